@@ -14,14 +14,13 @@ import (
 const eventsPrune = `-- name: EventsPrune :execrows
 DELETE FROM "sexton".events
 WHERE id IN (
-    SELECT old.id
-    FROM "sexton".events AS old
-    WHERE old.created_at < pg_catalog.clock_timestamp() - interval '7 days'
-    ORDER BY old.id
-    LIMIT 1000
+    SELECT first.id
+    FROM (SELECT event.id, event.created_at FROM "sexton".events AS event ORDER BY event.id LIMIT 1000) AS first
+    WHERE first.created_at < pg_catalog.clock_timestamp() - interval '7 days'
 )
 `
 
+// The oldest thousand are those with the lowest ids: looking for them by their time would read the whole table.
 func (q *Queries) EventsPrune(ctx context.Context) (int64, error) {
 	result, err := q.db.Exec(ctx, eventsPrune)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/loosefk"
+	"sexton/internal/migrate"
 	"sexton/internal/problem"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
@@ -57,8 +58,15 @@ func WarningsOf(ctx context.Context, all *Bound, db database.Database) ([]string
 	if _, down := all.Down[db.Name]; down {
 		return warnings, nil
 	}
+	later, err := migrate.LaterFunctions(ctx, all.Schemas()[slices.IndexFunc(all.Databases, func(one database.Database) bool { return one.Name == db.Name })])
+	if err != nil {
+		return warnings, err
+	}
+	for _, name := range later {
+		warnings = append(warnings, "component "+name+": "+migrate.LaterText)
+	}
 	cfg, tracked := riverjobs.Tracking(all.Config, db, all.Parents[db.Name])
-	err := OnConnection(ctx, db, func(conn *pgx.Conn) error {
+	err = OnConnection(ctx, db, func(conn *pgx.Conn) error {
 		findings, err := triggers.Status(ctx, conn, cfg, tracked)
 		if slices.ContainsFunc(findings, triggers.Finding.Drift) {
 			warnings = append(warnings, "triggers are not as the definitions need them, so deletions may go unrecorded;"+

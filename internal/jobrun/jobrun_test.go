@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/database"
@@ -207,6 +208,23 @@ func TestOldHistoryGoes(t *testing.T) {
 	b.pass(t, busy)
 	require.Len(t, b.runs(), 1)
 	require.Equal(t, [][]string{{"new"}}, b.db.Rows("SELECT kind FROM sexton.events"))
+}
+
+// Where nothing is old, a look for old events reads the first of them and not the table.
+func TestOldEventsAreLookedForAmongTheFirst(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	b.db.Exec("INSERT INTO sexton.events (kind, payload) SELECT 'new', '{}' FROM generate_series(1, 20000); ANALYZE sexton.events")
+	require.NoError(t, pgx.BeginFunc(t.Context(), b.db.Pool(), func(tx pgx.Tx) error {
+		_, err := b.db.Connected.Names.Queries(tx).EventsPrune(t.Context())
+		require.NoError(t, err)
+		var read int64
+		err = tx.QueryRow(t.Context(),
+			"SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables WHERE relid = 'sexton.events'::regclass").Scan(&read)
+		require.Less(t, read, int64(2000))
+		return err
+	}))
 }
 
 func TestRunningPassShowsItsProgress(t *testing.T) {

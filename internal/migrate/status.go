@@ -50,6 +50,20 @@ func Status(ctx context.Context, db Database) ([]ComponentStatus, error) {
 	return statuses, nil
 }
 
+// LaterText says what comes of functions that LaterFunctions has found.
+const LaterText = "the functions are a later release's; `sexton migrate up` of this one would put its own back"
+
+// LaterFunctions names the components whose functions a later release has installed. This one works with them.
+func LaterFunctions(ctx context.Context, db Database) (components []string, _ error) {
+	statuses, err := Status(ctx, db)
+	for _, c := range statuses {
+		if c.FunctionsLater {
+			components = append(components, c.Component)
+		}
+	}
+	return components, err
+}
+
 // Check returns nil where this program can work with the database's schema, else a *SchemaError or
 // *PlacementError that says what to do. It changes nothing.
 func Check(ctx context.Context, db Database) error {

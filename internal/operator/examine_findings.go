@@ -43,16 +43,13 @@ func schemaFindings(ctx context.Context, schema migrate.Database) ([]doctor.Find
 	return []doctor.Finding{finding}, nil
 }
 
-// laterFunctions tells of functions that a later release has installed: this one works with them, and its own `migrate up` would put its own back.
+// laterFunctions tells of functions that a later release has installed.
 func laterFunctions(ctx context.Context, schema migrate.Database) (found []doctor.Finding, _ error) {
-	components, err := migrate.Status(ctx, schema)
-	for _, c := range components {
-		if c.FunctionsLater {
-			found = append(found, doctor.Finding{
-				Severity: problem.Info, Object: "component " + c.Component,
-				Message: "the functions are a later release's; `sexton migrate up` of this one would put its own back", Fix: "run the later release",
-			})
-		}
+	later, err := migrate.LaterFunctions(ctx, schema)
+	for _, name := range later {
+		found = append(found, doctor.Finding{
+			Severity: problem.Info, Object: "component " + name, Message: migrate.LaterText, Fix: "run the later release",
+		})
 	}
 	return found, err
 }

@@ -174,13 +174,12 @@ CROSS JOIN LATERAL (
 ) AS success;
 
 -- name: EventsPrune :execrows
+-- The oldest thousand are those with the lowest ids: looking for them by their time would read the whole table.
 DELETE FROM "sexton".events
 WHERE id IN (
-    SELECT old.id
-    FROM "sexton".events AS old
-    WHERE old.created_at < pg_catalog.clock_timestamp() - interval '7 days'
-    ORDER BY old.id
-    LIMIT 1000
+    SELECT first.id
+    FROM (SELECT event.id, event.created_at FROM "sexton".events AS event ORDER BY event.id LIMIT 1000) AS first
+    WHERE first.created_at < pg_catalog.clock_timestamp() - interval '7 days'
 );
 
 -- name: RunsRecent :many

@@ -202,3 +202,14 @@ func TestJobList(t *testing.T) {
 	require.NotNil(t, entry["last_run"])
 	require.Regexp(t, clitest.Kind+` +main +\* \* \* \* \* +\d+s ago +done\n$`, s.OK("job", "list"))
 }
+
+// A worker's start warns by the same function.
+func TestJobRunWarnsOfFunctionsOfALaterRelease(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec(`UPDATE sexton.objects SET kind = 'earlier functions' WHERE kind = 'functions' AND component = 'base';
+		INSERT INTO sexton.objects (kind, identity, component) VALUES ('functions', 'new', 'base')`)
+	r := s.Run("job", "run", "loose_foreign_keys_cleanup")
+	require.Zero(t, r.Code, r.Stderr)
+	require.Contains(t, r.Stderr, "component base: the functions are a later release's; `sexton migrate up` of this one would put its own back")
+}
