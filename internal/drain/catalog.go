@@ -20,10 +20,10 @@ type Catalog struct {
 	// Relations are by OID.
 	Relations map[uint32]*pgcatalog.Relation
 	Operators *pgcatalog.Operators
+	Keys      []pgcatalog.ForeignKey
 	// Report, if set, learns of columns that cannot be compared.
 	Report func(fix, format string, args ...any)
 
-	keys   []pgcatalog.ForeignKey
 	roots  map[uint32]uint32
 	tables map[uint32]*Table
 }
@@ -32,11 +32,11 @@ type Catalog struct {
 func Read(ctx context.Context, tx pgx.Tx, oids []uint32) (*Catalog, error) {
 	c := &Catalog{tables: map[uint32]*Table{}}
 	var err error
-	if c.keys, err = pgcatalog.AllForeignKeys(ctx, tx); err != nil {
+	if c.Keys, err = pgcatalog.AllForeignKeys(ctx, tx); err != nil {
 		return nil, err
 	}
 	oids = slices.Clone(oids)
-	for _, k := range c.keys {
+	for _, k := range c.Keys {
 		oids = append(oids, k.Table, k.Target)
 	}
 	if err := c.readRoots(ctx, tx, oids); err != nil {

@@ -58,7 +58,7 @@ func (c *Catalog) Table(of *pgcatalog.Relation) *Table {
 // if set, may add further ones to a table.
 func (c *Catalog) Spread(roots []*Table, adapt func(to *Table, from *pgcatalog.Relation, f *Ref) bool, more func(to *Table)) map[*Table]bool {
 	byTarget := map[uint32][]pgcatalog.ForeignKey{}
-	for _, k := range c.keys {
+	for _, k := range c.Keys {
 		byTarget[c.roots[k.Target]] = append(byTarget[c.roots[k.Target]], k)
 	}
 	spread := map[*Table]bool{}

@@ -11,7 +11,7 @@ import (
 func ordered(r *pgcatalog.Relation, table uint32, columns []string, by []pgcatalog.Comparison, operators *pgcatalog.Operators) []pgcatalog.Index {
 	var found []pgcatalog.Index
 	for _, i := range r.Indexes[table] {
-		if !i.BTree || !i.Valid {
+		if i.Method != "btree" || !i.Valid {
 			continue
 		}
 		i.Columns = slices.Clone(i.Columns)

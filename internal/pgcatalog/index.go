@@ -13,6 +13,10 @@ import (
 
 // Index is one index of a table.
 type Index struct {
+	// Name is its own name, Printed the qualified one, quoted only where it needs to be.
+	Name, Printed string
+	// Method is how it finds rows: btree, the only one with an order, or another.
+	Method string
 	// Columns are the key columns in order; "" is an expression.
 	Columns []string
 	// Families are the operator families and Inputs the types by which the index compares each of Columns, Collations its own.
@@ -23,8 +27,6 @@ type Index struct {
 	Deferrable bool
 	// Valid is false for one that is being built or could not be built.
 	Valid bool
-	// BTree distinguishes it from indexes without an order.
-	BTree bool
 	// Predicate is that of a partial index, where it says of columns that they are not NULL and nothing else; any other is "?".
 	Predicate string
 }
@@ -47,8 +49,8 @@ func (i Index) Order(columns []string) []int {
 }
 
 const indexesSQL = `
-SELECT index.indrelid, index.indisprimary, index.indisunique, NOT index.indimmediate, index.indisvalid, method.amname = 'btree',
-    ` + PredicateSQL + `,
+SELECT index.indrelid, index.indisprimary, index.indisunique, NOT index.indimmediate, index.indisvalid, ` + predicateSQL + `,
+    class.relname, pg_catalog.format('%I.%I', namespace.nspname, class.relname), method.amname,
     ARRAY(
         SELECT coalesce(attribute.attname, '')::pg_catalog.text
         FROM pg_catalog.unnest(index.indkey::smallint[]) WITH ORDINALITY AS key (number, position)
@@ -59,6 +61,7 @@ SELECT index.indrelid, index.indisprimary, index.indisunique, NOT index.indimmed
     order_by.families, order_by.inputs, order_by.collations, order_by.loose
 FROM pg_catalog.pg_index AS index
 JOIN pg_catalog.pg_class AS class ON class.oid = index.indexrelid
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 JOIN pg_catalog.pg_am AS method ON method.oid = class.relam
 CROSS JOIN LATERAL (
     SELECT pg_catalog.array_agg(pg_catalog.format('%I.%I', home.nspname, family.opfname) ORDER BY key.position) AS families,
@@ -79,9 +82,9 @@ CROSS JOIN LATERAL (
 WHERE index.indrelid = ANY ($1)
 ORDER BY index.indexrelid`
 
-// PredicateSQL is Index.Predicate of a row of pg_index. pg_get_expr would show any predicate, but it locks the table, and waits while another
+// predicateSQL is Index.Predicate of a row of pg_index. pg_get_expr would show any predicate, but it locks the table, and waits while another
 // session holds it.
-const PredicateSQL = `CASE WHEN index.indpred IS NULL THEN ''
+const predicateSQL = `CASE WHEN index.indpred IS NULL THEN ''
     WHEN pg_catalog.regexp_replace(index.indpred::pg_catalog.text, ` + notNullNode + `, '', 'g')
         ~ '^({BOOLEXPR :boolop and :args \( *\) :location -?[0-9]+})?$' THEN (
         SELECT pg_catalog.string_agg(pg_catalog.format('(%I IS NOT NULL)', attribute.attname), ' AND ' ORDER BY attribute.attnum)
@@ -113,7 +116,10 @@ func readIndexes(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Rela
 	var i Index
 	var collations []string
 	var loose []bool
-	target := []any{&table, &i.Primary, &i.Unique, &i.Deferrable, &i.Valid, &i.BTree, &i.Predicate, &i.Columns, &i.Families, &i.Inputs, &collations, &loose}
+	target := []any{
+		&table, &i.Primary, &i.Unique, &i.Deferrable, &i.Valid, &i.Predicate, &i.Name, &i.Printed, &i.Method,
+		&i.Columns, &i.Families, &i.Inputs, &collations, &loose,
+	}
 	_, err := pgx.ForEachRow(rows, target, func() error {
 		found := i
 		found.Columns, found.Families, found.Inputs = slices.Clone(i.Columns), slices.Clone(i.Families), slices.Clone(i.Inputs)

@@ -176,7 +176,7 @@ func TestIndexes(t *testing.T) {
 	var names []string
 	for _, i := range children.Indexes[children.OID] {
 		require.True(t, i.Valid)
-		if !i.BTree {
+		if i.Method != "btree" {
 			names = append(names, "hash")
 		}
 		if i.Predicate != "" {

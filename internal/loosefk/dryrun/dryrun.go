@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"sexton/internal/definitions"
 	"sexton/internal/fault"
 	"sexton/internal/loosefk"
@@ -163,7 +165,7 @@ type planner struct {
 	db      pgcatalog.Beginner
 	names   pgschema.Names
 	limits  Limits
-	survey  *survey
+	survey  survey
 	parents []*loosefk.Parent
 }
 
@@ -245,17 +247,19 @@ func (p *planner) definition(
 	if unserved := reference.Unserved(); unserved != "" {
 		planned.Findings = append(planned.Findings, unserved)
 	}
-	var gone []uint32
-	planned.MissingIndexes, gone = p.survey.lacking(reference, proven)
-	planned.Then = p.followOns(home, gone)
-	return nil
+	return settled(ctx, p.db, p.limits.StatementTimeout, func(tx pgx.Tx) error {
+		missing, gone, err := p.survey.lacking(ctx, tx, reference, proven)
+		planned.MissingIndexes, planned.Then = missing, p.followOns(home, gone)
+		return err
+	})
 }
 
 // followOns are the definitions whose parents are among the tables that lose rows.
-func (p *planner) followOns(home string, gone []uint32) []FollowOn {
+func (p *planner) followOns(home string, gone []*pgcatalog.Relation) []FollowOn {
 	found := []FollowOn{}
 	for _, parent := range p.parents {
-		if !slices.Contains(gone, parent.OID) {
+		table := p.survey.Relations[parent.OID]
+		if table == nil || !slices.ContainsFunc(gone, func(t *pgcatalog.Relation) bool { return related(t, table) }) {
 			continue
 		}
 		for _, reference := range parent.References {

@@ -26,36 +26,32 @@ const fewPages = 8
 // partition. It returns the partitions in which Postgres itself uses an index whose use no look at the
 // catalogue can foretell, as it is partial.
 func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference, planned *Definition) (map[uint32]bool, error) {
-	proven := map[uint32]bool{}
-	var biggest *surveyTable
-	for _, leaf := range reference.Leaves {
-		if t := p.survey.tables[leaf.OID]; t != nil && (biggest == nil || t.pages > biggest.pages) {
-			biggest = t
-		}
+	own, proven := p.survey.childNeed(reference, nil), map[uint32]bool{}
+	if own.table == nil || len(reference.Leaves) == 0 {
+		return proven, nil // Nothing can be explained.
 	}
-	if biggest == nil {
-		return proven, nil // a partitioned table without partitions
+	biggest, err := p.biggest(ctx, reference)
+	if err != nil {
+		return nil, err
 	}
-	own := childNeed(reference, nil)
 	for _, leaf := range reference.Leaves {
-		t := p.survey.tables[leaf.OID]
-		if t == nil || t != biggest && (t.usable(own) || !t.partial(own)) {
+		if leaf.OID != biggest && (own.usable(leaf.OID) || !own.partial(leaf.OID)) {
 			continue
 		}
-		found, err := p.explain(ctx, parent, reference, t.Table)
+		found, err := p.explain(ctx, parent, reference, leaf)
 		if err != nil {
-			if err := planned.note(ctx, "no plan could be had for "+t.Label(), err); err != nil {
+			if err := planned.note(ctx, "no plan could be had for "+leaf.Label(), err); err != nil {
 				return nil, err
 			}
-			if t == biggest {
-				planned.Access = AccessPath{Table: t.Label()}
+			if leaf.OID == biggest {
+				planned.Access = AccessPath{Table: leaf.Label()}
 			}
 			continue
 		}
-		leads := t.leads(found.index, own)
-		proven[t.OID] = leads
-		if t == biggest {
-			planned.Access = AccessPath{Node: found.node, Index: found.index, UsesIndex: leads, Table: t.Label(), Pages: found.pages}
+		leads := own.leads(leaf.OID, found.index)
+		proven[leaf.OID] = leads
+		if leaf.OID == biggest {
+			planned.Access = AccessPath{Node: found.node, Index: found.index, UsesIndex: leads, Table: leaf.Label(), Pages: found.pages}
 		}
 	}
 	if access := planned.Access; access.Node != "" && !access.UsesIndex && access.Pages > fewPages {
@@ -66,6 +62,18 @@ func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, refere
 		planned.Findings = append(planned.Findings, "every statement reads "+read)
 	}
 	return proven, nil
+}
+
+// biggest is the leaf with the most pages as of the last vacuum or analyze: asking for the true ones waits for locks.
+func (p *planner) biggest(ctx context.Context, reference *loosefk.Reference) (oid uint32, err error) {
+	oids := make([]uint32, len(reference.Leaves))
+	for i, leaf := range reference.Leaves {
+		oids[i] = leaf.OID
+	}
+	const sql = `SELECT leaf.oid FROM pg_catalog.unnest($1::pg_catalog.oid[]) WITH ORDINALITY AS leaf (oid, place)
+		LEFT JOIN pg_catalog.pg_class AS class ON class.oid = leaf.oid ORDER BY coalesce(class.relpages, -1) DESC, leaf.place LIMIT 1`
+	err = p.readOnly(ctx, "", func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql, oids).Scan(&oid) })
+	return oid, err
 }
 
 const pagesSQL = `SELECT coalesce(pg_catalog.pg_relation_size($1::pg_catalog.oid) / pg_catalog.current_setting('block_size')::bigint, 0)`

@@ -2,10 +2,13 @@ package dryrun
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/definitions"
 	"sexton/internal/loosefk"
@@ -13,43 +16,47 @@ import (
 	"sexton/internal/problem"
 )
 
-// Usable reports whether the table has an index that leads straight to the rows of a need, whatever the values.
-func (t *surveyTable) usable(n need) bool {
+// usable reports whether the table or leaf has an index that leads straight to the rows, whatever the values.
+func (n need) usable(table uint32) bool {
 	if n.indexed != nil {
-		return n.indexed[t.OID] || n.proven[t.OID]
+		return n.indexed[table] || n.proven[table]
 	}
-	return slices.ContainsFunc(t.indexes, func(i surveyIndex) bool {
-		return i.fits(n) && i.valid && i.complete(n)
-	})
+	return slices.ContainsFunc(n.table.Indexes[table], func(i pgcatalog.Index) bool { return n.fits(i) && i.Valid && n.complete(i) })
 }
 
-// partial reports whether an index would be of use if its predicate were met: only Postgres can tell.
-func (t *surveyTable) partial(n need) bool {
-	return slices.ContainsFunc(t.indexes, func(i surveyIndex) bool { return i.fits(n) && i.valid && !i.complete(n) })
+// partial reports whether an index of a leaf would be of use if its predicate were met: only Postgres can tell.
+func (n need) partial(table uint32) bool {
+	return slices.ContainsFunc(n.table.Indexes[table], func(i pgcatalog.Index) bool { return n.fits(i) && i.Valid && !n.complete(i) })
 }
 
 // leads reports whether the index of that name leads straight to the rows.
-func (t *surveyTable) leads(name string, n need) bool {
-	return slices.ContainsFunc(t.indexes, func(i surveyIndex) bool { return i.name == name && i.fits(n) })
+func (n need) leads(table uint32, name string) bool {
+	return slices.ContainsFunc(n.table.Indexes[table], func(i pgcatalog.Index) bool { return i.Name == name && n.fits(i) })
 }
 
-// fits reports whether the index begins with the columns of the need, in any order, with none but given ones in
-// between. A unique index on some of them serves as well: the others only filter one row.
-func (i surveyIndex) fits(n need) bool {
-	switch i.method {
-	case "btree":
-	case "hash":
-		return !n.list && slices.Equal(i.columns, n.columns)
-	default:
-		return false
+// fits reports whether the index begins with the columns, in any order, with none but given ones in
+// between. A unique index on some of them serves as well: the others only filter one row. An index compares by its own collation, and serves no
+// other.
+func (n need) fits(i pgcatalog.Index) bool {
+	columns := slices.Clone(i.Columns)
+	for at, name := range columns {
+		if rule := i.Collations[at].Name; rule != "" && rule != n.table.Columns[name].Collation.Name {
+			columns[at] = ""
+		}
 	}
-	return pgcatalog.LeadsTo(i.columns, n.columns, n.given, i.unique)
+	switch i.Method {
+	case "btree":
+		return pgcatalog.LeadsTo(columns, n.columns, n.given, i.Unique)
+	case "hash":
+		return !n.list && slices.Equal(columns, n.columns)
+	}
+	return false
 }
 
 // complete reports whether the index has all rows that an equality can find: all of them, or all but those with
 // NULL in a column that is compared. What else a predicate says about a row is unknown where plans are made.
-func (i surveyIndex) complete(n need) bool {
-	return i.predicate == "" || pgcatalog.ExcludesNullsOf(i.predicate, slices.Concat(n.columns, n.given))
+func (n need) complete(i pgcatalog.Index) bool {
+	return i.Predicate == "" || pgcatalog.ExcludesNullsOf(i.Predicate, slices.Concat(n.columns, n.given))
 }
 
 // MissingIndexes lists the indexes without which clean-ups in a database read whole tables: those of children first, then those of
@@ -60,69 +67,97 @@ func MissingIndexes(ctx context.Context, site Site, sites []Site, timeout time.D
 		return nil, fmt.Errorf("look for indexes: %w", err)
 	}
 	var found problem.List
-	for _, home := range sites {
-		for _, parent := range home.Parents {
-			for _, reference := range parent.References {
-				if reference.Database != site.Name || !reference.Usable() {
-					continue
-				}
-				d := reference.Definition
-				missing, _ := s.lacking(reference, nil)
-				for _, index := range missing {
-					if slices.ContainsFunc(found, func(p problem.Problem) bool { return p.Fix == index.Create }) {
+	err = settled(ctx, site.DB, timeout, func(tx pgx.Tx) error {
+		for _, home := range sites {
+			for _, parent := range home.Parents {
+				for _, reference := range parent.References {
+					if reference.Database != site.Name || !reference.Usable() {
 						continue
 					}
-					found.Add(problem.Problem{
-						Severity: problem.Warning, Position: d.At("column"), Key: d.Key + ".column", Message: index.Why, Fix: index.Create,
-					})
+					d := reference.Definition
+					missing, _, err := s.lacking(ctx, tx, reference, nil)
+					if err != nil {
+						return err
+					}
+					for _, index := range missing {
+						if slices.ContainsFunc(found, func(p problem.Problem) bool { return p.Fix == index.Create }) {
+							continue
+						}
+						found.Add(problem.Problem{
+							Severity: problem.Warning, Position: d.At("column"), Key: d.Key + ".column", Message: index.Why, Fix: index.Create,
+						})
+					}
 				}
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for indexes: %w", err)
 	}
 	return found, nil
 }
 
 // lacking are the indexes that a definition lacks, its own first, and the tables that lose rows by it.
-func (s *survey) lacking(reference *loosefk.Reference, proven map[uint32]bool) (missing []MissingIndex, gone []uint32) {
+func (s survey) lacking(
+	ctx context.Context, tx pgx.Tx, reference *loosefk.Reference, proven map[uint32]bool,
+) (missing []MissingIndex, gone []*pgcatalog.Relation, _ error) {
 	var needs, below []need
+	own := s.childNeed(reference, proven)
 	if reference.Unserved() == "" {
-		needs = []need{childNeed(reference, proven)}
+		needs = []need{own}
 	}
 	if reference.Definition.OnDelete == definitions.Delete {
-		below, gone = s.below(reference.Child)
+		below, gone = s.below(own.table)
 	}
 	missing = []MissingIndex{}
 	for _, n := range append(needs, below...) {
-		if index, found := s.missing(n); found {
-			missing = append(missing, index)
+		index, err := n.missing(ctx, tx)
+		if err != nil {
+			return nil, nil, err
+		}
+		if index != nil {
+			missing = append(missing, *index)
 		}
 	}
-	return missing, gone
+	return missing, gone, nil
 }
 
-// missing describes the index that a need lacks, if it does.
-func (s *survey) missing(n need) (MissingIndex, bool) {
-	root := s.tables[n.table]
-	if root == nil {
-		return MissingIndex{}, false // dropped in this moment
+// createSQL are the statements that an operator has to run for a missing index, without a lock that holds writers up.
+//
+//go:embed queries/create.sql
+var createSQL string
+
+// missing describes the index that is needed, or returns nil where there is one.
+func (n need) missing(ctx context.Context, tx pgx.Tx) (*MissingIndex, error) {
+	if n.table == nil {
+		return nil, nil //nolint:nilnil // There is nothing to be said of a table that is gone.
 	}
-	leaves := s.leaves(n.table)
-	lacking := slices.DeleteFunc(slices.Clone(leaves), func(t *surveyTable) bool { return t.usable(n) })
-	if len(leaves) == 0 && !root.usable(n) {
-		lacking = []*surveyTable{root} // partitions to come would have none
+	lacking := slices.DeleteFunc(slices.Clone(n.table.Leaves), func(leaf pgcatalog.Table) bool { return n.usable(leaf.OID) })
+	if len(n.table.Leaves) == 0 && !n.usable(n.table.OID) {
+		lacking = []pgcatalog.Table{n.table.Table} // partitions to come would have none
 	}
 	if len(lacking) == 0 {
-		return MissingIndex{}, false
+		return nil, nil //nolint:nilnil // There is an index.
 	}
-	return MissingIndex{
-		Table: root.Label(), Columns: n.columns, Why: s.why(n, root, lacking), Create: s.create(n, root, lacking, len(leaves)),
-	}, true
+	oids := make([]uint32, len(lacking))
+	for i, table := range lacking {
+		oids[i] = table.OID
+	}
+	why, err := n.why(ctx, tx, lacking)
+	if err != nil {
+		return nil, err
+	}
+	index := &MissingIndex{Table: n.table.Label(), Columns: n.columns, Why: why}
+	// Where some partitions have an index of their own, only the others get one.
+	whole := n.table.Kind == "p" && len(lacking) >= len(n.table.Leaves)
+	return index, tx.QueryRow(ctx, createSQL, n.table.OID, n.columns, oids, whole).Scan(&index.Create)
 }
 
 // why says what reads the whole table, by which way it is reached, and what stands there in place of an index.
-func (s *survey) why(n need, root *surveyTable, lacking []*surveyTable) string {
-	of, all := "", root.Label()
-	if lacking[0] != root {
+func (n need) why(ctx context.Context, tx pgx.Tx, lacking []pgcatalog.Table) (string, error) {
+	of, all := "", n.table.Label()
+	if lacking[0] != n.table.Table {
 		of, all = " of "+labels(lacking), "them"
 	}
 	why := fmt.Sprintf("no index%s begins with %s, so %s reads all of %s", of, strings.Join(n.columns, ", "), n.reader, all)
@@ -130,22 +165,33 @@ func (s *survey) why(n need, root *surveyTable, lacking []*surveyTable) string {
 		why = n.path + ": " + why
 	}
 	for _, t := range lacking {
-		for _, i := range t.indexes {
+		for _, i := range n.table.Indexes[t.OID] {
 			switch {
-			case !i.fits(n):
-			case !i.valid:
-				why += fmt.Sprintf("; %s is invalid: it is being built, or building it failed (REINDEX INDEX CONCURRENTLY %s.%s)",
-					i.name, s.quote(t.Schema), s.quote(i.name))
+			case !n.fits(i):
+			case !i.Valid:
+				why += fmt.Sprintf("; %s is invalid: it is being built, or building it failed (REINDEX INDEX CONCURRENTLY %s)", i.Name, i.Printed)
 			default:
-				why += fmt.Sprintf("; %s is partial: its predicate %s is not known to hold when the statement is planned", i.name, i.predicate)
+				predicate := i.Predicate
+				// To show a predicate is to lock its table.
+				err := pgcatalog.Unlocked(ctx, tx, func(nested pgx.Tx) error {
+					const sql = `SELECT pg_catalog.pg_get_expr(index.indpred, index.indrelid) FROM pg_catalog.pg_index AS index
+						WHERE index.indexrelid = pg_catalog.to_regclass($1)`
+					rows, _ := nested.Query(ctx, sql, i.Printed)
+					_, err := pgx.ForEachRow(rows, []any{&predicate}, func() error { return nil })
+					return err
+				})
+				if err != nil {
+					return "", err
+				}
+				why += fmt.Sprintf("; %s is partial: its predicate %s is not known to hold when the statement is planned", i.Name, predicate)
 			}
 		}
 	}
-	return why
+	return why, nil
 }
 
 // labels lists tables, of many the first.
-func labels(tables []*surveyTable) string {
+func labels(tables []pgcatalog.Table) string {
 	const most = 3
 	names := make([]string, 0, most)
 	for _, t := range tables[:min(len(tables), most)] {
