@@ -69,7 +69,7 @@ func TestContributionsAreCountedOneByOne(t *testing.T) {
 		t.Run(c.table, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Reference(t)
-			db.Exec(people + belongings + written(c.table) + ";" + contributionsTable)
+			db.Exec(people + belongings + written(c.table) + ";" + query("contributions"))
 			db.Exec(recordContributions(dbtest.Names()), writer)
 			on := testStage(db)
 			want := contributionCount{before: 40}
@@ -122,11 +122,11 @@ func TestContributionsAreCountedOneByOne(t *testing.T) {
 func TestContributionsOfOthersAreNotTakenDown(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
-	db.Exec(people + belongings + written("notes") + ";" + contributionsTable)
+	db.Exec(people + belongings + written("notes") + ";" + query("contributions"))
 	db.Exec("UPDATE notes SET author_id = 1 WHERE id > 30; UPDATE notes SET author_id = NULL WHERE id > 35")
 	db.Exec(recordContributions(dbtest.Names()), writer)
 	require.Equal(t, [][]string{{"notes", "30", "30"}}, db.Rows("SELECT place, count(*), max(row_id) FROM demo.contributions GROUP BY place"))
-	db.Exec(contributionsTable)
+	db.Exec(query("contributions"))
 	require.Empty(t, db.Rows("SELECT FROM demo.contributions"), "a demo that goes on begins anew")
 }
 

@@ -59,7 +59,7 @@ func Run(ctx context.Context, site Site, drain bool) (Summary, error) {
 func run(ctx context.Context, site Site, drain bool) (Summary, error) {
 	// A kept cluster has the runs of earlier demos.
 	var earlier int64
-	if err := site.Pool.QueryRow(ctx, site.Names.Render(lastRunSQL)).Scan(&earlier); err != nil {
+	if err := site.Pool.QueryRow(ctx, site.Names.Render(query("last_run"))).Scan(&earlier); err != nil {
 		return newSummary(site, State{}, 0), fmt.Errorf("read runs: %w", err)
 	}
 	running, stop := context.WithCancelCause(ctx)

@@ -1,9 +1,14 @@
 package demo
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
-	"math/rand/v2"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,16 +23,7 @@ const (
 // of the sample data; objects of diffs that other scenes delete with their merge requests go.
 type diffs struct {
 	stage
-
-	// share of the merge requests gets a new version, in percent.
-	share       int64
-	first, last int64
-}
-
-func newDiffs(on stage) *diffs {
-	d := &diffs{stage: on}
-	d.share = d.Script().pace(on.endless).Share
-	return d
+	span
 }
 
 // Script tells of diffs in the database, and of objects that are to go. Diffs that cannot be moved do not wait.
@@ -37,87 +33,104 @@ func (*diffs) Script() Script {
 		Acted: "diffs added", Unit: "diffs", Finished: "files moved", Until: "from commit to moved",
 		Pace:        Pace{Share: 5, Length: 20 * time.Second, Slowest: 3},
 		EndlessPace: Pace{Share: 100, Length: 10 * time.Minute, Slowest: 0.2},
-		Waiting: `SELECT 'diffs', diff.id, greatest(diff.created_at AT TIME ZONE 'UTC', pg_postmaster_start_time())
-			FROM "public".merge_request_diffs AS diff
-			WHERE diff.files_count > 0 AND (NOT diff.stored_externally OR diff.stored_externally IS NULL)
-			AND NOT EXISTS (SELECT FROM "sexton".external_diffs AS known WHERE known.diff_id = diff.id AND known.skip_reason IS NOT NULL)
-			UNION ALL
-			SELECT 'objects', removal.diff_id, removal.queued_at FROM "sexton".external_diff_removals AS removal`,
-		Processed: "files", Numbers: []string{"bytes", "inserted", "objects_removed"},
+		Waiting:     query("waiting_diffs"),
+		Processed:   "files", Numbers: []string{"bytes", "inserted", "objects_removed"},
 	}
 }
-
-// diffsTable holds what the files of a diff had in them when they were in the database.
-const diffsTable = `
-CREATE SCHEMA IF NOT EXISTS demo;
-DROP TABLE IF EXISTS demo.diffs;
-CREATE UNLOGGED TABLE demo.diffs AS
-SELECT diff.id AS diff_id, diff.merge_request_id, coalesce(file.new_path, file.old_path) AS path, sha256(convert_to(file.diff, 'UTF8')) AS sha256
-FROM "public".merge_request_diffs AS diff
-JOIN "public".merge_request_diff_files AS file ON file.merge_request_diff_id = diff.id
-WHERE diff.stored_externally IS NOT TRUE`
 
 // Plan counts the merge requests, and takes down what is in the database still: the worker may have begun.
 func (d *diffs) Plan(ctx context.Context) (int64, error) {
-	if _, err := d.pool.Exec(ctx, d.names.Render(diffsTable)); err != nil {
-		return 0, fmt.Errorf("take down the diffs: %w", err)
+	if err := d.record(ctx, "record_diffs"); err != nil {
+		return 0, err
 	}
 	var requests int64
-	const count = `SELECT count(*), coalesce(min(request.id), 0), coalesce(max(request.id), 0) FROM "public".merge_requests AS request`
-	if err := d.pool.QueryRow(ctx, d.names.Render(count)).Scan(&requests, &d.first, &d.last); err != nil {
-		return 0, fmt.Errorf("count merge requests: %w", err)
-	}
-	return (requests*d.share + 99) / 100, nil
+	err := d.row(ctx, "count_merge_requests", []any{&requests, &d.first, &d.last})
+	return d.of(d.Script(), requests), err
 }
-
-// addDiffs adds a version of three files to each of $2 merge requests from $1 on, and takes down what is in them: an edit, one
-// with letters of more than a byte, and an empty one.
-const addDiffs = `
-WITH picked AS (
-	SELECT request.id, request.target_project_id FROM "public".merge_requests AS request
-	WHERE request.id >= $1 ORDER BY request.id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
-),
-added AS (
-	INSERT INTO "public".merge_request_diffs (merge_request_id, project_id, state, files_count, commits_count, real_size)
-	SELECT picked.id, picked.target_project_id, 'collected', 3, 1, '3' FROM picked
-	RETURNING id, merge_request_id, project_id
-),
-files AS (
-	INSERT INTO "public".merge_request_diff_files (
-		merge_request_diff_id, relative_order, project_id, new_file, renamed_file, deleted_file, too_large, a_mode, b_mode, old_path, new_path, diff
-	)
-	SELECT added.id, file.place, added.project_id, false, false, false, false, '100644', '100644', file.path, file.path,
-		CASE WHEN file.line <> '' THEN E'@@ -1,1 +1,200 @@\n' || repeat('+' || file.line || md5(random()::text || added.id) || E'\n', 200) ELSE '' END
-	FROM added
-	CROSS JOIN (VALUES (0, 'go.mod', 'module '), (1, 'doc/über.md', 'Größe '), (2, 'app/empty.txt', '')) AS file (place, path, line)
-	RETURNING merge_request_diff_id, new_path, diff
-),
-recorded AS (
-	INSERT INTO demo.diffs (diff_id, merge_request_id, path, sha256)
-	SELECT added.id, added.merge_request_id, files.new_path, sha256(convert_to(files.diff, 'UTF8'))
-	FROM added JOIN files ON files.merge_request_diff_id = added.id
-),
-latest AS (
-	UPDATE "public".merge_requests AS request SET latest_merge_request_diff_id = added.id FROM added WHERE request.id = added.merge_request_id
-)
-SELECT added.id FROM added`
 
 // Act adds diffs to merge requests that stand together.
 func (d *diffs) Act(ctx context.Context, limit int) (acted []Item, more bool, err error) {
-	added, err := d.add(ctx, d.first+rand.Int64N(d.last-d.first+1), limit)
-	if err == nil && len(added) == 0 {
-		added, err = d.add(ctx, d.first, limit)
-	}
-	if err != nil {
-		return nil, false, fmt.Errorf("add diffs: %w", err)
-	}
-	for _, id := range added {
-		acted = append(acted, Item{"diffs", id})
-	}
-	return acted, len(added) > 0, nil
+	added, err := d.anywhere(func(from int64) ([]int64, error) { return d.ids(ctx, "add_diffs", from, limit) })
+	return items("diffs", added), len(added) > 0, err
 }
 
-func (d *diffs) add(ctx context.Context, from int64, limit int) ([]int64, error) {
-	rows, _ := d.pool.Query(ctx, d.names.Render(addDiffs), from, limit)
-	return pgx.CollectRows(rows, pgx.RowTo[int64])
+// Check reads every diff that was taken down back from its object, by nothing but the rows, and compares it with what was in
+// the database; then it looks for objects that no row refers to. A diff may have gone with its merge request.
+func (d *diffs) Check(ctx context.Context) ([]Finding, error) {
+	var gone, lost, inside, skipped int64
+	if err := d.row(ctx, "count_diffs", []any{&gone, &lost, &inside, &skipped}); err != nil {
+		return nil, err
+	}
+	objects, files, differ, err := d.readBack(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read diffs back: %w", err)
+	}
+	dangling, err := d.dangling(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look for dangling objects: %w", err)
+	}
+	return []Finding{
+		{Name: "moved", Text: "diffs were moved and read back", Count: objects},
+		{Name: "files", Text: "files in them", Count: files},
+		{Name: "differ", Text: "of these are not what they were", Count: differ, Fault: true},
+		{Name: "gone", Text: "diffs have gone with their merge requests", Count: gone},
+		{Name: "lost", Text: "diffs are lost", Count: lost, Fault: true},
+		{Name: "in_database", Text: "diffs are in the database still", Count: inside, Fault: true},
+		{Name: "skipped", Text: "diffs cannot be moved", Count: skipped},
+		{Name: "dangling", Text: "objects belong to no diff", Count: dangling, Fault: true},
+	}, nil
+}
+
+// object is where the object of a diff is, by the columns of its row.
+func (d *diffs) object(request int64, name string) string {
+	return filepath.Join(d.objects, "merge_request_diffs", fmt.Sprintf("mr-%d", request), name)
+}
+
+// readBack counts the diffs that are in the folder, their files, and those of them that are not what they were: one
+// without a row counts as well.
+func (d *diffs) readBack(ctx context.Context) (objects, files, differ int64, err error) {
+	rows, _ := d.pool.Query(ctx, d.names.Render(query("moved_diffs")))
+	var id, request, last int64
+	var name string
+	var offset, size *int
+	var want, body []byte
+	_, err = pgx.ForEachRow(rows, []any{&id, &request, &name, &offset, &size, &want}, func() (err error) {
+		if id != last {
+			objects, last = objects+1, id
+			if body, err = os.ReadFile(d.object(request, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		files++
+		if offset == nil || size == nil || *offset < 0 || *size < 0 || *offset+*size > len(body) {
+			differ++
+			return nil
+		}
+		if got := sha256.Sum256(body[*offset : *offset+*size]); !bytes.Equal(got[:], want) {
+			differ++
+		}
+		return nil
+	})
+	return objects, files, differ, err
+}
+
+// dangling counts the files in the folder that are no diff's object. The marker says whose they are.
+func (d *diffs) dangling(ctx context.Context) (count int64, err error) {
+	rows, _ := d.pool.Query(ctx, d.names.Render(query("stored_diffs")))
+	used := map[string]bool{filepath.Join(d.objects, "merge_request_diffs", ".sexton.json"): true}
+	var request int64
+	var name string
+	if _, err := pgx.ForEachRow(rows, []any{&request, &name}, func() error {
+		used[d.object(request, name)] = true
+		return nil
+	}); err != nil {
+		return 0, err
+	}
+	err = filepath.WalkDir(d.objects, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && !used[path] {
+			count++
+		}
+		return err
+	})
+	return count, err
 }

@@ -53,7 +53,7 @@ func TestDiffsAreAddedAndReadBack(t *testing.T) {
 	db.Exec(requests)
 	on := testStage(db)
 	on.objects = t.TempDir()
-	scene := newDiffs(on)
+	scene := &diffs{stage: on}
 	scene.share = 50
 	times := newStopwatch(db.Pool(), dbtest.Names(), scene.Script())
 	a, err := newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond})
@@ -117,7 +117,7 @@ func TestDiffsAreAddedAndReadBack(t *testing.T) {
 
 func TestDiffsOfADemoWithoutMergeRequests(t *testing.T) {
 	t.Parallel()
-	scene := newDiffs(testStage(dbtest.Reference(t)))
+	scene := &diffs{stage: testStage(dbtest.Reference(t))}
 	planned, err := scene.Plan(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, planned)
@@ -131,7 +131,7 @@ func TestDiffsReportAFolderThatIsMissing(t *testing.T) {
 	t.Parallel()
 	on := testStage(dbtest.Reference(t))
 	on.objects = filepath.Join(t.TempDir(), "missing")
-	scene := newDiffs(on)
+	scene := &diffs{stage: on}
 	_, err := scene.Plan(t.Context())
 	require.NoError(t, err)
 	_, err = scene.Check(t.Context())

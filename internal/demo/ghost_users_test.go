@@ -25,7 +25,7 @@ func TestGhostUsersDeletesUsers(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
 	db.Exec(crowd)
-	scene := newGhostUsers(testStage(db))
+	scene := &ghostUsers{stage: testStage(db)}
 	scene.share = 100
 	times := newStopwatch(db.Pool(), dbtest.Names(), scene.Script())
 	a, err := newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond})
@@ -67,7 +67,7 @@ func TestGhostUsersPlansAShareOfTheUsers(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
 	db.Exec(crowd + `INSERT INTO users_ghost_user_migrations (user_id) VALUES (11), (12)`)
-	scene := newGhostUsers(testStage(db))
+	scene := &ghostUsers{stage: testStage(db)}
 	scene.share = 50
 	planned, err := scene.Plan(t.Context())
 	require.NoError(t, err)
@@ -88,7 +88,7 @@ func TestGhostUsersReportsWhatItCannotDo(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
 	db.Exec(crowd)
-	scene := newGhostUsers(testStage(db))
+	scene := &ghostUsers{stage: testStage(db)}
 	_, err := scene.Plan(t.Context())
 	require.NoError(t, err)
 	scene.last = scene.first // From the first one on.

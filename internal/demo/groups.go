@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,8 +28,6 @@ const (
 type groups struct {
 	stage
 
-	// share of the trees is marked, in percent.
-	share     int64
 	initiator int64
 	// since is the last event of what came before.
 	since int64
@@ -51,47 +50,27 @@ type markedGroup struct {
 	groups, projects []int64
 }
 
-func newGroups(on stage) *groups {
-	g := &groups{stage: on}
-	g.share = g.Script().pace(on.endless).Share
-	return g
-}
-
-// Script tells of groups: due groups wait, until nothing is left of them. Marks of this demo are as old as the
-// row's last change; those in the sample data no older than the server.
+// Script tells of groups.
 func (*groups) Script() Script {
 	return Script{
 		Kind: groupDestroyKind, With: []string{adjournedGroupsKind}, Title: "groups",
 		Acted: "marks and restores", Unit: "groups", Finished: "destroyed", Until: "from due to destroyed",
 		Pace:        Pace{Share: 30, Length: 20 * time.Second, Slowest: 3},
 		EndlessPace: Pace{Share: 60, Length: 10 * time.Minute, Slowest: 0.05},
-		Waiting: `SELECT 'groups', schedule.group_id, greatest(due.updated_at, pg_postmaster_start_time())
-			FROM "public".group_deletion_schedules AS schedule JOIN "public".groups AS due ON due.id = schedule.group_id
-			WHERE due.marked_for_deletion_on < (SELECT "sexton".group_deletion_cutoff())`,
-		Processed: "groups", Numbers: []string{"projects", "groups_enqueued", "groups_restored"},
+		Waiting:     query("waiting_groups"),
+		Processed:   "groups", Numbers: []string{"projects", "groups_enqueued", "groups_restored"},
 		Rows: []RowCount{{"deleted", "deleted"}, {"nullified", "nullified"}},
 	}
 }
 
-// belowGroup finds the groups of a tree: $1 itself and those below it.
-const belowGroup = `
-WITH RECURSIVE below AS (
-	SELECT top.id FROM "public".groups AS top WHERE top.id = $1
-	UNION ALL
-	SELECT child.id FROM below JOIN "public".groups AS child ON child.parent_id = below.id
-)`
-
 // Plan picks trees in which nothing is marked, and what is to become of each.
 func (g *groups) Plan(ctx context.Context) (int64, error) {
-	const beginning = `SELECT
-		(SELECT coalesce(min(admin.id), 0) FROM "public".users AS admin WHERE admin.admin AND admin.user_type = 0),
-		(SELECT coalesce(max(event.id), 0) FROM "sexton".events AS event)`
-	if err := g.pool.QueryRow(ctx, g.names.Render(beginning)).Scan(&g.initiator, &g.since); err != nil {
-		return 0, fmt.Errorf("find an administrator: %w", err)
+	if err := g.row(ctx, "begin_groups", []any{&g.initiator, &g.since}); err != nil {
+		return 0, err
 	}
 	trees, err := g.trees(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("find groups to mark: %w", err)
+		return 0, err
 	}
 	if len(trees) == 0 {
 		return 0, nil
@@ -102,7 +81,7 @@ func (g *groups) Plan(ctx context.Context) (int64, error) {
 	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
 	trees = slices.Insert(others, min(1, len(others)), fullest)
 	// One that goes and one that is restored, where there are two.
-	trees = trees[:min(len(trees), max(2, (len(trees)*int(g.share)+99)/100))]
+	trees = trees[:min(len(trees), max(2, int(g.of(g.Script(), int64(len(trees))))))]
 	var restores []groupStep
 	for i, id := range trees {
 		group := &markedGroup{id: id, restored: i%restoredEvery == 1}
@@ -120,37 +99,11 @@ func (g *groups) Plan(ctx context.Context) (int64, error) {
 
 // trees are the groups that may be marked, those with the most merge requests first; none stands below another.
 func (g *groups) trees(ctx context.Context) ([]int64, error) {
-	const whole = `
-		WITH RECURSIVE tree AS (
-			SELECT top.id, top.id AS root, top.marked_for_deletion_on FROM "public".groups AS top WHERE top.parent_id IS NULL
-			UNION ALL
-			SELECT child.id, tree.root, child.marked_for_deletion_on FROM tree JOIN "public".groups AS child ON child.parent_id = tree.id
-		)
-		SELECT tree.root FROM tree
-		LEFT JOIN "public".projects AS project ON project.group_id = tree.id
-		LEFT JOIN "public".merge_requests AS request ON request.target_project_id = project.id
-		GROUP BY tree.root HAVING count(tree.marked_for_deletion_on) = 0
-		ORDER BY count(request.id) DESC, tree.root`
-	const single = `
-		SELECT leaf.id FROM "public".groups AS leaf
-		WHERE leaf.marked_for_deletion_on IS NULL AND NOT EXISTS (SELECT FROM "public".groups AS child WHERE child.parent_id = leaf.id)
-		AND EXISTS (SELECT FROM "public".projects AS project WHERE project.group_id = leaf.id)
-		AND NOT EXISTS (
-			SELECT FROM "public".groups AS above WHERE above.id = ANY (leaf.traversal_ids) AND above.marked_for_deletion_on IS NOT NULL
-		)
-		ORDER BY (
-			SELECT count(*) FROM "public".projects AS project JOIN "public".merge_requests AS request ON request.target_project_id = project.id
-			WHERE project.group_id = leaf.id
-		) DESC, leaf.id`
-	var found []int64
-	var err error
-	for _, sql := range []string{whole, single} {
-		rows, _ := g.pool.Query(ctx, g.names.Render(sql))
-		if found, err = pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil || len(found) >= fewestTrees {
-			return found, err
-		}
+	found, err := g.ids(ctx, "whole_trees")
+	if err != nil || len(found) >= fewestTrees {
+		return found, err
 	}
-	return found, nil
+	return g.ids(ctx, "single_groups")
 }
 
 // Act marks and restores groups. Only groups that are to go are timed.
@@ -186,24 +139,14 @@ func (g *groups) take(ctx context.Context, tx pgx.Tx, step groupStep) error {
 	if step.restore {
 		return g.ask(ctx, tx, `SELECT "sexton".cancel_group_deletion($1, $2)`, "restore", group.id)
 	}
-	const look = belowGroup + `
-		SELECT own.path, ARRAY(SELECT below.id FROM below),
-			ARRAY(SELECT project.id FROM "public".projects AS project JOIN below ON below.id = project.group_id)
-		FROM "public".groups AS own WHERE own.id = $1`
-	if err := tx.QueryRow(ctx, g.names.Render(look), group.id).Scan(&group.path, &group.groups, &group.projects); err != nil {
+	err := tx.QueryRow(ctx, g.names.Render(query("look_below_group")), group.id).Scan(&group.path, &group.groups, &group.projects)
+	if err != nil {
 		return fmt.Errorf("look below group %d: %w", group.id, err)
 	}
 	if err := g.ask(ctx, tx, `SELECT "sexton".schedule_group_deletion($1, $2)`, "mark", group.id); err != nil || group.restored {
 		return err
 	}
-	const longAgo = `
-		WITH due AS (
-			UPDATE "public".groups AS due SET marked_for_deletion_on = "sexton".group_deletion_cutoff() - 1, updated_at = now()
-			WHERE due.id = $1 RETURNING due.id, due.marked_for_deletion_on
-		)
-		UPDATE "public".group_deletion_schedules AS schedule SET marked_for_deletion_on = due.marked_for_deletion_on
-		FROM due WHERE schedule.group_id = due.id`
-	if _, err := tx.Exec(ctx, g.names.Render(longAgo), group.id); err != nil {
+	if _, err := tx.Exec(ctx, g.names.Render(query("date_back_mark")), group.id); err != nil {
 		return fmt.Errorf("date back the mark of group %d: %w", group.id, err)
 	}
 	return nil
@@ -220,4 +163,87 @@ func (g *groups) ask(ctx context.Context, tx pgx.Tx, door, verb string, id int64
 		return fmt.Errorf("%s group %d: %w", verb, id, err)
 	}
 	return nil
+}
+
+// Check looks for groups and projects that should be gone, for rows that still name them, for events that are missing or
+// tell of a parent before its children, and for restored groups that are not what they were. Projects that the
+// application has deleted itself have no event, and may be missing from restored groups.
+func (g *groups) Check(ctx context.Context) ([]Finding, error) {
+	var destroyed, projects []int64
+	for _, group := range g.marked {
+		if !group.restored {
+			destroyed, projects = append(destroyed, group.groups...), append(projects, group.projects...)
+		}
+	}
+	below, err := g.rowsBelow(ctx, destroyed, projects)
+	if err != nil {
+		return nil, fmt.Errorf("look below destroyed groups: %w", err)
+	}
+	var left, missing, early, bySystem int64
+	err = g.row(ctx, "check_groups", []any{&left, &missing, &early, &bySystem}, g.since, orNone(destroyed), orNone(projects), g.ledger.of("projects"))
+	if err != nil {
+		return nil, err
+	}
+	restored, broken, err := g.countRestored(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return []Finding{
+		{Name: "groups", Text: "groups were to go, sub-groups included", Count: int64(len(destroyed))},
+		{Name: "projects", Text: "projects in them", Count: int64(len(projects))},
+		{Name: "left", Text: "of these groups and projects are left", Count: left, Fault: true},
+		{Name: "rows_below", Text: "rows are left below destroyed groups", Count: below, Fault: true},
+		{Name: "events_missing", Text: "of them have no event", Count: missing, Fault: true},
+		{Name: "events_early", Text: "events came before those of what stood below", Count: early, Fault: true},
+		{Name: "restored", Text: "groups were restored in time", Count: restored},
+		{Name: "not_whole", Text: "restored groups are not what they were", Count: broken, Fault: true},
+		{Name: "restored_by_system", Text: "restored, as their requester may not remove them", Count: bySystem},
+	}, nil
+}
+
+// rowsBelow counts the rows of all tables that name one of the groups or projects, by the names of their columns: most of
+// them have no foreign key.
+func (g *groups) rowsBelow(ctx context.Context, destroyed, projects []int64) (int64, error) {
+	rows, _ := g.pool.Query(ctx, query("columns_below"), quoted(g.names.Tracked))
+	members := quoted(g.names.Tracked, "members")
+	parts := []string{
+		"SELECT count(*) FROM " + members + " WHERE source_type = 'Namespace' AND source_id = ANY ($1::bigint[])",
+		"SELECT count(*) FROM " + members + " WHERE source_type = 'Project' AND source_id = ANY ($2::bigint[])",
+	}
+	var table, column string
+	_, err := pgx.ForEachRow(rows, []any{&table, &column}, func() error {
+		ids := "$1"
+		if strings.HasSuffix(column, "project_id") {
+			ids = "$2"
+		}
+		parts = append(parts, fmt.Sprintf("SELECT count(*) FROM %s WHERE %s = ANY (%s)", quoted(g.names.Tracked, table), quoted(column), ids))
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	var total int64
+	sql := "SELECT sum(found.count)::bigint FROM (" + strings.Join(parts, " UNION ALL ") + ") AS found"
+	err = g.pool.QueryRow(ctx, sql, orNone(destroyed), orNone(projects)).Scan(&total)
+	return total, err
+}
+
+// countRestored counts restored groups, and those among them that miss their name or anything that stood below them.
+func (g *groups) countRestored(ctx context.Context) (restored, broken int64, err error) {
+	deleted := g.ledger.of("projects")
+	for _, group := range g.marked {
+		if !group.restored {
+			continue
+		}
+		var whole bool
+		err := g.row(ctx, "restored_whole", []any{&whole}, group.id, group.path, group.groups, group.projects, deleted)
+		if err != nil {
+			return 0, 0, err
+		}
+		restored++
+		if !whole {
+			broken++
+		}
+	}
+	return restored, broken, nil
 }

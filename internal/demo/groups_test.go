@@ -42,7 +42,7 @@ func TestGroupsAreMarkedAndRestored(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
 	db.Exec(trees)
-	scene := newGroups(testStage(db))
+	scene := &groups{stage: testStage(db)}
 	scene.share = 100
 	times := newStopwatch(db.Pool(), dbtest.Names(), scene.Script())
 	a, err := newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond})
@@ -113,7 +113,7 @@ func TestGroupsWithoutManyTrees(t *testing.T) {
 		DELETE FROM groups WHERE parent_id IS NULL AND id > 3;
 		INSERT INTO groups (id, parent_id, name, path, traversal_ids) VALUES (32, 3, 's', 's2', '{3, 32}');
 		UPDATE groups SET marked_for_deletion_on = current_date WHERE id IN (21, 30)`)
-	scene := newGroups(testStage(db))
+	scene := &groups{stage: testStage(db)}
 	scene.share = 100
 	planned, err := scene.Plan(t.Context())
 	require.NoError(t, err)
@@ -130,7 +130,7 @@ func TestGroupsThatAreAllMarked(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
 	db.Exec(trees + "UPDATE groups SET marked_for_deletion_on = current_date")
-	planned, err := newGroups(testStage(db)).Plan(t.Context())
+	planned, err := (&groups{stage: testStage(db)}).Plan(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, planned)
 }
@@ -142,7 +142,7 @@ func TestGroupsCountTheRunsOfBothJobs(t *testing.T) {
 		('adjourned_group_deletion', 'main', 'test', '{"groups_enqueued": 2, "groups_restored": 1}', now(), 'done'),
 		('group_destroy', 'main', 'test', '{"groups": 4, "projects": 3, "deleted": {"groups": 4, "projects": 3}, "nullified": {"todos.x": 5}}', now(), 'done'),
 		('loose_foreign_keys_cleanup', 'main', 'test', '{"groups": 100}', now(), 'done')`)
-	scene, err := newPlayed(t.Context(), testSite(t, db), newGroups(testStage(db)), 0, false)
+	scene, err := newPlayed(t.Context(), testSite(t, db), &groups{stage: testStage(db)}, 0, false)
 	require.NoError(t, err)
 	total, err := scene.runs.total(t.Context())
 	require.NoError(t, err)
@@ -155,7 +155,7 @@ func TestGroupsReportWhatTheyCannotDo(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
 	db.Exec(trees)
-	scene := newGroups(testStage(db))
+	scene := &groups{stage: testStage(db)}
 	planned, err := scene.Plan(t.Context())
 	require.NoError(t, err)
 	db.Exec("UPDATE users SET state = 'blocked'")

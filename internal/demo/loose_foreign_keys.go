@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/definitions"
+	"sexton/internal/pgschema"
 )
 
 const looseForeignKeysKind = "loose_foreign_keys_cleanup"
@@ -16,15 +20,11 @@ const looseForeignKeysKind = "loose_foreign_keys_cleanup"
 type looseForeignKeys struct {
 	stage
 
-	// share of every table goes, in percent.
-	share  int64
 	tables []parentTable
 }
 
 func newLooseForeignKeys(on stage) *looseForeignKeys {
-	l := &looseForeignKeys{stage: on, tables: parentTables()}
-	l.share = l.Script().pace(on.endless).Share
-	return l
+	return &looseForeignKeys{stage: on, tables: parentTables()}
 }
 
 // Script tells of tombstones.
@@ -35,9 +35,8 @@ func (*looseForeignKeys) Script() Script {
 		// Parents are left over, to show that only children of deleted ones go.
 		Pace:        Pace{Share: 60, Length: 25 * time.Second, Slowest: 40},
 		EndlessPace: Pace{Share: 100, Length: 10 * time.Minute, Slowest: 4},
-		Waiting: `SELECT fully_qualified_table_name, primary_key_value, created_at
-			FROM "public".loose_foreign_keys_deleted_records`,
-		Processed: "processed", Numbers: []string{"rescheduled"},
+		Waiting:     query("waiting_tombstones"),
+		Processed:   "processed", Numbers: []string{"rescheduled"},
 		Rows: []RowCount{{"delete_count_by_table", "deleted"}, {"update_count_by_table", "nullified or updated"}},
 	}
 }
@@ -56,6 +55,8 @@ func parentTables() []parentTable {
 }
 
 type parentTable struct {
+	span
+
 	name   string
 	weight int
 	// most is how many go in one statement.
@@ -64,8 +65,6 @@ type parentTable struct {
 	fraction int64
 	// left is how many are still to go.
 	left int64
-	// first and last are the keys between which its rows are.
-	first, last int64
 }
 
 // Plan counts the tables.
@@ -76,7 +75,7 @@ func (l *looseForeignKeys) Plan(ctx context.Context) (planned int64, err error) 
 		if err := l.pool.QueryRow(ctx, sql).Scan(&rows, &l.tables[i].first, &l.tables[i].last); err != nil {
 			return 0, fmt.Errorf("count %s: %w", table.name, err)
 		}
-		l.tables[i].left = (rows*l.share + 99) / 100 / max(1, table.fraction)
+		l.tables[i].left = l.of(l.Script(), rows) / max(1, table.fraction)
 		planned += l.tables[i].left
 	}
 	l.tables = slices.DeleteFunc(l.tables, func(t parentTable) bool { return t.left == 0 })
@@ -92,18 +91,12 @@ func (l *looseForeignKeys) Act(ctx context.Context, limit int) (acted []Item, mo
 	at := l.pick()
 	table := &l.tables[at]
 	limit = min(limit, table.most, int(table.left))
-	from := table.first + rand.Int64N(table.last-table.first+1)
-	ids, err := l.remove(ctx, table.name, from, limit)
-	if err == nil && len(ids) == 0 {
-		ids, err = l.remove(ctx, table.name, table.first, limit)
-	}
+	ids, err := table.anywhere(func(from int64) ([]int64, error) { return l.remove(ctx, table.name, from, limit) })
 	if err != nil {
 		return nil, false, fmt.Errorf("delete from %s: %w", table.name, err)
 	}
 	l.ledger.add(table.name, ids)
-	for _, id := range ids {
-		acted = append(acted, Item{l.names.Tracked + "." + table.name, id})
-	}
+	acted = items(l.names.Tracked+"."+table.name, ids)
 	table.left -= int64(len(ids))
 	if len(ids) == 0 || table.left <= 0 {
 		l.tables = slices.Delete(l.tables, at, at+1)
@@ -145,3 +138,49 @@ func (l *looseForeignKeys) Check(ctx context.Context) ([]Finding, error) {
 
 // orphansLeft is the name of what Check finds.
 const orphansLeft = "orphans_left"
+
+// orphans counts the children that a definition says should be gone or changed and that are not, by plain
+// anti-joins over the whole tables. It shares nothing with the engine but the definitions.
+func orphans(ctx context.Context, on stage) (int64, error) {
+	var total int64
+	for _, d := range on.definitions {
+		sql, args := orphansOf(d, on.names)
+		var count int64
+		if err := on.pool.QueryRow(ctx, sql, args...).Scan(&count); err != nil {
+			return 0, fmt.Errorf("count orphans of %s in %s: %w", d.Parent, d.Child, err)
+		}
+		total += count
+	}
+	return total, nil
+}
+
+func orphansOf(d definitions.Definition, names pgschema.Names) (sql string, args []any) {
+	table := func(n definitions.Name) string {
+		if n.Schema == "" {
+			n.Schema = names.Tracked
+		}
+		return pgx.Identifier{n.Schema, n.Table}.Sanitize()
+	}
+	column := func(name string) string { return "child." + pgx.Identifier{name}.Sanitize() }
+	parentColumns := d.ParentColumns
+	if len(parentColumns) == 0 {
+		parentColumns = []string{"id"}
+	}
+	var same, given []string
+	for i, name := range parentColumns {
+		same = append(same, fmt.Sprintf("parent.%s = %s", pgx.Identifier{name}.Sanitize(), column(d.Columns[i])))
+		given = append(given, column(d.Columns[i])+" IS NOT NULL")
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "SELECT count(*) FROM %s AS child LEFT JOIN %s AS parent ON %s WHERE %s AND parent.%s IS NULL",
+		table(d.Child), table(d.Parent), strings.Join(same, " AND "), strings.Join(given, " AND "), pgx.Identifier{parentColumns[0]}.Sanitize())
+	for _, c := range d.Conditions {
+		args = append(args, c.Value)
+		fmt.Fprintf(&b, " AND %s::text = $%d", column(c.Column), len(args))
+	}
+	if d.OnDelete == definitions.UpdateColumn {
+		args = append(args, d.TargetValue)
+		fmt.Fprintf(&b, " AND %s::text IS DISTINCT FROM $%d", column(d.TargetColumn), len(args))
+	}
+	return b.String(), args
+}

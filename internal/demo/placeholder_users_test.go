@@ -21,7 +21,7 @@ func TestPlaceholderUsersAreLeft(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
 	db.Exec(imported)
-	scene := newPlaceholderUsers(testStage(db))
+	scene := &placeholderUsers{stage: testStage(db)}
 	times := newStopwatch(db.Pool(), dbtest.Names(), scene.Script())
 	a, err := newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond})
 	require.NoError(t, err)

@@ -1,10 +1,17 @@
 package demo
 
 import (
+	"cmp"
 	"context"
+	"embed"
+	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/definitions"
@@ -96,13 +103,99 @@ type stage struct {
 	// endless tells that the demo goes on until it is stopped.
 	endless bool
 	ledger  *ledger
+	// share, if set, replaces that of the pace.
+	share int64
 }
+
+//go:embed queries
+var queries embed.FS
+
+// query is one of the folder, with the schemas "public" and "sexton". The files are part of the program, so none is missing.
+func query(name string) string {
+	sql, _ := queries.ReadFile("queries/" + name + ".sql")
+	return string(sql)
+}
+
+// row reads the one row of a query. Its name says in errors what it does.
+func (on stage) row(ctx context.Context, name string, into []any, args ...any) error {
+	return named(name, on.pool.QueryRow(ctx, on.names.Render(query(name)), args...).Scan(into...))
+}
+
+// ids reads the rows of a query.
+func (on stage) ids(ctx context.Context, name string, args ...any) ([]int64, error) {
+	rows, _ := on.pool.Query(ctx, on.names.Render(query(name)), args...)
+	found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	return found, named(name, err)
+}
+
+// record runs the statements of a file that keeps for the check what is there now.
+func (on stage) record(ctx context.Context, name string) error {
+	_, err := on.pool.Exec(ctx, on.names.Render(query(name)))
+	return named(name, err)
+}
+
+func named(query string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", strings.ReplaceAll(query, "_", " "), err)
+	}
+	return nil
+}
+
+// of is how many of so many rows a scene acts on.
+func (on stage) of(script Script, rows int64) int64 {
+	return (rows*cmp.Or(on.share, script.pace(on.endless).Share) + 99) / 100
+}
+
+// span is a range of keys.
+type span struct{ first, last int64 }
+
+// anywhere finds rows from some key on or, where none is left behind it, from the first one on.
+func (s span) anywhere(find func(from int64) ([]int64, error)) ([]int64, error) {
+	found, err := find(s.first + rand.Int64N(s.last-s.first+1))
+	if err == nil && len(found) == 0 {
+		found, err = find(s.first)
+	}
+	return found, err
+}
+
+// items are rows of one name.
+func items(name string, ids []int64) (all []Item) {
+	for _, id := range ids {
+		all = append(all, Item{name, id})
+	}
+	return all
+}
+
+// ledger remembers what the application itself has deleted, so that the checks of other scenes can tell it from what
+// has gone for no reason.
+type ledger struct {
+	mu      sync.Mutex
+	deleted map[string][]int64
+}
+
+func (l *ledger) add(table string, ids []int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.deleted == nil {
+		l.deleted = map[string][]int64{}
+	}
+	l.deleted[table] = append(l.deleted[table], ids...)
+}
+
+func (l *ledger) of(table string) []int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return orNone(l.deleted[table])
+}
+
+// orNone is an array that is not NULL.
+func orNone(ids []int64) []int64 { return append([]int64{}, ids...) }
 
 // scenes are those of the kinds that are enabled, in the order in which they are shown.
 func scenes(site Site, endless bool) []Scene {
 	on := stage{pool: site.Pool, names: site.Names, definitions: site.Definitions, objects: site.Objects, endless: endless, ledger: &ledger{}}
 	var playing []Scene
-	for _, scene := range []Scene{newLooseForeignKeys(on), newGhostUsers(on), newPlaceholderUsers(on), newGroups(on), newDiffs(on)} {
+	for _, scene := range []Scene{newLooseForeignKeys(on), &ghostUsers{stage: on}, &placeholderUsers{stage: on}, &groups{stage: on}, &diffs{stage: on}} {
 		if slices.Contains(site.Kinds, scene.Script().Kind) {
 			playing = append(playing, scene)
 		}

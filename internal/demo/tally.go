@@ -128,21 +128,6 @@ func (t Tally) flat() map[string]any {
 	return out
 }
 
-const lastRunSQL = `SELECT coalesce(max(run.id), 0) FROM "sexton".runs AS run`
-
-// runsSQL reads runs, and whether each has ended so long ago that no figure changes any more: a younger run may be seen first, as
-// ids are given before the commit, and the counts of a failed run are added after its end, within a minute.
-const runsSQL = `
-SELECT run.id, coalesce(run.ended_at < clock_timestamp() - interval '2 minutes', false), run.stats
-FROM "sexton".runs AS run
-WHERE run.kind = ANY ($1) AND run.id > $2
-ORDER BY run.id`
-
-const runCountSQL = `
-SELECT coalesce(sum(run.folded), 0)
-FROM "sexton".runs AS run
-WHERE run.kind = ANY ($1) AND run.id > $2`
-
 // runs sums up the runs of one scene's kinds.
 type runs struct {
 	pool  *pgxpool.Pool
@@ -157,7 +142,7 @@ type runs struct {
 
 // total sums up the runs, those at work included.
 func (r *runs) total(ctx context.Context) (Tally, error) {
-	rows, _ := r.pool.Query(ctx, r.names.Render(runsSQL), r.kinds, r.lastSettled)
+	rows, _ := r.pool.Query(ctx, r.names.Render(query("runs")), r.kinds, r.lastSettled)
 	total, settling := r.settled, true
 	var id int64
 	var old bool
@@ -179,7 +164,7 @@ func (r *runs) total(ctx context.Context) (Tally, error) {
 		return Tally{}, fmt.Errorf("read runs: %w", err)
 	}
 	// On their own: idle runs fold into rows that are settled.
-	if err := r.pool.QueryRow(ctx, r.names.Render(runCountSQL), r.kinds, r.earlier).Scan(&total.Runs); err != nil {
+	if err := r.pool.QueryRow(ctx, r.names.Render(query("count_runs")), r.kinds, r.earlier).Scan(&total.Runs); err != nil {
 		return Tally{}, fmt.Errorf("count runs: %w", err)
 	}
 	return total, nil

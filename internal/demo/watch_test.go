@@ -170,7 +170,7 @@ func TestWatchReadsTheState(t *testing.T) {
 	db := h.db
 	db.Exec(`CREATE TABLE users_ghost_user_migrations (user_id bigint, created_at timestamptz);
 		INSERT INTO users_ghost_user_migrations VALUES (1, now() - interval '30 seconds'), (2, now())`)
-	loose, ghost := newLooseForeignKeys(testStage(db)), newGhostUsers(testStage(db))
+	loose, ghost := newLooseForeignKeys(testStage(db)), &ghostUsers{stage: testStage(db)}
 	w := newTestWatch(db, testSite(t, db), loose, ghost)
 	w.began = time.Now().Add(-time.Hour)
 	state, err := w.read(t.Context())
@@ -216,7 +216,7 @@ func TestWatchWaitsForAllScenes(t *testing.T) {
 		INSERT INTO users_ghost_user_migrations VALUES (1, now())`)
 	site, shown := testSite(t, db), newStepped(t)
 	site.View = shown.view()
-	w := newTestWatch(db, site, newLooseForeignKeys(testStage(db)), newGhostUsers(testStage(db)))
+	w := newTestWatch(db, site, newLooseForeignKeys(testStage(db)), &ghostUsers{stage: testStage(db)})
 	w.scenes[0].app.done.Store(true)
 	w.scenes[1].app.done.Store(true)
 	ended := make(chan error, 1)
