@@ -1,6 +1,7 @@
 package config
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,16 @@ import (
 
 // DefaultFile is the configuration file that is read where none is named and it exists.
 const DefaultFile = "sexton.yaml"
+
+//go:embed defaults.yaml
+var defaultLists []byte
+
+// defaults are the lists of the configuration, from a file of the program; the tags of Config's fields have the rest.
+func defaults() (c Config) {
+	doc, _ := yamlfile.Parse("defaults.yaml", defaultLists)
+	_, _ = doc.Decode(doc.Root, "", &c)
+	return c
+}
 
 // Options are what the command line and the process give to the configuration.
 type Options struct {

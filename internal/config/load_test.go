@@ -70,7 +70,7 @@ func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
 				LockTimeout: time.Second, StatementTimeout: 5 * time.Second, ReplicaLag: 10 * time.Second, ReplicaLagBytes: 256 << 20,
 			}, c.Jobs)
 			require.Equal(t, config.LooseForeignKeys{
-				Enabled: true, Schedule: "* * * * *", Definitions: []string{filepath.Join(dir, config.DefaultDefinitions)},
+				Enabled: true, Schedule: "* * * * *", Definitions: []string{filepath.Join(dir, "loose_foreign_keys.yml")},
 				Truncate: config.TruncateReject, Target: 20 * time.Millisecond, Duty: 50,
 				ConfirmWithin: time.Hour, ConfirmGrace: 10 * time.Minute,
 			}, c.LooseForeignKeys)
