@@ -110,11 +110,8 @@ type stage struct {
 //go:embed queries
 var queries embed.FS
 
-// query is one of the folder, with the schemas "public" and "sexton". The files are part of the program, so none is missing.
-func query(name string) string {
-	sql, _ := queries.ReadFile("queries/" + name + ".sql")
-	return string(sql)
-}
+// query is one of the folder, with the schemas "public" and "sexton".
+func query(name string) string { return pgschema.Texts{Files: queries}.Statement(name) }
 
 // row reads the one row of a query. Its name says in errors what it does.
 func (on stage) row(ctx context.Context, name string, into []any, args ...any) error {

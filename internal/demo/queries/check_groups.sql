@@ -1,4 +1,4 @@
--- The events after $1 of the groups $2 and the projects $3, of which $4 are those that the application has deleted itself.
+-- The events after $1 of the groups $2 and the projects $3. Projects among $4 were deleted by the application itself.
 WITH told AS MATERIALIZED (
     SELECT event.id, event.kind, event.payload, (event.payload ->> 'group_id')::bigint AS group_id,
         (event.payload ->> 'parent_id')::bigint AS parent_id, (event.payload ->> 'project_id')::bigint AS project_id
