@@ -2,23 +2,24 @@ package blobstore
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"io"
 	"iter"
 	"net/http"
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/minio/minio-go/v7"
 )
 
 // bucket keeps objects in an S3-compatible service.
 type bucket struct {
-	client *s3.Client
+	client minio.Core
 	name   string
 	// prefix begins all keys in the bucket.
-	prefix  string
+	prefix string
+	// verify has the client compare answers with the checksums that they carry.
+	verify  bool
 	uploads *uploads
 }
 
@@ -26,42 +27,34 @@ func (b *bucket) version(ctx context.Context, key string) (Version, error) {
 	if err := CheckKey(key); err != nil {
 		return "", err
 	}
-	found, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.name, Key: aws.String(b.prefix + key)})
-	if err != nil {
-		return "", err
-	}
-	return Version(aws.ToString(found.ETag)), nil
+	found, err := b.client.StatObject(ctx, b.name, b.prefix+key, minio.StatObjectOptions{})
+	return Version(found.ETag), err
 }
 
 func (b *bucket) read(ctx context.Context, key string, offset, size int64) (io.ReadCloser, time.Time, error) {
 	if err := CheckKey(key); err != nil {
 		return nil, time.Time{}, err
 	}
-	request := &s3.GetObjectInput{Bucket: &b.name, Key: aws.String(b.prefix + key)}
+	options := minio.GetObjectOptions{Checksum: b.verify}
 	switch {
-	case size > 0:
-		request.Range = aws.String(fmt.Sprintf("bytes=%d-%d", offset, offset+size-1))
-	case size == 0: // A range of no bytes cannot be asked for.
-		request.Range = aws.String(fmt.Sprintf("bytes=%d-%d", offset, offset))
+	case size >= 0: // A range of no bytes cannot be asked for.
+		_ = options.SetRange(offset, offset+max(size, 1)-1) // It refuses what is negative alone.
 	case offset > 0:
-		request.Range = aws.String(fmt.Sprintf("bytes=%d-", offset))
+		_ = options.SetRange(offset, 0)
 	}
-	found, err := b.client.GetObject(ctx, request)
-	if err != nil {
-		return nil, time.Time{}, err
+	body, found, _, err := b.client.GetObject(ctx, b.name, b.prefix+key, options)
+	if err == nil && size == 0 {
+		err = body.Close()
+		body = http.NoBody
 	}
-	if size == 0 {
-		return http.NoBody, aws.ToTime(found.LastModified), found.Body.Close()
-	}
-	return found.Body, aws.ToTime(found.LastModified), nil
+	return body, found.LastModified, err
 }
 
 func (b *bucket) remove(ctx context.Context, key string) error {
 	if err := CheckKey(key); err != nil {
 		return err
 	}
-	_, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, Key: aws.String(b.prefix + key)})
-	return err
+	return b.client.RemoveObject(ctx, b.name, b.prefix+key, minio.RemoveObjectOptions{})
 }
 
 func (b *bucket) write(ctx, wanted context.Context, key string, over Version, resume *Parts) (io.WriteCloser, error) {
@@ -71,31 +64,27 @@ func (b *bucket) write(ctx, wanted context.Context, key string, over Version, re
 	return b.uploads.open(ctx, wanted, key, over, resume), nil
 }
 
-// stopsInCircles ends a listing whose next page is the one before, as faulty services send it for ever.
-func stopsInCircles(o *s3.ListObjectsV2PaginatorOptions) { o.StopOnDuplicateToken = true }
-
 // list goes through the keys in their order, page by page.
 func (b *bucket) list(ctx context.Context, prefix, after string) iter.Seq2[Info, error] {
-	request := &s3.ListObjectsV2Input{Bucket: &b.name, Prefix: aws.String(b.prefix + prefix)}
+	options := minio.ListObjectsOptions{Prefix: b.prefix + prefix, Recursive: true}
 	if after != "" {
-		request.StartAfter = aws.String(b.prefix + after)
+		options.StartAfter = b.prefix + after
 	}
 	return func(yield func(Info, error) bool) {
-		for pages := s3.NewListObjectsV2Paginator(b.client, request, stopsInCircles); pages.HasMorePages(); {
-			page, err := pages.NextPage(ctx)
-			if err != nil {
-				yield(Info{}, err)
+		for object := range b.client.ListObjectsIter(context.WithValue(ctx, lastPage{}, new(string)), b.name, options) {
+			if errors.Is(object.Err, errCircles) {
 				return
 			}
-			for _, object := range page.Contents {
-				key := strings.TrimPrefix(aws.ToString(object.Key), b.prefix)
-				if !yield(Info{Key: key, Size: aws.ToInt64(object.Size), ModTime: aws.ToTime(object.LastModified)}, nil) {
-					return
-				}
+			info := Info{Key: strings.TrimPrefix(object.Key, b.prefix), Size: object.Size, ModTime: object.LastModified}
+			if !yield(info, object.Err) || object.Err != nil {
+				return
 			}
 		}
 	}
 }
+
+// listPage is how many entries one answer of the service has.
+const listPage = 1000
 
 // Upload is one in parts that is not complete.
 type Upload struct {
@@ -112,25 +101,21 @@ func (s *Store) Uploads(ctx context.Context, prefix string) iter.Seq2[Upload, er
 		if !ok {
 			return
 		}
-		request := &s3.ListMultipartUploadsInput{Bucket: &b.name, Prefix: aws.String(b.prefix + prefix)}
-		last := [2]string{}
-		for pages := s3.NewListMultipartUploadsPaginator(b.client, request); pages.HasMorePages(); {
-			page, err := pages.NextPage(ctx)
+		for key, id := "", ""; ; {
+			page, err := b.client.ListMultipartUploads(ctx, b.name, b.prefix+prefix, key, id, "", listPage)
 			if err != nil {
 				yield(Upload{}, s.judge(ctx, "list uploads of", prefix, err))
 				return
 			}
 			for _, u := range page.Uploads {
-				key := strings.TrimPrefix(aws.ToString(u.Key), b.prefix)
-				if !yield(Upload{Key: key, ID: aws.ToString(u.UploadId), Begun: aws.ToTime(u.Initiated)}, nil) {
+				if !yield(Upload{Key: strings.TrimPrefix(u.Key, b.prefix), ID: u.UploadID, Begun: u.Initiated}, nil) {
 					return
 				}
 			}
-			next := [2]string{aws.ToString(page.NextKeyMarker), aws.ToString(page.NextUploadIdMarker)}
-			if next == last {
-				return // As with stopsInCircles, which this listing has no option for.
+			if !page.IsTruncated || page.NextKeyMarker == key && page.NextUploadIDMarker == id {
+				return // The next page would be this one again, as a faulty service sends it.
 			}
-			last = next
+			key, id = page.NextKeyMarker, page.NextUploadIDMarker
 		}
 	}
 }
@@ -141,7 +126,7 @@ func (s *Store) Abort(ctx context.Context, key, id string) error {
 	if !ok {
 		return nil
 	}
-	_, err := b.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &b.name, Key: aws.String(b.prefix + key), UploadId: &id})
+	err := b.client.AbortMultipartUpload(ctx, b.name, b.prefix+key, id)
 	if isNoUpload(err) {
 		return nil
 	}

@@ -8,7 +8,6 @@ import (
 	"hash"
 	"io"
 	"iter"
-	"log/slog"
 	"path"
 	"path/filepath"
 	"strings"
@@ -63,8 +62,6 @@ type Options struct {
 	Stall time.Duration
 	// Attempts is how often the S3 client tries a request before it reports an outage; 0 means 3.
 	Attempts int
-	// Logger takes what the S3 client says; without one it says nothing.
-	Logger *slog.Logger
 }
 
 // backend holds the objects. Its errors are the system's or the service's own.

@@ -7,13 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -134,34 +130,6 @@ func TestPartsHaveChecksumsWhereTheServiceWantsThem(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, digest(content), found)
 	}
-}
-
-// What the S3 client says of its own accord is a line of the log.
-func TestTheClientSpeaksThroughTheLog(t *testing.T) {
-	t.Parallel()
-	address, err := url.Parse(s3test.New(t, s3test.Options{}).URL("diffs"))
-	require.NoError(t, err)
-	parameters := address.Query()
-	service, err := url.Parse(parameters.Get("endpoint"))
-	require.NoError(t, err)
-	// As a service without checksums answers.
-	front := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(service); r.Out.Host = r.In.Host },
-		ModifyResponse: func(r *http.Response) error {
-			maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return strings.HasPrefix(name, "X-Amz-Checksum") })
-			return nil
-		},
-	})
-	defer front.Close()
-	parameters.Set("endpoint", front.URL)
-	address.RawQuery = parameters.Encode()
-	var log bytes.Buffer
-	store := open(t, address.String(), blobstore.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	_, err = put(t, store, version(t, store), noise(10))
-	require.NoError(t, err)
-	_, err = store.Digest(t.Context(), key)
-	require.NoError(t, err)
-	require.Contains(t, log.String(), `level=WARN msg=s3_client said="Response has no supported checksum`)
 }
 
 func list(t *testing.T, store *blobstore.Store, prefix string) []string {
