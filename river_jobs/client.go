@@ -61,7 +61,7 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 	ticker, periodic := newTicker(deps, ticks)
 	log := slog.New(reticent{cmp.Or(deps.RiverLogger, deps.Logger).Handler()})
 	on := &driver{
-		Driver: riverpgxv5.New(deps.jobsDB().Async()), jobs: deps.jobsDB(), log: log, ticker: ticker,
+		Driver: riverpgxv5.New(deps.jobsDB().Async()), jobs: deps.jobsDB(), client: id, log: log, ticker: ticker,
 		look: dbsqlc.QueueLooksParams{Queues: slices.Collect(maps.Keys(queues))},
 		news: make(chan []*riverdriver.Notification, 1),
 	}

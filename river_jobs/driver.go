@@ -31,7 +31,9 @@ type driver struct {
 	*riverpgxv5.Driver
 
 	jobs database.Database
-	log  *slog.Logger
+	// client is the ID of River's client, as jobs that it works on have it.
+	client string
+	log    *slog.Logger
 	// ticker records the ticks whose jobs are inserted.
 	ticker *ticker
 	// look asks for the queues. Its own ones are those whose jobs work with definitions, with the keys of their leases and the digests: a

@@ -3,6 +3,7 @@ package riverjobs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -95,45 +96,62 @@ func (i inserter) JobSetStateIfRunningMany(ctx context.Context, params *riverdri
 	return rows, err //nolint:wrapcheck // River words it
 }
 
-// JobSetStateIfRunningMany asks for the server's clock where a job goes on later, because it was snoozed or has failed. River also completes
-// jobs that have completed themselves, some time later and on another connection: there is nothing left to write. Without such a row the job was
-// taken from this worker and given to another one, who runs it now and would lose its successor.
-func (e executor) JobSetStateIfRunningMany(ctx context.Context, params *riverdriver.JobSetStateIfRunningManyParams) ([]*rivertype.JobRow, error) {
-	var rows []*rivertype.JobRow
-	left := &riverdriver.JobSetStateIfRunningManyParams{Now: params.Now, Schema: params.Schema}
+// ownJobsSQL locks the jobs $1 that the client $2 works on still, and tells the server's time.
+const ownJobsSQL = `WITH own AS (
+    SELECT job.id FROM "sexton".river_job AS job
+    WHERE job.id = ANY ($1::bigint[]) AND job.state = 'running' AND job.attempted_by[pg_catalog.array_upper(job.attempted_by, 1)] = $2
+    FOR UPDATE
+) SELECT pg_catalog.clock_timestamp(), coalesce(pg_catalog.array_agg(own.id), '{}') FROM own`
+
+// JobSetStateIfRunningMany writes that jobs failed or were snoozed, by the server's clock. River goes by their IDs alone: a job that was taken from
+// this worker runs elsewhere, and its row must stay as it is. River also completes jobs that have completed themselves, some time later and on
+// another connection: there is nothing left to write.
+func (e executor) JobSetStateIfRunningMany(ctx context.Context, params *riverdriver.JobSetStateIfRunningManyParams) (rows []*rivertype.JobRow, _ error) {
+	var asked []int64
 	for i, id := range params.ID {
 		row, ended := e.driver.ended.LoadAndDelete(id)
-		if params.State[i] == rivertype.JobStateCompleted {
-			if ended {
-				rows = append(rows, row.(*rivertype.JobRow)) //nolint:forcetypeassert // no others are stored
-			}
+		switch {
+		case params.State[i] != rivertype.JobStateCompleted:
+			asked = append(asked, id)
+		case ended:
+			rows = append(rows, row.(*rivertype.JobRow)) //nolint:forcetypeassert // no others are stored
+		}
+	}
+	if len(asked) == 0 {
+		return rows, nil
+	}
+	tx, err := e.Executor.Begin(ctx)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // River words it
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // Nothing is left of it after the commit.
+	var now time.Time
+	var own []int64
+	if err := tx.QueryRow(ctx, e.driver.jobs.Names.Render(ownJobsSQL), asked, e.driver.client).Scan(&now, &own); err != nil {
+		return nil, fmt.Errorf("look which jobs are this worker's: %w", err)
+	}
+	others, err := tx.JobSetStateIfRunningMany(ctx, narrow(params, own, time.Now().Round(0).Sub(now)))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // River words it
+	}
+	return append(rows, others...), tx.Commit(ctx) //nolint:wrapcheck // River words it
+}
+
+// narrow leaves those of the jobs, with their times put back by as much as this machine's clock is ahead.
+func narrow(params *riverdriver.JobSetStateIfRunningManyParams, ids []int64, ahead time.Duration) *riverdriver.JobSetStateIfRunningManyParams {
+	left := &riverdriver.JobSetStateIfRunningManyParams{Now: params.Now, Schema: params.Schema}
+	for i, id := range params.ID {
+		if !slices.Contains(ids, id) {
 			continue
+		}
+		at := params.ScheduledAt[i]
+		if at != nil {
+			at = new(at.Add(-ahead))
 		}
 		left.ID, left.State, left.Attempt = append(left.ID, id), append(left.State, params.State[i]), append(left.Attempt, params.Attempt[i])
 		left.ErrData, left.FinalizedAt = append(left.ErrData, params.ErrData[i]), append(left.FinalizedAt, params.FinalizedAt[i])
 		left.MetadataDoMerge = append(left.MetadataDoMerge, params.MetadataDoMerge[i])
-		left.MetadataUpdates = append(left.MetadataUpdates, params.MetadataUpdates[i])
-		left.ScheduledAt = append(left.ScheduledAt, params.ScheduledAt[i])
+		left.MetadataUpdates, left.ScheduledAt = append(left.MetadataUpdates, params.MetadataUpdates[i]), append(left.ScheduledAt, at)
 	}
-	if len(left.ID) == 0 {
-		return rows, nil
-	}
-	var ahead time.Duration
-	asked := false
-	for i, at := range left.ScheduledAt {
-		if at == nil {
-			continue
-		}
-		if !asked {
-			var now time.Time
-			if err := e.driver.jobs.Async().QueryRow(ctx, "SELECT pg_catalog.clock_timestamp()").Scan(&now); err != nil {
-				return nil, fmt.Errorf("ask for the server's time: %w", err)
-			}
-			ahead, asked = time.Now().Round(0).Sub(now), true
-		}
-		later := at.Add(-ahead)
-		left.ScheduledAt[i] = &later
-	}
-	others, err := e.Executor.JobSetStateIfRunningMany(ctx, left)
-	return append(rows, others...), err //nolint:wrapcheck // River words it
+	return left
 }

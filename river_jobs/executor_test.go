@@ -16,11 +16,11 @@ import (
 func TestJobsHaveTheServersTimes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	on := &driver{Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected, ticker: &ticker{}}
+	on := &driver{Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected, client: "own", ticker: &ticker{}}
 	minutes := func(sql string) int64 {
 		return pgtest.Scalar[int64](t, b.db.Database, "SELECT round(extract(epoch FROM "+sql+" - now()) / 60)::bigint FROM sexton.river_job")
 	}
-	b.db.Exec("INSERT INTO sexton.river_job (kind, args, queue, max_attempts, state, attempted_at) VALUES ('x', '{}', 'x', 5, 'running', now())")
+	b.db.Exec("INSERT INTO sexton.river_job (kind, args, queue, max_attempts, state, attempted_at, attempted_by) VALUES ('x', '{}', 'x', 5, 'running', now(), '{own}')")
 	id := pgtest.Scalar[int64](t, b.db.Database, "SELECT id FROM sexton.river_job")
 	byWorker := time.Now().Add(5 * time.Minute)
 	_, err := on.GetExecutor().JobSetStateIfRunningMany(t.Context(), &riverdriver.JobSetStateIfRunningManyParams{
@@ -67,8 +67,9 @@ func TestRiverEndsNoJobThatEndsItself(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ctx := t.Context()
-	on := &driver{Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected}
-	b.db.Exec("INSERT INTO sexton.river_job (kind, args, queue, max_attempts, state, attempted_at) SELECT 'x', '{}', 'x', 5, 'running', now() FROM generate_series(1, 3)")
+	on := &driver{Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected, client: "own"}
+	b.db.Exec(`INSERT INTO sexton.river_job (kind, args, queue, max_attempts, state, attempted_at, attempted_by)
+		SELECT 'x', '{}', 'x', 5, 'running', now(), CASE id WHEN 4 THEN '{own,other}' ELSE '{own}' END::text[] FROM generate_series(1, 4) AS id`)
 	ids := pgtest.Scalar[[]int64](t, b.db.Database, "SELECT array_agg(id ORDER BY id) FROM sexton.river_job")
 	now := time.Now()
 	end := func(on riverdriver.Executor, states map[int64]rivertype.JobState, want ...int64) {
@@ -114,8 +115,8 @@ func TestRiverEndsNoJobThatEndsItself(t *testing.T) {
 	itself()
 	before = versions()
 	beside := completed(ids[:2]...)
-	beside[ids[2]] = rivertype.JobStateDiscarded
+	beside[ids[2]], beside[ids[3]] = rivertype.JobStateDiscarded, rivertype.JobStateRetryable
 	end(on.GetExecutor(), beside, ids[0], ids[2])
 	require.Equal(t, before, versions())
-	require.Equal(t, [][]string{{"completed"}, {"running"}, {"discarded"}}, b.db.Rows("SELECT state::text FROM sexton.river_job ORDER BY id"))
+	require.Equal(t, [][]string{{"completed"}, {"running"}, {"discarded"}, {"running"}}, b.db.Rows("SELECT state::text FROM sexton.river_job ORDER BY id"))
 }

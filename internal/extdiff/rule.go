@@ -32,10 +32,7 @@ func statement(name string, more ...string) string {
 
 // statement has the one condition, on a diff, that scheduler and mover share as {eligible}.
 func (r Rule) statement(name string, more ...string) string {
-	eligible := "{always}"
-	if r != Always {
-		eligible += " AND {outdated}"
-	}
+	eligible := map[Rule]string{Always: "{always}", Outdated: "{always} AND {outdated}"}[r] // Postgres refuses the statement of any other rule.
 	return statement(name, append(more, "eligible", eligible)...)
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,7 +52,8 @@ func diffsMoveCommand(env *cli.Env) *cobra.Command {
 		Short: "Move diffs from the local disk to object storage, or back",
 		Long: `Copies the object of each diff that is in the one store to the other, reads it back, compares size and checksum, and then
 changes the diff's row. Diffs in the database stay there. The stores are external_diffs.bucket and external_diffs.other_bucket: set
-both before, restart the workers, and diffs are read, checked and removed in both. --from names a store that is neither.
+both before, restart the workers, and diffs are read, checked and removed in both. --from names a store that no key
+names: its old objects go at once, with --grace 0s.
 
 It may be stopped or killed at any time, and goes on when it is run again. Several may run at once, beside workers. A diff that
 another worker has, whose object is damaged, or that fails alone, stays and is listed; with damaged or failed ones it exits 5. It
@@ -81,11 +81,7 @@ the rows before: by a worker, or by a later run of this command.`,
 }
 
 func moveDiffs(ctx context.Context, env *cli.Env, configured *extdiff.Engine, m diffsMove) error {
-	c, err := env.LoadConfig()
-	if err != nil {
-		return err
-	}
-	from, to, err := m.stores(ctx, configured, env.Logger(c))
+	from, to, err := m.stores(ctx, configured)
 	if err != nil {
 		return err
 	}
@@ -145,7 +141,7 @@ func printMoved(w io.Writer, d movedDiffs) {
 }
 
 // stores are the engines of both stores.
-func (m diffsMove) stores(ctx context.Context, configured *extdiff.Engine, log *slog.Logger) (from, to *extdiff.Engine, err error) {
+func (m diffsMove) stores(ctx context.Context, configured *extdiff.Engine) (from, to *extdiff.Engine, err error) {
 	open := func(flag, address string) (*extdiff.Engine, error) {
 		if _, err := bucketurl.Parse(address); err != nil {
 			return nil, cli.Usage(fmt.Errorf("%s %w", flag, err))
@@ -174,23 +170,33 @@ func (m diffsMove) stores(ctx context.Context, configured *extdiff.Engine, log *
 }
 
 // remover is the engine that removes old objects: that of the workers, with the store that is not configured where one kind has none.
-// Workers look for an object in the configured store of its kind, so to must not be another one.
+// Workers look for an object in the configured store of its kind, so neither may be another one.
 func (m diffsMove) remover(ctx context.Context, configured, from, to *extdiff.Engine) (*extdiff.Engine, error) {
 	other, err := configured.Other.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for key, known := range map[string]*extdiff.Engine{"external_diffs.bucket": configured, "external_diffs.other_bucket": other} {
-		if known != nil && known.Store.Kind() == to.Store.Kind() && known.Store.Identity() != to.Store.Identity() {
-			return nil, cli.Usage(fmt.Errorf("--to %s is another store than %s, %s, and rows say of both no more than %s: no worker would find "+
-				"the diffs; name the configured store, as it is written there, or change %s first",
-				to.Store.Identity(), key, known.Store.Identity(), to.Store.Kind(), key))
+	for _, flag := range []struct {
+		name, then string
+		at         *extdiff.Engine
+	}{{"--to", "find the diffs", to}, {"--from", "remove the old objects", from}} {
+		for key, known := range map[string]*extdiff.Engine{"external_diffs.bucket": configured, "external_diffs.other_bucket": other} {
+			if known != nil && known.Store.Kind() == flag.at.Store.Kind() && known.Store.Identity() != flag.at.Store.Identity() {
+				return nil, cli.Usage(fmt.Errorf("%s %s is another store than %s, %s, and rows say of both no more than %s: no worker would %s; "+
+					"name the configured store, as it is written there, or change %s first",
+					flag.name, flag.at.Store.Identity(), key, known.Store.Identity(), known.Store.Kind(), flag.then, key))
+			}
 		}
 	}
-	if other != nil {
+	switch {
+	case other != nil:
 		return configured, nil
-	}
-	if other = to; to.Store.Kind() == configured.Store.Kind() {
+	case to.Store.Kind() != configured.Store.Kind():
+		other = to
+	case m.grace > 0 && !m.dryRun:
+		return nil, cli.Usage(fmt.Errorf("no key names the store %s, so no worker would remove its old objects after --grace: "+
+			"set external_diffs.other_bucket to it, or write --grace 0s", from.Store))
+	default:
 		other = from
 	}
 	remover := *configured

@@ -95,6 +95,11 @@ func TestDiffsMoveRefuses(t *testing.T) {
 	for _, from := range []string{"s3://b?region=x", "s3://old?region=x"} {
 		s.Says(2, " is another store than external_diffs.other_bucket, file://"+folder, "diffs", "move", "--to", "file://"+t.TempDir(), "--from", from, "--grace", "0s")
 	}
+	s.Says(2, "--from s3://old is another store than external_diffs.bucket, s3://b, and rows say of both no more than object storage: "+
+		"no worker would remove the old objects; ", "diffs", "move", "--to", "file://"+folder, "--from", "s3://old?region=x", "--grace", "0s")
+	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \"file://"+folder+"\"}\n")
+	s.Says(2, "no key names the store s3://old, so no worker would remove its old objects after --grace: set external_diffs.other_bucket to it",
+		"diffs", "move", "--to", "file://"+folder, "--from", "s3://old?region=x")
 	require.Empty(t, s.Rows("SELECT FROM sexton.audit"))
 	s.Says(1, "--to file:///nowhere/at/all: no such file or directory (create the folder, or mount the disk that it is on)", "diffs", "move", "--to", "file:///nowhere/at/all", "--from", "s3://b?region=x")
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \"file://"+folder+"\"}\n")
