@@ -56,7 +56,7 @@ func TestMergeIsRecorded(t *testing.T) {
 	b := setup(t, parents)
 	b.install(id("parents"))
 	want := []string{"public.parents 1"}
-	if pgtest.Scalar[int](t, b.Database, "SELECT current_setting('server_version_num')::int") < 150000 {
+	if pgtest.Version(t) < 15 {
 		b.Exec("DELETE FROM parents WHERE id = 1") // MERGE came with 15.
 	} else {
 		b.Exec("MERGE INTO parents AS p USING (VALUES (1)) AS gone (id) ON p.id = gone.id WHEN MATCHED THEN DELETE")

@@ -11,14 +11,6 @@ import (
 	"sexton/internal/problem"
 )
 
-func TestJudgeVersion(t *testing.T) {
-	t.Parallel()
-	require.Empty(t, judgeVersion(140_000, "14.0"))
-	found := judgeVersion(130_022, "13.22")
-	require.Equal(t, problem.Error, found[0].Severity)
-	require.Contains(t, found[0].Message, "13.22")
-}
-
 func TestJudgeClock(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, judgeClock(time.Second, 0))

@@ -8,26 +8,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
-// oldestVersion is PostgreSQL 14, as server_version_num.
-const oldestVersion = 140_000
-
 func version(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
-	type row struct {
-		Number int
-		Text   string
-	}
-	const sql = "SELECT pg_catalog.current_setting('server_version_num')::int, pg_catalog.current_setting('server_version')"
-	return query(ctx, tx, "read server version", sql, nil, func(r row) []Finding { return judgeVersion(r.Number, r.Text) })
-}
-
-func judgeVersion(number int, text string) []Finding {
-	if number >= oldestVersion {
-		return nil
-	}
-	return one(problem.Error, "server_version", "the server is PostgreSQL "+text+", which is too old", "upgrade it to PostgreSQL 14 or newer")
+	const sql = "SELECT pg_catalog.current_setting('server_version')"
+	return query(ctx, tx, "read server version", sql, nil, func(r struct{ Text string }) []Finding {
+		found := pgcatalog.Untested(r.Text)
+		if found.Message == "" {
+			return nil
+		}
+		return one(found.Severity, "server_version", found.Message, found.Fix)
+	})
 }
 
 // recovery asks whether the database can be written to.

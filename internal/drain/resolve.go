@@ -101,6 +101,9 @@ func (c *Catalog) ref(t *Table, k pgcatalog.ForeignKey) *Ref {
 	if !c.compare(f, from) {
 		return nil
 	}
+	if k.Period {
+		f.compare[len(f.compare)-1] = pgcatalog.Comparison{Operator: "OPERATOR(pg_catalog.&&)"}
+	}
 	if k.Target != t.OID {
 		f.Only = map[uint32]bool{}
 		for _, leaf := range c.Relations[k.Target].Leaves {

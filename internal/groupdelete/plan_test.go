@@ -14,6 +14,9 @@ import (
 // shape is a schema below groups and projects, and rows in it.
 type shape struct{ tables, rows string }
 
+// newSince has the major versions of Postgres that some tests need.
+var newSince = map[string]int{"composite key": 15, "periods, keys that are not enforced, virtual columns": 18, "by a period": 18}
+
 // shapes are those that a plan has to see through. Everything also exists below project 91, which stays.
 var shapes = map[string]shape{
 	"composite key": {
@@ -25,6 +28,16 @@ var shapes = map[string]shape{
 		ALTER TABLE builds ADD UNIQUE (part, id);`,
 		`INSERT INTO builds SELECT n, id, id FROM projects, generate_series(1, 5) AS n;
 		INSERT INTO artifacts SELECT 1000 * part + 10 * id + n, id, part FROM builds, generate_series(1, 3) AS n; INSERT INTO traces SELECT 10 * part + id, part, id FROM builds;`,
+	},
+	"periods, keys that are not enforced, virtual columns": {
+		`CREATE TABLE rates (code int4range, valid daterange, project_id bigint REFERENCES projects ON DELETE CASCADE,
+			twice bigint GENERATED ALWAYS AS (2 * project_id) VIRTUAL, PRIMARY KEY (code, valid WITHOUT OVERLAPS));
+		CREATE TABLE bookings (id bigint PRIMARY KEY, rate int4range, during daterange, project_id bigint REFERENCES projects ON DELETE CASCADE,
+			FOREIGN KEY (rate, PERIOD during) REFERENCES rates (code, PERIOD valid));
+		CREATE TABLE hints (id bigint PRIMARY KEY, project_id bigint REFERENCES projects ON DELETE CASCADE NOT ENFORCED);
+		CREATE INDEX ON rates (project_id); CREATE INDEX ON bookings (project_id); CREATE INDEX ON bookings (rate, during); CREATE INDEX ON hints (project_id);`,
+		`INSERT INTO rates SELECT int4range(1, 2), daterange('2026-01-01'::date + id::int, '2026-01-02'::date + id::int), id FROM projects;
+		INSERT INTO bookings SELECT project_id, code, valid, project_id FROM rates; INSERT INTO hints SELECT id, id FROM projects;`,
 	},
 	"tree in a table": {
 		`CREATE TABLE epics (id bigint PRIMARY KEY, project_id bigint NOT NULL REFERENCES projects ON DELETE CASCADE,
@@ -137,6 +150,7 @@ func TestShapes(t *testing.T) {
 	for name, s := range shapes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			pgtest.Since(t, newSince[name])
 			b := setup(t, s.tables, s.rows)
 			engine := b.engine(t, 1)
 			engine.Sizes.Rows = 2
@@ -171,9 +185,19 @@ func TestForbidden(t *testing.T) {
 			`INSERT INTO logs VALUES ('first', 3);`,
 			"logs: the row with name first refers to groups, and foreign key logged sets NULL what is NOT NULL",
 		},
+		"by a period": {
+			`CREATE TABLE rates (code int4range, valid daterange, group_id bigint REFERENCES groups ON DELETE CASCADE, PRIMARY KEY (code, valid WITHOUT OVERLAPS));
+			CREATE TABLE bookings (id bigint PRIMARY KEY, rate int4range, during daterange,
+				CONSTRAINT booked FOREIGN KEY (rate, PERIOD during) REFERENCES rates (code, PERIOD valid));
+			CREATE INDEX ON rates (group_id); CREATE INDEX ON bookings (rate, during);`,
+			`INSERT INTO rates SELECT int4range(1, 2), daterange(make_date(2020 + id::int, 1, 1), make_date(2021 + id::int, 1, 1)), id FROM groups;
+			INSERT INTO bookings VALUES (7, '[1,1]', '[2029-05-01,2029-06-01)'), (8, '[1,1]', '[2022-12-01,2023-02-01)');`,
+			"bookings: the row with id 8 refers to rates, and foreign key booked has no action for it",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			pgtest.Since(t, newSince[name])
 			_, err := native(t, test.tables, test.rows)
 			require.Error(t, err, "Postgres refuses it, too")
 			b := setup(t, test.tables, test.rows)

@@ -10,6 +10,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
@@ -67,6 +68,9 @@ func WarningsOf(ctx context.Context, all *Bound, db database.Database) ([]string
 	}
 	cfg, tracked := riverjobs.Tracking(all.Config, db, all.Parents[db.Name])
 	err = OnConnection(ctx, db, func(conn *pgx.Conn) error {
+		if found := pgcatalog.Untested(conn.PgConn().ParameterStatus("server_version")); found.Message != "" {
+			warnings = append(warnings, found.String())
+		}
 		findings, err := triggers.Status(ctx, conn, cfg, tracked)
 		if slices.ContainsFunc(findings, triggers.Finding.Drift) {
 			warnings = append(warnings, "triggers are not as the definitions need them, so deletions may go unrecorded;"+

@@ -279,6 +279,7 @@ func TestAdaptiveHeavyParentGoesPiecewiseBehindSmallOnes(t *testing.T) {
 // Each look for children reads over all dead entries before them, so one window serves many statements.
 func TestAdaptiveWindowServesManyStatements(t *testing.T) {
 	t.Parallel()
+	pgtest.Since(t, 15) // Before, the statistics of a session come late.
 
 	b := setupAdaptive(t, parentsAndChildren+strings.Replace(overload, "> 5000", "> 500", 1)+heavy(10_000), deleteChildren, "parents")
 	b.Exec(innocent)

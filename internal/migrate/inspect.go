@@ -48,6 +48,8 @@ func identity(schema, name string) string { return pgx.Identifier{schema}.Saniti
 type inspection struct {
 	role     string
 	database string
+	// server is its version, as it writes it.
+	server string
 
 	hasSchema, mayCreateSchema, mayCreateInSchema bool
 	hasTracked, mayCreateInTracked                bool
@@ -72,6 +74,7 @@ func (db Database) inspect(ctx context.Context, on interface {
 		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
 			return err
 		}
+		look.server = tx.Conn().PgConn().ParameterStatus("server_version")
 		err := tx.QueryRow(ctx, schemasSQL, db.JobsSchema, db.TrackedSchema).Scan(&look.role, &look.database,
 			&look.hasSchema, &look.mayCreateSchema, &look.mayCreateInSchema, &look.hasTracked, &look.mayCreateInTracked, &look.relations)
 		if err != nil {

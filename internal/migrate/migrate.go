@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/pgcatalog"
 	"sexton/triggers"
 )
 
@@ -79,6 +80,9 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 		}
 		if err := db.preflight(look); err != nil {
 			return err
+		}
+		if found := pgcatalog.Untested(look.server); found.Message != "" {
+			log.WarnContext(ctx, "server_untested", slog.String("database", db.Name), slog.String("warning", found.String()))
 		}
 		own, err := s.makeOwner(ctx, look.role)
 		if err != nil {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
 	sqlfiles "sexton/sql"
 )
 
@@ -26,8 +28,11 @@ func (db Database) preflight(look inspection) error {
 	return db.privileges(look)
 }
 
-// fits refuses a schema newer than this program, and deletion tables in another place than configured.
+// fits refuses a server that is too old, a schema newer than this program, and deletion tables in another place than configured.
 func (db Database) fits(look inspection) error {
+	if found := pgcatalog.Untested(look.server); found.Severity == problem.Error {
+		return fmt.Errorf("database %s: %s", db.Name, found)
+	}
 	for _, c := range allComponents() {
 		if current := look.versions[c.name()]; current > latest(c) {
 			return &SchemaError{Database: db.Name, Component: c.name(), Current: current, Want: latest(c)}

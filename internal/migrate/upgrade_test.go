@@ -28,7 +28,7 @@ WHERE c.relnamespace IN ('sexton'::regnamespace, 'public'::regnamespace) AND a.a
 UNION ALL SELECT 'index', i.indexrelid::regclass::text, pg_get_indexdef(i.indexrelid)
 FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid WHERE c.relnamespace IN ('sexton'::regnamespace, 'public'::regnamespace)
 UNION ALL SELECT 'constraint', coalesce(conrelid::regclass::text, '') || '.' || conname, pg_get_constraintdef(oid)
-FROM pg_constraint WHERE connamespace IN ('sexton'::regnamespace, 'public'::regnamespace)
+FROM pg_constraint WHERE contype <> 'n' AND connamespace IN ('sexton'::regnamespace, 'public'::regnamespace)
 UNION ALL SELECT 'function', p.oid::regprocedure::text, pg_get_functiondef(p.oid) || coalesce(p.proacl::text, '') || coalesce(obj_description(p.oid, 'pg_proc'), '')
 FROM pg_proc AS p WHERE p.pronamespace IN ('sexton'::regnamespace, 'public'::regnamespace)
 UNION ALL SELECT 'trigger', tgrelid::regclass || '.' || tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal

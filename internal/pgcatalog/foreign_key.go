@@ -30,6 +30,8 @@ type ForeignKey struct {
 	OnDelete      Action
 	// Columns are the table's, TargetColumns those of the target beside them, Set the ones that ON DELETE SET changes.
 	Columns, TargetColumns, Set []string
+	// Period tells that the last columns are ranges: rows that share a part of theirs refer to each other.
+	Period bool
 }
 
 //go:embed queries/foreign_keys.sql
@@ -49,7 +51,7 @@ func AllForeignKeys(ctx context.Context, db dbsqlc.DBTX) ([]ForeignKey, error) {
 func foreignKeys(ctx context.Context, db dbsqlc.DBTX, targets []uint32) ([]ForeignKey, error) {
 	rows, _ := db.Query(ctx, foreignKeysSQL, targets)
 	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (key ForeignKey, err error) {
-		return key, row.Scan(&key.Name, &key.Table, &key.Target, &key.OnDelete, &key.Columns, &key.TargetColumns, &key.Set)
+		return key, row.Scan(&key.Name, &key.Table, &key.Target, &key.OnDelete, &key.Columns, &key.TargetColumns, &key.Set, &key.Period)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read foreign keys: %w", err)

@@ -143,6 +143,24 @@ func Scalar[T any](tb testing.TB, d *Database, sql string, args ...any) T {
 	return value
 }
 
+// Version is the major version of the tests' server.
+func Version(tb testing.TB) int {
+	tb.Helper()
+	var major int
+	require.NoError(tb, shared.admin(func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int / 10000").Scan(&major)
+	}))
+	return major
+}
+
+// Since skips a test of what Postgres has since a major version, where the server is older.
+func Since(tb testing.TB, major int) {
+	tb.Helper()
+	if got := Version(tb); got < major {
+		tb.Skipf("Postgres %d has it, and this is %d", major, got)
+	}
+}
+
 // CreateRole creates a role that may log in and nothing more, and returns its name. It is dropped with the database.
 func (d *Database) CreateRole() string {
 	d.tb.Helper()

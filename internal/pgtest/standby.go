@@ -6,9 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/devpg"
@@ -30,26 +33,9 @@ func Standby(tb testing.TB, primary *devpg.Server, name string) *devpg.Server {
 	dir, err := os.MkdirTemp("", "sexton-standby-")
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, os.RemoveAll(dir)) })
-	info, err := os.Stat(primary.DataDir())
-	require.NoError(tb, err)
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	require.True(tb, ok, "the data folder has an owner")
-	// The log is this process's, which may be root, and a backup copies all files.
-	for _, path := range []string{dir, filepath.Join(primary.DataDir(), "server.log")} {
-		require.NoError(tb, os.Chown(path, int(owner.Uid), int(owner.Gid)))
-	}
-
 	data := filepath.Join(dir, "data")
+	copyCluster(tb, primary, data)
 	conninfo := fmt.Sprintf("host='%s' port=5432 user='%s' application_name='%s'", primary.SocketDir(), primary.User(), name)
-	backup := exec.CommandContext(tb.Context(), filepath.Join(primary.BinDir(), "pg_basebackup"),
-		"--dbname", conninfo, "--pgdata", data, "--checkpoint=fast", "--no-sync", "--wal-method=stream", "--write-recovery-conf")
-	backup.Dir = dir
-	if os.Geteuid() == 0 {
-		backup.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}}
-	}
-	output, err := backup.CombinedOutput()
-	require.NoError(tb, err, "copy the primary: %s", output)
-
 	options := settings()
 	options["primary_conninfo"], options["fsync"] = conninfo, "off"
 	// What became of the log shows soon, even when nothing is written.
@@ -58,4 +44,43 @@ func Standby(tb testing.TB, primary *devpg.Server, name string) *devpg.Server {
 	require.NoError(tb, err, "start a standby")
 	tb.Cleanup(func() { require.NoError(tb, standby.Stop()) })
 	return standby
+}
+
+// copyCluster makes a backup of a running server by its own means, since not every package has pg_basebackup. The log follows by streaming.
+func copyCluster(tb testing.TB, primary *devpg.Server, to string) {
+	tb.Helper()
+	ctx := tb.Context()
+	conn, err := pgx.Connect(ctx, primary.URL("postgres"))
+	require.NoError(tb, err)
+	defer func() { require.NoError(tb, conn.Close(ctx)) }()
+	begin, end := "SELECT pg_backup_start('standby', true)", "SELECT labelfile FROM pg_backup_stop(false)"
+	if strings.HasPrefix(conn.PgConn().ParameterStatus("server_version"), "14") {
+		begin, end = "SELECT pg_start_backup('standby', true, false)", "SELECT labelfile FROM pg_stop_backup(false, false)"
+	}
+	_, err = conn.Exec(ctx, begin)
+	require.NoError(tb, err)
+	entries, err := os.ReadDir(primary.DataDir())
+	require.NoError(tb, err)
+	require.NoError(tb, os.Mkdir(to, 0o700))
+	arguments := []string{"-a"}
+	for _, entry := range entries {
+		// What is only about the running server, and statistics that come and go.
+		if !slices.Contains([]string{"postmaster.pid", "server.log", "pg_stat_tmp"}, entry.Name()) {
+			arguments = append(arguments, filepath.Join(primary.DataDir(), entry.Name()))
+		}
+	}
+	output, err := exec.CommandContext(ctx, "cp", append(arguments, to)...).CombinedOutput()
+	require.NoError(tb, err, "copy the primary: %s", output)
+	var label string
+	require.NoError(tb, conn.QueryRow(ctx, end).Scan(&label))
+	require.NoError(tb, os.Mkdir(filepath.Join(to, "pg_stat_tmp"), 0o700))
+	require.NoError(tb, os.WriteFile(filepath.Join(to, "backup_label"), []byte(label), 0o600))
+	require.NoError(tb, os.WriteFile(filepath.Join(to, "standby.signal"), nil, 0o600))
+	info, err := os.Stat(primary.DataDir())
+	require.NoError(tb, err)
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	require.True(tb, ok, "the data folder has an owner")
+	for _, name := range []string{"..", ".", "pg_stat_tmp", "backup_label", "standby.signal"} {
+		require.NoError(tb, os.Chown(filepath.Join(to, name), int(owner.Uid), int(owner.Gid)))
+	}
 }

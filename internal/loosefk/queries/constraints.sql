@@ -3,7 +3,9 @@ SELECT pg_catalog.format('constraint %I of %I.%I', checked.conname, namespace.ns
 FROM pg_catalog.pg_constraint AS checked
 JOIN pg_catalog.pg_class AS class ON class.oid OPERATOR(pg_catalog.=) checked.conrelid
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid OPERATOR(pg_catalog.=) class.relnamespace
-WHERE checked.contype OPERATOR(pg_catalog.=) 'c' AND checked.conrelid OPERATOR(pg_catalog.=) ANY ($1)
+WHERE checked.contype OPERATOR(pg_catalog.=) 'c'
+AND coalesce((pg_catalog.to_jsonb(checked) OPERATOR(pg_catalog.->) 'conenforced')::pg_catalog.bool, true) -- Since Postgres 18.
+AND checked.conrelid OPERATOR(pg_catalog.=) ANY ($1)
 AND checked.conkey OPERATOR(pg_catalog.<@) ARRAY(
     SELECT attribute.attnum FROM pg_catalog.pg_attribute AS attribute
     WHERE attribute.attrelid OPERATOR(pg_catalog.=) checked.conrelid AND attribute.attname OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.text[])

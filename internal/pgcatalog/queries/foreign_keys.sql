@@ -1,11 +1,13 @@
--- ON DELETE SET may name columns since Postgres 15; before there is no such column in the catalogue.
+-- ON DELETE SET may name columns since Postgres 15, and keys may be about periods or not be enforced since 18: before there are no such
+-- columns in the catalogue. Postgres itself does nothing about a key that is not enforced.
 SELECT key.conname, key.conrelid, key.confrelid, key.confdeltype::pg_catalog.text, names.columns, names.targets,
     coalesce((
         SELECT pg_catalog.array_agg(attribute.attname::pg_catalog.text ORDER BY attribute.attnum)
         FROM pg_catalog.jsonb_array_elements_text(
             nullif(pg_catalog.to_jsonb(key) OPERATOR(pg_catalog.->) 'confdelsetcols', 'null'::pg_catalog.jsonb)) AS listed (number)
         JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = key.conrelid AND attribute.attnum = listed.number::smallint
-    ), names.columns)
+    ), names.columns),
+    coalesce((pg_catalog.to_jsonb(key) OPERATOR(pg_catalog.->) 'conperiod')::pg_catalog.bool, false)
 FROM pg_catalog.pg_constraint AS key
 CROSS JOIN LATERAL (
     SELECT pg_catalog.array_agg(source.attname::pg_catalog.text ORDER BY pair.position) AS columns,
@@ -14,5 +16,6 @@ CROSS JOIN LATERAL (
     JOIN pg_catalog.pg_attribute AS source ON source.attrelid = key.conrelid AND source.attnum = pair.source
     JOIN pg_catalog.pg_attribute AS target ON target.attrelid = key.confrelid AND target.attnum = pair.target
 ) AS names
-WHERE key.contype = 'f' AND key.conparentid = 0 AND ($1::pg_catalog.oid[] IS NULL OR key.confrelid = ANY ($1))
+WHERE key.contype = 'f' AND key.conparentid = 0 AND coalesce((pg_catalog.to_jsonb(key) OPERATOR(pg_catalog.->) 'conenforced')::pg_catalog.bool, true)
+    AND ($1::pg_catalog.oid[] IS NULL OR key.confrelid = ANY ($1))
 ORDER BY key.conrelid::pg_catalog.regclass::pg_catalog.text, key.conkey, key.conname;
