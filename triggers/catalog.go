@@ -2,7 +2,6 @@ package triggers
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,24 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 )
-
-//go:embed queries/preflight.sql
-var preflightSQL string
-
-//go:embed queries/parents.sql
-var parentsSQL string
-
-//go:embed queries/tables.sql
-var tablesSQL string
-
-//go:embed queries/functions.sql
-var functionsSQL string
-
-//go:embed queries/registered.sql
-var registeredSQL string
-
-//go:embed queries/installed.sql
-var installedSQL string
 
 // resolved is a parent as the catalogue knows it.
 type resolved struct {
@@ -106,7 +87,7 @@ type footing struct {
 }
 
 func (c Config) footing(ctx context.Context, tx pgx.Tx) (f footing, err error) {
-	rows, _ := tx.Query(ctx, preflightSQL, c.JobsSchema, c.TrackedSchema)
+	rows, _ := tx.Query(ctx, sqlText("queries/preflight"), c.JobsSchema, c.TrackedSchema)
 	if f, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[footing]); err != nil {
 		return f, fmt.Errorf("look up schemas: %w", err)
 	}
@@ -155,7 +136,7 @@ func (c Config) tombstones() string {
 func resolve(ctx context.Context, tx pgx.Tx, parents []Parent) (found []*resolved, problems []error, err error) {
 	unique := unrepeated(parents)
 	schemas, tables, columns := columnsOf(unique)
-	rows, _ := tx.Query(ctx, parentsSQL, schemas, tables, columns)
+	rows, _ := tx.Query(ctx, sqlText("queries/parents"), schemas, tables, columns)
 	looks, err := pgx.CollectRows(rows, pgx.RowToStructByPos[keyLook])
 	if err != nil {
 		return nil, nil, fmt.Errorf("look up parents: %w", err)
@@ -272,7 +253,7 @@ func (c Config) targets(ctx context.Context, tx pgx.Tx, parents []*resolved) ([]
 		roots, recorded = append(roots, p.oid), append(recorded, p.recorded)
 		columns = append(columns, keyArgument(p.KeyColumns))
 	}
-	rows, _ := tx.Query(ctx, tablesSQL, roots, recorded, columns, string(c.Truncate))
+	rows, _ := tx.Query(ctx, sqlText("queries/tables"), roots, recorded, columns, string(c.Truncate))
 	targets, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
 		t, place, err := scanTarget(row)
 		if err == nil {
@@ -312,7 +293,7 @@ func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []functi
 	for i, f := range wanted {
 		names[i] = f.name
 	}
-	rows, _ := tx.Query(ctx, functionsSQL, c.JobsSchema, names, c.TrackedSchema)
+	rows, _ := tx.Query(ctx, sqlText("queries/functions"), c.JobsSchema, names, c.TrackedSchema)
 	details := map[string]string{}
 	var name, body, owner string
 	var settings []string
@@ -352,7 +333,7 @@ func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []functi
 
 // registered returns the functions that Sexton created here, by oid.
 func (c Config) registered(ctx context.Context, tx pgx.Tx) (map[uint32]string, error) {
-	query := strings.ReplaceAll(registeredSQL, `"sexton"`, quoteIdent(c.JobsSchema))
+	query := strings.ReplaceAll(sqlText("queries/registered"), `"sexton"`, quoteIdent(c.JobsSchema))
 	rows, _ := tx.Query(ctx, query, c.JobsSchema)
 	functions := map[uint32]string{}
 	var oid uint32
@@ -373,7 +354,7 @@ func installed(ctx context.Context, tx pgx.Tx, functions map[uint32]string) ([]t
 	for oid := range functions {
 		oids = append(oids, oid)
 	}
-	rows, _ := tx.Query(ctx, installedSQL, oids)
+	rows, _ := tx.Query(ctx, sqlText("queries/installed"), oids)
 	triggers, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
 		var t target
 		err := row.Scan(&t.OID, &t.Schema, &t.Table, &t.Display, &t.Trigger, &t.tracks)

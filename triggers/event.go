@@ -2,19 +2,12 @@ package triggers
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
-
-//go:embed functions/track_new_partitions.sql
-var trackNewPartitionsSQL string
-
-//go:embed queries/event_trigger.sql
-var eventTriggerSQL string
 
 // EventTrigger is the name of the event trigger that puts triggers on new partitions.
 const EventTrigger = "sexton_new_partitions"
@@ -54,7 +47,7 @@ type eventLook struct {
 }
 
 func (c Config) lookAtEvent(ctx context.Context, tx pgx.Tx) (look eventLook, err error) {
-	query := strings.NewReplacer(`"sexton"`, quoteIdent(c.JobsSchema), `"loud"`, loudSQL).Replace(eventTriggerSQL)
+	query := strings.NewReplacer(`"sexton"`, quoteIdent(c.JobsSchema), `"loud"`, loudSQL).Replace(sqlText("queries/event_trigger"))
 	rows, err := tx.Query(ctx, query, c.JobsSchema, newPartitionsFunction, EventTrigger)
 	if err == nil {
 		look, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[eventLook])
@@ -66,7 +59,7 @@ func (c Config) lookAtEvent(ctx context.Context, tx pgx.Tx) (look eventLook, err
 }
 
 func (c Config) newPartitionsFunction() function {
-	template := strings.NewReplacer(`'jobs_schema'`, quoteLiteral(c.JobsSchema), `"loud"`, loudSQL).Replace(trackNewPartitionsSQL)
+	template := strings.NewReplacer(`'jobs_schema'`, quoteLiteral(c.JobsSchema), `"loud"`, loudSQL).Replace(sqlText("functions/track_new_partitions"))
 	return c.render(newPartitionsFunction, template, "Sexton: puts triggers on new partitions of tracked tables", nil)
 }
 

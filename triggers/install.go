@@ -2,7 +2,6 @@ package triggers
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,12 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 )
-
-//go:embed queries/may_read.sql
-var mayReadSQL string
-
-//go:embed queries/function_owner.sql
-var functionOwnerSQL string
 
 // Install creates or corrects the functions and triggers that the parents need, partitions included, and
 // the wake triggers. Unneeded triggers are reported and left: they may hold work back, they lose
@@ -104,7 +97,7 @@ func (c Config) refuse(ctx context.Context, tx pgx.Tx, t target, role, owner str
 // lackingToRead returns the grants that a role lacks to read a table, and whether the current role may give them.
 func lackingToRead(ctx context.Context, tx pgx.Tx, t target, role string) (grants []string, mayGrant bool, err error) {
 	var mayUse, mayRead, mayLetUse bool
-	err = tx.QueryRow(ctx, mayReadSQL, role, t.OID).Scan(&mayUse, &mayRead, &mayLetUse)
+	err = tx.QueryRow(ctx, sqlText("queries/may_read"), role, t.OID).Scan(&mayUse, &mayRead, &mayLetUse)
 	if err != nil {
 		return nil, false, fmt.Errorf("look up privileges on %s: %w", t.Display, err)
 	}
@@ -125,8 +118,7 @@ func (c Config) letRead(ctx context.Context, tx pgx.Tx, t target) error {
 	}
 	var owner string
 	var mayRegister bool
-	err := tx.QueryRow(ctx, functionOwnerSQL,
-		c.JobsSchema, truncateFunction).Scan(&owner, &mayRegister)
+	err := tx.QueryRow(ctx, sqlText("queries/function_owner"), c.JobsSchema, truncateFunction).Scan(&owner, &mayRegister)
 	if err != nil {
 		return fmt.Errorf("look up owner of %s: %w", truncateFunction, err)
 	}

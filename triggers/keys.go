@@ -2,15 +2,11 @@ package triggers
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
-
-//go:embed queries/track_functions.sql
-var trackFunctionsSQL string
 
 // OtherKey says how what a trigger records differs from a parent's key.
 type OtherKey struct {
@@ -47,7 +43,7 @@ func (c Config) otherKeys(ctx context.Context, tx pgx.Tx, parents []Parent) (map
 		}
 	}
 	schemas, tables, columns := columnsOf(parents)
-	rows, _ := tx.Query(ctx, trackFunctionsSQL, places, schemas, tables, columns, c.JobsSchema)
+	rows, _ := tx.Query(ctx, sqlText("queries/track_functions"), places, schemas, tables, columns, c.JobsSchema)
 	other := map[int]OtherKey{}
 	var place int
 	var table, function string

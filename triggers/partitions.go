@@ -2,16 +2,12 @@ package triggers
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
-
-//go:embed queries/new_partitions.sql
-var newPartitionsSQL string
 
 // EnsurePartitions adds triggers to partitions that lack one which their root has, and returns the names
 // of those partitions. It is made to be called often: where nothing is to do, it costs one catalogue
@@ -27,7 +23,7 @@ func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config, parents [
 	var lacking bool
 	schemas, tables, _ := columnsOf(parents)
 	err = inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, newPartitionsSQL, schemas, tables, cfg.JobsSchema).Scan(&lacking)
+		return tx.QueryRow(ctx, sqlText("queries/new_partitions"), schemas, tables, cfg.JobsSchema).Scan(&lacking)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("look up new partitions: %w", err)

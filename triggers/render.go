@@ -2,7 +2,6 @@ package triggers
 
 import (
 	"crypto/sha256"
-	_ "embed"
 	"encoding/hex"
 	"fmt"
 	"regexp"
@@ -11,15 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 )
-
-//go:embed functions/track.sql
-var trackSQL string
-
-//go:embed functions/track_truncate.sql
-var trackTruncateSQL string
-
-//go:embed functions/otherwise.sql
-var otherwiseSQL string
 
 // keySettings pin the text form of keys.
 const keySettings = `SET DateStyle = 'ISO, YMD'
@@ -55,12 +45,6 @@ const keyMovedSQL = `(
             WHERE a.attrelid OPERATOR(pg_catalog.=) TG_RELID AND a.attnum OPERATOR(pg_catalog.=) ANY (key_numbers) AND a.attisdropped)
         AND TG_ARGV[3] OPERATOR(pg_catalog.=) pg_catalog.concat(
             (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c), '/', TG_RELID))`
-
-//go:embed tables/sexton_track.sql
-var trackTriggerSQL string
-
-//go:embed tables/sexton_truncate.sql
-var truncateTriggerSQL string
 
 const truncateFunction = "track_truncate"
 
@@ -103,7 +87,7 @@ func (c Config) trackFunction(keyColumns []string, class keyClass) function {
 		present = "pg_catalog.num_nulls(" + strings.Join(gone, ", ") + ") OPERATOR(pg_catalog.=) 0"
 	case textKey:
 	}
-	template := strings.NewReplacer(`-- key_settings`, settings, `"key_changed"`, changed, `"key_slot"`, slot).Replace(trackSQL)
+	template := strings.NewReplacer(`-- key_settings`, settings, `"key_changed"`, changed, `"key_slot"`, slot).Replace(sqlText("functions/track"))
 	comment := fmt.Sprintf("Sexton: records deletions by key %s %s (%s)", noun, strings.Join(names, ", "), class)
 	return c.render(trackName(keyColumns, class), template, comment, keyColumns,
 		`'key_names'`, quoteLiteral(keyArgument(keyColumns)), `'key_name'`, quoteLiteral(keyColumns[0]), `"key_value"`, value, `"key_present"`, present)
@@ -115,7 +99,7 @@ func trackName(keyColumns []string, class keyClass) string {
 }
 
 func (c Config) truncateFunction() function {
-	return c.render(truncateFunction, trackTruncateSQL, "Sexton: decides about TRUNCATE of tracked tables", nil)
+	return c.render(truncateFunction, sqlText("functions/track_truncate"), "Sexton: decides about TRUNCATE of tracked tables", nil)
 }
 
 func (c Config) render(name, template, comment string, keyColumns []string, more ...string) function {
@@ -125,7 +109,7 @@ func (c Config) render(name, template, comment string, keyColumns []string, more
 	for strings.Contains(c.JobsSchema+" "+c.TrackedSchema+" "+strings.Join(keyColumns, " "), tag) {
 		tag = tag[:len(tag)-1] + "_$"
 	}
-	_, otherwise, _ := strings.Cut(otherwiseSQL, "EXECUTE ")
+	_, otherwise, _ := strings.Cut(sqlText("functions/otherwise"), "EXECUTE ")
 	otherwise = strings.ReplaceAll("EXECUTE "+strings.TrimSpace(otherwise), `'tracked_schema'`, quoteLiteral(c.TrackedSchema))
 	create := strings.NewReplacer(append(more,
 		`$sexton$`, tag,
@@ -152,12 +136,12 @@ func settings(header string) []string {
 
 // createTrigger returns the statement that creates or replaces one trigger.
 func (c Config) createTrigger(t target) string {
-	template := trackTriggerSQL
+	template := sqlText("tables/sexton_track")
 	switch t.Trigger {
 	case WakeTrigger, WakeUpdateTrigger:
 		return c.createWake(t)
 	case TruncateTrigger:
-		template = truncateTriggerSQL
+		template = sqlText("tables/sexton_truncate")
 	}
 	arguments := make([]string, len(t.arguments))
 	for i, argument := range t.arguments {

@@ -2,7 +2,7 @@ package triggers
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"time"
@@ -11,8 +11,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-//go:embed queries/blockers.sql
-var blockersSQL string
+//go:embed functions queries tables
+var sqlFiles embed.FS
+
+// sqlText is one of these files. As parts of the program they are never missing.
+func sqlText(path string) string {
+	text, _ := sqlFiles.ReadFile(path + ".sql")
+	return string(text)
+}
 
 const (
 	// installLock keeps two installers of one database apart: "sextrig" in ASCII.
@@ -133,7 +139,7 @@ func (c Config) onTable(ctx context.Context, conn *pgx.Conn, r relation, exclusi
 // blockers names the sessions in the way. It is a second look, so it may find none, and it must not hide
 // the error that it explains.
 func blockers(ctx context.Context, conn *pgx.Conn, r relation, exclusive bool) []int32 {
-	rows, _ := conn.Query(ctx, blockersSQL, r.OID, exclusive)
+	rows, _ := conn.Query(ctx, sqlText("queries/blockers"), r.OID, exclusive)
 	pids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
 	if err != nil {
 		return nil

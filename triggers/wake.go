@@ -2,7 +2,6 @@ package triggers
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -11,24 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 )
-
-//go:embed functions/wake_inserted.sql
-var wakeInsertedSQL string
-
-//go:embed tables/sexton_wake.sql
-var wakeTriggerSQL string
-
-//go:embed functions/wake_changed.sql
-var wakeChangedSQL string
-
-//go:embed tables/sexton_wake_row.sql
-var wakeRowTriggerSQL string
-
-//go:embed tables/sexton_wake_update.sql
-var wakeUpdateTriggerSQL string
-
-//go:embed queries/wakes.sql
-var wakesSQL string
 
 // WakeChannel is the channel on which writers tell a sleeping worker that there is work. The payload is the
 // job kind.
@@ -65,10 +46,10 @@ func AwakeKey(jobsSchema, kind string) (k1, k2 int32) {
 func (c Config) wakeFunctions() []function {
 	var wanted []function
 	if slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Due == "" }) {
-		wanted = append(wanted, c.render(wakeInsertedFunction, wakeInsertedSQL, "Sexton: wakes a sleeping worker when work comes in", nil))
+		wanted = append(wanted, c.render(wakeInsertedFunction, sqlText("functions/wake_inserted"), "Sexton: wakes a sleeping worker when work comes in", nil))
 	}
 	if slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Due != "" }) {
-		wanted = append(wanted, c.render(wakeChangedFunction, wakeChangedSQL, "Sexton: wakes a sleeping worker when a row becomes work", nil))
+		wanted = append(wanted, c.render(wakeChangedFunction, sqlText("functions/wake_changed"), "Sexton: wakes a sleeping worker when a row becomes work", nil))
 	}
 	return wanted
 }
@@ -83,12 +64,12 @@ func (w Wake) function() string {
 
 // createWake returns the statement that creates or replaces one wake trigger.
 func (c Config) createWake(t target) string {
-	template := wakeTriggerSQL
+	template := sqlText("tables/sexton_wake")
 	switch {
 	case t.Trigger == WakeUpdateTrigger:
-		template = wakeUpdateTriggerSQL
+		template = sqlText("tables/sexton_wake_update")
 	case t.wakes.Due != "":
-		template = wakeRowTriggerSQL
+		template = sqlText("tables/sexton_wake_row")
 	}
 	k1, k2 := AwakeKey(c.JobsSchema, t.wakes.Kind)
 	return strings.NewReplacer(
@@ -112,7 +93,7 @@ func (c Config) wakeTargets(ctx context.Context, tx pgx.Tx) (targets []target, p
 		schemas, tables, kinds = append(schemas, w.Schema), append(tables, w.Table), append(kinds, w.Kind)
 		first, second, due = append(first, k1), append(second, k2), append(due, w.Due)
 	}
-	rows, _ := tx.Query(ctx, wakesSQL, schemas, tables, kinds, first, second, due)
+	rows, _ := tx.Query(ctx, sqlText("queries/wakes"), schemas, tables, kinds, first, second, due)
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
 		t, place, err := scanTarget(row)
 		if err == nil {

@@ -2,15 +2,11 @@ package doctor
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strings"
 
 	"sexton/internal/problem"
 )
-
-//go:embed queries/path.sql
-var pathSQL string
 
 // path finds sessions that would find other people's functions by the names of Postgres's own. Direct ones begin with a path of
 // their own; a pooler takes none.
@@ -23,7 +19,7 @@ func (t Target) path(ctx context.Context) ([]Finding, error) {
 		Path, Role string
 		Open       []string
 	}
-	open, err := query(ctx, t.Database.Pool, "read the search_path", pathSQL, nil, func(r row) []Finding {
+	open, err := query(ctx, t.Database.Pool, "read the search_path", sqlText("path"), nil, func(r row) []Finding {
 		if len(r.Open) == 0 {
 			return nil
 		}
@@ -35,9 +31,6 @@ func (t Target) path(ctx context.Context) ([]Finding, error) {
 	return append(found, open...), err
 }
 
-//go:embed queries/superusers.sql
-var superusersSQL string
-
 // superusers finds workers with whose rights the triggers of tracked tables could do anything. That the operator is a superuser is
 // normal for an installation, and only worth a line.
 func (t Target) superusers(ctx context.Context) ([]Finding, error) {
@@ -45,7 +38,7 @@ func (t Target) superusers(ctx context.Context) ([]Finding, error) {
 		Role  string
 		Works bool
 	}
-	return query(ctx, t.Database.Pool, "look for superusers", superusersSQL, nil, func(r row) []Finding {
+	return query(ctx, t.Database.Pool, "look for superusers", sqlText("superusers"), nil, func(r row) []Finding {
 		severity, message := problem.Info,
 			r.Role+" is a superuser: a worker that connects as this role runs triggers of the application's tables with all its rights"
 		if r.Works {

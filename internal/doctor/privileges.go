@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"regexp"
 	"strings"
@@ -43,9 +42,6 @@ func needs(sql string, names pgschema.Names) []right {
 	return rights
 }
 
-//go:embed queries/privileges.sql
-var privilegesSQL string
-
 // MissingRights is the check of privileges alone.
 func (t Target) MissingRights(ctx context.Context) ([]Finding, error) {
 	return t.read(ctx, t.privileges)
@@ -62,7 +58,7 @@ func (t Target) privileges(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		Hidden                bool
 		Role                  string
 	}
-	return query(ctx, tx, "read privileges", privilegesSQL, []any{kinds, schemas, names, wanted}, func(r row) (found []Finding) {
+	return query(ctx, tx, "read privileges", sqlText("privileges"), []any{kinds, schemas, names, wanted}, func(r row) (found []Finding) {
 		if r.Missing != "" {
 			found = one(problem.Error, r.Object, fmt.Sprintf("role %s lacks %s on %s %s", r.Role, r.Missing, r.Kind, r.Object),
 				fmt.Sprintf("GRANT %s ON %s %s TO %s", r.Missing, strings.ToUpper(r.Kind), r.Object, r.Role))
@@ -75,15 +71,12 @@ func (t Target) privileges(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	})
 }
 
-//go:embed queries/partitions.sql
-var partitionsSQL string
-
 // partitions asks whether workers can track the partitions that come later.
 func (t Target) partitions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	schemas, tables := t.tables()
 	type row struct{ Table, Grant, Role string }
 	args := []any{schemas, tables, t.Database.Names.Jobs, triggers.EventTrigger}
-	return query(ctx, tx, "look at partitioned parents", partitionsSQL, args, func(r row) []Finding {
+	return query(ctx, tx, "look at partitioned parents", sqlText("partitions"), args, func(r row) []Finding {
 		return one(problem.Warning, r.Table, fmt.Sprintf("role %s cannot put triggers on new partitions of %s, "+
 			"so what is deleted by naming one of them goes unrecorded", r.Role, r.Table),
 			r.Grant+", or `sexton triggers install --event-trigger`, or run `sexton triggers install` as the owner after each new partition")

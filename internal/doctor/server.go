@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strings"
 
@@ -73,9 +72,6 @@ func judgeQueue(usage float64) []Finding {
 		"end the session that listens and has had a transaction open for long; the server's log names it")
 }
 
-//go:embed queries/autovacuum.sql
-var autovacuumSQL string
-
 // autovacuum looks for queue tables without vacuum. Nearly every row in them is a dead one before long.
 func (t Target) autovacuum(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	const effect = "dead rows stay in the queue tables, and every look at them steps over those"
@@ -87,13 +83,10 @@ func (t Target) autovacuum(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		return off, err
 	}
 	args := []any{t.Database.Names.Jobs, t.Database.Names.Tracked}
-	return query(ctx, tx, "read options of queue tables", autovacuumSQL, args, func(r struct{ Table string }) []Finding {
+	return query(ctx, tx, "read options of queue tables", sqlText("autovacuum"), args, func(r struct{ Table string }) []Finding {
 		return one(problem.Warning, r.Table, "autovacuum is off for this table: "+effect, "ALTER TABLE "+r.Table+" RESET (autovacuum_enabled)")
 	})
 }
-
-//go:embed queries/room.sql
-var roomSQL string
 
 // room asks whether a worker finds as many free connections as it may open.
 func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
@@ -101,7 +94,7 @@ func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		Object, Fix  string
 		Limit, Taken int
 	}
-	return query(ctx, tx, "count connections", roomSQL, nil, func(r row) []Finding {
+	return query(ctx, tx, "count connections", sqlText("room"), nil, func(r row) []Finding {
 		need := Share{Connections: t.Connections}
 		switch {
 		case r.Object == "max_connections" && len(t.Server.Databases) > 1:

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,9 +27,6 @@ var tooShort = []struct { //nolint:gochecknoglobals // a table
 	{"transaction_timeout", time.Minute, "it ends batches in the middle, as no batch can lift it"},
 }
 
-//go:embed queries/settings.sql
-var settingsSQL string
-
 func settings(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	names := make([]string, len(tooShort))
 	for i, timeout := range tooShort {
@@ -41,7 +37,7 @@ func settings(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		Milliseconds           int64
 		Source, Role, Database string
 	}
-	found, err := query(ctx, tx, "read timeouts", settingsSQL, []any{names}, func(r row) []Finding {
+	found, err := query(ctx, tx, "read timeouts", sqlText("settings"), []any{names}, func(r row) []Finding {
 		timeout := tooShort[slices.Index(names, r.Name)]
 		value := time.Duration(r.Milliseconds) * time.Millisecond
 		if value >= timeout.least {

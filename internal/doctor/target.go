@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"embed"
 	"fmt"
 	"time"
 
@@ -9,6 +10,15 @@ import (
 
 	"sexton/internal/database"
 )
+
+//go:embed queries
+var sqlFiles embed.FS
+
+// sqlText is one of these files. As parts of the program they are never missing.
+func sqlText(name string) string {
+	text, _ := sqlFiles.ReadFile("queries/" + name + ".sql")
+	return string(text)
+}
 
 // Target is a connected database and what is meant to happen in it.
 type Target struct {

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strings"
 	"time"
@@ -14,9 +13,6 @@ import (
 
 // overdue is how long a tombstone may be due: even the largest backlog is worked on in turns.
 const overdue = time.Hour
-
-//go:embed queries/overdue.sql
-var overdueSQL string
 
 // tombstones looks for tombstones that no worker will ever work off and for tombstones that are long overdue.
 func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
@@ -44,21 +40,19 @@ func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		Parent string
 		Since  time.Time
 	}
-	late, err := query(ctx, tx, "look for overdue tombstones", t.Database.Names.Render(overdueSQL), []any{known, overdue.Seconds()}, func(r row) []Finding {
+	sql, args := t.Database.Names.Render(sqlText("overdue")), []any{known, overdue.Seconds()}
+	late, err := query(ctx, tx, "look for overdue tombstones", sql, args, func(r row) []Finding {
 		return one(problem.Warning, r.Parent, fmt.Sprintf("a tombstone of %s has been due since %s", r.Parent, r.Since.UTC().Format(time.RFC3339)),
 			"see what is waited for: sexton status")
 	})
 	return append(found, late...), err
 }
 
-//go:embed queries/subscriptions.sql
-var subscriptionsSQL string
-
 // subscriptions looks for parents whose deletions come by logical replication and go unrecorded.
 func (t Target) subscriptions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	schemas, tables := t.tables()
 	type row struct{ Subscription, Table string }
-	return query(ctx, tx, "look for subscriptions", subscriptionsSQL, []any{schemas, tables}, func(r row) []Finding {
+	return query(ctx, tx, "look for subscriptions", sqlText("subscriptions"), []any{schemas, tables}, func(r row) []Finding {
 		return one(problem.Error, r.Table,
 			fmt.Sprintf("deletions that subscription %s applies are not recorded: logical replication fires no statement triggers", r.Subscription),
 			"run Sexton on the publisher and replicate the children, too; what is left here already: sexton audit")

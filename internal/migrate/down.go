@@ -2,7 +2,6 @@ package migrate
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -160,9 +159,6 @@ func (s *session) uninstallTriggers(ctx context.Context) (*triggers.Report, erro
 	return &report, err
 }
 
-//go:embed queries/dependents.sql
-var dependentsSQL string
-
 // refuseDependents comes before anything is removed: without its triggers but with its tables, Sexton would
 // look well and record nothing.
 func (s *session) refuseDependents(ctx context.Context, look inspection) error {
@@ -177,7 +173,7 @@ func (s *session) refuseDependents(ctx context.Context, look inspection) error {
 			views = append(views, o.identity)
 		}
 	}
-	objects, err := list(ctx, s.pool, "dependents", pgx.RowTo[string], dependentsSQL, s.db.JobsSchema, s.db.TrackedSchema, deletionTables, views)
+	objects, err := list(ctx, s.pool, "dependents", pgx.RowTo[string], sqlText("dependents"), s.db.JobsSchema, s.db.TrackedSchema, deletionTables, views)
 	if err != nil {
 		return err
 	}

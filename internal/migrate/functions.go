@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql"
-	_ "embed"
 	"encoding/hex"
 	"fmt"
 	"io/fs"
@@ -122,21 +121,15 @@ func (c sqlComponent) installFunctions(ctx context.Context, s *session, look ins
 	return nil
 }
 
-//go:embed queries/component_functions.sql
-var componentFunctionsSQL string
-
-//go:embed queries/delete_objects.sql
-var deleteObjectsSQL string
-
 // remove drops the functions that the registry lists for the component, and its entries there except that of the version table.
 func (c sqlComponent) remove(ctx context.Context, s *session, tx *sql.Tx) error {
 	var drop string
-	if err := tx.QueryRowContext(ctx, s.replacer.Replace(componentFunctionsSQL), c.name()).Scan(&drop); err != nil {
+	if err := tx.QueryRowContext(ctx, s.replacer.Replace(sqlText("component_functions")), c.name()).Scan(&drop); err != nil {
 		return fmt.Errorf("look up functions: %w", err)
 	}
 	if _, err := tx.ExecContext(ctx, drop); err != nil {
 		return fmt.Errorf("drop functions: %w", err)
 	}
-	_, err := tx.ExecContext(ctx, s.replacer.Replace(deleteObjectsSQL), c.name(), identity(s.db.JobsSchema, versionTable(c.name())))
+	_, err := tx.ExecContext(ctx, s.replacer.Replace(sqlText("delete_objects")), c.name(), identity(s.db.JobsSchema, versionTable(c.name())))
 	return err
 }

@@ -2,7 +2,6 @@ package migrate
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,15 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
-
-//go:embed queries/schemas.sql
-var schemasSQL string
-
-//go:embed queries/tracked_tables.sql
-var trackedTablesSQL string
-
-//go:embed queries/registry_columns.sql
-var registryColumnsSQL string
 
 // relation is a table of the tracked schema.
 type relation struct {
@@ -75,12 +65,12 @@ func (db Database) inspect(ctx context.Context, on interface {
 			return err
 		}
 		look.server = tx.Conn().PgConn().ParameterStatus("server_version")
-		err := tx.QueryRow(ctx, schemasSQL, db.JobsSchema, db.TrackedSchema).Scan(&look.role, &look.database,
+		err := tx.QueryRow(ctx, sqlText("schemas"), db.JobsSchema, db.TrackedSchema).Scan(&look.role, &look.database,
 			&look.hasSchema, &look.mayCreateSchema, &look.mayCreateInSchema, &look.hasTracked, &look.mayCreateInTracked, &look.relations)
 		if err != nil {
 			return fmt.Errorf("look up schemas: %w", err)
 		}
-		rows, _ := tx.Query(ctx, trackedTablesSQL, db.TrackedSchema, trackedTables())
+		rows, _ := tx.Query(ctx, sqlText("tracked_tables"), db.TrackedSchema, trackedTables())
 		var name string
 		var found relation
 		if _, err := pgx.ForEachRow(rows, []any{&name, &found.kind, &found.columns, &found.integers}, func() error {
@@ -111,7 +101,7 @@ func (db Database) readRegistry(ctx context.Context, tx pgx.Tx, look *inspection
 		return nil
 	}
 	var columns int
-	err := tx.QueryRow(ctx, registryColumnsSQL, db.JobsSchema).Scan(&columns)
+	err := tx.QueryRow(ctx, sqlText("registry_columns"), db.JobsSchema).Scan(&columns)
 	if err != nil || columns != 3 {
 		return err
 	}

@@ -2,7 +2,6 @@ package migrate
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,15 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 )
-
-//go:embed queries/delete_kinds.sql
-var deleteKindsSQL string
-
-//go:embed queries/upsert_kinds.sql
-var upsertKindsSQL string
-
-//go:embed queries/write_application_tables.sql
-var writeApplicationTablesSQL string
 
 // The types that an argument of a job can have in SQL.
 const (
@@ -143,7 +133,7 @@ func (s *session) writeKinds(ctx context.Context) error {
 	}
 	var changed int64
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		for _, statement := range []string{deleteKindsSQL, upsertKindsSQL} {
+		for _, statement := range []string{sqlText("delete_kinds"), sqlText("upsert_kinds")} {
 			tag, err := tx.Exec(ctx, s.replacer.Replace(statement), list)
 			if err != nil {
 				return err
@@ -162,7 +152,7 @@ func (s *session) writeKinds(ctx context.Context) error {
 }
 
 func (s *session) writeApplicationTables(ctx context.Context) error {
-	_, err := s.pool.Exec(ctx, s.replacer.Replace(writeApplicationTablesSQL), s.db.TrackedSchema, optionalTables())
+	_, err := s.pool.Exec(ctx, s.replacer.Replace(sqlText("write_application_tables")), s.db.TrackedSchema, optionalTables())
 	if err != nil {
 		return fmt.Errorf("note the application's tables: %w", err)
 	}

@@ -2,7 +2,6 @@ package migrate
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,18 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
-
-//go:embed queries/owner_role.sql
-var ownerRoleSQL string
-
-//go:embed queries/owner_objects.sql
-var ownerObjectsSQL string
-
-//go:embed queries/owner_grants.sql
-var ownerGrantsSQL string
-
-//go:embed queries/owner_policies.sql
-var ownerPoliciesSQL string
 
 // DefaultOwner is the role that Sexton's objects belong to.
 const DefaultOwner = "sexton_owner"
@@ -56,7 +43,7 @@ type ownerState struct{ there, mighty, member bool }
 
 func (s *session) readOwner(ctx context.Context) (ownerState, error) {
 	var state ownerState
-	err := s.pool.QueryRow(ctx, ownerRoleSQL, s.db.owner()).Scan(&state.mighty, &state.member)
+	err := s.pool.QueryRow(ctx, sqlText("owner_role"), s.db.owner()).Scan(&state.mighty, &state.member)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return state, nil
 	}
@@ -127,7 +114,7 @@ func (s *session) handOver(ctx context.Context, own *Ownership) error {
 }
 
 func (s *session) ownerStatements(ctx context.Context) ([]string, error) {
-	return list(ctx, s.pool, "owners of objects", pgx.RowTo[string], s.replacer.Replace(ownerObjectsSQL), s.db.JobsSchema, s.db.owner())
+	return list(ctx, s.pool, "owners of objects", pgx.RowTo[string], s.replacer.Replace(sqlText("owner_objects")), s.db.JobsSchema, s.db.owner())
 }
 
 // ownerGrant is a right that the owner's role lacks.
@@ -140,14 +127,14 @@ func (g ownerGrant) statement(owner string) string {
 func (db Database) lackingGrants(ctx context.Context, on querier) ([]ownerGrant, error) {
 	tables, privileges := db.ownerNeeds()
 	return list(ctx, on, "rights of role "+db.owner(), pgx.RowToStructByPos[ownerGrant],
-		db.replacer().Replace(ownerGrantsSQL), db.owner(), db.TrackedSchema, tables, privileges, db.JobsSchema)
+		db.replacer().Replace(sqlText("owner_grants")), db.owner(), db.TrackedSchema, tables, privileges, db.JobsSchema)
 }
 
 // bindingPolicies returns what the owner's role needs where row security hides rows from it. Up leaves it to a person: membership in
 // the role of an application's tables is more than any single right.
 func (db Database) bindingPolicies(ctx context.Context, on querier) ([]string, error) {
 	tables, _ := db.ownerNeeds()
-	return list(ctx, on, "row security for role "+db.owner(), pgx.RowTo[string], ownerPoliciesSQL, db.owner(), db.TrackedSchema, slices.Compact(tables))
+	return list(ctx, on, "row security for role "+db.owner(), pgx.RowTo[string], sqlText("owner_policies"), db.owner(), db.TrackedSchema, slices.Compact(tables))
 }
 
 // grantOwner gives the role what it lacks on the application's tables. What the current role may not give is left for a person.

@@ -2,17 +2,10 @@ package migrate
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 )
-
-//go:embed queries/owner_risks.sql
-var ownerRisksSQL string
-
-//go:embed queries/owner_tables.sql
-var ownerTablesSQL string
 
 // OwnerRisk is something about the owner of Sexton's objects that a person has to put right.
 type OwnerRisk struct {
@@ -46,7 +39,7 @@ func OwnerRisks(ctx context.Context, db Database) ([]OwnerRisk, error) {
 }
 
 func (db Database) otherOwners(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, error) {
-	rows, _ := tx.Query(ctx, db.replacer().Replace(ownerRisksSQL), db.JobsSchema, db.owner())
+	rows, _ := tx.Query(ctx, db.replacer().Replace(sqlText("owner_risks")), db.JobsSchema, db.owner())
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (OwnerRisk, error) {
 		var role string
 		var mighty bool
@@ -90,7 +83,7 @@ func (db Database) ownerLacks(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, erro
 }
 
 func (db Database) unreadTables(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, error) {
-	rows, _ := tx.Query(ctx, db.replacer().Replace(ownerTablesSQL), db.TrackedSchema, optionalTables())
+	rows, _ := tx.Query(ctx, db.replacer().Replace(sqlText("owner_tables")), db.TrackedSchema, optionalTables())
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (OwnerRisk, error) {
 		var name string
 		var plain bool

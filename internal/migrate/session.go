@@ -3,6 +3,7 @@ package migrate
 import (
 	"context"
 	"database/sql"
+	"embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 )
+
+//go:embed queries
+var sqlFiles embed.FS
+
+// sqlText is one of these files. As parts of the program they are never missing.
+func sqlText(name string) string {
+	text, _ := sqlFiles.ReadFile("queries/" + name + ".sql")
+	return string(text)
+}
 
 // migrateLock keeps two migrations of one database apart: "sexmigr" in ASCII. It does not depend on the
 // schema, because two installations may share the tracked schema.

@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"strings"
@@ -33,23 +32,17 @@ func (s Unled) String() string {
 	return fmt.Sprintf("%s of %s has no ticks: the leader's configuration lacks it, that of %s has it", s.Kind, s.Database, words.Listed(s.Workers))
 }
 
-//go:embed queries/unled.sql
-var unledSQL string
-
-//go:embed queries/leader.sql
-var leaderSQL string
-
 // readLeader returns nil where no worker leads.
 func readLeader(ctx context.Context, jobs database.Database, silence time.Duration) (*Leader, error) {
 	var l Leader
-	err := jobs.Pool.QueryRow(ctx, jobs.Names.Render(leaderSQL)).Scan(&l.Leader, &l.Until)
+	err := jobs.Pool.QueryRow(ctx, jobs.Names.Render(sqlText("leader"))).Scan(&l.Leader, &l.Until)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil //nolint:nilnil // no leader is an answer
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read who leads cron: %w", err)
 	}
-	rows, err := jobs.Pool.Query(ctx, jobs.Names.Render(unledSQL), l.Leader, silence.Seconds())
+	rows, err := jobs.Pool.Query(ctx, jobs.Names.Render(sqlText("unled")), l.Leader, silence.Seconds())
 	if err != nil {
 		return nil, fmt.Errorf("read schedules of workers: %w", err)
 	}

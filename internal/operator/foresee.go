@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -145,15 +144,12 @@ func ForeseeUser(ctx context.Context, all *installation.Connections, request Use
 // DeleteUserSQL is the door of the database for users: the id, on whose behalf, whether contributions go as well, and groups.
 const DeleteUserSQL = `SELECT "sexton".delete_user($1, $2, $3, $4)`
 
-//go:embed queries/rate.sql
-var rateSQL string
-
 // assumedRate is the rows per second of a worker that has no runs to go by: what half of the time gives on small hardware.
 const assumedRate = 2000
 
 // time fills in how long it takes.
 func (p *Foreseen) time(ctx context.Context, db database.Database, kind string) error {
-	if err := db.Pool.QueryRow(ctx, db.Names.Render(rateSQL), kind).Scan(&p.RowsPerSecond); err != nil {
+	if err := db.Pool.QueryRow(ctx, db.Names.Render(sqlText("rate")), kind).Scan(&p.RowsPerSecond); err != nil {
 		return fmt.Errorf("look up the speed of %s: %w", kind, err)
 	}
 	if p.Measured = p.RowsPerSecond > 0; !p.Measured {

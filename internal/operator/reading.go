@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"embed"
 	"fmt"
 	"slices"
 	"time"
@@ -15,6 +16,15 @@ import (
 	"sexton/internal/loosefk/cleanup"
 	riverjobs "sexton/river_jobs"
 )
+
+//go:embed queries
+var sqlFiles embed.FS
+
+// sqlText is one of these files. As parts of the program they are never missing.
+func sqlText(name string) string {
+	text, _ := sqlFiles.ReadFile("queries/" + name + ".sql")
+	return string(text)
+}
 
 // Reading is the state of everything at one time; as JSON it is the output of `sexton status --json`.
 type Reading struct {

@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -176,14 +175,11 @@ func (k *shared) deaf(kind, database string) string {
 	return ""
 }
 
-//go:embed queries/awake_holders.sql
-var awakeHoldersSQL string
-
 // foreignAwake says which sessions keep a kind's awake lock from the workers of a database, or "" where none
 // does. In exclusive mode it keeps writers from waking workers, so that work waits until the next look.
 func foreignAwake(ctx context.Context, db database.Database, kind string) (string, error) {
 	key1, key2 := triggers.AwakeKey(db.Names.Jobs, kind)
-	rows, err := db.Pool.Query(ctx, awakeHoldersSQL, int64(uint32(key1)), int64(uint32(key2)))
+	rows, err := db.Pool.Query(ctx, sqlText("awake_holders"), int64(uint32(key1)), int64(uint32(key2)))
 	if err != nil {
 		return "", fmt.Errorf("look which sessions hold the awake lock of %s: %w", kind, err)
 	}
