@@ -1,9 +1,17 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/sample"
 )
 
 // GhostReport compares ways to move what users have written to the ghost user.
@@ -73,4 +81,243 @@ func (r *GhostReport) Text(w io.Writer) {
 	}
 	r.ending(w, "", steered, "original: LIMIT 50 per statement and transaction, no sequential scans; it and one statement move rows only, "+
 		"Sexton also deletes the users\n", "half of the users deleted, at least one", loads)
+}
+
+// The data sets, at their full size: one user who has written 1,000,000 notes; 200 users with 1,000 rows each in four tables;
+// and one user with 200,000 notes and as many emoji, of half of which the ghost user has the like.
+const (
+	BigUser    = "big"
+	ManyUsers  = "many"
+	Duplicates = "duplicates"
+)
+
+// GhostSets lists the data sets in their order.
+func GhostSets() []string { return []string{BigUser, ManyUsers, Duplicates} }
+
+const (
+	// ghostID is the ghost user's; those who are deleted come behind it, and then those who stay.
+	ghostID   = 1
+	firstUser = 2
+	// userQueue is where users wait for their deletion.
+	userQueue = "users_ghost_user_migrations"
+	// issuesWithNotes are how many issues the notes are spread over.
+	issuesWithNotes = 50_000
+)
+
+// moved is a table of the reference application with a column that is moved to the ghost user.
+type moved struct {
+	table, column string
+	// each is how many rows a user has.
+	each int64
+	// insert takes rows n whose user is %s.
+	insert string
+	// double is the condition for rows of which the ghost user has the like, as like makes them; "" where there are none.
+	double, like string
+}
+
+// clear deletes the doubles of the users $1, as plain SQL does it.
+func (t moved) clear() string {
+	return fmt.Sprintf(`DELETE FROM %[1]s AS child USING %[1]s AS twin
+		WHERE child.%[2]s = ANY ($1) AND twin.%[2]s = %[3]d AND twin.awardable_type = child.awardable_type
+			AND twin.awardable_id = child.awardable_id AND twin.name = child.name`, t.table, t.column, ghostID)
+}
+
+// userSet is users with what they have written. Neighbours in a table belong to different users, the bad case for
+// locality. Those who stay are there to show that nothing else is moved.
+type userSet struct {
+	name           string
+	doomed, spared int64
+	tables         []moved
+}
+
+const emoji = `INSERT INTO award_emoji (id, user_id, awardable_type, awardable_id, name) SELECT n, %s, 'Issue', n, 'thumbsup'`
+
+// newUserSet returns one of GhostSets at a fraction of its full size.
+func newUserSet(name string, scale float64) (userSet, error) {
+	notes := moved{
+		table: "notes", column: "author_id",
+		insert: "INSERT INTO notes (id, noteable_type, noteable_id, author_id, note)" + //nolint:misspell // the column's name
+			" SELECT n, 'Issue', n %% " + strconv.Itoa(issuesWithNotes) + ", %s, repeat('x', 60)",
+	}
+	switch name {
+	case BigUser:
+		// Those who stay have a tenth of the notes together.
+		notes.each = max(100, int64(1_000_000*scale))
+		return userSet{name: name, doomed: 1, spared: 1, tables: []moved{notes}}, nil
+	case ManyUsers:
+		notes.each = 400
+		users := max(10, int64(200*scale))
+		return userSet{name: name, doomed: users, spared: users / 10, tables: []moved{
+			notes,
+			{table: "issues", column: "author_id", each: 200, insert: `INSERT INTO issues (id, project_id, author_id, title) SELECT n, 1, %s, repeat('x', 60)`},
+			{table: "award_emoji", column: "user_id", each: 200, insert: emoji},
+			{
+				table: "resource_label_events", column: "user_id", each: 200,
+				insert: `INSERT INTO resource_label_events (id, issue_id, user_id, action) SELECT n, 1 + n %% 1000, %s, 1`,
+			},
+		}}, nil
+	case Duplicates:
+		notes.each = max(100, int64(200_000*scale))
+		doubles := moved{table: "award_emoji", column: "user_id", each: notes.each, insert: emoji, double: "awardable_id % 2 = 0"}
+		doubles.like = fmt.Sprintf(`INSERT INTO award_emoji (id, user_id, awardable_type, awardable_id, name)
+			SELECT %d + n, %d, 'Issue', n, 'thumbsup' FROM generate_series(2, %d, 2) AS n`, 2*doubles.each, ghostID, doubles.each+doubles.each/10)
+		return userSet{name: name, doomed: 1, spared: 1, tables: []moved{notes, doubles}}, nil
+	default:
+		return userSet{}, fmt.Errorf("no data set %q", name)
+	}
+}
+
+// rows are those of a table, of all users. One user who stays beside a big one has a tenth of its rows.
+func (s userSet) rows(t moved) int64 {
+	if s.doomed == 1 {
+		return t.each + t.each/10
+	}
+	return (s.doomed + s.spared) * t.each
+}
+
+// owner is the SQL expression for the user of row n.
+func (s userSet) owner() string {
+	if s.doomed == 1 {
+		return fmt.Sprintf("%d + (n %% 11 = 0)::integer", firstUser)
+	}
+	return fmt.Sprintf("%d + n %% %d", firstUser, s.doomed+s.spared)
+}
+
+// fill are the statements that fill the tables of the reference application.
+func (s userSet) fill() []string {
+	statements := []string{
+		fmt.Sprintf(`INSERT INTO users (id, username, email, name, user_type)
+			SELECT id, 'user' || id, id || '@example.com', 'User ' || id, CASE id WHEN %d THEN 5 ELSE 0 END FROM generate_series(%d, %d) AS id`,
+			ghostID, ghostID, firstUser+s.doomed+s.spared-1),
+		"INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group')",
+		"INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project')",
+	}
+	for _, t := range s.tables {
+		statements = append(statements, fmt.Sprintf(t.insert, s.owner())+fmt.Sprintf(" FROM generate_series(1, %d::bigint) AS n", s.rows(t)))
+		if t.like != "" {
+			statements = append(statements, t.like)
+		}
+	}
+	return statements
+}
+
+func (s userSet) title() string { return s.name }
+
+func (s userSet) size() int64 { return s.doomed }
+
+// create is the SQL of the reference application's tables.
+func (userSet) create() string { return sample.Schema() }
+
+func (userSet) definitions() string { return "" }
+
+func (s userSet) contenders() []contender {
+	return []contender{
+		{name: oneStatement, stalls: true, drain: s.moveByOneStatement},
+		{name: original, drain: s.moveByOriginal},
+		{name: sexton, stalls: true, prepare: openWorker, drain: drainByWorker},
+	}
+}
+
+// trial queues the first so many users: the ghost user gets their rows, each once, and no other user loses any.
+func (s userSet) trial(doomed int64) trial {
+	last := firstUser + doomed - 1
+	t := trial{
+		done: func(c content) content {
+			return content{rows: c.rows - c.doubles, referring: c.referring + c.doomed - c.doubles, others: c.others}
+		},
+		leftovers: fmt.Sprintf(`SELECT CASE WHEN users + queued > 0 THEN users || ' users and ' || queued || ' rows of the queue' END
+			FROM (SELECT count(*) AS users FROM users WHERE id BETWEEN %d AND %d) AS a, (SELECT count(*) AS queued FROM %s) AS b`, firstUser, last, userQueue),
+		begin: func(ctx context.Context, conn *pgx.Conn) (time.Duration, error) {
+			_, took, err := timed(ctx, conn, "SELECT sexton.delete_user(id, NULL) FROM users WHERE id BETWEEN $1 AND $2", firstUser, last)
+			if err != nil {
+				return 0, fmt.Errorf("queue users: %w", err)
+			}
+			return took, nil
+		},
+		// What a batch changes it changes in one table alone, no partition and no heir of it.
+		watch: &stopwatch{work: "UPDATE ONLY", queue: userQueue},
+	}
+	for _, table := range s.tables {
+		t.tables = append(t.tables, counted{table.table, fmt.Sprintf(`
+			SELECT count(*), count(*) FILTER (WHERE %[1]s = $1), count(*) FILTER (WHERE %[1]s BETWEEN $2 AND $3),
+				coalesce(sum(id) FILTER (WHERE %[1]s > $3), 0)::bigint, count(*) FILTER (WHERE %[1]s BETWEEN $2 AND $3 AND %[3]s)
+			FROM %[2]s`, table.column, table.table, cmp.Or(table.double, "false")), []any{ghostID, firstUser, last}})
+	}
+	return t
+}
+
+// notesOfAnIssue is the foreground's query. It does not ask for a user's rows: by statistics from before the move, a
+// hundred of the big user's are found on the first pages of the table. They are not there any more once rows move, and
+// 750 sequential scans per second that read on for them are more than a machine can do, under every contender.
+const notesOfAnIssue = "SELECT id, note FROM notes WHERE noteable_id = $1 AND noteable_type = 'Issue' LIMIT 100" //nolint:misspell // the column's name
+
+// transaction reads the notes of some issue and another note, and updates that one, in one round trip.
+func (s userSet) transaction(ctx context.Context, conn *pgx.Conn) error {
+	notes := s.rows(s.tables[0])
+	return use(ctx, conn, notesOfAnIssue, (1+rand.Int64N(notes))%issuesWithNotes, "notes", "note", 1+rand.Int64N(notes))
+}
+
+// original has the statements of the original.
+const original = "original"
+
+// queued are the users that the work is about, in the order of the queue.
+func (p *plot) queued(ctx context.Context) ([]int64, error) {
+	rows, _ := p.conn.Query(ctx, "SELECT user_id FROM "+userQueue+" ORDER BY consume_after, id")
+	users, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, fmt.Errorf("load users: %w", err)
+	}
+	return users, nil
+}
+
+// moveByOneStatement is the yardstick: one UPDATE per table for all users at once, in one transaction, behind a DELETE of the
+// doubles where there are any. The users stay.
+func (s userSet) moveByOneStatement(ctx context.Context, p *plot) error {
+	users, err := p.queued(ctx)
+	if err != nil {
+		return err
+	}
+	var statements []counted
+	for _, t := range s.tables {
+		if t.double != "" {
+			statements = append(statements, counted{t.table, t.clear(), []any{users}})
+		}
+		sql := fmt.Sprintf("UPDATE %s SET %s = %d WHERE %[2]s = ANY ($1)", t.table, t.column, ghostID)
+		statements = append(statements, counted{t.table, sql, []any{users}})
+	}
+	return p.together(ctx, statements)
+}
+
+// originalMoves is the original's batch.
+const originalMoves = 50
+
+// moveByOriginal has the original's statements, without its limits per run: per user and table, until one of them
+// changes nothing, and each in a transaction of its own. The users stay. Sequential scans are off, without which the
+// planner reads all that has been moved again for every fifty rows.
+func (s userSet) moveByOriginal(ctx context.Context, p *plot) error {
+	users, err := p.queued(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.avoidSequentialScans(ctx); err != nil {
+		return err
+	}
+	for _, user := range users {
+		for _, t := range s.tables {
+			if t.double != "" {
+				if _, err := p.send(ctx, t.table, t.clear(), []int64{user}); err != nil {
+					return err
+				}
+			}
+			if err := p.exhaust(ctx, t.table, originalStatement(t), user); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func originalStatement(t moved) string {
+	return fmt.Sprintf("UPDATE %[1]s SET %[2]s = %[3]d WHERE id IN (SELECT id FROM %[1]s WHERE %[2]s = $1 LIMIT %[4]d)",
+		t.table, t.column, ghostID, originalMoves)
 }

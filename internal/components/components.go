@@ -4,13 +4,22 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/component"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/definitions"
 	"sexton/internal/installation"
+	"sexton/internal/loosefk"
+	"sexton/internal/loosefk/dryrun"
 	"sexton/internal/metrics"
+	"sexton/internal/migrate"
+	"sexton/internal/problem"
 )
 
 // all are the components in the order in which they are shown.
@@ -132,4 +141,93 @@ func Start(ctx context.Context, on *installation.Connections) error {
 		}
 	}
 	return nil
+}
+
+const (
+	readsRows   = "SELECT"
+	changesRows = "SELECT, UPDATE"
+	// A deleted row has been locked before, which needs UPDATE.
+	deletesRows = "SELECT, UPDATE, DELETE"
+)
+
+// Grants are the application's tables of one database that the worker works on, as the configuration has them: whether
+// they are there, only the database knows.
+func Grants(g component.Granting) (list []migrate.TableGrant) {
+	for _, one := range all {
+		if !one.In(g.Config, g.Database.Name) || one.Grants == nil {
+			continue
+		}
+		for _, grant := range one.Grants(g) {
+			if !slices.Contains(list, grant) {
+				list = append(list, grant)
+			}
+		}
+	}
+	return list
+}
+
+// grants collects the tables of one component.
+type grants struct {
+	schema string
+	list   []migrate.TableGrant
+}
+
+func (t *grants) quoted(name definitions.Name) string {
+	if name.Schema == "" {
+		name.Schema = t.schema
+	}
+	return pgx.Identifier{name.Schema, name.Table}.Sanitize()
+}
+
+func (t *grants) add(name definitions.Name, privileges string) {
+	t.list = append(t.list, migrate.TableGrant{Table: t.quoted(name), Privileges: privileges})
+}
+
+// named adds a table of a list. A text that is no name is for config check to say.
+func (t *grants) named(text, privileges string) {
+	if name, err := definitions.ParseName(text); err == nil {
+		t.add(name, privileges)
+	}
+}
+
+func (t *grants) below(table, referring string) {
+	t.list = append(t.list, migrate.TableGrant{Table: t.quoted(definitions.Name{Table: table}), Privileges: deletesRows, Referring: referring})
+}
+
+// PlanLimits keep a dry run short on any backlog: beyond them counts read "more than".
+func PlanLimits() dryrun.Limits {
+	return dryrun.Limits{Tombstones: component.PendingCap, Rows: 100_000, StatementTimeout: 5 * time.Second}
+}
+
+// PlanSites are the databases as a dry run looks at them.
+func PlanSites(all *installation.Connections, parents map[string][]*loosefk.Parent) []dryrun.Site {
+	sites := make([]dryrun.Site, len(all.Databases))
+	for i, db := range all.Databases {
+		sites[i] = dryrun.Site{Name: db.Name, Names: db.Names, Parents: parents[db.Name]}
+		if all.Down[db.Name] == nil {
+			sites[i].DB = db.Pool
+		}
+	}
+	return sites
+}
+
+// MissingIndexes are the indexes that clean-ups in one database lack.
+func MissingIndexes(ctx context.Context, all *installation.Connections, db database.Database, parents map[string][]*loosefk.Parent) (problem.List, error) {
+	sites := PlanSites(all, parents)
+	for _, site := range sites {
+		if site.Name == db.Name {
+			return dryrun.MissingIndexes(ctx, site, sites, PlanLimits().StatementTimeout)
+		}
+	}
+	return nil, nil
+}
+
+// WithoutIndexes leaves out what MissingIndexes says, knowing partitions and what is below a child.
+func WithoutIndexes(problems problem.List) (others problem.List) {
+	for _, p := range problems {
+		if !strings.HasPrefix(p.Fix, "CREATE INDEX ") && !strings.HasPrefix(p.Fix, "index each partition") {
+			others.Add(p)
+		}
+	}
+	return others
 }

@@ -2,6 +2,8 @@ package components
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -9,16 +11,21 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/riverqueue/river/rivertype"
 
+	"sexton/internal/blobstore"
 	"sexton/internal/component"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/doctor"
 	"sexton/internal/extdiff"
 	"sexton/internal/installation"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
+	"sexton/internal/problem"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
@@ -166,4 +173,200 @@ func printSweep(w io.Writer, stores []extdiff.StoreState) {
 		}
 		return []any{s.Store, s.SweepBeganAt, ended, s.Listed, s.Swept.Swept, s.Foreign, s.HeldBack}
 	})
+}
+
+// probeTimeout bounds doctor's look at the store.
+const probeTimeout = 30 * time.Second
+
+func diffChecks() []component.Check {
+	anyway := func(*component.Exam) bool { return true }
+	return []component.Check{
+		{Name: "external_diffs", When: component.Binding, Needs: anyway, Look: probeDiffStores},
+		{Name: "diffs_trigger", When: component.Work, Look: diffsTrigger},
+		{Name: "diffs_texts", When: component.Work, Look: diffsTexts},
+		{Name: "skipped_diffs", When: component.Work, Look: skippedDiffs},
+		{Name: "held_back_objects", When: component.Work, Look: heldBack},
+		// The probe says so of a store that refuses this command, too.
+		{
+			Name: "refused_workers", When: component.Work, Look: refusedWorkers,
+			Needs: func(x *component.Exam) bool { return x.Installed && x.Passed["external_diffs"] },
+		},
+		{Name: "unattended_removals", When: component.Disabled, Look: unattended},
+	}
+}
+
+// refusedWorkers reports a store that has refused a worker last. The probe says so of what this command meets; a worker may have
+// other credentials.
+func refusedWorkers(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+	runs, err := x.DB.Queries().RunsLast(ctx, dbsqlc.RunsLastParams{Kinds: []string{riverjobs.MigrateExternalDiff}, Databases: []string{x.DB.Name}})
+	if err != nil {
+		return nil, fmt.Errorf("read the last run: %w", err)
+	}
+	for _, run := range runs {
+		var stats struct {
+			WaitingFor string `json:"waiting_for"`
+			Refused    bool   `json:"refused"`
+		}
+		if json.Unmarshal(run.Stats, &stats) != nil || !stats.Refused {
+			continue
+		}
+		reason := stats.WaitingFor
+		if run.Error != nil {
+			reason = *run.Error
+		}
+		return []doctor.Finding{{
+			Severity: problem.Error, Object: "external_diffs.bucket",
+			Message: fmt.Sprintf("the store has refused the worker %s at %s, but not this command: %s",
+				run.Holder, run.StartedAt.UTC().Format(time.RFC3339), reason),
+			Fix: "give the worker the credentials that this command has and start it anew; where the cause is gone, it tries again within 15 minutes",
+		}}, nil
+	}
+	return nil, nil
+}
+
+// heldBack reports objects without a row that the sweep leaves alone because they are too many.
+func heldBack(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+	stores, err := extdiff.ReadStores(ctx, x.DB.Pool, x.DB.Names)
+	var found []doctor.Finding
+	for _, s := range inUse(stores) {
+		if s.HeldBack == 0 {
+			continue
+		}
+		found = append(found, doctor.Finding{
+			Severity: problem.Warning, Object: s.Store,
+			Message: fmt.Sprintf("no row refers to %s, more than half of those beside them, so the sweep leaves them: rows may be missing",
+				words.Counted(s.HeldBack, "object")),
+			Fix: "look at `sexton diffs verify`; where they may go, `sexton diffs verify --remove-dangling`",
+		})
+	}
+	return found, err
+}
+
+// manySkipped is the number of diffs from which their failures to move likely have one cause.
+const manySkipped = 100
+
+// skippedDiffs reports diffs that stay in the database although they are due. They are left alone until they change.
+func skippedDiffs(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+	skipped, err := extdiff.ReadSkipped(ctx, x.DB.Pool, x.DB.Names)
+	if err != nil {
+		return nil, err
+	}
+	var total int64
+	var reasons []string
+	for _, reason := range slices.Sorted(maps.Keys(skipped)) {
+		total += skipped[reason]
+		reasons = append(reasons, fmt.Sprintf("%s %d", reason, skipped[reason]))
+	}
+	if total == 0 {
+		return nil, nil
+	}
+	severity := problem.Info
+	if total >= manySkipped {
+		severity = problem.Warning
+	}
+	return []doctor.Finding{{
+		Severity: severity, Object: diffTable,
+		Message: fmt.Sprintf("%s cannot be moved and stay in the database: %s", words.Counted(total, "diff"), strings.Join(reasons, ", ")),
+		Fix:     x.DB.Names.Render(`look at SELECT diff_id, skip_reason FROM "sexton".external_diffs WHERE skip_reason IS NOT NULL`),
+	}}, nil
+}
+
+// diffsTexts refuses texts of another type than text: bytes have no encoding by which to tell what is base64.
+func diffsTexts(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+	var kind string
+	err := x.DB.Pool.QueryRow(ctx, x.DB.Names.Render(`
+		SELECT pg_catalog.format_type(attribute.atttypid, attribute.atttypmod)
+		FROM pg_catalog.pg_attribute AS attribute
+		JOIN pg_catalog.pg_type AS type ON type.oid = attribute.atttypid
+		WHERE attribute.attrelid = pg_catalog.to_regclass('"public".merge_request_diff_files')
+		  AND attribute.attname = 'diff' AND NOT attribute.attisdropped AND type.typcategory <> 'S'`)).Scan(&kind)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up the type of diffs: %w", err)
+	}
+	return []doctor.Finding{{
+		Severity: problem.Error, Object: "merge_request_diff_files.diff",
+		Message: fmt.Sprintf("the column is of type %s, so no diff can be moved: only texts can", kind),
+		Fix: x.DB.Names.Render(`ALTER TABLE "public".merge_request_diff_files ALTER diff TYPE text USING pg_catalog.convert_from(diff, 'UTF8'),` +
+			` or external_diffs: {enabled: false}`),
+	}}, nil
+}
+
+// diffsTrigger reports where deleted diffs leave their objects behind. An application that replaces its table, by a partitioned one,
+// say, or loads it from a dump, loses triggers without a word.
+func diffsTrigger(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+	state, err := extdiff.ReadTrigger(ctx, x.DB.Pool, x.DB.Names)
+	if err != nil || state == extdiff.TriggerActive {
+		return nil, err
+	}
+	return []doctor.Finding{{
+		Severity: problem.Warning, Object: diffTable,
+		Message: fmt.Sprintf("the trigger %s is %s: the objects of deleted diffs are not removed", extdiff.TriggerName, state),
+		Fix:     x.DB.Names.Render(extdiff.TriggerFix(state)),
+	}}, nil
+}
+
+// probeDiffStores writes an object to each store, reads it back and deletes it. Then it looks whose the store's objects are.
+func probeDiffStores(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	key := "external_diffs.bucket"
+	engine, err := riverjobs.OpenDiffs(ctx, x.Config, x.DB, installation.Holder())
+	if err == nil {
+		err = engine.Each(ctx, func(at *extdiff.Engine) error {
+			if at != engine {
+				key = "external_diffs.other_bucket"
+			}
+			err := at.Store.Probe(ctx, installation.Holder())
+			if err == nil && x.DB.Pool != nil {
+				err = installed(at.Owner.Check(ctx))
+			}
+			return err
+		})
+	}
+	if err == nil {
+		return nil, nil
+	}
+	found := x.Config.Problem(key, err.Error(), "see that the store is up and that this machine reaches it")
+	if refused, ok := errors.AsType[*blobstore.AccessError](err); ok {
+		found = x.Config.Problem(refused.Key, refused.Store+": "+refused.Reason, refused.Fix)
+	}
+	return doctor.Findings(problem.List{found}), nil
+}
+
+// The SQLSTATEs of a schema that external_diffs is not, or not wholly, installed in.
+const (
+	undefinedTable    = "42P01"
+	undefinedFunction = "42883"
+)
+
+// installed leaves out an error that the check of the schema reports.
+func installed(err error) error {
+	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && (failed.Code == undefinedTable || failed.Code == undefinedFunction) {
+		return nil
+	}
+	return err
+}
+
+// unattended reports objects that were to be removed and stay, as external diffs are no longer enabled. To most installations
+// that is no check at all: they have never been.
+func unattended(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+	queued, err := extdiff.ReadQueued(ctx, x.DB.Pool, x.DB.Names)
+	if err != nil || queued.Objects == 0 {
+		return nil, err
+	}
+	count := words.Counted(queued.Objects, "object")
+	if queued.Capped {
+		count = "more than " + count
+	}
+	return []doctor.Finding{{
+		Severity: problem.Warning, Object: "table " + removalTable,
+		Message: fmt.Sprintf("%s of deleted diffs to be removed, the oldest for %s, but %s is false: no worker removes them, and their trigger goes on queuing",
+			count, words.Span(queued.Oldest), diffsSwitch),
+		Fix: fmt.Sprintf("set %s: true, and `sexton pause %s` where no more diffs are to be moved; or, where objects may stay for ever: ",
+			diffsSwitch, riverjobs.MigrateExternalDiff) +
+			x.DB.Names.Render(fmt.Sprintf(`DROP TRIGGER %s ON "public".%s; DELETE FROM "sexton".%s`, extdiff.TriggerName, diffTable, removalTable)),
+	}}, nil
 }

@@ -6,14 +6,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
 	"sexton/internal/config"
+	"sexton/internal/groupschedule"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
+	"sexton/internal/loosefk"
+	"sexton/internal/migrate"
 	"sexton/internal/problem"
+	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -178,4 +185,140 @@ func choosePass(c *config.Config, job riverjobs.Job, request passRequest) (river
 		return riverjobs.Pass{}, cli.Usage(fmt.Errorf("--args %s: %w", cmp.Or(request.args, "{}"), err))
 	}
 	return riverjobs.Pass{Database: served, Args: args}, nil
+}
+
+// completeArgs checks arguments against what the kind takes and fills in what has a default.
+func completeArgs(job riverjobs.Job, raw string) (json.RawMessage, error) {
+	given := map[string]json.RawMessage{}
+	if raw != "" {
+		if err := json.Unmarshal([]byte(raw), &given); err != nil || given == nil {
+			return nil, fmt.Errorf("must be a JSON object; %s", taken(job))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if _, known := job.Args[name]; !known {
+			return nil, fmt.Errorf("the job has no argument %q; %s", name, taken(job))
+		}
+	}
+	complete := map[string]any{}
+	for _, name := range slices.Sorted(maps.Keys(job.Args)) {
+		value, there := given[name]
+		switch fallback, optional := job.Defaults[name]; {
+		case there:
+			parsed, err := parseArg(job.Args[name], value)
+			if err != nil {
+				return nil, fmt.Errorf("the argument %s %w", name, err)
+			}
+			complete[name] = parsed
+		case optional:
+			complete[name] = fallback
+		default:
+			return nil, fmt.Errorf("the argument %s is missing; %s", name, taken(job))
+		}
+	}
+	return json.Marshal(complete)
+}
+
+func parseArg(kind string, value json.RawMessage) (any, error) {
+	var err error
+	switch kind {
+	case migrate.Bigint:
+		var n *int64
+		if err = json.Unmarshal(value, &n); err == nil && n != nil {
+			return *n, nil
+		}
+		return nil, errors.New("must be a whole number")
+	case migrate.Boolean:
+		var b *bool
+		if err = json.Unmarshal(value, &b); err == nil && b != nil {
+			return *b, nil
+		}
+		return nil, errors.New("must be true or false")
+	default:
+		var s *string
+		if err = json.Unmarshal(value, &s); err == nil && s != nil {
+			return *s, nil
+		}
+		return nil, errors.New("must be a text")
+	}
+}
+
+// taken says which arguments a kind takes.
+func taken(job riverjobs.Job) string {
+	if len(job.Args) == 0 {
+		return job.Kind + " takes no arguments"
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(job.Args)) {
+		parts = append(parts, fmt.Sprintf("%q: %s", name, job.Args[name]))
+	}
+	return fmt.Sprintf("%s takes {%s}", job.Kind, strings.Join(parts, ", "))
+}
+
+// printReport prints the outcome of one pass. For loose foreign keys the statistics also stand at the top
+// level of the JSON object.
+func printReport(env *cli.Env, report jobrun.Report) error {
+	if env.JSON {
+		document := map[string]json.RawMessage{}
+		if err := json.Unmarshal(report.Stats, &document); err != nil {
+			return fmt.Errorf("decode statistics: %w", err)
+		}
+		encoded, err := json.Marshal(report)
+		if err != nil {
+			return fmt.Errorf("encode report: %w", err)
+		}
+		if err := json.Unmarshal(encoded, &document); err != nil {
+			return fmt.Errorf("decode report: %w", err)
+		}
+		return env.PrintJSON(document)
+	}
+	env.Printf("%s on %s: %s\n", report.Kind, report.Database, report.Outcome)
+	if report.Reason != "" {
+		env.Printf("  because    %s\n", report.Reason)
+	}
+	if report.Kind == riverjobs.AdjournedGroupDeletion {
+		return printDecisions(env, report.Stats)
+	}
+	var stats loosefk.Stats
+	if err := json.Unmarshal(report.Stats, &stats); err != nil {
+		return fmt.Errorf("decode statistics: %w", err)
+	}
+	if stats.Connection == "" {
+		return nil
+	}
+	env.Printf("  tombstones %d processed, %d put off\n", stats.Processed, stats.Rescheduled)
+	if stats.Revived > 0 {
+		env.Printf("  revived    %s: the deleted rows live, so their children stay (sexton tombstones list --revived)\n",
+			words.Counted(stats.Revived, "tombstone"))
+	}
+	env.Printf("  deleted    %s%s\n", words.Counted(stats.DeleteCount, "row"), perTable(stats.DeleteCountByTable))
+	env.Printf("  updated    %s%s\n", words.Counted(stats.UpdateCount, "row"), perTable(stats.UpdateCountByTable))
+	for _, e := range stats.Errors {
+		env.Printf("  error      %s\n", words.ErrorText(e))
+	}
+	return nil
+}
+
+func perTable(counts map[string]int64) string {
+	if len(counts) == 0 {
+		return ""
+	}
+	parts := make([]string, 0, len(counts))
+	for _, table := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%s %d", table, counts[table]))
+	}
+	return ": " + strings.Join(parts, ", ")
+}
+
+// printDecisions prints what a pass has decided.
+func printDecisions(env *cli.Env, encoded json.RawMessage) error {
+	var stats groupschedule.Stats
+	if err := json.Unmarshal(encoded, &stats); err != nil {
+		return fmt.Errorf("decode statistics: %w", err)
+	}
+	env.Printf("  groups     %d to be destroyed, %d restored, %d put off\n", stats.GroupsEnqueued, stats.GroupsRestored, stats.GroupsFailed)
+	for _, e := range stats.Errors {
+		env.Printf("  error      %s\n", words.ErrorText(e))
+	}
+	return nil
 }
