@@ -12,12 +12,16 @@ import (
 )
 
 // Below reads what hangs below the rows of some tables by foreign keys, for one state of the database: by OID, the tables, or the ones that
-// they are partitions of. Keys whose columns cannot be
-// compared are left to Postgres.
-func Below(ctx context.Context, db pgcatalog.Beginner, oids []uint32) (map[uint32]*Table, error) {
+// they are partitions of. Keys whose columns cannot be compared are left to Postgres. Loose references count as keys.
+func Below(ctx context.Context, db pgcatalog.Beginner, oids []uint32, loose ...Loose) (map[uint32]*Table, error) {
 	below := map[uint32]*Table{}
 	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
-		c, err := Read(ctx, tx, oids)
+		schemas, tables := LooseTables(loose)
+		others, err := pgcatalog.Named(ctx, tx, schemas, tables)
+		if err != nil {
+			return err
+		}
+		c, err := Read(ctx, tx, slices.Concat(oids, others))
 		if err != nil {
 			return err
 		}
@@ -31,7 +35,7 @@ func Below(ctx context.Context, db pgcatalog.Beginner, oids []uint32) (map[uint3
 				}
 			}
 		}
-		Order(c.Spread(roots, nil, nil), roots...)
+		Order(c.Spread(roots, nil, func(to *Table) { c.AddLoose(to, loose, 0) }), roots...)
 		return nil
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package ghostuser
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -24,25 +25,57 @@ type Foresight struct {
 	Moved, Deleted, Nullified map[string]int64
 	Rows                      int64
 	Capped                    bool
+	// Loose are the rows that go or change later, by loose foreign keys from the deleted ones and from the user; at least as many where
+	// Capped is set.
+	Loose map[string]int64
 	// Forbidden names the rows that keep the user from being deleted.
 	Forbidden []string
 }
 
-// Foresee counts what refers to a user, and what native cascades take along, in READ ONLY transactions.
+// Foresee counts what refers to a user, what native cascades take along, and what loose references take later, in READ ONLY transactions.
 func (p *Plan) Foresee(ctx context.Context, db interface {
 	pgcatalog.Beginner
 	drain.TxBeginner
-}, user int64, hardDelete bool,
+}, user int64, hardDelete bool, loose ...drain.Loose,
 ) (*Foresight, error) {
-	seen := &Foresight{Moved: map[string]int64{}, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Forbidden: []string{}}
+	seen := &Foresight{Forbidden: []string{}}
 	send := drain.ReadOnly(db, foreseeTime)
+	natively, err := p.below(ctx, db, send, user, hardDelete, nil)
+	if err != nil {
+		return seen, err
+	}
+	seen.Moved, seen.Deleted, seen.Nullified = map[string]int64{}, maps.Clone(natively.Deleted), maps.Clone(natively.Nullified)
+	seen.Rows, seen.Capped = natively.Rows, natively.Capped
 	for _, s := range p.steps(hardDelete) {
 		if err := send(ctx, batch.Limits{}, seen.count(s, user)); err != nil {
 			return seen, fmt.Errorf("count rows of %s: %w", s.label, err)
 		}
 	}
-	removes := slices.DeleteFunc(slices.Clone(p.steps(hardDelete)), func(s *step) bool { return s.Action != drain.Remove })
-	if err := seen.cascades(ctx, db, send, p, removes, &job{userID: user}); err != nil {
+	if len(loose) == 0 {
+		return seen, nil
+	}
+	all, err := p.below(ctx, db, send, user, hardDelete, loose)
+	if err != nil {
+		return seen, err
+	}
+	seen.Loose, seen.Capped = map[string]int64{}, seen.Capped || all.Capped
+	for _, counts := range []struct{ of, natively map[string]int64 }{{all.Deleted, natively.Deleted}, {all.Nullified, natively.Nullified}} {
+		for label, n := range counts.of {
+			if more := n - counts.natively[label]; more > 0 {
+				seen.Loose[label] += more
+			}
+		}
+	}
+	return seen, nil
+}
+
+// below counts what goes or changes with the rows of the steps that delete, and, by loose references, with the user.
+func (p *Plan) below(
+	ctx context.Context, db pgcatalog.Beginner, send func(context.Context, batch.Limits, ...batch.Statement) error, user int64, hardDelete bool,
+	loose []drain.Loose,
+) (*Foresight, error) {
+	seen := &Foresight{Deleted: map[string]int64{}, Nullified: map[string]int64{}}
+	if err := seen.cascades(ctx, db, send, p, p.steps(hardDelete), &job{userID: user}, loose); err != nil {
 		return seen, fmt.Errorf("count rows below: %w", err)
 	}
 	return seen, nil
@@ -50,13 +83,18 @@ func (p *Plan) Foresee(ctx context.Context, db interface {
 
 // cascades adds what goes or changes with the rows of the steps, by foreign keys of the database. A row that would go in several ways counts once.
 func (seen *Foresight) cascades(
-	ctx context.Context, db pgcatalog.Beginner, send func(context.Context, batch.Limits, ...batch.Statement) error, p *Plan, steps []*step, j *job,
+	ctx context.Context, db pgcatalog.Beginner, send func(context.Context, batch.Limits, ...batch.Statement) error, p *Plan, every []*step, j *job,
+	loose []drain.Loose,
 ) error {
+	steps := slices.DeleteFunc(slices.Clone(every), func(s *step) bool { return s.Action != drain.Remove })
 	oids := make([]uint32, len(steps))
 	for i, s := range steps {
 		oids[i] = s.Child.OID
 	}
-	below, err := drain.Below(ctx, db, oids)
+	if len(loose) > 0 {
+		oids = append(oids, p.users.OID)
+	}
+	below, err := drain.Below(ctx, db, oids, loose...)
 	if err != nil {
 		return err
 	}
@@ -90,6 +128,22 @@ func (seen *Foresight) cascades(
 					fresh(w)
 					windows = append(windows, w)
 				}
+			}
+		}
+	}
+	if users := below[p.users.OID]; users != nil && len(loose) > 0 {
+		// The steps are about its other keys and columns.
+		users.Refs = slices.DeleteFunc(users.Refs, func(f *drain.Ref) bool {
+			return f.Constraint != "" || slices.ContainsFunc(every, func(s *step) bool { return s.Child.OID == f.Table.OID && slices.Equal(s.Columns, f.Columns) })
+		})
+		for _, leaf := range users.Leaves {
+			sql := fmt.Sprintf("SELECT leaving.ctid, leaving.xmin FROM ONLY %s AS leaving WHERE leaving.id OPERATOR(pg_catalog.=) $1", leaf.SQL())
+			rows, err := r.Versions(ctx, sql, j.userID)
+			if err != nil {
+				return err
+			}
+			if w, found := users.Window(leaf.OID, rows); found && rows.Len() > 0 {
+				windows = append(windows, w)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/drain"
 	"sexton/internal/ghostuser"
 )
 
@@ -42,4 +43,32 @@ func TestForeseesWhatADeletionDoes(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, seen.Capped)
 	require.GreaterOrEqual(t, seen.Rows, int64(100_000))
+}
+
+// Rows that loose foreign keys take after the user, or after rows that go with it, count apart, once, and at any depth.
+func TestForeseesLooseChildren(t *testing.T) {
+	t.Parallel()
+	b := setup(t, topics+`
+		CREATE TABLE sightings (id bigint PRIMARY KEY, user_id bigint, kind text);
+		CREATE TABLE traces (id bigint PRIMARY KEY, sighting_id bigint);
+		CREATE TABLE badges (id bigint PRIMARY KEY, topic_id bigint);
+		INSERT INTO sightings VALUES (1, 1, 'web'), (2, 1, 'web'), (3, 1, 'api'), (4, 2, 'web');
+		INSERT INTO traces VALUES (1, 1), (2, 1), (3, 3), (4, 4);
+		INSERT INTO badges SELECT id, id FROM topics WHERE user_id = 1;`, lists())
+	p := plan(t, b.DB, lists())
+	public := func(table string) [2]string { return [2]string{"public", table} }
+	natively, err := p.Foresee(t.Context(), b.Pool(), 1, false)
+	require.NoError(t, err)
+	require.Nil(t, natively.Loose)
+	seen, err := p.Foresee(t.Context(), b.Pool(), 1, false,
+		drain.Loose{Child: public("sightings"), Parent: public("users"), Columns: []string{"user_id"}, Action: drain.Remove, Only: [][2]string{{"kind", "web"}}},
+		drain.Loose{Child: public("traces"), Parent: public("sightings"), Columns: []string{"sighting_id"}, Action: drain.Remove},
+		drain.Loose{Child: public("badges"), Parent: public("topics"), Columns: []string{"topic_id"}, Action: drain.Nullify},
+		drain.Loose{Child: public("topics"), Parent: public("users"), Columns: []string{"user_id"}, Action: drain.Remove},
+		drain.Loose{Child: public("missing"), Parent: public("users"), Columns: []string{"user_id"}, Action: drain.Remove})
+	require.NoError(t, err)
+	require.Equal(t, map[string]int64{"sightings": 2, "traces": 2, "badges.topic_id": natively.Deleted["topics"]}, seen.Loose)
+	require.Positive(t, natively.Deleted["topics"])
+	natively.Loose = seen.Loose
+	require.Equal(t, natively, seen, "all else is as without")
 }

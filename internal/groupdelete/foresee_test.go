@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
-	"sexton/internal/definitions"
+	"sexton/internal/drain"
 	"sexton/internal/groupdelete"
 )
 
@@ -53,13 +53,13 @@ func TestForeseesLooseChildren(t *testing.T) {
 		INSERT INTO stages SELECT n, 1 FROM generate_series(1, 3) AS n;
 		INSERT INTO audits VALUES (1, 1);
 		INSERT INTO runners VALUES (1, 3), (2, 4), (3, 9)`)
-	name := func(table string) definitions.Name { return definitions.Name{Table: table} }
-	loose, err := groupdelete.ResolveLoose(t.Context(), b.Pool(), dbtest.Names(), false, []definitions.Definition{
-		{Child: name("builds"), Columns: []string{"project_id"}, Parent: name("projects"), OnDelete: definitions.Delete, Conditions: []definitions.Condition{{Column: "kind", Value: "it's"}}},
-		{Child: name("traces"), Columns: []string{"build_id"}, Parent: definitions.Name{Schema: "public", Table: "builds"}, ParentColumns: []string{"id"}, OnDelete: definitions.Delete},
-		{Child: name("runners"), Columns: []string{"group_id"}, Parent: name("groups"), OnDelete: definitions.Nullify},
-		{Child: name("missing"), Columns: []string{"group_id"}, Parent: name("groups"), OnDelete: definitions.Nullify},
-		{Child: name("notes"), Columns: []string{"missing"}, Parent: name("groups"), OnDelete: definitions.Nullify},
+	public := func(table string) [2]string { return [2]string{"public", table} }
+	loose, err := groupdelete.ResolveLoose(t.Context(), b.Pool(), dbtest.Names(), false, []drain.Loose{
+		{Child: public("builds"), Columns: []string{"project_id"}, Parent: public("projects"), Action: drain.Remove, Only: [][2]string{{"kind", "it's"}}},
+		{Child: public("traces"), Columns: []string{"build_id"}, Parent: public("builds"), Targets: []string{"id"}, Action: drain.Remove},
+		{Child: public("runners"), Columns: []string{"group_id"}, Parent: public("groups"), Action: drain.Nullify},
+		{Child: public("missing"), Columns: []string{"group_id"}, Parent: public("groups"), Action: drain.Nullify},
+		{Child: public("notes"), Columns: []string{"missing"}, Parent: public("groups"), Action: drain.Nullify},
 	})
 	require.NoError(t, err)
 	plan, _, err := groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false)

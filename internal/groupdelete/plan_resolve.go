@@ -1,7 +1,6 @@
 package groupdelete
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/definitions"
 	"sexton/internal/drain"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
@@ -28,8 +26,8 @@ func Resolve(ctx context.Context, db pgcatalog.Beginner, names pgschema.Names, g
 }
 
 // ResolveLoose reads a plan that is for Foresee alone: loose foreign keys count as foreign keys.
-func ResolveLoose(ctx context.Context, db pgcatalog.Beginner, names pgschema.Names, ghostUsers bool, loose []definitions.Definition) (*Plan, error) {
-	plan, problems, err := (&resolver{names: names, ghostUsers: ghostUsers, loose: slices.Clone(loose)}).run(ctx, db)
+func ResolveLoose(ctx context.Context, db pgcatalog.Beginner, names pgschema.Names, ghostUsers bool, loose []drain.Loose) (*Plan, error) {
+	plan, problems, err := (&resolver{names: names, ghostUsers: ghostUsers, loose: loose}).run(ctx, db)
 	return plan, errors.Join(err, problems.Err())
 }
 
@@ -48,7 +46,7 @@ func (r *resolver) run(ctx context.Context, db pgcatalog.Beginner) (*Plan, probl
 type resolver struct {
 	names      pgschema.Names
 	ghostUsers bool
-	loose      []definitions.Definition
+	loose      []drain.Loose
 	plan       *Plan
 	catalog    *drain.Catalog
 	// named are the application's tables.
@@ -70,13 +68,8 @@ func applicationTables() []string {
 // read reads the catalogue.
 func (r *resolver) read(ctx context.Context, tx pgx.Tx) error {
 	wanted := applicationTables()
-	schemas, tables := slices.Repeat([]string{r.names.Tracked}, len(wanted)), slices.Clone(wanted)
-	for i := range r.loose {
-		for _, name := range []*definitions.Name{&r.loose[i].Child, &r.loose[i].Parent} {
-			name.Schema = cmp.Or(name.Schema, r.names.Tracked)
-			schemas, tables = append(schemas, name.Schema), append(tables, name.Table)
-		}
-	}
+	schemas, tables := drain.LooseTables(r.loose)
+	schemas, tables = append(schemas, slices.Repeat([]string{r.names.Tracked}, len(wanted))...), append(tables, wanted...)
 	oids, err := pgcatalog.Named(ctx, tx, schemas, tables)
 	if err != nil {
 		return err
@@ -156,7 +149,7 @@ func (r *resolver) adapt(t *table, from *pgcatalog.Relation, f *ref) bool {
 
 // addColumns adds what applications of this shape keep in columns without a foreign key.
 func (r *resolver) addColumns(to *table) {
-	r.addLoose(to)
+	r.catalog.AddLoose(to, r.loose, restPart)
 	for _, c := range []struct {
 		of            *table
 		name, column  string
@@ -200,58 +193,6 @@ func (r *resolver) addColumns(to *table) {
 		}
 		c.of.Refs = append(c.of.Refs, f)
 	}
-}
-
-// addLoose adds the loose foreign keys to a table.
-func (r *resolver) addLoose(to *table) {
-	for _, d := range r.loose {
-		child := r.relation(d.Child)
-		if r.relation(d.Parent) != to.Relation || child == nil || !child.IsTable() {
-			continue
-		}
-		do, targets := drain.Nullify, d.ParentColumns
-		if d.OnDelete == definitions.Delete {
-			do = drain.Remove
-		}
-		if len(targets) == 0 {
-			targets = to.PrimaryKey()
-		}
-		f := r.columns(to, child, d.Columns, targets, do)
-		if f == nil {
-			continue
-		}
-		terms := make([]string, 0, len(d.Conditions))
-		for _, c := range d.Conditions {
-			if own, err := r.catalog.Operators.Own(child.Columns[c.Column]); err == nil {
-				terms = append(terms, own.Equal("child."+pgcatalog.Quote(c.Column), "'"+strings.ReplaceAll(c.Value, "'", "''")+"'"))
-			}
-		}
-		f.Part, f.Where = restPart, strings.Join(terms, " AND ")
-		to.Refs = append(to.Refs, f)
-	}
-}
-
-func (r *resolver) relation(name definitions.Name) *pgcatalog.Relation {
-	for _, found := range r.catalog.Relations {
-		if found.Schema == name.Schema && found.Name == name.Table {
-			return found
-		}
-	}
-	return nil
-}
-
-// columns is the reference of some columns; nil where one of them is missing or the two sides cannot be compared.
-func (r *resolver) columns(to *table, child *pgcatalog.Relation, columns, targets []string, do drain.Action) *ref {
-	if len(columns) != len(targets) {
-		return nil
-	}
-	for i := range columns {
-		_, there := child.Columns[columns[i]]
-		if _, target := to.Columns[targets[i]]; !there || !target {
-			return nil
-		}
-	}
-	return r.catalog.Columns(to, child, columns, targets, do)
 }
 
 // checkRef reports what stands in the way of a key, or makes it slow.

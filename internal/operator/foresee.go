@@ -1,15 +1,16 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/database"
 	"sexton/internal/definitions"
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 	"sexton/internal/groupdelete"
 	"sexton/internal/installation"
@@ -25,7 +26,7 @@ type Foreseen struct {
 	Moved     map[string]int64 `json:"moved,omitempty"`
 	Deleted   map[string]int64 `json:"deleted"`
 	Nullified map[string]int64 `json:"nullified"`
-	// Loose counts rows that go or change after a group, by loose foreign keys, by table or table.column; Elsewhere are definitions
+	// Loose counts rows that go or change after it, by loose foreign keys, by table or table.column; Elsewhere are definitions
 	// whose children, in other databases, are not counted.
 	Loose     map[string]int64 `json:"loose,omitempty"`
 	Elsewhere int              `json:"elsewhere,omitempty"`
@@ -57,11 +58,10 @@ func ForeseeGroup(ctx context.Context, all *installation.Connections, id, by int
 	if err != nil {
 		return nil, err
 	}
-	defs, err := installation.LoadDefinitions(all.Config)
+	here, elsewhere, err := looseIn(all, db)
 	if err != nil {
 		return nil, err
 	}
-	here := slices.DeleteFunc(slices.Clone(defs), func(d definitions.Definition) bool { return d.Database != "" && d.Database != db.Name })
 	var loose *groupdelete.Plan
 	if len(here) > 0 {
 		if loose, err = groupdelete.ResolveLoose(ctx, db.Pool, db.Names, ghosts, here); err != nil {
@@ -77,7 +77,7 @@ func ForeseeGroup(ctx context.Context, all *installation.Connections, id, by int
 	}
 	p := &Foreseen{
 		GroupID: id, Deleted: seen.Deleted, Nullified: seen.Nullified, Rows: seen.Rows, Capped: seen.Capped, Forbidden: []string{},
-		Loose: seen.Loose, Elsewhere: len(defs) - len(here),
+		Loose: seen.Loose, Elsewhere: elsewhere,
 	}
 	if seen.Forbidden != "" {
 		p.Forbidden = append(p.Forbidden, seen.Forbidden)
@@ -93,6 +93,29 @@ func ForeseeGroup(ctx context.Context, all *installation.Connections, id, by int
 		}
 	}
 	return p, p.time(ctx, db, riverjobs.GroupDestroy)
+}
+
+// looseIn are the definitions of the loose foreign keys whose children are in a database; elsewhere counts the others.
+func looseIn(all *installation.Connections, db database.Database) (loose []drain.Loose, elsewhere int, err error) {
+	defs, err := installation.LoadDefinitions(all.Config)
+	for _, d := range defs {
+		if d.Database != "" && d.Database != db.Name {
+			elsewhere++
+			continue
+		}
+		named := func(name definitions.Name) [2]string {
+			return [2]string{cmp.Or(name.Schema, db.Names.Tracked), name.Table}
+		}
+		one := drain.Loose{Child: named(d.Child), Parent: named(d.Parent), Columns: d.Columns, Targets: d.ParentColumns, Action: drain.Nullify}
+		if d.OnDelete == definitions.Delete {
+			one.Action = drain.Remove
+		}
+		for _, c := range d.Conditions {
+			one.Only = append(one.Only, [2]string{c.Column, c.Value})
+		}
+		loose = append(loose, one)
+	}
+	return loose, elsewhere, err
 }
 
 // ForeseeUser looks at what a user's deletion would do. Whether it is refused says the door itself, in a transaction that is
@@ -114,13 +137,17 @@ func ForeseeUser(ctx context.Context, all *installation.Connections, request Use
 	if !exists {
 		return nil, fmt.Errorf("there is no user %d", request.ID)
 	}
-	seen, err := plan.Foresee(ctx, db.Pool, request.ID, request.Hard)
+	loose, elsewhere, err := looseIn(all, db)
+	if err != nil {
+		return nil, err
+	}
+	seen, err := plan.Foresee(ctx, db.Pool, request.ID, request.Hard, loose...)
 	if err != nil {
 		return nil, fmt.Errorf("plan the deletion of user %d: %w", request.ID, err)
 	}
 	p := &Foreseen{
 		UserID: request.ID, Moved: seen.Moved, Deleted: seen.Deleted, Nullified: seen.Nullified,
-		Rows: seen.Rows, Capped: seen.Capped, Forbidden: seen.Forbidden,
+		Rows: seen.Rows, Capped: seen.Capped, Forbidden: seen.Forbidden, Loose: seen.Loose, Elsewhere: elsewhere,
 	}
 	undone := errors.New("rolled back")
 	err = pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error {
