@@ -1,11 +1,8 @@
 package riverjobs
 
 import (
-	"errors"
 	"sync"
 	"time"
-
-	"sexton/internal/blobstore"
 )
 
 // backOff is a process's pause after a failure that the next attempt would meet, too: a store that cannot be used as it is
@@ -42,8 +39,4 @@ func (r *backOff) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pause, r.until = 0, time.Time{}
-}
-
-func asRefusal(err error) (*blobstore.AccessError, bool) {
-	return errors.AsType[*blobstore.AccessError](err)
 }

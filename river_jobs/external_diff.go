@@ -71,12 +71,16 @@ type moveStats struct {
 // available or refuses, or another process works on the diff, the job comes back later, which costs no attempt. Of the runs that the store
 // refuses, the first one of a pause fails.
 func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs) (jobrun.Result, error) {
-	moved, err := moveDiff(ctx, p.Deps, args.DiffID)
+	moved := extdiff.Moved{DiffID: args.DiffID}
+	err := p.useDiffs(ctx, func(engine *extdiff.Engine) (err error) {
+		moved, err = engine.Move(ctx, args.DiffID)
+		return err
+	})
 	stats := &moveStats{Moved: moved}
 	log := p.log.With("diff_id", args.DiffID)
-	outage, out := asOutage(err)
+	outage, out := errors.AsType[*blobstore.OutageError](err)
 	busy, taken := errors.AsType[*extdiff.BusyError](err)
-	refused, no := asRefusal(err)
+	refused, no := errors.AsType[*blobstore.AccessError](err)
 	stats.Refused = no
 	refusal := &p.Bindings.refusal
 	first := no && refusal.begin(time.Now())
@@ -96,22 +100,10 @@ func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs)
 	case moved.Skipped != "":
 		log.InfoContext(ctx, "diff_skipped", "reason", string(moved.Skipped))
 	default:
+		refusal.end()
 		log.InfoContext(ctx, "diff_moved", "key", moved.Key, "bytes", moved.Bytes, "files", moved.Files)
 	}
 	return moveResult(stats), nil
-}
-
-// moveDiff moves one diff to the store.
-func moveDiff(ctx context.Context, deps Deps, diffID int64) (moved extdiff.Moved, err error) {
-	moved.DiffID = diffID
-	err = deps.useDiffs(ctx, func(engine *extdiff.Engine) (err error) {
-		moved, err = engine.Move(ctx, diffID)
-		return err
-	})
-	if err == nil && moved.Skipped == "" {
-		deps.Bindings.refusal.end()
-	}
-	return moved, err
 }
 
 func moveResult(stats *moveStats) jobrun.Result {
@@ -133,8 +125,4 @@ func moveResult(stats *moveStats) jobrun.Result {
 		}
 	}
 	return result
-}
-
-func asOutage(err error) (*blobstore.OutageError, bool) {
-	return errors.AsType[*blobstore.OutageError](err)
 }

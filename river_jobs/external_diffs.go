@@ -2,6 +2,7 @@ package riverjobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,7 +14,6 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/extdiff"
 	"sexton/internal/jobrun"
-	"sexton/internal/lease"
 	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/triggers"
@@ -159,52 +159,54 @@ func passScheduleDiffs(ctx context.Context, p *pass, _ ScheduleExternalDiffsArgs
 	ctx, cancel := p.granted.Context(ctx)
 	defer cancel()
 	stats := &scheduleStats{}
-	err := scheduleExternalDiffs(ctx, p.Deps, p.db, p.granted, stats)
+	err := stats.schedule(ctx, p)
 	if err == nil {
-		err = removeExternalDiffs(ctx, p.Deps, p.db, stats)
+		err = stats.remove(ctx, p)
 	}
-	if err == nil && stats.WaitingFor == "" {
-		err = sweepExternalDiffs(ctx, p.Deps, p.db, p.granted, stats)
+	if err == nil && stats.WaitingFor == "" && ctx.Err() == nil {
+		err = stats.sweep(ctx, p)
 	}
 	return scheduleResult(stats), err
 }
 
-func scheduleExternalDiffs(ctx context.Context, deps Deps, db database.Database, granted *lease.Lease, stats *scheduleStats) error {
-	conn, err := db.Pool.Acquire(ctx)
+func (s *scheduleStats) schedule(ctx context.Context, p *pass) error {
+	conn, err := p.db.Pool.Acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("connect to database %s: %w", db.Name, err)
+		return fmt.Errorf("connect to database %s: %w", p.db.Name, err)
 	}
 	defer conn.Release()
-	limits := deps.Config.ExternalDiffs
+	limits := p.Config.ExternalDiffs
 	const handedOn = `SELECT coalesce((SELECT CASE WHEN ` + inTickSQL + ` THEN (run.stats ->> 'due_in_tick')::bigint END` + lastPassSQL + `), 0)`
-	if err := conn.QueryRow(ctx, db.Names.Render(handedOn), ScheduleExternalDiffs, db.Name).Scan(&stats.DueInTick); err != nil {
+	if err := conn.QueryRow(ctx, p.db.Names.Render(handedOn), ScheduleExternalDiffs, p.db.Name).Scan(&s.DueInTick); err != nil {
 		return fmt.Errorf("read what was handed on in this tick: %w", err)
 	}
 	limit := limits.Limit
 	// One that is asked for although the tick's limit is spent has that of one pass.
-	if left := perTick(limits) - int(stats.DueInTick); left > 0 {
-		limit = min(limit, left)
+	if left := perTick(limits) - s.DueInTick; left > 0 {
+		limit = min(limit, int(left))
 	}
 	scheduler := extdiff.Scheduler{
-		Conn: conn.Conn(), Names: db.Names, Fence: granted, Rule: diffRule(deps.Config), BySize: bySize(deps.Config), Limit: limit,
-		Insert: func(ctx context.Context, tx pgx.Tx, ids []int64) (int, error) { return enqueueDiffs(ctx, tx, db, ids) },
+		Conn: conn.Conn(), Names: p.db.Names, Fence: p.granted, Rule: diffRule(p.Config), BySize: bySize(p.Config), Limit: limit,
+		Insert: func(ctx context.Context, tx pgx.Tx, ids []int64) (int, error) {
+			return enqueueDiffs(ctx, tx, p.db, ids)
+		},
 	}
 	found, err := scheduler.Run(ctx)
 	if found != nil {
-		stats.Schedule = *found
+		s.Schedule = *found
 	}
-	stats.DueInTick += stats.Due
-	stats.goOn(limits)
+	s.DueInTick += s.Due
+	s.goOn(limits)
 	return err
 }
 
 // perTick is how many diffs a tick hands on at most.
-func perTick(c config.ExternalDiffs) int { return max(c.Limit, c.LimitPerTick) }
+func perTick(c config.ExternalDiffs) int64 { return int64(max(c.Limit, c.LimitPerTick)) }
 
 // goOn has the next pass follow in this tick where this one ended before the tick's limit was met: its time was over, too, where it has
 // looked at many diffs and found few.
 func (s *scheduleStats) goOn(c config.ExternalDiffs) {
-	if s.OverLimit && s.DueInTick < int64(perTick(c)) {
+	if s.OverLimit && s.DueInTick < perTick(c) {
 		s.OverLimit, s.More = false, true
 	}
 }
@@ -229,41 +231,67 @@ SELECT pg_catalog.count(*) FROM "sexton".river_job AS job WHERE job.id = ANY ($1
 	return inserted, nil
 }
 
-// removeExternalDiffs removes objects. A store that is not available is no fault of the pass, which has done the rest.
-func removeExternalDiffs(ctx context.Context, deps Deps, db database.Database, stats *scheduleStats) error {
+// remove removes objects.
+func (s *scheduleStats) remove(ctx context.Context, p *pass) error {
 	var waiting bool
-	if err := db.Pool.QueryRow(ctx, db.Names.Render("SELECT "+extdiff.RemovalDueSQL)).Scan(&waiting); err != nil || !waiting {
+	if err := p.db.Pool.QueryRow(ctx, p.db.Names.Render("SELECT "+extdiff.RemovalDueSQL)).Scan(&waiting); err != nil || !waiting {
 		return err
 	}
-	err := deps.useDiffs(ctx, func(engine *extdiff.Engine) (err error) {
-		stats.Removed, err = engine.Remove(ctx, removalsPerRun)
+	return s.available(ctx, p, p.useDiffs(ctx, func(engine *extdiff.Engine) (err error) {
+		s.Removed, err = engine.Remove(ctx, removalsPerRun)
 		return err
+	}))
+}
+
+// sweep looks whose the store's objects are and, once in a while, removes objects without a row. Its place is kept where it is asked to stop.
+func (s *scheduleStats) sweep(ctx context.Context, p *pass) error {
+	settings := p.Config.ExternalDiffs.Sweep
+	sweeper := extdiff.Sweeper{
+		Fence: p.granted, Every: settings.Every, Grace: settings.Grace,
+		Gone: func(object blobstore.Info) {
+			p.log.InfoContext(ctx, "object_swept", "key", object.Key, "bytes", object.Size, "written_at", object.ModTime.UTC())
+		},
+	}
+	if !settings.Enabled {
+		sweeper.Every = 0
+	}
+	err := p.useDiffs(ctx, func(engine *extdiff.Engine) error {
+		return engine.Each(ctx, func(at *extdiff.Engine) error {
+			sweeper.Engine = at
+			swept, err := sweeper.Run(ctx)
+			s.Swept = s.Swept.Plus(swept)
+			return err
+		})
 	})
-	if outage, ok := asOutage(err); ok {
-		stats.WaitingFor = outage.Error()
-		deps.Logger.WarnContext(ctx, "store_unavailable", "kind", ScheduleExternalDiffs, "database", db.Name, "error", outage.Error())
-		return nil
+	if s.HeldBack > 0 {
+		p.log.WarnContext(ctx, "objects_held_back", "objects", s.HeldBack)
 	}
-	return err
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // The next pass goes on.
+	}
+	return s.available(ctx, p, err)
+}
+
+// available notes a store that is not: that is no fault of the pass, which has done the rest.
+func (s *scheduleStats) available(ctx context.Context, p *pass, err error) error {
+	outage, ok := errors.AsType[*blobstore.OutageError](err)
+	if !ok {
+		return err
+	}
+	s.WaitingFor = outage.Error()
+	p.log.WarnContext(ctx, "store_unavailable", "error", outage.Error())
+	return nil
 }
 
 func scheduleResult(stats *scheduleStats) jobrun.Result {
-	result := jobrun.Result{
-		Outcome: jobrun.Done, Stats: stats, Reason: stats.WaitingFor,
-		Processed: stats.Inserted + stats.Objects + stats.Swept.Swept, Failed: stats.Removed.Failed,
-		Changed: stats.Inserted+stats.Objects+stats.Swept.Swept+stats.Removed.Failed > 0,
-	}
+	done, failed := stats.Inserted+stats.Objects+stats.Swept.Swept, stats.Removed.Failed
+	result := jobrun.Result{Outcome: jobrun.Done, Stats: stats, Reason: stats.WaitingFor, Processed: done, Failed: failed, Changed: done+failed > 0}
 	if stats.OverLimit {
 		result.Outcome, result.Reason = jobrun.OverLimit, "diffs are left; the next tick goes on"
 	}
 	if stats.More {
 		result.Outcome, result.Reason = jobrun.OverLimit, "diffs are left; the next pass goes on in this tick"
 	}
-	if stats.Objects > 0 {
-		result.Counts = append(result.Counts, jobrun.Count{Metric: metrics.DiffObjectsRemoved, N: stats.Objects})
-	}
-	if stats.Swept.Swept > 0 {
-		result.Counts = append(result.Counts, jobrun.Count{Metric: metrics.DiffObjectsSwept, N: stats.Swept.Swept})
-	}
+	result.Counts = counted(map[string]int64{metrics.DiffObjectsRemoved: stats.Objects, metrics.DiffObjectsSwept: stats.Swept.Swept})
 	return result
 }

@@ -111,6 +111,19 @@ func (c *claim) under(ctx context.Context, work func(held context.Context) error
 	return errors.Join(err, c.release(ctx))
 }
 
+// claimed does work on the object of a diff under its claim.
+func (e *Engine) claimed(ctx context.Context, diffID int64, work func(held context.Context, claimed *claim) error) error {
+	if err := e.Owner.Check(ctx); err != nil {
+		return err
+	}
+	claimed, err := take(ctx, e.DB.Pool, e.DB, diffID, e.Holder, e.ttl())
+	if err != nil {
+		return err
+	}
+	e.reach(PointClaimed)
+	return claimed.under(ctx, func(held context.Context) error { return work(held, claimed) })
+}
+
 func (c *claim) keep(ctx context.Context, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(c.ttl / renewals)
 	defer tick.Stop()

@@ -1,6 +1,7 @@
 package extdiff
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,19 +85,10 @@ type Limits struct {
 }
 
 func (l Limits) orDefaults() Limits {
-	if l.Transfer <= 0 {
-		l.Transfer = defaultTransfer
+	return Limits{
+		Transfer: cmp.Or(l.Transfer, defaultTransfer), Statement: cmp.Or(l.Statement, defaultStatement),
+		Lock: cmp.Or(l.Lock, defaultLock), Snapshot: cmp.Or(l.Snapshot, defaultSnapshot),
 	}
-	if l.Statement <= 0 {
-		l.Statement = defaultStatement
-	}
-	if l.Lock <= 0 {
-		l.Lock = defaultLock
-	}
-	if l.Snapshot <= 0 {
-		l.Snapshot = defaultSnapshot
-	}
-	return l
 }
 
 // Engine moves single diffs of one database to one store, and back. It is safe for concurrent use.
@@ -117,12 +109,7 @@ type Engine struct {
 	Reached func(Point)
 }
 
-func (e *Engine) ttl() time.Duration {
-	if e.TTL > 0 {
-		return e.TTL
-	}
-	return defaultTTL
-}
+func (e *Engine) ttl() time.Duration { return cmp.Or(e.TTL, defaultTTL) }
 
 // snapshotLimit is when the server ends a snapshot whose end was missed. A piece may take as long as all those before it.
 func (e *Engine) snapshotLimit() time.Duration {
@@ -139,7 +126,8 @@ func (e *Engine) reach(p Point) {
 // Moved is the outcome for one diff.
 type Moved struct {
 	DiffID int64 `json:"diff_id"`
-	// Skipped is empty where the diff has been moved.
+	// Skipped is empty where the diff or its object has been moved. Of an object it is External where it is in the store already, NotDue where
+	// the diff is in the database, Gone where there is none.
 	Skipped Skip `json:"skipped,omitempty"`
 	// Key, Bytes and Files describe the object.
 	Key   string `json:"key,omitempty"`

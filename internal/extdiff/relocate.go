@@ -1,6 +1,7 @@
 package extdiff
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -14,44 +15,25 @@ import (
 	"sexton/internal/dbsqlc/diffsqlc"
 )
 
-// Relocated is the outcome for one diff.
-type Relocated struct {
-	DiffID int64 `json:"diff_id"`
-	// Skipped is empty where the object has been moved: External where it is in the store already, NotDue where the diff is in the
-	// database, Gone where there is none.
-	Skipped Skip `json:"skipped,omitempty"`
-	// Key and Bytes describe the object.
-	Key   string `json:"key,omitempty"`
-	Bytes int64  `json:"bytes"`
-}
-
 // Relocate moves the object of a diff from the other store to this one: it copies and compares the object, then one transaction changes
 // the row and lists the old object as one to be removed after the time later, as readers may have seen the row before. It returns a
 // *BusyError where another worker has the diff, a *BrokenError where the object is not what the rows say, and the *OutageError or
 // *AccessError of either store. A second call after a crash goes on.
-func (e *Engine) Relocate(ctx context.Context, diffID int64, later time.Duration) (Relocated, error) {
-	done, err := persist(func() (Relocated, error) { return e.relocate(ctx, diffID, later) })
+func (e *Engine) Relocate(ctx context.Context, diffID int64, later time.Duration) (Moved, error) {
+	done, err := persist(func() (done Moved, err error) {
+		done.DiffID = diffID
+		err = e.claimed(ctx, diffID, func(held context.Context, claimed *claim) error {
+			return e.relocateClaimed(held, claimed, later, &done)
+		})
+		return done, err
+	})
 	if err != nil {
-		return Relocated{DiffID: diffID}, fmt.Errorf("move the object of diff %d: %w", diffID, err)
+		return Moved{DiffID: diffID}, fmt.Errorf("move the object of diff %d: %w", diffID, err)
 	}
 	return done, nil
 }
 
-func (e *Engine) relocate(ctx context.Context, diffID int64, later time.Duration) (done Relocated, err error) {
-	done.DiffID = diffID
-	if err := e.Owner.Check(ctx); err != nil {
-		return done, err
-	}
-	claimed, err := take(ctx, e.DB.Pool, e.DB, diffID, e.Holder, e.ttl())
-	if err != nil {
-		return done, err
-	}
-	e.reach(PointClaimed)
-	err = claimed.under(ctx, func(held context.Context) error { return e.relocateClaimed(held, claimed, later, &done) })
-	return done, err
-}
-
-func (e *Engine) relocateClaimed(ctx context.Context, claimed *claim, later time.Duration, done *Relocated) error {
+func (e *Engine) relocateClaimed(ctx context.Context, claimed *claim, later time.Duration, done *Moved) error {
 	was, err := e.locate(ctx, done.DiffID)
 	switch {
 	case errors.Is(err, ErrNoDiff):
@@ -211,10 +193,7 @@ func (r *Relocation) Run(ctx context.Context) (Relocations, error) {
 	if err != nil {
 		return done, fmt.Errorf("move objects: %w", err)
 	}
-	window := r.Window
-	if window <= 0 {
-		window = windowRows
-	}
+	window := cmp.Or(r.Window, windowRows)
 	for after, looked := int64(0), window; looked == window && !done.OverLimit; {
 		page, err := queries(r.Engine.DB).Relocatable(ctx, int(other.Store.Kind()), after, window)
 		if err != nil {
@@ -252,11 +231,7 @@ func (r *Relocation) window(ctx context.Context, ids []int64, done *Relocations)
 	if r.refused != nil {
 		return nil //nolint:nilerr // Run returns it
 	}
-	remover := r.Remover
-	if remover == nil {
-		remover = r.Engine
-	}
-	removed, err := remover.Remove(ctx, windowRows)
+	removed, err := cmp.Or(r.Remover, r.Engine).Remove(ctx, windowRows)
 	done.Removed += removed.Objects
 	if ends(ctx, err) {
 		return err

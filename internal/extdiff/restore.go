@@ -30,15 +30,8 @@ var ErrNoDiff = errors.New("there is no such diff")
 // where the object is not what was written, or lacks anything that a row says is there.
 func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err error) {
 	restored := Restored{DiffID: diffID}
-	if err := e.Owner.Check(ctx); err != nil {
-		return restored, fmt.Errorf("restore diff %d: %w", diffID, err)
-	}
-	var claimed *claim
-	if claimed, err = take(ctx, e.DB.Pool, e.DB, diffID, e.Holder, e.ttl()); err != nil {
-		return restored, fmt.Errorf("restore diff %d: %w", diffID, err)
-	}
 	var object doomed
-	err = claimed.under(ctx, func(held context.Context) (err error) {
+	err = e.claimed(ctx, diffID, func(held context.Context, claimed *claim) (err error) {
 		object, err = e.bringBack(held, claimed, &restored)
 		return err
 	})

@@ -1,6 +1,7 @@
 package extdiff
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,10 +63,7 @@ type Scheduler struct {
 // Handing on and the place where the next run begins commit together.
 func (s *Scheduler) Run(ctx context.Context) (*Schedule, error) {
 	stats := &Schedule{}
-	limit := s.Limit
-	if limit <= 0 {
-		limit = defaultLimit
-	}
+	limit := cmp.Or(s.Limit, defaultLimit)
 	until := time.Now().Add(longestSearch)
 	for range mostWindows {
 		if ctx.Err() != nil || time.Now().After(until) {

@@ -1,6 +1,7 @@
 package extdiff
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,10 +101,7 @@ func (s *Sweeper) begin(ctx context.Context) (after string, due bool, err error)
 }
 
 func (s *Sweeper) round(ctx context.Context, before time.Time, after string, swept *Swept) error {
-	size := s.Page
-	if size <= 0 {
-		size = listPage
-	}
+	size := cmp.Or(s.Page, listPage)
 	until := time.Now().Add(sweepTime)
 	listing, stop := context.WithCancel(ctx)
 	defer stop()
