@@ -101,6 +101,6 @@ func adjournedResult(stats *groupschedule.Stats) jobrun.Result {
 	}
 	result.Counts = counted(map[string]int64{
 		metrics.GroupsEnqueued: stats.GroupsEnqueued, metrics.GroupsRestored: stats.GroupsRestored, metrics.GroupsFailed: stats.GroupsFailed,
-	})
+	}, nil)
 	return result
 }

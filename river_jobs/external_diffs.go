@@ -292,6 +292,6 @@ func scheduleResult(stats *scheduleStats) jobrun.Result {
 	if stats.More {
 		result.Outcome, result.Reason = jobrun.OverLimit, "diffs are left; the next pass goes on in this tick"
 	}
-	result.Counts = counted(map[string]int64{metrics.DiffObjectsRemoved: stats.Objects, metrics.DiffObjectsSwept: stats.Swept.Swept})
+	result.Counts = counted(map[string]int64{metrics.DiffObjectsRemoved: stats.Objects, metrics.DiffObjectsSwept: stats.Swept.Swept}, nil)
 	return result
 }

@@ -189,9 +189,8 @@ func ghostResult(stats *ghostuser.Stats) jobrun.Result {
 	cutShort(&result, stats.OverLimit, stats.Interrupted, because("due users are left; the next run goes on at once", stats.Held))
 	done := stats.UsersProcessed + stats.UsersDropped + total(stats.Moved, stats.Deleted, stats.Nullified)
 	result.Held = heldUp(done, stats.OverLimit || stats.Held != "", stats.Held, stats.Errors)
-	result.Counts = append(counted(map[string]int64{metrics.GhostUsersDestroyed: stats.UsersProcessed, metrics.GhostUsersFailed: stats.UsersFailed}),
-		countedBy(map[string]map[string]int64{
-			metrics.GhostMoved: stats.Moved, metrics.GhostDeleted: stats.Deleted, metrics.GhostNullified: stats.Nullified,
-		})...)
+	result.Counts = counted(
+		map[string]int64{metrics.GhostUsersDestroyed: stats.UsersProcessed, metrics.GhostUsersFailed: stats.UsersFailed},
+		map[string]map[string]int64{metrics.GhostMoved: stats.Moved, metrics.GhostDeleted: stats.Deleted, metrics.GhostNullified: stats.Nullified})
 	return result
 }

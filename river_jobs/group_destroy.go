@@ -228,8 +228,8 @@ func destroyResult(stats *groupdelete.Stats) jobrun.Result {
 	}
 	left := stats.Outcome == groupdelete.Unfinished && !stats.Interrupted
 	result.Held = heldUp(stats.Bots+total(stats.Deleted, stats.Nullified), left, stats.Reason, stats.Errors)
-	result.Counts = append(
-		counted(map[string]int64{metrics.GroupsDestroyed: stats.Groups, metrics.ProjectsDestroyed: stats.Projects, metrics.GroupDestroysFailed: result.Failed}),
-		countedBy(map[string]map[string]int64{metrics.GroupDeleted: stats.Deleted})...)
+	result.Counts = counted(map[string]int64{
+		metrics.GroupsDestroyed: stats.Groups, metrics.ProjectsDestroyed: stats.Projects, metrics.GroupDestroysFailed: result.Failed,
+	}, map[string]map[string]int64{metrics.GroupDeleted: stats.Deleted})
 	return result
 }

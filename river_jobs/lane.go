@@ -122,33 +122,18 @@ func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, kind strin
 	}
 }
 
-// ends are the jobs whose work lanes of this process wait for.
-type ends struct {
-	mu     sync.Mutex
-	waited map[int64]chan struct{}
-}
+// ends are the jobs, by ID, whose work lanes of this process wait for.
+type ends struct{ waited sync.Map }
 
 // of returns a channel that is closed when this process ends the work of a job. One that has ended before is found by its state.
 func (e *ends) of(id int64) (ended <-chan struct{}, forget func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.waited == nil {
-		e.waited = map[int64]chan struct{}{}
-	}
 	c := make(chan struct{})
-	e.waited[id] = c
-	return c, func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		delete(e.waited, id)
-	}
+	e.waited.Store(id, c)
+	return c, func() { e.waited.Delete(id) }
 }
 
 func (e *ends) end(id int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if c, waits := e.waited[id]; waits {
-		delete(e.waited, id)
-		close(c)
+	if c, waits := e.waited.LoadAndDelete(id); waits {
+		close(c.(chan struct{})) //nolint:forcetypeassert // no others are stored
 	}
 }

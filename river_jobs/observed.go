@@ -2,8 +2,6 @@ package riverjobs
 
 import (
 	"cmp"
-	"maps"
-	"slices"
 
 	"sexton/internal/fault"
 	"sexton/internal/jobrun"
@@ -11,21 +9,19 @@ import (
 	"sexton/internal/metrics"
 )
 
-// counted are counts by metric, without zeros.
-func counted(byMetric map[string]int64) (counts []jobrun.Count) {
-	for metric, n := range byMetric {
+// counted are counts by metric, and by metric and table, without zeros.
+func counted(totals map[string]int64, tables map[string]map[string]int64) (counts []jobrun.Count) {
+	add := func(metric, table string, n int64) {
 		if n > 0 {
-			counts = append(counts, jobrun.Count{Metric: metric, N: n})
+			counts = append(counts, jobrun.Count{Metric: metric, Table: table, N: n})
 		}
 	}
-	return counts
-}
-
-// countedBy are counts by metric and table.
-func countedBy(byMetric map[string]map[string]int64) (counts []jobrun.Count) {
-	for metric, byTable := range byMetric {
+	for metric, n := range totals {
+		add(metric, "", n)
+	}
+	for metric, byTable := range tables {
 		for table, n := range byTable {
-			counts = append(counts, jobrun.Count{Metric: metric, Table: table, N: n})
+			add(metric, table, n)
 		}
 	}
 	return counts
@@ -49,31 +45,18 @@ func because(reason, held string) string {
 	return reason + "; held up by " + held
 }
 
-// countsOf are a pass's statistics by metric, in the order of the tables' names.
+// countsOf are the counts of a pass over tombstones.
 func countsOf(stats *loosefk.Stats) []jobrun.Count {
-	var counts []jobrun.Count
-	add := func(metric, table string, n int64) {
-		if n > 0 {
-			counts = append(counts, jobrun.Count{Metric: metric, Table: table, N: n})
-		}
+	processed, revived, rescheduled, incremented := map[string]int64{}, map[string]int64{}, map[string]int64{}, map[string]int64{}
+	for table, parent := range stats.ByParent {
+		processed[table], revived[table], rescheduled[table], incremented[table] = parent.Processed, parent.Revived, parent.Rescheduled, parent.Incremented
 	}
-	for _, table := range slices.Sorted(maps.Keys(stats.DeleteCountByTable)) {
-		add(metrics.Deletions, table, stats.DeleteCountByTable[table])
-	}
-	for _, table := range slices.Sorted(maps.Keys(stats.UpdateCountByTable)) {
-		add(metrics.Updates, table, stats.UpdateCountByTable[table])
-	}
-	for _, table := range slices.Sorted(maps.Keys(stats.ByParent)) {
-		parent := stats.ByParent[table]
-		add(metrics.ProcessedRecords, table, parent.Processed)
-		add(metrics.RevivedRecords, table, parent.Revived)
-		add(metrics.RescheduledRecords, table, parent.Rescheduled)
-		add(metrics.IncrementedRecords, table, parent.Incremented)
-	}
-	add(metrics.ConfirmedRecords, "", stats.Confirmed)
-	add(metrics.ConfirmedEarly, "", stats.ConfirmedEarly)
-	add(metrics.LateChildren, "", stats.LateChildren)
-	return counts
+	return counted(map[string]int64{
+		metrics.ConfirmedRecords: stats.Confirmed, metrics.ConfirmedEarly: stats.ConfirmedEarly, metrics.LateChildren: stats.LateChildren,
+	}, map[string]map[string]int64{
+		metrics.Deletions: stats.DeleteCountByTable, metrics.Updates: stats.UpdateCountByTable, metrics.ProcessedRecords: processed,
+		metrics.RevivedRecords: revived, metrics.RescheduledRecords: rescheduled, metrics.IncrementedRecords: incremented,
+	})
 }
 
 // Figures are the fields of a kind's statistics that its batches count, each with its metric, if it has one.

@@ -178,10 +178,8 @@ func placeholderResult(stats *placeholder.Stats) jobrun.Result {
 	}
 	result.Changed = result.Processed+stats.Failed > 0
 	cutShort(&result, stats.OverLimit, stats.Interrupted, "due placeholder users are left; the next run goes on at once")
-	result.Counts = append(
-		counted(map[string]int64{
-			metrics.PlaceholdersScheduled: stats.Scheduled, metrics.PlaceholdersFinal: stats.FinalAttempts, metrics.PlaceholdersKept: stats.Kept,
-		}),
-		countedBy(map[string]map[string]int64{metrics.PlaceholderReferences: stats.References})...)
+	result.Counts = counted(map[string]int64{
+		metrics.PlaceholdersScheduled: stats.Scheduled, metrics.PlaceholdersFinal: stats.FinalAttempts, metrics.PlaceholdersKept: stats.Kept,
+	}, map[string]map[string]int64{metrics.PlaceholderReferences: stats.References})
 	return result
 }

@@ -36,12 +36,7 @@ const (
 // Credentials come from the usual places: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, shared files, the machine's role. The error
 // is an *AccessError. It asks the service nothing; see Probe.
 func Open(ctx context.Context, address string, options Options) (*Store, error) {
-	if options.Stall <= 0 {
-		options.Stall = defaultStall
-	}
-	if options.Attempts <= 0 {
-		options.Attempts = defaultAttempts
-	}
+	options.Stall, options.Attempts = cmp.Or(options.Stall, defaultStall), cmp.Or(options.Attempts, defaultAttempts)
 	s := &Store{key: options.Key, label: "the configured store"}
 	u, err := bucketurl.Parse(address)
 	if u != nil {

@@ -155,10 +155,13 @@ func (s *Store) PutParts(ctx context.Context, key string, over Version, resume *
 		// A cancelled writer leaves no object.
 		cancel()
 		closeErr := writer.Close()
+		if errors.Is(closeErr, context.Canceled) {
+			closeErr = nil
+		}
 		if into.failed == nil {
 			return Digest{}, err
 		}
-		return Digest{}, s.judge(ctx, "write", key, errors.Join(into.failed, uncancelled(closeErr)))
+		return Digest{}, s.judge(ctx, "write", key, errors.Join(into.failed, closeErr))
 	}
 	if err := writer.Close(); err != nil {
 		err = s.displaced(key, over, s.judge(ctx, "write", key, err))
@@ -192,13 +195,6 @@ func fill(into io.Writer, write func(io.Writer) error, cancel context.CancelFunc
 func (s *Store) displaced(key string, over Version, err error) error {
 	if (over != "" || s.kind == Local) && errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("write %s to %s: %w", key, s.label, ErrChanged)
-	}
-	return err
-}
-
-func uncancelled(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
 	}
 	return err
 }

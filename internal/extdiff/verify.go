@@ -75,9 +75,9 @@ func (e *Engine) Verify(ctx context.Context, grace time.Duration, found func(Fin
 	}
 	after := int64(0)
 	for {
-		ids, err := e.externalIDs(ctx, after)
+		ids, err := queries(e.DB).External(ctx, after, verifyPage)
 		if err != nil {
-			return verified, err
+			return verified, fmt.Errorf("list external diffs: %w", err)
 		}
 		for _, id := range ids {
 			if err := e.verifyOne(ctx, id, &verified, tell); err != nil {
@@ -98,14 +98,6 @@ func (e *Engine) Verify(ctx context.Context, grace time.Duration, found func(Fin
 		})
 	})
 	return verified, err
-}
-
-func (e *Engine) externalIDs(ctx context.Context, after int64) ([]int64, error) {
-	ids, err := queries(e.DB).External(ctx, after, verifyPage)
-	if err != nil {
-		return nil, fmt.Errorf("list external diffs: %w", err)
-	}
-	return ids, nil
 }
 
 // verifyOne looks at one diff. Where it is moved or deleted at the same moment, a second look decides.

@@ -85,11 +85,7 @@ func (e *Engine) newRun(ctx context.Context) *run {
 	r := &run{
 		engine: e, stop: ctx, stats: newStats(e.GroupID), leases: []*lease.Lease{e.Session.Fence}, renewed: time.Now(), began: time.Now(),
 	}
-	runtime := e.Runtime
-	if runtime <= 0 {
-		runtime = DefaultRuntime
-	}
-	r.until = r.began.Add(runtime)
+	r.until = r.began.Add(cmp.Or(max(e.Runtime, 0), DefaultRuntime))
 	r.Run = &drain.Run{
 		Session: e.Session, Owner: r.owner(), Rows: e.Sizes.Rows,
 		Steer: pace.Steer{Target: cmp.Or(e.Sizes.Target, defaultTarget), Smallest: 1, Largest: largestBatch},

@@ -1,6 +1,7 @@
 package groupschedule
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -77,10 +78,7 @@ func (r *run) open(ctx context.Context) error {
 }
 
 func (r *run) page(ctx context.Context) (ids []int64, more bool, _ error) {
-	size := r.Page
-	if size <= 0 {
-		size = defaultPage
-	}
+	size := cmp.Or(r.Page, defaultPage)
 	_, err := r.Session.Run(ctx, batch.Statement{
 		SQL: r.Session.Names.Render(pageSQL()), Args: []any{r.after, size}, Scan: batch.Collect(&ids, pgx.RowTo[int64]),
 	})
