@@ -172,3 +172,16 @@ func (d *DB) Pending(tb testing.TB) int64 {
 	tb.Helper()
 	return pgtest.Scalar[int64](tb, d.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE status = 1")
 }
+
+// Begin opens a transaction that runs statements and is rolled back at the end of the test, if it is open still.
+func (d *DB) Begin(tb testing.TB, statements ...string) pgx.Tx {
+	tb.Helper()
+	tx, err := d.Pool().Begin(tb.Context())
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(tb.Context())) })
+	for _, statement := range statements {
+		_, err := tx.Exec(tb.Context(), statement)
+		require.NoError(tb, err)
+	}
+	return tx
+}

@@ -32,7 +32,7 @@ type Catalog struct {
 func Read(ctx context.Context, tx pgx.Tx, oids []uint32) (*Catalog, error) {
 	c := &Catalog{tables: map[uint32]*Table{}}
 	var err error
-	if c.Keys, err = pgcatalog.AllForeignKeys(ctx, tx); err != nil {
+	if c.Keys, err = pgcatalog.ForeignKeys(ctx, tx); err != nil {
 		return nil, err
 	}
 	oids = slices.Clone(oids)

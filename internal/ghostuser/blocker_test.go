@@ -33,7 +33,7 @@ func TestTheReasonNamesWhoHeldTheLock(t *testing.T) {
 				return reason
 			}
 			b.queue(false, 1)
-			tx := b.begin(t, lock.statement)
+			tx := b.Begin(t, lock.statement)
 			pid := tx.Conn().PgConn().PID()
 			b.engine.Limits.Runtime = 2 * time.Second
 			stats := b.run(t)
@@ -54,7 +54,7 @@ func TestALockInTheQueueStopsNobodyElse(t *testing.T) {
 	b.engine.Session.Limits.LockTimeout = 300 * time.Millisecond
 	b.engine.Limits.Runtime = 6 * time.Second
 	b.queue(false, 1, 2)
-	queued := b.begin(t, "SELECT FROM users_ghost_user_migrations WHERE user_id = 1 FOR UPDATE")
+	queued := b.Begin(t, "SELECT FROM users_ghost_user_migrations WHERE user_id = 1 FOR UPDATE")
 	stats := b.run(t)
 	require.EqualValues(t, 1, stats.UsersProcessed)
 	require.Zero(t, stats.UsersFailed)
@@ -70,13 +70,13 @@ func TestALockInTheQueueEndsNoRun(t *testing.T) {
 	b.engine.Session.Limits.LockTimeout = 300 * time.Millisecond
 	b.Exec("ALTER TABLE users_ghost_user_migrations DROP CONSTRAINT users_ghost_user_migrations_user_id_fkey; INSERT INTO users_ghost_user_migrations (user_id) VALUES (404)")
 	b.queue(false, 1, 2)
-	queued := b.begin(t, "SELECT FROM users_ghost_user_migrations WHERE user_id = 404 FOR UPDATE")
+	queued := b.Begin(t, "SELECT FROM users_ghost_user_migrations WHERE user_id = 404 FOR UPDATE")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var last pgx.Tx
 	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
 		if stats.UsersProcessed == 1 && last == nil {
-			last = b.begin(t, "SELECT FROM users_ghost_user_migrations FOR UPDATE SKIP LOCKED")
+			last = b.Begin(t, "SELECT FROM users_ghost_user_migrations FOR UPDATE SKIP LOCKED")
 			cancel()
 		}
 	}

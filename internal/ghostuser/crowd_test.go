@@ -146,7 +146,7 @@ func TestALockedRowInACrowd(t *testing.T) {
 	t.Parallel()
 	b := setupPeople(t, "")
 	b.queue(false, numbers(1001, 1010)...)
-	tx := b.begin(t)
+	tx := b.Begin(t)
 	_, err := tx.Exec(t.Context(), "SELECT FROM posts WHERE id = (SELECT min(id) FROM posts WHERE author_id = 1004) FOR UPDATE")
 	require.NoError(t, err)
 	wait := b.runWhile(t.Context(), t)

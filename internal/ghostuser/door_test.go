@@ -90,7 +90,7 @@ func TestACancelMeetsABatch(t *testing.T) {
 			b := setup(t, contributions, lists())
 			b.engine.Sizes.Target = target
 			b.queue(false, 1, 2)
-			tx := b.begin(t, "SELECT sexton.cancel_user_deletion(1, 2)")
+			tx := b.Begin(t, "SELECT sexton.cancel_user_deletion(1, 2)")
 			wait := b.runWhile(t.Context(), t)
 			pgtest.WaitFor(t, "the other user to be through", func(ctx context.Context) (bool, error) {
 				var gone bool
@@ -111,7 +111,7 @@ func TestACancelMeetsABatch(t *testing.T) {
 			b.queue(false, 1, 3)
 			b.engine = b.newEngineOver(t)
 			b.engine.Sizes.Target = target
-			held := b.begin(t, "SELECT pg_advisory_xact_lock(1)")
+			held := b.Begin(t, "SELECT pg_advisory_xact_lock(1)")
 			wait = b.runWhile(t.Context(), t)
 			b.waitForLock(t)
 			_, err := b.Pool().Exec(t.Context(), "BEGIN; SET LOCAL lock_timeout = '10ms'; SELECT sexton.cancel_user_deletion(1, 2); COMMIT")
@@ -252,11 +252,7 @@ func TestDeleteUserReadsWhatItNeeds(t *testing.T) {
 	db.Exec("INSERT INTO groups (id, parent_id, name, path) SELECT n, CASE WHEN n > 1 THEN 1 END, n, n FROM generate_series(1, $1::integer) AS n", groups)
 	db.Exec("INSERT INTO members (user_id, source_type, source_id, access_level) SELECT 1, 'Namespace', id, 50 FROM groups")
 	db.Exec("VACUUM ANALYZE")
-	tx, err := db.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = tx.Exec(t.Context(), "SELECT sexton.delete_user(1, 2, delete_groups => true)")
-	require.NoError(t, err)
+	tx := db.Begin(t, "SELECT sexton.delete_user(1, 2, delete_groups => true)")
 	var read, looks int64
 	require.NoError(t, tx.QueryRow(t.Context(), `SELECT sum(seq_tup_read), sum(idx_scan) FILTER (WHERE relname = 'members')
 		FROM pg_stat_xact_user_tables WHERE relname IN ('groups', 'members', 'users', 'group_deletion_schedules', 'users_ghost_user_migrations')`).Scan(&read, &looks))
@@ -268,11 +264,7 @@ func TestDeleteUserReadsWhatItNeeds(t *testing.T) {
 func TestTwoOwnersAreNotDeletedAtOnce(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application+groups, "DELETE FROM members WHERE source_id <> 3")
-	tx, err := db.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = tx.Exec(t.Context(), "SELECT sexton.delete_user(1, NULL)")
-	require.NoError(t, err)
+	tx := db.Begin(t, "SELECT sexton.delete_user(1, NULL)")
 	second := make(chan error, 1)
 	go func() {
 		_, err := db.Pool().Exec(t.Context(), "SELECT sexton.delete_user(2, NULL)")

@@ -26,9 +26,6 @@ type Limits struct {
 }
 
 const (
-	defaultUsers      = 1000
-	defaultRuntime    = 60 * time.Second
-	defaultRetryAfter = 30 * time.Minute
 	// reserve is the part of its lease that a run leaves: for the statement that is running, and to settle.
 	reserve = time.Second
 	// loadEvery is how often a busy run looks for users that have come in since. They have their first turn at once.
@@ -63,7 +60,11 @@ type Engine struct {
 // goes to the back of the due ones. The statistics are valid beside an error, too. The error wraps lease.ErrLost where
 // the lease has passed on; then nothing of the last batch remains.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
-	r := &run{engine: e, limits: e.Limits.orDefaults(), stats: newStats(), seen: []int64{}}
+	limits := Limits{
+		Users: cmp.Or(max(e.Limits.Users, 0), 1000), Runtime: cmp.Or(max(e.Limits.Runtime, 0), time.Minute),
+		RetryAfter: cmp.Or(max(e.Limits.RetryAfter, 0), 30*time.Minute),
+	}
+	r := &run{engine: e, limits: limits, stats: newStats(), seen: []int64{}}
 	err := pace.Under(ctx, e.Session, r.limits.Runtime, reserve, func(ctx context.Context, frame *pace.Frame) error {
 		r.frame, r.Run = frame, r.onDrain(frame)
 		return r.work(ctx)
@@ -90,19 +91,6 @@ func (r *run) onDrain(frame *pace.Frame) *drain.Run {
 			r.progress(ctx)
 		},
 	}
-}
-
-func (l Limits) orDefaults() Limits {
-	if l.Users <= 0 {
-		l.Users = defaultUsers
-	}
-	if l.Runtime <= 0 {
-		l.Runtime = defaultRuntime
-	}
-	if l.RetryAfter <= 0 {
-		l.RetryAfter = defaultRetryAfter
-	}
-	return l
 }
 
 // job is one user of a run.

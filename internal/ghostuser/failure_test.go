@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/fault"
@@ -16,24 +15,11 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// begin opens a transaction that runs statements and is rolled back at the end of the test, if it is open still.
-func (b *bundle) begin(t *testing.T, statements ...string) pgx.Tx {
-	t.Helper()
-	tx, err := b.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
-	for _, statement := range statements {
-		_, err := tx.Exec(t.Context(), statement)
-		require.NoError(t, err)
-	}
-	return tx
-}
-
 func TestLockedRowsAreWaitedForLast(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())
 	b.queue(false, 1, 2)
-	tx := b.begin(t, "SELECT FROM posts WHERE author_id = 1 AND id < 10 FOR UPDATE")
+	tx := b.Begin(t, "SELECT FROM posts WHERE author_id = 1 AND id < 10 FOR UPDATE")
 	waiting := []string{}
 	b.engine.Blocker = func(ctx context.Context) string {
 		reason, err := b.engine.Session.Blocker(ctx, b.Pool())
@@ -164,7 +150,7 @@ func TestARowThatComesLateRefuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE owners (id bigint PRIMARY KEY, boss_id bigint REFERENCES users)", lists())
 	b.queue(false, 1)
-	tx := b.begin(t, "INSERT INTO owners VALUES (7, 1)")
+	tx := b.Begin(t, "INSERT INTO owners VALUES (7, 1)")
 	wait := b.runWhile(t.Context(), t)
 	b.waitForLock(t)
 	require.NoError(t, tx.Commit(t.Context()))
@@ -182,7 +168,7 @@ func TestRowsThatComeLateAreMoved(t *testing.T) {
 			t.Parallel()
 			b := setup(t, "", lists())
 			b.queue(false, 1)
-			tx := b.begin(t)
+			tx := b.Begin(t)
 			_, err := tx.Exec(t.Context(), "INSERT INTO posts SELECT n, 1 FROM generate_series(1, $1) AS n", rows)
 			require.NoError(t, err)
 			wait := b.runWhile(t.Context(), t)
@@ -208,7 +194,7 @@ func TestALateDuplicateOfADeferredConstraint(t *testing.T) {
 		CREATE TABLE stars (user_id bigint REFERENCES users ON DELETE CASCADE, post_id bigint, UNIQUE (user_id, post_id) DEFERRABLE INITIALLY DEFERRED);
 		INSERT INTO stars VALUES (9, 1);`, l)
 	b.queue(false, 1)
-	tx := b.begin(t, "INSERT INTO stars VALUES (1, 1), (1, 2)")
+	tx := b.Begin(t, "INSERT INTO stars VALUES (1, 1), (1, 2)")
 	wait := b.runWhile(t.Context(), t)
 	b.waitForLock(t)
 	require.NoError(t, tx.Commit(t.Context()))

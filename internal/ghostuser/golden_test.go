@@ -2,7 +2,6 @@ package ghostuser
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,49 +39,36 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
-	g, names := &golden{}, dbtest.Names()
+	g, names := &pgtest.Statements{}, dbtest.Names()
 	for _, hard := range []bool{false, true} {
 		j := &job{id: 1, userID: 2, hardDelete: hard}
 		c := &crowd{hardDelete: hard, members: map[int64]*job{2: j}}
 		of := func(name string) string { return fmt.Sprintf("hard=%t %s", hard, name) }
-		g.add(of("look"))(p.lookStatement(names, j, 9))
-		g.add(of("look at a crowd"))(p.crowdLookStatement(names, c, 9))
-		g.add(of("destroy"))(p.destroyStatement(names, j))
-		g.add(of("remaining"))(p.remainingStatement(names, p.steps(hard), j))
+		g.Add(of("look"))(p.lookStatement(names, j, 9))
+		g.Add(of("look at a crowd"))(p.crowdLookStatement(names, c, 9))
+		g.Add(of("destroy"))(p.destroyStatement(names, j))
+		g.Add(of("remaining"))(p.remainingStatement(names, p.steps(hard), j))
 		for _, s := range p.steps(hard) {
 			leaf := s.Leaves[0]
 			title := func(name string) string { return of(s.label + " " + name) }
-			g.add(title("shown"))(s.shownStatement(j))
+			g.Add(title("shown"))(s.shownStatement(j))
 			if s.Action == drain.Forbid {
 				continue
 			}
-			g.add(title("direct"))(s.directStatement(names, leaf, j, 9, 10))
-			g.add(title("window"))(s.windowStatement(leaf, j, 10))
-			g.add(title("versions"))(s.versionsStatement(leaf, j, nil))
-			g.add(title("wait"))(s.waitStatement(leaf, j, 10))
-			g.add(title("clean"))(s.cleanStatement(names, leaf, j, 9, 10))
-			g.add(title("piece"))(s.pieceStatement(names, leaf, j, s.Action, 9, nil, false))
-			g.add(title("piece, skipping"))(s.pieceStatement(names, leaf, j, s.Action, 9, nil, true))
-			g.add(title("window of a crowd"))(s.crowdWindowStatement(leaf, c))
-			g.add(title("piece of a crowd"))(s.crowdPieceStatement(names, leaf, 9, []pointer{{Owner: 2}}))
+			g.Add(title("direct"))(s.directStatement(names, leaf, j, 9, 10))
+			g.Add(title("window"))(s.windowStatement(leaf, j, 10))
+			g.Add(title("versions"))(s.versionsStatement(leaf, j, nil))
+			g.Add(title("wait"))(s.waitStatement(leaf, j, 10))
+			g.Add(title("clean"))(s.cleanStatement(names, leaf, j, 9, 10))
+			g.Add(title("piece"))(s.pieceStatement(names, leaf, j, s.Action, 9, nil, false))
+			g.Add(title("piece, skipping"))(s.pieceStatement(names, leaf, j, s.Action, 9, nil, true))
+			g.Add(title("window of a crowd"))(s.crowdWindowStatement(leaf, c))
+			g.Add(title("piece of a crowd"))(s.crowdPieceStatement(names, leaf, 9, []pointer{{Owner: 2}}))
 			if s.Action == drain.Move {
-				g.add(title("otherwise"))(s.pieceStatement(names, leaf, j, s.otherwise, 9, nil, true))
-				g.add(title("doubles"))(s.doublesStatement(names, leaf, j, 9, nil, true))
+				g.Add(title("otherwise"))(s.pieceStatement(names, leaf, j, s.otherwise, 9, nil, true))
+				g.Add(title("doubles"))(s.doublesStatement(names, leaf, j, 9, nil, true))
 			}
 		}
 	}
 	pgtest.Golden(t, "statements.txt", g.String())
-}
-
-// golden collects the texts of statements under titles, one a line: ⏎ stands for the end of a line in them.
-type golden struct{ strings.Builder }
-
-func (g *golden) add(title string) func(sql string, args []any) {
-	return func(sql string, args []any) {
-		types := make([]string, len(args))
-		for i, arg := range args {
-			types[i] = fmt.Sprintf("%T", arg)
-		}
-		fmt.Fprintf(g, "%s: %s -- %s\n", title, strings.ReplaceAll(sql, "\n", "⏎"), strings.Join(types, ", "))
-	}
 }

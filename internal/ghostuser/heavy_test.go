@@ -112,7 +112,7 @@ func TestHeavyTreesWithLockedAndForbiddingRows(t *testing.T) {
 	require.Equal(t, [][]string{{"{topics}"}}, b.Rows("SELECT children_first FROM users_ghost_user_migrations"))
 
 	b.Exec("DELETE FROM receipts; UPDATE users_ghost_user_migrations SET consume_after = now()")
-	tx := b.begin(t, "SELECT FROM marks WHERE id = 300 FOR UPDATE")
+	tx := b.Begin(t, "SELECT FROM marks WHERE id = 300 FOR UPDATE")
 	wait := b.runWhile(t.Context(), t)
 	b.waitForLock(t)
 	require.NoError(t, tx.Commit(t.Context()))
@@ -224,7 +224,7 @@ func TestHeavyTreesWaitForARowThatIsGivenAway(t *testing.T) {
 	b := setup(t, topics, lists())
 	b.queue(true, 1)
 	b.Exec("UPDATE users_ghost_user_migrations SET children_first = '{topics}'")
-	tx := b.begin(t, "UPDATE topics SET user_id = 2 WHERE id = 1")
+	tx := b.Begin(t, "UPDATE topics SET user_id = 2 WHERE id = 1")
 	wait := b.runWhile(t.Context(), t)
 	b.waitForLock(t)
 	require.NoError(t, tx.Commit(t.Context()))

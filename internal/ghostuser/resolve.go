@@ -143,8 +143,10 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	for i, l := range r.lists.Nullify {
 		r.bindRest(fmt.Sprintf("%s.nullify[%d]", section, i), l, drain.Nullify, &r.nullifies)
 	}
-	for _, key := range r.catalog.keys {
-		r.bindKey(key)
+	for _, key := range r.catalog.Keys {
+		if key.Target == r.catalog.users.OID {
+			r.bindKey(key)
+		}
 	}
 	seen := map[*bound]bool{}
 	for _, b := range slices.Concat(r.moves, r.deletes, r.nullifies, r.keys) {
@@ -154,35 +156,30 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 			r.checkIndex(b)
 		}
 	}
-	return r.orderTold(ctx, tx)
+	r.orderTold()
+	return nil
 }
 
 // orderTold finds which of the tables whose rows are told of hang below which.
-func (r *resolver) orderTold(ctx context.Context, tx pgx.Tx) error {
-	r.told = nil
+func (r *resolver) orderTold() {
 	for _, b := range r.deletes {
 		if b.told && !slices.Contains(r.told, b.relation.OID) {
 			r.told = append(r.told, b.relation.OID)
 		}
 	}
 	if len(r.told) < 2 {
-		return nil
-	}
-	c, err := drain.Read(ctx, tx, r.told)
-	if err != nil {
-		return err
+		return
 	}
 	var roots []*drain.Table
 	for _, oid := range r.told {
-		if t := c.Table(c.Relations[oid]); t != nil {
+		if t := r.catalog.Table(r.catalog.Relations[oid]); t != nil {
 			roots = append(roots, t)
 		}
 	}
 	r.told = nil
-	for _, t := range drain.Order(c.Spread(roots, nil, nil), roots...) {
+	for _, t := range drain.Order(r.catalog.Spread(roots, nil, nil), roots...) {
 		r.told = append(r.told, t.OID)
 	}
-	return nil
 }
 
 // rest are the columns whose rows are deleted or changed. What is told of comes first, as rows of other columns would take it along without an
@@ -258,8 +255,8 @@ func (r *resolver) twins(b *bound) map[uint32][]string {
 				if name == b.column {
 					continue
 				}
-				compare, err := r.catalog.operators.Own(b.relation.Columns[name])
-				if name == "" || err != nil || !r.catalog.operators.Serves(index, place, compare) {
+				compare, err := r.catalog.Operators.Own(b.relation.Columns[name])
+				if name == "" || err != nil || !r.catalog.Operators.Serves(index, place, compare) {
 					terms = nil
 					break
 				}

@@ -146,7 +146,7 @@ func (r *resolver) bindConditions(ctx context.Context, tx pgx.Tx, key string, ta
 			r.reportf(problem.Error, at+".value", "give a value of that type", "value %q does not fit column %s of type %s", c.Value, c.Column, found.Type)
 			continue
 		}
-		compare, err := r.catalog.operators.Own(found)
+		compare, err := r.catalog.Operators.Own(found)
 		if err != nil {
 			r.reportf(problem.Error, at+".column", "name another column", "column %s: %v", c.Column, err)
 			continue
@@ -188,24 +188,24 @@ func (r *resolver) bindRest(key string, l Columns, to drain.Action, into *[]*bou
 
 // bindKey binds one foreign key. One that only a partition has belongs to the partitioned table's column where that is
 // listed.
-func (r *resolver) bindKey(key foreignKey) {
-	relation := r.catalog.tables[key.Table]
+func (r *resolver) bindKey(key pgcatalog.ForeignKey) {
+	relation, column := r.catalog.Relations[key.Table], key.Columns[0]
 	if relation == nil || relation.Schema == r.catalog.schema && relation.Name == queueTable {
 		return
 	}
-	if !key.whole {
+	if !slices.Equal(key.TargetColumns, []string{"id"}) {
 		r.reportf(problem.Warning, section, "refer to users by their id alone",
 			"foreign key %s of %s does not refer to users by id alone: it is left to Postgres, in one statement, or stops the deletion",
 			key.Name, r.catalog.label(relation.Table))
 		return
 	}
-	b := r.columns[place{relation.Root, key.column}]
+	b := r.columns[place{relation.Root, column}]
 	if b == nil {
-		b = r.columns[place{relation.OID, key.column}]
+		b = r.columns[place{relation.OID, column}]
 	}
 	if b == nil {
-		b = &bound{relation: relation, table: r.catalog.label(relation.Table), column: key.column}
-		r.columns[place{relation.OID, key.column}] = b
+		b = &bound{relation: relation, table: r.catalog.label(relation.Table), column: column}
+		r.columns[place{relation.OID, column}] = b
 		r.keys = append(r.keys, b)
 	} else if b.key != "" && !slices.Contains(r.keys, b) && b.listed == drain.Forbid {
 		// Moved on a soft delete; on a hard one the key's own action comes with the others.

@@ -35,10 +35,7 @@ func TestRetryOfUsersThatFailed(t *testing.T) {
 		return count
 	}
 	// A worker has the third in hand.
-	busy, err := db.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	_, err = busy.Exec(t.Context(), "SELECT FROM users_ghost_user_migrations WHERE user_id = 3 FOR UPDATE")
-	require.NoError(t, err)
+	busy := db.Begin(t, "SELECT FROM users_ghost_user_migrations WHERE user_id = 3 FOR UPDATE")
 	two := int64(2)
 	require.Zero(t, retry(&two), "it has not failed")
 	require.EqualValues(t, 1, retry(nil))

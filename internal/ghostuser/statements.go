@@ -263,11 +263,7 @@ FROM looked LEFT JOIN job ON true`,
 // shownStatement names one of the user's rows.
 func (s *step) shownStatement(j *job) (string, []any) {
 	args := &drain.Args{}
-	from := s.Child.SQL()
-	if !s.Partitioned() {
-		from = "ONLY " + from
-	}
-	return fmt.Sprintf("SELECT %s FROM %s AS child WHERE %s LIMIT 1", s.shown, from, s.matches("child", j, args)), args.Values
+	return fmt.Sprintf("SELECT %s FROM %s WHERE %s LIMIT 1", s.shown, s.Whole(), s.matches("child", j, args)), args.Values
 }
 
 // remainingStatement estimates how many rows the steps have for the user. It counts no further than remainingCap each.
@@ -276,12 +272,8 @@ func (p *Plan) remainingStatement(names pgschema.Names, steps []*step, j *job) (
 	capAt := args.Add(remainingCap)
 	terms := make([]string, len(steps))
 	for i, s := range steps {
-		from := s.Child.SQL()
-		if !s.Partitioned() {
-			from = "ONLY " + from
-		}
-		terms[i] = fmt.Sprintf("(SELECT pg_catalog.count(*) FROM (SELECT FROM %s AS child WHERE %s LIMIT $%d) AS counted)",
-			from, s.matches("child", j, args), capAt)
+		terms[i] = fmt.Sprintf("(SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted)",
+			s.Whole(), s.matches("child", j, args), capAt)
 	}
 	return fmt.Sprintf("UPDATE %s AS job SET remaining_rows = least(%s, $%d) WHERE job.id OPERATOR(pg_catalog.=) $%d RETURNING job.remaining_rows",
 		names.Render(`"public".`)+queueTable, strings.Join(terms, "\n+ "), capAt, args.Add(j.id)), args.Values

@@ -77,11 +77,7 @@ func (b bundle) count(t *testing.T, sql string) int64 {
 // lockRows locks children in a transaction that it returns with its session's process number.
 func (b bundle) lockRows(t *testing.T, condition string) (pgx.Tx, uint32) {
 	t.Helper()
-	tx, err := b.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
-	_, err = tx.Exec(t.Context(), "SELECT FROM children WHERE "+condition+" FOR UPDATE")
-	require.NoError(t, err)
+	tx := b.Begin(t, "SELECT FROM children WHERE "+condition+" FOR UPDATE")
 	return tx, tx.Conn().PgConn().PID()
 }
 

@@ -3,7 +3,6 @@ package loosefk
 import (
 	"cmp"
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -54,21 +53,23 @@ type Engine struct {
 // ctx ends is finished first. The statistics are valid beside an error, too. The error wraps
 // lease.ErrLost where the lease has passed on; then nothing of the last batch remains.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
-	hard, cancel := e.Session.Fence.Context(context.WithoutCancel(ctx))
-	defer cancel()
 	stats := newStats(e.Database, e.Pace)
+	// The last statement has to end under the lease.
+	err := pace.Under(ctx, e.Session, e.Limits.Runtime, e.Session.Limits.StatementTimeout, func(hard context.Context, frame *pace.Frame) error {
+		return e.newRun(frame, stats).through(hard)
+	})
+	return stats, err
+}
+
+func (e *Engine) newRun(frame *pace.Frame, stats *Stats) *run {
 	r := &run{
-		engine: e, stop: ctx, stats: stats, marks: cmp.Or(e.Marks, &Marks{Brief: true}),
-		budget:  budget{limits: e.Limits, stats: stats, until: time.Now().Add(e.Limits.Runtime)},
+		engine: e, stop: frame.Stop, stats: stats, marks: cmp.Or(e.Marks, &Marks{Brief: true}),
+		budget:  budget{limits: e.Limits, stats: stats, until: frame.Until},
 		breaker: newBreaker(), down: map[string]error{}, blocked: map[place]*pace.Blocked{}, locked: map[uint32]*pace.Blocked{},
 		unreadable: map[*Parent]fault.Fault{},
 	}
-	if deadline, ok := hard.Deadline(); ok && deadline.Add(-e.Session.Limits.StatementTimeout).Before(r.budget.until) {
-		// The last statement has to end under the lease.
-		r.budget.until = deadline.Add(-e.Session.Limits.StatementTimeout)
-	}
 	r.pace = &pace.Run{
-		Until: r.budget.until, Stop: ctx, Ended: r.ended, Target: e.Adaptive.Target, Duty: e.Adaptive.Duty,
+		Until: frame.Until, Stop: frame.Stop, Ended: r.ended, Target: e.Adaptive.Target, Duty: e.Adaptive.Duty,
 		Hold: e.Throttle.Hold, Waits: r.waitsFor,
 	}
 	r.away()
@@ -77,21 +78,23 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 		r.lanes = append(r.lanes, &lane{parent: parent, after: places[i], drained: true})
 	}
 	rand.Shuffle(len(r.lanes), func(i, j int) { r.lanes[i], r.lanes[j] = r.lanes[j], r.lanes[i] })
-	r.marks.recall(e.Parents)
-	err := r.work(hard)
-	r.marks.note(e.Parents)
+	return r
+}
+
+// through does the work of a run, and keeps what it has learned.
+func (r *run) through(ctx context.Context) error {
+	r.marks.recall(r.engine.Parents)
+	err := r.work(ctx)
+	r.marks.note(r.engine.Parents)
 	if err == nil {
-		err = r.prune(hard)
+		err = r.prune(ctx)
 	}
-	if err == nil {
-		r.marks.keep(r.lanes)
-	} else {
+	if err != nil {
 		r.marks.Forget()
+		return err
 	}
-	if cause := context.Cause(hard); err != nil && cause != nil {
-		err = errors.Join(cause, err)
-	}
-	return stats, err
+	r.marks.keep(r.lanes)
+	return nil
 }
 
 // run is the state of one Run.

@@ -3,7 +3,6 @@ package loosefk
 import (
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,18 +13,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// golden collects the texts of statements under titles, one a line: ⏎ stands for the end of a line in them.
-type golden struct{ strings.Builder }
-
-func (g *golden) add(title string) func(sql string, args []any) {
-	return func(sql string, args []any) {
-		types := make([]string, len(args))
-		for i, arg := range args {
-			types[i] = fmt.Sprintf("%T", arg)
-		}
-		fmt.Fprintf(g, "%s: %s -- %s\n", title, strings.ReplaceAll(sql, "\n", "⏎"), strings.Join(types, ", "))
-	}
-}
+type golden struct{ pgtest.Statements }
 
 // The texts of all statements are pinned, for keys, children and actions of every sort.
 func TestStatementsStayAsTheyAre(t *testing.T) {
@@ -60,14 +48,14 @@ func (g *golden) parent(p *Parent, where string) {
 	title := func(name string) string { return p.Recorded + " " + where + " " + name }
 	keys := keysOf(p, nil)
 	marks := p.marks(nil)
-	g.add(title("probe"))(p.probeStatement("main", keys))
-	g.add(title("probe but the first"))(p.probeStatement("main", keys, p.References[0]))
-	g.add(title("children"))(p.childrenStatement("main", keys, marks))
-	g.add(title("remove"))(p.removeStatement(schemas, "main", nil, marks, marks))
-	g.add(title("revive"))(p.reviveStatement(schemas, nil, marks))
-	g.add(title("forget"))(p.forgetStatement(schemas, "main", nil, keys))
-	g.add(title("late"))(p.lateStatement(schemas, "main", nil, keys, keys, marks))
-	g.add(title("gone"))(p.goneStatement(keys))
+	g.Add(title("probe"))(p.probeStatement("main", keys))
+	g.Add(title("probe but the first"))(p.probeStatement("main", keys, p.References[0]))
+	g.Add(title("children"))(p.childrenStatement("main", keys, marks))
+	g.Add(title("remove"))(p.removeStatement(schemas, "main", nil, marks, marks))
+	g.Add(title("revive"))(p.reviveStatement(schemas, nil, marks))
+	g.Add(title("forget"))(p.forgetStatement(schemas, "main", nil, keys))
+	g.Add(title("late"))(p.lateStatement(schemas, "main", nil, keys, keys, marks))
+	g.Add(title("gone"))(p.goneStatement(keys))
 }
 
 func (g *golden) reference(p *Parent, r *Reference, where string) {
@@ -76,18 +64,18 @@ func (g *golden) reference(p *Parent, r *Reference, where string) {
 	leaf := r.Leaves[0]
 	title := func(name string) string { return of(leaf.Name + " " + name) }
 	if r.Remote {
-		g.add(title("versions"))(r.PickStatement(leaf, "picked.ctid, picked.xmin", "", p.doomed(r, nil, false), 10))
-		g.add(title("exact"))(r.ExactStatement(names, leaf, p.doomed(r, nil, false), drain.Rows{}, r.Lock()))
+		g.Add(title("versions"))(r.PickStatement(leaf, "picked.ctid, picked.xmin", "", p.doomed(r, nil, false), 10))
+		g.Add(title("exact"))(r.ExactStatement(names, leaf, p.doomed(r, nil, false), drain.Rows{}, r.Lock()))
 		return
 	}
-	g.add(title("direct anyway"))(r.DirectStatement(names, leaf, p.doomed(r, nil, true)))
+	g.Add(title("direct anyway"))(r.DirectStatement(names, leaf, p.doomed(r, nil, true)))
 	keys := p.doomed(r, nil, false)
-	g.add(title("direct"))(r.DirectStatement(names, leaf, keys))
-	g.add(title("window"))(r.PickStatement(leaf, "picked.ctid", "", keys, 10))
-	g.add(title("piece"))(r.PieceStatement(names, leaf, keys, nil, false))
-	g.add(title("piece, skipping"))(r.PieceStatement(names, leaf, keys, nil, true))
-	g.add(title("clean"))(r.CleanStatement(names, leaf, keys, 10))
-	g.add(title("wait"))(r.PickStatement(leaf, "", r.Lock(), keys, 10))
-	g.add(title("stretch"))(r.StretchStatement(names, leaf, keys, 5, 3))
-	g.add(title("range"))(r.RangeStatement(leaf, keys, 5, 3))
+	g.Add(title("direct"))(r.DirectStatement(names, leaf, keys))
+	g.Add(title("window"))(r.PickStatement(leaf, "picked.ctid", "", keys, 10))
+	g.Add(title("piece"))(r.PieceStatement(names, leaf, keys, nil, false))
+	g.Add(title("piece, skipping"))(r.PieceStatement(names, leaf, keys, nil, true))
+	g.Add(title("clean"))(r.CleanStatement(names, leaf, keys, 10))
+	g.Add(title("wait"))(r.PickStatement(leaf, "", r.Lock(), keys, 10))
+	g.Add(title("stretch"))(r.StretchStatement(names, leaf, keys, 5, 3))
+	g.Add(title("range"))(r.RangeStatement(leaf, keys, 5, 3))
 }

@@ -47,11 +47,7 @@ others: [{table: parents, column: parent_id, on_delete: async_delete}]
 			reasons := make(chan string, 1000)
 			b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) { reasons <- stats.WaitingFor }
 			b.Exec("DELETE FROM parents")
-			tx, err := b.Pool().Begin(t.Context())
-			require.NoError(t, err)
-			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-			_, err = tx.Exec(t.Context(), test.lock)
-			require.NoError(t, err)
+			tx := b.Begin(t, test.lock)
 			ended := b.runWhile(t.Context(), t)
 			for reason := ""; len(reason) < len(test.reason) || reason[:len(test.reason)] != test.reason; reason = <-reasons {
 			}
@@ -130,11 +126,7 @@ others: [{table: parents, column: parent_id, on_delete: async_delete}]
 			b.engine.CarryAtMost(100)
 			b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
 			b.Exec("DELETE FROM parents")
-			tx, err := b.Pool().Begin(t.Context())
-			require.NoError(t, err)
-			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-			_, err = tx.Exec(t.Context(), test.lock)
-			require.NoError(t, err)
+			tx := b.Begin(t, test.lock)
 			ended := b.runWhile(t.Context(), t)
 			pgtest.WaitFor(t, "all that is not locked to go", func(ctx context.Context) (bool, error) {
 				var left int64
@@ -155,7 +147,7 @@ func TestALockedTableBlamesNoTombstone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.engine.Session.Limits = batch.Limits{StatementTimeout: time.Hour, LockTimeout: time.Hour}
-	tx := lock(t, b, "LOCK TABLE children")
+	tx := b.Begin(t, "LOCK TABLE children")
 	blamed, waits, err := b.engine.Blamed(t.Context(), 1, 2, 11)
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 3}, []int{blamed, waits}, "it cannot be told yet")

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/loosefk"
@@ -62,8 +61,8 @@ stuck: [{table: parents, column: parent_id, on_delete: async_delete}]
 		return text
 	}
 	b.Exec("DELETE FROM parents")
-	rows := lock(t, b, "SELECT FROM claimed WHERE parent_id BETWEEN 101 AND 110 FOR UPDATE")
-	table := lock(t, b, "LOCK TABLE locked")
+	rows := b.Begin(t, "SELECT FROM claimed WHERE parent_id BETWEEN 101 AND 110 FOR UPDATE")
+	table := b.Begin(t, "LOCK TABLE locked")
 
 	var waited atomic.Bool
 	began, tried := int64(0), int64(0)
@@ -102,15 +101,4 @@ stuck: [{table: parents, column: parent_id, on_delete: async_delete}]
 	b.run(t)
 	require.Zero(t, b.Pending(t))
 	require.Zero(t, b.count(t, "stuck")+b.count(t, "locked")+b.count(t, "claimed"))
-}
-
-// lock locks in a transaction that it returns.
-func lock(t *testing.T, b bundle, statement string) pgx.Tx {
-	t.Helper()
-	tx, err := b.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
-	_, err = tx.Exec(t.Context(), statement)
-	require.NoError(t, err)
-	return tx
 }

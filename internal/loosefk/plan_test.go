@@ -236,11 +236,7 @@ func TestPlanDoesNotWaitForLocks(t *testing.T) {
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents WHERE id = 1")
 	parents, _ := resolve(t, db.Pool(), deleteChildren)
-	tx, err := db.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
-	_, err = tx.Exec(t.Context(), "LOCK TABLE children")
-	require.NoError(t, err)
+	db.Begin(t, "LOCK TABLE children")
 	limits := planLimits()
 	limits.StatementTimeout = time.Second // reading the catalogue has to fit
 	run, err := plan(t.Context(), db.Pool(), parents, limits)

@@ -98,11 +98,7 @@ func TestAJobsDatabaseThatHangsMarksNoOtherDown(t *testing.T) {
 func TestTombstoneStaysUntilTheOtherDatabaseIsClean(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
-	blocker, err := ci.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = blocker.Exec(t.Context(), "SELECT FROM builds WHERE id = 10 FOR UPDATE")
-	require.NoError(t, err)
+	blocker := ci.Begin(t, "SELECT FROM builds WHERE id = 10 FOR UPDATE")
 	b.engine.Elsewhere["ci"].Session.Limits.LockTimeout = 50 * time.Millisecond
 	b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
 	b.Exec("DELETE FROM parents WHERE id = 1")

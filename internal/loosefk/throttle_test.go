@@ -138,10 +138,7 @@ func TestHolderOfALockIsNamed(t *testing.T) {
 		return blocker
 	}
 	b.Exec("DELETE FROM parents WHERE id <= 3")
-	tx, err := b.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT FROM children WHERE id = 15 FOR UPDATE")
-	require.NoError(t, err)
+	tx := b.Begin(t, "SELECT FROM children WHERE id = 15 FOR UPDATE")
 	ended := b.runWhile(t.Context(), t)
 	blocker := <-named
 	require.Regexp(t, "^row locked by pid "+strconv.Itoa(int(tx.Conn().PgConn().PID()))+` \(\S+\) since \d\d:\d\d:\d\dZ$`, blocker)

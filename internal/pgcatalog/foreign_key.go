@@ -37,19 +37,10 @@ type ForeignKey struct {
 //go:embed queries/foreign_keys.sql
 var foreignKeysSQL string
 
-// ForeignKeys returns the foreign keys that refer to any of the tables, by the referring table's name and the place of its
+// ForeignKeys returns the foreign keys of the database, by the referring table's name and the place of its
 // columns. Keys that partitions have inherited are left out, as are keys that stand for the partitions of a target.
-func ForeignKeys(ctx context.Context, db dbsqlc.DBTX, targets []uint32) ([]ForeignKey, error) {
-	return foreignKeys(ctx, db, append([]uint32{}, targets...))
-}
-
-// AllForeignKeys are those of the whole database.
-func AllForeignKeys(ctx context.Context, db dbsqlc.DBTX) ([]ForeignKey, error) {
-	return foreignKeys(ctx, db, nil)
-}
-
-func foreignKeys(ctx context.Context, db dbsqlc.DBTX, targets []uint32) ([]ForeignKey, error) {
-	rows, _ := db.Query(ctx, foreignKeysSQL, targets)
+func ForeignKeys(ctx context.Context, db dbsqlc.DBTX) ([]ForeignKey, error) {
+	rows, _ := db.Query(ctx, foreignKeysSQL)
 	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (key ForeignKey, err error) {
 		return key, row.Scan(&key.Name, &key.Table, &key.Target, &key.OnDelete, &key.Columns, &key.TargetColumns, &key.Set, &key.Period)
 	})

@@ -1,8 +1,10 @@
 package pgtest
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,4 +21,18 @@ func Golden(tb testing.TB, name, got string) {
 	want, err := os.ReadFile(path)
 	require.NoError(tb, err)
 	require.Equal(tb, string(want), got, "the texts decide plans, locks and speed; GOLDEN=write go test takes what changes on purpose")
+}
+
+// Statements collects the texts of statements under titles, one a line: ⏎ stands for the end of a line in them.
+type Statements struct{ strings.Builder }
+
+// Add adds the statement that the function which it returns is called with.
+func (s *Statements) Add(title string) func(sql string, args []any) {
+	return func(sql string, args []any) {
+		types := make([]string, len(args))
+		for i, arg := range args {
+			types[i] = fmt.Sprintf("%T", arg)
+		}
+		fmt.Fprintf(s, "%s: %s -- %s\n", title, strings.ReplaceAll(sql, "\n", "⏎"), strings.Join(types, ", "))
+	}
 }

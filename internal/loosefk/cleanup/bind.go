@@ -43,7 +43,7 @@ func bind(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn
 			kept.expected = kept.fingerprints[db.Name]
 			return kept, nil
 		}
-		unchanged, err := kept.holds(ctx, w, db, conn, elsewhere)
+		unchanged, err := kept.holds(ctx, db, conn, elsewhere)
 		if err != nil {
 			return nil, err
 		}
@@ -74,7 +74,7 @@ func bind(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn
 		return nil, err
 	}
 	w.trackNewPartitions(ctx, db, conn, bound.parents)
-	if err := bound.look(ctx, w, db, conn, elsewhere); err != nil {
+	if err := bound.look(ctx, db, conn, elsewhere); err != nil {
 		return nil, err
 	}
 	return bound, nil
@@ -125,18 +125,11 @@ func (b *binding) checkPrivileges(ctx context.Context, w *Work, db database.Data
 	if err != nil {
 		return err
 	}
-	for _, other := range needed(w, b.parents) {
-		reached, err := elsewhere.reach(ctx, other)
-		if err != nil {
-			continue
-		}
-		there, err := loosefk.MissingPrivileges(ctx, reached, other.Name, b.parents)
-		if err != nil {
-			_ = elsewhere.lose(ctx, other, other.Unreachable(err))
-			continue
-		}
+	elsewhere.ask(ctx, b.parents, func(other string, reached *pgxpool.Conn) error {
+		there, err := loosefk.MissingPrivileges(ctx, reached, other, b.parents)
 		missing = append(missing, there...)
-	}
+		return err
+	})
 	for _, lacking := range missing {
 		b.partial = true
 		if b.news(w, db, lacking.String()) {
@@ -156,33 +149,28 @@ func (b *binding) checkPrivileges(ctx context.Context, w *Work, db database.Data
 
 // holds reports whether the tables are as they were when the definitions were bound. Where a database cannot be reached,
 // nothing will be done there either.
-func (b *binding) holds(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, elsewhere *others) (bool, error) {
+func (b *binding) holds(ctx context.Context, db database.Database, conn *pgxpool.Conn, elsewhere *others) (bool, error) {
 	before := b.fingerprints
 	b.fingerprints = maps.Clone(before)
-	if err := b.look(ctx, w, db, conn, elsewhere); err != nil {
+	if err := b.look(ctx, db, conn, elsewhere); err != nil {
 		return false, err
 	}
 	return maps.Equal(before, b.fingerprints), nil
 }
 
 // look takes the fingerprints.
-func (b *binding) look(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, elsewhere *others) error {
+func (b *binding) look(ctx context.Context, db database.Database, conn *pgxpool.Conn, elsewhere *others) error {
 	var err error
 	if b.fingerprints[db.Name], err = loosefk.Fingerprint(ctx, conn, db.Name, b.parents); err != nil {
 		return err
 	}
-	for _, other := range needed(w, b.parents) {
-		reached, err := elsewhere.reach(ctx, other)
-		if err != nil {
-			continue
+	elsewhere.ask(ctx, b.parents, func(other string, reached *pgxpool.Conn) error {
+		taken, err := loosefk.Fingerprint(ctx, reached, other, b.parents)
+		if err == nil {
+			b.fingerprints[other] = taken
 		}
-		taken, err := loosefk.Fingerprint(ctx, reached, other.Name, b.parents)
-		if err != nil {
-			_ = elsewhere.lose(ctx, other, other.Unreachable(err))
-			continue
-		}
-		b.fingerprints[other.Name] = taken
-	}
+		return err
+	})
 	return nil
 }
 

@@ -132,6 +132,19 @@ func (o *others) lose(ctx context.Context, db database.Database, err error) erro
 	return err
 }
 
+// ask asks the databases beside their own that parents need and that can be reached. One that fails is lost.
+func (o *others) ask(ctx context.Context, parents []*loosefk.Parent, do func(name string, conn *pgxpool.Conn) error) {
+	for _, db := range needed(o.work, parents) {
+		conn, err := o.reach(ctx, db)
+		if err != nil {
+			continue
+		}
+		if err := do(db.Name, conn); err != nil {
+			_ = o.lose(ctx, db, db.Unreachable(err))
+		}
+	}
+}
+
 // needed are the databases beside their own in which parents have children.
 func needed(w *Work, parents []*loosefk.Parent) []database.Database {
 	var found []database.Database

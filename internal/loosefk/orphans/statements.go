@@ -100,25 +100,24 @@ AND NOT EXISTS (SELECT FROM tombstoned WHERE %s)`,
 	return with, from
 }
 
-// withoutParentStatement returns those of keys that have no parent.
+// withoutParentStatement returns the ones of keys that have no parent.
 func (p keyed) withoutParentStatement(keys []string) (string, []any) {
-	args := &drain.Args{}
-	return fmt.Sprintf(`SELECT candidate.key::pg_catalog.text
-FROM pg_catalog.unnest(%s) WITH ORDINALITY AS candidate (key, position)
-WHERE %s
-ORDER BY candidate.position`,
-		p.auditKeys(args.Add(keys)), p.Without(p.auditKey("candidate.key"))), args.Values
+	return p.some(keys, func(key []string, _ *drain.Args) string { return p.Without(key) })
 }
 
-// withChildStatement returns those of keys that have a child which meets the definition.
+// withChildStatement returns the ones of keys that have a child which meets the definition.
 func (p keyed) withChildStatement(r *loosefk.Reference, keys []string) (string, []any) {
+	return p.some(keys, r.Exists)
+}
+
+// some returns the ones of keys for which a condition holds, in their order.
+func (p keyed) some(keys []string, holds func(key []string, args *drain.Args) string) (string, []any) {
 	args := &drain.Args{}
-	keysAt := args.Add(keys)
+	from := p.auditKeys(args.Add(keys))
 	return fmt.Sprintf(`SELECT candidate.key::pg_catalog.text
 FROM pg_catalog.unnest(%s) WITH ORDINALITY AS candidate (key, position)
 WHERE %s
-ORDER BY candidate.position`,
-		p.auditKeys(keysAt), r.Exists(p.auditKey("candidate.key"), args)), args.Values
+ORDER BY candidate.position`, from, holds(p.auditKey("candidate.key"), args)), args.Values
 }
 
 // orphansStatement returns those of keys that are orphaned.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,34 +36,25 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	require.NoError(t, err)
 	db := dbtest.New(t)
 	db.Exec(string(tables))
-	var got strings.Builder
-	add := func(title string) func(sql string, args []any) {
-		return func(sql string, args []any) {
-			types := make([]string, len(args))
-			for i, arg := range args {
-				types[i] = fmt.Sprintf("%T", arg)
-			}
-			fmt.Fprintf(&got, "%s: %s -- %s\n", title, strings.ReplaceAll(sql, "\n", "⏎"), strings.Join(types, ", "))
-		}
-	}
+	var g pgtest.Statements
 	after, names := "x", pgschema.Names{Jobs: "sexton_jobs", Tracked: `App "one"`}
 	for _, parent := range bind(t, db, list) {
 		p := keyed{parent}
-		add(p.Recorded + " here without parent")(p.withoutParentStatement(nil))
+		g.Add(p.Recorded + " here without parent")(p.withoutParentStatement(nil))
 		for _, r := range p.References {
 			for _, where := range []string{"here", "elsewhere"} {
 				r.Remote = where == "elsewhere"
 				of := func(name string) string { return fmt.Sprintf("%s %s %s", r.Definition.Key, where, name) }
-				add(of("walk"))(p.walkStatement(r, nil, 10))
-				add(of("walk on"))(p.walkStatement(r, &after, 10))
-				add(of("with child"))(p.withChildStatement(r, nil))
-				add(of("orphans"))(p.orphansStatement(names, r, nil))
-				add(of("orphan rows"))(p.orphanRowsStatement(r, nil, 10))
-				add(of("repair"))(p.repairStatement(names, r, nil))
+				g.Add(of("walk"))(p.walkStatement(r, nil, 10))
+				g.Add(of("walk on"))(p.walkStatement(r, &after, 10))
+				g.Add(of("with child"))(p.withChildStatement(r, nil))
+				g.Add(of("orphans"))(p.orphansStatement(names, r, nil))
+				g.Add(of("orphan rows"))(p.orphanRowsStatement(r, nil, 10))
+				g.Add(of("repair"))(p.repairStatement(names, r, nil))
 			}
 		}
 	}
-	pgtest.Golden(t, "statements.txt", got.String())
+	pgtest.Golden(t, "statements.txt", g.String())
 }
 
 // node is a node of a plan.

@@ -17,5 +17,4 @@ CROSS JOIN LATERAL (
     JOIN pg_catalog.pg_attribute AS target ON target.attrelid = key.confrelid AND target.attnum = pair.target
 ) AS names
 WHERE key.contype = 'f' AND key.conparentid = 0 AND coalesce((pg_catalog.to_jsonb(key) OPERATOR(pg_catalog.->) 'conenforced')::pg_catalog.bool, true)
-    AND ($1::pg_catalog.oid[] IS NULL OR key.confrelid = ANY ($1))
 ORDER BY key.conrelid::pg_catalog.regclass::pg_catalog.text, key.conkey, key.conname;
