@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -100,8 +101,8 @@ func (s *Store) openBucket(ctx context.Context, name string, parameters url.Valu
 		host = "s3-fips." + region + ".amazonaws.com"
 	}
 	endpoint, err := url.Parse(cmp.Or(own, "https://"+host))
-	if err != nil || endpoint.Host == "" {
-		return s.Refuse("has an endpoint that is no URL", "write endpoint=https://host, with a port where it has one", nil)
+	if err != nil || endpoint.Scheme != "http" && endpoint.Scheme != "https" || endpoint.Host == "" || strings.Trim(endpoint.Path, "/") != "" {
+		return s.Refuse("has an endpoint that is no URL of a server", "write endpoint=https://host, with a port where it has one", nil)
 	}
 	transport := wire{transport(options.Stall)}
 	keys, err := s.findCredentials(ctx, transport, region, parameters)

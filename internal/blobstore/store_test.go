@@ -224,6 +224,8 @@ func TestOpenRefusesWhatCannotBe(t *testing.T) {
 		"s3://bucket?region=x&nonsense=1":     `has the unknown parameter "nonsense" (remove it; a bucket knows anonymous, dualstack, endpoint, fips,`,
 		"s3://bucket?use_path_style=perhaps":  `has use_path_style=perhaps (write true or false)`,
 		"s3://bucket?region=x&profile=nobody": `nobody`,
+		"s3://bucket?endpoint=host:9000":      `has an endpoint that is no URL of a server (write endpoint=https://host, with a port`,
+		"s3://bucket?endpoint=http://h/a":     `has an endpoint that is no URL of a server`,
 		"://":                                 `the configured store: is no URL`,
 	} {
 		_, err := blobstore.Open(t.Context(), address, blobstore.Options{Key: "external_diffs.bucket"})
