@@ -61,8 +61,19 @@ func (b *bucket) write(ctx, wanted context.Context, key string, over Version, re
 	if err := CheckKey(key); err != nil {
 		return nil, err
 	}
-	return b.uploads.open(ctx, wanted, key, over, resume), nil
+	begun := b.uploads.open(ctx, wanted, key, over, resume)
+	return sink{begun.Write, begun.Close}, nil
 }
+
+// sink is a writer of functions, as a backend is.
+type sink struct {
+	write func(p []byte) (int, error)
+	close func() error
+}
+
+func (s sink) Write(p []byte) (int, error) { return s.write(p) }
+
+func (s sink) Close() error { return s.close() }
 
 // list goes through the keys in their order, page by page.
 func (b *bucket) list(ctx context.Context, prefix, after string) iter.Seq2[Info, error] {
@@ -93,18 +104,13 @@ type Upload struct {
 	Begun time.Time
 }
 
-// Uploads goes through the uploads in parts, of keys that begin with prefix, that are not complete. A folder has none. It ends at the
-// first error.
-func (s *Store) Uploads(ctx context.Context, prefix string) iter.Seq2[Upload, error] {
+// unfinished goes through the uploads in parts that are not complete.
+func (b *bucket) unfinished(ctx context.Context, prefix string) iter.Seq2[Upload, error] {
 	return func(yield func(Upload, error) bool) {
-		b, ok := s.objects.(*bucket)
-		if !ok {
-			return
-		}
 		for key, id := "", ""; ; {
 			page, err := b.client.ListMultipartUploads(ctx, b.name, b.prefix+prefix, key, id, "", listPage)
 			if err != nil {
-				yield(Upload{}, s.judge(ctx, "list uploads of", prefix, err))
+				yield(Upload{}, err)
 				return
 			}
 			for _, u := range page.Uploads {
@@ -120,13 +126,31 @@ func (s *Store) Uploads(ctx context.Context, prefix string) iter.Seq2[Upload, er
 	}
 }
 
+func (b *bucket) abort(ctx context.Context, key, id string) error {
+	return b.client.AbortMultipartUpload(ctx, b.name, b.prefix+key, id)
+}
+
+// Uploads goes through the uploads in parts, of keys that begin with prefix, that are not complete. A folder has none. It ends at the
+// first error.
+func (s *Store) Uploads(ctx context.Context, prefix string) iter.Seq2[Upload, error] {
+	return func(yield func(Upload, error) bool) {
+		if s.objects.unfinished == nil {
+			return
+		}
+		for upload, err := range s.objects.unfinished(ctx, prefix) {
+			if !yield(upload, s.judge(ctx, "list uploads of", prefix, err)) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // Abort ends an upload in parts and removes them. One that is complete or aborted is none.
 func (s *Store) Abort(ctx context.Context, key, id string) error {
-	b, ok := s.objects.(*bucket)
-	if !ok {
+	if s.objects.abort == nil {
 		return nil
 	}
-	err := b.client.AbortMultipartUpload(ctx, b.name, b.prefix+key, id)
+	err := s.objects.abort(ctx, key, id)
 	if isNoUpload(err) {
 		return nil
 	}

@@ -77,7 +77,7 @@ func (s *Store) openFolder(u *url.URL, prefix string) error {
 		return s.Refuse(reasonOf(err), "create the folder, or mount the disk that it is on", err)
 	}
 	s.folder, s.kind = folder(filepath.Join(root, filepath.FromSlash(prefix))), Local
-	s.objects = s.folder
+	s.objects = backend{version: s.folder.version, read: s.folder.read, remove: s.folder.remove, write: s.folder.write, list: s.folder.list}
 	// That of the prefix is made: the one around it shows that the disk is there.
 	if err := os.MkdirAll(string(s.folder), 0o750); err != nil {
 		return s.Refuse(reasonOf(err), "let this user write to the folder, or create the one that the prefix names", err)
@@ -126,10 +126,11 @@ func (s *Store) openBucket(ctx context.Context, name string, parameters url.Valu
 	// Many services do not know the newer checksums. Callers of a Store compare digests anyway.
 	checksums := parameters.Get("request_checksum_calculation")
 	prefix := parameters.Get("prefix")
-	s.objects, s.kind = &bucket{
+	b := &bucket{
 		client: *client, name: name, prefix: prefix, verify: parameters.Get("response_checksum_validation") != "when_required",
 		uploads: newUploads(*client, name, prefix, checksums == "when_supported" || checksums == "" && own == ""),
-	}, Object
+	}
+	s.kind, s.objects = Object, backend{b.version, b.read, b.remove, b.write, b.list, b.unfinished, b.abort}
 	return nil
 }
 

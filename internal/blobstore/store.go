@@ -64,16 +64,20 @@ type Options struct {
 	Attempts int
 }
 
-// backend holds the objects. Its errors are the system's or the service's own.
-type backend interface {
-	version(ctx context.Context, key string) (Version, error)
+// backend holds the objects. Its errors are the system's or the service's own. It is made of functions, as the linker keeps every method of
+// what an interface holds: of the S3 client that would be 2 MB.
+type backend struct {
+	version func(ctx context.Context, key string) (Version, error)
 	// read returns size bytes from offset on, all of them where size is negative, and when the object was written.
-	read(ctx context.Context, key string, offset, size int64) (io.ReadCloser, time.Time, error)
-	remove(ctx context.Context, key string) error
+	read   func(ctx context.Context, key string, offset, size int64) (io.ReadCloser, time.Time, error)
+	remove func(ctx context.Context, key string) error
 	// write begins an object over a version. Closed when wanted, which ends with ctx, has ended, it leaves nothing but parts for resume.
-	write(ctx, wanted context.Context, key string, over Version, resume *Parts) (io.WriteCloser, error)
+	write func(ctx, wanted context.Context, key string, over Version, resume *Parts) (io.WriteCloser, error)
 	// list returns the objects whose keys begin with prefix and come after the key after, in an order that is always the same.
-	list(ctx context.Context, prefix, after string) iter.Seq2[Info, error]
+	list func(ctx context.Context, prefix, after string) iter.Seq2[Info, error]
+	// unfinished lists uploads in parts, and abort ends one. A folder has none, and these are nil.
+	unfinished func(ctx context.Context, prefix string) iter.Seq2[Upload, error]
+	abort      func(ctx context.Context, key, id string) error
 }
 
 // CheckKey refuses a key that is none in a folder, or that a client or service would write in another way.

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"hash/crc32"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -339,5 +338,3 @@ func (u *upload) end(id string) {
 	// A service that cannot be reached keeps them for a while.
 	_ = u.client.AbortMultipartUpload(ctx, u.bucket, u.key, id)
 }
-
-var _ io.WriteCloser = (*upload)(nil)
