@@ -49,7 +49,8 @@ func (c Config) wakeFunctions() []function {
 		wanted = append(wanted, c.render(wakeInsertedFunction, sqlText("functions/wake_inserted"), "Sexton: wakes a sleeping worker when work comes in", nil))
 	}
 	if slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Due != "" }) {
-		wanted = append(wanted, c.render(wakeChangedFunction, sqlText("functions/wake_changed"), "Sexton: wakes a sleeping worker when a row becomes work", nil))
+		wanted = append(wanted, c.render(wakeChangedFunction, sqlText("functions/wake_changed"),
+			"Sexton: wakes a sleeping worker when a row becomes work", nil))
 	}
 	return wanted
 }

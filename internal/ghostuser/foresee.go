@@ -87,9 +87,9 @@ func (seen *Foresight) cascades(
 	loose []drain.Loose,
 ) error {
 	steps := slices.DeleteFunc(slices.Clone(every), func(s *step) bool { return s.Action != drain.Remove })
-	oids := make([]uint32, len(steps))
-	for i, s := range steps {
-		oids[i] = s.Child.OID
+	var oids []uint32
+	for _, s := range steps {
+		oids = append(oids, s.Child.OID)
 	}
 	if len(loose) > 0 {
 		oids = append(oids, p.users.OID)
@@ -134,7 +134,9 @@ func (seen *Foresight) cascades(
 	if users := below[p.users.OID]; users != nil && len(loose) > 0 {
 		// The steps are about its other keys and columns.
 		users.Refs = slices.DeleteFunc(users.Refs, func(f *drain.Ref) bool {
-			return f.Constraint != "" || slices.ContainsFunc(every, func(s *step) bool { return s.Child.OID == f.Table.OID && slices.Equal(s.Columns, f.Columns) })
+			return f.Constraint != "" || slices.ContainsFunc(every, func(s *step) bool {
+				return s.Child.OID == f.Table.OID && slices.Equal(s.Columns, f.Columns)
+			})
 		})
 		for _, leaf := range users.Leaves {
 			sql := fmt.Sprintf("SELECT leaving.ctid, leaving.xmin FROM ONLY %s AS leaving WHERE leaving.id OPERATOR(pg_catalog.=) $1", leaf.SQL())

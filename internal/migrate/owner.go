@@ -134,7 +134,8 @@ func (db Database) lackingGrants(ctx context.Context, on querier) ([]ownerGrant,
 // the role of an application's tables is more than any single right.
 func (db Database) bindingPolicies(ctx context.Context, on querier) ([]string, error) {
 	tables, _ := db.ownerNeeds()
-	return list(ctx, on, "row security for role "+db.owner(), pgx.RowTo[string], sqlText("owner_policies"), db.owner(), db.TrackedSchema, slices.Compact(tables))
+	return list(ctx, on, "row security for role "+db.owner(), pgx.RowTo[string], sqlText("owner_policies"),
+		db.owner(), db.TrackedSchema, slices.Compact(tables))
 }
 
 // grantOwner gives the role what it lacks on the application's tables. What the current role may not give is left for a person.
