@@ -45,6 +45,8 @@ type kind[T river.JobArgs] struct {
 
 	// due is the one predicate of a kind with a schedule: whether there is work for it now, and in how long the next falls due.
 	due predicate
+	// asks tells that the column now of its query says all of that, so that a lane may ask for the job in the same round trip.
+	asks bool
 	// rest, if set, is how long wake-ups leave the kind alone, since it has failed.
 	rest func(ctx context.Context, deps Deps, db database.Database) (time.Duration, error)
 	// before, if set, is how long a job waits before it begins at all.
@@ -171,12 +173,12 @@ func (k kind[T]) lane(deps Deps, db database.Database) *listen.Lane {
 			tables = append(tables, table)
 		}
 	}
-	return &listen.Lane{
+	lane := &listen.Lane{
 		Kind: job.Kind, Database: db.Name, Key1: key1, Key2: key2, Tables: tables,
 		Due: func(ctx context.Context, on listen.Querier, fresh bool) (listen.Due, error) {
 			return k.due(ctx, deps, on, db, fresh)
 		},
-		Work: func(ctx context.Context, on dbsqlc.DBTX) (time.Duration, error) {
+		Work: func(ctx context.Context, on dbsqlc.DBTX, asked int64) (time.Duration, error) {
 			if k.rest != nil {
 				if left, err := k.rest(ctx, deps, db); left > 0 || err != nil {
 					return left, err
@@ -185,9 +187,15 @@ func (k kind[T]) lane(deps Deps, db database.Database) *listen.Lane {
 			if jobs := deps.jobsDB(); db.Name != jobs.Name || db.Sessions != jobs.Async() {
 				on = jobs.Async()
 			}
-			return workThroughRiver(ctx, deps, on, job.Kind, k.args(db.Name))
+			return workThroughRiver(ctx, deps, on, job.Kind, k.args(db.Name), asked)
 		},
 	}
+	if jobs := deps.jobsDB(); k.asks && db.Name == jobs.Name && db.Sessions == jobs.Async() {
+		if args, err := json.Marshal(k.args(db.Name)); err == nil {
+			lane.Ask, lane.AskArgs = jobs.Names.Render(`"sexton".enqueue`), []any{job.Kind, string(args)}
+		}
+	}
+	return lane
 }
 
 // foreground runs a pass outside River.

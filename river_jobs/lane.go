@@ -82,12 +82,13 @@ func Lanes(deps Deps) (lanes []*listen.Lane, ears []*listen.Ear) {
 
 // workThroughRiver ensures that a job exists and waits for its end. It returns how long to leave the work
 // alone where it could not be done now. It asks on the lane's own connection where that will do: another one would be missing where the pass needs
-// one that has its statements prepared.
-func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, kind string, args any) (time.Duration, error) {
+// one that has its statements prepared. id is the job's, if the lane's look has asked for it already.
+func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, kind string, args any, id int64) (_ time.Duration, err error) {
 	db := deps.jobsDB()
-	id, err := Enqueue(ctx, on, db, kind, args, nil)
-	if err != nil {
-		return 0, err
+	if id == 0 {
+		if id, err = Enqueue(ctx, on, db, kind, args, nil); err != nil {
+			return 0, err
+		}
 	}
 	ended, forget := deps.Bindings.ends.of(id)
 	defer forget()

@@ -59,6 +59,7 @@ func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
 		},
 		pass: passLooseForeignKeys,
 		due:  looseForeignKeysDue,
+		asks: true,
 	}
 }
 

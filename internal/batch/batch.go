@@ -30,6 +30,8 @@ type Limits struct {
 	// Repeatable is for statements that must not follow a row which somebody changes while they wait for it: they fail with
 	// 40001.
 	Repeatable bool
+	// Reads is for statements that write nothing: the server refuses others. The token is compared without a lock, which would be written.
+	Reads bool
 }
 
 // Statement is one statement of a transaction.
@@ -134,6 +136,9 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 	begin := "BEGIN ISOLATION LEVEL READ COMMITTED"
 	if limits.Repeatable {
 		begin = "BEGIN ISOLATION LEVEL REPEATABLE READ"
+	}
+	if limits.Reads {
+		begin += " READ ONLY"
 	}
 	pipeline.Queue(begin)
 	pipeline.Queue(s.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, $5)`),

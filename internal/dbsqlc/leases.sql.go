@@ -213,38 +213,57 @@ WITH bounded AS MATERIALIZED (
     WHERE bounded.lock_timeout IS NOT NULL
       AND $2::pg_catalog.text <> ''
     RETURNING id
-), granted AS (
-    INSERT INTO "sexton".leases AS lease (key, token, holder, acquired_at, expires_at)
+), fitting AS (
     SELECT
-        $5::pg_catalog.text, 1, $4::pg_catalog.text, pg_catalog.clock_timestamp(),
-        pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $6::pg_catalog.float8)
+        pg_catalog.clock_timestamp() AS at,
+        pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $5::pg_catalog.float8) AS until
     FROM bounded
     WHERE bounded.lock_timeout IS NOT NULL
-      AND NOT EXISTS (
-          SELECT FROM "sexton".leases AS taken
-          WHERE taken.key = $5::pg_catalog.text
-            AND taken.expires_at > pg_catalog.clock_timestamp()
-            AND NOT (taken.token = $7::bigint AND taken.expires_at = $8::pg_catalog.timestamptz)
-      )
-      AND ($9::pg_catalog.text = '' OR NOT EXISTS (
-          SELECT FROM "sexton".fences AS fence WHERE fence.key = $5::pg_catalog.text AND fence.digest <> $9::pg_catalog.text
+      AND ($6::pg_catalog.text = '' OR NOT EXISTS (
+          SELECT FROM "sexton".fences AS fence WHERE fence.key = $7::pg_catalog.text AND fence.digest <> $6::pg_catalog.text
       ))
-    ON CONFLICT (key) DO UPDATE
+), taken AS (
+    UPDATE "sexton".leases AS lease
     SET token = lease.token + 1,
-        holder = EXCLUDED.holder,
-        acquired_at = EXCLUDED.acquired_at,
-        expires_at = EXCLUDED.expires_at
-    WHERE lease.expires_at <= pg_catalog.clock_timestamp()
-        OR (lease.token = $7::bigint AND lease.expires_at = $8::pg_catalog.timestamptz)
+        holder = $4::pg_catalog.text,
+        acquired_at = fitting.at,
+        expires_at = fitting.until
+    FROM fitting
+    WHERE lease.key = $7::pg_catalog.text
+      AND (lease.expires_at <= pg_catalog.clock_timestamp()
+           OR lease.token = $8::bigint AND lease.expires_at = $9::pg_catalog.timestamptz)
+    RETURNING lease.token
+), first AS (
+    INSERT INTO "sexton".leases (key, token, holder, acquired_at, expires_at)
+    SELECT $7::pg_catalog.text, 1, $4::pg_catalog.text, fitting.at, fitting.until
+    FROM fitting
+    WHERE NOT EXISTS (SELECT FROM "sexton".leases AS lease WHERE lease.key = $7::pg_catalog.text)
+    ON CONFLICT (key) DO NOTHING
     RETURNING token
-), raised AS (
+), granted AS (
+    SELECT token FROM taken
+    UNION ALL
+    SELECT token FROM first
+), lifted AS (
+    UPDATE "sexton".fences AS fence
+    SET token = greatest(fence.token, granted.token)
+    FROM granted
+    WHERE fence.key = $7::pg_catalog.text
+      AND $10::boolean
+    RETURNING fence.token, fence.digest
+), entered AS (
     INSERT INTO "sexton".fences AS fence (key, token)
-    SELECT $5::pg_catalog.text, granted.token
+    SELECT $7::pg_catalog.text, granted.token
     FROM granted
     WHERE $10::boolean
+      AND NOT EXISTS (SELECT FROM "sexton".fences AS known WHERE known.key = $7::pg_catalog.text)
     ON CONFLICT (key) DO UPDATE
     SET token = greatest(fence.token, EXCLUDED.token)
     RETURNING token, digest
+), raised AS (
+    SELECT token, digest FROM lifted
+    UNION ALL
+    SELECT token, digest FROM entered
 )
 SELECT
     coalesce((SELECT run.id FROM run), 0)::bigint AS run_id,
@@ -258,11 +277,11 @@ type LeaseBeginParams struct {
 	Kind        string
 	Database    string
 	Holder      string
-	Key         string
 	TtlSeconds  float64
+	Digest      string
+	Key         string
 	SeenToken   int64
 	SeenUntil   time.Time
-	Digest      string
 	Fenced      bool
 }
 
@@ -277,8 +296,8 @@ type LeaseBeginRow struct {
 // one round trip, and one transaction, so a fence that an earlier holder has locked takes back all three. Token and fence are 0 where the lease
 // could not be had.
 //
-// The row outlives its holders: the token must never start again. It looks before it inserts, as an attempt
-// that ends at the conflict locks the row and flushes; a race between the two ends there all the same. What the caller has seen
+// The row outlives its holders: the token must never start again. Rows that are there are updated, since ON CONFLICT also locks them, which is
+// a record of the log each: only the first holder inserts, and a race of two ends at the conflict. What the caller has seen
 // unchanged for longer than a lease lasts is over, whatever the server's clock says now. A caller of another generation of definitions
 // gets none; what decides is the fence, whose generation comes with the row as it is after the wait for an installation.
 func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBeginRow, error) {
@@ -287,11 +306,11 @@ func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBe
 		arg.Kind,
 		arg.Database,
 		arg.Holder,
-		arg.Key,
 		arg.TtlSeconds,
+		arg.Digest,
+		arg.Key,
 		arg.SeenToken,
 		arg.SeenUntil,
-		arg.Digest,
 		arg.Fenced,
 	)
 	var i LeaseBeginRow

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -44,9 +46,14 @@ type Lane struct {
 	// Due is the kind's one predicate, in one query. It runs on the connection that the lane is awake on. With fresh it may rely on
 	// nothing that it remembers: this is the look before the lane sleeps.
 	Due func(ctx context.Context, on Querier, fresh bool) (Due, error)
+	// Ask, if set, is the SQL function that asks for the work and returns the ID of its job; AskArgs are its arguments. A look that a writer has
+	// called for asks in its own round trip, if something is due: the column now of the predicate's query alone must say that.
+	Ask     string
+	AskArgs []any
 	// Work gets the work done, or learns that it cannot be done now, and returns when that is so. It
-	// returns how long the lane should leave the work alone: 0 to look at once. The connection is the one that the lane is awake on.
-	Work func(ctx context.Context, on dbsqlc.DBTX) (time.Duration, error)
+	// returns how long the lane should leave the work alone: 0 to look at once. The connection is the one that the lane is awake on;
+	// job is the one that was asked for already, 0 for none.
+	Work func(ctx context.Context, on dbsqlc.DBTX, job int64) (time.Duration, error)
 
 	timing Timing
 	// woken holds a token from a notification until a look consumes it.
@@ -198,6 +205,8 @@ type session struct {
 	conn *pgxpool.Conn
 	// called is true until the first look of a lane that was called.
 	called bool
+	// job is the one that the last look has asked for, nil for none.
+	job *int64
 	// awake is true from before the connection is sent for the awake lock until it is known not to hold it.
 	awake bool
 }
@@ -228,6 +237,7 @@ func (s *session) drain(ctx context.Context) (time.Duration, error) {
 			look = s.wakeAndLook
 		}
 		s.called = false
+		s.job = nil
 		due, err := look(ctx, false)
 		if err != nil || !due.Now {
 			return 0, err
@@ -235,7 +245,11 @@ func (s *session) drain(ctx context.Context) (time.Duration, error) {
 		if err := s.wake(ctx); err != nil {
 			return 0, err
 		}
-		leave, err := s.lane.Work(ctx, s.conn)
+		job := int64(0)
+		if s.job != nil {
+			job = *s.job
+		}
+		leave, err := s.lane.Work(ctx, s.conn, job)
 		if err != nil {
 			return 0, fmt.Errorf("get work done: %w", err)
 		}
@@ -246,7 +260,7 @@ func (s *session) drain(ctx context.Context) (time.Duration, error) {
 }
 
 func (s *session) due(ctx context.Context, fresh bool) (Due, error) {
-	return s.look(ctx, behind{s.conn.Conn(), "SELECT " + database.GenericPlan, nil, []any{new(string)}}, fresh)
+	return s.look(ctx, behind{conn: s.conn.Conn(), sql: "SELECT " + database.GenericPlan, into: []any{new(string)}}, fresh)
 }
 
 func (s *session) look(ctx context.Context, on Querier, fresh bool) (Due, error) {
@@ -295,9 +309,10 @@ func (s *session) wake(ctx context.Context) error {
 func (s *session) wakeAndLook(ctx context.Context, fresh bool) (Due, error) {
 	s.awake = true
 	return s.look(ctx, behind{
-		s.conn.Conn(), "SELECT pg_catalog.pg_try_advisory_lock($1::int, $2::int), " + database.GenericPlan,
-		[]any{s.lane.Key1, s.lane.Key2},
-		[]any{&s.awake, new(string)},
+		conn: s.conn.Conn(), sql: "SELECT pg_catalog.pg_try_advisory_lock($1::int, $2::int), " + database.GenericPlan,
+		args: []any{s.lane.Key1, s.lane.Key2},
+		into: []any{&s.awake, new(string)},
+		asks: s,
 	}, fresh)
 }
 
@@ -307,10 +322,33 @@ type behind struct {
 	sql  string
 	args []any
 	into []any
+	// asks, if set, is the session that asks for the work in the same round trip.
+	asks *session
 }
 
 func (b behind) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	return database.Behind(ctx, b.conn, b.sql, b.args, b.into, sql, args...)
+	if b.asks == nil || b.asks.lane.Ask == "" {
+		return database.Behind(ctx, b.conn, b.sql, b.args, b.into, sql, args...)
+	}
+	var parameters []string
+	for _, arg := range b.asks.lane.AskArgs {
+		args = append(slices.Clip(args), arg)
+		parameters = append(parameters, fmt.Sprint("$", len(args)))
+	}
+	sql = "WITH due AS MATERIALIZED (" + sql + ") SELECT due.*, CASE WHEN due.now THEN " +
+		b.asks.lane.Ask + "(" + strings.Join(parameters, ", ") + ") END FROM due"
+	return asking{database.Behind(ctx, b.conn, b.sql, b.args, b.into, sql, args...), &b.asks.job}
+}
+
+// asking is the row of a look with the job behind its columns.
+type asking struct {
+	pgx.Row
+
+	job **int64
+}
+
+func (a asking) Scan(into ...any) error {
+	return a.Row.Scan(append(slices.Clip(into), a.job)...) //nolint:wrapcheck // the lane words it
 }
 
 // fallAsleep drops the awake lock, waits at the barrier and looks once more. It returns again where

@@ -138,7 +138,7 @@ func newProbe(b *bundle) *probe {
 	p.Lane = &listen.Lane{
 		Kind: kind, Database: "main", Key1: b.key1, Key2: b.key2, Tables: []string{"public.idle", "public." + table},
 		Due: p.due,
-		Work: func(ctx context.Context, _ dbsqlc.DBTX) (time.Duration, error) {
+		Work: func(ctx context.Context, _ dbsqlc.DBTX, _ int64) (time.Duration, error) {
 			call := p.works.Add(1)
 			if p.work != nil {
 				return p.work(ctx, call)

@@ -164,8 +164,14 @@ func (r *run) due(ctx context.Context) error {
 	bound := r.engine.Fingerprint
 	fingerprint := bound
 	loaded, first := loadSize, r.asked.IsZero()
+	limits := r.engine.Session.Limits
+	limits.Reads = true
 	if first {
-		statements = append(statements, r.loading(names, times, ids, &loaded), r.strangers(&strangers), r.expired())
+		statements = append(statements, r.loading(names, times, ids, &loaded), r.strangers(&strangers))
+		if r.marks.expire() {
+			limits.Reads = false
+			statements = append(statements, r.expired())
+		}
 		if bound != "" {
 			tables := tablesIn(r.engine.Database, r.engine.Parents)
 			statements = append(statements, batch.Statement{SQL: fingerprintSQL, Args: []any{tables}, Scan: batch.One(&fingerprint)})
@@ -174,7 +180,7 @@ func (r *run) due(ctx context.Context) error {
 		last = &closing{gates: gates{far: []string{}}}
 		statements = append(statements, r.horizon(last), r.pageStatement(0, last.gates, &last.page))
 	}
-	_, err := r.engine.Session.Run(ctx, statements...)
+	_, err := r.engine.Session.RunWithin(ctx, limits, statements...)
 	if err == nil && fingerprint != bound {
 		return ErrChanged
 	}

@@ -121,7 +121,7 @@ const (
 	mostRevived = 10_000
 )
 
-// expired is the statement that removes old ones.
+// expired is the statement that removes old ones. A run's first look has it now and then: without it the look writes nothing.
 func (r *run) expired() batch.Statement {
 	return batch.Statement{SQL: r.engine.Session.Names.Render(dbsqlc.RevivedExpireSQL), Args: []any{revivedDays, pageSize}}
 }

@@ -30,6 +30,8 @@ type Marks struct {
 	looks  looks
 	// scanned is when a run last began at the beginning.
 	scanned time.Time
+	// expired is when a run last removed old tombstones that are kept for operators.
+	expired time.Time
 }
 
 // Places are where the parents' queues begin, as parallel arrays for SQL: the marks or, with fresh, their very
@@ -74,6 +76,17 @@ func (m *Marks) start(parents []*Parent) []position {
 		places[i] = m.of(parent.Recorded)
 	}
 	return places
+}
+
+// expire reports, now and then, that old tombstones are to be removed.
+func (m *Marks) expire() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	due := time.Since(m.expired) > rescanAfter
+	if due {
+		m.expired = time.Now()
+	}
+	return due
 }
 
 // keep sets the marks of a run's lanes: below whatever it has left.

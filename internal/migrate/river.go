@@ -64,7 +64,23 @@ func (riverComponent) up(ctx context.Context, s *session) ([]Migration, error) {
 			return applied, fmt.Errorf("drop River's index %s, which no query uses: %w", index, err)
 		}
 	}
+	if err := leaveRoom(ctx, s.pool, pgx.Identifier{s.db.JobsSchema, "river_job"}.Sanitize()); err != nil {
+		return applied, fmt.Errorf("leave room in the pages of River's jobs: %w", err)
+	}
 	return applied, nil
+}
+
+// leaveRoom leaves half of each page of a table for new versions of its rows, which are logged by what differs from the one before on the same page.
+// A job's row is written three times.
+func leaveRoom(ctx context.Context, pool *pgxpool.Pool, table string) error {
+	var left bool
+	const sql = `SELECT coalesce('fillfactor=50' OPERATOR(pg_catalog.=) ANY (reloptions), false)
+		FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) $1::pg_catalog.text::pg_catalog.regclass`
+	if err := pool.QueryRow(ctx, sql, table).Scan(&left); err != nil || left {
+		return err //nolint:wrapcheck // the caller words it
+	}
+	_, err := pool.Exec(ctx, "ALTER TABLE "+table+" SET (fillfactor = 50)")
+	return err //nolint:wrapcheck // likewise
 }
 
 func (riverComponent) down(ctx context.Context, s *session) ([]Migration, error) {

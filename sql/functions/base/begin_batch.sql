@@ -5,6 +5,8 @@
 -- hangs is found by the session's name, which carries the token, and ended by the new holder; failing
 -- that, idle_in_transaction_session_timeout ends it after 10 s.
 --
+-- A transaction that is READ ONLY compares the token alone: it cannot commit anything, and a lock is a write.
+--
 -- durable = false lets the commit return before its WAL is on disk. That is safe where children and
 -- tombstone are in this one database: a crash undoes both.
 --
@@ -40,10 +42,16 @@ BEGIN
         pg_catalog.set_config('application_name', "sexton".session_name(fence_key) || '#' || fence_token, true),
         pg_catalog.set_config('synchronous_commit', CASE WHEN durable THEN "sexton".commit_mode(true) ELSE 'off' END, true);
 
-    SELECT fences.token INTO found_token
-    FROM "sexton".fences
-    WHERE fences.key = fence_key
-    FOR SHARE;
+    IF pg_catalog.current_setting('transaction_read_only')::boolean THEN
+        SELECT fences.token INTO found_token
+        FROM "sexton".fences
+        WHERE fences.key = fence_key;
+    ELSE
+        SELECT fences.token INTO found_token
+        FROM "sexton".fences
+        WHERE fences.key = fence_key
+        FOR SHARE;
+    END IF;
 
     IF found_token IS DISTINCT FROM fence_token THEN
         RAISE EXCEPTION USING

@@ -2,14 +2,16 @@
 -- Others commit as they do.
 CREATE OR REPLACE FUNCTION "sexton".commit_mode(durable boolean)
 RETURNS text
-LANGUAGE sql
+LANGUAGE plpgsql
 STABLE STRICT
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
-    SELECT CASE
+BEGIN
+    RETURN CASE
         WHEN durable AND pg_catalog.current_setting('sexton.synchronous_commit', true) <> '' THEN pg_catalog.current_setting('sexton.synchronous_commit')
         ELSE pg_catalog.current_setting('synchronous_commit')
     END;
+END;
 $sexton$;
 
 REVOKE ALL ON FUNCTION "sexton".commit_mode(boolean) FROM PUBLIC;

@@ -2,11 +2,14 @@
 -- that Postgres keeps, with a hash because only the beginning of the key does.
 CREATE OR REPLACE FUNCTION "sexton".session_name(fence_key text)
 RETURNS text
-LANGUAGE sql
+LANGUAGE plpgsql
 IMMUTABLE STRICT
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
-    SELECT 'sexton ' || pg_catalog.left(fence_key, 24) || ' ' || pg_catalog.left(pg_catalog.md5(fence_key), 8);
+BEGIN
+    -- In PL/pgSQL, as Postgres would parse and plan a function in SQL anew in each batch.
+    RETURN 'sexton ' || pg_catalog.left(fence_key, 24) || ' ' || pg_catalog.left(pg_catalog.md5(fence_key), 8);
+END;
 $sexton$;
 
 REVOKE ALL ON FUNCTION "sexton".session_name(text) FROM PUBLIC;

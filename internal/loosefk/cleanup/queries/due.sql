@@ -26,7 +26,7 @@ SELECT
             LIMIT 1
         ) AS oldest
     ), false))
-    AND NOT ({barred}),
+    AND NOT ({barred}) AS now,
     coalesce((
         SELECT extract(epoch FROM pg_catalog.min(next.consume_after) OPERATOR(pg_catalog.-) pg_catalog.statement_timestamp())
         FROM pg_catalog.unnest($3::pg_catalog.text[]) AS parent (name)
