@@ -386,3 +386,19 @@ func TestATokenThatACrashTookBack(t *testing.T) {
 	_, err = session.Run(t.Context(), remove)
 	require.NoError(t, err)
 }
+
+// A batch that only looks is refused under an old token, too, and cannot write.
+func TestBatchesThatOnlyLook(t *testing.T) {
+	t.Parallel()
+
+	db, session := setup(t)
+	limits := session.Limits
+	limits.Reads = true
+	_, err := session.RunWithin(t.Context(), limits, batch.Statement{SQL: "DELETE FROM items"})
+	require.ErrorContains(t, err, "read-only transaction")
+	_, err = session.RunWithin(t.Context(), limits, batch.Statement{SQL: "SELECT FROM items"})
+	require.NoError(t, err)
+	db.Exec("UPDATE sexton.fences SET token = token + 1")
+	_, err = session.RunWithin(t.Context(), limits, batch.Statement{SQL: "SELECT FROM items"})
+	require.ErrorIs(t, err, lease.ErrLost)
+}

@@ -9,6 +9,8 @@
 // The application's triggers then get their own search_path back, in a statement of its own: what a function with a pinned path sets for itself
 // ends with it. So SQL in a batch must name functions, types and operators by schema.
 //
+// A batch that only looks is READ ONLY. It compares the token without a lock: it commits nothing, and its answer is acted on by batches that hold it.
+//
 // Statements that are new to a connection are prepared inside their first transaction, since preparing one waits for the locks of other sessions
 // as well and must be bound by the same timeouts. Where the connection's query mode does without prepared statements, as it must behind a
 // transaction pooler, none are: the next transaction may be another server session's.
