@@ -156,9 +156,10 @@ func clearGhostUsers(ctx context.Context, p *pass) (*ghostuser.Stats, error) {
 		Limits: ghostuser.Limits{Users: settings.Limit, Runtime: settings.MaxRuntime, RetryAfter: settings.RetryAfter},
 		Sizes: ghostuser.Sizes{
 			Move: settings.Batches.Move, Delete: settings.Batches.Delete, Nullify: settings.Batches.Nullify,
-			Target: settings.Target, Duty: float64(settings.Duty) / 100,
+			Target: settings.Target, Duty: settings.Duty.Fixed(),
 		},
 		Hold:    held.Holder(),
+		Share:   held.Share(settings.Duty),
 		Blocker: func(ctx context.Context) string { return held.Blocker(ctx, p.db.Name) },
 		Progress: func(ctx context.Context, stats *ghostuser.Stats) {
 			changed := stats.WaitingFor != said

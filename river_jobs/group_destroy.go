@@ -119,8 +119,9 @@ func (d *destroyer) destroy(ctx context.Context, granted *lease.Lease, args Grou
 	engine := groupdelete.Engine{
 		Session: session, Plan: d.plan, GroupID: args.GroupID, Leases: d.Runner.Leases, Database: d.db,
 		Runtime: time.Until(d.until),
-		Sizes:   groupdelete.Sizes{Target: settings.Target, Duty: float64(settings.Duty) / 100},
+		Sizes:   groupdelete.Sizes{Target: settings.Target, Duty: settings.Duty.Fixed()},
 		Hold:    held.Holder(),
+		Share:   held.Share(settings.Duty),
 		Blocker: func(ctx context.Context) string { return held.Blocker(ctx, d.db.Name) },
 		Progress: func(ctx context.Context, stats *groupdelete.Stats) {
 			changed := stats.WaitingFor != said || stats.Step != step

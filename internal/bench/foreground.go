@@ -47,14 +47,15 @@ type Foreground struct {
 	// The ratios compare with the undisturbed load.
 	RatioP50 float64 `json:"ratio_p50_to_undisturbed"`
 	RatioP99 float64 `json:"ratio_p99_to_undisturbed"`
-	// RowsPerSecond and StatementMS are those of the contender meanwhile.
+	// RowsPerSecond and StatementMS are those of the contender meanwhile, RatioAlone is its speed without the load to compare with.
 	RowsPerSecond float64             `json:"rows_per_second"`
+	RatioAlone    float64             `json:"ratio_rows_per_second_to_alone"`
 	StatementMS   latency.Percentiles `json:"statement_ms"`
 }
 
 // foreground measures the load with half of the parents or users going, so that it meets both rows that change and rows
 // that stay.
-func (g *Ground) foreground(ctx context.Context, data *template, w workload, o Options) ([]Foreground, error) {
+func (g *Ground) foreground(ctx context.Context, data *template, w workload, o Options, alone comparison) ([]Foreground, error) {
 	all := []contender{{name: undisturbed, drain: func(ctx context.Context, _ *plot) error { return sleep.For(ctx, stillness(o.Scale)) }}}
 	names := []string{undisturbed}
 	for _, c := range w.contenders() {
@@ -70,8 +71,8 @@ func (g *Ground) foreground(ctx context.Context, data *template, w workload, o O
 		if c.name == undisturbed {
 			doomed = 0
 		}
-		beside := &load{transaction: w.transaction, duty: o.Duty}
-		m, changed, err := g.measure(ctx, data, w.trial(doomed), c, beside)
+		beside := &load{transaction: w.transaction}
+		m, changed, err := g.measure(ctx, data, w.trial(doomed), c, o.Duty, beside)
 		if err != nil {
 			return fmt.Errorf("%s under load: %w", c.name, err)
 		}
@@ -82,7 +83,11 @@ func (g *Ground) foreground(ctx context.Context, data *template, w workload, o O
 	if err != nil {
 		return nil, err
 	}
-	return compareLoads(names, rows, loads, worked), nil
+	found := compareLoads(names, rows, loads, worked)
+	for i := range found {
+		found[i].RatioAlone = ratio(found[i].RowsPerSecond, alone.of(found[i].Contender).RowsPerSecond)
+	}
+	return found, nil
 }
 
 // compareLoads sums up the rounds of each contender, of which the first is undisturbed.
@@ -108,8 +113,6 @@ func compareLoads(names []string, rows int64, loads map[string][]*load, worked m
 // load is a number of clients that read and update the rows that a contender changes.
 type load struct {
 	transaction func(ctx context.Context, conn *pgx.Conn) error
-	// duty is that of the worker beside it.
-	duty int
 	// times are the latencies of the transactions that were due while something ran beside them, busy is how long the
 	// clients were at them, and length that of the time in which they were due.
 	times        []time.Duration
@@ -215,12 +218,12 @@ func (l *load) client(ctx context.Context, url string, due time.Time, w *window,
 }
 
 const foregroundHead = "\nset\tforeground under\tp50 ms\tp90 ms\tp99 ms\tmax ms\tp50 / undisturbed\tp99 / undisturbed\tclients busy %\t" +
-	"transactions\trows/s beside it\tits statements p99 ms\tmax ms\n"
+	"transactions\trows/s beside it\t/ alone\tits statements p99 ms\tmax ms\n"
 
 func foregroundText(w io.Writer, set string, found []Foreground) {
 	for _, f := range found {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t%d\t%.0f\t%.1f\t%.1f\n", set, words(f.Contender),
-			f.MS.P50, f.MS.P90, f.MS.P99, f.MS.Max, f.RatioP50, f.RatioP99, f.Busy, f.Transactions, f.RowsPerSecond, f.StatementMS.P99, f.StatementMS.Max)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t%d\t%.0f\t%.2f\t%.1f\t%.1f\n", set, words(f.Contender),
+			f.MS.P50, f.MS.P90, f.MS.P99, f.MS.Max, f.RatioP50, f.RatioP99, f.Busy, f.Transactions, f.RowsPerSecond, f.RatioAlone, f.StatementMS.P99, f.StatementMS.Max)
 	}
 }
 
@@ -229,8 +232,11 @@ func foregroundText(w io.Writer, set string, found []Foreground) {
 const crowded = 50
 
 // foregroundNote explains the tables. Work says what the contenders did, and Sexton's duty.
-func foregroundNote(w io.Writer, work string, duty int, tables ...[]Foreground) {
-	_, _ = fmt.Fprintf(w, "foreground: %d clients, %d transactions per second offered, latency from when each was due; %s, Sexton's duty %d %%\n",
+func foregroundNote(w io.Writer, work string, duty any, tables ...[]Foreground) {
+	if percent, fixed := duty.(int); fixed {
+		duty = fmt.Sprintf("%d %%", percent)
+	}
+	_, _ = fmt.Fprintf(w, "foreground: %d clients, %d transactions per second offered, latency from when each was due; %s, Sexton's duty %s\n",
 		foregroundClients, foregroundRate, work, duty)
 	_, _ = fmt.Fprintln(w, "clients busy: at 100 % and above they could not keep up, and the latencies are those of a queue that grew until the end")
 	for _, found := range tables {
@@ -261,6 +267,6 @@ func (h Head) ending(w io.Writer, what, how, note, work string, loads []underLoa
 	_, _ = fmt.Fprintf(w, "\n%smedian of %d interleaved rounds, each on a fresh copy of the data; scale %g%s; %s\n%s",
 		what, h.Rounds, h.Scale, how, h.Server, note)
 	if h.Duty != nil {
-		foregroundNote(w, work, *h.Duty, tables...)
+		foregroundNote(w, work, h.Duty, tables...)
 	}
 }

@@ -24,15 +24,15 @@ type Ground struct {
 	Install func(ctx context.Context, url, definitions string) error
 	// Open connects a worker to a database that Install has prepared. Duty is the share of its time that it may
 	// work, in percent, where its pace knows of one. The tracer sees what it sends.
-	Open func(ctx context.Context, url, definitions string, duty int, tracer pgx.QueryTracer) (*Worker, error)
+	Open func(ctx context.Context, url, definitions, duty string, tracer pgx.QueryTracer) (*Worker, error)
 	// Pace names that of the worker; only reports use it.
 	Pace string
 	// Progress takes a line about what is being done.
 	Progress func(format string, args ...any)
 }
 
-// fullDuty makes a worker go on without pauses.
-const fullDuty = 100
+// fullDuty makes a worker go on without pauses, autoDuty as long as nothing else is there.
+const fullDuty, autoDuty = "100", "auto"
 
 // Worker runs passes of a job one by one, as `sexton job run` does.
 type Worker struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,8 +23,16 @@ type Options struct {
 	Rounds int
 	// Foreground also measures what clients feel that use the same tables meanwhile.
 	Foreground bool
-	// Duty is the share of its time that the worker may work beside them, in percent; without them it is all.
-	Duty int
+	// Duty is the share of its time that the worker may work: auto, or a percentage, with which it works all of its time without clients.
+	Duty string
+}
+
+// alone is the worker's duty while nothing runs beside it.
+func (o Options) alone() string {
+	if o.Duty == autoDuty {
+		return autoDuty
+	}
+	return fullDuty
 }
 
 // Head begins the report of a benchmark of whole drains.
@@ -32,14 +41,17 @@ type Head struct {
 	Server    Server  `json:"server"`
 	Scale     float64 `json:"scale"`
 	Rounds    int     `json:"rounds"`
-	// Duty is that of the worker beside the foreground load, in percent; null where that was not asked for.
-	Duty *int `json:"foreground_duty"`
+	// Duty is that of the worker beside the foreground load, in percent or auto; null where that was not asked for.
+	Duty any `json:"foreground_duty"`
 }
 
 func (g *Ground) head(ctx context.Context, benchmark string, o Options) (h Head, err error) {
 	h = Head{Benchmark: benchmark, Scale: o.Scale, Rounds: o.Rounds}
 	if o.Foreground {
-		h.Duty = &o.Duty
+		h.Duty = o.Duty
+		if percent, err := strconv.Atoi(o.Duty); err == nil {
+			h.Duty = percent
+		}
 	}
 	h.Server, err = server(ctx, g.Admin)
 	return h, err
@@ -206,7 +218,7 @@ type plot struct {
 	// times are those of the statements that changed rows.
 	times []time.Duration
 	// duty and worker are Sexton's alone.
-	duty   int
+	duty   string
 	worker *Worker
 }
 
@@ -270,7 +282,7 @@ func (g *Ground) compare(ctx context.Context, w workload, o Options) (found comp
 	rounds := map[string][]measured{}
 	err = inTurn(o.Rounds, w.contenders(), func(round int, c contender) error {
 		g.Progress("%s: round %d of %d, %s", w.title(), round, o.Rounds, c.name)
-		m, rows, err := g.measure(ctx, data, w.trial(w.size()), c, nil)
+		m, rows, err := g.measure(ctx, data, w.trial(w.size()), c, o.alone(), nil)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -284,18 +296,15 @@ func (g *Ground) compare(ctx context.Context, w workload, o Options) (found comp
 		found.contenders = append(found.contenders, summary(c.name, found.rows, rounds[c.name]))
 	}
 	if o.Foreground {
-		found.foreground, err = g.foreground(ctx, data, w, o)
+		found.foreground, err = g.foreground(ctx, data, w, o, found)
 	}
 	return found, err
 }
 
 // measure lets a contender work on a fresh copy. It returns also how many rows were concerned. The load beside it, if
 // any, is put on the same copy.
-func (g *Ground) measure(ctx context.Context, data *template, t trial, c contender, beside *load) (m measured, rows int64, err error) {
-	p := &plot{ground: g, trial: t, duty: fullDuty}
-	if beside != nil {
-		p.duty = beside.duty
-	}
+func (g *Ground) measure(ctx context.Context, data *template, t trial, c contender, duty string, beside *load) (m measured, rows int64, err error) {
+	p := &plot{ground: g, trial: t, duty: duty}
 	url, conn, drop, err := g.copyOf(ctx, data)
 	if err != nil {
 		return m, 0, err

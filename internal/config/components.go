@@ -90,7 +90,7 @@ type GhostUsers struct {
 	// Target is the time that statements are steered to, 0 for fixed batches; Duty the share of its time that a run with a
 	// target works, in percent.
 	Target  time.Duration   `check:"0s, or 1ms..1s" default:"20ms" yaml:"target"`
-	Duty    int             `check:"percentage" default:"50" yaml:"duty"`
+	Duty    Duty            `default:"auto" yaml:"duty"`
 	Move    []MoveColumns   `yaml:"move"`
 	Delete  []DeleteColumns `yaml:"delete"`
 	Nullify []TableColumns  `yaml:"nullify"`
@@ -120,7 +120,7 @@ type AdjournedGroups struct {
 	Spacing time.Duration `check:"not negative" default:"20s" yaml:"spacing"`
 	// Target is the time that a statement of a destruction is steered to, Duty the share of its time that it works, in percent.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
-	Duty   int           `check:"percentage" default:"50" yaml:"duty"`
+	Duty   Duty          `default:"auto" yaml:"duty"`
 }
 
 // ExternalDiffs configures the move of diffs to object storage.

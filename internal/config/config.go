@@ -1,7 +1,9 @@
 package config
 
 import (
+	"errors"
 	"slices"
+	"strconv"
 	"time"
 
 	"sexton/internal/problem"
@@ -139,11 +141,41 @@ type LooseForeignKeys struct {
 	// Target is the time that the adaptive pace steers a statement to, Duty the share of its time that it works,
 	// in percent. A statement shorter than its round trip cannot be steered; one longer than a second is no small step.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
-	Duty   int           `check:"percentage" default:"50" yaml:"duty"`
+	Duty   Duty          `default:"auto" yaml:"duty"`
 	// ConfirmWithin bounds the wait for transactions older than a clean-up, which may still insert children;
 	// ConfirmGrace is that wait where the role may not see them.
 	ConfirmWithin time.Duration `check:"positive" default:"1h" yaml:"confirm_within"`
 	ConfirmGrace  time.Duration `check:"positive" default:"10m" yaml:"confirm_grace"`
+}
+
+// Duty is the share of its time that a run works, in percent.
+type Duty int
+
+// Auto is all of the time while the server is otherwise idle, and about half of it beside others.
+const Auto Duty = 0
+
+// Fixed is the share that does not depend on others, 0 where it does.
+func (d Duty) Fixed() float64 { return float64(d) / 100 }
+
+// MarshalText is auto, or the number.
+func (d Duty) MarshalText() ([]byte, error) {
+	if d == Auto {
+		return []byte("auto"), nil
+	}
+	return strconv.AppendInt(nil, int64(d), 10), nil
+}
+
+// UnmarshalText reads auto, or a percentage.
+func (d *Duty) UnmarshalText(text []byte) error {
+	percent, err := strconv.Atoi(string(text))
+	switch {
+	case string(text) == "auto":
+		percent = int(Auto)
+	case err != nil || percent < 1 || percent > 100:
+		return errors.New("must be auto, or a percentage from 1 to 100")
+	}
+	*d = Duty(percent)
+	return nil
 }
 
 // TruncatePolicy says what TRUNCATE of a tracked parent does.

@@ -82,7 +82,7 @@ func (v *validator) keys(path string, section reflect.Value) {
 	}
 }
 
-// number checks a number or duration against a rule: positive, percentage, not negative (with the meaning of 0), or bounds such as
+// number checks a number or duration against a rule: positive, not negative (with the meaning of 0), or bounds such as
 // 1s..10m, before which "0s, or " allows 0.
 func (v *validator) number(key, rule string, value reflect.Value) {
 	n, duration := value.Int(), value.Type() == reflect.TypeFor[time.Duration]()
@@ -92,8 +92,6 @@ func (v *validator) number(key, rule string, value reflect.Value) {
 	switch {
 	case bounded && (n < numberOf(least, duration) || n > numberOf(most, duration)) && (n != 0 || !zero):
 		v.fail(key, "must be "+strings.TrimSuffix(rule, bounds)+"between "+least+" and "+most, "")
-	case rule == "percentage" && (n < 1 || n > 100):
-		v.fail(key, "must be a percentage from 1 to 100", "")
 	case rule == "positive" && n <= 0 && duration:
 		v.fail(key, "must be longer than 0s", "")
 	case rule == "positive" && n <= 0:

@@ -13,7 +13,8 @@ import (
 type Size struct {
 	rows float64
 	// slow reports that a statement with the fewest rows has run into the target's timeout: its table takes long, whatever the size.
-	slow bool
+	slow  bool
+	speed pace.Speed
 }
 
 // Rows returns the rows of the next statement. The first one has so many.
@@ -27,7 +28,11 @@ func (s *Size) Rows(first int) int {
 // Learn steers by a statement that went through.
 func (s *Size) Learn(by pace.Steer, rows int64, next float64, took time.Duration) {
 	s.rows = by.Learn(s.rows, rows, next, took)
+	s.speed.Note(rows, took)
 }
+
+// Slow is by how much its rows took longer lately than in good times.
+func (s *Size) Slow() float64 { return s.speed.Slow() }
 
 // TimedOut makes the next statements smaller than one with n rows, and reports whether they can be.
 func (s *Size) TimedOut(by pace.Steer, n int) bool {
@@ -87,7 +92,7 @@ func (r *Run) Passed(ctx context.Context, l *Ladder, rows int64) {
 	l.Size.Learn(l.Steer, rows, 0, took)
 	l.most, l.beaten = min(2*l.most, largestBatch), 0
 	r.Progress(ctx)
-	r.Pace.Breathe(ctx, took)
+	r.Pace.Breathe(ctx, took, l.Size.Slow())
 }
 
 // Again reports whether n rows whose statement failed are to be tried again, perhaps fewer at a time.

@@ -136,6 +136,9 @@ func (r *Run) Watch(ctx context.Context, limits batch.Limits) func(error) fault.
 	}
 	return func(err error) fault.Fault {
 		blocker, f := end(), fault.Judge(err)
+		if f.Lock() {
+			r.Pace.Locked()
+		}
 		if blocker != "" && f.Verdict == fault.LockTimeout {
 			f.Message += " (" + blocker + ")"
 		}

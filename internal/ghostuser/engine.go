@@ -43,6 +43,8 @@ type Engine struct {
 	// Hold, if set, says why no batch may begin now, and "" where one may. It is asked between batches, at most once a
 	// second, and again and again while it has a reason.
 	Hold func(ctx context.Context) string
+	// Share, if set, decides in Sizes.Duty's stead.
+	Share pace.Share
 	// Blocker, if set, says who holds the lock that the running batch waits for, and "" where no holder is known. It is
 	// asked from another goroutine while the session is busy, never twice at a time.
 	Blocker func(ctx context.Context) string
@@ -69,7 +71,7 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 		r.frame, r.Run = frame, r.onDrain(frame)
 		return r.work(ctx)
 	})
-	r.stats.Current = nil
+	r.stats.Current, r.stats.Duty = nil, pace.Duty{}
 	return r.stats, err
 }
 
@@ -81,6 +83,7 @@ func (r *run) onDrain(frame *pace.Frame) *drain.Run {
 		Steer: pace.Steer{Target: cmp.Or(e.Sizes.Target, heavyTarget), Smallest: 1, Largest: largestBatch},
 		Pace: &pace.Run{
 			Until: frame.Until, Stop: frame.Stop, Ended: frame.Ended, Target: e.Sizes.Target, Duty: e.Sizes.Duty, Hold: e.Hold, Waits: r.waitsFor,
+			Share: e.Share, Tells: &r.stats.Duty,
 		},
 		Send: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
 			_, err := e.Session.RunWithin(ctx, r.within(limits), statements...)

@@ -3,6 +3,7 @@ package ghostuser
 import (
 	"sexton/internal/drain"
 	"sexton/internal/fault"
+	"sexton/internal/pace"
 )
 
 // Stats are the statistics of one run.
@@ -32,6 +33,8 @@ type Stats struct {
 	Held string `json:"held,omitempty"`
 	// Current is the user whose turn it is; absent at the end.
 	Current *Current `json:"current,omitempty"`
+	// Duty is the share of its time at which a run that has not ended works.
+	pace.Duty
 }
 
 // Current is how far the run has come with one user.

@@ -56,6 +56,8 @@ type Engine struct {
 	Sizes   Sizes
 	// Hold, if set, says why no batch may begin now, and "" where one may.
 	Hold func(ctx context.Context) string
+	// Share, if set, decides in Sizes.Duty's stead.
+	Share pace.Share
 	// Blocker, if set, says who holds the lock that the running batch waits for, and "" where no holder is known. It is
 	// asked from another goroutine while the session is busy.
 	Blocker func(ctx context.Context) string
@@ -73,7 +75,7 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := e.newRun(ctx)
 	work := context.WithoutCancel(ctx)
 	err := r.work(work)
-	r.stats.Step, r.stats.ETASeconds = "", nil
+	r.stats.Step, r.stats.ETASeconds, r.stats.Duty = "", nil, pace.Duty{}
 	if err != nil {
 		return r.stats, fmt.Errorf("destroy group %d: %w", e.GroupID, err)
 	}
@@ -100,7 +102,7 @@ func (e *Engine) newRun(ctx context.Context) *run {
 		Failed: map[uint32][]place{},
 	}
 	r.Pace = &pace.Run{
-		Until: r.until, Stop: ctx, Ended: r.ended, Target: r.Steer.Target, Duty: e.Sizes.Duty, Hold: e.Hold,
+		Until: r.until, Stop: ctx, Ended: r.ended, Target: r.Steer.Target, Duty: e.Sizes.Duty, Hold: e.Hold, Share: e.Share, Tells: &r.stats.Duty,
 		Waits: func(ctx context.Context, class pace.WaitClass, reason string) {
 			r.excused = r.excused || class == pace.WaitReplica && reason != ""
 			r.waitsFor(ctx, reason)

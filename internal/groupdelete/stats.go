@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"sexton/internal/fault"
+	"sexton/internal/pace"
 )
 
 // Outcome is how a run on a group ended.
@@ -50,6 +51,8 @@ type Stats struct {
 	// Step names the present work of a run that has not ended, WaitingFor why it does nothing at the moment.
 	Step       string `json:"step,omitempty"`
 	WaitingFor string `json:"waiting_for,omitempty"`
+	// Duty is the share of its time at which it works.
+	pace.Duty
 }
 
 func newStats(groupID int64) *Stats {

@@ -127,7 +127,7 @@ func (r *run) steer(ctx context.Context, t task, how pass, rows int64, took time
 		}
 		t.reference.size(how).Learn(a.steer(), rows, next, took)
 	}
-	r.pace.Breathe(ctx, took)
+	r.pace.Breathe(ctx, took, t.reference.size(how).Slow())
 }
 
 // steerSlow finds the number of rows of a slow leaf's statements, which may be a single one.

@@ -70,7 +70,7 @@ func (e *Engine) newRun(frame *pace.Frame, stats *Stats) *run {
 	}
 	r.pace = &pace.Run{
 		Until: frame.Until, Stop: frame.Stop, Ended: r.ended, Target: e.Adaptive.Target, Duty: e.Adaptive.Duty,
-		Hold: e.Throttle.Hold, Waits: r.waitsFor,
+		Hold: e.Throttle.Hold, Waits: r.waitsFor, Share: e.Throttle.Share, Tells: &r.stats.Duty,
 	}
 	r.away()
 	places := r.marks.start(e.Parents)
@@ -89,6 +89,7 @@ func (r *run) through(ctx context.Context) error {
 	if err == nil {
 		err = r.prune(ctx)
 	}
+	r.stats.Duty = pace.Duty{}
 	if err != nil {
 		r.marks.Forget()
 		return err

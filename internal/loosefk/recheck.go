@@ -230,7 +230,7 @@ func (c *rechecker) look(ctx context.Context, rows []swept) error {
 			c.engine.Progress(ctx, c.stats)
 		}
 		if c.engine.Adaptive.on() {
-			c.pace.Breathe(ctx, time.Since(began))
+			c.pace.Breathe(ctx, time.Since(began), 1)
 		}
 		return nil
 	}

@@ -68,7 +68,7 @@ func (r *run) lookOn(ctx context.Context, c *chunk, t *task) error {
 			}
 			t.scan.end = 0
 		}
-		r.pace.Breathe(ctx, took)
+		r.pace.Breathe(ctx, took, 1)
 		if len(t.window) > 0 {
 			t.scan.found = true
 			return nil

@@ -96,6 +96,9 @@ var errRemoval = errors.New("remove tombstones")
 // remedy decides what becomes of a task that failed. The error is the one that ends the run.
 func (r *run) remedy(ctx context.Context, c *chunk, t *task, err error) (remedy, error) {
 	f := r.judge(ctx, c.parent, err, t.reference.Child.Label())
+	if f.Lock() {
+		r.pace.Locked()
+	}
 	switch {
 	case f.Verdict == fault.Fatal:
 		return giveUp, err

@@ -52,6 +52,8 @@ type Stats struct {
 	Held string `json:"held,omitempty"`
 	// WaitingClass says of what sort that is, for readers that count and compare.
 	WaitingClass pace.WaitClass `json:"waiting_class,omitempty"`
+	// Duty is the share of its time at which a run that has not ended works.
+	pace.Duty
 }
 
 // ParentCounts are the tombstones of one parent table.

@@ -15,6 +15,8 @@ type Throttle struct {
 	// Blocker says who holds the lock that the running batch waits for, and "" where no holder is known. It is asked from
 	// another goroutine while the session of that database is busy, never twice at a time. The context ends with the batch.
 	Blocker func(ctx context.Context, database string) string
+	// Share, if set, decides in Adaptive.Duty's stead.
+	Share pace.Share
 }
 
 // waitsFor tells at once what the run waits for from now on; "" is nothing but a table that others have locked, while the run

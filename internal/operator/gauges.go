@@ -178,6 +178,11 @@ func (r *reading) job(state JobState, shared *counted) {
 		r.addIf(metrics.Waiting, state.class == class, state.Kind, state.Database, string(class))
 	}
 	r.addIf(metrics.Running, state.Running != nil, state.Kind, state.Database)
+	if state.Running != nil {
+		if duty := state.Running.Duty(); duty.Percent > 0 {
+			r.add(metrics.Duty, float64(duty.Percent)/100, state.Kind, state.Database)
+		}
+	}
 	success := shared.successes.last(state.Kind, state.Database)
 	r.add(metrics.LastSuccess, success, state.Kind, state.Database)
 	if due, scheduled := successDue(state.Job, state.Database, cmp.Or(success, shared.since(state, time.Now()))); scheduled {

@@ -208,8 +208,11 @@ func TestGaugesSayWhyNothingHappens(t *testing.T) {
 	require.InDelta(t, 1, s.read(t)["sexton_workers"], 0)
 	db.Exec(`UPDATE sexton.runs SET stats = '{"waiting_for": "row locked by pid 1", "waiting_class": "lock"}'`)
 	require.Equal(t, []string{"lock"}, waits(s.read(t), "main"))
-	db.Exec(`UPDATE sexton.runs SET stats = '{}'`)
+	db.Exec(`UPDATE sexton.runs SET stats = '{"duty": 55, "duty_reason": "lock wait"}'`)
 	require.Empty(t, waits(s.read(t), "main"))
+	require.InDelta(t, 0.55, s.read(t)["sexton_duty_ratio "+cleanUp+" main"], 0)
+	db.Exec(`UPDATE sexton.runs SET stats = '{}'`)
+	require.NotContains(t, s.read(t), "sexton_duty_ratio "+cleanUp+" main")
 
 	// Its limits are used up.
 	db.Exec(insertTombstones, "public.parents", 1, "0")

@@ -54,6 +54,15 @@ type Pass struct {
 	Stats     json.RawMessage `json:"stats"`
 }
 
+// Duty is the share of its time at which the pass works now, 0 where it tells none.
+func (p *Pass) Duty() pace.Duty {
+	var told pace.Duty
+	if json.Unmarshal(p.Stats, &told) != nil {
+		return pace.Duty{}
+	}
+	return told
+}
+
 // told has the parts of the statistics that every kind may have.
 type told struct {
 	WaitingFor   string         `json:"waiting_for"`
@@ -191,7 +200,11 @@ func (s *JobState) activity(backlog int64) string {
 	case s.Paused && s.WaitingFor != nil:
 		return "is " + *s.WaitingFor
 	case s.Running != nil && s.WaitingFor == nil:
-		return fmt.Sprintf("works (run %d)", s.Running.RunID)
+		said := fmt.Sprintf("works (run %d)", s.Running.RunID)
+		if duty := s.Running.Duty(); duty.Percent > 0 {
+			said += " " + duty.String()
+		}
+		return said
 	case s.WaitingFor != nil:
 		return "waits for " + *s.WaitingFor
 	case backlog == 0:

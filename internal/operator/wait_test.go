@@ -13,6 +13,7 @@ func TestActivityOfARunningPass(t *testing.T) {
 	t.Parallel()
 	for stats, want := range map[string]string{
 		`{"delete_count": 5}`:                        "works (run 7)",
+		`{"duty": 50, "duty_reason": "lock wait"}`:   "works (run 7) at 50 % of its time (lock wait)",
 		`{"waiting_for": "replica r1 12 s behind"}`:  "waits for replica r1 12 s behind",
 		`{"waiting_for": ["of", "another", "form"]}`: "works (run 7)",
 	} {

@@ -2,6 +2,7 @@ package pace
 
 import (
 	"context"
+	"math"
 	"time"
 )
 
@@ -16,6 +17,8 @@ const (
 	blockerEvery = 500 * time.Millisecond
 	// longestPause bounds one pause of the duty cycle.
 	longestPause = time.Second
+	// lockedFor is how long a run that met a lock takes the others to be there.
+	lockedFor = time.Second
 )
 
 // WaitClass is the sort of a reason to wait. There are few of them, so that they may label metrics.
@@ -38,17 +41,20 @@ type Run struct {
 	// Ended reports whether no further batch may begin: Until and Stop, and whatever else ends the run.
 	Ended func() bool
 	// Target is the time that one statement should take, Duty the share of its time that the run works; the rest it leaves
-	// to others. Without a target, and with a duty of 0 or 1, there are no pauses.
+	// to others. Without a target, and with a duty of 0 or 1, there are no pauses. Share, if set, decides in Duty's stead.
 	Target time.Duration
 	Duty   float64
+	Share  Share
+	// Tells, if set, is kept at the share at which the run works.
+	Tells *Duty
 	// Hold, if set, says why no batch may begin now, and "" where one may.
 	Hold func(ctx context.Context) string
 	// Waits is told what the run waits for from now on; a reason of "" is nothing.
 	Waits func(ctx context.Context, class WaitClass, reason string)
 
-	// held is when Hold was asked last, owed the time that has still to be left to others.
-	held time.Time
-	owed time.Duration
+	// held is when Hold was asked last, locked when a lock was last in the way, owed the time that has still to be left to others.
+	held, locked time.Time
+	owed         time.Duration
 }
 
 // Await waits while Hold has a reason, at most until the run's end. It asks once a second, however often it is called, and
@@ -70,12 +76,26 @@ func (r *Run) Await(ctx context.Context) {
 }
 
 // Breathe pauses once enough time is owed, so that no more than the duty's share is work. A single small statement is
-// followed by no pause: there may be nothing behind it.
-func (r *Run) Breathe(ctx context.Context, took time.Duration) {
-	if r.Target <= 0 || r.Duty <= 0 || r.Duty >= 1 {
+// followed by no pause: there may be nothing behind it. Rows of its sort took slow times as long as in good times.
+func (r *Run) Breathe(ctx context.Context, took time.Duration, slow float64) {
+	if r.Target <= 0 {
 		return
 	}
-	r.owed += time.Duration(float64(took) * (1/r.Duty - 1))
+	share, told := r.Duty, Duty{}
+	switch {
+	case r.Share != nil:
+		share, told = r.Share(ctx, slow, time.Since(r.locked) < lockedFor)
+	case r.Duty > 0:
+		told = Duty{Percent: int(math.Round(100 * r.Duty)), Why: "configured"}
+	}
+	if r.Tells != nil {
+		*r.Tells = told
+	}
+	if share <= 0 || share >= 1 {
+		r.owed = 0
+		return
+	}
+	r.owed += time.Duration(float64(took) * (1/share - 1))
 	if r.owed < r.Target/2 {
 		return
 	}
@@ -83,6 +103,9 @@ func (r *Run) Breathe(ctx context.Context, took time.Duration) {
 	r.owed = 0
 	r.Pause(ctx, owed)
 }
+
+// Locked notes that a lock of others was in the way.
+func (r *Run) Locked() { r.locked = time.Now() }
 
 // Pause does nothing for so long, at most until the run's end.
 func (r *Run) Pause(ctx context.Context, length time.Duration) {

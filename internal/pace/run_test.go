@@ -25,26 +25,26 @@ func TestPausesFollowOnceEnoughIsOwed(t *testing.T) {
 	t.Parallel()
 
 	r, _ := working(t.Context(), 0.5)
-	r.Breathe(t.Context(), target/4)
+	r.Breathe(t.Context(), target/4, 1)
 	require.Equal(t, target/4, r.owed, "a single small statement is followed by no pause")
 	began := time.Now()
-	r.Breathe(t.Context(), target/4)
+	r.Breathe(t.Context(), target/4, 1)
 	require.GreaterOrEqual(t, time.Since(began), target/2, "two of them are followed by one as long as both")
 	require.Zero(t, r.owed)
 
 	r, _ = working(t.Context(), 0.2)
 	began = time.Now()
-	r.Breathe(t.Context(), target)
+	r.Breathe(t.Context(), target, 1)
 	require.GreaterOrEqual(t, time.Since(began), 4*target, "a fifth of the time is work")
 	require.Zero(t, r.owed)
 
 	r, _ = working(t.Context(), 1)
-	r.Breathe(t.Context(), time.Hour)
+	r.Breathe(t.Context(), time.Hour, 1)
 	require.Zero(t, r.owed, "without a share for others nothing is owed")
 
 	r, _ = working(t.Context(), 0.5)
 	r.Target = 0
-	r.Breathe(t.Context(), time.Hour)
+	r.Breathe(t.Context(), time.Hour, 1)
 	require.Zero(t, r.owed, "without a target nothing is owed")
 }
 
@@ -53,7 +53,7 @@ func TestPausesAreBounded(t *testing.T) {
 
 	r, _ := working(t.Context(), 0.5)
 	began := time.Now()
-	r.Breathe(t.Context(), time.Hour)
+	r.Breathe(t.Context(), time.Hour, 1)
 	require.GreaterOrEqual(t, time.Since(began), longestPause)
 	require.Less(t, time.Since(began), 20*longestPause)
 }
@@ -65,7 +65,7 @@ func TestStopEndsAPause(t *testing.T) {
 	r, _ := working(ctx, 0.5)
 	cancel()
 	began := time.Now()
-	r.Breathe(t.Context(), time.Hour)
+	r.Breathe(t.Context(), time.Hour, 1)
 	require.Less(t, time.Since(began), longestPause/2)
 }
 
@@ -76,7 +76,7 @@ func TestEndOfTimeEndsAPause(t *testing.T) {
 	r, _ := working(t.Context(), 0.5)
 	r.Until = time.Now().Add(target)
 	began := time.Now()
-	r.Breathe(t.Context(), time.Hour)
+	r.Breathe(t.Context(), time.Hour, 1)
 	require.Less(t, time.Since(began), longestPause/2)
 }
 
@@ -151,4 +151,30 @@ func TestWatchEndsWithItsBatch(t *testing.T) {
 	<-asked
 	require.Empty(t, unwatch())
 	require.Equal(t, []string{":"}, *said)
+}
+
+func TestShareDecidesInDutysStead(t *testing.T) {
+	t.Parallel()
+
+	r, _ := working(t.Context(), 0.5)
+	var told Duty
+	r.Tells = &told
+	r.Breathe(t.Context(), target/8, 1)
+	require.Equal(t, Duty{50, "configured"}, told)
+	share, slow, locked := 0.25, 0.0, false
+	r.Share = func(_ context.Context, by float64, lately bool) (float64, Duty) {
+		slow, locked = by, lately
+		return share, Duty{int(100 * share), "others"}
+	}
+	r.owed = 0
+	r.Breathe(t.Context(), target/8, 3)
+	require.InDelta(t, 3, slow, 0)
+	require.False(t, locked)
+	require.Equal(t, 3*target/8, r.owed)
+	require.Equal(t, Duty{25, "others"}, told)
+	share = 1
+	r.Locked()
+	r.Breathe(t.Context(), time.Hour, 1)
+	require.True(t, locked)
+	require.Zero(t, r.owed, "alone nothing is owed any more")
 }

@@ -44,9 +44,11 @@ type target struct {
 	replica string
 }
 
-// Memory keeps what passes of one process know of replicas. The zero value is ready to use.
+// Memory keeps what passes of one process know of replicas, and of the others on a server. The zero value is ready to use.
 type Memory struct {
 	mu sync.Mutex
+	// neighbours are by database.
+	neighbours map[string]*neighbours
 	// clear is when no replica of a database was too far behind, hidden are the databases whose replicas hide their state.
 	clear  map[string]time.Time
 	hidden map[string]bool

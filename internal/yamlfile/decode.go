@@ -1,6 +1,7 @@
 package yamlfile
 
 import (
+	"encoding"
 	"reflect"
 	"regexp"
 	"slices"
@@ -52,7 +53,7 @@ func (p Places) Of(path string) Place {
 //
 // A field's tag is `yaml:"key"`, with the options "required" (the key must be there) and "keyed" (on a slice
 // of structs: a mapping, whose keys land in the element's field Name). Types: string,
-// bool, int, time.Duration, Literal, Texts, Chooser, and structs and slices of these.
+// bool, int, time.Duration, Literal, Texts, Chooser, encoding.TextUnmarshaler, and structs and slices of these.
 func (d *Document) Decode(n *yaml.Node, path string, target any) (Places, problem.List) {
 	decoder := decoder{Document: d, places: Places{}}
 	setDefaults(reflect.ValueOf(target).Elem())
@@ -361,6 +362,10 @@ func convert(n *yaml.Node, target any, wrong string) (message, fix string) {
 				return "is out of range", "put it in quotes"
 			}
 			target.Text = strconv.FormatInt(number, 10)
+		}
+	case encoding.TextUnmarshaler:
+		if err := target.UnmarshalText([]byte(n.Value)); err != nil {
+			return err.Error(), ""
 		}
 	default:
 		return text(n, reflect.ValueOf(target).Elem())

@@ -2,6 +2,7 @@ package yamlfile
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"reflect"
@@ -37,6 +38,12 @@ func encode(v reflect.Value) *yaml.Node {
 		return scalar(tagText, value.Text)
 	case Hider:
 		return scalar(tagText, value.Hidden())
+	case encoding.TextMarshaler:
+		text, _ := value.MarshalText() // A value that was read has a text.
+		if _, err := strconv.Atoi(string(text)); err == nil {
+			return scalar(tagInt, string(text))
+		}
+		return scalar(tagText, string(text))
 	}
 	switch v.Kind() {
 	case reflect.Struct:

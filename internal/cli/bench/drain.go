@@ -38,7 +38,7 @@ children that cost 20 ms each by a trigger, that no index leads to, and above a 
 			return bench.Drain(ctx, ground, o)
 		})
 	cmd.Flags().StringVar(&set, "set", allSets, "data set `NAME`: wide, fanout, skew, nullify, slow or all")
-	loadFlags(cmd, &o, "the child tables", "the worker works `PERCENT` of its time (pace adaptive); elsewhere all of it")
+	loadFlags(cmd, &o, "the child tables", "the worker (pace adaptive)")
 	paceFlag(cmd, &pace)
 	return cmd
 }

@@ -53,7 +53,7 @@ func TestBenchDrainBesideForeground(t *testing.T) {
 	require.Equal(t, [][]any{{"undisturbed"}, {"native"}, {"sexton"}}, cells(foreground, "contender"))
 	for _, cell := range foreground.([]any) {
 		require.Equal(t, []string{
-			"clients_busy_percent", "contender", "ms", "ratio_p50_to_undisturbed", "ratio_p99_to_undisturbed", "rows_per_second", "statement_ms", "transactions",
+			"clients_busy_percent", "contender", "ms", "ratio_p50_to_undisturbed", "ratio_p99_to_undisturbed", "ratio_rows_per_second_to_alone", "rows_per_second", "statement_ms", "transactions",
 		}, keys(cell))
 	}
 	// They take turns in who begins.
@@ -74,7 +74,7 @@ func TestBenchDrainWithWrongArguments(t *testing.T) {
 	}{
 		{[]string{"drain", "--set", "deep"}, "--set must be one of wide, fanout, skew, nullify, slow, all"},
 		{[]string{"drain", "--scale", "0"}, "--scale must be more than 0"},
-		{[]string{"drain", "--duty", "101"}, "--duty must be at most 100"},
+		{[]string{"drain", "--duty", "101"}, "--duty must be auto, or a percentage from 1 to 100"},
 		{[]string{"drain", "--rounds", "-1"}, "--rounds must be more than 0"},
 		{[]string{"drain", "--pace", "furious"}, "--pace must be one of normal"},
 		{[]string{"scale", "--max", "9999"}, "--max must be between 10000 and 10000000"},

@@ -42,7 +42,7 @@ The clients of --foreground read the notes of issues and update single ones.`+be
 			return bench.Ghost(ctx, ground, float64(target.Microseconds())/1000, o)
 		})
 	cmd.Flags().StringVar(&set, "set", allSets, "data set `NAME`: big, many, duplicates or all")
-	loadFlags(cmd, &o, "the notes", "the worker works `PERCENT` of its time; elsewhere all of it")
+	loadFlags(cmd, &o, "the notes", "the worker")
 	cmd.Flags().DurationVar(&target, "target", 20*time.Millisecond, "how long a statement of Sexton's should take, `TIME`; 0s for its fixed sizes")
 	return cmd
 }

@@ -41,7 +41,7 @@ func TestBenchGhostWithWrongArguments(t *testing.T) {
 	}{
 		{[]string{"--set", "few"}, "--set must be one of big, many, duplicates, all"},
 		{[]string{"--scale", "0"}, "--scale must be more than 0"},
-		{[]string{"--duty", "101"}, "--duty must be at most 100"},
+		{[]string{"--duty", "101"}, "--duty must be auto, or a percentage from 1 to 100"},
 		{[]string{"--target", "2s"}, "--target must be 0s, or between 1ms and 1s"},
 	} {
 		r := clitest.Run(nil, append([]string{"bench", "ghost"}, test.args...)...)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -28,10 +27,11 @@ import (
 const allSets = "all"
 
 // chosenSets are the data sets that --set stands for. The duty, of --duty, is looked at as well.
-func chosenSets(set string, all []string, duty int) ([]string, error) {
-	switch {
-	case duty > 100:
-		return nil, errors.New("--duty must be at most 100")
+func chosenSets(set string, all []string, duty string) ([]string, error) {
+	var known config.Duty
+	switch err := known.UnmarshalText([]byte(duty)); {
+	case err != nil:
+		return nil, fmt.Errorf("--duty %w", err)
 	case set == allSets:
 		return all, nil
 	case !slices.Contains(all, set):
@@ -61,7 +61,7 @@ func groundBenchmark(env *cli.Env,
 // loadFlags are those of benchmarks that may have a foreground load: what clients use meanwhile, and whose duty it is.
 func loadFlags(cmd *cobra.Command, o *bench.Options, uses, duty string) {
 	cmd.Flags().BoolVar(&o.Foreground, "foreground", false, "also measure clients that use "+uses+" meanwhile")
-	cmd.Flags().IntVar(&o.Duty, "duty", 50, "beside them "+duty)
+	cmd.Flags().StringVar(&o.Duty, "duty", "auto", duty+" beside them works `PERCENT` of its time, and all of it elsewhere; or auto")
 	sizeFlags(cmd, &o.Scale, &o.Rounds, "size")
 }
 
@@ -87,7 +87,7 @@ func onGround(ctx context.Context, env *cli.Env, settings map[string]string, job
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	g := ground{Env: env, dir: dir, job: job}
-	c, err := g.config(url, bench.Definitions, 100)
+	c, err := g.config(url, bench.Definitions, "100")
 	if err != nil {
 		return err
 	}
@@ -147,8 +147,8 @@ type ground struct {
 	job groundJob
 }
 
-// config is a configuration for one database, in which the worker works duty percent of its time.
-func (g ground) config(url, definitions string, duty int) (*config.Config, error) {
+// config is a configuration for one database, in which the worker works at that duty.
+func (g ground) config(url, definitions, duty string) (*config.Config, error) {
 	path := filepath.Join(g.dir, config.DefaultFile)
 	for name, content := range map[string]string{
 		path:                                    g.job.file + "log: {level: warn}\n",
@@ -160,13 +160,13 @@ func (g ground) config(url, definitions string, duty int) (*config.Config, error
 	}
 	environ := append([]string{"SEXTON_DATABASES__MAIN__URL=" + url}, g.job.environ...)
 	if g.job.duty != "" {
-		environ = append(environ, g.job.duty+"="+strconv.Itoa(duty))
+		environ = append(environ, g.job.duty+"="+duty)
 	}
 	return config.Load(config.Options{Path: path, Environ: environ})
 }
 
 func (g ground) install(ctx context.Context, url, definitions string) (*installation.Bound, error) {
-	c, err := g.config(url, definitions, 100)
+	c, err := g.config(url, definitions, "100")
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (g ground) install(ctx context.Context, url, definitions string) (*installa
 }
 
 // open connects a worker whose connections are traced.
-func (g ground) open(ctx context.Context, url, definitions string, duty int, tracer pgx.QueryTracer) (*bench.Worker, error) {
+func (g ground) open(ctx context.Context, url, definitions, duty string, tracer pgx.QueryTracer) (*bench.Worker, error) {
 	c, err := g.config(url, definitions, duty)
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"encoding/json"
-	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -19,21 +18,21 @@ func benchGroupCommand(env *cli.Env) *cobra.Command {
 	cmd := groundBenchmark(env, "group --scale 0.1 --foreground", "A group's destruction in small steps against one DELETE with native cascades",
 		`Destroys a group of 1,000 projects with a million rows below them in two ways, each on a fresh copy of the same data: by
 the job group_destroy, and by one DELETE of the group's row with ON DELETE CASCADE all the way down. Checks after each
-that exactly the right rows are gone. The job works all of its time, or --duty percent of it beside a foreground load.`+benchLoad,
+that exactly the right rows are gone. The job works at --duty.`+benchLoad,
 		func() (groundJob, error) {
-			if o.Duty > 100 {
-				return groundJob{}, errors.New("--duty must be at most 100")
+			if _, err := chosenSets(allSets, nil, o.Duty); err != nil {
+				return groundJob{}, err
 			}
 			return groundJob{
 				kind: riverjobs.GroupDestroy, args: json.RawMessage(`{"group_id": 1, "user_id": 1}`),
 				file: "loose_foreign_keys: {enabled: false}\nadjourned_groups: {enabled: true}\n",
-				duty: "SEXTON_LOOSE_FOREIGN_KEYS__DUTY", pass: passOf(destroyPass),
+				duty: "SEXTON_ADJOURNED_GROUPS__DUTY", pass: passOf(destroyPass),
 			}, nil
 		},
 		func(ctx context.Context, ground *bench.Ground) (bench.Report, error) {
 			return bench.Group(ctx, ground, o)
 		})
-	loadFlags(cmd, &o, "the tables", "the job works `PERCENT` of its time")
+	loadFlags(cmd, &o, "the tables", "the job")
 	return cmd
 }
 

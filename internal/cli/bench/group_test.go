@@ -28,5 +28,5 @@ func TestBenchGroup(t *testing.T) {
 
 	r := clitest.Run(nil, "bench", "group", "--duty", "101")
 	require.Equal(t, 2, r.Code)
-	require.Contains(t, r.Stderr, "--duty must be at most 100")
+	require.Contains(t, r.Stderr, "--duty must be auto, or a percentage from 1 to 100")
 }

@@ -72,5 +72,13 @@ func printStatus(w io.Writer, document operator.Reading) {
 		func(j operator.JobState) []any {
 			return []any{j.Kind, j.Database, &j.Schedule, j.LastTick, j.NextTick, words.Age(j.LastRun), j.LastOutcome, j.WaitingFor, j.LastError}
 		})
+	for _, j := range document.Jobs {
+		if j.Running == nil {
+			continue
+		}
+		if duty := j.Running.Duty(); duty.Percent > 0 {
+			_, _ = fmt.Fprintf(w, "\n%s in %s works %s\n", j.Kind, j.Database, duty)
+		}
+	}
 	_, _ = fmt.Fprintln(w, "\n"+document.Cron.String())
 }

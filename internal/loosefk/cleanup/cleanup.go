@@ -79,7 +79,7 @@ func (w *Work) throttle(db database.Database, pace config.Pace, session *batch.S
 		}
 	}
 	wait := throttle.New(w.Logger.With("kind", Kind, "database", db.Name), w.Pauses, limits, targets...)
-	return loosefk.Throttle{Blocker: wait.Blocker, Hold: wait.Holder()}
+	return loosefk.Throttle{Blocker: wait.Blocker, Hold: wait.Holder(), Share: wait.Share(w.Config.LooseForeignKeys.Duty)}
 }
 
 // reporter hands on the statistics of a running pass: at once where what it waits for has changed.
@@ -174,7 +174,7 @@ func adaptive(pace config.Pace, settings config.LooseForeignKeys) loosefk.Adapti
 	if pace != config.Adaptive {
 		return loosefk.Adaptive{}
 	}
-	return loosefk.Adaptive{Target: settings.Target, Duty: float64(settings.Duty) / 100}
+	return loosefk.Adaptive{Target: settings.Target, Duty: settings.Duty.Fixed()}
 }
 
 // trackNewPartitions puts triggers on partitions of tracked parents that came later. Where that is not

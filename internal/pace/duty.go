@@ -1,0 +1,148 @@
+package pace
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+const (
+	// leastShare is the share of its time that a run works at least. Less of it buys the others no shorter median latency, measured.
+	leastShare = 0.5
+	// rarely is the share of looks with another transaction, a monitor's say, up to which a run takes all of its time; often the one from which
+	// on leastShare holds.
+	rarely, often = 0.05, 0.5
+	// memory is the time constant of the averages over looks: a second after the others are gone they count for nothing.
+	memory = 250 * time.Millisecond
+	// youngest is the age up to which a transaction counts. Older ones are reports, or idle: they would hold a run down for hours.
+	youngest = time.Second
+	// unknown is the gap between two looks after which the age of a transaction that was not there before is unknown.
+	unknown = 10 * time.Second
+	// slowFrom is the factor by which rows take longer from which on the presence of others weighs more, up to mostWeight times.
+	slowFrom, mostWeight = 2, 4
+)
+
+// Duty is the share of its time at which a run works now, as its statistics tell.
+type Duty struct {
+	// Percent is absent where the run does not share its time, Why is the reason for people.
+	Percent int    `json:"duty,omitempty"`
+	Why     string `json:"duty_reason,omitempty"`
+}
+
+// String is "at 50 % of its time (others: 2.5 transactions in flight)".
+func (d Duty) String() string { return fmt.Sprintf("at %d %% of its time (%s)", d.Percent, d.Why) }
+
+// Share decides between two batches at which share of its time a run works, and tells so: a run whose rows take slow times as long as in good
+// times, and which has lately waited for a lock or not.
+type Share func(ctx context.Context, slow float64, locked bool) (float64, Duty)
+
+// Neighbours are the others on a server, as looks between batches find them. All times come from the caller. The zero value is ready to use.
+type Neighbours struct {
+	// since holds the transactions of the last look, and when each was first seen.
+	since  map[string]time.Time
+	looked time.Time
+	// present is the moving average of looks that found others (0 to 1), many that of their number; of is their word, note what the looks lack.
+	present, many float64
+	of, note      string
+	// blind is why no look is possible.
+	blind string
+}
+
+// Saw takes in a look: the others' transactions that ran then.
+func (n *Neighbours) Saw(now time.Time, transactions []string) {
+	first := now
+	if now.Sub(n.looked) > unknown {
+		first = now.Add(-youngest)
+	}
+	since, young := make(map[string]time.Time, len(transactions)), 0
+	for _, one := range transactions {
+		began, known := n.since[one]
+		if !known {
+			began = first
+		}
+		if since[one] = began; now.Sub(began) < youngest {
+			young++
+		}
+	}
+	n.since = since
+	n.average(now, min(float64(young), 1), float64(young), "transactions in flight", "")
+}
+
+// Wrote takes in a look that saw only how many transactions per second write beside the run's own: a sign of others that does without pg_locks,
+// and that misses readers.
+func (n *Neighbours) Wrote(now time.Time, perSecond float64) {
+	// A worker writes a few itself, about jobs and leases.
+	const few, many = 20, 120
+	n.average(now, min(max((perSecond-few)/(many-few), 0), 1), perSecond, "writing transactions per second",
+		"; readers do not show: the role may not read pg_locks and pg_stat_activity")
+}
+
+// Blind takes in that no look is possible.
+func (n *Neighbours) Blind(now time.Time, why string) {
+	*n = Neighbours{looked: now, blind: why}
+}
+
+func (n *Neighbours) average(now time.Time, present, many float64, of, note string) {
+	weight := 1 - math.Exp(-now.Sub(n.looked).Seconds()/memory.Seconds())
+	n.present += weight * (present - n.present)
+	n.many += weight * (many - n.many)
+	n.looked, n.of, n.note, n.blind = now, of, note, ""
+}
+
+// Share decides at which share of its time a run works whose rows take slow times as long as in good times: all of it where the server is
+// otherwise idle, leastShare where others are there, or hold the locks that it needs.
+func (n *Neighbours) Share(slow float64, locked bool) (float64, Duty) {
+	weight := min(max(slow-slowFrom+1, 1), mostWeight)
+	share := 1 - (1-leastShare)*min(weight*max(n.present-rarely, 0)/(often-rarely), 1)
+	if n.blind != "" || locked {
+		share = leastShare
+	}
+	told := Duty{Percent: int(math.Round(100 * share))}
+	switch {
+	case n.blind != "":
+		told.Why = "cannot tell whether others are there: " + n.blind
+	case locked:
+		told.Why = "lock wait"
+	case told.Percent == 100:
+		told.Why = "alone" + n.note
+	default:
+		told.Why = fmt.Sprintf("others: %.1f %s", n.many, n.of)
+		if weight > 1 {
+			told.Why += fmt.Sprintf(", rows slower by %.1f", slow)
+		}
+		told.Why += n.note
+	}
+	return share, told
+}
+
+const (
+	// A statement of fewer rows says nothing about the time of one.
+	fewestRows = 100
+	// The median of the latest statements is compared with that of the quickest fifth of the history.
+	latest, history = 9, 400
+)
+
+// Speed is how long rows of one sort of statement took. The zero value is ready to use.
+type Speed struct{ perRow []float64 }
+
+// Note takes in a statement.
+func (s *Speed) Note(rows int64, took time.Duration) {
+	if rows < fewestRows || took <= 0 {
+		return
+	}
+	if len(s.perRow) == history {
+		s.perRow = slices.Delete(s.perRow, 0, 1)
+	}
+	s.perRow = append(s.perRow, took.Seconds()/float64(rows))
+}
+
+// Slow is by how much the latest rows took longer than in good times; 1 as long as too few are known.
+func (s *Speed) Slow() float64 {
+	if len(s.perRow) < 2*latest {
+		return 1
+	}
+	now, all := slices.Sorted(slices.Values(s.perRow[len(s.perRow)-latest:])), slices.Sorted(slices.Values(s.perRow))
+	return now[latest/2] / all[len(all)/5]
+}

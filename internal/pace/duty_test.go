@@ -1,0 +1,144 @@
+package pace
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// watched are neighbours with a clock of their own.
+type watched struct {
+	Neighbours
+
+	now time.Time
+	n   int
+}
+
+func watching() *watched { return &watched{now: time.Now()} }
+
+// look takes so many looks, 50 ms apart, each of which sees the transactions that last and young others.
+func (w *watched) look(looks, young int, lasting ...string) {
+	for range looks {
+		w.now = w.now.Add(50 * time.Millisecond)
+		seen := lasting
+		for range young {
+			w.n++
+			seen = append(seen, "9/"+strconv.Itoa(w.n))
+		}
+		w.Saw(w.now, seen)
+	}
+}
+
+func (w *watched) told() Duty {
+	_, told := w.Share(1, false)
+	return told
+}
+
+func TestAloneARunWorksAllOfItsTime(t *testing.T) {
+	t.Parallel()
+	w := watching()
+	for range 100 {
+		w.look(1, 0)
+		require.Equal(t, Duty{100, "alone"}, w.told())
+	}
+	w.look(1, 1)
+	require.Equal(t, 85, w.told().Percent)
+	w.look(4, 0)
+	require.Greater(t, w.told().Percent, 90, "one transaction in five looks")
+}
+
+func TestOthersTakeTheirShareAtOnceAndGiveItBackWithinASecond(t *testing.T) {
+	t.Parallel()
+	w := watching()
+	w.look(1, 0)
+	w.look(5, 3)
+	share, told := w.Share(1, false)
+	require.InDelta(t, 0.5, share, 0.01, "a quarter of a second later")
+	require.Equal(t, 50, told.Percent)
+	require.Regexp(t, `^others: [12]\.\d transactions in flight$`, told.Why)
+	w.look(100, 8)
+	require.Equal(t, Duty{50, "others: 8.0 transactions in flight"}, w.told(), "never less")
+	w.look(15, 0)
+	require.Equal(t, Duty{100, "alone"}, w.told())
+}
+
+func TestTransactionsOfUnknownOrGreatAgeDoNotCount(t *testing.T) {
+	t.Parallel()
+	w := watching()
+	for range 3 {
+		w.look(1, 0, "1/1", "2/1")
+		require.Equal(t, Duty{100, "alone"}, w.told(), "it may be there for hours")
+		w.look(30, 0, "1/1", "2/1")
+		require.Equal(t, Duty{100, "alone"}, w.told())
+		w.now = w.now.Add(time.Minute)
+	}
+	w.look(1, 0)
+	w.look(19, 0, "3/1")
+	require.Equal(t, 50, w.told().Percent)
+	w.look(20, 0, "3/1")
+	require.Equal(t, Duty{100, "alone"}, w.told(), "a second old it counts no more")
+}
+
+func TestSlowRowsMakeOthersWeighMore(t *testing.T) {
+	t.Parallel()
+	w := watching()
+	w.look(1, 0)
+	require.Equal(t, Duty{100, "alone"}, w.told())
+	share, told := w.Share(10, false)
+	require.InDelta(t, 1, share, 0, "outside Postgres, where no session suffers")
+	require.Equal(t, "alone", told.Why)
+	w.look(1, 1)
+	_, told = w.Share(slowFrom, false)
+	require.Equal(t, w.told(), told)
+	_, told = w.Share(3.5, false)
+	require.Equal(t, Duty{64, "others: 0.2 transactions in flight, rows slower by 3.5"}, told)
+}
+
+func TestALockOfOthersIsASignOfThem(t *testing.T) {
+	t.Parallel()
+	w := watching()
+	w.look(1, 0)
+	share, told := w.Share(1, true)
+	require.InDelta(t, leastShare, share, 0)
+	require.Equal(t, Duty{50, "lock wait"}, told)
+}
+
+func TestWithoutLooksHalfOfTheTimeIsLeft(t *testing.T) {
+	t.Parallel()
+	const note = "; readers do not show: the role may not read pg_locks and pg_stat_activity"
+	w := watching()
+	w.Blind(w.now, "permission denied")
+	require.Equal(t, Duty{50, "cannot tell whether others are there: permission denied"}, w.told())
+	w.Wrote(w.now.Add(time.Second), 15)
+	require.Equal(t, Duty{100, "alone" + note}, w.told(), "a worker's own")
+	w.Wrote(w.now.Add(10*time.Second), 300)
+	require.Equal(t, Duty{50, "others: 300.0 writing transactions per second" + note}, w.told())
+	w.now = w.now.Add(20 * time.Second)
+	w.look(1, 0)
+	require.Equal(t, Duty{100, "alone"}, w.told(), "once it may look")
+}
+
+func TestSpeedIsThatOfRowsAgainstGoodTimes(t *testing.T) {
+	t.Parallel()
+	var s Speed
+	for range 1000 {
+		s.Note(fewestRows-1, time.Hour)
+	}
+	s.Note(1000, time.Second)
+	require.InDelta(t, 1, s.Slow(), 0, "too little is known")
+	for range 2 * history {
+		s.Note(1000, 10*time.Millisecond)
+	}
+	require.Len(t, s.perRow, history)
+	require.InDelta(t, 1, s.Slow(), 0.001)
+	for range latest / 2 {
+		s.Note(1000, time.Second)
+	}
+	require.InDelta(t, 1, s.Slow(), 0.001, "a few that were held up")
+	for range latest {
+		s.Note(500, 15*time.Millisecond)
+	}
+	require.InDelta(t, 3, s.Slow(), 0.001)
+}

@@ -1,0 +1,117 @@
+package throttle
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"sexton/internal/config"
+	"sexton/internal/pace"
+)
+
+//go:embed queries/neighbours.sql
+var neighboursSQL string
+
+//go:embed queries/written.sql
+var writtenSQL string
+
+const (
+	// Two looks are lookEvery apart, or costly times as long as the last one took, but no more than lookSeldom.
+	lookEvery, lookSeldom = 50 * time.Millisecond, time.Second
+	costly                = 20
+	// Each question that is refused is a line in the server's log.
+	askAgain = time.Minute
+)
+
+// neighbours are the others on one database's server. All passes of the process share the looks.
+type neighbours struct {
+	mu sync.Mutex
+	pace.Neighbours
+
+	// looked is when the last look began, due when the next one may.
+	looked, due time.Time
+	// written counts the transactions of everybody at the last look that had to do with that, own those of passes since then. until is how long
+	// a look does without pg_locks once it could not be read.
+	written, own int64
+	until        time.Time
+}
+
+// Share decides at which share of its time a pass works: by the others on the servers that it writes to. It is for between batches. Nil
+// leaves that to a fixed duty.
+func (t *Throttle) Share(duty config.Duty) pace.Share {
+	if duty != config.Auto {
+		return nil
+	}
+	return func(ctx context.Context, slow float64, locked bool) (least float64, told pace.Duty) {
+		for i, at := range t.targets {
+			share, why := t.memory.on(at.DB.Name).share(ctx, at.Session.Conn, slow, locked)
+			if i == 0 || share < least {
+				least, told = share, why
+			}
+		}
+		return least, told
+	}
+}
+
+func (m *Memory) on(name string) *neighbours {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.neighbours == nil {
+		m.neighbours = map[string]*neighbours{}
+	}
+	if m.neighbours[name] == nil {
+		m.neighbours[name] = &neighbours{}
+	}
+	return m.neighbours[name]
+}
+
+func (n *neighbours) share(ctx context.Context, conn *pgx.Conn, slow float64, locked bool) (float64, pace.Duty) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.own++
+	if began := time.Now(); !conn.IsClosed() && !began.Before(n.due) {
+		n.due = began.Add(lookSeldom) // Another pass must not wait for this one's connection.
+		n.look(ctx, conn, began)
+		n.due = began.Add(min(max(lookEvery, costly*time.Since(began)), lookSeldom))
+	}
+	return n.Neighbours.Share(slow, locked)
+}
+
+// look takes a look, without the lock meanwhile.
+func (n *neighbours) look(ctx context.Context, conn *pgx.Conn, now time.Time) {
+	forbidden := now.Before(n.until)
+	n.mu.Unlock()
+	var others []string
+	var written int64
+	var until time.Time
+	var err error
+	if !forbidden {
+		rows, _ := conn.Query(ctx, neighboursSQL)
+		others, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		refused, ok := errors.AsType[*pgconn.PgError](err)
+		if forbidden = ok && refused.Code == "42501"; forbidden {
+			until = now.Add(askAgain)
+		}
+	}
+	if forbidden {
+		err = conn.QueryRow(ctx, writtenSQL).Scan(&written)
+	}
+	n.mu.Lock()
+	switch {
+	case err != nil:
+		n.Blind(now, err.Error())
+	case !forbidden:
+		n.Saw(now, others)
+	case n.written > 0:
+		n.Wrote(now, float64(written-n.written-n.own)/now.Sub(n.looked).Seconds())
+	}
+	n.looked, n.written, n.own = now, written, 0
+	if !forbidden || !until.IsZero() {
+		n.until = until
+	}
+}

@@ -1,0 +1,166 @@
+package throttle
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/batch"
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/pace"
+	"sexton/internal/pgtest"
+	"sexton/internal/replica"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// street is a server of its own, whose only sessions are those of the test, and a pass there of a role without privileges.
+type street struct {
+	db     *pgtest.Database
+	memory Memory
+	share  pace.Share
+	role   string
+}
+
+func newStreet(t *testing.T) *street {
+	t.Helper()
+	s := &street{db: pgtest.NewOn(t, pgtest.Server(t))}
+	s.role = s.db.CreateRole()
+	conn := s.session(t, "sexton")
+	held := New(pgtest.Logger(t), &s.memory, replica.Limits{}, Target{DB: database.Database{Name: "main"}, Session: &batch.Session{Conn: conn}})
+	require.Nil(t, held.Share(70), "a fixed duty asks nobody")
+	s.share = held.Share(config.Auto)
+	return s
+}
+
+// session connects as the role without privileges.
+func (s *street) session(t *testing.T, program string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.db.AsRole(s.role))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	_, err = conn.Exec(t.Context(), "SELECT set_config('application_name', $1, false)", program)
+	require.NoError(t, err)
+	return conn
+}
+
+// look looks now, whenever the last look was.
+func (s *street) look(t *testing.T) pace.Duty {
+	t.Helper()
+	s.memory.on("main").due = time.Time{}
+	_, told := s.share(t.Context(), 1, false)
+	return told
+}
+
+func (s *street) until(t *testing.T, what string, holds func(pace.Duty) bool) pace.Duty {
+	t.Helper()
+	var told pace.Duty
+	pgtest.WaitFor(t, what, func(context.Context) (bool, error) {
+		told = s.look(t)
+		return holds(told), nil
+	})
+	return told
+}
+
+func alone(told pace.Duty) bool { return told.Percent == 100 }
+
+func half(told pace.Duty) bool { return told.Percent <= 55 }
+
+// beside runs short transactions on a session of its own until the function that it returns is called.
+func (s *street) beside(t *testing.T, program, sql string) (end func()) {
+	t.Helper()
+	conn := s.session(t, program)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			_, _ = conn.Exec(context.WithoutCancel(ctx), sql)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// brief is a reader's transaction that most looks meet.
+const brief = "SELECT pg_sleep(0.02)"
+
+func TestShareFallsBesideShortTransactionsAndComesBack(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t)
+	require.Equal(t, pace.Duty{Percent: 100, Why: "alone"}, s.look(t))
+	end := s.beside(t, "app", brief)
+	told := s.until(t, "the share to fall", half)
+	require.Regexp(t, `^others: \d\.\d transactions in flight$`, told.Why)
+	end()
+	s.until(t, "the share to come back", alone)
+}
+
+func TestOldTransactionsAndSextonsOwnDoNotCount(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t)
+	idle := s.session(t, "psql")
+	_, err := idle.Exec(t.Context(), "BEGIN; SELECT 1")
+	require.NoError(t, err)
+	defer s.beside(t, "sexton ci", brief)()
+	defer s.beside(t, "sexton loose_foreign_keys/clean 1234#5", brief)()
+	for range 100 {
+		require.Equal(t, pace.Duty{Percent: 100, Why: "alone"}, s.look(t))
+	}
+	_, err = idle.Exec(t.Context(), "COMMIT; BEGIN; SELECT 1")
+	require.NoError(t, err)
+	s.until(t, "a transaction that has just begun to count", func(told pace.Duty) bool { return !alone(told) })
+	s.until(t, "the same one to be old", alone)
+	defer s.beside(t, "app", brief)()
+	s.until(t, "others to count still", half)
+}
+
+// A provider may keep the views from everybody.
+func TestARoleThatMayNotLookFallsBackAndSaysSo(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t)
+	s.db.Exec("REVOKE ALL ON pg_catalog.pg_locks FROM PUBLIC")
+	s.look(t)
+	told := s.look(t)
+	require.Equal(t, pace.Duty{Percent: 100, Why: "alone; readers do not show: the role may not read pg_locks and pg_stat_activity"}, told)
+	end := s.beside(t, "app", "SELECT pg_current_xact_id()")
+	told = s.until(t, "the share to fall", half)
+	require.Regexp(t, `^others: \d+\.\d writing transactions per second; readers do not show`, told.Why)
+	end()
+	s.until(t, "the share to come back", alone)
+
+	s.db.Exec("REVOKE ALL ON FUNCTION pg_catalog.pg_current_snapshot() FROM PUBLIC")
+	told = s.look(t)
+	require.Equal(t, 50, told.Percent)
+	require.Contains(t, told.Why, "cannot tell whether others are there: ERROR: permission denied for function pg_current_snapshot")
+
+	s.db.Exec("GRANT SELECT ON pg_catalog.pg_locks TO PUBLIC")
+	s.memory.on("main").until = time.Time{} // A minute later.
+	require.Equal(t, pace.Duty{Percent: 100, Why: "alone"}, s.look(t))
+}
+
+// Looks are rationed, and shared by the passes of the process.
+func TestLooksAreRationed(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t)
+	s.look(t)
+	n := s.memory.on("main")
+	looked := n.looked
+	n.due = time.Now().Add(time.Hour)
+	for range 10 {
+		s.share(t.Context(), 1, false)
+	}
+	require.Equal(t, looked, n.looked)
+	require.EqualValues(t, 10, n.own)
+	n.due = time.Now()
+	s.share(t.Context(), 1, false)
+	require.Greater(t, n.looked, looked)
+	require.GreaterOrEqual(t, n.due.Sub(n.looked), lookEvery)
+	require.LessOrEqual(t, n.due.Sub(n.looked), lookSeldom)
+}
