@@ -11,6 +11,7 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/ghostuser"
+	"sexton/internal/pace"
 	"sexton/internal/pgtest"
 )
 
@@ -174,6 +175,21 @@ func TestARunHoldsWhileItIsAskedTo(t *testing.T) {
 	}
 	b.requireDone(t, b.run(t), 1)
 	require.Equal(t, []string{"a replica is behind", ""}, reasons)
+}
+
+func TestShareIsAskedAfterBatchesAndTold(t *testing.T) {
+	t.Parallel()
+	b := setup(t, contributions, lists())
+	b.engine.Sizes = ghostuser.Sizes{Target: 20 * time.Millisecond}
+	b.queue(false, 1)
+	told := pace.Duty{Percent: 99, Why: "others"}
+	b.engine.Share = func(context.Context, float64, bool) (float64, pace.Duty) { return 0.99, told }
+	seen := map[pace.Duty]bool{}
+	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) { seen[stats.Duty] = true }
+	stats := b.run(t)
+	b.requireDone(t, stats, 1)
+	require.True(t, seen[told], "%v", seen)
+	require.Zero(t, stats.Duty, "a run that has ended works at none")
 }
 
 // The deletions of the job leave tombstones as any other's do.

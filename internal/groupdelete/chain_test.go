@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/groupdelete"
+	"sexton/internal/pace"
 	"sexton/internal/pgtest"
 )
 
@@ -107,6 +108,19 @@ func TestRingInOneTable(t *testing.T) {
 	b.run(t, unhurried(b.engine(t, 1)), groupdelete.Destroyed)
 	require.Empty(t, b.Rows("SELECT FROM links"))
 	require.Equal(t, [][]string{{"1", "60"}}, b.Rows("SELECT DISTINCT depth, n FROM deletions"))
+}
+
+func TestShareIsAskedAfterBatchesAndTold(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, someIssues)
+	engine := b.engine(t, 1)
+	told := pace.Duty{Percent: 99, Why: "others"}
+	engine.Share = func(context.Context, float64, bool) (float64, pace.Duty) { return 0.99, told }
+	seen := map[pace.Duty]bool{}
+	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) { seen[stats.Duty] = true }
+	stats := b.run(t, engine, groupdelete.Destroyed)
+	require.True(t, seen[told], "%v", seen)
+	require.Zero(t, stats.Duty, "a run that has ended works at none")
 }
 
 // A run that has used all of its time and moved nothing counts an attempt and says how far it came.

@@ -175,3 +175,17 @@ func TestDeadlocksAreFollowedByPauses(t *testing.T) {
 	require.Zero(t, b.Pending(t))
 	require.EqualValues(t, 4, pgtest.Scalar[int64](t, b.Database, "SELECT last_value FROM attempts"))
 }
+
+func TestShareIsAskedAfterBatchesAndTold(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.adaptive()
+	told := pace.Duty{Percent: 99, Why: "others"}
+	b.engine.Throttle.Share = func(context.Context, float64, bool) (float64, pace.Duty) { return 0.99, told }
+	seen := map[pace.Duty]bool{}
+	b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) { seen[stats.Duty] = true }
+	b.Exec("DELETE FROM parents")
+	stats := b.run(t)
+	require.True(t, seen[told], "%v", seen)
+	require.Zero(t, stats.Duty, "a run that has ended works at none")
+}
