@@ -89,7 +89,7 @@ func (l *Ladder) Limits(all batch.Limits) batch.Limits {
 // Passed learns from a statement with so many rows that went through, and leaves others their share of the time.
 func (r *Run) Passed(ctx context.Context, l *Ladder, rows int64) {
 	took := r.Session.Took()
-	l.Size.Learn(l.Steer, rows, 0, took)
+	l.Size.Learn(r.Pace.Beside(l.Steer), rows, 0, took)
 	l.most, l.beaten = min(2*l.most, largestBatch), 0
 	r.Progress(ctx)
 	r.Pace.Breathe(ctx, took, l.Size.Slow())

@@ -125,7 +125,7 @@ func (r *run) steer(ctx context.Context, t task, how pass, rows int64, took time
 		if how == direct {
 			next = t.reference.rowsPerParent
 		}
-		t.reference.size(how).Learn(a.steer(), rows, next, took)
+		t.reference.size(how).Learn(r.pace.Beside(a.steer()), rows, next, took)
 	}
 	r.pace.Breathe(ctx, took, t.reference.size(how).Slow())
 }

@@ -55,6 +55,8 @@ type Run struct {
 	// held is when Hold was asked last, locked when a lock was last in the way, owed the time that has still to be left to others.
 	held, locked time.Time
 	owed         time.Duration
+	// shared is what Share said last, 0 before.
+	shared float64
 }
 
 // Await waits while Hold has a reason, at most until the run's end. It asks once a second, however often it is called, and
@@ -85,6 +87,7 @@ func (r *Run) Breathe(ctx context.Context, took time.Duration, slow float64) {
 	switch {
 	case r.Share != nil:
 		share, told = r.Share(ctx, slow, time.Since(r.locked) < lockedFor)
+		r.shared = share
 	case r.Duty > 0:
 		told = Duty{Percent: int(math.Round(100 * r.Duty)), Why: "configured"}
 	}
@@ -102,6 +105,14 @@ func (r *Run) Breathe(ctx context.Context, took time.Duration, slow float64) {
 	owed := min(r.owed, longestPause)
 	r.owed = 0
 	r.Pause(ctx, owed)
+}
+
+// Beside shortens the target while Share leaves time to others: each statement may hold up one of theirs.
+func (r *Run) Beside(s Steer) Steer {
+	if r.shared > 0 {
+		s.Target = time.Duration(float64(s.Target) * r.shared)
+	}
+	return s
 }
 
 // Locked notes that a lock of others was in the way.

@@ -166,12 +166,14 @@ func TestShareDecidesInDutysStead(t *testing.T) {
 		slow, locked = by, lately
 		return share, Duty{int(100 * share), "others"}
 	}
+	require.Equal(t, Steer{target, 1, 9}, r.Beside(Steer{target, 1, 9}), "a fixed duty leaves their size alone")
 	r.owed = 0
 	r.Breathe(t.Context(), target/8, 3)
 	require.InDelta(t, 3, slow, 0)
 	require.False(t, locked)
 	require.Equal(t, 3*target/8, r.owed)
 	require.Equal(t, Duty{25, "others"}, told)
+	require.Equal(t, Steer{target / 4, 1, 9}, r.Beside(Steer{target, 1, 9}), "statements become shorter by the same factor")
 	share = 1
 	r.Locked()
 	r.Breathe(t.Context(), time.Hour, 1)
