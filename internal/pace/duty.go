@@ -11,7 +11,7 @@ import (
 const (
 	// leastShare is the share of its time that a run works at least. Less of it buys the others no shorter latencies, measured; statements that
 	// are shorter by the same factor do.
-	leastShare = 0.55
+	leastShare = 0.5
 	// rarely is the share of looks with another transaction, a monitor's say, up to which a run takes all of its time; often the one from which
 	// on leastShare holds.
 	rarely, often = 0.05, 0.5
