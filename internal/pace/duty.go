@@ -103,7 +103,7 @@ func (n *Neighbours) Share(slow float64, locked bool) (float64, Duty) {
 	told := Duty{Percent: int(math.Round(100 * share))}
 	switch {
 	case n.blind != "":
-		told.Why = "cannot tell whether others are there: " + n.blind
+		told.Why = "cannot tell if others are there: " + n.blind
 	case locked:
 		told.Why = "lock wait"
 	case told.Percent == 100:

@@ -110,7 +110,7 @@ func TestWithoutLooksHalfOfTheTimeIsTaken(t *testing.T) {
 	const note = "; readers do not show: the role may not read pg_locks and pg_stat_activity"
 	w := watching()
 	w.Blind(w.now, "permission denied")
-	require.Equal(t, Duty{50, "cannot tell whether others are there: permission denied"}, w.told())
+	require.Equal(t, Duty{50, "cannot tell if others are there: permission denied"}, w.told())
 	w.Wrote(w.now.Add(time.Second), 15)
 	require.Equal(t, Duty{100, "alone" + note}, w.told(), "a worker's own")
 	w.Wrote(w.now.Add(10*time.Second), 300)

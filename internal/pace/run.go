@@ -55,7 +55,7 @@ type Run struct {
 	// held is when Hold was asked last, locked when a lock was last in the way, owed the time that has still to be left to others.
 	held, locked time.Time
 	owed         time.Duration
-	// shared is what Share said last, 0 before.
+	// shared is the last answer of Share, 0 before.
 	shared float64
 }
 

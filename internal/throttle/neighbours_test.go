@@ -138,7 +138,7 @@ func TestARoleThatMayNotLookFallsBackAndSaysSo(t *testing.T) {
 	s.db.Exec("REVOKE ALL ON FUNCTION pg_catalog.pg_current_snapshot() FROM PUBLIC")
 	told = s.look(t)
 	require.Equal(t, 50, told.Percent)
-	require.Contains(t, told.Why, "cannot tell whether others are there: ERROR: permission denied for function pg_current_snapshot")
+	require.Contains(t, told.Why, "cannot tell if others are there: ERROR: permission denied for function pg_current_snapshot")
 
 	s.db.Exec("GRANT SELECT ON pg_catalog.pg_locks TO PUBLIC")
 	s.memory.on("main").until = time.Time{} // A minute later.
