@@ -95,4 +95,16 @@ func TestUpFromAnOlderRelease(t *testing.T) {
 	// Those of tracked tables are not of migrations, and which functions there were before is what differs.
 	tracked := regexp.MustCompile(`^(trigger: .*sexton_(track|truncate|wake)|function: sexton\.(track|wake)_|registry: .*(track|wake)_|registry: (grant on|earlier functions))`)
 	require.Equal(t, describe(fresh, tracked), describe(d, tracked))
+
+	// Back again: not while work waits, and by force to the application's own tables.
+	before := describe(d, regexp.MustCompile(`^$`))
+	_, err := migrate.Down(t.Context(), pgtest.Logger(t), every(d), false)
+	var pending *migrate.PendingError
+	require.ErrorAs(t, err, &pending)
+	require.Len(t, pending.Work, 4, "work of every kind that has no table of the application: %v", pending.Work)
+	require.Equal(t, before, describe(d, regexp.MustCompile(`^$`)), "nothing is removed")
+	_, err = migrate.Down(t.Context(), pgtest.Logger(t), every(d), true)
+	require.NoError(t, err)
+	require.Empty(t, d.Rows("SELECT FROM pg_namespace WHERE nspname = 'sexton'"))
+	require.Empty(t, d.Rows("SELECT tgname FROM pg_trigger WHERE tgname LIKE 'sexton%'"))
 }

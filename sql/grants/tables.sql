@@ -1,6 +1,5 @@
 -- worker: the tables of the application that it works on, with their partitions. Tables that are not here are left out. Where
--- this role may not grant a right, a warning has the statement for the owner of the table, and where lock_timeout ended the wait for one
--- (since Postgres 18), the statement to repeat.
+-- this role may not grant a right, a warning has the statement for the owner of the table.
 DO $sexton$
 DECLARE
     statement text;
@@ -69,7 +68,7 @@ BEGIN
         BEGIN
             EXECUTE statement;
         EXCEPTION
-            WHEN insufficient_privilege OR lock_not_available THEN
+            WHEN insufficient_privilege THEN
                 RAISE WARNING '%: %', SQLERRM, statement;
         END;
     END LOOP;

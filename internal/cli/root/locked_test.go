@@ -37,7 +37,9 @@ notes: [{table: parts, column: id, on_delete: async_delete}]
 			AND relname NOT IN ('loose_foreign_keys_deleted_records', 'users_ghost_user_migrations', 'import_placeholder_user_details', 'group_deletion_schedules')
 		LOOP EXECUTE 'LOCK TABLE ONLY ' || held || ' IN ACCESS EXCLUSIVE MODE'; END LOOP; END $$`)
 	require.NoError(t, err)
-	s.Exec("SET lock_timeout = '200ms'; " + grants)
+	if pgtest.Version(t) < 18 { // Since then GRANT itself waits for its table.
+		s.Exec("SET lock_timeout = '200ms'; " + grants)
+	}
 
 	const gaveUp = "canceling statement due to lock timeout (SQLSTATE 55P03): another session holds a table or row"
 	for _, each := range []struct {

@@ -180,26 +180,7 @@ func work(t *testing.T, s clitest.RoleSite, url string) {
 	_, err = locking.Exec(t.Context(), "BEGIN; LOCK TABLE public.p_ci_builds IN ACCESS EXCLUSIVE MODE; SELECT FROM public.issues WHERE id = 11 FOR UPDATE")
 	require.NoError(t, err)
 
-	program, err := os.Executable()
-	require.NoError(t, err)
-	command := exec.CommandContext(t.Context(), program, "run", "--database-url", url)
-	command.Env = append(slices.Clone(s.Environ), clitest.AsProgram)
-	log, err := os.Create(s.Path("worker.log"))
-	require.NoError(t, err)
-	defer log.Close()
-	command.Stdout, command.Stderr = log, log
-	require.NoError(t, command.Start())
-	said := func() string {
-		text, err := os.ReadFile(log.Name())
-		require.NoError(t, err)
-		return string(text)
-	}
-	defer func() {
-		if t.Failed() {
-			t.Log(said())
-		}
-	}()
-	defer func() { _ = command.Process.Kill() }()
+	said, stop := startWorker(t, s.Site, url)
 
 	pgtest.WaitFor(t, "the worker to wait for the locks", func(context.Context) (bool, error) {
 		status := s.Run("status", "--database-url", url)
@@ -220,9 +201,38 @@ func work(t *testing.T, s clitest.RoleSite, url string) {
 		require.NoError(t, errors.Join(err, response.Body.Close()))
 		require.Equal(t, http.StatusOK, response.StatusCode, "%s: %s", path, body)
 	}
-	require.NoError(t, command.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, command.Wait())
+	stop()
 	require.NotContains(t, said(), "stranger's")
+}
+
+// startWorker starts the program as a worker. It returns what that has logged, and how to stop it.
+func startWorker(t *testing.T, s *clitest.Site, url string) (said func() string, stop func()) {
+	t.Helper()
+	program, err := os.Executable()
+	require.NoError(t, err)
+	command := exec.CommandContext(t.Context(), program, "run", "--database-url", url)
+	command.Env = append(slices.Clone(s.Environ), clitest.AsProgram)
+	log, err := os.Create(s.Path("worker.log"))
+	require.NoError(t, err)
+	command.Stdout, command.Stderr = log, log
+	require.NoError(t, command.Start())
+	said = func() string {
+		text, err := os.ReadFile(log.Name())
+		require.NoError(t, err)
+		return string(text)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = log.Close()
+		if t.Failed() {
+			t.Log(said())
+		}
+	})
+	return said, func() {
+		t.Helper()
+		require.NoError(t, command.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, command.Wait())
+	}
 }
 
 // untried are the commands, and groups of commands, that TestNoStrangersCodeRuns does without, each with its reason.
