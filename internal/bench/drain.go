@@ -96,18 +96,19 @@ func (r *DrainReport) Text(w io.Writer) {
 
 // The data sets, at their full size: 10,000 parents with 100 children each; 2,000 parents with 50 children in
 // each of 20 tables; one parent with a million children beside 1,000 with 10; the first one with three more
-// indexes, where children lose their parent but stay; and 600 parents with one child in each of three tables: one whose
+// indexes, where children lose their parent but stay; 100,000 parents with one child each; and 600 parents with one child in each of three tables: one whose
 // rows cost 20 ms each by a trigger, one without an index, and one above a native cascade without an index.
 const (
 	Wide    = "wide"
 	Fanout  = "fanout"
 	Skew    = "skew"
 	Nullify = "nullify"
+	Single  = "single"
 	Slow    = "slow"
 )
 
 // DrainSets lists the data sets in their order.
-func DrainSets() []string { return []string{Wide, Fanout, Skew, Nullify, Slow} }
+func DrainSets() []string { return []string{Wide, Fanout, Skew, Nullify, Single, Slow} }
 
 // dataSet is parents 1 … doomed+spared and their children in one or more tables. Neighbours in a table belong
 // to different parents, the bad case for locality. Spared parents are there to show that nothing else goes.
@@ -140,6 +141,8 @@ func newDataSet(name string, scale float64) (dataSet, error) {
 		s.doomed = sized(10_000)
 	case Nullify:
 		s.doomed, s.nullify, s.indexed = sized(10_000), true, []string{"a", "b", "c"}
+	case Single:
+		s.doomed, perParent = sized(100_000), 1
 	case Fanout:
 		s.doomed, s.tables, perParent = sized(2000), nil, 50
 		for i := range 20 {

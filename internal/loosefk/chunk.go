@@ -181,7 +181,7 @@ func (p *Parent) chunkSize(live []bool, limit func(*Reference) int) int {
 	// Without knowledge, start small. A tenth is left free, as a statement that is full to the last row
 	// cannot tell that it was enough.
 	const unknown, fill = 100, 0.9
-	size := loadSize
+	size := mostLoaded
 	for i, counts := range live {
 		if !counts {
 			continue

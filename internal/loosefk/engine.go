@@ -21,6 +21,10 @@ const (
 	updateLimit = 500
 )
 
+// mostLoaded is the load of the pace that steers itself, and bounds its chunks: with one child per parent, loads of 500 make statements of
+// a quarter of the time that they may take, and drains half as long again.
+const mostLoaded = 5000
+
 // Engine cleans up after the deleted parents of one database.
 type Engine struct {
 	// Database and Pace label the statistics.
@@ -48,6 +52,17 @@ type Engine struct {
 	// carry is mostCarried and page pageSize, except in tests.
 	carry, page int
 }
+
+// loads is the number of tombstones that are loaded at once.
+func (e *Engine) loads() int {
+	if e.Adaptive.on() {
+		return min(mostLoaded, e.most())
+	}
+	return loadSize
+}
+
+// most is the number of tombstones that a lane may have in hand.
+func (e *Engine) most() int { return cmp.Or(e.carry, mostCarried) }
 
 // Run works until no due tombstone is left, a limit is reached or ctx ends; a batch that is running when
 // ctx ends is finished first. The statistics are valid beside an error, too. The error wraps

@@ -1,7 +1,6 @@
 package loosefk
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -163,7 +162,7 @@ func (r *run) due(ctx context.Context) error {
 	var last *closing
 	bound := r.engine.Fingerprint
 	fingerprint := bound
-	loaded, first := loadSize, r.asked.IsZero()
+	loaded, first := r.engine.loads(), r.asked.IsZero()
 	limits := r.engine.Session.Limits
 	limits.Reads = true
 	if first {
@@ -195,7 +194,7 @@ func (r *run) due(ctx context.Context) error {
 	}
 	r.asked, r.closing = time.Now(), last
 	for _, l := range r.lanes {
-		l.drained = !slices.Contains(due, l.parent.Recorded) || loaded < loadSize
+		l.drained = !slices.Contains(due, l.parent.Recorded) || loaded < r.engine.loads()
 	}
 	return nil
 }
@@ -238,7 +237,7 @@ func (r *run) take(ctx context.Context, l *lane) (c *chunk, carried bool, err er
 		c, l.next = l.next[0], l.next[1:]
 		return c, c.passed, nil
 	}
-	if len(l.fresh) == 0 && !l.drained && l.hasRoom(cmp.Or(r.engine.carry, mostCarried)) {
+	if len(l.fresh) == 0 && !l.drained && l.hasRoom(r.engine.most()) {
 		if err := r.load(ctx, l); err != nil {
 			return nil, false, err
 		}
@@ -293,14 +292,14 @@ func (r *run) load(ctx context.Context, l *lane) error {
 	if _, err := r.engine.Session.Run(ctx, loading); err != nil {
 		return fmt.Errorf("load tombstones of %s: %w", l.parent.Recorded, err)
 	}
-	l.drained = loaded < loadSize
+	l.drained = loaded < r.engine.loads()
 	return nil
 }
 
 // loading is the statement that loads tombstones of parents behind positions into their lanes.
 func (r *run) loading(names []string, times []pgtype.Timestamptz, ids []int64, loaded *int) batch.Statement {
 	return batch.Statement{
-		SQL: r.engine.Session.Names.Render(dbsqlc.TombstonesLoadSQL), Args: []any{names, times, ids, loadSize},
+		SQL: r.engine.Session.Names.Render(dbsqlc.TombstonesLoadSQL), Args: []any{names, times, ids, r.engine.loads()},
 		Scan: func(rows pgx.Rows) error {
 			*loaded = 0
 			var name string

@@ -28,7 +28,7 @@ func TestChunkSizeFollowsTheHeaviestLiveReference(t *testing.T) {
 	heavy.learn(1, 1000, true)
 	require.Equal(t, 1, parent.chunkSize([]bool{true, true}, (*Reference).limit), "at least one")
 	require.Equal(t, 450, parent.chunkSize([]bool{true, false}, (*Reference).limit), "references without children do not count")
-	require.Equal(t, loadSize, parent.chunkSize([]bool{false, false}, (*Reference).limit))
+	require.Equal(t, mostLoaded, parent.chunkSize([]bool{false, false}, (*Reference).limit))
 }
 
 func TestLearnIsNotPulledDownByCutOffSamples(t *testing.T) {

@@ -26,8 +26,9 @@ func benchDrainCommand(env *cli.Env) *cobra.Command {
 Sexton, by one DELETE joined to the tombstones, by ON DELETE CASCADE or SET NULL, and by statements of the
 original's shape. Checks after each that exactly the right rows are gone. Data sets: wide (10,000 parents with
 100 children), fanout (2,000 parents with 50 children in each of 20 tables), skew (one parent with a million
-children, 1,000 with 10), nullify (wide with three more indexes, and children that stay), slow (600 parents with
-children that cost 20 ms each by a trigger, that no index leads to, and above a native cascade without an index).`+benchLoad,
+children, 1,000 with 10), nullify (wide with three more indexes, and children that stay), single (100,000 parents
+with one child), slow (600 parents with children that cost 20 ms each by a trigger, that no index leads to, and
+above a native cascade without an index).`+benchLoad,
 		func() (_ groundJob, err error) {
 			if o.Sets, err = chosenSets(set, bench.DrainSets(), o.Duty); err != nil {
 				return groundJob{}, err
@@ -37,7 +38,7 @@ children that cost 20 ms each by a trigger, that no index leads to, and above a 
 		func(ctx context.Context, ground *bench.Ground) (bench.Report, error) {
 			return bench.Drain(ctx, ground, o)
 		})
-	cmd.Flags().StringVar(&set, "set", allSets, "data set `NAME`: wide, fanout, skew, nullify, slow or all")
+	cmd.Flags().StringVar(&set, "set", allSets, "data set `NAME`: wide, fanout, skew, nullify, single, slow or all")
 	loadFlags(cmd, &o, "the child tables", "the worker (pace adaptive)")
 	paceFlag(cmd, &pace)
 	return cmd

@@ -20,6 +20,7 @@ func TestBenchDrain(t *testing.T) {
 		{"fanout", 10.0, 10_000.0, nil},
 		{"skew", 11.0, 1_100.0, nil},
 		{"nullify", 10.0, 1_000.0, nil},
+		{"single", 100.0, 100.0, nil},
 		{"slow", 10.0, 30.0, nil},
 	}, cells(document["sets"], "set", "parents", "rows", "foreground"))
 	for _, set := range document["sets"].([]any) {
@@ -72,7 +73,7 @@ func TestBenchDrainWithWrongArguments(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"drain", "--set", "deep"}, "--set must be one of wide, fanout, skew, nullify, slow, all"},
+		{[]string{"drain", "--set", "deep"}, "--set must be one of wide, fanout, skew, nullify, single, slow, all"},
 		{[]string{"drain", "--scale", "0"}, "--scale must be more than 0"},
 		{[]string{"drain", "--duty", "101"}, "--duty must be auto, or a percentage from 1 to 100"},
 		{[]string{"drain", "--rounds", "-1"}, "--rounds must be more than 0"},
@@ -84,5 +85,5 @@ func TestBenchDrainWithWrongArguments(t *testing.T) {
 		require.Equal(t, 2, r.Code, test.args)
 		require.Contains(t, r.Stderr, test.want, test.args)
 	}
-	require.Equal(t, []string{"wide", "fanout", "skew", "nullify", "slow"}, bench.DrainSets())
+	require.Equal(t, []string{"wide", "fanout", "skew", "nullify", "single", "slow"}, bench.DrainSets())
 }
