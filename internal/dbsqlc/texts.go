@@ -3,7 +3,6 @@ package dbsqlc
 // The texts of statements that batches send, under the names that they have in sql/queries.
 const (
 	TombstoneParentsSQL = tombstoneParents
-	TombstonesLoadSQL   = tombstonesLoad
 	TombstonesDueSQL    = tombstonesDue
 	TombstonesBlameSQL  = tombstonesBlame
 	RevivedExpireSQL    = revivedExpire

@@ -8,8 +8,6 @@ package dbsqlc
 import (
 	"context"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const revivedExpire = `-- name: RevivedExpire :execrows
@@ -175,72 +173,6 @@ func (q *Queries) TombstonesDue(ctx context.Context, arg TombstonesDueParams) ([
 			return nil, err
 		}
 		items = append(items, name)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const tombstonesLoad = `-- name: TombstonesLoad :many
-SELECT parent.name::pg_catalog.text AS name, due.id, due.consume_after, due.primary_key_value, due.primary_key_text, due.anyway
-FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.timestamptz[]), pg_catalog.unnest($3::bigint[]))
-    AS parent (name, consume_after, id)
-CROSS JOIN LATERAL (
-    SELECT tombstone.id, tombstone.consume_after, tombstone.primary_key_value, tombstone.primary_key_text, tombstone.settled_at IS NOT NULL AS anyway
-    FROM "public".loose_foreign_keys_deleted_records AS tombstone
-    WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) parent.name
-      AND tombstone.status OPERATOR(pg_catalog.=) 1
-      AND tombstone.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()
-      AND (tombstone.consume_after, tombstone.id) OPERATOR(pg_catalog.>) (parent.consume_after, parent.id)
-    ORDER BY tombstone.consume_after, tombstone.id
-    LIMIT $4
-) AS due
-LIMIT $4
-`
-
-type TombstonesLoadParams struct {
-	Column1 []string
-	Column2 []time.Time
-	Column3 []int64
-	Limit   int32
-}
-
-type TombstonesLoadRow struct {
-	Name            string
-	ID              int64
-	ConsumeAfter    pgtype.Timestamptz
-	PrimaryKeyValue *int64
-	PrimaryKeyText  *string
-	Anyway          interface{}
-}
-
-// At most $4 due tombstones of the parents $1 behind a keyset position each ($2, $3), oldest first.
-func (q *Queries) TombstonesLoad(ctx context.Context, arg TombstonesLoadParams) ([]TombstonesLoadRow, error) {
-	rows, err := q.db.Query(ctx, tombstonesLoad,
-		arg.Column1,
-		arg.Column2,
-		arg.Column3,
-		arg.Limit,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []TombstonesLoadRow
-	for rows.Next() {
-		var i TombstonesLoadRow
-		if err := rows.Scan(
-			&i.Name,
-			&i.ID,
-			&i.ConsumeAfter,
-			&i.PrimaryKeyValue,
-			&i.PrimaryKeyText,
-			&i.Anyway,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

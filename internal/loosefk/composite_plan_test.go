@@ -81,7 +81,7 @@ func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 			return p.probeStatement("main", keys(tombstones))
 		},
 		"removal": func(p *Parent, tombstones []tombstone) (string, []any) {
-			return p.removeStatement(dbtest.Names(), "main", tombstones, []bool{true}, []bool{false})
+			return p.removeStatement(dbtest.Names(), "main", tombstones, false, []bool{true}, []bool{false})
 		},
 		"late": func(p *Parent, tombstones []tombstone) (string, []any) {
 			return p.lateStatement(dbtest.Names(), "main", []int64{1}, keys(tombstones), []string{}, []bool{true})

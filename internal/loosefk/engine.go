@@ -157,6 +157,8 @@ func beginning() position {
 type tombstone struct {
 	position
 
+	// place is the row that was loaded. The tombstone's next version has another.
+	place   pgtype.TID
 	integer *int64
 	text    *string
 	// anyway tells that an operator has the children cleaned up although the parent lives.

@@ -2,6 +2,7 @@ package loosefk
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"slices"
 	"time"
@@ -296,15 +297,18 @@ func (r *run) load(ctx context.Context, l *lane) error {
 	return nil
 }
 
+//go:embed queries/load.sql
+var loadSQL string
+
 // loading is the statement that loads tombstones of parents behind positions into their lanes.
 func (r *run) loading(names []string, times []pgtype.Timestamptz, ids []int64, loaded *int) batch.Statement {
 	return batch.Statement{
-		SQL: r.engine.Session.Names.Render(dbsqlc.TombstonesLoadSQL), Args: []any{names, times, ids, r.engine.loads()},
+		SQL: r.engine.Session.Names.Render(loadSQL), Args: []any{names, times, ids, r.engine.loads()},
 		Scan: func(rows pgx.Rows) error {
 			*loaded = 0
 			var name string
 			var t tombstone
-			_, err := pgx.ForEachRow(rows, []any{&name, &t.id, &t.consumeAfter, &t.integer, &t.text, &t.anyway}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{&name, &t.id, &t.consumeAfter, &t.place, &t.integer, &t.text, &t.anyway}, func() error {
 				*loaded++
 				l := r.lanes[slices.IndexFunc(r.lanes, func(l *lane) bool { return l.parent.Recorded == name })]
 				l.after, l.loaded = t.position, true

@@ -81,14 +81,16 @@ RETURNING tombstone.id`, table, idsAt, timesAt, keys, nameAt, where), args.Value
 type settled struct{ gone, revived []int64 }
 
 // settlement ends tombstones of the chunk: those among revivable whose parents live, and then the finished ones of the
-// others, without a look at the children of the exact references.
-func (r *run) settlement(c *chunk, revivable, finished []tombstone, exact []*Reference, ended *settled) (statements []batch.Statement) {
+// others, without a look at the children of the exact references. With loaded, those that were written again since stay.
+func (r *run) settlement(
+	c *chunk, revivable, finished []tombstone, loaded bool, exact []*Reference, ended *settled,
+) (statements []batch.Statement) {
 	if len(revivable) > 0 && !c.anyway && slices.ContainsFunc(c.parent.References, (*Reference).keeps) {
 		sql, args := c.parent.reviveStatement(r.engine.Session.Names, revivable, c.verify)
 		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&ended.revived, pgx.RowTo[int64])})
 	}
 	if len(finished) > 0 {
-		sql, args := c.parent.removeStatement(r.engine.Session.Names, r.engine.Database, finished, c.unseen(), c.parent.marks(exact))
+		sql, args := c.parent.removeStatement(r.engine.Session.Names, r.engine.Database, finished, loaded, c.unseen(), c.parent.marks(exact))
 		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&ended.gone, pgx.RowTo[int64])})
 	}
 	return statements
@@ -109,7 +111,7 @@ func (r *run) end(ctx context.Context, c *chunk, ended *settled) error {
 	if err != nil {
 		return err
 	}
-	if statements := r.settlement(c, revivable, finished, c.exact, ended); len(statements) > 0 {
+	if statements := r.settlement(c, revivable, finished, false, c.exact, ended); len(statements) > 0 {
 		_, err = r.engine.Session.Run(ctx, statements...)
 	}
 	return err

@@ -80,11 +80,11 @@ func backlog(t *testing.T, pending int, analysed bool) (*dbtest.DB, []tombstone)
 	db.Exec(`INSERT INTO `+queue+` (fully_qualified_table_name, primary_key_value, consume_after)
 		SELECT 'public.parents', n, timestamptz '2024-01-01' + n / 7 * interval '1 ms' FROM generate_series(1, $1::int) AS n`, pending)
 	db.Exec("INSERT INTO children SELECT n, 2 * n FROM generate_series(1, $1::int) AS n", pending)
-	rows, err := db.Pool().Query(t.Context(), "SELECT id, consume_after, primary_key_value FROM "+queue+" ORDER BY primary_key_value LIMIT 10")
+	rows, err := db.Pool().Query(t.Context(), "SELECT id, consume_after, ctid, primary_key_value FROM "+queue+" ORDER BY primary_key_value LIMIT 10")
 	require.NoError(t, err)
 	tombstones, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (tombstone, error) {
 		var found tombstone
-		err := row.Scan(&found.id, &found.consumeAfter, &found.integer)
+		err := row.Scan(&found.id, &found.consumeAfter, &found.place, &found.integer)
 		return found, err
 	})
 	require.NoError(t, err)
@@ -181,13 +181,13 @@ func TestTombstonesAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 		build   func([]tombstone) (string, []any)
 	}{
 		"removal": {5, func(tombstones []tombstone) (string, []any) {
-			return parent.removeStatement(dbtest.Names(), "main", tombstones, []bool{true}, []bool{false})
+			return parent.removeStatement(dbtest.Names(), "main", tombstones, false, []bool{true}, []bool{false})
 		}},
 		"removal without a look at children": {10, func(tombstones []tombstone) (string, []any) {
-			return parent.removeStatement(dbtest.Names(), "main", tombstones, []bool{false}, []bool{false})
+			return parent.removeStatement(dbtest.Names(), "main", tombstones, false, []bool{false}, []bool{false})
 		}},
 		"removal of what an exact statement has cleaned": {10, func(tombstones []tombstone) (string, []any) {
-			return parent.removeStatement(dbtest.Names(), "main", tombstones, []bool{true}, []bool{true})
+			return parent.removeStatement(dbtest.Names(), "main", tombstones, false, []bool{true}, []bool{true})
 		}},
 		"blame": {10, func(tombstones []tombstone) (string, []any) {
 			ids, times := places(tombstones)
@@ -219,7 +219,30 @@ func TestRemovalLeavesTombstonesThatMoved(t *testing.T) {
 	db, tombstones := backlog(t, 100, false)
 	tombstones = tombstones[:3]
 	tombstones[1].consumeAfter = pgtype.Timestamptz{Time: tombstones[1].consumeAfter.Time.Add(time.Hour), Valid: true}
-	sql, args := backlogParent().removeStatement(dbtest.Names(), "main", tombstones, []bool{false}, []bool{false})
+	sql, args := backlogParent().removeStatement(dbtest.Names(), "main", tombstones, false, []bool{false}, []bool{false})
 	db.Exec(sql, args...)
 	require.Equal(t, [][]string{{"2"}, {"4"}}, db.Rows("SELECT primary_key_value FROM "+queue+" WHERE primary_key_value < 5 ORDER BY 1"))
+}
+
+// The rows that were loaded are read by their pointers alone. A tombstone that was written again since may stand for a new reason.
+func TestRemovalOfLoadedTombstonesReadsTheirRowsAlone(t *testing.T) {
+	t.Parallel()
+
+	for statistics, analysed := range map[string]bool{"never analysed": false, "analysed when empty": true} {
+		t.Run(statistics, func(t *testing.T) {
+			t.Parallel()
+			db, tombstones := backlog(t, 5000, analysed)
+			sql, args := backlogParent().removeStatement(dbtest.Names(), "main", tombstones, true, []bool{false}, []bool{false})
+			plan := explain(t, db, sql, args)
+			plan.walk(func(n ranNode) {
+				if n.Relation == queue && n.Node != "ModifyTable" {
+					require.Equal(t, "Tid Scan", n.Node)
+				}
+			})
+			require.LessOrEqual(t, plan.read(), 20.0)
+			db.Exec("UPDATE "+queue+" SET cleanup_attempts = 1 WHERE id = $1", tombstones[1].id)
+			db.Exec(sql, args...)
+			require.Equal(t, [][]string{{"2"}}, db.Rows("SELECT primary_key_value FROM "+queue+" WHERE primary_key_value <= 10"))
+		})
+	}
 }

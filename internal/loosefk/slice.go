@@ -170,7 +170,7 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 			statements = append(statements, batch.Statement{SQL: bitmapOff})
 			settling++
 		}
-		statements = append(statements, r.settlement(c, c.tombstones, c.tombstones, c.exactWith(*t, form), &ended)...)
+		statements = append(statements, r.settlement(c, c.tombstones, c.tombstones, true, c.exactWith(*t, form), &ended)...)
 	}
 	r.session(t.reference).Seen() // Of an earlier wait.
 	unwatch := r.watch(ctx, t.reference.Database, form)

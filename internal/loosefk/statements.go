@@ -47,12 +47,19 @@ func (p *Parent) probeStatement(database string, keys any, without ...*Reference
 // have kept rows from them. It decides by rows that are not there and never by a count of rows that
 // were cleaned: locked rows are skipped, and rows that move during a statement are missed. Row pointers and
 // OFFSET 0 make the planner look up one tombstone after the other: statistics of a queue are never right, and
-// with wrong ones it read all pending tombstones of the parent in each batch. The keys are left to be confirmed.
-func (p *Parent) removeStatement(names pgschema.Names, database string, tombstones []tombstone, verify, exact []bool) (string, []any) {
+// with wrong ones it read all pending tombstones of the parent in each batch. With loaded it finds the rows that were loaded, and no
+// tombstone that was written since, for half of the time. The keys are left to be confirmed.
+func (p *Parent) removeStatement(names pgschema.Names, database string, tombstones []tombstone, loaded bool, verify, exact []bool) (string, []any) {
 	args := &drain.Args{}
 	nameAt := args.Add(p.Recorded)
 	ids, times := places(tombstones)
-	idsAt, timesAt := args.Add(ids), args.Add(times)
+	finished, found := fmt.Sprintf("$%d::bigint[], $%d::pg_catalog.timestamptz[]", args.Add(ids), args.Add(times)), "id, consume_after"
+	at := ""
+	if loaded {
+		finished += fmt.Sprintf(", $%d::pg_catalog.tid[]", args.Add(mapped(tombstones, func(t tombstone) pgtype.TID { return t.place })))
+		found += ", place"
+		at = "pending.ctid OPERATOR(pg_catalog.=) finished.place AND "
+	}
 	verifyAt, exactAt := 0, 0
 	var sql strings.Builder
 	table := names.Render(`"public".loose_foreign_keys_deleted_records`)
@@ -60,17 +67,17 @@ func (p *Parent) removeStatement(names pgschema.Names, database string, tombston
 DELETE FROM %s AS gone
 WHERE gone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
 SELECT tombstone.ctid
-FROM unnest($%d::bigint[], $%d::pg_catalog.timestamptz[]) AS finished (id, consume_after)
+FROM unnest(%s) AS finished (%s)
 CROSS JOIN LATERAL (
 	SELECT pending.ctid, pending.primary_key_value, pending.primary_key_text
 	FROM %s AS pending
-	WHERE pending.fully_qualified_table_name OPERATOR(pg_catalog.=) $%d
+	WHERE %spending.fully_qualified_table_name OPERATOR(pg_catalog.=) $%d
 	AND pending.consume_after OPERATOR(pg_catalog.=) finished.consume_after
 	AND pending.id OPERATOR(pg_catalog.=) finished.id
 	AND pending.status OPERATOR(pg_catalog.=) 1
 	OFFSET 0
 ) AS tombstone
-WHERE true`, table, idsAt, timesAt, table, nameAt)
+WHERE true`, table, finished, found, table, at, nameAt)
 	for i, reference := range p.References {
 		if reference.Remote || !reference.Usable() {
 			continue

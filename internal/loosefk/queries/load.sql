@@ -1,0 +1,16 @@
+-- At most $4 due tombstones of the parents $1 behind a keyset position each ($2, $3), oldest first.
+SELECT parent.name, due.*
+FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.timestamptz[]), pg_catalog.unnest($3::bigint[]))
+    AS parent (name, consume_after, id)
+CROSS JOIN LATERAL (
+    SELECT tombstone.id, tombstone.consume_after, tombstone.ctid AS place, tombstone.primary_key_value, tombstone.primary_key_text,
+        tombstone.settled_at IS NOT NULL AS anyway
+    FROM "public".loose_foreign_keys_deleted_records AS tombstone
+    WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) parent.name
+      AND tombstone.status OPERATOR(pg_catalog.=) 1
+      AND tombstone.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()
+      AND (tombstone.consume_after, tombstone.id) OPERATOR(pg_catalog.>) (parent.consume_after, parent.id)
+    ORDER BY tombstone.consume_after, tombstone.id
+    LIMIT $4
+) AS due
+LIMIT $4
