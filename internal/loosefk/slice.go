@@ -315,12 +315,15 @@ func (r *run) settle(ctx context.Context, c *chunk) (rest, error) {
 				r.findLocked(ctx, c.parent)
 				r.waitWith(c, c.again(), "tombstones of "+f.Table+": "+f.Message, "")
 				return later(c), nil
+			case f.Lock():
+				r.findLocked(ctx, c.parent) // The chunk's own failure stays the reason of the tombstones that it is blamed for.
 			case f.Verdict != fault.Hopeless && f.Verdict != fault.Unavailable && len(c.tombstones) > 1:
 				return divided(c, split), nil
+			default:
+				r.stats.fail(f)
+				c.fail(f)
+				c.gaveUp = nil
 			}
-			r.stats.fail(f)
-			c.fail(f)
-			c.gaveUp = nil
 		}
 		r.remove(c, ended)
 	}
