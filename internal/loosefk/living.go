@@ -81,7 +81,7 @@ RETURNING tombstone.id`, table, idsAt, timesAt, keys, nameAt, where), args.Value
 type settled struct{ gone, revived []int64 }
 
 // settlement ends tombstones of the chunk: those among revivable whose parents live, and then the finished ones of the
-// others, without a look at the children of the exact references. With loaded, those that were written again since stay.
+// others, without a look at the children of the exact references. With loaded, a tombstone that was written again since stays.
 func (r *run) settlement(
 	c *chunk, revivable, finished []tombstone, loaded bool, exact []*Reference, ended *settled,
 ) (statements []batch.Statement) {

@@ -53,10 +53,10 @@ func (p *Parent) removeStatement(names pgschema.Names, database string, tombston
 	args := &drain.Args{}
 	nameAt := args.Add(p.Recorded)
 	ids, times := places(tombstones)
-	finished, found := fmt.Sprintf("$%d::bigint[], $%d::pg_catalog.timestamptz[]", args.Add(ids), args.Add(times)), "id, consume_after"
+	finished, found := fmt.Sprintf("pg_catalog.unnest($%d::bigint[]), pg_catalog.unnest($%d::pg_catalog.timestamptz[])", args.Add(ids), args.Add(times)), "id, consume_after"
 	at := ""
 	if loaded {
-		finished += fmt.Sprintf(", $%d::pg_catalog.tid[]", args.Add(mapped(tombstones, func(t tombstone) pgtype.TID { return t.place })))
+		finished += fmt.Sprintf(", pg_catalog.unnest($%d::pg_catalog.tid[])", args.Add(mapped(tombstones, func(t tombstone) pgtype.TID { return t.place })))
 		found += ", place"
 		at = "pending.ctid OPERATOR(pg_catalog.=) finished.place AND "
 	}
@@ -67,7 +67,7 @@ func (p *Parent) removeStatement(names pgschema.Names, database string, tombston
 DELETE FROM %s AS gone
 WHERE gone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
 SELECT tombstone.ctid
-FROM unnest(%s) AS finished (%s)
+FROM ROWS FROM (%s) AS finished (%s)
 CROSS JOIN LATERAL (
 	SELECT pending.ctid, pending.primary_key_value, pending.primary_key_text
 	FROM %s AS pending
