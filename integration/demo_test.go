@@ -395,7 +395,10 @@ func testDemoIsKept(t *testing.T, p program) {
 	command := func(script string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), "bash", "-euc", script)
 		cmd.Dir = first.tmp
-		cmd.Env = []string{"PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "TMPDIR=" + first.tmp, "HOME=" + first.tmp}
+		cmd.Env = []string{
+			"PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "TMPDIR=" + first.tmp, "HOME=" + first.tmp,
+			"SEXTON_PG_BIN=" + os.Getenv("SEXTON_PG_BIN"),
+		}
 		return cmd
 	}
 	shell := func(script string) string {
