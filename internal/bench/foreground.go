@@ -223,7 +223,8 @@ const foregroundHead = "\nset\tforeground under\tp50 ms\tp90 ms\tp99 ms\tmax ms\
 func foregroundText(w io.Writer, set string, found []Foreground) {
 	for _, f := range found {
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t%d\t%.0f\t%.2f\t%.1f\t%.1f\n", set, words(f.Contender),
-			f.MS.P50, f.MS.P90, f.MS.P99, f.MS.Max, f.RatioP50, f.RatioP99, f.Busy, f.Transactions, f.RowsPerSecond, f.RatioAlone, f.StatementMS.P99, f.StatementMS.Max)
+			f.MS.P50, f.MS.P90, f.MS.P99, f.MS.Max, f.RatioP50, f.RatioP99, f.Busy, f.Transactions, f.RowsPerSecond,
+			f.RatioAlone, f.StatementMS.P99, f.StatementMS.Max)
 	}
 }
 

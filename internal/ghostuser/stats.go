@@ -8,6 +8,9 @@ import (
 
 // Stats are the statistics of one run.
 type Stats struct {
+	// Duty is the share of its time at which a run that has not ended works.
+	pace.Duty
+
 	// UsersProcessed counts users that were deleted, UsersFailed users that were put off with an error, UsersUnfinished
 	// users that the run's end came before, UsersDropped users that were taken out of the queue by others or did not
 	// exist any more.
@@ -33,8 +36,6 @@ type Stats struct {
 	Held string `json:"held,omitempty"`
 	// Current is the user whose turn it is; absent at the end.
 	Current *Current `json:"current,omitempty"`
-	// Duty is the share of its time at which a run that has not ended works.
-	pace.Duty
 }
 
 // Current is how far the run has come with one user.

@@ -22,6 +22,9 @@ const (
 
 // Stats are the statistics of one run.
 type Stats struct {
+	// Duty is the share of its time at which it works.
+	pace.Duty
+
 	GroupID int64   `json:"group_id"`
 	Outcome Outcome `json:"outcome"`
 	// Reason says why the group is stuck or kept.
@@ -51,8 +54,6 @@ type Stats struct {
 	// Step names the present work of a run that has not ended, WaitingFor why it does nothing at the moment.
 	Step       string `json:"step,omitempty"`
 	WaitingFor string `json:"waiting_for,omitempty"`
-	// Duty is the share of its time at which it works.
-	pace.Duty
 }
 
 func newStats(groupID int64) *Stats {

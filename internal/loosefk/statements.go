@@ -53,8 +53,8 @@ func (p *Parent) removeStatement(names pgschema.Names, database string, tombston
 	args := &drain.Args{}
 	nameAt := args.Add(p.Recorded)
 	ids, times := places(tombstones)
-	finished, found := fmt.Sprintf("pg_catalog.unnest($%d::bigint[]), pg_catalog.unnest($%d::pg_catalog.timestamptz[])", args.Add(ids), args.Add(times)), "id, consume_after"
-	at := ""
+	finished := fmt.Sprintf("pg_catalog.unnest($%d::bigint[]), pg_catalog.unnest($%d::pg_catalog.timestamptz[])", args.Add(ids), args.Add(times))
+	found, at := "id, consume_after", ""
 	if loaded {
 		finished += fmt.Sprintf(", pg_catalog.unnest($%d::pg_catalog.tid[])", args.Add(mapped(tombstones, func(t tombstone) pgtype.TID { return t.place })))
 		found += ", place"

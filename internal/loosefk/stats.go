@@ -18,6 +18,9 @@ type Limits struct {
 
 // Stats are the statistics of one run.
 type Stats struct {
+	// Duty is the share of its time at which a run that has not ended works.
+	pace.Duty
+
 	// Connection is the database.
 	Connection string `json:"connection"`
 	TurboMode  bool   `json:"turbo_mode"`
@@ -52,8 +55,6 @@ type Stats struct {
 	Held string `json:"held,omitempty"`
 	// WaitingClass says of what sort that is, for readers that count and compare.
 	WaitingClass pace.WaitClass `json:"waiting_class,omitempty"`
-	// Duty is the share of its time at which a run that has not ended works.
-	pace.Duty
 }
 
 // ParentCounts are the tombstones of one parent table.

@@ -30,9 +30,9 @@ const (
 
 // neighbours are the others on one database's server. All passes of the process share the looks.
 type neighbours struct {
-	mu sync.Mutex
 	pace.Neighbours
 
+	mu sync.Mutex
 	// looked is when the last look began, due when the next one may.
 	looked, due time.Time
 	// written counts the transactions of everybody at the last look that had to do with that, own those of passes since then. until is how long

@@ -108,8 +108,9 @@ func TestOldTransactionsAndSextonsOwnDoNotCount(t *testing.T) {
 	idle := s.session(t, "psql")
 	_, err := idle.Exec(t.Context(), "BEGIN; SELECT 1")
 	require.NoError(t, err)
-	defer s.beside(t, "sexton ci", brief)()
-	defer s.beside(t, "sexton loose_foreign_keys/clean 1234#5", brief)()
+	for _, name := range []string{"sexton ci", "sexton loose_foreign_keys/clean 1234#5"} {
+		t.Cleanup(s.beside(t, name, brief))
+	}
 	for range 100 {
 		require.Equal(t, pace.Duty{Percent: 100, Why: "alone"}, s.look(t))
 	}
@@ -117,7 +118,8 @@ func TestOldTransactionsAndSextonsOwnDoNotCount(t *testing.T) {
 	require.NoError(t, err)
 	s.until(t, "a transaction that has just begun to count", func(told pace.Duty) bool { return !alone(told) })
 	s.until(t, "the same one to be old", alone)
-	defer s.beside(t, "app", brief)()
+	end := s.beside(t, "app", brief)
+	defer end()
 	s.until(t, "others to count still", half)
 }
 
