@@ -46,9 +46,15 @@ CREATE TRIGGER raise_at_workers BEFORE DELETE ON children FOR EACH ROW EXECUTE F
 CREATE TRIGGER raise_at_workers BEFORE DELETE ON leaves FOR EACH ROW EXECUTE FUNCTION raise_at_workers();
 CREATE TRIGGER raise_at_workers BEFORE UPDATE ON links FOR EACH ROW EXECUTE FUNCTION raise_at_workers();`
 
+// forgedNotifications are those that any role may send on River's channels: pause all queues, cancel what runs, and have the leader resign.
+const forgedNotifications = `
+SELECT pg_notify('sexton.river_control', '{"action":"pause","queue":"*"}'), pg_notify('sexton.river_leadership', '{"action":"request_resign"}');
+SELECT pg_notify('sexton.river_control', json_build_object('action', 'cancel', 'queue', job.queue, 'job_id', job.id)::text)
+FROM sexton.river_job AS job WHERE job.state = 'running'`
+
 // TestSoak runs a random workload on the tables with definitions and on their twins with native foreign keys, while random faults
-// meet two workers, whose clocks are wrong, and their connections. Once the faults are over, the workers must come to an end of
-// their work, and the tables must be equal. Beside it, others move diffs.
+// meet two workers, whose clocks are wrong, and their connections, and while forged notifications come. Once the faults are over, the
+// workers must come to an end of their work, and the tables must be equal. Beside it, others move diffs.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -232,10 +238,13 @@ func soakLooseKeys(t *testing.T, p program, seed uint64, length time.Duration) {
 			return func() { site.exec(t, "DELETE FROM raising") }
 		},
 	}, func() {
+		site.exec(t, forgedNotifications) // Each 100 ms, as run calls this.
 		for range s.random.IntN(10) {
 			w.step(t)
 		}
 	})
+	require.Zero(t, site.count(t, "SELECT count(*) FROM sexton.river_queue WHERE paused_at IS NOT NULL"), "forged notifications pause no queue")
+	require.Zero(t, site.count(t, "SELECT count(*) FROM sexton.river_job WHERE state = 'cancelled'"), "forged notifications cancel no job")
 	t.Logf("%d statements, %d rows cleaned, %d tombstones to go", w.steps, site.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("%")),
 		site.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records"))
 	// What failed in a trigger waits for minutes, or for an operator.
