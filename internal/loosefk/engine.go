@@ -53,12 +53,17 @@ type Engine struct {
 	carry, page int
 }
 
-// loads is the number of tombstones that are loaded at once.
-func (e *Engine) loads() int {
-	if e.Adaptive.on() {
-		return min(mostLoaded, e.most())
+// loads is the number of tombstones that are loaded at once, of any of the parents. What is loaded together is probed together, and has a statement
+// for each reference that one of them has children of: parents with many references load as few as the paces with fixed sizes.
+func (e *Engine) loads(parents ...*Parent) int {
+	if !e.Adaptive.on() {
+		return loadSize
 	}
-	return loadSize
+	loads := min(mostLoaded, e.most())
+	for _, p := range parents {
+		loads = min(loads, max(loadSize, mostLoaded/max(1, len(p.References))))
+	}
+	return loads
 }
 
 // most is the number of tombstones that a lane may have in hand.

@@ -163,11 +163,12 @@ func (r *run) due(ctx context.Context) error {
 	var last *closing
 	bound := r.engine.Fingerprint
 	fingerprint := bound
-	loaded, first := r.engine.loads(), r.asked.IsZero()
+	most, first := r.engine.loads(r.engine.Parents...), r.asked.IsZero()
+	loaded := most
 	limits := r.engine.Session.Limits
 	limits.Reads = true
 	if first {
-		statements = append(statements, r.loading(names, times, ids, &loaded), r.strangers(&strangers))
+		statements = append(statements, r.loading(names, times, ids, most, &loaded), r.strangers(&strangers))
 		if r.marks.expire() {
 			limits.Reads = false
 			statements = append(statements, r.expired())
@@ -195,7 +196,7 @@ func (r *run) due(ctx context.Context) error {
 	}
 	r.asked, r.closing = time.Now(), last
 	for _, l := range r.lanes {
-		l.drained = !slices.Contains(due, l.parent.Recorded) || loaded < r.engine.loads()
+		l.drained = !slices.Contains(due, l.parent.Recorded) || loaded < most
 	}
 	return nil
 }
@@ -288,12 +289,12 @@ func (l *lane) held() (n int) {
 
 // load loads the next tombstones.
 func (r *run) load(ctx context.Context, l *lane) error {
-	loaded := 0
-	loading := r.loading([]string{l.parent.Recorded}, []pgtype.Timestamptz{l.after.consumeAfter}, []int64{l.after.id}, &loaded)
+	loaded, most := 0, r.engine.loads(l.parent)
+	loading := r.loading([]string{l.parent.Recorded}, []pgtype.Timestamptz{l.after.consumeAfter}, []int64{l.after.id}, most, &loaded)
 	if _, err := r.engine.Session.Run(ctx, loading); err != nil {
 		return fmt.Errorf("load tombstones of %s: %w", l.parent.Recorded, err)
 	}
-	l.drained = loaded < r.engine.loads()
+	l.drained = loaded < most
 	return nil
 }
 
@@ -301,9 +302,9 @@ func (r *run) load(ctx context.Context, l *lane) error {
 var loadSQL string
 
 // loading is the statement that loads tombstones of parents behind positions into their lanes.
-func (r *run) loading(names []string, times []pgtype.Timestamptz, ids []int64, loaded *int) batch.Statement {
+func (r *run) loading(names []string, times []pgtype.Timestamptz, ids []int64, most int, loaded *int) batch.Statement {
 	return batch.Statement{
-		SQL: r.engine.Session.Names.Render(loadSQL), Args: []any{names, times, ids, r.engine.loads()},
+		SQL: r.engine.Session.Names.Render(loadSQL), Args: []any{names, times, ids, most},
 		Scan: func(rows pgx.Rows) error {
 			*loaded = 0
 			var name string
