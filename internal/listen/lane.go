@@ -308,12 +308,17 @@ func (s *session) wake(ctx context.Context) error {
 // is, the lane falls asleep as after any work: the lock is dropped, and the barrier waits for the writers that have found it held.
 func (s *session) wakeAndLook(ctx context.Context, fresh bool) (Due, error) {
 	s.awake = true
-	return s.look(ctx, behind{
-		conn: s.conn.Conn(), sql: "SELECT pg_catalog.pg_try_advisory_lock($1::int, $2::int), " + database.GenericPlan,
-		args: []any{s.lane.Key1, s.lane.Key2},
-		into: []any{&s.awake, new(string)},
+	due, err := s.look(ctx, behind{
+		conn: s.conn.Conn(), sql: "SELECT pg_catalog.pg_try_advisory_lock($1::int, $2::int), " + database.GenericPlan +
+			", pg_catalog.set_config('lock_timeout', $3::bigint::pg_catalog.text, true)",
+		args: []any{s.lane.Key1, s.lane.Key2, s.lane.timing.LockTimeout.Milliseconds()},
+		into: []any{&s.awake, new(string), new(string)},
 		asks: s,
 	}, fresh)
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "55P03" && s.lane.Ask != "" {
+		return s.due(ctx, fresh) // A transaction that is still open has asked, too: that is for the work to wait for, and the look has an answer.
+	}
+	return due, err
 }
 
 // behind sends a query in the round trip of another one.
