@@ -3,7 +3,7 @@
 -- Sexton's own work and feels nothing.
 SELECT held.virtualtransaction
 FROM pg_catalog.pg_locks AS held
-JOIN pg_catalog.pg_stat_activity AS session ON session.pid = held.pid
-WHERE held.locktype = 'virtualxid' AND held.granted
+JOIN pg_catalog.pg_stat_activity AS session ON session.pid OPERATOR(pg_catalog.=) held.pid
+WHERE held.locktype OPERATOR(pg_catalog.=) 'virtualxid' AND held.granted
   AND session.usesysid IS NOT NULL
   AND NOT pg_catalog.starts_with(coalesce(session.application_name, ''), 'sexton');
