@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -101,8 +100,8 @@ func (s *Store) openBucket(ctx context.Context, name string, parameters url.Valu
 		host = "s3-fips." + region + ".amazonaws.com"
 	}
 	endpoint, err := url.Parse(cmp.Or(own, "https://"+host))
-	if err != nil || endpoint.Scheme != "http" && endpoint.Scheme != "https" || endpoint.Host == "" || strings.Trim(endpoint.Path, "/") != "" {
-		return s.Refuse("has an endpoint that is no URL of a server", "write endpoint=https://host, with a port where it has one", nil)
+	if err != nil { // An own endpoint has been read before.
+		return s.Refuse("has a region that is no part of a server's name", "correct region=…, or AWS_REGION", nil)
 	}
 	transport := wire{transport(options.Stall)}
 	keys, err := s.findCredentials(ctx, transport, region, parameters)

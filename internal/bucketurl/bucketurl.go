@@ -64,6 +64,9 @@ func bucket(u *url.URL) error {
 	if prefix := u.Query().Get("prefix"); strings.Contains(prefix, "//") || strings.Contains(prefix, "../") || strings.ContainsFunc(prefix, unicode.IsControl) {
 		return &Error{Reason: "has a prefix with //, ../ or control characters", Fix: "write prefix=folder/"}
 	}
+	if endpoint := u.Query().Get("endpoint"); endpoint != "" && !isServer(endpoint) {
+		return &Error{Reason: "has an endpoint that is no URL of a server", Fix: "write endpoint=https://host, with a port where it has one"}
+	}
 	for name, values := range u.Query() {
 		right, known := parameters()[name]
 		switch {
@@ -74,6 +77,12 @@ func bucket(u *url.URL) error {
 		}
 	}
 	return nil
+}
+
+// isServer reports whether the text is the URL of a server, without a path.
+func isServer(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && strings.Trim(u.Path, "/") == ""
 }
 
 // parameter describes the values of a bucket's parameter.

@@ -183,7 +183,7 @@ func Table() []Metric {
 		{GroupsUnscheduled, Gauge, []string{"database"}, "Groups with a mark and no schedule, which are never destroyed."},
 		{Waiting, Gauge, []string{"kind", "database", "reason"}, "1 for the reason why a job does not work although it might, 0 for all others."},
 		{Running, Gauge, []string{"kind", "database"}, "Whether a run is at work, in any process."},
-		{Duty, Gauge, []string{"kind", "database"}, "Share of its time that the run at work takes now; absent without a run, or where one takes all of it."},
+		{Duty, Gauge, []string{"kind", "database"}, "Share of its time that the run at work takes now; absent without a run, or where it steers to no target."},
 		{LastSuccess, Gauge, []string{"kind", "database"}, "End of the last run that neither failed nor was kept from all work; 0: none of the last 10,000."},
 		{SuccessDue, Gauge, []string{"kind", "database"}, "Third tick of its schedule after that, or after its queue was made: then it is late."},
 		{Paused, Gauge, []string{"kind"}, "Whether the kind's queue is paused."},
