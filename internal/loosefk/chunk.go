@@ -178,28 +178,30 @@ func (r *Reference) limit() int {
 // chunkSize is the number of parents whose children are expected to fit into one statement of every live
 // reference, given the rows of one.
 func (p *Parent) chunkSize(live []bool, limit func(*Reference) int) int {
-	// Without knowledge, start small. A tenth is left free, as a statement that is full to the last row
+	// A tenth is left free, as a statement that is full to the last row
 	// cannot tell that it was enough.
-	const unknown, fill = 100, 0.9
+	const fill = 0.9
 	size := mostLoaded
 	for i, counts := range live {
 		if !counts {
 			continue
 		}
 		reference := p.References[i]
-		rows := reference.rowsPerParent
-		if rows == 0 {
-			rows = unknown
-		}
+		rows := cmp.Or(reference.rowsPerParent, reference.assumed, unknownRows)
 		size = min(size, int(fill*float64(limit(reference))/rows))
 	}
 	return max(size, 1)
 }
 
+// unknownRows is the number of children per parent that chunks are made for without knowledge: they start small.
+const unknownRows = 100.0
+
 // learn updates the moving average of children per parent.
 func (r *Reference) learn(parents int, rows int64, full bool) {
 	if rows == 0 {
-		return // None of them had any, which says nothing about the others.
+		// None of them had any. Of the others that says little: they are taken for half as big, and no average is made of it.
+		r.assumed = max(1, cmp.Or(r.assumed, unknownRows)/2)
+		return
 	}
 	sample := float64(rows) / float64(parents)
 	if full {

@@ -8,6 +8,8 @@ type learnt struct {
 	// rowsPerParent is a moving average over full statements; 0 means not yet known. It steers how many
 	// parents one statement names.
 	rowsPerParent float64
+	// assumed is what stands for it until then: half as much after each statement that found no children; 0 before the first.
+	assumed float64
 	// The adaptive pace's sizes of statements.
 	directSize, limitedSize drain.Size
 	// slow are the rows of one statement on leaves of which even the smallest usual one has timed out, by OID. They grow with

@@ -128,10 +128,10 @@ func measuring(env *cli.Env, example, short, long string, measure func(context.C
 	})
 }
 
-// positiveFlags refuses every number that is not more than 0.
+// positiveFlags refuses every number that is not more than 0. The duty's own check names what it may be.
 func positiveFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if n, noNumber := strconv.ParseFloat(f.Value.String(), 64); noNumber == nil && n <= 0 {
+		if n, noNumber := strconv.ParseFloat(f.Value.String(), 64); noNumber == nil && n <= 0 && f.Name != "duty" {
 			err = cli.Usage(fmt.Errorf("--%s must be more than 0", f.Name))
 		}
 	})
