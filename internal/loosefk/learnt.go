@@ -8,7 +8,7 @@ type learnt struct {
 	// rowsPerParent is a moving average over full statements; 0 means not yet known. It steers how many
 	// parents one statement names.
 	rowsPerParent float64
-	// assumed is what stands for it until then: half as much after each statement that found no children; 0 before the first.
+	// assumed stands for it until then: half as much after each statement that found no children; 0 before the first.
 	assumed float64
 	// The adaptive pace's sizes of statements.
 	directSize, limitedSize drain.Size
