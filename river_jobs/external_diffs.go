@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -115,27 +116,27 @@ func externalDiffsDue(ctx context.Context, on listen.Querier, deps Deps) (listen
 // useDiffs has do work with the one store of diffs of the process.
 func (d Deps) useDiffs(ctx context.Context, do func(*extdiff.Engine) error) error {
 	return d.Bindings.diffs.Use(ctx, func(ctx context.Context) (*extdiff.Engine, error) {
-		return OpenDiffs(ctx, d.Config, d.jobsDB(), d.Runner.Leases.Holder)
+		return OpenDiffs(ctx, d.Config, d.jobsDB(), d.Logger, d.Runner.Leases.Holder)
 	}, do)
 }
 
 // OpenDiffs opens the configured store of diffs. The engine opens the other one, where there is one, for the first diff that is there.
 // An error is a *blobstore.AccessError.
-func OpenDiffs(ctx context.Context, c *config.Config, db database.Database, holder string) (*extdiff.Engine, error) {
+func OpenDiffs(ctx context.Context, c *config.Config, db database.Database, log *slog.Logger, holder string) (*extdiff.Engine, error) {
 	engine, err := OpenDiffsLike(ctx, &extdiff.Engine{
 		DB: db, Rule: diffRule(c), Holder: holder, Limits: extdiff.Limits{Transfer: longestTransfer},
-	}, "external_diffs.bucket", string(c.ExternalDiffs.Bucket))
+	}, log, "external_diffs.bucket", string(c.ExternalDiffs.Bucket))
 	if err == nil && c.ExternalDiffs.OtherBucket != "" {
 		engine.Other = &extdiff.Other{Open: func(ctx context.Context) (*extdiff.Engine, error) {
-			return OpenDiffsLike(ctx, engine, "external_diffs.other_bucket", string(c.ExternalDiffs.OtherBucket))
+			return OpenDiffsLike(ctx, engine, log, "external_diffs.other_bucket", string(c.ExternalDiffs.OtherBucket))
 		}}
 	}
 	return engine, err
 }
 
 // OpenDiffsLike opens the store of diffs at a URL, which messages name by key, for an engine like another one.
-func OpenDiffsLike(ctx context.Context, like *extdiff.Engine, key, address string) (*extdiff.Engine, error) {
-	store, err := blobstore.Open(ctx, address, blobstore.Options{Key: key})
+func OpenDiffsLike(ctx context.Context, like *extdiff.Engine, log *slog.Logger, key, address string) (*extdiff.Engine, error) {
+	store, err := blobstore.Open(ctx, address, blobstore.Options{Key: key, Logger: log})
 	if err != nil {
 		return nil, err
 	}

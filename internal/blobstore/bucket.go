@@ -2,24 +2,23 @@ package blobstore
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"net/http"
 	"strings"
 	"time"
 
-	"github.com/minio/minio-go/v7"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 )
 
 // bucket keeps objects in an S3-compatible service.
 type bucket struct {
-	client minio.Core
+	client *s3.Client
 	name   string
 	// prefix begins all keys in the bucket.
-	prefix string
-	// verify has the client compare answers with the checksums that they carry.
-	verify  bool
+	prefix  string
 	uploads *uploads
 }
 
@@ -27,75 +26,76 @@ func (b *bucket) version(ctx context.Context, key string) (Version, error) {
 	if err := CheckKey(key); err != nil {
 		return "", err
 	}
-	found, err := b.client.StatObject(ctx, b.name, b.prefix+key, minio.StatObjectOptions{})
-	return Version(found.ETag), err
+	found, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.name, Key: aws.String(b.prefix + key)})
+	if err != nil {
+		return "", err
+	}
+	return Version(aws.ToString(found.ETag)), nil
 }
 
 func (b *bucket) read(ctx context.Context, key string, offset, size int64) (io.ReadCloser, time.Time, error) {
 	if err := CheckKey(key); err != nil {
 		return nil, time.Time{}, err
 	}
-	options := minio.GetObjectOptions{Checksum: b.verify}
+	request := &s3.GetObjectInput{Bucket: &b.name, Key: aws.String(b.prefix + key)}
 	switch {
-	case size >= 0: // A range of no bytes cannot be asked for.
-		_ = options.SetRange(offset, offset+max(size, 1)-1) // It refuses what is negative alone.
+	case size > 0:
+		request.Range = aws.String(fmt.Sprintf("bytes=%d-%d", offset, offset+size-1))
+	case size == 0: // A range of no bytes cannot be asked for.
+		request.Range = aws.String(fmt.Sprintf("bytes=%d-%d", offset, offset))
 	case offset > 0:
-		_ = options.SetRange(offset, 0)
+		request.Range = aws.String(fmt.Sprintf("bytes=%d-", offset))
 	}
-	body, found, _, err := b.client.GetObject(ctx, b.name, b.prefix+key, options)
-	if err == nil && size == 0 {
-		err = body.Close()
-		body = http.NoBody
+	found, err := b.client.GetObject(ctx, request)
+	if err != nil {
+		return nil, time.Time{}, err
 	}
-	return body, found.LastModified, err
+	if size == 0 {
+		return http.NoBody, aws.ToTime(found.LastModified), found.Body.Close()
+	}
+	return found.Body, aws.ToTime(found.LastModified), nil
 }
 
 func (b *bucket) remove(ctx context.Context, key string) error {
 	if err := CheckKey(key); err != nil {
 		return err
 	}
-	return b.client.RemoveObject(ctx, b.name, b.prefix+key, minio.RemoveObjectOptions{})
+	_, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, Key: aws.String(b.prefix + key)})
+	return err
 }
 
 func (b *bucket) write(ctx, wanted context.Context, key string, over Version, resume *Parts) (io.WriteCloser, error) {
 	if err := CheckKey(key); err != nil {
 		return nil, err
 	}
-	begun := b.uploads.open(ctx, wanted, key, over, resume)
-	return sink{begun.Write, begun.Close}, nil
+	return b.uploads.open(ctx, wanted, key, over, resume), nil
 }
 
-// sink is a writer of functions, as a backend is.
-type sink struct {
-	write func(p []byte) (int, error)
-	close func() error
-}
-
-func (s sink) Write(p []byte) (int, error) { return s.write(p) }
-
-func (s sink) Close() error { return s.close() }
+// stopsInCircles ends a listing whose next page is the one before, as faulty services send it for ever.
+func stopsInCircles(o *s3.ListObjectsV2PaginatorOptions) { o.StopOnDuplicateToken = true }
 
 // list goes through the keys in their order, page by page.
 func (b *bucket) list(ctx context.Context, prefix, after string) iter.Seq2[Info, error] {
-	options := minio.ListObjectsOptions{Prefix: b.prefix + prefix, Recursive: true}
+	request := &s3.ListObjectsV2Input{Bucket: &b.name, Prefix: aws.String(b.prefix + prefix)}
 	if after != "" {
-		options.StartAfter = b.prefix + after
+		request.StartAfter = aws.String(b.prefix + after)
 	}
 	return func(yield func(Info, error) bool) {
-		for object := range b.client.ListObjectsIter(context.WithValue(ctx, lastPage{}, new(string)), b.name, options) {
-			if errors.Is(object.Err, errCircles) {
+		for pages := s3.NewListObjectsV2Paginator(b.client, request, stopsInCircles); pages.HasMorePages(); {
+			page, err := pages.NextPage(ctx)
+			if err != nil {
+				yield(Info{}, err)
 				return
 			}
-			info := Info{Key: strings.TrimPrefix(object.Key, b.prefix), Size: object.Size, ModTime: object.LastModified}
-			if !yield(info, object.Err) || object.Err != nil {
-				return
+			for _, object := range page.Contents {
+				key := strings.TrimPrefix(aws.ToString(object.Key), b.prefix)
+				if !yield(Info{Key: key, Size: aws.ToInt64(object.Size), ModTime: aws.ToTime(object.LastModified)}, nil) {
+					return
+				}
 			}
 		}
 	}
 }
-
-// listPage is how many entries one answer of the service has.
-const listPage = 1000
 
 // Upload is one in parts that is not complete.
 type Upload struct {
@@ -104,53 +104,44 @@ type Upload struct {
 	Begun time.Time
 }
 
-// unfinished goes through the uploads in parts that are not complete.
-func (b *bucket) unfinished(ctx context.Context, prefix string) iter.Seq2[Upload, error] {
-	return func(yield func(Upload, error) bool) {
-		for key, id := "", ""; ; {
-			page, err := b.client.ListMultipartUploads(ctx, b.name, b.prefix+prefix, key, id, "", listPage)
-			if err != nil {
-				yield(Upload{}, err)
-				return
-			}
-			for _, u := range page.Uploads {
-				if !yield(Upload{Key: strings.TrimPrefix(u.Key, b.prefix), ID: u.UploadID, Begun: u.Initiated}, nil) {
-					return
-				}
-			}
-			if !page.IsTruncated || page.NextKeyMarker == key && page.NextUploadIDMarker == id {
-				return // The next page would be this one again, as a faulty service sends it.
-			}
-			key, id = page.NextKeyMarker, page.NextUploadIDMarker
-		}
-	}
-}
-
-func (b *bucket) abort(ctx context.Context, key, id string) error {
-	return b.client.AbortMultipartUpload(ctx, b.name, b.prefix+key, id)
-}
-
 // Uploads goes through the uploads in parts, of keys that begin with prefix, that are not complete. A folder has none. It ends at the
 // first error.
 func (s *Store) Uploads(ctx context.Context, prefix string) iter.Seq2[Upload, error] {
 	return func(yield func(Upload, error) bool) {
-		if s.objects.unfinished == nil {
+		b, ok := s.objects.(*bucket)
+		if !ok {
 			return
 		}
-		for upload, err := range s.objects.unfinished(ctx, prefix) {
-			if !yield(upload, s.judge(ctx, "list uploads of", prefix, err)) || err != nil {
+		request := &s3.ListMultipartUploadsInput{Bucket: &b.name, Prefix: aws.String(b.prefix + prefix)}
+		last := [2]string{}
+		for pages := s3.NewListMultipartUploadsPaginator(b.client, request); pages.HasMorePages(); {
+			page, err := pages.NextPage(ctx)
+			if err != nil {
+				yield(Upload{}, s.judge(ctx, "list uploads of", prefix, err))
 				return
 			}
+			for _, u := range page.Uploads {
+				key := strings.TrimPrefix(aws.ToString(u.Key), b.prefix)
+				if !yield(Upload{Key: key, ID: aws.ToString(u.UploadId), Begun: aws.ToTime(u.Initiated)}, nil) {
+					return
+				}
+			}
+			next := [2]string{aws.ToString(page.NextKeyMarker), aws.ToString(page.NextUploadIdMarker)}
+			if next == last {
+				return // As with stopsInCircles, which this listing has no option for.
+			}
+			last = next
 		}
 	}
 }
 
 // Abort ends an upload in parts and removes them. One that is complete or aborted is none.
 func (s *Store) Abort(ctx context.Context, key, id string) error {
-	if s.objects.abort == nil {
+	b, ok := s.objects.(*bucket)
+	if !ok {
 		return nil
 	}
-	err := s.objects.abort(ctx, key, id)
+	_, err := b.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &b.name, Key: aws.String(b.prefix + key), UploadId: &id})
 	if isNoUpload(err) {
 		return nil
 	}

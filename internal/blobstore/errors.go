@@ -2,7 +2,6 @@ package blobstore
 
 import (
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,9 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/minio/minio-go/v7"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
 // ErrNotFound says that there is no such object.
@@ -83,8 +84,14 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s in %s: %w", operation, s.label, context.Cause(ctx))
 	}
-	answer, _ := errors.AsType[minio.ErrorResponse](err)
-	status, code := answer.StatusCode, answer.Code
+	status := 0
+	if response, ok := errors.AsType[*awshttp.ResponseError](err); ok {
+		status = response.HTTPStatusCode()
+	}
+	code := ""
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
+		code = api.ErrorCode()
+	}
 	if fix, known := fixes()[code]; known {
 		return s.Refuse(reasonOf(err), fix, err)
 	}
@@ -94,8 +101,8 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 		}
 	}
 	switch {
-	case status == http.StatusPreconditionFailed || status == http.StatusConflict, code == minio.PreconditionFailed,
-		code == minio.NoSuchUpload: // It is complete, and the answer got lost, or another process has tidied up.
+	case status == http.StatusPreconditionFailed || status == http.StatusConflict,
+		code == noSuchUpload: // It is complete, and the answer got lost, or another process has tidied up.
 		return fmt.Errorf("%s in %s: %w", operation, s.label, ErrChanged)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return s.Refuse(reasonOf(err), fixes()["AccessDenied"], err)
@@ -106,6 +113,9 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 	}
 	return fmt.Errorf("%s in %s: %w", operation, s.label, err)
 }
+
+// noSuchUpload is the code of a service for an upload that is complete or aborted.
+const noSuchUpload = "NoSuchUpload"
 
 // passes reports whether an error is one of the moment: of the network, of a busy, broken or full server, or of a full disk.
 func passes(status int, err error) bool {
@@ -128,18 +138,22 @@ func passes(status int, err error) bool {
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		return true
 	}
-	_, unsent := errors.AsType[*url.Error](err)
-	_, garbled := errors.AsType[*xml.SyntaxError](err)
-	return unsent || garbled || errors.Is(err, io.EOF)
+	_, unsent := errors.AsType[*smithyhttp.RequestSendError](err)
+	_, garbled := errors.AsType[*smithy.DeserializationError](err)
+	return unsent || garbled
 }
 
 // reasonOf is the heart of an error: what the service or the system said, without addresses, request ids and headers.
 func reasonOf(err error) string {
-	if answer, ok := errors.AsType[minio.ErrorResponse](err); ok {
-		if strings.HasPrefix(answer.Code, fmt.Sprint(answer.StatusCode)) { // The client's, of an answer without a word.
-			return fmt.Sprintf("status %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
+		reason := strings.TrimSpace(api.ErrorCode() + ": " + strings.TrimSpace(api.ErrorMessage()))
+		if response, ok := errors.AsType[*awshttp.ResponseError](err); ok {
+			reason = fmt.Sprintf("%d %s", response.HTTPStatusCode(), reason)
 		}
-		return short(fmt.Sprintf("%d %s: %s", answer.StatusCode, answer.Code, strings.TrimSpace(answer.Message)))
+		return short(reason)
+	}
+	if response, ok := errors.AsType[*awshttp.ResponseError](err); ok && response.HTTPStatusCode() != 0 {
+		return fmt.Sprintf("status %d %s", response.HTTPStatusCode(), http.StatusText(response.HTTPStatusCode()))
 	}
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err.Error()

@@ -1,23 +1,30 @@
 package blobstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"io"
+	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/minio/minio-go/v7"
-	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/aws/smithy-go/logging"
 
 	"sexton/internal/bucketurl"
 )
@@ -25,6 +32,8 @@ import (
 const (
 	defaultStall    = 30 * time.Second
 	defaultAttempts = 3
+	// maxBackoff is the longest pause between two attempts of one request.
+	maxBackoff = 2 * time.Second
 	// credentialsTimeout bounds the search for credentials, which may ask services that are not there.
 	credentialsTimeout = 5 * time.Second
 	// writeBuffer is how much of a request the system holds at most.
@@ -36,7 +45,12 @@ const (
 // Credentials come from the usual places: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, shared files, the machine's role. The error
 // is an *AccessError. It asks the service nothing; see Probe.
 func Open(ctx context.Context, address string, options Options) (*Store, error) {
-	options.Stall, options.Attempts = cmp.Or(options.Stall, defaultStall), cmp.Or(options.Attempts, defaultAttempts)
+	if options.Stall <= 0 {
+		options.Stall = defaultStall
+	}
+	if options.Attempts <= 0 {
+		options.Attempts = defaultAttempts
+	}
 	s := &Store{key: options.Key, label: "the configured store"}
 	u, err := bucketurl.Parse(address)
 	if u != nil {
@@ -76,7 +90,7 @@ func (s *Store) openFolder(u *url.URL, prefix string) error {
 		return s.Refuse(reasonOf(err), "create the folder, or mount the disk that it is on", err)
 	}
 	s.folder, s.kind = folder(filepath.Join(root, filepath.FromSlash(prefix))), Local
-	s.objects = backend{version: s.folder.version, read: s.folder.read, remove: s.folder.remove, write: s.folder.write, list: s.folder.list}
+	s.objects = s.folder
 	// That of the prefix is made: the one around it shows that the disk is there.
 	if err := os.MkdirAll(string(s.folder), 0o750); err != nil {
 		return s.Refuse(reasonOf(err), "let this user write to the folder, or create the one that the prefix names", err)
@@ -89,183 +103,117 @@ func (s *Store) openBucket(ctx context.Context, name string, parameters url.Valu
 		value, _ := strconv.ParseBool(parameters.Get(name)) // It has been read before.
 		return value
 	}
-	own := parameters.Get("endpoint")
-	region := cmp.Or(parameters.Get("region"), os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"))
-	if region == "" && own == "" {
-		return s.Refuse("names no region", "add ?region=… to the URL, or set AWS_REGION", nil)
-	}
-	region = cmp.Or(region, "us-east-1")
-	host := "s3." + region + ".amazonaws.com"
-	if is("fips") {
-		host = "s3-fips." + region + ".amazonaws.com"
-	}
-	endpoint, err := url.Parse(cmp.Or(own, "https://"+host))
-	if err != nil { // An own endpoint has been read before.
-		return s.Refuse("has a region that is no part of a server's name", "correct region=…, or AWS_REGION", nil)
-	}
-	transport := wire{transport(options.Stall)}
-	keys, err := s.findCredentials(ctx, transport, region, parameters)
-	if err != nil {
-		return err
-	}
-	lookup := minio.BucketLookupAuto
-	switch {
-	case is("use_path_style") || is("hostname_immutable") || own != "" && parameters.Get("use_path_style") == "":
-		lookup = minio.BucketLookupPath
-	case own != "":
-		lookup = minio.BucketLookupDNS
-	}
-	client, err := minio.NewCore(endpoint.Host, &minio.Options{
-		Creds: keys, Secure: endpoint.Scheme == "https", Transport: transport, Region: region, BucketLookup: lookup, MaxRetries: options.Attempts,
+	endpoint := parameters.Get("endpoint")
+	settings, err := config.LoadDefaultConfig(ctx, func(o *config.LoadOptions) error {
+		o.Region, o.SharedConfigProfile = parameters.Get("region"), parameters.Get("profile")
+		if is("anonymous") {
+			o.Credentials = aws.AnonymousCredentials{}
+		}
+		if is("dualstack") {
+			o.UseDualStackEndpoint = aws.DualStackEndpointStateEnabled
+		}
+		if is("fips") {
+			o.UseFIPSEndpoint = aws.FIPSEndpointStateEnabled
+		}
+		switch value := parameters.Get("request_checksum_calculation"); {
+		case value == "when_required", value == "" && endpoint != "":
+			// Many services do not know the SDK's newer checksums. Callers of a Store compare digests anyway.
+			o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
+		case value != "":
+			o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenSupported
+		}
+		switch parameters.Get("response_checksum_validation") {
+		case "when_required":
+			o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+		case "when_supported":
+			o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenSupported
+		}
+		o.Retryer = func() aws.Retryer { return retryer(parameters.Get("rate_limiter_capacity"), options.Attempts) }
+		return nil
 	})
 	if err != nil {
 		return s.Refuse(reasonOf(err), "correct the URL's parameters", err)
 	}
-	client.SetS3EnableDualstack(is("dualstack"))
-	// Many services do not know the newer checksums. Callers of a Store compare digests anyway.
-	checksums := parameters.Get("request_checksum_calculation")
-	prefix := parameters.Get("prefix")
-	b := &bucket{
-		client: *client, name: name, prefix: prefix, verify: parameters.Get("response_checksum_validation") != "when_required",
-		uploads: newUploads(*client, name, prefix, checksums == "when_supported" || checksums == "" && own == ""),
+	if settings.Region == "" {
+		if endpoint == "" {
+			return s.Refuse("names no region", "add ?region=… to the URL, or set AWS_REGION", nil)
+		}
+		settings.Region = "us-east-1"
 	}
-	s.kind, s.objects = Object, backend{b.version, b.read, b.remove, b.write, b.list, b.unfinished, b.abort}
+	settings.HTTPClient, settings.Logger = httpClient(options.Stall), clientLog(options.Logger)
+	if role := parameters.Get("role"); role != "" {
+		settings.Credentials = aws.NewCredentialsCache(stscreds.NewAssumeRoleProvider(sts.NewFromConfig(settings), role))
+	}
+	if err := s.findCredentials(ctx, settings); err != nil {
+		return err
+	}
+	client := s3.NewFromConfig(settings, func(o *s3.Options) {
+		o.UsePathStyle = is("use_path_style") || is("hostname_immutable") || endpoint != "" && parameters.Get("use_path_style") == ""
+		if endpoint != "" {
+			o.BaseEndpoint = &endpoint
+		}
+	})
+	prefix := parameters.Get("prefix")
+	s.objects, s.kind = &bucket{client: client, name: name, prefix: prefix, uploads: newUploads(client, name, prefix)}, Object
 	return nil
+}
+
+// retryer repeats a request up to a number of attempts, and as often as they are needed where no capacity limits repetitions.
+func retryer(capacity string, attempts int) aws.Retryer {
+	return retry.NewStandard(func(o *retry.StandardOptions) {
+		o.MaxAttempts, o.MaxBackoff, o.RateLimiter = attempts, maxBackoff, ratelimit.None
+		if tokens, err := strconv.ParseUint(capacity, 10, 31); err == nil && tokens > 0 {
+			o.RateLimiter = ratelimit.NewTokenRateLimit(uint(tokens))
+		}
+	})
 }
 
 // findCredentials looks for credentials once: without any, every request would say so in its own way.
-func (s *Store) findCredentials(ctx context.Context, transport http.RoundTripper, region string, parameters url.Values) (*credentials.Credentials, error) {
-	if anonymous, _ := strconv.ParseBool(parameters.Get("anonymous")); anonymous {
-		return credentials.NewStatic("", "", "", credentials.SignatureAnonymous), nil
-	}
-	profile := parameters.Get("profile")
-	keys := credentials.New(&credentials.FileAWSCredentials{Profile: profile})
-	if profile == "" {
-		keys = credentials.NewChainCredentials([]credentials.Provider{
-			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{Region: region},
-		})
-	}
-	if role := parameters.Get("role"); role != "" {
-		keys = credentials.New(&assumed{keys: keys, STSAssumeRole: credentials.STSAssumeRole{
-			STSEndpoint: "https://sts." + region + ".amazonaws.com",
-			Options:     credentials.STSAssumeRoleOptions{RoleARN: role, RoleSessionName: "sexton", Location: region},
-		}})
+func (s *Store) findCredentials(ctx context.Context, settings aws.Config) error {
+	if settings.Credentials == nil || aws.IsCredentialsProvider(settings.Credentials, aws.AnonymousCredentials{}) {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
 	defer cancel()
-	found, err := keys.GetWithContext(&credentials.CredContext{Context: ctx, Client: &http.Client{Transport: transport}})
-	switch {
-	case err != nil && profile != "":
-		return nil, s.Refuse("has no credentials in the profile "+profile+": "+reasonOf(err), "correct the profile", err)
-	case err != nil || found.AccessKeyID == "":
-		return nil, s.Refuse("has no credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE", err)
+	if _, err := settings.Credentials.Retrieve(ctx); err != nil {
+		return s.Refuse("has no credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE", err)
 	}
-	return keys, nil
-}
-
-// assumed are the credentials of a role, which it takes on with other ones.
-type assumed struct {
-	credentials.STSAssumeRole
-
-	keys *credentials.Credentials
-}
-
-// RetrieveWithCredContext implements credentials.Provider.
-func (a *assumed) RetrieveWithCredContext(cc *credentials.CredContext) (credentials.Value, error) {
-	own, err := a.keys.GetWithContext(cc)
-	if err != nil {
-		return own, err
-	}
-	a.Options.AccessKey, a.Options.SecretKey, a.Options.SessionToken = own.AccessKeyID, own.SecretAccessKey, own.SessionToken
-	return a.STSAssumeRole.RetrieveWithCredContext(cc)
-}
-
-// transport gives up on connections that are stuck. It bounds no request as a whole, as objects are of any size.
-func transport(stall time.Duration) *http.Transport {
-	dialer := &net.Dialer{Timeout: min(stall, 10*time.Second)}
-	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // The standard library's.
-	t.ResponseHeaderTimeout, t.IdleConnTimeout, t.MaxIdleConnsPerHost, t.DisableCompression = stall, stall, 10, true
-	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dialer.DialContext(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		// Bytes that the system holds count as moved: without a limit their way could take longer than an answer may.
-		if tcp, ok := conn.(*net.TCPConn); ok {
-			_ = tcp.SetWriteBuffer(writeBuffer)
-		}
-		return &watchedConn{Conn: conn, stall: stall}, nil
-	}
-	return t
-}
-
-// wire lends each request its body until the answer has been read: the transport may go on reading it afterwards, when its memory is another
-// part's, or the client sends it again.
-type wire struct{ *http.Transport }
-
-// lastPage is the key under which the context of a listing has the token of the last page.
-type lastPage struct{}
-
-// errCircles ends a listing whose next page is the one before, as faulty services send it for ever.
-var errCircles = errors.New("the next page is the one before")
-
-// RoundTrip implements http.RoundTripper.
-func (w wire) RoundTrip(request *http.Request) (*http.Response, error) {
-	last, listing := request.Context().Value(lastPage{}).(*string)
-	token := request.URL.Query().Get("continuation-token")
-	if listing && token != "" && token == *last {
-		return nil, errCircles
-	}
-	sent, body := *request, &lent{from: request.Body}
-	if request.Body != nil {
-		sent.Body = body
-	}
-	answer, err := w.Transport.RoundTrip(&sent)
-	if err != nil {
-		_ = body.Close()
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = syscall.ECONNRESET // The client would word it with the address.
-		}
-		return nil, err
-	}
-	if listing && answer.StatusCode == http.StatusOK {
-		*last = token
-	}
-	answer.Body = &answered{ReadCloser: answer.Body, body: body}
-	return answer, nil
-}
-
-// lent is the body of a request until it is closed.
-type lent struct {
-	mu     sync.Mutex
-	from   io.Reader
-	closed bool
-}
-
-func (l *lent) Read(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return 0, io.ErrClosedPipe
-	}
-	return l.from.Read(p)
-}
-
-func (l *lent) Close() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed = true
 	return nil
 }
 
-// answered is the body of an answer, with which the request's ends.
-type answered struct {
-	io.ReadCloser
-
-	body *lent
+// clientLog is the S3 client's own log.
+func clientLog(to *slog.Logger) logging.Logger {
+	if to == nil {
+		return logging.Nop{}
+	}
+	return logging.LoggerFunc(func(class logging.Classification, format string, values ...any) {
+		level := slog.LevelDebug
+		if class == logging.Warn {
+			level = slog.LevelWarn
+		}
+		to.Log(context.Background(), level, "s3_client", "said", strings.TrimSpace(fmt.Sprintf(format, values...)))
+	})
 }
 
-func (a *answered) Close() error { return errors.Join(a.ReadCloser.Close(), a.body.Close()) }
+// httpClient gives up on connections that are stuck. It bounds no request as a whole, as objects are of any size.
+func httpClient(stall time.Duration) *awshttp.BuildableClient {
+	dialer := &net.Dialer{Timeout: min(stall, 10*time.Second)}
+	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+		t.ResponseHeaderTimeout = stall
+		t.IdleConnTimeout = stall
+		t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			// Bytes that the system holds count as moved: without a limit their way could take longer than an answer may.
+			if tcp, ok := conn.(*net.TCPConn); ok {
+				_ = tcp.SetWriteBuffer(writeBuffer)
+			}
+			return &watchedConn{Conn: conn, stall: stall}, nil
+		}
+	})
+}
 
 // watchedConn fails where no byte moves for too long. Each call puts off both deadlines: while a long body is sent, the
 // transport waits in Read for the answer.

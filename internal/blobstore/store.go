@@ -8,6 +8,7 @@ import (
 	"hash"
 	"io"
 	"iter"
+	"log/slog"
 	"path"
 	"path/filepath"
 	"strings"
@@ -62,22 +63,20 @@ type Options struct {
 	Stall time.Duration
 	// Attempts is how often the S3 client tries a request before it reports an outage; 0 means 3.
 	Attempts int
+	// Logger takes what the S3 client says; without one it says nothing.
+	Logger *slog.Logger
 }
 
-// backend holds the objects. Its errors are the system's or the service's own. It is made of functions, as the linker keeps every method of
-// what an interface holds: of the S3 client that would be 2 MB.
-type backend struct {
-	version func(ctx context.Context, key string) (Version, error)
+// backend holds the objects. Its errors are the system's or the service's own.
+type backend interface {
+	version(ctx context.Context, key string) (Version, error)
 	// read returns size bytes from offset on, all of them where size is negative, and when the object was written.
-	read   func(ctx context.Context, key string, offset, size int64) (io.ReadCloser, time.Time, error)
-	remove func(ctx context.Context, key string) error
+	read(ctx context.Context, key string, offset, size int64) (io.ReadCloser, time.Time, error)
+	remove(ctx context.Context, key string) error
 	// write begins an object over a version. Closed when wanted, which ends with ctx, has ended, it leaves nothing but parts for resume.
-	write func(ctx, wanted context.Context, key string, over Version, resume *Parts) (io.WriteCloser, error)
+	write(ctx, wanted context.Context, key string, over Version, resume *Parts) (io.WriteCloser, error)
 	// list returns the objects whose keys begin with prefix and come after the key after, in an order that is always the same.
-	list func(ctx context.Context, prefix, after string) iter.Seq2[Info, error]
-	// unfinished lists uploads in parts, and abort ends one. A folder has none, and these are nil.
-	unfinished func(ctx context.Context, prefix string) iter.Seq2[Upload, error]
-	abort      func(ctx context.Context, key, id string) error
+	list(ctx context.Context, prefix, after string) iter.Seq2[Info, error]
 }
 
 // CheckKey refuses a key that is none in a folder, or that a client or service would write in another way.
@@ -159,13 +158,10 @@ func (s *Store) PutParts(ctx context.Context, key string, over Version, resume *
 		// A cancelled writer leaves no object.
 		cancel()
 		closeErr := writer.Close()
-		if errors.Is(closeErr, context.Canceled) {
-			closeErr = nil
-		}
 		if into.failed == nil {
 			return Digest{}, err
 		}
-		return Digest{}, s.judge(ctx, "write", key, errors.Join(into.failed, closeErr))
+		return Digest{}, s.judge(ctx, "write", key, errors.Join(into.failed, uncancelled(closeErr)))
 	}
 	if err := writer.Close(); err != nil {
 		err = s.displaced(key, over, s.judge(ctx, "write", key, err))
@@ -199,6 +195,13 @@ func fill(into io.Writer, write func(io.Writer) error, cancel context.CancelFunc
 func (s *Store) displaced(key string, over Version, err error) error {
 	if (over != "" || s.kind == Local) && errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("write %s to %s: %w", key, s.label, ErrChanged)
+	}
+	return err
+}
+
+func uncancelled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
 	}
 	return err
 }

@@ -3,17 +3,15 @@ package blobstore
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"errors"
-	"hash/crc32"
-	"net/http"
-	"strings"
+	"io"
 	"sync"
 	"time"
 
-	"github.com/minio/minio-go/v7"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
 )
 
 // PartSize is the least that S3 takes for a part. It allows 10,000 of them, hence 50 GB. An object of more bytes goes in parts.
@@ -27,7 +25,7 @@ const (
 	smallSize = 128 << 10
 	// abortTimeout bounds the end of an upload that has failed. What it cannot remove has no name, and the service's rules remove it.
 	abortTimeout = 5 * time.Second
-	crcHeader    = "X-Amz-Checksum-Crc32"
+	contentType  = "application/octet-stream"
 )
 
 // Parts has a Put go on with the parts that an earlier one of the same bytes has sent. After a failure its upload stays: the next Put
@@ -46,33 +44,25 @@ type Parts struct {
 	Complete bool
 }
 
-// uploads writes objects to a bucket. The library's own uploader takes a new set of buffers for each object, and cannot go on with an
-// earlier upload.
+// uploads writes objects to a bucket. The libraries' own uploaders take a new set of buffers for each object.
 type uploads struct {
-	client         minio.Core
+	client         *s3.Client
 	bucket, prefix string
-	// checksums has each part, and the whole, carry a CRC-32 beside its signed digest.
-	checksums bool
-	slots     chan struct{}
-	parts     sync.Pool
+	// checksum is the sort that the service wants with each part, as with the whole; empty where it may not know any.
+	checksum types.ChecksumAlgorithm
+	slots    chan struct{}
+	parts    sync.Pool
 }
 
-func newUploads(client minio.Core, bucket, prefix string, checksums bool) *uploads {
-	return &uploads{
-		client: client, bucket: bucket, prefix: prefix, checksums: checksums, slots: make(chan struct{}, partsAtOnce),
+func newUploads(client *s3.Client, bucket, prefix string) *uploads {
+	u := &uploads{
+		client: client, bucket: bucket, prefix: prefix, slots: make(chan struct{}, partsAtOnce),
 		parts: sync.Pool{New: func() any { return new([PartSize]byte) }},
 	}
-}
-
-// sums are the digest that is signed with the content, and the headers with a checksum, if the service wants one.
-func (u *uploads) sums(content []byte) (signed string, headers http.Header) {
-	digest := sha256.Sum256(content)
-	headers = http.Header{}
-	if u.checksums {
-		sum := crc32.ChecksumIEEE(content)
-		headers.Set(crcHeader, base64.StdEncoding.EncodeToString([]byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)}))
+	if client.Options().RequestChecksumCalculation != aws.RequestChecksumCalculationWhenRequired {
+		u.checksum = types.ChecksumAlgorithmCrc32
 	}
-	return hex.EncodeToString(digest[:]), headers
+	return u
 }
 
 // upload is one object that is being written. What fits into one part goes in one request when it is closed.
@@ -88,13 +78,13 @@ type upload struct {
 	content []byte
 	part    *[PartSize]byte
 	// id names an upload in parts; sent has the parts that the service has, underWay the end of the one that is being sent.
-	id       string
-	sent     []minio.CompletePart
+	id       *string
+	sent     []types.CompletedPart
 	underWay chan error
 	failed   error
 	// resume is nil where the parts go with a failure; kept has those of an earlier upload.
 	resume *Parts
-	kept   map[int]minio.ObjectPart
+	kept   map[int32]types.Part
 }
 
 // open begins an upload over the version. It has to be closed; where wanted has ended by then, nothing is written. The part that
@@ -163,12 +153,12 @@ func (u *upload) send() error {
 	if err := u.begin(); err != nil {
 		return err
 	}
-	number := len(u.sent) + 1
-	u.sent = append(u.sent, minio.CompletePart{PartNumber: number})
+	number := int32(len(u.sent) + 1)
+	u.sent = append(u.sent, types.CompletedPart{PartNumber: &number})
 	done, content, part := &u.sent[number-1], u.content, u.part
 	u.content, u.part = nil, nil
 	// Its bytes are those of the same object, which the caller reads back as a whole.
-	if earlier, kept := u.kept[number]; u.taken() || kept && earlier.Size == int64(len(content)) {
+	if earlier, kept := u.kept[number]; u.taken() || kept && aws.ToInt64(earlier.Size) == int64(len(content)) {
 		done.ETag, done.ChecksumCRC32 = earlier.ETag, earlier.ChecksumCRC32
 		u.giveBack(part)
 		u.resume.Kept += int64(len(content))
@@ -177,14 +167,13 @@ func (u *upload) send() error {
 	}
 	u.underWay = make(chan error, 1)
 	go func(ended chan<- error) {
-		signed, headers := u.sums(content)
-		sent, err := u.client.PutObjectPart(u.ctx, u.bucket, u.key, u.id, number, bytes.NewReader(content), int64(len(content)),
-			minio.PutObjectPartOptions{Sha256Hex: signed, CustomHeader: headers, DisableContentSha256: true})
+		sent, err := u.client.UploadPart(u.ctx, &s3.UploadPartInput{
+			Bucket: &u.bucket, Key: &u.key, UploadId: u.id, PartNumber: &number, Body: bytes.NewReader(content),
+			ChecksumAlgorithm: u.checksum,
+		})
 		u.giveBack(part)
 		if err == nil {
-			if done.ETag = sent.ETag; u.checksums {
-				done.ChecksumCRC32 = headers.Get(crcHeader)
-			}
+			done.ETag, done.ChecksumCRC32 = sent.ETag, sent.ChecksumCRC32
 			if u.resume != nil {
 				u.resume.Sent(int64(len(content)))
 			}
@@ -196,7 +185,7 @@ func (u *upload) send() error {
 
 // begin begins the upload in parts, or finds the earlier one that it goes on with.
 func (u *upload) begin() error {
-	if u.id != "" || u.taken() {
+	if u.id != nil || u.taken() {
 		return nil
 	}
 	if u.resume != nil && u.resume.ID != "" {
@@ -205,41 +194,41 @@ func (u *upload) begin() error {
 			return err
 		}
 		if isDenied(err) {
-			u.end(u.resume.ID) // Its parts would stay, and cost, for ever.
+			u.end(&u.resume.ID) // Its parts would stay, and cost, for ever.
 		}
 		if u.resume.Complete = u.over != "" && isNoUpload(err); u.resume.Complete {
 			return nil
 		}
 	}
-	options := minio.PutObjectOptions{}
-	if u.checksums {
-		options.UserMetadata = map[string]string{"X-Amz-Checksum-Algorithm": "CRC32"}
-	}
-	var err error
-	if u.id, err = u.client.NewMultipartUpload(u.ctx, u.bucket, u.key, options); err != nil || u.resume == nil {
+	begun, err := u.client.CreateMultipartUpload(u.ctx, &s3.CreateMultipartUploadInput{
+		Bucket: &u.bucket, Key: &u.key, ContentType: aws.String(contentType), ChecksumAlgorithm: u.checksum,
+	})
+	if err != nil {
 		return err
 	}
-	u.resume.ID = u.id
-	return u.resume.Begun(u.ctx, u.id)
+	u.id = begun.UploadId
+	if u.resume == nil {
+		return nil
+	}
+	u.resume.ID = aws.ToString(u.id)
+	return u.resume.Begun(u.ctx, u.resume.ID)
 }
 
 // find lists the parts of the earlier upload.
 func (u *upload) find() error {
-	kept := map[int]minio.ObjectPart{}
-	for after := 0; ; {
-		page, err := u.client.ListObjectParts(u.ctx, u.bucket, u.key, u.resume.ID, after, listPage)
+	kept := map[int32]types.Part{}
+	request := &s3.ListPartsInput{Bucket: &u.bucket, Key: &u.key, UploadId: &u.resume.ID}
+	stops := func(o *s3.ListPartsPaginatorOptions) { o.StopOnDuplicateToken = true }
+	for pages := s3.NewListPartsPaginator(u.client, request, stops); pages.HasMorePages(); {
+		page, err := pages.NextPage(u.ctx)
 		if err != nil {
 			return err
 		}
-		for _, part := range page.ObjectParts {
-			kept[part.PartNumber] = part
+		for _, part := range page.Parts {
+			kept[aws.ToInt32(part.PartNumber)] = part
 		}
-		if !page.IsTruncated || page.NextPartNumberMarker <= after {
-			break
-		}
-		after = page.NextPartNumberMarker
 	}
-	u.id, u.kept = u.resume.ID, kept
+	u.id, u.kept = &u.resume.ID, kept
 	return nil
 }
 
@@ -248,13 +237,14 @@ func (u *upload) taken() bool { return u.resume != nil && u.resume.Complete }
 
 // isNoUpload reports whether the service knows no such upload: it is complete, or was aborted.
 func isNoUpload(err error) bool {
-	return minio.ToErrorResponse(err).Code == minio.NoSuchUpload
+	api, ok := errors.AsType[smithy.APIError](err)
+	return ok && api.ErrorCode() == noSuchUpload
 }
 
 // isDenied reports whether this key may not ask for parts, or the service knows no such question.
 func isDenied(err error) bool {
-	code := minio.ToErrorResponse(err).Code
-	return code == minio.AccessDenied || code == minio.NotImplemented
+	api, ok := errors.AsType[smithy.APIError](err)
+	return ok && (api.ErrorCode() == "AccessDenied" || api.ErrorCode() == "NotImplemented")
 }
 
 // await waits for the part that is being sent.
@@ -276,7 +266,7 @@ func (u *upload) Close() error {
 	if u.failed == nil {
 		u.failed = u.wanted.Err()
 	}
-	if u.failed == nil && u.id == "" && !u.taken() {
+	if u.failed == nil && u.id == nil && !u.taken() {
 		return u.putWhole()
 	}
 	if u.failed == nil {
@@ -298,43 +288,45 @@ func (u *upload) Close() error {
 	return nil
 }
 
-// options of the last request have the version to be replaced.
-func (u *upload) options() (options minio.PutObjectOptions) {
+// conditions are those of the last request: the version to be replaced.
+func (u *upload) conditions() (match, noneMatch *string) {
 	if u.over == "" {
-		options.SetMatchETagExcept("*")
-	} else {
-		options.SetMatchETag(strings.Trim(string(u.over), `"`))
+		return nil, aws.String("*")
 	}
-	return options
+	return aws.String(string(u.over)), nil
 }
 
 func (u *upload) putWhole() error {
-	signed, headers := u.sums(u.content)
-	options := u.options()
-	options.DisableContentSha256, options.UserMetadata = true, map[string]string{}
-	for name := range headers {
-		options.UserMetadata[name] = headers.Get(name)
-	}
-	_, err := u.client.PutObject(u.ctx, u.bucket, u.key, bytes.NewReader(u.content), int64(len(u.content)), "", signed, options)
+	match, noneMatch := u.conditions()
+	_, err := u.client.PutObject(u.ctx, &s3.PutObjectInput{
+		Bucket: &u.bucket, Key: &u.key, ContentType: aws.String(contentType), Body: bytes.NewReader(u.content),
+		IfMatch: match, IfNoneMatch: noneMatch,
+	})
 	return err
 }
 
 func (u *upload) complete() error {
-	_, err := u.client.CompleteMultipartUpload(u.ctx, u.bucket, u.key, u.id, u.sent, u.options())
+	match, noneMatch := u.conditions()
+	_, err := u.client.CompleteMultipartUpload(u.ctx, &s3.CompleteMultipartUploadInput{
+		Bucket: &u.bucket, Key: &u.key, UploadId: u.id, MultipartUpload: &types.CompletedMultipartUpload{Parts: u.sent},
+		IfMatch: match, IfNoneMatch: noneMatch,
+	})
 	return err
 }
 
 // abort removes the parts of an upload that has failed and does not go on later.
 func (u *upload) abort() {
-	if u.id != "" && u.resume == nil {
+	if u.id != nil && u.resume == nil {
 		u.end(u.id)
 	}
 }
 
 // end ends an upload in parts.
-func (u *upload) end(id string) {
+func (u *upload) end(id *string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(u.ctx), abortTimeout)
 	defer cancel()
 	// A service that cannot be reached keeps them for a while.
-	_ = u.client.AbortMultipartUpload(ctx, u.bucket, u.key, id)
+	_, _ = u.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &u.bucket, Key: &u.key, UploadId: id})
 }
+
+var _ io.WriteCloser = (*upload)(nil)

@@ -103,6 +103,7 @@ func parameters() map[string]parameter {
 		"role":      {fits: func(v string) bool { return strings.HasPrefix(v, "arn:") }, fix: "write the role's ARN, which begins with arn:"},
 		"anonymous": choice, "dualstack": choice, "fips": choice, "hostname_immutable": choice, "use_path_style": choice,
 		"request_checksum_calculation": checksums, "response_checksum_validation": checksums,
+		"rate_limiter_capacity": {fits: func(v string) bool { _, err := strconv.ParseUint(v, 10, 31); return err == nil }, fix: "write a number"},
 	}
 }
 

@@ -26,15 +26,16 @@ func TestParse(t *testing.T) {
 		"s3://bucket/folder":               "names no bucket (write s3://bucket?region=…, a folder in it as prefix=folder/)",
 		"s3://bucket?prefix=a//b/":         "has a prefix with //, ../ or control characters (write prefix=folder/)",
 		"s3://bucket?region=x&endpoint=http://h&profile=p&role=arn:aws:iam::1:role/r&anonymous=1&dualstack=f&fips=true&hostname_immutable=true" +
-			"&request_checksum_calculation=when_required&response_checksum_validation=when_supported": "",
-		"s3://bucket?endpoint=host:9000":  "has an endpoint that is no URL of a server (write endpoint=https://host, with a port where it has one)",
-		"s3://bucket?endpoint=http://h/a": "has an endpoint that is no URL of a server (write endpoint=https://host, with a port where it has one)",
-		"s3://bucket?fips=2":              "has fips=2 (write true or false)",
-		"s3://bucket?role=me":             "has role=me (write the role's ARN, which begins with arn:)",
+			"&request_checksum_calculation=when_required&response_checksum_validation=when_supported&rate_limiter_capacity=5": "",
+		"s3://bucket?endpoint=host:9000":       "has an endpoint that is no URL of a server (write endpoint=https://host, with a port where it has one)",
+		"s3://bucket?endpoint=http://h/a":      "has an endpoint that is no URL of a server (write endpoint=https://host, with a port where it has one)",
+		"s3://bucket?fips=2":                   "has fips=2 (write true or false)",
+		"s3://bucket?rate_limiter_capacity=-1": "has rate_limiter_capacity=-1 (write a number)",
+		"s3://bucket?role=me":                  "has role=me (write the role's ARN, which begins with arn:)",
 		"s3://bucket?request_checksum_calculation=never": "has request_checksum_calculation=never " +
 			"(write when_supported or when_required)",
 		"s3://bucket?accelerate=true": `has the unknown parameter "accelerate" (remove it; a bucket knows anonymous, dualstack, endpoint, fips, ` +
-			"hostname_immutable, prefix, profile, region, request_checksum_calculation, " +
+			"hostname_immutable, prefix, profile, rate_limiter_capacity, region, request_checksum_calculation, " +
 			"response_checksum_validation, role, use_path_style)",
 		"s3://bucket?use_path_style=perhaps": "has use_path_style=perhaps (write true or false)",
 	} {

@@ -313,7 +313,7 @@ func probeDiffStores(ctx context.Context, x *component.Exam) ([]doctor.Finding, 
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	key := "external_diffs.bucket"
-	engine, err := riverjobs.OpenDiffs(ctx, x.Config, x.DB, installation.Holder())
+	engine, err := riverjobs.OpenDiffs(ctx, x.Config, x.DB, nil, installation.Holder())
 	if err == nil {
 		err = engine.Each(ctx, func(at *extdiff.Engine) error {
 			if at != engine {

@@ -31,7 +31,7 @@ func withDiffs(ctx context.Context, env *cli.Env, do func(ctx context.Context, e
 		return cli.Usage(errors.New("external diffs are not enabled; set external_diffs.enabled: true (it is the worker that moves diffs, not this command)"))
 	}
 	return env.With(ctx, riverjobs.ScheduleExternalDiffs, func(all *installation.Connections) error {
-		engine, err := riverjobs.OpenDiffs(ctx, all.Config, all.Jobs(), installation.Holder())
+		engine, err := riverjobs.OpenDiffs(ctx, all.Config, all.Jobs(), env.Logger(all.Config), installation.Holder())
 		if err != nil {
 			return err
 		}
