@@ -16,6 +16,7 @@ import (
 	"sexton/internal/doctor"
 	"sexton/internal/extdiff"
 	"sexton/internal/metrics"
+	"sexton/internal/pgtest"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -29,8 +30,7 @@ type alert struct {
 
 func readAlerts(t *testing.T) map[string]alert {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "deploy", "prometheus", "alerts.yml"))
-	require.NoError(t, err)
+	text := pgtest.Must(os.ReadFile(filepath.Join("..", "deploy", "prometheus", "alerts.yml")))(t)
 	var file struct{ Groups []struct{ Rules []alert } }
 	require.NoError(t, yaml.Unmarshal(text, &file))
 	alerts := map[string]alert{}
@@ -144,10 +144,8 @@ func checkMatcher(metric metrics.Metric, label, value string) []string {
 
 func TestAlertsNameWhatThereIs(t *testing.T) {
 	t.Parallel()
-	guide, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
-	require.NoError(t, err)
-	rules, err := os.ReadFile(filepath.Join("..", "deploy", "prometheus", "alerts_test.yml"))
-	require.NoError(t, err)
+	guide := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "operations.md")))(t)
+	rules := pgtest.Must(os.ReadFile(filepath.Join("..", "deploy", "prometheus", "alerts_test.yml")))(t)
 	alerts := readAlerts(t)
 	for name, alert := range alerts {
 		require.Empty(t, checkExpression(alert.Expr), name)
@@ -187,8 +185,7 @@ func TestCheckExpressionFinds(t *testing.T) {
 // The dashboard draws what the program shows, each panel in a place of its own.
 func TestDashboardNamesWhatThereIs(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "deploy", "grafana", "sexton.json"))
-	require.NoError(t, err)
+	text := pgtest.Must(os.ReadFile(filepath.Join("..", "deploy", "grafana", "sexton.json")))(t)
 	type position struct{ X, Y, W, H int }
 	var dashboard struct {
 		UID    string

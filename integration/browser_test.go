@@ -157,8 +157,7 @@ func (b *browser) wait(t *testing.T, what, expression string) {
 
 func (b *browser) text(t *testing.T) string {
 	t.Helper()
-	text, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("document.body.innerText"))
-	require.NoError(t, err)
+	text := pgtest.Must(chromedp.Run(b.ctx, chromedp.Evaluate[string]("document.body.innerText")))(t)
 	return text
 }
 
@@ -230,8 +229,7 @@ func (b *browser) testPause(t *testing.T, s workSite) {
 	b.do(t, chromedp.KeyEvent("nightly backup"))
 	// A poll or two later what has been typed is still there.
 	polls := `performance.getEntriesByType("resource").filter((each) => each.name.endsWith("/live")).length`
-	seen, err := chromedp.Run(b.ctx, chromedp.Evaluate[int](polls))
-	require.NoError(t, err)
+	seen := pgtest.Must(chromedp.Run(b.ctx, chromedp.Evaluate[int](polls)))(t)
 	b.wait(t, "the page to ask twice", fmt.Sprintf("%s >= %d", polls, seen+2))
 	b.wait(t, "what was typed to stay", `document.activeElement.value === "nightly backup"`)
 	b.do(t, chromedp.KeyEvent("\r"))
@@ -251,10 +249,8 @@ func (b *browser) testPause(t *testing.T, s workSite) {
 
 func (b *browser) number(t *testing.T) (n int) {
 	t.Helper()
-	text, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](cardNumber))
-	require.NoError(t, err)
-	_, err = fmt.Sscan(text, &n)
-	require.NoError(t, err)
+	text := pgtest.Must(chromedp.Run(b.ctx, chromedp.Evaluate[string](cardNumber)))(t)
+	pgtest.Must(fmt.Sscan(text, &n))(t)
 	return n
 }
 
@@ -325,8 +321,7 @@ func (b *browser) shoot(t *testing.T, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, browserWait)
 	defer cancel()
-	picture, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
-	require.NoError(t, err)
+	picture := pgtest.Must(chromedp.Run(ctx, chromedp.FullScreenshot(100)))(t)
 	require.True(t, slices.Contains([]string{"\x89PNG", "\xff\xd8\xff\xe0"}, string(picture[:4])), "a picture")
 	require.NoError(t, os.WriteFile(filepath.Join(t.ArtifactDir(), name+".png"), picture, 0o600))
 }

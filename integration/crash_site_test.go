@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
 )
 
 // twinTables are the same four tables twice: in public, where a worker cleans up, and in the schema native,
@@ -84,14 +86,12 @@ func (s twinSite) deleteParents(t *testing.T, condition string) {
 func (s twinSite) shut(t *testing.T, table string) (pass, release func()) {
 	t.Helper()
 	keeper := connect(t, s.url)
-	_, err := keeper.Exec(t.Context(), "SELECT pg_advisory_lock($1)", gate)
-	require.NoError(t, err)
+	pgtest.Exec(t, keeper, "SELECT pg_advisory_lock($1)", gate)
 	s.exec(t, "INSERT INTO closed_gate VALUES ($1)", table)
 	pass = func() { s.exec(t, "DELETE FROM closed_gate") }
 	return pass, func() {
 		pass()
-		_, err := keeper.Exec(t.Context(), "SELECT pg_advisory_unlock($1)", gate)
-		require.NoError(t, err)
+		pgtest.Exec(t, keeper, "SELECT pg_advisory_unlock($1)", gate)
 	}
 }
 
@@ -120,10 +120,8 @@ func (s twinSite) rows(t *testing.T, place string) []string {
 		}
 		sql += "SELECT '" + table + " ' || entry::text FROM " + name + "." + table + " AS entry"
 	}
-	found, err := s.pool.Query(t.Context(), sql+" ORDER BY 1")
-	require.NoError(t, err)
-	lines, err := pgx.CollectRows(found, pgx.RowTo[string])
-	require.NoError(t, err)
+	found := pgtest.Must(s.pool.Query(t.Context(), sql+" ORDER BY 1"))(t)
+	lines := pgtest.Must(pgx.CollectRows(found, pgx.RowTo[string]))(t)
 	return lines
 }
 

@@ -62,14 +62,12 @@ func beforeFirstBatch(t *testing.T, s twinSite) (*runningWorker, func()) {
 	t.Helper()
 	s.deleteParents(t, someParents)
 	keeper := connect(t, s.url)
-	_, err := keeper.Exec(t.Context(), "BEGIN; LOCK TABLE sexton.fences IN EXCLUSIVE MODE")
-	require.NoError(t, err)
+	pgtest.Exec(t, keeper, "BEGIN; LOCK TABLE sexton.fences IN EXCLUSIVE MODE")
 	w := s.started(t)
 	s.wait(t, time.Minute, "the worker to wait for the fence", `EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND relation = 'sexton.fences'::regclass
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
 	return w, func() {
-		_, err := keeper.Exec(context.WithoutCancel(t.Context()), "ROLLBACK")
-		require.NoError(t, err)
+		pgtest.Must(keeper.Exec(context.WithoutCancel(t.Context()), "ROLLBACK"))(t)
 	}
 }
 

@@ -25,8 +25,7 @@ type example struct {
 
 func definitionExamples(t *testing.T) []example {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "docs", "definitions.md"))
-	require.NoError(t, err)
+	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "definitions.md")))(t)
 	var examples []example
 	tables, sound, end := "", 0, 0
 	for _, match := range regexp.MustCompile("(?ms)^```(yaml|sql|text)\n(.*?)^```$").FindAllStringSubmatchIndex(string(text), -1) {

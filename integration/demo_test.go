@@ -124,9 +124,7 @@ func startDemo(t *testing.T, p program, inTerminal bool, args ...string) *demoRu
 // inTerminal starts the demo in a pseudo-terminal of 100 columns.
 func (d *demoRun) inTerminal(t *testing.T) {
 	t.Helper()
-	var err error
-	d.terminal, err = pty.StartWithSize(d.cmd, &pty.Winsize{Rows: 40, Cols: 100})
-	require.NoError(t, err)
+	d.terminal = pgtest.Must(pty.StartWithSize(d.cmd, &pty.Winsize{Rows: 40, Cols: 100}))(t)
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
@@ -161,8 +159,7 @@ func (d *demoRun) started(t *testing.T, copied <-chan struct{}) {
 // socket in it.
 func openFolder(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "d")
-	require.NoError(t, err)
+	dir := pgtest.Must(os.MkdirTemp("", "d"))(t)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o755))
 	return dir
@@ -347,8 +344,7 @@ func stopDemoBy() map[string]func(t *testing.T, d *demoRun) {
 				send(syscall.SIGINT)(t, d)
 				return
 			}
-			_, err := d.terminal.WriteString("\x03")
-			require.NoError(t, err)
+			pgtest.Must(d.terminal.WriteString("\x03"))(t)
 		},
 	}
 }
@@ -366,8 +362,7 @@ func testDemoInterruptedBeforeItsEnd(t *testing.T, p program) {
 
 func number(t *testing.T, text string) int64 {
 	t.Helper()
-	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-	require.NoError(t, err)
+	n := pgtest.Must(strconv.ParseInt(strings.TrimSpace(text), 10, 64))(t)
 	return n
 }
 
@@ -437,8 +432,7 @@ func testDemoIsKept(t *testing.T, p program) {
 	before := shell(psql + deleted)
 	shell(strings.Replace(start, " -w start", " -w stop", 1))
 	second := command(again + " --exit --json")
-	out, err := second.Output()
-	require.NoError(t, err)
+	out := pgtest.Must(second.Output())(t)
 	var s demoSummary
 	require.NoError(t, json.Unmarshal(out, &s))
 	require.NotNil(t, s.OrphansLeft)

@@ -17,8 +17,7 @@ import (
 
 func deployed(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "deploy", name))
-	require.NoError(t, err)
+	text := pgtest.Must(os.ReadFile(filepath.Join("..", "deploy", name)))(t)
 	return string(text)
 }
 
@@ -28,8 +27,7 @@ func TestReleasesAreBuiltAlike(t *testing.T) {
 	flags := regexp.MustCompile(`go build -trimpath -ldflags "-s -w -X (sexton/internal/cli\.version)=\$(?:VERSION|version)" -o \S+ \./cmd/worker`)
 	require.Regexp(t, flags, deployed(t, "Dockerfile"))
 	require.Regexp(t, flags, deployed(t, "release"))
-	module, err := os.ReadFile(filepath.Join("..", "go.mod"))
-	require.NoError(t, err)
+	module := pgtest.Must(os.ReadFile(filepath.Join("..", "go.mod")))(t)
 	language := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(module))
 	require.Len(t, language, 2)
 	require.Contains(t, deployed(t, "Dockerfile"), " golang:"+language[1]+" AS build")
@@ -56,8 +54,7 @@ func testVersionIsStamped(t *testing.T) {
 	cmd.Dir = ".."
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	out, err = exec.CommandContext(t.Context(), path, "version").Output()
-	require.NoError(t, err)
+	out = pgtest.Must(exec.CommandContext(t.Context(), path, "version").Output())(t)
 	require.True(t, strings.HasPrefix(string(out), "sexton v7.8.9 ("), "%s", out)
 }
 
@@ -147,8 +144,7 @@ func testPageUnit(t *testing.T, p program) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, credential[1]), []byte("geheim\n"), 0o600))
 	path := filepath.Join(dir, "sexton.yaml")
-	definitions, err := filepath.Abs(filepath.Join(folder, "loose_foreign_keys.yml"))
-	require.NoError(t, err)
+	definitions := pgtest.Must(filepath.Abs(filepath.Join(folder, "loose_foreign_keys.yml")))(t)
 	settings := "databases: {main: {url: \"${DATABASE_URL}\"}}\nloose_foreign_keys: {definitions: [\"" + definitions + "\"]}\n" +
 		"http: {listen: \":8686\", user: ops, password_file: \"${CREDENTIALS_DIRECTORY}/" + credential[1] + "\"}\n"
 	require.NoError(t, os.WriteFile(path, []byte(settings), 0o600))

@@ -91,8 +91,7 @@ func newLane(t *testing.T) *lane {
 	var most int
 	require.NoError(t, l.main.QueryRow(l.ctx, "SELECT current_setting('max_prepared_transactions')::integer").Scan(&most))
 	l.twoPhase = most > 0
-	_, err := l.native.Exec(l.ctx, emulation)
-	require.NoError(t, err)
+	pgtest.Must(l.native.Exec(l.ctx, emulation))(t)
 	return l
 }
 
@@ -100,11 +99,9 @@ func newLane(t *testing.T) *lane {
 // has tables of its own.
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	settings, err := pgx.ParseConfig(url)
-	require.NoError(t, err)
+	settings := pgtest.Must(pgx.ParseConfig(url))(t)
 	settings.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-	conn, err := pgx.ConnectConfig(t.Context(), settings)
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.ConnectConfig(t.Context(), settings))(t)
 	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
 	return conn
 }
@@ -113,8 +110,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 func connectQuietly(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	conn := connect(t, url)
-	_, err := conn.Exec(t.Context(), "SET client_min_messages = warning")
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, "SET client_min_messages = warning")
 	return conn
 }
 
@@ -179,10 +175,8 @@ func (l *lane) clear(c *scenario) {
 			c.exec(conn, "clear", "ROLLBACK")
 		}
 	}
-	found, err := l.main.Query(l.ctx, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()")
-	require.NoError(c.rt, err)
-	prepared, err := pgx.CollectRows(found, pgx.RowTo[string])
-	require.NoError(c.rt, err)
+	found := pgtest.Must(l.main.Query(l.ctx, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"))(c.rt)
+	prepared := pgtest.Must(pgx.CollectRows(found, pgx.RowTo[string]))(c.rt)
 	for _, name := range prepared {
 		c.exec(l.main, "clear", "ROLLBACK PREPARED "+quoteText(name))
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"sexton/internal/pgtest"
 )
 
 // scenario is one schema with its cases while they run.
@@ -124,14 +126,11 @@ func (c *scenario) lookAfter(sql string) {
 
 // rows returns all rows that a session sees, ordered.
 func (c *scenario) rows(conn *pgx.Conn) []row {
-	results, err := conn.PgConn().Exec(c.ctx, "EXECUTE content").ReadAll()
-	require.NoError(c.rt, err)
+	results := pgtest.Must(conn.PgConn().Exec(c.ctx, "EXECUTE content").ReadAll())(c.rt)
 	rows := make([]row, len(results[0].Rows))
 	for i, values := range results[0].Rows {
-		table, err := strconv.Atoi(string(values[0]))
-		require.NoError(c.rt, err)
-		number, err := strconv.Atoi(string(values[1]))
-		require.NoError(c.rt, err)
+		table := pgtest.Must(strconv.Atoi(string(values[0])))(c.rt)
+		number := pgtest.Must(strconv.Atoi(string(values[1])))(c.rt)
 		rows[i] = row{place: place{table, number}, marked: string(values[2]) == "t", text: string(values[3])}
 	}
 	return rows

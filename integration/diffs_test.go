@@ -55,8 +55,7 @@ func testDiffs(t *testing.T, p program, store diffStore) {
 func (s diffSite) wakes(t *testing.T, sql string, args ...any) {
 	t.Helper()
 	listener := connect(t, s.url)
-	_, err := listener.Exec(t.Context(), "LISTEN sexton_wake")
-	require.NoError(t, err)
+	pgtest.Exec(t, listener, "LISTEN sexton_wake")
 	s.exec(t, sql, args...)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -71,8 +70,7 @@ func (s diffSite) killedInUpload(t *testing.T, first *runningWorker) *runningWor
 	t.Helper()
 	const key = "merge_request_diffs/mr-3/diff-1000"
 	keeper := connect(t, s.url)
-	_, err := keeper.Exec(t.Context(), "SELECT pg_advisory_lock($1)", gate)
-	require.NoError(t, err)
+	pgtest.Exec(t, keeper, "SELECT pg_advisory_lock($1)", gate)
 	s.exec(t, "INSERT INTO closed_gate VALUES (now())")
 	s.exec(t, addBigDiff)
 	s.wait(t, time.Minute, "the worker to stop in the upload", atGate)
@@ -95,14 +93,12 @@ func (s diffSite) removedWithItsRequest(t *testing.T) {
 	t.Helper()
 	deleter := connect(t, s.url)
 	for _, end := range []string{"ROLLBACK", "COMMIT"} {
-		_, err := deleter.Exec(t.Context(), "BEGIN; DELETE FROM merge_requests WHERE id = 1")
-		require.NoError(t, err)
+		pgtest.Exec(t, deleter, "BEGIN; DELETE FROM merge_requests WHERE id = 1")
 		s.sleeps(t)
 		for id := 2; id <= 40; id += 2 {
 			require.FileExists(t, s.store.path(fmt.Sprintf("merge_request_diffs/mr-1/diff-%d", id)), "before %s", end)
 		}
-		_, err = deleter.Exec(t.Context(), end)
-		require.NoError(t, err)
+		pgtest.Exec(t, deleter, end)
 	}
 	for id := 2; id <= 40; id += 2 {
 		pgtest.WaitFor(t, fmt.Sprintf("the object of diff %d to go", id), func(context.Context) (bool, error) {

@@ -53,8 +53,7 @@ func testOperations(t *testing.T, p program) {
 func TestShellOfTheDocumentsIsRun(t *testing.T) {
 	t.Parallel()
 	run := map[string]int{"operations.md": 4, "sql.md": 1}
-	files, err := filepath.Glob(filepath.Join("..", "docs", "*.md"))
-	require.NoError(t, err)
+	files := pgtest.Must(filepath.Glob(filepath.Join("..", "docs", "*.md")))(t)
 	require.NotEmpty(t, files)
 	for _, file := range files {
 		name := filepath.Base(file)
@@ -65,13 +64,11 @@ func TestShellOfTheDocumentsIsRun(t *testing.T) {
 // A newcomer finds every document in the README.
 func TestReadmeNamesEveryDocument(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "README.md"))
-	require.NoError(t, err)
+	text := pgtest.Must(os.ReadFile(filepath.Join("..", "README.md")))(t)
 	_, section, found := strings.Cut(string(text), "\n## More\n")
 	require.True(t, found)
 	section, _, _ = strings.Cut(section, "\n## ")
-	files, err := filepath.Glob(filepath.Join("..", "docs", "*.md"))
-	require.NoError(t, err)
+	files := pgtest.Must(filepath.Glob(filepath.Join("..", "docs", "*.md")))(t)
 	require.NotEmpty(t, files)
 	for _, file := range files {
 		require.Contains(t, section, "](docs/"+filepath.Base(file)+")")
@@ -82,12 +79,10 @@ func TestReadmeNamesEveryDocument(t *testing.T) {
 // their own.
 func TestConfigurationOfTheDocumentsIsRead(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(filepath.Join("..", "docs", "*.md"))
-	require.NoError(t, err)
+	files := pgtest.Must(filepath.Glob(filepath.Join("..", "docs", "*.md")))(t)
 	read := 0
 	for _, file := range append(files, filepath.Join("..", "README.md")) {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
+		text := pgtest.Must(os.ReadFile(file))(t)
 		if filepath.Base(file) == "definitions.md" {
 			continue
 		}
@@ -112,12 +107,10 @@ func TestConfigurationOfTheDocumentsIsRead(t *testing.T) {
 // Links of the documents lead to files, and to headings where they name one.
 func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(filepath.Join("..", "docs", "*.md"))
-	require.NoError(t, err)
+	files := pgtest.Must(filepath.Glob(filepath.Join("..", "docs", "*.md")))(t)
 	anchor := strings.NewReplacer(" ", "-", "`", "", ",", "", "/", "", ".", "", "(", "", ")", "", ":", "")
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
+		text := pgtest.Must(os.ReadFile(file))(t)
 		for _, link := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(string(text), -1) {
 			if strings.Contains(link[1], "://") {
 				continue
@@ -146,8 +139,7 @@ func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 
 func TestTheTestsOfSecurityExist(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "docs", "security.md"))
-	require.NoError(t, err)
+	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "security.md")))(t)
 	there := map[string]bool{}
 	require.NoError(t, filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {

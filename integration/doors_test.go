@@ -18,8 +18,7 @@ import (
 // docBlocks returns the fenced blocks of one language in a file of docs, in order.
 func docBlocks(t *testing.T, file, language string) []string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "docs", file))
-	require.NoError(t, err)
+	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", file)))(t)
 	var blocks []string
 	// Blocks inside a list are indented as a whole.
 	for _, match := range regexp.MustCompile("(?ms)^( *)```"+language+"\n(.*?)\n *```$").FindAllStringSubmatch(string(text), -1) {
@@ -43,8 +42,7 @@ func newDoorSite(t *testing.T, p program) doorSite {
 	t.Helper()
 	db := pgtest.New(t)
 	application, worker, viewer := db.CreateRole(), db.CreateRole(), db.CreateRole()
-	pool, err := pgxpool.New(t.Context(), db.URL)
-	require.NoError(t, err)
+	pool := pgtest.Must(pgxpool.New(t.Context(), db.URL))(t)
 	t.Cleanup(pool.Close)
 	s := doorSite{workSite: workSite{program: p, url: db.URL, dir: t.TempDir(), pool: pool}, application: db.AsRole(application)}
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "sexton.yaml"),
@@ -92,16 +90,14 @@ func testDoors(t *testing.T, p program) {
 		  AND status.run_id > 0 AND status.last_error IS NULL)`)
 	s.wait(t, stopLimit, "the user's event", `EXISTS (SELECT FROM sexton.events WHERE kind = 'user_destroyed' AND txid < pg_snapshot_xmin(pg_current_snapshot()))`)
 
-	client, err := pgxpool.New(t.Context(), s.application)
-	require.NoError(t, err)
+	client := pgtest.Must(pgxpool.New(t.Context(), s.application))(t)
 	t.Cleanup(client.Close)
 	outbox := docBlocks(t, "sql.md", "sql")
 	require.Len(t, outbox, 2)
 	read := strings.NewReplacer(":txid", "(SELECT max(txid) FROM sexton.events)", ":id", "(SELECT max(id) FROM sexton.events)").Replace(outbox[1])
 	for _, events := range []int64{1, 0} { // The second time there is nothing new.
 		require.Equal(t, events, s.count(t, `SELECT count(*) FROM sexton.events AS event, outbox_places AS place WHERE (event.txid, event.id) > (place.txid, place.id)`))
-		_, err = client.Exec(t.Context(), read)
-		require.NoError(t, err)
+		pgtest.Exec(t, client, read)
 	}
 	s.answered(t)
 }

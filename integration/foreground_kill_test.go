@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
 )
 
 // testForegroundKilled kills a pass in the foreground, whose lease would last for two hours. Once it has been silent, the next
@@ -14,18 +16,15 @@ func testForegroundKilled(t *testing.T, p program) {
 	t.Helper()
 	s := newDiffSite(t, p, diffsInFolder(t))
 	s.exec(t, addDiffs, 1, 3)
-	keeper, err := pgx.Connect(t.Context(), s.url)
-	require.NoError(t, err)
+	keeper := pgtest.Must(pgx.Connect(t.Context(), s.url))(t)
 	defer func() { require.NoError(t, keeper.Close(context.WithoutCancel(t.Context()))) }()
-	_, err = keeper.Exec(t.Context(), "BEGIN; LOCK TABLE sexton.external_diff_cursors")
-	require.NoError(t, err)
+	pgtest.Exec(t, keeper, "BEGIN; LOCK TABLE sexton.external_diff_cursors")
 	first := p.start(t, s.dir, s.url, "job", "run", scheduleDiffs)
 	s.wait(t, stopLimit, "the pass to have its lease",
 		"EXISTS (SELECT FROM sexton.leases JOIN sexton.clients ON client_id = holder WHERE expires_at > now() + interval '1 hour' AND pid = $1)", first.cmd.Process.Pid)
 	require.NoError(t, first.cmd.Process.Kill())
 	require.Equal(t, -1, first.wait(t))
-	_, err = keeper.Exec(t.Context(), "ROLLBACK")
-	require.NoError(t, err)
+	pgtest.Exec(t, keeper, "ROLLBACK")
 
 	require.Contains(t, p.run(t, s.dir, s.url, 0, "job", "run", scheduleDiffs, "--json"), `"skipped"`, "it may live")
 	s.exec(t, "UPDATE sexton.clients SET seen_at = now() - interval '20 s'")

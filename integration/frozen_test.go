@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/pgtest"
 	"sexton/internal/sample"
 )
 
@@ -99,8 +100,7 @@ func frozen(t *testing.T, name, text string) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
+	want := pgtest.Must(os.ReadFile(path))(t)
 	require.Equal(t, string(want), text, "%s; -args -thaw writes it anew", path)
 }
 
@@ -152,8 +152,7 @@ func (s workSite) masked(t *testing.T, text string) string {
 		}
 		return value
 	}
-	out, err := json.MarshalIndent(mask("", document), "", "  ")
-	require.NoError(t, err)
+	out := pgtest.Must(json.MarshalIndent(mask("", document), "", "  "))(t)
 	return string(out) + "\n"
 }
 
@@ -194,8 +193,7 @@ func TestLogEventsAreFrozen(t *testing.T) {
 // logEvents are the levels and messages that a file logs.
 func logEvents(t *testing.T, path string) (events []string) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-	require.NoError(t, err)
+	file := pgtest.Must(parser.ParseFile(token.NewFileSet(), path, nil, 0))(t)
 	ast.Inspect(file, func(node ast.Node) bool {
 		call, ok := node.(*ast.CallExpr)
 		if !ok || len(call.Args) < 2 {
@@ -208,8 +206,7 @@ func logEvents(t *testing.T, path string) (events []string) {
 		level, is := strings.CutSuffix(method.Sel.Name, "Context")
 		text, literal := call.Args[1].(*ast.BasicLit)
 		if is && literal && slices.Contains([]string{"Info", "Warn", "Error"}, level) {
-			message, err := strconv.Unquote(text.Value)
-			require.NoError(t, err)
+			message := pgtest.Must(strconv.Unquote(text.Value))(t)
 			events = append(events, strings.ToLower(level)+" "+message)
 		}
 		return true

@@ -43,8 +43,7 @@ func ghostPoints() map[string]ghostPoint {
 		"while it takes its lease": func(t *testing.T, s ghostSite) (*runningWorker, func()) {
 			t.Helper()
 			keeper := connect(t, s.url)
-			_, err := keeper.Exec(t.Context(), "BEGIN; LOCK TABLE sexton.fences IN EXCLUSIVE MODE")
-			require.NoError(t, err)
+			pgtest.Exec(t, keeper, "BEGIN; LOCK TABLE sexton.fences IN EXCLUSIVE MODE")
 			w := s.started(t)
 			s.leave(t, false, 1, 2, 3)
 			s.leave(t, true, 4)
@@ -52,8 +51,7 @@ func ghostPoints() map[string]ghostPoint {
 				`EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND relation = 'sexton.fences'::regclass
 					AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
 			return w, func() {
-				_, err := keeper.Exec(context.WithoutCancel(t.Context()), "ROLLBACK")
-				require.NoError(t, err)
+				pgtest.Must(keeper.Exec(context.WithoutCancel(t.Context()), "ROLLBACK"))(t)
 			}
 		},
 	}

@@ -52,8 +52,7 @@ func (c *coverage) note(deletion string, stats ghostuser.Stats) {
 // TestGhostUserScenarios deletes Ada in the reference application, with one thing at a time that refers to her.
 func TestGhostUserScenarios(t *testing.T) {
 	t.Parallel()
-	folders, err := fs.Glob(os.DirFS(scenarios), "*/given.sql")
-	require.NoError(t, err)
+	folders := pgtest.Must(fs.Glob(os.DirFS(scenarios), "*/given.sql"))(t)
 	covered := &coverage{seen: map[string]bool{}}
 	t.Run("scenarios", func(t *testing.T) {
 		for _, deletion := range []string{"soft", "hard"} {
@@ -83,8 +82,7 @@ func TestGhostUserScenarios(t *testing.T) {
 // defaultFates is all that the default lists, and the keys of the reference application that none of them names, have done.
 func defaultFates(t *testing.T) []string {
 	t.Helper()
-	c, err := config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir()})
-	require.NoError(t, err)
+	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir()}))(t)
 	var fates []string
 	moved := map[string]bool{}
 	for _, entry := range c.GhostUsers.Move {
@@ -164,12 +162,10 @@ func newGhostScenario(t *testing.T, folder string, shared *dbtest.DB) *ghostScen
 	s.db.Exec(given)
 	options := config.Options{DatabaseURL: s.db.URL, Dir: t.TempDir(), Environ: []string{"SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false"}}
 	if s.optional(t, "sexton.yaml") != "" {
-		path, err := filepath.Abs(filepath.Join(folder, "sexton.yaml"))
-		require.NoError(t, err)
+		path := pgtest.Must(filepath.Abs(filepath.Join(folder, "sexton.yaml")))(t)
 		options.Path = path
 	}
-	c, err := config.Load(options)
-	require.NoError(t, err)
+	c := pgtest.Must(config.Load(options))(t)
 	logger := pgtest.Logger(t)
 	s.deps = riverjobs.Deps{
 		Bindings: &riverjobs.Bindings{}, Config: c, Databases: []database.Database{s.db.Connected}, Logger: logger,
@@ -180,8 +176,7 @@ func newGhostScenario(t *testing.T, folder string, shared *dbtest.DB) *ghostScen
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
+	text := pgtest.Must(os.ReadFile(path))(t)
 	return string(text)
 }
 
@@ -229,8 +224,7 @@ func (s *ghostScenario) play(t *testing.T, deletion string) ghostuser.Stats {
 
 func (s *ghostScenario) ran(t *testing.T) (stats ghostuser.Stats) {
 	t.Helper()
-	report, err := s.pass(t.Context())
-	require.NoError(t, err)
+	report := pgtest.Must(s.pass(t.Context()))(t)
 	require.Equal(t, jobrun.Done, report.Outcome)
 	require.NoError(t, json.Unmarshal(report.Stats, &stats))
 	return stats

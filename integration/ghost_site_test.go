@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/pgtest"
 	"sexton/internal/sample"
 	"sexton/triggers"
 )
@@ -123,14 +124,12 @@ func (s ghostSite) write(t *testing.T, user int64, notes int) {
 func (s ghostSite) shut(t *testing.T, point string) (pass, release func()) {
 	t.Helper()
 	keeper := connect(t, s.url)
-	_, err := keeper.Exec(t.Context(), "SELECT pg_advisory_lock($1)", gate)
-	require.NoError(t, err)
+	pgtest.Exec(t, keeper, "SELECT pg_advisory_lock($1)", gate)
 	s.exec(t, "INSERT INTO closed_gate VALUES ($1)", point)
 	pass = func() { s.exec(t, "DELETE FROM closed_gate") }
 	return pass, func() {
 		pass()
-		_, err := keeper.Exec(t.Context(), "SELECT pg_advisory_unlock($1)", gate)
-		require.NoError(t, err)
+		pgtest.Exec(t, keeper, "SELECT pg_advisory_unlock($1)", gate)
 	}
 }
 
@@ -155,12 +154,10 @@ func (s ghostSite) expect(t *testing.T, soft, hard []int64) map[int64]int64 {
 			SELECT author_id FROM expected.snippets UNION ALL SELECT user_id FROM expected.p_ci_builds
 		) AS every WHERE u = ANY ($1) GROUP BY 1`
 	all := append(append([]int64{}, soft...), hard...)
-	rows, err := s.pool.Query(t.Context(), references, all)
-	require.NoError(t, err)
+	rows := pgtest.Must(s.pool.Query(t.Context(), references, all))(t)
 	counts := map[int64]int64{}
 	var user, count int64
-	_, err = pgx.ForEachRow(rows, []any{&user, &count}, func() error { counts[user] = count; return nil })
-	require.NoError(t, err)
+	pgtest.Must(pgx.ForEachRow(rows, []any{&user, &count}, func() error { counts[user] = count; return nil }))(t)
 
 	const ghost = "(SELECT id FROM public.users WHERE user_type = 5)"
 	for _, sql := range []string{
@@ -210,12 +207,11 @@ func (s ghostSite) settled(t *testing.T, soft, hard []int64) {
 	require.NoError(t, err)
 	announced := map[int64]int64{}
 	var user, count int64
-	_, err = pgx.ForEachRow(rows, []any{&user, &count}, func() error {
+	pgtest.Must(pgx.ForEachRow(rows, []any{&user, &count}, func() error {
 		require.NotContains(t, announced, user, "announced twice")
 		announced[user] = count
 		return nil
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Equal(t, counts, announced, "rows moved, deleted and nullified, by user")
 
 	s.cleanedUp(t)
@@ -230,10 +226,8 @@ func (s ghostSite) asExpected(t *testing.T) {
 	t.Helper()
 	for table, columns := range ghostTables() {
 		lines := func(schema string) []string {
-			rows, err := s.pool.Query(t.Context(), "SELECT "+columns+" FROM "+schema+"."+table+" AS entry ORDER BY 1")
-			require.NoError(t, err)
-			found, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			require.NoError(t, err)
+			rows := pgtest.Must(s.pool.Query(t.Context(), "SELECT "+columns+" FROM "+schema+"."+table+" AS entry ORDER BY 1"))(t)
+			found := pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 			return found
 		}
 		require.Equal(t, lines("expected"), lines("public"), "rows of %s differ from what plain SQL leaves", table)

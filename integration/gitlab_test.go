@@ -35,10 +35,8 @@ ORDER BY 1, 2`
 // parents deleted in between, and compares every row with what an oracle makes of the definitions.
 func testGitLab(t *testing.T, p program) {
 	t.Helper()
-	path, err := filepath.Abs("../internal/definitions/testdata/gitlab_loose_foreign_keys.yml")
-	require.NoError(t, err)
-	defs, err := definitions.Load([]string{path})
-	require.NoError(t, err)
+	path := pgtest.Must(filepath.Abs("../internal/definitions/testdata/gitlab_loose_foreign_keys.yml"))(t)
+	defs := pgtest.Must(definitions.Load([]string{path}))(t)
 	require.Len(t, defs, 340)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "sexton.yaml"),

@@ -45,8 +45,7 @@ adjourned_groups: {enabled: true}
 http: {listen: ""}
 `, sample.Schema()+grove, ""))
 	keeper := connect(t, s.url)
-	_, err := keeper.Exec(t.Context(), "SELECT pg_advisory_lock($1)", gate)
-	require.NoError(t, err)
+	pgtest.Exec(t, keeper, "SELECT pg_advisory_lock($1)", gate)
 	s.exec(t, "SELECT sexton.delete_group_now(1, 1)")
 	for _, table := range []string{"issues", "projects", "groups"} {
 		s.exec(t, "INSERT INTO closed_gate VALUES ($1)", table)

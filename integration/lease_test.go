@@ -67,9 +67,7 @@ func newGatedSite(t *testing.T) gatedSite {
 	path := filepath.Join(s.dir, "loose_foreign_keys.yml")
 	require.NoError(t, os.WriteFile(path, []byte(gatedDefinitions), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "sexton.yaml"), []byte(gatedConfig), 0o600))
-	var err error
-	s.defs, err = definitions.Load([]string{path})
-	require.NoError(t, err)
+	s.defs = pgtest.Must(definitions.Load([]string{path}))(t)
 	newWorker(t, s.db, "installer", pgtest.Logger(t), nil).track(t.Context(), t, s.defs)
 	s.db.Exec("DELETE FROM parents WHERE id <= 5")
 	return s
@@ -98,16 +96,14 @@ func (s gatedSite) finished(t *testing.T, token string) {
 func (s gatedSite) stopInBatch(t *testing.T, p program) (*process, func()) {
 	t.Helper()
 	keeper := connect(t, s.db.URL)
-	_, err := keeper.Exec(t.Context(), "SELECT pg_advisory_lock($1)", gate)
-	require.NoError(t, err)
+	pgtest.Exec(t, keeper, "SELECT pg_advisory_lock($1)", gate)
 	s.db.Exec("INSERT INTO closed_gate VALUES (now())")
 	first := p.start(t, s.dir, s.db.URL, "job", "run", kind, "--json")
 	waitForSession(t, s.db, "the first worker to stop in its batch",
 		`wait_event_type = 'Lock' AND wait_event = 'advisory' AND starts_with(application_name, sexton.session_name('`+leaseKey+`'))`)
 	s.db.Exec("DELETE FROM closed_gate")
 	return first, func() {
-		_, err := keeper.Exec(context.WithoutCancel(t.Context()), "SELECT pg_advisory_unlock($1)", gate)
-		require.NoError(t, err)
+		pgtest.Must(keeper.Exec(context.WithoutCancel(t.Context()), "SELECT pg_advisory_unlock($1)", gate))(t)
 	}
 }
 
@@ -211,8 +207,7 @@ func TestFenceStopsFormerHolder(t *testing.T) {
 		require.Fail(t, "the first worker ended before its second batch", "%+v: %v", report, failure)
 	}
 	s.expireLease()
-	second, err := newWorker(t, s.db, "second", pgtest.Logger(t), nil).run(t.Context(), s.defs)
-	require.NoError(t, err)
+	second := pgtest.Must(newWorker(t, s.db, "second", pgtest.Logger(t), nil).run(t.Context(), s.defs))(t)
 	require.Equal(t, jobrun.Done, second.Outcome)
 	s.db.Exec("DELETE FROM parents WHERE id = 6")
 	close(tracer.resumed)

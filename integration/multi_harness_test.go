@@ -50,12 +50,10 @@ type multiSite struct {
 
 func openHome(t *testing.T, p program, dir, name, schema, address string) home {
 	t.Helper()
-	settings, err := pgxpool.ParseConfig(address)
-	require.NoError(t, err)
+	settings := pgtest.Must(pgxpool.ParseConfig(address))(t)
 	quoted := pgx.Identifier{schema}.Sanitize()
 	settings.ConnConfig.RuntimeParams["search_path"] = quoted
-	pool, err := pgxpool.NewWithConfig(t.Context(), settings)
-	require.NoError(t, err)
+	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), settings))(t)
 	t.Cleanup(pool.Close)
 	made := home{twinSite: twinSite{workSite{program: p, url: address, dir: dir, pool: pool}}, name: name, schema: schema}
 	made.exec(t, "CREATE SCHEMA IF NOT EXISTS "+quoted)

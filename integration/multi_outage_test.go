@@ -138,8 +138,7 @@ func testMultiHangs(t *testing.T, p program) {
 	s.cleaned(t)
 	rows, err := s.ci.pool.Query(t.Context(), "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
 	require.NoError(t, err)
-	pids, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	require.NoError(t, err)
+	pids := pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[int]))(t)
 	pids = append(pids, server.PID())
 	signal := func(signal syscall.Signal) {
 		for _, pid := range pids {
@@ -161,10 +160,8 @@ func testMultiJobsDieAtStart(t *testing.T, p program) {
 	t.Helper()
 	s, server := newOutageSite(t, p, "sec", "sec")
 	s.deleteParents(t, "id <= 5")
-	keeper, err := s.sec.pool.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = keeper.Exec(t.Context(), "LOCK TABLE sexton.objects")
-	require.NoError(t, err)
+	keeper := pgtest.Must(s.sec.pool.Begin(t.Context()))(t)
+	pgtest.Exec(t, keeper, "LOCK TABLE sexton.objects")
 	w := s.jobs.start(t, []string{cronOff})
 	s.sec.wait(t, time.Minute, "the worker to look at the schema",
 		"EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'sexton.objects'::regclass)")

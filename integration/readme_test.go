@@ -28,8 +28,7 @@ func readmeShell(t *testing.T, heading string) []string {
 
 func readmeBlocks(t *testing.T, heading, language string) []string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "README.md"))
-	require.NoError(t, err)
+	text := pgtest.Must(os.ReadFile(filepath.Join("..", "README.md")))(t)
 	_, section, found := strings.Cut(string(text), "\n## "+heading+"\n")
 	require.True(t, found, "README.md has no section %q", heading)
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -83,8 +82,7 @@ func testReadmeDemo(t *testing.T) {
 	d.cmd.Env = append(os.Environ(), "TMPDIR="+d.tmp)
 	d.inTerminal(t)
 	d.shows(t, `[1-9][0-9,]* paid off`)
-	_, err := d.terminal.WriteString("\x03")
-	require.NoError(t, err)
+	pgtest.Must(d.terminal.WriteString("\x03"))(t)
 	d.exit(t) // Of go run, which ends with 1 after Ctrl-C whatever the program ends with.
 	require.Regexp(t, `[0-9,]+ parents deleted, [0-9,]+ rows deleted`, d.out.String())
 	d.nothingLeft(t)
@@ -93,8 +91,7 @@ func testReadmeDemo(t *testing.T) {
 // Nobody runs shell blocks but the tests above: one in another section would be left out.
 func TestReadmeShellIsRun(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "README.md"))
-	require.NoError(t, err)
+	text := pgtest.Must(os.ReadFile(filepath.Join("..", "README.md")))(t)
 	var known int
 	for _, heading := range []string{readmeCommands, readmeSteps, "The worker"} {
 		known += len(readmeShell(t, heading))
@@ -119,8 +116,7 @@ func TestReadmeSeveralDatabases(t *testing.T) {
 
 func TestReadmeLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "README.md"))
-	require.NoError(t, err)
+	text := pgtest.Must(os.ReadFile(filepath.Join("..", "README.md")))(t)
 	links := regexp.MustCompile(`\]\(([^)#]+)\)`).FindAllStringSubmatch(string(text), -1)
 	require.NotEmpty(t, links)
 	for _, link := range links {

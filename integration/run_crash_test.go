@@ -70,8 +70,7 @@ func testRunBeforeServer(t *testing.T, p program) {
 	elsewhere, err := os.MkdirTemp("", "sexton-socket-") // t.TempDir is too long for a socket.
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(elsewhere) })
-	address, err := url.Parse(s.url)
-	require.NoError(t, err)
+	address := pgtest.Must(url.Parse(s.url))(t)
 	query := address.Query()
 	query.Set("host", elsewhere)
 	address.RawQuery = query.Encode()

@@ -74,8 +74,7 @@ func (p program) site(t *testing.T, url string, k kit) workSite {
 	} else {
 		require.NoError(t, fill(t.Context(), url))
 	}
-	pool, err := pgxpool.New(t.Context(), s.url)
-	require.NoError(t, err)
+	pool := pgtest.Must(pgxpool.New(t.Context(), s.url))(t)
 	t.Cleanup(pool.Close)
 	s.pool = pool
 	return s
@@ -165,15 +164,12 @@ func awakeKey() []any {
 // later, and the next one also for those that stand there.
 func (s workSite) closeGate(t *testing.T) (open, release func()) {
 	t.Helper()
-	keeper, err := pgx.Connect(t.Context(), s.url)
-	require.NoError(t, err)
+	keeper := pgtest.Must(pgx.Connect(t.Context(), s.url))(t)
 	t.Cleanup(func() { _ = keeper.Close(context.Background()) })
-	_, err = keeper.Exec(t.Context(), "SELECT pg_advisory_lock($1)", gate)
-	require.NoError(t, err)
+	pgtest.Exec(t, keeper, "SELECT pg_advisory_lock($1)", gate)
 	s.exec(t, "INSERT INTO closed_gate VALUES (now())")
 	return func() { s.exec(t, "DELETE FROM closed_gate") }, func() {
-		_, err := keeper.Exec(t.Context(), "SELECT pg_advisory_unlock($1)", gate)
-		require.NoError(t, err)
+		pgtest.Exec(t, keeper, "SELECT pg_advisory_unlock($1)", gate)
 	}
 }
 
@@ -248,8 +244,7 @@ func (w *runningWorker) stop(t *testing.T) {
 func guard(t *testing.T, pid int) {
 	t.Helper()
 	shell := exec.CommandContext(t.Context(), "/bin/sh", "-c", `read -r _; kill -KILL "$0"`, strconv.Itoa(pid))
-	input, err := shell.StdinPipe()
-	require.NoError(t, err)
+	input := pgtest.Must(shell.StdinPipe())(t)
 	require.NoError(t, shell.Start())
 	t.Cleanup(func() {
 		_ = shell.Wait() // The test's context has killed it.

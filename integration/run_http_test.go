@@ -154,20 +154,16 @@ func testRunServesWhileTheDatabaseIsAway(t *testing.T, p program) {
 	address := w.httpAddress(t)
 	readyWorker(t, address, "")
 
-	elsewhere, err := url.Parse(s.url)
-	require.NoError(t, err)
+	elsewhere := pgtest.Must(url.Parse(s.url))(t)
 	name := strings.TrimPrefix(elsewhere.Path, "/")
 	elsewhere.Path = "/postgres"
-	admin, err := pgx.Connect(t.Context(), elsewhere.String())
-	require.NoError(t, err)
+	admin := pgtest.Must(pgx.Connect(t.Context(), elsewhere.String()))(t)
 	defer admin.Close(context.WithoutCancel(t.Context()))
 	allow := func(connections bool) {
-		_, err := admin.Exec(t.Context(), fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS %t", pgx.Identifier{name}.Sanitize(), connections))
-		require.NoError(t, err)
+		pgtest.Exec(t, admin, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS %t", pgx.Identifier{name}.Sanitize(), connections))
 	}
 	allow(false)
-	_, err = admin.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
-	require.NoError(t, err)
+	pgtest.Exec(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
 	shown(t, address, "", `sexton_up{database="main"} 0`)
 	code, page := ask(t.Context(), address, "/metrics", "")
 	require.Equal(t, http.StatusOK, code)

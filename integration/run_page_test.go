@@ -18,19 +18,16 @@ import (
 // send asks a worker for a page as Ann does, whose password is in a file, and returns code and body.
 func send(ctx context.Context, t *testing.T, method, address, path string, form url.Values) (int, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(ctx, method, "http://"+address+path, strings.NewReader(form.Encode()))
-	require.NoError(t, err)
+	request := pgtest.Must(http.NewRequestWithContext(ctx, method, "http://"+address+path, strings.NewReader(form.Encode())))(t)
 	request.SetBasicAuth("ann", "pass word")
 	if form != nil {
 		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	defer client.CloseIdleConnections()
-	response, err := client.Do(request)
-	require.NoError(t, err)
+	response := pgtest.Must(client.Do(request))(t)
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
+	body := pgtest.Must(io.ReadAll(response.Body))(t)
 	return response.StatusCode, string(body)
 }
 

@@ -49,8 +49,7 @@ ignore_startup_parameters = extra_float_digits
 	cmd := exec.CommandContext(t.Context(), path, settings)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
 	if os.Geteuid() == 0 {
-		info, err := os.Stat(dir)
-		require.NoError(t, err)
+		info := pgtest.Must(os.Stat(dir))(t)
 		owner, ok := info.Sys().(*syscall.Stat_t)
 		require.True(t, ok)
 		require.NoError(t, os.Chown(settings, int(owner.Uid), int(owner.Gid)))
@@ -64,8 +63,7 @@ ignore_startup_parameters = extra_float_digits
 			t.Logf("log of pgbouncer:\n%s", log)
 		}
 	})
-	address, err := url.Parse(server.URL("postgres"))
-	require.NoError(t, err)
+	address := pgtest.Must(url.Parse(server.URL("postgres")))(t)
 	query := address.Query()
 	query.Set("port", poolerPort)
 	// Prepared statements do not work through this version in this mode.

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
 )
 
 // wrongest is by how many seconds a worker's clock may be wrong, jumpsWithin the time within which it is set anew.
@@ -56,11 +58,9 @@ func skew(mono int64) int64 {
 // buildSkewed builds the program with a clock that the environment sets. The monotonic clock, and so each timer, stays as it is.
 func buildSkewed(t *testing.T) program {
 	t.Helper()
-	goroot, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
-	require.NoError(t, err)
+	goroot := pgtest.Must(exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output())(t)
 	source, dir := filepath.Join(strings.TrimSpace(string(goroot)), "src", "time"), t.TempDir()
-	text, err := os.ReadFile(filepath.Join(source, "time.go"))
-	require.NoError(t, err)
+	text := pgtest.Must(os.ReadFile(filepath.Join(source, "time.go")))(t)
 	const now = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
 	require.Equal(t, 1, strings.Count(string(text), now), "this version of Go reads the clock in another way")
 	replace := map[string]string{}
@@ -68,8 +68,7 @@ func buildSkewed(t *testing.T) program {
 		replace[filepath.Join(source, name)] = filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	require.NoError(t, err)
+	overlay := pgtest.Must(json.Marshal(map[string]any{"Replace": replace}))(t)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
 	p := program{path: filepath.Join(dir, "sexton")}
 	command := exec.CommandContext(t.Context(), "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", p.path, "./cmd/worker")

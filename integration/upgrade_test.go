@@ -11,19 +11,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/pgtest"
 	"sexton/internal/sample"
 )
 
 // testUpgrade restores a dump of an older release with work of all kinds, migrates, and has a worker finish the work.
 func testUpgrade(t *testing.T, p program) {
 	t.Helper()
-	file, err := os.Open("../internal/migrate/testdata/waiting.sql.gz")
-	require.NoError(t, err)
+	file := pgtest.Must(os.Open("../internal/migrate/testdata/waiting.sql.gz"))(t)
 	defer file.Close()
-	unpacked, err := gzip.NewReader(file)
-	require.NoError(t, err)
-	dump, err := io.ReadAll(unpacked)
-	require.NoError(t, err)
+	unpacked := pgtest.Must(gzip.NewReader(file))(t)
+	dump := pgtest.Must(io.ReadAll(unpacked))(t)
 	p.environ = append(slices.Clone(p.environ), "BUCKET=file://"+t.TempDir())
 	s := p.site(t, "", onMain(`
 ghost_users: {enabled: true}

@@ -41,12 +41,10 @@ type tripCounter struct {
 // url is the address of the counter, for the database of another one.
 func (c *tripCounter) listen(t *testing.T, to string) string {
 	t.Helper()
-	config, err := pgconn.ParseConfig(to)
-	require.NoError(t, err)
+	config := pgtest.Must(pgconn.ParseConfig(to))(t)
 	network, address := pgconn.NetworkAddress(config.Host, config.Port)
 	dir := t.TempDir()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, ".s.PGSQL.5432"))
-	require.NoError(t, err)
+	listener := pgtest.Must((&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, ".s.PGSQL.5432")))(t)
 	var links sync.WaitGroup
 	t.Cleanup(func() {
 		_ = listener.Close()

@@ -64,9 +64,7 @@ func newSpot(t *testing.T, tables, yaml string, tracer pgx.QueryTracer) spot {
 	s := spot{db: dbtest.New(t).Database}
 	s.db.Exec(tables)
 	s.worker = newWorker(t, s.db, "worker", pgtest.Logger(t), tracer)
-	var err error
-	s.defs, err = definitions.Parse(definitions.File{Name: "loose_foreign_keys.yml", Data: []byte(yaml)})
-	require.NoError(t, err)
+	s.defs = pgtest.Must(definitions.Parse(definitions.File{Name: "loose_foreign_keys.yml", Data: []byte(yaml)}))(t)
 	s.track(t.Context(), t, s.defs)
 	return s
 }
@@ -74,8 +72,7 @@ func newSpot(t *testing.T, tables, yaml string, tracer pgx.QueryTracer) spot {
 // pass runs the clean-up once and returns its statistics.
 func (s spot) pass(t *testing.T) loosefk.Stats {
 	t.Helper()
-	report, err := s.run(t.Context(), s.defs)
-	require.NoError(t, err)
+	report := pgtest.Must(s.run(t.Context(), s.defs))(t)
 	var stats loosefk.Stats
 	require.NoError(t, json.Unmarshal(report.Stats, &stats))
 	return stats

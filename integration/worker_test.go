@@ -36,15 +36,12 @@ type worker struct {
 // up as soon as it sees the worker wait. The tracer, which may be nil, sees all that it sends.
 func newWorker(t *testing.T, db *pgtest.Database, holder string, log *slog.Logger, tracer pgx.QueryTracer) *worker {
 	t.Helper()
-	c, err := config.Load(config.Options{Dir: t.TempDir(), Environ: []string{
+	c := pgtest.Must(config.Load(config.Options{Dir: t.TempDir(), Environ: []string{
 		"DATABASE_URL=" + db.URL, "SEXTON_JOBS__LOCK_TIMEOUT=4s",
-	}})
-	require.NoError(t, err)
-	settings, err := pgxpool.ParseConfig(db.URL)
-	require.NoError(t, err)
+	}}))(t)
+	settings := pgtest.Must(pgxpool.ParseConfig(db.URL))(t)
 	settings.ConnConfig.Tracer = tracer
-	pool, err := pgxpool.NewWithConfig(t.Context(), settings)
-	require.NoError(t, err)
+	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), settings))(t)
 	t.Cleanup(pool.Close)
 
 	w := &worker{config: c, logger: log}
@@ -58,15 +55,13 @@ func newWorker(t *testing.T, db *pgtest.Database, holder string, log *slog.Logge
 
 // track installs the triggers that the definitions need.
 func (w *worker) track(ctx context.Context, t require.TestingT, defs []definitions.Definition) {
-	conn, err := w.db.Pool.Acquire(ctx)
-	require.NoError(t, err)
+	conn := pgtest.Must(w.db.Pool.Acquire(ctx))(t)
 	defer conn.Release()
 	parents, problems, err := loosefk.Resolve(ctx, []loosefk.Site{{Name: w.db.Name, Schema: w.db.Names.Tracked, DB: conn}}, defs)
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
 	cfg, tracked := riverjobs.Tracking(w.config, w.db, parents[w.db.Name])
-	_, err = triggers.Install(ctx, conn.Conn(), cfg, tracked)
-	require.NoError(t, err)
+	pgtest.Must(triggers.Install(ctx, conn.Conn(), cfg, tracked))(t)
 }
 
 // run runs one pass of the clean-up.

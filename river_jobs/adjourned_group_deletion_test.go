@@ -101,17 +101,13 @@ func TestWithoutAPeriodTheJobIsSkipped(t *testing.T) {
 func TestMarksWakeTheJob(t *testing.T) {
 	t.Parallel()
 	b := groupBundle(t)
-	conn, err := pgx.Connect(t.Context(), b.db.URL)
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), b.db.URL))(t)
 	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
 	cfg, parents := Tracking(b.deps.Config, b.db.Connected, nil)
-	_, err = triggers.Install(t.Context(), conn, cfg, parents)
-	require.NoError(t, err)
-	found, err := triggers.Status(t.Context(), conn, cfg, parents)
-	require.NoError(t, err)
+	pgtest.Must(triggers.Install(t.Context(), conn, cfg, parents))(t)
+	found := pgtest.Must(triggers.Status(t.Context(), conn, cfg, parents))(t)
 	require.Empty(t, found)
-	_, err = conn.Exec(t.Context(), "LISTEN "+triggers.WakeChannel)
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, "LISTEN "+triggers.WakeChannel)
 	for _, step := range []struct {
 		statement string
 		wakes     bool
@@ -126,12 +122,10 @@ func TestMarksWakeTheJob(t *testing.T) {
 		{"INSERT INTO groups (id, name, path, marked_for_deletion_on) VALUES (13, 'Thirteen', 'thirteen', current_date - 99)", true},
 	} {
 		b.db.Exec(step.statement)
-		_, err := conn.Exec(t.Context(), "SELECT pg_notify($1, 'that is all')", triggers.WakeChannel)
-		require.NoError(t, err)
+		pgtest.Exec(t, conn, "SELECT pg_notify($1, 'that is all')", triggers.WakeChannel)
 		woken := false
 		for payload := ""; payload != "that is all"; {
-			n, err := conn.WaitForNotification(t.Context())
-			require.NoError(t, err)
+			n := pgtest.Must(conn.WaitForNotification(t.Context()))(t)
 			payload = n.Payload
 			woken = woken || payload == AdjournedGroupDeletion
 		}

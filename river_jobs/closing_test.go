@@ -21,13 +21,10 @@ func TestEverySuccessorIsAnnounced(t *testing.T) {
 	b := setup(t)
 	client, err := NewClient(b.deps, "this client")
 	require.NoError(t, err)
-	conn, err := pgx.Connect(t.Context(), b.db.URL)
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), b.db.URL))(t)
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	_, err = conn.Exec(t.Context(), `LISTEN "sexton.river_insert"`)
-	require.NoError(t, err)
-	_, err = client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil)
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, `LISTEN "sexton.river_insert"`)
+	pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t)
 
 	ctx, cancel := context.WithTimeout(rivertest.WorkContext(t.Context(), client), 20*time.Second)
 	defer cancel()
@@ -42,8 +39,7 @@ func TestEverySuccessorIsAnnounced(t *testing.T) {
 		id := pgtest.Scalar[int64](t, b.db.Database, `
 			UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now(), attempted_by = '{this client}'
 			WHERE state = 'available' RETURNING id`)
-		row, err := client.JobGet(ctx, id)
-		require.NoError(t, err)
+		row := pgtest.Must(client.JobGet(ctx, id))(t)
 		job := &river.Job[LooseForeignKeysCleanupArgs]{JobRow: row}
 		require.NoError(t, json.Unmarshal(row.EncodedArgs, &job.Args))
 		require.NoError(t, finish(ctx, b.deps, job, func(context.Context, pgx.Tx) (bool, error) { return true, nil }))

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/metrics"
+	"sexton/internal/pgtest"
 )
 
 func TestReferenceHasEachMetricOfOneKind(t *testing.T) {
@@ -73,15 +74,13 @@ func TestReferenceHasEachLogLine(t *testing.T) {
 // messages are the texts of the log lines that the files of a folder write, at levels that are on by default.
 func messages(t *testing.T, folder string) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
-	require.NoError(t, err)
+	files := pgtest.Must(filepath.Glob(filepath.Join(folder, "*.go")))(t)
 	var found []string
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		require.NoError(t, err)
+		file := pgtest.Must(parser.ParseFile(token.NewFileSet(), name, nil, 0))(t)
 		ast.Inspect(file, func(node ast.Node) bool {
 			call, ok := node.(*ast.CallExpr)
 			if !ok || len(call.Args) < 2 {
@@ -92,8 +91,7 @@ func messages(t *testing.T, folder string) []string {
 				return true
 			}
 			if text, ok := call.Args[1].(*ast.BasicLit); ok {
-				message, err := strconv.Unquote(text.Value)
-				require.NoError(t, err)
+				message := pgtest.Must(strconv.Unquote(text.Value))(t)
 				found = append(found, message)
 			}
 			return true

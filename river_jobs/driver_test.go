@@ -22,17 +22,14 @@ import (
 func TestForgedNotificationsChangeNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	stranger, err := pgx.Connect(t.Context(), b.db.AsRole(b.db.CreateRole()))
-	require.NoError(t, err)
+	stranger := pgtest.Must(pgx.Connect(t.Context(), b.db.AsRole(b.db.CreateRole())))(t)
 	defer func() { require.NoError(t, stranger.Close(context.WithoutCancel(t.Context()))) }()
-	owner, err := pgx.Connect(t.Context(), b.db.URL)
-	require.NoError(t, err)
+	owner := pgtest.Must(pgx.Connect(t.Context(), b.db.URL))(t)
 	defer func() { require.NoError(t, owner.Close(context.WithoutCancel(t.Context()))) }()
 	forge := func(id int64) {
-		_, err := stranger.Exec(t.Context(), `SELECT pg_notify('sexton.river_control', '{"action":"pause","queue":"*"}'),
+		pgtest.Exec(t, stranger, `SELECT pg_notify('sexton.river_control', '{"action":"pause","queue":"*"}'),
 			pg_notify('sexton.river_control', json_build_object('action', 'cancel', 'queue', $1::text, 'job_id', $2::bigint)::text),
 			pg_notify('sexton.river_leadership', '{"action":"request_resign"}')`, LooseForeignKeys, id)
-		require.NoError(t, err)
 	}
 	client, _ := b.start(t)
 	pgtest.WaitFor(t, "a leader", func(context.Context) (bool, error) {
@@ -42,13 +39,10 @@ func TestForgedNotificationsChangeNothing(t *testing.T) {
 
 	const rounds = 10
 	for round := range rounds {
-		blocker, err := owner.Begin(t.Context())
-		require.NoError(t, err)
-		_, err = blocker.Exec(t.Context(), "LOCK TABLE sexton.leases")
-		require.NoError(t, err)
+		blocker := pgtest.Must(owner.Begin(t.Context()))(t)
+		pgtest.Exec(t, blocker, "LOCK TABLE sexton.leases")
 		forge(int64(round))
-		inserted, err := client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil)
-		require.NoError(t, err)
+		inserted := pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t)
 		id := inserted.Job.ID
 		wait := func(state string) {
 			pgtest.WaitFor(t, "the job to be "+state, func(context.Context) (bool, error) {
@@ -71,15 +65,12 @@ func TestAJobCancelledElsewhereStops(t *testing.T) {
 	beat := &pulse.Pulse{On: b.db.Pool()}
 	b.deps.Ask = func(questions ...pulse.Question) { beat.Add(questions...) }
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
-	blocker, err := b.db.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	blocker := pgtest.Must(b.db.Pool().Begin(t.Context()))(t)
 	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = blocker.Exec(t.Context(), "SELECT FROM children FOR UPDATE")
-	require.NoError(t, err)
+	pgtest.Exec(t, blocker, "SELECT FROM children FOR UPDATE")
 
 	client, _ := b.start(t)
-	inserted, err := client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil)
-	require.NoError(t, err)
+	inserted := pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t)
 	id := inserted.Job.ID
 	state := func(want string) {
 		t.Helper()
@@ -91,10 +82,8 @@ func TestAJobCancelledElsewhereStops(t *testing.T) {
 	pgtest.WaitFor(t, "the pass", func(context.Context) (bool, error) {
 		return len(b.db.Rows("SELECT FROM sexton.leases WHERE expires_at > now()")) == 1, nil
 	})
-	other, err := river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{Schema: "sexton"})
-	require.NoError(t, err)
-	_, err = other.JobCancel(t.Context(), id)
-	require.NoError(t, err)
+	other := pgtest.Must(river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{Schema: "sexton"}))(t)
+	pgtest.Must(other.JobCancel(t.Context(), id))(t)
 	require.NoError(t, beat.Next(t.Context()))
 	state("cancelled")
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.leases WHERE expires_at > now()"))
@@ -102,8 +91,7 @@ func TestAJobCancelledElsewhereStops(t *testing.T) {
 	require.EqualValues(t, 1, b.db.Pending(t))
 
 	require.NoError(t, blocker.Rollback(t.Context()))
-	inserted, err = client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil)
-	require.NoError(t, err)
+	inserted = pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t)
 	id = inserted.Job.ID
 	state("completed")
 	require.Zero(t, b.db.Pending(t))
@@ -139,8 +127,7 @@ func TestPausesAreReadFromTheQueues(t *testing.T) {
 		require.NoError(t, heard.Listen(t.Context(), topic))
 	}
 	next := func() string {
-		n, err := heard.WaitForNotification(t.Context())
-		require.NoError(t, err)
+		n := pgtest.Must(heard.WaitForNotification(t.Context()))(t)
 		return n.Topic + n.Payload
 	}
 	pulsed(t, on)
@@ -227,8 +214,7 @@ func TestALostListenerDialsAgainByItself(t *testing.T) {
 // What River believes of a notification, and how its listener is used, are no promise of River's.
 func TestDriverIsTheOneThatWasRead(t *testing.T) {
 	t.Parallel()
-	file, err := os.ReadFile("../go.mod")
-	require.NoError(t, err)
+	file := pgtest.Must(os.ReadFile("../go.mod"))(t)
 	for _, module := range []string{"river", "river/riverdriver", "river/riverdriver/riverpgxv5"} {
 		require.Contains(t, string(file), "\tgithub.com/riverqueue/"+module+" v0.51.0\n",
 			"read internal/notifier, producer.go and internal/leadership of the new version against driver.go first: topics, what they are believed for, and the polls that stand in for them")

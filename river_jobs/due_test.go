@@ -35,8 +35,7 @@ func TestRemovedTombstonesAreDueOnceOlderTransactionsHaveEnded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	require.Equal(t, listen.Due{}, b.tombstonesDue(t))
-	older, err := pgx.Connect(t.Context(), b.db.URL)
-	require.NoError(t, err)
+	older := pgtest.Must(pgx.Connect(t.Context(), b.db.URL))(t)
 	defer func() { require.NoError(t, older.Close(t.Context())) }()
 	exec := func(sql string) {
 		_, err := older.Exec(t.Context(), sql)
@@ -91,22 +90,18 @@ func TestDueDoesNotReadTheQueue(t *testing.T) {
 	b.deps.Bindings.Note("main", []*loosefk.Parent{{Recorded: "public.parents"}})
 	read := func() [][]string {
 		// A session that has done something before still counts that.
-		conn, err := pgx.Connect(t.Context(), b.db.URL)
-		require.NoError(t, err)
+		conn := pgtest.Must(pgx.Connect(t.Context(), b.db.URL))(t)
 		defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-		tx, err := conn.Begin(t.Context())
-		require.NoError(t, err)
-		_, err = looseForeignKeysDue(t.Context(), b.deps, tx, b.db.Connected, true)
-		require.NoError(t, err)
+		tx := pgtest.Must(conn.Begin(t.Context()))(t)
+		pgtest.Must(looseForeignKeysDue(t.Context(), b.deps, tx, b.db.Connected, true))(t)
 		rows, err := tx.Query(t.Context(), `SELECT relname::text, (seq_tup_read + coalesce(idx_tup_fetch, 0))::text FROM pg_stat_xact_user_tables
 			WHERE schemaname <> 'pg_catalog' AND seq_tup_read + coalesce(idx_tup_fetch, 0) > 20`)
 		require.NoError(t, err)
-		many, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]string, error) {
+		many := pgtest.Must(pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]string, error) {
 			var table, read string
 			err := row.Scan(&table, &read)
 			return []string{table, read}, err
-		})
-		require.NoError(t, err)
+		}))(t)
 		return many
 	}
 	const insert = `INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after)

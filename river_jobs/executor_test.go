@@ -23,20 +23,17 @@ func TestJobsHaveTheServersTimes(t *testing.T) {
 	b.db.Exec("INSERT INTO sexton.river_job (kind, args, queue, max_attempts, state, attempted_at, attempted_by) VALUES ('x', '{}', 'x', 5, 'running', now(), '{own}')")
 	id := pgtest.Scalar[int64](t, b.db.Database, "SELECT id FROM sexton.river_job")
 	byWorker := time.Now().Add(5 * time.Minute)
-	_, err := on.GetExecutor().JobSetStateIfRunningMany(t.Context(), &riverdriver.JobSetStateIfRunningManyParams{
+	pgtest.Must(on.GetExecutor().JobSetStateIfRunningMany(t.Context(), &riverdriver.JobSetStateIfRunningManyParams{
 		ID: []int64{id}, Attempt: []*int{nil}, ErrData: [][]byte{nil}, FinalizedAt: []*time.Time{nil}, MetadataDoMerge: []bool{false},
 		MetadataUpdates: [][]byte{nil}, ScheduledAt: []*time.Time{&byWorker}, Schema: "sexton", State: []rivertype.JobState{rivertype.JobStateScheduled},
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.EqualValues(t, 5, minutes("scheduled_at"))
 
 	schedule := func() int {
-		tx, err := on.GetExecutor().Begin(t.Context())
-		require.NoError(t, err)
+		tx := pgtest.Must(on.GetExecutor().Begin(t.Context()))(t)
 		defer func() { require.NoError(t, tx.Commit(t.Context())) }()
 		ahead := time.Now().Add(time.Hour)
-		moved, err := tx.JobSchedule(t.Context(), &riverdriver.JobScheduleParams{Max: 10, Now: &ahead, Schema: "sexton"})
-		require.NoError(t, err)
+		moved := pgtest.Must(tx.JobSchedule(t.Context(), &riverdriver.JobScheduleParams{Max: 10, Now: &ahead, Schema: "sexton"}))(t)
 		return len(moved)
 	}
 	require.Zero(t, schedule(), "it is not due by the server's clock")
@@ -46,18 +43,15 @@ func TestJobsHaveTheServersTimes(t *testing.T) {
 	ctx := t.Context()
 	insert := func(tx riverdriver.ExecutorTx, at *time.Time) {
 		b.db.Exec("DELETE FROM sexton.river_job")
-		_, err := tx.JobInsertFastMany(ctx, &riverdriver.JobInsertFastManyParams{Schema: "sexton", Jobs: []*riverdriver.JobInsertFastParams{{
+		pgtest.Must(tx.JobInsertFastMany(ctx, &riverdriver.JobInsertFastManyParams{Schema: "sexton", Jobs: []*riverdriver.JobInsertFastParams{{
 			EncodedArgs: []byte("{}"), Kind: "x", MaxAttempts: 1, Priority: 1, Queue: "x", ScheduledAt: at, State: rivertype.JobStateAvailable, Tags: []string{},
-		}}})
-		require.NoError(t, err)
+		}}}))(t)
 		require.NoError(t, tx.Commit(ctx))
 	}
-	tick, err := on.GetExecutor().Begin(ctx)
-	require.NoError(t, err)
+	tick := pgtest.Must(on.GetExecutor().Begin(ctx))(t)
 	insert(tick, &byWorker)
 	require.Zero(t, minutes("scheduled_at"), "a tick is due")
-	tx, err := b.db.Connected.Pool.Begin(ctx)
-	require.NoError(t, err)
+	tx := pgtest.Must(b.db.Connected.Pool.Begin(ctx))(t)
 	insert(on.UnwrapExecutor(tx), &byWorker)
 	require.Zero(t, minutes("scheduled_at"), "as all else that is inserted")
 }
@@ -79,8 +73,7 @@ func TestRiverEndsNoJobThatEndsItself(t *testing.T) {
 			params.FinalizedAt, params.ScheduledAt = append(params.FinalizedAt, &now), append(params.ScheduledAt, nil)
 			params.MetadataDoMerge, params.MetadataUpdates = append(params.MetadataDoMerge, true), append(params.MetadataUpdates, []byte(`{"output": 1}`))
 		}
-		rows, err := on.JobSetStateIfRunningMany(ctx, params)
-		require.NoError(t, err)
+		rows := pgtest.Must(on.JobSetStateIfRunningMany(ctx, params))(t)
 		found := []int64{}
 		for _, row := range rows {
 			found = append(found, row.ID)
@@ -99,8 +92,7 @@ func TestRiverEndsNoJobThatEndsItself(t *testing.T) {
 		return states
 	}
 	itself := func() {
-		tx, err := b.db.Connected.Pool.Begin(ctx)
-		require.NoError(t, err)
+		tx := pgtest.Must(b.db.Connected.Pool.Begin(ctx))(t)
 		end(on.UnwrapExecutor(tx), completed(ids[0]), ids[0])
 		require.NoError(t, tx.Commit(ctx))
 	}

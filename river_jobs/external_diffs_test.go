@@ -20,6 +20,7 @@ import (
 	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
 )
 
 // diffBundle is the reference application with a merge request of three diffs, and a folder for them.
@@ -38,16 +39,14 @@ func diffBundle(t *testing.T, environ ...string) (b bundle, folder string) {
 	b = over(t, db, append([]string{
 		"SEXTON_EXTERNAL_DIFFS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__BUCKET=file://" + folder, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false",
 	}, environ...)...)
-	conn, err := db.Connected.Pool.Acquire(t.Context())
-	require.NoError(t, err)
+	conn := pgtest.Must(db.Connected.Pool.Acquire(t.Context()))(t)
 	settings := conn.Conn().Config()
 	conn.Release()
-	_, err = migrate.Up(t.Context(), b.deps.Logger, migrate.Database{
+	pgtest.Must(migrate.Up(t.Context(), b.deps.Logger, migrate.Database{
 		Name: "main", Conn: settings, JobsSchema: "sexton", TrackedSchema: "public", Jobs: true,
 		Components: []string{migrate.LooseForeignKeys, migrate.GhostUsers, migrate.ExternalDiffs},
 		Kinds:      Kinds(b.deps.Config),
-	})
-	require.NoError(t, err)
+	}))(t)
 	return b, folder
 }
 
@@ -66,8 +65,7 @@ func TestExternalDiffsWorkers(t *testing.T) {
 	b.enqueue(t, ScheduleExternalDiffsArgs{})
 	b.workUntil(t, "all diffs to be moved", "NOT EXISTS (SELECT FROM sexton.river_job WHERE state <> 'completed') AND (SELECT count(*) FROM sexton.river_job) = 4")
 	require.Equal(t, [][]string{{"3"}}, b.db.Rows("SELECT count(*) FROM merge_request_diffs WHERE stored_externally"))
-	content, err := os.ReadFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-2"))
-	require.NoError(t, err)
+	content := pgtest.Must(os.ReadFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-2")))(t)
 	require.Equal(t, "text 2", string(content))
 	require.Contains(t, b.log.String(), "msg=diff_moved")
 	require.Contains(t, b.log.String(), "diff_id=2")
@@ -84,10 +82,8 @@ func TestExternalDiffsWorkers(t *testing.T) {
 func TestDiffsThatAreDeletedSinceTheScanAreLeftOut(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
-	granted, err := b.deps.Runner.Leases.Acquire(t.Context(), scheduleLease, scheduleLeaseTTL, b.db.Connected)
-	require.NoError(t, err)
-	conn, err := b.db.Pool().Acquire(t.Context())
-	require.NoError(t, err)
+	granted := pgtest.Must(b.deps.Runner.Leases.Acquire(t.Context(), scheduleLease, scheduleLeaseTTL, b.db.Connected))(t)
+	conn := pgtest.Must(b.db.Pool().Acquire(t.Context()))(t)
 	defer conn.Release()
 	scheduler := extdiff.Scheduler{
 		Conn: conn.Conn(), Names: b.db.Connected.Names, Fence: granted, Rule: extdiff.Always,
@@ -96,8 +92,7 @@ func TestDiffsThatAreDeletedSinceTheScanAreLeftOut(t *testing.T) {
 			return enqueueDiffs(ctx, tx, b.db.Connected, ids)
 		},
 	}
-	stats, err := scheduler.Run(t.Context())
-	require.NoError(t, err)
+	stats := pgtest.Must(scheduler.Run(t.Context()))(t)
 	require.Equal(t, &extdiff.Schedule{Looked: 3, Due: 2, Inserted: 2}, stats)
 	require.Equal(t, [][]string{{"1"}, {"3"}}, b.db.Rows("SELECT args ->> 'diff_id' FROM sexton.river_job ORDER BY 1"))
 }
@@ -209,8 +204,7 @@ func TestTheTickLimitsTheSchedule(t *testing.T) {
 	require.Equal(t, jobrun.OverLimit, report.Outcome)
 	require.Equal(t, [][]string{{"2"}}, b.db.Rows("SELECT count(*) FROM sexton.river_job"))
 	require.False(t, b.due(t, ScheduleExternalDiffs).Now, "the rest waits for the next tick")
-	taken, err := b.deps.Runner.Leases.Acquire(t.Context(), scheduleLease, time.Minute, b.db.Connected)
-	require.NoError(t, err)
+	taken := pgtest.Must(b.deps.Runner.Leases.Acquire(t.Context(), scheduleLease, time.Minute, b.db.Connected))(t)
 	report = b.ran(t, ScheduleExternalDiffsArgs{})
 	require.Equal(t, jobrun.Skipped, report.Outcome)
 	require.Contains(t, b.log.String(), "failed to obtain lock")

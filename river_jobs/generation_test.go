@@ -21,13 +21,13 @@ import (
 	"sexton/internal/generation"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
+	"sexton/internal/pgtest"
 	"sexton/triggers"
 )
 
 func parsed(t *testing.T, text string) []definitions.Definition {
 	t.Helper()
-	defs, err := definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(text)})
-	require.NoError(t, err)
+	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(text)}))(t)
 	return defs
 }
 
@@ -94,8 +94,7 @@ func (b bundle) install(t *testing.T, defs []definitions.Definition, parents ...
 
 func (b bundle) passOf(t *testing.T, deps Deps, name string) jobrun.Report {
 	t.Helper()
-	report, err := run(t.Context(), deps, LooseForeignKeysCleanupArgs{Database: name})
-	require.NoError(t, err)
+	report := pgtest.Must(run(t.Context(), deps, LooseForeignKeysCleanupArgs{Database: name}))(t)
 	return report
 }
 
@@ -162,8 +161,7 @@ func TestAHalfDoneInstallationLetsNeitherGenerationThrough(t *testing.T) {
 	require.Equal(t, jobrun.Skipped, b.passOf(t, after, "main").Outcome, "it has children in a database where others are installed")
 	require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}}, ci.Rows("SELECT id FROM builds ORDER BY id"))
 	require.Equal(t, []string{"main", "ci"}, []string{b.deps.Databases[0].Name, b.deps.Databases[1].Name})
-	differs, err := generation.Compare(t.Context(), ci.Connected, Generations(b.deps.Config, every))
-	require.NoError(t, err)
+	differs := pgtest.Must(generation.Compare(t.Context(), ci.Connected, Generations(b.deps.Config, every)))(t)
 	require.Contains(t, differs[LooseForeignKeys], "(1:other is installed")
 
 	ci.Exec("UPDATE sexton.fences SET digest = NULL")

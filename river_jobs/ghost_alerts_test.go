@@ -117,11 +117,9 @@ func TestGhostUsersNameTheSessionInTheWay(t *testing.T) {
 	// Work stops five seconds before the lease ends.
 	b.deps.Config.GhostUsers.MaxRuntime = 7 * time.Second
 	b.db.Exec("SELECT sexton.delete_user(1, 2)")
-	tx, err := b.db.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	tx := pgtest.Must(b.db.Pool().Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = tx.Exec(t.Context(), "SELECT FROM issues WHERE author_id = 1 FOR UPDATE")
-	require.NoError(t, err)
+	pgtest.Exec(t, tx, "SELECT FROM issues WHERE author_id = 1 FOR UPDATE")
 	report := b.ran(t, MigrateRecordsToGhostUserArgs{})
 	require.Equal(t, jobrun.OverLimit, report.Outcome)
 	reason := fmt.Sprintf(`canceling statement due to lock timeout \(.+ by pid %d\b.*\)`, tx.Conn().PgConn().PID())

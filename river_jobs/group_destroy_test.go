@@ -14,6 +14,7 @@ import (
 	"sexton/internal/groupdelete"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
+	"sexton/internal/pgtest"
 )
 
 // destroyBundle is groupBundle with both groups due, and a project with an issue in group 10.
@@ -45,8 +46,7 @@ func TestGroupDestroyWorker(t *testing.T) {
 func TestGroupDestroyOfTwoUsers(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
-	client, err := NewClient(b.deps, "test")
-	require.NoError(t, err)
+	client := pgtest.Must(NewClient(b.deps, "test"))(t)
 	events, cancel := client.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed)
 	defer cancel()
 	for user := range int64(2) {
@@ -92,8 +92,7 @@ func TestGroupDestroyUnderALeaseThatIsTaken(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
 	other := lease.Manager{Jobs: b.db.Connected, Holder: "other"}
-	_, err := other.Acquire(t.Context(), groupdelete.LeaseKey(10), groupdelete.LeaseTTL, b.db.Connected)
-	require.NoError(t, err)
+	pgtest.Must(other.Acquire(t.Context(), groupdelete.LeaseKey(10), groupdelete.LeaseTTL, b.db.Connected))(t)
 	event := b.workOne(t, GroupDestroyArgs{GroupID: 10, UserID: 1})
 	require.Equal(t, river.EventKindJobSnoozed, event.Kind)
 	require.Len(t, b.db.Rows("SELECT FROM issues"), 1)
@@ -104,10 +103,8 @@ func TestGroupDestroyInTheForeground(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
 	at := slices.IndexFunc(Jobs(b.deps.Config), func(job Job) bool { return job.Kind == GroupDestroy })
-	args, err := json.Marshal(GroupDestroyArgs{GroupID: 10, UserID: 1})
-	require.NoError(t, err)
-	report, err := Jobs(b.deps.Config)[at].Run(t.Context(), b.deps, Pass{Database: "main", Args: args})
-	require.NoError(t, err)
+	args := pgtest.Must(json.Marshal(GroupDestroyArgs{GroupID: 10, UserID: 1}))(t)
+	report := pgtest.Must(Jobs(b.deps.Config)[at].Run(t.Context(), b.deps, Pass{Database: "main", Args: args}))(t)
 	require.Equal(t, jobrun.Done, report.Outcome)
 	require.Equal(t, jobrun.OverLimit, destroyResult(&groupdelete.Stats{Outcome: groupdelete.Unfinished}).Outcome)
 }
@@ -129,8 +126,7 @@ func TestSmallGroupsGoTogether(t *testing.T) {
 	b.db.Exec(due, nil, 28, 29)
 	// 28 is another worker's, and 26 has begun to be tried.
 	other := lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}
-	_, err := other.Acquire(t.Context(), groupdelete.LeaseKey(28), time.Minute, b.db.Connected)
-	require.NoError(t, err)
+	pgtest.Must(other.Acquire(t.Context(), groupdelete.LeaseKey(28), time.Minute, b.db.Connected))(t)
 	b.db.Exec("UPDATE sexton.river_job SET attempt = 1 WHERE args ->> 'group_id' = '26'")
 
 	destroy := func(together bool) (stats groupdelete.Stats) {
@@ -179,8 +175,7 @@ func (b bundle) destroy(t *testing.T, together bool) jobrun.Report {
 	if together {
 		p.job = &rivertype.JobRow{}
 	}
-	report, err := groupDestroy(b.deps.Config).run(t.Context(), &p, GroupDestroyArgs{GroupID: 10, UserID: 1})
-	require.NoError(t, err)
+	report := pgtest.Must(groupDestroy(b.deps.Config).run(t.Context(), &p, GroupDestroyArgs{GroupID: 10, UserID: 1}))(t)
 	return report
 }
 

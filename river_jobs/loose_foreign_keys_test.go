@@ -151,8 +151,7 @@ func TestReclaimedJobIsNotFinished(t *testing.T) {
 	done := make(chan struct{})
 	b.deps.Working = func(int64) func() { return func() { close(done) } }
 	client, stop := b.start(t)
-	_, err := client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil)
-	require.NoError(t, err)
+	pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t)
 	<-done
 	stop()
 	require.Equal(t, [][]string{{"running", "{test,other}"}}, b.db.Rows("SELECT state, attempted_by FROM sexton.river_job"), "no successor either")
@@ -162,8 +161,7 @@ func TestArgsAreFrozen(t *testing.T) {
 	t.Parallel()
 	args := LooseForeignKeysCleanupArgs{Database: "main"}
 	require.Equal(t, "loose_foreign_keys_cleanup", args.Kind())
-	encoded, err := json.Marshal(args)
-	require.NoError(t, err)
+	encoded := pgtest.Must(json.Marshal(args))(t)
 	require.JSONEq(t, `{"database":"main"}`, string(encoded))
 	require.Equal(t, "loose_foreign_keys/cleanup_worker:main", looseForeignKeysLease("main"))
 }
@@ -182,11 +180,9 @@ func TestInsertOptions(t *testing.T) {
 func TestJobsAreUniquePerDatabaseUntilCompleted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	client, err := river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{Schema: "sexton", Logger: pgtest.Logger(t)})
-	require.NoError(t, err)
+	client := pgtest.Must(river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{Schema: "sexton", Logger: pgtest.Logger(t)}))(t)
 	insert := func(database string) *rivertype.JobInsertResult {
-		result, err := client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: database}, nil)
-		require.NoError(t, err)
+		result := pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: database}, nil))(t)
 		return result
 	}
 	first := insert("main")
@@ -202,8 +198,7 @@ func TestRunReportsThePass(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "SEXTON_DATABASES__MAIN__URL=postgres://nobody@nowhere.invalid/none", "SEXTON_DATABASES__MAIN__LIMITS__DELETES=1")
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
-	report, err := Jobs(b.deps.Config)[0].Run(t.Context(), b.deps, Pass{Database: "main"})
-	require.NoError(t, err)
+	report := pgtest.Must(Jobs(b.deps.Config)[0].Run(t.Context(), b.deps, Pass{Database: "main"}))(t)
 	require.Equal(t, jobrun.OverLimit, report.Outcome)
 	require.Equal(t, "main", report.Database)
 }

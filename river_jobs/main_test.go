@@ -59,8 +59,7 @@ const tables = `
 
 func working(t *testing.T, db *dbtest.DB, environ ...string) bundle {
 	t.Helper()
-	defs, err := definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(definitionsFile)})
-	require.NoError(t, err)
+	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(definitionsFile)}))(t)
 	b := over(t, db, environ...)
 	b.deps.Definitions = defs
 	return b
@@ -98,16 +97,14 @@ func (b bundle) workOne(t *testing.T, args river.JobArgs) *river.Event {
 	defer stop()
 	events, cancel := client.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed, river.EventKindJobSnoozed)
 	defer cancel()
-	_, err := client.Insert(t.Context(), args, nil)
-	require.NoError(t, err)
+	pgtest.Must(client.Insert(t.Context(), args, nil))(t)
 	return <-events
 }
 
 // start starts a client, which is stopped at the end of the test at the latest.
 func (b bundle) start(t *testing.T) (client *river.Client[pgx.Tx], stop func()) {
 	t.Helper()
-	client, err := NewClient(b.deps, "test")
-	require.NoError(t, err)
+	client = pgtest.Must(NewClient(b.deps, "test"))(t)
 	require.NoError(t, client.Start(t.Context()))
 	stop = sync.OnceFunc(func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) })
 	t.Cleanup(stop)
@@ -117,15 +114,13 @@ func (b bundle) start(t *testing.T) (client *river.Client[pgx.Tx], stop func()) 
 // enqueue inserts a job as SQL does.
 func (b bundle) enqueue(t *testing.T, args river.JobArgs) {
 	t.Helper()
-	_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, args.Kind(), args, nil)
-	require.NoError(t, err)
+	pgtest.Must(Enqueue(t.Context(), b.db.Pool(), b.db.Connected, args.Kind(), args, nil))(t)
 }
 
 // ran runs one pass in the foreground, which does not fail.
 func (b bundle) ran(t *testing.T, args river.JobArgs) jobrun.Report {
 	t.Helper()
-	report, err := run(t.Context(), b.deps, args)
-	require.NoError(t, err)
+	report := pgtest.Must(run(t.Context(), b.deps, args))(t)
 	return report
 }
 
@@ -158,7 +153,6 @@ func jobOf(deps Deps, kind string) Job {
 // due asks the predicate of a kind as a worker's lane does.
 func (b bundle) due(t *testing.T, kind string) listen.Due {
 	t.Helper()
-	due, err := jobOf(b.deps, kind).Lane(b.deps, b.db.Connected).Due(t.Context(), b.db.Pool(), false)
-	require.NoError(t, err)
+	due := pgtest.Must(jobOf(b.deps, kind).Lane(b.deps, b.db.Connected).Due(t.Context(), b.db.Pool(), false))(t)
 	return due
 }

@@ -58,8 +58,7 @@ func (m *term) construct(tick *Tick) {
 	if args == nil {
 		return
 	}
-	tx, err := riverpgxv5.New(m.b.db.Connected.Pool).GetExecutor().Begin(m.Context())
-	require.NoError(m, err)
+	tx := pgtest.Must(riverpgxv5.New(m.b.db.Connected.Pool).GetExecutor().Begin(m.Context()))(m)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(m.Context())) }()
 	require.NoError(m, tx.Exec(m.Context(), "INSERT INTO public.ticked VALUES ($1, $2, $3)", tick.Kind, tick.Database, tick.offered))
 	metadata := []byte(`{"river:periodic_job_id": "` + tick.id() + `", "periodic": true}`)
@@ -96,15 +95,13 @@ func (b bundle) lastTick() string {
 
 func date(t *testing.T, moment string) time.Time {
 	t.Helper()
-	parsed, err := time.Parse(time.DateTime, moment)
-	require.NoError(t, err)
+	parsed := pgtest.Must(time.Parse(time.DateTime, moment))(t)
 	return parsed
 }
 
 func times(t *testing.T, spec string) cron.Schedule {
 	t.Helper()
-	parsed, err := cron.ParseStandard(spec)
-	require.NoError(t, err)
+	parsed := pgtest.Must(cron.ParseStandard(spec))(t)
 	return parsed
 }
 
@@ -292,8 +289,7 @@ func TestASuspendedLeaderRepeatsNothing(t *testing.T) {
 // startClient runs River as a worker does, with other schedules.
 func startClient(t *testing.T, b bundle, id string) *river.Client[pgx.Tx] {
 	t.Helper()
-	client, err := NewClient(b.deps, id)
-	require.NoError(t, err)
+	client := pgtest.Must(NewClient(b.deps, id))(t)
 	require.NoError(t, client.Start(context.WithoutCancel(t.Context())))
 	t.Cleanup(func() { require.NoError(t, client.StopAndCancel(context.WithoutCancel(t.Context()))) })
 	return client
@@ -354,13 +350,10 @@ func TestATickDoesNotWaitForATransactionThatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "SEXTON_LOOSE_FOREIGN_KEYS__SCHEDULE=0 0 1 1 *")
 	b.db.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', now() - interval '3 years')", LooseForeignKeys)
-	tx, err := b.db.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	tx := pgtest.Must(b.db.Pool().Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	application, err := NewClient(b.deps, "application")
-	require.NoError(t, err)
-	_, err = application.InsertTx(t.Context(), tx, LooseForeignKeysCleanupArgs{Database: "main"}, nil)
-	require.NoError(t, err)
+	application := pgtest.Must(NewClient(b.deps, "application"))(t)
+	pgtest.Must(application.InsertTx(t.Context(), tx, LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t)
 	startClient(t, b, "a")
 	pgtest.WaitFor(t, "the tick to be given up", func(context.Context) (bool, error) {
 		return strings.Contains(b.log.String(), "another transaction enqueues the same job and has not ended"), nil

@@ -159,8 +159,7 @@ func TestFailedRowsAreRetriedInTime(t *testing.T) {
 	require.True(t, b.due(t, PlaceholderCleanup).Now, "row 11 is")
 
 	until := func() time.Duration {
-		left, err := untilRetried(t.Context(), b.db.Connected, PlaceholderCleanup)
-		require.NoError(t, err)
+		left := pgtest.Must(untilRetried(t.Context(), b.db.Connected, PlaceholderCleanup))(t)
 		return left
 	}
 	require.Zero(t, until())
@@ -263,13 +262,12 @@ func TestPlaceholderLeaseIsRespected(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
 	other := lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}
-	_, err := other.Acquire(t.Context(), "import/placeholder_user_cleanup_worker", time.Minute)
-	require.NoError(t, err)
+	pgtest.Must(other.Acquire(t.Context(), "import/placeholder_user_cleanup_worker", time.Minute))(t)
 	report := b.ran(t, PlaceholderUserCleanupArgs{})
 	require.Equal(t, jobrun.Skipped, report.Outcome)
 	require.Equal(t, "somebody", report.Holder)
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job"))
-	_, err = Jobs(b.deps.Config)[1].Run(t.Context(), b.deps, Pass{Database: "ci"})
+	_, err := Jobs(b.deps.Config)[1].Run(t.Context(), b.deps, Pass{Database: "ci"})
 	require.ErrorContains(t, err, "it works in the jobs database, which is main")
 }
 

@@ -14,6 +14,7 @@ import (
 	"sexton/internal/listen"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgschema"
+	"sexton/internal/pgtest"
 )
 
 // setupTwo adds the database ci to a bundle, with builds of main's parents and with artifacts of builds. The jobs are in main.
@@ -30,13 +31,12 @@ func setupTwo(t *testing.T) (b bundle, ci *dbtest.DB) {
 		INSERT INTO builds SELECT n, n FROM generate_series(1, 3) AS n;
 		INSERT INTO artifacts SELECT n, n FROM generate_series(1, 3) AS n;`)
 	ci.Track(t, "builds")
-	defs, err := definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(definitionsFile + `
+	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(definitionsFile + `
 builds:
   - {table: parents, column: parent_id, on_delete: async_delete}
 artifacts:
   - {table: builds, column: build_id, on_delete: async_delete}
-`)})
-	require.NoError(t, err)
+`)}))(t)
 	b.deps.Definitions = defs
 	b.deps.Databases = []database.Database{b.db.Connected, ci.Connected}
 	ciSettings := b.deps.Config.Databases[0]
@@ -54,17 +54,14 @@ func TestWorkersOfTwoDatabases(t *testing.T) {
 	require.Zero(t, b.db.Pending(t))
 	require.Equal(t, [][]string{{"2"}, {"3"}}, ci.Rows("SELECT id FROM builds ORDER BY id"))
 	require.EqualValues(t, 1, ci.Pending(t), "the build's own children are the other lane's work")
-	due, err := looseForeignKeysDue(t.Context(), b.deps, ci.Pool(), ci.Connected, false)
-	require.NoError(t, err)
+	due := pgtest.Must(looseForeignKeysDue(t.Context(), b.deps, ci.Pool(), ci.Connected, false))(t)
 	require.Equal(t, listen.Due{}, due, "nobody has told yet what parents there are")
 
 	b.deps.Bindings.Note("ci", []*loosefk.Parent{{Recorded: "public.builds"}})
-	due, err = looseForeignKeysDue(t.Context(), b.deps, ci.Pool(), ci.Connected, false)
-	require.NoError(t, err)
+	due = pgtest.Must(looseForeignKeysDue(t.Context(), b.deps, ci.Pool(), ci.Connected, false))(t)
 	require.True(t, due.Now)
 	b.db.Exec("INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ($1, now(), now()) ON CONFLICT (name) DO UPDATE SET paused_at = now()", LooseForeignKeys)
-	due, err = looseForeignKeysDue(t.Context(), b.deps, ci.Pool(), ci.Connected, false)
-	require.NoError(t, err)
+	due = pgtest.Must(looseForeignKeysDue(t.Context(), b.deps, ci.Pool(), ci.Connected, false))(t)
 	require.False(t, due.Now, "the pause is kept in the jobs database")
 	b.db.Exec("UPDATE sexton.river_queue SET paused_at = NULL")
 
@@ -114,8 +111,7 @@ func TestTicksTakeTurns(t *testing.T) {
 	t.Parallel()
 	deps := Deps{Config: configuration(t), Databases: []database.Database{{Name: "main"}, {Name: "ci"}}}
 	deps.Config.Databases = append(deps.Config.Databases, config.Database{Name: "ci"})
-	ticks, err := Ticks(deps)
-	require.NoError(t, err)
+	ticks := pgtest.Must(Ticks(deps))(t)
 	epoch := time.Unix(0, 0).UTC()
 	for i, tick := range ticks {
 		require.Equal(t, deps.Databases[i].Name, tick.Database)

@@ -76,8 +76,7 @@ func TestGhostUsersAreTriedOnceUnderTheirLease(t *testing.T) {
 	require.Equal(t, "users/migrate_records_to_ghost_user_in_batches_worker", job.LeaseKey("main"))
 	require.Equal(t, "*/2 * * * *", job.Schedule)
 	require.Equal(t, 1, MigrateRecordsToGhostUserArgs{}.InsertOpts().MaxAttempts)
-	ticks, err := Ticks(Deps{Config: c})
-	require.NoError(t, err)
+	ticks := pgtest.Must(Ticks(Deps{Config: c}))(t)
 	require.Len(t, ticks, 1)
 }
 
@@ -117,15 +116,13 @@ func TestClientWorksJobs(t *testing.T) {
 	for _, job := range Jobs(b.deps.Config) {
 		queues[job.Queue] = river.QueueConfig{MaxWorkers: 2}
 	}
-	client, err := river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{
+	client := pgtest.Must(river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{
 		Schema: "sexton", Workers: workers, Queues: queues, Logger: pgtest.Logger(t), FetchCooldown: 5 * time.Millisecond,
-	})
-	require.NoError(t, err)
+	}))(t)
 	ended, cancel := client.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed)
 	defer cancel()
 	require.NoError(t, client.Start(t.Context()))
-	_, err = client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil)
-	require.NoError(t, err)
+	pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t)
 
 	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()

@@ -16,11 +16,9 @@ import (
 // over moves the bundle's connections to the network.
 func (b *bundle) over(t *testing.T, network *pgtest.Distance) {
 	t.Helper()
-	settings, err := pgxpool.ParseConfig(b.db.URL)
-	require.NoError(t, err)
+	settings := pgtest.Must(pgxpool.ParseConfig(b.db.URL))(t)
 	settings.ConnConfig.DialFunc = network.Dial
-	pool, err := pgxpool.NewWithConfig(t.Context(), settings)
-	require.NoError(t, err)
+	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), settings))(t)
 	t.Cleanup(pool.Close)
 	connected := database.Database{Name: "main", Pool: pool, Names: b.db.Connected.Names}
 	b.deps.Databases = []database.Database{connected}

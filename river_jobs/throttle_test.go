@@ -41,13 +41,11 @@ func setupReplicated(t *testing.T, environ ...string) replicated {
 	db.Track(t, "parents")
 	b := working(t, db, append(environ, mainURL)...)
 	db.Exec("CREATE TABLE ballast (filling text)")
-	standby, err := pgx.Connect(t.Context(), pgtest.Standby(t, primary, "r1").URL("postgres"))
-	require.NoError(t, err)
+	standby := pgtest.Must(pgx.Connect(t.Context(), pgtest.Standby(t, primary, "r1").URL("postgres")))(t)
 	t.Cleanup(func() { require.NoError(t, standby.Close(context.WithoutCancel(t.Context()))) })
 	r := replicated{bundle: b, standby: standby}
 	r.await(t, "pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) < 1000")
-	_, err = standby.Exec(t.Context(), "SELECT pg_wal_replay_pause()")
-	require.NoError(t, err)
+	pgtest.Exec(t, standby, "SELECT pg_wal_replay_pause()")
 	db.Exec("INSERT INTO ballast SELECT repeat(md5(n::text), 10) FROM generate_series(1, 2000) AS n")
 	r.await(t, "flush_lsn IS NOT NULL AND pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) > 200000")
 	db.Exec("DELETE FROM parents WHERE id = 1")
@@ -56,8 +54,7 @@ func setupReplicated(t *testing.T, environ ...string) replicated {
 
 func (r replicated) resume(t *testing.T) {
 	t.Helper()
-	_, err := r.standby.Exec(t.Context(), "SELECT pg_wal_replay_resume()")
-	require.NoError(t, err)
+	pgtest.Exec(t, r.standby, "SELECT pg_wal_replay_resume()")
 }
 
 func (r replicated) await(t *testing.T, condition string) {
@@ -144,8 +141,7 @@ func TestPassesShareTheAnswerThatReplicasAreClear(t *testing.T) {
 	r := setupReplicated(t, shortLog)
 	memory := &r.deps.Bindings.pauses
 	require.Greater(t, memory.ClearSince("other"), throttle.ClearFor)
-	conn, err := r.db.Pool().Acquire(t.Context())
-	require.NoError(t, err)
+	conn := pgtest.Must(r.db.Pool().Acquire(t.Context()))(t)
 	t.Cleanup(conn.Release)
 	session := &batch.Session{Conn: conn.Conn()}
 	asked := throttle.New(r.deps.Logger, memory, replica.Limits{Bytes: 100_000}, throttle.Target{DB: r.db.Connected, Session: session})
@@ -183,8 +179,7 @@ func TestPassOfABlindRoleSaysSoOnce(t *testing.T) {
 		r.db.Exec(fmt.Sprintf("GRANT ALL ON SCHEMA %[1]s TO %[2]s; GRANT ALL ON ALL TABLES IN SCHEMA %[1]s TO %[2]s; "+
 			"GRANT ALL ON ALL SEQUENCES IN SCHEMA %[1]s TO %[2]s; GRANT ALL ON ALL FUNCTIONS IN SCHEMA %[1]s TO %[2]s", schema, role))
 	}
-	as, err := database.Open(t.Context(), "main", r.db.AsRole(role), "", dbtest.Names(), 5)
-	require.NoError(t, err)
+	as := pgtest.Must(database.Open(t.Context(), "main", r.db.AsRole(role), "", dbtest.Names(), 5))(t)
 	defer as.Pool.Close()
 	r.deps.Databases = []database.Database{as}
 	for id := 1; id <= 2; id++ {
@@ -200,15 +195,12 @@ func TestPassNamesWhoHoldsARow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, mainURL, "SEXTON_JOBS__LOCK_TIMEOUT=5s")
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
-	holder, err := pgx.Connect(t.Context(), b.db.URL+"&application_name=psql")
-	require.NoError(t, err)
+	holder := pgtest.Must(pgx.Connect(t.Context(), b.db.URL+"&application_name=psql"))(t)
 	defer func() { require.NoError(t, holder.Close(context.WithoutCancel(t.Context()))) }()
-	_, err = holder.Exec(t.Context(), "BEGIN; SELECT FROM children WHERE parent_id = 1 LIMIT 1 FOR UPDATE")
-	require.NoError(t, err)
+	pgtest.Exec(t, holder, "BEGIN; SELECT FROM children WHERE parent_id = 1 LIMIT 1 FOR UPDATE")
 	ended := b.pass(t)
 	require.Regexp(t, fmt.Sprintf(`^row locked by pid %d \(psql\) since \d\d:\d\d:\d\dZ$`, holder.PgConn().PID()), b.waitsFor(t))
-	_, err = holder.Exec(t.Context(), "ROLLBACK")
-	require.NoError(t, err)
+	pgtest.Exec(t, holder, "ROLLBACK")
 	require.Equal(t, jobrun.Done, ended().Outcome)
 	require.Zero(t, b.db.Pending(t))
 	require.Equal(t, 1, strings.Count(b.log.String(), `msg="pass waits"`), b.log.String())

@@ -50,12 +50,10 @@ func TestCompositeKeysOfEveryType(t *testing.T) {
 				b := setup(t)
 				b.cfg.Truncate = triggers.Capture
 				conn := b.connect(b.URL)
-				_, err := conn.Exec(t.Context(), test.given)
-				require.NoError(t, err)
+				pgtest.Exec(t, conn, test.given)
 				b.install(pair("p", "a", "b"))
 				require.Empty(t, b.status(pair("p", "a", "b")))
-				_, err = conn.Exec(t.Context(), how)
-				require.NoError(t, err)
+				pgtest.Exec(t, conn, how)
 				require.Equal(t, test.want, b.Rows(`
 					SELECT primary_key_text, (primary_key_text::text[])[1], (primary_key_text::text[])[2]
 					FROM loose_foreign_keys_deleted_records
@@ -72,8 +70,7 @@ func TestCompositeKeysOfPartitions(t *testing.T) {
 	events := pair("events", "kind", "id")
 	b.install(events)
 	b.Exec("CREATE TABLE events_more PARTITION OF events FOR VALUES FROM (100) TO (200); INSERT INTO events VALUES (100)")
-	installed, err := triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{events})
-	require.NoError(t, err)
+	installed := pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{events}))(t)
 	require.Equal(t, []string{"public.events_more"}, installed)
 	b.Exec("DELETE FROM events_low WHERE id = 1; DELETE FROM events_more")
 	require.Equal(t, []string{"public.events {k,100}", "public.events {k,1}"}, b.tombstones())

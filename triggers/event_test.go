@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/pgtest"
 	"sexton/triggers"
 )
 
@@ -20,16 +21,14 @@ func (b *bundle) owner() (conn *pgx.Conn, warnings *[]string) {
 	for _, table := range b.Rows("SELECT relid::text FROM pg_partition_tree('events')") {
 		b.Exec("ALTER TABLE " + table[0] + " OWNER TO " + name)
 	}
-	config, err := pgx.ParseConfig(b.AsRole(role))
-	require.NoError(b.t, err)
+	config := pgtest.Must(pgx.ParseConfig(b.AsRole(role)))(b.t)
 	warnings = &[]string{}
 	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
 		if n.Severity == "WARNING" {
 			*warnings = append(*warnings, n.Message)
 		}
 	}
-	conn, err = pgx.ConnectConfig(b.t.Context(), config)
-	require.NoError(b.t, err)
+	conn = pgtest.Must(pgx.ConnectConfig(b.t.Context(), config))(b.t)
 	b.t.Cleanup(func() { _ = conn.Close(b.t.Context()) })
 	require.Error(b.t, conn.QueryRow(b.t.Context(), "SELECT count(*) FROM sexton.objects").Scan(new(int)))
 	return conn, warnings
@@ -79,15 +78,12 @@ func TestEventTriggerTracksNewPartitionsAtOnce(t *testing.T) {
 			require.Contains(t, report.Triggers, triggers.Change{Trigger: triggers.EventTrigger, Action: triggers.Created})
 			app, warnings := b.owner()
 			b.Exec("GRANT CREATE ON DATABASE " + pgx.Identifier{app.Config().Database}.Sanitize() + " TO PUBLIC")
-			_, err := app.Exec(t.Context(), test.ddl)
-			require.NoError(t, err)
+			pgtest.Exec(t, app, test.ddl)
 			require.Empty(t, *warnings)
 			require.Empty(t, b.status(id("events")), "they are what an installation makes")
-			_, err = app.Exec(t.Context(), test.deletion)
-			require.NoError(t, err)
+			pgtest.Exec(t, app, test.deletion)
 			require.Contains(t, b.tombstones(), test.want)
-			_, err = app.Exec(t.Context(), "DROP TABLE events")
-			require.NoError(t, err)
+			pgtest.Exec(t, app, "DROP TABLE events")
 		})
 	}
 }
@@ -98,8 +94,7 @@ func TestEventTriggerCapturesTruncateOfNewPartitions(t *testing.T) {
 	b.cfg.Truncate = triggers.Capture
 	b.installEvent(id("events"))
 	app, _ := b.owner()
-	_, err := app.Exec(t.Context(), `CREATE TABLE fresh PARTITION OF events FOR VALUES FROM (20) TO (30); INSERT INTO fresh (id) VALUES (21); TRUNCATE fresh`)
-	require.NoError(t, err)
+	pgtest.Exec(t, app, `CREATE TABLE fresh PARTITION OF events FOR VALUES FROM (20) TO (30); INSERT INTO fresh (id) VALUES (21); TRUNCATE fresh`)
 	require.Equal(t, []string{"public.events 21"}, b.tombstones())
 }
 
@@ -138,11 +133,9 @@ func TestEventTriggerNeverFailsTheCommand(t *testing.T) {
 			if test.before != "" {
 				b.Exec(strings.NewReplacer("weak", app.Config().User, "strong", b.conn.Config().User).Replace(test.before))
 			}
-			_, err := app.Exec(t.Context(), test.ddl)
-			require.NoError(t, err)
+			pgtest.Exec(t, app, test.ddl)
 			require.Contains(t, *warnings, test.warning)
-			_, err = app.Exec(t.Context(), "DROP TABLE events")
-			require.NoError(t, err)
+			pgtest.Exec(t, app, "DROP TABLE events")
 		})
 	}
 }
@@ -154,13 +147,10 @@ func TestEventTriggerGoesPastALockedPartition(t *testing.T) {
 	b.installEvent(id("events"))
 	app, warnings := b.owner()
 	b.Exec("DROP TRIGGER sexton_track ON events_low")
-	tx, err := b.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	tx := pgtest.Must(b.Pool().Begin(t.Context()))(t)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-	_, err = tx.Exec(t.Context(), "LOCK TABLE events_low IN ROW EXCLUSIVE MODE")
-	require.NoError(t, err)
-	_, err = app.Exec(t.Context(), "CREATE TABLE fresh (id bigint, note text); ALTER TABLE events ATTACH PARTITION fresh FOR VALUES FROM (20) TO (30)")
-	require.NoError(t, err)
+	pgtest.Exec(t, tx, "LOCK TABLE events_low IN ROW EXCLUSIVE MODE")
+	pgtest.Exec(t, app, "CREATE TABLE fresh (id bigint, note text); ALTER TABLE events ATTACH PARTITION fresh FOR VALUES FROM (20) TO (30)")
 	require.Equal(t, []string{"Sexton: trigger sexton_track is not on partition public.events_low: canceling statement due to lock timeout"}, *warnings)
 	require.Len(t, b.status(id("events")), 1)
 }
@@ -176,14 +166,13 @@ func TestEventTriggerRunsNoCodeWithItsRights(t *testing.T) {
 		ALTER FUNCTION log_ddl() OWNER TO ` + pgx.Identifier{app.Config().User}.Sanitize() + `;
 		CREATE EVENT TRIGGER aaa_log ON ddl_command_start EXECUTE FUNCTION log_ddl();
 		CREATE EVENT TRIGGER zzz_log ON ddl_command_end EXECUTE FUNCTION log_ddl()`)
-	_, err := app.Exec(t.Context(), `BEGIN;
+	pgtest.Exec(t, app, `BEGIN;
 		CREATE TABLE fresh PARTITION OF events FOR VALUES FROM (20) TO (30);
 		SET LOCAL default_transaction_isolation = 'serializable'; SET LOCAL standard_conforming_strings = off; SET LOCAL quote_all_identifiers = on;
 		SET LOCAL search_path = pg_temp, public; CREATE TEMP TABLE pg_class (oid oid); CREATE TEMP TABLE pg_trigger (oid oid);
 		ALTER TABLE public.events_high ADD CHECK (id > 0);
 		CREATE TABLE public.other PARTITION OF public.events FOR VALUES FROM (30) TO (40);
 		COMMIT`)
-	require.NoError(t, err)
 	require.Empty(t, *warnings)
 	require.Equal(t, [][]string{{app.Config().User}}, b.Rows("SELECT DISTINCT role FROM seen"))
 	require.Empty(t, b.status(id("events")))
@@ -252,8 +241,7 @@ func TestEventTriggerInstallsFunctionsOfSextonsOwnerOnly(t *testing.T) {
 	b.installEvent(id("events"))
 	app, warnings := b.owner()
 	b.Exec("ALTER FUNCTION sexton.track_truncate() OWNER TO " + pgx.Identifier{app.Config().User}.Sanitize())
-	_, err := app.Exec(t.Context(), "CREATE TABLE fresh PARTITION OF events FOR VALUES FROM (20) TO (30)")
-	require.NoError(t, err)
+	pgtest.Exec(t, app, "CREATE TABLE fresh PARTITION OF events FOR VALUES FROM (20) TO (30)")
 	require.Equal(t, []string{"Sexton: trigger sexton_truncate is not on partition public.fresh: " +
 		"the function of its root's trigger does not belong to the owner of Sexton's tables"}, *warnings)
 }
@@ -268,16 +256,14 @@ func TestEventTriggerQuotesNames(t *testing.T) {
 		roots = append(roots, root)
 		b.Exec("CREATE SCHEMA " + pgx.Identifier{name}.Sanitize() + " AUTHORIZATION " + pgx.Identifier{app.Config().User}.Sanitize())
 		key := pgx.Identifier{root.KeyColumns[0]}.Sanitize()
-		_, err := app.Exec(t.Context(), "CREATE TABLE "+pgx.Identifier{name, root.Table}.Sanitize()+" ("+key+" bigint) PARTITION BY RANGE ("+key+")")
-		require.NoError(t, err)
+		pgtest.Exec(t, app, "CREATE TABLE "+pgx.Identifier{name, root.Table}.Sanitize()+" ("+key+" bigint) PARTITION BY RANGE ("+key+")")
 	}
 	b.cfg.Truncate = triggers.Capture
 	b.installEvent(roots...)
 	for i, root := range roots {
 		partition := pgx.Identifier{root.Schema, names[(i+3)%len(names)]}.Sanitize()
-		_, err := app.Exec(t.Context(), "SET standard_conforming_strings = off; SET quote_all_identifiers = on; SET backslash_quote = on; CREATE TABLE "+
+		pgtest.Exec(t, app, "SET standard_conforming_strings = off; SET quote_all_identifiers = on; SET backslash_quote = on; CREATE TABLE "+
 			partition+" PARTITION OF "+pgx.Identifier{root.Schema, root.Table}.Sanitize()+" DEFAULT")
-		require.NoError(t, err)
 	}
 	require.Empty(t, *warnings)
 	require.Empty(t, b.status(roots...))
@@ -291,8 +277,7 @@ func TestEventTriggerLeavesPartitionsOfARenamedRoot(t *testing.T) {
 	app, warnings := b.owner()
 	const args = "SELECT tgrelid::text, tgname::text, xmin::text, encode(tgargs, 'hex') FROM pg_trigger WHERE tgname ~ '^sexton_' ORDER BY 1, 2"
 	before := b.Rows(args)
-	_, err := app.Exec(t.Context(), "ALTER TABLE events RENAME TO happenings")
-	require.NoError(t, err)
+	pgtest.Exec(t, app, "ALTER TABLE events RENAME TO happenings")
 	require.Equal(t, before, b.Rows(args))
 
 	b.Exec("DELETE FROM events_low; ALTER TABLE happenings DETACH PARTITION events_low; ALTER TABLE others ATTACH PARTITION events_low DEFAULT; DROP TABLE happenings")
@@ -320,8 +305,7 @@ func TestEventTriggerNeedsASuperuserOnce(t *testing.T) {
 	require.Equal(t, before, b.catalogue(), "nothing changed")
 
 	b.Exec(refused.SQL)
-	report, err := triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("events")})
-	require.NoError(t, err)
+	report := pgtest.Must(triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("events")}))(t)
 	require.Len(t, report.Triggers, 10)
 	require.Equal(t, 1, report.Unchanged)
 	b.cfg.EventTrigger = nil
@@ -335,8 +319,7 @@ func TestEventTriggerNeedsASuperuserOnce(t *testing.T) {
 		"ALTER FUNCTION sexton.track_new_partitions() SET search_path = public, pg": "its function is not as installed",
 	} {
 		b.Exec(damage)
-		findings, err := triggers.Status(t.Context(), conn, b.cfg, []triggers.Parent{id("events")})
-		require.NoError(t, err)
+		findings := pgtest.Must(triggers.Status(t.Context(), conn, b.cfg, []triggers.Parent{id("events")}))(t)
 		require.Len(t, findings, 1)
 		require.Equal(t, detail, findings[0].Detail)
 		require.True(t, findings[0].Drift())
@@ -347,13 +330,11 @@ func TestEventTriggerNeedsASuperuserOnce(t *testing.T) {
 
 	// Taking it away needs the owner of the schema only.
 	b.cfg.EventTrigger = new(false)
-	report, err = triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("events")})
-	require.NoError(t, err)
+	report = pgtest.Must(triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("events")}))(t)
 	require.Equal(t, []triggers.Change{{Trigger: triggers.EventTrigger, Action: triggers.Dropped}}, report.Triggers)
 	require.Empty(t, b.Rows("SELECT evtname FROM pg_event_trigger"))
 	b.installEvent(id("events"))
-	report, err = triggers.Uninstall(t.Context(), conn, b.cfg)
-	require.NoError(t, err)
+	report = pgtest.Must(triggers.Uninstall(t.Context(), conn, b.cfg))(t)
 	require.Len(t, report.Triggers, 11)
 	require.Empty(t, b.Rows("SELECT evtname FROM pg_event_trigger"))
 	require.Equal(t, before, b.catalogue())

@@ -22,11 +22,9 @@ func TestInstallReportsAndChangesNothingTwice(t *testing.T) {
 	}, report.Triggers)
 
 	// A lock that CREATE TRIGGER would wait for shows that the second run takes none.
-	tx, err := b.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	tx := pgtest.Must(b.Pool().Begin(t.Context()))(t)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-	_, err = tx.Exec(t.Context(), "LOCK TABLE parents IN ROW EXCLUSIVE MODE")
-	require.NoError(t, err)
+	pgtest.Exec(t, tx, "LOCK TABLE parents IN ROW EXCLUSIVE MODE")
 	before := b.catalogue()
 	b.cfg = short(b.cfg)
 	report = b.install(id("parents"))
@@ -68,8 +66,7 @@ func TestInstallNamesWhoHoldsTheTable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents, "CREATE TABLE others (id int)")
 	holder := b.connect(b.URL)
-	_, err := holder.Exec(t.Context(), "BEGIN; LOCK TABLE parents IN ROW EXCLUSIVE MODE")
-	require.NoError(t, err)
+	pgtest.Exec(t, holder, "BEGIN; LOCK TABLE parents IN ROW EXCLUSIVE MODE")
 
 	b.cfg = short(b.cfg)
 	report, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents"), id("others")})
@@ -80,8 +77,7 @@ func TestInstallNamesWhoHoldsTheTable(t *testing.T) {
 	require.Equal(t, 2, locked.Attempts)
 	require.Len(t, report.Triggers, 2, "the other table is done")
 
-	_, err = holder.Exec(t.Context(), "ROLLBACK")
-	require.NoError(t, err)
+	pgtest.Exec(t, holder, "ROLLBACK")
 	require.Len(t, b.install(id("parents"), id("others")).Triggers, 2, "the next run finishes the work")
 }
 
@@ -89,8 +85,7 @@ func TestInstallTriesAgainUntilTheTableIsFree(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents)
 	holder := b.connect(b.URL)
-	_, err := holder.Exec(t.Context(), "BEGIN; LOCK TABLE parents IN ROW EXCLUSIVE MODE")
-	require.NoError(t, err)
+	pgtest.Exec(t, holder, "BEGIN; LOCK TABLE parents IN ROW EXCLUSIVE MODE")
 	b.cfg = short(b.cfg)
 	b.cfg.LockAttempts = 100
 
@@ -104,8 +99,7 @@ func TestInstallTriesAgainUntilTheTableIsFree(t *testing.T) {
 		err := b.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'parents'::regclass AND NOT granted)").Scan(&waiting)
 		return waiting, err
 	})
-	_, err = holder.Exec(t.Context(), "ROLLBACK")
-	require.NoError(t, err)
+	pgtest.Exec(t, holder, "ROLLBACK")
 	require.NoError(t, <-failed)
 	require.Empty(t, b.status(id("parents")))
 }
@@ -205,8 +199,7 @@ func TestInstallLeavesForeignTriggersAndFunctions(t *testing.T) {
 		require.ErrorContains(t, err, `create trigger sexton_track on public.parents: a trigger of this name runs "other"."track_a", which is not ours`)
 		require.Equal(t, before, b.catalogue())
 		require.Equal(t, triggers.Altered, b.status(id("parents"))[2].Kind)
-		_, err = triggers.Uninstall(t.Context(), b.conn, b.cfg)
-		require.NoError(t, err)
+		pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
 		require.Equal(t, before, b.catalogue(), "nor is it uninstalled")
 	})
 
@@ -224,19 +217,16 @@ func TestInstallNeedsMigrationsFirst(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(parents)
-	conn, err := pgx.Connect(t.Context(), d.URL)
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), d.URL))(t)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	cfg := triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}
 	var missing *triggers.NotMigratedError
-	_, err = triggers.Install(t.Context(), conn, cfg, []triggers.Parent{id("parents")})
+	_, err := triggers.Install(t.Context(), conn, cfg, []triggers.Parent{id("parents")})
 	require.ErrorAs(t, err, &missing)
 	_, err = triggers.Status(t.Context(), conn, cfg, []triggers.Parent{id("parents")})
 	require.ErrorAs(t, err, &missing)
 	require.ErrorContains(t, err, "run `sexton migrate up` first")
-	report, err := triggers.Uninstall(t.Context(), conn, cfg)
-	require.NoError(t, err)
+	report := pgtest.Must(triggers.Uninstall(t.Context(), conn, cfg))(t)
 	require.Empty(t, report.Triggers)
-	_, err = triggers.EnsurePartitions(t.Context(), conn, cfg, []triggers.Parent{id("parents")})
-	require.NoError(t, err)
+	pgtest.Must(triggers.EnsurePartitions(t.Context(), conn, cfg, []triggers.Parent{id("parents")}))(t)
 }

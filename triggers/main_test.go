@@ -48,23 +48,20 @@ func setup(t *testing.T, statements ...string) *bundle {
 
 func (b *bundle) connect(url string) *pgx.Conn {
 	b.t.Helper()
-	conn, err := pgx.Connect(b.t.Context(), url)
-	require.NoError(b.t, err)
+	conn := pgtest.Must(pgx.Connect(b.t.Context(), url))(b.t)
 	b.t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }
 
 func (b *bundle) install(parents ...triggers.Parent) triggers.Report {
 	b.t.Helper()
-	report, err := triggers.Install(b.t.Context(), b.conn, b.cfg, parents)
-	require.NoError(b.t, err)
+	report := pgtest.Must(triggers.Install(b.t.Context(), b.conn, b.cfg, parents))(b.t)
 	return report
 }
 
 func (b *bundle) status(parents ...triggers.Parent) []triggers.Finding {
 	b.t.Helper()
-	findings, err := triggers.Status(b.t.Context(), b.conn, b.cfg, parents)
-	require.NoError(b.t, err)
+	findings := pgtest.Must(triggers.Status(b.t.Context(), b.conn, b.cfg, parents))(b.t)
 	return findings
 }
 

@@ -53,8 +53,7 @@ func TestAnyIdentifierWorksAndNoneExecutes(t *testing.T) {
 	require.Len(t, b.tombstones(), len(all)*2)
 	require.Zero(t, pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM x"), "table x is still there")
 
-	_, err := triggers.Uninstall(t.Context(), b.conn, b.cfg)
-	require.NoError(t, err)
+	pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
 }
 
 func TestAnySchemaOfTheTombstonesWorks(t *testing.T) {
@@ -78,9 +77,8 @@ func TestAnySchemaOfTheTombstonesWorks(t *testing.T) {
 func TestHostileSettingsOfTheInstaller(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `CREATE TABLE "a\b'c" (id int); INSERT INTO "a\b'c" VALUES (1)`)
-	_, err := b.conn.Exec(t.Context(), "SET standard_conforming_strings = off; SET quote_all_identifiers = on; SET search_path = ''; "+
+	pgtest.Exec(t, b.conn, "SET standard_conforming_strings = off; SET quote_all_identifiers = on; SET search_path = ''; "+
 		"SET default_transaction_isolation = serializable")
-	require.NoError(t, err)
 	b.install(id(`a\b'c`))
 	b.Exec(`DELETE FROM "a\b'c"`)
 	require.Equal(t, []string{`public."a\b'c" 1`}, b.tombstones())
@@ -92,12 +90,9 @@ func TestInstallOutlastsTheStatementTimeoutOfTheSession(t *testing.T) {
 	t.Parallel()
 	const timeout = 200 * time.Millisecond
 	b := setup(t, "CREATE TABLE parents (id int)")
-	_, err := b.conn.Exec(t.Context(), fmt.Sprintf("SET statement_timeout = %d", timeout.Milliseconds()))
-	require.NoError(t, err)
-	blocker, err := b.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	_, err = blocker.Exec(t.Context(), "LOCK TABLE parents IN ROW EXCLUSIVE MODE")
-	require.NoError(t, err)
+	pgtest.Exec(t, b.conn, fmt.Sprintf("SET statement_timeout = %d", timeout.Milliseconds()))
+	blocker := pgtest.Must(b.Pool().Begin(t.Context()))(t)
+	pgtest.Exec(t, blocker, "LOCK TABLE parents IN ROW EXCLUSIVE MODE")
 	ended := make(chan error, 1)
 	go func() {
 		_, err := triggers.Install(t.Context(), b.conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}, []triggers.Parent{id("parents")})

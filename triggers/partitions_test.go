@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/pgtest"
 	"sexton/triggers"
 )
 
@@ -72,10 +73,8 @@ func TestEnsurePartitionsLeavesTheWorkToAnotherInstaller(t *testing.T) {
 	b.install(id("events"))
 	b.Exec("CREATE TABLE events_new PARTITION OF events DEFAULT")
 	other := b.connect(b.URL)
-	_, err := other.Exec(t.Context(), "SELECT pg_advisory_lock(x'73657874726967'::bigint)")
-	require.NoError(t, err)
-	installed, err := triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")})
-	require.NoError(t, err)
+	pgtest.Exec(t, other, "SELECT pg_advisory_lock(x'73657874726967'::bigint)")
+	installed := pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")}))(t)
 	require.Empty(t, installed)
 }
 
@@ -84,11 +83,9 @@ func TestEnsurePartitionsGoesOnPastALockedPartition(t *testing.T) {
 	b := setup(t, partitioned)
 	b.install(id("events"))
 	b.Exec("CREATE TABLE events_30 PARTITION OF events FOR VALUES FROM (30) TO (31); CREATE TABLE events_40 PARTITION OF events FOR VALUES FROM (40) TO (41)")
-	tx, err := b.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	tx := pgtest.Must(b.Pool().Begin(t.Context()))(t)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-	_, err = tx.Exec(t.Context(), "LOCK TABLE events_30 IN ROW EXCLUSIVE MODE")
-	require.NoError(t, err)
+	pgtest.Exec(t, tx, "LOCK TABLE events_30 IN ROW EXCLUSIVE MODE")
 
 	installed, err := triggers.EnsurePartitions(t.Context(), b.conn, short(b.cfg), []triggers.Parent{id("events")})
 	var locked *triggers.LockError

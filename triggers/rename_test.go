@@ -33,8 +33,7 @@ func TestRenamedKeyIsRecorded(t *testing.T) {
 	b.Exec(`DELETE FROM plain WHERE "Key, 'x'" = 2; DELETE FROM pairs WHERE a = 2; DELETE FROM events WHERE key = 2; DELETE FROM events_low WHERE key = 3`)
 
 	renamed := []triggers.Parent{pair("plain", "Key, 'x'"), pair("pairs", "a", "c"), pair("events", "key")}
-	other, err := triggers.OtherKeys(t.Context(), b.conn, b.cfg, renamed)
-	require.NoError(t, err)
+	other := pgtest.Must(triggers.OtherKeys(t.Context(), b.conn, b.cfg, renamed))(t)
 	require.Empty(t, other, "the same columns under other names")
 	require.NotEmpty(t, b.status(renamed...), "the functions are to be renewed")
 	b.install(renamed...)
@@ -71,8 +70,7 @@ func TestChangedTypeOfKeyIsRecorded(t *testing.T) {
 	b.install(id("plain"))
 	b.Exec("DELETE FROM plain WHERE id = 1; ALTER TABLE plain ALTER id TYPE numeric; INSERT INTO plain VALUES (5.5); DELETE FROM plain WHERE id IN (2, 5.5)")
 	requireForms(1, 2)
-	other, err := triggers.OtherKeys(t.Context(), b.conn, b.cfg, []triggers.Parent{id("plain")})
-	require.NoError(t, err)
+	other := pgtest.Must(triggers.OtherKeys(t.Context(), b.conn, b.cfg, []triggers.Parent{id("plain")}))(t)
 	require.Equal(t, map[int]triggers.OtherKey{0: {Table: "public.plain", TypeOnly: true}}, other)
 	b.install(id("plain"))
 	requireForms(0, 3)
@@ -90,10 +88,9 @@ func TestSwappedKeyColumns(t *testing.T) {
 	b := setup(t, "CREATE TABLE plain (id int PRIMARY KEY, big bigint NOT NULL UNIQUE); INSERT INTO plain VALUES (1, 1), (2, 2), (3, 3), (4, 4)")
 	b.install(id("plain"))
 	b.Exec("ALTER TABLE plain RENAME id TO small; ALTER TABLE plain RENAME big TO id; UPDATE plain SET small = -id; DELETE FROM plain WHERE id = 2")
-	other, err := triggers.OtherKeys(t.Context(), b.conn, b.cfg, []triggers.Parent{id("plain")})
-	require.NoError(t, err)
+	other := pgtest.Must(triggers.OtherKeys(t.Context(), b.conn, b.cfg, []triggers.Parent{id("plain")}))(t)
 	require.Equal(t, map[int]triggers.OtherKey{0: {Table: "public.plain"}}, other)
-	_, err = triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("plain")})
+	_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("plain")})
 	require.ErrorContains(t, err, "--same-key")
 	b.cfg.SameKey = true
 	b.install(id("plain"))
@@ -113,7 +110,6 @@ func TestNumbersOfAnotherTableAreNotFollowed(t *testing.T) {
 			WHERE tgrelid = 'before'::regclass AND tgname = 'sexton_track'); END $$;
 		DELETE FROM plain`)
 	require.Equal(t, []string{"public.plain 1"}, b.tombstones())
-	other, err := triggers.OtherKeys(t.Context(), b.conn, b.cfg, []triggers.Parent{id("plain")})
-	require.NoError(t, err)
+	other := pgtest.Must(triggers.OtherKeys(t.Context(), b.conn, b.cfg, []triggers.Parent{id("plain")}))(t)
 	require.Empty(t, other)
 }

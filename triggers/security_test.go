@@ -51,7 +51,7 @@ func TestShadowingNamesChangesNothing(t *testing.T) {
 	b.install(id("parents"), id("tags"))
 	app := b.application("parents, tags")
 	b.Exec(`CREATE SCHEMA evil; GRANT ALL ON SCHEMA evil TO PUBLIC`)
-	_, err := app.Exec(t.Context(), `
+	pgtest.Exec(t, app, `
 		CREATE FUNCTION evil.current_setting(text, boolean) RETURNS text LANGUAGE sql AS $$ SELECT 'ignore' $$;
 		CREATE FUNCTION evil.format(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 'hijacked' $$;
 		CREATE FUNCTION evil.never(text, text) RETURNS boolean LANGUAGE sql AS $$ SELECT true $$;
@@ -64,7 +64,6 @@ func TestShadowingNamesChangesNothing(t *testing.T) {
 		SET search_path = evil, pg_temp, pg_catalog, public;
 		DELETE FROM public.parents WHERE id = 1;
 		TRUNCATE public.tags`)
-	require.NoError(t, err)
 	require.Equal(t, []string{"public.parents 1", "public.tags a"}, b.tombstones())
 	var shadow int
 	require.NoError(t, app.QueryRow(t.Context(), "SELECT count(*) FROM pg_temp.loose_foreign_keys_deleted_records").Scan(&shadow))
@@ -85,16 +84,13 @@ func TestInstallWithoutOwnership(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents)
 	role, conn := b.installer("CREATE, USAGE ON SCHEMA sexton", "INSERT ON loose_foreign_keys_deleted_records", "SELECT, INSERT ON sexton.objects", "TRIGGER ON parents")
-	_, err := triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")})
-	require.NoError(t, err)
+	pgtest.Must(triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")}))(t)
 	before := b.catalogue()
-	report, err := triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")})
-	require.NoError(t, err)
+	report := pgtest.Must(triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")}))(t)
 	require.Equal(t, 2, report.Unchanged, "plain triggers are all that this role can do")
 	require.Equal(t, before, b.catalogue())
 
-	findings, err := triggers.Status(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")})
-	require.NoError(t, err)
+	findings := pgtest.Must(triggers.Status(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")}))(t)
 	require.Len(t, findings, 2)
 	for _, finding := range findings {
 		require.Equal(t, triggers.Plain, finding.Kind)

@@ -127,8 +127,7 @@ func TestSurplusIsReportedAndLeft(t *testing.T) {
 
 func TestFindingsHaveStableNamesInJSON(t *testing.T) {
 	t.Parallel()
-	text, err := json.Marshal(triggers.Finding{Table: "t", Trigger: "x", Kind: triggers.Missing, Detail: "d", Fix: "f"})
-	require.NoError(t, err)
+	text := pgtest.Must(json.Marshal(triggers.Finding{Table: "t", Trigger: "x", Kind: triggers.Missing, Detail: "d", Fix: "f"}))(t)
 	require.JSONEq(t, `{"table": "t", "trigger": "x", "kind": "missing", "detail": "d", "fix": "f"}`, string(text))
 }
 
@@ -146,15 +145,13 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	before := names()
 	b.install(id("parents"), id("events"), id("tags"), triggers.Parent{Schema: "far", Table: "away", KeyColumns: []string{"id"}})
 	b.Exec("ALTER TABLE events DETACH PARTITION events_high; DELETE FROM parents WHERE id = 1")
-	report, err := triggers.Uninstall(t.Context(), b.conn, b.cfg)
-	require.NoError(t, err)
+	report := pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
 	require.Len(t, report.Triggers, 16, "wherever they went")
 	require.Len(t, report.Functions, 3)
 	require.Equal(t, before, names())
 	require.Equal(t, []string{"public.parents 1"}, b.tombstones(), "work already recorded stays")
 
-	report, err = triggers.Uninstall(t.Context(), b.conn, b.cfg)
-	require.NoError(t, err)
+	report = pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
 	require.Empty(t, report.Triggers)
 	require.Empty(t, report.Functions)
 }
@@ -164,16 +161,14 @@ func TestUninstallKeepsTheFunctionsOfALockedTable(t *testing.T) {
 	b := setup(t, parents, "CREATE TABLE others (id int)")
 	b.install(id("parents"), id("others"))
 	reader := b.connect(b.URL)
-	_, err := reader.Exec(t.Context(), "BEGIN; SELECT FROM parents")
-	require.NoError(t, err)
+	pgtest.Exec(t, reader, "BEGIN; SELECT FROM parents")
 
 	report, err := triggers.Uninstall(t.Context(), b.conn, short(b.cfg))
 	var locked *triggers.LockError
 	require.ErrorAs(t, err, &locked)
 	require.Equal(t, []int32{int32(reader.PgConn().PID())}, locked.PIDs, "readers are in the way of DROP TRIGGER")
 	require.Len(t, report.Triggers, 2)
-	_, err = reader.Exec(t.Context(), "COMMIT; DELETE FROM parents WHERE id = 1")
-	require.NoError(t, err)
+	pgtest.Exec(t, reader, "COMMIT; DELETE FROM parents WHERE id = 1")
 	require.Equal(t, []string{"public.parents 1"}, b.tombstones(), "a table either records or is free")
 	require.Equal(t, 2, pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM pg_trigger WHERE tgname ~ '^sexton_'"))
 }

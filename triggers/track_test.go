@@ -114,11 +114,9 @@ func TestKeysOfEveryType(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			conn := b.connect(b.URL)
-			_, err := conn.Exec(t.Context(), test.given)
-			require.NoError(t, err)
+			pgtest.Exec(t, conn, test.given)
 			b.install(triggers.Parent{Schema: "public", Table: "p", KeyColumns: []string{test.key}})
-			_, err = conn.Exec(t.Context(), "DELETE FROM p")
-			require.NoError(t, err)
+			pgtest.Exec(t, conn, "DELETE FROM p")
 			require.Equal(t, test.want, b.tombstones())
 			require.Equal(t, test.text, pgtest.Scalar[bool](t, b.Database,
 				"SELECT bool_and(primary_key_text IS NOT NULL) FROM loose_foreign_keys_deleted_records"))

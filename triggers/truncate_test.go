@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/pgtest"
 	"sexton/triggers"
 )
 
@@ -36,9 +37,8 @@ func TestTruncatePolicies(t *testing.T) {
 			b.install(id("parents"))
 			require.Empty(t, b.status(id("parents")))
 			conn := b.connect(b.URL)
-			_, err := conn.Exec(t.Context(), test.setting)
-			require.NoError(t, err)
-			_, err = conn.Exec(t.Context(), "TRUNCATE parents")
+			pgtest.Exec(t, conn, test.setting)
+			_, err := conn.Exec(t.Context(), "TRUNCATE parents")
 			if test.state == "" {
 				require.NoError(t, err)
 			} else {
@@ -117,8 +117,7 @@ func TestCaptureKeepsTextKeysReadable(t *testing.T) {
 	b.cfg.Truncate = triggers.Capture
 	b.install(id("days"))
 	conn := b.connect(b.URL)
-	_, err := conn.Exec(t.Context(), "SET DateStyle = 'German'; TRUNCATE days")
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, "SET DateStyle = 'German'; TRUNCATE days")
 	require.Equal(t, []string{"public.days 2026-02-01"}, b.tombstones())
 }
 
@@ -132,18 +131,15 @@ func TestTruncateUnderATriggerOfAnOlderVersion(t *testing.T) {
 		function + "('public.parents', 'id', 'reject', 'bigint')")
 	for _, setting := range []string{"", "capture"} {
 		conn := b.connect(b.URL)
-		_, err := conn.Exec(t.Context(), "SELECT set_config('sexton.truncate', $1, false)", setting)
-		require.NoError(t, err)
-		_, err = conn.Exec(t.Context(), "TRUNCATE parents")
+		pgtest.Exec(t, conn, "SELECT set_config('sexton.truncate', $1, false)", setting)
+		_, err := conn.Exec(t.Context(), "TRUNCATE parents")
 		pgErr := requireState(t, err, "SX002")
 		require.Equal(t, "Run: sexton triggers install", pgErr.Hint)
 	}
 	conn := b.connect(b.URL)
-	_, err := conn.Exec(t.Context(), "SET sexton.truncate = 'ignore'; TRUNCATE parents")
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, "SET sexton.truncate = 'ignore'; TRUNCATE parents")
 	b.Exec("INSERT INTO parents VALUES (1)")
 	b.install(id("parents"))
-	_, err = conn.Exec(t.Context(), "SET sexton.truncate = 'capture'; TRUNCATE parents")
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, "SET sexton.truncate = 'capture'; TRUNCATE parents")
 	require.Equal(t, []string{"public.parents 1"}, b.tombstones())
 }

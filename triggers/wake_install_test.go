@@ -33,8 +33,7 @@ func TestWakeIsInstalledComparedAndRemoved(t *testing.T) {
 	require.Equal(t, 3, b.install(id("parents")).Unchanged)
 	require.Equal(t, before, b.catalogue())
 	require.Empty(t, b.status(id("parents")))
-	_, err := triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents")})
-	require.NoError(t, err)
+	pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents")}))(t)
 
 	b.cfg.Wake = nil
 	surplus := b.status(id("parents"))
@@ -45,8 +44,7 @@ func TestWakeIsInstalledComparedAndRemoved(t *testing.T) {
 		Fix:    `enable the job, or run: DROP TRIGGER "sexton_wake" ON public.loose_foreign_keys_deleted_records`,
 	}, surplus[0])
 
-	removed, err := triggers.Uninstall(t.Context(), b.conn, b.cfg)
-	require.NoError(t, err)
+	removed := pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
 	require.Len(t, removed.Triggers, 3)
 	require.Contains(t, removed.Functions, "wake_inserted")
 	require.Zero(t, pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM pg_trigger WHERE tgname ~ '^sexton_'"))
@@ -154,6 +152,5 @@ func TestWakeWithAnyName(t *testing.T) {
 		b.Exec("INSERT INTO " + pgx.Identifier{wake.Schema, wake.Table}.Sanitize() + " VALUES (1)")
 		require.Equal(t, []string{wake.Kind}, heard(t, listener))
 	}
-	_, err := triggers.Uninstall(t.Context(), b.conn, b.cfg)
-	require.NoError(t, err)
+	pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
 }

@@ -48,8 +48,7 @@ func TestRowsWakeOnceTheyBecomeWork(t *testing.T) {
 	require.Equal(t, []string{orphansKind}, l.heard(), "every column of the condition counts")
 
 	k1, k2 := triggers.AwakeKey("sexton", orphansKind)
-	_, err := l.connect(l.URL).Exec(t.Context(), "SELECT pg_advisory_lock($1::int, $2::int)", k1, k2)
-	require.NoError(t, err)
+	pgtest.Exec(t, l.connect(l.URL), "SELECT pg_advisory_lock($1::int, $2::int)", k1, k2)
 	l.Exec(`INSERT INTO "De""tails" VALUES (14, NULL); UPDATE "De""tails" SET owner_id = NULL WHERE id = 12`)
 	require.Empty(t, l.heard(), "a worker is awake")
 	require.Zero(t, pgtest.Scalar[int](t, l.Database, "SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'"))
@@ -85,8 +84,7 @@ func TestRowWakesAreComparedAndRemoved(t *testing.T) {
 	l.cfg.Wake[0].Due = ""
 	require.Contains(t, l.install().Functions, "wake_inserted")
 	require.Len(t, l.status(), 1, "what wakes by a change is left over")
-	removed, err := triggers.Uninstall(t.Context(), l.conn, l.cfg)
-	require.NoError(t, err)
+	removed := pgtest.Must(triggers.Uninstall(t.Context(), l.conn, l.cfg))(t)
 	require.Len(t, removed.Triggers, 2)
 	require.Zero(t, pgtest.Scalar[int](t, l.Database, "SELECT count(*)::int FROM pg_trigger WHERE tgname ~ '^sexton_'"))
 }

@@ -42,8 +42,7 @@ func setupWake(t *testing.T, statements ...string) listening {
 
 func listen(t *testing.T, conn *pgx.Conn) *pgx.Conn {
 	t.Helper()
-	_, err := conn.Exec(t.Context(), "LISTEN "+triggers.WakeChannel)
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, "LISTEN "+triggers.WakeChannel)
 	return conn
 }
 
@@ -57,14 +56,12 @@ func heard(t *testing.T, listener *pgx.Conn) []string {
 	t.Helper()
 	// A connection hears its own notification after all that were committed before.
 	const mark = "that is all"
-	_, err := listener.Exec(t.Context(), "SELECT pg_notify($1, $2)", triggers.WakeChannel, mark)
-	require.NoError(t, err)
+	pgtest.Exec(t, listener, "SELECT pg_notify($1, $2)", triggers.WakeChannel, mark)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	payloads := []string{}
 	for {
-		n, err := listener.WaitForNotification(ctx)
-		require.NoError(t, err)
+		n := pgtest.Must(listener.WaitForNotification(ctx))(t)
 		if n.Payload == mark {
 			return payloads
 		}
@@ -77,8 +74,7 @@ func (l listening) hold(mode string) *pgx.Conn {
 	l.t.Helper()
 	k1, k2 := triggers.AwakeKey("sexton", kind)
 	conn := l.connect(l.URL)
-	_, err := conn.Exec(l.t.Context(), "SELECT pg_advisory_lock"+mode+"($1::int, $2::int)", k1, k2)
-	require.NoError(l.t, err)
+	pgtest.Exec(l.t, conn, "SELECT pg_advisory_lock"+mode+"($1::int, $2::int)", k1, k2)
 	return conn
 }
 
@@ -104,19 +100,16 @@ func TestWakeNotifiesAWorkerThatSleeps(t *testing.T) {
 	require.Equal(t, []string{kind}, l.heard(), "by the trigger that writes the tombstone")
 
 	app := l.application("parents")
-	_, err := app.Exec(t.Context(), "DELETE FROM parents WHERE id = 2")
-	require.NoError(t, err)
+	pgtest.Exec(t, app, "DELETE FROM parents WHERE id = 2")
 	require.Equal(t, []string{kind}, l.heard(), "by a role without rights")
 
-	_, err = app.Exec(t.Context(), "DELETE FROM parents WHERE id = -1")
-	require.NoError(t, err)
+	pgtest.Exec(t, app, "DELETE FROM parents WHERE id = -1")
 	l.Exec(addNoRow)
 	l.Exec("UPDATE loose_foreign_keys_deleted_records SET cleanup_attempts = 1")
 	l.Exec("DELETE FROM loose_foreign_keys_deleted_records")
 	require.Empty(t, l.heard(), "nothing came in")
 
-	_, err = l.connect(l.URL).Exec(t.Context(), "SET session_replication_role = replica; "+addRows)
-	require.NoError(t, err)
+	pgtest.Exec(t, l.connect(l.URL), "SET session_replication_role = replica; "+addRows)
 	require.Equal(t, []string{kind}, l.heard())
 }
 
@@ -127,8 +120,7 @@ func TestWakeLeavesAWorkerThatIsAwake(t *testing.T) {
 	l.Exec(addRows)
 	require.Empty(t, l.heard())
 
-	_, err := worker.Exec(t.Context(), "SELECT pg_advisory_unlock_all()")
-	require.NoError(t, err)
+	pgtest.Exec(t, worker, "SELECT pg_advisory_unlock_all()")
 	l.Exec(addRows)
 	require.Equal(t, []string{kind}, l.heard())
 
@@ -143,8 +135,7 @@ func TestWakeTestsTheLockAfterTheRows(t *testing.T) {
 	l := setupWake(t)
 	worker := l.hold("")
 	gate := l.connect(l.URL)
-	_, err := gate.Exec(t.Context(), "SELECT pg_advisory_lock(1)")
-	require.NoError(t, err)
+	pgtest.Exec(t, gate, "SELECT pg_advisory_lock(1)")
 	writer := l.connect(l.URL)
 	ended := make(chan error, 1)
 	go func() {
@@ -157,10 +148,8 @@ func TestWakeTestsTheLockAfterTheRows(t *testing.T) {
 		err = l.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND NOT granted)", writer.PgConn().PID()).Scan(&waits)
 		return waits, err
 	})
-	_, err = worker.Exec(t.Context(), "SELECT pg_advisory_unlock_all()")
-	require.NoError(t, err)
-	_, err = gate.Exec(t.Context(), "SELECT pg_advisory_unlock_all()")
-	require.NoError(t, err)
+	pgtest.Exec(t, worker, "SELECT pg_advisory_unlock_all()")
+	pgtest.Exec(t, gate, "SELECT pg_advisory_unlock_all()")
 	require.NoError(t, <-ended)
 	require.Equal(t, []string{kind}, l.heard())
 }
@@ -172,12 +161,9 @@ func TestWakeSeesTheLockAtEveryIsolationLevel(t *testing.T) {
 	for _, level := range []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"} {
 		worker := l.hold("")
 		writer := l.connect(l.URL)
-		_, err := writer.Exec(t.Context(), "BEGIN ISOLATION LEVEL "+level+"; SELECT FROM loose_foreign_keys_deleted_records; "+addRows)
-		require.NoError(t, err)
-		_, err = worker.Exec(t.Context(), "SELECT pg_advisory_unlock_all()")
-		require.NoError(t, err)
-		_, err = writer.Exec(t.Context(), addRows+"; COMMIT")
-		require.NoError(t, err)
+		pgtest.Exec(t, writer, "BEGIN ISOLATION LEVEL "+level+"; SELECT FROM loose_foreign_keys_deleted_records; "+addRows)
+		pgtest.Exec(t, worker, "SELECT pg_advisory_unlock_all()")
+		pgtest.Exec(t, writer, addRows+"; COMMIT")
 		require.Equal(t, []string{kind}, l.heard(), level)
 	}
 }
@@ -202,8 +188,7 @@ func TestWakeGoesWithItsTransaction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := setupWake(t)
-			_, err := l.connect(l.URL).Exec(t.Context(), test.statements)
-			require.NoError(t, err)
+			pgtest.Exec(t, l.connect(l.URL), test.statements)
 			require.Equal(t, test.want, l.heard())
 		})
 	}
@@ -214,25 +199,21 @@ func TestWakeLeaksNoLockWhenCancelled(t *testing.T) {
 	t.Parallel()
 	l := setupWake(t)
 	writer := l.connect(l.URL)
-	_, err := writer.Exec(t.Context(), `
+	pgtest.Exec(t, writer, `
 		CREATE PROCEDURE pg_temp.write() LANGUAGE plpgsql AS $$
 		BEGIN
 			LOOP
 				INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('x', 1);
 			END LOOP;
 		END $$`)
-	require.NoError(t, err)
 	// Each statement runs the trigger over and over until its time is up.
 	for i := range 200 {
 		// The timeout must end this one statement and none of the test's own.
-		_, err := writer.Exec(t.Context(), "BEGIN")
-		require.NoError(t, err)
-		_, err = writer.Exec(t.Context(), fmt.Sprintf("SET LOCAL statement_timeout = %d", 1+i%5))
-		require.NoError(t, err)
-		_, err = writer.Exec(t.Context(), "CALL pg_temp.write()")
+		pgtest.Exec(t, writer, "BEGIN")
+		pgtest.Exec(t, writer, fmt.Sprintf("SET LOCAL statement_timeout = %d", 1+i%5))
+		_, err := writer.Exec(t.Context(), "CALL pg_temp.write()")
 		requireState(t, err, "57014")
-		_, err = writer.Exec(t.Context(), "ROLLBACK")
-		require.NoError(t, err)
+		pgtest.Exec(t, writer, "ROLLBACK")
 		require.Zero(t, pgtest.Scalar[int](t, l.Database,
 			"SELECT count(*)::int FROM pg_locks WHERE pid = $1 AND locktype = 'advisory'", writer.PgConn().PID()))
 	}
@@ -244,22 +225,18 @@ func TestWakeLeaksNoLockWhenCancelled(t *testing.T) {
 func TestWakeAndPreparedTransactions(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Server(t).URL("postgres")
-	config, err := pgx.ParseConfig(url)
-	require.NoError(t, err)
-	_, err = migrate.Up(t.Context(), slog.New(slog.DiscardHandler), migrate.Database{
+	config := pgtest.Must(pgx.ParseConfig(url))(t)
+	pgtest.Must(migrate.Up(t.Context(), slog.New(slog.DiscardHandler), migrate.Database{
 		Name: "main", Conn: config, JobsSchema: "sexton", TrackedSchema: "public", Components: []string{migrate.LooseForeignKeys},
-	})
-	require.NoError(t, err)
+	}))(t)
 	connect := func() *pgx.Conn {
-		conn, err := pgx.Connect(t.Context(), url)
-		require.NoError(t, err)
+		conn := pgtest.Must(pgx.Connect(t.Context(), url))(t)
 		t.Cleanup(func() { _ = conn.Close(context.Background()) })
 		return conn
 	}
 	writer, worker, listener := connect(), connect(), listen(t, connect())
 	cfg := triggers.Config{JobsSchema: "sexton", TrackedSchema: "public", Wake: tombstonesWake(kind)}
-	_, err = triggers.Install(t.Context(), writer, cfg, nil)
-	require.NoError(t, err)
+	pgtest.Must(triggers.Install(t.Context(), writer, cfg, nil))(t)
 
 	prepare := func(statements string) error {
 		_, err := writer.Exec(t.Context(), "BEGIN; "+statements+addRows+"; PREPARE TRANSACTION 'p'")
@@ -267,21 +244,17 @@ func TestWakeAndPreparedTransactions(t *testing.T) {
 	}
 	refusal := requireState(t, prepare(""), "0A000")
 	require.Contains(t, refusal.Message, "NOTIFY", "which is why there is a switch")
-	_, err = writer.Exec(t.Context(), "ROLLBACK")
-	require.NoError(t, err)
+	pgtest.Exec(t, writer, "ROLLBACK")
 	require.Empty(t, heard(t, listener))
 
 	require.NoError(t, prepare("SET LOCAL sexton.notify = off; "))
-	_, err = writer.Exec(t.Context(), "COMMIT PREPARED 'p'")
-	require.NoError(t, err)
+	pgtest.Exec(t, writer, "COMMIT PREPARED 'p'")
 	require.Empty(t, heard(t, listener))
 
 	k1, k2 := triggers.AwakeKey("sexton", kind)
-	_, err = worker.Exec(t.Context(), "SELECT pg_advisory_lock($1::int, $2::int)", k1, k2)
-	require.NoError(t, err)
+	pgtest.Exec(t, worker, "SELECT pg_advisory_lock($1::int, $2::int)", k1, k2)
 	require.NoError(t, prepare(""), "nothing was notified, since the worker is awake")
-	_, err = writer.Exec(t.Context(), "COMMIT PREPARED 'p'")
-	require.NoError(t, err)
+	pgtest.Exec(t, writer, "COMMIT PREPARED 'p'")
 	var count int
 	require.NoError(t, writer.QueryRow(t.Context(), "SELECT count(*) FROM loose_foreign_keys_deleted_records").Scan(&count))
 	require.Equal(t, 6, count)
@@ -293,16 +266,15 @@ func TestWakeUnderAttack(t *testing.T) {
 	l := setupWake(t, parents)
 	l.install(id("parents"))
 	app := l.application("parents")
-	_, err := app.Exec(t.Context(), `
+	pgtest.Exec(t, app, `
 		CREATE TEMP TABLE sexton_added (id int);
 		CREATE FUNCTION pg_temp.pg_notify(text, text) RETURNS void LANGUAGE sql AS 'SELECT';
 		CREATE FUNCTION pg_temp.pg_try_advisory_lock_shared(int, int) RETURNS boolean LANGUAGE sql AS 'SELECT false';
 		SET search_path = pg_temp, public;
 		DELETE FROM parents WHERE id = 1`)
-	require.NoError(t, err)
 	require.Equal(t, []string{kind}, l.heard())
 	var refusal *pgconn.PgError
-	_, err = app.Exec(t.Context(), "CREATE TRIGGER mine AFTER INSERT ON sexton_added FOR EACH STATEMENT EXECUTE FUNCTION sexton.wake_inserted('x')")
+	_, err := app.Exec(t.Context(), "CREATE TRIGGER mine AFTER INSERT ON sexton_added FOR EACH STATEMENT EXECUTE FUNCTION sexton.wake_inserted('x')")
 	require.ErrorAs(t, err, &refusal)
 	require.Equal(t, "42501", refusal.Code, "nor may it forge wake-ups")
 }

@@ -22,8 +22,7 @@ func TestRecord(t *testing.T) {
 	require.NoError(t, audittrail.Record(t.Context(), d.Connected, d.Pool(), first))
 	require.NoError(t, audittrail.Record(t.Context(), d.Connected, d.Pool(), audittrail.Entry{Actor: "bob", Action: "resume", Target: "k"}))
 
-	entries, err := audittrail.Last(t.Context(), d.Connected, 2)
-	require.NoError(t, err)
+	entries := pgtest.Must(audittrail.Last(t.Context(), d.Connected, 2))(t)
 	require.Len(t, entries, 2)
 	require.Equal(t, "bob", entries[0].Actor)
 	require.WithinDuration(t, time.Now(), entries[1].At, time.Minute)

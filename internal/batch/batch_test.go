@@ -27,10 +27,8 @@ func setup(t *testing.T) (*dbtest.DB, *batch.Session) {
 	db.Exec("CREATE TABLE items (id bigint PRIMARY KEY, parent bigint)")
 	db.Exec("INSERT INTO items SELECT n, n FROM generate_series(1, 10) AS n")
 	manager := lease.Manager{Jobs: db.Connected, Holder: "test"}
-	granted, err := manager.Acquire(t.Context(), "items", time.Minute, db.Connected)
-	require.NoError(t, err)
-	conn, err := db.Pool().Acquire(t.Context())
-	require.NoError(t, err)
+	granted := pgtest.Must(manager.Acquire(t.Context(), "items", time.Minute, db.Connected))(t)
+	conn := pgtest.Must(db.Pool().Acquire(t.Context()))(t)
 	t.Cleanup(conn.Release)
 	return db, &batch.Session{
 		Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted,
@@ -48,13 +46,12 @@ func TestRunReturnsRowsPerStatement(t *testing.T) {
 
 	db, session := setup(t)
 	var ids []int64
-	affected, err := session.Run(t.Context(),
+	affected := pgtest.Must(session.Run(t.Context(),
 		batch.Statement{SQL: "DELETE FROM items WHERE id <= $1", Args: []any{3}},
 		batch.Statement{SQL: "DELETE FROM items WHERE id = $1 RETURNING id", Args: []any{4}, Scan: func(rows pgx.Rows) (err error) {
 			ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 			return err
-		}})
-	require.NoError(t, err)
+		}}))(t)
 	require.Equal(t, []int64{3, 1}, affected)
 	require.Equal(t, []int64{4}, ids)
 	require.EqualValues(t, 6, count(t, db))
@@ -100,11 +97,9 @@ func TestTimeouts(t *testing.T) {
 	requireCode(t, err, "57014")
 
 	session.Limits = batch.Limits{StatementTimeout: 30 * time.Second, LockTimeout: 20 * time.Millisecond}
-	blocker, err := db.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	blocker := pgtest.Must(db.Pool().Begin(t.Context()))(t)
 	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = blocker.Exec(t.Context(), "SELECT FROM items WHERE id = 1 FOR UPDATE")
-	require.NoError(t, err)
+	pgtest.Exec(t, blocker, "SELECT FROM items WHERE id = 1 FOR UPDATE")
 	_, err = session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
 	requireCode(t, err, "55P03")
 }
@@ -115,14 +110,13 @@ func TestRunWithinItsOwnLimits(t *testing.T) {
 
 	db, session := setup(t)
 	settings := func(limits batch.Limits) (got []string) {
-		_, err := session.RunWithin(t.Context(), limits, batch.Statement{
+		pgtest.Must(session.RunWithin(t.Context(), limits, batch.Statement{
 			SQL: "SELECT current_setting(name) FROM unnest(ARRAY['statement_timeout', 'lock_timeout', 'synchronous_commit']) AS name",
 			Scan: func(rows pgx.Rows) (err error) {
 				got, err = pgx.CollectRows(rows, pgx.RowTo[string])
 				return err
 			},
-		})
-		require.NoError(t, err)
+		}))(t)
 		return got
 	}
 	require.Equal(t, []string{"40ms", "30ms", "off"}, settings(batch.Limits{StatementTimeout: 40 * time.Millisecond, LockTimeout: 30 * time.Millisecond}))
@@ -132,11 +126,9 @@ func TestRunWithinItsOwnLimits(t *testing.T) {
 	_, err := session.RunWithin(t.Context(), batch.Limits{StatementTimeout: 20 * time.Millisecond, LockTimeout: 10 * time.Second}, batch.Statement{SQL: "SELECT pg_sleep(60)"})
 	requireCode(t, err, "57014")
 
-	blocker, err := db.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	blocker := pgtest.Must(db.Pool().Begin(t.Context()))(t)
 	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = blocker.Exec(t.Context(), "SELECT FROM items WHERE id = 1 FOR UPDATE")
-	require.NoError(t, err)
+	pgtest.Exec(t, blocker, "SELECT FROM items WHERE id = 1 FOR UPDATE")
 	short := batch.Limits{StatementTimeout: 10 * time.Second, LockTimeout: 20 * time.Millisecond}
 	_, err = session.RunWithin(t.Context(), short, batch.Statement{SQL: "DELETE FROM items WHERE id = 2"}, batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
 	requireCode(t, err, "55P03")
@@ -152,12 +144,10 @@ func TestTimeoutsBindPreparing(t *testing.T) {
 
 	db, session := setup(t)
 	session.Limits.LockTimeout = 20 * time.Millisecond
-	blocker, err := db.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	blocker := pgtest.Must(db.Pool().Begin(t.Context()))(t)
 	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = blocker.Exec(t.Context(), "LOCK TABLE items")
-	require.NoError(t, err)
-	_, err = session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"}, batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
+	pgtest.Exec(t, blocker, "LOCK TABLE items")
+	_, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"}, batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
 	requireCode(t, err, "55P03")
 	var failed *batch.StatementError
 	require.ErrorAs(t, err, &failed)
@@ -193,10 +183,9 @@ func TestBatchesReadWhatIsCommittedWhateverTheDefault(t *testing.T) {
 	t.Parallel()
 
 	_, session := setup(t)
-	_, err := session.Conn.Exec(t.Context(), "SET default_transaction_isolation = 'serializable'")
-	require.NoError(t, err)
+	pgtest.Exec(t, session.Conn, "SET default_transaction_isolation = 'serializable'")
 	var level string
-	_, err = session.Run(t.Context(), batch.Statement{SQL: "SELECT current_setting('transaction_isolation')", Scan: func(rows pgx.Rows) (err error) {
+	_, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT current_setting('transaction_isolation')", Scan: func(rows pgx.Rows) (err error) {
 		level, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
 		return err
 	}})
@@ -210,10 +199,9 @@ func TestFenceRefusesAStaleToken(t *testing.T) {
 	db, session := setup(t)
 	db.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp()")
 	successor := lease.Manager{Jobs: db.Connected, Holder: "successor"}
-	_, err := successor.Acquire(t.Context(), "items", time.Minute, db.Connected)
-	require.NoError(t, err)
+	pgtest.Must(successor.Acquire(t.Context(), "items", time.Minute, db.Connected))(t)
 
-	_, err = session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items"})
+	_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items"})
 	require.ErrorIs(t, err, lease.ErrLost)
 	require.EqualValues(t, 10, count(t, db), "a stale holder changed rows")
 }
@@ -235,8 +223,7 @@ func TestNothingIsPreparedWhereTheQueryModeDoesWithout(t *testing.T) {
 	db, session := setup(t)
 	settings := session.Conn.Config()
 	settings.DefaultQueryExecMode = pgx.QueryExecModeExec
-	conn, err := pgx.ConnectConfig(t.Context(), settings)
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.ConnectConfig(t.Context(), settings))(t)
 	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
 	session.Conn = conn
 	for _, id := range []int64{1, 2} {
@@ -273,8 +260,7 @@ func TestStatementsArePreparedTogether(t *testing.T) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 		return sends{conn, &trips}, err
 	}
-	conn, err := pgx.ConnectConfig(t.Context(), settings)
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.ConnectConfig(t.Context(), settings))(t)
 	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
 	session.Conn = conn
 	statements := make([]batch.Statement, 10)
@@ -283,8 +269,7 @@ func TestStatementsArePreparedTogether(t *testing.T) {
 	}
 	for i, expected := range []int64{4, 1, 3, 1} {
 		trips.Store(0)
-		_, err := session.Run(t.Context(), statements[:5+i/2*5]...)
-		require.NoError(t, err)
+		pgtest.Must(session.Run(t.Context(), statements[:5+i/2*5]...))(t)
 		require.Equal(t, expected, trips.Load())
 	}
 	require.Zero(t, count(t, db))
@@ -307,17 +292,14 @@ func TestPreparedStatementsOutlastASession(t *testing.T) {
 			"SELECT prepare_time FROM pg_prepared_statements WHERE statement = $1", statement.SQL).Scan(&at))
 		return at
 	}
-	_, err := session.Run(t.Context(), statement)
-	require.NoError(t, err)
+	pgtest.Must(session.Run(t.Context(), statement))(t)
 	first := prepared()
 	next := &batch.Session{Conn: session.Conn, Names: session.Names, Fence: session.Fence, Limits: session.Limits}
-	_, err = next.Run(t.Context(), statement)
-	require.NoError(t, err)
+	pgtest.Must(next.Run(t.Context(), statement))(t)
 	require.Equal(t, first, prepared())
 
 	db.Exec("ALTER TABLE items ALTER parent TYPE text USING 'now text ' || parent")
-	_, err = next.Run(t.Context(), statement)
-	require.NoError(t, err)
+	pgtest.Must(next.Run(t.Context(), statement))(t)
 	require.Equal(t, "now text 3", text)
 	require.NotEqual(t, first, prepared())
 	require.EqualValues(t, 7, count(t, db))
@@ -372,19 +354,16 @@ func TestATokenThatACrashTookBack(t *testing.T) {
 	// What a crash does: the commits of the lease and of its fence are gone, and so is every connection.
 	db.Exec("DELETE FROM sexton.leases; DELETE FROM sexton.fences")
 	require.NoError(t, session.Conn.Close(t.Context()))
-	again, err := (&lease.Manager{Jobs: db.Connected, Holder: "other"}).Acquire(t.Context(), "items", time.Minute, db.Connected)
-	require.NoError(t, err)
+	again := pgtest.Must((&lease.Manager{Jobs: db.Connected, Holder: "other"}).Acquire(t.Context(), "items", time.Minute, db.Connected))(t)
 	require.Equal(t, session.Fence.Token(), again.Token(), "the token has two holders")
-	conn, err := db.Pool().Acquire(t.Context())
-	require.NoError(t, err)
+	conn := pgtest.Must(db.Pool().Acquire(t.Context()))(t)
 	defer conn.Release()
 	session.Conn = conn.Conn()
 	_, err = session.Run(t.Context(), remove)
 	require.ErrorIs(t, err, lease.ErrLost)
 
 	session.Fence = again
-	_, err = session.Run(t.Context(), remove)
-	require.NoError(t, err)
+	pgtest.Must(session.Run(t.Context(), remove))(t)
 }
 
 // A batch that only looks is refused under an old token, too, and cannot write.
@@ -396,8 +375,7 @@ func TestBatchesThatOnlyLook(t *testing.T) {
 	limits.Reads = true
 	_, err := session.RunWithin(t.Context(), limits, batch.Statement{SQL: "DELETE FROM items"})
 	require.ErrorContains(t, err, "read-only transaction")
-	_, err = session.RunWithin(t.Context(), limits, batch.Statement{SQL: "SELECT FROM items"})
-	require.NoError(t, err)
+	pgtest.Must(session.RunWithin(t.Context(), limits, batch.Statement{SQL: "SELECT FROM items"}))(t)
 	db.Exec("UPDATE sexton.fences SET token = token + 1")
 	_, err = session.RunWithin(t.Context(), limits, batch.Statement{SQL: "SELECT FROM items"})
 	require.ErrorIs(t, err, lease.ErrLost)

@@ -16,16 +16,14 @@ import (
 // psql connects a session that names itself so.
 func psql(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url+"&application_name=psql")
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), url+"&application_name=psql"))(t)
 	t.Cleanup(func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) })
 	return conn
 }
 
 func execOn(t *testing.T, conn *pgx.Conn, sql string) {
 	t.Helper()
-	_, err := conn.Exec(t.Context(), sql)
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, sql)
 }
 
 // blockerOf runs a deletion that has to wait and returns whom it waits for once that is known.
@@ -55,8 +53,7 @@ func TestBlockerNamesWhoHoldsARowOrTable(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			db, session := setup(t)
-			nobody, err := session.Blocker(t.Context(), db.Pool())
-			require.NoError(t, err)
+			nobody := pgtest.Must(session.Blocker(t.Context(), db.Pool()))(t)
 			require.Empty(t, nobody)
 
 			holder := psql(t, db.URL)
@@ -67,8 +64,7 @@ func TestBlockerNamesWhoHoldsARowOrTable(t *testing.T) {
 			blocker := blockerOf(t, db, session, func() { execOn(t, holder, "COMMIT") })
 			require.Equal(t, fmt.Sprintf("%s locked by pid %d (psql) since %s", kind, holder.PgConn().PID(), since), blocker)
 
-			nobody, err = session.Blocker(t.Context(), db.Pool())
-			require.NoError(t, err)
+			nobody = pgtest.Must(session.Blocker(t.Context(), db.Pool()))(t)
 			require.Empty(t, nobody)
 		})
 	}

@@ -27,12 +27,11 @@ func TestBatchesCountWhatTheyChange(t *testing.T) {
 	require.Empty(t, counts(), "no run")
 
 	session.Fence.For(7)
-	affected, err = session.Run(t.Context(),
+	affected = pgtest.Must(session.Run(t.Context(),
 		batch.Statement{SQL: "DELETE FROM ruled WHERE id <= $1", Args: []any{6}, Counts: ruled},
 		batch.Statement{SQL: "SELECT 1"},
 		batch.Statement{SQL: "UPDATE items SET parent = 0 WHERE id <= $1", Args: []any{4}, Counts: items},
-		batch.Statement{SQL: "WITH gone AS (DELETE FROM items WHERE id <= 6 RETURNING id) SELECT id FROM gone", Counts: items})
-	require.NoError(t, err)
+		batch.Statement{SQL: "WITH gone AS (DELETE FROM items WHERE id <= 6 RETURNING id) SELECT id FROM gone", Counts: items}))(t)
 	require.Equal(t, []int64{5, 1, 1, 3}, affected)
 	require.Equal(t, [][]string{{"7", "deleted", "items", "4", "t"}, {"7", "deleted", "ruled", "5", "t"}}, counts())
 

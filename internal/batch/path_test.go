@@ -26,11 +26,9 @@ func onOwnPath(t *testing.T, db *dbtest.DB, session *batch.Session, path string)
 	t.Helper()
 	names := dbtest.Names()
 	names.Path = path
-	opened, err := database.Open(t.Context(), "main", db.URL, "", names, 2)
-	require.NoError(t, err)
+	opened := pgtest.Must(database.Open(t.Context(), "main", db.URL, "", names, 2))(t)
 	t.Cleanup(opened.Pool.Close)
-	conn, err := opened.Pool.Acquire(t.Context())
-	require.NoError(t, err)
+	conn := pgtest.Must(opened.Pool.Acquire(t.Context()))(t)
 	t.Cleanup(conn.Release)
 	session.Conn, session.Names = conn.Conn(), opened.Names
 }
@@ -98,14 +96,12 @@ func TestALostStatementLosesNoPath(t *testing.T) {
 	onOwnPath(t, db, session, "app")
 	remove := func(id int) {
 		t.Helper()
-		_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM public.items WHERE id = $1", Args: []any{id}})
-		require.NoError(t, err)
+		pgtest.Must(session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM public.items WHERE id = $1", Args: []any{id}}))(t)
 	}
 	remove(1)
 	var lost string
 	require.NoError(t, session.Conn.QueryRow(t.Context(), "SELECT name FROM pg_prepared_statements WHERE statement LIKE $1", "%application_path%").Scan(&lost))
-	_, err := session.Conn.Exec(t.Context(), "DEALLOCATE "+pgx.Identifier{lost}.Sanitize())
-	require.NoError(t, err)
+	pgtest.Exec(t, session.Conn, "DEALLOCATE "+pgx.Identifier{lost}.Sanitize())
 	batch.AgePath(session.Conn)
 	remove(2)
 	require.EqualValues(t, 2, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM app.trail"))

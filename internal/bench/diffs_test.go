@@ -27,8 +27,7 @@ func TestDiffSets(t *testing.T) {
 	require.NoError(t, conn.QueryRow(t.Context(),
 		"SELECT string_agg(diff, '' ORDER BY new_path) FROM merge_request_diff_files WHERE merge_request_diff_id = 2").Scan(&text))
 	require.Equal(t, sha256.Sum256(sent.Bytes()), sha256.Sum256([]byte(text)), "what is uploaded, and the texts in the database")
-	digest, err := s.digest(newBlock())
-	require.NoError(t, err)
+	digest := pgtest.Must(s.digest(newBlock()))(t)
 	require.Equal(t, sha256.Sum256(sent.Bytes()), digest.SHA256)
 	require.EqualValues(t, 24*mib, digest.Size)
 

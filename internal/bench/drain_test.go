@@ -18,8 +18,7 @@ import (
 // filled is a database with a data set.
 func filled[W workload](t *testing.T, newSet func(string, float64) (W, error), name string, scale float64) (W, *pgtest.Database, *pgx.Conn) {
 	t.Helper()
-	set, err := newSet(name, scale)
-	require.NoError(t, err)
+	set := pgtest.Must(newSet(name, scale))(t)
 	db := pgtest.New(t)
 	for _, statement := range append([]string{set.create()}, set.fill()...) {
 		db.Exec(statement)
@@ -67,8 +66,7 @@ func TestDataSets(t *testing.T) {
 		{name: Slow, parents: 610, tables: 3, first: 3, each: 3, doomed: 10 * 3, indexes: 2},
 	} {
 		set, db, conn := filled(t, newDataSet, test.name, 0.01)
-		before, err := set.trial(set.doomed).look(t.Context(), conn)
-		require.NoError(t, err)
+		before := pgtest.Must(set.trial(set.doomed).look(t.Context(), conn))(t)
 		require.Equal(t, test.doomed, concerned(before), test.name)
 		require.Len(t, before, int(test.tables), test.name)
 		require.Equal(t, test.parents, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM parents"), test.name)
@@ -100,8 +98,7 @@ func TestCheck(t *testing.T) {
 		} {
 			set, db, conn := filled(t, newDataSet, name, 0.001)
 			work := set.trial(set.doomed)
-			before, err := work.look(t.Context(), conn)
-			require.NoError(t, err)
+			before := pgtest.Must(work.look(t.Context(), conn))(t)
 			require.ErrorContains(t, work.check(t.Context(), conn, before, false), "children is not as it must be", "nothing was done")
 			db.Exec(right)
 			require.NoError(t, work.check(t.Context(), conn, before, false))
@@ -166,8 +163,7 @@ func TestNextList(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, batch, listSize)
 	require.Equal(t, []int64{7, 10}, []int64{batch[0].Key, batch[1].Key}, "in the order of the queue")
-	rest, err := p.nextList(t.Context(), batch[listSize-1])
-	require.NoError(t, err)
+	rest := pgtest.Must(p.nextList(t.Context(), batch[listSize-1]))(t)
 	require.Len(t, rest, 2)
 	require.Equal(t, int64(10_010), rest[1].Key)
 	none, err := p.nextList(t.Context(), listed{ConsumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}})

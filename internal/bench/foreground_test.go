@@ -33,14 +33,12 @@ func TestForegroundLoad(t *testing.T) {
 	require.NotEmpty(t, l.times)
 	require.Positive(t, l.busy)
 	require.Positive(t, l.length)
-	before, err := set.trial(0).look(t.Context(), conn)
-	require.NoError(t, err)
+	before := pgtest.Must(set.trial(0).look(t.Context(), conn))(t)
 	require.Equal(t, set.rows, before["children_01"].referring, "the load moves no child")
 
 	failed := errors.New("failed")
 	require.ErrorIs(t, l.during(t.Context(), db.URL, func(context.Context) error { return failed }), failed)
-	_, err = conn.Exec(t.Context(), "DROP TABLE children_07")
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, "DROP TABLE children_07")
 	set.tables = []string{"children_07"}
 	l.transaction = set.transaction
 	require.ErrorContains(t, l.during(t.Context(), db.URL, func(ctx context.Context) error {
@@ -97,16 +95,13 @@ func TestStillness(t *testing.T) {
 func TestStopwatch(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	settings, err := pgx.ParseConfig(db.URL)
-	require.NoError(t, err)
+	settings := pgtest.Must(pgx.ParseConfig(db.URL))(t)
 	watch := childWatch()
 	settings.Tracer = watch
-	conn, err := pgx.ConnectConfig(t.Context(), settings)
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.ConnectConfig(t.Context(), settings))(t)
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	for _, statement := range []string{"CREATE TABLE children (id bigint)", "CREATE TABLE " + tombstones + " (id bigint)", "SELECT 1"} {
-		_, err := conn.Exec(t.Context(), statement)
-		require.NoError(t, err)
+		pgtest.Exec(t, conn, statement)
 	}
 	children, queue := watch.take()
 	require.Len(t, children, 1)

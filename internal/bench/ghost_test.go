@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
 )
 
 func TestUserSets(t *testing.T) {
@@ -28,12 +30,11 @@ func TestUserSets(t *testing.T) {
 	}
 	set, db, conn := filled(t, newUserSet, Duplicates, 0.001)
 	require.Equal(t, [][]string{{"1", "110"}, {"2", "200"}, {"3", "20"}}, db.Rows("SELECT user_id, count(*) FROM award_emoji GROUP BY 1 ORDER BY 1"))
-	before, err := set.trial(set.size()).look(t.Context(), conn)
-	require.NoError(t, err)
+	before := pgtest.Must(set.trial(set.size()).look(t.Context(), conn))(t)
 	require.EqualValues(t, 400, concerned(before))
 	db.Exec("UPDATE notes SET author_id = 1 WHERE author_id = 2; DELETE FROM award_emoji WHERE user_id = 2")
 	require.ErrorContains(t, set.trial(set.size()).check(t.Context(), conn, before, false), "award_emoji is not as it must be", "of half of them the ghost has no like")
-	_, err = newUserSet("few", 1)
+	_, err := newUserSet("few", 1)
 	require.EqualError(t, err, `no data set "few"`)
 }
 
@@ -49,8 +50,7 @@ func TestUserCheck(t *testing.T) {
 	} {
 		set, db, conn := filled(t, newUserSet, BigUser, 0.0001)
 		work := set.trial(set.size())
-		before, err := work.look(t.Context(), conn)
-		require.NoError(t, err)
+		before := pgtest.Must(work.look(t.Context(), conn))(t)
 		require.EqualValues(t, 100, concerned(before))
 		require.ErrorContains(t, work.check(t.Context(), conn, before, false), "notes is not as it must be", "nothing was done")
 		db.Exec(right)
@@ -89,8 +89,7 @@ func TestUsersThatRemainAreNoticed(t *testing.T) {
 	set, db, conn := filled(t, newUserSet, BigUser, 0.0001)
 	db.Exec("CREATE TABLE " + userQueue + " (user_id bigint)")
 	work := set.trial(set.size())
-	before, err := work.look(t.Context(), conn)
-	require.NoError(t, err)
+	before := pgtest.Must(work.look(t.Context(), conn))(t)
 	db.Exec("UPDATE notes SET author_id = 1 WHERE author_id = 2")
 	require.NoError(t, work.check(t.Context(), conn, before, false), "others leave the users")
 	require.ErrorContains(t, work.check(t.Context(), conn, before, true), "1 users and 0 rows of the queue remain")

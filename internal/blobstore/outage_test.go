@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/blobstore"
+	"sexton/internal/pgtest"
 	"sexton/internal/s3test"
 )
 
@@ -38,8 +39,7 @@ func TestOutagesPassByThemselves(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
 	patient := open(t, gateway.URL("diffs"), once())
-	_, err := put(t, patient, "", []byte("content"))
-	require.NoError(t, err)
+	pgtest.Must(put(t, patient, "", []byte("content")))(t)
 	for fault, reason := range map[s3test.Fault]string{
 		s3test.Busy: "503", s3test.Reset: "connection reset by peer", s3test.Stall: "timeout",
 	} {
@@ -77,8 +77,7 @@ func TestAnAnswerThatGotLostIsNoFailure(t *testing.T) {
 			return s3test.Pass
 		})
 		content := noise(size)
-		written, err := put(t, store, version(t, store), content)
-		require.NoError(t, err)
+		written := pgtest.Must(put(t, store, version(t, store), content))(t)
 		require.Equal(t, digest(content), written)
 		require.Greater(t, cuts.Load(), int32(1), "it was asked again")
 	}
@@ -90,8 +89,7 @@ func TestASlowNetworkIsNoOutage(t *testing.T) {
 	gateway.Proxy.Fail(always(s3test.Slow))
 	store := open(t, gateway.URL("diffs"), once())
 	content := noise(1 << 20)
-	written, err := put(t, store, "", content)
-	require.NoError(t, err)
+	written := pgtest.Must(put(t, store, "", content))(t)
 	require.Equal(t, digest(content), written)
 }
 
@@ -173,8 +171,7 @@ func fill(folder string) int {
 func TestAFullDiskPassesByItself(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	program, err := os.Executable()
-	require.NoError(t, err)
+	program := pgtest.Must(os.Executable())(t)
 	cmd := s3test.OnSmallDisk(t, folder, 4<<20, program)
 	cmd.Env = append(os.Environ(), fillFolder+"="+folder)
 	output, err := cmd.CombinedOutput()

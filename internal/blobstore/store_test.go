@@ -25,6 +25,7 @@ import (
 	"go.uber.org/goleak"
 
 	"sexton/internal/blobstore"
+	"sexton/internal/pgtest"
 	"sexton/internal/s3test"
 )
 
@@ -39,8 +40,7 @@ func TestMain(m *testing.M) {
 func open(t *testing.T, address string, options blobstore.Options) *blobstore.Store {
 	t.Helper()
 	options.Key = "external_diffs.bucket"
-	store, err := blobstore.Open(t.Context(), address, options)
-	require.NoError(t, err)
+	store := pgtest.Must(blobstore.Open(t.Context(), address, options))(t)
 	return store
 }
 
@@ -73,10 +73,8 @@ func digest(content []byte) blobstore.Digest {
 
 func read(t *testing.T, store *blobstore.Store, offset, size int64) []byte {
 	t.Helper()
-	reader, err := store.Range(t.Context(), key, offset, size)
-	require.NoError(t, err)
-	content, err := io.ReadAll(reader)
-	require.NoError(t, err)
+	reader := pgtest.Must(store.Range(t.Context(), key, offset, size))(t)
+	content := pgtest.Must(io.ReadAll(reader))(t)
 	require.NoError(t, reader.Close())
 	return content
 }
@@ -89,8 +87,7 @@ func noise(size int) []byte {
 
 func version(t *testing.T, store *blobstore.Store) blobstore.Version {
 	t.Helper()
-	found, err := store.Version(t.Context(), key)
-	require.NoError(t, err)
+	found := pgtest.Must(store.Version(t.Context(), key))(t)
 	return found
 }
 
@@ -101,11 +98,9 @@ func TestObjectsComeBackAsTheyWere(t *testing.T) {
 		// Nothing, a few bytes, and more than the parts that an upload holds at a time.
 		for _, size := range []int{0, 10, 200 << 10, 5 << 20, 27 << 20} {
 			content := noise(size)
-			written, err := put(t, store, version(t, store), content)
-			require.NoError(t, err)
+			written := pgtest.Must(put(t, store, version(t, store), content))(t)
 			require.Equal(t, digest(content), written)
-			found, err := store.Digest(t.Context(), key)
-			require.NoError(t, err)
+			found := pgtest.Must(store.Digest(t.Context(), key))(t)
 			require.Equal(t, written, found)
 			require.True(t, bytes.Equal(content, read(t, store, 0, -1)))
 			if size > 5 {
@@ -128,10 +123,8 @@ func TestPartsHaveChecksumsWhereTheServiceWantsThem(t *testing.T) {
 	store := open(t, s3test.New(t, s3test.Options{}).URL("diffs")+"&request_checksum_calculation=when_supported", blobstore.Options{})
 	for _, size := range []int{10, 11 << 20} {
 		content := noise(size)
-		_, err := put(t, store, version(t, store), content)
-		require.NoError(t, err)
-		found, err := store.Digest(t.Context(), key)
-		require.NoError(t, err)
+		pgtest.Must(put(t, store, version(t, store), content))(t)
+		found := pgtest.Must(store.Digest(t.Context(), key))(t)
 		require.Equal(t, digest(content), found)
 	}
 }
@@ -139,11 +132,9 @@ func TestPartsHaveChecksumsWhereTheServiceWantsThem(t *testing.T) {
 // What the S3 client says of its own accord is a line of the log.
 func TestTheClientSpeaksThroughTheLog(t *testing.T) {
 	t.Parallel()
-	address, err := url.Parse(s3test.New(t, s3test.Options{}).URL("diffs"))
-	require.NoError(t, err)
+	address := pgtest.Must(url.Parse(s3test.New(t, s3test.Options{}).URL("diffs")))(t)
 	parameters := address.Query()
-	service, err := url.Parse(parameters.Get("endpoint"))
-	require.NoError(t, err)
+	service := pgtest.Must(url.Parse(parameters.Get("endpoint")))(t)
 	// As a service without checksums answers.
 	front := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(service); r.Out.Host = r.In.Host },
@@ -157,10 +148,8 @@ func TestTheClientSpeaksThroughTheLog(t *testing.T) {
 	address.RawQuery = parameters.Encode()
 	var log bytes.Buffer
 	store := open(t, address.String(), blobstore.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	_, err = put(t, store, version(t, store), noise(10))
-	require.NoError(t, err)
-	_, err = store.Digest(t.Context(), key)
-	require.NoError(t, err)
+	pgtest.Must(put(t, store, version(t, store), noise(10)))(t)
+	pgtest.Must(store.Digest(t.Context(), key))(t)
 	require.Contains(t, log.String(), `level=WARN msg=s3_client said="Response has no supported checksum`)
 }
 
@@ -179,13 +168,11 @@ func TestOneOfTwoWritersWins(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
 		t.Helper()
-		_, err := put(t, store, "", []byte("first"))
-		require.NoError(t, err)
-		_, err = put(t, store, "", []byte("second"))
+		pgtest.Must(put(t, store, "", []byte("first")))(t)
+		_, err := put(t, store, "", []byte("second"))
 		require.ErrorIs(t, err, blobstore.ErrChanged)
 		before := version(t, store)
-		_, err = put(t, store, before, []byte("third"))
-		require.NoError(t, err)
+		pgtest.Must(put(t, store, before, []byte("third")))(t)
 		_, err = put(t, store, before, []byte("fourth"))
 		require.ErrorIs(t, err, blobstore.ErrChanged, "it replaces a version that is no more")
 		require.Equal(t, "third", string(read(t, store, 0, -1)))
@@ -203,8 +190,7 @@ func TestAnUploadThatFailsLeavesNothing(t *testing.T) {
 		t.Helper()
 		broken := errors.New("the source is broken")
 		_, err := store.Put(t.Context(), key, "", func(w io.Writer) error {
-			_, err := w.Write(noise(20 << 20))
-			require.NoError(t, err)
+			pgtest.Must(w.Write(noise(20 << 20)))(t)
 			return broken
 		})
 		require.Equal(t, broken, err)
@@ -226,8 +212,7 @@ func TestListGoesByPrefix(t *testing.T) {
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
 		t.Helper()
 		for _, key := range []string{"b/2", "a/1", "b/1"} {
-			_, err := store.Put(t.Context(), key, "", func(io.Writer) error { return nil })
-			require.NoError(t, err)
+			pgtest.Must(store.Put(t.Context(), key, "", func(io.Writer) error { return nil }))(t)
 		}
 		require.Equal(t, []string{"b/1", "b/2"}, list(t, store, "b/"))
 	})
@@ -237,8 +222,7 @@ func TestPrefixStandsBeforeAllKeys(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	store := open(t, "file://"+folder+"?prefix=our/", blobstore.Options{})
-	_, err := put(t, store, "", []byte("content"))
-	require.NoError(t, err)
+	pgtest.Must(put(t, store, "", []byte("content")))(t)
 	require.FileExists(t, filepath.Join(folder, "our", key))
 	require.Equal(t, []string{key}, list(t, store, "merge"))
 }
@@ -287,10 +271,8 @@ func TestAnObjectThatEndsBeforeIsNoEnd(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
 		t.Helper()
-		_, err := put(t, store, "", []byte("short"))
-		require.NoError(t, err)
-		reader, err := store.Range(t.Context(), key, 2, 10)
-		require.NoError(t, err)
+		pgtest.Must(put(t, store, "", []byte("short")))(t)
+		reader := pgtest.Must(store.Range(t.Context(), key, 2, 10))(t)
 		defer reader.Close()
 		content, err := io.ReadAll(reader)
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
@@ -348,8 +330,7 @@ func TestUploadsShareTheirMemory(t *testing.T) {
 	writers.Wait()
 	for i, err := range results {
 		require.NoError(t, err)
-		found, err := store.Digest(t.Context(), fmt.Sprintf("big-%d", i))
-		require.NoError(t, err)
+		found := pgtest.Must(store.Digest(t.Context(), fmt.Sprintf("big-%d", i)))(t)
 		require.Equal(t, digest(content), found)
 	}
 }
@@ -381,8 +362,7 @@ func TestAWriteRemovesWhatAnEarlierOneHasLeft(t *testing.T) {
 	for _, name := range []string{"a[1]*?.X.tmp", "a1.X.tmp"} {
 		require.NoError(t, os.WriteFile(filepath.Join(root, name), nil, 0o600))
 	}
-	_, err := store.Put(t.Context(), "a[1]*?", "", func(io.Writer) error { return nil })
-	require.NoError(t, err)
+	pgtest.Must(store.Put(t.Context(), "a[1]*?", "", func(io.Writer) error { return nil }))(t)
 	require.NoFileExists(t, filepath.Join(root, "a[1]*?.X.tmp"))
 	require.FileExists(t, filepath.Join(root, "a1.X.tmp"))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/blobstore"
+	"sexton/internal/pgtest"
 	"sexton/internal/s3test"
 )
 
@@ -40,8 +41,7 @@ func TestAnUploadInPartsLeavesNone(t *testing.T) {
 	gateway := s3test.New(t, s3test.Options{})
 	store := open(t, gateway.URL("diffs")+"&prefix=our/", blobstore.Options{})
 	content := noise(11 << 20)
-	over, err := put(t, store, "", content)
-	require.NoError(t, err)
+	over := pgtest.Must(put(t, store, "", content))(t)
 	require.FileExists(t, gateway.File(t, "our/"+key))
 	require.Equal(t, digest(content), over)
 	before := version(t, store)
@@ -49,8 +49,7 @@ func TestAnUploadInPartsLeavesNone(t *testing.T) {
 
 	broken := errors.New("the source is broken")
 	begin := func(w io.Writer) {
-		_, err := w.Write(content)
-		require.NoError(t, err)
+		pgtest.Must(w.Write(content))(t)
 		require.NotEmpty(t, parts(t, gateway), "or there is nothing to be left")
 	}
 	for range 4 {
@@ -72,14 +71,11 @@ func TestAnUploadInPartsLeavesNone(t *testing.T) {
 		require.Empty(t, parts(t, gateway))
 	}
 	require.Equal(t, before, version(t, store))
-	found, err := store.Digest(t.Context(), key)
-	require.NoError(t, err)
+	found := pgtest.Must(store.Digest(t.Context(), key))(t)
 	require.Equal(t, digest(content), found)
 
-	_, err = put(t, store, before, again)
-	require.NoError(t, err)
-	found, err = store.Digest(t.Context(), key)
-	require.NoError(t, err)
+	pgtest.Must(put(t, store, before, again))(t)
+	found = pgtest.Must(store.Digest(t.Context(), key))(t)
 	require.Equal(t, digest(again), found)
 }
 
@@ -129,8 +125,7 @@ func TestAnUploadGoesOnWithItsParts(t *testing.T) {
 		require.Equal(t, []blobstore.Upload{{Key: key, ID: parts.ID}}, uploadsOf(t, store))
 		require.Equal(t, 4, partsSent(gateway))
 
-		found, err := write(len(content), nil)
-		require.NoError(t, err)
+		found := pgtest.Must(write(len(content), nil))(t)
 		require.Equal(t, digest(content), found)
 		require.Equal(t, 5, partsSent(gateway))
 		require.Equal(t, int64(4*blobstore.PartSize), parts.Kept)
@@ -140,8 +135,7 @@ func TestAnUploadGoesOnWithItsParts(t *testing.T) {
 
 		// A crash right after the end: the ID is all that the next process has.
 		parts.Kept = 0
-		found, err = write(len(content), nil)
-		require.NoError(t, err)
+		found = pgtest.Must(write(len(content), nil))(t)
 		require.Equal(t, digest(content), found)
 		require.True(t, parts.Complete)
 		require.Equal(t, 5, partsSent(gateway))
@@ -168,11 +162,10 @@ func TestAnAbortedUploadBeginsAnew(t *testing.T) {
 		require.NoError(t, store.Abort(t.Context(), key, parts.ID), "also one that is no more")
 	}
 	require.Empty(t, uploadsOf(t, store))
-	_, err = store.PutParts(t.Context(), key, "", parts, func(w io.Writer) error {
+	pgtest.Must(store.PutParts(t.Context(), key, "", parts, func(w io.Writer) error {
 		_, err := w.Write(content)
 		return err
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Len(t, ids, 2)
 	require.False(t, parts.Complete)
 	require.Equal(t, string(content), string(read(t, store, 0, -1)))
@@ -184,11 +177,10 @@ func TestAnAbortedUploadBeginsAnew(t *testing.T) {
 		}
 		return s3test.Pass
 	})
-	_, err = store.PutParts(t.Context(), key, version(t, store), parts, func(w io.Writer) error {
+	pgtest.Must(store.PutParts(t.Context(), key, version(t, store), parts, func(w io.Writer) error {
 		_, err := w.Write(append([]byte("x"), content...))
 		return err
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Len(t, ids, 3)
 	require.NoError(t, open(t, "file://"+t.TempDir(), blobstore.Options{}).Abort(t.Context(), key, "any"))
 }

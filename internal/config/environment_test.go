@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"sexton/internal/config"
+	"sexton/internal/pgtest"
 )
 
 func names(c *config.Config) []string {
@@ -23,11 +24,10 @@ func names(c *config.Config) []string {
 func TestEnvironmentMakesDatabases(t *testing.T) {
 	t.Parallel()
 
-	c, err := config.Load(config.Options{Dir: t.TempDir(), Environ: []string{
+	c := pgtest.Must(config.Load(config.Options{Dir: t.TempDir(), Environ: []string{
 		"SEXTON_DATABASES__CI__URL=" + url, "SEXTON_DATABASES__CI__TABLES=ci_*,p_ci_*", "SEXTON_DATABASES__CI__LIMITS__RUNTIME=10s",
 		"SEXTON_DATABASES__A__B__URL=" + url, "SEXTON_DATABASES__MAIN__URL=" + url, "DATABASE_URL=unused",
-	}})
-	require.NoError(t, err)
+	}}))(t)
 	require.Equal(t, []string{"main", "a__b", "ci"}, names(c))
 	require.Equal(t, []string{"ci_*", "p_ci_*"}, c.Databases[2].Tables)
 	require.Equal(t, 10*time.Second, c.Databases[2].Limits.Runtime)
@@ -56,14 +56,13 @@ func TestFlagReplacesTheFirstDatabase(t *testing.T) {
 	t.Parallel()
 
 	dir := folder(t, "databases:\n  b: {url: \"${UNSET}\", listen_url: \"postgres://direct/b\", pace: turbo}\n  a: {url: \""+url+"\"}\n")
-	c, err := config.Load(config.Options{Dir: dir, DatabaseURL: "postgres://flag/b", Environ: []string{
+	c := pgtest.Must(config.Load(config.Options{Dir: dir, DatabaseURL: "postgres://flag/b", Environ: []string{
 		"DATABASE_URL=postgres://ignored/b", "SEXTON_DATABASES__B__URL=postgres://variable/b",
-	}})
-	require.NoError(t, err)
+	}}))(t)
 	require.Equal(t, []string{"b", "a"}, names(c))
 	require.Equal(t, config.Database{Name: "b", URL: "postgres://flag/b", Schema: "public", SearchPath: "auto", Pace: config.Turbo}, c.Databases[0])
 
-	_, err = config.Load(config.Options{Dir: dir, DatabaseURL: "postgres://u:geheim@h:port/b"})
+	_, err := config.Load(config.Options{Dir: dir, DatabaseURL: "postgres://u:geheim@h:port/b"})
 	require.EqualError(t, err, "--database-url: is not a Postgres connection string (write postgres://user:password@host:5432/database, "+
 		"with % codes for special characters in the password)")
 }
@@ -91,13 +90,12 @@ func TestUnknownVariables(t *testing.T) {
 func TestListsOfMappingsInVariables(t *testing.T) {
 	t.Parallel()
 
-	c, err := load(t, "databases: {main: {url: \""+url+"\"}}\n",
-		"SEXTON_GHOST_USERS__MOVE=[{table: notes, columns: [author_id], always: true}]", "SEXTON_GHOST_USERS__DELETE=[]")
-	require.NoError(t, err)
+	c := pgtest.Must(load(t, "databases: {main: {url: \""+url+"\"}}\n",
+		"SEXTON_GHOST_USERS__MOVE=[{table: notes, columns: [author_id], always: true}]", "SEXTON_GHOST_USERS__DELETE=[]"))(t)
 	require.Equal(t, []config.MoveColumns{{Table: "notes", Columns: []string{"author_id"}, Always: true}}, c.GhostUsers.Move)
 	require.Empty(t, c.GhostUsers.Delete)
 
-	_, err = load(t, "databases: {main: {url: \""+url+"\"}}\n", "SEXTON_GHOST_USERS__MOVE=[{tabel: notes, columns: []}]")
+	_, err := load(t, "databases: {main: {url: \""+url+"\"}}\n", "SEXTON_GHOST_USERS__MOVE=[{tabel: notes, columns: []}]")
 	require.EqualError(t, err, "SEXTON_GHOST_USERS__MOVE[0].tabel: unknown key (did you mean table?)\n"+
 		"SEXTON_GHOST_USERS__MOVE[0].table: is missing\n"+
 		"SEXTON_GHOST_USERS__MOVE[0].columns: is empty")
@@ -137,10 +135,8 @@ func TestVariableEqualsFile(t *testing.T) {
 			file[key] = values[key].Draw(t, key)
 			environ = append(environ, "SEXTON_"+strings.ToUpper(strings.ReplaceAll(key, ".", "__"))+"="+file[key])
 		}
-		fromFile, err := config.Load(config.Options{Dir: dir, Path: write(t, dir, "file.yaml", document(file))})
-		require.NoError(t, err)
-		fromEnv, err := config.Load(config.Options{Dir: dir, Path: write(t, dir, "base.yaml", base), Environ: environ})
-		require.NoError(t, err)
+		fromFile := pgtest.Must(config.Load(config.Options{Dir: dir, Path: write(t, dir, "file.yaml", document(file))}))(t)
+		fromEnv := pgtest.Must(config.Load(config.Options{Dir: dir, Path: write(t, dir, "base.yaml", base), Environ: environ}))(t)
 		require.Equal(t, reveal(fromFile), reveal(fromEnv))
 	})
 }

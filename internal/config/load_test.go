@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/config"
+	"sexton/internal/pgtest"
 	"sexton/internal/problem"
 )
 
@@ -62,8 +63,7 @@ func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			options.Dir = dir
-			c, err := config.Load(options)
-			require.NoError(t, err)
+			c := pgtest.Must(config.Load(options))(t)
 			require.Equal(t, []config.Database{{Name: "main", URL: url, Schema: "public", SearchPath: "auto", Pace: config.Adaptive}}, c.Databases)
 			require.Equal(t, config.Jobs{
 				Database: "main", Schema: "sexton", Owner: "sexton_owner", MaxWorkers: 10, Silence: 15 * time.Second, Reindex: "0 3 * * *",
@@ -94,8 +94,7 @@ jobs: {replica_lag: 9s}
 	environ := []string{
 		"SEXTON_LOOSE_FOREIGN_KEYS__STATEMENT_TIMEOUT=4s", "SEXTON_LOOSE_FOREIGN_KEYS__REPLICA_LAG_BYTES=1", "SEXTON_JOBS__REPLICA_LAG_BYTES=2",
 	}
-	c, err := config.Load(config.Options{Dir: dir, Environ: environ})
-	require.NoError(t, err)
+	c := pgtest.Must(config.Load(config.Options{Dir: dir, Environ: environ}))(t)
 	require.Equal(t, 7*time.Millisecond, c.Jobs.LockTimeout)
 	require.Equal(t, 4*time.Second, c.Jobs.StatementTimeout, "a variable counts more than the file")
 	require.Equal(t, 9*time.Second, c.Jobs.ReplicaLag, "the new key counts more than the old one")
@@ -117,7 +116,7 @@ jobs: {replica_lag: 9s}
 func TestLoadReadsTheDesignsExample(t *testing.T) {
 	t.Parallel()
 
-	c, err := load(t, `
+	c := pgtest.Must(load(t, `
 databases:
   main: {url: "${DATABASE_URL}", schema: public, pace: turbo, limits: {deletes: 5}}
   ci:   {url: "${CI_DATABASE_URL}", tables: ["ci_*", "p_ci_*"]}
@@ -129,8 +128,7 @@ adjourned_groups:   {enabled: false, schedule: "0 2 * * *", batch_size: 100, spa
 external_diffs:     {enabled: false, schedule: "15 * * * *", when: always, limit: 1000, bucket: "file:///var/lib/sexton/diffs"}
 http: {listen: "127.0.0.1:8686"}
 log:  {level: info, format: auto}
-`, "DATABASE_URL="+url, "CI_DATABASE_URL=host=localhost dbname=ci password=geheim")
-	require.NoError(t, err)
+`, "DATABASE_URL="+url, "CI_DATABASE_URL=host=localhost dbname=ci password=geheim"))(t)
 	require.Equal(t, []config.Database{
 		{Name: "main", URL: url, Schema: "public", SearchPath: "auto", Pace: config.Turbo, Limits: config.Limits{Deletes: 5}},
 		{
@@ -242,8 +240,7 @@ func TestLoadFindsTheFile(t *testing.T) {
 
 	name := func(o config.Options) string {
 		o.Dir = dir
-		c, err := config.Load(o)
-		require.NoError(t, err)
+		c := pgtest.Must(config.Load(o))(t)
 		return c.Databases[0].Name
 	}
 	require.Equal(t, "default", name(config.Options{}))
@@ -261,16 +258,14 @@ func TestLoadFindsTheFile(t *testing.T) {
 	})
 	t.Run("paths in variables start from the working folder", func(t *testing.T) {
 		t.Parallel()
-		c, err := config.Load(config.Options{Dir: dir, Path: "conf/other.yaml", Environ: []string{
+		c := pgtest.Must(config.Load(config.Options{Dir: dir, Path: "conf/other.yaml", Environ: []string{
 			"SEXTON_LOOSE_FOREIGN_KEYS__DEFINITIONS=a.yml, b.yml", "SEXTON_EXTERNAL_DIFFS__BUCKET=file://./diffs",
-		}})
-		require.NoError(t, err)
+		}}))(t)
 		require.Equal(t, []string{filepath.Join(dir, "a.yml"), filepath.Join(dir, "b.yml")}, c.LooseForeignKeys.Definitions)
 		require.Equal(t, config.URL("file://"+filepath.Join(dir, "diffs")), c.ExternalDiffs.Bucket)
-		c, err = config.Load(config.Options{Dir: dir, Path: "conf/other.yaml", Environ: []string{
+		c = pgtest.Must(config.Load(config.Options{Dir: dir, Path: "conf/other.yaml", Environ: []string{
 			"SEXTON_EXTERNAL_DIFFS__BUCKET=s3://bucket?region=x", "SEXTON_EXTERNAL_DIFFS__OTHER_BUCKET=file://./diffs",
-		}})
-		require.NoError(t, err)
+		}}))(t)
 		require.Equal(t, config.URL("file://"+filepath.Join(dir, "diffs")), c.ExternalDiffs.OtherBucket)
 	})
 	t.Run("a file that is named must exist", func(t *testing.T) {
@@ -296,15 +291,13 @@ func TestProblemNamesTheSourceOfAValue(t *testing.T) {
 	t.Parallel()
 
 	dir := folder(t, "databases:\n  main:\n    url: "+url+"\n")
-	c, err := config.Load(config.Options{Dir: dir, Environ: []string{"SEXTON_JOBS__SCHEMA=x"}})
-	require.NoError(t, err)
+	c := pgtest.Must(config.Load(config.Options{Dir: dir, Environ: []string{"SEXTON_JOBS__SCHEMA=x"}}))(t)
 	file := filepath.Join(dir, config.DefaultFile)
 	require.Equal(t, file+":3:10: databases.main.url: m (f)", c.Problem("databases.main.url", "m", "f").String())
 	require.Equal(t, file+":2:3: databases.main.pace: m", c.Problem("databases.main.pace", "m", "").String())
 	require.Equal(t, "SEXTON_JOBS__SCHEMA: m", c.Problem("jobs.schema", "m", "").String())
 
-	c, err = config.Load(config.Options{Dir: dir, DatabaseURL: url})
-	require.NoError(t, err)
+	c = pgtest.Must(config.Load(config.Options{Dir: dir, DatabaseURL: url}))(t)
 	require.Equal(t, "--database-url: m", c.Problem("databases.main.url", "m", "").String())
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/config"
+	"sexton/internal/pgtest"
 	"sexton/internal/yamlfile"
 )
 
@@ -83,23 +84,20 @@ loose_foreign_keys: {definitions: [b.yml, a.yml]}
 ghost_users: {nullify: []}
 http: {listen: ":1", user: "on", password: geheim, token: "geheim"}
 `)
-	first, err := config.Load(config.Options{Dir: dir})
-	require.NoError(t, err)
+	first := pgtest.Must(config.Load(config.Options{Dir: dir}))(t)
 	shown := string(first.Show().YAML())
 	require.NotContains(t, shown, "heim")
 	require.Contains(t, shown, `url: "postgres://app:***@localhost/app?sslpassword=***&application_name=x"`)
 	require.Contains(t, shown, `listen_url: "host=localhost password = *** dbname=app"`)
 
 	path := write(t, t.TempDir(), "shown.yaml", reveal(first))
-	second, err := config.Load(config.Options{Path: path})
-	require.NoError(t, err)
+	second := pgtest.Must(config.Load(config.Options{Path: path}))(t)
 	require.Equal(t, shown, string(second.Show().YAML()))
 	require.Equal(t, reveal(first), reveal(second))
 	require.Equal(t, first.HTTP, second.HTTP)
 	require.Equal(t, []string{"z", "a"}, names(second))
 
-	asJSON, err := json.Marshal(first.Show())
-	require.NoError(t, err)
+	asJSON := pgtest.Must(json.Marshal(first.Show()))(t)
 	require.NotContains(t, string(asJSON), "heim")
 	var document struct {
 		Databases json.RawMessage
@@ -113,10 +111,8 @@ http: {listen: ":1", user: "on", password: geheim, token: "geheim"}
 func TestShowHasEveryKeyWithItsDefault(t *testing.T) {
 	t.Parallel()
 
-	c, err := config.Load(config.Options{DatabaseURL: url, Dir: "/app"})
-	require.NoError(t, err)
-	want, err := os.ReadFile("testdata/defaults.yaml")
-	require.NoError(t, err)
+	c := pgtest.Must(config.Load(config.Options{DatabaseURL: url, Dir: "/app"}))(t)
+	want := pgtest.Must(os.ReadFile("testdata/defaults.yaml"))(t)
 	require.Equal(t, string(want), string(c.Show().YAML()))
 }
 

@@ -42,8 +42,7 @@ func TestWorkersCommitAsynchronouslyOnOneServerAlone(t *testing.T) {
 				if i == 0 {
 					direct = test.direct
 				}
-				db, err := database.Open(t.Context(), "main", url, direct, pgschema.Names{}, 4)
-				require.NoError(t, err)
+				db := pgtest.Must(database.Open(t.Context(), "main", url, direct, pgschema.Names{}, 4))(t)
 				databases[i] = db
 			}
 			require.NoError(t, database.ForWork(t.Context(), databases))
@@ -75,8 +74,7 @@ func TestNoCommitIsAsynchronousOnceADatabaseHasMoved(t *testing.T) {
 	moving := newDoor(t, second.URL)
 	databases := make([]database.Database, 2)
 	for i, url := range []string{first.URL, moving.url} {
-		db, err := database.Open(t.Context(), "main", url, "", pgschema.Names{}, 4)
-		require.NoError(t, err)
+		db := pgtest.Must(database.Open(t.Context(), "main", url, "", pgschema.Names{}, 4))(t)
 		databases[i] = db
 	}
 	require.NoError(t, database.ForWork(t.Context(), databases))
@@ -117,11 +115,9 @@ func newDoor(t *testing.T, url string) *door {
 	t.Helper()
 	d := &door{t: t}
 	d.leadTo(url)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := pgtest.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { require.NoError(t, listener.Close()); d.leadTo(url) })
-	settings, err := pgx.ParseConfig(url)
-	require.NoError(t, err)
+	settings := pgtest.Must(pgx.ParseConfig(url))(t)
 	d.url = fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", settings.User, listener.Addr(), settings.Database)
 	go func() {
 		for {
@@ -145,8 +141,7 @@ func newDoor(t *testing.T, url string) *door {
 // leadTo ends all connections.
 func (d *door) leadTo(url string) {
 	d.t.Helper()
-	settings, err := pgx.ParseConfig(url)
-	require.NoError(d.t, err)
+	settings := pgtest.Must(pgx.ParseConfig(url))(d.t)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.socket = fmt.Sprintf("%s/.s.PGSQL.%d", settings.Host, settings.Port)

@@ -13,8 +13,7 @@ import (
 // Left to itself Postgres plans this anew for each array.
 func TestQueriesBehindKeepTheirPlan(t *testing.T) {
 	t.Parallel()
-	conn, err := pgx.Connect(t.Context(), pgtest.New(t).URL)
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), pgtest.New(t).URL))(t)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	const sql = "SELECT count(*) FROM pg_class WHERE oid = ANY ($1::oid[])"
 	for range 10 {

@@ -33,8 +33,7 @@ const secret = "hunter2"
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	db, err := open(t.Context(), query(t, d.URL, "&pool_max_conns=1"), "")
-	require.NoError(t, err)
+	db := pgtest.Must(open(t.Context(), query(t, d.URL, "&pool_max_conns=1"), ""))(t)
 	defer db.Close()
 	require.Equal(t, "main", db.Name)
 	require.Equal(t, pgschema.Names{Jobs: "sexton", Tracked: "public"}, db.Names)
@@ -81,8 +80,7 @@ func refused(t *testing.T, url, direct string) *database.UnreachableError {
 // edit changes the parts of a connection string.
 func edit(t *testing.T, address string, change func(u *url.URL)) string {
 	t.Helper()
-	u, err := url.Parse(address)
-	require.NoError(t, err)
+	u := pgtest.Must(url.Parse(address))(t)
 	change(u)
 	return u.String()
 }
@@ -134,10 +132,8 @@ func TestOpenWithWrongPassword(t *testing.T) {
 	hba := "local all guarded scram-sha-256\nlocal postgres postgres trust\n"
 	require.NoError(t, os.WriteFile(filepath.Join(server.DataDir(), "pg_hba.conf"), []byte(hba), 0o600))
 	require.NoError(t, server.Restart(t.Context(), devpg.Fast))
-	conn, err := pgx.Connect(t.Context(), server.URL("postgres"))
-	require.NoError(t, err)
-	_, err = conn.Exec(t.Context(), "CREATE ROLE guarded LOGIN PASSWORD 'right'")
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), server.URL("postgres")))(t)
+	pgtest.Exec(t, conn, "CREATE ROLE guarded LOGIN PASSWORD 'right'")
 
 	guarded := func(password string) string {
 		return edit(t, server.URL("postgres"), func(u *url.URL) { u.User = url.UserPassword("guarded", password) })
@@ -151,8 +147,7 @@ func TestOpenWithWrongPassword(t *testing.T) {
 	require.Contains(t, e.Reason, `no pg_hba.conf entry for host "[local]", user "stranger"`)
 	require.Contains(t, e.Fix, "pg_hba.conf")
 
-	db, err := open(t.Context(), guarded("right"), "")
-	require.NoError(t, err)
+	db := pgtest.Must(open(t.Context(), guarded("right"), ""))(t)
 	db.Close()
 
 	// A smart shutdown waits for the session above and lets nobody else in.
@@ -187,8 +182,7 @@ func TestOpenWithoutServer(t *testing.T) {
 
 func TestOpenWithWhatIsNoPostgres(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
@@ -213,8 +207,7 @@ func TestOpenWithWhatIsNoPostgres(t *testing.T) {
 func TestOpenGivesUpOnASilentServer(t *testing.T) {
 	t.Parallel()
 	// Connections wait in the backlog, and nobody ever takes them out.
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer func() { require.NoError(t, listener.Close()) }()
 	e := refused(t, fmt.Sprintf("postgres://user:%s@%s/app?connect_timeout=1&sslmode=disable", secret, listener.Addr()), "")
 	require.Regexp(t, `^no answer from 127\.0\.0\.1 port \d+ within 1s$`, e.Reason)
@@ -253,11 +246,9 @@ func TestQueriesUseTheSchemas(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(`CREATE SCHEMA other; CREATE TABLE other.clients (client_id text, seen_at timestamptz); CREATE TABLE other.leases (key text, token bigint, holder text, acquired_at timestamptz, expires_at timestamptz)`)
-	db, err := database.Open(t.Context(), "main", d.URL, "", pgschema.Names{Jobs: "other", Tracked: "public"}, 3)
-	require.NoError(t, err)
+	db := pgtest.Must(database.Open(t.Context(), "main", d.URL, "", pgschema.Names{Jobs: "other", Tracked: "public"}, 3))(t)
 	defer db.Close()
-	leases, err := db.Queries().LeasesHeld(t.Context(), 15)
-	require.NoError(t, err)
+	leases := pgtest.Must(db.Queries().LeasesHeld(t.Context(), 15))(t)
 	require.Empty(t, leases)
 }
 
@@ -270,10 +261,9 @@ func TestLockTimeoutIsForSessionsOfOurOwn(t *testing.T) {
 		d.URL + "&lock_timeout=3s":              "3s",
 		d.URL + "&default_query_exec_mode=exec": "0",
 	} {
-		db, err := database.Open(t.Context(), "main", url, "", pgschema.Names{}, 2, database.LockTimeout(7*time.Second))
-		require.NoError(t, err)
+		db := pgtest.Must(database.Open(t.Context(), "main", url, "", pgschema.Names{}, 2, database.LockTimeout(7*time.Second)))(t)
 		var got string
-		err = db.Pool.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&got)
+		err := db.Pool.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&got)
 		db.Close()
 		require.NoError(t, err)
 		require.Equal(t, want, got, "a transaction pooler refuses it, and a URL says it itself")

@@ -33,10 +33,8 @@ type relay struct {
 func newRelay(t *testing.T, d *pgtest.Database, pooler bool) *relay {
 	t.Helper()
 	r := &relay{pooler: pooler}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	settings, err := pgx.ParseConfig(d.URL)
-	require.NoError(t, err)
+	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	settings := pgtest.Must(pgx.ParseConfig(d.URL))(t)
 	r.url = edit(t, d.URL, func(u *url.URL) {
 		u.Host = listener.Addr().String()
 		u.RawQuery = "sslmode=disable"
@@ -104,14 +102,11 @@ func TestConnectionsNoticeAnotherEndThatIsGone(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	r := newRelay(t, d, false)
-	db, err := open(t.Context(), r.url, r.url)
-	require.NoError(t, err)
+	db := pgtest.Must(open(t.Context(), r.url, r.url))(t)
 	defer db.Close()
-	pooled, err := db.Pool.Acquire(t.Context())
-	require.NoError(t, err)
+	pooled := pgtest.Must(db.Pool.Acquire(t.Context()))(t)
 	defer pooled.Release()
-	direct, err := pgx.ConnectConfig(t.Context(), db.Direct)
-	require.NoError(t, err)
+	direct := pgtest.Must(pgx.ConnectConfig(t.Context(), db.Direct))(t)
 	defer func() { require.NoError(t, direct.Close(context.WithoutCancel(t.Context()))) }()
 
 	for _, conn := range []*pgx.Conn{pooled.Conn(), direct} {
@@ -128,8 +123,7 @@ func socketOption(t *testing.T, conn *pgx.Conn, option int) int {
 	t.Helper()
 	socket, ok := database.Unwrap(conn.PgConn().Conn()).(syscall.Conn)
 	require.True(t, ok)
-	raw, err := socket.SyscallConn()
-	require.NoError(t, err)
+	raw := pgtest.Must(socket.SyscallConn())(t)
 	var value int
 	var failed error
 	require.NoError(t, raw.Control(func(fd uintptr) { value, failed = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, option) }))
@@ -142,10 +136,9 @@ func TestNoCancelRequestGoesThroughAPooler(t *testing.T) {
 	d := pgtest.New(t)
 	for _, pooler := range []bool{false, true} {
 		r := newRelay(t, d, pooler)
-		db, err := open(t.Context(), r.url, "")
-		require.NoError(t, err)
+		db := pgtest.Must(open(t.Context(), r.url, ""))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		_, err = db.Pool.Exec(ctx, "SELECT pg_sleep(1)")
+		_, err := db.Pool.Exec(ctx, "SELECT pg_sleep(1)")
 		cancel()
 		require.Error(t, err)
 		// It waits for the connections that a context has ended.

@@ -30,14 +30,12 @@ func TestDirectSessionsHaveTheirOwnPath(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db, err := open(t.Context(), test.url, test.direct)
-			require.NoError(t, err)
+			db := pgtest.Must(open(t.Context(), test.url, test.direct))(t)
 			defer db.Close()
 			var path string
 			require.NoError(t, db.Pool.QueryRow(t.Context(), "SHOW search_path").Scan(&path))
 			require.Equal(t, test.pool, path)
-			single, err := pgx.ConnectConfig(t.Context(), db.Direct)
-			require.NoError(t, err)
+			single := pgtest.Must(pgx.ConnectConfig(t.Context(), db.Direct))(t)
 			require.NoError(t, single.QueryRow(t.Context(), "SHOW search_path").Scan(&path))
 			require.NoError(t, single.Close(t.Context()))
 			require.Equal(t, test.single, path)
@@ -49,8 +47,7 @@ func TestDirectSessionsHaveTheirOwnPath(t *testing.T) {
 // pooler answers every connection as pgbouncer answers one with a start-up parameter that it does not know.
 func pooler(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	gone := make(chan struct{})
 	t.Cleanup(func() {
 		require.NoError(t, listener.Close())

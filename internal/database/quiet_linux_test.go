@@ -16,11 +16,9 @@ import (
 func TestIdleConnectionIsTriedOnlyWhereItsSocketSaysSomething(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	db, err := database.Open(t.Context(), "main", d.URL, "", pgschema.Names{}, 4)
-	require.NoError(t, err)
+	db := pgtest.Must(database.Open(t.Context(), "main", d.URL, "", pgschema.Names{}, 4))(t)
 	t.Cleanup(db.Close)
-	conn, err := db.Pool.Acquire(t.Context())
-	require.NoError(t, err)
+	conn := pgtest.Must(db.Pool.Acquire(t.Context()))(t)
 	idle := pgxpool.ShouldPingParams{Conn: conn.Conn(), IdleDuration: 2 * database.PingAfter}
 	tries := func() bool { return db.Pool.Config().ShouldPing(t.Context(), idle) }
 	require.False(t, tries())

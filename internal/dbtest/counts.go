@@ -13,6 +13,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/lease"
+	"sexton/internal/pgtest"
 )
 
 // Counting makes batches under the lease count for a run of their own, until the function that it returns expects that they have
@@ -29,11 +30,10 @@ func Counting(tb testing.TB, granted *lease.Lease, sessions ...*pgx.Conn) func(w
 			return // A test of just that.
 		}
 		for _, session := range sessions {
-			rows, err := session.Query(tb.Context(), "SELECT field, label, rows FROM sexton.run_counts WHERE run_id = $1", run)
-			require.NoError(tb, err)
+			rows := pgtest.Must(session.Query(tb.Context(), "SELECT field, label, rows FROM sexton.run_counts WHERE run_id = $1", run))(tb)
 			var field, label string
 			var n int64
-			_, err = pgx.ForEachRow(rows, []any{&field, &label, &n}, func() error { found[[2]string{field, label}] += n; return nil })
+			_, err := pgx.ForEachRow(rows, []any{&field, &label, &n}, func() error { found[[2]string{field, label}] += n; return nil })
 			require.NoError(tb, err)
 		}
 		for of, n := range want {
@@ -49,10 +49,8 @@ func Counting(tb testing.TB, granted *lease.Lease, sessions ...*pgx.Conn) func(w
 func (d *DB) Session(tb testing.TB, key string) (session *batch.Session, end func()) {
 	tb.Helper()
 	manager := lease.Manager{Jobs: d.Connected, Holder: tb.Name()}
-	granted, err := manager.Acquire(tb.Context(), key, 5*time.Minute, d.Connected)
-	require.NoError(tb, err)
-	conn, err := d.Pool().Acquire(tb.Context())
-	require.NoError(tb, err)
+	granted := pgtest.Must(manager.Acquire(tb.Context(), key, 5*time.Minute, d.Connected))(tb)
+	conn := pgtest.Must(d.Pool().Acquire(tb.Context()))(tb)
 	end = sync.OnceFunc(func() {
 		conn.Release()
 		require.NoError(tb, granted.Release(context.WithoutCancel(tb.Context())))

@@ -156,8 +156,7 @@ func byID(tables []string) []triggers.Parent {
 // TrackKeys installs the tracking triggers on tables with any keys.
 func (d *DB) TrackKeys(tb testing.TB, parents ...triggers.Parent) {
 	tb.Helper()
-	conn, err := d.Pool().Acquire(tb.Context())
-	require.NoError(tb, err)
+	conn := pgtest.Must(d.Pool().Acquire(tb.Context()))(tb)
 	defer conn.Release()
 	require.NoError(tb, track(tb.Context(), conn.Conn(), parents))
 }
@@ -176,12 +175,10 @@ func (d *DB) Pending(tb testing.TB) int64 {
 // Begin opens a transaction that runs statements and is rolled back at the end of the test, if it is open still.
 func (d *DB) Begin(tb testing.TB, statements ...string) pgx.Tx {
 	tb.Helper()
-	tx, err := d.Pool().Begin(tb.Context())
-	require.NoError(tb, err)
+	tx := pgtest.Must(d.Pool().Begin(tb.Context()))(tb)
 	tb.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(tb.Context())) })
 	for _, statement := range statements {
-		_, err := tx.Exec(tb.Context(), statement)
-		require.NoError(tb, err)
+		pgtest.Exec(tb, tx, statement)
 	}
 	return tx
 }

@@ -12,6 +12,7 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/latency"
+	"sexton/internal/pgtest"
 )
 
 // timeless is a summary without what depends on the clock.
@@ -23,8 +24,7 @@ func timeless(t *testing.T, s Summary) string {
 		job.Latency = latency.Percentiles{}
 		s.Jobs[kind] = job
 	}
-	text, err := json.Marshal(s)
-	require.NoError(t, err)
+	text := pgtest.Must(json.Marshal(s))(t)
 	return string(text)
 }
 
@@ -58,8 +58,7 @@ func TestRunEndsWhenAllIsClean(t *testing.T) {
 	}
 	site.View = viewFunc(func(s State) { last = s })
 	began := time.Now()
-	summary, err := Run(t.Context(), site, true)
-	require.NoError(t, err)
+	summary := pgtest.Must(Run(t.Context(), site, true))(t)
 	require.True(t, w.ended.Load())
 	require.Positive(t, summary.P50LatencyMS)
 	require.Positive(t, summary.Seconds)
@@ -86,8 +85,7 @@ func TestRunCountsWhatItsWorkerTellsLast(t *testing.T) {
 			('loose_foreign_keys_cleanup', 'main', 'test', '{"processed": 7}', now(), 'done')`)
 		return nil
 	}
-	summary, err := Run(t.Context(), site, true)
-	require.NoError(t, err)
+	summary := pgtest.Must(Run(t.Context(), site, true))(t)
 	require.EqualValues(t, 7, summary.Jobs[testKind].Tally.Numbers["processed"])
 }
 

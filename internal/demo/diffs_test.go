@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
+	"sexton/internal/pgtest"
 )
 
 // requests are ten merge requests, each with a diff of one file; those of the last two are empty.
@@ -56,8 +57,7 @@ func TestDiffsAreAddedAndReadBack(t *testing.T) {
 	scene := &diffs{stage: on}
 	scene.share = 50
 	times := newStopwatch(db.Pool(), dbtest.Names(), scene.Script())
-	a, err := newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond})
-	require.NoError(t, err)
+	a := pgtest.Must(newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond}))(t)
 	require.EqualValues(t, 5, a.planned)
 	scene.first, scene.last = 7, 8
 	require.NoError(t, a.run(t.Context()))
@@ -69,8 +69,7 @@ func TestDiffsAreAddedAndReadBack(t *testing.T) {
 
 	check := func(why string, want ...int64) {
 		t.Helper()
-		found, err := scene.Check(t.Context())
-		require.NoError(t, err)
+		found := pgtest.Must(scene.Check(t.Context()))(t)
 		var counts []int64
 		for _, f := range found {
 			counts = append(counts, f.Count)
@@ -118,8 +117,7 @@ func TestDiffsAreAddedAndReadBack(t *testing.T) {
 func TestDiffsOfADemoWithoutMergeRequests(t *testing.T) {
 	t.Parallel()
 	scene := &diffs{stage: testStage(dbtest.Reference(t))}
-	planned, err := scene.Plan(t.Context())
-	require.NoError(t, err)
+	planned := pgtest.Must(scene.Plan(t.Context()))(t)
 	require.Zero(t, planned)
 	acted, more, err := scene.Act(t.Context(), 1)
 	require.NoError(t, err)
@@ -132,8 +130,7 @@ func TestDiffsReportAFolderThatIsMissing(t *testing.T) {
 	on := testStage(dbtest.Reference(t))
 	on.objects = filepath.Join(t.TempDir(), "missing")
 	scene := &diffs{stage: on}
-	_, err := scene.Plan(t.Context())
-	require.NoError(t, err)
-	_, err = scene.Check(t.Context())
+	pgtest.Must(scene.Plan(t.Context()))(t)
+	_, err := scene.Check(t.Context())
 	require.ErrorContains(t, err, "look for dangling objects: ")
 }

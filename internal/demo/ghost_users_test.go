@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
+	"sexton/internal/pgtest"
 )
 
 // crowd are 20 people beside those who may not be deleted: an administrator, the ghost, a placeholder, and number 100,
@@ -28,8 +29,7 @@ func TestGhostUsersDeletesUsers(t *testing.T) {
 	scene := &ghostUsers{stage: testStage(db)}
 	scene.share = 100
 	times := newStopwatch(db.Pool(), dbtest.Names(), scene.Script())
-	a, err := newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond})
-	require.NoError(t, err)
+	a := pgtest.Must(newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond}))(t)
 	require.EqualValues(t, 20, a.planned)
 	require.NoError(t, a.run(t.Context()))
 	require.EqualValues(t, 19, a.acted.Load(), "the owner may not go, and then there is nobody left")
@@ -44,8 +44,7 @@ func TestGhostUsersDeletesUsers(t *testing.T) {
 
 	check := func(want ...int64) {
 		t.Helper()
-		found, err := scene.Check(t.Context())
-		require.NoError(t, err)
+		found := pgtest.Must(scene.Check(t.Context()))(t)
 		var counts []int64
 		for _, f := range found {
 			counts = append(counts, f.Count)
@@ -69,8 +68,7 @@ func TestGhostUsersPlansAShareOfTheUsers(t *testing.T) {
 	db.Exec(crowd + `INSERT INTO users_ghost_user_migrations (user_id) VALUES (11), (12)`)
 	scene := &ghostUsers{stage: testStage(db)}
 	scene.share = 50
-	planned, err := scene.Plan(t.Context())
-	require.NoError(t, err)
+	planned := pgtest.Must(scene.Plan(t.Context()))(t)
 	require.EqualValues(t, 9, planned, "but for those that an earlier demo has left in the queue")
 
 	scene.share = 1
@@ -89,11 +87,10 @@ func TestGhostUsersReportsWhatItCannotDo(t *testing.T) {
 	db := dbtest.Reference(t)
 	db.Exec(crowd)
 	scene := &ghostUsers{stage: testStage(db)}
-	_, err := scene.Plan(t.Context())
-	require.NoError(t, err)
+	pgtest.Must(scene.Plan(t.Context()))(t)
 	scene.last = scene.first // From the first one on.
 	db.Exec("DROP TABLE reviews CASCADE")
-	_, _, err = scene.Act(t.Context(), 20)
+	_, _, err := scene.Act(t.Context(), 20)
 	require.ErrorContains(t, err, "delete user ")
 	require.Empty(t, scene.deleted)
 	require.Equal(t, [][]string{{"0"}}, db.Rows("SELECT count(*) FROM users_ghost_user_migrations"), "the transaction is undone as a whole")

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
+	"sexton/internal/pgtest"
 )
 
 // trees are six of them: root n has the groups 10n and 10n+1 below it and, below the former, 100n, each with one project.
@@ -45,8 +46,7 @@ func TestGroupsAreMarkedAndRestored(t *testing.T) {
 	scene := &groups{stage: testStage(db)}
 	scene.share = 100
 	times := newStopwatch(db.Pool(), dbtest.Names(), scene.Script())
-	a, err := newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond})
-	require.NoError(t, err)
+	a := pgtest.Must(newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond}))(t)
 	require.EqualValues(t, 8, a.planned, "six marks, of which two are taken back")
 	require.NoError(t, a.run(t.Context()))
 	require.EqualValues(t, 8, a.acted.Load())
@@ -61,8 +61,7 @@ func TestGroupsAreMarkedAndRestored(t *testing.T) {
 
 	check := func(why string, want ...int64) {
 		t.Helper()
-		found, err := scene.Check(t.Context())
-		require.NoError(t, err)
+		found := pgtest.Must(scene.Check(t.Context()))(t)
 		var counts []int64
 		for _, f := range found {
 			counts = append(counts, f.Count)
@@ -86,15 +85,13 @@ func TestGroupsAreMarkedAndRestored(t *testing.T) {
 	check("a project's event comes last", 16, 16, 0, 1, 0, 1, 2, 0, 0)
 	project := db.Rows("DELETE FROM sexton.events WHERE id = (SELECT max(id) FROM sexton.events) RETURNING payload ->> 'project_id'")[0][0]
 	check("a project has no event", 16, 16, 0, 1, 1, 0, 2, 0, 0)
-	id, err := strconv.ParseInt(project, 10, 64)
-	require.NoError(t, err)
+	id := pgtest.Must(strconv.ParseInt(project, 10, 64))(t)
 	scene.ledger.add("projects", []int64{id})
 	check("the application has deleted it", 16, 16, 0, 1, 0, 0, 2, 0, 0)
 
 	restored := db.Rows("DELETE FROM projects WHERE id = (SELECT max(id) FROM projects) RETURNING id")[0][0]
 	check("a restored group misses a project", 16, 16, 0, 1, 0, 0, 2, 1, 0)
-	id, err = strconv.ParseInt(restored, 10, 64)
-	require.NoError(t, err)
+	id = pgtest.Must(strconv.ParseInt(restored, 10, 64))(t)
 	scene.ledger.add("projects", []int64{id})
 	check("which the application has deleted", 16, 16, 0, 1, 0, 0, 2, 0, 0)
 	db.Exec("UPDATE groups SET path = 'x' || path WHERE parent_id IS NULL")
@@ -115,8 +112,7 @@ func TestGroupsWithoutManyTrees(t *testing.T) {
 		UPDATE groups SET marked_for_deletion_on = current_date WHERE id IN (21, 30)`)
 	scene := &groups{stage: testStage(db)}
 	scene.share = 100
-	planned, err := scene.Plan(t.Context())
-	require.NoError(t, err)
+	planned := pgtest.Must(scene.Plan(t.Context()))(t)
 	require.EqualValues(t, 3, planned)
 	var ids []int64
 	for _, step := range scene.steps {
@@ -130,8 +126,7 @@ func TestGroupsThatAreAllMarked(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
 	db.Exec(trees + "UPDATE groups SET marked_for_deletion_on = current_date")
-	planned, err := (&groups{stage: testStage(db)}).Plan(t.Context())
-	require.NoError(t, err)
+	planned := pgtest.Must((&groups{stage: testStage(db)}).Plan(t.Context()))(t)
 	require.Zero(t, planned)
 }
 
@@ -142,10 +137,8 @@ func TestGroupsCountTheRunsOfBothJobs(t *testing.T) {
 		('adjourned_group_deletion', 'main', 'test', '{"groups_enqueued": 2, "groups_restored": 1}', now(), 'done'),
 		('group_destroy', 'main', 'test', '{"groups": 4, "projects": 3, "deleted": {"groups": 4, "projects": 3}, "nullified": {"todos.x": 5}}', now(), 'done'),
 		('loose_foreign_keys_cleanup', 'main', 'test', '{"groups": 100}', now(), 'done')`)
-	scene, err := newPlayed(t.Context(), testSite(t, db), &groups{stage: testStage(db)}, 0, false)
-	require.NoError(t, err)
-	total, err := scene.runs.total(t.Context())
-	require.NoError(t, err)
+	scene := pgtest.Must(newPlayed(t.Context(), testSite(t, db), &groups{stage: testStage(db)}, 0, false))(t)
+	total := pgtest.Must(scene.runs.total(t.Context()))(t)
 	require.Equal(t, map[string]int64{"groups": 4, "projects": 3, "groups_enqueued": 2, "groups_restored": 1}, total.Numbers)
 	require.EqualValues(t, 2, total.Runs)
 	require.EqualValues(t, 12, total.Rows())
@@ -156,10 +149,9 @@ func TestGroupsReportWhatTheyCannotDo(t *testing.T) {
 	db := dbtest.Reference(t)
 	db.Exec(trees)
 	scene := &groups{stage: testStage(db)}
-	planned, err := scene.Plan(t.Context())
-	require.NoError(t, err)
+	planned := pgtest.Must(scene.Plan(t.Context()))(t)
 	db.Exec("UPDATE users SET state = 'blocked'")
-	_, _, err = scene.Act(t.Context(), 20)
+	_, _, err := scene.Act(t.Context(), 20)
 	require.ErrorContains(t, err, "mark group ")
 	require.ErrorContains(t, err, "user 1 may not remove it")
 	require.Len(t, scene.steps, int(planned), "nothing is done")

@@ -20,8 +20,7 @@ func newTestApplication(t *testing.T, db *dbtest.DB, pace Pace) *application {
 	t.Helper()
 	scene := newLooseForeignKeys(testStage(db))
 	scene.share = pace.Share
-	a, err := newApplication(t.Context(), scene, newTestStopwatch(db), pace)
-	require.NoError(t, err)
+	a := pgtest.Must(newApplication(t.Context(), scene, newTestStopwatch(db), pace))(t)
 	return a
 }
 
@@ -150,8 +149,7 @@ func TestOneStatementIsBounded(t *testing.T) {
 			// From the first row on, so that there are enough.
 			tables(a)[0].last = tables(a)[0].first
 			planned := a.planned
-			_, err := a.act(t.Context(), test.limit)
-			require.NoError(t, err)
+			pgtest.Must(a.act(t.Context(), test.limit))(t)
 			require.Equal(t, test.want, a.acted.Load())
 			require.Equal(t, 300-test.want, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM "+quoted))
 			if planned > test.want {

@@ -47,8 +47,7 @@ func parentsIn(t *testing.T) *dbtest.DB {
 
 func parsed(t *testing.T, yaml string) []definitions.Definition {
 	t.Helper()
-	defs, err := definitions.Parse(definitions.File{Name: "test.yml", Data: []byte(yaml)})
-	require.NoError(t, err)
+	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "test.yml", Data: []byte(yaml)}))(t)
 	return defs
 }
 

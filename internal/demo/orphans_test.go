@@ -103,8 +103,7 @@ func TestOrphansAreCountedExactly(t *testing.T) {
 			if test.tracked != "" {
 				names.Tracked = test.tracked
 			}
-			got, err := orphans(t.Context(), stage{pool: db.Pool(), names: names, definitions: parsed(t, test.definitions)})
-			require.NoError(t, err)
+			got := pgtest.Must(orphans(t.Context(), stage{pool: db.Pool(), names: names, definitions: parsed(t, test.definitions)}))(t)
 			require.Equal(t, test.want, got)
 		})
 	}

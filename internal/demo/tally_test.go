@@ -26,8 +26,7 @@ func newRunHistory(t *testing.T) runHistory {
 
 func (h runHistory) start(kind, database string) int64 {
 	h.t.Helper()
-	run, err := h.queries.RunStart(h.t.Context(), dbsqlc.RunStartParams{Kind: kind, Database: database, Holder: "test"})
-	require.NoError(h.t, err)
+	run := pgtest.Must(h.queries.RunStart(h.t.Context(), dbsqlc.RunStartParams{Kind: kind, Database: database, Holder: "test"}))(h.t)
 	return run
 }
 
@@ -49,8 +48,7 @@ func (h runHistory) fold(database string) {
 	// Runs of one minute share a row; this one must not begin in the next.
 	h.db.Exec(`UPDATE sexton.runs SET started_at = coalesce((SELECT max(started_at) FROM sexton.runs WHERE id < $1), started_at) WHERE id = $1`, id)
 	h.finish(id, false, "{}")
-	_, err := h.queries.RunFold(h.t.Context(), id)
-	require.NoError(h.t, err)
+	pgtest.Must(h.queries.RunFold(h.t.Context(), id))(h.t)
 }
 
 // age has all runs that have ended do so long ago.
@@ -153,11 +151,9 @@ func TestTallyEqualAPlainSum(t *testing.T) {
 	}
 	require.Zero(t, pgtest.Scalar[int64](t, h.db.Database, "SELECT count(*) - 5 FROM sexton.runs"), "the idle runs share a row")
 
-	before, err := r.total(t.Context())
-	require.NoError(t, err)
+	before := pgtest.Must(r.total(t.Context()))(t)
 	h.db.Exec("DELETE FROM sexton.runs WHERE id = ANY ($1)", []int64{first, second})
-	after, err := r.total(t.Context())
-	require.NoError(t, err)
+	after := pgtest.Must(r.total(t.Context()))(t)
 	before.Runs = after.Runs
 	require.Equal(t, before, after, "history may be pruned")
 }
@@ -167,26 +163,22 @@ func TestTallyCountWhatComesLate(t *testing.T) {
 	t.Parallel()
 	h := newRunHistory(t)
 	r := newTestRuns(h.db)
-	tx, err := h.db.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	tx := pgtest.Must(h.db.Pool().Begin(t.Context()))(t)
 	hidden, err := dbtest.Names().Queries(tx).RunStart(t.Context(), dbsqlc.RunStartParams{Kind: testKind, Database: "main", Holder: "test"})
 	require.NoError(t, err)
 	younger := h.start(testKind, "main")
 	require.Less(t, hidden, younger)
 	h.finish(younger, true, `{"processed": 1, "delete_count_by_table": {"notes": 1}}`)
-	_, err = r.total(t.Context())
-	require.NoError(t, err)
+	pgtest.Must(r.total(t.Context()))(t)
 	require.NoError(t, tx.Commit(t.Context()))
 	h.finish(hidden, true, `{"processed": 2, "delete_count_by_table": {"notes": 20}}`)
-	got, err := r.total(t.Context())
-	require.NoError(t, err)
+	got := pgtest.Must(r.total(t.Context()))(t)
 	require.EqualValues(t, 21, got.Rows())
 
 	require.NoError(t, h.queries.RunCounted(t.Context(), dbsqlc.RunCountedParams{
 		ID: younger, Stats: json.RawMessage(`{"processed": 1, "delete_count_by_table": {"notes": 300}}`), Counted: json.RawMessage("{}"),
 	}))
-	got, err = r.total(t.Context())
-	require.NoError(t, err)
+	got = pgtest.Must(r.total(t.Context()))(t)
 	require.EqualValues(t, 320, got.Rows())
 }
 
@@ -197,8 +189,7 @@ func TestTallyCountEveryRun(t *testing.T) {
 	r := newTestRuns(h.db)
 	count := func(want int64) {
 		t.Helper()
-		got, err := r.total(t.Context())
-		require.NoError(t, err)
+		got := pgtest.Must(r.total(t.Context()))(t)
 		require.Equal(t, want, got.Runs)
 		require.Equal(t, want, pgtest.Scalar[int64](t, h.db.Database, "SELECT coalesce(sum(folded), 0) FROM sexton.runs"))
 	}

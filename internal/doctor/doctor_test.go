@@ -74,8 +74,7 @@ func TestAFailedCheckIsAFindingAndStopsNothing(t *testing.T) {
 func TestInformationAloneIsNoSickness(t *testing.T) {
 	t.Parallel()
 	report := doctor.NewReport()
-	encoded, err := json.Marshal(report)
-	require.NoError(t, err)
+	encoded := pgtest.Must(json.Marshal(report))(t)
 	require.JSONEq(t, `{"findings": [], "checks": []}`, string(encoded))
 	for _, test := range []struct {
 		severity problem.Severity
@@ -87,8 +86,7 @@ func TestInformationAloneIsNoSickness(t *testing.T) {
 		require.Equal(t, test.sick, report.Sick(), test.severity)
 		require.Equal(t, 1, report.Count(test.severity))
 	}
-	encoded, err = json.Marshal(report.Findings[0])
-	require.NoError(t, err)
+	encoded = pgtest.Must(json.Marshal(report.Findings[0]))(t)
 	require.JSONEq(t, `{"severity": "info", "check": "some", "database": "main", "object": "o", "message": "m", "fix": "f"}`, string(encoded))
 }
 

@@ -43,8 +43,7 @@ func TestListenURLOfAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	p := healthy(t)
 	other := pgtest.New(t)
-	elsewhere, err := pgx.ParseConfig(other.URL)
-	require.NoError(t, err)
+	elsewhere := pgtest.Must(pgx.ParseConfig(other.URL))(t)
 	p.target.Database.Direct = elsewhere
 	f := p.one("listen")
 	require.Equal(t, problem.Error, f.Severity)

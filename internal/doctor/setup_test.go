@@ -48,8 +48,7 @@ func healthy(t *testing.T) *patient {
 // connect has the checks use another address.
 func (p *patient) connect(url string) {
 	p.t.Helper()
-	db, err := database.Open(p.t.Context(), "main", url, "", dbtest.Names(), 2)
-	require.NoError(p.t, err)
+	db := pgtest.Must(database.Open(p.t.Context(), "main", url, "", dbtest.Names(), 2))(p.t)
 	p.t.Cleanup(db.Pool.Close)
 	p.target.Database = db
 }

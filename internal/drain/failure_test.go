@@ -59,10 +59,8 @@ func session(t *testing.T, db *dbtest.DB, key string, limits batch.Limits) *batc
 	t.Helper()
 	db.Exec("UPDATE sexton.leases SET expires_at = now()")
 	manager := lease.Manager{Jobs: db.Connected, Holder: t.Name()}
-	granted, err := manager.Acquire(t.Context(), key, time.Minute, db.Connected)
-	require.NoError(t, err)
-	conn, err := pgx.Connect(t.Context(), db.URL)
-	require.NoError(t, err)
+	granted := pgtest.Must(manager.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
+	conn := pgtest.Must(pgx.Connect(t.Context(), db.URL))(t)
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	return &batch.Session{Conn: conn, Names: dbtest.Names(), Fence: granted, Limits: limits}
 }
@@ -78,9 +76,8 @@ func looseForeignKey(onDelete, event string, adaptive loosefk.Adaptive) verb {
 		},
 		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []fault.Counts, error) {
 			t.Helper()
-			defs, err := definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(
-				"children: [{table: parents, column: top_id, on_delete: " + onDelete + "}]")})
-			require.NoError(t, err)
+			defs := pgtest.Must(definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(
+				"children: [{table: parents, column: top_id, on_delete: " + onDelete + "}]")}))(t)
 			parents, problems, err := loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs)
 			require.NoError(t, err)
 			require.NoError(t, problems.Err())
@@ -206,11 +203,9 @@ func TestFailures(t *testing.T) {
 	for failure, test := range map[string]func(t *testing.T, v verb, db *dbtest.DB){
 		"a row that stays locked is tried again": func(t *testing.T, v verb, db *dbtest.DB) {
 			t.Helper()
-			tx, err := db.Pool().Begin(t.Context())
-			require.NoError(t, err)
+			tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
 			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-			_, err = tx.Exec(t.Context(), "SELECT FROM children WHERE id = 15 FOR UPDATE")
-			require.NoError(t, err)
+			pgtest.Exec(t, tx, "SELECT FROM children WHERE id = 15 FOR UPDATE")
 			var running sync.WaitGroup
 			var errors []fault.Counts
 			var runErr error

@@ -33,8 +33,7 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	db.Exec(goldenTables)
 	var top uint32
 	require.NoError(t, db.Pool().QueryRow(t.Context(), "SELECT 'tops'::regclass::oid").Scan(&top))
-	below, err := Below(t.Context(), db.Pool(), []uint32{top})
-	require.NoError(t, err)
+	below := pgtest.Must(Below(t.Context(), db.Pool(), []uint32{top}))(t)
 	tables := map[string]*Table{}
 	var visit func(at *Table)
 	visit = func(at *Table) {

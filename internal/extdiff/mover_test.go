@@ -95,8 +95,7 @@ func TestMoveSkipsWithAReason(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "NULL"}, {"2", "files_missing"}, {"3", "inconsistent"}, {"5", "files_missing"}},
 		b.Rows("SELECT diff_id, skip_reason FROM sexton.external_diffs WHERE busy_until IS NULL ORDER BY diff_id"))
 	require.Equal(t, []string{key1}, b.keys(t))
-	backlog, err := extdiff.ReadBacklog(t.Context(), b.Pool(), dbtest.Names())
-	require.NoError(t, err)
+	backlog := pgtest.Must(extdiff.ReadBacklog(t.Context(), b.Pool(), dbtest.Names()))(t)
 	require.Equal(t, extdiff.Backlog{
 		Pending: 3, Bytes: 1, Skipped: map[extdiff.Skip]int64{extdiff.FilesMissing: 2, extdiff.Inconsistent: 1},
 		Uploads: []extdiff.Unfinished{}, Stores: []extdiff.StoreState{},
@@ -208,8 +207,7 @@ func TestMoveLeavesADiffThatIsDeletedMeanwhile(t *testing.T) {
 	}
 	require.Equal(t, extdiff.Gone, b.move(t, 1).Skipped)
 	require.Equal(t, []string{key1}, b.keys(t))
-	removed, err := b.engine.Remove(t.Context(), 10)
-	require.NoError(t, err)
+	removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
 	require.Equal(t, extdiff.Removed{Objects: 1}, removed)
 	require.Empty(t, b.keys(t))
 	require.Empty(t, b.Rows("SELECT diff_id FROM sexton.external_diffs UNION ALL SELECT diff_id FROM sexton.external_diff_removals"))

@@ -86,15 +86,13 @@ func TestTwoDatabasesOnOneStoreRefuseEachOther(t *testing.T) {
 		require.NotContains(t, message, "a copy of it")
 		require.Equal(t, onePart, first.object(t, key1))
 
-		adopted, err := owned(second.newEngine(t, "heir")).Owner.Adopt(t.Context())
-		require.NoError(t, err)
+		adopted := pgtest.Must(owned(second.newEngine(t, "heir")).Owner.Adopt(t.Context()))(t)
 		require.True(t, adopted.Changed)
 		require.Equal(t, names, adopted.Was.Database)
 		second.engine = owned(second.newEngine(t, "heir"))
 		require.Empty(t, second.move(t, 2).Skipped)
 		first.everythingRefused(t, owned(first.newEngine(t, "first")), 2)
-		again, err := owned(second.newEngine(t, "heir")).Owner.Adopt(t.Context())
-		require.NoError(t, err)
+		again := pgtest.Must(owned(second.newEngine(t, "heir")).Owner.Adopt(t.Context()))(t)
 		require.False(t, again.Changed)
 		require.Equal(t, adopted.Now.Seal, again.Now.Seal)
 	})
@@ -129,14 +127,12 @@ func TestAnOlderCopyOfTheServerIsRefused(t *testing.T) {
 		b.move(t, 1)
 		first := b.marker(t)
 		fence := b.granted(t)
-		_, err := b.engine.Owner.Seal(t.Context(), fence)
-		require.NoError(t, err)
+		pgtest.Must(b.engine.Owner.Seal(t.Context(), fence))(t)
 		require.Equal(t, first, b.marker(t), "an hour is not over")
 
 		b.Exec("UPDATE sexton.external_diff_stores SET sealed_at = now() - interval '1 hour'")
 		snapshot := b.Rows("SELECT seal FROM sexton.external_diff_stores")[0][0]
-		written, err := b.engine.Owner.Seal(t.Context(), fence)
-		require.NoError(t, err)
+		written := pgtest.Must(b.engine.Owner.Seal(t.Context(), fence))(t)
 		require.False(t, written.IsZero())
 		second := b.marker(t)
 		require.NotEqual(t, first.Seal, second.Seal)
@@ -145,7 +141,7 @@ func TestAnOlderCopyOfTheServerIsRefused(t *testing.T) {
 			b.Rows("SELECT seal, next_seal, sealed_at > now() - interval '30 minutes' FROM sexton.external_diff_stores"))
 
 		b.Exec("UPDATE sexton.external_diff_stores SET seal = $1", snapshot)
-		_, err = owned(b.newEngine(t, "copy")).Restore(t.Context(), 1)
+		_, err := owned(b.newEngine(t, "copy")).Restore(t.Context(), 1)
 		require.Contains(t, refusedAsForeign(t, err), "an older copy of it, or one that was set back: its seal is "+snapshot)
 	})
 }
@@ -179,15 +175,13 @@ func TestAKilledChangeOfTheSealIsGoneOnWith(t *testing.T) {
 	// Killed before the marker was written.
 	next := b.Rows("UPDATE sexton.external_diff_stores SET next_seal = gen_random_uuid() RETURNING next_seal")[0][0]
 	require.NoError(t, owned(b.newEngine(t, "other")).Owner.Check(t.Context()))
-	_, err := b.engine.Owner.Seal(t.Context(), b.granted(t))
-	require.NoError(t, err)
+	pgtest.Must(b.engine.Owner.Seal(t.Context(), b.granted(t)))(t)
 	require.Equal(t, next, b.marker(t).Seal)
 	require.Equal(t, [][]string{{next, "NULL"}}, b.Rows("SELECT seal, next_seal FROM sexton.external_diff_stores"))
 	// Killed after that.
 	b.Exec("UPDATE sexton.external_diff_stores SET next_seal = seal, seal = gen_random_uuid()")
 	require.NoError(t, owned(b.newEngine(t, "other")).Owner.Check(t.Context()))
-	_, err = b.engine.Owner.Seal(t.Context(), b.granted(t))
-	require.NoError(t, err)
+	pgtest.Must(b.engine.Owner.Seal(t.Context(), b.granted(t)))(t)
 	require.Equal(t, [][]string{{next, "NULL"}}, b.Rows("SELECT seal, next_seal FROM sexton.external_diff_stores"))
 }
 
@@ -221,15 +215,13 @@ func TestAStoreThatLostItsMarkerIsRefused(t *testing.T) {
 	require.NoError(t, b.engine.Owner.Check(t.Context()), "a look counts for a minute")
 	fresh := owned(b.newEngine(t, "other"))
 	require.Contains(t, refusedAsForeign(t, fresh.Owner.Check(t.Context())), "another disk or bucket may stand in its place")
-	adopted, err := fresh.Owner.Adopt(t.Context())
-	require.NoError(t, err)
+	adopted := pgtest.Must(fresh.Owner.Adopt(t.Context()))(t)
 	require.Nil(t, adopted.Was)
 	require.NoError(t, fresh.Owner.Check(t.Context()))
 
 	b.spoil(t, extdiff.MarkerKey, "{")
 	require.Contains(t, refusedAsForeign(t, owned(b.newEngine(t, "other")).Owner.Check(t.Context())), "cannot be read")
-	_, err = fresh.Owner.Adopt(t.Context())
-	require.NoError(t, err)
+	pgtest.Must(fresh.Owner.Adopt(t.Context()))(t)
 	require.NoError(t, owned(b.newEngine(t, "other")).Owner.Check(t.Context()))
 }
 
@@ -249,8 +241,7 @@ func TestAStoreWithoutAMarkerGetsOne(t *testing.T) {
 	require.NoError(t, other.Owner.Check(t.Context()))
 	require.Equal(t, [][]string{{"1", "2"}}, b.Rows("SELECT count(DISTINCT seal), count(*) FROM sexton.external_diff_stores"))
 	b.Exec("UPDATE sexton.external_diff_stores SET sealed_at = now() - interval '1 hour'")
-	_, err := other.Owner.Seal(t.Context(), b.granted(t))
-	require.NoError(t, err)
+	pgtest.Must(other.Owner.Seal(t.Context(), b.granted(t)))(t)
 	require.NoError(t, owned(b.newEngine(t, "back again")).Owner.Check(t.Context()), "under its first name it is the same store")
 }
 

@@ -18,6 +18,7 @@ import (
 	"sexton/internal/blobstore"
 	"sexton/internal/dbtest"
 	"sexton/internal/extdiff"
+	"sexton/internal/pgtest"
 	"sexton/internal/s3test"
 )
 
@@ -85,8 +86,7 @@ func TestAnyDiffComesBackAsItWas(t *testing.T) {
 			for i, row := range stored {
 				require.True(rt, i == 0 || before(stored[i-1][1], row[1]), "%q comes before %q", stored[max(i-1, 0)][1], row[1])
 			}
-			_, err := b.engine.Restore(t.Context(), id)
-			require.NoError(rt, err)
+			pgtest.Must(b.engine.Restore(t.Context(), id))(rt)
 			require.Equal(rt, want, b.texts(t, id), "texts of the restored diff")
 			for _, row := range b.files(id) {
 				for _, f := range diff {
@@ -116,8 +116,7 @@ func TestTextsThatAreNoUTF8BecomeBase64(t *testing.T) {
 	require.Equal(t, "plain äK/8K/g==", b.object(t, key1))
 	require.Equal(t, [][]string{{"a", "f"}, {"b", "f"}, {"c", "t"}}, b.Rows(`SELECT old_path, "binary" FROM merge_request_diff_files ORDER BY 1`))
 	require.Equal(t, want, b.texts(t, 1))
-	_, err := b.engine.Restore(t.Context(), 1)
-	require.NoError(t, err)
+	pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
 	require.Equal(t, want, b.texts(t, 1))
 }
 
@@ -141,8 +140,7 @@ func TestABigDiffMovesWithLittleMemory(t *testing.T) { //nolint:paralleltest // 
 			t.Logf("%d MiB of memory to move %d MiB", peak>>20, size>>20)
 			require.Less(t, peak, uint64(size/2), "bytes of memory while %d were moved", size)
 			peak = watchHeap(t, func() {
-				_, err := b.engine.Restore(t.Context(), 1)
-				require.NoError(t, err)
+				pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
 			})
 			t.Logf("%d MiB of memory to bring them back", peak>>20)
 			require.Less(t, peak, uint64(size/2), "bytes of memory while %d were brought back", size)
@@ -242,12 +240,10 @@ func TestALostConnectionLosesNothing(t *testing.T) {
 			b.engine.Reached = func(p extdiff.Point) {
 				if p == point && !ended {
 					ended = true
-					conn, err := pgx.Connect(t.Context(), b.URL)
-					require.NoError(t, err)
-					_, err = conn.Exec(t.Context(), `
+					conn := pgtest.Must(pgx.Connect(t.Context(), b.URL))(t)
+					pgtest.Exec(t, conn, `
 						SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
 						WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL`)
-					require.NoError(t, err)
 					require.NoError(t, conn.Close(t.Context()))
 				}
 			}

@@ -12,6 +12,7 @@ import (
 
 	"sexton/internal/blobstore"
 	"sexton/internal/extdiff"
+	"sexton/internal/pgtest"
 	"sexton/internal/s3test"
 )
 
@@ -48,8 +49,7 @@ func (p *pair) relocate(t *testing.T, r extdiff.Relocation) extdiff.Relocations 
 	if r.Engine == nil {
 		r.Engine = p.bucket
 	}
-	done, err := r.Run(t.Context())
-	require.NoError(t, err)
+	done := pgtest.Must(r.Run(t.Context()))(t)
 	return done
 }
 
@@ -108,21 +108,18 @@ func TestObjectsMoveToTheOtherStoreAndBack(t *testing.T) {
 	require.Equal(t, int64(3), back.Diffs)
 	p.relocate(t, extdiff.Relocation{Later: time.Hour})
 	p.Exec("UPDATE sexton.external_diff_removals SET not_before = now()")
-	removed, err := p.engine.Remove(t.Context(), 10)
-	require.NoError(t, err)
+	removed := pgtest.Must(p.engine.Remove(t.Context(), 10))(t)
 	require.Equal(t, extdiff.Removed{Objects: 3, Spared: 3}, removed, "the store that the rows name has the objects that are in use")
 	require.Equal(t, before, p.texts(t, 1))
 	require.Len(t, at(t, p.bucket), 3)
 	require.Empty(t, at(t, p.engine))
 	require.Empty(t, p.verified(t, 0))
 
-	restored, err := p.engine.Restore(t.Context(), 1)
-	require.NoError(t, err)
+	restored := pgtest.Must(p.engine.Restore(t.Context(), 1))(t)
 	require.Equal(t, int64(3), restored.Files, "a diff comes back from the other store, too")
 	require.Len(t, at(t, p.bucket), 2)
 	p.Exec("DELETE FROM merge_request_diffs")
-	removed, err = p.engine.Remove(t.Context(), 10)
-	require.NoError(t, err)
+	removed = pgtest.Must(p.engine.Remove(t.Context(), 10))(t)
 	require.Equal(t, extdiff.Removed{Objects: 3}, removed, "one of them may have been written in vain")
 	require.Empty(t, at(t, p.bucket))
 }
@@ -194,8 +191,7 @@ func TestDiffsAreDeletedDuringARelocation(t *testing.T) {
 		_, err := p.bucket.Relocate(t.Context(), id, 0)
 		require.NoError(t, err, "deleted at %s", point)
 		p.bucket.Reached = nil
-		_, err = p.engine.Remove(t.Context(), 10)
-		require.NoError(t, err)
+		pgtest.Must(p.engine.Remove(t.Context(), 10))(t)
 		require.Empty(t, at(t, p.engine), "deleted at %s", point)
 		require.Empty(t, at(t, p.bucket), "deleted at %s", point)
 		require.Empty(t, p.Rows("SELECT FROM sexton.external_diff_removals UNION ALL SELECT FROM sexton.external_diffs"), "deleted at %s", point)
@@ -219,8 +215,7 @@ func TestARelocationThatWasStoppedTooLongChangesNothing(t *testing.T) {
 			}
 			taken = true
 			p.expire()
-			_, err := p.engine.Restore(t.Context(), id)
-			require.NoError(t, err)
+			pgtest.Must(p.engine.Restore(t.Context(), id))(t)
 		}
 		moved, err := late.Relocate(t.Context(), id, 0)
 		require.True(t, taken)
@@ -312,8 +307,7 @@ func TestADiffInAStoreThatIsNotConfigured(t *testing.T) {
 	require.ErrorIs(t, p.engine.Read(t.Context(), 1, func(*extdiff.Reading) error { return nil }), away)
 	p.add(2, threeFiles()...)
 	require.Empty(t, p.move(t, 2).Skipped, "the configured store is none the worse for it")
-	_, err = (&extdiff.Relocation{Engine: p.bucket}).Run(t.Context())
-	require.NoError(t, err)
+	pgtest.Must((&extdiff.Relocation{Engine: p.bucket}).Run(t.Context()))(t)
 }
 
 // One bad diff is listed, and those behind it move.
@@ -382,8 +376,7 @@ func TestADiffWithAnotherObjectMeanwhileMovesThatOne(t *testing.T) {
 	require.ErrorContains(t, err, "the diff has changed meanwhile")
 	require.Equal(t, before, p.texts(t, 1))
 	p.bucket.Reached = rename("diff-1-v3")
-	moved, err := p.bucket.Relocate(t.Context(), 1, 0)
-	require.NoError(t, err)
+	moved := pgtest.Must(p.bucket.Relocate(t.Context(), 1, 0))(t)
 	require.Equal(t, "merge_request_diffs/mr-7/diff-1-v3", moved.Key)
 	require.Equal(t, [][]string{{"t", "diff-1-v3", "2"}}, p.stored(1))
 	require.Equal(t, before, p.texts(t, 1))

@@ -31,14 +31,12 @@ func TestDeletedDiffsLoseTheirObjects(t *testing.T) {
 		require.Equal(t, [][]string{{"1", key1}}, b.Rows("SELECT diff_id, key FROM sexton.external_diff_removals"))
 		// By a cascade.
 		b.Exec("DELETE FROM merge_requests")
-		removed, err := b.engine.Remove(t.Context(), 10)
-		require.NoError(t, err)
+		removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
 		require.Equal(t, extdiff.Removed{Objects: 2}, removed)
 		require.Empty(t, b.keys(t))
 		require.Empty(t, b.Rows("SELECT FROM sexton.external_diff_removals UNION ALL SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL"))
 		require.False(t, b.isDue(t, extdiff.Always))
-		removed, err = b.engine.Remove(t.Context(), 10)
-		require.NoError(t, err)
+		removed = pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
 		require.Zero(t, removed)
 	})
 }
@@ -54,8 +52,7 @@ func TestRemovalSparesWhatIsInUse(t *testing.T) {
 	b.add(1, file{path: "a", text: new(onePart)})
 	b.move(t, 1)
 	b.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key, store) VALUES (1, $1, 1)", key1)
-	removed, err := b.engine.Remove(t.Context(), 10)
-	require.NoError(t, err)
+	removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
 	require.Equal(t, extdiff.Removed{Spared: 1}, removed)
 	require.Equal(t, onePart, b.object(t, key1))
 	require.Empty(t, b.verified(t, 0))
@@ -71,8 +68,7 @@ func TestRemovalSparesTheObjectOfAnotherDiff(t *testing.T) {
 	b.move(t, 2)
 	b.Exec("UPDATE merge_request_diffs SET external_diff = 'diff-1' WHERE id = 2")
 	b.Exec("DELETE FROM merge_request_diffs WHERE id = 2")
-	removed, err := b.engine.Remove(t.Context(), 10)
-	require.NoError(t, err)
+	removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
 	require.Equal(t, extdiff.Removed{Spared: 1}, removed)
 	require.Equal(t, map[string]string{"a": onePart}, b.texts(t, 1))
 }
@@ -95,8 +91,7 @@ func TestRemovalWaitsForTheStore(t *testing.T) {
 		SELECT attempts, last_error LIKE '%not available: %503%', not_before > now() FROM sexton.external_diff_removals ORDER BY attempts`))
 	gateway.Proxy.Fail(nil)
 	b.Exec("UPDATE sexton.external_diff_removals SET not_before = now(); UPDATE sexton.external_diffs SET busy_until = NULL")
-	removed, err = b.engine.Remove(t.Context(), 10)
-	require.NoError(t, err)
+	removed = pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
 	require.Equal(t, extdiff.Removed{Objects: 2}, removed)
 }
 
@@ -104,8 +99,7 @@ func TestRemovalLeavesOtherStoresAlone(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key, store) VALUES (1, $1, 2)", key1)
-	removed, err := b.engine.Remove(t.Context(), 10)
-	require.NoError(t, err)
+	removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
 	require.Equal(t, extdiff.Removed{Failed: 1}, removed)
 	require.Contains(t, b.Rows("SELECT last_error FROM sexton.external_diff_removals")[0][0], "was written to object storage, but the configured store file://")
 }
@@ -146,8 +140,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 	require.ErrorContains(t, err, "diff 8 is damaged: it is stored externally, but its external_diff is empty")
 
 	for key, want := range map[string]bool{"merge_request_diffs/mr-7/diff-7": true, key1: false} { // The latter is in use by now.
-		gone, err := b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: key})
-		require.NoError(t, err)
+		gone := pgtest.Must(b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: key}))(t)
 		require.Equal(t, want, gone, key)
 	}
 	_, err = b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: "merge_request_diffs/readme"})
@@ -164,8 +157,7 @@ func TestVerifyAndRestoreKnowDiffsThatOthersHaveMoved(t *testing.T) {
 	b.move(t, 1)
 	b.Exec("DELETE FROM sexton.external_diffs")
 	require.Empty(t, b.verified(t, 0))
-	restored, err := b.engine.Restore(t.Context(), 1)
-	require.NoError(t, err)
+	restored := pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
 	require.EqualValues(t, 1, restored.Files)
 	require.Equal(t, map[string]string{"a": onePart}, b.texts(t, 1))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/extdiff"
+	"sexton/internal/pgtest"
 	"sexton/internal/s3test"
 )
 
@@ -19,8 +20,7 @@ func TestRestoreBringsTheTextsBackAndThenRemovesTheObject(t *testing.T) {
 		b.add(1, file{path: "a", text: new(strings.Repeat(onePart, 200_000))}, file{path: "b", text: encoded("\xff"), binary: true}, file{path: "c", text: new("")})
 		before, rows := b.texts(t, 1), b.files(1)
 		b.move(t, 1)
-		restored, err := b.engine.Restore(t.Context(), 1)
-		require.NoError(t, err)
+		restored := pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
 		require.Equal(t, extdiff.Restored{DiffID: 1, Files: 3, Bytes: int64(len(onePart)*200_000 + 4)}, restored)
 		for _, row := range rows {
 			row[2] = "NULL" // A new path that is the old one is left out.
@@ -34,17 +34,14 @@ func TestRestoreBringsTheTextsBackAndThenRemovesTheObject(t *testing.T) {
 		require.Equal(t, extdiff.Kept, b.move(t, 1).Skipped, "it was brought back on purpose")
 		_, ids := b.schedule(t, extdiff.Always, 10)
 		require.Empty(t, ids)
-		restored, err = b.engine.Restore(t.Context(), 1)
-		require.NoError(t, err)
+		restored = pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
 		require.Equal(t, extdiff.Restored{DiffID: 1}, restored, "the second time there is nothing to do")
 
-		released, err := b.engine.Release(t.Context(), 1)
-		require.NoError(t, err)
+		released := pgtest.Must(b.engine.Release(t.Context(), 1))(t)
 		require.True(t, released)
-		released, err = b.engine.Release(t.Context(), 1)
-		require.NoError(t, err)
+		released = pgtest.Must(b.engine.Release(t.Context(), 1))(t)
 		require.False(t, released, "it is not kept any more")
-		_, err = b.engine.Release(t.Context(), 99)
+		_, err := b.engine.Release(t.Context(), 99)
 		require.ErrorIs(t, err, extdiff.ErrNoDiff)
 		require.Empty(t, b.move(t, 1).Skipped)
 		require.Equal(t, before, b.texts(t, 1))
@@ -93,13 +90,11 @@ func TestRestoreLeavesAnObjectThatCannotGoYet(t *testing.T) {
 		}
 		return s3test.Pass
 	})
-	restored, err := b.engine.Restore(t.Context(), 1)
-	require.NoError(t, err)
+	restored := pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
 	require.Equal(t, key1, restored.Kept)
 	require.Equal(t, map[string]string{"a": onePart}, b.texts(t, 1))
-	_, err = b.engine.Release(t.Context(), 1)
-	require.NoError(t, err)
-	_, err = b.engine.Move(t.Context(), 1)
+	pgtest.Must(b.engine.Release(t.Context(), 1))(t)
+	_, err := b.engine.Move(t.Context(), 1)
 	var busy *extdiff.BusyError
 	require.ErrorAs(t, err, &busy)
 	require.Equal(t, "a deletion that may still arrive", busy.Holder)
@@ -107,8 +102,7 @@ func TestRestoreLeavesAnObjectThatCannotGoYet(t *testing.T) {
 
 	gateway.Proxy.Fail(nil)
 	b.Exec("UPDATE sexton.external_diffs SET busy_until = now() - interval '1 second'")
-	removed, err := b.engine.Remove(t.Context(), 10)
-	require.NoError(t, err)
+	removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
 	require.Equal(t, extdiff.Removed{Objects: 1}, removed)
 	require.Empty(t, b.keys(t))
 }
@@ -121,7 +115,6 @@ func TestARestoreTakesAsLongAsItsBytes(t *testing.T) {
 	before := b.texts(t, 1)
 	b.move(t, 1)
 	b.engine.Limits.Transfer = time.Nanosecond
-	_, err := b.engine.Restore(t.Context(), 1)
-	require.NoError(t, err)
+	pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
 	require.Equal(t, before, b.texts(t, 1))
 }

@@ -22,8 +22,7 @@ func (b *bundle) schedule(t *testing.T, rule extdiff.Rule, limit int) (*extdiff.
 		ids = append(ids, found...)
 		return len(found), nil
 	})
-	stats, err := s.Run(t.Context())
-	require.NoError(t, err)
+	stats := pgtest.Must(s.Run(t.Context()))(t)
 	end()
 	return stats, ids
 }
@@ -58,8 +57,7 @@ func TestTheBiggestDiffsAreHandedOnFirst(t *testing.T) {
 			return len(found), nil
 		})
 		s.BySize = true
-		stats, err := s.Run(t.Context())
-		require.NoError(t, err)
+		stats := pgtest.Must(s.Run(t.Context()))(t)
 		require.Equal(t, len(ids) == limit, stats.OverLimit)
 		end()
 		return ids

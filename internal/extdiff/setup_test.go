@@ -93,8 +93,7 @@ func (b *bundle) newEngine(t *testing.T, holder string) *extdiff.Engine {
 
 func (b *bundle) engineOn(t *testing.T, address, holder string) *extdiff.Engine {
 	t.Helper()
-	store, err := blobstore.Open(t.Context(), address, blobstore.Options{Attempts: 2})
-	require.NoError(t, err)
+	store := pgtest.Must(blobstore.Open(t.Context(), address, blobstore.Options{Attempts: 2}))(t)
 	return &extdiff.Engine{DB: b.Connected, Store: store, Rule: extdiff.Always, Holder: holder}
 }
 
@@ -111,8 +110,7 @@ func (b *bundle) add(id int64, files ...file) {
 
 func (b *bundle) move(t *testing.T, id int64) extdiff.Moved {
 	t.Helper()
-	moved, err := b.engine.Move(t.Context(), id)
-	require.NoError(t, err)
+	moved := pgtest.Must(b.engine.Move(t.Context(), id))(t)
 	return moved
 }
 
@@ -136,12 +134,10 @@ func (b *bundle) texts(t *testing.T, id int64) map[string]string {
 
 func (b *bundle) object(t *testing.T, key string) string {
 	t.Helper()
-	reader, err := b.engine.Store.Range(t.Context(), key, 0, -1)
-	require.NoError(t, err)
+	reader := pgtest.Must(b.engine.Store.Range(t.Context(), key, 0, -1))(t)
 	defer reader.Close()
 	var content bytes.Buffer
-	_, err = content.ReadFrom(reader)
-	require.NoError(t, err)
+	pgtest.Must(content.ReadFrom(reader))(t)
 	return content.String()
 }
 
@@ -170,8 +166,7 @@ func (b *bundle) files(id int64) [][]string {
 func (b *bundle) verified(t *testing.T, grace time.Duration) []extdiff.Finding {
 	t.Helper()
 	findings := []extdiff.Finding{}
-	_, err := b.engine.Verify(t.Context(), grace, func(f extdiff.Finding) { findings = append(findings, f) })
-	require.NoError(t, err)
+	pgtest.Must(b.engine.Verify(t.Context(), grace, func(f extdiff.Finding) { findings = append(findings, f) }))(t)
 	return findings
 }
 

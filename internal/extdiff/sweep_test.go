@@ -25,8 +25,7 @@ func (b *bundle) sweeper(t *testing.T, engine *extdiff.Engine) *extdiff.Sweeper 
 
 func (b *bundle) swept(t *testing.T, s *extdiff.Sweeper) extdiff.Swept {
 	t.Helper()
-	swept, err := s.Run(t.Context())
-	require.NoError(t, err)
+	swept := pgtest.Must(s.Run(t.Context()))(t)
 	return swept
 }
 
@@ -34,11 +33,10 @@ func (b *bundle) swept(t *testing.T, s *extdiff.Sweeper) extdiff.Swept {
 func (b *bundle) put(t *testing.T, keys ...string) {
 	t.Helper()
 	for _, key := range keys {
-		_, err := b.engine.Store.Put(t.Context(), key, "", func(w io.Writer) error {
+		pgtest.Must(b.engine.Store.Put(t.Context(), key, "", func(w io.Writer) error {
 			_, err := io.WriteString(w, "left behind")
 			return err
-		})
-		require.NoError(t, err)
+		}))(t)
 	}
 }
 
@@ -58,8 +56,7 @@ func TestASweepRemovesWhatNoRowRefersTo(t *testing.T) {
 		require.ElementsMatch(t, []string{extdiff.MarkerKey, key1, "merge_request_diffs/readme", "other/mr-7/diff-1"}, b.keys(t))
 		require.Equal(t, extdiff.Swept{Listed: 2, Foreign: 1}, b.swept(t, s), "the second round finds nothing")
 		require.Empty(t, b.Rows("SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL"))
-		stores, err := extdiff.ReadStores(t.Context(), b.Pool(), b.Connected.Names)
-		require.NoError(t, err)
+		stores := pgtest.Must(extdiff.ReadStores(t.Context(), b.Pool(), b.Connected.Names))(t)
 		require.Len(t, stores, 1)
 		require.Equal(t, extdiff.Swept{Listed: 2, Foreign: 1}, stores[0].Swept)
 		require.NotNil(t, stores[0].SweepEndedAt)
@@ -169,10 +166,8 @@ func TestASweepSparesWhatComesIntoUse(t *testing.T) {
 		for id := int64(1); id <= 2; id++ {
 			b.add(id, file{path: "a", text: new(onePart)})
 			b.move(t, id)
-			_, err := b.engine.Restore(t.Context(), id)
-			require.NoError(t, err)
-			_, err = b.engine.Release(t.Context(), id)
-			require.NoError(t, err)
+			pgtest.Must(b.engine.Restore(t.Context(), id))(t)
+			pgtest.Must(b.engine.Release(t.Context(), id))(t)
 		}
 		b.put(t, key1, "merge_request_diffs/mr-7/diff-2")
 		other := owned(b.newEngine(t, "other"))
@@ -181,8 +176,7 @@ func TestASweepSparesWhatComesIntoUse(t *testing.T) {
 			if p != extdiff.PointListed {
 				return
 			}
-			moved, err := other.Move(t.Context(), 1)
-			require.NoError(t, err)
+			moved := pgtest.Must(other.Move(t.Context(), 1))(t)
 			require.Empty(t, moved.Skipped)
 			b.Exec(`INSERT INTO sexton.external_diffs (diff_id, holder, busy_until) VALUES (2, 'mover', now() + interval '1 minute')
 				ON CONFLICT (diff_id) DO UPDATE SET busy_until = EXCLUDED.busy_until`)
@@ -205,8 +199,7 @@ func TestASweepHoldsBackWhereTooMuchIsDangling(t *testing.T) {
 	s := b.sweeper(t, b.engine)
 	require.Equal(t, extdiff.Swept{Listed: 21, HeldBack: 21}, b.swept(t, s))
 	require.Len(t, b.keys(t), 22)
-	_, err := b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: key1})
-	require.NoError(t, err)
+	pgtest.Must(b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: key1}))(t)
 	require.Equal(t, extdiff.Swept{Listed: 20, Swept: 20}, b.swept(t, s), "few enough")
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"sexton/internal/blobstore"
 	"sexton/internal/extdiff"
+	"sexton/internal/pgtest"
 	"sexton/internal/s3test"
 )
 
@@ -100,8 +101,7 @@ func TestAStalledUploadIsBrokenOffAndGoesOn(t *testing.T) {
 	t.Parallel()
 	b, gateway, before := onGateway(t)
 	patient := b.engine.Store
-	hasty, err := blobstore.Open(t.Context(), b.address, blobstore.Options{Stall: 2 * time.Second, Attempts: 1})
-	require.NoError(t, err)
+	hasty := pgtest.Must(blobstore.Open(t.Context(), b.address, blobstore.Options{Stall: 2 * time.Second, Attempts: 1}))(t)
 	b.engine.Store = hasty
 	gateway.Proxy.Fail(func(request string) s3test.Fault {
 		if strings.Contains(request, "partNumber=2") {
@@ -116,15 +116,13 @@ func TestAStalledUploadIsBrokenOffAndGoesOn(t *testing.T) {
 		require.True(t, moved.BrokenOff)
 		require.Equal(t, int64(n*blobstore.PartSize), moved.Kept)
 	}
-	backlog, err := extdiff.ReadBacklog(t.Context(), b.Pool(), b.Connected.Names)
-	require.NoError(t, err)
+	backlog := pgtest.Must(extdiff.ReadBacklog(t.Context(), b.Pool(), b.Connected.Names))(t)
 	require.Len(t, backlog.Uploads, 1)
 	unfinished := backlog.Uploads[0]
 	require.Equal(t, []int64{1, blobstore.PartSize, int64(len(before["a"]) + len(before["b"])), 2},
 		[]int64{unfinished.DiffID, unfinished.Sent, unfinished.Bytes, unfinished.Failures})
 	require.Contains(t, unfinished.Error, "timeout")
-	failed, err := extdiff.ReadFailed(t.Context(), b.Pool(), b.Connected.Names, 10)
-	require.NoError(t, err)
+	failed := pgtest.Must(extdiff.ReadFailed(t.Context(), b.Pool(), b.Connected.Names, 10))(t)
 	require.Len(t, failed, 1)
 	require.Equal(t, int64(2), failed[0].Attempts)
 	require.Regexp(t, `^5242880 of \d+ bytes are uploaded since 20.*Z; the last attempt: .*timeout`, failed[0].Error)
@@ -151,8 +149,7 @@ func TestARelocationGoesOnWithItsParts(t *testing.T) {
 	_, err := p.bucket.Relocate(ctx, 1, 0)
 	require.ErrorIs(t, err, context.Canceled)
 	p.bucket.Reached = nil
-	_, err = p.bucket.Relocate(t.Context(), 1, 0)
-	require.NoError(t, err)
+	pgtest.Must(p.bucket.Relocate(t.Context(), 1, 0))(t)
 	sent := map[string]int{}
 	for _, request := range gateway.Proxy.Seen() {
 		if address, err := url.Parse(strings.TrimPrefix(request, "PUT ")); err == nil && address.Query().Has("partNumber") {
@@ -190,8 +187,7 @@ func TestAnotherObjectIsNotTakenForTheEndOfAnUpload(t *testing.T) {
 	for upload, err := range b.engine.Store.Uploads(t.Context(), "") {
 		require.NoError(t, err)
 		require.NoError(t, b.engine.Store.Abort(t.Context(), upload.Key, upload.ID))
-		_, err = b.engine.Store.Put(t.Context(), upload.Key, "", func(io.Writer) error { return nil })
-		require.NoError(t, err)
+		pgtest.Must(b.engine.Store.Put(t.Context(), upload.Key, "", func(io.Writer) error { return nil }))(t)
 	}
 	require.Zero(t, b.move(t, 1).Kept)
 	require.Equal(t, before, b.texts(t, 1))
@@ -227,8 +223,7 @@ func TestUploadsThatNoAttemptGoesOnWithEnd(t *testing.T) {
 			b.kill(t, "move", extdiff.PointPart)
 			b.Exec("DELETE FROM merge_request_diffs WHERE id = 1")
 			b.expire()
-			removed, err := b.engine.Remove(t.Context(), 10)
-			require.NoError(t, err)
+			removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
 			require.Equal(t, extdiff.Removed{Objects: 1}, removed)
 		},
 		"refused": func(t *testing.T, b *bundle) {
@@ -266,8 +261,7 @@ func TestTheSweepAbortsAbandonedUploads(t *testing.T) {
 	engine := owned(b.engine)
 	fence := b.granted(t)
 	sweep := func(grace time.Duration) int64 {
-		swept, err := (&extdiff.Sweeper{Engine: engine, Fence: fence, Every: time.Nanosecond, Grace: grace}).Run(t.Context())
-		require.NoError(t, err)
+		swept := pgtest.Must((&extdiff.Sweeper{Engine: engine, Fence: fence, Every: time.Nanosecond, Grace: grace}).Run(t.Context()))(t)
 		return swept.Aborted
 	}
 	require.Zero(t, sweep(time.Hour), "it is young")

@@ -19,6 +19,7 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/extdiff"
 	"sexton/internal/lease"
+	"sexton/internal/pgtest"
 )
 
 // With these variables this test program is a worker that kills itself at a point of its work.
@@ -93,8 +94,7 @@ func victimSweep(ctx context.Context, engine *extdiff.Engine) error {
 // kill has a worker do its work up to a point and no further.
 func (b *bundle) kill(t *testing.T, work string, at extdiff.Point) {
 	t.Helper()
-	program, err := os.Executable()
-	require.NoError(t, err)
+	program := pgtest.Must(os.Executable())(t)
 	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Env = append(os.Environ(), victimPoint+"="+string(at), victimWork+"="+work, victimDatabase+"="+b.URL, victimStore+"="+b.address, victimOther+"="+b.other)
 	output, err := cmd.CombinedOutput()
@@ -158,19 +158,16 @@ func TestKilledAtAnyPointOfARestore(t *testing.T) {
 		b.add(1, threeFiles()...)
 		before := b.texts(t, 1)
 		for _, point := range []extdiff.Point{extdiff.PointCollected, extdiff.PointRestored, extdiff.PointDeleted} {
-			_, err := b.engine.Release(t.Context(), 1)
-			require.NoError(t, err)
+			pgtest.Must(b.engine.Release(t.Context(), 1))(t)
 			_ = b.move(t, 1)
 			require.Equal(t, "t", b.stored(1)[0][0])
 			b.kill(t, "restore", point)
 			require.Equal(t, before, b.texts(t, 1), "the diff is readable after a death at %s", point)
 			b.expire()
-			restored, err := b.engine.Restore(t.Context(), 1)
-			require.NoError(t, err)
+			restored := pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
 			require.Equal(t, point == extdiff.PointCollected, restored.Files > 0, "killed at %s", point)
 			require.Equal(t, before, b.texts(t, 1))
-			_, err = b.engine.Remove(t.Context(), 10)
-			require.NoError(t, err)
+			pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
 			require.Empty(t, b.keys(t), "killed at %s", point)
 			require.Empty(t, b.Rows("SELECT FROM sexton.external_diff_removals"))
 		}
@@ -187,8 +184,7 @@ func TestKilledAtAnyPointOfARemoval(t *testing.T) {
 		b.kill(t, "remove", point)
 		require.Len(t, b.Rows("SELECT FROM sexton.external_diff_removals"), 1)
 		b.expire()
-		removed, err := b.engine.Remove(t.Context(), 10)
-		require.NoError(t, err)
+		removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
 		require.Equal(t, extdiff.Removed{Objects: 1}, removed)
 		require.Empty(t, b.keys(t))
 		require.Empty(t, b.Rows("SELECT FROM sexton.external_diff_removals UNION ALL SELECT FROM sexton.external_diffs"))
@@ -202,9 +198,8 @@ func TestADiffWhoseObjectsRemoverDiedIsNotMovedForAWhile(t *testing.T) {
 	b.add(1, threeFiles()...)
 	b.move(t, 1)
 	b.kill(t, "restore", extdiff.PointUnused)
-	_, err := b.engine.Release(t.Context(), 1)
-	require.NoError(t, err)
-	_, err = b.engine.Move(t.Context(), 1)
+	pgtest.Must(b.engine.Release(t.Context(), 1))(t)
+	_, err := b.engine.Move(t.Context(), 1)
 	var busy *extdiff.BusyError
 	require.ErrorAs(t, err, &busy)
 	require.Equal(t, "victim", busy.Holder)
@@ -232,8 +227,7 @@ func TestAWorkerThatWasStoppedTooLongChangesNothing(t *testing.T) {
 				b.expire()
 				// As if the rows had changed between the two, which makes the late object a wrong one.
 				b.Exec("UPDATE merge_request_diff_files SET diff = diff || 'more' WHERE merge_request_diff_id = $1 AND old_path = 'b'", id)
-				moved, err := other.Move(t.Context(), id)
-				require.NoError(t, err)
+				moved := pgtest.Must(other.Move(t.Context(), id))(t)
 				require.Empty(t, moved.Skipped)
 			}
 			moved, err := late.Move(t.Context(), id)

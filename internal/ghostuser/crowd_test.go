@@ -135,8 +135,7 @@ func TestRowsComeBackInACrowd(t *testing.T) {
 			cancel()
 		}
 	}
-	stats, err := b.engine.Run(ctx)
-	require.NoError(t, err)
+	stats := pgtest.Must(b.engine.Run(ctx))(t)
 	require.EqualValues(t, 2, stats.UsersProcessed)
 	require.Equal(t, [][]string{{"1001"}, {"1002"}}, b.Rows("SELECT user_id FROM users_ghost_user_migrations ORDER BY user_id"))
 }
@@ -147,8 +146,7 @@ func TestALockedRowInACrowd(t *testing.T) {
 	b := setupPeople(t, "")
 	b.queue(false, numbers(1001, 1010)...)
 	tx := b.Begin(t)
-	_, err := tx.Exec(t.Context(), "SELECT FROM posts WHERE id = (SELECT min(id) FROM posts WHERE author_id = 1004) FOR UPDATE")
-	require.NoError(t, err)
+	pgtest.Exec(t, tx, "SELECT FROM posts WHERE id = (SELECT min(id) FROM posts WHERE author_id = 1004) FOR UPDATE")
 	wait := b.runWhile(t.Context(), t)
 	pgtest.WaitFor(t, "the others to be deleted", func(ctx context.Context) (bool, error) {
 		var left int
@@ -195,8 +193,7 @@ func TestARunEndsWithinACrowd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	b.engine.Progress = func(context.Context, *ghostuser.Stats) { cancel() }
-	stats, err := b.engine.Run(ctx)
-	require.NoError(t, err)
+	stats := pgtest.Must(b.engine.Run(ctx))(t)
 	require.True(t, stats.Interrupted)
 	require.EqualValues(t, 2, stats.UsersUnfinished)
 	require.Equal(t, [][]string{{"1001", "20"}, {"1002", "20"}}, b.Rows("SELECT user_id, moved_rows FROM users_ghost_user_migrations ORDER BY user_id"))

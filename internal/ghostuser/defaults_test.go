@@ -29,8 +29,7 @@ func TestDefaultsFitTheReferenceApplication(t *testing.T) {
 		WHERE contype = 'f' AND confrelid = 'users'::regclass AND conrelid <> 'users_ghost_user_migrations'::regclass`) {
 		all = append(all, row[0])
 	}
-	defs, err := definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(sample.Definitions())})
-	require.NoError(t, err)
+	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(sample.Definitions())}))(t)
 	for _, d := range defs {
 		if d.Parent.Table == "users" {
 			all = append(all, d.Child.Table+"."+d.Columns[0])
@@ -123,8 +122,7 @@ func TestEveryColumnOfTheReferenceApplication(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Reference(t)
-			_, err := sample.Load(t.Context(), db.Pool(), 30_000, nil)
-			require.NoError(t, err)
+			pgtest.Must(sample.Load(t.Context(), db.Pool(), 30_000, nil))(t)
 			b := onto(t, db, defaults(t))
 			ghost := pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()")
 			all := fates()

@@ -232,12 +232,10 @@ func TestDeleteUserTakesFewLocks(t *testing.T) {
 	db := dbtest.WithUsers(t, application+groups, `
 		INSERT INTO groups SELECT n, n FROM generate_series(1001, 2000) AS n;
 		INSERT INTO members SELECT owner, 'Namespace', n, 50 FROM generate_series(1001, 2000) AS n, (VALUES (6), (7)) AS owners (owner);`)
-	tx, err := db.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	var locks int64
-	_, err = tx.Exec(t.Context(), "SELECT sexton.delete_user(6, NULL)")
-	require.NoError(t, err)
+	pgtest.Exec(t, tx, "SELECT sexton.delete_user(6, NULL)")
 	require.NoError(t, tx.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()").Scan(&locks))
 	require.LessOrEqual(t, locks, int64(256))
 	require.NotZero(t, locks)
@@ -303,12 +301,10 @@ func TestTheWorkerNeedsNoMoreThanItsGrants(t *testing.T) {
 	b.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
 		migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.GhostUsers, migrate.PlaceholderUsers}})))
 	b.Exec("GRANT SELECT ON visits TO " + worker + "; GRANT SELECT, UPDATE (note) ON posts TO " + worker)
-	conn, err := pgx.Connect(t.Context(), b.AsRole(worker)+"&search_path=public")
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), b.AsRole(worker)+"&search_path=public"))(t)
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	missing := func() (lines []string) {
-		problems, err := ghostuser.MissingPrivileges(t.Context(), conn, b.engine.Plan)
-		require.NoError(t, err)
+		problems := pgtest.Must(ghostuser.MissingPrivileges(t.Context(), conn, b.engine.Plan))(t)
 		for _, p := range problems {
 			lines = append(lines, p.String())
 		}
@@ -330,7 +326,7 @@ func TestTheWorkerNeedsNoMoreThanItsGrants(t *testing.T) {
 
 	b.Exec("ALTER TABLE users DISABLE ROW LEVEL SECURITY; UPDATE users_ghost_user_migrations SET consume_after = now()")
 	b.requireDone(t, b.run(t), 1)
-	_, err = conn.Exec(t.Context(), "UPDATE users SET name = 'x'")
+	_, err := conn.Exec(t.Context(), "UPDATE users SET name = 'x'")
 	requireState(t, err, "42501", "permission denied for table users")
 }
 

@@ -169,8 +169,7 @@ func TestRowsThatComeLateAreMoved(t *testing.T) {
 			b := setup(t, "", lists())
 			b.queue(false, 1)
 			tx := b.Begin(t)
-			_, err := tx.Exec(t.Context(), "INSERT INTO posts SELECT n, 1 FROM generate_series(1, $1) AS n", rows)
-			require.NoError(t, err)
+			pgtest.Exec(t, tx, "INSERT INTO posts SELECT n, 1 FROM generate_series(1, $1) AS n", rows)
 			wait := b.runWhile(t.Context(), t)
 			b.waitForLock(t) // For the user: the key of the new rows holds it.
 			require.NoError(t, tx.Commit(t.Context()))

@@ -7,6 +7,7 @@ import (
 
 	"sexton/internal/drain"
 	"sexton/internal/ghostuser"
+	"sexton/internal/pgtest"
 )
 
 // What native cascades take along counts as the deletion counts it, rows that go in two ways once, and nothing changes.
@@ -21,8 +22,7 @@ func TestForeseesWhatADeletionDoes(t *testing.T) {
 	p := plan(t, b.DB, lists())
 	foresee := func() *ghostuser.Foresight {
 		t.Helper()
-		seen, err := p.Foresee(t.Context(), b.Pool(), 1, false)
-		require.NoError(t, err)
+		seen := pgtest.Must(p.Foresee(t.Context(), b.Pool(), 1, false))(t)
 		return seen
 	}
 	require.Equal(t, &ghostuser.Foresight{
@@ -39,8 +39,7 @@ func TestForeseesWhatADeletionDoes(t *testing.T) {
 		INSERT INTO heaps SELECT 50 FROM generate_series(1, 100100);
 		CREATE INDEX ON heaps (topic_id);
 		ALTER TABLE heaps ADD FOREIGN KEY (topic_id) REFERENCES topics ON DELETE CASCADE;`)
-	seen, err := plan(t, b.DB, lists()).Foresee(t.Context(), b.Pool(), 2, false)
-	require.NoError(t, err)
+	seen := pgtest.Must(plan(t, b.DB, lists()).Foresee(t.Context(), b.Pool(), 2, false))(t)
 	require.True(t, seen.Capped)
 	require.GreaterOrEqual(t, seen.Rows, int64(100_000))
 }
@@ -57,16 +56,14 @@ func TestForeseesLooseChildren(t *testing.T) {
 		INSERT INTO badges SELECT id, id FROM topics WHERE user_id = 1;`, lists())
 	p := plan(t, b.DB, lists())
 	public := func(table string) [2]string { return [2]string{"public", table} }
-	natively, err := p.Foresee(t.Context(), b.Pool(), 1, false)
-	require.NoError(t, err)
+	natively := pgtest.Must(p.Foresee(t.Context(), b.Pool(), 1, false))(t)
 	require.Nil(t, natively.Loose)
-	seen, err := p.Foresee(t.Context(), b.Pool(), 1, false,
+	seen := pgtest.Must(p.Foresee(t.Context(), b.Pool(), 1, false,
 		drain.Loose{Child: public("sightings"), Parent: public("users"), Columns: []string{"user_id"}, Action: drain.Remove, Only: [][2]string{{"kind", "web"}}},
 		drain.Loose{Child: public("traces"), Parent: public("sightings"), Columns: []string{"sighting_id"}, Action: drain.Remove},
 		drain.Loose{Child: public("badges"), Parent: public("topics"), Columns: []string{"topic_id"}, Action: drain.Nullify},
 		drain.Loose{Child: public("topics"), Parent: public("users"), Columns: []string{"user_id"}, Action: drain.Remove},
-		drain.Loose{Child: public("missing"), Parent: public("users"), Columns: []string{"user_id"}, Action: drain.Remove})
-	require.NoError(t, err)
+		drain.Loose{Child: public("missing"), Parent: public("users"), Columns: []string{"user_id"}, Action: drain.Remove}))(t)
 	require.Equal(t, map[string]int64{"sightings": 2, "traces": 2, "badges.topic_id": natively.Deleted["topics"]}, seen.Loose)
 	require.Positive(t, natively.Deleted["topics"])
 	natively.Loose = seen.Loose

@@ -53,8 +53,7 @@ func TestAnUnfinishedUserGoesToTheBack(t *testing.T) {
 					<-over.Done()
 				}
 			}
-			stats, err := b.engine.Run(ctx)
-			require.NoError(t, err)
+			stats := pgtest.Must(b.engine.Run(ctx))(t)
 			require.Equal(t, map[string]int64{"posts.author_id": 50}, stats.Moved, "one batch")
 			require.EqualValues(t, 1, stats.UsersUnfinished)
 			require.Equal(t, how == "time", stats.OverLimit)
@@ -80,11 +79,9 @@ func TestProgressTellsWhatRemains(t *testing.T) {
 			cancel()
 		}
 	}
-	stats, err := b.engine.Run(ctx)
-	require.NoError(t, err)
+	stats := pgtest.Must(b.engine.Run(ctx))(t)
 	require.Nil(t, stats.Current)
-	waiting, err := ghostuser.ReadWaiting(t.Context(), b.Pool(), dbtest.Names(), 10)
-	require.NoError(t, err)
+	waiting := pgtest.Must(ghostuser.ReadWaiting(t.Context(), b.Pool(), dbtest.Names(), 10))(t)
 	require.Len(t, waiting, 1)
 	require.EqualValues(t, 1, waiting[0].UserID)
 	require.EqualValues(t, 26*50, waiting[0].Moved, "a turn and a batch")
@@ -108,8 +105,7 @@ func TestBacklog(t *testing.T) {
 	b.Exec(`UPDATE users_ghost_user_migrations SET created_at = now() - interval '1 hour' WHERE user_id = 1;
 		UPDATE users_ghost_user_migrations SET consume_after = now() + interval '30 min', last_error = 'todos: used' WHERE user_id = 2`)
 	require.Equal(t, []string{"3", "1", "1", "30", "todos: used"}, read())
-	backlog, err := ghostuser.ReadBacklog(t.Context(), b.Pool(), dbtest.Names())
-	require.NoError(t, err)
+	backlog := pgtest.Must(ghostuser.ReadBacklog(t.Context(), b.Pool(), dbtest.Names()))(t)
 	require.InDelta(t, time.Hour.Seconds(), backlog.OldestAgeSeconds, 60)
 	backlog.OldestAgeSeconds = 0
 	require.Equal(t, ghostuser.Backlog{Pending: 3, Deferred: 1}, backlog)
@@ -121,8 +117,7 @@ func TestBacklog(t *testing.T) {
 	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = 'infinity'")
 	require.Equal(t, []string{"f", "0"}, due(), "for ever")
 	require.Zero(t, b.run(t).UsersProcessed)
-	waiting, err := ghostuser.ReadWaiting(t.Context(), b.Pool(), dbtest.Names(), 10)
-	require.NoError(t, err)
+	waiting := pgtest.Must(ghostuser.ReadWaiting(t.Context(), b.Pool(), dbtest.Names(), 10))(t)
 	require.Equal(t, pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}, waiting[0].ConsumeAfter)
 	require.Equal(t, []string{"1", "NULL"}, []string{read()[1], read()[3]}, "never")
 }
@@ -234,8 +229,7 @@ func BenchmarkMove(b *testing.B) {
 				}
 				db.Exec("SELECT sexton.delete_user(1, NULL)")
 				if name == "old_snapshot" {
-					_, err := acquire(b, db.Pool()).Exec(b.Context(), "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM users")
-					require.NoError(b, err)
+					pgtest.Exec(b, acquire(b, db.Pool()), "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM users")
 				}
 				began = time.Now()
 				last := began

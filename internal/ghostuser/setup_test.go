@@ -77,8 +77,7 @@ func (b *bundle) newEngine(t *testing.T, l ghostuser.Lists) *ghostuser.Engine {
 func session(tb testing.TB, db *dbtest.DB) *batch.Session {
 	tb.Helper()
 	manager := lease.Manager{Jobs: db.Connected, Holder: tb.Name()}
-	granted, err := manager.Acquire(tb.Context(), leaseKey, 5*time.Minute, db.Connected)
-	require.NoError(tb, err)
+	granted := pgtest.Must(manager.Acquire(tb.Context(), leaseKey, 5*time.Minute, db.Connected))(tb)
 	return &batch.Session{
 		Conn: acquire(tb, db.Pool()).Conn(), Names: dbtest.Names(), Fence: granted,
 		Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
@@ -87,8 +86,7 @@ func session(tb testing.TB, db *dbtest.DB) *batch.Session {
 
 func acquire(tb testing.TB, pool *pgxpool.Pool) *pgxpool.Conn {
 	tb.Helper()
-	conn, err := pool.Acquire(tb.Context())
-	require.NoError(tb, err)
+	conn := pgtest.Must(pool.Acquire(tb.Context()))(tb)
 	tb.Cleanup(conn.Release)
 	return conn
 }
@@ -110,8 +108,7 @@ func plan(tb testing.TB, db *dbtest.DB, l ghostuser.Lists) *ghostuser.Plan {
 func (b *bundle) run(t *testing.T) *ghostuser.Stats {
 	t.Helper()
 	counted := dbtest.Counting(t, b.engine.Session.Fence, b.engine.Session.Conn)
-	stats, err := b.engine.Run(t.Context())
-	require.NoError(t, err)
+	stats := pgtest.Must(b.engine.Run(t.Context()))(t)
 	want := map[[2]string]int64{{"users_processed", ""}: stats.UsersProcessed}
 	for field, byColumn := range map[string]map[string]int64{"moved": stats.Moved, "deleted": stats.Deleted, "nullified": stats.Nullified} {
 		for column, n := range byColumn {
@@ -176,8 +173,7 @@ func (b *bundle) requireDone(t *testing.T, stats *ghostuser.Stats, users int64) 
 // defaults are the configuration's own lists.
 func defaults(t *testing.T) ghostuser.Lists {
 	t.Helper()
-	c, err := config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir()})
-	require.NoError(t, err)
+	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir()}))(t)
 	var lists ghostuser.Lists
 	for _, entry := range c.GhostUsers.Move {
 		moved := ghostuser.Move{Table: entry.Table, Columns: entry.Columns, Always: entry.Always}

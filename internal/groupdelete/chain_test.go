@@ -80,8 +80,7 @@ func TestChainOfWhichARowIsLocked(t *testing.T) {
 	t.Parallel()
 	b := setup(t, links, chainOf(1000))
 	holder := connect(t, b.URL)
-	_, err := holder.Exec(t.Context(), "BEGIN; SELECT FROM links WHERE id = 400 FOR UPDATE")
-	require.NoError(t, err)
+	pgtest.Exec(t, holder, "BEGIN; SELECT FROM links WHERE id = 400 FOR UPDATE")
 	engine := b.engine(t, 1)
 	ended := make(chan error, 1)
 	go func() {
@@ -93,8 +92,7 @@ func TestChainOfWhichARowIsLocked(t *testing.T) {
 		return gone, err
 	})
 	b.waitForLock(t)
-	_, err = holder.Exec(t.Context(), "COMMIT")
-	require.NoError(t, err)
+	pgtest.Exec(t, holder, "COMMIT")
 	require.NoError(t, <-ended)
 	b.requireAsNative(t, links, chainOf(1000))
 }

@@ -92,15 +92,13 @@ func TestRestoreWinsTheRace(t *testing.T) {
 	b := setup(t, issues, someIssues)
 	engine := b.engine(t, 1)
 	restoring := acquire(t, b.Pool())
-	_, err := restoring.Exec(t.Context(), "BEGIN; SELECT sexton.cancel_group_deletion(1, 1)")
-	require.NoError(t, err)
+	pgtest.Exec(t, restoring, "BEGIN; SELECT sexton.cancel_group_deletion(1, 1)")
 	var running sync.WaitGroup
 	var stats *groupdelete.Stats
 	var runErr error
 	running.Go(func() { stats, runErr = engine.Run(t.Context()) })
 	b.waitForLock(t)
-	_, err = restoring.Exec(t.Context(), "COMMIT")
-	require.NoError(t, err)
+	pgtest.Exec(t, restoring, "COMMIT")
 	running.Wait()
 	require.NoError(t, runErr)
 	require.Equal(t, groupdelete.Kept, stats.Outcome)
@@ -171,8 +169,7 @@ func TestCancelRacesWithADestruction(t *testing.T) {
 				running.Go(func() { _, cancelErr = b.Pool().Exec(t.Context(), "SELECT sexton.cancel_group_deletion(1, 1)") })
 			}
 		}
-		stats, err := engine.Run(t.Context())
-		require.NoError(t, err)
+		stats := pgtest.Must(engine.Run(t.Context()))(t)
 		running.Wait()
 		end(t, engine)
 		if stats.Outcome == groupdelete.Destroyed {
@@ -292,8 +289,7 @@ func TestRowsThatAreCommittedMeanwhile(t *testing.T) {
 	b := setup(t, issues, someIssues)
 	b.noteDeletions()
 	other := connect(t, b.URL)
-	_, err := other.Exec(t.Context(), "BEGIN; INSERT INTO issues SELECT n, 11 FROM generate_series(100001, 103000) AS n")
-	require.NoError(t, err)
+	pgtest.Exec(t, other, "BEGIN; INSERT INTO issues SELECT n, 11 FROM generate_series(100001, 103000) AS n")
 	engine := b.engine(t, 1)
 	deleted := make(chan struct{})
 	var once sync.Once
@@ -309,8 +305,7 @@ func TestRowsThatAreCommittedMeanwhile(t *testing.T) {
 	}()
 	<-deleted // Nothing is left but to wait for the other transaction.
 	b.waitForLock(t)
-	_, err = other.Exec(t.Context(), "COMMIT")
-	require.NoError(t, err)
+	pgtest.Exec(t, other, "COMMIT")
 	require.Equal(t, groupdelete.Destroyed, <-ended)
 	require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT DISTINCT depth FROM deletions"), "depths of triggers")
 	require.Equal(t, [][]string{{"3016"}}, b.Rows("SELECT sum(n) FROM deletions WHERE at_table = 'issues'"))

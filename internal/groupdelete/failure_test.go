@@ -142,13 +142,10 @@ func TestLockedRowsAreWaitedFor(t *testing.T) {
 					}
 				}
 			}
-			holder, err := pgx.Connect(t.Context(), b.URL)
-			require.NoError(t, err)
+			holder := pgtest.Must(pgx.Connect(t.Context(), b.URL))(t)
 			defer holder.Close(context.WithoutCancel(t.Context()))
-			_, err = holder.Exec(t.Context(), "BEGIN")
-			require.NoError(t, err)
-			_, err = holder.Exec(t.Context(), lock)
-			require.NoError(t, err)
+			pgtest.Exec(t, holder, "BEGIN")
+			pgtest.Exec(t, holder, lock)
 			var running sync.WaitGroup
 			var stats *groupdelete.Stats
 			var runErr error
@@ -160,8 +157,7 @@ func TestLockedRowsAreWaitedFor(t *testing.T) {
 			if table != "groups" { // Sub-groups are passed over for a short time only.
 				b.waitForLock(t)
 			}
-			_, err = holder.Exec(t.Context(), "COMMIT")
-			require.NoError(t, err)
+			pgtest.Exec(t, holder, "COMMIT")
 			running.Wait()
 			require.NoError(t, runErr)
 			require.Equal(t, groupdelete.Destroyed, stats.Outcome, "%+v", stats)
@@ -177,18 +173,15 @@ func TestLockForLong(t *testing.T) {
 	engine := b.engine(t, 1)
 	engine.Session.Limits.LockTimeout = 1
 	holder := acquire(t, b.Pool())
-	_, err := holder.Exec(t.Context(), "BEGIN")
-	require.NoError(t, err)
-	_, err = holder.Exec(t.Context(), "SELECT FROM notes WHERE id = 1111 FOR UPDATE")
-	require.NoError(t, err)
+	pgtest.Exec(t, holder, "BEGIN")
+	pgtest.Exec(t, holder, "SELECT FROM notes WHERE id = 1111 FOR UPDATE")
 	engine.Session.Limits.LockTimeout = 20_000_000
 	engine.Runtime = 2 * time.Second
 	stats := b.run(t, engine, groupdelete.Unfinished)
 	require.Contains(t, stats.Reason, "SQLSTATE 55P03")
 	require.Empty(t, stats.Errors)
 	require.Equal(t, [][]string{{"0"}}, b.Rows("SELECT attempts FROM sexton.group_destructions"))
-	_, err = holder.Exec(t.Context(), "ROLLBACK")
-	require.NoError(t, err)
+	pgtest.Exec(t, holder, "ROLLBACK")
 	require.Equal(t, [][]string{{"1111"}}, b.Rows("SELECT id FROM notes WHERE id < 9000"))
 }
 

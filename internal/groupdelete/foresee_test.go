@@ -8,6 +8,7 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/drain"
 	"sexton/internal/groupdelete"
+	"sexton/internal/pgtest"
 )
 
 const notices = "CREATE TABLE notices (id bigint PRIMARY KEY, group_id bigint REFERENCES groups ON DELETE SET NULL); CREATE INDEX ON notices (group_id);"
@@ -17,8 +18,7 @@ func (b bundle) foresee(t *testing.T, group int64) *groupdelete.Foresight {
 	plan, problems, err := groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false)
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
-	seen, err := groupdelete.Foresee(t.Context(), b.Pool(), dbtest.Names(), plan, nil, group)
-	require.NoError(t, err)
+	seen := pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), dbtest.Names(), plan, nil, group))(t)
 	return seen
 }
 
@@ -54,18 +54,16 @@ func TestForeseesLooseChildren(t *testing.T) {
 		INSERT INTO audits VALUES (1, 1);
 		INSERT INTO runners VALUES (1, 3), (2, 4), (3, 9)`)
 	public := func(table string) [2]string { return [2]string{"public", table} }
-	loose, err := groupdelete.ResolveLoose(t.Context(), b.Pool(), dbtest.Names(), false, []drain.Loose{
+	loose := pgtest.Must(groupdelete.ResolveLoose(t.Context(), b.Pool(), dbtest.Names(), false, []drain.Loose{
 		{Child: public("builds"), Columns: []string{"project_id"}, Parent: public("projects"), Action: drain.Remove, Only: [][2]string{{"kind", "it's"}}},
 		{Child: public("traces"), Columns: []string{"build_id"}, Parent: public("builds"), Targets: []string{"id"}, Action: drain.Remove},
 		{Child: public("runners"), Columns: []string{"group_id"}, Parent: public("groups"), Action: drain.Nullify},
 		{Child: public("missing"), Columns: []string{"group_id"}, Parent: public("groups"), Action: drain.Nullify},
 		{Child: public("notes"), Columns: []string{"missing"}, Parent: public("groups"), Action: drain.Nullify},
-	})
-	require.NoError(t, err)
+	}))(t)
 	plan, _, err := groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false)
 	require.NoError(t, err)
-	seen, err := groupdelete.Foresee(t.Context(), b.Pool(), dbtest.Names(), plan, loose, 1)
-	require.NoError(t, err)
+	seen := pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), dbtest.Names(), plan, loose, 1))(t)
 	require.Equal(t, map[string]int64{"builds": 4, "traces": 4, "stages": 3, "runners.group_id": 2}, seen.Loose)
 	natively := b.foresee(t, 1)
 	natively.Loose = seen.Loose

@@ -88,8 +88,7 @@ func (b bundle) engine(t *testing.T, group int64) *groupdelete.Engine {
 
 func (b bundle) engineOf(t *testing.T, group int64, manager *lease.Manager, ghostUsers bool) *groupdelete.Engine {
 	t.Helper()
-	granted, err := manager.Acquire(t.Context(), groupdelete.LeaseKey(group), groupdelete.LeaseTTL, b.Connected)
-	require.NoError(t, err)
+	granted := pgtest.Must(manager.Acquire(t.Context(), groupdelete.LeaseKey(group), groupdelete.LeaseTTL, b.Connected))(t)
 	plan, problems, err := groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), ghostUsers)
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
@@ -105,8 +104,7 @@ func (b bundle) engineOf(t *testing.T, group int64, manager *lease.Manager, ghos
 // connect opens a connection that is closed at the end of the test, unless it is before.
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), url))(t)
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	return conn
 }
@@ -120,8 +118,7 @@ func end(t *testing.T, engine *groupdelete.Engine) {
 
 func acquire(tb testing.TB, pool *pgxpool.Pool) *pgxpool.Conn {
 	tb.Helper()
-	conn, err := pool.Acquire(tb.Context())
-	require.NoError(tb, err)
+	conn := pgtest.Must(pool.Acquire(tb.Context()))(tb)
 	tb.Cleanup(conn.Release)
 	return conn
 }
@@ -135,8 +132,7 @@ func (b bundle) destroy(t *testing.T, want groupdelete.Outcome) *groupdelete.Sta
 func (b bundle) run(t *testing.T, engine *groupdelete.Engine, want groupdelete.Outcome) *groupdelete.Stats {
 	t.Helper()
 	counted := dbtest.Counting(t, engine.Session.Fence, engine.Session.Conn)
-	stats, err := engine.Run(t.Context())
-	require.NoError(t, err)
+	stats := pgtest.Must(engine.Run(t.Context()))(t)
 	figures := map[[2]string]int64{{"groups", ""}: stats.Groups, {"projects", ""}: stats.Projects, {"bots", ""}: stats.Bots}
 	for field, byTable := range map[string]map[string]int64{"deleted": stats.Deleted, "nullified": stats.Nullified} {
 		for table, n := range byTable {
@@ -174,8 +170,7 @@ func content(d *pgtest.Database) map[string][][]string {
 
 func (b bundle) requireAsNative(t *testing.T, more, rows string) {
 	t.Helper()
-	want, err := native(t, more, rows)
-	require.NoError(t, err)
+	want := pgtest.Must(native(t, more, rows))(t)
 	require.Equal(t, want, content(b.Database))
 }
 

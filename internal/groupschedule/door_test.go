@@ -84,13 +84,11 @@ func TestCancelFromAnOldSnapshotFails(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	s.ask(t, "schedule_group_deletion", 11, 2)
-	tx, err := s.Pool().BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-	require.NoError(t, err)
+	tx := pgtest.Must(s.Pool().BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead}))(t)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = tx.Exec(t.Context(), "SELECT FROM groups")
-	require.NoError(t, err)
+	pgtest.Exec(t, tx, "SELECT FROM groups")
 	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (11, 2)")
-	_, err = tx.Exec(t.Context(), "SELECT sexton.cancel_group_deletion(11, 2)")
+	_, err := tx.Exec(t.Context(), "SELECT sexton.cancel_group_deletion(11, 2)")
 	requireState(t, err, "SX022", "cancel the deletion of group 11: its destruction has begun")
 	require.Len(t, s.marked(), 1)
 }
@@ -212,12 +210,10 @@ func TestDoorsNeedNoFurtherTables(t *testing.T) {
 	s.Exec("UPDATE members SET access_level = 50")
 	s.refused(t, "schedule_group_deletion", 1, 2, "SX021", "schedule the deletion of group 1: user 2 may not remove it")
 	// A table that comes later is read once a migration has found it.
-	conn, err := pgx.ParseConfig(s.URL)
-	require.NoError(t, err)
-	_, err = migrate.Up(t.Context(), pgtest.Logger(t), migrate.Database{
+	conn := pgtest.Must(pgx.ParseConfig(s.URL))(t)
+	pgtest.Must(migrate.Up(t.Context(), pgtest.Logger(t), migrate.Database{
 		Name: "main", Conn: conn, JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys, migrate.AdjournedGroups},
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.True(t, s.ask(t, "schedule_group_deletion", 1, 2))
 }
 

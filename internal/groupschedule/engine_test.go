@@ -38,8 +38,7 @@ func TestDueGroupsAreEnqueuedInTheirTurn(t *testing.T) {
 	s.passWith(t, func(e *groupschedule.Engine) {
 		e.Page = 2
 		e.Decided = func(_ context.Context, d groupschedule.Decision) { decisions = append(decisions, d) }
-		stats, err := e.Run(t.Context())
-		require.NoError(t, err)
+		stats := pgtest.Must(e.Run(t.Context()))(t)
 		require.EqualValues(t, 6, stats.GroupsEnqueued)
 		require.True(t, stats.Changed())
 		require.Empty(t, stats.Errors)
@@ -109,8 +108,7 @@ func TestTheLineEndsAtAGap(t *testing.T) {
 				FROM unnest($1::text[]) WITH ORDINALITY AS other (away, n)`, test.at)
 			s.passWith(t, func(e *groupschedule.Engine) {
 				e.Spacing = cmp.Or(test.spacing, spacing)
-				stats, err := e.Run(t.Context())
-				require.NoError(t, err)
+				stats := pgtest.Must(e.Run(t.Context()))(t)
 				require.EqualValues(t, 1, stats.GroupsEnqueued)
 			})
 			// Roughly: the pass begins some time after the others were inserted.
@@ -133,8 +131,7 @@ func TestWithoutSpacingAllBeginNow(t *testing.T) {
 	s.age(31, 10, 11, 20)
 	s.passWith(t, func(e *groupschedule.Engine) {
 		e.Spacing = 0
-		stats, err := e.Run(t.Context())
-		require.NoError(t, err)
+		stats := pgtest.Must(e.Run(t.Context()))(t)
 		require.EqualValues(t, 3, stats.GroupsEnqueued)
 	})
 	require.Equal(t, [][]string{{"3"}}, s.Rows("SELECT count(*) FROM sexton.river_job WHERE args ->> 'group_id' <> '99' AND scheduled_at <= clock_timestamp()"))
@@ -176,12 +173,10 @@ func TestWithoutAPeriodNothingIsDue(t *testing.T) {
 		if strings.Contains(settings, "DROP") {
 			continue
 		}
-		problems, err := groupschedule.Examine(t.Context(), s.Pool(), s.Connected.Names)
-		require.NoError(t, err)
+		problems := pgtest.Must(groupschedule.Examine(t.Context(), s.Pool(), s.Connected.Names))(t)
 		require.Len(t, problems, 1, settings)
 		s.Exec(problems[0].Fix)
-		backlog, err := groupschedule.ReadBacklog(t.Context(), s.Pool(), s.Connected.Names)
-		require.NoError(t, err)
+		backlog := pgtest.Must(groupschedule.ReadBacklog(t.Context(), s.Pool(), s.Connected.Names))(t)
 		require.EqualValues(t, 30, backlog.Period, settings)
 	}
 	require.Empty(t, s.jobs())
@@ -216,8 +211,7 @@ func TestMarkedWithoutAScheduleStays(t *testing.T) {
 	s := setup(t, "UPDATE groups SET marked_for_deletion_on = current_date - 99 WHERE id = 20", "INSERT INTO group_deletion_schedules VALUES (11, 2, current_date - 99)")
 	require.Zero(t, s.due(t))
 	require.False(t, s.pass(t).Changed())
-	backlog, err := groupschedule.ReadBacklog(t.Context(), s.Pool(), s.Connected.Names)
-	require.NoError(t, err)
+	backlog := pgtest.Must(groupschedule.ReadBacklog(t.Context(), s.Pool(), s.Connected.Names))(t)
 	require.Equal(t, groupschedule.Backlog{Period: 30, Unscheduled: 1}, backlog)
 }
 
@@ -267,12 +261,10 @@ func TestTheRestOfADestructionIsEstimated(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id, done, total, begun_at, updated_at) VALUES (11, 2, 25, 100, now() - interval '10 s', now())")
-	group, err := groupschedule.ReadGroup(t.Context(), s.Pool(), s.Connected.Names, 11)
-	require.NoError(t, err)
+	group := pgtest.Must(groupschedule.ReadGroup(t.Context(), s.Pool(), s.Connected.Names, 11))(t)
 	require.InDelta(t, 30, *group.ETASeconds, 0.001)
 	s.Exec("UPDATE sexton.group_destructions SET done = 0")
-	group, err = groupschedule.ReadGroup(t.Context(), s.Pool(), s.Connected.Names, 11)
-	require.NoError(t, err)
+	group = pgtest.Must(groupschedule.ReadGroup(t.Context(), s.Pool(), s.Connected.Names, 11))(t)
 	require.Nil(t, group.ETASeconds)
 }
 
@@ -284,12 +276,10 @@ func TestStuckBeforeTheBeginning(t *testing.T) {
 	s.Exec("INSERT INTO sexton.group_deletion_failures (group_id, attempts, last_error, retry_at) VALUES (11, 4, 'kept', now() + interval '1 hour')")
 	for attempts, want := range map[int]string{4: "put_off", 5: "stuck"} {
 		s.Exec("UPDATE sexton.group_deletion_failures SET attempts = $1", attempts)
-		groups, err := groupschedule.ReadGroups(t.Context(), s.Pool(), s.Connected.Names, 10)
-		require.NoError(t, err)
+		groups := pgtest.Must(groupschedule.ReadGroups(t.Context(), s.Pool(), s.Connected.Names, 10))(t)
 		require.Len(t, groups, 1)
 		require.Equal(t, want, groups[0].State)
-		backlog, err := groupschedule.ReadBacklog(t.Context(), s.Pool(), s.Connected.Names)
-		require.NoError(t, err)
+		backlog := pgtest.Must(groupschedule.ReadBacklog(t.Context(), s.Pool(), s.Connected.Names))(t)
 		require.EqualValues(t, attempts-4, backlog.Stuck)
 	}
 }

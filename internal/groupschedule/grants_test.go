@@ -10,6 +10,7 @@ import (
 
 	"sexton/internal/groupschedule"
 	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
 )
 
 func TestTheGrantsAreEnough(t *testing.T) {
@@ -24,29 +25,24 @@ func TestTheGrantsAreEnough(t *testing.T) {
 	s.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
 		migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.AdjournedGroups}})))
 	as := func(role string) *pgx.Conn {
-		conn, err := pgx.Connect(t.Context(), s.AsRole(role))
-		require.NoError(t, err)
+		conn := pgtest.Must(pgx.Connect(t.Context(), s.AsRole(role)))(t)
 		t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 		return conn
 	}
 	s.passWith(t, func(e *groupschedule.Engine) {
 		e.Session.Conn = as(worker)
-		stats, err := e.Run(t.Context())
-		require.NoError(t, err)
+		stats := pgtest.Must(e.Run(t.Context()))(t)
 		require.EqualValues(t, 1, stats.GroupsEnqueued)
 		require.EqualValues(t, 1, stats.GroupsRestored)
 		require.Empty(t, stats.Errors)
 	})
 	for _, role := range []string{worker, viewer} {
 		conn := as(role)
-		backlog, err := groupschedule.ReadBacklog(t.Context(), conn, s.Connected.Names)
-		require.NoError(t, err)
+		backlog := pgtest.Must(groupschedule.ReadBacklog(t.Context(), conn, s.Connected.Names))(t)
 		require.EqualValues(t, 1, backlog.Due)
-		groups, err := groupschedule.ReadGroups(t.Context(), conn, s.Connected.Names, 10)
-		require.NoError(t, err)
+		groups := pgtest.Must(groupschedule.ReadGroups(t.Context(), conn, s.Connected.Names, 10))(t)
 		require.Len(t, groups, 1)
-		_, err = groupschedule.Examine(t.Context(), conn, s.Connected.Names)
-		require.NoError(t, err)
+		pgtest.Must(groupschedule.Examine(t.Context(), conn, s.Connected.Names))(t)
 	}
 	_, err := as(viewer).Exec(t.Context(), "SELECT sexton.cancel_group_deletion(10, 1)")
 	requireState(t, err, "42501", "permission denied for function cancel_group_deletion")

@@ -9,6 +9,7 @@ import (
 
 	"sexton/internal/groupschedule"
 	"sexton/internal/lease"
+	"sexton/internal/pgtest"
 )
 
 func TestLockedGroupIsPutOff(t *testing.T) {
@@ -17,14 +18,11 @@ func TestLockedGroupIsPutOff(t *testing.T) {
 	s.ask(t, "schedule_group_deletion", 11, 2)
 	s.ask(t, "schedule_group_deletion", 20, 1)
 	s.age(31, 11, 20)
-	tx, err := s.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT FROM groups WHERE id = 11 FOR SHARE")
-	require.NoError(t, err)
+	tx := pgtest.Must(s.Pool().Begin(t.Context()))(t)
+	pgtest.Exec(t, tx, "SELECT FROM groups WHERE id = 11 FOR SHARE")
 	s.passWith(t, func(e *groupschedule.Engine) {
 		e.Session.Limits.LockTimeout = 10 * time.Millisecond
-		stats, err := e.Run(t.Context())
-		require.NoError(t, err)
+		stats := pgtest.Must(e.Run(t.Context()))(t)
 		require.EqualValues(t, 1, stats.GroupsFailed)
 		require.EqualValues(t, 1, stats.GroupsEnqueued)
 	})
@@ -48,8 +46,7 @@ func TestRestoredMeanwhile(t *testing.T) {
 				require.True(t, s.ask(t, "cancel_group_deletion", 20, 1))
 			}
 		}
-		stats, err := e.Run(t.Context())
-		require.NoError(t, err)
+		stats := pgtest.Must(e.Run(t.Context()))(t)
 		require.Equal(t, []groupschedule.Outcome{groupschedule.Enqueued, groupschedule.Undue}, outcomes)
 		require.EqualValues(t, 1, stats.GroupsSkipped)
 	})
@@ -66,16 +63,14 @@ func TestPassEndsInTime(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	s.passWith(t, func(e *groupschedule.Engine) {
 		e.Decided = func(context.Context, groupschedule.Decision) { stop() }
-		stats, err := e.Run(ctx)
-		require.NoError(t, err)
+		stats := pgtest.Must(e.Run(ctx))(t)
 		require.True(t, stats.Interrupted)
 		require.False(t, stats.OverLimit)
 	})
 	require.Len(t, s.jobs(), 1)
 	s.passWith(t, func(e *groupschedule.Engine) {
 		e.Runtime = time.Nanosecond
-		stats, err := e.Run(t.Context())
-		require.NoError(t, err)
+		stats := pgtest.Must(e.Run(t.Context()))(t)
 		require.True(t, stats.OverLimit)
 	})
 	require.Len(t, s.jobs(), 1)

@@ -48,9 +48,7 @@ func setup(t *testing.T, statements ...string) site {
 func (s site) pass(t *testing.T) (stats *groupschedule.Stats) {
 	t.Helper()
 	s.passWith(t, func(e *groupschedule.Engine) {
-		var err error
-		stats, err = e.Run(t.Context())
-		require.NoError(t, err)
+		stats = pgtest.Must(e.Run(t.Context()))(t)
 	})
 	return stats
 }

@@ -23,8 +23,7 @@ func TestBeatKeepsOneRow(t *testing.T) {
 	require.False(t, h.Alive(), "alive before the first beat")
 	require.NoError(t, h.Beat(t.Context()))
 	require.True(t, h.Alive(), "alive after a beat")
-	host, err := os.Hostname()
-	require.NoError(t, err)
+	host := pgtest.Must(os.Hostname())(t)
 	require.Equal(t, [][]string{{"one", host, strconv.Itoa(os.Getpid()), "{kind/main,other/main}"}},
 		db.Rows("SELECT client_id, host, pid, schedules FROM sexton.clients"))
 
@@ -118,8 +117,7 @@ func TestASilenceOfOnesOwnProvesNothing(t *testing.T) {
 	h.Interval, h.Silence = time.Hour, time.Nanosecond
 	require.NoError(t, h.Beat(t.Context()))
 	require.NoError(t, h.Beat(t.Context()))
-	taken, err := h.Reclaim(t.Context())
-	require.NoError(t, err)
+	taken := pgtest.Must(h.Reclaim(t.Context()))(t)
 	require.Equal(t, heartbeat.Reclaimed{}, taken)
 	require.Equal(t, [][]string{{"one"}, {"two"}}, clients(db))
 }

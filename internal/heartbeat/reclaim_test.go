@@ -14,6 +14,7 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/heartbeat"
+	"sexton/internal/pgtest"
 )
 
 func TestReclaimJobs(t *testing.T) {
@@ -45,8 +46,7 @@ func TestReclaimJobs(t *testing.T) {
 			enter(db, "dead", 60)
 			enter(db, "live", 5)
 			id := insert(t, db, c.job)
-			taken, err := newHeart(t, db, "self").Reclaim(t.Context())
-			require.NoError(t, err)
+			taken := pgtest.Must(newHeart(t, db, "self").Reclaim(t.Context()))(t)
 			require.Equal(t, [][]string{c.state}, states(db))
 			require.Equal(t, []string{"dead"}, taken.Clients)
 			require.Equal(t, [][]string{{"live"}}, clients(db))
@@ -55,8 +55,7 @@ func TestReclaimJobs(t *testing.T) {
 			ready := db.Rows("SELECT FROM sexton.river_job WHERE state = 'available' AND scheduled_at > attempted_at AND scheduled_at <= clock_timestamp()")
 			require.Equal(t, c.state[0] == "available", len(ready) == 1, "ready now: %v", ready)
 
-			again, err := newHeart(t, db, "self").Reclaim(t.Context())
-			require.NoError(t, err)
+			again := pgtest.Must(newHeart(t, db, "self").Reclaim(t.Context()))(t)
 			require.Equal(t, heartbeat.Reclaimed{}, again)
 			require.Equal(t, [][]string{c.state}, states(db))
 		})
@@ -74,8 +73,7 @@ func TestReclaimLeases(t *testing.T) {
 	holdLease(db, "b", "live")
 	holdLease(db, "c", "foreground")
 	holdLease(db, "d", "dead")
-	taken, err := newHeart(t, db, "self").Reclaim(t.Context())
-	require.NoError(t, err)
+	taken := pgtest.Must(newHeart(t, db, "self").Reclaim(t.Context()))(t)
 	slices.Sort(taken.Leases)
 	require.Equal(t, heartbeat.Reclaimed{Leases: []string{"a", "d"}, Clients: []string{"dead"}}, taken)
 	require.Equal(t, [][]string{{"b", "7"}, {"c", "7"}}, heldLeases(db))
@@ -87,8 +85,7 @@ func TestReclaimSparesItsOwnClient(t *testing.T) {
 	db := dbtest.New(t)
 	enter(db, "self", 60)
 	holdLease(db, "a", "self")
-	taken, err := newHeart(t, db, "self").Reclaim(t.Context())
-	require.NoError(t, err)
+	taken := pgtest.Must(newHeart(t, db, "self").Reclaim(t.Context()))(t)
 	require.Equal(t, heartbeat.Reclaimed{}, taken)
 	require.Equal(t, [][]string{{"self"}}, clients(db))
 	require.Equal(t, [][]string{{"a", "7"}}, heldLeases(db))
@@ -100,10 +97,8 @@ func TestReclaimSparesAClientThatBeatsJustNow(t *testing.T) {
 
 	db := dbtest.New(t)
 	enter(db, "late", 60)
-	tx, err := db.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "UPDATE sexton.clients SET seen_at = clock_timestamp()")
-	require.NoError(t, err)
+	tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
+	pgtest.Exec(t, tx, "UPDATE sexton.clients SET seen_at = clock_timestamp()")
 	h := newHeart(t, db, "self")
 	taken, err := h.Reclaim(t.Context())
 	require.NoError(t, errors.Join(err, tx.Commit(t.Context())))
@@ -115,19 +110,16 @@ func TestReclaimNotifiesRiver(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	listener, err := pgx.Connect(t.Context(), db.URL)
-	require.NoError(t, err)
+	listener := pgtest.Must(pgx.Connect(t.Context(), db.URL))(t)
 	defer func() { require.NoError(t, listener.Close(context.WithoutCancel(t.Context()))) }()
-	_, err = listener.Exec(t.Context(), `LISTEN "sexton.river_insert"; LISTEN last`)
-	require.NoError(t, err)
+	pgtest.Exec(t, listener, `LISTEN "sexton.river_insert"; LISTEN last`)
 
 	enter(db, "dead", 60)
 	for _, queue := range []string{"one", "one", `quo"ted`} {
 		insert(t, db, job{clients: []string{"dead"}, attempt: 1, queue: queue})
 	}
 	insert(t, db, job{clients: []string{"dead"}, attempt: 1, queue: "cancelled", metadata: `{"cancel_attempted_at": "2026-01-01T00:00:00Z"}`})
-	_, err = newHeart(t, db, "self").Reclaim(t.Context())
-	require.NoError(t, err)
+	pgtest.Must(newHeart(t, db, "self").Reclaim(t.Context()))(t)
 	db.Exec("NOTIFY last")
 
 	queues := []string{}
@@ -155,21 +147,16 @@ func TestReclaimSkipsLockedRows(t *testing.T) {
 	enter(db, "dead", 60)
 	locked := insert(t, db, job{clients: []string{"dead"}, attempt: 1, seconds: 60})
 	free := insert(t, db, job{clients: []string{"dead"}, attempt: 1, seconds: 60})
-	tx, err := db.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
 	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
-	_, err = tx.Exec(t.Context(), "SELECT FROM sexton.river_job WHERE id = $1 FOR UPDATE", locked)
-	require.NoError(t, err)
+	pgtest.Exec(t, tx, "SELECT FROM sexton.river_job WHERE id = $1 FOR UPDATE", locked)
 
 	h := newHeart(t, db, "self")
-	taken, err := h.Reclaim(t.Context())
-	require.NoError(t, err)
+	taken := pgtest.Must(h.Reclaim(t.Context()))(t)
 	require.Equal(t, heartbeat.Reclaimed{Jobs: []int64{free}, Clients: []string{"dead"}}, taken)
 
-	_, err = tx.Exec(t.Context(), "ROLLBACK AND CHAIN")
-	require.NoError(t, err)
-	taken, err = h.Reclaim(t.Context())
-	require.NoError(t, err)
+	pgtest.Exec(t, tx, "ROLLBACK AND CHAIN")
+	taken = pgtest.Must(h.Reclaim(t.Context()))(t)
 	require.Equal(t, heartbeat.Reclaimed{Jobs: []int64{locked}}, taken, "the client has no row any more, but its job is found")
 }
 
@@ -181,22 +168,18 @@ func TestReclaimTakesAllOrNothing(t *testing.T) {
 	enter(db, "dead", 60)
 	insert(t, db, job{clients: []string{"dead"}, attempt: 1})
 	holdLease(db, "a", "dead")
-	tx, err := db.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
 	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
-	_, err = tx.Exec(t.Context(), "SELECT FROM sexton.leases FOR UPDATE")
-	require.NoError(t, err)
+	pgtest.Exec(t, tx, "SELECT FROM sexton.leases FOR UPDATE")
 
 	h := newHeart(t, db, "self")
-	_, err = h.Reclaim(t.Context())
+	_, err := h.Reclaim(t.Context())
 	require.ErrorContains(t, err, "reclaim from dead clients: end leases of removed clients: ")
 	require.Equal(t, [][]string{{"dead"}}, clients(db))
 	require.Equal(t, [][]string{{"running", "1", "{}"}}, states(db))
 
-	_, err = tx.Exec(t.Context(), "ROLLBACK AND CHAIN")
-	require.NoError(t, err)
-	taken, err := h.Reclaim(t.Context())
-	require.NoError(t, err)
+	pgtest.Exec(t, tx, "ROLLBACK AND CHAIN")
+	taken := pgtest.Must(h.Reclaim(t.Context()))(t)
 	require.Len(t, taken.Jobs, 1)
 	require.Equal(t, []string{"a"}, taken.Leases)
 	require.Equal(t, []string{"dead"}, taken.Clients)

@@ -145,8 +145,7 @@ func TestCountsOfARunThatWasTakenForDead(t *testing.T) {
 	report, err := b.runner.Do(t.Context(), b.spec, func(_ context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
 		b.db.Exec(insertCount, granted.Run(), 10, "deleted", "notes", 5)
 		b.db.Exec("UPDATE sexton.leases SET expires_at = '-infinity'")
-		_, err := other.Do(t.Context(), b.spec, idle)
-		require.NoError(t, err)
+		pgtest.Must(other.Do(t.Context(), b.spec, idle))(t)
 		counts := []jobrun.Count{{Metric: "some_kind rows", Table: "notes", N: 5}}
 		return jobrun.Result{Outcome: jobrun.Done, Changed: true, Stats: map[string]map[string]int{"deleted": {"notes": 5}}, Counts: counts}, lease.ErrLost
 	})
@@ -177,11 +176,9 @@ func TestCountsThatARunHasRemovedItselfAreNotCalledDropped(t *testing.T) {
 	t.Parallel()
 
 	b, _ := withDead(t)
-	ending, err := b.db.Connected.Pool.Begin(t.Context())
-	require.NoError(t, err)
+	ending := pgtest.Must(b.db.Connected.Pool.Begin(t.Context()))(t)
 	defer func() { _ = ending.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = ending.Exec(t.Context(), "WITH told AS (DELETE FROM sexton.run_counts WHERE run_id = 1) DELETE FROM sexton.runs WHERE id = 1")
-	require.NoError(t, err)
+	pgtest.Exec(t, ending, "WITH told AS (DELETE FROM sexton.run_counts WHERE run_id = 1) DELETE FROM sexton.runs WHERE id = 1")
 	var other sync.WaitGroup
 	other.Go(func() {
 		spec := b.spec

@@ -51,8 +51,7 @@ func busy(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error)
 // pass runs a pass that does not fail.
 func (b bundle) pass(t *testing.T, work jobrun.Work) {
 	t.Helper()
-	_, err := b.runner.Do(t.Context(), b.spec, work)
-	require.NoError(t, err)
+	pgtest.Must(b.runner.Do(t.Context(), b.spec, work))(t)
 }
 
 func (b bundle) runs() [][]string {
@@ -63,8 +62,7 @@ func TestPassIsRecorded(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t)
-	report, err := b.runner.Do(t.Context(), b.spec, busy)
-	require.NoError(t, err)
+	report := pgtest.Must(b.runner.Do(t.Context(), b.spec, busy))(t)
 	require.Equal(t, jobrun.OverLimit, report.Outcome)
 	require.JSONEq(t, `{"processed": 7}`, string(report.Stats))
 	require.Equal(t, [][]string{{"over_limit", "t", "1", "7", ""}}, b.runs())
@@ -94,8 +92,7 @@ func TestTakenLeaseIsSkipped(t *testing.T) {
 
 	b := setup(t)
 	other := lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}
-	_, err := other.Acquire(t.Context(), b.spec.LeaseKey, time.Minute)
-	require.NoError(t, err)
+	pgtest.Must(other.Acquire(t.Context(), b.spec.LeaseKey, time.Minute))(t)
 	report, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
 		t.Error("work ran without the lease")
 		return jobrun.Result{}, nil
@@ -137,8 +134,7 @@ func TestHistoryIsTidiedNowAndThen(t *testing.T) {
 	require.EqualValues(t, 3, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.runs"))
 
 	other := lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}
-	granted, err := other.Acquire(t.Context(), b.spec.LeaseKey, time.Minute)
-	require.NoError(t, err)
+	granted := pgtest.Must(other.Acquire(t.Context(), b.spec.LeaseKey, time.Minute))(t)
 	require.NoError(t, granted.Release(t.Context()))
 	b.pass(t, busy)
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, open), "whoever left it open is gone")
@@ -166,11 +162,10 @@ func TestStoppedPassIsSettled(t *testing.T) {
 
 	b := setup(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := b.runner.Do(ctx, b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
+	pgtest.Must(b.runner.Do(ctx, b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
 		cancel()
 		return jobrun.Result{Outcome: jobrun.Done, Changed: true}, nil
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Equal(t, "done", b.runs()[0][0])
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"))
 }
@@ -217,10 +212,9 @@ func TestOldEventsAreLookedForAmongTheFirst(t *testing.T) {
 	b := setup(t)
 	b.db.Exec("INSERT INTO sexton.events (kind, payload) SELECT 'new', '{}' FROM generate_series(1, 20000); ANALYZE sexton.events")
 	require.NoError(t, pgx.BeginFunc(t.Context(), b.db.Pool(), func(tx pgx.Tx) error {
-		_, err := b.db.Connected.Names.Queries(tx).EventsPrune(t.Context())
-		require.NoError(t, err)
+		pgtest.Must(b.db.Connected.Names.Queries(tx).EventsPrune(t.Context()))(t)
 		var read int64
-		err = tx.QueryRow(t.Context(),
+		err := tx.QueryRow(t.Context(),
 			"SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables WHERE relid = 'sexton.events'::regclass").Scan(&read)
 		require.Less(t, read, int64(2000))
 		return err
@@ -272,12 +266,11 @@ func TestEveryPassIsObserved(t *testing.T) {
 			return jobrun.Result{Outcome: jobrun.OverLimit, Counts: counts, Faults: faults}, fails
 		})
 	}
-	_, err := (&lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}).Acquire(t.Context(), b.spec.LeaseKey, time.Minute)
-	require.NoError(t, err)
+	pgtest.Must((&lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}).Acquire(t.Context(), b.spec.LeaseKey, time.Minute))(t)
 	b.pass(t, idle)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = b.runner.Do(gone, b.spec, idle)
+	_, err := b.runner.Do(gone, b.spec, idle)
 	require.ErrorIs(t, err, context.Canceled, "it cannot begin")
 
 	require.Len(t, o.ended, 4)
@@ -325,11 +318,10 @@ func TestPassesSideBySide(t *testing.T) {
 	require.Equal(t, [][]string{open, {"failed", "f", "1", "", "the worker died before this run could end"}, open}, b.runs()[:3])
 
 	b.spec.LeaseKey = ""
-	_, err := b.runner.Do(t.Context(), b.spec, func(_ context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
+	pgtest.Must(b.runner.Do(t.Context(), b.spec, func(_ context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
 		require.Nil(t, granted)
 		return jobrun.Result{Outcome: jobrun.Done, Changed: true}, nil
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.leases WHERE key = ''"))
 	require.Equal(t, "done", b.runs()[4][0])
 }

@@ -37,9 +37,8 @@ func TestSecondHolderIsRefused(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	_, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected)
-	require.NoError(t, err)
-	_, err = manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected)
+	pgtest.Must(manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
+	_, err := manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected)
 	var held *lease.HeldError
 	require.ErrorAs(t, err, &held)
 	require.Equal(t, "first", held.Holder)
@@ -52,14 +51,11 @@ func TestTheConnectionThatTookTheLeaseNeedsNoLook(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	fresh, err := database.Open(t.Context(), "main", db.URL, "", dbtest.Names(), 2)
-	require.NoError(t, err)
+	fresh := pgtest.Must(database.Open(t.Context(), "main", db.URL, "", dbtest.Names(), 2))(t)
 	t.Cleanup(fresh.Close)
 	fresh.Pool.Reset()
-	granted, err := (&lease.Manager{Jobs: fresh, Holder: "one"}).Acquire(t.Context(), key, time.Minute, fresh)
-	require.NoError(t, err)
-	conn, err := fresh.Pool.Acquire(t.Context())
-	require.NoError(t, err)
+	granted := pgtest.Must((&lease.Manager{Jobs: fresh, Holder: "one"}).Acquire(t.Context(), key, time.Minute, fresh))(t)
+	conn := pgtest.Must(fresh.Pool.Acquire(t.Context()))(t)
 	defer conn.Release()
 	asked := fresh.Pool.Stat().AcquireCount()
 	require.NoError(t, granted.Confirm(t.Context(), conn.Conn()))
@@ -71,8 +67,7 @@ func TestTokenGrowsWithEachAcquisition(t *testing.T) {
 
 	db := dbtest.New(t)
 	for want := int64(1); want <= 3; want++ {
-		granted, err := manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected)
-		require.NoError(t, err)
+		granted := pgtest.Must(manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 		require.Equal(t, want, granted.Token())
 		require.Equal(t, want, fence(t, db))
 		require.NoError(t, granted.Release(t.Context()))
@@ -83,15 +78,13 @@ func TestReleaseLeavesAnothersLeaseAlone(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	first, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected)
-	require.NoError(t, err)
+	first := pgtest.Must(manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	expire(db)
-	_, err = manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected)
-	require.NoError(t, err)
+	pgtest.Must(manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 
 	require.NoError(t, first.Release(t.Context()))
 	require.ErrorIs(t, first.Renew(t.Context()), lease.ErrLost)
-	_, err = manager(db, "third").Acquire(t.Context(), key, time.Minute, db.Connected)
+	_, err := manager(db, "third").Acquire(t.Context(), key, time.Minute, db.Connected)
 	var held *lease.HeldError
 	require.ErrorAs(t, err, &held)
 	require.Equal(t, "second", held.Holder)
@@ -103,15 +96,13 @@ func TestFailedReleaseIsMadeUpFor(t *testing.T) {
 
 	db := dbtest.New(t)
 	holder := manager(db, "one")
-	granted, err := holder.Acquire(t.Context(), key, time.Minute, db.Connected)
-	require.NoError(t, err)
+	granted := pgtest.Must(holder.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Error(t, granted.Release(gone))
-	again, err := holder.Acquire(t.Context(), key, time.Minute, db.Connected)
-	require.NoError(t, err)
+	again := pgtest.Must(holder.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	require.Equal(t, granted.Token()+1, again.Token())
-	_, err = manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected)
+	_, err := manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected)
 	var held *lease.HeldError
 	require.ErrorAs(t, err, &held, "another manager of that name has released nothing")
 }
@@ -142,8 +133,7 @@ func TestContextEndsBeforeTheLease(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	granted, err := manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected)
-	require.NoError(t, err)
+	granted := pgtest.Must(manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	ctx, cancel := granted.Context(t.Context())
 	defer cancel()
 	deadline, ok := ctx.Deadline()
@@ -151,8 +141,7 @@ func TestContextEndsBeforeTheLease(t *testing.T) {
 	ends := pgtest.Scalar[time.Time](t, db.Database, "SELECT expires_at FROM sexton.leases")
 	require.False(t, deadline.After(ends.Add(-lease.Margin)), "stops at %s, lease ends at %s", deadline, ends)
 
-	short, err := manager(db, "one").Acquire(t.Context(), "short", time.Millisecond, db.Connected)
-	require.NoError(t, err)
+	short := pgtest.Must(manager(db, "one").Acquire(t.Context(), "short", time.Millisecond, db.Connected))(t)
 	over, cancel := short.Context(t.Context())
 	defer cancel()
 	<-over.Done()
@@ -167,22 +156,16 @@ func TestTakeOverEndsAnOpenBatch(t *testing.T) {
 	db := dbtest.New(t)
 	db.Exec("CREATE TABLE children (id bigint)")
 	db.Exec("INSERT INTO children VALUES (1)")
-	first, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected)
-	require.NoError(t, err)
+	first := pgtest.Must(manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 
-	conn, err := pgx.Connect(t.Context(), db.URL)
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), db.URL))(t)
 	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	tx, err := conn.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT sexton.begin_batch($1, $2, 60000, 60000, false)", first.Key(), first.Token())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "DELETE FROM children")
-	require.NoError(t, err)
+	tx := pgtest.Must(conn.Begin(t.Context()))(t)
+	pgtest.Exec(t, tx, "SELECT sexton.begin_batch($1, $2, 60000, 60000, false)", first.Key(), first.Token())
+	pgtest.Exec(t, tx, "DELETE FROM children")
 
 	expire(db)
-	second, err := manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected)
-	require.NoError(t, err)
+	second := pgtest.Must(manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	require.Greater(t, second.Token(), first.Token())
 	require.Error(t, tx.Commit(t.Context()), "the first holder's transaction must not commit")
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM children"), "nothing of it may remain")
@@ -193,25 +176,17 @@ func TestTakeOverSparesOtherLeases(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	other, err := manager(db, "other").Acquire(t.Context(), key+"_other", time.Minute, db.Connected)
-	require.NoError(t, err)
-	conn, err := db.Pool().Acquire(t.Context())
-	require.NoError(t, err)
+	other := pgtest.Must(manager(db, "other").Acquire(t.Context(), key+"_other", time.Minute, db.Connected))(t)
+	conn := pgtest.Must(db.Pool().Acquire(t.Context()))(t)
 	defer conn.Release()
-	tx, err := conn.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT sexton.begin_batch($1, $2, 60000, 60000, false)", other.Key(), other.Token())
-	require.NoError(t, err)
+	tx := pgtest.Must(conn.Begin(t.Context()))(t)
+	pgtest.Exec(t, tx, "SELECT sexton.begin_batch($1, $2, 60000, 60000, false)", other.Key(), other.Token())
 
-	first, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected)
-	require.NoError(t, err)
-	blocked, err := db.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	_, err = blocked.Exec(t.Context(), "SELECT sexton.begin_batch($1, $2, 60000, 60000, false)", first.Key(), first.Token())
-	require.NoError(t, err)
+	first := pgtest.Must(manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
+	blocked := pgtest.Must(db.Pool().Begin(t.Context()))(t)
+	pgtest.Exec(t, blocked, "SELECT sexton.begin_batch($1, $2, 60000, 60000, false)", first.Key(), first.Token())
 	expire(db)
-	_, err = manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected)
-	require.NoError(t, err)
+	pgtest.Must(manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	require.Error(t, blocked.Commit(t.Context()))
 	require.NoError(t, tx.Commit(t.Context()), "another lease's batch goes on")
 }
@@ -222,8 +197,7 @@ func TestTokenIsLiftedOverAHigherFence(t *testing.T) {
 
 	db := dbtest.New(t)
 	db.Exec("INSERT INTO sexton.fences VALUES ($1, 41)", key)
-	granted, err := manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected)
-	require.NoError(t, err)
+	granted := pgtest.Must(manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	require.EqualValues(t, 42, granted.Token())
 	require.EqualValues(t, 42, fence(t, db))
 	require.EqualValues(t, 42, pgtest.Scalar[int64](t, db.Database, "SELECT token FROM sexton.leases"))
@@ -239,10 +213,8 @@ func TestOvertakenHolderIsNotLifted(t *testing.T) {
 	// locked stands for the pause.
 	other := db.Connected
 	other.Name = "other"
-	blocker, err := db.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	_, err = blocker.Exec(t.Context(), "INSERT INTO sexton.fences VALUES ($1, 2)", key)
-	require.NoError(t, err)
+	blocker := pgtest.Must(db.Pool().Begin(t.Context()))(t)
+	pgtest.Exec(t, blocker, "INSERT INTO sexton.fences VALUES ($1, 2)", key)
 	result := make(chan error, 1)
 	go func() {
 		_, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, other)
@@ -253,8 +225,7 @@ func TestOvertakenHolderIsNotLifted(t *testing.T) {
 		err := db.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'transactionid')").Scan(&waiting)
 		return waiting, err
 	})
-	_, err = blocker.Exec(t.Context(), "UPDATE sexton.leases SET token = token + 1, holder = 'second'")
-	require.NoError(t, err)
+	pgtest.Exec(t, blocker, "UPDATE sexton.leases SET token = token + 1, holder = 'second'")
 	require.NoError(t, blocker.Commit(t.Context()))
 	require.ErrorIs(t, <-result, lease.ErrLost)
 	require.EqualValues(t, 2, fence(t, db))
@@ -283,12 +254,10 @@ func TestReleasedLeaseStaysReleasedWhenTheServersClockIsSetBack(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	granted, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected)
-	require.NoError(t, err)
+	granted := pgtest.Must(manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	require.NoError(t, granted.Release(t.Context()))
 	setBack(db)
-	_, err = manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected)
-	require.NoError(t, err)
+	pgtest.Must(manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 }
 
 func TestLeaseIsOverAfterItsTimeByTheClockThatNobodySets(t *testing.T) {
@@ -296,8 +265,7 @@ func TestLeaseIsOverAfterItsTimeByTheClockThatNobodySets(t *testing.T) {
 
 	db := dbtest.New(t)
 	const ttl = 50 * time.Millisecond
-	first, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected)
-	require.NoError(t, err)
+	first := pgtest.Must(manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	second := manager(db, "second")
 	refused := func() {
 		_, err := second.Acquire(t.Context(), key, ttl, db.Connected)
@@ -315,8 +283,7 @@ func TestLeaseIsOverAfterItsTimeByTheClockThatNobodySets(t *testing.T) {
 	require.NoError(t, first.Renew(t.Context()))
 	refused()
 	outlast()
-	taken, err := second.Acquire(t.Context(), key, ttl, db.Connected)
-	require.NoError(t, err)
+	taken := pgtest.Must(second.Acquire(t.Context(), key, ttl, db.Connected))(t)
 	require.Equal(t, int64(2), taken.Token(), "the first one's fence is raised")
 	require.ErrorIs(t, first.Renew(t.Context()), lease.ErrLost)
 }

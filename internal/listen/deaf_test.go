@@ -26,8 +26,7 @@ type caller struct {
 
 func elsewhere(t *testing.T, url string) *caller {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(url)
-	require.NoError(t, err)
+	config := pgtest.Must(pgxpool.ParseConfig(url))(t)
 	config.MaxConns = 1
 	c := &caller{}
 	config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
@@ -36,8 +35,7 @@ func elsewhere(t *testing.T, url string) *caller {
 		}
 		return nil
 	}
-	c.pool, err = pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
+	c.pool = pgtest.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	t.Cleanup(c.pool.Close)
 	return c
 }
@@ -59,8 +57,7 @@ func TestDeafLanePolls(t *testing.T) {
 	p.await("the lane to be deaf", p.Deaf)
 	b.Exec(silent)
 	p.await("the work to begin", func() bool { return p.works.Load() == 1 })
-	awake, err := b.awake(t.Context())
-	require.NoError(t, err)
+	awake := pgtest.Must(b.awake(t.Context()))(t)
 	require.False(t, awake, "behind a transaction pooler the lock would not be its own")
 	open()
 	b.requireDrained()

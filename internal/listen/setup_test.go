@@ -47,10 +47,9 @@ func setup(t *testing.T) *bundle {
 	b := &bundle{DB: dbtest.New(t), t: t}
 	b.key1, b.key2 = triggers.AwakeKey("sexton", kind)
 	b.Exec("CREATE TABLE parents AS SELECT generate_series(1, 100000) AS id; ALTER TABLE parents ADD PRIMARY KEY (id); CREATE TABLE idle ()")
-	_, err := triggers.Install(t.Context(), b.connect(), triggers.Config{
+	pgtest.Must(triggers.Install(t.Context(), b.connect(), triggers.Config{
 		JobsSchema: "sexton", TrackedSchema: "public", Wake: []triggers.Wake{{Schema: "public", Table: table, Kind: kind}},
-	}, []triggers.Parent{{Schema: "public", Table: "parents", KeyColumns: []string{"id"}}})
-	require.NoError(t, err)
+	}, []triggers.Parent{{Schema: "public", Table: "parents", KeyColumns: []string{"id"}}}))(t)
 	t.Cleanup(func() {
 		// A database with prepared transactions cannot be dropped.
 		for _, row := range b.Rows("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()") {
@@ -62,8 +61,7 @@ func setup(t *testing.T) *bundle {
 
 func (b *bundle) connect() *pgx.Conn {
 	b.t.Helper()
-	conn, err := pgx.Connect(b.t.Context(), b.URL)
-	require.NoError(b.t, err)
+	conn := pgtest.Must(pgx.Connect(b.t.Context(), b.URL))(b.t)
 	b.t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }
@@ -123,8 +121,7 @@ type probe struct {
 }
 
 func newProbe(b *bundle) *probe {
-	conn, err := pgx.ParseConfig(b.URL)
-	require.NoError(b.t, err)
+	conn := pgtest.Must(pgx.ParseConfig(b.URL))(b.t)
 	conn.RuntimeParams["application_name"] = ears
 	p := &probe{b: b}
 	ear := &listen.Ear{
@@ -171,12 +168,10 @@ func (p *probe) erase(ctx context.Context) (time.Duration, error) {
 // start runs the ear, and the lane with it, until stop is called or the test ends; stop waits for its end. The lane's sessions go
 // the ear's way to the server.
 func (p *probe) start() {
-	settings, err := pgxpool.ParseConfig(p.b.URL)
-	require.NoError(p.b.t, err)
+	settings := pgtest.Must(pgxpool.ParseConfig(p.b.URL))(p.b.t)
 	settings.ConnConfig.DialFunc, settings.ConnConfig.Tracer = p.Ear.Conn.DialFunc, p.tracer
 	settings.ConnConfig.RuntimeParams["application_name"] = lanes
-	p.Ear.Sessions, err = pgxpool.NewWithConfig(p.b.t.Context(), settings)
-	require.NoError(p.b.t, err)
+	p.Ear.Sessions = pgtest.Must(pgxpool.NewWithConfig(p.b.t.Context(), settings))(p.b.t)
 	p.b.t.Cleanup(p.Ear.Sessions.Close)
 	ctx, cancel := context.WithCancel(p.b.t.Context())
 	ended := make(chan struct{})

@@ -282,8 +282,7 @@ func TestAdaptiveWindowServesManyStatements(t *testing.T) {
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.run(t)
 	require.Zero(t, b.Pending(t))
-	_, err := b.engine.Session.Conn.Exec(t.Context(), "SELECT pg_stat_force_next_flush()")
-	require.NoError(t, err)
+	pgtest.Exec(t, b.engine.Session.Conn, "SELECT pg_stat_force_next_flush()")
 	statements := b.count(t, "statements")
 	require.Greater(t, statements, int64(20))
 	looks := pgtest.Scalar[int64](t, b.Database, "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'children_parent_id_idx'")
@@ -356,8 +355,7 @@ func TestAdaptiveSizesDoNotCountTheNetwork(t *testing.T) {
 	network := &pgtest.Distance{}
 	network.Delay.Store(int64(3 * target))
 	settings.DialFunc = network.Dial
-	conn, err := pgx.ConnectConfig(t.Context(), settings)
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.ConnectConfig(t.Context(), settings))(t)
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	b.engine.Session.Conn = conn
 	b.Exec("DELETE FROM parents")

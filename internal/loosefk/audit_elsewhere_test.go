@@ -44,8 +44,7 @@ func (b bundle) auditBuilds(t *testing.T, auditor orphans.Auditor) orphans.Repor
 	t.Helper()
 	for _, reference := range b.engine.Parents[0].References {
 		if reference.Remote {
-			report, err := auditor.Audit(t.Context(), b.engine.Parents[0], reference)
-			require.NoError(t, err)
+			report := pgtest.Must(auditor.Audit(t.Context(), b.engine.Parents[0], reference))(t)
 			return report
 		}
 	}
@@ -84,17 +83,14 @@ func TestAuditOfChildrenInAnotherDatabase(t *testing.T) {
 func TestAuditWakesTheParentsDatabase(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
-	listener, err := pgx.Connect(t.Context(), b.URL)
-	require.NoError(t, err)
+	listener := pgtest.Must(pgx.Connect(t.Context(), b.URL))(t)
 	defer func() { _ = listener.Close(context.WithoutCancel(t.Context())) }()
-	_, err = listener.Exec(t.Context(), "LISTEN "+wake)
-	require.NoError(t, err)
+	pgtest.Exec(t, listener, "LISTEN "+wake)
 	b.untracked("DELETE FROM parents WHERE id = 1")
 	require.EqualValues(t, 1, b.auditBuilds(t, auditorOfTwo(b, ci, true)).RepairedKeys)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	_, err = listener.WaitForNotification(ctx)
-	require.NoError(t, err)
+	pgtest.Must(listener.WaitForNotification(ctx))(t)
 }
 
 // Keys travel as text: what the two databases print differently is the same key all the same.
@@ -240,8 +236,7 @@ func TestAuditThatTimesOutElsewhere(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
 	b.untracked("DELETE FROM parents WHERE id <= 2")
-	blocker, err := ci.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	blocker := pgtest.Must(ci.Pool().Begin(t.Context()))(t)
 	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
 	auditor := auditorOfTwo(b, ci, true)
 	auditor.Bounds.LockTimeout = 50 * time.Millisecond

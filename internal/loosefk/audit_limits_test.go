@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
 )
 
 // What takes too long is done in smaller pieces, and what takes too long by itself is said.
@@ -61,8 +63,7 @@ func TestAuditBehindALongBacklog(t *testing.T) {
 	auditor.Backlog = 5
 	require.Empty(t, b.audit(t, auditor)["children[0]"].Error)
 	auditor.Backlog = 4
-	report, err := auditor.Audit(t.Context(), parent, parent.References[0])
-	require.NoError(t, err)
+	report := pgtest.Must(auditor.Audit(t.Context(), parent, parent.References[0]))(t)
 	require.Equal(t, "more than 4 tombstones of public.parents wait: audit again when they are worked off", report.Error)
 }
 
@@ -72,27 +73,23 @@ func TestAuditDoesNotTrustHiddenRows(t *testing.T) {
 	role := b.CreateRole()
 	quoted := pgx.Identifier{role}.Sanitize()
 	b.Exec("GRANT SELECT ON children TO " + quoted + "; GRANT SELECT, INSERT ON loose_foreign_keys_deleted_records TO " + quoted)
-	conn, err := pgx.Connect(t.Context(), b.AsRole(role))
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), b.AsRole(role)))(t)
 	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
 	auditor := b.auditor(1000, true)
 	auditor.DB = conn
 	parent := b.engine.Parents[0]
 
-	report, err := auditor.Audit(t.Context(), parent, parent.References[0])
-	require.NoError(t, err)
+	report := pgtest.Must(auditor.Audit(t.Context(), parent, parent.References[0]))(t)
 	require.Equal(t, "children: SQLSTATE 42501: permission denied for table parents", report.Error)
 
 	b.Exec("GRANT SELECT ON parents TO " + quoted + "; ALTER TABLE parents ENABLE ROW LEVEL SECURITY")
-	report, err = auditor.Audit(t.Context(), parent, parent.References[0])
-	require.NoError(t, err)
+	report = pgtest.Must(auditor.Audit(t.Context(), parent, parent.References[0]))(t)
 	require.Contains(t, report.Error, "row-level security")
 	require.Zero(t, b.Pending(t))
 
 	b.Exec("ALTER TABLE parents DISABLE ROW LEVEL SECURITY")
 	b.untracked("DELETE FROM parents WHERE id = 1")
-	report, err = auditor.Audit(t.Context(), parent, parent.References[0])
-	require.NoError(t, err)
+	report = pgtest.Must(auditor.Audit(t.Context(), parent, parent.References[0]))(t)
 	require.Empty(t, report.Error)
 	require.EqualValues(t, 1, report.RepairedKeys, "to read the tables and to leave tombstones is all it needs")
 }

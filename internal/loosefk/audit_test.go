@@ -38,8 +38,7 @@ func (b bundle) audit(t *testing.T, auditor orphans.Auditor) map[string]orphans.
 	reports := map[string]orphans.Report{}
 	for _, parent := range b.engine.Parents {
 		for _, reference := range parent.References {
-			report, err := auditor.Audit(t.Context(), parent, reference)
-			require.NoError(t, err)
+			report := pgtest.Must(auditor.Audit(t.Context(), parent, reference))(t)
 			require.Empty(t, report.Error)
 			require.Empty(t, report.Skipped)
 			require.NotContains(t, reports, report.Definition)
@@ -302,8 +301,7 @@ func TestRepairLooksAgain(t *testing.T) {
 
 	// The lock under which audits repair holds this one up right there.
 	holder := acquire(t, b.Pool())
-	_, err := holder.Exec(t.Context(), "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('sexton audit of public', 0))")
-	require.NoError(t, err)
+	pgtest.Exec(t, holder, "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('sexton audit of public', 0))")
 	type result struct {
 		report orphans.Report
 		err    error
@@ -322,8 +320,7 @@ func TestRepairLooksAgain(t *testing.T) {
 	b.Exec(`INSERT INTO parents VALUES (1);
 		INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 2);
 		DELETE FROM children WHERE parent_id = 3`)
-	_, err = holder.Exec(t.Context(), "COMMIT")
-	require.NoError(t, err)
+	pgtest.Exec(t, holder, "COMMIT")
 
 	r := <-ended
 	require.NoError(t, r.err)
@@ -348,13 +345,11 @@ func TestRepairWakes(t *testing.T) {
 func listening(t *testing.T, b bundle) func() int {
 	t.Helper()
 	conn := acquire(t, b.Pool()).Conn()
-	_, err := conn.Exec(t.Context(), "LISTEN "+wake)
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, "LISTEN "+wake)
 	return func() int {
 		b.Exec("SELECT pg_notify('" + wake + "', 'last')")
 		for count := 0; ; count++ {
-			notification, err := conn.WaitForNotification(t.Context())
-			require.NoError(t, err)
+			notification := pgtest.Must(conn.WaitForNotification(t.Context()))(t)
 			if notification.Payload == "last" {
 				return count
 			}

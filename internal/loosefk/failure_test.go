@@ -209,18 +209,15 @@ func TestHiddenChildrenAreNotGone(t *testing.T) {
 	role := b.CreateRole()
 	b.Exec("GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role + "; GRANT USAGE ON SCHEMA sexton TO " + role +
 		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
-	pool, err := pgxpool.New(t.Context(), b.AsRole(role))
-	require.NoError(t, err)
+	pool := pgtest.Must(pgxpool.New(t.Context(), b.AsRole(role)))(t)
 	defer pool.Close()
-	conn, err := pool.Acquire(t.Context())
-	require.NoError(t, err)
+	conn := pgtest.Must(pool.Acquire(t.Context()))(t)
 	defer conn.Release()
 	b.engine.Session.Conn = conn.Conn()
 	stats := b.run(t)
 	require.Zero(t, stats.Processed)
 	require.Contains(t, b.tombstones()[0][3], "row-level security")
-	missing, err := loosefk.MissingPrivileges(t.Context(), pool, "main", b.engine.Parents)
-	require.NoError(t, err)
+	missing := pgtest.Must(loosefk.MissingPrivileges(t.Context(), pool, "main", b.engine.Parents))(t)
 	require.ErrorContains(t, missing.Err(), "row-level security hides rows of public.children")
 }
 

@@ -17,8 +17,7 @@ func TestFingerprintFollowsDefinitionsAndNotData(t *testing.T) {
 		CREATE TABLE children (id bigint, parent_id bigint) PARTITION BY LIST (id);
 		CREATE TABLE children_1 PARTITION OF children FOR VALUES IN (1);`, deleteChildren, "parents")
 	take := func() string {
-		fingerprint, err := loosefk.Fingerprint(t.Context(), b.Pool(), "main", b.engine.Parents)
-		require.NoError(t, err)
+		fingerprint := pgtest.Must(loosefk.Fingerprint(t.Context(), b.Pool(), "main", b.engine.Parents))(t)
 		return fingerprint
 	}
 	first := take()
@@ -51,16 +50,13 @@ func TestRunEndsWhereTablesHaveChanged(t *testing.T) {
 		INSERT INTO parents VALUES (1);
 		INSERT INTO children VALUES (1, 1)`, deleteChildren, "parents")
 	var err error
-	b.engine.Fingerprint, err = loosefk.Fingerprint(t.Context(), b.Pool(), "main", b.engine.Parents)
-	require.NoError(t, err)
+	b.engine.Fingerprint = pgtest.Must(loosefk.Fingerprint(t.Context(), b.Pool(), "main", b.engine.Parents))(t)
 	b.Exec("DELETE FROM parents; ALTER TABLE children ADD note text")
 	_, err = b.engine.Run(t.Context())
 	require.ErrorIs(t, err, loosefk.ErrChanged)
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children"))
 
-	b.engine.Fingerprint, err = loosefk.Fingerprint(t.Context(), b.Pool(), "main", b.engine.Parents)
-	require.NoError(t, err)
-	_, err = b.engine.Run(t.Context())
-	require.NoError(t, err)
+	b.engine.Fingerprint = pgtest.Must(loosefk.Fingerprint(t.Context(), b.Pool(), "main", b.engine.Parents))(t)
+	pgtest.Must(b.engine.Run(t.Context()))(t)
 	require.Zero(t, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children"))
 }

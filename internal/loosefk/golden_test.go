@@ -18,14 +18,11 @@ type golden struct{ pgtest.Statements }
 // The texts of all statements are pinned, for keys, children and actions of every sort.
 func TestStatementsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
-	tables, err := os.ReadFile("testdata/tables.sql")
-	require.NoError(t, err)
-	list, err := os.ReadFile("testdata/definitions.yml")
-	require.NoError(t, err)
+	tables := pgtest.Must(os.ReadFile("testdata/tables.sql"))(t)
+	list := pgtest.Must(os.ReadFile("testdata/definitions.yml"))(t)
 	db := dbtest.New(t)
 	db.Exec(string(tables))
-	defs, err := definitions.Parse(definitions.File{Name: "definitions.yml", Data: list})
-	require.NoError(t, err)
+	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "definitions.yml", Data: list}))(t)
 	resolved, problems, err := Resolve(t.Context(), []Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs)
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())

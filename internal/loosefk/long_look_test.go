@@ -83,8 +83,7 @@ func TestSecondLookThatTimesOutGetsTheTimeItNeeds(t *testing.T) {
 	b.engine.Session.Limits.StatementTimeout = 10 * time.Millisecond
 	for tries := 0; len(b.swept()) > 0 && tries < 20; tries++ {
 		b.Exec("UPDATE sexton.swept SET not_before = NULL")
-		_, err := b.engine.Run(context.WithoutCancel(t.Context()))
-		require.NoError(t, err)
+		pgtest.Must(b.engine.Run(context.WithoutCancel(t.Context())))(t)
 		b.engine.Marks.AwaitLook()
 	}
 	require.True(t, b.engine.Marks.AwaitLook())
@@ -152,8 +151,7 @@ func TestALongLookEndsWithItsProcess(t *testing.T) {
 	other := *b.engine
 	other.Marks = loosefk.Learning(b.engine.Parents)
 	b.Exec("UPDATE sexton.swept SET not_before = NULL")
-	_, err := other.Run(t.Context())
-	require.NoError(t, err)
+	pgtest.Must(other.Run(t.Context()))(t)
 	require.False(t, other.Marks.AwaitLook())
 
 	b.engine.Marks.Close()
@@ -163,8 +161,7 @@ func TestALongLookEndsWithItsProcess(t *testing.T) {
 	// A process that ends with its pass begins none, and looks within a statement's time.
 	other.Marks.Brief = true
 	b.Exec("UPDATE sexton.swept SET not_before = NULL")
-	stats, err := other.Run(t.Context())
-	require.NoError(t, err)
+	stats := pgtest.Must(other.Run(t.Context()))(t)
 	require.EqualValues(t, 1, stats.Confirmed)
 	require.False(t, other.Marks.AwaitLook())
 }

@@ -10,6 +10,7 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/dryrun"
+	"sexton/internal/pgtest"
 )
 
 // twoSites has builds of parents in ci, with traces of builds in main and steps of builds, by a real foreign key, in ci.
@@ -42,8 +43,7 @@ func TestPlanAsksTheChildrensDatabase(t *testing.T) {
 	main, ci, sites := twoSites(t)
 	main.Exec("DELETE FROM parents WHERE id <= 2")
 	ci.Exec("DELETE FROM builds WHERE id = 10")
-	runs, err := dryrun.Plan(t.Context(), sites, planLimits())
-	require.NoError(t, err)
+	runs := pgtest.Must(dryrun.Plan(t.Context(), sites, planLimits()))(t)
 	require.Len(t, runs, 2)
 
 	backlog := dryrun.Backlog{Pending: 2, Due: 2}
@@ -90,8 +90,7 @@ logs: [{table: steps, column: step_id, on_delete: async_delete}]
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
 	sites[0].Parents, sites[1].Parents = found["main"], found["ci"]
-	runs, err := dryrun.Plan(t.Context(), sites, planLimits())
-	require.NoError(t, err)
+	runs := pgtest.Must(dryrun.Plan(t.Context(), sites, planLimits()))(t)
 	require.Equal(t, []dryrun.FollowOn{{Child: "logs", ChildDatabase: "ci", Column: "step_id", Parent: "steps", Action: definitions.Delete}},
 		runs["main"].Definitions[0].Then, "steps go by cascade")
 	require.Empty(t, runs["ci"].Definitions[0].Then)
@@ -125,8 +124,7 @@ func TestPlanGoesOnWithoutADatabase(t *testing.T) {
 			two := []dryrun.Site{sites[0], sites[1]}
 			two[0].Parents, two[1].Parents = []*loosefk.Parent{&parent}, nil
 			test.change(&builds, &two[1])
-			runs, err := dryrun.Plan(t.Context(), two, planLimits())
-			require.NoError(t, err)
+			runs := pgtest.Must(dryrun.Plan(t.Context(), two, planLimits()))(t)
 			planned := runs["main"].Definitions
 			require.Equal(t, []string{test.want}, planned[0].Findings)
 			require.True(t, planned[0].RowsCapped)

@@ -15,6 +15,7 @@ import (
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/dryrun"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/pgtest"
 )
 
 func planLimits() dryrun.Limits {
@@ -31,8 +32,7 @@ func plan(ctx context.Context, db pgcatalog.Beginner, parents []*loosefk.Parent,
 func planOn(t *testing.T, db *dbtest.DB, yaml string, limits dryrun.Limits) *dryrun.Result {
 	t.Helper()
 	parents := parentsOf(t, db.Pool(), yaml)
-	run, err := plan(t.Context(), db.Pool(), parents, limits)
-	require.NoError(t, err)
+	run := pgtest.Must(plan(t.Context(), db.Pool(), parents, limits))(t)
 	return run
 }
 
@@ -205,17 +205,14 @@ func TestPlanGoesOnPastATableThatItMayNotRead(t *testing.T) {
 	db.Exec("DELETE FROM parents WHERE id = 1")
 	role := db.CreateRole()
 	db.Exec("GRANT SELECT, DELETE, UPDATE ON children, loose_foreign_keys_deleted_records TO " + role)
-	config, err := pgxpool.ParseConfig(db.AsRole(role))
-	require.NoError(t, err)
+	config := pgtest.Must(pgxpool.ParseConfig(db.AsRole(role)))(t)
 	config.MaxConns = 1 // nothing is left behind on the connection
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
+	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	defer pool.Close()
 	parents := parentsOf(t, pool, deleteChildren+
 		"hidden: [{table: parents, column: parent_id, on_delete: async_delete}]")
 	for range 2 {
-		run, err := plan(t.Context(), pool, parents, planLimits())
-		require.NoError(t, err)
+		run := pgtest.Must(plan(t.Context(), pool, parents, planLimits()))(t)
 		require.EqualValues(t, 10, run.Definitions[0].Rows)
 		require.Equal(t, "Bitmap Heap Scan", run.Definitions[0].Access.Node)
 		hidden := run.Definitions[1]
@@ -239,8 +236,7 @@ func TestPlanDoesNotWaitForLocks(t *testing.T) {
 	db.Begin(t, "LOCK TABLE children")
 	limits := planLimits()
 	limits.StatementTimeout = time.Second // reading the catalogue has to fit
-	run, err := plan(t.Context(), db.Pool(), parents, limits)
-	require.NoError(t, err)
+	run := pgtest.Must(plan(t.Context(), db.Pool(), parents, limits))(t)
 	require.Len(t, run.Definitions[0].Findings, 2)
 	require.Regexp(t, `^rows could not be counted: canceling statement due to (lock|statement) timeout`, run.Definitions[0].Findings[0])
 	require.Regexp(t, `^no plan could be had for children: canceling statement due to (lock|statement) timeout`, run.Definitions[0].Findings[1])
@@ -260,17 +256,14 @@ func TestPlanEndsWithItsContext(t *testing.T) {
 func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
 	t.Parallel()
 	db := with(t, parentsAndChildren)
-	config, err := pgxpool.ParseConfig(db.URL)
-	require.NoError(t, err)
+	config := pgtest.Must(pgxpool.ParseConfig(db.URL))(t)
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
+	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	defer pool.Close()
 	parents := parentsOf(t, pool, `children: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`)
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents WHERE id <= 2")
-	run, err := plan(t.Context(), pool, parents, planLimits())
-	require.NoError(t, err)
+	run := pgtest.Must(plan(t.Context(), pool, parents, planLimits()))(t)
 	require.EqualValues(t, 20, run.Definitions[0].Rows)
 	require.Empty(t, run.Definitions[0].Findings)
 	require.Equal(t, dryrun.AccessPath{Node: "Bitmap Heap Scan", Index: "children_parent_id_idx", UsesIndex: true, Table: "children", Pages: 1}, run.Definitions[0].Access)

@@ -12,6 +12,7 @@ import (
 	"sexton/internal/fault"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
 )
 
 // session is another client of the database, as an application's.
@@ -22,8 +23,7 @@ type session struct {
 
 func (b bundle) session(t *testing.T, url string) session {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), url))(t)
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	return session{t, conn}
 }
@@ -59,8 +59,7 @@ func (b bundle) asRole(t *testing.T) string {
 
 func (s session) exec(sql string) {
 	s.t.Helper()
-	_, err := s.conn.Exec(s.t.Context(), sql)
-	require.NoError(s.t, err)
+	pgtest.Exec(s.t, s.conn, sql)
 }
 
 // swept returns the keys of parents that wait for their second look.
@@ -275,9 +274,8 @@ func TestConfirmingPassesOnWithTheLease(t *testing.T) {
 	former := *b.engine
 	b.Exec("UPDATE sexton.leases SET expires_at = now() - interval '1 second'")
 	manager := lease.Manager{Jobs: b.Connected, Holder: "next"}
-	granted, err := manager.Acquire(t.Context(), "loose_foreign_keys/cleanup_worker:main", time.Minute, b.Connected)
-	require.NoError(t, err)
-	_, err = former.Run(t.Context())
+	granted := pgtest.Must(manager.Acquire(t.Context(), "loose_foreign_keys/cleanup_worker:main", time.Minute, b.Connected))(t)
+	_, err := former.Run(t.Context())
 	require.ErrorIs(t, err, lease.ErrLost)
 	require.Equal(t, []string{"1"}, b.swept())
 	require.Zero(t, b.Pending(t))
@@ -374,8 +372,7 @@ func TestStopEndsConfirming(t *testing.T) {
 	older.exec("ROLLBACK")
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	stats, err := b.engine.Run(stopped)
-	require.NoError(t, err)
+	stats := pgtest.Must(b.engine.Run(stopped))(t)
 	require.Zero(t, stats.Confirmed)
 	require.Equal(t, []string{"1"}, b.swept())
 }

@@ -176,8 +176,7 @@ func TestFenceHoldsInEveryDatabase(t *testing.T) {
 func TestLateChildInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
-	older, err := pgx.Connect(t.Context(), ci.URL)
-	require.NoError(t, err)
+	older := pgtest.Must(pgx.Connect(t.Context(), ci.URL))(t)
 	defer func() { _ = older.Close(context.WithoutCancel(t.Context())) }()
 	exec := func(sql string) {
 		_, err := older.Exec(t.Context(), sql)
@@ -204,8 +203,7 @@ func TestAllChildrenInAnotherDatabase(t *testing.T) {
 	for _, parent := range b.engine.Parents {
 		parent.References = slices.DeleteFunc(parent.References, func(r *loosefk.Reference) bool { return !r.Remote })
 	}
-	older, err := ci.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	older := pgtest.Must(ci.Pool().Begin(t.Context()))(t)
 	defer func() { _ = older.Rollback(context.WithoutCancel(t.Context())) }()
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	stats := b.run(t)
@@ -213,8 +211,7 @@ func TestAllChildrenInAnotherDatabase(t *testing.T) {
 	require.EqualValues(t, 1, stats.Processed)
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
 
-	_, err = older.Exec(t.Context(), "INSERT INTO builds VALUES (1000, 1)")
-	require.NoError(t, err)
+	pgtest.Exec(t, older, "INSERT INTO builds VALUES (1000, 1)")
 	require.NoError(t, older.Commit(t.Context()))
 	b.Exec("UPDATE sexton.swept SET not_before = NULL")
 	stats = b.run(t)

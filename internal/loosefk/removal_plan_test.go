@@ -15,6 +15,7 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/drain"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/pgtest"
 )
 
 // ranNode is what these tests read of EXPLAIN (ANALYZE, FORMAT JSON).
@@ -82,12 +83,11 @@ func backlog(t *testing.T, pending int, analysed bool) (*dbtest.DB, []tombstone)
 	db.Exec("INSERT INTO children SELECT n, 2 * n FROM generate_series(1, $1::int) AS n", pending)
 	rows, err := db.Pool().Query(t.Context(), "SELECT id, consume_after, ctid, primary_key_value FROM "+queue+" ORDER BY primary_key_value LIMIT 10")
 	require.NoError(t, err)
-	tombstones, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (tombstone, error) {
+	tombstones := pgtest.Must(pgx.CollectRows(rows, func(row pgx.CollectableRow) (tombstone, error) {
 		var found tombstone
 		err := row.Scan(&found.id, &found.consumeAfter, &found.place, &found.integer)
 		return found, err
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Len(t, tombstones, 10)
 	return db, tombstones
 }
@@ -120,8 +120,7 @@ func batchSettings() []string {
 // explainUnder runs a prepared statement behind others, and rolls it back.
 func explainUnder(t *testing.T, db *dbtest.DB, before []string, sql string, args []any) ranNode {
 	t.Helper()
-	tx, err := db.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
 	for _, statement := range append(before, "PREPARE statement AS "+sql) {
 		_, err := tx.Exec(t.Context(), statement)
@@ -136,8 +135,7 @@ func explainUnder(t *testing.T, db *dbtest.DB, before []string, sql string, args
 	require.NoError(t, tx.QueryRow(t.Context(), execute, append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...).Scan(&raw))
 	var plans []struct{ Plan ranNode }
 	require.NoError(t, json.Unmarshal(raw, &plans))
-	_, err = tx.Exec(t.Context(), "DEALLOCATE statement")
-	require.NoError(t, err)
+	pgtest.Exec(t, tx, "DEALLOCATE statement")
 	return plans[0].Plan
 }
 

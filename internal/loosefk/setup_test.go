@@ -55,8 +55,7 @@ func onto(t *testing.T, db *dbtest.DB, definitionsYAML string, tracked ...string
 func bound(t *testing.T, db *dbtest.DB, definitionsYAML string) bundle {
 	t.Helper()
 	manager := lease.Manager{Jobs: db.Connected, Holder: t.Name()}
-	granted, err := manager.Acquire(t.Context(), "loose_foreign_keys/cleanup_worker:main", 5*time.Minute, db.Connected)
-	require.NoError(t, err)
+	granted := pgtest.Must(manager.Acquire(t.Context(), "loose_foreign_keys/cleanup_worker:main", 5*time.Minute, db.Connected))(t)
 	b := bundle{DB: db, engine: &loosefk.Engine{
 		Database: "main", Pace: "normal",
 		Limits: loosefk.Limits{Deletes: 100_000, Updates: 50_000, Runtime: time.Minute},
@@ -71,8 +70,7 @@ func bound(t *testing.T, db *dbtest.DB, definitionsYAML string) bundle {
 
 func parse(tb testing.TB, yaml string) []definitions.Definition {
 	tb.Helper()
-	defs, err := definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(yaml)})
-	require.NoError(tb, err)
+	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(yaml)}))(tb)
 	return defs
 }
 
@@ -106,8 +104,7 @@ func (b bundle) run(t *testing.T) *loosefk.Stats {
 		}
 	}
 	counted := dbtest.Counting(t, b.engine.Session.Fence, sessions...)
-	stats, err := b.engine.Run(t.Context())
-	require.NoError(t, err)
+	stats := pgtest.Must(b.engine.Run(t.Context()))(t)
 	want := map[[2]string]int64{}
 	for table, n := range stats.DeleteCountByTable {
 		want[[2]string{"delete_count_by_table", table}] = n

@@ -33,8 +33,7 @@ VALUES
 
 func list(t *testing.T, tombstones loosefk.Tombstones, options loosefk.ListOptions) (ids []int64, l loosefk.TombstoneList) {
 	t.Helper()
-	l, err := tombstones.List(t.Context(), options)
-	require.NoError(t, err)
+	l = pgtest.Must(tombstones.List(t.Context(), options))(t)
 	for _, one := range l.Tombstones {
 		ids = append(ids, one.ID)
 	}
@@ -58,8 +57,7 @@ func TestListShowsFailuresFirst(t *testing.T) {
 	require.Equal(t, `public."B b"`, denied.Table)
 	require.Equal(t, "y", denied.Key)
 	require.True(t, denied.Deferred)
-	encoded, err := json.Marshal(denied)
-	require.NoError(t, err)
+	encoded := pgtest.Must(json.Marshal(denied))(t)
 	require.Contains(t, string(encoded), `"consume_after":"infinity"`)
 	require.Equal(t, "2", failed.Key)
 	require.EqualValues(t, 1, failed.Attempts)
@@ -101,8 +99,7 @@ func state(db *dbtest.DB) [][]string {
 
 func retry(t *testing.T, tombstones loosefk.Tombstones, options loosefk.RetryOptions) loosefk.Retried {
 	t.Helper()
-	result, err := tombstones.Retry(t.Context(), options)
-	require.NoError(t, err)
+	result := pgtest.Must(tombstones.Retry(t.Context(), options))(t)
 	return result
 }
 
@@ -166,8 +163,7 @@ func TestRetryLeavesWhatAWorkerHasInHand(t *testing.T) {
 	t.Parallel()
 	db := with(t, queue)
 	err := pgx.BeginFunc(t.Context(), db.Pool(), func(tx pgx.Tx) error {
-		_, err := tx.Exec(t.Context(), "DELETE FROM loose_foreign_keys_deleted_records WHERE id = 12")
-		require.NoError(t, err)
+		pgtest.Exec(t, tx, "DELETE FROM loose_foreign_keys_deleted_records WHERE id = 12")
 		require.Equal(t, loosefk.Retried{Retried: 3, Busy: 1, Unknown: []int64{}}, retry(t, tombstonesOf(db), loosefk.RetryOptions{}))
 		return nil
 	})
@@ -180,11 +176,10 @@ func TestRetryDoesNotWaitForTableLocks(t *testing.T) {
 	t.Parallel()
 	db := with(t, queue)
 	err := pgx.BeginFunc(t.Context(), db.Pool(), func(tx pgx.Tx) error {
-		_, err := tx.Exec(t.Context(), "LOCK TABLE loose_foreign_keys_deleted_records IN EXCLUSIVE MODE")
-		require.NoError(t, err)
+		pgtest.Exec(t, tx, "LOCK TABLE loose_foreign_keys_deleted_records IN EXCLUSIVE MODE")
 		tombstones := tombstonesOf(db)
 		tombstones.Bounds.LockTimeout = 50 * time.Millisecond
-		_, err = tombstones.Retry(t.Context(), loosefk.RetryOptions{Parent: "public.a"})
+		_, err := tombstones.Retry(t.Context(), loosefk.RetryOptions{Parent: "public.a"})
 		require.ErrorContains(t, err, "retry tombstones of public.a: ")
 		require.ErrorContains(t, err, "SQLSTATE 55P03")
 		return nil

@@ -6,6 +6,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
 )
 
 func TestBeginBatch(t *testing.T) {
@@ -15,10 +17,9 @@ func TestBeginBatch(t *testing.T) {
 
 	begin := func(t *testing.T, key string, token int64, durable bool) (pgx.Tx, error) {
 		t.Helper()
-		tx, err := d.Pool().Begin(t.Context())
-		require.NoError(t, err)
+		tx := pgtest.Must(d.Pool().Begin(t.Context()))(t)
 		t.Cleanup(func() { _ = tx.Rollback(t.Context()) })
-		_, err = tx.Exec(t.Context(), "SELECT sexton.begin_batch($1, $2, 5000, 200, $3)", key, token, durable)
+		_, err := tx.Exec(t.Context(), "SELECT sexton.begin_batch($1, $2, 5000, 200, $3)", key, token, durable)
 		return tx, err
 	}
 	requireSettings := func(t *testing.T, tx pgx.Tx, want map[string]string) {
@@ -31,8 +32,7 @@ func TestBeginBatch(t *testing.T) {
 	}
 
 	t.Run("bounds the transaction", func(t *testing.T) {
-		tx, err := begin(t, "lane", 7, false)
-		require.NoError(t, err)
+		tx := pgtest.Must(begin(t, "lane", 7, false))(t)
 		requireSettings(t, tx, map[string]string{
 			"statement_timeout": "5s", "lock_timeout": "200ms", "idle_in_transaction_session_timeout": "10s",
 			"synchronous_commit": "off", "plan_cache_mode": "force_generic_plan", "jit": "off",
@@ -46,8 +46,7 @@ func TestBeginBatch(t *testing.T) {
 	})
 
 	t.Run("durable keeps the commit synchronous", func(t *testing.T) {
-		tx, err := begin(t, "lane", 7, true)
-		require.NoError(t, err)
+		tx := pgtest.Must(begin(t, "lane", 7, true))(t)
 		requireSettings(t, tx, map[string]string{"synchronous_commit": "on"})
 	})
 
@@ -67,13 +66,11 @@ func TestBeginBatch(t *testing.T) {
 	})
 
 	t.Run("waits for a new holder under the lock timeout", func(t *testing.T) {
-		taker, err := d.Pool().Begin(t.Context())
-		require.NoError(t, err)
+		taker := pgtest.Must(d.Pool().Begin(t.Context()))(t)
 		defer func() { require.NoError(t, taker.Rollback(t.Context())) }()
-		_, err = taker.Exec(t.Context(), "UPDATE sexton.fences SET token = 8 WHERE key = 'lane'")
-		require.NoError(t, err)
+		pgtest.Exec(t, taker, "UPDATE sexton.fences SET token = 8 WHERE key = 'lane'")
 
-		_, err = begin(t, "lane", 7, false)
+		_, err := begin(t, "lane", 7, false)
 		var pgErr *pgconn.PgError
 		require.ErrorAs(t, err, &pgErr)
 		require.Equal(t, "55P03", pgErr.Code)

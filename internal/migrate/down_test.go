@@ -14,11 +14,9 @@ import (
 
 func installTriggers(t *testing.T, d *pgtest.Database, parents ...triggers.Parent) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), d.URL)
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), d.URL))(t)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
-	_, err = triggers.Install(t.Context(), conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}, parents)
-	require.NoError(t, err)
+	pgtest.Must(triggers.Install(t.Context(), conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}, parents))(t)
 }
 
 func TestDownLeavesNothing(t *testing.T) {
@@ -88,8 +86,7 @@ func TestDownRefusesWhileDeletionsArePending(t *testing.T) {
 	require.ErrorContains(t, err, "--force")
 	require.Equal(t, before, catalogue(d), "triggers included")
 
-	_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
-	require.NoError(t, err)
+	pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), db, true))(t)
 	require.False(t, pgtest.Scalar[bool](t, d, "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgname ~ 'sexton')"))
 }
 
@@ -146,8 +143,7 @@ func TestDownRefusesWhileAComponentHasWork(t *testing.T) {
 			_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
 			require.ErrorAs(t, err, &dependent)
 			d.Exec("DROP VIEW waiting")
-			_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
-			require.NoError(t, err)
+			pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), db, true))(t)
 			require.Equal(t, before, d.Rows(names))
 		})
 	}

@@ -15,8 +15,7 @@ import (
 // begin opens a transaction that is rolled back at the end of the test unless it has ended before.
 func begin(t *testing.T, d *pgtest.Database, level pgx.TxIsoLevel) pgx.Tx {
 	t.Helper()
-	tx, err := d.Pool().BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
-	require.NoError(t, err)
+	tx := pgtest.Must(d.Pool().BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level}))(t)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx
 }

@@ -46,8 +46,7 @@ func (taggedArgs) Kind() string { return "tagged" }
 func TestEnqueueComputesRiversKey(t *testing.T) {
 	t.Parallel()
 	d := jobsDatabase(t)
-	client, err := river.NewClient(riverpgxv5.New(d.Pool()), &river.Config{Schema: "sexton", Logger: pgtest.Logger(t)})
-	require.NoError(t, err)
+	client := pgtest.Must(river.NewClient(riverpgxv5.New(d.Pool()), &river.Config{Schema: "sexton", Logger: pgtest.Logger(t)}))(t)
 
 	rapid.Check(t, func(t *rapid.T) {
 		kind := rapid.Custom(textOf(1, 100)).Draw(t, "kind")
@@ -64,8 +63,7 @@ func TestEnqueueComputesRiversKey(t *testing.T) {
 func TestEnqueueComputesRiversKeyOfTaggedFields(t *testing.T) {
 	t.Parallel()
 	d := jobsDatabase(t)
-	client, err := river.NewClient(riverpgxv5.New(d.Pool()), &river.Config{Schema: "sexton", Logger: pgtest.Logger(t)})
-	require.NoError(t, err)
+	client := pgtest.Must(river.NewClient(riverpgxv5.New(d.Pool()), &river.Config{Schema: "sexton", Logger: pgtest.Logger(t)}))(t)
 
 	rapid.Check(t, func(t *rapid.T) {
 		args := taggedArgs{
@@ -80,14 +78,12 @@ func TestEnqueueComputesRiversKeyOfTaggedFields(t *testing.T) {
 func requireSameJob(t *rapid.T, d *pgtest.Database, client *river.Client[pgx.Tx], args river.JobArgs, types map[string]string, values map[string]any) {
 	d.Exec("DELETE FROM sexton.river_job")
 	d.Exec("DELETE FROM sexton.job_kinds")
-	encodedTypes, err := json.Marshal(types)
-	require.NoError(t, err)
+	encodedTypes := pgtest.Must(json.Marshal(types))(t)
 	d.Exec("INSERT INTO sexton.job_kinds VALUES ($1, 'q', $2, '{}', false, 7)", args.Kind(), encodedTypes)
 	insert := func() *rivertype.JobInsertResult {
-		result, err := client.Insert(t.Context(), args, &river.InsertOpts{
+		result := pgtest.Must(client.Insert(t.Context(), args, &river.InsertOpts{
 			Queue: "q", MaxAttempts: 7, UniqueOpts: river.UniqueOpts{ByArgs: true, ByState: unfinished},
-		})
-		require.NoError(t, err)
+		}))(t)
 		return result
 	}
 	given := writeJSON(t, values)

@@ -78,11 +78,9 @@ func TestEnqueueNewWaitsForAnEqualJob(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"COMMIT", "ROLLBACK"} {
 		d := children(t)
-		other, err := pgx.Connect(t.Context(), d.URL)
-		require.NoError(t, err)
+		other := pgtest.Must(pgx.Connect(t.Context(), d.URL))(t)
 		t.Cleanup(func() { _ = other.Close(context.Background()) })
-		_, err = other.Exec(t.Context(), "BEGIN; "+newJob)
-		require.NoError(t, err)
+		pgtest.Exec(t, other, "BEGIN; "+newJob)
 		got := make(chan *int64)
 		go func() {
 			var id *int64
@@ -95,8 +93,7 @@ func TestEnqueueNewWaitsForAnEqualJob(t *testing.T) {
 			err = d.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waits)
 			return waits, err
 		})
-		_, err = other.Exec(t.Context(), end)
-		require.NoError(t, err)
+		pgtest.Exec(t, other, end)
 		require.Equal(t, end == "ROLLBACK", <-got != nil, end)
 		require.EqualValues(t, 1, pgtest.Scalar[int64](t, d, "SELECT count(*) FROM sexton.river_job"))
 	}

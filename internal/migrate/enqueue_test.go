@@ -171,14 +171,12 @@ func notifications(t *testing.T, listener *pgx.Conn, channel string) []string {
 	t.Helper()
 	// A connection hears its own notification after all that were committed before.
 	const mark = "that is all"
-	_, err := listener.Exec(t.Context(), "SELECT pg_notify($1, $2)", channel, mark)
-	require.NoError(t, err)
+	pgtest.Exec(t, listener, "SELECT pg_notify($1, $2)", channel, mark)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	payloads := []string{}
 	for {
-		n, err := listener.WaitForNotification(ctx)
-		require.NoError(t, err)
+		n := pgtest.Must(listener.WaitForNotification(ctx))(t)
 		if n.Payload == mark {
 			return payloads
 		}
@@ -189,11 +187,9 @@ func notifications(t *testing.T, listener *pgx.Conn, channel string) []string {
 func TestEnqueueNotifiesRiver(t *testing.T) {
 	t.Parallel()
 	d := jobsDatabase(t)
-	listener, err := pgx.Connect(t.Context(), d.URL)
-	require.NoError(t, err)
+	listener := pgtest.Must(pgx.Connect(t.Context(), d.URL))(t)
 	defer func() { require.NoError(t, listener.Close(t.Context())) }()
-	_, err = listener.Exec(t.Context(), `LISTEN "sexton.river_insert"`)
-	require.NoError(t, err)
+	pgtest.Exec(t, listener, `LISTEN "sexton.river_insert"`)
 	sent := func(statement string) []string {
 		d.Exec(statement)
 		return notifications(t, listener, "sexton.river_insert")
@@ -215,16 +211,15 @@ func TestEnqueueNeedsNoMoreThanExecute(t *testing.T) {
 	t.Parallel()
 	d := jobsDatabase(t)
 	role := d.CreateRole()
-	conn, err := pgx.Connect(t.Context(), d.AsRole(role))
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), d.AsRole(role)))(t)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	d.Exec("GRANT USAGE ON SCHEMA sexton TO " + role)
-	_, err = conn.Exec(t.Context(), "SELECT sexton.enqueue('tidy')")
+	_, err := conn.Exec(t.Context(), "SELECT sexton.enqueue('tidy')")
 	requireState(t, err, "42501")
 
 	d.Exec("GRANT EXECUTE ON FUNCTION sexton.enqueue TO " + role)
 	// What the session puts in the way changes nothing.
-	_, err = conn.Exec(t.Context(), `
+	pgtest.Exec(t, conn, `
 		CREATE TEMP TABLE river_job (id int);
 		CREATE TEMP TABLE job_kinds (kind text);
 		CREATE FUNCTION pg_temp.sha256(bytea) RETURNS bytea LANGUAGE sql AS 'SELECT NULL::bytea';
@@ -234,7 +229,6 @@ func TestEnqueueNeedsNoMoreThanExecute(t *testing.T) {
 		SET DateStyle = 'SQL, DMY';
 		SELECT sexton.enqueue('remove', '{"user_id": 1, "reason": "<ü>"}', now() + interval '1 hour');
 		SELECT sexton.enqueue('remove', '{"user_id": 1, "reason": "<ü>"}')`)
-	require.NoError(t, err)
 	enqueue(t, d, `'remove', '{"reason": "<ü>", "user_id": 1}'`)
 	require.Equal(t, [][]string{{"available", "0"}}, [][]string{jobs(d)[0][1:]})
 	require.Len(t, jobs(d), 1)

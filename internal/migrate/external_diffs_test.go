@@ -60,8 +60,7 @@ func TestExternalDiffsGrants(t *testing.T) {
 		},
 		viewer: {"SELECT * FROM sexton.external_diffs, sexton.external_diff_removals, sexton.external_diff_stores"},
 	} {
-		conn, err := pgx.Connect(t.Context(), d.AsRole(role)+"&search_path=public")
-		require.NoError(t, err)
+		conn := pgtest.Must(pgx.Connect(t.Context(), d.AsRole(role)+"&search_path=public"))(t)
 		for _, statement := range statements {
 			_, err := conn.Exec(t.Context(), statement)
 			require.NoError(t, err, statement)

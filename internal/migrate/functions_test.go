@@ -26,8 +26,7 @@ func TestFunctionsOfAnotherReleaseAreInstalledAnew(t *testing.T) {
 	var schema *migrate.SchemaError
 	require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
 	require.Equal(t, migrate.SchemaError{Database: "main", Component: migrate.Base, Current: 1, Want: 1, Functions: true}, *schema)
-	status, err := migrate.Status(t.Context(), db)
-	require.NoError(t, err)
+	status := pgtest.Must(migrate.Status(t.Context(), db))(t)
 	for _, c := range status {
 		require.Equal(t, c.Component == migrate.Base, c.FunctionsDiffer, c.Component)
 		require.Empty(t, c.Pending, c.Component)
@@ -57,15 +56,13 @@ func TestFunctionsOfALaterReleaseAreWorkedWith(t *testing.T) {
 	d.Exec(`UPDATE sexton.objects SET kind = 'earlier functions' WHERE kind = 'functions' AND component = 'base';
 		INSERT INTO sexton.objects (kind, identity, component) VALUES ('functions', 'new', 'base')`)
 	require.NoError(t, migrate.Check(t.Context(), db))
-	status, err := migrate.Status(t.Context(), db)
-	require.NoError(t, err)
+	status := pgtest.Must(migrate.Status(t.Context(), db))(t)
 	for _, c := range status {
 		require.Equal(t, c.Component == migrate.Base, c.FunctionsLater, c.Component)
 	}
 
 	var said bytes.Buffer
-	_, err = migrate.Up(t.Context(), slog.New(slog.NewTextHandler(&said, nil)), db)
-	require.NoError(t, err)
+	pgtest.Must(migrate.Up(t.Context(), slog.New(slog.NewTextHandler(&said, nil)), db))(t)
 	require.Regexp(t, `level=WARN msg=functions_put_back database=main component=base`, said.String())
 	require.NoError(t, migrate.Check(t.Context(), db))
 	require.Empty(t, d.Rows("SELECT identity FROM sexton.objects WHERE kind = 'earlier functions' OR identity = 'new'"),

@@ -28,12 +28,10 @@ func TestGrants(t *testing.T) {
 	db.TrackedSchema = "app"
 	db.Kinds = []migrate.Kind{{Kind: "tidy", Queue: "tidy", MaxAttempts: 1}}
 	up(t, db)
-	conn, err := pgx.Connect(t.Context(), d.URL)
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), d.URL))(t)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
-	_, err = triggers.Install(t.Context(), conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "app"},
-		[]triggers.Parent{{Schema: "app", Table: "parents", KeyColumns: []string{"id"}}})
-	require.NoError(t, err)
+	pgtest.Must(triggers.Install(t.Context(), conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "app"},
+		[]triggers.Parent{{Schema: "app", Table: "parents", KeyColumns: []string{"id"}}}))(t)
 
 	application, worker, viewer := d.CreateRole(), d.CreateRole(), d.CreateRole()
 	d.Exec(strings.NewReplacer(
@@ -45,8 +43,7 @@ func TestGrants(t *testing.T) {
 	d.Exec("GRANT USAGE ON SCHEMA app TO " + quoted + "; GRANT SELECT, DELETE ON app.parents TO " + quoted)
 
 	as := func(role string) *pgxpool.Pool {
-		pool, err := pgxpool.New(t.Context(), d.AsRole(role))
-		require.NoError(t, err)
+		pool := pgtest.Must(pgxpool.New(t.Context(), d.AsRole(role)))(t)
 		t.Cleanup(pool.Close)
 		return pool
 	}
@@ -96,10 +93,8 @@ func TestGrants(t *testing.T) {
 	)
 	refused(work, "DELETE FROM app.parents", "DROP TABLE sexton.leases", "CREATE TABLE sexton.mine (id int)", "DELETE FROM sexton.objects",
 		"DELETE FROM sexton.job_kinds", "UPDATE sexton.audit SET actor = 'another'")
-	client, err := river.NewClient(riverpgxv5.New(work), &river.Config{Schema: "sexton"})
-	require.NoError(t, err)
-	_, err = client.Insert(t.Context(), probeArgs{}, nil)
-	require.NoError(t, err)
+	client := pgtest.Must(river.NewClient(riverpgxv5.New(work), &river.Config{Schema: "sexton"}))(t)
+	pgtest.Must(client.Insert(t.Context(), probeArgs{}, nil))(t)
 
 	db.Conn = connConfig(t, d.AsRole(worker))
 	require.NoError(t, migrate.Check(t.Context(), db))
@@ -125,19 +120,16 @@ func TestTheWorkerMayUseTheOperatorsOfItsTables(t *testing.T) {
 	worker := d.CreateRole()
 	d.Exec(`CREATE SCHEMA extensions; CREATE EXTENSION citext SCHEMA extensions; CREATE SCHEMA types; CREATE DOMAIN types.login AS extensions.citext;
 		CREATE SCHEMA unused; CREATE SCHEMA app; CREATE TABLE app.children (login types.login)`)
-	grants, err := migrate.GrantTables([]migrate.TableGrant{{Table: `"app"."children"`, Privileges: "SELECT, DELETE"}}, worker)
-	require.NoError(t, err)
+	grants := pgtest.Must(migrate.GrantTables([]migrate.TableGrant{{Table: `"app"."children"`, Privileges: "SELECT, DELETE"}}, worker))(t)
 	const sql = "DELETE FROM app.children WHERE login OPERATOR(extensions.=) ANY ($1::pg_catalog.text[]::types.login[])"
-	conn, err := pgx.Connect(t.Context(), d.AsRole(worker))
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), d.AsRole(worker)))(t)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	d.Exec("GRANT USAGE ON SCHEMA app TO " + pgx.Identifier{worker}.Sanitize())
-	_, err = conn.Exec(t.Context(), sql, []string{"ALICE"})
+	_, err := conn.Exec(t.Context(), sql, []string{"ALICE"})
 	require.Error(t, err, "a right is missing")
 
 	d.Exec(grants)
-	_, err = conn.Exec(t.Context(), sql, []string{"ALICE"})
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, sql, []string{"ALICE"})
 	require.Equal(t, [][]string{{"false"}}, d.Rows("SELECT pg_catalog.has_schema_privilege($1, 'unused', 'USAGE')::pg_catalog.text", worker))
 }
 

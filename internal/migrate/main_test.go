@@ -36,22 +36,19 @@ func installed(t *testing.T) (*pgtest.Database, migrate.Database) {
 
 func connConfig(t *testing.T, url string) *pgx.ConnConfig {
 	t.Helper()
-	config, err := pgx.ParseConfig(url)
-	require.NoError(t, err)
+	config := pgtest.Must(pgx.ParseConfig(url))(t)
 	return config
 }
 
 func up(t *testing.T, db migrate.Database) migrate.Report {
 	t.Helper()
-	report, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
-	require.NoError(t, err)
+	report := pgtest.Must(migrate.Up(t.Context(), pgtest.Logger(t), db))(t)
 	return report
 }
 
 func down(t *testing.T, db migrate.Database) migrate.Report {
 	t.Helper()
-	report, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
-	require.NoError(t, err)
+	report := pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), db, false))(t)
 	return report
 }
 

@@ -17,10 +17,9 @@ func quoted(role string) string { return pgx.Identifier{role}.Sanitize() }
 // as runs one statement as a role.
 func as(t *testing.T, d *pgtest.Database, role, statement string) error {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), d.AsRole(role))
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), d.AsRole(role)))(t)
 	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
-	_, err = conn.Exec(t.Context(), statement)
+	_, err := conn.Exec(t.Context(), statement)
 	return err
 }
 
@@ -99,8 +98,7 @@ func TestOptionalTablesAreTheOnesThatTheMigrationFound(t *testing.T) {
 
 func risks(t *testing.T, db migrate.Database) []migrate.OwnerRisk {
 	t.Helper()
-	found, err := migrate.OwnerRisks(t.Context(), db)
-	require.NoError(t, err)
+	found := pgtest.Must(migrate.OwnerRisks(t.Context(), db))(t)
 	return found
 }
 

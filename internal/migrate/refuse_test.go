@@ -182,8 +182,7 @@ func TestStatusAndCheckChangeNothing(t *testing.T) {
 	db := everything(t, d)
 	before := catalogue(d)
 
-	status, err := migrate.Status(t.Context(), db)
-	require.NoError(t, err)
+	status := pgtest.Must(migrate.Status(t.Context(), db))(t)
 	require.Len(t, status, 4)
 	for _, c := range status {
 		require.True(t, c.Enabled)
@@ -196,16 +195,14 @@ func TestStatusAndCheckChangeNothing(t *testing.T) {
 	require.Equal(t, before, catalogue(d))
 
 	up(t, db)
-	status, err = migrate.Status(t.Context(), db)
-	require.NoError(t, err)
+	status = pgtest.Must(migrate.Status(t.Context(), db))(t)
 	for _, c := range status {
 		require.Equal(t, c.Latest, c.Current, c.Component)
 		require.Empty(t, c.Pending, c.Component)
 	}
 
 	db.Components = without(db.Components, migrate.LooseForeignKeys)
-	status, err = migrate.Status(t.Context(), db)
-	require.NoError(t, err)
+	status = pgtest.Must(migrate.Status(t.Context(), db))(t)
 	require.Equal(t, migrate.ComponentStatus{Component: migrate.LooseForeignKeys, Current: 1, Latest: 1, Pending: []migrate.Migration{}}, status[3])
 }
 

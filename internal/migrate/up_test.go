@@ -98,8 +98,7 @@ func TestUpConcurrently(t *testing.T) {
 			applied += len(c.Applied)
 		}
 	}
-	status, err := migrate.Status(t.Context(), db)
-	require.NoError(t, err)
+	status := pgtest.Must(migrate.Status(t.Context(), db))(t)
 	var latest int64
 	for _, c := range status {
 		latest += c.Latest
@@ -110,11 +109,9 @@ func TestUpConcurrently(t *testing.T) {
 func TestUpWaitsForTheLockAsLongAsItsContext(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	holder, err := d.Pool().Acquire(t.Context())
-	require.NoError(t, err)
+	holder := pgtest.Must(d.Pool().Acquire(t.Context()))(t)
 	defer holder.Release()
-	_, err = holder.Exec(t.Context(), "SELECT pg_advisory_lock(x'7365786d696772'::bigint)")
-	require.NoError(t, err)
+	pgtest.Exec(t, holder, "SELECT pg_advisory_lock(x'7365786d696772'::bigint)")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -214,10 +211,8 @@ func TestUpOutlastsTheStatementTimeoutOfTheDatabase(t *testing.T) {
 	const timeout = 200 * time.Millisecond
 	d := pgtest.New(t)
 	db := everything(t, d)
-	blocker, err := d.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	_, err = blocker.Exec(t.Context(), "CREATE SCHEMA sexton")
-	require.NoError(t, err)
+	blocker := pgtest.Must(d.Pool().Begin(t.Context()))(t)
+	pgtest.Exec(t, blocker, "CREATE SCHEMA sexton")
 	d.Exec("ALTER DATABASE " + pgx.Identifier{d.Name}.Sanitize() + fmt.Sprintf(" SET statement_timeout = %d", timeout.Milliseconds()))
 	ended := make(chan error, 1)
 	go func() {

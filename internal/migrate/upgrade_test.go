@@ -49,18 +49,13 @@ func describe(d *pgtest.Database, except *regexp.Regexp) []string {
 // with --inserts, without its meta-commands.
 func restore(t *testing.T, d *pgtest.Database) {
 	t.Helper()
-	file, err := os.Open("testdata/waiting.sql.gz")
-	require.NoError(t, err)
+	file := pgtest.Must(os.Open("testdata/waiting.sql.gz"))(t)
 	defer file.Close()
-	unpacked, err := gzip.NewReader(file)
-	require.NoError(t, err)
-	dump, err := io.ReadAll(unpacked)
-	require.NoError(t, err)
-	conn, err := pgx.Connect(t.Context(), d.URL)
-	require.NoError(t, err)
+	unpacked := pgtest.Must(gzip.NewReader(file))(t)
+	dump := pgtest.Must(io.ReadAll(unpacked))(t)
+	conn := pgtest.Must(pgx.Connect(t.Context(), d.URL))(t)
 	defer conn.Close(t.Context())
-	_, err = conn.Exec(t.Context(), string(dump))
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, string(dump))
 }
 
 // Nothing that waits is lost, and the result is that of a new installation. The jobs that finish the work are in package integration.
@@ -103,8 +98,7 @@ func TestUpFromAnOlderRelease(t *testing.T) {
 	require.ErrorAs(t, err, &pending)
 	require.Len(t, pending.Work, 4, "work of every kind that has no table of the application: %v", pending.Work)
 	require.Equal(t, before, describe(d, regexp.MustCompile(`^$`)), "nothing is removed")
-	_, err = migrate.Down(t.Context(), pgtest.Logger(t), every(d), true)
-	require.NoError(t, err)
+	pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), every(d), true))(t)
 	require.Empty(t, d.Rows("SELECT FROM pg_namespace WHERE nspname = 'sexton'"))
 	require.Empty(t, d.Rows("SELECT tgname FROM pg_trigger WHERE tgname LIKE 'sexton%'"))
 }

@@ -44,13 +44,11 @@ func TestPlaceholdersThatAreKeptStandOnThePage(t *testing.T) {
 	retry := func(id string) (string, error) {
 		return RetryFailures(t.Context(), all, component.Retry{Source: "placeholders", ID: id}, audittrail.Entry{Actor: "ann"})
 	}
-	said, err := retry("11")
-	require.NoError(t, err)
+	said := pgtest.Must(retry("11"))(t)
 	require.Equal(t, "placeholder user 11: due now", said)
 	const left = "SELECT count(*) FROM import_placeholder_user_details WHERE deletion_attempts > 0"
 	require.EqualValues(t, 2, pgtest.Scalar[int64](t, db.Database, left))
-	said, err = retry("")
-	require.NoError(t, err)
+	said = pgtest.Must(retry(""))(t)
 	require.Equal(t, "2 placeholder users to be tried now", said, "the first one is due already")
 	require.Zero(t, pgtest.Scalar[int64](t, db.Database, left))
 

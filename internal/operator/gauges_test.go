@@ -23,6 +23,7 @@ import (
 	"sexton/internal/listen"
 	"sexton/internal/loosefk"
 	"sexton/internal/metrics"
+	"sexton/internal/pgtest"
 	"sexton/internal/web"
 	riverjobs "sexton/river_jobs"
 )
@@ -58,8 +59,7 @@ func observe(t *testing.T, names ...string) observedSite {
 			server := dbtest.New(t)
 			s.servers[name] = server
 			db = server.Connected
-			direct, err := pgx.ParseConfig(server.URL)
-			require.NoError(t, err)
+			direct := pgtest.Must(pgx.ParseConfig(server.URL))(t)
 			db.Direct = direct
 		}
 		db.Name = name
@@ -74,10 +74,8 @@ func observe(t *testing.T, names ...string) observedSite {
 // unanswered is a database at an address where there is none.
 func unanswered(t *testing.T, address string) database.Database {
 	t.Helper()
-	settings, err := pgxpool.ParseConfig("postgres://nobody@" + address + "/none?sslmode=disable")
-	require.NoError(t, err)
-	pool, err := pgxpool.NewWithConfig(t.Context(), settings)
-	require.NoError(t, err)
+	settings := pgtest.Must(pgxpool.ParseConfig("postgres://nobody@" + address + "/none?sslmode=disable"))(t)
+	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), settings))(t)
 	t.Cleanup(pool.Close)
 	return database.Database{Pool: pool, Direct: settings.ConnConfig, Names: dbtest.Names()}
 }
@@ -85,8 +83,7 @@ func unanswered(t *testing.T, address string) database.Database {
 // unused is an address at which no server listens.
 func unused(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	require.NoError(t, listener.Close())
 	return listener.Addr().String()
 }
@@ -94,8 +91,7 @@ func unused(t *testing.T) string {
 // silent is an address at which connections are accepted and nothing is said.
 func silent(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { listener.Close() })
 	return listener.Addr().String()
 }
@@ -385,8 +381,7 @@ func TestGaugesDoNotScan(t *testing.T) {
 		FROM generate_series(1, 50000) AS id`, cleanUp)
 	db.Exec(insertTombstones, "public.parents", 50_000, "0")
 	db.Exec("VACUUM ANALYZE")
-	tx, err := db.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	queries := dbtest.Names().Queries(tx)
 	last, err := queries.RunsLast(t.Context(), dbsqlc.RunsLastParams{Kinds: []string{cleanUp, "another"}, Databases: []string{"main", "ci"}})
@@ -401,11 +396,9 @@ func TestGaugesDoNotScan(t *testing.T) {
 	read := map[string]int64{}
 	var table string
 	var rows int64
-	found, err := tx.Query(t.Context(), `SELECT relname, seq_tup_read + coalesce(idx_tup_fetch, 0)
-		FROM pg_stat_xact_user_tables WHERE relname IN ('runs', 'loose_foreign_keys_deleted_records')`)
-	require.NoError(t, err)
-	_, err = pgx.ForEachRow(found, []any{&table, &rows}, func() error { read[table] = rows; return nil })
-	require.NoError(t, err)
+	found := pgtest.Must(tx.Query(t.Context(), `SELECT relname, seq_tup_read + coalesce(idx_tup_fetch, 0)
+		FROM pg_stat_xact_user_tables WHERE relname IN ('runs', 'loose_foreign_keys_deleted_records')`))(t)
+	pgtest.Must(pgx.ForEachRow(found, []any{&table, &rows}, func() error { read[table] = rows; return nil }))(t)
 	require.Less(t, read["runs"], int64(200), "runs read")
 	require.Less(t, read["loose_foreign_keys_deleted_records"], int64(component.PendingCap+100), "tombstones read")
 }

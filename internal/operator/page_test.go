@@ -21,8 +21,7 @@ func (s observedSite) source(t *testing.T) *PageSource {
 
 func (s observedSite) overview(t *testing.T) Overview {
 	t.Helper()
-	o, err := s.source(t).Overview(t.Context())
-	require.NoError(t, err)
+	o := pgtest.Must(s.source(t).Overview(t.Context()))(t)
 	return o
 }
 
@@ -124,12 +123,10 @@ func TestRetryFromThePage(t *testing.T) {
 	source := s.source(t)
 	require.Len(t, s.overview(t).Failures.Failures, 3)
 	first := pgtest.Scalar[string](t, ci.Database, "SELECT min(id)::text FROM loose_foreign_keys_deleted_records")
-	said, err := source.Retry(t.Context(), ann(), component.Retry{Source: "tombstones", Database: "ci", ID: first})
-	require.NoError(t, err)
+	said := pgtest.Must(source.Retry(t.Context(), ann(), component.Retry{Source: "tombstones", Database: "ci", ID: first}))(t)
 	require.Equal(t, "1 tombstone due now", said)
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, ci.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE consume_after <= now() AND cleanup_attempts = 0"))
-	said, err = source.Retry(t.Context(), ann(), component.Retry{Source: "tombstones", Database: "ci"})
-	require.NoError(t, err)
+	said = pgtest.Must(source.Retry(t.Context(), ann(), component.Retry{Source: "tombstones", Database: "ci"}))(t)
 	require.Equal(t, "2 tombstones due now", said)
 	require.Equal(t, [][]string{{"retry", "tombstones " + first + " of ci"}, {"retry", "all tombstones of ci"}},
 		main.Rows("SELECT action, target FROM sexton.audit ORDER BY id"))
@@ -151,7 +148,7 @@ func TestRetryFromThePage(t *testing.T) {
 	// What cannot be recorded is not done.
 	ci.Exec("UPDATE loose_foreign_keys_deleted_records SET cleanup_attempts = 4")
 	main.Exec("DROP TABLE sexton.audit")
-	_, err = source.Retry(t.Context(), ann(), component.Retry{Source: "tombstones", Database: "ci"})
+	_, err := source.Retry(t.Context(), ann(), component.Retry{Source: "tombstones", Database: "ci"})
 	require.Error(t, err)
 	require.EqualValues(t, 12, pgtest.Scalar[int64](t, ci.Database, "SELECT sum(cleanup_attempts) FROM loose_foreign_keys_deleted_records"))
 }
@@ -179,12 +176,10 @@ func TestFailedJobsOfRiver(t *testing.T) {
 	require.Equal(t, "job 2, "+cleanUp+` {"database": "secret"}`, failures[1].What)
 	require.True(t, failures[1].GivenUp)
 
-	said, err := source.Retry(t.Context(), ann(), component.Retry{Source: "jobs", ID: "2"})
-	require.NoError(t, err)
+	said := pgtest.Must(source.Retry(t.Context(), ann(), component.Retry{Source: "jobs", ID: "2"}))(t)
 	require.Equal(t, "1 job due now", said)
 	require.Equal(t, [][]string{{"available"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 2"))
-	_, err = source.Retry(t.Context(), ann(), component.Retry{Source: "jobs"})
-	require.NoError(t, err)
+	pgtest.Must(source.Retry(t.Context(), ann(), component.Retry{Source: "jobs"}))(t)
 	require.Equal(t, [][]string{{"available"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 3"))
 	require.Equal(t, [][]string{{"discarded"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 4"), "no job of ours")
 }

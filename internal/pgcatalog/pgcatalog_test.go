@@ -47,10 +47,8 @@ func read(t *testing.T) (db *pgtest.Database, found map[string]*pgcatalog.Relati
 	db.Exec(tables)
 	found = map[string]*pgcatalog.Relation{}
 	settled(t, db, func(ctx context.Context, tx pgx.Tx) {
-		oids, err := pgcatalog.InSchemas(ctx, tx, []string{"public", "Other"})
-		require.NoError(t, err)
-		relations, err := pgcatalog.Read(ctx, tx, append(oids, 1))
-		require.NoError(t, err)
+		oids := pgtest.Must(pgcatalog.InSchemas(ctx, tx, []string{"public", "Other"}))(t)
+		relations := pgtest.Must(pgcatalog.Read(ctx, tx, append(oids, 1)))(t)
 		for _, r := range relations {
 			found[r.Name] = r
 		}
@@ -125,18 +123,13 @@ func TestALockedPartitionIsRead(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	db.Exec(tables)
-	locking, err := db.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	locking := pgtest.Must(db.Pool().Begin(t.Context()))(t)
 	defer func() { require.NoError(t, locking.Rollback(context.WithoutCancel(t.Context()))) }()
-	_, err = locking.Exec(t.Context(), `LOCK TABLE parts, parents, "Other"."Children" IN ACCESS EXCLUSIVE MODE`)
-	require.NoError(t, err)
+	pgtest.Exec(t, locking, `LOCK TABLE parts, parents, "Other"."Children" IN ACCESS EXCLUSIVE MODE`)
 	settled(t, db, func(ctx context.Context, tx pgx.Tx) {
-		_, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1ms'")
-		require.NoError(t, err)
-		oids, err := pgcatalog.InSchemas(ctx, tx, []string{"public", "Other"})
-		require.NoError(t, err)
-		_, err = pgcatalog.Read(ctx, tx, oids)
-		require.NoError(t, err)
+		pgtest.Must(tx.Exec(ctx, "SET LOCAL lock_timeout = '1ms'"))(t)
+		oids := pgtest.Must(pgcatalog.InSchemas(ctx, tx, []string{"public", "Other"}))(t)
+		pgtest.Must(pgcatalog.Read(ctx, tx, oids))(t)
 	})
 }
 
@@ -149,11 +142,9 @@ func TestForeignPartition(t *testing.T) {
 		CREATE TABLE mixed (id bigint) PARTITION BY RANGE (id);
 		CREATE FOREIGN TABLE mixed_1 PARTITION OF mixed FOR VALUES FROM (0) TO (10) SERVER far;`)
 	settled(t, db, func(ctx context.Context, tx pgx.Tx) {
-		oids, err := pgcatalog.Named(ctx, tx, []string{"public", "public"}, []string{"mixed", "none"})
-		require.NoError(t, err)
+		oids := pgtest.Must(pgcatalog.Named(ctx, tx, []string{"public", "public"}, []string{"mixed", "none"}))(t)
 		require.Len(t, oids, 1, "what does not exist is left out")
-		relations, err := pgcatalog.Read(ctx, tx, oids)
-		require.NoError(t, err)
+		relations := pgtest.Must(pgcatalog.Read(ctx, tx, oids))(t)
 		require.Equal(t, "mixed_1", relations[oids[0]].Foreign.Label())
 		require.Empty(t, relations[oids[0]].Leaves)
 	})
@@ -204,8 +195,7 @@ func TestForeignKeys(t *testing.T) {
 	t.Parallel()
 	db, found := read(t)
 	settled(t, db, func(ctx context.Context, tx pgx.Tx) {
-		keys, err := pgcatalog.ForeignKeys(ctx, tx)
-		require.NoError(t, err)
+		keys := pgtest.Must(pgcatalog.ForeignKeys(ctx, tx))(t)
 		parents := found["parents"].OID
 		require.Equal(t, []pgcatalog.ForeignKey{
 			{

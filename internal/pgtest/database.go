@@ -53,8 +53,7 @@ func (p *process) create(tb testing.TB, from string) *Database {
 func (p *process) createAs(tb testing.TB, from, options string) *Database {
 	tb.Helper()
 	name := uniqueName("sexton_test")
-	address, err := p.url(name)
-	require.NoError(tb, err)
+	address := Must(p.url(name))(tb)
 	d := &Database{Name: name, URL: address, tb: tb, passwords: map[string]string{}}
 	require.NoError(tb, p.createDatabase(name, from, options))
 	tb.Cleanup(func() { d.drop(p) })
@@ -80,11 +79,9 @@ func (d *Database) Pool() *pgxpool.Pool {
 	if d.pool != nil {
 		return d.pool
 	}
-	config, err := pgxpool.ParseConfig(d.URL)
-	require.NoError(d.tb, err)
+	config := Must(pgxpool.ParseConfig(d.URL))(d.tb)
 	config.MaxConns = poolSize
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	require.NoError(d.tb, err)
+	pool := Must(pgxpool.NewWithConfig(context.Background(), config))(d.tb)
 	d.pool = pool
 	d.tb.Cleanup(func() {
 		closed := make(chan struct{})
@@ -175,8 +172,7 @@ func (d *Database) CreateRole() string {
 // AsRole returns the URL of the database for another role. For one from CreateRole it has the password.
 func (d *Database) AsRole(role string) string {
 	d.tb.Helper()
-	u, err := url.Parse(d.URL)
-	require.NoError(d.tb, err)
+	u := Must(url.Parse(d.URL))(d.tb)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	u.User = url.User(role)

@@ -18,8 +18,7 @@ func Golden(tb testing.TB, name, got string) {
 		require.NoError(tb, os.MkdirAll("testdata", 0o755))
 		require.NoError(tb, os.WriteFile(path, []byte(got), 0o600))
 	}
-	want, err := os.ReadFile(path)
-	require.NoError(tb, err)
+	want := Must(os.ReadFile(path))(tb)
 	require.Equal(tb, string(want), got, "the texts decide plans, locks and speed; GOLDEN=write go test takes what changes on purpose")
 }
 

@@ -45,8 +45,7 @@ func TestDatabaseGoesWithItsTest(t *testing.T) {
 		name, role = d.Name, d.CreateRole()
 		d.Exec("CREATE TABLE t (id int); ALTER TABLE t OWNER TO " + role)
 		// Left open on purpose: a test that fails half-way must not keep its database alive.
-		_, err := pgx.Connect(t.Context(), d.URL)
-		require.NoError(t, err)
+		pgtest.Must(pgx.Connect(t.Context(), d.URL))(t)
 	})
 	require.Equal(t, int64(0), pgtest.Scalar[int64](t, watcher,
 		"SELECT (SELECT count(*) FROM pg_database WHERE datname = $1) + (SELECT count(*) FROM pg_roles WHERE rolname = $2)",
@@ -58,13 +57,12 @@ func TestRoleMayOnlyLogIn(t *testing.T) {
 	d := pgtest.New(t)
 	d.Exec("CREATE TABLE secret (id int)")
 	role := d.CreateRole()
-	conn, err := pgx.Connect(t.Context(), d.AsRole(role))
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), d.AsRole(role)))(t)
 	defer func() { require.NoError(t, conn.Close(context.Background())) }()
 	var current string
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT current_user::text").Scan(&current))
 	require.Equal(t, role, current)
-	_, err = conn.Exec(t.Context(), "SELECT * FROM secret")
+	_, err := conn.Exec(t.Context(), "SELECT * FROM secret")
 	require.ErrorContains(t, err, "permission denied")
 }
 
@@ -95,8 +93,7 @@ func TestServerIsTheTestsOwn(t *testing.T) {
 	before := server.PID()
 	require.NoError(t, server.Restart(t.Context(), devpg.Immediate))
 	require.NotEqual(t, before, server.PID())
-	conn, err := pgx.Connect(t.Context(), server.URL("postgres"))
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), server.URL("postgres")))(t)
 	require.NoError(t, conn.Close(t.Context()))
 }
 

@@ -111,11 +111,9 @@ func TestLoggerOutlivesItsTest(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	w := &testWriter{out: &out}
-	_, err := io.WriteString(w, "kept\n")
-	require.NoError(t, err)
+	Must(io.WriteString(w, "kept\n"))(t)
 	w.close()
-	_, err = io.WriteString(w, "dropped\n")
-	require.NoError(t, err)
+	Must(io.WriteString(w, "dropped\n"))(t)
 	require.Equal(t, "kept\n", out.String())
 	Logger(t).Debug("shown with -v")
 }

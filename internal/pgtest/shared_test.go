@@ -22,18 +22,14 @@ import (
 // A shell of that name plays the go command: two test processes at once and a late one get the same server, which ends with it.
 func TestServerOfARunEndsWithItsGoCommand(t *testing.T) {
 	t.Parallel()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	shell, err := os.ReadFile("/bin/sh")
-	require.NoError(t, err)
+	self := pgtest.Must(os.Executable())(t)
+	shell := pgtest.Must(os.ReadFile("/bin/sh"))(t)
 	command := filepath.Join(t.TempDir(), "go")
 	require.NoError(t, os.WriteFile(command, shell, 0o700))
 	run := exec.CommandContext(t.Context(), command, "-c", `"$0" & "$0"; wait; "$0"; read -r _`, self)
 	run.Env = append(os.Environ(), memberVariable+"=1")
-	_, err = run.StdinPipe()
-	require.NoError(t, err)
-	out, err := run.StdoutPipe()
-	require.NoError(t, err)
+	pgtest.Must(run.StdinPipe())(t)
+	out := pgtest.Must(run.StdoutPipe())(t)
 	require.NoError(t, run.Start())
 	lines := bufio.NewScanner(out)
 	var address string
@@ -44,8 +40,7 @@ func TestServerOfARunEndsWithItsGoCommand(t *testing.T) {
 		require.Contains(t, []string{"", got}, address)
 		address = got
 	}
-	u, err := url.Parse(address)
-	require.NoError(t, err)
+	u := pgtest.Must(url.Parse(address))(t)
 	folder := filepath.Dir(u.Query().Get("host"))
 	require.DirExists(t, folder)
 

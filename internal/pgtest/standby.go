@@ -20,8 +20,7 @@ import (
 // NewOn is New on a private server.
 func NewOn(tb testing.TB, server *devpg.Server) *Database {
 	tb.Helper()
-	base, err := url.Parse(server.URL("postgres"))
-	require.NoError(tb, err)
+	base := Must(url.Parse(server.URL("postgres")))(tb)
 	private := &process{inMain: true, started: true, base: base}
 	return private.create(tb, "template0")
 }
@@ -30,8 +29,7 @@ func NewOn(tb testing.TB, server *devpg.Server) *Database {
 func Standby(tb testing.TB, primary *devpg.Server, name string) *devpg.Server {
 	tb.Helper()
 	// Not the test's own folder, whose name may be too long for a socket's.
-	dir, err := os.MkdirTemp("", "sexton-standby-")
-	require.NoError(tb, err)
+	dir := Must(os.MkdirTemp("", "sexton-standby-"))(tb)
 	tb.Cleanup(func() { require.NoError(tb, os.RemoveAll(dir)) })
 	data := filepath.Join(dir, "data")
 	copyCluster(tb, primary, data)
@@ -50,17 +48,14 @@ func Standby(tb testing.TB, primary *devpg.Server, name string) *devpg.Server {
 func copyCluster(tb testing.TB, primary *devpg.Server, to string) {
 	tb.Helper()
 	ctx := tb.Context()
-	conn, err := pgx.Connect(ctx, primary.URL("postgres"))
-	require.NoError(tb, err)
+	conn := Must(pgx.Connect(ctx, primary.URL("postgres")))(tb)
 	defer func() { require.NoError(tb, conn.Close(ctx)) }()
 	begin, end := "SELECT pg_backup_start('standby', true)", "SELECT labelfile FROM pg_backup_stop(false)"
 	if strings.HasPrefix(conn.PgConn().ParameterStatus("server_version"), "14") {
 		begin, end = "SELECT pg_start_backup('standby', true, false)", "SELECT labelfile FROM pg_stop_backup(false, false)"
 	}
-	_, err = conn.Exec(ctx, begin)
-	require.NoError(tb, err)
-	entries, err := os.ReadDir(primary.DataDir())
-	require.NoError(tb, err)
+	Must(conn.Exec(ctx, begin))(tb)
+	entries := Must(os.ReadDir(primary.DataDir()))(tb)
 	require.NoError(tb, os.Mkdir(to, 0o700))
 	arguments := []string{"-a"}
 	for _, entry := range entries {
@@ -76,8 +71,7 @@ func copyCluster(tb testing.TB, primary *devpg.Server, to string) {
 	require.NoError(tb, os.Mkdir(filepath.Join(to, "pg_stat_tmp"), 0o700))
 	require.NoError(tb, os.WriteFile(filepath.Join(to, "backup_label"), []byte(label), 0o600))
 	require.NoError(tb, os.WriteFile(filepath.Join(to, "standby.signal"), nil, 0o600))
-	info, err := os.Stat(primary.DataDir())
-	require.NoError(tb, err)
+	info := Must(os.Stat(primary.DataDir()))(tb)
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	require.True(tb, ok, "the data folder has an owner")
 	for _, name := range []string{"..", ".", "pg_stat_tmp", "backup_label", "standby.signal"} {

@@ -239,8 +239,7 @@ func TestRunEndsWhenItsTimeIsOver(t *testing.T) {
 	b.engine.Runtime = time.Minute
 	ctx, cancel := context.WithCancel(t.Context())
 	b.engine.Offered = func(context.Context, placeholder.Item) { cancel() }
-	stats, err := b.engine.Run(ctx)
-	require.NoError(t, err)
+	stats = pgtest.Must(b.engine.Run(ctx))(t)
 	require.True(t, stats.Interrupted)
 	require.False(t, stats.OverLimit)
 	require.EqualValues(t, 1, stats.Scheduled, "the row in hand is finished")
@@ -326,8 +325,7 @@ func TestTwoRunsAtOnce(t *testing.T) {
 			close(release)
 		}
 	}
-	stats, err := second.Run(t.Context())
-	require.NoError(t, err)
+	stats := pgtest.Must(second.Run(t.Context()))(t)
 	require.ErrorIs(t, <-ended, lease.ErrLost)
 	require.EqualValues(t, 49, stats.Scheduled)
 	require.EqualValues(t, 1, stats.Changed, "the one that has an owner again")
@@ -373,10 +371,8 @@ func TestLooksAreServedByTheIndex(t *testing.T) {
 		SELECT n, n, 1, CASE WHEN n % 10 > 0 THEN 1 END, n % 3, CASE WHEN n % 3 > 0 THEN now() END FROM generate_series(1, 3000) AS n`)
 	b.Exec("ANALYZE import_placeholder_user_details")
 	for what, sql := range map[string]string{"due": placeholder.DueSQL(), "next": placeholder.NextDueSQL()} {
-		rows, err := b.Pool().Query(t.Context(), "EXPLAIN SELECT "+b.Connected.Names.Render(sql), 15, 172800.0)
-		require.NoError(t, err)
-		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		require.NoError(t, err)
+		rows := pgtest.Must(b.Pool().Query(t.Context(), "EXPLAIN SELECT "+b.Connected.Names.Render(sql), 15, 172800.0))(t)
+		plan := pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 		require.NotContains(t, strings.Join(plan, "\n"), "Seq Scan on import_placeholder_user_details", what)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
+	"sexton/internal/pgtest"
 	"sexton/internal/placeholder"
 )
 
@@ -35,8 +36,7 @@ func states(t *testing.T) *bundle {
 
 func (b *bundle) list(t *testing.T, state placeholder.State, limit int) (ids []int64, listed []placeholder.Placeholder) {
 	t.Helper()
-	listed, err := placeholder.List(t.Context(), b.Pool(), dbtest.Names(), rules(), state, limit)
-	require.NoError(t, err)
+	listed = pgtest.Must(placeholder.List(t.Context(), b.Pool(), dbtest.Names(), rules(), state, limit))(t)
 	for _, p := range listed {
 		ids = append(ids, p.UserID)
 	}
@@ -70,11 +70,9 @@ func TestListSaysWhereEachStands(t *testing.T) {
 	_, listed = b.list(t, "", 2)
 	require.Equal(t, placeholder.PutOff, listed[1].State, "for ever")
 	require.Nil(t, listed[1].NextAttemptAt)
-	_, err := placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules())
-	require.NoError(t, err)
+	pgtest.Must(placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules()))(t)
 
-	stuck, err := placeholder.ReadKept(t.Context(), b.Pool(), dbtest.Names(), rules(), 2)
-	require.NoError(t, err)
+	stuck := pgtest.Must(placeholder.ReadKept(t.Context(), b.Pool(), dbtest.Names(), rules(), 2))(t)
 	require.Len(t, stuck, 2)
 	require.Equal(t, placeholder.GivenUp, stuck[0].State)
 	require.Equal(t, "two", stuck[1].LastError)
@@ -83,13 +81,11 @@ func TestListSaysWhereEachStands(t *testing.T) {
 func TestBacklog(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	backlog, err := placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules())
-	require.NoError(t, err)
+	backlog := pgtest.Must(placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules()))(t)
 	require.Equal(t, placeholder.Backlog{}, backlog)
 
 	b = states(t)
-	backlog, err = placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules())
-	require.NoError(t, err)
+	backlog = pgtest.Must(placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules()))(t)
 	require.EqualValues(t, 4, backlog.Pending, "1, 2, 7 and 8")
 	require.EqualValues(t, 1, backlog.Deferred)
 	require.EqualValues(t, 1, backlog.GivenUp)
@@ -98,14 +94,12 @@ func TestBacklog(t *testing.T) {
 	require.InDelta(t, 3*3600, backlog.OldestAgeSeconds, 60, "of the one that could be tried again three hours ago")
 	b.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = 2, last_deletion_attempt_at = 'infinity' WHERE id = 1")
 	until := *backlog.DeferredUntil
-	backlog, err = placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules())
-	require.NoError(t, err)
+	backlog = pgtest.Must(placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules()))(t)
 	require.EqualValues(t, 2, backlog.Deferred, "1 for ever")
 	require.Equal(t, until, *backlog.DeferredUntil)
 	b.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = 0, last_deletion_attempt_at = NULL WHERE id = 1")
 	b.Exec("DELETE FROM import_placeholder_user_details WHERE id = 7")
-	backlog, err = placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules())
-	require.NoError(t, err)
+	backlog = pgtest.Must(placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules()))(t)
 	require.InDelta(t, 2*3600, backlog.OldestAgeSeconds, 60, "of the one that was never tried")
 }
 
@@ -115,8 +109,7 @@ func TestBacklogStopsCounting(t *testing.T) {
 	b.placeholders(1)
 	b.Exec(`INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id, deletion_attempts, last_deletion_attempt_at)
 		SELECT n, 1, 1, n % 2 * 15, CASE WHEN n % 2 = 1 THEN now() - interval '9 days' END FROM generate_series(1000, 21999) AS n`)
-	backlog, err := placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules())
-	require.NoError(t, err)
+	backlog := pgtest.Must(placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules()))(t)
 	require.EqualValues(t, 10_000, backlog.Pending)
 	require.True(t, backlog.Capped)
 	require.EqualValues(t, 10_000, backlog.GivenUp)
@@ -133,8 +126,7 @@ func TestRetryGivesAttemptsBack(t *testing.T) {
 		})
 		return state, err
 	}
-	state, err := retry(3)
-	require.NoError(t, err)
+	state := pgtest.Must(retry(3))(t)
 	require.Equal(t, placeholder.Due, state)
 	require.Equal(t, [][]string{{"3", "0", "NULL", "three"}, {"30", "0", "NULL", "NULL"}}, b.Rows(`
 		SELECT id, deletion_attempts, last_deletion_attempt_at, last_error FROM import_placeholder_user_details WHERE placeholder_user_id = 3 ORDER BY id`))

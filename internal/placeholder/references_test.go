@@ -10,6 +10,7 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/pgschema"
+	"sexton/internal/pgtest"
 	"sexton/internal/placeholder"
 	"sexton/internal/problem"
 )
@@ -58,8 +59,7 @@ func TestReferencesThatTheRoleMayNotRead(t *testing.T) {
 	role := b.CreateRole()
 	b.Exec("GRANT SELECT ON notes TO " + role)
 	b.Exec("GRANT SELECT (id, author_id) ON issues TO " + role)
-	conn, err := pgx.Connect(t.Context(), b.AsRole(role))
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), b.AsRole(role)))(t)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	_, problems, err := placeholder.Bind(t.Context(), conn, dbtest.Names(), []placeholder.Reference{
 		{Table: "notes", Columns: []string{"author_id"}}, {Table: "issues", Columns: []string{"author_id", "updated_by_id"}},
@@ -100,8 +100,7 @@ func TestReferencesOfEverySort(t *testing.T) {
 	require.Empty(t, problems)
 	r := b.remover(t)
 	r.References = bound
-	verdict, err := r.Remove(t.Context(), 1)
-	require.NoError(t, err)
+	verdict := pgtest.Must(r.Remove(t.Context(), 1))(t)
 	require.Equal(t, []placeholder.Blocker{
 		{Column: `o'ther "x".User's "list".of user`, Sample: `part' a, the "id 7`},
 		{Column: "keyless.user_id", Sample: "ctid (0,2)"},
@@ -134,13 +133,11 @@ func TestLookStopsEarly(t *testing.T) {
 	b := scene(t)
 	b.Exec("INSERT INTO notes (project_id, noteable_type, noteable_id, author_id, note) SELECT 1, 'Issue', 11, 1, 'n' FROM generate_series(1, 20000)")
 	b.Exec("ANALYZE notes")
-	tx, err := b.Pool().Begin(t.Context())
-	require.NoError(t, err)
+	tx := pgtest.Must(b.Pool().Begin(t.Context()))(t)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	r := b.remover(t)
 	r.DB = within{tx}
-	verdict, err := r.Remove(t.Context(), 1)
-	require.NoError(t, err)
+	verdict := pgtest.Must(r.Remove(t.Context(), 1))(t)
 	require.Len(t, verdict.Blockers, 1)
 	var sequential, fetched int64
 	require.NoError(t, tx.QueryRow(t.Context(), "SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'notes'").Scan(&sequential, &fetched))

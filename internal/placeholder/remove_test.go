@@ -74,14 +74,12 @@ func TestEachReferenceKeepsThePlaceholder(t *testing.T) {
 	r := b.remover(t)
 	told := map[string]bool{}
 	for named, write := range writes() {
-		tx, err := b.Pool().Begin(t.Context())
-		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), write)
+		tx := pgtest.Must(b.Pool().Begin(t.Context()))(t)
+		_, err := tx.Exec(t.Context(), write)
 		require.NoError(t, err, write)
 		one := *r
 		one.DB = within{tx}
-		verdict, err := one.Remove(t.Context(), 1)
-		require.NoError(t, err)
+		verdict := pgtest.Must(one.Remove(t.Context(), 1))(t)
 		require.Equal(t, placeholder.Blocked, verdict.Outcome, named)
 		require.Equal(t, "still referenced by "+named, verdict.Reason)
 		require.Len(t, verdict.Blockers, 1)
@@ -185,11 +183,9 @@ func TestReferenceThatIsNotCommittedYet(t *testing.T) {
 	b := scene(t)
 	b.Exec("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = %L', current_database(), 'repeatable read'); END $$")
 	b.Pool().Reset()
-	writer, err := pgx.Connect(t.Context(), b.URL)
-	require.NoError(t, err)
+	writer := pgtest.Must(pgx.Connect(t.Context(), b.URL))(t)
 	t.Cleanup(func() { _ = writer.Close(context.Background()) })
-	_, err = writer.Exec(t.Context(), "BEGIN; UPDATE issues SET author_id = 1")
-	require.NoError(t, err)
+	pgtest.Exec(t, writer, "BEGIN; UPDATE issues SET author_id = 1")
 	r := b.remover(t)
 	verdicts := make(chan placeholder.Verdict, 1)
 	go func() {
@@ -203,19 +199,16 @@ func TestReferenceThatIsNotCommittedYet(t *testing.T) {
 		err = b.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waits)
 		return waits, err
 	})
-	_, err = writer.Exec(t.Context(), "COMMIT")
-	require.NoError(t, err)
+	pgtest.Exec(t, writer, "COMMIT")
 	require.Equal(t, "still referenced by issues.author_id (id 11)", (<-verdicts).Reason)
 
-	_, err = writer.Exec(t.Context(), "BEGIN; UPDATE issues SET author_id = 2; SELECT FROM users WHERE id = 1 FOR KEY SHARE")
-	require.NoError(t, err)
+	pgtest.Exec(t, writer, "BEGIN; UPDATE issues SET author_id = 2; SELECT FROM users WHERE id = 1 FOR KEY SHARE")
 	r.Limits.LockTimeout = time.Millisecond
-	_, err = r.Remove(t.Context(), 1)
+	_, err := r.Remove(t.Context(), 1)
 	require.ErrorContains(t, err, "lock timeout", "an error, so that it is tried again")
 	refusal := "look for what refers to it: ERROR: canceling statement due to lock timeout (SQLSTATE 55P03)"
 	require.Equal(t, [][]string{{"1", refusal}}, b.lastErrors(), "what was found before is out of date")
-	_, err = writer.Exec(t.Context(), "COMMIT")
-	require.NoError(t, err)
+	pgtest.Exec(t, writer, "COMMIT")
 	require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)
 	require.Equal(t, [][]string{{"1", ""}}, b.lastErrors())
 }
@@ -223,10 +216,8 @@ func TestReferenceThatIsNotCommittedYet(t *testing.T) {
 func TestTheReferencesAreComparedAfterAllWaits(t *testing.T) {
 	t.Parallel()
 	b := scene(t)
-	writer, err := b.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	_, err = writer.Exec(t.Context(), "SELECT FROM users WHERE id = 1 FOR UPDATE")
-	require.NoError(t, err)
+	writer := pgtest.Must(b.Pool().Begin(t.Context()))(t)
+	pgtest.Exec(t, writer, "SELECT FROM users WHERE id = 1 FOR UPDATE")
 	outdated := errors.New("other references are installed")
 	var compared atomic.Bool
 	r := b.remover(t)
@@ -309,12 +300,11 @@ func TestHiddenRowsAreAnError(t *testing.T) {
 	role := b.CreateRole()
 	b.Exec(fmt.Sprintf(`GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO %[1]s; GRANT USAGE ON SCHEMA sexton TO %[1]s;
 		GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO %[1]s`, role))
-	conn, err := pgx.Connect(t.Context(), b.AsRole(role))
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), b.AsRole(role)))(t)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	r := b.remover(t)
 	r.DB = conn
-	_, err = r.Remove(t.Context(), 1)
+	_, err := r.Remove(t.Context(), 1)
 	require.ErrorContains(t, err, "row-level security")
 	require.Empty(t, b.ghostQueue())
 }
@@ -323,17 +313,14 @@ func TestHiddenRowsAreAnError(t *testing.T) {
 func TestLockedTableIsNotWaitedForForEver(t *testing.T) {
 	t.Parallel()
 	b := scene(t)
-	locker, err := pgx.Connect(t.Context(), b.URL)
-	require.NoError(t, err)
+	locker := pgtest.Must(pgx.Connect(t.Context(), b.URL))(t)
 	t.Cleanup(func() { _ = locker.Close(context.Background()) })
 	r := b.remover(t)
 	r.Limits.LockTimeout = 10 * time.Millisecond
-	_, err = locker.Exec(t.Context(), "BEGIN; LOCK TABLE timelogs")
-	require.NoError(t, err)
-	_, err = r.Remove(t.Context(), 1)
+	pgtest.Exec(t, locker, "BEGIN; LOCK TABLE timelogs")
+	_, err := r.Remove(t.Context(), 1)
 	require.ErrorContains(t, err, "lock timeout")
-	_, err = locker.Exec(t.Context(), "ROLLBACK")
-	require.NoError(t, err)
+	pgtest.Exec(t, locker, "ROLLBACK")
 	require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)
 }
 
@@ -345,7 +332,6 @@ func TestNoReferencesAtAll(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	r := placeholder.Remover{DB: b.Pool(), Names: dbtest.Names(), References: bound, Limits: batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}}
-	verdict, err := r.Remove(t.Context(), 1)
-	require.NoError(t, err)
+	verdict := pgtest.Must(r.Remove(t.Context(), 1))(t)
 	require.Equal(t, placeholder.Queued, verdict.Outcome)
 }

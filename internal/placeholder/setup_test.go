@@ -60,8 +60,7 @@ func (b *bundle) newEngine(t *testing.T) *placeholder.Engine {
 
 func (b *bundle) run(t *testing.T) *placeholder.Stats {
 	t.Helper()
-	stats, err := b.engine.Run(t.Context())
-	require.NoError(t, err)
+	stats := pgtest.Must(b.engine.Run(t.Context()))(t)
 	return stats
 }
 
@@ -87,8 +86,7 @@ func (b *bundle) attempts() [][]string {
 // defaults are the configuration's own references.
 func defaults(t *testing.T) []placeholder.Reference {
 	t.Helper()
-	c, err := config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir()})
-	require.NoError(t, err)
+	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir()}))(t)
 	var references []placeholder.Reference
 	for _, entry := range c.PlaceholderUsers.References {
 		references = append(references, placeholder.Reference(entry))
@@ -108,7 +106,6 @@ func (b *bundle) remover(t *testing.T) *placeholder.Remover {
 
 func (b *bundle) remove(t *testing.T, id int64) placeholder.Verdict {
 	t.Helper()
-	verdict, err := b.remover(t).Remove(t.Context(), id)
-	require.NoError(t, err)
+	verdict := pgtest.Must(b.remover(t).Remove(t.Context(), id))(t)
 	return verdict
 }

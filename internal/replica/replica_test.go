@@ -60,8 +60,7 @@ func TestReadFollowsAStandby(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t)
 	primary := pgtest.NewOn(t, server)
-	found, err := replica.Read(t.Context(), primary.Pool())
-	require.NoError(t, err)
+	found := pgtest.Must(replica.Read(t.Context(), primary.Pool()))(t)
 	require.Empty(t, found)
 
 	primary.Exec("CREATE TABLE written (id bigint)")
@@ -75,8 +74,7 @@ func TestReadFollowsAStandby(t *testing.T) {
 	}
 	read("the standby to have all", func(r replica.Replica) bool { return r.Bytes == 0 })
 
-	_, err = standby.Exec(t.Context(), "SELECT pg_wal_replay_pause()")
-	require.NoError(t, err)
+	pgtest.Exec(t, standby, "SELECT pg_wal_replay_pause()")
 	read("the standby to be behind", func(r replica.Replica) bool {
 		primary.Exec("INSERT INTO written SELECT generate_series(1, 100)")
 		return r.Bytes > 20_000 && r.Lag > 300*time.Millisecond
@@ -84,17 +82,15 @@ func TestReadFollowsAStandby(t *testing.T) {
 
 	role := primary.CreateRole()
 	blind := connect(t, primary.AsRole(role))
-	_, err = replica.Read(t.Context(), blind)
+	_, err := replica.Read(t.Context(), blind)
 	require.ErrorIs(t, err, replica.ErrHidden)
 	primary.Exec("GRANT pg_monitor TO " + role)
-	found, err = replica.Read(t.Context(), blind)
-	require.NoError(t, err)
+	found = pgtest.Must(replica.Read(t.Context(), blind))(t)
 	require.Len(t, found, 1)
 	require.Equal(t, "r1", found[0].Name)
 	require.NotZero(t, found[0].Bytes)
 
-	_, err = standby.Exec(t.Context(), "SELECT pg_wal_replay_resume()")
-	require.NoError(t, err)
+	pgtest.Exec(t, standby, "SELECT pg_wal_replay_resume()")
 	read("the standby to have all again", func(r replica.Replica) bool { return r.Bytes == 0 && r.Lag < 300*time.Millisecond })
 }
 
@@ -121,8 +117,7 @@ func TestReadCountsConnectedStandbysAlone(t *testing.T) {
 
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), url))(t)
 	t.Cleanup(func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) })
 	return conn
 }

@@ -32,12 +32,11 @@ func TestLoadMakesAsManyRowsAsAskedFor(t *testing.T) {
 			t.Parallel()
 			d := empty(t)
 			var done, total int64
-			made, err := Load(t.Context(), d.Pool(), wanted, func(nowDone, nowTotal int64) {
+			made := pgtest.Must(Load(t.Context(), d.Pool(), wanted, func(nowDone, nowTotal int64) {
 				require.GreaterOrEqual(t, nowDone, done, "progress never goes back")
 				require.LessOrEqual(t, nowDone-done, int64(chunkRows))
 				done, total = nowDone, nowTotal
-			})
-			require.NoError(t, err)
+			}))(t)
 			require.InEpsilon(t, wanted, made, 0.1)
 			require.Equal(t, made, done)
 			require.Equal(t, made, total)
@@ -78,8 +77,7 @@ func TestTwoLoadsAreEqual(t *testing.T) {
 		d := empty(t)
 		// A session's settings must not show in the data.
 		d.Exec("ALTER DATABASE " + pgx.Identifier{d.Name}.Sanitize() + " SET TimeZone = 'Pacific/Auckland'")
-		_, err := load(t.Context(), d.Pool(), 12_000, today(), nil)
-		require.NoError(t, err)
+		pgtest.Must(load(t.Context(), d.Pool(), 12_000, today(), nil))(t)
 		hashes := map[string]string{}
 		for _, table := range ordinaryTables(d) {
 			hashes[table] = pgtest.Scalar[string](t, d,
@@ -94,8 +92,7 @@ func TestTwoLoadsAreEqual(t *testing.T) {
 func TestIDsGoOnWhereTheDataEnds(t *testing.T) {
 	t.Parallel()
 	d := empty(t)
-	_, err := load(t.Context(), d.Pool(), 1_000, today(), nil)
-	require.NoError(t, err)
+	pgtest.Must(load(t.Context(), d.Pool(), 1_000, today(), nil))(t)
 	sequences := d.Rows(`
 		SELECT relname, pg_get_serial_sequence(quote_ident(relname), 'id')
 		FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid AND attname = 'id'

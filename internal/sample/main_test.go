@@ -34,8 +34,7 @@ func loose(t *testing.T) []definitions.Definition {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "loose_foreign_keys.yml")
 	require.NoError(t, os.WriteFile(path, []byte(Definitions()), 0o600))
-	defs, err := definitions.Load([]string{path})
-	require.NoError(t, err)
+	defs := pgtest.Must(definitions.Load([]string{path}))(t)
 	return defs
 }
 

@@ -14,8 +14,7 @@ type claim struct{ holds, query string }
 func TestLoadedDataHasTheShapeOfAnApplication(t *testing.T) {
 	t.Parallel()
 	d := empty(t)
-	made, err := load(t.Context(), d.Pool(), 60_000, today(), nil)
-	require.NoError(t, err)
+	made := pgtest.Must(load(t.Context(), d.Pool(), 60_000, today(), nil))(t)
 	counts := rowsOf(t, d)
 	for table, share := range map[string]float64{
 		"p_ci_builds": 0.30, "notes": 0.15, "events": 0.10, "web_hook_logs": 0.10, "todos": 0.10,

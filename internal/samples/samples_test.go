@@ -98,8 +98,7 @@ func TestReadKeepsThePeaks(t *testing.T) {
 		SELECT date_bin('60 seconds', now(), 'epoch') - age, database, 'a', pending, false, 0, pending * 2, false
 		FROM (VALUES (interval '119 seconds', 'main', 5), ('100 seconds', 'main', 900), ('70 seconds', 'main', 6), ('30 seconds', 'main', 7), ('30 seconds', 'ci', 1),
 			('2 hours', 'main', 5000)) AS sample (age, database, pending)`)
-	series, err := samples.Read(t.Context(), d.Connected, time.Hour, time.Minute)
-	require.NoError(t, err)
+	series := pgtest.Must(samples.Read(t.Context(), d.Connected, time.Hour, time.Minute))(t)
 	require.Len(t, series, 2)
 	require.Equal(t, "ci", series[0].Database)
 	require.Equal(t, "main", series[1].Database)

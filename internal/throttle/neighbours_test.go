@@ -40,11 +40,9 @@ func newStreet(t *testing.T) *street {
 // session connects as the role without privileges.
 func (s *street) session(t *testing.T, program string) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), s.db.AsRole(s.role))
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), s.db.AsRole(s.role)))(t)
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
-	_, err = conn.Exec(t.Context(), "SELECT set_config('application_name', $1, false)", program)
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, "SELECT set_config('application_name', $1, false)", program)
 	return conn
 }
 
@@ -106,16 +104,14 @@ func TestOldTransactionsAndSextonsOwnDoNotCount(t *testing.T) {
 	t.Parallel()
 	s := newStreet(t)
 	idle := s.session(t, "psql")
-	_, err := idle.Exec(t.Context(), "BEGIN; SELECT 1")
-	require.NoError(t, err)
+	pgtest.Exec(t, idle, "BEGIN; SELECT 1")
 	for _, name := range []string{"sexton ci", "sexton loose_foreign_keys/clean 1234#5"} {
 		t.Cleanup(s.beside(t, name, brief))
 	}
 	for range 100 {
 		require.Equal(t, pace.Duty{Percent: 100, Why: "alone"}, s.look(t))
 	}
-	_, err = idle.Exec(t.Context(), "COMMIT; BEGIN; SELECT 1")
-	require.NoError(t, err)
+	pgtest.Exec(t, idle, "COMMIT; BEGIN; SELECT 1")
 	s.until(t, "a transaction that has just begun to count", func(told pace.Duty) bool { return !alone(told) })
 	s.until(t, "the same one to be old", alone)
 	end := s.beside(t, "app", brief)

@@ -62,8 +62,7 @@ func Roles(t *testing.T) RoleSite {
 // As runs statements as a role, each in a transaction of its own, and returns what the last one gives.
 func (s RoleSite) As(t *testing.T, role string, statements ...string) [][]string {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), s.AsRole(role)+"&search_path=public")
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), s.AsRole(role)+"&search_path=public"))(t)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	var result [][]string
 	for _, statement := range statements {
@@ -85,8 +84,7 @@ func (s RoleSite) As(t *testing.T, role string, statements ...string) [][]string
 // Forbidden requires that the role may do none of this.
 func (s RoleSite) Forbidden(t *testing.T, role string, statements ...string) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), s.AsRole(role)+"&search_path=public")
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), s.AsRole(role)+"&search_path=public"))(t)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	for _, statement := range statements {
 		_, err := conn.Exec(t.Context(), statement)

@@ -110,8 +110,7 @@ func (s *Site) Refused(t *testing.T, code int, commands [][]string, wants ...str
 // With returns the site's URL with another database name, user or host.
 func (s *Site) With(change func(u *url.URL)) string {
 	s.Tb.Helper()
-	u, err := url.Parse(s.URL)
-	require.NoError(s.Tb, err)
+	u := pgtest.Must(url.Parse(s.URL))(s.Tb)
 	change(u)
 	return u.String()
 }

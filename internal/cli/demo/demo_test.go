@@ -28,8 +28,7 @@ func TestDemoPrintsItsSchema(t *testing.T) {
 	require.Zero(t, printed.Code, printed.Stderr)
 	require.Empty(t, printed.Stderr)
 	require.Equal(t, sample.Definitions(), printed.Stdout)
-	defs, err := definitions.Parse(definitions.File{Name: "printed.yml", Data: []byte(printed.Stdout)})
-	require.NoError(t, err)
+	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "printed.yml", Data: []byte(printed.Stdout)}))(t)
 	require.NotEmpty(t, defs)
 	for _, d := range defs {
 		require.Equal(t, [][]string{{"t", "t"}}, db.Rows(`
@@ -88,16 +87,14 @@ func TestDemoKeepsNothingInAFile(t *testing.T) {
 	r := clitest.Run(nil, "demo", "--keep", file)
 	require.Equal(t, 1, r.Code, r.Stderr)
 	require.Contains(t, r.Stderr, "read the demo's folder: ")
-	content, err := os.ReadFile(file)
-	require.NoError(t, err)
+	content := pgtest.Must(os.ReadFile(file))(t)
 	require.Equal(t, "precious", string(content))
 }
 
 func TestKeptDemoHasASoundConfiguration(t *testing.T) {
 	t.Parallel()
 	// The private server's user must be able to enter it, and a socket has to fit in.
-	dir, err := os.MkdirTemp("", "d")
-	require.NoError(t, err)
+	dir := pgtest.Must(os.MkdirTemp("", "d"))(t)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o755))
 	kept := filepath.Join(dir, "kept")
@@ -115,11 +112,9 @@ func TestKeptDemoHasASoundConfiguration(t *testing.T) {
 	checked := clitest.Run(nil, "config", "check", "--config", filepath.Join(kept, "sexton.yaml"))
 	require.Zero(t, checked.Code, checked.Stderr)
 	require.Regexp(t, `^ok: 1 database, \d+ definitions\n$`, checked.Stdout)
-	written, err := os.ReadFile(filepath.Join(kept, "loose_foreign_keys.yml"))
-	require.NoError(t, err)
+	written := pgtest.Must(os.ReadFile(filepath.Join(kept, "loose_foreign_keys.yml")))(t)
 	require.Equal(t, sample.Definitions(), string(written))
-	entries, err := os.ReadDir(kept)
-	require.NoError(t, err)
+	entries := pgtest.Must(os.ReadDir(kept))(t)
 	names := make([]string, 0, len(entries))
 	for _, e := range entries {
 		names = append(names, e.Name())

@@ -34,10 +34,8 @@ func TestTheLeaseOfAKilledForegroundPassIsFreed(t *testing.T) {
 func TestAForegroundPassBeats(t *testing.T) {
 	t.Parallel()
 	s, _ := clitest.DiffSite(t)
-	tx, err := s.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "LOCK TABLE sexton.external_diff_cursors")
-	require.NoError(t, err)
+	tx := pgtest.Must(s.Pool().Begin(t.Context()))(t)
+	pgtest.Exec(t, tx, "LOCK TABLE sexton.external_diff_cursors")
 	ended := make(chan clitest.Result, 1)
 	go func() { ended <- s.Run("job", "run", clitest.ScheduleKind, "--json") }()
 	pgtest.WaitFor(t, "the pass to have the lease", func(ctx context.Context) (held bool, err error) {
@@ -77,17 +75,15 @@ func TestAReleasedHolderCommitsNothingMoreInAnyDatabase(t *testing.T) {
 	ci := database.Database{Name: "ci", Pool: s.Ci.Pool(), Names: dbtest.Names()}
 	const key = "a_lease"
 	holder := lease.Manager{Jobs: main, Holder: "host:1:abc"}
-	granted, err := holder.Acquire(t.Context(), key, time.Hour, main, ci)
-	require.NoError(t, err)
+	granted := pgtest.Must(holder.Acquire(t.Context(), key, time.Hour, main, ci))(t)
 	s.Exec("INSERT INTO sexton.clients (client_id, host, pid) VALUES ('host:1:abc', 'host', 1)")
 
 	attempt := func(on *pgtest.Database, under *lease.Lease) error {
-		conn, err := pgx.Connect(t.Context(), on.URL)
-		require.NoError(t, err)
+		conn := pgtest.Must(pgx.Connect(t.Context(), on.URL))(t)
 		defer func() { require.NoError(t, conn.Close(t.Context())) }()
 		limits := batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}
 		session := &batch.Session{Conn: conn, Names: dbtest.Names(), Fence: under, Limits: limits}
-		_, err = session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"})
+		_, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"})
 		return err
 	}
 	for _, on := range []*pgtest.Database{s.Database, s.Ci} {
@@ -99,7 +95,6 @@ func TestAReleasedHolderCommitsNothingMoreInAnyDatabase(t *testing.T) {
 	}
 	require.ErrorIs(t, granted.Raise(t.Context(), ci), lease.ErrLost, "nor does it come to a database late")
 	require.ErrorIs(t, granted.Renew(t.Context()), lease.ErrLost)
-	next, err := holder.Acquire(t.Context(), key, time.Hour, main, ci)
-	require.NoError(t, err)
+	next := pgtest.Must(holder.Acquire(t.Context(), key, time.Hour, main, ci))(t)
 	require.NoError(t, attempt(s.Ci, next))
 }

@@ -54,8 +54,7 @@ func TestEnqueueWithWrongArguments(t *testing.T) {
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
-	current, err := user.Current()
-	require.NoError(t, err)
+	current := pgtest.Must(user.Current())(t)
 
 	// No worker has run, so River does not know the queue yet.
 	require.Empty(t, s.Rows("SELECT FROM sexton.river_queue"))
@@ -111,8 +110,7 @@ func TestResumeBeforeAnyWorkerRan(t *testing.T) {
 func TestPauseAndResumeWithJSON(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
-	current, err := user.Current()
-	require.NoError(t, err)
+	current := pgtest.Must(user.Current())(t)
 	paused, ok := s.JSON(0, "pause", clitest.Kind, "--reason", "why not").(map[string]any)
 	require.True(t, ok)
 	require.Regexp(t, `^\d{4}-.*Z$`, paused["at"])
@@ -160,25 +158,20 @@ func TestStatusNamesWhoHoldsTheAwakeLock(t *testing.T) {
 	s := clitest.Installed(t)
 	key1, key2 := triggers.AwakeKey("sexton", clitest.Kind)
 	for _, take := range []string{"pg_advisory_lock", "pg_advisory_lock_shared"} {
-		conn, err := s.Pool().Acquire(t.Context())
-		require.NoError(t, err)
-		_, err = conn.Exec(t.Context(), "SET application_name = 'sexton worker'")
-		require.NoError(t, err)
-		_, err = conn.Exec(t.Context(), "SELECT "+take+"($1, $2)", key1, key2)
-		require.NoError(t, err)
+		conn := pgtest.Must(s.Pool().Acquire(t.Context()))(t)
+		pgtest.Exec(t, conn, "SET application_name = 'sexton worker'")
+		pgtest.Exec(t, conn, "SELECT "+take+"($1, $2)", key1, key2)
 		_, job, _ := s.StatusOf()
 		require.Nil(t, job["waiting_for"], "a worker may have it")
 
-		_, err = conn.Exec(t.Context(), "SET application_name = 'psql'")
-		require.NoError(t, err)
+		pgtest.Exec(t, conn, "SET application_name = 'psql'")
 		pid := pgtest.Scalar[string](t, s.Database, "SELECT pid::text FROM pg_locks WHERE locktype = 'advisory' AND objid = $1::bigint::oid", int64(uint32(key2)))
 		want := "awake lock held by pid " + pid + " (psql)"
 		_, job, _ = s.StatusOf()
 		require.Equal(t, want, job["waiting_for"])
 		require.Contains(t, s.OK("status"), want)
 
-		_, err = conn.Exec(t.Context(), "SELECT pg_advisory_unlock_all()")
-		require.NoError(t, err)
+		pgtest.Exec(t, conn, "SELECT pg_advisory_unlock_all()")
 		conn.Release()
 		_, job, _ = s.StatusOf()
 		require.Nil(t, job["waiting_for"])

@@ -9,6 +9,7 @@ import (
 
 	"sexton/internal/cli/clitest"
 	"sexton/internal/listen"
+	"sexton/internal/pgtest"
 )
 
 // failing leaves three tombstones, of which two have failed: 1001 once, and 1002 so often that it is put off.
@@ -57,13 +58,10 @@ func TestTombstonesRetry(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	failing(s)
-	current, err := user.Current()
-	require.NoError(t, err)
-	conn, err := s.Pool().Acquire(t.Context())
-	require.NoError(t, err)
+	current := pgtest.Must(user.Current())(t)
+	conn := pgtest.Must(s.Pool().Acquire(t.Context()))(t)
 	defer conn.Release()
-	_, err = conn.Exec(t.Context(), "LISTEN "+listen.Channel)
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, "LISTEN "+listen.Channel)
 
 	r := s.Run("tombstones", "retry", "--id", "1002,7", "--id", "1003")
 	require.Equal(t, 1, r.Code)
@@ -74,8 +72,7 @@ func TestTombstonesRetry(t *testing.T) {
 		"retried": 1.0, "busy": 0.0,
 	}}, clitest.Result{Stderr: log}.Logged(t))
 	require.Equal(t, "sexton: no waiting tombstone has the id 7\n", complaint)
-	notification, err := conn.Conn().WaitForNotification(t.Context())
-	require.NoError(t, err)
+	notification := pgtest.Must(conn.Conn().WaitForNotification(t.Context()))(t)
 	require.Equal(t, clitest.Kind, notification.Payload, "what the trigger would send")
 
 	require.Equal(t, []any{map[string]any{"database": "main", "retried": 1.0, "due": 0.0, "busy": 0.0, "unknown": []any{}}},
@@ -92,10 +89,8 @@ func TestTombstonesRetryNamesBusyOnes(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	failing(s)
-	tx, err := s.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT FROM loose_foreign_keys_deleted_records WHERE id = 1001 FOR UPDATE")
-	require.NoError(t, err)
+	tx := pgtest.Must(s.Pool().Begin(t.Context()))(t)
+	pgtest.Exec(t, tx, "SELECT FROM loose_foreign_keys_deleted_records WHERE id = 1001 FOR UPDATE")
 	require.Equal(t, "main: 1 failed tombstone due now, 1 busy: a worker has them in hand\n", s.OK("tombstones", "retry", "--all"))
 	require.NoError(t, tx.Rollback(t.Context()))
 }

@@ -93,17 +93,14 @@ func TestRoleThatMayNotConnect(t *testing.T) {
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t)
-	conn, err := pgx.Connect(t.Context(), server.URL("postgres"))
-	require.NoError(t, err)
-	_, err = conn.Exec(t.Context(), "CREATE ROLE guarded LOGIN PASSWORD 'right'")
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), server.URL("postgres")))(t)
+	pgtest.Exec(t, conn, "CREATE ROLE guarded LOGIN PASSWORD 'right'")
 	require.NoError(t, conn.Close(t.Context()))
 	require.NoError(t, os.WriteFile(filepath.Join(server.DataDir(), "pg_hba.conf"), []byte("local all all scram-sha-256\n"), 0o600))
 	require.NoError(t, server.Restart(t.Context(), devpg.Fast))
 
 	address := func(password string) string {
-		u, err := url.Parse(server.URL("postgres"))
-		require.NoError(t, err)
+		u := pgtest.Must(url.Parse(server.URL("postgres")))(t)
 		u.User = url.UserPassword("guarded", password)
 		return u.String()
 	}

@@ -28,8 +28,7 @@ func (i interrupter) Write(line []byte) (int, error) {
 func TestBenchmarksLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t)
-	conn, err := pgx.Connect(t.Context(), server.URL("postgres"))
-	require.NoError(t, err)
+	conn := pgtest.Must(pgx.Connect(t.Context(), server.URL("postgres")))(t)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	latency, drain := []string{"latency", "--events", "20"}, []string{"drain", "--set", "wide", "--scale", "0.001", "--rounds", "1", "--foreground"}
 	for _, test := range []struct {

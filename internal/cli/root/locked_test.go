@@ -29,14 +29,12 @@ notes: [{table: parts, column: id, on_delete: async_delete}]
 `)
 	s.Configure(s.URL+"&lock_timeout=200ms", clitest.EveryComponent)
 	grants := s.OK("migrate", "up", "--print-grants", "--tables", "--application", s.Application, "--worker", s.Worker, "--viewer", s.Viewer)
-	locking, err := pgx.Connect(t.Context(), s.URL)
-	require.NoError(t, err)
+	locking := pgtest.Must(pgx.Connect(t.Context(), s.URL))(t)
 	t.Cleanup(func() { _ = locking.Close(context.WithoutCancel(t.Context())) })
-	_, err = locking.Exec(t.Context(), `BEGIN; DO $$ DECLARE held text; BEGIN
+	pgtest.Exec(t, locking, `BEGIN; DO $$ DECLARE held text; BEGIN
 		FOR held IN SELECT oid::regclass FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
 			AND relname NOT IN ('loose_foreign_keys_deleted_records', 'users_ghost_user_migrations', 'import_placeholder_user_details', 'group_deletion_schedules')
 		LOOP EXECUTE 'LOCK TABLE ONLY ' || held || ' IN ACCESS EXCLUSIVE MODE'; END LOOP; END $$`)
-	require.NoError(t, err)
 	if pgtest.Version(t) < 18 { // Since then GRANT itself waits for its table.
 		s.Exec("SET lock_timeout = '200ms'; " + grants)
 	}

@@ -173,12 +173,10 @@ func strangers(t *testing.T, as string) (s clitest.RoleSite, url string) {
 // work has a worker of all kinds do what there is, while a table and a row are locked at first, and its page is read.
 func work(t *testing.T, s clitest.RoleSite, url string) {
 	t.Helper()
-	locking, err := pgx.Connect(t.Context(), s.URL+"&search_path=pg_catalog")
-	require.NoError(t, err)
+	locking := pgtest.Must(pgx.Connect(t.Context(), s.URL+"&search_path=pg_catalog"))(t)
 	defer func() { _ = locking.Close(context.WithoutCancel(t.Context())) }()
 	s.Exec(fmt.Sprintf(strangersWork, 1))
-	_, err = locking.Exec(t.Context(), "BEGIN; LOCK TABLE public.p_ci_builds IN ACCESS EXCLUSIVE MODE; SELECT FROM public.issues WHERE id = 11 FOR UPDATE")
-	require.NoError(t, err)
+	pgtest.Exec(t, locking, "BEGIN; LOCK TABLE public.p_ci_builds IN ACCESS EXCLUSIVE MODE; SELECT FROM public.issues WHERE id = 11 FOR UPDATE")
 
 	said, stop := startWorker(t, s.Site, url)
 
@@ -186,17 +184,14 @@ func work(t *testing.T, s clitest.RoleSite, url string) {
 		status := s.Run("status", "--database-url", url)
 		return regexp.MustCompile(`lock\b.*\bpid \d+`).MatchString(status.Stdout), nil
 	})
-	_, err = locking.Exec(t.Context(), "ROLLBACK")
-	require.NoError(t, err)
+	pgtest.Exec(t, locking, "ROLLBACK")
 	pgtest.WaitFor(t, "the work of all kinds", func(context.Context) (bool, error) {
 		return pgtest.Scalar[bool](t, s.Database, strangersWorkDone), nil
 	})
 	address := regexp.MustCompile(`127\.0\.0\.1:[0-9]+`).FindString(said())
 	for _, path := range []string{"/", "/metrics", "/readyz", "/river/api/jobs?state=completed"} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
-		require.NoError(t, err)
-		response, err := http.DefaultClient.Do(request)
-		require.NoError(t, err)
+		request := pgtest.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil))(t)
+		response := pgtest.Must(http.DefaultClient.Do(request))(t)
 		body, err := io.ReadAll(response.Body)
 		require.NoError(t, errors.Join(err, response.Body.Close()))
 		require.Equal(t, http.StatusOK, response.StatusCode, "%s: %s", path, body)
@@ -208,17 +203,14 @@ func work(t *testing.T, s clitest.RoleSite, url string) {
 // startWorker starts the program as a worker. It returns what that has logged, and how to stop it.
 func startWorker(t *testing.T, s *clitest.Site, url string) (said func() string, stop func()) {
 	t.Helper()
-	program, err := os.Executable()
-	require.NoError(t, err)
+	program := pgtest.Must(os.Executable())(t)
 	command := exec.CommandContext(t.Context(), program, "run", "--database-url", url)
 	command.Env = append(slices.Clone(s.Environ), clitest.AsProgram)
-	log, err := os.Create(s.Path("worker.log"))
-	require.NoError(t, err)
+	log := pgtest.Must(os.Create(s.Path("worker.log")))(t)
 	command.Stdout, command.Stderr = log, log
 	require.NoError(t, command.Start())
 	said = func() string {
-		text, err := os.ReadFile(log.Name())
-		require.NoError(t, err)
+		text := pgtest.Must(os.ReadFile(log.Name()))(t)
 		return string(text)
 	}
 	t.Cleanup(func() {

@@ -19,8 +19,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func bind(t *testing.T, db *dbtest.DB, yaml []byte) []*loosefk.Parent {
 	t.Helper()
-	defs, err := definitions.Parse(definitions.File{Name: "definitions.yml", Data: yaml})
-	require.NoError(t, err)
+	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "definitions.yml", Data: yaml}))(t)
 	resolved, problems, err := loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs)
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
@@ -30,10 +29,8 @@ func bind(t *testing.T, db *dbtest.DB, yaml []byte) []*loosefk.Parent {
 // The texts of all statements are pinned, for keys and children of every sort.
 func TestStatementsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
-	tables, err := os.ReadFile("../testdata/tables.sql")
-	require.NoError(t, err)
-	list, err := os.ReadFile("../testdata/definitions.yml")
-	require.NoError(t, err)
+	tables := pgtest.Must(os.ReadFile("../testdata/tables.sql"))(t)
+	list := pgtest.Must(os.ReadFile("../testdata/definitions.yml"))(t)
 	db := dbtest.New(t)
 	db.Exec(string(tables))
 	var g pgtest.Statements
@@ -107,11 +104,9 @@ func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 			explain := func(name, settings string) func(sql string, args []any) {
 				return func(sql string, args []any) {
 					var plan []byte
-					tx, err := db.Pool().Begin(t.Context())
-					require.NoError(t, err)
+					tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
 					defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-					_, err = tx.Exec(t.Context(), "SET LOCAL jit = off; "+settings)
-					require.NoError(t, err)
+					pgtest.Exec(t, tx, "SET LOCAL jit = off; "+settings)
 					require.NoError(t, tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, FORMAT JSON) "+sql, args...).Scan(&plan))
 					var decoded [1]struct{ Plan node }
 					require.NoError(t, json.Unmarshal(plan, &decoded))
