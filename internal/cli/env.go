@@ -14,6 +14,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/fault"
+	"sexton/internal/installation"
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
 	"sexton/triggers"
@@ -46,22 +47,33 @@ type Env struct {
 	ConfigPath  string
 	DatabaseURL string
 	JSON        bool
-	// Began tells that a command has started: errors before are about usage.
+	// Began tells that a command has started.
 	Began bool
 }
 
-// Run marks the line between wrong usage and a command that failed.
-func (env *Env) Run(do func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		env.Began = true
-		return do(cmd, args)
+// Command completes a command by its work. Unless it says otherwise, it takes flags only. Errors before its work are about usage.
+func (env *Env) Command(cmd *cobra.Command, do func(ctx context.Context, args []string) error) *cobra.Command {
+	if cmd.Args == nil {
+		cmd.Args = NoArguments
 	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		env.Began = true
+		return do(cmd.Context(), args)
+	}
+	return cmd
 }
 
-// Reports gives a command the flag of commands that report.
-func (env *Env) Reports(cmd *cobra.Command) *cobra.Command {
+// Reports is Command for commands that report, and have a flag for the form of that.
+func (env *Env) Reports(cmd *cobra.Command, do func(ctx context.Context, args []string) error) *cobra.Command {
 	cmd.Flags().BoolVar(&env.JSON, "json", false, "print one JSON document on standard output")
-	return cmd
+	return env.Command(cmd, do)
+}
+
+// On is Reports for commands that need the databases, as With opens them.
+func (env *Env) On(kind string, cmd *cobra.Command, do func(context.Context, *installation.Connections) error) *cobra.Command {
+	return env.Reports(cmd, func(ctx context.Context, _ []string) error {
+		return env.With(ctx, kind, func(all *installation.Connections) error { return do(ctx, all) })
+	})
 }
 
 // Exit prints what went wrong with cmd and picks the exit code.

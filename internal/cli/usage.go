@@ -72,7 +72,7 @@ func OneID(id *int64, noun string) cobra.PositionalArgs {
 // Limit adds --limit, which is 100 by default, with the help of a command.
 func Limit(cmd *cobra.Command, help string) *int {
 	limit := cmd.Flags().Int("limit", 100, help)
-	demand(cmd, func() error {
+	Demand(cmd, func() error {
 		if *limit < 1 {
 			return fmt.Errorf("--limit %d must be at least 1", *limit)
 		}
@@ -83,7 +83,7 @@ func Limit(cmd *cobra.Command, help string) *int {
 
 // Exclusive has a command refuse several of these flags at once.
 func Exclusive(cmd *cobra.Command, names ...string) {
-	demand(cmd, func() error {
+	Demand(cmd, func() error {
 		var set []string
 		for _, name := range names {
 			if cmd.Flags().Changed(name) {
@@ -97,8 +97,8 @@ func Exclusive(cmd *cobra.Command, names ...string) {
 	})
 }
 
-// demand has a command look at its flags before its arguments.
-func demand(cmd *cobra.Command, check func() error) {
+// Demand has a command look at its flags before its arguments.
+func Demand(cmd *cobra.Command, check func() error) {
 	args := cmd.Args
 	cmd.Args = func(cmd *cobra.Command, given []string) error {
 		if err := check(); err != nil {

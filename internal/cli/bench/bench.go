@@ -112,27 +112,25 @@ func benchmark(env *cli.Env, example, short, long string, measure func(context.C
 // measuring is a command that measures and prints. It is named by the first word of its example.
 func measuring(env *cli.Env, example, short, long string, measure func(context.Context) (bench.Report, error)) *cobra.Command {
 	name, _, _ := strings.Cut(example, " ")
-	return env.Reports(&cobra.Command{
-		Use: name, Short: short, Long: long + benchWhere, Args: cli.NoArguments,
+	cmd := env.Reports(&cobra.Command{
+		Use: name, Short: short, Long: long + benchWhere,
 		Example: "  sexton bench " + name + "\n  sexton bench " + example + " --json",
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			if err := positiveFlags(cmd); err != nil {
-				return err
-			}
-			report, err := measure(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return env.Print(report, report.Text)
-		}),
+	}, func(ctx context.Context, _ []string) error {
+		report, err := measure(ctx)
+		if err != nil {
+			return err
+		}
+		return env.Print(report, report.Text)
 	})
+	cli.Demand(cmd, func() error { return positiveFlags(cmd) })
+	return cmd
 }
 
 // positiveFlags refuses every number that is not more than 0. The duty's own check names what it may be.
 func positiveFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if n, noNumber := strconv.ParseFloat(f.Value.String(), 64); noNumber == nil && n <= 0 && f.Name != "duty" {
-			err = cli.Usage(fmt.Errorf("--%s must be more than 0", f.Name))
+			err = fmt.Errorf("--%s must be more than 0", f.Name)
 		}
 	})
 	return err

@@ -42,14 +42,15 @@ and are removed at the end; credentials come from the usual places.`,
 	sizeFlags(cmd, &o.Scale, &o.Rounds, "number of diffs")
 	cmd.Flags().IntVar(&o.Big, "big", 256, "size of the one big diff in `MIB`, up to 1024")
 	measure := cmd.RunE
-	cmd.RunE = env.Run(func(cmd *cobra.Command, args []string) (err error) {
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		env.Began = true
 		var remove func() error
 		if o.Bucket, remove, err = benchBucket(o.Bucket); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, remove()) }()
 		return measure(cmd, args)
-	})
+	}
 	return cmd
 }
 

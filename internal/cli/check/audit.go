@@ -60,13 +60,11 @@ children are then deleted or changed as the definitions say. A key counts with t
 Look at the report first, and do not repair while data is loaded children first, or where keys of deleted parents are
 used again: what is inserted for a new parent under an orphaned key goes while that key's tombstone waits.`,
 		Example: "  sexton audit\n  sexton audit --table issues --json\n  sexton audit --repair",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			if request.batch < 1 || request.batch > maxAuditBatch {
-				return cli.Usage(fmt.Errorf("--batch %d must be between 1 and %d", request.batch, maxAuditBatch))
-			}
-			return audit(cmd.Context(), env, request)
-		}),
+	}, func(ctx context.Context, _ []string) error {
+		if request.batch < 1 || request.batch > maxAuditBatch {
+			return cli.Usage(fmt.Errorf("--batch %d must be between 1 and %d", request.batch, maxAuditBatch))
+		}
+		return audit(ctx, env, request)
 	})
 	request.Flags(cmd, "`CHILD` whose definitions to audit, named as in definitions")
 	cmd.Flags().BoolVar(&request.repair, "repair", false, "leave tombstones for orphaned keys")

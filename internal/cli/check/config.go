@@ -1,6 +1,7 @@
 package check
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -30,22 +31,20 @@ func configCheckCommand(env *cli.Env) *cobra.Command {
 		Use:     "check",
 		Short:   "Validate configuration and definitions; exits 2 and lists everything that is wrong",
 		Example: "  sexton config check --config sexton.yaml",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(*cobra.Command, []string) error {
-			c, err := env.LoadConfig()
-			problems, _ := errors.AsType[problem.List](err)
-			var defs []definitions.Definition
-			if c != nil && !concerns(problems, "loose_foreign_keys") {
-				defs, err = installation.LoadDefinitions(c)
-				found, _ := errors.AsType[problem.List](err)
-				problems.Add(found...)
-			}
-			if err := problems.Err(); err != nil {
-				return err
-			}
-			return env.Say(checkedConfig{Databases: len(c.Databases), Definitions: len(defs)}, "ok: %s, %s\n",
-				words.Counted(len(c.Databases), "database"), words.Counted(len(defs), "definition"))
-		}),
+	}, func(_ context.Context, _ []string) error {
+		c, err := env.LoadConfig()
+		problems, _ := errors.AsType[problem.List](err)
+		var defs []definitions.Definition
+		if c != nil && !concerns(problems, "loose_foreign_keys") {
+			defs, err = installation.LoadDefinitions(c)
+			found, _ := errors.AsType[problem.List](err)
+			problems.Add(found...)
+		}
+		if err := problems.Err(); err != nil {
+			return err
+		}
+		return env.Say(checkedConfig{Databases: len(c.Databases), Definitions: len(defs)}, "ok: %s, %s\n",
+			words.Counted(len(c.Databases), "database"), words.Counted(len(defs), "definition"))
 	})
 }
 
@@ -59,13 +58,11 @@ func configShowCommand(env *cli.Env) *cobra.Command {
 		Use:     "show",
 		Short:   "Print the effective configuration, defaults included, secrets hidden",
 		Example: "  sexton config show",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(*cobra.Command, []string) error {
-			c, err := env.LoadConfig()
-			if err != nil {
-				return err
-			}
-			return env.Say(c.Show(), "%s", c.Show().YAML())
-		}),
+	}, func(_ context.Context, _ []string) error {
+		c, err := env.LoadConfig()
+		if err != nil {
+			return err
+		}
+		return env.Say(c.Show(), "%s", c.Show().YAML())
 	})
 }

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"context"
 	"fmt"
 	"io"
 
@@ -23,28 +24,26 @@ worker's role. It changes nothing. Findings that are for information only leave 
 database can be reached, it is 4. Of several databases the reachable ones are examined, and the checks of
 the others count as skipped.`,
 		Example: "  sexton doctor\n  sexton doctor --json | jq -r '.findings[].fix'",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			c, err := env.LoadConfig()
-			if err != nil {
-				return err
-			}
-			x := operator.Examine(cmd.Context(), c)
-			defer x.Close()
-			if err := cmd.Context().Err(); err != nil {
-				return err
-			}
-			if err := env.Print(x.Report, func(w io.Writer) { printExamination(w, x.Report) }); err != nil {
-				return err
-			}
-			switch {
-			case len(x.Databases) == 0:
-				return x.Unreachable
-			case x.Report.Sick():
-				return cli.ErrFindings
-			}
-			return nil
-		}),
+	}, func(ctx context.Context, _ []string) error {
+		c, err := env.LoadConfig()
+		if err != nil {
+			return err
+		}
+		x := operator.Examine(ctx, c)
+		defer x.Close()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := env.Print(x.Report, func(w io.Writer) { printExamination(w, x.Report) }); err != nil {
+			return err
+		}
+		switch {
+		case len(x.Databases) == 0:
+			return x.Unreachable
+		case x.Report.Sick():
+			return cli.ErrFindings
+		}
+		return nil
 	})
 }
 

@@ -2,6 +2,7 @@ package check
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,23 +24,19 @@ func failuresCommand(env *cli.Env) *cobra.Command {
 
 func failuresListCommand(env *cli.Env) *cobra.Command {
 	var limit *int
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.On("", &cobra.Command{
 		Use:   "list",
 		Short: "List what failed and is not done since, with reason and next try",
 		Long: `Lists, of every enabled component, what the page shows as failed or given up: tombstones, users, placeholders, groups,
 diffs that cannot be moved, and River's jobs of which no row tells. A database that cannot be reached is left out, and
 the exit code is 4.`,
 		Example: "  sexton failures list\n  sexton failures list --json | jq '.failures[] | select(.given_up)'",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return env.With(cmd.Context(), "", func(all *installation.Connections) error {
-				document, err := operator.ReadFailures(cmd.Context(), all, *limit)
-				if err != nil {
-					return err
-				}
-				return cmp.Or(env.Print(document, func(w io.Writer) { printFailures(w, document) }), all.Complete())
-			})
-		}),
+	}, func(ctx context.Context, all *installation.Connections) error {
+		document, err := operator.ReadFailures(ctx, all, *limit)
+		if err != nil {
+			return err
+		}
+		return cmp.Or(env.Print(document, func(w io.Writer) { printFailures(w, document) }), all.Complete())
 	})
 	limit = cli.Limit(cmd, "list `N` of each source at most")
 	return cmd
@@ -65,7 +62,7 @@ func printFailures(w io.Writer, document operator.Failures) {
 func failuresRetryCommand(env *cli.Env) *cobra.Command {
 	var what component.Retry
 	var everything bool
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.On("", &cobra.Command{
 		Use:   "retry SOURCE [ID]",
 		Short: "Have one row of a source tried again now, or all that failed there",
 		Long: `Has what failed tried again at once, as the button of the page does. SOURCE and ID are the ones that list shows: one of
@@ -82,18 +79,15 @@ database numbers its own. --all takes as many as one look shows. The change is r
 			}
 			return nil
 		},
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return env.With(cmd.Context(), "", func(all *installation.Connections) error {
-				said, err := operator.RetryFailures(cmd.Context(), all, what, audittrail.Entry{Actor: installation.Actor()})
-				if refused, ok := errors.AsType[*component.RefusedError](err); ok && refused.Wrong {
-					return cli.Usage(err)
-				}
-				if err != nil {
-					return err
-				}
-				return env.Say(map[string]string{"result": said}, "%s\n", said)
-			})
-		}),
+	}, func(ctx context.Context, all *installation.Connections) error {
+		said, err := operator.RetryFailures(ctx, all, what, audittrail.Entry{Actor: installation.Actor()})
+		if refused, ok := errors.AsType[*component.RefusedError](err); ok && refused.Wrong {
+			return cli.Usage(err)
+		}
+		if err != nil {
+			return err
+		}
+		return env.Say(map[string]string{"result": said}, "%s\n", said)
 	})
 	cmd.Flags().StringVar(&what.Database, "database", "", "the `NAME` of the database that a tombstone is in")
 	cmd.Flags().BoolVar(&everything, "all", false, "all that failed there")

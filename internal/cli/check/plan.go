@@ -2,6 +2,7 @@ package check
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -31,29 +32,27 @@ its parent has that database's name in brackets, and its indexes are to be creat
 reached, the plan is for the others, and the exit code is 4.`,
 		Example: "  sexton plan\n  sexton plan --json | jq -r '.[].definitions[].missing_indexes[].create' | sort -u\n" +
 			"  sexton plan --json | jq '.[].jobs[]? | {kind, due, waiting_for}'",
-		Args: cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return env.WithBound(cmd.Context(), "", installation.BindReachable, func(all *installation.Bound) error {
-				for _, p := range all.Warnings {
-					if !indexWarning(p) {
-						env.Warn(p)
-					}
+	}, func(ctx context.Context, _ []string) error {
+		return env.WithBound(ctx, "", installation.BindReachable, func(all *installation.Bound) error {
+			for _, p := range all.Warnings {
+				if !indexWarning(p) {
+					env.Warn(p)
 				}
-				plans, err := operator.Plan(cmd.Context(), all)
-				if err != nil {
-					return err
-				}
-				err = env.Print(plans, func(w io.Writer) {
-					for i, plan := range plans {
-						if i > 0 {
-							_, _ = fmt.Fprintln(w)
-						}
-						printPlan(w, plan)
+			}
+			plans, err := operator.Plan(ctx, all)
+			if err != nil {
+				return err
+			}
+			err = env.Print(plans, func(w io.Writer) {
+				for i, plan := range plans {
+					if i > 0 {
+						_, _ = fmt.Fprintln(w)
 					}
-				})
-				return cmp.Or(err, all.Complete())
+					printPlan(w, plan)
+				}
 			})
-		}),
+			return cmp.Or(err, all.Complete())
+		})
 	})
 }
 

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"context"
 	"fmt"
 	"io"
 
@@ -14,20 +15,16 @@ import (
 )
 
 func statusCommand(env *cli.Env) *cobra.Command {
-	return env.Reports(&cobra.Command{
+	return env.On("", &cobra.Command{
 		Use:     "status",
 		Short:   "Show backlog, leases, last runs and why something waits",
 		Example: "  sexton status\n  sexton status --json | jq '.deletion_tables[].pending'",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return env.With(cmd.Context(), "", func(all *installation.Connections) error {
-				reading, err := operator.Read(cmd.Context(), operator.Defined(all))
-				if err != nil {
-					return err
-				}
-				return env.Print(reading, func(w io.Writer) { printStatus(w, reading) })
-			})
-		}),
+	}, func(ctx context.Context, all *installation.Connections) error {
+		reading, err := operator.Read(ctx, operator.Defined(all))
+		if err != nil {
+			return err
+		}
+		return env.Print(reading, func(w io.Writer) { printStatus(w, reading) })
 	})
 }
 

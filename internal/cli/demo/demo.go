@@ -59,24 +59,22 @@ everything. Of the environment it reads only SEXTON_PG_BIN, the folder of the se
   sexton demo --exit --json                     # ends by itself, with a summary
   sexton demo --keep /tmp/sexton-demo           # keeps the cluster, and says how to go on with it
   sexton demo --print-schema | less`,
-		Args: cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			if env.ConfigPath != "" || env.DatabaseURL != "" {
-				return cli.Usage(errors.New("demo runs on a private Postgres of its own and takes neither --config nor --database-url"))
-			}
-			if flags.rows < fewestRows {
-				return cli.Usage(fmt.Errorf("--rows must be at least %d", fewestRows))
-			}
-			switch {
-			case flags.printSchema:
-				env.Printf("%s", sample.Schema())
-				return nil
-			case flags.printDefinitions:
-				env.Printf("%s", sample.Definitions())
-				return nil
-			}
-			return play(cmd.Context(), env, flags)
-		}),
+	}, func(ctx context.Context, _ []string) error {
+		if env.ConfigPath != "" || env.DatabaseURL != "" {
+			return cli.Usage(errors.New("demo runs on a private Postgres of its own and takes neither --config nor --database-url"))
+		}
+		if flags.rows < fewestRows {
+			return cli.Usage(fmt.Errorf("--rows must be at least %d", fewestRows))
+		}
+		switch {
+		case flags.printSchema:
+			env.Printf("%s", sample.Schema())
+			return nil
+		case flags.printDefinitions:
+			env.Printf("%s", sample.Definitions())
+			return nil
+		}
+		return play(ctx, env, flags)
 	})
 	cmd.Flags().BoolVar(&flags.exit, "exit", false, "end once everything is deleted and cleaned up after; count orphans and lost contributions")
 	cmd.Flags().IntVar(&flags.rows, "rows", demoRows, "load about `N` rows")

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"fmt"
 	"io"
 
@@ -18,7 +19,7 @@ func leaseCommand(env *cli.Env) *cobra.Command {
 }
 
 func leaseListCommand(env *cli.Env) *cobra.Command {
-	return env.Reports(&cobra.Command{
+	return env.On("", &cobra.Command{
 		Use:   "list",
 		Short: "List the leases that are held",
 		Long: `Lists the leases that are held. A lease lets one pass at a time work: the next one of the same KEY skips or waits until it ends.
@@ -32,20 +33,16 @@ UNTIL   when the lease ends by itself if its holder does not renew it
 
 A lease that is alive is no fault. One whose holder is gone costs some seconds; sexton lease release KEY ends it at once.`,
 		Example: "  sexton lease list\n  sexton lease list --json | jq '.[] | select(.alive | not)'",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return env.With(cmd.Context(), "", func(all *installation.Connections) error {
-				leases, err := operator.ReadLeases(cmd.Context(), all.Jobs(), all.Config.Jobs.Silence)
-				if err != nil {
-					return err
-				}
-				return env.Print(leases, func(w io.Writer) {
-					words.List(w, "no lease is held", "LEASE\tHOLDER\tALIVE\tSINCE\tUNTIL", leases, func(l operator.Lease) []any {
-						return []any{l.Key, l.Holder, l.Alive, l.AcquiredAt, l.ExpiresAt}
-					})
-				})
+	}, func(ctx context.Context, all *installation.Connections) error {
+		leases, err := operator.ReadLeases(ctx, all.Jobs(), all.Config.Jobs.Silence)
+		if err != nil {
+			return err
+		}
+		return env.Print(leases, func(w io.Writer) {
+			words.List(w, "no lease is held", "LEASE\tHOLDER\tALIVE\tSINCE\tUNTIL", leases, func(l operator.Lease) []any {
+				return []any{l.Key, l.Holder, l.Alive, l.AcquiredAt, l.ExpiresAt}
 			})
-		}),
+		})
 	})
 }
 
@@ -63,21 +60,20 @@ unless --force is given: that holder then commits nothing more under it, and its
 			}
 			return nil
 		},
-		RunE: env.Run(func(cmd *cobra.Command, args []string) error {
-			return env.With(cmd.Context(), "", func(all *installation.Connections) error {
-				done, err := all.EndLease(cmd.Context(), args[0], force, func(down error) {
-					env.Warn(fmt.Sprintf("%v; there the holder may commit until its lease would have ended", down))
-				})
-				if err != nil {
-					return err
-				}
-				said := "it is not held"
-				if done.Released {
-					said = "released; " + done.Holder + " held it"
-				}
-				return env.Say(done, "%s: %s\n", done.Key, said)
+	}, func(ctx context.Context, args []string) error {
+		return env.With(ctx, "", func(all *installation.Connections) error {
+			done, err := all.EndLease(ctx, args[0], force, func(down error) {
+				env.Warn(fmt.Sprintf("%v; there the holder may commit until its lease would have ended", down))
 			})
-		}),
+			if err != nil {
+				return err
+			}
+			said := "it is not held"
+			if done.Released {
+				said = "released; " + done.Holder + " held it"
+			}
+			return env.Say(done, "%s: %s\n", done.Key, said)
+		})
 	})
 	cmd.Flags().BoolVar(&force, "force", false, "also where the holder is alive")
 	return cmd

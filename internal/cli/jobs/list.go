@@ -34,10 +34,8 @@ func jobListCommand(env *cli.Env) *cobra.Command {
 		Use:     "list",
 		Short:   "List the enabled jobs with schedule and last run",
 		Example: "  sexton job list",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return env.With(cmd.Context(), "", func(all *installation.Connections) error { return listJobs(cmd.Context(), env, all) })
-		}),
+	}, func(ctx context.Context, _ []string) error {
+		return env.With(ctx, "", func(all *installation.Connections) error { return listJobs(ctx, env, all) })
 	})
 }
 

@@ -26,11 +26,10 @@ func jobEnqueueCommand(env *cli.Env) *cobra.Command {
   sexton job enqueue loose_foreign_keys_cleanup --args '{"database": "main"}'`,
 		Args:              oneKind,
 		ValidArgsFunction: completeKind(env),
-		RunE: env.Run(func(cmd *cobra.Command, kinds []string) error {
-			return env.With(cmd.Context(), kinds[0], func(all *installation.Connections) error {
-				return enqueue(cmd.Context(), env, all, kinds[0], args)
-			})
-		}),
+	}, func(ctx context.Context, kinds []string) error {
+		return env.With(ctx, kinds[0], func(all *installation.Connections) error {
+			return enqueue(ctx, env, all, kinds[0], args)
+		})
 	})
 	cmd.Flags().StringVar(&args, "args", "{}", "the job's arguments as `JSON`; what is left out has its default")
 	return cmd
@@ -72,9 +71,8 @@ decides about groups, group_destroy destroys them. sexton job list names the kin
 			"  sexton resume loose_foreign_keys_cleanup",
 		Args:              oneKind,
 		ValidArgsFunction: completeKind(env),
-		RunE: env.Run(func(cmd *cobra.Command, kinds []string) error {
-			return setPaused(cmd.Context(), env, kinds[0], &installation.PauseNote{Actor: installation.Actor(), Reason: reason})
-		}),
+	}, func(ctx context.Context, kinds []string) error {
+		return setPaused(ctx, env, kinds[0], &installation.PauseNote{Actor: installation.Actor(), Reason: reason})
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for readers of status")
 	return cmd
@@ -87,9 +85,8 @@ func resumeCommand(env *cli.Env) *cobra.Command {
 		Example:           "  sexton resume loose_foreign_keys_cleanup",
 		Args:              oneKind,
 		ValidArgsFunction: completeKind(env),
-		RunE: env.Run(func(cmd *cobra.Command, kinds []string) error {
-			return setPaused(cmd.Context(), env, kinds[0], nil)
-		}),
+	}, func(ctx context.Context, kinds []string) error {
+		return setPaused(ctx, env, kinds[0], nil)
 	})
 }
 

@@ -58,10 +58,9 @@ other definitions are installed than this command has read. A skipped pass exits
 			return err
 		},
 		ValidArgsFunction: completeKind(env),
-		RunE: env.Run(func(cmd *cobra.Command, args []string) error {
-			request.kind = args[0]
-			return jobRun(cmd.Context(), env, request)
-		}),
+	}, func(ctx context.Context, args []string) error {
+		request.kind = args[0]
+		return jobRun(ctx, env, request)
 	})
 	cmd.Flags().StringVar(&request.database, "database", "", "`NAME` of the configured database to serve (default: the first)")
 	cmd.Flags().StringVar(&request.args, "args", "", "the job's arguments as `JSON`, instead of --database")

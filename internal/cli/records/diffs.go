@@ -12,6 +12,7 @@ import (
 	"sexton/internal/cli"
 	"sexton/internal/extdiff"
 	"sexton/internal/installation"
+	"sexton/internal/migrate"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
@@ -21,43 +22,43 @@ func diffsCommand(env *cli.Env) *cobra.Command {
 		diffsShowCommand(env), diffsVerifyCommand(env), diffsMoveCommand(env), diffsRestoreCommand(env), diffsReleaseCommand(env), diffsAdoptCommand(env))
 }
 
-// withDiffs runs something with the engine that moves diffs.
-func withDiffs(ctx context.Context, env *cli.Env, do func(ctx context.Context, engine *extdiff.Engine) error) error {
-	c, err := env.LoadConfig()
-	if err != nil {
-		return err
-	}
-	if !c.ExternalDiffs.Enabled {
-		return cli.Usage(errors.New("external diffs are not enabled; set external_diffs.enabled: true (it is the worker that moves diffs, not this command)"))
-	}
-	return env.With(ctx, riverjobs.ScheduleExternalDiffs, func(all *installation.Connections) error {
-		engine, err := riverjobs.OpenDiffs(ctx, all.Config, all.Jobs(), env.Logger(all.Config), installation.Holder())
+// onDiffs completes a command that works with the engine that moves diffs.
+func onDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context, engine *extdiff.Engine) error) *cobra.Command {
+	return env.Reports(cmd, func(ctx context.Context, _ []string) error {
+		c, err := env.LoadConfig()
 		if err != nil {
 			return err
 		}
-		return do(ctx, engine)
+		if !c.Has(migrate.ExternalDiffs) {
+			return cli.Usage(errors.New("external diffs are not enabled; set external_diffs.enabled: true (it is the worker that moves diffs, not this command)"))
+		}
+		return env.With(ctx, riverjobs.ScheduleExternalDiffs, func(all *installation.Connections) error {
+			engine, err := riverjobs.OpenDiffs(ctx, all.Config, all.Jobs(), env.Logger(all.Config), installation.Holder())
+			if err != nil {
+				return err
+			}
+			return do(ctx, engine)
+		})
 	})
 }
 
 func diffsShowCommand(env *cli.Env) *cobra.Command {
 	var id int64
 	var only int32
-	cmd := env.Reports(&cobra.Command{
+	var cmd *cobra.Command
+	cmd = onDiffs(env, &cobra.Command{
 		Use:   "show ID",
 		Short: "Print a diff from wherever it is stored",
 		Long: `Prints the files of a diff in their order, from the database or from object storage, as git would. What is stored as
 base64 is decoded. With --json it lists the files and where their texts are, without the texts.`,
 		Example: "  sexton diffs show 4711\n  sexton diffs show 4711 --file 0 > part.diff",
 		Args:    cli.OneID(&id, "diff"),
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			var wanted *int32
-			if cmd.Flags().Changed("file") {
-				wanted = &only
-			}
-			return withDiffs(cmd.Context(), env, func(ctx context.Context, engine *extdiff.Engine) error {
-				return engine.Read(ctx, id, func(r *extdiff.Reading) error { return showDiff(ctx, env, r, wanted) })
-			})
-		}),
+	}, func(ctx context.Context, engine *extdiff.Engine) error {
+		var wanted *int32
+		if cmd.Flags().Changed("file") {
+			wanted = &only
+		}
+		return engine.Read(ctx, id, func(r *extdiff.Reading) error { return showDiff(ctx, env, r, wanted) })
 	})
 	cmd.Flags().Int32Var(&only, "file", 0, "`NUMBER` (relative_order) of the one file to print, without a heading")
 	return cmd
@@ -105,19 +106,15 @@ type verifiedDiffs struct {
 func diffsVerifyCommand(env *cli.Env) *cobra.Command {
 	grace := extdiff.DefaultGrace
 	remove := false
-	cmd := env.Reports(&cobra.Command{
+	cmd := onDiffs(env, &cobra.Command{
 		Use:   "verify",
 		Short: "Check every diff in object storage",
 		Long: `Reads every object back and compares its size and checksum, and the offsets and sizes of its files, with what the rows say.
 Then it lists objects that no row refers to. --remove-dangling deletes those; without it external_diffs.sweep does, once a day,
 unless most objects have no row. One whose diff is being worked on is left, and counted as busy. Exits 5 where a diff is damaged.`,
 		Example: "  sexton diffs verify\n  sexton diffs verify --remove-dangling --grace 72h",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return withDiffs(cmd.Context(), env, func(ctx context.Context, engine *extdiff.Engine) error {
-				return verifyDiffs(ctx, env, engine, grace, remove)
-			})
-		}),
+	}, func(ctx context.Context, engine *extdiff.Engine) error {
+		return verifyDiffs(ctx, env, engine, grace, remove)
 	})
 	cmd.Flags().DurationVar(&grace, "grace", grace, "`AGE` from which on an object without a row is listed")
 	cmd.Flags().BoolVar(&remove, "remove-dangling", false, "delete objects that no row refers to")
@@ -181,29 +178,26 @@ func (d *verifiedDiffs) removeDangling(ctx context.Context, engine *extdiff.Engi
 
 func diffsRestoreCommand(env *cli.Env) *cobra.Command {
 	var id int64
-	return env.Reports(&cobra.Command{
+	return onDiffs(env, &cobra.Command{
 		Use:   "restore ID",
 		Short: "Bring a diff back into the database",
 		Long: `Puts the texts of a diff back into its rows, then removes the object. The diff stays in the database from then on, whatever
 external_diffs.when says, until it is released.`,
 		Example: "  sexton diffs restore 4711",
 		Args:    cli.OneID(&id, "diff"),
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return withDiffs(cmd.Context(), env, func(ctx context.Context, engine *extdiff.Engine) error {
-				restored, err := engine.Restore(ctx, id)
-				if err != nil {
-					return err
-				}
-				said := "is in the database"
-				if restored.Files > 0 {
-					said = fmt.Sprintf("%d files, %d bytes", restored.Files, restored.Bytes)
-				}
-				if restored.Files > 0 && restored.Kept != "" {
-					said += fmt.Sprintf("; the object %s will be removed later", restored.Kept)
-				}
-				return env.Say(restored, "diff %d: %s\n", id, said)
-			})
-		}),
+	}, func(ctx context.Context, engine *extdiff.Engine) error {
+		restored, err := engine.Restore(ctx, id)
+		if err != nil {
+			return err
+		}
+		said := "is in the database"
+		if restored.Files > 0 {
+			said = fmt.Sprintf("%d files, %d bytes", restored.Files, restored.Bytes)
+		}
+		if restored.Files > 0 && restored.Kept != "" {
+			said += fmt.Sprintf("; the object %s will be removed later", restored.Kept)
+		}
+		return env.Say(restored, "diff %d: %s\n", id, said)
 	})
 }
 
@@ -216,24 +210,21 @@ type releasedDiff struct {
 
 func diffsReleaseCommand(env *cli.Env) *cobra.Command {
 	var id int64
-	return env.Reports(&cobra.Command{
+	return onDiffs(env, &cobra.Command{
 		Use:     "release ID",
 		Short:   "Let a diff that was brought back be moved again",
 		Long:    "Takes back what `sexton diffs restore` has said: the diff is moved again when it is due. Nothing changes where it was not said.",
 		Example: "  sexton diffs release 4711",
 		Args:    cli.OneID(&id, "diff"),
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return withDiffs(cmd.Context(), env, func(ctx context.Context, engine *extdiff.Engine) error {
-				released, err := engine.Release(ctx, id)
-				if err != nil {
-					return err
-				}
-				said := "was not brought back by hand, so nothing keeps it in the database"
-				if released {
-					said = "is moved when it is due"
-				}
-				return env.Say(releasedDiff{DiffID: id, Released: released}, "diff %d: %s\n", id, said)
-			})
-		}),
+	}, func(ctx context.Context, engine *extdiff.Engine) error {
+		released, err := engine.Release(ctx, id)
+		if err != nil {
+			return err
+		}
+		said := "was not brought back by hand, so nothing keeps it in the database"
+		if released {
+			said = "is moved when it is due"
+		}
+		return env.Say(releasedDiff{DiffID: id, Released: released}, "diff %d: %s\n", id, said)
 	})
 }

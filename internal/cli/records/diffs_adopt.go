@@ -15,29 +15,25 @@ import (
 
 func diffsAdoptCommand(env *cli.Env) *cobra.Command {
 	var other bool
-	cmd := env.Reports(&cobra.Command{
+	cmd := onDiffs(env, &cobra.Command{
 		Use:   "adopt",
 		Short: "Take the objects of the configured store over from another database",
 		Long: `Each store has a marker, merge_request_diffs/.sexton.json, that says which database its objects belong to; every other one is
 refused. This writes it anew: for a database that was restored from a dump, moved to another server, upgraded by pg_upgrade, or
 set back in time, once no other database uses the objects. The database that they belonged to is refused from then on.`,
 		Example: "  sexton diffs adopt\n  sexton diffs adopt --json",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return withDiffs(cmd.Context(), env, func(ctx context.Context, engine *extdiff.Engine) error {
-				if !other {
-					return adoptDiffs(ctx, env, engine)
-				}
-				at, err := engine.Other.Get(ctx)
-				if err == nil && at == nil {
-					err = cli.Usage(errors.New("external_diffs.other_bucket is not set"))
-				}
-				if err != nil {
-					return err
-				}
-				return adoptDiffs(ctx, env, at)
-			})
-		}),
+	}, func(ctx context.Context, engine *extdiff.Engine) error {
+		if !other {
+			return adoptDiffs(ctx, env, engine)
+		}
+		at, err := engine.Other.Get(ctx)
+		if err == nil && at == nil {
+			err = cli.Usage(errors.New("external_diffs.other_bucket is not set"))
+		}
+		if err != nil {
+			return err
+		}
+		return adoptDiffs(ctx, env, at)
 	})
 	cmd.Flags().BoolVar(&other, "other", false, "take over the store external_diffs.other_bucket, not external_diffs.bucket")
 	return cmd

@@ -47,7 +47,7 @@ type leftDiff struct {
 
 func diffsMoveCommand(env *cli.Env) *cobra.Command {
 	m := diffsMove{grace: 10 * time.Minute}
-	cmd := env.Reports(&cobra.Command{
+	cmd := onDiffs(env, &cobra.Command{
 		Use:   "move",
 		Short: "Move diffs from the local disk to object storage, or back",
 		Long: `Copies the object of each diff that is in the one store to the other, reads it back, compares size and checksum, and then
@@ -61,16 +61,15 @@ ends at an outage of a store, and at the tenth failure in a row. The old objects
 the rows before: by a worker, or by a later run of this command.`,
 		Example: "  sexton diffs move --to 's3://diffs?region=eu-central-1' --dry-run\n" +
 			"  sexton diffs move --to 's3://diffs?region=eu-central-1'\n  sexton diffs move --to file:///var/lib/sexton/diffs --limit 1000 --json",
-		Args: cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			if m.to == "" {
-				return cli.Usage(fmt.Errorf("%s needs --to", cmd.CommandPath()))
-			}
-			if m.limit < 0 || m.grace < 0 {
-				return cli.Usage(errors.New("--limit and --grace must not be negative"))
-			}
-			return withDiffs(cmd.Context(), env, func(ctx context.Context, engine *extdiff.Engine) error { return moveDiffs(ctx, env, engine, m) })
-		}),
+	}, func(ctx context.Context, engine *extdiff.Engine) error { return moveDiffs(ctx, env, engine, m) })
+	cli.Demand(cmd, func() error {
+		switch {
+		case m.to == "":
+			return fmt.Errorf("%s needs --to", cmd.CommandPath())
+		case m.limit < 0 || m.grace < 0:
+			return errors.New("--limit and --grace must not be negative")
+		}
+		return nil
 	})
 	cmd.Flags().StringVar(&m.to, "to", "", "`URL` of the store that diffs are to be in, as in external_diffs.bucket")
 	cmd.Flags().StringVar(&m.from, "from", "", "`URL` of the store that they are in (the configured one that is not --to)")

@@ -28,11 +28,6 @@ func groupCommand(env *cli.Env) *cobra.Command {
 // groupRequest is a command's request for a group.
 type groupRequest struct{ ID, By int64 }
 
-// ask is a command that goes through a door.
-func (r *groupRequest) ask(env *cli.Env, door groupDoor) func(*cobra.Command, []string) error {
-	return env.Run(func(cmd *cobra.Command, _ []string) error { return askForGroup(cmd.Context(), env, *r, door) })
-}
-
 // groupDoor is one of the functions of the database that a group goes through.
 type groupDoor struct {
 	// call is the SQL that returns whether anything has changed.
@@ -52,16 +47,15 @@ type askedGroup struct {
 
 func groupScheduleCommand(env *cli.Env) *cobra.Command {
 	var request groupRequest
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.On(riverjobs.AdjournedGroupDeletion, &cobra.Command{
 		Use:   "schedule ID",
 		Short: "Mark a group, to be deleted when its period is over",
 		Long: `Does what sexton.schedule_group_deletion does in SQL: marks the group with today's date and renames it, so that its name
 and path are free. When application_settings.deletion_adjourned_period days have gone by, the job
 adjourned_group_deletion has it destroyed, if the user may still remove it then, or else restores it.`,
 		Example: "  sexton group schedule 4711 --by 1",
-		RunE: request.ask(env, groupDoor{
-			`SELECT "sexton".schedule_group_deletion($1, $2)`, "to be deleted", "is to be deleted already",
-		}),
+	}, func(ctx context.Context, all *installation.Connections) error {
+		return request.ask(ctx, env, all.Jobs(), groupDoor{`SELECT "sexton".schedule_group_deletion($1, $2)`, "to be deleted", "is to be deleted already"})
 	})
 	request.flags(cmd, nil)
 	return cmd
@@ -69,16 +63,17 @@ adjourned_group_deletion has it destroyed, if the user may still remove it then,
 
 func groupCancelCommand(env *cli.Env) *cobra.Command {
 	var request groupRequest
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.On(riverjobs.AdjournedGroupDeletion, &cobra.Command{
 		Use:   "cancel ID",
 		Short: "Restore a group that is marked for its deletion",
 		Long: `Does what sexton.cancel_group_deletion does in SQL: takes mark and schedule away and gives the group its old name and
 path back. Where another group has taken the path meanwhile, five random characters are added. A destruction that
 has begun is stopped as long as it has removed no row. After that, or once a group above is being destroyed, it is refused.`,
 		Example: "  sexton group cancel 4711 --by 1",
-		RunE: request.ask(env, groupDoor{
+	}, func(ctx context.Context, all *installation.Connections) error {
+		return request.ask(ctx, env, all.Jobs(), groupDoor{
 			`SELECT "sexton".cancel_group_deletion($1, $2)`, "restored", "is not scheduled for deletion, so there is nothing to cancel",
-		}),
+		})
 	})
 	request.flags(cmd, nil)
 	return cmd
@@ -87,7 +82,7 @@ has begun is stopped as long as it has removed no row. After that, or once a gro
 func groupDeleteCommand(env *cli.Env) *cobra.Command {
 	var request groupRequest
 	var now, plan bool
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.On(riverjobs.AdjournedGroupDeletion, &cobra.Command{
 		Use:   "delete ID --now|--plan",
 		Short: "Have a group destroyed without waiting for its period, or see what would go",
 		Long: `Does what sexton.delete_group_now does in SQL: marks the group, if it is not marked, moves the mark back to where the
@@ -96,55 +91,48 @@ period is over, and has the destruction begin at once. Until it has removed a ro
 With --plan it changes nothing: it counts the rows below the group per table, says what forbids the destruction, and about
 how long it would take. --by is optional then.`,
 		Example: "  sexton group delete 4711 --now --by 1\n  sexton group delete --plan 4711",
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			if plan {
-				return env.With(cmd.Context(), riverjobs.AdjournedGroupDeletion, func(all *installation.Connections) error {
-					seen, err := operator.ForeseeGroup(cmd.Context(), all, request.ID, request.By)
-					return printForeseen(env, seen, err)
-				})
-			}
-			return askForGroup(cmd.Context(), env, request, groupDoor{`SELECT "sexton".delete_group_now($1, $2)`, "to be deleted now", "is due already"})
-		}),
+	}, func(ctx context.Context, all *installation.Connections) error {
+		if plan {
+			seen, err := operator.ForeseeGroup(ctx, all, request.ID, request.By)
+			return printForeseen(env, seen, err)
+		}
+		return request.ask(ctx, env, all.Jobs(), groupDoor{`SELECT "sexton".delete_group_now($1, $2)`, "to be deleted now", "is due already"})
 	})
 	request.flags(cmd, &plan)
 	cmd.Flags().BoolVar(&now, "now", false, "do not wait for the period")
 	cmd.Flags().BoolVar(&plan, "plan", false, "only count what would go, and say what forbids it")
-	args := cmd.Args
-	cmd.Args = func(cmd *cobra.Command, given []string) error {
+	cli.Demand(cmd, func() error {
 		if now == plan {
 			return errors.New("sexton group delete needs either --now or --plan; sexton group schedule waits for the group's period")
 		}
-		return args(cmd, given)
-	}
+		return nil
+	})
 	return cmd
 }
 
-// askForGroup goes through one of the doors.
-func askForGroup(ctx context.Context, env *cli.Env, request groupRequest, door groupDoor) error {
-	return env.With(ctx, riverjobs.AdjournedGroupDeletion, func(all *installation.Connections) error {
-		db := all.Jobs()
-		answer, said := askedGroup{GroupID: request.ID}, door.unchanged
-		err := db.Pool.QueryRow(ctx, db.Names.Render(door.call), request.ID, request.By).Scan(&answer.Changed)
-		if err != nil {
-			return cmp.Or(fault.Refusal(err), fmt.Errorf("ask for group %d: %w", request.ID, err))
-		}
-		if answer.Group, err = groupschedule.ReadGroup(ctx, db.Pool, db.Names, request.ID); err != nil {
-			return err
-		}
-		if answer.Changed {
-			said = door.changed
-		}
-		switch {
-		case answer.Group == nil:
-		case answer.Group.DueOn == nil:
-			said += ", as " + answer.Group.Path + "; when is not known, as no period is set"
-		case answer.Group.State == "adjourned":
-			said += ", as " + answer.Group.Path + ", from " + *answer.Group.DueOn + " (UTC) on"
-		default:
-			said += ", as " + answer.Group.Path
-		}
-		return env.Say(answer, "group %d: %s\n", request.ID, said)
-	})
+// ask goes through one of the doors.
+func (r groupRequest) ask(ctx context.Context, env *cli.Env, db database.Database, door groupDoor) error {
+	answer, said := askedGroup{GroupID: r.ID}, door.unchanged
+	err := db.Pool.QueryRow(ctx, db.Names.Render(door.call), r.ID, r.By).Scan(&answer.Changed)
+	if err != nil {
+		return cmp.Or(fault.Refusal(err), fmt.Errorf("ask for group %d: %w", r.ID, err))
+	}
+	if answer.Group, err = groupschedule.ReadGroup(ctx, db.Pool, db.Names, r.ID); err != nil {
+		return err
+	}
+	if answer.Changed {
+		said = door.changed
+	}
+	switch {
+	case answer.Group == nil:
+	case answer.Group.DueOn == nil:
+		said += ", as " + answer.Group.Path + "; when is not known, as no period is set"
+	case answer.Group.State == "adjourned":
+		said += ", as " + answer.Group.Path + ", from " + *answer.Group.DueOn + " (UTC) on"
+	default:
+		said += ", as " + answer.Group.Path
+	}
+	return env.Say(answer, "group %d: %s\n", r.ID, said)
 }
 
 // groupsDocument is the output of `sexton group list --json`.
@@ -156,33 +144,25 @@ type groupsDocument struct {
 
 func groupListCommand(env *cli.Env) *cobra.Command {
 	var limit *int
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.On(riverjobs.AdjournedGroupDeletion, &cobra.Command{
 		Use:   "list",
 		Short: "List the groups that are to be deleted, with what has become of it",
 		Long: `Lists groups that are being destroyed, then the others as they fall due (dates are UTC). A group is adjourned (its
 period is not over), due, put off (after an error), enqueued, destroying, stuck (failed 5 times or more) or
 unscheduled: marked without a schedule, and never destroyed.`,
 		Example: "  sexton group list\n  sexton group list --json | jq '.groups[] | select(.state == \"stuck\")'",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return env.With(cmd.Context(), riverjobs.AdjournedGroupDeletion, func(all *installation.Connections) error {
-				return listGroups(cmd.Context(), env, all.Jobs(), *limit)
-			})
-		}),
+	}, func(ctx context.Context, all *installation.Connections) (err error) {
+		db, document := all.Jobs(), groupsDocument{}
+		if document.Backlog, err = groupschedule.ReadBacklog(ctx, db.Pool, db.Names); err != nil {
+			return err
+		}
+		if document.Groups, err = groupschedule.ReadGroups(ctx, db.Pool, db.Names, *limit); err != nil {
+			return err
+		}
+		return env.Print(document, func(w io.Writer) { components.PrintGroups(w, "no group is to be deleted", document.Groups) })
 	})
 	limit = cli.Limit(cmd, "list `N` groups at most")
 	return cmd
-}
-
-func listGroups(ctx context.Context, env *cli.Env, db database.Database, limit int) (err error) {
-	document := groupsDocument{}
-	if document.Backlog, err = groupschedule.ReadBacklog(ctx, db.Pool, db.Names); err != nil {
-		return err
-	}
-	if document.Groups, err = groupschedule.ReadGroups(ctx, db.Pool, db.Names, limit); err != nil {
-		return err
-	}
-	return env.Print(document, func(w io.Writer) { components.PrintGroups(w, "no group is to be deleted", document.Groups) })
 }
 
 // flags has a command take the group, and the user without whom nothing is done, unless it only foresees.

@@ -48,7 +48,7 @@ const shownReasons = 20
 func placeholdersListCommand(env *cli.Env) *cobra.Command {
 	var givenUp bool
 	var limit *int
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.On(riverjobs.PlaceholderCleanup, &cobra.Command{
 		Use:   "list",
 		Short: "List placeholder users without an owner, and what keeps them",
 		Long: `Lists the placeholder users whose import's group is gone, by the ids of their details. Each is due, scheduled (its job
@@ -59,16 +59,12 @@ attempt is the next one that looks: what a reference keeps is looked at after 1,
 last attempt; the attempts between are only counted. Below, they are counted by what keeps them, and all of them, up to
 10,000.`,
 		Example: "  sexton placeholders list\n  sexton placeholders list --given-up --json",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			state := placeholder.State("")
-			if givenUp {
-				state = placeholder.GivenUp
-			}
-			return env.With(cmd.Context(), riverjobs.PlaceholderCleanup, func(all *installation.Connections) error {
-				return listPlaceholders(cmd.Context(), env, all, state, *limit)
-			})
-		}),
+	}, func(ctx context.Context, all *installation.Connections) error {
+		state := placeholder.State("")
+		if givenUp {
+			state = placeholder.GivenUp
+		}
+		return listPlaceholders(ctx, env, all, state, *limit)
 	})
 	cmd.Flags().BoolVar(&givenUp, "given-up", false, "only placeholder users that will not be tried any more")
 	limit = cli.Limit(cmd, "list `N` at most")
@@ -121,7 +117,7 @@ type retriedPlaceholder struct {
 func placeholdersRetryCommand(env *cli.Env) *cobra.Command {
 	var id int64
 	var every bool
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.On(riverjobs.PlaceholderCleanup, &cobra.Command{
 		Use:   "retry [ID]",
 		Short: "Give a placeholder user its attempts back, and try it at once",
 		Long: `Sets the attempts of a placeholder user to 0 and wakes the workers, who look at it again. A job that waits for its time,
@@ -135,39 +131,35 @@ off or given up, 10,000 at a time.`,
 			}
 			return cli.OneID(&id, "user")(cmd, args)
 		},
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return env.With(cmd.Context(), riverjobs.PlaceholderCleanup, func(all *installation.Connections) error {
-				if every {
-					return retryPlaceholders(cmd.Context(), env, all)
-				}
-				return retryPlaceholder(cmd.Context(), env, all, id)
-			})
-		}),
+	}, func(ctx context.Context, all *installation.Connections) error {
+		return retryPlaceholders(ctx, env, all, id)
 	})
 	cmd.Flags().BoolVar(&every, "all", false, "every placeholder user that is put off or given up")
 	return cmd
 }
 
-func retryPlaceholders(ctx context.Context, env *cli.Env, all *installation.Connections) error {
-	if err := installation.RecordRetry(ctx, all, "all placeholders"); err != nil {
+// retryPlaceholders has one placeholder tried again, or all that are put off or given up where id is 0.
+func retryPlaceholders(ctx context.Context, env *cli.Env, all *installation.Connections, id int64) error {
+	target := "all placeholders"
+	if id != 0 {
+		target = fmt.Sprintf("placeholders %d", id)
+	}
+	if err := installation.RecordRetry(ctx, all, target); err != nil {
 		return err
 	}
-	count, err := installation.GiveAllAttemptsBack(ctx, all.Jobs())
-	if err != nil {
-		return err
-	}
-	env.Logger(all.Config).InfoContext(ctx, "placeholder users to be tried again", "actor", installation.Actor(), "placeholder_users", count)
-	return env.Say(map[string]int64{"retried": count}, "%s to be tried now\n", words.Counted(count, "placeholder user"))
-}
-
-func retryPlaceholder(ctx context.Context, env *cli.Env, all *installation.Connections, id int64) error {
-	if err := installation.RecordRetry(ctx, all, fmt.Sprintf("placeholders %d", id)); err != nil {
-		return err
+	log := env.Logger(all.Config).With("actor", installation.Actor())
+	if id == 0 {
+		count, err := installation.GiveAllAttemptsBack(ctx, all.Jobs())
+		if err != nil {
+			return err
+		}
+		log.InfoContext(ctx, "placeholder users to be tried again", "placeholder_users", count)
+		return env.Say(map[string]int64{"retried": count}, "%s to be tried now\n", words.Counted(count, "placeholder user"))
 	}
 	state, err := installation.GiveAttemptsBack(ctx, all.Jobs(), id)
 	if err != nil {
 		return err
 	}
-	env.Logger(all.Config).InfoContext(ctx, "placeholder user to be tried again", "actor", installation.Actor(), "placeholder_user_id", id)
+	log.InfoContext(ctx, "placeholder user to be tried again", "placeholder_user_id", id)
 	return env.Say(retriedPlaceholder{UserID: id, State: state}, "placeholder user %d: %s\n", id, installation.Becomes(state))
 }

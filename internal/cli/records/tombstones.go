@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -44,7 +45,7 @@ func tombstonesListCommand(env *cli.Env) *cobra.Command {
 	var s cli.Scope
 	var failedOnly, revived bool
 	var limit *int
-	cmd := env.Reports(&cobra.Command{
+	cmd := onTombstones(env, &s, &cobra.Command{
 		Use:   "list",
 		Short: "List waiting tombstones, failed ones first",
 		Long: `Lists tombstones, one per deleted row whose children are still to be cleaned up: first the failed ones, with their
@@ -55,15 +56,11 @@ tried at once. After a retry the last reason stays until the next attempt.
 With --revived it lists those whose row lives under its key, so that its children stay: the newest 10,000 of the last 7
 days. "sexton tombstones clear" cleans up after one all the same.`,
 		Example: "  sexton tombstones list --failed\n  sexton tombstones list --table projects --limit 10 --json",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return onTombstones(cmd.Context(), env, s, func(all *installation.Connections, databases []database.Database) error {
-				if revived {
-					return listRevived(cmd.Context(), env, all, databases, s, *limit)
-				}
-				return listTombstones(cmd.Context(), env, all, databases, s, failedOnly, *limit)
-			})
-		}),
+	}, func(ctx context.Context, on tombstones) error {
+		if revived {
+			return on.listRevived(ctx, *limit)
+		}
+		return on.list(ctx, failedOnly, *limit)
 	})
 	s.Flags(cmd, "`PARENT` whose tombstones to list, named as in definitions")
 	cmd.Flags().BoolVar(&failedOnly, "failed", false, "only failed tombstones")
@@ -73,50 +70,74 @@ days. "sexton tombstones clear" cleans up after one all the same.`,
 	return cmd
 }
 
-// add appends one database's list, up to the limit.
-func (d *tombstonesDocument) add(name string, list loosefk.TombstoneList, limit int) {
-	fit := min(len(list.Tombstones), limit-len(d.Tombstones))
-	for _, one := range list.Tombstones[:fit] {
-		d.Tombstones = append(d.Tombstones, listedTombstone{Database: name, PendingTombstone: one})
-	}
-	d.More += list.More + int64(len(list.Tombstones)-fit)
-	d.MoreCapped = d.MoreCapped || list.Capped
+// tombstones are those that a command is about.
+type tombstones struct {
+	*cli.Env
+	*cli.Scope
+	all       *installation.Connections
+	databases []database.Database
 }
 
-// onTombstones hands the databases that a command is about to do.
-func onTombstones(ctx context.Context, env *cli.Env, s cli.Scope, do func(*installation.Connections, []database.Database) error) error {
-	if _, err := s.Name(); err != nil {
-		return err
-	}
-	return env.With(ctx, riverjobs.LooseForeignKeys, func(all *installation.Connections) error {
-		databases, err := s.Chosen(all)
-		if err != nil {
+// onTombstones completes a command about tombstones.
+func onTombstones(env *cli.Env, s *cli.Scope, cmd *cobra.Command, do func(context.Context, tombstones) error) *cobra.Command {
+	return env.Reports(cmd, func(ctx context.Context, _ []string) error {
+		if _, err := s.Name(); err != nil {
 			return err
 		}
-		return do(all, databases)
+		return env.With(ctx, riverjobs.LooseForeignKeys, func(all *installation.Connections) error {
+			databases, err := s.Chosen(all)
+			if err != nil {
+				return err
+			}
+			return do(ctx, tombstones{env, s, all, databases})
+		})
 	})
 }
 
-func listTombstones(
-	ctx context.Context, env *cli.Env, all *installation.Connections, databases []database.Database, s cli.Scope, failedOnly bool, limit int,
-) error {
-	document := tombstonesDocument{Tombstones: []listedTombstone{}}
-	for _, db := range databases {
-		parent, err := s.In(ctx, db)
+// each calls do with the queue of each database, and the name of the parent there.
+func (on tombstones) each(ctx context.Context, do func(database, parent string, queue loosefk.Tombstones) error) error {
+	for _, db := range on.databases {
+		parent, err := on.In(ctx, db)
 		if err != nil {
 			return err
 		}
-		list, err := installation.TombstonesOf(all, db).List(ctx, loosefk.ListOptions{Parent: parent, FailedOnly: failedOnly, Limit: limit})
-		if err != nil {
+		if err := do(db.Name, parent, installation.TombstonesOf(on.all, db)); err != nil {
 			return fmt.Errorf("database %s: %w", db.Name, err)
 		}
-		document.add(db.Name, list, limit)
+	}
+	return nil
+}
+
+// record writes into the audit trail what is about to be changed.
+func (on tombstones) record(ctx context.Context, action, target string) error {
+	return audittrail.Record(ctx, on.all.Jobs(), on.all.Jobs().Pool, audittrail.Entry{Actor: installation.Actor(), Action: action, Target: target})
+}
+
+// log tells of a change.
+func (on tombstones) log(database string) *slog.Logger {
+	return on.Logger(on.all.Config).With("database", database, "actor", installation.Actor())
+}
+
+func (on tombstones) list(ctx context.Context, failedOnly bool, limit int) error {
+	document := tombstonesDocument{Tombstones: []listedTombstone{}}
+	err := on.each(ctx, func(database, parent string, queue loosefk.Tombstones) error {
+		list, err := queue.List(ctx, loosefk.ListOptions{Parent: parent, FailedOnly: failedOnly, Limit: limit})
+		fit := min(len(list.Tombstones), limit-len(document.Tombstones))
+		for _, one := range list.Tombstones[:fit] {
+			document.Tombstones = append(document.Tombstones, listedTombstone{Database: database, PendingTombstone: one})
+		}
+		document.More += list.More + int64(len(list.Tombstones)-fit)
+		document.MoreCapped = document.MoreCapped || list.Capped
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	noun := "tombstone"
 	if failedOnly {
 		noun = "failed tombstone"
 	}
-	return env.Print(document, func(w io.Writer) {
+	return on.Print(document, func(w io.Writer) {
 		const heading = "ID\tDATABASE\tTABLE\tKEY\tAGE\tATTEMPTS\tDUE\tLAST ERROR"
 		words.List(w, "no "+noun+" waits", heading, document.Tombstones, func(t listedTombstone) []any {
 			due := "now"
@@ -142,28 +163,25 @@ func tombstonesRetryCommand(env *cli.Env) *cobra.Command {
 	var s cli.Scope
 	var ids []int64
 	var everything bool
-	cmd := env.Reports(&cobra.Command{
+	cmd := onTombstones(env, &s, &cobra.Command{
 		Use:   "retry",
 		Short: "Have failed tombstones tried again now",
 		Long: `Makes failed tombstones due at once, with their attempts set to 0, and wakes the workers. Tombstones that did not fail
 stay as they are, so that doing it twice changes nothing more. A tombstone that a worker has in hand is left alone and
 counted as busy. The reason of the last failure stays until the next attempt.`,
 		Example: "  sexton tombstones retry --id 4711 --id 4712\n  sexton tombstones retry --table projects\n  sexton tombstones retry --all",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			given := 0
-			for _, one := range []bool{len(ids) > 0, s.Table != "", everything} {
-				if one {
-					given++
-				}
+	}, func(ctx context.Context, on tombstones) error { return on.retry(ctx, ids) })
+	cli.Demand(cmd, func() error {
+		given := 0
+		for _, one := range []bool{len(ids) > 0, s.Table != "", everything} {
+			if one {
+				given++
 			}
-			if given != 1 {
-				return cli.Usage(fmt.Errorf("%s needs one of --id, --table and --all", cmd.CommandPath()))
-			}
-			return onTombstones(cmd.Context(), env, s, func(all *installation.Connections, databases []database.Database) error {
-				return tombstonesRetry(cmd.Context(), env, all, databases, s, ids)
-			})
-		}),
+		}
+		if given != 1 {
+			return fmt.Errorf("%s needs one of --id, --table and --all", cmd.CommandPath())
+		}
+		return nil
 	})
 	s.Flags(cmd, "`PARENT` whose failed tombstones to try again, named as in definitions")
 	cmd.Flags().Int64SliceVar(&ids, "id", nil, "`ID` of a tombstone, as list shows it; may be given several times")
@@ -171,33 +189,27 @@ counted as busy. The reason of the last failure stays until the next attempt.`,
 	return cmd
 }
 
-func tombstonesRetry(ctx context.Context, env *cli.Env, all *installation.Connections, databases []database.Database, s cli.Scope, ids []int64) error {
-	if len(ids) > 0 && len(databases) > 1 {
+func (on tombstones) retry(ctx context.Context, ids []int64) error {
+	if len(ids) > 0 && len(on.databases) > 1 {
 		return cli.Usage(errors.New("--id needs --database: each database numbers its own tombstones"))
 	}
-	entry := audittrail.Entry{Actor: installation.Actor(), Action: "retry", Target: retried(&s, ids)}
-	if err := audittrail.Record(ctx, all.Jobs(), all.Jobs().Pool, entry); err != nil {
+	if err := on.record(ctx, "retry", on.target(ids)); err != nil {
 		return err
 	}
-	log := env.Logger(all.Config)
 	reports := []retryReport{}
 	var unknown []int64
-	for _, db := range databases {
-		parent, err := s.In(ctx, db)
-		if err != nil {
-			return err
-		}
-		result, err := installation.TombstonesOf(all, db).Retry(ctx, loosefk.RetryOptions{Parent: parent, IDs: ids})
+	err := on.each(ctx, func(database, parent string, queue loosefk.Tombstones) error {
+		result, err := queue.Retry(ctx, loosefk.RetryOptions{Parent: parent, IDs: ids})
 		// Also beside an error: what has been changed has been changed.
-		log.InfoContext(ctx, "tombstones retried", "database", db.Name, "actor", installation.Actor(), "table", parent, "ids", ids,
-			"retried", result.Retried, "busy", result.Busy)
-		if err != nil {
-			return fmt.Errorf("database %s: %w", db.Name, err)
-		}
+		on.log(database).InfoContext(ctx, "tombstones retried", "table", parent, "ids", ids, "retried", result.Retried, "busy", result.Busy)
 		unknown = append(unknown, result.Unknown...)
-		reports = append(reports, retryReport{Database: db.Name, Retried: result})
+		reports = append(reports, retryReport{Database: database, Retried: result})
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	err := env.Print(reports, func(w io.Writer) {
+	err = on.Print(reports, func(w io.Writer) {
 		for _, r := range reports {
 			said := words.Counted(r.Retried.Retried, "failed tombstone") + " due now"
 			if r.Due > 0 {
@@ -224,17 +236,17 @@ func listed(ids []int64) string {
 	return strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ids)), ", "), "[]")
 }
 
-// retried says what a retry is for, as the page does.
-func retried(s *cli.Scope, ids []int64) string {
+// target says what a change is about, as the page does.
+func (on tombstones) target(ids []int64) string {
 	text := "all tombstones"
 	switch {
 	case len(ids) > 0:
 		text = "tombstones " + listed(ids)
-	case s.Table != "":
-		text = "tombstones of parent " + s.Table
+	case on.Table != "":
+		text = "tombstones of parent " + on.Table
 	}
-	if s.Database != "" {
-		text += " of " + s.Database
+	if on.Database != "" {
+		text += " of " + on.Database
 	}
 	return text
 }

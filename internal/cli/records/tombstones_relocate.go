@@ -10,10 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/cli"
 	"sexton/internal/component"
-	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/words"
@@ -36,20 +34,21 @@ type relocatedReport struct {
 
 func tombstonesMoveCommand(env *cli.Env) *cobra.Command {
 	var r relocation
-	cmd := env.Reports(&cobra.Command{
+	var cmd *cobra.Command
+	cmd = onTombstones(env, &r.from, &cobra.Command{
 		Use:   "move",
 		Short: "Give the waiting tombstones of a renamed parent to the table that it is now",
 		Long: `Tombstones name their parent. Where it was renamed, split or replaced while some wait, those go on under a name that no
 definition has, or that another table has now. This gives them to the table that has the children's keys, due now, with their
 attempts set to 0. The definitions have to name that table as the parent, and its key has to be the same one.`,
 		Example: "  sexton tombstones move --table old_projects --to projects\n  sexton tombstones move --table old_projects --to projects --yes --json",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			if r.from.Table == "" || r.to.Table == "" {
-				return cli.Usage(fmt.Errorf("%s needs --table and --to", cmd.CommandPath()))
-			}
-			return relocate(env, cmd, r)
-		}),
+	}, func(ctx context.Context, on tombstones) error { return on.relocate(ctx, cmd, r) })
+	cli.Demand(cmd, func() error {
+		if r.from.Table == "" || r.to.Table == "" {
+			return fmt.Errorf("%s needs --table and --to", cmd.CommandPath())
+		}
+		_, err := r.to.Name()
+		return err
 	})
 	r.from.Flags(cmd, "`PARENT` that the tombstones name now, as in definitions")
 	cmd.Flags().StringVar(&r.to.Table, "to", "", "`PARENT` that they are to name, as in definitions")
@@ -59,19 +58,19 @@ attempts set to 0. The definitions have to name that table as the parent, and it
 
 func tombstonesDropCommand(env *cli.Env) *cobra.Command {
 	var r relocation
-	cmd := env.Reports(&cobra.Command{
+	var cmd *cobra.Command
+	cmd = onTombstones(env, &r.from, &cobra.Command{
 		Use:   "drop",
 		Short: "Forget the waiting tombstones of a parent: the children of its deleted rows stay",
 		Long: `Removes the waiting tombstones of one parent, such as a table that is gone with all its children. Children that are there stay
 for good; "sexton audit" finds them as long as a definition names the parent.`,
 		Example: "  sexton tombstones drop --table old_projects\n  sexton tombstones drop --table old_projects --yes --json",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			if r.from.Table == "" {
-				return cli.Usage(fmt.Errorf("%s needs --table", cmd.CommandPath()))
-			}
-			return relocate(env, cmd, r)
-		}),
+	}, func(ctx context.Context, on tombstones) error { return on.relocate(ctx, cmd, r) })
+	cli.Demand(cmd, func() error {
+		if r.from.Table == "" {
+			return fmt.Errorf("%s needs --table", cmd.CommandPath())
+		}
+		return nil
 	})
 	r.from.Flags(cmd, "`PARENT` whose tombstones to drop, as in definitions")
 	cmd.Flags().BoolVar(&r.yes, "yes", false, "do not ask")
@@ -80,38 +79,28 @@ for good; "sexton audit" finds them as long as a definition names the parent.`,
 
 // planned is the work of a relocation in one database.
 type planned struct {
-	db       database.Database
+	database string
+	queue    loosefk.Tombstones
 	from, to string
 	waiting  int64
 }
 
-func relocate(env *cli.Env, cmd *cobra.Command, r relocation) error {
-	if _, err := r.to.Name(); err != nil {
-		return err
-	}
-	return onTombstones(cmd.Context(), env, r.from, func(all *installation.Connections, databases []database.Database) error {
-		return relocateIn(cmd.Context(), env, cmd, all, databases, r)
-	})
-}
-
-func relocateIn(ctx context.Context, env *cli.Env, cmd *cobra.Command, all *installation.Connections, databases []database.Database, r relocation) error {
-	plans, err := r.plan(ctx, all, databases)
+func (on tombstones) relocate(ctx context.Context, cmd *cobra.Command, r relocation) error {
+	plans, err := on.planned(ctx, r)
 	if err != nil {
 		return err
 	}
-	what := "drop all waiting tombstones of " + r.from.Table
+	action, target := "drop", "tombstones of "+r.from.Table
 	if r.to.Table != "" {
-		what = fmt.Sprintf("move all waiting tombstones of %s to %s", r.from.Table, r.to.Table)
+		action, target = "move", target+" to "+r.to.Table
 	}
 	if len(plans) > 0 && !r.yes {
-		if err := confirmed(env, cmd, what, plans); err != nil {
+		if err := on.confirmed(cmd, action+" all waiting "+target, plans); err != nil {
 			return err
 		}
 	}
-	action, _, _ := strings.Cut(what, " ")
-	entry := audittrail.Entry{Actor: installation.Actor(), Action: action, Target: strings.TrimPrefix(what, action+" all waiting ")}
 	if len(plans) > 0 {
-		if err := audittrail.Record(ctx, all.Jobs(), all.Jobs().Pool, entry); err != nil {
+		if err := on.record(ctx, action, target); err != nil {
 			return err
 		}
 	}
@@ -120,19 +109,19 @@ func relocateIn(ctx context.Context, env *cli.Env, cmd *cobra.Command, all *inst
 		var result loosefk.Relocated
 		var failed error
 		if plan.to == "" {
-			result, failed = installation.TombstonesOf(all, plan.db).Drop(ctx, plan.from)
+			result, failed = plan.queue.Drop(ctx, plan.from)
 		} else {
-			result, failed = installation.TombstonesOf(all, plan.db).Move(ctx, plan.from, plan.to)
+			result, failed = plan.queue.Move(ctx, plan.from, plan.to)
 		}
 		// Also beside an error: what has been changed has been changed.
-		env.Logger(all.Config).InfoContext(ctx, "tombstones relocated", "database", plan.db.Name, "actor", installation.Actor(), "action", action,
+		on.log(plan.database).InfoContext(ctx, "tombstones relocated", "action", action,
 			"table", plan.from, "to", plan.to, "changed", result.Changed, "busy", result.Busy)
 		if failed != nil {
-			return fmt.Errorf("database %s: %w", plan.db.Name, failed)
+			return fmt.Errorf("database %s: %w", plan.database, failed)
 		}
-		reports = append(reports, relocatedReport{Database: plan.db.Name, Table: plan.from, To: plan.to, Relocated: result})
+		reports = append(reports, relocatedReport{Database: plan.database, Table: plan.from, To: plan.to, Relocated: result})
 	}
-	return env.Print(reports, func(w io.Writer) {
+	return on.Print(reports, func(w io.Writer) {
 		if len(reports) == 0 {
 			_, _ = fmt.Fprintln(w, "no tombstone waits")
 		}
@@ -146,15 +135,15 @@ func relocateIn(ctx context.Context, env *cli.Env, cmd *cobra.Command, all *inst
 	})
 }
 
-// plan looks for what waits, database by database.
-func (r relocation) plan(ctx context.Context, all *installation.Connections, databases []database.Database) (_ []planned, err error) {
-	var plans []planned
-	for _, db := range databases {
-		plan := planned{db: db}
-		if plan.from, err = r.from.In(ctx, db); err != nil {
+// planned looks for what waits, database by database.
+func (on tombstones) planned(ctx context.Context, r relocation) (plans []planned, _ error) {
+	for _, db := range on.databases {
+		plan := planned{database: db.Name, queue: installation.TombstonesOf(on.all, db)}
+		var err error
+		if plan.from, err = on.In(ctx, db); err != nil {
 			return nil, err
 		}
-		if plan.waiting, err = installation.TombstonesOf(all, db).Count(ctx, plan.from, component.PendingCap); err != nil {
+		if plan.waiting, err = plan.queue.Count(ctx, plan.from, component.PendingCap); err != nil {
 			return nil, err
 		}
 		if plan.waiting == 0 {
@@ -165,7 +154,7 @@ func (r relocation) plan(ctx context.Context, all *installation.Connections, dat
 			if err != nil {
 				return nil, err
 			}
-			if plan.to, err = installation.TombstonesOf(all, db).Table(ctx, wanted); err != nil {
+			if plan.to, err = plan.queue.Table(ctx, wanted); err != nil {
 				return nil, err
 			}
 			if plan.to == "" {
@@ -178,12 +167,12 @@ func (r relocation) plan(ctx context.Context, all *installation.Connections, dat
 }
 
 // confirmed asks, and returns an error unless the answer is yes.
-func confirmed(env *cli.Env, cmd *cobra.Command, what string, plans []planned) error {
+func (on tombstones) confirmed(cmd *cobra.Command, what string, plans []planned) error {
 	for _, plan := range plans {
 		least := words.AtLeast(plan.waiting >= component.PendingCap)
-		_, _ = fmt.Fprintf(env.Stderr, "%s: %s%s of %s\n", plan.db.Name, least, words.Counted(plan.waiting, "waiting tombstone"), plan.from)
+		_, _ = fmt.Fprintf(on.Stderr, "%s: %s%s of %s\n", plan.database, least, words.Counted(plan.waiting, "waiting tombstone"), plan.from)
 	}
-	_, _ = fmt.Fprintf(env.Stderr, "%s? [y/N] ", strings.ToUpper(what[:1])+what[1:])
+	_, _ = fmt.Fprintf(on.Stderr, "%s? [y/N] ", strings.ToUpper(what[:1])+what[1:])
 	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 	if answer = strings.ToLower(strings.TrimSpace(answer)); answer == "y" || answer == "yes" {
 		return nil

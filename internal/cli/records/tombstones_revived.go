@@ -10,10 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/cli"
-	"sexton/internal/database"
-	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/words"
 )
@@ -30,24 +27,21 @@ type revivedDocument struct {
 	More       int64              `json:"more"`
 }
 
-func listRevived(ctx context.Context, env *cli.Env, all *installation.Connections, databases []database.Database, s cli.Scope, limit int) error {
+func (on tombstones) listRevived(ctx context.Context, limit int) error {
 	document := revivedDocument{Tombstones: []revivedTombstone{}}
-	for _, db := range databases {
-		parent, err := s.In(ctx, db)
-		if err != nil {
-			return err
-		}
-		list, more, err := installation.TombstonesOf(all, db).Revived(ctx, parent, limit)
-		if err != nil {
-			return fmt.Errorf("database %s: %w", db.Name, err)
-		}
+	err := on.each(ctx, func(database, parent string, queue loosefk.Tombstones) error {
+		list, more, err := queue.Revived(ctx, parent, limit)
 		fit := min(len(list), limit-len(document.Tombstones))
 		for _, one := range list[:fit] {
-			document.Tombstones = append(document.Tombstones, revivedTombstone{Database: db.Name, RevivedTombstone: one})
+			document.Tombstones = append(document.Tombstones, revivedTombstone{Database: database, RevivedTombstone: one})
 		}
 		document.More += more + int64(len(list)-fit)
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	return env.Print(document, func(w io.Writer) {
+	return on.Print(document, func(w io.Writer) {
 		words.List(w, "no tombstone is revived", "ID\tDATABASE\tTABLE\tKEY\tDELETED\tREVIVED", document.Tombstones, func(t revivedTombstone) []any {
 			return []any{t.ID, t.Database, t.Table, &t.Key, t.DeletedAt, t.SettledAt}
 		})
@@ -64,8 +58,9 @@ type clearReport struct {
 }
 
 func tombstonesClearCommand(env *cli.Env) *cobra.Command {
-	var name string
-	cmd := env.Reports(&cobra.Command{
+	var s cli.Scope
+	var ids []int64
+	cmd := onTombstones(env, &s, &cobra.Command{
 		Use:   "clear ID...",
 		Short: "Clean up after revived tombstones although their rows live",
 		Long: `Makes revived tombstones due again, and has their children cleaned up whether the row lives or not: those of the old row
@@ -75,46 +70,39 @@ and those of the new one, as they cannot be told apart. "sexton tombstones list 
 			if len(args) == 0 {
 				return fmt.Errorf("%s needs the ID of a revived tombstone; sexton tombstones list --revived shows them", cmd.CommandPath())
 			}
-			return nil
-		},
-		RunE: env.Run(func(cmd *cobra.Command, args []string) error {
-			ids := make([]int64, len(args))
-			for i, arg := range args {
+			for _, arg := range args {
 				id, err := strconv.ParseInt(arg, 10, 64)
 				if err != nil {
-					return cli.Usage(fmt.Errorf("%q is no id of a tombstone: it must be a whole number", arg))
+					return fmt.Errorf("%q is no id of a tombstone: it must be a whole number", arg)
 				}
-				ids[i] = id
+				ids = append(ids, id)
 			}
-			s := cli.Scope{Database: name}
-			return onTombstones(cmd.Context(), env, s, func(all *installation.Connections, databases []database.Database) error {
-				return tombstonesClear(cmd.Context(), env, all, databases, s, ids)
-			})
-		}),
-	})
-	cmd.Flags().StringVar(&name, "database", "", "`NAME` of the configured database that the ids are from")
+			return nil
+		},
+	}, func(ctx context.Context, on tombstones) error { return on.clear(ctx, ids) })
+	cmd.Flags().StringVar(&s.Database, "database", "", "`NAME` of the configured database that the ids are from")
 	return cmd
 }
 
-func tombstonesClear(ctx context.Context, env *cli.Env, all *installation.Connections, databases []database.Database, s cli.Scope, ids []int64) error {
-	if len(databases) > 1 {
+func (on tombstones) clear(ctx context.Context, ids []int64) error {
+	if len(on.databases) > 1 {
 		return cli.Usage(errors.New("tombstones clear needs --database: each database numbers its own tombstones"))
 	}
-	db := databases[0]
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-	entry := audittrail.Entry{Actor: installation.Actor(), Action: "clear", Target: retried(&s, ids)}
-	if err := audittrail.Record(ctx, all.Jobs(), all.Jobs().Pool, entry); err != nil {
+	if err := on.record(ctx, "clear", on.target(ids)); err != nil {
 		return err
 	}
-	unknown, err := installation.TombstonesOf(all, db).Clear(ctx, ids)
-	if err != nil {
-		return fmt.Errorf("database %s: %w", db.Name, err)
-	}
-	report := clearReport{Database: db.Name, Cleared: slices.DeleteFunc(ids, func(id int64) bool { return slices.Contains(unknown, id) })}
-	env.Logger(all.Config).InfoContext(ctx, "tombstones cleared", "database", db.Name, "actor", installation.Actor(), "ids", report.Cleared)
-	err = env.Say(report, "%s: %s due now\n", db.Name, words.Counted(int64(len(report.Cleared)), "revived tombstone"))
-	if err == nil && len(unknown) > 0 {
-		err = fmt.Errorf("no revived tombstone has the id %s", listed(unknown))
-	}
-	return err
+	return on.each(ctx, func(database, _ string, queue loosefk.Tombstones) error {
+		unknown, err := queue.Clear(ctx, ids)
+		if err != nil {
+			return err
+		}
+		report := clearReport{Database: database, Cleared: slices.DeleteFunc(ids, func(id int64) bool { return slices.Contains(unknown, id) })}
+		on.log(database).InfoContext(ctx, "tombstones cleared", "ids", report.Cleared)
+		err = on.Say(report, "%s: %s due now\n", database, words.Counted(int64(len(report.Cleared)), "revived tombstone"))
+		if err == nil && len(unknown) > 0 {
+			err = fmt.Errorf("no revived tombstone has the id %s", listed(unknown))
+		}
+		return err
+	})
 }

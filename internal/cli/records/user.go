@@ -39,25 +39,24 @@ deleted, too. Internal users, the ghost user among them, are refused, and so is 
 it changes nothing: it counts the rows per table, says what forbids the deletion, and about how long it would take.`,
 		Example: "  sexton user delete 4711\n  sexton user delete 4711 --hard --initiator 1\n  sexton user delete --plan 4711",
 		Args:    cli.OneID(&request.ID, "user"),
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			request.By = optional(by)
-			if plan {
-				return env.With(cmd.Context(), riverjobs.GhostUsers, func(all *installation.Connections) error {
-					seen, err := operator.ForeseeUser(cmd.Context(), all, request)
-					return printForeseen(env, seen, err)
-				})
-			}
-			queued, err := askForUser(cmd.Context(), env, fmt.Sprintf("queue user %d", request.ID), operator.DeleteUserSQL,
-				request.ID, request.By, request.Hard, request.Groups)
-			if err != nil {
-				return err
-			}
-			said := "is queued already, as it was asked for then"
-			if queued {
-				said = "blocked, and queued for deletion"
-			}
-			return env.Say(deletedUser{UserID: request.ID, Queued: queued}, "user %d: %s\n", request.ID, said)
-		}),
+	}, func(ctx context.Context, _ []string) error {
+		request.By = optional(by)
+		if plan {
+			return env.With(ctx, riverjobs.GhostUsers, func(all *installation.Connections) error {
+				seen, err := operator.ForeseeUser(ctx, all, request)
+				return printForeseen(env, seen, err)
+			})
+		}
+		queued, err := askForUser(ctx, env, fmt.Sprintf("queue user %d", request.ID), operator.DeleteUserSQL,
+			request.ID, request.By, request.Hard, request.Groups)
+		if err != nil {
+			return err
+		}
+		said := "is queued already, as it was asked for then"
+		if queued {
+			said = "blocked, and queued for deletion"
+		}
+		return env.Say(deletedUser{UserID: request.ID, Queued: queued}, "user %d: %s\n", request.ID, said)
 	})
 	cmd.Flags().BoolVar(&plan, "plan", false, "only count what would go, and say what forbids it")
 	cmd.Flags().BoolVar(&request.Hard, "hard", false, "delete contributions as well")
@@ -97,18 +96,17 @@ before. Once a worker has changed rows of the user, this is refused. Groups that
 the user stay so; sexton group cancel restores each.`,
 		Example: "  sexton user cancel 4711\n  sexton user cancel 4711 --by 1",
 		Args:    cli.OneID(&id, "user"),
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			cancelled, err := askForUser(cmd.Context(), env, fmt.Sprintf("cancel the deletion of user %d", id),
-				`SELECT "sexton".cancel_user_deletion($1, $2)`, id, optional(by))
-			if err != nil {
-				return err
-			}
-			said := "was not to be deleted"
-			if cancelled {
-				said = "restored, and not to be deleted any more"
-			}
-			return env.Say(cancelledUser{UserID: id, Cancelled: cancelled}, "user %d: %s\n", id, said)
-		}),
+	}, func(ctx context.Context, _ []string) error {
+		cancelled, err := askForUser(ctx, env, fmt.Sprintf("cancel the deletion of user %d", id),
+			`SELECT "sexton".cancel_user_deletion($1, $2)`, id, optional(by))
+		if err != nil {
+			return err
+		}
+		said := "was not to be deleted"
+		if cancelled {
+			said = "restored, and not to be deleted any more"
+		}
+		return env.Say(cancelledUser{UserID: id, Cancelled: cancelled}, "user %d: %s\n", id, said)
 	})
 	cmd.Flags().Int64Var(&by, "by", 0, "`ID` of the user on whose behalf this is done")
 	return cmd

@@ -1,6 +1,7 @@
 package root
 
 import (
+	"context"
 	"fmt"
 	"io"
 
@@ -14,15 +15,13 @@ func versionCommand(env *cli.Env) *cobra.Command {
 		Use:     "version",
 		Short:   "Print the versions of Sexton, Go, River and the schema",
 		Example: "  sexton version --json",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(*cobra.Command, []string) error {
-			v := cli.ReadVersions()
-			return env.Print(v, func(w io.Writer) {
-				_, _ = fmt.Fprintf(w, "sexton %s (%s, river %s)\n", v.Version, v.Go, v.River)
-				for _, component := range v.Schema {
-					_, _ = fmt.Fprintf(w, "schema %s %d\n", component.Component, component.Version)
-				}
-			})
-		}),
+	}, func(_ context.Context, _ []string) error {
+		v := cli.ReadVersions()
+		return env.Print(v, func(w io.Writer) {
+			_, _ = fmt.Fprintf(w, "sexton %s (%s, river %s)\n", v.Version, v.Go, v.River)
+			for _, component := range v.Schema {
+				_, _ = fmt.Fprintf(w, "schema %s %d\n", component.Component, component.Version)
+			}
+		})
 	})
 }

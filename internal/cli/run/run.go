@@ -33,7 +33,7 @@ const stopTime = 9 * time.Second
 
 func runCommand(env *cli.Env) *cobra.Command {
 	flags := worker{reloadFailed: &atomic.Bool{}}
-	cmd := &cobra.Command{
+	cmd := env.Command(&cobra.Command{
 		Use:   "run",
 		Short: "Run the worker until SIGTERM or SIGINT",
 		Long: `Runs all enabled jobs: woken by the commits that make work, with their schedules as the floor. Any number of
@@ -42,11 +42,7 @@ a second one ends the process at once. After SIGHUP, or within some 10 s of a ch
 and definitions again: where they are wrong, the old ones stay, and the log says what is wrong. Definitions that are
 not the installed ones (sexton triggers install) leave their job to other workers until they are.`,
 		Example: "  sexton run\n  sexton run --fail-fast\n  sexton run --read-only",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return runWorker(cmd.Context(), env, flags)
-		}),
-	}
+	}, func(ctx context.Context, _ []string) error { return runWorker(ctx, env, flags) })
 	cmd.Flags().BoolVar(&flags.readOnly, "read-only", false, "show the page, and River's pages, without the means to change anything there")
 	cmd.Flags().BoolVar(&flags.failFast, "fail-fast", false, "exit 4 where a database cannot be reached at the start, instead of trying again")
 	return cmd

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -32,18 +33,16 @@ func migrateUpCommand(env *cli.Env) *cobra.Command {
 and from several machines at once. Application tables are not touched.`,
 		Example: "  sexton migrate up\n  sexton migrate up --print-grants | psql \"$DATABASE_URL\"\n" +
 			"  sexton migrate up --print-grants --tables --worker deleter",
-		Args: cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			if grants {
-				return printGrants(env, roles, tables)
-			}
-			if tables {
-				return cli.Usage(errors.New("--tables needs --print-grants"))
-			}
-			return migrateEach(env, cmd, nil, func(all *installation.Connections, db migrate.Database) (migrate.Report, error) {
-				return migrate.Up(cmd.Context(), env.Logger(all.Config), db)
-			})
-		}),
+	}, func(ctx context.Context, _ []string) error {
+		if grants {
+			return printGrants(env, roles, tables)
+		}
+		if tables {
+			return cli.Usage(errors.New("--tables needs --print-grants"))
+		}
+		return migrateEach(ctx, env, nil, func(all *installation.Connections, db migrate.Database) (migrate.Report, error) {
+			return migrate.Up(ctx, env.Logger(all.Config), db)
+		})
 	})
 	cmd.Flags().BoolVar(&grants, "print-grants", false, "print SQL that creates roles for application, worker and viewer with their grants, and change nothing")
 	cmd.Flags().BoolVar(&tables, "tables", false, "with --print-grants, grant the worker also what it needs on the application's tables")
@@ -61,26 +60,24 @@ func migrateDownCommand(env *cli.Env) *cobra.Command {
 		Long: `Removes what Sexton created and nothing else, from every database. It refuses while tombstones are pending in
 one of them, because the children they stand for would be forgotten.`,
 		Example: "  sexton migrate down",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			refuse := func(all *installation.Connections, db migrate.Database) error {
-				return migrate.CheckDown(cmd.Context(), env.Logger(all.Config), db, force)
-			}
-			return migrateEach(env, cmd, refuse, func(all *installation.Connections, db migrate.Database) (migrate.Report, error) {
-				return migrate.Down(cmd.Context(), env.Logger(all.Config), db, force)
-			})
-		}),
+	}, func(ctx context.Context, _ []string) error {
+		refuse := func(all *installation.Connections, db migrate.Database) error {
+			return migrate.CheckDown(ctx, env.Logger(all.Config), db, force)
+		}
+		return migrateEach(ctx, env, refuse, func(all *installation.Connections, db migrate.Database) (migrate.Report, error) {
+			return migrate.Down(ctx, env.Logger(all.Config), db, force)
+		})
 	})
 	cmd.Flags().BoolVar(&force, "force", false, "remove although work is pending, and leave the children as orphans")
 	return cmd
 }
 
 // migrateEach runs one step in every database, unless one of them refuses, and prints what it did.
-func migrateEach(env *cli.Env,
-	cmd *cobra.Command, refuse func(*installation.Connections, migrate.Database) error,
+func migrateEach(
+	ctx context.Context, env *cli.Env, refuse func(*installation.Connections, migrate.Database) error,
 	step func(*installation.Connections, migrate.Database) (migrate.Report, error),
 ) error {
-	return env.WithAll(cmd.Context(), func(all *installation.Connections) error {
+	return env.WithAll(ctx, func(all *installation.Connections) error {
 		schemas := all.Schemas()
 		if refuse != nil && len(schemas) > 1 {
 			for _, db := range schemas {
@@ -139,23 +136,21 @@ func migrateStatusCommand(env *cli.Env) *cobra.Command {
 		Use:     "status",
 		Short:   "Compare the schema versions with this binary's; exits 3 where they differ",
 		Example: "  sexton migrate status --json",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return env.WithAll(cmd.Context(), func(all *installation.Connections) error {
-				statuses := []databaseStatus{}
-				for _, db := range all.Schemas() {
-					components, err := migrate.Status(cmd.Context(), db)
-					if err != nil {
-						return err
-					}
-					statuses = append(statuses, databaseStatus{Database: db.Name, Components: components})
-				}
-				if err := printMigrateStatus(env, statuses); err != nil {
+	}, func(ctx context.Context, _ []string) error {
+		return env.WithAll(ctx, func(all *installation.Connections) error {
+			statuses := []databaseStatus{}
+			for _, db := range all.Schemas() {
+				components, err := migrate.Status(ctx, db)
+				if err != nil {
 					return err
 				}
-				return all.CheckSchemas(cmd.Context())
-			})
-		}),
+				statuses = append(statuses, databaseStatus{Database: db.Name, Components: components})
+			}
+			if err := printMigrateStatus(env, statuses); err != nil {
+				return err
+			}
+			return all.CheckSchemas(ctx)
+		})
 	})
 }
 

@@ -27,7 +27,8 @@ func triggersCommand(env *cli.Env) *cobra.Command {
 
 func triggersInstallCommand(env *cli.Env) *cobra.Command {
 	var sameKey, eventTrigger bool
-	cmd := env.Reports(&cobra.Command{
+	var cmd *cobra.Command
+	cmd = env.Reports(&cobra.Command{
 		Use:   "install",
 		Short: "Install what the definitions need",
 		Long: `Puts a tracking trigger on every parent named in the definitions, and on each of its partitions. A table
@@ -45,25 +46,23 @@ Partitions that are created later get their triggers from the worker, within a p
 --event-trigger the command that creates or attaches one does it itself. Only a superuser may create an event trigger: for another
 role, the SQL is printed. It never fails the command; what it cannot do is a warning there. --event-trigger=false removes it.`,
 		Example: "  sexton triggers install\n  sexton triggers install --event-trigger\n  sexton triggers install --same-key",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return onTracked(cmd.Context(), env, func(all *installation.Bound) error {
-				reports, err := installation.InstallTriggers(cmd.Context(), all, func(cfg *triggers.Config) {
-					cfg.SameKey = sameKey
-					if cmd.Flags().Changed("event-trigger") {
-						cfg.EventTrigger = &eventTrigger
-					}
-				})
-				if err != nil {
-					return err
+	}, func(ctx context.Context, _ []string) error {
+		return onTracked(ctx, env, func(all *installation.Bound) error {
+			reports, err := installation.InstallTriggers(ctx, all, func(cfg *triggers.Config) {
+				cfg.SameKey = sameKey
+				if cmd.Flags().Changed("event-trigger") {
+					cfg.EventTrigger = &eventTrigger
 				}
-				return env.Print(reports, func(w io.Writer) {
-					for _, report := range reports {
-						printInstalled(w, report)
-					}
-				})
 			})
-		}),
+			if err != nil {
+				return err
+			}
+			return env.Print(reports, func(w io.Writer) {
+				for _, report := range reports {
+					printInstalled(w, report)
+				}
+			})
+		})
 	})
 	cmd.Flags().BoolVar(&sameKey, "same-key", false, "a key that is another column now has the same values: tombstones that wait fit")
 	cmd.Flags().BoolVar(&eventTrigger, "event-trigger", false, "put triggers on new partitions by an event trigger, which a superuser has to create")
@@ -76,28 +75,26 @@ func triggersUninstallCommand(env *cli.Env) *cobra.Command {
 		Short:   "Remove all of Sexton's triggers and their functions",
 		Long:    "Removes every trigger that belongs to this installation. Deletions are not recorded from then on; tombstones stay.",
 		Example: "  sexton triggers uninstall",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return env.WithAll(cmd.Context(), func(all *installation.Connections) error {
-				reports := []installation.TriggerReport{}
-				for _, db := range all.Databases {
-					cfg, _ := riverjobs.Tracking(all.Config, db, nil)
-					err := installation.OnConnection(cmd.Context(), db, func(conn *pgx.Conn) error {
-						report, err := triggers.Uninstall(cmd.Context(), conn, cfg)
-						reports = append(reports, installation.TriggerReport{Database: db.Name, Report: report})
-						return err
-					})
-					if err != nil {
-						return err
-					}
-				}
-				return env.Print(reports, func(w io.Writer) {
-					for _, report := range reports {
-						_, _ = fmt.Fprintf(w, "%s: %s removed\n", report.Database, words.Counted(len(report.Triggers), "trigger"))
-					}
+	}, func(ctx context.Context, _ []string) error {
+		return env.WithAll(ctx, func(all *installation.Connections) error {
+			reports := []installation.TriggerReport{}
+			for _, db := range all.Databases {
+				cfg, _ := riverjobs.Tracking(all.Config, db, nil)
+				err := installation.OnConnection(ctx, db, func(conn *pgx.Conn) error {
+					report, err := triggers.Uninstall(ctx, conn, cfg)
+					reports = append(reports, installation.TriggerReport{Database: db.Name, Report: report})
+					return err
 				})
+				if err != nil {
+					return err
+				}
+			}
+			return env.Print(reports, func(w io.Writer) {
+				for _, report := range reports {
+					_, _ = fmt.Fprintf(w, "%s: %s removed\n", report.Database, words.Counted(len(report.Triggers), "trigger"))
+				}
 			})
-		}),
+		})
 	})
 }
 
@@ -115,10 +112,8 @@ func triggersStatusCommand(env *cli.Env) *cobra.Command {
 lists is that of these files. "plain" is no drift: the trigger works, but not under session_replication_role = replica,
 because the table has another owner.`,
 		Example: "  sexton triggers status",
-		Args:    cli.NoArguments,
-		RunE: env.Run(func(cmd *cobra.Command, _ []string) error {
-			return onTracked(cmd.Context(), env, func(all *installation.Bound) error { return compareTriggers(cmd.Context(), env, all) })
-		}),
+	}, func(ctx context.Context, _ []string) error {
+		return onTracked(ctx, env, func(all *installation.Bound) error { return compareTriggers(ctx, env, all) })
 	})
 }
 
