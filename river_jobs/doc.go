@@ -1,4 +1,4 @@
-// Package riverjobs adapts the jobs to River: one file per kind, which begins with its arguments and its declaration, and one worker for all of
+// Package riverjobs adapts the jobs to River: a file for each kind, or for a pair of them, which begins with its arguments and its declaration, and one worker for all of
 // them in kind.go. Its entry points are NewClient, Register and Jobs, the only list.
 //
 //	tick of a schedule (periodic.go) ─┐

@@ -5,6 +5,8 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -163,4 +165,147 @@ func sqlState(err error) string {
 		return pgErr.Code
 	}
 	return ""
+}
+
+// EventTrigger is the name of the event trigger that puts triggers on new partitions.
+const EventTrigger = "sexton_new_partitions"
+
+const (
+	newPartitionsFunction = "track_new_partitions"
+	eventObject           = "event trigger function"
+	fixEvent              = "run `sexton triggers install --event-trigger` as a superuser, or `sexton triggers install --event-trigger=false` to do without"
+)
+
+// loudSQL is true while an event trigger fires also under session_replication_role = replica and runs with its caller's rights.
+const loudSQL = `EXISTS (
+                    SELECT
+                    FROM pg_catalog.pg_event_trigger AS other
+                    JOIN pg_catalog.pg_proc AS code ON code.oid = other.evtfoid AND NOT code.prosecdef
+                    WHERE other.evtenabled IN ('A', 'R') AND other.evtevent IN ('ddl_command_start', 'ddl_command_end'))`
+
+// NoSuperuserError says that a role may not create the event trigger.
+type NoSuperuserError struct {
+	Role string
+	// SQL is the statement that a superuser has to run in the database.
+	SQL string
+}
+
+// Error has the statements for a superuser.
+func (e *NoSuperuserError) Error() string {
+	return fmt.Sprintf("role %s is no superuser, and only a superuser may create an event trigger; have one run in this database, "+
+		"then repeat the command:\n\n%s", quoteIdent(e.Role), e.SQL)
+}
+
+// eventLook is a row of event_trigger.sql.
+type eventLook struct {
+	Wanted, Superuser, HasFunction                          bool
+	Body                                                    string
+	Settings                                                []string
+	Mighty, HasTrigger, RunsIt, Enabled, EventMatches, Loud bool
+}
+
+func (c Config) lookAtEvent(ctx context.Context, tx pgx.Tx) (look eventLook, err error) {
+	query := strings.NewReplacer(`"sexton"`, quoteIdent(c.JobsSchema), `"loud"`, loudSQL).Replace(sqlText("queries/event_trigger"))
+	rows, err := tx.Query(ctx, query, c.JobsSchema, newPartitionsFunction, EventTrigger)
+	if err == nil {
+		look, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[eventLook])
+	}
+	if err != nil {
+		return look, fmt.Errorf("look up event trigger %s: %w", EventTrigger, err)
+	}
+	return look, nil
+}
+
+func (c Config) newPartitionsFunction() function {
+	template := strings.NewReplacer(`'jobs_schema'`, quoteLiteral(c.JobsSchema), `"loud"`, loudSQL).Replace(sqlText("functions/track_new_partitions"))
+	return c.render(newPartitionsFunction, template, "Sexton: puts triggers on new partitions of tracked tables", nil)
+}
+
+// compareEvent returns how the event trigger differs from what it should be. Without one that was asked for, nothing does.
+func (c Config) compareEvent(look eventLook) []Finding {
+	finding := Finding{Trigger: EventTrigger, Kind: Altered, Fix: fixEvent}
+	want := c.newPartitionsFunction()
+	switch {
+	case !look.Wanted:
+		return nil
+	case !look.HasFunction || !look.HasTrigger:
+		finding.Kind, finding.Detail = Missing, "new partitions wait for the worker, and deletions there go unrecorded until then"
+	case !look.RunsIt:
+		finding.Detail = "the event trigger of this name runs another function"
+	case !look.Mighty:
+		finding.Detail = "its function is not SECURITY DEFINER, or belongs to no superuser"
+	case look.Body != want.body || !slices.Equal(look.Settings, want.settings):
+		finding.Detail = "its function is not as installed"
+	case !look.EventMatches:
+		finding.Detail = "the event trigger is for other commands"
+	case !look.Enabled:
+		finding.Kind, finding.Detail = Disabled, "the event trigger is disabled, or fires for replicas too"
+	case look.Loud:
+		finding.Kind, finding.Detail = Disabled, "another event trigger fires also under session_replication_role = replica and runs with its caller's "+
+			"rights, so this one does nothing: it would lend that one a superuser's"
+		finding.Fix = "make the other one's function SECURITY DEFINER, or the event trigger an ordinary one: ALTER EVENT TRIGGER name ENABLE"
+	default:
+		return nil
+	}
+	return []Finding{finding}
+}
+
+// eventStatements create the function anew, as a replaced one would keep its owner, and the event trigger with it.
+func (c Config) eventStatements() []string {
+	f := c.newPartitionsFunction()
+	name := pgx.Identifier{c.JobsSchema, f.name}.Sanitize()
+	return append(c.dropEventStatements(),
+		strings.TrimSuffix(strings.TrimSpace(f.create), ";"),
+		fmt.Sprintf("REVOKE ALL ON FUNCTION %s() FROM PUBLIC", name),
+		fmt.Sprintf("COMMENT ON FUNCTION %s() IS %s", name, quoteLiteral(f.comment)),
+		fmt.Sprintf("CREATE EVENT TRIGGER %s ON ddl_command_end WHEN TAG IN ('ALTER TABLE', 'CREATE SCHEMA', 'CREATE TABLE') EXECUTE FUNCTION %s()",
+			quoteIdent(EventTrigger), name),
+		c.register(eventObject, c.identity(f.name)),
+	)
+}
+
+// dropEventStatements need the owner of the schema only: the event trigger goes with its function.
+func (c Config) dropEventStatements() []string {
+	return []string{
+		fmt.Sprintf("DROP FUNCTION IF EXISTS %s() CASCADE", pgx.Identifier{c.JobsSchema, newPartitionsFunction}.Sanitize()),
+		fmt.Sprintf("DELETE FROM %s.objects WHERE kind = %s", quoteIdent(c.JobsSchema), quoteLiteral(eventObject)),
+	}
+}
+
+// refuseEvent says before anything changes that this role cannot create the event trigger.
+func (c Config) refuseEvent(look inspection) error {
+	if c.EventTrigger == nil || !*c.EventTrigger || look.event.Superuser || look.event.Wanted && len(c.compareEvent(look.event)) == 0 {
+		return nil
+	}
+	return &NoSuperuserError{Role: look.Role, SQL: "BEGIN;\n" + strings.Join(c.eventStatements(), ";\n") + ";\nCOMMIT;\n"}
+}
+
+// installEvent creates, renews or drops the event trigger, where that is asked for.
+func (c Config) installEvent(ctx context.Context, conn *pgx.Conn, look eventLook, report *Report) error {
+	change := Change{Trigger: EventTrigger, Action: Created}
+	var statements []string
+	switch {
+	case c.EventTrigger == nil:
+		return nil
+	case !*c.EventTrigger:
+		if !look.Wanted {
+			return nil
+		}
+		change.Action, statements = Dropped, c.dropEventStatements()
+	case look.Wanted && len(c.compareEvent(look)) == 0:
+		report.Unchanged++
+		return nil
+	default:
+		if look.HasTrigger {
+			change.Action = Replaced
+		}
+		statements = c.eventStatements()
+	}
+	err := inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
+		return execAll(ctx, tx, "change event trigger "+EventTrigger, statements)
+	})
+	if err == nil {
+		report.Triggers = append(report.Triggers, change)
+	}
+	return err
 }

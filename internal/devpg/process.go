@@ -1,9 +1,18 @@
 package devpg
 
 import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"os/user"
+	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -64,4 +73,162 @@ func (p *process) end(signal syscall.Signal) error {
 		}
 	}
 	return fmt.Errorf("stop postgres: process %d survived SIGKILL", p.pid)
+}
+
+// account is the user that the server runs as when the caller is root. A nil account stands for the caller itself: all methods
+// accept it.
+type account struct {
+	name     string
+	uid, gid uint32
+}
+
+// unprivileged picks the user to drop to: none if the caller is not root, else "postgres", "nobody" or the id 65534.
+func unprivileged() *account {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
+		gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
+		if uidErr == nil && gidErr == nil && uid != 0 {
+			return &account{name: name, uid: uint32(uid), gid: uint32(gid)}
+		}
+	}
+	return &account{name: "65534", uid: 65534, gid: 65534}
+}
+
+// ownerOf returns the account that owns an existing cluster, because Postgres insists on running as that user.
+func ownerOf(info os.FileInfo) *account {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || stat.Uid == 0 {
+		return nil
+	}
+	a := &account{name: strconv.FormatUint(uint64(stat.Uid), 10), uid: stat.Uid, gid: stat.Gid}
+	if u, err := user.LookupId(a.name); err == nil {
+		a.name = u.Username
+	}
+	return a
+}
+
+// attributes returns the process attributes of a child that runs as this account, in its own process group: a Ctrl-C in the
+// terminal goes to the whole foreground group and must not reach the server before its parent has finished with it.
+func (a *account) attributes() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setpgid: true}
+	if a != nil {
+		attr.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid}
+	}
+	return attr
+}
+
+// own gives a folder to the account.
+func (a *account) own(dir string) error {
+	if a == nil {
+		return nil
+	}
+	if err := os.Chown(dir, int(a.uid), int(a.gid)); err != nil {
+		return fmt.Errorf("give folder to user %s: %w", a.name, err)
+	}
+	return nil
+}
+
+// mustEnter reports the first folder on the way to one of dirs that the account cannot enter. Otherwise the obstacle would show
+// as a bare "permission denied" from starting the binary. A shell running as the account gives the answer, since mode bits alone
+// do not tell about access lists.
+func (a *account) mustEnter(ctx context.Context, dirs ...string) error {
+	if a == nil {
+		return nil
+	}
+	args := []string{"-c", `for dir; do [ -x "$dir" ] || { printf %s "$dir"; exit 1; }; done`, "sh"}
+	for _, dir := range dirs {
+		args = append(args, ancestors(dir)...)
+	}
+	cmd := exec.CommandContext(ctx, "/bin/sh", args...)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = a.attributes()
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && out.Len() > 0 {
+		return fmt.Errorf("folder %q cannot be entered by user %s, who runs Postgres because root may not: "+
+			"allow it with chmod o+x, or choose another folder (TMPDIR for temporary ones)", out.String(), a.name)
+	}
+	if err != nil {
+		return fmt.Errorf("run a shell as user %s: %w", a.name, err)
+	}
+	return nil
+}
+
+// ancestors lists dir and all folders above it, the root first.
+func ancestors(dir string) []string {
+	list := []string{"/"}
+	for i, r := range dir {
+		if r == '/' && i > 0 {
+			list = append(list, dir[:i])
+		}
+	}
+	return append(list, filepath.Clean(dir))
+}
+
+// serverEnv is the caller's environment without what would steer Postgres (PGPORT, PGDATA) or its language.
+func serverEnv() []string {
+	var env []string
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, "PG") || strings.HasPrefix(name, "LC_") || name == "LANG" || name == "LANGUAGE" {
+			continue
+		}
+		env = append(env, entry)
+	}
+	// With TZ set, initdb need not compare the machine's zone with the whole zone database.
+	return append(env, "LC_ALL=C", "TZ=UTC")
+}
+
+//go:embed janitor.sh
+var janitorScript string
+
+// janitor is a shell that outlives this process and cleans up after it. It runs in its own session, out of reach of the terminal's
+// signals, and as the caller's user, who may remove the run folder.
+type janitor struct {
+	cmd  *exec.Cmd
+	pipe *os.File
+}
+
+func startJanitor(runDir, dataDir string) (*janitor, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("create pipe to janitor: %w", err)
+	}
+	defer r.Close()
+	cmd := exec.Command("/bin/sh", "-c", janitorScript, "sexton-janitor", runDir, dataDir)
+	cmd.Dir = "/"
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH") + ":/usr/bin:/bin"}
+	cmd.Stdin = r
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		w.Close()
+		return nil, fmt.Errorf("start janitor: %w", err)
+	}
+	return &janitor{cmd: cmd, pipe: w}, nil
+}
+
+// watch names the process to end if this one dies. Only the last one named counts.
+func (j *janitor) watch(pid int) error {
+	if _, err := j.pipe.WriteString(strconv.Itoa(pid) + "\n"); err != nil {
+		return fmt.Errorf("tell janitor about process: %w", err)
+	}
+	return nil
+}
+
+// dismiss closes the pipe and waits for the janitor, who finds nothing left to do after an orderly stop.
+func (j *janitor) dismiss() error {
+	j.pipe.Close()
+	if err := j.cmd.Wait(); err != nil {
+		return fmt.Errorf("wait for janitor: %w", err)
+	}
+	return nil
 }

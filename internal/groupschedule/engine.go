@@ -3,6 +3,7 @@ package groupschedule
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
 	"time"
 
@@ -131,3 +132,107 @@ func (r *run) tell(ctx context.Context, decision Decision) {
 		r.Progress(ctx, r.stats)
 	}
 }
+
+// Outcome is the decision about a group.
+type Outcome string
+
+// The outcomes: a job that destroys it was inserted; there is such a job; it was restored; it is gone, was restored or has
+// lost its schedule meanwhile; nothing could be decided, and it is put off.
+const (
+	Enqueued Outcome = "enqueued"
+	Waiting  Outcome = "waiting"
+	Restored Outcome = "restored"
+	Undue    Outcome = "undue"
+	Failed   Outcome = "failed"
+)
+
+// Decision is the decision about one group, for the log.
+type Decision struct {
+	GroupID int64
+	// UserID is who scheduled the deletion; 0 where that is not known.
+	UserID  int64
+	Path    string
+	Outcome Outcome
+	// RunAt is when the destruction is to begin, for groups that were enqueued.
+	RunAt time.Time
+	// Reason is why a group was restored: not_permitted, or user_missing.
+	Reason string
+	// Fault is the reason why nothing could be decided, for failed groups.
+	Fault fault.Fault
+}
+
+// Stats are the statistics of one pass.
+type Stats struct {
+	// Cutoff is the date before which a mark makes a group due; nil where there is no period, and nothing was done.
+	Cutoff *time.Time `json:"cutoff"`
+	// GroupsEnqueued counts groups that are to be destroyed, GroupsRestored groups whose requester may no longer
+	// remove them, GroupsSkipped groups with which others were faster, GroupsFailed groups that are put off with an error.
+	GroupsEnqueued int64 `json:"groups_enqueued"`
+	GroupsRestored int64 `json:"groups_restored"`
+	GroupsSkipped  int64 `json:"groups_skipped"`
+	GroupsFailed   int64 `json:"groups_failed"`
+	// OverLimit tells that due groups are left as the time was over, Interrupted that they are left as the pass was asked
+	// to stop.
+	OverLimit   bool           `json:"over_limit"`
+	Interrupted bool           `json:"interrupted,omitempty"`
+	Errors      []fault.Counts `json:"errors"`
+}
+
+// Changed reports whether the pass did anything worth a line of its own in the history.
+func (s *Stats) Changed() bool {
+	return s.GroupsEnqueued+s.GroupsRestored+s.GroupsFailed > 0 || s.OverLimit || s.Interrupted
+}
+
+func (s *Stats) count(d Decision) {
+	switch d.Outcome {
+	case Enqueued:
+		s.GroupsEnqueued++
+	case Restored:
+		s.GroupsRestored++
+	case Failed:
+		s.GroupsFailed++
+		s.Errors = fault.Count(s.Errors, d.Fault)
+	default:
+		s.GroupsSkipped++
+	}
+}
+
+// NextDueSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next group falls
+// due, at a midnight (UTC) or when it has been put off for long enough; 0 where none does.
+//
+//go:embed queries/next_due.sql
+var NextDueSQL string
+
+var (
+	//go:embed queries/due.sql
+	dueSQL string
+	//go:embed queries/opening.sql
+	openingSQL string
+	//go:embed queries/put_off.sql
+	putOffSQL string
+)
+
+// DueSQL is a condition, to be rendered for the configured schemas: some group can be decided about now.
+func DueSQL() string { return "EXISTS (SELECT\n" + dueSQL + ")" }
+
+// CountDueSQL is an expression, to be rendered for the configured schemas: about how many it can be, 10,001 where there are more.
+func CountDueSQL() string {
+	return "(SELECT pg_catalog.count(*) FROM (SELECT\n" + dueSQL + "LIMIT 10001) AS counted)"
+}
+
+// pageSQL is a page of due groups above $1 by their ids, $2 at most.
+func pageSQL() string {
+	return "SELECT due.id\n" + dueSQL + "  AND due.id OPERATOR(pg_catalog.>) $1 ORDER BY due.id LIMIT $2"
+}
+
+const (
+	// decideSQL decides about group $1, whose destruction would begin at $2.
+	decideSQL = `SELECT decided.outcome, coalesce(decided.user_id, 0), coalesce(decided.path, ''), coalesce(decided.reason, '')
+		FROM "sexton".decide_group_deletion($1, $2) AS decided`
+	// forgetSQL removes what is recorded of groups that are not to be deleted any more.
+	forgetSQL = `DELETE FROM "sexton".group_deletion_failures AS failure
+		WHERE NOT EXISTS (SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id OPERATOR(pg_catalog.=) failure.group_id)`
+	// forgetGoneSQL removes what is recorded of destructions whose group another session has deleted meanwhile.
+	forgetGoneSQL = `DELETE FROM "sexton".group_destructions AS destruction
+		WHERE NOT EXISTS (SELECT FROM "public".groups WHERE groups.id OPERATOR(pg_catalog.=) destruction.group_id)`
+)

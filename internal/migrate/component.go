@@ -2,12 +2,22 @@ package migrate
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
 
 	sqlfiles "sexton/sql"
 )
@@ -112,4 +122,264 @@ func (c sqlComponent) statements(s *session, m Migration, direction string) (str
 		return "", fmt.Errorf("read migration: %w", err)
 	}
 	return s.replacer.Replace(string(text)), nil
+}
+
+// provider hands the component's files to goose as functions: goose's own parser works line by line,
+// and a configured schema name may contain line ends.
+func (c sqlComponent) provider(s *session) (*goose.Provider, error) {
+	var migrations []*goose.Migration
+	for _, m := range c.migrations() {
+		run := func(direction string) *goose.GoFunc {
+			return &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
+				statements, err := c.statements(s, m, direction)
+				if err != nil {
+					return err
+				}
+				if _, err = tx.ExecContext(ctx, statements); err != nil || direction == "up" || m.Version > 1 {
+					return err
+				}
+				return c.remove(ctx, s, tx)
+			}}
+		}
+		migrations = append(migrations, goose.NewGoMigration(m.Version, run("up"), run("down")))
+	}
+	provider, err := goose.NewProvider(goose.DialectCustom, s.sqlDB, nil,
+		goose.WithStore(newStore(s.db, c)),
+		goose.WithGoMigrations(migrations...),
+		goose.WithDisableGlobalRegistry(true),
+		goose.WithSlog(s.log),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("prepare migrations: %w", err)
+	}
+	return provider, nil
+}
+
+func (c sqlComponent) up(ctx context.Context, s *session) ([]Migration, error) {
+	provider, err := c.provider(s)
+	if err != nil {
+		return nil, err
+	}
+	results, err := provider.Up(ctx)
+	return c.applied(results, err)
+}
+
+func (c sqlComponent) down(ctx context.Context, s *session) ([]Migration, error) {
+	provider, err := c.provider(s)
+	if err != nil {
+		return nil, err
+	}
+	results, err := provider.DownTo(ctx, 0)
+	return c.applied(results, err)
+}
+
+// applied translates goose's results, also those of a run that ended with an error.
+func (c sqlComponent) applied(results []*goose.MigrationResult, err error) ([]Migration, error) {
+	if partial, ok := errors.AsType[*goose.PartialError](err); ok {
+		results, err = partial.Applied, fmt.Errorf("apply version %d: %w", partial.Failed.Source.Version, partial.Err)
+	}
+	applied := []Migration{}
+	for _, result := range results {
+		for _, m := range c.migrations() {
+			if m.Version == result.Source.Version {
+				applied = append(applied, m)
+			}
+		}
+	}
+	return applied, err
+}
+
+// store keeps the versions of one component. Goose's own store does not quote the table's name, and the
+// jobs schema may be a keyword.
+type store struct {
+	db               Database
+	component, table string
+	quoted           string
+}
+
+var _ database.StoreExtender = store{}
+
+func newStore(db Database, c sqlComponent) store {
+	table := versionTable(c.name())
+	return store{db: db, component: c.name(), table: table, quoted: pgx.Identifier{db.JobsSchema, table}.Sanitize()}
+}
+
+// Tablename implements database.Store.
+func (s store) Tablename() string { return s.quoted }
+
+// TableExists implements database.StoreExtender.
+func (s store) TableExists(ctx context.Context, db database.DBTxConn) (bool, error) {
+	var exists bool
+	err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = $2)", s.db.JobsSchema, s.table).
+		Scan(&exists)
+	return exists, err
+}
+
+// CreateVersionTable implements database.Store. Goose calls it in a transaction, which the table's entry
+// in the registry shares.
+func (s store) CreateVersionTable(ctx context.Context, db database.DBTxConn) error {
+	create := fmt.Sprintf(`CREATE TABLE %s (
+		version bigint PRIMARY KEY,
+		applied_at timestamptz NOT NULL DEFAULT pg_catalog.now()
+	)`, s.quoted)
+	if _, err := db.ExecContext(ctx, create); err != nil {
+		return err
+	}
+	_, err := db.ExecContext(ctx, s.db.register(), "table", identity(s.db.JobsSchema, s.table), s.component)
+	return err
+}
+
+// Insert implements database.Store.
+func (s store) Insert(ctx context.Context, db database.DBTxConn, req database.InsertRequest) error {
+	_, err := db.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (version) VALUES ($1)", s.quoted), req.Version)
+	return err
+}
+
+// Delete implements database.Store.
+func (s store) Delete(ctx context.Context, db database.DBTxConn, version int64) error {
+	_, err := db.ExecContext(ctx, fmt.Sprintf("DELETE FROM %s WHERE version = $1", s.quoted), version)
+	return err
+}
+
+// GetMigration implements database.Store.
+func (s store) GetMigration(ctx context.Context, db database.DBTxConn, version int64) (*database.GetMigrationResult, error) {
+	result := &database.GetMigrationResult{IsApplied: true}
+	err := db.QueryRowContext(ctx, fmt.Sprintf("SELECT applied_at FROM %s WHERE version = $1", s.quoted), version).Scan(&result.Timestamp)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, database.ErrVersionNotFound
+	}
+	return result, err
+}
+
+// GetLatestVersion implements database.Store.
+func (s store) GetLatestVersion(ctx context.Context, db database.DBTxConn) (int64, error) {
+	var version sql.Null[int64]
+	err := db.QueryRowContext(ctx, fmt.Sprintf("SELECT pg_catalog.max(version) FROM %s", s.quoted)).Scan(&version)
+	if err == nil && !version.Valid {
+		return 0, database.ErrVersionNotFound
+	}
+	return version.V, err
+}
+
+// ListMigrations implements database.Store.
+func (s store) ListMigrations(ctx context.Context, db database.DBTxConn) (_ []*database.ListMigrationsResult, err error) {
+	rows, err := db.QueryContext(ctx, fmt.Sprintf("SELECT version FROM %s ORDER BY version DESC", s.quoted))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	var migrations []*database.ListMigrationsResult
+	for rows.Next() {
+		result := &database.ListMigrationsResult{IsApplied: true}
+		if err := rows.Scan(&result.Version); err != nil {
+			return nil, err
+		}
+		migrations = append(migrations, result)
+	}
+	return migrations, rows.Err()
+}
+
+// riverComponent is River's own tables, migrated by River's own migrations in Sexton's schema. River
+// keeps its versions itself, so the registry only says that they are ours to remove.
+type riverComponent struct{}
+
+func (riverComponent) name() string { return River }
+
+func (riverComponent) creates() []string {
+	return []string{"river_migration", "river_job", "river_leader", "river_queue", "river_notification", "river_client", "river_client_queue"}
+}
+
+// newRiverMigrator needs no connection to tell what versions there are.
+func newRiverMigrator(pool *pgxpool.Pool, log *slog.Logger, schema string) (*rivermigrate.Migrator[pgx.Tx], error) {
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: log, Schema: schema})
+	if err != nil {
+		return nil, fmt.Errorf("prepare River's migrations: %w", err)
+	}
+	return migrator, nil
+}
+
+func (riverComponent) migrations() []Migration {
+	migrator, err := newRiverMigrator(nil, slog.New(slog.DiscardHandler), "")
+	if err != nil {
+		return nil
+	}
+	var migrations []Migration
+	for _, m := range migrator.AllVersions() {
+		migrations = append(migrations, Migration{Version: int64(m.Version), Name: m.Name})
+	}
+	return migrations
+}
+
+// LeftOut returns the indexes of River that up drops. Two serve searches in arguments and metadata, which neither River nor its page ever makes; a kind
+// is found by its queue, and River's page may read the few jobs that are kept. Each change of a job enters it into them anew: they
+// were a quarter of the log that a deletion wrote.
+func LeftOut() []string {
+	return []string{"river_job_args_index", "river_job_metadata_index", "river_job_kind"}
+}
+
+func (riverComponent) up(ctx context.Context, s *session) ([]Migration, error) {
+	// River commits each version by itself. The entry comes first, so that a crash in between leaves
+	// nothing that Down does not know of.
+	if _, err := s.pool.Exec(ctx, s.db.register(), "river", s.db.JobsSchema, River); err != nil {
+		return []Migration{}, fmt.Errorf("register River's tables: %w", err)
+	}
+	applied, err := migrateRiver(ctx, s, rivermigrate.DirectionUp, nil)
+	if err != nil {
+		return applied, err
+	}
+	for _, index := range LeftOut() {
+		if _, err := s.pool.Exec(ctx, "DROP INDEX IF EXISTS "+pgx.Identifier{s.db.JobsSchema, index}.Sanitize()); err != nil {
+			return applied, fmt.Errorf("drop River's index %s, which no query uses: %w", index, err)
+		}
+	}
+	if err := leaveRoom(ctx, s.pool, pgx.Identifier{s.db.JobsSchema, "river_job"}.Sanitize()); err != nil {
+		return applied, fmt.Errorf("leave room in the pages of River's jobs: %w", err)
+	}
+	return applied, nil
+}
+
+// leaveRoom leaves half of each page of a table for new versions of its rows, which are logged by what differs from the one before on the same page.
+// A job's row is written three times.
+func leaveRoom(ctx context.Context, pool *pgxpool.Pool, table string) error {
+	var left bool
+	const sql = `SELECT coalesce('fillfactor=50' OPERATOR(pg_catalog.=) ANY (reloptions), false)
+		FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) $1::pg_catalog.text::pg_catalog.regclass`
+	if err := pool.QueryRow(ctx, sql, table).Scan(&left); err != nil || left {
+		return err //nolint:wrapcheck // the caller words it
+	}
+	_, err := pool.Exec(ctx, "ALTER TABLE "+table+" SET (fillfactor = 50)")
+	return err //nolint:wrapcheck // likewise
+}
+
+func (riverComponent) down(ctx context.Context, s *session) ([]Migration, error) {
+	// Removing River's version 6 builds an index of which finished jobs of one key are duplicates. A run that broke off may have left the
+	// schema without the table.
+	var jobs *string
+	table := pgx.Identifier{s.db.JobsSchema, "river_job"}.Sanitize()
+	if err := s.pool.QueryRow(ctx, "SELECT pg_catalog.to_regclass($1)::pg_catalog.text", table).Scan(&jobs); err != nil {
+		return nil, fmt.Errorf("look for River's jobs: %w", err)
+	}
+	if jobs != nil {
+		if _, err := s.pool.Exec(ctx, "TRUNCATE "+table); err != nil {
+			return nil, fmt.Errorf("empty the table of River's jobs: %w", err)
+		}
+	}
+	return migrateRiver(ctx, s, rivermigrate.DirectionDown, &rivermigrate.MigrateOpts{TargetVersion: -1})
+}
+
+func migrateRiver(ctx context.Context, s *session, direction rivermigrate.Direction, opts *rivermigrate.MigrateOpts) ([]Migration, error) {
+	applied := []Migration{}
+	// River tells each step at level info, and so do we; its own lines would be a second account.
+	migrator, err := newRiverMigrator(s.pool, slog.New(slog.DiscardHandler), s.db.JobsSchema)
+	if err != nil {
+		return applied, err
+	}
+	result, err := migrator.Migrate(ctx, direction, opts)
+	if err != nil {
+		return applied, fmt.Errorf("run River's migrations: %w", err)
+	}
+	for _, v := range result.Versions {
+		applied = append(applied, Migration{Version: int64(v.Version), Name: v.Name})
+	}
+	return applied, nil
 }

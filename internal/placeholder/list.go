@@ -10,6 +10,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/fault"
 	"sexton/internal/pgschema"
 )
 
@@ -158,4 +159,107 @@ func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, userID int64) (
 		return "", fmt.Errorf("start the job of placeholder user %d: %w", userID, err)
 	}
 	return Scheduled, nil
+}
+
+// Backlog sums up the waiting placeholders.
+type Backlog struct {
+	// Pending counts the rows of ownerless placeholders that are to be deleted, those tried and put off included. Capped tells
+	// that there are more than it says. Those in the queue of the users to be deleted are counted there.
+	Pending int64
+	Capped  bool
+	// OldestAgeSeconds is how long the first of the placeholders that can be offered could be: since its retry period was over or, where it was
+	// never tried, since it was created.
+	OldestAgeSeconds float64
+	// Deferred counts placeholders that were tried within the retry period, or at infinity, which puts one off for ever; no further
+	// than Pending. The first of them that can be offered again can be at DeferredUntil; DeferredReason says what kept it.
+	Deferred       int64
+	DeferredUntil  *time.Time
+	DeferredReason string
+	// GivenUp counts placeholders that were tried as often as they may be and are there still. It stops at 10,000, too.
+	GivenUp int64
+}
+
+// ReadBacklog counts what waits. The database has the one definition of it, which "sexton".backlog shows as well.
+func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules) (Backlog, error) {
+	const sql = `SELECT pending, capped, oldest_age_seconds, deferred, deferred_until, coalesce(deferred_reason, ''), given_up
+		FROM "sexton".placeholder_backlog($1, $2)`
+	rows, _ := db.Query(ctx, names.Render(sql), rules.args()...)
+	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Backlog])
+	if err != nil {
+		return Backlog{}, fmt.Errorf("count placeholder users: %w", err)
+	}
+	return b, nil
+}
+
+// SaveRules tells the database which rules are in force, for "sexton".backlog, which knows no configuration. Where they stand
+// there already nothing is written.
+func SaveRules(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules) error {
+	const sql = `
+INSERT INTO "sexton".placeholder_rules AS rules (max_attempts, retry_seconds)
+SELECT $1::integer, $2::pg_catalog.float8
+WHERE NOT EXISTS (SELECT FROM "sexton".placeholder_rules AS saved WHERE saved.max_attempts OPERATOR(pg_catalog.=) $1 AND saved.retry_seconds OPERATOR(pg_catalog.=) $2)
+ON CONFLICT (one) DO UPDATE
+SET max_attempts = excluded.max_attempts, retry_seconds = excluded.retry_seconds, updated_at = pg_catalog.clock_timestamp()`
+	if _, err := db.Exec(ctx, names.Render(sql), rules.args()...); err != nil {
+		return fmt.Errorf("save the rules of placeholder users: %w", err)
+	}
+	return nil
+}
+
+// Stats are the statistics of one run.
+type Stats struct {
+	// Scheduled counts the placeholders that were offered: each an attempt and a job.
+	Scheduled int64 `json:"scheduled"`
+	// Kept counts placeholders that a look at many found referenced: each an attempt without a job. References counts these by table.column.
+	Kept       int64            `json:"kept"`
+	References map[string]int64 `json:"references,omitempty"`
+	// Counted counts attempts without a look, of placeholders that references keep.
+	Counted int64 `json:"counted"`
+	// FinalAttempts are those among all of them that will not be offered again.
+	FinalAttempts int64 `json:"final_attempts"`
+	// Waiting counts rows that were left as they are because a job for their user waits or runs already, Changed rows that
+	// another session took or changed meanwhile.
+	Waiting int64 `json:"waiting"`
+	Changed int64 `json:"changed"`
+	// Failed counts rows that the database refused to touch. No attempt was counted for them.
+	Failed int64 `json:"failed"`
+	// LastScheduledAt is the time of the run's last job; absent where there is none.
+	LastScheduledAt *time.Time `json:"last_scheduled_at,omitempty"`
+	// OverLimit tells that rows are left as the time was over, Interrupted that they are left as the run was asked to stop.
+	OverLimit   bool           `json:"over_limit"`
+	Interrupted bool           `json:"interrupted,omitempty"`
+	Errors      []fault.Counts `json:"errors"`
+}
+
+// Item is one placeholder whose attempt was counted.
+type Item struct {
+	UserID int64
+	// Attempt counts from 1. Final tells that it is the last one.
+	Attempt     int64
+	Final       bool
+	ScheduledAt time.Time
+	// Kept means that the attempt needed no job: the Blockers keep it, or, without any, nothing has looked.
+	Kept     bool
+	Blockers []Blocker
+}
+
+// Reason says what keeps it, in one line.
+func (i Item) Reason() string { return reason(i.Blockers) }
+
+// DeleteKind is the kind of the jobs that are inserted, one per placeholder, with the argument user_id. It is frozen.
+const DeleteKind = "import_delete_placeholder_user"
+
+// Rules say when a placeholder is offered.
+type Rules struct {
+	// MaxAttempts is how often; the last attempt is announced.
+	MaxAttempts int
+	// RetryPeriod has to be over, not just reached, since the attempt before.
+	RetryPeriod time.Duration
+}
+
+// Reference is a column that keeps a placeholder alive while a row has its id there. A table is "table", in the database's
+// own schema, or "schema.table".
+type Reference struct {
+	Table   string
+	Columns []string
 }

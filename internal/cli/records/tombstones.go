@@ -70,7 +70,7 @@ days. "sexton tombstones clear" cleans up after one all the same.`,
 	return cmd
 }
 
-// tombstones are those that a command is about.
+// tombstones are the queues that a command is about.
 type tombstones struct {
 	*cli.Env
 	*cli.Scope

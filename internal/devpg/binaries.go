@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,12 +14,128 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/xi2/xz"
 )
+
+// findBinaries returns the folder of initdb and postgres. An explicit folder must hold them. Otherwise the first folder found
+// wins, or the first of the given major version if an existing cluster asks for one, and at last a download.
+func findBinaries(ctx context.Context, explicit, major string, env environment) (string, error) {
+	if explicit != "" {
+		dir, err := resolve(explicit)
+		if err != nil {
+			return "", fmt.Errorf("find Postgres server binaries in %q: %w", explicit, err)
+		}
+		if got := majorVersion(ctx, dir); major != "" && got != major {
+			return "", fmt.Errorf("data folder holds a cluster of Postgres %s and %q is version %s: choose binaries of version %s",
+				major, explicit, got, major)
+		}
+		return dir, nil
+	}
+	for _, folder := range env.folders(ctx) {
+		dir, err := resolve(folder)
+		if err == nil && (major == "" || majorVersion(ctx, dir) == major) {
+			return dir, nil
+		}
+	}
+	if major != "" {
+		return "", fmt.Errorf("data folder holds a cluster of Postgres %s and no binaries of that version were found: "+
+			"install them, or choose another folder", major)
+	}
+	dir, err := env.fetch(ctx, env.owner)
+	if err != nil {
+		if ctx.Err() != nil {
+			return "", fmt.Errorf("fetch Postgres server binaries: %w", ctx.Err())
+		}
+		return "", fmt.Errorf("no Postgres server binaries (initdb, postgres) found and the download did not work (%w): "+
+			"install them with 'apt-get install postgresql' (Debian, Ubuntu), 'dnf install postgresql-server' (RHEL, Fedora) or "+
+			"'brew install postgresql' (macOS), or set SEXTON_PG_BIN to their folder", err)
+	}
+	return dir, nil
+}
+
+// resolve follows the link of initdb to its real folder and checks that postgres lives there too: some images link only a few of
+// the tools into a folder of PATH, and the server finds its libraries and time zones relative to where it really is.
+func resolve(folder string) (string, error) {
+	initdb, err := filepath.EvalSymlinks(filepath.Join(folder, "initdb"))
+	if err != nil {
+		return "", err
+	}
+	dir, err := filepath.Abs(filepath.Dir(initdb))
+	if err != nil {
+		return "", err
+	}
+	for _, name := range []string{"initdb", "postgres"} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			return "", err
+		}
+		if info.IsDir() || info.Mode()&0o111 == 0 {
+			return "", fmt.Errorf("%s: %w", filepath.Join(dir, name), errors.New("not an executable file"))
+		}
+	}
+	return dir, nil
+}
+
+// binaryFolders lists the folders to search, best first: PATH, what pg_config says, the distributions' folders, newest first.
+func binaryFolders(ctx context.Context) []string {
+	var folders []string
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if filepath.IsAbs(dir) {
+			folders = append(folders, dir)
+		}
+	}
+	if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {
+		folders = append(folders, strings.TrimSpace(string(out)))
+	}
+	installed := installedFolders()
+	slices.SortStableFunc(installed, func(a, b string) int { return cmp.Compare(pathVersion(b), pathVersion(a)) })
+	return append(folders, installed...)
+}
+
+// installedFolders lists the existing folders into which the usual packages put the server's binaries.
+func installedFolders() []string {
+	var folders []string
+	for _, pattern := range []string{
+		"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
+		"/usr/pgsql-*/bin",          // RHEL, Fedora: the Postgres project's own packages
+		"/usr/libexec/postgresql*",  // Alpine
+		"/opt/homebrew/opt/postgresql*/bin",
+		"/usr/local/opt/postgresql*/bin",
+		"/home/linuxbrew/.linuxbrew/opt/postgresql*/bin",
+		"/Applications/Postgres.app/Contents/Versions/*/bin",
+		"/usr/local/pgsql/bin", // built from source
+		"/usr/bin",             // Fedora's packages, Arch
+	} {
+		// A malformed pattern would be the only error.
+		matches, _ := filepath.Glob(pattern)
+		folders = append(folders, matches...)
+	}
+	return folders
+}
+
+// pathVersion reads the major version out of a folder's path, such as /usr/lib/postgresql/15/bin. Old two-part versions count as
+// their first part; a path without a number as 0.
+func pathVersion(path string) int {
+	version, _ := strconv.Atoi(regexp.MustCompile(`\d+`).FindString(path))
+	return version
+}
+
+// majorVersion asks the binaries for their major version ("15"), and returns an empty text when they do not run.
+func majorVersion(ctx context.Context, dir string) string {
+	out, err := exec.CommandContext(ctx, filepath.Join(dir, "postgres"), "--version").Output()
+	if err != nil {
+		return ""
+	}
+	return regexp.MustCompile(`\d+`).FindString(string(out))
+}
 
 const (
 	// fetchVersion is the server that is downloaded where none is installed.

@@ -1,0 +1,320 @@
+package installation
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/user"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/heartbeat"
+	"sexton/internal/listen"
+	"sexton/internal/loosefk"
+	"sexton/internal/placeholder"
+	riverjobs "sexton/river_jobs"
+)
+
+// EndedLease is the document of `sexton lease release --json`.
+type EndedLease struct {
+	Key string `json:"key"`
+	// Released is false if the lease was free.
+	Released bool   `json:"released"`
+	Holder   string `json:"holder,omitempty"`
+}
+
+// EndLease ends a lease whose holder is gone or, with force, alive, and records who did it. It calls warn for each database that is down:
+// there the holder can go on.
+func (c *Connections) EndLease(ctx context.Context, key string, force bool, warn func(down error)) (EndedLease, error) {
+	done := EndedLease{Key: key}
+	err := pgx.BeginFunc(ctx, c.Jobs().Pool, func(tx pgx.Tx) error {
+		queries, silence := c.Jobs().Names.Queries(tx), c.Config.Jobs.Silence.Seconds()
+		held, err := queries.LeaseEnd(ctx, dbsqlc.LeaseEndParams{Key: key, Force: force, SilenceSeconds: silence})
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return knownLease(ctx, queries, key)
+		case err != nil:
+			return fmt.Errorf("release lease %s: %w", key, err)
+		case !held.Ended:
+			return fmt.Errorf("release lease %s: its holder %s is alive; --force ends it all the same, and its pass fails", key, held.Holder)
+		}
+		done.Released, done.Holder = true, held.Holder
+		if err := c.raiseFences(ctx, queries, dbsqlc.FenceRaiseParams{Key: key, Token: held.Token, LockTimeout: fenceTimeout}, warn); err != nil {
+			return err
+		}
+		return audittrail.Record(ctx, c.Jobs(), tx, audittrail.Entry{Actor: Actor(), Action: "release", Target: key, Reason: "held by " + held.Holder})
+	})
+	return done, err
+}
+
+// knownLease returns an error where no lease ever had the key.
+func knownLease(ctx context.Context, queries *dbsqlc.Queries, key string) error {
+	_, err := queries.LeaseLook(ctx, key)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return fmt.Errorf("release lease %q: there is no lease with this key; `sexton lease list` shows the leases that are held", key)
+	case err != nil:
+		return fmt.Errorf("look at lease %s: %w", key, err)
+	}
+	return nil
+}
+
+// fenceTimeout is how long a release waits for a batch of the former holder, which holds its fence until it commits. The server ends
+// one that hangs after 10 s.
+const fenceTimeout = "20s"
+
+// raiseFences has every database refuse the batches of a lease's former holder: that one never asks whether the lease is still its
+// own. The jobs database takes part in the transaction that ends the lease, so that a failure leaves the lease as it was.
+func (c *Connections) raiseFences(ctx context.Context, jobs *dbsqlc.Queries, fence dbsqlc.FenceRaiseParams, warn func(down error)) error {
+	for _, db := range c.Databases {
+		if down := c.Down[db.Name]; down != nil {
+			warn(down)
+			continue
+		}
+		queries := db.Queries()
+		if db.Name == c.Config.Jobs.Database {
+			queries = jobs
+		}
+		if _, err := queries.FenceRaise(ctx, fence); err != nil {
+			return fmt.Errorf("release lease %s: raise its fence in database %s: %w", fence.Key, db.Name, err)
+		}
+	}
+	return nil
+}
+
+// PauseNote is the note in a paused queue's metadata, under the key "sexton_pause".
+type PauseNote struct {
+	Actor  string    `json:"actor"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
+}
+
+const pauseKey = "sexton_pause"
+
+// String says who paused it, since when and why.
+func (n *PauseNote) String() string {
+	text := "paused by " + n.Actor + " since " + n.At.UTC().Format(time.RFC3339)
+	if n.Reason != "" {
+		text += ": " + n.Reason
+	}
+	return text
+}
+
+// noteOf is the note of a queue's present pause. Other ways to pause it leave none, or something else in its place.
+func noteOf(encoded []byte, pausedAt *time.Time) *PauseNote {
+	var metadata struct {
+		Note *PauseNote `json:"sexton_pause"`
+	}
+	if json.Unmarshal(encoded, &metadata) != nil || pausedAt == nil || metadata.Note == nil || !metadata.Note.At.Equal(*pausedAt) {
+		return nil
+	}
+	return metadata.Note
+}
+
+// SetPaused pauses the queue of a kind, which has its name, with a note, or resumes it without one. The audit trail has it in the same
+// transaction. A note of another person stays, and is returned: a reader who resumes the kind needs that name.
+func (c *Connections) SetPaused(ctx context.Context, kind string, note *PauseNote, by audittrail.Entry) (standing *PauseNote, err error) {
+	client, err := c.RiverClient()
+	if err != nil {
+		return nil, err
+	}
+	by.Target, by.Action = kind, "pause"
+	if note == nil {
+		by.Action = "resume"
+	}
+	err = pgx.BeginFunc(ctx, c.Jobs().Pool, func(tx pgx.Tx) error {
+		if err := audittrail.Record(ctx, c.Jobs(), tx, by); err != nil {
+			return err
+		}
+		if err := c.Jobs().Names.Queries(tx).QueueEnter(ctx, kind); err != nil {
+			return err
+		}
+		if note == nil {
+			// Work that came in meanwhile woke no worker.
+			if err := Wake(ctx, tx, kind); err != nil {
+				return err
+			}
+			return client.QueueResumeTx(ctx, tx, kind, nil)
+		}
+		// It locks the queue's row, be it paused or not: two who pause at the same time come one after the other.
+		if err := client.QueuePauseTx(ctx, tx, kind, nil); err != nil {
+			return err
+		}
+		state, err := client.QueueGetTx(ctx, tx, kind)
+		if err != nil {
+			return err
+		}
+		if before := noteOf(state.Metadata, state.PausedAt); before != nil && before.Actor != note.Actor {
+			standing = before
+			return nil
+		}
+		// The note carries the pause's own time: one left over from an earlier pause is known by that.
+		note.At = state.PausedAt.UTC()
+		metadata, err := json.Marshal(map[string]any{pauseKey: note})
+		if err != nil {
+			return err
+		}
+		_, err = client.QueueUpdateTx(ctx, tx, kind, &river.QueueUpdateParams{Metadata: metadata})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("change queue %s: %w", kind, err)
+	}
+	return standing, nil
+}
+
+// RiverClient looks at River's jobs and queues, and changes them; it works on none.
+func (c *Connections) RiverClient() (*river.Client[pgx.Tx], error) {
+	client, err := river.NewClient(riverpgxv5.New(c.Jobs().Pool), &river.Config{Schema: c.Config.Jobs.Schema})
+	if err != nil {
+		return nil, fmt.Errorf("make river client: %w", err)
+	}
+	return client, nil
+}
+
+// Pauses say of each paused queue of the enabled kinds by whom it was paused, since when and why, if that is known.
+func Pauses(ctx context.Context, all *Connections) (map[string]string, error) {
+	queues, err := all.Jobs().Queries().QueuesPaused(ctx, all.Kinds()) // There is one queue per kind, of its name.
+	if err != nil {
+		return nil, fmt.Errorf("look for paused queues: %w", err)
+	}
+	pauses := map[string]string{}
+	for _, queue := range queues {
+		pauses[queue.Name] = "paused since " + queue.PausedAt.UTC().Format(time.RFC3339)
+		if note := noteOf(queue.Metadata, queue.PausedAt); note != nil {
+			pauses[queue.Name] = note.String()
+		}
+	}
+	return pauses, nil
+}
+
+// Waking makes a change that is work for a kind, and wakes its workers: only triggers on inserted rows do so.
+func Waking(ctx context.Context, db database.Database, kind string, change func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if err := change(tx); err != nil {
+			return err
+		}
+		return Wake(ctx, tx, kind)
+	})
+}
+
+// Wake sends what the triggers on inserted rows send. A worker that is awake already takes it for one more look.
+func Wake(ctx context.Context, on dbsqlc.DBTX, kind string) error {
+	if _, err := on.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, kind); err != nil {
+		return fmt.Errorf("wake workers: %w", err)
+	}
+	return nil
+}
+
+// GiveAllAttemptsBack has all that are put off or given up tried again and wakes the workers.
+func GiveAllAttemptsBack(ctx context.Context, db database.Database) (retried int64, err error) {
+	err = Waking(ctx, db, riverjobs.PlaceholderCleanup, func(tx pgx.Tx) (err error) {
+		retried, err = placeholder.RetryAll(ctx, tx, db.Names)
+		return err
+	})
+	return retried, err
+}
+
+// GiveAttemptsBack has one placeholder tried again and wakes the workers.
+func GiveAttemptsBack(ctx context.Context, db database.Database, id int64) (state placeholder.State, err error) {
+	err = Waking(ctx, db, riverjobs.PlaceholderCleanup, func(tx pgx.Tx) (err error) {
+		state, err = placeholder.Retry(ctx, tx, db.Names, id)
+		return err
+	})
+	if Refused(err) {
+		return "", fmt.Errorf("placeholder user %d: %w", id, err)
+	}
+	return state, err
+}
+
+// Refused reports whether a placeholder cannot be tried again.
+func Refused(err error) bool {
+	return slices.ContainsFunc([]error{placeholder.ErrUnknown, placeholder.ErrOwned, placeholder.ErrQueued, placeholder.ErrObsolete},
+		func(refusal error) bool { return errors.Is(err, refusal) })
+}
+
+// Becomes words what a placeholder becomes that is tried again.
+func Becomes(state placeholder.State) string {
+	if state == placeholder.Scheduled {
+		return "its job starts now"
+	}
+	return "due now"
+}
+
+// SaveRules tells the database what the configuration says, so that its view of the backlog agrees with this program's.
+func SaveRules(ctx context.Context, all *Connections) error {
+	return placeholder.SaveRules(ctx, all.Jobs().Pool, all.Jobs().Names, riverjobs.PlaceholderRules(all.Config))
+}
+
+// TombstonesOf is the queue of one database.
+func TombstonesOf(all *Connections, db database.Database) loosefk.Tombstones {
+	return loosefk.Tombstones{DB: db.Pool, Names: db.Names, Bounds: BoundsOf(all), Wake: WakeLooseForeignKeys}
+}
+
+// BoundsOf are the limits of a statement about tombstones.
+func BoundsOf(all *Connections) loosefk.Bounds {
+	settings := all.Config.Jobs
+	return loosefk.Bounds{StatementTimeout: settings.StatementTimeout, LockTimeout: settings.LockTimeout}
+}
+
+// WakeLooseForeignKeys wakes the workers of the loose foreign keys.
+func WakeLooseForeignKeys(ctx context.Context, tx pgx.Tx) error {
+	return Wake(ctx, tx, riverjobs.LooseForeignKeys)
+}
+
+// Beat has the pass beat as workers do, so that its silence frees its leases, until stop is called. Before that it frees those of
+// processes that are silent: there may be no worker that would.
+func Beat(ctx context.Context, all *Connections, id string, log *slog.Logger) (stop func(), err error) {
+	heart := &heartbeat.Heart{DB: all.Jobs(), ClientID: id, Silence: all.Config.Jobs.Silence, Logger: log, Foreground: true}
+	if err := heart.Beat(ctx); err != nil {
+		return nil, fmt.Errorf("begin heartbeat: %w", err)
+	}
+	if _, err := heart.Reclaim(ctx); err != nil {
+		return nil, err
+	}
+	beating, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { LogEnd(beating, log, "heartbeat", heart.Run(beating)) })
+	return func() { cancel(); running.Wait() }, nil
+}
+
+// Holder names this process in leases, for people who have to find it.
+func Holder() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown-host"
+	}
+	return fmt.Sprintf("%s:%d:%s", host, os.Getpid(), rand.Text()[:6])
+}
+
+// Actor names the person at the command line.
+func Actor() string {
+	if current, err := user.Current(); err == nil {
+		return current.Username
+	}
+	return "unknown"
+}
+
+// LogEnd logs the error with which a part of the worker ended.
+func LogEnd(ctx context.Context, log *slog.Logger, what string, err error) {
+	if err != nil {
+		log.ErrorContext(ctx, "part of the worker ended", "part", what, "error", err)
+	}
+}
+
+// RecordRetry records that a person at the command line has something tried again.
+func RecordRetry(ctx context.Context, all *Connections, target string) error {
+	return audittrail.Record(ctx, all.Jobs(), all.Jobs().Pool, audittrail.Entry{Actor: Actor(), Action: "retry", Target: target})
+}
