@@ -46,7 +46,7 @@ CREATE TRIGGER raise_at_workers BEFORE DELETE ON children FOR EACH ROW EXECUTE F
 CREATE TRIGGER raise_at_workers BEFORE DELETE ON leaves FOR EACH ROW EXECUTE FUNCTION raise_at_workers();
 CREATE TRIGGER raise_at_workers BEFORE UPDATE ON links FOR EACH ROW EXECUTE FUNCTION raise_at_workers();`
 
-// forgedNotifications are those that any role may send on River's channels: pause all queues, cancel what runs, and have the leader resign.
+// forgedNotifications are what any role may send on River's channels: pause all queues, cancel what runs, and have the leader resign.
 const forgedNotifications = `
 SELECT pg_notify('sexton.river_control', '{"action":"pause","queue":"*"}'), pg_notify('sexton.river_leadership', '{"action":"request_resign"}');
 SELECT pg_notify('sexton.river_control', json_build_object('action', 'cancel', 'queue', job.queue, 'job_id', job.id)::text)

@@ -124,19 +124,19 @@ func (d Deps) useDiffs(ctx context.Context, do func(*extdiff.Engine) error) erro
 // An error is a *blobstore.AccessError.
 func OpenDiffs(ctx context.Context, c *config.Config, db database.Database, log *slog.Logger, holder string) (*extdiff.Engine, error) {
 	engine, err := OpenDiffsLike(ctx, &extdiff.Engine{
-		DB: db, Rule: diffRule(c), Holder: holder, Limits: extdiff.Limits{Transfer: longestTransfer},
-	}, log, "external_diffs.bucket", string(c.ExternalDiffs.Bucket))
+		DB: db, Rule: diffRule(c), Logger: log, Holder: holder, Limits: extdiff.Limits{Transfer: longestTransfer},
+	}, "external_diffs.bucket", string(c.ExternalDiffs.Bucket))
 	if err == nil && c.ExternalDiffs.OtherBucket != "" {
 		engine.Other = &extdiff.Other{Open: func(ctx context.Context) (*extdiff.Engine, error) {
-			return OpenDiffsLike(ctx, engine, log, "external_diffs.other_bucket", string(c.ExternalDiffs.OtherBucket))
+			return OpenDiffsLike(ctx, engine, "external_diffs.other_bucket", string(c.ExternalDiffs.OtherBucket))
 		}}
 	}
 	return engine, err
 }
 
 // OpenDiffsLike opens the store of diffs at a URL, which messages name by key, for an engine like another one.
-func OpenDiffsLike(ctx context.Context, like *extdiff.Engine, log *slog.Logger, key, address string) (*extdiff.Engine, error) {
-	store, err := blobstore.Open(ctx, address, blobstore.Options{Key: key, Logger: log})
+func OpenDiffsLike(ctx context.Context, like *extdiff.Engine, key, address string) (*extdiff.Engine, error) {
+	store, err := blobstore.Open(ctx, address, blobstore.Options{Key: key, Logger: like.Logger})
 	if err != nil {
 		return nil, err
 	}

@@ -71,3 +71,16 @@ func has(table *pgcatalog.Relation, columns []string) bool {
 	}
 	return true
 }
+
+// Later counts by label the rows that go or change by loose references alone. Each pair has counts with such references, and without.
+func Later(pairs ...[2]map[string]int64) map[string]int64 {
+	later := map[string]int64{}
+	for _, counts := range pairs {
+		for label, n := range counts[0] {
+			if more := n - counts[1][label]; more > 0 {
+				later[label] += more
+			}
+		}
+	}
+	return later
+}

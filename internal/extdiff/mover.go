@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -100,6 +101,8 @@ type Engine struct {
 	// Owner has to agree before an object is written or deleted. Nil is for stores that no other database can reach.
 	Owner *Owner
 	Rule  Rule
+	// Logger is told what the clients of the stores have to say; nil discards it.
+	Logger *slog.Logger
 	// Holder names this process to others, such as "host:pid:random".
 	Holder string
 	Limits Limits

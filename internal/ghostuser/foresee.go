@@ -58,14 +58,8 @@ func (p *Plan) Foresee(ctx context.Context, db interface {
 	if err != nil {
 		return seen, err
 	}
-	seen.Loose, seen.Capped = map[string]int64{}, seen.Capped || all.Capped
-	for _, counts := range []struct{ of, natively map[string]int64 }{{all.Deleted, natively.Deleted}, {all.Nullified, natively.Nullified}} {
-		for label, n := range counts.of {
-			if more := n - counts.natively[label]; more > 0 {
-				seen.Loose[label] += more
-			}
-		}
-	}
+	seen.Loose = drain.Later([2]map[string]int64{all.Deleted, natively.Deleted}, [2]map[string]int64{all.Nullified, natively.Nullified})
+	seen.Capped = seen.Capped || all.Capped
 	return seen, nil
 }
 

@@ -42,14 +42,8 @@ func Foresee(ctx context.Context, db drain.TxBeginner, names pgschema.Names, pla
 	if err != nil {
 		return nil, err
 	}
-	seen.Loose, seen.Capped = map[string]int64{}, seen.Capped || all.Capped
-	for _, counts := range []struct{ of, natively map[string]int64 }{{all.Deleted, seen.Deleted}, {all.Nullified, seen.Nullified}} {
-		for label, n := range counts.of {
-			if more := n - counts.natively[label]; more > 0 {
-				seen.Loose[label] += more
-			}
-		}
-	}
+	seen.Loose = drain.Later([2]map[string]int64{all.Deleted, seen.Deleted}, [2]map[string]int64{all.Nullified, seen.Nullified})
+	seen.Capped = seen.Capped || all.Capped
 	return seen, nil
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
-	"sexton/internal/dbsqlc"
 	"sexton/internal/fault"
 )
 
@@ -346,36 +345,6 @@ func (r *run) settle(ctx context.Context, c *chunk) (rest, error) {
 	return r.wait(ctx, c)
 }
 
-// blameless divides what is left of a chunk that has failed: only tombstones with children in the references that were given up count an
-// attempt for it. The others have children that another session has locked, which is no failure.
-func (r *run) blameless(ctx context.Context, c *chunk) (blamed, waits []tombstone, err error) {
-	if len(c.gaveUp) == 0 || c.failed.Verdict != fault.Timeout {
-		return c.tombstones, nil, nil // The removal has failed, or a table that cannot be read at all.
-	}
-	failed := make([]bool, len(c.parent.References))
-	for i, reference := range c.parent.References {
-		failed[i] = slices.Contains(c.gaveUp, reference)
-	}
-	keys, err := r.withChildren(ctx, r.hasty(), c.parent, keysOf(c.parent, c.tombstones), failed)
-	switch f := fault.Judge(err); {
-	case err == nil:
-	case f.Verdict == fault.Fatal:
-		return nil, nil, err
-	case f.Lock() && r.findLocked(ctx, c.parent):
-		return nil, c.tombstones, nil // It is told once the tables are free.
-	default:
-		return c.tombstones, nil, nil
-	}
-	for _, t := range c.tombstones {
-		if t.among(keys) {
-			blamed = append(blamed, t)
-		} else {
-			waits = append(waits, t)
-		}
-	}
-	return blamed, waits, nil
-}
-
 // wait plans the waiting pass over what the skipping pass had to leave: children that others had locked, or
 // that moved while a statement ran.
 func (r *run) wait(ctx context.Context, c *chunk) (rest, error) {
@@ -400,32 +369,6 @@ func (r *run) wait(ctx context.Context, c *chunk) (rest, error) {
 	c.verify = r.probe(ctx, c.parent, keysOf(c.parent, c.tombstones))
 	c.plan(c.verify)
 	return later(c), nil
-}
-
-// blame counts an attempt for tombstones and records the reason. Tombstones that wait for another database are put off for a
-// while, which is no attempt.
-func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone, f fault.Fault) error {
-	for _, l := range r.lanes {
-		if l.parent == parent {
-			l.leave(tombstones)
-		}
-	}
-	ids, times := places(tombstones)
-	var putOff, blamed int64
-	var wait *float64
-	if f.Verdict == fault.Unavailable {
-		seconds := r.putOffFor(parent).Seconds()
-		wait = &seconds
-	}
-	_, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL:  r.engine.Session.Names.Render(dbsqlc.TombstonesBlameSQL),
-		Args: []any{parent.Recorded, ids, times, f.Text(), f.Verdict == fault.Unfinished, wait}, Scan: batch.One(&putOff, &blamed),
-	})
-	if err != nil {
-		return fmt.Errorf("record failed attempts: %w", err)
-	}
-	r.stats.count(parent, ParentCounts{Rescheduled: putOff, Incremented: blamed - putOff})
-	return nil
 }
 
 // counts scans the number of rows of a statement that counts them itself; nil for all others.

@@ -32,7 +32,7 @@ func newStreet(t *testing.T) *street {
 	s.role = s.db.CreateRole()
 	conn := s.session(t, "sexton")
 	held := New(pgtest.Logger(t), &s.memory, replica.Limits{}, Target{DB: database.Database{Name: "main"}, Session: &batch.Session{Conn: conn}})
-	require.Nil(t, held.Share(70), "a fixed duty asks nobody")
+	require.Nil(t, held.Share(70), "a fixed duty does not look at the server")
 	s.share = held.Share(config.Auto)
 	return s
 }

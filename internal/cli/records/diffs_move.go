@@ -145,7 +145,7 @@ func (m diffsMove) stores(ctx context.Context, configured *extdiff.Engine) (from
 		if _, err := bucketurl.Parse(address); err != nil {
 			return nil, cli.Usage(fmt.Errorf("%s %w", flag, err))
 		}
-		return riverjobs.OpenDiffsLike(ctx, configured, nil, flag, address)
+		return riverjobs.OpenDiffsLike(ctx, configured, flag, address)
 	}
 	if to, err = open("--to", m.to); err != nil {
 		return nil, nil, err
