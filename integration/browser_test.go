@@ -66,8 +66,7 @@ func startBrowserSite(t *testing.T) (s workSite, address string) {
 ghost_users: {enabled: true, schedule: "0 0 1 1 *"}
 http: {listen: "127.0.0.1:0", read_only: false}
 `, sample.Schema()+browserData, browserPast).defining("invoices: [{table: tenants, column: tenant_id, on_delete: async_delete}]\n"))
-	w := s.started(t)
-	return s, "http://" + w.httpAddress(t)
+	return s, "http://" + s.started(t).httpAddress(t)
 }
 
 // browser is a tab that notes what should not happen.
@@ -157,8 +156,7 @@ func (b *browser) wait(t *testing.T, what, expression string) {
 
 func (b *browser) text(t *testing.T) string {
 	t.Helper()
-	text := pgtest.Must(chromedp.Run(b.ctx, chromedp.Evaluate[string]("document.body.innerText")))(t)
-	return text
+	return pgtest.Must(chromedp.Run(b.ctx, chromedp.Evaluate[string]("document.body.innerText")))(t)
 }
 
 // look sets the width and the colours.
@@ -249,8 +247,7 @@ func (b *browser) testPause(t *testing.T, s workSite) {
 
 func (b *browser) number(t *testing.T) (n int) {
 	t.Helper()
-	text := pgtest.Must(chromedp.Run(b.ctx, chromedp.Evaluate[string](cardNumber)))(t)
-	pgtest.Must(fmt.Sscan(text, &n))(t)
+	pgtest.Must(fmt.Sscan(pgtest.Must(chromedp.Run(b.ctx, chromedp.Evaluate[string](cardNumber)))(t), &n))(t)
 	return n
 }
 

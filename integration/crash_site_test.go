@@ -121,8 +121,7 @@ func (s twinSite) rows(t *testing.T, place string) []string {
 		sql += "SELECT '" + table + " ' || entry::text FROM " + name + "." + table + " AS entry"
 	}
 	found := pgtest.Must(s.pool.Query(t.Context(), sql+" ORDER BY 1"))(t)
-	lines := pgtest.Must(pgx.CollectRows(found, pgx.RowTo[string]))(t)
-	return lines
+	return pgtest.Must(pgx.CollectRows(found, pgx.RowTo[string]))(t)
 }
 
 // drained waits until no tombstone is left.

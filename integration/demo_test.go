@@ -362,8 +362,7 @@ func testDemoInterruptedBeforeItsEnd(t *testing.T, p program) {
 
 func number(t *testing.T, text string) int64 {
 	t.Helper()
-	n := pgtest.Must(strconv.ParseInt(strings.TrimSpace(text), 10, 64))(t)
-	return n
+	return pgtest.Must(strconv.ParseInt(strings.TrimSpace(text), 10, 64))(t)
 }
 
 // testDemoIsKept lets a demo end by itself, in a pipe, and follows what a kept one says to the word.
@@ -431,8 +430,7 @@ func testDemoIsKept(t *testing.T, p program) {
 	const deleted = ` -Atc "SELECT sum((stats ->> 'delete_count')::bigint) FROM sexton.runs"`
 	before := shell(psql + deleted)
 	shell(strings.Replace(start, " -w start", " -w stop", 1))
-	second := command(again + " --exit --json")
-	out := pgtest.Must(second.Output())(t)
+	out := pgtest.Must(command(again + " --exit --json").Output())(t)
 	var s demoSummary
 	require.NoError(t, json.Unmarshal(out, &s))
 	require.NotNil(t, s.OrphansLeft)

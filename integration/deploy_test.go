@@ -17,8 +17,7 @@ import (
 
 func deployed(t *testing.T, name string) string {
 	t.Helper()
-	text := pgtest.Must(os.ReadFile(filepath.Join("..", "deploy", name)))(t)
-	return string(text)
+	return string(pgtest.Must(os.ReadFile(filepath.Join("..", "deploy", name)))(t))
 }
 
 // The image and the released binaries are built in the same way, with the compiler that the module asks for.

@@ -176,8 +176,7 @@ func (l *lane) clear(c *scenario) {
 		}
 	}
 	found := pgtest.Must(l.main.Query(l.ctx, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"))(c.rt)
-	prepared := pgtest.Must(pgx.CollectRows(found, pgx.RowTo[string]))(c.rt)
-	for _, name := range prepared {
+	for _, name := range pgtest.Must(pgx.CollectRows(found, pgx.RowTo[string]))(c.rt) {
 		c.exec(l.main, "clear", "ROLLBACK PREPARED "+quoteText(name))
 	}
 	c.exec(l.main, "clear", "DELETE FROM public.loose_foreign_keys_deleted_records; DELETE FROM sexton.swept")

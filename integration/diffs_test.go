@@ -69,8 +69,7 @@ func (s diffSite) wakes(t *testing.T, sql string, args ...any) {
 func (s diffSite) killedInUpload(t *testing.T, first *runningWorker) *runningWorker {
 	t.Helper()
 	const key = "merge_request_diffs/mr-3/diff-1000"
-	keeper := connect(t, s.url)
-	pgtest.Exec(t, keeper, "SELECT pg_advisory_lock($1)", gate)
+	pgtest.Exec(t, connect(t, s.url), "SELECT pg_advisory_lock($1)", gate)
 	s.exec(t, "INSERT INTO closed_gate VALUES (now())")
 	s.exec(t, addBigDiff)
 	s.wait(t, time.Minute, "the worker to stop in the upload", atGate)

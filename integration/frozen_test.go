@@ -100,8 +100,7 @@ func frozen(t *testing.T, name, text string) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	want := pgtest.Must(os.ReadFile(path))(t)
-	require.Equal(t, string(want), text, "%s; -args -thaw writes it anew", path)
+	require.Equal(t, string(pgtest.Must(os.ReadFile(path))(t)), text, "%s; -args -thaw writes it anew", path)
 }
 
 var (
@@ -152,8 +151,7 @@ func (s workSite) masked(t *testing.T, text string) string {
 		}
 		return value
 	}
-	out := pgtest.Must(json.MarshalIndent(mask("", document), "", "  "))(t)
-	return string(out) + "\n"
+	return string(pgtest.Must(json.MarshalIndent(mask("", document), "", "  "))(t)) + "\n"
 }
 
 // maskedMetrics are the program's own metrics, with values where the database alone makes them.
@@ -193,8 +191,7 @@ func TestLogEventsAreFrozen(t *testing.T) {
 // logEvents are the levels and messages that a file logs.
 func logEvents(t *testing.T, path string) (events []string) {
 	t.Helper()
-	file := pgtest.Must(parser.ParseFile(token.NewFileSet(), path, nil, 0))(t)
-	ast.Inspect(file, func(node ast.Node) bool {
+	ast.Inspect(pgtest.Must(parser.ParseFile(token.NewFileSet(), path, nil, 0))(t), func(node ast.Node) bool {
 		call, ok := node.(*ast.CallExpr)
 		if !ok || len(call.Args) < 2 {
 			return true

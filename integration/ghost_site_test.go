@@ -227,8 +227,7 @@ func (s ghostSite) asExpected(t *testing.T) {
 	for table, columns := range ghostTables() {
 		lines := func(schema string) []string {
 			rows := pgtest.Must(s.pool.Query(t.Context(), "SELECT "+columns+" FROM "+schema+"."+table+" AS entry ORDER BY 1"))(t)
-			found := pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
-			return found
+			return pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 		}
 		require.Equal(t, lines("expected"), lines("public"), "rows of %s differ from what plain SQL leaves", table)
 	}

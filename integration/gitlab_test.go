@@ -198,8 +198,7 @@ func minus(all, some map[string]int64) map[string]int64 {
 func artifactKeys(f *forest) [][]string {
 	var keys [][]string
 	artifacts := f.byName["p_ci_job_artifacts"]
-	dead := slices.DeleteFunc(slices.Clone(artifacts.rows), func(row *leaf) bool { return !row.dead })
-	for _, row := range dead {
+	for _, row := range slices.DeleteFunc(slices.Clone(artifacts.rows), func(row *leaf) bool { return !row.dead }) {
 		keys = append(keys, []string{fmt.Sprint(row.id), fmt.Sprint(row.id % 2)})
 	}
 	return keys

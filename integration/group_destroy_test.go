@@ -44,8 +44,7 @@ loose_foreign_keys: {enabled: false, target: 1s}
 adjourned_groups: {enabled: true}
 http: {listen: ""}
 `, sample.Schema()+grove, ""))
-	keeper := connect(t, s.url)
-	pgtest.Exec(t, keeper, "SELECT pg_advisory_lock($1)", gate)
+	pgtest.Exec(t, connect(t, s.url), "SELECT pg_advisory_lock($1)", gate)
 	s.exec(t, "SELECT sexton.delete_group_now(1, 1)")
 	for _, table := range []string{"issues", "projects", "groups"} {
 		s.exec(t, "INSERT INTO closed_gate VALUES ($1)", table)

@@ -45,8 +45,7 @@ func testReplay(t *testing.T, root string) {
 		printed = seed.FindStringSubmatch(drawn.fails(t, root))
 	}
 	require.NotNil(t, printed, "the failing test prints its seed")
-	again := withoutLook(suite{"./integration", printed[1], printed[2] + " -rapid.checks=1 -rapid.nofailfile"})
-	again.fails(t, root)
+	withoutLook(suite{"./integration", printed[1], printed[2] + " -rapid.checks=1 -rapid.nofailfile"}).fails(t, root)
 }
 
 // fails runs the mutation's tests and expects them to fail for it. It returns what they print.

@@ -125,8 +125,7 @@ func testRunServes(t *testing.T, p program) {
 // testRunServesWithToken asks a worker that other machines can reach.
 func testRunServesWithToken(t *testing.T, p program) {
 	t.Helper()
-	s := newWorkSite(t, p)
-	w := s.started(t, "SEXTON_HTTP__LISTEN=0.0.0.0:0", "SEXTON_HTTP__TOKEN=s3cret-token")
+	w := newWorkSite(t, p).started(t, "SEXTON_HTTP__LISTEN=0.0.0.0:0", "SEXTON_HTTP__TOKEN=s3cret-token")
 	_, port, err := net.SplitHostPort(w.httpAddress(t))
 	require.NoError(t, err)
 	address := net.JoinHostPort("127.0.0.1", port)

@@ -27,8 +27,7 @@ func send(ctx context.Context, t *testing.T, method, address, path string, form 
 	defer client.CloseIdleConnections()
 	response := pgtest.Must(client.Do(request))(t)
 	defer response.Body.Close()
-	body := pgtest.Must(io.ReadAll(response.Body))(t)
-	return response.StatusCode, string(body)
+	return response.StatusCode, string(pgtest.Must(io.ReadAll(response.Body))(t))
 }
 
 // testRunShowsThePage pauses and resumes by the page of a worker, with River's pages beside it, and finds those changes recorded.

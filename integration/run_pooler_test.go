@@ -49,8 +49,7 @@ ignore_startup_parameters = extra_float_digits
 	cmd := exec.CommandContext(t.Context(), path, settings)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
 	if os.Geteuid() == 0 {
-		info := pgtest.Must(os.Stat(dir))(t)
-		owner, ok := info.Sys().(*syscall.Stat_t)
+		owner, ok := pgtest.Must(os.Stat(dir))(t).Sys().(*syscall.Stat_t)
 		require.True(t, ok)
 		require.NoError(t, os.Chown(settings, int(owner.Uid), int(owner.Gid)))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}}

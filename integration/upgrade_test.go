@@ -20,8 +20,7 @@ func testUpgrade(t *testing.T, p program) {
 	t.Helper()
 	file := pgtest.Must(os.Open("../internal/migrate/testdata/waiting.sql.gz"))(t)
 	defer file.Close()
-	unpacked := pgtest.Must(gzip.NewReader(file))(t)
-	dump := pgtest.Must(io.ReadAll(unpacked))(t)
+	dump := pgtest.Must(io.ReadAll(pgtest.Must(gzip.NewReader(file))(t)))(t)
 	p.environ = append(slices.Clone(p.environ), "BUCKET=file://"+t.TempDir())
 	s := p.site(t, "", onMain(`
 ghost_users: {enabled: true}

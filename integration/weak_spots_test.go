@@ -106,8 +106,7 @@ func TestFinishedDefinitionsAreNotBegunAgain(t *testing.T) {
 
 	s.db.Exec("TRUNCATE statements")
 	s.limit(100)
-	again := s.pass(t)
-	require.EqualValues(t, 10, again.DeleteCount)
+	require.EqualValues(t, 10, s.pass(t).DeleteCount)
 	for finished := range stats.DeleteCountByTable {
 		require.Zero(t, pgtest.Scalar[int64](t, s.db, "SELECT count(*) FROM statements WHERE at_table = $1", finished), "statements on %s, which was clean", finished)
 	}

@@ -105,8 +105,7 @@ func TestMarksWakeTheJob(t *testing.T) {
 	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
 	cfg, parents := Tracking(b.deps.Config, b.db.Connected, nil)
 	pgtest.Must(triggers.Install(t.Context(), conn, cfg, parents))(t)
-	found := pgtest.Must(triggers.Status(t.Context(), conn, cfg, parents))(t)
-	require.Empty(t, found)
+	require.Empty(t, pgtest.Must(triggers.Status(t.Context(), conn, cfg, parents))(t))
 	pgtest.Exec(t, conn, "LISTEN "+triggers.WakeChannel)
 	for _, step := range []struct {
 		statement string
@@ -125,8 +124,7 @@ func TestMarksWakeTheJob(t *testing.T) {
 		pgtest.Exec(t, conn, "SELECT pg_notify($1, 'that is all')", triggers.WakeChannel)
 		woken := false
 		for payload := ""; payload != "that is all"; {
-			n := pgtest.Must(conn.WaitForNotification(t.Context()))(t)
-			payload = n.Payload
+			payload = pgtest.Must(conn.WaitForNotification(t.Context()))(t).Payload
 			woken = woken || payload == AdjournedGroupDeletion
 		}
 		require.Equal(t, step.wakes, woken, step.statement)

@@ -80,8 +80,7 @@ func messages(t *testing.T, folder string) []string {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		file := pgtest.Must(parser.ParseFile(token.NewFileSet(), name, nil, 0))(t)
-		ast.Inspect(file, func(node ast.Node) bool {
+		ast.Inspect(pgtest.Must(parser.ParseFile(token.NewFileSet(), name, nil, 0))(t), func(node ast.Node) bool {
 			call, ok := node.(*ast.CallExpr)
 			if !ok || len(call.Args) < 2 {
 				return true
@@ -91,8 +90,7 @@ func messages(t *testing.T, folder string) []string {
 				return true
 			}
 			if text, ok := call.Args[1].(*ast.BasicLit); ok {
-				message := pgtest.Must(strconv.Unquote(text.Value))(t)
-				found = append(found, message)
+				found = append(found, pgtest.Must(strconv.Unquote(text.Value))(t))
 			}
 			return true
 		})

@@ -42,8 +42,7 @@ func TestForgedNotificationsChangeNothing(t *testing.T) {
 		blocker := pgtest.Must(owner.Begin(t.Context()))(t)
 		pgtest.Exec(t, blocker, "LOCK TABLE sexton.leases")
 		forge(int64(round))
-		inserted := pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t)
-		id := inserted.Job.ID
+		id := pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t).Job.ID
 		wait := func(state string) {
 			pgtest.WaitFor(t, "the job to be "+state, func(context.Context) (bool, error) {
 				return b.db.Rows("SELECT state FROM sexton.river_job WHERE id = $1", id)[0][0] == state, nil
@@ -170,8 +169,7 @@ func TestPausesAreReadFromTheQueues(t *testing.T) {
 // A pulse ends the wait of a listener that hears nothing.
 func TestAPulseIsHeardAtOnce(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	on, heard := newListener(t, b, "a")
+	on, heard := newListener(t, setup(t), "a")
 	for range 3 {
 		first := make(chan *riverdriver.Notification, 1)
 		go func() {

@@ -48,11 +48,9 @@ func TestJobsHaveTheServersTimes(t *testing.T) {
 		}}}))(t)
 		require.NoError(t, tx.Commit(ctx))
 	}
-	tick := pgtest.Must(on.GetExecutor().Begin(ctx))(t)
-	insert(tick, &byWorker)
+	insert(pgtest.Must(on.GetExecutor().Begin(ctx))(t), &byWorker)
 	require.Zero(t, minutes("scheduled_at"), "a tick is due")
-	tx := pgtest.Must(b.db.Connected.Pool.Begin(ctx))(t)
-	insert(on.UnwrapExecutor(tx), &byWorker)
+	insert(on.UnwrapExecutor(pgtest.Must(b.db.Connected.Pool.Begin(ctx))(t)), &byWorker)
 	require.Zero(t, minutes("scheduled_at"), "as all else that is inserted")
 }
 

@@ -92,8 +92,7 @@ func TestDiffsThatAreDeletedSinceTheScanAreLeftOut(t *testing.T) {
 			return enqueueDiffs(ctx, tx, b.db.Connected, ids)
 		},
 	}
-	stats := pgtest.Must(scheduler.Run(t.Context()))(t)
-	require.Equal(t, &extdiff.Schedule{Looked: 3, Due: 2, Inserted: 2}, stats)
+	require.Equal(t, &extdiff.Schedule{Looked: 3, Due: 2, Inserted: 2}, pgtest.Must(scheduler.Run(t.Context()))(t))
 	require.Equal(t, [][]string{{"1"}, {"3"}}, b.db.Rows("SELECT args ->> 'diff_id' FROM sexton.river_job ORDER BY 1"))
 }
 

@@ -27,8 +27,7 @@ import (
 
 func parsed(t *testing.T, text string) []definitions.Definition {
 	t.Helper()
-	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(text)}))(t)
-	return defs
+	return pgtest.Must(definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(text)}))(t)
 }
 
 func digestOf(c *config.Config, defs []definitions.Definition) string {
@@ -94,8 +93,7 @@ func (b bundle) install(t *testing.T, defs []definitions.Definition, parents ...
 
 func (b bundle) passOf(t *testing.T, deps Deps, name string) jobrun.Report {
 	t.Helper()
-	report := pgtest.Must(run(t.Context(), deps, LooseForeignKeysCleanupArgs{Database: name}))(t)
-	return report
+	return pgtest.Must(run(t.Context(), deps, LooseForeignKeysCleanupArgs{Database: name}))(t)
 }
 
 const onlyChildren = "children: [{table: parents, column: parent_id, on_delete: async_delete}]"

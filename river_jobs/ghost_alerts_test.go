@@ -41,8 +41,7 @@ func (b bundle) runGhosts(t *testing.T) (backlog, errors int64) {
 	ended := &endings{}
 	b.deps.Runner.Observer = ended
 	b.log.Take()
-	report := b.ran(t, MigrateRecordsToGhostUserArgs{})
-	require.Equal(t, jobrun.Done, report.Outcome)
+	require.Equal(t, jobrun.Done, b.ran(t, MigrateRecordsToGhostUserArgs{}).Outcome)
 	for _, count := range ended.last.Counts {
 		switch count.Metric {
 		case metrics.GhostBacklogAlerts:
@@ -120,8 +119,7 @@ func TestGhostUsersNameTheSessionInTheWay(t *testing.T) {
 	tx := pgtest.Must(b.db.Pool().Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	pgtest.Exec(t, tx, "SELECT FROM issues WHERE author_id = 1 FOR UPDATE")
-	report := b.ran(t, MigrateRecordsToGhostUserArgs{})
-	require.Equal(t, jobrun.OverLimit, report.Outcome)
+	require.Equal(t, jobrun.OverLimit, b.ran(t, MigrateRecordsToGhostUserArgs{}).Outcome)
 	reason := fmt.Sprintf(`canceling statement due to lock timeout \(.+ by pid %d\b.*\)`, tx.Conn().PgConn().PID())
 	require.Regexp(t, `msg=run_ended .*held\\":\\"issues: `+reason, b.log.String())
 	require.Equal(t, "0", pgtest.Scalar[string](t, b.db.Database, "SELECT attempts::text FROM users_ghost_user_migrations"))

@@ -84,8 +84,7 @@ func TestGhostUsersBackOff(t *testing.T) {
 	lane := ghostUsers(b.deps.Config).lane(b.deps, b.db.Connected)
 	_, err := run(t.Context(), b.deps, MigrateRecordsToGhostUserArgs{})
 	require.ErrorContains(t, err, "table isues does not exist")
-	left := pgtest.Must(lane.Work(t.Context(), b.db.Connected.Pool, 0))(t)
-	require.Greater(t, left, failedRetry)
+	require.Greater(t, pgtest.Must(lane.Work(t.Context(), b.db.Connected.Pool, 0))(t), failedRetry)
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job"), "no job while the pause lasts")
 
 	b.deps.Config = configuration(t, "SEXTON_GHOST_USERS__ENABLED=true")

@@ -31,8 +31,7 @@ func destroyBundle(t *testing.T) bundle {
 func TestGroupDestroyWorker(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
-	event := b.workOne(t, GroupDestroyArgs{GroupID: 10, UserID: 1})
-	require.Equal(t, river.EventKindJobCompleted, event.Kind)
+	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, GroupDestroyArgs{GroupID: 10, UserID: 1}).Kind)
 	require.Equal(t, [][]string{{"11"}}, b.db.Rows("SELECT id FROM groups"))
 	require.Empty(t, b.db.Rows("SELECT FROM issues"))
 	require.Equal(t, [][]string{{"group_destroy", "done", "destroyed", "1"}}, b.db.Rows("SELECT kind, outcome, stats ->> 'outcome', stats ->> 'projects' FROM sexton.runs"))
@@ -93,8 +92,7 @@ func TestGroupDestroyUnderALeaseThatIsTaken(t *testing.T) {
 	b := destroyBundle(t)
 	other := lease.Manager{Jobs: b.db.Connected, Holder: "other"}
 	pgtest.Must(other.Acquire(t.Context(), groupdelete.LeaseKey(10), groupdelete.LeaseTTL, b.db.Connected))(t)
-	event := b.workOne(t, GroupDestroyArgs{GroupID: 10, UserID: 1})
-	require.Equal(t, river.EventKindJobSnoozed, event.Kind)
+	require.Equal(t, river.EventKindJobSnoozed, b.workOne(t, GroupDestroyArgs{GroupID: 10, UserID: 1}).Kind)
 	require.Len(t, b.db.Rows("SELECT FROM issues"), 1)
 }
 

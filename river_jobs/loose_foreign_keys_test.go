@@ -161,8 +161,7 @@ func TestArgsAreFrozen(t *testing.T) {
 	t.Parallel()
 	args := LooseForeignKeysCleanupArgs{Database: "main"}
 	require.Equal(t, "loose_foreign_keys_cleanup", args.Kind())
-	encoded := pgtest.Must(json.Marshal(args))(t)
-	require.JSONEq(t, `{"database":"main"}`, string(encoded))
+	require.JSONEq(t, `{"database":"main"}`, string(pgtest.Must(json.Marshal(args))(t)))
 	require.Equal(t, "loose_foreign_keys/cleanup_worker:main", looseForeignKeysLease("main"))
 }
 
@@ -182,8 +181,7 @@ func TestJobsAreUniquePerDatabaseUntilCompleted(t *testing.T) {
 	b := setup(t)
 	client := pgtest.Must(river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{Schema: "sexton", Logger: pgtest.Logger(t)}))(t)
 	insert := func(database string) *rivertype.JobInsertResult {
-		result := pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: database}, nil))(t)
-		return result
+		return pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: database}, nil))(t)
 	}
 	first := insert("main")
 	require.False(t, first.UniqueSkippedAsDuplicate)

@@ -120,8 +120,7 @@ func (b bundle) enqueue(t *testing.T, args river.JobArgs) {
 // ran runs one pass in the foreground, which does not fail.
 func (b bundle) ran(t *testing.T, args river.JobArgs) jobrun.Report {
 	t.Helper()
-	report := pgtest.Must(run(t.Context(), b.deps, args))(t)
-	return report
+	return pgtest.Must(run(t.Context(), b.deps, args))(t)
 }
 
 func configuration(t *testing.T, environ ...string) *config.Config {
@@ -153,6 +152,5 @@ func jobOf(deps Deps, kind string) Job {
 // due asks the predicate of a kind as a worker's lane does.
 func (b bundle) due(t *testing.T, kind string) listen.Due {
 	t.Helper()
-	due := pgtest.Must(jobOf(b.deps, kind).Lane(b.deps, b.db.Connected).Due(t.Context(), b.db.Pool(), false))(t)
-	return due
+	return pgtest.Must(jobOf(b.deps, kind).Lane(b.deps, b.db.Connected).Due(t.Context(), b.db.Pool(), false))(t)
 }

@@ -95,14 +95,12 @@ func (b bundle) lastTick() string {
 
 func date(t *testing.T, moment string) time.Time {
 	t.Helper()
-	parsed := pgtest.Must(time.Parse(time.DateTime, moment))(t)
-	return parsed
+	return pgtest.Must(time.Parse(time.DateTime, moment))(t)
 }
 
 func times(t *testing.T, spec string) cron.Schedule {
 	t.Helper()
-	parsed := pgtest.Must(cron.ParseStandard(spec))(t)
-	return parsed
+	return pgtest.Must(cron.ParseStandard(spec))(t)
 }
 
 func tickOf(t *testing.T, spec string) *Tick {
@@ -141,8 +139,7 @@ func TestAFreshInstallationWaitsForTheNextTick(t *testing.T) {
 func TestStoppedOverMidnight(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)
-	m := lead(t, b, "2026-03-01 23:50:00", tickOf(t, "0 0 * * *"))
-	m.pass(9 * time.Minute)
+	lead(t, b, "2026-03-01 23:50:00", tickOf(t, "0 0 * * *")).pass(9 * time.Minute)
 	require.Empty(t, b.ticked())
 	for _, restart := range []string{"2026-03-02 00:01:00", "2026-03-02 00:02:00", "2026-03-02 23:59:58"} {
 		lead(t, b, restart, tickOf(t, "0 0 * * *"))

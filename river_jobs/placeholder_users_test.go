@@ -159,8 +159,7 @@ func TestFailedRowsAreRetriedInTime(t *testing.T) {
 	require.True(t, b.due(t, PlaceholderCleanup).Now, "row 11 is")
 
 	until := func() time.Duration {
-		left := pgtest.Must(untilRetried(t.Context(), b.db.Connected, PlaceholderCleanup))(t)
-		return left
+		return pgtest.Must(untilRetried(t.Context(), b.db.Connected, PlaceholderCleanup))(t)
 	}
 	require.Zero(t, until())
 	b.enqueue(t, PlaceholderUserCleanupArgs{})

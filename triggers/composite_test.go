@@ -79,8 +79,7 @@ func TestCompositeKeysOfPartitions(t *testing.T) {
 func TestStatusTellsKeysApart(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE p (a int, b int, id int); CREATE TABLE q (a int, b int)")
-	report := b.install(pair("p", "a", "b"), pair("q", "a", "b"))
-	require.Len(t, report.Functions, 2, "one for keys, one for TRUNCATE")
+	require.Len(t, b.install(pair("p", "a", "b"), pair("q", "a", "b")).Functions, 2, "one for keys, one for TRUNCATE")
 	require.Contains(t, column(b.Rows("SELECT obj_description(oid, 'pg_proc') FROM pg_proc WHERE proname ~ '^track_'")),
 		`Sexton: records deletions by key columns "a", "b" (composite)`)
 	require.Empty(t, b.status(pair("p", "a", "b"), pair("q", "a", "b")))

@@ -226,7 +226,6 @@ func TestInstallNeedsMigrationsFirst(t *testing.T) {
 	_, err = triggers.Status(t.Context(), conn, cfg, []triggers.Parent{id("parents")})
 	require.ErrorAs(t, err, &missing)
 	require.ErrorContains(t, err, "run `sexton migrate up` first")
-	report := pgtest.Must(triggers.Uninstall(t.Context(), conn, cfg))(t)
-	require.Empty(t, report.Triggers)
+	require.Empty(t, pgtest.Must(triggers.Uninstall(t.Context(), conn, cfg))(t).Triggers)
 	pgtest.Must(triggers.EnsurePartitions(t.Context(), conn, cfg, []triggers.Parent{id("parents")}))(t)
 }

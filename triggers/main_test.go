@@ -55,14 +55,12 @@ func (b *bundle) connect(url string) *pgx.Conn {
 
 func (b *bundle) install(parents ...triggers.Parent) triggers.Report {
 	b.t.Helper()
-	report := pgtest.Must(triggers.Install(b.t.Context(), b.conn, b.cfg, parents))(b.t)
-	return report
+	return pgtest.Must(triggers.Install(b.t.Context(), b.conn, b.cfg, parents))(b.t)
 }
 
 func (b *bundle) status(parents ...triggers.Parent) []triggers.Finding {
 	b.t.Helper()
-	findings := pgtest.Must(triggers.Status(b.t.Context(), b.conn, b.cfg, parents))(b.t)
-	return findings
+	return pgtest.Must(triggers.Status(b.t.Context(), b.conn, b.cfg, parents))(b.t)
 }
 
 // tombstones are "name key", integers first, each kind in order.

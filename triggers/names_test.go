@@ -65,8 +65,7 @@ func TestAnySchemaOfTheTombstonesWorks(t *testing.T) {
 		b.Exec("CREATE SCHEMA " + schema + "; GRANT USAGE ON SCHEMA " + schema + " TO PUBLIC")
 		b.Exec("ALTER TABLE " + pgx.Identifier{b.cfg.TrackedSchema}.Sanitize() + ".loose_foreign_keys_deleted_records SET SCHEMA " + schema)
 		b.cfg.TrackedSchema = name
-		report := b.install(id("p"), id("q"))
-		require.Len(t, report.Functions, 3, "every function follows into schema %q", name)
+		require.Len(t, b.install(id("p"), id("q")).Functions, 3, "every function follows into schema %q", name)
 		require.Empty(t, b.status(id("p"), id("q")), name)
 		b.Exec("INSERT INTO p VALUES (1), (2); INSERT INTO q VALUES ('a'); DELETE FROM p WHERE id = 1; DELETE FROM q; TRUNCATE p")
 		require.Equal(t, 3*(i+1), pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM "+schema+".loose_foreign_keys_deleted_records"), name)

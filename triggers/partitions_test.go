@@ -33,8 +33,7 @@ func TestPartitionsRecordTheirRootOnce(t *testing.T) {
 		t.Run(statement, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, partitioned)
-			report := b.install(id("events"))
-			require.Len(t, report.Triggers, 10, "two on each of the five tables")
+			require.Len(t, b.install(id("events")).Triggers, 10, "two on each of the five tables")
 			require.Empty(t, b.status(id("events")))
 			b.Exec(statement)
 			require.Equal(t, want, b.tombstones())
@@ -72,8 +71,7 @@ func TestEnsurePartitionsLeavesTheWorkToAnotherInstaller(t *testing.T) {
 	b := setup(t, partitioned)
 	b.install(id("events"))
 	b.Exec("CREATE TABLE events_new PARTITION OF events DEFAULT")
-	other := b.connect(b.URL)
-	pgtest.Exec(t, other, "SELECT pg_advisory_lock(x'73657874726967'::bigint)")
+	pgtest.Exec(t, b.connect(b.URL), "SELECT pg_advisory_lock(x'73657874726967'::bigint)")
 	installed := pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")}))(t)
 	require.Empty(t, installed)
 }

@@ -42,8 +42,7 @@ func TestTruncatePolicies(t *testing.T) {
 			if test.state == "" {
 				require.NoError(t, err)
 			} else {
-				pgErr := requireState(t, err, test.state)
-				require.NotEmpty(t, pgErr.Hint)
+				require.NotEmpty(t, requireState(t, err, test.state).Hint)
 			}
 			require.Equal(t, test.want, b.tombstones())
 		})
@@ -116,8 +115,7 @@ func TestCaptureKeepsTextKeysReadable(t *testing.T) {
 	b := setup(t, "CREATE TABLE days (id date); INSERT INTO days VALUES ('2026-02-01'), (NULL)")
 	b.cfg.Truncate = triggers.Capture
 	b.install(id("days"))
-	conn := b.connect(b.URL)
-	pgtest.Exec(t, conn, "SET DateStyle = 'German'; TRUNCATE days")
+	pgtest.Exec(t, b.connect(b.URL), "SET DateStyle = 'German'; TRUNCATE days")
 	require.Equal(t, []string{"public.days 2026-02-01"}, b.tombstones())
 }
 
@@ -133,8 +131,7 @@ func TestTruncateUnderATriggerOfAnOlderVersion(t *testing.T) {
 		conn := b.connect(b.URL)
 		pgtest.Exec(t, conn, "SELECT set_config('sexton.truncate', $1, false)", setting)
 		_, err := conn.Exec(t.Context(), "TRUNCATE parents")
-		pgErr := requireState(t, err, "SX002")
-		require.Equal(t, "Run: sexton triggers install", pgErr.Hint)
+		require.Equal(t, "Run: sexton triggers install", requireState(t, err, "SX002").Hint)
 	}
 	conn := b.connect(b.URL)
 	pgtest.Exec(t, conn, "SET sexton.truncate = 'ignore'; TRUNCATE parents")

@@ -84,8 +84,7 @@ func TestRowWakesAreComparedAndRemoved(t *testing.T) {
 	l.cfg.Wake[0].Due = ""
 	require.Contains(t, l.install().Functions, "wake_inserted")
 	require.Len(t, l.status(), 1, "what wakes by a change is left over")
-	removed := pgtest.Must(triggers.Uninstall(t.Context(), l.conn, l.cfg))(t)
-	require.Len(t, removed.Triggers, 2)
+	require.Len(t, pgtest.Must(triggers.Uninstall(t.Context(), l.conn, l.cfg))(t).Triggers, 2)
 	require.Zero(t, pgtest.Scalar[int](t, l.Database, "SELECT count(*)::int FROM pg_trigger WHERE tgname ~ '^sexton_'"))
 }
 

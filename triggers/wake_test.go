@@ -242,8 +242,7 @@ func TestWakeAndPreparedTransactions(t *testing.T) {
 		_, err := writer.Exec(t.Context(), "BEGIN; "+statements+addRows+"; PREPARE TRANSACTION 'p'")
 		return err
 	}
-	refusal := requireState(t, prepare(""), "0A000")
-	require.Contains(t, refusal.Message, "NOTIFY", "which is why there is a switch")
+	require.Contains(t, requireState(t, prepare(""), "0A000").Message, "NOTIFY", "which is why there is a switch")
 	pgtest.Exec(t, writer, "ROLLBACK")
 	require.Empty(t, heard(t, listener))
 

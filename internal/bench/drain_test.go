@@ -112,7 +112,6 @@ func TestCheck(t *testing.T) {
 
 func TestWorkerDrain(t *testing.T) {
 	t.Parallel()
-	broken := errors.New("broken")
 	for _, test := range []struct {
 		passes []Pass
 		err    error
@@ -122,7 +121,7 @@ func TestWorkerDrain(t *testing.T) {
 		{passes: []Pass{{More: true, Rows: 1}, {More: true, Finished: 1}, {}}, ran: 3},
 		{passes: []Pass{{More: true, Rows: 1}, {More: true}}, ran: 2, want: "run pass: it did nothing but leave more to do"},
 		{passes: []Pass{{Trouble: "skipped"}}, ran: 1, want: "run pass: skipped"},
-		{err: broken, ran: 1, want: "run pass: broken"},
+		{err: errors.New("broken"), ran: 1, want: "run pass: broken"},
 	} {
 		ran := 0
 		worker := Worker{Pass: func(context.Context) (Pass, error) {

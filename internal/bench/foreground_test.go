@@ -94,8 +94,7 @@ func TestStillness(t *testing.T) {
 
 func TestStopwatch(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
-	settings := pgtest.Must(pgx.ParseConfig(db.URL))(t)
+	settings := pgtest.Must(pgx.ParseConfig(pgtest.New(t).URL))(t)
 	watch := childWatch()
 	settings.Tracer = watch
 	conn := pgtest.Must(pgx.ConnectConfig(t.Context(), settings))(t)

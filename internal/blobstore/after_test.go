@@ -41,8 +41,7 @@ func TestListAfterGoesOnAnywhere(t *testing.T) {
 	t.Parallel()
 	test := func(t *testing.T, address, prefixed string) {
 		t.Helper()
-		whole := open(t, address, blobstore.Options{})
-		write(t, whole, "a/mr-0/diff-0", "a/mr-0/diff-0")
+		write(t, open(t, address, blobstore.Options{}), "a/mr-0/diff-0", "a/mr-0/diff-0")
 		store := open(t, prefixed, blobstore.Options{})
 		require.Empty(t, listedAfter(t, store, "a/", "", 0))
 		keys := []string{"a/.marker", "a/mr-1/diff-1", "a/mr-1/diff-10", "a/mr-1/diff-2", "a/mr-10/diff-3", "a/mr-2/diff-4", "a/z"}
@@ -101,8 +100,7 @@ func TestGetReadsSmallObjects(t *testing.T) {
 func TestAPrefixIsAFolder(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	store := open(t, "file://"+folder+"?prefix=x/y/", blobstore.Options{})
-	write(t, store, "a/b", "content")
+	write(t, open(t, "file://"+folder+"?prefix=x/y/", blobstore.Options{}), "a/b", "content")
 	content, err := os.ReadFile(folder + "/x/y/a/b")
 	require.NoError(t, err)
 	require.Equal(t, "content", string(content))

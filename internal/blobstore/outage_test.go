@@ -115,8 +115,7 @@ func TestAWrongRegionIsOneClearError(t *testing.T) {
 
 func TestAMissingBucketIsOneClearError(t *testing.T) {
 	t.Parallel()
-	gateway := s3test.New(t, s3test.Options{})
-	store := open(t, gateway.URL("elsewhere"), blobstore.Options{})
+	store := open(t, s3test.New(t, s3test.Options{}).URL("elsewhere"), blobstore.Options{})
 	_, err := put(t, store, "", []byte("content"))
 	requireRefused(t, err, "external_diffs.bucket s3://elsewhere: 404 NoSuchBucket", "(create the bucket, or correct its name)")
 	requireRefused(t, store.Probe(t.Context(), "probe"), "NoSuchBucket", "(create the bucket, or correct its name)")
@@ -134,8 +133,7 @@ func requireRefused(t *testing.T, err error, parts ...string) {
 
 func TestAFullBucketPassesByItself(t *testing.T) {
 	t.Parallel()
-	gateway := s3test.New(t, s3test.Options{DiskBytes: 4 << 20})
-	store := open(t, gateway.URL("diffs"), once())
+	store := open(t, s3test.New(t, s3test.Options{DiskBytes: 4 << 20}).URL("diffs"), once())
 	for _, size := range []int{6 << 20, 20 << 20} {
 		_, err := put(t, store, "", noise(size))
 		requireOutage(t, err, "507")
@@ -171,8 +169,7 @@ func fill(folder string) int {
 func TestAFullDiskPassesByItself(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	program := pgtest.Must(os.Executable())(t)
-	cmd := s3test.OnSmallDisk(t, folder, 4<<20, program)
+	cmd := s3test.OnSmallDisk(t, folder, 4<<20, pgtest.Must(os.Executable())(t))
 	cmd.Env = append(os.Environ(), fillFolder+"="+folder)
 	output, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", output)

@@ -40,8 +40,7 @@ func TestMain(m *testing.M) {
 func open(t *testing.T, address string, options blobstore.Options) *blobstore.Store {
 	t.Helper()
 	options.Key = "external_diffs.bucket"
-	store := pgtest.Must(blobstore.Open(t.Context(), address, options))(t)
-	return store
+	return pgtest.Must(blobstore.Open(t.Context(), address, options))(t)
 }
 
 // onBoth runs a test with each kind of store.
@@ -87,8 +86,7 @@ func noise(size int) []byte {
 
 func version(t *testing.T, store *blobstore.Store) blobstore.Version {
 	t.Helper()
-	found := pgtest.Must(store.Version(t.Context(), key))(t)
-	return found
+	return pgtest.Must(store.Version(t.Context(), key))(t)
 }
 
 func TestObjectsComeBackAsTheyWere(t *testing.T) {
@@ -100,8 +98,7 @@ func TestObjectsComeBackAsTheyWere(t *testing.T) {
 			content := noise(size)
 			written := pgtest.Must(put(t, store, version(t, store), content))(t)
 			require.Equal(t, digest(content), written)
-			found := pgtest.Must(store.Digest(t.Context(), key))(t)
-			require.Equal(t, written, found)
+			require.Equal(t, written, pgtest.Must(store.Digest(t.Context(), key))(t))
 			require.True(t, bytes.Equal(content, read(t, store, 0, -1)))
 			if size > 5 {
 				require.Equal(t, content[3:5], read(t, store, 3, 2))

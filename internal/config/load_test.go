@@ -240,8 +240,7 @@ func TestLoadFindsTheFile(t *testing.T) {
 
 	name := func(o config.Options) string {
 		o.Dir = dir
-		c := pgtest.Must(config.Load(o))(t)
-		return c.Databases[0].Name
+		return pgtest.Must(config.Load(o))(t).Databases[0].Name
 	}
 	require.Equal(t, "default", name(config.Options{}))
 	require.Equal(t, "default", name(config.Options{Environ: []string{"SEXTON_CONFIG="}}))

@@ -90,8 +90,7 @@ http: {listen: ":1", user: "on", password: geheim, token: "geheim"}
 	require.Contains(t, shown, `url: "postgres://app:***@localhost/app?sslpassword=***&application_name=x"`)
 	require.Contains(t, shown, `listen_url: "host=localhost password = *** dbname=app"`)
 
-	path := write(t, t.TempDir(), "shown.yaml", reveal(first))
-	second := pgtest.Must(config.Load(config.Options{Path: path}))(t)
+	second := pgtest.Must(config.Load(config.Options{Path: write(t, t.TempDir(), "shown.yaml", reveal(first))}))(t)
 	require.Equal(t, shown, string(second.Show().YAML()))
 	require.Equal(t, reveal(first), reveal(second))
 	require.Equal(t, first.HTTP, second.HTTP)
@@ -112,8 +111,7 @@ func TestShowHasEveryKeyWithItsDefault(t *testing.T) {
 	t.Parallel()
 
 	c := pgtest.Must(config.Load(config.Options{DatabaseURL: url, Dir: "/app"}))(t)
-	want := pgtest.Must(os.ReadFile("testdata/defaults.yaml"))(t)
-	require.Equal(t, string(want), string(c.Show().YAML()))
+	require.Equal(t, string(pgtest.Must(os.ReadFile("testdata/defaults.yaml"))(t)), string(c.Show().YAML()))
 }
 
 func TestSecretsAreHiddenEverywhere(t *testing.T) {

@@ -42,8 +42,7 @@ func TestWorkersCommitAsynchronouslyOnOneServerAlone(t *testing.T) {
 				if i == 0 {
 					direct = test.direct
 				}
-				db := pgtest.Must(database.Open(t.Context(), "main", url, direct, pgschema.Names{}, 4))(t)
-				databases[i] = db
+				databases[i] = pgtest.Must(database.Open(t.Context(), "main", url, direct, pgschema.Names{}, 4))(t)
 			}
 			require.NoError(t, database.ForWork(t.Context(), databases))
 			kept := databases[0].Async()
@@ -74,8 +73,7 @@ func TestNoCommitIsAsynchronousOnceADatabaseHasMoved(t *testing.T) {
 	moving := newDoor(t, second.URL)
 	databases := make([]database.Database, 2)
 	for i, url := range []string{first.URL, moving.url} {
-		db := pgtest.Must(database.Open(t.Context(), "main", url, "", pgschema.Names{}, 4))(t)
-		databases[i] = db
+		databases[i] = pgtest.Must(database.Open(t.Context(), "main", url, "", pgschema.Names{}, 4))(t)
 	}
 	require.NoError(t, database.ForWork(t.Context(), databases))
 	for i := range databases {

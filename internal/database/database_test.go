@@ -32,8 +32,7 @@ const secret = "hunter2"
 
 func TestOpen(t *testing.T) {
 	t.Parallel()
-	d := pgtest.New(t)
-	db := pgtest.Must(open(t.Context(), query(t, d.URL, "&pool_max_conns=1"), ""))(t)
+	db := pgtest.Must(open(t.Context(), query(t, pgtest.New(t).URL, "&pool_max_conns=1"), ""))(t)
 	defer db.Close()
 	require.Equal(t, "main", db.Name)
 	require.Equal(t, pgschema.Names{Jobs: "sexton", Tracked: "public"}, db.Names)
@@ -147,8 +146,7 @@ func TestOpenWithWrongPassword(t *testing.T) {
 	require.Contains(t, e.Reason, `no pg_hba.conf entry for host "[local]", user "stranger"`)
 	require.Contains(t, e.Fix, "pg_hba.conf")
 
-	db := pgtest.Must(open(t.Context(), guarded("right"), ""))(t)
-	db.Close()
+	pgtest.Must(open(t.Context(), guarded("right"), ""))(t).Close()
 
 	// A smart shutdown waits for the session above and lets nobody else in.
 	require.NoError(t, syscall.Kill(server.PID(), syscall.SIGTERM))
@@ -195,8 +193,7 @@ func TestOpenWithWhatIsNoPostgres(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	address := fmt.Sprintf("postgres://user:%s@%s/app?sslmode=require", secret, listener.Addr())
-	e := refused(t, address, "")
+	e := refused(t, fmt.Sprintf("postgres://user:%s@%s/app?sslmode=require", secret, listener.Addr()), "")
 	require.Contains(t, e.Reason, "the connection to 127.0.0.1 port ")
 	require.NotContains(t, e.Reason, "\n")
 	require.Equal(t, "correct host, port and sslmode", e.Fix)
@@ -248,8 +245,7 @@ func TestQueriesUseTheSchemas(t *testing.T) {
 	d.Exec(`CREATE SCHEMA other; CREATE TABLE other.clients (client_id text, seen_at timestamptz); CREATE TABLE other.leases (key text, token bigint, holder text, acquired_at timestamptz, expires_at timestamptz)`)
 	db := pgtest.Must(database.Open(t.Context(), "main", d.URL, "", pgschema.Names{Jobs: "other", Tracked: "public"}, 3))(t)
 	defer db.Close()
-	leases := pgtest.Must(db.Queries().LeasesHeld(t.Context(), 15))(t)
-	require.Empty(t, leases)
+	require.Empty(t, pgtest.Must(db.Queries().LeasesHeld(t.Context(), 15))(t))
 }
 
 func TestLockTimeoutIsForSessionsOfOurOwn(t *testing.T) {

@@ -100,8 +100,7 @@ func (r *relay) serve(client net.Conn, socket string) {
 
 func TestConnectionsNoticeAnotherEndThatIsGone(t *testing.T) {
 	t.Parallel()
-	d := pgtest.New(t)
-	r := newRelay(t, d, false)
+	r := newRelay(t, pgtest.New(t), false)
 	db := pgtest.Must(open(t.Context(), r.url, r.url))(t)
 	defer db.Close()
 	pooled := pgtest.Must(db.Pool.Acquire(t.Context()))(t)

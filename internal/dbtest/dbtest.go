@@ -32,8 +32,7 @@ type DB struct {
 // New returns a database with the components installed that need no tables of the application, copied from a template.
 func New(tb testing.TB) *DB {
 	tb.Helper()
-	d := pgtest.FromTemplate(tb, "migrated", install)
-	return connected(d)
+	return connected(pgtest.FromTemplate(tb, "migrated", install))
 }
 
 // Tracked returns a database with tables of a test's own and the tracking triggers on those whose key column is id. Tests that begin

@@ -24,8 +24,7 @@ func timeless(t *testing.T, s Summary) string {
 		job.Latency = latency.Percentiles{}
 		s.Jobs[kind] = job
 	}
-	text := pgtest.Must(json.Marshal(s))(t)
-	return string(text)
+	return string(pgtest.Must(json.Marshal(s))(t))
 }
 
 // worker stands by until it is told to end, and says whether it has.
@@ -85,8 +84,7 @@ func TestRunCountsWhatItsWorkerTellsLast(t *testing.T) {
 			('loose_foreign_keys_cleanup', 'main', 'test', '{"processed": 7}', now(), 'done')`)
 		return nil
 	}
-	summary := pgtest.Must(Run(t.Context(), site, true))(t)
-	require.EqualValues(t, 7, summary.Jobs[testKind].Tally.Numbers["processed"])
+	require.EqualValues(t, 7, pgtest.Must(Run(t.Context(), site, true))(t).Jobs[testKind].Tally.Numbers["processed"])
 }
 
 func TestRunReportsOrphans(t *testing.T) {

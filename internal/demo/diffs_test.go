@@ -117,8 +117,7 @@ func TestDiffsAreAddedAndReadBack(t *testing.T) {
 func TestDiffsOfADemoWithoutMergeRequests(t *testing.T) {
 	t.Parallel()
 	scene := &diffs{stage: testStage(dbtest.Reference(t))}
-	planned := pgtest.Must(scene.Plan(t.Context()))(t)
-	require.Zero(t, planned)
+	require.Zero(t, pgtest.Must(scene.Plan(t.Context()))(t))
 	acted, more, err := scene.Act(t.Context(), 1)
 	require.NoError(t, err)
 	require.False(t, more)

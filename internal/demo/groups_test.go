@@ -112,8 +112,7 @@ func TestGroupsWithoutManyTrees(t *testing.T) {
 		UPDATE groups SET marked_for_deletion_on = current_date WHERE id IN (21, 30)`)
 	scene := &groups{stage: testStage(db)}
 	scene.share = 100
-	planned := pgtest.Must(scene.Plan(t.Context()))(t)
-	require.EqualValues(t, 3, planned)
+	require.EqualValues(t, 3, pgtest.Must(scene.Plan(t.Context()))(t))
 	var ids []int64
 	for _, step := range scene.steps {
 		ids = append(ids, step.group.id)

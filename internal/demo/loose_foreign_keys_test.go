@@ -20,8 +20,7 @@ func newTestApplication(t *testing.T, db *dbtest.DB, pace Pace) *application {
 	t.Helper()
 	scene := newLooseForeignKeys(testStage(db))
 	scene.share = pace.Share
-	a := pgtest.Must(newApplication(t.Context(), scene, newTestStopwatch(db), pace))(t)
-	return a
+	return pgtest.Must(newApplication(t.Context(), scene, newTestStopwatch(db), pace))(t)
 }
 
 func tables(a *application) []parentTable { return a.scene.(*looseForeignKeys).tables }

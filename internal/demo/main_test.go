@@ -47,8 +47,7 @@ func parentsIn(t *testing.T) *dbtest.DB {
 
 func parsed(t *testing.T, yaml string) []definitions.Definition {
 	t.Helper()
-	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "test.yml", Data: []byte(yaml)}))(t)
-	return defs
+	return pgtest.Must(definitions.Parse(definitions.File{Name: "test.yml", Data: []byte(yaml)}))(t)
 }
 
 // testSite is a site without a worker whose view is discarded.

@@ -111,9 +111,8 @@ func TestOrphansAreCountedExactly(t *testing.T) {
 
 func TestOrphansOfAMissingTable(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
 	_, err := orphans(t.Context(), stage{
-		pool: db.Pool(), names: pgschema.Names{Tracked: "public"},
+		pool: pgtest.New(t).Pool(), names: pgschema.Names{Tracked: "public"},
 		definitions: parsed(t, `app.kids: [{table: parents, column: parent_id, on_delete: async_delete}]`),
 	})
 	require.ErrorContains(t, err, "count orphans of parents in app.kids: ")

@@ -189,8 +189,7 @@ func TestTallyCountEveryRun(t *testing.T) {
 	r := newTestRuns(h.db)
 	count := func(want int64) {
 		t.Helper()
-		got := pgtest.Must(r.total(t.Context()))(t)
-		require.Equal(t, want, got.Runs)
+		require.Equal(t, want, pgtest.Must(r.total(t.Context()))(t).Runs)
 		require.Equal(t, want, pgtest.Scalar[int64](t, h.db.Database, "SELECT coalesce(sum(folded), 0) FROM sexton.runs"))
 	}
 	count(0)
@@ -211,8 +210,7 @@ func TestTallyReportWhatTheyCannotRead(t *testing.T) {
 	t.Parallel()
 	h := newRunHistory(t)
 	r := newTestRuns(h.db)
-	id := h.start(testKind, "main")
-	h.finish(id, true, `{"processed": "many"}`)
+	h.finish(h.start(testKind, "main"), true, `{"processed": "many"}`)
 	_, err := r.total(t.Context())
 	require.ErrorContains(t, err, "read statistics of run 1: decode processed: ")
 	require.Zero(t, r.lastSettled)

@@ -79,8 +79,7 @@ func TestUnusualTemporaryFolder(t *testing.T) {
 	env := hostEnvironment()
 	env.tempDir = filepath.Join(openTemp(t), `a "b' é%20`)
 	require.NoError(t, os.Mkdir(env.tempDir, 0o755))
-	server := begin(t, Options{}, env)
-	require.Equal(t, 1, scalar[int](t, server.URL("postgres"), "SELECT 1"))
+	require.Equal(t, 1, scalar[int](t, begin(t, Options{}, env).URL("postgres"), "SELECT 1"))
 }
 
 func TestKeptCluster(t *testing.T) {

@@ -157,8 +157,7 @@ func TestFolderThatTheServerCannotEnter(t *testing.T) {
 	require.ErrorContains(t, err, `folder "`+closed+`" cannot be entered by user `+env.owner.name)
 	requireEmpty(t, env.tempDir)
 
-	kept := filepath.Join(closed, "cluster")
-	_, err = start(t.Context(), Options{DataDir: kept}, hostEnvironment())
+	_, err = start(t.Context(), Options{DataDir: filepath.Join(closed, "cluster")}, hostEnvironment())
 	require.ErrorContains(t, err, `folder "`+closed+`" cannot be entered`)
 }
 

@@ -43,8 +43,7 @@ func TestListenURLOfAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	p := healthy(t)
 	other := pgtest.New(t)
-	elsewhere := pgtest.Must(pgx.ParseConfig(other.URL))(t)
-	p.target.Database.Direct = elsewhere
+	p.target.Database.Direct = pgtest.Must(pgx.ParseConfig(other.URL))(t)
 	f := p.one("listen")
 	require.Equal(t, problem.Error, f.Severity)
 	require.Contains(t, f.Message, "listen_url leads to another place (database "+other.Name+" ")

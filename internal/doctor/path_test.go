@@ -34,8 +34,7 @@ func TestPathWithSchemasOfOthers(t *testing.T) {
 func TestSuperusers(t *testing.T) {
 	t.Parallel()
 	p := healthy(t)
-	operator := p.one("search_path")
-	require.Equal(t, problem.Info, operator.Severity, "the role that asks is the tests' own")
+	require.Equal(t, problem.Info, p.one("search_path").Severity, "the role that asks is the tests' own")
 	worker, err := pgx.Connect(t.Context(), p.URL+"&application_name=sexton")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, worker.Close(context.Background())) })

@@ -25,8 +25,7 @@ func TestMoveTakesTheTextsOutInTheOrderOfTheTree(t *testing.T) {
 		before := b.texts(t, 1)
 		require.Equal(t, "\x00\xff", before["a/B.txt"])
 
-		moved := b.move(t, 1)
-		require.Equal(t, extdiff.Moved{DiffID: 1, Key: key1, Bytes: 15, Files: 6}, moved)
+		require.Equal(t, extdiff.Moved{DiffID: 1, Key: key1, Bytes: 15, Files: 6}, b.move(t, 1))
 		require.Equal(t, "AP8=äöü\na\nb\n", b.object(t, key1))
 		require.Equal(t, [][]string{
 			{"0", "a/b/c.txt", "NULL", "f", "0", "0", "NULL"},
@@ -89,17 +88,15 @@ func TestMoveSkipsWithAReason(t *testing.T) {
 	for id, reason := range map[int64]extdiff.Skip{
 		1: extdiff.External, 2: extdiff.FilesMissing, 3: extdiff.Inconsistent, 4: extdiff.NotDue, 5: extdiff.FilesMissing, 99: extdiff.Gone,
 	} {
-		moved := b.move(t, id)
-		require.Equal(t, reason, moved.Skipped, "diff %d", id)
+		require.Equal(t, reason, b.move(t, id).Skipped, "diff %d", id)
 	}
 	require.Equal(t, [][]string{{"1", "NULL"}, {"2", "files_missing"}, {"3", "inconsistent"}, {"5", "files_missing"}},
 		b.Rows("SELECT diff_id, skip_reason FROM sexton.external_diffs WHERE busy_until IS NULL ORDER BY diff_id"))
 	require.Equal(t, []string{key1}, b.keys(t))
-	backlog := pgtest.Must(extdiff.ReadBacklog(t.Context(), b.Pool(), dbtest.Names()))(t)
 	require.Equal(t, extdiff.Backlog{
 		Pending: 3, Bytes: 1, Skipped: map[extdiff.Skip]int64{extdiff.FilesMissing: 2, extdiff.Inconsistent: 1},
 		Uploads: []extdiff.Unfinished{}, Stores: []extdiff.StoreState{},
-	}, backlog)
+	}, pgtest.Must(extdiff.ReadBacklog(t.Context(), b.Pool(), dbtest.Names()))(t))
 
 	b.Exec("UPDATE merge_request_diffs SET files_count = 1 WHERE id = 2")
 	require.Empty(t, b.move(t, 2).Skipped)
@@ -207,8 +204,7 @@ func TestMoveLeavesADiffThatIsDeletedMeanwhile(t *testing.T) {
 	}
 	require.Equal(t, extdiff.Gone, b.move(t, 1).Skipped)
 	require.Equal(t, []string{key1}, b.keys(t))
-	removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
-	require.Equal(t, extdiff.Removed{Objects: 1}, removed)
+	require.Equal(t, extdiff.Removed{Objects: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
 	require.Empty(t, b.keys(t))
 	require.Empty(t, b.Rows("SELECT diff_id FROM sexton.external_diffs UNION ALL SELECT diff_id FROM sexton.external_diff_removals"))
 }
@@ -252,8 +248,7 @@ func TestAManyFilesDiffMovesInOneTransaction(t *testing.T) {
 		FROM generate_series(0, $1::int - 1) AS n`, files)
 	b.Exec("UPDATE merge_request_diffs SET files_count = $1", files)
 	before := b.texts(t, 1)
-	moved := b.move(t, 1)
-	require.EqualValues(t, files, moved.Files)
+	require.EqualValues(t, files, b.move(t, 1).Files)
 	require.Equal(t, before, b.texts(t, 1))
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, b.Database, "SELECT count(DISTINCT xmin::text) FROM merge_request_diff_files"))
 	require.Empty(t, b.verified(t, time.Hour))

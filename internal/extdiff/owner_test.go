@@ -132,8 +132,7 @@ func TestAnOlderCopyOfTheServerIsRefused(t *testing.T) {
 
 		b.Exec("UPDATE sexton.external_diff_stores SET sealed_at = now() - interval '1 hour'")
 		snapshot := b.Rows("SELECT seal FROM sexton.external_diff_stores")[0][0]
-		written := pgtest.Must(b.engine.Owner.Seal(t.Context(), fence))(t)
-		require.False(t, written.IsZero())
+		require.False(t, pgtest.Must(b.engine.Owner.Seal(t.Context(), fence))(t).IsZero())
 		second := b.marker(t)
 		require.NotEqual(t, first.Seal, second.Seal)
 		require.Equal(t, first.CreatedAt, second.CreatedAt)
@@ -215,8 +214,7 @@ func TestAStoreThatLostItsMarkerIsRefused(t *testing.T) {
 	require.NoError(t, b.engine.Owner.Check(t.Context()), "a look counts for a minute")
 	fresh := owned(b.newEngine(t, "other"))
 	require.Contains(t, refusedAsForeign(t, fresh.Owner.Check(t.Context())), "another disk or bucket may stand in its place")
-	adopted := pgtest.Must(fresh.Owner.Adopt(t.Context()))(t)
-	require.Nil(t, adopted.Was)
+	require.Nil(t, pgtest.Must(fresh.Owner.Adopt(t.Context()))(t).Was)
 	require.NoError(t, fresh.Owner.Check(t.Context()))
 
 	b.spoil(t, extdiff.MarkerKey, "{")

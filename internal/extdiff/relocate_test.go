@@ -49,8 +49,7 @@ func (p *pair) relocate(t *testing.T, r extdiff.Relocation) extdiff.Relocations 
 	if r.Engine == nil {
 		r.Engine = p.bucket
 	}
-	done := pgtest.Must(r.Run(t.Context()))(t)
-	return done
+	return pgtest.Must(r.Run(t.Context()))(t)
 }
 
 // at are the objects of a store without its marker.
@@ -104,8 +103,7 @@ func TestObjectsMoveToTheOtherStoreAndBack(t *testing.T) {
 	require.Equal(t, [][]string{{size}}, p.Rows("SELECT DISTINCT size FROM sexton.external_diffs WHERE sha256 IS NOT NULL"))
 	require.Equal(t, extdiff.Relocations{}, p.relocate(t, extdiff.Relocation{}), "the second time there is nothing to do")
 
-	back := p.relocate(t, extdiff.Relocation{Engine: p.engine, Later: time.Hour})
-	require.Equal(t, int64(3), back.Diffs)
+	require.Equal(t, int64(3), p.relocate(t, extdiff.Relocation{Engine: p.engine, Later: time.Hour}).Diffs)
 	p.relocate(t, extdiff.Relocation{Later: time.Hour})
 	p.Exec("UPDATE sexton.external_diff_removals SET not_before = now()")
 	removed := pgtest.Must(p.engine.Remove(t.Context(), 10))(t)
@@ -376,8 +374,7 @@ func TestADiffWithAnotherObjectMeanwhileMovesThatOne(t *testing.T) {
 	require.ErrorContains(t, err, "the diff has changed meanwhile")
 	require.Equal(t, before, p.texts(t, 1))
 	p.bucket.Reached = rename("diff-1-v3")
-	moved := pgtest.Must(p.bucket.Relocate(t.Context(), 1, 0))(t)
-	require.Equal(t, "merge_request_diffs/mr-7/diff-1-v3", moved.Key)
+	require.Equal(t, "merge_request_diffs/mr-7/diff-1-v3", pgtest.Must(p.bucket.Relocate(t.Context(), 1, 0))(t).Key)
 	require.Equal(t, [][]string{{"t", "diff-1-v3", "2"}}, p.stored(1))
 	require.Equal(t, before, p.texts(t, 1))
 }

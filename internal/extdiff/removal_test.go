@@ -52,8 +52,7 @@ func TestRemovalSparesWhatIsInUse(t *testing.T) {
 	b.add(1, file{path: "a", text: new(onePart)})
 	b.move(t, 1)
 	b.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key, store) VALUES (1, $1, 1)", key1)
-	removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
-	require.Equal(t, extdiff.Removed{Spared: 1}, removed)
+	require.Equal(t, extdiff.Removed{Spared: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
 	require.Equal(t, onePart, b.object(t, key1))
 	require.Empty(t, b.verified(t, 0))
 }
@@ -68,8 +67,7 @@ func TestRemovalSparesTheObjectOfAnotherDiff(t *testing.T) {
 	b.move(t, 2)
 	b.Exec("UPDATE merge_request_diffs SET external_diff = 'diff-1' WHERE id = 2")
 	b.Exec("DELETE FROM merge_request_diffs WHERE id = 2")
-	removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
-	require.Equal(t, extdiff.Removed{Spared: 1}, removed)
+	require.Equal(t, extdiff.Removed{Spared: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
 	require.Equal(t, map[string]string{"a": onePart}, b.texts(t, 1))
 }
 
@@ -99,8 +97,7 @@ func TestRemovalLeavesOtherStoresAlone(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key, store) VALUES (1, $1, 2)", key1)
-	removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
-	require.Equal(t, extdiff.Removed{Failed: 1}, removed)
+	require.Equal(t, extdiff.Removed{Failed: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
 	require.Contains(t, b.Rows("SELECT last_error FROM sexton.external_diff_removals")[0][0], "was written to object storage, but the configured store file://")
 }
 
@@ -140,8 +137,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 	require.ErrorContains(t, err, "diff 8 is damaged: it is stored externally, but its external_diff is empty")
 
 	for key, want := range map[string]bool{"merge_request_diffs/mr-7/diff-7": true, key1: false} { // The latter is in use by now.
-		gone := pgtest.Must(b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: key}))(t)
-		require.Equal(t, want, gone, key)
+		require.Equal(t, want, pgtest.Must(b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: key}))(t), key)
 	}
 	_, err = b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: "merge_request_diffs/readme"})
 	require.ErrorContains(t, err, "it is for its owner to delete")
@@ -157,8 +153,7 @@ func TestVerifyAndRestoreKnowDiffsThatOthersHaveMoved(t *testing.T) {
 	b.move(t, 1)
 	b.Exec("DELETE FROM sexton.external_diffs")
 	require.Empty(t, b.verified(t, 0))
-	restored := pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
-	require.EqualValues(t, 1, restored.Files)
+	require.EqualValues(t, 1, pgtest.Must(b.engine.Restore(t.Context(), 1))(t).Files)
 	require.Equal(t, map[string]string{"a": onePart}, b.texts(t, 1))
 }
 

@@ -90,8 +90,7 @@ func TestRestoreLeavesAnObjectThatCannotGoYet(t *testing.T) {
 		}
 		return s3test.Pass
 	})
-	restored := pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
-	require.Equal(t, key1, restored.Kept)
+	require.Equal(t, key1, pgtest.Must(b.engine.Restore(t.Context(), 1))(t).Kept)
 	require.Equal(t, map[string]string{"a": onePart}, b.texts(t, 1))
 	pgtest.Must(b.engine.Release(t.Context(), 1))(t)
 	_, err := b.engine.Move(t.Context(), 1)
@@ -102,8 +101,7 @@ func TestRestoreLeavesAnObjectThatCannotGoYet(t *testing.T) {
 
 	gateway.Proxy.Fail(nil)
 	b.Exec("UPDATE sexton.external_diffs SET busy_until = now() - interval '1 second'")
-	removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
-	require.Equal(t, extdiff.Removed{Objects: 1}, removed)
+	require.Equal(t, extdiff.Removed{Objects: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
 	require.Empty(t, b.keys(t))
 }
 

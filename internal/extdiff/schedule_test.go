@@ -57,8 +57,7 @@ func TestTheBiggestDiffsAreHandedOnFirst(t *testing.T) {
 			return len(found), nil
 		})
 		s.BySize = true
-		stats := pgtest.Must(s.Run(t.Context()))(t)
-		require.Equal(t, len(ids) == limit, stats.OverLimit)
+		require.Equal(t, len(ids) == limit, pgtest.Must(s.Run(t.Context()))(t).OverLimit)
 		end()
 		return ids
 	}

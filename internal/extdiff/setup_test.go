@@ -110,8 +110,7 @@ func (b *bundle) add(id int64, files ...file) {
 
 func (b *bundle) move(t *testing.T, id int64) extdiff.Moved {
 	t.Helper()
-	moved := pgtest.Must(b.engine.Move(t.Context(), id))(t)
-	return moved
+	return pgtest.Must(b.engine.Move(t.Context(), id))(t)
 }
 
 // texts are the decoded texts of a diff by path, as they are read back wherever they are.

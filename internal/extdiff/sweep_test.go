@@ -25,8 +25,7 @@ func (b *bundle) sweeper(t *testing.T, engine *extdiff.Engine) *extdiff.Sweeper 
 
 func (b *bundle) swept(t *testing.T, s *extdiff.Sweeper) extdiff.Swept {
 	t.Helper()
-	swept := pgtest.Must(s.Run(t.Context()))(t)
-	return swept
+	return pgtest.Must(s.Run(t.Context()))(t)
 }
 
 // put writes an object that no row knows of.
@@ -176,8 +175,7 @@ func TestASweepSparesWhatComesIntoUse(t *testing.T) {
 			if p != extdiff.PointListed {
 				return
 			}
-			moved := pgtest.Must(other.Move(t.Context(), 1))(t)
-			require.Empty(t, moved.Skipped)
+			require.Empty(t, pgtest.Must(other.Move(t.Context(), 1))(t).Skipped)
 			b.Exec(`INSERT INTO sexton.external_diffs (diff_id, holder, busy_until) VALUES (2, 'mover', now() + interval '1 minute')
 				ON CONFLICT (diff_id) DO UPDATE SET busy_until = EXCLUDED.busy_until`)
 		}

@@ -223,8 +223,7 @@ func TestUploadsThatNoAttemptGoesOnWithEnd(t *testing.T) {
 			b.kill(t, "move", extdiff.PointPart)
 			b.Exec("DELETE FROM merge_request_diffs WHERE id = 1")
 			b.expire()
-			removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
-			require.Equal(t, extdiff.Removed{Objects: 1}, removed)
+			require.Equal(t, extdiff.Removed{Objects: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
 		},
 		"refused": func(t *testing.T, b *bundle) {
 			t.Helper()

@@ -94,8 +94,7 @@ func victimSweep(ctx context.Context, engine *extdiff.Engine) error {
 // kill has a worker do its work up to a point and no further.
 func (b *bundle) kill(t *testing.T, work string, at extdiff.Point) {
 	t.Helper()
-	program := pgtest.Must(os.Executable())(t)
-	cmd := exec.CommandContext(t.Context(), program)
+	cmd := exec.CommandContext(t.Context(), pgtest.Must(os.Executable())(t))
 	cmd.Env = append(os.Environ(), victimPoint+"="+string(at), victimWork+"="+work, victimDatabase+"="+b.URL, victimStore+"="+b.address, victimOther+"="+b.other)
 	output, err := cmd.CombinedOutput()
 	exit, ok := errors.AsType[*exec.ExitError](err)
@@ -184,8 +183,7 @@ func TestKilledAtAnyPointOfARemoval(t *testing.T) {
 		b.kill(t, "remove", point)
 		require.Len(t, b.Rows("SELECT FROM sexton.external_diff_removals"), 1)
 		b.expire()
-		removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
-		require.Equal(t, extdiff.Removed{Objects: 1}, removed)
+		require.Equal(t, extdiff.Removed{Objects: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
 		require.Empty(t, b.keys(t))
 		require.Empty(t, b.Rows("SELECT FROM sexton.external_diff_removals UNION ALL SELECT FROM sexton.external_diffs"))
 	}
@@ -227,8 +225,7 @@ func TestAWorkerThatWasStoppedTooLongChangesNothing(t *testing.T) {
 				b.expire()
 				// As if the rows had changed between the two, which makes the late object a wrong one.
 				b.Exec("UPDATE merge_request_diff_files SET diff = diff || 'more' WHERE merge_request_diff_id = $1 AND old_path = 'b'", id)
-				moved := pgtest.Must(other.Move(t.Context(), id))(t)
-				require.Empty(t, moved.Skipped)
+				require.Empty(t, pgtest.Must(other.Move(t.Context(), id))(t).Skipped)
 			}
 			moved, err := late.Move(t.Context(), id)
 			require.True(t, taken)

@@ -135,8 +135,7 @@ func TestRowsComeBackInACrowd(t *testing.T) {
 			cancel()
 		}
 	}
-	stats := pgtest.Must(b.engine.Run(ctx))(t)
-	require.EqualValues(t, 2, stats.UsersProcessed)
+	require.EqualValues(t, 2, pgtest.Must(b.engine.Run(ctx))(t).UsersProcessed)
 	require.Equal(t, [][]string{{"1001"}, {"1002"}}, b.Rows("SELECT user_id FROM users_ghost_user_migrations ORDER BY user_id"))
 }
 

@@ -188,7 +188,6 @@ func TestPersonalSnippetsGo(t *testing.T) {
 		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'p', 'p');
 		INSERT INTO snippets (id, project_id, author_id, type, title) VALUES (1, 1, 1, 'ProjectSnippet', 't'), (2, NULL, 1, 'PersonalSnippet', 't')`)
 	b.queue(false, 1)
-	stats := b.run(t)
-	b.requireDone(t, stats, 1)
+	b.requireDone(t, b.run(t), 1)
 	require.Equal(t, [][]string{{"1", "Ghost User"}}, b.Rows("SELECT snippets.id, users.name FROM snippets JOIN users ON users.id = author_id"))
 }

@@ -304,8 +304,7 @@ func TestTheWorkerNeedsNoMoreThanItsGrants(t *testing.T) {
 	conn := pgtest.Must(pgx.Connect(t.Context(), b.AsRole(worker)+"&search_path=public"))(t)
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	missing := func() (lines []string) {
-		problems := pgtest.Must(ghostuser.MissingPrivileges(t.Context(), conn, b.engine.Plan))(t)
-		for _, p := range problems {
+		for _, p := range pgtest.Must(ghostuser.MissingPrivileges(t.Context(), conn, b.engine.Plan))(t) {
 			lines = append(lines, p.String())
 		}
 		return lines

@@ -205,8 +205,7 @@ func TestUsersTakeTurns(t *testing.T) {
 			b.Exec("UPDATE users_ghost_user_migrations SET consume_after = '-infinity' WHERE user_id = 3")
 		}
 	}
-	stats := b.run(t)
-	b.requireDone(t, stats, 3)
+	b.requireDone(t, b.run(t), 3)
 	order := make([]int64, len(b.items))
 	for i, item := range b.items {
 		order[i] = item.UserID

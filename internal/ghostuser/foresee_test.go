@@ -22,8 +22,7 @@ func TestForeseesWhatADeletionDoes(t *testing.T) {
 	p := plan(t, b.DB, lists())
 	foresee := func() *ghostuser.Foresight {
 		t.Helper()
-		seen := pgtest.Must(p.Foresee(t.Context(), b.Pool(), 1, false))(t)
-		return seen
+		return pgtest.Must(p.Foresee(t.Context(), b.Pool(), 1, false))(t)
 	}
 	require.Equal(t, &ghostuser.Foresight{
 		Moved:   map[string]int64{"posts": 1},

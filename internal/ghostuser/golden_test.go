@@ -28,8 +28,7 @@ CREATE INDEX ON marks (user_id); CREATE INDEX ON marks (kept_by);`
 // The texts of all statements are pinned, for columns and actions of every sort.
 func TestStatementsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
-	db := dbtest.WithUsers(t, goldenTables)
-	p, problems, err := Resolve(t.Context(), db.Pool(), "public", Lists{
+	p, problems, err := Resolve(t.Context(), dbtest.WithUsers(t, goldenTables).Pool(), "public", Lists{
 		Move: []Move{
 			{Table: "posts", Columns: []string{"author_id"}, Always: true, Conditions: []Condition{{"kind", "A"}, {"state", "7"}}},
 			{Table: "likes", Columns: []string{"user_id"}},

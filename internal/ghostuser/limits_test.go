@@ -79,8 +79,7 @@ func TestProgressTellsWhatRemains(t *testing.T) {
 			cancel()
 		}
 	}
-	stats := pgtest.Must(b.engine.Run(ctx))(t)
-	require.Nil(t, stats.Current)
+	require.Nil(t, pgtest.Must(b.engine.Run(ctx))(t).Current)
 	waiting := pgtest.Must(ghostuser.ReadWaiting(t.Context(), b.Pool(), dbtest.Names(), 10))(t)
 	require.Len(t, waiting, 1)
 	require.EqualValues(t, 1, waiting[0].UserID)

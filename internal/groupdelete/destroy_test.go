@@ -78,8 +78,7 @@ func TestGroupIsKept(t *testing.T) {
 			b := setup(t, issues, someIssues)
 			b.Exec(change)
 			before := content(b.Database)
-			stats := b.destroy(t, groupdelete.Kept)
-			require.Equal(t, want, stats.Reason)
+			require.Equal(t, want, b.destroy(t, groupdelete.Kept).Reason)
 			require.Equal(t, before, content(b.Database))
 			require.Empty(t, b.Rows("SELECT FROM sexton.group_destructions"))
 		})
@@ -330,8 +329,7 @@ func TestRowsThatComeInMeanwhile(t *testing.T) {
 // The project bots of groups and projects enter the queue of users who are deleted with their memberships, and placeholders lose their namespace.
 func TestBotsAndPlaceholders(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Reference(t)
-	b := bundle{db}
+	b := bundle{dbtest.Reference(t)}
 	b.Exec(`INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
 		INSERT INTO users (id, username, email, name, user_type, admin) SELECT n, 'u' || n, n || '@example.com', 'U', CASE WHEN n BETWEEN 10 AND 160 THEN 6 ELSE 0 END, n = 1
 			FROM generate_series(1, 170) AS n;

@@ -18,8 +18,7 @@ func (b bundle) foresee(t *testing.T, group int64) *groupdelete.Foresight {
 	plan, problems, err := groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false)
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
-	seen := pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), dbtest.Names(), plan, nil, group))(t)
-	return seen
+	return pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), dbtest.Names(), plan, nil, group))(t)
 }
 
 func TestForeseesWhatADestructionDoes(t *testing.T) {

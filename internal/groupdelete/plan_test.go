@@ -202,8 +202,7 @@ func TestForbidden(t *testing.T) {
 			require.Error(t, err, "Postgres refuses it, too")
 			b := setup(t, test.tables, test.rows)
 			before := content(b.Database)
-			stats := b.destroy(t, groupdelete.Stuck)
-			require.Equal(t, test.want, stats.Reason)
+			require.Equal(t, test.want, b.destroy(t, groupdelete.Stuck).Reason)
 			require.Equal(t, before, content(b.Database))
 			require.Empty(t, b.Rows("SELECT FROM sexton.group_destructions"), "it has not begun")
 			require.Equal(t, [][]string{{"1", "1", test.want, "t"}},
@@ -235,8 +234,7 @@ func TestForbiddenMeanwhile(t *testing.T) {
 
 func TestPlanOfTheReference(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Reference(t)
-	plan, problems, err := groupdelete.Resolve(t.Context(), db.Pool(), dbtest.Names(), true)
+	plan, problems, err := groupdelete.Resolve(t.Context(), dbtest.Reference(t).Pool(), dbtest.Names(), true)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	tables := plan.Tables()

@@ -170,8 +170,7 @@ func content(d *pgtest.Database) map[string][][]string {
 
 func (b bundle) requireAsNative(t *testing.T, more, rows string) {
 	t.Helper()
-	want := pgtest.Must(native(t, more, rows))(t)
-	require.Equal(t, want, content(b.Database))
+	require.Equal(t, pgtest.Must(native(t, more, rows))(t), content(b.Database))
 }
 
 // events are what was told, oldest first.

@@ -58,8 +58,7 @@ func TestDueGroupsAreEnqueuedInTheirTurn(t *testing.T) {
 	require.Equal(t, 20*time.Second, decisions[1].RunAt.Sub(decisions[0].RunAt))
 
 	require.False(t, s.due(t).Now)
-	stats := s.pass(t)
-	require.False(t, stats.Changed(), "the second pass changes nothing")
+	require.False(t, s.pass(t).Changed(), "the second pass changes nothing")
 	require.Len(t, s.jobs(), 6)
 
 	// What falls due meanwhile stands in line behind the others.
@@ -108,8 +107,7 @@ func TestTheLineEndsAtAGap(t *testing.T) {
 				FROM unnest($1::text[]) WITH ORDINALITY AS other (away, n)`, test.at)
 			s.passWith(t, func(e *groupschedule.Engine) {
 				e.Spacing = cmp.Or(test.spacing, spacing)
-				stats := pgtest.Must(e.Run(t.Context()))(t)
-				require.EqualValues(t, 1, stats.GroupsEnqueued)
+				require.EqualValues(t, 1, pgtest.Must(e.Run(t.Context()))(t).GroupsEnqueued)
 			})
 			// Roughly: the pass begins some time after the others were inserted.
 			require.Equal(t, [][]string{{"t"}}, s.Rows(`SELECT job.scheduled_at - other.scheduled_at + $1::interval - make_interval(secs => $2::text::float8)
@@ -131,8 +129,7 @@ func TestWithoutSpacingAllBeginNow(t *testing.T) {
 	s.age(31, 10, 11, 20)
 	s.passWith(t, func(e *groupschedule.Engine) {
 		e.Spacing = 0
-		stats := pgtest.Must(e.Run(t.Context()))(t)
-		require.EqualValues(t, 3, stats.GroupsEnqueued)
+		require.EqualValues(t, 3, pgtest.Must(e.Run(t.Context()))(t).GroupsEnqueued)
 	})
 	require.Equal(t, [][]string{{"3"}}, s.Rows("SELECT count(*) FROM sexton.river_job WHERE args ->> 'group_id' <> '99' AND scheduled_at <= clock_timestamp()"))
 }
@@ -196,8 +193,7 @@ func TestWhoMayNotRemoveItAnyMoreRestoresIt(t *testing.T) {
 	s.ask(t, "schedule_group_deletion", 12, 1)
 	s.age(40, 11, 12, 20)
 	s.Exec("DELETE FROM sexton.events; UPDATE users SET admin = false WHERE id = 1; DELETE FROM users WHERE id = 2")
-	stats := s.pass(t)
-	require.EqualValues(t, 3, stats.GroupsRestored)
+	require.EqualValues(t, 3, s.pass(t).GroupsRestored)
 	require.Empty(t, s.marked())
 	require.Empty(t, s.jobs())
 	require.Equal(t, [][]string{{"11", "child"}, {"12", "grandchild"}, {"20", "other"}}, s.Rows("SELECT id, path FROM groups WHERE id > 10 ORDER BY id"))

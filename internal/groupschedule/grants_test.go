@@ -38,10 +38,8 @@ func TestTheGrantsAreEnough(t *testing.T) {
 	})
 	for _, role := range []string{worker, viewer} {
 		conn := as(role)
-		backlog := pgtest.Must(groupschedule.ReadBacklog(t.Context(), conn, s.Connected.Names))(t)
-		require.EqualValues(t, 1, backlog.Due)
-		groups := pgtest.Must(groupschedule.ReadGroups(t.Context(), conn, s.Connected.Names, 10))(t)
-		require.Len(t, groups, 1)
+		require.EqualValues(t, 1, pgtest.Must(groupschedule.ReadBacklog(t.Context(), conn, s.Connected.Names))(t).Due)
+		require.Len(t, pgtest.Must(groupschedule.ReadGroups(t.Context(), conn, s.Connected.Names, 10))(t), 1)
 		pgtest.Must(groupschedule.Examine(t.Context(), conn, s.Connected.Names))(t)
 	}
 	_, err := as(viewer).Exec(t.Context(), "SELECT sexton.cancel_group_deletion(10, 1)")

@@ -55,8 +55,7 @@ func TestReclaimJobs(t *testing.T) {
 			ready := db.Rows("SELECT FROM sexton.river_job WHERE state = 'available' AND scheduled_at > attempted_at AND scheduled_at <= clock_timestamp()")
 			require.Equal(t, c.state[0] == "available", len(ready) == 1, "ready now: %v", ready)
 
-			again := pgtest.Must(newHeart(t, db, "self").Reclaim(t.Context()))(t)
-			require.Equal(t, heartbeat.Reclaimed{}, again)
+			require.Equal(t, heartbeat.Reclaimed{}, pgtest.Must(newHeart(t, db, "self").Reclaim(t.Context()))(t))
 			require.Equal(t, [][]string{c.state}, states(db))
 		})
 	}
@@ -85,8 +84,7 @@ func TestReclaimSparesItsOwnClient(t *testing.T) {
 	db := dbtest.New(t)
 	enter(db, "self", 60)
 	holdLease(db, "a", "self")
-	taken := pgtest.Must(newHeart(t, db, "self").Reclaim(t.Context()))(t)
-	require.Equal(t, heartbeat.Reclaimed{}, taken)
+	require.Equal(t, heartbeat.Reclaimed{}, pgtest.Must(newHeart(t, db, "self").Reclaim(t.Context()))(t))
 	require.Equal(t, [][]string{{"self"}}, clients(db))
 	require.Equal(t, [][]string{{"a", "7"}}, heldLeases(db))
 }
@@ -99,8 +97,7 @@ func TestReclaimSparesAClientThatBeatsJustNow(t *testing.T) {
 	enter(db, "late", 60)
 	tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
 	pgtest.Exec(t, tx, "UPDATE sexton.clients SET seen_at = clock_timestamp()")
-	h := newHeart(t, db, "self")
-	taken, err := h.Reclaim(t.Context())
+	taken, err := newHeart(t, db, "self").Reclaim(t.Context())
 	require.NoError(t, errors.Join(err, tx.Commit(t.Context())))
 	require.Equal(t, heartbeat.Reclaimed{}, taken)
 	require.Equal(t, [][]string{{"late"}}, clients(db))

@@ -134,8 +134,7 @@ func TestHistoryIsTidiedNowAndThen(t *testing.T) {
 	require.EqualValues(t, 3, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.runs"))
 
 	other := lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}
-	granted := pgtest.Must(other.Acquire(t.Context(), b.spec.LeaseKey, time.Minute))(t)
-	require.NoError(t, granted.Release(t.Context()))
+	require.NoError(t, pgtest.Must(other.Acquire(t.Context(), b.spec.LeaseKey, time.Minute))(t).Release(t.Context()))
 	b.pass(t, busy)
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, open), "whoever left it open is gone")
 }

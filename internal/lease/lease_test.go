@@ -50,8 +50,7 @@ func TestSecondHolderIsRefused(t *testing.T) {
 func TestTheConnectionThatTookTheLeaseNeedsNoLook(t *testing.T) {
 	t.Parallel()
 
-	db := dbtest.New(t)
-	fresh := pgtest.Must(database.Open(t.Context(), "main", db.URL, "", dbtest.Names(), 2))(t)
+	fresh := pgtest.Must(database.Open(t.Context(), "main", dbtest.New(t).URL, "", dbtest.Names(), 2))(t)
 	t.Cleanup(fresh.Close)
 	fresh.Pool.Reset()
 	granted := pgtest.Must((&lease.Manager{Jobs: fresh, Holder: "one"}).Acquire(t.Context(), key, time.Minute, fresh))(t)

@@ -154,8 +154,7 @@ func TestLockGrantedTooLateIsNotKept(t *testing.T) {
 
 func TestLaneSaysWhetherItIsConnected(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	p := newProbe(b)
+	p := newProbe(setup(t))
 	connected := func(want bool) {
 		pgtest.WaitFor(t, "a lane that says whether it is connected", func(context.Context) (bool, error) { return p.Connected() == want, nil })
 	}

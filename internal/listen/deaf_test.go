@@ -57,8 +57,7 @@ func TestDeafLanePolls(t *testing.T) {
 	p.await("the lane to be deaf", p.Deaf)
 	b.Exec(silent)
 	p.await("the work to begin", func() bool { return p.works.Load() == 1 })
-	awake := pgtest.Must(b.awake(t.Context()))(t)
-	require.False(t, awake, "behind a transaction pooler the lock would not be its own")
+	require.False(t, pgtest.Must(b.awake(t.Context()))(t), "behind a transaction pooler the lock would not be its own")
 	open()
 	b.requireDrained()
 

@@ -17,8 +17,7 @@ import (
 func TestLaneWakesForWhatFallsDueLater(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	p := newProbe(b)
-	p.awaitSleep()
+	newProbe(b).awaitSleep()
 	b.Exec("INSERT INTO " + table + ` (fully_qualified_table_name, primary_key_value, consume_after)
 		SELECT 'x', n, clock_timestamp() + n * interval '100 ms' FROM generate_series(1, 3) AS n`)
 	b.requireDrained()

@@ -44,8 +44,7 @@ func (b bundle) auditBuilds(t *testing.T, auditor orphans.Auditor) orphans.Repor
 	t.Helper()
 	for _, reference := range b.engine.Parents[0].References {
 		if reference.Remote {
-			report := pgtest.Must(auditor.Audit(t.Context(), b.engine.Parents[0], reference))(t)
-			return report
+			return pgtest.Must(auditor.Audit(t.Context(), b.engine.Parents[0], reference))(t)
 		}
 	}
 	require.Fail(t, "no definition with children elsewhere")
@@ -217,8 +216,7 @@ func TestAuditLosesADatabase(t *testing.T) {
 		}
 		return nil
 	}}
-	report := b.auditBuilds(t, auditor)
-	require.Equal(t, "builds: database ci: the connection failed", report.Error)
+	require.Equal(t, "builds: database ci: the connection failed", b.auditBuilds(t, auditor).Error)
 	require.Zero(t, b.Pending(t))
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -247,8 +245,7 @@ func TestAuditThatTimesOutElsewhere(t *testing.T) {
 		}
 		return nil
 	}}
-	report := b.auditBuilds(t, auditor)
-	require.Contains(t, report.Error, "builds: SQLSTATE 55P03")
+	require.Contains(t, b.auditBuilds(t, auditor).Error, "builds: SQLSTATE 55P03")
 	require.Zero(t, b.Pending(t))
 	require.NoError(t, blocker.Rollback(t.Context()))
 	require.EqualValues(t, 2, b.auditBuilds(t, auditorOfTwo(b, ci, true)).RepairedKeys)

@@ -61,8 +61,7 @@ func (b bundle) repaired(t *testing.T, batch int) int64 {
 	for _, report := range b.audit(t, b.auditor(batch, true)) {
 		keys += report.RepairedKeys
 	}
-	again := b.auditor(batch, true)
-	for _, report := range b.audit(t, again) {
+	for _, report := range b.audit(t, b.auditor(batch, true)) {
 		require.Zero(t, report.OrphanedKeys, "a key with a tombstone is no orphan")
 		require.Zero(t, report.RepairedKeys)
 	}

@@ -52,8 +52,7 @@ CREATE TABLE children (a int, b int);
 INSERT INTO children SELECT n % 4, CASE WHEN n % 4 < 2 THEN n % 3 END FROM generate_series(1, 40000) AS n;
 INSERT INTO children VALUES (9, 9), (NULL, 9), (NULL, NULL);
 CREATE INDEX ON children (a, b);`, "children: [{table: parents, column: [a, b], on_delete: async_delete}]", "parents")
-	auditor := b.auditor(3, false)
-	report := b.audit(t, auditor)["children[0]"]
+	report := b.audit(t, b.auditor(3, false))["children[0]"]
 	require.EqualValues(t, 7, report.CheckedKeys)
 	require.Equal(t, []string{"{0,0}", "{0,1}", "{0,2}", "{1,0}", "{1,1}", "{1,2}", "{9,9}"}, report.Samples)
 }

@@ -149,8 +149,7 @@ func TestCompositeNullifyNeedsAllColumns(t *testing.T) {
 	defer pool.Close()
 	const yaml = "children: [{table: pairs, column: [d, c], parent_column: [d, c], on_delete: async_nullify}]"
 	missing := func() int {
-		parents := parentsOf(t, pool, yaml)
-		found, err := loosefk.MissingPrivileges(t.Context(), pool, "main", parents)
+		found, err := loosefk.MissingPrivileges(t.Context(), pool, "main", parentsOf(t, pool, yaml))
 		require.NoError(t, err)
 		return len(found)
 	}

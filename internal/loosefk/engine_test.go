@@ -36,13 +36,12 @@ conditional: [{table: parents, column: parent_id, on_delete: async_delete, condi
 `, "parents")
 	b.Exec("DELETE FROM parents WHERE id = 1")
 
-	stats := b.run(t)
 	require.Equal(t, &loosefk.Stats{
 		Connection: "main", Pace: "normal", DeleteCount: 3, UpdateCount: 4, Processed: 1, Confirmed: 1, Errors: []fault.Counts{},
 		DeleteCountByTable: map[string]int64{"deleted": 2, "conditional": 1},
 		UpdateCountByTable: map[string]int64{"nullified": 2, "updated": 2},
 		ByParent:           map[string]loosefk.ParentCounts{"parents": {Processed: 1}},
-	}, stats)
+	}, b.run(t))
 	require.Equal(t, []string{"2", "3"}, b.ids("SELECT id FROM deleted ORDER BY id"))
 	require.Equal(t, [][]string{{"1", ""}, {"2", "2"}, {"3", ""}, {"4", ""}}, b.Rows("SELECT id, coalesce(parent_id::text, '') FROM nullified ORDER BY id"))
 	require.Equal(t, []string{"gone", "new", "gone", "gone"}, b.ids("SELECT state FROM updated ORDER BY id"))
@@ -213,8 +212,7 @@ artifacts:
   - {table: parents, column: parent_id, on_delete: async_delete, delete_limit: 2, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}
 `, "parents")
 	b.Exec("DELETE FROM parents WHERE id = 2")
-	stats := b.run(t)
-	require.EqualValues(t, 3, stats.DeleteCount)
+	require.EqualValues(t, 3, b.run(t).DeleteCount)
 	require.Zero(t, b.Pending(t))
 	require.Equal(t, [][]string{{"files_orphaned", "artifacts", "1 7"}, {"files_orphaned", "artifacts", "3 7"}, {"files_orphaned", "artifacts", "5 7"}},
 		b.Rows(`SELECT events.kind, payload ->> 'table', (key ->> 'id') || ' ' || (key ->> 'part')
@@ -285,8 +283,7 @@ func TestOverLimitBlamesTheBigParentAlone(t *testing.T) {
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.Exec("DELETE FROM parents WHERE id > 1")
 	for run, want := range [][]string{{"1", "1", "f"}, {"1", "2", "f"}, {"1", "0", "t"}} {
-		stats := b.run(t)
-		require.True(t, stats.OverLimit, "run %d", run)
+		require.True(t, b.run(t).OverLimit, "run %d", run)
 		left := b.tombstones()
 		require.Len(t, left, 1, "the small ones are done")
 		require.Equal(t, want, left[0][:3], "run %d: key, attempts, put off", run)
@@ -331,8 +328,7 @@ func TestThousandsOfTombstonesInOneRun(t *testing.T) {
 	b.Exec("INSERT INTO parents SELECT generate_series(11, 3000)")
 	b.Exec("INSERT INTO children SELECT 1000 + n, n % 3000 FROM generate_series(1, 9000) AS n")
 	b.Exec("DELETE FROM parents")
-	stats := b.run(t)
-	require.EqualValues(t, 3000, stats.Processed)
+	require.EqualValues(t, 3000, b.run(t).Processed)
 	require.Zero(t, b.Pending(t))
 	require.EqualValues(t, 3, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children"), "children of no deleted parent")
 }

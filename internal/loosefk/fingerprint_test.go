@@ -17,8 +17,7 @@ func TestFingerprintFollowsDefinitionsAndNotData(t *testing.T) {
 		CREATE TABLE children (id bigint, parent_id bigint) PARTITION BY LIST (id);
 		CREATE TABLE children_1 PARTITION OF children FOR VALUES IN (1);`, deleteChildren, "parents")
 	take := func() string {
-		fingerprint := pgtest.Must(loosefk.Fingerprint(t.Context(), b.Pool(), "main", b.engine.Parents))(t)
-		return fingerprint
+		return pgtest.Must(loosefk.Fingerprint(t.Context(), b.Pool(), "main", b.engine.Parents))(t)
 	}
 	first := take()
 	b.Exec("INSERT INTO parents VALUES (1); INSERT INTO children VALUES (1, 1); ANALYZE parents, children_1")

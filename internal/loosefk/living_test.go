@@ -251,8 +251,7 @@ func TestARemoteChildThatIsClaimedWhileAStatementWaits(t *testing.T) {
 	bundle{DB: ci}.waitForLock(t)
 	b.Exec("INSERT INTO parents VALUES (1)")
 	require.NoError(t, writer.Commit(t.Context()))
-	stats := wait()
-	require.EqualValues(t, 1, stats.Revived)
+	require.EqualValues(t, 1, wait().Revived)
 	require.Equal(t, [][]string{{"5010"}}, ci.Rows("SELECT id FROM builds WHERE parent_id = 1"))
 }
 
@@ -290,8 +289,7 @@ func TestLateChildrenOfAParentThatLivesStay(t *testing.T) {
 	b, older := behind(t, "id <= 2")
 	older.exec("INSERT INTO children VALUES (1000, 1), (2000, 2); COMMIT")
 	b.Exec("INSERT INTO parents VALUES (1)")
-	stats := b.run(t)
-	require.EqualValues(t, 1, stats.LateChildren)
+	require.EqualValues(t, 1, b.run(t).LateChildren)
 	require.Equal(t, []string{"1000"}, b.ids("SELECT id FROM children WHERE parent_id <= 2"))
 	require.Zero(t, b.Pending(t))
 }
@@ -316,8 +314,7 @@ func TestAnUnreadableParentHoldsItsTombstones(t *testing.T) {
 				}
 				b.engine.Session.Conn = b.session(t, b.AsRole(role)).conn
 				b.Exec("DELETE FROM parents WHERE id = 1; INSERT INTO parents VALUES (1)")
-				stats := b.run(t)
-				require.EqualValues(t, 1, stats.Rescheduled)
+				require.EqualValues(t, 1, b.run(t).Rescheduled)
 				require.Equal(t, "100", b.Rows("SELECT count(*) FROM children")[0][0])
 				held := b.tombstones()
 				require.Len(t, held, 1)

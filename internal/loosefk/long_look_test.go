@@ -62,8 +62,7 @@ func TestSecondLookAtALeafThatIsTooBigForAStatement(t *testing.T) {
 func TestALongLookHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	look := b.begun(t)
-	look.exec("SET LOCAL application_name = 'sexton second look'")
+	b.begun(t).exec("SET LOCAL application_name = 'sexton second look'")
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.openedGate(t)
 }
@@ -161,8 +160,7 @@ func TestALongLookEndsWithItsProcess(t *testing.T) {
 	// A process that ends with its pass begins none, and looks within a statement's time.
 	other.Marks.Brief = true
 	b.Exec("UPDATE sexton.swept SET not_before = NULL")
-	stats := pgtest.Must(other.Run(t.Context()))(t)
-	require.EqualValues(t, 1, stats.Confirmed)
+	require.EqualValues(t, 1, pgtest.Must(other.Run(t.Context()))(t).Confirmed)
 	require.False(t, other.Marks.AwaitLook())
 }
 

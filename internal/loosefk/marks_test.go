@@ -93,8 +93,7 @@ func TestMarksOfARunThatIsCutShort(t *testing.T) {
 	b, marks := withMarks(t)
 	b.engine.Limits.Deletes = 2
 	b.Exec("DELETE FROM parents WHERE id <= 5")
-	stats := b.pass(t)
-	require.True(t, stats.OverLimit)
+	require.True(t, b.pass(t).OverLimit)
 	require.Equal(t, b.Pending(t), above(t, b, marks, false), "what has been loaded and not been done is above")
 	b.engine.Limits.Deletes = 100
 	b.pass(t)

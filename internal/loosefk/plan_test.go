@@ -32,8 +32,7 @@ func plan(ctx context.Context, db pgcatalog.Beginner, parents []*loosefk.Parent,
 func planOn(t *testing.T, db *dbtest.DB, yaml string, limits dryrun.Limits) *dryrun.Result {
 	t.Helper()
 	parents := parentsOf(t, db.Pool(), yaml)
-	run := pgtest.Must(plan(t.Context(), db.Pool(), parents, limits))(t)
-	return run
+	return pgtest.Must(plan(t.Context(), db.Pool(), parents, limits))(t)
 }
 
 // creates lists what is to be run for missing indexes, in the order of the definitions.

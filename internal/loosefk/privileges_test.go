@@ -21,8 +21,7 @@ children:
   - {table: parents, column: parent_id, on_delete: async_delete}
   - {table: '"My App"."Users"', column: id, on_delete: async_delete}
 `)
-	role := db.CreateRole()
-	pool, err := pgxpool.New(t.Context(), db.AsRole(role))
+	pool, err := pgxpool.New(t.Context(), db.AsRole(db.CreateRole()))
 	require.NoError(t, err)
 	defer pool.Close()
 	unreadable := func() map[string]problem.Problem {

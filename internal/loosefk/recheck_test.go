@@ -372,8 +372,7 @@ func TestStopEndsConfirming(t *testing.T) {
 	older.exec("ROLLBACK")
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	stats := pgtest.Must(b.engine.Run(stopped))(t)
-	require.Zero(t, stats.Confirmed)
+	require.Zero(t, pgtest.Must(b.engine.Run(stopped))(t).Confirmed)
 	require.Equal(t, []string{"1"}, b.swept())
 }
 

@@ -103,8 +103,7 @@ func TestTombstoneStaysUntilTheOtherDatabaseIsClean(t *testing.T) {
 	b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.engine.Limits.Runtime = time.Second
-	stats := b.run(t)
-	require.Zero(t, stats.Processed)
+	require.Zero(t, b.run(t).Processed)
 	require.Equal(t, []string{"10"}, ci.Rows("SELECT id FROM builds WHERE parent_id = 1")[0])
 	require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.tombstones(), "a lock is no failure")
 	require.NoError(t, blocker.Rollback(t.Context()))
@@ -190,8 +189,7 @@ func TestLateChildInAnotherDatabase(t *testing.T) {
 	require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT not_before > now() FROM sexton.swept"), "nobody looks again at once")
 	exec("INSERT INTO builds VALUES (1000, 1); COMMIT")
 	b.Exec("UPDATE sexton.swept SET not_before = NULL")
-	stats := b.run(t)
-	require.EqualValues(t, 1, stats.LateChildren)
+	require.EqualValues(t, 1, b.run(t).LateChildren)
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
 	require.Zero(t, b.Pending(t))
 }

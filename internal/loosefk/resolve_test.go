@@ -94,8 +94,7 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 func TestResolveFindsDuplicatesBehindSpelling(t *testing.T) {
 	t.Parallel()
 
-	db := with(t, catalogTables)
-	_, problems := resolve(t, db.Pool(), `
+	_, problems := resolve(t, with(t, catalogTables).Pool(), `
 children: [{table: parents, column: parent_id, on_delete: async_delete}]
 public.children: [{table: public.parents, column: parent_id, on_delete: async_delete}]
 `)
@@ -105,8 +104,7 @@ public.children: [{table: public.parents, column: parent_id, on_delete: async_de
 func TestResolveReportsEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 
-	db := with(t, catalogTables)
-	_, problems := resolve(t, db.Pool(), `
+	_, problems := resolve(t, with(t, catalogTables).Pool(), `
 children:
   - {table: nobody, column: parent_id, on_delete: async_delete}
   - {table: parents, column: wrong, on_delete: async_delete}
@@ -118,8 +116,7 @@ children:
 func TestResolveWarnsOfMissingIndexes(t *testing.T) {
 	t.Parallel()
 
-	db := with(t, catalogTables)
-	_, problems := resolve(t, db.Pool(), `
+	_, problems := resolve(t, with(t, catalogTables).Pool(), `
 children:
   - {table: parents, column: parent_id, on_delete: async_delete}
   - {table: parents, column: id, on_delete: async_delete}
@@ -136,8 +133,7 @@ keyless: [{table: parents, column: id, on_delete: async_delete}]
 func TestResolveTakesWhatConstraintsAllow(t *testing.T) {
 	t.Parallel()
 
-	db := with(t, catalogTables)
-	_, problems := resolve(t, db.Pool(), `
+	_, problems := resolve(t, with(t, catalogTables).Pool(), `
 checked:
   - {table: parents, column: free, on_delete: async_nullify}
   - {table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: 2}
@@ -168,8 +164,7 @@ b: [{table: a, column: a_id, on_delete: async_delete}]
 func TestResolveChoosesTheKey(t *testing.T) {
 	t.Parallel()
 
-	db := with(t, catalogTables)
-	parents := parentsOf(t, db.Pool(), `
+	parents := parentsOf(t, with(t, catalogTables).Pool(), `
 children:
   - {table: parents, column: code, parent_column: code, on_delete: async_delete}
   - {table: parted, column: part_id, on_delete: async_delete}
@@ -192,8 +187,7 @@ func TestResolveNamesMissingPrivileges(t *testing.T) {
 	defer pool.Close()
 	const yaml = "children: [{table: parents, column: parent_id, on_delete: async_delete}]"
 	missing := func() problem.List {
-		parents := parentsOf(t, pool, yaml)
-		found, err := loosefk.MissingPrivileges(t.Context(), pool, "main", parents)
+		found, err := loosefk.MissingPrivileges(t.Context(), pool, "main", parentsOf(t, pool, yaml))
 		require.NoError(t, err)
 		return found
 	}

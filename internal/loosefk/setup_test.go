@@ -70,8 +70,7 @@ func bound(t *testing.T, db *dbtest.DB, definitionsYAML string) bundle {
 
 func parse(tb testing.TB, yaml string) []definitions.Definition {
 	tb.Helper()
-	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(yaml)}))(tb)
-	return defs
+	return pgtest.Must(definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(yaml)}))(tb)
 }
 
 // resolve binds definitions to one database, called main.

@@ -104,8 +104,7 @@ func TestStopEndsAHeldRun(t *testing.T) {
 	defer stop()
 	b.engine.Throttle.Hold = func(context.Context) string { stop(); return "replica r1 12 s behind" }
 	b.Exec("DELETE FROM parents WHERE id = 1")
-	stats := b.runWhile(ctx, t)()
-	require.True(t, stats.Interrupted)
+	require.True(t, b.runWhile(ctx, t)().Interrupted)
 	require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.tombstones())
 }
 

@@ -57,8 +57,7 @@ func TestListShowsFailuresFirst(t *testing.T) {
 	require.Equal(t, `public."B b"`, denied.Table)
 	require.Equal(t, "y", denied.Key)
 	require.True(t, denied.Deferred)
-	encoded := pgtest.Must(json.Marshal(denied))(t)
-	require.Contains(t, string(encoded), `"consume_after":"infinity"`)
+	require.Contains(t, string(pgtest.Must(json.Marshal(denied))(t)), `"consume_after":"infinity"`)
 	require.Equal(t, "2", failed.Key)
 	require.EqualValues(t, 1, failed.Attempts)
 	require.True(t, failed.Failed)
@@ -99,8 +98,7 @@ func state(db *dbtest.DB) [][]string {
 
 func retry(t *testing.T, tombstones loosefk.Tombstones, options loosefk.RetryOptions) loosefk.Retried {
 	t.Helper()
-	result := pgtest.Must(tombstones.Retry(t.Context(), options))(t)
-	return result
+	return pgtest.Must(tombstones.Retry(t.Context(), options))(t)
 }
 
 func TestRetryMakesFailedTombstonesDue(t *testing.T) {
@@ -131,8 +129,7 @@ func TestRetryMakesFailedTombstonesDue(t *testing.T) {
 
 func TestRetryByID(t *testing.T) {
 	t.Parallel()
-	db := with(t, queue)
-	tombstones := tombstonesOf(db)
+	tombstones := tombstonesOf(with(t, queue))
 	options := loosefk.RetryOptions{IDs: []int64{99, 13, 11, 22, 13, 4}}
 	require.Equal(t, loosefk.Retried{Retried: 2, Due: 1, Unknown: []int64{4, 99}}, retry(t, tombstones, options))
 	require.Equal(t, loosefk.Retried{Due: 3, Unknown: []int64{4, 99}}, retry(t, tombstones, options))

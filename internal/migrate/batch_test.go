@@ -46,8 +46,7 @@ func TestBeginBatch(t *testing.T) {
 	})
 
 	t.Run("durable keeps the commit synchronous", func(t *testing.T) {
-		tx := pgtest.Must(begin(t, "lane", 7, true))(t)
-		requireSettings(t, tx, map[string]string{"synchronous_commit": "on"})
+		requireSettings(t, pgtest.Must(begin(t, "lane", 7, true))(t), map[string]string{"synchronous_commit": "on"})
 	})
 
 	t.Run("refuses a lost lease", func(t *testing.T) {

@@ -26,8 +26,7 @@ func TestFunctionsOfAnotherReleaseAreInstalledAnew(t *testing.T) {
 	var schema *migrate.SchemaError
 	require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
 	require.Equal(t, migrate.SchemaError{Database: "main", Component: migrate.Base, Current: 1, Want: 1, Functions: true}, *schema)
-	status := pgtest.Must(migrate.Status(t.Context(), db))(t)
-	for _, c := range status {
+	for _, c := range pgtest.Must(migrate.Status(t.Context(), db))(t) {
 		require.Equal(t, c.Component == migrate.Base, c.FunctionsDiffer, c.Component)
 		require.Empty(t, c.Pending, c.Component)
 	}
@@ -56,8 +55,7 @@ func TestFunctionsOfALaterReleaseAreWorkedWith(t *testing.T) {
 	d.Exec(`UPDATE sexton.objects SET kind = 'earlier functions' WHERE kind = 'functions' AND component = 'base';
 		INSERT INTO sexton.objects (kind, identity, component) VALUES ('functions', 'new', 'base')`)
 	require.NoError(t, migrate.Check(t.Context(), db))
-	status := pgtest.Must(migrate.Status(t.Context(), db))(t)
-	for _, c := range status {
+	for _, c := range pgtest.Must(migrate.Status(t.Context(), db))(t) {
 		require.Equal(t, c.Component == migrate.Base, c.FunctionsLater, c.Component)
 	}
 

@@ -36,20 +36,17 @@ func installed(t *testing.T) (*pgtest.Database, migrate.Database) {
 
 func connConfig(t *testing.T, url string) *pgx.ConnConfig {
 	t.Helper()
-	config := pgtest.Must(pgx.ParseConfig(url))(t)
-	return config
+	return pgtest.Must(pgx.ParseConfig(url))(t)
 }
 
 func up(t *testing.T, db migrate.Database) migrate.Report {
 	t.Helper()
-	report := pgtest.Must(migrate.Up(t.Context(), pgtest.Logger(t), db))(t)
-	return report
+	return pgtest.Must(migrate.Up(t.Context(), pgtest.Logger(t), db))(t)
 }
 
 func down(t *testing.T, db migrate.Database) migrate.Report {
 	t.Helper()
-	report := pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), db, false))(t)
-	return report
+	return pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), db, false))(t)
 }
 
 // catalogue lists everything that could be left behind, with the transaction that last wrote it. A schema is written to by a GRANT and

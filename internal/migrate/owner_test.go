@@ -98,8 +98,7 @@ func TestOptionalTablesAreTheOnesThatTheMigrationFound(t *testing.T) {
 
 func risks(t *testing.T, db migrate.Database) []migrate.OwnerRisk {
 	t.Helper()
-	found := pgtest.Must(migrate.OwnerRisks(t.Context(), db))(t)
-	return found
+	return pgtest.Must(migrate.OwnerRisks(t.Context(), db))(t)
 }
 
 // Policies would hide users from a function, and what it cannot see it would take for gone. It fails instead.

@@ -75,8 +75,7 @@ func TestUpByComponents(t *testing.T) {
 
 func TestUpConcurrently(t *testing.T) {
 	t.Parallel()
-	d := pgtest.New(t)
-	db := everything(t, d)
+	db := everything(t, pgtest.New(t))
 
 	const machines = 4
 	type result struct {

@@ -59,8 +59,7 @@ func observe(t *testing.T, names ...string) observedSite {
 			server := dbtest.New(t)
 			s.servers[name] = server
 			db = server.Connected
-			direct := pgtest.Must(pgx.ParseConfig(server.URL))(t)
-			db.Direct = direct
+			db.Direct = pgtest.Must(pgx.ParseConfig(server.URL))(t)
 		}
 		db.Name = name
 		s.all.Databases = append(s.all.Databases, db)
@@ -298,8 +297,7 @@ func TestListenersShowInTheirState(t *testing.T) {
 // A database that is down, or does not answer at all, is left with one gauge and hides no other.
 func TestGaugesOfDatabasesThatAreDown(t *testing.T) {
 	t.Parallel()
-	s := observe(t, "main", "sec!", "ci?")
-	values := s.read(t)
+	values := observe(t, "main", "sec!", "ci?").read(t)
 	require.Equal(t, map[string]float64{"sexton_up sec": 0}, of(values, "sec"))
 	require.Equal(t, map[string]float64{"sexton_up ci": 0}, of(values, "ci"))
 	require.InDelta(t, 1, values["sexton_scrape_complete main"], 0)

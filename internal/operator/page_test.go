@@ -21,8 +21,7 @@ func (s observedSite) source(t *testing.T) *PageSource {
 
 func (s observedSite) overview(t *testing.T) Overview {
 	t.Helper()
-	o := pgtest.Must(s.source(t).Overview(t.Context()))(t)
-	return o
+	return pgtest.Must(s.source(t).Overview(t.Context()))(t)
 }
 
 func ann() web.Visitor { return web.Visitor{Actor: "ann", Remote: "10.0.0.7:1234"} }

@@ -48,8 +48,7 @@ func read(t *testing.T) (db *pgtest.Database, found map[string]*pgcatalog.Relati
 	found = map[string]*pgcatalog.Relation{}
 	settled(t, db, func(ctx context.Context, tx pgx.Tx) {
 		oids := pgtest.Must(pgcatalog.InSchemas(ctx, tx, []string{"public", "Other"}))(t)
-		relations := pgtest.Must(pgcatalog.Read(ctx, tx, append(oids, 1)))(t)
-		for _, r := range relations {
+		for _, r := range pgtest.Must(pgcatalog.Read(ctx, tx, append(oids, 1)))(t) {
 			found[r.Name] = r
 		}
 	})

@@ -53,8 +53,7 @@ func (p *process) create(tb testing.TB, from string) *Database {
 func (p *process) createAs(tb testing.TB, from, options string) *Database {
 	tb.Helper()
 	name := uniqueName("sexton_test")
-	address := Must(p.url(name))(tb)
-	d := &Database{Name: name, URL: address, tb: tb, passwords: map[string]string{}}
+	d := &Database{Name: name, URL: Must(p.url(name))(tb), tb: tb, passwords: map[string]string{}}
 	require.NoError(tb, p.createDatabase(name, from, options))
 	tb.Cleanup(func() { d.drop(p) })
 	return d

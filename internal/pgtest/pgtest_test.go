@@ -93,8 +93,7 @@ func TestServerIsTheTestsOwn(t *testing.T) {
 	before := server.PID()
 	require.NoError(t, server.Restart(t.Context(), devpg.Immediate))
 	require.NotEqual(t, before, server.PID())
-	conn := pgtest.Must(pgx.Connect(t.Context(), server.URL("postgres")))(t)
-	require.NoError(t, conn.Close(t.Context()))
+	require.NoError(t, pgtest.Must(pgx.Connect(t.Context(), server.URL("postgres")))(t).Close(t.Context()))
 }
 
 func TestWaitForSeesTheDatabaseChange(t *testing.T) {

@@ -48,8 +48,7 @@ func TestExternalServerIsLeftClean(t *testing.T) {
 	p := &process{}
 	p.enter(server.URL("postgres"))
 	t.Run("user", func(t *testing.T) {
-		d := p.fromTemplate(t, "key", func(context.Context, string) error { return nil })
-		d.Exec("CREATE TABLE t (id int)")
+		p.fromTemplate(t, "key", func(context.Context, string) error { return nil }).Exec("CREATE TABLE t (id int)")
 	})
 	require.NoError(t, p.close())
 

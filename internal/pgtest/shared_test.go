@@ -40,8 +40,7 @@ func TestServerOfARunEndsWithItsGoCommand(t *testing.T) {
 		require.Contains(t, []string{"", got}, address)
 		address = got
 	}
-	u := pgtest.Must(url.Parse(address))(t)
-	folder := filepath.Dir(u.Query().Get("host"))
+	folder := filepath.Dir(pgtest.Must(url.Parse(address))(t).Query().Get("host"))
 	require.DirExists(t, folder)
 
 	require.NoError(t, run.Process.Kill())

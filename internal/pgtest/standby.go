@@ -71,8 +71,7 @@ func copyCluster(tb testing.TB, primary *devpg.Server, to string) {
 	require.NoError(tb, os.Mkdir(filepath.Join(to, "pg_stat_tmp"), 0o700))
 	require.NoError(tb, os.WriteFile(filepath.Join(to, "backup_label"), []byte(label), 0o600))
 	require.NoError(tb, os.WriteFile(filepath.Join(to, "standby.signal"), nil, 0o600))
-	info := Must(os.Stat(primary.DataDir()))(tb)
-	owner, ok := info.Sys().(*syscall.Stat_t)
+	owner, ok := Must(os.Stat(primary.DataDir()))(tb).Sys().(*syscall.Stat_t)
 	require.True(tb, ok, "the data folder has an owner")
 	for _, name := range []string{"..", ".", "pg_stat_tmp", "backup_label", "standby.signal"} {
 		require.NoError(tb, os.Chown(filepath.Join(to, name), int(owner.Uid), int(owner.Gid)))

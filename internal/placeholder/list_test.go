@@ -126,8 +126,7 @@ func TestRetryGivesAttemptsBack(t *testing.T) {
 		})
 		return state, err
 	}
-	state := pgtest.Must(retry(3))(t)
-	require.Equal(t, placeholder.Due, state)
+	require.Equal(t, placeholder.Due, pgtest.Must(retry(3))(t))
 	require.Equal(t, [][]string{{"3", "0", "NULL", "three"}, {"30", "0", "NULL", "NULL"}}, b.Rows(`
 		SELECT id, deletion_attempts, last_deletion_attempt_at, last_error FROM import_placeholder_user_details WHERE placeholder_user_id = 3 ORDER BY id`))
 	ids, _ := b.list(t, placeholder.Due, 100)

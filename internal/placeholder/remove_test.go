@@ -332,6 +332,5 @@ func TestNoReferencesAtAll(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	r := placeholder.Remover{DB: b.Pool(), Names: dbtest.Names(), References: bound, Limits: batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}}
-	verdict := pgtest.Must(r.Remove(t.Context(), 1))(t)
-	require.Equal(t, placeholder.Queued, verdict.Outcome)
+	require.Equal(t, placeholder.Queued, pgtest.Must(r.Remove(t.Context(), 1))(t).Outcome)
 }

@@ -60,8 +60,7 @@ func (b *bundle) newEngine(t *testing.T) *placeholder.Engine {
 
 func (b *bundle) run(t *testing.T) *placeholder.Stats {
 	t.Helper()
-	stats := pgtest.Must(b.engine.Run(t.Context()))(t)
-	return stats
+	return pgtest.Must(b.engine.Run(t.Context()))(t)
 }
 
 // placeholders makes users of type 15 with these ids, each with a detail row of the same id without an owner.
@@ -106,6 +105,5 @@ func (b *bundle) remover(t *testing.T) *placeholder.Remover {
 
 func (b *bundle) remove(t *testing.T, id int64) placeholder.Verdict {
 	t.Helper()
-	verdict := pgtest.Must(b.remover(t).Remove(t.Context(), id))(t)
-	return verdict
+	return pgtest.Must(b.remover(t).Remove(t.Context(), id))(t)
 }

@@ -34,8 +34,7 @@ func loose(t *testing.T) []definitions.Definition {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "loose_foreign_keys.yml")
 	require.NoError(t, os.WriteFile(path, []byte(Definitions()), 0o600))
-	defs := pgtest.Must(definitions.Load([]string{path}))(t)
-	return defs
+	return pgtest.Must(definitions.Load([]string{path}))(t)
 }
 
 // ordinaryTables lists the tables of the database, a partitioned one as one.

@@ -51,8 +51,7 @@ func TestOneWorkerAtATimeAddsSamples(t *testing.T) {
 
 	// The next one is due, and the first of its five minutes is the one that is kept long. What is no longer said is left out.
 	main.Exec("UPDATE sexton.samples SET taken_at = taken_at - interval '20 seconds'")
-	alone := sampling(worker(), main.Connected)
-	require.NoError(t, alone.Next(t.Context()))
+	require.NoError(t, sampling(worker(), main.Connected).Next(t.Context()))
 	require.Len(t, main.Rows(all), 3)
 	require.Equal(t, "t", main.Rows(`SELECT count(*) FILTER (WHERE coarse) = count(DISTINCT date_bin('5 minutes', taken_at, 'epoch'))
 		FROM sexton.samples WHERE database = 'main'`)[0][0])

@@ -94,8 +94,7 @@ func TestShareFallsBesideShortTransactionsAndComesBack(t *testing.T) {
 	s := newStreet(t)
 	require.Equal(t, pace.Duty{Percent: 100, Why: "alone"}, s.look(t))
 	end := s.beside(t, "app", brief)
-	told := s.until(t, "the share to fall", half)
-	require.Regexp(t, `^others: \d\.\d transactions in flight$`, told.Why)
+	require.Regexp(t, `^others: \d\.\d transactions in flight$`, s.until(t, "the share to fall", half).Why)
 	end()
 	s.until(t, "the share to come back", alone)
 }

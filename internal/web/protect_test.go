@@ -213,8 +213,7 @@ func TestHeadersAreLimited(t *testing.T) {
 
 func TestSlowHeadersAreNotWaitedFor(t *testing.T) {
 	t.Parallel()
-	s := serve(t, config.HTTP{}, web.Readiness{})
-	slow, err := net.Dial("tcp", s.address)
+	slow, err := net.Dial("tcp", serve(t, config.HTTP{}, web.Readiness{}).address)
 	require.NoError(t, err)
 	defer slow.Close()
 	_, err = io.WriteString(slow, "GET /metrics HTTP/1.1\r\nHost: local")

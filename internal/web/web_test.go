@@ -207,8 +207,7 @@ func TestTakenPortIsAWarningAndTriedAgain(t *testing.T) {
 
 func TestStopWhileThePortIsTaken(t *testing.T) {
 	t.Parallel()
-	first := serve(t, config.HTTP{}, web.Readiness{})
-	second := start(t, config.HTTP{Listen: first.address}, web.Readiness{})
+	second := start(t, config.HTTP{Listen: serve(t, config.HTTP{}, web.Readiness{}).address}, web.Readiness{})
 	second.log.wait(t, "no page")
 	began := time.Now()
 	second.stop()

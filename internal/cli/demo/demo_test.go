@@ -87,8 +87,7 @@ func TestDemoKeepsNothingInAFile(t *testing.T) {
 	r := clitest.Run(nil, "demo", "--keep", file)
 	require.Equal(t, 1, r.Code, r.Stderr)
 	require.Contains(t, r.Stderr, "read the demo's folder: ")
-	content := pgtest.Must(os.ReadFile(file))(t)
-	require.Equal(t, "precious", string(content))
+	require.Equal(t, "precious", string(pgtest.Must(os.ReadFile(file))(t)))
 }
 
 func TestKeptDemoHasASoundConfiguration(t *testing.T) {

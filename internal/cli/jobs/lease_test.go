@@ -95,6 +95,5 @@ func TestAReleasedHolderCommitsNothingMoreInAnyDatabase(t *testing.T) {
 	}
 	require.ErrorIs(t, granted.Raise(t.Context(), ci), lease.ErrLost, "nor does it come to a database late")
 	require.ErrorIs(t, granted.Renew(t.Context()), lease.ErrLost)
-	next := pgtest.Must(holder.Acquire(t.Context(), key, time.Hour, main, ci))(t)
-	require.NoError(t, attempt(s.Ci, next))
+	require.NoError(t, attempt(s.Ci, pgtest.Must(holder.Acquire(t.Context(), key, time.Hour, main, ci))(t)))
 }

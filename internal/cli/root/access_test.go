@@ -164,8 +164,7 @@ func TestRoleWithoutRightsOnTheChild(t *testing.T) {
 func TestRoleWithoutRightsOnTheParent(t *testing.T) {
 	t.Parallel()
 	s := clitest.Plain(t)
-	role := asOwner(s)
-	quoted := pgx.Identifier{role}.Sanitize()
+	quoted := pgx.Identifier{asOwner(s)}.Sanitize()
 	s.Exec("GRANT SELECT, UPDATE, DELETE ON issues TO " + quoted)
 	s.Refused(t, 1, [][]string{{"triggers", "install"}}, "role "+quoted+" lacks TRIGGER on table public.projects; run: GRANT TRIGGER ON TABLE public.projects TO "+quoted)
 

@@ -34,8 +34,7 @@ func TestCommandsInDocumentsExist(t *testing.T) {
 	t.Parallel()
 	inText := regexp.MustCompile("`sexton ([^`]+)`|(?m)^ *sexton (.+)$")
 	for file, text := range documents(t) {
-		found := inText.FindAllStringSubmatch(text, -1)
-		for _, match := range found {
+		for _, match := range inText.FindAllStringSubmatch(text, -1) {
 			command := match[1] + match[2]
 			for _, end := range []string{"|", ";", "#", " ("} {
 				command, _, _ = strings.Cut(command, end)

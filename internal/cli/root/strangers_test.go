@@ -203,15 +203,13 @@ func work(t *testing.T, s clitest.RoleSite, url string) {
 // startWorker starts the program as a worker. It returns what that has logged, and how to stop it.
 func startWorker(t *testing.T, s *clitest.Site, url string) (said func() string, stop func()) {
 	t.Helper()
-	program := pgtest.Must(os.Executable())(t)
-	command := exec.CommandContext(t.Context(), program, "run", "--database-url", url)
+	command := exec.CommandContext(t.Context(), pgtest.Must(os.Executable())(t), "run", "--database-url", url)
 	command.Env = append(slices.Clone(s.Environ), clitest.AsProgram)
 	log := pgtest.Must(os.Create(s.Path("worker.log")))(t)
 	command.Stdout, command.Stderr = log, log
 	require.NoError(t, command.Start())
 	said = func() string {
-		text := pgtest.Must(os.ReadFile(log.Name()))(t)
-		return string(text)
+		return string(pgtest.Must(os.ReadFile(log.Name()))(t))
 	}
 	t.Cleanup(func() {
 		_ = command.Process.Kill()

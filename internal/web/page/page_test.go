@@ -186,8 +186,7 @@ func TestPageReadsWithoutScripts(t *testing.T) {
 func TestNothingStandsInlineOrComesFromElsewhere(t *testing.T) {
 	t.Parallel()
 	p, _ := newPage(t, &source{overview: busy()}, false)
-	answer := get(t, p, "/")
-	html := answer.Body.String()
+	html := get(t, p, "/").Body.String()
 	require.Contains(t, html, `id="retry-tombstones-main-5"`)
 	require.Contains(t, html, `id="retry-jobs--9"`)
 	require.NotRegexp(t, `(?i)<style|\sstyle=|\son\w+=|javascript:`, html)
