@@ -101,8 +101,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	settings := pgtest.Must(pgx.ParseConfig(url))(t)
 	settings.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-	conn := pgtest.Must(pgx.ConnectConfig(t.Context(), settings))(t)
-	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+	conn := pgtest.ConnectAs(t, settings)
 	return conn
 }
 

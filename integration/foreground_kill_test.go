@@ -1,10 +1,8 @@
 package integration
 
 import (
-	"context"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgtest"
@@ -16,8 +14,7 @@ func testForegroundKilled(t *testing.T, p program) {
 	t.Helper()
 	s := newDiffSite(t, p, diffsInFolder(t))
 	s.exec(t, addDiffs, 1, 3)
-	keeper := pgtest.Must(pgx.Connect(t.Context(), s.url))(t)
-	defer func() { require.NoError(t, keeper.Close(context.WithoutCancel(t.Context()))) }()
+	keeper := pgtest.Connect(t, s.url)
 	pgtest.Exec(t, keeper, "BEGIN; LOCK TABLE sexton.external_diff_cursors")
 	first := p.start(t, s.dir, s.url, "job", "run", scheduleDiffs)
 	s.wait(t, stopLimit, "the pass to have its lease",

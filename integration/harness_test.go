@@ -4,7 +4,6 @@ package integration
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"os/exec"
@@ -193,9 +192,5 @@ const backlogSQL = `SELECT count(*) FROM public.loose_foreign_keys_deleted_recor
 // waitForSession waits until a session of the database, found by a condition on pg_stat_activity, is there.
 func waitForSession(t *testing.T, db *pgtest.Database, what, condition string) {
 	t.Helper()
-	pgtest.WaitFor(t, what, func(ctx context.Context) (bool, error) {
-		var there bool
-		err := db.Pool().QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND `+condition+`)`).Scan(&there)
-		return there, err
-	})
+	pgtest.Await(t, db.Pool(), what, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND `+condition+`)`)
 }

@@ -160,8 +160,7 @@ func testMultiJobsDieAtStart(t *testing.T, p program) {
 	t.Helper()
 	s, server := newOutageSite(t, p, "sec", "sec")
 	s.deleteParents(t, "id <= 5")
-	keeper := pgtest.Must(s.sec.pool.Begin(t.Context()))(t)
-	pgtest.Exec(t, keeper, "LOCK TABLE sexton.objects")
+	keeper := pgtest.Begin(t, s.sec.pool, "LOCK TABLE sexton.objects")
 	w := s.jobs.start(t, []string{cronOff})
 	s.sec.wait(t, time.Minute, "the worker to look at the schema",
 		"EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'sexton.objects'::regclass)")

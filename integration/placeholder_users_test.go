@@ -39,8 +39,7 @@ http: {listen: ""}
 	// By the foreign key's action, by hand, and as rows that come in without an owner.
 	s.exec(t, "DELETE FROM groups WHERE id <= 8")
 	s.wait(t, time.Minute, "the first placeholder to be gone", "NOT EXISTS (SELECT FROM users WHERE id = 1)")
-	var leader string
-	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT leader_id FROM sexton.river_leader").Scan(&leader))
+	leader := pgtest.Scalar[string](t, s.pool, "SELECT leader_id FROM sexton.river_leader")
 	killed, left := first, second
 	if strings.Contains(leader, fmt.Sprintf(":%d:", first.cmd.Process.Pid)) {
 		killed, left = second, first // Another leader takes its time.

@@ -116,8 +116,7 @@ func (s workSite) exec(t *testing.T, sql string, args ...any) {
 
 func (s workSite) count(t *testing.T, sql string, args ...any) int64 {
 	t.Helper()
-	var n int64
-	require.NoError(t, s.pool.QueryRow(t.Context(), sql, args...).Scan(&n), "query: %s", sql)
+	n := pgtest.Scalar[int64](t, s.pool, sql, args...)
 	return n
 }
 
@@ -164,8 +163,7 @@ func awakeKey() []any {
 // later, and the next one also for those that stand there.
 func (s workSite) closeGate(t *testing.T) (open, release func()) {
 	t.Helper()
-	keeper := pgtest.Must(pgx.Connect(t.Context(), s.url))(t)
-	t.Cleanup(func() { _ = keeper.Close(context.Background()) })
+	keeper := pgtest.Connect(t, s.url)
 	pgtest.Exec(t, keeper, "SELECT pg_advisory_lock($1)", gate)
 	s.exec(t, "INSERT INTO closed_gate VALUES (now())")
 	return func() { s.exec(t, "DELETE FROM closed_gate") }, func() {

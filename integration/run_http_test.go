@@ -156,8 +156,7 @@ func testRunServesWhileTheDatabaseIsAway(t *testing.T, p program) {
 	elsewhere := pgtest.Must(url.Parse(s.url))(t)
 	name := strings.TrimPrefix(elsewhere.Path, "/")
 	elsewhere.Path = "/postgres"
-	admin := pgtest.Must(pgx.Connect(t.Context(), elsewhere.String()))(t)
-	defer admin.Close(context.WithoutCancel(t.Context()))
+	admin := pgtest.Connect(t, elsewhere.String())
 	allow := func(connections bool) {
 		pgtest.Exec(t, admin, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS %t", pgx.Identifier{name}.Sanitize(), connections))
 	}

@@ -112,8 +112,7 @@ func testRunPooler(t *testing.T, p program) {
 		require.NoError(t, err)
 		require.NoError(t, conn.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&timeout))
 		require.Equal(t, "0", timeout, "a setting left in the pooler's connections")
-		var path string
-		require.NoError(t, conn.QueryRow(t.Context(), "SHOW search_path").Scan(&path))
+		path := pgtest.Scalar[string](t, conn, "SHOW search_path")
 		require.Equal(t, "pg_catalog, pg_temp", path, "a path left in the pooler's connections")
 	}
 }

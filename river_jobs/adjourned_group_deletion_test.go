@@ -1,11 +1,9 @@
 package riverjobs
 
 import (
-	"context"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 	"github.com/stretchr/testify/require"
 
@@ -101,8 +99,7 @@ func TestWithoutAPeriodTheJobIsSkipped(t *testing.T) {
 func TestMarksWakeTheJob(t *testing.T) {
 	t.Parallel()
 	b := groupBundle(t)
-	conn := pgtest.Must(pgx.Connect(t.Context(), b.db.URL))(t)
-	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
+	conn := pgtest.Connect(t, b.db.URL)
 	cfg, parents := Tracking(b.deps.Config, b.db.Connected, nil)
 	pgtest.Must(triggers.Install(t.Context(), conn, cfg, parents))(t)
 	require.Empty(t, pgtest.Must(triggers.Status(t.Context(), conn, cfg, parents))(t))

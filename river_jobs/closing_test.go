@@ -21,8 +21,7 @@ func TestEverySuccessorIsAnnounced(t *testing.T) {
 	b := setup(t)
 	client, err := NewClient(b.deps, "this client")
 	require.NoError(t, err)
-	conn := pgtest.Must(pgx.Connect(t.Context(), b.db.URL))(t)
-	defer conn.Close(context.WithoutCancel(t.Context()))
+	conn := pgtest.Connect(t, b.db.URL)
 	pgtest.Exec(t, conn, `LISTEN "sexton.river_insert"`)
 	pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t)
 
@@ -33,9 +32,7 @@ func TestEverySuccessorIsAnnounced(t *testing.T) {
 		require.NoError(t, err, "notification of job %d", i+1)
 		// River's shortest interval between notifications, with a margin.
 		inserted := pgtest.Scalar[time.Time](t, b.db.Database, "SELECT clock_timestamp()")
-		pgtest.WaitFor(t, "the next millisecond", func(context.Context) (bool, error) {
-			return pgtest.Scalar[bool](t, b.db.Database, "SELECT clock_timestamp() > $1::timestamptz + interval '3 ms'", inserted), nil
-		})
+		pgtest.Await(t, b.db.Database, "the next millisecond", "SELECT clock_timestamp() > $1::timestamptz + interval '3 ms'", inserted)
 		id := pgtest.Scalar[int64](t, b.db.Database, `
 			UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now(), attempted_by = '{this client}'
 			WHERE state = 'available' RETURNING id`)

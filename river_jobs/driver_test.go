@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
@@ -22,10 +21,8 @@ import (
 func TestForgedNotificationsChangeNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	stranger := pgtest.Must(pgx.Connect(t.Context(), b.db.AsRole(b.db.CreateRole())))(t)
-	defer func() { require.NoError(t, stranger.Close(context.WithoutCancel(t.Context()))) }()
-	owner := pgtest.Must(pgx.Connect(t.Context(), b.db.URL))(t)
-	defer func() { require.NoError(t, owner.Close(context.WithoutCancel(t.Context()))) }()
+	stranger := pgtest.Connect(t, b.db.AsRole(b.db.CreateRole()))
+	owner := pgtest.Connect(t, b.db.URL)
 	forge := func(id int64) {
 		pgtest.Exec(t, stranger, `SELECT pg_notify('sexton.river_control', '{"action":"pause","queue":"*"}'),
 			pg_notify('sexton.river_control', json_build_object('action', 'cancel', 'queue', $1::text, 'job_id', $2::bigint)::text),
@@ -39,8 +36,7 @@ func TestForgedNotificationsChangeNothing(t *testing.T) {
 
 	const rounds = 10
 	for round := range rounds {
-		blocker := pgtest.Must(owner.Begin(t.Context()))(t)
-		pgtest.Exec(t, blocker, "LOCK TABLE sexton.leases")
+		blocker := pgtest.Begin(t, owner, "LOCK TABLE sexton.leases")
 		forge(int64(round))
 		id := pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t).Job.ID
 		wait := func(state string) {
@@ -64,9 +60,7 @@ func TestAJobCancelledElsewhereStops(t *testing.T) {
 	beat := &pulse.Pulse{On: b.db.Pool()}
 	b.deps.Ask = func(questions ...pulse.Question) { beat.Add(questions...) }
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
-	blocker := pgtest.Must(b.db.Pool().Begin(t.Context()))(t)
-	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
-	pgtest.Exec(t, blocker, "SELECT FROM children FOR UPDATE")
+	blocker := pgtest.Begin(t, b.db.Pool(), "SELECT FROM children FOR UPDATE")
 
 	client, _ := b.start(t)
 	inserted := pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t)

@@ -35,8 +35,7 @@ func TestRemovedTombstonesAreDueOnceOlderTransactionsHaveEnded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	require.Equal(t, listen.Due{}, b.tombstonesDue(t))
-	older := pgtest.Must(pgx.Connect(t.Context(), b.db.URL))(t)
-	defer func() { require.NoError(t, older.Close(t.Context())) }()
+	older := pgtest.Connect(t, b.db.URL)
 	exec := func(sql string) {
 		_, err := older.Exec(t.Context(), sql)
 		require.NoError(t, err, sql)
@@ -90,8 +89,7 @@ func TestDueDoesNotReadTheQueue(t *testing.T) {
 	b.deps.Bindings.Note("main", []*loosefk.Parent{{Recorded: "public.parents"}})
 	read := func() [][]string {
 		// A session that has done something before still counts that.
-		conn := pgtest.Must(pgx.Connect(t.Context(), b.db.URL))(t)
-		defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+		conn := pgtest.Connect(t, b.db.URL)
 		tx := pgtest.Must(conn.Begin(t.Context()))(t)
 		pgtest.Must(looseForeignKeysDue(t.Context(), b.deps, tx, b.db.Connected, true))(t)
 		rows, err := tx.Query(t.Context(), `SELECT relname::text, (seq_tup_read + coalesce(idx_tup_fetch, 0))::text FROM pg_stat_xact_user_tables

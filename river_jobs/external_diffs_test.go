@@ -83,8 +83,7 @@ func TestDiffsThatAreDeletedSinceTheScanAreLeftOut(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
 	granted := pgtest.Must(b.deps.Runner.Leases.Acquire(t.Context(), scheduleLease, scheduleLeaseTTL, b.db.Connected))(t)
-	conn := pgtest.Must(b.db.Pool().Acquire(t.Context()))(t)
-	defer conn.Release()
+	conn := pgtest.Acquire(t, b.db.Pool())
 	scheduler := extdiff.Scheduler{
 		Conn: conn.Conn(), Names: b.db.Connected.Names, Fence: granted, Rule: extdiff.Always,
 		Insert: func(ctx context.Context, tx pgx.Tx, ids []int64) (int, error) {

@@ -1,7 +1,6 @@
 package riverjobs
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -116,9 +115,7 @@ func TestGhostUsersNameTheSessionInTheWay(t *testing.T) {
 	// Work stops five seconds before the lease ends.
 	b.deps.Config.GhostUsers.MaxRuntime = 7 * time.Second
 	b.db.Exec("SELECT sexton.delete_user(1, 2)")
-	tx := pgtest.Must(b.db.Pool().Begin(t.Context()))(t)
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	pgtest.Exec(t, tx, "SELECT FROM issues WHERE author_id = 1 FOR UPDATE")
+	tx := pgtest.Begin(t, b.db.Pool(), "SELECT FROM issues WHERE author_id = 1 FOR UPDATE")
 	require.Equal(t, jobrun.OverLimit, b.ran(t, MigrateRecordsToGhostUserArgs{}).Outcome)
 	reason := fmt.Sprintf(`canceling statement due to lock timeout \(.+ by pid %d\b.*\)`, tx.Conn().PgConn().PID())
 	require.Regexp(t, `msg=run_ended .*held\\":\\"issues: `+reason, b.log.String())

@@ -58,10 +58,7 @@ func (b bundle) client(t *testing.T) {
 
 func (b bundle) waitFor(t *testing.T, what, condition string) {
 	t.Helper()
-	pgtest.WaitFor(t, what, func(ctx context.Context) (holds bool, err error) {
-		err = b.db.Pool().QueryRow(ctx, "SELECT "+condition).Scan(&holds)
-		return holds, err
-	})
+	pgtest.Await(t, b.db.Pool(), what, "SELECT "+condition)
 }
 
 // From the row without an owner to the user that is gone, through all three kinds in one process.

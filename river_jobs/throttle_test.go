@@ -41,8 +41,7 @@ func setupReplicated(t *testing.T, environ ...string) replicated {
 	db.Track(t, "parents")
 	b := working(t, db, append(environ, mainURL)...)
 	db.Exec("CREATE TABLE ballast (filling text)")
-	standby := pgtest.Must(pgx.Connect(t.Context(), pgtest.Standby(t, primary, "r1").URL("postgres")))(t)
-	t.Cleanup(func() { require.NoError(t, standby.Close(context.WithoutCancel(t.Context()))) })
+	standby := pgtest.Connect(t, pgtest.Standby(t, primary, "r1").URL("postgres"))
 	r := replicated{bundle: b, standby: standby}
 	r.await(t, "pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) < 1000")
 	pgtest.Exec(t, standby, "SELECT pg_wal_replay_pause()")
@@ -59,10 +58,7 @@ func (r replicated) resume(t *testing.T) {
 
 func (r replicated) await(t *testing.T, condition string) {
 	t.Helper()
-	pgtest.WaitFor(t, "the standby: "+condition, func(ctx context.Context) (holds bool, err error) {
-		err = r.db.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE application_name = 'r1' AND "+condition+")").Scan(&holds)
-		return holds, err
-	})
+	pgtest.Await(t, r.db.Pool(), "the standby: "+condition, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE application_name = 'r1' AND "+condition+")")
 }
 
 // pass runs one pass in the background and returns what waits for its report.
@@ -141,8 +137,7 @@ func TestPassesShareTheAnswerThatReplicasAreClear(t *testing.T) {
 	r := setupReplicated(t, shortLog)
 	memory := &r.deps.Bindings.pauses
 	require.Greater(t, memory.ClearSince("other"), throttle.ClearFor)
-	conn := pgtest.Must(r.db.Pool().Acquire(t.Context()))(t)
-	t.Cleanup(conn.Release)
+	conn := pgtest.Acquire(t, r.db.Pool())
 	session := &batch.Session{Conn: conn.Conn()}
 	asked := throttle.New(r.deps.Logger, memory, replica.Limits{Bytes: 100_000}, throttle.Target{DB: r.db.Connected, Session: session})
 	memory.NoteClear("main", time.Now().Add(time.Hour)) // However slow the machine is.
@@ -195,8 +190,7 @@ func TestPassNamesWhoHoldsARow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, mainURL, "SEXTON_JOBS__LOCK_TIMEOUT=5s")
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
-	holder := pgtest.Must(pgx.Connect(t.Context(), b.db.URL+"&application_name=psql"))(t)
-	defer func() { require.NoError(t, holder.Close(context.WithoutCancel(t.Context()))) }()
+	holder := pgtest.Connect(t, b.db.URL+"&application_name=psql")
 	pgtest.Exec(t, holder, "BEGIN; SELECT FROM children WHERE parent_id = 1 LIMIT 1 FOR UPDATE")
 	ended := b.pass(t)
 	require.Regexp(t, fmt.Sprintf(`^row locked by pid %d \(psql\) since \d\d:\d\d:\d\dZ$`, holder.PgConn().PID()), b.waitsFor(t))

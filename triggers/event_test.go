@@ -147,9 +147,7 @@ func TestEventTriggerGoesPastALockedPartition(t *testing.T) {
 	b.installEvent(id("events"))
 	app, warnings := b.owner()
 	b.Exec("DROP TRIGGER sexton_track ON events_low")
-	tx := pgtest.Must(b.Pool().Begin(t.Context()))(t)
-	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-	pgtest.Exec(t, tx, "LOCK TABLE events_low IN ROW EXCLUSIVE MODE")
+	pgtest.Begin(t, b.Pool(), "LOCK TABLE events_low IN ROW EXCLUSIVE MODE")
 	pgtest.Exec(t, app, "CREATE TABLE fresh (id bigint, note text); ALTER TABLE events ATTACH PARTITION fresh FOR VALUES FROM (20) TO (30)")
 	require.Equal(t, []string{"Sexton: trigger sexton_track is not on partition public.events_low: canceling statement due to lock timeout"}, *warnings)
 	require.Len(t, b.status(id("events")), 1)
@@ -176,8 +174,7 @@ func TestEventTriggerRunsNoCodeWithItsRights(t *testing.T) {
 	require.Empty(t, *warnings)
 	require.Equal(t, [][]string{{app.Config().User}}, b.Rows("SELECT DISTINCT role FROM seen"))
 	require.Empty(t, b.status(id("events")))
-	var role string
-	require.NoError(t, app.QueryRow(t.Context(), "SHOW session_replication_role").Scan(&role))
+	role := pgtest.Scalar[string](t, app, "SHOW session_replication_role")
 	require.Equal(t, "origin", role)
 }
 
@@ -212,9 +209,8 @@ func TestEventTriggerTakesNoSQLFromATrigger(t *testing.T) {
 				fresh += strings.ReplaceAll(statement, "ON public.events", "ON public.fresh") + ";"
 			}
 			b.Exec("GRANT USAGE, CREATE ON SCHEMA sexton TO " + role + "; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
-			var statement string
-			require.NoError(t, app.QueryRow(t.Context(), `SELECT pg_get_triggerdef(oid) FROM pg_trigger
-				WHERE tgrelid = 'events'::regclass AND tgname = $1`, test.trigger).Scan(&statement))
+			statement := pgtest.Scalar[string](t, app, `SELECT pg_get_triggerdef(oid) FROM pg_trigger
+				WHERE tgrelid = 'events'::regclass AND tgname = $1`, test.trigger)
 			require.Contains(t, statement, test.old)
 			for _, sql := range []string{
 				"CREATE PROCEDURE public.rise() LANGUAGE plpgsql AS $$ BEGIN ALTER ROLE " + role + " SUPERUSER; EXECUTE replace($x$" + fresh +

@@ -4,7 +4,6 @@ import (
 	"context"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgtest"
@@ -22,9 +21,7 @@ func TestInstallReportsAndChangesNothingTwice(t *testing.T) {
 	}, report.Triggers)
 
 	// A lock that CREATE TRIGGER would wait for shows that the second run takes none.
-	tx := pgtest.Must(b.Pool().Begin(t.Context()))(t)
-	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-	pgtest.Exec(t, tx, "LOCK TABLE parents IN ROW EXCLUSIVE MODE")
+	pgtest.Begin(t, b.Pool(), "LOCK TABLE parents IN ROW EXCLUSIVE MODE")
 	before := b.catalogue()
 	b.cfg = short(b.cfg)
 	report = b.install(id("parents"))
@@ -94,11 +91,7 @@ func TestInstallTriesAgainUntilTheTableIsFree(t *testing.T) {
 		_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents")})
 		failed <- err
 	}()
-	pgtest.WaitFor(t, "the installer to wait for the table", func(ctx context.Context) (bool, error) {
-		var waiting bool
-		err := b.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'parents'::regclass AND NOT granted)").Scan(&waiting)
-		return waiting, err
-	})
+	pgtest.Await(t, b.Pool(), "the installer to wait for the table", "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'parents'::regclass AND NOT granted)")
 	pgtest.Exec(t, holder, "ROLLBACK")
 	require.NoError(t, <-failed)
 	require.Empty(t, b.status(id("parents")))
@@ -217,8 +210,7 @@ func TestInstallNeedsMigrationsFirst(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(parents)
-	conn := pgtest.Must(pgx.Connect(t.Context(), d.URL))(t)
-	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	conn := pgtest.Connect(t, d.URL)
 	cfg := triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}
 	var missing *triggers.NotMigratedError
 	_, err := triggers.Install(t.Context(), conn, cfg, []triggers.Parent{id("parents")})

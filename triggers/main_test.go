@@ -48,8 +48,7 @@ func setup(t *testing.T, statements ...string) *bundle {
 
 func (b *bundle) connect(url string) *pgx.Conn {
 	b.t.Helper()
-	conn := pgtest.Must(pgx.Connect(b.t.Context(), url))(b.t)
-	b.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	conn := pgtest.Connect(b.t, url)
 	return conn
 }
 

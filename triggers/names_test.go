@@ -90,8 +90,7 @@ func TestInstallOutlastsTheStatementTimeoutOfTheSession(t *testing.T) {
 	const timeout = 200 * time.Millisecond
 	b := setup(t, "CREATE TABLE parents (id int)")
 	pgtest.Exec(t, b.conn, fmt.Sprintf("SET statement_timeout = %d", timeout.Milliseconds()))
-	blocker := pgtest.Must(b.Pool().Begin(t.Context()))(t)
-	pgtest.Exec(t, blocker, "LOCK TABLE parents IN ROW EXCLUSIVE MODE")
+	blocker := pgtest.Begin(t, b.Pool(), "LOCK TABLE parents IN ROW EXCLUSIVE MODE")
 	ended := make(chan error, 1)
 	go func() {
 		_, err := triggers.Install(t.Context(), b.conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}, []triggers.Parent{id("parents")})

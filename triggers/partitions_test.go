@@ -81,9 +81,7 @@ func TestEnsurePartitionsGoesOnPastALockedPartition(t *testing.T) {
 	b := setup(t, partitioned)
 	b.install(id("events"))
 	b.Exec("CREATE TABLE events_30 PARTITION OF events FOR VALUES FROM (30) TO (31); CREATE TABLE events_40 PARTITION OF events FOR VALUES FROM (40) TO (41)")
-	tx := pgtest.Must(b.Pool().Begin(t.Context()))(t)
-	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-	pgtest.Exec(t, tx, "LOCK TABLE events_30 IN ROW EXCLUSIVE MODE")
+	pgtest.Begin(t, b.Pool(), "LOCK TABLE events_30 IN ROW EXCLUSIVE MODE")
 
 	installed, err := triggers.EnsurePartitions(t.Context(), b.conn, short(b.cfg), []triggers.Parent{id("events")})
 	var locked *triggers.LockError

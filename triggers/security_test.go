@@ -65,8 +65,7 @@ func TestShadowingNamesChangesNothing(t *testing.T) {
 		DELETE FROM public.parents WHERE id = 1;
 		TRUNCATE public.tags`)
 	require.Equal(t, []string{"public.parents 1", "public.tags a"}, b.tombstones())
-	var shadow int
-	require.NoError(t, app.QueryRow(t.Context(), "SELECT count(*) FROM pg_temp.loose_foreign_keys_deleted_records").Scan(&shadow))
+	shadow := pgtest.Scalar[int](t, app, "SELECT count(*) FROM pg_temp.loose_foreign_keys_deleted_records")
 	require.Zero(t, shadow)
 }
 

@@ -144,10 +144,7 @@ func TestWakeTestsTheLockAfterTheRows(t *testing.T) {
 			"SELECT CASE WHEN n = 2 THEN (SELECT 'x' FROM pg_advisory_xact_lock(1)) ELSE 'x' END, n FROM generate_series(1, 2) AS n")
 		ended <- err
 	}()
-	pgtest.WaitFor(t, "the writer to stand at the gate", func(ctx context.Context) (waits bool, err error) {
-		err = l.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND NOT granted)", writer.PgConn().PID()).Scan(&waits)
-		return waits, err
-	})
+	pgtest.Await(t, l.Pool(), "the writer to stand at the gate", "SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND NOT granted)", writer.PgConn().PID())
 	pgtest.Exec(t, worker, "SELECT pg_advisory_unlock_all()")
 	pgtest.Exec(t, gate, "SELECT pg_advisory_unlock_all()")
 	require.NoError(t, <-ended)
@@ -230,8 +227,7 @@ func TestWakeAndPreparedTransactions(t *testing.T) {
 		Name: "main", Conn: config, JobsSchema: "sexton", TrackedSchema: "public", Components: []string{migrate.LooseForeignKeys},
 	}))(t)
 	connect := func() *pgx.Conn {
-		conn := pgtest.Must(pgx.Connect(t.Context(), url))(t)
-		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		conn := pgtest.Connect(t, url)
 		return conn
 	}
 	writer, worker, listener := connect(), connect(), listen(t, connect())
@@ -254,8 +250,7 @@ func TestWakeAndPreparedTransactions(t *testing.T) {
 	pgtest.Exec(t, worker, "SELECT pg_advisory_lock($1::int, $2::int)", k1, k2)
 	require.NoError(t, prepare(""), "nothing was notified, since the worker is awake")
 	pgtest.Exec(t, writer, "COMMIT PREPARED 'p'")
-	var count int
-	require.NoError(t, writer.QueryRow(t.Context(), "SELECT count(*) FROM loose_foreign_keys_deleted_records").Scan(&count))
+	count := pgtest.Scalar[int](t, writer, "SELECT count(*) FROM loose_foreign_keys_deleted_records")
 	require.Equal(t, 6, count)
 }
 

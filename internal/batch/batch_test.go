@@ -28,8 +28,7 @@ func setup(t *testing.T) (*dbtest.DB, *batch.Session) {
 	db.Exec("INSERT INTO items SELECT n, n FROM generate_series(1, 10) AS n")
 	manager := lease.Manager{Jobs: db.Connected, Holder: "test"}
 	granted := pgtest.Must(manager.Acquire(t.Context(), "items", time.Minute, db.Connected))(t)
-	conn := pgtest.Must(db.Pool().Acquire(t.Context()))(t)
-	t.Cleanup(conn.Release)
+	conn := pgtest.Acquire(t, db.Pool())
 	return db, &batch.Session{
 		Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted,
 		Limits: batch.Limits{StatementTimeout: 10 * time.Second, LockTimeout: 10 * time.Second},
@@ -97,9 +96,7 @@ func TestTimeouts(t *testing.T) {
 	requireCode(t, err, "57014")
 
 	session.Limits = batch.Limits{StatementTimeout: 30 * time.Second, LockTimeout: 20 * time.Millisecond}
-	blocker := pgtest.Must(db.Pool().Begin(t.Context()))(t)
-	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
-	pgtest.Exec(t, blocker, "SELECT FROM items WHERE id = 1 FOR UPDATE")
+	pgtest.Begin(t, db.Pool(), "SELECT FROM items WHERE id = 1 FOR UPDATE")
 	_, err = session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
 	requireCode(t, err, "55P03")
 }
@@ -126,9 +123,7 @@ func TestRunWithinItsOwnLimits(t *testing.T) {
 	_, err := session.RunWithin(t.Context(), batch.Limits{StatementTimeout: 20 * time.Millisecond, LockTimeout: 10 * time.Second}, batch.Statement{SQL: "SELECT pg_sleep(60)"})
 	requireCode(t, err, "57014")
 
-	blocker := pgtest.Must(db.Pool().Begin(t.Context()))(t)
-	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
-	pgtest.Exec(t, blocker, "SELECT FROM items WHERE id = 1 FOR UPDATE")
+	pgtest.Begin(t, db.Pool(), "SELECT FROM items WHERE id = 1 FOR UPDATE")
 	short := batch.Limits{StatementTimeout: 10 * time.Second, LockTimeout: 20 * time.Millisecond}
 	_, err = session.RunWithin(t.Context(), short, batch.Statement{SQL: "DELETE FROM items WHERE id = 2"}, batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
 	requireCode(t, err, "55P03")
@@ -144,9 +139,7 @@ func TestTimeoutsBindPreparing(t *testing.T) {
 
 	db, session := setup(t)
 	session.Limits.LockTimeout = 20 * time.Millisecond
-	blocker := pgtest.Must(db.Pool().Begin(t.Context()))(t)
-	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
-	pgtest.Exec(t, blocker, "LOCK TABLE items")
+	pgtest.Begin(t, db.Pool(), "LOCK TABLE items")
 	_, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"}, batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
 	requireCode(t, err, "55P03")
 	var failed *batch.StatementError
@@ -173,8 +166,7 @@ func TestSettingsEndWithTheTransaction(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, "^sexton items [0-9a-f]{8}#1$", inside)
 	for setting, want := range map[string]string{"statement_timeout": "0", "lock_timeout": "0", "enable_seqscan": "on", "plan_cache_mode": "auto", "synchronous_commit": "on"} {
-		var got string
-		require.NoError(t, session.Conn.QueryRow(t.Context(), "SELECT current_setting($1)", setting).Scan(&got))
+		got := pgtest.Scalar[string](t, session.Conn, "SELECT current_setting($1)", setting)
 		require.Equal(t, want, got, setting)
 	}
 }
@@ -223,16 +215,14 @@ func TestNothingIsPreparedWhereTheQueryModeDoesWithout(t *testing.T) {
 	db, session := setup(t)
 	settings := session.Conn.Config()
 	settings.DefaultQueryExecMode = pgx.QueryExecModeExec
-	conn := pgtest.Must(pgx.ConnectConfig(t.Context(), settings))(t)
-	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+	conn := pgtest.ConnectAs(t, settings)
 	session.Conn = conn
 	for _, id := range []int64{1, 2} {
 		affected, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items WHERE id = ANY ($1)", Args: []any{[]int64{id}}})
 		require.NoError(t, err)
 		require.Equal(t, []int64{1}, affected)
 	}
-	var prepared int64
-	require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_prepared_statements").Scan(&prepared))
+	prepared := pgtest.Scalar[int64](t, conn, "SELECT count(*) FROM pg_prepared_statements")
 	require.Zero(t, prepared)
 	require.EqualValues(t, 8, count(t, db))
 }
@@ -260,8 +250,7 @@ func TestStatementsArePreparedTogether(t *testing.T) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 		return sends{conn, &trips}, err
 	}
-	conn := pgtest.Must(pgx.ConnectConfig(t.Context(), settings))(t)
-	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+	conn := pgtest.ConnectAs(t, settings)
 	session.Conn = conn
 	statements := make([]batch.Statement, 10)
 	for i := range statements {
@@ -356,8 +345,7 @@ func TestATokenThatACrashTookBack(t *testing.T) {
 	require.NoError(t, session.Conn.Close(t.Context()))
 	again := pgtest.Must((&lease.Manager{Jobs: db.Connected, Holder: "other"}).Acquire(t.Context(), "items", time.Minute, db.Connected))(t)
 	require.Equal(t, session.Fence.Token(), again.Token(), "the token has two holders")
-	conn := pgtest.Must(db.Pool().Acquire(t.Context()))(t)
-	defer conn.Release()
+	conn := pgtest.Acquire(t, db.Pool())
 	session.Conn = conn.Conn()
 	_, err = session.Run(t.Context(), remove)
 	require.ErrorIs(t, err, lease.ErrLost)

@@ -16,8 +16,7 @@ import (
 // psql connects a session that names itself so.
 func psql(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	conn := pgtest.Must(pgx.Connect(t.Context(), url+"&application_name=psql"))(t)
-	t.Cleanup(func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) })
+	conn := pgtest.Connect(t, url+"&application_name=psql")
 	return conn
 }
 
@@ -59,8 +58,7 @@ func TestBlockerNamesWhoHoldsARowOrTable(t *testing.T) {
 			holder := psql(t, db.URL)
 			execOn(t, holder, "BEGIN")
 			execOn(t, holder, sql)
-			var since string
-			require.NoError(t, holder.QueryRow(t.Context(), `SELECT to_char(now() AT TIME ZONE 'UTC', 'HH24:MI:SS"Z"')`).Scan(&since))
+			since := pgtest.Scalar[string](t, holder, `SELECT to_char(now() AT TIME ZONE 'UTC', 'HH24:MI:SS"Z"')`)
 			blocker := blockerOf(t, db, session, func() { execOn(t, holder, "COMMIT") })
 			require.Equal(t, fmt.Sprintf("%s locked by pid %d (psql) since %s", kind, holder.PgConn().PID(), since), blocker)
 

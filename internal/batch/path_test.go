@@ -28,8 +28,7 @@ func onOwnPath(t *testing.T, db *dbtest.DB, session *batch.Session, path string)
 	names.Path = path
 	opened := pgtest.Must(database.Open(t.Context(), "main", db.URL, "", names, 2))(t)
 	t.Cleanup(opened.Pool.Close)
-	conn := pgtest.Must(opened.Pool.Acquire(t.Context()))(t)
-	t.Cleanup(conn.Release)
+	conn := pgtest.Acquire(t, opened.Pool)
 	session.Conn, session.Names = conn.Conn(), opened.Names
 }
 
@@ -60,8 +59,7 @@ func TestTriggersFindNamesByTheirOwnPath(t *testing.T) {
 				require.NoError(t, err)
 			}
 			require.EqualValues(t, 2, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM app.trail"))
-			var path string
-			require.NoError(t, session.Conn.QueryRow(t.Context(), "SHOW search_path").Scan(&path))
+			path := pgtest.Scalar[string](t, session.Conn, "SHOW search_path")
 			require.Equal(t, ownPath, path, "the path ends with the batch")
 		})
 	}
@@ -99,8 +97,7 @@ func TestALostStatementLosesNoPath(t *testing.T) {
 		pgtest.Must(session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM public.items WHERE id = $1", Args: []any{id}}))(t)
 	}
 	remove(1)
-	var lost string
-	require.NoError(t, session.Conn.QueryRow(t.Context(), "SELECT name FROM pg_prepared_statements WHERE statement LIKE $1", "%application_path%").Scan(&lost))
+	lost := pgtest.Scalar[string](t, session.Conn, "SELECT name FROM pg_prepared_statements WHERE statement LIKE $1", "%application_path%")
 	pgtest.Exec(t, session.Conn, "DEALLOCATE "+pgx.Identifier{lost}.Sanitize())
 	batch.AgePath(session.Conn)
 	remove(2)

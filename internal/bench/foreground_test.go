@@ -20,8 +20,7 @@ func TestForegroundLoad(t *testing.T) {
 	l := &load{transaction: set.transaction}
 	updated := "SELECT coalesce(sum(n), 0) FROM (SELECT count(*) AS n FROM children_01 WHERE xmin::text::bigint > $1 UNION ALL SELECT count(*) FROM children_20 WHERE xmin::text::bigint > $1) AS counts"
 	require.NoError(t, l.during(t.Context(), db.URL, func(context.Context) error {
-		var now int64
-		require.NoError(t, conn.QueryRow(t.Context(), "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint").Scan(&now))
+		now := pgtest.Scalar[int64](t, conn, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
 		// More than there are clients, so that some were due after the beginning.
 		pgtest.WaitFor(t, "clients to update children", func(ctx context.Context) (bool, error) {
 			var n int
@@ -97,8 +96,7 @@ func TestStopwatch(t *testing.T) {
 	settings := pgtest.Must(pgx.ParseConfig(pgtest.New(t).URL))(t)
 	watch := childWatch()
 	settings.Tracer = watch
-	conn := pgtest.Must(pgx.ConnectConfig(t.Context(), settings))(t)
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	conn := pgtest.ConnectAs(t, settings)
 	for _, statement := range []string{"CREATE TABLE children (id bigint)", "CREATE TABLE " + tombstones + " (id bigint)", "SELECT 1"} {
 		pgtest.Exec(t, conn, statement)
 	}

@@ -3,7 +3,6 @@ package database_test
 import (
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/database"
@@ -13,8 +12,7 @@ import (
 // Left to itself Postgres plans this anew for each array.
 func TestQueriesBehindKeepTheirPlan(t *testing.T) {
 	t.Parallel()
-	conn := pgtest.Must(pgx.Connect(t.Context(), pgtest.New(t).URL))(t)
-	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	conn := pgtest.Connect(t, pgtest.New(t).URL)
 	const sql = "SELECT count(*) FROM pg_class WHERE oid = ANY ($1::oid[])"
 	for range 10 {
 		var kept string
@@ -27,8 +25,7 @@ func TestQueriesBehindKeepTheirPlan(t *testing.T) {
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement = $1", sql).Scan(&generic, &custom))
 	require.Equal(t, 10, generic)
 	require.Zero(t, custom)
-	var mode string
-	require.NoError(t, conn.QueryRow(t.Context(), "SHOW plan_cache_mode").Scan(&mode))
+	mode := pgtest.Scalar[string](t, conn, "SHOW plan_cache_mode")
 	require.Equal(t, "auto", mode, "the connection goes on as it was")
 	require.Error(t, database.Behind(t.Context(), conn, "SELECT 1/0", nil, []any{new(int)}, sql, []uint32{}).Scan(new(int)))
 	require.NoError(t, conn.Ping(t.Context()))

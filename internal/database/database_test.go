@@ -37,8 +37,7 @@ func TestOpen(t *testing.T) {
 	require.Equal(t, "main", db.Name)
 	require.Equal(t, pgschema.Names{Jobs: "sexton", Tracked: "public"}, db.Names)
 	require.EqualValues(t, 3, db.Pool.Config().MaxConns)
-	var application string
-	require.NoError(t, db.Pool.QueryRow(t.Context(), "SHOW application_name").Scan(&application))
+	application := pgtest.Scalar[string](t, db.Pool, "SHOW application_name")
 	require.Equal(t, "sexton", application)
 
 	direct, err := pgx.ConnectConfig(t.Context(), db.Direct)

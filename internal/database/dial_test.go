@@ -103,10 +103,8 @@ func TestConnectionsNoticeAnotherEndThatIsGone(t *testing.T) {
 	r := newRelay(t, pgtest.New(t), false)
 	db := pgtest.Must(open(t.Context(), r.url, r.url))(t)
 	defer db.Close()
-	pooled := pgtest.Must(db.Pool.Acquire(t.Context()))(t)
-	defer pooled.Release()
-	direct := pgtest.Must(pgx.ConnectConfig(t.Context(), db.Direct))(t)
-	defer func() { require.NoError(t, direct.Close(context.WithoutCancel(t.Context()))) }()
+	pooled := pgtest.Acquire(t, db.Pool)
+	direct := pgtest.ConnectAs(t, db.Direct)
 
 	for _, conn := range []*pgx.Conn{pooled.Conn(), direct} {
 		// 15 s after the last answer, whether the connection waits or sends.

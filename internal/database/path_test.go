@@ -32,8 +32,7 @@ func TestDirectSessionsHaveTheirOwnPath(t *testing.T) {
 			t.Parallel()
 			db := pgtest.Must(open(t.Context(), test.url, test.direct))(t)
 			defer db.Close()
-			var path string
-			require.NoError(t, db.Pool.QueryRow(t.Context(), "SHOW search_path").Scan(&path))
+			path := pgtest.Scalar[string](t, db.Pool, "SHOW search_path")
 			require.Equal(t, test.pool, path)
 			single := pgtest.Must(pgx.ConnectConfig(t.Context(), db.Direct))(t)
 			require.NoError(t, single.QueryRow(t.Context(), "SHOW search_path").Scan(&path))

@@ -174,10 +174,5 @@ func (d *DB) Pending(tb testing.TB) int64 {
 // Begin opens a transaction that runs statements and is rolled back at the end of the test, if it is open still.
 func (d *DB) Begin(tb testing.TB, statements ...string) pgx.Tx {
 	tb.Helper()
-	tx := pgtest.Must(d.Pool().Begin(tb.Context()))(tb)
-	tb.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(tb.Context())) })
-	for _, statement := range statements {
-		pgtest.Exec(tb, tx, statement)
-	}
-	return tx
+	return pgtest.Begin(tb, d.Pool(), statements...)
 }

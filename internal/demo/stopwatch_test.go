@@ -64,9 +64,7 @@ func TestStopwatchKeepsWhatIsCommittedDuringALook(t *testing.T) {
 	s := newTestStopwatch(db)
 	s.committed(deletedFrom("issues", 1))
 
-	lock := pgtest.Must(db.Pool().Begin(t.Context()))(t)
-	defer func() { _ = lock.Rollback(context.WithoutCancel(t.Context())) }()
-	pgtest.Exec(t, lock, "LOCK TABLE loose_foreign_keys_deleted_records IN ACCESS EXCLUSIVE MODE")
+	lock := pgtest.Begin(t, db.Pool(), "LOCK TABLE loose_foreign_keys_deleted_records IN ACCESS EXCLUSIVE MODE")
 	_, ended := background(t, s.look)
 	pgtest.Outlast(t, db.Database, lock.Conn().PgConn().PID(), 0)
 	s.committed(deletedFrom("issues", 2))

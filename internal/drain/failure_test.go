@@ -60,8 +60,7 @@ func session(t *testing.T, db *dbtest.DB, key string, limits batch.Limits) *batc
 	db.Exec("UPDATE sexton.leases SET expires_at = now()")
 	manager := lease.Manager{Jobs: db.Connected, Holder: t.Name()}
 	granted := pgtest.Must(manager.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
-	conn := pgtest.Must(pgx.Connect(t.Context(), db.URL))(t)
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	conn := pgtest.Connect(t, db.URL)
 	return &batch.Session{Conn: conn, Names: dbtest.Names(), Fence: granted, Limits: limits}
 }
 
@@ -203,9 +202,7 @@ func TestFailures(t *testing.T) {
 	for failure, test := range map[string]func(t *testing.T, v verb, db *dbtest.DB){
 		"a row that stays locked is tried again": func(t *testing.T, v verb, db *dbtest.DB) {
 			t.Helper()
-			tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
-			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-			pgtest.Exec(t, tx, "SELECT FROM children WHERE id = 15 FOR UPDATE")
+			tx := pgtest.Begin(t, db.Pool(), "SELECT FROM children WHERE id = 15 FOR UPDATE")
 			var running sync.WaitGroup
 			var errors []fault.Counts
 			var runErr error

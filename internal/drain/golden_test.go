@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"sexton/internal/batch"
 	"sexton/internal/dbtest"
 	"sexton/internal/pgtest"
@@ -31,8 +29,7 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	pgtest.Since(t, 15) // SET NULL of some columns
 	db := dbtest.New(t)
 	db.Exec(goldenTables)
-	var top uint32
-	require.NoError(t, db.Pool().QueryRow(t.Context(), "SELECT 'tops'::regclass::oid").Scan(&top))
+	top := pgtest.Scalar[uint32](t, db.Pool(), "SELECT 'tops'::regclass::oid")
 	below := pgtest.Must(Below(t.Context(), db.Pool(), []uint32{top}))(t)
 	tables := map[string]*Table{}
 	var visit func(at *Table)

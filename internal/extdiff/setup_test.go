@@ -2,7 +2,6 @@ package extdiff_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
 	"flag"
 	"os"
@@ -179,9 +178,5 @@ func (b *bundle) spoil(t *testing.T, key, content string) {
 
 func (b *bundle) waitFor(t *testing.T, what, condition string, args ...any) {
 	t.Helper()
-	pgtest.WaitFor(t, what, func(ctx context.Context) (bool, error) {
-		var ok bool
-		err := b.Pool().QueryRow(ctx, "SELECT "+condition, args...).Scan(&ok)
-		return ok, err
-	})
+	pgtest.Await(t, b.Pool(), what, "SELECT "+condition, args...)
 }

@@ -147,11 +147,7 @@ func TestALockedRowInACrowd(t *testing.T) {
 	tx := b.Begin(t)
 	pgtest.Exec(t, tx, "SELECT FROM posts WHERE id = (SELECT min(id) FROM posts WHERE author_id = 1004) FOR UPDATE")
 	wait := b.runWhile(t.Context(), t)
-	pgtest.WaitFor(t, "the others to be deleted", func(ctx context.Context) (bool, error) {
-		var left int
-		err := b.Pool().QueryRow(ctx, "SELECT count(*) FROM users_ghost_user_migrations").Scan(&left)
-		return left == 1, err
-	})
+	pgtest.Await(t, b.Pool(), "the others to be deleted", "SELECT count(*) = 1 FROM users_ghost_user_migrations")
 	require.NoError(t, tx.Rollback(t.Context()))
 	b.requireDone(t, wait(), 10)
 	require.EqualValues(t, 1004, b.items[9].UserID)

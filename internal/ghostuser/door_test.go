@@ -1,7 +1,6 @@
 package ghostuser_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -92,11 +91,7 @@ func TestACancelMeetsABatch(t *testing.T) {
 			b.queue(false, 1, 2)
 			tx := b.Begin(t, "SELECT sexton.cancel_user_deletion(1, 2)")
 			wait := b.runWhile(t.Context(), t)
-			pgtest.WaitFor(t, "the other user to be through", func(ctx context.Context) (bool, error) {
-				var gone bool
-				err := b.Pool().QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM users WHERE id = 2)").Scan(&gone)
-				return gone, err
-			})
+			pgtest.Await(t, b.Pool(), "the other user to be through", "SELECT NOT EXISTS (SELECT FROM users WHERE id = 2)")
 			require.NoError(t, tx.Commit(t.Context()))
 			stats := wait()
 			require.EqualValues(t, 1, stats.UsersProcessed)
@@ -232,8 +227,7 @@ func TestDeleteUserTakesFewLocks(t *testing.T) {
 	db := dbtest.WithUsers(t, application+groups, `
 		INSERT INTO groups SELECT n, n FROM generate_series(1001, 2000) AS n;
 		INSERT INTO members SELECT owner, 'Namespace', n, 50 FROM generate_series(1001, 2000) AS n, (VALUES (6), (7)) AS owners (owner);`)
-	tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	tx := pgtest.Begin(t, db.Pool())
 	var locks int64
 	pgtest.Exec(t, tx, "SELECT sexton.delete_user(6, NULL)")
 	require.NoError(t, tx.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()").Scan(&locks))
@@ -268,11 +262,7 @@ func TestTwoOwnersAreNotDeletedAtOnce(t *testing.T) {
 		_, err := db.Pool().Exec(t.Context(), "SELECT sexton.delete_user(2, NULL)")
 		second <- err
 	}()
-	pgtest.WaitFor(t, "the second call to wait", func(ctx context.Context) (bool, error) {
-		var waiting bool
-		err := db.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))").Scan(&waiting)
-		return waiting, err
-	})
+	pgtest.Await(t, db.Pool(), "the second call to wait", "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))")
 	require.NoError(t, tx.Commit(t.Context()))
 	requireState(t, <-second, "SX012", "delete user 2: sole owner of the groups shared (id 3)")
 }
@@ -301,8 +291,7 @@ func TestTheWorkerNeedsNoMoreThanItsGrants(t *testing.T) {
 	b.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
 		migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.GhostUsers, migrate.PlaceholderUsers}})))
 	b.Exec("GRANT SELECT ON visits TO " + worker + "; GRANT SELECT, UPDATE (note) ON posts TO " + worker)
-	conn := pgtest.Must(pgx.Connect(t.Context(), b.AsRole(worker)+"&search_path=public"))(t)
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	conn := pgtest.Connect(t, b.AsRole(worker)+"&search_path=public")
 	missing := func() (lines []string) {
 		for _, p := range pgtest.Must(ghostuser.MissingPrivileges(t.Context(), conn, b.engine.Plan))(t) {
 			lines = append(lines, p.String())

@@ -34,11 +34,7 @@ func TestLockedRowsAreWaitedForLast(t *testing.T) {
 		}
 	}
 	wait := b.runWhile(t.Context(), t)
-	pgtest.WaitFor(t, "the other user to be through", func(ctx context.Context) (bool, error) {
-		var gone bool
-		err := b.Pool().QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM users WHERE id = 2)").Scan(&gone)
-		return gone, err
-	})
+	pgtest.Await(t, b.Pool(), "the other user to be through", "SELECT NOT EXISTS (SELECT FROM users WHERE id = 2)")
 	pgtest.Outlast(t, b.Database, tx.Conn().PgConn().PID(), 300*time.Millisecond)
 	require.NoError(t, tx.Commit(t.Context()))
 	b.requireDone(t, wait(), 2)

@@ -86,8 +86,7 @@ func session(tb testing.TB, db *dbtest.DB) *batch.Session {
 
 func acquire(tb testing.TB, pool *pgxpool.Pool) *pgxpool.Conn {
 	tb.Helper()
-	conn := pgtest.Must(pool.Acquire(tb.Context()))(tb)
-	tb.Cleanup(conn.Release)
+	conn := pgtest.Acquire(tb, pool)
 	return conn
 }
 
@@ -148,12 +147,8 @@ func (b *bundle) queue(hardDelete bool, users ...int64) {
 // waitForLock returns once the engine waits for a row that somebody else has locked.
 func (b *bundle) waitForLock(t *testing.T) {
 	t.Helper()
-	pgtest.WaitFor(t, "the engine to wait for a lock", func(ctx context.Context) (bool, error) {
-		var waiting bool
-		err := b.Pool().QueryRow(ctx, `SELECT EXISTS (
-			SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %#%' AND wait_event_type = 'Lock')`).Scan(&waiting)
-		return waiting, err
-	})
+	pgtest.Await(t, b.Pool(), "the engine to wait for a lock", `SELECT EXISTS (
+			SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %#%' AND wait_event_type = 'Lock')`)
 }
 
 // queued returns the queue: user, attempts, whether it is put off, and the reason.

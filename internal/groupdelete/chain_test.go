@@ -86,10 +86,7 @@ func TestChainOfWhichARowIsLocked(t *testing.T) {
 		_, err := engine.Run(t.Context())
 		ended <- err
 	}()
-	pgtest.WaitFor(t, "all that is below the locked row to be gone", func(ctx context.Context) (gone bool, err error) {
-		err = b.Pool().QueryRow(ctx, "SELECT count(*) = 400 FROM links").Scan(&gone)
-		return gone, err
-	})
+	pgtest.Await(t, b.Pool(), "all that is below the locked row to be gone", "SELECT count(*) = 400 FROM links")
 	b.waitForLock(t)
 	pgtest.Exec(t, holder, "COMMIT")
 	require.NoError(t, <-ended)

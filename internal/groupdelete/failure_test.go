@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/groupdelete"
@@ -141,18 +140,14 @@ func TestLockedRowsAreWaitedFor(t *testing.T) {
 					}
 				}
 			}
-			holder := pgtest.Must(pgx.Connect(t.Context(), b.URL))(t)
-			defer holder.Close(context.WithoutCancel(t.Context()))
+			holder := pgtest.Connect(t, b.URL)
 			pgtest.Exec(t, holder, "BEGIN")
 			pgtest.Exec(t, holder, lock)
 			var running sync.WaitGroup
 			var stats *groupdelete.Stats
 			var runErr error
 			running.Go(func() { stats, runErr = engine.Run(t.Context()) })
-			pgtest.WaitFor(t, "all that nobody has locked to be gone", func(ctx context.Context) (left bool, err error) {
-				err = b.Pool().QueryRow(ctx, "SELECT count(*) < 3 FROM issues WHERE project_id < 90").Scan(&left)
-				return left, err
-			})
+			pgtest.Await(t, b.Pool(), "all that nobody has locked to be gone", "SELECT count(*) < 3 FROM issues WHERE project_id < 90")
 			if table != "groups" { // Sub-groups are passed over for a short time only.
 				b.waitForLock(t)
 			}

@@ -1,7 +1,6 @@
 package groupdelete_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -104,8 +103,7 @@ func (b bundle) engineOf(t *testing.T, group int64, manager *lease.Manager, ghos
 // connect opens a connection that is closed at the end of the test, unless it is before.
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	conn := pgtest.Must(pgx.Connect(t.Context(), url))(t)
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	conn := pgtest.Connect(t, url)
 	return conn
 }
 
@@ -118,8 +116,7 @@ func end(t *testing.T, engine *groupdelete.Engine) {
 
 func acquire(tb testing.TB, pool *pgxpool.Pool) *pgxpool.Conn {
 	tb.Helper()
-	conn := pgtest.Must(pool.Acquire(tb.Context()))(tb)
-	tb.Cleanup(conn.Release)
+	conn := pgtest.Acquire(tb, pool)
 	return conn
 }
 
@@ -181,10 +178,6 @@ func (b bundle) events() [][]string {
 // waitForLock returns once the engine waits for a lock that somebody else has.
 func (b bundle) waitForLock(t *testing.T) {
 	t.Helper()
-	pgtest.WaitFor(t, "the engine to wait for a lock", func(ctx context.Context) (bool, error) {
-		var waiting bool
-		err := b.Pool().QueryRow(ctx, `SELECT EXISTS (
-			SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %#%' AND wait_event_type = 'Lock')`).Scan(&waiting)
-		return waiting, err
-	})
+	pgtest.Await(t, b.Pool(), "the engine to wait for a lock", `SELECT EXISTS (
+			SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %#%' AND wait_event_type = 'Lock')`)
 }

@@ -1,7 +1,6 @@
 package groupschedule_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -25,8 +24,7 @@ func TestTheGrantsAreEnough(t *testing.T) {
 	s.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
 		migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.AdjournedGroups}})))
 	as := func(role string) *pgx.Conn {
-		conn := pgtest.Must(pgx.Connect(t.Context(), s.AsRole(role)))(t)
-		t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+		conn := pgtest.Connect(t, s.AsRole(role))
 		return conn
 	}
 	s.passWith(t, func(e *groupschedule.Engine) {

@@ -18,8 +18,7 @@ func TestLockedGroupIsPutOff(t *testing.T) {
 	s.ask(t, "schedule_group_deletion", 11, 2)
 	s.ask(t, "schedule_group_deletion", 20, 1)
 	s.age(31, 11, 20)
-	tx := pgtest.Must(s.Pool().Begin(t.Context()))(t)
-	pgtest.Exec(t, tx, "SELECT FROM groups WHERE id = 11 FOR SHARE")
+	tx := pgtest.Begin(t, s.Pool(), "SELECT FROM groups WHERE id = 11 FOR SHARE")
 	s.passWith(t, func(e *groupschedule.Engine) {
 		e.Session.Limits.LockTimeout = 10 * time.Millisecond
 		stats := pgtest.Must(e.Run(t.Context()))(t)

@@ -50,11 +50,9 @@ func TestWhoMayRemoveAGroup(t *testing.T) {
 		"shared with a child of a group": {share + "(12, 21, 50, NULL)", 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tx := pgtest.Must(s.Pool().Begin(t.Context()))(t)
-			defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+			tx := pgtest.Begin(t, s.Pool())
 			pgtest.Exec(t, tx, "INSERT INTO groups (id, parent_id, name, path) VALUES (21, 20, 'Below', 'below');"+test.statement)
-			var may bool
-			require.NoError(t, tx.QueryRow(t.Context(), "SELECT sexton.may_remove_group($1, 12)", test.user).Scan(&may))
+			may := pgtest.Scalar[bool](t, tx, "SELECT sexton.may_remove_group($1, 12)", test.user)
 			require.Equal(t, test.may, may)
 		})
 	}

@@ -43,11 +43,7 @@ func TestRunBeatsUntilItsEnd(t *testing.T) {
 	stop := run(t, h)
 	for range 3 {
 		before := time.Now()
-		pgtest.WaitFor(t, "a fresh beat", func(ctx context.Context) (bool, error) {
-			var fresh bool
-			err := db.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM sexton.clients WHERE seen_at > $1)", before).Scan(&fresh)
-			return fresh, err
-		})
+		pgtest.Await(t, db.Pool(), "a fresh beat", "SELECT EXISTS (SELECT FROM sexton.clients WHERE seen_at > $1)", before)
 	}
 	require.True(t, h.Alive())
 

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
@@ -95,8 +94,7 @@ func TestReclaimSparesAClientThatBeatsJustNow(t *testing.T) {
 
 	db := dbtest.New(t)
 	enter(db, "late", 60)
-	tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
-	pgtest.Exec(t, tx, "UPDATE sexton.clients SET seen_at = clock_timestamp()")
+	tx := pgtest.Begin(t, db.Pool(), "UPDATE sexton.clients SET seen_at = clock_timestamp()")
 	taken, err := newHeart(t, db, "self").Reclaim(t.Context())
 	require.NoError(t, errors.Join(err, tx.Commit(t.Context())))
 	require.Equal(t, heartbeat.Reclaimed{}, taken)
@@ -107,8 +105,7 @@ func TestReclaimNotifiesRiver(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	listener := pgtest.Must(pgx.Connect(t.Context(), db.URL))(t)
-	defer func() { require.NoError(t, listener.Close(context.WithoutCancel(t.Context()))) }()
+	listener := pgtest.Connect(t, db.URL)
 	pgtest.Exec(t, listener, `LISTEN "sexton.river_insert"; LISTEN last`)
 
 	enter(db, "dead", 60)
@@ -144,8 +141,7 @@ func TestReclaimSkipsLockedRows(t *testing.T) {
 	enter(db, "dead", 60)
 	locked := insert(t, db, job{clients: []string{"dead"}, attempt: 1, seconds: 60})
 	free := insert(t, db, job{clients: []string{"dead"}, attempt: 1, seconds: 60})
-	tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
-	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
+	tx := pgtest.Begin(t, db.Pool())
 	pgtest.Exec(t, tx, "SELECT FROM sexton.river_job WHERE id = $1 FOR UPDATE", locked)
 
 	h := newHeart(t, db, "self")
@@ -165,9 +161,7 @@ func TestReclaimTakesAllOrNothing(t *testing.T) {
 	enter(db, "dead", 60)
 	insert(t, db, job{clients: []string{"dead"}, attempt: 1})
 	holdLease(db, "a", "dead")
-	tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
-	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
-	pgtest.Exec(t, tx, "SELECT FROM sexton.leases FOR UPDATE")
+	tx := pgtest.Begin(t, db.Pool(), "SELECT FROM sexton.leases FOR UPDATE")
 
 	h := newHeart(t, db, "self")
 	_, err := h.Reclaim(t.Context())

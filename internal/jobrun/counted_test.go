@@ -176,9 +176,7 @@ func TestCountsThatARunHasRemovedItselfAreNotCalledDropped(t *testing.T) {
 	t.Parallel()
 
 	b, _ := withDead(t)
-	ending := pgtest.Must(b.db.Connected.Pool.Begin(t.Context()))(t)
-	defer func() { _ = ending.Rollback(context.WithoutCancel(t.Context())) }()
-	pgtest.Exec(t, ending, "WITH told AS (DELETE FROM sexton.run_counts WHERE run_id = 1) DELETE FROM sexton.runs WHERE id = 1")
+	ending := pgtest.Begin(t, b.db.Connected.Pool, "WITH told AS (DELETE FROM sexton.run_counts WHERE run_id = 1) DELETE FROM sexton.runs WHERE id = 1")
 	var other sync.WaitGroup
 	other.Go(func() {
 		spec := b.spec
@@ -188,9 +186,7 @@ func TestCountsThatARunHasRemovedItselfAreNotCalledDropped(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	pgtest.WaitFor(t, "the look for the run", func(context.Context) (bool, error) {
-		return pgtest.Scalar[bool](t, b.db.Database, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'name: RunEnded')"), nil
-	})
+	pgtest.Await(t, b.db.Database, "the look for the run", "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'name: RunEnded')")
 	require.NoError(t, ending.Commit(t.Context()))
 	other.Wait()
 	require.Contains(t, b.log.String(), "run_ended kind=another_kind")

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/database"
@@ -54,8 +53,7 @@ func TestTheConnectionThatTookTheLeaseNeedsNoLook(t *testing.T) {
 	t.Cleanup(fresh.Close)
 	fresh.Pool.Reset()
 	granted := pgtest.Must((&lease.Manager{Jobs: fresh, Holder: "one"}).Acquire(t.Context(), key, time.Minute, fresh))(t)
-	conn := pgtest.Must(fresh.Pool.Acquire(t.Context()))(t)
-	defer conn.Release()
+	conn := pgtest.Acquire(t, fresh.Pool)
 	asked := fresh.Pool.Stat().AcquireCount()
 	require.NoError(t, granted.Confirm(t.Context(), conn.Conn()))
 	require.Equal(t, asked, fresh.Pool.Stat().AcquireCount())
@@ -157,8 +155,7 @@ func TestTakeOverEndsAnOpenBatch(t *testing.T) {
 	db.Exec("INSERT INTO children VALUES (1)")
 	first := pgtest.Must(manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 
-	conn := pgtest.Must(pgx.Connect(t.Context(), db.URL))(t)
-	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	conn := pgtest.Connect(t, db.URL)
 	tx := pgtest.Must(conn.Begin(t.Context()))(t)
 	pgtest.Exec(t, tx, "SELECT sexton.begin_batch($1, $2, 60000, 60000, false)", first.Key(), first.Token())
 	pgtest.Exec(t, tx, "DELETE FROM children")
@@ -176,8 +173,7 @@ func TestTakeOverSparesOtherLeases(t *testing.T) {
 
 	db := dbtest.New(t)
 	other := pgtest.Must(manager(db, "other").Acquire(t.Context(), key+"_other", time.Minute, db.Connected))(t)
-	conn := pgtest.Must(db.Pool().Acquire(t.Context()))(t)
-	defer conn.Release()
+	conn := pgtest.Acquire(t, db.Pool())
 	tx := pgtest.Must(conn.Begin(t.Context()))(t)
 	pgtest.Exec(t, tx, "SELECT sexton.begin_batch($1, $2, 60000, 60000, false)", other.Key(), other.Token())
 
@@ -219,11 +215,7 @@ func TestOvertakenHolderIsNotLifted(t *testing.T) {
 		_, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, other)
 		result <- err
 	}()
-	pgtest.WaitFor(t, "the first holder to wait for the fence", func(ctx context.Context) (bool, error) {
-		var waiting bool
-		err := db.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'transactionid')").Scan(&waiting)
-		return waiting, err
-	})
+	pgtest.Await(t, db.Pool(), "the first holder to wait for the fence", "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'transactionid')")
 	pgtest.Exec(t, blocker, "UPDATE sexton.leases SET token = token + 1, holder = 'second'")
 	require.NoError(t, blocker.Commit(t.Context()))
 	require.ErrorIs(t, <-result, lease.ErrLost)

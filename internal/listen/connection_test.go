@@ -92,8 +92,7 @@ func TestLaneDoesNotWaitForItsPool(t *testing.T) {
 	p := newProbe(b)
 	p.Ear.Pool = elsewhere(t, b.URL).pool
 	p.Timing.Answer = 100 * time.Millisecond
-	held := pgtest.Must(p.Ear.Pool.Acquire(t.Context()))(t)
-	defer held.Release()
+	held := pgtest.Acquire(t, p.Ear.Pool)
 	p.start()
 	p.await("the lane to give up", func() bool { return p.logged(lost) > 0 })
 	held.Release()

@@ -61,8 +61,7 @@ func setup(t *testing.T) *bundle {
 
 func (b *bundle) connect() *pgx.Conn {
 	b.t.Helper()
-	conn := pgtest.Must(pgx.Connect(b.t.Context(), b.URL))(b.t)
-	b.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	conn := pgtest.Connect(b.t, b.URL)
 	return conn
 }
 

@@ -1,7 +1,6 @@
 package loosefk_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -30,11 +29,7 @@ func TestAdaptiveLockedChildrenAreWaitedFor(t *testing.T) {
 			b.Exec("DELETE FROM parents WHERE id <= 3")
 			tx, pid := b.lockRows(t, test.locked)
 			ended := b.runWhile(t.Context(), t)
-			pgtest.WaitFor(t, "all but the locked children to go", func(ctx context.Context) (bool, error) {
-				var left int64
-				err := b.Pool().QueryRow(ctx, "SELECT count(*) FROM children WHERE parent_id <= 3").Scan(&left)
-				return left == 2, err
-			})
+			pgtest.Await(t, b.Pool(), "all but the locked children to go", "SELECT count(*) = 2 FROM children WHERE parent_id <= 3")
 			pgtest.Outlast(t, b.Database, pid, 6*target)
 			require.Equal(t, test.parents, b.Pending(t), "the other parents are through")
 			require.NoError(t, tx.Rollback(t.Context()))
@@ -61,11 +56,7 @@ func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
 	})
 	ended := b.runWhile(t.Context(), t)
 	require.NoError(t, <-locked)
-	pgtest.WaitFor(t, "all but the locked child to go", func(ctx context.Context) (bool, error) {
-		var left int64
-		err := b.Pool().QueryRow(ctx, "SELECT count(*) FROM children WHERE parent_id = 1").Scan(&left)
-		return left == 1, err
-	})
+	pgtest.Await(t, b.Pool(), "all but the locked child to go", "SELECT count(*) = 1 FROM children WHERE parent_id = 1")
 	pgtest.Outlast(t, b.Database, pid, 6*target)
 	require.NoError(t, tx.Rollback(t.Context()))
 	stats := ended()

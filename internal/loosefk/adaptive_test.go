@@ -354,8 +354,7 @@ func TestAdaptiveSizesDoNotCountTheNetwork(t *testing.T) {
 	network := &pgtest.Distance{}
 	network.Delay.Store(int64(3 * target))
 	settings.DialFunc = network.Dial
-	conn := pgtest.Must(pgx.ConnectConfig(t.Context(), settings))(t)
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	conn := pgtest.ConnectAs(t, settings)
 	b.engine.Session.Conn = conn
 	b.Exec("DELETE FROM parents")
 	require.EqualValues(t, 20_100, b.run(t).DeleteCount)

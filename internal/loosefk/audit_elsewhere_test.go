@@ -82,8 +82,7 @@ func TestAuditOfChildrenInAnotherDatabase(t *testing.T) {
 func TestAuditWakesTheParentsDatabase(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
-	listener := pgtest.Must(pgx.Connect(t.Context(), b.URL))(t)
-	defer func() { _ = listener.Close(context.WithoutCancel(t.Context())) }()
+	listener := pgtest.Connect(t, b.URL)
 	pgtest.Exec(t, listener, "LISTEN "+wake)
 	b.untracked("DELETE FROM parents WHERE id = 1")
 	require.EqualValues(t, 1, b.auditBuilds(t, auditorOfTwo(b, ci, true)).RepairedKeys)
@@ -234,8 +233,7 @@ func TestAuditThatTimesOutElsewhere(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
 	b.untracked("DELETE FROM parents WHERE id <= 2")
-	blocker := pgtest.Must(ci.Pool().Begin(t.Context()))(t)
-	defer func() { _ = blocker.Rollback(context.WithoutCancel(t.Context())) }()
+	blocker := pgtest.Begin(t, ci.Pool())
 	auditor := auditorOfTwo(b, ci, true)
 	auditor.Bounds.LockTimeout = 50 * time.Millisecond
 	auditor.Elsewhere["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {

@@ -73,8 +73,7 @@ func TestAuditDoesNotTrustHiddenRows(t *testing.T) {
 	role := b.CreateRole()
 	quoted := pgx.Identifier{role}.Sanitize()
 	b.Exec("GRANT SELECT ON children TO " + quoted + "; GRANT SELECT, INSERT ON loose_foreign_keys_deleted_records TO " + quoted)
-	conn := pgtest.Must(pgx.Connect(t.Context(), b.AsRole(role)))(t)
-	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
+	conn := pgtest.Connect(t, b.AsRole(role))
 	auditor := b.auditor(1000, true)
 	auditor.DB = conn
 	parent := b.engine.Parents[0]

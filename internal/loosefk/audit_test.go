@@ -311,11 +311,7 @@ func TestRepairLooksAgain(t *testing.T) {
 		report, err := auditor.Audit(t.Context(), parent, parent.References[0])
 		ended <- result{report, err}
 	}()
-	pgtest.WaitFor(t, "the audit to wait for its lock", func(ctx context.Context) (bool, error) {
-		var waits bool
-		err := b.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))").Scan(&waits)
-		return waits, err
-	})
+	pgtest.Await(t, b.Pool(), "the audit to wait for its lock", "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))")
 	b.Exec(`INSERT INTO parents VALUES (1);
 		INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 2);
 		DELETE FROM children WHERE parent_id = 3`)

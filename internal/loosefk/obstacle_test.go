@@ -85,11 +85,7 @@ INSERT INTO children SELECT 1000 + n, 11 + n % 190, repeat('x', 100) FROM genera
 	tx, _ := b.lockRows(t, "id IN (15, 1500)")
 	b.Exec("DELETE FROM parents")
 	ended := b.runWhile(t.Context(), t)
-	pgtest.WaitFor(t, "all but the locked children to go", func(ctx context.Context) (bool, error) {
-		var left int64
-		err := tx.QueryRow(ctx, "SELECT count(*) FROM children").Scan(&left)
-		return left == 2, err
-	})
+	pgtest.Await(t, tx, "all but the locked children to go", "SELECT count(*) = 2 FROM children")
 	<-held
 	require.NoError(t, tx.Rollback(t.Context()))
 	stats := ended()

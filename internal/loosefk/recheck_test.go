@@ -23,8 +23,7 @@ type session struct {
 
 func (b bundle) session(t *testing.T, url string) session {
 	t.Helper()
-	conn := pgtest.Must(pgx.Connect(t.Context(), url))(t)
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	conn := pgtest.Connect(t, url)
 	return session{t, conn}
 }
 

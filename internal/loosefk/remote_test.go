@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
@@ -175,8 +174,7 @@ func TestFenceHoldsInEveryDatabase(t *testing.T) {
 func TestLateChildInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
-	older := pgtest.Must(pgx.Connect(t.Context(), ci.URL))(t)
-	defer func() { _ = older.Close(context.WithoutCancel(t.Context())) }()
+	older := pgtest.Connect(t, ci.URL)
 	exec := func(sql string) {
 		_, err := older.Exec(t.Context(), sql)
 		require.NoError(t, err, sql)
@@ -201,8 +199,7 @@ func TestAllChildrenInAnotherDatabase(t *testing.T) {
 	for _, parent := range b.engine.Parents {
 		parent.References = slices.DeleteFunc(parent.References, func(r *loosefk.Reference) bool { return !r.Remote })
 	}
-	older := pgtest.Must(ci.Pool().Begin(t.Context()))(t)
-	defer func() { _ = older.Rollback(context.WithoutCancel(t.Context())) }()
+	older := pgtest.Begin(t, ci.Pool())
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	stats := b.run(t)
 	require.Empty(t, stats.Errors)

@@ -140,12 +140,8 @@ func (b bundle) runWhile(ctx context.Context, t *testing.T) func() *loosefk.Stat
 // waitForLock returns once the engine waits for a row that somebody else has locked.
 func (b bundle) waitForLock(t *testing.T) {
 	t.Helper()
-	pgtest.WaitFor(t, "the engine to wait for a lock", func(ctx context.Context) (bool, error) {
-		var waiting bool
-		err := b.Pool().QueryRow(ctx, `SELECT EXISTS (
-			SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %' AND wait_event_type = 'Lock')`).Scan(&waiting)
-		return waiting, err
-	})
+	pgtest.Await(t, b.Pool(), "the engine to wait for a lock", `SELECT EXISTS (
+			SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %' AND wait_event_type = 'Lock')`)
 }
 
 // tombstones returns attempts, whether it is put off, and the reason, by key.

@@ -17,16 +17,14 @@ func TestBeginBatch(t *testing.T) {
 
 	begin := func(t *testing.T, key string, token int64, durable bool) (pgx.Tx, error) {
 		t.Helper()
-		tx := pgtest.Must(d.Pool().Begin(t.Context()))(t)
-		t.Cleanup(func() { _ = tx.Rollback(t.Context()) })
+		tx := pgtest.Begin(t, d.Pool())
 		_, err := tx.Exec(t.Context(), "SELECT sexton.begin_batch($1, $2, 5000, 200, $3)", key, token, durable)
 		return tx, err
 	}
 	requireSettings := func(t *testing.T, tx pgx.Tx, want map[string]string) {
 		t.Helper()
 		for name, value := range want {
-			var got string
-			require.NoError(t, tx.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&got))
+			got := pgtest.Scalar[string](t, tx, "SELECT current_setting($1)", name)
 			require.Equal(t, value, got, name)
 		}
 	}
@@ -40,8 +38,7 @@ func TestBeginBatch(t *testing.T) {
 		})
 		conn := tx.Conn()
 		require.NoError(t, tx.Commit(t.Context()))
-		var after string
-		require.NoError(t, conn.QueryRow(t.Context(), "SHOW enable_seqscan").Scan(&after))
+		after := pgtest.Scalar[string](t, conn, "SHOW enable_seqscan")
 		require.Equal(t, "on", after, "the settings end with the transaction")
 	})
 
@@ -65,9 +62,7 @@ func TestBeginBatch(t *testing.T) {
 	})
 
 	t.Run("waits for a new holder under the lock timeout", func(t *testing.T) {
-		taker := pgtest.Must(d.Pool().Begin(t.Context()))(t)
-		defer func() { require.NoError(t, taker.Rollback(t.Context())) }()
-		pgtest.Exec(t, taker, "UPDATE sexton.fences SET token = 8 WHERE key = 'lane'")
+		pgtest.Begin(t, d.Pool(), "UPDATE sexton.fences SET token = 8 WHERE key = 'lane'")
 
 		_, err := begin(t, "lane", 7, false)
 		var pgErr *pgconn.PgError

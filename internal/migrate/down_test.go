@@ -3,7 +3,6 @@ package migrate_test
 import (
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/migrate"
@@ -14,8 +13,7 @@ import (
 
 func installTriggers(t *testing.T, d *pgtest.Database, parents ...triggers.Parent) {
 	t.Helper()
-	conn := pgtest.Must(pgx.Connect(t.Context(), d.URL))(t)
-	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	conn := pgtest.Connect(t, d.URL)
 	pgtest.Must(triggers.Install(t.Context(), conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}, parents))(t)
 }
 

@@ -31,8 +31,7 @@ func execute(t *testing.T, tx pgx.Tx, statements ...string) {
 // enqueueIn enqueues in an open transaction and returns the id.
 func enqueueIn(t *testing.T, tx pgx.Tx, call string) int64 {
 	t.Helper()
-	var id int64
-	require.NoError(t, tx.QueryRow(t.Context(), "SELECT sexton.enqueue("+call+")").Scan(&id))
+	id := pgtest.Scalar[int64](t, tx, "SELECT sexton.enqueue("+call+")")
 	return id
 }
 

@@ -1,10 +1,8 @@
 package migrate_test
 
 import (
-	"context"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/migrate"
@@ -78,8 +76,7 @@ func TestEnqueueNewWaitsForAnEqualJob(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"COMMIT", "ROLLBACK"} {
 		d := children(t)
-		other := pgtest.Must(pgx.Connect(t.Context(), d.URL))(t)
-		t.Cleanup(func() { _ = other.Close(context.Background()) })
+		other := pgtest.Connect(t, d.URL)
 		pgtest.Exec(t, other, "BEGIN; "+newJob)
 		got := make(chan *int64)
 		go func() {
@@ -89,10 +86,7 @@ func TestEnqueueNewWaitsForAnEqualJob(t *testing.T) {
 			}
 			got <- id
 		}()
-		pgtest.WaitFor(t, "the call to wait for the other transaction", func(ctx context.Context) (waits bool, err error) {
-			err = d.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waits)
-			return waits, err
-		})
+		pgtest.Await(t, d.Pool(), "the call to wait for the other transaction", "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
 		pgtest.Exec(t, other, end)
 		require.Equal(t, end == "ROLLBACK", <-got != nil, end)
 		require.EqualValues(t, 1, pgtest.Scalar[int64](t, d, "SELECT count(*) FROM sexton.river_job"))

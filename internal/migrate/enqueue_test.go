@@ -187,8 +187,7 @@ func notifications(t *testing.T, listener *pgx.Conn, channel string) []string {
 func TestEnqueueNotifiesRiver(t *testing.T) {
 	t.Parallel()
 	d := jobsDatabase(t)
-	listener := pgtest.Must(pgx.Connect(t.Context(), d.URL))(t)
-	defer func() { require.NoError(t, listener.Close(t.Context())) }()
+	listener := pgtest.Connect(t, d.URL)
 	pgtest.Exec(t, listener, `LISTEN "sexton.river_insert"`)
 	sent := func(statement string) []string {
 		d.Exec(statement)
@@ -211,8 +210,7 @@ func TestEnqueueNeedsNoMoreThanExecute(t *testing.T) {
 	t.Parallel()
 	d := jobsDatabase(t)
 	role := d.CreateRole()
-	conn := pgtest.Must(pgx.Connect(t.Context(), d.AsRole(role)))(t)
-	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	conn := pgtest.Connect(t, d.AsRole(role))
 	d.Exec("GRANT USAGE ON SCHEMA sexton TO " + role)
 	_, err := conn.Exec(t.Context(), "SELECT sexton.enqueue('tidy')")
 	requireState(t, err, "42501")

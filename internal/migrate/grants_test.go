@@ -28,8 +28,7 @@ func TestGrants(t *testing.T) {
 	db.TrackedSchema = "app"
 	db.Kinds = []migrate.Kind{{Kind: "tidy", Queue: "tidy", MaxAttempts: 1}}
 	up(t, db)
-	conn := pgtest.Must(pgx.Connect(t.Context(), d.URL))(t)
-	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	conn := pgtest.Connect(t, d.URL)
 	pgtest.Must(triggers.Install(t.Context(), conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "app"},
 		[]triggers.Parent{{Schema: "app", Table: "parents", KeyColumns: []string{"id"}}}))(t)
 
@@ -122,8 +121,7 @@ func TestTheWorkerMayUseTheOperatorsOfItsTables(t *testing.T) {
 		CREATE SCHEMA unused; CREATE SCHEMA app; CREATE TABLE app.children (login types.login)`)
 	grants := pgtest.Must(migrate.GrantTables([]migrate.TableGrant{{Table: `"app"."children"`, Privileges: "SELECT, DELETE"}}, worker))(t)
 	const sql = "DELETE FROM app.children WHERE login OPERATOR(extensions.=) ANY ($1::pg_catalog.text[]::types.login[])"
-	conn := pgtest.Must(pgx.Connect(t.Context(), d.AsRole(worker)))(t)
-	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	conn := pgtest.Connect(t, d.AsRole(worker))
 	d.Exec("GRANT USAGE ON SCHEMA app TO " + pgx.Identifier{worker}.Sanitize())
 	_, err := conn.Exec(t.Context(), sql, []string{"ALICE"})
 	require.Error(t, err, "a right is missing")

@@ -1,7 +1,6 @@
 package migrate_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -17,8 +16,7 @@ func quoted(role string) string { return pgx.Identifier{role}.Sanitize() }
 // as runs one statement as a role.
 func as(t *testing.T, d *pgtest.Database, role, statement string) error {
 	t.Helper()
-	conn := pgtest.Must(pgx.Connect(t.Context(), d.AsRole(role)))(t)
-	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
+	conn := pgtest.Connect(t, d.AsRole(role))
 	_, err := conn.Exec(t.Context(), statement)
 	return err
 }

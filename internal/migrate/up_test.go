@@ -108,8 +108,7 @@ func TestUpConcurrently(t *testing.T) {
 func TestUpWaitsForTheLockAsLongAsItsContext(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	holder := pgtest.Must(d.Pool().Acquire(t.Context()))(t)
-	defer holder.Release()
+	holder := pgtest.Acquire(t, d.Pool())
 	pgtest.Exec(t, holder, "SELECT pg_advisory_lock(x'7365786d696772'::bigint)")
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -120,13 +119,9 @@ func TestUpWaitsForTheLockAsLongAsItsContext(t *testing.T) {
 		_, err := migrate.Up(ctx, pgtest.Logger(t), db)
 		failed <- err
 	}()
-	pgtest.WaitFor(t, "the migration to wait for the lock", func(ctx context.Context) (bool, error) {
-		var waiting bool
-		err := d.Pool().QueryRow(ctx, `SELECT EXISTS (
+	pgtest.Await(t, d.Pool(), "the migration to wait for the lock", `SELECT EXISTS (
 			SELECT FROM pg_locks JOIN pg_database AS db ON db.oid = database AND datname = current_database()
-			WHERE locktype = 'advisory' AND NOT granted)`).Scan(&waiting)
-		return waiting, err
-	})
+			WHERE locktype = 'advisory' AND NOT granted)`)
 	cancel()
 	require.ErrorIs(t, <-failed, context.Canceled)
 	require.False(t, pgtest.Scalar[bool](t, d, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'sexton')"))
@@ -210,8 +205,7 @@ func TestUpOutlastsTheStatementTimeoutOfTheDatabase(t *testing.T) {
 	const timeout = 200 * time.Millisecond
 	d := pgtest.New(t)
 	db := everything(t, d)
-	blocker := pgtest.Must(d.Pool().Begin(t.Context()))(t)
-	pgtest.Exec(t, blocker, "CREATE SCHEMA sexton")
+	blocker := pgtest.Begin(t, d.Pool(), "CREATE SCHEMA sexton")
 	d.Exec("ALTER DATABASE " + pgx.Identifier{d.Name}.Sanitize() + fmt.Sprintf(" SET statement_timeout = %d", timeout.Milliseconds()))
 	ended := make(chan error, 1)
 	go func() {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/migrate"
@@ -52,8 +51,7 @@ func restore(t *testing.T, d *pgtest.Database) {
 	file := pgtest.Must(os.Open("testdata/waiting.sql.gz"))(t)
 	defer file.Close()
 	dump := pgtest.Must(io.ReadAll(pgtest.Must(gzip.NewReader(file))(t)))(t)
-	conn := pgtest.Must(pgx.Connect(t.Context(), d.URL))(t)
-	defer conn.Close(t.Context())
+	conn := pgtest.Connect(t, d.URL)
 	pgtest.Exec(t, conn, string(dump))
 }
 

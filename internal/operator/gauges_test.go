@@ -379,8 +379,7 @@ func TestGaugesDoNotScan(t *testing.T) {
 		FROM generate_series(1, 50000) AS id`, cleanUp)
 	db.Exec(insertTombstones, "public.parents", 50_000, "0")
 	db.Exec("VACUUM ANALYZE")
-	tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	tx := pgtest.Begin(t, db.Pool())
 	queries := dbtest.Names().Queries(tx)
 	last, err := queries.RunsLast(t.Context(), dbsqlc.RunsLastParams{Kinds: []string{cleanUp, "another"}, Databases: []string{"main", "ci"}})
 	require.NoError(t, err)
@@ -388,8 +387,7 @@ func TestGaugesDoNotScan(t *testing.T) {
 	successes, err := queries.RunsLastSuccess(t.Context(), dbsqlc.RunsLastSuccessParams{Kinds: []string{cleanUp, "another"}, Databases: []string{"main", "ci"}, Cap: lastRunsCap})
 	require.NoError(t, err)
 	require.Len(t, successes, 1)
-	var capped bool
-	require.NoError(t, tx.QueryRow(t.Context(), "SELECT capped FROM sexton.backlog").Scan(&capped))
+	capped := pgtest.Scalar[bool](t, tx, "SELECT capped FROM sexton.backlog")
 	require.True(t, capped)
 	read := map[string]int64{}
 	var table string

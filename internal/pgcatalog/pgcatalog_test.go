@@ -122,9 +122,7 @@ func TestALockedPartitionIsRead(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	db.Exec(tables)
-	locking := pgtest.Must(db.Pool().Begin(t.Context()))(t)
-	defer func() { require.NoError(t, locking.Rollback(context.WithoutCancel(t.Context()))) }()
-	pgtest.Exec(t, locking, `LOCK TABLE parts, parents, "Other"."Children" IN ACCESS EXCLUSIVE MODE`)
+	pgtest.Begin(t, db.Pool(), `LOCK TABLE parts, parents, "Other"."Children" IN ACCESS EXCLUSIVE MODE`)
 	settled(t, db, func(ctx context.Context, tx pgx.Tx) {
 		pgtest.Must(tx.Exec(ctx, "SET LOCAL lock_timeout = '1ms'"))(t)
 		oids := pgtest.Must(pgcatalog.InSchemas(ctx, tx, []string{"public", "Other"}))(t)

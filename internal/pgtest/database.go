@@ -129,14 +129,9 @@ func (d *Database) Rows(sql string, args ...any) [][]string {
 	return result
 }
 
-// Scalar runs a query that returns one row of one column and returns the value.
-func Scalar[T any](tb testing.TB, d *Database, sql string, args ...any) T {
-	tb.Helper()
-	rows, err := d.Pool().Query(d.context(), sql, args...)
-	require.NoError(tb, err, "query: %s", sql)
-	value, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
-	require.NoError(tb, err, "query: %s", sql)
-	return value
+// Query makes a database one of those that Scalar and Await ask.
+func (d *Database) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return d.Pool().Query(ctx, sql, args...)
 }
 
 // Version is the major version of the tests' server.
@@ -182,8 +177,10 @@ func (d *Database) AsRole(role string) string {
 }
 
 // context is the test's, or a plain one while its clean-up functions run, when the test's is cancelled already.
-func (d *Database) context() context.Context {
-	if ctx := d.tb.Context(); ctx.Err() == nil {
+func (d *Database) context() context.Context { return contextOf(d.tb) }
+
+func contextOf(tb testing.TB) context.Context {
+	if ctx := tb.Context(); ctx.Err() == nil {
 		return ctx
 	}
 	return context.Background()

@@ -57,10 +57,8 @@ func TestRoleMayOnlyLogIn(t *testing.T) {
 	d := pgtest.New(t)
 	d.Exec("CREATE TABLE secret (id int)")
 	role := d.CreateRole()
-	conn := pgtest.Must(pgx.Connect(t.Context(), d.AsRole(role)))(t)
-	defer func() { require.NoError(t, conn.Close(context.Background())) }()
-	var current string
-	require.NoError(t, conn.QueryRow(t.Context(), "SELECT current_user::text").Scan(&current))
+	conn := pgtest.Connect(t, d.AsRole(role))
+	current := pgtest.Scalar[string](t, conn, "SELECT current_user::text")
 	require.Equal(t, role, current)
 	_, err := conn.Exec(t.Context(), "SELECT * FROM secret")
 	require.ErrorContains(t, err, "permission denied")

@@ -59,8 +59,7 @@ func TestReferencesThatTheRoleMayNotRead(t *testing.T) {
 	role := b.CreateRole()
 	b.Exec("GRANT SELECT ON notes TO " + role)
 	b.Exec("GRANT SELECT (id, author_id) ON issues TO " + role)
-	conn := pgtest.Must(pgx.Connect(t.Context(), b.AsRole(role)))(t)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	conn := pgtest.Connect(t, b.AsRole(role))
 	_, problems, err := placeholder.Bind(t.Context(), conn, dbtest.Names(), []placeholder.Reference{
 		{Table: "notes", Columns: []string{"author_id"}}, {Table: "issues", Columns: []string{"author_id", "updated_by_id"}},
 	})
@@ -132,8 +131,7 @@ func TestLookStopsEarly(t *testing.T) {
 	b := scene(t)
 	b.Exec("INSERT INTO notes (project_id, noteable_type, noteable_id, author_id, note) SELECT 1, 'Issue', 11, 1, 'n' FROM generate_series(1, 20000)")
 	b.Exec("ANALYZE notes")
-	tx := pgtest.Must(b.Pool().Begin(t.Context()))(t)
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	tx := pgtest.Begin(t, b.Pool())
 	r := b.remover(t)
 	r.DB = within{tx}
 	require.Len(t, pgtest.Must(r.Remove(t.Context(), 1))(t).Blockers, 1)

@@ -84,8 +84,7 @@ func TestEachReferenceKeepsThePlaceholder(t *testing.T) {
 		require.Equal(t, "still referenced by "+named, verdict.Reason)
 		require.Len(t, verdict.Blockers, 1)
 		told[verdict.Blockers[0].Column] = true
-		var recorded string
-		require.NoError(t, tx.QueryRow(t.Context(), "SELECT last_error FROM import_placeholder_user_details").Scan(&recorded))
+		recorded := pgtest.Scalar[string](t, tx, "SELECT last_error FROM import_placeholder_user_details")
 		require.Equal(t, verdict.Reason, recorded)
 		require.NoError(t, tx.Rollback(t.Context()))
 	}
@@ -183,8 +182,7 @@ func TestReferenceThatIsNotCommittedYet(t *testing.T) {
 	b := scene(t)
 	b.Exec("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = %L', current_database(), 'repeatable read'); END $$")
 	b.Pool().Reset()
-	writer := pgtest.Must(pgx.Connect(t.Context(), b.URL))(t)
-	t.Cleanup(func() { _ = writer.Close(context.Background()) })
+	writer := pgtest.Connect(t, b.URL)
 	pgtest.Exec(t, writer, "BEGIN; UPDATE issues SET author_id = 1")
 	r := b.remover(t)
 	verdicts := make(chan placeholder.Verdict, 1)
@@ -195,10 +193,7 @@ func TestReferenceThatIsNotCommittedYet(t *testing.T) {
 		}
 		verdicts <- verdict
 	}()
-	pgtest.WaitFor(t, "the remover to wait for the writer", func(ctx context.Context) (waits bool, err error) {
-		err = b.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waits)
-		return waits, err
-	})
+	pgtest.Await(t, b.Pool(), "the remover to wait for the writer", "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
 	pgtest.Exec(t, writer, "COMMIT")
 	require.Equal(t, "still referenced by issues.author_id (id 11)", (<-verdicts).Reason)
 
@@ -216,18 +211,14 @@ func TestReferenceThatIsNotCommittedYet(t *testing.T) {
 func TestTheReferencesAreComparedAfterAllWaits(t *testing.T) {
 	t.Parallel()
 	b := scene(t)
-	writer := pgtest.Must(b.Pool().Begin(t.Context()))(t)
-	pgtest.Exec(t, writer, "SELECT FROM users WHERE id = 1 FOR UPDATE")
+	writer := pgtest.Begin(t, b.Pool(), "SELECT FROM users WHERE id = 1 FOR UPDATE")
 	outdated := errors.New("other references are installed")
 	var compared atomic.Bool
 	r := b.remover(t)
 	r.Current = func(context.Context, pgx.Tx) error { compared.Store(true); return outdated }
 	ended := make(chan error, 1)
 	go func() { _, err := r.Remove(t.Context(), 1); ended <- err }()
-	pgtest.WaitFor(t, "the remover to wait for the user", func(ctx context.Context) (waits bool, err error) {
-		err = b.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waits)
-		return waits, err
-	})
+	pgtest.Await(t, b.Pool(), "the remover to wait for the user", "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
 	require.False(t, compared.Load(), "it waits without the fence")
 	require.NoError(t, writer.Rollback(t.Context()))
 	require.ErrorIs(t, <-ended, outdated)
@@ -300,8 +291,7 @@ func TestHiddenRowsAreAnError(t *testing.T) {
 	role := b.CreateRole()
 	b.Exec(fmt.Sprintf(`GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO %[1]s; GRANT USAGE ON SCHEMA sexton TO %[1]s;
 		GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO %[1]s`, role))
-	conn := pgtest.Must(pgx.Connect(t.Context(), b.AsRole(role)))(t)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	conn := pgtest.Connect(t, b.AsRole(role))
 	r := b.remover(t)
 	r.DB = conn
 	_, err := r.Remove(t.Context(), 1)
@@ -313,8 +303,7 @@ func TestHiddenRowsAreAnError(t *testing.T) {
 func TestLockedTableIsNotWaitedForForEver(t *testing.T) {
 	t.Parallel()
 	b := scene(t)
-	locker := pgtest.Must(pgx.Connect(t.Context(), b.URL))(t)
-	t.Cleanup(func() { _ = locker.Close(context.Background()) })
+	locker := pgtest.Connect(t, b.URL)
 	r := b.remover(t)
 	r.Limits.LockTimeout = 10 * time.Millisecond
 	pgtest.Exec(t, locker, "BEGIN; LOCK TABLE timelogs")

@@ -73,8 +73,7 @@ func TestALockedTableKeepsNoOtherQuestionFromItsAnswer(t *testing.T) {
 	p := &pulse.Pulse{On: db.Pool()}
 	p.Add(guest(guests.question("SELECT count(*)::text FROM application")), own.question("INSERT INTO own VALUES (pg_current_xact_id()) RETURNING seen::text"))
 	require.NoError(t, p.Next(t.Context()))
-	tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
-	pgtest.Exec(t, tx, "LOCK TABLE application")
+	tx := pgtest.Begin(t, db.Pool(), "LOCK TABLE application")
 	require.NoError(t, p.Next(t.Context()))
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.Len(t, guests, 1)
@@ -124,8 +123,7 @@ func TestALockedTableOfTheWorkerKeepsNoOtherQuestionFromItsAnswer(t *testing.T) 
 	t.Parallel()
 	db := pgtest.New(t)
 	db.Exec("CREATE TABLE jobs ()")
-	tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
-	pgtest.Exec(t, tx, "LOCK TABLE jobs")
+	tx := pgtest.Begin(t, db.Pool(), "LOCK TABLE jobs")
 	var well, locked, behind asked
 	p := &pulse.Pulse{On: db.Pool(), Answer: 2 * time.Second}
 	p.Add(well.question(transaction), locked.question("SELECT count(*)::text FROM jobs"), behind.question(transaction))

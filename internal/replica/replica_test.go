@@ -117,7 +117,6 @@ func TestReadCountsConnectedStandbysAlone(t *testing.T) {
 
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	conn := pgtest.Must(pgx.Connect(t.Context(), url))(t)
-	t.Cleanup(func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) })
+	conn := pgtest.Connect(t, url)
 	return conn
 }

@@ -40,8 +40,7 @@ func newStreet(t *testing.T) *street {
 // session connects as the role without privileges.
 func (s *street) session(t *testing.T, program string) *pgx.Conn {
 	t.Helper()
-	conn := pgtest.Must(pgx.Connect(t.Context(), s.db.AsRole(s.role)))(t)
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	conn := pgtest.Connect(t, s.db.AsRole(s.role))
 	pgtest.Exec(t, conn, "SELECT set_config('application_name', $1, false)", program)
 	return conn
 }

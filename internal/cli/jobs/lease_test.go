@@ -1,11 +1,9 @@
 package jobs_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
@@ -34,14 +32,10 @@ func TestTheLeaseOfAKilledForegroundPassIsFreed(t *testing.T) {
 func TestAForegroundPassBeats(t *testing.T) {
 	t.Parallel()
 	s, _ := clitest.DiffSite(t)
-	tx := pgtest.Must(s.Pool().Begin(t.Context()))(t)
-	pgtest.Exec(t, tx, "LOCK TABLE sexton.external_diff_cursors")
+	tx := pgtest.Begin(t, s.Pool(), "LOCK TABLE sexton.external_diff_cursors")
 	ended := make(chan clitest.Result, 1)
 	go func() { ended <- s.Run("job", "run", clitest.ScheduleKind, "--json") }()
-	pgtest.WaitFor(t, "the pass to have the lease", func(ctx context.Context) (held bool, err error) {
-		err = s.Pool().QueryRow(ctx, "SELECT EXISTS (SELECT FROM sexton.leases JOIN sexton.clients ON client_id = holder WHERE foreground)").Scan(&held)
-		return held, err
-	})
+	pgtest.Await(t, s.Pool(), "the pass to have the lease", "SELECT EXISTS (SELECT FROM sexton.leases JOIN sexton.clients ON client_id = holder WHERE foreground)")
 	require.Regexp(t, diffsLease+` +\S+ +true +`, s.OK("lease", "list"))
 	require.Contains(t, s.Run("doctor").Stdout, "no worker is running")
 	refused := s.Run("lease", "release", diffsLease)
@@ -79,8 +73,7 @@ func TestAReleasedHolderCommitsNothingMoreInAnyDatabase(t *testing.T) {
 	s.Exec("INSERT INTO sexton.clients (client_id, host, pid) VALUES ('host:1:abc', 'host', 1)")
 
 	attempt := func(on *pgtest.Database, under *lease.Lease) error {
-		conn := pgtest.Must(pgx.Connect(t.Context(), on.URL))(t)
-		defer func() { require.NoError(t, conn.Close(t.Context())) }()
+		conn := pgtest.Connect(t, on.URL)
 		limits := batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}
 		session := &batch.Session{Conn: conn, Names: dbtest.Names(), Fence: under, Limits: limits}
 		_, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"})

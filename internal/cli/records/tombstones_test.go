@@ -59,8 +59,7 @@ func TestTombstonesRetry(t *testing.T) {
 	s := clitest.Installed(t)
 	failing(s)
 	current := pgtest.Must(user.Current())(t)
-	conn := pgtest.Must(s.Pool().Acquire(t.Context()))(t)
-	defer conn.Release()
+	conn := pgtest.Acquire(t, s.Pool())
 	pgtest.Exec(t, conn, "LISTEN "+listen.Channel)
 
 	r := s.Run("tombstones", "retry", "--id", "1002,7", "--id", "1003")
@@ -89,8 +88,7 @@ func TestTombstonesRetryNamesBusyOnes(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	failing(s)
-	tx := pgtest.Must(s.Pool().Begin(t.Context()))(t)
-	pgtest.Exec(t, tx, "SELECT FROM loose_foreign_keys_deleted_records WHERE id = 1001 FOR UPDATE")
+	tx := pgtest.Begin(t, s.Pool(), "SELECT FROM loose_foreign_keys_deleted_records WHERE id = 1001 FOR UPDATE")
 	require.Equal(t, "main: 1 failed tombstone due now, 1 busy: a worker has them in hand\n", s.OK("tombstones", "retry", "--all"))
 	require.NoError(t, tx.Rollback(t.Context()))
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/cli"
@@ -28,8 +27,7 @@ func (i interrupter) Write(line []byte) (int, error) {
 func TestBenchmarksLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t)
-	conn := pgtest.Must(pgx.Connect(t.Context(), server.URL("postgres")))(t)
-	defer conn.Close(context.WithoutCancel(t.Context()))
+	conn := pgtest.Connect(t, server.URL("postgres"))
 	latency, drain := []string{"latency", "--events", "20"}, []string{"drain", "--set", "wide", "--scale", "0.001", "--rounds", "1", "--foreground"}
 	for _, test := range []struct {
 		line string
@@ -58,8 +56,7 @@ func TestBenchmarksLeaveNothingBehind(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled, line)
 		}
 
-		var databases int
-		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_database WHERE datname LIKE 'sexton_bench%'").Scan(&databases))
+		databases := pgtest.Scalar[int](t, conn, "SELECT count(*) FROM pg_database WHERE datname LIKE 'sexton_bench%'")
 		require.Zero(t, databases, line)
 	}
 }

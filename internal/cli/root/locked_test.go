@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/cli/clitest"
@@ -29,8 +28,7 @@ notes: [{table: parts, column: id, on_delete: async_delete}]
 `)
 	s.Configure(s.URL+"&lock_timeout=200ms", clitest.EveryComponent)
 	grants := s.OK("migrate", "up", "--print-grants", "--tables", "--application", s.Application, "--worker", s.Worker, "--viewer", s.Viewer)
-	locking := pgtest.Must(pgx.Connect(t.Context(), s.URL))(t)
-	t.Cleanup(func() { _ = locking.Close(context.WithoutCancel(t.Context())) })
+	locking := pgtest.Connect(t, s.URL)
 	pgtest.Exec(t, locking, `BEGIN; DO $$ DECLARE held text; BEGIN
 		FOR held IN SELECT oid::regclass FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
 			AND relname NOT IN ('loose_foreign_keys_deleted_records', 'users_ghost_user_migrations', 'import_placeholder_user_details', 'group_deletion_schedules')

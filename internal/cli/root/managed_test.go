@@ -1,7 +1,6 @@
 package root_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -46,10 +45,8 @@ func TestManagedServers(t *testing.T) {
 
 			_, stop := startWorker(t, s.Site, url)
 			s.As(t, "managed", "DELETE FROM projects WHERE id = 1")
-			pgtest.WaitFor(t, "the children to go", func(context.Context) (bool, error) {
-				return pgtest.Scalar[bool](t, s.Database, `SELECT NOT EXISTS (SELECT FROM issues WHERE project_id = 1)
-					AND NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)`), nil
-			})
+			pgtest.Await(t, s.Database, "the children to go", `SELECT NOT EXISTS (SELECT FROM issues WHERE project_id = 1)
+					AND NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)`)
 			stop()
 			report, _ := s.Examined(5)
 			require.Len(t, s.Rows("SELECT FROM issues"), 20)

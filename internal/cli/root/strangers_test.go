@@ -173,8 +173,7 @@ func strangers(t *testing.T, as string) (s clitest.RoleSite, url string) {
 // work has a worker of all kinds do what there is, while a table and a row are locked at first, and its page is read.
 func work(t *testing.T, s clitest.RoleSite, url string) {
 	t.Helper()
-	locking := pgtest.Must(pgx.Connect(t.Context(), s.URL+"&search_path=pg_catalog"))(t)
-	defer func() { _ = locking.Close(context.WithoutCancel(t.Context())) }()
+	locking := pgtest.Connect(t, s.URL+"&search_path=pg_catalog")
 	s.Exec(fmt.Sprintf(strangersWork, 1))
 	pgtest.Exec(t, locking, "BEGIN; LOCK TABLE public.p_ci_builds IN ACCESS EXCLUSIVE MODE; SELECT FROM public.issues WHERE id = 11 FOR UPDATE")
 
@@ -185,9 +184,7 @@ func work(t *testing.T, s clitest.RoleSite, url string) {
 		return regexp.MustCompile(`lock\b.*\bpid \d+`).MatchString(status.Stdout), nil
 	})
 	pgtest.Exec(t, locking, "ROLLBACK")
-	pgtest.WaitFor(t, "the work of all kinds", func(context.Context) (bool, error) {
-		return pgtest.Scalar[bool](t, s.Database, strangersWorkDone), nil
-	})
+	pgtest.Await(t, s.Database, "the work of all kinds", strangersWorkDone)
 	address := regexp.MustCompile(`127\.0\.0\.1:[0-9]+`).FindString(said())
 	for _, path := range []string{"/", "/metrics", "/readyz", "/river/api/jobs?state=completed"} {
 		request := pgtest.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil))(t)

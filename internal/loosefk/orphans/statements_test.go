@@ -104,8 +104,7 @@ func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 			explain := func(name, settings string) func(sql string, args []any) {
 				return func(sql string, args []any) {
 					var plan []byte
-					tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
-					defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+					tx := pgtest.Begin(t, db.Pool())
 					pgtest.Exec(t, tx, "SET LOCAL jit = off; "+settings)
 					require.NoError(t, tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, FORMAT JSON) "+sql, args...).Scan(&plan))
 					var decoded [1]struct{ Plan node }
