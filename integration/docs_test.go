@@ -157,3 +157,200 @@ func TestTheTestsOfSecurityExist(t *testing.T) {
 		require.True(t, there[match[1]], "docs/security.md names %s, which no package has", match[1])
 	}
 }
+
+// The sections whose commands are run.
+const (
+	readmeCommands = "Two commands"
+	readmeSteps    = "Connect it to your own database in five steps"
+)
+
+// readmeShell returns the shell blocks of one section of the README, in order.
+func readmeShell(t *testing.T, heading string) []string {
+	t.Helper()
+	return readmeBlocks(t, heading, "sh")
+}
+
+func readmeBlocks(t *testing.T, heading, language string) []string {
+	t.Helper()
+	text := pgtest.Must(os.ReadFile(filepath.Join("..", "README.md")))(t)
+	_, section, found := strings.Cut(string(text), "\n## "+heading+"\n")
+	require.True(t, found, "README.md has no section %q", heading)
+	section, _, _ = strings.Cut(section, "\n## ")
+	var blocks []string
+	for _, match := range regexp.MustCompile("(?s) *```"+language+"\n(.*?)\n *```").FindAllStringSubmatch(section, -1) {
+		// Blocks inside a list are indented as a whole.
+		indent := match[1][:len(match[1])-len(strings.TrimLeft(match[1], " "))]
+		blocks = append(blocks, strings.ReplaceAll("\n"+match[1], "\n"+indent, "\n")[1:])
+	}
+	return blocks
+}
+
+// testReadmeSteps does what a new user does: the five steps, word for word, in one shell.
+func testReadmeSteps(t *testing.T, p program) {
+	t.Helper()
+	db := pgtest.New(t)
+	db.Exec(`
+		CREATE TABLE projects (id bigint PRIMARY KEY);
+		CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint REFERENCES projects);
+		CREATE INDEX ON issues (project_id);
+		INSERT INTO projects VALUES (1), (2);
+		INSERT INTO issues SELECT n, n % 2 + 1 FROM generate_series(1, 10) AS n;`)
+	blocks := readmeShell(t, readmeSteps)[1:] // The first has built the binary.
+	require.Len(t, blocks, 5)
+	blocks = append(blocks, readmeShell(t, "The worker")...)
+
+	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", strings.Join(blocks, "\n"))
+	cmd.Dir = t.TempDir()
+	cmd.Env = []string{"DATABASE_URL=" + db.URL, "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "HOME=" + cmd.Dir}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "the README's steps: %s", out)
+	require.Contains(t, string(out), "ok: 1 database, 1 definition")
+	require.Contains(t, string(out), "deleted    5 rows: issues 5")
+	require.EqualValues(t, 0, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM issues WHERE project_id = 1"))
+	require.EqualValues(t, 5, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM issues"))
+	require.EqualValues(t, 0, pgtest.Scalar[int64](t, db, backlogSQL))
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM sexton.river_job"), "job enqueue")
+
+	sql := readmeBlocks(t, "The worker", "sql")
+	require.Len(t, sql, 1)
+	db.Exec(sql[0])
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM sexton.river_job"), "the job is there already")
+}
+
+// testReadmeDemo runs the first of the two commands, word for word, in a terminal, until somebody has seen enough.
+func testReadmeDemo(t *testing.T) {
+	t.Helper()
+	words := strings.Fields(readmeShell(t, readmeCommands)[0])
+	d := newDemoRun(t, words[0], words[1:]...)
+	d.cmd.Dir = ".."
+	d.cmd.Env = append(os.Environ(), "TMPDIR="+d.tmp)
+	d.inTerminal(t)
+	d.shows(t, `[1-9][0-9,]* paid off`)
+	pgtest.Must(d.terminal.WriteString("\x03"))(t)
+	d.exit(t) // Of go run, which ends with 1 after Ctrl-C whatever the program ends with.
+	require.Regexp(t, `[0-9,]+ parents deleted, [0-9,]+ rows deleted`, d.out.String())
+	d.nothingLeft(t)
+}
+
+// Nobody runs shell blocks but the tests above: one in another section would be left out.
+func TestReadmeShellIsRun(t *testing.T) {
+	t.Parallel()
+	text := pgtest.Must(os.ReadFile(filepath.Join("..", "README.md")))(t)
+	var known int
+	for _, heading := range []string{readmeCommands, readmeSteps, "The worker"} {
+		known += len(readmeShell(t, heading))
+	}
+	require.Equal(t, known, strings.Count(string(text), "```sh\n"), "shell blocks of README.md that a test runs, and all of them")
+	require.Equal(t, []string{"go run ./cmd/worker demo", "go test -timeout 30m ./..."}, readmeShell(t, readmeCommands))
+}
+
+// What the section shows is a configuration, with every key at its place.
+func TestReadmeSeveralDatabases(t *testing.T) {
+	t.Parallel()
+	blocks := readmeBlocks(t, "Several databases", "yaml")
+	require.Len(t, blocks, 1)
+	path := filepath.Join(t.TempDir(), "sexton.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(blocks[0]), 0o600))
+	c, err := config.Load(config.Options{Path: path, Environ: []string{"DATABASE_URL=postgres://h/main", "CI_DATABASE_URL=postgres://h/ci"}})
+	require.NoError(t, err)
+	require.Len(t, c.Databases, 2)
+	require.Equal(t, []string{"ci_*", "p_ci_*"}, c.Databases[1].Tables)
+	require.Equal(t, "main", c.Jobs.Database)
+}
+
+func TestReadmeLinksLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	text := pgtest.Must(os.ReadFile(filepath.Join("..", "README.md")))(t)
+	links := regexp.MustCompile(`\]\(([^)#]+)\)`).FindAllStringSubmatch(string(text), -1)
+	require.NotEmpty(t, links)
+	for _, link := range links {
+		if !strings.Contains(link[1], "://") {
+			_, err := os.Stat(filepath.Join("..", link[1]))
+			require.NoError(t, err, "link to %s", link[1])
+		}
+	}
+}
+
+// example is a block of docs/definitions.md with what stands right before and behind it.
+type example struct {
+	// file is sexton.yaml or loose_foreign_keys.yml, as its first line says.
+	file, text string
+	// tables are those of the database that is asked; without, the files alone are. config is a sexton.yaml beside it.
+	tables, config string
+	// complaints is what the program says of it, and nothing of one that is sound.
+	complaints string
+}
+
+func definitionExamples(t *testing.T) []example {
+	t.Helper()
+	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "definitions.md")))(t)
+	var examples []example
+	tables, sound, end := "", 0, 0
+	for _, match := range regexp.MustCompile("(?ms)^```(yaml|sql|text)\n(.*?)^```$").FindAllStringSubmatchIndex(string(text), -1) {
+		joined := strings.TrimSpace(string(text[end:match[0]])) == ""
+		end = match[1]
+		switch language, block := string(text[match[2]:match[3]]), string(text[match[4]:match[5]]); language {
+		case "sql":
+			tables = block
+		case "yaml":
+			first, _, _ := strings.Cut(block, "\n")
+			file, named := strings.CutPrefix(first, "# ")
+			require.True(t, named, "the block says in its first line which file it is:\n%s", block)
+			e := example{file: file, text: block, tables: tables}
+			if last := len(examples) - 1; joined && last >= 0 && examples[last].file == "sexton.yaml" {
+				e.config = examples[last].text
+			}
+			examples, tables = append(examples, e), ""
+			sound++
+		case "text":
+			examples[len(examples)-1].complaints = block
+			sound--
+		}
+	}
+	require.Greater(t, sound, 3, "examples that are sound")
+	require.Greater(t, len(examples)-sound, 4, "examples that are not")
+	return examples
+}
+
+// testDefinitions feeds every example of docs/definitions.md to the program.
+func testDefinitions(t *testing.T, p program) {
+	t.Helper()
+	for _, e := range definitionExamples(t) {
+		dir := t.TempDir()
+		const smallest = "issues:\n  - {table: projects, column: project_id, on_delete: async_delete}\n"
+		files := map[string]string{"loose_foreign_keys.yml": smallest, "sexton.yaml": e.config}
+		files[e.file] = e.text
+		for file, text := range files {
+			if text != "" {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
+			}
+		}
+		url := "postgres://localhost/app"
+		if e.tables != "" {
+			db := pgtest.New(t)
+			db.Exec(e.tables)
+			url = db.URL
+		}
+		sexton := func(words ...string) (output string, code int) {
+			cmd := exec.CommandContext(t.Context(), p.path, words...)
+			cmd.Dir, cmd.Env = dir, []string{"DATABASE_URL=" + url, "HOME=" + dir}
+			var said strings.Builder
+			cmd.Stderr = &said
+			_ = cmd.Run()
+			return said.String(), cmd.ProcessState.ExitCode()
+		}
+		output, code := sexton("config", "check")
+		if e.tables != "" {
+			require.Zero(t, code, "config check asks no database: %s", output)
+			output, code = sexton("migrate", "up")
+			require.Zero(t, code, output)
+			output, code = sexton("triggers", "install")
+		}
+		want := 0
+		if e.complaints != "" && !strings.HasPrefix(e.complaints, "sexton: warning: ") {
+			want = 2
+		}
+		require.Equal(t, e.complaints, output, "what the program says of\n%s", e.text)
+		require.Equal(t, want, code, "exit code for\n%s", e.text)
+	}
+}

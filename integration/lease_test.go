@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,13 +11,20 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/config"
+	"sexton/internal/database"
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
+	"sexton/internal/loosefk"
+	"sexton/internal/pgschema"
 	"sexton/internal/pgtest"
+	riverjobs "sexton/river_jobs"
+	"sexton/triggers"
 )
 
 const leaseKey = "loose_foreign_keys/cleanup_worker:main"
@@ -219,4 +228,73 @@ func TestFenceStopsFormerHolder(t *testing.T) {
 	require.Equal(t, int64(10), pgtest.Scalar[int64](t, s.db, "SELECT count(*) FROM children WHERE parent_id = 6"))
 	require.Equal(t, [][]string{{"#1", "3"}, {"#2", "47"}},
 		s.db.Rows("SELECT right(session, 2), count(*) FROM deletions GROUP BY 1 ORDER BY 1"), "deletions per token")
+}
+
+// worker is one Sexton process, run inside the test.
+type worker struct {
+	config *config.Config
+	db     database.Database
+	runner *jobrun.Runner
+	// bindings, if set, are kept from run to run.
+	bindings *riverjobs.Bindings
+	logger   *slog.Logger
+}
+
+// newWorker connects a worker to the database. Its lock timeout is long enough for locks that the test gives
+// up as soon as it sees the worker wait. The tracer, which may be nil, sees all that it sends.
+func newWorker(t *testing.T, db *pgtest.Database, holder string, log *slog.Logger, tracer pgx.QueryTracer) *worker {
+	t.Helper()
+	c := pgtest.Must(config.Load(config.Options{Dir: t.TempDir(), Environ: []string{
+		"DATABASE_URL=" + db.URL, "SEXTON_JOBS__LOCK_TIMEOUT=4s",
+	}}))(t)
+	settings := pgtest.Must(pgxpool.ParseConfig(db.URL))(t)
+	settings.ConnConfig.Tracer = tracer
+	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), settings))(t)
+	t.Cleanup(pool.Close)
+
+	w := &worker{config: c, logger: log}
+	w.db = database.Database{
+		Name: "main", Pool: pool, Direct: settings.ConnConfig,
+		Names: pgschema.Names{Jobs: c.Jobs.Schema, Tracked: c.Databases[0].Schema},
+	}
+	w.runner = &jobrun.Runner{Leases: &lease.Manager{Jobs: w.db, Holder: holder}, Logger: w.logger}
+	return w
+}
+
+// track installs the triggers that the definitions need.
+func (w *worker) track(ctx context.Context, t require.TestingT, defs []definitions.Definition) {
+	conn := pgtest.Must(w.db.Pool.Acquire(ctx))(t)
+	defer conn.Release()
+	parents, problems, err := loosefk.Resolve(ctx, []loosefk.Site{{Name: w.db.Name, Schema: w.db.Names.Tracked, DB: conn}}, defs)
+	require.NoError(t, err)
+	require.NoError(t, problems.Err())
+	cfg, tracked := riverjobs.Tracking(w.config, w.db, parents[w.db.Name])
+	pgtest.Must(triggers.Install(ctx, conn.Conn(), cfg, tracked))(t)
+}
+
+// run runs one pass of the clean-up.
+func (w *worker) run(ctx context.Context, defs []definitions.Definition) (jobrun.Report, error) {
+	deps := riverjobs.Deps{Bindings: cmp.Or(w.bindings, &riverjobs.Bindings{}), Config: w.config, Databases: []database.Database{w.db}, Definitions: defs, Runner: w.runner, Logger: w.logger}
+	return riverjobs.Jobs(w.config)[0].Run(ctx, deps, riverjobs.Pass{Database: w.db.Name})
+}
+
+// testForegroundKilled kills a pass in the foreground, whose lease would last for two hours. Once it has been silent, the next
+// pass in the foreground goes on, without any worker.
+func testForegroundKilled(t *testing.T, p program) {
+	t.Helper()
+	s := newDiffSite(t, p, diffsInFolder(t))
+	s.exec(t, addDiffs, 1, 3)
+	keeper := pgtest.Connect(t, s.url)
+	pgtest.Exec(t, keeper, "BEGIN; LOCK TABLE sexton.external_diff_cursors")
+	first := p.start(t, s.dir, s.url, "job", "run", scheduleDiffs)
+	s.wait(t, stopLimit, "the pass to have its lease",
+		"EXISTS (SELECT FROM sexton.leases JOIN sexton.clients ON client_id = holder WHERE expires_at > now() + interval '1 hour' AND pid = $1)", first.cmd.Process.Pid)
+	require.NoError(t, first.cmd.Process.Kill())
+	require.Equal(t, -1, first.wait(t))
+	pgtest.Exec(t, keeper, "ROLLBACK")
+
+	require.Contains(t, p.run(t, s.dir, s.url, 0, "job", "run", scheduleDiffs, "--json"), `"skipped"`, "it may live")
+	s.exec(t, "UPDATE sexton.clients SET seen_at = now() - interval '20 s'")
+	require.Contains(t, p.run(t, s.dir, s.url, 0, "job", "run", scheduleDiffs, "--json"), `"done"`)
+	require.EqualValues(t, 3, s.count(t, "SELECT count(*) FROM sexton.river_job WHERE kind = $1", moveDiff))
 }

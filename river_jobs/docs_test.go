@@ -2,9 +2,15 @@ package riverjobs
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +25,8 @@ import (
 	"sexton/internal/groupschedule"
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
+	"sexton/internal/metrics"
+	"sexton/internal/pgtest"
 	"sexton/internal/placeholder"
 	"sexton/internal/yamlfile"
 )
@@ -197,4 +205,143 @@ func flatten(value any, path string, into map[string]string) {
 	default:
 		into[path] = fmt.Sprint(value)
 	}
+}
+
+func TestReferenceHasEachMetricOfOneKind(t *testing.T) {
+	t.Parallel()
+	text := readReference(t)
+	_, jobs := everyJob(t)
+	var told []string
+	for _, job := range jobs {
+		_, rest, _ := strings.Cut(string(text.section(t, job.Kind)), "\nMetrics: ")
+		paragraph, _, _ := strings.Cut(rest, "\n\n")
+		told = append(told, coded(paragraph)...)
+	}
+	common := coded(string(text.section(t, "What all kinds have in common")))
+	for _, metric := range metrics.Table() {
+		if metric.Type == metrics.Gauge {
+			continue // They show the state of a database, whichever kind has made it so.
+		}
+		prefix := func(name string) bool { return strings.HasSuffix(name, "_") && strings.HasPrefix(metric.Name, name) }
+		require.True(t, slices.Contains(told, metric.Name) || slices.ContainsFunc(told, prefix) || slices.Contains(common, metric.Name),
+			"docs/jobs.md does not name %s", metric.Name)
+	}
+	for _, name := range told {
+		require.True(t, slices.ContainsFunc(metrics.Table(), func(m metrics.Metric) bool {
+			return m.Name == name || strings.HasSuffix(name, "_") && strings.HasPrefix(m.Name, name)
+		}), "docs/jobs.md names %s, which is no metric", name)
+	}
+}
+
+func TestReferenceHasEachLogLine(t *testing.T) {
+	t.Parallel()
+	text := readReference(t)
+	var documented []string
+	for _, title := range []string{"log line", "log line of all kinds"} {
+		for rest := string(text); ; {
+			_, after, found := strings.Cut(rest, "\n| "+title+" |")
+			if !found {
+				break
+			}
+			documented = append(documented, named(reference(rest).table(title))...)
+			rest = after
+		}
+	}
+	var logged []string
+	for _, folder := range []string{".", "../internal/jobrun", "../internal/throttle", "../internal/loosefk/cleanup"} {
+		logged = append(logged, messages(t, folder)...)
+	}
+	for _, message := range logged {
+		require.Contains(t, documented, message, "log lines in docs/jobs.md")
+	}
+	// The number in it is configured, so it is put together.
+	logged = append(logged, fmt.Sprintf("Maximum deletion attempts (%d) reached for deletion of placeholder user. Making final deletion attempt.", 15))
+	for _, message := range documented {
+		require.Contains(t, logged, message, "docs/jobs.md has a log line that nobody writes")
+	}
+}
+
+// messages are the texts of the log lines that the files of a folder write, at levels that are on by default.
+func messages(t *testing.T, folder string) []string {
+	t.Helper()
+	files := pgtest.Must(filepath.Glob(filepath.Join(folder, "*.go")))(t)
+	var found []string
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		ast.Inspect(pgtest.Must(parser.ParseFile(token.NewFileSet(), name, nil, 0))(t), func(node ast.Node) bool {
+			call, ok := node.(*ast.CallExpr)
+			if !ok || len(call.Args) < 2 {
+				return true
+			}
+			method, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || !slices.Contains([]string{"InfoContext", "WarnContext", "ErrorContext"}, method.Sel.Name) {
+				return true
+			}
+			if text, ok := call.Args[1].(*ast.BasicLit); ok {
+				found = append(found, pgtest.Must(strconv.Unquote(text.Value))(t))
+			}
+			return true
+		})
+	}
+	require.NotEmpty(t, found)
+	return found
+}
+
+// reference is docs/jobs.md, or a part of it.
+type reference string
+
+func readReference(t *testing.T) reference {
+	t.Helper()
+	text, err := os.ReadFile("../docs/jobs.md")
+	require.NoError(t, err)
+	return reference(text)
+}
+
+// section is what stands under a heading.
+func (r reference) section(t *testing.T, heading string) reference {
+	t.Helper()
+	_, rest, found := strings.Cut(string(r), "\n## "+heading+"\n")
+	require.True(t, found, "there is no section %q", heading)
+	section, _, _ := strings.Cut(rest, "\n## ")
+	return reference(section)
+}
+
+// table are the rows of the table whose first column has this title, each with its cells.
+func (r reference) table(title string) [][]string {
+	_, rest, found := strings.Cut(string(r), "\n| "+title+" |")
+	if !found {
+		return nil
+	}
+	var rows [][]string
+	for _, line := range strings.Split(rest, "\n")[2:] {
+		if !strings.HasPrefix(line, "| ") {
+			break
+		}
+		cells := strings.Split(strings.Trim(line, "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		rows = append(rows, cells)
+	}
+	return rows
+}
+
+// coded are the texts in backticks.
+func coded(text string) []string {
+	var found []string
+	for _, match := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(text, -1) {
+		found = append(found, match[1])
+	}
+	return found
+}
+
+// named are the keys that the rows of a table are about.
+func named(rows [][]string) []string {
+	var names []string
+	for _, row := range rows {
+		names = append(names, coded(row[0])...)
+	}
+	return names
 }

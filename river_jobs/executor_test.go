@@ -1,15 +1,25 @@
 package riverjobs
 
 import (
+	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivertest"
 	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/definitions"
+	"sexton/internal/heartbeat"
 	"sexton/internal/pgtest"
+	"sexton/internal/pulse"
+	"sexton/internal/samples"
+	"sexton/triggers"
 )
 
 // River reckons with the worker's clock when a failed or snoozed job goes on.
@@ -109,4 +119,188 @@ func TestRiverEndsNoJobThatEndsItself(t *testing.T) {
 	end(on.GetExecutor(), beside, ids[0], ids[2])
 	require.Equal(t, before, versions())
 	require.Equal(t, [][]string{{"completed"}, {"running"}, {"discarded"}, {"running"}}, b.db.Rows("SELECT state::text FROM sexton.river_job ORDER BY id"))
+}
+
+// A database gets another name in the configuration while parents wait for their second look.
+func TestWorkerConfirmsWhatWasRemovedUnderAnotherName(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.db.Exec(`
+		DELETE FROM parents WHERE id = 1;
+		DELETE FROM loose_foreign_keys_deleted_records;
+		INSERT INTO sexton.swept (database, parent, integer_keys, swept_at) VALUES
+			('former', 'public.parents', '{1}', now() - interval '1 minute'),
+			('former', 'public.others', '{1}', now() - interval '1 minute');`)
+
+	b.worked(t, "main")
+	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id = 1"), "children that came late")
+	require.Equal(t, [][]string{{"public.others"}},
+		b.db.Rows("SELECT parent FROM sexton.swept WHERE database = 'former'"), "those of nobody's parent are left alone")
+}
+
+// TestEverySuccessorIsAnnounced has a job followed by successors at once. Where River leaves out one
+// notification, that successor waits for the next poll, a second later.
+func TestEverySuccessorIsAnnounced(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	client, err := NewClient(b.deps, "this client")
+	require.NoError(t, err)
+	conn := pgtest.Connect(t, b.db.URL)
+	pgtest.Exec(t, conn, `LISTEN "sexton.river_insert"`)
+	pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t)
+
+	ctx, cancel := context.WithTimeout(rivertest.WorkContext(t.Context(), client), 20*time.Second)
+	defer cancel()
+	for i := range 4 {
+		_, err = conn.WaitForNotification(ctx)
+		require.NoError(t, err, "notification of job %d", i+1)
+		// River's shortest interval between notifications, with a margin.
+		inserted := pgtest.Scalar[time.Time](t, b.db.Database, "SELECT clock_timestamp()")
+		pgtest.Await(t, b.db.Database, "the next millisecond", "SELECT clock_timestamp() > $1::timestamptz + interval '3 ms'", inserted)
+		id := pgtest.Scalar[int64](t, b.db.Database, `
+			UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now(), attempted_by = '{this client}'
+			WHERE state = 'available' RETURNING id`)
+		row := pgtest.Must(client.JobGet(ctx, id))(t)
+		job := &river.Job[LooseForeignKeysCleanupArgs]{JobRow: row}
+		require.NoError(t, json.Unmarshal(row.EncodedArgs, &job.Args))
+		require.NoError(t, finish(ctx, b.deps, job, func(context.Context, pgx.Tx) (bool, error) { return true, nil }))
+	}
+}
+
+func TestAJobCountsAsWorkedOnUntilItsRowHasEnded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	began, ended := make(chan string, 1), make(chan string, 1)
+	state := func(id int64) string {
+		return pgtest.Scalar[string](t, b.db.Database, "SELECT state::text FROM sexton.river_job WHERE id = $1", id)
+	}
+	b.deps.Working = func(id int64) func() {
+		began <- state(id)
+		return func() { ended <- state(id) }
+	}
+	b.worked(t, "main")
+	require.Equal(t, "running", <-began)
+	require.Equal(t, "completed", <-ended)
+}
+
+// The trigger still records the column that earlier definitions named.
+func TestWorkerDoesNotReadOneKeyAsAnother(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.db.Exec("ALTER TABLE parents ADD number bigint UNIQUE; UPDATE parents SET number = 4 - id")
+	before := b.state()
+	earlier := b.deps.Definitions
+	defs, err := definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(
+		"children: [{table: parents, column: parent_id, parent_column: number, on_delete: async_delete}]")})
+	require.NoError(t, err)
+	b.db.Exec("DELETE FROM parents WHERE id = 1")
+
+	b.deps.Definitions = defs
+	b.worked(t, "main")
+	require.Equal(t, before, b.state(), "1 is the number of a parent that lives")
+	require.Equal(t, [][]string{{"children: the trigger on public.parents records another key: " +
+		"name that key in the definitions (parent_column) until its tombstones are worked off, then run `sexton triggers install`; " +
+		"where both keys have the same values, run `sexton triggers install --same-key` now"}},
+		b.db.Rows("SELECT last_error FROM loose_foreign_keys_deleted_records"))
+
+	b.deps.Definitions = earlier
+	b.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+	b.worked(t, "main")
+	require.Zero(t, b.db.Pending(t))
+	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id = 1"))
+}
+
+// Neither waits for the other: the worker goes on by the new name at once, and the triggers can be renewed while tombstones wait.
+func TestWorkerFollowsARenamedKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.worked(t, "main")
+	b.db.Exec("DELETE FROM parents WHERE id = 1; ALTER TABLE parents RENAME id TO key; DELETE FROM parents WHERE key = 2")
+	b.worked(t, "main")
+	require.Zero(t, b.db.Pending(t))
+	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id IN (1, 2)"))
+
+	b.db.Exec("DELETE FROM parents WHERE key = 3")
+	b.db.TrackKeys(t, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"key"}})
+	b.worked(t, "main")
+	require.Empty(t, b.db.Rows("SELECT FROM children"))
+}
+
+// A worker that goes on with earlier definitions after the triggers were installed for others looks again.
+func TestWorkerNoticesThatTriggersRecordAnotherKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.db.Exec("ALTER TABLE parents ADD number bigint UNIQUE; UPDATE parents SET number = 4 - id")
+	b.worked(t, "main")
+	before := b.state()
+
+	b.db.TrackKeys(t, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"number"}})
+	b.db.Exec("DELETE FROM parents WHERE id = 3")
+	b.worked(t, "main")
+	require.Equal(t, before, b.state(), "1 is the key of a parent that lives")
+	require.EqualValues(t, 1, b.db.Pending(t))
+}
+
+// counting counts the transactions of a pulse, and the statements in them.
+type counting struct {
+	pulse.Pool
+
+	transactions, statements int
+}
+
+func (c *counting) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	c.transactions++
+	c.statements += b.Len()
+	return c.Pool.SendBatch(ctx, b)
+}
+
+// However many kinds a worker has, its jobs database is asked once every two seconds; River's leader adds 28 transactions a minute.
+func TestAnIdleWorkerAsksThirtyTimesAMinute(t *testing.T) {
+	t.Parallel()
+	five := []string{
+		"SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true", "SEXTON_ADJOURNED_GROUPS__ENABLED=true",
+		"SEXTON_EXTERNAL_DIFFS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__BUCKET=file://" + t.TempDir(),
+	}
+	for name, test := range map[string]struct {
+		environ []string
+		lanes   int
+	}{
+		"one kind": {nil, 1}, "five kinds": {five, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, test.environ...)
+			heart := &heartbeat.Heart{DB: b.db.Connected, ClientID: "test", Logger: b.deps.Logger}
+			b.deps.Ask = func(questions ...pulse.Question) { heart.Also = append(heart.Also, questions...) }
+			lanes, ears := Lanes(b.deps)
+			require.Len(t, lanes, test.lanes)
+			require.Len(t, ears, 1)
+			_, err := NewClient(b.deps, "test")
+			require.NoError(t, err)
+			sampler := &samples.Sampler{Jobs: "main", Tables: DeletionTables(b.deps.Config), Logger: b.deps.Logger}
+			b.deps.Ask(sampler.Questions(b.db.Connected)...)
+
+			every := map[time.Duration]int{}
+			for _, q := range heart.Also {
+				every[q.Every]++
+			}
+			require.Equal(t, map[time.Duration]int{
+				0: 1, 8 * time.Second: test.lanes, samples.Every: 3, 30 * time.Second: 1, // The queues, lanes, samples, the ear.
+			}, every)
+			require.GreaterOrEqual(t, fetchPoll, 30*time.Second)
+
+			idle := heart.Pulse()
+			sent := &counting{Pool: idle.On}
+			idle.On = sent
+			require.Equal(t, pulse.Usual, idle.Period)
+			for range int(time.Minute / idle.Period) {
+				require.NoError(t, idle.Next(t.Context()))
+			}
+			require.Equal(t, 30, sent.transactions)
+			const lockTimeouts, looks, beats, sampled = 30, 2 * 30, 2 * 15, 3 * 5 // No lane sleeps without its ear.
+			require.Equal(t, lockTimeouts+looks+beats+sampled, sent.statements)
+			require.Equal(t, [][]string{{"1"}}, b.db.Rows("SELECT count(DISTINCT taken_at) FROM sexton.samples"))
+			require.True(t, heart.Alive())
+		})
+	}
 }

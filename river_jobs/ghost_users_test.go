@@ -1,6 +1,8 @@
 package riverjobs
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,7 +11,10 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/dbtest"
+	"sexton/internal/ghostuser"
+	"sexton/internal/jobrun"
 	"sexton/internal/listen"
+	"sexton/internal/metrics"
 	"sexton/internal/pgtest"
 )
 
@@ -90,4 +95,206 @@ func TestGhostUsersBackOff(t *testing.T) {
 	b.deps.Config = configuration(t, "SEXTON_GHOST_USERS__ENABLED=true")
 	b.ran(t, MigrateRecordsToGhostUserArgs{})
 	require.Zero(t, b.deps.Bindings.ghosts.wait(time.Now()))
+}
+
+func TestGhostErrorRate(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		processed, failed, unfinished int64
+		share                         float64
+		alarming                      bool
+	}{
+		{0, 0, 50, 0, false},
+		{0, 9, 50, 1, false},
+		{9, 1, 0, 0.1, false},
+		{8, 2, 0, 0.2, true},
+		{0, 10, 0, 1, true},
+		{90, 10, 0, 0.1, false},
+		{89, 11, 0, 0.11, true},
+	} {
+		share, alarming := ghostErrorRate(&ghostuser.Stats{UsersProcessed: test.processed, UsersFailed: test.failed, UsersUnfinished: test.unfinished})
+		require.InDelta(t, test.share, share, 1e-9, "%+v", test)
+		require.Equal(t, test.alarming, alarming, "%+v", test)
+	}
+}
+
+// runGhosts runs one pass and returns how often it counted each of the alerts.
+func (b bundle) runGhosts(t *testing.T) (backlog, errors int64) {
+	t.Helper()
+	ended := &endings{}
+	b.deps.Runner.Observer = ended
+	b.log.Take()
+	require.Equal(t, jobrun.Done, b.ran(t, MigrateRecordsToGhostUserArgs{}).Outcome)
+	for _, count := range ended.last.Counts {
+		switch count.Metric {
+		case metrics.GhostBacklogAlerts:
+			backlog += count.N
+		case metrics.GhostErrorAlerts:
+			errors += count.N
+		}
+	}
+	return backlog, errors
+}
+
+// endings keeps how the last run ended.
+type endings struct{ last jobrun.Ended }
+
+func (e *endings) RunEnded(ended jobrun.Ended) { e.last = ended }
+
+func (*endings) CountsAdded(string, string, []jobrun.Count) {}
+
+const (
+	backlogWarning = `level=WARN msg="many users wait to be deleted"`
+	errorWarning   = `level=WARN msg="many users could not be deleted"`
+)
+
+func TestGhostErrorAlertAndFailures(t *testing.T) {
+	t.Parallel()
+	b := ghostBundle(t)
+	b.db.Exec(`
+		INSERT INTO users (id, username, email, name) SELECT n, 'user' || n, n || '@example.com', 'User' FROM generate_series(11, 20) AS n;
+		INSERT INTO issues (id, project_id, title, author_id) SELECT n, 1, 'by ' || n, n FROM generate_series(11, 20) AS n;
+		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one' USING ERRCODE = 'P0042'; END $$;
+		CREATE TRIGGER refuse BEFORE UPDATE ON issues FOR EACH ROW WHEN (old.author_id IN (11, 12)) EXECUTE FUNCTION refuse();
+		SELECT sexton.delete_user(id, NULL) FROM users WHERE id > 10;`)
+	backlog, errors := b.runGhosts(t)
+	require.Equal(t, []int64{0, 1}, []int64{backlog, errors})
+	log := b.log.String()
+	require.Contains(t, log, errorWarning+" kind="+GhostUsers+" database=main processed=8 failed=2 error_share=0.2 alert_above=0.1")
+	require.NotContains(t, log, backlogWarning)
+	for _, user := range []int{11, 12} {
+		require.Regexp(t, fmt.Sprintf(`level=ERROR msg=user_failed kind=%s database=main user_id=%d hard_delete=false outcome=failed moved=0 deleted=0 nullified=0 `+
+			`table=issues sqlstate=P0042 error="not this one" stack="PL/pgSQL function .*refuse\(\) line 1 at RAISE`, GhostUsers, user), log)
+	}
+	require.Regexp(t, `msg=run_ended .*processed=8 failed=2`, log)
+
+	// The same share of fewer users says nothing.
+	b.db.Exec("UPDATE users_ghost_user_migrations SET consume_after = now()")
+	backlog, errors = b.runGhosts(t)
+	require.Equal(t, []int64{0, 0}, []int64{backlog, errors})
+	require.NotContains(t, b.log.String(), errorWarning)
+}
+
+func TestGhostBacklogAlert(t *testing.T) {
+	t.Parallel()
+	b := ghostBundle(t)
+	b.db.Exec(`
+		INSERT INTO users (id, username, email, name) SELECT n, 'user' || n, n || '@example.com', 'User' FROM generate_series(1001, 2001) AS n;
+		INSERT INTO users_ghost_user_migrations (user_id, consume_after, created_at)
+		SELECT id, now() + '1 hour', now() - '90 s'::interval FROM users WHERE id > 1000;`)
+	backlog, errors := b.runGhosts(t)
+	require.Equal(t, []int64{1, 0}, []int64{backlog, errors}, "put off ones wait, too")
+	require.Regexp(t, backlogWarning+` kind=`+GhostUsers+` database=main waiting=1001 capped=false deferred=1001 oldest_age_seconds=9\d\.\d+ alert_above=1000`, b.log.String())
+
+	b.db.Exec("DELETE FROM users_ghost_user_migrations WHERE user_id = 2001")
+	backlog, errors = b.runGhosts(t)
+	require.Equal(t, []int64{0, 0}, []int64{backlog, errors}, "a thousand are no alert")
+	require.NotContains(t, b.log.String(), backlogWarning)
+}
+
+// A run that waits for a lock of others to its end says which session held it.
+func TestGhostUsersNameTheSessionInTheWay(t *testing.T) {
+	t.Parallel()
+	b := ghostBundle(t)
+	// Work stops five seconds before the lease ends.
+	b.deps.Config.GhostUsers.MaxRuntime = 7 * time.Second
+	b.db.Exec("SELECT sexton.delete_user(1, 2)")
+	tx := pgtest.Begin(t, b.db.Pool(), "SELECT FROM issues WHERE author_id = 1 FOR UPDATE")
+	require.Equal(t, jobrun.OverLimit, b.ran(t, MigrateRecordsToGhostUserArgs{}).Outcome)
+	reason := fmt.Sprintf(`canceling statement due to lock timeout \(.+ by pid %d\b.*\)`, tx.Conn().PgConn().PID())
+	require.Regexp(t, `msg=run_ended .*held\\":\\"issues: `+reason, b.log.String())
+	require.Equal(t, "0", pgtest.Scalar[string](t, b.db.Database, "SELECT attempts::text FROM users_ghost_user_migrations"))
+}
+
+// TestOneFailureIsLoggedOnce has a pass of each kind fail, and looks at the lines that name the cause: of jobrun, of the kind and of River.
+func TestOneFailureIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	const noBatch = "ALTER FUNCTION sexton.begin_batch RENAME TO gone"
+	for name, c := range map[string]struct {
+		args    river.JobArgs
+		prepare func(t *testing.T) bundle
+		line    string
+		cause   string
+	}{
+		LooseForeignKeys: {LooseForeignKeysCleanupArgs{Database: "main"}, func(t *testing.T) bundle {
+			t.Helper()
+			b := setup(t)
+			b.db.Exec("DELETE FROM parents; " + noBatch)
+			return b
+		}, "level=ERROR msg=run_failed", "begin_batch"},
+		GhostUsers: {MigrateRecordsToGhostUserArgs{}, func(t *testing.T) bundle {
+			t.Helper()
+			b := ghostBundle(t)
+			b.db.Exec("SELECT sexton.delete_user(1, 2, false)")
+			b.db.Exec(noBatch)
+			return b
+		}, "level=ERROR msg=run_failed", "begin_batch"},
+		"configuration": {MigrateRecordsToGhostUserArgs{}, func(t *testing.T) bundle {
+			t.Helper()
+			b := ghostBundle(t)
+			b.deps.Config = configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_GHOST_USERS__MOVE=[{table: isues, columns: [author_id]}]")
+			return b
+		}, `level=ERROR msg="configuration does not fit the database: the kind waits"`, "isues does not exist"},
+		PlaceholderCleanup: {PlaceholderUserCleanupArgs{}, func(t *testing.T) bundle {
+			t.Helper()
+			b := placeholderBundle(t)
+			b.db.Exec(noBatch)
+			return b
+		}, "level=ERROR msg=run_failed", "begin_batch"},
+		DeletePlaceholder: {DeletePlaceholderUserArgs{UserID: 11}, func(t *testing.T) bundle {
+			t.Helper()
+			b := placeholderBundle(t)
+			b.db.Exec("ALTER FUNCTION sexton.application_path RENAME TO gone")
+			return b
+		}, "level=ERROR msg=run_failed", "application_path"},
+		AdjournedGroupDeletion: {AdjournedGroupDeletionArgs{}, func(t *testing.T) bundle {
+			t.Helper()
+			b := groupBundle(t)
+			b.db.Exec(noBatch)
+			return b
+		}, "level=ERROR msg=run_failed", "begin_batch"},
+		GroupDestroy: {GroupDestroyArgs{GroupID: 10, UserID: 1}, func(t *testing.T) bundle {
+			t.Helper()
+			b := destroyBundle(t)
+			b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept for ever'; END $$")
+			b.db.Exec("CREATE TRIGGER refuse BEFORE DELETE ON groups FOR EACH ROW EXECUTE FUNCTION refuse()")
+			return b
+		}, "level=ERROR msg=group_stuck", "kept for ever"},
+		ScheduleExternalDiffs: {ScheduleExternalDiffsArgs{}, func(t *testing.T) bundle {
+			t.Helper()
+			b, _ := diffBundle(t)
+			b.db.Exec(noBatch)
+			return b
+		}, "level=ERROR msg=run_failed", "begin_batch"},
+		MigrateExternalDiff: {MigrateExternalDiffArgs{DiffID: 1}, func(t *testing.T) bundle {
+			t.Helper()
+			b, _ := diffBundle(t)
+			b.db.Exec("ALTER TABLE merge_request_diff_files RENAME TO gone")
+			return b
+		}, "level=ERROR msg=run_failed", "merge_request_diff_files"},
+		// Behind the run no line of it can tell of the failure.
+		"the end of a job": {AdjournedGroupDeletionArgs{}, func(t *testing.T) bundle {
+			t.Helper()
+			b := groupBundle(t)
+			b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'never completed'; END $$")
+			b.db.Exec("CREATE TRIGGER refuse BEFORE UPDATE ON sexton.river_job FOR EACH ROW WHEN (NEW.state = 'completed') EXECUTE FUNCTION refuse()")
+			return b
+		}, "level=ERROR msg=job_failed", "never completed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := c.prepare(t)
+			require.Equal(t, river.EventKindJobFailed, b.workOne(t, c.args).Kind)
+			var lines []string
+			for line := range strings.Lines(b.log.String()) {
+				// Statistics are part of the run's line, whatever its outcome.
+				line, _, _ = strings.Cut(line, " stats=")
+				if strings.Contains(line, c.cause) || strings.Contains(line, "run_failed") || strings.Contains(line, "Job errored") {
+					lines = append(lines, line)
+				}
+			}
+			require.Len(t, lines, 1)
+			require.Contains(t, lines[0], c.line)
+		})
+	}
 }

@@ -1,6 +1,9 @@
 package riverjobs
 
 import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -8,7 +11,12 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbsqlc"
+	"sexton/internal/fault"
 	"sexton/internal/groupdelete"
+	"sexton/internal/jobrun"
+	"sexton/internal/loosefk"
+	"sexton/internal/metrics"
 	"sexton/internal/pgtest"
 )
 
@@ -144,4 +152,126 @@ func TestRiverReindexesWhatIsThere(t *testing.T) {
 	require.Contains(t, names, "river_job_unique_idx")
 	missing := b.db.Rows("SELECT name FROM unnest($1::text[]) AS wanted (name) WHERE to_regclass('sexton.' || name) IS NULL", names)
 	require.Empty(t, missing)
+}
+
+// Every count of a pass has a metric with its labels: what has none is only logged.
+func TestPassesMoveTheCounters(t *testing.T) {
+	t.Parallel()
+	m, err := metrics.New(metrics.Options{CleanUp: LooseForeignKeys, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	m.RunEnded(jobrun.Ended{Kind: LooseForeignKeys, Database: "main", Outcome: jobrun.Done, Counts: countsOf(&loosefk.Stats{
+		DeleteCountByTable: map[string]int64{"children": 1, "others": 2, "none": 0},
+		UpdateCountByTable: map[string]int64{"notes": 3},
+		ByParent:           map[string]loosefk.ParentCounts{"parents": {Processed: 4, Rescheduled: 5, Incremented: 6}},
+		Confirmed:          7, ConfirmedEarly: 8, LateChildren: 9,
+	})})
+	recorder := httptest.NewRecorder()
+	m.Handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	text := recorder.Body.String()
+	for _, want := range []string{
+		`deletions_total{database="main",table="children"} 1`, `deletions_total{database="main",table="others"} 2`,
+		`updates_total{database="main",table="notes"} 3`,
+		`processed_deleted_records_total{database="main",table="parents"} 4`,
+		`rescheduled_deleted_records_total{database="main",table="parents"} 5`,
+		`incremented_deleted_records_total{database="main",table="parents"} 6`,
+		`confirmed_deleted_records_total{database="main"} 7`,
+		`confirmed_early_deleted_records_total{database="main"} 8`,
+		`late_children_deleted_records_total{database="main"} 9`,
+	} {
+		require.Contains(t, text, "\nsexton_loose_foreign_key_"+want+"\n")
+	}
+	require.NotContains(t, text, `table="none"`)
+}
+
+// observed keeps what it is told.
+type observed struct {
+	ended []jobrun.Ended
+	added []jobrun.Count
+}
+
+func (o *observed) RunEnded(ended jobrun.Ended) { o.ended = append(o.ended, ended) }
+
+func (o *observed) CountsAdded(_, _ string, counts []jobrun.Count) {
+	o.added = append(o.added, counts...)
+}
+
+func TestPassIsObserved(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var o observed
+	b.deps.Runner.Observer = &o
+	b.db.Exec("DELETE FROM parents WHERE id <= 2")
+	b.db.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = 'ZZ001'; END $$`)
+	b.db.Exec("CREATE TRIGGER refuse BEFORE UPDATE ON notes FOR EACH ROW WHEN (OLD.parent_id = 2) EXECUTE FUNCTION refuse()")
+	pass := func() {
+		b.ran(t, LooseForeignKeysCleanupArgs{Database: "main"})
+	}
+	pass()
+	require.Len(t, o.ended, 1)
+	ended := o.ended[0]
+	require.Equal(t, jobrun.Done, ended.Outcome)
+	require.NoError(t, ended.Err)
+	require.Positive(t, ended.Duration)
+	require.Subset(t, ended.Counts, []jobrun.Count{
+		{Metric: metrics.Deletions, Table: "children", N: 4},
+		{Metric: metrics.Updates, Table: "notes", N: 1},
+		{Metric: metrics.ProcessedRecords, Table: "parents", N: 1},
+		{Metric: metrics.IncrementedRecords, Table: "parents", N: 1},
+	})
+	require.Len(t, ended.Faults, 1)
+	require.Equal(t, "ZZ001", ended.Faults[0].SQLState)
+	require.Equal(t, "notes", ended.Faults[0].Table)
+
+	// At the third attempt it is put off.
+	pass()
+	pass()
+	require.Contains(t, o.ended[2].Counts, jobrun.Count{Metric: metrics.RescheduledRecords, Table: "parents", N: 1})
+}
+
+// A run that gets nothing done although there is work is no success, whatever its outcome; one without work is.
+func TestRunWithoutProgressIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var o observed
+	b.deps.Runner.Observer = &o
+	pass := func() {
+		b.ran(t, LooseForeignKeysCleanupArgs{Database: "main"})
+	}
+	successes := func() (last []float64) {
+		found, err := b.deps.jobsDB().Queries().RunsLastSuccess(t.Context(),
+			dbsqlc.RunsLastSuccessParams{Kinds: []string{LooseForeignKeys}, Databases: []string{"main"}, Cap: 10})
+		require.NoError(t, err)
+		for _, one := range found {
+			last = append(last, one.EndedEpoch)
+		}
+		return last
+	}
+	b.db.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = 'ZZ001'; END $$`)
+	b.db.Exec("CREATE TRIGGER refuse BEFORE DELETE OR UPDATE ON children FOR EACH ROW EXECUTE FUNCTION refuse()")
+	b.db.Exec("CREATE TRIGGER refuse BEFORE DELETE OR UPDATE ON notes FOR EACH ROW EXECUTE FUNCTION refuse()")
+	b.db.Exec("DELETE FROM parents WHERE id = 1")
+	pass()
+	require.Equal(t, jobrun.Done, o.ended[0].Outcome)
+	require.Contains(t, o.ended[0].Held, "ZZ001: kept")
+	require.Equal(t, o.ended[0].Held, b.db.Rows("SELECT held FROM sexton.runs")[0][0])
+	require.Empty(t, successes())
+
+	b.db.Exec("DROP TRIGGER refuse ON children; DROP TRIGGER refuse ON notes")
+	pass()
+	require.Empty(t, o.ended[1].Held)
+	changed := successes()
+	require.Len(t, changed, 1)
+	pass()
+	require.Empty(t, o.ended[2].Held, "nothing to do")
+	require.Greater(t, successes()[0], changed[0])
+}
+
+func TestHeldUp(t *testing.T) {
+	t.Parallel()
+	met := []fault.Counts{{Table: "notes", SQLState: "ZZ001", Message: "kept", Count: 2}}
+	require.Empty(t, heldUp(0, false, "", nil), "nothing to do")
+	require.Empty(t, heldUp(1, true, "row locked", met), "something was done")
+	require.Equal(t, "row locked", heldUp(0, true, "row locked", met))
+	require.Equal(t, "notes: SQLSTATE ZZ001: kept", heldUp(0, false, "", met))
+	require.Equal(t, "its time was over before anything was done", heldUp(0, true, "", nil))
 }

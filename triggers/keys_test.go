@@ -1,10 +1,15 @@
 package triggers_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/pgtest"
 	"sexton/triggers"
 )
 
@@ -47,4 +52,307 @@ func TestKeyStaysWhileTombstonesWait(t *testing.T) {
 	b.install(other)
 	b.Exec("DELETE FROM plain")
 	require.Equal(t, []string{"public.plain 1"}, b.tombstones(), "the code of the second row")
+}
+
+func pair(table string, columns ...string) triggers.Parent {
+	return triggers.Parent{Schema: "public", Table: table, KeyColumns: columns}
+}
+
+// The recorded text is read back as an array, whose elements are the values' text forms.
+func TestCompositeKeysOfEveryType(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		given string
+		want  [][]string
+	}{
+		"integers": {"CREATE TABLE p (a int, b bigint); INSERT INTO p VALUES (1, -2)", [][]string{{"{1,-2}", "1", "-2"}}},
+		"nulls":    {"CREATE TABLE p (a int, b int); INSERT INTO p VALUES (1, NULL), (NULL, 1), (NULL, NULL), (1, 1)", [][]string{{"{1,1}", "1", "1"}}},
+		"uuid and text": {
+			"CREATE TABLE p (a uuid, b text); INSERT INTO p VALUES ('A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11', 'x y')",
+			[][]string{{`{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11,"x y"}`, "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "x y"}},
+		},
+		"timestamps and bytes, deleted under other settings": {
+			`CREATE TABLE p (a timestamptz, b bytea); INSERT INTO p VALUES ('2026-02-01 00:00+00', '\x5c00');
+			SET TimeZone = 'Asia/Tokyo'; SET DateStyle = 'German'; SET bytea_output = 'escape'`,
+			[][]string{{`{"2026-02-01 00:00:00+00","\\x5c00"}`, "2026-02-01 00:00:00+00", `\x5c00`}},
+		},
+		"hostile texts": {
+			`CREATE TABLE p (a text, b varchar(20)); INSERT INTO p VALUES ('a,b', 'c'), ('a', 'b,c'), ('"', '\'), ('{}', 'NULL'), ('', ' ')`,
+			[][]string{
+				{`{""," "}`, "", " "},
+				{`{"\"","\\"}`, `"`, `\`},
+				{`{"a,b",c}`, "a,b", "c"},
+				{`{"{}","NULL"}`, "{}", "NULL"},
+				{`{a,"b,c"}`, "a", "b,c"},
+			},
+		},
+	} {
+		for _, how := range []string{"DELETE FROM p", "TRUNCATE p"} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				b.cfg.Truncate = triggers.Capture
+				conn := b.connect(b.URL)
+				pgtest.Exec(t, conn, test.given)
+				b.install(pair("p", "a", "b"))
+				require.Empty(t, b.status(pair("p", "a", "b")))
+				pgtest.Exec(t, conn, how)
+				require.Equal(t, test.want, b.Rows(`
+					SELECT primary_key_text, (primary_key_text::text[])[1], (primary_key_text::text[])[2]
+					FROM loose_foreign_keys_deleted_records
+					WHERE fully_qualified_table_name = 'public.p' AND primary_key_value IS NULL
+					ORDER BY primary_key_text COLLATE "C"`))
+			})
+		}
+	}
+}
+
+func TestCompositeKeysOfPartitions(t *testing.T) {
+	t.Parallel()
+	b := setup(t, partitioned+"; ALTER TABLE events ADD kind text DEFAULT 'k'")
+	events := pair("events", "kind", "id")
+	b.install(events)
+	b.Exec("CREATE TABLE events_more PARTITION OF events FOR VALUES FROM (100) TO (200); INSERT INTO events VALUES (100)")
+	installed := pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{events}))(t)
+	require.Equal(t, []string{"public.events_more"}, installed)
+	b.Exec("DELETE FROM events_low WHERE id = 1; DELETE FROM events_more")
+	require.Equal(t, []string{"public.events {k,100}", "public.events {k,1}"}, b.tombstones())
+}
+
+func TestStatusTellsKeysApart(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "CREATE TABLE p (a int, b int, id int); CREATE TABLE q (a int, b int)")
+	require.Len(t, b.install(pair("p", "a", "b"), pair("q", "a", "b")).Functions, 2, "one for keys, one for TRUNCATE")
+	require.Contains(t, column(b.Rows("SELECT obj_description(oid, 'pg_proc') FROM pg_proc WHERE proname ~ '^track_'")),
+		`Sexton: records deletions by key columns "a", "b" (composite)`)
+	require.Empty(t, b.status(pair("p", "a", "b"), pair("q", "a", "b")))
+	for _, other := range []triggers.Parent{pair("p", "b", "a"), pair("p", "a"), pair("p", "a", "b", "id")} {
+		findings := b.status(other, pair("q", "a", "b"))
+		require.Len(t, findings, 3, "the function is missing, both triggers are altered: %+v", findings)
+	}
+	b.install(pair("p", "b", "a"))
+	b.Exec("INSERT INTO p VALUES (1, 2, 3); DELETE FROM p")
+	require.Equal(t, []string{"public.p {2,1}"}, b.tombstones())
+
+	_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{
+		pair("p", "a", "b"), pair("p", "a", "b"), pair("p", "b", "a"), pair("q", "a", "c", "d"), pair("q"), pair("missing", "a", "b"),
+	})
+	require.ErrorContains(t, err, `track table public.p: it has the two key columns ["a" "b"] and ["b" "a"]; a tombstone carries one key`)
+	require.ErrorContains(t, err, `track table "public"."q": it has no column "c"`)
+	require.ErrorContains(t, err, `track table "public"."q": no key column is given`)
+	require.ErrorContains(t, err, `track table "public"."missing": it does not exist`)
+}
+
+func TestAnyIdentifiersMakeACompositeKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "CREATE TABLE x (id int)")
+	b.cfg.Truncate = triggers.Capture
+	names := hostileNames()
+	for i, name := range names {
+		parent := pair(name, names[(i+1)%len(names)], names[(i+2)%len(names)])
+		table, first := pgx.Identifier{"public", name}.Sanitize(), pgx.Identifier{parent.KeyColumns[0]}.Sanitize()
+		if name == "x" || strings.EqualFold(name, "loose_foreign_keys_deleted_records") {
+			continue
+		}
+		b.Exec("CREATE TABLE " + table + " (" + first + " int, " + pgx.Identifier{parent.KeyColumns[1]}.Sanitize() + " int)")
+		b.Exec("INSERT INTO "+table+" VALUES (1, $1), (2, $1)", i)
+		b.install(parent)
+		b.Exec("DELETE FROM " + table + " WHERE " + first + " = 1")
+		b.Exec("TRUNCATE " + table)
+		require.Equal(t, 2, pgtest.Scalar[int](t, b.Database, `SELECT count(*)::int FROM loose_foreign_keys_deleted_records
+			WHERE fully_qualified_table_name = format('public.%I', $1::text) AND (primary_key_text::text[])[2] = $2::int::text`, name, i), "%+v", parent)
+	}
+	require.Zero(t, pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM x"), "table x is still there")
+}
+
+func hostileNames() []string {
+	return []string{
+		"MixedCase", "with space", "select", "order", `quo"te`, "apo'strophe", `"; DROP TABLE x; --`, "'); DROP TABLE x; --",
+		"dots.in.it", `back\slash`, `\000`, "%I %s %1$I %", "$sexton$", "$$", "$sexton_$ $sexton$", "új tábla", "表", "new\nline", "-- comment", "/* open",
+		"tg_argv", "gone", "sexton_deleted", "key_column", strings.Repeat("x", 63), strings.Repeat("ü", 31), strings.Repeat(`"`, 63),
+		`"public"`, `"track_function"`, "recorded_name",
+	}
+}
+
+func TestAnyIdentifierWorksAndNoneExecutes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "CREATE TABLE x (id int)")
+	names := hostileNames()
+	var all []triggers.Parent
+	for i, name := range names {
+		// Neighbours in the list meet in one table.
+		parent := triggers.Parent{Schema: names[(i+1)%len(names)], Table: name, KeyColumns: []string{names[(i+2)%len(names)]}}
+		all = append(all, parent)
+		b.Exec("CREATE SCHEMA " + pgx.Identifier{parent.Schema}.Sanitize())
+		table, key := pgx.Identifier{parent.Schema, parent.Table}.Sanitize(), pgx.Identifier{parent.KeyColumns[0]}.Sanitize()
+		b.Exec("CREATE TABLE " + table + " (" + key + " bigint)")
+		b.Exec("INSERT INTO "+table+" VALUES ($1), ($2)", i, -i-1)
+	}
+	b.cfg.Truncate = triggers.Capture
+	b.install(all...)
+	require.Empty(t, b.status(all...), "nothing is taken for altered")
+	require.Empty(t, b.install(all...).Triggers)
+
+	for i, parent := range all {
+		table := pgx.Identifier{parent.Schema, parent.Table}.Sanitize()
+		b.Exec("DELETE FROM "+table+" WHERE "+pgx.Identifier{parent.KeyColumns[0]}.Sanitize()+" = $1", i)
+		b.Exec("TRUNCATE " + table)
+		want := pgtest.Scalar[string](t, b.Database, "SELECT format('%I.%I', $1::text, $2::text)", parent.Schema, parent.Table)
+		got := b.Rows("SELECT fully_qualified_table_name, primary_key_value FROM loose_foreign_keys_deleted_records ORDER BY id DESC LIMIT 2")
+		require.Equal(t, want, got[0][0], "%+v", parent)
+		require.Equal(t, want, got[1][0], "%+v", parent)
+	}
+	require.Len(t, b.tombstones(), len(all)*2)
+	require.Zero(t, pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM x"), "table x is still there")
+
+	pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
+}
+
+func TestAnySchemaOfTheTombstonesWorks(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "CREATE TABLE p (id int); CREATE TABLE q (id text)")
+	b.cfg.Truncate = triggers.Capture
+	for i, name := range hostileNames() {
+		schema := pgx.Identifier{name}.Sanitize()
+		b.Exec("CREATE SCHEMA " + schema + "; GRANT USAGE ON SCHEMA " + schema + " TO PUBLIC")
+		b.Exec("ALTER TABLE " + pgx.Identifier{b.cfg.TrackedSchema}.Sanitize() + ".loose_foreign_keys_deleted_records SET SCHEMA " + schema)
+		b.cfg.TrackedSchema = name
+		require.Len(t, b.install(id("p"), id("q")).Functions, 3, "every function follows into schema %q", name)
+		require.Empty(t, b.status(id("p"), id("q")), name)
+		b.Exec("INSERT INTO p VALUES (1), (2); INSERT INTO q VALUES ('a'); DELETE FROM p WHERE id = 1; DELETE FROM q; TRUNCATE p")
+		require.Equal(t, 3*(i+1), pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM "+schema+".loose_foreign_keys_deleted_records"), name)
+	}
+}
+
+// The installer's own session settings must not change what is installed.
+func TestHostileSettingsOfTheInstaller(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `CREATE TABLE "a\b'c" (id int); INSERT INTO "a\b'c" VALUES (1)`)
+	pgtest.Exec(t, b.conn, "SET standard_conforming_strings = off; SET quote_all_identifiers = on; SET search_path = ''; "+
+		"SET default_transaction_isolation = serializable")
+	b.install(id(`a\b'c`))
+	b.Exec(`DELETE FROM "a\b'c"`)
+	require.Equal(t, []string{`public."a\b'c" 1`}, b.tombstones())
+	require.Empty(t, b.status(id(`a\b'c`)))
+}
+
+// Whether the installer's statement timeout is lifted shows where it has to wait, however fast the machine.
+func TestInstallOutlastsTheStatementTimeoutOfTheSession(t *testing.T) {
+	t.Parallel()
+	const timeout = 200 * time.Millisecond
+	b := setup(t, "CREATE TABLE parents (id int)")
+	pgtest.Exec(t, b.conn, fmt.Sprintf("SET statement_timeout = %d", timeout.Milliseconds()))
+	blocker := pgtest.Begin(t, b.Pool(), "LOCK TABLE parents IN ROW EXCLUSIVE MODE")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := triggers.Install(t.Context(), b.conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}, []triggers.Parent{id("parents")})
+		ended <- err
+	}()
+	pgtest.Outlast(t, b.Database, blocker.Conn().PgConn().PID(), 2*timeout)
+	require.NoError(t, blocker.Rollback(t.Context()))
+	require.NoError(t, <-ended)
+}
+
+// Columns that were dropped, and partitions with another order, move what a column's number means.
+const shifted = `
+CREATE TABLE plain (gone int, id int PRIMARY KEY, note text); ALTER TABLE plain DROP COLUMN gone;
+CREATE TABLE pairs (a int, b text, PRIMARY KEY (a, b));
+CREATE TABLE events (id bigint, note text) PARTITION BY RANGE (id);
+CREATE TABLE events_low (gone int, note text, id bigint);
+ALTER TABLE events_low DROP COLUMN gone;
+ALTER TABLE events ATTACH PARTITION events_low FOR VALUES FROM (0) TO (100);
+INSERT INTO plain SELECT i, 'x' FROM generate_series(1, 6) AS i;
+INSERT INTO pairs SELECT i, 'x' FROM generate_series(1, 6) AS i;
+INSERT INTO events SELECT i, 'x' FROM generate_series(1, 6) AS i`
+
+func TestRenamedKeyIsRecorded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, shifted)
+	b.cfg.Truncate = triggers.Capture
+	b.install(id("plain"), pair("pairs", "a", "b"), id("events"))
+	b.Exec(`DELETE FROM plain WHERE id = 1; DELETE FROM pairs WHERE a = 1; DELETE FROM events WHERE id = 1`)
+	// The old name comes back for a column that is something else.
+	b.Exec(`ALTER TABLE plain RENAME id TO "Key, 'x'"; ALTER TABLE plain ADD id text DEFAULT 'wrong';
+		ALTER TABLE pairs RENAME b TO c; ALTER TABLE events RENAME id TO key`)
+	b.Exec(`DELETE FROM plain WHERE "Key, 'x'" = 2; DELETE FROM pairs WHERE a = 2; DELETE FROM events WHERE key = 2; DELETE FROM events_low WHERE key = 3`)
+
+	renamed := []triggers.Parent{pair("plain", "Key, 'x'"), pair("pairs", "a", "c"), pair("events", "key")}
+	other := pgtest.Must(triggers.OtherKeys(t.Context(), b.conn, b.cfg, renamed))(t)
+	require.Empty(t, other, "the same columns under other names")
+	require.NotEmpty(t, b.status(renamed...), "the functions are to be renewed")
+	b.install(renamed...)
+	require.Empty(t, b.status(renamed...))
+	b.Exec(`DELETE FROM plain WHERE "Key, 'x'" = 3; DELETE FROM pairs WHERE a = 3; DELETE FROM events WHERE key = 4`)
+	b.Exec(`ALTER TABLE pairs RENAME a TO d; ALTER TABLE events RENAME key TO id; ALTER TABLE plain RENAME "Key, 'x'" TO other;
+		DELETE FROM plain WHERE other < 6; DELETE FROM pairs WHERE d < 6; DELETE FROM events WHERE id < 6`)
+	b.Exec("TRUNCATE plain; TRUNCATE pairs; TRUNCATE events")
+	want := []string{}
+	for _, table := range []string{"events ", "pairs {", "plain "} {
+		for _, key := range []string{"1", "2", "3", "4", "5", "6"} {
+			if table == "pairs {" {
+				key += ",x}"
+			}
+			want = append(want, "public."+table+key)
+		}
+	}
+	require.Equal(t, want, b.tombstones())
+}
+
+func TestChangedTypeOfKeyIsRecorded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "CREATE TABLE plain (id int PRIMARY KEY); INSERT INTO plain SELECT generate_series(1, 4)")
+	b.cfg.Truncate = triggers.Capture
+	forms := func() (integers, texts int) {
+		return pgtest.Scalar[int](t, b.Database, "SELECT count(primary_key_value)::int FROM loose_foreign_keys_deleted_records"),
+			pgtest.Scalar[int](t, b.Database, "SELECT count(primary_key_text)::int FROM loose_foreign_keys_deleted_records")
+	}
+	requireForms := func(integers, texts int) {
+		t.Helper()
+		i, s := forms()
+		require.Equal(t, [2]int{integers, texts}, [2]int{i, s})
+	}
+	b.install(id("plain"))
+	b.Exec("DELETE FROM plain WHERE id = 1; ALTER TABLE plain ALTER id TYPE numeric; INSERT INTO plain VALUES (5.5); DELETE FROM plain WHERE id IN (2, 5.5)")
+	requireForms(1, 2)
+	other := pgtest.Must(triggers.OtherKeys(t.Context(), b.conn, b.cfg, []triggers.Parent{id("plain")}))(t)
+	require.Equal(t, map[int]triggers.OtherKey{0: {Table: "public.plain", TypeOnly: true}}, other)
+	b.install(id("plain"))
+	requireForms(0, 3)
+	require.Empty(t, b.status(id("plain")))
+	b.Exec("DELETE FROM loose_foreign_keys_deleted_records WHERE primary_key_text = '5.5'; ALTER TABLE plain ALTER id TYPE bigint; DELETE FROM plain WHERE id = 3")
+	b.install(id("plain"))
+	requireForms(3, 0)
+	b.Exec("ALTER TABLE plain ALTER id TYPE text; TRUNCATE plain")
+	require.Equal(t, []string{"public.plain 1", "public.plain 2", "public.plain 3", "public.plain 4"}, b.tombstones())
+}
+
+// Two columns that changed their names are two columns: their values are the same only if somebody says so.
+func TestSwappedKeyColumns(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "CREATE TABLE plain (id int PRIMARY KEY, big bigint NOT NULL UNIQUE); INSERT INTO plain VALUES (1, 1), (2, 2), (3, 3), (4, 4)")
+	b.install(id("plain"))
+	b.Exec("ALTER TABLE plain RENAME id TO small; ALTER TABLE plain RENAME big TO id; UPDATE plain SET small = -id; DELETE FROM plain WHERE id = 2")
+	other := pgtest.Must(triggers.OtherKeys(t.Context(), b.conn, b.cfg, []triggers.Parent{id("plain")}))(t)
+	require.Equal(t, map[int]triggers.OtherKey{0: {Table: "public.plain"}}, other)
+	_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("plain")})
+	require.ErrorContains(t, err, "--same-key")
+	b.cfg.SameKey = true
+	b.install(id("plain"))
+	b.Exec("DELETE FROM plain WHERE id = 3")
+	// A column that is no more leaves the name.
+	b.Exec("ALTER TABLE plain RENAME id TO last; ALTER TABLE plain ADD id int; UPDATE plain SET id = 7; ALTER TABLE plain DROP last; DELETE FROM plain WHERE id = 7")
+	require.Equal(t, []string{"public.plain -2", "public.plain 3", "public.plain 7", "public.plain 7"}, b.tombstones())
+}
+
+// A restored dump has no dropped columns, so that numbers are about other columns there.
+func TestNumbersOfAnotherTableAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, shifted)
+	b.install(id("plain"))
+	b.Exec(`ALTER TABLE plain RENAME TO before; CREATE TABLE plain (id int PRIMARY KEY, note int); INSERT INTO plain VALUES (1, 9);
+		DO $$ BEGIN EXECUTE (SELECT replace(pg_get_triggerdef(oid), 'public.before', 'public.plain') FROM pg_trigger
+			WHERE tgrelid = 'before'::regclass AND tgname = 'sexton_track'); END $$;
+		DELETE FROM plain`)
+	require.Equal(t, []string{"public.plain 1"}, b.tombstones())
+	require.Empty(t, pgtest.Must(triggers.OtherKeys(t.Context(), b.conn, b.cfg, []triggers.Parent{id("plain")}))(t))
 }

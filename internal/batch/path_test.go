@@ -1,6 +1,8 @@
 package batch_test
 
 import (
+	"context"
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -131,4 +133,136 @@ func TestTriggerWithoutItsPathNamesTheKey(t *testing.T) {
 	_, err = session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM public.nothing"})
 	require.ErrorContains(t, err, `relation "public.nothing" does not exist`)
 	require.NotContains(t, err.Error(), "search_path", "no function looked for it")
+}
+
+// psql connects a session that names itself so.
+func psql(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn := pgtest.Connect(t, url+"&application_name=psql")
+	return conn
+}
+
+func execOn(t *testing.T, conn *pgx.Conn, sql string) {
+	t.Helper()
+	pgtest.Exec(t, conn, sql)
+}
+
+// blockerOf runs a deletion that has to wait and returns whom it waits for once that is known.
+func blockerOf(t *testing.T, db *dbtest.DB, session *batch.Session, release func()) string {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items"})
+		ended <- err
+	}()
+	var blocker string
+	pgtest.WaitFor(t, "the batch to wait", func(ctx context.Context) (found bool, err error) {
+		blocker, err = session.Blocker(ctx, db.Pool())
+		return blocker != "", err
+	})
+	release()
+	require.NoError(t, <-ended)
+	return blocker
+}
+
+func TestBlockerNamesWhoHoldsARowOrTable(t *testing.T) {
+	t.Parallel()
+	for kind, sql := range map[string]string{
+		"row":   "SELECT FROM items WHERE id = 7 FOR UPDATE",
+		"table": "LOCK TABLE items IN ACCESS EXCLUSIVE MODE",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			db, session := setup(t)
+			nobody := pgtest.Must(session.Blocker(t.Context(), db.Pool()))(t)
+			require.Empty(t, nobody)
+
+			holder := psql(t, db.URL)
+			execOn(t, holder, "BEGIN")
+			execOn(t, holder, sql)
+			since := pgtest.Scalar[string](t, holder, `SELECT to_char(now() AT TIME ZONE 'UTC', 'HH24:MI:SS"Z"')`)
+			blocker := blockerOf(t, db, session, func() { execOn(t, holder, "COMMIT") })
+			require.Equal(t, fmt.Sprintf("%s locked by pid %d (psql) since %s", kind, holder.PgConn().PID(), since), blocker)
+
+			nobody = pgtest.Must(session.Blocker(t.Context(), db.Pool()))(t)
+			require.Empty(t, nobody)
+		})
+	}
+}
+
+func TestBlockerMayBeAPreparedTransaction(t *testing.T) {
+	t.Parallel()
+	db, session := setup(t)
+	holder := psql(t, db.URL)
+	name := "'" + db.Name + "'"
+	execOn(t, holder, "BEGIN")
+	execOn(t, holder, "UPDATE items SET parent = 0 WHERE id = 7")
+	execOn(t, holder, "PREPARE TRANSACTION "+name)
+	blocker := blockerOf(t, db, session, func() { execOn(t, holder, "ROLLBACK PREPARED "+name) })
+	require.Equal(t, "row locked by a prepared transaction", blocker)
+}
+
+// Without pg_read_all_stats nobody sees since when, but still who. The batch and the question are the same role's.
+func TestBlockerIsNamedWithoutRights(t *testing.T) {
+	t.Parallel()
+	db, session := setup(t)
+	role := db.CreateRole()
+	db.Exec("GRANT USAGE ON SCHEMA public, sexton TO " + role + "; GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role +
+		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
+	session.Conn = psql(t, db.AsRole(role))
+	asking := psql(t, db.AsRole(role))
+	holder := psql(t, db.URL)
+	execOn(t, holder, "BEGIN")
+	execOn(t, holder, "SELECT FROM items WHERE id = 7 FOR UPDATE")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items"})
+		ended <- err
+	}()
+	var blocker string
+	pgtest.WaitFor(t, "the batch to wait", func(ctx context.Context) (found bool, err error) {
+		blocker, err = session.Blocker(ctx, asking)
+		return blocker != "", err
+	})
+	execOn(t, holder, "COMMIT")
+	require.NoError(t, <-ended)
+	require.Equal(t, fmt.Sprintf("row locked by pid %d (psql)", holder.PgConn().PID()), blocker)
+}
+
+// What is counted is what was committed, also of tables with rules.
+func TestBatchesCountWhatTheyChange(t *testing.T) {
+	t.Parallel()
+
+	db, session := setup(t)
+	db.Exec("CREATE TABLE ruled (id bigint); INSERT INTO ruled SELECT n FROM generate_series(1, 9) AS n")
+	db.Exec("CREATE RULE keep AS ON DELETE TO ruled WHERE old.id = 1 DO INSTEAD NOTHING")
+	items := &batch.Figure{Field: "deleted", Label: "items", Table: pgtest.Scalar[uint32](t, db.Database, "SELECT 'items'::regclass::oid")}
+	ruled := &batch.Figure{Field: "deleted", Label: "ruled", Table: pgtest.Scalar[uint32](t, db.Database, "SELECT 'ruled'::regclass::oid")}
+	counts := func() [][]string {
+		return db.Rows("SELECT run_id, field, label, rows, backend = $1 FROM sexton.run_counts ORDER BY label", session.Conn.PgConn().PID())
+	}
+	affected, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items WHERE id <= $1", Args: []any{3}, Counts: items})
+	require.NoError(t, err)
+	require.Equal(t, []int64{3}, affected)
+	require.Empty(t, counts(), "no run")
+
+	session.Fence.For(7)
+	affected = pgtest.Must(session.Run(t.Context(),
+		batch.Statement{SQL: "DELETE FROM ruled WHERE id <= $1", Args: []any{6}, Counts: ruled},
+		batch.Statement{SQL: "SELECT 1"},
+		batch.Statement{SQL: "UPDATE items SET parent = 0 WHERE id <= $1", Args: []any{4}, Counts: items},
+		batch.Statement{SQL: "WITH gone AS (DELETE FROM items WHERE id <= 6 RETURNING id) SELECT id FROM gone", Counts: items}))(t)
+	require.Equal(t, []int64{5, 1, 1, 3}, affected)
+	require.Equal(t, [][]string{{"7", "deleted", "items", "4", "t"}, {"7", "deleted", "ruled", "5", "t"}}, counts())
+
+	var failed *batch.StatementError
+	_, err = session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items", Counts: items}, batch.Statement{SQL: "SELECT 1 / 0"})
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, 1, failed.Index)
+	limits := session.Limits
+	limits.Repeatable = true
+	affected, err = session.RunWithin(t.Context(), limits, batch.Statement{SQL: "DELETE FROM items WHERE id <= $1", Args: []any{8}, Counts: items})
+	require.NoError(t, err)
+	require.Equal(t, []int64{2}, affected)
+	require.Equal(t, [][]string{{"7", "deleted", "items", "6", "t"}, {"7", "deleted", "ruled", "5", "t"}}, counts())
 }

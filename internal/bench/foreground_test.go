@@ -1,8 +1,12 @@
 package bench
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +16,7 @@ import (
 
 	"sexton/internal/latency"
 	"sexton/internal/pgtest"
+	"sexton/internal/sample"
 )
 
 func TestForegroundLoad(t *testing.T) {
@@ -115,3 +120,156 @@ func TestStopwatch(t *testing.T) {
 	require.Empty(t, queue)
 	require.Positive(t, children[0])
 }
+
+func TestUserSets(t *testing.T) {
+	t.Parallel()
+	set, db, _ := filled(t, newUserSet, BigUser, 0.001)
+	require.Equal(t, [][]string{{"2", "1000"}, {"3", "100"}}, db.Rows("SELECT author_id, count(*) FROM notes GROUP BY 1 ORDER BY 1"))
+	require.EqualValues(t, 1, set.size())
+
+	set, db, _ = filled(t, newUserSet, ManyUsers, 0.05)
+	require.EqualValues(t, 10, set.size())
+	require.Equal(t, [][]string{{"1", "5"}}, db.Rows("SELECT id, user_type FROM users WHERE id = 1"))
+	for table, column := range map[string]string{"notes": "author_id", "issues": "author_id", "award_emoji": "user_id", "resource_label_events": "user_id"} {
+		each := "200"
+		if table == "notes" {
+			each = "400"
+		}
+		require.Equal(t, [][]string{{"11", each, each, "2", "12"}}, db.Rows(`
+			SELECT count(*), min(n), max(n), min(owner), max(owner) FROM (SELECT `+column+` AS owner, count(*) AS n FROM `+table+` GROUP BY 1) AS counts`), table)
+	}
+	set, db, conn := filled(t, newUserSet, Duplicates, 0.001)
+	require.Equal(t, [][]string{{"1", "110"}, {"2", "200"}, {"3", "20"}}, db.Rows("SELECT user_id, count(*) FROM award_emoji GROUP BY 1 ORDER BY 1"))
+	before := pgtest.Must(set.trial(set.size()).look(t.Context(), conn))(t)
+	require.EqualValues(t, 400, concerned(before))
+	db.Exec("UPDATE notes SET author_id = 1 WHERE author_id = 2; DELETE FROM award_emoji WHERE user_id = 2")
+	require.ErrorContains(t, set.trial(set.size()).check(t.Context(), conn, before, false), "award_emoji is not as it must be", "of half of them the ghost has no like")
+	_, err := newUserSet("few", 1)
+	require.EqualError(t, err, `no data set "few"`)
+}
+
+// TestUserCheck shows that each way to get the rows wrong is found.
+func TestUserCheck(t *testing.T) {
+	t.Parallel()
+	const right = "UPDATE notes SET author_id = 1 WHERE author_id = 2"
+	for _, wrong := range []string{
+		"UPDATE notes SET author_id = 1 WHERE id = (SELECT min(id) FROM notes WHERE author_id = 3)",
+		"UPDATE notes SET author_id = 3 WHERE id = (SELECT min(id) FROM notes WHERE author_id = 1)",
+		"UPDATE notes SET author_id = NULL WHERE id = (SELECT min(id) FROM notes WHERE author_id = 1)",
+		"DELETE FROM notes WHERE id = (SELECT min(id) FROM notes WHERE author_id = 3)",
+	} {
+		set, db, conn := filled(t, newUserSet, BigUser, 0.0001)
+		work := set.trial(set.size())
+		before := pgtest.Must(work.look(t.Context(), conn))(t)
+		require.EqualValues(t, 100, concerned(before))
+		require.ErrorContains(t, work.check(t.Context(), conn, before, false), "notes is not as it must be", "nothing was done")
+		db.Exec(right)
+		require.NoError(t, work.check(t.Context(), conn, before, false))
+		db.Exec(wrong)
+		require.ErrorContains(t, work.check(t.Context(), conn, before, false), "notes is not as it must be", wrong)
+	}
+}
+
+// What the foreground asks costs the same before, while and after rows are moved: else its latency would tell how much has
+// been moved and not how.
+func TestForegroundReadsByIndexWhateverHasMoved(t *testing.T) {
+	t.Parallel()
+	for _, name := range GhostSets() {
+		set, db, conn := filled(t, newUserSet, name, 0.02)
+		db.Exec("VACUUM (FREEZE, ANALYZE)")
+		row := set.rows(set.tables[0]) / 2
+		plan := func() string {
+			return fmt.Sprint(db.Rows("EXPLAIN (ANALYZE, TIMING off) " + strings.Replace(notesOfAnIssue, "$1", strconv.FormatInt(row, 10), 1)))
+		}
+		look := func(when string) {
+			require.NotContains(t, plan(), "Seq Scan", "%s, %s", name, when)
+			require.Regexp(t, `rows=1(\.00)? loops=1`, plan(), "%s, %s: the notes of note %d's issue", name, when, row)
+			require.NoError(t, set.transaction(t.Context(), conn), "%s, %s", name, when)
+		}
+		look("before")
+		db.Exec(fmt.Sprintf("UPDATE notes SET author_id = %d WHERE id %% 2 = 0", ghostID))
+		look("half moved")
+		db.Exec(fmt.Sprintf("UPDATE notes SET author_id = %d", ghostID))
+		look("moved")
+	}
+}
+
+func TestUsersThatRemainAreNoticed(t *testing.T) {
+	t.Parallel()
+	set, db, conn := filled(t, newUserSet, BigUser, 0.0001)
+	db.Exec("CREATE TABLE " + userQueue + " (user_id bigint)")
+	work := set.trial(set.size())
+	before := pgtest.Must(work.look(t.Context(), conn))(t)
+	db.Exec("UPDATE notes SET author_id = 1 WHERE author_id = 2")
+	require.NoError(t, work.check(t.Context(), conn, before, false), "others leave the users")
+	require.ErrorContains(t, work.check(t.Context(), conn, before, true), "1 users and 0 rows of the queue remain")
+	db.Exec("DELETE FROM users WHERE id = 2")
+	require.NoError(t, work.check(t.Context(), conn, before, true))
+}
+
+func TestOriginalStatement(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "UPDATE notes SET author_id = 1 WHERE id IN (SELECT id FROM notes WHERE author_id = $1 LIMIT 50)",
+		originalStatement(moved{table: "notes", column: "author_id"}))
+}
+
+// TestDiffSets compares the texts in the database with what plain uploads send.
+func TestDiffSets(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	conn := connected(t, db)
+	s := diffSets(0.004)[0]
+	s.files, s.fileBytes = 12, 2*mib
+	for _, statement := range append([]string{sample.Schema()}, s.fill()...) {
+		db.Exec(statement)
+	}
+	var sent bytes.Buffer
+	require.NoError(t, s.write(newBlock(), &sent))
+	var text string
+	require.NoError(t, conn.QueryRow(t.Context(),
+		"SELECT string_agg(diff, '' ORDER BY new_path) FROM merge_request_diff_files WHERE merge_request_diff_id = 2").Scan(&text))
+	require.Equal(t, sha256.Sum256(sent.Bytes()), sha256.Sum256([]byte(text)), "what is uploaded, and the texts in the database")
+	digest := pgtest.Must(s.digest(newBlock()))(t)
+	require.Equal(t, sha256.Sum256(sent.Bytes()), digest.SHA256)
+	require.EqualValues(t, 24*mib, digest.Size)
+
+	// Every way to move them wrongly is found.
+	db.Exec("CREATE SCHEMA sexton; CREATE TABLE sexton.external_diffs (diff_id bigint, size bigint, sha256 bytea)")
+	require.ErrorContains(t, s.check(t.Context(), conn, digest), "0 of 2 diffs were moved as they must be, 24 texts are left")
+	db.Exec("UPDATE merge_request_diffs SET stored_externally = true; UPDATE merge_request_diff_files SET diff = NULL")
+	db.Exec("INSERT INTO sexton.external_diffs VALUES (1, $1, $2), (2, $1, $2)", digest.Size, digest.SHA256[:])
+	require.NoError(t, s.check(t.Context(), conn, digest))
+	db.Exec("UPDATE sexton.external_diffs SET sha256 = 'x' WHERE diff_id = 2")
+	require.ErrorContains(t, s.check(t.Context(), conn, digest), "1 of 2 diffs")
+}
+
+func TestBigDiff(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, diffSet{name: "big", diffs: 1, files: 1, fileBytes: 3 * mib}, bigDiff(3))
+	require.Equal(t, diffSet{name: "big", diffs: 1, files: 64, fileBytes: 16 * mib}, bigDiff(1024))
+}
+
+func TestRatios(t *testing.T) {
+	t.Parallel()
+	require.InDelta(t, 0.6667, ratio(2, 3), 1e-9)
+	require.Zero(t, ratio(2, 0))
+	require.InDelta(t, 2, median([]float64{9, 2, 1}), 0)
+	require.InDelta(t, 1, median([]float64{2, 1}), 0)
+}
+
+func TestWithDatabase(t *testing.T) {
+	t.Parallel()
+	for connection, want := range map[string]string{
+		"postgres://user:p%40ss@host:5/old?sslmode=disable": "postgres://user:p%40ss@host:5/new?sslmode=disable",
+		"postgres:///?host=%2Ftmp%2Fa+b&dbname=old":         "postgres:///new?host=%2Ftmp%2Fa%20b",
+		"host=/tmp dbname=old":                              "host=/tmp dbname=old dbname=new",
+	} {
+		got, err := withDatabase(connection, "new")
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	_, err := withDatabase("postgres://user:secret@host:port/old", "new")
+	require.EqualError(t, err, "connection string cannot be parsed")
+}
+
+func TestMain(m *testing.M) { pgtest.Main(m) }

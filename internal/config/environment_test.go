@@ -2,6 +2,8 @@ package config_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -139,4 +141,78 @@ func TestVariableEqualsFile(t *testing.T) {
 		fromEnv := pgtest.Must(config.Load(config.Options{Dir: dir, Path: write(t, dir, "base.yaml", base), Environ: environ}))(t)
 		require.Equal(t, reveal(fromFile), reveal(fromEnv))
 	})
+}
+
+func TestSchedule(t *testing.T) {
+	t.Parallel()
+
+	at := time.Date(2024, 2, 28, 23, 59, 30, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"* * * * *":         time.Date(2024, 2, 29, 0, 0, 0, 0, time.UTC),
+		"0 0 29 2 *":        time.Date(2024, 2, 29, 0, 0, 0, 0, time.UTC),
+		"*/15 8 * * mon":    time.Date(2024, 3, 4, 8, 0, 0, 0, time.UTC),
+		"@every 90s":        at.Add(90 * time.Second),
+		"TZ=UTC 30 1 * * *": time.Date(2024, 2, 29, 1, 30, 0, 0, time.UTC),
+	} {
+		schedule, err := config.Schedule(text).Parse()
+		require.NoError(t, err, text)
+		require.Equal(t, want, schedule.Next(at), text)
+	}
+	for text, want := range map[string]string{
+		"":                          "has 0 fields; a cron expression has five: minute, hour, day of month, month, day of week",
+		"* * * *":                   "has 4 fields; a cron expression has five: minute, hour, day of month, month, day of week",
+		"0 * * * * *":               "has 6 fields; a cron expression has five: minute, hour, day of month, month, day of week",
+		"60 * * * *":                "its field 1, the minute, cannot be read",
+		"* 24 * * *":                "its field 2, the hour, cannot be read",
+		"* * 0 * *":                 "its field 3, the day of month, cannot be read",
+		"* * * foo *":               "its field 4, the month, cannot be read",
+		"* * * * 5-1":               "its field 5, the day of week, cannot be read",
+		"0 0 31 2 *":                "never fires: no such date exists",
+		"0 0 31 4,6,9,11 *":         "never fires: no such date exists",
+		"@weekdays":                 "is none of @yearly, @monthly, @weekly, @daily, @hourly and @every with a duration",
+		"@every soon":               "is none of @yearly, @monthly, @weekly, @daily, @hourly and @every with a duration",
+		"TZ=UTC":                    "has 0 fields; a cron expression has five: minute, hour, day of month, month, day of week",
+		"TZ=Nowhere/Else * * * * *": "names an unknown time zone",
+	} {
+		_, err := config.Schedule(text).Parse()
+		require.EqualError(t, err, want, text)
+	}
+}
+
+func TestSecretsFromFiles(t *testing.T) {
+	t.Parallel()
+	dir := folder(t, "databases: {main: {url: \""+url+"\"}}\nhttp: {listen: \":1\", user: ann, password_file: word, token_file: \""+filepath.Join(t.TempDir(), "token")+"\"}\n")
+	load := func(environ ...string) (*config.Config, error) {
+		return config.Load(config.Options{Path: filepath.Join(dir, "sexton.yaml"), Environ: environ})
+	}
+	_, err := load()
+	require.ErrorContains(t, err, "http.password_file: names a file that cannot be read: no such file or directory")
+	require.ErrorContains(t, err, "http.token_file: names a file that cannot be read")
+	require.NotContains(t, err.Error(), "http.user", "what follows from it is not said as well")
+
+	write(t, dir, "word", "geheim 1 \n")
+	token := write(t, t.TempDir(), "token", "geheim-2")
+	c, err := load("SEXTON_HTTP__TOKEN_FILE=" + token)
+	require.NoError(t, err)
+	require.Equal(t, "geheim 1 ", string(c.HTTP.Password), "only the line's end is not part of it")
+	require.Equal(t, "geheim-2", string(c.HTTP.Token))
+	shown := string(c.Show().YAML())
+	require.NotContains(t, shown, "geheim")
+	require.NotContains(t, shown, "***", "the file is named instead")
+	require.Contains(t, shown, `password_file: `+filepath.Join(dir, "word"))
+
+	for content, want := range map[string]string{
+		"":                         "is empty",
+		"\n":                       "is empty",
+		"geheim\nzwei\n":           "several lines",
+		strings.Repeat("x", 5<<10): "more than 4096 bytes",
+	} {
+		write(t, dir, "word", content)
+		_, err := load("SEXTON_HTTP__TOKEN_FILE=" + token)
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "geheim")
+	}
+	require.NoError(t, os.Remove(filepath.Join(dir, "word")))
+	_, err = load("SEXTON_HTTP__TOKEN_FILE="+token, "SEXTON_HTTP__TOKEN=geheim", "SEXTON_HTTP__PASSWORD_FILE=", "SEXTON_HTTP__USER=")
+	require.ErrorContains(t, err, "SEXTON_HTTP__TOKEN_FILE: is set beside http.token (keep one of them)")
 }

@@ -1,6 +1,10 @@
 package demo
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -155,4 +159,256 @@ func TestGroupsReportWhatTheyCannotDo(t *testing.T) {
 	require.ErrorContains(t, err, "user 1 may not remove it")
 	require.Len(t, scene.steps, int(planned), "nothing is done")
 	require.Empty(t, scene.marked)
+}
+
+// requests are ten merge requests, each with a diff of one file; those of the last two are empty.
+const requests = people + `
+INSERT INTO merge_requests (id, target_project_id, title, source_branch, target_branch) SELECT n, 1, 'm', 's', 't' FROM generate_series(1, 10) AS n;
+INSERT INTO merge_request_diffs (id, merge_request_id, project_id, state, files_count)
+SELECT n, n, 1, 'collected', CASE WHEN n < 9 THEN 1 ELSE 0 END FROM generate_series(1, 10) AS n;
+ALTER TABLE merge_request_diffs ALTER COLUMN id RESTART WITH 11;
+INSERT INTO merge_request_diff_files (
+	merge_request_diff_id, relative_order, project_id, new_file, renamed_file, deleted_file, too_large, a_mode, b_mode, old_path, diff
+)
+SELECT n, 0, 1, false, false, false, false, '1', '1', 'a', 'ä' || n FROM generate_series(1, 8) AS n;
+`
+
+// moveDiffs does by hand what the job does, to all diffs that are in the database.
+func moveDiffs(t *testing.T, db *dbtest.DB, folder string) {
+	t.Helper()
+	for _, row := range db.Rows(`
+		SELECT diff.merge_request_id, diff.id, string_agg(file.diff, '' ORDER BY relative_order)
+		FROM merge_request_diffs AS diff JOIN merge_request_diff_files AS file ON merge_request_diff_id = diff.id
+		WHERE stored_externally IS NOT TRUE GROUP BY diff.id`) {
+		at := filepath.Join(folder, "merge_request_diffs", "mr-"+row[0])
+		require.NoError(t, os.MkdirAll(at, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(at, "diff-"+row[1]), []byte(row[2]), 0o600))
+	}
+	db.Exec(`
+		UPDATE merge_request_diff_files AS file
+		SET diff = NULL, external_diff_size = layout.size, external_diff_offset = layout.at, new_path = nullif(file.new_path, file.old_path)
+		FROM (
+			SELECT merge_request_diff_id, relative_order, octet_length(diff) AS size,
+				sum(octet_length(diff)) OVER (PARTITION BY merge_request_diff_id ORDER BY relative_order) - octet_length(diff) AS at
+			FROM merge_request_diff_files
+		) AS layout
+		WHERE file.diff IS NOT NULL AND layout.merge_request_diff_id = file.merge_request_diff_id AND layout.relative_order = file.relative_order;
+		UPDATE merge_request_diffs SET stored_externally = true, external_diff = 'diff-' || id WHERE files_count > 0`)
+}
+
+func TestDiffsAreAddedAndReadBack(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reference(t)
+	db.Exec(requests)
+	on := testStage(db)
+	on.objects = t.TempDir()
+	scene := &diffs{stage: on}
+	scene.share = 50
+	times := newStopwatch(db.Pool(), dbtest.Names(), scene.Script())
+	a := pgtest.Must(newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond}))(t)
+	require.EqualValues(t, 5, a.planned)
+	scene.first, scene.last = 7, 8
+	require.NoError(t, a.run(t.Context()))
+	require.EqualValues(t, 5, a.acted.Load())
+	require.Equal(t, [][]string{{"5", "15"}}, db.Rows(`
+		SELECT count(DISTINCT diff.id), count(*) FROM merge_request_diffs AS diff JOIN merge_request_diff_files ON merge_request_diff_id = id WHERE id > 10`))
+	require.NoError(t, times.look(t.Context()))
+	require.Equal(t, 5, times.pending(), "all wait")
+
+	check := func(why string, want ...int64) {
+		t.Helper()
+		found := pgtest.Must(scene.Check(t.Context()))(t)
+		var counts []int64
+		for _, f := range found {
+			counts = append(counts, f.Count)
+		}
+		require.Equal(t, want, counts, "%s: %v", why, found)
+		for _, at := range []int{2, 4, 5, 7} {
+			require.True(t, found[at].Fault, "%v", found[at])
+		}
+	}
+	check("all are in the database", 0, 0, 0, 0, 0, 13, 0, 0)
+	moveDiffs(t, db, on.objects)
+	require.NoError(t, times.look(t.Context()))
+	require.Zero(t, times.pending())
+	check("all is well", 13, 23, 0, 0, 0, 0, 0, 0)
+
+	object := func(request, diff int) string {
+		return filepath.Join(on.objects, "merge_request_diffs", fmt.Sprintf("mr-%d", request), fmt.Sprintf("diff-%d", diff))
+	}
+	require.NoError(t, os.WriteFile(object(1, 1), []byte("Ä1"), 0o600))
+	check("another content", 13, 23, 1, 0, 0, 0, 0, 0)
+	require.NoError(t, os.Truncate(object(2, 2), 1))
+	check("too short", 13, 23, 2, 0, 0, 0, 0, 0)
+	require.NoError(t, os.Remove(object(3, 3)))
+	check("no object", 13, 23, 3, 0, 0, 0, 0, 0)
+	db.Exec("DELETE FROM merge_request_diff_files WHERE merge_request_diff_id = 4")
+	check("no row of a file", 13, 23, 4, 0, 0, 0, 0, 0)
+	require.NoError(t, os.WriteFile(object(3, 99), nil, 0o600))
+	check("an object of nobody", 13, 23, 4, 0, 0, 0, 0, 1)
+
+	waiting := func() [][]string {
+		t.Helper()
+		return db.Rows("SELECT name, number FROM (" + dbtest.Names().Render(scene.Script().Waiting) + ") AS waiting (name, number, since) ORDER BY number")
+	}
+	db.Exec("DELETE FROM merge_request_diffs WHERE id = 6; DELETE FROM merge_requests WHERE id = 5")
+	check("one has gone with its merge request, one without", 11, 21, 4, 1, 1, 0, 0, 3)
+	require.Equal(t, [][]string{{"objects", "5"}, {"objects", "6"}}, waiting())
+	db.Exec("DELETE FROM sexton.external_diff_removals; UPDATE merge_request_diffs SET stored_externally = false WHERE id = 3")
+	check("one has come back", 10, 20, 3, 1, 1, 1, 0, 3)
+	require.Equal(t, [][]string{{"diffs", "3"}}, waiting())
+	db.Exec("INSERT INTO sexton.external_diffs (diff_id, skip_reason) VALUES (3, 'too_large')")
+	check("one cannot be moved", 10, 20, 3, 1, 1, 0, 1, 3)
+	require.Empty(t, waiting())
+}
+
+func TestDiffsOfADemoWithoutMergeRequests(t *testing.T) {
+	t.Parallel()
+	scene := &diffs{stage: testStage(dbtest.Reference(t))}
+	require.Zero(t, pgtest.Must(scene.Plan(t.Context()))(t))
+	acted, more, err := scene.Act(t.Context(), 1)
+	require.NoError(t, err)
+	require.False(t, more)
+	require.Empty(t, acted)
+}
+
+func TestDiffsReportAFolderThatIsMissing(t *testing.T) {
+	t.Parallel()
+	on := testStage(dbtest.Reference(t))
+	on.objects = filepath.Join(t.TempDir(), "missing")
+	scene := &diffs{stage: on}
+	pgtest.Must(scene.Plan(t.Context()))(t)
+	_, err := scene.Check(t.Context())
+	require.ErrorContains(t, err, "look for dangling objects: ")
+}
+
+// crowd are 20 people beside those who may not be deleted: an administrator, the ghost, a placeholder, and number 100,
+// the only owner of a group.
+const crowd = people + `
+INSERT INTO users (id, username, email, name, user_type)
+SELECT n, 'u' || n, 'u' || n, 'n', CASE WHEN n % 9 = 0 THEN 6 ELSE 0 END FROM generate_series(11, 29) AS n;
+INSERT INTO users (id, username, email, name, user_type) VALUES (100, 'owner', 'o', 'o', 0), (200, 'placeholder', 'p', 'p', 15);
+DELETE FROM users WHERE id = 2;
+INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (100, 'Namespace', 1, 50);
+INSERT INTO notes (id, project_id, noteable_type, noteable_id, author_id, note) SELECT n, 1, 'Issue', 1, n, 'note' FROM generate_series(11, 29) AS n;
+`
+
+func TestGhostUsersDeletesUsers(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reference(t)
+	db.Exec(crowd)
+	scene := &ghostUsers{stage: testStage(db)}
+	scene.share = 100
+	times := newStopwatch(db.Pool(), dbtest.Names(), scene.Script())
+	a := pgtest.Must(newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond}))(t)
+	require.EqualValues(t, 20, a.planned)
+	require.NoError(t, a.run(t.Context()))
+	require.EqualValues(t, 19, a.acted.Load(), "the owner may not go, and then there is nobody left")
+	require.Equal(t, []int64{100}, scene.refused)
+	require.Equal(t, [][]string{{"19", "11", "29", "3", "1"}}, db.Rows(`
+		SELECT count(*), min(user_id), max(user_id), count(*) FILTER (WHERE hard_delete), max(initiator_user_id) FROM users_ghost_user_migrations`),
+		"every fifth goes with all that it wrote")
+	require.Equal(t, [][]string{{"19"}}, db.Rows("SELECT count(*) FROM users WHERE state = 'blocked'"))
+	require.Equal(t, [][]string{{"16"}}, db.Rows("SELECT count(*) FROM demo.contributions"), "what those deleted softly wrote")
+	require.NoError(t, times.look(t.Context()))
+	require.Equal(t, 19, times.pending(), "all wait")
+
+	check := func(want ...int64) {
+		t.Helper()
+		found := pgtest.Must(scene.Check(t.Context()))(t)
+		var counts []int64
+		for _, f := range found {
+			counts = append(counts, f.Count)
+		}
+		require.Equal(t, want, counts, "%v", found)
+		require.True(t, found[0].Fault && found[4].Fault)
+	}
+	check(19, 16, 0, 0, 16)
+	db.Exec(`
+		DELETE FROM notes USING users_ghost_user_migrations AS job WHERE author_id = user_id AND hard_delete;
+		UPDATE notes SET author_id = 3;
+		DELETE FROM users USING users_ghost_user_migrations AS job WHERE users.id = user_id`)
+	check(0, 16, 16, 0, 0)
+	require.NoError(t, times.look(t.Context()))
+	require.Zero(t, times.pending())
+}
+
+func TestGhostUsersPlansAShareOfTheUsers(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reference(t)
+	db.Exec(crowd + `INSERT INTO users_ghost_user_migrations (user_id) VALUES (11), (12)`)
+	scene := &ghostUsers{stage: testStage(db)}
+	scene.share = 50
+	planned := pgtest.Must(scene.Plan(t.Context()))(t)
+	require.EqualValues(t, 9, planned, "but for those that an earlier demo has left in the queue")
+
+	scene.share = 1
+	acted, more, err := scene.Act(t.Context(), 4)
+	require.NoError(t, err)
+	require.True(t, more)
+	require.LessOrEqual(t, len(acted), 4)
+	for _, item := range acted {
+		require.Equal(t, "users", item.Name)
+		require.True(t, slices.Contains(scene.deleted, item.Number))
+	}
+}
+
+func TestGhostUsersReportsWhatItCannotDo(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reference(t)
+	db.Exec(crowd)
+	scene := &ghostUsers{stage: testStage(db)}
+	pgtest.Must(scene.Plan(t.Context()))(t)
+	scene.last = scene.first // From the first one on.
+	db.Exec("DROP TABLE reviews CASCADE")
+	_, _, err := scene.Act(t.Context(), 20)
+	require.ErrorContains(t, err, "delete user ")
+	require.Empty(t, scene.deleted)
+	require.Equal(t, [][]string{{"0"}}, db.Rows("SELECT count(*) FROM users_ghost_user_migrations"), "the transaction is undone as a whole")
+	_, err = scene.Check(t.Context())
+	require.ErrorContains(t, err, "count contributions in reviews: ")
+}
+
+// imported are four placeholders of a group, of whom the first has written a note.
+const imported = people + `
+INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o') ON CONFLICT DO NOTHING;
+INSERT INTO users (id, username, email, name, user_type) SELECT n, 'p' || n, 'p' || n, 'n', 15 FROM generate_series(301, 304) AS n;
+INSERT INTO notes (id, project_id, noteable_type, noteable_id, author_id, note) VALUES (9, 1, 'Issue', 1, 301, 'imported');
+INSERT INTO import_placeholder_user_details (id, placeholder_user_id, namespace_id, organization_id) SELECT n, n, 1, 1 FROM generate_series(301, 304) AS n;
+`
+
+func TestPlaceholderUsersAreLeft(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reference(t)
+	db.Exec(imported)
+	scene := &placeholderUsers{stage: testStage(db)}
+	times := newStopwatch(db.Pool(), dbtest.Names(), scene.Script())
+	a, err := newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond})
+	require.NoError(t, err)
+	require.EqualValues(t, 4, a.planned)
+	require.NoError(t, a.run(t.Context()))
+	require.EqualValues(t, 4, a.acted.Load())
+	require.Empty(t, db.Rows("SELECT FROM import_placeholder_user_details WHERE namespace_id IS NOT NULL"))
+	require.NoError(t, times.look(t.Context()))
+	require.Equal(t, 4, times.pending(), "all wait")
+
+	check := func(want ...int64) {
+		t.Helper()
+		found, err := scene.Check(t.Context())
+		require.NoError(t, err)
+		var counts []int64
+		for _, f := range found {
+			counts = append(counts, f.Count)
+		}
+		require.Equal(t, want, counts, "%v", found)
+		require.True(t, found[2].Fault && found[3].Fault)
+	}
+	check(0, 0, 4, 0)
+	db.Exec("SELECT sexton.delete_user(302, 302); UPDATE import_placeholder_user_details SET last_error = 'kept' WHERE id = 301")
+	require.NoError(t, times.look(t.Context()))
+	require.Equal(t, 2, times.pending(), "those that nobody has decided about")
+	db.Exec("DELETE FROM users WHERE id IN (302, 303, 304)")
+	check(3, 1, 0, 0)
+	db.Exec("UPDATE notes SET author_id = 1 WHERE id = 9")
+	check(3, 1, 0, 1)
 }

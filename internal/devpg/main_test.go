@@ -3,10 +3,17 @@ package devpg
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
 
@@ -49,4 +56,79 @@ func runChild() int {
 		return 1
 	}
 	return 0
+}
+
+// eventually polls a state until it holds, with a deadline.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(2 * time.Minute)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			require.Fail(t, "waited in vain for "+what)
+		}
+	}
+}
+
+func gone(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// dead reports whether the process has ended. In a container an orphan may stay a zombie, because nobody collects its exit status.
+func dead(pid int) bool {
+	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return true
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	return err == nil && strings.Contains(string(status), "State:\tZ")
+}
+
+// scalar runs a query on a fresh connection.
+func scalar[T any](t *testing.T, url, sql string) T {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(ctx)) }()
+	rows, err := conn.Query(ctx, sql)
+	require.NoError(t, err)
+	value, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+	require.NoError(t, err)
+	return value
+}
+
+func execute(t *testing.T, url, sql string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(ctx)) }()
+	_, err = conn.Exec(ctx, sql)
+	require.NoError(t, err)
+}
+
+// openTemp returns a temporary folder that other users may enter; t.TempDir shuts them out and can be too long for a socket.
+func openTemp(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "devpg-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o777))
+	return dir
+}
+
+// begin starts a server with the machine's binaries in the given environment and stops it at the end of the test.
+func begin(t *testing.T, opts Options, env environment) *Server {
+	t.Helper()
+	server, err := start(t.Context(), opts, env)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop()) })
+	return server
 }

@@ -1,9 +1,12 @@
 package doctor_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/doctor"
@@ -85,4 +88,134 @@ func TestPartitionsThatTheWorkerCannotTrack(t *testing.T) {
 	require.Equal(t, "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO "+role+otherwise, p.one("partitions").Fix)
 	p.Exec("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
 	require.Empty(t, p.findings("partitions"))
+}
+
+func TestSubscribedParentsAreNotRecorded(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	name := "sub_" + p.Name
+	// Without a publisher to ask, the table is put into the subscription by hand.
+	p.Exec("CREATE SUBSCRIPTION " + name + " CONNECTION 'dbname=nowhere' PUBLICATION p WITH (connect = false, slot_name = NONE)")
+	t.Cleanup(func() { p.Exec("DROP SUBSCRIPTION " + name) })
+	require.Empty(t, p.findings("subscriptions"))
+	p.Exec("INSERT INTO pg_subscription_rel SELECT oid, 'public.children'::regclass, 'r' FROM pg_subscription WHERE subname = $1", name)
+	require.Empty(t, p.findings("subscriptions"), "children are nobody's business")
+	p.Exec("INSERT INTO pg_subscription_rel SELECT oid, 'public.parents'::regclass, 'r' FROM pg_subscription WHERE subname = $1", name)
+	p.as() // A worker's role may read no more of pg_subscription than its names.
+	f := p.one("subscriptions")
+	require.Equal(t, problem.Error, f.Severity)
+	require.Equal(t, "public.parents", f.Object)
+	require.Contains(t, f.Message, name)
+}
+
+func TestTombstonesThatNobodyWorksOff(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	p.Exec(tombstone + "('public.parents', 1, now()), ('public.\"it''s\"', 2, now())")
+	f := p.one("tombstones")
+	require.Equal(t, problem.Warning, f.Severity)
+	require.Equal(t, `public."it's"`, f.Object)
+	require.Equal(t, `restore the definition, or give them up: DELETE FROM "public"."loose_foreign_keys_deleted_records"`+
+		` WHERE fully_qualified_table_name = 'public."it''s"'`, f.Fix)
+}
+
+func TestTombstonesThatAreOverdue(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	p.Exec(tombstone + "('public.parents', 1, now() - interval '50 minutes'), ('public.parents', 2, now() + interval '1 hour')")
+	require.Empty(t, p.findings("tombstones"))
+	p.Exec(tombstone + "('public.parents', 3, '2026-01-02T03:04:05Z')")
+	f := p.one("tombstones")
+	require.Equal(t, problem.Warning, f.Severity)
+	require.Equal(t, "a tombstone of public.parents has been due since 2026-01-02T03:04:05Z", f.Message)
+}
+
+func TestOldTransactions(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	conn, err := pgx.Connect(t.Context(), p.URL+"&application_name=forgotten")
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(t.Context()) }()
+	_, err = conn.Exec(t.Context(), "BEGIN")
+	require.NoError(t, err)
+	require.Empty(t, p.findings("transactions"), "it is young")
+
+	p.target.OldTransaction = time.Nanosecond
+	f := p.one("transactions")
+	require.Equal(t, problem.Warning, f.Severity)
+	require.Equal(t, fmt.Sprintf("pid %d", conn.PgConn().PID()), f.Object)
+	require.Contains(t, f.Message, "(forgotten, idle in transaction) has had a transaction open since ")
+	require.Equal(t, fmt.Sprintf("end it there, or: SELECT pg_catalog.pg_terminate_backend(%d)", conn.PgConn().PID()), f.Fix)
+}
+
+func TestPreparedTransactions(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	quoted := "'" + p.Name + "''s'"
+	p.Exec("BEGIN; INSERT INTO parents VALUES (1); PREPARE TRANSACTION " + quoted)
+	t.Cleanup(func() { p.Exec("ROLLBACK PREPARED " + quoted) }) // Or the database could not be dropped.
+	require.Empty(t, p.findings("prepared_transactions"), "it is young")
+
+	p.target.OldTransaction = time.Nanosecond
+	f := p.one("prepared_transactions")
+	require.Equal(t, problem.Warning, f.Severity)
+	require.Equal(t, quoted, f.Object)
+	require.Contains(t, f.Fix, "ROLLBACK PREPARED "+quoted)
+}
+
+const enter = "INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at, deaf) VALUES "
+
+// work examines the workers, who follow a schedule of every minute.
+func (p *patient) work() *doctor.Report {
+	p.t.Helper()
+	minutely, err := cron.ParseStandard("* * * * *")
+	require.NoError(p.t, err)
+	report := doctor.NewReport()
+	doctor.ExamineWorkers(p.t.Context(), report, doctor.Workers{
+		Target: p.target, Silence: time.Minute, Schedules: []doctor.Schedule{{Kind: "tidy", Database: "main", Times: minutely}},
+	})
+	return report
+}
+
+func TestNoWorker(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	p.Exec(enter + "('dead', 'h', 1, now() - interval '1 hour', now() - interval '2 minutes', '{}')")
+	p.Exec("INSERT INTO sexton.schedules VALUES ('tidy', 'main', now() - interval '1 day')")
+	report := p.work()
+	found := pick(t, report, "workers")
+	require.Len(t, found, 1)
+	require.Equal(t, problem.Info, found[0].Severity)
+	require.Equal(t, "sexton run", found[0].Fix)
+	require.Equal(t, doctor.Check{Check: "schedules", Database: "main", Result: doctor.Skipped}, report.Checks[1])
+}
+
+func TestADeafWorker(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	p.Exec(enter + "('hears', 'h', 1, now(), now(), '{}'), ('deaf', 'h', 2, now(), now(), '{tidy/main}')")
+	found := pick(t, p.work(), "workers")
+	require.Len(t, found, 1)
+	require.Equal(t, problem.Warning, found[0].Severity)
+	require.Equal(t, "deaf", found[0].Object)
+	require.Contains(t, found[0].Message, "tidy/main")
+}
+
+func TestSchedulesThatDoNotTick(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	p.Exec(enter + "('old', 'h', 1, now() - interval '1 hour', now(), '{}'), ('new', 'h', 2, now(), now(), '{}')")
+	found := pick(t, p.work(), "schedules")
+	require.Len(t, found, 1)
+	require.Equal(t, problem.Warning, found[0].Severity)
+	require.Equal(t, "tidy/main", found[0].Object)
+	require.Contains(t, found[0].Message, "it ticked never")
+	require.Contains(t, found[0].Fix, "log of worker old")
+
+	p.Exec("INSERT INTO sexton.schedules VALUES ('tidy', 'main', '2026-01-02T03:04:00Z')")
+	require.Contains(t, pick(t, p.work(), "schedules")[0].Message, "it ticked last at 2026-01-02T03:04:00Z")
+	p.Exec("UPDATE sexton.schedules SET last_tick = now() - interval '90 seconds'")
+	require.Empty(t, pick(t, p.work(), "schedules"))
+	p.Exec("UPDATE sexton.schedules SET last_tick = now() - interval '1 day'; DELETE FROM sexton.clients WHERE client_id = 'old'")
+	require.Empty(t, pick(t, p.work(), "schedules"), "the worker has just started")
 }

@@ -1,12 +1,21 @@
 package doctor_test
 
 import (
+	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/database"
+	"sexton/internal/dbtest"
+	"sexton/internal/devpg"
 	"sexton/internal/doctor"
+	"sexton/internal/pgtest"
 	"sexton/internal/problem"
 )
 
@@ -82,4 +91,158 @@ func TestRoomForConnectionsToSeveralDatabases(t *testing.T) {
 	require.Contains(t, p.one("connections").Message, "a worker may open 10000 to databases main, ci together")
 	p.target.Server = doctor.Share{Connections: 10_000, Databases: []string{"main"}}
 	require.Empty(t, p.findings("connections"), "it is alone there")
+}
+
+// One private server serves for what concerns all databases of a server.
+func TestAStandbyWithoutAutovacuum(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t)
+	require.NoError(t, os.WriteFile(filepath.Join(server.DataDir(), "standby.signal"), nil, 0o600))
+	settings := filepath.Join(server.DataDir(), "postgresql.auto.conf")
+	require.NoError(t, os.WriteFile(settings, []byte("autovacuum = off\n"), 0o600))
+	require.NoError(t, server.Restart(t.Context(), devpg.Fast))
+	db := pgtest.Must(database.Open(t.Context(), "main", server.URL("postgres"), "", dbtest.Names(), 2))(t)
+	defer db.Close()
+	report := doctor.NewReport()
+	doctor.Examine(t.Context(), report, doctor.Target{Database: db})
+
+	found := pick(t, report, "recovery")
+	require.Len(t, found, 1)
+	require.Equal(t, problem.Error, found[0].Severity)
+	require.Contains(t, found[0].Message, "in recovery")
+	require.Contains(t, report.Checks, doctor.Check{Check: "listen", Database: "main", Result: doctor.Skipped})
+	found = pick(t, report, "autovacuum")
+	require.Len(t, found, 1)
+	require.Equal(t, "ALTER SYSTEM SET autovacuum = on; SELECT pg_catalog.pg_reload_conf()", found[0].Fix)
+	require.Len(t, others(report), 2, "nothing else fails there")
+}
+
+func TestReadOnlyTransactions(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	p.Exec("ALTER DATABASE " + p.Name + " SET default_transaction_read_only = on")
+	p.connect(p.URL)
+	f := p.one("recovery")
+	require.Equal(t, problem.Error, f.Severity)
+	require.Equal(t, "default_transaction_read_only", f.Object)
+}
+
+func TestQueueTablesWithoutAutovacuum(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	p.Exec("ALTER TABLE loose_foreign_keys_deleted_records SET (autovacuum_enabled = no); ALTER TABLE sexton.river_job SET (autovacuum_enabled = 0)")
+	p.Exec("ALTER TABLE sexton.leases SET (autovacuum_enabled = yes); ALTER TABLE children SET (autovacuum_enabled = false)")
+	found := p.findings("autovacuum")
+	require.Len(t, found, 2)
+	for _, f := range found {
+		require.Equal(t, problem.Warning, f.Severity)
+		p.Exec(f.Fix)
+	}
+	require.Equal(t, "public.loose_foreign_keys_deleted_records", found[0].Object)
+	require.Equal(t, "sexton.river_job", found[1].Object)
+	require.Empty(t, p.findings("autovacuum"), "the fixes fix it")
+}
+
+func TestARoleThatDoesNotSeeTransactions(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	role := p.as()
+	f := p.one("statistics")
+	require.Equal(t, problem.Warning, f.Severity)
+	require.Equal(t, "GRANT pg_read_all_stats TO "+role, f.Fix)
+	p.Exec(f.Fix)
+	require.Empty(t, p.findings("statistics"))
+}
+
+func TestClocksThatDiffer(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	for _, shift := range []time.Duration{-time.Hour, time.Hour} {
+		p.target.Now = func() time.Time { return time.Now().Add(shift) }
+		require.Equal(t, problem.Error, p.one("clock").Severity)
+	}
+}
+
+func TestPathWithSchemasOfOthers(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	role, other := p.CreateRole(), p.CreateRole()
+	p.Exec("REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE SCHEMA shared; GRANT USAGE ON SCHEMA shared TO PUBLIC; GRANT CREATE ON SCHEMA public TO " + role)
+	p.Exec("ALTER ROLE " + role + " SET search_path = shared, public")
+	p.connect(p.AsRole(role))
+	require.Empty(t, p.findings("search_path"), "direct sessions have a path of their own")
+
+	p.connect(p.AsRole(role) + "&default_query_exec_mode=exec")
+	require.Empty(t, p.findings("search_path"), "only the role itself may create there")
+	p.Exec("GRANT CREATE ON SCHEMA shared TO " + other)
+	found := p.one("search_path")
+	require.Equal(t, problem.Error, found.Severity)
+	require.Contains(t, found.Message, "sessions of role "+role+" begin with search_path shared, public, and other roles may create functions in shared,")
+	p.Exec("ALTER ROLE " + role + " SET search_path = pg_catalog, pg_temp")
+	require.Contains(t, found.Fix, "ALTER ROLE "+role+" SET search_path = pg_catalog, pg_temp")
+	p.target.Database.Pool.Reset()
+	require.Empty(t, p.findings("search_path"), "the fix fixes it")
+}
+
+func TestSuperusers(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	require.Equal(t, problem.Info, p.one("search_path").Severity, "the role that asks is the tests' own")
+	worker, err := pgx.Connect(t.Context(), p.URL+"&application_name=sexton")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, worker.Close(context.Background())) })
+	_, err = worker.Exec(t.Context(), `LISTEN "sexton_wake"`)
+	require.NoError(t, err)
+	found := p.one("search_path")
+	require.Equal(t, problem.Warning, found.Severity)
+	require.Contains(t, found.Message, "a worker connects as ")
+
+	p.connect(p.AsRole(p.CreateRole()))
+	require.Empty(t, p.findings("search_path"), "an ordinary role, which cannot see what the worker does")
+}
+
+// forgetful ends each LISTEN right after it has succeeded, as a transaction pooler does by handing the next
+// transaction another session.
+type forgetful struct{}
+
+func (forgetful) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+func (forgetful) TraceQueryEnd(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryEndData) {
+	if data.CommandTag.String() == "LISTEN" {
+		_ = conn.PgConn().Exec(ctx, "UNLISTEN *").Close()
+	}
+}
+
+func TestNotificationsThatDoNotArrive(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	direct := p.target.Database.Direct.Copy()
+	direct.Tracer = forgetful{}
+	p.target.Database.Direct, p.target.Hearing = direct, 50*time.Millisecond
+	f := p.one("listen")
+	require.Equal(t, problem.Warning, f.Severity)
+	require.Contains(t, f.Message, "a notification did not arrive within 50ms, as through a transaction pooler")
+	require.Equal(t, "give listen_url a direct connection, past any pooler", f.Fix)
+}
+
+func TestListenURLOfAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	other := pgtest.New(t)
+	p.target.Database.Direct = pgtest.Must(pgx.ParseConfig(other.URL))(t)
+	f := p.one("listen")
+	require.Equal(t, problem.Error, f.Severity)
+	require.Contains(t, f.Message, "listen_url leads to another place (database "+other.Name+" ")
+}
+
+func TestListenURLThatIsMissing(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	p.target.Undirected = true
+	report := doctor.NewReport()
+	doctor.Examine(t.Context(), report, p.target)
+	require.Contains(t, report.Checks, doctor.Check{Check: "listen", Database: "main", Result: doctor.Skipped})
+	require.Contains(t, report.Checks, doctor.Check{Check: "notify_queue", Database: "main", Result: doctor.OK})
 }

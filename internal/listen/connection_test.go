@@ -2,12 +2,17 @@ package listen_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/listen"
 	"sexton/internal/pgtest"
+	"sexton/internal/pulse"
 )
 
 const (
@@ -162,4 +167,130 @@ func TestLaneSaysWhetherItIsConnected(t *testing.T) {
 	connected(true)
 	p.stop()
 	connected(false)
+}
+
+const (
+	silent = "SET sexton.notify = off; " + insert + "; RESET sexton.notify"
+	deaf   = "notifications do not arrive, polling instead"
+)
+
+// caller is a pool of one connection whose database can be changed. Notifications reach only their own.
+type caller struct {
+	pool     *pgxpool.Pool
+	database atomic.Pointer[string]
+}
+
+func elsewhere(t *testing.T, url string) *caller {
+	t.Helper()
+	config := pgtest.Must(pgxpool.ParseConfig(url))(t)
+	config.MaxConns = 1
+	c := &caller{}
+	config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
+		if name := c.database.Load(); name != nil {
+			conn.Database = *name
+		}
+		return nil
+	}
+	c.pool = pgtest.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
+	t.Cleanup(c.pool.Close)
+	return c
+}
+
+func (c *caller) moveTo(database string) {
+	c.database.Store(&database)
+	c.pool.Reset()
+}
+
+func TestDeafLanePolls(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	call := elsewhere(t, pgtest.New(t).URL)
+	p := newProbe(b)
+	p.Ear.Pool = call.pool
+	p.Timing.SelfCheck, p.Timing.SelfCheckWait = 50*time.Millisecond, 50*time.Millisecond
+	open := p.gate()
+	p.start()
+	p.await("the lane to be deaf", p.Deaf)
+	b.Exec(silent)
+	p.await("the work to begin", func() bool { return p.works.Load() == 1 })
+	require.False(t, pgtest.Must(b.awake(t.Context()))(t), "behind a transaction pooler the lock would not be its own")
+	open()
+	b.requireDrained()
+
+	calls := call.pool.Stat().AcquireCount()
+	p.await("more checks", func() bool { return call.pool.Stat().AcquireCount() >= calls+5 })
+	require.Equal(t, 1, p.logged(deaf), "said once")
+	require.Zero(t, p.logged(lost))
+	require.Zero(t, p.logged("notifications arrive again"))
+
+	call.moveTo(b.Name)
+	p.await("the lane to hear", func() bool { return !p.Deaf() })
+	p.await("a log line", func() bool { return p.logged("notifications arrive again") == 1 })
+	b.Exec(insert)
+	b.requireDrained()
+}
+
+// Once it has heard nothing, a lane is deaf until it hears, on whatever connection.
+func TestDeafLaneStaysDeafOnFreshConnections(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := newProbe(b)
+	p.Ear.Pool = elsewhere(t, pgtest.New(t).URL).pool
+	p.Timing.SelfCheckWait = 20 * time.Millisecond
+	p.start()
+	p.await("the lane to be deaf", p.Deaf)
+	for range 3 {
+		before := p.logged(lost)
+		pgtest.WaitFor(t, "a connection", func(context.Context) (bool, error) { return len(b.connections(ears)) == 1, nil })
+		b.Exec("SELECT pg_terminate_backend($1, 10000)", b.connections(ears)[0])
+		// It is said twice where the connection ends within the check of a fresh one.
+		p.await("a lost connection", func() bool { return p.logged(lost) > before })
+		b.Exec(silent)
+		b.requireDrained()
+	}
+	require.True(t, p.Deaf())
+	require.Equal(t, 1, p.logged(deaf))
+}
+
+// An application may ask for the same job in a transaction that it leaves open. The look must not fail for that, again and again.
+func TestALookDoesNotWaitForOthersWhoAsk(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Exec(`CREATE FUNCTION ask() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(4711); RETURN 1; END $$`)
+	p := newProbe(b)
+	p.Timing.Answer, p.Lane.Ask = 2*time.Second, "public.ask"
+	p.Lane.Due = func(ctx context.Context, on listen.Querier, _ bool) (due listen.Due, err error) {
+		defer p.looks.Add(1)
+		err = on.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+table+`) AS now, 1`).Scan(&due.Now, new(int))
+		return due, err
+	}
+	p.awaitSleep()
+	execute(t, b.connect(), "SELECT pg_advisory_lock(4711)")
+	b.Exec(insert)
+	b.requireDrained()
+	require.Equal(t, int64(1), p.works.Load())
+	require.Zero(t, p.logged("looking for work fails"))
+}
+
+// The lane's own look never comes, and no notification does.
+func TestAPulseLooksForALaneThatSleeps(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]string{
+		"due":      "now()",
+		"due soon": "clock_timestamp() + interval '300 ms'",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			p := newProbe(b)
+			pulses := &pulse.Pulse{On: b.Pool()}
+			pulses.Add(p.Ear.Questions()...)
+			p.awaitSleep()
+			b.Exec("SET sexton.notify = off; INSERT INTO " + table + " (fully_qualified_table_name, primary_key_value, consume_after) VALUES ('x', 1, " + row +
+				"); RESET sexton.notify")
+			before := p.looks.Load()
+			pgtest.WaitFor(t, "a look", func(ctx context.Context) (bool, error) { return p.looks.Load() > before, pulses.Next(ctx) })
+			b.requireDrained()
+		})
+	}
 }

@@ -1,15 +1,87 @@
 package loosefk
 
 import (
+	"fmt"
+	"os"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
 	"sexton/internal/drain"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
+	"sexton/internal/pgtest"
 )
+
+type golden struct{ pgtest.Statements }
+
+// The texts of all statements are pinned, for keys, children and actions of every sort.
+func TestStatementsStayAsTheyAre(t *testing.T) {
+	t.Parallel()
+	tables := pgtest.Must(os.ReadFile("testdata/tables.sql"))(t)
+	list := pgtest.Must(os.ReadFile("testdata/definitions.yml"))(t)
+	db := dbtest.New(t)
+	db.Exec(string(tables))
+	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "definitions.yml", Data: list}))(t)
+	resolved, problems, err := Resolve(t.Context(), []Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs)
+	require.NoError(t, err)
+	require.NoError(t, problems.Err())
+	g := &golden{}
+	for _, parent := range resolved["main"] {
+		g.parent(parent, "here")
+		for _, r := range parent.References {
+			g.reference(parent, r, "here")
+			remote := *r
+			remote.Remote, remote.Database = true, "other"
+			g.reference(parent, &remote, "elsewhere")
+		}
+		parent.References[0].Remote = true
+		g.parent(parent, "first elsewhere")
+	}
+	pgtest.Golden(t, "statements.txt", g.String())
+}
+
+func (g *golden) parent(p *Parent, where string) {
+	title := func(name string) string { return p.Recorded + " " + where + " " + name }
+	keys := keysOf(p, nil)
+	marks := p.marks(nil)
+	g.Add(title("probe"))(p.probeStatement("main", keys))
+	g.Add(title("probe but the first"))(p.probeStatement("main", keys, p.References[0]))
+	g.Add(title("children"))(p.childrenStatement("main", keys, marks))
+	g.Add(title("remove"))(p.removeStatement(schemas, "main", nil, false, marks, marks))
+	g.Add(title("remove loaded"))(p.removeStatement(schemas, "main", nil, true, marks, marks))
+	g.Add(title("revive"))(p.reviveStatement(schemas, nil, marks))
+	g.Add(title("forget"))(p.forgetStatement(schemas, "main", nil, keys))
+	g.Add(title("late"))(p.lateStatement(schemas, "main", nil, keys, keys, marks))
+	g.Add(title("gone"))(p.goneStatement(keys))
+}
+
+func (g *golden) reference(p *Parent, r *Reference, where string) {
+	names := schemas
+	of := func(name string) string { return fmt.Sprintf("%s %s %s", r.Definition.Key, where, name) }
+	leaf := r.Leaves[0]
+	title := func(name string) string { return of(leaf.Name + " " + name) }
+	if r.Remote {
+		g.Add(title("versions"))(r.PickStatement(leaf, "picked.ctid, picked.xmin", "", p.doomed(r, nil, false), 10))
+		g.Add(title("exact"))(r.ExactStatement(names, leaf, p.doomed(r, nil, false), drain.Rows{}, r.Lock()))
+		return
+	}
+	g.Add(title("direct anyway"))(r.DirectStatement(names, leaf, p.doomed(r, nil, true)))
+	keys := p.doomed(r, nil, false)
+	g.Add(title("direct"))(r.DirectStatement(names, leaf, keys))
+	g.Add(title("window"))(r.PickStatement(leaf, "picked.ctid", "", keys, 10))
+	g.Add(title("piece"))(r.PieceStatement(names, leaf, keys, nil, false))
+	g.Add(title("piece, skipping"))(r.PieceStatement(names, leaf, keys, nil, true))
+	g.Add(title("clean"))(r.CleanStatement(names, leaf, keys, 10))
+	g.Add(title("wait"))(r.PickStatement(leaf, "", r.Lock(), keys, 10))
+	g.Add(title("stretch"))(r.StretchStatement(names, leaf, keys, 5, 3))
+	g.Add(title("range"))(r.RangeStatement(leaf, keys, 5, 3))
+}
 
 var (
 	schemas = pgschema.Names{Jobs: "sexton_jobs", Tracked: `App "one"`}
@@ -40,4 +112,238 @@ func TestLearnIsNotPulledDownByCutOffSamples(t *testing.T) {
 	require.InDelta(t, 1000, r.rowsPerParent, 0.1, "a full statement says: at least this many")
 	r.learn(10, 100, false)
 	require.InDelta(t, 703, r.rowsPerParent, 0.1)
+}
+
+// compositeBacklog is a database with so many children of as many gone parents, two of each tenant, and statistics of
+// some other time; with the parent and ten of the tombstones.
+func compositeBacklog(t *testing.T, children int, statistics string) (*dbtest.DB, *Parent, []tombstone) {
+	t.Helper()
+	db := dbtest.New(t)
+	db.Exec(`
+		CREATE TABLE parents (a int, b text, PRIMARY KEY (a, b)) WITH (autovacuum_enabled = off);
+		CREATE TABLE children (id bigint PRIMARY KEY, a int, b text) WITH (autovacuum_enabled = off);
+		CREATE INDEX by_key ON children (b, a);
+		ALTER TABLE ` + queue + ` SET (autovacuum_enabled = off);
+		` + statistics)
+	db.Exec("TRUNCATE children, " + queue)
+	db.Exec("INSERT INTO children SELECT n, n / 2, n % 2 FROM generate_series(1, $1::int) AS n", children)
+	db.Exec(`INSERT INTO `+queue+` (fully_qualified_table_name, primary_key_text, consume_after)
+		SELECT 'public.parents', ARRAY[(n / 2)::text, (n % 2)::text]::text, timestamptz '2024-01-01' + n / 7 * interval '1 ms' FROM generate_series(1, $1::int) AS n`, children)
+	defs, err := definitions.Parse(definitions.File{Name: "f.yml", Data: []byte("children: [{table: parents, column: [a, b], on_delete: async_delete}]")})
+	require.NoError(t, err)
+	parents, problems, err := Resolve(t.Context(), []Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	rows, err := db.Pool().Query(t.Context(), "SELECT id, consume_after, primary_key_text FROM "+queue+" ORDER BY id LIMIT 10")
+	require.NoError(t, err)
+	tombstones, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (tombstone, error) {
+		var found tombstone
+		err := row.Scan(&found.id, &found.consumeAfter, &found.text)
+		return found, err
+	})
+	require.NoError(t, err)
+	require.Len(t, tombstones, 10)
+	return db, parents["main"][0], tombstones
+}
+
+// Statistics of children may be of a time when there were none, or when all of them had one key.
+func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
+	t.Parallel()
+
+	type statement func(p *Parent, tombstones []tombstone) (string, []any)
+	keys := func(tombstones []tombstone) []string {
+		var texts []string
+		for _, t := range tombstones {
+			texts = append(texts, *t.text)
+		}
+		return texts
+	}
+	batches := map[string]statement{
+		"direct": func(p *Parent, tombstones []tombstone) (string, []any) {
+			r := p.References[0]
+			return r.DirectStatement(dbtest.Names(), r.Leaves[0], p.doomed(r, tombstones, false))
+		},
+		"clean": func(p *Parent, tombstones []tombstone) (string, []any) {
+			r := p.References[0]
+			return r.CleanStatement(dbtest.Names(), r.Leaves[0], p.doomed(r, tombstones, false), 1000)
+		},
+		"wait": func(p *Parent, tombstones []tombstone) (string, []any) {
+			r := p.References[0]
+			return r.PickStatement(r.Leaves[0], "", r.Lock(), p.doomed(r, tombstones, false), 1000)
+		},
+		"window": func(p *Parent, tombstones []tombstone) (string, []any) {
+			r := p.References[0]
+			return r.PickStatement(r.Leaves[0], "picked.ctid", "", p.doomed(r, tombstones, false), 1000)
+		},
+		"piece": func(p *Parent, tombstones []tombstone) (string, []any) {
+			r := p.References[0]
+			pointers := []pgtype.TID{{BlockNumber: 0, OffsetNumber: 1, Valid: true}, {BlockNumber: 0, OffsetNumber: 2, Valid: true}}
+			return r.PieceStatement(dbtest.Names(), r.Leaves[0], p.doomed(r, tombstones, false), pointers, false)
+		},
+		"probe": func(p *Parent, tombstones []tombstone) (string, []any) {
+			return p.probeStatement("main", keys(tombstones))
+		},
+		"removal": func(p *Parent, tombstones []tombstone) (string, []any) {
+			return p.removeStatement(dbtest.Names(), "main", tombstones, false, []bool{true}, []bool{false})
+		},
+		"late": func(p *Parent, tombstones []tombstone) (string, []any) {
+			return p.lateStatement(dbtest.Names(), "main", []int64{1}, keys(tombstones), []string{}, []bool{true})
+		},
+	}
+	for when, statistics := range map[string]string{
+		"never analysed":         "SELECT",
+		"analysed when empty":    "ANALYZE children, " + queue,
+		"analysed with one key":  "INSERT INTO children SELECT n, 1, '1' FROM generate_series(1, 5000) AS n; ANALYZE children",
+		"analysed with one half": "INSERT INTO children SELECT n, n, '1' FROM generate_series(1, 5000) AS n; ANALYZE children",
+	} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			db, parent, tombstones := compositeBacklog(t, 5000, statistics)
+			for name, build := range batches {
+				sql, args := build(parent, tombstones)
+				plan := explain(t, db, sql, args)
+				requireByKey(t, plan, name)
+				require.LessOrEqual(t, plan.read(), 40.0, name)
+			}
+			for name, settings := range map[string]string{"direct": BitmapOn, "probe": bitmapOnly} {
+				sql, args := batches[name](parent, tombstones)
+				requireByKey(t, explainUnder(t, db, append(batchSettings(), settings), sql, args), name+" by bitmap")
+			}
+		})
+	}
+}
+
+// requireByKey checks that children are found by the whole key of their index, and nothing is read that is not found.
+func requireByKey(t *testing.T, plan ranNode, name string) {
+	t.Helper()
+	var read float64
+	plan.walk(func(n ranNode) {
+		if n.Relation == "children" {
+			read += n.Loops * (n.Rows + n.Filtered + n.Rechecked)
+		}
+		switch {
+		case n.Relation == "children" && n.Node == "Bitmap Heap Scan":
+			require.Equal(t, "by_key", n.Plans[0].Index, "%s: %+v", name, n)
+		case n.Relation == "children" && n.Node != "ModifyTable" && n.Node != "Tid Scan":
+			require.Contains(t, []string{"Index Scan", "Index Only Scan"}, n.Node, name)
+			require.Equal(t, "by_key", n.Index, "%s: %+v", name, n)
+		case n.Node == "Seq Scan":
+			require.Fail(t, "a whole table is read", "%s: %+v", name, n)
+		}
+	})
+	require.LessOrEqual(t, read, 40.0, name)
+}
+
+// window are so many pointers, perBlock in each block from the first one on.
+func window(size, perBlock int, first uint32) []pgtype.TID {
+	pointers := make([]pgtype.TID, size)
+	for i := range pointers {
+		pointers[i] = pgtype.TID{BlockNumber: first + uint32(i/perBlock), OffsetNumber: uint16(i%perBlock + 1), Valid: true}
+	}
+	return pointers
+}
+
+func TestWalkBeginsWhereManyChildrenStandTogether(t *testing.T) {
+	t.Parallel()
+
+	const limit = 1000
+	for name, test := range map[string]struct {
+		window []pgtype.TID
+		limit  int
+		want   bool
+	}{
+		"dense":                            {window(firstWindow, denseBlock, 7), limit, true},
+		"sparse":                           {window(largestBatch, denseBlock-1, 7), limit, false},
+		"few":                              {window(firstWindow-1, 60, 7), limit, false},
+		"none":                             {nil, limit, false},
+		"statements smaller than a block":  {window(largestBatch, 60, 7), 59, false},
+		"statements as large as one block": {window(largestBatch, 50, 7), 50, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var w walk
+			require.Equal(t, firstWindow, w.looksFor(true))
+			require.Equal(t, largestBatch, w.looksFor(false))
+			require.Equal(t, test.want, w.begin(test.window, test.limit))
+			require.Equal(t, test.want, w.underWay())
+			if test.want {
+				require.EqualValues(t, 7, w.next)
+				require.Equal(t, 1, w.looksFor(false))
+			}
+		})
+	}
+}
+
+func TestWalkGoesOnUntilTheNextLook(t *testing.T) {
+	t.Parallel()
+
+	var w walk
+	require.True(t, w.begin(window(largestBatch, 50, 0), 1000))
+	require.EqualValues(t, 20, w.blocks(1000))
+	w.advance(20, 800)
+	require.EqualValues(t, 20, w.next)
+	require.EqualValues(t, 25, w.blocks(1000), "the last stretch had fewer")
+	for w.underWay() {
+		w.advance(100, 5000)
+	}
+	require.EqualValues(t, 20+10*100, w.next)
+
+	require.True(t, w.begin(window(1, 1, 3000), 1000), "it goes on where the look has found one")
+	require.EqualValues(t, 3000, w.next)
+	w.advance(100, 100)
+	require.False(t, w.underWay(), "hardly any there")
+	require.Equal(t, largestBatch, w.looksFor(false), "the next look decides anew")
+	require.False(t, w.begin(window(100, 1, 0), 1000))
+	require.True(t, w.begin(window(largestBatch, 20, 0), 1000))
+	w.advance(10, 200)
+	require.Zero(t, w.blocks(19), "fewer rows than one block has")
+	w.stop()
+	require.False(t, w.underWay())
+	require.False(t, w.begin(window(largestBatch, 20, 0), 1000), "that was for good")
+}
+
+// With an old snapshot each look walks over all that was deleted before.
+func TestWalkLooksLessOftenWhereLooksAreSlow(t *testing.T) {
+	t.Parallel()
+
+	var w walk
+	w.looked(time.Hour, target)
+	require.True(t, w.begin(window(largestBatch, 50, 0), 1000))
+	require.EqualValues(t, largestBatch, w.left, "the look for pointers says nothing")
+	for _, want := range []int64{2, 4, 8, 8} {
+		w.looked(target+1, target)
+		require.True(t, w.begin(window(1, 1, 0), 1000))
+		require.Equal(t, want*largestBatch, w.left)
+	}
+	w.looked(target, target)
+	require.EqualValues(t, 8*largestBatch, w.every)
+	for _, want := range []int64{4, 2, 1, 1} {
+		w.looked(target/2-1, target)
+		require.Equal(t, want*largestBatch, w.every)
+	}
+}
+
+// By the index a stretch would look at all children of its parent.
+func TestStretchReadsItsBlocksAlone(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	db.Exec(`
+		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint) WITH (autovacuum_enabled = off);
+		CREATE INDEX ON children (parent_id);
+		INSERT INTO children SELECT n, n % 10 FROM generate_series(1, 20000) AS n;
+		ANALYZE children`)
+	parent := backlogParent()
+	reference := parent.References[0]
+	sql, args := reference.StretchStatement(dbtest.Names(), reference.Leaves[0], drain.Keys{Of: &parent.Key, Values: []int64{1}}, 3, 2)
+	var scans []ranNode
+	explain(t, db, sql, args).walk(func(n ranNode) {
+		if n.Node != "ModifyTable" {
+			scans = append(scans, n)
+		}
+	})
+	require.Len(t, scans, 1)
+	require.Equal(t, "Tid Range Scan", scans[0].Node)
+	require.Greater(t, scans[0].Rows, 20.0)
+	require.Less(t, scans[0].Rows+scans[0].Filtered, 2*300.0)
 }

@@ -231,3 +231,131 @@ func TestEnqueueNeedsNoMoreThanExecute(t *testing.T) {
 	require.Equal(t, [][]string{{"available", "0"}}, [][]string{jobs(d)[0][1:]})
 	require.Len(t, jobs(d), 1)
 }
+
+// children has one kind whose jobs another kind inserts.
+func children(t *testing.T) *pgtest.Database {
+	t.Helper()
+	d := pgtest.New(t)
+	db := everything(t, d)
+	db.Kinds = []migrate.Kind{{Kind: "child", Queue: "child", Args: map[string]string{"user_id": migrate.Bigint}, MaxAttempts: 25}}
+	up(t, db)
+	return d
+}
+
+const (
+	newJob   = `SELECT sexton.enqueue_new('child', '{"user_id": 7}')`
+	jobWaits = `SELECT sexton.job_waits('child', '{"user_id":7}')`
+)
+
+func TestEnqueueNewSaysWhetherTheJobIsNew(t *testing.T) {
+	t.Parallel()
+	d := children(t)
+	require.False(t, pgtest.Scalar[bool](t, d, jobWaits))
+	first := pgtest.Scalar[*int64](t, d, newJob)
+	require.NotNil(t, first)
+	require.True(t, pgtest.Scalar[bool](t, d, jobWaits))
+	require.Nil(t, pgtest.Scalar[*int64](t, d, newJob), "an equal job waits")
+	require.Equal(t, *first, pgtest.Scalar[int64](t, d, `SELECT sexton.enqueue('child', '{"user_id": 7}')`), "the two know each other's jobs")
+	require.NotNil(t, pgtest.Scalar[*int64](t, d, `SELECT sexton.enqueue_new('child', '{"user_id": 8}')`))
+
+	for _, state := range []string{"running", "retryable", "scheduled", "pending"} {
+		d.Exec("UPDATE sexton.river_job SET state = $1::text::sexton.river_job_state, scheduled_at = now() WHERE id = $2", state, *first)
+		require.Nil(t, pgtest.Scalar[*int64](t, d, newJob), state)
+		require.True(t, pgtest.Scalar[bool](t, d, jobWaits), state)
+	}
+	for _, state := range []string{"completed", "cancelled", "discarded"} {
+		d.Exec("UPDATE sexton.river_job SET state = $1::text::sexton.river_job_state, finalized_at = now() WHERE args @> '{\"user_id\": 7}'", state)
+		require.False(t, pgtest.Scalar[bool](t, d, jobWaits), state)
+		require.NotNil(t, pgtest.Scalar[*int64](t, d, newJob), state)
+	}
+}
+
+func TestEnqueueNewLeavesTheTimeOfTheJobThatIsThere(t *testing.T) {
+	t.Parallel()
+	d := children(t)
+	require.NotNil(t, pgtest.Scalar[*int64](t, d, `SELECT sexton.enqueue_new('child', '{"user_id": 7}', '2099-01-01Z')`))
+	require.Nil(t, pgtest.Scalar[*int64](t, d, newJob))
+	require.Equal(t, [][]string{{"scheduled", "t", "25", "child"}},
+		d.Rows("SELECT state, scheduled_at = '2099-01-01Z', max_attempts, queue FROM sexton.river_job"), "enqueue would pull it forward")
+	d.Exec(`SELECT sexton.enqueue_new('child', '{"user_id": 9}', now() - interval '1 hour')`)
+	require.Equal(t, [][]string{{"available"}}, d.Rows(`SELECT state FROM sexton.river_job WHERE args @> '{"user_id": 9}'`))
+}
+
+func TestEnqueueNewRefusesWhatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	d := children(t)
+	for call, message := range map[string]string{
+		`sexton.enqueue_new('stranger')`:                 `there is no kind 'stranger'`,
+		`sexton.enqueue_new('child')`:                    `argument "user_id" is missing`,
+		`sexton.enqueue_new('child', '{"user_id": ""}')`: `argument "user_id" must be bigint, not string`,
+	} {
+		_, err := d.Pool().Exec(t.Context(), "SELECT "+call)
+		require.ErrorContains(t, err, message)
+	}
+}
+
+// An equal job that is not committed yet is waited for: whether it comes to be decides who has the new one.
+func TestEnqueueNewWaitsForAnEqualJob(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"COMMIT", "ROLLBACK"} {
+		d := children(t)
+		other := pgtest.Connect(t, d.URL)
+		pgtest.Exec(t, other, "BEGIN; "+newJob)
+		got := make(chan *int64)
+		go func() {
+			var id *int64
+			if err := d.Pool().QueryRow(t.Context(), newJob).Scan(&id); err != nil {
+				t.Error(err)
+			}
+			got <- id
+		}()
+		pgtest.Await(t, d.Pool(), "the call to wait for the other transaction", "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
+		pgtest.Exec(t, other, end)
+		require.Equal(t, end == "ROLLBACK", <-got != nil, end)
+		require.EqualValues(t, 1, pgtest.Scalar[int64](t, d, "SELECT count(*) FROM sexton.river_job"))
+	}
+}
+
+// limited has a kind whose argument names a row of the application's, and one with free arguments.
+func limited(t *testing.T) (d *pgtest.Database, application string) {
+	t.Helper()
+	d = pgtest.New(t)
+	application = d.CreateRole()
+	d.Exec("CREATE TABLE things (id bigint); INSERT INTO things VALUES (7); GRANT SELECT ON things TO PUBLIC")
+	db := everything(t, d)
+	db.Kinds = []migrate.Kind{
+		{Kind: "named", Queue: "named", Args: map[string]string{"thing": migrate.Bigint}, MaxAttempts: 1, Row: migrate.Row{Table: "things", Column: "id", Argument: "thing"}},
+		{Kind: "free", Queue: "free", Args: map[string]string{"text": migrate.Text}, MaxAttempts: 1},
+	}
+	up(t, db)
+	allowCalls(d, application)
+	return d, application
+}
+
+func TestEnqueueNamesARowThatExists(t *testing.T) {
+	t.Parallel()
+	d, application := limited(t)
+	require.NoError(t, as(t, d, application, `SELECT sexton.enqueue('named', '{"thing": 7}')`))
+	var pgErr *pgconn.PgError
+	require.ErrorAs(t, as(t, d, application, `SELECT sexton.enqueue('named', '{"thing": 8}')`), &pgErr)
+	require.Equal(t, "22023", pgErr.Code)
+	require.Equal(t, "enqueue named: there is no row of things with the id of 8", pgErr.Message)
+	// Its own transaction sees what it has inserted.
+	d.Exec("GRANT INSERT ON things TO PUBLIC")
+	require.NoError(t, as(t, d, application, `BEGIN; INSERT INTO things VALUES (8); SELECT sexton.enqueue('named', '{"thing": 8}'); COMMIT`))
+	require.Len(t, d.Rows("SELECT FROM sexton.river_job"), 2)
+}
+
+func TestEnqueueLimitsWhatWaits(t *testing.T) {
+	t.Parallel()
+	d, application := limited(t)
+	d.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, queue, state) SELECT '{}', 'free', 1, 'free', 'available' FROM generate_series(1, 9999)`)
+	require.NoError(t, as(t, d, application, `SELECT sexton.enqueue('free', '{"text": "one"}')`))
+	var pgErr *pgconn.PgError
+	require.ErrorAs(t, as(t, d, application, `SELECT sexton.enqueue('free', '{"text": "two"}')`), &pgErr)
+	require.Equal(t, "53400", pgErr.Code)
+	require.NoError(t, as(t, d, application, `SELECT sexton.enqueue('free', '{"text": "one"}')`), "it waits already")
+	require.NoError(t, as(t, d, application, `SELECT sexton.enqueue('named', '{"thing": 7}')`), "another kind is not concerned")
+	d.Exec(`SELECT sexton.enqueue('free', '{"text": "two"}')`) // Whoever may write to the table is not held up.
+	require.EqualValues(t, 10001, pgtest.Scalar[int64](t, d, "SELECT count(*) FROM sexton.river_job WHERE kind = 'free'"))
+}

@@ -3,8 +3,12 @@ package migrate_test
 import (
 	"bytes"
 	"log/slog"
+	"math"
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/migrate"
@@ -78,4 +82,169 @@ func TestAFunctionOfAnotherRoleIsNotReplaced(t *testing.T) {
 	require.ErrorContains(t, err, `install function "sexton".job_waits(text, text): ERROR: function "job_waits" already exists`)
 	require.Equal(t, [][]string{{"SELECT 1"}}, d.Rows("SELECT prosrc FROM pg_proc WHERE oid = to_regprocedure('sexton.enqueue_new(text, jsonb, timestamptz)')"),
 		"all of a component or none")
+}
+
+func TestUpWritesTheKinds(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	db := everything(t, d)
+	kinds := func() [][]string {
+		return d.Rows("SELECT kind, queue, args, defaults, cron, max_attempts FROM sexton.job_kinds ORDER BY kind")
+	}
+	db.Kinds = []migrate.Kind{
+		{
+			Kind: "sweep", Queue: "sweep", Args: map[string]string{"database": migrate.Text, "deep": migrate.Boolean},
+			Defaults: map[string]any{"database": `m"ain`, "deep": false}, Cron: true, MaxAttempts: 1,
+		},
+		{
+			Kind: "remove", Queue: "slow", Args: map[string]string{"id": migrate.Bigint, "size": migrate.Bigint},
+			Defaults: map[string]any{"size": int64(math.MaxInt64), "id": -1}, MaxAttempts: math.MaxInt16,
+		},
+		{Kind: "tidy", Queue: "slow", MaxAttempts: 3},
+	}
+	up(t, db)
+	require.Equal(t, [][]string{
+		{"remove", "slow", `{"id": "bigint", "size": "bigint"}`, `{"id": -1, "size": 9223372036854775807}`, "f", "32767"},
+		{"sweep", "sweep", `{"deep": "boolean", "database": "text"}`, `{"deep": false, "database": "m\"ain"}`, "t", "1"},
+		{"tidy", "slow", `{}`, `{}`, "f", "3"},
+	}, kinds())
+
+	versions := func() [][]string { return d.Rows("SELECT kind, xmin FROM sexton.job_kinds ORDER BY kind") }
+	before := versions()
+	up(t, db)
+	require.Equal(t, before, versions(), "the second run wrote nothing")
+
+	db.Kinds = []migrate.Kind{db.Kinds[2], db.Kinds[0], {Kind: "new", Queue: "new", MaxAttempts: 1}}
+	db.Kinds[0].MaxAttempts = 4
+	up(t, db)
+	require.Equal(t, [][]string{
+		{"new", "new", `{}`, `{}`, "f", "1"},
+		{"sweep", "sweep", `{"deep": "boolean", "database": "text"}`, `{"deep": false, "database": "m\"ain"}`, "t", "1"},
+		{"tidy", "slow", `{}`, `{}`, "f", "4"},
+	}, kinds())
+	require.Equal(t, before[1], versions()[1], "a kind that stayed the same is not written")
+
+	db.Kinds = nil
+	up(t, db)
+	require.Empty(t, kinds())
+}
+
+func TestKindsAreForTheJobsDatabaseOnly(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	db := everything(t, d)
+	db.Jobs = false
+	db.Kinds = []migrate.Kind{{Kind: "tidy", Queue: "tidy", MaxAttempts: 1}}
+	up(t, db)
+	require.False(t, pgtest.Scalar[bool](t, d, "SELECT to_regclass('sexton.job_kinds') IS NOT NULL"))
+}
+
+func TestUpRefusesKindsThatNobodyCouldEnqueue(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	db := everything(t, d)
+	before := catalogue(d)
+	db.Kinds = []migrate.Kind{
+		{Kind: "", Queue: strings.Repeat("ü", 128), MaxAttempts: 1},
+		{
+			Kind: "bad", Queue: "bad", MaxAttempts: 40000, Args: map[string]string{"Upper": migrate.Text, "n": "int4", "size": migrate.Bigint},
+			Defaults: map[string]any{"size": "big", "other": 1},
+		},
+		{Kind: "bad", Queue: "bad", MaxAttempts: 0},
+	}
+	_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
+	for _, message := range []string{
+		`job kind "": its name has 0 characters, not 1 to 127`,
+		`job kind "": its queue's name has 128 characters, not 1 to 127`,
+		`job kind "bad": it has 40000 attempts, not 1 to 32767`,
+		`job kind "bad": the name of argument "Upper" is not made of a-z, 0-9 and _`,
+		`job kind "bad": argument "n" has the type "int4", not text, bigint or boolean`,
+		`job kind "bad": the default of argument "size" is big (string), not bigint`,
+		`job kind "bad": there is a default for "other", which is no argument`,
+		`job kind "bad": it is there twice`,
+		`job kind "bad": it has 0 attempts, not 1 to 32767`,
+	} {
+		require.ErrorContains(t, err, message, "all problems come at once")
+	}
+	require.Equal(t, before, catalogue(d), "nothing changed")
+}
+
+func TestBeginBatch(t *testing.T) {
+	t.Parallel()
+	d, _ := installed(t)
+	d.Exec("INSERT INTO sexton.fences (key, token) VALUES ('lane', 7)")
+
+	begin := func(t *testing.T, key string, token int64, durable bool) (pgx.Tx, error) {
+		t.Helper()
+		tx := pgtest.Begin(t, d.Pool())
+		_, err := tx.Exec(t.Context(), "SELECT sexton.begin_batch($1, $2, 5000, 200, $3)", key, token, durable)
+		return tx, err
+	}
+	requireSettings := func(t *testing.T, tx pgx.Tx, want map[string]string) {
+		t.Helper()
+		for name, value := range want {
+			got := pgtest.Scalar[string](t, tx, "SELECT current_setting($1)", name)
+			require.Equal(t, value, got, name)
+		}
+	}
+
+	t.Run("bounds the transaction", func(t *testing.T) {
+		tx := pgtest.Must(begin(t, "lane", 7, false))(t)
+		requireSettings(t, tx, map[string]string{
+			"statement_timeout": "5s", "lock_timeout": "200ms", "idle_in_transaction_session_timeout": "10s",
+			"synchronous_commit": "off", "plan_cache_mode": "force_generic_plan", "jit": "off",
+			"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off",
+		})
+		conn := tx.Conn()
+		require.NoError(t, tx.Commit(t.Context()))
+		after := pgtest.Scalar[string](t, conn, "SHOW enable_seqscan")
+		require.Equal(t, "on", after, "the settings end with the transaction")
+	})
+
+	t.Run("durable keeps the commit synchronous", func(t *testing.T) {
+		requireSettings(t, pgtest.Must(begin(t, "lane", 7, true))(t), map[string]string{"synchronous_commit": "on"})
+	})
+
+	t.Run("refuses a lost lease", func(t *testing.T) {
+		for key, detail := range map[string]string{
+			"lane":  "The batch carries token 6, the fence stands at 7.",
+			"other": "The batch carries token 6, the fence stands at none.",
+		} {
+			_, err := begin(t, key, 6, false)
+			var pgErr *pgconn.PgError
+			require.ErrorAs(t, err, &pgErr)
+			require.Equal(t, "SX001", pgErr.Code)
+			require.Equal(t, "lease lost: "+key, pgErr.Message)
+			require.Equal(t, detail, pgErr.Detail)
+			require.NotEmpty(t, pgErr.Hint)
+		}
+	})
+
+	t.Run("waits for a new holder under the lock timeout", func(t *testing.T) {
+		pgtest.Begin(t, d.Pool(), "UPDATE sexton.fences SET token = 8 WHERE key = 'lane'")
+
+		_, err := begin(t, "lane", 7, false)
+		var pgErr *pgconn.PgError
+		require.ErrorAs(t, err, &pgErr)
+		require.Equal(t, "55P03", pgErr.Code)
+	})
+}
+
+func TestConstraintsOfTombstonesAndRuns(t *testing.T) {
+	t.Parallel()
+	d, _ := installed(t)
+	for statement, state := range map[string]string{
+		"INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name) VALUES ('a')":                                              "23514",
+		"INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, primary_key_text) VALUES ('a', 1, '1')": "23514",
+		"INSERT INTO sexton.runs (kind, database, holder, outcome, ended_at) VALUES ('k', 'd', 'h', 'great', now())":                            "23514",
+		"INSERT INTO sexton.runs (kind, database, holder, outcome) VALUES ('k', 'd', 'h', 'done')":                                              "23514",
+	} {
+		_, err := d.Pool().Exec(t.Context(), statement)
+		var pgErr *pgconn.PgError
+		require.ErrorAs(t, err, &pgErr, statement)
+		require.Equal(t, state, pgErr.Code, statement)
+	}
+	d.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('a', 1)")
+	require.Equal(t, [][]string{{"1", "1", "0", "t"}}, d.Rows(
+		"SELECT partition, status, cleanup_attempts, consume_after <= now() FROM loose_foreign_keys_deleted_records"))
 }

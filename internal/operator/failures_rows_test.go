@@ -1,19 +1,25 @@
 package operator
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/audittrail"
 	"sexton/internal/component"
 	"sexton/internal/config"
 	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/dbtest"
 	"sexton/internal/installation"
+	"sexton/internal/pgtest"
 	"sexton/internal/web"
 	riverjobs "sexton/river_jobs"
 )
@@ -136,4 +142,147 @@ func TestRowsThatFailedAreRetried(t *testing.T) {
 	require.Equal(t, [][]string{{"t", "0"}}, db.Rows(`SELECT consume_after <= now(), deletion_attempts FROM users_ghost_user_migrations, import_placeholder_user_details`))
 	require.Equal(t, [][]string{{"groups 1"}, {"groups 2"}, {"groups 3"}, {"groups 4"}, {"all groups"}, {"diffs 3"}, {"diffs 4"}, {"all diffs"}, {"users 9"}, {"placeholders 11"}},
 		db.Rows("SELECT target FROM sexton.audit ORDER BY id"))
+}
+
+func TestPlaceholdersThatAreKeptStandOnThePage(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Reference(t)
+	c := &config.Config{}
+	c.PlaceholderUsers.Enabled, c.PlaceholderUsers.MaxAttempts, c.PlaceholderUsers.RetryPeriod = true, 15, 48*time.Hour
+	c.Jobs.Schema, c.Jobs.Database = "sexton", "main"
+	c.Databases = []config.Database{{Name: "main"}}
+	all := &installation.Connections{Config: c, Databases: []database.Database{db.Connected}}
+	db.Exec(`
+		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
+		INSERT INTO users (id, username, email, name, user_type)
+			SELECT id, 'p' || id, id || '@noreply.example.com', 'Placeholder ' || id, 15 FROM generate_series(11, 14) AS id;
+		INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id, deletion_attempts, last_deletion_attempt_at, last_error)
+		VALUES (1, 11, 1, 15, now() - interval '9 days', 'kept by a note'), (2, 12, 1, 3, now() - interval '1 day', 'kept by an issue'),
+			(3, 13, 1, 14, now() - interval '1 hour', 'kept by a snippet'), (4, 14, 1, 0, NULL, NULL)`)
+	source := sourceOf(t, all, "placeholders")
+
+	failures, more, err := source.List(t.Context(), all, 2)
+	require.NoError(t, err)
+	require.True(t, more)
+	require.Equal(t, component.Failure{
+		Source: "placeholders", ID: "11", What: "placeholder user 11", Error: "kept by a note", Attempts: 15, GivenUp: true,
+	}, failures[0])
+	require.Equal(t, "placeholder user 13", failures[1].What)
+	require.WithinDuration(t, time.Now().Add(47*time.Hour), failures[1].Next, time.Minute)
+
+	retry := func(id string) (string, error) {
+		return RetryFailures(t.Context(), all, component.Retry{Source: "placeholders", ID: id}, audittrail.Entry{Actor: "ann"})
+	}
+	said := pgtest.Must(retry("11"))(t)
+	require.Equal(t, "placeholder user 11: due now", said)
+	const left = "SELECT count(*) FROM import_placeholder_user_details WHERE deletion_attempts > 0"
+	require.EqualValues(t, 2, pgtest.Scalar[int64](t, db.Database, left))
+	said = pgtest.Must(retry(""))(t)
+	require.Equal(t, "2 placeholder users to be tried now", said, "the first one is due already")
+	require.Zero(t, pgtest.Scalar[int64](t, db.Database, left))
+
+	var refused *component.RefusedError
+	_, err = retry("4711")
+	require.ErrorAs(t, err, &refused)
+	_, err = retry("x")
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, [][]string{{"placeholders 11"}, {"all placeholders"}, {"placeholders 4711"}}, db.Rows("SELECT target FROM sexton.audit ORDER BY id"))
+}
+
+// sourceOf is one source of failures.
+func sourceOf(t *testing.T, all *installation.Connections, name string) *component.Failures {
+	t.Helper()
+	for _, source := range sources(all) {
+		if source.Name == name {
+			return source
+		}
+	}
+	require.Fail(t, "no such source", name)
+	return nil
+}
+
+// A queue has a row per state of its jobs, in the order of the names. Counting stops at the cap.
+func TestQueueStates(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	look := func(most int32) [][]string {
+		rows, err := db.Connected.Queries().QueueStates(t.Context(), dbsqlc.QueueStatesParams{Queues: []string{cleanUp, "unheard_of"}, Most: most})
+		require.NoError(t, err)
+		var told [][]string
+		for _, row := range rows {
+			since := ""
+			if row.Since != nil {
+				since = row.Since.UTC().Format(time.DateOnly)
+			}
+			told = append(told, []string{row.Queue, strconv.FormatBool(row.Paused), since, row.State, strconv.FormatInt(row.Jobs, 10)})
+		}
+		return told
+	}
+	states := []string{"available", "discarded", "pending", "retryable", "running", "scheduled"}
+	var none [][]string
+	for _, queue := range []string{cleanUp, "unheard_of"} {
+		for _, state := range states {
+			none = append(none, []string{queue, "false", "", state, "0"})
+		}
+	}
+	require.Equal(t, none, look(10))
+
+	db.Exec("INSERT INTO sexton.river_queue (name, paused_at, created_at, updated_at) VALUES ($1, now(), '2024-02-29Z', now())", cleanUp)
+	db.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, queue, state, finalized_at, scheduled_at)
+		SELECT '{}', 'some', 1, $1, state::sexton.river_job_state, CASE WHEN state IN ('completed', 'discarded') THEN now() END, now()
+		FROM unnest('{available,available,available,running,scheduled,completed,discarded}'::text[]) AS state`, cleanUp)
+	for i, counted := range []string{"2", "1", "0", "0", "1", "1"} {
+		require.Equal(t, []string{cleanUp, "true", "2024-02-29", states[i], counted}, look(2)[i])
+	}
+}
+
+// explained explains queries in place of answering them.
+type explained struct {
+	dbsqlc.DBTX
+
+	plan *[]string
+}
+
+func (e explained) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	rows, err := e.DBTX.Query(ctx, "EXPLAIN "+sql, args...)
+	if err == nil {
+		*e.plan, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	return rows, err
+}
+
+// A queue's table is seldom vacuumed, and has few states.
+func TestQueueStatesDoNotScan(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	db.Exec("ALTER TABLE sexton.river_job SET (autovacuum_enabled = off)")
+	db.Exec(`INSERT INTO sexton.river_job (kind, queue, args, state, max_attempts, scheduled_at, finalized_at)
+		SELECT $1, $1, '{}', 'discarded', 1, now(), now() FROM generate_series(1, 10000)`, cleanUp)
+	db.Exec("ANALYZE sexton.river_job")
+	var plan []string
+	queries := db.Connected.Names.Queries(explained{db.Pool(), &plan})
+	_, err := queries.QueueStates(t.Context(), dbsqlc.QueueStatesParams{Queues: []string{cleanUp, "unheard_of"}, Most: 2_000})
+	require.NoError(t, err)
+	require.NotEmpty(t, plan)
+	require.NotContains(t, strings.Join(plan, "\n"), "Seq Scan on river_job")
+}
+
+func TestJobsThatStandStillAreNamed(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	look := func() string {
+		reason, err := stalled(t.Context(), db.Connected, cleanUp, "main")
+		require.NoError(t, err)
+		return reason
+	}
+	require.Empty(t, look())
+	db.Exec(`INSERT INTO sexton.river_job (id, args, kind, queue, state, max_attempts, attempted_by, attempted_at, scheduled_at)
+		VALUES (7, '{"database": "main"}', $1, $1, 'available', 1, '{me}', now(), now())`, cleanUp)
+	require.Empty(t, look(), "it has just come")
+	db.Exec("UPDATE sexton.river_job SET scheduled_at = '2026-01-02T03:04:05Z'")
+	require.Equal(t, "a worker: none has fetched job 7, available since 2026-01-02T03:04:05Z", look())
+	db.Exec("UPDATE sexton.river_job SET state = 'running', attempted_at = '2026-01-02T03:04:06Z'")
+	require.Equal(t, "worker me: job 7 counts as running there since 2026-01-02T03:04:06Z, and has no run", look())
+	db.Exec("INSERT INTO sexton.runs (kind, database, holder) VALUES ($1, 'main', 'me')", cleanUp)
+	require.Empty(t, look(), "it is worked on")
 }

@@ -1,6 +1,8 @@
 package bench_test
 
 import (
+	"io/fs"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -87,3 +89,127 @@ func TestBenchDrainWithWrongArguments(t *testing.T) {
 	}
 	require.Equal(t, []string{"wide", "fanout", "skew", "nullify", "single", "slow"}, bench.DrainSets())
 }
+
+func TestBenchDiffs(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	document := benchmark(t, "diffs", "--scale", "0.004", "--rounds", "1", "--big", "20", "--bucket", "file://"+folder)
+	require.Equal(t, []string{"benchmark", "big_diff", "rounds", "scale", "server", "sets", "store"}, keys(document))
+	require.Contains(t, document["store"], "file://"+folder+"/sexton-bench-diffs-")
+	require.Equal(t, [][]any{{"small", 2.0, 32_768.0}, {"large", 1.0, 8_388_608.0}}, cells(document["sets"], "set", "objects", "object_bytes"))
+	for _, set := range document["sets"].([]any) {
+		require.Equal(t, []string{"contenders", "object_bytes", "objects", "ratio_to_plain_uploads", "set"}, keys(set))
+		contenders := set.(map[string]any)["contenders"]
+		require.Equal(t, [][]any{{"plain_uploads"}, {"sexton"}}, cells(contenders, "contender"))
+		for _, contender := range contenders.([]any) {
+			require.Equal(t, []string{"contender", "mb_per_second", "objects_per_second", "seconds", "statement_ms", "statements"}, keys(contender))
+			require.Positive(t, contender.(map[string]any)["mb_per_second"])
+		}
+		statements := cells(contenders, "statements")
+		require.Zero(t, statements[0][0])
+		require.EqualValues(t, 3*int(set.(map[string]any)["objects"].(float64)), statements[1][0], "files, their order and the diff, for each")
+		require.Positive(t, set.(map[string]any)["ratio_to_plain_uploads"])
+	}
+	require.Equal(t, []string{"bytes", "mb_per_second", "peak_rss_bytes", "rss_before_bytes", "seconds", "statement_ms"}, keys(document["big_diff"]))
+	require.EqualValues(t, 32<<20, document["big_diff"].(map[string]any)["bytes"], "in files of 16 MiB")
+	require.Empty(t, files(t, folder), "objects of the benchmark that are left")
+}
+
+func TestBenchDiffsWithWrongArguments(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--big", "1025"}, 2, "--big must be at most 1024"},
+		{[]string{"--scale", "0"}, 2, "--scale must be more than 0"},
+		{[]string{"--bucket", ":"}, 2, "--bucket must be file:///folder or s3://bucket"},
+		{[]string{"--bucket", "gs://x"}, 2, "--bucket must be file:///folder or s3://bucket"},
+		{[]string{"--bucket", "file:///no/such/folder"}, 1, "create folder for the benchmark's objects: "},
+	} {
+		r := clitest.Run(nil, append([]string{"bench", "diffs"}, test.args...)...)
+		require.Equal(t, test.code, r.Code, "%v: %s", test.args, r.Stderr)
+		require.Contains(t, r.Stderr, test.want, test.args)
+	}
+}
+
+// files are all files below a folder.
+func files(t *testing.T, folder string) []string {
+	t.Helper()
+	found := []string{}
+	require.NoError(t, filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			found = append(found, path)
+		}
+		return err
+	}))
+	return found
+}
+
+func TestBenchGhost(t *testing.T) {
+	t.Parallel()
+	document := benchmark(t, "ghost", "--scale", "0.002", "--rounds", "1", "--target", "0s")
+	require.Equal(t, []string{"benchmark", "foreground_duty", "rounds", "scale", "server", "sets", "target_ms"}, keys(document))
+	require.Nil(t, document["foreground_duty"])
+	require.Zero(t, document["target_ms"])
+	require.Equal(t, [][]any{{"big", 1.0, 2_000.0, nil}, {"many", 10.0, 10_000.0, nil}, {"duplicates", 1.0, 800.0, nil}}, cells(document["sets"], "set", "users", "rows", "foreground"))
+	for _, set := range document["sets"].([]any) {
+		require.Equal(t, []string{
+			"contenders", "foreground", "ratio_to_one_statement", "ratio_to_original", "ratio_wal_to_one_statement", "rows", "set", "users",
+		}, keys(set))
+		contenders := set.(map[string]any)["contenders"]
+		require.Equal(t, [][]any{{"one_statement"}, {"original"}, {"sexton"}}, cells(contenders, "contender"))
+		for _, contender := range contenders.([]any) {
+			require.Equal(t, []string{"contender", "rows_per_second", "seconds", "statement_ms", "statements", "wal_bytes"}, keys(contender))
+			for _, field := range []string{"rows_per_second", "statements", "wal_bytes"} {
+				require.Positive(t, contender.(map[string]any)[field], "%s of %v", field, contender)
+			}
+		}
+	}
+	big := document["sets"].([]any)[0].(map[string]any)["contenders"]
+	require.Equal(t, [][]any{{1.0}, {41.0}, {40.0}}, cells(big, "statements"), "50 rows each; the original's last one finds nothing")
+}
+
+func TestBenchGhostWithWrongArguments(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--set", "few"}, "--set must be one of big, many, duplicates, all"},
+		{[]string{"--scale", "0"}, "--scale must be more than 0"},
+		{[]string{"--duty", "101"}, "--duty must be auto, or a percentage from 1 to 100"},
+		{[]string{"--target", "2s"}, "--target must be 0s, or between 1ms and 1s"},
+	} {
+		r := clitest.Run(nil, append([]string{"bench", "ghost"}, test.args...)...)
+		require.Equal(t, 2, r.Code, test.args)
+		require.Contains(t, r.Stderr, test.want, test.args)
+	}
+	require.Equal(t, []string{"big", "many", "duplicates"}, bench.GhostSets())
+}
+
+func TestBenchGroup(t *testing.T) {
+	t.Parallel()
+	document := benchmark(t, "group", "--scale", "0.01", "--rounds", "1", "--foreground", "--duty", "70")
+	require.Equal(t, []string{
+		"benchmark", "contenders", "foreground", "foreground_duty", "projects", "ratio_longest_statement_to_native", "ratio_seconds_to_native",
+		"ratio_wal_to_native", "rounds", "rows", "scale", "server",
+	}, keys(document))
+	require.EqualValues(t, 10, document["projects"])
+	require.EqualValues(t, 1+10*(1+100*10), document["rows"])
+	require.EqualValues(t, 70, document["foreground_duty"])
+	require.Equal(t, [][]any{{"native", 1.0}}, cells(document["contenders"], "contender", "statements")[:1])
+	for _, contender := range document["contenders"].([]any) {
+		require.Equal(t, []string{"contender", "rows_per_second", "seconds", "statement_ms", "statements", "wal_bytes"}, keys(contender))
+		require.Positive(t, contender.(map[string]any)["wal_bytes"])
+		require.Positive(t, contender.(map[string]any)["statements"])
+	}
+	require.Equal(t, [][]any{{"undisturbed"}, {"native"}, {"sexton"}}, cells(document["foreground"], "contender"))
+
+	r := clitest.Run(nil, "bench", "group", "--duty", "101")
+	require.Equal(t, 2, r.Code)
+	require.Contains(t, r.Stderr, "--duty must be auto, or a percentage from 1 to 100")
+}
+
+func TestMain(m *testing.M) { clitest.Main(m) }

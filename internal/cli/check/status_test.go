@@ -1,6 +1,7 @@
 package check_test
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -234,3 +235,122 @@ func TestSchedulesThatTheLeaderLacks(t *testing.T) {
 		" | give all workers the same enabled components and databases; until then commits alone wake the job")
 	require.Nil(t, lead("somebody")["unled"], "a leader of whom nothing is known")
 }
+
+func TestStatusShowsTheBacklogOfEachParentTable(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec(`INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name, created_at)
+		SELECT id, 'public.projects', now() - interval '1 minute' FROM generate_series(1, 1001) AS id
+		UNION ALL SELECT 1, 'public.users', now() - interval '2 hours'`)
+	table, _, _ := s.StatusOf()
+	parents, ok := table["parents"].([]any)
+	require.True(t, ok)
+	require.Len(t, parents, 2)
+	users, ok := parents[0].(map[string]any)
+	require.True(t, ok)
+	require.Equal(t, "public.users", users["parent"], "the oldest comes first")
+	require.EqualValues(t, 1, users["pending"])
+	require.InDelta(t, 7200, users["oldest_age_seconds"], 60)
+	require.Subset(t, parents[1], map[string]any{"parent": "public.projects", "pending": 1000.0, "capped": true})
+	require.Regexp(t, `(?m)^PARENT +DATABASE +PENDING +OLDEST\npublic\.users +main +1 +2h0m.*\npublic\.projects +main +1000\+ +1m`, s.OK("status"))
+}
+
+func TestFailuresAreListedAndRetried(t *testing.T) {
+	t.Parallel()
+	s := clitest.GroupSite(t)
+	require.Equal(t, "nothing has failed that is not done by now\n", s.OK("failures", "list"))
+	require.Equal(t, map[string]any{"failures": []any{}, "more": false}, s.JSON(0, "failures", "list"))
+	s.Exec(`INSERT INTO group_deletion_schedules (group_id, user_id, marked_for_deletion_on) VALUES (10, 1, '2026-01-01'), (20, 1, '2026-01-01');
+		INSERT INTO sexton.group_deletion_failures (group_id, attempts, last_error, retry_at)
+		VALUES (10, 3, E'cannot be\ndecided', '2100-01-02 03:04:05Z'), (20, 2, 'nor this', '2100-01-01')`)
+	require.Regexp(t, `(?m)^groups +- +10 +group 10 \(root\) +3 +2100-01-02T03:04:05Z +cannot be; decided$`, s.OK("failures", "list"))
+	require.Contains(t, s.OK("failures", "list", "--limit", "1"), "and more; --limit shows them\n")
+	require.Subset(t, s.JSON(0, "failures", "list").(map[string]any)["failures"].([]any)[1], map[string]any{
+		"source": "groups", "id": "20", "what": "group 20 (other)", "error": "nor this", "attempts": 2.0, "next_attempt_at": "2100-01-01T00:00:00Z", "given_up": false,
+	})
+	require.Equal(t, "1 group to be tried now\n", s.OK("failures", "retry", "groups", "10"))
+	require.Equal(t, [][]string{{"10", "t"}, {"20", "f"}}, s.Rows("SELECT group_id, retry_at <= now() FROM sexton.group_deletion_failures ORDER BY 1"))
+	require.Equal(t, map[string]any{"result": "2 groups to be tried now"}, s.JSON(0, "failures", "retry", "groups", "--all"))
+	require.Equal(t, [][]string{{"groups 10"}, {"all groups"}}, s.Rows("SELECT target FROM sexton.audit WHERE action = 'retry' AND actor <> '' ORDER BY id"))
+
+	for want, wrong := range map[string]struct {
+		code int
+		args []string
+	}{
+		"group 4711 has not failed":                    {1, []string{"failures", "retry", "groups", "4711"}},
+		`"x" is no id`:                                 {2, []string{"failures", "retry", "groups", "x"}},
+		`nothing called "moons" fails here; there are`: {2, []string{"failures", "retry", "moons", "1"}},
+	} {
+		s.Says(wrong.code, want, wrong.args...)
+	}
+	for _, args := range [][]string{{"failures", "retry"}, {"failures", "retry", "groups"}, {"failures", "retry", "groups", "1", "--all"}, {"failures", "list", "--limit", "0"}} {
+		require.Equal(t, 2, s.Run(args...).Code, args)
+	}
+}
+
+func TestConfigCheck(t *testing.T) {
+	t.Parallel()
+	s := clitest.Plain(t)
+	require.Equal(t, "ok: 1 database, 1 definition\n", s.OK("config", "check"))
+	require.Equal(t, map[string]any{"databases": 1.0, "definitions": 1.0}, s.JSON(0, "config", "check"))
+
+	s.Configure("postgres://nobody@nowhere.invalid/none", "loose_foreign_keys: {definitions: [missing.yml], enabled: false}\n")
+	require.Equal(t, "ok: 1 database, 0 definitions\n", s.OK("config", "check"), "it connects to nothing and reads what is enabled")
+}
+
+func TestConfigShowLoadsAgain(t *testing.T) {
+	t.Parallel()
+	s := clitest.Plain(t)
+	s.Configure("postgres://user:hidden-1@db.example/app?sslpassword=hidden-2", `http: {user: admin, password: hidden-3, token: hidden-4}
+loose_foreign_keys: {schedule: "*/5 * * * *", lock_timeout: 200ms}
+`)
+	require.Contains(t, s.Run("config", "check").Stderr, "loose_foreign_keys.lock_timeout: holds for all kinds of jobs, so it is jobs.lock_timeout now")
+	shown := s.OK("config", "show")
+	require.NotContains(t, shown, "hidden")
+	require.Contains(t, shown, `url: "postgres://user:***@db.example/app?sslpassword=***"`)
+	require.Contains(t, shown, `schedule: "*/5 * * * *"`)
+	require.Contains(t, shown, "lock_timeout: 200ms")
+	require.Contains(t, shown, "statement_timeout: 5s", "defaults are shown, too")
+	require.Contains(t, shown, "- "+s.Path("loose_foreign_keys.yml"))
+
+	s.Write("shown.yaml", shown)
+	require.Equal(t, shown, s.OK("config", "show", "--config", s.Path("shown.yaml")))
+	require.Equal(t, "ok: 1 database, 1 definition\n", s.OK("config", "check", "--config", s.Path("shown.yaml")))
+
+	var document struct {
+		Databases map[string]struct{ URL, Pace string }
+		HTTP      struct{ Password, Token string }
+	}
+	r := s.Run("config", "show", "--json")
+	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &document))
+	require.NotContains(t, r.Stdout, "hidden")
+	require.Equal(t, "adaptive", document.Databases["main"].Pace)
+	require.Equal(t, "***", document.HTTP.Token)
+}
+
+func TestFlagsAndEnvironment(t *testing.T) {
+	t.Parallel()
+	s := clitest.Plain(t)
+	require.Contains(t, s.OK("config", "show", "--database-url", "postgres://flag@host/db"), `url: "postgres://flag@host/db"`)
+	s.Environ = append(s.Environ, "SEXTON_LOG__LEVEL=debug", "SEXTON_JOBS__SCHEMA=other")
+	require.Contains(t, s.OK("config", "show"), "level: debug")
+	require.Contains(t, s.OK("migrate", "up", "--print-grants"), `"other".leases`)
+
+	alone := clitest.Run([]string{"DATABASE_URL=postgres://alone@host/db"}, "config", "show")
+	require.Zero(t, alone.Code, alone.Stderr)
+	require.Contains(t, alone.Stdout, `url: "postgres://alone@host/db"`)
+}
+
+func TestLogFormat(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Environ = append(s.Environ, "SEXTON_LOG__FORMAT=text", "SEXTON_LOG__LEVEL=info")
+	r := s.Run("job", "run", clitest.Kind)
+	require.Regexp(t, `(?m)^\d\d:\d\d:\d\d INF run_started kind=`+clitest.Kind+` database=main`, r.Stderr)
+	require.NotContains(t, r.Stderr, "\x1b", "no colours outside of a terminal")
+
+	s.Environ = append(s.Environ, "SEXTON_LOG__LEVEL=error")
+	require.Empty(t, s.Run("job", "run", clitest.Kind).Stderr)
+}
+
+func TestMain(m *testing.M) { clitest.Main(m) }

@@ -1,9 +1,12 @@
 package root_test
 
 import (
+	"context"
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -11,7 +14,9 @@ import (
 
 	"sexton/internal/cli/clitest"
 	"sexton/internal/devpg"
+	"sexton/internal/doctor"
 	"sexton/internal/pgtest"
+	"sexton/internal/problem"
 )
 
 // connecting are the commands that need a database.
@@ -173,4 +178,120 @@ func TestRoleWithoutRightsOnTheParent(t *testing.T) {
 	r := s.Run("triggers", "status")
 	require.Zero(t, r.Code, "a plain trigger is no drift: %s", r.Stdout)
 	require.Contains(t, r.Stdout, "ENABLE ALWAYS TRIGGER sexton_track")
+}
+
+// Another session holds every table of the application, partitions included. What looks at the catalogue alone does not notice; what reads or
+// changes the tables gives up and says why.
+func TestLockedTablesHoldUpNoCommand(t *testing.T) {
+	t.Parallel()
+	s := clitest.Roles(t)
+	s.Exec(`CREATE TABLE parts (id bigint, at date, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+		CREATE TABLE parts_old PARTITION OF parts FOR VALUES FROM (MINVALUE) TO ('2020-01-01');
+		CREATE INDEX some_issues ON issues (project_id) WHERE project_id IS NOT NULL;
+		CREATE INDEX other_issues ON issues (author_id) WHERE id > 7;
+		ALTER TABLE issues ALTER project_id DROP NOT NULL, ADD CONSTRAINT some_project CHECK (project_id > 0) NOT VALID`)
+	s.Write("loose_foreign_keys.yml", `issues: [{table: projects, column: project_id, on_delete: async_nullify}]
+parts: [{table: projects, column: id, on_delete: async_delete}]
+p_ci_builds: [{table: projects, column: project_id, on_delete: async_delete}]
+notes: [{table: parts, column: id, on_delete: async_delete}]
+`)
+	s.Configure(s.URL+"&lock_timeout=200ms", clitest.EveryComponent)
+	grants := s.OK("migrate", "up", "--print-grants", "--tables", "--application", s.Application, "--worker", s.Worker, "--viewer", s.Viewer)
+	locking := pgtest.Connect(t, s.URL)
+	pgtest.Exec(t, locking, `BEGIN; DO $$ DECLARE held text; BEGIN
+		FOR held IN SELECT oid::regclass FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
+			AND relname NOT IN ('loose_foreign_keys_deleted_records', 'users_ghost_user_migrations', 'import_placeholder_user_details', 'group_deletion_schedules')
+		LOOP EXECUTE 'LOCK TABLE ONLY ' || held || ' IN ACCESS EXCLUSIVE MODE'; END LOOP; END $$`)
+	if pgtest.Version(t) < 18 { // Since then GRANT itself waits for its table.
+		s.Exec("SET lock_timeout = '200ms'; " + grants)
+	}
+
+	const gaveUp = "canceling statement due to lock timeout (SQLSTATE 55P03): another session holds a table or row"
+	for _, each := range []struct {
+		says    string
+		command []string
+	}{
+		{"", []string{"config", "check"}},
+		{"", []string{"migrate", "status"}},
+		{"", []string{"job", "list"}},
+		{"", []string{"tombstones", "list"}},
+		{"", []string{"triggers", "status"}},
+		{"check failed: count groups to be deleted.*lock timeout", []string{"doctor"}},
+		{regexp.QuoteMeta(gaveUp), []string{"status"}},
+		{regexp.QuoteMeta(gaveUp), []string{"failures", "list"}},
+		{regexp.QuoteMeta(gaveUp), []string{"placeholders", "list"}},
+		{regexp.QuoteMeta(gaveUp), []string{"group", "list"}},
+	} {
+		ended := make(chan clitest.Result, 1)
+		go func() { ended <- s.Run(each.command...) }()
+		var r clitest.Result
+		pgtest.WaitFor(t, "the end of "+each.command[0], func(context.Context) (bool, error) {
+			select {
+			case r = <-ended:
+				return true, nil
+			default:
+				return false, nil
+			}
+		})
+		said := r.Stdout + r.Stderr
+		if each.says == "" {
+			require.NotContains(t, said, "timeout", each.command)
+			require.Contains(t, []int{0, 5}, r.Code, each.command)
+		} else {
+			require.Regexp(t, each.says, said, each.command)
+		}
+	}
+}
+
+// A managed server gives no superuser: its roles make no event triggers, set no session_replication_role and see no statistics of others.
+// Some of them may make roles. Each installs, tracks and cleans up, and doctor says what is lost.
+func TestManagedServers(t *testing.T) {
+	t.Parallel()
+	for name, rights := range map[string]string{"a role that makes roles": "CREATEROLE CREATEDB", "a role that makes none": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// Roles are the server's, and its only superuser must not have made the owner.
+			s := clitest.RoleSite{Site: clitest.NewSite(t, pgtest.NewOn(t, pgtest.Server(t)))}
+			s.Exec(`CREATE ROLE managed LOGIN ` + rights + `; GRANT CREATE ON DATABASE "` + s.Name + `" TO managed; ALTER SCHEMA public OWNER TO managed`)
+			url := s.AsRole("managed")
+			s.Configure(url, "")
+			s.Environ = append(s.Environ, "SEXTON_HTTP__LISTEN=127.0.0.1:0")
+			s.As(t, "managed", "CREATE TABLE projects (id bigint PRIMARY KEY)", "CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint)",
+				"CREATE INDEX ON issues (project_id)", "INSERT INTO projects SELECT generate_series(1, 3)", "INSERT INTO issues SELECT n, n % 3 + 1 FROM generate_series(1, 30) AS n")
+
+			installed := s.OK("migrate", "up")
+			if rights == "" {
+				require.Contains(t, installed, "CREATE ROLE")
+				s.Exec(`CREATE ROLE sexton_owner NOLOGIN; GRANT sexton_owner TO managed`) // The provider's own means.
+				installed = s.OK("migrate", "up")
+			}
+			require.NotContains(t, installed, "GRANT")
+			require.Equal(t, [][]string{{"sexton_owner"}}, s.Rows(`SELECT DISTINCT relowner::regrole::text FROM pg_class
+				WHERE relnamespace = 'sexton'::regnamespace AND relkind = 'r'`))
+			s.OK("triggers", "install")
+			refused := s.Run("triggers", "install", "--event-trigger")
+			require.NotZero(t, refused.Code)
+			require.Contains(t, refused.Stdout+refused.Stderr, "CREATE EVENT TRIGGER", "for a superuser, should there be one")
+			s.OK("triggers", "status")
+
+			_, stop := startWorker(t, s.Site, url)
+			s.As(t, "managed", "DELETE FROM projects WHERE id = 1")
+			pgtest.Await(t, s.Database, "the children to go", `SELECT NOT EXISTS (SELECT FROM issues WHERE project_id = 1)
+					AND NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)`)
+			stop()
+			report, _ := s.Examined(5)
+			require.Len(t, s.Rows("SELECT FROM issues"), 20)
+			require.NotContains(t, severities(report), problem.Error)
+			_, lines := s.Diagnosis(report, "statistics")
+			require.Contains(t, strings.Join(lines, "\n"), "GRANT pg_read_all_stats TO managed")
+			s.OK("status")
+		})
+	}
+}
+
+func severities(report doctor.Report) (all []problem.Severity) {
+	for _, f := range report.Findings {
+		all = append(all, f.Severity)
+	}
+	return all
 }

@@ -132,3 +132,5 @@ func TestVersion(t *testing.T) {
 		require.Positive(t, c.Version, c.Component)
 	}
 }
+
+func TestMain(m *testing.M) { clitest.Main(m) }

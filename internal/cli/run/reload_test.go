@@ -15,6 +15,7 @@ import (
 
 	"sexton/internal/cli"
 	"sexton/internal/sleep"
+	riverjobs "sexton/river_jobs"
 )
 
 // However a worker came to read the wrong file, by a signal or by a look at it, it says when the file is right again.
@@ -53,4 +54,28 @@ func TestAWrongFileThatIsPutRightLeavesALine(t *testing.T) {
 			require.Equal(t, 1, strings.Count(log.String(), "configuration is as it was, the worker goes on with it"))
 		})
 	}
+}
+
+// Without its database each of River's queues says so several times a second; what concerns one job is said each time.
+func TestRiverIsDampened(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const skipped = "maintenance.PeriodicJobEnqueuer: " + riverjobs.Skipped
+		var text bytes.Buffer
+		dampened := dampenRiver(slog.New(slog.NewTextHandler(&text, nil)))
+		log := slog.New(dampened)
+		for range 50 {
+			log.Info(skipped, "client", "one")
+			log.With("client", "two").Info(skipped)
+			log.Error("producer: Error fetching jobs", "err", "gone", "queue", "one")
+			log.Error("producer: Error fetching jobs", "err", "gone", "queue", "two")
+			log.Error("executor: Error completing job", "err", "gone", "job_id", 7)
+		}
+		dampened.Flush()
+		require.NotContains(t, text.String(), riverjobs.Skipped)
+		require.Equal(t, 50, strings.Count(text.String(), "Error completing job"))
+		require.NotContains(t, text.String(), "job_id=7 left_out")
+		require.Equal(t, 2, strings.Count(text.String(), "Error fetching jobs"))
+		require.Contains(t, text.String(), "queue=two left_out=98\n")
+	})
 }

@@ -138,3 +138,5 @@ func TestTriggersStatusComparesTheDefinitions(t *testing.T) {
 	report, _ = s.Examined(5)
 	require.Contains(t, clitest.Found(report), "generations")
 }
+
+func TestMain(m *testing.M) { clitest.Main(m) }

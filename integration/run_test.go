@@ -1,0 +1,372 @@
+package integration
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/internal/sample"
+)
+
+// testRunConnections counts the connections of a worker that has nothing to do.
+func testRunConnections(t *testing.T, p program) {
+	t.Helper()
+	s := p.site(t, pgtest.New(t).URL, onMain(`
+loose_foreign_keys: {definitions: [loose_foreign_keys.yml]}
+ghost_users: {enabled: true}
+placeholder_users: {enabled: true}
+adjourned_groups: {enabled: true}
+external_diffs: {enabled: true, bucket: "file://`+t.TempDir()+`"}
+`, sample.Schema(), "").defining("notes:\n  - {table: issues, column: noteable_id, on_delete: async_delete}\n"))
+	const few = "(SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton%') <= $1"
+
+	five := s.started(t, loopback)
+	readyWorker(t, five.httpAddress(t), "")
+	s.wait(t, 90*time.Second, "five kinds to need few connections", few, 9)
+	five.stop(t)
+
+	one := s.started(t, loopback, "SEXTON_GHOST_USERS__ENABLED=false", "SEXTON_PLACEHOLDER_USERS__ENABLED=false",
+		"SEXTON_ADJOURNED_GROUPS__ENABLED=false", "SEXTON_EXTERNAL_DIFFS__ENABLED=false")
+	readyWorker(t, one.httpAddress(t), "")
+	s.wait(t, 90*time.Second, "one kind to need few connections", few, 4)
+	one.stop(t)
+}
+
+// streamTables adds enough parents for a stream of deletes.
+const streamTables = `
+INSERT INTO parents SELECT generate_series(11, 400);
+INSERT INTO children SELECT number, number % 390 + 11 FROM generate_series(100, 3999) AS number;`
+
+// testRunCopies lets two workers and passes in the foreground work on one stream of deletes.
+func testRunCopies(t *testing.T, p program) {
+	t.Helper()
+	s := newWorkSite(t, p)
+	s.exec(t, streamTables)
+	first, second := s.started(t), s.started(t)
+
+	streamed := make(chan error)
+	go func() {
+		var err error
+		for id := 1; id <= 400 && err == nil; id++ {
+			_, err = s.pool.Exec(t.Context(), "DELETE FROM parents WHERE id = $1", id)
+		}
+		streamed <- err
+	}()
+	for done := false; !done; {
+		outcome := parseReport(t, p.run(t, s.dir, s.url, 0, "job", "run", kind, "--json")).Outcome
+		require.Contains(t, []string{"done", "skipped"}, outcome, "a pass in the foreground beside two workers")
+		select {
+		case err := <-streamed:
+			require.NoError(t, err, "delete parents")
+			done = true
+		default:
+		}
+	}
+	s.wait(t, time.Minute, "everything to be finished", noWork)
+	// Deleting a child twice would violate the primary key of deletions, and fail the pass.
+	require.Equal(t, int64(4000), s.count(t, "SELECT count(*) FROM deletions"))
+	require.Zero(t, s.count(t, "SELECT count(*) FROM children"))
+	// A worker that is asked to stop while its pass begins counts that as failed.
+	s.wait(t, time.Minute, "everything to be confirmed", "NOT EXISTS (SELECT FROM sexton.swept)")
+	first.stop(t)
+	second.stop(t)
+	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.runs WHERE outcome = 'failed'"), "failed runs")
+	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.river_job WHERE state <> 'completed'"), "jobs that did not complete")
+	s.cleanedUp(t)
+}
+
+// One definition whose table is gone, and lists that do not fit, keep the worker from nothing else, and everybody is told.
+func testRunHolds(t *testing.T, p program) {
+	t.Helper()
+	s := newWorkSite(t, p)
+	s.exec(t, "CREATE TABLE others (id bigint PRIMARY KEY); CREATE TABLE gone (id bigint PRIMARY KEY, other_id bigint)")
+	file := filepath.Join(s.dir, "loose_foreign_keys.yml")
+	require.NoError(t, os.WriteFile(file, []byte(gatedDefinitions+"gone: [{table: others, column: other_id, on_delete: async_delete}]\n"), 0o600))
+	p.run(t, s.dir, s.url, 0, "triggers", "install")
+	s.exec(t, `CREATE TABLE users (id bigint PRIMARY KEY, username text UNIQUE, email text UNIQUE, name text, state text, user_type smallint,
+		admin boolean NOT NULL DEFAULT false)`)
+	p.environ = append([]string{"SEXTON_GHOST_USERS__ENABLED=true"}, p.environ...)
+	s.program = p
+	p.run(t, s.dir, s.url, 0, "migrate", "up")
+	s.exec(t, "INSERT INTO others VALUES (1); DROP TABLE gone; DELETE FROM others; DELETE FROM parents WHERE id = 1")
+
+	w := s.started(t)
+	w.logged(t, "child table public.gone does not exist")
+	s.wait(t, time.Minute, "the other parent", `NOT EXISTS (SELECT FROM children WHERE parent_id = 1)
+		AND NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records WHERE fully_qualified_table_name = 'public.parents')`)
+	require.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE fully_qualified_table_name = 'public.others'"))
+	s.wait(t, time.Minute, "what is held in the worker's row", `EXISTS (SELECT FROM sexton.clients, unnest(held) AS h WHERE h LIKE 'loose_foreign_keys_cleanup/main: %gone%')
+		AND EXISTS (SELECT FROM sexton.clients, unnest(held) AS h WHERE h LIKE 'users_migrate_records_to_ghost_user_in_batches/main: %')`)
+	status := p.run(t, s.dir, s.url, 0, "status")
+	require.Contains(t, status, "a configuration that fits the database: ")
+	require.Contains(t, status, "child table public.gone does not exist")
+	p.run(t, s.dir, s.url, 5, "doctor")
+
+	s.exec(t, "CREATE TABLE gone (id bigint PRIMARY KEY, other_id bigint); UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+	p.run(t, s.dir, s.url, 0, "job", "enqueue", kind)
+	s.wait(t, time.Minute, "the parent that was held", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
+	w.stop(t)
+}
+
+// testRunLateChild inserts a child in a transaction that is older than its parent's deletion, after everything
+// was cleaned up. Nobody notifies the two workers of its commit, and there is no tick.
+func testRunLateChild(t *testing.T, p program) {
+	t.Helper()
+	s := newWorkSite(t, p)
+	first, second := s.started(t), s.started(t)
+	older, err := pgx.Connect(t.Context(), s.url)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, older.Close(context.WithoutCancel(t.Context()))) }()
+	exec := func(sql string) {
+		_, err := older.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	exec("BEGIN")
+	exec("SELECT FROM parents WHERE id = 1")
+	s.exec(t, "DELETE FROM parents WHERE id = 1")
+	s.wait(t, time.Minute, "the clean-up", noWork)
+	s.wait(t, time.Minute, "the workers to sleep", asleep, awakeKey()...)
+	require.Equal(t, int64(1), s.count(t, "SELECT count(*) FROM sexton.swept"))
+	require.Contains(t, p.run(t, s.dir, s.url, 0, "status", "--json"), `"confirming": 1`)
+	exec("INSERT INTO children VALUES (1000, 1)")
+	s.wait(t, time.Minute, "the workers to sleep on", asleep, awakeKey()...)
+	exec("COMMIT")
+	s.wait(t, 2*time.Minute, "the late child to be gone", "NOT EXISTS (SELECT FROM children WHERE parent_id = 1)")
+	s.wait(t, 2*time.Minute, "nothing to be left to confirm", "NOT EXISTS (SELECT FROM sexton.swept)")
+	s.wait(t, 2*time.Minute, "the run to be recorded", "(SELECT sum((stats ->> 'late_children')::bigint) = 1 FROM sexton.runs)")
+	first.stop(t)
+	second.stop(t)
+	s.cleanedUp(t)
+}
+
+// testRunLeaderKilled kills the worker that leads cron just before a tick: another worker leads, and gives the tick its one job.
+func testRunLeaderKilled(t *testing.T, p program) {
+	t.Helper()
+	s := newWorkSite(t, p)
+	workers := []*runningWorker{s.started(t), s.started(t)}
+	const led = "EXISTS (SELECT FROM sexton.river_leader AS leader JOIN sexton.clients AS client ON client.client_id = leader.leader_id WHERE client.pid = $1)"
+	leader := -1
+	s.wait(t, time.Minute, "the schedule to be entered", "EXISTS (SELECT FROM sexton.schedules)")
+	for i, w := range workers {
+		if s.count(t, "SELECT count(*) WHERE "+led, w.cmd.Process.Pid) == 1 {
+			leader = i
+		}
+	}
+	require.NotEqual(t, -1, leader, "a worker leads")
+	follower := workers[1-leader]
+	// As a worker would that has another configuration.
+	s.exec(t, "UPDATE sexton.clients SET schedules = '{}' WHERE client_id = (SELECT leader_id FROM sexton.river_leader)")
+	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"), "loose_foreign_keys_cleanup of main has no ticks: the leader's configuration lacks it")
+	workers[leader].signal(t, syscall.SIGKILL)
+	s.exec(t, "UPDATE sexton.schedules SET last_tick = '2019-12-31 12:00:00+00'")
+	killed := time.Now()
+	s.wait(t, time.Minute, "the tick's job", "EXISTS (SELECT FROM sexton.river_job WHERE state = 'completed')")
+	require.Less(t, time.Since(killed), 25*time.Second, "the gap that docs/jobs.md states")
+	s.wait(t, time.Minute, "the other worker to lead", led, follower.cmd.Process.Pid)
+	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"), "cron is led by ")
+	follower.stop(t)
+	require.Equal(t, int64(1), s.count(t, "SELECT count(*) FROM sexton.river_job"), "jobs")
+}
+
+// testRunMissedTick misses a tick by years of them: they are made up for by one run, at the next start alone.
+func testRunMissedTick(t *testing.T, p program) {
+	t.Helper()
+	s := newWorkSite(t, p)
+	const entered = "EXISTS (SELECT FROM sexton.schedules WHERE kind = '" + kind + "' AND database = 'main')"
+
+	fresh := s.started(t)
+	s.wait(t, time.Minute, "the schedule to be entered", entered)
+	fresh.stop(t)
+	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.river_job"), "jobs of a fresh installation")
+
+	s.exec(t, "UPDATE sexton.schedules SET last_tick = '2019-12-31 12:00:00+00'")
+	late := s.started(t)
+	s.wait(t, time.Minute, "the missed tick to be made up for", "EXISTS (SELECT FROM sexton.river_job WHERE state = 'completed')")
+	late.stop(t)
+	again := s.started(t)
+	s.wait(t, time.Minute, "the worker to be listened to", "EXISTS (SELECT FROM sexton.clients)")
+	again.stop(t)
+	require.Equal(t, int64(1), s.count(t, "SELECT count(*) FROM sexton.river_job"), "jobs")
+	require.Equal(t, int64(1), s.count(t, "SELECT count(*) FROM sexton.runs WHERE outcome = 'done'"), "runs")
+	require.Equal(t, int64(1), s.count(t, "SELECT count(*) FROM sexton.schedules WHERE last_tick = date_trunc('year', now(), 'UTC')"), "ticks at the latest missed time")
+}
+
+// testRunReloads has a worker read its files again: broken ones leave it as it was, good ones are worked with.
+func testRunReloads(t *testing.T, p program) {
+	t.Helper()
+	s := newWorkSite(t, p)
+	w := s.started(t, loopback)
+	address := w.httpAddress(t)
+	failed := func(value string) {
+		pgtest.WaitFor(t, "the metric", func(ctx context.Context) (bool, error) {
+			_, body := send(ctx, t, http.MethodGet, address, "/metrics", nil)
+			return strings.Contains(body, "\nsexton_reload_failed "+value+"\n"), nil
+		})
+	}
+	failed("0")
+	file := filepath.Join(s.dir, "loose_foreign_keys.yml")
+	require.NoError(t, os.WriteFile(file, []byte("children: [\n"), 0o600))
+	w.signal(t, syscall.SIGHUP)
+	w.logged(t, `"msg":"configuration is not reloaded, the old one stays"`)
+	require.Contains(t, w.log.String(), "loose_foreign_keys.yml:")
+	failed("1")
+	s.exec(t, "DELETE FROM parents WHERE id = 1")
+	s.wait(t, stopLimit, "the old definitions to be worked with", noWork)
+
+	require.NoError(t, os.WriteFile(file, []byte(gatedDefinitions), 0o600))
+	w.signal(t, syscall.SIGHUP)
+	pgtest.WaitFor(t, "the second start", func(context.Context) (bool, error) {
+		return strings.Count(w.log.String(), `"msg":"worker started"`) == 2, nil
+	})
+	s.exec(t, "DELETE FROM parents WHERE id = 2")
+	s.wait(t, stopLimit, "the new definitions to be worked with", noWork)
+	w.stop(t)
+	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.leases WHERE expires_at > now()"), "no lease is left")
+}
+
+// testRunLosesAConnectionWhileItStarts has the server end a worker's session at its first beat.
+func testRunLosesAConnectionWhileItStarts(t *testing.T, p program) {
+	t.Helper()
+	s := newWorkSite(t, p)
+	s.exec(t, `CREATE SEQUENCE beats;
+		CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
+			IF nextval('public.beats') < 3 THEN RAISE EXCEPTION 'terminating connection' USING ERRCODE = '57P01'; END IF;
+			RETURN NEW;
+		END $$;
+		CREATE TRIGGER lose BEFORE INSERT ON sexton.clients FOR EACH ROW EXECUTE FUNCTION lose()`)
+	w := s.started(t)
+	require.Contains(t, w.log.String(), `"msg":"database cannot be reached, trying again"`)
+	w.stop(t)
+}
+
+// testRunDeploy has two copies work with different files, as in a rolling deploy, and then the one that has not read the installed
+// files alone, until they come to it the way of a ConfigMap.
+func testRunDeploy(t *testing.T, p program) {
+	t.Helper()
+	s := newWorkSite(t, p)
+	s.exec(t, `CREATE TABLE notes (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE INDEX ON notes (parent_id);
+		INSERT INTO parents SELECT generate_series(11, 60);
+		INSERT INTO notes SELECT id, id FROM parents`)
+	const gone = `NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records) AND NOT EXISTS (
+		SELECT FROM notes WHERE NOT EXISTS (SELECT FROM parents WHERE parents.id = notes.parent_id)) AND ` + noWork
+
+	// A ConfigMap's file is a link into a folder that is a link itself, which another one takes the place of.
+	mounted := filepath.Join(t.TempDir(), "mounted")
+	publish := func(version, content string) {
+		require.NoError(t, os.MkdirAll(filepath.Join(mounted, version), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(mounted, version, "definitions.yml"), []byte(content), 0o600))
+		require.NoError(t, os.Symlink(version, filepath.Join(mounted, "..next")))
+		require.NoError(t, os.Rename(filepath.Join(mounted, "..next"), filepath.Join(mounted, "..data")))
+	}
+	publish("..1", gatedDefinitions)
+	file := filepath.Join(mounted, "definitions.yml")
+	require.NoError(t, os.Symlink(filepath.Join("..data", "definitions.yml"), file))
+	earlier := s.started(t, "SEXTON_LOOSE_FOREIGN_KEYS__DEFINITIONS="+file)
+
+	const both = gatedDefinitions + "notes: [{table: parents, column: parent_id, on_delete: async_delete}]\n"
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "loose_foreign_keys.yml"), []byte(both), 0o600))
+	later := s.started(t)
+	require.Contains(t, p.run(t, s.dir, s.url, 0, "triggers", "install"), "not recorded for notes: sexton audit")
+	s.exec(t, "DELETE FROM parents WHERE id BETWEEN 11 AND 50")
+	s.wait(t, stopLimit, "the children of both definitions to go", gone)
+	earlier.logged(t, "other definitions are installed: the job waits")
+
+	later.stop(t)
+	s.exec(t, "DELETE FROM parents WHERE id > 50 OR id <= 5")
+	pgtest.WaitFor(t, "status to say so", func(context.Context) (bool, error) {
+		return s.count(t, "SELECT count(*) FROM sexton.clients") == 1, nil
+	})
+	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"), "the installed definitions: 1 of 1 worker read others")
+	require.EqualValues(t, 15, s.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records"), "tombstones wait for the worker's new files")
+	publish("..2", both)
+	s.wait(t, stopLimit, "the worker to read the files and go on", gone)
+	require.NotContains(t, earlier.log.String(), "configuration is not reloaded")
+	earlier.stop(t)
+}
+
+// testRunWakes deletes parents one at a time, each while the worker sleeps. Without notifications it would
+// look every ten seconds, and the rounds together would take far longer than the deadline.
+func testRunWakes(t *testing.T, p program) {
+	t.Helper()
+	s := newWorkSite(t, p)
+	w := s.started(t)
+	const rounds, limit = 10, 80 * time.Second
+	deadline := time.Now().Add(limit)
+	for id := 1; id <= rounds; id++ {
+		s.wait(t, time.Until(deadline), "the worker to sleep", asleep, awakeKey()...)
+		s.exec(t, "DELETE FROM parents WHERE id = $1", id)
+		s.wait(t, time.Until(deadline), "the children to be gone", noWork)
+	}
+	require.Zero(t, s.count(t, "SELECT count(*) FROM children"))
+	w.stop(t)
+	s.cleanedUp(t)
+}
+
+// cleanedUp expects that a worker has left nothing that others would have to wait for.
+func (s workSite) cleanedUp(t *testing.T) {
+	t.Helper()
+	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"), "leases held")
+	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.clients"), "clients")
+	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.river_job WHERE state = 'running'"), "running jobs")
+	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.runs WHERE ended_at IS NULL"), "runs without an end")
+}
+
+// testRunStops asks a worker to stop in the middle of a batch: the batch ends, and no other begins.
+func testRunStops(t *testing.T, p program) {
+	t.Helper()
+	s := newWorkSite(t, p)
+	open, release := s.closeGate(t)
+	first := s.started(t)
+	s.exec(t, "DELETE FROM parents WHERE id <= 5")
+	s.wait(t, time.Minute, "the worker to stop in its batch", stopped)
+	open()
+	first.signal(t, syscall.SIGTERM)
+	first.logged(t, `"msg":"worker stops`)
+	release()
+	require.Zero(t, first.exit(t, stopLimit), "exit code after SIGTERM")
+	s.cleanedUp(t)
+	require.Equal(t, int64(3), s.count(t, "SELECT count(*) FROM deletions"), "the running batch is committed, and no other")
+
+	second := s.started(t)
+	s.wait(t, time.Minute, "another worker to finish", noWork)
+	second.stop(t)
+	require.Equal(t, int64(50), s.count(t, "SELECT count(*) FROM deletions"))
+	s.cleanedUp(t)
+}
+
+// testRunStopsInTime asks a worker to stop whose batch does not end by itself.
+func testRunStopsInTime(t *testing.T, p program) {
+	t.Helper()
+	s := newWorkSite(t, p)
+	s.closeGate(t)
+	w := s.started(t)
+	s.exec(t, "DELETE FROM parents WHERE id <= 5")
+	s.wait(t, time.Minute, "the worker to stop in its batch", stopped)
+	w.stop(t)
+	s.cleanedUp(t)
+	require.Zero(t, s.count(t, "SELECT count(*) FROM deletions"))
+}
+
+// testRunSecondSignal ends a worker that is stopping by a second signal.
+func testRunSecondSignal(t *testing.T, p program) {
+	t.Helper()
+	s := newWorkSite(t, p)
+	s.closeGate(t)
+	w := s.started(t)
+	s.exec(t, "DELETE FROM parents WHERE id <= 5")
+	s.wait(t, time.Minute, "the worker to stop in its batch", stopped)
+	w.signal(t, syscall.SIGINT)
+	w.logged(t, `"msg":"worker stops`)
+	w.signal(t, syscall.SIGINT)
+	require.Equal(t, -1, w.exit(t, stopLimit), "a second signal ends the process itself")
+}

@@ -1,9 +1,0 @@
-package root_test
-
-import (
-	"testing"
-
-	"sexton/internal/cli/clitest"
-)
-
-func TestMain(m *testing.M) { clitest.Main(m) }

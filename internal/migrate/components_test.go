@@ -1,0 +1,396 @@
+package migrate_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+	"sexton/internal/sample"
+)
+
+const groupsTables = `
+CREATE TABLE users (id bigint PRIMARY KEY, state text, admin boolean);
+CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date);`
+
+// A table that the application has brought along, as in the original.
+const groupSchedules = `CREATE TABLE group_deletion_schedules (
+	group_id bigint PRIMARY KEY REFERENCES groups ON DELETE CASCADE, user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE,
+	marked_for_deletion_on date NOT NULL, remark text);`
+
+func withGroups(t *testing.T, d *pgtest.Database) migrate.Database {
+	t.Helper()
+	db := everything(t, d)
+	db.Components = append(db.Components, migrate.AdjournedGroups)
+	return db
+}
+
+func TestAdjournedGroupsComeAndGo(t *testing.T) {
+	t.Parallel()
+	for name, tables := range map[string]string{
+		"with a table of ours":              groupsTables,
+		"with a table of the application's": groupsTables + groupSchedules,
+		"on the reference schema":           sample.Schema(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := pgtest.New(t)
+			d.Exec(tables)
+			before := catalogueWithoutWriters(d)
+			db := withGroups(t, d)
+			up(t, db)
+			require.NoError(t, migrate.Check(t.Context(), db))
+			require.Empty(t, component(t, up(t, db), migrate.AdjournedGroups).Applied, "the second run finds nothing to do")
+			require.Empty(t, d.Rows(`
+				SELECT p.oid::regprocedure FROM pg_proc AS p
+				WHERE p.pronamespace = 'sexton'::regnamespace AND p.proname !~ '^river_'
+					AND (NOT EXISTS (SELECT FROM sexton.objects WHERE kind = 'function' AND to_regprocedure(identity) = p.oid)
+						OR EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a WHERE a.grantee = 0))`),
+				"registered, and not for PUBLIC")
+
+			down(t, migrate.Database{Name: "main", Conn: db.Conn, JobsSchema: "sexton", TrackedSchema: "public"})
+			require.Equal(t, before, catalogueWithoutWriters(d))
+			up(t, db)
+		})
+	}
+}
+
+// A rule of the application's own outlives what Sexton does to its objects, whether it was there first or came later.
+func TestTheApplicationsRuleStays(t *testing.T) {
+	t.Parallel()
+	const rule = `CREATE OR REPLACE FUNCTION sexton.may_remove_group(user_id bigint, group_id bigint) RETURNS boolean LANGUAGE sql AS 'SELECT user_id = 7'`
+	allowed := func(d *pgtest.Database) bool {
+		return pgtest.Scalar[bool](t, d, "SELECT sexton.may_remove_group(7, 1) AND NOT sexton.may_remove_group(1, 1)")
+	}
+	for name, first := range map[string]bool{"it was there first": true, "it came later": false} {
+		t.Run(name, func(t *testing.T) {
+			d := pgtest.New(t)
+			d.Exec(groupsTables)
+			db := withGroups(t, d)
+			if first {
+				d.Exec("CREATE SCHEMA sexton;" + rule)
+			}
+			up(t, db)
+			if !first {
+				d.Exec(rule)
+			}
+			up(t, db)
+			require.True(t, allowed(d))
+			require.Equal(t, !first, down(t, db).SchemaKept)
+			require.True(t, allowed(d), "it is not Sexton's to remove")
+			up(t, db)
+			require.True(t, allowed(d))
+		})
+	}
+}
+
+func TestGroupsStayWhereTheyWereInstalled(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec(groupsTables)
+	db := withGroups(t, d)
+	db.Components = without(db.Components, migrate.LooseForeignKeys)
+	up(t, db)
+	moved := db
+	moved.TrackedSchema = "app"
+	var placement *migrate.PlacementError
+	require.ErrorAs(t, migrate.Check(t.Context(), moved), &placement)
+	require.ErrorContains(t, placement, `has its groups to be deleted in "public".group_deletion_schedules`)
+
+	d.Exec("DROP TABLE group_deletion_schedules")
+	var schema *migrate.SchemaError
+	require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
+	require.Equal(t, `"public".group_deletion_schedules`, schema.Object)
+	down(t, db)
+	up(t, db)
+}
+
+func withDiffs(t *testing.T, d *pgtest.Database) migrate.Database {
+	t.Helper()
+	db := everything(t, d)
+	db.Components = append(db.Components, migrate.ExternalDiffs)
+	return db
+}
+
+func TestExternalDiffsComeAndGo(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec(sample.Schema())
+	before := catalogueWithoutWriters(d)
+	db := withDiffs(t, d)
+	up(t, db)
+	require.NoError(t, migrate.Check(t.Context(), db))
+	require.Equal(t, [][]string{{"A"}}, d.Rows("SELECT tgenabled FROM pg_trigger WHERE tgname = 'sexton_external_diffs_removed'"))
+	require.Empty(t, component(t, up(t, db), migrate.ExternalDiffs).Applied, "the second run finds nothing to do")
+
+	down(t, migrate.Database{Name: "main", Conn: db.Conn, JobsSchema: "sexton", TrackedSchema: "public"})
+	require.Equal(t, before, catalogueWithoutWriters(d))
+	up(t, db)
+	d.Exec("DROP TABLE merge_request_diffs CASCADE")
+	down(t, db)
+}
+
+func TestExternalDiffsGrants(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec(sample.Schema())
+	db := withDiffs(t, d)
+	up(t, db)
+	application, worker, viewer := d.CreateRole(), d.CreateRole(), d.CreateRole()
+	d.Exec(strings.NewReplacer(
+		`:"application"`, pgx.Identifier{application}.Sanitize(),
+		`:"worker"`, pgx.Identifier{worker}.Sanitize(),
+		`:"viewer"`, pgx.Identifier{viewer}.Sanitize(),
+	).Replace(migrate.Grants(db)))
+	d.Exec("GRANT SELECT, DELETE ON merge_request_diffs, merge_request_diff_files TO " + pgx.Identifier{application}.Sanitize())
+	for role, statements := range map[string][]string{
+		application: {"DELETE FROM merge_request_diffs", "SELECT * FROM sexton.external_diff_layout(1)"},
+		worker: {
+			"SELECT * FROM merge_request_diffs FOR UPDATE", "UPDATE merge_request_diff_files SET diff = NULL",
+			"SELECT sexton.external_diff_body('x')", "DELETE FROM sexton.external_diff_removals", "SELECT FROM merge_requests, merge_request_metrics",
+			"SELECT id, sexton.external_diff_place() FROM sexton.external_diff_installation", "INSERT INTO sexton.external_diff_stores (store) VALUES ('x')",
+			"UPDATE sexton.external_diff_stores SET seal = gen_random_uuid()",
+		},
+		viewer: {"SELECT * FROM sexton.external_diffs, sexton.external_diff_removals, sexton.external_diff_stores"},
+	} {
+		conn := pgtest.Must(pgx.Connect(t.Context(), d.AsRole(role)+"&search_path=public"))(t)
+		for _, statement := range statements {
+			_, err := conn.Exec(t.Context(), statement)
+			require.NoError(t, err, statement)
+		}
+		require.NoError(t, conn.Close(t.Context()))
+	}
+}
+
+func TestEveryInstallationIsItself(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for range 2 {
+		d := pgtest.New(t)
+		d.Exec(sample.Schema())
+		up(t, withDiffs(t, d))
+		rows := d.Rows("SELECT id, sexton.external_diff_place() FROM sexton.external_diff_installation")
+		require.Len(t, rows, 1)
+		require.Regexp(t, `^[0-9]+/[0-9]+$`, rows[0][1], "the server's identifier and the database's number")
+		require.False(t, seen[rows[0][0]] || seen[rows[0][1]])
+		seen[rows[0][0]], seen[rows[0][1]] = true, true
+	}
+}
+
+// Some services keep the server's identifier to themselves.
+func TestThePlaceOfADatabaseThatMayNotKnowItsServer(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec(sample.Schema())
+	up(t, withDiffs(t, d))
+	owner := pgx.Identifier{d.CreateRole()}.Sanitize()
+	d.Exec("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
+	d.Exec("GRANT USAGE, CREATE ON SCHEMA sexton TO " + owner)
+	d.Exec("ALTER FUNCTION sexton.external_diff_place() OWNER TO " + owner)
+	require.Regexp(t, `^unknown/[0-9]+$`, d.Rows("SELECT sexton.external_diff_place()")[0][0])
+}
+
+const usersTable = `CREATE TABLE users (
+	id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY, username text NOT NULL UNIQUE, email text NOT NULL UNIQUE,
+	name text, state text, user_type smallint, admin boolean);`
+
+// A queue that the application has brought along, as in the original.
+const usersQueue = `CREATE TABLE users_ghost_user_migrations (
+	id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY, user_id bigint NOT NULL UNIQUE REFERENCES users ON DELETE CASCADE,
+	initiator_user_id bigint, hard_delete boolean NOT NULL DEFAULT false, consume_after timestamptz NOT NULL DEFAULT now(),
+	created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL, last_error text, user_type smallint);`
+
+func withGhostUsers(t *testing.T, d *pgtest.Database) migrate.Database {
+	t.Helper()
+	db := everything(t, d)
+	db.Components = append(db.Components, migrate.GhostUsers)
+	return db
+}
+
+func TestGhostUsersComeAndGo(t *testing.T) {
+	t.Parallel()
+	for name, tables := range map[string]string{
+		"with a queue of ours":              sample.Schema(),
+		"with a queue of the application's": usersTable + usersQueue,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := pgtest.New(t)
+			d.Exec(tables)
+			columns := func() [][]string {
+				return d.Rows(`SELECT attname FROM pg_attribute WHERE attrelid = to_regclass('users_ghost_user_migrations')
+					AND attnum > 0 AND NOT attisdropped ORDER BY attnum`)
+			}
+			before, columnsBefore := catalogueWithoutWriters(d), columns()
+			db := withGhostUsers(t, d)
+			up(t, db)
+			require.NoError(t, migrate.Check(t.Context(), db))
+			d.Exec(`INSERT INTO users (username, email, name) VALUES ('ada', 'ada@example.com', 'Ada')`)
+			require.True(t, pgtest.Scalar[bool](t, d, "SELECT sexton.delete_user(id, NULL) FROM users"))
+			require.Equal(t, [][]string{{"0", "NULL", "0", "0", "0", "NULL"}}, d.Rows(`
+				SELECT attempts, last_error, moved_rows, deleted_rows, nullified_rows, remaining_rows FROM users_ghost_user_migrations`))
+			d.Exec("DELETE FROM users_ghost_user_migrations; DELETE FROM users")
+			require.Empty(t, component(t, up(t, db), migrate.GhostUsers).Applied, "the second run finds nothing to do")
+
+			down(t, migrate.Database{Name: "main", Conn: db.Conn, JobsSchema: "sexton", TrackedSchema: "public"})
+			require.Equal(t, before, catalogueWithoutWriters(d))
+			require.Equal(t, columnsBefore, columns(), "a column of the application's stays, one of ours goes")
+			up(t, db)
+		})
+	}
+}
+
+func TestGhostUsersStayWhereTheyWereInstalled(t *testing.T) {
+	t.Parallel()
+	for name, tables := range map[string]string{"our queue": usersTable, "the application's queue": usersTable + usersQueue} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := pgtest.New(t)
+			d.Exec(tables)
+			db := withGhostUsers(t, d)
+			db.Components = without(db.Components, migrate.LooseForeignKeys)
+			up(t, db)
+			d.Exec("CREATE SCHEMA app; ALTER TABLE users SET SCHEMA app")
+			db.TrackedSchema = "app"
+			var placement *migrate.PlacementError
+			require.ErrorAs(t, migrate.Check(t.Context(), db), &placement)
+			require.ErrorContains(t, placement, `has its users to be deleted in "public".users_ghost_user_migrations`)
+		})
+	}
+}
+
+func TestCheckMissesTheQueueOfUsers(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec(usersTable)
+	db := withGhostUsers(t, d)
+	up(t, db)
+	d.Exec("DROP TABLE users_ghost_user_migrations")
+	var schema *migrate.SchemaError
+	require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
+	require.Equal(t, `"public".users_ghost_user_migrations`, schema.Object)
+	down(t, db)
+	up(t, db)
+}
+
+const groupsTable = `CREATE TABLE groups (id bigint PRIMARY KEY);`
+
+// Details that the application has brought along, as in the original.
+const detailsTable = `CREATE TABLE import_placeholder_user_details (
+	id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY, placeholder_user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE,
+	namespace_id bigint, deletion_attempts integer NOT NULL DEFAULT 0, organization_id bigint NOT NULL, last_deletion_attempt_at timestamptz,
+	created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL);`
+
+// catalogueWithoutToast leaves out what Postgres makes for a column of text and keeps without it.
+func catalogueWithoutToast(d *pgtest.Database) []string {
+	return slices.DeleteFunc(catalogueWithoutWriters(d), func(line string) bool { return strings.HasPrefix(line, "class pg_toast.") })
+}
+
+func withPlaceholders(t *testing.T, d *pgtest.Database) migrate.Database {
+	t.Helper()
+	db := withGhostUsers(t, d)
+	db.Components = append(db.Components, migrate.PlaceholderUsers)
+	return db
+}
+
+func TestPlaceholderUsersComeAndGo(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		tables string
+		// ours is what the registry lists.
+		ours [][]string
+	}{
+		"details of ours": {usersTable + groupsTable, [][]string{
+			{"column", `"public".import_placeholder_user_details.last_error`},
+			{"column", `"public".import_placeholder_user_details.blocked_by`},
+			{"index", `"public".sexton_placeholder_user_details_eligible_idx`},
+			{"table", `"public".import_placeholder_user_details`},
+		}},
+		"details of the application's": {usersTable + detailsTable, [][]string{
+			{"column", `"public".import_placeholder_user_details.last_error`},
+			{"column", `"public".import_placeholder_user_details.blocked_by`},
+			{"index", `"public".sexton_placeholder_user_details_eligible_idx`},
+		}},
+		"with an index and a column of its own": {
+			usersTable + detailsTable + `ALTER TABLE import_placeholder_user_details ADD last_error text;
+				CREATE INDEX ON import_placeholder_user_details (deletion_attempts, last_deletion_attempt_at, id) WHERE namespace_id IS NULL;`, [][]string{{"column", `"public".import_placeholder_user_details.blocked_by`}},
+		},
+		"the reference application": {sample.Schema(), [][]string{{"column", `"public".import_placeholder_user_details.last_error`}, {"column", `"public".import_placeholder_user_details.blocked_by`}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := pgtest.New(t)
+			d.Exec(test.tables)
+			columns := func() [][]string {
+				return d.Rows(`SELECT attname FROM pg_attribute
+					WHERE attrelid = to_regclass('import_placeholder_user_details') AND attnum > 0 AND NOT attisdropped ORDER BY attnum`)
+			}
+			before, columnsBefore := catalogueWithoutToast(d), columns()
+			db := withPlaceholders(t, d)
+			up(t, db)
+			require.NoError(t, migrate.Check(t.Context(), db))
+			require.Equal(t, test.ours, d.Rows(`SELECT kind, identity FROM sexton.objects
+				WHERE component = 'placeholder_users' AND identity LIKE '"public"%' ORDER BY kind, identity DESC`))
+			require.Equal(t, [][]string{{"1"}}, d.Rows(`SELECT count(*) FROM pg_index
+				WHERE indrelid = 'import_placeholder_user_details'::regclass AND pg_get_expr(indpred, indrelid) = '(namespace_id IS NULL)'`))
+			require.Empty(t, component(t, up(t, db), migrate.PlaceholderUsers).Applied, "the second run finds nothing to do")
+
+			down(t, migrate.Database{Name: "main", Conn: db.Conn, JobsSchema: "sexton", TrackedSchema: "public"})
+			require.Equal(t, before, catalogueWithoutToast(d))
+			require.Equal(t, columnsBefore, columns())
+			up(t, db)
+		})
+	}
+}
+
+// Where the groups are known, their deletion makes placeholders ownerless.
+func TestDetailsOfOursFollowTheGroups(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		groups string
+		follow bool
+	}{
+		"groups":                  {groupsTable + "INSERT INTO groups VALUES (7);", true},
+		"no groups":               {"", false},
+		"groups without a key":    {"CREATE TABLE groups (id bigint);", false},
+		"groups with another key": {"CREATE TABLE groups (id bigint, part int, PRIMARY KEY (id, part));", false},
+		"a view of groups":        {"CREATE VIEW groups AS SELECT 7::bigint AS id;", false},
+		"groups named by text":    {"CREATE TABLE groups (id text PRIMARY KEY);", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := pgtest.New(t)
+			d.Exec(usersTable + test.groups)
+			up(t, withPlaceholders(t, d))
+			d.Exec("INSERT INTO users (username, email) VALUES ('p', 'p@example.com')")
+			d.Exec("INSERT INTO import_placeholder_user_details (placeholder_user_id, namespace_id) SELECT id, 7 FROM users")
+			if test.follow {
+				d.Exec("DELETE FROM groups")
+				require.Equal(t, [][]string{{"NULL"}}, d.Rows("SELECT namespace_id FROM import_placeholder_user_details"))
+			}
+			d.Exec("DELETE FROM users")
+			require.Empty(t, d.Rows("SELECT FROM import_placeholder_user_details"), "the details go with their user")
+		})
+	}
+}
+
+func TestPlaceholderUsersStayWhereTheyWereInstalled(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec(usersTable + usersQueue)
+	db := withPlaceholders(t, d)
+	db.Components = without(db.Components, migrate.LooseForeignKeys)
+	up(t, db)
+	d.Exec("CREATE SCHEMA app; ALTER TABLE users SET SCHEMA app; DELETE FROM sexton.objects WHERE identity ~ 'users_ghost'")
+	db.TrackedSchema = "app"
+	require.ErrorContains(t, migrate.Check(t.Context(), db), `has its details of placeholder users in "public".import_placeholder_user_details`)
+	db.TrackedSchema = "public"
+	d.Exec("DROP TABLE import_placeholder_user_details")
+	var schema *migrate.SchemaError
+	require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
+	require.Equal(t, `"public".import_placeholder_user_details`, schema.Object)
+}

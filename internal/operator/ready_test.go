@@ -1,0 +1,141 @@
+package operator
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/database"
+	"sexton/internal/dbtest"
+	"sexton/internal/definitions"
+	"sexton/internal/installation"
+	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
+	"sexton/internal/web"
+)
+
+func TestNotReadyWithoutGrants(t *testing.T) {
+	t.Parallel()
+	s := observe(t, "main")
+	server := s.servers["main"]
+	server.Exec("CREATE TABLE parents (id bigint PRIMARY KEY); CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint); CREATE INDEX ON children (parent_id)")
+	defs, err := definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte("children: [{table: parents, column: parent_id, on_delete: async_delete}]")})
+	require.NoError(t, err)
+	parents, _, err := loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: server.Pool()}}, defs)
+	require.NoError(t, err)
+
+	role := server.CreateRole()
+	db, err := database.Open(t.Context(), "main", server.AsRole(role), "", dbtest.Names(), 2)
+	require.NoError(t, err)
+	t.Cleanup(db.Pool.Close)
+	s.all.Databases[0] = db
+	ready := NewReadiness(t.Context(), s.all, nil, beating(t, server.Connected))
+	ready.WatchGrants(parents)
+	reasons := func() []string {
+		got := ready.Check(t.Context())
+		require.Equal(t, len(got.Databases[0].Reasons) == 0, got.Ready)
+		return got.Databases[0].Reasons
+	}
+	require.NotEmpty(t, reasons())
+	for _, right := range []string{
+		"USAGE ON SCHEMA sexton", "ALL ON ALL TABLES IN SCHEMA public, sexton", "ALL ON ALL SEQUENCES IN SCHEMA public, sexton",
+		"EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton",
+	} {
+		server.Exec("GRANT " + right + " TO " + role)
+	}
+	require.NotEmpty(t, ready.grants[0].Get(t.Context()), "the answer is kept, whatever happens meanwhile")
+	ready.grants[0].Forget()
+	require.Empty(t, reasons())
+
+	for _, lost := range []struct{ right, sentence string }{
+		{"DELETE ON sexton.leases", "role " + role + " lacks DELETE on table sexton.leases (GRANT DELETE ON TABLE sexton.leases TO " + role + ")"},
+		{"DELETE ON children", "the database role may not clean up table public.children (GRANT SELECT, UPDATE, DELETE ON public.children TO " + role + ")"},
+		{
+			"SELECT ON parents",
+			"public.parents: the database role may not read this parent, so its tombstones are held (GRANT SELECT (id) ON public.parents TO " + role + ")",
+		},
+	} {
+		server.Exec("REVOKE " + lost.right + " FROM " + role)
+		ready.grants[0].Forget()
+		require.Equal(t, []string{lost.sentence}, reasons())
+		server.Exec("GRANT " + lost.right + " TO " + role)
+		ready.grants[0].Forget()
+		require.Empty(t, reasons())
+	}
+
+	server.Exec("REVOKE DELETE ON ALL TABLES IN SCHEMA sexton FROM " + role)
+	ready.grants[0].Forget()
+	require.Len(t, reasons(), grantsShown+1)
+}
+
+func TestNotReadyWithoutSuccess(t *testing.T) {
+	t.Parallel()
+	s := observe(t, "main", "ci")
+	run := func(name, outcome, ago string) {
+		s.servers["main"].Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome)
+			VALUES ($1, $2, 'me', now() - $4::interval, now() - $4::interval, $3)`, cleanUp, name, outcome, ago)
+	}
+	now := time.Now()
+	late := func(started time.Time) map[string][]string {
+		reasons, err := lateJobs(t.Context(), s.all, started, now)
+		require.NoError(t, err)
+		return reasons
+	}
+	require.Empty(t, late(now.Add(-time.Hour)), "it has not run yet")
+
+	// Ticks come every minute, for the two databases in turn: three of them take four to six minutes, and five more are waited.
+	run("main", "done", "7 minutes")
+	run("main", "failed", "1 minute")
+	require.Empty(t, late(now.Add(-time.Hour)))
+	run("ci", "over_limit", "12 minutes")
+	run("ci", "skipped", "1 minute")
+	reasons := late(now)
+	require.Len(t, reasons, 1)
+	require.Len(t, reasons["ci"], 1)
+	require.Regexp(t, "^"+cleanUp+" had its last success at [^ ]*Z, more than three ticks of its schedule ago$", reasons["ci"][0])
+
+	heart := beating(t, s.all.Databases[0])
+	check := func() web.Readiness {
+		ready := NewReadiness(t.Context(), s.all, nil, heart)
+		ready.late.Timeout = time.Minute
+		return ready.Check(t.Context())
+	}
+	got := check()
+	require.True(t, got.Ready, "it delays only itself: %v", got)
+	require.Equal(t, reasons["ci"], got.Databases[1].Reasons)
+	require.False(t, got.Databases[1].Ready)
+
+	s.servers["main"].Exec("DELETE FROM sexton.runs WHERE outcome = 'done'")
+	require.NotContains(t, late(now), "main", "a worker that has only begun may mend it")
+	require.Equal(t, []string{cleanUp + " has had no success yet; its last run failed"}, late(now.Add(-time.Hour))["main"])
+	require.True(t, check().Ready)
+
+	run("main", "done", "12 minutes")
+	require.False(t, check().Ready, "the jobs' own database")
+
+	_, err := s.all.SetPaused(t.Context(), cleanUp, &installation.PauseNote{Actor: "ann"}, audittrail.Entry{Actor: "ann"})
+	require.NoError(t, err)
+	require.Empty(t, late(now.Add(-time.Hour)), "paused")
+}
+
+func TestActivityOfARunningPass(t *testing.T) {
+	t.Parallel()
+	for stats, want := range map[string]string{
+		`{"delete_count": 5}`:                        "works (run 7)",
+		`{"duty": 50, "duty_reason": "lock wait"}`:   "works (run 7) at 50 % of its time (lock wait)",
+		`{"waiting_for": "replica r1 12 s behind"}`:  "waits for replica r1 12 s behind",
+		`{"waiting_for": ["of", "another", "form"]}`: "works (run 7)",
+	} {
+		state := JobState{Running: &Pass{RunID: 7, Stats: json.RawMessage(stats)}}
+		require.NoError(t, (&shared{}).explain(t.Context(), &installation.Connections{}, &state, nil))
+		require.Equal(t, want, state.activity(1), stats)
+	}
+	paused := JobState{Queue: "q", Paused: true, Running: &Pass{Stats: json.RawMessage(`{"waiting_for": "replica r1 12 s behind"}`)}}
+	require.NoError(t, (&shared{pauses: map[string]string{"q": "paused by me"}}).explain(t.Context(), &installation.Connections{}, &paused, nil))
+	require.Equal(t, "is paused by me", paused.activity(1), "the next pass will not come, whatever this one waits for")
+}
+
+func TestMain(m *testing.M) { pgtest.Main(m) }

@@ -1,9 +1,0 @@
-package pgcatalog_test
-
-import (
-	"testing"
-
-	"sexton/internal/pgtest"
-)
-
-func TestMain(m *testing.M) { pgtest.Main(m) }
