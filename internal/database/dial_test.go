@@ -102,7 +102,7 @@ func TestConnectionsNoticeAnotherEndThatIsGone(t *testing.T) {
 	t.Parallel()
 	r := newRelay(t, pgtest.New(t), false)
 	db := pgtest.Must(open(t.Context(), r.url, r.url))(t)
-	defer db.Close()
+	t.Cleanup(db.Close)
 	pooled := pgtest.Acquire(t, db.Pool)
 	direct := pgtest.ConnectAs(t, db.Direct)
 

@@ -326,7 +326,7 @@ func atOnce[T any](t *testing.T, db *dbtest.DB, query string) []T {
 	t.Helper()
 	begin, values, errs := make(chan struct{}), make([]T, sessions), make(chan error, sessions)
 	for i := range sessions {
-		conn := acquire(t, db.Pool())
+		conn := pgtest.Acquire(t, db.Pool())
 		go func() {
 			<-begin
 			err := conn.QueryRow(t.Context(), query).Scan(&values[i])

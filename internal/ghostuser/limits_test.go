@@ -229,7 +229,7 @@ func BenchmarkMove(b *testing.B) {
 				}
 				db.Exec("SELECT sexton.delete_user(1, NULL)")
 				if name == "old_snapshot" {
-					pgtest.Exec(b, acquire(b, db.Pool()), "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM users")
+					pgtest.Exec(b, pgtest.Acquire(b, db.Pool()), "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM users")
 				}
 				began = time.Now()
 				last := began

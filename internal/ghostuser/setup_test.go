@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
@@ -79,15 +78,9 @@ func session(tb testing.TB, db *dbtest.DB) *batch.Session {
 	manager := lease.Manager{Jobs: db.Connected, Holder: tb.Name()}
 	granted := pgtest.Must(manager.Acquire(tb.Context(), leaseKey, 5*time.Minute, db.Connected))(tb)
 	return &batch.Session{
-		Conn: acquire(tb, db.Pool()).Conn(), Names: dbtest.Names(), Fence: granted,
+		Conn: pgtest.Acquire(tb, db.Pool()).Conn(), Names: dbtest.Names(), Fence: granted,
 		Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
 	}
-}
-
-func acquire(tb testing.TB, pool *pgxpool.Pool) *pgxpool.Conn {
-	tb.Helper()
-	conn := pgtest.Acquire(tb, pool)
-	return conn
 }
 
 func resolve(tb testing.TB, db *dbtest.DB, l ghostuser.Lists) (*ghostuser.Plan, problem.List) {

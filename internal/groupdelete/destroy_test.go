@@ -90,7 +90,7 @@ func TestRestoreWinsTheRace(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
 	engine := b.engine(t, 1)
-	restoring := acquire(t, b.Pool())
+	restoring := pgtest.Acquire(t, b.Pool())
 	pgtest.Exec(t, restoring, "BEGIN; SELECT sexton.cancel_group_deletion(1, 1)")
 	var running sync.WaitGroup
 	var stats *groupdelete.Stats

@@ -166,7 +166,7 @@ func TestLockForLong(t *testing.T) {
 	b := setup(t, issues, someIssues)
 	engine := b.engine(t, 1)
 	engine.Session.Limits.LockTimeout = 1
-	holder := acquire(t, b.Pool())
+	holder := pgtest.Acquire(t, b.Pool())
 	pgtest.Exec(t, holder, "BEGIN")
 	pgtest.Exec(t, holder, "SELECT FROM notes WHERE id = 1111 FOR UPDATE")
 	engine.Session.Limits.LockTimeout = 20_000_000

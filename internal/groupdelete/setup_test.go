@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
@@ -112,12 +111,6 @@ func end(t *testing.T, engine *groupdelete.Engine) {
 	t.Helper()
 	require.NoError(t, engine.Session.Fence.Release(t.Context()))
 	require.NoError(t, engine.Session.Conn.Close(t.Context()))
-}
-
-func acquire(tb testing.TB, pool *pgxpool.Pool) *pgxpool.Conn {
-	tb.Helper()
-	conn := pgtest.Acquire(tb, pool)
-	return conn
 }
 
 // destroy runs an engine on group 1 until its end and expects an outcome.

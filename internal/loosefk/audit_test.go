@@ -299,7 +299,7 @@ func TestRepairLooksAgain(t *testing.T) {
 	b.untracked("DELETE FROM parents WHERE id <= 5")
 
 	// The lock under which audits repair holds this one up right there.
-	holder := acquire(t, b.Pool())
+	holder := pgtest.Acquire(t, b.Pool())
 	pgtest.Exec(t, holder, "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('sexton audit of public', 0))")
 	type result struct {
 		report orphans.Report
@@ -339,7 +339,7 @@ func TestRepairWakes(t *testing.T) {
 // listening returns what counts the notifications since then.
 func listening(t *testing.T, b bundle) func() int {
 	t.Helper()
-	conn := acquire(t, b.Pool()).Conn()
+	conn := pgtest.Acquire(t, b.Pool()).Conn()
 	pgtest.Exec(t, conn, "LISTEN "+wake)
 	return func() int {
 		b.Exec("SELECT pg_notify('" + wake + "', 'last')")

@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
 	"sexton/internal/dbtest"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
 )
 
 // BenchmarkDrain deletes all parents and drains their children, against one raw DELETE of the same rows on a
@@ -79,16 +79,8 @@ func unlimited(b *testing.B, db *dbtest.DB, action string) *loosefk.Engine {
 		Limits:   loosefk.Limits{Runtime: time.Hour},
 		Adaptive: loosefk.Adaptive{Target: 20 * time.Millisecond, Duty: 1},
 		Session: &batch.Session{
-			Conn: acquire(b, db.Pool()).Conn(), Names: dbtest.Names(), Fence: granted,
+			Conn: pgtest.Acquire(b, db.Pool()).Conn(), Names: dbtest.Names(), Fence: granted,
 			Limits: batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute},
 		},
 	}
-}
-
-func acquire(tb testing.TB, pool *pgxpool.Pool) *pgxpool.Conn {
-	tb.Helper()
-	conn, err := pool.Acquire(tb.Context())
-	require.NoError(tb, err)
-	tb.Cleanup(conn.Release)
-	return conn
 }

@@ -208,7 +208,7 @@ func TestHiddenChildrenAreNotGone(t *testing.T) {
 	b.Exec("GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role + "; GRANT USAGE ON SCHEMA sexton TO " + role +
 		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
 	pool := pgtest.Must(pgxpool.New(t.Context(), b.AsRole(role)))(t)
-	defer pool.Close()
+	t.Cleanup(pool.Close)
 	conn := pgtest.Acquire(t, pool)
 	b.engine.Session.Conn = conn.Conn()
 	require.Zero(t, b.run(t).Processed)

@@ -36,7 +36,7 @@ func twoDatabases(t *testing.T) (main bundle, ci *dbtest.DB) {
 
 func sessionOn(t *testing.T, b bundle, ci *dbtest.DB) *batch.Session {
 	t.Helper()
-	return &batch.Session{Conn: acquire(t, ci.Pool()).Conn(), Names: dbtest.Names(), Fence: b.engine.Session.Fence, Limits: b.engine.Session.Limits}
+	return &batch.Session{Conn: pgtest.Acquire(t, ci.Pool()).Conn(), Names: dbtest.Names(), Fence: b.engine.Session.Fence, Limits: b.engine.Session.Limits}
 }
 
 func bindTwo(t *testing.T, b bundle, ci *dbtest.DB) {

@@ -60,7 +60,7 @@ func bound(t *testing.T, db *dbtest.DB, definitionsYAML string) bundle {
 		Database: "main", Pace: "normal",
 		Limits: loosefk.Limits{Deletes: 100_000, Updates: 50_000, Runtime: time.Minute},
 		Session: &batch.Session{
-			Conn: acquire(t, db.Pool()).Conn(), Names: dbtest.Names(), Fence: granted,
+			Conn: pgtest.Acquire(t, db.Pool()).Conn(), Names: dbtest.Names(), Fence: granted,
 			Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
 		},
 	}}

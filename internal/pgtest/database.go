@@ -129,7 +129,7 @@ func (d *Database) Rows(sql string, args ...any) [][]string {
 	return result
 }
 
-// Query makes a database one of those that Scalar and Await ask.
+// Query lets Scalar and Await ask a database.
 func (d *Database) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	return d.Pool().Query(ctx, sql, args...)
 }
