@@ -49,18 +49,19 @@ func (q *Queries) RunCounted(ctx context.Context, arg RunCountedParams) error {
 }
 
 const runCounts = `-- name: RunCounts :many
-SELECT known.id, known.run_id, known.field, known.label, known.rows
+SELECT known.id, known.run_id, known.field, known.label, known.rows, known.others
 FROM "sexton".run_counts AS known
 ORDER BY known.run_id, known.id
 LIMIT 10000
 `
 
 type RunCountsRow struct {
-	ID    int64
-	RunID int64
-	Field string
-	Label string
-	Rows  int64
+	ID     int64
+	RunID  int64
+	Field  string
+	Label  string
+	Rows   int64
+	Others json.RawMessage
 }
 
 // What batches have counted of runs, those of one run together.
@@ -79,6 +80,7 @@ func (q *Queries) RunCounts(ctx context.Context) ([]RunCountsRow, error) {
 			&i.Field,
 			&i.Label,
 			&i.Rows,
+			&i.Others,
 		); err != nil {
 			return nil, err
 		}
@@ -164,6 +166,9 @@ WITH durable AS MATERIALIZED (
         AS synchronous_commit
 ), told AS (
     DELETE FROM "sexton".run_counts AS known WHERE known.run_id = $6 AND $1::pg_catalog.text <> 'failed' RETURNING known.id
+), released AS (
+    -- Not now: where the server's clock is set back, now comes again.
+    UPDATE "sexton".leases AS lease SET expires_at = '-infinity' WHERE lease.key = $7 AND lease.token = $8 AND lease.holder = $9
 )
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
@@ -185,11 +190,15 @@ type RunFinishParams struct {
 	Error   *string
 	Held    *string
 	ID      int64
+	Key     string
+	Token   int64
+	Holder  string
 }
 
 // The counts of a run that failed stay: the answer to its last COMMIT may be lost. A run with counts has changed something, whatever its process
 // knows of that, and is not folded: another process may have read its counts and looks for its row. It returns whether another process has taken the run for dead.
-// The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, and the lease's release.
+// The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, too. The run's lease
+// is given back with it, if it is still held.
 func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) (bool, error) {
 	row := q.db.QueryRow(ctx, runFinish,
 		arg.Outcome,
@@ -198,6 +207,9 @@ func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) (bool, err
 		arg.Error,
 		arg.Held,
 		arg.ID,
+		arg.Key,
+		arg.Token,
+		arg.Holder,
 	)
 	var abandoned bool
 	err := row.Scan(&abandoned)
@@ -456,14 +468,13 @@ func (q *Queries) RunsLastSuccess(ctx context.Context, arg RunsLastSuccessParams
 const runsPrune = `-- name: RunsPrune :execrows
 DELETE FROM "sexton".runs
 WHERE id IN (
-    SELECT old.id
-    FROM "sexton".runs AS old
-    WHERE old.started_at < pg_catalog.clock_timestamp() - interval '7 days'
-    ORDER BY old.started_at
-    LIMIT 1000
+    SELECT first.id
+    FROM (SELECT run.id, run.started_at FROM "sexton".runs AS run ORDER BY run.id LIMIT 1000) AS first
+    WHERE first.started_at < pg_catalog.clock_timestamp() - interval '7 days'
 )
 `
 
+// As with events: the oldest thousand have the lowest ids.
 func (q *Queries) RunsPrune(ctx context.Context) (int64, error) {
 	result, err := q.db.Exec(ctx, runsPrune)
 	if err != nil {
@@ -477,7 +488,7 @@ SELECT recent.id, recent.kind, recent.database, recent.holder, recent.started_at
 FROM (
     SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.changed, run.stats, run.error, run.held, run.counted, run.folded
     FROM "sexton".runs AS run
-    ORDER BY run.started_at DESC
+    ORDER BY run.id DESC
     LIMIT $1::int
 ) AS recent
 WHERE recent.ended_at IS NOT NULL

@@ -72,7 +72,7 @@ func (h runHistory) plainSum() Tally {
 		require.NoError(h.t, h.db.Pool().QueryRow(h.t.Context(), `
 			SELECT coalesce(jsonb_object_agg(name, count), '{}') FROM (
 				SELECT entry.key AS name, sum(entry.value::bigint) AS count
-				FROM (SELECT stats->$1::text AS counts`+own+`) AS run, jsonb_each_text(run.counts) AS entry
+				FROM (SELECT stats->$1::text AS counts`+own+`) AS run, json_each_text(run.counts) AS entry
 				GROUP BY entry.key) AS counts`, key).Scan(&counts))
 		return counts
 	}
@@ -85,7 +85,7 @@ func (h runHistory) plainSum() Tally {
 	}
 	sum.Errors = number(`
 		SELECT coalesce(sum((error->>'count')::bigint), 0) FROM
-			(SELECT jsonb_array_elements(stats->'errors') AS error` + own + `) AS errors`)
+			(SELECT json_array_elements(stats->'errors') AS error` + own + `) AS errors`)
 	return sum
 }
 

@@ -117,7 +117,17 @@ func (r *Runner) merge(run dbsqlc.RunEndedRow, name string, found []dbsqlc.RunCo
 	}
 	before := sums(known)
 	for _, one := range found {
-		known[fmt.Sprintf("%s/%d", name, one.ID)] = counted{Field: one.Field, Label: one.Label, Rows: one.Rows}
+		id := fmt.Sprintf("%s/%d", name, one.ID)
+		known[id] = counted{Field: one.Field, Label: one.Label, Rows: one.Rows}
+		var others []counted
+		if one.Others != nil {
+			if err := json.Unmarshal(one.Others, &others); err != nil {
+				return nil, nil, nil, fmt.Errorf("read what else was counted: %w", err)
+			}
+		}
+		for i, other := range others {
+			known[fmt.Sprintf("%s/%d", id, i)] = other
+		}
 	}
 	after, metrics := sums(known), map[string]string{}
 	if r.Figures != nil {

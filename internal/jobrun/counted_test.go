@@ -29,7 +29,8 @@ func withDead(t *testing.T) (bundle, *dbtest.DB) {
 		'{"processed": 1, "delete_count": 2, "delete_count_by_table": {"notes": 2}, "pace": "normal"}')`)
 	b.db.Exec(insertCount, 1, 10, "delete_count_by_table", "notes", 5)
 	b.db.Exec(insertCount, 1, 11, "delete_count_by_table", "notes", 2)
-	b.db.Exec(insertCount, 1, 10, "processed", "parents", 3)
+	b.db.Exec(`UPDATE sexton.run_counts SET others = '[{"field": "processed", "label": "parents", "rows": 1}, {"field": "processed", "label": "parents", "rows": 2}]'
+		WHERE backend = 11`)
 	b.db.Exec(insertCount, 1, 10, "users_processed", "", 8)
 	ci.Exec(insertCount, 1, 10, "delete_count_by_table", "notes", 4)
 	ci.Exec(insertCount, 1, 10, "delete_count_by_table", "issues", 1)
@@ -44,7 +45,7 @@ func figures(kind string) map[string]string {
 }
 
 const (
-	deadStats = `SELECT stats - 'pace' FROM sexton.runs WHERE id = 1`
+	deadStats = `SELECT stats::jsonb - 'pace' FROM sexton.runs WHERE id = 1`
 	allCounts = "SELECT count(*) FROM sexton.run_counts"
 	whole     = `{"processed": 3, "users_processed": 8, "delete_count": 12, "delete_count_by_table": {"notes": 11, "issues": 1}}`
 )

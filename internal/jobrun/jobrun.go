@@ -112,13 +112,19 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 	clock := time.Now()
 	defer func() { r.observe(report, result, time.Since(clock), err) }()
 
+	var granted *lease.Lease
 	ended := false
 	defer func() {
-		if !ended {
-			r.forget(spec.history())
+		if ended {
+			return
+		}
+		r.forget(spec.history())
+		if granted != nil {
+			_ = granted.Release(settle) // If that fails, too, the next acquisition does it.
 		}
 	}()
-	runID, granted, err := r.begin(ctx, queries, spec)
+	var runID int64
+	runID, granted, err = r.begin(ctx, queries, spec)
 	if runID == 0 {
 		report.Outcome, report.Error = Failed, err.Error()
 		return report, fmt.Errorf("begin run of %s: %w", spec.Kind, err)
@@ -153,7 +159,7 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 		}
 		log.InfoContext(ctx, "run_ended", "outcome", report.Outcome)
 	}
-	abandoned, unrecorded := record(settle, queries, report, result)
+	abandoned, unrecorded := record(settle, queries, granted, report, result)
 	ended = unrecorded == nil
 	failed := int64(0)
 	switch {
@@ -208,10 +214,7 @@ func (r *Runner) underLease(
 	if refused != nil {
 		return Result{}, nil, refused
 	}
-	defer func() {
-		written = granted.Fenced()
-		err = errors.Join(err, granted.Release(context.WithoutCancel(ctx)))
-	}()
+	defer func() { written = granted.Fenced() }()
 	if spec.Shared {
 		err = r.abandonOld(ctx, queries, spec)
 	} else {
@@ -254,9 +257,9 @@ func progress(log *slog.Logger, queries *dbsqlc.Queries, runID int64) Progress {
 	}
 }
 
-// record ends the run's row, and reports whether another process had ended it. Runs that changed nothing are folded, except where something kept
+// record ends the run's row and its lease, and reports whether another process had ended it. Runs that changed nothing are folded, except where something kept
 // them from their work.
-func record(ctx context.Context, queries *dbsqlc.Queries, report Report, result Result) (abandoned bool, _ error) {
+func record(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, report Report, result Result) (abandoned bool, _ error) {
 	changed := result.Changed || result.Held != ""
 	ended := dbsqlc.RunFinishParams{ID: report.RunID, Outcome: string(report.Outcome), Changed: changed, Stats: report.Stats}
 	if report.Error != "" {
@@ -264,6 +267,9 @@ func record(ctx context.Context, queries *dbsqlc.Queries, report Report, result 
 	}
 	if result.Held != "" {
 		ended.Held = &result.Held
+	}
+	if granted != nil {
+		ended.Key, ended.Token, ended.Holder = granted.Key(), granted.Token(), granted.Holder()
 	}
 	abandoned, err := queries.RunFinish(ctx, ended)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) { // A crash of the server may have lost the row.

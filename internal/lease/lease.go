@@ -275,6 +275,9 @@ func (l *Lease) During(ctx context.Context, prepare func() error) error {
 	return errors.Join(err, <-stopped)
 }
 
+// Holder returns the name of the process that holds the lease.
+func (l *Lease) Holder() string { return l.manager.Holder }
+
 // Release gives the lease back, if it is still held. A lease that is already gone is no error.
 func (l *Lease) Release(ctx context.Context) error {
 	return l.manager.release(ctx, l.key, l.token)

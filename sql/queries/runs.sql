@@ -40,12 +40,16 @@ WHERE id = @id
 -- name: RunFinish :one
 -- The counts of a run that failed stay: the answer to its last COMMIT may be lost. A run with counts has changed something, whatever its process
 -- knows of that, and is not folded: another process may have read its counts and looks for its row. It returns whether another process has taken the run for dead.
--- The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, and the lease's release.
+-- The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, too. The run's lease
+-- is given back with it, if it is still held.
 WITH durable AS MATERIALIZED (
     SELECT pg_catalog.set_config('synchronous_commit', "sexton".commit_mode(@changed::boolean OR @outcome::pg_catalog.text = 'failed'), true)
         AS synchronous_commit
 ), told AS (
     DELETE FROM "sexton".run_counts AS known WHERE known.run_id = @id AND @outcome::pg_catalog.text <> 'failed' RETURNING known.id
+), released AS (
+    -- Not now: where the server's clock is set back, now comes again.
+    UPDATE "sexton".leases AS lease SET expires_at = '-infinity' WHERE lease.key = @key AND lease.token = @token AND lease.holder = @holder
 )
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
@@ -61,7 +65,7 @@ RETURNING (counted IS NOT NULL)::boolean AS abandoned;
 
 -- name: RunCounts :many
 -- What batches have counted of runs, those of one run together.
-SELECT known.id, known.run_id, known.field, known.label, known.rows
+SELECT known.id, known.run_id, known.field, known.label, known.rows, known.others
 FROM "sexton".run_counts AS known
 ORDER BY known.run_id, known.id
 LIMIT 10000;
@@ -127,13 +131,12 @@ WHERE gone.id = (SELECT own.id FROM own)
   AND EXISTS (SELECT FROM folded);
 
 -- name: RunsPrune :execrows
+-- As with events: the oldest thousand have the lowest ids.
 DELETE FROM "sexton".runs
 WHERE id IN (
-    SELECT old.id
-    FROM "sexton".runs AS old
-    WHERE old.started_at < pg_catalog.clock_timestamp() - interval '7 days'
-    ORDER BY old.started_at
-    LIMIT 1000
+    SELECT first.id
+    FROM (SELECT run.id, run.started_at FROM "sexton".runs AS run ORDER BY run.id LIMIT 1000) AS first
+    WHERE first.started_at < pg_catalog.clock_timestamp() - interval '7 days'
 );
 
 -- name: RunsLast :many
@@ -188,7 +191,7 @@ SELECT recent.id, recent.kind, recent.database, recent.holder, recent.started_at
 FROM (
     SELECT run.*
     FROM "sexton".runs AS run
-    ORDER BY run.started_at DESC
+    ORDER BY run.id DESC
     LIMIT @window_rows::int
 ) AS recent
 WHERE recent.ended_at IS NOT NULL

@@ -3,9 +3,9 @@ SELECT coalesce(
     pg_catalog.sum(done.rows)::pg_catalog.float8 / greatest(pg_catalog.sum(extract(epoch FROM run.ended_at - run.started_at)), 0.001)::pg_catalog.float8,
     0)::pg_catalog.float8
 FROM (
-    SELECT runs.stats, runs.started_at, runs.ended_at FROM "sexton".runs
+    SELECT runs.stats::pg_catalog.jsonb AS stats, runs.started_at, runs.ended_at FROM "sexton".runs
     WHERE runs.kind = $1 AND runs.changed AND runs.ended_at IS NOT NULL
-    ORDER BY runs.started_at DESC
+    ORDER BY runs.id DESC
     LIMIT 20
 ) AS run
 CROSS JOIN LATERAL (

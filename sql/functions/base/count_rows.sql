@@ -13,6 +13,22 @@ BEGIN
         SET rows = known.rows + more
         WHERE known.run_id = current_run AND known.backend = pg_catalog.pg_backend_pid() AND known.field = of_field AND known.label = of_label;
 
+        IF FOUND THEN
+            RETURN more;
+        END IF;
+
+        -- Further figures of a session's first batch go into its row, a few of them: most runs are that small, and a row costs more than a figure.
+        UPDATE "sexton".run_counts AS first
+        SET others = coalesce(first.others, '[]') || pg_catalog.jsonb_build_array(
+            pg_catalog.jsonb_build_object('field', of_field, 'label', of_label, 'rows', more))
+        WHERE first.run_id = current_run AND first.backend = pg_catalog.pg_backend_pid()
+            AND first.xmin::pg_catalog.text::bigint = pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint % 4294967296
+            AND pg_catalog.jsonb_array_length(coalesce(first.others, '[]')) < 3
+            AND NOT EXISTS (
+                SELECT FROM "sexton".run_counts AS second
+                WHERE second.run_id = current_run AND second.backend = pg_catalog.pg_backend_pid() AND second.id <> first.id
+            );
+
         IF NOT FOUND THEN
             INSERT INTO "sexton".run_counts (run_id, backend, field, label, rows) VALUES (current_run, pg_catalog.pg_backend_pid(), of_field, of_label, more);
         END IF;

@@ -35,6 +35,8 @@ CREATE TABLE "sexton".run_counts (
     -- The table that the rows are of, where the field has one number per table.
     label text NOT NULL,
     rows bigint NOT NULL,
+    -- Further figures of the batch that made the row, each with field, label and rows: a small run has one row.
+    others jsonb,
     PRIMARY KEY (run_id, backend, field, label)
 ) WITH (fillfactor = 50);
 
