@@ -38,10 +38,10 @@ func (MigrateExternalDiffArgs) Kind() string { return MigrateExternalDiff }
 // InsertOpts make the job unique per diff while one is waiting or running.
 func (MigrateExternalDiffArgs) InsertOpts() river.InsertOpts { return once(MigrateExternalDiff, 3) }
 
-func migrateDiff(*config.Config) kind[MigrateExternalDiffArgs] {
+func migrateDiff(c *config.Config) kind[MigrateExternalDiffArgs] {
 	return kind[MigrateExternalDiffArgs]{
 		Job: Job{
-			MaxWorkers: 2, // That is little: the database is there for others.
+			MaxWorkers: c.ExternalDiffs.MaxWorkers,
 			Args:       map[string]string{"diff_id": migrate.Bigint},
 			Row:        migrate.Row{Table: "merge_request_diffs", Column: "id", Argument: "diff_id"},
 			Summary:    "moves the texts of one diff to object storage",

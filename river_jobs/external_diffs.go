@@ -124,7 +124,7 @@ func (d Deps) useDiffs(ctx context.Context, do func(*extdiff.Engine) error) erro
 // An error is a *blobstore.AccessError.
 func OpenDiffs(ctx context.Context, c *config.Config, db database.Database, log *slog.Logger, holder string) (*extdiff.Engine, error) {
 	engine, err := OpenDiffsLike(ctx, &extdiff.Engine{
-		DB: db, Rule: diffRule(c), Logger: log, Holder: holder, Limits: extdiff.Limits{Transfer: longestTransfer},
+		DB: db, Rule: diffRule(c), Logger: log, Holder: holder, Limits: extdiff.Limits{Transfer: longestTransfer}, Switches: &extdiff.Switches{},
 	}, "external_diffs.bucket", string(c.ExternalDiffs.Bucket))
 	if err == nil && c.ExternalDiffs.OtherBucket != "" {
 		engine.Other = &extdiff.Other{Open: func(ctx context.Context) (*extdiff.Engine, error) {

@@ -32,6 +32,8 @@ type DiffsOptions struct {
 	Rounds int
 	// Big is the size of one more diff, in MiB.
 	Big int
+	// Workers are how many diffs the job moves at once.
+	Workers int
 }
 
 // DiffsReport compares the move of diffs with plain uploads of the same objects.
@@ -39,11 +41,13 @@ type DiffsReport struct {
 	Benchmark string `json:"benchmark"`
 	Server    Server `json:"server"`
 	// Store names the store without its parameters.
-	Store  string    `json:"store"`
-	Scale  float64   `json:"scale"`
-	Rounds int       `json:"rounds"`
-	Sets   []DiffSet `json:"sets"`
-	Big    BigDiff   `json:"big_diff"`
+	Store  string  `json:"store"`
+	Scale  float64 `json:"scale"`
+	Rounds int     `json:"rounds"`
+	// Workers are how many diffs the job moved at once. Plain uploads go one after the other.
+	Workers int       `json:"max_workers"`
+	Sets    []DiffSet `json:"sets"`
+	Big     BigDiff   `json:"big_diff"`
 }
 
 // DiffSet are diffs of one size.
@@ -83,8 +87,9 @@ type BigDiff struct {
 type diffGround struct {
 	*Ground
 
-	store *blobstore.Store
-	block []byte
+	store   *blobstore.Store
+	block   []byte
+	workers int
 }
 
 // Diffs moves diffs and uploads the same objects in turn. The ground has to be one of the job that moves one diff to the bucket.
@@ -93,8 +98,8 @@ func Diffs(ctx context.Context, g *Ground, o DiffsOptions) (_ Report, err error)
 	if err != nil {
 		return nil, err
 	}
-	d := diffGround{Ground: g, store: store, block: newBlock()}
-	r := &DiffsReport{Benchmark: "diffs", Store: store.String(), Scale: o.Scale, Rounds: o.Rounds}
+	d := diffGround{Ground: g, store: store, block: newBlock(), workers: o.Workers}
+	r := &DiffsReport{Benchmark: "diffs", Store: store.String(), Scale: o.Scale, Rounds: o.Rounds, Workers: o.Workers}
 	if r.Server, err = server(ctx, g.Admin); err != nil {
 		return nil, err
 	}
@@ -186,7 +191,7 @@ func (g diffGround) upload(ctx context.Context, _ *template, s diffSet) (m measu
 	return m, nil
 }
 
-// move runs the job for one diff after the other, on a fresh copy.
+// move runs the job for each diff, some at once, on a fresh copy.
 func (g diffGround) move(ctx context.Context, data *template, s diffSet) (m measured, err error) {
 	defer func() { err = errors.Join(err, g.clear(ctx)) }()
 	url, conn, drop, err := g.copyOf(ctx, data)
@@ -204,14 +209,18 @@ func (g diffGround) move(ctx context.Context, data *template, s diffSet) (m meas
 		return m, err
 	}
 	began := time.Now()
-	for id := range s.diffs {
-		pass, err := worker.PassWith(ctx, json.RawMessage(fmt.Sprintf(`{"diff_id": %d}`, id+1)))
-		switch {
-		case err != nil:
-			return m, fmt.Errorf("move diff %d: %w", id+1, err)
-		case pass.Trouble != "":
-			return m, fmt.Errorf("move diff %d: %s", id+1, pass.Trouble)
+	err = atOnce(ctx, g.workers, s.diffs, func(ctx context.Context, n int64) error {
+		pass, err := worker.PassWith(ctx, json.RawMessage(fmt.Sprintf(`{"diff_id": %d}`, n+1)))
+		if err == nil && pass.Trouble != "" {
+			err = errors.New(pass.Trouble)
 		}
+		if err != nil {
+			return fmt.Errorf("move diff %d: %w", n+1, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return m, err
 	}
 	m.took = time.Since(began)
 	m.times, _ = watch.take()
@@ -255,7 +264,8 @@ func (r *DiffsReport) Text(w io.Writer) {
 	if r.Big.PeakRSSBytes != nil && r.Big.RSSBefore != nil {
 		_, _ = fmt.Fprintf(w, "peak memory meanwhile\t%.1f MiB\t%.1f MiB before\n", float64(*r.Big.PeakRSSBytes)/mib, float64(*r.Big.RSSBefore)/mib)
 	}
-	_, _ = fmt.Fprintf(w, "\none diff at a time, read back and compared; plain uploads are not; median of %d interleaved rounds\n", r.Rounds)
+	_, _ = fmt.Fprintf(w, "\n%d diffs at a time, read back and compared; plain uploads go one by one and are not; median of %d interleaved rounds\n",
+		r.Workers, r.Rounds)
 	_, _ = fmt.Fprintf(w, "statements are the ones that change rows; memory is that of this process, the benchmark included; scale %g; %s; %s\n",
 		r.Scale, r.Store, r.Server)
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -69,6 +71,25 @@ func (w *Worker) drain(ctx context.Context) (passes int, err error) {
 			return passes, errors.New("run pass: it did nothing but leave more to do")
 		}
 	}
+}
+
+// atOnce calls do for 0 to n-1, so many at once. The first error stops it.
+func atOnce(ctx context.Context, workers int, n int64, do func(ctx context.Context, i int64) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < n && ctx.Err() == nil; i = next.Add(1) - 1 {
+				if err := do(ctx, i); err != nil {
+					stop(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return context.Cause(ctx)
 }
 
 // ServerSettings are those of a private server for whole drains: data are safe on its disk and fit into its

@@ -195,12 +195,16 @@ func clientLog(to *slog.Logger) logging.Logger {
 	})
 }
 
+// idleConns are kept for the next request: with fewer than there are uploads at once, each request would make a connection.
+const idleConns = 64
+
 // httpClient gives up on connections that are stuck. It bounds no request as a whole, as objects are of any size.
 func httpClient(stall time.Duration) *awshttp.BuildableClient {
 	dialer := &net.Dialer{Timeout: min(stall, 10*time.Second)}
 	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		t.ResponseHeaderTimeout = stall
 		t.IdleConnTimeout = stall
+		t.MaxIdleConnsPerHost = idleConns
 		t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dialer.DialContext(ctx, network, address)
 			if err != nil {

@@ -46,6 +46,10 @@ type claim struct {
 	deadline time.Time
 	// sent counts the bytes of parts that the store has.
 	sent atomic.Int64
+	// again tells that an earlier try has found the rows or the object changed.
+	again bool
+	// settled tells that the transaction that moved the diff has ended the claim.
+	settled bool
 }
 
 // queries are the statements on diffs, each in a transaction of its own.
@@ -108,6 +112,9 @@ func (c *claim) under(ctx context.Context, work func(held context.Context) error
 		err = errLost
 	}
 	release()
+	if c.settled {
+		return err
+	}
 	return errors.Join(err, c.release(ctx))
 }
 

@@ -12,6 +12,12 @@
 // version counts), and changes them. A crash at any point leaves either the old rows, and at most one object that the next
 // attempt replaces, or the new ones with an object that is known to be good.
 //
+// # Several at once
+//
+// A process moves some diffs at once, and those that are ready while a transaction is under way change in the next one together, 16 at
+// most. Each is checked as it is alone: claim, rows, fingerprint. One whose rows another session has locked or changed is left out and goes
+// alone, and so does each after a transaction that failed: no diff stops another.
+//
 // # Two workers on one diff
 //
 // An object has one key, and no store has transactions, so a late write of one worker could replace the object of another who has

@@ -106,6 +106,8 @@ type Engine struct {
 	// Holder names this process to others, such as "host:pid:random".
 	Holder string
 	Limits Limits
+	// Switches has the diffs of several workers change together; nil has each change alone.
+	Switches *Switches
 	// TTL is how long a claim lasts without being renewed; 0 means a minute.
 	TTL time.Duration
 	// Reached, if set, is told of every point that the work comes to.
@@ -146,7 +148,11 @@ type Moved struct {
 // for dead, it looks again. It returns a *BusyError where somebody else works on the diff, and the store's *OutageError or
 // *AccessError: none of them says anything about the diff.
 func (e *Engine) Move(ctx context.Context, diffID int64) (Moved, error) {
-	moved, err := persist(func() (Moved, error) { return e.try(ctx, diffID) })
+	again := false
+	moved, err := persist(func() (Moved, error) {
+		defer func() { again = true }()
+		return e.try(ctx, diffID, again)
+	})
 	if err != nil {
 		return Moved{DiffID: diffID, Kept: moved.Kept, BrokenOff: moved.BrokenOff}, fmt.Errorf("move diff %d: %w", diffID, err)
 	}
@@ -177,7 +183,7 @@ type survey struct {
 	fingerprint  string
 }
 
-func (e *Engine) try(ctx context.Context, diffID int64) (Moved, error) {
+func (e *Engine) try(ctx context.Context, diffID int64, again bool) (Moved, error) {
 	moved := Moved{DiffID: diffID}
 	found, err := e.look(ctx, e.DB.Pool, diffID, "")
 	if err != nil || found.skip != "" {
@@ -193,6 +199,7 @@ func (e *Engine) try(ctx context.Context, diffID int64) (Moved, error) {
 		return moved, err
 	}
 	e.reach(PointClaimed)
+	claimed.again = again
 	err = claimed.under(ctx, func(held context.Context) error { return e.moveClaimed(held, claimed, found, &moved) })
 	return moved, err
 }
@@ -232,10 +239,18 @@ type look struct {
 
 // look reads the diff's row, with a locking clause or none.
 func (e *Engine) look(ctx context.Context, on queryer, diffID int64, lock string) (look, error) {
+	return scanLook(on.QueryRow(ctx, e.lookStatement(lock), diffID), diffID)
+}
+
+func (e *Engine) lookStatement(lock string) string {
+	return e.DB.Names.Render(e.Rule.statement("look", "lock", lock))
+}
+
+// scanLook reads the row of a look.
+func scanLook(row pgx.Row, diffID int64) (look, error) {
 	found := look{diffID: diffID}
 	var external, kept, due bool
-	err := on.QueryRow(ctx, e.DB.Names.Render(e.Rule.statement("look", "lock", lock)), diffID).
-		Scan(&found.mergeRequestID, &found.filesCount, &external, &kept, &due)
+	err := row.Scan(&found.mergeRequestID, &found.filesCount, &external, &kept, &due)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		found.skip = Gone

@@ -33,18 +33,23 @@ func (s *source) open(ctx context.Context) error {
 	}
 	first := s.surveyed == survey{}
 	s.tx = tx
-	if err := e.bound(ctx, tx, e.snapshotLimit()); err != nil {
-		return err
-	}
+	var q pgx.Batch
+	q.Queue(e.boundStatement(), e.boundArgs(e.snapshotLimit())...)
 	// The claim may have passed on since: texts that another has taken out would be read as empty ones.
-	again, err := e.look(ctx, tx, s.found.diffID, "")
+	q.Queue(e.lookStatement(""), s.found.diffID)
+	q.Queue(e.DB.Names.Render(statement("survey")), s.found.diffID)
+	results := tx.SendBatch(ctx, &q)
+	defer func() { _ = results.Close() }() // An error has been seen by then.
+	if _, err := results.Exec(); err != nil {
+		return fmt.Errorf("bound transaction: %w", err)
+	}
+	again, err := scanLook(results.QueryRow(), s.found.diffID)
 	if err != nil {
 		return err
 	}
 	surveyed := survey{skip: again.skip}
 	if again.skip == "" {
-		err = tx.QueryRow(ctx, e.DB.Names.Render(statement("survey")), s.found.diffID).
-			Scan(&surveyed.files, &surveyed.bytes, &surveyed.inconsistent, &surveyed.fingerprint)
+		err = results.QueryRow().Scan(&surveyed.files, &surveyed.bytes, &surveyed.inconsistent, &surveyed.fingerprint)
 		if err != nil {
 			return fmt.Errorf("survey files: %w", err)
 		}

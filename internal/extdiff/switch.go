@@ -3,20 +3,29 @@ package extdiff
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/blobstore"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/dbsqlc/diffsqlc"
 )
 
 func (e *Engine) bound(ctx context.Context, tx pgx.Tx, each time.Duration) error {
-	lock := e.Limits.orDefaults().Lock
-	if _, err := tx.Exec(ctx, e.DB.Names.Render(statement("bound")), each.Milliseconds(), lock.Milliseconds(), e.DB.Names.Path); err != nil {
+	if _, err := tx.Exec(ctx, e.boundStatement(), e.boundArgs(each)...); err != nil {
 		return fmt.Errorf("bound transaction: %w", err)
 	}
 	return nil
+}
+
+func (e *Engine) boundStatement() string { return e.DB.Names.Render(statement("bound")) }
+
+func (e *Engine) boundArgs(each time.Duration) []any {
+	return []any{each.Milliseconds(), e.Limits.orDefaults().Lock.Milliseconds(), e.DB.Names.Path}
 }
 
 // transact runs a short transaction.
@@ -29,53 +38,165 @@ func (e *Engine) transact(ctx context.Context, do func(tx pgx.Tx) error) error {
 	})
 }
 
-// finish takes the texts out of the database, if the rows are still the ones that were read. A diff that has been deleted meanwhile
-// leaves its object to the removal.
-func (e *Engine) finish(ctx context.Context, claimed *claim, was look, surveyed survey, digest blobstore.Digest) (skipped Skip, err error) {
-	diffID := was.diffID
-	err = e.transact(ctx, func(tx pgx.Tx) error {
-		on := diffsqlc.New(e.DB.Names.On(tx))
-		if err := claimed.confirm(ctx, tx); err != nil {
-			return err
-		}
-		// It also keeps rows of files from coming in, whose foreign key wants a lock on this row.
-		found, err := e.look(ctx, tx, diffID, "FOR UPDATE OF diff")
-		if err != nil {
-			return err
-		}
-		if skipped = found.skip; skipped == Gone {
-			return on.Orphan(ctx, diffID, Key(was.mergeRequestID, diffID), int(e.Store.Kind()))
-		}
-		if skipped != "" {
-			return nil
-		}
-		if found.mergeRequestID != was.mergeRequestID {
-			return errChanged
-		}
-		if err := e.switchFiles(ctx, tx, diffID, surveyed); err != nil {
-			return err
-		}
-		if err := on.Mark(ctx, objectName(diffID), int(e.Store.Kind()), surveyed.files, diffID); err != nil {
-			return fmt.Errorf("mark diff as external: %w", err)
-		}
-		if err := on.Settle(ctx, digest.Size, digest.SHA256[:], diffID, claimed.token); err != nil {
-			return fmt.Errorf("note what was moved: %w", err)
-		}
-		e.reach(PointSwitched)
-		return nil
-	})
-	return skipped, err
+// finish takes the texts out of the database, if the rows are still the ones that were read: with the diffs of other workers of this
+// process, or alone where it does not go with them. A diff that has been deleted meanwhile leaves its object to the removal.
+func (e *Engine) finish(ctx context.Context, claimed *claim, was look, surveyed survey, digest blobstore.Digest) (Skip, error) {
+	s := &switching{engine: e, claim: claimed, was: was, surveyed: surveyed, digest: digest, turn: make(chan bool, 1)}
+	if done, err := e.Switches.together(ctx, s); done {
+		return s.skipped, err
+	}
+	return s.skipped, e.switchAll(ctx, s)
 }
 
-// switchFiles puts offsets and sizes in place of the texts.
-func (e *Engine) switchFiles(ctx context.Context, tx pgx.Tx, diffID int64, surveyed survey) error {
-	var fingerprint string
-	if err := tx.QueryRow(ctx, e.DB.Names.Render(statement("lock_files")), diffID).Scan(&fingerprint); err != nil {
-		return fmt.Errorf("lock files: %w", err)
+// mostTogether bounds the diffs of one transaction.
+const mostTogether = 16
+
+// Switches has diffs that are ready at the same time change in one transaction. The zero value is ready to use, nil has each change
+// alone. It is safe for concurrent use.
+type Switches struct {
+	mu sync.Mutex
+	// busy tells that a transaction is under way; waiting are the diffs of the next ones.
+	busy    bool
+	waiting []*switching
+}
+
+// switching is a diff whose object is known to be good.
+type switching struct {
+	engine   *Engine
+	claim    *claim
+	was      look
+	surveyed survey
+	digest   blobstore.Digest
+
+	// turn gets true where the diff leads the next transaction, false after one that it was in.
+	turn    chan bool
+	skipped Skip
+}
+
+// together changes a diff in the next transaction, which the first of those that wait for it leads. It reports whether that has decided
+// on the diff: one whose rows are locked or have changed, or whose transaction failed, goes on alone, so that it stops no other.
+func (w *Switches) together(ctx context.Context, s *switching) (done bool, err error) {
+	if w == nil {
+		return false, nil
 	}
-	if fingerprint != surveyed.fingerprint {
-		return errChanged
+	w.mu.Lock()
+	w.waiting = append(w.waiting, s)
+	leads := !w.busy
+	w.busy = true
+	w.mu.Unlock()
+	// The transaction under way is bounded, so this wait is.
+	if !leads && !<-s.turn {
+		return s.claim.settled, nil
 	}
+	w.mu.Lock()
+	n := min(len(w.waiting), mostTogether)
+	group := slices.Clone(w.waiting[:n])
+	w.waiting = slices.Delete(w.waiting, 0, n)
+	w.mu.Unlock()
+	defer func() {
+		for _, other := range group[1:] {
+			other.turn <- false
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.busy = len(w.waiting) > 0; w.busy {
+			w.waiting[0].turn <- true
+		}
+	}()
+	err = s.engine.switchAll(ctx, group...)
+	if n > 1 {
+		return s.claim.settled, nil // An error may be that of another.
+	}
+	return true, err
+}
+
+// switchAll changes diffs in one transaction. One alone waits for locks and is decided on; of several, only those change that nothing
+// stands in the way of.
+func (e *Engine) switchAll(ctx context.Context, group ...*switching) error {
+	var good []*switching
+	err := e.transact(ctx, func(tx pgx.Tx) (err error) {
+		if good, err = e.lockAll(ctx, tx, group); err == nil && len(good) > 0 {
+			err = e.change(ctx, tx, good)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, s := range good {
+		s.claim.settled = true
+	}
+	return nil
+}
+
+// queue collects statements that are sent together. Their results are read when all are sent.
+type queue struct {
+	dbsqlc.DBTX
+	pgx.Batch
+}
+
+// Exec implements dbsqlc.DBTX. What it returns says nothing.
+func (q *queue) Exec(_ context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	q.Queue(sql, args...)
+	return pgconn.CommandTag{}, nil
+}
+
+// lockAll confirms the claims, locks the rows and returns the diffs that may change. The statements of all are sent together.
+func (e *Engine) lockAll(ctx context.Context, tx pgx.Tx, group []*switching) ([]*switching, error) {
+	alone, skip := len(group) == 1, ""
+	if !alone {
+		skip = " SKIP LOCKED"
+	}
+	var q queue
+	on := diffsqlc.New(e.DB.Names.On(&q))
+	files := e.DB.Names.Render(statement("lock_files", "skip_locked", skip))
+	for _, s := range group {
+		_, _ = on.Confirm(ctx, s.was.diffID, s.claim.token) // See Exec.
+		// It also keeps rows of files from coming in, whose foreign key wants a lock on this row.
+		q.Queue(s.engine.lookStatement("FOR UPDATE OF diff"+skip), s.was.diffID)
+		q.Queue(files, s.was.diffID)
+	}
+	results := tx.SendBatch(ctx, &q.Batch)
+	defer func() { _ = results.Close() }() // An error has been seen by then.
+	var good []*switching
+	for _, s := range group {
+		held, err := results.Exec()
+		if err != nil {
+			return nil, fmt.Errorf("confirm claim on diff %d: %w", s.was.diffID, err)
+		}
+		found, err := scanLook(results.QueryRow(), s.was.diffID)
+		if err != nil {
+			return nil, err
+		}
+		var fingerprint string
+		if err := results.QueryRow().Scan(&fingerprint); err != nil {
+			return nil, fmt.Errorf("lock files: %w", err)
+		}
+		changed := found.mergeRequestID != s.was.mergeRequestID || fingerprint != s.surveyed.fingerprint
+		switch {
+		case held.RowsAffected() == 1 && found.skip == "" && !changed:
+			good = append(good, s)
+		case !alone:
+		case held.RowsAffected() == 0:
+			return nil, errLost
+		case found.skip == "":
+			return nil, errChanged
+		case found.skip == Gone:
+			if err := results.Close(); err != nil {
+				return nil, fmt.Errorf("lock diff: %w", err)
+			}
+			s.skipped = Gone
+			key := Key(s.was.mergeRequestID, s.was.diffID)
+			return nil, diffsqlc.New(e.DB.Names.On(tx)).Orphan(ctx, s.was.diffID, key, int(s.engine.Store.Kind()))
+		default:
+			s.skipped = found.skip
+		}
+	}
+	return good, nil
+}
+
+// change puts offsets and sizes in place of the texts. The statements of all diffs are sent together.
+func (e *Engine) change(ctx context.Context, tx pgx.Tx, good []*switching) error {
 	var owned bool
 	if err := tx.QueryRow(ctx, e.DB.Names.Render(statement("owned"))).Scan(&owned); err != nil {
 		return fmt.Errorf("look whether files have a project: %w", err)
@@ -84,15 +205,38 @@ func (e *Engine) switchFiles(ctx context.Context, tx pgx.Tx, diffID int64, surve
 	if owned {
 		project = "{with_project}"
 	}
-	switched, err := tx.Exec(ctx, e.DB.Names.Render(statement("switch", "project", project)), diffID)
-	if err != nil {
+	sql := e.DB.Names.Render(statement("switch", "project", project))
+	var q queue
+	on := diffsqlc.New(e.DB.Names.On(&q))
+	for _, s := range good {
+		id := s.was.diffID
+		q.Queue(sql, id)
+		// The queue takes them without an error.
+		_ = on.StepBack(ctx, id)
+		_ = on.Mark(ctx, objectName(id), int(s.engine.Store.Kind()), s.surveyed.files, id)
+		_ = on.Settle(ctx, s.digest.Size, s.digest.SHA256[:], id, s.claim.token)
+	}
+	results := tx.SendBatch(ctx, &q.Batch)
+	defer func() { _ = results.Close() }() // An error has been seen by then.
+	for _, s := range good {
+		switched, err := results.Exec()
+		if err != nil {
+			return fmt.Errorf("take texts out of the database: %w", err)
+		}
+		if switched.RowsAffected() != s.surveyed.files {
+			return fmt.Errorf("take texts out of the database: %d of %d files changed", switched.RowsAffected(), s.surveyed.files)
+		}
+		for _, doing := range []string{"put files in order", "mark diff as external", "note what was moved"} {
+			if _, err := results.Exec(); err != nil {
+				return fmt.Errorf("%s: %w", doing, err)
+			}
+		}
+	}
+	if err := results.Close(); err != nil {
 		return fmt.Errorf("take texts out of the database: %w", err)
 	}
-	if switched.RowsAffected() != surveyed.files {
-		return fmt.Errorf("take texts out of the database: %d of %d files changed", switched.RowsAffected(), surveyed.files)
-	}
-	if err := diffsqlc.New(e.DB.Names.On(tx)).StepBack(ctx, diffID); err != nil {
-		return fmt.Errorf("put files in order: %w", err)
+	for _, s := range good {
+		s.engine.reach(PointSwitched)
 	}
 	return nil
 }

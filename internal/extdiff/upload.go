@@ -21,16 +21,22 @@ const layoutVersion = 1
 // upload writes the object. Nothing is locked meanwhile. Bytes that move are its only limit: a connection over which none moves is
 // given up by the store. What goes in parts is noted with the diff, so that a later attempt goes on with them.
 func (e *Engine) upload(ctx context.Context, claimed *claim, found look, moved *Moved) (surveyed survey, digest blobstore.Digest, err error) {
-	over, err := e.Store.Version(ctx, moved.Key)
-	if err != nil {
-		return survey{}, blobstore.Digest{}, err
-	}
 	from := &source{engine: e, found: found}
 	defer func() { from.close(ctx) }()
 	if err := from.open(ctx); err != nil || from.surveyed.obstacle(found) != "" {
 		return from.surveyed, blobstore.Digest{}, err
 	}
 	surveyed = from.surveyed
+	// A small object is taken for the first of its key, which saves a request: over another one the store refuses it, and the next try
+	// asks for that one's version.
+	over := blobstore.Version("")
+	if claimed.again || surveyed.bytes > blobstore.PartSize {
+		// The rows that are sent are read after the version: an object that another worker writes later, from later rows, is never replaced.
+		from.close(ctx)
+		if over, err = e.Store.Version(ctx, moved.Key); err != nil {
+			return surveyed, blobstore.Digest{}, err
+		}
+	}
 	digest, err = e.put(ctx, claimed, over, surveyed, moved, func(w io.Writer) error { return from.stream(ctx, w) })
 	if err == nil && digest.Size != surveyed.bytes {
 		err = fmt.Errorf("write %s: %d bytes were read where %d are stored", moved.Key, digest.Size, surveyed.bytes)

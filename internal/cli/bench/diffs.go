@@ -21,8 +21,8 @@ import (
 func benchDiffsCommand(env *cli.Env) *cobra.Command {
 	var o bench.DiffsOptions
 	cmd := groundBenchmark(env, "diffs --scale 0.1 --big 1024", "Speed of moving diffs to object storage against plain uploads, and its memory",
-		`Moves one diff of 256 MiB, 500 of 32 KiB and 20 of 8 MiB by the job migrate_external_diff, one at a time, and uploads the
-same objects with the same library, in turn. The job reads each object back and compares it, plain uploads do not.
+		`Moves one diff of 256 MiB, 500 of 32 KiB and 20 of 8 MiB by the job migrate_external_diff, --workers at a time, and
+uploads the same objects with the same library one by one, in turn. The job reads each object back and compares it, plain uploads do not.
 Without --bucket the objects go to a temporary folder. In a bucket they stand under a prefix of the benchmark's own,
 and are removed at the end; credentials come from the usual places.`,
 		func() (groundJob, error) {
@@ -41,6 +41,7 @@ and are removed at the end; credentials come from the usual places.`,
 	cmd.Flags().StringVar(&o.Bucket, "bucket", "", "`URL` of the store, as in external_diffs.bucket")
 	sizeFlags(cmd, &o.Scale, &o.Rounds, "number of diffs")
 	cmd.Flags().IntVar(&o.Big, "big", 256, "size of the one big diff in `MIB`, up to 1024")
+	cmd.Flags().IntVar(&o.Workers, "workers", 4, "how many diffs the job moves at once, `N`, as external_diffs.max_workers")
 	measure := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		env.Began = true

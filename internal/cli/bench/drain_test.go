@@ -94,7 +94,7 @@ func TestBenchDiffs(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	document := benchmark(t, "diffs", "--scale", "0.004", "--rounds", "1", "--big", "20", "--bucket", "file://"+folder)
-	require.Equal(t, []string{"benchmark", "big_diff", "rounds", "scale", "server", "sets", "store"}, keys(document))
+	require.Equal(t, []string{"benchmark", "big_diff", "max_workers", "rounds", "scale", "server", "sets", "store"}, keys(document))
 	require.Contains(t, document["store"], "file://"+folder+"/sexton-bench-diffs-")
 	require.Equal(t, [][]any{{"small", 2.0, 32_768.0}, {"large", 1.0, 8_388_608.0}}, cells(document["sets"], "set", "objects", "object_bytes"))
 	for _, set := range document["sets"].([]any) {
