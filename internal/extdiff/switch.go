@@ -73,7 +73,7 @@ type switching struct {
 	skipped Skip
 }
 
-// together changes a diff in the next transaction, which the first of those that wait for it leads. It reports whether that has decided
+// together changes a diff in the next transaction, which the first diff in the queue leads. It reports whether that has decided
 // on the diff: one whose rows are locked or have changed, or whose transaction failed, goes on alone, so that it stops no other.
 func (w *Switches) together(ctx context.Context, s *switching) (done bool, err error) {
 	if w == nil {
@@ -110,8 +110,8 @@ func (w *Switches) together(ctx context.Context, s *switching) (done bool, err e
 	return true, err
 }
 
-// switchAll changes diffs in one transaction. One alone waits for locks and is decided on; of several, only those change that nothing
-// stands in the way of.
+// switchAll changes diffs in one transaction. One alone waits for locks and is decided on; of several, it leaves out each that is
+// locked or has changed.
 func (e *Engine) switchAll(ctx context.Context, group ...*switching) error {
 	var good []*switching
 	err := e.transact(ctx, func(tx pgx.Tx) (err error) {
