@@ -137,7 +137,7 @@ type ExternalDiffs struct {
 	Limit        int       `check:"positive" default:"1000" yaml:"limit"`
 	LimitPerTick int       `yaml:"limit_per_tick"`
 	Order        DiffOrder `default:"id" yaml:"order"`
-	// MaxWorkers bounds the diffs that one process moves at once. Those that are ready at the same time change in one transaction.
+	// MaxWorkers bounds the diffs that one process moves at once. Diffs that are ready at the same time change in one transaction.
 	MaxWorkers int `check:"1..64" default:"4" yaml:"max_workers"`
 	// Bucket is a URL; a file:// URL with a relative path means the folder of the file that names it.
 	Bucket URL `default:"file:///var/lib/sexton/diffs" yaml:"bucket"`

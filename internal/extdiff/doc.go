@@ -14,7 +14,7 @@
 //
 // # Several at once
 //
-// A process moves some diffs at once, and those that are ready while a transaction is under way change in the next one together, 16 at
+// A process moves some diffs at once, and the ones that become ready while a transaction is under way change in the next one together, 16 at
 // most. Each is checked as it is alone: claim, rows, fingerprint. One whose rows another session has locked or changed is left out and goes
 // alone, and so does each after a transaction that failed: no diff stops another.
 //

@@ -191,7 +191,7 @@ func TestKilledWhileSeveralChange(t *testing.T) {
 	require.Empty(t, b.verified(t, 0))
 }
 
-// victimTogether is a worker that moves several diffs, and kills itself when those that change together have changed.
+// victimTogether is a worker that moves several diffs, and kills itself when several have changed together.
 func victimTogether(ctx context.Context, engine *extdiff.Engine) error {
 	kill, switched := engine.Reached, 0
 	engine.Switches = &extdiff.Switches{}
