@@ -12,6 +12,7 @@ import (
 // proxy stands between a lane and the server. It can stall the connections that are open, as a network does
 // that loses packets: nothing arrives any more, and nobody is told.
 type proxy struct {
+	t     *testing.T
 	mu    sync.Mutex
 	links []*link
 	copy  sync.WaitGroup
@@ -23,19 +24,20 @@ type link struct {
 	stalled        atomic.Bool
 }
 
-// newProxy closes, at the end of the test, what a client still waits on: it would for a while.
 func newProxy(t *testing.T) *proxy {
 	t.Helper()
-	p := &proxy{}
-	t.Cleanup(func() {
-		p.mu.Lock()
-		for _, l := range p.links {
-			_, _ = l.client.Close(), l.server.Close()
-		}
-		p.mu.Unlock()
-		p.copy.Wait()
-	})
+	p := &proxy{t: t}
+	t.Cleanup(func() { p.cut(); p.copy.Wait() })
 	return p
+}
+
+// cut ends what is open now.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		_, _ = l.client.Close(), l.server.Close()
+	}
 }
 
 func (p *proxy) dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -72,8 +74,9 @@ func (l *link) forward(to, from net.Conn) {
 	}
 }
 
-// stall stalls what is open now.
+// stall stalls what is open now. The end of the test cuts it first: a pool that closes would wait for it for 15 s.
 func (p *proxy) stall() {
+	p.t.Cleanup(p.cut)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.links {
