@@ -26,54 +26,21 @@ func configured() [][]string {
 	}
 }
 
+// All commands read the configuration alike: what it can get wrong is tested where it is read.
 func TestBadConfiguration(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		lines string
-		wants []string
-	}{
-		"unknown key": {
-			"loose_foreign_keys: {shedule: \"* * * * *\"}\n",
-			[]string{"DIR/sexton.yaml:3:22: loose_foreign_keys.shedule: unknown key (did you mean schedule?)"},
-		},
-		"bad cron": {
-			"loose_foreign_keys: {schedule: \"61 * * * *\"}\n",
-			[]string{"DIR/sexton.yaml:3:32: loose_foreign_keys.schedule: its field 1, the minute, cannot be read"},
-		},
-		"cron that never fires": {
-			"loose_foreign_keys: {schedule: \"0 0 31 2 *\"}\n",
-			[]string{"DIR/sexton.yaml:3:32: loose_foreign_keys.schedule: never fires: no such date exists"},
-		},
-		"wrong type": {
-			"jobs: {max_workers: many}\n",
-			[]string{"DIR/sexton.yaml:3:21: jobs.max_workers: must be a whole number"},
-		},
-		"wrong value": {
-			"loose_foreign_keys: {truncate: rejct}\n",
-			[]string{"DIR/sexton.yaml:3:32: loose_foreign_keys.truncate: must be one of reject, capture, ignore (did you mean reject?)"},
-		},
-		"placeholders without ghosts": {
-			"placeholder_users: {enabled: true}\n",
-			[]string{"DIR/sexton.yaml:3:30: placeholder_users.enabled: needs ghost_users, who delete the placeholders (set ghost_users.enabled: true)"},
-		},
-		"no YAML": {"jobs: {\n", []string{"DIR/sexton.yaml:"}},
-		"everything at once": {
-			"jobs: {schema: Upper, databse: main}\nloose_foreign_keys: {schedule: \"61 * * * *\"}\nadjourned_groups: {schedule: \"0 0 31 2 *\"}\n",
-			[]string{
-				"DIR/sexton.yaml:3:16: jobs.schema: must be 1 to 46 lower-case letters, digits and underscores",
-				"DIR/sexton.yaml:3:23: jobs.databse: unknown key (did you mean database?)",
-				"DIR/sexton.yaml:4:32: loose_foreign_keys.schedule: its field 1",
-				"DIR/sexton.yaml:5:30: adjourned_groups.schedule: never fires",
-			},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := clitest.Installed(t)
-			s.Configure(s.URL, test.lines)
-			s.Refused(t, 2, configured(), test.wants...)
-		})
-	}
+	s := clitest.Installed(t)
+	s.Configure(s.URL, "jobs: {\n")
+	s.Refused(t, 2, configured(), "DIR/sexton.yaml:")
+	s.Configure(s.URL, `jobs: {schema: Upper, databse: main}
+loose_foreign_keys: {schedule: "61 * * * *"}
+adjourned_groups: {schedule: "0 0 31 2 *"}
+placeholder_users: {enabled: true}
+`)
+	s.Refused(t, 2, configured(), "DIR/sexton.yaml:3:16: jobs.schema: must be 1 to 46 lower-case letters, digits and underscores",
+		"DIR/sexton.yaml:3:23: jobs.databse: unknown key (did you mean database?)", "DIR/sexton.yaml:4:32: loose_foreign_keys.schedule: its field 1",
+		"DIR/sexton.yaml:5:30: adjourned_groups.schedule: never fires",
+		"DIR/sexton.yaml:6:30: placeholder_users.enabled: needs ghost_users, who delete the placeholders (set ghost_users.enabled: true)")
 }
 
 func TestUnreadableConfiguration(t *testing.T) {
@@ -107,38 +74,16 @@ func definitionReaders() [][]string {
 
 func TestBadDefinitions(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		definitions string
-		wants       []string
-	}{
-		"duplicate definition": {
-			clitest.GoodDefinitions + "  - {table: projects, column: project_id, on_delete: async_nullify}\n",
-			[]string{"DIR/loose_foreign_keys.yml:5:5: issues[1]: repeats issues[0] at DIR/loose_foreign_keys.yml:2:5: child issues, column project_id, parent projects"},
-		},
-		"unknown key": {
-			"issues:\n  - {table: projects, column: project_id, on_delte: async_delete, on_delete: async_delete}\n",
-			[]string{"DIR/loose_foreign_keys.yml:2:43: issues[0].on_delte: unknown key (did you mean on_delete?)"},
-		},
-		"unknown database": {
-			"issues:\n  - {table: projects, column: project_id, on_delete: async_delete, database: ci}\n",
-			[]string{`DIR/loose_foreign_keys.yml:2:78: issues[0].database: no database "ci" is configured (there is main)`},
-		},
-		"everything at once": {
-			"issues:\n  - {tabel: projects, column: project_id, on_delete: async_delete}\n  - {table: projects, column: author_id, on_delete: remove}\n",
-			[]string{
-				"DIR/loose_foreign_keys.yml:2:6: issues[0].tabel: unknown key (did you mean table?)",
-				"DIR/loose_foreign_keys.yml:2:5: issues[0].table: is missing",
-				"DIR/loose_foreign_keys.yml:3:53: issues[1].on_delete: must be one of async_delete, async_nullify, update_column_to",
-			},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := clitest.Installed(t)
-			s.Write("loose_foreign_keys.yml", test.definitions)
-			s.Refused(t, 2, definitionReaders(), test.wants...)
-		})
-	}
+	s := clitest.Installed(t)
+	s.Write("loose_foreign_keys.yml", "issues:\n  - {table: projects, column: project_id, on_delete: async_delete, database: ci}\n")
+	s.Refused(t, 2, definitionReaders(), `DIR/loose_foreign_keys.yml:2:78: issues[0].database: no database "ci" is configured (there is main)`)
+	s.Write("loose_foreign_keys.yml", `issues:
+  - {tabel: projects, column: project_id, on_delete: async_delete}
+  - {table: projects, column: author_id, on_delete: remove}
+`)
+	s.Refused(t, 2, definitionReaders(), "DIR/loose_foreign_keys.yml:2:6: issues[0].tabel: unknown key (did you mean table?)",
+		"DIR/loose_foreign_keys.yml:2:5: issues[0].table: is missing",
+		"DIR/loose_foreign_keys.yml:3:53: issues[1].on_delete: must be one of async_delete, async_nullify, update_column_to")
 }
 
 func TestUnreadableDefinitions(t *testing.T) {
@@ -153,70 +98,32 @@ func TestUnreadableDefinitions(t *testing.T) {
 
 func TestDefinitionsThatTheDatabaseContradicts(t *testing.T) {
 	t.Parallel()
-	entry := func(rest string) string { return "issues:\n  - {" + rest + "}\n" }
-	for name, test := range map[string]struct {
-		definitions string
-		wants       []string
-	}{
-		"missing parent": {
-			entry("table: project, column: project_id, on_delete: async_delete"),
-			[]string{"DIR/loose_foreign_keys.yml:2:13: issues[0].table: parent table public.project does not exist (create it, correct the name, or remove the definition)"},
-		},
-		"missing child": {
-			"issue:\n  - {table: projects, column: project_id, on_delete: async_delete}\n",
-			[]string{"DIR/loose_foreign_keys.yml:2:5: issue[0]: child table public.issue does not exist (create it, correct the name, or remove the definition)"},
-		},
-		"missing column": {
-			entry("table: projects, column: projct_id, on_delete: async_delete"),
-			[]string{"DIR/loose_foreign_keys.yml:2:31: issues[0].column: table issues has no column projct_id (did you mean project_id?)"},
-		},
-		"missing parent column": {
-			entry("table: projects, column: project_id, on_delete: async_delete, parent_column: iid"),
-			[]string{"DIR/loose_foreign_keys.yml:2:83: issues[0].parent_column: table projects has no column iid (did you mean id?)"},
-		},
-		"wrong type": {
-			entry("table: labels, column: project_id, on_delete: async_delete"),
-			[]string{"DIR/loose_foreign_keys.yml:2:29: issues[0].column: issues.project_id is of type int8, but labels.slug is of type text: a foreign key of type int8 cannot refer to text (the two columns need one type"},
-		},
-		"wrong value": {
-			entry("table: projects, column: project_id, on_delete: async_delete, conditions: [{column: author_id, value: me}]"),
-			[]string{`DIR/loose_foreign_keys.yml:2:108: issues[0].conditions[0].value: value "me" does not fit column author_id of type bigint`},
-		},
-		"nullify on NOT NULL": {
-			entry("table: projects, column: author_id, on_delete: async_nullify"),
-			[]string{"DIR/loose_foreign_keys.yml:2:53: issues[0].on_delete: async_nullify, but issues.author_id is NOT NULL (drop the constraint, or use async_delete)"},
-		},
-		"partition as parent": {
-			entry("table: builds_1, column: project_id, on_delete: async_delete"),
-			[]string{"DIR/loose_foreign_keys.yml:2:13: issues[0].table: parent builds_1 is a partition (name the partitioned table it belongs to)"},
-		},
-		"view as child": {
-			"open_issues:\n  - {table: projects, column: project_id, on_delete: async_delete}\n",
-			[]string{"DIR/loose_foreign_keys.yml:2:5: open_issues[0]: child open_issues is not a table (name the table behind it)"},
-		},
-		"everything at once": {
-			clitest.GoodDefinitions + `  - {table: project, column: project_id, on_delete: async_delete}
+	s := clitest.Installed(t)
+	s.Exec("DELETE FROM projects WHERE id = 1")
+	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+`  - {table: project, column: project_id, on_delete: async_delete}
   - {table: projects, column: projct_id, on_delete: async_delete}
   - {table: labels, column: project_id, on_delete: async_delete}
   - {table: projects, column: author_id, on_delete: async_nullify}
   - {table: builds_1, column: project_id, on_delete: async_delete}
+  - {table: projects, column: id, on_delete: async_delete, parent_column: iid}
+  - {table: projects, column: project_id, on_delete: async_delete, conditions: [{column: author_id, value: me}]}
 issue:
   - {table: projects, column: project_id, on_delete: async_delete}
-`,
-			[]string{
-				"DIR/loose_foreign_keys.yml:5:13: issues[1].table: parent table", "DIR/loose_foreign_keys.yml:6:31: issues[2].column: table issues has no column",
-				"DIR/loose_foreign_keys.yml:7:29: issues[3].column: issues.project_id is of type", "DIR/loose_foreign_keys.yml:8:53: issues[4].on_delete: async_nullify, but",
-				"DIR/loose_foreign_keys.yml:9:13: issues[5].table: parent builds_1 is a partition", "DIR/loose_foreign_keys.yml:11:5: issue[0]: child table",
-			},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := clitest.Installed(t)
-			s.Exec("DELETE FROM projects WHERE id = 1")
-			s.Write("loose_foreign_keys.yml", test.definitions)
-			s.Refused(t, 2, [][]string{{"job", "run", clitest.Kind}, {"triggers", "install"}, {"triggers", "status"}}, test.wants...)
-			require.EqualValues(t, 10, s.Orphans())
-		})
-	}
+open_issues:
+  - {table: projects, column: project_id, on_delete: async_delete}
+  - {table: projects, column: project_id, on_delete: async_nullify}
+`)
+	s.Refused(t, 2, [][]string{{"job", "run", clitest.Kind}, {"triggers", "install"}, {"triggers", "status"}},
+		"DIR/loose_foreign_keys.yml:5:13: issues[1].table: parent table public.project does not exist (create it, correct the name, or remove the definition)",
+		"DIR/loose_foreign_keys.yml:6:31: issues[2].column: table issues has no column projct_id (did you mean project_id?)",
+		"DIR/loose_foreign_keys.yml:7:29: issues[3].column: issues.project_id is of type int8, but labels.slug is of type text: "+
+			"a foreign key of type int8 cannot refer to text (the two columns need one type",
+		"DIR/loose_foreign_keys.yml:8:53: issues[4].on_delete: async_nullify, but issues.author_id is NOT NULL (drop the constraint, or use async_delete)",
+		"DIR/loose_foreign_keys.yml:9:13: issues[5].table: parent builds_1 is a partition (name the partitioned table it belongs to)",
+		"DIR/loose_foreign_keys.yml:10:75: issues[6].parent_column: table projects has no column iid (did you mean id?)",
+		`DIR/loose_foreign_keys.yml:11:108: issues[7].conditions[0].value: value "me" does not fit column author_id of type bigint`,
+		"DIR/loose_foreign_keys.yml:13:5: issue[0]: child table public.issue does not exist (create it, correct the name, or remove the definition)",
+		"DIR/loose_foreign_keys.yml:15:5: open_issues[0]: child open_issues is not a table (name the table behind it)",
+		"DIR/loose_foreign_keys.yml:16:5: open_issues[1]: repeats open_issues[0] at DIR/loose_foreign_keys.yml:15:5: child open_issues, column project_id, parent projects")
+	require.EqualValues(t, 10, s.Orphans())
 }
