@@ -101,8 +101,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	settings := pgtest.Must(pgx.ParseConfig(url))(t)
 	settings.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-	conn := pgtest.ConnectAs(t, settings)
-	return conn
+	return pgtest.ConnectAs(t, settings)
 }
 
 // connectQuietly is connect without notices, of which dropping a schema sends one for each table.

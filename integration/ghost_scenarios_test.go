@@ -162,8 +162,7 @@ func newGhostScenario(t *testing.T, folder string, shared *dbtest.DB) *ghostScen
 	s.db.Exec(given)
 	options := config.Options{DatabaseURL: s.db.URL, Dir: t.TempDir(), Environ: []string{"SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false"}}
 	if s.optional(t, "sexton.yaml") != "" {
-		path := pgtest.Must(filepath.Abs(filepath.Join(folder, "sexton.yaml")))(t)
-		options.Path = path
+		options.Path = pgtest.Must(filepath.Abs(filepath.Join(folder, "sexton.yaml")))(t)
 	}
 	c := pgtest.Must(config.Load(options))(t)
 	logger := pgtest.Logger(t)
@@ -176,8 +175,7 @@ func newGhostScenario(t *testing.T, folder string, shared *dbtest.DB) *ghostScen
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text := pgtest.Must(os.ReadFile(path))(t)
-	return string(text)
+	return string(pgtest.Must(os.ReadFile(path))(t))
 }
 
 // optional is the text of a file of the scenario's, or "".
@@ -197,8 +195,7 @@ func (s *ghostScenario) pass(ctx context.Context) (jobrun.Report, error) {
 func (s *ghostScenario) refused(t *testing.T, deletion, reason string) {
 	t.Helper()
 	s.db.Exec(read(t, filepath.Join(scenarios, "when.sql")), deletion == "hard")
-	stats := s.ran(t)
-	require.EqualValues(t, 1, stats.UsersFailed)
+	require.EqualValues(t, 1, s.ran(t).UsersFailed)
 	require.Equal(t, [][]string{{reason}}, s.db.Rows("SELECT last_error FROM users_ghost_user_migrations"))
 	require.Equal(t, [][]string{{"ada"}, {"ben"}}, s.db.Rows("SELECT username FROM users WHERE username IN ('ada', 'ben') ORDER BY id"))
 }

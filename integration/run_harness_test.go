@@ -116,8 +116,7 @@ func (s workSite) exec(t *testing.T, sql string, args ...any) {
 
 func (s workSite) count(t *testing.T, sql string, args ...any) int64 {
 	t.Helper()
-	n := pgtest.Scalar[int64](t, s.pool, sql, args...)
-	return n
+	return pgtest.Scalar[int64](t, s.pool, sql, args...)
 }
 
 // wait waits until a condition in SQL holds. While the server is away it does not.

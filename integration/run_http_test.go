@@ -128,8 +128,7 @@ func testRunServes(t *testing.T, p program) {
 func testRunServesWithToken(t *testing.T, p program) {
 	t.Helper()
 	w := newWorkSite(t, p).started(t, "SEXTON_HTTP__LISTEN=0.0.0.0:0", "SEXTON_HTTP__TOKEN=s3cret-token")
-	_, port, err := net.SplitHostPort(w.httpAddress(t))
-	require.NoError(t, err)
+	_, port := pgtest.Must2(net.SplitHostPort(w.httpAddress(t)))(t)
 	address := net.JoinHostPort("127.0.0.1", port)
 	for _, token := range []string{"", "wrong"} {
 		code, page := ask(t.Context(), address, "/metrics", token)

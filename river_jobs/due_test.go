@@ -98,8 +98,7 @@ func TestDueDoesNotReadTheQueue(t *testing.T) {
 	b.deps.Bindings.Note("main", []*loosefk.Parent{{Recorded: "public.parents"}})
 	read := func() [][]string {
 		// A session that has done something before still counts that.
-		conn := pgtest.Connect(t, b.db.URL)
-		tx := pgtest.Must(conn.Begin(t.Context()))(t)
+		tx := pgtest.Must(pgtest.Connect(t, b.db.URL).Begin(t.Context()))(t)
 		pgtest.Must(looseForeignKeysDue(t.Context(), b.deps, tx, b.db.Connected, true))(t)
 		rows, err := tx.Query(t.Context(), `SELECT relname::text, (seq_tup_read + coalesce(idx_tup_fetch, 0))::text FROM pg_stat_xact_user_tables
 			WHERE schemaname <> 'pg_catalog' AND seq_tup_read + coalesce(idx_tup_fetch, 0) > 20`)

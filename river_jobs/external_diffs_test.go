@@ -87,9 +87,8 @@ func TestDiffsThatAreDeletedSinceTheScanAreLeftOut(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
 	granted := pgtest.Must(b.deps.Runner.Leases.Acquire(t.Context(), scheduleLease, scheduleLeaseTTL, b.db.Connected))(t)
-	conn := pgtest.Acquire(t, b.db.Pool())
 	scheduler := extdiff.Scheduler{
-		Conn: conn.Conn(), Names: b.db.Connected.Names, Fence: granted, Rule: extdiff.Always,
+		Conn: pgtest.Acquire(t, b.db.Pool()).Conn(), Names: b.db.Connected.Names, Fence: granted, Rule: extdiff.Always,
 		Insert: func(ctx context.Context, tx pgx.Tx, ids []int64) (int, error) {
 			b.db.Exec("DELETE FROM merge_request_diffs WHERE id = 2")
 			return enqueueDiffs(ctx, tx, b.db.Connected, ids)

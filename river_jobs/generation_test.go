@@ -86,8 +86,7 @@ func (b bundle) install(t *testing.T, defs []definitions.Definition, parents ...
 		tracked[i] = triggers.Parent{Schema: "public", Table: table, KeyColumns: []string{"id"}}
 	}
 	b.db.TrackKeys(t, tracked...)
-	added, _, err := generation.Install(t.Context(), b.db.Connected, b.deps.Databases, Generations(b.deps.Config, defs), "ann")
-	require.NoError(t, err)
+	added, _ := pgtest.Must2(generation.Install(t.Context(), b.db.Connected, b.deps.Databases, Generations(b.deps.Config, defs), "ann"))(t)
 	return added
 }
 

@@ -137,8 +137,7 @@ func TestPassesShareTheAnswerThatReplicasAreClear(t *testing.T) {
 	r := setupReplicated(t, shortLog)
 	memory := &r.deps.Bindings.pauses
 	require.Greater(t, memory.ClearSince("other"), throttle.ClearFor)
-	conn := pgtest.Acquire(t, r.db.Pool())
-	session := &batch.Session{Conn: conn.Conn()}
+	session := &batch.Session{Conn: pgtest.Acquire(t, r.db.Pool()).Conn()}
 	asked := throttle.New(r.deps.Logger, memory, replica.Limits{Bytes: 100_000}, throttle.Target{DB: r.db.Connected, Session: session})
 	memory.NoteClear("main", time.Now().Add(time.Hour)) // However slow the machine is.
 	require.Empty(t, asked.Hold(t.Context()))

@@ -174,8 +174,7 @@ func TestEventTriggerRunsNoCodeWithItsRights(t *testing.T) {
 	require.Empty(t, *warnings)
 	require.Equal(t, [][]string{{app.Config().User}}, b.Rows("SELECT DISTINCT role FROM seen"))
 	require.Empty(t, b.status(id("events")))
-	role := pgtest.Scalar[string](t, app, "SHOW session_replication_role")
-	require.Equal(t, "origin", role)
+	require.Equal(t, "origin", pgtest.Scalar[string](t, app, "SHOW session_replication_role"))
 }
 
 // A role that may run Sexton's functions makes the trigger of its own root, and so its texts. The procedure makes the role a superuser, and

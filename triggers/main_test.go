@@ -48,8 +48,7 @@ func setup(t *testing.T, statements ...string) *bundle {
 
 func (b *bundle) connect(url string) *pgx.Conn {
 	b.t.Helper()
-	conn := pgtest.Connect(b.t, url)
-	return conn
+	return pgtest.Connect(b.t, url)
 }
 
 func (b *bundle) install(parents ...triggers.Parent) triggers.Report {

@@ -65,8 +65,7 @@ func TestShadowingNamesChangesNothing(t *testing.T) {
 		DELETE FROM public.parents WHERE id = 1;
 		TRUNCATE public.tags`)
 	require.Equal(t, []string{"public.parents 1", "public.tags a"}, b.tombstones())
-	shadow := pgtest.Scalar[int](t, app, "SELECT count(*) FROM pg_temp.loose_foreign_keys_deleted_records")
-	require.Zero(t, shadow)
+	require.Zero(t, pgtest.Scalar[int](t, app, "SELECT count(*) FROM pg_temp.loose_foreign_keys_deleted_records"))
 }
 
 // installer prepares a role that owns neither the database nor the parents.

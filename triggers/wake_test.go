@@ -227,8 +227,7 @@ func TestWakeAndPreparedTransactions(t *testing.T) {
 		Name: "main", Conn: config, JobsSchema: "sexton", TrackedSchema: "public", Components: []string{migrate.LooseForeignKeys},
 	}))(t)
 	connect := func() *pgx.Conn {
-		conn := pgtest.Connect(t, url)
-		return conn
+		return pgtest.Connect(t, url)
 	}
 	writer, worker, listener := connect(), connect(), listen(t, connect())
 	cfg := triggers.Config{JobsSchema: "sexton", TrackedSchema: "public", Wake: tombstonesWake(kind)}
@@ -250,8 +249,7 @@ func TestWakeAndPreparedTransactions(t *testing.T) {
 	pgtest.Exec(t, worker, "SELECT pg_advisory_lock($1::int, $2::int)", k1, k2)
 	require.NoError(t, prepare(""), "nothing was notified, since the worker is awake")
 	pgtest.Exec(t, writer, "COMMIT PREPARED 'p'")
-	count := pgtest.Scalar[int](t, writer, "SELECT count(*) FROM loose_foreign_keys_deleted_records")
-	require.Equal(t, 6, count)
+	require.Equal(t, 6, pgtest.Scalar[int](t, writer, "SELECT count(*) FROM loose_foreign_keys_deleted_records"))
 }
 
 // The application's session may put anything in the way of names that are not qualified.

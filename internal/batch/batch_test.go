@@ -28,9 +28,8 @@ func setup(t *testing.T) (*dbtest.DB, *batch.Session) {
 	db.Exec("INSERT INTO items SELECT n, n FROM generate_series(1, 10) AS n")
 	manager := lease.Manager{Jobs: db.Connected, Holder: "test"}
 	granted := pgtest.Must(manager.Acquire(t.Context(), "items", time.Minute, db.Connected))(t)
-	conn := pgtest.Acquire(t, db.Pool())
 	return db, &batch.Session{
-		Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted,
+		Conn: pgtest.Acquire(t, db.Pool()).Conn(), Names: dbtest.Names(), Fence: granted,
 		Limits: batch.Limits{StatementTimeout: 10 * time.Second, LockTimeout: 10 * time.Second},
 	}
 }
@@ -166,8 +165,7 @@ func TestSettingsEndWithTheTransaction(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, "^sexton items [0-9a-f]{8}#1$", inside)
 	for setting, want := range map[string]string{"statement_timeout": "0", "lock_timeout": "0", "enable_seqscan": "on", "plan_cache_mode": "auto", "synchronous_commit": "on"} {
-		got := pgtest.Scalar[string](t, session.Conn, "SELECT current_setting($1)", setting)
-		require.Equal(t, want, got, setting)
+		require.Equal(t, want, pgtest.Scalar[string](t, session.Conn, "SELECT current_setting($1)", setting), setting)
 	}
 }
 
@@ -222,8 +220,7 @@ func TestNothingIsPreparedWhereTheQueryModeDoesWithout(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []int64{1}, affected)
 	}
-	prepared := pgtest.Scalar[int64](t, conn, "SELECT count(*) FROM pg_prepared_statements")
-	require.Zero(t, prepared)
+	require.Zero(t, pgtest.Scalar[int64](t, conn, "SELECT count(*) FROM pg_prepared_statements"))
 	require.EqualValues(t, 8, count(t, db))
 }
 
@@ -250,8 +247,7 @@ func TestStatementsArePreparedTogether(t *testing.T) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 		return sends{conn, &trips}, err
 	}
-	conn := pgtest.ConnectAs(t, settings)
-	session.Conn = conn
+	session.Conn = pgtest.ConnectAs(t, settings)
 	statements := make([]batch.Statement, 10)
 	for i := range statements {
 		statements[i].SQL = fmt.Sprintf("DELETE FROM items WHERE id = %d", i+1)
@@ -345,8 +341,7 @@ func TestATokenThatACrashTookBack(t *testing.T) {
 	require.NoError(t, session.Conn.Close(t.Context()))
 	again := pgtest.Must((&lease.Manager{Jobs: db.Connected, Holder: "other"}).Acquire(t.Context(), "items", time.Minute, db.Connected))(t)
 	require.Equal(t, session.Fence.Token(), again.Token(), "the token has two holders")
-	conn := pgtest.Acquire(t, db.Pool())
-	session.Conn = conn.Conn()
+	session.Conn = pgtest.Acquire(t, db.Pool()).Conn()
 	_, err = session.Run(t.Context(), remove)
 	require.ErrorIs(t, err, lease.ErrLost)
 

@@ -30,8 +30,7 @@ func onOwnPath(t *testing.T, db *dbtest.DB, session *batch.Session, path string)
 	names.Path = path
 	opened := pgtest.Must(database.Open(t.Context(), "main", db.URL, "", names, 2))(t)
 	t.Cleanup(opened.Pool.Close)
-	conn := pgtest.Acquire(t, opened.Pool)
-	session.Conn, session.Names = conn.Conn(), opened.Names
+	session.Conn, session.Names = pgtest.Acquire(t, opened.Pool).Conn(), opened.Names
 }
 
 func TestTriggersFindNamesByTheirOwnPath(t *testing.T) {

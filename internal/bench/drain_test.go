@@ -28,8 +28,7 @@ func filled[W workload](t *testing.T, newSet func(string, float64) (W, error), n
 
 func connected(t *testing.T, db *pgtest.Database) *pgx.Conn {
 	t.Helper()
-	conn, closeConn, err := connect(t.Context(), db.URL)
-	require.NoError(t, err)
+	conn, closeConn := pgtest.Must2(connect(t.Context(), db.URL))(t)
 	t.Cleanup(closeConn)
 	return conn
 }

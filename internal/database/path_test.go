@@ -236,8 +236,7 @@ func TestQueriesBehindKeepTheirPlan(t *testing.T) {
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement = $1", sql).Scan(&generic, &custom))
 	require.Equal(t, 10, generic)
 	require.Zero(t, custom)
-	mode := pgtest.Scalar[string](t, conn, "SHOW plan_cache_mode")
-	require.Equal(t, "auto", mode, "the connection goes on as it was")
+	require.Equal(t, "auto", pgtest.Scalar[string](t, conn, "SHOW plan_cache_mode"), "the connection goes on as it was")
 	require.Error(t, database.Behind(t.Context(), conn, "SELECT 1/0", nil, []any{new(int)}, sql, []uint32{}).Scan(new(int)))
 	require.NoError(t, conn.Ping(t.Context()))
 }

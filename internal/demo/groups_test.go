@@ -266,8 +266,7 @@ func TestDiffsOfADemoWithoutMergeRequests(t *testing.T) {
 	t.Parallel()
 	scene := &diffs{stage: testStage(dbtest.Reference(t))}
 	require.Zero(t, pgtest.Must(scene.Plan(t.Context()))(t))
-	acted, more, err := scene.Act(t.Context(), 1)
-	require.NoError(t, err)
+	acted, more := pgtest.Must2(scene.Act(t.Context(), 1))(t)
 	require.False(t, more)
 	require.Empty(t, acted)
 }
@@ -343,8 +342,7 @@ func TestGhostUsersPlansAShareOfTheUsers(t *testing.T) {
 	require.EqualValues(t, 9, planned, "but for those that an earlier demo has left in the queue")
 
 	scene.share = 1
-	acted, more, err := scene.Act(t.Context(), 4)
-	require.NoError(t, err)
+	acted, more := pgtest.Must2(scene.Act(t.Context(), 4))(t)
 	require.True(t, more)
 	require.LessOrEqual(t, len(acted), 4)
 	for _, item := range acted {

@@ -60,8 +60,7 @@ func session(t *testing.T, db *dbtest.DB, key string, limits batch.Limits) *batc
 	db.Exec("UPDATE sexton.leases SET expires_at = now()")
 	manager := lease.Manager{Jobs: db.Connected, Holder: t.Name()}
 	granted := pgtest.Must(manager.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
-	conn := pgtest.Connect(t, db.URL)
-	return &batch.Session{Conn: conn, Names: dbtest.Names(), Fence: granted, Limits: limits}
+	return &batch.Session{Conn: pgtest.Connect(t, db.URL), Names: dbtest.Names(), Fence: granted, Limits: limits}
 }
 
 func looseForeignKey(onDelete, event string, adaptive loosefk.Adaptive) verb {
@@ -102,8 +101,7 @@ func userColumn(lists ghostuser.Lists, event string, sizes ghostuser.Sizes) verb
 		},
 		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []fault.Counts, error) {
 			t.Helper()
-			plan, problems, err := ghostuser.Resolve(t.Context(), db.Pool(), "public", lists)
-			require.NoError(t, err)
+			plan, problems := pgtest.Must2(ghostuser.Resolve(t.Context(), db.Pool(), "public", lists))(t)
 			require.NoError(t, problems.Err())
 			s := session(t, db, "users/migrate_records_to_ghost_user_in_batches_worker", limits)
 			stats, err := (&ghostuser.Engine{
@@ -130,8 +128,7 @@ func nativeKey(action, event string) verb {
 		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (n int64, all []fault.Counts, _ error) {
 			t.Helper()
 			for group := int64(1); group <= 2; group++ {
-				plan, problems, err := groupdelete.Resolve(t.Context(), db.Pool(), dbtest.Names(), false)
-				require.NoError(t, err)
+				plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), db.Pool(), dbtest.Names(), false))(t)
 				require.NoError(t, problems.Err())
 				s := session(t, db, groupdelete.LeaseKey(group), limits)
 				stats, err := (&groupdelete.Engine{
@@ -230,8 +227,7 @@ func TestFailures(t *testing.T) {
 			db.Exec("CREATE SEQUENCE tries")
 			v.trigger(db, "STATEMENT", `CASE nextval('public.tries') WHEN 1 THEN RAISE EXCEPTION USING ERRCODE = '40P01';
 				WHEN 2 THEN RAISE EXCEPTION USING ERRCODE = '40001'; ELSE END CASE;`)
-			_, errors, err := v.run(t, db, limits, ignore)
-			require.NoError(t, err)
+			_, errors := pgtest.Must2(v.run(t, db, limits, ignore))(t)
 			require.Empty(t, errors)
 		},
 		"statements that take too long become smaller": func(t *testing.T, v verb, db *dbtest.DB) {
@@ -239,8 +235,7 @@ func TestFailures(t *testing.T) {
 			v.trigger(db, "ROW", "PERFORM pg_sleep(0.03);") // Longer than the leash of a target, and all rows than a statement may.
 			tight := limits
 			tight.StatementTimeout = 250 * time.Millisecond
-			_, errors, err := v.run(t, db, tight, ignore)
-			require.NoError(t, err)
+			_, errors := pgtest.Must2(v.run(t, db, tight, ignore))(t)
 			for _, e := range errors {
 				require.Equal(t, "57014", e.SQLState)
 			}
@@ -250,8 +245,7 @@ func TestFailures(t *testing.T) {
 			// Raised by a trigger, a state says nothing about server, table or connection.
 			for i, state := range []string{"42501", "57P01"} {
 				v.trigger(db, "ROW WHEN (old.id = 15)", "RAISE EXCEPTION 'raised' USING ERRCODE = '"+state+"';")
-				_, errors, err := v.run(t, db, limits, ignore)
-				require.NoError(t, err)
+				_, errors := pgtest.Must2(v.run(t, db, limits, ignore))(t)
 				require.Equal(t, []fault.Counts{{Table: "children", SQLState: state, Message: "raised", Count: errors[0].Count}}, errors)
 				require.Equal(t, [][]string{{"1", fmt.Sprint(i + 1), "children: SQLSTATE " + state + ": raised"}}, db.Rows(v.blamed))
 				require.Zero(t, left(t, db, 2), "the others go on")

@@ -85,8 +85,7 @@ func TestResolveNeedsUsersAndTheirQueue(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, problems.Err(), "there is no table users in schema public")
 	d.Exec(application)
-	_, problems, err = ghostuser.Resolve(t.Context(), d.Pool(), "public", ghostuser.Lists{})
-	require.NoError(t, err)
+	_, problems = pgtest.Must2(ghostuser.Resolve(t.Context(), d.Pool(), "public", ghostuser.Lists{}))(t)
 	require.ErrorContains(t, problems.Err(), "the table users_ghost_user_migrations is not installed (run `sexton migrate up`)")
 
 	for column, message := range map[string]string{
@@ -95,8 +94,7 @@ func TestResolveNeedsUsersAndTheirQueue(t *testing.T) {
 	} {
 		odd := pgtest.New(t)
 		odd.Exec("CREATE TABLE users (" + column + ")")
-		_, problems, err = ghostuser.Resolve(t.Context(), odd.Pool(), "public", ghostuser.Lists{})
-		require.NoError(t, err)
+		_, problems = pgtest.Must2(ghostuser.Resolve(t.Context(), odd.Pool(), "public", ghostuser.Lists{}))(t)
 		require.ErrorContains(t, problems.Err(), message)
 	}
 

@@ -85,8 +85,7 @@ func session(tb testing.TB, db *dbtest.DB) *batch.Session {
 
 func resolve(tb testing.TB, db *dbtest.DB, l ghostuser.Lists) (*ghostuser.Plan, problem.List) {
 	tb.Helper()
-	p, problems, err := ghostuser.Resolve(tb.Context(), db.Pool(), "public", l)
-	require.NoError(tb, err)
+	p, problems := pgtest.Must2(ghostuser.Resolve(tb.Context(), db.Pool(), "public", l))(tb)
 	return p, problems
 }
 

@@ -15,8 +15,7 @@ const notices = "CREATE TABLE notices (id bigint PRIMARY KEY, group_id bigint RE
 
 func (b bundle) foresee(t *testing.T, group int64) *groupdelete.Foresight {
 	t.Helper()
-	plan, problems, err := groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false)
-	require.NoError(t, err)
+	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false))(t)
 	require.NoError(t, problems.Err())
 	return pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), dbtest.Names(), plan, nil, group))(t)
 }
@@ -60,8 +59,7 @@ func TestForeseesLooseChildren(t *testing.T) {
 		{Child: public("missing"), Columns: []string{"group_id"}, Parent: public("groups"), Action: drain.Nullify},
 		{Child: public("notes"), Columns: []string{"missing"}, Parent: public("groups"), Action: drain.Nullify},
 	}))(t)
-	plan, _, err := groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false)
-	require.NoError(t, err)
+	plan, _ := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false))(t)
 	seen := pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), dbtest.Names(), plan, loose, 1))(t)
 	require.Equal(t, map[string]int64{"builds": 4, "traces": 4, "stages": 3, "runners.group_id": 2}, seen.Loose)
 	natively := b.foresee(t, 1)

@@ -87,8 +87,7 @@ func (b bundle) engine(t *testing.T, group int64) *groupdelete.Engine {
 func (b bundle) engineOf(t *testing.T, group int64, manager *lease.Manager, ghostUsers bool) *groupdelete.Engine {
 	t.Helper()
 	granted := pgtest.Must(manager.Acquire(t.Context(), groupdelete.LeaseKey(group), groupdelete.LeaseTTL, b.Connected))(t)
-	plan, problems, err := groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), ghostUsers)
-	require.NoError(t, err)
+	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), ghostUsers))(t)
 	require.NoError(t, problems.Err())
 	return &groupdelete.Engine{
 		Session: &batch.Session{
@@ -102,8 +101,7 @@ func (b bundle) engineOf(t *testing.T, group int64, manager *lease.Manager, ghos
 // connect opens a connection that is closed at the end of the test, unless it is before.
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	conn := pgtest.Connect(t, url)
-	return conn
+	return pgtest.Connect(t, url)
 }
 
 // end gives back what an engine has.

@@ -59,8 +59,7 @@ func TestWhoMayRemoveAGroup(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tx := pgtest.Begin(t, s.Pool())
 			pgtest.Exec(t, tx, "INSERT INTO groups (id, parent_id, name, path) VALUES (21, 20, 'Below', 'below');"+test.statement)
-			may := pgtest.Scalar[bool](t, tx, "SELECT sexton.may_remove_group($1, 12)", test.user)
-			require.Equal(t, test.may, may)
+			require.Equal(t, test.may, pgtest.Scalar[bool](t, tx, "SELECT sexton.may_remove_group($1, 12)", test.user))
 		})
 	}
 	require.False(t, pgtest.Scalar[bool](t, s.Database, "SELECT sexton.may_remove_group(1, 404)"), "there is no such group")
@@ -106,8 +105,7 @@ func TestTheGrantsAreEnough(t *testing.T) {
 	s.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
 		migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.AdjournedGroups}})))
 	as := func(role string) *pgx.Conn {
-		conn := pgtest.Connect(t, s.AsRole(role))
-		return conn
+		return pgtest.Connect(t, s.AsRole(role))
 	}
 	s.passWith(t, func(e *groupschedule.Engine) {
 		e.Session.Conn = as(worker)

@@ -155,8 +155,7 @@ func TestTakeOverEndsAnOpenBatch(t *testing.T) {
 	db.Exec("INSERT INTO children VALUES (1)")
 	first := pgtest.Must(manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 
-	conn := pgtest.Connect(t, db.URL)
-	tx := pgtest.Must(conn.Begin(t.Context()))(t)
+	tx := pgtest.Must(pgtest.Connect(t, db.URL).Begin(t.Context()))(t)
 	pgtest.Exec(t, tx, "SELECT sexton.begin_batch($1, $2, 60000, 60000, false)", first.Key(), first.Token())
 	pgtest.Exec(t, tx, "DELETE FROM children")
 
@@ -173,8 +172,7 @@ func TestTakeOverSparesOtherLeases(t *testing.T) {
 
 	db := dbtest.New(t)
 	other := pgtest.Must(manager(db, "other").Acquire(t.Context(), key+"_other", time.Minute, db.Connected))(t)
-	conn := pgtest.Acquire(t, db.Pool())
-	tx := pgtest.Must(conn.Begin(t.Context()))(t)
+	tx := pgtest.Must(pgtest.Acquire(t, db.Pool()).Begin(t.Context()))(t)
 	pgtest.Exec(t, tx, "SELECT sexton.begin_batch($1, $2, 60000, 60000, false)", other.Key(), other.Token())
 
 	first := pgtest.Must(manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected))(t)

@@ -61,8 +61,7 @@ func setup(t *testing.T) *bundle {
 
 func (b *bundle) connect() *pgx.Conn {
 	b.t.Helper()
-	conn := pgtest.Connect(b.t, b.URL)
-	return conn
+	return pgtest.Connect(b.t, b.URL)
 }
 
 // hold takes the awake lock in a session of its own, in shared mode or not.

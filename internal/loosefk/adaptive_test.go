@@ -354,8 +354,7 @@ func TestAdaptiveSizesDoNotCountTheNetwork(t *testing.T) {
 	network := &pgtest.Distance{}
 	network.Delay.Store(int64(3 * target))
 	settings.DialFunc = network.Dial
-	conn := pgtest.ConnectAs(t, settings)
-	b.engine.Session.Conn = conn
+	b.engine.Session.Conn = pgtest.ConnectAs(t, settings)
 	b.Exec("DELETE FROM parents")
 	require.EqualValues(t, 20_100, b.run(t).DeleteCount)
 	require.LessOrEqual(t, b.count(t, "statements"), int64(60))

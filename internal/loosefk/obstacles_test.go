@@ -242,8 +242,7 @@ func TestALockedTableBlamesNoTombstone(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 3}, []int{blamed, waits}, "it cannot be told yet")
 	require.NoError(t, tx.Rollback(t.Context()))
-	blamed, waits, err = b.engine.Blamed(t.Context(), 1, 2, 11)
-	require.NoError(t, err)
+	blamed, waits = pgtest.Must2(b.engine.Blamed(t.Context(), 1, 2, 11))(t)
 	require.Equal(t, []int{2, 1}, []int{blamed, waits}, "parent 11 has no children")
 }
 

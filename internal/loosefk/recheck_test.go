@@ -23,8 +23,7 @@ type session struct {
 
 func (b bundle) session(t *testing.T, url string) session {
 	t.Helper()
-	conn := pgtest.Connect(t, url)
-	return session{t, conn}
+	return session{t, pgtest.Connect(t, url)}
 }
 
 // begun has a transaction open that may have seen all parents.

@@ -50,8 +50,7 @@ builds:
 func bindTwoTo(t *testing.T, b bundle, ci *dbtest.DB, yaml string) {
 	t.Helper()
 	sites := []loosefk.Site{{Name: "main", Schema: "public", DB: b.Pool()}, {Name: "ci", Schema: "public", DB: ci.Pool()}}
-	parents, problems, err := loosefk.Resolve(t.Context(), sites, parse(t, yaml))
-	require.NoError(t, err)
+	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(), sites, parse(t, yaml)))(t)
 	require.Empty(t, problems)
 	require.Empty(t, parents["ci"])
 	b.engine.Parents = parents["main"]

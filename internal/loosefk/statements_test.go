@@ -28,8 +28,7 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	db := dbtest.New(t)
 	db.Exec(string(tables))
 	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "definitions.yml", Data: list}))(t)
-	resolved, problems, err := Resolve(t.Context(), []Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs)
-	require.NoError(t, err)
+	resolved, problems := pgtest.Must2(Resolve(t.Context(), []Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
 	require.NoError(t, problems.Err())
 	g := &golden{}
 	for _, parent := range resolved["main"] {
@@ -131,8 +130,7 @@ func compositeBacklog(t *testing.T, children int, statistics string) (*dbtest.DB
 		SELECT 'public.parents', ARRAY[(n / 2)::text, (n % 2)::text]::text, timestamptz '2024-01-01' + n / 7 * interval '1 ms' FROM generate_series(1, $1::int) AS n`, children)
 	defs, err := definitions.Parse(definitions.File{Name: "f.yml", Data: []byte("children: [{table: parents, column: [a, b], on_delete: async_delete}]")})
 	require.NoError(t, err)
-	parents, problems, err := Resolve(t.Context(), []Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs)
-	require.NoError(t, err)
+	parents, problems := pgtest.Must2(Resolve(t.Context(), []Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
 	require.Empty(t, problems)
 	rows, err := db.Pool().Query(t.Context(), "SELECT id, consume_after, primary_key_text FROM "+queue+" ORDER BY id LIMIT 10")
 	require.NoError(t, err)

@@ -42,8 +42,7 @@ func execute(t *testing.T, tx pgx.Tx, statements ...string) {
 // enqueueIn enqueues in an open transaction and returns the id.
 func enqueueIn(t *testing.T, tx pgx.Tx, call string) int64 {
 	t.Helper()
-	id := pgtest.Scalar[int64](t, tx, "SELECT sexton.enqueue("+call+")")
-	return id
+	return pgtest.Scalar[int64](t, tx, "SELECT sexton.enqueue("+call+")")
 }
 
 // answer is what a call of enqueue that had to wait has come to.

@@ -183,8 +183,7 @@ func TestBeginBatch(t *testing.T) {
 	requireSettings := func(t *testing.T, tx pgx.Tx, want map[string]string) {
 		t.Helper()
 		for name, value := range want {
-			got := pgtest.Scalar[string](t, tx, "SELECT current_setting($1)", name)
-			require.Equal(t, value, got, name)
+			require.Equal(t, value, pgtest.Scalar[string](t, tx, "SELECT current_setting($1)", name), name)
 		}
 	}
 

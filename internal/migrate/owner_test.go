@@ -21,8 +21,7 @@ func quoted(role string) string { return pgx.Identifier{role}.Sanitize() }
 // as runs one statement as a role.
 func as(t *testing.T, d *pgtest.Database, role, statement string) error {
 	t.Helper()
-	conn := pgtest.Connect(t, d.AsRole(role))
-	_, err := conn.Exec(t.Context(), statement)
+	_, err := pgtest.Connect(t, d.AsRole(role)).Exec(t.Context(), statement)
 	return err
 }
 

@@ -108,8 +108,7 @@ func TestUpConcurrently(t *testing.T) {
 func TestUpWaitsForTheLockAsLongAsItsContext(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	holder := pgtest.Acquire(t, d.Pool())
-	pgtest.Exec(t, holder, "SELECT pg_advisory_lock(x'7365786d696772'::bigint)")
+	pgtest.Exec(t, pgtest.Acquire(t, d.Pool()), "SELECT pg_advisory_lock(x'7365786d696772'::bigint)")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

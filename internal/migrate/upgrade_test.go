@@ -51,8 +51,7 @@ func restore(t *testing.T, d *pgtest.Database) {
 	file := pgtest.Must(os.Open("testdata/waiting.sql.gz"))(t)
 	defer file.Close()
 	dump := pgtest.Must(io.ReadAll(pgtest.Must(gzip.NewReader(file))(t)))(t)
-	conn := pgtest.Connect(t, d.URL)
-	pgtest.Exec(t, conn, string(dump))
+	pgtest.Exec(t, pgtest.Connect(t, d.URL), string(dump))
 }
 
 // Nothing that waits is lost, and the result is that of a new installation. The jobs that finish the work are in package integration.

@@ -77,8 +77,7 @@ func TestRowsThatFailedStandWithTheirReason(t *testing.T) {
 	next := map[string]time.Duration{"group 1 (g1), its destruction": 3 * time.Hour, "group 3 (g3)": 2 * time.Hour, "diff 1": time.Hour}
 	var shown []string
 	for _, source := range sources(all) {
-		failures, more, err := source.List(t.Context(), all, 10)
-		require.NoError(t, err)
+		failures, more := pgtest.Must2(source.List(t.Context(), all, 10))(t)
 		require.False(t, more)
 		for _, f := range failures {
 			require.Equal(t, source.Name, f.Source)
@@ -97,8 +96,7 @@ func TestRowsThatFailedStandWithTheirReason(t *testing.T) {
 		"jobs | 3 | job 3, group_destroy | no connection",
 	}, shown, "a job stands for itself only where no row tells of it")
 
-	failures, more, err := sourceOf(t, all, "groups").List(t.Context(), all, 2)
-	require.NoError(t, err)
+	failures, more := pgtest.Must2(sourceOf(t, all, "groups").List(t.Context(), all, 2))(t)
 	require.True(t, more)
 	require.Len(t, failures, 2)
 }

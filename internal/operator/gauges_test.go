@@ -387,8 +387,7 @@ func TestGaugesDoNotScan(t *testing.T) {
 	successes, err := queries.RunsLastSuccess(t.Context(), dbsqlc.RunsLastSuccessParams{Kinds: []string{cleanUp, "another"}, Databases: []string{"main", "ci"}, Cap: lastRunsCap})
 	require.NoError(t, err)
 	require.Len(t, successes, 1)
-	capped := pgtest.Scalar[bool](t, tx, "SELECT capped FROM sexton.backlog")
-	require.True(t, capped)
+	require.True(t, pgtest.Scalar[bool](t, tx, "SELECT capped FROM sexton.backlog"))
 	read := map[string]int64{}
 	var table string
 	var rows int64

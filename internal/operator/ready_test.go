@@ -24,8 +24,7 @@ func TestNotReadyWithoutGrants(t *testing.T) {
 	server.Exec("CREATE TABLE parents (id bigint PRIMARY KEY); CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint); CREATE INDEX ON children (parent_id)")
 	defs, err := definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte("children: [{table: parents, column: parent_id, on_delete: async_delete}]")})
 	require.NoError(t, err)
-	parents, _, err := loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: server.Pool()}}, defs)
-	require.NoError(t, err)
+	parents, _ := pgtest.Must2(loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: server.Pool()}}, defs))(t)
 
 	role := server.CreateRole()
 	db, err := database.Open(t.Context(), "main", server.AsRole(role), "", dbtest.Names(), 2)

@@ -21,6 +21,11 @@ func Must[T any](value T, err error) func(tb require.TestingT) T {
 	}
 }
 
+// Must2 is Must for two values.
+func Must2[T, U any](one T, two U, err error) func(tb require.TestingT) (T, U) {
+	return func(tb require.TestingT) (T, U) { return Must(one, err)(tb), two }
+}
+
 // Querier is a connection, a transaction, a pool or a Database.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)

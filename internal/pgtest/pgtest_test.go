@@ -58,8 +58,7 @@ func TestRoleMayOnlyLogIn(t *testing.T) {
 	d.Exec("CREATE TABLE secret (id int)")
 	role := d.CreateRole()
 	conn := pgtest.Connect(t, d.AsRole(role))
-	current := pgtest.Scalar[string](t, conn, "SELECT current_user::text")
-	require.Equal(t, role, current)
+	require.Equal(t, role, pgtest.Scalar[string](t, conn, "SELECT current_user::text"))
 	_, err := conn.Exec(t.Context(), "SELECT * FROM secret")
 	require.ErrorContains(t, err, "permission denied")
 }

@@ -317,8 +317,7 @@ func TestNoReferencesAtAll(t *testing.T) {
 	t.Parallel()
 	b := scene(t)
 	b.Exec(writes()["notes.author_id (id 17)"])
-	bound, problems, err := placeholder.Bind(t.Context(), b.Pool(), dbtest.Names(), nil)
-	require.NoError(t, err)
+	bound, problems := pgtest.Must2(placeholder.Bind(t.Context(), b.Pool(), dbtest.Names(), nil))(t)
 	require.Empty(t, problems)
 	r := placeholder.Remover{DB: b.Pool(), Names: dbtest.Names(), References: bound, Limits: batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}}
 	require.Equal(t, placeholder.Queued, pgtest.Must(r.Remove(t.Context(), 1))(t).Outcome)

@@ -95,8 +95,7 @@ func defaults(t *testing.T) []placeholder.Reference {
 
 func (b *bundle) remover(t *testing.T) *placeholder.Remover {
 	t.Helper()
-	bound, problems, err := placeholder.Bind(t.Context(), b.Pool(), dbtest.Names(), defaults(t))
-	require.NoError(t, err)
+	bound, problems := pgtest.Must2(placeholder.Bind(t.Context(), b.Pool(), dbtest.Names(), defaults(t)))(t)
 	require.Empty(t, problems, "no default lacks its index")
 	return &placeholder.Remover{
 		DB: b.Pool(), Names: dbtest.Names(), References: bound, Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},

@@ -117,6 +117,5 @@ func TestReadCountsConnectedStandbysAlone(t *testing.T) {
 
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	conn := pgtest.Connect(t, url)
-	return conn
+	return pgtest.Connect(t, url)
 }

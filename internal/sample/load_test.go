@@ -203,8 +203,7 @@ func TestDefinitionsFitTheSchema(t *testing.T) {
 	t.Parallel()
 	d := empty(t)
 	defs := loose(t)
-	parents, problems, err := loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: d.Pool()}}, defs)
-	require.NoError(t, err)
+	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: d.Pool()}}, defs))(t)
 	require.Empty(t, problems, "errors, warnings and information")
 	bound := 0
 	for _, parent := range parents["main"] {

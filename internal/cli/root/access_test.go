@@ -197,8 +197,7 @@ notes: [{table: parts, column: id, on_delete: async_delete}]
 `)
 	s.Configure(s.URL+"&lock_timeout=200ms", clitest.EveryComponent)
 	grants := s.OK("migrate", "up", "--print-grants", "--tables", "--application", s.Application, "--worker", s.Worker, "--viewer", s.Viewer)
-	locking := pgtest.Connect(t, s.URL)
-	pgtest.Exec(t, locking, `BEGIN; DO $$ DECLARE held text; BEGIN
+	pgtest.Exec(t, pgtest.Connect(t, s.URL), `BEGIN; DO $$ DECLARE held text; BEGIN
 		FOR held IN SELECT oid::regclass FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
 			AND relname NOT IN ('loose_foreign_keys_deleted_records', 'users_ghost_user_migrations', 'import_placeholder_user_details', 'group_deletion_schedules')
 		LOOP EXECUTE 'LOCK TABLE ONLY ' || held || ' IN ACCESS EXCLUSIVE MODE'; END LOOP; END $$`)
