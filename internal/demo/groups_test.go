@@ -43,14 +43,37 @@ DELETE FROM groups USING gone WHERE gone.depth = 2 AND groups.id = gone.id;
 DELETE FROM groups USING gone WHERE gone.depth = 1 AND groups.id = gone.id;
 `
 
+// rehearsal is an application that plays a scene, with the scene's stopwatch.
+func rehearsal(t *testing.T, db *dbtest.DB, scene Scene) (*application, *stopwatch) {
+	t.Helper()
+	times := newStopwatch(db.Pool(), dbtest.Names(), scene.Script())
+	return pgtest.Must(newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond}))(t), times
+}
+
+// counting returns what expects the counts that a scene's check finds. Some of them are faults.
+func counting(t *testing.T, scene Scene, faults ...int) func(why string, want ...int64) {
+	t.Helper()
+	return func(why string, want ...int64) {
+		t.Helper()
+		found := pgtest.Must(scene.Check(t.Context()))(t)
+		var counts []int64
+		for _, f := range found {
+			counts = append(counts, f.Count)
+		}
+		require.Equal(t, want, counts, "%s: %v", why, found)
+		for _, at := range faults {
+			require.True(t, found[at].Fault, "%v", found[at])
+		}
+	}
+}
+
 func TestGroupsAreMarkedAndRestored(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
 	db.Exec(trees)
 	scene := &groups{stage: testStage(db)}
 	scene.share = 100
-	times := newStopwatch(db.Pool(), dbtest.Names(), scene.Script())
-	a := pgtest.Must(newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond}))(t)
+	a, times := rehearsal(t, db, scene)
 	require.EqualValues(t, 8, a.planned, "six marks, of which two are taken back")
 	require.NoError(t, a.run(t.Context()))
 	require.EqualValues(t, 8, a.acted.Load())
@@ -63,18 +86,7 @@ func TestGroupsAreMarkedAndRestored(t *testing.T) {
 	require.Equal(t, 4, times.pending(), "all that are due wait")
 	require.Empty(t, times.elapsed, "those that are restored wait for nothing")
 
-	check := func(why string, want ...int64) {
-		t.Helper()
-		found := pgtest.Must(scene.Check(t.Context()))(t)
-		var counts []int64
-		for _, f := range found {
-			counts = append(counts, f.Count)
-		}
-		require.Equal(t, want, counts, "%s: %v", why, found)
-		for _, at := range []int{2, 3, 4, 5, 7} {
-			require.True(t, found[at].Fault, "%v", found[at])
-		}
-	}
+	check := counting(t, scene, 2, 3, 4, 5, 7)
 	check("16 projects and four schedules name their groups", 16, 16, 32, 20, 32, 0, 2, 0, 0)
 	db.Exec(destruction)
 	require.NoError(t, times.look(t.Context()))
@@ -204,8 +216,7 @@ func TestDiffsAreAddedAndReadBack(t *testing.T) {
 	on.objects = t.TempDir()
 	scene := &diffs{stage: on}
 	scene.share = 50
-	times := newStopwatch(db.Pool(), dbtest.Names(), scene.Script())
-	a := pgtest.Must(newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond}))(t)
+	a, times := rehearsal(t, db, scene)
 	require.EqualValues(t, 5, a.planned)
 	scene.first, scene.last = 7, 8
 	require.NoError(t, a.run(t.Context()))
@@ -215,18 +226,7 @@ func TestDiffsAreAddedAndReadBack(t *testing.T) {
 	require.NoError(t, times.look(t.Context()))
 	require.Equal(t, 5, times.pending(), "all wait")
 
-	check := func(why string, want ...int64) {
-		t.Helper()
-		found := pgtest.Must(scene.Check(t.Context()))(t)
-		var counts []int64
-		for _, f := range found {
-			counts = append(counts, f.Count)
-		}
-		require.Equal(t, want, counts, "%s: %v", why, found)
-		for _, at := range []int{2, 4, 5, 7} {
-			require.True(t, found[at].Fault, "%v", found[at])
-		}
-	}
+	check := counting(t, scene, 2, 4, 5, 7)
 	check("all are in the database", 0, 0, 0, 0, 0, 13, 0, 0)
 	moveDiffs(t, db, on.objects)
 	require.NoError(t, times.look(t.Context()))
@@ -298,8 +298,7 @@ func TestGhostUsersDeletesUsers(t *testing.T) {
 	db.Exec(crowd)
 	scene := &ghostUsers{stage: testStage(db)}
 	scene.share = 100
-	times := newStopwatch(db.Pool(), dbtest.Names(), scene.Script())
-	a := pgtest.Must(newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond}))(t)
+	a, times := rehearsal(t, db, scene)
 	require.EqualValues(t, 20, a.planned)
 	require.NoError(t, a.run(t.Context()))
 	require.EqualValues(t, 19, a.acted.Load(), "the owner may not go, and then there is nobody left")
@@ -312,22 +311,13 @@ func TestGhostUsersDeletesUsers(t *testing.T) {
 	require.NoError(t, times.look(t.Context()))
 	require.Equal(t, 19, times.pending(), "all wait")
 
-	check := func(want ...int64) {
-		t.Helper()
-		found := pgtest.Must(scene.Check(t.Context()))(t)
-		var counts []int64
-		for _, f := range found {
-			counts = append(counts, f.Count)
-		}
-		require.Equal(t, want, counts, "%v", found)
-		require.True(t, found[0].Fault && found[4].Fault)
-	}
-	check(19, 16, 0, 0, 16)
+	check := counting(t, scene, 0, 4)
+	check("queued", 19, 16, 0, 0, 16)
 	db.Exec(`
 		DELETE FROM notes USING users_ghost_user_migrations AS job WHERE author_id = user_id AND hard_delete;
 		UPDATE notes SET author_id = 3;
 		DELETE FROM users USING users_ghost_user_migrations AS job WHERE users.id = user_id`)
-	check(0, 16, 16, 0, 0)
+	check("gone", 0, 16, 16, 0, 0)
 	require.NoError(t, times.look(t.Context()))
 	require.Zero(t, times.pending())
 }
@@ -380,9 +370,7 @@ func TestPlaceholderUsersAreLeft(t *testing.T) {
 	db := dbtest.Reference(t)
 	db.Exec(imported)
 	scene := &placeholderUsers{stage: testStage(db)}
-	times := newStopwatch(db.Pool(), dbtest.Names(), scene.Script())
-	a, err := newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond})
-	require.NoError(t, err)
+	a, times := rehearsal(t, db, scene)
 	require.EqualValues(t, 4, a.planned)
 	require.NoError(t, a.run(t.Context()))
 	require.EqualValues(t, 4, a.acted.Load())
@@ -390,23 +378,13 @@ func TestPlaceholderUsersAreLeft(t *testing.T) {
 	require.NoError(t, times.look(t.Context()))
 	require.Equal(t, 4, times.pending(), "all wait")
 
-	check := func(want ...int64) {
-		t.Helper()
-		found, err := scene.Check(t.Context())
-		require.NoError(t, err)
-		var counts []int64
-		for _, f := range found {
-			counts = append(counts, f.Count)
-		}
-		require.Equal(t, want, counts, "%v", found)
-		require.True(t, found[2].Fault && found[3].Fault)
-	}
-	check(0, 0, 4, 0)
+	check := counting(t, scene, 2, 3)
+	check("left", 0, 0, 4, 0)
 	db.Exec("SELECT sexton.delete_user(302, 302); UPDATE import_placeholder_user_details SET last_error = 'kept' WHERE id = 301")
 	require.NoError(t, times.look(t.Context()))
 	require.Equal(t, 2, times.pending(), "those that nobody has decided about")
 	db.Exec("DELETE FROM users WHERE id IN (302, 303, 304)")
-	check(3, 1, 0, 0)
+	check("decided", 3, 1, 0, 0)
 	db.Exec("UPDATE notes SET author_id = 1 WHERE id = 9")
-	check(3, 1, 0, 1)
+	check("an author is lost", 3, 1, 0, 1)
 }

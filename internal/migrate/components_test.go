@@ -13,6 +13,40 @@ import (
 	"sexton/internal/sample"
 )
 
+// with is everything, and more components.
+func with(t *testing.T, d *pgtest.Database, components ...string) migrate.Database {
+	t.Helper()
+	db := everything(t, d)
+	db.Components = append(db.Components, components...)
+	return db
+}
+
+// requireMissing expects that Check misses an object.
+func requireMissing(t *testing.T, db migrate.Database, object string) {
+	t.Helper()
+	var schema *migrate.SchemaError
+	require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
+	require.Equal(t, object, schema.Object)
+}
+
+// comesAndGoes installs a component twice, looks at it, and expects that its removal leaves what was there before.
+func comesAndGoes(t *testing.T, db migrate.Database, name string, state func() any, look func()) {
+	t.Helper()
+	before := state()
+	up(t, db)
+	require.NoError(t, migrate.Check(t.Context(), db))
+	look()
+	require.Empty(t, component(t, up(t, db), name).Applied, "the second run finds nothing to do")
+	down(t, migrate.Database{Name: "main", Conn: db.Conn, JobsSchema: "sexton", TrackedSchema: "public"})
+	require.Equal(t, before, state())
+	up(t, db)
+}
+
+// columnsOf are those of a table, in order.
+func columnsOf(d *pgtest.Database, table string) [][]string {
+	return d.Rows("SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum", table)
+}
+
 const groupsTables = `
 CREATE TABLE users (id bigint PRIMARY KEY, state text, admin boolean);
 CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date);`
@@ -21,13 +55,6 @@ CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path te
 const groupSchedules = `CREATE TABLE group_deletion_schedules (
 	group_id bigint PRIMARY KEY REFERENCES groups ON DELETE CASCADE, user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE,
 	marked_for_deletion_on date NOT NULL, remark text);`
-
-func withGroups(t *testing.T, d *pgtest.Database) migrate.Database {
-	t.Helper()
-	db := everything(t, d)
-	db.Components = append(db.Components, migrate.AdjournedGroups)
-	return db
-}
 
 func TestAdjournedGroupsComeAndGo(t *testing.T) {
 	t.Parallel()
@@ -40,21 +67,14 @@ func TestAdjournedGroupsComeAndGo(t *testing.T) {
 			t.Parallel()
 			d := pgtest.New(t)
 			d.Exec(tables)
-			before := catalogueWithoutWriters(d)
-			db := withGroups(t, d)
-			up(t, db)
-			require.NoError(t, migrate.Check(t.Context(), db))
-			require.Empty(t, component(t, up(t, db), migrate.AdjournedGroups).Applied, "the second run finds nothing to do")
-			require.Empty(t, d.Rows(`
-				SELECT p.oid::regprocedure FROM pg_proc AS p
-				WHERE p.pronamespace = 'sexton'::regnamespace AND p.proname !~ '^river_'
-					AND (NOT EXISTS (SELECT FROM sexton.objects WHERE kind = 'function' AND to_regprocedure(identity) = p.oid)
-						OR EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a WHERE a.grantee = 0))`),
-				"registered, and not for PUBLIC")
-
-			down(t, migrate.Database{Name: "main", Conn: db.Conn, JobsSchema: "sexton", TrackedSchema: "public"})
-			require.Equal(t, before, catalogueWithoutWriters(d))
-			up(t, db)
+			comesAndGoes(t, with(t, d, migrate.AdjournedGroups), migrate.AdjournedGroups, func() any { return catalogueWithoutWriters(d) }, func() {
+				require.Empty(t, d.Rows(`
+					SELECT p.oid::regprocedure FROM pg_proc AS p
+					WHERE p.pronamespace = 'sexton'::regnamespace AND p.proname !~ '^river_'
+						AND (NOT EXISTS (SELECT FROM sexton.objects WHERE kind = 'function' AND to_regprocedure(identity) = p.oid)
+							OR EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a WHERE a.grantee = 0))`),
+					"registered, and not for PUBLIC")
+			})
 		})
 	}
 }
@@ -70,7 +90,7 @@ func TestTheApplicationsRuleStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := pgtest.New(t)
 			d.Exec(groupsTables)
-			db := withGroups(t, d)
+			db := with(t, d, migrate.AdjournedGroups)
 			if first {
 				d.Exec("CREATE SCHEMA sexton;" + rule)
 			}
@@ -92,7 +112,7 @@ func TestGroupsStayWhereTheyWereInstalled(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(groupsTables)
-	db := withGroups(t, d)
+	db := with(t, d, migrate.AdjournedGroups)
 	db.Components = without(db.Components, migrate.LooseForeignKeys)
 	up(t, db)
 	moved := db
@@ -102,34 +122,19 @@ func TestGroupsStayWhereTheyWereInstalled(t *testing.T) {
 	require.ErrorContains(t, placement, `has its groups to be deleted in "public".group_deletion_schedules`)
 
 	d.Exec("DROP TABLE group_deletion_schedules")
-	var schema *migrate.SchemaError
-	require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
-	require.Equal(t, `"public".group_deletion_schedules`, schema.Object)
+	requireMissing(t, db, `"public".group_deletion_schedules`)
 	down(t, db)
 	up(t, db)
-}
-
-func withDiffs(t *testing.T, d *pgtest.Database) migrate.Database {
-	t.Helper()
-	db := everything(t, d)
-	db.Components = append(db.Components, migrate.ExternalDiffs)
-	return db
 }
 
 func TestExternalDiffsComeAndGo(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(sample.Schema())
-	before := catalogueWithoutWriters(d)
-	db := withDiffs(t, d)
-	up(t, db)
-	require.NoError(t, migrate.Check(t.Context(), db))
-	require.Equal(t, [][]string{{"A"}}, d.Rows("SELECT tgenabled FROM pg_trigger WHERE tgname = 'sexton_external_diffs_removed'"))
-	require.Empty(t, component(t, up(t, db), migrate.ExternalDiffs).Applied, "the second run finds nothing to do")
-
-	down(t, migrate.Database{Name: "main", Conn: db.Conn, JobsSchema: "sexton", TrackedSchema: "public"})
-	require.Equal(t, before, catalogueWithoutWriters(d))
-	up(t, db)
+	db := with(t, d, migrate.ExternalDiffs)
+	comesAndGoes(t, db, migrate.ExternalDiffs, func() any { return catalogueWithoutWriters(d) }, func() {
+		require.Equal(t, [][]string{{"A"}}, d.Rows("SELECT tgenabled FROM pg_trigger WHERE tgname = 'sexton_external_diffs_removed'"))
+	})
 	d.Exec("DROP TABLE merge_request_diffs CASCADE")
 	down(t, db)
 }
@@ -138,7 +143,7 @@ func TestExternalDiffsGrants(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(sample.Schema())
-	db := withDiffs(t, d)
+	db := with(t, d, migrate.ExternalDiffs)
 	up(t, db)
 	application, worker, viewer := d.CreateRole(), d.CreateRole(), d.CreateRole()
 	d.Exec(strings.NewReplacer(
@@ -172,7 +177,7 @@ func TestEveryInstallationIsItself(t *testing.T) {
 	for range 2 {
 		d := pgtest.New(t)
 		d.Exec(sample.Schema())
-		up(t, withDiffs(t, d))
+		up(t, with(t, d, migrate.ExternalDiffs))
 		rows := d.Rows("SELECT id, sexton.external_diff_place() FROM sexton.external_diff_installation")
 		require.Len(t, rows, 1)
 		require.Regexp(t, `^[0-9]+/[0-9]+$`, rows[0][1], "the server's identifier and the database's number")
@@ -186,7 +191,7 @@ func TestThePlaceOfADatabaseThatMayNotKnowItsServer(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(sample.Schema())
-	up(t, withDiffs(t, d))
+	up(t, with(t, d, migrate.ExternalDiffs))
 	owner := pgx.Identifier{d.CreateRole()}.Sanitize()
 	d.Exec("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
 	d.Exec("GRANT USAGE, CREATE ON SCHEMA sexton TO " + owner)
@@ -204,13 +209,6 @@ const usersQueue = `CREATE TABLE users_ghost_user_migrations (
 	initiator_user_id bigint, hard_delete boolean NOT NULL DEFAULT false, consume_after timestamptz NOT NULL DEFAULT now(),
 	created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL, last_error text, user_type smallint);`
 
-func withGhostUsers(t *testing.T, d *pgtest.Database) migrate.Database {
-	t.Helper()
-	db := everything(t, d)
-	db.Components = append(db.Components, migrate.GhostUsers)
-	return db
-}
-
 func TestGhostUsersComeAndGo(t *testing.T) {
 	t.Parallel()
 	for name, tables := range map[string]string{
@@ -221,25 +219,15 @@ func TestGhostUsersComeAndGo(t *testing.T) {
 			t.Parallel()
 			d := pgtest.New(t)
 			d.Exec(tables)
-			columns := func() [][]string {
-				return d.Rows(`SELECT attname FROM pg_attribute WHERE attrelid = to_regclass('users_ghost_user_migrations')
-					AND attnum > 0 AND NOT attisdropped ORDER BY attnum`)
-			}
-			before, columnsBefore := catalogueWithoutWriters(d), columns()
-			db := withGhostUsers(t, d)
-			up(t, db)
-			require.NoError(t, migrate.Check(t.Context(), db))
-			d.Exec(`INSERT INTO users (username, email, name) VALUES ('ada', 'ada@example.com', 'Ada')`)
-			require.True(t, pgtest.Scalar[bool](t, d, "SELECT sexton.delete_user(id, NULL) FROM users"))
-			require.Equal(t, [][]string{{"0", "NULL", "0", "0", "0", "NULL"}}, d.Rows(`
-				SELECT attempts, last_error, moved_rows, deleted_rows, nullified_rows, remaining_rows FROM users_ghost_user_migrations`))
-			d.Exec("DELETE FROM users_ghost_user_migrations; DELETE FROM users")
-			require.Empty(t, component(t, up(t, db), migrate.GhostUsers).Applied, "the second run finds nothing to do")
-
-			down(t, migrate.Database{Name: "main", Conn: db.Conn, JobsSchema: "sexton", TrackedSchema: "public"})
-			require.Equal(t, before, catalogueWithoutWriters(d))
-			require.Equal(t, columnsBefore, columns(), "a column of the application's stays, one of ours goes")
-			up(t, db)
+			// A column of the application's stays, one of ours goes.
+			state := func() any { return []any{catalogueWithoutWriters(d), columnsOf(d, "users_ghost_user_migrations")} }
+			comesAndGoes(t, with(t, d, migrate.GhostUsers), migrate.GhostUsers, state, func() {
+				d.Exec(`INSERT INTO users (username, email, name) VALUES ('ada', 'ada@example.com', 'Ada')`)
+				require.True(t, pgtest.Scalar[bool](t, d, "SELECT sexton.delete_user(id, NULL) FROM users"))
+				require.Equal(t, [][]string{{"0", "NULL", "0", "0", "0", "NULL"}}, d.Rows(`
+					SELECT attempts, last_error, moved_rows, deleted_rows, nullified_rows, remaining_rows FROM users_ghost_user_migrations`))
+				d.Exec("DELETE FROM users_ghost_user_migrations; DELETE FROM users")
+			})
 		})
 	}
 }
@@ -251,7 +239,7 @@ func TestGhostUsersStayWhereTheyWereInstalled(t *testing.T) {
 			t.Parallel()
 			d := pgtest.New(t)
 			d.Exec(tables)
-			db := withGhostUsers(t, d)
+			db := with(t, d, migrate.GhostUsers)
 			db.Components = without(db.Components, migrate.LooseForeignKeys)
 			up(t, db)
 			d.Exec("CREATE SCHEMA app; ALTER TABLE users SET SCHEMA app")
@@ -267,12 +255,10 @@ func TestCheckMissesTheQueueOfUsers(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(usersTable)
-	db := withGhostUsers(t, d)
+	db := with(t, d, migrate.GhostUsers)
 	up(t, db)
 	d.Exec("DROP TABLE users_ghost_user_migrations")
-	var schema *migrate.SchemaError
-	require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
-	require.Equal(t, `"public".users_ghost_user_migrations`, schema.Object)
+	requireMissing(t, db, `"public".users_ghost_user_migrations`)
 	down(t, db)
 	up(t, db)
 }
@@ -288,13 +274,6 @@ const detailsTable = `CREATE TABLE import_placeholder_user_details (
 // catalogueWithoutToast leaves out what Postgres makes for a column of text and keeps without it.
 func catalogueWithoutToast(d *pgtest.Database) []string {
 	return slices.DeleteFunc(catalogueWithoutWriters(d), func(line string) bool { return strings.HasPrefix(line, "class pg_toast.") })
-}
-
-func withPlaceholders(t *testing.T, d *pgtest.Database) migrate.Database {
-	t.Helper()
-	db := withGhostUsers(t, d)
-	db.Components = append(db.Components, migrate.PlaceholderUsers)
-	return db
 }
 
 func TestPlaceholderUsersComeAndGo(t *testing.T) {
@@ -325,24 +304,13 @@ func TestPlaceholderUsersComeAndGo(t *testing.T) {
 			t.Parallel()
 			d := pgtest.New(t)
 			d.Exec(test.tables)
-			columns := func() [][]string {
-				return d.Rows(`SELECT attname FROM pg_attribute
-					WHERE attrelid = to_regclass('import_placeholder_user_details') AND attnum > 0 AND NOT attisdropped ORDER BY attnum`)
-			}
-			before, columnsBefore := catalogueWithoutToast(d), columns()
-			db := withPlaceholders(t, d)
-			up(t, db)
-			require.NoError(t, migrate.Check(t.Context(), db))
-			require.Equal(t, test.ours, d.Rows(`SELECT kind, identity FROM sexton.objects
-				WHERE component = 'placeholder_users' AND identity LIKE '"public"%' ORDER BY kind, identity DESC`))
-			require.Equal(t, [][]string{{"1"}}, d.Rows(`SELECT count(*) FROM pg_index
-				WHERE indrelid = 'import_placeholder_user_details'::regclass AND pg_get_expr(indpred, indrelid) = '(namespace_id IS NULL)'`))
-			require.Empty(t, component(t, up(t, db), migrate.PlaceholderUsers).Applied, "the second run finds nothing to do")
-
-			down(t, migrate.Database{Name: "main", Conn: db.Conn, JobsSchema: "sexton", TrackedSchema: "public"})
-			require.Equal(t, before, catalogueWithoutToast(d))
-			require.Equal(t, columnsBefore, columns())
-			up(t, db)
+			state := func() any { return []any{catalogueWithoutToast(d), columnsOf(d, "import_placeholder_user_details")} }
+			comesAndGoes(t, with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers), migrate.PlaceholderUsers, state, func() {
+				require.Equal(t, test.ours, d.Rows(`SELECT kind, identity FROM sexton.objects
+					WHERE component = 'placeholder_users' AND identity LIKE '"public"%' ORDER BY kind, identity DESC`))
+				require.Equal(t, [][]string{{"1"}}, d.Rows(`SELECT count(*) FROM pg_index
+					WHERE indrelid = 'import_placeholder_user_details'::regclass AND pg_get_expr(indpred, indrelid) = '(namespace_id IS NULL)'`))
+			})
 		})
 	}
 }
@@ -365,7 +333,7 @@ func TestDetailsOfOursFollowTheGroups(t *testing.T) {
 			t.Parallel()
 			d := pgtest.New(t)
 			d.Exec(usersTable + test.groups)
-			up(t, withPlaceholders(t, d))
+			up(t, with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers))
 			d.Exec("INSERT INTO users (username, email) VALUES ('p', 'p@example.com')")
 			d.Exec("INSERT INTO import_placeholder_user_details (placeholder_user_id, namespace_id) SELECT id, 7 FROM users")
 			if test.follow {
@@ -382,7 +350,7 @@ func TestPlaceholderUsersStayWhereTheyWereInstalled(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(usersTable + usersQueue)
-	db := withPlaceholders(t, d)
+	db := with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers)
 	db.Components = without(db.Components, migrate.LooseForeignKeys)
 	up(t, db)
 	d.Exec("CREATE SCHEMA app; ALTER TABLE users SET SCHEMA app; DELETE FROM sexton.objects WHERE identity ~ 'users_ghost'")
@@ -390,7 +358,5 @@ func TestPlaceholderUsersStayWhereTheyWereInstalled(t *testing.T) {
 	require.ErrorContains(t, migrate.Check(t.Context(), db), `has its details of placeholder users in "public".import_placeholder_user_details`)
 	db.TrackedSchema = "public"
 	d.Exec("DROP TABLE import_placeholder_user_details")
-	var schema *migrate.SchemaError
-	require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
-	require.Equal(t, `"public".import_placeholder_user_details`, schema.Object)
+	requireMissing(t, db, `"public".import_placeholder_user_details`)
 }

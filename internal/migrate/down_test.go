@@ -92,31 +92,35 @@ func TestDownRefusesWhileDeletionsArePending(t *testing.T) {
 func TestDownRefusesWhileAComponentHasWork(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		with                      func(*testing.T, *pgtest.Database) migrate.Database
+		components                []string
 		tables, given, work, said string
 		pending                   migrate.PendingError
 	}{
 		"users to be deleted": {
-			withGhostUsers, usersTable,
+			[]string{migrate.GhostUsers},
+			usersTable,
 			`INSERT INTO users (username, email, name) VALUES ('ada', 'ada@example.com', 'Ada'), ('ben', 'ben@example.com', 'Ben');
 				SELECT sexton.delete_user(id, NULL) FROM users`,
 			"users_ghost_user_migrations", "users to be deleted (2)",
 			migrate.PendingError{Database: "main", Work: map[string]int64{migrate.GhostUsers: 2}},
 		},
 		"groups that are being destroyed": {
-			withGroups, groupsTables, "INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (1, 1), (2, 1)",
+			[]string{migrate.AdjournedGroups},
+			groupsTables, "INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (1, 1), (2, 1)",
 			"group_deletion_schedules", "groups that are being destroyed (2)",
 			migrate.PendingError{Database: "main", Work: map[string]int64{migrate.AdjournedGroups: 2}},
 		},
 		"placeholders without an owner": {
-			withPlaceholders, usersTable,
+			[]string{migrate.GhostUsers, migrate.PlaceholderUsers},
+			usersTable,
 			`INSERT INTO users (username, email) VALUES ('p', 'p@example.com'), ('q', 'q@example.com');
 				INSERT INTO import_placeholder_user_details (placeholder_user_id, namespace_id) SELECT id, nullif(id, 1) FROM users`,
 			"import_placeholder_user_details", "placeholder users without an owner (1)",
 			migrate.PendingError{Database: "main", Work: map[string]int64{migrate.PlaceholderUsers: 1}},
 		},
 		"objects of deleted diffs": {
-			withDiffs, sample.Schema(), "INSERT INTO sexton.external_diff_removals (diff_id, key) VALUES (1, 'key'), (2, 'key')", "sexton.external_diff_removals",
+			[]string{migrate.ExternalDiffs},
+			sample.Schema(), "INSERT INTO sexton.external_diff_removals (diff_id, key) VALUES (1, 'key'), (2, 'key')", "sexton.external_diff_removals",
 			"still has objects of deleted diffs to be removed (2); let `sexton job run schedule_migrate_external_diffs` finish, or pass --force",
 			migrate.PendingError{Database: "main", Work: map[string]int64{migrate.ExternalDiffs: 2}},
 		},
@@ -127,7 +131,7 @@ func TestDownRefusesWhileAComponentHasWork(t *testing.T) {
 			d.Exec(test.tables)
 			const names = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' ORDER BY 1"
 			before := d.Rows(names)
-			db := test.with(t, d)
+			db := with(t, d, test.components...)
 			up(t, db)
 			d.Exec(test.given)
 			_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)

@@ -43,7 +43,7 @@ func allowCalls(d *pgtest.Database, role string) {
 func TestTheApplicationsCodeGetsNoRightsOfASuperuser(t *testing.T) {
 	t.Parallel()
 	d, application := ownedUsers(t)
-	db := withGroups(t, d)
+	db := with(t, d, migrate.AdjournedGroups)
 	db.Components = append(db.Components, migrate.GhostUsers)
 	d.Exec(`CREATE TABLE seen (role name, mighty boolean); GRANT INSERT ON seen TO PUBLIC`)
 	const note = `INSERT INTO public.seen SELECT current_user, rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user`
@@ -72,7 +72,7 @@ func TestOptionalTablesAreTheOnesThatTheMigrationFound(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(groupsTables)
-	db := withGroups(t, d)
+	db := with(t, d, migrate.AdjournedGroups)
 	up(t, db)
 	const cutoff = "SELECT sexton.group_deletion_cutoff() IS NOT NULL"
 	const settings = "CREATE TABLE application_settings (deletion_adjourned_period integer); INSERT INTO application_settings VALUES (7)"
@@ -107,7 +107,7 @@ func risks(t *testing.T, db migrate.Database) []migrate.OwnerRisk {
 func TestRowSecurityNeedsTheRoleOfTheTablesOwner(t *testing.T) {
 	t.Parallel()
 	d, application := ownedUsers(t)
-	db := withGhostUsers(t, d)
+	db := with(t, d, migrate.GhostUsers)
 	db.Owner = d.CreateRole()
 	d.Exec("ALTER TABLE users ENABLE ROW LEVEL SECURITY; CREATE POLICY one ON users USING (id = 2)")
 	report := up(t, db)

@@ -228,47 +228,47 @@ func TestDownOfNothing(t *testing.T) {
 func TestUpRefusesTablesThatAComponentCannotWorkWith(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		with            func(*testing.T, *pgtest.Database) migrate.Database
+		components      []string
 		tables, message string
 	}{
-		"no users":             {withGhostUsers, "", `component ghost_users needs the table "public".users, which`},
-		"a view of users":      {withGhostUsers, "CREATE VIEW users AS SELECT 1 AS id", `needs the table "public".users, which`},
-		"users without fields": {withGhostUsers, "CREATE TABLE users (id bigint PRIMARY KEY, name text, state text, admin boolean)", `the table "public".users with the columns username, email, user_type, which`},
+		"no users":             {[]string{migrate.GhostUsers}, "", `component ghost_users needs the table "public".users, which`},
+		"a view of users":      {[]string{migrate.GhostUsers}, "CREATE VIEW users AS SELECT 1 AS id", `needs the table "public".users, which`},
+		"users without fields": {[]string{migrate.GhostUsers}, "CREATE TABLE users (id bigint PRIMARY KEY, name text, state text, admin boolean)", `the table "public".users with the columns username, email, user_type, which`},
 		"users without numbers": {
-			withGhostUsers,
+			[]string{migrate.GhostUsers},
 			"CREATE TABLE users (id uuid PRIMARY KEY, username text, email text, name text, state text, user_type int, admin boolean)",
 			`the table "public".users with the columns id (an integer), which`,
 		},
 		"another queue": {
-			withGhostUsers,
+			[]string{migrate.GhostUsers},
 			usersTable + "CREATE TABLE users_ghost_user_migrations (id bigint, user_id bigint)",
 			`holds "public".users_ghost_user_migrations, not created by Sexton; nothing was changed: it lacks the columns initiator_user_id, hard_delete,`,
 		},
-		"a view as the queue": {withGhostUsers, usersTable + usersQueue + `ALTER TABLE users_ghost_user_migrations RENAME TO queue;
+		"a view as the queue": {[]string{migrate.GhostUsers}, usersTable + usersQueue + `ALTER TABLE users_ghost_user_migrations RENAME TO queue;
 			CREATE VIEW users_ghost_user_migrations AS SELECT * FROM queue`, "it is no ordinary table"},
-		"no table of groups":    {withGroups, "", `component adjourned_groups needs the table "public".groups, which`},
-		"groups without fields": {withGroups, "CREATE TABLE groups (id bigint, name text, path text)", `the table "public".groups with the columns parent_id, marked_for_deletion_on, which`},
+		"no table of groups":    {[]string{migrate.AdjournedGroups}, "", `component adjourned_groups needs the table "public".groups, which`},
+		"groups without fields": {[]string{migrate.AdjournedGroups}, "CREATE TABLE groups (id bigint, name text, path text)", `the table "public".groups with the columns parent_id, marked_for_deletion_on, which`},
 		"groups without users": {
-			withGroups,
+			[]string{migrate.AdjournedGroups},
 			"CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date)",
 			`component adjourned_groups needs the table "public".users, which`,
 		},
 		"another table of schedules": {
-			withGroups,
+			[]string{migrate.AdjournedGroups},
 			groupsTables + "CREATE TABLE group_deletion_schedules (group_id bigint)",
 			`holds "public".group_deletion_schedules, not created by Sexton; nothing was changed: it lacks the columns user_id, marked_for_deletion_on;`,
 		},
-		"a view of schedules": {withGroups, groupsTables + "CREATE VIEW group_deletion_schedules AS SELECT 1 AS group_id", "it is no ordinary table"},
+		"a view of schedules": {[]string{migrate.AdjournedGroups}, groupsTables + "CREATE VIEW group_deletion_schedules AS SELECT 1 AS group_id", "it is no ordinary table"},
 		"details that lack columns": {
-			withPlaceholders,
+			[]string{migrate.GhostUsers, migrate.PlaceholderUsers},
 			usersTable + "CREATE TABLE import_placeholder_user_details (id bigint, namespace_id bigint)",
 			`holds "public".import_placeholder_user_details, not created by Sexton; nothing was changed: it lacks the columns placeholder_user_id, deletion_attempts,`,
 		},
-		"a view of details": {withPlaceholders, usersTable + "CREATE VIEW import_placeholder_user_details AS SELECT 1 AS id", "it is no ordinary table"},
-		"no files":          {withDiffs, sample.Schema() + "DROP TABLE merge_request_diff_files", `component external_diffs needs the table "public".merge_request_diff_files, which`},
-		"no metrics":        {withDiffs, sample.Schema() + "ALTER TABLE merge_request_metrics RENAME TO elsewhere", `needs the table "public".merge_request_metrics, which`},
+		"a view of details": {[]string{migrate.GhostUsers, migrate.PlaceholderUsers}, usersTable + "CREATE VIEW import_placeholder_user_details AS SELECT 1 AS id", "it is no ordinary table"},
+		"no files":          {[]string{migrate.ExternalDiffs}, sample.Schema() + "DROP TABLE merge_request_diff_files", `component external_diffs needs the table "public".merge_request_diff_files, which`},
+		"no metrics":        {[]string{migrate.ExternalDiffs}, sample.Schema() + "ALTER TABLE merge_request_metrics RENAME TO elsewhere", `needs the table "public".merge_request_metrics, which`},
 		"no count": {
-			withDiffs,
+			[]string{migrate.ExternalDiffs},
 			sample.Schema() + "ALTER TABLE merge_request_diffs DROP files_count, DROP sorted",
 			`the table "public".merge_request_diffs with the columns files_count, sorted, which`,
 		},
@@ -278,7 +278,7 @@ func TestUpRefusesTablesThatAComponentCannotWorkWith(t *testing.T) {
 			d := pgtest.New(t)
 			d.Exec(test.tables)
 			before := catalogue(d)
-			_, err := migrate.Up(t.Context(), pgtest.Logger(t), test.with(t, d))
+			_, err := migrate.Up(t.Context(), pgtest.Logger(t), with(t, d, test.components...))
 			require.ErrorContains(t, err, test.message)
 			require.Equal(t, before, catalogue(d), "nothing changed")
 		})
