@@ -221,13 +221,13 @@ func skipReasons() (reasons []string) {
 	return reasons
 }
 
-// documentedReasons are the reasons to wait that docs/metrics.md explains.
+// documentedReasons are the reasons to wait that docs/troubleshooting.md explains.
 func documentedReasons() []string {
-	text, err := os.ReadFile(filepath.Join("..", "docs", "metrics.md"))
+	text, err := os.ReadFile(filepath.Join("..", "docs", "troubleshooting.md"))
 	if err != nil {
 		return nil
 	}
-	_, rest, _ := strings.Cut(string(text), "| reason |")
+	_, rest, _ := strings.Cut(string(text), "| word |")
 	table, _, _ := strings.Cut(rest, "\n\n")
 	var reasons []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(table, -1) {

@@ -52,41 +52,54 @@ func testOperations(t *testing.T, p program) {
 // Every shell block of docs is one that a test runs, by file.
 func TestShellOfTheDocumentsIsRun(t *testing.T) {
 	t.Parallel()
-	run := map[string]int{"operations.md": 4, "sql.md": 1}
-	files := pgtest.Must(filepath.Glob(filepath.Join("..", "docs", "*.md")))(t)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		name := filepath.Base(file)
+	known := 0
+	for _, heading := range []string{readmeCommands, readmeInstall, readmeSteps, readmeWorker} {
+		known += len(readmeShell(t, heading))
+	}
+	run := map[string]int{"../README.md": known, "operations.md": 4, "sql.md": 1}
+	for name := range everyDocument(t) {
 		require.Len(t, docBlocks(t, name, "sh"), run[name], "shell blocks of docs/%s that a test runs", name)
 	}
+	require.Equal(t, []string{"go run ./cmd/worker demo", "go test -timeout 30m ./..."}, readmeShell(t, readmeCommands))
 }
 
-// A newcomer finds every document in the README.
-func TestReadmeNamesEveryDocument(t *testing.T) {
-	t.Parallel()
-	text := pgtest.Must(os.ReadFile(filepath.Join("..", "README.md")))(t)
-	_, section, found := strings.Cut(string(text), "\n## More\n")
-	require.True(t, found)
-	section, _, _ = strings.Cut(section, "\n## ")
-	files := pgtest.Must(filepath.Glob(filepath.Join("..", "docs", "*.md")))(t)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		require.Contains(t, section, "](docs/"+filepath.Base(file)+")")
+// everyDocument has the texts of all documents, by their path from docs.
+func everyDocument(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, pattern := range []string{"*.md", "../*.md", "contributing/*.md"} {
+		files := pgtest.Must(filepath.Glob(filepath.Join("..", "docs", pattern)))(t)
+		require.NotEmpty(t, files, pattern)
+		for _, file := range files {
+			texts[filepath.ToSlash(pgtest.Must(filepath.Rel(filepath.Join("..", "docs"), file))(t))] = string(pgtest.Must(os.ReadFile(file))(t))
+		}
 	}
+	return texts
+}
+
+// A newcomer finds every document in the index, which the README names, and has read the README in a few minutes.
+func TestTheIndexNamesEveryDocument(t *testing.T) {
+	t.Parallel()
+	all := everyDocument(t)
+	for name := range all {
+		if name != "README.md" {
+			require.Contains(t, all["README.md"], "]("+name+")", "docs/README.md")
+		}
+	}
+	require.Contains(t, all["../README.md"], "](docs/README.md)")
+	require.LessOrEqual(t, strings.Count(all["../README.md"], "\n"), 150, "lines of the README")
 }
 
 // What is shown of sexton.yaml is read by the program, with every key at its place. Those of docs/definitions.md have a test of
 // their own.
 func TestConfigurationOfTheDocumentsIsRead(t *testing.T) {
 	t.Parallel()
-	files := pgtest.Must(filepath.Glob(filepath.Join("..", "docs", "*.md")))(t)
 	read := 0
-	for _, file := range append(files, filepath.Join("..", "README.md")) {
-		text := pgtest.Must(os.ReadFile(file))(t)
-		if filepath.Base(file) == "definitions.md" {
+	for file, text := range everyDocument(t) {
+		if file == "definitions.md" {
 			continue
 		}
-		for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
 			if regexp.MustCompile(`^(comments|scrape_configs):`).MatchString(block[1]) {
 				continue // Definitions, and Prometheus's own.
 			}
@@ -107,18 +120,16 @@ func TestConfigurationOfTheDocumentsIsRead(t *testing.T) {
 // Links of the documents lead to files, and to headings where they name one.
 func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 	t.Parallel()
-	files := pgtest.Must(filepath.Glob(filepath.Join("..", "docs", "*.md")))(t)
 	anchor := strings.NewReplacer(" ", "-", "`", "", ",", "", "/", "", ".", "", "(", "", ")", "", ":", "")
-	for _, file := range files {
-		text := pgtest.Must(os.ReadFile(file))(t)
-		for _, link := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(string(text), -1) {
+	for file, text := range everyDocument(t) {
+		for _, link := range regexp.MustCompile(`(?:\]\(|src(?:set)?=")([^)\s"]+)`).FindAllStringSubmatch(text, -1) {
 			if strings.Contains(link[1], "://") {
 				continue
 			}
 			path, heading, _ := strings.Cut(link[1], "#")
-			target := file
+			target := filepath.Join("..", "docs", file)
 			if path != "" {
-				target = filepath.Join("..", "docs", path)
+				target = filepath.Join(filepath.Dir(target), path)
 			}
 			content, err := os.ReadFile(target)
 			if info, statErr := os.Stat(target); statErr == nil && info.IsDir() {
@@ -160,8 +171,10 @@ func TestTheTestsOfSecurityExist(t *testing.T) {
 
 // The sections whose commands are run.
 const (
-	readmeCommands = "Two commands"
-	readmeSteps    = "Connect it to your own database in five steps"
+	readmeCommands = "Try it"
+	readmeInstall  = "Install"
+	readmeSteps    = "Connect your database in five steps"
+	readmeWorker   = "Run it"
 )
 
 // readmeShell returns the shell blocks of one section of the README, in order.
@@ -195,9 +208,9 @@ func testReadmeSteps(t *testing.T, p program) {
 		CREATE INDEX ON issues (project_id);
 		INSERT INTO projects VALUES (1), (2);
 		INSERT INTO issues SELECT n, n % 2 + 1 FROM generate_series(1, 10) AS n;`)
-	blocks := readmeShell(t, readmeSteps)[1:] // The first has built the binary.
+	blocks := readmeShell(t, readmeSteps)
 	require.Len(t, blocks, 5)
-	blocks = append(blocks, readmeShell(t, "The worker")...)
+	blocks = append(blocks, readmeShell(t, readmeWorker)...)
 
 	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", strings.Join(blocks, "\n"))
 	cmd.Dir = t.TempDir()
@@ -211,7 +224,7 @@ func testReadmeSteps(t *testing.T, p program) {
 	require.EqualValues(t, 0, pgtest.Scalar[int64](t, db, backlogSQL))
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM sexton.river_job"), "job enqueue")
 
-	sql := readmeBlocks(t, "The worker", "sql")
+	sql := readmeBlocks(t, readmeWorker, "sql")
 	require.Len(t, sql, 1)
 	db.Exec(sql[0])
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM sexton.river_job"), "the job is there already")
@@ -232,43 +245,18 @@ func testReadmeDemo(t *testing.T) {
 	d.nothingLeft(t)
 }
 
-// Nobody runs shell blocks but the tests above: one in another section would be left out.
-func TestReadmeShellIsRun(t *testing.T) {
+// What the section of docs/configuration.md shows is a configuration, with every key at its place.
+func TestSeveralDatabasesAreShown(t *testing.T) {
 	t.Parallel()
-	text := pgtest.Must(os.ReadFile(filepath.Join("..", "README.md")))(t)
-	var known int
-	for _, heading := range []string{readmeCommands, readmeSteps, "The worker"} {
-		known += len(readmeShell(t, heading))
-	}
-	require.Equal(t, known, strings.Count(string(text), "```sh\n"), "shell blocks of README.md that a test runs, and all of them")
-	require.Equal(t, []string{"go run ./cmd/worker demo", "go test -timeout 30m ./..."}, readmeShell(t, readmeCommands))
-}
-
-// What the section shows is a configuration, with every key at its place.
-func TestReadmeSeveralDatabases(t *testing.T) {
-	t.Parallel()
-	blocks := readmeBlocks(t, "Several databases", "yaml")
-	require.Len(t, blocks, 1)
+	blocks := docBlocks(t, "configuration.md", "yaml")
+	require.Len(t, blocks, 2)
 	path := filepath.Join(t.TempDir(), "sexton.yaml")
-	require.NoError(t, os.WriteFile(path, []byte(blocks[0]), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(blocks[1]), 0o600))
 	c, err := config.Load(config.Options{Path: path, Environ: []string{"DATABASE_URL=postgres://h/main", "CI_DATABASE_URL=postgres://h/ci"}})
 	require.NoError(t, err)
 	require.Len(t, c.Databases, 2)
 	require.Equal(t, []string{"ci_*", "p_ci_*"}, c.Databases[1].Tables)
 	require.Equal(t, "main", c.Jobs.Database)
-}
-
-func TestReadmeLinksLeadSomewhere(t *testing.T) {
-	t.Parallel()
-	text := pgtest.Must(os.ReadFile(filepath.Join("..", "README.md")))(t)
-	links := regexp.MustCompile(`\]\(([^)#]+)\)`).FindAllStringSubmatch(string(text), -1)
-	require.NotEmpty(t, links)
-	for _, link := range links {
-		if !strings.Contains(link[1], "://") {
-			_, err := os.Stat(filepath.Join("..", link[1]))
-			require.NoError(t, err, "link to %s", link[1])
-		}
-	}
 }
 
 // example is a block of docs/definitions.md with what stands right before and behind it.

@@ -107,7 +107,7 @@ type program struct {
 func build(t *testing.T) program {
 	t.Helper()
 	p := program{path: filepath.Join(t.TempDir(), "sexton")}
-	line, found := strings.CutPrefix(readmeShell(t, readmeSteps)[0], "go build -o sexton ")
+	line, found := strings.CutPrefix(readmeShell(t, readmeInstall)[0], "go build -o sexton ")
 	require.True(t, found, "README.md builds the binary first")
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", p.path}, strings.Fields(line)...)...)
 	cmd.Dir = ".."

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	documents = "docs/requirements"
-	traces    = "docs/requirements.md"
+	documents = "docs/contributing/requirements"
+	traces    = "docs/contributing/requirements.md"
 )
 
 // requirement is one table row, step or bullet point: the document's number, the heading above it, and its
@@ -385,7 +385,7 @@ func TestUntracedRequirementsAreFound(t *testing.T) {
 	split := strings.SplitAfter(page, "\n")
 	for _, line := range lines {
 		without := strings.Join(slices.Delete(slices.Clone(split), line.line-1, line.line), "")
-		require.Equal(t, []string{line.requirement.String() + ": docs/requirements.md has no line for it"}, c.findings(without))
+		require.Equal(t, []string{line.requirement.String() + ": " + traces + " has no line for it"}, c.findings(without))
 	}
 
 	const ttl = "| TTL: max_runtime + 10秒 | TTL: the longest run time + 10 s | built " +

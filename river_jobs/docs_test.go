@@ -16,9 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 
-	"sexton/internal/config"
 	"sexton/internal/fault"
 	"sexton/internal/ghostuser"
 	"sexton/internal/groupdelete"
@@ -28,27 +26,26 @@ import (
 	"sexton/internal/metrics"
 	"sexton/internal/pgtest"
 	"sexton/internal/placeholder"
-	"sexton/internal/yamlfile"
 )
 
 // everyJob are the jobs with all components enabled.
-func everyJob(t *testing.T) (*config.Config, []Job) {
+func everyJob(t *testing.T) []Job {
 	t.Helper()
 	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true",
 		"SEXTON_ADJOURNED_GROUPS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__ENABLED=true")
 	jobs := Jobs(c)
 	require.Len(t, jobs, 8)
-	return c, jobs
+	return jobs
 }
 
 func TestReferenceHasTheFactsOfEachKind(t *testing.T) {
 	t.Parallel()
 	text := readReference(t)
-	_, jobs := everyJob(t)
+	jobs := everyJob(t)
 	overview := text.table("kind")
 	require.Len(t, overview, len(jobs), "kinds in the overview")
 	for i, job := range jobs {
-		require.Equal(t, fmt.Sprintf("[%s](#%s)", job.Kind, job.Kind), overview[i][0])
+		require.Regexp(t, fmt.Sprintf(`^\[%s\]\([a-z-]+\.md#%s\)$`, job.Kind, job.Kind), overview[i][0])
 		require.Equal(t, job.Summary, overview[i][2], job.Kind)
 
 		facts := map[string]string{}
@@ -87,7 +84,7 @@ func TestReferenceHasEachStatistic(t *testing.T) {
 		DeletePlaceholder: placeholder.Verdict{}, AdjournedGroupDeletion: groupschedule.Stats{}, GroupDestroy: groupdelete.Stats{},
 		ScheduleExternalDiffs: scheduleStats{}, MigrateExternalDiff: moveStats{},
 	}
-	_, jobs := everyJob(t)
+	jobs := everyJob(t)
 	for _, job := range jobs {
 		require.Contains(t, statistics, job.Kind, "the statistics of %s are not checked", job.Kind)
 		want := jsonKeys(reflect.TypeOf(statistics[job.Kind]), "")
@@ -107,7 +104,7 @@ func TestReferenceHasTheEventsOfTheOutbox(t *testing.T) {
 		payloads[coded(row[0])[0]] = coded(row[1])
 	}
 	text := readReference(t)
-	_, jobs := everyJob(t)
+	jobs := everyJob(t)
 	told := 0
 	for _, job := range jobs {
 		for _, row := range text.section(t, job.Kind).table("fact") {
@@ -119,7 +116,7 @@ func TestReferenceHasTheEventsOfTheOutbox(t *testing.T) {
 				keys, _, _ := strings.Cut(event[2], ":")
 				// Not every job that writes an event knows all of its keys.
 				require.NotEmpty(t, coded(keys), event[1])
-				require.Subset(t, payloads[event[1]], coded(keys), "keys of %s in docs/sql.md and in docs/jobs.md", event[1])
+				require.Subset(t, payloads[event[1]], coded(keys), "keys of %s in docs/sql.md and in the page of its job", event[1])
 				told++
 			}
 		}
@@ -154,63 +151,10 @@ func jsonKeys(of reflect.Type, prefix string) []string {
 	return found
 }
 
-// sections are the parts of the configuration that belong to kinds of jobs.
-func sections() map[string][]string {
-	return map[string][]string{
-		"jobs": {"What all kinds have in common"}, "loose_foreign_keys": {LooseForeignKeys}, "ghost_users": {GhostUsers}, "placeholder_users": {PlaceholderCleanup, DeletePlaceholder},
-		"adjourned_groups": {AdjournedGroupDeletion, GroupDestroy}, "external_diffs": {ScheduleExternalDiffs},
-	}
-}
-
-func TestReferenceHasEachConfigurationKey(t *testing.T) {
-	t.Parallel()
-	text := readReference(t)
-	defaults := map[string]string{}
-	// Of the defaults, no component but the first is enabled.
-	var shown map[string]any
-	require.NoError(t, yaml.Unmarshal(configuration(t).Show().YAML(), &shown))
-	flatten(shown, "", defaults)
-	for section, kinds := range sections() {
-		documented := []string{}
-		for _, kind := range kinds {
-			for _, row := range text.section(t, kind).table("key") {
-				key := strings.ReplaceAll(coded(row[0])[0], "<name>", "main")
-				want, known := defaults[key]
-				require.True(t, known, "section %s of docs/jobs.md: there is no key %s", kind, key)
-				require.Equal(t, want, strings.Trim(row[1], "` "), "default of %s in docs/jobs.md", key)
-				if strings.HasPrefix(key, section+".") {
-					documented = append(documented, key)
-				}
-			}
-		}
-		var want []string
-		for key := range defaults {
-			if strings.HasPrefix(key, section+".") {
-				want = append(want, key)
-			}
-		}
-		require.ElementsMatch(t, want, documented, "keys of %s", section)
-	}
-}
-
-// flatten collects values by their paths. Lists have none here.
-func flatten(value any, path string, into map[string]string) {
-	switch value := value.(type) {
-	case map[string]any:
-		for key, inner := range value {
-			flatten(inner, yamlfile.Join(path, key), into)
-		}
-	case []any:
-		into[path] = ""
-	default:
-		into[path] = fmt.Sprint(value)
-	}
-}
-
 func TestReferenceHasEachMetricOfOneKind(t *testing.T) {
 	t.Parallel()
 	text := readReference(t)
-	_, jobs := everyJob(t)
+	jobs := everyJob(t)
 	var told []string
 	for _, job := range jobs {
 		_, rest, _ := strings.Cut(string(text.section(t, job.Kind)), "\nMetrics: ")
@@ -224,12 +168,12 @@ func TestReferenceHasEachMetricOfOneKind(t *testing.T) {
 		}
 		prefix := func(name string) bool { return strings.HasSuffix(name, "_") && strings.HasPrefix(metric.Name, name) }
 		require.True(t, slices.Contains(told, metric.Name) || slices.ContainsFunc(told, prefix) || slices.Contains(common, metric.Name),
-			"docs/jobs.md does not name %s", metric.Name)
+			"no page of a job names %s", metric.Name)
 	}
 	for _, name := range told {
 		require.True(t, slices.ContainsFunc(metrics.Table(), func(m metrics.Metric) bool {
 			return m.Name == name || strings.HasSuffix(name, "_") && strings.HasPrefix(m.Name, name)
-		}), "docs/jobs.md names %s, which is no metric", name)
+		}), "a page of a job names %s, which is no metric", name)
 	}
 }
 
@@ -252,12 +196,12 @@ func TestReferenceHasEachLogLine(t *testing.T) {
 		logged = append(logged, messages(t, folder)...)
 	}
 	for _, message := range logged {
-		require.Contains(t, documented, message, "log lines in docs/jobs.md")
+		require.Contains(t, documented, message, "log lines in the pages of the jobs")
 	}
 	// The number in it is configured, so it is put together.
 	logged = append(logged, fmt.Sprintf("Maximum deletion attempts (%d) reached for deletion of placeholder user. Making final deletion attempt.", 15))
 	for _, message := range documented {
-		require.Contains(t, logged, message, "docs/jobs.md has a log line that nobody writes")
+		require.Contains(t, logged, message, "a page of a job has a log line that nothing writes")
 	}
 }
 
@@ -289,14 +233,17 @@ func messages(t *testing.T, folder string) []string {
 	return found
 }
 
-// reference is docs/jobs.md, or a part of it.
+// reference is docs/jobs.md with the pages of the jobs, or a part of them.
 type reference string
 
 func readReference(t *testing.T) reference {
 	t.Helper()
-	text, err := os.ReadFile("../docs/jobs.md")
-	require.NoError(t, err)
-	return reference(text)
+	var text strings.Builder
+	for _, name := range []string{"jobs", "loose-foreign-keys", "users", "placeholder-users", "groups", "external-diffs"} {
+		text.Write(pgtest.Must(os.ReadFile("../docs/" + name + ".md"))(t))
+		text.WriteString("\n## \n")
+	}
+	return reference(text.String())
 }
 
 // section is what stands under a heading.

@@ -20,7 +20,7 @@ import (
 	"sexton/triggers"
 )
 
-// Exit codes, as documented in the README.
+// Exit codes, as documented in docs/troubleshooting.md.
 const (
 	exitOK          = 0
 	ExitFailure     = 1

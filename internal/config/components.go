@@ -75,83 +75,104 @@ type ColumnValue struct {
 
 // Batches are rows of one statement.
 type Batches struct {
-	Move    int `check:"positive" default:"50" yaml:"move"`
-	Delete  int `check:"positive" default:"1000" yaml:"delete"`
+	// Move is how many rows a statement that moves begins with; it stays so without a target.
+	Move int `check:"positive" default:"50" yaml:"move"`
+	// Delete is the same for statements that delete.
+	Delete int `check:"positive" default:"1000" yaml:"delete"`
+	// Nullify is the same for statements that set columns to NULL.
 	Nullify int `check:"positive" default:"100" yaml:"nullify"`
 }
 
 // GhostUsers configures the removal of users whose records pass to a ghost user.
 type GhostUsers struct {
-	Enabled  bool     `yaml:"enabled"`
+	// Enabled switches the job on.
+	Enabled bool `yaml:"enabled"`
+	// Schedule is when the job looks for work, in UTC; commits wake it as well.
 	Schedule Schedule `default:"*/2 * * * *" yaml:"schedule"`
-	// Limit is the number of users per run.
+	// Limit is how many users one run takes on.
 	Limit int `check:"positive" default:"1000" yaml:"limit"`
 	// MaxRuntime is the length of the lease; work stops 5 s before, and no kind runs longer than a minute.
 	MaxRuntime time.Duration `check:"10s..1m0s" default:"1m" yaml:"max_runtime"`
 	// RetryAfter is how long a user is put off after an error.
 	RetryAfter time.Duration `check:"positive" default:"30m" yaml:"retry_after"`
-	// Batches are the rows that statements begin with; without a Target they stay so.
-	Batches Batches `yaml:"batches"`
-	// Target is the time that statements are steered to, 0 for fixed batches; Duty the share of its time that a run with a
-	// target works, in percent.
-	Target  time.Duration   `check:"0s, or 1ms..1s" default:"20ms" yaml:"target"`
-	Duty    Duty            `default:"auto" yaml:"duty"`
-	Move    []MoveColumns   `yaml:"move"`
-	Delete  []DeleteColumns `yaml:"delete"`
-	Nullify []TableColumns  `yaml:"nullify"`
+	Batches    Batches       `yaml:"batches"`
+	// Target is how long a statement should take; 0s keeps the fixed sizes of batches.
+	Target time.Duration `check:"0s, or 1ms..1s" default:"20ms" yaml:"target"`
+	// Duty is the share of its time, in percent, that a run with a target works; auto follows the load of the server.
+	Duty Duty `default:"auto" yaml:"duty"`
+	// Move are the columns whose rows pass to the ghost user; by default GitLab's.
+	Move []MoveColumns `yaml:"move"`
+	// Delete are the columns whose rows are deleted with their user; by default GitLab's.
+	Delete []DeleteColumns `yaml:"delete"`
+	// Nullify are the columns that are set to NULL; by default GitLab's.
+	Nullify []TableColumns `yaml:"nullify"`
 }
 
 // PlaceholderUsers configures the removal of placeholder users that an import left behind.
 type PlaceholderUsers struct {
-	Enabled  bool     `yaml:"enabled"`
+	// Enabled switches both jobs on; it needs ghost_users.enabled.
+	Enabled bool `yaml:"enabled"`
+	// Schedule is when the job looks for work, in UTC; commits wake it as well.
 	Schedule Schedule `default:"0 0 * * *" yaml:"schedule"`
 	// MaxAttempts is how often a removal is tried; then the placeholder is listed as given up. It bounds the stretches of the index
 	// of placeholder users that are looked at one by one.
 	MaxAttempts int `check:"1..100" default:"15" yaml:"max_attempts"`
-	// RetryPeriod has to be over since the attempt before.
+	// RetryPeriod is the time between two attempts.
 	RetryPeriod time.Duration `check:"positive" default:"48h" yaml:"retry_period"`
-	// Spacing is the time between the starts of two removals. 0 has all that are due begin at once, as workers are free.
+	// Spacing is the time between the starts of two removals. With 0s all that are due begin at once, as workers are free.
 	Spacing time.Duration `check:"not negative" default:"1s" yaml:"spacing"`
-	// References are the columns that keep a placeholder user alive.
+	// References are the columns that keep a placeholder user alive; by default GitLab's.
 	References []TableColumns `yaml:"references"`
 }
 
 // AdjournedGroups configures the destruction of groups whose time has come.
 type AdjournedGroups struct {
-	Enabled   bool     `yaml:"enabled"`
-	Schedule  Schedule `default:"0 2 * * *" yaml:"schedule"`
-	BatchSize int      `check:"positive" default:"100" yaml:"batch_size"`
-	// Spacing is the time between the starts of two destructions. 0 has all that are due begin at once, as workers are free.
+	// Enabled switches both jobs on.
+	Enabled bool `yaml:"enabled"`
+	// Schedule is when the job looks for groups that are due, in UTC; marks that make a group due wake it as well.
+	Schedule Schedule `default:"0 2 * * *" yaml:"schedule"`
+	// BatchSize is how many groups are looked up at a time.
+	BatchSize int `check:"positive" default:"100" yaml:"batch_size"`
+	// Spacing is the time between the starts of two destructions: 20s makes 4,320 a day. With 0s they begin as workers are free, and
+	// one run destroys many.
 	Spacing time.Duration `check:"not negative" default:"20s" yaml:"spacing"`
-	// Target is the time that a statement of a destruction is steered to, Duty the share of its time that it works, in percent.
+	// Target is how long a statement of a destruction should take.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
-	Duty   Duty          `default:"auto" yaml:"duty"`
+	// Duty is the share of its time, in percent, that a destruction works; auto follows the load of the server.
+	Duty Duty `default:"auto" yaml:"duty"`
 }
 
 // ExternalDiffs configures the move of diffs to object storage.
 type ExternalDiffs struct {
-	Enabled  bool     `yaml:"enabled"`
+	// Enabled switches both jobs on.
+	Enabled bool `yaml:"enabled"`
+	// Schedule is when the job looks for diffs, in UTC; commits wake it as well.
 	Schedule Schedule `default:"15 * * * *" yaml:"schedule"`
-	When     DiffRule `default:"always" yaml:"when"`
-	// Limit is the number of diffs per run, LimitPerTick that of all runs between two ticks; 0 stands for Limit.
-	Limit        int       `check:"positive" default:"1000" yaml:"limit"`
-	LimitPerTick int       `yaml:"limit_per_tick"`
-	Order        DiffOrder `default:"id" yaml:"order"`
-	// MaxWorkers bounds the diffs that one process moves at once. Diffs that are ready at the same time change in one transaction.
+	// When is which diffs move: all, or outdated ones: all versions but the latest, and diffs merged or closed for more than 7 days.
+	When DiffRule `default:"always" yaml:"when"`
+	// Limit is how many diffs one pass hands on.
+	Limit int `check:"positive" default:"1000" yaml:"limit"`
+	// LimitPerTick is how many diffs all passes of a tick hand on, each as soon as fewer than Limit jobs are left; 0 stands for Limit.
+	LimitPerTick int `yaml:"limit_per_tick"`
+	// Order is which diffs move first: the lowest ids, or the biggest, in bands of 16 MiB and more, 4 MiB, 1 MiB, 256 KiB, and the rest.
+	Order DiffOrder `default:"id" yaml:"order"`
+	// MaxWorkers is how many diffs one process moves at once. Diffs that are ready at the same time change in one transaction. Whatever it is, all
+	// uploads together hold 3 parts of 5 MiB, and 128 KiB each beside.
 	MaxWorkers int `check:"1..64" default:"4" yaml:"max_workers"`
-	// Bucket is a URL; a file:// URL with a relative path means the folder of the file that names it.
+	// Bucket is where objects go, an s3:// or file:// URL. A relative path starts from the folder of the file that names it.
 	Bucket URL `default:"file:///var/lib/sexton/diffs" yaml:"bucket"`
-	// OtherBucket is a store of the other kind, in which diffs may be as well; empty where there is none.
+	// OtherBucket is a store of the other kind in which diffs may be, too: they are read, checked, restored, swept and removed there.
 	OtherBucket URL       `yaml:"other_bucket"`
 	Sweep       DiffSweep `yaml:"sweep"`
 }
 
 // DiffSweep configures the removal of objects that no row refers to.
 type DiffSweep struct {
+	// Enabled removes objects that no row refers to.
 	Enabled bool `default:"true" yaml:"enabled"`
 	// Every is the time from the start of one round through the store to the next.
 	Every time.Duration `check:"positive" default:"24h" yaml:"every"`
-	// Grace is the age, by the store's clock, from which on an object without a row is removed.
+	// Grace is the age, by the store's clock, from which on an object without a row is removed; 1h at least.
 	Grace time.Duration `default:"24h" yaml:"grace"`
 }
 

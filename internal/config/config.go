@@ -43,19 +43,19 @@ func (c *Config) Warnings() problem.List { return c.warnings }
 type Database struct {
 	// Name appears in job arguments, lease keys and metrics: lower-case letters, digits and underscores.
 	Name string `yaml:"-"`
-	URL  URL    `yaml:"url,required"`
-	// ListenURL is a direct connection for LISTEN where URL goes through a transaction pooler; empty means URL.
+	// URL is the address of the database, postgres://… or a connection string of libpq. The variable DATABASE_URL alone gives the database main.
+	URL URL `yaml:"url,required"`
+	// ListenURL is a direct connection for LISTEN if URL goes through a transaction pooler; empty means URL.
 	ListenURL URL `yaml:"listen_url"`
-	// Schema is where tables live whose names have no schema of their own.
+	// Schema is where the tables are whose names have no schema.
 	Schema string `default:"public" yaml:"schema"`
-	// SearchPath is the path by which the application's triggers find names in batches; PathAuto is the one that the session would
-	// have had if it were not Sexton's.
+	// SearchPath is the path by which the application's triggers find names in batches; auto is the path of the role or the database.
 	SearchPath string `default:"auto" yaml:"search_path"`
-	// Tables are shell patterns of the child tables that live here, for when several databases have a table
-	// of one name; none means all.
+	// Tables are shell patterns of the tables that live here, if several databases have a table of one name; none means all.
 	Tables []string `yaml:"tables"`
-	Pace   Pace     `default:"adaptive" yaml:"pace"`
-	// Limits override the pace's own; see EffectiveLimits.
+	// Pace is how much one run of the loose foreign keys may do: adaptive has no limit of rows and steers its statements to a time.
+	Pace Pace `default:"adaptive" yaml:"pace"`
+	// Limits override the pace's own.
 	Limits Limits `yaml:"limits"`
 }
 
@@ -72,10 +72,11 @@ func (d Database) TriggerPath() string {
 
 // Limits bound one run of the loose foreign keys clean-up. In a Database zero means the pace's own.
 type Limits struct {
-	// Deletes and Updates are rows.
+	// Deletes is how many rows one run deletes at most; 0 is the pace's own: 100,000 (normal), 200,000 (turbo), no limit (adaptive).
 	Deletes int `check:"not negative; 0 is the pace's own" yaml:"deletes"`
+	// Updates is the same for updates; 0 is the pace's own: 50,000 (normal), 150,000 (turbo), no limit (adaptive).
 	Updates int `check:"not negative; 0 is the pace's own" yaml:"updates"`
-	// Runtime is at most 50 s: a run has to end before its lease does.
+	// Runtime is the longest time of a run, which ends before its lease does; by default the pace's own: 30s, turbo 45s.
 	Runtime time.Duration `check:"1s..50s" yaml:"runtime"`
 }
 
@@ -107,45 +108,49 @@ func (p Pace) Limits() Limits {
 
 // Jobs says where River's and Sexton's own tables are.
 type Jobs struct {
-	// Database is a name from Databases; the first one by default.
+	// Database is the name of the database with jobs, leases and history; the first one by default.
 	Database string `yaml:"database"`
-	// Schema is created by migrate up.
+	// Schema is where their tables are; sexton migrate up creates it.
 	Schema string `default:"sexton" yaml:"schema"`
 	// Owner is the role that Sexton's objects belong to, in every database. It must be no superuser: functions run with its rights.
 	Owner string `default:"sexton_owner" yaml:"owner"`
-	// MaxWorkers bounds the jobs that one process works on at once; the highest is River's bound.
+	// MaxWorkers is how many jobs of one kind a process works on at once, if the kind has no number of its own.
 	MaxWorkers int `check:"1..10000" default:"10" yaml:"max_workers"`
-	// Silence is how long a worker may be silent before others take it for dead. All workers need the same. A worker beats and looks
+	// Silence is how long a worker may be silent before others take it for dead; the same for all. A worker beats and looks
 	// three times within it, and waits a third of it for an answer.
 	Silence time.Duration `check:"2s..10m" default:"15s" yaml:"silence"`
-	// Reindex is when River rebuilds the indexes of its tables. It waits behind old transactions of the whole
-	// database, so it belongs into a quiet hour.
+	// Reindex is when River rebuilds the indexes of its tables. It waits for old transactions of the whole database: choose a quiet hour.
 	Reindex Schedule `default:"0 3 * * *" yaml:"reindex"`
-	// LockTimeout and StatementTimeout bound every statement on application tables, whatever the kind. Neither exceeds 5 s,
-	// because a lease ends 5 s after its holder stops.
-	LockTimeout      time.Duration `check:"positive" default:"1s" yaml:"lock_timeout"`
+	// LockTimeout is how long a statement on the application's tables waits for one lock; at most StatementTimeout.
+	LockTimeout time.Duration `check:"positive" default:"1s" yaml:"lock_timeout"`
+	// StatementTimeout is how long such a statement may take, at most 5s: a lease ends 5 s after its holder stops.
 	StatementTimeout time.Duration `check:"positive" default:"5s" yaml:"statement_timeout"`
-	// ReplicaLag and ReplicaLagBytes are how far a replica may be behind before passes that steer their statements wait for it; 0 is
-	// no limit.
-	ReplicaLag      time.Duration `check:"not negative; 0s is no limit" default:"10s" yaml:"replica_lag"`
-	ReplicaLagBytes int           `check:"not negative; 0 is no limit" default:"268435456" yaml:"replica_lag_bytes"`
+	// ReplicaLag is how far a replica may be behind before passes that steer their statements wait for it; 0s is no limit, as a
+	// standby with recovery_min_apply_delay needs.
+	ReplicaLag time.Duration `check:"not negative; 0s is no limit" default:"10s" yaml:"replica_lag"`
+	// ReplicaLagBytes is the same in bytes of the write-ahead log; 0 is no limit.
+	ReplicaLagBytes int `check:"not negative; 0 is no limit" default:"268435456" yaml:"replica_lag_bytes"`
 }
 
 // LooseForeignKeys configures the clean-up of children whose parent is gone.
 type LooseForeignKeys struct {
-	Enabled  bool     `default:"true" yaml:"enabled"`
+	// Enabled switches the job on.
+	Enabled bool `default:"true" yaml:"enabled"`
+	// Schedule is when the job looks for work, in UTC; commits wake it as well.
 	Schedule Schedule `default:"* * * * *" yaml:"schedule"`
-	// Definitions are paths of files, relative to the folder of the file that names them.
-	Definitions []string       `yaml:"definitions"`
-	Truncate    TruncatePolicy `default:"reject" yaml:"truncate"`
-	// Target is the time that the adaptive pace steers a statement to, Duty the share of its time that it works,
-	// in percent. A statement shorter than its round trip cannot be steered; one longer than a second is no small step.
+	// Definitions are paths of files, relative to the folder of the file that names them; by default loose_foreign_keys.yml.
+	Definitions []string `yaml:"definitions"`
+	// Truncate says how TRUNCATE of a tracked table ends: it fails with a hint, its rows are recorded, or it passes unrecorded.
+	Truncate TruncatePolicy `default:"reject" yaml:"truncate"`
+	// Target is how long a statement of the pace adaptive should take. A statement shorter than its round trip cannot be steered, and
+	// one longer than a second is no small step.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
-	Duty   Duty          `default:"auto" yaml:"duty"`
-	// ConfirmWithin bounds the wait for transactions older than a clean-up, which may still insert children;
-	// ConfirmGrace is that wait where the role may not see them.
+	// Duty is the share of its time, in percent, that a pass of the pace adaptive works; auto follows the load of the server.
+	Duty Duty `default:"auto" yaml:"duty"`
+	// ConfirmWithin is how long transactions older than a clean-up are waited for, as they may still insert children.
 	ConfirmWithin time.Duration `check:"positive" default:"1h" yaml:"confirm_within"`
-	ConfirmGrace  time.Duration `check:"positive" default:"10m" yaml:"confirm_grace"`
+	// ConfirmGrace is the same wait if the role may not see other roles' transactions.
+	ConfirmGrace time.Duration `check:"positive" default:"10m" yaml:"confirm_grace"`
 }
 
 // Duty is the share of its time that a run works, in percent.
@@ -195,19 +200,23 @@ func (TruncatePolicy) Choices() []string {
 
 // HTTP configures the web page, the metrics and the health checks.
 type HTTP struct {
-	// Listen is host:port; empty disables the server.
+	// Listen is host:port of the page, the metrics and the health checks; empty disables the server. Beyond loopback it needs User and
+	// Password, or Token.
 	Listen string `default:"127.0.0.1:8686" yaml:"listen"`
-	// User and Password are for basic auth, Token is a bearer token. Without either only loopback is allowed.
-	User     string `yaml:"user"`
+	// User is the name for basic authentication, with Password.
+	User string `yaml:"user"`
+	// Password is for basic authentication, with User.
 	Password Secret `yaml:"password"`
-	Token    Secret `yaml:"token"`
-	// PasswordFile and TokenFile name files that hold the secrets instead, up to their last line end. Load has read
-	// them into Password and Token.
+	// Token is a bearer token, for Prometheus and other programs; browsers cannot send it.
+	Token Secret `yaml:"token"`
+	// PasswordFile is a file that holds Password instead, in one line.
 	PasswordFile string `yaml:"password_file"`
-	TokenFile    string `yaml:"token_file"`
-	// ReadOnly refuses every request that could change something. It is the default where there are no credentials: the worker cannot know who asks.
+	// TokenFile is a file that holds Token instead, in one line.
+	TokenFile string `yaml:"token_file"`
+	// ReadOnly refuses every request that could change something. It is true by default without credentials, as the worker cannot
+	// know who asks, and false with them.
 	ReadOnly bool `yaml:"read_only"`
-	// ShowArgs lets River's pages show the arguments of jobs, which may hold personal data.
+	// ShowArgs lets River UI show the arguments of jobs, which may hold personal data.
 	ShowArgs bool `yaml:"show_args"`
 }
 
@@ -216,7 +225,9 @@ func (h HTTP) protected() bool { return h.Token != "" || h.User != "" && h.Passw
 
 // Log configures what is logged and how.
 type Log struct {
-	Level  Level  `default:"info" yaml:"level"`
+	// Level is the lowest level that is logged.
+	Level Level `default:"info" yaml:"level"`
+	// Format is the form of log lines: auto is coloured text on a terminal and JSON otherwise.
 	Format Format `default:"auto" yaml:"format"`
 }
 

@@ -1,0 +1,152 @@
+package config_test
+
+import (
+	"encoding"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"sexton/internal/config"
+	"sexton/internal/pgtest"
+	"sexton/internal/yamlfile"
+)
+
+// reference is the page whose tables are made of the structs, their tags and comments.
+const (
+	reference = "../../docs/configuration.md"
+	generated = "\n## All keys\n"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/configuration.md anew")
+
+func TestConfigurationIsDocumented(t *testing.T) {
+	t.Parallel()
+	page := string(pgtest.Must(os.ReadFile(reference))(t))
+	head, _, found := strings.Cut(page, generated)
+	require.True(t, found, "docs/configuration.md has a section for the tables")
+	want := head + generated + keyTables(t)
+	if *update {
+		require.NoError(t, os.WriteFile(reference, []byte(want), 0o600))
+		return
+	}
+	require.Equal(t, want, page, "docs/configuration.md differs from the structs: go test ./internal/config -run TestConfigurationIsDocumented -update")
+}
+
+// keyTables has one table for each part of the configuration, and a row for each key.
+func keyTables(t *testing.T) string {
+	t.Helper()
+	d := documenter{test: t, comments: fieldComments(t)}
+	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://localhost/app"}))(t)
+	require.NoError(t, yaml.Unmarshal(c.Show().YAML(), &d.defaults))
+	for part := range reflect.TypeFor[config.Config]().Fields() {
+		key, _, _ := strings.Cut(part.Tag.Get("yaml"), ",")
+		if key == "" {
+			continue
+		}
+		fmt.Fprintf(&d.out, "\n### %s\n\n| key | values | default | meaning |\n| --- | --- | --- | --- |\n", key)
+		if part.Type.Kind() == reflect.Slice {
+			d.rows(part.Type.Elem(), key+".<name>", d.defaults[key].(map[string]any)["main"])
+			continue
+		}
+		d.rows(part.Type, key, d.defaults[key])
+	}
+	return d.out.String()
+}
+
+type documenter struct {
+	test     *testing.T
+	comments map[string]string
+	defaults map[string]any
+	out      strings.Builder
+}
+
+func (d *documenter) rows(of reflect.Type, path string, values any) {
+	for field := range of.Fields() {
+		key, option, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+		if key == "-" {
+			continue
+		}
+		value := values.(map[string]any)[key]
+		if field.Type.Kind() == reflect.Struct {
+			d.rows(field.Type, yamlfile.Join(path, key), value)
+			continue
+		}
+		comment := d.comments[of.Name()+"."+field.Name]
+		require.NotEmpty(d.test, comment, "%s.%s needs a comment, which docs/configuration.md shows", of.Name(), field.Name)
+		for other := range of.Fields() {
+			name, _, _ := strings.Cut(other.Tag.Get("yaml"), ",")
+			comment = regexp.MustCompile(`\b`+other.Name+`\b`).ReplaceAllString(comment, "`"+name+"`")
+		}
+		comment = regexp.MustCompile("^`"+key+"` (?:is|are) ").ReplaceAllString(strings.TrimSuffix(comment, "."), "")
+		standard := ""
+		switch {
+		case option == "required":
+			standard = "required"
+		case field.Type.Kind() != reflect.Slice && value != "":
+			standard = fmt.Sprintf("`%v`", value)
+		}
+		fmt.Fprintf(&d.out, "| `%s` | %s | %s | %s |\n", yamlfile.Join(path, key), allowed(field), standard, comment)
+	}
+}
+
+// allowed says what a key may be set to.
+func allowed(field reflect.StructField) string {
+	zero := reflect.Zero(field.Type).Interface()
+	if choice, ok := zero.(interface{ Choices() []string }); ok {
+		return "`" + strings.Join(choice.Choices(), "`, `") + "`"
+	}
+	kind, check := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.Slice: "list", reflect.Int: "number", reflect.String: "text"}[field.Type.Kind()], field.Tag.Get("check")
+	switch zero.(type) {
+	case time.Duration:
+		kind = "duration"
+	case config.Schedule:
+		kind = "cron expression"
+	case encoding.TextMarshaler:
+		kind = "`auto`, or 1 to 100"
+	}
+	bounds, _, _ := strings.Cut(check, ";")
+	switch {
+	case strings.Contains(check, ".."):
+		return strings.ReplaceAll(bounds, "..", " to ")
+	case check == "positive":
+		return kind + " above 0"
+	case check != "":
+		return kind + ", " + bounds
+	}
+	return kind
+}
+
+// fieldComments are the comments above the fields of the package's structs, by Struct.Field.
+func fieldComments(t *testing.T) map[string]string {
+	t.Helper()
+	comments := map[string]string{}
+	for _, file := range pgtest.Must(filepath.Glob("*.go"))(t) {
+		ast.Inspect(pgtest.Must(parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments))(t), func(node ast.Node) bool {
+			spec, ok := node.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			if structure, ok := spec.Type.(*ast.StructType); ok {
+				for _, field := range structure.Fields.List {
+					for _, name := range field.Names {
+						comments[spec.Name.Name+"."+name.Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
+					}
+				}
+			}
+			return true
+		})
+	}
+	return comments
+}
