@@ -19,6 +19,7 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/jobrun"
 	"sexton/internal/migrate"
+	"sexton/internal/problem"
 )
 
 const (
@@ -89,10 +90,7 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 		Plugins:                     []rivertype.Plugin{ticker},
 		SoftStopTimeout:             softStop,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("make river client: %w", err)
-	}
-	return client, nil
+	return client, problem.Doing(err, "make river client")
 }
 
 // reindexed are River's indexes that are there: it warns of others.

@@ -17,6 +17,7 @@ import (
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
 	"sexton/internal/metrics"
+	"sexton/internal/problem"
 	"sexton/triggers"
 )
 
@@ -226,10 +227,8 @@ SELECT pg_catalog.array_agg(enqueued.id) FROM enqueued`
 	// A new job's time is that of this transaction's begin; its xmin may be that of a savepoint.
 	const count = `
 SELECT pg_catalog.count(*) FROM "sexton".river_job AS job WHERE job.id = ANY ($1::bigint[]) AND job.created_at = pg_catalog.now() AND job.attempt = 0`
-	if err := tx.QueryRow(ctx, db.Names.Render(count), jobs).Scan(&inserted); err != nil {
-		return 0, fmt.Errorf("count enqueued jobs: %w", err)
-	}
-	return inserted, nil
+	err = tx.QueryRow(ctx, db.Names.Render(count), jobs).Scan(&inserted)
+	return inserted, problem.Doing(err, "count enqueued jobs")
 }
 
 // remove removes objects.

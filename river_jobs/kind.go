@@ -23,6 +23,7 @@ import (
 	"sexton/internal/lease"
 	"sexton/internal/listen"
 	"sexton/internal/pace"
+	"sexton/internal/problem"
 	"sexton/internal/replica"
 	"sexton/internal/throttle"
 	"sexton/triggers"
@@ -327,9 +328,7 @@ func finish[T river.JobArgs](ctx context.Context, deps Deps, job *river.Job[T], 
 		if !more {
 			return nil
 		}
-		if _, err := client.InsertTx(ctx, tx, job.Args, nil); err != nil {
-			return fmt.Errorf("insert successor: %w", err)
-		}
-		return nil
+		_, err = client.InsertTx(ctx, tx, job.Args, nil)
+		return problem.Doing(err, "insert successor")
 	})
 }

@@ -22,6 +22,7 @@ import (
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/cleanup"
 	"sexton/internal/migrate"
+	"sexton/internal/problem"
 	"sexton/triggers"
 )
 
@@ -57,10 +58,8 @@ func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind 
 		return 0, fmt.Errorf("encode arguments of %s: %w", kind, err)
 	}
 	var id int64
-	if err := on.QueryRow(ctx, db.Names.Render(`SELECT "sexton".enqueue($1, $2, $3)`), kind, string(encoded), runAt).Scan(&id); err != nil {
-		return 0, fmt.Errorf("enqueue %s: %w", kind, err)
-	}
-	return id, nil
+	err = on.QueryRow(ctx, db.Names.Render(`SELECT "sexton".enqueue($1, $2, $3)`), kind, string(encoded), runAt).Scan(&id)
+	return id, problem.Doing(err, "enqueue %s", kind)
 }
 
 // Lanes are what wakes up for the enabled kinds, by database and kind, and the ears that hear for them, one per database. What is
@@ -165,10 +164,8 @@ const (
 // history is in jobs.
 func TickSpent(ctx context.Context, jobs database.Database, kind, name string) (bool, error) {
 	var spent bool
-	if err := jobs.Async().QueryRow(ctx, jobs.Names.Render("SELECT "+tickSpentSQL), kind, name).Scan(&spent); err != nil {
-		return false, fmt.Errorf("look at the limits of %s: %w", kind, err)
-	}
-	return spent, nil
+	err := jobs.Async().QueryRow(ctx, jobs.Names.Render("SELECT "+tickSpentSQL), kind, name).Scan(&spent)
+	return spent, problem.Doing(err, "look at the limits of %s", kind)
 }
 
 // pausedSQL reports whether the queue of kind $1 is paused.

@@ -88,10 +88,7 @@ const retryPause = time.Minute
 // once would only fail again.
 func untilRetried(ctx context.Context, db database.Database, kind string) (time.Duration, error) {
 	seconds, err := db.Queries().JobsRetryIn(ctx, dbsqlc.JobsRetryInParams{Longest: retryPause.Seconds(), Kind: kind})
-	if err != nil {
-		return 0, fmt.Errorf("look for failed jobs of %s: %w", kind, err)
-	}
-	return max(0, time.Duration(seconds*float64(time.Second))), nil
+	return max(0, time.Duration(seconds*float64(time.Second))), problem.Doing(err, "look for failed jobs of %s", kind)
 }
 
 // CheckPlaceholderUsers binds the references to the database, which names what does not fit at the place of the file where

@@ -8,6 +8,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/problem"
 )
 
 // Entry is one change.
@@ -31,10 +32,8 @@ func Record(ctx context.Context, jobs database.Database, tx dbsqlc.DBTX, entry E
 	if err := queries.AuditAdd(ctx, row); err != nil {
 		return fmt.Errorf("record change: %w", err)
 	}
-	if _, err := queries.AuditPrune(ctx); err != nil {
-		return fmt.Errorf("prune recorded changes: %w", err)
-	}
-	return nil
+	_, err := queries.AuditPrune(ctx)
+	return problem.Doing(err, "prune recorded changes")
 }
 
 // Last returns the last entries, the newest first.

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/latency"
+	"sexton/internal/problem"
 )
 
 // DrainReport compares ways to get rid of the children of deleted parents.
@@ -261,10 +262,7 @@ func (s dataSet) trial(doomed int64) trial {
 	if doomed > 0 {
 		t.begin = func(ctx context.Context, conn *pgx.Conn) (time.Duration, error) {
 			_, took, err := timed(ctx, conn, "DELETE FROM parents WHERE id <= $1", doomed)
-			if err != nil {
-				return 0, fmt.Errorf("delete parents: %w", err)
-			}
-			return took, nil
+			return took, problem.Doing(err, "delete parents")
 		}
 	}
 	return t

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/problem"
 	"sexton/internal/sample"
 )
 
@@ -229,10 +230,7 @@ func (s userSet) trial(doomed int64) trial {
 			FROM (SELECT count(*) AS users FROM users WHERE id BETWEEN %d AND %d) AS a, (SELECT count(*) AS queued FROM %s) AS b`, firstUser, last, userQueue),
 		begin: func(ctx context.Context, conn *pgx.Conn) (time.Duration, error) {
 			_, took, err := timed(ctx, conn, "SELECT sexton.delete_user(id, NULL) FROM users WHERE id BETWEEN $1 AND $2", firstUser, last)
-			if err != nil {
-				return 0, fmt.Errorf("queue users: %w", err)
-			}
-			return took, nil
+			return took, problem.Doing(err, "queue users")
 		},
 		// What a batch changes it changes in one table alone, no partition and no heir of it.
 		watch: &stopwatch{work: "UPDATE ONLY", queue: userQueue},
@@ -264,10 +262,7 @@ const original = "original"
 func (p *plot) queued(ctx context.Context) ([]int64, error) {
 	rows, _ := p.conn.Query(ctx, "SELECT user_id FROM "+userQueue+" ORDER BY consume_after, id")
 	users, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		return nil, fmt.Errorf("load users: %w", err)
-	}
-	return users, nil
+	return users, problem.Doing(err, "load users")
 }
 
 // moveByOneStatement is the yardstick: one UPDATE per table for all users at once, in one transaction, behind a DELETE of the

@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"sexton/internal/problem"
 )
 
 // Ground is a server on which benchmarks of whole drains make databases of their own: each contender works on
@@ -204,10 +206,8 @@ type querier interface {
 // walPosition is how many bytes of WAL the server has written since it was made.
 func walPosition(ctx context.Context, conn querier) (int64, error) {
 	var position int64
-	if err := conn.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&position); err != nil {
-		return 0, fmt.Errorf("read WAL position: %w", err)
-	}
-	return position, nil
+	err := conn.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&position)
+	return position, problem.Doing(err, "read WAL position")
 }
 
 // memory reads a size from a file of Linux's; nil where there is none.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"sexton/internal/problem"
 	"sexton/internal/sleep"
 )
 
@@ -56,10 +57,7 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (Report, error) {
 		r.RSSBytes = rss()
 		r.Transactions = round(float64(after-before)/time.Since(began).Minutes(), 1)
 		const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND application_name LIKE 'sexton%'"
-		if err := s.Admin.QueryRow(ctx, sessions, s.Pool.Config().ConnConfig.Database).Scan(&r.Connections); err != nil {
-			return fmt.Errorf("count sessions: %w", err)
-		}
-		return nil
+		return problem.Doing(s.Admin.QueryRow(ctx, sessions, s.Pool.Config().ConnConfig.Database).Scan(&r.Connections), "count sessions")
 	})
 	if err != nil {
 		return nil, err
@@ -81,10 +79,8 @@ func (s *Site) StopAutovacuum(ctx context.Context) error {
 func (s *Site) transactions(ctx context.Context) (int64, error) {
 	var n int64
 	const sql = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1"
-	if err := s.Admin.QueryRow(ctx, sql, s.Pool.Config().ConnConfig.Database).Scan(&n); err != nil {
-		return 0, fmt.Errorf("count transactions: %w", err)
-	}
-	return n, nil
+	err := s.Admin.QueryRow(ctx, sql, s.Pool.Config().ConnConfig.Database).Scan(&n)
+	return n, problem.Doing(err, "count transactions")
 }
 
 // rss is the resident memory of this process in bytes, as Linux tells it.

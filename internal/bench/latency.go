@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/latency"
+	"sexton/internal/problem"
 	"sexton/internal/sleep"
 )
 
@@ -140,10 +141,8 @@ func remove(ctx context.Context, conn *pgx.Conn, table string, id int64) (sent t
 		return sent, 0, fmt.Errorf("delete parent: %w", err)
 	}
 	sent = time.Now()
-	if err := tx.Commit(ctx); err != nil {
-		return sent, 0, fmt.Errorf("commit: %w", err)
-	}
-	return sent, time.Since(sent), nil
+	err = tx.Commit(ctx)
+	return sent, time.Since(sent), problem.Doing(err, "commit")
 }
 
 // walPer calls do n times and returns how many bytes of WAL the server wrote per call.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/problem"
 )
 
 // The contenders.
@@ -21,10 +23,8 @@ const (
 
 // analyzeTombstones lets the planner choose the best join for the yardstick.
 func analyzeTombstones(ctx context.Context, p *plot) error {
-	if _, err := p.conn.Exec(ctx, "ANALYZE "+tombstones); err != nil {
-		return fmt.Errorf("analyze tombstones: %w", err)
-	}
-	return nil
+	_, err := p.conn.Exec(ctx, "ANALYZE "+tombstones)
+	return problem.Doing(err, "analyze tombstones")
 }
 
 // drainByOneStatement is the yardstick: one statement per child table, joined to the tombstones, in one transaction.
@@ -115,10 +115,7 @@ func (p *plot) nextList(ctx context.Context, last listed) ([]listed, error) {
 		ORDER BY consume_after, id LIMIT $3`
 	rows, _ := p.conn.Query(ctx, sql, last.ConsumeAfter, last.ID, listSize)
 	batch, err := pgx.CollectRows(rows, pgx.RowToStructByPos[listed])
-	if err != nil {
-		return nil, fmt.Errorf("load tombstones: %w", err)
-	}
-	return batch, nil
+	return batch, problem.Doing(err, "load tombstones")
 }
 
 func inListStatement(s dataSet, table string, keys []string, lock string) string {

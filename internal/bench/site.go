@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"sexton/internal/problem"
 )
 
 const (
@@ -53,10 +55,7 @@ func server(ctx context.Context, pool *pgxpool.Pool) (Server, error) {
 	var server Server
 	err := pool.QueryRow(ctx, "SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit')").
 		Scan(&server.Version, &server.Fsync, &server.SynchronousCommit)
-	if err != nil {
-		return server, fmt.Errorf("read settings of the server: %w", err)
-	}
-	return server, nil
+	return server, problem.Doing(err, "read settings of the server")
 }
 
 // CreateDatabase makes a database for one benchmark on the server that admin and adminURL lead to. It returns
@@ -77,10 +76,8 @@ func create(ctx context.Context, admin *pgxpool.Pool, adminURL, name, template s
 		// An interrupted benchmark cleans up as well.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 		defer cancel()
-		if _, err := admin.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted+" WITH (FORCE)"); err != nil {
-			return fmt.Errorf("drop database %s: %w", name, err)
-		}
-		return nil
+		_, err := admin.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted+" WITH (FORCE)")
+		return problem.Doing(err, "drop database %s", name)
 	}
 	statement := "CREATE DATABASE " + quoted
 	if template != "" {
@@ -188,8 +185,6 @@ func causeOf(ctx context.Context, err error) error {
 
 // exec runs statements without arguments on the site's pool, all in one session.
 func (s *Site) exec(ctx context.Context, what, statements string) error {
-	if _, err := s.Pool.Exec(ctx, statements); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return nil
+	_, err := s.Pool.Exec(ctx, statements)
+	return problem.Doing(err, "%s", what)
 }

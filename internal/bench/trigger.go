@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sexton/internal/latency"
+	"sexton/internal/problem"
 )
 
 const noTrigger = "no_trigger"
@@ -93,10 +94,7 @@ func (s *Site) deletes(ctx context.Context, v variant, rows, statements int) ([]
 	defer closeConn()
 	remove := func(from, to int) (time.Duration, error) {
 		_, took, err := timed(ctx, conn, "DELETE FROM "+v.table()+" WHERE id BETWEEN $1 AND $2", from, to)
-		if err != nil {
-			return 0, fmt.Errorf("delete parents: %w", err)
-		}
-		return took, nil
+		return took, problem.Doing(err, "delete parents")
 	}
 	// The first one in a session loads functions and plans.
 	if _, err := remove(last, last); err != nil {

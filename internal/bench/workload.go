@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/latency"
+	"sexton/internal/problem"
 )
 
 // Options says what a benchmark of whole drains measures.
@@ -411,10 +412,8 @@ func (p *plot) together(ctx context.Context, statements []counted) error {
 
 // avoidSequentialScans holds for the rest of the session, which ends with the copy.
 func (p *plot) avoidSequentialScans(ctx context.Context) error {
-	if _, err := p.conn.Exec(ctx, "SET enable_seqscan = off"); err != nil {
-		return fmt.Errorf("switch sequential scans off: %w", err)
-	}
-	return nil
+	_, err := p.conn.Exec(ctx, "SET enable_seqscan = off")
+	return problem.Doing(err, "switch sequential scans off")
 }
 
 // timed runs a statement and tells how long it took, commit and round trip included.
@@ -430,10 +429,7 @@ func use(ctx context.Context, conn *pgx.Conn, some string, key int64, table, col
 	batch.Queue(some, key)
 	batch.Queue("SELECT * FROM "+table+" WHERE id = $1", row)
 	batch.Queue(fmt.Sprintf("UPDATE %s SET %s = reverse(%[2]s) WHERE id = $1", table, column), row)
-	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("use %s: %w", table, err)
-	}
-	return nil
+	return problem.Doing(conn.SendBatch(ctx, batch).Close(), "use %s", table)
 }
 
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }

@@ -10,6 +10,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/definitions"
 	"sexton/internal/installation"
+	"sexton/internal/problem"
 )
 
 // Scope is which tombstones or definitions a command is about.
@@ -62,8 +63,6 @@ func (s *Scope) In(ctx context.Context, db database.Database) (string, error) {
 	}
 	var recorded string
 	const sql = "SELECT pg_catalog.format('%I.%I', $1::pg_catalog.text, $2::pg_catalog.text)"
-	if err := db.Pool.QueryRow(ctx, sql, cmp.Or(name.Schema, db.Names.Tracked), name.Table).Scan(&recorded); err != nil {
-		return "", fmt.Errorf("quote name of table %s: %w", name, err)
-	}
-	return recorded, nil
+	err = db.Pool.QueryRow(ctx, sql, cmp.Or(name.Schema, db.Names.Tracked), name.Table).Scan(&recorded)
+	return recorded, problem.Doing(err, "quote name of table %s", name)
 }

@@ -20,6 +20,7 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
+	"sexton/internal/problem"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
@@ -211,8 +212,5 @@ func retryGroup(ctx context.Context, all *installation.Connections, id int64) (f
 		}
 		return err
 	})
-	if err != nil {
-		return false, fmt.Errorf("retry group %d: %w", id, err)
-	}
-	return found, nil
+	return found, problem.Doing(err, "retry group %d", id)
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/problem"
 )
 
 const (
@@ -146,10 +148,8 @@ func (g *groups) take(ctx context.Context, tx pgx.Tx, step groupStep) error {
 	if err := g.ask(ctx, tx, `SELECT "sexton".schedule_group_deletion($1, $2)`, "mark", group.id); err != nil || group.restored {
 		return err
 	}
-	if _, err := tx.Exec(ctx, g.names.Render(query("date_back_mark")), group.id); err != nil {
-		return fmt.Errorf("date back the mark of group %d: %w", group.id, err)
-	}
-	return nil
+	_, err = tx.Exec(ctx, g.names.Render(query("date_back_mark")), group.id)
+	return problem.Doing(err, "date back the mark of group %d", group.id)
 }
 
 // ask goes through one of the doors.
@@ -159,10 +159,7 @@ func (g *groups) ask(ctx context.Context, tx pgx.Tx, door, verb string, id int64
 	if err == nil && !done {
 		err = errors.New("it was done before")
 	}
-	if err != nil {
-		return fmt.Errorf("%s group %d: %w", verb, id, err)
-	}
-	return nil
+	return problem.Doing(err, "%s group %d", verb, id)
 }
 
 // Check looks for groups and projects that should be gone, for rows that still name them, for events that are missing or

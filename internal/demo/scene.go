@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"embed"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/latency"
 	"sexton/internal/pgschema"
+	"sexton/internal/problem"
 )
 
 // Scene is one kind of job in the demo: what the application does that gives the job work, what there is to count,
@@ -132,10 +132,7 @@ func (on stage) record(ctx context.Context, name string) error {
 }
 
 func named(query string, err error) error {
-	if err != nil {
-		return fmt.Errorf("%s: %w", strings.ReplaceAll(query, "_", " "), err)
-	}
-	return nil
+	return problem.Doing(err, "%s", strings.ReplaceAll(query, "_", " "))
 }
 
 // of is how many of so many rows a scene acts on.

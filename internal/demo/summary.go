@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sexton/internal/definitions"
+	"sexton/internal/problem"
 	"sexton/internal/words"
 )
 
@@ -119,8 +120,6 @@ func (s Summary) Text(w io.Writer) error {
 			fmt.Fprintf(&b, "  %s %s\n", words.Grouped(f.Count), f.Text)
 		}
 	}
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return fmt.Errorf("print summary: %w", err)
-	}
-	return nil
+	_, err := io.WriteString(w, b.String())
+	return problem.Doing(err, "print summary")
 }

@@ -15,6 +15,7 @@ import (
 
 	"sexton/internal/latency"
 	"sexton/internal/pgschema"
+	"sexton/internal/problem"
 	"sexton/internal/sleep"
 	"sexton/internal/words"
 )
@@ -114,10 +115,7 @@ func decode(stats map[string]json.RawMessage, name string, into any) error {
 	if !found {
 		return nil
 	}
-	if err := json.Unmarshal(raw, into); err != nil {
-		return fmt.Errorf("decode %s: %w", name, err)
-	}
-	return nil
+	return problem.Doing(json.Unmarshal(raw, into), "decode %s", name)
 }
 
 // flat is the tally as the summary has it.
@@ -168,10 +166,8 @@ func (r *runs) total(ctx context.Context) (Tally, error) {
 		return Tally{}, fmt.Errorf("read runs: %w", err)
 	}
 	// On their own: idle runs fold into rows that are settled.
-	if err := r.pool.QueryRow(ctx, r.names.Render(query("count_runs")), r.kinds, r.earlier).Scan(&total.Runs); err != nil {
-		return Tally{}, fmt.Errorf("count runs: %w", err)
-	}
-	return total, nil
+	err = r.pool.QueryRow(ctx, r.names.Render(query("count_runs")), r.kinds, r.earlier).Scan(&total.Runs)
+	return total, problem.Doing(err, "count runs")
 }
 
 // shortestLook is the pause between two looks at what waits where that costs next to nothing; it is by

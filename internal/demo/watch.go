@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/problem"
 )
 
 // State is the data of a view.
@@ -182,10 +184,7 @@ func (w *watch) backlogs(ctx context.Context, states []SceneState) error {
 		states[at].Backlog, states[at].Oldest = backlog, time.Duration(oldest*float64(time.Second))
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("read backlog: %w", err)
-	}
-	return nil
+	return problem.Doing(err, "read backlog")
 }
 
 // rateOver is the time over which a rate is taken.

@@ -129,10 +129,7 @@ func placeOf(ctx context.Context, on interface {
 ) (place, error) {
 	var p place
 	err := on.QueryRow(ctx, "SELECT pg_catalog.current_database()::pg_catalog.text, pg_catalog.pg_postmaster_start_time()").Scan(&p.database, &p.started)
-	if err != nil {
-		return place{}, fmt.Errorf("look where a connection leads: %w", err)
-	}
-	return p, nil
+	return p, problem.Doing(err, "look where a connection leads")
 }
 
 // listen proves that what one connection notifies arrives at another. Through a transaction pooler LISTEN

@@ -48,10 +48,7 @@ type Backlog struct {
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Backlog, error) {
 	rows, _ := db.Query(ctx, names.Render(backlogSQL), stuckAttempts)
 	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Backlog])
-	if err != nil {
-		return Backlog{}, fmt.Errorf("count groups to be deleted: %w", err)
-	}
-	return b, nil
+	return b, problem.Doing(err, "count groups to be deleted")
 }
 
 // Group is one group that is marked, scheduled or being destroyed, or has failed.
@@ -103,10 +100,7 @@ func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit
 func read(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int, id *int64, failed bool) ([]Group, error) {
 	rows, _ := db.Query(ctx, names.Render(groupsSQL), limit, stuckAttempts, id, failed)
 	groups, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Group])
-	if err != nil {
-		return nil, fmt.Errorf("list groups to be deleted: %w", err)
-	}
-	return groups, nil
+	return groups, problem.Doing(err, "list groups to be deleted")
 }
 
 func first(groups []Group, err error) (*Group, error) {

@@ -12,6 +12,7 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/fault"
 	"sexton/internal/pace"
+	"sexton/internal/problem"
 )
 
 const (
@@ -72,10 +73,7 @@ func (r *run) open(ctx context.Context) error {
 		batch.Statement{
 			SQL: names.Render(openingSQL), Args: []any{r.Spacing.Seconds()}, Scan: batch.One(&r.stats.Cutoff, &r.start),
 		})
-	if err != nil {
-		return fmt.Errorf("read period of groups: %w", err)
-	}
-	return nil
+	return problem.Doing(err, "read period of groups")
 }
 
 func (r *run) page(ctx context.Context) (ids []int64, more bool, _ error) {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/dbsqlc"
+	"sexton/internal/problem"
 	"sexton/internal/pulse"
 )
 
@@ -121,10 +122,8 @@ func (h *Heart) giveBack(ctx context.Context, queries *dbsqlc.Queries, clients [
 	if len(queues) == 0 {
 		return jobs, nil
 	}
-	if err := queries.QueuesNotify(ctx, dbsqlc.QueuesNotifyParams{SchemaName: h.DB.Names.Jobs, Queues: queues}); err != nil {
-		return nil, fmt.Errorf("notify queues: %w", err)
-	}
-	return jobs, nil
+	err = queries.QueuesNotify(ctx, dbsqlc.QueuesNotifyParams{SchemaName: h.DB.Names.Jobs, Queues: queues})
+	return jobs, problem.Doing(err, "notify queues")
 }
 
 // report logs what was taken, once that is durable.

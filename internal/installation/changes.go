@@ -24,6 +24,7 @@ import (
 	"sexton/internal/listen"
 	"sexton/internal/loosefk"
 	"sexton/internal/placeholder"
+	"sexton/internal/problem"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -169,19 +170,13 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, note *PauseNot
 		_, err = client.QueueUpdateTx(ctx, tx, kind, &river.QueueUpdateParams{Metadata: metadata})
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("change queue %s: %w", kind, err)
-	}
-	return standing, nil
+	return standing, problem.Doing(err, "change queue %s", kind)
 }
 
 // RiverClient looks at River's jobs and queues, and changes them; it works on none.
 func (c *Connections) RiverClient() (*river.Client[pgx.Tx], error) {
 	client, err := river.NewClient(riverpgxv5.New(c.Jobs().Pool), &river.Config{Schema: c.Config.Jobs.Schema})
-	if err != nil {
-		return nil, fmt.Errorf("make river client: %w", err)
-	}
-	return client, nil
+	return client, problem.Doing(err, "make river client")
 }
 
 // Pauses say of each paused queue of the enabled kinds by whom it was paused, since when and why, if that is known.
@@ -212,10 +207,8 @@ func Waking(ctx context.Context, db database.Database, kind string, change func(
 
 // Wake sends what the triggers on inserted rows send. A worker that is awake already takes it for one more look.
 func Wake(ctx context.Context, on dbsqlc.DBTX, kind string) error {
-	if _, err := on.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, kind); err != nil {
-		return fmt.Errorf("wake workers: %w", err)
-	}
-	return nil
+	_, err := on.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, kind)
+	return problem.Doing(err, "wake workers")
 }
 
 // GiveAllAttemptsBack has all that are put off or given up tried again and wakes the workers.

@@ -368,8 +368,6 @@ type Server struct{ ID, role string }
 func ServerOf(ctx context.Context, db database.Database) (found Server, err error) {
 	const sql = `
 SELECT pg_catalog.format('%s %s', extract(epoch FROM pg_catalog.pg_postmaster_start_time()), pg_catalog.current_setting('port')), current_user::pg_catalog.text`
-	if err := db.Pool.QueryRow(ctx, sql).Scan(&found.ID, &found.role); err != nil {
-		return found, fmt.Errorf("look up server of database %s: %w", db.Name, err)
-	}
-	return found, nil
+	err = db.Pool.QueryRow(ctx, sql).Scan(&found.ID, &found.role)
+	return found, problem.Doing(err, "look up server of database %s", db.Name)
 }

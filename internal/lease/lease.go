@@ -23,6 +23,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/problem"
 )
 
 // Margin is how long before the end of its lease a holder stops working.
@@ -389,8 +390,6 @@ func (l *Lease) advance(ctx context.Context, token int64) error {
 var evictSQL string
 
 func (l *Lease) evict(ctx context.Context, db database.Database) error {
-	if _, err := db.Pool.Exec(ctx, db.Names.Render(evictSQL), l.key, l.token); err != nil {
-		return fmt.Errorf("end earlier holder's transaction of lease %s in database %s: %w", l.key, db.Name, err)
-	}
-	return nil
+	_, err := db.Pool.Exec(ctx, db.Names.Render(evictSQL), l.key, l.token)
+	return problem.Doing(err, "end earlier holder's transaction of lease %s in database %s", l.key, db.Name)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
+	"sexton/internal/problem"
 	sqlfiles "sexton/sql"
 )
 
@@ -118,10 +119,7 @@ func (c sqlComponent) migrations() []Migration {
 func (c sqlComponent) statements(s *session, m Migration, direction string) (string, error) {
 	file := path.Join("migrations", c.name(), m.Name+"."+direction+".sql")
 	text, err := fs.ReadFile(sqlfiles.Migrations, file)
-	if err != nil {
-		return "", fmt.Errorf("read migration: %w", err)
-	}
-	return s.replacer.Replace(string(text)), nil
+	return s.replacer.Replace(string(text)), problem.Doing(err, "read migration")
 }
 
 // provider hands the component's files to goose as functions: goose's own parser works line by line,
@@ -149,10 +147,7 @@ func (c sqlComponent) provider(s *session) (*goose.Provider, error) {
 		goose.WithDisableGlobalRegistry(true),
 		goose.WithSlog(s.log),
 	)
-	if err != nil {
-		return nil, fmt.Errorf("prepare migrations: %w", err)
-	}
-	return provider, nil
+	return provider, problem.Doing(err, "prepare migrations")
 }
 
 func (c sqlComponent) up(ctx context.Context, s *session) ([]Migration, error) {
@@ -292,10 +287,7 @@ func (riverComponent) creates() []string {
 // newRiverMigrator needs no connection to tell what versions there are.
 func newRiverMigrator(pool *pgxpool.Pool, log *slog.Logger, schema string) (*rivermigrate.Migrator[pgx.Tx], error) {
 	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: log, Schema: schema})
-	if err != nil {
-		return nil, fmt.Errorf("prepare River's migrations: %w", err)
-	}
-	return migrator, nil
+	return migrator, problem.Doing(err, "prepare River's migrations")
 }
 
 func (riverComponent) migrations() []Migration {
@@ -332,10 +324,8 @@ func (riverComponent) up(ctx context.Context, s *session) ([]Migration, error) {
 			return applied, fmt.Errorf("drop River's index %s, which no query uses: %w", index, err)
 		}
 	}
-	if err := leaveRoom(ctx, s.pool, pgx.Identifier{s.db.JobsSchema, "river_job"}.Sanitize()); err != nil {
-		return applied, fmt.Errorf("leave room in the pages of River's jobs: %w", err)
-	}
-	return applied, nil
+	err = leaveRoom(ctx, s.pool, pgx.Identifier{s.db.JobsSchema, "river_job"}.Sanitize())
+	return applied, problem.Doing(err, "leave room in the pages of River's jobs")
 }
 
 // leaveRoom leaves half of each page of a table for new versions of its rows, which are logged by what differs from the one before on the same page.

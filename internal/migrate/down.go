@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/problem"
 	"sexton/triggers"
 )
 
@@ -23,10 +24,7 @@ func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Repor
 	db = db.complete()
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db, func(s *session) error { return s.down(ctx, force, &report) })
-	if err != nil {
-		return report, fmt.Errorf("migrate database %s down: %w", db.Name, err)
-	}
-	return report, nil
+	return report, problem.Doing(err, "migrate database %s down", db.Name)
 }
 
 // CheckDown returns the reasons to refuse that Down can find before it removes anything. It changes nothing.
@@ -39,10 +37,7 @@ func CheckDown(ctx context.Context, log *slog.Logger, db Database, force bool) e
 		}
 		return s.refuse(ctx, look, force)
 	})
-	if err != nil {
-		return fmt.Errorf("migrate database %s down: %w", db.Name, err)
-	}
-	return nil
+	return problem.Doing(err, "migrate database %s down", db.Name)
 }
 
 // refuse tells why nothing may be removed.

@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"sexton/internal/problem"
 )
 
 // relation is a table of the tracked schema.
@@ -191,10 +193,7 @@ type querier interface {
 func list[T any](ctx context.Context, on querier, what string, read pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	rows, _ := on.Query(ctx, sql, args...)
 	found, err := pgx.CollectRows(rows, read)
-	if err != nil {
-		return nil, fmt.Errorf("look up %s: %w", what, err)
-	}
-	return found, nil
+	return found, problem.Doing(err, "look up %s", what)
 }
 
 //go:embed queries
@@ -262,10 +261,7 @@ func (db Database) open(ctx context.Context) (*pgxpool.Pool, error) {
 		return err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
-	}
-	return pool, nil
+	return pool, problem.Doing(err, "connect")
 }
 
 // lock waits for the lock for as long as ctx lasts.

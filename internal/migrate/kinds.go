@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/problem"
 )
 
 // The types that an argument of a job can have in SQL.
@@ -153,8 +155,5 @@ func (s *session) writeKinds(ctx context.Context) error {
 
 func (s *session) writeApplicationTables(ctx context.Context) error {
 	_, err := s.pool.Exec(ctx, s.replacer.Replace(sqlText("write_application_tables")), s.db.TrackedSchema, optionalTables())
-	if err != nil {
-		return fmt.Errorf("note the application's tables: %w", err)
-	}
-	return nil
+	return problem.Doing(err, "note the application's tables")
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
 	"sexton/triggers"
 )
 
@@ -112,10 +113,7 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 		}
 		return s.handOver(ctx, &own)
 	})
-	if err != nil {
-		return report, fmt.Errorf("migrate database %s up: %w", db.Name, err)
-	}
-	return report, nil
+	return report, problem.Doing(err, "migrate database %s up", db.Name)
 }
 
 func last(applied []Migration, otherwise int64) int64 {

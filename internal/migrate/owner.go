@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"sexton/internal/problem"
 )
 
 // DefaultOwner is the role that Sexton's objects belong to.
@@ -230,10 +232,7 @@ func OwnerRisks(ctx context.Context, db Database) ([]OwnerRisk, error) {
 			return nil
 		})
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look at the owner of Sexton's objects in database %s: %w", db.Name, err)
-	}
-	return found, nil
+	return found, problem.Doing(err, "look at the owner of Sexton's objects in database %s", db.Name)
 }
 
 func (db Database) otherOwners(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, error) {

@@ -160,10 +160,7 @@ func (s *session) createRegistry(ctx context.Context, look inspection) error {
 		_, err := tx.Exec(ctx, s.db.register(), "schema", s.db.JobsSchema, "registry")
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("create list of objects: %w", err)
-	}
-	return nil
+	return problem.Doing(err, "create list of objects")
 }
 
 // ComponentStatus compares a component's version in the database with this program's.

@@ -17,6 +17,7 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/listen"
 	"sexton/internal/metrics"
+	"sexton/internal/problem"
 	"sexton/internal/replica"
 	"sexton/internal/schedule"
 	riverjobs "sexton/river_jobs"
@@ -128,10 +129,8 @@ func (r *reading) readRest(ctx context.Context, g *Gauges, db database.Database,
 
 // notifyQueueUsage is the share of the server's queue in use. It is the first question to a database: a cheap one.
 func notifyQueueUsage(ctx context.Context, db database.Database) (usage float64, err error) {
-	if err := db.Pool.QueryRow(ctx, "SELECT pg_catalog.pg_notification_queue_usage()").Scan(&usage); err != nil {
-		return 0, fmt.Errorf("read usage of the notification queue: %w", err)
-	}
-	return usage, nil
+	err = db.Pool.QueryRow(ctx, "SELECT pg_catalog.pg_notification_queue_usage()").Scan(&usage)
+	return usage, problem.Doing(err, "read usage of the notification queue")
 }
 
 func (r *reading) listeners(lanes []*listen.Lane, db database.Database) {
@@ -256,10 +255,7 @@ type successes []dbsqlc.RunsLastSuccessRow
 func readSuccesses(ctx context.Context, all *installation.Connections) (successes, error) {
 	search := dbsqlc.RunsLastSuccessParams{Kinds: all.Kinds(), Databases: all.Config.DatabaseNames(), Cap: lastRunsCap}
 	found, err := all.Jobs().Queries().RunsLastSuccess(ctx, search)
-	if err != nil {
-		return nil, fmt.Errorf("read last successes: %w", err)
-	}
-	return found, nil
+	return found, problem.Doing(err, "read last successes")
 }
 
 // last is in seconds of the epoch; 0 where there is none.

@@ -18,6 +18,7 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/cleanup"
+	"sexton/internal/problem"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
@@ -139,10 +140,7 @@ func readShared(ctx context.Context, all *installation.Connections) (*shared, er
 // readRuns reads the last run of each kind and database.
 func readRuns(ctx context.Context, all *installation.Connections) ([]dbsqlc.RunsLastRow, error) {
 	runs, err := all.Jobs().Queries().RunsLast(ctx, dbsqlc.RunsLastParams{Kinds: all.Kinds(), Databases: all.Config.DatabaseNames()})
-	if err != nil {
-		return nil, fmt.Errorf("read last runs: %w", err)
-	}
-	return runs, nil
+	return runs, problem.Doing(err, "read last runs")
 }
 
 // ReadLeases lists the leases that are held.

@@ -3,11 +3,11 @@ package pgcatalog
 import (
 	"context"
 	_ "embed"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/dbsqlc"
+	"sexton/internal/problem"
 )
 
 // Action is the effect of a foreign key when the row that it refers to is deleted: pg_constraint.confdeltype.
@@ -44,8 +44,5 @@ func ForeignKeys(ctx context.Context, db dbsqlc.DBTX) ([]ForeignKey, error) {
 	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (key ForeignKey, err error) {
 		return key, row.Scan(&key.Name, &key.Table, &key.Target, &key.OnDelete, &key.Columns, &key.TargetColumns, &key.Set, &key.Period)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read foreign keys: %w", err)
-	}
-	return keys, nil
+	return keys, problem.Doing(err, "read foreign keys")
 }

@@ -2,13 +2,13 @@ package pgcatalog
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/dbsqlc"
+	"sexton/internal/problem"
 )
 
 // Index is one index of a table.
@@ -132,10 +132,7 @@ func readIndexes(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Rela
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("read indexes: %w", err)
-	}
-	return nil
+	return problem.Doing(err, "read indexes")
 }
 
 // LeadsTo reports whether the columns of an index lead straight to the rows with values of columns: it begins with them, in any order, with none

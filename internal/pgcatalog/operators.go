@@ -3,11 +3,11 @@ package pgcatalog
 import (
 	"context"
 	_ "embed"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/dbsqlc"
+	"sexton/internal/problem"
 )
 
 // Operators are a database's operators of btree families and its implicit casts: how Postgres compares a foreign key
@@ -104,10 +104,7 @@ func ReadOperators(ctx context.Context, db dbsqlc.DBTX) (*Operators, error) {
 		var way castWay
 		_, err = pgx.ForEachRow(rows, []any{&c.from, &c.to, &way.binary, &way.immutable, &way.preferred}, func() error { o.casts[c] = way; return nil })
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read operators: %w", err)
-	}
-	return o, nil
+	return o, problem.Doing(err, "read operators")
 }
 
 // class is the default class of a column's type, as Postgres chooses it for an index; without one the type has no order.

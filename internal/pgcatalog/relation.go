@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/dbsqlc"
+	"sexton/internal/problem"
 )
 
 // Relation holds the catalogue's facts about one table, view or foreign table.
@@ -149,10 +150,7 @@ func readColumns(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Rela
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("read columns: %w", err)
-	}
-	return nil
+	return problem.Doing(err, "read columns")
 }
 
 func readLeaves(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Relation, roots []uint32) error {
@@ -173,8 +171,5 @@ func readLeaves(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Relat
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("read partitions: %w", err)
-	}
-	return nil
+	return problem.Doing(err, "read partitions")
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/dbsqlc"
+	"sexton/internal/problem"
 )
 
 // Table is a relation of the database.
@@ -87,8 +88,5 @@ func InSchemas(ctx context.Context, db dbsqlc.DBTX, schemas []string) ([]uint32,
 func oids(ctx context.Context, db dbsqlc.DBTX, sql string, args ...any) ([]uint32, error) {
 	rows, _ := db.Query(ctx, sql, args...)
 	found, err := pgx.CollectRows(rows, pgx.RowTo[uint32])
-	if err != nil {
-		return nil, fmt.Errorf("find tables: %w", err)
-	}
-	return found, nil
+	return found, problem.Doing(err, "find tables")
 }

@@ -157,10 +157,7 @@ func (b *binder) readable(ctx context.Context, table *pgcatalog.Relation, column
 		WHERE attribute.attrelid = $1 AND attribute.attname = ANY ($2) AND pg_catalog.has_column_privilege(attribute.attrelid, attribute.attnum, 'SELECT')`
 	rows, _ := b.db.Query(ctx, sql, table.OID, columns)
 	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("look up privileges: %w", err)
-	}
-	return found, nil
+	return found, problem.Doing(err, "look up privileges")
 }
 
 func indexed(table *pgcatalog.Relation, column string) bool {

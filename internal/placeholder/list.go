@@ -12,6 +12,7 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/fault"
 	"sexton/internal/pgschema"
+	"sexton/internal/problem"
 )
 
 // State is where an ownerless placeholder stands.
@@ -70,10 +71,7 @@ func ReadKept(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules R
 func read[T any](ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, sql string, rules Rules, args ...any) ([]T, error) {
 	rows, _ := db.Query(ctx, names.Render(sql), append(rules.args(), args...)...)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[T])
-	if err != nil {
-		return nil, fmt.Errorf("read placeholder users: %w", err)
-	}
-	return found, nil
+	return found, problem.Doing(err, "read placeholder users")
 }
 
 // Reason says what keeps placeholders that may still be offered or are given up.
@@ -101,10 +99,7 @@ func RetryAll(ctx context.Context, tx pgx.Tx, names pgschema.Names) (int64, erro
 		return 0, err
 	}
 	tag, err := tx.Exec(ctx, names.Render(statement("retry_all")))
-	if err != nil {
-		return 0, fmt.Errorf("give placeholder users their attempts back: %w", err)
-	}
-	return tag.RowsAffected(), nil
+	return tag.RowsAffected(), problem.Doing(err, "give placeholder users their attempts back")
 }
 
 // CountNegative returns how many ownerless placeholders have a negative number of attempts, 10,000 at most: an application's own
@@ -112,10 +107,8 @@ func RetryAll(ctx context.Context, tx pgx.Tx, names pgschema.Names) (int64, erro
 func CountNegative(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (rows int64, _ error) {
 	const sql = `SELECT pg_catalog.count(*) FROM (
 		SELECT FROM {detail} WHERE detail.namespace_id IS NULL AND detail.deletion_attempts OPERATOR(pg_catalog.<) 0 LIMIT 10000) AS counted`
-	if err := db.QueryRow(ctx, names.Render(statements().Fill(sql))).Scan(&rows); err != nil {
-		return 0, fmt.Errorf("count negative attempts: %w", err)
-	}
-	return rows, nil
+	err := db.QueryRow(ctx, names.Render(statements().Fill(sql))).Scan(&rows)
+	return rows, problem.Doing(err, "count negative attempts")
 }
 
 // Why a placeholder cannot be tried again.
@@ -155,10 +148,8 @@ func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, userID int64) (
 		return Due, nil
 	}
 	const pull = `SELECT "sexton".enqueue('` + DeleteKind + `', pg_catalog.jsonb_build_object('user_id', $1::bigint))`
-	if _, err := tx.Exec(ctx, names.Render(pull), userID); err != nil {
-		return "", fmt.Errorf("start the job of placeholder user %d: %w", userID, err)
-	}
-	return Scheduled, nil
+	_, err := tx.Exec(ctx, names.Render(pull), userID)
+	return Scheduled, problem.Doing(err, "start the job of placeholder user %d", userID)
 }
 
 // Backlog sums up the waiting placeholders.
@@ -185,10 +176,7 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rule
 		FROM "sexton".placeholder_backlog($1, $2)`
 	rows, _ := db.Query(ctx, names.Render(sql), rules.args()...)
 	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Backlog])
-	if err != nil {
-		return Backlog{}, fmt.Errorf("count placeholder users: %w", err)
-	}
-	return b, nil
+	return b, problem.Doing(err, "count placeholder users")
 }
 
 // SaveRules tells the database which rules are in force, for "sexton".backlog, which knows no configuration. Where they stand
@@ -200,10 +188,8 @@ SELECT $1::integer, $2::pg_catalog.float8
 WHERE NOT EXISTS (SELECT FROM "sexton".placeholder_rules AS saved WHERE saved.max_attempts OPERATOR(pg_catalog.=) $1 AND saved.retry_seconds OPERATOR(pg_catalog.=) $2)
 ON CONFLICT (one) DO UPDATE
 SET max_attempts = excluded.max_attempts, retry_seconds = excluded.retry_seconds, updated_at = pg_catalog.clock_timestamp()`
-	if _, err := db.Exec(ctx, names.Render(sql), rules.args()...); err != nil {
-		return fmt.Errorf("save the rules of placeholder users: %w", err)
-	}
-	return nil
+	_, err := db.Exec(ctx, names.Render(sql), rules.args()...)
+	return problem.Doing(err, "save the rules of placeholder users")
 }
 
 // Stats are the statistics of one run.

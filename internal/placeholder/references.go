@@ -12,6 +12,7 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
+	"sexton/internal/problem"
 )
 
 // References are the configured columns, bound to one state of the database.
@@ -87,10 +88,7 @@ func (r *References) Above(
 	}
 	rows, _ := db.Query(ctx, names.Render(statement("tombstones")), tables, sides[0], sides[1], sides[2], sides[3])
 	above, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("look for parents of references: %w", err)
-	}
-	return above, nil
+	return above, problem.Doing(err, "look for parents of references")
 }
 
 // Pending returns those of the tables that have pending tombstones in a database.
@@ -104,8 +102,5 @@ WHERE EXISTS (
 ORDER BY wanted.name`
 	rows, _ := db.Query(ctx, names.Render(sql), tables)
 	pending, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("look for tombstones: %w", err)
-	}
-	return pending, nil
+	return pending, problem.Doing(err, "look for tombstones")
 }

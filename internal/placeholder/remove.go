@@ -12,6 +12,7 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/fault"
 	"sexton/internal/pgschema"
+	"sexton/internal/problem"
 )
 
 // userType is the user type of placeholders.
@@ -113,10 +114,7 @@ func (r *Remover) recordRefusal(ctx context.Context, userID int64, refusal error
 		_, err := tx.Exec(ctx, r.Names.Render(statement("record")), userID, refusal.Error(), []string{})
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("record the error: %w", err)
-	}
-	return nil
+	return problem.Doing(err, "record the error")
 }
 
 func (r *Remover) decide(ctx context.Context, tx pgx.Tx, verdict *Verdict) error {
@@ -141,10 +139,8 @@ func (r *Remover) decide(ctx context.Context, tx pgx.Tx, verdict *Verdict) error
 			return err
 		}
 	}
-	if _, err := tx.Exec(ctx, r.Names.Render(statement("record")), verdict.UserID, verdict.Reason, labels(verdict.Blockers)); err != nil {
-		return fmt.Errorf("record what keeps it: %w", err)
-	}
-	return nil
+	_, err = tx.Exec(ctx, r.Names.Render(statement("record")), verdict.UserID, verdict.Reason, labels(verdict.Blockers))
+	return problem.Doing(err, "record what keeps it")
 }
 
 // look is how a placeholder stands.
@@ -184,10 +180,7 @@ func (r *Remover) queue(ctx context.Context, tx pgx.Tx, verdict *Verdict) error 
 		verdict.Outcome, verdict.Reason = Blocked, pgErr.Message
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("queue it: %w", err)
-	}
-	return nil
+	return problem.Doing(err, "queue it")
 }
 
 // reason names everything that refers to a placeholder.

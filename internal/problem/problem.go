@@ -167,3 +167,11 @@ func distance(a, b string) int {
 	}
 	return rows[len(ra)][len(rb)]
 }
+
+// Doing adds to an error what was being done. Nil stays nil.
+func Doing(err error, what string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(what, args...), err)
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"sexton/internal/problem"
 	sqlfiles "sexton/sql"
 )
 
@@ -63,10 +64,8 @@ func load(ctx context.Context, pool *pgxpool.Pool, rows int, today time.Time, pr
 			return 0, fmt.Errorf("load %s: %w", s.file, err)
 		}
 	}
-	if err := l.advanceSequences(ctx, p.tables()); err != nil {
-		return 0, fmt.Errorf("advance sequences: %w", err)
-	}
-	return l.done, nil
+	err = l.advanceSequences(ctx, p.tables())
+	return l.done, problem.Doing(err, "advance sequences")
 }
 
 // loader is one load.
@@ -80,10 +79,7 @@ type loader struct {
 func (l *loader) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if err := l.session.Close(ctx); err != nil {
-		return fmt.Errorf("close session: %w", err)
-	}
-	return nil
+	return problem.Doing(l.session.Close(ctx), "close session")
 }
 
 // step runs one file, chunk by chunk, and leaves its table as it would be after a while of use: with statistics, and with nothing for the
@@ -106,10 +102,8 @@ func (l *loader) step(ctx context.Context, s step) error {
 		}
 		l.progress(l.done, l.total)
 	}
-	if _, err := l.session.Exec(ctx, "VACUUM (ANALYZE) "+pgx.Identifier{s.table}.Sanitize()); err != nil {
-		return fmt.Errorf("vacuum: %w", err)
-	}
-	return nil
+	_, err := l.session.Exec(ctx, "VACUUM (ANALYZE) "+pgx.Identifier{s.table}.Sanitize())
+	return problem.Doing(err, "vacuum")
 }
 
 // advanceSequences makes the next id of every table the one after the last that was loaded.

@@ -13,6 +13,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/problem"
 	"sexton/internal/pulse"
 )
 
@@ -66,10 +67,8 @@ func (s *Sampler) Questions(db database.Database) []pulse.Question {
 		func(ctx context.Context, on *dbsqlc.Queries) error { return on.SamplesPrune(ctx) },
 	} {
 		questions = append(questions, pulse.Question{Every: Every, Guest: true, Ask: func(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
-			if err := ask(ctx, db.Names.Queries(on)); err != nil {
-				return nil, fmt.Errorf("add sample: %w", err)
-			}
-			return nil, nil
+			err := ask(ctx, db.Names.Queries(on))
+			return nil, problem.Doing(err, "add sample")
 		}})
 	}
 	questions[0].Failed = s.failed

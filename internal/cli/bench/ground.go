@@ -20,6 +20,7 @@ import (
 	"sexton/internal/devpg"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
+	"sexton/internal/problem"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -171,10 +172,7 @@ func (g ground) install(ctx context.Context, url, definitions string) (*installa
 		return nil, err
 	}
 	all, err := installation.Install(ctx, c, cli.NewLogger(g.Stderr, c.Log))
-	if err != nil {
-		return nil, fmt.Errorf("install: %w", err)
-	}
-	return all, nil
+	return all, problem.Doing(err, "install")
 }
 
 // open connects a worker whose connections are traced.

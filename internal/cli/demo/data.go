@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/demo"
+	"sexton/internal/problem"
 	"sexton/internal/sample"
 )
 
@@ -68,8 +69,6 @@ func loadSample(ctx context.Context, pool *pgxpool.Pool, fresh bool, rows int, v
 		return 0, fmt.Errorf("clean up old diffs: %w", err)
 	}
 	loaded -= cleaned.RowsAffected()
-	if _, err := pool.Exec(ctx, "COMMENT ON DATABASE "+pgx.Identifier{demoDatabase}.Sanitize()+" IS 'loaded'"); err != nil {
-		return 0, fmt.Errorf("mark the sample data as loaded: %w", err)
-	}
-	return loaded, nil
+	_, err = pool.Exec(ctx, "COMMENT ON DATABASE "+pgx.Identifier{demoDatabase}.Sanitize()+" IS 'loaded'")
+	return loaded, problem.Doing(err, "mark the sample data as loaded")
 }
