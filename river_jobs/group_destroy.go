@@ -76,7 +76,7 @@ func destroyGroups(ctx context.Context, p *pass, args GroupDestroyArgs, together
 	defer release()
 	d.conn = session.Conn
 	var problems problem.List
-	if d.plan, problems, err = groupdelete.Resolve(ctx, d.conn, p.db.Names, p.Config.GhostUsers.Enabled); err != nil {
+	if d.plan, problems, err = groupdelete.Resolve(ctx, d.conn, p.db.Names, p.Config.Has(migrate.GhostUsers)); err != nil {
 		return nil, err
 	}
 	if err := problems.Err(); err != nil {

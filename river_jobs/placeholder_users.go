@@ -146,7 +146,7 @@ func offerPlaceholders(ctx context.Context, p *pass) (*placeholder.Stats, error)
 		Session: session, Rules: rules, Start: start, Spacing: settings.Spacing, Runtime: placeholderRuntime, References: references,
 		Offered: func(ctx context.Context, item placeholder.Item) { logOffer(ctx, p.log, settings.MaxAttempts, item) },
 	}
-	if p.Config.LooseForeignKeys.Enabled {
+	if p.Config.Has(migrate.LooseForeignKeys) {
 		engine.Pending = func(ctx context.Context, columns []string) ([]string, error) {
 			ctx, cancel := context.WithTimeout(ctx, pendingTimeout)
 			defer cancel()
@@ -246,7 +246,7 @@ func removePlaceholder(ctx context.Context, deps Deps, db database.Database, use
 		},
 	}
 	verdict, err := remover.Remove(ctx, userID)
-	if err != nil || !patient || len(verdict.Blockers) == 0 || !deps.Config.LooseForeignKeys.Enabled {
+	if err != nil || !patient || len(verdict.Blockers) == 0 || !deps.Config.Has(migrate.LooseForeignKeys) {
 		return verdict, err
 	}
 	columns := make([]string, len(verdict.Blockers))

@@ -183,7 +183,7 @@ func DeletionTables(c *config.Config) map[string][]string {
 			tables[name] = append(tables[name], job.DeletionTable)
 		}
 	}
-	if c.ExternalDiffs.Enabled {
+	if c.Has(migrate.ExternalDiffs) {
 		tables[c.Jobs.Database] = append(tables[c.Jobs.Database], removalTable)
 	}
 	return tables

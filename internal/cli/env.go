@@ -78,37 +78,29 @@ func (env *Env) On(kind string, cmd *cobra.Command, do func(context.Context, *in
 
 // Exit prints what went wrong with cmd and picks the exit code.
 func (env *Env) Exit(cmd *cobra.Command, err error) int {
-	var (
-		usage       usageError
-		failed      *FailedRunError
-		problems    problem.List
-		schema      *migrate.SchemaError
-		placement   *migrate.PlacementError
-		requirement *migrate.RequirementError
-		unreachable *database.UnreachableError
-	)
+	problems, listed := errors.AsType[problem.List](err)
 	code := ExitFailure
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, ErrFindings):
 		return exitFindings
-	case errors.As(err, &usage):
+	case is[usageError](err):
 		_, _ = fmt.Fprintf(env.Stderr, "sexton: %v\nRun \"%s --help\" for what it takes.\n", err, cmd.CommandPath())
 		return exitUsage
-	case errors.As(err, &failed):
-	case errors.As(err, &problems):
+	case is[*FailedRunError](err):
+	case listed:
 		for _, p := range problems {
 			_, _ = fmt.Fprintln(env.Stderr, "sexton:", p)
 		}
 		return exitUsage
-	case errors.As(err, &schema), errors.As(err, &placement):
+	case is[*migrate.SchemaError](err), is[*migrate.PlacementError](err):
 		code = exitSchema
-	case errors.As(err, &requirement):
+	case is[*migrate.RequirementError](err):
 		code = exitUsage
-	case errors.As(err, &unreachable):
+	case is[*database.UnreachableError](err):
 		code = exitUnreachable
-	case fault.Judge(err).Verdict == fault.LockTimeout && !errors.As(err, new(*triggers.LockError)):
+	case fault.Judge(err).Verdict == fault.LockTimeout && !is[*triggers.LockError](err):
 		err = fmt.Errorf("%w: another session holds a table or row that this needs; end its transaction, which `sexton doctor` may name, or wait for it, "+
 			"and run the command again", err)
 	case errors.Is(err, context.Canceled):
@@ -116,6 +108,11 @@ func (env *Env) Exit(cmd *cobra.Command, err error) int {
 	}
 	_, _ = fmt.Fprintln(env.Stderr, "sexton:", err)
 	return code
+}
+
+func is[E error](err error) bool {
+	_, found := errors.AsType[E](err)
+	return found
 }
 
 // LoadConfig reads the configuration that flags and environment name.

@@ -43,7 +43,7 @@ func adjournedGroups() *component.Component {
 			}
 		},
 		Plan: map[string]component.Planner{
-			riverjobs.AdjournedGroupDeletion: component.Counting(groupschedule.CountDueSQL()+", "+groupschedule.NextDueSQL, nil),
+			riverjobs.AdjournedGroupDeletion: component.Counting(groupschedule.CountDueSQL()+", "+groupschedule.NextDueSQL(), nil),
 		},
 		Grants: func(g component.Granting) []migrate.TableGrant {
 			t := grants{schema: g.Database.Schema}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
 
@@ -163,8 +164,6 @@ func contributions() []contribution {
 
 func quoted(parts ...string) string { return pgx.Identifier(parts).Sanitize() }
 
-func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
-
 // recordContributions is the statement that takes down those of user $1.
 func recordContributions(names pgschema.Names) string {
 	var parts []string
@@ -173,12 +172,12 @@ func recordContributions(names pgschema.Names) string {
 		for _, o := range c.owners {
 			value := "written." + quoted(o.column)
 			if o.kind != "" {
-				value = fmt.Sprintf("CASE WHEN written.%s = %s THEN %s END", quoted(o.kind), literal(o.is), value)
+				value = fmt.Sprintf("CASE WHEN written.%s = %s THEN %s END", quoted(o.kind), pgcatalog.Literal(o.is), value)
 			}
-			pairs = append(pairs, literal(o.table+"."+o.column), value)
+			pairs = append(pairs, pgcatalog.Literal(o.table+"."+o.column), value)
 		}
 		parts = append(parts, fmt.Sprintf("SELECT %s, written.id, jsonb_build_object(%s) FROM %s AS written WHERE written.%s = $1",
-			literal(c.table), strings.Join(pairs, ", "), quoted(names.Tracked, c.table), quoted(c.column)))
+			pgcatalog.Literal(c.table), strings.Join(pairs, ", "), quoted(names.Tracked, c.table), quoted(c.column)))
 	}
 	return "INSERT INTO demo.contributions (place, row_id, owners) " + strings.Join(parts, "\nUNION ALL ")
 }
@@ -204,7 +203,7 @@ func countContributions(ctx context.Context, on stage) (contributionCount, error
 func countOf(c contribution, names pgschema.Names) string {
 	excuses := []string{"before.row_id = ANY ($1::bigint[])"}
 	for _, o := range c.owners {
-		id := fmt.Sprintf("(before.owners ->> %s)::bigint", literal(o.table+"."+o.column))
+		id := fmt.Sprintf("(before.owners ->> %s)::bigint", pgcatalog.Literal(o.table+"."+o.column))
 		excuses = append(excuses, fmt.Sprintf("%s IS NOT NULL AND NOT EXISTS (SELECT FROM %s AS owner WHERE owner.id = %s)",
 			id, quoted(names.Tracked, o.table), id))
 	}
@@ -213,5 +212,5 @@ func countOf(c contribution, names pgschema.Names) string {
 	count(*) FILTER (WHERE kept.id IS NULL AND (%s))
 FROM demo.contributions AS before LEFT JOIN %s AS kept ON kept.id = before.row_id
 WHERE before.place = %s`,
-		quoted(c.column), quoted(names.Tracked, "users"), strings.Join(excuses, "\n\tOR "), quoted(names.Tracked, c.table), literal(c.table))
+		quoted(c.column), quoted(names.Tracked, "users"), strings.Join(excuses, "\n\tOR "), quoted(names.Tracked, c.table), pgcatalog.Literal(c.table))
 }

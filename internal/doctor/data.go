@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -68,7 +68,7 @@ func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		}
 		found = append(found, one(problem.Warning, name,
 			fmt.Sprintf("tombstones of %s wait, and no definition names it as parent: nothing will ever work them off", name),
-			fmt.Sprintf("restore the definition, or give them up: DELETE FROM %s WHERE fully_qualified_table_name = %s", table, literal(name)))...)
+			fmt.Sprintf("restore the definition, or give them up: DELETE FROM %s WHERE fully_qualified_table_name = %s", table, pgcatalog.Literal(name)))...)
 	}
 	type row struct {
 		Parent string
@@ -92,6 +92,3 @@ func (t Target) subscriptions(ctx context.Context, tx pgx.Tx) ([]Finding, error)
 			"run Sexton on the publisher and replicate the children, too; what is left here already: sexton audit")
 	})
 }
-
-// literal quotes a text for a statement that a person is to run.
-func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }

@@ -46,7 +46,7 @@ func (c *Catalog) AddLoose(to *Table, all []Loose, part int) {
 		terms := make([]string, 0, len(l.Only))
 		for _, only := range l.Only {
 			if own, err := c.Operators.Own(child.Columns[only[0]]); err == nil {
-				terms = append(terms, own.Equal("child."+pgcatalog.Quote(only[0]), "'"+strings.ReplaceAll(only[1], "'", "''")+"'"))
+				terms = append(terms, own.Equal("child."+pgcatalog.Quote(only[0]), pgcatalog.Literal(only[1])))
 			}
 		}
 		f.Part, f.Where = part, strings.Join(terms, " AND ")

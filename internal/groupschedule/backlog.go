@@ -2,7 +2,6 @@ package groupschedule
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strings"
 	"time"
@@ -16,13 +15,6 @@ import (
 
 // stuckAttempts is how often a destruction has to fail to be called stuck.
 const stuckAttempts = 5
-
-var (
-	//go:embed queries/backlog.sql
-	backlogSQL string
-	//go:embed queries/backlog_groups.sql
-	groupsSQL string
-)
 
 // Backlog counts the groups to delete. No count goes beyond 10,000.
 type Backlog struct {
@@ -46,7 +38,7 @@ type Backlog struct {
 
 // ReadBacklog counts what there is to delete.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Backlog, error) {
-	rows, _ := db.Query(ctx, names.Render(backlogSQL), stuckAttempts)
+	rows, _ := db.Query(ctx, names.Render(statement("backlog")), stuckAttempts)
 	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Backlog])
 	return b, problem.Doing(err, "count groups to be deleted")
 }
@@ -98,7 +90,7 @@ func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit
 }
 
 func read(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int, id *int64, failed bool) ([]Group, error) {
-	rows, _ := db.Query(ctx, names.Render(groupsSQL), limit, stuckAttempts, id, failed)
+	rows, _ := db.Query(ctx, names.Render(statement("backlog_groups")), limit, stuckAttempts, id, failed)
 	groups, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Group])
 	return groups, problem.Doing(err, "list groups to be deleted")
 }
@@ -122,19 +114,12 @@ func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, id int64) (*Gro
 	return first(read(ctx, tx, names, 1, &id, true))
 }
 
-var (
-	//go:embed queries/examine.sql
-	examineSQL string
-	//go:embed queries/examine_samples.sql
-	samplesSQL string
-)
-
 // Examine reports what keeps groups from being deleted, or has them forgotten. Keys name what a finding is about.
 func Examine(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (problem.List, error) {
 	var installed, unindexed bool
 	var cascades string
 	var lacking []string
-	if err := db.QueryRow(ctx, names.Render(examineSQL)).Scan(&installed, &cascades, &lacking, &unindexed); err != nil {
+	if err := db.QueryRow(ctx, names.Render(statement("examine"))).Scan(&installed, &cascades, &lacking, &unindexed); err != nil {
 		return nil, fmt.Errorf("look up tables of groups: %w", err)
 	}
 	if !installed {
@@ -180,7 +165,7 @@ func examineState(
 		return nil
 	}
 	var unscheduled, stuck []int64
-	if err := db.QueryRow(ctx, names.Render(samplesSQL), stuckAttempts).Scan(&unscheduled, &stuck); err != nil {
+	if err := db.QueryRow(ctx, names.Render(statement("examine_samples")), stuckAttempts).Scan(&unscheduled, &stuck); err != nil {
 		return fmt.Errorf("look up groups: %w", err)
 	}
 	if backlog.Unscheduled > 0 {

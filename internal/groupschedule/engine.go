@@ -3,7 +3,7 @@ package groupschedule
 import (
 	"cmp"
 	"context"
-	_ "embed"
+	"embed"
 	"fmt"
 	"time"
 
@@ -12,6 +12,7 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/fault"
 	"sexton/internal/pace"
+	"sexton/internal/pgschema"
 	"sexton/internal/problem"
 )
 
@@ -68,10 +69,10 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) (err error) {
 func (r *run) open(ctx context.Context) error {
 	names := r.Session.Names
 	_, err := r.Session.Run(ctx,
-		batch.Statement{SQL: names.Render(forgetSQL)},
-		batch.Statement{SQL: names.Render(forgetGoneSQL)},
+		batch.Statement{SQL: names.Render(statement("forget"))},
+		batch.Statement{SQL: names.Render(statement("forget_gone"))},
 		batch.Statement{
-			SQL: names.Render(openingSQL), Args: []any{r.Spacing.Seconds()}, Scan: batch.One(&r.stats.Cutoff, &r.start),
+			SQL: names.Render(statement("opening")), Args: []any{r.Spacing.Seconds()}, Scan: batch.One(&r.stats.Cutoff, &r.start),
 		})
 	return problem.Doing(err, "read period of groups")
 }
@@ -79,7 +80,7 @@ func (r *run) open(ctx context.Context) error {
 func (r *run) page(ctx context.Context) (ids []int64, more bool, _ error) {
 	size := cmp.Or(r.Page, defaultPage)
 	_, err := r.Session.Run(ctx, batch.Statement{
-		SQL: r.Session.Names.Render(pageSQL()), Args: []any{r.after, size}, Scan: batch.Collect(&ids, pgx.RowTo[int64]),
+		SQL: r.Session.Names.Render(statement("page")), Args: []any{r.after, size}, Scan: batch.Collect(&ids, pgx.RowTo[int64]),
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("load due groups: %w", err)
@@ -94,7 +95,7 @@ func (r *run) page(ctx context.Context) (ids []int64, more bool, _ error) {
 func (r *run) decide(ctx context.Context, id int64) error {
 	decision := Decision{GroupID: id, RunAt: r.start}
 	_, err := r.Session.Run(ctx, batch.Statement{
-		SQL: r.Session.Names.Render(decideSQL), Args: []any{id, r.start},
+		SQL: r.Session.Names.Render(statement("decide")), Args: []any{id, r.start},
 		Scan: batch.One(&decision.Outcome, &decision.UserID, &decision.Path, &decision.Reason),
 	})
 	if err != nil {
@@ -111,7 +112,7 @@ func (r *run) decide(ctx context.Context, id int64) error {
 func (r *run) putOff(ctx context.Context, id int64, f fault.Fault, _ error) error {
 	f.Table = "groups"
 	_, err := r.Session.Run(ctx, batch.Statement{
-		SQL: r.Session.Names.Render(putOffSQL), Args: []any{id, fmt.Sprintf("SQLSTATE %s: %s", f.SQLState, f.Message)},
+		SQL: r.Session.Names.Render(statement("put_off")), Args: []any{id, fmt.Sprintf("SQLSTATE %s: %s", f.SQLState, f.Message)},
 	})
 	if err != nil {
 		return fmt.Errorf("put it off: %w", err)
@@ -195,42 +196,22 @@ func (s *Stats) count(d Decision) {
 	}
 }
 
+//go:embed queries
+var queries embed.FS
+
+// statement is one of these files.
+func statement(name string, more ...string) string {
+	return pgschema.Texts{Files: queries}.Statement(name, more...)
+}
+
 // NextDueSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next group falls
 // due, at a midnight (UTC) or when it has been put off for long enough; 0 where none does.
-//
-//go:embed queries/next_due.sql
-var NextDueSQL string
-
-var (
-	//go:embed queries/due.sql
-	dueSQL string
-	//go:embed queries/opening.sql
-	openingSQL string
-	//go:embed queries/put_off.sql
-	putOffSQL string
-)
+func NextDueSQL() string { return statement("next_due") }
 
 // DueSQL is a condition, to be rendered for the configured schemas: some group can be decided about now.
-func DueSQL() string { return "EXISTS (SELECT\n" + dueSQL + ")" }
+func DueSQL() string { return "EXISTS (SELECT\n" + statement("due") + ")" }
 
 // CountDueSQL is an expression, to be rendered for the configured schemas: about how many it can be, 10,001 where there are more.
 func CountDueSQL() string {
-	return "(SELECT pg_catalog.count(*) FROM (SELECT\n" + dueSQL + "LIMIT 10001) AS counted)"
+	return "(SELECT pg_catalog.count(*) FROM (SELECT\n" + statement("due") + "\nLIMIT 10001) AS counted)"
 }
-
-// pageSQL is a page of due groups above $1 by their ids, $2 at most.
-func pageSQL() string {
-	return "SELECT due.id\n" + dueSQL + "  AND due.id OPERATOR(pg_catalog.>) $1 ORDER BY due.id LIMIT $2"
-}
-
-const (
-	// decideSQL decides about group $1, whose destruction would begin at $2.
-	decideSQL = `SELECT decided.outcome, coalesce(decided.user_id, 0), coalesce(decided.path, ''), coalesce(decided.reason, '')
-		FROM "sexton".decide_group_deletion($1, $2) AS decided`
-	// forgetSQL removes what is recorded of groups that are not to be deleted any more.
-	forgetSQL = `DELETE FROM "sexton".group_deletion_failures AS failure
-		WHERE NOT EXISTS (SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id OPERATOR(pg_catalog.=) failure.group_id)`
-	// forgetGoneSQL removes what is recorded of destructions whose group another session has deleted meanwhile.
-	forgetGoneSQL = `DELETE FROM "sexton".group_destructions AS destruction
-		WHERE NOT EXISTS (SELECT FROM "public".groups WHERE groups.id OPERATOR(pg_catalog.=) destruction.group_id)`
-)

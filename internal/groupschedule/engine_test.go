@@ -19,7 +19,7 @@ import (
 func (s site) due(t *testing.T) (due listen.Due) {
 	t.Helper()
 	var seconds float64
-	sql := s.Connected.Names.Render("SELECT " + groupschedule.DueSQL() + ", " + groupschedule.NextDueSQL)
+	sql := s.Connected.Names.Render("SELECT " + groupschedule.DueSQL() + ", " + groupschedule.NextDueSQL())
 	require.NoError(t, s.Pool().QueryRow(t.Context(), sql).Scan(&due.Now, &seconds))
 	due.In = time.Duration(seconds * float64(time.Second))
 	return due

@@ -177,7 +177,7 @@ func (c *Connections) apart(ctx context.Context) error {
 // LoadDefinitions loads the definition files, if the component is enabled. As with definitions.Load, the
 // sound ones come beside an error.
 func LoadDefinitions(c *config.Config) ([]definitions.Definition, error) {
-	if !c.LooseForeignKeys.Enabled {
+	if !c.Has(migrate.LooseForeignKeys) {
 		return nil, nil
 	}
 	defs, err := definitions.Load(c.LooseForeignKeys.Definitions)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/pgcatalog"
 	sqlfiles "sexton/sql"
 )
 
@@ -173,7 +174,7 @@ func GrantRoles(db Database, roles Roles) string {
 	for variable, name := range map[string]string{"application": roles.Application, "worker": roles.Worker, "viewer": roles.Viewer} {
 		replacements = append(replacements,
 			`:"`+variable+`"`, pgx.Identifier{name}.Sanitize(),
-			`:'`+variable+`'`, "'"+strings.ReplaceAll(name, "'", "''")+"'")
+			`:'`+variable+`'`, pgcatalog.Literal(name))
 	}
 	header, rest, _ := strings.Cut(Grants(db), "\n\n")
 	return strings.NewReplacer(replacements...).Replace(header + "\n\n" + readGrants("roles") + "\n" + rest)
@@ -206,10 +207,9 @@ func GrantTables(tables []TableGrant, worker string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("list tables: %w", err)
 	}
-	literal := func(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 	// Within the body of the block nothing may look like its end.
 	names := strings.NewReplacer(`$`, `\u0024`).Replace(string(listed))
-	return strings.NewReplacer(`:'tables'`, "E"+literal(strings.ReplaceAll(names, `\`, `\\`)), `:'worker'`, literal(worker)).
+	return strings.NewReplacer(`:'tables'`, "E"+pgcatalog.Literal(strings.ReplaceAll(names, `\`, `\\`)), `:'worker'`, pgcatalog.Literal(worker)).
 		Replace(readGrants("tables")), nil
 }
 

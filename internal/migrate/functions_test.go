@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"log/slog"
 	"math"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -137,36 +136,6 @@ func TestKindsAreForTheJobsDatabaseOnly(t *testing.T) {
 	db.Kinds = []migrate.Kind{{Kind: "tidy", Queue: "tidy", MaxAttempts: 1}}
 	up(t, db)
 	require.False(t, pgtest.Scalar[bool](t, d, "SELECT to_regclass('sexton.job_kinds') IS NOT NULL"))
-}
-
-func TestUpRefusesKindsThatNobodyCouldEnqueue(t *testing.T) {
-	t.Parallel()
-	d := pgtest.New(t)
-	db := everything(t, d)
-	before := catalogue(d)
-	db.Kinds = []migrate.Kind{
-		{Kind: "", Queue: strings.Repeat("ü", 128), MaxAttempts: 1},
-		{
-			Kind: "bad", Queue: "bad", MaxAttempts: 40000, Args: map[string]string{"Upper": migrate.Text, "n": "int4", "size": migrate.Bigint},
-			Defaults: map[string]any{"size": "big", "other": 1},
-		},
-		{Kind: "bad", Queue: "bad", MaxAttempts: 0},
-	}
-	_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
-	for _, message := range []string{
-		`job kind "": its name has 0 characters, not 1 to 127`,
-		`job kind "": its queue's name has 128 characters, not 1 to 127`,
-		`job kind "bad": it has 40000 attempts, not 1 to 32767`,
-		`job kind "bad": the name of argument "Upper" is not made of a-z, 0-9 and _`,
-		`job kind "bad": argument "n" has the type "int4", not text, bigint or boolean`,
-		`job kind "bad": the default of argument "size" is big (string), not bigint`,
-		`job kind "bad": there is a default for "other", which is no argument`,
-		`job kind "bad": it is there twice`,
-		`job kind "bad": it has 0 attempts, not 1 to 32767`,
-	} {
-		require.ErrorContains(t, err, message, "all problems come at once")
-	}
-	require.Equal(t, before, catalogue(d), "nothing changed")
 }
 
 func TestBeginBatch(t *testing.T) {

@@ -3,12 +3,8 @@ package migrate
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
-	"math"
-	"regexp"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -47,71 +43,6 @@ type Row struct {
 	Table    string `json:"row_table,omitempty"`
 	Column   string `json:"row_column,omitempty"`
 	Argument string `json:"row_argument,omitempty"`
-}
-
-// argumentName leaves out what JSON encoders write in different ways.
-var argumentName = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
-
-// checkKinds returns everything that is wrong with the kinds.
-func (db Database) checkKinds() error {
-	var problems []error
-	seen := map[string]bool{}
-	for _, k := range db.Kinds {
-		if seen[k.Kind] {
-			problems = append(problems, fmt.Errorf("job kind %q: it is there twice", k.Kind))
-		}
-		seen[k.Kind] = true
-		problems = append(problems, k.check())
-	}
-	return errors.Join(problems...)
-}
-
-func (k Kind) check() error {
-	var problems []error
-	wrong := func(format string, args ...any) {
-		problems = append(problems, fmt.Errorf("job kind %q: "+format, append([]any{k.Kind}, args...)...))
-	}
-	if n := utf8.RuneCountInString(k.Kind); n < 1 || n > 127 {
-		wrong("its name has %d characters, not 1 to 127", n)
-	}
-	if n := utf8.RuneCountInString(k.Queue); n < 1 || n > 127 {
-		wrong("its queue's name has %d characters, not 1 to 127", n)
-	}
-	if k.MaxAttempts < 1 || k.MaxAttempts > math.MaxInt16 {
-		wrong("it has %d attempts, not 1 to %d", k.MaxAttempts, math.MaxInt16)
-	}
-	for name, kind := range k.Args {
-		if !argumentName.MatchString(name) {
-			wrong("the name of argument %q is not made of a-z, 0-9 and _", name)
-		}
-		if kind != Text && kind != Bigint && kind != Boolean {
-			wrong("argument %q has the type %q, not text, bigint or boolean", name, kind)
-		}
-	}
-	for name, value := range k.Defaults {
-		if kind, there := k.Args[name]; !there {
-			wrong("there is a default for %q, which is no argument", name)
-		} else if !fitsType(kind, value) {
-			wrong("the default of argument %q is %v (%T), not %s", name, value, value, kind)
-		}
-	}
-	if k.Row != (Row{}) && k.Args[k.Argument] != Bigint {
-		wrong("argument %q, which names a row of %s, is no bigint of its arguments", k.Argument, k.Table)
-	}
-	return errors.Join(problems...)
-}
-
-func fitsType(kind string, value any) bool {
-	switch value.(type) {
-	case string:
-		return kind == Text
-	case int, int64:
-		return kind == Bigint
-	case bool:
-		return kind == Boolean
-	default:
-		return false
-	}
 }
 
 // writeKinds makes the table of kinds equal to the list.

@@ -71,9 +71,6 @@ type Report struct {
 // where the application lacks a table or columns that a component works with.
 func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
-	if err := db.checkKinds(); err != nil {
-		return report, fmt.Errorf("migrate database %s up: %w", db.Name, err)
-	}
 	err := withSession(ctx, log, db, func(s *session) error {
 		look, err := db.inspect(ctx, s.pool)
 		if err != nil {

@@ -80,8 +80,7 @@ func (r *Relation) Shown(alias string) string {
 	}
 	terms := make([]string, len(key))
 	for i, column := range key {
-		terms[i] = fmt.Sprintf("'%s ' OPERATOR(pg_catalog.||) %s.%s::pg_catalog.text",
-			strings.ReplaceAll(column, "'", "''"), alias, pgx.Identifier{column}.Sanitize())
+		terms[i] = fmt.Sprintf("%s OPERATOR(pg_catalog.||) %s.%s::pg_catalog.text", Literal(column+" "), alias, Quote(column))
 	}
 	return "pg_catalog.concat_ws(', ', " + strings.Join(terms, ", ") + ")"
 }

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -22,6 +23,9 @@ type Table struct {
 
 // Quote returns a quoted name.
 func Quote(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// Literal returns a text as SQL has it, for sessions with standard_conforming_strings on.
+func Literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
 // SQL returns the quoted, qualified name.
 func (t Table) SQL() string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
