@@ -1,5 +1,5 @@
-// Package riverjobs adapts the jobs to River: a file for each kind, or for a pair of them, which begins with its arguments and its declaration, and one worker for all of
-// them in kind.go. Its entry points are NewClient, Register and Jobs, the only list.
+// Package riverjobs adapts the jobs to River: a file for each kind, or for a pair of them, which begins with its arguments and its declaration,
+// and one worker for all of them in kind.go. Its entry points are NewClient, Register and Jobs, the only list.
 //
 //	tick of a schedule (periodic.go) ─┐
 //	wake-up by a commit (lane.go) ────┼─► River's queue, one per kind ─► worker ─► jobrun: lease, row of the run ─► the kind's pass

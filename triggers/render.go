@@ -18,33 +18,11 @@ SET TimeZone = 'UTC'
 SET extra_float_digits = '1'
 SET bytea_output = 'hex'`
 
-// keyChangedSQL is true where the key's column is called otherwise than when the function was written, or has another type;
-// keysChangedSQL where one of several columns is called otherwise.
-const (
-	keyChangedSQL = `NOT EXISTS (
-        SELECT
-        FROM pg_catalog.pg_attribute AS a
-        WHERE a.attrelid OPERATOR(pg_catalog.=) TG_RELID AND a.attnum OPERATOR(pg_catalog.=) key_numbers[1]
-            AND a.attname OPERATOR(pg_catalog.=) 'key_name'::pg_catalog.name
-            AND a.atttypid OPERATOR(pg_catalog.=) TG_ARGV[2]::pg_catalog.oid)`
-	keysChangedSQL = `(
-        SELECT pg_catalog.count(*)
-        FROM ROWS FROM (pg_catalog.unnest(key_numbers), pg_catalog.unnest('key_names'::pg_catalog.name[])) AS k (number, name)
-        JOIN pg_catalog.pg_attribute AS a
-            ON a.attrelid OPERATOR(pg_catalog.=) TG_RELID AND a.attnum OPERATOR(pg_catalog.=) k.number
-            AND a.attname OPERATOR(pg_catalog.=) k.name
-    ) OPERATOR(pg_catalog.<>) pg_catalog.cardinality(key_numbers)`
-)
-
-// keyMovedSQL is true where a trigger's attribute numbers are about columns of the table that it stands on. It reads a file
-// of the server, so it comes last.
-const keyMovedSQL = `(
-        NOT EXISTS (
-            SELECT
-            FROM pg_catalog.pg_attribute AS a
-            WHERE a.attrelid OPERATOR(pg_catalog.=) TG_RELID AND a.attnum OPERATOR(pg_catalog.=) ANY (key_numbers) AND a.attisdropped)
-        AND TG_ARGV[3] OPERATOR(pg_catalog.=) pg_catalog.concat(
-            (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c), '/', TG_RELID))`
+// part is a piece of the functions. key_changed is true where the key's column is called otherwise than when the function was written, or has
+// another type; keys_changed where one of several columns is called otherwise. key_moved is true where a trigger's attribute numbers are about
+// columns of the table that it stands on. It reads a file of the server, so it comes last. loud is true while an event trigger fires also under
+// session_replication_role = replica and runs with its caller's rights.
+func part(name string) string { return strings.TrimSpace(sqlText("parts/" + name)) }
 
 const truncateFunction = "track_truncate"
 
@@ -71,7 +49,7 @@ type function struct {
 // trackFunction returns the function for key columns. Its name is derived from the columns, because any
 // column name must work and the name of a function has 63 bytes as well.
 func (c Config) trackFunction(keyColumns []string, class keyClass) function {
-	noun, settings, changed, slot := "column", keySettings, keyChangedSQL, "primary_key_text"
+	noun, settings, changed, slot := "column", keySettings, part("key_changed"), "primary_key_text"
 	names, gone, texts := make([]string, len(keyColumns)), make([]string, len(keyColumns)), make([]string, len(keyColumns))
 	for i, column := range keyColumns {
 		names[i], gone[i] = strconv.Quote(column), "gone."+quoteIdent(column)
@@ -82,7 +60,7 @@ func (c Config) trackFunction(keyColumns []string, class keyClass) function {
 	case bigintKey:
 		settings, slot, value = "", "primary_key_value", gone[0]
 	case compositeKey:
-		noun, changed = "columns", keysChangedSQL
+		noun, changed = "columns", part("keys_changed")
 		value = "ARRAY[" + strings.Join(texts, ", ") + "]::pg_catalog.text"
 		present = "pg_catalog.num_nulls(" + strings.Join(gone, ", ") + ") OPERATOR(pg_catalog.=) 0"
 	case textKey:
@@ -117,7 +95,7 @@ func (c Config) render(name, template, comment string, keyColumns []string, more
 		`"public"`, quoteIdent(c.TrackedSchema),
 		`"track_function"`, quoteIdent(name),
 		`-- key_otherwise`, otherwise,
-		`"key_moved"`, keyMovedSQL,
+		`"key_moved"`, part("key_moved"),
 	)...).Replace(template)
 
 	header, body, _ := strings.Cut(create, "AS "+tag)

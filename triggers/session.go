@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-//go:embed functions queries tables
+//go:embed functions parts queries tables
 var sqlFiles embed.FS
 
 // sqlText is one of these files. As parts of the program they are never missing.
@@ -176,13 +176,6 @@ const (
 	fixEvent              = "run `sexton triggers install --event-trigger` as a superuser, or `sexton triggers install --event-trigger=false` to do without"
 )
 
-// loudSQL is true while an event trigger fires also under session_replication_role = replica and runs with its caller's rights.
-const loudSQL = `EXISTS (
-                    SELECT
-                    FROM pg_catalog.pg_event_trigger AS other
-                    JOIN pg_catalog.pg_proc AS code ON code.oid = other.evtfoid AND NOT code.prosecdef
-                    WHERE other.evtenabled IN ('A', 'R') AND other.evtevent IN ('ddl_command_start', 'ddl_command_end'))`
-
 // NoSuperuserError says that a role may not create the event trigger.
 type NoSuperuserError struct {
 	Role string
@@ -205,7 +198,7 @@ type eventLook struct {
 }
 
 func (c Config) lookAtEvent(ctx context.Context, tx pgx.Tx) (look eventLook, err error) {
-	query := strings.NewReplacer(`"sexton"`, quoteIdent(c.JobsSchema), `"loud"`, loudSQL).Replace(sqlText("queries/event_trigger"))
+	query := strings.NewReplacer(`"sexton"`, quoteIdent(c.JobsSchema), `"loud"`, part("loud")).Replace(sqlText("queries/event_trigger"))
 	rows, err := tx.Query(ctx, query, c.JobsSchema, newPartitionsFunction, EventTrigger)
 	if err == nil {
 		look, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[eventLook])
@@ -217,7 +210,7 @@ func (c Config) lookAtEvent(ctx context.Context, tx pgx.Tx) (look eventLook, err
 }
 
 func (c Config) newPartitionsFunction() function {
-	template := strings.NewReplacer(`'jobs_schema'`, quoteLiteral(c.JobsSchema), `"loud"`, loudSQL).Replace(sqlText("functions/track_new_partitions"))
+	template := strings.NewReplacer(`'jobs_schema'`, quoteLiteral(c.JobsSchema), `"loud"`, part("loud")).Replace(sqlText("functions/track_new_partitions"))
 	return c.render(newPartitionsFunction, template, "Sexton: puts triggers on new partitions of tracked tables", nil)
 }
 

@@ -226,14 +226,12 @@ type Bound struct {
 // and what only the databases can tell is reported together.
 func Bind(ctx context.Context, c *config.Config) (*Bound, error) {
 	b, err := BindReachable(ctx, c)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		if err = b.Complete(); err != nil {
+			b.Close()
+		}
 	}
-	if err := b.Complete(); err != nil {
-		b.Close()
-		return nil, err
-	}
-	return b, nil
+	return b, err
 }
 
 // BindReachable is bind without the databases that cannot be reached, except the one with the jobs.
