@@ -39,6 +39,13 @@ BEGIN
     END IF;
 
     IF policy = 'reject' THEN
+        -- Refused to a subscription, a TRUNCATE of its publisher would stop the replication for good. It records no deletions either.
+        IF EXISTS (
+            SELECT FROM pg_catalog.pg_stat_get_subscription(NULL::pg_catalog.oid) AS subscription
+            WHERE subscription.pid = pg_catalog.pg_backend_pid()
+        ) THEN
+            RETURN NULL;
+        END IF;
         RAISE EXCEPTION USING
             ERRCODE = 'SX002',
             MESSAGE = pg_catalog.format('truncate of %s is refused: its deletions are tracked', present),
