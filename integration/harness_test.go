@@ -86,8 +86,9 @@ func TestProgram(t *testing.T) {
 	t.Run("group destroyed", func(t *testing.T) { t.Parallel(); testGroupDestroy(t, p) })
 	t.Run("diffs in a folder", func(t *testing.T) { t.Parallel(); testDiffs(t, p, diffsInFolder(t)) })
 	if everyWay {
-		// Both build the program once more.
+		// These build the program once more, or use a bucket.
 		t.Run("README's demo", func(t *testing.T) { t.Parallel(); testReadmeDemo(t) })
+		t.Run("upgrade beside old workers", func(t *testing.T) { t.Parallel(); testUpgradeBesideOldWorkers(t, p) })
 		t.Run("version is stamped", func(t *testing.T) { t.Parallel(); testVersionIsStamped(t) })
 		t.Run("diffs in a bucket", func(t *testing.T) { t.Parallel(); testDiffs(t, p, diffsInBucket(t)) })
 	}

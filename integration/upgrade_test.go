@@ -4,6 +4,8 @@ import (
 	"compress/gzip"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,40 +17,149 @@ import (
 	"sexton/internal/sample"
 )
 
-// testUpgrade restores a dump of an older release with work of all kinds, migrates, and has a worker finish the work.
-func testUpgrade(t *testing.T, p program) {
-	t.Helper()
-	file := pgtest.Must(os.Open("../internal/migrate/testdata/waiting.sql.gz"))(t)
-	defer file.Close()
-	dump := pgtest.Must(io.ReadAll(pgtest.Must(gzip.NewReader(file))(t)))(t)
-	p.environ = append(slices.Clone(p.environ), "BUCKET=file://"+t.TempDir())
-	s := p.site(t, "", onMain(`
-ghost_users: {enabled: true}
-placeholder_users: {enabled: true, spacing: 0s}
-adjourned_groups: {enabled: true, spacing: 0s}
-external_diffs: {enabled: true, bucket: "${BUCKET}"}
-`, string(dump), "").defining(sample.Definitions()))
-	waiting := map[string]string{
+// dumpedBy is the commit whose program made the dump: the older release of these tests. The dump of a later one brings its own along.
+const dumpedBy = "77f18e0813a5e46e229668dc9da8c08739b840fd"
+
+// waiting are the tables with work in the dump, by what a row of each stands for.
+func waiting() map[string]string {
+	return map[string]string{
 		"tombstones": "loose_foreign_keys_deleted_records", "parents to be rechecked": "sexton.swept", "users": "users_ghost_user_migrations",
 		"placeholders": "import_placeholder_user_details", "groups": "group_deletion_schedules", "destructions": "sexton.group_destructions",
 		"failures": "sexton.group_deletion_failures", "diffs": "(SELECT FROM merge_request_diffs WHERE stored_externally IS NOT TRUE)",
 		"objects": "sexton.external_diff_removals",
 	}
-	for what, table := range waiting {
+}
+
+// restored is the site of an older release with work of all kinds, to which the program has migrated it.
+func (p program) restored(t *testing.T) workSite {
+	t.Helper()
+	file := pgtest.Must(os.Open("../internal/migrate/testdata/waiting.sql.gz"))(t)
+	defer file.Close()
+	dump := pgtest.Must(io.ReadAll(pgtest.Must(gzip.NewReader(file))(t)))(t)
+	p.environ = append(slices.Clone(p.environ), "BUCKET=file://"+t.TempDir())
+	s := p.site(t, pgtest.New(t).URL, onMain(`
+ghost_users: {enabled: true}
+placeholder_users: {enabled: true, spacing: 0s}
+adjourned_groups: {enabled: true, spacing: 0s}
+external_diffs: {enabled: true, bucket: "${BUCKET}"}
+`, string(dump), "").defining(sample.Definitions()))
+	for what, table := range waiting() {
 		require.NotZero(t, s.count(t, "SELECT count(*) FROM "+table+" AS t"), what)
 	}
-	worker := s.started(t, loopback)
+	return s
+}
+
+// finish has the workers that run finish all work.
+func (s workSite) finish(t *testing.T) {
+	t.Helper()
 	for _, kind := range []string{"adjourned_group_deletion", "import_placeholder_user_cleanup", "schedule_migrate_external_diffs"} {
-		p.run(t, s.dir, s.url, 0, "job", "enqueue", kind)
+		s.run(t, 0, "job", "enqueue", kind)
 	}
 	// At one moment: the end of one kind of work leaves tombstones.
 	var done []string
-	for _, table := range waiting {
+	for _, table := range waiting() {
 		done = append(done, "NOT EXISTS (SELECT FROM "+table+" AS t)")
 	}
 	s.wait(t, time.Minute, "all work to be done", strings.Join(done, " AND "))
 	require.Zero(t, s.count(t, "SELECT count(*) FROM notes WHERE noteable_id > 4"), "children of deleted issues")
 	require.Zero(t, s.count(t, "SELECT count(*) FROM users WHERE id IN (1, 11, 12)"), "users and placeholders")
 	require.Zero(t, s.count(t, "SELECT count(*) FROM groups WHERE id IN (2, 3)"), "groups")
+}
+
+// run returns all that the program printed.
+func (s workSite) run(t *testing.T, code int, args ...string) string {
+	t.Helper()
+	p := s.program.start(t, s.dir, s.url, args...)
+	require.Equal(t, code, p.wait(t), "exit code of sexton %v: %s%s", args, &p.stdout, &p.stderr)
+	return p.stdout.String() + p.stderr.String()
+}
+
+// clean deletes an issue and waits until its notes have gone.
+func (s workSite) clean(t *testing.T, issue int) {
+	t.Helper()
+	const notes = "EXISTS (SELECT FROM notes WHERE noteable_id = $1)"
+	require.Equal(t, int64(1), s.count(t, "SELECT count(*) WHERE "+notes, issue))
+	s.exec(t, "DELETE FROM issues WHERE id = $1", issue)
+	s.wait(t, time.Minute, "the notes to go", "NOT "+notes, issue)
+}
+
+// testUpgrade restores the dump, migrates, and has a worker finish the work.
+func testUpgrade(t *testing.T, p program) {
+	t.Helper()
+	s := p.restored(t)
+	worker := s.started(t, loopback)
+	s.finish(t)
 	worker.stop(t)
+}
+
+// testUpgradeBesideOldWorkers upgrades while a worker of the older release is at work, has workers of both share the work, and goes back. The
+// older program is built of the history; a copy of the repository without it cannot run this test.
+func testUpgradeBesideOldWorkers(t *testing.T, p program) {
+	t.Helper()
+	older := p
+	older.path = buildCommit(t, dumpedBy)
+	oldSite := older.restored(t)
+	newSite := oldSite
+	newSite.program.path = p.path
+	const users = "users_migrate_records_to_ghost_user_in_batches"
+	others := []string{
+		"import_placeholder_user_cleanup", "import_delete_placeholder_user", "adjourned_group_deletion", "group_destroy", "schedule_migrate_external_diffs",
+		"migrate_external_diff",
+	}
+	for _, kind := range append([]string{users}, others...) {
+		oldSite.run(t, 0, "pause", kind)
+	}
+	oldWorker := oldSite.started(t, loopback)
+	oldSite.clean(t, 1)
+	require.Contains(t, newSite.run(t, 3, "run"), "come from another release than this binary; run `sexton migrate up` of the newer one")
+	require.Contains(t, newSite.run(t, 3, "migrate", "status"), "another release's")
+
+	newSite.run(t, 0, "migrate", "up")
+	newSite.run(t, 0, "triggers", "install")
+	newSite.run(t, 0, "triggers", "status")
+	oldSite.clean(t, 2)
+	newSite.run(t, 0, "resume", users)
+	newSite.wait(t, time.Minute, "the old worker to delete the user", "NOT EXISTS (SELECT FROM users WHERE id = 1)")
+
+	newWorker := newSite.started(t, loopback)
+	require.Contains(t, newSite.run(t, 1, "migrate", "down"), "still has")
+	for _, kind := range others {
+		newSite.run(t, 0, "resume", kind)
+	}
+	newSite.finish(t)
+	oldWorker.stop(t)
+	newSite.clean(t, 3)
+
+	// The functions go back while a worker of the newer release runs. What it cannot do with them waits, and the older one does it.
+	oldSite.run(t, 0, "migrate", "up")
+	require.Contains(t, newSite.run(t, 3, "run"), "come from another release than this binary")
+	oldWorker = oldSite.started(t, loopback)
+	oldSite.clean(t, 4)
+	newWorker.stop(t)
+	oldWorker.stop(t)
+
+	// Without work everything goes back, and the older release begins anew.
+	newSite.run(t, 0, "migrate", "up")
+	newSite.run(t, 0, "migrate", "down")
+	oldSite.run(t, 0, "migrate", "up")
+	oldSite.run(t, 0, "triggers", "install")
+	oldWorker = oldSite.started(t, loopback)
+	oldSite.exec(t, `INSERT INTO issues (id, project_id, title) VALUES (5, 3, '');
+		INSERT INTO notes (id, noteable_type, noteable_id, note) VALUES (91, 'Issue', 5, '')`)
+	oldSite.clean(t, 5)
+	oldWorker.stop(t)
+}
+
+// buildCommit builds the program as it was at a commit.
+func buildCommit(t *testing.T, commit string) string {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "git", "cat-file", "-e", commit+"^{commit}").CombinedOutput(); err != nil {
+		t.Skipf("NOT RUN: the history of this copy lacks the older release, fetch commit %s: %s", commit, out)
+	}
+	dir := t.TempDir()
+	script := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c",
+		`git -C .. archive "$1" | tar -x -C "$2"; cd "$2"; go build -o sexton ./cmd/worker; chmod -R u+w .`, "bash", commit, dir)
+	out, err := script.CombinedOutput()
+	require.NoError(t, err, "build commit %s: %s", commit, out)
+	return filepath.Join(dir, "sexton")
 }

@@ -101,7 +101,9 @@ func (c sqlComponent) installFunctions(ctx context.Context, s *session, look ins
 			}
 		}
 		// After a step back what was installed until now is a later text: a program that brings it must not take this one for later still.
-		supersede := "UPDATE " + objects + " SET kind = $3 WHERE kind = $1 AND component = $2"
+		// A release that knew of no earlier ones may have left its own in both places.
+		supersede := "WITH last AS (DELETE FROM " + objects + " WHERE kind = $1 AND component = $2 RETURNING identity) " +
+			"INSERT INTO " + objects + " (kind, identity, component) SELECT $3, identity, $2 FROM last ON CONFLICT DO NOTHING"
 		if back {
 			supersede = "DELETE FROM " + objects + " WHERE kind IN ($1, $3) AND component = $2"
 		}
