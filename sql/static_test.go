@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -78,6 +79,24 @@ func TestStaticStatementsLeaveGo(t *testing.T) {
 	}
 	require.LessOrEqual(t, sum, static, "a new static statement stands in a Go string: write it in a .sql file of sql/queries\n%s", strings.Join(lines, "\n"))
 	require.LessOrEqual(t, static-sum, slack, "set static in sql/static_test.go to %d", sum)
+}
+
+// Since Postgres 18 log_lock_failures writes a line for each lock that NOWAIT does not get. SKIP LOCKED and lock_timeout leave the log alone.
+func TestNoStatementSaysNowait(t *testing.T) {
+	t.Parallel()
+	var files int
+	for _, root := range []string{".", "../internal", "../river_jobs", "../triggers"} {
+		require.NoError(t, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !slices.Contains([]string{".go", ".sql"}, filepath.Ext(path)) || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			files++
+			text, err := os.ReadFile(path)
+			require.NotRegexp(t, `(?i)\bNOWAIT\b`, string(text), path)
+			return err
+		}))
+	}
+	require.Greater(t, files, 500, "the files were found")
 }
 
 func TestStaticStatementsAreFound(t *testing.T) {

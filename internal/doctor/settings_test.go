@@ -184,6 +184,21 @@ func TestPathWithSchemasOfOthers(t *testing.T) {
 	require.Empty(t, p.findings("search_path"), "the fix fixes it")
 }
 
+// Until Postgres 14 every role may create in schema public, until that is revoked.
+func TestPublicMayCreate(t *testing.T) {
+	t.Parallel()
+	p := healthy(t)
+	role := p.CreateRole()
+	p.CreateRole()
+	p.connect(p.AsRole(role) + "&default_query_exec_mode=exec")
+	if pgtest.Version(t) < 15 {
+		require.Contains(t, p.one("search_path").Message, "other roles may create functions in public,")
+		p.Exec("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+		p.target.Database.Pool.Reset()
+	}
+	require.Empty(t, p.findings("search_path"))
+}
+
 func TestSuperusers(t *testing.T) {
 	t.Parallel()
 	p := healthy(t)

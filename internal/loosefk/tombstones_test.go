@@ -195,6 +195,52 @@ func TestRetryNotifiesOnlyForWhatItChanged(t *testing.T) {
 	require.Equal(t, 1, heard())
 }
 
+// One MERGE inserts, changes and deletes parents, another one deletes children that are parents themselves.
+func TestMerge(t *testing.T) {
+	t.Parallel()
+	pgtest.Since(t, 15)
+	b := setup(t, `
+CREATE TABLE parents (id bigint PRIMARY KEY, n bigint);
+CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint) PARTITION BY RANGE (id);
+CREATE TABLE children_1 PARTITION OF children FOR VALUES FROM (1) TO (20);
+CREATE TABLE children_2 PARTITION OF children FOR VALUES FROM (20) TO (100);
+CREATE TABLE leaves (id bigint PRIMARY KEY, child_id bigint);
+CREATE INDEX ON children (parent_id); CREATE INDEX ON leaves (child_id);
+INSERT INTO parents SELECT generate_series(1, 4), 0;
+INSERT INTO children SELECT n, n / 10 FROM generate_series(10, 49) AS n;
+INSERT INTO leaves SELECT n, n FROM generate_series(10, 49) AS n;`, `
+children: [{table: parents, column: parent_id, on_delete: async_delete}]
+leaves: [{table: children, column: child_id, on_delete: async_delete}]`, "parents", "children")
+	returning := ""
+	if pgtest.Version(t) >= 17 {
+		returning = " RETURNING merge_action()"
+	}
+	b.Exec(`MERGE INTO parents AS p USING (VALUES (1, 'delete'), (2, 'update'), (3, 'delete'), (5, 'insert')) AS by (id, what) ON p.id = by.id
+		WHEN MATCHED AND what = 'delete' THEN DELETE WHEN MATCHED THEN UPDATE SET n = 1 WHEN NOT MATCHED THEN INSERT VALUES (by.id, 0)` + returning)
+	b.Exec(`MERGE INTO children AS c USING parents AS p ON p.id = c.parent_id WHEN MATCHED AND p.id = 4 AND c.id < 45 THEN DELETE` + returning)
+	require.Equal(t, int64(7), b.Pending(t))
+	b.run(t)
+	b.run(t) // The children that it deleted were parents.
+	require.Zero(t, b.Pending(t))
+	for _, table := range []string{"children", "leaves"} {
+		require.Equal(t, [][]string{{"15", "20", "49"}}, b.Rows("SELECT count(*), min(id), max(id) FROM "+table))
+	}
+}
+
+// NOT NULL is a constraint with a name, and may be one that only new rows have to meet: neither lets a column be set to NULL.
+func TestNotNullAsAConstraint(t *testing.T) {
+	t.Parallel()
+	pgtest.Since(t, 18)
+	b := setup(t, `
+CREATE TABLE parents (id bigint PRIMARY KEY);
+CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint CONSTRAINT named NOT NULL, other_id bigint);
+ALTER TABLE children ADD CONSTRAINT later NOT NULL other_id NOT VALID`, "children: [{table: parents, column: parent_id, on_delete: async_delete}]", "parents")
+	for _, column := range []string{"parent_id", "other_id"} {
+		_, problems := resolve(t, b.Pool(), "children: [{table: parents, column: "+column+", on_delete: async_nullify}]")
+		require.Contains(t, problems.Only(problem.Error)[0].String(), "NOT NULL")
+	}
+}
+
 // Postgres computes a virtual column when it is read, has no index on one, and shows NULL for it to triggers.
 func TestVirtualColumns(t *testing.T) {
 	t.Parallel()

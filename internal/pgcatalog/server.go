@@ -2,8 +2,6 @@ package pgcatalog
 
 import (
 	"fmt"
-	"regexp"
-	"strconv"
 
 	"sexton/internal/problem"
 )
@@ -14,7 +12,8 @@ const oldest, newest = 14, 18
 // Untested reports what there is to say of a server's version, as the server writes it: an error for one that is too old, a warning for
 // one that is newer than those of the tests. For all others, and for a text that is no version, the problem is empty.
 func Untested(version string) problem.Problem {
-	major, _ := strconv.Atoi(regexp.MustCompile(`^\d+`).FindString(version))
+	var major int
+	_, _ = fmt.Sscan(version, &major) // What is no number says nothing.
 	switch {
 	case major > 0 && major < oldest:
 		return problem.Problem{
