@@ -42,14 +42,17 @@ type neighbours struct {
 }
 
 // Share decides at which share of its time a pass works: by the others on the servers that it writes to. It is for between batches. Nil
-// leaves that to a fixed duty.
+// leaves that to a fixed duty. Behind the first batch of a pass it does not look: a wake-up has found its work then, and would wait for the answer.
 func (t *Throttle) Share(duty config.Duty) pace.Share {
 	if duty != config.Auto {
 		return nil
 	}
+	begun := false
 	return func(ctx context.Context, slow float64, locked bool) (least float64, told pace.Duty) {
+		looks := begun
+		begun = true
 		for i, at := range t.targets {
-			share, why := t.memory.on(at.DB.Name).share(ctx, at.Session.Conn, slow, locked)
+			share, why := t.memory.on(at.DB.Name).share(ctx, at.Session.Conn, looks, slow, locked)
 			if i == 0 || share < least {
 				least, told = share, why
 			}
@@ -70,11 +73,11 @@ func (m *Memory) on(name string) *neighbours {
 	return m.neighbours[name]
 }
 
-func (n *neighbours) share(ctx context.Context, conn *pgx.Conn, slow float64, locked bool) (float64, pace.Duty) {
+func (n *neighbours) share(ctx context.Context, conn *pgx.Conn, looks bool, slow float64, locked bool) (float64, pace.Duty) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.own++
-	if began := time.Now(); !conn.IsClosed() && !began.Before(n.due) {
+	if began := time.Now(); looks && !conn.IsClosed() && !began.Before(n.due) {
 		n.due = began.Add(lookSeldom) // Another pass must not wait for this one's connection.
 		n.look(ctx, conn, began)
 		n.due = began.Add(min(max(lookEvery, costly*time.Since(began)), lookSeldom))

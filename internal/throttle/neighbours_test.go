@@ -34,6 +34,9 @@ func newStreet(t *testing.T) *street {
 	held := New(pgtest.Logger(t), &s.memory, replica.Limits{}, Target{DB: database.Database{Name: "main"}, Session: &batch.Session{Conn: conn}})
 	require.Nil(t, held.Share(70), "a fixed duty does not look at the server")
 	s.share = held.Share(config.Auto)
+	_, told := s.share(t.Context(), 1, false)
+	require.Equal(t, pace.Duty{Percent: 100, Why: "alone"}, told)
+	require.Zero(t, s.memory.on("main").looked, "a wake-up does not wait for a look behind its first batch")
 	return s
 }
 
