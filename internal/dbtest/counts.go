@@ -30,7 +30,9 @@ func Counting(tb testing.TB, granted *lease.Lease, sessions ...*pgx.Conn) func(w
 			return // A test of just that.
 		}
 		for _, session := range sessions {
-			rows := pgtest.Must(session.Query(tb.Context(), "SELECT field, label, rows FROM sexton.run_counts WHERE run_id = $1", run))(tb)
+			rows := pgtest.Must(session.Query(tb.Context(), `SELECT field, label, rows FROM sexton.run_counts WHERE run_id = $1 UNION ALL
+				SELECT other.field, other.label, other.rows FROM sexton.run_counts, jsonb_to_recordset(others) AS other (field text, label text, rows bigint)
+				WHERE run_id = $1`, run))(tb)
 			var field, label string
 			var n int64
 			_, err := pgx.ForEachRow(rows, []any{&field, &label, &n}, func() error { found[[2]string{field, label}] += n; return nil })
