@@ -200,9 +200,7 @@ func (s *Stats) count(d Decision) {
 var queries embed.FS
 
 // statement is one of these files.
-func statement(name string, more ...string) string {
-	return pgschema.Texts{Files: queries}.Statement(name, more...)
-}
+func statement(name string) string { return pgschema.Texts{Files: queries}.Statement(name) }
 
 // NextDueSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next group falls
 // due, at a midnight (UTC) or when it has been put off for long enough; 0 where none does.

@@ -30,7 +30,8 @@ func onDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context, engi
 			return err
 		}
 		if !c.Has(migrate.ExternalDiffs) {
-			return cli.Usage(errors.New("external diffs are not enabled; set external_diffs.enabled: true (it is the worker that moves diffs, not this command)"))
+			return cli.Usage(errors.New("external diffs are not enabled; " +
+				"set external_diffs.enabled: true (it is the worker that moves diffs, not this command)"))
 		}
 		return env.With(ctx, riverjobs.ScheduleExternalDiffs, func(all *installation.Connections) error {
 			engine, err := riverjobs.OpenDiffs(ctx, all.Config, all.Jobs(), env.Logger(all.Config), installation.Holder())
