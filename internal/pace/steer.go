@@ -15,6 +15,8 @@ const (
 	// settling is the part of the lease that a statement near its end leaves, shortest the least time that it gets.
 	settling = 300 * time.Millisecond
 	shortest = 50 * time.Millisecond
+	// mostGrowth bounds how much larger than the last one a statement may be that took much less than its target.
+	mostGrowth = 8
 )
 
 // Steer finds the number of rows of one sort of statement that takes a certain time, by trying.
@@ -26,7 +28,7 @@ type Steer struct {
 }
 
 // Learn returns the size after a statement that went through with so many rows: twice as many while it takes less than half
-// of the target, a tenth more while it takes less, fewer in proportion when it takes more. A statement that had fewer rows
+// of the target, and up to mostGrowth times as many while it takes much less; a tenth more while it takes less, fewer in proportion when it takes more. A statement that had fewer rows
 // than it might have had says nothing about more, unless rows that have to stay together, about so many (next; 0
 // where there are none such), would not have fitted: without that a size for 2.1 of them stays for ever, as one of
 // them is less than half of it.
@@ -37,7 +39,7 @@ func (s Steer) Learn(size float64, rows int64, next float64, took time.Duration)
 	case float64(rows)+next < size/2:
 		return size
 	case took < s.Target/2:
-		size *= 2
+		size *= min(max(float64(s.Target)/(2*float64(max(took, 1))), 2), mostGrowth)
 	default:
 		size *= 1.1
 	}
