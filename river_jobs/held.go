@@ -21,6 +21,8 @@ import (
 type Bindings struct {
 	// Foreground is for a process that ends with its pass.
 	Foreground bool
+	// Worth is that of loosefk.Engine.
+	Worth float64
 
 	tombstones cleanup.Memory
 	pauses     throttle.Memory
@@ -43,7 +45,7 @@ func (b *Bindings) Close() { b.tombstones.Close() }
 func (b *Bindings) memory() *cleanup.Memory {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.tombstones.Brief = b.Foreground
+	b.tombstones.Brief, b.tombstones.Worth = b.Foreground, b.Worth
 	return &b.tombstones
 }
 

@@ -147,6 +147,8 @@ type LooseForeignKeys struct {
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
 	// Duty is the share of its time, in percent, that a pass of the pace adaptive works; auto follows the load of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
+	// Connections is how many a pass of the pace adaptive uses at once in one database, while nothing else is there.
+	Connections int `check:"1..16" default:"2" yaml:"connections"`
 	// ConfirmWithin is how long transactions older than a clean-up are waited for, as they may still insert children.
 	ConfirmWithin time.Duration `check:"positive" default:"1h" yaml:"confirm_within"`
 	// ConfirmGrace is the same wait if the role may not see other roles' transactions.

@@ -71,7 +71,7 @@ func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
 			}, c.Jobs)
 			require.Equal(t, config.LooseForeignKeys{
 				Enabled: true, Schedule: "* * * * *", Definitions: []string{filepath.Join(dir, "loose_foreign_keys.yml")},
-				Truncate: config.TruncateReject, Target: 20 * time.Millisecond, Duty: config.Auto,
+				Truncate: config.TruncateReject, Target: 20 * time.Millisecond, Duty: config.Auto, Connections: 2,
 				ConfirmWithin: time.Hour, ConfirmGrace: 10 * time.Minute,
 			}, c.LooseForeignKeys)
 			require.Equal(t, config.HTTP{Listen: "127.0.0.1:8686", ReadOnly: true}, c.HTTP)
@@ -192,6 +192,7 @@ func TestLoadErrors(t *testing.T) {
 		"too many workers":    {with("jobs: {max_workers: 20000}\n"), "sexton.yaml:2:21: jobs.max_workers: must be between 1 and 10000"},
 		"no definitions":      {with("loose_foreign_keys: {definitions: []}\n"), "sexton.yaml:2:35: loose_foreign_keys.definitions: is empty (name a file, or set enabled: false)"},
 		"target and duty":     {with("loose_foreign_keys: {target: 0s, duty: 101}\n"), "sexton.yaml:2:30: loose_foreign_keys.target: must be between 1ms and 1s\nsexton.yaml:2:40: loose_foreign_keys.duty: must be auto, or a percentage from 1 to 100"},
+		"no connection":       {with("loose_foreign_keys: {connections: 0}\n"), "sexton.yaml:2:35: loose_foreign_keys.connections: must be between 1 and 16"},
 		"negative lag":        {with("jobs: {replica_lag: -1s, replica_lag_bytes: -1}\n"), "sexton.yaml:2:21: jobs.replica_lag: must not be negative; 0s is no limit\nsexton.yaml:2:45: jobs.replica_lag_bytes: must not be negative; 0 is no limit"},
 		"no confirming":       {with("loose_foreign_keys: {confirm_within: 0s, confirm_grace: -1s}\n"), "sexton.yaml:2:38: loose_foreign_keys.confirm_within: must be longer than 0s\nsexton.yaml:2:57: loose_foreign_keys.confirm_grace: must be longer than 0s"},
 		"zero timeouts":       {with("jobs: {lock_timeout: 0s, statement_timeout: 0s}\n"), "sexton.yaml:2:22: jobs.lock_timeout: must be longer than 0s\nsexton.yaml:2:45: jobs.statement_timeout: must be longer than 0s"},

@@ -60,10 +60,16 @@ func session(t *testing.T, db *dbtest.DB, key string, limits batch.Limits) *batc
 	db.Exec("UPDATE sexton.leases SET expires_at = now()")
 	manager := lease.Manager{Jobs: db.Connected, Holder: t.Name()}
 	granted := pgtest.Must(manager.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
-	return &batch.Session{Conn: pgtest.Connect(t, db.URL), Names: dbtest.Names(), Fence: granted, Limits: limits}
+	return beside(t, db, &batch.Session{Names: dbtest.Names(), Fence: granted, Limits: limits})
 }
 
-func looseForeignKey(onDelete, event string, adaptive loosefk.Adaptive) verb {
+// beside is a further session under the same lease.
+func beside(t *testing.T, db *dbtest.DB, s *batch.Session) *batch.Session {
+	t.Helper()
+	return &batch.Session{Conn: pgtest.Connect(t, db.URL), Names: s.Names, Fence: s.Fence, Limits: s.Limits}
+}
+
+func looseForeignKey(onDelete, event string, adaptive loosefk.Adaptive, connections int) verb {
 	return verb{
 		event: event,
 		open: func(t *testing.T) *dbtest.DB {
@@ -82,7 +88,8 @@ func looseForeignKey(onDelete, event string, adaptive loosefk.Adaptive) verb {
 			s := session(t, db, "loose_foreign_keys/cleanup_worker:main", limits)
 			stats, err := (&loosefk.Engine{
 				Database: "main", Parents: parents["main"], Session: s, Limits: loosefk.Limits{Runtime: time.Minute}, Adaptive: adaptive,
-				Progress: func(context.Context, *loosefk.Stats) { then(s.Conn) },
+				Progress:    func(context.Context, *loosefk.Stats) { then(s.Conn) },
+				Connections: connections, Worth: 1, More: func(context.Context) *batch.Session { return beside(t, db, s) },
 			}).Run(t.Context())
 			return stats.DeleteCount + stats.UpdateCount, stats.Errors, err
 		},
@@ -156,10 +163,11 @@ func verbs() map[string]verb {
 	together := few
 	together.Target = 20 * time.Millisecond
 	return map[string]verb{
-		"loose, delete":            looseForeignKey("async_delete", "DELETE", loosefk.Adaptive{}),
-		"loose, delete, steered":   looseForeignKey("async_delete", "DELETE", steered),
-		"loose, nullify, steered":  looseForeignKey("async_nullify", "UPDATE", steered),
-		"loose, assign":            looseForeignKey("update_column_to, target_column: note, target_value: done", "UPDATE", loosefk.Adaptive{}),
+		"loose, delete":            looseForeignKey("async_delete", "DELETE", loosefk.Adaptive{}, 1),
+		"loose, delete, steered":   looseForeignKey("async_delete", "DELETE", steered, 1),
+		"loose, nullify, steered":  looseForeignKey("async_nullify", "UPDATE", steered, 1),
+		"loose, four connections":  looseForeignKey("async_delete", "DELETE", steered, 4),
+		"loose, assign":            looseForeignKey("update_column_to, target_column: note, target_value: done", "UPDATE", loosefk.Adaptive{}, 1),
 		"user, move":               userColumn(ghostuser.Lists{Move: []ghostuser.Move{{Table: "children", Columns: columns}}}, "UPDATE", few),
 		"users together, move":     userColumn(ghostuser.Lists{Move: []ghostuser.Move{{Table: "children", Columns: columns}}}, "UPDATE", together),
 		"user, delete, steered":    userColumn(ghostuser.Lists{Delete: []ghostuser.Columns{{Table: "children", Columns: columns}}}, "DELETE", together),

@@ -51,10 +51,10 @@ func Open(ctx context.Context, c *config.Config, options ...database.Option) (*C
 	return all, nil
 }
 
-// PoolSize is how many connections a database's pool has at most. A worker has one in a pass, one for each other lane whose children
-// live here, and one for each kind that is awake; the others are for leases, history and what looks at them.
+// PoolSize is how many connections a database's pool has at most. A worker has one in a pass, the further ones of a pass, one for each other lane
+// whose children live here, and one for each kind that is awake; the others are for leases, history and what looks at them.
 func PoolSize(c *config.Config) int {
-	return c.Jobs.MaxWorkers + len(c.Databases) + 3 + len(riverjobs.Jobs(c))
+	return c.Jobs.MaxWorkers + c.LooseForeignKeys.Connections - 1 + len(c.Databases) + 3 + len(riverjobs.Jobs(c))
 }
 
 // Complete returns why the first of those databases that are down cannot be reached, in their order.

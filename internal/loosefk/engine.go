@@ -38,6 +38,12 @@ type Engine struct {
 	// Fingerprint, if set, is that of the parents' tables when they were bound: the run compares it in its first look, and ends with ErrChanged.
 	Fingerprint string
 	Session     *batch.Session
+	// Connections is how many sessions the pace that steers itself may use at once. More returns a further one under the same lease for the length
+	// of the run, nil where there is none to spare.
+	Connections int
+	More        func(ctx context.Context) *batch.Session
+	// Worth is the number of rows that are worth a part of a step; 0 is half of what a statement has. Tests have few rows.
+	Worth float64
 	// Elsewhere are the other databases in which parents have children, by name.
 	Elsewhere map[string]Elsewhere
 	// Lost, if set, is told of another database that the run has lost on the way.
@@ -92,6 +98,10 @@ func (e *Engine) newRun(frame *pace.Frame, stats *Stats) *run {
 		Until: frame.Until, Stop: frame.Stop, Ended: r.ended, Target: e.Adaptive.Target, Duty: e.Adaptive.Duty,
 		Hold: e.Throttle.Hold, Waits: r.waitsFor, Share: e.Throttle.Share, Tells: &r.stats.Duty,
 	}
+	r.sessions = pace.Sessions{Own: e.Session, Most: 1, More: e.More, Pace: r.pace}
+	if e.Adaptive.on() {
+		r.sessions.Most = e.Connections
+	}
 	r.away()
 	places := r.marks.start(e.Parents)
 	for i, parent := range e.Parents {
@@ -144,6 +154,7 @@ type run struct {
 	locked  map[uint32]*pace.Blocked
 	// rows are the waits for rows, and for what takes long; tables those for whole tables.
 	rows, tables pace.Obstacles
+	sessions     pace.Sessions
 }
 
 // position is a place in the order in which tombstones are worked off. The time may be infinite: that is how

@@ -268,7 +268,11 @@ func (r *run) take(ctx context.Context, l *lane) (c *chunk, carried bool, err er
 		return c, true, nil
 	case len(l.fresh) > 0:
 		// One chunk at a time: its size follows what the ones before it have taught.
-		size := min(l.parent.chunkSize(l.live, r.statementRows), len(l.fresh))
+		size := l.parent.chunkSize(l.live, r.statementRows)
+		if size < len(l.fresh) || r.engine.Worth > 0 {
+			size *= r.spread(ctx, l.parent, l.live)
+		}
+		size = min(size, len(l.fresh))
 		if at := slices.IndexFunc(l.fresh, func(t tombstone) bool { return t.anyway != l.fresh[0].anyway }); at > 0 {
 			size = min(size, at)
 		}

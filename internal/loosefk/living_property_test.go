@@ -22,11 +22,13 @@ import (
 func TestWritersNeverLoseWhatALivingParentHasClaimed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		adaptive loosefk.Adaptive
-		remote   bool
+		adaptive    loosefk.Adaptive
+		remote      bool
+		connections int
 	}{
 		"normal":           {},
 		"adaptive":         {adaptive: loosefk.Adaptive{Target: target, Duty: 1}},
+		"four connections": {adaptive: loosefk.Adaptive{Target: target, Duty: 1}, connections: 4},
 		"remote, normal":   {remote: true},
 		"remote, adaptive": {adaptive: loosefk.Adaptive{Target: target, Duty: 1}, remote: true},
 	} {
@@ -34,6 +36,9 @@ func TestWritersNeverLoseWhatALivingParentHasClaimed(t *testing.T) {
 			t.Parallel()
 			b, ci := twoDatabases(t)
 			b.engine.Adaptive, b.engine.Limits = test.adaptive, loosefk.Limits{Runtime: b.engine.Limits.Runtime}
+			if test.connections > 0 {
+				b.connections(t, test.connections)
+			}
 			w := writers{bundle: b, children: b.DB, table: "children"}
 			if test.remote {
 				w.children, w.table = ci, "builds"

@@ -25,6 +25,22 @@ type bundle struct {
 	*dbtest.DB
 
 	engine *loosefk.Engine
+	// others are connections that the engine may use besides its session's.
+	others []*pgx.Conn
+}
+
+// connections lets the engine use so many of them, for however few rows.
+func (b *bundle) connections(t *testing.T, number int) {
+	t.Helper()
+	b.engine.Connections, b.engine.Worth = number, 1
+	for range number - 1 {
+		b.others = append(b.others, pgtest.Acquire(t, b.Pool()).Conn())
+	}
+	b.engine.More = func(context.Context) *batch.Session {
+		s := b.engine.Session
+		number--
+		return &batch.Session{Conn: b.others[number%len(b.others)], Names: s.Names, Fence: s.Fence, Limits: s.Limits}
+	}
 }
 
 // with is a migrated database with tables of the test.

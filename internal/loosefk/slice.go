@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 )
 
@@ -139,7 +140,7 @@ func (r *run) remedy(ctx context.Context, c *chunk, t *task, err error) (remedy,
 	return m, nil
 }
 
-// step runs one task's statement: behind one that waits for locks in the waiting pass, and together with the
+// step runs one task's statement, perhaps in parts: behind one that waits for locks in the waiting pass, and together with the
 // removal of finished tombstones where remove is set. It reports whether there may be more rows at once.
 func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bool, err error) {
 	if t.reference.exactly() {
@@ -155,64 +156,41 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 			return t.scan.underWay() || t.scan.found, err
 		}
 	}
-	statements := r.statements(c, *t, form, limit)
-	cleaning := len(statements) - 1
-	clean := &statements[cleaning]
-	var counted int64
-	clean.Scan = t.reference.counts(&counted)
-	clean.Counts = t.reference.figure(t.leaf)
-	countsItself := clean.Scan != nil
-	var ended settled
-	settling := len(statements)
-	if remove {
-		if form == direct {
-			statements = append(statements, batch.Statement{SQL: bitmapOff})
-			settling++
-		}
-		statements = append(statements, r.settlement(c, c.tombstones, c.tombstones, true, c.exactWith(*t, form), &ended)...)
+	if form == piecewise && (t.walk.underWay() || len(t.window) > limit) {
+		r.sessions.Connect(ctx)
 	}
-	r.session(t.reference).Seen() // Of an earlier wait.
-	unwatch := r.watch(ctx, t.reference.Database, form)
 	limits := r.limits(*t, form)
 	limits.Repeatable = (form == direct || form == piecewise && !t.skips) && c.doomed(t.reference).Gone
-	affected, err := r.in(ctx, t.reference.Database, limits, statements...)
-	took := r.session(t.reference).Took()
-	unwatch()
-	if failed, ok := errors.AsType[*batch.StatementError](err); ok && remove && failed.Index >= settling {
-		return false, fmt.Errorf("%w: %w", errRemoval, err)
-	}
-	if err != nil {
+	parts := r.parts(c, *t, form, limit, remove)
+	r.send(ctx, parts, form, limits)
+	more, apart, err := r.absorb(ctx, c, *t, form, limit, parts)
+	switch {
+	case apart && !c.done():
+		return r.step(ctx, c, t, remove)
+	case err != nil:
 		return false, err
 	}
-	rows := affected[cleaning]
-	if countsItself {
-		rows = counted
-	}
 	c.took(*t, form)
-	c.cleaned += rows
-	switch form {
-	case direct:
-	case piecewise:
-		if t.walk.underWay() {
-			t.walk.advance(t.walk.blocks(limit), rows)
-		} else {
-			t.window = t.window[min(limit, len(t.window)):]
-		}
-		more = true // The look that finds nothing ends it.
-	case skipping, waiting:
-		more = rows >= int64(limit)
+	var rows int64
+	for _, p := range parts {
+		rows += p.rows
 	}
-	// Before its parents are taken off the chunk, whose number tells how many children each has.
-	parents := len(c.tombstones)
-	r.remove(c, ended)
-	r.cleaned(ctx, *t, form, parents, rows, more)
-	r.steer(ctx, *t, form, rows, took)
+	switch {
+	case form != piecewise:
+	case t.walk.underWay():
+		t.walk.advance(uint32(len(parts))*t.walk.blocks(limit), rows)
+	default:
+		t.window = t.window[min(len(parts)*limit, len(t.window)):]
+	}
+	for _, p := range parts {
+		r.steer(ctx, *t, form, p.rows, p.took)
+	}
 	return more, nil
 }
 
-// statements are those of one step; the last one cleans.
-func (r *run) statements(c *chunk, t task, form pass, limit int) []batch.Statement {
-	keys, names := c.doomed(t.reference), r.session(t.reference).Names
+// statements are those of one part of a step; the last one cleans.
+func (r *run) statements(keys drain.Keys, t task, form pass, limit int) []batch.Statement {
+	names := r.session(t.reference).Names
 	var all []batch.Statement
 	add := func(sql string, args []any) { all = append(all, batch.Statement{SQL: sql, Args: args}) }
 	switch form {

@@ -115,6 +115,9 @@ func (r *Run) Beside(s Steer) Steer {
 	return s
 }
 
+// Full reports whether Share leaves the run all of its time.
+func (r *Run) Full() bool { return r.Share == nil || r.shared >= 1 }
+
 // Locked notes that a lock of others was in the way.
 func (r *Run) Locked() { r.locked = time.Now() }
 

@@ -126,6 +126,8 @@ func (w *Work) run(
 		return nil, err
 	}
 	session := &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: timeouts}
+	more := &batch.More{Pool: db.Async(), Like: session}
+	defer more.Release()
 	engine := loosefk.Engine{
 		Database: db.Name, Pace: string(settings.Pace), Parents: bound.parents, Fingerprint: bound.expected,
 		Marks:    w.Memory.Marks(db.Name),
@@ -136,7 +138,8 @@ func (w *Work) run(
 		Throttle: w.throttle(db, settings.Pace, session, elsewhere),
 		Progress: reporter(progress),
 		Limits:   loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
-		Session:  session, Elsewhere: elsewhere,
+		Session:  session, Connections: w.Config.LooseForeignKeys.Connections, More: more.Session, Worth: w.Memory.Worth,
+		Elsewhere: elsewhere,
 		Lost: func(name string, err error) {
 			other := w.database(name)
 			_ = others.lose(ctx, other, other.Unreachable(err))

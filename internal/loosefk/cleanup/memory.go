@@ -10,6 +10,8 @@ import (
 type Memory struct {
 	// Brief is for a process that ends with its pass.
 	Brief bool
+	// Worth is that of passes' engines.
+	Worth float64
 
 	mu     sync.Mutex
 	places map[string]*place

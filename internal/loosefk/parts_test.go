@@ -1,0 +1,136 @@
+package loosefk_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/batch"
+	"sexton/internal/loosefk"
+	"sexton/internal/pace"
+)
+
+// sightings keeps which session deleted the children of a parent, in which transaction.
+const sightings = `
+CREATE TABLE sightings (pid int, xid xid8, parent bigint);
+CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	INSERT INTO public.sightings SELECT DISTINCT pg_backend_pid(), pg_current_xact_id(), parent_id FROM gone;
+	RETURN NULL;
+END $$;
+CREATE TRIGGER see AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION see();`
+
+// more brings the parents with ten children each to 200.
+const more = `
+INSERT INTO parents SELECT generate_series(11, 200);
+INSERT INTO children SELECT 10 * p + n, p FROM generate_series(11, 200) AS p, generate_series(0, 9) AS n;`
+
+func divided(t *testing.T, connections int) bundle {
+	t.Helper()
+	b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
+	b.connections(t, connections)
+	b.Exec(more + sightings)
+	return b
+}
+
+// No two connections have children of one parent, and all parents go.
+func TestStepsAreDividedAmongConnections(t *testing.T) {
+	t.Parallel()
+	for _, connections := range []int{1, 2, 4} {
+		t.Run(fmt.Sprint(connections), func(t *testing.T) {
+			t.Parallel()
+			b := divided(t, connections)
+			b.Exec("DELETE FROM parents")
+			stats := b.run(t)
+			require.EqualValues(t, 2000, stats.DeleteCount)
+			require.EqualValues(t, 200, stats.Processed)
+			require.Zero(t, b.Pending(t))
+			require.Equal(t, [][]string{{fmt.Sprint(connections), "200", "200"}},
+				b.Rows("SELECT count(DISTINCT pid), count(DISTINCT parent), count(*) FROM sightings"))
+		})
+	}
+}
+
+// The rows of a single parent are divided by their places.
+func TestPiecesOfABigParentAreDividedAmongConnections(t *testing.T) {
+	t.Parallel()
+	for name, scatter := range map[string]string{"dense": "", "scattered": `
+		CREATE TABLE mixed (LIKE children INCLUDING ALL);
+		INSERT INTO mixed SELECT id, parent_id FROM children WHERE parent_id = 1;
+		INSERT INTO mixed SELECT 100000 + n, -n, repeat('x', 2000) FROM generate_series(1, 3000) AS n;
+		DROP TABLE children; ALTER TABLE mixed RENAME TO children;`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupAdaptive(t, parentsAndChildren+heavy(12_000)+scatter+overload+sightings, deleteChildren, "parents")
+			b.connections(t, 3)
+			b.Exec("DELETE FROM parents WHERE id = 1")
+			stats := b.run(t)
+			require.EqualValues(t, 12_010, stats.DeleteCount)
+			require.Zero(t, b.Pending(t))
+			require.Equal(t, [][]string{{"3"}}, b.Rows("SELECT count(DISTINCT pid) FROM sightings"))
+		})
+	}
+}
+
+// crossing makes statements on children change two further rows, in an order that depends on their parents, and count themselves whether they commit or
+// not. Two at once deadlock.
+const crossing = `
+CREATE SEQUENCE tries;
+CREATE TABLE marks (id int PRIMARY KEY, n bigint);
+INSERT INTO marks VALUES (0, 0), (1, 0);
+CREATE FUNCTION cross_over() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+	first int := (SELECT max(parent_id) % 2 FROM gone);
+BEGIN
+	IF first IS NULL THEN
+		RETURN NULL;
+	END IF;
+	PERFORM nextval('public.tries');
+	UPDATE public.marks SET n = n + 1 WHERE id = first;
+	PERFORM pg_sleep(0.05);
+	UPDATE public.marks SET n = n + 1 WHERE id = 1 - first;
+	RETURN NULL;
+END $$;
+CREATE TRIGGER cross_over AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION cross_over();`
+
+// Locks between two connections of a run are no failure: the step is done again in one piece, at once and without an attempt, and so is all that follows
+// a deadlock.
+func TestLocksBetweenConnectionsAreNoFailures(t *testing.T) {
+	t.Parallel()
+	b := divided(t, 2)
+	b.engine.Adaptive.Target = 1000 * target // No timeout ends the wait before the deadlock is found.
+	b.Exec(crossing + innocent)
+	b.Exec("DELETE FROM parents")
+	stats := b.run(t)
+	require.Empty(t, stats.Errors)
+	require.Empty(t, stats.Held)
+	require.EqualValues(t, 2000, stats.DeleteCount)
+	require.EqualValues(t, 200, stats.Processed)
+	require.Zero(t, b.Pending(t))
+	require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT last_value - (SELECT count(DISTINCT xid) FROM sightings) <= 1 FROM tries"), "one deadlock")
+}
+
+// A run divides nothing while others want their share, or no connection is free.
+func TestStepsStayInOnePiece(t *testing.T) {
+	t.Parallel()
+	for name, given := range map[string]func(e *loosefk.Engine){
+		"beside others": func(e *loosefk.Engine) {
+			e.Throttle.Share = func(context.Context, float64, bool) (float64, pace.Duty) { return 0.99, pace.Duty{} }
+		},
+		"without a free connection": func(e *loosefk.Engine) {
+			e.More = func(context.Context) *batch.Session { return nil }
+		},
+		"with so few rows": func(e *loosefk.Engine) { e.Worth = 2000 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := divided(t, 2)
+			given(b.engine)
+			b.Exec("DELETE FROM parents")
+			require.EqualValues(t, 2000, b.run(t).DeleteCount)
+			require.Zero(t, b.Pending(t))
+			require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT count(DISTINCT pid) FROM sightings"))
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package pace
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"sexton/internal/batch"
+	"sexton/internal/fault"
+)
+
+const (
+	// apartFor is for how long statements go in one piece after one that failed by a lock, apartLong after a deadlock or the like: longer than runs last.
+	apartFor, apartLong = time.Second, 24 * time.Hour
+	// askEvery is how often a run asks for a further connection where none was free.
+	askEvery = time.Second
+)
+
+// Sessions are the connections of a run, under one lease, among which it divides statements on rows that no two parts have in common.
+//
+// Parts can meet in rows further below, by triggers and native cascades. A statement that fails by a lock is therefore to be sent again in one piece:
+// what stands in its way then is another session's.
+type Sessions struct {
+	Own *batch.Session
+	// Most is how many the run may use at once. More returns a further one, nil where there is none to spare.
+	Most int
+	More func(ctx context.Context) *batch.Session
+	Pace *Run
+
+	more []*batch.Session
+	// asked is when none was to spare; until apart statements go in one piece.
+	asked, apart time.Time
+}
+
+// Connect asks for further sessions, as many as the run may use now.
+func (s *Sessions) Connect(ctx context.Context) {
+	for len(s.more)+1 < s.Most && s.Pace.Full() && time.Since(s.asked) > askEvery {
+		session := s.More(ctx)
+		if session == nil {
+			s.asked = time.Now()
+			return
+		}
+		s.more = append(s.more, session)
+	}
+}
+
+// Free is the number of sessions that a statement may use now: the others rest while the run leaves time to others.
+func (s *Sessions) Free() int {
+	if !s.Pace.Full() || time.Now().Before(s.apart) {
+		return 1
+	}
+	return 1 + len(s.more)
+}
+
+// Each calls do for so many parts at once, each with a session of its own, the first with the run's.
+func (s *Sessions) Each(parts int, do func(part int, on *batch.Session)) {
+	var others sync.WaitGroup
+	for i := 1; i < parts; i++ {
+		others.Go(func() { do(i, s.more[i-1]) })
+	}
+	do(0, s.Own)
+	others.Wait()
+}
+
+// Met notes that a part has failed, and reports whether its statement is to be sent again in one piece, as statements are for a while then or, after a
+// deadlock, for the rest of the run.
+func (s *Sessions) Met(f fault.Fault) bool {
+	if !f.Lock() {
+		return false
+	}
+	length := apartFor
+	if f.Verdict == fault.Conflict {
+		length = apartLong
+	}
+	if until := time.Now().Add(length); until.After(s.apart) {
+		s.apart = until
+	}
+	return true
+}
