@@ -17,7 +17,7 @@ type More struct {
 }
 
 const (
-	// moreWithin bounds the wait for a connection. A pass that gets none works with those that it has.
+	// moreWithin bounds the wait for a connection. A pass that gets none goes on with what it has.
 	moreWithin = 500 * time.Millisecond
 	// spare are the connections that others must still find in the pool: leases are renewed and history is written there.
 	spare = 2
