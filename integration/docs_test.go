@@ -45,8 +45,22 @@ func testOperations(t *testing.T, p program) {
 	require.Equal(t, "t\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT to_regprocedure('sexton.job_status(bigint)') IS NOT NULL"`))
 	shell(blocks[2])
 	require.Equal(t, "sexton_new_partitions\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT evtname FROM pg_event_trigger"`))
+	runTroubleshooting(t, shell)
 	shell(blocks[3])
 	require.Contains(t, shell("sexton migrate down"), "nothing is installed")
+}
+
+// runTroubleshooting runs the commands that docs/troubleshooting.md gives for symptoms, except placeholders list, whose tables the site lacks.
+func runTroubleshooting(t *testing.T, shell func(string) string) {
+	t.Helper()
+	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "troubleshooting.md")))(t)
+	commands := regexp.MustCompile("(?m)^\\| [^|]+ \\| `(sexton [a-z -]+)` \\|").FindAllStringSubmatch(string(text), -1)
+	require.Greater(t, len(commands), 12)
+	for _, match := range commands {
+		if match[1] != "sexton placeholders list" {
+			shell(match[1] + " || test $? -eq 5") // It has found something.
+		}
+	}
 }
 
 // Every shell block of docs is one that a test runs, by file.

@@ -107,7 +107,8 @@ func allowed(field reflect.StructField) string {
 	if choice, ok := zero.(interface{ Choices() []string }); ok {
 		return "`" + strings.Join(choice.Choices(), "`, `") + "`"
 	}
-	kind, check := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.Slice: "list", reflect.Int: "number", reflect.String: "text"}[field.Type.Kind()], field.Tag.Get("check")
+	kinds := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.Slice: "list", reflect.Int: "number", reflect.String: "text"}
+	kind, check := kinds[field.Type.Kind()], field.Tag.Get("check")
 	switch zero.(type) {
 	case time.Duration:
 		kind = "duration"
