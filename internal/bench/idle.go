@@ -19,6 +19,8 @@ type IdleReport struct {
 	// was started. Null where the system does not tell.
 	RSSBytes  *int64 `json:"rss_bytes"`
 	RSSBefore *int64 `json:"rss_before_worker_bytes"`
+	// Anonymous is the part of it that is no page of a file: the others are mostly the program itself, and copies of it share them.
+	Anonymous *int64 `json:"rss_anonymous_bytes"`
 	// Transactions are those of the database by pg_stat_database, on a server that is not the benchmark's own with autovacuum's.
 	Transactions float64 `json:"transactions_per_minute"`
 	// Connections are the worker's.
@@ -54,7 +56,7 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (Report, error) {
 		if err != nil {
 			return err
 		}
-		r.RSSBytes = rss()
+		r.RSSBytes, r.Anonymous = rss(), memory("/proc/self/status", "RssAnon:")
 		r.Transactions = round(float64(after-before)/time.Since(began).Minutes(), 1)
 		const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND application_name LIKE 'sexton%'"
 		return problem.Doing(s.Admin.QueryRow(ctx, sessions, s.Pool.Config().ConnConfig.Database).Scan(&r.Connections), "count sessions")
@@ -91,6 +93,9 @@ func (r *IdleReport) Text(w io.Writer) {
 	if r.RSSBytes != nil && r.RSSBefore != nil {
 		_, _ = fmt.Fprintf(w, "resident memory\t%.1f MiB\t%.2f x that before the worker was started\n",
 			float64(*r.RSSBytes)/(1<<20), ratio(float64(*r.RSSBytes), float64(*r.RSSBefore)))
+	}
+	if r.Anonymous != nil {
+		_, _ = fmt.Fprintf(w, "of that anonymous\t%.1f MiB\tthe rest are pages of the program, which copies share\n", float64(*r.Anonymous)/(1<<20))
 	}
 	_, _ = fmt.Fprintf(w, "transactions per minute\t%.0f\tby pg_stat_database; on a given server autovacuum's included\n", r.Transactions)
 	_, _ = fmt.Fprintf(w, "connections\t%d\n", r.Connections)

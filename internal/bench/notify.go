@@ -18,8 +18,9 @@ const fastest = 40_000
 // variant is a state of the triggers under which parents are deleted.
 type variant struct {
 	name string
-	// plain deletes from the table without triggers; the others write tombstones.
-	plain bool
+	// plain deletes from the table without triggers; the others write tombstones, or have so many native foreign keys.
+	plain    bool
+	children int
 	// wake and each switch the triggers on that wake a worker and that notify each time.
 	wake, each bool
 	// held has a session hold the worker's awake lock, worker a worker run.
@@ -138,8 +139,11 @@ func (s *Site) commits(ctx context.Context, v variant, clients int, length time.
 }
 
 func (v variant) table() string {
-	if v.plain {
+	switch {
+	case v.plain:
 		return "plain_parents"
+	case v.children > 0:
+		return fmt.Sprintf("native_parents_%d", v.children)
 	}
 	return "parents"
 }
@@ -149,7 +153,7 @@ func (v variant) table() string {
 func (s *Site) arrange(ctx context.Context, v variant, rows int64) (release func(), err error) {
 	if err := s.exec(ctx, "fill table", fmt.Sprintf(`
 		SET LOCAL sexton.truncate = 'ignore';
-		TRUNCATE %[1]s, `+tombstones+`;
+		TRUNCATE %[1]s, `+tombstones+` CASCADE;
 		INSERT INTO %[1]s SELECT id, repeat('x', 60) FROM generate_series(1, %[2]d) AS id;
 		ANALYZE %[1]s`, v.table(), rows)); err != nil {
 		return nil, err

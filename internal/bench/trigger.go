@@ -12,15 +12,22 @@ import (
 
 const noTrigger = "no_trigger"
 
-// triggerVariants are compared; with and without the wake trigger, which notifies only where no worker is awake.
+// triggerVariants are compared; with and without the wake trigger, which notifies only where no worker is awake, and native foreign keys
+// of empty child tables.
 func triggerVariants() []variant {
 	return []variant{
 		{name: noTrigger, plain: true},
 		{name: "track"},
 		{name: "track_and_wake_awake", wake: true, held: true},
 		{name: "track_and_wake_asleep", wake: true},
+		{name: nativeChild, children: 1},
+		{name: "native_3_children", children: 3},
+		{name: "native_8_children", children: 8},
 	}
 }
+
+// nativeChild is what the tracking trigger is held against: it stands for any number of children.
+const nativeChild = "native_1_child"
 
 // triggerRounds are interleaved: a round measures every state.
 const triggerRounds = 3
@@ -41,6 +48,8 @@ type Cost struct {
 	Statements int     `json:"statements"`
 	MS         float64 `json:"ms"`
 	Ratio      float64 `json:"ratio_to_no_trigger"`
+	// RatioNative is the ratio to one native foreign key whose child table is empty.
+	RatioNative float64 `json:"ratio_to_native_1_child"`
 }
 
 // Trigger measures autocommitted deletes of 1, 100, 10,000 and 1,000,000 rows by primary key, of at most most.
@@ -49,6 +58,16 @@ func Trigger(ctx context.Context, s *Site, most int) (Report, error) {
 	var err error
 	if r.Server, err = server(ctx, s.Pool); err != nil {
 		return nil, err
+	}
+	for _, v := range triggerVariants() {
+		for n := range v.children {
+			if err := s.exec(ctx, "create child table", fmt.Sprintf(`
+				CREATE TABLE IF NOT EXISTS %[1]s (id bigint PRIMARY KEY, filler text);
+				CREATE TABLE %[1]s_child_%[2]d (id bigint PRIMARY KEY, parent_id bigint REFERENCES %[1]s ON DELETE CASCADE);
+				CREATE INDEX ON %[1]s_child_%[2]d (parent_id)`, v.table(), n)); err != nil {
+				return nil, err
+			}
+		}
 	}
 	for _, size := range []struct{ rows, statements int }{{1, 100}, {100, 34}, {10_000, 3}, {1_000_000, 1}} {
 		if size.rows > most {
@@ -67,12 +86,12 @@ func Trigger(ctx context.Context, s *Site, most int) (Report, error) {
 		if err != nil {
 			return nil, err
 		}
-		base := median(took[noTrigger])
+		base, native := median(took[noTrigger]), median(took[nativeChild])
 		for _, v := range triggerVariants() {
 			middle := median(took[v.name])
 			r.Costs = append(r.Costs, Cost{
 				Rows: size.rows, Variant: v.name, Statements: len(took[v.name]),
-				MS: latency.Milliseconds(middle), Ratio: ratio(float64(middle), float64(base)),
+				MS: latency.Milliseconds(middle), Ratio: ratio(float64(middle), float64(base)), RatioNative: ratio(float64(middle), float64(native)),
 			})
 		}
 	}
@@ -111,9 +130,9 @@ func (s *Site) deletes(ctx context.Context, v variant, rows, statements int) ([]
 
 // Text writes a table.
 func (r *TriggerReport) Text(w io.Writer) {
-	_, _ = fmt.Fprintln(w, "rows\tvariant\tms\tratio to no trigger\tstatements")
+	_, _ = fmt.Fprintln(w, "rows\tvariant\tms\tratio to no trigger\tto one native child\tstatements")
 	for _, c := range r.Costs {
-		_, _ = fmt.Fprintf(w, "%d\t%s\t%.3f\t%.2f\t%d\n", c.Rows, words(c.Variant), c.MS, c.Ratio, c.Statements)
+		_, _ = fmt.Fprintf(w, "%d\t%s\t%.3f\t%.2f\t%.2f\t%d\n", c.Rows, words(c.Variant), c.MS, c.Ratio, c.RatioNative, c.Statements)
 	}
 	_, _ = fmt.Fprintf(w, "\nmedian of all statements of %d interleaved rounds, one DELETE by primary key each; %s\n", r.Rounds, r.Server)
 }

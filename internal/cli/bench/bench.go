@@ -68,8 +68,9 @@ NOTIFY each time, and with Sexton's triggers under a working worker.`,
 func benchTriggerCommand(env *cli.Env) *cobra.Command {
 	var rows int
 	cmd := benchmark(env, "trigger --rows 10000", "Cost of the triggers for deletes of 1 to 1,000,000 rows",
-		`Deletes 1, 100, 10,000 and 1,000,000 rows in one statement: without a trigger, with the tracking trigger, and
-with the wake trigger as well, while a worker is awake and while none is.`,
+		`Deletes 1, 100, 10,000 and 1,000,000 rows in one statement: without a trigger, with the tracking trigger, with
+the wake trigger as well, while a worker is awake and while none is, and with native foreign keys of 1, 3 and 8 empty
+child tables.`,
 		func(ctx context.Context, site *bench.Site) (bench.Report, error) {
 			return bench.Trigger(ctx, site, rows)
 		})

@@ -100,13 +100,15 @@ func TestBenchTrigger(t *testing.T) {
 	require.Equal(t, []string{"benchmark", "costs", "rounds", "server"}, keys(document))
 	var want [][]any
 	for _, rows := range []float64{1, 100} {
-		for _, variant := range []string{"no_trigger", "track", "track_and_wake_awake", "track_and_wake_asleep"} {
+		for _, variant := range []string{
+			"no_trigger", "track", "track_and_wake_awake", "track_and_wake_asleep", "native_1_child", "native_3_children", "native_8_children",
+		} {
 			want = append(want, []any{rows, variant})
 		}
 	}
 	require.Equal(t, want, cells(document["costs"], "rows", "variant"))
 	for _, cell := range document["costs"].([]any) {
-		require.Equal(t, []string{"ms", "ratio_to_no_trigger", "rows", "statements", "variant"}, keys(cell))
+		require.Equal(t, []string{"ms", "ratio_to_native_1_child", "ratio_to_no_trigger", "rows", "statements", "variant"}, keys(cell))
 	}
 }
 
@@ -114,7 +116,7 @@ func TestBenchIdle(t *testing.T) {
 	t.Parallel()
 	document := benchmark(t, "idle", "--seconds", "0.1")
 	require.Equal(t, []string{
-		"benchmark", "connections", "rss_before_worker_bytes", "rss_bytes", "seconds", "server", "transactions_per_minute",
+		"benchmark", "connections", "rss_anonymous_bytes", "rss_before_worker_bytes", "rss_bytes", "seconds", "server", "transactions_per_minute",
 	}, keys(document))
 	require.Positive(t, document["connections"])
 }
