@@ -66,7 +66,8 @@ type DiffContender struct {
 	Seconds          float64 `json:"seconds"`
 	MBPerSecond      float64 `json:"mb_per_second"`
 	ObjectsPerSecond float64 `json:"objects_per_second"`
-	// Statements counts the ones that change rows, of all rounds; plain uploads have none.
+	// Statements counts the sendings of statements that change rows, of all rounds: one for the diffs of a transaction; plain uploads have
+	// none.
 	Statements  int                 `json:"statements"`
 	StatementMS latency.Percentiles `json:"statement_ms"`
 }

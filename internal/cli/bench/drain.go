@@ -68,6 +68,19 @@ disk and many minutes.`,
 	return cmd
 }
 
+func benchWorkersCommand(env *cli.Env) *cobra.Command {
+	var o bench.Options
+	cmd := groundBenchmark(env, "workers --scale 0.1", "Speed of several workers on one database, and of several databases",
+		`Drains the data set wide (10,000 parents with 100 children) by 1, 2 and 4 workers on one database, where one of them
+works at a time, and by a worker each on 2 and 4 databases of the same server.`,
+		func() (groundJob, error) { return childrenJob("") },
+		func(ctx context.Context, ground *bench.Ground) (bench.Report, error) {
+			return bench.Workers(ctx, ground, o)
+		})
+	sizeFlags(cmd, &o.Scale, &o.Rounds, "size")
+	return cmd
+}
+
 func paceFlag(cmd *cobra.Command, pace *string) {
 	cmd.Flags().StringVar(pace, "pace", "", "`NAME` of the worker's pace, whose limits per pass are lifted (default: the configuration's own default)")
 }

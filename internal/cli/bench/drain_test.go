@@ -90,6 +90,17 @@ func TestBenchDrainWithWrongArguments(t *testing.T) {
 	require.Equal(t, []string{"wide", "fanout", "skew", "nullify", "single", "slow"}, bench.DrainSets())
 }
 
+func TestBenchWorkers(t *testing.T) {
+	t.Parallel()
+	document := benchmark(t, "workers", "--scale", "0.001", "--rounds", "1")
+	require.Equal(t, []string{"benchmark", "crews", "foreground_duty", "rounds", "rows", "scale", "server"}, keys(document))
+	require.EqualValues(t, 1000, document["rows"])
+	require.Equal(t, [][]any{{1.0, 1.0}, {1.0, 2.0}, {1.0, 4.0}, {2.0, 2.0}, {4.0, 4.0}}, cells(document["crews"], "databases", "workers"))
+	for _, crew := range document["crews"].([]any) {
+		require.Positive(t, crew.(map[string]any)["ratio_to_one_worker"])
+	}
+}
+
 func TestBenchDiffs(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -107,7 +118,8 @@ func TestBenchDiffs(t *testing.T) {
 		}
 		statements := cells(contenders, "statements")
 		require.Zero(t, statements[0][0])
-		require.EqualValues(t, 3*int(set.(map[string]any)["objects"].(float64)), statements[1][0], "files, their order and the diff, for each")
+		require.Positive(t, statements[1][0], "the changes of all diffs of a transaction are sent together")
+		require.LessOrEqual(t, statements[1][0], set.(map[string]any)["objects"])
 		require.Positive(t, set.(map[string]any)["ratio_to_plain_uploads"])
 	}
 	require.Equal(t, []string{"bytes", "mb_per_second", "peak_rss_bytes", "rss_before_bytes", "seconds", "statement_ms"}, keys(document["big_diff"]))
