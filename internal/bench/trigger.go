@@ -26,7 +26,7 @@ func triggerVariants() []variant {
 	}
 }
 
-// nativeChild is what the tracking trigger is held against: it stands for any number of children.
+// nativeChild is the yardstick of the tracking trigger, whose cost is the same for any number of children.
 const nativeChild = "native_1_child"
 
 // triggerRounds are interleaved: a round measures every state.
