@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync/atomic"
 	"time"
-
-	"sexton/internal/sleep"
 )
 
 // WorkersReport compares numbers of workers and of databases.
@@ -32,7 +29,7 @@ type WorkersCrew struct {
 }
 
 // heldPause is the pause of a worker whose lane another one has.
-const heldPause = 10 * time.Millisecond
+const heldPause = 250 * time.Millisecond
 
 // Workers drains the set wide by 1, 2 and 4 workers on one database, and by a worker each on 2 and 4 databases.
 func Workers(ctx context.Context, g *Ground, o Options) (_ Report, err error) {
@@ -73,7 +70,7 @@ func Workers(ctx context.Context, g *Ground, o Options) (_ Report, err error) {
 
 // crew lets the workers of a crew drain fresh copies, and returns how long that took and the rows of each.
 func (g *Ground) crew(ctx context.Context, data *template, t trial, c WorkersCrew) (took time.Duration, rows int64, err error) {
-	urls, drained := make([]string, c.Databases), make([]atomic.Bool, c.Databases)
+	urls, drained := make([]string, c.Databases), make([]lane, c.Databases)
 	var checks []func() error
 	for i := range urls {
 		url, conn, drop, err := g.copyOf(ctx, data)
@@ -86,6 +83,8 @@ func (g *Ground) crew(ctx context.Context, data *template, t trial, c WorkersCre
 			return 0, 0, err
 		}
 		urls[i], rows = url, concerned(before)
+		drained[i].ctx, drained[i].end = context.WithCancel(ctx)
+		defer drained[i].end()
 		if err := settle(ctx, conn); err != nil {
 			return 0, 0, err
 		}
@@ -103,7 +102,7 @@ func (g *Ground) crew(ctx context.Context, data *template, t trial, c WorkersCre
 	}
 	began := time.Now()
 	err = atOnce(ctx, c.Workers, int64(c.Workers), func(ctx context.Context, i int64) error {
-		return workers[i].drainBeside(ctx, &drained[int(i)%c.Databases])
+		return workers[i].drainBeside(ctx, drained[int(i)%c.Databases])
 	})
 	took = time.Since(began)
 	for _, check := range checks {
@@ -114,24 +113,33 @@ func (g *Ground) crew(ctx context.Context, data *template, t trial, c WorkersCre
 	return took, rows, err
 }
 
-// drainBeside is drain for a worker beside others of its database: one has the lease at a time, and the others are skipped.
-func (w *Worker) drainBeside(ctx context.Context, drained *atomic.Bool) error {
-	for !drained.Load() {
+// lane is the work in one database; its context ends when that is done.
+type lane struct {
+	ctx context.Context //nolint:containedctx // the workers of the database wait for its end
+	end context.CancelFunc
+}
+
+// drainBeside is drain for a worker beside others of its database: one has the lease at a time, and the others are skipped until it ends
+// the lane.
+func (w *Worker) drainBeside(ctx context.Context, drained lane) error {
+	for {
 		pass, err := w.Pass(ctx)
 		switch {
 		case err != nil:
 			return fmt.Errorf("run pass: %w", err)
 		case strings.HasPrefix(pass.Trouble, skippedPass):
-			if err := sleep.For(ctx, heldPause); err != nil {
-				return err
+			select {
+			case <-drained.ctx.Done():
+				return ctx.Err()
+			case <-time.After(heldPause):
 			}
 		case pass.Trouble != "":
 			return fmt.Errorf("run pass: %s", pass.Trouble)
 		case !pass.More:
-			drained.Store(true)
+			drained.end()
+			return nil
 		}
 	}
-	return nil
 }
 
 // skippedPass begins the trouble of a pass that another worker's lease kept from working.

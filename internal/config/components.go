@@ -158,7 +158,7 @@ type ExternalDiffs struct {
 	Order DiffOrder `default:"id" yaml:"order"`
 	// MaxWorkers is how many diffs one process moves at once. Diffs that are ready at the same time change in one transaction. Whatever it is, all
 	// uploads together hold 3 parts of 5 MiB, and 128 KiB each beside.
-	MaxWorkers int `check:"1..64" default:"4" yaml:"max_workers"`
+	MaxWorkers int `check:"1..64" default:"8" yaml:"max_workers"`
 	// Bucket is where objects go, an s3:// or file:// URL. A relative path starts from the folder of the file that names it.
 	Bucket URL `default:"file:///var/lib/sexton/diffs" yaml:"bucket"`
 	// OtherBucket is a store of the other kind in which diffs may be, too: they are read, checked, restored, swept and removed there.

@@ -41,7 +41,7 @@ and are removed at the end; credentials come from the usual places.`,
 	cmd.Flags().StringVar(&o.Bucket, "bucket", "", "`URL` of the store, as in external_diffs.bucket")
 	sizeFlags(cmd, &o.Scale, &o.Rounds, "number of diffs")
 	cmd.Flags().IntVar(&o.Big, "big", 256, "size of the one big diff in `MIB`, up to 1024")
-	cmd.Flags().IntVar(&o.Workers, "workers", 4, "how many diffs the job moves at once, `N`, as external_diffs.max_workers")
+	cmd.Flags().IntVar(&o.Workers, "workers", 8, "how many diffs the job moves at once, `N`, as external_diffs.max_workers")
 	measure := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		env.Began = true
