@@ -27,11 +27,11 @@ type Steer struct {
 	Smallest, Largest float64
 }
 
-// Learn returns the size after a statement that went through with so many rows: twice as many while it takes less than half
-// of the target, and up to mostGrowth times as many while it takes much less; a tenth more while it takes less, fewer in proportion when it takes more. A statement that had fewer rows
-// than it might have had says nothing about more, unless rows that have to stay together, about so many (next; 0
-// where there are none such), would not have fitted: without that a size for 2.1 of them stays for ever, as one of
-// them is less than half of it.
+// Learn returns the size after a statement that went through with so many rows: up to mostGrowth times as many while it takes much less
+// than the target, twice as many while it takes less than half of it, a tenth more while it takes less, fewer in proportion when it takes
+// more. A statement that had fewer rows than it might have had says nothing about more, unless rows that have to stay together, about so
+// many (next; 0 where there are none such), would not have fitted: without that a size for 2.1 of them stays for ever, as one of them is
+// less than half of it.
 func (s Steer) Learn(size float64, rows int64, next float64, took time.Duration) float64 {
 	switch {
 	case took > s.Target:
