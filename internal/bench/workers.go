@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -71,20 +73,24 @@ func Workers(ctx context.Context, g *Ground, o Options) (_ Report, err error) {
 // crew lets the workers of a crew drain fresh copies, and returns how long that took and the rows of each.
 func (g *Ground) crew(ctx context.Context, data *template, t trial, c WorkersCrew) (took time.Duration, rows int64, err error) {
 	urls, drained := make([]string, c.Databases), make([]lane, c.Databases)
-	var checks []func() error
+	var checks, closes []func() error
+	defer func() {
+		for _, closed := range slices.Backward(closes) {
+			err = errors.Join(err, closed())
+		}
+	}()
 	for i := range urls {
 		url, conn, drop, err := g.copyOf(ctx, data)
 		if err != nil {
 			return 0, 0, err
 		}
-		defer func() { err = errors.Join(err, drop()) }()
+		closes = append(closes, drop)
 		before, err := t.look(ctx, conn)
 		if err != nil {
 			return 0, 0, err
 		}
 		urls[i], rows = url, concerned(before)
-		drained[i].ctx, drained[i].end = context.WithCancel(ctx)
-		defer drained[i].end()
+		drained[i] = newLane()
 		if err := settle(ctx, conn); err != nil {
 			return 0, 0, err
 		}
@@ -98,7 +104,7 @@ func (g *Ground) crew(ctx context.Context, data *template, t trial, c WorkersCre
 		if workers[i], err = g.Open(ctx, urls[i%c.Databases], t.definitions, fullDuty, t.watch); err != nil {
 			return 0, 0, err
 		}
-		defer workers[i].Close()
+		closes = append(closes, func() error { workers[i].Close(); return nil })
 	}
 	began := time.Now()
 	err = atOnce(ctx, c.Workers, int64(c.Workers), func(ctx context.Context, i int64) error {
@@ -113,10 +119,16 @@ func (g *Ground) crew(ctx context.Context, data *template, t trial, c WorkersCre
 	return took, rows, err
 }
 
-// lane is the work in one database; its context ends when that is done.
+// lane is the work in one database.
 type lane struct {
-	ctx context.Context //nolint:containedctx // the workers of the database wait for its end
-	end context.CancelFunc
+	done <-chan struct{}
+	// end closes done. It may be called again.
+	end func()
+}
+
+func newLane() lane {
+	done := make(chan struct{})
+	return lane{done: done, end: sync.OnceFunc(func() { close(done) })}
 }
 
 // drainBeside is drain for a worker beside others of its database: one has the lease at a time, and the others are skipped until it ends
@@ -129,7 +141,9 @@ func (w *Worker) drainBeside(ctx context.Context, drained lane) error {
 			return fmt.Errorf("run pass: %w", err)
 		case strings.HasPrefix(pass.Trouble, skippedPass):
 			select {
-			case <-drained.ctx.Done():
+			case <-drained.done:
+				return nil
+			case <-ctx.Done():
 				return ctx.Err()
 			case <-time.After(heldPause):
 			}
