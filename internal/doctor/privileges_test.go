@@ -33,6 +33,7 @@ func TestTheFixesGrantEverythingThatAWorkerNeeds(t *testing.T) {
 	p.Exec("REVOKE UPDATE, DELETE ON loose_foreign_keys_deleted_records FROM " + role)
 	p.Exec("REVOKE USAGE ON SEQUENCE sexton.river_job_id_seq FROM " + role)
 	p.Exec("REVOKE EXECUTE ON FUNCTION sexton.enqueue(text, jsonb, timestamptz) FROM " + role)
+	p.Exec("REVOKE SELECT ON pg_catalog.pg_locks FROM PUBLIC")
 	var fixes []string
 	for _, f := range p.findings("privileges") {
 		fixes = append(fixes, f.Fix)
@@ -41,6 +42,7 @@ func TestTheFixesGrantEverythingThatAWorkerNeeds(t *testing.T) {
 		"GRANT UPDATE, DELETE ON TABLE public.loose_foreign_keys_deleted_records TO " + role,
 		"GRANT USAGE ON SEQUENCE sexton.river_job_id_seq TO " + role,
 		"GRANT EXECUTE ON FUNCTION sexton.enqueue(kind text, args jsonb, run_at timestamp with time zone) TO " + role,
+		"GRANT SELECT ON TABLE pg_catalog.pg_locks TO " + role,
 	}, fixes)
 }
 
