@@ -38,7 +38,7 @@ func TestTheCommandsAreThose(t *testing.T) {
 	everyCommand(func(cmd *cobra.Command) { paths = append(paths, strings.TrimPrefix(cmd.CommandPath(), "sexton")) })
 	require.ElementsMatch(t, []string{
 		"", " help", " version", " status", " plan", " doctor", " run", " demo", " pause", " resume", " lease", " lease list", " lease release",
-		" bench", " bench diffs", " bench drain", " bench ghost", " bench group", " bench idle", " bench latency", " bench notify", " bench scale", " bench trigger",
+		" bench", " bench diffs", " bench drain", " bench ghost", " bench group", " bench idle", " bench latency", " bench notify", " bench scale", " bench trigger", " bench workers",
 		" config", " config check", " config show",
 		" job", " job list", " job run", " job enqueue",
 		" migrate", " migrate up", " migrate status", " migrate down",
