@@ -28,3 +28,20 @@ func TestMoreSessionsLeaveConnectionsToOthers(t *testing.T) {
 	end()
 	require.Zero(t, db.Pool().Stat().AcquiredConns())
 }
+
+// A further session that begins with work, on a connection that knows the texts already, does not take that for the way to the server and back.
+func TestMoreSessionsTellHowLongTheyTook(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	session, end := db.Session(t, "one")
+	defer end()
+	pgtest.Must(session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"}))(t)
+	for range 2 {
+		more := &batch.More{Pool: db.Pool(), Like: session}
+		s := more.Session(t.Context())
+		require.NotNil(t, s)
+		pgtest.Must(s.Run(t.Context(), batch.Statement{SQL: "SELECT count(*) FROM generate_series(1, 200000)"}))(t)
+		require.Positive(t, s.Took())
+		more.Release()
+	}
+}

@@ -42,10 +42,11 @@ func (e *Engine) transact(ctx context.Context, do func(tx pgx.Tx) error) error {
 // process, or alone where it does not go with them. A diff that has been deleted meanwhile leaves its object to the removal.
 func (e *Engine) finish(ctx context.Context, claimed *claim, was look, surveyed survey, digest blobstore.Digest) (Skip, error) {
 	s := &switching{engine: e, claim: claimed, was: was, surveyed: surveyed, digest: digest, turn: make(chan bool, 1)}
-	if done, err := e.Switches.together(ctx, s); done {
-		return s.skipped, err
+	if e.Switches.together(ctx, s) {
+		return s.skipped, nil
 	}
-	return s.skipped, e.switchAll(ctx, s)
+	err := e.switchAll(ctx, []*switching{s}, true)
+	return s.skipped, err
 }
 
 // mostTogether bounds the diffs of one transaction.
@@ -73,11 +74,11 @@ type switching struct {
 	skipped Skip
 }
 
-// together changes a diff in the next transaction, which the first diff in the queue leads. It reports whether that has decided
-// on the diff: one whose rows are locked or have changed, or whose transaction failed, goes on alone, so that it stops no other.
-func (w *Switches) together(ctx context.Context, s *switching) (done bool, err error) {
+// together changes a diff in the next transaction, which the first diff in the queue leads. It reports whether that has changed
+// the diff: one whose rows are locked or have changed, or whose transaction failed, goes on alone, so that it stops no other.
+func (w *Switches) together(ctx context.Context, s *switching) bool {
 	if w == nil {
-		return false, nil
+		return false
 	}
 	w.mu.Lock()
 	w.waiting = append(w.waiting, s)
@@ -86,7 +87,7 @@ func (w *Switches) together(ctx context.Context, s *switching) (done bool, err e
 	w.mu.Unlock()
 	// The transaction under way is bounded, so this wait is.
 	if !leads && !<-s.turn {
-		return s.claim.settled, nil
+		return s.claim.settled
 	}
 	w.mu.Lock()
 	n := min(len(w.waiting), mostTogether)
@@ -103,19 +104,16 @@ func (w *Switches) together(ctx context.Context, s *switching) (done bool, err e
 			w.waiting[0].turn <- true
 		}
 	}()
-	err = s.engine.switchAll(ctx, group...)
-	if n > 1 {
-		return s.claim.settled, nil // An error may be that of another.
-	}
-	return true, err
+	_ = s.engine.switchAll(ctx, group, false) // An error may be that of another, and comes again to the one that is its own.
+	return s.claim.settled
 }
 
-// switchAll changes diffs in one transaction. One alone waits for locks and is decided on; of several, it leaves out each that is
+// switchAll changes diffs in one transaction. One alone waits for locks and is decided on; otherwise it leaves out each that is
 // locked or has changed.
-func (e *Engine) switchAll(ctx context.Context, group ...*switching) error {
+func (e *Engine) switchAll(ctx context.Context, group []*switching, alone bool) error {
 	var good []*switching
 	err := e.transact(ctx, func(tx pgx.Tx) (err error) {
-		if good, err = e.lockAll(ctx, tx, group); err == nil && len(good) > 0 {
+		if good, err = e.lockAll(ctx, tx, group, alone); err == nil && len(good) > 0 {
 			err = e.change(ctx, tx, good)
 		}
 		return err
@@ -142,8 +140,8 @@ func (q *queue) Exec(_ context.Context, sql string, args ...any) (pgconn.Command
 }
 
 // lockAll confirms the claims, locks the rows and returns the diffs that may change. The statements of all are sent together.
-func (e *Engine) lockAll(ctx context.Context, tx pgx.Tx, group []*switching) ([]*switching, error) {
-	alone, skip := len(group) == 1, ""
+func (e *Engine) lockAll(ctx context.Context, tx pgx.Tx, group []*switching, alone bool) ([]*switching, error) {
+	skip := ""
 	if !alone {
 		skip = " SKIP LOCKED"
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -150,6 +151,33 @@ func TestADiffThatCannotChangeWithTheOthersStopsNone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A diff that is ready alone and has to wait for a lock does not keep those from changing that come after it.
+func TestADiffThatWaitsAloneStopsNone(t *testing.T) {
+	t.Parallel()
+	b := crewOf(t)
+	b.engine.Limits.Lock, b.engine.Limits.Statement = 10*time.Minute, 10*time.Minute
+	var claims atomic.Int64
+	b.engine.Reached = func(p extdiff.Point) {
+		if p == extdiff.PointClaimed {
+			claims.Add(1)
+		}
+	}
+	tx := pgtest.Begin(t, b.Pool())
+	pgtest.Exec(t, tx, "SELECT FROM merge_request_diff_files WHERE merge_request_diff_id = 1 FOR UPDATE")
+	ended := make(chan error, 2)
+	move := func(id int64) { _, err := b.engine.Move(t.Context(), id); ended <- err }
+	go move(1)
+	b.waitFor(t, "diff 1 to wait", "EXISTS (SELECT FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"+
+		" OR EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
+	go move(2)
+	b.waitFor(t, "diff 2 to be moved", "EXISTS (SELECT FROM merge_request_diffs WHERE id = 2 AND stored_externally)")
+	require.EqualValues(t, 2, claims.Load(), "diff 1 still has its first one")
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, <-ended)
+	require.NoError(t, <-ended)
+	require.Equal(t, "t", b.stored(1)[0][0])
 }
 
 // One object that does not read back as it was written leaves its diff in the database, and no other.

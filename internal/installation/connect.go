@@ -54,7 +54,12 @@ func Open(ctx context.Context, c *config.Config, options ...database.Option) (*C
 // PoolSize is how many connections a database's pool has at most. A worker has one in a pass, the further ones of a pass, one for each other lane
 // whose children live here, and one for each kind that is awake; the others are for leases, history and what looks at them.
 func PoolSize(c *config.Config) int {
-	return c.Jobs.MaxWorkers + c.LooseForeignKeys.Connections - 1 + len(c.Databases) + 3 + len(riverjobs.Jobs(c))
+	workers := c.Jobs.MaxWorkers
+	if c.Has(migrate.ExternalDiffs) {
+		// A diff that is uploaded has one for its snapshot, and needs another to note what the store has.
+		workers = max(workers, 2*c.ExternalDiffs.MaxWorkers)
+	}
+	return workers + c.LooseForeignKeys.Connections - 1 + len(c.Databases) + 3 + len(riverjobs.Jobs(c))
 }
 
 // Complete returns why the first of those databases that are down cannot be reached, in their order.

@@ -16,6 +16,8 @@ import (
 type chunk struct {
 	parent     *Parent
 	tombstones []tombstone
+	// spread is the number of parts that its statements were to be divided into when its size was chosen.
+	spread int
 	// tasks are the statements still to be tried in this pass.
 	tasks []task
 	// verify marks the references whose children decide whether a tombstone is done.

@@ -269,14 +269,16 @@ func (r *run) take(ctx context.Context, l *lane) (c *chunk, carried bool, err er
 	case len(l.fresh) > 0:
 		// One chunk at a time: its size follows what the ones before it have taught.
 		size := l.parent.chunkSize(l.live, r.statementRows)
+		spread := 1
 		if size < len(l.fresh) || r.engine.Worth > 0 {
-			size *= r.spread(ctx, l.parent, l.live)
+			spread = r.spread(ctx, l.parent, l.live)
 		}
-		size = min(size, len(l.fresh))
+		size = min(size*spread, len(l.fresh))
 		if at := slices.IndexFunc(l.fresh, func(t tombstone) bool { return t.anyway != l.fresh[0].anyway }); at > 0 {
 			size = min(size, at)
 		}
 		c = r.newChunk(l.parent, l.fresh[:size], l.live)
+		c.spread = spread
 		l.fresh = l.fresh[size:]
 		return c, false, nil
 	}

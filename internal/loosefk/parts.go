@@ -52,7 +52,9 @@ func (r *run) parts(c *chunk, t task, form pass, limit int, remove bool) []*part
 	}
 	var all []*part
 	switch {
-	case form == direct && n > 1:
+	case form == direct && !t.reference.Remote && max(n, c.spread) > 1:
+		// Also where other sessions have been left since: in one piece the chunk would be too much for the time of a statement.
+		n = max(n, c.spread)
 		// A part is worth its round trip from half of a statement on.
 		worth := cmp.Or(r.engine.Worth, float64(limit)/2)
 		rows := float64(len(c.tombstones)) * cmp.Or(t.reference.rowsPerParent, 1)
@@ -97,21 +99,30 @@ func (r *run) prepare(c *chunk, p *part, form pass, limit int, remove bool) {
 	}
 }
 
-// send runs the parts, each on a session of its own. The first is sent as a step of one piece is.
-func (r *run) send(ctx context.Context, parts []*part, form pass, limits batch.Limits) {
+// send runs the parts, as many at once as there are sessions now, each on its own. The run's own sends as it does a step of one piece.
+// It reports whether some ran at once.
+func (r *run) send(ctx context.Context, parts []*part, form pass, limits batch.Limits) (atOnce bool) {
 	reference := parts[0].task.reference
 	r.session(reference).Seen() // Of an earlier wait.
 	unwatch := r.watch(ctx, reference.Database, form)
-	r.sessions.Each(len(parts), func(i int, on *batch.Session) {
-		if i > 0 {
-			parts[i].done(on.RunWithin(ctx, limits, parts[i].statements...))
-		} else {
-			on = r.session(reference)
-			parts[i].done(r.in(ctx, reference.Database, limits, parts[i].statements...))
-		}
-		parts[i].took = on.Took()
-	})
+	free := 1
+	if !reference.Remote {
+		free = r.sessions.Free()
+	}
+	for some := range slices.Chunk(parts, free) {
+		atOnce = atOnce || len(some) > 1
+		r.sessions.Each(len(some), func(i int, on *batch.Session) {
+			if i > 0 {
+				some[i].done(on.RunWithin(ctx, limits, some[i].statements...))
+			} else {
+				on = r.session(reference)
+				some[i].done(r.in(ctx, reference.Database, limits, some[i].statements...))
+			}
+			some[i].took = on.Took()
+		})
+	}
 	unwatch()
+	return atOnce
 }
 
 // done notes how a part has ended.
@@ -127,15 +138,15 @@ func (p *part) done(affected []int64, err error) {
 	}
 }
 
-// absorb takes in the parts of a step that went through, in their order, and returns the first error of the others. apart reports that the step is to
-// be done again in one piece.
-func (r *run) absorb(ctx context.Context, c *chunk, t task, form pass, limit int, parts []*part) (more, apart bool, err error) {
+// absorb takes in the parts of a step that went through, in their order, and returns the first error of the others. apart reports that the rest of the
+// step is to be done again, one part after the other: some ran at once, and may have met each other, or lost a connection that the run can do without.
+func (r *run) absorb(ctx context.Context, c *chunk, t task, form pass, limit int, parts []*part, atOnce bool) (more, apart bool, err error) {
 	for _, p := range parts {
 		if p.err != nil {
 			if err == nil {
 				err = p.err
 			}
-			apart = len(parts) > 1 && r.sessions.Met(fault.Judge(p.err)) || apart
+			apart = atOnce && r.sessions.Met(fault.Judge(p.err)) || apart
 			continue
 		}
 		full := (form == skipping || form == waiting) && p.rows >= int64(limit)
@@ -143,6 +154,9 @@ func (r *run) absorb(ctx context.Context, c *chunk, t task, form pass, limit int
 		c.cleaned += p.rows
 		r.remove(c, p.ended)
 		r.cleaned(ctx, t, form, len(p.tombstones), p.rows, full)
+	}
+	if err != nil && atOnce && r.sessions.Lost() {
+		apart = true
 	}
 	return more, apart, err
 }

@@ -3,6 +3,7 @@ package loosefk_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -109,6 +110,65 @@ func TestLocksBetweenConnectionsAreNoFailures(t *testing.T) {
 	require.EqualValues(t, 200, stats.Processed)
 	require.Zero(t, b.Pending(t))
 	require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT last_value - (SELECT count(DISTINCT xid) FROM sightings) <= 1 FROM tries"), "one deadlock")
+}
+
+// A run goes on by its own connection where a further one breaks.
+func TestConnectionsThatBreakAreDoneWithout(t *testing.T) {
+	t.Parallel()
+	b := divided(t, 3)
+	more, left := b.engine.More, 2
+	b.engine.More = func(ctx context.Context) *batch.Session {
+		if left--; left < 0 {
+			return nil
+		}
+		return more(ctx)
+	}
+	b.Exec(`
+		CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			PERFORM pg_terminate_backend(pg_backend_pid()) WHERE pg_backend_pid() <> TG_ARGV[0]::int;
+			RETURN NULL;
+		END $$;
+		CREATE TRIGGER cut AFTER DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION cut(` +
+		fmt.Sprint(b.engine.Session.Conn.PgConn().PID()) + `)`)
+	b.Exec("DELETE FROM parents")
+	stats := b.run(t)
+	require.Empty(t, stats.Errors)
+	require.EqualValues(t, 2000, stats.DeleteCount)
+	require.EqualValues(t, 200, stats.Processed)
+	require.Zero(t, b.Pending(t))
+}
+
+// A chunk that was made for several connections is sent in as many parts where others have appeared since: in one piece it would take too long.
+func TestChunksKeepTheirParts(t *testing.T) {
+	t.Parallel()
+	b := setupAdaptive(t, parentsAndChildren+`
+		CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
+		CREATE INDEX ON others (parent_id);
+		INSERT INTO others SELECT id, parent_id FROM children;
+		CREATE TABLE steps (name name, xid xid8, pid int);
+		CREATE FUNCTION step() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			INSERT INTO public.steps SELECT TG_TABLE_NAME, pg_current_xact_id(), pg_backend_pid() WHERE EXISTS (SELECT FROM gone);
+			RETURN NULL;
+		END $$;
+		CREATE TRIGGER step AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION step();
+		CREATE TRIGGER step AFTER DELETE ON others REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION step();`,
+		deleteChildren+"others: [{table: parents, column: parent_id, on_delete: async_delete}]\n", "parents")
+	b.connections(t, 2)
+	var crowd atomic.Bool
+	more := b.engine.More
+	b.engine.More = func(ctx context.Context) *batch.Session { crowd.Store(true); return more(ctx) }
+	b.engine.Throttle.Share = func(context.Context, float64, bool) (float64, pace.Duty) {
+		if crowd.Load() {
+			return 0.99, pace.Duty{}
+		}
+		return 1, pace.Duty{}
+	}
+	b.Exec("DELETE FROM parents")
+	require.EqualValues(t, 200, b.run(t).DeleteCount)
+	require.Equal(t, [][]string{{"t", "2", "1"}}, b.Rows(`
+		SELECT count(DISTINCT xid) FILTER (WHERE NOT later) = count(DISTINCT xid) FILTER (WHERE later),
+			count(DISTINCT pid) FILTER (WHERE NOT later), count(DISTINCT pid) FILTER (WHERE later)
+		FROM (SELECT *, name <> first_value(name) OVER (ORDER BY xid) AS later FROM steps) AS steps`), "the table that comes first, and the other")
 }
 
 // A run divides nothing while others want their share, or no connection is free.

@@ -162,8 +162,8 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	limits := r.limits(*t, form)
 	limits.Repeatable = (form == direct || form == piecewise && !t.skips) && c.doomed(t.reference).Gone
 	parts := r.parts(c, *t, form, limit, remove)
-	r.send(ctx, parts, form, limits)
-	more, apart, err := r.absorb(ctx, c, *t, form, limit, parts)
+	atOnce := r.send(ctx, parts, form, limits)
+	more, apart, err := r.absorb(ctx, c, *t, form, limit, parts, atOnce)
 	switch {
 	case apart && !c.done():
 		return r.step(ctx, c, t, remove)

@@ -2,6 +2,7 @@ package pace
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 )
 
 const (
-	// apartFor is for how long statements go in one piece after one that failed by a lock, apartLong after a deadlock or the like: longer than runs last.
+	// apartFor is for how long statements go in one piece after one that failed by a lock, apartLong after a deadlock: longer than runs last.
 	apartFor, apartLong = time.Second, 24 * time.Hour
 	// askEvery is how often a run asks for a further connection where none was free.
 	askEvery = time.Second
@@ -58,8 +59,15 @@ func (s *Sessions) Each(parts int, do func(part int, on *batch.Session)) {
 	for i := 1; i < parts; i++ {
 		others.Go(func() { do(i, s.more[i-1]) })
 	}
+	defer others.Wait() // No session is given back while it is in use.
 	do(0, s.Own)
-	others.Wait()
+}
+
+// Lost leaves out further sessions whose connections have broken, and reports whether there are such.
+func (s *Sessions) Lost() bool {
+	before := len(s.more)
+	s.more = slices.DeleteFunc(s.more, func(one *batch.Session) bool { return one.Conn.IsClosed() })
+	return len(s.more) < before
 }
 
 // Met notes that a part has failed, and reports whether its statement is to be sent again in one piece, as statements are for a while then or, after a
@@ -69,7 +77,7 @@ func (s *Sessions) Met(f fault.Fault) bool {
 		return false
 	}
 	length := apartFor
-	if f.Verdict == fault.Conflict {
+	if f.SQLState == "40P01" {
 		length = apartLong
 	}
 	if until := time.Now().Add(length); until.After(s.apart) {
