@@ -36,10 +36,11 @@ func (b *bundle) connections(t *testing.T, number int) {
 	for range number - 1 {
 		b.others = append(b.others, pgtest.Acquire(t, b.Pool()).Conn())
 	}
+	given := 0
 	b.engine.More = func(context.Context) *batch.Session {
 		s := b.engine.Session
-		number--
-		return &batch.Session{Conn: b.others[number%len(b.others)], Names: s.Names, Fence: s.Fence, Limits: s.Limits}
+		given++ // Of several runs each has all of them.
+		return &batch.Session{Conn: b.others[given%len(b.others)], Names: s.Names, Fence: s.Fence, Limits: s.Limits}
 	}
 }
 
