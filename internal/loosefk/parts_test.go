@@ -95,8 +95,8 @@ BEGIN
 END $$;
 CREATE TRIGGER cross_over AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION cross_over();`
 
-// Locks between two connections of a run are no failure: the step is done again in one piece, at once and without an attempt, and so is all that follows
-// a deadlock.
+// Locks between two connections of a run are no failure: the step is done again on one connection, at once and without an attempt, and so is all that
+// follows a deadlock.
 func TestLocksBetweenConnectionsAreNoFailures(t *testing.T) {
 	t.Parallel()
 	b := divided(t, 2)

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// apartFor is for how long statements go in one piece after one that failed by a lock, apartLong after a deadlock: longer than runs last.
+	// apartFor is how long a run works on its own connection alone after a statement that failed by a lock, apartLong after a deadlock: longer than
+	// runs last.
 	apartFor, apartLong = time.Second, 24 * time.Hour
 	// askEvery is how often a run asks for a further connection where none was free.
 	askEvery = time.Second
@@ -19,8 +20,8 @@ const (
 
 // Sessions are the connections of a run, under one lease, among which it divides statements on rows that no two parts have in common.
 //
-// Parts can meet in rows further below, by triggers and native cascades. A statement that fails by a lock is therefore to be sent again in one piece:
-// what stands in its way then is another session's.
+// Parts can meet in rows further below, by triggers and native cascades. What fails by a lock is therefore to be sent again on one connection: what
+// stands in its way then is another session's.
 type Sessions struct {
 	Own *batch.Session
 	// Most is how many the run may use at once. More returns a further one, nil where there is none to spare.
@@ -29,7 +30,7 @@ type Sessions struct {
 	Pace *Run
 
 	more []*batch.Session
-	// asked is when none was to spare; until apart statements go in one piece.
+	// asked is when none was to spare; until apart the run works on its own connection alone.
 	asked, apart time.Time
 }
 
@@ -70,8 +71,8 @@ func (s *Sessions) Lost() bool {
 	return len(s.more) < before
 }
 
-// Met notes that a part has failed, and reports whether its statement is to be sent again in one piece, as statements are for a while then or, after a
-// deadlock, for the rest of the run.
+// Met notes that a part has failed, and reports whether it is to be sent again on the run's own connection, on which the run then works alone for a
+// while or, after a deadlock, for its rest.
 func (s *Sessions) Met(f fault.Fault) bool {
 	if !f.Lock() {
 		return false
