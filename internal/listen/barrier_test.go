@@ -84,6 +84,17 @@ func (p *probe) awaitLooks(more int64) {
 	})
 }
 
+// awaitStill waits until the lane looks no more: at the barrier it would do so every few milliseconds.
+func (p *probe) awaitStill() {
+	p.b.t.Helper()
+	looks := int64(-1)
+	p.await("the lane to sleep", func() bool {
+		before := looks
+		looks = p.looks.Load()
+		return looks == before
+	})
+}
+
 // Whoever finds nobody awake notifies, and is not waited for twice.
 func TestBarrierLetsLaterWritersPass(t *testing.T) {
 	t.Parallel()
@@ -98,12 +109,7 @@ func TestBarrierLetsLaterWritersPass(t *testing.T) {
 	p.awaitBarrier()
 	execute(t, late, "BEGIN; "+insert)
 	execute(t, early, "ROLLBACK")
-	looks := int64(-1)
-	pgtest.WaitFor(t, "the lane to sleep although a writer is at work", func(context.Context) (bool, error) {
-		before := looks
-		looks = p.looks.Load()
-		return looks == before, nil
-	})
+	p.awaitStill()
 	execute(t, late, "COMMIT")
 	b.requireDrained()
 }
@@ -118,7 +124,7 @@ func TestBarrierWaitsForNobodyElse(t *testing.T) {
 	execute(t, writer, "BEGIN; CREATE TABLE another (id int); INSERT INTO another VALUES (1)")
 	execute(t, foreigner, "BEGIN; "+insert)
 	p.awaitSleep()
-	require.EqualValues(t, 2, p.looks.Load())
+	p.awaitStill()
 	b.Exec(insert)
 	b.requireDrained()
 }
@@ -180,12 +186,7 @@ func TestEarDiesBetweenUnlockAndBarrier(t *testing.T) {
 				close(redial)
 				return
 			}
-			looks := int64(-1)
-			pgtest.WaitFor(t, "the lane to sleep", func(context.Context) (bool, error) {
-				last := looks
-				looks = p.looks.Load()
-				return looks == last, nil
-			})
+			p.awaitStill()
 			begin()
 			execute(t, writer, "COMMIT")
 			close(redial)
