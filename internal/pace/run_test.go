@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/batch"
 )
 
 const target = 20 * time.Millisecond
@@ -210,4 +212,20 @@ func TestBlockedWorkComesBack(t *testing.T) {
 			<-time.After(freeEvery)
 		}
 	})
+}
+
+// River catches a panic in the goroutine that it gave the job to, and in no other.
+func TestAPanicOfAPartReachesTheRun(t *testing.T) {
+	t.Parallel()
+	s := Sessions{more: []*batch.Session{{}, {}}}
+	ended := 0
+	require.Panics(t, func() {
+		s.Each(3, func(part int, _ *batch.Session) {
+			if part == 1 {
+				panic("part")
+			}
+			ended += part / 2
+		})
+	})
+	require.Equal(t, 1, ended, "the others are waited for")
 }

@@ -2,8 +2,11 @@ package pace
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sexton/internal/batch"
@@ -54,13 +57,27 @@ func (s *Sessions) Free() int {
 	return 1 + len(s.more)
 }
 
-// Each calls do for so many parts at once, each with a session of its own, the first with the run's.
+// Each calls do for so many parts at once, each with a session of its own, the first with the run's. A panic of any part comes out here, where it
+// ends the run and not the process.
 func (s *Sessions) Each(parts int, do func(part int, on *batch.Session)) {
 	var others sync.WaitGroup
+	var panicked atomic.Value
 	for i := 1; i < parts; i++ {
-		others.Go(func() { do(i, s.more[i-1]) })
+		others.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					panicked.Store(fmt.Sprintf("%v\n\n%s", p, debug.Stack()))
+				}
+			}()
+			do(i, s.more[i-1])
+		})
 	}
-	defer others.Wait() // No session is given back while it is in use.
+	defer func() {
+		others.Wait() // No session is given back while it is in use.
+		if p := panicked.Load(); p != nil {
+			panic(p)
+		}
+	}()
 	do(0, s.Own)
 }
 
