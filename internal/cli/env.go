@@ -127,7 +127,7 @@ func (env *Env) LoadConfig() (*config.Config, error) {
 }
 
 // Logger writes to standard error, as the configuration says.
-func (env *Env) Logger(c *config.Config) *slog.Logger { return NewLogger(env.Stderr, c.Log) }
+func (env *Env) Logger(c *config.Config) *slog.Logger { return env.NewLogger(env.Stderr, c.Log) }
 
 // Getenv returns a variable of the program's environment.
 func (env *Env) Getenv(name string) string {

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"sexton/internal/config"
+	"sexton/internal/operator"
 	"sexton/internal/words"
 )
 
@@ -42,6 +45,13 @@ func (env *Env) Print(document any, text func(w io.Writer)) error {
 	}
 	_, err := io.WriteString(env.Stdout, tables(lines.String(), width))
 	return err
+}
+
+// Erase empties a terminal for what is printed next.
+func (env *Env) Erase() {
+	if IsTerminal(env.Stdout) && !env.Dumb() {
+		env.Printf("\x1b[H\x1b[2J")
+	}
 }
 
 // Say writes a document with --json, and else the text for people.
@@ -107,13 +117,45 @@ func aligned(rows []table.Row, width int) string {
 	writer.SuppressTrailingSpaces()
 	writer.AppendRows(rows)
 	if width > 0 {
-		writer.SetColumnConfigs(fit(rows, width))
+		columns, fits := fit(rows, width)
+		if !fits {
+			return upright(rows, width)
+		}
+		writer.SetColumnConfigs(columns)
 	}
 	return writer.Render()
 }
 
+// upright writes each row as a list of its cells below each other, as psql does with \x auto: below the first, each with the heading of its
+// column. It leaves empty cells out.
+func upright(rows []table.Row, width int) string {
+	heading := rows[0]
+	titled := !slices.ContainsFunc(heading, func(cell any) bool { text := fmt.Sprint(cell); return text != strings.ToUpper(text) })
+	if titled {
+		rows = rows[1:]
+	}
+	blocks := make([]string, len(rows))
+	for i, row := range rows {
+		var lines []string
+		for column, cell := range row {
+			text := fmt.Sprint(cell)
+			if text == "" || text == "-" {
+				continue
+			}
+			if titled && column > 0 && column < len(heading) {
+				text = fmt.Sprintf("%s: %s", strings.ToLower(fmt.Sprint(heading[column])), text)
+			}
+			for line := range strings.SplitSeq(cells.WrapSoft(text, max(1, width-len(columnGap))), "\n") {
+				lines = append(lines, strings.TrimRight(line, " "))
+			}
+		}
+		blocks[i] = strings.Join(lines, "\n"+columnGap)
+	}
+	return strings.Join(blocks, "\n")
+}
+
 // fit narrows the widest columns, none below its longest word, until the rows fit or no column can be narrower.
-func fit(rows []table.Row, width int) []table.ColumnConfig {
+func fit(rows []table.Row, width int) (_ []table.ColumnConfig, fits bool) {
 	var columns []table.ColumnConfig
 	excess := -width
 	for _, row := range rows {
@@ -141,23 +183,65 @@ func fit(rows []table.Row, width int) []table.ColumnConfig {
 			}
 		}
 		if widest < 0 {
-			break
+			return nil, false
 		}
 		columns[widest].WidthMax--
 	}
-	return columns
+	return columns, true
 }
 
-// NewLogger writes coloured lines on a terminal and JSON elsewhere, unless the configuration says which.
-func NewLogger(w io.Writer, settings config.Log) *slog.Logger {
+// NewLogger writes coloured lines on a terminal and JSON elsewhere, unless the configuration says which. On a terminal a short text stands
+// for the statistics of a run.
+func (env *Env) NewLogger(w io.Writer, settings config.Log) *slog.Logger {
 	level := slog.LevelInfo
 	// The configuration was checked; its names are slog's.
 	_ = level.UnmarshalText([]byte(settings.Level))
 	terminal := IsTerminal(w)
 	if settings.Format == config.FormatText || settings.Format == config.FormatAuto && terminal {
-		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !terminal}))
+		options := &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !terminal || !env.Colour()}
+		if terminal {
+			options.ReplaceAttr = digested
+		}
+		return slog.New(tint.NewTextHandler(w, options))
 	}
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+// Colour reports whether terminals may be given colours: https://no-color.org.
+func (env *Env) Colour() bool { return env.Getenv("NO_COLOR") == "" && !env.Dumb() }
+
+// Dumb reports whether terminals can do no more than print lines.
+func (env *Env) Dumb() bool { return env.Getenv("TERM") == "dumb" }
+
+// digested replaces statistics by what in them is not zero.
+func digested(_ []string, attr slog.Attr) slog.Attr {
+	stats, is := attr.Value.Any().(json.RawMessage)
+	var fields map[string]json.RawMessage
+	if !is || json.Unmarshal(stats, &fields) != nil {
+		return attr
+	}
+	var parts []string
+	digest := operator.DigestOf(stats, "")
+	for _, table := range digest.Tables {
+		parts = append(parts, fmt.Sprintf("%s %d", table.Name, table.Rows))
+	}
+	if digest.MoreTables > 0 {
+		parts = append(parts, words.Counted(digest.MoreTables, "more table"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		var n int64
+		var list []json.RawMessage
+		switch {
+		case json.Unmarshal(fields[name], &n) == nil && n != 0 && name != "processed":
+			parts = append(parts, fmt.Sprintf("%s %d", name, n))
+		case json.Unmarshal(fields[name], &list) == nil && len(list) > 0:
+			parts = append(parts, fmt.Sprintf("%s %d", name, len(list)))
+		}
+	}
+	if len(parts) == 0 {
+		return slog.Attr{}
+	}
+	return slog.String(attr.Key, words.Listed(parts))
 }
 
 // IsTerminal reports whether w is a terminal.

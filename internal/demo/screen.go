@@ -31,6 +31,7 @@ type Screen struct {
 	bar      *mpb.Bar
 	// closing says what ends the demo.
 	closing string
+	colour  bool
 	closed  sync.Once
 
 	mu     sync.Mutex
@@ -42,8 +43,8 @@ type Screen struct {
 
 // NewScreen returns a view that paints on a terminal, with a closing line. Close it, or the terminal is left in
 // the middle of it.
-func NewScreen(w io.Writer, closing string) *Screen {
-	return &Screen{out: w, closing: closing, progress: mpb.New(mpb.WithOutput(w), mpb.WithRefreshRate(refresh), mpb.WithAutoRefresh())}
+func NewScreen(w io.Writer, closing string, colour bool) *Screen {
+	return &Screen{out: w, closing: closing, colour: colour, progress: mpb.New(mpb.WithOutput(w), mpb.WithRefreshRate(refresh), mpb.WithAutoRefresh())}
 }
 
 // Write puts text above the panel, such as log lines.
@@ -119,7 +120,7 @@ func (s *Screen) lines(st decor.Statistics) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	width, height := s.size(st)
-	return panel{width: width, height: height, closing: s.closing}.lines(s.state, s.traces)
+	return panel{width: width, height: height, closing: s.closing, colour: s.colour}.lines(s.state, s.traces)
 }
 
 // size is that of the terminal. When it has changed, it is unknown in what rows the lines of the last painting are now,
@@ -160,6 +161,15 @@ const (
 type panel struct {
 	width, height int
 	closing       string
+	colour        bool
+}
+
+// in gives a text a colour.
+func (p panel) in(colour, text string) string {
+	if !p.colour {
+		return text
+	}
+	return colour + text + plain
 }
 
 // lines returns the picture. traces has what the spark lines of each scene show.
@@ -174,7 +184,7 @@ func (p panel) lines(state State, traces []trace) []string {
 		}
 		all = append(all, lines...)
 	}
-	return append(all, dim+runewidth.Truncate("  "+p.closing, p.room(), "…")+plain)
+	return append(all, p.in(dim, runewidth.Truncate("  "+p.closing, p.room(), "…")))
 }
 
 // room is the width of a line: some terminals wrap one that fills the last column.
@@ -200,7 +210,7 @@ func (p panel) scene(s SceneState, t trace) []string {
 
 // head has the title, a bar where there is room for one, and as much of the progress as finds a place.
 func (p panel) head(s SceneState) string {
-	title := cyan + runewidth.Truncate(runewidth.FillRight("  "+s.Script.Title, titleWidth), p.room(), "") + plain
+	title := p.in(cyan, runewidth.Truncate(runewidth.FillRight("  "+s.Script.Title, titleWidth), p.room(), ""))
 	room := p.room() - titleWidth
 	if bars := min(longestSpark, room-progressWidth-2); bars >= fewestBars {
 		title += bar(s.Acted, s.Planned, bars) + "  "
@@ -219,7 +229,7 @@ func (p panel) head(s SceneState) string {
 func (p panel) line(label, sparks string, texts ...string) string {
 	label = runewidth.Truncate("  "+runewidth.FillRight(label, labelWidth-2), p.room(), "")
 	left := p.room() - runewidth.StringWidth(label) - runewidth.StringWidth(sparks)
-	return cyan + label + plain + dim + sparks + plain + p.fit(left, texts...)
+	return p.in(cyan, label) + p.in(dim, sparks) + p.fit(left, texts...)
 }
 
 // fit joins the texts that have room; of the first there is always a part.

@@ -72,7 +72,7 @@ func painted(t *testing.T, w io.Writer, paint func(s *Screen)) {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		s := NewScreen(w, "Ctrl-C stops and removes everything.")
+		s := NewScreen(w, "Ctrl-C stops and removes everything.", true)
 		paint(s)
 		s.Close()
 	}()
@@ -101,7 +101,7 @@ func TestScreenLeavesThePanel(t *testing.T) {
 		s.Show(busy())
 	})
 	lines[0] = strings.TrimPrefix(lines[0], "\r")
-	want := panel{width: 80, height: unlimited, closing: "Ctrl-C stops and removes everything."}.
+	want := panel{width: 80, height: unlimited, closing: "Ctrl-C stops and removes everything.", colour: true}.
 		lines(busy(), []trace{{backlog: []float64{0, 1002}, speed: []float64{0, 34567.8}}, {backlog: []float64{0, 1}, speed: []float64{0, 0}}})
 	for i := range want {
 		want[i] = control.ReplaceAllString(want[i], "")
@@ -231,7 +231,7 @@ func TestScreenBeginsAnewWhenTheSizeChanges(t *testing.T) {
 	// The way up ends at the first line.
 	_, after, found := strings.Cut(after, "\x1b[J")
 	require.True(t, found)
-	want := panel{width: 40, height: 20, closing: "Ctrl-C stops and removes everything."}.
+	want := panel{width: 40, height: 20, closing: "Ctrl-C stops and removes everything.", colour: true}.
 		lines(busy(), []trace{{}, {}})
 	require.Equal(t, control.ReplaceAllString(strings.Join(want, "\n")+"\n", ""),
 		control.ReplaceAllString(strings.ReplaceAll(strings.Split(after, "\x1b[J")[0], "\r", ""), ""))

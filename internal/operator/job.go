@@ -12,6 +12,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/fault"
@@ -56,6 +57,23 @@ type Pass struct {
 	Holder    string          `json:"holder"`
 	StartedAt time.Time       `json:"started_at"`
 	Stats     json.RawMessage `json:"stats"`
+	// Rows counts the rows that the pass has changed.
+	Rows          int64 `json:"rows"`
+	RowsPerSecond int64 `json:"rows_per_second"`
+	// SecondsLeft is how long the backlog will take at this rate; null where that cannot be told.
+	SecondsLeft *float64 `json:"seconds_left"`
+
+	Pace Pace `json:"-"`
+}
+
+// Estimate fills in how fast the pass works off a backlog.
+func (p *Pass) Estimate(left component.Backlog) {
+	p.Pace = PaceOf(*p, left, components.Unit(left.Table), time.Now())
+	p.Rows, p.RowsPerSecond = p.Pace.Digest.Rows, p.Pace.RowsPerSecond
+	if p.Pace.Left > 0 {
+		seconds := p.Pace.Left.Seconds()
+		p.SecondsLeft = &seconds
+	}
 }
 
 // Duty is the share of its time at which the pass works now, 0 where it tells none.

@@ -165,6 +165,9 @@ func (k *shared) jobs(ctx context.Context, all *installation.Connections, databa
 				continue
 			}
 			state := k.job(job, name)
+			if state.Running != nil {
+				state.Running.Estimate(backlogOf(tables, job.DeletionTable, name))
+			}
 			if err := k.explain(ctx, all, &state, tables); err != nil {
 				return nil, err
 			}
@@ -172,6 +175,16 @@ func (k *shared) jobs(ctx context.Context, all *installation.Connections, databa
 		}
 	}
 	return states, nil
+}
+
+// backlogOf finds what waits in a deletion table. A table that was not read counts as one whose end is unknown.
+func backlogOf(tables []component.Backlog, table, name string) component.Backlog {
+	for _, t := range tables {
+		if t.Table == table && t.Database == name {
+			return t
+		}
+	}
+	return component.Backlog{Table: table, Database: name, Capped: true}
 }
 
 // Leader is the worker whose River client follows the schedules for all.

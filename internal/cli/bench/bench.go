@@ -171,7 +171,7 @@ func onSite(ctx context.Context, server *bench.Ground, g ground, do func(*bench.
 	site := &bench.Site{
 		URL: own, Pool: application, Admin: server.Admin, Progress: server.Progress,
 		Work: func(ctx context.Context) error {
-			return run.Work(ctx, all, cli.NewLogger(g.Stderr, all.Config.Log), run.Endpoint{})
+			return run.Work(ctx, all, g.Logger(all.Config), run.Endpoint{})
 		},
 	}
 	cfg, _ := riverjobs.Tracking(all.Config, all.Jobs(), nil)

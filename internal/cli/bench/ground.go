@@ -171,7 +171,7 @@ func (g ground) install(ctx context.Context, url, definitions string) (*installa
 	if err != nil {
 		return nil, err
 	}
-	all, err := installation.Install(ctx, c, cli.NewLogger(g.Stderr, c.Log))
+	all, err := installation.Install(ctx, c, g.Logger(c))
 	return all, problem.Doing(err, "install")
 }
 
@@ -200,7 +200,7 @@ func (g ground) open(ctx context.Context, url, definitions, duty string, tracer 
 		all.Close()
 		return nil, err
 	}
-	log := cli.NewLogger(g.Stderr, c.Log)
+	log := g.Logger(c)
 	deps := riverjobs.Deps{
 		Bindings: &riverjobs.Bindings{}, Config: c, Databases: all.Databases, Definitions: all.Definitions, Logger: log,
 		Runner: &jobrun.Runner{Leases: all.Leases(installation.Holder()), Logger: log, Figures: riverjobs.Figures},

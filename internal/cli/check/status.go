@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,21 +13,41 @@ import (
 	"sexton/internal/component"
 	"sexton/internal/installation"
 	"sexton/internal/operator"
+	"sexton/internal/sleep"
 	"sexton/internal/words"
 )
 
+// watchEvery is the time between two readings of --watch.
+const watchEvery = 2 * time.Second
+
 func statusCommand(env *cli.Env) *cobra.Command {
-	return env.On("", &cobra.Command{
-		Use:     "status",
-		Short:   "Show backlog, leases, last runs and why something waits",
-		Example: "  sexton status\n  sexton status --json | jq '.deletion_tables[].pending'",
+	var watch bool
+	cmd := env.On("", &cobra.Command{
+		Use:   "status",
+		Short: "Show what runs and how fast, backlog, last runs, and why something waits",
+		Long: `Shows the backlog of each deletion table, the passes at work with their rows, rows per second and about how much time is
+left, leases, the last run of each job, and what a job waits for. With --watch it does so every 2 seconds until Ctrl-C.`,
+		Example: "  sexton status\n  sexton status --watch\n  sexton status --json | jq '.deletion_tables[].pending'",
 	}, func(ctx context.Context, all *installation.Connections) error {
-		reading, err := operator.Read(ctx, operator.Defined(all))
-		if err != nil {
-			return err
+		for {
+			reading, err := operator.Read(ctx, operator.Defined(all))
+			if err == nil {
+				if watch {
+					env.Erase()
+				}
+				err = env.Print(reading, func(w io.Writer) { printStatus(w, reading) })
+			}
+			if watch && ctx.Err() != nil {
+				return nil // That is how it ends.
+			}
+			if err != nil || !watch {
+				return err
+			}
+			_ = sleep.For(ctx, watchEvery)
 		}
-		return env.Print(reading, func(w io.Writer) { printStatus(w, reading) })
 	})
+	cmd.Flags().BoolVar(&watch, "watch", false, "show it anew every 2 seconds, until Ctrl-C")
+	return cmd
 }
 
 func printStatus(w io.Writer, document operator.Reading) {
@@ -65,17 +87,42 @@ func printStatus(w io.Writer, document operator.Reading) {
 		}
 	}
 	words.List(w, "", "\nLEASE\tHOLDER\tEXPIRES", document.Leases, func(l operator.Lease) []any { return []any{l.Key, l.Holder, l.ExpiresAt} })
-	words.Table(w, "\nJOB\tDATABASE\tSCHEDULE\tLAST TICK\tNEXT TICK\tLAST RUN\tOUTCOME\tWAITS FOR\tERROR", document.Jobs,
-		func(j operator.JobState) []any {
-			return []any{j.Kind, j.Database, &j.Schedule, j.LastTick, j.NextTick, words.Age(j.LastRun), j.LastOutcome, j.WaitingFor, j.LastError}
-		})
-	for _, j := range document.Jobs {
-		if j.Running == nil {
-			continue
+	printJobs(w, document.Jobs)
+	_, _ = fmt.Fprintln(w, "\n"+document.Cron.String())
+}
+
+// printJobs prints first what is at work, then all, then what keeps some from their work. A kind in one of several databases has its name.
+func printJobs(w io.Writer, jobs []operator.JobState) {
+	several := slices.ContainsFunc(jobs, func(j operator.JobState) bool { return j.Database != jobs[0].Database })
+	name := func(j operator.JobState) string {
+		if several {
+			return j.Kind + " in " + j.Database
+		}
+		return j.Kind
+	}
+	those := func(which func(operator.JobState) bool) []operator.JobState {
+		return slices.DeleteFunc(slices.Clone(jobs), func(j operator.JobState) bool { return !which(j) })
+	}
+	running := those(func(j operator.JobState) bool { return j.Running != nil })
+	words.List(w, "", "\nRUNNING\tFOR\tROWS\tROWS/S\tTIME LEFT\tHOW", running, func(j operator.JobState) []any {
+		left, how := "-", "-"
+		if pace := j.Running.Pace; pace.Left > 0 {
+			left = "about " + words.Span(pace.Left)
 		}
 		if duty := j.Running.Duty(); duty.Percent > 0 {
-			_, _ = fmt.Fprintf(w, "\n%s in %s works %s\n", j.Kind, j.Database, duty)
+			how = duty.String()
 		}
-	}
-	_, _ = fmt.Fprintln(w, "\n"+document.Cron.String())
+		return []any{name(j), words.Span(time.Since(j.Running.StartedAt)), words.Grouped(j.Running.Rows), words.Grouped(j.Running.RowsPerSecond), left, how}
+	})
+	words.Table(w, "\nJOB\tNEXT TICK\tLAST RUN\tOUTCOME", jobs, func(j operator.JobState) []any {
+		next := "-"
+		if j.NextTick != nil {
+			next = "in " + words.Span(time.Until(*j.NextTick))
+		}
+		return []any{name(j), next, words.Age(j.LastRun), j.LastOutcome}
+	})
+	words.List(w, "", "\nWAITING\tFOR", those(func(j operator.JobState) bool { return j.WaitingFor != nil }),
+		func(j operator.JobState) []any { return []any{name(j), j.WaitingFor} })
+	words.List(w, "", "\nFAILED\tERROR", those(func(j operator.JobState) bool { return j.LastError != nil }),
+		func(j operator.JobState) []any { return []any{name(j), j.LastError} })
 }

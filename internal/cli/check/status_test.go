@@ -1,11 +1,20 @@
 package check_test
 
 import (
+	"context"
 	"encoding/json"
+	"io"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/creack/pty"
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/cli"
+	"sexton/internal/cli/check"
 	"sexton/internal/cli/clitest"
 )
 
@@ -31,8 +40,8 @@ func TestStatusOfAnIdleDatabase(t *testing.T) {
 	require.Regexp(t, `^DELETION TABLE +DATABASE +PENDING +OLDEST +PUT OFF +CONFIRMING
 loose_foreign_keys_deleted_records +main +0 +- +0 +0
 
-JOB +DATABASE +SCHEDULE +LAST TICK +NEXT TICK +LAST RUN +OUTCOME +WAITS FOR +ERROR
-loose_foreign_keys_cleanup +main +\* \* \* \* \* +2099-01-01T00:00:00Z +2099-01-01T00:01:00Z +never +- +- +-
+JOB +NEXT TICK +LAST RUN +OUTCOME
+loose_foreign_keys_cleanup +in \d+d\d+h +never +-
 
 cron is led by host:1:abc until 2099-01-02T03:04:05Z
 $`, s.OK("status"))
@@ -101,7 +110,7 @@ func TestStatusKeepsLongErrorsInOneLine(t *testing.T) {
 	s := clitest.Installed(t)
 	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, error, stats)
 		VALUES ($1, 'main', 'me', now(), 'failed', E'first\nsecond', '{}')`, clitest.Kind)
-	require.Regexp(t, `failed +- +first; second\n\ncron is led by no worker\n$`, s.OK("status"))
+	require.Regexp(t, ` failed\n\nFAILED +ERROR\n\S+ +first; second\n\ncron is led by no worker\n$`, s.OK("status"))
 	_, job, _ := s.StatusOf()
 	require.Equal(t, "first\nsecond", job["last_error"])
 
@@ -149,27 +158,69 @@ func TestStatusShowsWhatRuns(t *testing.T) {
 	s.Exec("DELETE FROM projects WHERE id <= 3")
 	s.HoldLease()
 	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at, stats)
-		VALUES ($1, 'main', 'host:1:abc', '2026-01-02T03:04:05Z', '{"delete_count": 5}')`, clitest.Kind)
+		VALUES ($1, 'main', 'host:1:abc', now() - interval '200 seconds', '{"processed": 1, "delete_count_by_table": {"issues": 400000}}')`, clitest.Kind)
 	_, job, _ := s.StatusOf()
 	require.Nil(t, job["running"], "its worker is dead")
 	require.Equal(t, "lease held by host:1:abc until 2099-01-02T03:04:05Z", job["waiting_for"])
 
 	enter(s, "host:1:abc")
 	_, job, _ = s.StatusOf()
-	require.Equal(t, map[string]any{
-		"run_id": 1.0, "holder": "host:1:abc", "started_at": "2026-01-02T03:04:05Z", "stats": map[string]any{"delete_count": 5.0},
-	}, job["running"])
+	running, _ := job["running"].(map[string]any)
+	require.Equal(t, []string{"holder", "rows", "rows_per_second", "run_id", "seconds_left", "started_at", "stats"}, slices.Sorted(maps.Keys(running)))
+	require.Equal(t, []any{"host:1:abc", 400_000.0}, []any{running["holder"], running["rows"]})
 	require.Nil(t, job["waiting_for"])
+	require.Regexp(t, `(?m)^RUNNING +FOR +ROWS +ROWS/S +TIME LEFT +HOW\nloose_foreign_keys_cleanup +\dm\d+s +400,000 +[12],\d{3} +about \d+m\d+s +-$`, s.OK("status"))
 
 	s.Exec(`UPDATE sexton.runs SET stats = '{"delete_count": 5, "waiting_for": "replica r1 12 s behind"}'`)
 	_, job, _ = s.StatusOf()
 	require.Equal(t, "replica r1 12 s behind", job["waiting_for"], "what the pass says itself")
-	require.Regexp(t, ` replica r1 12 s behind +-\n\ncron`, s.OK("status"))
+	require.Regexp(t, `\nWAITING +FOR\n\S+ +replica r1 12 s behind\n\ncron`, s.OK("status"))
 
 	s.Exec("UPDATE sexton.clients SET seen_at = now() - interval '16 seconds'")
 	_, job, _ = s.StatusOf()
 	require.Nil(t, job["running"], "its worker has been silent for too long")
 	require.Contains(t, job["waiting_for"], "lease held by", "what a dead pass said last is over")
+}
+
+// On a terminal --watch shows it anew in the same place, with no line wider than the terminal.
+func TestStatusIsWatchedOnATerminal(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, error, stats)
+		VALUES ($1, 'main', 'me', now(), 'failed', repeat('a long reason ', 30), '{}')`, clitest.Kind)
+	for _, width := range []uint16{80, 40} {
+		terminal, tty, err := pty.Open()
+		require.NoError(t, err)
+		require.NoError(t, pty.Setsize(tty, &pty.Winsize{Rows: 24, Cols: width}))
+		ctx, interrupt := context.WithCancel(t.Context())
+		read := make(chan string, 1)
+		go func() {
+			var all strings.Builder
+			for piece := make([]byte, 1<<16); ; {
+				n, err := terminal.Read(piece)
+				all.Write(piece[:n])
+				if strings.Count(all.String(), "\ncron is led") == 2 {
+					interrupt()
+				}
+				if err != nil {
+					read <- all.String()
+					return
+				}
+			}
+		}()
+		program := &cobra.Command{}
+		program.AddCommand(check.Commands(&cli.Env{Environ: s.Environ, Stdout: tty, Stderr: io.Discard})...)
+		program.SetArgs([]string{"status", "--watch"})
+		require.NoError(t, program.ExecuteContext(ctx))
+		require.NoError(t, tty.Close())
+		pictures := strings.Split(<-read, "\x1b[H\x1b[2J")
+		require.NoError(t, terminal.Close())
+		require.GreaterOrEqual(t, len(pictures), 3, "before the first, and two")
+		require.Contains(t, pictures[2], "long reason")
+		for line := range strings.Lines(pictures[1]) {
+			require.LessOrEqual(t, len(strings.TrimRight(line, "\r\n")), int(width), pictures[1])
+		}
+	}
 }
 
 func TestStatusSaysThatTheTickIsSpent(t *testing.T) {

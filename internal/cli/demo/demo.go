@@ -121,7 +121,7 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoP
 	if err != nil {
 		return err
 	}
-	view, logs, format := demoView(out, env.Stderr, place)
+	view, logs, format := demoView(env, out, place)
 	defer view.Close()
 	fresh, err := createDemoDatabase(ctx, server.URL("postgres"))
 	if err != nil {
@@ -141,7 +141,7 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoP
 		return err
 	}
 	// Jobs warn of what they keep, which the scenes show in their place.
-	log := cli.NewLogger(logs, config.Log{Level: "error", Format: format})
+	log := env.NewLogger(logs, config.Log{Level: "error", Format: format})
 	all, err := installation.Install(ctx, c, log)
 	if err != nil {
 		return err
@@ -185,17 +185,17 @@ func forgetLibpq() {
 }
 
 // demoView picks the view for where it goes, and where log lines go beside it and in what form.
-func demoView(out, stderr io.Writer, place demoPlace) (demo.View, io.Writer, config.Format) {
-	if !cli.IsTerminal(out) {
-		return demo.NewLines(out), stderr, config.FormatAuto
+func demoView(env *cli.Env, out io.Writer, place demoPlace) (demo.View, io.Writer, config.Format) {
+	if !cli.IsTerminal(out) || env.Dumb() {
+		return demo.NewLines(out), env.Stderr, config.FormatAuto
 	}
 	closing := "Ctrl-C stops and removes everything."
 	if place.kept != "" {
 		closing = "Ctrl-C stops it; the cluster stays."
 	}
-	screen := demo.NewScreen(out, closing)
-	if cli.IsTerminal(stderr) {
+	screen := demo.NewScreen(out, closing, env.Colour())
+	if cli.IsTerminal(env.Stderr) {
 		return screen, screen, config.FormatText // Above the panel, not across it.
 	}
-	return screen, stderr, config.FormatAuto
+	return screen, env.Stderr, config.FormatAuto
 }

@@ -140,7 +140,7 @@ func (p *Page) render(w http.ResponseWriter, code int, name string, data any) {
 func (p *Page) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset": p.assets.url, "number": words.Grouped, "capped": capped, "plural": plural, "span": span, "took": took,
-		"moment": momentAt, "humane": humane, "sentence": sentence, "brief": brief, "digest": digestOf,
+		"moment": momentAt, "humane": humane, "sentence": sentence, "brief": brief, "digest": operator.DigestOf,
 		"outcome": outcomeText, "parts": func(name string) []string { return strings.Split(name, "_") },
 	}
 }

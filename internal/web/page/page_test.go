@@ -119,6 +119,7 @@ func busy() operator.Overview {
 		RunID: 7, Holder: "host:1", StartedAt: now.Add(-10 * time.Second),
 		Stats: []byte(`{"processed": 100, "delete_count": 3000, "delete_count_by_table": {"issues": 2000, "notes": 1000}}`),
 	}
+	works.Running.Estimate(component.Backlog{Table: tombs, Pending: 303, Deferred: 3})
 	waits := jobIn("clean", "cleans up", "* * * * *", tombs, "ci", "main", "ci")
 	waits.WaitingFor = new("lease held by host:2 until 2030-01-02T03:04:05Z")
 	paused := jobIn("import", "imports", "", "imports", "main", "main")

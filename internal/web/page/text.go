@@ -1,18 +1,12 @@
 package page
 
 import (
-	"cmp"
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
-	"sexton/internal/component"
-	"sexton/internal/operator"
 	"sexton/internal/words"
 )
 
@@ -124,91 +118,4 @@ func outcomeText(outcome string) string {
 	default:
 		return outcome
 	}
-}
-
-// shownTables is how many tables of a run are named.
-const shownTables = 4
-
-// digest holds the common part of the statistics of all kinds: counts of rows worked off end in "processed", and objects of
-// numbers count rows by table.
-type digest struct {
-	// Unit names an item, such as tombstone.
-	Unit   string
-	Items  int64
-	Rows   int64
-	Tables []tableCount
-	// MoreTables counts tables that are not named.
-	MoreTables int
-}
-
-type tableCount struct {
-	Name string
-	Rows int64
-}
-
-// digestOf reads statistics. Those of an unknown shape say nothing.
-func digestOf(raw json.RawMessage, unit string) digest {
-	var stats map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &stats); err != nil {
-		return digest{Unit: unit}
-	}
-	d := digest{Unit: unit}
-	byTable := map[string]int64{}
-	for key, value := range stats {
-		var items int64
-		if (key == "processed" || strings.HasSuffix(key, "_processed")) && json.Unmarshal(value, &items) == nil {
-			d.Items += items
-		}
-		var counts map[string]int64
-		// What is under way now has counts that are in the others as well.
-		if key == "current" || json.Unmarshal(value, &counts) != nil {
-			continue
-		}
-		for table, rows := range counts {
-			byTable[table] += rows
-			d.Rows += rows
-		}
-	}
-	for table, rows := range byTable {
-		if rows > 0 {
-			d.Tables = append(d.Tables, tableCount{Name: table, Rows: rows})
-		}
-	}
-	slices.SortFunc(d.Tables, func(a, b tableCount) int {
-		return cmp.Or(cmp.Compare(b.Rows, a.Rows), strings.Compare(a.Name, b.Name))
-	})
-	if more := len(d.Tables) - shownTables; more > 0 {
-		d.Tables, d.MoreTables = d.Tables[:shownTables], more
-	}
-	return d
-}
-
-// pace is how fast a pass goes.
-type pace struct {
-	Digest digest
-	// RowsPerSecond is 0 where the pass has only begun.
-	RowsPerSecond int64
-	// Left is how long the backlog will take at this rate; 0 where that cannot be told.
-	Left time.Duration
-	// Whole is the backlog at the beginning of the pass; 0 if it is not known.
-	Whole int64
-}
-
-// paceOf compares what a pass has done with what is left. A backlog that was not counted to its end gives no time.
-func paceOf(run operator.Pass, left component.Backlog, unit string, now time.Time) pace {
-	out := pace{Digest: digestOf(run.Stats, unit)}
-	ran := now.Sub(run.StartedAt)
-	if ran < time.Second/2 {
-		return out
-	}
-	out.RowsPerSecond = int64(float64(out.Digest.Rows) / ran.Seconds())
-	if left.Capped {
-		return out
-	}
-	pending := max(0, left.Pending-left.Deferred) // What is put off is not for this pass.
-	out.Whole = out.Digest.Items + pending
-	if out.Digest.Items > 0 {
-		out.Left = time.Duration(float64(ran) / float64(out.Digest.Items) * float64(pending))
-	}
-	return out
 }

@@ -89,13 +89,6 @@ type jobIn struct {
 	State state
 	// Alone tells that the job works in one database only, which needs no name.
 	Alone bool
-	// Table is the backlog that it works off.
-	Table component.Backlog
-}
-
-// Pace is how fast the pass at work goes.
-func (j jobIn) Pace() pace {
-	return paceOf(*j.Running, j.Table, components.Unit(j.Job.DeletionTable), j.Now)
 }
 
 // Ended is when its last run ended or, while that goes on, began.
@@ -173,11 +166,6 @@ func (v *view) Unit(kind string) string {
 func jobViews(r operator.Reading, now time.Time) (views []jobView) {
 	for _, job := range r.Jobs {
 		in := jobIn{JobState: job, Now: now, State: jobState(job), Alone: len(job.Job.Databases) == 1}
-		for _, table := range r.DeletionTables {
-			if table.Table == job.Job.DeletionTable && table.Database == job.Database {
-				in.Table = table
-			}
-		}
 		if len(views) == 0 || views[len(views)-1].Kind != job.Kind {
 			views = append(views, jobView{JobState: job})
 		}

@@ -1,0 +1,99 @@
+package operator
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"sexton/internal/component"
+)
+
+// shownTables is how many tables of a run are named.
+const shownTables = 4
+
+// Digest holds the common part of the statistics of all kinds: counts of rows worked off end in "processed", and objects of
+// numbers count rows by table.
+type Digest struct {
+	// Unit names an item, such as tombstone.
+	Unit   string
+	Items  int64
+	Rows   int64
+	Tables []TableCount
+	// MoreTables counts tables that are not named.
+	MoreTables int
+}
+
+// TableCount counts the rows of one table.
+type TableCount struct {
+	Name string
+	Rows int64
+}
+
+// DigestOf reads statistics. Those of an unknown shape say nothing.
+func DigestOf(raw json.RawMessage, unit string) Digest {
+	var stats map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &stats); err != nil {
+		return Digest{Unit: unit}
+	}
+	d := Digest{Unit: unit}
+	byTable := map[string]int64{}
+	for key, value := range stats {
+		var items int64
+		if (key == "processed" || strings.HasSuffix(key, "_processed")) && json.Unmarshal(value, &items) == nil {
+			d.Items += items
+		}
+		var counts map[string]int64
+		// What is under way now has counts that are in the others as well.
+		if key == "current" || json.Unmarshal(value, &counts) != nil {
+			continue
+		}
+		for table, rows := range counts {
+			byTable[table] += rows
+			d.Rows += rows
+		}
+	}
+	for table, rows := range byTable {
+		if rows > 0 {
+			d.Tables = append(d.Tables, TableCount{Name: table, Rows: rows})
+		}
+	}
+	slices.SortFunc(d.Tables, func(a, b TableCount) int {
+		return cmp.Or(cmp.Compare(b.Rows, a.Rows), strings.Compare(a.Name, b.Name))
+	})
+	if more := len(d.Tables) - shownTables; more > 0 {
+		d.Tables, d.MoreTables = d.Tables[:shownTables], more
+	}
+	return d
+}
+
+// Pace is how fast a pass goes.
+type Pace struct {
+	Digest Digest
+	// RowsPerSecond is 0 where the pass has only begun.
+	RowsPerSecond int64
+	// Left is how long the backlog will take at this rate; 0 where that cannot be told.
+	Left time.Duration
+	// Whole is the backlog at the beginning of the pass; 0 if it is not known.
+	Whole int64
+}
+
+// PaceOf compares what a pass has done with what is left. A backlog that was not counted to its end gives no time.
+func PaceOf(run Pass, left component.Backlog, unit string, now time.Time) Pace {
+	out := Pace{Digest: DigestOf(run.Stats, unit)}
+	ran := now.Sub(run.StartedAt)
+	if ran < time.Second/2 {
+		return out
+	}
+	out.RowsPerSecond = int64(float64(out.Digest.Rows) / ran.Seconds())
+	if left.Capped {
+		return out
+	}
+	pending := max(0, left.Pending-left.Deferred) // What is put off is not for this pass.
+	out.Whole = out.Digest.Items + pending
+	if out.Digest.Items > 0 {
+		out.Left = time.Duration(float64(ran) / float64(out.Digest.Items) * float64(pending))
+	}
+	return out
+}
