@@ -103,6 +103,30 @@ func testExample(t *testing.T, p program) {
 	asConfigured(t, p, folder, db.URL, worker.Environment)
 }
 
+// testKubernetes has the program read what a pod of deploy/kubernetes has in its files and environment. tools/release decodes the manifests.
+func testKubernetes(t *testing.T, p program) {
+	t.Helper()
+	dir := t.TempDir()
+	p.environ = append(slices.Clone(p.environ), "SEXTON_HTTP__LISTEN=0.0.0.0:8686")
+	require.Contains(t, deployed(t, "kubernetes/worker.yaml"), `{name: SEXTON_HTTP__LISTEN, value: "0.0.0.0:8686"}`)
+	for document := range strings.SplitSeq(deployed(t, "kubernetes/worker.yaml"), "\n---\n") {
+		var object struct {
+			Data       map[string]string
+			StringData map[string]string `yaml:"stringData"`
+		}
+		require.NoError(t, yaml.Unmarshal([]byte(document), &object))
+		for name, text := range object.Data {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		}
+		for name, value := range object.StringData {
+			if name != "DATABASE_URL" {
+				p.environ = append(p.environ, name+"="+value)
+			}
+		}
+	}
+	p.run(t, dir, "postgres://ann@localhost/app", 0, "config", "check")
+}
+
 // asConfigured takes the program's own variables from a deployment, and has the program read its configuration with them.
 func asConfigured(t *testing.T, p program, folder, url string, environment map[string]string) {
 	t.Helper()
@@ -161,7 +185,7 @@ func testPageUnit(t *testing.T, p program) {
 func TestTheUnitFitsTheProgram(t *testing.T) {
 	t.Parallel()
 	unit := deployed(t, "systemd/sexton.service")
-	require.Contains(t, unit, "\nExecStart=/usr/local/bin/sexton run --config /etc/sexton/sexton.yaml\n")
+	require.Contains(t, unit, "\nExecStart=sexton run --config /etc/sexton/sexton.yaml\n")
 	require.Contains(t, unit, "\nRestartPreventExitStatus=2 3\n")
 	require.Contains(t, unit, "\nTimeoutStopSec=30\n")
 }

@@ -73,6 +73,7 @@ func TestProgram(t *testing.T) {
 	t.Run("run after missed ticks", func(t *testing.T) { t.Parallel(); testRunMissedTick(t, p) })
 	t.Run("small parents pass a heavy one", func(t *testing.T) { t.Parallel(); testFairness(t, p) })
 	t.Run("unit that opens the page", func(t *testing.T) { t.Parallel(); testPageUnit(t, p) })
+	t.Run("manifests of Kubernetes", func(t *testing.T) { t.Parallel(); testKubernetes(t, p) })
 	t.Run("example of the compose file", func(t *testing.T) { t.Parallel(); testExample(t, p) })
 	t.Run("operations", func(t *testing.T) { t.Parallel(); testOperations(t, p) })
 	t.Run("definitions reference", func(t *testing.T) { t.Parallel(); testDefinitions(t, p) })

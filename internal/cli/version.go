@@ -4,12 +4,16 @@ import (
 	"cmp"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"sexton/internal/migrate"
 )
 
 // version is that of a release, set by the linker: -ldflags "-X sexton/internal/cli.version=v1.2.3".
 var version string
+
+// release is the newest section of CHANGELOG.md. A build that the linker gave no version is that release and its commit, if it knows one.
+const release = "v0.1.0"
 
 // Versions is the output of `sexton version --json`.
 type Versions struct {
@@ -22,12 +26,19 @@ type Versions struct {
 
 // ReadVersions reads them from this binary.
 func ReadVersions() Versions {
-	v := Versions{Version: cmp.Or(version, "unknown"), Go: runtime.Version(), River: "unknown", Schema: migrate.Versions()}
+	v := Versions{Version: cmp.Or(version, release), Go: runtime.Version(), River: "unknown", Schema: migrate.Versions()}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
 	}
-	v.Version = cmp.Or(version, info.Main.Version)
+	commit, untagged := strings.CutPrefix(info.Main.Version, "v0.0.0-")
+	switch {
+	case version != "":
+	case untagged:
+		v.Version += "+" + strings.ReplaceAll(commit, "+", ".")
+	case strings.HasPrefix(info.Main.Version, "v"):
+		v.Version = info.Main.Version
+	}
 	for _, module := range info.Deps {
 		if module.Path == "github.com/riverqueue/river" {
 			v.River = module.Version

@@ -2,6 +2,8 @@ package root_test
 
 import (
 	"encoding/json"
+	"os"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/cli/clitest"
+	"sexton/internal/pgtest"
 )
 
 func TestWrongUsage(t *testing.T) {
@@ -114,6 +117,9 @@ func TestCompletionOffersKindsAndCommands(t *testing.T) {
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	r := clitest.Run(nil, "version")
+	newest := regexp.MustCompile(`(?m)^## (v\S+) - \d{4}-\d\d-\d\d$`).FindStringSubmatch(string(pgtest.Must(os.ReadFile("../../../CHANGELOG.md"))(t)))
+	require.Len(t, newest, 2)
+	require.True(t, strings.HasPrefix(r.Stdout, "sexton "+newest[1]), r.Stdout)
 	require.Zero(t, r.Code)
 	require.Regexp(t, `^sexton .+ \(`+runtime.Version()+`, river .+\)\nschema base \d+\nschema jobs \d+\nschema river \d+\nschema loose_foreign_keys \d+\nschema ghost_users \d+\nschema placeholder_users \d+\nschema adjourned_groups \d+\nschema external_diffs \d+\n$`, r.Stdout)
 

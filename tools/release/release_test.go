@@ -1,0 +1,173 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
+	core "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// dist has the release v0.0.0-ci, which .ci/run has made by then.
+var dist = os.Getenv("DIST")
+
+func must[T any](value T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
+// unpack writes the files of an archive into a folder.
+func unpack(t *testing.T, archive io.Reader, folder string) {
+	t.Helper()
+	for files := tar.NewReader(archive); ; {
+		header, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if header.Typeflag != tar.TypeReg {
+			continue
+		}
+		path := filepath.Join(folder, header.Name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, must(io.ReadAll(files))(t), header.FileInfo().Mode()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The program starts with nothing around it except what the image has.
+func TestTheImageStarts(t *testing.T) {
+	packed, unpacked, root := must(os.Open(filepath.Join(dist, "sexton_v0.0.0-ci_oci.tar")))(t), t.TempDir(), t.TempDir()
+	unpack(t, packed, unpacked)
+	outer := must(must(layout.ImageIndexFromPath(unpacked))(t).IndexManifest())(t)
+	if len(outer.Manifests) != 1 || outer.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "v0.0.0-ci" {
+		t.Fatalf("the version names one image: %+v", outer.Manifests)
+	}
+	inner := must(must(layout.ImageIndexFromPath(unpacked))(t).ImageIndex(outer.Manifests[0].Digest))(t)
+	var image v1.Image
+	for _, at := range must(inner.IndexManifest())(t).Manifests {
+		if at.Platform.OS == runtime.GOOS && at.Platform.Architecture == runtime.GOARCH {
+			image = must(inner.Image(at.Digest))(t)
+		}
+	}
+	config := must(image.ConfigFile())(t).Config
+	unpack(t, mutate.Extract(image), root)
+	cmd := exec.Command(config.Entrypoint[0], "version")
+	cmd.Env, cmd.Dir = config.Env, "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+	if os.Getuid() != 0 { // It may not change the root.
+		cmd.Path, cmd.SysProcAttr = filepath.Join(root, config.Entrypoint[0]), nil
+	}
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "sexton v0.0.0-ci (") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if config.User != "65532:65532" || config.Cmd[0] != "run" {
+		t.Fatalf("%+v", config)
+	}
+}
+
+func TestTheModulesAreListed(t *testing.T) {
+	var bom cdx.BOM
+	text := must(os.Open(filepath.Join(dist, "sexton_v0.0.0-ci_linux_amd64.cdx.json")))(t)
+	if err := cdx.NewBOMDecoder(text, cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range *bom.Components {
+		if strings.HasPrefix(c.PackageURL, "pkg:golang/github.com/jackc/pgx/v5@v5.") && len(*c.Hashes) == 1 && len((*c.Hashes)[0].Value) == 64 {
+			return
+		}
+	}
+	t.Fatal("pgx is not listed with its sum")
+}
+
+func TestThePackagesAreThere(t *testing.T) {
+	for name, begins := range map[string]string{"amd64.deb": "!<arch>\n", "arm64.deb": "!<arch>\n", "amd64.rpm": "\xed\xab\xee\xdb", "arm64.rpm": "\xed\xab\xee\xdb"} {
+		text := must(os.ReadFile(filepath.Join(dist, "sexton_v0.0.0-ci_linux_"+name)))(t)
+		if !bytes.HasPrefix(text, []byte(begins)) || len(text) < 1<<20 {
+			t.Errorf("%s has %d bytes", name, len(text))
+		}
+	}
+}
+
+// decoded reads one document of deploy/kubernetes, in which there is no key that Kubernetes does not know.
+func decoded[T any](t *testing.T, file, kind string) T {
+	t.Helper()
+	text := string(must(os.ReadFile(filepath.Join("..", "..", "deploy", "kubernetes", file)))(t))
+	for document := range strings.SplitSeq(text, "\n---\n") {
+		var value T
+		if !strings.Contains(document, "\nkind: "+kind+"\n") {
+			continue
+		}
+		if err := yaml.UnmarshalStrict([]byte(document), &value); err != nil {
+			t.Fatalf("%s, %s: %v", file, kind, err)
+		}
+		return value
+	}
+	t.Fatalf("%s has no %s", file, kind)
+	panic("unreachable")
+}
+
+func TestManifestsAreWhatKubernetesReads(t *testing.T) {
+	secret, service := decoded[core.Secret](t, "worker.yaml", "Secret"), decoded[core.Service](t, "worker.yaml", "Service")
+	config, monitor := decoded[core.ConfigMap](t, "worker.yaml", "ConfigMap"), decoded[monitoring.ServiceMonitor](t, "servicemonitor.yaml", "ServiceMonitor")
+	deployment, install := decoded[apps.Deployment](t, "worker.yaml", "Deployment"), decoded[batch.Job](t, "install.yaml", "Job")
+
+	pod := deployment.Spec.Template
+	for _, selector := range []map[string]string{deployment.Spec.Selector.MatchLabels, service.Spec.Selector} {
+		if len(selector) == 0 || selector["app.kubernetes.io/name"] != pod.Labels["app.kubernetes.io/name"] {
+			t.Errorf("%v selects no worker", selector)
+		}
+	}
+	worker, endpoint := pod.Spec.Containers[0], monitor.Spec.Endpoints[0]
+	for name, port := range map[string]string{
+		"liveness": worker.LivenessProbe.HTTPGet.Port.StrVal, "readiness": worker.ReadinessProbe.HTTPGet.Port.StrVal,
+		"service": service.Spec.Ports[0].TargetPort.StrVal,
+	} {
+		if port != worker.Ports[0].Name {
+			t.Errorf("%s asks port %q, the worker has %q", name, port, worker.Ports[0].Name)
+		}
+	}
+	if monitor.Spec.Selector.MatchLabels["app.kubernetes.io/name"] != service.Labels["app.kubernetes.io/name"] || endpoint.Port != service.Spec.Ports[0].Name {
+		t.Error("the monitor finds no service")
+	}
+	credentials := endpoint.HTTPConfigWithProxyAndTLSFiles.HTTPConfigWithTLSFiles.Authorization.Credentials
+	if _, found := secret.StringData[credentials.Key]; !found || credentials.Name != secret.Name {
+		t.Errorf("the monitor's credentials are nowhere: %+v", credentials)
+	}
+	for _, spec := range []core.PodSpec{pod.Spec, install.Spec.Template.Spec} {
+		if *spec.SecurityContext.RunAsUser != 65532 || spec.Volumes[0].ConfigMap.Name != config.Name {
+			t.Errorf("%+v", spec)
+		}
+		for _, c := range append(spec.InitContainers, spec.Containers...) {
+			if !*c.SecurityContext.ReadOnlyRootFilesystem || c.VolumeMounts[0].MountPath != "/etc/sexton" {
+				t.Errorf("%+v", c)
+			}
+		}
+	}
+}
