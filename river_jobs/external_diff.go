@@ -12,6 +12,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/extdiff"
 	"sexton/internal/jobrun"
+	"sexton/internal/latency"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
 )
@@ -45,6 +46,8 @@ func migrateDiff(c *config.Config) kind[MigrateExternalDiffArgs] {
 			Args:       map[string]string{"diff_id": migrate.Bigint},
 			Row:        migrate.Row{Table: "merge_request_diffs", Column: "id", Argument: "diff_id"},
 			Summary:    "moves the texts of one diff to object storage",
+
+			DeletionTable: diffTable,
 		},
 		// Without a timeout River's rescuer leaves the job alone, too: a move ends once no byte moves, and the heartbeat gives back the jobs of
 		// dead workers. Instead of a lease it has the diff's own claim.
@@ -65,6 +68,8 @@ type moveStats struct {
 	WaitingFor string `json:"waiting_for,omitempty"`
 	// Refused tells that the store cannot be used as it is configured, or not with this process's credentials.
 	Refused bool `json:"refused,omitempty"`
+	// Latency is the time since the job was inserted, of a diff that was moved.
+	Latency latency.Histogram `json:"latency_seconds,omitempty"`
 }
 
 // passMigrateDiff moves one diff. It is skipped where it has to wait, and done where there was nothing to do. Where the store is not
@@ -101,6 +106,9 @@ func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs)
 		log.InfoContext(ctx, "diff_skipped", "reason", string(moved.Skipped))
 	default:
 		refusal.end()
+		if p.job != nil {
+			stats.Latency.Add(time.Since(p.job.CreatedAt))
+		}
 		log.InfoContext(ctx, "diff_moved", "key", moved.Key, "bytes", moved.Bytes, "files", moved.Files)
 	}
 	return moveResult(stats), nil
@@ -118,7 +126,7 @@ func moveResult(stats *moveStats) jobrun.Result {
 		result.Reason = string(stats.Skipped)
 		result.Counts = []jobrun.Count{{Metric: metrics.DiffsSkipped, Reason: result.Reason, N: 1}}
 	default:
-		result.Processed = 1
+		result.Processed, result.Latency = 1, stats.Latency
 		result.Counts = []jobrun.Count{{Metric: metrics.DiffsMoved, N: 1}, {Metric: metrics.DiffBytesMoved, N: stats.Bytes}}
 		if stats.Kept > 0 {
 			result.Counts = append(result.Counts, jobrun.Count{Metric: metrics.DiffUploadsResumed, N: 1})

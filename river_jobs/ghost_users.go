@@ -185,7 +185,7 @@ func logGhost(ctx context.Context, log *slog.Logger, item ghostuser.Item) {
 func ghostResult(stats *ghostuser.Stats) jobrun.Result {
 	result := jobrun.Result{
 		Outcome: jobrun.Done, Stats: stats, Changed: stats.Changed(), Processed: stats.UsersProcessed, Failed: stats.UsersFailed,
-		Faults: stats.Errors,
+		Faults: stats.Errors, Latency: stats.Latency,
 	}
 	cutShort(&result, stats.OverLimit, stats.Interrupted, because("due users are left; the next run goes on at once", stats.Held))
 	done := stats.UsersProcessed + stats.UsersDropped + total(stats.Moved, stats.Deleted, stats.Nullified)

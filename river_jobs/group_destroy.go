@@ -83,6 +83,9 @@ func destroyGroups(ctx context.Context, p *pass, args GroupDestroyArgs, together
 		return nil, err
 	}
 	stats, err := d.destroy(ctx, p.granted, args)
+	if stats.Outcome == groupdelete.Destroyed && p.job != nil {
+		stats.Latency.Add(time.Since(p.job.CreatedAt))
+	}
 	if err != nil || !together || !stats.Over() {
 		return stats, err
 	}
@@ -159,7 +162,7 @@ WHERE taken.id = (
     LIMIT 1
     FOR UPDATE SKIP LOCKED
 )
-RETURNING taken.id, taken.args`
+RETURNING taken.id, taken.args, taken.created_at`
 
 // groupDoneSQL completes a job that nextGroupSQL has put off.
 const groupDoneSQL = `
@@ -178,15 +181,16 @@ func (d *destroyer) others(ctx context.Context, run int64) error {
 		began := time.Now()
 		var job int64
 		var args GroupDestroyArgs
+		var inserted time.Time
 		rows, _ := d.conn.Query(ctx, d.db.Names.Render(nextGroupSQL), GroupDestroy)
-		taken, err := pgx.ForEachRow(rows, []any{&job, &args}, func() error { return nil })
+		taken, err := pgx.ForEachRow(rows, []any{&job, &args, &inserted}, func() error { return nil })
 		if err != nil {
 			return fmt.Errorf("take the next group: %w", err)
 		}
 		if taken.RowsAffected() == 0 {
 			return nil
 		}
-		over, err := d.other(ctx, run, args)
+		over, err := d.other(ctx, run, args, inserted)
 		if err != nil {
 			return fmt.Errorf("destroy group %d: %w", args.GroupID, err)
 		}
@@ -201,7 +205,7 @@ func (d *destroyer) others(ctx context.Context, run int64) error {
 }
 
 // other destroys one more group under its own lease, and reports whether its job has nothing left to do.
-func (d *destroyer) other(ctx context.Context, run int64, args GroupDestroyArgs) (over bool, err error) {
+func (d *destroyer) other(ctx context.Context, run int64, args GroupDestroyArgs, inserted time.Time) (over bool, err error) {
 	granted, err := d.Runner.Leases.Acquire(ctx, groupdelete.LeaseKey(args.GroupID), groupdelete.LeaseTTL, d.db)
 	if _, held := errors.AsType[*lease.HeldError](err); held {
 		return false, nil
@@ -212,6 +216,9 @@ func (d *destroyer) other(ctx context.Context, run int64, args GroupDestroyArgs)
 	granted.For(run)
 	defer func() { err = errors.Join(err, granted.Release(context.WithoutCancel(ctx))) }()
 	stats, err := d.destroy(ctx, granted, args)
+	if stats.Outcome == groupdelete.Destroyed {
+		stats.Latency.Add(time.Since(inserted))
+	}
 	d.stats.Take(stats)
 	d.stats.Step, d.stats.WaitingFor = "", ""
 	return err == nil && stats.Over(), err
@@ -219,7 +226,7 @@ func (d *destroyer) other(ctx context.Context, run int64, args GroupDestroyArgs)
 
 // destroyResult is the result of a run for the history and the metrics.
 func destroyResult(stats *groupdelete.Stats) jobrun.Result {
-	result := jobrun.Result{Outcome: jobrun.Done, Reason: stats.Reason, Stats: stats, Changed: stats.Changed(), Processed: stats.Groups, Faults: stats.Errors}
+	result := jobrun.Result{Outcome: jobrun.Done, Reason: stats.Reason, Stats: stats, Changed: stats.Changed(), Processed: stats.Groups, Faults: stats.Errors, Latency: stats.Latency}
 	switch stats.Outcome {
 	case groupdelete.Unfinished:
 		result.Outcome, result.Reason = jobrun.OverLimit, because("the group is not gone yet; the next run goes on at once", stats.Reason)

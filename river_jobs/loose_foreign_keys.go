@@ -83,6 +83,7 @@ func passLooseForeignKeys(ctx context.Context, p *pass, _ LooseForeignKeysCleanu
 	}
 	result := jobrun.Result{
 		Outcome: jobrun.Done, Stats: stats, Changed: stats.Changed(), Processed: stats.Processed, Counts: countsOf(stats), Faults: stats.Errors,
+		Latency: stats.Latency,
 	}
 	for _, counts := range stats.Errors {
 		result.Failed += counts.Count

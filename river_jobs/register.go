@@ -175,6 +175,15 @@ func Register(workers *river.Workers, deps Deps) {
 	}
 }
 
+// TablesOfKinds are the deletion tables of the enabled kinds.
+func TablesOfKinds(c *config.Config) map[string]string {
+	tables := map[string]string{}
+	for _, job := range Jobs(c) {
+		tables[job.Kind] = job.DeletionTable
+	}
+	return tables
+}
+
 // DeletionTables are those of the enabled kinds, by database.
 func DeletionTables(c *config.Config) map[string][]string {
 	tables := map[string][]string{}

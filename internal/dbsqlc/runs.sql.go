@@ -465,6 +465,62 @@ func (q *Queries) RunsLastSuccess(ctx context.Context, arg RunsLastSuccessParams
 	return items, nil
 }
 
+const runsLatency = `-- name: RunsLatency :many
+SELECT kind.name::pg_catalog.text AS kind, database.name::pg_catalog.text AS database, done.bin::pg_catalog.text AS bin,
+       pg_catalog.sum(done.items::bigint)::bigint AS items
+FROM pg_catalog.unnest($1::pg_catalog.text[]) AS kind (name)
+CROSS JOIN pg_catalog.unnest($2::pg_catalog.text[]) AS database (name)
+CROSS JOIN LATERAL (
+    SELECT last.stats
+    FROM "sexton".runs AS last
+    WHERE (last.kind, last.database) >= (kind.name, database.name)
+      AND (last.kind, last.database) <= (kind.name, database.name)
+      AND last.started_at > pg_catalog.statement_timestamp() - interval '1 hour'
+    ORDER BY last.kind, last.database, last.started_at DESC, last.id DESC
+    LIMIT 500
+) AS run
+CROSS JOIN LATERAL pg_catalog.jsonb_each_text(run.stats::pg_catalog.jsonb -> 'latency_seconds') AS done (bin, items)
+GROUP BY kind.name, database.name, done.bin
+`
+
+type RunsLatencyParams struct {
+	Kinds     []string
+	Databases []string
+}
+
+type RunsLatencyRow struct {
+	Kind     string
+	Database string
+	Bin      string
+	Items    int64
+}
+
+// What the last runs of the last hour have finished, by the upper bound of the time that it took. Runs without such statistics add nothing.
+func (q *Queries) RunsLatency(ctx context.Context, arg RunsLatencyParams) ([]RunsLatencyRow, error) {
+	rows, err := q.db.Query(ctx, runsLatency, arg.Kinds, arg.Databases)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RunsLatencyRow
+	for rows.Next() {
+		var i RunsLatencyRow
+		if err := rows.Scan(
+			&i.Kind,
+			&i.Database,
+			&i.Bin,
+			&i.Items,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const runsPrune = `-- name: RunsPrune :execrows
 DELETE FROM "sexton".runs
 WHERE id IN (

@@ -10,7 +10,7 @@ import (
 )
 
 const samplesAdd = `-- name: SamplesAdd :exec
-INSERT INTO "sexton".samples (taken_at, database, deletion_table, pending, capped, deferred, oldest_age_seconds, coarse)
+INSERT INTO "sexton".samples (taken_at, database, deletion_table, pending, capped, deferred, oldest_age_seconds, coarse, finished)
 SELECT
     pg_catalog.statement_timestamp(),
     fresh.database,
@@ -24,29 +24,51 @@ SELECT
         WHERE earlier.taken_at >= pg_catalog.date_bin('5 minutes', pg_catalog.statement_timestamp(), 'epoch')
           AND earlier.database = fresh.database
           AND earlier.deletion_table = fresh.deletion_table
+    ),
+    (
+        SELECT coalesce(pg_catalog.sum(done.items::bigint), 0)
+        FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])) AS kind (name, deletion_table)
+        CROSS JOIN LATERAL (
+            SELECT run.stats
+            FROM "sexton".runs AS run
+            WHERE (run.kind, run.database) >= (kind.name, fresh.database)
+              AND (run.kind, run.database) <= (kind.name, fresh.database)
+              AND run.started_at > pg_catalog.statement_timestamp() - interval '5 minutes'
+              AND run.ended_at <= pg_catalog.statement_timestamp()
+              AND run.ended_at > coalesce(
+                  (SELECT pg_catalog.max(before.taken_at) FROM "sexton".samples AS before),
+                  pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $3::pg_catalog.float8))
+            ORDER BY run.kind, run.database, run.started_at DESC, run.id DESC
+            LIMIT 5000
+        ) AS run
+        CROSS JOIN LATERAL pg_catalog.jsonb_each_text(run.stats::pg_catalog.jsonb -> 'latency_seconds') AS done (bin, items)
+        WHERE kind.deletion_table = fresh.deletion_table
     )
 FROM (
-    SELECT $1::pg_catalog.text AS database, own.deletion_table, own.pending, own.capped, own.deferred, own.oldest_age_seconds
+    SELECT $4::pg_catalog.text AS database, own.deletion_table, own.pending, own.capped, own.deferred, own.oldest_age_seconds
     FROM "sexton".backlog AS own
-    WHERE own.deletion_table = ANY ($2::pg_catalog.text[])
+    WHERE own.deletion_table = ANY ($5::pg_catalog.text[])
        OR own.pending > 0
     UNION ALL
     SELECT
-        pg_catalog.unnest($3::pg_catalog.text[]),
-        pg_catalog.unnest($4::pg_catalog.text[]),
-        pg_catalog.unnest($5::bigint[]),
-        pg_catalog.unnest($6::boolean[]),
-        pg_catalog.unnest($7::bigint[]),
-        pg_catalog.unnest($8::pg_catalog.float8[])
+        pg_catalog.unnest($6::pg_catalog.text[]),
+        pg_catalog.unnest($7::pg_catalog.text[]),
+        pg_catalog.unnest($8::bigint[]),
+        pg_catalog.unnest($9::boolean[]),
+        pg_catalog.unnest($10::bigint[]),
+        pg_catalog.unnest($11::pg_catalog.float8[])
 ) AS fresh
 WHERE pg_catalog.current_setting('sexton.sampling', true) = 'true'
   AND NOT EXISTS (
       SELECT FROM "sexton".samples AS sample
-      WHERE sample.taken_at > pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $9::pg_catalog.float8)
+      WHERE sample.taken_at > pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $3::pg_catalog.float8)
   )
 `
 
 type SamplesAddParams struct {
+	Kinds          []string
+	KindTables     []string
+	Seconds        float64
 	Database       string
 	OwnTables      []string
 	Databases      []string
@@ -55,12 +77,14 @@ type SamplesAddParams struct {
 	Capped         []bool
 	Deferred       []int64
 	OldestAges     []float64
-	Seconds        float64
 }
 
 // Nothing is read where another copy samples, or a sample was taken within the last so many seconds.
 func (q *Queries) SamplesAdd(ctx context.Context, arg SamplesAddParams) error {
 	_, err := q.db.Exec(ctx, samplesAdd,
+		arg.Kinds,
+		arg.KindTables,
+		arg.Seconds,
 		arg.Database,
 		arg.OwnTables,
 		arg.Databases,
@@ -69,7 +93,6 @@ func (q *Queries) SamplesAdd(ctx context.Context, arg SamplesAddParams) error {
 		arg.Capped,
 		arg.Deferred,
 		arg.OldestAges,
-		arg.Seconds,
 	)
 	return err
 }
@@ -166,7 +189,8 @@ SELECT
     sample.deletion_table,
     extract(epoch FROM pg_catalog.date_bin(pg_catalog.make_interval(secs => $1::pg_catalog.float8), sample.taken_at, 'epoch'))::bigint AS at_epoch,
     pg_catalog.max(sample.pending)::bigint AS pending,
-    pg_catalog.max(sample.oldest_age_seconds)::pg_catalog.float8 AS oldest_age_seconds
+    pg_catalog.max(sample.oldest_age_seconds)::pg_catalog.float8 AS oldest_age_seconds,
+    pg_catalog.sum(sample.finished)::bigint AS finished
 FROM "sexton".samples AS sample
 WHERE sample.taken_at > pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $2::pg_catalog.float8)
 GROUP BY sample.database, sample.deletion_table, at_epoch
@@ -184,9 +208,10 @@ type SamplesSinceRow struct {
 	AtEpoch          int64
 	Pending          int64
 	OldestAgeSeconds float64
+	Finished         int64
 }
 
-// The highest of each bin, so that no peak is lost in a long stretch. Times are in seconds of the epoch.
+// The highest of each bin, so that no peak is lost in a long stretch, and the sum of what was finished. Times are in seconds of the epoch.
 func (q *Queries) SamplesSince(ctx context.Context, arg SamplesSinceParams) ([]SamplesSinceRow, error) {
 	rows, err := q.db.Query(ctx, samplesSince, arg.BinSeconds, arg.Seconds)
 	if err != nil {
@@ -202,6 +227,7 @@ func (q *Queries) SamplesSince(ctx context.Context, arg SamplesSinceParams) ([]S
 			&i.AtEpoch,
 			&i.Pending,
 			&i.OldestAgeSeconds,
+			&i.Finished,
 		); err != nil {
 			return nil, err
 		}

@@ -101,6 +101,8 @@ type job struct {
 	id         int64
 	userID     int64
 	hardDelete bool
+	// queued is when the user came into the queue, by this process's clock.
+	queued time.Time
 	// begun tells that something has been done for the user. alone tells that it is not worked off together with others (any
 	// more), cleared that nothing was left of it when that ended.
 	begun, alone, cleared bool
@@ -210,8 +212,9 @@ func (r *run) due(ctx context.Context, limit int) ([]*job, error) {
 		Scan: func(rows pgx.Rows) (err error) {
 			fresh, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*job, error) {
 				j := &job{}
-				err := row.Scan(&j.id, &j.userID, &j.hardDelete, &j.heavy)
-				j.done.UserID = j.userID
+				var age float64
+				err := row.Scan(&j.id, &j.userID, &j.hardDelete, &j.heavy, &age)
+				j.done.UserID, j.queued = j.userID, time.Now().Add(-time.Duration(age*float64(time.Second)))
 				return j, err
 			})
 			return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"sexton/internal/batch"
 	"sexton/internal/fault"
@@ -101,6 +102,7 @@ func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, le
 		return false, r.liveSteps(j.hardDelete, live), yielded, fault.Fault{}, nil
 	}
 	r.stats.UsersProcessed++
+	r.stats.Latency.Add(time.Since(j.queued))
 	item := r.item(j, Destroyed)
 	item.Moved, item.Deleted, item.Nullified = total.Moved, total.Deleted, total.Nullified
 	r.progress(ctx)

@@ -3,6 +3,7 @@ package ghostuser
 import (
 	"sexton/internal/drain"
 	"sexton/internal/fault"
+	"sexton/internal/latency"
 	"sexton/internal/pace"
 )
 
@@ -18,6 +19,8 @@ type Stats struct {
 	UsersFailed     int64 `json:"users_failed"`
 	UsersUnfinished int64 `json:"users_unfinished"`
 	UsersDropped    int64 `json:"users_dropped"`
+	// Latency counts deleted users by the time since they came into the queue.
+	Latency latency.Histogram `json:"latency_seconds,omitempty"`
 	// Moved, Deleted and Nullified are rows by table.column.
 	Moved     map[string]int64 `json:"moved"`
 	Deleted   map[string]int64 `json:"deleted"`

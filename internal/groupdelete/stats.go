@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"sexton/internal/fault"
+	"sexton/internal/latency"
 	"sexton/internal/pace"
 )
 
@@ -32,6 +33,8 @@ type Stats struct {
 	// Groups, sub-groups included, and Projects count the ones that are gone.
 	Groups   int64 `json:"groups"`
 	Projects int64 `json:"projects"`
+	// Latency counts groups that a job named by the time since their job was inserted.
+	Latency latency.Histogram `json:"latency_seconds,omitempty"`
 	// Deleted are rows by table, Nullified those by table.column that refer to nothing any more.
 	Deleted   map[string]int64 `json:"deleted"`
 	Nullified map[string]int64 `json:"nullified"`
@@ -74,6 +77,7 @@ func (s *Stats) Take(other *Stats) {
 	s.Groups += other.Groups
 	s.Projects += other.Projects
 	s.Bots += other.Bots
+	s.Latency.Take(other.Latency)
 	s.Done += other.Done
 	s.Total += other.Total
 	s.Batches += other.Batches

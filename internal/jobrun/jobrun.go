@@ -14,6 +14,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/fault"
+	"sexton/internal/latency"
 	"sexton/internal/lease"
 )
 
@@ -58,7 +59,12 @@ type Result struct {
 	// Counts and Faults are what the observer is told of the statistics.
 	Counts []Count
 	Faults []fault.Counts
+	// Latency counts the items that the pass finished by the time since each came in. Its statistics have it under the key LatencyKey.
+	Latency latency.Histogram
 }
+
+// LatencyKey is the key of the histogram in the statistics of all kinds.
+const LatencyKey = "latency_seconds"
 
 // Work is one pass under its lease. What it returns beside an error still counts.
 type Work func(context.Context, *lease.Lease, Progress) (Result, error)

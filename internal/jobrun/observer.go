@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sexton/internal/fault"
+	"sexton/internal/latency"
 )
 
 // Observer is told of every pass when it has ended, of skipped and failed ones too. It must not block, and may
@@ -30,6 +31,8 @@ type Ended struct {
 	Held   string
 	Counts []Count
 	Faults []fault.Counts
+	// Latency is that of the result.
+	Latency latency.Histogram
 }
 
 // Count is something that a pass did, counted by the name of its metric.
@@ -49,6 +52,6 @@ func (r *Runner) observe(report Report, result Result, duration time.Duration, e
 	}
 	r.Observer.RunEnded(Ended{
 		Kind: report.Kind, Database: report.Database, Outcome: cmp.Or(report.Outcome, Failed), LeaseTaken: report.Holder != "",
-		Duration: duration, Err: err, Held: result.Held, Counts: result.Counts, Faults: result.Faults,
+		Duration: duration, Err: err, Held: result.Held, Counts: result.Counts, Faults: result.Faults, Latency: result.Latency,
 	})
 }

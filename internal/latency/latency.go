@@ -4,6 +4,7 @@ package latency
 import (
 	"math"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -25,6 +26,71 @@ func Of(durations []time.Duration) Percentiles {
 		return Milliseconds(sorted[max(0, int(math.Ceil(share*float64(len(sorted))))-1)])
 	}
 	return Percentiles{P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: at(1)}
+}
+
+// Bounds are the upper bounds of a histogram's bins, in seconds. What took longer has the bin "+Inf".
+func Bounds() []float64 {
+	return []float64{
+		.001, .002, .003, .004, .005, .0075, .01, .015, .02, .03, .05, .075, .1, .15, .2, .3, .5, .75,
+		1, 1.5, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600,
+	}
+}
+
+// Beyond is the bin behind the last bound.
+const Beyond = "+Inf"
+
+// Histogram counts durations by the upper bound of their bin, in seconds. As JSON it stands in the statistics of a run, so that it outlives its process.
+type Histogram map[string]int64
+
+// Add counts a duration. A histogram that is nil becomes one. A negative duration comes from a clock that was set back.
+func (h *Histogram) Add(d time.Duration) {
+	if *h == nil {
+		*h = Histogram{}
+	}
+	at, _ := slices.BinarySearch(Bounds(), max(0, d.Seconds()))
+	(*h)[bin(at)]++
+}
+
+// Take adds the counts of another histogram.
+func (h *Histogram) Take(other Histogram) {
+	if *h == nil && len(other) > 0 {
+		*h = Histogram{}
+	}
+	for bin, n := range other {
+		(*h)[bin] += n
+	}
+}
+
+func bin(at int) string {
+	if bounds := Bounds(); at < len(bounds) {
+		return strconv.FormatFloat(bounds[at], 'f', -1, 64)
+	}
+	return Beyond
+}
+
+// Quantile is the share's duration in seconds, taken to lie evenly in its bin; 0 of an empty histogram. What lies beyond the last bound has that.
+func (h Histogram) Quantile(share float64) float64 {
+	total := h.Total()
+	rank, below, low := share*float64(total), 0.0, 0.0
+	for at, bound := range Bounds() {
+		n := float64(h[bin(at)])
+		if n > 0 && below+n >= rank {
+			return low + (bound-low)*(rank-below)/n
+		}
+		below, low = below+n, bound
+	}
+	if total == 0 {
+		return 0
+	}
+	return low
+}
+
+// Total counts the durations.
+func (h Histogram) Total() (n int64) {
+	for _, counted := range h {
+		n += counted
+	}
+	return n
 }
 
 // Milliseconds rounds to three digits behind the point.

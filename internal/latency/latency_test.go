@@ -1,6 +1,7 @@
 package latency_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -8,6 +9,27 @@ import (
 
 	"sexton/internal/latency"
 )
+
+func TestHistogram(t *testing.T) {
+	t.Parallel()
+	var h latency.Histogram
+	require.Zero(t, h.Quantile(0.5))
+	for range 98 {
+		h.Add(3500 * time.Microsecond)
+	}
+	h.Add(-time.Second)
+	h.Add(90 * 24 * time.Hour)
+	require.Equal(t, latency.Histogram{"0.001": 1, "0.004": 98, "+Inf": 1}, h)
+	require.InDelta(t, 0.0035, h.Quantile(0.5), 1e-9, "evenly between 3 and 4 ms")
+	require.InDelta(t, 7*24*3600, h.Quantile(1), 0, "beyond the last bound")
+	var sum latency.Histogram
+	sum.Take(nil)
+	require.Nil(t, sum)
+	sum.Take(h)
+	sum.Take(h)
+	require.EqualValues(t, 200, sum.Total())
+	require.True(t, slices.IsSorted(latency.Bounds()))
+}
 
 func TestPercentiles(t *testing.T) {
 	t.Parallel()

@@ -179,6 +179,8 @@ type tombstone struct {
 	text    *string
 	// anyway tells that an operator has the children cleaned up although the parent lives.
 	anyway bool
+	// made is when it was written, by this process's clock.
+	made time.Time
 }
 
 // ended reports whether no further batch may begin.

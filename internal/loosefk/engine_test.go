@@ -10,6 +10,7 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/fault"
+	"sexton/internal/latency"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 )
@@ -35,9 +36,10 @@ updated: [{table: parents, column: parent_id, on_delete: update_column_to, targe
 conditional: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: kind, value: A}]}]
 `, "parents")
 	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.Exec("UPDATE loose_foreign_keys_deleted_records SET created_at = now() - interval '50 minutes'")
 
 	require.Equal(t, &loosefk.Stats{
-		Connection: "main", Pace: "normal", DeleteCount: 3, UpdateCount: 4, Processed: 1, Confirmed: 1, Errors: []fault.Counts{},
+		Latency: latency.Histogram{"3600": 1}, Connection: "main", Pace: "normal", DeleteCount: 3, UpdateCount: 4, Processed: 1, Confirmed: 1, Errors: []fault.Counts{},
 		DeleteCountByTable: map[string]int64{"deleted": 2, "conditional": 1},
 		UpdateCountByTable: map[string]int64{"nullified": 2, "updated": 2},
 		ByParent:           map[string]loosefk.ParentCounts{"parents": {Processed: 1}},

@@ -315,8 +315,10 @@ func (r *run) loading(names []string, times []pgtype.Timestamptz, ids []int64, m
 			*loaded = 0
 			var name string
 			var t tombstone
-			_, err := pgx.ForEachRow(rows, []any{&name, &t.id, &t.consumeAfter, &t.place, &t.integer, &t.text, &t.anyway}, func() error {
+			var age float64
+			_, err := pgx.ForEachRow(rows, []any{&name, &t.id, &t.consumeAfter, &t.place, &t.integer, &t.text, &t.anyway, &age}, func() error {
 				*loaded++
+				t.made = time.Now().Add(-time.Duration(age * float64(time.Second)))
 				l := r.lanes[slices.IndexFunc(r.lanes, func(l *lane) bool { return l.parent.Recorded == name })]
 				l.after, l.loaded = t.position, true
 				if l.parent.fits(t, r.engine.Session.Conn.TypeMap()) {

@@ -271,10 +271,19 @@ func (r *run) readWindow(ctx context.Context, t *task, limits batch.Limits, sql 
 func (r *run) remove(c *chunk, ended settled) {
 	r.stats.count(c.parent, ParentCounts{Processed: int64(len(ended.gone)), Revived: int64(len(ended.revived))})
 	over := make(map[int64]bool, len(c.tombstones)) // A search in a list would take as long as the statement.
-	for _, id := range slices.Concat(ended.gone, ended.revived) {
+	for _, id := range ended.revived {
+		over[id] = false
+	}
+	for _, id := range ended.gone {
 		over[id] = true
 	}
-	c.tombstones = slices.DeleteFunc(c.tombstones, func(t tombstone) bool { return over[t.id] })
+	c.tombstones = slices.DeleteFunc(c.tombstones, func(t tombstone) bool {
+		gone, is := over[t.id]
+		if gone {
+			r.stats.Latency.Add(time.Since(t.made))
+		}
+		return is
+	})
 }
 
 // settle removes finished tombstones in a transaction of its own, where no task could take that along. What

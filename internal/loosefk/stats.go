@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sexton/internal/fault"
+	"sexton/internal/latency"
 	"sexton/internal/pace"
 )
 
@@ -44,6 +45,8 @@ type Stats struct {
 	LateChildren int64 `json:"late_children"`
 	// ConfirmedEarly are those of both kinds that were not waited for any longer.
 	ConfirmedEarly int64 `json:"confirmed_early,omitempty"`
+	// Latency counts removed tombstones by their age at that time.
+	Latency latency.Histogram `json:"latency_seconds,omitempty"`
 	// ConfirmBlind tells that sessions whose transactions cannot be seen were waited for by the grace time.
 	ConfirmBlind bool           `json:"confirm_blind,omitempty"`
 	Errors       []fault.Counts `json:"errors"`

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strconv"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"sexton/internal/jobrun"
+	"sexton/internal/latency"
 )
 
 // Options describe what is measured.
@@ -32,11 +34,11 @@ type Options struct {
 
 // Metrics are those of one process. It observes the runs of a jobrun.Runner.
 type Metrics struct {
-	cleanUp  string
-	registry *prometheus.Registry
-	counters map[string]*prometheus.CounterVec
-	duration *prometheus.HistogramVec
-	logger   *slog.Logger
+	cleanUp    string
+	registry   *prometheus.Registry
+	counters   map[string]*prometheus.CounterVec
+	histograms map[string]*prometheus.HistogramVec
+	logger     *slog.Logger
 }
 
 var _ jobrun.Observer = (*Metrics)(nil)
@@ -44,7 +46,8 @@ var _ jobrun.Observer = (*Metrics)(nil)
 // New makes the collectors of Table.
 func New(o Options) (*Metrics, error) {
 	m := &Metrics{
-		cleanUp: o.CleanUp, registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{}, logger: o.Logger,
+		cleanUp: o.CleanUp, registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{}, histograms: map[string]*prometheus.HistogramVec{},
+		logger: o.Logger,
 	}
 	all := []prometheus.Collector{
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), newGauges(o.Read),
@@ -56,12 +59,14 @@ func New(o Options) (*Metrics, error) {
 			m.counters[metric.Name] = counter
 			all = append(all, counter)
 		case metric.Type == Histogram:
-			m.duration = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-				Name: metric.Name, Help: metric.Help,
-				// An idle look takes some milliseconds, no run more than a minute.
-				Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 45, 60},
-			}, metric.Labels)
-			all = append(all, m.duration)
+			// An idle look takes some milliseconds, no run more than a minute.
+			buckets := []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 45, 60}
+			if metric.Name == cleanUpLatency {
+				buckets = latency.Bounds()
+			}
+			histogram := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: metric.Name, Help: metric.Help, Buckets: buckets}, metric.Labels)
+			m.histograms[metric.Name] = histogram
+			all = append(all, histogram)
 		case metric.Name == buildInfo:
 			info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metric.Name, Help: metric.Help}, metric.Labels)
 			info.WithLabelValues(o.Version, o.Go, o.River).Set(1)
@@ -85,8 +90,9 @@ func (m *Metrics) begin(o Options) {
 				m.add(runs, 0, kind, database, string(outcome))
 			}
 			m.add(leaseSkips, 0, kind, database)
-			m.duration.WithLabelValues(kind, database)
+			m.histograms[runDuration].WithLabelValues(kind, database)
 		}
+		m.histograms[cleanUpLatency].WithLabelValues(o.CleanUp, database)
 		for _, name := range []string{
 			apdex, apdexSuccess, sliTotal, sliError, ConfirmedRecords, ConfirmedEarly, LateChildren,
 			GhostUsersDestroyed, GhostUsersFailed, GhostBacklogAlerts, GhostErrorAlerts,
@@ -111,9 +117,10 @@ func (m *Metrics) RunEnded(ended jobrun.Ended) {
 		m.add(leaseSkips, 1, ended.Kind, ended.Database)
 	}
 	if ended.Outcome != jobrun.Skipped {
-		m.duration.WithLabelValues(ended.Kind, ended.Database).Observe(ended.Duration.Seconds())
+		m.histograms[runDuration].WithLabelValues(ended.Kind, ended.Database).Observe(ended.Duration.Seconds())
 		m.indicate(ended)
 	}
+	m.observeLatency(ended)
 	for _, fault := range ended.Faults {
 		m.add(runErrors, fault.Count, ended.Kind, ended.Database, fault.Table, fault.SQLState)
 	}
@@ -153,6 +160,23 @@ func (m *Metrics) count(kind, database string, count jobrun.Count) {
 		return
 	}
 	series.Add(float64(count.N))
+}
+
+// observeLatency counts what a run has finished. A duration counts as the upper bound of its bin, so that sums are a little high.
+func (m *Metrics) observeLatency(ended jobrun.Ended) {
+	if len(ended.Latency) == 0 {
+		return // Most kinds pass on what others end.
+	}
+	series := m.histograms[cleanUpLatency].WithLabelValues(ended.Kind, ended.Database)
+	for bin, n := range ended.Latency {
+		bound, err := strconv.ParseFloat(bin, 64)
+		if last := latency.Bounds()[len(latency.Bounds())-1]; err != nil || bound > last {
+			bound = 2 * last // An infinite one would make the sum infinite.
+		}
+		for range n {
+			series.Observe(bound)
+		}
+	}
 }
 
 // indicate feeds the service-level indicators: a run that failed is no measure of how fast runs are.

@@ -18,6 +18,7 @@ import (
 
 	"sexton/internal/fault"
 	"sexton/internal/jobrun"
+	"sexton/internal/latency"
 	"sexton/internal/metrics"
 )
 
@@ -117,7 +118,7 @@ func TestRunsAreCounted(t *testing.T) {
 	}})
 	end(jobrun.Ended{
 		Outcome: jobrun.OverLimit, Duration: 30 * time.Second, Counts: []jobrun.Count{{Metric: metrics.Deletions, Table: "issues", N: 7}},
-		Faults: []fault.Counts{{Table: "issues", SQLState: "55P03", Count: 4}},
+		Faults: []fault.Counts{{Table: "issues", SQLState: "55P03", Count: 4}}, Latency: latency.Histogram{"0.005": 3, "+Inf": 1},
 	})
 	end(jobrun.Ended{Outcome: jobrun.Done, Faults: []fault.Counts{{Table: "notes", SQLState: "57014", Count: 1}}, Held: "notes: locked"}) // Kept from all of its work: no success.
 	end(jobrun.Ended{Outcome: jobrun.Skipped, LeaseTaken: true, Duration: time.Millisecond})
@@ -138,6 +139,10 @@ func TestRunsAreCounted(t *testing.T) {
 		`sexton_run_duration_seconds_count{database="main",kind="loose_foreign_keys_cleanup"} 5`,
 		`sexton_run_duration_seconds_sum{database="main",kind="loose_foreign_keys_cleanup"} 35`,
 		`sexton_errors_total{database="main",kind="loose_foreign_keys_cleanup",sqlstate="55P03",table="issues"} 4`,
+		`sexton_clean_up_latency_seconds_bucket{database="main",kind="loose_foreign_keys_cleanup",le="0.004"} 0`,
+		`sexton_clean_up_latency_seconds_bucket{database="main",kind="loose_foreign_keys_cleanup",le="0.005"} 3`,
+		`sexton_clean_up_latency_seconds_bucket{database="main",kind="loose_foreign_keys_cleanup",le="604800"} 3`,
+		`sexton_clean_up_latency_seconds_count{database="main",kind="loose_foreign_keys_cleanup"} 4`,
 		`sexton_errors_total{database="main",kind="loose_foreign_keys_cleanup",sqlstate="42501",table=""} 1`,
 		`sexton_errors_total{database="main",kind="loose_foreign_keys_cleanup",sqlstate="",table=""} 1`,
 		`sexton_loose_foreign_key_deletions_total{database="main",table="issues"} 12`,

@@ -64,10 +64,11 @@ const (
 
 // The names of counters that every pass moves.
 const (
-	runs        = "sexton_runs_total"
-	runDuration = "sexton_run_duration_seconds"
-	leaseSkips  = "sexton_lease_skips_total"
-	runErrors   = "sexton_errors_total"
+	runs           = "sexton_runs_total"
+	runDuration    = "sexton_run_duration_seconds"
+	cleanUpLatency = "sexton_clean_up_latency_seconds"
+	leaseSkips     = "sexton_lease_skips_total"
+	runErrors      = "sexton_errors_total"
 
 	apdex        = "sexton_sli_loose_foreign_key_clean_ups_apdex_total"
 	apdexSuccess = "sexton_sli_loose_foreign_key_clean_ups_apdex_success_total"
@@ -118,6 +119,7 @@ func Table() []Metric {
 	return []Metric{
 		{runs, Counter, []string{"kind", "database", "outcome"}, "Runs that ended in this process, by outcome: done, over_limit, skipped or failed."},
 		{runDuration, Histogram, []string{"kind", "database"}, "Duration of runs in this process, without skipped ones."},
+		{cleanUpLatency, Histogram, []string{"kind", "database"}, "Time from a deletion to the end of its clean-up, of what runs of this process finished."},
 		{leaseSkips, Counter, []string{"kind", "database"}, "Runs skipped because another worker holds the lease."},
 		{runErrors, Counter, []string{"kind", "database", "table", "sqlstate"}, "Errors of runs; no table: of the whole run; no SQLSTATE: not the server's."},
 

@@ -18,6 +18,7 @@ import (
 	"sexton/internal/fault"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
+	"sexton/internal/latency"
 	"sexton/internal/pace"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
@@ -41,6 +42,8 @@ type JobState struct {
 	WaitingFor *string `json:"waiting_for"`
 	// Running is the pass that is at work now; null where none is.
 	Running *Pass `json:"running"`
+	// Latency sums up what the last runs have finished; null where that is nothing, as of kinds that pass their work on.
+	Latency *Latency `json:"clean_up_latency"`
 
 	Job riverjobs.Job `json:"-"`
 	// LastEnded is when the last run ended; nil while it goes on. Runs without any change share a row that began with the first.
@@ -49,6 +52,39 @@ type JobState struct {
 	turnedBack string
 	// class is the sort of what it waits for.
 	class pace.WaitClass
+}
+
+// Latency is the time from a deletion to the end of its clean-up, over the last 500 runs of the last hour.
+type Latency struct {
+	P50   float64 `json:"p50_seconds"`
+	P99   float64 `json:"p99_seconds"`
+	Items int64   `json:"items"`
+}
+
+// Half is the time that half of them took at most.
+func (l *Latency) Half() time.Duration { return time.Duration(l.P50 * float64(time.Second)) }
+
+// Most is the time that 99 of 100 took at most.
+func (l *Latency) Most() time.Duration { return time.Duration(l.P99 * float64(time.Second)) }
+
+// noteLatency fills in the latency of each state.
+func noteLatency(ctx context.Context, all *installation.Connections, states []JobState) error {
+	rows, err := all.Jobs().Queries().RunsLatency(ctx, dbsqlc.RunsLatencyParams{Kinds: all.Kinds(), Databases: all.Config.DatabaseNames()})
+	if err != nil {
+		return fmt.Errorf("read latency of clean-ups: %w", err)
+	}
+	for i := range states {
+		finished := latency.Histogram{}
+		for _, row := range rows {
+			if row.Kind == states[i].Kind && row.Database == states[i].Database {
+				finished[row.Bin] = row.Items
+			}
+		}
+		if n := finished.Total(); n > 0 {
+			states[i].Latency = &Latency{P50: finished.Quantile(0.5), P99: finished.Quantile(0.99), Items: n}
+		}
+	}
+	return nil
 }
 
 // Pass is a pass that has not ended, with its statistics of half a second ago at most.

@@ -37,6 +37,7 @@ func TestOverview(t *testing.T) {
 	main.Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at, stats) VALUES ($1, 'ci', 'host:1', now() - interval '5 seconds', '{"processed": 3}')`, cleanUp)
 	main.Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome, changed, stats) VALUES
 		($1, 'main', 'host:1', now() - interval '1 hour', now() - interval '59 minutes', 'done', true, '{"processed": 1}'),
+		($1, 'main', 'host:1', now() - interval '3 minutes', now() - interval '2 minutes', 'failed', false, '{"latency_seconds": {"0.002": 20, "0.003": 10}}'),
 		($1, 'main', 'host:1', now() - interval '1 minute', now(), 'done', false, '{}')`, cleanUp)
 	main.Exec(`INSERT INTO sexton.leases VALUES ('k', 1, 'host:1', now(), now() + interval '1 minute')`)
 
@@ -60,6 +61,8 @@ func TestOverview(t *testing.T) {
 		require.EqualValues(t, i, job.NextTick.Unix()/60%3, "the databases take turns")
 	}
 	require.Equal(t, int64(1), o.Jobs[1].Running.RunID)
+	require.Equal(t, &Latency{P50: 0.001 + 0.001*15/20, P99: 0.002 + 0.001*(29.7-20)/10, Items: 30}, o.Jobs[0].Latency)
+	require.Nil(t, o.Jobs[1].Latency)
 	require.WithinDuration(t, time.Now(), *o.Jobs[0].LastEnded, 30*time.Second, "a row of several runs: the last of them has just ended")
 	require.Contains(t, *o.Jobs[2].WaitingFor, "its database: ")
 

@@ -108,6 +108,9 @@ func Read(ctx context.Context, at component.Place) (Reading, error) {
 	if err := noteTicks(ctx, at.Connections, r.Jobs); err != nil {
 		return r, err
 	}
+	if err := noteLatency(ctx, at.Connections, r.Jobs); err != nil {
+		return r, err
+	}
 	r.Cron, err = readLeader(ctx, at.Jobs(), at.Config.Jobs.Silence)
 	return r, err
 }

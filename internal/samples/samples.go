@@ -29,6 +29,8 @@ type Sampler struct {
 	Jobs string
 	// Tables are the deletion tables of a database that belong to enabled kinds. Others are sampled while something waits in them.
 	Tables map[string][]string
+	// Kinds are the enabled ones, with the deletion table of each.
+	Kinds map[string]string
 	// Logger learns at level debug why a sample is missing, which is seen in the history.
 	Logger *slog.Logger
 
@@ -85,6 +87,9 @@ func (s *Sampler) sample() dbsqlc.SamplesAddParams {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	row := dbsqlc.SamplesAddParams{Database: s.Jobs, OwnTables: s.Tables[s.Jobs], Seconds: (Every - slack).Seconds()}
+	for kind, table := range s.Kinds {
+		row.Kinds, row.KindTables = append(row.Kinds, kind), append(row.KindTables, table)
+	}
 	for name, last := range s.elsewhere {
 		if time.Since(last.at) > 2*Every {
 			continue
@@ -115,6 +120,8 @@ type Point struct {
 	At               int64
 	Pending          int64
 	OldestAgeSeconds float64
+	// Finished is the number of rows that runs ended in the bin.
+	Finished int64
 }
 
 // Read returns what is kept of the last span, in bins of a length, by table and database.
@@ -129,7 +136,7 @@ func Read(ctx context.Context, jobs database.Database, span, bin time.Duration) 
 			all = append(all, Series{Database: row.Database, Table: row.DeletionTable})
 		}
 		series := &all[len(all)-1]
-		series.Points = append(series.Points, Point{At: row.AtEpoch, Pending: row.Pending, OldestAgeSeconds: row.OldestAgeSeconds})
+		series.Points = append(series.Points, Point{At: row.AtEpoch, Pending: row.Pending, OldestAgeSeconds: row.OldestAgeSeconds, Finished: row.Finished})
 	}
 	return all, nil
 }

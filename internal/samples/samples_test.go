@@ -49,10 +49,18 @@ func TestOneWorkerAtATimeAddsSamples(t *testing.T) {
 	first := [][]string{{"ci", tombstones, "3", "f", "60", "t"}, {"main", tombstones, "0", "f", "0", "t"}}
 	require.Equal(t, first, main.Rows(all))
 
+	// What runs have finished since is theirs.
+	main.Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome, stats)
+		SELECT kind, 'ci', 'host', now() - age, now() - age, 'done', '{"latency_seconds": {"0.1": 2, "+Inf": 1}}'
+		FROM (VALUES ('clean', interval '5 seconds'), ('clean', '6 seconds'), ('clean', '3 minutes'), ('other', '5 seconds')) AS run (kind, age)`)
 	// The next one is due, and the first of its five minutes is the one that is kept long. What is no longer said is left out.
 	main.Exec("UPDATE sexton.samples SET taken_at = taken_at - interval '20 seconds'")
-	require.NoError(t, sampling(worker(), main.Connected).Next(t.Context()))
-	require.Len(t, main.Rows(all), 3)
+	next := worker()
+	next.Kinds = map[string]string{"clean": tombstones, "other": "another"}
+	require.NoError(t, sampling(next, ci.Connected).Next(t.Context()))
+	require.NoError(t, sampling(next, main.Connected).Next(t.Context()))
+	require.Len(t, main.Rows(all), 4)
+	require.Equal(t, [][]string{{"ci", "6"}, {"main", "0"}}, main.Rows("SELECT database, sum(finished) FROM sexton.samples GROUP BY 1 ORDER BY 1"))
 	require.Equal(t, "t", main.Rows(`SELECT count(*) FILTER (WHERE coarse) = count(DISTINCT date_bin('5 minutes', taken_at, 'epoch'))
 		FROM sexton.samples WHERE database = 'main'`)[0][0])
 }

@@ -4,6 +4,7 @@ package words
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -76,6 +77,20 @@ func Span(d time.Duration) string {
 		return d.String()
 	}
 	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+}
+
+// Took is a length of time that may be far below a second, for people.
+func Took(d time.Duration) string {
+	switch {
+	case d < 10*time.Millisecond:
+		return strconv.FormatFloat(float64(d.Round(100*time.Microsecond))/1e6, 'f', -1, 64) + " ms"
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 10*time.Second:
+		return strconv.FormatFloat(d.Round(100*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
+	default:
+		return Span(d)
+	}
 }
 
 // Cell fits a text that may be missing, or have several lines, into one cell of a table.

@@ -176,6 +176,24 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS success;
 
+-- name: RunsLatency :many
+-- What the last runs of the last hour have finished, by the upper bound of the time that it took. Runs without such statistics add nothing.
+SELECT kind.name::pg_catalog.text AS kind, database.name::pg_catalog.text AS database, done.bin::pg_catalog.text AS bin,
+       pg_catalog.sum(done.items::bigint)::bigint AS items
+FROM pg_catalog.unnest(@kinds::pg_catalog.text[]) AS kind (name)
+CROSS JOIN pg_catalog.unnest(@databases::pg_catalog.text[]) AS database (name)
+CROSS JOIN LATERAL (
+    SELECT last.stats
+    FROM "sexton".runs AS last
+    WHERE (last.kind, last.database) >= (kind.name, database.name)
+      AND (last.kind, last.database) <= (kind.name, database.name)
+      AND last.started_at > pg_catalog.statement_timestamp() - interval '1 hour'
+    ORDER BY last.kind, last.database, last.started_at DESC, last.id DESC
+    LIMIT 500
+) AS run
+CROSS JOIN LATERAL pg_catalog.jsonb_each_text(run.stats::pg_catalog.jsonb -> 'latency_seconds') AS done (bin, items)
+GROUP BY kind.name, database.name, done.bin;
+
 -- name: EventsPrune :execrows
 -- The oldest thousand are those with the lowest ids: looking for them by their time would read the whole table.
 DELETE FROM "sexton".events

@@ -14,7 +14,7 @@ WHERE own.deletion_table = ANY (@deletion_tables::pg_catalog.text[])
 
 -- name: SamplesAdd :exec
 -- Nothing is read where another copy samples, or a sample was taken within the last so many seconds.
-INSERT INTO "sexton".samples (taken_at, database, deletion_table, pending, capped, deferred, oldest_age_seconds, coarse)
+INSERT INTO "sexton".samples (taken_at, database, deletion_table, pending, capped, deferred, oldest_age_seconds, coarse, finished)
 SELECT
     pg_catalog.statement_timestamp(),
     fresh.database,
@@ -28,6 +28,25 @@ SELECT
         WHERE earlier.taken_at >= pg_catalog.date_bin('5 minutes', pg_catalog.statement_timestamp(), 'epoch')
           AND earlier.database = fresh.database
           AND earlier.deletion_table = fresh.deletion_table
+    ),
+    (
+        SELECT coalesce(pg_catalog.sum(done.items::bigint), 0)
+        FROM ROWS FROM (pg_catalog.unnest(@kinds::pg_catalog.text[]), pg_catalog.unnest(@kind_tables::pg_catalog.text[])) AS kind (name, deletion_table)
+        CROSS JOIN LATERAL (
+            SELECT run.stats
+            FROM "sexton".runs AS run
+            WHERE (run.kind, run.database) >= (kind.name, fresh.database)
+              AND (run.kind, run.database) <= (kind.name, fresh.database)
+              AND run.started_at > pg_catalog.statement_timestamp() - interval '5 minutes'
+              AND run.ended_at <= pg_catalog.statement_timestamp()
+              AND run.ended_at > coalesce(
+                  (SELECT pg_catalog.max(before.taken_at) FROM "sexton".samples AS before),
+                  pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => @seconds::pg_catalog.float8))
+            ORDER BY run.kind, run.database, run.started_at DESC, run.id DESC
+            LIMIT 5000
+        ) AS run
+        CROSS JOIN LATERAL pg_catalog.jsonb_each_text(run.stats::pg_catalog.jsonb -> 'latency_seconds') AS done (bin, items)
+        WHERE kind.deletion_table = fresh.deletion_table
     )
 FROM (
     SELECT @database::pg_catalog.text AS database, own.deletion_table, own.pending, own.capped, own.deferred, own.oldest_age_seconds
@@ -75,13 +94,14 @@ WHERE pg_catalog.current_setting('sexton.sampling', true) = 'true'
   AND gone.deletion_table = past.deletion_table;
 
 -- name: SamplesSince :many
--- The highest of each bin, so that no peak is lost in a long stretch. Times are in seconds of the epoch.
+-- The highest of each bin, so that no peak is lost in a long stretch, and the sum of what was finished. Times are in seconds of the epoch.
 SELECT
     sample.database,
     sample.deletion_table,
     extract(epoch FROM pg_catalog.date_bin(pg_catalog.make_interval(secs => @bin_seconds::pg_catalog.float8), sample.taken_at, 'epoch'))::bigint AS at_epoch,
     pg_catalog.max(sample.pending)::bigint AS pending,
-    pg_catalog.max(sample.oldest_age_seconds)::pg_catalog.float8 AS oldest_age_seconds
+    pg_catalog.max(sample.oldest_age_seconds)::pg_catalog.float8 AS oldest_age_seconds,
+    pg_catalog.sum(sample.finished)::bigint AS finished
 FROM "sexton".samples AS sample
 WHERE sample.taken_at > pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => @seconds::pg_catalog.float8)
 GROUP BY sample.database, sample.deletion_table, at_epoch

@@ -121,6 +121,10 @@ func printJobs(w io.Writer, jobs []operator.JobState) {
 		}
 		return []any{name(j), next, words.Age(j.LastRun), j.LastOutcome}
 	})
+	words.List(w, "", "\nCLEAN-UP TIME\tP50\tP99\tOF LAST", those(func(j operator.JobState) bool { return j.Latency != nil }),
+		func(j operator.JobState) []any {
+			return []any{name(j), words.Took(j.Latency.Half()), words.Took(j.Latency.Most()), words.Grouped(j.Latency.Items)}
+		})
 	words.List(w, "", "\nWAITING\tFOR", those(func(j operator.JobState) bool { return j.WaitingFor != nil }),
 		func(j operator.JobState) []any { return []any{name(j), j.WaitingFor} })
 	words.List(w, "", "\nFAILED\tERROR", those(func(j operator.JobState) bool { return j.LastError != nil }),

@@ -33,7 +33,7 @@ func TestStatusOfAnIdleDatabase(t *testing.T) {
 		"jobs": []any{map[string]any{
 			"kind": clitest.Kind, "queue": clitest.Kind, "database": "main", "schedule": "* * * * *", "paused": false,
 			"last_tick": "2099-01-01T00:00:00Z", "next_tick": "2099-01-01T00:01:00Z",
-			"last_run": nil, "last_outcome": nil, "last_error": nil, "waiting_for": nil, "running": nil,
+			"last_run": nil, "last_outcome": nil, "last_error": nil, "waiting_for": nil, "running": nil, "clean_up_latency": nil,
 		}},
 		"cron": map[string]any{"leader": "host:1:abc", "until": "2099-01-02T03:04:05Z"},
 	}, s.JSON(0, "status"))

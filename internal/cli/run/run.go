@@ -97,7 +97,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	deps.Ask = func(questions ...pulse.Question) { heart.Also = append(heart.Also, questions...) }
 	lanes, ears = riverjobs.Lanes(deps)
 	// The history of the page.
-	sampler := &samples.Sampler{Jobs: all.Jobs().Name, Tables: riverjobs.DeletionTables(all.Config), Logger: log}
+	sampler := &samples.Sampler{Jobs: all.Jobs().Name, Tables: riverjobs.DeletionTables(all.Config), Kinds: riverjobs.TablesOfKinds(all.Config), Logger: log}
 	deps.Ask(sampler.Questions(all.Jobs())...)
 	for _, ear := range ears {
 		if ear.Database != all.Jobs().Name {

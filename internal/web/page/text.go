@@ -56,7 +56,7 @@ func two(d, large time.Duration, largeName string, small time.Duration, smallNam
 // took writes how long a run was: most are far below a second.
 func took(d time.Duration) string {
 	if d < time.Second {
-		return fmt.Sprintf("%d ms", d.Milliseconds())
+		return words.Took(d)
 	}
 	return span(d)
 }

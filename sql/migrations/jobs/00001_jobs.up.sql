@@ -116,6 +116,8 @@ CREATE TABLE "sexton".samples (
     oldest_age_seconds double precision NOT NULL,
     -- The first of its five minutes: kept 7 days, the others one.
     coarse boolean NOT NULL,
+    -- What runs have finished since the sample before.
+    finished bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (taken_at, database, deletion_table)
 );
 
