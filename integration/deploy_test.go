@@ -322,7 +322,7 @@ func TestAlertsNameWhatThereIs(t *testing.T) {
 		require.Contains(t, []string{"critical", "warning", "info"}, alert.Labels["severity"], name)
 		require.NotEmpty(t, alert.Annotations["summary"], name)
 		require.NotEmpty(t, alert.Annotations["description"], name)
-		require.Equal(t, "docs/operations.md#"+strings.ToLower(name), alert.Annotations["runbook_url"], name)
+		require.Equal(t, `{{ or $externalLabels.sexton_docs "https://sexton.example/docs" }}/operations.md#`+strings.ToLower(name), alert.Annotations["runbook_url"], name)
 		require.Contains(t, string(guide), "\n### "+name+"\n", "a section of docs/operations.md")
 		require.Contains(t, string(rules), "\n        alertname: "+name+"\n", "a test of the alert")
 	}
@@ -372,6 +372,15 @@ func TestDashboardNamesWhatThereIs(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &dashboard))
 	require.Equal(t, "sexton", dashboard.UID)
 	require.NotEmpty(t, dashboard.Panels)
+	for _, metric := range metrics.Table() {
+		if strings.Contains(metric.Name, "placeholder") || strings.Contains(metric.Name, "_groups_") || strings.Contains(metric.Name, "_diffs_") ||
+			slices.Contains([]string{
+				"sexton_clean_up_latency_seconds", metrics.Listener, metrics.BacklogDeferred, metrics.BacklogConfirming, metrics.BacklogGivenUp,
+				metrics.GhostUsersDestroyed, metrics.Deletions,
+			}, metric.Name) {
+			require.Contains(t, string(text), metric.Name, "each job has its panel")
+		}
+	}
 	var taken []position
 	ids := map[int]bool{}
 	for _, panel := range dashboard.Panels {
