@@ -18,7 +18,7 @@ const (
 	// first and the most whose trees are taken down together.
 	windowRows    = 10_000
 	firstWindow   = 50
-	largestWindow = 500
+	largestWindow = 2000
 	// windowsOfChain is how many windows of rows that hang below each other are read at once.
 	windowsOfChain = 4
 	// mostExcluded is how many rows a look may leave out that cannot go for now. With more than that the rest waits as well.
@@ -121,6 +121,12 @@ func (r *Run) drain(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table
 	if f.Action == Forbid {
 		return Blocked, r.note(ctx, w, f)
 	}
+	if !r.Patient && r.sweepable(f) {
+		left, result, err := r.sweep(ctx, w, []branch{{f, leaf}}, false)
+		if err != nil || result == Yielded || left.Len() == 0 {
+			return result, err
+		}
+	}
 	// Rows that are left out may be below the window's.
 	stuck := slices.Clone(r.Failed[leaf.OID])
 	if f.chain {
@@ -198,7 +204,15 @@ func (r *Run) workOff(ctx context.Context, f *Ref, w *Window) (Rows, Result, err
 	if f.Action != Remove {
 		return r.change(ctx, f, w)
 	}
-	if result, err := r.Clear(ctx, w, w.Table.RefsOf(w.Leaf)); err != nil || result == Yielded {
+	refs := w.Table.RefsOf(w.Leaf)
+	if branches := r.branches(w, refs); len(branches) > 0 {
+		left, result, err := r.sweep(ctx, w, branches, true)
+		if err != nil || result == Yielded || left.Len() == 0 {
+			return left, result, err
+		}
+		w = &Window{Table: w.Table, Leaf: w.Leaf, Rows: left}
+	}
+	if result, err := r.Clear(ctx, w, refs); err != nil || result == Yielded {
 		return w.Rows, result, err
 	}
 	before := r.Changes

@@ -51,7 +51,7 @@ type Ref struct {
 	Where string
 	// Part orders the keys of a table for the caller.
 	Part int
-	// size is that of a statement that changes rows of the key in place.
+	// size is that of a statement that changes rows of the key in place, or that finds and deletes them.
 	size Size
 }
 
@@ -68,6 +68,8 @@ type Table struct {
 	// size is that of a statement that deletes rows, window that of the rows whose trees are taken down together.
 	size   Size
 	window float64
+	// below is how many rows below one of its rows went with it lately.
+	below float64
 }
 
 // RefsOf are the keys that refer to rows in the leaf.
