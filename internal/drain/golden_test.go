@@ -64,11 +64,13 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 		add(name+" gone", goneStatement(leaf))
 		add(name+" unchanged", UnchangedStatement(leaf))
 		add(name+" hold", HoldStatement(leaf))
+		add(name+" swept above", owner.sweepStatement(dbtest.Names(), at, leaf, aboveStatement(leaf), false))
 		if len(refs) > 0 {
 			add(name+" look", lookStatement(leaf, refs))
 		}
 		for _, f := range refs {
 			add(name+" children by "+f.Label(), childrenStatement(leaf, f, f.leaves[0]))
+			add(name+" swept by "+f.Label(), owner.sweepStatement(dbtest.Names(), f.Table, f.leaves[0], sweptStatement(leaf, f, f.leaves[0]), true))
 			add(name+" sample by "+f.Label(), sampleStatement(leaf, f))
 			if f.chain {
 				add(name+" chain by "+f.Label(), chainStatement(leaf, f))

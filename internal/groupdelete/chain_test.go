@@ -39,8 +39,8 @@ func TestLongChain(t *testing.T) {
 	b := setup(t, links, chainOf(12_000))
 	b.noteDeletionsOf("links", "marks")
 	require.Less(t, b.run(t, unhurried(b.engine(t, 1)), groupdelete.Destroyed).Batches, int64(200))
-	require.Equal(t, [][]string{{"links", "1", "12000"}, {"marks", "1", "120"}},
-		b.Rows("SELECT at_table, depth, sum(n) FROM deletions GROUP BY 1, 2 ORDER BY 1"))
+	require.Equal(t, [][]string{{"links", "f", "12000"}, {"marks", "f", "120"}},
+		b.Rows("SELECT at_table, cascade, sum(n) FROM deletions GROUP BY 1, 2 ORDER BY 1"))
 }
 
 // A chain with a row that cannot go loses what is below it, once; what is above it is not tried again and again.
@@ -71,7 +71,7 @@ func TestRowsThatComeInBelowAChain(t *testing.T) {
 	}
 	b.run(t, engine, groupdelete.Destroyed)
 	require.Empty(t, b.Rows("SELECT FROM links"))
-	require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT DISTINCT depth FROM deletions"), "depths of triggers")
+	require.Equal(t, [][]string{{"f"}}, b.Rows("SELECT DISTINCT cascade FROM deletions"))
 }
 
 // Rows of a chain that others have locked are waited for, with those above them, and others of the chain are not.
@@ -101,7 +101,7 @@ func TestRingInOneTable(t *testing.T) {
 	b.noteDeletionsOf("links")
 	b.run(t, unhurried(b.engine(t, 1)), groupdelete.Destroyed)
 	require.Empty(t, b.Rows("SELECT FROM links"))
-	require.Equal(t, [][]string{{"1", "60"}}, b.Rows("SELECT DISTINCT depth, n FROM deletions"))
+	require.Equal(t, [][]string{{"f", "60"}}, b.Rows("SELECT DISTINCT cascade, n FROM deletions"))
 }
 
 func TestShareIsAskedAfterBatchesAndTold(t *testing.T) {

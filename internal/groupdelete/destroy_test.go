@@ -2,6 +2,7 @@ package groupdelete_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -265,7 +266,7 @@ func TestNoCascade(t *testing.T) {
 	engine := b.engine(t, 1)
 	engine.Sizes.Rows = 1
 	b.run(t, engine, groupdelete.Destroyed)
-	require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT DISTINCT depth FROM deletions"), "depths of triggers")
+	require.Equal(t, [][]string{{"f"}}, b.Rows("SELECT DISTINCT cascade FROM deletions"))
 	require.Equal(t, [][]string{{"groups", "5"}, {"issues", "116"}, {"notes", "232"}, {"projects", "58"}},
 		b.Rows("SELECT at_table, sum(n) FROM deletions GROUP BY 1 ORDER BY 1"))
 }
@@ -274,9 +275,10 @@ func TestNoCascade(t *testing.T) {
 func (b bundle) noteDeletions() { b.noteDeletionsOf("groups", "projects", "issues", "notes") }
 
 func (b bundle) noteDeletionsOf(tables ...string) {
-	b.Exec(`CREATE TABLE deletions (at_table text, depth integer, n bigint);
+	b.Exec(`CREATE TABLE deletions (at_table text, cascade boolean, n bigint);
 		CREATE FUNCTION note_deletion() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-			INSERT INTO deletions SELECT TG_TABLE_NAME, pg_trigger_depth(), count(*) FROM gone HAVING count(*) > 0; RETURN NULL; END $$`)
+			INSERT INTO deletions SELECT TG_TABLE_NAME, current_query() NOT LIKE '%DELETE FROM %"' || TG_TABLE_NAME || '" AS doomed%', count(*)
+			FROM gone HAVING count(*) > 0; RETURN NULL; END $$`)
 	for _, table := range tables {
 		b.Exec("CREATE TRIGGER note_deletion AFTER DELETE ON " + table + " REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note_deletion()")
 	}
@@ -285,29 +287,42 @@ func (b bundle) noteDeletionsOf(tables ...string) {
 // A transaction that has added many rows and commits while the row above them is about to go leaves them to no key's action.
 func TestRowsThatAreCommittedMeanwhile(t *testing.T) {
 	t.Parallel()
-	b := setup(t, issues, someIssues)
-	b.noteDeletions()
-	other := connect(t, b.URL)
-	pgtest.Exec(t, other, "BEGIN; INSERT INTO issues SELECT n, 11 FROM generate_series(100001, 103000) AS n")
-	engine := b.engine(t, 1)
-	deleted := make(chan struct{})
-	var once sync.Once
-	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
-		if stats.Projects == 7 {
-			once.Do(func() { close(deleted) })
-		}
+	for table, c := range map[string]struct {
+		insert string
+		// projects are so many that go before the wait.
+		projects, rows int64
+	}{
+		"issues": {"INSERT INTO issues SELECT n, 11 FROM generate_series(100001, 103000) AS n", 7, 3016},
+		"notes":  {"INSERT INTO notes SELECT n, 111 FROM generate_series(100001, 103000) AS n", 0, 3032},
+	} {
+		t.Run(table, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, issues, someIssues)
+			b.noteDeletions()
+			other := connect(t, b.URL)
+			pgtest.Exec(t, other, "BEGIN; "+c.insert)
+			engine := b.engine(t, 1)
+			engine.Sizes.Target = time.Second // The first wait is to last until the commit.
+			deleted := make(chan struct{})
+			var once sync.Once
+			engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+				if stats.Projects == c.projects {
+					once.Do(func() { close(deleted) })
+				}
+			}
+			ended := make(chan groupdelete.Outcome, 1)
+			go func() {
+				stats, _ := engine.Run(t.Context())
+				ended <- stats.Outcome
+			}()
+			<-deleted // Nothing is left but to wait for the other transaction.
+			b.waitForLock(t)
+			pgtest.Exec(t, other, "COMMIT")
+			require.Equal(t, groupdelete.Destroyed, <-ended)
+			require.Equal(t, [][]string{{"f"}}, b.Rows("SELECT DISTINCT cascade FROM deletions"))
+			require.Equal(t, [][]string{{fmt.Sprint(c.rows)}}, b.Rows("SELECT sum(n) FROM deletions WHERE at_table = $1", table))
+		})
 	}
-	ended := make(chan groupdelete.Outcome, 1)
-	go func() {
-		stats, _ := engine.Run(t.Context())
-		ended <- stats.Outcome
-	}()
-	<-deleted // Nothing is left but to wait for the other transaction.
-	b.waitForLock(t)
-	pgtest.Exec(t, other, "COMMIT")
-	require.Equal(t, groupdelete.Destroyed, <-ended)
-	require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT DISTINCT depth FROM deletions"), "depths of triggers")
-	require.Equal(t, [][]string{{"3016"}}, b.Rows("SELECT sum(n) FROM deletions WHERE at_table = 'issues'"))
 }
 
 // What comes in while the group goes is found, at the latest under the lock of the row that it refers to.
