@@ -86,9 +86,11 @@ func (r *Run) sweep(ctx context.Context, w *Window, branches []branch, above boo
 		case err != nil && r.Ended():
 			return rest, Yielded, nil
 		case err != nil, round == mostRounds:
-			return left.with(rest), Blocked, nil
+			return left.with(rest), Blocked, nil //nolint:nilerr // The way that looks at every row meets it again.
 		}
-		r.Passed(ctx, l, below+gone)
+		if below+gone > 0 {
+			r.Passed(ctx, l, below+gone)
+		}
 		if above {
 			t.below = (t.below + float64(below)/float64(n)) / 2
 			if n > w.Rows.Len()/2 { // More of them at once save looks.

@@ -53,6 +53,36 @@ func TestStepsAreDividedAmongConnections(t *testing.T) {
 	}
 }
 
+// The second look is divided as well: each connection takes its rows, and one that breaks leaves them to the run's own.
+func TestSecondLooksAreDividedAmongConnections(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ trigger, sessions string }{
+		"whole":  {"", "2"},
+		"broken": {"PERFORM pg_terminate_backend(pg_backend_pid()) WHERE pg_backend_pid() <> TG_ARGV[0]::int;", "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := divided(t, 2)
+			b.Exec(`
+				INSERT INTO parents SELECT generate_series(201, 2000);
+				INSERT INTO children SELECT 100000 + p, p FROM generate_series(201, 2000) AS p;
+				CREATE TABLE looks (pid int, keys int);
+				CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+					INSERT INTO public.looks SELECT pg_backend_pid(), cardinality(OLD.integer_keys);
+					` + c.trigger + `
+					RETURN NULL;
+				END $$;
+				CREATE TRIGGER look AFTER DELETE ON sexton.swept FOR EACH ROW EXECUTE FUNCTION look(` + fmt.Sprint(b.engine.Session.Conn.PgConn().PID()) + `)`)
+			b.Exec("DELETE FROM parents")
+			stats := b.run(t)
+			require.Empty(t, stats.Errors)
+			require.EqualValues(t, 2000, stats.Confirmed)
+			require.Equal(t, [][]string{{c.sessions, "2000"}}, b.Rows("SELECT count(DISTINCT pid), sum(keys) FROM looks"))
+			require.Empty(t, b.Rows("SELECT FROM sexton.swept"))
+		})
+	}
+}
+
 // The rows of a single parent are divided by their places.
 func TestPiecesOfABigParentAreDividedAmongConnections(t *testing.T) {
 	t.Parallel()

@@ -309,23 +309,15 @@ func (c *rechecker) putOff(ctx context.Context, rows []swept, f fault.Fault) err
 // recheckRows is the second look at the children of rows. It removes the rows, and brings back as tombstones the keys that
 // have children and no parent, whose number it returns. If waits, it leaves them until a look that takes longer has ended.
 func (r *run) recheckRows(ctx context.Context, parent *Parent, rows []swept) (late int64, waits bool, err error) {
-	var integers []int64
-	var texts []string
-	for _, s := range rows {
-		integers, texts = append(integers, s.integers...), append(texts, s.texts...)
-	}
-	keys := any(integers)
-	if !parent.Integer {
-		keys = texts
-	}
 	if f := r.troubleOf(parent); f != nil {
 		return 0, false, &fault.Error{Fault: *f}
 	}
 	// In nearly all cases there is no child at all, which one look per definition tells.
-	forgotten, err := r.forget(ctx, parent, rows, keys)
-	if forgotten {
+	rows, err = r.forget(ctx, parent, rows)
+	if len(rows) == 0 {
 		return 0, false, nil
 	}
+	keys := parent.keysOf(rows)
 	var live []bool
 	if err == nil {
 		live, err = r.live(ctx, parent, keys, true)
@@ -361,17 +353,51 @@ func (r *run) recheckRows(ctx context.Context, parent *Parent, rows []swept) (la
 	return late, false, err
 }
 
-// forget removes rows where no reference has a child of their keys: look and removal are one statement where all children are in this database and
-// none takes long to be looked for.
-func (r *run) forget(ctx context.Context, parent *Parent, rows []swept, keys any) (forgotten bool, err error) {
+// keysOf are the keys of rows of the parent.
+func (p *Parent) keysOf(rows []swept) any {
+	var integers []int64
+	var texts []string
+	for _, s := range rows {
+		integers, texts = append(integers, s.integers...), append(texts, s.texts...)
+	}
+	if p.Integer {
+		return integers
+	}
+	return texts
+}
+
+// worthDividing is how many looks for children of one key in one table are a part of their own.
+const worthDividing = 500
+
+// forget removes rows where no reference has a child of their keys, and returns the others: look and removal are one statement where all children are
+// in this database and none takes long to be looked for. Sessions that the run has connected take parts of the rows.
+func (r *run) forget(ctx context.Context, parent *Parent, rows []swept) (left []swept, err error) {
+	keys := 0
+	for _, s := range rows {
+		keys += s.keys()
+	}
 	for _, reference := range parent.References {
 		if reference.Remote || !r.marks.Brief && slices.Contains(parent.long(), reference) {
-			return false, nil
+			return rows, nil
 		}
 	}
-	sql, args := parent.forgetStatement(r.engine.Session.Names, r.engine.Database, idsOf(rows), keys)
-	affected, err := r.engine.Session.Run(ctx, batch.Statement{SQL: bitmapOnly}, batch.Statement{SQL: sql, Args: args})
-	return err == nil && affected[1] > 0, err
+	n := max(1, min(r.sessions.Free(), len(rows), keys*len(parent.References)/worthDividing))
+	parts := slices.Collect(slices.Chunk(rows, (len(rows)+n-1)/n))
+	errs := make([]error, len(parts))
+	forgotten := make([]bool, len(parts))
+	r.sessions.Each(len(parts), func(i int, on *batch.Session) {
+		var affected []int64
+		sql, args := parent.forgetStatement(on.Names, r.engine.Database, idsOf(parts[i]), parent.keysOf(parts[i]))
+		affected, errs[i] = on.Run(ctx, batch.Statement{SQL: bitmapOnly}, batch.Statement{SQL: sql, Args: args})
+		forgotten[i] = errs[i] == nil && affected[1] > 0
+	})
+	r.sessions.Lost()
+	for i, part := range parts {
+		if !forgotten[i] {
+			left = append(left, part...)
+		}
+	}
+	return left, errs[0] // What fails on a further session is left to the run's own.
 }
 
 func idsOf(rows []swept) []int64 { return mapped(rows, func(s swept) int64 { return s.id }) }
