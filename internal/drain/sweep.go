@@ -147,7 +147,7 @@ func (r *Run) sweepPiece(
 	return below, gone, through, nil
 }
 
-// restSQL is the setting of a transaction that tells whether rows below may be left: x, or nothing.
+// restSQL is the setting of a transaction that is x where rows below may be left, and empty elsewhere.
 const restSQL = "pg_catalog.current_setting('sexton.rest')"
 
 // sweptStatement finds at most $5 rows of the key, in one of its leaves, that refer to the window's.
