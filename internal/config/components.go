@@ -1,6 +1,7 @@
 package config
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"reflect"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/robfig/cron/v3"
+
+	"sexton/internal/yamlfile"
 )
 
 // Components are the keys of the enabled components, in the order of Config: the parts of it that have a switch.
@@ -33,6 +36,19 @@ func (c *Config) ComponentsIn(database string) []string {
 		keys = slices.DeleteFunc(keys, func(key string) bool { return key != "loose_foreign_keys" })
 	}
 	return keys
+}
+
+//go:embed config.go
+var configSource string
+
+//go:embed components.go
+var componentsSource string
+
+// Schema is the JSON schema of sexton.yaml.
+func Schema() yamlfile.Schema {
+	schema := yamlfile.SchemaOf(reflect.TypeFor[Config](), yamlfile.Comments(configSource+componentsSource), true)
+	schema["$schema"], schema["title"] = yamlfile.Draft, "Configuration of Sexton"
+	return schema
 }
 
 // Has reports whether a component is enabled.

@@ -1,12 +1,11 @@
 package config_test
 
 import (
+	"bytes"
 	"encoding"
+	"encoding/json"
 	"flag"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -15,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
@@ -47,7 +47,7 @@ func TestConfigurationIsDocumented(t *testing.T) {
 // keyTables has one table for each part of the configuration, and a row for each key.
 func keyTables(t *testing.T) string {
 	t.Helper()
-	d := documenter{test: t, comments: fieldComments(t)}
+	d := documenter{test: t, comments: yamlfile.Comments(sources(t))}
 	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://localhost/app"}))(t)
 	require.NoError(t, yaml.Unmarshal(c.Show().YAML(), &d.defaults))
 	for part := range reflect.TypeFor[config.Config]().Fields() {
@@ -63,6 +63,15 @@ func keyTables(t *testing.T) string {
 		d.rows(part.Type, key, d.defaults[key])
 	}
 	return d.out.String()
+}
+
+// sources are the package's files.
+func sources(t *testing.T) (text string) {
+	t.Helper()
+	for _, file := range []string{"config.go", "components.go"} {
+		text += string(pgtest.Must(os.ReadFile(file))(t))
+	}
+	return text
 }
 
 type documenter struct {
@@ -129,25 +138,37 @@ func allowed(field reflect.StructField) string {
 	return kind
 }
 
-// fieldComments are the comments above the fields of the package's structs, by Struct.Field.
-func fieldComments(t *testing.T) map[string]string {
-	t.Helper()
-	comments := map[string]string{}
-	for _, file := range pgtest.Must(filepath.Glob("*.go"))(t) {
-		ast.Inspect(pgtest.Must(parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments))(t), func(node ast.Node) bool {
-			spec, ok := node.(*ast.TypeSpec)
-			if !ok {
-				return true
-			}
-			if structure, ok := spec.Type.(*ast.StructType); ok {
-				for _, field := range structure.Fields.List {
-					for _, name := range field.Names {
-						comments[spec.Name.Name+"."+name.Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
-					}
-				}
-			}
-			return true
-		})
+// What editors say about the examples is what the program says. The defaults, of which every key is shown, fit as well.
+func TestExamplesFitTheSchema(t *testing.T) {
+	t.Parallel()
+	written := pgtest.Must(json.Marshal(config.Schema()))(t)
+	compiler := jsonschema.NewCompiler()
+	require.NoError(t, compiler.AddResource("sexton.yaml", pgtest.Must(jsonschema.UnmarshalJSON(bytes.NewReader(written)))(t)))
+	schema := pgtest.Must(compiler.Compile("sexton.yaml"))(t)
+	fits := func(text string) error {
+		var document any
+		require.NoError(t, yaml.Unmarshal([]byte(text), &document))
+		return schema.Validate(document)
 	}
-	return comments
+	texts := []string{string(pgtest.Must(os.ReadFile("../../deploy/example/sexton.yaml"))(t))}
+	for _, page := range pgtest.Must(filepath.Glob("../../docs/*.md"))(t) {
+		for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(string(pgtest.Must(os.ReadFile(page))(t)), -1) {
+			if filepath.Base(page) == "definitions.md" { // It shows what is wrong, too.
+				continue
+			}
+			if strings.Contains(block[1], "\ndatabases:") || strings.HasPrefix(block[1], "databases:") {
+				texts = append(texts, block[1])
+			}
+		}
+	}
+	require.GreaterOrEqual(t, len(texts), 3)
+	for _, text := range append(texts, "jobs: {max_workers: \"${WORKERS}\"}") {
+		require.NoError(t, fits(text), text)
+	}
+	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://localhost/app"}))(t)
+	require.NoError(t, fits(string(c.Show().YAML())))
+	for _, wrong := range []string{"databses: {}", "jobs: {max_workers: 0}", "jobs: {max_workers: many}", "databases: {main: {pace: fast}}", "ghost_users: {move: [{columns: [a]}]}"} {
+		require.Error(t, fits(wrong), wrong)
+	}
+	require.Contains(t, string(written), `"default":10,"description":"max_workers is how many jobs of one kind`)
 }

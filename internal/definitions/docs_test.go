@@ -1,13 +1,17 @@
 package definitions
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
 // The table of docs/definitions.md has a row for each key of an entry, and says which have to be there.
@@ -30,4 +34,34 @@ func TestDocumentationHasEachKey(t *testing.T) {
 	require.Equal(t, accepted, documented, "keys of an entry, and whether they are required")
 	require.Contains(t, table, "`"+strings.Join(Action("").Choices(), "`, `")+"`")
 	require.Contains(t, table, "`"+ArtifactsCleaner+"`")
+}
+
+// What editors say about the documented files is what the program says, and GitLab's own file fits.
+func TestExamplesFitTheSchema(t *testing.T) {
+	t.Parallel()
+	written, err := json.Marshal(Schema())
+	require.NoError(t, err)
+	read, err := jsonschema.UnmarshalJSON(bytes.NewReader(written))
+	require.NoError(t, err)
+	compiler := jsonschema.NewCompiler()
+	require.NoError(t, compiler.AddResource("definitions", read))
+	schema, err := compiler.Compile("definitions")
+	require.NoError(t, err)
+	fits := func(text string) error {
+		var document any
+		require.NoError(t, yaml.Unmarshal([]byte(text), &document))
+		return schema.Validate(document)
+	}
+	for _, file := range []string{"testdata/gitlab_loose_foreign_keys.yml", "../../sql/reference/loose_foreign_keys.yml", "../../deploy/example/loose_foreign_keys.yml"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NoError(t, fits(string(text)), file)
+	}
+	require.NoError(t, fits(Example))
+	for _, wrong := range []string{
+		"issues: []", "issues: [{table: a, column: b}]", "issues: [{table: a, column: b, on_delete: delete}]",
+		"issues: [{table: a, column: [b, 1], on_delete: async_delete}]", "issues: [{tabel: a, table: a, column: b, on_delete: async_delete}]",
+	} {
+		require.Error(t, fits(wrong), wrong)
+	}
 }

@@ -1,10 +1,12 @@
 package definitions
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -69,23 +71,44 @@ func Parse(files ...File) ([]Definition, error) {
 
 // entry is one definition as it stands in a file.
 type entry struct {
-	Table        string           `yaml:"table,required"`
-	Column       yamlfile.Texts   `yaml:"column,required"`
-	OnDelete     Action           `yaml:"on_delete,required"`
-	TargetColumn string           `yaml:"target_column"`
-	TargetValue  yamlfile.Literal `yaml:"target_value"`
-	Conditions   []condition      `yaml:"conditions"`
-	OnReuse      Reuse            `yaml:"on_reuse"`
-	DeleteLimit  int              `yaml:"delete_limit"`
-	WorkerClass  workerClass      `yaml:"worker_class"`
-	CleanerClass cleanerClass     `yaml:"cleaner_class"`
-	Database     string           `yaml:"database"`
-	ParentColumn yamlfile.Texts   `yaml:"parent_column"`
+	// Table is the parent, never a partition.
+	Table string `yaml:"table,required"`
+	// Column is the child's column with the parent's key, or the list of them; index it.
+	Column yamlfile.Texts `yaml:"column,required"`
+	// OnDelete says what happens to the children.
+	OnDelete Action `yaml:"on_delete,required"`
+	// TargetColumn is the column that update_column_to sets.
+	TargetColumn string `yaml:"target_column"`
+	// TargetValue is the value that update_column_to sets.
+	TargetValue yamlfile.Literal `yaml:"target_value"`
+	// Conditions restrict the definition to children in which every column equals its value.
+	Conditions []condition `yaml:"conditions"`
+	// OnReuse says what happens to children whose parent's key was deleted and lives again; by default keep.
+	OnReuse Reuse `yaml:"on_reuse"`
+	// DeleteLimit is the most rows of one DELETE; by default the pace's own.
+	DeleteLimit int `check:"positive" yaml:"delete_limit"`
+	// WorkerClass is a label; one lane per database serves all definitions.
+	WorkerClass workerClass `yaml:"worker_class"`
+	// CleanerClass deletes, and writes an event with the keys of the rows of each batch.
+	CleanerClass cleanerClass `yaml:"cleaner_class"`
+	// Database is where the child is, if several databases have a table of its name.
+	Database string `yaml:"database"`
+	// ParentColumn is the parent's columns that are referred to, one for each of Column; by default the primary key.
+	ParentColumn yamlfile.Texts `yaml:"parent_column"`
 }
 
 type condition struct {
 	Column string           `yaml:"column,required"`
 	Value  yamlfile.Literal `yaml:"value,required"`
+}
+
+//go:embed load.go
+var source string
+
+// Schema is the JSON schema of a definitions file.
+func Schema() yamlfile.Schema {
+	entries := yamlfile.Schema{"type": "array", "minItems": 1, "items": yamlfile.SchemaOf(reflect.TypeFor[entry](), yamlfile.Comments(source), false)}
+	return yamlfile.Schema{"$schema": yamlfile.Draft, "title": "Loose foreign keys, by child table", "type": "object", "additionalProperties": entries}
 }
 
 // Choices lists the actions.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
+	"sexton/internal/config"
 	"sexton/internal/definitions"
 	"sexton/internal/installation"
 	"sexton/internal/problem"
@@ -17,7 +18,7 @@ import (
 
 func configCommand(env *cli.Env) *cobra.Command {
 	return cli.Group("config", "Check or show the configuration, without connecting", "  sexton config check\n  sexton config show",
-		configCheckCommand(env), configShowCommand(env))
+		configCheckCommand(env), configShowCommand(env), configSchemaCommand(env))
 }
 
 // checkedConfig is the output of `sexton config check --json`.
@@ -65,4 +66,22 @@ func configShowCommand(env *cli.Env) *cobra.Command {
 		}
 		return env.Say(c.Show(), "%s", c.Show().YAML())
 	})
+}
+
+func configSchemaCommand(env *cli.Env) *cobra.Command {
+	var ofDefinitions bool
+	cmd := env.Reports(&cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON schema of sexton.yaml or of definitions, for editors",
+		Long: `Prints a JSON schema, by which editors complete keys, explain them and mark what is wrong. Editors with the YAML
+language server find it by a first line such as "# yaml-language-server: $schema=sexton.schema.json".`,
+		Example: "  sexton config schema > sexton.schema.json\n  sexton config schema --definitions > definitions.schema.json",
+	}, func(_ context.Context, _ []string) error {
+		if ofDefinitions {
+			return env.PrintJSON(definitions.Schema())
+		}
+		return env.PrintJSON(config.Schema())
+	})
+	cmd.Flags().BoolVar(&ofDefinitions, "definitions", false, "print the schema of definitions files")
+	return cmd
 }
