@@ -226,7 +226,10 @@ func (d *destroyer) other(ctx context.Context, run int64, args GroupDestroyArgs,
 
 // destroyResult is the result of a run for the history and the metrics.
 func destroyResult(stats *groupdelete.Stats) jobrun.Result {
-	result := jobrun.Result{Outcome: jobrun.Done, Reason: stats.Reason, Stats: stats, Changed: stats.Changed(), Processed: stats.Groups, Faults: stats.Errors, Latency: stats.Latency}
+	result := jobrun.Result{
+		Outcome: jobrun.Done, Reason: stats.Reason, Stats: stats, Changed: stats.Changed(), Processed: stats.Groups, Faults: stats.Errors,
+		Latency: stats.Latency,
+	}
 	switch stats.Outcome {
 	case groupdelete.Unfinished:
 		result.Outcome, result.Reason = jobrun.OverLimit, because("the group is not gone yet; the next run goes on at once", stats.Reason)

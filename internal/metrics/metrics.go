@@ -46,7 +46,8 @@ var _ jobrun.Observer = (*Metrics)(nil)
 // New makes the collectors of Table.
 func New(o Options) (*Metrics, error) {
 	m := &Metrics{
-		cleanUp: o.CleanUp, registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{}, histograms: map[string]*prometheus.HistogramVec{},
+		cleanUp: o.CleanUp, registry: prometheus.NewRegistry(),
+		counters: map[string]*prometheus.CounterVec{}, histograms: map[string]*prometheus.HistogramVec{},
 		logger: o.Logger,
 	}
 	all := []prometheus.Collector{

@@ -75,7 +75,7 @@ func (s *Sessions) Each(parts int, do func(part int, on *batch.Session)) {
 	defer func() {
 		others.Wait() // No session is given back while it is in use.
 		if p := panicked.Load(); p != nil {
-			panic(p)
+			panic(p) //nolint:forbidigo // It is passed on.
 		}
 	}()
 	do(0, s.Own)

@@ -38,7 +38,7 @@ left, leases, the last run of each job, and what a job waits for. With --watch i
 				err = env.Print(reading, func(w io.Writer) { printStatus(w, reading) })
 			}
 			if watch && ctx.Err() != nil {
-				return nil // That is how it ends.
+				return nil //nolint:nilerr // That is how it ends.
 			}
 			if err != nil || !watch {
 				return err
