@@ -31,7 +31,7 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 		if err != nil {
 			return err
 		}
-		report.Surplus = look.surplus
+		report.Surplus, cfg.owner = look.surplus, look.Owner
 		if err := cfg.installFunctions(ctx, conn, look, &report); err != nil {
 			return err
 		}
@@ -119,6 +119,9 @@ func (c Config) letRead(ctx context.Context, tx pgx.Tx, t target) error {
 	var owner string
 	var mayRegister bool
 	err := tx.QueryRow(ctx, sqlText("queries/function_owner"), c.JobsSchema, truncateFunction).Scan(&owner, &mayRegister)
+	if c.Record != nil && errors.Is(err, pgx.ErrNoRows) {
+		owner, mayRegister, err = c.owner, true, nil // The function is among the statements.
+	}
 	if err != nil {
 		return fmt.Errorf("look up owner of %s: %w", truncateFunction, err)
 	}
@@ -189,7 +192,7 @@ func (c Config) installFunctions(ctx context.Context, conn *pgx.Conn, look inspe
 	for _, finding := range look.functionFindings {
 		differs[finding.Trigger] = true
 	}
-	return inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
+	return c.write(ctx, conn, func(tx pgx.Tx) error {
 		for _, f := range look.functions {
 			if !differs[f.name] {
 				continue

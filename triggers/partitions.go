@@ -149,7 +149,7 @@ func (c Config) rekey(ctx context.Context, conn *pgx.Conn, parent *resolved) err
 		SELECT ctid FROM %[1]s WHERE fully_qualified_table_name = $1 AND status = 1 AND %[3]s LIMIT 5000 FOR UPDATE))`, c.tombstones(), set, where)
 	for {
 		var changed int64
-		err := inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
+		err := c.write(ctx, conn, func(tx pgx.Tx) error {
 			tag, err := tx.Exec(ctx, sql, parent.recorded)
 			changed = tag.RowsAffected()
 			return err

@@ -53,6 +53,34 @@ func inTx(ctx context.Context, conn *pgx.Conn, mode pgx.TxAccessMode, do func(pg
 	})
 }
 
+// write runs do in a transaction that may write. With Record it changes nothing, and the statements go there.
+func (c Config) write(ctx context.Context, conn *pgx.Conn, do func(pgx.Tx) error) error {
+	if c.Record == nil {
+		return inTx(ctx, conn, pgx.ReadWrite, do)
+	}
+	var statements []string
+	err := inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error { return do(recorder{tx, &statements}) })
+	if len(statements) > 0 {
+		c.Record("BEGIN;\n" + strings.Join(statements, ";\n") + ";\nCOMMIT;\n")
+	}
+	return err
+}
+
+// recorder is a transaction whose statements are written down; its queries are asked.
+type recorder struct {
+	pgx.Tx
+
+	statements *[]string
+}
+
+func (r recorder) Exec(_ context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	for i, arg := range args {
+		sql = strings.ReplaceAll(sql, fmt.Sprintf("$%d", i+1), quoteLiteral(fmt.Sprint(arg)))
+	}
+	*r.statements = append(*r.statements, strings.TrimSuffix(strings.TrimSpace(sql), ";"))
+	return pgconn.CommandTag{}, nil
+}
+
 // locked runs do while no other installer works on the database. The lock belongs to the session, since
 // every table has a transaction of its own.
 func locked(ctx context.Context, conn *pgx.Conn, do func() error) error {
@@ -121,7 +149,7 @@ func (c Config) onTable(ctx context.Context, conn *pgx.Conn, r relation, exclusi
 				return fmt.Errorf("lock table %s: %w", r.Display, waitErr)
 			}
 		}
-		err = inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
+		err = c.write(ctx, conn, func(tx pgx.Tx) error {
 			timeout := fmt.Sprintf("SET LOCAL lock_timeout = %d", max(1, c.LockTimeout.Milliseconds()))
 			if _, err := tx.Exec(ctx, timeout); err != nil {
 				return err
@@ -294,7 +322,7 @@ func (c Config) installEvent(ctx context.Context, conn *pgx.Conn, look eventLook
 		}
 		statements = c.eventStatements()
 	}
-	err := inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
+	err := c.write(ctx, conn, func(tx pgx.Tx) error {
 		return execAll(ctx, tx, "change event trigger "+EventTrigger, statements)
 	})
 	if err == nil {

@@ -43,6 +43,11 @@ type Config struct {
 	LockTimeout time.Duration
 	// LockAttempts bounds how often one table is tried; 0 means 5.
 	LockAttempts int
+	// Record, if set, has Install change nothing: it is given the statements of each transaction instead.
+	Record func(sql string)
+
+	// owner is the role that functions belong to.
+	owner string
 }
 
 func (c Config) withDefaults() (Config, error) {

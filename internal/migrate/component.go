@@ -43,6 +43,8 @@ type component interface {
 	// creates are the relations that the newest version has in Sexton's schema.
 	creates() []string
 	up(ctx context.Context, s *session) ([]Migration, error)
+	// preview returns what up would run of a component, each with a comment.
+	preview(ctx context.Context, s *session, look inspection) ([]string, error)
 	down(ctx context.Context, s *session) ([]Migration, error)
 }
 
@@ -309,6 +311,13 @@ func LeftOut() []string {
 	return []string{"river_job_args_index", "river_job_metadata_index", "river_job_kind"}
 }
 
+func (s *session) dropLeftOut() (statements []string) {
+	for _, index := range LeftOut() {
+		statements = append(statements, "DROP INDEX IF EXISTS "+pgx.Identifier{s.db.JobsSchema, index}.Sanitize())
+	}
+	return statements
+}
+
 func (riverComponent) up(ctx context.Context, s *session) ([]Migration, error) {
 	// River commits each version by itself. The entry comes first, so that a crash in between leaves
 	// nothing that Down does not know of.
@@ -319,14 +328,16 @@ func (riverComponent) up(ctx context.Context, s *session) ([]Migration, error) {
 	if err != nil {
 		return applied, err
 	}
-	for _, index := range LeftOut() {
-		if _, err := s.pool.Exec(ctx, "DROP INDEX IF EXISTS "+pgx.Identifier{s.db.JobsSchema, index}.Sanitize()); err != nil {
-			return applied, fmt.Errorf("drop River's index %s, which no query uses: %w", index, err)
+	for _, statement := range s.dropLeftOut() {
+		if _, err := s.pool.Exec(ctx, statement); err != nil {
+			return applied, fmt.Errorf("%s, an index of River's which no query uses: %w", statement, err)
 		}
 	}
 	err = leaveRoom(ctx, s.pool, pgx.Identifier{s.db.JobsSchema, "river_job"}.Sanitize())
 	return applied, problem.Doing(err, "leave room in the pages of River's jobs")
 }
+
+const halfFull = "ALTER TABLE %s SET (fillfactor = 50)"
 
 // leaveRoom leaves half of each page of a table for new versions of its rows, which are logged by what differs from the one before on the same page.
 // A job's row is written three times.
@@ -337,7 +348,7 @@ func leaveRoom(ctx context.Context, pool *pgxpool.Pool, table string) error {
 	if err := pool.QueryRow(ctx, sql, table).Scan(&left); err != nil || left {
 		return err //nolint:wrapcheck // the caller words it
 	}
-	_, err := pool.Exec(ctx, "ALTER TABLE "+table+" SET (fillfactor = 50)")
+	_, err := pool.Exec(ctx, fmt.Sprintf(halfFull, table))
 	return err //nolint:wrapcheck // likewise
 }
 

@@ -56,6 +56,17 @@ func (s *session) readOwner(ctx context.Context) (ownerState, error) {
 	return state, nil
 }
 
+// lacks are the statements that make the role, and another one a member of it.
+func (o ownerState) lacks(owner, role string) (statements []string) {
+	if !o.there {
+		statements = append(statements, "CREATE ROLE "+owner+" NOLOGIN")
+	}
+	if !o.member {
+		statements = append(statements, fmt.Sprintf("GRANT %s TO %s", owner, quote(role)))
+	}
+	return statements
+}
+
 // makeOwner creates the owner's role where it is missing, and makes the current role a member, as handing over objects needs it.
 // Roles belong to the server: migrations of its other databases do the same at the same time, so that only the outcome counts.
 func (s *session) makeOwner(ctx context.Context, role string) (Ownership, error) {
@@ -67,13 +78,7 @@ func (s *session) makeOwner(ctx context.Context, role string) (Ownership, error)
 		if err != nil {
 			return own, err
 		}
-		var statements []string
-		if !state.there {
-			statements = append(statements, "CREATE ROLE "+owner+" NOLOGIN")
-		}
-		if !state.member {
-			statements = append(statements, fmt.Sprintf("GRANT %s TO %s", owner, quote(role)))
-		}
+		statements := state.lacks(owner, role)
 		switch {
 		case state.mighty:
 			return own, &MightyOwnerError{Database: s.db.Name, Role: own.Role}

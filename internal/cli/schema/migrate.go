@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,14 +25,14 @@ func migrateCommand(env *cli.Env) *cobra.Command {
 }
 
 func migrateUpCommand(env *cli.Env) *cobra.Command {
-	var grants, tables bool
+	var grants, tables, dry bool
 	var roles migrate.Roles
 	cmd := env.Reports(&cobra.Command{
 		Use:   "up",
 		Short: "Install what is missing and bring it to this version",
 		Long: `Installs the tables of every enabled component, River's included. It may be run again at any time,
 and from several machines at once. Application tables are not touched.`,
-		Example: "  sexton migrate up\n  sexton migrate up --print-grants | psql \"$DATABASE_URL\"\n" +
+		Example: "  sexton migrate up --dry-run | less\n  sexton migrate up\n  sexton migrate up --print-grants | psql \"$DATABASE_URL\"\n" +
 			"  sexton migrate up --print-grants --tables --worker deleter",
 	}, func(ctx context.Context, _ []string) error {
 		if grants {
@@ -40,16 +41,49 @@ and from several machines at once. Application tables are not touched.`,
 		if tables {
 			return cli.Usage(errors.New("--tables needs --print-grants"))
 		}
+		if dry {
+			return env.WithAll(ctx, func(all *installation.Connections) error {
+				return preview(env, all.Schemas(), func(db migrate.Database) (string, string, error) {
+					sql, err := migrate.Preview(ctx, env.Logger(all.Config), db)
+					return db.Name, sql, err
+				})
+			})
+		}
 		return migrateEach(ctx, env, nil, func(all *installation.Connections, db migrate.Database) (migrate.Report, error) {
 			return migrate.Up(ctx, env.Logger(all.Config), db)
 		})
 	})
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the SQL that it would run, and change nothing")
 	cmd.Flags().BoolVar(&grants, "print-grants", false, "print SQL that creates roles for application, worker and viewer with their grants, and change nothing")
 	cmd.Flags().BoolVar(&tables, "tables", false, "with --print-grants, grant the worker also what it needs on the application's tables")
 	cmd.Flags().StringVar(&roles.Application, "application", "sexton_app", "the application's `ROLE` in --print-grants")
 	cmd.Flags().StringVar(&roles.Worker, "worker", "sexton_worker", "the worker's `ROLE` in --print-grants")
 	cmd.Flags().StringVar(&roles.Viewer, "viewer", "sexton_viewer", "the viewer's `ROLE` in --print-grants")
+	cli.Exclusive(cmd, "dry-run", "print-grants")
 	return cmd
+}
+
+// previewed is one entry of what --dry-run --json prints.
+type previewed struct {
+	Database string `json:"database"`
+	SQL      string `json:"sql"`
+}
+
+// preview prints the SQL that a command would run in each database.
+func preview[D any](env *cli.Env, databases []D, read func(D) (name, sql string, err error)) error {
+	document := []previewed{}
+	for _, db := range databases {
+		name, sql, err := read(db)
+		if err != nil {
+			return err
+		}
+		document = append(document, previewed{name, sql})
+	}
+	return env.Print(document, func(w io.Writer) {
+		for _, one := range document {
+			_, _ = fmt.Fprintf(w, "-- database %s\n%s", one.Database, cmp.Or(one.SQL, "-- nothing to do\n"))
+		}
+	})
 }
 
 func migrateDownCommand(env *cli.Env) *cobra.Command {

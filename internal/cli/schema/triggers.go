@@ -26,7 +26,7 @@ func triggersCommand(env *cli.Env) *cobra.Command {
 }
 
 func triggersInstallCommand(env *cli.Env) *cobra.Command {
-	var sameKey, eventTrigger bool
+	var sameKey, eventTrigger, dry bool
 	var cmd *cobra.Command
 	cmd = env.Reports(&cobra.Command{
 		Use:   "install",
@@ -45,15 +45,19 @@ of the one before: install refuses, unless --same-key says that the values are t
 Partitions that are created later get their triggers from the worker, within a pass, if it may put triggers on them. With
 --event-trigger the command that creates or attaches one does it itself. Only a superuser may create an event trigger: for another
 role, the SQL is printed. It never fails the command; what it cannot do is a warning there. --event-trigger=false removes it.`,
-		Example: "  sexton triggers install\n  sexton triggers install --event-trigger\n  sexton triggers install --same-key",
+		Example: "  sexton triggers install --dry-run\n  sexton triggers install\n  sexton triggers install --event-trigger\n  sexton triggers install --same-key",
 	}, func(ctx context.Context, _ []string) error {
+		set := func(cfg *triggers.Config) {
+			cfg.SameKey = sameKey
+			if cmd.Flags().Changed("event-trigger") {
+				cfg.EventTrigger = &eventTrigger
+			}
+		}
 		return onTracked(ctx, env, func(all *installation.Bound) error {
-			reports, err := installation.InstallTriggers(ctx, all, func(cfg *triggers.Config) {
-				cfg.SameKey = sameKey
-				if cmd.Flags().Changed("event-trigger") {
-					cfg.EventTrigger = &eventTrigger
-				}
-			})
+			if dry {
+				return previewTriggers(ctx, env, all, set)
+			}
+			reports, err := installation.InstallTriggers(ctx, all, set)
 			if err != nil {
 				return err
 			}
@@ -64,9 +68,25 @@ role, the SQL is printed. It never fails the command; what it cannot do is a war
 			})
 		})
 	})
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the SQL that it would run, and change nothing")
 	cmd.Flags().BoolVar(&sameKey, "same-key", false, "a key that is another column now has the same values: tombstones that wait fit")
 	cmd.Flags().BoolVar(&eventTrigger, "event-trigger", false, "put triggers on new partitions by an event trigger, which a superuser has to create")
 	return cmd
+}
+
+// previewTriggers prints what an installation would run, apart from the rows by which it notes the generation of definitions.
+func previewTriggers(ctx context.Context, env *cli.Env, all *installation.Bound, set func(*triggers.Config)) error {
+	sql := map[string]string{}
+	err := all.OnTracked(ctx, func(db database.Database, conn *pgx.Conn, cfg triggers.Config, parents []triggers.Parent) error {
+		set(&cfg)
+		cfg.Record = func(statements string) { sql[db.Name] += statements }
+		_, err := triggers.Install(ctx, conn, cfg, parents)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return preview(env, all.Databases, func(db database.Database) (string, string, error) { return db.Name, sql[db.Name], nil })
 }
 
 func triggersUninstallCommand(env *cli.Env) *cobra.Command {
