@@ -142,21 +142,38 @@ func (j Job) Inserted() bool { return j.Schedule == "" }
 // Jobs lists the kinds whose component is enabled, in the order in which they are shown.
 func Jobs(c *config.Config) []Job {
 	var jobs []Job
-	for _, family := range []struct {
-		component string
-		jobs      func() []Job
-	}{
-		{migrate.LooseForeignKeys, func() []Job { return []Job{looseForeignKeys(c).job(c)} }},
-		{migrate.GhostUsers, func() []Job { return []Job{ghostUsers(c).job(c)} }},
-		{migrate.PlaceholderUsers, func() []Job { return []Job{placeholderCleanup(c).job(c), deletePlaceholder(c).job(c)} }},
-		{migrate.AdjournedGroups, func() []Job { return []Job{adjournedGroups(c).job(c), groupDestroy(c).job(c)} }},
-		{migrate.ExternalDiffs, func() []Job { return []Job{scheduleDiffs(c).job(c), migrateDiff(c).job(c)} }},
-	} {
+	for _, family := range families(c) {
 		if c.Has(family.component) {
 			jobs = append(jobs, family.jobs()...)
 		}
 	}
 	return append(jobs, declared...)
+}
+
+// ComponentOf is the component that a kind belongs to, be it enabled or not; "" if there is no such kind.
+func ComponentOf(c *config.Config, kind string) string {
+	for _, family := range families(c) {
+		if slices.ContainsFunc(family.jobs(), func(job Job) bool { return job.Kind == kind }) {
+			return family.component
+		}
+	}
+	return ""
+}
+
+// family is a component with its kinds.
+type family struct {
+	component string
+	jobs      func() []Job
+}
+
+func families(c *config.Config) []family {
+	return []family{
+		{migrate.LooseForeignKeys, func() []Job { return []Job{looseForeignKeys(c).job(c)} }},
+		{migrate.GhostUsers, func() []Job { return []Job{ghostUsers(c).job(c)} }},
+		{migrate.PlaceholderUsers, func() []Job { return []Job{placeholderCleanup(c).job(c), deletePlaceholder(c).job(c)} }},
+		{migrate.AdjournedGroups, func() []Job { return []Job{adjournedGroups(c).job(c), groupDestroy(c).job(c)} }},
+		{migrate.ExternalDiffs, func() []Job { return []Job{scheduleDiffs(c).job(c), migrateDiff(c).job(c)} }},
+	}
 }
 
 var declared []Job //nolint:gochecknoglobals // a test declares a kind; nothing else changes it

@@ -90,6 +90,9 @@ func FindJob(c *config.Config, kind string) (riverjobs.Job, error) {
 		}
 		kinds[i] = job.Kind
 	}
+	if component := riverjobs.ComponentOf(c, kind); component != "" {
+		return riverjobs.Job{}, Usage(fmt.Errorf("%s is not enabled; set %s.enabled: true", kind, component))
+	}
 	if len(kinds) == 0 {
 		return riverjobs.Job{}, Usage(errors.New("no job is enabled; set loose_foreign_keys.enabled: true"))
 	}

@@ -20,7 +20,17 @@ import (
 	"sexton/triggers"
 )
 
-// Exit codes, as documented in docs/troubleshooting.md.
+// ExitCodes is the text of `sexton help exit-codes`; docs/troubleshooting.md has the same.
+const ExitCodes = `The exit codes of sexton:
+
+  0  done, also if a pass was skipped: its lease was taken, its kind is paused, or other definitions are installed than it has read
+  1  failed
+  2  wrong usage, configuration or definitions; all errors are listed
+  3  the schema in the database does not fit this binary
+  4  a database cannot be reached
+  5  triggers status, doctor or audit found something
+`
+
 const (
 	exitOK          = 0
 	ExitFailure     = 1
@@ -47,6 +57,8 @@ type Env struct {
 	ConfigPath  string
 	DatabaseURL string
 	JSON        bool
+	// WithoutURL lets the configuration pass without the URL of a database.
+	WithoutURL bool
 	// Began tells that a command has started.
 	Began bool
 }
@@ -117,7 +129,7 @@ func is[E error](err error) bool {
 
 // LoadConfig reads the configuration that flags and environment name.
 func (env *Env) LoadConfig() (*config.Config, error) {
-	c, err := config.Load(config.Options{Path: env.ConfigPath, DatabaseURL: env.DatabaseURL, Environ: env.Environ})
+	c, err := config.Load(config.Options{Path: env.ConfigPath, DatabaseURL: env.DatabaseURL, Environ: env.Environ, WithoutURL: env.WithoutURL})
 	if err == nil {
 		for _, warning := range c.Warnings() {
 			env.Logger(c).Warn("configuration", "warning", warning.String())

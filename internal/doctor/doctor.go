@@ -169,6 +169,7 @@ type Target struct {
 	// Connections is how many connections one worker may open to this database. Server and Role are what it may open to all
 	// databases on the same server, and as the same role there; zero where this is the only one.
 	Connections  int
+	PoolKeys     []string
 	Server, Role Share
 	// Parents are the tracked tables; nil where the definitions leave that open.
 	Parents []Parent

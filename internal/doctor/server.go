@@ -115,7 +115,7 @@ func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 			together = " to databases " + strings.Join(need.Databases, ", ") + " together"
 		}
 		return one(problem.Warning, r.Object, fmt.Sprintf("of %d connections others have %d, and a worker may open %d%s",
-			r.Limit, r.Taken, need.Connections, together), r.Fix+"; or lower jobs.max_workers")
+			r.Limit, r.Taken, need.Connections, together), r.Fix+"; or lower "+strings.Join(t.PoolKeys, " and "))
 	})
 }
 

@@ -79,7 +79,7 @@ func TestRoomForConnections(t *testing.T) {
 	require.Equal(t, "role "+role, found[0].Object)
 	require.Equal(t, problem.Warning, found[0].Severity)
 	require.Equal(t, "of 3 connections others have 0, and a worker may open 5", found[0].Message)
-	require.Equal(t, fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT 5; or lower jobs.max_workers", role), found[0].Fix)
+	require.Equal(t, fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT 5; or lower external_diffs.max_workers and loose_foreign_keys.connections", role), found[0].Fix)
 	require.Equal(t, "database "+p.Name, found[1].Object)
 }
 

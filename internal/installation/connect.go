@@ -54,12 +54,29 @@ func Open(ctx context.Context, c *config.Config, options ...database.Option) (*C
 // PoolSize is how many connections a database's pool has at most. A worker has one in a pass, the further ones of a pass, one for each other lane
 // whose children live here, and one for each kind that is awake; the others are for leases, history and what looks at them.
 func PoolSize(c *config.Config) int {
-	workers := c.Jobs.MaxWorkers
-	if c.Has(migrate.ExternalDiffs) {
-		// A diff that is uploaded has one for its snapshot, and needs another to note what the store has.
-		workers = max(workers, 2*c.ExternalDiffs.MaxWorkers)
+	return max(c.Jobs.MaxWorkers, diffConnections(c)) + c.LooseForeignKeys.Connections - 1 + len(c.Databases) + 3 + len(riverjobs.Jobs(c))
+}
+
+// diffConnections are those for diffs: one that is uploaded has one for its snapshot, and needs another to note what the store has.
+func diffConnections(c *config.Config) int {
+	if !c.Has(migrate.ExternalDiffs) {
+		return 0
 	}
-	return workers + c.LooseForeignKeys.Connections - 1 + len(c.Databases) + 3 + len(riverjobs.Jobs(c))
+	return 2 * c.ExternalDiffs.MaxWorkers
+}
+
+// PoolKeys are the keys of the configuration with lower values of which a pool is smaller.
+func PoolKeys(c *config.Config) (keys []string) {
+	if c.Jobs.MaxWorkers >= diffConnections(c) {
+		keys = append(keys, "jobs.max_workers")
+	}
+	if c.Jobs.MaxWorkers <= diffConnections(c) {
+		keys = append(keys, "external_diffs.max_workers")
+	}
+	if c.LooseForeignKeys.Connections > 1 {
+		keys = append(keys, "loose_foreign_keys.connections")
+	}
+	return keys
 }
 
 // Complete returns why the first of those databases that are down cannot be reached, in their order.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
@@ -15,6 +14,7 @@ import (
 	"sexton/internal/audittrail"
 	"sexton/internal/component"
 	"sexton/internal/components"
+	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/installation"
@@ -41,6 +41,14 @@ func sources(all *installation.Connections) []*component.Failures {
 	return append(found, &component.Failures{Name: "jobs", List: listJobs, Retry: retryJobs})
 }
 
+// SourceNames are the names of all sources.
+func SourceNames(c *config.Config) (names []string) {
+	for _, source := range sources(&installation.Connections{Config: c}) {
+		names = append(names, source.Name)
+	}
+	return names
+}
+
 // ReadFailures asks all sources for at most limit failures each. A source that cannot be read hides no other: the error names the first.
 func ReadFailures(ctx context.Context, all *installation.Connections, limit int) (Failures, error) {
 	found := Failures{Failures: []component.Failure{}}
@@ -58,9 +66,7 @@ func ReadFailures(ctx context.Context, all *installation.Connections, limit int)
 
 // RetryFailures has something tried again for a person, and says what came of it.
 func RetryFailures(ctx context.Context, all *installation.Connections, what component.Retry, by audittrail.Entry) (string, error) {
-	var names []string
 	for _, source := range sources(all) {
-		names = append(names, source.Name)
 		if source.Name != what.Source {
 			continue
 		}
@@ -89,7 +95,7 @@ func RetryFailures(ctx context.Context, all *installation.Connections, what comp
 		}
 		return source.Retry(ctx, all, db, id)
 	}
-	return "", wrong("nothing called %q fails here; there are %s", what.Source, strings.Join(names, ", "))
+	return "", wrong("nothing called %q fails here; there are %s", what.Source, words.Listed(SourceNames(all.Config)))
 }
 
 func wrong(format string, args ...any) error {

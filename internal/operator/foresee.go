@@ -153,6 +153,9 @@ type Foreseen struct {
 	// Rows is all of them, an estimate where Capped reports that counting stopped before the end.
 	Rows   int64 `json:"rows"`
 	Capped bool  `json:"capped"`
+	// Groups are those that go along with a user, after the period in which they can be restored; MoreGroups counts the others.
+	Groups     []*Foreseen `json:"groups,omitempty"`
+	MoreGroups int         `json:"more_groups,omitempty"`
 	// Forbidden says what stands in the way; empty where nothing was found.
 	Forbidden []string `json:"forbidden"`
 	// AboutSeconds is the time that it takes at RowsPerSecond, which is that of the last runs where Measured is set.
@@ -238,6 +241,9 @@ func looseIn(all *installation.Connections, db database.Database) (loose []drain
 	return loose, elsewhere, err
 }
 
+// foreseenGroups is how many groups a user's plan looks into.
+const foreseenGroups = 20
+
 // ForeseeUser looks at what a user's deletion would do. Whether it is refused says the door itself, in a transaction that is
 // rolled back.
 func ForeseeUser(ctx context.Context, all *installation.Connections, request UserDeletion) (*Foreseen, error) {
@@ -269,11 +275,16 @@ func ForeseeUser(ctx context.Context, all *installation.Connections, request Use
 		UserID: request.ID, Moved: seen.Moved, Deleted: seen.Deleted, Nullified: seen.Nullified,
 		Rows: seen.Rows, Capped: seen.Capped, Forbidden: seen.Forbidden, Loose: seen.Loose, Elsewhere: elsewhere,
 	}
+	var groups []int64
 	undone := errors.New("rolled back")
 	err = pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '2s'")
 		if err == nil {
 			_, err = tx.Exec(ctx, db.Names.Render(DeleteUserSQL), request.ID, request.By, request.Hard, request.Groups)
+		}
+		if err == nil && request.Groups && all.Config.Has(migrate.AdjournedGroups) {
+			rows, _ := tx.Query(ctx, db.Names.Render(sqlText("groups_scheduled_now")))
+			groups, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		}
 		if err == nil {
 			err = undone
@@ -284,6 +295,14 @@ func ForeseeUser(ctx context.Context, all *installation.Connections, request Use
 		p.Forbidden = append(p.Forbidden, refused.Error())
 	} else if !errors.Is(err, undone) {
 		return nil, fmt.Errorf("ask whether user %d may be deleted: %w", request.ID, err)
+	}
+	p.MoreGroups = max(0, len(groups)-foreseenGroups)
+	for _, id := range groups[:len(groups)-p.MoreGroups] {
+		group, err := ForeseeGroup(ctx, all, id, 0)
+		if err != nil {
+			return nil, err
+		}
+		p.Groups = append(p.Groups, group)
 	}
 	return p, p.time(ctx, db, riverjobs.GhostUsers)
 }

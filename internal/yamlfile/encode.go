@@ -30,6 +30,20 @@ func Encode(v any) Shown {
 	return Shown{encode(reflect.ValueOf(v))}
 }
 
+// Enabled leaves out the keys of sections that begin with enabled: false, apart from that one.
+func (s Shown) Enabled() Shown {
+	root := *s.root
+	root.Content = slices.Clone(root.Content)
+	for i, section := range root.Content {
+		if keys := section.Content; len(keys) > 1 && keys[0].Value == "enabled" && keys[1].Value == "false" {
+			short := *section
+			short.Content = keys[:2]
+			root.Content[i] = &short
+		}
+	}
+	return Shown{&root}
+}
+
 func encode(v reflect.Value) *yaml.Node {
 	switch value := v.Interface().(type) {
 	case time.Duration:

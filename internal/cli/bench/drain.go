@@ -38,7 +38,7 @@ above a native cascade without an index).`+benchLoad,
 		func(ctx context.Context, ground *bench.Ground) (bench.Report, error) {
 			return bench.Drain(ctx, ground, o)
 		})
-	cmd.Flags().StringVar(&set, "set", allSets, "data set `NAME`: wide, fanout, skew, nullify, single, slow or all")
+	setFlag(cmd, &set, bench.DrainSets())
 	loadFlags(cmd, &o, "the child tables", "the worker (pace adaptive)")
 	paceFlag(cmd, &pace)
 	return cmd

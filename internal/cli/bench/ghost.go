@@ -41,7 +41,7 @@ The clients of --foreground read the notes of issues and update single ones.`+be
 		func(ctx context.Context, ground *bench.Ground) (bench.Report, error) {
 			return bench.Ghost(ctx, ground, float64(target.Microseconds())/1000, o)
 		})
-	cmd.Flags().StringVar(&set, "set", allSets, "data set `NAME`: big, many, duplicates or all")
+	setFlag(cmd, &set, bench.GhostSets())
 	loadFlags(cmd, &o, "the notes", "the worker")
 	cmd.Flags().DurationVar(&target, "target", 20*time.Millisecond, "how long a statement of Sexton's should take, `TIME`; 0s for its fixed sizes")
 	return cmd

@@ -27,6 +27,12 @@ import (
 // allSets stands for every data set.
 const allSets = "all"
 
+// setFlag adds --set.
+func setFlag(cmd *cobra.Command, set *string, all []string) {
+	cmd.Flags().StringVar(set, "set", allSets, "data set `NAME`: "+strings.Join(all, ", ")+" or "+allSets)
+	_ = cmd.RegisterFlagCompletionFunc("set", cobra.FixedCompletions(append(slices.Clone(all), allSets), cobra.ShellCompDirectiveNoFileComp))
+}
+
 // chosenSets are the data sets that --set stands for. The duty, of --duty, is looked at as well.
 func chosenSets(set string, all []string, duty string) ([]string, error) {
 	var known config.Duty

@@ -106,6 +106,6 @@ func TestAuditWrongUsage(t *testing.T) {
 	s.Write("loose_foreign_keys.yml", "issues:\n  - {table: missing, column: project_id, on_delete: async_delete}\n")
 	require.Equal(t, 2, s.Run("audit", "--repair").Code)
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\n")
-	require.Contains(t, s.Run("audit").Stderr, "no job is enabled")
+	require.Contains(t, s.Run("audit").Stderr, "is not enabled; set loose_foreign_keys.enabled: true")
 	require.Equal(t, before, s.Snapshot())
 }

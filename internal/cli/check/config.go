@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -23,8 +24,20 @@ func configCommand(env *cli.Env) *cobra.Command {
 
 // checkedConfig is the output of `sexton config check --json`.
 type checkedConfig struct {
-	Databases   int `json:"databases"`
-	Definitions int `json:"definitions"`
+	Databases   int            `json:"databases"`
+	Definitions int            `json:"definitions"`
+	Problems    []foundProblem `json:"problems"`
+}
+
+// foundProblem is an error or a warning about the configuration or a definition.
+type foundProblem struct {
+	Severity problem.Severity `json:"severity"`
+	File     string           `json:"file,omitempty"`
+	Line     int              `json:"line,omitempty"`
+	Column   int              `json:"column,omitempty"`
+	Key      string           `json:"key,omitempty"`
+	Message  string           `json:"message"`
+	Fix      string           `json:"fix,omitempty"`
 }
 
 func configCheckCommand(env *cli.Env) *cobra.Command {
@@ -41,11 +54,21 @@ func configCheckCommand(env *cli.Env) *cobra.Command {
 			found, _ := errors.AsType[problem.List](err)
 			problems.Add(found...)
 		}
-		if err := problems.Err(); err != nil {
-			return err
+		wrong := problems.Err()
+		document := checkedConfig{Definitions: len(defs), Problems: []foundProblem{}}
+		if c != nil {
+			document.Databases = len(c.Databases)
+			problems.Add(c.Warnings()...)
 		}
-		return env.Say(checkedConfig{Databases: len(c.Databases), Definitions: len(defs)}, "ok: %s, %s\n",
-			words.Counted(len(c.Databases), "database"), words.Counted(len(defs), "definition"))
+		for _, p := range problems {
+			document.Problems = append(document.Problems,
+				foundProblem{p.Severity, p.Position.File, p.Position.Line, p.Position.Column, p.Key, p.Message, p.Fix})
+		}
+		if wrong != nil && !env.JSON {
+			return wrong
+		}
+		return cmp.Or(env.Say(document, "ok: %s, %s\n",
+			words.Counted(document.Databases, "database"), words.Counted(len(defs), "definition")), wrong)
 	})
 }
 
@@ -55,17 +78,27 @@ func concerns(problems problem.List, section string) bool {
 }
 
 func configShowCommand(env *cli.Env) *cobra.Command {
-	return env.Reports(&cobra.Command{
-		Use:     "show",
-		Short:   "Print the effective configuration, defaults included, secrets hidden",
-		Example: "  sexton config show",
+	var all bool
+	cmd := env.Reports(&cobra.Command{
+		Use:   "show",
+		Short: "Print the effective configuration, defaults included, secrets hidden",
+		Long: `Prints each key with its value. It connects to nothing, and needs no database's URL. Of a component that is off it prints
+only that, unless --all is given.`,
+		Example: "  sexton config show\n  sexton config show --all",
 	}, func(_ context.Context, _ []string) error {
+		env.WithoutURL = true
 		c, err := env.LoadConfig()
 		if err != nil {
 			return err
 		}
-		return env.Say(c.Show(), "%s", c.Show().YAML())
+		shown := c.Show()
+		if !all {
+			shown = shown.Enabled()
+		}
+		return env.Say(shown, "%s", shown.YAML())
 	})
+	cmd.Flags().BoolVar(&all, "all", false, "print the keys of components that are off, too")
+	return cmd
 }
 
 func configSchemaCommand(env *cli.Env) *cobra.Command {

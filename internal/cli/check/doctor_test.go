@@ -417,6 +417,6 @@ func TestDoctorCountsConnectionsPerServer(t *testing.T) {
 	report, _ = s.Examined(5)
 	_, lines = s.Diagnosis(report, "connections")
 	want := "warning | role " + role + " | of 37 connections others have 0, and a worker may open 72 to databases main, ci together | " +
-		"ALTER ROLE " + role + " CONNECTION LIMIT 72; or lower jobs.max_workers"
+		"ALTER ROLE " + role + " CONNECTION LIMIT 72; or lower jobs.max_workers and loose_foreign_keys.connections"
 	require.Equal(t, []string{want, want}, lines)
 }

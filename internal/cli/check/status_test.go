@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -343,7 +344,11 @@ func TestConfigCheck(t *testing.T) {
 	t.Parallel()
 	s := clitest.Plain(t)
 	require.Equal(t, "ok: 1 database, 1 definition\n", s.OK("config", "check"))
-	require.Equal(t, map[string]any{"databases": 1.0, "definitions": 1.0}, s.JSON(0, "config", "check"))
+	require.Equal(t, map[string]any{"databases": 1.0, "definitions": 1.0, "problems": []any{}}, s.JSON(0, "config", "check"))
+	s.Configure(s.URL, "jobs: {silence: 1h}\n")
+	require.Equal(t, []any{map[string]any{
+		"severity": "error", "file": s.Path("sexton.yaml"), "line": 3.0, "column": 17.0, "key": "jobs.silence", "message": "must be between 2s and 10m",
+	}}, s.JSON(2, "config", "check").(map[string]any)["problems"])
 
 	s.Configure("postgres://nobody@nowhere.invalid/none", "loose_foreign_keys: {definitions: [missing.yml], enabled: false}\n")
 	require.Equal(t, "ok: 1 database, 0 definitions\n", s.OK("config", "check"), "it connects to nothing and reads what is enabled")
@@ -377,6 +382,21 @@ loose_foreign_keys: {schedule: "*/5 * * * *", lock_timeout: 200ms}
 	require.NotContains(t, r.Stdout, "hidden")
 	require.Equal(t, "adaptive", document.Databases["main"].Pace)
 	require.Equal(t, "***", document.HTTP.Token)
+}
+
+func TestConfigShowNeedsNoURL(t *testing.T) {
+	t.Parallel()
+	s := clitest.Plain(t)
+	s.Configure("${DATABASE_URL}", "external_diffs: {enabled: true}\n")
+	for _, config := range []string{os.DevNull, s.Path("sexton.yaml")} {
+		shown := s.OK("config", "show", "--config", config)
+		require.Contains(t, shown, "\nadjourned_groups:\n  enabled: false\nexternal_diffs:\n")
+		require.Contains(t, s.OK("config", "show", "--all", "--config", config), "\nadjourned_groups:\n  enabled: false\n  schedule: ")
+		s.Says(2, "", "config", "check", "--config", config)
+	}
+	require.Contains(t, s.OK("config", "show"), "  limit: 1000\n", "what is on is whole")
+	s.Configure("${DATABASE_URL}", "jobs: {silence: 1h}\n")
+	s.Says(2, "jobs.silence: must be between", "config", "show")
 }
 
 func TestFlagsAndEnvironment(t *testing.T) {

@@ -52,7 +52,13 @@ func enqueue(ctx context.Context, env *cli.Env, all *installation.Connections, k
 	if err != nil {
 		return err
 	}
-	return env.Say(map[string]any{"kind": kind, "job_id": id}, "%s: job %d\n", kind, id)
+	document := map[string]any{"kind": kind, "job_id": id}
+	pauses, err := installation.Pauses(ctx, all)
+	if paused := pauses[kind]; paused != "" {
+		document["waiting_for"] = paused
+		return errors.Join(err, env.Say(document, "%s: job %d; it waits, as the kind is %s (sexton resume %s)\n", kind, id, paused, kind))
+	}
+	return errors.Join(err, env.Say(document, "%s: job %d\n", kind, id))
 }
 
 func pauseCommand(env *cli.Env) *cobra.Command {
@@ -97,12 +103,18 @@ func setPaused(ctx context.Context, env *cli.Env, kind string, note *installatio
 		by.Reason = note.Reason
 	}
 	return env.With(ctx, kind, func(all *installation.Connections) error {
+		pauses, err := installation.Pauses(ctx, all)
+		if err != nil {
+			return err
+		}
 		standing, err := all.SetPaused(ctx, kind, note, by)
 		if err != nil {
 			return err
 		}
 		said := "paused"
 		switch {
+		case note == nil && pauses[kind] == "":
+			said = "was not paused; its workers look for work"
 		case note == nil:
 			said = "resumed"
 		case standing != nil:

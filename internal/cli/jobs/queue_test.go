@@ -93,11 +93,13 @@ func TestPauseAndResume(t *testing.T) {
 	_, job, _ = s.StatusOf()
 	require.Regexp(t, "^paused by ann since [^ ]*Z$", job["waiting_for"])
 
+	require.Regexp(t, "^"+clitest.Kind+`: job \d+; it waits, as the kind is paused by ann since [^ ]*Z \(sexton resume `+clitest.Kind+`\)\n$`, s.OK("job", "enqueue", clitest.Kind))
+	require.Regexp(t, "^paused by ann", s.JSON(0, "job", "enqueue", clitest.Kind).(map[string]any)["waiting_for"])
 	require.Equal(t, clitest.Kind+": resumed\n", s.OK("resume", clitest.Kind))
 	_, job, _ = s.StatusOf()
 	require.Equal(t, false, job["paused"])
 	require.Nil(t, job["waiting_for"])
-	require.Equal(t, clitest.Kind+": resumed\n", s.OK("resume", clitest.Kind), "once more does no harm")
+	require.Equal(t, clitest.Kind+": was not paused; its workers look for work\n", s.OK("resume", clitest.Kind), "once more does no harm")
 
 	// Paused by other means, it is not the former person's doing.
 	s.Exec("UPDATE sexton.river_queue SET paused_at = '2026-01-02T03:04:05Z'")

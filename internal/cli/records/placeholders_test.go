@@ -207,7 +207,7 @@ func TestPlaceholdersWithoutTheirComponent(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
-	s.Says(2, `no job of kind "import_placeholder_user_cleanup" is enabled`, "placeholders", "list")
+	s.Says(2, "import_placeholder_user_cleanup is not enabled; set placeholder_users.enabled: true", "placeholders", "list")
 }
 
 const adjournedKind = "adjourned_group_deletion"

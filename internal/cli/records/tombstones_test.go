@@ -119,7 +119,7 @@ func TestTombstonesWrongUsage(t *testing.T) {
 		require.Contains(t, r.Stderr, test.want, test.args)
 	}
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\n")
-	require.Contains(t, s.Run("tombstones", "list").Stderr, "no job is enabled")
+	require.Contains(t, s.Run("tombstones", "list").Stderr, "is not enabled; set loose_foreign_keys.enabled: true")
 	require.Equal(t, before, s.Snapshot())
 }
 

@@ -3,29 +3,41 @@ package root
 import (
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"sexton/internal/cli"
+	"sexton/internal/config"
+	"sexton/internal/installation"
 	"sexton/internal/words"
 )
 
 // helpCommand replaces cobra's own, which takes an unknown command for a success.
 func helpCommand() *cobra.Command {
+	const topic = "exit-codes"
 	return &cobra.Command{
 		Use:     "help [COMMAND]",
-		Short:   "Show what a command does and takes",
-		Example: "  sexton help job run",
+		Short:   "Show what a command does and takes, or the exit codes",
+		Example: "  sexton help job run\n  sexton help " + topic,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			target, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return cli.CommandNames(target), cobra.ShellCompDirectiveNoFileComp
+			names := cli.CommandNames(target)
+			if len(args) == 0 {
+				names = append(names, topic)
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 		// In Args, since an unknown command is wrong usage.
 		Args: func(cmd *cobra.Command, args []string) error {
+			if slices.Equal(args, []string{topic}) {
+				return nil
+			}
 			target, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
 				return cli.UnknownCommand(target, rest[0])
@@ -33,6 +45,10 @@ func helpCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if slices.Equal(args, []string{topic}) {
+				_, err := io.WriteString(cmd.OutOrStdout(), cli.ExitCodes)
+				return err
+			}
 			target, _, err := cmd.Root().Find(args)
 			if err != nil {
 				return err
@@ -61,6 +77,36 @@ func completionCommand() *cobra.Command {
 		shell("powershell", "  sexton completion powershell | Out-String | Invoke-Expression",
 			func(cmd *cobra.Command) error { return cmd.Root().GenPowerShellCompletionWithDesc(cmd.OutOrStdout()) }),
 	)
+}
+
+// completeValues has the flags --database and --table of all commands complete to what the configuration and its definitions name.
+func completeValues(env *cli.Env, cmd *cobra.Command) {
+	for flag, names := range map[string]func(*config.Config) []string{"database": (*config.Config).DatabaseNames, "table": parents} {
+		if cmd.Flags().Lookup(flag) == nil {
+			continue
+		}
+		_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			env.WithoutURL = true
+			c, err := env.LoadConfig()
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return names(c), cobra.ShellCompDirectiveNoFileComp
+		})
+	}
+	for _, sub := range cmd.Commands() {
+		completeValues(env, sub)
+	}
+}
+
+// parents are the tables of the definitions that can be read.
+func parents(c *config.Config) (names []string) {
+	defs, _ := installation.LoadDefinitions(c)
+	for _, d := range defs {
+		names = append(names, d.Parent.String())
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // flagError adds the flags that there are to what is wrong with one.

@@ -109,6 +109,7 @@ records the debt in the same transaction; Sexton deletes or changes the rows tha
 			root.AddCommand(cmd)
 		}
 	}
+	completeValues(env, root)
 	root.SetHelpCommand(helpCommand())
 	root.SetHelpCommandGroupID("tools")
 	root.InitDefaultVersionFlag() // or the help would lack it until the root itself runs

@@ -53,6 +53,9 @@ func TestWrongUsage(t *testing.T) {
 			[]string{"job", "run", clitest.Kind, "--database", "main", "--args", `{"database": "ci"}`},
 			`--database main and --args {"database": "ci"} name different databases`,
 		},
+		"disabled kind":    {[]string{"placeholders", "list"}, "import_placeholder_user_cleanup is not enabled; set placeholder_users.enabled: true"},
+		"no such source":   {[]string{"failures", "retry", "nope", "1"}, `nothing called "nope" fails here; there are tombstones, jobs`},
+		"rows of a word":   {[]string{"demo", "--rows", "x"}, `--rows needs a whole number, not "x"; sexton demo takes`},
 		"args not JSON":    {[]string{"job", "run", clitest.Kind, "--args", "main"}, `--args main: must be a JSON object of the form {"database": "NAME"}`},
 		"args with a tail": {[]string{"job", "run", clitest.Kind, "--args", "{} {}"}, `--args {} {}: must be a JSON object`},
 		"args no object":   {[]string{"job", "run", clitest.Kind, "--args", "null"}, `--args null: must be a JSON object`},
@@ -77,7 +80,7 @@ func TestNoJobEnabled(t *testing.T) {
 	t.Parallel()
 	s := clitest.Plain(t)
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\n")
-	s.Says(2, "no job is enabled; set loose_foreign_keys.enabled: true", "job", "run", clitest.Kind)
+	s.Says(2, clitest.Kind+" is not enabled; set loose_foreign_keys.enabled: true", "job", "run", clitest.Kind)
 }
 
 func TestHelpWithoutArguments(t *testing.T) {
@@ -89,6 +92,18 @@ func TestHelpWithoutArguments(t *testing.T) {
 	require.Regexp(t, `(?s)\nTo start:\n  demo .*\nTo operate:\n.*  run .*\nTo look after it:\n.*  status .*\nData:\n.*  user .*\nTools:\n.*  version `, asked.Stdout)
 	require.NotContains(t, asked.Stdout, "Additional Commands:")
 	require.Equal(t, clitest.Run(nil, "job", "run", "--help"), clitest.Run(nil, "help", "job", "run"))
+}
+
+// The help about exit codes says what the documents say.
+func TestHelpAboutExitCodes(t *testing.T) {
+	t.Parallel()
+	document := string(pgtest.Must(os.ReadFile("../../../docs/troubleshooting.md"))(t))
+	_, table, _ := strings.Cut(document, "| exit code | meaning |\n| --- | --- |\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := regexp.MustCompile(`\| (\d) \| (.*) \|`).ReplaceAllString(strings.ReplaceAll(table, "`", ""), "  $1  $2")
+	r := clitest.Run(nil, "help", "exit-codes")
+	require.Zero(t, r.Code)
+	require.Equal(t, "The exit codes of sexton:\n\n"+rows+"\n", r.Stdout)
 }
 
 func TestCompletion(t *testing.T) {
@@ -111,6 +126,13 @@ func TestCompletionOffersKindsAndCommands(t *testing.T) {
 	require.Equal(t, ":4\n", s.OK("__complete", "job", "run", clitest.Kind, ""))
 	require.Contains(t, s.OK("__complete", "help", "job", ""), "run\n")
 	require.Equal(t, ":4\n", s.OK("__complete", "help", "jib", ""))
+	require.Contains(t, s.OK("__complete", "help", ""), "exit-codes\n")
+	s.Configure("${NO_URL}", "")
+	require.Equal(t, "main\n:4\n", s.OK("__complete", "job", "run", "--database", ""))
+	require.Equal(t, "main\n:4\n", s.OK("__complete", "tombstones", "list", "--database", ""))
+	require.Equal(t, "projects\n:4\n", s.OK("__complete", "tombstones", "list", "--table", ""))
+	require.Equal(t, "tombstones\njobs\n:4\n", s.OK("__complete", "failures", "retry", ""))
+	require.Equal(t, "big\nmany\nduplicates\nall\n:4\n", s.OK("__complete", "bench", "ghost", "--set", ""))
 	require.Equal(t, ":4\n", clitest.Run(nil, "__complete", "job", "run", "").Stdout, "without a configuration there is nothing to offer")
 }
 
