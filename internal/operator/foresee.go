@@ -153,7 +153,7 @@ type Foreseen struct {
 	// Rows is all of them, an estimate where Capped reports that counting stopped before the end.
 	Rows   int64 `json:"rows"`
 	Capped bool  `json:"capped"`
-	// Groups are those that go along with a user, after the period in which they can be restored; MoreGroups counts the others.
+	// Groups go along with a user, after the period in which they can be restored; MoreGroups counts the others.
 	Groups     []*Foreseen `json:"groups,omitempty"`
 	MoreGroups int         `json:"more_groups,omitempty"`
 	// Forbidden says what stands in the way; empty where nothing was found.
