@@ -15,11 +15,13 @@ import (
 	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
+	"github.com/riverqueue/rivercontrib/otelriver"
 
 	"sexton/internal/dbsqlc"
 	"sexton/internal/jobrun"
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
+	"sexton/internal/telemetry"
 )
 
 const (
@@ -83,7 +85,7 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 		RescueStuckJobsAfter:        2 * (maxJobTime + slowNetwork),
 		CompletedJobRetentionPeriod: 2 * time.Hour,
 		ErrorHandler:                failures{log},
-		Middleware:                  []rivertype.Middleware{deps.working()},
+		Middleware:                  deps.middleware(),
 		ReindexerSchedule:           reindex,
 		ReindexerIndexNames:         reindexed(),
 		PeriodicJobs:                periodic,
@@ -96,6 +98,15 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 // reindexed are River's indexes that are there: it warns of others.
 func reindexed() []string {
 	return slices.DeleteFunc(river.ReindexerIndexNamesDefault(), func(name string) bool { return slices.Contains(migrate.LeftOut(), name) })
+}
+
+// middleware runs around each job, the first outermost.
+func (d Deps) middleware() []rivertype.Middleware {
+	all := []rivertype.Middleware{d.working()}
+	if telemetry.On() {
+		all = append([]rivertype.Middleware{otelriver.NewMiddleware(&otelriver.MiddlewareConfig{EnableWorkSpanJobKindSuffix: true})}, all...)
+	}
+	return all
 }
 
 // working tells of each job that this process works on.

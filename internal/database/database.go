@@ -13,6 +13,7 @@ import (
 
 	"sexton/internal/dbsqlc"
 	"sexton/internal/pgschema"
+	"sexton/internal/telemetry"
 )
 
 // Database is one connected database.
@@ -143,6 +144,7 @@ func parse(name, key, url string) (*pgxpool.Config, error) {
 	}
 	dialer := newDialer(settings.ConnConfig.ConnectTimeout)
 	settings.ConnConfig.DialFunc, settings.AfterConnect = dialer.dial, dialer.look
+	settings.ConnConfig.Tracer = telemetry.Tracer()
 	settings.ShouldPing = func(_ context.Context, idle pgxpool.ShouldPingParams) bool {
 		return idle.IdleDuration > pingAfter && !quiet(idle.Conn.PgConn().Conn())
 	}

@@ -10,12 +10,17 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/fault"
 	"sexton/internal/latency"
 	"sexton/internal/lease"
+	"sexton/internal/telemetry"
 )
 
 // Outcome is how a pass ended.
@@ -110,6 +115,8 @@ type Runner struct {
 // that of ctx where it was asked to stop before it began. ctx
 // ending asks work to stop soon; history and lease are settled all the same.
 func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, err error) {
+	ctx, span := otel.Tracer(telemetry.Name).Start(ctx, "run "+spec.Kind, trace.WithAttributes(attribute.String("sexton.database", spec.Database)))
+	defer func() { endSpan(span, report) }()
 	log := r.Logger.With("kind", spec.Kind, "database", spec.Database)
 	settle := context.WithoutCancel(ctx)
 	queries := r.Leases.Jobs.AsyncQueries()
@@ -182,6 +189,15 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 		rest = logFailure(settle, log, rest)
 	}
 	return report, Logged(errors.Join(err, rest))
+}
+
+// endSpan ends the span of a run.
+func endSpan(span trace.Span, report Report) {
+	span.SetAttributes(attribute.Int64("sexton.run_id", report.RunID), attribute.String("sexton.outcome", string(report.Outcome)))
+	if report.Error != "" {
+		span.SetStatus(codes.Error, report.Error)
+	}
+	span.End()
 }
 
 // begin enters the run in the history and takes its lease, if it has one. The ID is 0 where neither is so.

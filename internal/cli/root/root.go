@@ -20,6 +20,8 @@ import (
 	"sexton/internal/cli/records"
 	"sexton/internal/cli/run"
 	"sexton/internal/cli/schema"
+	"sexton/internal/config"
+	"sexton/internal/telemetry"
 )
 
 // Main runs one command line and returns its exit code. SIGINT and SIGTERM ask the command to stop after
@@ -30,6 +32,9 @@ func Main(args, environ []string, stdout, stderr io.Writer) int {
 	saveMemory(environ)
 
 	a := &cli.Env{Environ: environ, Stdout: stdout, Stderr: stderr}
+	defer telemetry.Start(ctx, a.Getenv, func(err error) {
+		a.NewLogger(stderr, config.Log{Format: config.FormatAuto}).Warn("traces cannot be sent", "error", err)
+	})()
 	root := newCommand(a)
 	root.SetArgs(args)
 	root.SetOut(stdout)

@@ -1,0 +1,77 @@
+// Package telemetry sends traces by OpenTelemetry, if the standard variables of the environment name a receiver. Without them nothing of
+// it runs: spans are those of the library's own empty provider, and connections have no tracer.
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/exaring/otelpgx"
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.opentelemetry.io/otel/sdk/trace"
+)
+
+// Name is that of the tracer whose spans are runs.
+const Name = "sexton"
+
+// flushTimeout is how long the end of the process waits for its last spans.
+const flushTimeout = 5 * time.Second
+
+// Start sends traces from now on, if the environment names a receiver, until stop is called. Failed is told what cannot be sent. The library
+// reads the variables of the process itself, headers, certificates and sampling among them.
+func Start(ctx context.Context, getenv func(string) string, failed func(error)) (stop func()) {
+	stop = func() {}
+	if !wanted(getenv) {
+		return stop
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(failed))
+	if protocol := getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") + getenv("OTEL_EXPORTER_OTLP_PROTOCOL"); protocol == "grpc" || protocol == "http/json" {
+		failed(errors.New("of the protocols of OpenTelemetry only http/protobuf is spoken: set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL to it"))
+		return stop
+	}
+	exporter, err := otlptracehttp.New(ctx)
+	if err != nil {
+		failed(err)
+		return stop
+	}
+	// What the environment says of the resource comes last, and wins.
+	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", Name)), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		failed(err) // The parts that could be read are there.
+	}
+	provider := trace.NewTracerProvider(trace.WithBatcher(exporter), trace.WithResource(about))
+	otel.SetTracerProvider(provider)
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+		defer cancel()
+		if err := provider.Shutdown(ctx); err != nil {
+			failed(err)
+		}
+	}
+}
+
+// wanted reports whether a receiver is named and nothing switches traces off.
+func wanted(getenv func(string) string) bool {
+	exporter := getenv("OTEL_TRACES_EXPORTER")
+	named := getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" || exporter == "otlp"
+	return named && (exporter == "" || exporter == "otlp") && getenv("OTEL_SDK_DISABLED") != "true"
+}
+
+// On reports whether traces are sent.
+func On() bool {
+	_, started := otel.GetTracerProvider().(*trace.TracerProvider)
+	return started
+}
+
+// Tracer traces the statements of spans that are recorded, with their text and without their arguments; nil while nothing is sent.
+func Tracer() pgx.QueryTracer {
+	if !On() {
+		return nil
+	}
+	return otelpgx.NewTracer(otelpgx.WithDisableAcquireTracer())
+}
