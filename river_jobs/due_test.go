@@ -173,9 +173,9 @@ func TestWorkersOfTwoDatabases(t *testing.T) {
 	require.Equal(t, [][]string{{"2"}, {"3"}}, ci.Rows("SELECT id FROM artifacts ORDER BY id"))
 	require.Equal(t, [][]string{{"ci", "1"}, {"main", "1"}},
 		b.db.Rows("SELECT database, stats ->> 'processed' FROM sexton.runs WHERE changed ORDER BY database"))
-	require.Equal(t, [][]string{{looseForeignKeysLease("ci")}, {looseForeignKeysLease("main")}},
+	require.Equal(t, [][]string{{LooseForeignKeysLease("ci")}, {LooseForeignKeysLease("main")}},
 		ci.Rows("SELECT key FROM sexton.fences ORDER BY key"), "both lanes write here, each behind a fence")
-	require.Equal(t, [][]string{{looseForeignKeysLease("main")}}, b.db.Rows("SELECT key FROM sexton.fences"))
+	require.Equal(t, [][]string{{LooseForeignKeysLease("main")}}, b.db.Rows("SELECT key FROM sexton.fences"))
 }
 
 // nowhere is a database that refuses connections.

@@ -55,7 +55,7 @@ func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
 		bounds: func(args LooseForeignKeysCleanupArgs) bounds {
 			settings, _ := c.Database(args.Database)
 			ttl := settings.EffectiveLimits().Runtime + 10*time.Second
-			return bounds{database: args.Database, lease: looseForeignKeysLease(args.Database), ttl: ttl, timeout: ttl + slowNetwork}
+			return bounds{database: args.Database, lease: LooseForeignKeysLease(args.Database), ttl: ttl, timeout: ttl + slowNetwork}
 		},
 		pass: passLooseForeignKeys,
 		due:  looseForeignKeysDue,
@@ -72,7 +72,8 @@ func names(c *config.Config) []string {
 	return names
 }
 
-func looseForeignKeysLease(database string) string {
+// LooseForeignKeysLease is the key of the lease of a database's queue.
+func LooseForeignKeysLease(database string) string {
 	return "loose_foreign_keys/cleanup_worker:" + database
 }
 
@@ -103,8 +104,10 @@ func Tracking(c *config.Config, db database.Database, parents []*loosefk.Parent)
 	tracked := make([]triggers.Parent, len(parents))
 	for i, parent := range parents {
 		tracked[i] = triggers.Parent{Schema: parent.Schema, Table: parent.Name, KeyColumns: parent.KeyColumns}
+		tracked[i].Undo = c.LooseForeignKeys.Undo.Covers(db.Names.Tracked, parent.Schema, parent.Name)
 	}
 	cfg := triggers.Config{JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked, Truncate: triggers.Policy(c.LooseForeignKeys.Truncate)}
+	cfg.Undo = triggers.Undo{Exclude: c.LooseForeignKeys.Undo.Exclude, MaxRow: c.LooseForeignKeys.Undo.MaxRow}
 	for _, job := range Jobs(c) {
 		if slices.Contains(job.Databases, db.Name) && !job.Inserted() {
 			cfg.Wake = append(cfg.Wake, job.wakesIn(db.Names.Tracked)...)

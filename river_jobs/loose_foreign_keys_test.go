@@ -50,7 +50,7 @@ func TestWorkerLeavesALeaseThatIsTaken(t *testing.T) {
 	b := setup(t)
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 	b.db.Exec("INSERT INTO sexton.leases (key, token, holder, acquired_at, expires_at) VALUES ($1, 1, 'other', now(), now() + interval '1 hour')",
-		looseForeignKeysLease("main"))
+		LooseForeignKeysLease("main"))
 
 	result := b.worked(t, "main")
 	require.Equal(t, river.EventKindJobCompleted, result.Kind, "the job has succeeded and is not tried again")
@@ -162,7 +162,7 @@ func TestArgsAreFrozen(t *testing.T) {
 	args := LooseForeignKeysCleanupArgs{Database: "main"}
 	require.Equal(t, "loose_foreign_keys_cleanup", args.Kind())
 	require.JSONEq(t, `{"database":"main"}`, string(pgtest.Must(json.Marshal(args))(t)))
-	require.Equal(t, "loose_foreign_keys/cleanup_worker:main", looseForeignKeysLease("main"))
+	require.Equal(t, "loose_foreign_keys/cleanup_worker:main", LooseForeignKeysLease("main"))
 }
 
 func TestInsertOptions(t *testing.T) {

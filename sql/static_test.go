@@ -177,7 +177,7 @@ func TestFunctionsAreInstalledAnew(t *testing.T) {
 		}
 		require.Contains(t, text, `CREATE OR REPLACE FUNCTION "sexton".`+name+"(", file)
 		require.Contains(t, text, `REVOKE ALL ON FUNCTION "sexton".`+name+"(", file)
-		require.Regexp(t, `COMMENT ON FUNCTION "sexton"\.`+name+`\([a-z, ]*\) IS`, text, file)
+		require.Regexp(t, `COMMENT ON FUNCTION "sexton"\.`+name+`\([a-z\[\], ]*\) IS`, text, file)
 		require.Equal(t, 1, strings.Count(text, "\nCREATE OR REPLACE FUNCTION"), file)
 		require.NotContains(t, text, "timestamptz) IS", "%s: the registry writes timestamp with time zone", file)
 	}

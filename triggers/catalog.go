@@ -53,7 +53,7 @@ func (t target) function() string {
 	case TruncateTrigger:
 		return truncateFunction
 	default:
-		return trackName(t.parent.KeyColumns, t.parent.class)
+		return trackName(t.parent.KeyColumns, t.parent.class, t.parent.Undo)
 	}
 }
 
@@ -279,7 +279,7 @@ func (c Config) wantedFunctions(parents []*resolved) []function {
 		wanted = append(wanted, c.truncateFunction())
 	}
 	for _, p := range parents {
-		f := c.trackFunction(p.KeyColumns, p.class)
+		f := c.trackFunction(p)
 		if !slices.ContainsFunc(wanted, func(other function) bool { return other.name == f.name }) {
 			wanted = append(wanted, f)
 		}

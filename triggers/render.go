@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,7 +49,8 @@ type function struct {
 
 // trackFunction returns the function for key columns. Its name is derived from the columns, because any
 // column name must work and the name of a function has 63 bytes as well.
-func (c Config) trackFunction(keyColumns []string, class keyClass) function {
+func (c Config) trackFunction(p *resolved) function {
+	keyColumns, class := p.KeyColumns, p.class
 	noun, settings, changed, slot := "column", keySettings, part("key_changed"), "primary_key_text"
 	names, gone, texts := make([]string, len(keyColumns)), make([]string, len(keyColumns)), make([]string, len(keyColumns))
 	for i, column := range keyColumns {
@@ -67,12 +69,35 @@ func (c Config) trackFunction(keyColumns []string, class keyClass) function {
 	}
 	template := strings.NewReplacer(`-- key_settings`, settings, `"key_changed"`, changed, `"key_slot"`, slot).Replace(sqlText("functions/track"))
 	comment := fmt.Sprintf("Sexton: records deletions by key %s %s (%s)", noun, strings.Join(names, ", "), class)
-	return c.render(trackName(keyColumns, class), template, comment, keyColumns,
+	if p.Undo {
+		comment += ", and keeps the rows"
+		template = c.keeping(template)
+	}
+	return c.render(trackName(keyColumns, class, p.Undo), template, comment, keyColumns,
 		`'key_names'`, quoteLiteral(keyArgument(keyColumns)), `'key_name'`, quoteLiteral(keyColumns[0]), `"key_value"`, value, `"key_present"`, present)
 }
 
-func trackName(keyColumns []string, class keyClass) string {
-	sum := sha256.Sum256([]byte(string(class) + "\x00" + strings.Join(keyColumns, "\x00")))
+// keeping has the function keep the deleted rows, and its tombstones name the set that they are in.
+func (c Config) keeping(template string) string {
+	exclude := make([]string, len(c.Undo.Exclude))
+	for i, column := range c.Undo.Exclude {
+		exclude[i] = quoteLiteral(column)
+	}
+	keep := strings.NewReplacer(`'undo_exclude'`, "ARRAY["+strings.Join(exclude, ", ")+"]::pg_catalog.text[]",
+		`'undo_max_row'`, "'"+strconv.Itoa(c.Undo.MaxRow)+"'").Replace(part("undo_keep"))
+	return strings.NewReplacer(
+		"BEGIN\n", "    "+part("undo_declare")+"\nBEGIN\n    "+keep+"\n\n",
+		"parent_oid, tracked_as, ", "parent_oid, tracked_as, origin, ", "installed, \"", "installed, origin, \"",
+		"-- key_otherwise", "-- key_otherwise_kept",
+	).Replace(template)
+}
+
+func trackName(keyColumns []string, class keyClass, undo bool) string {
+	kept := ""
+	if undo {
+		kept = "\x00undo"
+	}
+	sum := sha256.Sum256([]byte(string(class) + "\x00" + strings.Join(keyColumns, "\x00") + kept))
 	return "track_" + hex.EncodeToString(sum[:6])
 }
 
@@ -84,12 +109,15 @@ func (c Config) render(name, template, comment string, keyColumns []string, more
 	// The body is a dollar-quoted string into which names go that may hold anything, its own end mark
 	// included; so the mark is lengthened until it occurs in none of them.
 	tag := "$sexton$"
-	for strings.Contains(c.JobsSchema+" "+c.TrackedSchema+" "+strings.Join(keyColumns, " "), tag) {
+	for strings.Contains(strings.Join(slices.Concat(keyColumns, c.Undo.Exclude, []string{c.JobsSchema, c.TrackedSchema}), " "), tag) {
 		tag = tag[:len(tag)-1] + "_$"
 	}
 	_, otherwise, _ := strings.Cut(sqlText("functions/otherwise"), "EXECUTE ")
 	otherwise = strings.ReplaceAll("EXECUTE "+strings.TrimSpace(otherwise), `'tracked_schema'`, quoteLiteral(c.TrackedSchema))
+	kept := strings.NewReplacer("tracked_as, %s)", "tracked_as, origin, %s)", "SELECT $1, $2, $3, %s", "SELECT $1, $2, $3, $4, %s",
+		"USING present, root, installed", "USING present, root, installed, origin").Replace(otherwise)
 	create := strings.NewReplacer(append(more,
+		`-- key_otherwise_kept`, kept,
 		`$sexton$`, tag,
 		`"sexton"`, quoteIdent(c.JobsSchema),
 		`"public"`, quoteIdent(c.TrackedSchema),

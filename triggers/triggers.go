@@ -35,6 +35,8 @@ type Config struct {
 	Truncate Policy
 	// Wake are the deletion tables whose rows wake a worker, each for one kind.
 	Wake []Wake
+	// Undo says how deleted rows of parents with Undo are kept.
+	Undo Undo
 	// SameKey says that a key which is another column now has the values of the one before, so that waiting tombstones fit.
 	SameKey bool
 	// EventTrigger has Install create the event trigger for new partitions, or drop it; nil leaves it as it is.
@@ -63,12 +65,21 @@ func (c Config) withDefaults() (Config, error) {
 	return c, c.checkWake()
 }
 
+// Undo says which rows and columns the trigger keeps.
+type Undo struct {
+	// Exclude are columns that are never kept, MaxRow is the size from which on a row is not.
+	Exclude []string
+	MaxRow  int
+}
+
 // Parent is a table whose deletions are recorded, with the columns whose values name its rows, in the order of
 // recorded keys.
 type Parent struct {
 	Schema     string
 	Table      string
 	KeyColumns []string
+	// Undo has the trigger keep the deleted rows.
+	Undo bool
 }
 
 // Kind says how a trigger or function differs from what it should be.

@@ -26,14 +26,17 @@ func (c *Config) Components() []string {
 			keys = append(keys, all.Type().Field(i).Tag.Get("yaml"))
 		}
 	}
+	if l := c.LooseForeignKeys; l.Enabled && (l.Undo.On() || l.Audit == AuditBatch) {
+		keys = append(keys, "undo")
+	}
 	return keys
 }
 
-// ComponentsIn are the keys of the enabled components that work in a database: outside the jobs database, only loose foreign keys.
+// ComponentsIn are the keys of the enabled components that work in a database: outside the jobs database, only loose foreign keys and what they keep.
 func (c *Config) ComponentsIn(database string) []string {
 	keys := c.Components()
 	if database != c.Jobs.Database {
-		keys = slices.DeleteFunc(keys, func(key string) bool { return key != "loose_foreign_keys" })
+		keys = slices.DeleteFunc(keys, func(key string) bool { return key != "loose_foreign_keys" && key != "undo" })
 	}
 	return keys
 }

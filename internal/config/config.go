@@ -153,7 +153,62 @@ type LooseForeignKeys struct {
 	ConfirmWithin time.Duration `check:"positive" default:"1h" yaml:"confirm_within"`
 	// ConfirmGrace is the same wait if the role may not see other roles' transactions.
 	ConfirmGrace time.Duration `check:"positive" default:"10m" yaml:"confirm_grace"`
+	// Audit is batch to write a row about each batch on children into sexton.batches, in its transaction, or off.
+	Audit Audit `default:"off" yaml:"audit"`
+	// AuditKeep is how long these rows are kept, in whole days.
+	AuditKeep time.Duration `check:"positive" default:"720h" yaml:"audit_keep"`
+	Undo      Undo          `yaml:"undo"`
 }
+
+// Undo configures the keeping of rows that go with a deleted parent.
+type Undo struct {
+	// Keep is how long the rows of a deletion are kept, in whole days; 0s keeps none.
+	Keep time.Duration `check:"not negative" default:"0s" yaml:"keep"`
+	// Tables are the parents whose deletions can be undone, named as in definitions; by default all.
+	Tables []string `yaml:"tables"`
+	// Exclude are columns, as table.column, that are never kept.
+	Exclude []string `yaml:"exclude"`
+	// MaxRow is the size in bytes, as stored, above which a row is not kept.
+	MaxRow int `check:"positive" default:"16777216" yaml:"max_row"`
+	// LargeRows says what happens to such a row: it is left_out, so that the deletion counts as incomplete, or its clean-up waits.
+	LargeRows Overflow `default:"left_out" yaml:"large_rows"`
+	// MaxSize is how many bytes may be kept in each database; 0 is no limit.
+	MaxSize int `check:"not negative" default:"0" yaml:"max_size"`
+	// WhenFull says what happens beyond it: rows are left_out, or the clean-up waits.
+	WhenFull Overflow `default:"left_out" yaml:"when_full"`
+	// FireTriggers has the application's triggers fire for rows that come back.
+	FireTriggers bool `yaml:"fire_triggers"`
+}
+
+// On reports whether rows are kept.
+func (u Undo) On() bool { return u.Keep > 0 }
+
+// Covers reports whether rows of a parent are kept. Names without a schema belong to tracked.
+func (u Undo) Covers(tracked, schema, table string) bool {
+	named := slices.Contains(u.Tables, schema+"."+table) || schema == tracked && slices.Contains(u.Tables, table)
+	return u.On() && (len(u.Tables) == 0 || named)
+}
+
+// Overflow says what happens to rows that are not kept.
+type Overflow string
+
+// The choices: the deletion goes on without them, or waits.
+const (
+	LeftOut Overflow = "left_out"
+	Waits   Overflow = "wait"
+)
+
+// Choices lists them.
+func (Overflow) Choices() []string { return []string{string(LeftOut), string(Waits)} }
+
+// Audit says what is written about batches.
+type Audit string
+
+// AuditBatch writes a row per batch.
+const AuditBatch Audit = "batch"
+
+// Choices lists the kinds.
+func (Audit) Choices() []string { return []string{"off", string(AuditBatch)} }
 
 // Duty is the share of its time that a run works, in percent.
 type Duty int

@@ -205,6 +205,11 @@ func (v *validator) looseForeignKeys() {
 		}
 		seen[filepath.Clean(file)] = true
 	}
+	for i, column := range keys.Undo.Exclude {
+		if !strings.Contains(column, ".") {
+			v.fail(fmt.Sprintf("loose_foreign_keys.undo.exclude[%d]", i), "is no table.column", "")
+		}
+	}
 }
 
 func (v *validator) http() {

@@ -52,6 +52,27 @@ func Tracked(tb testing.TB, tables string, parents ...string) *DB {
 	return connected(d)
 }
 
+// Keeping is Tracked with triggers that keep the deleted rows.
+func Keeping(tb testing.TB, tables string, parents ...string) *DB {
+	tb.Helper()
+	d := pgtest.FromTemplate(tb, fmt.Sprintf("keeping %v: %s", parents, tables), func(ctx context.Context, url string) error {
+		if err := installReference(ctx, url, tables, []string{migrate.LooseForeignKeys, migrate.Undo}); err != nil {
+			return err
+		}
+		conn, err := pgx.Connect(ctx, url)
+		if err != nil {
+			return err
+		}
+		kept := byID(parents)
+		for i := range kept {
+			kept[i].Undo = true
+		}
+		_, err = conn.Exec(ctx, "SELECT sexton.undo_rotate('undo', '72h'), sexton.undo_rotate('batches', '72h')")
+		return errors.Join(err, track(ctx, conn, kept), conn.Close(ctx))
+	})
+	return connected(d)
+}
+
 // Reference returns a database with the empty tables of the reference application and all components, copied from a
 // template.
 func Reference(tb testing.TB) *DB {
@@ -161,7 +182,7 @@ func (d *DB) TrackKeys(tb testing.TB, parents ...triggers.Parent) {
 }
 
 func track(ctx context.Context, conn *pgx.Conn, parents []triggers.Parent) error {
-	_, err := triggers.Install(ctx, conn, triggers.Config{JobsSchema: Names().Jobs, TrackedSchema: Names().Tracked}, parents)
+	_, err := triggers.Install(ctx, conn, triggers.Config{JobsSchema: Names().Jobs, TrackedSchema: Names().Tracked, Undo: triggers.Undo{MaxRow: 1 << 20}}, parents)
 	return err
 }
 

@@ -27,6 +27,8 @@ type Keys struct {
 	Of     *Key
 	Values any
 	Gone   bool
+	// Keep, if set, has statements keep what they delete or change.
+	Keep *Keep
 }
 
 // array is the expression for the keys in parameter n. The subselect refers to nothing outside, so it

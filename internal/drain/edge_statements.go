@@ -79,9 +79,9 @@ func (e *Edge) PieceStatement(names pgschema.Names, leaf pgcatalog.Table, keys K
 	}
 	if skip {
 		picked := fmt.Sprintf("SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s SKIP LOCKED", leaf.SQL(), found("picked"), e.Lock())
-		return e.change(names, leaf, e.pointed(picked, keys, keysAt, args), args), args.Values
+		return e.change(names, leaf, keys, e.pointed(picked, keys, keysAt, args), args), args.Values
 	}
-	return e.change(names, leaf, found("child"), args), args.Values
+	return e.change(names, leaf, keys, found("child"), args), args.Values
 }
 
 // CleanStatement deletes or changes at most limit rows of keys in one leaf, without waiting for rows that another session has locked. It is
@@ -90,7 +90,7 @@ func (e *Edge) CleanStatement(names pgschema.Names, leaf pgcatalog.Table, keys K
 	args := &Args{}
 	keysAt, limitAt := args.Add(keys.Values), args.Add(limit)
 	picked := e.pick(keys.Of, leaf, "picked.ctid", e.Lock()+" SKIP LOCKED", keys.array(keysAt), limitAt, args)
-	return e.change(names, leaf, e.pointed(picked, keys, keysAt, args), args), args.Values
+	return e.change(names, leaf, keys, e.pointed(picked, keys, keysAt, args), args), args.Values
 }
 
 // pointed is true for the rows of child that picked has pointers to. The foreign-key condition is repeated on the
@@ -109,10 +109,10 @@ func (e *Edge) DirectStatement(names pgschema.Names, leaf pgcatalog.Table, keys 
 	keysAt := args.Add(keys.Values)
 	if e.lookedUp(keys.Of, leaf) {
 		picked := e.pick(keys.Of, leaf, "picked.ctid", "", keys.array(keysAt), 0, args)
-		return e.change(names, leaf, e.pointed(picked, keys, keysAt, args), args), args.Values
+		return e.change(names, leaf, keys, e.pointed(picked, keys, keysAt, args), args), args.Values
 	}
 	where := e.matches(keys.Of, "child", keys.array(keysAt)) + e.Restrictions("child", args) + e.Attached(leaf, args)
-	return e.change(names, leaf, where, args), args.Values
+	return e.change(names, leaf, keys, where, args), args.Values
 }
 
 // blocks is true for rows of child in so many blocks from the first one on. The other term must not be served by an index, by which the statement
@@ -128,7 +128,7 @@ func blocks(first, number uint32, args *Args) string {
 func (e *Edge) StretchStatement(names pgschema.Names, leaf pgcatalog.Table, keys Keys, first, number uint32) (string, []any) {
 	args := &Args{}
 	keysAt := args.Add(keys.Values)
-	return e.change(names, leaf, blocks(first, number, args)+e.here("child", leaf, keys, keysAt, args), args), args.Values
+	return e.change(names, leaf, keys, blocks(first, number, args)+e.here("child", leaf, keys, keysAt, args), args), args.Values
 }
 
 // RangeStatement reads pointers to the rows of keys in so many blocks.
@@ -152,29 +152,36 @@ CROSS JOIN LATERAL (
 ) AS picked
 WHERE true%s`, args.Add(seen.At), args.Add(seen.Version), leaf.SQL(), e.matches(keys.Of, "picked", keys.Of.Parameter(keysAt)),
 		e.Restrictions("picked", args), lock, e.Attached(leaf, args))
-	return e.change(names, leaf, e.pointed(picked, keys, keysAt, args), args), args.Values
+	return e.change(names, leaf, keys, e.pointed(picked, keys, keysAt, args), args), args.Values
 }
 
 // change is the statement that does to rows what the action says.
-func (e *Edge) change(names pgschema.Names, leaf pgcatalog.Table, where string, args *Args) string {
+func (e *Edge) change(names pgschema.Names, leaf pgcatalog.Table, keys Keys, where string, args *Args) string {
 	if e.Action == Remove {
 		sql := Change(Remove, "ONLY "+leaf.SQL(), nil, "") + " WHERE " + where
-		if e.Tells {
+		switch {
+		case keys.Keep != nil:
+			return e.keepingRemoved(names, keys, sql, args)
+		case e.Tells:
 			return e.telling(names, sql)
 		}
 		return sql
 	}
-	table := "ONLY " + leaf.SQL()
+	table, here := "ONLY "+leaf.SQL(), ""
 	if e.Moves {
 		// The partition itself takes no row that belongs into another one.
 		table = e.Child.SQL()
-		where = fmt.Sprintf("child.tableoid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid AND %s", args.Add(leaf.OID), where)
+		here = fmt.Sprintf("child.tableoid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid AND ", args.Add(leaf.OID))
 	}
 	columns, to := e.Columns, ""
 	if e.Action == Assign {
 		columns, to = []string{e.Target.Column}, e.Target.parameter(args)
 	}
-	return Change(e.Action, table, columns, to) + " WHERE " + where
+	sql := Change(e.Action, table, columns, to)
+	if keys.Keep != nil {
+		return e.keepingChanged(names, keys, columns, sql, table, here, where, args)
+	}
+	return sql + " WHERE " + here + where
 }
 
 // Change is the beginning of a statement that changes rows, up to where it says which. The columns become NULL, their defaults, or the
@@ -200,8 +207,12 @@ func Change(do Action, table string, columns []string, to string) string {
 // files behind the rows. The statement's affected rows are those of its INSERT, hence the count as a row.
 func (e *Edge) telling(names pgschema.Names, deletion string) string {
 	return fmt.Sprintf("WITH gone AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM gone",
-		deletion, batch.RowKey("child", e.PrimaryKey),
-		batch.OrphanedFiles(names, e.Child.Label(), "", "gone", "HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0"))
+		deletion, batch.RowKey("child", e.PrimaryKey), e.event(names))
+}
+
+// event is the INSERT of that event, by the column key of the CTE gone.
+func (e *Edge) event(names pgschema.Names) string {
+	return batch.OrphanedFiles(names, e.Child.Label(), "", "gone", "HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0")
 }
 
 // Exists is true where the edge has a row with the key. OFFSET 0 keeps it a subquery of

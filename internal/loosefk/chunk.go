@@ -108,6 +108,10 @@ func (p *Parent) sort(tombstones []tombstone) {
 			return -1
 		case a.anyway && !b.anyway:
 			return 1
+		case b.kept() && !a.kept():
+			return -1
+		case a.kept() && !b.kept():
+			return 1
 		}
 		if p.Integer {
 			return cmp.Compare(*a.integer, *b.integer)

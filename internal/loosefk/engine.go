@@ -51,6 +51,8 @@ type Engine struct {
 	Confirming Confirming
 	// Marks are where earlier runs have come to; this one moves them. Without, it begins at the beginning.
 	Marks *Marks
+	// Undo has batches keep what they take from parents that were kept themselves, and Audited write what they did.
+	Undo, Audited bool
 	// Progress, if set, is shown the statistics after every batch and whenever what the run waits for changes. It must
 	// not keep them.
 	Progress func(ctx context.Context, stats *Stats)
@@ -181,6 +183,8 @@ type tombstone struct {
 	anyway bool
 	// made is when it was written, by this process's clock.
 	made time.Time
+	// origin is the set that the parent is kept in, if it is.
+	origin *int64
 }
 
 // ended reports whether no further batch may begin.

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -274,7 +275,7 @@ func (r *run) take(ctx context.Context, l *lane) (c *chunk, carried bool, err er
 			spread = r.spread(ctx, l.parent, l.live)
 		}
 		size = min(size*spread, len(l.fresh))
-		if at := slices.IndexFunc(l.fresh, func(t tombstone) bool { return t.anyway != l.fresh[0].anyway }); at > 0 {
+		if at := slices.IndexFunc(l.fresh, func(t tombstone) bool { return t.anyway != l.fresh[0].anyway || t.kept() != l.fresh[0].kept() }); at > 0 {
 			size = min(size, at)
 		}
 		c = r.newChunk(l.parent, l.fresh[:size], l.live)
@@ -309,14 +310,18 @@ var loadSQL string
 
 // loading is the statement that loads tombstones of parents behind positions into their lanes.
 func (r *run) loading(names []string, times []pgtype.Timestamptz, ids []int64, most int, loaded *int) batch.Statement {
+	var name string
+	var t tombstone
+	var age float64
+	sql, row := loadSQL, []any{&name, &t.id, &t.consumeAfter, &t.place, &t.integer, &t.text, &t.anyway, &age}
+	if r.engine.Undo {
+		sql, row = strings.Replace(sql, "AS age", "AS age, tombstone.origin", 1), append(row, &t.origin)
+	}
 	return batch.Statement{
-		SQL: r.engine.Session.Names.Render(loadSQL), Args: []any{names, times, ids, most},
+		SQL: r.engine.Session.Names.Render(sql), Args: []any{names, times, ids, most},
 		Scan: func(rows pgx.Rows) error {
 			*loaded = 0
-			var name string
-			var t tombstone
-			var age float64
-			_, err := pgx.ForEachRow(rows, []any{&name, &t.id, &t.consumeAfter, &t.place, &t.integer, &t.text, &t.anyway, &age}, func() error {
+			_, err := pgx.ForEachRow(rows, row, func() error {
 				*loaded++
 				t.made = time.Now().Add(-time.Duration(age * float64(time.Second)))
 				l := r.lanes[slices.IndexFunc(r.lanes, func(l *lane) bool { return l.parent.Recorded == name })]

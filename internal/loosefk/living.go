@@ -28,7 +28,7 @@ func (r *Reference) keeps() bool { return r.Definition.OnReuse != definitions.Re
 // doomed are the tombstones' keys, for a statement on the children of one reference: without the keys whose parents live, where
 // children stay then. In another database there are no parents to look at.
 func (p *Parent) doomed(r *Reference, tombstones []tombstone, anyway bool) drain.Keys {
-	return drain.Keys{Of: &p.Key, Values: keysOf(p, tombstones), Gone: r.keeps() && !anyway && !r.Remote}
+	return drain.Keys{Of: &p.Key, Values: keysOf(p, tombstones), Gone: r.keeps() && !anyway && !r.Remote, Keep: r.keeping(tombstones)}
 }
 
 // doomed are the chunk's keys.

@@ -46,6 +46,8 @@ type Reference struct {
 	// Either way nothing but the definition is known, and none of the parent's tombstones can be finished.
 	Broken      string
 	Unreachable bool
+	// Keep, if set, says how statements keep what they take.
+	Keep *drain.Keep
 	// unserved is why no ordinary index on the columns can serve, or "".
 	unserved string
 	// Order are the places of the columns in the order of an index that an audit can go through, and Stepped tells that there is one with all

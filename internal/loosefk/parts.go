@@ -86,10 +86,11 @@ func (r *run) parts(c *chunk, t task, form pass, limit int, remove bool) []*part
 // prepare makes the statements of a part.
 func (r *run) prepare(c *chunk, p *part, form pass, limit int, remove bool) {
 	t := p.task
-	p.statements = r.statements(c.parent.doomed(t.reference, p.tombstones, c.anyway), t, form, limit)
+	keys := c.parent.doomed(t.reference, p.tombstones, c.anyway)
+	p.statements = r.statements(keys, t, form, limit)
 	p.cleaning = len(p.statements) - 1
 	clean := &p.statements[p.cleaning]
-	clean.Scan, clean.Counts = t.reference.counts(&p.counted), t.reference.figure(t.leaf)
+	clean.Scan, clean.Counts = t.reference.counts(keys.Keep, &p.counted), t.reference.figure(t.leaf)
 	if remove && form == direct {
 		p.statements = append(p.statements, batch.Statement{SQL: bitmapOff})
 	}

@@ -193,6 +193,9 @@ func (r *run) statements(keys drain.Keys, t task, form pass, limit int) []batch.
 	names := r.session(t.reference).Names
 	var all []batch.Statement
 	add := func(sql string, args []any) { all = append(all, batch.Statement{SQL: sql, Args: args}) }
+	if keys.Keep != nil {
+		all = append(all, keys.Keep.Begin(names))
+	}
 	switch form {
 	case direct:
 		add(BitmapOn, nil)
@@ -359,8 +362,8 @@ func (r *run) wait(ctx context.Context, c *chunk) (rest, error) {
 }
 
 // counts scans the number of rows of a statement that counts them itself; nil for all others.
-func (r *Reference) counts(counted *int64) func(pgx.Rows) error {
-	if r.Definition.CleanerClass == "" {
+func (r *Reference) counts(keep *drain.Keep, counted *int64) func(pgx.Rows) error {
+	if r.Definition.CleanerClass == "" && keep == nil {
 		return nil
 	}
 	return batch.One(counted)

@@ -44,7 +44,7 @@ func (r *run) stepElsewhere(ctx context.Context, c *chunk, t task) (more bool, e
 		return false, err
 	}
 	var seen drain.Rows
-	of := drain.Keys{Of: &c.parent.Key, Values: keys}
+	of := drain.Keys{Of: &c.parent.Key, Values: keys, Keep: t.reference.keeping(c.tombstones)}
 	sql, args := t.reference.PickStatement(t.leaf, "picked.ctid, picked.xmin", "", of, limit)
 	_, err = r.in(ctx, t.reference.Database, limits, batch.Statement{SQL: sql, Args: args, Scan: seen.Scan})
 	if err != nil || seen.Len() == 0 {
@@ -55,15 +55,19 @@ func (r *run) stepElsewhere(ctx context.Context, c *chunk, t task) (more bool, e
 	}
 	var counted int64
 	sql, args = t.reference.ExactStatement(r.session(t.reference).Names, t.leaf, of, seen, lock)
-	clean := batch.Statement{SQL: sql, Args: args, Scan: t.reference.counts(&counted), Counts: t.reference.figure(t.leaf)}
+	clean := batch.Statement{SQL: sql, Args: args, Scan: t.reference.counts(of.Keep, &counted), Counts: t.reference.figure(t.leaf)}
+	statements := []batch.Statement{clean}
+	if of.Keep != nil {
+		statements = []batch.Statement{of.Keep.Begin(r.session(t.reference).Names), clean}
+	}
 	unwatch := r.watch(ctx, t.reference.Database, form)
-	affected, err := r.in(ctx, t.reference.Database, limits, clean)
+	affected, err := r.in(ctx, t.reference.Database, limits, statements...)
 	took := r.session(t.reference).Took()
 	unwatch()
 	if err != nil {
 		return false, err
 	}
-	rows := affected[0]
+	rows := affected[len(affected)-1]
 	if clean.Scan != nil {
 		rows = counted
 	}

@@ -33,6 +33,7 @@ const (
 	PlaceholderUsers = "placeholder_users"
 	AdjournedGroups  = "adjourned_groups"
 	ExternalDiffs    = "external_diffs"
+	Undo             = "undo"
 )
 
 // component is a set of objects with versions of its own.

@@ -46,6 +46,7 @@ func TestTheCommandsAreThose(t *testing.T) {
 		" placeholders", " placeholders list", " placeholders retry", " failures", " failures list", " failures retry",
 		" group", " group schedule", " group cancel", " group delete", " group list",
 		" diffs", " diffs show", " diffs verify", " diffs move", " diffs restore", " diffs adopt", " diffs release",
+		" undo", " undo list", " undo show", " undo forget",
 		" triggers", " triggers install", " triggers status", " triggers uninstall",
 		" completion", " completion bash", " completion zsh", " completion fish", " completion powershell",
 	}, paths)

@@ -68,6 +68,9 @@ func bind(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn
 	if err := bound.checkPrivileges(ctx, w, db, conn, elsewhere); err != nil {
 		return nil, err
 	}
+	if err := w.keep(ctx, db, conn, elsewhere, bound.parents); err != nil {
+		return nil, err
+	}
 	w.Held.NoteWrong(Kind, db.Name, bound.wrong)
 	w.Memory.Note(db.Name, bound.parents)
 	if err := adopt(ctx, w, db, conn, bound.parents); err != nil {

@@ -114,8 +114,10 @@ func (w *Work) run(
 	settings, _ := w.Config.Database(db.Name)
 	var bound *binding
 	if err := granted.During(ctx, func() (err error) {
-		bound, err = bind(ctx, w, db, conn, others)
-		return err
+		if bound, err = bind(ctx, w, db, conn, others); err != nil {
+			return err
+		}
+		return w.rotate(ctx, db, conn, others, bound.parents)
 	}); err != nil {
 		return nil, err
 	}
@@ -136,7 +138,7 @@ func (w *Work) run(
 			Within: w.Config.LooseForeignKeys.ConfirmWithin, Grace: w.Config.LooseForeignKeys.ConfirmGrace,
 		},
 		Throttle: w.throttle(db, settings.Pace, session, elsewhere),
-		Progress: reporter(progress),
+		Progress: reporter(progress), Undo: w.Config.LooseForeignKeys.Undo.On(), Audited: w.Config.LooseForeignKeys.Audit == config.AuditBatch,
 		Limits:   loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
 		Session:  session, Connections: w.Config.LooseForeignKeys.Connections, More: more.Session, Worth: w.Memory.Worth,
 		Elsewhere: elsewhere,

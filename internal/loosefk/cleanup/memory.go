@@ -2,6 +2,7 @@ package cleanup
 
 import (
 	"sync"
+	"time"
 
 	"sexton/internal/loosefk"
 )
@@ -24,6 +25,18 @@ type place struct {
 	bound *binding
 	names []string
 	marks loosefk.Marks
+	// rotated is when partitions by day were last made.
+	rotated time.Time
+}
+
+// rotates reports whether it is time to make partitions by day.
+func (m *Memory) rotates(name string) (due bool) {
+	m.at(name, func(p *place) {
+		if due = time.Since(p.rotated) >= rotateEvery; due {
+			p.rotated = time.Now()
+		}
+	})
+	return due
 }
 
 // at calls do with the place of a database, one caller at a time.

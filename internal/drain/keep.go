@@ -1,0 +1,119 @@
+package drain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"sexton/internal/batch"
+	"sexton/internal/pgcatalog"
+	"sexton/internal/pgschema"
+)
+
+// Layout is how the rows of a table are kept, as the function undo_layout has it.
+type Layout struct {
+	ID       int64
+	Relation uint32
+	// Columns are the table's, Terms the expression for each of them over the rows of gone, Size that of a row, in which %1$s is its alias.
+	Columns, Terms []string
+	Size           string
+	Key            []string
+}
+
+// Keep says how rows are kept in sexton.undo by the statement that deletes or changes them.
+type Keep struct {
+	*Layout
+
+	// Exclude are the columns that are not kept, MaxRow the size from which on a row is not; with Waits the statement then fails.
+	Exclude []string
+	MaxRow  int
+	Waits   bool
+	// Full has rows counted alone.
+	Full bool
+	// Origins are the sets that the deleted parents are in.
+	Origins []int64
+}
+
+// Begin is the statement before: the trigger of a child that is a parent itself reads which set its rows are in.
+func (k *Keep) Begin(names pgschema.Names) batch.Statement {
+	return batch.Statement{
+		SQL: names.Render(`SELECT pg_catalog.set_config('sexton.undo', pg_catalog.concat(pg_catalog.nextval('"sexton".undo_ids'), '/', $1::pg_catalog.oid), true)`),
+		Args: []any{k.Relation},
+	}
+}
+
+// keepingRemoved has a DELETE keep its rows. The number of them comes as a row, since the statement's affected rows are those of its INSERT.
+func (e *Edge) keepingRemoved(names pgschema.Names, keys Keys, deletion string, args *Args) string {
+	k := keys.Keep
+	returning, event := Qualified("child", k.Columns), ""
+	if e.Tells {
+		returning = append(returning, batch.RowKey("child", e.PrimaryKey)+" AS key")
+		event = ",\nevent AS (" + e.event(names) + ")"
+	}
+	fits := "true"
+	if k.Size != "" {
+		size := strings.NewReplacer("%1$s", "child", "%%", "%").Replace(k.Size)
+		fits = fmt.Sprintf("%s OPERATOR(pg_catalog.<=) $%d::pg_catalog.int8", size, args.Add(k.MaxRow))
+	}
+	returning = append(returning, fits+" AS sexton_fits")
+	return fmt.Sprintf("WITH gone AS (%s RETURNING %s)%s,\n%s", deletion, strings.Join(returning, ", "), event, k.insert(names, e, keys, nil, nil, k.Terms, args))
+}
+
+// keepingChanged has an UPDATE keep what its rows were: their keys and the columns that it sets. A row that another session changes meanwhile is left to
+// a later statement.
+func (e *Edge) keepingChanged(names pgschema.Names, keys Keys, set []string, update, table, here, where string, args *Args) string {
+	k := keys.Keep
+	fields := slices.Clone(k.Key)
+	for _, column := range slices.Concat(set, e.Columns) {
+		if !slices.Contains(fields, column) {
+			fields = append(fields, column)
+		}
+	}
+	terms := make([]string, 0, len(fields))
+	for _, field := range fields {
+		if at := slices.Index(k.Columns, field); at >= 0 && len(k.Key) > 0 {
+			terms = append(terms, k.Terms[at])
+		}
+	}
+	if len(terms) < len(fields) {
+		terms = nil // Without a key, or a column that is kept, nothing could be given back.
+	}
+	return fmt.Sprintf(`WITH was AS MATERIALIZED (SELECT child.ctid AS sexton_at, %s FROM %s AS child WHERE %s%s%s),
+gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.sexton_at RETURNING %s, true AS sexton_fits),
+%s`, strings.Join(Qualified("child", fields), ", "), table, here, where, e.Lock(), update, here, strings.Join(Qualified("was", fields), ", "),
+		k.insert(names, e, keys, fields, set, terms, args))
+}
+
+// insert keeps the rows of gone. Of changed rows, columns are the ones that are kept, and set those that were changed.
+func (k *Keep) insert(names pgschema.Names, e *Edge, keys Keys, columns, set, terms []string, args *Args) string {
+	rows, left, kept := "pg_catalog.count(*) FILTER (WHERE gone.sexton_fits)", "pg_catalog.count(*) FILTER (WHERE NOT gone.sexton_fits)",
+		"ARRAY["+strings.Join(terms, ", ")+"]"
+	if k.Full || terms == nil {
+		rows, left, kept = "0", "pg_catalog.count(*)", "NULL"
+	}
+	array := func(values []string) string {
+		quoted := make([]string, len(values))
+		for i, value := range values {
+			quoted[i] = pgcatalog.Literal(value)
+		}
+		return "ARRAY[" + strings.Join(quoted, ", ") + "]::pg_catalog.text[]"
+	}
+	fields, changed, written := "NULL", "NULL", "NULL"
+	if set != nil {
+		fields, changed = array(columns), array(set)
+		if e.Action == Assign {
+			written = pgcatalog.Literal(e.Target.Value)
+		}
+	}
+	return fmt.Sprintf(`kept AS (
+	INSERT INTO %s (id, number, layout, rows, left_out, origins, via, keys, fields, changed, written, c)
+	SELECT pg_catalog.split_part(pg_catalog.current_setting('sexton.undo'), '/', 1)::pg_catalog.int8,
+		%s($%d::pg_catalog.oid, $%d::pg_catalog.int8, $%d::pg_catalog.text[], %s, %[8]t), $%[4]d::pg_catalog.int8, %[7]s, %[6]s, $%[9]d::pg_catalog.int8[],
+		%[10]s, %[11]s, %[12]s, %[13]s, %[14]s, %[15]s
+	FROM gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0
+	RETURNING rows OPERATOR(pg_catalog.+) left_out AS total
+)
+SELECT coalesce(pg_catalog.sum(kept.total), 0)::pg_catalog.int8 FROM kept`,
+		names.Render(`"sexton".undo`), names.Render(`"sexton".undo_set`), args.Add(k.Relation), args.Add(k.ID), args.Add(k.Exclude), left, rows, k.Waits && !k.Full,
+		args.Add(k.Origins), array(e.Columns), array(keys.Of.KeyColumns), fields, changed, written, kept)
+}

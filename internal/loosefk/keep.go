@@ -1,0 +1,70 @@
+package loosefk
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/dbsqlc"
+	"sexton/internal/drain"
+	"sexton/internal/pgschema"
+)
+
+// kept reports whether the deleted parent is kept.
+func (t tombstone) kept() bool { return t.origin != nil }
+
+// keeping says how the children of tombstones are kept: as their parents are. Tombstones of one chunk are all kept, or none of them is.
+func (r *Reference) keeping(tombstones []tombstone) *drain.Keep {
+	if r.Keep == nil || !tombstones[0].kept() {
+		return nil
+	}
+	k := *r.Keep
+	k.Origins = mapped(tombstones, func(t tombstone) int64 { return *t.origin })
+	slices.Sort(k.Origins)
+	k.Origins = slices.Compact(k.Origins)
+	return &k
+}
+
+// Keep has the references to children in one database keep what they take.
+func Keep(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, database string, parents []*Parent, how drain.Keep) error {
+	how.Exclude = append([]string{}, how.Exclude...) // Never NULL.
+	for _, parent := range parents {
+		for _, reference := range parent.References {
+			if reference.Database != database || !reference.Usable() {
+				continue
+			}
+			layout, err := LayoutOf(ctx, db, names, reference.Child.OID, how.Exclude)
+			if err != nil {
+				return err
+			}
+			keep := how
+			keep.Layout = layout
+			reference.Keep = &keep
+		}
+	}
+	return nil
+}
+
+//go:embed queries/make_layout.sql
+var makeLayoutSQL string
+
+//go:embed queries/layout.sql
+var layoutSQL string
+
+// LayoutOf reads how rows of a table are kept.
+func LayoutOf(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, table uint32, exclude []string) (*drain.Layout, error) {
+	on := names.On(db)
+	var id int64 // First, since the next statement sees no row that it has made itself.
+	if err := on.QueryRow(ctx, makeLayoutSQL, table, exclude).Scan(&id); err != nil {
+		return nil, fmt.Errorf("note the columns to keep: %w", err)
+	}
+	rows, _ := on.Query(ctx, layoutSQL, id)
+	layout, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByPos[drain.Layout])
+	if err != nil {
+		return nil, fmt.Errorf("read the columns to keep: %w", err)
+	}
+	return layout, nil
+}

@@ -1,0 +1,17 @@
+-- The foreign keys of a table, with the operators that compare the other table's columns with its own, and whether the role may lock rows there.
+SELECT key.conname::pg_catalog.text AS name, pg_catalog.format('%I.%I', namespace.nspname, target.relname) AS target,
+    pg_catalog.array_agg(own.attname::pg_catalog.text ORDER BY place.at) AS columns,
+    pg_catalog.array_agg(other.attname::pg_catalog.text ORDER BY place.at) AS others,
+    pg_catalog.array_agg(pg_catalog.format('OPERATOR(%I.%s)', home.nspname, operator.oprname) ORDER BY place.at) AS operators,
+    pg_catalog.has_any_column_privilege(target.oid, 'UPDATE') AS lockable
+FROM pg_catalog.pg_constraint AS key
+JOIN pg_catalog.pg_class AS target ON target.oid = key.confrelid
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = target.relnamespace
+CROSS JOIN LATERAL ROWS FROM (pg_catalog.unnest(key.conkey), pg_catalog.unnest(key.confkey), pg_catalog.unnest(key.conpfeqop)) WITH ORDINALITY
+    AS place (own, other, operator, at)
+JOIN pg_catalog.pg_attribute AS own ON own.attrelid = key.conrelid AND own.attnum = place.own
+JOIN pg_catalog.pg_attribute AS other ON other.attrelid = key.confrelid AND other.attnum = place.other
+JOIN pg_catalog.pg_operator AS operator ON operator.oid = place.operator
+JOIN pg_catalog.pg_namespace AS home ON home.oid = operator.oprnamespace
+WHERE key.contype = 'f' AND key.conrelid = $1 AND key.conparentid = 0
+GROUP BY key.oid, key.conname, namespace.nspname, target.relname, target.oid

@@ -1,0 +1,2 @@
+INSERT INTO "sexton".undo_marks AS mark (unit, number, restored) VALUES ($1, $2, $3)
+ON CONFLICT (unit, number) DO UPDATE SET restored = EXCLUDED.restored, marked_at = pg_catalog.clock_timestamp()

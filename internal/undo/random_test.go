@@ -1,0 +1,147 @@
+package undo_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/internal/undo"
+)
+
+// world is a random schema with the statements of an application: each table refers to some of the tables, itself among them.
+type world struct {
+	tables, yaml string
+	names        []string
+	// statements are the application's; deletions are the places of its DELETEs among them.
+	statements []string
+	deletions  []int
+}
+
+const rowsEach = 40
+
+func randomWorld(random *rand.Rand) *world {
+	w := &world{}
+	n := 3 + random.IntN(3)
+	var tables, yaml, fill strings.Builder
+	for i := range n {
+		w.names = append(w.names, fmt.Sprintf("t%d", i))
+		columns, values := []string{"id bigint PRIMARY KEY", "val int NOT NULL DEFAULT 0", "state int NOT NULL DEFAULT 1"}, []string{"i", "i", "1"}
+		var entries []string
+		for j := range n {
+			// Tables before it for the most part, so that chains are long; some refer to themselves and to later ones.
+			if j < i && random.IntN(2) > 0 || j == i && random.IntN(3) == 0 || j > i && random.IntN(6) == 0 || i > 0 && j == i-1 {
+				column := fmt.Sprintf("to_t%d", j)
+				columns = append(columns, column+" bigint")
+				values = append(values, fmt.Sprintf("CASE WHEN i %% %d > 0 THEN (i * %d) %% %d + 1 END", 2+random.IntN(4), 1+random.IntN(9), rowsEach))
+				action := []string{"async_delete", "async_delete", "async_nullify", "update_column_to, target_column: state, target_value: 4"}[random.IntN(4)]
+				entries = append(entries, fmt.Sprintf("{table: t%d, column: %s, on_delete: %s}", j, column, action))
+			}
+		}
+		fmt.Fprintf(&tables, "CREATE TABLE t%d (%s);\n", i, strings.Join(columns, ", "))
+		fmt.Fprintf(&fill, "INSERT INTO t%d SELECT %s FROM generate_series(1, %d) AS i;\n", i, strings.Join(values, ", "), rowsEach)
+		if len(entries) > 0 {
+			fmt.Fprintf(&yaml, "t%d: [%s]\n", i, strings.Join(entries, ", "))
+		}
+	}
+	w.tables, w.yaml = tables.String()+fill.String(), yaml.String()
+	for i := range 6 {
+		if i%2 == 0 || random.IntN(2) > 0 {
+			w.deletions = append(w.deletions, len(w.statements))
+			w.statements = append(w.statements, fmt.Sprintf("DELETE FROM t%d WHERE id %% %d = %d", random.IntN(n), 5+random.IntN(9), random.IntN(5)))
+		}
+		w.statements = append(w.statements, "drain", fmt.Sprintf("UPDATE t%d SET val = val + 1000 WHERE id %% 3 = %d", random.IntN(n), random.IntN(3)),
+			fmt.Sprintf("INSERT INTO t%d (id, val) SELECT %d + i, i FROM generate_series(1, 5) AS i", random.IntN(n), 1000*(i+1)))
+	}
+	return w
+}
+
+// rows are those of all tables by table and key.
+func (b *bundle) rows(names []string) map[string]string {
+	found := map[string]string{}
+	for _, name := range names {
+		for _, row := range b.Rows(fmt.Sprintf("SELECT t.id::text, t::text FROM %s AS t", name)) {
+			found["public."+name+" "+row[0]] = row[1]
+		}
+	}
+	return found
+}
+
+// A database in which a deletion was undone equals the one in which it never happened, except for the rows that the undo has named. The undo is cut
+// off between transactions again and again, and workers go on in between.
+func TestUndoEqualsADatabaseWithoutTheDeletion(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, 20))
+			w := randomWorld(random)
+			wrong := w.deletions[random.IntN(len(w.deletions))]
+			partly := random.IntN(2) > 0
+			b, other := setup(t, w.tables, w.yaml, w.names...), setup(t, w.tables, w.yaml, w.names...)
+			var unit *undo.Unit
+			for i, statement := range w.statements {
+				switch {
+				case i == wrong:
+					before := len(pgtest.Must(b.engine.List(t.Context(), 100))(t))
+					b.Exec(statement)
+					if after := pgtest.Must(b.engine.List(t.Context(), 100))(t); len(after) > before {
+						unit = after[0]
+					}
+				case strings.HasPrefix(statement, "INSERT"):
+					b.Exec(statement)
+					other.Exec(statement)
+				case statement != "drain": // What is deleted here cannot be written to there.
+					ids := pgtest.Scalar[[]int64](t, b.Database, "WITH hit AS ("+statement+" RETURNING id) SELECT coalesce(array_agg(id), '{}') FROM hit")
+					other.Exec(statement+" AND id = ANY ($1)", ids)
+				case i == wrong+1 && partly:
+					b.drain(t, 30) // The rest waits for the undo, or the next drain.
+				default:
+					b.drain(t, 0)
+					other.drain(t, 0)
+				}
+			}
+			if unit == nil {
+				return // It deleted nothing.
+			}
+			left := b.untilRestored(t, random, unit.ID)
+			b.drain(t, 0)
+			other.drain(t, 0)
+			want, got := other.rows(w.names), b.rows(w.names)
+			for _, l := range left {
+				delete(want, l.Table+" "+l.Key)
+				delete(got, l.Table+" "+l.Key)
+			}
+			require.Equal(t, want, got, "seed %d\n%s\n%s\n%s", seed, w.tables, w.yaml, strings.Join(w.statements, "\n"))
+			require.Zero(t, b.restore(t, unit.ID).Restored)
+		})
+	}
+}
+
+// untilRestored gives the command again after it was cut off, as often as that happens.
+func (b *bundle) untilRestored(t *testing.T, random *rand.Rand, id int64) []undo.Left {
+	t.Helper()
+	errCut := errors.New("cut off")
+	for tries := 5; ; tries-- {
+		b.engine.Reached = func(string) error {
+			if tries > 0 && random.IntN(3) == 0 {
+				return errCut
+			}
+			return nil
+		}
+		report, err := b.engine.Restore(t.Context(), id, false)
+		if err == nil {
+			b.engine.Reached = nil
+			return slices.Clone(report.Left)
+		}
+		require.ErrorIs(t, err, errCut)
+		if random.IntN(2) > 0 {
+			b.drain(t, 0)
+		}
+	}
+}

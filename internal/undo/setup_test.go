@@ -1,0 +1,107 @@
+package undo_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/batch"
+	"sexton/internal/database"
+	"sexton/internal/dbtest"
+	"sexton/internal/definitions"
+	"sexton/internal/drain"
+	"sexton/internal/lease"
+	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
+	"sexton/internal/undo"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// bundle is a database whose deletions are kept.
+type bundle struct {
+	*dbtest.DB
+
+	definitions string
+	engine      *undo.Engine
+	// exclude are columns that workers do not keep, maxRow the size of a row that they do.
+	exclude []string
+	maxRow  int
+}
+
+func setup(t *testing.T, tables, yaml string, tracked ...string) *bundle {
+	t.Helper()
+	b := &bundle{DB: dbtest.Keeping(t, tables, tracked...), definitions: yaml, maxRow: 1 << 20}
+	b.engine = &undo.Engine{
+		Databases: []database.Database{b.Connected}, Parents: map[string][]*loosefk.Parent{"main": b.parents(t)}, Keep: 72 * time.Hour,
+		Leases: &lease.Manager{Jobs: b.Connected, Holder: "undo"}, Key: key,
+		StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second,
+	}
+	return b
+}
+
+func key(database string) string { return "loose_foreign_keys/cleanup_worker:" + database }
+
+func (b *bundle) parents(t *testing.T) []*loosefk.Parent {
+	t.Helper()
+	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(b.definitions)}))(t)
+	parents, problems, err := loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: b.Pool()}}, defs)
+	require.NoError(t, err)
+	require.NoError(t, problems.Err())
+	return parents["main"]
+}
+
+// drain runs the worker. A positive limit stops it after about so many rows.
+func (b *bundle) drain(t *testing.T, limit int) *loosefk.Stats {
+	t.Helper()
+	manager := lease.Manager{Jobs: b.Connected, Holder: "worker"}
+	granted := pgtest.Must(manager.Acquire(t.Context(), key("main"), 5*time.Minute, b.Connected))(t)
+	defer func() { require.NoError(t, granted.Release(context.WithoutCancel(t.Context()))) }()
+	parents := b.parents(t)
+	how := drain.Keep{Exclude: b.exclude, MaxRow: b.maxRow}
+	require.NoError(t, loosefk.Keep(t.Context(), b.Pool(), dbtest.Names(), "main", parents, how))
+	limits := loosefk.Limits{Deletes: 100_000, Updates: 50_000, Runtime: time.Minute}
+	if limit > 0 {
+		limits.Deletes, limits.Updates = limit, limit
+	}
+	engine := loosefk.Engine{
+		Database: "main", Pace: "normal", Limits: limits, Parents: parents, Undo: true,
+		Session: &batch.Session{
+			Conn: pgtest.Acquire(t, b.Pool()).Conn(), Names: dbtest.Names(), Fence: granted,
+			Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
+		},
+	}
+	if limit == 0 {
+		engine.Adaptive = loosefk.Adaptive{Target: 20 * time.Millisecond, Duty: 1}
+		engine.Limits = loosefk.Limits{Runtime: time.Minute}
+	}
+	stats, err := engine.Run(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, stats.Errors)
+	return stats
+}
+
+// last is the newest deletion.
+func (b *bundle) last(t *testing.T) *undo.Unit {
+	t.Helper()
+	units := pgtest.Must(b.engine.List(t.Context(), 10))(t)
+	require.NotEmpty(t, units)
+	return units[0]
+}
+
+func (b *bundle) restore(t *testing.T, id int64) *undo.Report {
+	t.Helper()
+	return pgtest.Must(b.engine.Restore(t.Context(), id, false))(t)
+}
+
+// all is the contents of tables, in order.
+func (b *bundle) all(tables ...string) [][][]string {
+	var all [][][]string
+	for _, table := range tables {
+		all = append(all, b.Rows(fmt.Sprintf("SELECT t::text FROM %s AS t ORDER BY 1", table)))
+	}
+	return all
+}

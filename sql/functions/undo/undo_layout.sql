@@ -1,0 +1,67 @@
+-- Returns the layout of a table as it is now, without the excluded columns (table.column, or schema.table.column). Generated columns are
+-- computed anew when a row comes back. A row's own casts to text are user code, so values become text by their output functions alone.
+CREATE OR REPLACE FUNCTION "sexton".undo_layout(of_table oid, exclude text[])
+RETURNS bigint
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET quote_all_identifiers = 'off'
+AS $sexton$
+DECLARE
+    -- The output function of arrays would drop the encoding of xml, and writes the vectors in another form than they are read.
+    ownform CONSTANT pg_catalog.regtype[] := '{xml,int2vector,oidvector}';
+    made "sexton".undo_layouts;
+BEGIN
+    SELECT
+        pg_catalog.array_agg(a.attname::pg_catalog.text ORDER BY a.attnum),
+        pg_catalog.array_agg(a.attnum ORDER BY a.attnum),
+        pg_catalog.array_agg(pg_catalog.format_type(a.atttypid, -1) ORDER BY a.attnum),
+        pg_catalog.array_agg(
+            CASE WHEN t.typcategory = 'A' OR t.typarray = 0 OR t.oid = ANY (ownform) THEN 'text[]'
+                ELSE pg_catalog.format_type(t.typarray, -1) END ORDER BY a.attnum),
+        pg_catalog.array_agg(pg_catalog.format(
+            CASE
+                WHEN t.oid = ANY (ownform) THEN '"sexton".undo_text(pg_catalog.array_agg(gone.%I::pg_catalog.text) FILTER (WHERE gone.sexton_fits))'
+                WHEN t.typcategory = 'A' THEN '"sexton".undo_text(pg_catalog.array_agg("sexton".undo_text(gone.%I)) FILTER (WHERE gone.sexton_fits))'
+                WHEN t.typarray = 0 THEN '"sexton".undo_text(pg_catalog.array_agg(CASE WHEN pg_catalog.num_nulls(gone.%1$I) OPERATOR(pg_catalog.=) 0 '
+                    'THEN pg_catalog.format(''%%s'', gone.%1$I) END) FILTER (WHERE gone.sexton_fits))'
+                ELSE '"sexton".undo_text(pg_catalog.array_agg(gone.%I) FILTER (WHERE gone.sexton_fits))'
+            END, a.attname) ORDER BY a.attnum),
+        coalesce(pg_catalog.string_agg(pg_catalog.format('coalesce(pg_catalog.pg_column_size(%%1$s.%s), 0)',
+            pg_catalog.replace(pg_catalog.quote_ident(a.attname), '%', '%%')),
+            ' OPERATOR(pg_catalog.+) ' ORDER BY a.attnum) FILTER (WHERE a.attlen = -1 AND a.attstorage <> 'p'), ''),
+        coalesce((
+            SELECT pg_catalog.array_agg(k.attname::pg_catalog.text ORDER BY place.at)
+            FROM pg_catalog.pg_index AS i
+            CROSS JOIN LATERAL pg_catalog.unnest(i.indkey::pg_catalog.int2[]) WITH ORDINALITY AS place (number, at)
+            JOIN pg_catalog.pg_attribute AS k ON k.attrelid = i.indrelid AND k.attnum = place.number
+            WHERE i.indrelid = of_table AND i.indisprimary AND place.at <= i.indnkeyatts
+        ), '{}')
+    INTO made.columns, made.numbers, made.types, made.arrays, made.terms, made.size, made.key
+    FROM pg_catalog.pg_attribute AS a
+    JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
+    JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE a.attrelid = of_table AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+      AND NOT pg_catalog.concat(c.relname, '.', a.attname) = ANY (exclude)
+      AND NOT pg_catalog.concat(n.nspname, '.', c.relname, '.', a.attname) = ANY (exclude);
+
+    made.name := of_table::pg_catalog.regclass::pg_catalog.text;
+    made.signature := pg_catalog.md5(ROW(made.name, made.columns, made.numbers, made.types, made.terms, made.key)::pg_catalog.text);
+
+    SELECT l.id INTO made.id FROM "sexton".undo_layouts AS l WHERE l.relation = of_table AND l.signature = made.signature;
+
+    IF made.id IS NULL THEN
+        INSERT INTO "sexton".undo_layouts (relation, name, signature, columns, numbers, types, arrays, terms, size, key)
+        VALUES (of_table, made.name, made.signature, made.columns, made.numbers, made.types, made.arrays, made.terms, made.size, made.key)
+        ON CONFLICT (relation, signature) DO UPDATE SET name = EXCLUDED.name
+        RETURNING id INTO made.id;
+    END IF;
+
+    RETURN made.id;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".undo_layout(oid, text[]) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".undo_layout(oid, text[]) IS 'Sexton: the columns of a table whose rows are kept';

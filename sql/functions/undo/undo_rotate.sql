@@ -1,0 +1,70 @@
+-- Makes the partitions of the coming week and drops those of days that are past their time, for a table partitioned by the day of kept_at. What no
+-- day takes stands in the rest: it is emptied once all of it is past its time. A lock that is not to be had within a moment is left for the next call.
+CREATE OR REPLACE FUNCTION "sexton".undo_rotate(of_table text, keep interval)
+RETURNS integer
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '200ms'
+SET TimeZone = 'UTC'
+AS $sexton$
+DECLARE
+    today CONSTANT pg_catalog.date := pg_catalog.date_trunc('day', pg_catalog.clock_timestamp())::pg_catalog.date;
+    one pg_catalog.record;
+    newest timestamptz;
+    changed integer := 0;
+BEGIN
+    IF of_table <> ALL ('{undo,batches}') OR NOT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtext('sexton rotate'), pg_catalog.hashtext(of_table)) THEN
+        RETURN 0;
+    END IF;
+
+    FOR one IN
+        SELECT part.name, part.day, EXISTS (
+                SELECT FROM pg_catalog.pg_class AS c
+                WHERE c.relnamespace = '"sexton"'::pg_catalog.regnamespace AND c.relname = part.name
+            ) AS there
+        FROM (
+            SELECT pg_catalog.concat(of_table, '_', pg_catalog.to_char(days.day, 'YYYYMMDD')) AS name, days.day
+            FROM pg_catalog.generate_series(today, today + 7, interval '1 day') AS days (day)
+            UNION
+            SELECT c.relname, pg_catalog.to_date(pg_catalog.right(c.relname, 8), 'YYYYMMDD')
+            FROM pg_catalog.pg_inherits AS i
+            JOIN pg_catalog.pg_class AS c ON c.oid = i.inhrelid
+            WHERE i.inhparent = pg_catalog.to_regclass(pg_catalog.format('"sexton".%I', of_table)) AND c.relname OPERATOR(pg_catalog.~) '_[0-9]{8}$'
+        ) AS part (name, day)
+        ORDER BY part.day
+    LOOP
+        BEGIN
+            IF one.there AND one.day + interval '1 day' + keep < pg_catalog.clock_timestamp() THEN
+                EXECUTE pg_catalog.format('DROP TABLE "sexton".%I', one.name);
+                changed := changed + 1;
+            ELSIF NOT one.there AND one.day >= today THEN
+                EXECUTE pg_catalog.format('CREATE TABLE "sexton".%I PARTITION OF "sexton".%I FOR VALUES FROM (%L) TO (%L)',
+                    one.name, of_table, one.day, one.day + interval '1 day');
+                changed := changed + 1;
+            END IF;
+        EXCEPTION WHEN lock_not_available OR check_violation OR duplicate_table THEN
+            NULL;
+        END;
+    END LOOP;
+
+    BEGIN
+        EXECUTE pg_catalog.format('SELECT pg_catalog.max(kept_at) FROM "sexton".%I', of_table || '_rest') INTO newest;
+        IF newest + keep < pg_catalog.clock_timestamp() THEN
+            EXECUTE pg_catalog.format('TRUNCATE "sexton".%I', of_table || '_rest');
+        END IF;
+    EXCEPTION WHEN lock_not_available THEN
+        NULL;
+    END;
+
+    IF of_table = 'undo' THEN
+        DELETE FROM "sexton".undo_marks AS mark WHERE mark.marked_at + keep < pg_catalog.clock_timestamp();
+    END IF;
+
+    RETURN changed;
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".undo_rotate(text, interval) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".undo_rotate(text, interval) IS 'Sexton: makes and drops the partitions by day';

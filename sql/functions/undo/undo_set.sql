@@ -1,0 +1,25 @@
+-- Returns the number of the set that a batch keeps, once it is sure that the table has the columns that the batch knows of: the statement's locks
+-- keep them so. Raises SX005 where it has others by now, and SX006 where a row is too large to be kept and the deletion has to wait for that.
+CREATE OR REPLACE FUNCTION "sexton".undo_set(of_table oid, known bigint, exclude text[], left_out bigint, waits boolean)
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+BEGIN
+    IF "sexton".undo_layout(of_table, exclude) <> known THEN
+        RAISE EXCEPTION 'the columns of % have changed, so that its rows cannot be kept', of_table::pg_catalog.regclass
+            USING ERRCODE = 'SX005', HINT = 'The next run knows them.';
+    END IF;
+
+    IF waits AND left_out > 0 THEN
+        RAISE EXCEPTION '% of the rows to be deleted from % cannot be kept', left_out, of_table::pg_catalog.regclass
+            USING ERRCODE = 'SX006', HINT = 'Raise loose_foreign_keys.undo.max_row, or set large_rows to left_out.';
+    END IF;
+
+    RETURN pg_catalog.nextval('"sexton".undo_ids');
+END;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".undo_set(oid, bigint, text[], bigint, boolean) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".undo_set(oid, bigint, text[], bigint, boolean) IS 'Sexton: the number of a set of kept rows';

@@ -1,0 +1,12 @@
+GRANT SELECT ON TABLE "sexton".migrations_undo, "sexton".undo_layouts TO :"worker";
+GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".undo, "sexton".undo_marks, "sexton".batches TO :"worker";
+GRANT USAGE ON SEQUENCE "sexton".undo_ids TO :"worker";
+GRANT EXECUTE ON FUNCTION
+    "sexton".undo_text(anyarray), "sexton".undo_layout(oid, text[]), "sexton".undo_rotate(text, interval),
+    "sexton".undo_set(oid, bigint, text[], bigint, boolean)
+    TO :"worker";
+-- Kept rows are for the worker alone: the viewer sees none. To restore without the application's triggers, from Postgres 15 on:
+--     GRANT SET ON PARAMETER session_replication_role TO :"worker";
+-- and on each table whose rows come back:
+--     GRANT INSERT ON TABLE child TO :"worker";
+GRANT SELECT ON TABLE "sexton".migrations_undo TO :"viewer";

@@ -1,0 +1,9 @@
+DROP TABLE IF EXISTS "sexton".undo, "sexton".undo_layouts, "sexton".undo_marks, "sexton".batches;
+
+DO $sexton$
+BEGIN
+    IF pg_catalog.to_regclass('"public".loose_foreign_keys_deleted_records') IS NOT NULL THEN
+        ALTER TABLE "public".loose_foreign_keys_deleted_records DROP COLUMN IF EXISTS origin;
+    END IF;
+END;
+$sexton$;
