@@ -37,7 +37,7 @@ type Keep struct {
 // Begin is the statement before: the trigger of a child that is a parent itself reads which set its rows are in.
 func (k *Keep) Begin(names pgschema.Names) batch.Statement {
 	return batch.Statement{
-		SQL: names.Render(`SELECT pg_catalog.set_config('sexton.undo', pg_catalog.concat(pg_catalog.nextval('"sexton".undo_ids'), '/', $1::pg_catalog.oid), true)`),
+		SQL:  names.Render(`SELECT pg_catalog.set_config('sexton.undo', pg_catalog.concat(pg_catalog.nextval('"sexton".undo_ids'), '/', $1::pg_catalog.oid), true)`),
 		Args: []any{k.Relation},
 	}
 }

@@ -139,8 +139,8 @@ func (w *Work) run(
 		},
 		Throttle: w.throttle(db, settings.Pace, session, elsewhere),
 		Progress: reporter(progress), Undo: w.Config.LooseForeignKeys.Undo.On(), Audited: w.Config.LooseForeignKeys.Audit == config.AuditBatch,
-		Limits:   loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
-		Session:  session, Connections: w.Config.LooseForeignKeys.Connections, More: more.Session, Worth: w.Memory.Worth,
+		Limits:  loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
+		Session: session, Connections: w.Config.LooseForeignKeys.Connections, More: more.Session, Worth: w.Memory.Worth,
 		Elsewhere: elsewhere,
 		Lost: func(name string, err error) {
 			other := w.database(name)
