@@ -84,7 +84,7 @@ gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.sexton_at RET
 		k.insert(names, e, keys, fields, set, terms, args))
 }
 
-// insert keeps the rows of gone. Of changed rows, columns are the ones that are kept, and set those that were changed.
+// insert keeps the rows of gone. Of changed rows, columns are the ones that are kept, and set the ones that were changed.
 func (k *Keep) insert(names pgschema.Names, e *Edge, keys Keys, columns, set, terms []string, args *Args) string {
 	rows, left, kept := "pg_catalog.count(*) FILTER (WHERE gone.sexton_fits)", "pg_catalog.count(*) FILTER (WHERE NOT gone.sexton_fits)",
 		"ARRAY["+strings.Join(terms, ", ")+"]"

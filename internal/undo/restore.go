@@ -318,7 +318,7 @@ type back struct {
 	reasons map[string][]int32
 }
 
-// restore puts rows back at once, and halves them around those that cannot come back.
+// restore puts rows back at once, and halves them around rows that cannot come back.
 func (b *back) restore(ctx context.Context, tx pgx.Tx, places []int32) error {
 	for len(places) > 0 {
 		var lacking []int32

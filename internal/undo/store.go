@@ -76,7 +76,7 @@ type set struct {
 	layout
 
 	on database.Database
-	// owned are the places of the unit's rows, restored those that are back.
+	// owned are the places of the unit's rows, restored the ones that are back.
 	owned, restored []int32
 }
 

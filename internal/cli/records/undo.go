@@ -155,7 +155,7 @@ func undoForgetCommand(env *cli.Env) *cobra.Command {
 	})
 }
 
-// undoing is what a command about kept deletions works with.
+// undoing has the databases and the engine of a command about kept deletions.
 type undoing struct {
 	all    *installation.Bound
 	engine *undo.Engine
