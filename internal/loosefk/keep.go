@@ -5,9 +5,11 @@ import (
 	_ "embed"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/batch"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/drain"
 	"sexton/internal/pgschema"
@@ -67,4 +69,18 @@ func LayoutOf(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, table u
 		return nil, fmt.Errorf("read the columns to keep: %w", err)
 	}
 	return layout, nil
+}
+
+// audit returns the audit entry of a batch on the children of tombstones, if the configuration asks for it.
+func (r *run) audit(parent *Parent, reference *Reference, tombstones []tombstone) *batch.Audit {
+	if !r.engine.Audited {
+		return nil
+	}
+	keys := mapped(tombstones, func(t tombstone) string {
+		if t.integer != nil {
+			return strconv.FormatInt(*t.integer, 10)
+		}
+		return *t.text
+	})
+	return &batch.Audit{Parent: parent.Recorded, Keys: keys, Child: reference.Child.Label(), Action: string(reference.Definition.OnDelete)}
 }

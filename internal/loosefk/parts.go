@@ -91,6 +91,7 @@ func (r *run) prepare(c *chunk, p *part, form pass, limit int, remove bool) {
 	p.cleaning = len(p.statements) - 1
 	clean := &p.statements[p.cleaning]
 	clean.Scan, clean.Counts = t.reference.counts(keys.Keep, &p.counted), t.reference.figure(t.leaf)
+	clean.Audit = r.audit(c.parent, t.reference, p.tombstones)
 	if remove && form == direct {
 		p.statements = append(p.statements, batch.Statement{SQL: bitmapOff})
 	}

@@ -56,6 +56,7 @@ func (r *run) stepElsewhere(ctx context.Context, c *chunk, t task) (more bool, e
 	var counted int64
 	sql, args = t.reference.ExactStatement(r.session(t.reference).Names, t.leaf, of, seen, lock)
 	clean := batch.Statement{SQL: sql, Args: args, Scan: t.reference.counts(of.Keep, &counted), Counts: t.reference.figure(t.leaf)}
+	clean.Audit = r.audit(c.parent, t.reference, c.tombstones)
 	statements := []batch.Statement{clean}
 	if of.Keep != nil {
 		statements = []batch.Statement{of.Keep.Begin(r.session(t.reference).Names), clean}

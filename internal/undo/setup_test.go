@@ -68,7 +68,7 @@ func (b *bundle) drain(t *testing.T, limit int) *loosefk.Stats {
 		limits.Deletes, limits.Updates = limit, limit
 	}
 	engine := loosefk.Engine{
-		Database: "main", Pace: "normal", Limits: limits, Parents: parents, Undo: true,
+		Database: "main", Pace: "normal", Limits: limits, Parents: parents, Undo: true, Audited: true,
 		Session: &batch.Session{
 			Conn: pgtest.Acquire(t, b.Pool()).Conn(), Names: dbtest.Names(), Fence: granted,
 			Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},

@@ -4,6 +4,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/internal/undo"
 )
 
 const tree = `
@@ -56,4 +59,141 @@ func TestADeletionComesBackWithAllThatWentWithIt(t *testing.T) {
 	again := c.restore(t, wrong.ID)
 	require.Zero(t, again.Restored)
 	require.Equal(t, want, c.all(treeTables...))
+}
+
+// What stands in the way of a row is named, and the rest comes back.
+func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		meanwhile string
+		// left are table, key and reason of rows that stay, restored the number of the others.
+		left     [][3]string
+		restored int64
+	}{
+		"key of a child taken": {
+			"INSERT INTO books VALUES (1, 2, NULL, 'other')",
+			[][3]string{{"public.books", "1", "duplicate key value violates unique constraint \"books_pkey\": Key (id)=(1) already exists."}},
+			4,
+		},
+		"key of the parent taken": {
+			"INSERT INTO authors VALUES (1)",
+			[][3]string{
+				{"public.authors", "1", "duplicate key value violates unique constraint \"authors_pkey\": Key (id)=(1) already exists."},
+				{"public.books", "1", "its parent was not restored"},
+				{"public.books", "2", "its parent was not restored"},
+				{"public.books", "3", "its parent was not restored"},
+				{"public.films", "1", "its parent was not restored"},
+			},
+			0,
+		},
+		"native parent gone": {
+			"DELETE FROM shelves WHERE id = 2",
+			[][3]string{{"public.books", "2", "foreign key books_shelf_id_fkey finds no row of public.shelves"}},
+			4,
+		},
+		"value set since":     {"UPDATE films SET author_id = 2", [][3]string{{"public.films", "1", "the row has gone, or was changed since"}}, 4},
+		"column added":        {"ALTER TABLE books ADD added int DEFAULT 7", nil, 5},
+		"column gone":         {"ALTER TABLE books DROP title", nil, 5},
+		"column renamed":      {"ALTER TABLE books RENAME title TO name", nil, 5},
+		"type changed":        {"ALTER TABLE books ALTER id TYPE int", nil, 5},
+		"constraint violated": {"ALTER TABLE books ADD CHECK (id <> 3)", [][3]string{{"public.books", "3", `new row for relation "books" violates check constraint "books_id_check": Failing row contains (3, 1, null, c).`}}, 4},
+		"table of a child gone": {
+			"DROP TABLE films", [][3]string{{"public.films", "1", "its table does not exist any more"}}, 4,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := library(t)
+			b.Exec("DELETE FROM authors WHERE id = 1")
+			b.drain(t, 0)
+			b.Exec(c.meanwhile)
+			report := b.restore(t, b.last(t).ID)
+			left := [][3]string{}
+			for _, l := range report.Left {
+				left = append(left, [3]string{l.Table, l.Key, l.Reason})
+			}
+			require.ElementsMatch(t, append([][3]string{}, c.left...), left)
+			require.EqualValues(t, len(c.left), report.LeftRows)
+			require.Equal(t, c.restored, report.Restored)
+		})
+	}
+}
+
+func library(t *testing.T) *bundle {
+	t.Helper()
+	return setup(t, `
+CREATE TABLE authors (id bigint PRIMARY KEY);
+CREATE TABLE shelves (id bigint PRIMARY KEY);
+CREATE TABLE books (id bigint PRIMARY KEY, author_id bigint, shelf_id bigint REFERENCES shelves, title text);
+CREATE TABLE films (id bigint PRIMARY KEY, author_id bigint);
+INSERT INTO authors VALUES (1), (2);
+INSERT INTO shelves VALUES (1), (2);
+INSERT INTO books VALUES (1, 1, 1, 'a'), (2, 1, 2, 'b'), (3, 1, NULL, 'c'), (4, 2, 1, 'd');
+INSERT INTO films VALUES (1, 1), (2, 2);`, `
+books: [{table: authors, column: author_id, on_delete: async_delete}]
+films: [{table: authors, column: author_id, on_delete: async_nullify}]
+`, "authors")
+}
+
+// A drained deletion leaves one row per batch in the audit, and is forgotten without a trace.
+func TestForgettingLeavesOtherDeletions(t *testing.T) {
+	t.Parallel()
+	b := library(t)
+	b.Exec("DELETE FROM authors WHERE id = 1")
+	b.Exec("DELETE FROM authors WHERE id = 2")
+	b.drain(t, 0)
+	require.Equal(t, [][]string{{"public.authors", "{1,2}", "books", "async_delete", "4"}, {"public.authors", "{1,2}", "films", "async_nullify", "2"}},
+		b.Rows("SELECT parent, keys::text, child, action, rows::text FROM sexton.batches ORDER BY child"))
+	units := pgtest.Must(b.engine.List(t.Context(), 10))(t)
+	require.Len(t, units, 2)
+	require.EqualValues(t, 5, pgtest.Must(b.engine.Forget(t.Context(), units[1].ID))(t))
+	require.Empty(t, b.Rows("SELECT FROM sexton.undo WHERE c::text ~ '[abc]'"))
+	_, err := b.engine.Show(t.Context(), units[1].ID)
+	require.ErrorIs(t, err, undo.ErrUnknown)
+	require.Empty(t, b.restore(t, units[0].ID).Left)
+	require.Equal(t, [][]string{{"4", "2", "d"}}, b.Rows("SELECT id::text, author_id::text, title FROM books"))
+	require.Equal(t, [][]string{{"1", "NULL"}, {"2", "2"}}, b.Rows("SELECT id::text, coalesce(author_id::text, 'NULL') FROM films ORDER BY id"))
+}
+
+// Columns that are excluded are written nowhere, and rows that are too large make the deletion incomplete.
+func TestSomeRowsAndColumnsAreNotKept(t *testing.T) {
+	t.Parallel()
+	b := library(t)
+	b.exclude, b.maxRow = []string{"books.title"}, 100
+	b.Exec("ALTER TABLE books ADD large text; ALTER TABLE books ALTER large SET STORAGE EXTERNAL; UPDATE books SET large = repeat('x', 1000) WHERE id = 2")
+	b.Exec("DELETE FROM authors WHERE id = 1")
+	b.drain(t, 0)
+	unit := b.last(t)
+	require.Equal(t, "incomplete", unit.State)
+	report := b.restore(t, unit.ID)
+	require.EqualValues(t, 4, report.Restored)
+	require.Equal(t, [][]string{{"1", "NULL"}, {"3", "NULL"}, {"4", "d"}}, b.Rows("SELECT id::text, coalesce(title, 'NULL') FROM books ORDER BY id"))
+}
+
+// Where nothing is kept, neither tombstones nor batches say anything of it.
+func TestNothingIsKeptInABatchOfAnotherKind(t *testing.T) {
+	t.Parallel()
+	b := library(t)
+	b.Exec("BEGIN; SET LOCAL sexton.run = '5'; DELETE FROM authors WHERE id = 1; COMMIT")
+	b.drain(t, 0)
+	require.Empty(t, b.Rows("SELECT FROM sexton.undo"))
+	require.Equal(t, [][]string{{"4"}}, b.Rows("SELECT id::text FROM books"))
+}
+
+// A role that may not silence triggers restores all the same: foreign keys are then checked by the server.
+func TestTriggersFireWhereTheyCannotBeSilenced(t *testing.T) {
+	t.Parallel()
+	b := library(t)
+	b.Exec(`CREATE TABLE fired (id bigint);
+CREATE FUNCTION fire() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO fired VALUES (NEW.id); RETURN NEW; END';
+CREATE TRIGGER fire AFTER INSERT ON books FOR EACH ROW EXECUTE FUNCTION fire()`)
+	b.Exec("DELETE FROM authors WHERE id = 1")
+	b.drain(t, 0)
+	b.Exec("DELETE FROM shelves WHERE id = 2")
+	b.engine.FireTriggers = true
+	report := b.restore(t, b.last(t).ID)
+	require.True(t, report.Triggers)
+	require.Len(t, report.Left, 1)
+	require.Contains(t, report.Left[0].Reason, "violates foreign key constraint")
+	require.Equal(t, [][]string{{"1"}, {"3"}}, b.Rows("SELECT id::text FROM fired ORDER BY id"))
 }
