@@ -188,12 +188,16 @@ func TestBrowser(t *testing.T) {
 	b.testRetry(t, s)
 	b.testProgress(t, s)
 	for _, colours := range []string{"light", "dark"} {
-		for _, width := range []int64{1280, 390} {
+		for _, width := range []int64{1280, 768, 390} {
 			b.look(t, width, colours)
 			b.do(t, chromedp.Navigate(address+"/"))
 			b.wait(t, "the chart to be drawn", `document.querySelector("#history canvas") && document.querySelectorAll("#chart-legend li").length > 0`)
 			b.wait(t, "nothing to be wider than the screen", `document.documentElement.scrollWidth <= window.innerWidth`)
+			if width == 390 {
+				b.wait(t, "the jobs near the top", `document.getElementById("jobs").getBoundingClientRect().top + scrollY < 1400`)
+			}
 			b.shoot(t, fmt.Sprintf("page-%d-%s", width, colours))
+			b.testAccess(t)
 		}
 	}
 	b.testRiver(t, s, address)
@@ -201,6 +205,19 @@ func TestBrowser(t *testing.T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	require.Empty(t, b.faults, "errors in the console, and requests that leave the origin")
+}
+
+// testAccess has axe look at the page. It is a module of npm: NODE_PATH says where.
+func (b *browser) testAccess(t *testing.T) {
+	t.Helper()
+	axe := pgtest.Must(os.ReadFile(filepath.Join(os.Getenv("NODE_PATH"), "axe-core", "axe.min.js")))(t)
+	b.do(t, chromedp.Evaluate[chromedp.Void](string(axe)+";void 0"))
+	b.do(t, chromedp.Evaluate[chromedp.Void](`window.found = null; axe.run(document, {resultTypes: ["violations"]}).then((all) => {
+		window.found = all.violations.map((each) => each.id + ": " + each.help + ": " + each.nodes.map((node) => node.html.slice(0, 160) + " " +
+			node.any.concat(node.all).map((check) => check.message).join("; ")).join(" | "));
+	}); void 0`))
+	b.wait(t, "axe to be through", "window.found")
+	require.Empty(t, pgtest.Must(chromedp.Run(b.ctx, chromedp.Evaluate[[]string]("window.found")))(t))
 }
 
 // testChart draws other stretches and the other measure.

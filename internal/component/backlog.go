@@ -175,6 +175,8 @@ type Failure struct {
 	Next time.Time `json:"-"`
 	// GivenUp reports that it is not tried again by itself.
 	GivenUp bool `json:"given_up"`
+	// Since is when it came in or, where that is known, failed last; zero where neither is.
+	Since time.Time `json:"-"`
 }
 
 // MarshalJSON has null where there is no next attempt.
@@ -198,6 +200,8 @@ type Retry struct {
 	Database string
 	// ID is that of one row; empty stands for all.
 	ID string
+	// Reason, if set, is the key of one reason, and nothing else is: all rows that fail for it.
+	Reason string
 }
 
 // RefusedError is a change that makes no sense, or cannot be made now.

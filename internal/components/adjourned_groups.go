@@ -148,6 +148,7 @@ func groupFailures() *component.Failures {
 				failure.What += " (" + group.Path + ")"
 			}
 			if group.BegunAt != nil {
+				failure.Since = *group.BegunAt
 				failure.What += ", its destruction"
 			}
 			if next := cmp.Or(group.DestroyAt, group.RetryAt); next != nil {

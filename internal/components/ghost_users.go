@@ -34,7 +34,7 @@ func ghostUsers() *component.Component {
 		func(user ghostuser.Waiting) int64 { return user.UserID },
 		func(_ *installation.Connections, user ghostuser.Waiting) component.Failure {
 			return component.Failure{
-				Error: user.LastError, Attempts: user.Attempts, Next: user.ConsumeAfter.Time,
+				Error: user.LastError, Attempts: user.Attempts, Next: user.ConsumeAfter.Time, Since: user.CreatedAt,
 				GivenUp: user.ConsumeAfter.InfinityModifier == pgtype.Infinity,
 			}
 		}, retryUsers)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -118,6 +119,7 @@ func listTombstones(ctx context.Context, all *installation.Connections, limit in
 			failure := component.Failure{
 				Source: "tombstones", Database: db.Name, ID: strconv.FormatInt(t.ID, 10), What: t.Table + ", key " + t.Key,
 				Attempts: t.Attempts, GivenUp: t.ConsumeAfter.InfinityModifier == pgtype.Infinity,
+				Since: time.Now().Add(-time.Duration(t.AgeSeconds * float64(time.Second))),
 			}
 			if t.LastError != nil {
 				failure.Error = *t.LastError

@@ -51,7 +51,12 @@ func placeholderFailures() *component.Failures {
 		},
 		func(p placeholder.Placeholder) int64 { return p.UserID },
 		func(_ *installation.Connections, p placeholder.Placeholder) component.Failure {
-			failure := component.Failure{Error: p.LastError, Attempts: p.Attempts, GivenUp: p.State == placeholder.GivenUp}
+			failure := component.Failure{Error: p.LastError, Attempts: p.Attempts}
+			// Without a time for its next attempt, one that is put off is so for ever.
+			failure.GivenUp = p.State == placeholder.GivenUp || p.State == placeholder.PutOff && p.NextAttemptAt == nil
+			if p.LastAttemptAt != nil {
+				failure.Since = *p.LastAttemptAt
+			}
 			if p.NextAttemptAt != nil {
 				failure.Next = *p.NextAttemptAt
 			}

@@ -3,11 +3,15 @@ package operator
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"sexton/internal/component"
+	"sexton/internal/jobrun"
 )
 
 // shownTables is how many tables of a run are named.
@@ -23,6 +27,8 @@ type Digest struct {
 	Tables []TableCount
 	// MoreTables counts tables that are not named.
 	MoreTables int
+	// Said are the other figures, of a pass that has no rows and no items to tell of, such as "files 3".
+	Said []string
 }
 
 // TableCount counts the rows of one table.
@@ -46,7 +52,7 @@ func DigestOf(raw json.RawMessage, unit string) Digest {
 		}
 		var counts map[string]int64
 		// What is under way now has counts that are in the others as well.
-		if key == "current" || json.Unmarshal(value, &counts) != nil {
+		if key == "current" || key == jobrun.LatencyKey || json.Unmarshal(value, &counts) != nil {
 			continue
 		}
 		for table, rows := range counts {
@@ -62,10 +68,38 @@ func DigestOf(raw json.RawMessage, unit string) Digest {
 	slices.SortFunc(d.Tables, func(a, b TableCount) int {
 		return cmp.Or(cmp.Compare(b.Rows, a.Rows), strings.Compare(a.Name, b.Name))
 	})
+	if d.Rows == 0 {
+		d.Said = said(stats)
+	}
 	if more := len(d.Tables) - shownTables; more > 0 {
 		d.Tables, d.MoreTables = d.Tables[:shownTables], more
 	}
 	return d
+}
+
+// notSaid are figures of a pass itself, and those that others tell of.
+var notSaid = regexp.MustCompile("^(batches|total|connection|pace|holder|waiting_.*|.*_percent|.*_seconds|.*_per_second|.*_count|(.*_)?processed)$")
+
+// said are numbers of statistics that are not 0, and short texts, by their names.
+func said(stats map[string]json.RawMessage) (words []string) {
+	for _, key := range slices.Sorted(maps.Keys(stats)) {
+		var value any
+		if notSaid.MatchString(key) || json.Unmarshal(stats[key], &value) != nil {
+			continue
+		}
+		name := strings.ReplaceAll(key, "_", " ")
+		switch value := value.(type) {
+		case float64:
+			if value != 0 {
+				words = append(words, name+" "+strconv.FormatFloat(value, 'f', -1, 64))
+			}
+		case string:
+			if value != "" {
+				words = append(words, name+" "+strings.ReplaceAll(value, "_", " "))
+			}
+		}
+	}
+	return words
 }
 
 // Pace is how fast a pass goes.

@@ -192,7 +192,8 @@ func jobFailure(all *installation.Connections, row *rivertype.JobRow) component.
 		failure.What += " " + string(row.EncodedArgs)
 	}
 	if len(row.Errors) > 0 {
-		failure.Error = row.Errors[len(row.Errors)-1].Error
+		last := row.Errors[len(row.Errors)-1]
+		failure.Error, failure.Since = last.Error, last.At
 	}
 	if !failure.GivenUp {
 		failure.Next = row.ScheduledAt
@@ -203,7 +204,7 @@ func jobFailure(all *installation.Connections, row *rivertype.JobRow) component.
 func retryJobs(ctx context.Context, all *installation.Connections, _ database.Database, id int64) (string, error) {
 	ids := []int64{id}
 	if id == 0 {
-		failures, _, err := listJobs(ctx, all, shownFailures)
+		failures, _, err := listJobs(ctx, all, riverWindow)
 		if err != nil {
 			return "", err
 		}

@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -101,6 +102,72 @@ func TestRowsThatFailedStandWithTheirReason(t *testing.T) {
 	require.Len(t, failures, 2)
 }
 
+// Rows fail for one reason if only keys and processes differ; what waits for a lock comes last.
+func TestReasonsOfFailures(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	failure := func(id, text string, since time.Time) component.Failure {
+		return component.Failure{Source: "tombstones", Database: "main", ID: id, Error: text, Since: since}
+	}
+	const broken = "invoices_2: SQLSTATE 23503: violates a constraint: Key (id)=(%s) is still referenced"
+	f := Failures{Failures: []component.Failure{
+		failure("1", "notes: SQLSTATE 55P03: held by pid 17", at), failure("2", "notes: SQLSTATE 55P03: held by pid 18", at), failure("3", "notes: SQLSTATE 55P03: held by pid 19", at),
+		failure("4", fmt.Sprintf(broken, "7"), at.Add(time.Hour)), failure("5", fmt.Sprintf(broken, "6ba7b810-9dad"), at),
+		failure("6", "invoices_3: SQLSTATE 23503: violates a constraint: Key (id)=(7) is still referenced", time.Time{}),
+		failure("7", "invoices_2: SQLSTATE 23514: violates a constraint: Key (id)=(7) is still referenced", at),
+	}}
+	var told []string
+	for _, reason := range f.Reasons() {
+		var ids []string
+		for _, one := range reason.Failures {
+			ids = append(ids, one.ID)
+		}
+		told = append(told, fmt.Sprintf("%s %v", strings.Join(ids, "+"), reason.Locked))
+	}
+	require.Equal(t, []string{"4+5 false", "6 false", "7 false", "1+2+3 true"}, told)
+	first := f.Reasons()[0]
+	require.Equal(t, []time.Time{at, at.Add(time.Hour)}, []time.Time{first.First, first.Last})
+	require.Len(t, first.Key, 12)
+}
+
+func TestRowsOfOneReasonAreRetried(t *testing.T) {
+	t.Parallel()
+	db, all := failingSite(t)
+	db.Exec("INSERT INTO users (id, username, email, name) VALUES (7, 'u7', '7@example.com', 'U'), (8, 'u8', '8@example.com', 'U')")
+	db.Exec(`INSERT INTO users_ghost_user_migrations (user_id, consume_after, attempts, last_error) VALUES
+		(7, now() + interval '1 hour', 2, 'issues: 23514'), (8, now() + interval '1 hour', 2, 'notes: 23503')`)
+	source := NewPageSource(all, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler))
+	reasons := pgtest.Must(ReadFailures(t.Context(), all, component.FailureWindow))(t).Reasons()
+	require.Equal(t, "users", reasons[0].Source, "two of one reason stand first")
+	said := pgtest.Must(source.Retry(t.Context(), web.Visitor{Actor: "ann"}, component.Retry{Reason: reasons[0].Key}))(t)
+	require.Equal(t, "2 rows due now", said)
+	require.Equal(t, [][]string{{"7"}, {"9"}}, db.Rows("SELECT user_id FROM users_ghost_user_migrations WHERE consume_after <= now() ORDER BY 1"))
+	require.Equal(t, [][]string{{"ann", "users 7"}, {"ann", "users 9"}}, db.Rows("SELECT actor, target FROM sexton.audit ORDER BY 2"))
+	_, err := source.Retry(t.Context(), web.Visitor{}, component.Retry{Reason: "gone"})
+	var refused *component.RefusedError
+	require.ErrorAs(t, err, &refused)
+}
+
+// Run now passes the schedule by, and a group that waits is kept on behalf of a user who may remove it.
+func TestRunNowAndCancelFromThePage(t *testing.T) {
+	t.Parallel()
+	db, all := failingSite(t)
+	source, ann := NewPageSource(all, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler)), web.Visitor{Actor: "ann"}
+	var refused *component.RefusedError
+	require.NoError(t, source.RunNow(t.Context(), ann, riverjobs.AdjournedGroupDeletion))
+	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT count(*) FROM sexton.river_job WHERE kind = $1", riverjobs.AdjournedGroupDeletion))
+	require.ErrorAs(t, source.RunNow(t.Context(), ann, riverjobs.GroupDestroy), &refused, "another job inserts it")
+	require.NoError(t, source.Pause(t.Context(), ann, riverjobs.AdjournedGroupDeletion, "backup"))
+	require.ErrorAs(t, source.RunNow(t.Context(), ann, riverjobs.AdjournedGroupDeletion), &refused)
+
+	db.Exec("UPDATE users SET admin = true WHERE id = 10")
+	require.ErrorAs(t, source.CancelGroup(t.Context(), ann, 3, 9), &refused, "not a user who may remove it")
+	require.NoError(t, source.CancelGroup(t.Context(), ann, 3, 10))
+	require.Equal(t, [][]string{{"t"}}, db.Rows("SELECT marked_for_deletion_on IS NULL FROM groups WHERE id = 3"))
+	require.ErrorAs(t, source.CancelGroup(t.Context(), ann, 3, 10), &refused, "nothing is left to cancel")
+	require.Equal(t, [][]string{{"run"}, {"pause"}, {"cancel"}, {"cancel"}, {"cancel"}}, db.Rows("SELECT action FROM sexton.audit ORDER BY id"))
+}
+
 // The buttons.
 func TestRowsThatFailedAreRetried(t *testing.T) {
 	t.Parallel()
@@ -162,6 +229,8 @@ func TestPlaceholdersThatAreKeptStandOnThePage(t *testing.T) {
 	failures, more, err := source.List(t.Context(), all, 2)
 	require.NoError(t, err)
 	require.True(t, more)
+	require.WithinDuration(t, time.Now().Add(-9*24*time.Hour), failures[0].Since, time.Minute)
+	failures[0].Since = time.Time{}
 	require.Equal(t, component.Failure{
 		Source: "placeholders", ID: "11", What: "placeholder user 11", Error: "kept by a note", Attempts: 15, GivenUp: true,
 	}, failures[0])

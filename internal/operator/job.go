@@ -54,6 +54,12 @@ type JobState struct {
 	class pace.WaitClass
 }
 
+// Notable reports whether it waits for something that a person should look at. What is put off, and what the limits of a tick leave to the
+// next, goes on by itself; rows that failed stand among the failures.
+func (s *JobState) Notable() bool {
+	return s.WaitingFor != nil && s.class != component.WaitDeferred && s.class != waitTick && s.class != pace.WaitBackOff
+}
+
 // Latency is the time from a deletion to the end of its clean-up, over the last 500 runs of the last hour.
 type Latency struct {
 	P50   float64 `json:"p50_seconds"`

@@ -11,7 +11,11 @@ import (
 	"sexton/internal/audittrail"
 	"sexton/internal/component"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/fault"
+	"sexton/internal/groupschedule"
 	"sexton/internal/installation"
+	"sexton/internal/migrate"
+	"sexton/internal/problem"
 	"sexton/internal/recent"
 	"sexton/internal/samples"
 	"sexton/internal/web"
@@ -25,11 +29,10 @@ const (
 	shownRuns    = 15
 	runsWindow   = 500
 	shownChanges = 10
+	shownGroups  = 50
 	// failuresFor is for how long a look at failures is shared: it reads more than the rest.
 	failuresFor     = 10 * time.Second
 	failuresTimeout = 5 * time.Second
-	// shownFailures are of each source.
-	shownFailures = 20
 )
 
 // PageSource serves the page's readings and changes.
@@ -55,6 +58,8 @@ type Overview struct {
 	Failures Failures
 	Runs     []dbsqlc.RunsRecentRow
 	Changes  []audittrail.Entry
+	// Groups are those that are to be deleted, as they fall due.
+	Groups []groupschedule.Group
 }
 
 // Overview reads everything, or nothing: half a page would look like one with nothing to show.
@@ -70,6 +75,11 @@ func (s *PageSource) Overview(ctx context.Context) (Overview, error) {
 	o := Overview{Reading: reading, Failures: s.failures.Get(ctx)}
 	if o.Runs, err = all.Jobs().Queries().RunsRecent(ctx, dbsqlc.RunsRecentParams{WindowRows: runsWindow, Most: shownRuns}); err != nil {
 		return o, fmt.Errorf("read last runs: %w", err)
+	}
+	if all.Config.Has(migrate.AdjournedGroups) {
+		if o.Groups, err = groupschedule.ReadGroups(ctx, all.Jobs().Pool, all.Jobs().Names, shownGroups); err != nil {
+			return o, err
+		}
 	}
 	o.Changes, err = audittrail.Last(ctx, all.Jobs(), shownChanges)
 	return o, err
@@ -125,12 +135,61 @@ func (s *PageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason
 // Retry has failed rows tried again now and says what came of it.
 func (s *PageSource) Retry(ctx context.Context, by web.Visitor, what component.Retry) (string, error) {
 	defer s.failures.Forget()
-	return RetryFailures(ctx, s.all, what, audittrail.Entry{Actor: by.Actor, Remote: by.Remote})
+	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote}
+	if what.Reason != "" {
+		return RetryReason(ctx, s.all, what.Reason, entry)
+	}
+	return RetryFailures(ctx, s.all, what, entry)
+}
+
+// RunNow has a pass of a kind with a schedule run in each of its databases, without waiting for its tick.
+func (s *PageSource) RunNow(ctx context.Context, by web.Visitor, kind string) error {
+	jobs := riverjobs.Jobs(s.all.Config)
+	at := slices.IndexFunc(jobs, func(job riverjobs.Job) bool { return job.Kind == kind && !job.Inserted() })
+	if at < 0 {
+		return component.Refuse("there is no job %q with a schedule, or it is not enabled", kind)
+	}
+	pauses, err := installation.Pauses(ctx, s.all)
+	if err != nil {
+		return err
+	}
+	if paused := pauses[jobs[at].Queue]; paused != "" {
+		return component.Refuse("%s is %s: resume it first", kind, paused)
+	}
+	jobsDB := s.all.Jobs()
+	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Action: "run", Target: kind}
+	if err := audittrail.Record(ctx, jobsDB, jobsDB.Pool, entry); err != nil {
+		return err
+	}
+	for _, name := range jobs[at].Databases {
+		if _, err := riverjobs.Enqueue(ctx, jobsDB.Pool, jobsDB, kind, jobs[at].ArgsOf(name), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CancelGroup restores a group that is marked for its deletion, on behalf of a user of the application who may do so.
+func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, userID int64) error {
+	jobsDB := s.all.Jobs()
+	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Action: "cancel", Target: fmt.Sprintf("group %d for user %d", groupID, userID)}
+	if err := audittrail.Record(ctx, jobsDB, jobsDB.Pool, entry); err != nil {
+		return err
+	}
+	var cancelled bool
+	err := jobsDB.Pool.QueryRow(ctx, jobsDB.Names.Render(`SELECT "sexton".cancel_group_deletion($1, $2)`), groupID, userID).Scan(&cancelled)
+	if refused := fault.Refusal(err); refused != nil {
+		return component.Refuse("%v", refused)
+	}
+	if err == nil && !cancelled {
+		return component.Refuse("group %d is not scheduled for deletion, so there is nothing to cancel", groupID)
+	}
+	return problem.Doing(err, "restore group %d", groupID)
 }
 
 // readFailures reads what there is; the log says what cannot be read.
 func (s *PageSource) readFailures(ctx context.Context) Failures {
-	found, err := ReadFailures(ctx, reachable(ctx, s.all), shownFailures)
+	found, err := ReadFailures(ctx, reachable(ctx, s.all), component.FailureWindow)
 	if err != nil {
 		s.log.WarnContext(ctx, "failures cannot be read", "error", err)
 	}

@@ -2,7 +2,9 @@ package page
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -42,7 +44,7 @@ func (p *Page) change(do func(r *http.Request) (string, error)) http.HandlerFunc
 		p.overview.Forget()
 		switch {
 		case fragments:
-			shown := p.newView(r.Context())
+			shown := p.newView(r.Context(), focusOf(r))
 			shown.Notice = notice{Text: sentence(said) + ".", Failed: err != nil}
 			p.render(w, code, "live", shown)
 		case err != nil:
@@ -79,6 +81,19 @@ func asked(do func(ctx context.Context, by web.Visitor, kind, reason string) err
 }
 
 func (p *Page) retry(r *http.Request) (string, error) {
-	what := component.Retry{Source: r.PostForm.Get("source"), Database: r.PostForm.Get("database"), ID: r.PostForm.Get("id")}
+	what := component.Retry{
+		Source: r.PostForm.Get("source"), Database: r.PostForm.Get("database"), ID: r.PostForm.Get("id"),
+		Reason: r.PostForm.Get("reason"),
+	}
 	return p.options.Source.Retry(r.Context(), web.VisitorOf(r.Context()), what)
+}
+
+// cancelGroup restores a group. The form names the user of the application on whose behalf.
+func (p *Page) cancelGroup(r *http.Request) (string, error) {
+	group, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	user, userErr := strconv.ParseInt(r.PostForm.Get("user"), 10, 64)
+	if err != nil || userErr != nil {
+		return "", component.Refuse("give the id of the user on whose behalf the group is to stay, a number")
+	}
+	return fmt.Sprintf("group %d stays", group), p.options.Source.CancelGroup(r.Context(), web.VisitorOf(r.Context()), group, user)
 }

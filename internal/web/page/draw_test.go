@@ -38,7 +38,7 @@ func TestChart(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
 	series := []samples.Series{
-		{Table: "a", Database: "main", Points: []samples.Point{{At: 999_000, Pending: 5}, {At: 999_030, Pending: 6, OldestAgeSeconds: 1.5}}},
+		{Table: "a", Database: "main", Points: []samples.Point{{At: 999_000, Pending: 5, Finished: 45}, {At: 999_030, Pending: 6, OldestAgeSeconds: 1.5}}},
 		{Table: "a", Database: "ci", Points: []samples.Point{{At: 999_030, Pending: 7}, {At: 999_900, Pending: 8}}},
 	}
 	tables := []component.Backlog{{Table: "a", Database: "main", Pending: 9, OldestAgeSeconds: 2}, {Table: "a", Database: "ci", Unreachable: "down"}, {Table: "b", Database: "main", Pending: 1}}
@@ -46,9 +46,9 @@ func TestChart(t *testing.T) {
 	require.NoError(t, err)
 	// The time after 999,030 has no values: nobody sampled for more than three bins.
 	require.JSONEq(t, `{"span": 3600, "now": 1000000, "at": [999000, 999030, 999031, 999900, 999901, 1000000], "series": [
-		{"label": "a in main", "pending": [5, 6, null, null, null, 9], "oldest": [0, 1.5, null, null, null, 2]},
-		{"label": "a in ci", "pending": [null, 7, null, 8, null, null], "oldest": [null, 0, null, 0, null, null]},
-		{"label": "b in main", "pending": [null, null, null, null, null, 1], "oldest": [null, null, null, null, null, 0]}]}`, string(encoded))
+		{"label": "a in main", "pending": [5, 6, null, null, null, 9], "oldest": [0, 1.5, null, null, null, 2], "rate": [1.5, 0, null, null, null, null]},
+		{"label": "a in ci", "pending": [null, 7, null, 8, null, null], "oldest": [null, 0, null, 0, null, null], "rate": [null, 0, null, 0, null, null]},
+		{"label": "b in main", "pending": [null, null, null, null, null, 1], "oldest": [null, null, null, null, null, 0], "rate": [null, null, null, null, null, null]}]}`, string(encoded))
 	require.Len(t, series[0].Points, 2, "what is shared stays as it is")
 
 	empty, err := json.Marshal(newChart(stretches()[1], nil, nil, now))

@@ -67,6 +67,8 @@ type chartSeries struct {
 	Label   string     `json:"label"`
 	Pending []*int64   `json:"pending"`
 	Oldest  []*float64 `json:"oldest"`
+	// Rate is how many rows a second were finished; null for the present moment.
+	Rate []*float64 `json:"rate"`
 }
 
 // newChart aligns the series, and ends each with the present value, which no sample has yet.
@@ -83,13 +85,16 @@ func newChart(s stretch, series []samples.Series, tables []component.Backlog, no
 	c.At = withGaps(slices.Compact(c.At), gap*int64(bin.Seconds()))
 	several := slices.ContainsFunc(series, func(one samples.Series) bool { return one.Database != series[0].Database })
 	for _, one := range series {
-		column := chartSeries{Label: one.Table, Pending: make([]*int64, len(c.At)), Oldest: make([]*float64, len(c.At))}
+		column := chartSeries{Label: one.Table, Pending: make([]*int64, len(c.At)), Oldest: make([]*float64, len(c.At)), Rate: make([]*float64, len(c.At))}
 		if several {
 			column.Label += " in " + one.Database
 		}
 		for _, point := range one.Points {
 			if i, found := slices.BinarySearch(c.At, point.At); found {
 				column.Pending[i], column.Oldest[i] = &point.Pending, &point.OldestAgeSeconds
+				if point.At < c.Now {
+					column.Rate[i] = new(float64(point.Finished) / bin.Seconds())
+				}
 			}
 		}
 		c.Series = append(c.Series, column)

@@ -44,6 +44,10 @@ type Source interface {
 	Resume(ctx context.Context, by web.Visitor, kind, reason string) error
 	// Retry has failed rows tried again now and says what came of it.
 	Retry(ctx context.Context, by web.Visitor, what component.Retry) (string, error)
+	// RunNow has a kind with a schedule run without waiting for its tick.
+	RunNow(ctx context.Context, by web.Visitor, kind string) error
+	// CancelGroup restores a group on behalf of a user of the application.
+	CancelGroup(ctx context.Context, by web.Visitor, groupID, userID int64) error
 }
 
 // Options make a page.
@@ -79,18 +83,29 @@ func New(options Options) (*Page, error) {
 		return nil, fmt.Errorf("parse templates: %w", err)
 	}
 	p.overview = &recent.Value[reading[operator.Overview]]{Timeout: readTimeout, Keep: readFor, Read: lasting(options.Source.Overview)}
-	p.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
-		p.render(w, http.StatusOK, "page", p.newView(r.Context()))
-	})
-	p.mux.HandleFunc("GET /live", func(w http.ResponseWriter, r *http.Request) {
-		p.render(w, http.StatusOK, "live", p.newView(r.Context()))
-	})
+	for _, address := range []string{"/{$}", "/jobs/{kind}", "/failures", "/rows/{source}/{id}"} {
+		p.mux.HandleFunc("GET "+address, func(w http.ResponseWriter, r *http.Request) { p.show(w, r, "page") })
+	}
+	p.mux.HandleFunc("GET /live", func(w http.ResponseWriter, r *http.Request) { p.show(w, r, "live") })
 	p.mux.HandleFunc("GET /history", p.serveHistory)
 	p.mux.HandleFunc("GET /assets/{name}", p.assets.serve)
 	p.mux.HandleFunc("POST /jobs/{kind}/pause", p.change(asked(options.Source.Pause, "paused", "; a pass that is running ends by itself")))
 	p.mux.HandleFunc("POST /jobs/{kind}/resume", p.change(asked(options.Source.Resume, "resumed", "")))
+	p.mux.HandleFunc("POST /jobs/{kind}/run", p.change(func(r *http.Request) (string, error) {
+		return r.PathValue("kind") + " runs as soon as a worker is free", options.Source.RunNow(r.Context(), web.VisitorOf(r.Context()), r.PathValue("kind"))
+	}))
+	p.mux.HandleFunc("POST /groups/{id}/cancel", p.change(p.cancelGroup))
 	p.mux.HandleFunc("POST /failures/retry", p.change(p.retry))
 	return p, nil
+}
+
+// show answers with what the address names.
+func (p *Page) show(w http.ResponseWriter, r *http.Request, template string) {
+	shown, code := p.newView(r.Context(), focusOf(r)), http.StatusOK
+	if shown.Known && shown.missing() && template == "page" {
+		code = http.StatusNotFound
+	}
+	p.render(w, code, template, shown)
 }
 
 // ServeHTTP implements http.Handler.
@@ -140,7 +155,10 @@ func (p *Page) render(w http.ResponseWriter, code int, name string, data any) {
 func (p *Page) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset": p.assets.url, "number": words.Grouped, "capped": capped, "plural": plural, "span": span, "took": took,
-		"moment": momentAt, "humane": humane, "sentence": sentence, "brief": brief, "digest": operator.DigestOf,
+		"moment": momentAt, "humane": humane, "sentence": sentence, "brief": brief, "address": rowAddress, "next": nextTry,
+		"rows":    func(r operator.Reason) int64 { return int64(len(r.Failures)) },
+		"words":   func(state string) string { return strings.ReplaceAll(state, "_", " ") },
+		"digest":  operator.DigestOf,
 		"outcome": outcomeText, "parts": func(name string) []string { return strings.Split(name, "_") },
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	htmltext "html"
 	"io"
 	"log/slog"
@@ -21,6 +22,7 @@ import (
 	"sexton/internal/audittrail"
 	"sexton/internal/component"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/groupschedule"
 	"sexton/internal/operator"
 	"sexton/internal/samples"
 	"sexton/internal/web"
@@ -59,7 +61,15 @@ func (s *source) Resume(_ context.Context, by web.Visitor, kind, reason string) 
 }
 
 func (s *source) Retry(_ context.Context, by web.Visitor, what component.Retry) (string, error) {
-	return "1 row due now", s.do("retry " + what.Source + "/" + what.Database + "/" + what.ID + " by " + by.Actor)
+	return "1 row due now", s.do("retry " + what.Source + "/" + what.Database + "/" + what.ID + what.Reason + " by " + by.Actor)
+}
+
+func (s *source) RunNow(_ context.Context, by web.Visitor, kind string) error {
+	return s.do("run " + kind + " by " + by.Actor)
+}
+
+func (s *source) CancelGroup(_ context.Context, _ web.Visitor, group, user int64) error {
+	return s.do(fmt.Sprintf("cancel %d for %d", group, user))
 }
 
 func (s *source) do(what string) error {
@@ -130,7 +140,7 @@ func busy() operator.Overview {
 			DeletionTables: []component.Backlog{
 				{
 					Table: tombs, Database: "main", Unit: "tombstone", Pending: 303, OldestAgeSeconds: 95, Deferred: 3,
-					DeferredUntil: new(now.Add(time.Minute)), DeferredReason: "issues: 23503",
+					DeferredUntil: new(now.Add(time.Minute)),
 				},
 				{Table: tombs, Database: "ci", Unreachable: "database ci cannot be reached"},
 				{Table: "imports", Database: "main", Unit: "import", Pending: 10_000, Capped: true},
@@ -171,7 +181,7 @@ func TestPageReadsWithoutScripts(t *testing.T) {
 	require.Equal(t, "text/html; charset=utf-8", answer.Header().Get("Content-Type"))
 	shown := text(answer.Body.String())
 	for _, want := range []string{
-		"Database ci cannot be reached", "303 tombstones", "10,000+ imports", "1 min 35 s", "Next try in", "after: issues: 23503",
+		"Database ci cannot be reached", "303 tombstones", "10,000+ imports", "1 min 35 s", "Next try in", "1 × issues: \"quoted\"",
 		"Works since 10 s: 3,000 rows for 100 tombstones, ", " per second, about 30 s left.", "issues 2,000, notes 1,000",
 		"Waits for lease held by host:2 until 2030-01-02 03:04 UTC (in", "Paused by ann since 2030-01-02 03:04 UTC", ": backup",
 		"Cleans up. Schedule * * * * *", "polls for clean/main", "Cron is led by host:1 until in", "There are more than these.",
@@ -340,6 +350,65 @@ func TestButtons(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, broken.Code)
 	require.NotContains(t, broken.Body.String(), "secret")
 	require.Contains(t, log.String(), "secret detail")
+}
+
+// Each job and row has an address, as have the rows of one reason, by pages and with a filter.
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	o := busy()
+	for n := range 120 {
+		o.Failures.Failures = append(o.Failures.Failures, component.Failure{
+			Source: "users", ID: fmt.Sprint(n + 1000), What: fmt.Sprintf("user %d", n+1000), Error: fmt.Sprintf("posts: SQLSTATE 23503: Key (id)=(%d)", n), Since: time.Now(),
+		})
+	}
+	o.Groups = []groupschedule.Group{{GroupID: 44, Path: "a/b", State: "put_off", UserID: new(int64(10)), LastError: "x"}}
+	s := &source{overview: o}
+	p, _ := newPage(t, s, false)
+	whole := get(t, p, "/")
+	key := regexp.MustCompile(`/failures\?reason=(\w+)">120 users`).FindStringSubmatch(whole.Body.String())
+	require.NotEmpty(t, key)
+	require.Contains(t, whole.Body.String(), `id="retry-reason-`+key[1]+`"`)
+	require.Contains(t, text(whole.Body.String()), "44 a/b put off")
+
+	job := text(get(t, p, "/jobs/clean").Body.String())
+	require.Contains(t, job, "Works since")
+	require.NotContains(t, job, "Paused by ann")
+	require.NotContains(t, job, "Failed and given up")
+	require.Equal(t, http.StatusNotFound, get(t, p, "/jobs/none").Code)
+	row := text(get(t, p, "/rows/users/1007").Body.String())
+	require.Contains(t, row, "Key (id)=(7)")
+	require.NotContains(t, row, "Key (id)=(8)")
+	require.Equal(t, http.StatusOK, get(t, p, "/rows/tombstones/5?database=main").Code)
+	require.Equal(t, http.StatusNotFound, get(t, p, "/rows/tombstones/5?database=ci").Code)
+
+	rows := regexp.MustCompile(`<a href="/rows/`)
+	for address, want := range map[string]int{
+		"/failures": 50, "/failures?page=3": 22, "/failures?page=9": 0, "/failures?page=x": 50, "/failures?q=%3DSCRIPT%3E": 0, "/failures?q=%3Cscript": 1,
+		"/failures?reason=" + key[1] + "&page=3": 20, "/failures?reason=" + key[1] + "&q=user+1007": 1,
+	} {
+		require.Len(t, rows.FindAllString(get(t, p, address).Body.String(), -1), want, address)
+	}
+	// A fragment is that of the page that asks for it.
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/live", nil)
+	request.Header.Set("Hx-Current-Url", "http://localhost/rows/users/1007")
+	answer := httptest.NewRecorder()
+	p.ServeHTTP(answer, request)
+	require.Len(t, rows.FindAllString(answer.Body.String(), -1), 1)
+
+	post(t, p, "/jobs/clean/run", nil, false)
+	post(t, p, "/groups/44/cancel", url.Values{"user": {"10"}}, false)
+	post(t, p, "/failures/retry", url.Values{"reason": {key[1]}}, false)
+	require.Equal(t, http.StatusUnprocessableEntity, post(t, p, "/groups/44/cancel", url.Values{"user": {"ann"}}, false).Code)
+	require.Equal(t, []string{"run clean by ", "cancel 44 for 10", "retry //" + key[1] + " by "}, s.done)
+}
+
+// A pass without rows says what it did all the same.
+func TestRunsAlwaysSayWhatTheyDid(t *testing.T) {
+	t.Parallel()
+	o := busy()
+	o.Runs[0].Stats = []byte(`{"diff_id": 17, "key": "mr-7/diff-17", "bytes": 512, "files": 3, "latency_seconds": {"0.1": 1}}`)
+	p, _ := newPage(t, &source{overview: o}, false)
+	require.Contains(t, text(get(t, p, "/").Body.String()), "bytes 512, diff id 17, files 3, key mr-7/diff-17")
 }
 
 func TestReadOnlyHasNoButtons(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"sexton/internal/operator"
 )
 
-// shownOldest are the parent tables with the oldest tombstones.
-const shownOldest = 5
+// shownOldest are the parent tables with the oldest tombstones, shownReasons the reasons of a card.
+const shownOldest, shownReasons = 5, 2
 
 // state is the sort of a card or a row, which gives its colour. The greater one comes first for an operator.
 type state int
@@ -47,7 +47,10 @@ type view struct {
 	Headline headline
 	Tables   []tableView
 	Jobs     []jobView
-	Failures []failureGroup
+	// Reasons are why rows fail. List has the rows of one page of the failures, where the address names those.
+	Reasons  []operator.Reason
+	List     list
+	Focus    focus
 	Overview operator.Overview
 	Spans    []stretch
 	// Several tells that there are several databases, which have to be told apart.
@@ -71,6 +74,8 @@ type tableView struct {
 
 	State state
 	Spark string
+	// Why are the reasons for which most of its rows failed.
+	Why []operator.Reason
 }
 
 // jobView is a kind with its state in each database, the first of which it embeds.
@@ -94,15 +99,8 @@ type jobIn struct {
 // Ended is when its last run ended or, while that goes on, began.
 func (j jobIn) Ended() *time.Time { return cmp.Or(j.LastEnded, j.LastRun) }
 
-// failureGroup are those of one source and database.
-type failureGroup struct {
-	Source   string
-	Database string
-	Failures []component.Failure
-}
-
 // newView reads and prepares everything.
-func (p *Page) newView(ctx context.Context) *view {
+func (p *Page) newView(ctx context.Context, at focus) *view {
 	read := p.look(ctx)
 	v := &view{
 		Now: time.Now(), ReadOnly: p.options.ReadOnly, Version: p.options.Version, At: read.at, Known: !read.at.IsZero(),
@@ -114,21 +112,21 @@ func (p *Page) newView(ctx context.Context) *view {
 	}
 	series := p.history[stretches()[0].Name].Get(ctx).value
 	v.Jobs = jobViews(v.Overview.Reading, v.Now)
+	v.Reasons = v.Overview.Failures.Reasons()
 	for _, table := range v.Overview.DeletionTables {
 		shown := tableView{Backlog: table, State: v.tableState(table), Spark: spark(series, table, v.Now)}
 		shown.Parents = shown.Parents[:min(len(shown.Parents), shownOldest)]
+		for _, reason := range v.Reasons {
+			of := (reason.Database == "" || reason.Database == table.Database) && strings.HasPrefix(table.Unit, strings.TrimSuffix(reason.Source, "s"))
+			if of && len(shown.Why) < shownReasons {
+				shown.Why = append(shown.Why, reason)
+			}
+		}
 		v.Tables = append(v.Tables, shown)
 		v.Several = v.Several || table.Database != v.Overview.DeletionTables[0].Database
 	}
-	for _, failure := range v.Overview.Failures.Failures {
-		at := slices.IndexFunc(v.Failures, func(g failureGroup) bool { return g.Source == failure.Source && g.Database == failure.Database })
-		if at < 0 {
-			v.Failures = append(v.Failures, failureGroup{Source: failure.Source, Database: failure.Database})
-			at = len(v.Failures) - 1
-		}
-		v.Failures[at].Failures = append(v.Failures[at].Failures, failure)
-	}
 	v.Headline = v.headline()
+	v.narrow(at)
 	return v
 }
 
@@ -140,7 +138,7 @@ func (v *view) tableState(t component.Backlog) state {
 	case t.Pending == 0:
 		return idle
 	case t.Deferred == t.Pending:
-		return waiting
+		return idle // It goes on by itself; what failed stands among the failures.
 	}
 	for _, job := range v.Jobs {
 		for _, in := range job.In {
@@ -179,7 +177,7 @@ func jobState(job operator.JobState) state {
 	switch {
 	case job.Paused:
 		return paused
-	case job.WaitingFor != nil:
+	case job.Notable():
 		return waiting
 	case job.Running != nil:
 		return working
@@ -194,12 +192,13 @@ func (v *view) headline() headline {
 	if v.Trouble != "" {
 		return headline{State: failed, Title: "The state cannot be read", Text: "What you see is old."}
 	}
-	var pending int64
+	var pending, putOff int64
 	var more bool
 	var oldest time.Duration
 	var down []string
 	for _, table := range v.Overview.DeletionTables {
 		pending += table.Pending
+		putOff += table.Deferred
 		more = more || table.Capped
 		oldest = max(oldest, table.Oldest())
 		if table.Unreachable != "" && !slices.Contains(down, table.Database) {
@@ -221,6 +220,8 @@ func (v *view) headline() headline {
 		return headline{State: waiting, Title: "Work waits", Text: backlog, Lead: "Kept from it:", Held: held}
 	case len(held) > 0:
 		return headline{State: waiting, Title: "Nothing waits", Lead: "Yet look at", Held: held}
+	case runs == 0 && pending > 0 && pending == putOff:
+		return headline{State: idle, Title: "Nothing is due", Text: backlog + " All of it is put off."}
 	case runs > 0 || pending > 0: // It works, or is about to.
 		return headline{State: working, Title: "Working", Text: backlog}
 	default:

@@ -10,7 +10,7 @@
 
   function busy(target) {
     const active = document.activeElement;
-    const typing = active && target.contains(active) && active.matches("input[name=reason]");
+    const typing = active && target.contains(active) && active.matches("input:not([type=hidden])");
     const marked = document.getSelection();
     const marking = marked && !marked.isCollapsed && target.contains(marked.anchorNode);
     return typing || marking || target.querySelector("details.act[open]") !== null;
@@ -39,7 +39,19 @@
     focused = active && target.contains(active) ? active.id : "";
   });
 
-  document.addEventListener("htmx:oobAfterSwap", function () {
+  // Times are written for the reader's clock; the title has them in UTC.
+  function localTimes(within) {
+    within.querySelectorAll("time[datetime]").forEach(function (each) {
+      const at = new Date(each.dateTime);
+      const near = Math.abs(Date.now() - at) < 43200000;
+      const clock = near ? { hour: "2-digit", minute: "2-digit" } : { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" };
+      each.textContent += ", " + at.toLocaleString([], clock);
+    });
+  }
+  localTimes(document);
+
+  document.addEventListener("htmx:oobAfterSwap", function (event) {
+    localTimes(document.getElementById(event.detail.target.id) || document.createElement("p"));
     if (!answersButton) {
       opened.forEach(function (id) {
         const each = document.getElementById(id);
@@ -79,13 +91,15 @@
     }
   }, true);
 
-  // The chart.
+  // The chart, which the whole page has.
   const section = document.getElementById("history");
+  if (!section) return;
   const place = document.getElementById("chart");
   const legend = document.getElementById("chart-legend");
   const every = 10000;
   let drawn = null;
   let known = null;
+  const left = new Set(); // The labels of series that the reader has switched off.
 
   function chosen(name) {
     return document.querySelector("input[name=" + name + "]:checked").value;
@@ -106,21 +120,37 @@
     return Math.round(seconds / 8640) / 10 + " d";
   }
 
+  // Counting stops at 10,000, as on the cards.
   function rows(count) {
     return count >= 10000 ? "10,000+" : Math.round(count).toLocaleString("en");
   }
 
+  function perSecond(rate) {
+    return (rate >= 10 ? Math.round(rate) : Math.round(rate * 100) / 100).toLocaleString("en") + "/s";
+  }
+
   function written(value) {
     if (value === null || value === undefined) return "–";
-    return chosen("measure") === "oldest" ? age(value) : rows(value);
+    return { oldest: age, rate: perSecond, pending: rows }[chosen("measure")](value);
+  }
+
+  // The last value of a series is that of now; no run has ended in this very moment, so that a rate has none.
+  function last(values) {
+    return values.findLastIndex((value) => value !== null && value !== undefined);
   }
 
   function showLegend(index) {
+    const focused = document.activeElement && legend.contains(document.activeElement) ? document.activeElement.value : "";
     legend.replaceChildren.apply(legend, known.series.map(function (series, i) {
       const item = document.createElement("li");
+      const button = document.createElement("button");
+      button.className = "series";
+      button.value = series.label;
+      button.setAttribute("aria-pressed", String(!left.has(series.label)));
       const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
       svg.setAttribute("width", "12");
       svg.setAttribute("height", "12");
+      svg.setAttribute("aria-hidden", "true");
       const dot = document.createElementNS("http://www.w3.org/2000/svg", "circle");
       dot.setAttribute("cx", "6");
       dot.setAttribute("cy", "6");
@@ -129,12 +159,46 @@
       svg.append(dot);
       const values = series[chosen("measure")];
       const value = document.createElement("b");
-      value.textContent = written(values[index === null ? values.length - 1 : index]);
+      value.textContent = written(values[index === null ? (chosen("measure") === "rate" ? last(values) : values.length - 1) : index]);
       const label = document.createElement("code");
       label.textContent = series.label;
-      item.append(svg, label, value);
+      button.append(svg, label, value);
+      item.append(button);
       return item;
     }));
+    const again = focused && legend.querySelector('button[value="' + CSS.escape(focused) + '"]');
+    if (again) again.focus({ preventScroll: true });
+  }
+
+  legend.addEventListener("click", function (event) {
+    const button = event.target.closest("button");
+    if (!button) return;
+    if (!left.delete(button.value)) left.add(button.value);
+    draw();
+  });
+
+  // A dozen moments in words, for readers who do not see the drawing.
+  function showTable() {
+    const measure = chosen("measure");
+    const table = document.createElement("table");
+    const head = table.createTHead().insertRow();
+    const step = Math.max(1, Math.ceil(known.at.length / 12));
+    ["Time"].concat(known.series.map((series) => series.label)).forEach(function (text) {
+      const cell = document.createElement("th");
+      cell.scope = "col";
+      cell.textContent = text;
+      head.append(cell);
+    });
+    const body = table.createTBody();
+    for (let i = known.at.length - 1; i >= 0; i -= step) {
+      const row = body.insertRow();
+      const time = document.createElement("th");
+      time.scope = "row";
+      time.textContent = new Date(known.at[i] * 1000).toLocaleString([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+      row.append(time);
+      known.series.forEach(function (series) { row.insertCell().textContent = written(series[measure][i]); });
+    }
+    document.querySelector("#chart-table div").replaceChildren(table);
   }
 
   function axis(more) {
@@ -153,29 +217,33 @@
     if (!known) return;
     const measure = chosen("measure");
     const data = [known.at].concat(known.series.map((series) => series[measure]));
-    const needed = [measure, known.span, color("--ink")].concat(known.series.map((series) => series.label)).join("\n");
+    const log = document.querySelector("input[name=log]").checked;
+    const needed = [measure, log, known.span, color("--ink")].concat(known.series.map((series) => series.label + left.has(series.label))).join("\n");
     if (drawn && shape === needed) {
       drawn.setData(data);
     } else {
       if (drawn) drawn.destroy();
       shape = needed;
-      drawn = new uPlot(options(measure), data, place);
+      drawn = new uPlot(options(measure, log), data, place);
     }
+    place.setAttribute("aria-label", { pending: "Rows that wait", oldest: "Age of the oldest row that waits", rate: "Rows finished per second" }[measure] +
+      " in each deletion table, over time; the table below has the values");
+    showTable();
     showLegend(drawn.cursor.idx === undefined ? null : drawn.cursor.idx);
     section.dataset.drawn = String(known.at.length);
   }
 
-  function options(measure) {
+  function options(measure, log) {
     return {
       width: place.clientWidth,
       height: place.clientHeight,
-      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       legend: { show: false },
       cursor: { y: false, points: { size: 7 } },
       scales: {
         // A young history has the whole width, from five minutes on.
         x: { range: () => [Math.max(known.now - known.span, Math.min(known.at[0], known.now - 300)), known.now] },
-        y: { range: (self, low, high) => [0, Math.max(measure === "oldest" ? 10 : 5, (high || 0) * 1.1)] },
+        // Zero lies on a scale of arcsines, which is logarithmic above 1.
+        y: { distr: log ? 4 : 1, range: (self, low, high) => [0, Math.max({ oldest: 10, rate: 1, pending: 5 }[measure], (high || 0) * (log ? 1.5 : 1.1))] },
       },
       axes: [
         axis({ space: 74, values: [ // A time with seconds is some 55 pixels wide.
@@ -183,10 +251,11 @@
           [60, "{HH}:{mm}", null, null, null, null, null, null, 1],
           [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1],
         ] }),
-        axis({ size: 62, values: (self, ticks) => ticks.map((tick) => measure === "oldest" ? age(tick) : tick.toLocaleString("en")) }),
+        axis({ size: 62, values: (self, ticks) => ticks.map((tick) => tick === null ? "" : measure === "oldest" ? age(tick) : tick.toLocaleString("en")) }),
       ],
       series: [{}].concat(known.series.map((series, i) => ({
         label: series.label,
+        show: !left.has(series.label),
         stroke: seriesColor(i),
         width: 2,
         fill: known.series.length === 1 ? seriesColor(0) + "1f" : undefined,

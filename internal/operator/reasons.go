@@ -1,0 +1,116 @@
+package operator
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"sexton/internal/audittrail"
+	"sexton/internal/component"
+	"sexton/internal/installation"
+	"sexton/internal/words"
+)
+
+// Reason is one cause of failures of a source, with its failures.
+type Reason struct {
+	// Key names it in addresses. It stays the same while the cause does.
+	Key      string
+	Source   string
+	Database string
+	// Text is the error of the first one.
+	Text string
+	// Locked reports that rows only wait for locks of other sessions: these are no failures.
+	Locked bool
+	// First and Last are when the first and the last of them came in or, where that is known, failed; zero where it is unknown.
+	First, Last time.Time
+	Failures    []component.Failure
+}
+
+var (
+	// A key, a row or a process has digits in its name, which differ from one failure to the next; a SQLSTATE tells causes apart.
+	variable = regexp.MustCompile(`[0-9A-Za-z-]*[0-9][0-9A-Za-z-]*`)
+	sqlState = regexp.MustCompile(`^[0-9A-Z]{5}$`)
+	locking  = regexp.MustCompile(`SQLSTATE (55P03|40P01|40001)`)
+)
+
+// cause is an error without the parts that differ between rows.
+func cause(text string) string {
+	table, rest, _ := strings.Cut(text, ": ")
+	return table + variable.ReplaceAllStringFunc(rest, func(word string) string {
+		if sqlState.MatchString(word) {
+			return word
+		}
+		return "…"
+	})
+}
+
+// Reasons are the failures by table, SQLSTATE and message, failures before what only waits for a lock, and those with the most rows first.
+func (f Failures) Reasons() (reasons []Reason) {
+	at := map[string]int{}
+	for _, failure := range f.Failures {
+		sum := sha256.Sum256([]byte(failure.Source + "\x00" + failure.Database + "\x00" + cause(failure.Error)))
+		key := hex.EncodeToString(sum[:6])
+		i, known := at[key]
+		if !known {
+			i = len(reasons)
+			at[key] = i
+			reasons = append(reasons, Reason{
+				Key: key, Source: failure.Source, Database: failure.Database, Text: failure.Error, Locked: locking.MatchString(failure.Error) && !failure.GivenUp,
+			})
+		}
+		reason := &reasons[i]
+		reason.Failures = append(reason.Failures, failure)
+		if !failure.Since.IsZero() && (reason.First.IsZero() || failure.Since.Before(reason.First)) {
+			reason.First = failure.Since
+		}
+		if failure.Since.After(reason.Last) {
+			reason.Last = failure.Since
+		}
+	}
+	slices.SortStableFunc(reasons, func(a, b Reason) int {
+		if a.Locked != b.Locked {
+			if a.Locked {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(len(b.Failures), len(a.Failures))
+	})
+	return reasons
+}
+
+// RetryReason has the rows tried again that fail for one reason, as many as one look shows, and says what came of it.
+func RetryReason(ctx context.Context, all *installation.Connections, key string, by audittrail.Entry) (string, error) {
+	found, err := ReadFailures(ctx, all, component.FailureWindow)
+	if err != nil {
+		return "", err
+	}
+	reasons := found.Reasons()
+	at := slices.IndexFunc(reasons, func(r Reason) bool { return r.Key == key })
+	if at < 0 {
+		return "", component.Refuse("no row fails for that reason any more")
+	}
+	done, left := 0, 0
+	for _, failure := range reasons[at].Failures {
+		_, err := RetryFailures(ctx, all, component.Retry{Source: failure.Source, Database: failure.Database, ID: failure.ID}, by)
+		switch _, refused := errors.AsType[*component.RefusedError](err); {
+		case refused:
+			left++ // It is done, or a worker has it in hand.
+		case err != nil:
+			return "", err
+		default:
+			done++
+		}
+	}
+	said := words.Counted(done, "row") + " due now"
+	if left > 0 {
+		said += ", " + words.Counted(left, "row") + " done or at work"
+	}
+	return said, nil
+}

@@ -1,0 +1,141 @@
+package page
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sexton/internal/component"
+	"sexton/internal/dbsqlc"
+)
+
+// perPage is how many rows a page of the failures has.
+const perPage = 50
+
+// focus is the part of the page that an address names. The zero value is all of it.
+type focus struct {
+	// Kind is one kind of job: /jobs/KIND.
+	Kind string
+	// Failures are shown alone: /failures with the parameters reason, q and page, or one row of them, /rows/SOURCE/ID with the parameter database.
+	Failures             bool
+	Reason, Query        string
+	Source, Database, ID string
+	// Number counts the pages from 1.
+	Number int
+}
+
+// All reports whether the whole page is shown.
+func (f focus) All() bool { return f.Kind == "" && !f.Failures }
+
+// focusOf reads the address. A fragment has that of the page that asks for it, which htmx sends along.
+func focusOf(r *http.Request) focus {
+	at := r.URL
+	if page, err := url.Parse(r.Header.Get("Hx-Current-Url")); err == nil && page.Path != "" {
+		at = page
+	}
+	parts, query := strings.Split(strings.Trim(at.Path, "/"), "/"), at.Query()
+	number, _ := strconv.Atoi(query.Get("page"))
+	f := focus{Reason: query.Get("reason"), Query: strings.TrimSpace(query.Get("q")), Database: query.Get("database"), Number: max(1, number)}
+	switch {
+	case parts[0] == "jobs" && len(parts) == 2:
+		return focus{Kind: parts[1]}
+	case parts[0] == "failures" && len(parts) == 1:
+		f.Failures = true
+		return f
+	case parts[0] == "rows" && len(parts) == 3:
+		return focus{Failures: true, Source: parts[1], ID: parts[2], Database: f.Database, Number: 1}
+	}
+	return focus{}
+}
+
+// rowAddress is that of one failure.
+func rowAddress(f component.Failure) string {
+	address := "/rows/" + url.PathEscape(f.Source) + "/" + url.PathEscape(f.ID)
+	if f.Database != "" {
+		address += "?database=" + url.QueryEscape(f.Database)
+	}
+	return address
+}
+
+// list is one page of the failures.
+type list struct {
+	Rows []component.Failure
+	// Total counts those of all pages.
+	Total int
+	// Earlier and Later are the addresses of the pages beside this one; empty where there is none.
+	Earlier, Later string
+}
+
+// narrow leaves what the address names.
+func (v *view) narrow(at focus) {
+	v.Focus = at
+	if at.Kind != "" {
+		v.Jobs = slices.DeleteFunc(v.Jobs, func(job jobView) bool { return job.Kind != at.Kind })
+		v.Overview.Runs = slices.DeleteFunc(slices.Clone(v.Overview.Runs), func(run dbsqlc.RunsRecentRow) bool { return run.Kind != at.Kind })
+	}
+	if !at.Failures {
+		return
+	}
+	for _, reason := range v.Reasons {
+		if at.Reason != "" && reason.Key != at.Reason {
+			continue
+		}
+		for _, failure := range reason.Failures {
+			if at.shows(failure) {
+				v.List.Rows = append(v.List.Rows, failure)
+			}
+		}
+	}
+	v.List.Total = len(v.List.Rows)
+	first := min((at.Number-1)*perPage, v.List.Total)
+	last := min(first+perPage, v.List.Total)
+	v.List.Rows = v.List.Rows[first:last]
+	if first > 0 {
+		v.List.Earlier = at.page(at.Number - 1)
+	}
+	if last < v.List.Total {
+		v.List.Later = at.page(at.Number + 1)
+	}
+}
+
+func (f focus) shows(failure component.Failure) bool {
+	if f.ID != "" {
+		return failure.Source == f.Source && failure.ID == f.ID && (f.Database == "" || failure.Database == f.Database)
+	}
+	text := strings.ToLower(failure.Source + " " + failure.Database + " " + failure.What + " " + failure.Error)
+	return strings.Contains(text, strings.ToLower(f.Query))
+}
+
+func (f focus) page(number int) string {
+	query := url.Values{"page": {strconv.Itoa(number)}}
+	for name, value := range map[string]string{"reason": f.Reason, "q": f.Query} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return "/failures?" + query.Encode()
+}
+
+// missing reports whether the address names a job or a row that is not there.
+func (v *view) missing() bool {
+	return v.Focus.Kind != "" && len(v.Jobs) == 0 || v.Focus.ID != "" && v.List.Total == 0
+}
+
+// attempt is when a row is tried next. Without a time and not given up that is now.
+type attempt struct {
+	GivenUp bool
+	At      moment
+}
+
+func nextTry(now time.Time, f component.Failure) attempt {
+	if f.GivenUp || f.Next.IsZero() {
+		return attempt{GivenUp: f.GivenUp}
+	}
+	return attempt{At: momentAt(now, f.Next)}
+}
+
+// Total64 is for the template, which groups its digits.
+func (l list) Total64() int64 { return int64(l.Total) }
