@@ -5,6 +5,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgtest"
@@ -184,27 +186,58 @@ func TestBrowser(t *testing.T) {
 	b.wait(t, "the chart to be drawn", `document.querySelector("#history canvas") && Number(document.querySelector("#history").dataset.drawn) > 100`)
 	b.wait(t, "two lines in it", `document.querySelectorAll("#chart-legend li").length === 2`)
 	b.testChart(t)
+	b.everyLook(t, address, "failing", "/", "/failures", "/jobs/"+kind)
 	b.testPause(t, s)
 	b.testRetry(t, s)
 	b.testProgress(t, s)
-	for _, colours := range []string{"light", "dark"} {
-		for _, width := range []int64{1280, 768, 390} {
-			b.look(t, width, colours)
-			b.do(t, chromedp.Navigate(address+"/"))
-			b.wait(t, "the chart to be drawn", `document.querySelector("#history canvas") && document.querySelectorAll("#chart-legend li").length > 0`)
-			b.wait(t, "nothing to be wider than the screen", `document.documentElement.scrollWidth <= window.innerWidth`)
-			if width == 390 {
-				b.wait(t, "the jobs near the top", `document.getElementById("jobs").getBoundingClientRect().top + scrollY < 1400`)
-			}
-			b.shoot(t, fmt.Sprintf("page-%d-%s", width, colours))
-			b.testAccess(t)
-		}
-	}
+	b.everyLook(t, address, "empty", "/")
 	b.testRiver(t, s, address)
 	b.testWithoutScripts(t, address)
+	b.testOutage(t, s, address)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	require.Empty(t, b.faults, "errors in the console, and requests that leave the origin")
+}
+
+// everyLook keeps pictures of addresses in all widths and colours, and has axe look at them.
+func (b *browser) everyLook(t *testing.T, address, name string, paths ...string) {
+	t.Helper()
+	for _, colours := range []string{"light", "dark"} {
+		for _, width := range []int64{390, 768, 1280} {
+			b.look(t, width, colours)
+			for i, path := range paths {
+				b.do(t, chromedp.Navigate(address+path))
+				b.wait(t, "the page", `document.querySelector("#rest section")`)
+				if path == "/" {
+					b.wait(t, "the chart to be drawn", `document.querySelector("#history canvas") && document.querySelectorAll("#chart-legend li").length > 0`)
+				}
+				b.wait(t, "nothing to be wider than the screen", `document.documentElement.scrollWidth <= window.innerWidth`)
+				b.shoot(t, fmt.Sprintf("%s-%d-%d-%s", name, i, width, colours))
+				b.testAccess(t)
+				if width == 390 && path == "/" {
+					b.wait(t, "the jobs near the top", `document.getElementById("jobs").getBoundingClientRect().top + scrollY < 1400`)
+				}
+			}
+		}
+	}
+	b.look(t, 1280, "light")
+	b.do(t, chromedp.Navigate(address+"/"))
+	b.wait(t, "the chart to be drawn", `document.querySelector("#history canvas")`)
+}
+
+// testOutage looks at the page while the database refuses connections.
+func (b *browser) testOutage(t *testing.T, s workSite, address string) {
+	t.Helper()
+	elsewhere := pgtest.Must(url.Parse(s.url))(t)
+	name := strings.TrimPrefix(elsewhere.Path, "/")
+	elsewhere.Path = "/postgres"
+	admin := pgtest.Connect(t, elsewhere.String())
+	b.do(t, chromedp.Navigate(address+"/"))
+	pgtest.Exec(t, admin, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS false", pgx.Identifier{name}.Sanitize()))
+	pgtest.Exec(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
+	b.wait(t, "the outage to show", `document.querySelector("h1").textContent === "The state cannot be read"`)
+	b.everyLook(t, address, "down", "/")
+	pgtest.Exec(t, admin, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS true", pgx.Identifier{name}.Sanitize()))
 }
 
 // testAccess has axe look at the page. It is a module of npm: NODE_PATH says where.
@@ -229,7 +262,12 @@ func (b *browser) testChart(t *testing.T) {
 	}
 	b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=measure][value=oldest]").click()`))
 	b.wait(t, "ages in the legend", `/ s|–/.test(document.querySelector("#chart-legend b").textContent)`)
-	b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=measure][value=pending]").click()`))
+	b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=measure][value=rate]").click()`))
+	b.wait(t, "rates in the legend", `/[/]s$|–/.test(document.querySelector("#chart-legend b").textContent)`)
+	b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=measure][value=pending]").click(); document.querySelector("input[name=log]").click()`))
+	b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("#chart-legend button").click()`))
+	b.wait(t, "one line to be left out", `document.querySelectorAll("#chart-legend button[aria-pressed=false]").length === 1`)
+	b.wait(t, "the values in a table", `document.querySelectorAll("#chart-table tbody tr").length > 8 && document.querySelectorAll("#chart-table thead th").length === 3`)
 }
 
 // testPause pauses by keyboard, sees a deletion arrive, and resumes.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"path"
 	"strings"
 )
 
@@ -24,6 +25,10 @@ const (
 		"connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 
+// wayBack leads from River's pages to ours.
+const wayBack = `<a href="/" style="position:fixed;left:.75rem;bottom:.75rem;z-index:60;padding:.3rem .7rem;border-radius:.5rem;` +
+	`background:#2a6a4a;color:#fff;font:500 14px/1.4 system-ui,sans-serif;text-decoration:none">← Sexton</a>`
+
 // Change is a request to change something.
 type Change struct {
 	// Action is a short word, such as retry; Target names what it is done to, such as "jobs 7, 8" or "queue users".
@@ -38,12 +43,19 @@ func (s *Server) riverHandler() http.Handler {
 		if changes(r) && !s.recordChange(w, r) {
 			return
 		}
-		if !strings.HasPrefix(r.URL.Path, riverAPI) || s.Settings.ShowArgs {
+		api := strings.HasPrefix(r.URL.Path, riverAPI)
+		if api && s.Settings.ShowArgs || !api && path.Ext(r.URL.Path) != "" {
 			s.River.ServeHTTP(w, r)
 			return
 		}
 		answer := &held{header: http.Header{}, code: http.StatusOK}
 		s.River.ServeHTTP(answer, r)
+		if !api {
+			// River's pages fill an element of their own, so that the way back stays.
+			answer.header.Del("Content-Length")
+			page := bytes.Replace(answer.body.Bytes(), []byte("</body>"), []byte(wayBack+"</body>"), 1)
+			answer.body = *bytes.NewBuffer(page)
+		}
 		answer.send(w)
 	})
 }

@@ -41,8 +41,10 @@
 
   // Times are written for the reader's clock; the title has them in UTC.
   function localTimes(within) {
-    within.querySelectorAll("time[datetime]").forEach(function (each) {
+    within.querySelectorAll("time:not([data-local])").forEach(function (each) {
       const at = new Date(each.dateTime);
+      each.dataset.local = "";
+      if (Math.abs(Date.now() - at) < 60000) return; // The distance says it.
       const near = Math.abs(Date.now() - at) < 43200000;
       const clock = near ? { hour: "2-digit", minute: "2-digit" } : { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" };
       each.textContent += ", " + at.toLocaleString([], clock);
