@@ -26,7 +26,7 @@ const (
 )
 
 // wayBack leads from River's pages to ours.
-const wayBack = `<a href="/" style="position:fixed;left:.75rem;bottom:.75rem;z-index:60;padding:.3rem .7rem;border-radius:.5rem;` +
+const wayBack = `<a href="/" style="position:fixed;right:.75rem;bottom:.75rem;z-index:60;padding:.3rem .7rem;border-radius:.5rem;` +
 	`background:#2a6a4a;color:#fff;font:500 14px/1.4 system-ui,sans-serif;text-decoration:none">← Sexton</a>`
 
 // Change is a request to change something.

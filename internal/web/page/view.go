@@ -12,6 +12,7 @@ import (
 	"sexton/internal/components"
 	"sexton/internal/jobrun"
 	"sexton/internal/operator"
+	"sexton/internal/words"
 )
 
 // shownOldest are the parent tables with the oldest tombstones, shownReasons the reasons of a card.
@@ -210,6 +211,15 @@ func (v *view) headline() headline {
 		backlog += ", the oldest for " + whole(oldest)
 	}
 	backlog += "."
+	failing := 0
+	for _, reason := range v.Reasons {
+		if !reason.Locked && reason.Source != "placeholders" { // Those are kept by design.
+			failing += len(reason.Failures)
+		}
+	}
+	if failing > 0 {
+		backlog += " " + words.Grouped(int64(failing)) + " failed."
+	}
 	held, runs := v.held()
 	switch {
 	case len(down) > 0:
@@ -221,6 +231,9 @@ func (v *view) headline() headline {
 	case len(held) > 0:
 		return headline{State: waiting, Title: "Nothing waits", Lead: "Yet look at", Held: held}
 	case runs == 0 && pending > 0 && pending == putOff:
+		if failing > 0 {
+			return headline{State: waiting, Title: "Look at what failed", Text: backlog}
+		}
 		return headline{State: idle, Title: "Nothing is due", Text: backlog + " All of it is put off."}
 	case runs > 0 || pending > 0: // It works, or is about to.
 		return headline{State: working, Title: "Working", Text: backlog}
