@@ -58,7 +58,7 @@ type Overview struct {
 	Failures Failures
 	Runs     []dbsqlc.RunsRecentRow
 	Changes  []audittrail.Entry
-	// Groups are those that are to be deleted, as they fall due.
+	// Groups are to be deleted, in the order in which they fall due.
 	Groups []groupschedule.Group
 }
 
