@@ -39,12 +39,31 @@ func (env *Env) Print(document any, text func(w io.Writer)) error {
 	if lines.Len() == 0 {
 		return nil
 	}
-	width := 0
-	if file, isFile := env.Stdout.(*os.File); isFile && IsTerminal(file) {
-		width, _, _ = term.GetSize(int(file.Fd()))
-	}
-	_, err := io.WriteString(env.Stdout, tables(lines.String(), width))
+	_, err := io.WriteString(env.Stdout, tables(lines.String(), width(env.Stdout)))
 	return err
+}
+
+// width is that of a terminal, and 0 for all else.
+func width(w io.Writer) (columns int) {
+	if file, isFile := w.(*os.File); isFile && IsTerminal(file) {
+		columns, _, _ = term.GetSize(int(file.Fd()))
+	}
+	return columns
+}
+
+// Wrapped breaks lines that are wider than a terminal between words.
+func Wrapped(w io.Writer, text string) string {
+	columns := width(w)
+	if columns == 0 {
+		return text
+	}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if cells.StringWidth(line) > columns {
+			lines[i] = cells.WrapSoft(line, columns)
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // Erase empties a terminal for what is printed next.

@@ -190,12 +190,18 @@ func (c *Config) resolvePaths(dir, fileDir string) {
 		}
 	}
 	for key, bucket := range map[string]*URL{"external_diffs.bucket": &c.ExternalDiffs.Bucket, "external_diffs.other_bucket": &c.ExternalDiffs.OtherBucket} {
-		if path, ok := strings.CutPrefix(string(*bucket), "file://"); ok && path != "" && path[0] != '/' {
-			if absolute, err := filepath.Abs(resolve(base(key), path)); err == nil {
-				*bucket = URL("file://" + filepath.ToSlash(absolute))
-			}
+		*bucket = AbsoluteBucket(*bucket, base(key))
+	}
+}
+
+// AbsoluteBucket has the path of a file:// URL start from dir, unless it is absolute.
+func AbsoluteBucket(bucket URL, dir string) URL {
+	if path, ok := strings.CutPrefix(string(bucket), "file://"); ok && path != "" && path[0] != '/' {
+		if absolute, err := filepath.Abs(resolve(dir, path)); err == nil {
+			return URL("file://" + filepath.ToSlash(absolute))
 		}
 	}
+	return bucket
 }
 
 // finding identifies the value that a problem is about.

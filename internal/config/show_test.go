@@ -169,3 +169,12 @@ func TestErrorsNeverRepeatValues(t *testing.T) {
 	}
 	require.Greater(t, refused, 100)
 }
+
+func TestAbsoluteBucket(t *testing.T) {
+	t.Parallel()
+	for bucket, want := range map[config.URL]config.URL{
+		"file://diffs": "file:///srv/diffs", "file:///diffs": "file:///diffs", "file://": "file://", "s3://diffs": "s3://diffs", "": "",
+	} {
+		require.Equal(t, want, config.AbsoluteBucket(bucket, "/srv"))
+	}
+}

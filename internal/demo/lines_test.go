@@ -117,17 +117,17 @@ func TestPanel(t *testing.T) {
 		"80 columns": {80, 24, `
   loose foreign keys  [-------------------]  1,234 of 56,789 parents deleted
   backlog   ▁█           1,002 tombstones wait, oldest 2.3 s, 4,000 paid off
+  times     p50 12 ms, p99 1234 ms, from commit to clean
   speed     ██           34,567 rows/s
   so far    1,200,104 rows deleted, 15 nullified or updated
-  times     p50 12 ms, p99 1234 ms, from commit to clean
   worker    works (run 3)
   most in   notes 1,200,000, events 35, labels 34, todos 34
 
   ghost users         [===================]  30 of 30 users deleted
   backlog   ▁█           1 user waits, oldest 0.0 s, 29 gone
+  times     -
   speed     ██           0 rows/s
   so far    500 rows moved, 42 deleted, 3 nullified
-  times     -
   worker    waits for a lock
   most in   notes.author_id 502, todos.user_id 40, projects.creator_id 3
 
@@ -136,17 +136,17 @@ func TestPanel(t *testing.T) {
 		"40 columns": {40, 24, `
   loose foreign keys  1,234 of 56,789
   backlog   1,002 tombstones wait
+  times     p50 12 ms, p99 1234 ms
   speed     34,567 rows/s
   so far    1,200,104 rows deleted
-  times     p50 12 ms, p99 1234 ms
   worker    works (run 3)
   most in   notes 1,200,000, events 35
 
   ghost users         30 of 30
   backlog   1 user waits, oldest 0.0 s
+  times     -
   speed     0 rows/s
   so far    500 rows moved, 42 deleted
-  times     -
   worker    waits for a lock
   most in   notes.author_id 502
 
@@ -170,6 +170,29 @@ func TestPanel(t *testing.T) {
 			require.Equal(t, test.want, picture(panel{width: test.width, height: test.height, closing: "Ctrl-C"}, busy()))
 		})
 	}
+}
+
+// A usual terminal has the times of all five jobs, and a narrow one breaks no word.
+func TestPanelOfAllScenes(t *testing.T) {
+	t.Parallel()
+	state := busy()
+	one := state.Scenes[0]
+	one.Activity = "waits for 2 placeholder users put off until tomorrow"
+	state.Scenes = []SceneState{one, one, one, one, one}
+	for _, width := range []int{80, 40} {
+		shown := picture(panel{width: width, height: 24, closing: "Ctrl-C"}, state)
+		require.Equal(t, 5, strings.Count(shown, "  times     p50 12 ms, p99 1234 ms"), shown)
+		require.LessOrEqual(t, strings.Count(shown, "\n"), 24)
+	}
+	require.Contains(t, picture(panel{width: 40, height: 60, closing: "Ctrl-C"}, state), "\n  worker    waits for 2 placeholder…\n")
+	require.Equal(t, []string{"a", "ab…", "ab…", "ab c", "…"}, []string{shorten("a", 1), shorten("ab cd", 4), shorten("ab, cd", 4), shorten("ab c", 4), shorten("abc", 1)})
+	state.Over = true
+	require.Contains(t, picture(panel{width: 80, height: 24, closing: "Ctrl-C"}, state), "\n  "+nothingLeft+"\n")
+	var lines strings.Builder
+	view := NewLines(&lines)
+	view.Show(state)
+	view.Show(state)
+	require.Equal(t, 1, strings.Count(lines.String(), "\n"+nothingLeft+"\n"), "once")
 }
 
 func TestPanelOfASceneThatCountsNoRows(t *testing.T) {
@@ -229,22 +252,19 @@ func TestSparksRememberTheLastReadings(t *testing.T) {
 func TestSummaryText(t *testing.T) {
 	t.Parallel()
 	summary := newSummary(Site{Rows: 200000}, busy(), 25040*time.Millisecond)
-	var out bytes.Buffer
-	require.NoError(t, summary.Text(&out))
 	require.Equal(t, `
 ended after 25.0 s
 loose foreign keys: 1,234 parents deleted, 1,200,104 rows deleted, 15 nullified or updated
   from commit to clean: p50 12.4 ms, p99 1234.5 ms
 ghost users: 30 users deleted, 500 rows moved, 42 deleted, 3 nullified
   from request to gone: p50 0.0 ms, p99 0.0 ms
-`, out.String())
+`, summary.Text())
 
-	out.Reset()
 	summary.found(1, []Finding{{Name: "users_left", Text: "users are left"}, {Name: "contributions", Text: "contributions", Count: 4567}})
 	summary.found(0, []Finding{{Name: orphansLeft, Text: "orphans are left"}})
-	require.NoError(t, summary.Text(&out))
-	require.Contains(t, out.String(), "p99 1234.5 ms\n  0 orphans are left\nghost users: ")
-	require.Contains(t, out.String(), "p99 0.0 ms\n  0 users are left\n  4,567 contributions\n")
+	out := summary.Text()
+	require.Contains(t, out, "p99 1234.5 ms\n  0 orphans are left\nghost users: ")
+	require.Contains(t, out, "p99 0.0 ms\n  0 users are left\n  4,567 contributions\n")
 }
 
 func TestSummaryHasAnObjectPerJob(t *testing.T) {

@@ -184,8 +184,15 @@ func (p panel) lines(state State, traces []trace) []string {
 		}
 		all = append(all, lines...)
 	}
-	return append(all, p.in(dim, runewidth.Truncate("  "+p.closing, p.room(), "…")))
+	closing := p.closing
+	if state.Over {
+		closing = nothingLeft
+	}
+	return append(all, p.in(dim, shorten("  "+closing, p.room())))
 }
+
+// nothingLeft says how to go on with a demo that has run out of rows.
+const nothingLeft = "Nothing is left to do: Ctrl-C, and a new demo starts over."
 
 // room is the width of a line: some terminals wrap one that fills the last column.
 func (p panel) room() int { return max(0, p.width-1) }
@@ -196,12 +203,12 @@ func (p panel) scene(s SceneState, t trace) []string {
 	if s.Latency.Max > 0 {
 		times = append(times, s.Script.Until)
 	}
-	lines := []string{p.head(s), p.line("backlog", spark(t.backlog, p.sparkWidth()), s.waiting()...)}
+	lines := []string{p.head(s), p.line("backlog", spark(t.backlog, p.sparkWidth()), s.waiting()...), p.line("times", "", times...)}
 	counted := len(s.Script.Rows) > 0
 	if counted {
 		lines = append(lines, p.line("speed", spark(t.speed, p.sparkWidth()), s.speed()), p.line("so far", "", s.rows()...))
 	}
-	lines = append(lines, p.line("times", "", times...), p.line("worker", "", s.Activity))
+	lines = append(lines, p.line("worker", "", s.Activity))
 	if counted {
 		lines = append(lines, p.line("most in", "", s.Tally.tables(4)...))
 	}
@@ -246,7 +253,19 @@ func (panel) fit(room int, texts ...string) string {
 			joined = text
 		}
 	}
-	return runewidth.Truncate(joined, room, "…")
+	return shorten(joined, room)
+}
+
+// shorten cuts a text that is wider, behind a word.
+func shorten(text string, room int) string {
+	if runewidth.StringWidth(text) <= room {
+		return text
+	}
+	cut := runewidth.Truncate(text, max(0, room-1), "")
+	if last := strings.LastIndexByte(cut, ' '); last > 0 && !strings.HasPrefix(text[len(cut):], " ") {
+		cut = cut[:last]
+	}
+	return runewidth.Truncate(strings.TrimRight(cut, " ,;:")+"…", room, "")
 }
 
 // sparkWidth is 0 on terminals that have no room for any.
@@ -311,6 +330,8 @@ func spark(values []float64, width int) string {
 // Lines is the view for pipes and files: one line a second for each scene.
 type Lines struct {
 	w io.Writer
+	// told reports that it has said how to go on.
+	told bool
 	// tenths is how much of the load has been told.
 	tenths int64
 }
@@ -339,6 +360,10 @@ func (l *Lines) Show(s State) {
 			scene.Script.Until + ": " + scene.times(), scene.Activity,
 		}
 		_, _ = fmt.Fprintf(l.w, "%3.0f s | %s\n", s.Elapsed.Seconds(), strings.Join(parts, " | "))
+	}
+	if s.Over && !l.told {
+		l.told = true
+		_, _ = fmt.Fprintln(l.w, nothingLeft)
 	}
 }
 

@@ -3,14 +3,12 @@ package demo
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"sexton/internal/definitions"
-	"sexton/internal/problem"
 	"sexton/internal/words"
 )
 
@@ -108,8 +106,8 @@ func (s *Summary) found(at int, found []Finding) {
 	}
 }
 
-// Text writes the summary for people.
-func (s Summary) Text(w io.Writer) error {
+// Text is the summary for people.
+func (s Summary) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nended after %.1f s\n", s.Seconds)
 	for _, scene := range s.scenes {
@@ -120,6 +118,5 @@ func (s Summary) Text(w io.Writer) error {
 			fmt.Fprintf(&b, "  %s %s\n", words.Grouped(f.Count), f.Text)
 		}
 	}
-	_, err := io.WriteString(w, b.String())
-	return problem.Doing(err, "print summary")
+	return b.String()
 }

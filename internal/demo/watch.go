@@ -16,6 +16,8 @@ type State struct {
 	Elapsed time.Duration
 	// Scenes stand in the order in which they are shown.
 	Scenes []SceneState
+	// Over tells that nothing is left to do in a demo that does not end by itself.
+	Over bool
 }
 
 // drained tells that no application does anything more and that nothing waits.
@@ -98,6 +100,7 @@ func (w *watch) until(ctx context.Context, drained bool) (State, error) {
 			moved = time.Now()
 		}
 		state = next
+		state.Over = !drained && state.drained()
 		w.site.View.Show(state)
 		switch {
 		case drained && state.drained() && w.measured():

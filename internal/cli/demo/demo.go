@@ -97,7 +97,7 @@ func play(ctx context.Context, env *cli.Env, flags demoFlags) (err error) {
 	}
 	forgetLibpq()
 	began := time.Now()
-	_, _ = io.WriteString(out, demoIntroduction)
+	_, _ = io.WriteString(out, cli.Wrapped(out, demoIntroduction))
 	server, err := devpg.Start(ctx, devpg.Options{DataDir: place.dataDir(), BinDir: env.Getenv("SEXTON_PG_BIN")})
 	if err != nil {
 		return err
@@ -106,7 +106,8 @@ func play(ctx context.Context, env *cli.Env, flags demoFlags) (err error) {
 		err = errors.Join(err, server.Stop())
 		place.tell(out, server)
 	}()
-	_, _ = fmt.Fprintf(out, "private Postgres in %d ms; look at it with:\n  psql '%s'\n\n", time.Since(began).Milliseconds(), server.URL(demoDatabase))
+	started := fmt.Sprintf("private Postgres in %d ms; look at it with:\n", time.Since(began).Milliseconds())
+	_, _ = fmt.Fprintf(out, "%s  psql '%s'\n\n", cli.Wrapped(out, started), server.URL(demoDatabase))
 	err = playOn(ctx, env, server, place, flags, out)
 	if !flags.exit && ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil // That is how it ends.
@@ -172,7 +173,8 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoP
 	if env.JSON {
 		return errors.Join(err, env.PrintJSON(summary))
 	}
-	return errors.Join(err, summary.Text(out))
+	_, printErr := io.WriteString(out, cli.Wrapped(out, summary.Text()))
+	return errors.Join(err, printErr)
 }
 
 // forgetLibpq takes the variables away that would lead connections to the private server astray.

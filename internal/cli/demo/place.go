@@ -78,8 +78,8 @@ loose_foreign_keys:
 ghost_users: {enabled: true, schedule: "@every 10s", retry_after: 10s}
 placeholder_users: {enabled: true, schedule: "@every 10s", spacing: 10ms}
 adjourned_groups: {enabled: true, schedule: "@every 10s", spacing: 10ms}
-external_diffs: {enabled: true, schedule: "@every 10s", when: always, limit: 10000, bucket: "file://%s"}
-`, url, demoObjects)
+external_diffs: {enabled: true, schedule: "@every 10s", when: always, limit: 10000, bucket: %q}
+`, url, "file://"+filepath.ToSlash(filepath.Join(dir, demoObjects)))
 	if there, err := os.ReadFile(path); err == nil && strings.Contains(string(there), url) {
 		return path, nil
 	}

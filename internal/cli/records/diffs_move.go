@@ -12,6 +12,7 @@ import (
 	"sexton/internal/audittrail"
 	"sexton/internal/bucketurl"
 	"sexton/internal/cli"
+	"sexton/internal/config"
 	"sexton/internal/extdiff"
 	"sexton/internal/installation"
 	"sexton/internal/words"
@@ -142,6 +143,7 @@ func printMoved(w io.Writer, d movedDiffs) {
 // stores are the engines of both stores.
 func (m diffsMove) stores(ctx context.Context, configured *extdiff.Engine) (from, to *extdiff.Engine, err error) {
 	open := func(flag, address string) (*extdiff.Engine, error) {
+		address = string(config.AbsoluteBucket(config.URL(address), "")) // As in a variable, a relative path starts here.
 		if _, err := bucketurl.Parse(address); err != nil {
 			return nil, cli.Usage(fmt.Errorf("%s %w", flag, err))
 		}
