@@ -13,6 +13,8 @@ import (
 type GroupReport struct {
 	Head
 
+	// Set is one of GroupSets.
+	Set string `json:"set"`
 	// Projects and Rows are those of the group, the projects among the rows.
 	Projects   int64       `json:"projects"`
 	Rows       int64       `json:"rows"`
@@ -25,8 +27,21 @@ type GroupReport struct {
 	Foreground []Foreground `json:"foreground"`
 }
 
-// forest is group 1, which is to go, and group 2, a tenth as big.
-type forest struct{ doomed, spared int64 }
+// FlatGroup has its projects itself; DeepGroup has them in four levels of groups; RingGroup has issues that refer to each other in rings of 10.
+const (
+	FlatGroup = "flat"
+	DeepGroup = "levels"
+	RingGroup = "ring"
+)
+
+// GroupSets lists the data sets in their order.
+func GroupSets() []string { return []string{FlatGroup, DeepGroup, RingGroup} }
+
+// forest is group 1, which is to go, with the groups 3 to 5 if it has levels, and group 2, a tenth as big.
+type forest struct {
+	set            string
+	doomed, spared int64
+}
 
 const (
 	issuesPerProject = 100
@@ -53,13 +68,25 @@ CREATE INDEX ON notes (issue_id);`
 // locality.
 func (f forest) fill() []string {
 	projects := f.doomed + f.spared
+	group, next := "1", ""
+	levels := "SELECT WHERE false"
+	switch f.set {
+	case DeepGroup:
+		levels = "INSERT INTO groups SELECT n, CASE n WHEN 3 THEN 1 ELSE n - 1 END, n, n FROM generate_series(3, 5) AS n"
+		group = "CASE n % 4 WHEN 0 THEN 1 ELSE 2 + n % 4 END"
+	case RingGroup:
+		next = fmt.Sprintf(", n + CASE (n - 1) / %[1]d %% 10 WHEN 9 THEN -9 ELSE 1 END * %[1]d", projects)
+	}
 	return []string{
 		"INSERT INTO users VALUES (1, 'admin', 'admin@example.com', 'Admin', 'active', 0, true)",
 		"INSERT INTO application_settings VALUES (1)",
 		"INSERT INTO groups VALUES (1, NULL, 'doomed', 'doomed', '2020-01-01'), (2, NULL, 'spared', 'spared', NULL)",
 		"INSERT INTO group_deletion_schedules VALUES (1, 1, '2020-01-01')",
-		fmt.Sprintf("INSERT INTO projects SELECT n, CASE WHEN n <= %d THEN 1 ELSE 2 END, 'project-' || n FROM generate_series(1, %d) AS n", f.doomed, projects),
-		fmt.Sprintf("INSERT INTO issues SELECT n, (n - 1) %% %d + 1, repeat('x', 60) FROM generate_series(1, %d) AS n", projects, projects*issuesPerProject),
+		levels,
+		fmt.Sprintf("INSERT INTO projects SELECT n, CASE WHEN n <= %d THEN %s ELSE 2 END, 'project-' || n FROM generate_series(1, %d) AS n",
+			f.doomed, group, projects),
+		fmt.Sprintf("INSERT INTO issues SELECT n, (n - 1) %% %d + 1, repeat('x', 60)%s FROM generate_series(1, %d) AS n",
+			projects, next, projects*issuesPerProject),
 		fmt.Sprintf("INSERT INTO notes SELECT n, (n - 1) %% %d + 1, repeat('x', 70) FROM generate_series(1, %d) AS n",
 			projects*issuesPerProject, projects*issuesPerProject*notesPerIssue),
 	}
@@ -69,7 +96,12 @@ func (forest) title() string { return "group" }
 
 func (forest) size() int64 { return 1 }
 
-func (forest) create() string { return groupTables }
+func (f forest) create() string {
+	if f.set == RingGroup {
+		return groupTables + "\nALTER TABLE issues ADD next_id bigint REFERENCES issues ON DELETE CASCADE; CREATE INDEX ON issues (next_id);"
+	}
+	return groupTables
+}
 
 func (forest) definitions() string { return "" }
 
@@ -83,7 +115,7 @@ func (forest) contenders() []contender {
 	}
 }
 
-// trial is the destruction of group 1, where doomed is not 0: exactly group 2 is left.
+// trial is the destruction of group 1, if doomed is not 0: exactly group 2 is left.
 func (f forest) trial(doomed int64) trial {
 	t := trial{
 		done:  func(c content) content { return content{rows: c.rows - c.doomed, others: c.others} },
@@ -94,7 +126,7 @@ func (f forest) trial(doomed int64) trial {
 		return fmt.Sprintf("(%s - 1) %% %d + 1 <= %d", parent, f.doomed+f.spared, f.doomed)
 	}
 	for table, goes := range map[string]string{
-		"groups": "id = 1", "projects": below("id"), "issues": below("project_id"), "notes": below("issue_id"),
+		"groups": "id <> 2", "projects": below("id"), "issues": below("project_id"), "notes": below("issue_id"),
 	} {
 		t.tables = append(t.tables, counted{table, fmt.Sprintf(`
 			SELECT count(*), 0, count(*) FILTER (WHERE goes), coalesce(sum(id) FILTER (WHERE NOT goes), 0)::bigint, 0
@@ -111,11 +143,11 @@ func (f forest) transaction(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // Group destroys a group in two ways and measures what that takes, and what others feel of it. The ground has to be one of the
-// job that destroys group 1, on behalf of user 1. The full size are 1,000 projects, with 100 issues of 9 notes each.
-func Group(ctx context.Context, g *Ground, o Options) (_ Report, err error) {
-	f := forest{doomed: max(10, int64(1000*o.Scale))}
+// job that destroys group 1, on behalf of user 1. The full size are 1,000 projects, with 100 issues of 9 notes each. Set is one of GroupSets.
+func Group(ctx context.Context, g *Ground, set string, o Options) (_ Report, err error) {
+	f := forest{set: set, doomed: max(10, int64(1000*o.Scale))}
 	f.spared = max(2, f.doomed/10)
-	r := &GroupReport{Projects: f.doomed}
+	r := &GroupReport{Set: set, Projects: f.doomed}
 	if r.Head, err = g.head(ctx, "group", o); err != nil {
 		return nil, err
 	}
@@ -137,5 +169,5 @@ func (r *GroupReport) Text(w io.Writer) {
 		_, _ = fmt.Fprintf(w, "%s\t%.2f\t%.0f\t%.1f\t%s", words(c.Name), c.Seconds, c.RowsPerSecond, float64(c.WALBytes)/1e6, c.statements())
 	}
 	_, _ = fmt.Fprintf(w, "\nsexton / native\ttime %.2f\tlongest statement %.4f\tWAL %.2f\n", r.RatioSeconds, r.RatioLongest, r.RatioWAL)
-	r.ending(w, fmt.Sprintf("%d projects, %d rows; ", r.Projects, r.Rows), "", "", "the group deleted", []underLoad{{"group", r.Foreground}})
+	r.ending(w, fmt.Sprintf("%s: %d projects, %d rows; ", r.Set, r.Projects, r.Rows), "", "", "the group deleted", []underLoad{{"group", r.Foreground}})
 }

@@ -206,7 +206,7 @@ func TestBenchGroup(t *testing.T) {
 	document := benchmark(t, "group", "--scale", "0.01", "--rounds", "1", "--foreground", "--duty", "70")
 	require.Equal(t, []string{
 		"benchmark", "contenders", "foreground", "foreground_duty", "projects", "ratio_longest_statement_to_native", "ratio_seconds_to_native",
-		"ratio_wal_to_native", "rounds", "rows", "scale", "server",
+		"ratio_wal_to_native", "rounds", "rows", "scale", "server", "set",
 	}, keys(document))
 	require.EqualValues(t, 10, document["projects"])
 	require.EqualValues(t, 1+10*(1+100*10), document["rows"])
@@ -219,7 +219,16 @@ func TestBenchGroup(t *testing.T) {
 	}
 	require.Equal(t, [][]any{{"undisturbed"}, {"native"}, {"sexton"}}, cells(document["foreground"], "contender"))
 
-	r := clitest.Run(nil, "bench", "group", "--duty", "101")
+	for set, groups := range map[string]int{bench.DeepGroup: 4, bench.RingGroup: 1} {
+		document := benchmark(t, "group", "--set", set, "--scale", "0.01", "--rounds", "1")
+		require.Equal(t, set, document["set"])
+		require.EqualValues(t, groups+10*(1+100*10), document["rows"])
+	}
+
+	r := clitest.Run(nil, "bench", "group", "--set", "all")
+	require.Equal(t, 2, r.Code)
+	require.Contains(t, r.Stderr, "--set must be one of flat, levels, ring")
+	r = clitest.Run(nil, "bench", "group", "--duty", "101")
 	require.Equal(t, 2, r.Code)
 	require.Contains(t, r.Stderr, "--duty must be auto, or a percentage from 1 to 100")
 }
