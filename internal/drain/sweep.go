@@ -153,25 +153,25 @@ const restSQL = "pg_catalog.current_setting('sexton.rest')"
 // sweptStatement finds at most $5 rows of the key, in one of its leaves, that refer to the window's.
 func sweptStatement(leaf pgcatalog.Table, f *Ref, in pgcatalog.Table) string {
 	return fmt.Sprintf(`%s,
-found AS MATERIALIZED (
+found AS MATERIALIZED (SELECT ARRAY(
 	SELECT below.at
 	FROM parents AS parent
 	CROSS JOIN LATERAL (SELECT child.ctid AS at FROM ONLY %s AS child WHERE %s OFFSET 0) AS below
 	LIMIT $5
-)`, parents(leaf, []*Ref{f}), in.SQL(), f.matches("parent"))
+) AS places)`, parents(leaf, []*Ref{f}), in.SQL(), f.matches("parent"))
 }
 
 // aboveStatement finds the window's rows, at most $5, unless rows below may be left.
 func aboveStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf(`%s,
-found AS MATERIALIZED (
+found AS MATERIALIZED (SELECT ARRAY(
 	SELECT want.at FROM want JOIN ONLY %s AS doomed ON doomed.ctid OPERATOR(pg_catalog.=) want.at AND doomed.xmin OPERATOR(pg_catalog.=) want.version
 	WHERE %s OPERATOR(pg_catalog.=) ''
 	LIMIT $5
-)`, wantSQL, leaf.SQL(), restSQL)
+) AS places)`, wantSQL, leaf.SQL(), restSQL)
 }
 
-// sweepStatement deletes the rows of a leaf whose places are in the CTE found, and counts them for the owner $3 and the table $4 of the run. It
+// sweepStatement deletes the rows of a leaf at the places of the CTE found, and counts them for the owner $3 and the table $4 of the run. It
 // returns how many it deleted, and whether the transaction's statements up to it have left none: each has found fewer than its limit and
 // deleted all that it found.
 func (o *Owner) sweepStatement(names pgschema.Names, t *Table, leaf pgcatalog.Table, found string, first bool) string {
@@ -180,11 +180,12 @@ func (o *Owner) sweepStatement(names pgschema.Names, t *Table, leaf pgcatalog.Ta
 		before = "''"
 	}
 	return strings.Join([]string{"WITH " + found, fmt.Sprintf(`gone AS (
-	DELETE FROM ONLY %s AS doomed WHERE doomed.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT found.at FROM found)) RETURNING 1
+	DELETE FROM ONLY %s AS doomed WHERE doomed.ctid OPERATOR(pg_catalog.=) ANY ((SELECT found.places FROM found)::pg_catalog.tid[]) RETURNING 1
 )`, leaf.SQL()), "total AS MATERIALIZED (SELECT pg_catalog.count(*) AS rows FROM gone)" + o.Deleted, fmt.Sprintf(`swept AS MATERIALIZED (
 	SELECT pg_catalog.set_config('sexton.rest', CASE
-		WHEN total.rows OPERATOR(pg_catalog.=) pg_catalog.count(found.at) AND total.rows OPERATOR(pg_catalog.<) $5::bigint THEN %s ELSE 'x' END, true) AS rest
-	FROM total LEFT JOIN found ON true GROUP BY total.rows
+		WHEN total.rows OPERATOR(pg_catalog.=) pg_catalog.cardinality(found.places) AND total.rows OPERATOR(pg_catalog.<) $5::bigint THEN %s ELSE 'x'
+	END, true) AS rest
+	FROM total CROSS JOIN found
 )
 SELECT %s, swept.rest OPERATOR(pg_catalog.=) '' FROM total CROSS JOIN swept`, before, o.counts(names, t))}, ",\n")
 }
