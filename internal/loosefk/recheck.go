@@ -146,7 +146,11 @@ func (c *rechecker) lookAt(ctx context.Context, rows []swept, over func() bool) 
 	}
 	slices.SortStableFunc(rows, func(a, b swept) int { return cmp.Compare(first[a.group()], first[b.group()]) })
 	for len(rows) > 0 && !over() {
-		size := together(rows, c.mostKeys(rows[0]))
+		most := c.mostKeys(rows[0])
+		if most == recheckKeys {
+			most *= c.sessions.Free() // Each takes a part.
+		}
+		size := together(rows, most)
 		if err := c.look(ctx, rows[:size]); err != nil {
 			return err
 		}
@@ -381,8 +385,12 @@ func (r *run) forget(ctx context.Context, parent *Parent, rows []swept) (left []
 			return rows, nil
 		}
 	}
-	n := max(1, min(r.sessions.Free(), len(rows), keys*len(parent.References)/worthDividing))
-	parts := slices.Collect(slices.Chunk(rows, (len(rows)+n-1)/n))
+	parts := make([][]swept, max(1, min(r.sessions.Free(), len(rows), keys*len(parent.References)/worthDividing)))
+	in := make([]int, len(parts))
+	for _, s := range rows {
+		least := slices.Index(in, slices.Min(in))
+		parts[least], in[least] = append(parts[least], s), in[least]+s.keys()
+	}
 	errs := make([]error, len(parts))
 	forgotten := make([]bool, len(parts))
 	r.sessions.Each(len(parts), func(i int, on *batch.Session) {
