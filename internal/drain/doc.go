@@ -5,7 +5,7 @@
 // of the columns that refer to users, and of their dry runs. Lacking tells which privileges edges miss.
 //
 // Read and Spread find in the catalogue which tables hang below others (Table, Ref). Run.Clear then takes down what hangs below the rows
-// of a Window, children first. It keeps nothing that is needed later: killed anywhere, the next one finds what is left and goes on.
+// of a Window, children first; what nothing can hang below goes by the statement that finds it (sweep). It keeps nothing that is needed later: killed anywhere, the next one finds what is left and goes on.
 //
 //	keys ── Edge ──> rows                    a loose foreign key, a column of users
 //	rows ── Ref ───> rows ── Ref ───> rows   what native cascades would take along: Clear begins at the right
