@@ -61,7 +61,8 @@ func (f Failures) Reasons() (reasons []Reason) {
 			i = len(reasons)
 			at[key] = i
 			reasons = append(reasons, Reason{
-				Key: key, Source: failure.Source, Database: failure.Database, Text: failure.Error, Locked: locking.MatchString(failure.Error) && !failure.GivenUp,
+				Key: key, Source: failure.Source, Database: failure.Database, Text: failure.Error,
+				Locked: locking.MatchString(failure.Error) && !failure.GivenUp,
 			})
 		}
 		reason := &reasons[i]
