@@ -50,6 +50,22 @@ func testOperations(t *testing.T, p program) {
 	require.Contains(t, shell("sexton migrate down"), "nothing is installed")
 }
 
+// testGettingStarted runs the commands of docs/getting-started.md on a database that has foreign keys and nothing of Sexton.
+func testGettingStarted(t *testing.T, p program) {
+	t.Helper()
+	db := pgtest.New(t)
+	db.Exec(string(pgtest.Must(os.ReadFile("../internal/cli/schema/testdata/chinook.sql"))(t)) + "ANALYZE")
+	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", strings.Join(docBlocks(t, "getting-started.md", "sh"), "\n"))
+	cmd.Dir = t.TempDir()
+	cmd.Env = []string{"DATABASE_URL=" + db.URL, "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "HOME=" + cmd.Dir}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "written: loose_foreign_keys.yml, sexton.yaml\n")
+	require.Contains(t, string(out), "ok: 1 database, 2 definitions")
+	require.Regexp(t, `deleted +\d+ rows: invoice_line \d+`, string(out))
+	require.Contains(t, string(out), "ON DELETE CASCADE NOT VALID;\n")
+}
+
 // runTroubleshooting runs the commands that docs/troubleshooting.md gives for symptoms, except placeholders list, whose tables the site lacks.
 func runTroubleshooting(t *testing.T, shell func(string) string) {
 	t.Helper()
@@ -70,7 +86,7 @@ func TestShellOfTheDocumentsIsRun(t *testing.T) {
 	for _, heading := range []string{readmeCommands, readmeInstall, readmeSteps, readmeWorker} {
 		known += len(readmeShell(t, heading))
 	}
-	run := map[string]int{"../README.md": known, "operations.md": 4, "sql.md": 1}
+	run := map[string]int{"../README.md": known, "operations.md": 4, "sql.md": 1, "getting-started.md": 4}
 	for name := range everyDocument(t) {
 		require.Len(t, docBlocks(t, name, "sh"), run[name], "shell blocks of docs/%s that a test runs", name)
 	}

@@ -75,6 +75,7 @@ func TestProgram(t *testing.T) {
 	t.Run("unit that opens the page", func(t *testing.T) { t.Parallel(); testPageUnit(t, p) })
 	t.Run("manifests of Kubernetes", func(t *testing.T) { t.Parallel(); testKubernetes(t, p) })
 	t.Run("example of the compose file", func(t *testing.T) { t.Parallel(); testExample(t, p) })
+	t.Run("getting started", func(t *testing.T) { t.Parallel(); testGettingStarted(t, p) })
 	t.Run("operations", func(t *testing.T) { t.Parallel(); testOperations(t, p) })
 	t.Run("definitions reference", func(t *testing.T) { t.Parallel(); testDefinitions(t, p) })
 	t.Run("doors in SQL", func(t *testing.T) { t.Parallel(); testDoors(t, p) })

@@ -26,13 +26,13 @@ type Config struct {
 	places yamlfile.Places
 	// warnings are about what the file or the environment should say otherwise.
 	warnings problem.List
-	// path is that of the file it was read from; empty where there is none.
-	path string
+	// Path is that of the file it was read from; empty where there is none.
+	Path string
 }
 
 // Files are the files that the configuration, with its definitions and secrets, was read from.
 func (c *Config) Files() []string {
-	files := append([]string{c.path, c.HTTP.PasswordFile, c.HTTP.TokenFile}, c.LooseForeignKeys.Definitions...)
+	files := append([]string{c.Path, c.HTTP.PasswordFile, c.HTTP.TokenFile}, c.LooseForeignKeys.Definitions...)
 	return slices.DeleteFunc(files, func(path string) bool { return path == "" })
 }
 

@@ -93,7 +93,7 @@ func (l *loader) load() *Config {
 	var found problem.List
 	c.places, found = doc.Decode(doc.Root, "", &c)
 	l.problems.Add(found...)
-	c.path, c.warnings = path, warnings
+	c.Path, c.warnings = path, warnings
 	c.resolvePaths(l.options.Dir, filepath.Dir(path))
 	v := validator{config: &c, broken: broken(l.problems)}
 	v.validate()

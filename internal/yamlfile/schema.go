@@ -16,9 +16,6 @@ type Schema map[string]any
 // Draft is the value of $schema.
 const Draft = "http://json-schema.org/draft-07/schema#"
 
-// variable is the schema of a text with a variable, which may stand for any value where Parse expands them.
-var variable = Schema{"type": "string", "pattern": `\$\{`}
-
 // SchemaOf describes what Decode reads into a struct of type t. The comments, as Comments reads them, become descriptions. Texts may hold variables
 // if the file is read with them.
 func SchemaOf(t reflect.Type, comments map[string]string, variables bool) Schema {
@@ -36,7 +33,7 @@ func SchemaOf(t reflect.Type, comments map[string]string, variables bool) Schema
 		default:
 			property = value(field)
 			if variables && (property["type"] != "string" || property["enum"] != nil) {
-				property = Schema{"anyOf": []Schema{property, variable}}
+				property = Schema{"anyOf": []Schema{property, {"type": "string", "pattern": `\$\{`}}} // A variable may stand for any value.
 			}
 		}
 		if text := comments[t.Name()+"."+field.Name]; text != "" {

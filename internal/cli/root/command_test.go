@@ -39,7 +39,7 @@ func TestTheCommandsAreThose(t *testing.T) {
 	require.ElementsMatch(t, []string{
 		"", " help", " version", " status", " plan", " doctor", " run", " demo", " pause", " resume", " lease", " lease list", " lease release",
 		" bench", " bench diffs", " bench drain", " bench ghost", " bench group", " bench idle", " bench latency", " bench notify", " bench scale", " bench trigger", " bench workers",
-		" config", " config check", " config schema", " config show",
+		" init", " definitions", " definitions foreign-keys", " config", " config check", " config schema", " config show",
 		" job", " job list", " job run", " job enqueue",
 		" migrate", " migrate up", " migrate status", " migrate down",
 		" audit", " tombstones", " tombstones clear", " tombstones drop", " tombstones list", " tombstones move", " tombstones retry", " user", " user delete", " user cancel",

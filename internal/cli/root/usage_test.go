@@ -24,7 +24,7 @@ func TestWrongUsage(t *testing.T) {
 	}{
 		"unknown command": {
 			[]string{"stauts"},
-			`sexton has no command "stauts"; there are audit, bench, completion, config, demo, diffs, doctor, failures, group, job, lease, migrate, pause, placeholders, plan, resume, run, status, tombstones, triggers, user, version; did you mean status?`,
+			`sexton has no command "stauts"; there are audit, bench, completion, config, definitions, demo, diffs, doctor, failures, group, init, job, lease, migrate, pause, placeholders, plan, resume, run, status, tombstones, triggers, user, version; did you mean status?`,
 		},
 		"unknown subcommand":    {[]string{"job", "rnu"}, `sexton job has no command "rnu"; there are enqueue, list, run; did you mean run?`},
 		"missing subcommand":    {[]string{"migrate"}, "sexton migrate needs one of down, status, up"},
@@ -89,7 +89,7 @@ func TestHelpWithoutArguments(t *testing.T) {
 	require.Zero(t, bare.Code)
 	require.Equal(t, asked, topic)
 	require.Equal(t, asked, bare)
-	require.Regexp(t, `(?s)\nTo start:\n  demo .*\nTo operate:\n.*  run .*\nTo look after it:\n.*  status .*\nData:\n.*  user .*\nTools:\n.*  version `, asked.Stdout)
+	require.Regexp(t, `(?s)\nTo start:\n.*  demo .*\nTo operate:\n.*  run .*\nTo look after it:\n.*  status .*\nData:\n.*  user .*\nTools:\n.*  version `, asked.Stdout)
 	require.NotContains(t, asked.Stdout, "Additional Commands:")
 	require.Equal(t, clitest.Run(nil, "job", "run", "--help"), clitest.Run(nil, "help", "job", "run"))
 }

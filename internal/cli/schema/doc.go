@@ -1,7 +1,8 @@
-// Package schema holds the commands that change what Sexton has in databases: its tables and its triggers. Its entry point is Commands.
+// Package schema holds the commands that bring Sexton into databases, and the definitions with them. Its entry point is Commands.
 //
-//	migrate ──► package migrate
-//	triggers ─► installation, package triggers
+//	init, definitions ─► package adopt
+//	migrate ───────────► package migrate
+//	triggers ──────────► installation, package triggers
 package schema
 
 import (
@@ -12,5 +13,5 @@ import (
 
 // Commands are the commands of this area.
 func Commands(env *cli.Env) []*cobra.Command {
-	return []*cobra.Command{migrateCommand(env), triggersCommand(env)}
+	return []*cobra.Command{initCommand(env), definitionsCommand(env), migrateCommand(env), triggersCommand(env)}
 }

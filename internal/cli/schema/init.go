@@ -1,0 +1,252 @@
+package schema
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/cli"
+	"sexton/internal/components"
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/definitions"
+	"sexton/internal/installation"
+	"sexton/internal/loosefk"
+	"sexton/internal/loosefk/adopt"
+	"sexton/internal/problem"
+	"sexton/internal/words"
+)
+
+// proposal is the output of `sexton init --json`.
+type proposal struct {
+	Database string `json:"database"`
+	// Chosen have definitions in Files, Kept are the other keys with the reason.
+	Chosen []*adopt.Key `json:"chosen"`
+	Kept   []*adopt.Key `json:"kept"`
+	Files  []string     `json:"files"`
+	// Indexes are the statements for missing indexes, Drops the statements that end the constraints.
+	Indexes []string `json:"indexes"`
+	Drops   []string `json:"drops"`
+}
+
+// notChosen is the reason of keys that people leave out.
+const notChosen = "not chosen"
+
+func initCommand(env *cli.Env) *cobra.Command {
+	var name string
+	var tables []string
+	cmd := env.Reports(&cobra.Command{
+		Use:   "init",
+		Short: "Propose definitions for the foreign keys of a database, and write the files",
+		Long: `Looks at the foreign keys of a database, says what a deletion costs today, and writes sexton.yaml (if there is none)
+and the definitions that can stand for keys with ON DELETE CASCADE and SET NULL. Keys for which a definition would end a
+deletion in another way are kept, each with the reason. In a terminal it asks which keys to take; --tables chooses
+without asking. The database is not changed: the statements that do it are printed, in the order in which nothing is
+lost. "sexton definitions foreign-keys" prints the way back.`,
+		Example: "  sexton init\n  sexton init --tables issues,notes",
+	}, func(ctx context.Context, _ []string) error {
+		return env.WithAll(ctx, func(all *installation.Connections) error {
+			name, err := cli.ChooseDatabase(all.Config, name, "")
+			if err != nil {
+				return err
+			}
+			return initialize(ctx, env, all, all.Database(name), tables)
+		})
+	})
+	cmd.Flags().StringVar(&name, "database", "", "`NAME` of the database to look at (default: the first)")
+	cmd.Flags().StringSliceVar(&tables, "tables", nil, "take the keys of these `CHILDREN` only, named as in definitions")
+	return cmd
+}
+
+func initialize(ctx context.Context, env *cli.Env, all *installation.Connections, db database.Database, tables []string) error {
+	at := slices.IndexFunc(all.Sites(), func(site loosefk.Site) bool { return site.Name == db.Name })
+	keys, err := adopt.Propose(ctx, all.Sites()[at], all.Config.Jobs.Schema)
+	if err != nil {
+		return err
+	}
+	if err := choose(env, keys, tables); err != nil {
+		return err
+	}
+	p := proposal{Database: db.Name, Chosen: adopt.Chosen(keys, nil), Kept: []*adopt.Key{}, Files: []string{}, Indexes: []string{}, Drops: []string{}}
+	for _, k := range keys {
+		if k.Reason != "" {
+			p.Kept = append(p.Kept, k)
+		}
+	}
+	if len(p.Chosen) == 0 {
+		p.Chosen = []*adopt.Key{}
+		return env.Print(p, p.print)
+	}
+	for _, k := range p.Chosen {
+		p.Drops = append(p.Drops, k.Drop())
+	}
+	text, err := adopt.Definitions(p.Chosen)
+	if err != nil {
+		return err
+	}
+	if p.Indexes, err = indexes(ctx, all, db, text); err != nil {
+		return err
+	}
+	if p.Files, err = writeFiles(all.Config, text); err != nil {
+		return err
+	}
+	return env.Print(p, p.print)
+}
+
+// choose gives the keys that people leave out a reason.
+func choose(env *cli.Env, keys []*adopt.Key, tables []string) error {
+	offered := adopt.Chosen(keys, nil)
+	var children []string
+	for _, k := range offered {
+		children = append(children, k.Child)
+	}
+	leaveOut := func(which func(at int, k *adopt.Key) bool) {
+		for at, k := range offered {
+			if which(at, k) {
+				k.Reason = notChosen
+			}
+		}
+	}
+	for _, table := range tables {
+		if !slices.Contains(children, table) {
+			return cli.Usage(fmt.Errorf("--tables %s: no foreign key of that table can be replaced by a definition%s", table, words.Meant(table, children)))
+		}
+	}
+	switch {
+	case len(tables) > 0:
+		leaveOut(func(_ int, k *adopt.Key) bool { return !slices.Contains(tables, k.Child) })
+	case !env.JSON && len(offered) > 0 && cli.IsTerminal(env.Stdout) && cli.IsTerminal(os.Stdin):
+		_ = env.Print(nil, func(w io.Writer) { printKeys(w, offered) })
+		answers := bufio.NewScanner(os.Stdin)
+		for {
+			env.Printf("Which of them? Numbers such as 1,3-5; Enter for all, 0 for none: ")
+			if !answers.Scan() {
+				return errors.New("interrupted: nothing was written")
+			}
+			taken, err := numbers(answers.Text(), len(offered))
+			if err == nil {
+				leaveOut(func(at int, _ *adopt.Key) bool { return !slices.Contains(taken, at+1) })
+				return nil
+			}
+			env.Printf("%v\n", err)
+		}
+	}
+	return nil
+}
+
+// numbers reads an answer such as 1,3-5; none given are all, and 0 is none.
+func numbers(answer string, most int) (taken []int, err error) {
+	if answer = strings.TrimSpace(answer); answer == "" {
+		answer = fmt.Sprintf("1-%d", most)
+	}
+	for part := range strings.SplitSeq(answer, ",") {
+		low, high, ranged := strings.Cut(strings.TrimSpace(part), "-")
+		first, err := strconv.Atoi(low)
+		last := first
+		if ranged && err == nil {
+			last, err = strconv.Atoi(high)
+		}
+		if err != nil || first < 0 || last < first || last > most {
+			return nil, fmt.Errorf("%q is no number from 1 to %d, nor a range of them", part, most)
+		}
+		for n := first; n <= last; n++ {
+			taken = append(taken, n)
+		}
+	}
+	return taken, nil
+}
+
+// indexes are the statements for the indexes that deletions by these definitions would lack.
+func indexes(ctx context.Context, all *installation.Connections, db database.Database, text []byte) ([]string, error) {
+	defs, err := definitions.Parse(definitions.File{Name: "proposed", Data: text})
+	if err != nil {
+		return nil, err
+	}
+	parents, _, err := loosefk.Resolve(ctx, all.Sites(), defs)
+	if err != nil {
+		return nil, err
+	}
+	missing, err := components.MissingIndexes(ctx, all, db, parents)
+	statements := []string{}
+	for _, p := range missing {
+		statements = append(statements, p.Fix)
+	}
+	return statements, err
+}
+
+// writeFiles writes the definitions where the configuration looks for them, and a configuration where there is none.
+func writeFiles(c *config.Config, text []byte) (files []string, err error) {
+	if len(c.LooseForeignKeys.Definitions) == 0 {
+		return nil, cli.Usage(errors.New("loose_foreign_keys.definitions names no file to write; remove the key, or name one"))
+	}
+	found := c.LooseForeignKeys.Definitions[0]
+	contents := []struct{ path, text string }{{found, "# Written by sexton init. All keys: docs/definitions.md\n" + string(text)}}
+	if c.Path == "" {
+		contents = append(contents, struct{ path, text string }{config.DefaultFile, "# Written by sexton init. All keys: docs/configuration.md\n" +
+			"databases:\n  main: {url: \"${DATABASE_URL}\"}\nloose_foreign_keys: {definitions: [loose_foreign_keys.yml]}\n"})
+	}
+	for _, content := range contents {
+		file, err := os.OpenFile(content.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // They hold no secrets, and others run the worker.
+		if errors.Is(err, os.ErrExist) {
+			return nil, cli.Usage(fmt.Errorf("%s is there already; move it away, or add to it what `sexton init --json` would write elsewhere", content.path))
+		}
+		if err != nil {
+			return nil, problem.Doing(err, "write %s", content.path)
+		}
+		_, err = file.WriteString(content.text)
+		if err = errors.Join(err, file.Close()); err != nil {
+			return nil, problem.Doing(err, "write %s", content.path)
+		}
+		files = append(files, content.path)
+	}
+	return files, nil
+}
+
+func printKeys(w io.Writer, keys []*adopt.Key) {
+	number := 0
+	words.Table(w, "NO\tCHILD\tCOLUMN\tPARENT\tBECOMES\tROWS\tA DELETION TODAY", keys, func(k *adopt.Key) []any {
+		number++
+		return []any{number, k.Child, words.Listed(k.Columns), k.Parent, k.OnDelete, words.Grouped(k.Rows), cost(k)}
+	})
+}
+
+// cost says what the key costs a deletion today.
+func cost(k *adopt.Key) string {
+	text := "waits for its rows (their number is known after ANALYZE)"
+	if k.PerParent > 0 {
+		text = fmt.Sprintf("waits for about %s, for the biggest parent %s", words.Counted(k.PerParent, "row"), words.Grouped(k.Most))
+	}
+	if !k.Indexed {
+		text += fmt.Sprintf("; reads all %d MB, as no index leads to them", (k.Bytes+1<<20-1)>>20)
+	}
+	return text
+}
+
+func (p *proposal) print(w io.Writer) {
+	said := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
+	if len(p.Kept) > 0 {
+		words.Table(w, "KEPT\tCOLUMN\tPARENT\tREASON", p.Kept, func(k *adopt.Key) []any { return []any{k.Child, words.Listed(k.Columns), k.Parent, k.Reason} })
+		said("")
+	}
+	if len(p.Chosen) == 0 {
+		said("%s: no foreign key is chosen, and nothing was written", p.Database)
+		return
+	}
+	printKeys(w, p.Chosen)
+	said("\nwritten: %s\n\nNow, in this order; each step may be repeated:\n", words.Listed(p.Files))
+	if len(p.Indexes) > 0 {
+		said("-- Indexes that deletions lack\n%s\n", strings.Join(p.Indexes, "\n"))
+	}
+	said("-- Deletions are recorded beside the foreign keys: nothing changes yet\nsexton migrate up\nsexton triggers install\n")
+	said("-- With a worker (sexton run) ready, the keys go, one by one. What waits longer than 2 s for a lock fails: repeat it")
+	said("SET lock_timeout = '2s';\n%s\n", strings.Join(p.Drops, "\n"))
+	said("-- Then children that were inserted meanwhile without their parent: none\nsexton audit")
+}

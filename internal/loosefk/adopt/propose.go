@@ -1,0 +1,307 @@
+package adopt
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/definitions"
+	"sexton/internal/drain"
+	"sexton/internal/loosefk"
+	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
+)
+
+// Key is a foreign key of the database.
+type Key struct {
+	// Child and Parent are named as in definitions; Table and Name are the constraint's, quoted, and Constraint is its text.
+	Child         string             `json:"child"`
+	Columns       []string           `json:"columns"`
+	Parent        string             `json:"parent"`
+	ParentColumns []string           `json:"parent_columns"`
+	OnDelete      definitions.Action `json:"on_delete,omitempty"`
+	Table         string             `json:"table"`
+	Name          string             `json:"name"`
+	Constraint    string             `json:"constraint"`
+	// Reason says why the key is kept; empty for one that a definition can stand for.
+	Reason string `json:"reason,omitempty"`
+	// Rows and Bytes are about the child. PerParent and Most are the children of a deletion, on average and of the biggest parent; all but
+	// Bytes are estimates of ANALYZE, 0 where it knows nothing.
+	Rows      int64 `json:"rows"`
+	Bytes     int64 `json:"bytes"`
+	PerParent int64 `json:"rows_per_parent"`
+	Most      int64 `json:"rows_of_biggest_parent"`
+	// Indexed tells that an index leads to the children; without it a deletion reads all of them.
+	Indexed bool `json:"indexed"`
+
+	key     pgcatalog.ForeignKey
+	primary bool
+}
+
+// Drop is the statement that ends the constraint.
+func (k *Key) Drop() string {
+	return fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT %s;", k.Table, k.Name)
+}
+
+//go:embed queries/keys.sql
+var keysSQL string
+
+//go:embed queries/sizes.sql
+var sizesSQL string
+
+// reader holds the catalogue while keys are read.
+type reader struct {
+	*drain.Catalog
+
+	schema string
+}
+
+// Propose reads the foreign keys of a site outside the schemas of leave. The keys with a reason come last.
+func Propose(ctx context.Context, site loosefk.Site, leave ...string) ([]*Key, error) {
+	var keys []*Key
+	r := reader{schema: site.Schema}
+	err := pgcatalog.Settled(ctx, site.DB, func(tx pgx.Tx) (err error) {
+		if r.Catalog, err = drain.Read(ctx, tx, nil); err != nil {
+			return err
+		}
+		for _, key := range r.Keys {
+			child, parent := r.Relations[key.Table], r.Relations[key.Target]
+			if child != nil && parent != nil && !slices.Contains(leave, child.Schema) {
+				keys = append(keys, r.describe(key, child, parent))
+			}
+		}
+		return r.measure(ctx, tx, keys)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read foreign keys: %w", err)
+	}
+	// All definitions of a parent have to name the same columns; those of the primary key come first.
+	slices.SortStableFunc(keys, func(a, b *Key) int {
+		return cmp.Or(cmp.Compare(a.Child, b.Child), -cmp.Compare(truth(a.primary), truth(b.primary)))
+	})
+	for {
+		fitting, err := resolve(ctx, site, Chosen(keys, nil))
+		if err != nil || fitting {
+			slices.SortStableFunc(keys, func(a, b *Key) int { return cmp.Compare(truth(a.Reason != ""), truth(b.Reason != "")) })
+			return keys, err
+		}
+	}
+}
+
+func truth(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// Chosen are the keys without a reason, of some child tables or of all.
+func Chosen(keys []*Key, children []string) (chosen []*Key) {
+	for _, k := range keys {
+		if k.Reason == "" && (children == nil || slices.Contains(children, k.Child)) {
+			chosen = append(chosen, k)
+		}
+	}
+	return chosen
+}
+
+func (r *reader) describe(key pgcatalog.ForeignKey, child, parent *pgcatalog.Relation) *Key {
+	k := &Key{
+		Child: r.written(child.Table), Columns: key.Columns, Parent: r.written(parent.Table), ParentColumns: key.TargetColumns,
+		Table: child.SQL(), Name: pgcatalog.Quote(key.Name), key: key,
+	}
+	primary := parent.PrimaryKey()
+	order := (pgcatalog.Index{Columns: primary}).Order(k.ParentColumns)
+	if k.primary = len(primary) == len(k.ParentColumns) && order != nil; k.primary {
+		// In the order of the primary key, for which a definition needs no names.
+		k.Columns, k.ParentColumns = make([]string, len(order)), primary
+		for at, place := range order {
+			k.Columns[at] = key.Columns[place]
+		}
+	}
+	switch key.OnDelete {
+	case pgcatalog.Cascade:
+		k.OnDelete = definitions.Delete
+	case pgcatalog.SetNull:
+		k.OnDelete = definitions.Nullify
+	case pgcatalog.SetDefault:
+		k.Reason = "ON DELETE SET DEFAULT: no definition sets defaults"
+		return k
+	default:
+		k.Reason = "it refuses deletions, which no definition does"
+		return k
+	}
+	switch {
+	case key.OnDelete == pgcatalog.SetNull && len(key.Set) != len(key.Columns):
+		k.Reason = fmt.Sprintf("ON DELETE SET NULL (%s) sets some of its columns only", strings.Join(key.Set, ", "))
+	case parent.IsPartition():
+		k.Reason = "it refers to a partition, and only whole tables are tracked"
+	default:
+		k.Reason = r.changed(key)
+	}
+	return k
+}
+
+// written names a table as definitions do.
+func (r *reader) written(table pgcatalog.Table) string {
+	part := func(name string) string {
+		if strings.ContainsAny(name, `."`) {
+			return pgcatalog.Quote(name)
+		}
+		return name
+	}
+	if table.Schema == r.schema {
+		return part(table.Name)
+	}
+	return part(table.Schema) + "." + part(table.Name)
+}
+
+// refuses reports whether a key can refuse the deletion of a row that it refers to.
+func (r *reader) refuses(key pgcatalog.ForeignKey) bool {
+	child := r.Relations[key.Table]
+	return key.OnDelete == pgcatalog.NoAction || key.OnDelete == pgcatalog.Restrict ||
+		key.OnDelete == pgcatalog.SetNull && slices.ContainsFunc(key.Set, func(column string) bool { return child.Columns[column].NotNull })
+}
+
+// root is the table that definitions name in place of a partition of it.
+func (r *reader) root(oid uint32) uint32 {
+	if found := r.Relations[oid]; found != nil {
+		return found.Root
+	}
+	return oid
+}
+
+// losing are the tables that lose rows when one does, by native cascades.
+func (r *reader) losing(table uint32) []uint32 {
+	tables := []uint32{r.root(table)}
+	for at := 0; at < len(tables); at++ {
+		for _, key := range r.Keys {
+			if child := r.root(key.Table); key.OnDelete == pgcatalog.Cascade && r.root(key.Target) == tables[at] && !slices.Contains(tables, child) {
+				tables = append(tables, child)
+			}
+		}
+	}
+	return tables
+}
+
+// changed says which other key would refuse what it allows today, or the other way round, if the rows of this one went after the commit.
+func (r *reader) changed(key pgcatalog.ForeignKey) string {
+	above, below := r.losing(key.Target), []uint32{}
+	if key.OnDelete == pgcatalog.Cascade {
+		below = r.losing(key.Table)
+	}
+	for _, other := range r.Keys {
+		if !r.refuses(other) || other.Name == key.Name && other.Table == key.Table {
+			continue
+		}
+		from, to := r.root(other.Table), r.root(other.Target)
+		text := fmt.Sprintf("%s of %s", other.Name, r.Relations[other.Table].Label())
+		shares := from == r.root(key.Table) && slices.ContainsFunc(other.Columns, func(c string) bool { return slices.Contains(key.Set, c) })
+		switch {
+		case slices.Contains(below, to):
+			return text + " refuses some of these deletions: it would refuse them after the commit, and rows would stay"
+		case slices.Contains(above, to) && (slices.Contains(below, from) || key.OnDelete == pgcatalog.SetNull && shares):
+			return text + " would refuse the deletion, as the rows that refer to it would go after the commit"
+		}
+	}
+	return ""
+}
+
+// measure adds what the catalogue and ANALYZE know.
+func (r *reader) measure(ctx context.Context, tx pgx.Tx, keys []*Key) error {
+	type named struct {
+		table uint32
+		name  string
+	}
+	known, sizes := map[named]*Key{}, map[uint32][2]int64{}
+	var leaves []uint32
+	for _, k := range keys {
+		known[named{k.key.Table, k.key.Name}] = k
+		for _, leaf := range r.Relations[k.key.Table].Leaves {
+			leaves = append(leaves, leaf.OID)
+		}
+	}
+	rows, _ := tx.Query(ctx, sizesSQL, leaves)
+	var oid uint32
+	var size [2]int64
+	if _, err := pgx.ForEachRow(rows, []any{&oid, &size[0], &size[1]}, func() error { sizes[oid] = size; return nil }); err != nil {
+		return err
+	}
+	rows, _ = tx.Query(ctx, keysSQL)
+	var key named
+	var update, text string
+	var distinct, most float64
+	_, err := pgx.ForEachRow(rows, []any{&key.table, &key.name, &update, &text, &distinct, &most}, func() error {
+		k := known[key]
+		if k == nil {
+			return nil
+		}
+		k.Constraint = text
+		if k.Reason == "" && update != string(pgcatalog.NoAction) && update != string(pgcatalog.Restrict) {
+			k.Reason = "its ON UPDATE changes children with their parent's key, which no definition does"
+		}
+		for _, leaf := range r.Relations[key.table].Leaves {
+			k.Rows += sizes[leaf.OID][0]
+			k.Bytes += sizes[leaf.OID][1]
+		}
+		if distinct < 0 { // It is a share of the rows.
+			distinct *= -float64(k.Rows)
+		}
+		if distinct > 0 {
+			k.PerParent = int64(math.Ceil(float64(k.Rows) / distinct))
+			k.Most = max(k.PerParent, int64(most*float64(k.Rows)))
+		}
+		return nil
+	})
+	return err
+}
+
+// resolve holds the definitions of keys against the database. Keys whose definitions are refused get the reason; then it is to be asked again, since
+// a reason may concern two of them.
+func resolve(ctx context.Context, site loosefk.Site, keys []*Key) (fitting bool, err error) {
+	if len(keys) == 0 {
+		return true, nil
+	}
+	text, entries, err := write(keys)
+	if err != nil {
+		return false, err
+	}
+	defs, err := definitions.Parse(definitions.File{Name: "proposed", Data: text})
+	problems, listed := errors.AsType[problem.List](err)
+	if err != nil && !listed {
+		return false, err
+	}
+	if !listed {
+		var parents map[string][]*loosefk.Parent
+		if parents, problems, err = loosefk.Resolve(ctx, []loosefk.Site{site}, defs); err != nil {
+			return false, err
+		}
+		for _, parent := range parents[site.Name] {
+			for _, reference := range parent.References {
+				if k := entries[reference.Definition.Key]; k != nil {
+					k.Indexed = reference.Index
+				}
+			}
+		}
+	}
+	fitting = true
+	for _, p := range problems {
+		if p.Severity != problem.Error {
+			continue
+		}
+		entry, _, _ := strings.Cut(p.Key, "].")
+		k := entries[strings.TrimSuffix(entry, "]")+"]"]
+		if k == nil {
+			return false, problems
+		}
+		k.Reason, fitting = p.Message, false
+	}
+	return fitting, nil
+}

@@ -1,0 +1,129 @@
+package adopt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+
+	"sexton/internal/definitions"
+	"sexton/internal/drain"
+	"sexton/internal/loosefk"
+	"sexton/internal/pgcatalog"
+	"sexton/internal/yamlfile"
+)
+
+// entry is a definition as the file has it.
+type entry struct {
+	Table        string             `yaml:"table"`
+	Column       any                `yaml:"column,flow"`
+	ParentColumn any                `yaml:"parent_column,flow,omitempty"`
+	OnDelete     definitions.Action `yaml:"on_delete"`
+}
+
+// Definitions is the file of definitions that stand for the keys, each with the constraint that it replaces.
+func Definitions(keys []*Key) ([]byte, error) {
+	text, _, err := write(keys)
+	return text, err
+}
+
+// write also returns the keys by those of their definitions, such as issues[0].
+func write(keys []*Key) (text []byte, entries map[string]*Key, err error) {
+	document, lists := &yaml.Node{Kind: yaml.MappingNode}, map[string]*yaml.Node{}
+	entries = map[string]*Key{}
+	for _, k := range keys {
+		list := lists[k.Child]
+		if list == nil {
+			var name yaml.Node
+			if err := name.Encode(k.Child); err != nil {
+				return nil, nil, err
+			}
+			list = &yaml.Node{Kind: yaml.SequenceNode}
+			lists[k.Child] = list
+			document.Content = append(document.Content, &name, list)
+		}
+		e := entry{Table: k.Parent, Column: one(k.Columns), OnDelete: k.OnDelete}
+		if !k.primary {
+			e.ParentColumn = one(k.ParentColumns)
+		}
+		var item yaml.Node
+		if err := item.Encode(e); err != nil {
+			return nil, nil, err
+		}
+		item.HeadComment = "# " + visible(k.Name+" "+k.Constraint)
+		entries[fmt.Sprintf("%s[%d]", yamlfile.Join("", k.Child), len(list.Content))] = k
+		list.Content = append(list.Content, &item)
+	}
+	var out bytes.Buffer
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	err = errors.Join(encoder.Encode(document), encoder.Close())
+	return out.Bytes(), entries, err
+}
+
+// one is a list, or its only element.
+func one(names []string) any {
+	if len(names) == 1 {
+		return names[0]
+	}
+	return names
+}
+
+// visible keeps a comment in its line, whatever names are in it.
+func visible(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+// WayBack are the statements that put a foreign key in the place of a definition: at once, and, as soon as no child lacks its parent, the ones that
+// check the rows that were there before. The reason says why no key can do what the definition does.
+func WayBack(parent *loosefk.Parent, reference *loosefk.Reference) (add, validate []string, reason string) {
+	actions := map[drain.Action]string{drain.Remove: "CASCADE", drain.Nullify: "SET NULL"}
+	switch {
+	case actions[reference.Action] == "":
+		return nil, nil, "no foreign key sets another column"
+	case reference.Remote:
+		return nil, nil, "no foreign key crosses databases"
+	case len(reference.Definition.Conditions) > 0:
+		return nil, nil, "no foreign key has conditions"
+	}
+	quoted := func(names []string) string {
+		out := make([]string, len(names))
+		for i, name := range names {
+			out[i] = pgcatalog.Quote(name)
+		}
+		return strings.Join(out, ", ")
+	}
+	statement := func(table pgcatalog.Table, how string) (name, sql string) {
+		name = pgcatalog.Quote(cut(table.Name+"_"+strings.Join(reference.Columns, "_"), "_fkey"))
+		return name, fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %s FOREIGN KEY (%s) REFERENCES %s (%s) ON DELETE %s%s;",
+			table.SQL(), name, quoted(reference.Columns), parent.SQL(), quoted(parent.KeyColumns), actions[reference.Action], how)
+	}
+	for _, leaf := range reference.Leaves {
+		name, sql := statement(leaf, " NOT VALID")
+		add = append(add, sql)
+		validate = append(validate, fmt.Sprintf("ALTER TABLE %s VALIDATE CONSTRAINT %s;", leaf.SQL(), name))
+	}
+	if reference.Partitioned() {
+		// Postgres takes the keys of the partitions for parts of this one, and reads no row again.
+		_, sql := statement(reference.Child, "")
+		validate = append(validate, sql)
+	}
+	return add, validate, ""
+}
+
+// cut shortens a name to what Postgres keeps of it, with its ending.
+func cut(name, ending string) string {
+	const most = 63
+	if len(name)+len(ending) > most {
+		name = strings.ToValidUTF8(name[:most-len(ending)], "")
+	}
+	return name + ending
+}
