@@ -233,7 +233,8 @@ func (x *Examination) examineJobs(ctx context.Context, target doctor.Target) {
 // target collects what the checks of a database have to know of the rest of the program.
 func (x *Examination) target(schema migrate.Database) doctor.Target {
 	t := doctor.Target{
-		Database: x.DB, Installed: x.Installed, Undirected: x.undirected[x.DB.Name], Grants: grantsOf(schema), Connections: x.mostConnections(), PoolKeys: installation.PoolKeys(x.Config),
+		Database: x.DB, Installed: x.Installed, Undirected: x.undirected[x.DB.Name], Grants: grantsOf(schema),
+		Connections: x.mostConnections(), PoolKeys: installation.PoolKeys(x.Config),
 		Server: x.share(func(s installation.Server) bool { return s.ID == x.servers[x.DB.Name].ID }),
 		Role:   x.share(func(s installation.Server) bool { return s == x.servers[x.DB.Name] }),
 	}

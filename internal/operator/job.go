@@ -104,8 +104,7 @@ type Pass struct {
 	RowsPerSecond int64 `json:"rows_per_second"`
 	// SecondsLeft is how long the backlog will take at this rate; null where that cannot be told.
 	SecondsLeft *float64 `json:"seconds_left"`
-
-	Pace Pace `json:"-"`
+	Pace        Pace     `json:"-"`
 }
 
 // Estimate fills in how fast the pass works off a backlog.
@@ -113,8 +112,7 @@ func (p *Pass) Estimate(left component.Backlog) {
 	p.Pace = PaceOf(*p, left, components.Unit(left.Table), time.Now())
 	p.Rows, p.RowsPerSecond = p.Pace.Digest.Rows, p.Pace.RowsPerSecond
 	if p.Pace.Left > 0 {
-		seconds := p.Pace.Left.Seconds()
-		p.SecondsLeft = &seconds
+		p.SecondsLeft = new(p.Pace.Left.Seconds())
 	}
 }
 
