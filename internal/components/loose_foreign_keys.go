@@ -32,6 +32,7 @@ func looseForeignKeys() *component.Component {
 	return &component.Component{
 		Key: migrate.LooseForeignKeys, Everywhere: true, Units: map[string]string{tombstoneTable: "tombstone"},
 		Backlog:  readTombstones,
+		Gauges:   keptGauges,
 		Failures: &component.Failures{Name: "tombstones", Everywhere: true, List: listTombstones, Retry: retryTombstones},
 		Grants:   grantDefinitions,
 		Checks: []component.Check{
@@ -71,6 +72,11 @@ func readTombstones(ctx context.Context, at component.Place, db database.Databas
 	backlog, err := component.ReadBacklog(ctx, db, migrate.LooseForeignKeys)
 	if err != nil {
 		return nil, err
+	}
+	if at.Config.LooseForeignKeys.Undo.On() {
+		if backlog.Details, err = readKept(ctx, db); err != nil {
+			return nil, err
+		}
 	}
 	parents, err := db.Queries().TombstoneParents(ctx)
 	if err != nil {
@@ -187,7 +193,11 @@ func examineTriggers(ctx context.Context, x *component.Exam) (found []doctor.Fin
 		}
 		return err
 	})
-	return found, err
+	if err != nil || !x.Config.LooseForeignKeys.Undo.On() {
+		return found, err
+	}
+	lost, err := uncovered(ctx, x)
+	return append(found, lost...), err
 }
 
 // failedTombstones names failed tombstones, the first of them each, as a definition or a constraint may have to change.

@@ -87,6 +87,8 @@ const (
 	BacklogOldest     = "sexton_backlog_oldest_age_seconds"
 	BacklogDeferred   = "sexton_backlog_deferred_rows"
 	BacklogConfirming = "sexton_backlog_confirming_rows"
+	UndoBytes         = "sexton_undo_bytes"
+	UndoAge           = "sexton_undo_oldest_age_seconds"
 	BacklogUndefined  = "sexton_backlog_undefined_tables"
 	BacklogGivenUp    = "sexton_backlog_given_up_rows"
 	ParentRows        = "sexton_backlog_parent_rows"
@@ -179,6 +181,8 @@ func Table() []Metric {
 		{ParentOldest, Gauge, []string{"database", "parent_table"}, "Age of the row at the head of a parent table's queue; absent where none waits."},
 		{BacklogUndefined, Gauge, []string{"database", "deletion_table"}, "Parent tables with waiting rows that no definition names."},
 		{BacklogGivenUp, Gauge, []string{"database", "deletion_table"}, "Rows tried as often as may be, that are left. Counting stops at 10,000."},
+		{UndoBytes, Gauge, []string{"database"}, "Size of the deleted rows that are kept to be restored."},
+		{UndoAge, Gauge, []string{"database"}, "Age of the oldest deletion that is kept."},
 		{GroupsAdjourned, Gauge, []string{"database"}, "Groups marked for their deletion whose period is not over. Counting stops at 10,000."},
 		{GroupsDestroying, Gauge, []string{"database"}, "Groups whose destruction has begun."},
 		{GroupsStuck, Gauge, []string{"database"}, "Groups whose destruction, or what comes before it, has failed 5 times or more."},

@@ -1,0 +1,54 @@
+package records_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/clitest"
+)
+
+// A deletion goes through two databases and back: projects and traces in one, builds between them in the other.
+func TestUndoGoesThroughTwoDatabases(t *testing.T) {
+	t.Parallel()
+	s := clitest.PlainTwo(t, "main")
+	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h", "SEXTON_LOOSE_FOREIGN_KEYS__AUDIT=batch")
+	s.OK("migrate", "up")
+	s.OK("triggers", "install")
+	s.OK("triggers", "status")
+	contents := func() [][][]string {
+		return [][][]string{
+			s.Rows("SELECT id::text FROM projects ORDER BY id"), s.Rows("SELECT i::text FROM issues AS i ORDER BY 1"),
+			s.Rows("SELECT t::text FROM traces AS t ORDER BY 1"), s.Ci.Rows("SELECT b::text FROM builds AS b ORDER BY 1"),
+		}
+	}
+	want := contents()
+	require.Equal(t, "no deletion is kept\n", s.OK("undo", "list"))
+	s.Exec("DELETE FROM projects WHERE id <= 3")
+	s.OK("job", "run", clitest.Kind, "--database", "main")
+	s.OK("job", "run", clitest.Kind, "--database", "ci")
+	require.Equal(t, [][]string{{"30"}}, s.Rows("SELECT count(*)::text FROM traces WHERE build_id IS NULL"))
+
+	listed := s.JSON(0, "undo", "list").([]any)
+	require.Len(t, listed, 1)
+	unit := listed[0].(map[string]any)
+	id := fmt.Sprintf("%.0f", unit["id"])
+	require.Equal(t, []any{"1", "2", "3"}, unit["keys"])
+	require.Equal(t, "whole", unit["state"])
+	require.Len(t, unit["tables"], 4)
+	require.Contains(t, s.OK("undo", "show", id), "public.traces")
+	require.Contains(t, s.OK("undo", id, "--dry-run"), "93 rows would be restored")
+	require.NotEqual(t, want, contents())
+
+	require.Contains(t, s.OK("undo", id), "93 rows restored")
+	require.Equal(t, want, contents())
+	require.Contains(t, s.OK("undo", id), "0 rows restored")
+	s.OK("job", "run", clitest.Kind, "--database", "main")
+	s.OK("job", "run", clitest.Kind, "--database", "ci")
+	require.Equal(t, want, contents())
+	require.Contains(t, s.OK("undo", "forget", id), "forgotten")
+	s.Refused(t, 1, [][]string{{"undo", "show", id}}, "no deletion of this number is kept")
+	require.Contains(t, s.OK("status"), "of deleted rows are kept")
+	s.OK("migrate", "down", "--force")
+}
