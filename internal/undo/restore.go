@@ -298,8 +298,8 @@ func (e *Engine) stop(ctx context.Context, tx pgx.Tx, s *set, places []int32) er
 			term = "ARRAY[" + strings.Join(terms, ", ") + "]::pg_catalog.text"
 		}
 		var keys []string
-		sql := fmt.Sprintf("SELECT pg_catalog.array_agg(%s) FROM %s WHERE r.sexton_n OPERATOR(pg_catalog.=) ANY ($3::pg_catalog.int4[])", term, s.rows())
-		if err := tx.QueryRow(ctx, sql, s.ID, s.Number, places).Scan(&keys); err != nil {
+		sql := fmt.Sprintf("SELECT pg_catalog.array_agg(%s) FROM %s WHERE ($3::pg_catalog.bool[])[r.sexton_n]", term, s.rows())
+		if err := tx.QueryRow(ctx, sql, s.ID, s.Number, s.mask(places)).Scan(&keys); err != nil {
 			return fmt.Errorf("read keys: %w", err)
 		}
 		_, err := tx.Exec(ctx, names.Render(text("stop")), s.ID, keys)
@@ -324,7 +324,7 @@ func (b *back) restore(ctx context.Context, tx pgx.Tx, places []int32) error {
 		var lacking []int32
 		var reason string
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
-			rows, _ := tx.Query(ctx, b.statement(), b.ID, b.Number, places)
+			rows, _ := tx.Query(ctx, b.statement(), b.ID, b.Number, b.mask(places))
 			if len(b.Changed) > 0 {
 				var came []int32
 				if came, err = pgx.CollectRows(rows, pgx.RowTo[int32]); err != nil {
@@ -395,7 +395,7 @@ func (b *back) halve(ctx context.Context, tx pgx.Tx, places []int32, err error) 
 // look finds rows that refer to a row which is not there.
 func (b *back) look(ctx context.Context, tx pgx.Tx, places []int32) ([]int32, string, error) {
 	for _, check := range b.checks {
-		rows, _ := tx.Query(ctx, check.sql, append([]any{b.ID, b.Number, places}, check.args...)...)
+		rows, _ := tx.Query(ctx, check.sql, append([]any{b.ID, b.Number, b.mask(places)}, check.args...)...)
 		lacking, err := pgx.CollectRows(rows, pgx.RowTo[int32])
 		if err != nil {
 			return nil, "", fmt.Errorf("look for the other parents: %w", err)
@@ -409,7 +409,7 @@ func (b *back) look(ctx context.Context, tx pgx.Tx, places []int32) ([]int32, st
 
 // statement puts the rows at the places $3 back.
 func (b *back) statement() string {
-	const at = "r.sexton_n OPERATOR(pg_catalog.=) ANY ($3::pg_catalog.int4[])"
+	const at = "($3::pg_catalog.bool[])[r.sexton_n]"
 	var names, values []string
 	if len(b.Changed) > 0 {
 		return b.giveBack(at)
@@ -429,7 +429,7 @@ func (b *back) giveBack(at string) string {
 	for _, field := range b.Fields {
 		name, kind := b.shape.present(&b.layout, b.column(field))
 		if name == "" {
-			return "SELECT NULL::pg_catalog.int4 WHERE false AND $1::pg_catalog.int8 + $2::pg_catalog.int8 + pg_catalog.cardinality($3::pg_catalog.int4[]) > 0"
+			return "SELECT NULL::pg_catalog.int4 WHERE false AND $1::pg_catalog.int8 + $2::pg_catalog.int8 + pg_catalog.cardinality($3::pg_catalog.bool[]) > 0"
 		}
 		value, own := b.value(b.column(field), kind), "child."+pgcatalog.Quote(name)
 		if slices.Contains(b.Changed, field) {
@@ -464,11 +464,11 @@ func (e *Engine) foresee(ctx context.Context, s *set, f *shape, wanted []int32, 
 	if len(terms) == 0 || len(s.Changed) > 0 {
 		return nil
 	}
-	sql := fmt.Sprintf("SELECT r.sexton_n FROM %s WHERE r.sexton_n OPERATOR(pg_catalog.=) ANY ($3::pg_catalog.int4[]) AND EXISTS (SELECT FROM %s AS other WHERE %s)",
+	sql := fmt.Sprintf("SELECT r.sexton_n FROM %s WHERE ($3::pg_catalog.bool[])[r.sexton_n] AND EXISTS (SELECT FROM %s AS other WHERE %s)",
 		s.rows(), f.Name, strings.Join(terms, " AND "))
 	var taken []int32
 	err := within(ctx, s.on, func(tx pgx.Tx) (err error) {
-		rows, _ := tx.Query(ctx, sql, s.ID, s.Number, wanted)
+		rows, _ := tx.Query(ctx, sql, s.ID, s.Number, s.mask(wanted))
 		taken, err = pgx.CollectRows(rows, pgx.RowTo[int32])
 		return err
 	})
@@ -538,7 +538,7 @@ func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 			if len(s.owned) == 0 {
 				continue
 			}
-			sql, args = s.blank(), append(args, s.owned)
+			sql, args = s.blank(), append(args, s.mask(s.owned))
 		}
 		if err := e.fenced(ctx, s.on, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, sql, args...)
@@ -555,7 +555,7 @@ func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 func (s *set) blank() string {
 	values, terms := []string{}, []string{}
 	for _, at := range s.kept() {
-		values = append(values, fmt.Sprintf("CASE WHEN NOT r.sexton_n OPERATOR(pg_catalog.=) ANY ($3::pg_catalog.int4[]) THEN %s END AS %s",
+		values = append(values, fmt.Sprintf("CASE WHEN NOT ($3::pg_catalog.bool[])[r.sexton_n] THEN %s END AS %s",
 			s.value(at, s.Types[at]), pgcatalog.Quote(s.Columns[at])))
 		terms = append(terms, strings.Replace(s.Terms[at], ") FILTER", " ORDER BY gone.sexton_n) FILTER", 1))
 	}

@@ -128,6 +128,15 @@ func (s *set) rows() string {
 		strings.Join(terms, ", "), s.on.Names.Render(`"sexton".undo`))
 }
 
+// mask has true at the places of rows. A statement looks each of its rows up in it at once, where it would go through a list of places.
+func (s *set) mask(places []int32) []bool {
+	mask := make([]bool, s.Rows)
+	for _, place := range places {
+		mask[place-1] = true
+	}
+	return mask
+}
+
 // value is a column of r in its type.
 func (s *set) value(at int, kind string) string {
 	value := "r." + pgcatalog.Quote(s.Columns[at])
@@ -160,14 +169,14 @@ func (e *Engine) keysOf(ctx context.Context, s *set, columns []string, places []
 		}
 		terms[i] = fmt.Sprintf("pg_catalog.array_agg(r.%s::pg_catalog.text ORDER BY r.sexton_n)", pgcatalog.Quote(column))
 	}
-	sql := fmt.Sprintf("SELECT %s FROM %s WHERE r.sexton_n OPERATOR(pg_catalog.=) ANY ($3::pg_catalog.int4[])", strings.Join(terms, ", "), s.rows())
+	sql := fmt.Sprintf("SELECT %s FROM %s WHERE ($3::pg_catalog.bool[])[r.sexton_n]", strings.Join(terms, ", "), s.rows())
 	return within(ctx, s.on, func(tx pgx.Tx) error {
 		found := make([][]*string, len(columns))
 		targets := make([]any, len(columns))
 		for i := range found {
 			targets[i] = &found[i]
 		}
-		if err := tx.QueryRow(ctx, sql, s.ID, s.Number, places).Scan(targets...); err != nil {
+		if err := tx.QueryRow(ctx, sql, s.ID, s.Number, s.mask(places)).Scan(targets...); err != nil {
 			return fmt.Errorf("read keys of %s: %w", s.Name, err)
 		}
 		for i := range found {
@@ -235,7 +244,7 @@ func (e *Engine) missing(s *set, f *shape, silent bool) (checks []check) {
 			on += " FOR KEY SHARE OF other"
 		}
 		checks = append(checks, check{what, fmt.Sprintf(
-			"SELECT r.sexton_n FROM %s WHERE r.sexton_n OPERATOR(pg_catalog.=) ANY ($3::pg_catalog.int4[]) AND pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0%s AND NOT EXISTS (SELECT FROM %s AS other WHERE %s)",
+			"SELECT r.sexton_n FROM %s WHERE ($3::pg_catalog.bool[])[r.sexton_n] AND pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0%s AND NOT EXISTS (SELECT FROM %s AS other WHERE %s)",
 			s.rows(), strings.Join(given, ", "), more, target, on), args.Values[3:]})
 	}
 	args := func() *drain.Args { return &drain.Args{Values: []any{nil, nil, nil}} }
