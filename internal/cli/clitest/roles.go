@@ -96,4 +96,4 @@ func (s RoleSite) Forbidden(t *testing.T, role string, statements ...string) {
 
 // EveryComponent enables every job there is.
 const EveryComponent = "ghost_users: {enabled: true}\nplaceholder_users: {enabled: true}\nadjourned_groups: {enabled: true}\n" +
-	"external_diffs: {enabled: true, bucket: \"file:///nowhere/diffs\"}\n"
+	"external_diffs: {enabled: true, bucket: \"file:///nowhere/diffs\"}\nloose_foreign_keys: {undo: {keep: 24h}}\n"

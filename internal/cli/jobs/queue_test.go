@@ -110,7 +110,7 @@ func TestPauseAndResume(t *testing.T) {
 func TestResumeBeforeAnyWorkerRan(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
-	require.Equal(t, clitest.Kind+": resumed\n", s.OK("resume", clitest.Kind))
+	require.Equal(t, clitest.Kind+": was not paused; its workers look for work\n", s.OK("resume", clitest.Kind))
 	require.Equal(t, [][]string{{clitest.Kind, "NULL"}}, s.Rows("SELECT name, paused_at FROM sexton.river_queue"))
 }
 

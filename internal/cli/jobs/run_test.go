@@ -43,7 +43,11 @@ func TestJobRunJSON(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec("DELETE FROM projects WHERE id = 1")
-	document := s.JSON(0, "job", "run", clitest.Kind)
+	document := s.JSON(0, "job", "run", clitest.Kind).(map[string]any)
+	for _, of := range []map[string]any{document, document["stats"].(map[string]any)} {
+		require.Len(t, of["latency_seconds"], 1)
+		delete(of, "latency_seconds")
+	}
 	stats := map[string]any{
 		"connection": "main", "turbo_mode": false, "pace": "adaptive", "over_limit": false,
 		"delete_count": 10.0, "update_count": 0.0,

@@ -24,7 +24,7 @@ func TestWrongUsage(t *testing.T) {
 	}{
 		"unknown command": {
 			[]string{"stauts"},
-			`sexton has no command "stauts"; there are audit, bench, completion, config, definitions, demo, diffs, doctor, failures, group, init, job, lease, migrate, pause, placeholders, plan, resume, run, status, tombstones, triggers, user, version; did you mean status?`,
+			`sexton has no command "stauts"; there are audit, bench, completion, config, definitions, demo, diffs, doctor, failures, group, init, job, lease, migrate, pause, placeholders, plan, resume, run, status, tombstones, triggers, undo, user, version; did you mean status?`,
 		},
 		"unknown subcommand":    {[]string{"job", "rnu"}, `sexton job has no command "rnu"; there are enqueue, list, run; did you mean run?`},
 		"missing subcommand":    {[]string{"migrate"}, "sexton migrate needs one of down, status, up"},
@@ -143,7 +143,7 @@ func TestVersion(t *testing.T) {
 	require.Len(t, newest, 2)
 	require.True(t, strings.HasPrefix(r.Stdout, "sexton "+newest[1]), r.Stdout)
 	require.Zero(t, r.Code)
-	require.Regexp(t, `^sexton .+ \(`+runtime.Version()+`, river .+\)\nschema base \d+\nschema jobs \d+\nschema river \d+\nschema loose_foreign_keys \d+\nschema ghost_users \d+\nschema placeholder_users \d+\nschema adjourned_groups \d+\nschema external_diffs \d+\n$`, r.Stdout)
+	require.Regexp(t, `^sexton .+ \(`+runtime.Version()+`, river .+\)\nschema base \d+\nschema jobs \d+\nschema river \d+\nschema loose_foreign_keys \d+\nschema ghost_users \d+\nschema placeholder_users \d+\nschema adjourned_groups \d+\nschema external_diffs \d+\nschema undo \d+\n$`, r.Stdout)
 
 	var document struct {
 		Version, Go, River string
