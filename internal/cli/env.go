@@ -32,7 +32,8 @@ const ExitCodes = `The exit codes of sexton:
 `
 
 const (
-	exitOK          = 0
+	exitOK = 0
+	// ExitFailure is that of what failed in no other way.
 	ExitFailure     = 1
 	exitUsage       = 2 // wrong usage, configuration or definitions
 	exitSchema      = 3

@@ -182,7 +182,8 @@ func (d *DB) TrackKeys(tb testing.TB, parents ...triggers.Parent) {
 }
 
 func track(ctx context.Context, conn *pgx.Conn, parents []triggers.Parent) error {
-	_, err := triggers.Install(ctx, conn, triggers.Config{JobsSchema: Names().Jobs, TrackedSchema: Names().Tracked, Undo: triggers.Undo{MaxRow: 1 << 20}}, parents)
+	cfg := triggers.Config{JobsSchema: Names().Jobs, TrackedSchema: Names().Tracked, Undo: triggers.Undo{MaxRow: 1 << 20}}
+	_, err := triggers.Install(ctx, conn, cfg, parents)
 	return err
 }
 

@@ -37,7 +37,8 @@ type Keep struct {
 // Begin is the statement before: the trigger of a child that is a parent itself reads which set its rows are in.
 func (k *Keep) Begin(names pgschema.Names) batch.Statement {
 	return batch.Statement{
-		SQL:  names.Render(`SELECT pg_catalog.set_config('sexton.undo', pg_catalog.concat(pg_catalog.nextval('"sexton".undo_ids'), '/', $1::pg_catalog.oid), true)`),
+		SQL: names.Render(`SELECT pg_catalog.set_config(
+	'sexton.undo', pg_catalog.concat(pg_catalog.nextval('"sexton".undo_ids'), '/', $1::pg_catalog.oid), true)`),
 		Args: []any{k.Relation},
 	}
 }
@@ -56,7 +57,8 @@ func (e *Edge) keepingRemoved(names pgschema.Names, keys Keys, deletion string, 
 		fits = fmt.Sprintf("%s OPERATOR(pg_catalog.<=) $%d::pg_catalog.int8", size, args.Add(k.MaxRow))
 	}
 	returning = append(returning, fits+" AS sexton_fits")
-	return fmt.Sprintf("WITH gone AS (%s RETURNING %s)%s,\n%s", deletion, strings.Join(returning, ", "), event, k.insert(names, e, keys, nil, nil, k.Terms, args))
+	insert := k.insert(names, e, keys, nil, nil, k.Terms, args)
+	return fmt.Sprintf("WITH gone AS (%s RETURNING %s)%s,\n%s", deletion, strings.Join(returning, ", "), event, insert)
 }
 
 // keepingChanged has an UPDATE keep what its rows were: their keys and the columns that it sets. A row that another session changes meanwhile is left to
@@ -114,6 +116,6 @@ func (k *Keep) insert(names pgschema.Names, e *Edge, keys Keys, columns, set, te
 	RETURNING rows OPERATOR(pg_catalog.+) left_out AS total
 )
 SELECT coalesce(pg_catalog.sum(kept.total), 0)::pg_catalog.int8 FROM kept`,
-		names.Render(`"sexton".undo`), names.Render(`"sexton".undo_set`), args.Add(k.Relation), args.Add(k.ID), args.Add(k.Exclude), left, rows, k.Waits && !k.Full,
-		args.Add(k.Origins), array(e.Columns), array(keys.Of.KeyColumns), fields, changed, written, kept)
+		names.Render(`"sexton".undo`), names.Render(`"sexton".undo_set`), args.Add(k.Relation), args.Add(k.ID), args.Add(k.Exclude), left, rows,
+		k.Waits && !k.Full, args.Add(k.Origins), array(e.Columns), array(keys.Of.KeyColumns), fields, changed, written, kept)
 }

@@ -97,10 +97,11 @@ func (riverComponent) preview(ctx context.Context, s *session, _ inspection) (st
 // previewRights has a comment for the rest, with the rights that the owner's role gets on tables of the application's that are there.
 func (s *session) previewRights() []string {
 	tables, privileges := s.db.ownerNeeds()
-	text := fmt.Sprintf("-- Then it notes versions, objects and kinds of jobs in schema %s, and all objects there pass to role %s",
+	var text strings.Builder
+	fmt.Fprintf(&text, "-- Then it notes versions, objects and kinds of jobs in schema %s, and all objects there pass to role %s",
 		quote(s.db.JobsSchema), quote(s.db.owner()))
 	for i, table := range tables {
-		text += fmt.Sprintf("\n-- GRANT %s ON TABLE %s TO %s", privileges[i], identity(s.db.TrackedSchema, table), quote(s.db.owner()))
+		fmt.Fprintf(&text, "\n-- GRANT %s ON TABLE %s TO %s", privileges[i], identity(s.db.TrackedSchema, table), quote(s.db.owner()))
 	}
-	return []string{text}
+	return []string{text.String()}
 }

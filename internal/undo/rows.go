@@ -124,7 +124,9 @@ func (s *set) rows() string {
 	for i, at := range s.kept() {
 		terms = append(terms, fmt.Sprintf("pg_catalog.unnest(u.c[%d]::%s) AS %s", i+1, s.Arrays[at], pgcatalog.Quote(s.Columns[at])))
 	}
-	return fmt.Sprintf(`(SELECT %s FROM %s AS u WHERE u.id OPERATOR(pg_catalog.=) $1::pg_catalog.int8 AND u.number OPERATOR(pg_catalog.=) $2::pg_catalog.int8) AS r`,
+	return fmt.Sprintf(`(
+	SELECT %s FROM %s AS u WHERE u.id OPERATOR(pg_catalog.=) $1::pg_catalog.int8 AND u.number OPERATOR(pg_catalog.=) $2::pg_catalog.int8
+) AS r`,
 		strings.Join(terms, ", "), s.on.Names.Render(`"sexton".undo`))
 }
 
@@ -244,7 +246,8 @@ func (e *Engine) missing(s *set, f *shape, silent bool) (checks []check) {
 			on += " FOR KEY SHARE OF other"
 		}
 		checks = append(checks, check{what, fmt.Sprintf(
-			"SELECT r.sexton_n FROM %s WHERE ($3::pg_catalog.bool[])[r.sexton_n] AND pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0%s AND NOT EXISTS (SELECT FROM %s AS other WHERE %s)",
+			"SELECT r.sexton_n FROM %s WHERE ($3::pg_catalog.bool[])[r.sexton_n] AND pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0%s "+
+				"AND NOT EXISTS (SELECT FROM %s AS other WHERE %s)",
 			s.rows(), strings.Join(given, ", "), more, target, on), args.Values[3:]})
 	}
 	args := func() *drain.Args { return &drain.Args{Values: []any{nil, nil, nil}} }

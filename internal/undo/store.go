@@ -62,6 +62,8 @@ type layout struct {
 
 // set is a row of sexton.undo without its rows.
 type set struct {
+	layout
+
 	Number, ID int64
 	Rows, Left int32
 	Kept       bool
@@ -73,7 +75,6 @@ type set struct {
 	Fields, Changed []string
 	Written         *string
 	Actor           string
-	layout
 
 	on database.Database
 	// owned are the places of the unit's rows, restored the ones that are back.

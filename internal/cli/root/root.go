@@ -32,9 +32,10 @@ func Main(args, environ []string, stdout, stderr io.Writer) int {
 	saveMemory(environ)
 
 	a := &cli.Env{Environ: environ, Stdout: stdout, Stderr: stderr}
-	defer telemetry.Start(ctx, a.Getenv, func(err error) {
+	flush := telemetry.Start(ctx, a.Getenv, func(err error) {
 		a.NewLogger(stderr, config.Log{Format: config.FormatAuto}).Warn("traces cannot be sent", "error", err)
-	})()
+	})
+	defer flush()
 	root := newCommand(a)
 	root.SetArgs(args)
 	root.SetOut(stdout)

@@ -263,6 +263,7 @@ func TestNoStrangersCodeRuns(t *testing.T) {
 				INSERT INTO loose_foreign_keys_deleted_records (id, primary_key_value, fully_qualified_table_name, status, settled_at)
 				OVERRIDING SYSTEM VALUE VALUES (4711, 3, 'public.projects', 3, now())`)
 			other := s3test.New(t, s3test.Options{}).URL("diffs")
+			kept := pgtest.Scalar[string](t, s.Database, "SELECT min(id)::text FROM sexton.undo")
 			operators, tried := false, map[string]bool{}
 			for _, command := range [][]string{
 				{"status"},
@@ -289,9 +290,13 @@ func TestNoStrangersCodeRuns(t *testing.T) {
 				{"job", "run", "group_destroy", "--args", `{"group_id": 12, "user_id": 2}`},
 				{"job", "run", "schedule_migrate_external_diffs"},
 				{"undo", "list"},
+				{"undo", "show", kept},
+				{"undo", kept, "--dry-run"},
 				{"definitions", "foreign-keys"},
 				// Those below are an operator's: the worker's role may not do all of them.
 				{"job", "enqueue", clitest.Kind},
+				{"undo", kept},
+				{"undo", "forget", kept},
 				{"tombstones", "retry", "--all"},
 				{"tombstones", "list", "--revived"},
 				{"placeholders", "retry", "--all"},

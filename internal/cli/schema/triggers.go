@@ -45,7 +45,8 @@ of the one before: install refuses, unless --same-key says that the values are t
 Partitions that are created later get their triggers from the worker, within a pass, if it may put triggers on them. With
 --event-trigger the command that creates or attaches one does it itself. Only a superuser may create an event trigger: for another
 role, the SQL is printed. It never fails the command; what it cannot do is a warning there. --event-trigger=false removes it.`,
-		Example: "  sexton triggers install --dry-run\n  sexton triggers install\n  sexton triggers install --event-trigger\n  sexton triggers install --same-key",
+		Example: "  sexton triggers install --dry-run\n  sexton triggers install\n  sexton triggers install --event-trigger\n" +
+			"  sexton triggers install --same-key",
 	}, func(ctx context.Context, _ []string) error {
 		set := func(cfg *triggers.Config) {
 			cfg.SameKey = sameKey
