@@ -1,13 +1,23 @@
 -- For the code generator alone: migrations find the schema already there.
 CREATE SCHEMA "sexton";
 
--- A view on a function, whose columns the generator cannot tell.
+-- Views on functions, whose columns the generator cannot tell.
 CREATE TABLE "sexton".backlog (
     deletion_table text NOT NULL,
     pending bigint NOT NULL,
     capped boolean NOT NULL,
     oldest_age_seconds double precision NOT NULL,
     deferred bigint NOT NULL
+);
+
+CREATE TABLE "sexton".revived (
+    place tid NOT NULL,
+    id bigint NOT NULL,
+    fully_qualified_table_name text NOT NULL,
+    primary_key_value bigint,
+    primary_key_text text,
+    created_at timestamptz NOT NULL,
+    settled_at timestamptz
 );
 
 -- Of River's tables the columns that statements of ours name. River's own migrations make them.

@@ -19,9 +19,10 @@ SET TimeZone = 'UTC'
 SET extra_float_digits = '1'
 SET bytea_output = 'hex'`
 
-// part is a piece of the functions. key_changed is true where the key's column is called otherwise than when the function was written, or has
-// another type; keys_changed where one of several columns is called otherwise. key_moved is true where a trigger's attribute numbers are about
-// columns of the table that it stands on. It reads a file of the server, so it comes last. loud is true while an event trigger fires also under
+// part is a piece of the functions. as_installed is the way of a table on which nothing has changed, key_unchanged true where a column of the key
+// is called as when the function was written. key_changed is true where the key's column is called otherwise than then, or has another type;
+// keys_changed where one of several columns is called otherwise. key_moved is true where a trigger's attribute numbers are about columns of the
+// table that it stands on. It reads a file of the server, so it comes last. loud is true while an event trigger fires also under
 // session_replication_role = replica and runs with its caller's rights.
 func part(name string) string { return strings.TrimSpace(sqlText("parts/" + name)) }
 
@@ -52,29 +53,42 @@ type function struct {
 func (c Config) trackFunction(p *resolved) function {
 	keyColumns, class := p.KeyColumns, p.class
 	noun, settings, changed, slot := "column", keySettings, part("key_changed"), "primary_key_text"
-	names, gone, texts := make([]string, len(keyColumns)), make([]string, len(keyColumns)), make([]string, len(keyColumns))
+	n := len(keyColumns)
+	names, gone, texts, unchanged := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	for i, column := range keyColumns {
 		names[i], gone[i] = strconv.Quote(column), "gone."+quoteIdent(column)
 		texts[i] = gone[i] + "::pg_catalog.text"
+		number := fmt.Sprintf("(TG_ARGV[1]::pg_catalog.int2[])[%d]", i+1)
+		if n == 1 {
+			number = "pg_catalog.btrim(TG_ARGV[1], '{}')::pg_catalog.int4" // Each DELETE pays for the array.
+		}
+		unchanged[i] = strings.NewReplacer(`"key_number"`, number, `'key_name'`, quoteLiteral(column)).Replace(part("key_unchanged"))
 	}
 	value, present := texts[0], gone[0]+" IS NOT NULL"
+	// A cast by way of text can be planned for any type that the key may have by then.
+	typed, ofType := value, "pg_catalog.pg_typeof("+gone[0]+")::pg_catalog.oid::pg_catalog.text OPERATOR(pg_catalog.=) TG_ARGV[2]"
 	switch class {
 	case bigintKey:
-		settings, slot, value = "", "primary_key_value", gone[0]
+		settings, slot, value, typed = "", "primary_key_value", gone[0], value+"::bigint"
+		ofType = "pg_catalog.pg_typeof(" + gone[0] + ")::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{20,21,23}'::pg_catalog.oid[])"
 	case compositeKey:
 		noun, changed = "columns", part("keys_changed")
 		value = "ARRAY[" + strings.Join(texts, ", ") + "]::pg_catalog.text"
 		present = "pg_catalog.num_nulls(" + strings.Join(gone, ", ") + ") OPERATOR(pg_catalog.=) 0"
+		typed, ofType = value, "true"
 	case textKey:
 	}
-	template := strings.NewReplacer(`-- key_settings`, settings, `"key_changed"`, changed, `"key_slot"`, slot).Replace(sqlText("functions/track"))
+	template := strings.NewReplacer(`-- key_settings`, settings, `"key_changed"`, changed).Replace(sqlText("functions/track"))
 	comment := fmt.Sprintf("Sexton: records deletions by key %s %s (%s)", noun, strings.Join(names, ", "), class)
+	installed := part("as_installed")
 	if p.Undo {
 		comment += ", and keeps the rows"
-		template = c.keeping(template)
+		template, installed = c.keeping(template), "" // That takes far longer than a look at the catalogue.
 	}
-	return c.render(trackName(keyColumns, class, p.Undo), template, comment, keyColumns,
-		`'key_names'`, quoteLiteral(keyArgument(keyColumns)), `'key_name'`, quoteLiteral(keyColumns[0]), `"key_value"`, value, `"key_present"`, present)
+	template = strings.NewReplacer(`-- as_installed`, installed).Replace(template)
+	return c.render(trackName(keyColumns, class, p.Undo), strings.ReplaceAll(template, `"key_slot"`, slot), comment, keyColumns,
+		`'key_names'`, quoteLiteral(keyArgument(keyColumns)), `'key_name'`, quoteLiteral(keyColumns[0]), `"key_value"`, value, `"key_present"`, present,
+		`"typed_value"`, typed, `"key_typed"`, ofType, `"key_unchanged"`, strings.Join(unchanged, " AND "))
 }
 
 // keeping has the function keep the deleted rows, and its tombstones name the set that they are in.
@@ -86,7 +100,7 @@ func (c Config) keeping(template string) string {
 	keep := strings.NewReplacer(`'undo_exclude'`, "ARRAY["+strings.Join(exclude, ", ")+"]::pg_catalog.text[]",
 		`'undo_max_row'`, "'"+strconv.Itoa(c.Undo.MaxRow)+"'").Replace(part("undo_keep"))
 	return strings.NewReplacer(
-		"BEGIN\n", "    "+part("undo_declare")+"\nBEGIN\n    "+keep+"\n\n",
+		"    BEGIN\n", "        "+part("undo_declare")+"\n    BEGIN\n    "+keep+"\n\n",
 		"parent_oid, tracked_as, ", "parent_oid, tracked_as, origin, ", "installed, \"", "installed, origin, \"",
 		"-- key_otherwise", "-- key_otherwise_kept",
 	).Replace(template)

@@ -158,6 +158,10 @@ func TestTombstonesNameTheTableAsItIsCalledNow(t *testing.T) {
 		"a renamed root's leaf": {
 			partitioned, "ALTER TABLE events RENAME TO log; DELETE FROM events_high_11", "public.log was public.events",
 		},
+		"swapped, and names quoted": {
+			parents, "ALTER TABLE parents RENAME TO old; SET quote_all_identifiers = on; DELETE FROM old WHERE id = 1; RESET quote_all_identifiers",
+			"public.old was public.parents",
+		},
 		"truncated": {
 			parents, "ALTER TABLE parents RENAME TO old; DELETE FROM old WHERE id > 1; DELETE FROM loose_foreign_keys_deleted_records; " +
 				"SET sexton.truncate = 'capture'; TRUNCATE old", "public.old was public.parents",

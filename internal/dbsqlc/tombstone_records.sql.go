@@ -26,7 +26,8 @@ func (q *Queries) Now(ctx context.Context) (time.Time, error) {
 const revivedClear = `-- name: RevivedClear :many
 UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
 SET status = 1, consume_after = pg_catalog.clock_timestamp(), cleanup_attempts = 0
-WHERE tombstone.status = 3 AND tombstone.id = ANY ($1::bigint[])
+WHERE tombstone.ctid = ANY (ARRAY(SELECT revived.place FROM "sexton".revived AS revived WHERE revived.id = ANY ($1::bigint[])))
+    AND tombstone.status = 3
 RETURNING tombstone.id
 `
 
@@ -53,10 +54,10 @@ func (q *Queries) RevivedClear(ctx context.Context, ids []int64) ([]int64, error
 
 const revivedList = `-- name: RevivedList :many
 SELECT revived.id, revived.fully_qualified_table_name AS "table",
-       coalesce(revived.primary_key_value::pg_catalog.text, revived.primary_key_text)::pg_catalog.text AS key,
+       coalesce(revived.primary_key_value::pg_catalog.text, revived.primary_key_text, '')::pg_catalog.text AS key,
        revived.created_at AS deleted_at, revived.settled_at::pg_catalog.timestamptz AS settled_at, pg_catalog.count(*) OVER () AS total
-FROM "public".loose_foreign_keys_deleted_records AS revived
-WHERE revived.status = 3 AND ($1::pg_catalog.text = '' OR revived.fully_qualified_table_name = $1)
+FROM "sexton".revived AS revived
+WHERE $1::pg_catalog.text = '' OR revived.fully_qualified_table_name = $1
 ORDER BY revived.settled_at DESC, revived.id DESC
 LIMIT $2::bigint
 `
@@ -231,7 +232,7 @@ const tombstonesList = `-- name: TombstonesList :many
 SELECT
     pending.id,
     parent.name::pg_catalog.text AS "table",
-    coalesce(pending.primary_key_value::pg_catalog.text, pending.primary_key_text)::pg_catalog.text AS key,
+    coalesce(pending.primary_key_value::pg_catalog.text, pending.primary_key_text, '')::pg_catalog.text AS key,
     pending.cleanup_attempts::bigint AS attempts,
     (pending.cleanup_attempts > 0 OR stretch.deferred)::boolean AS failed,
     pending.last_error,

@@ -265,12 +265,12 @@ CREATE TABLE children (id int, a int, b text);
 INSERT INTO children VALUES (1, 1, 'x');`, "children: [{table: parents, column: [a, b], on_delete: async_delete}]", "parents")
 	b.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_text) VALUES
 		('public.parents', '{1}'), ('public.parents', '{1,x,y}'), ('public.parents', 'x'), ('public.parents', '{1,NULL}'), ('public.parents', '{1,x}')`)
-	b.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 1)")
+	b.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 1), ('public.parents', NULL)")
 	require.EqualValues(t, 1, b.run(t).Processed)
 	require.Zero(t, b.count(t, "children"))
-	require.Equal(t, []string{"1", "x", "{1,NULL}", "{1,x,y}", "{1}"},
-		b.ids(`SELECT coalesce(primary_key_value::text, primary_key_text) FROM loose_foreign_keys_deleted_records
-			WHERE last_error LIKE '%key is not of the type of column a, b' ORDER BY coalesce(primary_key_value::text, primary_key_text) COLLATE "C"`))
+	require.Equal(t, []string{"", "1", "x", "{1,NULL}", "{1,x,y}", "{1}"},
+		b.ids(`SELECT coalesce(primary_key_value::text, primary_key_text, '') FROM loose_foreign_keys_deleted_records
+			WHERE last_error LIKE '%key is not of the type of column a, b' ORDER BY coalesce(primary_key_value::text, primary_key_text, '') COLLATE "C"`))
 }
 
 func TestCompositeLateChild(t *testing.T) {

@@ -72,8 +72,11 @@ func (p *Parent) label() string { return strings.Join(p.KeyColumns, ", ") }
 // fits reports whether a tombstone has a key of the parent's shape. With another one it comes from a time when the
 // definitions named other columns.
 func (p *Parent) fits(t tombstone, types *pgtype.Map) bool {
-	if !p.Composite() || t.text == nil {
-		return (t.integer != nil) == p.Integer
+	if (t.integer != nil) != p.Integer || (t.text != nil) == p.Integer {
+		return false // The table allows both columns and neither, as each DELETE of a parent would pay for a CHECK.
+	}
+	if !p.Composite() {
+		return true
 	}
 	var parts []string
 	err := types.Scan(pgtype.TextArrayOID, pgtype.TextFormatCode, []byte(*t.text), &parts)

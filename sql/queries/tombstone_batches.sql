@@ -58,12 +58,16 @@ FROM blamed;
 -- Removes revived tombstones that are older than $1 days, $2 at most.
 DELETE FROM "public".loose_foreign_keys_deleted_records AS tombstone
 WHERE tombstone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
-    SELECT revived.ctid
-    FROM "public".loose_foreign_keys_deleted_records AS revived
-    WHERE revived.status OPERATOR(pg_catalog.=) 3 AND revived.settled_at OPERATOR(pg_catalog.<) (
-        pg_catalog.statement_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(days => $1::int))
-    ORDER BY revived.settled_at
-    LIMIT $2
+    SELECT expired.ctid
+    FROM "public".loose_foreign_keys_deleted_records AS expired
+    WHERE expired.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
+        SELECT revived.place
+        FROM "sexton".revived AS revived
+        WHERE revived.settled_at OPERATOR(pg_catalog.<) (
+            pg_catalog.statement_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(days => $1::int))
+        ORDER BY revived.settled_at
+        LIMIT $2
+    ))
     FOR UPDATE SKIP LOCKED
 ));
 
@@ -74,9 +78,8 @@ WHERE tombstone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
     SELECT surplus.ctid
     FROM "public".loose_foreign_keys_deleted_records AS surplus
     WHERE surplus.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
-        SELECT revived.ctid
-        FROM "public".loose_foreign_keys_deleted_records AS revived
-        WHERE revived.status OPERATOR(pg_catalog.=) 3
+        SELECT revived.place
+        FROM "sexton".revived AS revived
         ORDER BY revived.settled_at DESC, revived.id DESC
         OFFSET $1
         LIMIT $2

@@ -4,7 +4,7 @@
 SELECT
     pending.id,
     parent.name::pg_catalog.text AS "table",
-    coalesce(pending.primary_key_value::pg_catalog.text, pending.primary_key_text)::pg_catalog.text AS key,
+    coalesce(pending.primary_key_value::pg_catalog.text, pending.primary_key_text, '')::pg_catalog.text AS key,
     pending.cleanup_attempts::bigint AS attempts,
     (pending.cleanup_attempts > 0 OR stretch.deferred)::boolean AS failed,
     pending.last_error,
@@ -132,10 +132,10 @@ SELECT pg_catalog.clock_timestamp()::pg_catalog.timestamptz AS now;
 -- name: RevivedList :many
 -- Revived tombstones, the newest first, of one table or of all, and how many there are.
 SELECT revived.id, revived.fully_qualified_table_name AS "table",
-       coalesce(revived.primary_key_value::pg_catalog.text, revived.primary_key_text)::pg_catalog.text AS key,
+       coalesce(revived.primary_key_value::pg_catalog.text, revived.primary_key_text, '')::pg_catalog.text AS key,
        revived.created_at AS deleted_at, revived.settled_at::pg_catalog.timestamptz AS settled_at, pg_catalog.count(*) OVER () AS total
-FROM "public".loose_foreign_keys_deleted_records AS revived
-WHERE revived.status = 3 AND (@parent::pg_catalog.text = '' OR revived.fully_qualified_table_name = @parent)
+FROM "sexton".revived AS revived
+WHERE @parent::pg_catalog.text = '' OR revived.fully_qualified_table_name = @parent
 ORDER BY revived.settled_at DESC, revived.id DESC
 LIMIT @most::bigint;
 
@@ -143,7 +143,8 @@ LIMIT @most::bigint;
 -- Makes revived tombstones due. That they keep the time when they were settled says that their parents do not matter.
 UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
 SET status = 1, consume_after = pg_catalog.clock_timestamp(), cleanup_attempts = 0
-WHERE tombstone.status = 3 AND tombstone.id = ANY (@ids::bigint[])
+WHERE tombstone.ctid = ANY (ARRAY(SELECT revived.place FROM "sexton".revived AS revived WHERE revived.id = ANY (@ids::bigint[])))
+    AND tombstone.status = 3
 RETURNING tombstone.id;
 
 -- name: TombstonesByDue :one

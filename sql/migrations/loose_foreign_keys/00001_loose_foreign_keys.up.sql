@@ -22,9 +22,8 @@ CREATE TABLE "public".loose_foreign_keys_deleted_records (
     tracked_as text COLLATE "C",
     -- When it was revived. A pending one that has it is cleaned up after although its parent lives.
     settled_at timestamptz,
-    CHECK ((primary_key_value IS NULL) <> (primary_key_text IS NULL)),
-    -- The one index, as every index is paid for by every DELETE of a parent: what is due for one parent
-    -- table, in the order of its work. The collation halves its cost.
+    -- The one index, as every index and every CHECK is paid for by every DELETE of a parent: what is due for one parent
+    -- table, in the order of its work. The collation halves its cost. Revived ones fall due never.
     PRIMARY KEY (fully_qualified_table_name, consume_after, id)
 ) WITH (
     -- A queue: nearly every row dies young, and what vacuum leaves behind every later read steps over.
@@ -37,9 +36,6 @@ CREATE TABLE "public".loose_foreign_keys_deleted_records (
     autovacuum_analyze_scale_factor = 0,
     autovacuum_analyze_threshold = 50000
 );
-
--- Revived ones are no part of the queue: they are few, fall due never, and are found by their age.
-CREATE INDEX loose_foreign_keys_revived_idx ON "public".loose_foreign_keys_deleted_records (settled_at, id) WHERE status = 3;
 
 COMMENT ON TABLE "public".loose_foreign_keys_deleted_records IS
     'Sexton: deleted rows whose references in other tables are still to be cleaned up';
