@@ -202,10 +202,8 @@ func TestConstraintsOfTombstonesAndRuns(t *testing.T) {
 	t.Parallel()
 	d, _ := installed(t)
 	for statement, state := range map[string]string{
-		"INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name) VALUES ('a')":                                              "23514",
-		"INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, primary_key_text) VALUES ('a', 1, '1')": "23514",
-		"INSERT INTO sexton.runs (kind, database, holder, outcome, ended_at) VALUES ('k', 'd', 'h', 'great', now())":                            "23514",
-		"INSERT INTO sexton.runs (kind, database, holder, outcome) VALUES ('k', 'd', 'h', 'done')":                                              "23514",
+		"INSERT INTO sexton.runs (kind, database, holder, outcome, ended_at) VALUES ('k', 'd', 'h', 'great', now())": "23514",
+		"INSERT INTO sexton.runs (kind, database, holder, outcome) VALUES ('k', 'd', 'h', 'done')":                   "23514",
 	} {
 		_, err := d.Pool().Exec(t.Context(), statement)
 		var pgErr *pgconn.PgError

@@ -184,9 +184,6 @@ func (e *Engine) fenced(ctx context.Context, db database.Database, do func(tx pg
 		if err != nil {
 			return fmt.Errorf("begin: %w", err)
 		}
-		if err := batch.UsePath(ctx, tx, db.Names); err != nil {
-			return err
-		}
 		if _, err := tx.Exec(ctx, text("settings"), e.silent[db.Name]); err != nil {
 			return fmt.Errorf("settle transaction: %w", err)
 		}
@@ -324,10 +321,16 @@ func (b *back) restore(ctx context.Context, tx pgx.Tx, places []int32) error {
 		var lacking []int32
 		var reason string
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
+			if err := batch.UsePath(ctx, tx, b.on.Names); err != nil {
+				return err
+			}
 			rows, _ := tx.Query(ctx, b.statement(), b.ID, b.Number, b.mask(places))
 			if len(b.Changed) > 0 {
 				var came []int32
 				if came, err = pgx.CollectRows(rows, pgx.RowTo[int32]); err != nil {
+					return err
+				}
+				if _, err := tx.Exec(ctx, ownPath); err != nil {
 					return err
 				}
 				slices.Sort(came)
@@ -340,6 +343,9 @@ func (b *back) restore(ctx context.Context, tx pgx.Tx, places []int32) error {
 			}
 			rows.Close()
 			if err := rows.Err(); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, ownPath); err != nil {
 				return err
 			}
 			if lacking, reason, err = b.look(ctx, tx, places); err == nil && len(lacking) > 0 {
@@ -364,6 +370,9 @@ func (b *back) restore(ctx context.Context, tx pgx.Tx, places []int32) error {
 	}
 	return nil
 }
+
+// ownPath is the search_path of all statements that fire no trigger.
+const ownPath = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"
 
 // errLacking takes back an INSERT of rows whose parent is missing.
 var errLacking = errors.New("a parent is missing")
@@ -429,7 +438,7 @@ func (b *back) giveBack(at string) string {
 	for _, field := range b.Fields {
 		name, kind := b.shape.present(&b.layout, b.column(field))
 		if name == "" {
-			return "SELECT NULL::pg_catalog.int4 WHERE false AND $1::pg_catalog.int8 + $2::pg_catalog.int8 + pg_catalog.cardinality($3::pg_catalog.bool[]) > 0"
+			return "SELECT NULL::pg_catalog.int4 WHERE false AND $1::pg_catalog.int8 IS NULL AND $2::pg_catalog.int8 IS NULL AND $3::pg_catalog.bool[] IS NULL"
 		}
 		value, own := b.value(b.column(field), kind), "child."+pgcatalog.Quote(name)
 		if slices.Contains(b.Changed, field) {

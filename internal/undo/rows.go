@@ -139,13 +139,16 @@ func (s *set) mask(places []int32) []bool {
 	return mask
 }
 
+// texts is the type of what is kept of a column whose values are kept as texts.
+const texts = "pg_catalog.text[]"
+
 // value is a column of r in its type.
 func (s *set) value(at int, kind string) string {
 	value := "r." + pgcatalog.Quote(s.Columns[at])
-	if kind != s.Types[at] && s.Arrays[at] != "text[]" {
+	if kind != s.Types[at] && s.Arrays[at] != texts {
 		return value + "::pg_catalog.text::" + kind
 	}
-	if s.Arrays[at] == "text[]" && kind != "text" {
+	if s.Arrays[at] == texts && kind != "pg_catalog.text" {
 		return value + "::" + kind
 	}
 	return value

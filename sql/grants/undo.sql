@@ -5,8 +5,9 @@ GRANT EXECUTE ON FUNCTION
     "sexton".undo_text(anyarray), "sexton".undo_layout(oid, text[]), "sexton".undo_rotate(text, interval),
     "sexton".undo_set(oid, bigint, text[], bigint, boolean)
     TO :"worker";
--- Kept rows are for the worker alone: the viewer sees none. To restore without the application's triggers, from Postgres 15 on:
+-- Kept rows are for the worker alone: the viewer sees since when there are some. To restore without the application's triggers, from Postgres 15 on:
 --     GRANT SET ON PARAMETER session_replication_role TO :"worker";
 -- and on each table whose rows come back:
 --     GRANT INSERT ON TABLE child TO :"worker";
 GRANT SELECT ON TABLE "sexton".migrations_undo TO :"viewer";
+GRANT SELECT (kept_at, origins) ON TABLE "sexton".undo TO :"viewer";

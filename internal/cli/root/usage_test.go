@@ -155,7 +155,7 @@ func TestVersion(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(clitest.Run(nil, "version", "--json").Stdout), &document))
 	require.Equal(t, runtime.Version(), document.Go)
 	require.NotEmpty(t, document.Version)
-	require.Len(t, document.Schema, 8)
+	require.Len(t, document.Schema, 9)
 	for _, c := range document.Schema {
 		require.Positive(t, c.Version, c.Component)
 	}

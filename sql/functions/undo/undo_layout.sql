@@ -1,5 +1,5 @@
 -- Returns the layout of a table as it is now, without the excluded columns (table.column, or schema.table.column). Generated columns are
--- computed anew when a row comes back. A row's own casts to text are user code, so values become text by their output functions alone.
+-- computed anew when a row comes back. Types are named with their schema, as rows come back under the search_path of the application's triggers. A row's own casts to text are user code, so values become text by their output functions alone.
 CREATE OR REPLACE FUNCTION "sexton".undo_layout(of_table oid, exclude text[])
 RETURNS bigint
 LANGUAGE plpgsql
@@ -15,10 +15,10 @@ BEGIN
     SELECT
         pg_catalog.array_agg(a.attname::pg_catalog.text ORDER BY a.attnum),
         pg_catalog.array_agg(a.attnum ORDER BY a.attnum),
-        pg_catalog.array_agg(pg_catalog.format_type(a.atttypid, -1) ORDER BY a.attnum),
+        pg_catalog.array_agg(pg_catalog.format('%I.%I', tn.nspname, t.typname) ORDER BY a.attnum),
         pg_catalog.array_agg(
-            CASE WHEN t.typcategory = 'A' OR t.typarray = 0 OR t.oid = ANY (ownform) THEN 'text[]'
-                ELSE pg_catalog.format_type(t.typarray, -1) END ORDER BY a.attnum),
+            CASE WHEN t.typcategory = 'A' OR t.typarray = 0 OR t.oid = ANY (ownform) THEN 'pg_catalog.text[]'
+                ELSE pg_catalog.format('%I.%I', an.nspname, ta.typname) END ORDER BY a.attnum),
         pg_catalog.array_agg(pg_catalog.format(
             CASE
                 WHEN t.oid = ANY (ownform) THEN '"sexton".undo_text(pg_catalog.array_agg(gone.%I::pg_catalog.text) FILTER (WHERE gone.sexton_fits))'
@@ -40,6 +40,9 @@ BEGIN
     INTO made.columns, made.numbers, made.types, made.arrays, made.terms, made.size, made.key
     FROM pg_catalog.pg_attribute AS a
     JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
+    JOIN pg_catalog.pg_namespace AS tn ON tn.oid = t.typnamespace
+    LEFT JOIN pg_catalog.pg_type AS ta ON ta.oid = t.typarray
+    LEFT JOIN pg_catalog.pg_namespace AS an ON an.oid = ta.typnamespace
     JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE a.attrelid = of_table AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
