@@ -130,7 +130,7 @@ func TestConfigurationOfTheDocumentsIsRead(t *testing.T) {
 			continue
 		}
 		for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
-			if regexp.MustCompile(`^(comments|scrape_configs):`).MatchString(block[1]) {
+			if regexp.MustCompile(`^(comments|global|scrape_configs):`).MatchString(block[1]) {
 				continue // Definitions, and Prometheus's own.
 			}
 			dir := t.TempDir()
