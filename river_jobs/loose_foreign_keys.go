@@ -104,7 +104,11 @@ func Tracking(c *config.Config, db database.Database, parents []*loosefk.Parent)
 	tracked := make([]triggers.Parent, len(parents))
 	for i, parent := range parents {
 		tracked[i] = triggers.Parent{Schema: parent.Schema, Table: parent.Name, KeyColumns: parent.KeyColumns}
-		tracked[i].Undo = c.LooseForeignKeys.Undo.Covers(db.Names.Tracked, parent.Schema, parent.Name)
+		if undo := c.LooseForeignKeys.Undo; undo.Covers(db.Names.Tracked, parent.Schema, parent.Name) {
+			tracked[i].Undo = triggers.KeepsAll
+		} else if undo.On() {
+			tracked[i].Undo = triggers.KeepsBelow // Rows of tables that are kept may go with it, through any number of others.
+		}
 	}
 	cfg := triggers.Config{JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked, Truncate: triggers.Policy(c.LooseForeignKeys.Truncate)}
 	cfg.Undo = triggers.Undo{Exclude: c.LooseForeignKeys.Undo.Exclude, MaxRow: c.LooseForeignKeys.Undo.MaxRow}

@@ -166,7 +166,7 @@ func (c Config) rekey(ctx context.Context, conn *pgx.Conn, parent *resolved) err
 // records reports whether a function is one that records these columns, whatever their types are.
 func records(function string, keyColumns []string) bool {
 	for _, class := range []keyClass{bigintKey, textKey, compositeKey} {
-		if function == trackName(keyColumns, class, false) || function == trackName(keyColumns, class, true) {
+		if slices.ContainsFunc([]Keeps{KeepsNone, KeepsAll, KeepsBelow}, func(k Keeps) bool { return function == trackName(keyColumns, class, k) }) {
 			return true
 		}
 	}

@@ -81,9 +81,9 @@ func (c Config) trackFunction(p *resolved) function {
 	template := strings.NewReplacer(`-- key_settings`, settings, `"key_changed"`, changed).Replace(sqlText("functions/track"))
 	comment := fmt.Sprintf("Sexton: records deletions by key %s %s (%s)", noun, strings.Join(names, ", "), class)
 	installed := part("as_installed")
-	if p.Undo {
+	if p.Undo != KeepsNone {
 		comment += ", and keeps the rows"
-		template, installed = c.keeping(template), "" // That takes far longer than a look at the catalogue.
+		template, installed = c.keeping(template, p.Undo), "" // That takes far longer than a look at the catalogue.
 	}
 	template = strings.NewReplacer(`-- as_installed`, installed).Replace(template)
 	return c.render(trackName(keyColumns, class, p.Undo), strings.ReplaceAll(template, `"key_slot"`, slot), comment, keyColumns,
@@ -92,13 +92,13 @@ func (c Config) trackFunction(p *resolved) function {
 }
 
 // keeping has the function keep the deleted rows, and its tombstones name the set that they are in.
-func (c Config) keeping(template string) string {
+func (c Config) keeping(template string, keeps Keeps) string {
 	exclude := make([]string, len(c.Undo.Exclude))
 	for i, column := range c.Undo.Exclude {
 		exclude[i] = quoteLiteral(column)
 	}
 	keep := strings.NewReplacer(`'undo_exclude'`, "ARRAY["+strings.Join(exclude, ", ")+"]::pg_catalog.text[]",
-		`'undo_max_row'`, "'"+strconv.Itoa(c.Undo.MaxRow)+"'").Replace(part("undo_keep"))
+		`'undo_max_row'`, "'"+strconv.Itoa(c.Undo.MaxRow)+"'", `"undo_roots"`, strconv.FormatBool(keeps == KeepsAll)).Replace(part("undo_keep"))
 	return strings.NewReplacer(
 		"    BEGIN\n", "        "+part("undo_declare")+"\n    BEGIN\n    "+keep+"\n\n",
 		"parent_oid, tracked_as, ", "parent_oid, tracked_as, origin, ", "installed, \"", "installed, origin, \"",
@@ -106,10 +106,10 @@ func (c Config) keeping(template string) string {
 	).Replace(template)
 }
 
-func trackName(keyColumns []string, class keyClass, undo bool) string {
+func trackName(keyColumns []string, class keyClass, keeps Keeps) string {
 	kept := ""
-	if undo {
-		kept = "\x00undo"
+	if keeps != KeepsNone {
+		kept = "\x00" + string(keeps)
 	}
 	sum := sha256.Sum256([]byte(string(class) + "\x00" + strings.Join(keyColumns, "\x00") + kept))
 	return "track_" + hex.EncodeToString(sum[:6])

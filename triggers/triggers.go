@@ -78,9 +78,19 @@ type Parent struct {
 	Schema     string
 	Table      string
 	KeyColumns []string
-	// Undo has the trigger keep the deleted rows.
-	Undo bool
+	// Undo says which deleted rows the trigger keeps.
+	Undo Keeps
 }
+
+// Keeps says which deleted rows of a parent its trigger keeps: none, all, or the ones that go on account of rows that are kept.
+type Keeps string
+
+// The choices.
+const (
+	KeepsNone  Keeps = ""
+	KeepsAll   Keeps = "undo"
+	KeepsBelow Keeps = "undo below"
+)
 
 // Kind says how a trigger or function differs from what it should be.
 type Kind string

@@ -65,7 +65,7 @@ func Keeping(tb testing.TB, tables string, parents ...string) *DB {
 		}
 		kept := byID(parents)
 		for i := range kept {
-			kept[i].Undo = true
+			kept[i].Undo = triggers.KeepsAll
 		}
 		_, err = conn.Exec(ctx, "SELECT sexton.undo_rotate('undo', '72h'), sexton.undo_rotate('batches', '72h')")
 		return errors.Join(err, track(ctx, conn, kept), conn.Close(ctx))

@@ -1,6 +1,6 @@
 -- A worker's batch sets sexton.run, and sexton.undo to the set that it keeps itself and the table of its rows; without the latter nothing is kept. Any
     -- session may set them, to the loss of its own undo alone: they group what is kept.
-    IF (batch <> '' OR coalesce(pg_catalog.current_setting('sexton.run', true), '') = '')
+    IF (batch <> '' OR "undo_roots" AND coalesce(pg_catalog.current_setting('sexton.run', true), '') = '')
         AND batch <> pg_catalog.concat(origin, '/', root::pg_catalog.oid) AND EXISTS (SELECT FROM sexton_deleted)
     THEN
         kept_as := pg_catalog.nextval('"sexton".undo_ids');
