@@ -57,8 +57,12 @@ func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Re
 	report = &Report{Left: []Left{}, Notes: []string{}, DryRun: dryRun}
 	e.shapes, e.silent = map[shapeKey]*shape{}, map[string]bool{}
 	for _, db := range e.Databases {
-		var may bool
-		if err := db.Pool.QueryRow(ctx, text("may_replicate")).Scan(&may); err != nil {
+		var older, may bool
+		err := db.Pool.QueryRow(ctx, text("superuser")).Scan(&older, &may)
+		if err == nil && !older {
+			err = db.Pool.QueryRow(ctx, text("may_replicate")).Scan(&may)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("database %s: %w", db.Name, err)
 		}
 		e.silent[db.Name] = may && !e.FireTriggers

@@ -172,7 +172,8 @@ func TestStatusNamesWhoHoldsTheAwakeLock(t *testing.T) {
 		require.Nil(t, job["waiting_for"], "a worker may have it")
 
 		pgtest.Exec(t, conn, "SET application_name = 'psql'")
-		pid := pgtest.Scalar[string](t, s.Database, "SELECT pid::text FROM pg_locks WHERE locktype = 'advisory' AND objid = $1::bigint::oid", int64(uint32(key2)))
+		pid := pgtest.Scalar[string](t, s.Database, "SELECT pid::text FROM pg_locks WHERE locktype = 'advisory' AND objid = $1::bigint::oid "+
+			"AND database = (SELECT oid FROM pg_database WHERE datname = current_database())", int64(uint32(key2)))
 		want := "awake lock held by pid " + pid + " (psql)"
 		_, job, _ = s.StatusOf()
 		require.Equal(t, want, job["waiting_for"])

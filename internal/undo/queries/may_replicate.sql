@@ -1,4 +1,2 @@
--- Whether the role may have triggers stay silent. Before Postgres 15 only a superuser may.
-SELECT CASE WHEN pg_catalog.current_setting('server_version_num')::integer >= 150000
-    THEN pg_catalog.has_parameter_privilege('session_replication_role', 'SET')
-    ELSE pg_catalog.current_setting('is_superuser') = 'on' END
+-- Whether the role may have triggers stay silent, from Postgres 15 on, which has the function.
+SELECT pg_catalog.has_parameter_privilege('session_replication_role', 'SET')
