@@ -126,7 +126,8 @@ const deletions = 100
 // batch that takes its children away, and how often the server flushes its log, for the application's own COMMIT and for all that follows.
 func testWakeUpCost(t *testing.T, p program) {
 	t.Helper()
-	server := pgtest.Server(t, map[string]string{"fsync": "on", "wal_writer_delay": "10s"})
+	// A vacuum of the catalogue would count, too.
+	server := pgtest.Server(t, map[string]string{"fsync": "on", "wal_writer_delay": "10s", "autovacuum": "off"})
 	s := p.site(t, pgtest.NewOn(t, server).URL, gated())
 	s.exec(t, "DROP TRIGGER note_deletion ON children")
 	s.exec(t, "INSERT INTO parents SELECT 100 + n FROM generate_series(1, $1::int) AS n", deletions)
