@@ -168,7 +168,7 @@ type Undo struct {
 	Tables []string `yaml:"tables"`
 	// Exclude are columns, as table.column, that are never kept.
 	Exclude []string `yaml:"exclude"`
-	// MaxRow is the size in bytes, as stored, above which a row is not kept.
+	// MaxRow is the size in bytes, not compressed, above which a row is not kept.
 	MaxRow int `check:"positive" default:"16777216" yaml:"max_row"`
 	// LargeRows says what happens to such a row: it is left_out, so that the deletion counts as incomplete, or its clean-up waits.
 	LargeRows Overflow `default:"left_out" yaml:"large_rows"`

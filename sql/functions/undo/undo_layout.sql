@@ -1,5 +1,7 @@
 -- Returns the layout of a table as it is now, without the excluded columns (table.column, or schema.table.column). Generated columns are
--- computed anew when a row comes back. Types are named with their schema, as rows come back under the search_path of the application's triggers. A row's own casts to text are user code, so values become text by their output functions alone.
+-- computed anew when a row comes back. Types are named with their schema, as rows come back under the search_path of the application's triggers.
+-- A row's own casts to text are user code, so values become text by their output functions alone. The size of a row is that of its values when they
+-- are not compressed. Several layouts may be the same: a unique index would have one DELETE wait for the transaction of another.
 CREATE OR REPLACE FUNCTION "sexton".undo_layout(of_table oid, exclude text[])
 RETURNS bigint
 LANGUAGE plpgsql
@@ -27,7 +29,10 @@ BEGIN
                     'THEN pg_catalog.format(''%%s'', gone.%1$I) END) FILTER (WHERE gone.sexton_fits))'
                 ELSE '"sexton".undo_text(pg_catalog.array_agg(gone.%I) FILTER (WHERE gone.sexton_fits))'
             END, a.attname) ORDER BY a.attnum),
-        coalesce(pg_catalog.string_agg(pg_catalog.format('coalesce(pg_catalog.pg_column_size(%%1$s.%s), 0)',
+        coalesce(pg_catalog.string_agg(pg_catalog.format(
+            CASE WHEN coalesce(nullif(t.typbasetype, 0), t.oid) = ANY ('{text,varchar,bpchar,bytea}'::pg_catalog.regtype[])
+                THEN 'coalesce(pg_catalog.octet_length(%%1$s.%s)::pg_catalog.int8, 0)'
+                ELSE 'coalesce(pg_catalog.octet_length(pg_catalog.format(''%%%%s'', %%1$s.%s))::pg_catalog.int8, 0)' END,
             pg_catalog.replace(pg_catalog.quote_ident(a.attname), '%', '%%')),
             ' OPERATOR(pg_catalog.+) ' ORDER BY a.attnum) FILTER (WHERE a.attlen = -1 AND a.attstorage <> 'p'), ''),
         coalesce((
@@ -50,14 +55,14 @@ BEGIN
       AND NOT pg_catalog.concat(n.nspname, '.', c.relname, '.', a.attname) = ANY (exclude);
 
     made.name := of_table::pg_catalog.regclass::pg_catalog.text;
-    made.signature := pg_catalog.md5(ROW(made.name, made.columns, made.numbers, made.types, made.terms, made.key)::pg_catalog.text);
+    made.signature := pg_catalog.md5(ROW(made.name, made.columns, made.numbers, made.types, made.terms, made.size, made.key)::pg_catalog.text);
 
-    SELECT l.id INTO made.id FROM "sexton".undo_layouts AS l WHERE l.relation = of_table AND l.signature = made.signature;
+    SELECT l.id INTO made.id FROM "sexton".undo_layouts AS l WHERE l.relation = of_table AND l.signature = made.signature
+    ORDER BY l.id LIMIT 1;
 
     IF made.id IS NULL THEN
         INSERT INTO "sexton".undo_layouts (relation, name, signature, columns, numbers, types, arrays, terms, size, key)
         VALUES (of_table, made.name, made.signature, made.columns, made.numbers, made.types, made.arrays, made.terms, made.size, made.key)
-        ON CONFLICT (relation, signature) DO UPDATE SET name = EXCLUDED.name
         RETURNING id INTO made.id;
     END IF;
 

@@ -5,8 +5,15 @@ RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
+DECLARE
+    present CONSTANT bigint := "sexton".undo_layout(of_table, exclude);
 BEGIN
-    IF "sexton".undo_layout(of_table, exclude) <> known THEN
+    IF present <> known AND NOT EXISTS (
+        SELECT
+        FROM "sexton".undo_layouts AS one
+        JOIN "sexton".undo_layouts AS other ON other.relation = one.relation AND other.signature = one.signature
+        WHERE one.id = present AND other.id = known
+    ) THEN
         RAISE EXCEPTION 'the columns of % have changed, so that its rows cannot be kept', of_table::pg_catalog.regclass
             USING ERRCODE = 'SX005', HINT = 'The next run knows them.';
     END IF;

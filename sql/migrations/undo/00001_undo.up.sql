@@ -46,9 +46,11 @@ CREATE TABLE "sexton".undo_layouts (
     -- Expressions: what is kept of each column over the rows of gone, and a row's size.
     terms text[] NOT NULL,
     size text NOT NULL,
-    key text[] NOT NULL,
-    UNIQUE (relation, signature)
+    key text[] NOT NULL
 );
+
+-- Not unique: deletions of one table would wait for each other after its columns have changed.
+CREATE INDEX undo_layouts_signature_idx ON "sexton".undo_layouts (relation, signature);
 
 COMMENT ON TABLE "sexton".undo_layouts IS 'Sexton: columns of tables whose rows are kept';
 
