@@ -276,39 +276,6 @@ func without(places, others []int32) []int32 {
 	return left
 }
 
-// stop ends the clean-up after parents that are back.
-func (e *Engine) stop(ctx context.Context, tx pgx.Tx, s *set, places []int32) error {
-	if len(s.Changed) > 0 || len(places) == 0 {
-		return nil
-	}
-	names := s.on.Names
-	if len(places) == int(s.Rows) && s.Left == 0 && s.Rows < rowsAtOnce {
-		_, err := tx.Exec(ctx, names.Render(text("stop")), s.ID, nil)
-		return err
-	}
-	for _, parent := range e.Parents[s.on.Name] {
-		if parent.OID != s.Relation || slices.ContainsFunc(parent.KeyColumns, func(c string) bool { return s.column(c) < 0 }) {
-			continue
-		}
-		terms := make([]string, len(parent.KeyColumns))
-		for i, column := range parent.KeyColumns {
-			terms[i] = "r." + pgcatalog.Quote(column) + "::pg_catalog.text"
-		}
-		term := terms[0]
-		if len(terms) > 1 {
-			term = "ARRAY[" + strings.Join(terms, ", ") + "]::pg_catalog.text"
-		}
-		var keys []string
-		sql := fmt.Sprintf("SELECT pg_catalog.array_agg(%s) FROM %s WHERE ($3::pg_catalog.bool[])[r.sexton_n]", term, s.rows())
-		if err := tx.QueryRow(ctx, sql, s.ID, s.Number, s.mask(places)).Scan(&keys); err != nil {
-			return fmt.Errorf("read keys: %w", err)
-		}
-		_, err := tx.Exec(ctx, names.Render(text("stop")), s.ID, keys)
-		return err
-	}
-	return nil
-}
-
 // back is the restoring of one set in one transaction.
 type back struct {
 	*set
