@@ -29,21 +29,29 @@ func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	ids := make([]int64, 0, len(u.by))
-	for id := range u.by {
-		ids = append(ids, id)
+	shared := func(s *set) bool {
+		return len(s.owned) < int(s.Rows) || slices.ContainsFunc(s.Origins, func(id int64) bool { return len(u.by[id]) == 0 })
 	}
-	for _, db := range e.Databases {
-		if err := e.fenced(ctx, db, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, db.Names.Render(text("forsake")), ids)
+	for _, s := range u.sets {
+		if len(s.Changed) > 0 {
+			continue
+		}
+		if err := e.fenced(ctx, s.on, func(tx pgx.Tx) (err error) {
+			var keys []string // NULL is all of them.
+			if slices.ContainsFunc(u.by[s.ID], shared) {
+				if keys, err = e.tombstonesOf(ctx, tx, s, s.owned); err != nil || len(keys) == 0 {
+					return err
+				}
+			}
+			_, err = tx.Exec(ctx, s.on.Names.Render(text("forsake")), s.ID, keys)
 			return err
 		}); err != nil {
-			return rows, fmt.Errorf("database %s: %w", db.Name, err)
+			return rows, fmt.Errorf("database %s: %w", s.on.Name, err)
 		}
 	}
 	for _, s := range slices.Backward(u.sets) { // The set of parents goes last: until then the command can be given again.
 		sql, args := s.on.Names.Render(text("remove")), []any{s.ID, s.Number}
-		if others := len(s.owned) < int(s.Rows) || slices.ContainsFunc(s.Origins, func(id int64) bool { return len(u.by[id]) == 0 }); others {
+		if shared(s) {
 			if len(s.owned) == 0 {
 				continue
 			}

@@ -19,3 +19,40 @@ func TestAParentThatStaysDeletedKeepsItsTombstone(t *testing.T) {
 	require.EqualValues(t, 5999, report.Restored)
 	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT primary_key_value::text FROM loose_foreign_keys_deleted_records WHERE status = 1"))
 }
+
+// Where two deletions share a batch, the one that is forgotten leaves the other's tombstones as they are: what is still to go with them is kept.
+func TestForgettingLeavesTheTombstonesOfOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, tree, treeDefinitions, "projects", "issues")
+	b.Exec("DELETE FROM issues WHERE project_id > 2")
+	b.drain(t, 0)
+	b.Exec("DELETE FROM projects WHERE id = 1")
+	first := b.last(t).ID
+	b.Exec("DELETE FROM projects WHERE id = 2")
+	second := b.last(t).ID
+	b.drain(t, 20)
+	waiting := "SELECT count(*) FILTER (WHERE origin IS NULL) > 0, count(origin) > 0 FROM loose_foreign_keys_deleted_records " +
+		"WHERE status = 1 AND fully_qualified_table_name = 'public.issues'"
+	require.Equal(t, [][]string{{"false", "true"}}, b.Rows("SELECT a::text, b::text FROM ("+waiting+") AS w (a, b)"))
+	_, err := b.engine.Forget(t.Context(), first)
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{"true", "true"}}, b.Rows("SELECT a::text, b::text FROM ("+waiting+") AS w (a, b)"))
+	b.drain(t, 0)
+	report := b.restore(t, second)
+	require.Empty(t, report.Left)
+	require.Equal(t, "restored", report.Unit.State)
+	require.Equal(t, [][]string{{"10", "40"}}, b.Rows("SELECT count(DISTINCT i.id)::text, count(n.id)::text FROM issues AS i JOIN notes AS n ON n.issue_id = i.id"))
+}
+
+// A table that another one has replaced under its name takes its rows back.
+func TestRowsComeBackIntoTheTableOfTheirName(t *testing.T) {
+	t.Parallel()
+	b := library(t)
+	b.Exec("DELETE FROM authors WHERE id = 1")
+	b.drain(t, 0)
+	b.Exec(`CREATE TABLE newer (title text, id bigint PRIMARY KEY, author_id bigint, shelf_id bigint);
+ALTER TABLE books RENAME TO books_old; ALTER TABLE newer RENAME TO books`)
+	require.Empty(t, b.restore(t, b.last(t).ID).Left)
+	require.Equal(t, [][]string{{"4"}}, b.Rows("SELECT id::text FROM books_old"))
+	require.Equal(t, [][]string{{"(a,1,1,1)"}, {"(b,2,1,2)"}, {"(c,3,1,)"}}, b.Rows("SELECT b::text FROM books AS b ORDER BY id"))
+}
