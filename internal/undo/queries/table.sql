@@ -1,4 +1,4 @@
--- A table as it is now: the one with the OID $1, or else the one of the name $2; and its columns that can be set.
+-- A table as it is now: the one of the name $2, or else the one with the OID $1; and its columns that can be set. Tables may have been swapped.
 SELECT class.oid, class.oid = $1 AS same, pg_catalog.format('%I.%I', namespace.nspname, class.relname) AS name,
     pg_catalog.array_agg(a.attnum ORDER BY a.attnum) AS numbers, pg_catalog.array_agg(a.attname::pg_catalog.text ORDER BY a.attnum) AS columns,
     pg_catalog.array_agg(pg_catalog.format('%I.%I', home.nspname, t.typname) ORDER BY a.attnum) AS types
@@ -7,5 +7,11 @@ JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 JOIN pg_catalog.pg_attribute AS a ON a.attrelid = class.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
 JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
 JOIN pg_catalog.pg_namespace AS home ON home.oid = t.typnamespace
-WHERE class.oid = coalesce((SELECT known.oid FROM pg_catalog.pg_class AS known WHERE known.oid = $1 AND known.relkind IN ('r', 'p')), pg_catalog.to_regclass($2))
+WHERE class.oid OPERATOR(pg_catalog.=) (
+    SELECT known.oid
+    FROM pg_catalog.pg_class AS known
+    WHERE (known.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass($2)::pg_catalog.oid OR known.oid OPERATOR(pg_catalog.=) $1) AND known.relkind IN ('r', 'p')
+    ORDER BY known.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass($2)::pg_catalog.oid DESC NULLS LAST
+    LIMIT 1
+)
 GROUP BY class.oid, namespace.nspname, class.relname
