@@ -282,7 +282,7 @@ func (e *Engine) summary(ctx context.Context, u *unit) (*Unit, error) {
 		out.State = "incomplete"
 	case restored == 0:
 		out.State = "whole"
-	case restored < rows:
+	case restored < rows || left > 0:
 		out.State = "partly_restored"
 	default:
 		out.State = "restored"

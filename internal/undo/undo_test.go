@@ -167,6 +167,7 @@ func TestSomeRowsAndColumnsAreNotKept(t *testing.T) {
 	require.Equal(t, "incomplete", unit.State)
 	report := b.restore(t, unit.ID)
 	require.EqualValues(t, 4, report.Restored)
+	require.Equal(t, "partly_restored", report.Unit.State)
 	require.Equal(t, [][]string{{"1", "NULL"}, {"3", "NULL"}, {"4", "d"}}, b.Rows("SELECT id::text, coalesce(title, 'NULL') FROM books ORDER BY id"))
 }
 
