@@ -56,3 +56,22 @@ ALTER TABLE books RENAME TO books_old; ALTER TABLE newer RENAME TO books`)
 	require.Equal(t, [][]string{{"4"}}, b.Rows("SELECT id::text FROM books_old"))
 	require.Equal(t, [][]string{{"(a,1,1,1)"}, {"(b,2,1,2)"}, {"(c,3,1,)"}}, b.Rows("SELECT b::text FROM books AS b ORDER BY id"))
 }
+
+// A parent that came back may go again: what did not come back with it at first then stays as it is.
+func TestNoValueComesBackWithoutItsParent(t *testing.T) {
+	t.Parallel()
+	b := library(t)
+	b.Exec("DELETE FROM authors WHERE id = 1")
+	b.drain(t, 0)
+	first := b.last(t).ID
+	b.Exec("UPDATE films SET author_id = 2 WHERE id = 1")
+	require.EqualValues(t, 4, b.restore(t, first).Restored)
+	b.Exec("DELETE FROM authors WHERE id = 1")
+	b.drain(t, 0)
+	b.Exec("UPDATE films SET author_id = NULL WHERE id = 1")
+	again := b.restore(t, first)
+	require.Zero(t, again.Restored)
+	require.Len(t, again.Left, 1)
+	require.Equal(t, "the row of public.authors that it refers to has gone", again.Left[0].Reason)
+	require.Equal(t, [][]string{{"0"}}, b.Rows("SELECT count(*)::text FROM films WHERE author_id = 1"))
+}

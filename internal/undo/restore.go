@@ -227,10 +227,7 @@ func (e *Engine) set(ctx context.Context, u *unit, s *set, eligible []int32, wai
 	if report.DryRun {
 		return e.foresee(ctx, s, f, wanted, report)
 	}
-	b := back{set: s, shape: f, checks: e.missing(s, f, e.silent[s.on.Name]), reasons: map[string][]int32{}}
-	if len(s.Changed) > 0 {
-		b.checks = nil
-	}
+	b := back{set: s, shape: f, checks: e.missing(u, s, f), reasons: map[string][]int32{}}
 	err = e.fenced(ctx, s.on, func(tx pgx.Tx) error {
 		b.done, b.reasons = nil, map[string][]int32{}
 		for part := range slices.Chunk(wanted, rowsAtOnce) {
@@ -289,37 +286,23 @@ type back struct {
 // restore puts rows back at once, and halves them around rows that cannot come back.
 func (b *back) restore(ctx context.Context, tx pgx.Tx, places []int32) error {
 	for len(places) > 0 {
-		var lacking []int32
+		var came, lacking []int32
 		var reason string
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
 			if err := batch.UsePath(ctx, tx, b.on.Names); err != nil {
 				return err
 			}
 			rows, _ := tx.Query(ctx, b.statement(), b.ID, b.Number, b.mask(places))
-			if len(b.Changed) > 0 {
-				var came []int32
-				if came, err = pgx.CollectRows(rows, pgx.RowTo[int32]); err != nil {
-					return err
-				}
-				if _, err := tx.Exec(ctx, ownPath); err != nil {
-					return err
-				}
-				slices.Sort(came)
-				lacking, reason, places = nil, "", slices.Clone(places)
-				if stayed := without(places, came); len(stayed) > 0 {
-					b.reasons["the row has gone, or was changed since"] = append(b.reasons["the row has gone, or was changed since"], stayed...)
-				}
-				b.done = append(b.done, came...)
-				return nil
-			}
-			rows.Close()
-			if err := rows.Err(); err != nil {
+			if came, err = pgx.CollectRows(rows, pgx.RowTo[int32]); err != nil {
 				return err
+			}
+			if came = slices.Sorted(slices.Values(came)); len(b.Changed) == 0 {
+				came = places
 			}
 			if _, err := tx.Exec(ctx, ownPath); err != nil {
 				return err
 			}
-			if lacking, reason, err = b.look(ctx, tx, places); err == nil && len(lacking) > 0 {
+			if lacking, reason, err = b.look(ctx, tx, came); err == nil && len(lacking) > 0 {
 				err = errLacking
 			}
 			return err
@@ -331,8 +314,9 @@ func (b *back) restore(ctx context.Context, tx pgx.Tx, places []int32) error {
 			b.reasons[reason] = append(b.reasons[reason], lacking...)
 			places = without(places, lacking)
 		case err == nil:
-			if len(b.Changed) == 0 {
-				b.done = append(b.done, places...)
+			b.done = append(b.done, came...)
+			if stayed := without(places, came); len(stayed) > 0 {
+				b.reasons["the row has gone, or was changed since"] = append(b.reasons["the row has gone, or was changed since"], stayed...)
 			}
 			return nil
 		default:
@@ -345,7 +329,7 @@ func (b *back) restore(ctx context.Context, tx pgx.Tx, places []int32) error {
 // ownPath is the search_path of all statements that fire no trigger.
 const ownPath = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"
 
-// errLacking takes back an INSERT of rows whose parent is missing.
+// errLacking takes back rows whose parent is missing.
 var errLacking = errors.New("a parent is missing")
 
 func (b *back) halve(ctx context.Context, tx pgx.Tx, places []int32, err error) error {

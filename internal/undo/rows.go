@@ -242,8 +242,10 @@ func (e *Engine) reference(u *unit, s *set) (*loosefk.Reference, *loosefk.Parent
 }
 
 // missing makes, for each parent that rows of the table refer to, the statement that finds rows at the places $3 without it. In silence foreign keys are
-// not checked, so they are looked up here; definitions of loose foreign keys are always.
-func (e *Engine) missing(s *set, f *shape, silent bool) (checks []check) {
+// not checked, so they are looked up here; definitions of loose foreign keys are always. Of changed rows only the definition counts that changed them: its
+// conditions held then.
+func (e *Engine) missing(u *unit, s *set, f *shape) (checks []check) {
+	by, _ := e.reference(u, s)
 	look := func(what, target, on string, given []string, lock bool, more string, args *drain.Args) {
 		if lock {
 			on += " FOR KEY SHARE OF other"
@@ -258,20 +260,20 @@ func (e *Engine) missing(s *set, f *shape, silent bool) (checks []check) {
 		given, terms := make([]string, len(key.Columns)), make([]string, len(key.Columns))
 		for i, column := range key.Columns {
 			at := f.former(&s.layout, column)
-			if at < 0 {
+			if at < 0 || len(s.Changed) > 0 && !slices.Contains(s.Fields, s.Columns[at]) {
 				given = nil
 				break
 			}
 			given[i] = s.value(at, f.kind(column))
 			terms[i] = fmt.Sprintf("other.%s %s %s", pgcatalog.Quote(key.Others[i]), key.Operators[i], given[i])
 		}
-		if silent && given != nil {
+		if e.silent[s.on.Name] && given != nil {
 			look("foreign key "+key.Name+" finds no row of "+key.Target, key.Target, strings.Join(terms, " AND "), given, key.Lockable, "", args())
 		}
 	}
 	for _, parent := range e.Parents[s.on.Name] {
 		for _, r := range parent.References {
-			if !r.Usable() || r.Remote || r.Child.OID != f.OID {
+			if !r.Usable() || r.Remote || r.Child.OID != f.OID || len(s.Changed) > 0 && r != by {
 				continue
 			}
 			given, terms := make([]string, len(r.Columns)), make([]string, len(r.Columns))
@@ -284,12 +286,14 @@ func (e *Engine) missing(s *set, f *shape, silent bool) (checks []check) {
 				}
 			}
 			for _, asked := range slices.Concat(r.Conditions, r.Except) {
-				whole = whole && s.column(asked.Column) >= 0
+				whole = whole && (len(s.Changed) > 0 || s.column(asked.Column) >= 0)
 			}
-			whole = whole && (r.Action != drain.Assign || s.column(r.Target.Column) >= 0)
+			whole = whole && (len(s.Changed) > 0 || r.Action != drain.Assign || s.column(r.Target.Column) >= 0)
 			if whole {
-				a := args()
-				more := r.Restrictions("r", a)
+				a, more := args(), ""
+				if len(s.Changed) == 0 {
+					more = r.Restrictions("r", a)
+				}
 				look("the row of "+parent.Recorded+" that it refers to has gone", parent.SQL(), strings.Join(terms, " AND "), given, false, more, a)
 			}
 		}
