@@ -328,6 +328,14 @@ func (e *Engine) waiting(ctx context.Context, u *unit) (map[int64]bool, error) {
 	return waiting, nil
 }
 
+// Keeps tells whether a database has a table of kept deletions.
+func Keeps(ctx context.Context, db database.Database) (there bool, err error) {
+	if err := db.Pool.QueryRow(ctx, db.Names.Render(text("keeps"))).Scan(&there); err != nil {
+		return false, fmt.Errorf("database %s: look for kept deletions: %w", db.Name, err)
+	}
+	return there, nil
+}
+
 // Show tells of one deletion.
 func (e *Engine) Show(ctx context.Context, id int64) (*Unit, error) {
 	u, err := e.load(ctx, id)

@@ -171,7 +171,11 @@ func onUndo(env *cli.Env, cmd *cobra.Command, do func(context.Context, *undoing)
 	return env.Reports(cmd, func(ctx context.Context, _ []string) error {
 		return env.WithBound(ctx, riverjobs.LooseForeignKeys, installation.BindReachable, func(all *installation.Bound) error {
 			settings := all.Config.LooseForeignKeys.Undo
-			if !settings.On() {
+			there, err := keeping(ctx, all)
+			if err != nil {
+				return err
+			}
+			if !settings.On() && len(there) == 0 {
 				return problem.List{{
 					Severity: problem.Error, Key: "loose_foreign_keys.undo.keep", Message: "is 0s, so that no deletion is kept",
 					Fix: "set it to 72h, say, run `sexton migrate up` and `sexton triggers install`, and start the workers anew",
@@ -187,7 +191,7 @@ func onUndo(env *cli.Env, cmd *cobra.Command, do func(context.Context, *undoing)
 			}
 			defer stop()
 			on := &undoing{all: all, engine: &undo.Engine{
-				Databases: reachable(all), Parents: all.Parents, Keep: settings.Keep, FireTriggers: settings.FireTriggers,
+				Databases: there, Parents: all.Parents, Keep: settings.Keep, FireTriggers: settings.FireTriggers,
 				Leases: all.Leases(id), Key: riverjobs.LooseForeignKeysLease, StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second,
 			}}
 			return do(ctx, on)
@@ -195,12 +199,22 @@ func onUndo(env *cli.Env, cmd *cobra.Command, do func(context.Context, *undoing)
 	})
 }
 
-// reachable are the databases that are there.
-func reachable(all *installation.Bound) (there []database.Database) {
+// keeping are the databases that are there, and have a table of kept deletions once undo is switched off.
+func keeping(ctx context.Context, all *installation.Bound) (there []database.Database, _ error) {
 	for _, db := range all.Databases {
-		if all.Down[db.Name] == nil {
+		if all.Down[db.Name] != nil {
+			continue
+		}
+		kept := all.Config.LooseForeignKeys.Undo.On()
+		if !kept {
+			var err error
+			if kept, err = undo.Keeps(ctx, db); err != nil {
+				return nil, err
+			}
+		}
+		if kept {
 			there = append(there, db)
 		}
 	}
-	return there
+	return there, nil
 }

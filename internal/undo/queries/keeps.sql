@@ -1,0 +1,1 @@
+SELECT pg_catalog.to_regclass('"sexton".undo') IS NOT NULL
