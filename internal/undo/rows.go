@@ -193,6 +193,9 @@ func (e *Engine) keysOf(ctx context.Context, s *set, columns []string, places []
 
 // referring are the places of a set's rows whose columns Via have one of the keys.
 func (e *Engine) referring(ctx context.Context, u *unit, s *set, keys [][]*string) ([]int32, error) {
+	if s.untold = slices.ContainsFunc(s.Via, func(c string) bool { return s.column(c) < 0 }); s.untold {
+		return nil, nil
+	}
 	args, names, terms := []any{s.ID, s.Number}, make([]string, len(keys)), make([]string, len(keys))
 	from := make([]string, len(keys))
 	reference, parent := e.reference(u, s)

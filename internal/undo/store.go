@@ -79,6 +79,8 @@ type set struct {
 	on database.Database
 	// owned are the places of the unit's rows, restored the ones that are back.
 	owned, restored []int32
+	// untold says that the columns Via were excluded, where not all rows are the unit's.
+	untold bool
 }
 
 // unit is a deletion with all that it caused, parents before children.
@@ -328,7 +330,7 @@ func (e *Engine) waiting(ctx context.Context, u *unit) (map[int64]bool, error) {
 	return waiting, nil
 }
 
-// Keeps tells whether a database has a table of kept deletions.
+// Keeps is true where a database has a table of kept deletions.
 func Keeps(ctx context.Context, db database.Database) (there bool, err error) {
 	if err := db.Pool.QueryRow(ctx, db.Names.Render(text("keeps"))).Scan(&there); err != nil {
 		return false, fmt.Errorf("database %s: look for kept deletions: %w", db.Name, err)
