@@ -113,7 +113,8 @@ func (e *Engine) through(ctx context.Context, u *unit, report *Report) error {
 				return err
 			}
 			if s.untold {
-				report.Notes = append(report.Notes, fmt.Sprintf("which rows of %s belong to it cannot be told: %s is excluded", s.Name, strings.Join(s.Via, ", ")))
+				report.Notes = append(report.Notes, fmt.Sprintf(
+					"which rows of %s belong to it cannot be told: %s is excluded", s.Name, strings.Join(s.Via, ", ")))
 			}
 			if err := e.point("set"); err != nil {
 				return err

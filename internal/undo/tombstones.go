@@ -39,7 +39,8 @@ func (e *Engine) tombstonesOf(ctx context.Context, tx pgx.Tx, s *set, places []i
 		if len(terms) > 1 {
 			term = "ARRAY[" + strings.Join(terms, ", ") + "]::pg_catalog.text"
 		}
-		sql := fmt.Sprintf("SELECT pg_catalog.array_agg(%s) FROM %s WHERE ($3::pg_catalog.bool[])[r.sexton_n] AND pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0",
+		sql := fmt.Sprintf("SELECT pg_catalog.array_agg(%s) FROM %s WHERE ($3::pg_catalog.bool[])[r.sexton_n] "+
+			"AND pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0",
 			term, s.rows(), strings.Join(columns, ", "))
 		if err := tx.QueryRow(ctx, sql, s.ID, s.Number, s.mask(places)).Scan(&keys); err != nil {
 			return nil, fmt.Errorf("read keys: %w", err)
