@@ -17,7 +17,7 @@ func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 	if _, err := e.load(ctx, id); err != nil {
 		return 0, err
 	}
-	e.shapes, e.silent = map[shapeKey]*shape{}, map[string]bool{}
+	e.silent = map[string]bool{}
 	if err := e.acquire(ctx); err != nil {
 		return 0, err
 	}
@@ -36,28 +36,28 @@ func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 		if len(s.Changed) > 0 {
 			continue
 		}
-		if err := e.fenced(ctx, s.on, func(tx pgx.Tx) (err error) {
+		if err := e.fenced(ctx, s.on, true, func(tx pgx.Tx) (err error) {
 			var keys []string // NULL is all of them.
 			if slices.ContainsFunc(u.by[s.ID], shared) {
 				if keys, err = e.tombstonesOf(ctx, tx, s, s.owned); err != nil || len(keys) == 0 {
 					return err
 				}
 			}
-			_, err = tx.Exec(ctx, s.on.Names.Render(text("forsake")), s.ID, keys)
+			_, err = tx.Exec(ctx, s.on.Names.Render(text("forsake")), s.ID, keys, s.Relation)
 			return err
 		}); err != nil {
 			return rows, fmt.Errorf("database %s: %w", s.on.Name, err)
 		}
 	}
 	for _, s := range slices.Backward(u.sets) { // The set of parents goes last: until then the command can be given again.
-		sql, args := s.on.Names.Render(text("remove")), []any{s.ID, s.Number}
+		sql, args := s.on.Names.Render(text("remove")), s.args()
 		if shared(s) {
 			if len(s.owned) == 0 {
 				continue
 			}
 			sql, args = s.blank(), append(args, s.mask(s.owned))
 		}
-		if err := e.fenced(ctx, s.on, func(tx pgx.Tx) error {
+		if err := e.fenced(ctx, s.on, true, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, sql, args...)
 			return err
 		}); err != nil {
@@ -72,66 +72,12 @@ func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 func (s *set) blank() string {
 	values, terms := []string{}, []string{}
 	for _, at := range s.kept() {
-		values = append(values, fmt.Sprintf("CASE WHEN NOT ($3::pg_catalog.bool[])[r.sexton_n] THEN %s END AS %s",
-			s.value(at, s.Types[at]), pgcatalog.Quote(s.Columns[at])))
+		values = append(values, fmt.Sprintf("CASE WHEN NOT %s THEN %s END AS %s",
+			among, s.value(at, s.Types[at]), pgcatalog.Quote(s.Columns[at])))
 		terms = append(terms, strings.Replace(s.Terms[at], ") FILTER", " ORDER BY gone.sexton_n) FILTER", 1))
 	}
 	return fmt.Sprintf(`UPDATE %s AS undo SET c = (
 	SELECT ARRAY[%s] FROM (SELECT r.sexton_n, true AS sexton_fits, %s FROM %s) AS gone
-) WHERE undo.id OPERATOR(pg_catalog.=) $1::pg_catalog.int8 AND undo.number OPERATOR(pg_catalog.=) $2::pg_catalog.int8`,
+) WHERE undo.id OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.int8[]) AND undo.number OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.int8[])`,
 		s.on.Names.Render(`"sexton".undo`), strings.Join(terms, ", "), strings.Join(values, ", "), s.rows())
-}
-
-// foresee names the rows whose primary key is taken.
-func (e *Engine) foresee(ctx context.Context, s *set, f *shape, wanted []int32, report *Report) error {
-	report.Restored += int64(len(wanted))
-	terms := make([]string, 0, len(s.KeyCols))
-	for _, key := range s.KeyCols {
-		name, kind := f.present(&s.layout, max(0, s.column(key)))
-		own, known := f.own[name]
-		if s.column(key) < 0 || !known {
-			return nil
-		}
-		terms = append(terms, own.Equal("other."+pgcatalog.Quote(name), s.value(s.column(key), kind)))
-	}
-	if len(terms) == 0 || len(s.Changed) > 0 {
-		return nil
-	}
-	sql := fmt.Sprintf("SELECT r.sexton_n FROM %s WHERE ($3::pg_catalog.bool[])[r.sexton_n] AND EXISTS (SELECT FROM %s AS other WHERE %s)",
-		s.rows(), f.Name, strings.Join(terms, " AND "))
-	var taken []int32
-	err := within(ctx, s.on, func(tx pgx.Tx) (err error) {
-		rows, _ := tx.Query(ctx, sql, s.ID, s.Number, s.mask(wanted))
-		taken, err = pgx.CollectRows(rows, pgx.RowTo[int32])
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	report.Restored -= int64(len(taken))
-	return e.leave(ctx, s, taken, "its primary key is taken", report)
-}
-
-// leave names rows that are not restored.
-func (e *Engine) leave(ctx context.Context, s *set, places []int32, reason string, report *Report) error {
-	if len(places) == 0 {
-		return nil
-	}
-	report.LeftRows += int64(len(places))
-	named := places[:min(len(places), max(0, mostLeft-len(report.Left)))]
-	keys := make([][]*string, len(s.KeyCols))
-	if len(keys) > 0 && len(named) > 0 {
-		if err := e.keysOf(ctx, s, s.KeyCols, named, keys); err != nil {
-			return err
-		}
-	}
-	shown := joined(keys)
-	for i := range named {
-		left := Left{Database: s.on.Name, Table: s.Name, Reason: reason, Key: fmt.Sprintf("row %d of %d", named[i], s.Number)}
-		if i < len(shown) {
-			left.Key = shown[i]
-		}
-		report.Left = append(report.Left, left)
-	}
-	return nil
 }

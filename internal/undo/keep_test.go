@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 )
 
@@ -48,7 +49,8 @@ func TestADeleteNeverFailsBecauseItsRowsCannotBeKept(t *testing.T) {
 	require.Equal(t, "3", pgtest.Scalar[string](t, b, "SELECT count(*)::text FROM loose_foreign_keys_deleted_records"))
 }
 
-// What a batch takes along in its own table makes the deletion incomplete if a cascade did it, and is kept if a statement of a trigger did.
+// What a batch takes along in its own table is kept, whether a cascade or a statement of a trigger did it; without a key it cannot be told from the batch's
+// own rows, and makes the deletion incomplete.
 func TestABatchTakesMoreOfItsOwnTableAlong(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -56,7 +58,11 @@ func TestABatchTakesMoreOfItsOwnTableAlong(t *testing.T) {
 		left             int64
 	}{
 		"alone":   {"UPDATE files SET above = NULL", "whole", 0},
-		"cascade": {"SELECT", "incomplete", 2},
+		"cascade": {"SELECT", "whole", 0},
+		"cascade without a key": {
+			"ALTER TABLE files ADD UNIQUE (id), DROP CONSTRAINT files_above_fkey, DROP CONSTRAINT files_pkey, " +
+				"ADD FOREIGN KEY (above) REFERENCES files (id) ON DELETE CASCADE", "incomplete", 2,
+		},
 		"statement": {
 			"CREATE TRIGGER below AFTER DELETE ON files FOR EACH ROW EXECUTE FUNCTION below(); ALTER TABLE files DROP CONSTRAINT files_above_fkey", "whole", 0,
 		},
@@ -120,7 +126,6 @@ func TestTheApplicationCannotPutItsRowsInAnotherDeletion(t *testing.T) {
 	b.Exec("GRANT SELECT, DELETE ON folders TO " + pgx.Identifier{role}.Sanitize())
 	app := pgtest.Connect(t, b.AsRole(role))
 	remove := func(ctx context.Context, conn *pgx.Conn, id int, setting string) {
-		t.Helper()
 		_, err := conn.Exec(ctx, "SELECT set_config('sexton.undo', $1, false)", setting)
 		require.NoError(t, err)
 		pgtest.Exec(t, conn, fmt.Sprintf("DELETE FROM folders WHERE id = %d", id))
@@ -140,4 +145,139 @@ func TestTheApplicationCannotPutItsRowsInAnotherDeletion(t *testing.T) {
 	require.Len(t, pgtest.Must(b.engine.List(t.Context(), 20))(t), 7, "the last one alone is a worker's")
 	shown := pgtest.Must(b.engine.Show(t.Context(), victim))(t)
 	require.EqualValues(t, 2, shown.Tables[0].Rows)
+}
+
+// Whatever is wrong with Sexton's own tables and functions, the application deletes.
+func TestADeleteNeverFailsBecauseOfSextonsTables(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ broken, units, left string }{
+		"columns cannot be read": {
+			"CREATE OR REPLACE FUNCTION sexton.undo_layout(of_table oid, exclude text[]) RETURNS bigint LANGUAGE plpgsql " +
+				"AS 'BEGIN RAISE division_by_zero; END'", "1", "2",
+		},
+		"no columns":  {"DROP FUNCTION sexton.undo_layout", "1", "2"},
+		"no sequence": {"DROP SEQUENCE sexton.undo_ids", "0", "0"},
+		"no layouts":  {"DROP TABLE sexton.undo_layouts CASCADE", "0", "0"},
+		"full":        {"UPDATE sexton.undo_state SET full_since = now()", "1", "2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, folders, foldersDefinitions, "folders", "files")
+			b.Exec("INSERT INTO folders SELECT generate_series(1, 2)")
+			b.Exec(c.broken)
+			b.Exec("DELETE FROM folders")
+			require.Equal(t, [][]string{{"2", c.units}},
+				b.Rows("SELECT count(*)::text, count(DISTINCT origin)::text FROM loose_foreign_keys_deleted_records"))
+			require.Equal(t, [][]string{{c.left}}, b.Rows("SELECT coalesce(sum(left_out), 0)::text FROM sexton.undo"))
+		})
+	}
+	b := setup(t, folders, foldersDefinitions, "folders", "files")
+	b.Exec("INSERT INTO folders VALUES (1); DROP TABLE sexton.undo CASCADE")
+	b.Exec("SET sexton.undo = '1/1'; DELETE FROM folders; RESET sexton.undo")
+	require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT count(*)::text FROM loose_foreign_keys_deleted_records WHERE origin IS NULL"))
+}
+
+// Children that another transaction commits behind the clean-up go later, and come back with the deletion that cost them their parent.
+func TestLateChildrenComeBack(t *testing.T) {
+	t.Parallel()
+	for _, forgotten := range []bool{false, true} {
+		t.Run(fmt.Sprint(forgotten), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, folders, foldersDefinitions, "folders", "files")
+			b.Exec("INSERT INTO folders SELECT generate_series(1, 3); INSERT INTO files SELECT i, i FROM generate_series(1, 3) AS i")
+			late := b.Begin(t, "INSERT INTO files VALUES (4, 1), (5, 2)")
+			b.Exec("DELETE FROM folders WHERE id = 1")
+			first := b.last(t).ID
+			b.Exec("DELETE FROM folders WHERE id = 2")
+			b.drain(t, 0)
+			second := b.last(t).ID
+			require.Equal(t, [][]string{{"3"}}, b.Rows("SELECT id::text FROM files"))
+			if forgotten {
+				pgtest.Must(b.engine.Forget(t.Context(), first))(t)
+			}
+			require.NoError(t, late.Commit(t.Context()))
+			require.EqualValues(t, 2, b.drain(t, 0).LateChildren)
+			require.Equal(t, [][]string{{"3"}}, b.Rows("SELECT id::text FROM files"))
+			require.Empty(t, b.restore(t, second).Left)
+			require.Equal(t, [][]string{{"2"}, {"3"}, {"5"}}, b.Rows("SELECT id::text FROM files ORDER BY id"))
+			if forgotten {
+				require.Empty(t, b.Rows("SELECT FROM sexton.undo WHERE c::text LIKE '%{4%'"), "what came late is not kept either")
+				return
+			}
+			require.Empty(t, b.restore(t, first).Left)
+			require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}, {"4"}, {"5"}}, b.Rows("SELECT id::text FROM files ORDER BY id"))
+		})
+	}
+}
+
+// A table whose columns change under a run is bound anew, and costs no tombstone an attempt.
+func TestATableThatChangesUnderARunIsBoundAnew(t *testing.T) {
+	t.Parallel()
+	b := setup(t, folders, foldersDefinitions, "folders", "files")
+	b.Exec("INSERT INTO folders VALUES (1); INSERT INTO files VALUES (1, 1)")
+	b.Exec("DELETE FROM folders")
+	b.meanwhile = "ALTER TABLE files ADD more int DEFAULT 7"
+	_, err := b.run(t, 0)
+	require.ErrorIs(t, err, loosefk.ErrChanged)
+	require.Equal(t, [][]string{{"0", "NULL"}}, b.Rows("SELECT cleanup_attempts::text, coalesce(last_error, 'NULL') FROM loose_foreign_keys_deleted_records"))
+	b.meanwhile = ""
+	b.drain(t, 0)
+	require.Empty(t, b.restore(t, b.last(t).ID).Left)
+	require.Equal(t, [][]string{{"1", "7"}}, b.Rows("SELECT id::text, more::text FROM files"))
+}
+
+// The clean-up after a parent with a child that is too large waits, costs it no attempt, and holds no other one up.
+func TestTheCleanUpWaitsForALargeRow(t *testing.T) {
+	t.Parallel()
+	b := setup(t, folders, foldersDefinitions, "folders")
+	b.waits, b.maxRow = true, 1000
+	b.Exec("ALTER TABLE files ADD large text; INSERT INTO folders SELECT generate_series(1, 5)")
+	b.Exec("INSERT INTO files SELECT i, i, NULL, CASE WHEN i = 3 THEN repeat('x', 2000) END FROM generate_series(1, 5) AS i")
+	b.Exec("DELETE FROM folders")
+	stats := pgtest.Must(b.run(t, 0))(t)
+	require.Equal(t, "SX006", stats.Errors[0].SQLState)
+	require.Equal(t, [][]string{{"3"}}, b.Rows("SELECT id::text FROM files"))
+	require.Equal(t, [][]string{{"3", "0", "true"}},
+		b.Rows("SELECT primary_key_value::text, cleanup_attempts::text, (consume_after > now())::text FROM loose_foreign_keys_deleted_records"))
+	b.maxRow = 4000
+	b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+	b.drain(t, 0)
+	require.Equal(t, "whole", b.last(t).State)
+	require.Empty(t, b.restore(t, b.last(t).ID).Left)
+}
+
+// One statement of a batch may take rows whose values together are more than one value holds.
+func TestABatchKeepsItsRowsInParts(t *testing.T) {
+	t.Parallel()
+	b := setup(t, folders, foldersDefinitions, "folders", "files")
+	b.Exec("ALTER TABLE files ADD large text; INSERT INTO folders VALUES (1)")
+	b.Exec("INSERT INTO files SELECT i, 1, NULL, repeat('x', 1000000) FROM generate_series(1, 70) AS i")
+	before := b.all("files")
+	b.Exec("DELETE FROM folders")
+	b.drain(t, 1000)
+	require.Equal(t, [][]string{{"1", "2", "70"}},
+		b.Rows("SELECT count(DISTINCT id)::text, count(*)::text, sum(rows)::text FROM sexton.undo WHERE origins IS NOT NULL"))
+	require.Empty(t, b.restore(t, b.last(t).ID).Left)
+	require.Equal(t, before, b.all("files"))
+}
+
+// Days past their time go, also when nothing is kept any more; then no day is made.
+func TestDaysExpire(t *testing.T) {
+	t.Parallel()
+	b := setup(t, folders, foldersDefinitions, "folders", "files")
+	b.Exec("INSERT INTO folders SELECT generate_series(1, 3)")
+	b.Exec("DELETE FROM folders WHERE id = 1")
+	b.Exec("DELETE FROM folders WHERE id = 2")
+	until := b.last(t).Until
+	b.engine.Keep = 0
+	require.Equal(t, until, b.last(t).Until, "the database knows it once undo is off")
+	days := "SELECT count(*)::text FROM pg_inherits WHERE inhparent = 'sexton.undo'::regclass"
+	require.Equal(t, [][]string{{"9"}}, b.Rows(days), "this one, a week, and the rest")
+	b.Exec(`CREATE TABLE sexton.undo_20260101 PARTITION OF sexton.undo FOR VALUES FROM ('2026-01-01') TO ('2026-01-02');
+UPDATE sexton.undo SET kept_at = '2026-01-01 12:00' WHERE id = (SELECT min(id) FROM sexton.undo)`)
+	b.Exec("SELECT sexton.undo_rotate('undo', '0', false)")
+	require.Equal(t, [][]string{{"2"}}, b.Rows(days))
+	require.Len(t, pgtest.Must(b.engine.List(t.Context(), 10))(t), 1)
+	b.Exec("UPDATE sexton.undo_state SET keep = '-3 days'; SELECT sexton.undo_rotate('undo', '0', false)")
+	require.Equal(t, [][]string{{"1"}}, b.Rows(days), "the rest stays")
 }

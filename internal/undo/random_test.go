@@ -72,11 +72,14 @@ func (b *bundle) rows(names []string) map[string]string {
 	return found
 }
 
+// seeds is how many random schemas are tried.
+var seeds uint64 = 8
+
 // A database in which a deletion was undone equals the one in which it never happened, except for the rows that the undo has named. The undo is cut
-// off between transactions again and again, and workers go on in between.
+// off and its session killed again and again, within transactions, too; applications write other rows beside it, and workers go on in between.
 func TestUndoEqualsADatabaseWithoutTheDeletion(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(8) {
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 20))
@@ -96,9 +99,8 @@ func TestUndoEqualsADatabaseWithoutTheDeletion(t *testing.T) {
 				case strings.HasPrefix(statement, "INSERT"):
 					b.Exec(statement)
 					other.Exec(statement)
-				case statement != "drain": // What is deleted here cannot be written to there.
-					ids := pgtest.Scalar[[]int64](t, b.Database, "WITH hit AS ("+statement+" RETURNING id) SELECT coalesce(array_agg(id), '{}') FROM hit")
-					other.Exec(statement+" AND id = ANY ($1)", ids)
+				case statement != "drain":
+					b.write(t, other, statement)
 				case i == wrong+1 && partly:
 					b.drain(t, 30) // The rest waits for the undo, or the next drain.
 				default:
@@ -109,10 +111,11 @@ func TestUndoEqualsADatabaseWithoutTheDeletion(t *testing.T) {
 			if unit == nil {
 				return // It deleted nothing.
 			}
-			left := b.untilRestored(t, random, unit.ID)
+			left := b.untilRestored(t, random, unit.ID, other, w.names)
 			b.drain(t, 0)
 			other.drain(t, 0)
 			want, got := other.rows(w.names), b.rows(w.names)
+			other.holds(t, left, want, w.names)
 			for _, l := range left {
 				delete(want, l.Table+" "+l.Key)
 				delete(got, l.Table+" "+l.Key)
@@ -123,23 +126,84 @@ func TestUndoEqualsADatabaseWithoutTheDeletion(t *testing.T) {
 	}
 }
 
-// untilRestored gives the command again after it was cut off, as often as that happens.
-func (b *bundle) untilRestored(t *testing.T, random *rand.Rand, id int64) []undo.Left {
+// holds has each row that was left have its reason in the database without the deletion, too, or a parent with such a reason: rows that merely wait for
+// each other should have come back.
+func (b *bundle) holds(t *testing.T, left []undo.Left, rows map[string]string, names []string) {
+	t.Helper()
+	stays := map[string]bool{}
+	holds := func(l undo.Left) bool {
+		gone, is := strings.CutPrefix(l.Reason, "the row of public.")
+		gone, _, _ = strings.Cut(gone, " ")
+		if l.Reason == "the row has gone, or was changed since" || rows[l.Table+" "+l.Key] == "" {
+			return true
+		}
+		require.True(t, is || l.Reason == "its parent was not restored", "%v", l)
+		for _, name := range names {
+			for _, row := range b.Rows(fmt.Sprintf("SELECT coalesce(to_jsonb(t) ->> 'to_%s', '') FROM %s AS t WHERE id = %s", name, l.Table, l.Key)) {
+				parent := "public." + name + " " + row[0]
+				if row[0] == "" && is && name == gone || row[0] != "" && (!is || name == gone) && (rows[parent] == "" || stays[parent]) {
+					return true // A reference that is NULL there has lost its parent, too.
+				}
+			}
+		}
+		return false
+	}
+	for before := -1; before < len(stays); {
+		before = len(stays)
+		for _, l := range left {
+			if key := l.Table + " " + l.Key; !stays[key] && holds(l) {
+				stays[key] = true
+			}
+		}
+	}
+	for _, l := range left {
+		require.True(t, stays[l.Table+" "+l.Key], "%v stays, and its parents live", l)
+	}
+}
+
+// write runs the application's statement here, and there on the same rows: what is deleted here cannot be written to there.
+func (b *bundle) write(t *testing.T, other *bundle, statement string) {
+	t.Helper()
+	ids := pgtest.Scalar[[]int64](t, b.Database, "WITH hit AS ("+statement+" RETURNING id) SELECT coalesce(array_agg(id), '{}') FROM hit")
+	other.Exec(statement+" AND id = ANY ($1)", ids)
+}
+
+// untilRestored gives the command again after it was cut off or killed, as often as that happens. A killed one may leave its lease behind.
+func (b *bundle) untilRestored(t *testing.T, random *rand.Rand, id int64, other *bundle, names []string) []undo.Left {
 	t.Helper()
 	errCut := errors.New("cut off")
-	for tries := 5; ; tries-- {
+	const (
+		kill  = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%#%'"
+		leave = "UPDATE sexton.leases SET holder = 'killed', expires_at = now() + interval '1 hour' WHERE key = $1"
+	)
+	for tries := 8; ; tries-- {
+		killed := false
 		b.engine.Reached = func(string) error {
-			if tries > 0 && random.IntN(3) == 0 {
+			if table := names[random.IntN(len(names))]; random.IntN(2) > 0 {
+				// The rows that the undo has changed are locked until its commit.
+				b.write(t, other, fmt.Sprintf("UPDATE %s SET val = val + 7 WHERE id IN (SELECT id FROM %[1]s WHERE id %% 11 = %d FOR NO KEY UPDATE SKIP LOCKED)",
+					table, random.IntN(11)))
+			}
+			if tries <= 0 || random.IntN(4) > 0 {
+				return nil
+			}
+			if random.IntN(2) > 0 {
 				return errCut
 			}
+			killed = killed || len(b.Rows(kill)) > 0
 			return nil
 		}
 		report, err := b.engine.Restore(t.Context(), id, false)
-		if err == nil {
-			b.engine.Reached = nil
+		b.engine.Reached = nil
+		switch {
+		case err == nil:
 			return slices.Clone(report.Left)
+		case !killed:
+			require.ErrorIs(t, err, errCut)
+		case random.IntN(2) > 0:
+			b.Exec(leave, key("main"))
+			continue
 		}
-		require.ErrorIs(t, err, errCut)
 		if random.IntN(2) > 0 {
 			b.drain(t, 0)
 		}

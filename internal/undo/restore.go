@@ -1,6 +1,7 @@
 package undo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,11 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"sexton/internal/batch"
 	"sexton/internal/database"
-	"sexton/internal/fault"
 	"sexton/internal/lease"
-	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
 )
 
 const (
@@ -23,19 +22,17 @@ const (
 	ttl = 2 * time.Minute
 	// takeOver is how often leases are tried for before a worker that has one is made to give it up.
 	takeOver = 3
-	// mostLeft is how many rows that stay are named.
-	mostLeft = 10_000
-	// rowsAtOnce bounds one INSERT.
-	rowsAtOnce = 5_000
+	// pause is between two tries: a pass that is about to end may.
+	pause = 100 * time.Millisecond
+	// mostChanges bounds how often tables are read again that change under the work.
+	mostChanges = 10
 )
 
-// Left is a row that was not restored.
-type Left struct {
-	Database string `json:"database"`
-	Table    string `json:"table"`
-	Key      string `json:"key"`
-	Reason   string `json:"reason"`
-}
+// Holder begins the names of the holders of leases that take deletions back or forget them. They yield to nothing but their silence.
+const Holder = "undo:"
+
+// ErrBusy says that another process takes a deletion back, or forgets one.
+var ErrBusy = errors.New("another process takes a deletion back or forgets one; try again when it has ended, or its lease has")
 
 // Report is the outcome of a Restore.
 type Report struct {
@@ -52,10 +49,16 @@ type Report struct {
 	Notes []string `json:"notes"`
 }
 
+func (r *Report) notef(format string, args ...any) {
+	if note := fmt.Sprintf(format, args...); !slices.Contains(r.Notes, note) {
+		r.Notes = append(r.Notes, note)
+	}
+}
+
 // Restore puts the rows of a deletion back. What it cannot put back it names. Done twice it changes nothing more.
 func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Report, err error) {
 	report = &Report{Left: []Left{}, Notes: []string{}, DryRun: dryRun}
-	e.shapes, e.silent = map[shapeKey]*shape{}, map[string]bool{}
+	e.silent = map[string]bool{}
 	for _, db := range e.Databases {
 		var older, may bool
 		err := db.Pool.QueryRow(ctx, text("superuser")).Scan(&older, &may)
@@ -88,46 +91,47 @@ func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Re
 	if err := e.through(ctx, u, report); err != nil {
 		return report, err
 	}
+	if !dryRun {
+		if err := e.flush(ctx); err != nil {
+			return report, err
+		}
+	}
 	report.Unit, err = e.summary(ctx, u)
 	return report, err
 }
 
-// through works on all sets until nothing more comes back: a row may have to wait for another one that it refers to.
+// through works on all sets until nothing more comes back: a row may have to wait for another one that it refers to. Each time at least one row comes
+// back.
 func (e *Engine) through(ctx context.Context, u *unit, report *Report) error {
 	waiting, err := e.waiting(ctx, u)
 	if err != nil {
 		return err
 	}
-	const passes = 100
-	for range passes {
-		before := report.Restored
-		report.Left, report.LeftRows, report.Notes = report.Left[:0], 0, report.Notes[:0]
-		for _, s := range u.sets {
-			eligible, err := e.members(ctx, u, s, func(above *set) []int32 {
-				if report.DryRun {
-					return above.owned
-				}
-				return above.restored
-			})
-			if err != nil {
-				return err
+	for before := int64(-1); report.Restored > before; {
+		before = report.Restored
+		for at := 0; at < len(u.sets); {
+			together := u.together(u.sets[at:], waiting, report.DryRun)
+			if err := e.some(ctx, u, together, waiting, report); err != nil {
+				return fmt.Errorf("database %s: restore rows of %s: %w", together[0].on.Name, together[0].Name, err)
 			}
-			if s.untold {
-				report.Notes = append(report.Notes, fmt.Sprintf(
-					"which rows of %s belong to it cannot be told: %s is excluded", s.Name, strings.Join(s.Via, ", ")))
-			}
-			if err := e.point("set"); err != nil {
-				return err
-			}
-			if err := e.set(ctx, u, s, eligible, waiting[s.ID], report); err != nil {
-				return fmt.Errorf("database %s: restore rows of %s: %w", s.on.Name, s.Name, err)
-			}
+			at += len(together)
 		}
-		if report.Restored == before || report.DryRun {
-			return nil
+		if report.DryRun {
+			if err := e.foretell(ctx, u, report); err != nil {
+				return err
+			}
+			break
+		}
+		for _, db := range e.Databases {
+			if report.Restored > before {
+				break // Rows may come back without a circle.
+			}
+			if err := e.again(func() error { return e.circles(ctx, u, db, waiting, report) }); err != nil {
+				return fmt.Errorf("database %s: restore rows that refer to each other: %w", db.Name, err)
+			}
 		}
 	}
-	return nil
+	return e.leaveAll(ctx, u, report)
 }
 
 func (e *Engine) point(name string) error {
@@ -137,23 +141,32 @@ func (e *Engine) point(name string) error {
 	return e.Reached(name)
 }
 
-// acquire takes the leases of all queues. A worker that has one loses it: its next batch is refused.
+// acquire takes the leases of all queues. A worker that has one loses it: its next batch is refused. Another undo keeps it.
 func (e *Engine) acquire(ctx context.Context) error {
 	for _, queue := range e.Databases {
 		for try := 0; ; try++ {
 			granted, err := e.Leases.Acquire(ctx, e.Key(queue.Name), ttl, e.Databases...)
 			if err == nil {
-				e.leases = append(e.leases, granted)
+				e.leases, e.renewed = append(e.leases, granted), time.Now()
 				break
 			}
-			if _, held := errors.AsType[*lease.HeldError](err); !held || try >= 2*takeOver {
+			held, is := errors.AsType[*lease.HeldError](err)
+			if is && strings.HasPrefix(held.Holder, Holder) {
+				is, err = false, fmt.Errorf("%w: %w", ErrBusy, err)
+			}
+			if is && try < 2*takeOver {
+				err = nil
+				if jobs := e.Leases.Jobs; try >= takeOver {
+					_, err = jobs.Pool.Exec(ctx, jobs.Names.Render(text("yield")), e.Key(queue.Name), Holder)
+					err = problem.Doing(err, "take over lease %s", e.Key(queue.Name))
+				}
+			}
+			if err != nil {
 				return errors.Join(err, e.release(context.WithoutCancel(ctx)))
 			}
-			if try >= takeOver {
-				jobs := e.Leases.Jobs
-				if _, err := jobs.Pool.Exec(ctx, jobs.Names.Render(text("yield")), e.Key(queue.Name), e.Leases.Holder); err != nil {
-					return fmt.Errorf("take over lease %s: %w", e.Key(queue.Name), err)
-				}
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause): // The next try finds an ended context.
 			}
 		}
 	}
@@ -168,251 +181,238 @@ func (e *Engine) release(ctx context.Context) (err error) {
 	return err
 }
 
-// fenced runs do in a transaction under the lease of the database's queue.
-func (e *Engine) fenced(ctx context.Context, db database.Database, do func(tx pgx.Tx) error) error {
-	var own *lease.Lease
-	renew := time.Since(e.renewed) > ttl/4
-	for i, queue := range e.Databases {
-		if renew {
-			if err := e.leases[i].Renew(ctx); err != nil {
-				return err
-			}
-		}
-		if queue.Name == db.Name {
-			own = e.leases[i]
+// keep renews the leases now and then. Their holder may work for hours, in transactions that end long before a lease does.
+func (e *Engine) keep(ctx context.Context) error {
+	if time.Since(e.renewed) < ttl/4 {
+		return nil
+	}
+	for _, held := range e.leases {
+		if err := held.Renew(ctx); err != nil {
+			return err
 		}
 	}
-	if renew {
-		e.renewed = time.Now()
+	e.renewed = time.Now()
+	return nil
+}
+
+// fenced runs do in a transaction under the lease of the database's queue. With a single database its commit need not wait for the disk: a crash
+// takes rows, marks and tombstones back together, and flush ends the work.
+func (e *Engine) fenced(ctx context.Context, db database.Database, durable bool, do func(tx pgx.Tx) error) error {
+	if err := e.keep(ctx); err != nil {
+		return err
 	}
+	own := e.leases[slices.IndexFunc(e.Databases, func(queue database.Database) bool { return queue.Name == db.Name })]
 	ctx, cancel := own.Context(ctx)
 	defer cancel()
 	return pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, db.Names.Render(text("begin")), own.Key(), own.Token(), e.StatementTimeout.Milliseconds(), e.LockTimeout.Milliseconds())
-		if err != nil {
+		if err := own.Confirm(ctx, tx.Conn()); err != nil {
+			return err
+		}
+		begin := &pgx.Batch{}
+		begin.Queue(db.Names.Render(text("begin")), own.Key(), own.Token(), e.StatementTimeout.Milliseconds(), e.LockTimeout.Milliseconds(),
+			durable || len(e.Databases) > 1)
+		begin.Queue(text("settings"), e.silent[db.Name], e.StatementTimeout.Milliseconds())
+		begin.Queue("SET CONSTRAINTS ALL IMMEDIATE")
+		if err := tx.SendBatch(ctx, begin).Close(); err != nil {
 			return fmt.Errorf("begin: %w", err)
-		}
-		if _, err := tx.Exec(ctx, text("settings"), e.silent[db.Name]); err != nil {
-			return fmt.Errorf("settle transaction: %w", err)
-		}
-		if _, err := tx.Exec(ctx, "SET CONSTRAINTS ALL IMMEDIATE"); err != nil {
-			return fmt.Errorf("settle transaction: %w", err)
 		}
 		return do(tx)
 	})
 }
 
-// set restores what can be of a set's rows.
-func (e *Engine) set(ctx context.Context, u *unit, s *set, eligible []int32, waiting bool, report *Report) error {
-	orphaned := without(s.owned, eligible)
-	if len(orphaned) > 0 {
-		if err := e.leave(ctx, s, orphaned, "its parent was not restored", report); err != nil {
+// flush has the disk take what was committed before. The transaction writes, as it locks its fence.
+func (e *Engine) flush(ctx context.Context) error {
+	return e.fenced(ctx, e.Databases[0], true, func(pgx.Tx) error { return nil })
+}
+
+// together are the first sets that one statement can restore: of one layout, whole, and small.
+func (u *unit) together(sets []*set, waiting map[int64]bool, dryRun bool) []*set {
+	first, rows, among := sets[0], 0, map[*set]bool{}
+	for i, s := range sets {
+		behind := func(above *set) bool { return len(above.restored) < len(above.owned) && !among[above] }
+		rows += len(s.owned)
+		if dryRun || i == setsAtOnce || rows > rowsAtOnce || s.on.Name != first.on.Name || s.layout.ID != first.layout.ID || len(s.Changed) > 0 ||
+			len(s.owned) == 0 || len(s.owned) < int(s.Rows) || len(s.restored)+len(s.left)+len(s.refused) > 0 || waiting[s.ID] ||
+			slices.ContainsFunc(s.Origins, func(id int64) bool { return slices.ContainsFunc(s.above(u, id), behind) }) {
+			return sets[:max(1, i)]
+		}
+		among[s] = true
+	}
+	return sets
+}
+
+// some restores sets together or, where something is in the way of a row, one by one.
+func (e *Engine) some(ctx context.Context, u *unit, sets []*set, waiting map[int64]bool, report *Report) error {
+	if err := e.keep(ctx); err != nil {
+		return err
+	}
+	if err := e.point("set"); err != nil {
+		return err
+	}
+	f, err := e.shape(ctx, sets[0])
+	if err != nil {
+		return err
+	}
+	if f != nil && len(sets) > 1 && sets[0].unable(f, e.silent[sets[0].on.Name]) == "" {
+		err := e.atOnce(ctx, u, sets, f)
+		if err == nil {
+			for _, s := range sets {
+				s.restored = s.owned
+				report.Restored += int64(len(s.owned))
+			}
+			report.gone(sets[0], f)
+			return nil
+		}
+		refused, is := errors.AsType[*pgconn.PgError](err)
+		if !errors.Is(err, errOneByOne) && !errors.Is(err, errKeptOut) && !errors.Is(err, errChanged) && (!is || strings.HasPrefix(refused.Code, "SX")) {
 			return err
 		}
 	}
-	wanted := without(eligible, s.restored)
-	f, err := e.shape(ctx, s)
-	switch {
-	case err != nil:
-		return err
-	case len(wanted) == 0 && !waiting:
-		return nil
-	case f == nil:
-		return e.leave(ctx, s, wanted, "its table does not exist any more", report)
+	for _, s := range sets {
+		err := e.again(func() error {
+			f, err := e.shape(ctx, s)
+			if err != nil {
+				return err
+			}
+			return e.set(ctx, u, s, f, waiting[s.ID], report)
+		})
+		if err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// again does what was stopped by a change of a table anew.
+func (e *Engine) again(do func() error) error {
+	err := do()
+	for tries := 1; errors.Is(err, errChanged) && tries < mostChanges; tries++ {
+		clear(e.shapes)
+		err = do()
+	}
+	return err
+}
+
+// errOneByOne takes sets back of which a row has no parent.
+var errOneByOne = errors.New("a parent is missing")
+
+// atOnce restores all rows of sets in one statement.
+func (e *Engine) atOnce(ctx context.Context, u *unit, sets []*set, f *shape) error {
+	all := *sets[0]
+	all.others, all.Rows = sets[1:], 0
+	for _, s := range sets {
+		all.Rows += s.Rows // Whole sets, so that their rows need no places of their own.
+	}
+	checks, err := e.missing(ctx, u, sets[0], f, e.silent[sets[0].on.Name])
+	if err != nil {
+		return err
+	}
+	b := back{set: &all, shape: f, checks: checks}
+	return e.fenced(ctx, all.on, false, func(tx pgx.Tx) error {
+		if err := e.point("begun"); err != nil {
+			return err
+		}
+		if _, suspect, err := b.try(ctx, tx, upTo(all.Rows)); err != nil || suspect != nil {
+			return cmp.Or(err, errOneByOne)
+		}
+		if err := e.point("inserted"); err != nil {
+			return err
+		}
+		var marks pgx.Batch
+		for _, s := range sets {
+			marks.Queue(s.on.Names.Render(text("mark")), u.id, s.ID, s.Number, s.owned)
+		}
+		if err := tx.SendBatch(ctx, &marks).Close(); err != nil {
+			return fmt.Errorf("mark what is restored: %w", err)
+		}
+		return e.point("marked")
+	})
+}
+
+// gone notes columns that the table has no more.
+func (r *Report) gone(s *set, f *shape) {
 	for at := range s.Columns {
 		if name, _ := f.present(&s.layout, at); name == "" && len(s.Changed) == 0 {
-			note := fmt.Sprintf("column %s of %s is gone", s.Columns[at], f.Name)
-			if !slices.Contains(report.Notes, note) {
-				report.Notes = append(report.Notes, note)
-			}
+			r.notef("column %s of %s is gone", s.Columns[at], f.Name)
 		}
+	}
+}
+
+// set restores what can be of a set's rows.
+func (e *Engine) set(ctx context.Context, u *unit, s *set, f *shape, waiting bool, report *Report) error {
+	eligible, err := e.eligible(ctx, u, s, report.DryRun)
+	if err != nil {
+		return err
+	}
+	s.orphaned, s.left = without(s.owned, eligible), nil
+	wanted := without(without(eligible, s.restored), s.refusals())
+	if s.untold {
+		report.notef("which rows of %s belong to it cannot be told: %s is excluded", s.Name, strings.Join(s.Via, ", "))
+	}
+	switch {
+	case len(wanted) == 0 && (!waiting || s.stopped):
+		return nil
+	case f == nil:
+		s.left = map[string][]int32{"its table does not exist any more": wanted}
+		return nil
+	}
+	report.gone(s, f)
+	if reason := s.unable(f, e.silent[s.on.Name]); reason != "" {
+		s.refuse(reason, wanted)
+		wanted = nil
 	}
 	if report.DryRun {
 		return e.foresee(ctx, s, f, wanted, report)
 	}
-	b := back{set: s, shape: f, checks: e.missing(u, s, f), reasons: map[string][]int32{}}
-	err = e.fenced(ctx, s.on, func(tx pgx.Tx) error {
-		b.done, b.reasons = nil, map[string][]int32{}
-		for part := range slices.Chunk(wanted, rowsAtOnce) {
-			if err := b.restore(ctx, tx, part); err != nil {
-				return err
-			}
-		}
-		restored := slices.Concat(s.restored, b.done)
-		if waiting {
-			if err := e.stop(ctx, tx, s, restored); err != nil {
-				return err
-			}
-		}
-		if len(b.done) == 0 {
-			return nil
-		}
-		slices.Sort(restored)
-		_, err := tx.Exec(ctx, s.on.Names.Render(text("mark")), u.id, s.Number, restored)
-		return err
-	})
+	checks, err := e.missing(ctx, u, s, f, e.silent[s.on.Name])
 	if err != nil {
 		return err
 	}
-	s.restored = slices.Concat(s.restored, b.done)
-	slices.Sort(s.restored)
-	report.Restored += int64(len(b.done))
-	for reason, places := range b.reasons {
-		if err := e.leave(ctx, s, places, reason, report); err != nil {
+	b := back{set: s, shape: f, checks: checks, parts: slices.Collect(slices.Chunk(wanted, rowsAtOnce))}
+	s.left = map[string][]int32{}
+	for waiting && !s.stopped || len(b.parts) > 0 {
+		b.done = came{}
+		if err := e.fenced(ctx, s.on, false, func(tx pgx.Tx) error { return e.transact(ctx, tx, u, &b, waiting) }); err != nil {
 			return err
 		}
+		s.stopped = true
+		report.Restored += int64(len(b.done.places))
 	}
 	return nil
 }
 
-// without returns the sorted places that are not among others, which are sorted, too.
-func without(places, others []int32) []int32 {
-	var left []int32
-	for _, place := range places {
-		if _, found := slices.BinarySearch(others, place); !found {
-			left = append(left, place)
-		}
+// transact restores rows of a set in one transaction, for as long as that may take, with the mark of the ones that are back.
+func (e *Engine) transact(ctx context.Context, tx pgx.Tx, u *unit, b *back, waiting bool) error {
+	if err := e.point("begun"); err != nil {
+		return err
 	}
-	return left
-}
-
-// back is the restoring of one set in one transaction.
-type back struct {
-	*set
-
-	shape   *shape
-	checks  []check
-	done    []int32
-	reasons map[string][]int32
-}
-
-// restore puts rows back at once, and halves them around rows that cannot come back.
-func (b *back) restore(ctx context.Context, tx pgx.Tx, places []int32) error {
-	for len(places) > 0 {
-		var came, lacking []int32
-		var reason string
-		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
-			if err := batch.UsePath(ctx, tx, b.on.Names); err != nil {
-				return err
-			}
-			rows, _ := tx.Query(ctx, b.statement(), b.ID, b.Number, b.mask(places))
-			if came, err = pgx.CollectRows(rows, pgx.RowTo[int32]); err != nil {
-				return err
-			}
-			if came = slices.Sorted(slices.Values(came)); len(b.Changed) == 0 {
-				came = places
-			}
-			if _, err := tx.Exec(ctx, ownPath); err != nil {
-				return err
-			}
-			if lacking, reason, err = b.look(ctx, tx, came); err == nil && len(lacking) > 0 {
-				err = errLacking
-			}
+	for until := time.Now().Add(timeAtOnce); len(b.parts) > 0 && len(b.done.places) < rowsAtOnce && time.Now().Before(until); {
+		if err := b.restore(ctx, tx); err != nil {
 			return err
-		})
-		switch {
-		case errors.Is(err, errLacking):
-			slices.Sort(lacking)
-			lacking = slices.Compact(lacking)
-			b.reasons[reason] = append(b.reasons[reason], lacking...)
-			places = without(places, lacking)
-		case err == nil:
-			b.done = append(b.done, came...)
-			if stayed := without(places, came); len(stayed) > 0 {
-				b.reasons["the row has gone, or was changed since"] = append(b.reasons["the row has gone, or was changed since"], stayed...)
-			}
-			return nil
-		default:
-			return b.halve(ctx, tx, places, err)
 		}
 	}
+	if err := e.point("inserted"); err != nil {
+		return err
+	}
+	if err := e.mark(ctx, tx, u, b, waiting); err != nil {
+		return err
+	}
+	return e.point("marked")
+}
+
+// mark notes the rows that the transaction has put back, and ends the clean-up after them.
+func (e *Engine) mark(ctx context.Context, tx pgx.Tx, u *unit, b *back, waiting bool) error {
+	restored := slices.Sorted(slices.Values(slices.Concat(b.restored, b.done.places)))
+	if waiting {
+		if err := e.stop(ctx, tx, b.set, restored); err != nil {
+			return err
+		}
+	}
+	if len(b.done.places) > 0 {
+		if _, err := tx.Exec(ctx, b.on.Names.Render(text("mark")), u.id, b.ID, b.Number, restored); err != nil {
+			return fmt.Errorf("mark what is restored: %w", err)
+		}
+	}
+	b.restored = restored // A commit that fails ends the work.
 	return nil
-}
-
-// ownPath is the search_path of all statements that fire no trigger.
-const ownPath = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"
-
-// errLacking takes back rows whose parent is missing.
-var errLacking = errors.New("a parent is missing")
-
-func (b *back) halve(ctx context.Context, tx pgx.Tx, places []int32, err error) error {
-	var pgErr *pgconn.PgError
-	switch {
-	case !errors.As(err, &pgErr):
-		return err
-	case strings.HasPrefix(pgErr.Code, "SX") || fault.Judge(err).Lock() || strings.HasPrefix(pgErr.Code, "57") || strings.HasPrefix(pgErr.Code, "53"):
-		return err
-	case pgErr.Code == "42501":
-		return err
-	case len(places) == 1, strings.HasPrefix(pgErr.Code, "42"):
-		// What is wrong with the table is wrong with all of its rows.
-		reason := pgErr.Message
-		if pgErr.Detail != "" {
-			reason += ": " + pgErr.Detail
-		}
-		b.reasons[reason] = append(b.reasons[reason], places...)
-		return nil
-	}
-	if err := b.restore(ctx, tx, places[:len(places)/2]); err != nil {
-		return err
-	}
-	return b.restore(ctx, tx, places[len(places)/2:])
-}
-
-// look finds rows that refer to a row which is not there.
-func (b *back) look(ctx context.Context, tx pgx.Tx, places []int32) ([]int32, string, error) {
-	for _, check := range b.checks {
-		rows, _ := tx.Query(ctx, check.sql, append([]any{b.ID, b.Number, b.mask(places)}, check.args...)...)
-		lacking, err := pgx.CollectRows(rows, pgx.RowTo[int32])
-		if err != nil {
-			return nil, "", fmt.Errorf("look for the other parents: %w", err)
-		}
-		if len(lacking) > 0 {
-			return lacking, check.what, nil
-		}
-	}
-	return nil, "", nil
-}
-
-// statement puts the rows at the places $3 back.
-func (b *back) statement() string {
-	const at = "($3::pg_catalog.bool[])[r.sexton_n]"
-	var names, values []string
-	if len(b.Changed) > 0 {
-		return b.giveBack(at)
-	}
-	for column := range b.Columns {
-		if name, kind := b.shape.present(&b.layout, column); name != "" {
-			names, values = append(names, pgcatalog.Quote(name)), append(values, b.value(column, kind))
-		}
-	}
-	return fmt.Sprintf("INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s WHERE %s",
-		b.shape.Name, strings.Join(names, ", "), strings.Join(values, ", "), b.rows(), at)
-}
-
-// giveBack gives rows their former values where nothing else has been written since.
-func (b *back) giveBack(at string) string {
-	var set, terms []string
-	for _, field := range b.Fields {
-		name, kind := b.shape.present(&b.layout, b.column(field))
-		if name == "" {
-			return "SELECT NULL::pg_catalog.int4 WHERE false AND $1::pg_catalog.int8 IS NULL AND $2::pg_catalog.int8 IS NULL AND $3::pg_catalog.bool[] IS NULL"
-		}
-		value, own := b.value(b.column(field), kind), "child."+pgcatalog.Quote(name)
-		if slices.Contains(b.Changed, field) {
-			set = append(set, pgcatalog.Quote(name)+" = "+value)
-			if b.Written == nil {
-				terms = append(terms, "pg_catalog.num_nonnulls("+own+") OPERATOR(pg_catalog.=) 0")
-			} else {
-				terms = append(terms, "pg_catalog.format('%s', "+own+") OPERATOR(pg_catalog.=) "+pgcatalog.Literal(*b.Written))
-			}
-			continue
-		}
-		if slices.Contains(b.KeyCols, field) {
-			terms = append(terms, b.shape.own[name].Equal(own, value))
-		}
-	}
-	return fmt.Sprintf("UPDATE %s AS child SET %s FROM %s WHERE %s AND %s RETURNING r.sexton_n",
-		b.shape.Name, strings.Join(set, ", "), b.rows(), strings.Join(terms, " AND "), at)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -11,9 +12,9 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/drain"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
 )
 
 // shape is a table as it is now, for the sets of one layout.
@@ -24,6 +25,8 @@ type shape struct {
 	Numbers []int16
 	Columns []string
 	Types   []string
+	// Deferrable is a unique key of the table that may be deferred.
+	Deferrable string
 
 	keys []foreignKey
 	// own compares the columns of the primary key.
@@ -36,9 +39,11 @@ type shapeKey struct {
 }
 
 type foreignKey struct {
-	Name, Target               string
+	Name, Source, Target       string
+	Other                      uint32
+	Only                       bool
 	Columns, Others, Operators []string
-	Lockable                   bool
+	Lockable, Whole            bool
 }
 
 // shape reads the table of a set; nil where it is gone.
@@ -49,8 +54,7 @@ func (e *Engine) shape(ctx context.Context, s *set) (*shape, error) {
 	}
 	found := &shape{own: map[string]pgcatalog.Comparison{}}
 	err := pgcatalog.Settled(ctx, s.on.Pool, func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, text("table"), s.Relation, s.Name).
-			Scan(&found.OID, &found.Same, &found.Name, &found.Numbers, &found.Columns, &found.Types)
+		err := tx.QueryRow(ctx, text("table"), s.Relation, s.Name).Scan(found.targets()...)
 		if errors.Is(err, pgx.ErrNoRows) {
 			found = nil
 			return nil
@@ -71,6 +75,26 @@ func (e *Engine) shape(ctx context.Context, s *set) (*shape, error) {
 	return found, nil
 }
 
+func (f *shape) targets() []any {
+	return []any{&f.OID, &f.Same, &f.Name, &f.Numbers, &f.Columns, &f.Types, &f.Deferrable}
+}
+
+// errChanged has a table read again.
+var errChanged = errors.New("the table was changed meanwhile")
+
+// same queues the look whether the table is still as it was read, by a statement behind one that has locked it.
+func (f *shape) same(all *pgx.Batch, s *set) {
+	now := &shape{own: f.own}
+	all.Queue(text("table"), s.Relation, s.Name).QueryRow(func(row pgx.Row) error { return row.Scan(now.targets()...) })
+	all.Queue(text("foreign_keys"), f.OID).Query(func(rows pgx.Rows) (err error) {
+		now.keys, err = pgx.CollectRows(rows, pgx.RowToStructByPos[foreignKey])
+		if err == nil && !reflect.DeepEqual(now, f) {
+			err = errChanged
+		}
+		return err
+	})
+}
+
 func (f *shape) compare(ctx context.Context, db dbsqlc.DBTX) error {
 	operators, err := pgcatalog.ReadOperators(ctx, db)
 	if err != nil {
@@ -81,8 +105,9 @@ func (f *shape) compare(ctx context.Context, db dbsqlc.DBTX) error {
 		return err
 	}
 	for _, column := range relations[f.OID].PrimaryKey() {
-		if own, err := operators.Own(relations[f.OID].Columns[column]); err == nil {
-			f.own[column] = own
+		if f.own[column], err = operators.Own(relations[f.OID].Columns[column]); err != nil {
+			f.own = nil // Part of a key tells no rows apart.
+			break
 		}
 	}
 	return nil
@@ -103,6 +128,23 @@ func (f *shape) present(l *layout, column int) (name, kind string) {
 // column is the place of a column in the layout, or -1.
 func (s *set) column(name string) int { return slices.Index(s.Columns, name) }
 
+// byKey are the places of the primary key's columns, with terms that compare those of other with them; none where the table has another key by now.
+func (s *set) byKey(f *shape, other string) (columns []int, terms []string) {
+	for _, key := range s.KeyCols {
+		at := s.column(key)
+		if at < 0 {
+			return nil, nil
+		}
+		name, kind := f.present(&s.layout, at)
+		own, known := f.own[name]
+		if !known || len(f.own) != len(s.KeyCols) {
+			return nil, nil
+		}
+		columns, terms = append(columns, at), append(terms, own.Equal(other+"."+pgcatalog.Quote(name), s.value(at, kind)))
+	}
+	return columns, terms
+}
+
 // kept are the places in the layout of the columns that the set has.
 func (s *set) kept() []int {
 	var places []int
@@ -117,27 +159,49 @@ func (s *set) kept() []int {
 	return places
 }
 
-// rows are those of the set $1, $2, as an item of a FROM clause called r. Their places are in sexton_n. SELECT lists take values of composite types apart
-// from one another, and not into columns.
-func (s *set) rows() string {
+// rows are those of the set $1, $2, as an item of a FROM clause called r, with the columns at those places in the layout, or all. Their places are in
+// sexton_n. SELECT lists take values of composite types apart from one another, and not into columns. The concatenation has what is kept unpacked once,
+// where each column would unpack all of it.
+func (s *set) rows(columns ...int) string {
 	terms := []string{"pg_catalog.generate_series(1, u.rows) AS sexton_n"}
 	for i, at := range s.kept() {
-		terms = append(terms, fmt.Sprintf("pg_catalog.unnest(u.c[%d]::%s) AS %s", i+1, s.Arrays[at], pgcatalog.Quote(s.Columns[at])))
+		if len(columns) == 0 || slices.Contains(columns, at) {
+			terms = append(terms, fmt.Sprintf("pg_catalog.unnest(u.c[%d]::%s) AS %s", i+1, s.Arrays[at], pgcatalog.Quote(s.Columns[at])))
+		}
 	}
 	return fmt.Sprintf(`(
-	SELECT %s FROM %s AS u WHERE u.id OPERATOR(pg_catalog.=) $1::pg_catalog.int8 AND u.number OPERATOR(pg_catalog.=) $2::pg_catalog.int8
+	SELECT %s FROM (
+		SELECT kept.rows, pg_catalog.array_cat(kept.c, '{}'::pg_catalog.text[]) AS c
+		FROM %s AS kept
+		WHERE kept.id OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.int8[]) AND kept.number OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.int8[]) OFFSET 0
+	) AS u
 ) AS r`,
 		strings.Join(terms, ", "), s.on.Names.Render(`"sexton".undo`))
 }
 
-// mask has true at the places of rows. A statement looks each of its rows up in it at once, where it would go through a list of places.
+// args are the arguments of statements on rows: the set, or the sets that it stands for.
+func (s *set) args(more ...any) []any {
+	ids, numbers := []int64{s.ID}, []int64{s.Number}
+	for _, other := range s.others {
+		ids, numbers = append(ids, other.ID), append(numbers, other.Number)
+	}
+	return append([]any{ids, numbers}, more...)
+}
+
+// mask has true at the places of rows; nil is all of them. A statement looks each of its rows up in it at once, where it would go through a list.
 func (s *set) mask(places []int32) []bool {
+	if len(places) == int(s.Rows) {
+		return nil
+	}
 	mask := make([]bool, s.Rows)
 	for _, place := range places {
 		mask[place-1] = true
 	}
 	return mask
 }
+
+// among is the condition for rows at the places of the mask $3.
+const among = "($3::pg_catalog.bool[] IS NULL OR ($3::pg_catalog.bool[])[r.sexton_n])"
 
 // texts is the type of what is kept of a column whose values are kept as texts.
 const texts = "pg_catalog.text[]"
@@ -155,9 +219,9 @@ func (s *set) value(at int, kind string) string {
 }
 
 // within runs do in a transaction that reads values as they were written.
-func within(ctx context.Context, db database.Database, do func(tx pgx.Tx) error) error {
+func (e *Engine) within(ctx context.Context, db database.Database, do func(tx pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, text("settings"), false); err != nil {
+		if _, err := tx.Exec(ctx, text("settings"), false, e.StatementTimeout.Milliseconds()); err != nil {
 			return fmt.Errorf("settle transaction: %w", err)
 		}
 		return do(tx)
@@ -166,22 +230,21 @@ func within(ctx context.Context, db database.Database, do func(tx pgx.Tx) error)
 
 // keysOf adds the text forms of columns of a set's rows.
 func (e *Engine) keysOf(ctx context.Context, s *set, columns []string, places []int32, keys [][]*string) error {
-	terms := make([]string, len(columns))
+	at, terms := make([]int, len(columns)), make([]string, len(columns))
 	for i, column := range columns {
-		at := s.column(column)
-		if at < 0 {
+		if at[i] = s.column(column); at[i] < 0 {
 			return nil // Excluded: its children cannot be found.
 		}
 		terms[i] = fmt.Sprintf("pg_catalog.array_agg(r.%s::pg_catalog.text ORDER BY r.sexton_n)", pgcatalog.Quote(column))
 	}
-	sql := fmt.Sprintf("SELECT %s FROM %s WHERE ($3::pg_catalog.bool[])[r.sexton_n]", strings.Join(terms, ", "), s.rows())
-	return within(ctx, s.on, func(tx pgx.Tx) error {
+	sql := fmt.Sprintf("SELECT %s FROM %s WHERE %s", strings.Join(terms, ", "), s.rows(at...), among)
+	return e.within(ctx, s.on, func(tx pgx.Tx) error {
 		found := make([][]*string, len(columns))
 		targets := make([]any, len(columns))
 		for i := range found {
 			targets[i] = &found[i]
 		}
-		if err := tx.QueryRow(ctx, sql, s.ID, s.Number, s.mask(places)).Scan(targets...); err != nil {
+		if err := tx.QueryRow(ctx, sql, s.args(s.mask(places))...).Scan(targets...); err != nil {
 			return fmt.Errorf("read keys of %s: %w", s.Name, err)
 		}
 		for i := range found {
@@ -196,118 +259,75 @@ func (e *Engine) referring(ctx context.Context, u *unit, s *set, keys [][]*strin
 	if s.untold = slices.ContainsFunc(s.Via, func(c string) bool { return s.column(c) < 0 }); s.untold {
 		return nil, nil
 	}
-	args, names, terms := []any{s.ID, s.Number}, make([]string, len(keys)), make([]string, len(keys))
-	from := make([]string, len(keys))
-	reference, parent := e.reference(u, s)
+	reference, parent, err := e.reference(ctx, u, s)
+	if err != nil {
+		return nil, err
+	}
+	child, err := e.shape(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	args, names, terms := s.args(), make([]string, len(keys)), make([]string, len(keys))
+	from, via := make([]string, len(keys)), make([]int, len(keys))
 	for i := range keys {
-		args = append(args, keys[i])
+		args, via[i] = append(args, keys[i]), s.column(s.Via[i])
 		from[i] = fmt.Sprintf("pg_catalog.unnest($%d::pg_catalog.text[])", i+3)
 		names[i] = fmt.Sprintf("k%d", i)
 		value := "r." + pgcatalog.Quote(s.Via[i])
-		if reference != nil {
+		if reference != nil && child.kind(s.Via[i]) == s.Types[via[i]] {
 			terms[i] = reference.Compare[i].Equal(value, "k."+names[i]+"::"+parent.KeyTypes[i])
 		} else {
 			terms[i] = value + "::pg_catalog.text OPERATOR(pg_catalog.=) k." + names[i]
 		}
 	}
 	sql := fmt.Sprintf("SELECT r.sexton_n FROM %s WHERE EXISTS (SELECT FROM ROWS FROM (%s) AS k (%s) WHERE %s) ORDER BY 1",
-		s.rows(), strings.Join(from, ", "), strings.Join(names, ", "), strings.Join(terms, " AND "))
+		s.rows(via...), strings.Join(from, ", "), strings.Join(names, ", "), strings.Join(terms, " AND "))
 	var places []int32
-	err := within(ctx, s.on, func(tx pgx.Tx) error {
+	err = e.within(ctx, s.on, func(tx pgx.Tx) (err error) {
 		rows, _ := tx.Query(ctx, sql, args...)
-		var err error
 		places, err = pgx.CollectRows(rows, pgx.RowTo[int32])
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("find the rows of a deletion among those of %s: %w", s.Name, err)
+	return places, problem.Doing(err, "find the rows of a deletion among those of %s", s.Name)
+}
+
+// parent is the tracked parent that a set's table is now, if it is one.
+func (e *Engine) parent(ctx context.Context, s *set) (*loosefk.Parent, *shape, error) {
+	f, err := e.shape(ctx, s)
+	if err != nil || f == nil {
+		return nil, nil, err
 	}
-	return places, nil
+	for _, parent := range e.Parents[s.on.Name] {
+		if parent.OID == f.OID {
+			return parent, f, nil
+		}
+	}
+	return nil, f, nil
 }
 
 // reference is the definition by which the set was deleted, with its parent, if there still is one.
-func (e *Engine) reference(u *unit, s *set) (*loosefk.Reference, *loosefk.Parent) {
+func (e *Engine) reference(ctx context.Context, u *unit, s *set) (*loosefk.Reference, *loosefk.Parent, error) {
+	child, err := e.shape(ctx, s)
+	if err != nil || child == nil {
+		return nil, nil, err
+	}
 	for _, id := range s.Origins {
 		for _, above := range u.by[id] {
-			for _, parent := range e.Parents[above.on.Name] {
-				if parent.OID != above.Relation || !slices.Equal(parent.KeyColumns, s.Keys) {
-					continue
-				}
-				for _, reference := range parent.References {
-					if reference.Usable() && reference.Database == s.on.Name && reference.Child.OID == s.Relation && slices.Equal(reference.Columns, s.Via) {
-						return reference, parent
-					}
-				}
+			parent, _, err := e.parent(ctx, above)
+			if err != nil {
+				return nil, nil, err
 			}
-		}
-	}
-	return nil, nil
-}
-
-// missing makes, for each parent that rows of the table refer to, the statement that finds rows at the places $3 without it. In silence foreign keys are
-// not checked, so they are looked up here; definitions of loose foreign keys are always. Of changed rows only the definition counts that changed them: its
-// conditions held then.
-func (e *Engine) missing(u *unit, s *set, f *shape) (checks []check) {
-	by, _ := e.reference(u, s)
-	look := func(what, target, on string, given []string, lock bool, more string, args *drain.Args) {
-		if lock {
-			on += " FOR KEY SHARE OF other"
-		}
-		checks = append(checks, check{what, fmt.Sprintf(
-			"SELECT r.sexton_n FROM %s WHERE ($3::pg_catalog.bool[])[r.sexton_n] AND pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0%s "+
-				"AND NOT EXISTS (SELECT FROM %s AS other WHERE %s)",
-			s.rows(), strings.Join(given, ", "), more, target, on), args.Values[3:]})
-	}
-	args := func() *drain.Args { return &drain.Args{Values: []any{nil, nil, nil}} }
-	for _, key := range f.keys {
-		given, terms := make([]string, len(key.Columns)), make([]string, len(key.Columns))
-		for i, column := range key.Columns {
-			at := f.former(&s.layout, column)
-			if at < 0 || len(s.Changed) > 0 && !slices.Contains(s.Fields, s.Columns[at]) {
-				given = nil
-				break
-			}
-			given[i] = s.value(at, f.kind(column))
-			terms[i] = fmt.Sprintf("other.%s %s %s", pgcatalog.Quote(key.Others[i]), key.Operators[i], given[i])
-		}
-		if e.silent[s.on.Name] && given != nil {
-			look("foreign key "+key.Name+" finds no row of "+key.Target, key.Target, strings.Join(terms, " AND "), given, key.Lockable, "", args())
-		}
-	}
-	for _, parent := range e.Parents[s.on.Name] {
-		for _, r := range parent.References {
-			if !r.Usable() || r.Remote || r.Child.OID != f.OID || len(s.Changed) > 0 && r != by {
+			if parent == nil || !slices.Equal(parent.KeyColumns, s.Keys) {
 				continue
 			}
-			given, terms := make([]string, len(r.Columns)), make([]string, len(r.Columns))
-			whole := true
-			for i, column := range r.Columns {
-				at := s.column(column)
-				if whole = whole && at >= 0; whole {
-					given[i] = s.value(at, s.Types[at])
-					terms[i] = r.Compare[i].Equal(given[i], "other."+pgcatalog.Quote(parent.KeyColumns[i]))
+			for _, reference := range parent.References {
+				if reference.Usable() && reference.Database == s.on.Name && reference.Child.OID == child.OID && slices.Equal(reference.Columns, s.Via) {
+					return reference, parent, nil
 				}
-			}
-			for _, asked := range slices.Concat(r.Conditions, r.Except) {
-				whole = whole && (len(s.Changed) > 0 || s.column(asked.Column) >= 0)
-			}
-			whole = whole && (len(s.Changed) > 0 || r.Action != drain.Assign || s.column(r.Target.Column) >= 0)
-			if whole {
-				a, more := args(), ""
-				if len(s.Changed) == 0 {
-					more = r.Restrictions("r", a)
-				}
-				look("the row of "+parent.Recorded+" that it refers to has gone", parent.SQL(), strings.Join(terms, " AND "), given, false, more, a)
 			}
 		}
 	}
-	return checks
-}
-
-// check is a statement that finds rows whose parent is missing, what that means, and its arguments from $4 on.
-type check struct {
-	what, sql string
-	args      []any
+	return nil, nil, nil
 }
 
 // former is the place in the layout of a column that the table has now, or -1.
@@ -320,5 +340,10 @@ func (f *shape) former(l *layout, column string) int {
 	return -1
 }
 
-// kind is the type of a column.
-func (f *shape) kind(column string) string { return f.Types[slices.Index(f.Columns, column)] }
+// kind is the type of a column, empty where it cannot be set.
+func (f *shape) kind(column string) string {
+	if at := slices.Index(f.Columns, column); at >= 0 {
+		return f.Types[at]
+	}
+	return ""
+}

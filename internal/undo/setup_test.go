@@ -30,14 +30,16 @@ type bundle struct {
 	// exclude are columns that workers do not keep, maxRow the size of a row that they do.
 	exclude []string
 	maxRow  int
+	// waits has the clean-up wait for larger rows; meanwhile is SQL between the binding of tables and the run.
+	waits     bool
+	meanwhile string
 }
 
 func setup(t *testing.T, tables, yaml string, tracked ...string) *bundle {
-	t.Helper()
 	b := &bundle{DB: dbtest.Keeping(t, tables, tracked...), definitions: yaml, maxRow: 1 << 20}
 	b.engine = &undo.Engine{
 		Databases: []database.Database{b.Connected}, Parents: map[string][]*loosefk.Parent{"main": b.parents(t)}, Keep: 72 * time.Hour,
-		Leases: &lease.Manager{Jobs: b.Connected, Holder: "undo"}, Key: key,
+		Leases: &lease.Manager{Jobs: b.Connected, Holder: undo.Holder + "first"}, Key: key,
 		StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second,
 	}
 	return b
@@ -46,23 +48,27 @@ func setup(t *testing.T, tables, yaml string, tracked ...string) *bundle {
 func key(database string) string { return "loose_foreign_keys/cleanup_worker:" + database }
 
 func (b *bundle) parents(t *testing.T) []*loosefk.Parent {
-	t.Helper()
 	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(b.definitions)}))(t)
-	parents, problems, err := loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: b.Pool()}}, defs)
-	require.NoError(t, err)
+	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: b.Pool()}}, defs))(t)
 	require.NoError(t, problems.Err())
 	return parents["main"]
 }
 
 // drain runs the worker. A positive limit stops it after about so many rows.
 func (b *bundle) drain(t *testing.T, limit int) *loosefk.Stats {
-	t.Helper()
+	stats := pgtest.Must(b.run(t, limit))(t)
+	require.Empty(t, stats.Errors)
+	return stats
+}
+
+func (b *bundle) run(t *testing.T, limit int) (*loosefk.Stats, error) {
 	manager := lease.Manager{Jobs: b.Connected, Holder: "worker"}
 	granted := pgtest.Must(manager.Acquire(t.Context(), key("main"), 5*time.Minute, b.Connected))(t)
 	defer func() { require.NoError(t, granted.Release(context.WithoutCancel(t.Context()))) }()
 	parents := b.parents(t)
-	how := drain.Keep{Exclude: b.exclude, MaxRow: b.maxRow}
+	how := drain.Keep{Exclude: b.exclude, MaxRow: b.maxRow, Waits: b.waits}
 	require.NoError(t, loosefk.Keep(t.Context(), b.Pool(), dbtest.Names(), "main", parents, how))
+	b.Exec("SELECT; " + b.meanwhile)
 	limits := loosefk.Limits{Deletes: 100_000, Updates: 50_000, Runtime: time.Minute}
 	if limit > 0 {
 		limits.Deletes, limits.Updates = limit, limit
@@ -78,22 +84,17 @@ func (b *bundle) drain(t *testing.T, limit int) *loosefk.Stats {
 		engine.Adaptive = loosefk.Adaptive{Target: 20 * time.Millisecond, Duty: 1}
 		engine.Limits = loosefk.Limits{Runtime: time.Minute}
 	}
-	stats, err := engine.Run(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, stats.Errors)
-	return stats
+	return engine.Run(t.Context())
 }
 
 // last is the newest deletion.
 func (b *bundle) last(t *testing.T) *undo.Unit {
-	t.Helper()
 	units := pgtest.Must(b.engine.List(t.Context(), 10))(t)
 	require.NotEmpty(t, units)
 	return units[0]
 }
 
 func (b *bundle) restore(t *testing.T, id int64) *undo.Report {
-	t.Helper()
 	return pgtest.Must(b.engine.Restore(t.Context(), id, false))(t)
 }
 

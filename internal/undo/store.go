@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -58,6 +57,13 @@ type layout struct {
 	Columns                       []string
 	Numbers                       []int16
 	Types, Arrays, Terms, KeyCols []string
+	Cascades                      []cascade
+}
+
+// cascade is a native foreign key by which rows went with others.
+type cascade struct {
+	Parent    uint32
+	Via, Keys []string
 }
 
 // set is a row of sexton.undo without its rows.
@@ -71,14 +77,22 @@ type set struct {
 	Origins    []int64
 	// Via are the columns by which rows referred to their parents, Keys the parents' own.
 	Via, Keys []string
+	// Parent is their table.
+	Parent uint32
 	// Fields are the kept columns of changed rows, Changed the ones that were set to Written.
 	Fields, Changed []string
 	Written         *string
 	Actor           string
 
 	on database.Database
-	// owned are the places of the unit's rows, restored the ones that are back.
-	owned, restored []int32
+	// owned are the places of the unit's rows, restored the ones that are back. The others are orphaned where their parents are not, and left or refused
+	// for a reason; refused ones are not tried again.
+	owned, restored, orphaned []int32
+	left, refused             map[string][]int32
+	// others are sets of the same layout that are restored with it.
+	others []*set
+	// stopped says that the clean-up after restored parents has been ended.
+	stopped bool
 	// untold says that the columns Via were excluded, where not all rows are the unit's.
 	untold bool
 }
@@ -95,41 +109,49 @@ func (e *Engine) read(ctx context.Context, db database.Database, ids []int64, ro
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*set, error) {
 		s := &set{on: db}
 		return s, row.Scan(&s.Number, &s.ID, &s.Rows, &s.Left, &s.Kept, &s.KeptAt, &s.Origins, &s.Via, &s.Keys, &s.Fields, &s.Changed, &s.Written, &s.Actor,
-			&s.layout.ID, &s.Relation, &s.Name, &s.Columns, &s.Numbers, &s.Types, &s.Arrays, &s.Terms, &s.KeyCols)
+			&s.layout.ID, &s.Relation, &s.Name, &s.Columns, &s.Numbers, &s.Types, &s.Arrays, &s.Terms, &s.KeyCols, &s.Cascades, &s.Parent)
 	})
 }
+
+// along reports whether a trigger kept the set within a batch: its rows went with those of the batch's own set.
+func (s *set) along() bool { return slices.Contains(s.Origins, s.ID) }
 
 // load reads a unit and what of it is back.
 func (e *Engine) load(ctx context.Context, id int64) (*unit, error) {
 	u := &unit{id: id, by: map[int64][]*set{}}
+	e.shapes = map[shapeKey]*shape{} // Tables may have changed since.
 	type place struct {
 		database string
 		number   int64
 	}
 	seen := map[place]*set{}
 	for next, roots := []int64{id}, true; len(next) > 0; roots = false {
-		var level []int64
+		var found []int64
 		for _, db := range e.Databases {
-			found, err := e.read(ctx, db, next, roots)
+			if err := e.keep(ctx); err != nil {
+				return nil, err
+			}
+			sets, err := e.read(ctx, db, next, roots)
 			if err != nil {
 				return nil, fmt.Errorf("database %s: read what is kept: %w", db.Name, err)
 			}
-			for _, s := range found {
+			for _, s := range sets {
 				if at := (place{db.Name, s.Number}); seen[at] == nil {
 					seen[at], u.by[s.ID] = s, append(u.by[s.ID], s)
 					u.sets = append(u.sets, s)
-					level = append(level, s.ID)
+					found = append(found, s.ID)
 				}
 			}
 		}
-		slices.Sort(level)
-		next = slices.Compact(level)
+		slices.Sort(found)
+		if next = slices.Compact(found); len(e.Databases) == 1 {
+			break // All of it was there to be found.
+		}
 	}
-	if len(u.sets) == 0 {
+	if !slices.ContainsFunc(u.by[id], func(s *set) bool { return len(s.Origins) == 0 }) {
 		return nil, fmt.Errorf("deletion %d: %w", id, ErrUnknown)
 	}
-	// Rows that were changed come last: they may have been deleted later.
-	slices.SortStableFunc(u.sets, func(a, b *set) int { return cmp.Compare(min(1, len(a.Changed)), min(1, len(b.Changed))) })
+	u.sort()
 	for _, db := range e.Databases {
 		rows, _ := db.Pool.Query(ctx, db.Names.Render(text("marks")), id)
 		var number int64
@@ -146,30 +168,75 @@ func (e *Engine) load(ctx context.Context, id int64) (*unit, error) {
 	return u, nil
 }
 
-// own finds the rows of each set that belong to the unit.
-func (e *Engine) own(ctx context.Context, u *unit) error {
-	// A cycle of definitions makes no cycle of sets: origins are older.
-	done := map[*set]bool{}
-	for range u.sets {
-		progress := false
-		for _, s := range u.sets {
-			ready := !slices.ContainsFunc(s.Origins, func(id int64) bool {
-				return slices.ContainsFunc(u.by[id], func(above *set) bool { return !done[above] })
-			})
-			if done[s] || !ready {
-				continue
-			}
-			var err error
-			if s.owned, err = e.members(ctx, u, s, func(above *set) []int32 { return above.owned }); err != nil {
-				return err
-			}
-			done[s], progress = true, true
+// sort puts each set behind the sets that caused it, native foreign keys among the causes, and changed rows last: they may have been deleted later.
+// Origins are older, so that a cycle of definitions makes no cycle of sets.
+func (u *unit) sort() {
+	sorted, done := make([]*set, 0, len(u.sets)), map[*set]bool{}
+	var add func(s *set)
+	add = func(s *set) {
+		if done[s] {
+			return
 		}
-		if !progress {
-			break
+		done[s] = true
+		for _, id := range s.Origins {
+			for _, above := range u.by[id] {
+				add(above)
+			}
+		}
+		for _, by := range s.Cascades {
+			for _, above := range u.by[s.ID] {
+				// A batch's own rows come first: the others of its sets went with them.
+				if above.Relation == by.Parent && (s.along() || len(s.Origins) == 0) {
+					add(above)
+				}
+			}
+		}
+		sorted = append(sorted, s)
+	}
+	for _, s := range u.sets {
+		add(s)
+	}
+	slices.SortStableFunc(sorted, func(a, b *set) int { return cmp.Compare(min(1, len(a.Changed)), min(1, len(b.Changed))) })
+	u.sets = sorted
+}
+
+// own finds the rows of each set that belong to the unit.
+func (e *Engine) own(ctx context.Context, u *unit) (err error) {
+	if err := e.alone(ctx, u); err != nil {
+		return err
+	}
+	for _, s := range u.sets {
+		if err := e.keep(ctx); err != nil {
+			return err
+		}
+		if s.owned, err = e.members(ctx, u, s, func(above *set) []int32 { return above.owned }); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// eligible are the rows of a set whose parents are back, or would be. A parent that was put back by hand under its key lives, too.
+func (e *Engine) eligible(ctx context.Context, u *unit, s *set, dryRun bool) ([]int32, error) {
+	if dryRun {
+		return s.owned, nil
+	}
+	return e.below(ctx, u, s, func(above *set) []int32 { return above.restored })
+}
+
+// below are the rows of a set whose parents are among certain ones, or live.
+func (e *Engine) below(ctx context.Context, u *unit, s *set, of func(above *set) []int32) ([]int32, error) {
+	with := func(above *set) []int32 {
+		if alive := above.refused[keyTaken]; len(alive) > 0 && slices.Equal(s.Keys, above.KeyCols) {
+			return slices.Sorted(slices.Values(slices.Concat(of(above), alive)))
+		}
+		return of(above)
+	}
+	behind := func(above *set) bool { return len(with(above)) < len(above.owned) }
+	if !slices.ContainsFunc(s.Origins, func(id int64) bool { return slices.ContainsFunc(s.above(u, id), behind) }) {
+		return s.owned, nil
+	}
+	return e.members(ctx, u, s, with)
 }
 
 // members are the places of those rows of a set that referred to certain rows of the sets above.
@@ -185,7 +252,7 @@ func (e *Engine) members(ctx context.Context, u *unit, s *set, of func(*set) []i
 		if len(u.by[id]) == 0 {
 			whole = false // Another unit's.
 		}
-		for _, above := range u.by[id] {
+		for _, above := range s.above(u, id) {
 			places := of(above)
 			whole, some = whole && above.Left == 0 && len(places) == int(above.Rows), some || len(places) > 0
 		}
@@ -195,12 +262,12 @@ func (e *Engine) members(ctx context.Context, u *unit, s *set, of func(*set) []i
 		return nil, nil
 	case whole:
 		return upTo(s.Rows), nil
-	case len(s.Via) == 0:
-		return nil, nil // Kept by a trigger on a table below, for several deletions at once.
+	case s.along() && len(s.Changed) == 0:
+		return e.taken(ctx, u, s, of)
 	}
 	keys := make([][]*string, len(s.Keys))
 	for _, id := range s.Origins {
-		for _, above := range u.by[id] {
+		for _, above := range s.above(u, id) {
 			if places := of(above); len(places) > 0 {
 				if err := e.keysOf(ctx, above, s.Keys, places, keys); err != nil {
 					return nil, err
@@ -211,175 +278,65 @@ func (e *Engine) members(ctx context.Context, u *unit, s *set, of func(*set) []i
 	return e.referring(ctx, u, s, keys)
 }
 
+// above are the sets of one origin that the rows of a set may have referred to.
+func (s *set) above(u *unit, id int64) []*set {
+	var found []*set
+	for _, above := range u.by[id] {
+		// Of one batch, what triggers kept comes of its own set.
+		beside := id == s.ID && len(s.Changed) == 0 && above.along()
+		if len(above.Changed) == 0 && !beside && (above.Relation == s.Parent || s.Parent == 0) {
+			found = append(found, above)
+		}
+	}
+	return found
+}
+
+// taken are the places of a set's rows that native foreign keys took along, over any number of them, with certain rows of their batch.
+func (e *Engine) taken(ctx context.Context, u *unit, s *set, of func(*set) []int32) ([]int32, error) {
+	known := map[*set][]int32{}
+	for grew := true; grew; {
+		grew = false
+		for _, below := range u.by[s.ID] {
+			if !below.along() || len(below.Changed) > 0 || !below.Kept {
+				continue
+			}
+			for _, by := range below.Cascades {
+				keys := make([][]*string, len(by.Keys))
+				for _, above := range u.by[s.ID] {
+					places := known[above]
+					if !above.along() {
+						places = of(above)
+					}
+					if above.Relation != by.Parent || len(above.Changed) > 0 || len(places) == 0 {
+						continue
+					}
+					if err := e.keysOf(ctx, above, by.Keys, places, keys); err != nil {
+						return nil, err
+					}
+				}
+				if len(keys[0]) == 0 {
+					continue
+				}
+				one := *below
+				one.Via, one.Keys = by.Via, by.Keys
+				found, err := e.referring(ctx, u, &one, keys)
+				if err != nil {
+					return nil, err
+				}
+				below.untold = below.untold || one.untold
+				if more := without(found, known[below]); len(more) > 0 {
+					known[below], grew = slices.Sorted(slices.Values(slices.Concat(known[below], more))), true
+				}
+			}
+		}
+	}
+	return known[s], nil
+}
+
 func upTo(n int32) []int32 {
 	places := make([]int32, n)
 	for i := range places {
 		places[i] = int32(i) + 1
 	}
 	return places
-}
-
-// TableRows counts rows of one table.
-type TableRows struct {
-	Database string `json:"database"`
-	Table    string `json:"table"`
-	// Action is delete or update.
-	Action string `json:"action"`
-	Rows   int64  `json:"rows"`
-	// Restored are back; LeftOut were never kept.
-	Restored int64 `json:"restored"`
-	LeftOut  int64 `json:"left_out"`
-}
-
-// Unit is one deletion for people.
-type Unit struct {
-	ID        int64       `json:"id"`
-	Database  string      `json:"database"`
-	Table     string      `json:"table"`
-	DeletedAt time.Time   `json:"deleted_at"`
-	Until     time.Time   `json:"until"`
-	Actor     string      `json:"actor"`
-	Keys      []string    `json:"keys"`
-	State     string      `json:"state"`
-	Tables    []TableRows `json:"tables"`
-	// Waiting tells that the clean-up after its parents goes on.
-	Waiting bool `json:"waiting"`
-}
-
-// summary counts what a unit has.
-func (e *Engine) summary(ctx context.Context, u *unit) (*Unit, error) {
-	root := u.sets[0]
-	out := &Unit{ID: u.id, Database: root.on.Name, Table: root.Name, DeletedAt: root.KeptAt, Actor: root.Actor, Keys: []string{}}
-	out.Until = root.KeptAt.UTC().Truncate(24 * time.Hour).Add(24*time.Hour + e.Keep)
-	if len(root.owned) > 0 && len(root.KeyCols) > 0 {
-		keys := make([][]*string, len(root.KeyCols))
-		if err := e.keysOf(ctx, root, root.KeyCols, root.owned[:min(3, len(root.owned))], keys); err != nil {
-			return nil, err
-		}
-		out.Keys = append(out.Keys, joined(keys)...)
-	}
-	var rows, restored, left int64
-	for _, s := range u.sets {
-		action := "delete"
-		if len(s.Changed) > 0 {
-			action = "update"
-		}
-		at := slices.IndexFunc(out.Tables, func(t TableRows) bool { return t.Database == s.on.Name && t.Table == s.Name && t.Action == action })
-		if at < 0 {
-			at, out.Tables = len(out.Tables), append(out.Tables, TableRows{Database: s.on.Name, Table: s.Name, Action: action})
-		}
-		t := &out.Tables[at]
-		t.Rows += int64(len(s.owned))
-		t.Restored += int64(len(s.restored))
-		t.LeftOut += int64(s.Left)
-		rows, restored, left = rows+int64(len(s.owned)), restored+int64(len(s.restored)), left+int64(s.Left)
-	}
-	waiting, err := e.waiting(ctx, u)
-	if err != nil {
-		return nil, err
-	}
-	out.Waiting = len(waiting) > 0
-	switch {
-	case restored == 0 && left > 0:
-		out.State = "incomplete"
-	case restored == 0:
-		out.State = "whole"
-	case restored < rows || left > 0:
-		out.State = "partly_restored"
-	default:
-		out.State = "restored"
-	}
-	return out, nil
-}
-
-// joined are keys for people, from their columns.
-func joined(columns [][]*string) []string {
-	if len(columns) == 0 {
-		return nil
-	}
-	keys := make([]string, len(columns[0]))
-	for i := range keys {
-		parts := make([]string, len(columns))
-		for c, column := range columns {
-			if parts[c] = "NULL"; column[i] != nil {
-				parts[c] = *column[i]
-			}
-		}
-		keys[i] = strings.Join(parts, ",")
-	}
-	return keys
-}
-
-// waiting are the sets whose parents still wait for the clean-up of their children.
-func (e *Engine) waiting(ctx context.Context, u *unit) (map[int64]bool, error) {
-	ids := make([]int64, 0, len(u.by))
-	for id := range u.by {
-		ids = append(ids, id)
-	}
-	waiting := map[int64]bool{}
-	for _, db := range e.Databases {
-		rows, _ := db.Pool.Query(ctx, db.Names.Render(text("waiting")), ids)
-		found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-		if err != nil {
-			return nil, fmt.Errorf("database %s: look for waiting tombstones: %w", db.Name, err)
-		}
-		for _, id := range found {
-			waiting[id] = true
-		}
-	}
-	return waiting, nil
-}
-
-// Keeps is true where a database has a table of kept deletions.
-func Keeps(ctx context.Context, db database.Database) (there bool, err error) {
-	if err := db.Pool.QueryRow(ctx, db.Names.Render(text("keeps"))).Scan(&there); err != nil {
-		return false, fmt.Errorf("database %s: look for kept deletions: %w", db.Name, err)
-	}
-	return there, nil
-}
-
-// Show tells of one deletion.
-func (e *Engine) Show(ctx context.Context, id int64) (*Unit, error) {
-	u, err := e.load(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if err := e.own(ctx, u); err != nil {
-		return nil, err
-	}
-	return e.summary(ctx, u)
-}
-
-// List tells of the newest deletions of all databases.
-func (e *Engine) List(ctx context.Context, limit int) ([]*Unit, error) {
-	units := []*Unit{}
-	for _, db := range e.Databases {
-		rows, _ := db.Pool.Query(ctx, db.Names.Render(text("units")), limit)
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-		if err != nil {
-			return nil, fmt.Errorf("database %s: list what is kept: %w", db.Name, err)
-		}
-		for _, id := range ids {
-			one, err := e.Show(ctx, id)
-			if errors.Is(err, ErrUnknown) {
-				continue // Its day has passed since.
-			}
-			if err != nil {
-				return nil, err
-			}
-			units = append(units, one)
-		}
-	}
-	slices.SortStableFunc(units, func(a, b *Unit) int { return b.DeletedAt.Compare(a.DeletedAt) })
-	return units[:min(limit, len(units))], nil
-}
-
-// Size is how much a database keeps, and the age of its oldest deletion.
-func Size(ctx context.Context, db database.Database) (bytes int64, age time.Duration, err error) {
-	var seconds float64
-	err = db.Pool.QueryRow(ctx, db.Names.Render(text("size"))).Scan(&bytes, &seconds)
-	if err != nil {
-		return 0, 0, fmt.Errorf("database %s: measure what is kept: %w", db.Name, err)
-	}
-	return bytes, time.Duration(seconds * float64(time.Second)), nil
 }

@@ -3,7 +3,6 @@ package undo
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -17,7 +16,7 @@ func (e *Engine) stop(ctx context.Context, tx pgx.Tx, s *set, places []int32) er
 	if err != nil || len(keys) == 0 {
 		return err
 	}
-	_, err = tx.Exec(ctx, s.on.Names.Render(text("stop")), s.ID, keys)
+	_, err = tx.Exec(ctx, s.on.Names.Render(text("stop")), s.ID, keys, s.Relation)
 	return err
 }
 
@@ -26,26 +25,26 @@ func (e *Engine) tombstonesOf(ctx context.Context, tx pgx.Tx, s *set, places []i
 	if len(s.Changed) > 0 || len(places) == 0 {
 		return nil, nil
 	}
-	for _, parent := range e.Parents[s.on.Name] {
-		if parent.OID != s.Relation || slices.ContainsFunc(parent.KeyColumns, func(c string) bool { return s.column(c) < 0 }) {
-			continue
-		}
-		columns, terms := make([]string, len(parent.KeyColumns)), make([]string, len(parent.KeyColumns))
-		for i, column := range parent.KeyColumns {
-			columns[i] = "r." + pgcatalog.Quote(column)
-			terms[i] = columns[i] + "::pg_catalog.text"
-		}
-		term := terms[0]
-		if len(terms) > 1 {
-			term = "ARRAY[" + strings.Join(terms, ", ") + "]::pg_catalog.text"
-		}
-		sql := fmt.Sprintf("SELECT pg_catalog.array_agg(%s) FROM %s WHERE ($3::pg_catalog.bool[])[r.sexton_n] "+
-			"AND pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0",
-			term, s.rows(), strings.Join(columns, ", "))
-		if err := tx.QueryRow(ctx, sql, s.ID, s.Number, s.mask(places)).Scan(&keys); err != nil {
-			return nil, fmt.Errorf("read keys: %w", err)
-		}
-		return keys, nil
+	parent, f, err := e.parent(ctx, s)
+	if err != nil || parent == nil {
+		return nil, err
 	}
-	return nil, nil
+	at, columns, terms := make([]int, len(parent.KeyColumns)), make([]string, len(parent.KeyColumns)), make([]string, len(parent.KeyColumns))
+	for i, column := range parent.KeyColumns {
+		if at[i] = f.former(&s.layout, column); at[i] < 0 {
+			return nil, nil
+		}
+		columns[i] = "r." + pgcatalog.Quote(s.Columns[at[i]])
+		terms[i] = columns[i] + "::pg_catalog.text"
+	}
+	term := terms[0]
+	if len(terms) > 1 {
+		term = "ARRAY[" + strings.Join(terms, ", ") + "]::pg_catalog.text"
+	}
+	sql := fmt.Sprintf("SELECT pg_catalog.array_agg(%s) FROM %s WHERE %s AND pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0",
+		term, s.rows(at...), among, strings.Join(columns, ", "))
+	if err := tx.QueryRow(ctx, sql, s.args(s.mask(places))...).Scan(&keys); err != nil {
+		return nil, fmt.Errorf("read keys: %w", err)
+	}
+	return keys, nil
 }

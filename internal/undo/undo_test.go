@@ -72,13 +72,14 @@ func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
 	}{
 		"key of a child taken": {
 			"INSERT INTO books VALUES (1, 2, NULL, 'other')",
-			[][3]string{{"public.books", "1", "duplicate key value violates unique constraint \"books_pkey\": Key (id)=(1) already exists."}},
+			[][3]string{{"public.books", "1", "its primary key is taken"}},
 			4,
 		},
-		"key of the parent taken": {
-			"INSERT INTO authors VALUES (1)",
+		"parent put back by hand": {"INSERT INTO authors VALUES (1)", [][3]string{{"public.authors", "1", "its primary key is taken"}}, 4},
+		"parent refused": {
+			"ALTER TABLE authors ADD CHECK (id <> 1)",
 			[][3]string{
-				{"public.authors", "1", "duplicate key value violates unique constraint \"authors_pkey\": Key (id)=(1) already exists."},
+				{"public.authors", "1", `new row for relation "authors" violates check constraint "authors_id_check"`},
 				{"public.books", "1", "its parent was not restored"},
 				{"public.books", "2", "its parent was not restored"},
 				{"public.books", "3", "its parent was not restored"},
@@ -96,7 +97,7 @@ func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
 		"column gone":         {"ALTER TABLE books DROP title", nil, 5},
 		"column renamed":      {"ALTER TABLE books RENAME title TO name", nil, 5},
 		"type changed":        {"ALTER TABLE books ALTER id TYPE int", nil, 5},
-		"constraint violated": {"ALTER TABLE books ADD CHECK (id <> 3)", [][3]string{{"public.books", "3", `new row for relation "books" violates check constraint "books_id_check": Failing row contains (3, 1, null, c).`}}, 4},
+		"constraint violated": {"ALTER TABLE books ADD CHECK (id <> 3)", [][3]string{{"public.books", "3", `new row for relation "books" violates check constraint "books_id_check"`}}, 4},
 		"table of a child gone": {
 			"DROP TABLE films", [][3]string{{"public.films", "1", "its table does not exist any more"}}, 4,
 		},
@@ -120,7 +121,6 @@ func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
 }
 
 func library(t *testing.T) *bundle {
-	t.Helper()
 	return setup(t, `
 CREATE TABLE authors (id bigint PRIMARY KEY);
 CREATE TABLE shelves (id bigint PRIMARY KEY);

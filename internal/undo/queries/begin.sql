@@ -1,1 +1,1 @@
-SELECT "sexton".begin_batch($1, $2, $3, $4, true)
+SELECT "sexton".begin_batch($1, $2, $3, $4, $5)

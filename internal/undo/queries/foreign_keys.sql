@@ -1,10 +1,19 @@
--- The foreign keys of a table, with the operators that compare the other table's columns with its own, and whether the role may lock rows there.
-SELECT key.conname::pg_catalog.text AS name, pg_catalog.format('%I.%I', namespace.nspname, target.relname) AS target,
+-- The foreign keys of a table and its partitions, with the operators that compare the other table's columns with its own, and whether the role may lock
+-- rows there. Partitions have further copies of them. The server looks up no rows that inherit from the other table.
+WITH tree AS (
+    SELECT $1::pg_catalog.oid AS oid
+    UNION
+    SELECT part.relid FROM pg_catalog.pg_partition_tree($1::pg_catalog.oid) AS part
+)
+SELECT key.conname::pg_catalog.text AS name, pg_catalog.format('%I.%I', own_schema.nspname, source.relname) AS source,
+    pg_catalog.format('%I.%I', namespace.nspname, target.relname) AS target, target.oid AS other, target.relkind <> 'p' AS only,
     pg_catalog.array_agg(own.attname::pg_catalog.text ORDER BY place.at) AS columns,
     pg_catalog.array_agg(other.attname::pg_catalog.text ORDER BY place.at) AS others,
     pg_catalog.array_agg(pg_catalog.format('OPERATOR(%I.%s)', home.nspname, operator.oprname) ORDER BY place.at) AS operators,
-    pg_catalog.has_any_column_privilege(target.oid, 'UPDATE') AS lockable
+    pg_catalog.has_any_column_privilege(target.oid, 'UPDATE') AS lockable, key.confmatchtype = 'f' AS whole
 FROM pg_catalog.pg_constraint AS key
+JOIN pg_catalog.pg_class AS source ON source.oid = key.conrelid
+JOIN pg_catalog.pg_namespace AS own_schema ON own_schema.oid = source.relnamespace
 JOIN pg_catalog.pg_class AS target ON target.oid = key.confrelid
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = target.relnamespace
 CROSS JOIN LATERAL ROWS FROM (pg_catalog.unnest(key.conkey), pg_catalog.unnest(key.confkey), pg_catalog.unnest(key.conpfeqop)) WITH ORDINALITY
@@ -13,5 +22,9 @@ JOIN pg_catalog.pg_attribute AS own ON own.attrelid = key.conrelid AND own.attnu
 JOIN pg_catalog.pg_attribute AS other ON other.attrelid = key.confrelid AND other.attnum = place.other
 JOIN pg_catalog.pg_operator AS operator ON operator.oid = place.operator
 JOIN pg_catalog.pg_namespace AS home ON home.oid = operator.oprnamespace
-WHERE key.contype = 'f' AND key.conrelid = $1 AND key.conparentid = 0
-GROUP BY key.oid, key.conname, namespace.nspname, target.relname, target.oid
+WHERE key.contype = 'f' AND key.conrelid IN (SELECT tree.oid FROM tree) AND NOT EXISTS (
+    SELECT FROM pg_catalog.pg_constraint AS above
+    WHERE above.oid = key.conparentid AND above.conrelid IN (SELECT tree.oid FROM tree)
+)
+GROUP BY key.oid, key.conname, key.confmatchtype, own_schema.nspname, source.relname, namespace.nspname, target.relname, target.oid, target.relkind
+ORDER BY key.oid

@@ -1,1 +1,1 @@
-DELETE FROM "sexton".undo AS undo WHERE undo.id = $1 AND undo.number = $2
+DELETE FROM "sexton".undo AS undo WHERE undo.id = ANY ($1) AND undo.number = ANY ($2)

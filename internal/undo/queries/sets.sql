@@ -1,9 +1,24 @@
--- The sets that are one of $1 or that one of $1 caused, in the order in which they were kept.
+-- The sets that one of $1 caused, or another one of its sets, in the order in which they were kept; with $2 the ones of $1 that no set caused, too.
+WITH RECURSIVE caused (id) AS (
+    SELECT given.id FROM pg_catalog.unnest($1::bigint[]) AS given (id)
+    UNION
+    SELECT undo.id
+    FROM caused
+    JOIN "sexton".undo AS undo ON undo.origins OPERATOR(pg_catalog.&&) ARRAY[caused.id]
+)
 SELECT undo.number, undo.id, undo.rows, undo.left_out, undo.c IS NOT NULL AS kept, undo.kept_at, coalesce(undo.origins, '{}') AS origins,
     coalesce(undo.via, '{}') AS via, coalesce(undo.keys, '{}') AS keys, coalesce(undo.fields, '{}') AS fields, coalesce(undo.changed, '{}') AS changed,
     undo.written, coalesce(undo.actor, '') AS actor, layout.id AS layout, layout.relation, layout.name, layout.columns, layout.numbers, layout.types,
-    layout.arrays, layout.terms, layout.key
+    -- The values of types that have gone stay texts.
+    ARRAY(
+        SELECT CASE WHEN kept.type OPERATOR(pg_catalog.=) ANY (
+            SELECT pg_catalog.format('%I.%I', home.nspname, type.typname)
+            FROM pg_catalog.pg_type AS type JOIN pg_catalog.pg_namespace AS home ON home.oid = type.typnamespace
+        ) THEN kept.type ELSE 'pg_catalog.text[]' END
+        FROM pg_catalog.unnest(layout.arrays) WITH ORDINALITY AS kept (type, place) ORDER BY kept.place
+    ) AS arrays, layout.terms, layout.key, layout.cascades, coalesce(undo.parent, 0) AS parent
 FROM "sexton".undo AS undo
 JOIN "sexton".undo_layouts AS layout ON layout.id = undo.layout
-WHERE CASE WHEN $2::boolean THEN undo.id = ANY ($1::bigint[]) AND undo.origins IS NULL ELSE undo.origins OPERATOR(pg_catalog.&&) $1::bigint[] END
-ORDER BY undo.fields IS NOT NULL, undo.kept_at, undo.number
+WHERE $2::boolean AND undo.id = ANY ($1::bigint[]) AND undo.origins IS NULL
+   OR undo.origins OPERATOR(pg_catalog.&&) (SELECT pg_catalog.array_agg(caused.id) FROM caused)
+ORDER BY undo.fields IS NOT NULL, undo.via IS NOT NULL, undo.kept_at, undo.number

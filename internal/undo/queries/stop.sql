@@ -1,4 +1,5 @@
 -- Ends the clean-up after parents of a set that are back.
 DELETE FROM "public".loose_foreign_keys_deleted_records AS waiting
 WHERE waiting.origin OPERATOR(pg_catalog.=) $1::pg_catalog.int8
+  AND coalesce(waiting.parent_oid, $3::pg_catalog.oid) OPERATOR(pg_catalog.=) $3::pg_catalog.oid
   AND coalesce(waiting.primary_key_value::pg_catalog.text, waiting.primary_key_text) OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.text[])

@@ -1,7 +1,13 @@
 -- A table as it is now: the one of the name $2, or else the one with the OID $1; and its columns that can be set. Tables may have been swapped.
+-- A unique key that may be deferred is checked by a trigger, and so not at all in silence.
 SELECT class.oid, class.oid = $1 AS same, pg_catalog.format('%I.%I', namespace.nspname, class.relname) AS name,
     pg_catalog.array_agg(a.attnum ORDER BY a.attnum) AS numbers, pg_catalog.array_agg(a.attname::pg_catalog.text ORDER BY a.attnum) AS columns,
-    pg_catalog.array_agg(pg_catalog.format('%I.%I', home.nspname, t.typname) ORDER BY a.attnum) AS types
+    pg_catalog.array_agg(pg_catalog.format('%I.%I', home.nspname, t.typname) ORDER BY a.attnum) AS types, coalesce((
+        SELECT pg_catalog.min(key.conname::pg_catalog.text)
+        FROM pg_catalog.pg_constraint AS key
+        WHERE key.condeferrable AND key.contype IN ('p', 'u', 'x') AND (key.conrelid OPERATOR(pg_catalog.=) class.oid
+            OR key.conrelid IN (SELECT part.relid FROM pg_catalog.pg_partition_tree(class.oid) AS part))
+    ), '') AS deferrable
 FROM pg_catalog.pg_class AS class
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 JOIN pg_catalog.pg_attribute AS a ON a.attrelid = class.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''

@@ -1,6 +1,7 @@
 -- Makes the partitions of the coming week and drops those of days that are past their time, for a table partitioned by the day of kept_at. What no
 -- day takes stands in the rest: it is emptied once all of it is past its time. A lock that is not to be had within a moment is left for the next call.
-CREATE OR REPLACE FUNCTION "sexton".undo_rotate(of_table text, keep interval)
+-- With coming unset nothing is kept any more: partitions of later days are dropped, too. A keep of nothing is then the one that there was before.
+CREATE OR REPLACE FUNCTION "sexton".undo_rotate(of_table text, keep interval, coming boolean)
 RETURNS integer
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -16,6 +17,11 @@ DECLARE
 BEGIN
     IF of_table <> ALL ('{undo,batches}') OR NOT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtext('sexton rotate'), pg_catalog.hashtext(of_table)) THEN
         RETURN 0;
+    END IF;
+    IF of_table = 'undo' AND keep > interval '0' THEN
+        UPDATE "sexton".undo_state AS state SET keep = undo_rotate.keep WHERE state.keep <> undo_rotate.keep;
+    ELSIF of_table = 'undo' THEN
+        keep := (SELECT state.keep FROM "sexton".undo_state AS state);
     END IF;
 
     FOR one IN
@@ -35,10 +41,10 @@ BEGIN
         ORDER BY part.day
     LOOP
         BEGIN
-            IF one.there AND one.day + interval '1 day' + keep < pg_catalog.clock_timestamp() THEN
+            IF one.there AND (one.day + interval '1 day' + keep < pg_catalog.clock_timestamp() OR NOT coming AND one.day > today) THEN
                 EXECUTE pg_catalog.format('DROP TABLE "sexton".%I', one.name);
                 changed := changed + 1;
-            ELSIF NOT one.there AND one.day >= today THEN
+            ELSIF coming AND NOT one.there AND one.day >= today THEN
                 EXECUTE pg_catalog.format('CREATE TABLE "sexton".%I PARTITION OF "sexton".%I FOR VALUES FROM (%L) TO (%L)',
                     one.name, of_table, one.day, one.day + interval '1 day');
                 changed := changed + 1;
@@ -58,13 +64,15 @@ BEGIN
     END;
 
     IF of_table = 'undo' THEN
-        DELETE FROM "sexton".undo_marks AS mark WHERE mark.marked_at + keep < pg_catalog.clock_timestamp();
+        -- Without its mark a set that is still kept could come back a second time.
+        DELETE FROM "sexton".undo_marks AS mark WHERE mark.marked_at + keep < pg_catalog.clock_timestamp()
+            AND NOT EXISTS (SELECT FROM "sexton".undo AS known WHERE known.id = mark.id AND known.number = mark.number);
     END IF;
 
     RETURN changed;
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".undo_rotate(text, interval) FROM PUBLIC;
+REVOKE ALL ON FUNCTION "sexton".undo_rotate(text, interval, boolean) FROM PUBLIC;
 
-COMMENT ON FUNCTION "sexton".undo_rotate(text, interval) IS 'Sexton: makes and drops the partitions by day';
+COMMENT ON FUNCTION "sexton".undo_rotate(text, interval, boolean) IS 'Sexton: makes and drops the partitions by day';

@@ -13,9 +13,11 @@ CREATE TABLE "sexton".undo (
     -- Rows that were deleted or changed, and not kept.
     left_out integer NOT NULL DEFAULT 0,
     origins bigint[],
-    -- The columns by which the rows referred to their parents, and the parents' own.
+    -- The columns by which the rows referred to their parents, the parents' own, and their table. What triggers keep within a worker's batch has the
+    -- batch's own set as its origin and none of these: the layout has the native keys that lead to it. Via is empty where it went along with others.
     via text[],
     keys text[],
+    parent oid,
     -- For changed rows: the columns that are kept, the row's key and the changed ones, which are given too; and the value written, NULL for NULL.
     fields text[],
     changed text[],
@@ -46,7 +48,9 @@ CREATE TABLE "sexton".undo_layouts (
     -- Expressions: what is kept of each column over the rows of gone, and a row's size.
     terms text[] NOT NULL,
     size text NOT NULL,
-    key text[] NOT NULL
+    key text[] NOT NULL,
+    -- The native foreign keys by which rows go with others: parent, via, keys.
+    cascades jsonb NOT NULL
 );
 
 -- Not unique: deletions of one table would wait for each other after its columns have changed.
@@ -54,9 +58,22 @@ CREATE INDEX undo_layouts_signature_idx ON "sexton".undo_layouts (relation, sign
 
 COMMENT ON TABLE "sexton".undo_layouts IS 'Sexton: columns of tables whose rows are kept';
 
+-- One row: how long rows were last kept, by which they still expire once undo is off; and since when triggers keep no more, as what is kept has reached
+-- its limit.
+CREATE TABLE "sexton".undo_state (
+    keep interval NOT NULL,
+    full_since timestamptz
+);
+
+INSERT INTO "sexton".undo_state (keep) VALUES ('0');
+
+COMMENT ON TABLE "sexton".undo_state IS 'Sexton: how deleted rows are kept at present';
+
 -- How far the restoring of a unit is, set by set. The rows are numbers from 1 within the set.
 CREATE TABLE "sexton".undo_marks (
     unit bigint NOT NULL,
+    -- The set's.
+    id bigint NOT NULL,
     number bigint NOT NULL,
     restored integer[] NOT NULL,
     marked_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
@@ -103,10 +120,13 @@ $sexton$;
 
 -- The set that the deleted row is kept in.
 ALTER TABLE "public".loose_foreign_keys_deleted_records ADD COLUMN IF NOT EXISTS origin bigint;
+-- The same for each of the keys.
+ALTER TABLE "sexton".swept ADD COLUMN IF NOT EXISTS origins bigint[];
 
 INSERT INTO "sexton".objects (kind, identity, component) VALUES
     ('table', '"sexton".undo', 'undo'),
     ('table', '"sexton".undo_layouts', 'undo'),
+    ('table', '"sexton".undo_state', 'undo'),
     ('table', '"sexton".undo_marks', 'undo'),
     ('table', '"sexton".batches', 'undo'),
     ('table', '"sexton".undo_rest', 'undo'),

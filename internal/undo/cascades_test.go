@@ -1,0 +1,171 @@
+package undo_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/pgtest"
+	"sexton/triggers"
+)
+
+// cascading has the loose key folders -> files, and native ones below both: a chain, a diamond, references to
+// the table itself and columns that become NULL.
+const cascading = `
+CREATE TABLE folders (id bigint PRIMARY KEY, above bigint REFERENCES folders ON DELETE CASCADE, body text);
+CREATE TABLE files (id bigint PRIMARY KEY, folder_id bigint, above bigint REFERENCES files ON DELETE CASCADE);
+CREATE TABLE marks (folder_id bigint REFERENCES folders ON DELETE CASCADE, body text);
+CREATE TABLE parts (id bigint PRIMARY KEY, file_id bigint REFERENCES files ON DELETE CASCADE, body text);
+CREATE TABLE lines (id bigint PRIMARY KEY, part_id bigint REFERENCES parts ON DELETE CASCADE, file_id bigint REFERENCES files ON DELETE CASCADE,
+	next bigint REFERENCES lines ON DELETE CASCADE);
+CREATE TABLE links (id bigint PRIMARY KEY, a bigint REFERENCES files ON DELETE SET NULL, b bigint REFERENCES files ON DELETE SET NULL, body text);
+CREATE TABLE hints (id bigint PRIMARY KEY, line_id bigint REFERENCES lines ON DELETE SET NULL, body text);
+CREATE TABLE "odd ""name" ("my ""key" bigint PRIMARY KEY, at timestamptz, "line ""id" bigint REFERENCES lines ON DELETE CASCADE);
+CREATE INDEX ON folders (above); CREATE INDEX ON files (folder_id); CREATE INDEX ON files (above); CREATE INDEX ON marks (folder_id);
+CREATE INDEX ON parts (file_id); CREATE INDEX ON lines (part_id); CREATE INDEX ON lines (file_id);
+CREATE INDEX ON lines (next); CREATE INDEX ON links (a); CREATE INDEX ON links (b); CREATE INDEX ON hints (line_id);
+INSERT INTO folders SELECT i, CASE WHEN i > 4 THEN i - 4 END, 'folder ' || i FROM generate_series(1, 8) AS i;
+INSERT INTO files SELECT i, i % 8 + 1, CASE WHEN i > 24 THEN i - 8 END FROM generate_series(1, 40) AS i;
+INSERT INTO marks SELECT i % 8 + 1, 'mark ' || i FROM generate_series(1, 20) AS i;
+INSERT INTO parts SELECT i, i % 40 + 1, 'part ' || i FROM generate_series(1, 80) AS i;
+INSERT INTO lines SELECT i, i % 80 + 1, CASE WHEN i % 3 = 0 THEN (i % 80 + 1) % 40 + 1 END, CASE WHEN i > 80 THEN i - 80 END FROM generate_series(1, 160) AS i;
+INSERT INTO links SELECT i, i % 40 + 1, (i + 8) % 40 + 1, 'link ' || i FROM generate_series(1, 60) AS i;
+INSERT INTO hints SELECT i, i * 3 % 160 + 1, 'hint ' || i FROM generate_series(1, 60) AS i;
+INSERT INTO "odd ""name" SELECT i, '2026-01-01', i FROM generate_series(1, 150) AS i;`
+
+var cascadingTables = []string{"folders", "files", "marks", "parts", "lines", "links", "hints", `"odd ""name"`}
+
+// keepBelow installs what `triggers install` does for parents whose children are files.
+func (b *bundle) keepBelow(t *testing.T, exclude ...string) []triggers.Cascade {
+	t.Helper()
+	conn := pgtest.Acquire(t, b.Pool()).Conn()
+	cfg := triggers.Config{
+		JobsSchema: dbtest.Names().Jobs, TrackedSchema: dbtest.Names().Tracked,
+		Undo: triggers.Undo{MaxRow: b.maxRow, Exclude: exclude, Children: []triggers.Table{{Schema: "public", Name: "files"}}},
+	}
+	parents := []triggers.Parent{{Schema: "public", Table: "folders", KeyColumns: []string{"id"}, Undo: triggers.KeepsAll}}
+	pgtest.Must(triggers.Install(t.Context(), conn, cfg, parents))(t)
+	require.Empty(t, pgtest.Must(triggers.Status(t.Context(), conn, cfg, parents))(t))
+	return pgtest.Must(triggers.Cascades(t.Context(), conn, cfg, parents))(t)
+}
+
+// What native foreign keys take along below parents and children comes back with its own deletion, and with no other that was cleaned up after beside it.
+func TestNativeCascadesComeBack(t *testing.T) {
+	t.Parallel()
+	for _, wrong := range []int{1, 2} {
+		t.Run(fmt.Sprint(wrong), func(t *testing.T) {
+			t.Parallel()
+			open := func() *bundle {
+				b := setup(t, cascading, foldersDefinitions, "folders")
+				for _, c := range b.keepBelow(t) {
+					require.Empty(t, c.Uncovered, "%v", c)
+				}
+				return b
+			}
+			other, b := open(), open()
+			other.Exec(fmt.Sprintf("DELETE FROM folders WHERE id = %d", 3-wrong))
+			other.drain(t, 0)
+			b.Exec("DELETE FROM folders WHERE id = 1")
+			first := b.last(t).ID
+			b.Exec("DELETE FROM folders WHERE id = 2")
+			second := b.last(t).ID
+			require.NotEqual(t, first, second)
+			b.drain(t, 0)
+			report := b.restore(t, []int64{first, second}[wrong-1])
+			require.Empty(t, report.Left)
+			require.Equal(t, "restored", report.Unit.State)
+			require.Equal(t, "public.folders", report.Unit.Table)
+			require.Equal(t, other.all(cascadingTables...), b.all(cascadingTables...))
+			require.Empty(t, b.restore(t, []int64{second, first}[wrong-1]).Left)
+			clean := setup(t, cascading, foldersDefinitions, "folders")
+			require.Equal(t, clean.all(cascadingTables...), b.all(cascadingTables...))
+		})
+	}
+}
+
+// Rows that refer to each other in a circle are kept with the rest, as are those of a table whose own trigger goes on to others.
+func TestCirclesOfNativeKeysAreKept(t *testing.T) {
+	t.Parallel()
+	b := setup(t, folders+`
+CREATE TABLE heads (id bigint PRIMARY KEY, folder_id bigint REFERENCES folders ON DELETE CASCADE);
+CREATE TABLE tails (id bigint PRIMARY KEY, head_id bigint REFERENCES heads ON DELETE CASCADE);
+ALTER TABLE heads ADD tail_id bigint REFERENCES tails ON DELETE CASCADE`, foldersDefinitions, "folders")
+	b.keepBelow(t)
+	b.Exec("INSERT INTO folders SELECT generate_series(1, 3); INSERT INTO heads SELECT i, i FROM generate_series(1, 3) AS i")
+	b.Exec("INSERT INTO tails SELECT i, i FROM generate_series(1, 3) AS i; UPDATE heads SET tail_id = id % 3 + 1")
+	b.Exec("DELETE FROM folders WHERE id = 1")
+	unit := b.last(t)
+	require.Equal(t, "whole", unit.State)
+	counts := map[string]int64{}
+	for _, table := range unit.Tables {
+		counts[table.Table] = table.Rows
+	}
+	require.Equal(t, map[string]int64{"public.folders": 1, "public.heads": 3, "public.tails": 3}, counts)
+}
+
+// What a role may not put a trigger on is named, and without undo no trigger is left.
+func TestWhatIsNotCoveredIsNamed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, cascading, foldersDefinitions, "folders")
+	b.Exec(`ALTER TABLE links DROP CONSTRAINT links_pkey;
+CREATE TABLE states (id bigint PRIMARY KEY, file_id bigint DEFAULT 1 REFERENCES files ON DELETE SET DEFAULT)`)
+	uncovered := func(list []triggers.Cascade) map[string]string {
+		found := map[string]string{}
+		for _, c := range list {
+			if c.Uncovered != "" {
+				found[c.Constraint] = c.Uncovered
+				require.NotEmpty(t, c.Fix)
+			}
+		}
+		return found
+	}
+	without := "old values are kept for tables with a primary key"
+	want := map[string]string{"states_file_id_fkey": "old values before a default are not kept", "links_a_fkey": without, "links_b_fkey": without}
+	require.Equal(t, want, uncovered(b.keepBelow(t)))
+
+	role := b.CreateRole()
+	b.Exec(fmt.Sprintf(`DROP TRIGGER sexton_keep ON marks; GRANT ALL ON SCHEMA sexton, public TO %[1]q; GRANT ALL ON ALL TABLES IN SCHEMA sexton, public TO %[1]q;
+GRANT ALL ON ALL FUNCTIONS IN SCHEMA sexton TO %[1]q; REVOKE TRIGGER ON marks FROM %[1]q`, role))
+	cfg := triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}
+	cfg.Undo = triggers.Undo{MaxRow: b.maxRow, Children: []triggers.Table{{Schema: "public", Name: "files"}}}
+	parents := []triggers.Parent{{Schema: "public", Table: "folders", KeyColumns: []string{"id"}, Undo: triggers.KeepsAll}}
+	conn := pgtest.Connect(t, b.AsRole(role))
+	pgtest.Must(triggers.Install(t.Context(), conn, cfg, parents))(t)
+	list := pgtest.Must(triggers.Cascades(t.Context(), conn, cfg, parents))(t)
+	want["marks_folder_id_fkey"] = "the role may not put a trigger there"
+	require.Equal(t, want, uncovered(list))
+	require.Equal(t, []string{"public.files"}, list[len(list)-1].From, "paths begin at the tables of definitions")
+
+	parents[0].Undo, cfg.Undo = triggers.KeepsNone, triggers.Undo{}
+	mighty := pgtest.Acquire(t, b.Pool()).Conn()
+	report := pgtest.Must(triggers.Install(t.Context(), mighty, cfg, parents))(t)
+	require.Empty(t, report.Surplus)
+	require.Empty(t, b.Rows("SELECT FROM pg_trigger WHERE tgname LIKE 'sexton_keep%'"))
+	require.Empty(t, b.Rows("SELECT FROM pg_proc WHERE proname LIKE 'keep_%' AND pronamespace = 'sexton'::regnamespace"))
+	require.Empty(t, b.Rows("SELECT FROM sexton.objects WHERE identity LIKE '%keep_%'"))
+}
+
+// Triggers of the application that change these tables are no deletions, and one command makes one deletion, wherever it deletes.
+func TestWhatADeletionIs(t *testing.T) {
+	t.Parallel()
+	b := setup(t, cascading, foldersDefinitions, "folders")
+	b.keepBelow(t)
+	b.Exec(`CREATE TABLE notes (id bigint);
+CREATE FUNCTION more() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN DELETE FROM public.parts WHERE id = NEW.id; RETURN NULL; END';
+CREATE TRIGGER more AFTER INSERT ON notes FOR EACH ROW EXECUTE FUNCTION more();
+INSERT INTO notes VALUES (3)`)
+	require.Empty(t, pgtest.Must(b.engine.List(t.Context(), 10))(t))
+	b.Exec("BEGIN; DELETE FROM folders WHERE id = 1; DELETE FROM folders WHERE id = 2; COMMIT")
+	require.Len(t, pgtest.Must(b.engine.List(t.Context(), 10))(t), 1)
+	tx := b.Begin(t)
+	pgtest.Exec(t, tx, "DELETE FROM folders WHERE id = 3")
+	pgtest.Exec(t, tx, "SAVEPOINT a")
+	pgtest.Exec(t, tx, "DELETE FROM folders WHERE id = 4")
+	pgtest.Exec(t, tx, "ROLLBACK TO a")
+	pgtest.Exec(t, tx, "DELETE FROM folders WHERE id = 4")
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Len(t, pgtest.Must(b.engine.List(t.Context(), 10))(t), 3)
+	require.EqualValues(t, 2, b.last(t).Tables[0].Rows, "folder 8 went with folder 4")
+}

@@ -1,0 +1,91 @@
+package undo_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/loosefk"
+)
+
+// points counts the transactions of the undo, which each reach this one.
+func (b *bundle) points(name string) *int {
+	count := new(int)
+	b.engine.Reached = func(point string) error {
+		if point == name {
+			*count++
+		}
+		return nil
+	}
+	return count
+}
+
+// A chain went level by level, each in a batch of its own, and comes back in a few transactions.
+func TestManyLevelsComeBackTogether(t *testing.T) {
+	t.Parallel()
+	const levels = 150
+	b := setup(t, "CREATE TABLE nodes (id bigint PRIMARY KEY, above bigint); CREATE INDEX ON nodes (above)",
+		"nodes: [{table: nodes, column: above, on_delete: async_delete}]", "nodes")
+	b.Exec(fmt.Sprintf("INSERT INTO nodes SELECT i, nullif(i - 1, 0) FROM generate_series(1, %d) AS i", levels))
+	before := b.all("nodes")
+	b.Exec("DELETE FROM nodes WHERE id = 1")
+	b.drain(t, 0)
+	require.Empty(t, b.Rows("SELECT FROM nodes"))
+	unit := b.last(t).ID
+	transactions := b.points("marked")
+	report := b.restore(t, unit)
+	require.Empty(t, report.Left)
+	require.EqualValues(t, levels, report.Restored)
+	require.Equal(t, before, b.all("nodes"))
+	require.Less(t, *transactions, 10)
+	require.Zero(t, b.restore(t, unit).Restored)
+}
+
+// Of rows that refer to each other in a long chain whose first parent has gone none comes back, and each is named.
+func TestAChainWithoutItsFirstParentStays(t *testing.T) {
+	t.Parallel()
+	const rows = 1500
+	b := setup(t, folders, foldersDefinitions, "folders", "files")
+	b.Exec("INSERT INTO folders VALUES (1); INSERT INTO files VALUES (0, NULL, NULL)")
+	b.Exec(fmt.Sprintf("INSERT INTO files SELECT i, 1, i - 1 FROM generate_series(1, %d) AS i; INSERT INTO files VALUES (5000, 1, NULL)", rows))
+	b.Exec("DELETE FROM folders; ALTER TABLE files DROP CONSTRAINT files_above_fkey")
+	b.drain(t, 0)
+	unit := b.last(t).ID
+	b.Exec("DELETE FROM files; ALTER TABLE files ADD FOREIGN KEY (above) REFERENCES files")
+	transactions := b.points("begun")
+	report := b.restore(t, unit)
+	require.EqualValues(t, 2, report.Restored)
+	require.EqualValues(t, rows, report.LeftRows)
+	require.Equal(t, "foreign key files_above_fkey finds no row of public.files", report.Left[0].Reason)
+	require.Equal(t, [][]string{{"5000"}}, b.Rows("SELECT id::text FROM files"))
+	require.Less(t, *transactions, 20)
+}
+
+// A restored parent's tombstone goes, too, where another table has taken the name of the parent's since.
+func TestTheTombstonesOfASwappedTableAreStopped(t *testing.T) {
+	t.Parallel()
+	b := setup(t, folders, foldersDefinitions, "folders")
+	b.Exec("INSERT INTO folders VALUES (1), (2); INSERT INTO files VALUES (1, 1), (2, 2)")
+	b.Exec("DELETE FROM folders WHERE id = 1")
+	b.Exec("CREATE TABLE newer (LIKE folders INCLUDING ALL); ALTER TABLE folders RENAME TO folders_old; ALTER TABLE newer RENAME TO folders")
+	b.engine.Parents = map[string][]*loosefk.Parent{"main": b.parents(t)}
+	require.Empty(t, b.restore(t, b.last(t).ID).Left)
+	require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT id::text FROM folders"))
+	require.Empty(t, b.Rows("SELECT FROM loose_foreign_keys_deleted_records"))
+}
+
+// The undo stops what the worker has not deleted yet, and brings back what it has.
+func TestAnUndoWhileTheWorkerIsStillDeleting(t *testing.T) {
+	t.Parallel()
+	b := setup(t, tree, treeDefinitions, "projects", "issues")
+	before := b.all(treeTables...)
+	b.Exec("DELETE FROM projects WHERE id < 4")
+	b.drain(t, 15)
+	require.True(t, b.last(t).Waiting)
+	b.Exec("UPDATE sexton.leases SET holder = 'busy', expires_at = now() + interval '1 hour'")
+	require.Empty(t, b.restore(t, b.last(t).ID).Left)
+	require.Equal(t, before, b.all(treeTables...))
+	require.Empty(t, b.Rows("SELECT FROM loose_foreign_keys_deleted_records WHERE status = 1"))
+	require.False(t, b.last(t).Waiting)
+}

@@ -1,0 +1,196 @@
+package undo_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+)
+
+// Tables change while deletions are kept. What a change is in the way of stays deleted; all else comes back.
+func TestTablesMayChangeMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		ddl, reason  string
+		books, films [][]string
+	}{
+		"type gone, column kept": {
+			ddl:   "ALTER TABLE books ALTER mood TYPE text; DROP TYPE mood",
+			books: [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}}, films: [][]string{{"(1,1)"}},
+		},
+		"type and column gone": {
+			ddl:   "ALTER TABLE books DROP mood; DROP TYPE mood",
+			books: [][]string{{"(1,1)"}, {"(2,1)"}}, films: [][]string{{"(1,1)"}},
+		},
+		"type of the reference changed": {
+			ddl: "INSERT INTO films VALUES (9, 9); ALTER TABLE films ALTER author_id TYPE numeric", films: [][]string{{"(1,1)"}, {"(9,9)"}},
+			books: [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}},
+		},
+		"primary key gone": {
+			ddl: "ALTER TABLE films DROP CONSTRAINT films_pkey", reason: "its table has another primary key by now",
+			books: [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}}, films: [][]string{{"(1,)"}},
+		},
+		"primary key of more columns": {
+			ddl:    "ALTER TABLE films DROP CONSTRAINT films_pkey, ADD kind int DEFAULT 0, ADD PRIMARY KEY (id, kind); INSERT INTO films VALUES (1, NULL, 5)",
+			reason: "its table has another primary key by now",
+			books:  [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}}, films: [][]string{{"(1,,0)"}, {"(1,,5)"}},
+		},
+		"changed column gone": {
+			ddl: "ALTER TABLE films DROP author_id", reason: "column author_id does not exist any more",
+			books: [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}}, films: [][]string{{"(1)"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, `
+CREATE TYPE mood AS ENUM ('sad', 'glad');
+CREATE TABLE authors (id bigint PRIMARY KEY);
+CREATE TABLE books (id bigint PRIMARY KEY, author_id bigint, mood mood);
+CREATE TABLE films (id bigint PRIMARY KEY, author_id bigint);
+INSERT INTO authors VALUES (1); INSERT INTO films VALUES (1, 1); INSERT INTO books VALUES (1, 1, 'sad'), (2, 1, 'glad');`, `
+books: [{table: authors, column: author_id, on_delete: async_delete}]
+films: [{table: authors, column: author_id, on_delete: async_nullify}]
+`, "authors")
+			b.Exec("DELETE FROM authors WHERE id = 1")
+			b.drain(t, 0)
+			b.Exec(c.ddl)
+			report := b.restore(t, b.last(t).ID)
+			require.Equal(t, [][][]string{c.books, c.films}, b.all("books", "films"))
+			if c.reason == "" {
+				require.Empty(t, report.Left)
+				return
+			}
+			require.Len(t, report.Left, 1)
+			require.Equal(t, c.reason, report.Left[0].Reason)
+		})
+	}
+}
+
+// What a statement has not put back without an error is neither counted nor marked as restored, so that it can come back later.
+func TestRowsThatATriggerKeepsOutStayKept(t *testing.T) {
+	t.Parallel()
+	const no = "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF NEW.id %s THEN RETURN NULL; END IF; RETURN NEW; END';" +
+		"CREATE TRIGGER no BEFORE INSERT ON books FOR EACH ROW EXECUTE FUNCTION no(); ALTER TABLE books ENABLE ALWAYS TRIGGER no;"
+	const rule = "CREATE TABLE elsewhere (LIKE books); CREATE RULE no AS ON INSERT TO books WHERE NEW.id = 2 DO INSTEAD INSERT INTO elsewhere VALUES (NEW.*)"
+	for name, c := range map[string]struct {
+		ddl, undo string
+		fire      bool
+	}{
+		"one row":               {ddl: fmt.Sprintf(no, "= 2"), undo: "DROP TRIGGER no ON books"},
+		"all rows":              {ddl: fmt.Sprintf(no, "> 0"), undo: "DROP TRIGGER no ON books", fire: true},
+		"without a primary key": {ddl: "ALTER TABLE books DROP CONSTRAINT books_pkey;" + fmt.Sprintf(no, "= 2"), undo: "DROP TRIGGER no ON books"},
+		"rule":                  {ddl: rule, undo: "DROP RULE no ON books", fire: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := library(t)
+			b.Exec("DELETE FROM authors WHERE id = 1")
+			b.drain(t, 0)
+			b.Exec(c.ddl)
+			b.engine.FireTriggers = c.fire
+			id := b.last(t).ID
+			report := b.restore(t, id)
+			require.NotEmpty(t, report.Left)
+			require.Equal(t, "a trigger or a rule kept it out", report.Left[0].Reason)
+			require.Equal(t, "partly_restored", report.Unit.State)
+			b.Exec(c.undo)
+			require.Empty(t, b.restore(t, id).Left)
+			require.Equal(t, [][]string{{"(1,1,1,a)"}, {"(2,1,2,b)"}, {"(3,1,,c)"}, {"(4,2,1,d)"}}, b.all("books")[0])
+		})
+	}
+}
+
+// A set that goes while it is restored ends the work: its rows are not back.
+func TestASetThatGoesMeanwhileEndsTheWork(t *testing.T) {
+	t.Parallel()
+	b := library(t)
+	b.Exec("DELETE FROM authors WHERE id = 1")
+	b.drain(t, 0)
+	begun := 0
+	b.engine.Reached = func(point string) error {
+		if point == "begun" {
+			if begun++; begun == 2 {
+				b.Exec("DELETE FROM sexton.undo WHERE pg_catalog.cardinality(origins) > 0")
+			}
+		}
+		return nil
+	}
+	report, err := b.engine.Restore(t.Context(), b.last(t).ID, false)
+	require.ErrorContains(t, err, "what was kept of public.books has gone meanwhile")
+	require.EqualValues(t, 1, report.Restored)
+	require.Equal(t, [][]string{{"4"}}, b.Rows("SELECT id::text FROM books"))
+}
+
+// Rows that are refused take few statements, however many they are, and the reason says nothing of what is in them.
+func TestRowsAreRefusedTogether(t *testing.T) {
+	t.Parallel()
+	const other = "INSERT INTO books SELECT i + 1000, 2, 's' || i FROM generate_series(1, 299) AS i;"
+	const unique = "a value that must be unique is taken, or a trigger kept it out"
+	for name, c := range map[string]struct {
+		ddl, reason string
+		left, tries int
+		fire        bool
+	}{
+		"unique index": {ddl: "CREATE UNIQUE INDEX ON books (pg_catalog.lower(slug));" + other, left: 299, tries: 3, reason: unique},
+		"deferrable index": {
+			ddl: "ALTER TABLE books ADD UNIQUE (slug) DEFERRABLE; INSERT INTO books VALUES (1000, 2, 's7')", left: 1, tries: 20, fire: true,
+			reason: `duplicate key value violates unique constraint "books_slug_key"`,
+		},
+		"deferrable index in silence": {
+			ddl: "ALTER TABLE books ADD UNIQUE (slug) DEFERRABLE; INSERT INTO books VALUES (1000, 2, 's7')", left: 300,
+			reason: "its unique key books_slug_key is deferrable, and checked by triggers alone: set loose_foreign_keys.undo.fire_triggers to true",
+		},
+		"exclusion": {ddl: "ALTER TABLE books ADD EXCLUDE USING btree (slug WITH =);" + other, left: 299, tries: 3, reason: unique},
+		"column added since": {
+			ddl: "DELETE FROM books; ALTER TABLE books ADD pages int NOT NULL", left: 300, tries: 1,
+			reason: `null value in column "pages" of relation "books" violates not-null constraint`,
+		},
+		"constraint": {
+			ddl: "ALTER TABLE books ADD CONSTRAINT short CHECK (slug <> 's7') NOT VALID", left: 1, tries: 20,
+			reason: `new row for relation "books" violates check constraint "short"`,
+		},
+		"type": {
+			ddl:  "DELETE FROM books; ALTER TABLE books ALTER slug TYPE numeric USING 1",
+			left: 300, tries: 600, reason: "the database refuses a value of it (SQLSTATE 22P02)",
+		},
+		"right": {
+			ddl: `CREATE FUNCTION deny() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''permission denied'' USING ERRCODE = ''42501''; END';
+CREATE TRIGGER deny BEFORE INSERT ON books FOR EACH ROW EXECUTE FUNCTION deny(); ALTER TABLE books ENABLE ALWAYS TRIGGER deny`, left: 300, tries: 1,
+			reason: "permission denied; the worker's role needs GRANT SELECT, INSERT, UPDATE ON TABLE public.books, and GRANT SELECT on the tables that it refers to",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, `
+CREATE TABLE authors (id bigint PRIMARY KEY);
+CREATE TABLE books (id bigint PRIMARY KEY, author_id bigint, slug text);
+CREATE TABLE films (id bigint PRIMARY KEY, author_id bigint);
+CREATE SEQUENCE tries;
+CREATE FUNCTION try() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_catalog.nextval(''public.tries''); RETURN NULL; END';
+CREATE TRIGGER tried BEFORE INSERT ON books EXECUTE FUNCTION try();
+INSERT INTO authors VALUES (1), (2); INSERT INTO films VALUES (1, 1);
+INSERT INTO books SELECT i, 1, 's' || i FROM generate_series(1, 300) AS i;`, `
+books: [{table: authors, column: author_id, on_delete: async_delete}]
+films: [{table: authors, column: author_id, on_delete: async_nullify}]
+`, "authors")
+			b.Exec("DELETE FROM authors WHERE id = 1")
+			b.drain(t, 0)
+			b.Exec(c.ddl)
+			b.Exec("ALTER TABLE books ENABLE ALWAYS TRIGGER tried; SELECT pg_catalog.setval('tries', 1, false)")
+			b.engine.FireTriggers = c.fire
+			report := b.restore(t, b.last(t).ID)
+			require.EqualValues(t, 302-c.left, report.Restored)
+			require.EqualValues(t, c.left, report.LeftRows)
+			for _, left := range report.Left {
+				require.Equal(t, c.reason, left.Reason)
+			}
+			require.Equal(t, [][]string{{"(1,1)"}}, b.all("films")[0])
+			count := "SELECT (SELECT pg_catalog.nextval('tries') - 2)::text, (SELECT pg_catalog.count(*) FROM sexton.undo WHERE changed IS NULL AND via IS NOT NULL)::text"
+			counts := b.Rows(count)[0] // Besides, one statement for all sets.
+			require.LessOrEqual(t, pgtest.Must(strconv.Atoi(counts[0]))(t), c.tries*pgtest.Must(strconv.Atoi(counts[1]))(t))
+		})
+	}
+}

@@ -1,0 +1,31 @@
+package undo
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Lacking is a table of which something is not kept.
+type Lacking struct {
+	Table string
+	// Excluded are columns that are never kept. TooLarge is the size in bytes of a table that is above the limit for all that is kept, or 0.
+	Excluded []string
+	TooLarge int64
+}
+
+// Lacks finds what is not kept of tables, given the excluded columns and the limit in bytes; 0 is none.
+func Lacks(ctx context.Context, conn *pgx.Conn, schemas, tables, exclude []string, limit int) (found []Lacking, _ error) {
+	rows, _ := conn.Query(ctx, text("uncovered"), schemas, tables, append([]string{}, exclude...), limit)
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Lacking])
+	if err != nil {
+		return nil, fmt.Errorf("look what is not kept: %w", err)
+	}
+	for _, one := range all {
+		if len(one.Excluded) > 0 || one.TooLarge > 0 {
+			found = append(found, one)
+		}
+	}
+	return found, nil
+}

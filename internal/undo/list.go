@@ -1,0 +1,217 @@
+package undo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/pgschema"
+	"sexton/internal/problem"
+)
+
+// TableRows counts rows of one table.
+type TableRows struct {
+	Database string `json:"database"`
+	Table    string `json:"table"`
+	// Action is delete or update.
+	Action string `json:"action"`
+	Rows   int64  `json:"rows"`
+	// Restored are back; LeftOut were never kept.
+	Restored int64 `json:"restored"`
+	LeftOut  int64 `json:"left_out"`
+}
+
+// Unit is one deletion for people.
+type Unit struct {
+	ID        int64       `json:"id"`
+	Database  string      `json:"database"`
+	Table     string      `json:"table"`
+	DeletedAt time.Time   `json:"deleted_at"`
+	Until     time.Time   `json:"until"`
+	Actor     string      `json:"actor"`
+	Keys      []string    `json:"keys"`
+	State     string      `json:"state"`
+	Tables    []TableRows `json:"tables"`
+	// Waiting tells that the clean-up after its parents goes on.
+	Waiting bool `json:"waiting"`
+	// Shared tells that Tables count rows of other deletions, too, as batches took them together. Show tells them apart.
+	Shared bool `json:"shared"`
+}
+
+// summary counts what a unit has.
+func (e *Engine) summary(ctx context.Context, u *unit) (*Unit, error) {
+	root := u.sets[0]
+	out := &Unit{ID: u.id, Database: root.on.Name, Table: root.Name, DeletedAt: root.KeptAt, Actor: root.Actor, Keys: []string{}}
+	keep := e.Keep
+	if keep == 0 { // It is off by now.
+		if err := root.on.Pool.QueryRow(ctx, root.on.Names.Render(`SELECT state.keep FROM "sexton".undo_state AS state`)).Scan(&keep); err != nil {
+			return nil, fmt.Errorf("database %s: read how long deletions are kept: %w", root.on.Name, err)
+		}
+	}
+	out.Until = root.KeptAt.UTC().Truncate(24 * time.Hour).Add(24*time.Hour + keep)
+	if len(root.owned) > 0 && len(root.KeyCols) > 0 {
+		keys := make([][]*string, len(root.KeyCols))
+		if err := e.keysOf(ctx, root, root.KeyCols, root.owned[:min(3, len(root.owned))], keys); err != nil {
+			return nil, err
+		}
+		out.Keys = append(out.Keys, joined(keys)...)
+	}
+	var rows, restored, left int64
+	for _, s := range u.sets {
+		action := "delete"
+		if len(s.Changed) > 0 {
+			action = "update"
+		}
+		at := slices.IndexFunc(out.Tables, func(t TableRows) bool { return t.Database == s.on.Name && t.Table == s.Name && t.Action == action })
+		if at < 0 {
+			at, out.Tables = len(out.Tables), append(out.Tables, TableRows{Database: s.on.Name, Table: s.Name, Action: action})
+		}
+		t := &out.Tables[at]
+		t.Rows += int64(len(s.owned))
+		t.Restored += int64(len(s.restored))
+		t.LeftOut += int64(s.Left)
+		rows, restored, left = rows+int64(len(s.owned)), restored+int64(len(s.restored)), left+int64(s.Left)
+	}
+	waiting, err := e.waiting(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	out.Waiting = len(waiting) > 0
+	switch {
+	case restored == 0 && left > 0:
+		out.State = "incomplete"
+	case restored == 0:
+		out.State = "whole"
+	case restored < rows || left > 0:
+		out.State = "partly_restored"
+	default:
+		out.State = "restored"
+	}
+	return out, nil
+}
+
+// joined are keys for people, from their columns.
+func joined(columns [][]*string) []string {
+	if len(columns) == 0 {
+		return nil
+	}
+	keys := make([]string, len(columns[0]))
+	for i := range keys {
+		parts := make([]string, len(columns))
+		for c, column := range columns {
+			if parts[c] = "NULL"; column[i] != nil {
+				parts[c] = *column[i]
+			}
+		}
+		keys[i] = strings.Join(parts, ",")
+	}
+	return keys
+}
+
+// waiting are the sets whose parents still wait for the clean-up of their children.
+func (e *Engine) waiting(ctx context.Context, u *unit) (map[int64]bool, error) {
+	ids, waiting := slices.Collect(maps.Keys(u.by)), map[int64]bool{}
+	for _, db := range e.Databases {
+		rows, _ := db.Pool.Query(ctx, db.Names.Render(text("waiting")), ids)
+		found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			return nil, fmt.Errorf("database %s: look for waiting tombstones: %w", db.Name, err)
+		}
+		for _, id := range found {
+			waiting[id] = true
+		}
+	}
+	return waiting, nil
+}
+
+// Keeps is true where a database has a table of kept deletions.
+func Keeps(ctx context.Context, db database.Database) (there bool, err error) {
+	if err := db.Pool.QueryRow(ctx, db.Names.Render(text("keeps"))).Scan(&there); err != nil {
+		return false, fmt.Errorf("database %s: look for kept deletions: %w", db.Name, err)
+	}
+	return there, nil
+}
+
+// Show tells of one deletion.
+func (e *Engine) Show(ctx context.Context, id int64) (*Unit, error) {
+	u, err := e.load(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.own(ctx, u); err != nil {
+		return nil, err
+	}
+	return e.summary(ctx, u)
+}
+
+// List tells of the newest deletions of all databases.
+func (e *Engine) List(ctx context.Context, limit int) ([]*Unit, error) {
+	units := []*Unit{}
+	for _, db := range e.Databases {
+		rows, _ := db.Pool.Query(ctx, db.Names.Render(text("units")), limit)
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			return nil, fmt.Errorf("database %s: list what is kept: %w", db.Name, err)
+		}
+		for _, id := range ids {
+			one, err := e.outline(ctx, id)
+			if errors.Is(err, ErrUnknown) {
+				continue // Its day has passed since.
+			}
+			if err != nil {
+				return nil, err
+			}
+			units = append(units, one)
+		}
+	}
+	slices.SortStableFunc(units, func(a, b *Unit) int { return b.DeletedAt.Compare(a.DeletedAt) })
+	return units[:min(limit, len(units))], nil
+}
+
+// Size is how much a database keeps, and the age of its oldest deletion.
+func Size(ctx context.Context, on dbsqlc.DBTX, names pgschema.Names) (bytes int64, age time.Duration, err error) {
+	var seconds float64
+	err = on.QueryRow(ctx, names.Render(text("size"))).Scan(&bytes, &seconds)
+	return bytes, time.Duration(seconds * float64(time.Second)), problem.Doing(err, "measure what is kept")
+}
+
+// outline is Show without a look at what is kept, which for many deletions that share their batches would take seconds. One that is partly back is
+// looked at: its state depends on its own rows.
+func (e *Engine) outline(ctx context.Context, id int64) (*Unit, error) {
+	u, err := e.load(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	shared, back := map[int64]bool{}, false
+	for _, s := range u.sets {
+		back = back || len(s.restored) > 0
+		if slices.ContainsFunc(s.Origins, func(id int64) bool { return len(u.by[id]) == 0 || shared[id] }) {
+			shared[s.ID] = true
+		}
+	}
+	if len(shared) == 0 || back {
+		err = e.own(ctx, u)
+	}
+	if outlined := len(shared) > 0 && !back; outlined || errors.Is(err, ErrTwice) {
+		for _, s := range u.sets {
+			if s.Kept {
+				s.owned = upTo(s.Rows)
+			}
+		}
+	} else if err != nil {
+		return nil, err
+	}
+	one, err := e.summary(ctx, u)
+	if err == nil {
+		one.Shared = len(shared) > 0 && !back
+	}
+	return one, err
+}

@@ -1,0 +1,23 @@
+-- What is not kept of the tables $1 (schemas) and $2 (names), in parallel: columns among $3, and tables of more than $4 bytes with their parts, 0
+-- for any size.
+SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name,
+    coalesce((
+        SELECT pg_catalog.array_agg(a.attname::pg_catalog.text ORDER BY a.attnum)
+        FROM pg_catalog.pg_attribute AS a
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+          AND (pg_catalog.concat(c.relname, '.', a.attname) = ANY ($3::pg_catalog.text[])
+            OR pg_catalog.concat(n.nspname, '.', c.relname, '.', a.attname) = ANY ($3::pg_catalog.text[]))
+    ), '{}') AS excluded,
+    coalesce(CASE WHEN size.bytes > $4::bigint AND $4::bigint > 0 THEN size.bytes END, 0)::bigint AS too_large
+FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])) AS w (schema_name, table_name)
+JOIN pg_catalog.pg_namespace AS n ON n.nspname = w.schema_name
+JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = w.table_name
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.sum(pg_catalog.pg_table_size(leaf.relid)) AS bytes FROM pg_catalog.pg_partition_tree(c.oid) AS leaf
+    UNION ALL
+    SELECT pg_catalog.pg_table_size(c.oid) WHERE c.relkind <> 'p'
+    ORDER BY bytes DESC NULLS LAST
+    LIMIT 1
+) AS size
+GROUP BY c.oid, n.nspname, c.relname, size.bytes
+ORDER BY name
