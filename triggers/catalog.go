@@ -16,6 +16,9 @@ type resolved struct {
 	oid      uint32
 	recorded string
 	class    keyClass
+	// keyNumbers is the text form of the array of the columns' attribute numbers; keyType is the type of the first.
+	keyNumbers string
+	keyType    uint32
 }
 
 // target is one trigger on one table: what is there, beside what belongs there.
@@ -52,8 +55,10 @@ func (t target) function() string {
 		return t.wakes.function()
 	case TruncateTrigger:
 		return truncateFunction
+	case KeepTrigger, KeepUpdateTrigger:
+		return keepFunction(t.Trigger)
 	default:
-		return trackName(t.parent.KeyColumns, t.parent.class, t.parent.Undo)
+		return t.parent.function()
 	}
 }
 
@@ -83,7 +88,7 @@ type footing struct {
 	Role                            string
 	MayCreate, Registry, Tombstones bool
 	Owner                           string
-	MayInsert                       bool
+	MayInsert, Function, MayExecute bool
 }
 
 func (c Config) footing(ctx context.Context, tx pgx.Tx) (f footing, err error) {
@@ -99,9 +104,9 @@ func (c Config) footing(ctx context.Context, tx pgx.Tx) (f footing, err error) {
 func (c Config) usable(f footing, parents []Parent, installs bool) error {
 	switch {
 	case !f.Registry:
-		return &NotMigratedError{Table: pgx.Identifier{c.JobsSchema, "objects"}.Sanitize()}
+		return &NotMigratedError{Missing: "table " + pgx.Identifier{c.JobsSchema, "objects"}.Sanitize()}
 	case !f.Tombstones && c.records(parents):
-		return &NotMigratedError{Table: c.tombstones()}
+		return &NotMigratedError{Missing: "table " + c.tombstones()}
 	case !installs:
 	case !f.MayCreate:
 		return &PrivilegeError{
@@ -114,6 +119,13 @@ func (c Config) usable(f footing, parents []Parent, installs bool) error {
 			Role: f.Owner, Missing: "INSERT on table " + c.tombstones(),
 			Grant: fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s; GRANT INSERT ON TABLE %s TO %[2]s",
 				quoteIdent(c.TrackedSchema), quoteIdent(f.Owner), c.tombstones()),
+		}
+	case !f.Function && c.records(parents):
+		return &NotMigratedError{Missing: "function " + quoteIdent(c.JobsSchema) + ".is_as_installed"}
+	case !f.MayExecute && c.records(parents):
+		return &PrivilegeError{
+			Role: f.Owner, Missing: "EXECUTE on function " + quoteIdent(c.JobsSchema) + ".is_as_installed",
+			Grant: fmt.Sprintf("GRANT EXECUTE ON FUNCTION %s TO %s", quoteIdent(c.JobsSchema)+".is_as_installed", quoteIdent(f.Owner)),
 		}
 	}
 	return nil
@@ -171,13 +183,22 @@ type keyLook struct {
 	Temporary           bool
 	PartitionOf, Record string
 	// Class is empty where there is no such column.
-	Class keyClass
+	Class  keyClass
+	Number int16
+	Type   uint32
 }
 
 // resolved binds a parent to what the catalogue says about its columns, or says why it cannot be tracked.
 func (p Parent) resolved(columns []keyLook) (*resolved, error) {
 	table := columns[0]
-	r := &resolved{Parent: p, oid: table.OID, recorded: table.Record, class: table.Class}
+	numbers := make([]string, len(columns))
+	for i, column := range columns {
+		numbers[i] = strconv.Itoa(int(column.Number))
+	}
+	r := &resolved{
+		Parent: p, oid: table.OID, recorded: table.Record, class: table.Class,
+		keyNumbers: "{" + strings.Join(numbers, ",") + "}", keyType: table.Type,
+	}
 	if len(columns) > 1 {
 		r.class = compositeKey
 	}
@@ -272,14 +293,20 @@ func (t target) foreignTable() error {
 		t.parent.recorded, t.Display)
 }
 
-// wantedFunctions returns the functions that parents and wake triggers need, each once.
-func (c Config) wantedFunctions(parents []*resolved) []function {
+// wantedFunctions returns the functions that parents, the triggers that keep rows below them, and wake triggers need, each once.
+func (c Config) wantedFunctions(parents []*resolved, kept []target) []function {
 	var wanted []function
 	if len(parents) > 0 {
 		wanted = append(wanted, c.truncateFunction())
 	}
 	for _, p := range parents {
 		f := c.trackFunction(p)
+		if !slices.ContainsFunc(wanted, func(other function) bool { return other.name == f.name }) {
+			wanted = append(wanted, f)
+		}
+	}
+	for _, t := range kept {
+		f := c.keepFunction(t.Trigger)
 		if !slices.ContainsFunc(wanted, func(other function) bool { return other.name == f.name }) {
 			wanted = append(wanted, f)
 		}
@@ -297,8 +324,8 @@ func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []functi
 	details := map[string]string{}
 	var name, body, owner string
 	var settings []string
-	var shape, public, mayInsert bool
-	_, err := pgx.ForEachRow(rows, []any{&name, &body, &settings, &shape, &public, &mayInsert, &owner}, func() error {
+	var shape, public, mayRecord bool
+	_, err := pgx.ForEachRow(rows, []any{&name, &body, &settings, &shape, &public, &mayRecord, &owner}, func() error {
 		want := wanted[slices.Index(names, name)]
 		switch {
 		case body != want.body:
@@ -309,8 +336,9 @@ func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []functi
 			details[name] = "it is not a SECURITY DEFINER trigger function in plpgsql"
 		case public:
 			details[name] = "PUBLIC may execute it"
-		case !mayInsert && name != wakeInsertedFunction && name != wakeChangedFunction:
-			details[name] = fmt.Sprintf("its owner %s may not insert into %s, so deletes on the parents fail", owner, c.tombstones())
+		case !mayRecord && name != wakeInsertedFunction && name != wakeChangedFunction:
+			details[name] = fmt.Sprintf("its owner %s may not insert into %s, or not execute %s, so deletes on the parents fail",
+				owner, c.tombstones(), quoteIdent(c.JobsSchema)+".is_as_installed")
 		default:
 			details[name] = ""
 		}
@@ -331,21 +359,25 @@ func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []functi
 	return findings, nil
 }
 
-// registered returns the functions that Sexton created here, by oid.
-func (c Config) registered(ctx context.Context, tx pgx.Tx) (map[uint32]string, error) {
+// registered returns the functions that Sexton created here, by oid, and those among them whose tables have gone.
+func (c Config) registered(ctx context.Context, tx pgx.Tx) (functions map[uint32]string, orphaned []string, _ error) {
 	query := strings.ReplaceAll(sqlText("queries/registered"), `"sexton"`, quoteIdent(c.JobsSchema))
 	rows, _ := tx.Query(ctx, query, c.JobsSchema)
-	functions := map[uint32]string{}
+	functions = map[uint32]string{}
 	var oid uint32
 	var name string
-	_, err := pgx.ForEachRow(rows, []any{&oid, &name}, func() error {
+	var left bool
+	_, err := pgx.ForEachRow(rows, []any{&oid, &name, &left}, func() error {
 		functions[oid] = name
+		if left {
+			orphaned = append(orphaned, name)
+		}
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look up registered functions: %w", err)
+		return nil, nil, fmt.Errorf("look up registered functions: %w", err)
 	}
-	return functions, nil
+	return functions, orphaned, nil
 }
 
 // installed returns every trigger that runs one of the functions, wherever it is.

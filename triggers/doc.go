@@ -11,8 +11,8 @@
 //   - sexton_wake_update (AFTER UPDATE), which does so where an application's row becomes work by a change.
 //
 // The functions are SECURITY DEFINER with a pinned search_path and without EXECUTE for PUBLIC, so that
-// a role that may delete a parent needs no right on the tombstones. There is one tracking function per key
-// column and key class: integers are recorded as bigint, everything else as text, and keys of several columns as the
+// a role that may delete a parent needs no right on the tombstones. There is one tracking function per
+// parent: integers are recorded as bigint, everything else as text, and keys of several columns as the
 // text form of an array of texts.
 //
 // A statement trigger fires for the table that the statement names. A partitioned parent therefore

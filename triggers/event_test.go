@@ -42,7 +42,8 @@ func (b *bundle) installEvent(parents ...triggers.Parent) triggers.Report {
 
 func TestEventTriggerTracksNewPartitionsAtOnce(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ ddl, deletion, want string }{
+	type example struct{ ddl, deletion, want string }
+	pgtest.Each(t, map[string]example{
 		"created": {
 			"CREATE TABLE fresh PARTITION OF events FOR VALUES FROM (20) TO (30)",
 			"INSERT INTO fresh (id) VALUES (21); DELETE FROM fresh", "public.events 21",
@@ -70,22 +71,19 @@ func TestEventTriggerTracksNewPartitionsAtOnce(t *testing.T) {
 			ALTER TABLE events ATTACH PARTITION events_low FOR VALUES FROM (0) TO (10)`,
 			"INSERT INTO events_low (id) VALUES (3); DELETE FROM events_low", "public.events 3",
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, partitioned)
-			report := b.installEvent(id("events"))
-			require.Contains(t, report.Triggers, triggers.Change{Trigger: triggers.EventTrigger, Action: triggers.Created})
-			app, warnings := b.owner()
-			b.Exec("GRANT CREATE ON DATABASE " + pgx.Identifier{app.Config().Database}.Sanitize() + " TO PUBLIC")
-			pgtest.Exec(t, app, test.ddl)
-			require.Empty(t, *warnings)
-			require.Empty(t, b.status(id("events")), "they are what an installation makes")
-			pgtest.Exec(t, app, test.deletion)
-			require.Contains(t, b.tombstones(), test.want)
-			pgtest.Exec(t, app, "DROP TABLE events")
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		b := setup(t, partitioned)
+		report := b.installEvent(id("events"))
+		require.Contains(t, report.Triggers, triggers.Change{Trigger: triggers.EventTrigger, Action: triggers.Created})
+		app, warnings := b.owner()
+		b.Exec("GRANT CREATE ON DATABASE " + pgx.Identifier{app.Config().Database}.Sanitize() + " TO PUBLIC")
+		pgtest.Exec(t, app, test.ddl)
+		require.Empty(t, *warnings)
+		require.Empty(t, b.status(id("events")), "they are what an installation makes")
+		pgtest.Exec(t, app, test.deletion)
+		require.Contains(t, b.tombstones(), test.want)
+		pgtest.Exec(t, app, "DROP TABLE events")
+	})
 }
 
 func TestEventTriggerCapturesTruncateOfNewPartitions(t *testing.T) {
@@ -102,7 +100,8 @@ func TestEventTriggerCapturesTruncateOfNewPartitions(t *testing.T) {
 func TestEventTriggerNeverFailsTheCommand(t *testing.T) {
 	t.Parallel()
 	attach := "CREATE TABLE fresh PARTITION OF events FOR VALUES FROM (20) TO (30)"
-	for name, test := range map[string]struct{ before, ddl, warning string }{
+	type example struct{ before, ddl, warning string }
+	pgtest.Each(t, map[string]example{
 		"no rights": {
 			"ALTER FUNCTION sexton.track_new_partitions() OWNER TO weak", attach,
 			"Sexton: trigger sexton_track is not on partition public.fresh: permission denied to set parameter \"session_replication_role\"",
@@ -124,20 +123,17 @@ func TestEventTriggerNeverFailsTheCommand(t *testing.T) {
 			"Sexton: trigger sexton_track is not on partition public.fresh: an event trigger fires always and has the rights of its caller, " +
 				"which would be those of a superuser",
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, partitioned)
-			b.installEvent(id("events"))
-			app, warnings := b.owner()
-			if test.before != "" {
-				b.Exec(strings.NewReplacer("weak", app.Config().User, "strong", b.conn.Config().User).Replace(test.before))
-			}
-			pgtest.Exec(t, app, test.ddl)
-			require.Contains(t, *warnings, test.warning)
-			pgtest.Exec(t, app, "DROP TABLE events")
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		b := setup(t, partitioned)
+		b.installEvent(id("events"))
+		app, warnings := b.owner()
+		if test.before != "" {
+			b.Exec(strings.NewReplacer("weak", app.Config().User, "strong", b.conn.Config().User).Replace(test.before))
+		}
+		pgtest.Exec(t, app, test.ddl)
+		require.Contains(t, *warnings, test.warning)
+		pgtest.Exec(t, app, "DROP TABLE events")
+	})
 }
 
 // The lock of a partition that others use is waited for a second, and keeps no other partition from its triggers.
@@ -185,7 +181,8 @@ func TestEventTriggerTakesNoSQLFromATrigger(t *testing.T) {
 		partition = "CREATE TABLE public.fresh PARTITION OF public.events FOR VALUES FROM (20) TO (30)"
 		unlike    = "the trigger of its root is not as triggers install makes it"
 	)
-	for name, test := range map[string]struct{ trigger, old, now, obstacle string }{
+	type example struct{ trigger, old, now, obstacle string }
+	pgtest.Each(t, map[string]example{
 		"name of the transition table": {
 			"sexton_track", "sexton_deleted", `"o EXECUTE FUNCTION unique_key_recheck();CALL public.rise()--"`, unlike,
 		},
@@ -195,38 +192,35 @@ func TestEventTriggerTakesNoSQLFromATrigger(t *testing.T) {
 		"an argument with a backslash": {"sexton_truncate", "'reject'", `E'reject\\'');CALL public.rise()--'`, unlike},
 		"one more argument":            {"sexton_track", "'public.events'", `'public.events', 'x\000'');CALL public.rise()--'`, unlike},
 		"another function":             {"sexton_truncate", "sexton.track_truncate", `sexton."track_();CALL public.rise()--"`, unlike},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, partitioned)
-			b.installEvent(id("events"))
-			app, warnings := b.owner()
-			role := pgx.Identifier{app.Config().User}.Sanitize()
-			fresh := ""
-			for _, def := range b.Rows("SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = 'events'::regclass") {
-				statement := strings.Replace(def[0], "CREATE TRIGGER", "CREATE OR REPLACE TRIGGER", 1)
-				fresh += strings.ReplaceAll(statement, "ON public.events", "ON public.fresh") + ";"
-			}
-			b.Exec("GRANT USAGE, CREATE ON SCHEMA sexton TO " + role + "; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
-			statement := pgtest.Scalar[string](t, app, `SELECT pg_get_triggerdef(oid) FROM pg_trigger
-				WHERE tgrelid = 'events'::regclass AND tgname = $1`, test.trigger)
-			require.Contains(t, statement, test.old)
-			for _, sql := range []string{
-				"CREATE PROCEDURE public.rise() LANGUAGE plpgsql AS $$ BEGIN ALTER ROLE " + role + " SUPERUSER; EXECUTE replace($x$" + fresh +
-					"$x$, concat('/', 'public.events'::regclass::oid), concat('/', 'public.fresh'::regclass::oid)); END $$",
-				`CREATE FUNCTION sexton."track_();CALL public.rise()--"() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`,
-				"DROP TRIGGER " + test.trigger + " ON events",
-				strings.Replace(statement, test.old, test.now, 1),
-				partition,
-			} {
-				_, err := app.Exec(t.Context(), sql)
-				require.NoError(t, err, sql)
-			}
-			require.Empty(t, b.Rows("SELECT FROM pg_roles WHERE rolname = '"+app.Config().User+"' AND rolsuper"))
-			require.Equal(t, []string{"Sexton: trigger " + test.trigger + " is not on partition public.fresh: " + test.obstacle}, *warnings)
-			require.Empty(t, b.Rows("SELECT FROM pg_trigger WHERE tgrelid = 'fresh'::regclass AND tgname = '"+test.trigger+"'"))
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		b := setup(t, partitioned)
+		b.installEvent(id("events"))
+		app, warnings := b.owner()
+		role := pgx.Identifier{app.Config().User}.Sanitize()
+		fresh := ""
+		for _, def := range b.Rows("SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = 'events'::regclass") {
+			statement := strings.Replace(def[0], "CREATE TRIGGER", "CREATE OR REPLACE TRIGGER", 1)
+			fresh += strings.ReplaceAll(statement, "ON public.events", "ON public.fresh") + ";"
+		}
+		b.Exec("GRANT USAGE, CREATE ON SCHEMA sexton TO " + role + "; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
+		statement := pgtest.Scalar[string](t, app, `SELECT pg_get_triggerdef(oid) FROM pg_trigger
+			WHERE tgrelid = 'events'::regclass AND tgname = $1`, test.trigger)
+		require.Contains(t, statement, test.old)
+		for _, sql := range []string{
+			"CREATE PROCEDURE public.rise() LANGUAGE plpgsql AS $$ BEGIN ALTER ROLE " + role + " SUPERUSER; EXECUTE replace($x$" + fresh +
+				"$x$, concat('/', 'public.events'::regclass::oid), concat('/', 'public.fresh'::regclass::oid)); END $$",
+			`CREATE FUNCTION sexton."track_();CALL public.rise()--"() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`,
+			"DROP TRIGGER " + test.trigger + " ON events",
+			strings.Replace(statement, test.old, test.now, 1),
+			partition,
+		} {
+			_, err := app.Exec(t.Context(), sql)
+			require.NoError(t, err, sql)
+		}
+		require.Empty(t, b.Rows("SELECT FROM pg_roles WHERE rolname = '"+app.Config().User+"' AND rolsuper"))
+		require.Equal(t, []string{"Sexton: trigger " + test.trigger + " is not on partition public.fresh: " + test.obstacle}, *warnings)
+		require.Empty(t, b.Rows("SELECT FROM pg_trigger WHERE tgrelid = 'fresh'::regclass AND tgname = '"+test.trigger+"'"))
+	})
 }
 
 // A function of the right name that another role has put into the schema is not ours, nor may its owner read the partition.

@@ -31,7 +31,7 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 		if err != nil {
 			return err
 		}
-		report.Surplus, cfg.owner = look.surplus, look.Owner
+		report.Surplus, cfg.owner = slices.Clone(look.surplus), look.Owner
 		if err := cfg.installFunctions(ctx, conn, look, &report); err != nil {
 			return err
 		}
@@ -42,7 +42,8 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 				}
 			}
 		}
-		return errors.Join(cfg.installTriggers(ctx, conn, look.targets, &report), cfg.installEvent(ctx, conn, look.event, &report))
+		return errors.Join(cfg.installTriggers(ctx, conn, look.targets, &report), cfg.dropUnused(ctx, conn, look, &report),
+			cfg.installEvent(ctx, conn, look.event, &report))
 	})
 	if err != nil {
 		return report, fmt.Errorf("install triggers: %w", err)

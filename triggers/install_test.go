@@ -2,6 +2,7 @@ package triggers_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -221,6 +222,10 @@ func TestInstallNeedsMigrationsFirst(t *testing.T) {
 	require.ErrorContains(t, err, "run `sexton migrate up` first")
 	require.Empty(t, pgtest.Must(triggers.Uninstall(t.Context(), conn, cfg))(t).Triggers)
 	pgtest.Must(triggers.EnsurePartitions(t.Context(), conn, cfg, []triggers.Parent{id("parents")}))(t)
+
+	b := setup(t, parents, "DROP FUNCTION sexton.is_as_installed")
+	_, err = triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents")})
+	require.EqualError(t, err, "install triggers: find function \"sexton\".is_as_installed: it does not exist; run `sexton migrate up` first")
 }
 
 func TestWakeIsInstalledComparedAndRemoved(t *testing.T) {
@@ -366,4 +371,23 @@ func TestWakeWithAnyName(t *testing.T) {
 		require.Equal(t, []string{wake.Kind}, heard(t, listener))
 	}
 	pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
+}
+
+// The function of a table that has gone goes with the next installation.
+func TestFunctionsOfDroppedTablesGo(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parents)
+	b.install(id("parents"))
+	for range 2 {
+		b.Exec("DROP TABLE parents; CREATE TABLE parents (id bigint PRIMARY KEY)")
+		b.install(id("parents"))
+	}
+	of := "SELECT 'parents'::regclass::oid::text = split_part(name, '_', 3) FROM (%s) AS f (name) WHERE name ~ '^track_[0-9a-f]{12}_'"
+	for _, functions := range []string{
+		"SELECT proname::text FROM pg_proc WHERE pronamespace = 'sexton'::regnamespace",
+		"SELECT split_part(split_part(identity, '.', 2), '()', 1) FROM sexton.objects WHERE kind = 'function'",
+	} {
+		require.Equal(t, [][]string{{"true"}}, b.Rows("SELECT t::text FROM ("+fmt.Sprintf(of, functions)+") AS r (t)"))
+	}
+	require.Empty(t, b.status(id("parents")))
 }

@@ -20,7 +20,6 @@ func TestOtherKeys(t *testing.T) {
 	b.install(id("plain"), pair("two", "a", "b"), id("events"))
 	parents := []triggers.Parent{id("bare"), id("plain"), pair("two", "a", "b"), id("events"), id("absent")}
 	other := func(parents ...triggers.Parent) map[int]triggers.OtherKey {
-		t.Helper()
 		found, err := triggers.OtherKeys(t.Context(), b.conn, b.cfg, parents)
 		require.NoError(t, err)
 		return found
@@ -122,7 +121,7 @@ func TestCompositeKeysOfPartitions(t *testing.T) {
 func TestStatusTellsKeysApart(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE p (a int, b int, id int); CREATE TABLE q (a int, b int)")
-	require.Len(t, b.install(pair("p", "a", "b"), pair("q", "a", "b")).Functions, 2, "one for keys, one for TRUNCATE")
+	require.Len(t, b.install(pair("p", "a", "b"), pair("q", "a", "b")).Functions, 3, "two for keys, one for TRUNCATE")
 	require.Contains(t, column(b.Rows("SELECT obj_description(oid, 'pg_proc') FROM pg_proc WHERE proname ~ '^track_'")),
 		`Sexton: records deletions by key columns "a", "b" (composite)`)
 	require.Empty(t, b.status(pair("p", "a", "b"), pair("q", "a", "b")))
@@ -307,7 +306,6 @@ func TestChangedTypeOfKeyIsRecorded(t *testing.T) {
 			pgtest.Scalar[int](t, b.Database, "SELECT count(primary_key_text)::int FROM loose_foreign_keys_deleted_records")
 	}
 	requireForms := func(integers, texts int) {
-		t.Helper()
 		i, s := forms()
 		require.Equal(t, [2]int{integers, texts}, [2]int{i, s})
 	}

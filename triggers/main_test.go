@@ -27,7 +27,6 @@ type bundle struct {
 }
 
 func setup(t *testing.T, statements ...string) *bundle {
-	t.Helper()
 	d := pgtest.FromTemplate(t, "migrated", func(ctx context.Context, url string) error {
 		config, err := pgx.ParseConfig(url)
 		if err != nil {
@@ -89,7 +88,6 @@ func id(table string) triggers.Parent {
 }
 
 func requireState(t *testing.T, err error, state string) *pgconn.PgError {
-	t.Helper()
 	var pgErr *pgconn.PgError
 	require.ErrorAs(t, err, &pgErr)
 	require.Equal(t, state, pgErr.Code, pgErr.Message)

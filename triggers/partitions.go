@@ -163,11 +163,15 @@ func (c Config) rekey(ctx context.Context, conn *pgx.Conn, parent *resolved) err
 	}
 }
 
-// records reports whether a function is one that records these columns, whatever their types are.
+// records reports whether a function is one that records these columns, whatever their types are. Before each parent had one of its own, its name
+// had no number.
 func records(function string, keyColumns []string) bool {
 	for _, class := range []keyClass{bigintKey, textKey, compositeKey} {
-		if slices.ContainsFunc([]Keeps{KeepsNone, KeepsAll, KeepsBelow}, func(k Keeps) bool { return function == trackName(keyColumns, class, k) }) {
-			return true
+		for _, keeps := range []Keeps{KeepsNone, KeepsAll, KeepsBelow} {
+			name := trackName(keyColumns, class, keeps)
+			if function == name || strings.HasPrefix(function, name+"_") {
+				return true
+			}
 		}
 	}
 	return false

@@ -19,8 +19,8 @@ SET TimeZone = 'UTC'
 SET extra_float_digits = '1'
 SET bytea_output = 'hex'`
 
-// part is a piece of the functions. as_installed is the way of a table on which nothing has changed, key_unchanged true where a column of the key
-// is called as when the function was written. key_changed is true where the key's column is called otherwise than then, or has another type;
+// part is a piece of the functions. as_installed is the way of a table on which nothing has changed.
+// key_changed is true where the key's column is called otherwise than when the function was written, or has another type;
 // keys_changed where one of several columns is called otherwise. key_moved is true where a trigger's attribute numbers are about columns of the
 // table that it stands on. It reads a file of the server, so it comes last. loud is true while an event trigger fires also under
 // session_replication_role = replica and runs with its caller's rights.
@@ -48,25 +48,19 @@ type function struct {
 	settings []string
 }
 
-// trackFunction returns the function for key columns. Its name is derived from the columns, because any
-// column name must work and the name of a function has 63 bytes as well.
+// trackFunction returns the function for a parent and its partitions.
 func (c Config) trackFunction(p *resolved) function {
 	keyColumns, class := p.KeyColumns, p.class
 	noun, settings, changed, slot := "column", keySettings, part("key_changed"), "primary_key_text"
 	n := len(keyColumns)
-	names, gone, texts, unchanged := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	names, gone, texts := make([]string, n), make([]string, n), make([]string, n)
 	for i, column := range keyColumns {
 		names[i], gone[i] = strconv.Quote(column), "gone."+quoteIdent(column)
 		texts[i] = gone[i] + "::pg_catalog.text"
-		number := fmt.Sprintf("(TG_ARGV[1]::pg_catalog.int2[])[%d]", i+1)
-		if n == 1 {
-			number = "pg_catalog.btrim(TG_ARGV[1], '{}')::pg_catalog.int4" // Each DELETE pays for the array.
-		}
-		unchanged[i] = strings.NewReplacer(`"key_number"`, number, `'key_name'`, quoteLiteral(column)).Replace(part("key_unchanged"))
 	}
 	value, present := texts[0], gone[0]+" IS NOT NULL"
 	// A cast by way of text can be planned for any type that the key may have by then.
-	typed, ofType := value, "pg_catalog.pg_typeof("+gone[0]+")::pg_catalog.oid::pg_catalog.text OPERATOR(pg_catalog.=) TG_ARGV[2]"
+	typed, ofType := value, fmt.Sprintf("pg_catalog.pg_typeof(%s) OPERATOR(pg_catalog.=) '%d'::pg_catalog.regtype", gone[0], p.keyType)
 	switch class {
 	case bigintKey:
 		settings, slot, value, typed = "", "primary_key_value", gone[0], value+"::bigint"
@@ -86,24 +80,52 @@ func (c Config) trackFunction(p *resolved) function {
 		template, installed = c.keeping(template, p.Undo), "" // That takes far longer than a look at the catalogue.
 	}
 	template = strings.NewReplacer(`-- as_installed`, installed).Replace(template)
-	return c.render(trackName(keyColumns, class, p.Undo), strings.ReplaceAll(template, `"key_slot"`, slot), comment, keyColumns,
+	return c.render(p.function(), strings.ReplaceAll(template, `"key_slot"`, slot), comment, append(keyColumns, p.recorded),
 		`'key_names'`, quoteLiteral(keyArgument(keyColumns)), `'key_name'`, quoteLiteral(keyColumns[0]), `"key_value"`, value, `"key_present"`, present,
-		`"typed_value"`, typed, `"key_typed"`, ofType, `"key_unchanged"`, strings.Join(unchanged, " AND "))
+		`"typed_value"`, typed, `"key_typed"`, ofType,
+		`'table_oid'`, fmt.Sprintf("'%d'", p.oid), `'recorded_name'`, quoteLiteral(p.recorded), `'key_numbers'`, quoteLiteral(p.keyNumbers))
 }
 
 // keeping has the function keep the deleted rows, and its tombstones name the set that they are in.
 func (c Config) keeping(template string, keeps Keeps) string {
+	return strings.NewReplacer(
+		"    BEGIN\n", "        "+part("undo_declare")+"\n    BEGIN\n    "+c.keep("undo_deleted", keeps == KeepsAll, "NULL")+"\n\n",
+		"parent_oid, tracked_as, ", "parent_oid, tracked_as, origin, ", "installed, \"", "installed, origin, \"",
+		"-- key_otherwise", "-- key_otherwise_kept",
+	).Replace(template)
+}
+
+// keep is the block that keeps rows by the statements of a part. With roots it begins deletions; via marks rows that went along with others.
+func (c Config) keep(statements string, roots bool, via string) string {
 	exclude := make([]string, len(c.Undo.Exclude))
 	for i, column := range c.Undo.Exclude {
 		exclude[i] = quoteLiteral(column)
 	}
-	keep := strings.NewReplacer(`'undo_exclude'`, "ARRAY["+strings.Join(exclude, ", ")+"]::pg_catalog.text[]",
-		`'undo_max_row'`, "'"+strconv.Itoa(c.Undo.MaxRow)+"'", `"undo_roots"`, strconv.FormatBool(keeps == KeepsAll)).Replace(part("undo_keep"))
-	return strings.NewReplacer(
-		"    BEGIN\n", "        "+part("undo_declare")+"\n    BEGIN\n    "+keep+"\n\n",
-		"parent_oid, tracked_as, ", "parent_oid, tracked_as, origin, ", "installed, \"", "installed, origin, \"",
-		"-- key_otherwise", "-- key_otherwise_kept",
-	).Replace(template)
+	whole := "(SELECT pg_catalog.count(*) FROM sexton_deleted) OPERATOR(pg_catalog.<=) " + part("undo_known")
+	if statements == "undo_changed" {
+		whole = "false"
+	}
+	keep := strings.NewReplacer(`-- undo_statements`, part(statements), `"undo_whole"`, whole).Replace(part("undo_keep"))
+	return strings.NewReplacer(`'undo_exclude'`, "ARRAY["+strings.Join(exclude, ", ")+"]::pg_catalog.text[]",
+		`'undo_max_row'`, "'"+strconv.Itoa(c.Undo.MaxRow)+"'", `"undo_roots"`, strconv.FormatBool(roots),
+		`"undo_via"`, via+"::pg_catalog.text[]", `"undo_known"`, part("undo_known")).Replace(keep)
+}
+
+// keepFunction returns the function of a trigger that keeps what native foreign keys take along.
+func (c Config) keepFunction(trigger string) function {
+	statements, comment := "undo_deleted", "Sexton: keeps rows that foreign keys take along"
+	if trigger == KeepUpdateTrigger {
+		statements, comment = "undo_changed", "Sexton: keeps values that foreign keys set to NULL"
+	}
+	template := strings.NewReplacer("-- undo_declare", part("undo_declare"), "-- undo_keep", c.keep(statements, true, "'{}'")).
+		Replace(sqlText("functions/keep"))
+	return c.render(keepFunction(trigger), template, comment, nil)
+}
+
+// function is the name of the function. It says the key by a digest, because any column name must work and the name of a function has 63
+// bytes as well.
+func (r *resolved) function() string {
+	return fmt.Sprintf("%s_%d", trackName(r.KeyColumns, r.class, r.Undo), r.oid)
 }
 
 func trackName(keyColumns []string, class keyClass, keeps Keeps) string {
@@ -119,11 +141,11 @@ func (c Config) truncateFunction() function {
 	return c.render(truncateFunction, sqlText("functions/track_truncate"), "Sexton: decides about TRUNCATE of tracked tables", nil)
 }
 
-func (c Config) render(name, template, comment string, keyColumns []string, more ...string) function {
+func (c Config) render(name, template, comment string, names []string, more ...string) function {
 	// The body is a dollar-quoted string into which names go that may hold anything, its own end mark
 	// included; so the mark is lengthened until it occurs in none of them.
 	tag := "$sexton$"
-	for strings.Contains(strings.Join(slices.Concat(keyColumns, c.Undo.Exclude, []string{c.JobsSchema, c.TrackedSchema}), " "), tag) {
+	for strings.Contains(strings.Join(slices.Concat(names, c.Undo.Exclude, []string{c.JobsSchema, c.TrackedSchema}), " "), tag) {
 		tag = tag[:len(tag)-1] + "_$"
 	}
 	_, otherwise, _ := strings.Cut(sqlText("functions/otherwise"), "EXECUTE ")
@@ -162,6 +184,12 @@ func (c Config) createTrigger(t target) string {
 		return c.createWake(t)
 	case TruncateTrigger:
 		template = sqlText("tables/sexton_truncate")
+	case KeepTrigger:
+		template = strings.NewReplacer(`"trigger_name"`, KeepTrigger, `"event"`, "DELETE", `"transition_tables"`, "OLD TABLE AS sexton_deleted").
+			Replace(sqlText("tables/sexton_keep"))
+	case KeepUpdateTrigger:
+		template = strings.NewReplacer(`"trigger_name"`, KeepUpdateTrigger, `"event"`, "UPDATE",
+			`"transition_tables"`, "OLD TABLE AS sexton_deleted NEW TABLE AS sexton_changed").Replace(sqlText("tables/sexton_keep"))
 	}
 	arguments := make([]string, len(t.arguments))
 	for i, argument := range t.arguments {
@@ -176,5 +204,12 @@ func (c Config) createTrigger(t target) string {
 
 func quoteIdent(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// quoteLiteral quotes for sessions with standard_conforming_strings on, as begin sets it.
-func quoteLiteral(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+// quoteLiteral quotes so that standard_conforming_strings changes nothing: the setting of the session that deletes decides how the text of a
+// function is read, and with it off the backslash of a table's name would end the literal elsewhere.
+func quoteLiteral(s string) string {
+	quoted := "'" + strings.ReplaceAll(s, "'", "''") + "'"
+	if !strings.Contains(s, `\`) {
+		return quoted
+	}
+	return "E" + strings.ReplaceAll(quoted, `\`, `\\`)
+}

@@ -36,7 +36,6 @@ func TestLogicalReplication(t *testing.T) {
 	subscriber.Exec(fmt.Sprintf("CREATE SUBSCRIPTION s CONNECTION 'host=%s port=%d user=%s dbname=%s' PUBLICATION p WITH (create_slot = false, copy_data = false)",
 		config.Host, config.Port, config.User, config.Database))
 	rows := func(count int) {
-		t.Helper()
 		pgtest.WaitFor(t, fmt.Sprintf("%d rows on the subscriber", count), func(context.Context) (bool, error) {
 			return pgtest.Scalar[int](t, subscriber.Database, "SELECT count(*)::int FROM parents") == count, nil
 		})

@@ -1,6 +1,7 @@
 package triggers_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -36,7 +37,7 @@ func TestDeletingRoleNeedsNoRights(t *testing.T) {
 		requireState(t, err, "42501")
 	}
 	// Nor can it forge tombstones with a trigger of its own.
-	function := pgtest.Scalar[string](t, b.Database, "SELECT proname::text FROM pg_proc WHERE proname ~ '^track_[0-9a-f]{12}$' LIMIT 1")
+	function := pgtest.Scalar[string](t, b.Database, "SELECT proname::text FROM pg_proc WHERE proname ~ '^track_[0-9a-f]{12}_' LIMIT 1")
 	b.Exec("GRANT USAGE ON SCHEMA sexton TO PUBLIC")
 	_, err = app.Exec(t.Context(), "CREATE TEMP TABLE fake (id bigint); CREATE TRIGGER forged AFTER DELETE ON fake "+
 		"REFERENCING OLD TABLE AS sexton_deleted FOR EACH STATEMENT EXECUTE FUNCTION sexton."+function+"('public.parents')")
@@ -81,7 +82,8 @@ func (b *bundle) installer(grants ...string) (role string, conn *pgx.Conn) {
 func TestInstallWithoutOwnership(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents)
-	role, conn := b.installer("CREATE, USAGE ON SCHEMA sexton", "INSERT ON loose_foreign_keys_deleted_records", "SELECT, INSERT ON sexton.objects", "TRIGGER ON parents")
+	role, conn := b.installer("CREATE, USAGE ON SCHEMA sexton", "INSERT ON loose_foreign_keys_deleted_records", "SELECT, INSERT ON sexton.objects", "TRIGGER ON parents",
+		"EXECUTE ON FUNCTION sexton.is_as_installed")
 	pgtest.Must(triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")}))(t)
 	before := b.catalogue()
 	report := pgtest.Must(triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")}))(t)
@@ -106,6 +108,7 @@ func TestInstallWithoutOwnership(t *testing.T) {
 func TestInstallNamesTheMissingPrivilege(t *testing.T) {
 	t.Parallel()
 	create, insert, registry := "CREATE, USAGE ON SCHEMA sexton", "INSERT ON loose_foreign_keys_deleted_records", "SELECT, INSERT ON sexton.objects"
+	execute := "EXECUTE ON FUNCTION sexton.is_as_installed"
 	tests := map[string]struct {
 		granted []string
 		policy  triggers.Policy
@@ -113,8 +116,9 @@ func TestInstallNamesTheMissingPrivilege(t *testing.T) {
 	}{
 		"functions":  {[]string{"USAGE ON SCHEMA sexton"}, triggers.Reject, `CREATE on schema "sexton"`},
 		"tombstones": {[]string{create, registry}, triggers.Reject, `INSERT on table "public"."loose_foreign_keys_deleted_records"`},
-		"parent":     {[]string{create, insert, registry}, triggers.Reject, "TRIGGER on table public.parents"},
-		"reading":    {[]string{create, insert, registry, "TRIGGER ON parents"}, triggers.Capture, "SELECT on table public.parents"},
+		"function":   {[]string{create, insert, registry}, triggers.Reject, `EXECUTE on function "sexton".is_as_installed`},
+		"parent":     {[]string{create, insert, execute, registry}, triggers.Reject, "TRIGGER on table public.parents"},
+		"reading":    {[]string{create, insert, execute, registry, "TRIGGER ON parents"}, triggers.Capture, "SELECT on table public.parents"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -136,4 +140,28 @@ func TestInstallNamesTheMissingPrivilege(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The session that deletes says by standard_conforming_strings how the text of a function is read.
+func TestBackslashesInNames(t *testing.T) {
+	t.Parallel()
+	tables := []string{`x\'`, `a\b`, `q"\`, `\', 1, 2 FROM pg_sleep(0); --`}
+	b := setup(t, "")
+	var parents []triggers.Parent
+	for _, table := range tables {
+		b.Exec(fmt.Sprintf(`CREATE TABLE %s ("k\'" text PRIMARY KEY, "l\" int UNIQUE); INSERT INTO %[1]s VALUES ('1', 1), ('2', 2)`, pgx.Identifier{table}.Sanitize()))
+		parents = append(parents, triggers.Parent{Schema: "public", Table: table, KeyColumns: []string{`k\'`}})
+	}
+	b.install(parents...)
+	for at, setting := range []string{"off", "on"} {
+		session := b.connect(b.URL)
+		_, err := session.Exec(t.Context(), "SET standard_conforming_strings = "+setting)
+		require.NoError(t, err)
+		for _, table := range tables {
+			_, err := session.Exec(t.Context(), fmt.Sprintf(`DELETE FROM %s WHERE "l\" = %d`, pgx.Identifier{table}.Sanitize(), at+1))
+			require.NoError(t, err, table)
+		}
+		require.Len(t, b.tombstones(), len(tables)*(at+1), setting)
+	}
+	require.Contains(t, b.tombstones(), `public."x\'" 1`)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -42,15 +43,17 @@ type inspection struct {
 	functionFindings []Finding
 	// registered are the functions that Sexton created, by oid, and triggers the ones that run them.
 	registered map[uint32]string
-	triggers   []target
-	targets    []target
-	surplus    []Finding
-	event      eventLook
+	// orphaned are the names of functions whose tables have gone.
+	orphaned []string
+	triggers []target
+	targets  []target
+	surplus  []Finding
+	event    eventLook
 }
 
 // present reads what Sexton has installed.
 func (c Config) present(ctx context.Context, tx pgx.Tx, look *inspection) (err error) {
-	if look.registered, err = c.registered(ctx, tx); err != nil {
+	if look.registered, look.orphaned, err = c.registered(ctx, tx); err != nil {
 		return err
 	}
 	if look.triggers, err = installed(ctx, tx, look.registered); err != nil {
@@ -72,7 +75,12 @@ func (c Config) inspect(ctx context.Context, tx pgx.Tx, look *inspection, parent
 	if err := errors.Join(append(problems, err)...); err != nil {
 		return err
 	}
-	look.functions = c.wantedFunctions(found)
+	_, keeping, err := c.keepTargets(ctx, tx, parents)
+	if err != nil {
+		return err
+	}
+	keeping = slices.DeleteFunc(keeping, func(t target) bool { return !t.mayTrigger && !c.upToDate(t) })
+	look.functions = c.wantedFunctions(found, keeping)
 	if look.functionFindings, err = c.compareFunctions(ctx, tx, look.functions); err != nil {
 		return err
 	}
@@ -88,7 +96,7 @@ func (c Config) inspect(ctx context.Context, tx pgx.Tx, look *inspection, parent
 	if err != nil {
 		return err
 	}
-	look.targets = append(look.targets, wakes...)
+	look.targets = slices.Concat(look.targets, wakes, keeping)
 	problems = append(problems, wrong...)
 	if err := errors.Join(problems...); err != nil {
 		return err
@@ -118,7 +126,7 @@ func surplus(triggers, targets []target) []Finding {
 		if wanted[place{t.OID, t.Trigger}] {
 			continue
 		}
-		if roots[t.tracks] && !t.wakesWorkers() {
+		if roots[t.tracks] && !t.wakesWorkers() && !t.keepsRows() {
 			found = append(found, Finding{
 				Table: t.Display, Trigger: t.Trigger, Kind: Swapped,
 				Detail: fmt.Sprintf("the trigger is from the time when this table was %s or a part of it; deletions here are looked up there", t.tracks),
@@ -127,7 +135,10 @@ func surplus(triggers, targets []target) []Finding {
 			continue
 		}
 		detail, restore := "no definition names this table as parent", "restore the definition"
-		if t.wakesWorkers() {
+		switch {
+		case t.keepsRows():
+			detail, restore = "nothing that is kept for sexton undo goes with this table's rows", "run `sexton triggers install` as the table's owner"
+		case t.wakesWorkers():
 			detail, restore = "no enabled job works on this table", "enable the job"
 		}
 		found = append(found, Finding{
@@ -149,6 +160,8 @@ func (c Config) compare(t target) (Finding, bool) {
 			finding.Detail = "TRUNCATE goes unnoticed"
 		case WakeTrigger, WakeUpdateTrigger:
 			finding.Detail = "work that comes in waits for the next tick"
+		case KeepTrigger, KeepUpdateTrigger:
+			finding.Detail = "sexton undo does not bring back what foreign keys do here"
 		}
 	case c.foreign(t):
 		finding.Kind = Altered
@@ -174,8 +187,11 @@ func (c Config) compare(t target) (Finding, bool) {
 // foreign reports whether a trigger of our name runs a function that is not ours.
 func (c Config) foreign(t target) bool {
 	prefix := "track_"
-	if t.wakesWorkers() {
+	switch {
+	case t.wakesWorkers():
 		prefix = "wake_"
+	case t.keepsRows():
+		prefix = "keep_"
 	}
 	return t.present && (t.functionSchema != c.JobsSchema || !strings.HasPrefix(t.functionName, prefix))
 }

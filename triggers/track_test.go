@@ -124,14 +124,14 @@ func TestKeysOfEveryType(t *testing.T) {
 	}
 }
 
-// Two parents share a function where key column and key class are the same, and only there.
-func TestOneFunctionPerKey(t *testing.T) {
+func TestOneFunctionPerParent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE a (id int); CREATE TABLE b (id bigint); CREATE TABLE c (id uuid); CREATE TABLE d (other int)")
 	report := b.install(id("a"), id("b"), id("c"), triggers.Parent{Schema: "public", Table: "d", KeyColumns: []string{"other"}})
-	require.Len(t, report.Functions, 4, "three for keys, one for TRUNCATE: %v", report.Functions)
+	require.Len(t, report.Functions, 5, "four for keys, one for TRUNCATE: %v", report.Functions)
 	require.Equal(t, []string{
 		`Sexton: decides about TRUNCATE of tracked tables`,
+		`Sexton: records deletions by key column "id" (bigint)`,
 		`Sexton: records deletions by key column "id" (bigint)`,
 		`Sexton: records deletions by key column "id" (text)`,
 		`Sexton: records deletions by key column "other" (bigint)`,
@@ -147,23 +147,41 @@ func column(rows [][]string) []string {
 	return values
 }
 
-// The name is that of the moment; where the trigger was installed under another one, that is kept beside it.
+// The name is that of the moment; where the trigger was installed under another one, that is kept beside it. A session that has deleted
+// before sees what another one changes.
 func TestTombstonesNameTheTableAsItIsCalledNow(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ given, when, want string }{
-		"renamed":  {parents, `ALTER TABLE parents RENAME TO "Old ones"; DELETE FROM "Old ones" WHERE id = 1`, `public."Old ones" was public.parents`},
-		"moved":    {parents, "CREATE SCHEMA attic; ALTER TABLE parents SET SCHEMA attic; DELETE FROM attic.parents WHERE id = 1", "attic.parents was public.parents"},
-		"swapped":  {parents, "ALTER TABLE parents RENAME TO old; CREATE TABLE parents (id bigint); DELETE FROM old WHERE id = 1", "public.old was public.parents"},
-		"detached": {partitioned, "ALTER TABLE events DETACH PARTITION events_low; DELETE FROM events_low WHERE id = 1", "public.events_low was public.events"},
-		"a renamed root's leaf": {
-			partitioned, "ALTER TABLE events RENAME TO log; DELETE FROM events_high_11", "public.log was public.events",
+	const swapped = "ALTER TABLE parents RENAME TO old; CREATE TABLE parents (id bigint)"
+	for name, test := range map[string]struct{ given, change, when, want string }{
+		"renamed": {parents, `ALTER TABLE parents RENAME TO "Old ones"`, `DELETE FROM "Old ones" WHERE id = 1`, `public."Old ones" was public.parents`},
+		"renamed, and back": {
+			parents, "ALTER TABLE parents RENAME TO old; ALTER TABLE old RENAME TO parents", "DELETE FROM parents WHERE id = 1", "public.parents was now",
 		},
+		"renamed for a moment": {
+			parents, "SELECT 1", "BEGIN; ALTER TABLE parents RENAME TO old; DELETE FROM old; ROLLBACK; DELETE FROM parents WHERE id = 1", "public.parents was now",
+		},
+		"moved": {
+			parents, "CREATE SCHEMA attic; ALTER TABLE parents SET SCHEMA attic", "DELETE FROM attic.parents WHERE id = 1",
+			"attic.parents was public.parents",
+		},
+		"schema renamed": {
+			parents, "ALTER SCHEMA public RENAME TO attic; CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC; " +
+				"ALTER TABLE attic.loose_foreign_keys_deleted_records SET SCHEMA public",
+			"DELETE FROM attic.parents WHERE id = 1", "attic.parents was public.parents",
+		},
+		"swapped":  {parents, swapped, "DELETE FROM old WHERE id = 1", "public.old was public.parents"},
+		"detached": {partitioned, "ALTER TABLE events DETACH PARTITION events_low", "DELETE FROM events_low WHERE id = 1", "public.events_low was public.events"},
+		"attached": {
+			"CREATE TABLE events (id bigint); INSERT INTO events VALUES (1)",
+			"CREATE TABLE whole (id bigint) PARTITION BY RANGE (id); ALTER TABLE whole ATTACH PARTITION events FOR VALUES FROM (0) TO (10)",
+			"DELETE FROM events WHERE id = 1", "public.whole was public.events",
+		},
+		"a renamed root's leaf": {partitioned, "ALTER TABLE events RENAME TO log", "DELETE FROM events_high_11", "public.log was public.events"},
 		"swapped, and names quoted": {
-			parents, "ALTER TABLE parents RENAME TO old; SET quote_all_identifiers = on; DELETE FROM old WHERE id = 1; RESET quote_all_identifiers",
-			"public.old was public.parents",
+			parents, swapped, "SET quote_all_identifiers = on; DELETE FROM old WHERE id = 1; RESET quote_all_identifiers", "public.old was public.parents",
 		},
 		"truncated": {
-			parents, "ALTER TABLE parents RENAME TO old; DELETE FROM old WHERE id > 1; DELETE FROM loose_foreign_keys_deleted_records; " +
+			parents, "ALTER TABLE parents RENAME TO old", "DELETE FROM old WHERE id > 1; DELETE FROM loose_foreign_keys_deleted_records; " +
 				"SET sexton.truncate = 'capture'; TRUNCATE old", "public.old was public.parents",
 		},
 	} {
@@ -171,16 +189,35 @@ func TestTombstonesNameTheTableAsItIsCalledNow(t *testing.T) {
 			t.Parallel()
 			b := setup(t, test.given)
 			table := "parents"
-			if test.given == partitioned {
+			if test.given != parents {
 				table = "events"
 			}
 			b.install(id(table))
-			b.Exec(test.when)
+			session := b.connect(b.URL)
+			pgtest.Exec(t, session, "BEGIN; DELETE FROM "+table+"; ROLLBACK")
+			b.Exec(test.change)
+			pgtest.Exec(t, session, test.when)
 			require.Equal(t, [][]string{{test.want, "t"}}, b.Rows(`
-				SELECT fully_qualified_table_name || ' was ' || tracked_as, parent_oid = fully_qualified_table_name::regclass
+				SELECT fully_qualified_table_name || ' was ' || coalesce(tracked_as, 'now'), parent_oid = fully_qualified_table_name::regclass
 				FROM loose_foreign_keys_deleted_records`))
 		})
 	}
+}
+
+// A DELETE of a table on which nothing has changed pays for no look at the catalogue.
+func TestDeletesComputeOnceHowTheTableIsCalled(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parents)
+	b.install(id("parents"))
+	tx := pgtest.Must(b.connect(b.URL).Begin(t.Context()))(t)
+	pgtest.Exec(t, tx, "SET track_functions = 'all'")
+	for key := range 5 {
+		pgtest.Exec(t, tx, "DELETE FROM parents WHERE id = $1", key+1)
+	}
+	var computed, recorded int
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT (SELECT calls FROM pg_stat_xact_user_functions WHERE funcname = 'is_as_installed'),
+		(SELECT count(*) FROM loose_foreign_keys_deleted_records)`).Scan(&computed, &recorded))
+	require.Equal(t, [2]int{1, 5}, [2]int{computed, recorded})
 }
 
 // partitioned has two levels: 1 and 2 in a leaf, 11 and 12 in leaves of a partition.

@@ -14,6 +14,9 @@ const (
 	TruncateTrigger   = "sexton_truncate"
 	WakeTrigger       = "sexton_wake"
 	WakeUpdateTrigger = "sexton_wake_update"
+	// KeepTrigger and KeepUpdateTrigger are on tables below rows that are kept, where native foreign keys delete or change rows.
+	KeepTrigger       = "sexton_keep"
+	KeepUpdateTrigger = "sexton_keep_update"
 )
 
 // Policy says what TRUNCATE of a tracked parent does. The session setting sexton.truncate overrides it.
@@ -70,7 +73,12 @@ type Undo struct {
 	// Exclude are columns that are never kept, MaxRow is the size from which on a row is not.
 	Exclude []string
 	MaxRow  int
+	// Children are the tables whose rows batches delete and keep.
+	Children []Table
 }
+
+// Table names a table.
+type Table struct{ Schema, Name string }
 
 // Parent is a table whose deletions are recorded, with the columns whose values name its rows, in the order of
 // recorded keys.
@@ -181,15 +189,15 @@ func (e *LockError) Error() string {
 // Unwrap returns the error of the last attempt.
 func (e *LockError) Unwrap() error { return e.Err }
 
-// NotMigratedError says that the tables which the triggers write to are missing.
+// NotMigratedError says that the tables which the triggers write to are missing, or a function that they call.
 type NotMigratedError struct {
-	// Table is the missing table, schema-qualified.
-	Table string
+	// Missing is the table or function, schema-qualified.
+	Missing string
 }
 
 // Error says what to run first.
 func (e *NotMigratedError) Error() string {
-	return fmt.Sprintf("find table %s: it does not exist; run `sexton migrate up` first", e.Table)
+	return fmt.Sprintf("find %s: it does not exist; run `sexton migrate up` first", e.Missing)
 }
 
 // PrivilegeError says that the role in use lacks a privilege.

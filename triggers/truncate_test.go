@@ -93,21 +93,18 @@ func TestCaptureRefusesOldSnapshots(t *testing.T) {
 
 func TestCaptureOfPartitionsRecordsEachRowOnce(t *testing.T) {
 	t.Parallel()
-	for statement, want := range map[string][]string{
+	pgtest.Each(t, map[string][]string{
 		"TRUNCATE events":         {"public.events 1", "public.events 2", "public.events 11", "public.events 12"},
 		"TRUNCATE events_low":     {"public.events 1", "public.events 2"},
 		"TRUNCATE events_high":    {"public.events 11", "public.events 12"},
 		"TRUNCATE events_high_11": {"public.events 11"},
-	} {
-		t.Run(statement, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, partitioned)
-			b.cfg.Truncate = triggers.Capture
-			b.install(id("events"))
-			b.Exec(statement)
-			require.Equal(t, want, b.tombstones())
-		})
-	}
+	}, func(t *testing.T, statement string, want []string) {
+		b := setup(t, partitioned)
+		b.cfg.Truncate = triggers.Capture
+		b.install(id("events"))
+		b.Exec(statement)
+		require.Equal(t, want, b.tombstones())
+	})
 }
 
 func TestCaptureKeepsTextKeysReadable(t *testing.T) {

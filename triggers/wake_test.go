@@ -33,7 +33,6 @@ type listening struct {
 }
 
 func setupWake(t *testing.T, statements ...string) listening {
-	t.Helper()
 	b := setup(t, statements...)
 	b.cfg.Wake = tombstonesWake(kind)
 	b.install()
@@ -41,7 +40,6 @@ func setupWake(t *testing.T, statements ...string) listening {
 }
 
 func listen(t *testing.T, conn *pgx.Conn) *pgx.Conn {
-	t.Helper()
 	pgtest.Exec(t, conn, "LISTEN "+triggers.WakeChannel)
 	return conn
 }
@@ -53,7 +51,6 @@ func (l listening) heard() []string {
 }
 
 func heard(t *testing.T, listener *pgx.Conn) []string {
-	t.Helper()
 	// A connection hears its own notification after all that were committed before.
 	const mark = "that is all"
 	pgtest.Exec(t, listener, "SELECT pg_notify($1, $2)", triggers.WakeChannel, mark)
@@ -275,7 +272,6 @@ const orphansKind = "import_placeholder_user_cleanup"
 
 // setupOrphans is a table whose rows are work once they have lost their owner.
 func setupOrphans(t *testing.T) listening {
-	t.Helper()
 	b := setup(t, `CREATE TABLE owners (id bigint PRIMARY KEY);
 		CREATE TABLE "De""tails" (id bigint PRIMARY KEY, owner_id bigint REFERENCES owners ON DELETE SET NULL, note text);
 		INSERT INTO owners SELECT generate_series(1, 9);

@@ -14,8 +14,8 @@
 -- column is called otherwise now, or has another type, the statement is put together anew; `triggers install` renews the function.
 --
 -- A DELETE of a single row pays for each expression here. So the first condition and statement are for a table that is no partition and is
--- called as it was, as are the columns of its key: functions that read caches of the session say so in a quarter of the time of a query on
--- the catalogue. The type of the key is looked at in the statement, beside each row. What has changed is left to the statements behind it.
+-- called as it was, as are the columns of its key; no DELETE computes that, see is_as_installed. The type of the key is looked at in the
+-- statement, beside each row. What has changed is left to the statements behind it.
 --
 -- The text form of a date, an interval, a float or a bytea depends on settings of the deleting session. They are pinned for such keys, so
 -- that the worker reads back the value that was deleted.

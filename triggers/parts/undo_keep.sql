@@ -1,42 +1,63 @@
--- What the batch's own statement takes from its table it keeps itself, unless a native cascade took more along: these rows are counted. What triggers
-    -- take in statements of their own is kept. A batch that keeps nothing sets sexton.run alone; any session may, to the loss of its own undo.
-    IF batch = pg_catalog.concat(origin, '/', root::pg_catalog.oid) AND pg_catalog.pg_trigger_depth() = 1 THEN
-        INSERT INTO "sexton".undo (id, number, layout, rows, left_out, origins)
-        SELECT origin, pg_catalog.nextval('"sexton".undo_ids'), known.layout, 0, gone.total - pg_catalog.sum(known.rows + known.left_out), known.origins
-        FROM "sexton".undo AS known
-        CROSS JOIN (SELECT pg_catalog.count(*) AS total FROM sexton_deleted) AS gone
-        WHERE known.id = origin AND known.changed IS NULL
-        GROUP BY known.layout, known.origins, gone.total
-        HAVING gone.total > pg_catalog.sum(known.rows + known.left_out);
-    ELSIF (batch <> '' OR "undo_roots" AND coalesce(pg_catalog.current_setting('sexton.run', true), '') = '')
-        AND EXISTS (SELECT FROM sexton_deleted)
-    THEN
-        kept_as := pg_catalog.nextval('"sexton".undo_ids');
-        layout.id := "sexton".undo_layout(root, 'undo_exclude');
-        SELECT known.* INTO layout FROM "sexton".undo_layouts AS known WHERE known.id = layout.id;
-        BEGIN
-            -- In parts, since an array and a value have their limits.
-            EXECUTE pg_catalog.format(
-                'INSERT INTO "sexton".undo (id, number, layout, rows, left_out, origins, actor, c) '
-                'SELECT $1, pg_catalog.nextval(''"sexton".undo_ids''), $2, pg_catalog.count(*) FILTER (WHERE gone.sexton_fits), '
-                'pg_catalog.count(*) FILTER (WHERE NOT gone.sexton_fits), $3, $4, ARRAY[%s] '
-                'FROM (SELECT old.*, sized.size OPERATOR(pg_catalog.<=) $5 AS sexton_fits, '
-                'pg_catalog.row_number() OVER () OPERATOR(pg_catalog./) 5000 AS sexton_part, '
-                'pg_catalog.sum(least(sized.size, $5)) OVER (ROWS UNBOUNDED PRECEDING) OPERATOR(pg_catalog./) 67108864 AS sexton_bytes '
-                'FROM sexton_deleted AS old CROSS JOIN LATERAL (SELECT (%s)::pg_catalog.int8 AS size OFFSET 0) AS sized) AS gone '
-                'GROUP BY gone.sexton_part, pg_catalog.trunc(gone.sexton_bytes)',
-                pg_catalog.array_to_string(layout.terms, ', '), coalesce(nullif(pg_catalog.format(layout.size, 'old'), ''), '0'))
-            USING kept_as, layout.id, CASE WHEN batch <> '' THEN ARRAY[origin] END, session_user::pg_catalog.text, 'undo_max_row'::pg_catalog.int8;
-        EXCEPTION
-            WHEN serialization_failure OR deadlock_detected THEN
-                RAISE;
-            WHEN OTHERS THEN
-                -- The application's DELETE goes on, and the deletion counts as incomplete.
+BEGIN
+        -- A worker's batch sets it to the set that it keeps itself and the table of its rows. It counts only for roles that may write kept rows.
+        by_batch := CASE WHEN pg_catalog.current_setting('sexton.undo', true) OPERATOR(pg_catalog.~) '^[0-9]{1,18}/[0-9]{1,10}$' THEN
+            pg_catalog.has_table_privilege(
+                coalesce(nullif(pg_catalog.current_setting('role'), 'none'), session_user::pg_catalog.text)::pg_catalog.name, '"sexton".undo', 'INSERT')
+            ELSE false END;
+        IF by_batch THEN
+            origin := pg_catalog.split_part(pg_catalog.current_setting('sexton.undo', true), '/', 1);
+        ELSIF coalesce(pg_catalog.current_setting('sexton.run', true), '') = '' THEN
+            -- What one command of a session deletes is one deletion: native cascades call triggers in no order that could be relied on. A batch that
+            -- keeps nothing sets sexton.run alone; any session may, to the loss of its own undo. Nor can it join the deletion of another one.
+            command := (pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8;
+            origin := CASE WHEN pg_catalog.current_setting('sexton.deletion', true) OPERATOR(pg_catalog.~) '^[0-9]{1,18}/[0-9]{1,18}$'
+                AND pg_catalog.split_part(pg_catalog.current_setting('sexton.deletion', true), '/', 1) = command
+                THEN pg_catalog.split_part(pg_catalog.current_setting('sexton.deletion', true), '/', 2) END;
+            IF origin IS NOT NULL AND NOT EXISTS (
+                SELECT FROM "sexton".undo AS known WHERE known.id = origin AND known.kept_at >= pg_catalog.now() AND known.actor = session_user::pg_catalog.text)
+            THEN
+                origin := NULL;
+            END IF;
+            IF origin IS NULL AND "undo_roots" THEN
+                origin := pg_catalog.nextval('"sexton".undo_ids');
+                PERFORM pg_catalog.set_config('sexton.deletion', pg_catalog.concat(command, '/', origin), true);
+            END IF;
+        END IF;
+
+        -- What the batch's own statement takes from its table it keeps itself, and a native cascade may have taken more along.
+        own := by_batch AND pg_catalog.current_setting('sexton.undo', true) = pg_catalog.concat(origin, '/', root::pg_catalog.oid)
+            AND pg_catalog.pg_trigger_depth() = 1;
+        IF origin IS NOT NULL AND NOT (own AND "undo_whole") THEN
+            layout := "sexton".undo_layout(root, 'undo_exclude');
+            IF EXISTS (SELECT FROM "sexton".undo_state AS state WHERE state.full_since IS NOT NULL) THEN
+                RAISE EXCEPTION 'what is kept has reached its limit' USING ERRCODE = 'SX007';
+            END IF;
+            SELECT known.* INTO STRICT kept FROM "sexton".undo_layouts AS known WHERE known.id = layout;
+            -- undo_statements
+        END IF;
+    EXCEPTION
+        WHEN serialization_failure OR deadlock_detected THEN
+            RAISE;
+        WHEN OTHERS THEN
+            -- The application's statement goes on, and the deletion counts as incomplete.
+            IF SQLSTATE <> 'SX007' THEN
                 RAISE LOG 'Sexton could not keep the rows deleted from %: SQLSTATE %', present, SQLSTATE;
-                INSERT INTO "sexton".undo (id, number, layout, rows, left_out, origins, actor)
-                SELECT kept_as, pg_catalog.nextval('"sexton".undo_ids'), layout.id, 0, pg_catalog.count(*),
-                    CASE WHEN batch <> '' THEN ARRAY[origin] END, session_user::pg_catalog.text
-                FROM sexton_deleted;
-        END;
-        origin := kept_as;
-    END IF;
+            END IF;
+            BEGIN
+                IF origin IS NOT NULL AND NOT EXISTS (SELECT FROM "sexton".undo_layouts AS known WHERE known.id = layout) THEN
+                    INSERT INTO "sexton".undo_layouts (relation, name, signature, columns, numbers, types, arrays, terms, size, key, cascades)
+                    VALUES (root, present, '', '{}', '{}', '{}', '{}', '{}', '', '{}', '[]')
+                    RETURNING id INTO layout;
+                END IF;
+                INSERT INTO "sexton".undo (id, number, layout, rows, left_out, origins, actor, via)
+                SELECT origin, pg_catalog.nextval('"sexton".undo_ids'), layout, 0, pg_catalog.count(*) OPERATOR(pg_catalog.-) "undo_known",
+                    CASE WHEN by_batch THEN ARRAY[origin] END, CASE WHEN NOT by_batch THEN session_user::pg_catalog.text END, "undo_via"
+                FROM sexton_deleted
+                HAVING origin IS NOT NULL;
+                IF NOT by_batch THEN
+                    PERFORM pg_catalog.set_config('sexton.deletion', pg_catalog.concat(command, '/', origin), true);
+                END IF;
+            EXCEPTION WHEN OTHERS THEN
+                origin := NULL;
+            END;
+    END;

@@ -8,7 +8,10 @@ SELECT
     EXISTS (
         SELECT FROM pg_catalog.aclexplode(coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))) AS acl
         WHERE acl.grantee = 0) AS public_may_execute,
-    coalesce(pg_catalog.has_table_privilege(p.proowner, tombstones.oid, 'INSERT'), false) AS owner_may_insert,
+    coalesce(pg_catalog.has_table_privilege(p.proowner, tombstones.oid, 'INSERT')
+        AND pg_catalog.has_function_privilege(p.proowner, pg_catalog.to_regprocedure(pg_catalog.format(
+            '%I.is_as_installed(pg_catalog.regclass, pg_catalog.text, pg_catalog.int2[], pg_catalog.text[])', n.nspname)), 'EXECUTE'),
+        false) AS owner_may_record,
     pg_catalog.pg_get_userbyid(p.proowner)::pg_catalog.text AS owner
 FROM pg_catalog.pg_proc AS p
 JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace

@@ -2,7 +2,7 @@
 -- parent in the order given; oid is 0 where there is no such table, key_class '' where the table has no
 -- such column. Domains count as what they are built on.
 WITH RECURSIVE wanted AS (
-    SELECT w.ordinal, c.oid, c.relkind, c.relpersistence, c.relispartition, n.nspname, c.relname, a.atttypid
+    SELECT w.ordinal, c.oid, c.relkind, c.relpersistence, c.relispartition, n.nspname, c.relname, a.atttypid, a.attnum
     FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.text[])
         WITH ORDINALITY AS w (schema_name, table_name, key_column, ordinal)
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = w.schema_name
@@ -38,7 +38,9 @@ SELECT
         WHEN b.oid IS NULL THEN ''
         WHEN b.oid IN ('int2'::pg_catalog.regtype, 'int4'::pg_catalog.regtype, 'int8'::pg_catalog.regtype) THEN 'bigint'
         ELSE 'text'
-    END AS key_class
+    END AS key_class,
+    coalesce(w.attnum, 0) AS number,
+    coalesce(w.atttypid, 0) AS type
 FROM wanted AS w
 LEFT JOIN base_types AS b ON b.ordinal = w.ordinal AND b.typtype <> 'd'
 ORDER BY w.ordinal;

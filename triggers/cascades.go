@@ -1,0 +1,161 @@
+package triggers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// keepFunction is the function of a trigger that keeps what native foreign keys do, and empty for the others.
+func keepFunction(trigger string) string {
+	switch trigger {
+	case KeepTrigger:
+		return "keep_deleted"
+	case KeepUpdateTrigger:
+		return "keep_changed"
+	}
+	return ""
+}
+
+// keepsRows distinguishes these triggers from the ones that record deletions.
+func (t target) keepsRows() bool { return keepFunction(t.Trigger) != "" }
+
+// Cascade is a native foreign key by which rows of Table go, or change, with rows of Above, which are kept for `sexton undo`.
+type Cascade struct {
+	Table, Constraint, Above string
+	// From are the tracked parents, and the children of definitions, with whose rows these go, over any number of native keys.
+	From []string
+	// Action is CASCADE, SET NULL or SET DEFAULT.
+	Action string
+	// Uncovered is why the rows do not come back; empty where a trigger keeps them. Fix says what helps.
+	Uncovered, Fix string
+}
+
+// cascade is a row of cascades.sql.
+type cascade struct {
+	relation
+
+	Constraint, Above string
+	From              []string
+	Action            string
+	Tracked, Keyed    bool
+}
+
+// trigger is the one that keeps what the key does; empty where the table's tracking trigger does, or none can.
+func (c cascade) trigger() string {
+	switch {
+	case c.Action == "c" && !c.Tracked:
+		return KeepTrigger
+	case c.Action == "n" && c.Keyed:
+		return KeepUpdateTrigger
+	}
+	return ""
+}
+
+// Cascades lists the native foreign keys below the tables whose rows are kept: parents with Undo, and the tables of cfg.Undo.Children. Those with an
+// Uncovered do not come back by `sexton undo`. It changes nothing.
+func Cascades(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (list []Cascade, err error) {
+	err = inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
+		found, targets, err := cfg.keepTargets(ctx, tx, parents)
+		for _, c := range found {
+			action := map[string]string{"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT"}[c.Action]
+			one := Cascade{Table: c.Display, Constraint: c.Constraint, Above: c.Above, From: c.From, Action: action}
+			at := slices.IndexFunc(targets, func(t target) bool { return t.OID == c.OID && t.Trigger == c.trigger() })
+			switch {
+			case c.Action == "d":
+				one.Uncovered, one.Fix = "old values before a default are not kept", "make it a loose foreign key, or let it SET NULL"
+			case c.Action == "n" && !c.Keyed:
+				one.Uncovered, one.Fix = "old values are kept for tables with a primary key", "give the table one, or make it a loose foreign key"
+			case at < 0 || cfg.upToDate(targets[at]):
+			case !targets[at].mayTrigger:
+				one.Uncovered = "the role may not put a trigger there"
+				one.Fix = fmt.Sprintf("GRANT TRIGGER ON TABLE %s to the role that runs `sexton triggers install`, and run it; or make it a loose foreign key",
+					c.Display)
+			default:
+				finding, _ := cfg.compare(targets[at])
+				one.Uncovered, one.Fix = strings.Join([]string{"trigger", string(finding.Kind) + ":", finding.Trigger}, " "), finding.Fix
+			}
+			list = append(list, one)
+		}
+		return err
+	})
+	return list, err
+}
+
+// keepTargets returns the native keys below rows that are kept, and the triggers that their tables need.
+func (c Config) keepTargets(ctx context.Context, tx pgx.Tx, parents []Parent) (found []cascade, targets []target, err error) {
+	schemas, tables, tracked := []string{}, []string{}, []bool{}
+	for _, p := range parents {
+		if p.Undo != KeepsNone {
+			schemas, tables, tracked = append(schemas, p.Schema), append(tables, p.Table), append(tracked, true)
+		}
+	}
+	for _, child := range c.Undo.Children {
+		schemas, tables, tracked = append(schemas, child.Schema), append(tables, child.Name), append(tracked, false)
+	}
+	if len(schemas) == 0 {
+		return nil, nil, nil
+	}
+	rows, _ := tx.Query(ctx, sqlText("queries/cascades"), schemas, tables, tracked)
+	if found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[cascade]); err != nil {
+		return nil, nil, fmt.Errorf("look up native foreign keys: %w", err)
+	}
+	var oids []uint32
+	var names []string
+	for _, one := range found {
+		known := false
+		for i := range oids {
+			known = known || oids[i] == one.OID && names[i] == one.trigger()
+		}
+		if one.trigger() != "" && !known {
+			oids, names = append(oids, one.OID), append(names, one.trigger())
+		}
+	}
+	rows, _ = tx.Query(ctx, sqlText("queries/keeps"), oids, names)
+	targets, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
+		t, _, err := scanTarget(row)
+		return t, err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("look up triggers that keep rows: %w", err)
+	}
+	return found, targets, nil
+}
+
+// dropUnused drops the triggers that keep rows where nothing is kept any more, and their functions, and functions whose tables have gone. What another
+// role owns stays, and is reported.
+func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, look inspection, report *Report) error {
+	surplus := slices.DeleteFunc(slices.Clone(look.triggers), func(t target) bool {
+		return !t.keepsRows() || slices.ContainsFunc(look.targets, func(w target) bool { return w.OID == t.OID && w.Trigger == t.Trigger })
+	})
+	for _, t := range surplus {
+		err := c.eachTable(ctx, conn, []target{t}, true, dropTriggers, func(t target) {
+			report.Triggers = append(report.Triggers, Change{Table: t.Display, Trigger: t.Trigger, Action: Dropped})
+			report.Surplus = slices.DeleteFunc(report.Surplus, func(f Finding) bool { return f.Table == t.Display && f.Trigger == t.Trigger })
+		})
+		if err != nil && sqlState(err) != "42501" {
+			return err
+		}
+	}
+	for _, name := range look.registered {
+		wanted := slices.ContainsFunc(look.functions, func(f function) bool { return f.name == name })
+		left := slices.ContainsFunc(report.Surplus, func(f Finding) bool { return keepFunction(f.Trigger) == name })
+		unused := strings.HasPrefix(name, "keep_") && !wanted && !left
+		if !unused && !slices.Contains(look.orphaned, name) {
+			continue
+		}
+		err := c.write(ctx, conn, func(tx pgx.Tx) error {
+			return execAll(ctx, tx, "drop function "+name, []string{
+				fmt.Sprintf("DROP FUNCTION %s()", pgx.Identifier{c.JobsSchema, name}.Sanitize()),
+				fmt.Sprintf("DELETE FROM %s.objects WHERE kind = 'function' AND identity = %s", quoteIdent(c.JobsSchema), quoteLiteral(c.identity(name))),
+			})
+		})
+		if err != nil && sqlState(err) != "42501" {
+			return err
+		}
+	}
+	return nil
+}

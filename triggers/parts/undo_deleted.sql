@@ -1,0 +1,28 @@
+IF own THEN
+                IF kept.key OPERATOR(pg_catalog.=) '{}' OR NOT kept.key OPERATOR(pg_catalog.<@) kept.columns THEN
+                    RAISE EXCEPTION 'without a key the rows that the batch keeps are not known' USING ERRCODE = 'SX007';
+                END IF;
+                SELECT pg_catalog.format(
+                    'NOT (ARRAY[%s] OPERATOR(pg_catalog.=) ANY (SELECT ARRAY[%s] FROM "sexton".undo AS known CROSS JOIN LATERAL ROWS FROM (%s) AS was (%s) '
+                    'WHERE known.id OPERATOR(pg_catalog.=) $1 AND NOT known.origins OPERATOR(pg_catalog.@>) ARRAY[$1]))',
+                    pg_catalog.string_agg(pg_catalog.format('pg_catalog.format(''%%s'', old.%I)', k.name), ', ' ORDER BY k.place),
+                    pg_catalog.string_agg(pg_catalog.format('pg_catalog.format(''%%s'', was.%I)', k.name), ', ' ORDER BY k.place),
+                    pg_catalog.string_agg(pg_catalog.format('pg_catalog.unnest(known.c[%s]::%s)', at.number, kept.arrays[at.number]), ', ' ORDER BY k.place),
+                    pg_catalog.string_agg(pg_catalog.quote_ident(k.name), ', ' ORDER BY k.place))
+                INTO STRICT apart
+                FROM pg_catalog.unnest(kept.key) WITH ORDINALITY AS k (name, place)
+                CROSS JOIN LATERAL (SELECT pg_catalog.array_position(kept.columns, k.name)) AS at (number);
+            END IF;
+            -- In parts, since an array and a value have their limits. What else a batch's statement took along has a key that the batch has not kept.
+            EXECUTE pg_catalog.format(
+                'INSERT INTO "sexton".undo (id, number, layout, rows, left_out, origins, via, actor, c) '
+                'SELECT $1, pg_catalog.nextval(''"sexton".undo_ids''), $2, pg_catalog.count(*) FILTER (WHERE gone.sexton_fits), '
+                'pg_catalog.count(*) FILTER (WHERE NOT gone.sexton_fits), $3, $4, $5, ARRAY[%s] '
+                'FROM (SELECT old.*, sized.size OPERATOR(pg_catalog.<=) $6 AS sexton_fits, '
+                'pg_catalog.row_number() OVER () OPERATOR(pg_catalog./) 5000 AS sexton_part, '
+                'pg_catalog.sum(least(sized.size, $6)) OVER (ROWS UNBOUNDED PRECEDING) OPERATOR(pg_catalog./) 67108864 AS sexton_bytes '
+                'FROM sexton_deleted AS old CROSS JOIN LATERAL (SELECT (%s)::pg_catalog.int8 AS size OFFSET 0) AS sized WHERE %s) AS gone '
+                'GROUP BY gone.sexton_part, pg_catalog.trunc(gone.sexton_bytes)',
+                pg_catalog.array_to_string(kept.terms, ', '), coalesce(nullif(pg_catalog.format(kept.size, 'old'), ''), '0'), apart)
+            USING origin, layout, CASE WHEN by_batch THEN ARRAY[origin] END, "undo_via", CASE WHEN NOT by_batch THEN session_user::pg_catalog.text END,
+                'undo_max_row'::pg_catalog.int8;

@@ -1,0 +1,42 @@
+-- Native foreign keys by which rows go, or change, with rows that are kept: $1 schemas and $2 tables whose rows are kept as they are deleted, in
+-- parallel; $3 tells of each whether its own trigger keeps what goes with others. A key leads on from table to table as long as it deletes.
+-- from_tables are the ones of $2 that a path to the key begins at.
+WITH RECURSIVE given AS (
+    SELECT c.oid, c.oid::pg_catalog.regclass::pg_catalog.text AS name, w.tracked
+    FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.bool[]))
+        AS w (schema_name, table_name, tracked)
+    JOIN pg_catalog.pg_namespace AS n ON n.nspname = w.schema_name
+    JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = w.table_name
+),
+kept AS (
+    SELECT given.name, given.oid FROM given
+    UNION
+    SELECT kept.name, further.oid
+    FROM kept
+    CROSS JOIN LATERAL (
+        SELECT part.inhrelid FROM pg_catalog.pg_inherits AS part WHERE part.inhparent = kept.oid
+        UNION ALL
+        SELECT key.conrelid
+        FROM pg_catalog.pg_constraint AS key
+        WHERE key.confrelid = kept.oid AND key.contype = 'f' AND key.confdeltype = 'c' AND key.conparentid = 0
+    ) AS further (oid)
+)
+SELECT
+    c.oid,
+    n.nspname::pg_catalog.text AS schema_name,
+    c.relname::pg_catalog.text AS table_name,
+    pg_catalog.format('%I.%I', n.nspname, c.relname) AS display,
+    key.conname::pg_catalog.text AS constraint_name,
+    pg_catalog.format('%I.%I', home.nspname, above.relname) AS above,
+    pg_catalog.array_agg(DISTINCT kept.name ORDER BY kept.name) AS from_tables,
+    key.confdeltype::pg_catalog.text AS action,
+    EXISTS (SELECT FROM given WHERE given.oid = c.oid AND given.tracked) AS tracked,
+    EXISTS (SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary) AS keyed
+FROM kept
+JOIN pg_catalog.pg_constraint AS key ON key.confrelid = kept.oid AND key.contype = 'f' AND key.conparentid = 0 AND key.confdeltype IN ('c', 'n', 'd')
+JOIN pg_catalog.pg_class AS c ON c.oid = key.conrelid
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_class AS above ON above.oid = key.confrelid
+JOIN pg_catalog.pg_namespace AS home ON home.oid = above.relnamespace
+GROUP BY c.oid, n.nspname, key.oid, home.nspname, above.relname
+ORDER BY display, key.conname;
