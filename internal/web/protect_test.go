@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/config"
+	"sexton/internal/pgtest"
 	"sexton/internal/web"
 )
 
@@ -29,11 +30,12 @@ func TestCredentials(t *testing.T) {
 	password := config.HTTP{User: "ann", Password: "pass word:1"}
 	token := config.HTTP{Token: "t0ken"}
 	both := config.HTTP{User: "ann", Password: "pass word:1", Token: "t0ken"}
-	for name, test := range map[string]struct {
+	type example struct {
 		settings config.HTTP
 		change   func(*http.Request)
 		want     int
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"none":                     {password, nil, http.StatusUnauthorized},
 		"password":                 {password, basic("ann", "pass word:1"), http.StatusOK},
 		"wrong password":           {password, basic("ann", "pass word:2"), http.StatusUnauthorized},
@@ -55,23 +57,20 @@ func TestCredentials(t *testing.T) {
 		"either, by half of each":  {both, basic("ann", "t0ken"), http.StatusUnauthorized},
 		"user without a password":  {config.HTTP{User: "ann", Token: "t0ken"}, basic("ann", ""), http.StatusUnauthorized},
 		"without any, none needed": {config.HTTP{}, nil, http.StatusOK},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := serve(t, test.settings, web.Readiness{Ready: true})
-			require.Equal(t, test.want, s.ask(t, http.MethodGet, "/metrics", test.change).code)
-			ready := s.ask(t, http.MethodGet, "/readyz", test.change)
-			if test.change == nil {
-				require.Equal(t, http.StatusOK, ready.code, "a probe has none")
-			} else {
-				require.Equal(t, test.want, ready.code, "wrong ones are refused there, too")
-			}
-			require.Equal(t, http.StatusOK, s.ask(t, http.MethodGet, "/healthz", test.change).code)
-			if test.want == http.StatusUnauthorized {
-				require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodGet, "/no-such-page", test.change).code, "nobody learns what is there")
-			}
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		s := serve(t, test.settings, web.Readiness{Ready: true})
+		require.Equal(t, test.want, s.ask(t, http.MethodGet, "/metrics", test.change).code)
+		ready := s.ask(t, http.MethodGet, "/readyz", test.change)
+		if test.change == nil {
+			require.Equal(t, http.StatusOK, ready.code, "a probe has none")
+		} else {
+			require.Equal(t, test.want, ready.code, "wrong ones are refused there, too")
+		}
+		require.Equal(t, http.StatusOK, s.ask(t, http.MethodGet, "/healthz", test.change).code)
+		if test.want == http.StatusUnauthorized {
+			require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodGet, "/no-such-page", test.change).code, "nobody learns what is there")
+		}
+	})
 }
 
 // Whoever has no credentials learns yes or no, and nothing about databases.

@@ -49,7 +49,6 @@ func (r *recorder) seen() (recorded, served []string) {
 }
 
 func serveRiver(t *testing.T, settings config.HTTP, river *recorder) site {
-	t.Helper()
 	return serveWith(t, settings, web.Readiness{}, func(s *web.Server) {
 		s.River, s.Record = river, river.record
 		s.Page = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -53,7 +53,6 @@ func (l *lines) Write(p []byte) (int, error) {
 
 // wait waits for a line with this message.
 func (l *lines) wait(t *testing.T, message string) map[string]any {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for {
@@ -83,12 +82,10 @@ type site struct {
 
 // start starts a server and returns before it listens.
 func start(t *testing.T, settings config.HTTP, ready web.Readiness) site {
-	t.Helper()
 	return startWith(t, settings, ready, func(*web.Server) {})
 }
 
 func startWith(t *testing.T, settings config.HTTP, ready web.Readiness, change func(*web.Server)) site {
-	t.Helper()
 	s := site{log: &lines{news: make(chan struct{})}}
 	server := web.Server{
 		Settings: settings,
@@ -107,12 +104,10 @@ func startWith(t *testing.T, settings config.HTTP, ready web.Readiness, change f
 
 // serve starts a server on a port of its own.
 func serve(t *testing.T, settings config.HTTP, ready web.Readiness) site {
-	t.Helper()
 	return serveWith(t, settings, ready, func(*web.Server) {})
 }
 
 func serveWith(t *testing.T, settings config.HTTP, ready web.Readiness, change func(*web.Server)) site {
-	t.Helper()
 	if settings.Listen == "" {
 		settings.Listen = "127.0.0.1:0"
 	}
@@ -131,7 +126,6 @@ type answer struct {
 }
 
 func (s site) ask(t *testing.T, method, path string, change func(*http.Request)) answer {
-	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.address+path, nil)
 	require.NoError(t, err)
 	if change != nil {
@@ -148,7 +142,6 @@ func (s site) ask(t *testing.T, method, path string, change func(*http.Request))
 }
 
 func (s site) get(t *testing.T, path string) answer {
-	t.Helper()
 	return s.ask(t, http.MethodGet, path, nil)
 }
 

@@ -88,6 +88,14 @@ func (p *Page) retry(r *http.Request) (string, error) {
 	return p.options.Source.Retry(r.Context(), web.VisitorOf(r.Context()), what)
 }
 
+func (p *Page) undo(r *http.Request) (string, error) {
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	if err != nil {
+		return "", component.Refuse("a deletion has a number")
+	}
+	return p.options.Source.Undo(r.Context(), web.VisitorOf(r.Context()), id)
+}
+
 // cancelGroup restores a group. The form names the user of the application on whose behalf.
 func (p *Page) cancelGroup(r *http.Request) (string, error) {
 	group, err := strconv.ParseInt(r.PathValue("id"), 10, 64)

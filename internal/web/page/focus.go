@@ -23,12 +23,17 @@ type focus struct {
 	Failures             bool
 	Reason, Query        string
 	Source, Database, ID string
+	// Deletion is a kept one: /deletions/ID.
+	Deletion int64
 	// Number counts the pages from 1.
 	Number int
 }
 
 // All reports whether the whole page is shown.
-func (f focus) All() bool { return f.Kind == "" && !f.Failures }
+func (f focus) All() bool { return f.Kind == "" && !f.Failures && f.Deletion == 0 }
+
+// Jobs reports whether jobs and their runs are shown.
+func (f focus) Jobs() bool { return !f.Failures && f.Deletion == 0 }
 
 // focusOf reads the address. A fragment has that of the page that asks for it, which htmx sends along.
 func focusOf(r *http.Request) focus {
@@ -47,6 +52,11 @@ func focusOf(r *http.Request) focus {
 		return f
 	case parts[0] == "rows" && len(parts) == 3:
 		return focus{Failures: true, Source: parts[1], ID: parts[2], Database: f.Database, Number: 1}
+	case parts[0] == "deletions" && len(parts) == 2:
+		if id, err := strconv.ParseInt(parts[1], 10, 64); err == nil && id > 0 {
+			return focus{Deletion: id}
+		}
+		return focus{Deletion: -1} // There is none of such a number.
 	}
 	return focus{}
 }
@@ -90,6 +100,7 @@ func (v *view) narrow(at focus) {
 		}
 	}
 	v.List.Total = len(v.List.Rows)
+	at.Number = min(at.Number, v.List.Total/perPage+2) // Behind the last page there is one that is empty.
 	first := min((at.Number-1)*perPage, v.List.Total)
 	last := min(first+perPage, v.List.Total)
 	v.List.Rows = v.List.Rows[first:last]
@@ -121,7 +132,7 @@ func (f focus) page(number int) string {
 
 // missing reports whether the address names a job or a row that is not there.
 func (v *view) missing() bool {
-	return v.Focus.Kind != "" && len(v.Jobs) == 0 || v.Focus.ID != "" && v.List.Total == 0
+	return v.Focus.Kind != "" && len(v.Jobs) == 0 || v.Focus.ID != "" && v.List.Total == 0 || v.Focus.Deletion != 0 && v.Deletion == nil && v.Unread == nil
 }
 
 // attempt is when a row is tried next. Without a time and not given up that is now.

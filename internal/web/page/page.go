@@ -48,6 +48,9 @@ type Source interface {
 	RunNow(ctx context.Context, by web.Visitor, kind string) error
 	// CancelGroup restores a group on behalf of a user of the application.
 	CancelGroup(ctx context.Context, by web.Visitor, groupID, userID int64) error
+	// Deletion is one that is kept, nil where it is not. Undo takes it back, and says what came of it by then.
+	Deletion(ctx context.Context, id int64) (*operator.Deletion, error)
+	Undo(ctx context.Context, by web.Visitor, id int64) (string, error)
 }
 
 // Options make a page.
@@ -83,7 +86,7 @@ func New(options Options) (*Page, error) {
 		return nil, fmt.Errorf("parse templates: %w", err)
 	}
 	p.overview = &recent.Value[reading[operator.Overview]]{Timeout: readTimeout, Keep: readFor, Read: lasting(options.Source.Overview)}
-	for _, address := range []string{"/{$}", "/jobs/{kind}", "/failures", "/rows/{source}/{id}"} {
+	for _, address := range []string{"/{$}", "/jobs/{kind}", "/failures", "/rows/{source}/{id}", "/deletions/{id}"} {
 		p.mux.HandleFunc("GET "+address, func(w http.ResponseWriter, r *http.Request) { p.show(w, r, "page") })
 	}
 	p.mux.HandleFunc("GET /live", func(w http.ResponseWriter, r *http.Request) { p.show(w, r, "live") })
@@ -96,6 +99,7 @@ func New(options Options) (*Page, error) {
 	}))
 	p.mux.HandleFunc("POST /groups/{id}/cancel", p.change(p.cancelGroup))
 	p.mux.HandleFunc("POST /failures/retry", p.change(p.retry))
+	p.mux.HandleFunc("POST /deletions/{id}/undo", p.change(p.undo))
 	return p, nil
 }
 

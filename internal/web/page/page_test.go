@@ -22,7 +22,6 @@ import (
 	"sexton/internal/audittrail"
 	"sexton/internal/component"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/groupschedule"
 	"sexton/internal/operator"
 	"sexton/internal/samples"
 	"sexton/internal/web"
@@ -34,6 +33,7 @@ type source struct {
 	mu       sync.Mutex
 	overview operator.Overview
 	series   []samples.Series
+	kept     []operator.Deletion
 	err      error
 	read     int
 	done     []string
@@ -70,6 +70,21 @@ func (s *source) RunNow(_ context.Context, by web.Visitor, kind string) error {
 
 func (s *source) CancelGroup(_ context.Context, _ web.Visitor, group, user int64) error {
 	return s.do(fmt.Sprintf("cancel %d for %d", group, user))
+}
+
+func (s *source) Deletion(_ context.Context, id int64) (*operator.Deletion, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.kept {
+		if one.ID == id && s.err == nil {
+			return &one, nil
+		}
+	}
+	return nil, s.err
+}
+
+func (s *source) Undo(_ context.Context, by web.Visitor, id int64) (string, error) {
+	return "3 rows restored", s.do(fmt.Sprintf("undo %d by %s", id, by.Actor))
 }
 
 func (s *source) do(what string) error {
@@ -350,56 +365,6 @@ func TestButtons(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, broken.Code)
 	require.NotContains(t, broken.Body.String(), "secret")
 	require.Contains(t, log.String(), "secret detail")
-}
-
-// Each job and row has an address, as have the rows of one reason, by pages and with a filter.
-func TestAddresses(t *testing.T) {
-	t.Parallel()
-	o := busy()
-	for n := range 120 {
-		o.Failures.Failures = append(o.Failures.Failures, component.Failure{
-			Source: "users", ID: fmt.Sprint(n + 1000), What: fmt.Sprintf("user %d", n+1000), Error: fmt.Sprintf("posts: SQLSTATE 23503: Key (id)=(%d)", n), Since: time.Now(),
-		})
-	}
-	o.Groups = []groupschedule.Group{{GroupID: 44, Path: "a/b", State: "put_off", UserID: new(int64(10)), LastError: "x"}}
-	s := &source{overview: o}
-	p, _ := newPage(t, s, false)
-	whole := get(t, p, "/")
-	key := regexp.MustCompile(`/failures\?reason=(\w+)">120 users`).FindStringSubmatch(whole.Body.String())
-	require.NotEmpty(t, key)
-	require.Contains(t, whole.Body.String(), `id="retry-reason-`+key[1]+`"`)
-	require.Contains(t, text(whole.Body.String()), "44 a/b put off")
-
-	job := text(get(t, p, "/jobs/clean").Body.String())
-	require.Contains(t, job, "Works since")
-	require.NotContains(t, job, "Paused by ann")
-	require.NotContains(t, job, "Failed and given up")
-	require.Equal(t, http.StatusNotFound, get(t, p, "/jobs/none").Code)
-	row := text(get(t, p, "/rows/users/1007").Body.String())
-	require.Contains(t, row, "Key (id)=(7)")
-	require.NotContains(t, row, "Key (id)=(8)")
-	require.Equal(t, http.StatusOK, get(t, p, "/rows/tombstones/5?database=main").Code)
-	require.Equal(t, http.StatusNotFound, get(t, p, "/rows/tombstones/5?database=ci").Code)
-
-	rows := regexp.MustCompile(`<a href="/rows/`)
-	for address, want := range map[string]int{
-		"/failures": 50, "/failures?page=3": 22, "/failures?page=9": 0, "/failures?page=x": 50, "/failures?q=%3DSCRIPT%3E": 0, "/failures?q=%3Cscript": 1,
-		"/failures?reason=" + key[1] + "&page=3": 20, "/failures?reason=" + key[1] + "&q=user+1007": 1,
-	} {
-		require.Len(t, rows.FindAllString(get(t, p, address).Body.String(), -1), want, address)
-	}
-	// A fragment is that of the page that asks for it.
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/live", nil)
-	request.Header.Set("Hx-Current-Url", "http://localhost/rows/users/1007")
-	answer := httptest.NewRecorder()
-	p.ServeHTTP(answer, request)
-	require.Len(t, rows.FindAllString(answer.Body.String(), -1), 1)
-
-	post(t, p, "/jobs/clean/run", nil, false)
-	post(t, p, "/groups/44/cancel", url.Values{"user": {"10"}}, false)
-	post(t, p, "/failures/retry", url.Values{"reason": {key[1]}}, false)
-	require.Equal(t, http.StatusUnprocessableEntity, post(t, p, "/groups/44/cancel", url.Values{"user": {"ann"}}, false).Code)
-	require.Equal(t, []string{"run clean by ", "cancel 44 for 10", "retry //" + key[1] + " by "}, s.done)
 }
 
 // A pass without rows says what it did all the same.

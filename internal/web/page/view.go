@@ -53,6 +53,9 @@ type view struct {
 	List     list
 	Focus    focus
 	Overview operator.Overview
+	// Deletion is the kept one that the address names. Unread says why that is not known.
+	Deletion *operator.Deletion
+	Unread   error
 	Spans    []stretch
 	// Several tells that there are several databases, which have to be told apart.
 	Several bool
@@ -128,6 +131,9 @@ func (p *Page) newView(ctx context.Context, at focus) *view {
 	}
 	v.Headline = v.headline()
 	v.narrow(at)
+	if at.Deletion > 0 {
+		v.Deletion, v.Unread = p.options.Source.Deletion(ctx, at.Deletion)
+	}
 	return v
 }
 

@@ -89,7 +89,7 @@
 
   document.addEventListener("toggle", function (event) {
     if (event.target.matches("details.act") && event.target.open) {
-      event.target.querySelector("input").focus();
+      event.target.querySelector("input, form button").focus();
     }
   }, true);
 

@@ -1,0 +1,117 @@
+package page_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/component"
+	"sexton/internal/groupschedule"
+	"sexton/internal/operator"
+	"sexton/internal/undo"
+)
+
+// Each job and row has an address, as have the rows of one reason, by pages and with a filter.
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	o := busy()
+	for n := range 120 {
+		o.Failures.Failures = append(o.Failures.Failures, component.Failure{
+			Source: "users", ID: fmt.Sprint(n + 1000), What: fmt.Sprintf("user %d", n+1000), Error: fmt.Sprintf("posts: SQLSTATE 23503: Key (id)=(%d)", n), Since: time.Now(),
+		})
+	}
+	o.Groups = []groupschedule.Group{{GroupID: 44, Path: "a/b", State: "put_off", UserID: new(int64(10)), LastError: "x"}}
+	s := &source{overview: o}
+	p, _ := newPage(t, s, false)
+	whole := get(t, p, "/")
+	key := regexp.MustCompile(`/failures\?reason=(\w+)">120 users`).FindStringSubmatch(whole.Body.String())
+	require.NotEmpty(t, key)
+	require.Contains(t, whole.Body.String(), `id="retry-reason-`+key[1]+`"`)
+	require.Contains(t, text(whole.Body.String()), "44 a/b put off")
+
+	job := text(get(t, p, "/jobs/clean").Body.String())
+	require.Contains(t, job, "Works since")
+	require.NotContains(t, job, "Paused by ann")
+	require.NotContains(t, job, "Failed and given up")
+	require.Equal(t, http.StatusNotFound, get(t, p, "/jobs/none").Code)
+	row := text(get(t, p, "/rows/users/1007").Body.String())
+	require.Contains(t, row, "Key (id)=(7)")
+	require.NotContains(t, row, "Key (id)=(8)")
+	require.Equal(t, http.StatusOK, get(t, p, "/rows/tombstones/5?database=main").Code)
+	require.Equal(t, http.StatusNotFound, get(t, p, "/rows/tombstones/5?database=ci").Code)
+
+	rows := regexp.MustCompile(`<a href="/rows/`)
+	for address, want := range map[string]int{
+		"/failures": 50, "/failures?page=3": 22, "/failures?page=9": 0, "/failures?page=9223372036854775807": 0, "/failures?page=x": 50, "/failures?q=%3DSCRIPT%3E": 0, "/failures?q=%3Cscript": 1,
+		"/failures?reason=" + key[1] + "&page=3": 20, "/failures?reason=" + key[1] + "&q=user+1007": 1,
+	} {
+		require.Len(t, rows.FindAllString(get(t, p, address).Body.String(), -1), want, address)
+	}
+	// A fragment is that of the page that asks for it.
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/live", nil)
+	request.Header.Set("Hx-Current-Url", "http://localhost/rows/users/1007")
+	answer := httptest.NewRecorder()
+	p.ServeHTTP(answer, request)
+	require.Len(t, rows.FindAllString(answer.Body.String(), -1), 1)
+
+	post(t, p, "/jobs/clean/run", nil, false)
+	post(t, p, "/groups/44/cancel", url.Values{"user": {"10"}}, false)
+	post(t, p, "/failures/retry", url.Values{"reason": {key[1]}}, false)
+	require.Equal(t, http.StatusUnprocessableEntity, post(t, p, "/groups/44/cancel", url.Values{"user": {"ann"}}, false).Code)
+	require.Equal(t, []string{"run clean by ", "cancel 44 for 10", "retry //" + key[1] + " by "}, s.done)
+}
+
+// A deletion that is kept stands in the list, has an address and a button behind a question, and says what came of that.
+func TestKeptDeletions(t *testing.T) {
+	t.Parallel()
+	o := busy()
+	p, _ := newPage(t, &source{overview: o}, false)
+	require.NotContains(t, get(t, p, "/").Body.String(), "can be undone", "undo is off")
+	o.Kept = &operator.Kept{}
+	p, _ = newPage(t, &source{overview: o}, false)
+	require.Contains(t, text(get(t, p, "/").Body.String()), "No deletion is kept.")
+	one := operator.Deletion{Unit: &undo.Unit{
+		ID: 4711, Database: "main", Table: "public.projects", Actor: "app", Keys: []string{"7", "<b>"}, State: "incomplete", Waiting: true, DeletedAt: time.Now().Add(-time.Minute),
+		Until:  time.Now().Add(72 * time.Hour),
+		Tables: []undo.TableRows{{Table: "public.projects", Action: "delete", Rows: 9}, {Table: "public.issues", Action: "update", Rows: 5000, Restored: 1, LeftOut: 3}},
+	}}
+	o.Kept.Deletions = []operator.Deletion{one}
+	s := &source{overview: o, kept: o.Kept.Deletions}
+	p, _ = newPage(t, s, false)
+	html := get(t, p, "/").Body.String()
+	require.Contains(t, html, `href="/deletions/4711"`)
+	require.Contains(t, text(html), "public.projects , key 7, <b> and 7 more main 5,009 incomplete still running in")
+	shown := text(get(t, p, "/deletions/4711").Body.String())
+	for _, want := range []string{"app deleted from public.projects", "issues changed 5,000 1 3", "Bring 5,008 rows back", "stays deleted and is listed here"} {
+		require.Contains(t, shown, want)
+	}
+	require.NotContains(t, shown, "Last runs")
+	require.Contains(t, text(post(t, p, "/deletions/4711/undo", nil, true).Body.String()), "3 rows restored.")
+	require.Equal(t, []string{"undo 4711 by "}, s.done)
+	require.Equal(t, http.StatusMethodNotAllowed, get(t, p, "/deletions/4711/undo").Code)
+	require.Equal(t, http.StatusUnprocessableEntity, post(t, p, "/deletions/x/undo", nil, false).Code)
+	for _, none := range []string{"/deletions/9", "/deletions/x", "/deletions/-4711"} {
+		require.Equal(t, http.StatusNotFound, get(t, p, none).Code, none)
+	}
+
+	s.kept[0].Undone = &operator.Undone{By: "ann", Since: time.Now()}
+	shown = text(get(t, p, "/deletions/4711").Body.String())
+	require.Contains(t, shown, "Comes back: asked for by ann just now")
+	require.NotContains(t, shown, "Bring")
+	s.kept[0].Undone.Report = &undo.Report{Restored: 4, LeftRows: 1, Triggers: true, Left: []undo.Left{{Table: "public.issues", Key: "8", Reason: "its key is taken"}}}
+	shown = text(get(t, p, "/deletions/4711").Body.String())
+	for _, want := range []string{"4 rows restored, 1 row left: asked for by ann", "triggers fired", "public.issues 8 its key is taken", "Bring"} {
+		require.Contains(t, shown, want)
+	}
+	p, _ = newPage(t, s, true)
+	require.NotContains(t, get(t, p, "/deletions/4711").Body.String(), "<form")
+	s.fail(errors.New("the table is gone"))
+	require.Contains(t, text(get(t, p, "/deletions/4711").Body.String()), "It cannot be read: the table is gone")
+}
