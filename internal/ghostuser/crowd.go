@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -19,8 +21,8 @@ const (
 	// crowdUsers is the most users that are worked off together. Rows of users who are deleted together lie scattered over
 	// the same pages: one visit serves them all.
 	crowdUsers = 50
-	// crowdRows is how many rows a user may have of one step in a crowd. A user with more leaves it, so that the others do not wait for
-	// rows that take long.
+	// crowdRows is how many rows a user may have of one step in a crowd. A user with more has only those worked off there, so that the others
+	// do not wait for rows that take long.
 	crowdRows = 500
 )
 
@@ -34,21 +36,56 @@ type pointer struct {
 // to be deleted. It is there for speed alone: whatever does not go smoothly is left to those turns, which know whom to
 // blame and for what to wait.
 type crowd struct {
+	sync.Mutex
+
 	hardDelete bool
 	members    map[int64]*job
-	// apart are the steps that are left to the members' own turns.
+	// apart are the steps that are left to the members' own turns; more are members with rows that the crowd has not looked for.
 	apart map[*step]bool
+	more  map[int64]bool
 	turns int
+	// errands are what there is to do, in the order of the steps. A turn may end in the midst of some.
+	errands []*errand
+
+	// One goroutine per session works on errands. Each has the lock, except while its statement runs. Moved tells them that one has ended.
+	moved *sync.Cond
+	busy  []*errand
+	// passed has the run's own goroutine learn from statements of the others; over ends their work, and failed, if set, ends the turn.
+	passed []func()
+	over   bool
+	failed error
 }
+
+// errand is a crowd's work on one step in one leaf: to read pointers, and to work them off in the order of the rows on disk.
+type errand struct {
+	*drain.Ladder
+
+	step     *step
+	leaf     Table
+	read     bool
+	pointers []pointer
+	// part is the part of the members that the rows belong to, from 1 on; 0 is all of them.
+	part int
+}
+
+// beside reports whether two errands can go at once. Each has a table of its own: what users have written comes to stand at one place of an index,
+// where two statements would wait for each other. And each counts for users of its own.
+func (e *errand) beside(other *errand) bool {
+	return e.leaf.OID != other.leaf.OID && (!e.read || !other.read || e.part > 0 && other.part > 0 && e.part != other.part)
+}
+
+// sort is the same for errands that go at once: rows that a step deletes may have rows of other steps below them.
+func (e *errand) sort() [2]any { return [2]any{e.step.Action, e.step.Tells} }
 
 // gather forms a crowd of users who have not been in one yet; nil where there are not two of them.
 func (r *run) gather() *crowd {
-	c := &crowd{members: map[int64]*job{}, apart: map[*step]bool{}}
+	c := &crowd{members: map[int64]*job{}, apart: map[*step]bool{}, more: map[int64]bool{}}
+	c.moved = sync.NewCond(c)
 	for _, j := range r.active {
 		if j.alone || len(c.members) > 0 && j.hardDelete != c.hardDelete {
 			continue
 		}
-		c.hardDelete = j.hardDelete
+		c.hardDelete, j.seat = j.hardDelete, len(c.members)
 		if c.members[j.userID] = j; len(c.members) == crowdUsers {
 			break
 		}
@@ -60,8 +97,10 @@ func (r *run) gather() *crowd {
 	return nil
 }
 
-// users are the members in the order of their ids.
-func (c *crowd) users() []int64 { return slices.Sorted(maps.Keys(c.members)) }
+// users are the members whose rows are still looked for, in the order of their ids.
+func (c *crowd) users() []int64 {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.members)), func(user int64) bool { return c.more[user] })
+}
 
 // leave leaves a user to turns of its own.
 func (c *crowd) leave(user int64) {
@@ -85,7 +124,7 @@ func (r *run) together(ctx context.Context) error {
 	if c == nil {
 		return nil
 	}
-	r.left = turnBatches
+	r.left = turnBatches * r.sessions.Free()
 	finished, err := r.crowdTurn(ctx, c)
 	if err != nil {
 		if fault.Judge(err).Verdict == fault.Fatal {
@@ -94,8 +133,8 @@ func (r *run) together(ctx context.Context) error {
 		finished = true
 	}
 	if c.turns++; finished || c.turns == mostRounds {
-		for _, j := range c.members {
-			j.cleared = err == nil && finished && len(c.apart) == 0
+		for user, j := range c.members {
+			j.cleared = err == nil && finished && len(c.apart) == 0 && !c.more[user]
 		}
 		c.disperse()
 		r.crowd = nil
@@ -109,24 +148,44 @@ func (r *run) crowdTurn(ctx context.Context, c *crowd) (finished bool, err error
 	if err != nil {
 		return false, err
 	}
-	for _, s := range live {
-		if s.Action == drain.Forbid {
-			continue // The users that it is about have left the crowd.
+	r.plan(c, live)
+	for len(c.errands) > 0 {
+		if r.paused(ctx) {
+			return false, nil
 		}
-		for _, leaf := range s.Leaves {
-			if s.doubled {
-				c.apart[s] = true
-			}
-			if c.apart[s] {
-				continue
-			}
-			through, err := r.clear(ctx, c, s, leaf)
-			if err != nil || !through {
-				return false, err
-			}
+		if err := r.crowdRound(ctx, c); err != nil {
+			return false, err
 		}
 	}
 	return true, nil
+}
+
+// plan lists the errands, first of all the begun ones of each step.
+func (r *run) plan(c *crowd, live []*step) {
+	begun := c.errands
+	c.errands = nil
+	for _, s := range live {
+		if s.doubled {
+			c.apart[s] = true
+		}
+		if c.apart[s] || s.Action == drain.Forbid { // The users that a refusal is about have left the crowd.
+			continue
+		}
+		for _, leaf := range s.Leaves {
+			again := len(c.errands)
+			for _, e := range begun {
+				if e.step == s && e.leaf.OID == leaf.OID {
+					e.pointers = slices.DeleteFunc(e.pointers, func(p pointer) bool { return c.members[p.Owner] == nil })
+					c.errands = append(c.errands, e)
+				}
+			}
+			if len(c.errands) == again {
+				e := &errand{Ladder: r.engine.Sizes.ladder(s, false), step: s, leaf: leaf}
+				e.Skip = true // Rows that others have locked are left to the members' own turns.
+				c.errands = append(c.errands, e)
+			}
+		}
+	}
 }
 
 // lookAtAll returns the steps of which somebody in the crowd has rows. Who is not in the queue any more, or not for
@@ -140,7 +199,7 @@ func (r *run) lookAtAll(ctx context.Context, c *crowd) (steps []*step, err error
 	if err != nil {
 		return nil, err
 	}
-	for _, user := range c.users() {
+	for user := range c.members {
 		if !slices.Contains(entitled, user) {
 			c.leave(user)
 		}
@@ -153,66 +212,165 @@ func (r *run) lookAtAll(ctx context.Context, c *crowd) (steps []*step, err error
 	return r.liveSteps(c.hardDelete, live), nil
 }
 
-// clear works off what the members have of one step in one leaf. It is not through where the turn was over first.
-func (r *run) clear(ctx context.Context, c *crowd, s *step, leaf Table) (through bool, err error) {
-	if r.paused(ctx) {
-		return false, nil
-	}
-	pointers, err := r.crowdWindow(ctx, c, s, leaf)
-	if err != nil {
-		return false, err
-	}
-	rows := map[int64]int{}
-	for _, p := range pointers {
-		rows[p.Owner]++
-	}
-	l := r.engine.Sizes.ladder(s, false)
-	l.Skip = true // Rows that others have locked are left to the members' own turns.
-	_, ended, f, err := r.Pieces(ctx, len(pointers), l, func(ctx context.Context, at, n int, limits batch.Limits) error {
-		return r.crowdPiece(ctx, c, s, leaf, pointers[at:at+n], limits)
-	})
-	switch {
-	case err != nil && f.Verdict == fault.Fatal:
-		return false, err
-	case ended == drain.Blocked:
-		c.apart[s] = true
-		return true, nil // The members' own turns meet it again, and know whom to blame.
-	}
-	for owner, n := range rows {
-		if n >= crowdRows {
-			c.leave(owner)
+// next waits for an errand that can go beside those in hand, and returns its next statement; nil where there is nothing more to do.
+func (r *run) next(c *crowd) (*errand, errandBatch) {
+	c.Lock()
+	defer c.Unlock()
+	for ; !c.over && len(c.errands) > 0; c.moved.Wait() {
+		at := slices.IndexFunc(c.errands, func(e *errand) bool {
+			return e.sort() == c.errands[0].sort() && !slices.ContainsFunc(c.busy, func(other *errand) bool { return !e.beside(other) })
+		})
+		if at >= 0 {
+			e := c.errands[at]
+			c.busy = append(c.busy, e)
+			return e, r.crowdBatch(c, e)
 		}
 	}
-	return ended == drain.Finished, nil
+	return nil, errandBatch{}
 }
 
-// crowdWindow reads pointers in the order of the rows on disk.
-func (r *run) crowdWindow(ctx context.Context, c *crowd, s *step, leaf Table) ([]pointer, error) {
-	sql, args := s.crowdWindowStatement(leaf, c)
-	pointers, err := drain.Query(ctx, r.Run, pgx.RowToStructByPos[pointer], sql, args...)
-	slices.SortFunc(pointers, func(a, b pointer) int {
-		return cmp.Or(cmp.Compare(a.At.BlockNumber, b.At.BlockNumber), cmp.Compare(a.At.OffsetNumber, b.At.OffsetNumber))
+// divide makes as many errands of one with more rows than a statement has as the run may have connections.
+func (r *run) divide(c *crowd, e *errand) {
+	parts := r.engine.Connections
+	if len(e.pointers) <= e.Rows() || parts < 2 {
+		return
+	}
+	some := make([]*errand, parts)
+	for i := range some {
+		one, ladder := *e, *e.Ladder
+		one.Ladder, one.part, one.pointers = &ladder, i+1, nil
+		some[i] = &one
+	}
+	for _, p := range e.pointers {
+		one := some[c.members[p.Owner].seat%parts]
+		one.pointers = append(one.pointers, p)
+	}
+	at := slices.Index(c.errands, e)
+	c.errands = slices.Replace(c.errands, at, at+1, some...)
+}
+
+// crowdRound works off errands on as many sessions as there are now: one statement on the run's own alone, or as many as the turn has. What fails
+// there as two of them have met is sent again on the run's own.
+func (r *run) crowdRound(ctx context.Context, c *crowd) error {
+	if slices.ContainsFunc(c.errands, func(e *errand) bool { return len(e.pointers) > e.Rows() }) {
+		r.sessions.Connect(ctx)
+	}
+	sessions := r.sessions.Free()
+	c.over, c.busy = false, nil
+	r.sessions.Each(sessions, func(_ int, on *batch.Session) {
+		defer func() {
+			c.Lock()
+			defer c.Unlock()
+			c.over = true
+			c.moved.Broadcast()
+		}()
+		for e, b := r.next(c); e != nil; e, b = r.next(c) {
+			_, err := on.RunWithin(ctx, r.within(b.limits), b.statement)
+			r.absorb(ctx, c, e, b, on, sessions, err)
+		}
 	})
-	return pointers, err
+	r.sessions.Lost()
+	c.catchUp()
+	return c.failed
 }
 
-// crowdPiece runs one statement on the rows that pointers lead to.
-func (r *run) crowdPiece(ctx context.Context, c *crowd, s *step, leaf Table, pointers []pointer, limits batch.Limits) error {
-	sql, args := s.crowdPieceStatement(r.Session.Names, leaf, r.ghost, pointers)
+// catchUp learns from statements on other sessions. It looks around on the run's own, which has to be idle.
+func (c *crowd) catchUp() {
+	for _, learn := range c.passed {
+		learn()
+	}
+	c.passed = nil
+}
+
+// absorb takes in how a statement has ended.
+func (r *run) absorb(ctx context.Context, c *crowd, e *errand, b errandBatch, on *batch.Session, sessions int, err error) {
+	c.Lock()
+	defer c.Unlock()
+	defer c.moved.Broadcast()
+	if err == nil {
+		err = b.done(ctx, on.Took())
+	}
+	f := fault.Judge(err)
+	if f.Lock() {
+		r.Pace.Locked()
+	}
+	switch {
+	case err == nil:
+	case sessions > 1 && (on != r.Session && on.Conn.IsClosed() || r.sessions.Met(f)):
+		c.over = true
+	case f.Verdict == fault.Fatal || !e.read:
+		c.over, c.failed = true, err
+	case !r.Ended() && !e.Again(f, err, b.rows, r.Session.Limits):
+		c.apart[e.step] = true // The members' own turns meet it again, and know whom to blame.
+	}
+	c.busy = slices.DeleteFunc(c.busy, func(one *errand) bool { return one == e })
+	c.errands = slices.DeleteFunc(c.errands, func(e *errand) bool {
+		return (e.read && len(e.pointers) == 0 || c.apart[e.step]) && !slices.Contains(c.busy, e)
+	})
+	if on == r.Session {
+		c.catchUp()
+		c.over = c.over || sessions == 1 || r.paused(ctx) || r.sessions.Free() < sessions
+	}
+}
+
+// errandBatch is a statement of an errand. Done takes in what a successful one has returned.
+type errandBatch struct {
+	statement batch.Statement
+	limits    batch.Limits
+	rows      int
+	done      func(ctx context.Context, took time.Duration) error
+}
+
+// crowdBatch is the next statement of an errand.
+func (r *run) crowdBatch(c *crowd, e *errand) errandBatch {
+	if e.read {
+		return r.crowdPiece(c, e)
+	}
+	var found []pointer
+	sql, args := e.step.crowdWindowStatement(e.leaf, c)
+	return errandBatch{
+		statement: batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, pgx.RowToStructByPos[pointer])}, limits: r.Hasty(),
+		done: func(context.Context, time.Duration) error {
+			rows := map[int64]int{}
+			for _, p := range found {
+				if rows[p.Owner]++; rows[p.Owner] >= crowdRows {
+					c.more[p.Owner] = true
+				}
+			}
+			slices.SortFunc(found, func(a, b pointer) int {
+				return cmp.Or(cmp.Compare(a.At.BlockNumber, b.At.BlockNumber), cmp.Compare(a.At.OffsetNumber, b.At.OffsetNumber))
+			})
+			e.read, e.pointers = true, found
+			r.divide(c, e)
+			return nil
+		},
+	}
+}
+
+// crowdPiece works off the next rows that pointers lead to.
+func (r *run) crowdPiece(c *crowd, e *errand) errandBatch {
+	s, n := e.step, min(e.Rows(), len(e.pointers))
+	sql, args := s.crowdPieceStatement(r.Session.Names, e.leaf, r.ghost, e.pointers[:n])
 	type change struct{ Owner, Rows, Kept int64 }
 	var changes []change
-	err := r.Send(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&changes, pgx.RowToStructByPos[change])})
-	if err != nil {
-		return err
+	return errandBatch{
+		statement: batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&changes, pgx.RowToStructByPos[change])},
+		limits:    e.Limits(r.Session.Limits), rows: n,
+		done: func(ctx context.Context, took time.Duration) (err error) {
+			for _, one := range changes {
+				j := c.members[one.Owner]
+				j.begun = true
+				r.stats.Current = &j.done
+				r.stats.count(j, s, s.Action, one.Rows)
+				if one.Kept > 0 {
+					err = keeps(s)
+				}
+			}
+			if err == nil {
+				e.pointers = e.pointers[n:]
+				c.passed = append(c.passed, func() { r.Passed(ctx, e.Ladder, int64(n), took) })
+			}
+			return err
+		},
 	}
-	for _, one := range changes {
-		j := c.members[one.Owner]
-		j.begun = true
-		r.stats.Current = &j.done
-		r.stats.count(j, s, s.Action, one.Rows)
-		if one.Kept > 0 {
-			err = keeps(s)
-		}
-	}
-	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/batch"
 	"sexton/internal/fault"
 	"sexton/internal/ghostuser"
 	"sexton/internal/lease"
@@ -22,12 +23,63 @@ INSERT INTO posts SELECT n, 1001 + n % 60, 'post' FROM generate_series(1, 60 * 2
 INSERT INTO likes SELECT n, 1001 + n % 60, n FROM generate_series(1, 60 * 5) AS n;
 INSERT INTO visits SELECT n, 1001 + n % 60 FROM generate_series(1, 60 * 30) AS n;`
 
-// setupPeople has them in an engine whose statements are steered to a time that they all keep.
+// setupPeople has them in an engine whose statements are steered to a time that they all keep, and go on two connections.
 func setupPeople(t *testing.T, tables string) *bundle {
-	t.Helper()
 	b := setup(t, people+tables, lists())
 	b.engine.Sizes = ghostuser.Sizes{Target: time.Second}
+	b.onTwo(t)
 	return b
+}
+
+// onTwo lets the engine use one more connection, which the test has until its end.
+func (b *bundle) onTwo(t *testing.T) {
+	t.Helper()
+	if b.other == nil {
+		b.other = pgtest.Acquire(t, b.Pool()).Conn()
+	}
+	own := b.engine.Session
+	b.engine.Connections = 2
+	b.engine.More = func(context.Context) *batch.Session {
+		return &batch.Session{Conn: b.other, Names: own.Names, Fence: own.Fence, Limits: own.Limits}
+	}
+}
+
+// Two tables of a crowd are worked off at once. What fails there because of the other connection goes again on the run's own, and is nobody's failure.
+func TestACrowdOnTwoConnections(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ does, shows string }{
+		"which go well": {"", "count(DISTINCT pid) = 2"},
+		"of which one breaks": {
+			"PERFORM pg_terminate_backend(pg_backend_pid()) WHERE pg_backend_pid() <> (SELECT pid FROM public.own);", "count(DISTINCT pid) = 1",
+		},
+		"which meet": {`PERFORM nextval('public.tries');
+			UPDATE public.marks SET n = n + 1 WHERE id = (TG_TABLE_NAME = 'likes')::int;
+			PERFORM pg_sleep(0.05) WHERE (SELECT last_value FROM public.tries) < 6;
+			UPDATE public.marks SET n = n + 1 WHERE id = (TG_TABLE_NAME <> 'likes')::int;`, "count(*) > 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupPeople(t, `
+				CREATE TABLE marks (id integer PRIMARY KEY, n bigint);
+				INSERT INTO marks VALUES (0, 0), (1, 0);
+				CREATE SEQUENCE tries;
+				CREATE TABLE own (pid int);
+				CREATE TABLE sightings (name name, pid int);
+				CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN `+c.does+`
+					INSERT INTO public.sightings VALUES (TG_TABLE_NAME, pg_backend_pid());
+					RETURN NULL;
+				END $$;
+				CREATE TRIGGER see AFTER UPDATE ON posts FOR EACH STATEMENT EXECUTE FUNCTION see();
+				CREATE TRIGGER see AFTER UPDATE ON likes FOR EACH STATEMENT EXECUTE FUNCTION see();`)
+			b.Exec("INSERT INTO own VALUES ($1)", int32(b.engine.Session.Conn.PgConn().PID()))
+			b.queue(false, numbers(1001, 1040)...)
+			stats := b.run(t)
+			b.requireDone(t, stats, 40)
+			require.Equal(t, map[string]int64{"posts.author_id": 40 * 20, "likes.user_id": 40 * 5}, stats.Moved)
+			require.Equal(t, [][]string{{"25", "30", "40"}}, b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted', count(*) FROM sexton.events GROUP BY 1, 2"))
+			require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT "+c.shows+" FROM sightings"), c.shows)
+		})
+	}
 }
 
 func numbers(first, last int64) []int64 {
@@ -160,6 +212,7 @@ func TestCrowdKilledAnywhereAndContinued(t *testing.T) {
 	kills := 0
 	for done := false; !done; {
 		b.engine = b.newEngineOver(t)
+		b.onTwo(t)
 		b.engine.Sizes = ghostuser.Sizes{Target: time.Second, Move: 30, Delete: 50}
 		killed := false
 		b.engine.Progress = func(context.Context, *ghostuser.Stats) {
@@ -175,7 +228,7 @@ func TestCrowdKilledAnywhereAndContinued(t *testing.T) {
 			kills++
 		}
 	}
-	require.GreaterOrEqual(t, kills, 3+1+3+3, "after each batch but the last")
+	require.GreaterOrEqual(t, kills, 3+1+3+2, "after each batch but the last, of two that end together after both")
 	require.Equal(t, [][]string{{"25", "30", "4"}}, b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted', count(*) FROM sexton.events GROUP BY 1, 2"))
 	require.Equal(t, [][]string{{"80"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 9"))
 }

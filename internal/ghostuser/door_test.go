@@ -31,7 +31,6 @@ INSERT INTO members VALUES
 	(1, 'Namespace', 4, 50, 0, NULL, current_date - 1);`
 
 func requireState(t *testing.T, err error, code, message string) {
-	t.Helper()
 	var pgErr *pgconn.PgError
 	require.ErrorAs(t, err, &pgErr)
 	require.Equal(t, code, pgErr.Code, pgErr.Message)
@@ -83,38 +82,35 @@ func TestCancelUserDeletionRestoresTheState(t *testing.T) {
 // Either the deletion has begun and is not cancelled, or nothing of the user is touched, whoever comes first.
 func TestACancelMeetsABatch(t *testing.T) {
 	t.Parallel()
-	for name, target := range map[string]time.Duration{"one by one": 0, "together": 10 * time.Second} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, contributions, lists())
-			b.engine.Sizes.Target = target
-			b.queue(false, 1, 2)
-			tx := b.Begin(t, "SELECT sexton.cancel_user_deletion(1, 2)")
-			wait := b.runWhile(t.Context(), t)
-			pgtest.Await(t, b.Pool(), "the other user to be through", "SELECT NOT EXISTS (SELECT FROM users WHERE id = 2)")
-			require.NoError(t, tx.Commit(t.Context()))
-			stats := wait()
-			require.EqualValues(t, 1, stats.UsersProcessed)
-			require.EqualValues(t, 1, stats.UsersDropped)
-			require.Zero(t, stats.UsersFailed)
-			require.Equal(t, [][]string{{"120"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 1"))
+	pgtest.Each(t, map[string]time.Duration{"one by one": 0, "together": 10 * time.Second}, func(t *testing.T, _ string, target time.Duration) {
+		b := setup(t, contributions, lists())
+		b.engine.Sizes.Target = target
+		b.queue(false, 1, 2)
+		tx := b.Begin(t, "SELECT sexton.cancel_user_deletion(1, 2)")
+		wait := b.runWhile(t.Context(), t)
+		pgtest.Await(t, b.Pool(), "the other user to be through", "SELECT NOT EXISTS (SELECT FROM users WHERE id = 2)")
+		require.NoError(t, tx.Commit(t.Context()))
+		stats := wait()
+		require.EqualValues(t, 1, stats.UsersProcessed)
+		require.EqualValues(t, 1, stats.UsersDropped)
+		require.Zero(t, stats.UsersFailed)
+		require.Equal(t, [][]string{{"120"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 1"))
 
-			// The batch that is about to change its first row holds the queue's row.
-			b.Exec(`CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = '1min' AS
-					'BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(1); RETURN new; END';
-				CREATE TRIGGER hold BEFORE UPDATE ON posts FOR EACH ROW EXECUTE FUNCTION hold()`)
-			b.queue(false, 1, 3)
-			b.engine = b.newEngineOver(t)
-			b.engine.Sizes.Target = target
-			held := b.Begin(t, "SELECT pg_advisory_xact_lock(1)")
-			wait = b.runWhile(t.Context(), t)
-			b.waitForLock(t)
-			_, err := b.Pool().Exec(t.Context(), "BEGIN; SET LOCAL lock_timeout = '10ms'; SELECT sexton.cancel_user_deletion(1, 2); COMMIT")
-			require.ErrorContains(t, err, "lock timeout")
-			require.NoError(t, held.Rollback(t.Context()))
-			b.requireDone(t, wait(), 2)
-		})
-	}
+		// The batch that is about to change its first row holds the queue's row.
+		b.Exec(`CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = '1min' AS
+				'BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(1); RETURN new; END';
+			CREATE TRIGGER hold BEFORE UPDATE ON posts FOR EACH ROW EXECUTE FUNCTION hold()`)
+		b.queue(false, 1, 3)
+		b.engine = b.newEngineOver(t)
+		b.engine.Sizes.Target = target
+		held := b.Begin(t, "SELECT pg_advisory_xact_lock(1)")
+		wait = b.runWhile(t.Context(), t)
+		b.waitForLock(t)
+		_, err := b.Pool().Exec(t.Context(), "BEGIN; SET LOCAL lock_timeout = '10ms'; SELECT sexton.cancel_user_deletion(1, 2); COMMIT")
+		require.ErrorContains(t, err, "lock timeout")
+		require.NoError(t, held.Rollback(t.Context()))
+		b.requireDone(t, wait(), 2)
+	})
 }
 
 func TestDeleteUserRefuses(t *testing.T) {
@@ -145,7 +141,8 @@ func TestDeleteUserRefuses(t *testing.T) {
 // An owner of a group above counts, if it is one to rely on.
 func TestDeleteUserLooksAtTheGroupsAbove(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ given, refused string }{
+	type example struct{ given, refused string }
+	pgtest.Each(t, map[string]example{
 		"owned above":              {"INSERT INTO members VALUES (2, 'Namespace', 10, 50)", ""},
 		"owned at the top":         {"INSERT INTO members VALUES (2, 'Namespace', 12, 50)", ""},
 		"owned by the user only":   {"INSERT INTO members VALUES (1, 'Namespace', 12, 50)", "base (id 10), top (id 12)"},
@@ -158,22 +155,19 @@ func TestDeleteUserLooksAtTheGroupsAbove(t *testing.T) {
 		"by one who is about to":   {"INSERT INTO members VALUES (2, 'Namespace', 12, 50), (3, 'Namespace', 12, 50); SELECT sexton.delete_user(2, NULL); UPDATE users SET state = 'banned' WHERE id = 3", "base (id 10)"},
 		"above by one who is over": {"INSERT INTO members VALUES (2, 'Namespace', 12, 50, 0, NULL, current_date - 1)", "base (id 10)"},
 		"in a circle":              {"UPDATE groups SET parent_id = 10 WHERE id = 12", "base (id 10)"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := dbtest.WithUsers(t, application+groups, `
-				DELETE FROM members;
-				INSERT INTO groups VALUES (12, 'top', NULL), (10, 'base', 12), (13, 'below', 10), (14, 'beside', 12);
-				INSERT INTO members VALUES (1, 'Namespace', 10, 50);`)
-			db.Exec(test.given)
-			_, err := db.Pool().Exec(t.Context(), "SELECT sexton.delete_user(1, NULL)")
-			if test.refused == "" {
-				require.NoError(t, err)
-				return
-			}
-			requireState(t, err, "SX012", "delete user 1: sole owner of the groups "+test.refused)
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		db := dbtest.WithUsers(t, application+groups, `
+			DELETE FROM members;
+			INSERT INTO groups VALUES (12, 'top', NULL), (10, 'base', 12), (13, 'below', 10), (14, 'beside', 12);
+			INSERT INTO members VALUES (1, 'Namespace', 10, 50);`)
+		db.Exec(test.given)
+		_, err := db.Pool().Exec(t.Context(), "SELECT sexton.delete_user(1, NULL)")
+		if test.refused == "" {
+			require.NoError(t, err)
+			return
+		}
+		requireState(t, err, "SX012", "delete user 1: sole owner of the groups "+test.refused)
+	})
 }
 
 func TestDeleteUserSchedulesItsGroups(t *testing.T) {
@@ -323,7 +317,6 @@ const sessions = 20
 
 // atOnce runs a query that returns one value in many sessions, which begin together.
 func atOnce[T any](t *testing.T, db *dbtest.DB, query string) []T {
-	t.Helper()
 	begin, values, errs := make(chan struct{}), make([]T, sessions), make(chan error, sessions)
 	for i := range sessions {
 		conn := pgtest.Acquire(t, db.Pool())
@@ -352,46 +345,42 @@ func TestManySessionsDeleteOneUser(t *testing.T) {
 
 func TestGhostUserIsMadeOnce(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ given, username, email string }{
+	type example struct{ given, username, email string }
+	pgtest.Each(t, map[string]example{
 		"of nobody": {"DELETE FROM users", "ghost", "ghost@example.com"},
 		"where the names are taken": {
 			"UPDATE users SET username = (ARRAY['Ghost', 'ghost1', 'GHOST2', 'ghost3'])[id], email = (ARRAY['ghost@example.com', 'Ghost1@example.com', 'ghost3@example.com', '4@x.com'])[id] WHERE id <= 4",
 			"ghost4", "ghost2@example.com",
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := dbtest.WithUsers(t, application, "DELETE FROM users WHERE id = 9;"+test.given)
-			require.Len(t, slices.Compact(atOnce[int64](t, db, "SELECT sexton.ghost_user()")), 1, "different answers")
-			require.Equal(t, [][]string{{test.username, test.email, "Ghost User", "active", "f"}},
-				db.Rows("SELECT username, email, name, state, admin FROM users WHERE user_type = 5"))
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		db := dbtest.WithUsers(t, application, "DELETE FROM users WHERE id = 9;"+test.given)
+		require.Len(t, slices.Compact(atOnce[int64](t, db, "SELECT sexton.ghost_user()")), 1, "different answers")
+		require.Equal(t, [][]string{{test.username, test.email, "Ghost User", "active", "f"}},
+			db.Rows("SELECT username, email, name, state, admin FROM users WHERE user_type = 5"))
+	})
 }
 
 // Ids that were inserted by their values are in the way of the sequence, which would come to one of them after the other.
 func TestGhostUserWhereTheSequenceLags(t *testing.T) {
 	t.Parallel()
 	const far = 1_000_000_000_000
-	for name, test := range map[string]struct {
+	type example struct {
 		sequence string
 		users    int64
 		want     int64
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"by more than it is tried":         {"", 5000, 5001},
 		"by more than is drawn one by one": {"", 100_050, 100_051},
 		"with a remainder of its own":      {"ALTER SEQUENCE users_id_seq INCREMENT BY 7 RESTART WITH 3", 5000, 3 + 714*7},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := dbtest.WithUsers(t, application, "DELETE FROM users; ALTER SEQUENCE users_id_seq RESTART WITH 1;"+test.sequence)
-			db.Exec("INSERT INTO users (id, username, email, name) SELECT n, 'u' || n, n || '@x.com', '' FROM generate_series(1, $1::bigint) AS n", test.users)
-			db.Exec("INSERT INTO users (id, username, email, name) VALUES ($1, 'far', 'far@x.com', '')", int64(far))
-			require.Equal(t, test.want, pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()"))
-			db.Exec("INSERT INTO users (username, email, name) VALUES ('next', 'next@x.com', '')")
-			require.Less(t, pgtest.Scalar[int64](t, db.Database, "SELECT id FROM users WHERE username = 'next'"), int64(far))
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		db := dbtest.WithUsers(t, application, "DELETE FROM users; ALTER SEQUENCE users_id_seq RESTART WITH 1;"+test.sequence)
+		db.Exec("INSERT INTO users (id, username, email, name) SELECT n, 'u' || n, n || '@x.com', '' FROM generate_series(1, $1::bigint) AS n", test.users)
+		db.Exec("INSERT INTO users (id, username, email, name) VALUES ($1, 'far', 'far@x.com', '')", int64(far))
+		require.Equal(t, test.want, pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()"))
+		db.Exec("INSERT INTO users (username, email, name) VALUES ('next', 'next@x.com', '')")
+		require.Less(t, pgtest.Scalar[int64](t, db.Database, "SELECT id FROM users WHERE username = 'next'"), int64(far))
+	})
 }
 
 func TestGhostUserWhoseIdsAreTaken(t *testing.T) {

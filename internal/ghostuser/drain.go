@@ -69,7 +69,7 @@ func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done boo
 	}
 	j.large = found == int64(limit)
 	r.stats.count(j, s, s.Action, rows)
-	r.Passed(ctx, l, rows)
+	r.Passed(ctx, l, rows, r.Session.Took())
 	return kept == 0 && rows == found && found < int64(limit), nil
 }
 

@@ -40,6 +40,10 @@ type Engine struct {
 	Plan    *Plan
 	Limits  Limits
 	Sizes   Sizes
+	// Connections is how many sessions a run with a target may use at once, for users that are worked off together. More returns a further one
+	// under the same lease for the length of the run, nil where there is none to spare.
+	Connections int
+	More        func(ctx context.Context) *batch.Session
 	// Hold, if set, says why no batch may begin now, and "" where one may. It is asked between batches, at most once a
 	// second, and again and again while it has a reason.
 	Hold func(ctx context.Context) string
@@ -69,6 +73,7 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{engine: e, limits: limits, stats: newStats(), seen: []int64{}}
 	err := pace.Under(ctx, e.Session, r.limits.Runtime, reserve, func(ctx context.Context, frame *pace.Frame) error {
 		r.frame, r.Run = frame, r.onDrain(frame)
+		r.sessions = pace.Sessions{Own: e.Session, Most: e.Connections, More: e.More, Pace: r.Pace}
 		return r.work(ctx)
 	})
 	r.stats.Current, r.stats.Duty = nil, pace.Duty{}
@@ -106,6 +111,8 @@ type job struct {
 	// begun tells that something has been done for the user. alone tells that it is not worked off together with others (any
 	// more), cleared that nothing was left of it when that ended.
 	begun, alone, cleared bool
+	// seat is its number in its crowd.
+	seat int
 	// heavy are tables of which the user's rows go children first, as a single one has more below it than one statement can delete;
 	// tree takes them down.
 	heavy []string
@@ -146,7 +153,8 @@ type run struct {
 	// below are tables by OID, with what hangs below them; nil until a user needs it.
 	below map[uint32]*drain.Table
 	// crowd are the users who are worked off together at the moment; nil where there are none.
-	crowd *crowd
+	crowd    *crowd
+	sessions pace.Sessions
 }
 
 func (r *run) work(ctx context.Context) error {

@@ -11,6 +11,7 @@ import (
 
 	"sexton/internal/ghostuser"
 	"sexton/internal/latency"
+	"sexton/internal/pgtest"
 )
 
 const contributions = `
@@ -90,35 +91,32 @@ func TestDuplicates(t *testing.T) {
 // Rows of which the ghost user has the like go in a statement for many, found by any of the unique indexes.
 func TestManyDuplicatesGoTogether(t *testing.T) {
 	t.Parallel()
-	for name, target := range map[string]time.Duration{"fixed sizes": 0, "steered": 50 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, `
-				CREATE TABLE marks (id bigint PRIMARY KEY, user_id bigint, place bigint, name text COLLATE "C", shade text, UNIQUE (user_id, place, name));
-				CREATE UNIQUE INDEX ON marks (shade, user_id);
-				INSERT INTO marks SELECT n, 1, n, 'x', n FROM generate_series(1, 3000) AS n;
-				INSERT INTO marks SELECT 10000 + n, 9, n, 'x', 'other ' || n FROM generate_series(1, 3000, 3) AS n;
-				INSERT INTO marks SELECT 20000 + n, 9, NULL, 'x', n FROM generate_series(2, 3000, 3) AS n;
-				INSERT INTO marks SELECT 30000 + n, 9, n, 'y', NULL FROM generate_series(1, 3000) AS n;
-				CREATE TABLE halves (id bigint PRIMARY KEY, user_id bigint, place bigint, whole boolean);
-				CREATE UNIQUE INDEX ON halves (user_id, place) WHERE NOT whole;
-				INSERT INTO halves SELECT n, 1, n, n % 2 = 0 FROM generate_series(1, 20) AS n;
-				INSERT INTO halves SELECT 100 + n, 9, n, false FROM generate_series(1, 20) AS n;`,
-				ghostuser.Lists{Move: []ghostuser.Move{{Table: "marks", Columns: []string{"user_id"}}, {Table: "halves", Columns: []string{"user_id"}}}})
-			b.engine.Sizes = ghostuser.Sizes{Move: 500, Target: target}
-			b.queue(false, 1)
-			stats := b.run(t)
-			b.requireDone(t, stats, 1)
-			require.Equal(t, map[string]int64{"marks.user_id": 1000, "halves.user_id": 10}, stats.Moved)
-			require.Equal(t, map[string]int64{"marks.user_id": 2000, "halves.user_id": 10}, stats.Deleted)
-			require.EqualValues(t, 2010, stats.Duplicates)
-			require.Equal(t, [][]string{{"1000", "0"}}, b.Rows("SELECT count(*), sum(id % 3) FROM marks WHERE id <= 3000 AND user_id = 9"))
-			require.Equal(t, [][]string{{"10"}}, b.Rows("SELECT count(*) FROM halves WHERE id <= 20 AND whole AND user_id = 9"), "no index has these rows")
-			if target == 0 {
-				require.Less(t, stats.Batches, int64(60), "marks are not tried one by one")
-			}
-		})
-	}
+	pgtest.Each(t, map[string]time.Duration{"fixed sizes": 0, "steered": 50 * time.Millisecond}, func(t *testing.T, _ string, target time.Duration) {
+		b := setup(t, `
+			CREATE TABLE marks (id bigint PRIMARY KEY, user_id bigint, place bigint, name text COLLATE "C", shade text, UNIQUE (user_id, place, name));
+			CREATE UNIQUE INDEX ON marks (shade, user_id);
+			INSERT INTO marks SELECT n, 1, n, 'x', n FROM generate_series(1, 3000) AS n;
+			INSERT INTO marks SELECT 10000 + n, 9, n, 'x', 'other ' || n FROM generate_series(1, 3000, 3) AS n;
+			INSERT INTO marks SELECT 20000 + n, 9, NULL, 'x', n FROM generate_series(2, 3000, 3) AS n;
+			INSERT INTO marks SELECT 30000 + n, 9, n, 'y', NULL FROM generate_series(1, 3000) AS n;
+			CREATE TABLE halves (id bigint PRIMARY KEY, user_id bigint, place bigint, whole boolean);
+			CREATE UNIQUE INDEX ON halves (user_id, place) WHERE NOT whole;
+			INSERT INTO halves SELECT n, 1, n, n % 2 = 0 FROM generate_series(1, 20) AS n;
+			INSERT INTO halves SELECT 100 + n, 9, n, false FROM generate_series(1, 20) AS n;`,
+			ghostuser.Lists{Move: []ghostuser.Move{{Table: "marks", Columns: []string{"user_id"}}, {Table: "halves", Columns: []string{"user_id"}}}})
+		b.engine.Sizes = ghostuser.Sizes{Move: 500, Target: target}
+		b.queue(false, 1)
+		stats := b.run(t)
+		b.requireDone(t, stats, 1)
+		require.Equal(t, map[string]int64{"marks.user_id": 1000, "halves.user_id": 10}, stats.Moved)
+		require.Equal(t, map[string]int64{"marks.user_id": 2000, "halves.user_id": 10}, stats.Deleted)
+		require.EqualValues(t, 2010, stats.Duplicates)
+		require.Equal(t, [][]string{{"1000", "0"}}, b.Rows("SELECT count(*), sum(id % 3) FROM marks WHERE id <= 3000 AND user_id = 9"))
+		require.Equal(t, [][]string{{"10"}}, b.Rows("SELECT count(*) FROM halves WHERE id <= 20 AND whole AND user_id = 9"), "no index has these rows")
+		if target == 0 {
+			require.Less(t, stats.Batches, int64(60), "marks are not tried one by one")
+		}
+	})
 }
 
 func TestOtherForeignKeysFollowTheirAction(t *testing.T) {
@@ -244,33 +242,30 @@ func (b *bundle) wanted(users ...int64) [][]string {
 // Each row that a list deletes is told of once, with its key and user, whether users go alone or together, whatever kills the worker.
 func TestDeletedRowsAreToldOf(t *testing.T) {
 	t.Parallel()
-	for name, target := range map[string]time.Duration{"alone": 0, "together": 20 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, drafts, telling())
-			want := b.wanted(1, 2)
-			require.Len(t, want, 200)
-			b.queue(false, 1, 2)
-			for done, kills := false, 0; !done; kills++ {
-				b.Exec("UPDATE sexton.leases SET expires_at = now()")
-				b.engine = b.newEngine(t, telling())
-				b.engine.Sizes = ghostuser.Sizes{Target: target, Delete: 40}
-				killed := kills >= 4
-				b.engine.Progress = func(context.Context, *ghostuser.Stats) {
-					if !killed {
-						killed = true
-						b.Exec("SELECT pg_terminate_backend($1)", int32(b.engine.Session.Conn.PgConn().PID()))
-					}
-				}
-				_, err := b.engine.Run(t.Context())
-				if done = len(b.queued()) == 0; !done {
-					require.Error(t, err)
+	pgtest.Each(t, map[string]time.Duration{"alone": 0, "together": 20 * time.Millisecond}, func(t *testing.T, _ string, target time.Duration) {
+		b := setup(t, drafts, telling())
+		want := b.wanted(1, 2)
+		require.Len(t, want, 200)
+		b.queue(false, 1, 2)
+		for done, kills := false, 0; !done; kills++ {
+			b.Exec("UPDATE sexton.leases SET expires_at = now()")
+			b.engine = b.newEngine(t, telling())
+			b.engine.Sizes = ghostuser.Sizes{Target: target, Delete: 40}
+			killed := kills >= 4
+			b.engine.Progress = func(context.Context, *ghostuser.Stats) {
+				if !killed {
+					killed = true
+					b.Exec("SELECT pg_terminate_backend($1)", int32(b.engine.Session.Conn.PgConn().PID()))
 				}
 			}
-			require.Equal(t, want, b.told())
-			require.Len(t, b.Rows(`SELECT FROM "draft's"`), 100)
-		})
-	}
+			_, err := b.engine.Run(t.Context())
+			if done = len(b.queued()) == 0; !done {
+				require.Error(t, err)
+			}
+		}
+		require.Equal(t, want, b.told())
+		require.Len(t, b.Rows(`SELECT FROM "draft's"`), 100)
+	})
 }
 
 // Doubles of the ghost user's rows are deleted, and so told of; rows that pass to it are not.
@@ -310,33 +305,31 @@ func TestRowsBelowOthersAreToldOf(t *testing.T) {
 		CREATE INDEX ON uploads (user_id);
 		CREATE INDEX ON uploads (topic_id);
 		INSERT INTO uploads VALUES (1, 1, 2), (2, 1, NULL), (3, 2, 1);`
-	for name, test := range map[string]struct {
+	type example struct {
 		order, events []string
 		heavy         bool
 		want          [][]string
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"below first":     {order: []string{"uploads", "topics"}, events: []string{"uploads"}},
 		"above first":     {order: []string{"topics", "uploads"}, events: []string{"uploads"}},
 		"both told of":    {order: []string{"topics", "uploads"}, events: []string{"topics", "uploads"}, want: [][]string{{"1", "topics", `{"id": 2}`}}},
 		"children first":  {order: []string{"topics", "uploads"}, events: []string{"uploads"}, heavy: true, want: [][]string{{"1", "uploads", `{"id": 3}`}}},
 		"above not named": {order: []string{"uploads"}, events: []string{"uploads"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, topics+uploads, lists())
-			if !test.heavy {
-				b.Exec("UPDATE replies SET topic_id = 3 WHERE id > 0; DELETE FROM topics WHERE id = 1")
-			}
-			l := lists()
-			for _, table := range test.order {
-				l.Delete = append(l.Delete, ghostuser.Columns{Table: table, Columns: []string{"user_id"}, Event: slices.Contains(test.events, table)})
-			}
-			b.engine.Plan = plan(t, b.DB, l)
-			b.queue(true, 1)
-			b.requireDone(t, b.run(t), 1)
-			require.ElementsMatch(t, append(test.want, []string{"1", "uploads", `{"id": 1}`}, []string{"1", "uploads", `{"id": 2}`}), b.told())
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		b := setup(t, topics+uploads, lists())
+		if !test.heavy {
+			b.Exec("UPDATE replies SET topic_id = 3 WHERE id > 0; DELETE FROM topics WHERE id = 1")
+		}
+		l := lists()
+		for _, table := range test.order {
+			l.Delete = append(l.Delete, ghostuser.Columns{Table: table, Columns: []string{"user_id"}, Event: slices.Contains(test.events, table)})
+		}
+		b.engine.Plan = plan(t, b.DB, l)
+		b.queue(true, 1)
+		b.requireDone(t, b.run(t), 1)
+		require.ElementsMatch(t, append(test.want, []string{"1", "uploads", `{"id": 1}`}, []string{"1", "uploads", `{"id": 2}`}), b.told())
+	})
 }
 
 func TestAnEventNeedsAPrimaryKey(t *testing.T) {

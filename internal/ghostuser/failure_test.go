@@ -111,7 +111,8 @@ func TestErrorsPutOneUserOffAndNoOther(t *testing.T) {
 // A foreign key that refuses concerns the users that have rows there: nothing of theirs is touched, and the others go.
 func TestAForeignKeyThatRefusesConcernsTheUsersWithRows(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ tables, table, reason string }{
+	type example struct{ tables, table, reason string }
+	pgtest.Each(t, map[string]example{
 		"no action": {
 			"CREATE TABLE owners (id bigint PRIMARY KEY, boss_id bigint REFERENCES users); INSERT INTO owners VALUES (7, 1)", "owners",
 			"owners.boss_id refers to users without an action (foreign key owners_boss_id_fkey), and no list says what becomes of its rows " +
@@ -126,21 +127,18 @@ func TestAForeignKeyThatRefusesConcernsTheUsersWithRows(t *testing.T) {
 			"foreign key users_parent_id_fkey: deleting one user would delete others " +
 				"(change the key's action to SET NULL, or list the column in ghost_users.nullify): row id 7",
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, contributions+test.tables, lists())
-			b.engine.Sizes.Target = 20 * time.Millisecond // Users are worked off together.
-			b.queue(false, 1, 2, 3)
-			stats := b.run(t)
-			require.EqualValues(t, 2, stats.UsersProcessed)
-			require.Equal(t, [][]string{{"1", "1", "t", test.table + ": " + test.reason}}, b.queued())
-			require.Equal(t, test.table, stats.Errors[0].Table)
-			require.Equal(t, [][]string{{"120"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 1"), "nothing of the user is touched")
-			require.Equal(t, [][]string{{"1"}, {"7"}}, b.Rows("SELECT id FROM users WHERE id IN (1, 7) ORDER BY 1"))
-			require.Zero(t, b.run(t).UsersFailed, "not before its time")
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		b := setup(t, contributions+test.tables, lists())
+		b.engine.Sizes.Target = 20 * time.Millisecond // Users are worked off together.
+		b.queue(false, 1, 2, 3)
+		stats := b.run(t)
+		require.EqualValues(t, 2, stats.UsersProcessed)
+		require.Equal(t, [][]string{{"1", "1", "t", test.table + ": " + test.reason}}, b.queued())
+		require.Equal(t, test.table, stats.Errors[0].Table)
+		require.Equal(t, [][]string{{"120"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 1"), "nothing of the user is touched")
+		require.Equal(t, [][]string{{"1"}, {"7"}}, b.Rows("SELECT id FROM users WHERE id IN (1, 7) ORDER BY 1"))
+		require.Zero(t, b.run(t).UsersFailed, "not before its time")
+	})
 }
 
 // A row that comes at the very end is found by the last look, under the lock.
@@ -161,25 +159,22 @@ func TestARowThatComesLateRefuses(t *testing.T) {
 // Rows that the user writes until the very end are moved, not lost: few of them in the last transaction.
 func TestRowsThatComeLateAreMoved(t *testing.T) {
 	t.Parallel()
-	for name, rows := range map[string]int{"a few": 3, "more than a batch": 400} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, "", lists())
-			b.queue(false, 1)
-			tx := b.Begin(t)
-			pgtest.Exec(t, tx, "INSERT INTO posts SELECT n, 1 FROM generate_series(1, $1) AS n", rows)
-			wait := b.runWhile(t.Context(), t)
-			b.waitForLock(t) // For the user: the key of the new rows holds it.
-			require.NoError(t, tx.Commit(t.Context()))
-			stats := wait()
-			b.requireDone(t, stats, 1)
-			require.EqualValues(t, rows, stats.Moved["posts.author_id"])
-			require.EqualValues(t, rows, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM posts WHERE author_id = 9"))
-			if rows == 3 {
-				require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT posts.xmin = events.xmin FROM posts, sexton.events LIMIT 1"), "one transaction")
-			}
-		})
-	}
+	pgtest.Each(t, map[string]int{"a few": 3, "more than a batch": 400}, func(t *testing.T, _ string, rows int) {
+		b := setup(t, "", lists())
+		b.queue(false, 1)
+		tx := b.Begin(t)
+		pgtest.Exec(t, tx, "INSERT INTO posts SELECT n, 1 FROM generate_series(1, $1) AS n", rows)
+		wait := b.runWhile(t.Context(), t)
+		b.waitForLock(t) // For the user: the key of the new rows holds it.
+		require.NoError(t, tx.Commit(t.Context()))
+		stats := wait()
+		b.requireDone(t, stats, 1)
+		require.EqualValues(t, rows, stats.Moved["posts.author_id"])
+		require.EqualValues(t, rows, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM posts WHERE author_id = 9"))
+		if rows == 3 {
+			require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT posts.xmin = events.xmin FROM posts, sexton.events LIMIT 1"), "one transaction")
+		}
+	})
 }
 
 // A constraint that is checked at the COMMIT finds a duplicate when the user is already as good as deleted.
@@ -220,7 +215,8 @@ func TestARowThatTakesTooLongPutsTheUserOff(t *testing.T) {
 
 func TestTriggersThatKeepRowsAreBlamed(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ tables, table, message string }{
+	type example struct{ tables, table, message string }
+	pgtest.Each(t, map[string]example{
 		"undoes the update": {
 			`CREATE TRIGGER t BEFORE UPDATE ON posts FOR EACH ROW EXECUTE FUNCTION keep_old();`, "posts", "rows keep their author_id although no session has locked them",
 		},
@@ -230,22 +226,19 @@ func TestTriggersThatKeepRowsAreBlamed(t *testing.T) {
 		"puts the row back": {
 			`CREATE TRIGGER t AFTER DELETE ON visits FOR EACH ROW EXECUTE FUNCTION put_back();`, "visits", "rows come back as fast as they are taken away",
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, `
-				CREATE FUNCTION keep_old() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN old; END';
-				CREATE FUNCTION keep_nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
-				CREATE FUNCTION put_back() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.visits VALUES (old.id + 10, old.user_id); RETURN NULL; END';
-				INSERT INTO posts VALUES (1, 1), (2, 2); INSERT INTO visits VALUES (1, 1), (2, 2);`+test.tables, lists())
-			b.queue(false, 1)
-			stats := b.run(t)
-			require.Len(t, stats.Errors, 1)
-			require.Equal(t, test.table, stats.Errors[0].Table)
-			require.Contains(t, stats.Errors[0].Message, test.message)
-			require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT id FROM users WHERE id = 1"))
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		b := setup(t, `
+			CREATE FUNCTION keep_old() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN old; END';
+			CREATE FUNCTION keep_nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+			CREATE FUNCTION put_back() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.visits VALUES (old.id + 10, old.user_id); RETURN NULL; END';
+			INSERT INTO posts VALUES (1, 1), (2, 2); INSERT INTO visits VALUES (1, 1), (2, 2);`+test.tables, lists())
+		b.queue(false, 1)
+		stats := b.run(t)
+		require.Len(t, stats.Errors, 1)
+		require.Equal(t, test.table, stats.Errors[0].Table)
+		require.Contains(t, stats.Errors[0].Message, test.message)
+		require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT id FROM users WHERE id = 1"))
+	})
 }
 
 func TestUsersThatMayNotGo(t *testing.T) {
@@ -320,7 +313,6 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 
 // newEngineOver is a new engine for a lease that nobody gave back.
 func (b *bundle) newEngineOver(t *testing.T) *ghostuser.Engine {
-	t.Helper()
 	b.Exec("UPDATE sexton.leases SET expires_at = now()")
 	return b.newEngine(t, lists())
 }

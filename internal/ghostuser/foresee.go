@@ -11,6 +11,7 @@ import (
 	"sexton/internal/drain"
 	"sexton/internal/fault"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
 )
 
 const (
@@ -69,10 +70,7 @@ func (p *Plan) below(
 	loose []drain.Loose,
 ) (*Foresight, error) {
 	seen := &Foresight{Deleted: map[string]int64{}, Nullified: map[string]int64{}}
-	if err := seen.cascades(ctx, db, send, p, p.steps(hardDelete), &job{userID: user}, loose); err != nil {
-		return seen, fmt.Errorf("count rows below: %w", err)
-	}
-	return seen, nil
+	return seen, problem.Doing(seen.cascades(ctx, db, send, p, p.steps(hardDelete), &job{userID: user}, loose), "count rows below")
 }
 
 // cascades adds what goes or changes with the rows of the steps, by foreign keys of the database. A row that would go in several ways counts once.

@@ -252,36 +252,34 @@ func BenchmarkMove(b *testing.B) {
 // Whoever looks at a run that could not go on because of a lock wants to know whose it was. The user has not failed.
 func TestTheReasonNamesWhoHeldTheLock(t *testing.T) {
 	t.Parallel()
-	for name, lock := range map[string]struct{ statement, table string }{
+	type example struct{ statement, table string }
+	pgtest.Each(t, map[string]example{
 		"a row of a column's": {"SELECT FROM posts WHERE id = 2 FOR UPDATE", "posts: "},
 		"a whole table":       {"LOCK TABLE likes", "users: "},
 		"the user":            {"SELECT FROM users WHERE id = 1 FOR KEY SHARE", "users: "},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, contributions, lists())
-			// Half a second more than it takes until somebody asks.
-			b.engine.Session.Limits.LockTimeout = 700 * time.Millisecond
-			b.engine.Blocker = func(ctx context.Context) string {
-				reason, err := b.engine.Session.Blocker(ctx, b.Pool())
-				if err != nil {
-					return ""
-				}
-				return reason
+	}, func(t *testing.T, _ string, lock example) {
+		b := setup(t, contributions, lists())
+		// Half a second more than it takes until somebody asks.
+		b.engine.Session.Limits.LockTimeout = 700 * time.Millisecond
+		b.engine.Blocker = func(ctx context.Context) string {
+			reason, err := b.engine.Session.Blocker(ctx, b.Pool())
+			if err != nil {
+				return ""
 			}
-			b.queue(false, 1)
-			tx := b.Begin(t, lock.statement)
-			pid := tx.Conn().PgConn().PID()
-			b.engine.Limits.Runtime = 2 * time.Second
-			stats := b.run(t)
-			require.NoError(t, tx.Commit(t.Context()))
-			require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.queued())
-			require.Empty(t, stats.Errors)
-			require.Regexp(t, fmt.Sprintf(`^%scanceling statement due to lock timeout \(.+ by pid %d\b.*\)$`, lock.table, pid), stats.Held)
-			b.engine.Limits.Runtime = time.Minute
-			b.requireDone(t, b.run(t), 1)
-		})
-	}
+			return reason
+		}
+		b.queue(false, 1)
+		tx := b.Begin(t, lock.statement)
+		pid := tx.Conn().PgConn().PID()
+		b.engine.Limits.Runtime = 2 * time.Second
+		stats := b.run(t)
+		require.NoError(t, tx.Commit(t.Context()))
+		require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.queued())
+		require.Empty(t, stats.Errors)
+		require.Regexp(t, fmt.Sprintf(`^%scanceling statement due to lock timeout \(.+ by pid %d\b.*\)$`, lock.table, pid), stats.Held)
+		b.engine.Limits.Runtime = time.Minute
+		b.requireDone(t, b.run(t), 1)
+	})
 }
 
 // A user whose very row in the queue is locked stops nobody else.
@@ -317,8 +315,7 @@ func TestALockInTheQueueEndsNoRun(t *testing.T) {
 			cancel()
 		}
 	}
-	stats, err := b.engine.Run(ctx)
-	require.NoError(t, err)
+	stats := pgtest.Must(b.engine.Run(ctx))(t)
 	require.EqualValues(t, 1, stats.UsersProcessed)
 	require.True(t, stats.Interrupted)
 	require.NoError(t, last.Commit(t.Context()))

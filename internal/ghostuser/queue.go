@@ -12,6 +12,7 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/pgschema"
+	"sexton/internal/problem"
 )
 
 //go:embed queries
@@ -53,10 +54,7 @@ type Backlog struct {
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Backlog, error) {
 	rows, _ := db.Query(ctx, names.Render(`SELECT pending, capped, oldest_age_seconds, deferred FROM "sexton".backlog_of_ghost_users()`))
 	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Backlog])
-	if err != nil {
-		return Backlog{}, fmt.Errorf("count users to be deleted: %w", err)
-	}
-	return b, nil
+	return b, problem.Doing(err, "count users to be deleted")
 }
 
 // Waiting is one user in the queue.
@@ -94,10 +92,7 @@ func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit
 func list(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, from string, args ...any) ([]Waiting, error) {
 	rows, _ := db.Query(ctx, names.Render(statement("waiting", "rows", from)), args...)
 	waiting, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Waiting])
-	if err != nil {
-		return nil, fmt.Errorf("read users to be deleted: %w", err)
-	}
-	return waiting, nil
+	return waiting, problem.Doing(err, "read users to be deleted")
 }
 
 // Retry makes a user that failed due now, as if it had never failed, or the last thousand of them where user is nil. The

@@ -106,7 +106,6 @@ func TestAnySchemaAndAnyLists(t *testing.T) {
 }
 
 func (b *bundle) check(t *testing.T, rt *rapid.T) {
-	t.Helper()
 	hard := map[int]bool{}
 	for _, user := range rapid.SliceOfNDistinct(rapid.SampledFrom([]int{1, 3, 4, 5}), 1, 4, rapid.ID).Draw(rt, "leaving") {
 		hard[user] = rapid.Bool().Draw(rt, "hard")
@@ -168,7 +167,6 @@ func (b *bundle) check(t *testing.T, rt *rapid.T) {
 
 // runInterrupted runs the engine twice. The first run is asked to stop after some batches.
 func (b *bundle) runInterrupted(t *testing.T, batches int) {
-	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {

@@ -81,8 +81,7 @@ func TestResolveNamesWhatDoesNotFit(t *testing.T) {
 func TestResolveNeedsUsersAndTheirQueue(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	_, problems, err := ghostuser.Resolve(t.Context(), d.Pool(), "public", ghostuser.Lists{})
-	require.NoError(t, err)
+	_, problems := pgtest.Must2(ghostuser.Resolve(t.Context(), d.Pool(), "public", ghostuser.Lists{}))(t)
 	require.ErrorContains(t, problems.Err(), "there is no table users in schema public")
 	d.Exec(application)
 	_, problems = pgtest.Must2(ghostuser.Resolve(t.Context(), d.Pool(), "public", ghostuser.Lists{}))(t)
@@ -116,7 +115,6 @@ func TestForeseesWhatADeletionDoes(t *testing.T) {
 		INSERT INTO posts VALUES (1, 1), (2, 2);`, lists())
 	p := plan(t, b.DB, lists())
 	foresee := func() *ghostuser.Foresight {
-		t.Helper()
 		return pgtest.Must(p.Foresee(t.Context(), b.Pool(), 1, false))(t)
 	}
 	require.Equal(t, &ghostuser.Foresight{
@@ -285,7 +283,7 @@ func TestEveryColumnOfTheReferenceApplication(t *testing.T) {
 				stats := b.run(t)
 				require.Empty(t, stats.Errors, label)
 				require.EqualValues(t, 1, stats.UsersProcessed, label)
-				require.Equal(t, expected[i], b.fate(t, s, ghost), label)
+				require.Equal(t, expected[i], b.fate(s, ghost), label)
 				counted := map[fate]map[string]int64{moved: stats.Moved, deleted: stats.Deleted, nullified: stats.Nullified}[expected[i]]
 				require.Equal(t, map[string]int64{label: 1}, counted, label)
 				require.Equal(t, 1, len(stats.Moved)+len(stats.Deleted)+len(stats.Nullified), label)
@@ -298,7 +296,6 @@ func TestEveryColumnOfTheReferenceApplication(t *testing.T) {
 
 // seed gives one row of the column's table to the leaver, and returns it without the column.
 func (b *bundle) seed(t *testing.T, label string) seed {
-	t.Helper()
 	table, column, _ := strings.Cut(label, ".")
 	s := seed{table: pgx.Identifier{table}.Sanitize(), column: pgx.Identifier{column}.Sanitize()}
 	where := "true"
@@ -314,8 +311,7 @@ func (b *bundle) seed(t *testing.T, label string) seed {
 	return s
 }
 
-func (b *bundle) fate(t *testing.T, s seed, ghost int64) fate {
-	t.Helper()
+func (b *bundle) fate(s seed, ghost int64) fate {
 	rows := b.Rows(fmt.Sprintf("SELECT %s FROM %s AS seeded WHERE (to_jsonb(seeded) - '%s')::text = $1",
 		s.column, s.table, strings.Trim(s.column, `"`)), s.row)
 	switch {

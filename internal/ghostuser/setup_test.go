@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
@@ -27,6 +28,8 @@ type bundle struct {
 
 	engine *ghostuser.Engine
 	items  []ghostuser.Item
+	// other is a connection that the engine may use besides its session's.
+	other *pgx.Conn
 }
 
 // application is a small one: users 1 to 9 and some things to write. Ada is 1, Ben 2, Carla 3, the ghost 9.
@@ -52,19 +55,16 @@ func lists() ghostuser.Lists {
 
 // setup has the application with further tables, and an engine with these lists.
 func setup(t *testing.T, tables string, l ghostuser.Lists) *bundle {
-	t.Helper()
 	return onto(t, dbtest.WithUsers(t, application, tables), l)
 }
 
 func onto(t *testing.T, db *dbtest.DB, l ghostuser.Lists) *bundle {
-	t.Helper()
 	b := &bundle{DB: db}
 	b.engine = b.newEngine(t, l)
 	return b
 }
 
 func (b *bundle) newEngine(t *testing.T, l ghostuser.Lists) *ghostuser.Engine {
-	t.Helper()
 	return &ghostuser.Engine{
 		Session: session(t, b.DB), Plan: plan(t, b.DB, l),
 		Limits: ghostuser.Limits{Runtime: time.Minute},
@@ -74,7 +74,6 @@ func (b *bundle) newEngine(t *testing.T, l ghostuser.Lists) *ghostuser.Engine {
 
 // session has a lease of its own.
 func session(tb testing.TB, db *dbtest.DB) *batch.Session {
-	tb.Helper()
 	manager := lease.Manager{Jobs: db.Connected, Holder: tb.Name()}
 	granted := pgtest.Must(manager.Acquire(tb.Context(), leaseKey, 5*time.Minute, db.Connected))(tb)
 	return &batch.Session{
@@ -84,20 +83,17 @@ func session(tb testing.TB, db *dbtest.DB) *batch.Session {
 }
 
 func resolve(tb testing.TB, db *dbtest.DB, l ghostuser.Lists) (*ghostuser.Plan, problem.List) {
-	tb.Helper()
 	p, problems := pgtest.Must2(ghostuser.Resolve(tb.Context(), db.Pool(), "public", l))(tb)
 	return p, problems
 }
 
 func plan(tb testing.TB, db *dbtest.DB, l ghostuser.Lists) *ghostuser.Plan {
-	tb.Helper()
 	p, problems := resolve(tb, db, l)
 	require.NoError(tb, problems.Err())
 	return p
 }
 
 func (b *bundle) run(t *testing.T) *ghostuser.Stats {
-	t.Helper()
 	counted := dbtest.Counting(t, b.engine.Session.Fence, b.engine.Session.Conn)
 	stats := pgtest.Must(b.engine.Run(t.Context()))(t)
 	want := map[[2]string]int64{{"users_processed", ""}: stats.UsersProcessed}
@@ -112,7 +108,6 @@ func (b *bundle) run(t *testing.T) *ghostuser.Stats {
 
 // runWhile runs the engine in the background and returns what waits for its end.
 func (b *bundle) runWhile(ctx context.Context, t *testing.T) func() *ghostuser.Stats {
-	t.Helper()
 	type result struct {
 		stats *ghostuser.Stats
 		err   error
@@ -138,7 +133,6 @@ func (b *bundle) queue(hardDelete bool, users ...int64) {
 
 // waitForLock returns once the engine waits for a row that somebody else has locked.
 func (b *bundle) waitForLock(t *testing.T) {
-	t.Helper()
 	pgtest.Await(t, b.Pool(), "the engine to wait for a lock", `SELECT EXISTS (
 			SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %#%' AND wait_event_type = 'Lock')`)
 }
@@ -150,7 +144,6 @@ func (b *bundle) queued() [][]string {
 
 // requireNoPending fails where the run has left anything of its users.
 func (b *bundle) requireDone(t *testing.T, stats *ghostuser.Stats, users int64) {
-	t.Helper()
 	require.Empty(t, stats.Errors)
 	require.Equal(t, users, stats.UsersProcessed, "users processed")
 	require.Zero(t, stats.UsersFailed+stats.UsersUnfinished)
@@ -159,7 +152,6 @@ func (b *bundle) requireDone(t *testing.T, stats *ghostuser.Stats, users int64) 
 
 // defaults are the configuration's own lists.
 func defaults(t *testing.T) ghostuser.Lists {
-	t.Helper()
 	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir()}))(t)
 	var lists ghostuser.Lists
 	for _, entry := range c.GhostUsers.Move {

@@ -7,6 +7,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/fault"
+	"sexton/internal/problem"
 )
 
 const (
@@ -176,8 +177,5 @@ func (r *run) findGhost(ctx context.Context) error {
 		SQL:  r.Session.Names.Render(`SELECT "sexton".ghost_user()`),
 		Scan: batch.One(&r.ghost),
 	})
-	if err != nil {
-		return fmt.Errorf("find ghost user: %w", err)
-	}
-	return nil
+	return problem.Doing(err, "find ghost user")
 }
