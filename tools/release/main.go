@@ -1,5 +1,6 @@
 // Command release makes what goes with the binaries of a release: lists of their modules, packages and an image. deploy/release runs it in the
-// root of the project, with the version and the folder that has the binaries.
+// root of the project, with the version and the folder that has the binaries. The same binaries give the same files, byte for byte; packages have the time
+// that SOURCE_DATE_EPOCH says.
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -145,9 +147,7 @@ func makeImage(binary, version, arch string) (v1.Image, error) {
 		mode int64
 		text []byte
 	}{{"sexton", 0o755, program}, {"etc/ssl/certs/ca-certificates.crt", 0o644, certificates}} {
-		err = errors.Join(err, archive.WriteHeader(&tar.Header{Name: file.name, Mode: file.mode, Size: int64(len(file.text))}))
-		_, wrong := archive.Write(file.text)
-		err = errors.Join(err, wrong)
+		err = errors.Join(err, add(archive, file.name, file.mode, file.text))
 	}
 	if err = errors.Join(err, archive.Close()); err != nil {
 		return nil, err
@@ -194,5 +194,20 @@ func writeImages(path, version string, index v1.ImageIndex) (err error) {
 		return err
 	}
 	archive := tar.NewWriter(file)
-	return errors.Join(archive.AddFS(os.DirFS(dir)), archive.Close(), file.Close())
+	// Not AddFS: it notes times and owners, and the same release made again must be the same file.
+	err = fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		return errors.Join(err, add(archive, name, 0o644, text))
+	})
+	return errors.Join(err, archive.Close(), file.Close())
+}
+
+// add appends a file without time and owner.
+func add(archive *tar.Writer, name string, mode int64, text []byte) error {
+	err := archive.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(text))})
+	_, wrong := archive.Write(text)
+	return errors.Join(err, wrong)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"io"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"testing"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
+	"github.com/blakesmith/ar"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -61,21 +63,36 @@ func unpack(t *testing.T, archive io.Reader, folder string) {
 	}
 }
 
-// The program starts with nothing around it except what the image has.
-func TestTheImageStarts(t *testing.T) {
-	packed, unpacked, root := must(os.Open(filepath.Join(dist, "sexton_v0.0.0-ci_oci.tar")))(t), t.TempDir(), t.TempDir()
-	unpack(t, packed, unpacked)
+// readImage reads the image for this machine from the archive of a release, which has no times in it.
+func readImage(t *testing.T, folder string) (image v1.Image) {
+	t.Helper()
+	packed, unpacked := must(os.ReadFile(filepath.Join(folder, "sexton_v0.0.0-ci_oci.tar")))(t), t.TempDir()
+	unpack(t, bytes.NewReader(packed), unpacked)
+	for files := tar.NewReader(bytes.NewReader(packed)); ; {
+		header, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil || header.ModTime.Unix() != 0 || header.Uid != 0 {
+			t.Fatalf("%v: %+v", err, header)
+		}
+	}
 	outer := must(must(layout.ImageIndexFromPath(unpacked))(t).IndexManifest())(t)
 	if len(outer.Manifests) != 1 || outer.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "v0.0.0-ci" {
 		t.Fatalf("the version names one image: %+v", outer.Manifests)
 	}
 	inner := must(must(layout.ImageIndexFromPath(unpacked))(t).ImageIndex(outer.Manifests[0].Digest))(t)
-	var image v1.Image
 	for _, at := range must(inner.IndexManifest())(t).Manifests {
 		if at.Platform.OS == runtime.GOOS && at.Platform.Architecture == runtime.GOARCH {
 			image = must(inner.Image(at.Digest))(t)
 		}
 	}
+	return image
+}
+
+// The program starts with nothing around it except what the image has.
+func TestTheImageStarts(t *testing.T) {
+	image, root := readImage(t, dist), t.TempDir()
 	config := must(image.ConfigFile())(t).Config
 	unpack(t, mutate.Extract(image), root)
 	cmd := exec.Command(config.Entrypoint[0], "version")
@@ -112,6 +129,43 @@ func TestThePackagesAreThere(t *testing.T) {
 		if !bytes.HasPrefix(text, []byte(begins)) || len(text) < 1<<20 {
 			t.Errorf("%s has %d bytes", name, len(text))
 		}
+	}
+	// The unit, and the documents to which the alerts lead.
+	members, data, root := ar.NewReader(must(os.Open(filepath.Join(dist, "sexton_v0.0.0-ci_linux_amd64.deb")))(t)), &ar.Header{}, t.TempDir()
+	for data.Name != "data.tar.gz" {
+		data = must(members.Next())(t)
+	}
+	unpack(t, must(gzip.NewReader(members))(t), root)
+	for installed, source := range map[string]string{
+		"usr/lib/systemd/system/sexton.service": "deploy/systemd/sexton.service", "usr/share/doc/sexton/docs/operations.md": "docs/operations.md",
+		"usr/share/doc/sexton/README.md": "README.md", "usr/share/doc/sexton/docs/page-dark.png": "docs/page-dark.png",
+	} {
+		if !bytes.Equal(must(os.ReadFile(filepath.Join(root, installed)))(t), must(os.ReadFile(filepath.Join("..", "..", source)))(t)) {
+			t.Errorf("%s is not %s", installed, source)
+		}
+	}
+}
+
+// A release that is made again of the same binary, later, is the same byte for byte, so that the checksums can be checked.
+func TestAReleaseIsMadeAlikeAgain(t *testing.T) {
+	again, name := t.TempDir(), "sexton_v0.0.0-ci_linux_"+runtime.GOARCH
+	if err := os.WriteFile(filepath.Join(again, name), must(os.ReadFile(filepath.Join(dist, name)))(t), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("../..")
+	if err := release("v0.0.0-ci", again); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{".cdx.json", ".deb", ".rpm"} {
+		if !bytes.Equal(must(os.ReadFile(filepath.Join(dist, name+kind)))(t), must(os.ReadFile(filepath.Join(again, name+kind)))(t)) {
+			t.Errorf("%s differs", name+kind)
+		}
+	}
+	if was, is := must(readImage(t, dist).Digest())(t), must(readImage(t, again).Digest())(t); was != is {
+		t.Errorf("image %s differs from %s", is, was)
+	}
+	if !bytes.Contains(must(os.ReadFile(filepath.Join(again, name+".rpm")))(t), []byte("localhost\x00")) {
+		t.Error("the rpm names the machine that made it")
 	}
 }
 
