@@ -30,7 +30,6 @@ import (
 
 // everyJob are the jobs with all components enabled.
 func everyJob(t *testing.T) []Job {
-	t.Helper()
 	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true",
 		"SEXTON_ADJOURNED_GROUPS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__ENABLED=true")
 	jobs := Jobs(c)
@@ -97,8 +96,7 @@ func TestReferenceHasEachStatistic(t *testing.T) {
 // An event has the same keys wherever it is described.
 func TestReferenceHasTheEventsOfTheOutbox(t *testing.T) {
 	t.Parallel()
-	doors, err := os.ReadFile("../docs/sql.md")
-	require.NoError(t, err)
+	doors := pgtest.Must(os.ReadFile("../docs/sql.md"))(t)
 	payloads := map[string][]string{}
 	for _, row := range reference(doors).section(t, "sexton.events, the outbox").table("kind") {
 		payloads[coded(row[0])[0]] = coded(row[1])
@@ -207,7 +205,6 @@ func TestReferenceHasEachLogLine(t *testing.T) {
 
 // messages are the texts of the log lines that the files of a folder write, at levels that are on by default.
 func messages(t *testing.T, folder string) []string {
-	t.Helper()
 	files := pgtest.Must(filepath.Glob(filepath.Join(folder, "*.go")))(t)
 	var found []string
 	for _, name := range files {
@@ -237,7 +234,6 @@ func messages(t *testing.T, folder string) []string {
 type reference string
 
 func readReference(t *testing.T) reference {
-	t.Helper()
 	var text strings.Builder
 	for _, name := range []string{"jobs", "loose-foreign-keys", "users", "placeholder-users", "groups", "external-diffs"} {
 		text.Write(pgtest.Must(os.ReadFile("../docs/" + name + ".md"))(t))
@@ -248,7 +244,6 @@ func readReference(t *testing.T) reference {
 
 // section is what stands under a heading.
 func (r reference) section(t *testing.T, heading string) reference {
-	t.Helper()
 	_, rest, found := strings.Cut(string(r), "\n## "+heading+"\n")
 	require.True(t, found, "there is no section %q", heading)
 	section, _, _ := strings.Cut(rest, "\n## ")

@@ -2,16 +2,23 @@ package riverjobs
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivertype"
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/fault"
 	"sexton/internal/generation"
+	"sexton/internal/pulse"
+	"sexton/internal/sleep"
 )
 
 // River's topics, and the name that stands for all queues.
@@ -76,4 +83,327 @@ func (d *driver) noteOutdated(ctx context.Context, queue string, outdated bool) 
 		delete(d.said, queue)
 		d.log.InfoContext(ctx, "the installed definitions are this worker's again: the job goes on", "kind", queue, "database", d.jobs.Name)
 	}
+}
+
+// tickLock bounds how long a tick waits for another transaction that inserts the same job and has not ended. While it waits, other schedules
+// fall due, and River inserts those together: within this time that is one at most, as they are set apart.
+const tickLock = "100ms"
+
+// GetExecutor bounds the lock waits of insertions in River's own transactions. Those are of ticks: all else is inserted in transactions of ours.
+// And it gives jobs times by the server's clock, where River reckons with the worker's: one that is an hour ahead would put every failed or
+// snoozed job off for that hour.
+func (d *driver) GetExecutor() riverdriver.Executor { return executor{d.Driver.GetExecutor(), d} }
+
+type executor struct {
+	riverdriver.Executor
+
+	driver *driver
+}
+
+func (e executor) Begin(ctx context.Context) (riverdriver.ExecutorTx, error) {
+	tx, err := e.Executor.Begin(ctx)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // River words it
+	}
+	return transaction{inserter{tx, e.driver}, e.driver.ticker}, nil
+}
+
+// transaction is one of River's own.
+type transaction struct {
+	inserter
+
+	ticker *ticker
+}
+
+func (t transaction) JobInsertFastMany(ctx context.Context, params *riverdriver.JobInsertFastManyParams) ([]*riverdriver.JobInsertFastResult, error) {
+	if err := t.Exec(ctx, "SET LOCAL lock_timeout = '"+tickLock+"'"); err != nil {
+		return nil, err //nolint:wrapcheck // River words it
+	}
+	results, err := t.inserter.JobInsertFastMany(ctx, params)
+	if fault.Judge(err).Lock() {
+		err = fmt.Errorf("another transaction enqueues the same job and has not ended; the tick comes again within a minute: %w", err)
+	}
+	if err == nil {
+		err = t.ticker.record(ctx, t.ExecutorTx, params.Jobs)
+	}
+	return results, err
+}
+
+func (t transaction) JobSchedule(ctx context.Context, params *riverdriver.JobScheduleParams) ([]*riverdriver.JobScheduleResult, error) {
+	corrected := *params
+	corrected.Now = nil                              // River's query takes the server's then.
+	return t.ExecutorTx.JobSchedule(ctx, &corrected) //nolint:wrapcheck // River words it
+}
+
+// UnwrapExecutor is for insertions in transactions of ours.
+func (d *driver) UnwrapExecutor(tx pgx.Tx) riverdriver.ExecutorTx {
+	return inserter{d.Driver.UnwrapExecutor(tx), d}
+}
+
+// inserter inserts jobs that are due now: by the worker's clock that may be an hour ahead, and such a job keeps out every other one of its kind.
+type inserter struct {
+	riverdriver.ExecutorTx
+
+	driver *driver
+}
+
+// JobInsertFastMany inserts at the server's now(), for which River's query takes a zero time. The parameters are River's own, and may be used again.
+func (i inserter) JobInsertFastMany(ctx context.Context, params *riverdriver.JobInsertFastManyParams) ([]*riverdriver.JobInsertFastResult, error) {
+	corrected := *params
+	corrected.Jobs = make([]*riverdriver.JobInsertFastParams, len(params.Jobs))
+	for n, job := range params.Jobs {
+		due := *job
+		due.ScheduledAt = new(time.Time)
+		corrected.Jobs[n] = &due
+	}
+	return i.ExecutorTx.JobInsertFastMany(ctx, &corrected) //nolint:wrapcheck // River words it
+}
+
+// JobSetStateIfRunningMany ends a job in a transaction of ours, with its output.
+func (i inserter) JobSetStateIfRunningMany(ctx context.Context, params *riverdriver.JobSetStateIfRunningManyParams) ([]*rivertype.JobRow, error) {
+	rows, err := i.ExecutorTx.JobSetStateIfRunningMany(ctx, params)
+	for _, row := range rows {
+		i.driver.ended.Store(row.ID, row)
+	}
+	return rows, err //nolint:wrapcheck // River words it
+}
+
+// ownJobsSQL locks the jobs $1 that the client $2 works on still, and tells the server's time.
+const ownJobsSQL = `WITH own AS (
+    SELECT job.id FROM "sexton".river_job AS job
+    WHERE job.id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND job.state::pg_catalog.text OPERATOR(pg_catalog.=) 'running'
+        AND job.attempted_by[pg_catalog.array_upper(job.attempted_by, 1)] OPERATOR(pg_catalog.=) $2
+    FOR UPDATE
+) SELECT pg_catalog.clock_timestamp(), coalesce(pg_catalog.array_agg(own.id), '{}') FROM own`
+
+// JobSetStateIfRunningMany writes that jobs failed or were snoozed, by the server's clock. River goes by their IDs alone: a job that was taken from
+// this worker runs elsewhere, and its row must stay as it is. River also completes jobs that have completed themselves, some time later and on
+// another connection: there is nothing left to write.
+func (e executor) JobSetStateIfRunningMany(ctx context.Context, params *riverdriver.JobSetStateIfRunningManyParams) (rows []*rivertype.JobRow, _ error) {
+	var asked []int64
+	for i, id := range params.ID {
+		row, ended := e.driver.ended.LoadAndDelete(id)
+		switch {
+		case params.State[i] != rivertype.JobStateCompleted:
+			asked = append(asked, id)
+		case ended:
+			rows = append(rows, row.(*rivertype.JobRow)) //nolint:forcetypeassert // no others are stored
+		}
+	}
+	if len(asked) == 0 {
+		return rows, nil
+	}
+	tx, err := e.Executor.Begin(ctx)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // River words it
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // Nothing is left of it after the commit.
+	var now time.Time
+	var own []int64
+	if err := tx.QueryRow(ctx, e.driver.jobs.Names.Render(ownJobsSQL), asked, e.driver.client).Scan(&now, &own); err != nil {
+		return nil, fmt.Errorf("look which jobs are this worker's: %w", err)
+	}
+	others, err := tx.JobSetStateIfRunningMany(ctx, narrow(params, own, time.Now().Round(0).Sub(now)))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // River words it
+	}
+	return append(rows, others...), tx.Commit(ctx) //nolint:wrapcheck // River words it
+}
+
+// narrow leaves those of the jobs, with their times put back by as much as this machine's clock is ahead.
+func narrow(params *riverdriver.JobSetStateIfRunningManyParams, ids []int64, ahead time.Duration) *riverdriver.JobSetStateIfRunningManyParams {
+	left := &riverdriver.JobSetStateIfRunningManyParams{Now: params.Now, Schema: params.Schema}
+	for i, id := range params.ID {
+		if !slices.Contains(ids, id) {
+			continue
+		}
+		at := params.ScheduledAt[i]
+		if at != nil {
+			at = new(at.Add(-ahead))
+		}
+		left.ID, left.State, left.Attempt = append(left.ID, id), append(left.State, params.State[i]), append(left.Attempt, params.Attempt[i])
+		left.ErrData, left.FinalizedAt = append(left.ErrData, params.ErrData[i]), append(left.FinalizedAt, params.FinalizedAt[i])
+		left.MetadataDoMerge = append(left.MetadataDoMerge, params.MetadataDoMerge[i])
+		left.MetadataUpdates, left.ScheduledAt = append(left.MetadataUpdates, params.MetadataUpdates[i]), append(left.ScheduledAt, at)
+	}
+	return left
+}
+
+// listener is used by one goroutine at a time, as River's is. River never learns that a connection is lost: it would wait longer with each loss
+// in the life of the process, up to a minute, and look for nothing meanwhile.
+type listener struct {
+	riverdriver.Listener
+
+	driver *driver
+	// told are notifications of the last pulse that River has not taken yet.
+	told []*riverdriver.Notification
+	// listens is true while River wants to hear of inserted jobs, lost while there is no connection to hear on.
+	listens, lost bool
+}
+
+const (
+	// redial is the pause before a lost connection is dialled again, dialAnswer how long that may take.
+	redial     = time.Second
+	dialAnswer = 2 * time.Second
+)
+
+func (l *listener) Connect(ctx context.Context) error {
+	return l.kept(ctx, l.Listener.Connect(ctx))
+}
+
+func (l *listener) Listen(ctx context.Context, topic string) error {
+	if topic != insertTopic {
+		return nil
+	}
+	if l.listens = true; l.lost {
+		return nil
+	}
+	return l.kept(ctx, l.Listener.Listen(ctx, topic))
+}
+
+func (l *listener) Unlisten(ctx context.Context, topic string) error {
+	if topic != insertTopic {
+		return nil
+	}
+	if l.listens = false; l.lost {
+		return nil
+	}
+	return l.kept(ctx, l.Listener.Unlisten(ctx, topic))
+}
+
+// Ping asks nothing, though River wants it every 5 s: the socket finds out by itself that the other end is gone, and the pulse what was not heard.
+func (l *listener) Ping(context.Context) error { return nil }
+
+// kept gives the connection up on an error that is not the end of ctx, and leaves it to the next wait to dial again.
+func (l *listener) kept(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	l.driver.log.WarnContext(ctx, "River's wake-up connection lost, dialling again; until then jobs are looked for every 2 s", "error", err)
+	l.lost = true
+	_ = l.Listener.Close(ctx) // How it ends tells nothing.
+	return nil
+}
+
+// dial reports whether the lost connection is there again.
+func (l *listener) dial(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, dialAnswer)
+	defer cancel()
+	err := l.Listener.Connect(ctx)
+	if err == nil && l.listens {
+		err = l.Listener.Listen(ctx, insertTopic)
+	}
+	if err != nil {
+		_ = l.Listener.Close(ctx)
+		return false
+	}
+	return true
+}
+
+// WaitForNotification returns what was inserted, or whether queues are paused.
+func (l *listener) WaitForNotification(ctx context.Context) (*riverdriver.Notification, error) {
+	for {
+		switch {
+		case len(l.told) > 0:
+			next := l.told[0]
+			l.told = l.told[1:]
+			return next, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case l.lost:
+			if l.lost = !l.dial(ctx); l.lost {
+				l.await(ctx, func(ctx context.Context) { _ = sleep.For(ctx, redial) })
+			}
+			continue
+		}
+		var heard *riverdriver.Notification
+		l.await(ctx, func(ctx context.Context) {
+			var err error
+			if heard, err = l.Listener.WaitForNotification(ctx); err != nil && ctx.Err() == nil {
+				_ = l.kept(ctx, err)
+			}
+		})
+		if heard != nil {
+			return heard, nil
+		}
+	}
+}
+
+// await ends what it does when the pulse has something to tell.
+func (l *listener) await(ctx context.Context, do func(context.Context)) {
+	ctx, cancel := context.WithCancel(ctx)
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		select {
+		case l.told = <-l.driver.news:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	do(ctx)
+	cancel()
+	<-told
+}
+
+// queuesQuestion tells River the state of all queues at each pulse, whether it has changed or not: a queue that begins just now would miss the
+// change. It also tells of jobs that wait to be fetched: their notification was lost, or they were snoozed for less than River's scheduler
+// looks after. So River itself polls rarely. And it tells of running jobs whose cancelling was asked for.
+func (d *driver) queuesQuestion() pulse.Question {
+	return pulse.Question{Ask: d.readQueues, Failed: func(ctx context.Context, err error) {
+		if ctx.Err() == nil {
+			d.log.WarnContext(ctx, "pauses cannot be read; they stay as they were", "error", err)
+		}
+	}}
+}
+
+func (d *driver) readQueues(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
+	queues, err := d.jobs.Names.Queries(on).QueueLooks(ctx, d.look)
+	if err != nil {
+		return nil, fmt.Errorf("read pauses: %w", err)
+	}
+	return func(ctx context.Context) error {
+		told := d.tell(ctx, queues)
+		select {
+		case <-d.news: // The last ones were not taken; these say all of it again.
+		default:
+		}
+		d.news <- told
+		return nil
+	}, nil
+}
+
+func (d *driver) tell(ctx context.Context, queues []dbsqlc.QueueLooksRow) (told []*riverdriver.Notification) {
+	some, led := false, true
+	for _, q := range queues {
+		if q.Waiting && !q.Paused && !q.Outdated {
+			told = append(told, &riverdriver.Notification{Topic: insertTopic, Payload: fmt.Sprintf(`{"queue":%q}`, q.Name)})
+		}
+		for _, id := range q.Cancelled {
+			told = append(told, &riverdriver.Notification{Topic: controlTopic, Payload: fmt.Sprintf(`{"action":"cancel","queue":%q,"job_id":%d}`, q.Name, id)})
+		}
+		some, led = some || q.Paused || q.Outdated, q.Led
+		d.noteOutdated(ctx, q.Name, q.Outdated)
+	}
+	if !some {
+		told = append(told, control(allQueues, false))
+	}
+	for _, q := range queues {
+		if some {
+			told = append(told, control(q.Name, q.Paused || q.Outdated))
+		}
+	}
+	if !led {
+		told = append(told, &riverdriver.Notification{Topic: leadershipTopic, Payload: `{"action":"resigned","leader_id":""}`})
+	}
+	return told
+}
+
+// control is River's own notification of a queue that is paused or resumed. The names of queues are those of kinds.
+func control(queue string, paused bool) *riverdriver.Notification {
+	action := "resume"
+	if paused {
+		action = "pause"
+	}
+	return &riverdriver.Notification{Topic: controlTopic, Payload: fmt.Sprintf(`{"action":%q,"queue":%q}`, action, queue)}
 }

@@ -66,7 +66,6 @@ func TestAJobCancelledElsewhereStops(t *testing.T) {
 	inserted := pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t)
 	id := inserted.Job.ID
 	state := func(want string) {
-		t.Helper()
 		pgtest.WaitFor(t, "the job to be "+want, func(context.Context) (bool, error) {
 			return b.db.Rows("SELECT state FROM sexton.river_job WHERE id = $1", id)[0][0] == want, nil
 		})
@@ -92,14 +91,12 @@ func TestAJobCancelledElsewhereStops(t *testing.T) {
 
 // pulsed runs a pulse with the queues' question alone.
 func pulsed(t *testing.T, on *driver) {
-	t.Helper()
 	p := &pulse.Pulse{On: on.jobs.Pool}
 	p.Add(on.queuesQuestion())
 	require.NoError(t, p.Next(t.Context()))
 }
 
 func newListener(t *testing.T, b bundle, queues ...string) (*driver, *listener) {
-	t.Helper()
 	on := &driver{
 		Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected, look: dbsqlc.QueueLooksParams{Queues: queues}, log: slog.New(slog.NewTextHandler(b.log, nil)),
 		news: make(chan []*riverdriver.Notification, 1),

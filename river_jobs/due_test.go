@@ -25,7 +25,6 @@ import (
 
 // tombstonesDue looks for tombstones of parents.
 func (b bundle) tombstonesDue(t *testing.T) listen.Due {
-	t.Helper()
 	b.deps.Bindings.Note("main", []*loosefk.Parent{{Recorded: "public.parents"}})
 	return b.due(t, LooseForeignKeys)
 }
@@ -123,7 +122,6 @@ func TestDueDoesNotReadTheQueue(t *testing.T) {
 
 // setupTwo adds the database ci to a bundle, with builds of main's parents and with artifacts of builds. The jobs are in main.
 func setupTwo(t *testing.T) (b bundle, ci *dbtest.DB) {
-	t.Helper()
 	b = setup(t)
 	ci = dbtest.New(t)
 	ci.Connected.Name = "ci"
@@ -180,7 +178,6 @@ func TestWorkersOfTwoDatabases(t *testing.T) {
 
 // nowhere is a database that refuses connections.
 func nowhere(t *testing.T) database.Database {
-	t.Helper()
 	db, err := database.Open(t.Context(), "ci", "postgres:///ci?host="+t.TempDir(), "", pgschema.Names{Jobs: "sexton", Tracked: "public"}, 2)
 	require.True(t, database.Lost(err))
 	t.Cleanup(db.Pool.Close)
@@ -225,7 +222,6 @@ func TestTicksTakeTurns(t *testing.T) {
 
 // over moves the bundle's connections to the network.
 func (b *bundle) over(t *testing.T, network *pgtest.Distance) {
-	t.Helper()
 	settings := pgtest.Must(pgxpool.ParseConfig(b.db.URL))(t)
 	settings.ConnConfig.DialFunc = network.Dial
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), settings))(t)

@@ -261,46 +261,43 @@ func TestAnIdleWorkerAsksThirtyTimesAMinute(t *testing.T) {
 		"SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true", "SEXTON_ADJOURNED_GROUPS__ENABLED=true",
 		"SEXTON_EXTERNAL_DIFFS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__BUCKET=file://" + t.TempDir(),
 	}
-	for name, test := range map[string]struct {
+	type example struct {
 		environ []string
 		lanes   int
-	}{
-		"one kind": {nil, 1}, "five kinds": {five, 5},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, test.environ...)
-			heart := &heartbeat.Heart{DB: b.db.Connected, ClientID: "test", Logger: b.deps.Logger}
-			b.deps.Ask = func(questions ...pulse.Question) { heart.Also = append(heart.Also, questions...) }
-			lanes, ears := Lanes(b.deps)
-			require.Len(t, lanes, test.lanes)
-			require.Len(t, ears, 1)
-			_, err := NewClient(b.deps, "test")
-			require.NoError(t, err)
-			sampler := &samples.Sampler{Jobs: "main", Tables: DeletionTables(b.deps.Config), Logger: b.deps.Logger}
-			b.deps.Ask(sampler.Questions(b.db.Connected)...)
-
-			every := map[time.Duration]int{}
-			for _, q := range heart.Also {
-				every[q.Every]++
-			}
-			require.Equal(t, map[time.Duration]int{
-				0: 1, 8 * time.Second: test.lanes, samples.Every: 3, 30 * time.Second: 1, // The queues, lanes, samples, the ear.
-			}, every)
-			require.GreaterOrEqual(t, fetchPoll, 30*time.Second)
-
-			idle := heart.Pulse()
-			sent := &counting{Pool: idle.On}
-			idle.On = sent
-			require.Equal(t, pulse.Usual, idle.Period)
-			for range int(time.Minute / idle.Period) {
-				require.NoError(t, idle.Next(t.Context()))
-			}
-			require.Equal(t, 30, sent.transactions)
-			const lockTimeouts, looks, beats, sampled = 30, 2 * 30, 2 * 15, 3 * 5 // No lane sleeps without its ear.
-			require.Equal(t, lockTimeouts+looks+beats+sampled, sent.statements)
-			require.Equal(t, [][]string{{"1"}}, b.db.Rows("SELECT count(DISTINCT taken_at) FROM sexton.samples"))
-			require.True(t, heart.Alive())
-		})
 	}
+	pgtest.Each(t, map[string]example{
+		"one kind": {nil, 1}, "five kinds": {five, 5},
+	}, func(t *testing.T, _ string, test example) {
+		b := setup(t, test.environ...)
+		heart := &heartbeat.Heart{DB: b.db.Connected, ClientID: "test", Logger: b.deps.Logger}
+		b.deps.Ask = func(questions ...pulse.Question) { heart.Also = append(heart.Also, questions...) }
+		lanes, ears := Lanes(b.deps)
+		require.Len(t, lanes, test.lanes)
+		require.Len(t, ears, 1)
+		pgtest.Must(NewClient(b.deps, "test"))(t)
+		sampler := &samples.Sampler{Jobs: "main", Tables: DeletionTables(b.deps.Config), Logger: b.deps.Logger}
+		b.deps.Ask(sampler.Questions(b.db.Connected)...)
+
+		every := map[time.Duration]int{}
+		for _, q := range heart.Also {
+			every[q.Every]++
+		}
+		require.Equal(t, map[time.Duration]int{
+			0: 1, 8 * time.Second: test.lanes, samples.Every: 3, 30 * time.Second: 1, // The queues, lanes, samples, the ear.
+		}, every)
+		require.GreaterOrEqual(t, fetchPoll, 30*time.Second)
+
+		idle := heart.Pulse()
+		sent := &counting{Pool: idle.On}
+		idle.On = sent
+		require.Equal(t, pulse.Usual, idle.Period)
+		for range int(time.Minute / idle.Period) {
+			require.NoError(t, idle.Next(t.Context()))
+		}
+		require.Equal(t, 30, sent.transactions)
+		const lockTimeouts, looks, beats, sampled = 30, 2 * 30, 2 * 15, 3 * 5 // No lane sleeps without its ear.
+		require.Equal(t, lockTimeouts+looks+beats+sampled, sent.statements)
+		require.Equal(t, [][]string{{"1"}}, b.db.Rows("SELECT count(DISTINCT taken_at) FROM sexton.samples"))
+		require.True(t, heart.Alive())
+	})
 }

@@ -29,7 +29,6 @@ import (
 
 // diffBundle is the reference application with a merge request of three diffs, and a folder for them.
 func diffBundle(t *testing.T, environ ...string) (b bundle, folder string) {
-	t.Helper()
 	folder = t.TempDir()
 	db := dbtest.Reference(t)
 	db.Exec(`
@@ -56,7 +55,6 @@ func diffBundle(t *testing.T, environ ...string) (b bundle, folder string) {
 
 // workUntil lets a real client work until something holds in the database.
 func (b bundle) workUntil(t *testing.T, what, condition string) {
-	t.Helper()
 	_, stop := b.start(t)
 	defer stop()
 	b.waitFor(t, what, condition)
@@ -246,7 +244,6 @@ func (b bundle) moveDiff(ctx context.Context, id int64) error {
 
 // opened is the store in use.
 func (b bundle) opened(t *testing.T) (used *extdiff.Engine) {
-	t.Helper()
 	require.NoError(t, b.deps.useDiffs(t.Context(), func(engine *extdiff.Engine) error { used = engine; return nil }))
 	return used
 }
@@ -315,8 +312,7 @@ func TestARefusedStoreStaysOpenForThoseAtWork(t *testing.T) {
 		}), refusal)
 		require.NoError(t, b.moveDiff(t.Context(), 1), "with a new one")
 		require.NotSame(t, first, b.opened(t))
-		_, err := first.Move(t.Context(), 2)
-		require.NoError(t, err)
+		pgtest.Must(first.Move(t.Context(), 2))(t)
 		return refusal // Of the first one: the second has nothing to do with it.
 	})
 	require.ErrorIs(t, err, refusal)

@@ -26,7 +26,6 @@ import (
 )
 
 func parsed(t *testing.T, text string) []definitions.Definition {
-	t.Helper()
 	return pgtest.Must(definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(text)}))(t)
 }
 
@@ -80,7 +79,6 @@ func (b bundle) reading(holder string, defs []definitions.Definition) Deps {
 
 // install does what `sexton triggers install` does.
 func (b bundle) install(t *testing.T, defs []definitions.Definition, parents ...string) map[string]bool {
-	t.Helper()
 	tracked := make([]triggers.Parent, len(parents))
 	for i, table := range parents {
 		tracked[i] = triggers.Parent{Schema: "public", Table: table, KeyColumns: []string{"id"}}
@@ -91,7 +89,6 @@ func (b bundle) install(t *testing.T, defs []definitions.Definition, parents ...
 }
 
 func (b bundle) passOf(t *testing.T, deps Deps, name string) jobrun.Report {
-	t.Helper()
 	return pgtest.Must(run(t.Context(), deps, LooseForeignKeysCleanupArgs{Database: name}))(t)
 }
 
@@ -141,8 +138,7 @@ func TestAHalfDoneInstallationLetsNeitherGenerationThrough(t *testing.T) {
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 
 	// The jobs database comes last, and is not reached.
-	_, _, err := generation.Install(t.Context(), b.db.Connected, []database.Database{ci.Connected}, Generations(b.deps.Config, some), "ann")
-	require.NoError(t, err)
+	pgtest.Must2(generation.Install(t.Context(), b.db.Connected, []database.Database{ci.Connected}, Generations(b.deps.Config, some), "ann"))(t)
 	require.NoError(t, pgx.BeginFunc(t.Context(), ci.Pool(), func(tx pgx.Tx) error {
 		_, err := generation.InstallIn(t.Context(), tx, ci.Connected, false, Generations(b.deps.Config, every))
 		return err
@@ -240,7 +236,6 @@ type deploy struct {
 }
 
 func newDeploy(t *testing.T, seed uint64) *deploy {
-	t.Helper()
 	b := setup(t)
 	b.db.Exec("SET LOCAL sexton.truncate = 'ignore';" + deployTables)
 	const labels = "\nlabels: [{table: children, column: child_id, on_delete: async_delete}]"
@@ -264,7 +259,6 @@ func newDeploy(t *testing.T, seed uint64) *deploy {
 
 // installNext installs the next generation. Native keys come once it is through: what is deleted until then may stay.
 func (d *deploy) installNext(t *testing.T) {
-	t.Helper()
 	if d.installed+1 == len(d.generations) {
 		return
 	}
@@ -298,7 +292,6 @@ func (d *deploy) work(ctx context.Context, i int) error {
 }
 
 func (d *deploy) run(t *testing.T) {
-	t.Helper()
 	for range 25 {
 		switch w := d.random.IntN(2); d.random.IntN(6) {
 		case 0, 1:

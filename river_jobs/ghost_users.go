@@ -7,6 +7,7 @@ import (
 
 	"github.com/riverqueue/river"
 
+	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
@@ -151,8 +152,10 @@ func clearGhostUsers(ctx context.Context, p *pass) (*ghostuser.Stats, error) {
 	settings := p.Config.GhostUsers
 	held := p.throttle(session)
 	said := ""
+	more := &batch.More{Pool: p.db.Pool, Like: session}
+	defer more.Release()
 	engine := ghostuser.Engine{
-		Session: session, Plan: plan,
+		Session: session, Plan: plan, Connections: settings.Connections, More: more.Session,
 		Limits: ghostuser.Limits{Users: settings.Limit, Runtime: settings.MaxRuntime, RetryAfter: settings.RetryAfter},
 		Sizes: ghostuser.Sizes{
 			Move: settings.Batches.Move, Delete: settings.Batches.Delete, Nullify: settings.Batches.Nullify,

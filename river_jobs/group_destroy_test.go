@@ -21,7 +21,6 @@ import (
 
 // destroyBundle is groupBundle with both groups due, and a project with an issue in group 10.
 func destroyBundle(t *testing.T) bundle {
-	t.Helper()
 	b := groupBundle(t)
 	b.db.Exec(markedLongAgo)
 	b.db.Exec(`DELETE FROM sexton.river_queue;
@@ -169,7 +168,6 @@ func TestSmallGroupsGoTogether(t *testing.T) {
 
 // destroy destroys the group 10, as a job together with the groups whose jobs wait.
 func (b bundle) destroy(t *testing.T, together bool) jobrun.Report {
-	t.Helper()
 	b.deps.Config.AdjournedGroups.Spacing = 0
 	p := pass{Deps: b.deps}
 	if together {
@@ -221,7 +219,6 @@ func TestErrorOfAnotherGroupFailsTheRunAndNotTheJob(t *testing.T) {
 // groupBundle is the reference application with an administrator (1), Ada (2), the groups 10 and 11, which the administrator
 // and Ada have scheduled, and what jobs need to work on it. Nobody works on the destructions.
 func groupBundle(t *testing.T) bundle {
-	t.Helper()
 	b := application(t, `
 		INSERT INTO application_settings (deletion_adjourned_period) VALUES (30);
 		INSERT INTO users (id, username, email, name, admin) VALUES (1, 'admin', 'admin@example.com', 'Admin', true), (2, 'ada', 'ada@example.com', 'Ada', false);
@@ -244,6 +241,12 @@ func TestAdjournedGroupsWorker(t *testing.T) {
 	require.True(t, b.due(t, AdjournedGroupDeletion).Now)
 	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, AdjournedGroupDeletionArgs{}).Kind)
 	require.Equal(t, [][]string{{"10", "1"}}, b.db.Rows("SELECT args ->> 'group_id', args ->> 'user_id' FROM sexton.river_job WHERE kind = 'group_destroy'"))
+	fell := pgtest.Scalar[time.Time](t, b.db.Database, `SELECT (marked_for_deletion_on + 1)::timestamp AT TIME ZONE 'UTC'
+		+ make_interval(days => (now() AT TIME ZONE 'UTC')::date - sexton.group_deletion_cutoff()) FROM groups WHERE id = 10`)
+	job := rivertype.JobRow{CreatedAt: time.Now(), Metadata: pgtest.Scalar[[]byte](t, b.db.Database, "SELECT metadata::text::bytea FROM sexton.river_job WHERE kind = 'group_destroy'")}
+	require.True(t, fell.Equal(dueAt(&job)), "%s: latency begins when the period is over, at %s", dueAt(&job), fell)
+	job.Metadata = []byte(`{}`)
+	require.Equal(t, job.CreatedAt, dueAt(&job))
 	require.Equal(t, [][]string{{"eleven"}}, b.db.Rows("SELECT path FROM groups WHERE marked_for_deletion_on IS NULL"))
 	require.Equal(t, [][]string{{"done", "1", "1"}}, b.db.Rows("SELECT outcome, stats ->> 'groups_enqueued', stats ->> 'groups_restored' FROM sexton.runs WHERE changed"))
 	require.Regexp(t, `level=INFO msg=group_enqueued kind=adjourned_group_deletion database=main group_id=10 namespace=ten-deletion_scheduled-10 user_id=1 destroy_at=`, b.log.String())

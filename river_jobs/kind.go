@@ -3,6 +3,7 @@ package riverjobs
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -47,8 +48,9 @@ type kind[T river.JobArgs] struct {
 
 	// due is the one predicate of a kind with a schedule: whether there is work for it now, and in how long the next falls due.
 	due predicate
-	// asks tells that the column now of its query says all of that, so that a lane may ask for the job in the same round trip.
-	asks bool
+	// called, if set, is a cheaper predicate for what a writer may have called for. Its query has the one column now, so that a lane may ask for the
+	// job in the same round trip.
+	called func(ctx context.Context, deps Deps, on listen.Querier, db database.Database) (bool, error)
 	// rest, if set, is how long wake-ups leave the kind alone, since it has failed.
 	rest func(ctx context.Context, deps Deps, db database.Database) (time.Duration, error)
 	// before, if set, is how long a job waits before it begins at all.
@@ -192,9 +194,12 @@ func (k kind[T]) lane(deps Deps, db database.Database) *listen.Lane {
 			return workThroughRiver(ctx, deps, on, job.Kind, k.args(db.Name), asked)
 		},
 	}
-	if jobs := deps.jobsDB(); k.asks && db.Name == jobs.Name && db.Sessions == jobs.Async() {
+	if jobs := deps.jobsDB(); k.called != nil && db.Name == jobs.Name && db.Sessions == jobs.Async() {
 		if args, err := json.Marshal(k.args(db.Name)); err == nil {
-			lane.Ask, lane.AskArgs = jobs.Names.Render(`"sexton".enqueue`), []any{job.Kind, string(args)}
+			key := sha256.Sum256([]byte("&kind=" + job.Kind + "&args=" + string(args)))
+			lane.Called = func(ctx context.Context, on listen.Querier) (bool, error) { return k.called(ctx, deps, on, db) }
+			lane.Ask = jobs.Names.Render(askSQL)
+			lane.AskArgs = []any{job.Kind, string(args), job.MaxAttempts, job.Queue, key[:], jobs.Names.Jobs + "." + insertTopic}
 		}
 	}
 	return lane

@@ -127,6 +127,19 @@ func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, kind strin
 	}
 }
 
+// askSQL does for a row of due what "sexton".enqueue does, in a quarter of its time. A job in the way, which may wait for its time, is left to that:
+// there is no row then.
+const askSQL = `
+INSERT INTO "sexton".river_job AS job (args, kind, max_attempts, queue, scheduled_at, state, tags, unique_key, unique_states)
+SELECT $2::pg_catalog.jsonb, $1::pg_catalog.text, $3::pg_catalog.int2, $4::pg_catalog.text, pg_catalog.now(), 'available', '{}',
+    $5::pg_catalog.bytea, B'11110001'
+FROM due
+WHERE due.now
+ON CONFLICT (unique_key)
+    WHERE unique_key IS NOT NULL AND unique_states IS NOT NULL AND "sexton".river_job_state_in_bitmask(unique_states, state)
+DO NOTHING
+RETURNING job.id, pg_catalog.pg_notify($6, pg_catalog.format('{"queue": %s}', pg_catalog.to_json(job.queue)))`
+
 // ends are the jobs, by ID, whose work lanes of this process wait for.
 type ends struct{ waited sync.Map }
 
@@ -195,13 +208,18 @@ func looseForeignKeysDue(ctx context.Context, deps Deps, on listen.Querier, db d
 	return deps.cleanup().Due(ctx, on, db, fresh, barredSQL)
 }
 
+// looseForeignKeysCalled is the part of it that a writer's call is about.
+func looseForeignKeysCalled(ctx context.Context, deps Deps, on listen.Querier, db database.Database) (bool, error) {
+	return deps.cleanup().Called(ctx, on, db, barredSQL)
+}
+
 // cleanup returns what passes and looks of the loose foreign keys need.
 func (d Deps) cleanup() *cleanup.Work {
 	return &cleanup.Work{
 		Config: d.Config, Databases: d.Databases, Jobs: d.jobsDB(), Definitions: d.Definitions, Logger: d.Logger,
 		Memory: d.Bindings.memory(), Pauses: &d.Bindings.pauses, Held: d.Bindings,
 		Track: func(db database.Database, parents []*loosefk.Parent) (triggers.Config, []triggers.Parent) {
-			return Tracking(d.Config, db, parents)
+			return Tracking(d.Config, db, map[string][]*loosefk.Parent{db.Name: parents})
 		},
 	}
 }

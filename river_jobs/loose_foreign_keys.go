@@ -40,7 +40,7 @@ func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
 			Summary:       "deletes or changes the children of deleted parents",
 			DeletionTable: "loose_foreign_keys_deleted_records",
 			LimitedByTick: true,
-			Databases:     names(c),
+			Databases:     c.DatabaseNames(),
 			entries: func(defs []definitions.Definition) []string {
 				entries := make([]string, len(defs))
 				for i, d := range defs {
@@ -57,19 +57,10 @@ func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
 			ttl := settings.EffectiveLimits().Runtime + 10*time.Second
 			return bounds{database: args.Database, lease: LooseForeignKeysLease(args.Database), ttl: ttl, timeout: ttl + slowNetwork}
 		},
-		pass: passLooseForeignKeys,
-		due:  looseForeignKeysDue,
-		asks: true,
+		pass:   passLooseForeignKeys,
+		due:    looseForeignKeysDue,
+		called: looseForeignKeysCalled,
 	}
-}
-
-// names are those of all configured databases.
-func names(c *config.Config) []string {
-	names := make([]string, len(c.Databases))
-	for i, db := range c.Databases {
-		names[i] = db.Name
-	}
-	return names
 }
 
 // LooseForeignKeysLease is the key of the lease of a database's queue.
@@ -99,8 +90,24 @@ func passLooseForeignKeys(ctx context.Context, p *pass, _ LooseForeignKeysCleanu
 	return result, err
 }
 
-// Tracking says which triggers the parents need.
-func Tracking(c *config.Config, db database.Database, parents []*loosefk.Parent) (triggers.Config, []triggers.Parent) {
+// childrenIn are the tables of one database whose rows batches delete.
+func childrenIn(name string, all map[string][]*loosefk.Parent) (children []triggers.Table) {
+	for _, parents := range all {
+		for _, parent := range parents {
+			for _, reference := range parent.References {
+				child := triggers.Table{Schema: reference.Child.Schema, Name: reference.Child.Name}
+				if reference.Usable() && reference.Database == name && !reference.Updates() && !slices.Contains(children, child) {
+					children = append(children, child)
+				}
+			}
+		}
+	}
+	return children
+}
+
+// Tracking says which triggers a database needs, given the parents of all databases by name.
+func Tracking(c *config.Config, db database.Database, all map[string][]*loosefk.Parent) (triggers.Config, []triggers.Parent) {
+	parents := all[db.Name]
 	tracked := make([]triggers.Parent, len(parents))
 	for i, parent := range parents {
 		tracked[i] = triggers.Parent{Schema: parent.Schema, Table: parent.Name, KeyColumns: parent.KeyColumns}
@@ -111,7 +118,9 @@ func Tracking(c *config.Config, db database.Database, parents []*loosefk.Parent)
 		}
 	}
 	cfg := triggers.Config{JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked, Truncate: triggers.Policy(c.LooseForeignKeys.Truncate)}
-	cfg.Undo = triggers.Undo{Exclude: c.LooseForeignKeys.Undo.Exclude, MaxRow: c.LooseForeignKeys.Undo.MaxRow}
+	if undo := c.LooseForeignKeys.Undo; undo.On() {
+		cfg.Undo = triggers.Undo{Exclude: undo.Exclude, MaxRow: undo.MaxRow, Children: childrenIn(db.Name, all)}
+	}
 	for _, job := range Jobs(c) {
 		if slices.Contains(job.Databases, db.Name) && !job.Inserted() {
 			cfg.Wake = append(cfg.Wake, job.wakesIn(db.Names.Tracked)...)

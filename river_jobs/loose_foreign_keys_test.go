@@ -2,6 +2,7 @@ package riverjobs
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -10,13 +11,13 @@ import (
 	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/jobrun"
 	"sexton/internal/pgtest"
 )
 
 // worked lets a real client work one job, which does not fail, and returns how that ended.
 func (b bundle) worked(t *testing.T, database string) *river.Event {
-	t.Helper()
 	event := b.workOne(t, LooseForeignKeysCleanupArgs{Database: database})
 	require.Empty(t, event.Job.Errors)
 	return event
@@ -43,6 +44,34 @@ func TestWorkerCleansUp(t *testing.T) {
 	b.worked(t, "main")
 	require.Equal(t, after, b.state(), "the second run changes nothing")
 	require.Equal(t, [][]string{{"t", "1"}, {"f", "1"}}, b.db.Rows("SELECT changed, folded FROM sexton.runs ORDER BY id"))
+}
+
+// A lane's look inserts the same job as the SQL function, and leaves one that is there to it.
+func TestALookAsksAsEnqueueDoes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.kinds()
+	lane := jobOf(b.deps, LooseForeignKeys).Lane(b.deps, b.db.Connected)
+	conn := pgtest.Connect(t, b.db.URL)
+	pgtest.Exec(t, conn, `LISTEN "sexton.river_insert"`)
+	asked := func(now string) [][]string {
+		rows := b.db.Rows("WITH due AS (SELECT "+now+" AS now), asked AS ("+lane.Ask+") SELECT id FROM asked", lane.AskArgs...)
+		return append(rows, b.db.Rows("SELECT to_jsonb(job) - '{id,created_at,scheduled_at}'::text[], scheduled_at = created_at FROM sexton.river_job AS job")...)
+	}
+	require.Empty(t, asked("false"))
+	byLook := asked("true")
+	require.Len(t, byLook, 2)
+	require.Len(t, asked("true"), 1, "it is there already")
+	args := LooseForeignKeysCleanupArgs{Database: "main"}
+	id := pgtest.Must(Enqueue(t.Context(), b.db.Pool(), b.db.Connected, LooseForeignKeys, args, nil))(t)
+	require.Equal(t, byLook[0][0], strconv.FormatInt(id, 10))
+	require.Equal(t, byLook[1:], asked("false"))
+	b.db.Exec("DELETE FROM sexton.river_job")
+	b.enqueue(t, args)
+	require.Equal(t, byLook[1:], asked("false"))
+	heard := func() string { return pgtest.Must(conn.WaitForNotification(t.Context()))(t).Payload }
+	first, second := heard(), heard()
+	require.Equal(t, first, second)
 }
 
 func TestWorkerLeavesALeaseThatIsTaken(t *testing.T) {
@@ -199,4 +228,35 @@ func TestRunReportsThePass(t *testing.T) {
 	report := pgtest.Must(Jobs(b.deps.Config)[0].Run(t.Context(), b.deps, Pass{Database: "main"}))(t)
 	require.Equal(t, jobrun.OverLimit, report.Outcome)
 	require.Equal(t, "main", report.Database)
+}
+
+// A worker tells triggers that the limit is reached, and waits where it is to; what was kept expires once undo is off.
+func TestWorkerBoundsWhatIsKept(t *testing.T) {
+	t.Parallel()
+	const undo, on = "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__", "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h"
+	left := func(b bundle) [][]string {
+		return b.db.Rows("SELECT sum(rows)::text, sum(left_out)::text, (SELECT (full_since IS NOT NULL)::text FROM sexton.undo_state) FROM sexton.undo")
+	}
+	with := func(b bundle, environ ...string) bundle {
+		b.deps.Config, b.deps.Bindings = configuration(t, environ...), &Bindings{}
+		return b
+	}
+	b := working(t, dbtest.Keeping(t, tables, "parents"), on, undo+"MAX_SIZE=1")
+	b.db.Exec("DELETE FROM parents WHERE id = 1")
+	b.worked(t, "main")
+	b.db.Exec("DELETE FROM parents WHERE id = 2")
+	require.Equal(t, [][]string{{"1", "4", "true"}}, left(b), "children and note of the first, and then the second")
+	require.Contains(t, b.log.String(), "kept rows have reached loose_foreign_keys.undo.max_size")
+
+	waiting := with(b, on, undo+"MAX_SIZE=1", undo+"WHEN_FULL=wait")
+	event := waiting.workOne(t, LooseForeignKeysCleanupArgs{Database: "main"})
+	require.Contains(t, event.Job.Errors[0].Error, "raise it, lower undo.keep, or set undo.when_full to left_out")
+	require.EqualValues(t, 1, b.db.Pending(t))
+	with(b, on).worked(t, "main")
+	require.Zero(t, b.db.Pending(t))
+	require.Equal(t, "false", left(b)[0][2], "without a limit it is not reached")
+
+	b.db.Exec("UPDATE sexton.undo_state SET keep = '-3 days'")
+	with(b).worked(t, "main")
+	require.Equal(t, [][]string{{"sexton.undo_rest"}}, b.db.Rows("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'sexton.undo'::regclass"))
 }

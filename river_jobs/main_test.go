@@ -43,7 +43,6 @@ type bundle struct {
 }
 
 func setup(t *testing.T, environ ...string) bundle {
-	t.Helper()
 	return working(t, dbtest.Tracked(t, tables, "parents"), environ...)
 }
 
@@ -58,7 +57,6 @@ const tables = `
 		INSERT INTO notes SELECT id, id FROM parents;`
 
 func working(t *testing.T, db *dbtest.DB, environ ...string) bundle {
-	t.Helper()
 	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(definitionsFile)}))(t)
 	b := over(t, db, environ...)
 	b.deps.Definitions = defs
@@ -67,7 +65,6 @@ func working(t *testing.T, db *dbtest.DB, environ ...string) bundle {
 
 // over is what jobs need to work on a database.
 func over(t *testing.T, db *dbtest.DB, environ ...string) bundle {
-	t.Helper()
 	log := &pgtest.Journal{}
 	logger := log.Logger()
 	return bundle{db: db, log: log, deps: Deps{
@@ -78,21 +75,24 @@ func over(t *testing.T, db *dbtest.DB, environ ...string) bundle {
 
 // application is the reference application with these rows, for some kinds without the loose foreign keys.
 func application(t *testing.T, rows string, environ ...string) bundle {
-	t.Helper()
 	db := dbtest.Reference(t)
 	db.Exec(rows)
 	b := over(t, db, append([]string{"SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false"}, environ...)...)
-	db.Exec("DELETE FROM sexton.job_kinds")
+	b.kinds()
+	return b
+}
+
+// kinds describes the kinds to the database, as the worker does at its start.
+func (b bundle) kinds() {
+	b.db.Exec("DELETE FROM sexton.job_kinds")
 	for _, k := range Kinds(b.deps.Config) {
-		db.Exec("INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults) VALUES ($1, $1, $2, $3, $4, $5)",
+		b.db.Exec("INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults) VALUES ($1, $1, $2, $3, $4, $5)",
 			k.Kind, k.Cron, k.MaxAttempts, k.Args, k.Defaults)
 	}
-	return b
 }
 
 // workOne lets a real client work one job and returns how it ended.
 func (b bundle) workOne(t *testing.T, args river.JobArgs) *river.Event {
-	t.Helper()
 	client, stop := b.start(t)
 	defer stop()
 	events, cancel := client.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed, river.EventKindJobSnoozed)
@@ -103,7 +103,6 @@ func (b bundle) workOne(t *testing.T, args river.JobArgs) *river.Event {
 
 // start starts a client, which is stopped at the end of the test at the latest.
 func (b bundle) start(t *testing.T) (client *river.Client[pgx.Tx], stop func()) {
-	t.Helper()
 	client = pgtest.Must(NewClient(b.deps, "test"))(t)
 	require.NoError(t, client.Start(t.Context()))
 	stop = sync.OnceFunc(func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) })
@@ -113,21 +112,17 @@ func (b bundle) start(t *testing.T) (client *river.Client[pgx.Tx], stop func()) 
 
 // enqueue inserts a job as SQL does.
 func (b bundle) enqueue(t *testing.T, args river.JobArgs) {
-	t.Helper()
 	pgtest.Must(Enqueue(t.Context(), b.db.Pool(), b.db.Connected, args.Kind(), args, nil))(t)
 }
 
 // ran runs one pass in the foreground, which does not fail.
 func (b bundle) ran(t *testing.T, args river.JobArgs) jobrun.Report {
-	t.Helper()
 	return pgtest.Must(run(t.Context(), b.deps, args))(t)
 }
 
 func configuration(t *testing.T, environ ...string) *config.Config {
-	t.Helper()
 	// The tests hand over connected databases, so nobody dials this address.
-	c, err := config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir(), Environ: environ})
-	require.NoError(t, err)
+	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir(), Environ: environ}))(t)
 	return c
 }
 
@@ -151,6 +146,5 @@ func jobOf(deps Deps, kind string) Job {
 
 // due asks the predicate of a kind as a worker's lane does.
 func (b bundle) due(t *testing.T, kind string) listen.Due {
-	t.Helper()
 	return pgtest.Must(jobOf(b.deps, kind).Lane(b.deps, b.db.Connected).Due(t.Context(), b.db.Pool(), false))(t)
 }

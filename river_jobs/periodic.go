@@ -167,7 +167,7 @@ func (k *ticker) Start(ctx context.Context, _ *rivertype.HookPeriodicJobsStartPa
 	defer cancel()
 	for _, t := range k.ticks {
 		t.mu.Lock()
-		err := k.deps.jobsDB().AsyncQueries().ScheduleEnter(ctx, dbsqlc.ScheduleEnterParams{Kind: t.Kind, Database: t.Database, LastTick: k.now()})
+		err := k.deps.jobsDB().AsyncQueries().ScheduleEnter(ctx, t.Kind, t.Database, k.now())
 		if err != nil {
 			err = fmt.Errorf("insert schedule of %s: %w", t.Kind, err)
 		} else {
@@ -188,7 +188,7 @@ func (k *ticker) Start(ctx context.Context, _ *rivertype.HookPeriodicJobsStartPa
 
 // look reads the last tick.
 func (k *ticker) look(ctx context.Context, t *Tick) error {
-	last, err := k.deps.jobsDB().AsyncQueries().ScheduleLast(ctx, dbsqlc.ScheduleLastParams{Kind: t.Kind, Database: t.Database})
+	last, err := k.deps.jobsDB().AsyncQueries().ScheduleLast(ctx, t.Kind, t.Database)
 	if err != nil {
 		return fmt.Errorf("read last tick of %s: %w", t.Kind, err)
 	}
@@ -208,9 +208,9 @@ func (k *ticker) record(ctx context.Context, on riverdriver.Executor, jobs []*ri
 		}
 		t := k.ticks[of.ID]
 		t.mu.Lock()
-		tick := dbsqlc.ScheduleAdvanceParams{Kind: t.Kind, Database: t.Database, Tick: t.offered}
+		offered := t.offered
 		t.mu.Unlock()
-		if err := k.deps.jobsDB().Names.Queries(riverTx{on: on}).ScheduleAdvance(ctx, tick); err != nil {
+		if err := k.deps.jobsDB().Names.Queries(riverTx{on: on}).ScheduleAdvance(ctx, offered, t.Kind, t.Database); err != nil {
 			return fmt.Errorf("record tick of %s: %w", t.Kind, err)
 		}
 	}

@@ -33,7 +33,6 @@ type term struct {
 
 // lead begins a term at a moment such as "2026-03-01 23:59:00", UTC.
 func lead(t *testing.T, b bundle, moment string, ticks ...*Tick) *term {
-	t.Helper()
 	k, jobs := newTicker(b.deps, ticks)
 	require.Len(t, jobs, len(ticks))
 	m := &term{T: t, b: b, k: k, ticks: ticks, clock: date(t, moment), next: map[*Tick]time.Time{}}
@@ -43,7 +42,6 @@ func lead(t *testing.T, b bundle, moment string, ticks ...*Tick) *term {
 }
 
 func (m *term) begin() {
-	m.Helper()
 	require.NoError(m, m.k.Start(m.Context(), nil))
 	for _, tick := range m.ticks {
 		m.next[tick] = tick.Next(m.clock)
@@ -53,7 +51,6 @@ func (m *term) begin() {
 
 // construct calls the constructor and inserts what it offers.
 func (m *term) construct(tick *Tick) {
-	m.Helper()
 	args, _ := tick.offer()
 	if args == nil {
 		return
@@ -70,7 +67,6 @@ func (m *term) construct(tick *Tick) {
 
 // pass lets time pass, which River counts apart from the clock.
 func (m *term) pass(d time.Duration) {
-	m.Helper()
 	const step = 500 * time.Millisecond
 	for ; d > 0; d -= step {
 		m.clock = m.clock.Add(min(step, d))
@@ -94,22 +90,18 @@ func (b bundle) lastTick() string {
 }
 
 func date(t *testing.T, moment string) time.Time {
-	t.Helper()
 	return pgtest.Must(time.Parse(time.DateTime, moment))(t)
 }
 
 func times(t *testing.T, spec string) cron.Schedule {
-	t.Helper()
 	return pgtest.Must(cron.ParseStandard(spec))(t)
 }
 
 func tickOf(t *testing.T, spec string) *Tick {
-	t.Helper()
 	return &Tick{Kind: "k", Database: "main", Schedule: times(t, spec), Args: LooseForeignKeysCleanupArgs{Database: "main"}}
 }
 
 func setupTicks(t *testing.T) bundle {
-	t.Helper()
 	b := setup(t)
 	b.db.Exec("CREATE TABLE ticked (kind text, database text, at timestamptz)")
 	return b
@@ -285,7 +277,6 @@ func TestASuspendedLeaderRepeatsNothing(t *testing.T) {
 
 // startClient runs River as a worker does, with other schedules.
 func startClient(t *testing.T, b bundle, id string) *river.Client[pgx.Tx] {
-	t.Helper()
 	client := pgtest.Must(NewClient(b.deps, id))(t)
 	require.NoError(t, client.Start(context.WithoutCancel(t.Context())))
 	t.Cleanup(func() { require.NoError(t, client.StopAndCancel(context.WithoutCancel(t.Context()))) })

@@ -87,7 +87,7 @@ const retryPause = time.Minute
 // untilRetried returns how long a failed job of the kind is to be left alone: what is due was so before, and asking for it at
 // once would only fail again.
 func untilRetried(ctx context.Context, db database.Database, kind string) (time.Duration, error) {
-	seconds, err := db.Queries().JobsRetryIn(ctx, dbsqlc.JobsRetryInParams{Longest: retryPause.Seconds(), Kind: kind})
+	seconds, err := db.Queries().JobsRetryIn(ctx, retryPause.Seconds(), kind)
 	return max(0, time.Duration(seconds*float64(time.Second))), problem.Doing(err, "look for failed jobs of %s", kind)
 }
 
@@ -134,10 +134,9 @@ func offerPlaceholders(ctx context.Context, p *pass) (*placeholder.Stats, error)
 		return nil, err
 	}
 	settings, rules := p.Config.PlaceholderUsers, PlaceholderRules(p.Config)
-	jobs := dbsqlc.JobsStartParams{Kind: placeholder.DeleteKind, Spacing: settings.Spacing.Seconds()}
-	start, err := p.db.Names.Queries(session.Conn).JobsStart(ctx, jobs)
+	start, err := p.db.Names.Queries(session.Conn).JobsStart(ctx, settings.Spacing.Seconds(), placeholder.DeleteKind)
 	if err != nil {
-		return nil, fmt.Errorf("look for waiting jobs of %s: %w", jobs.Kind, err)
+		return nil, fmt.Errorf("look for waiting jobs of %s: %w", placeholder.DeleteKind, err)
 	}
 	if err := placeholder.SaveRules(ctx, session.Conn, p.db.Names, rules); err != nil {
 		return nil, err

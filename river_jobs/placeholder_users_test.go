@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/config"
-	"sexton/internal/dbsqlc"
 	"sexton/internal/definitions"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
@@ -23,7 +22,6 @@ import (
 // placeholderBundle is the reference application with the placeholders 11 (who has written nothing), 12 (who has), and 13,
 // whose group 2 is still there, and what jobs need to work on it.
 func placeholderBundle(t *testing.T, environ ...string) bundle {
-	t.Helper()
 	return application(t, `
 		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
 		INSERT INTO groups (id, name, path) VALUES (1, 'kept', 'kept'), (2, 'imported', 'imported');
@@ -42,7 +40,6 @@ func placeholderBundle(t *testing.T, environ ...string) bundle {
 
 // client works jobs until the end of the test.
 func (b bundle) client(t *testing.T) {
-	t.Helper()
 	pulses := &pulse.Pulse{On: b.db.Connected.Pool}
 	b.deps.Ask = pulses.Add
 	_, stop := b.start(t)
@@ -57,7 +54,6 @@ func (b bundle) client(t *testing.T) {
 }
 
 func (b bundle) waitFor(t *testing.T, what, condition string) {
-	t.Helper()
 	pgtest.Await(t, b.db.Pool(), what, "SELECT "+condition)
 }
 
@@ -114,8 +110,7 @@ func TestFirstStart(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
 	in := func(spacing time.Duration) float64 {
-		start, err := b.db.Connected.Queries().JobsStart(t.Context(), dbsqlc.JobsStartParams{Kind: DeletePlaceholder, Spacing: spacing.Seconds()})
-		require.NoError(t, err)
+		start := pgtest.Must(b.db.Connected.Queries().JobsStart(t.Context(), spacing.Seconds(), DeletePlaceholder))(t)
 		return start.Sub(pgtest.Scalar[time.Time](t, b.db.Database, "SELECT clock_timestamp()")).Seconds()
 	}
 	require.InDelta(t, 0, in(time.Minute), 1, "nothing waits")

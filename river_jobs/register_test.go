@@ -11,7 +11,6 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/dbsqlc"
 	"sexton/internal/fault"
 	"sexton/internal/groupdelete"
 	"sexton/internal/jobrun"
@@ -38,8 +37,7 @@ func TestRegisterAddsExactlyTheJobs(t *testing.T) {
 		}
 		workers := river.NewWorkers()
 		Register(workers, b.deps)
-		client, err := river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{Schema: "sexton", Workers: workers, Logger: pgtest.Logger(t)})
-		require.NoError(t, err)
+		client := pgtest.Must(river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{Schema: "sexton", Workers: workers, Logger: pgtest.Logger(t)}))(t)
 		for _, args := range everyArgs() {
 			// A client takes only kinds that it has a worker for.
 			_, err := client.Insert(t.Context(), args, nil)
@@ -157,8 +155,7 @@ func TestRiverReindexesWhatIsThere(t *testing.T) {
 // Every count of a pass has a metric with its labels: what has none is only logged.
 func TestPassesMoveTheCounters(t *testing.T) {
 	t.Parallel()
-	m, err := metrics.New(metrics.Options{CleanUp: LooseForeignKeys, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
+	m := pgtest.Must(metrics.New(metrics.Options{CleanUp: LooseForeignKeys, Logger: slog.New(slog.DiscardHandler)}))(t)
 	m.RunEnded(jobrun.Ended{Kind: LooseForeignKeys, Database: "main", Outcome: jobrun.Done, Counts: countsOf(&loosefk.Stats{
 		DeleteCountByTable: map[string]int64{"children": 1, "others": 2, "none": 0},
 		UpdateCountByTable: map[string]int64{"notes": 3},
@@ -239,7 +236,7 @@ func TestRunWithoutProgressIsNoSuccess(t *testing.T) {
 	}
 	successes := func() (last []float64) {
 		found, err := b.deps.jobsDB().Queries().RunsLastSuccess(t.Context(),
-			dbsqlc.RunsLastSuccessParams{Kinds: []string{LooseForeignKeys}, Databases: []string{"main"}, Cap: 10})
+			[]string{LooseForeignKeys}, []string{"main"}, 10)
 		require.NoError(t, err)
 		for _, one := range found {
 			last = append(last, one.EndedEpoch)

@@ -34,7 +34,6 @@ type replicated struct {
 }
 
 func setupReplicated(t *testing.T, environ ...string) replicated {
-	t.Helper()
 	primary := pgtest.Server(t)
 	db := dbtest.Onto(t, pgtest.NewOn(t, primary))
 	db.Exec(tables)
@@ -52,18 +51,15 @@ func setupReplicated(t *testing.T, environ ...string) replicated {
 }
 
 func (r replicated) resume(t *testing.T) {
-	t.Helper()
 	pgtest.Exec(t, r.standby, "SELECT pg_wal_replay_resume()")
 }
 
 func (r replicated) await(t *testing.T, condition string) {
-	t.Helper()
 	pgtest.Await(t, r.db.Pool(), "the standby: "+condition, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE application_name = 'r1' AND "+condition+")")
 }
 
 // pass runs one pass in the background and returns what waits for its report.
 func (b bundle) pass(t *testing.T) func() jobrun.Report {
-	t.Helper()
 	var report jobrun.Report
 	ended := make(chan error, 1)
 	go func() {
@@ -72,7 +68,6 @@ func (b bundle) pass(t *testing.T) func() jobrun.Report {
 		ended <- err
 	}()
 	return func() jobrun.Report {
-		t.Helper()
 		require.NoError(t, <-ended)
 		return report
 	}
@@ -80,7 +75,6 @@ func (b bundle) pass(t *testing.T) func() jobrun.Report {
 
 // waitsFor waits until the row of the running pass says what it waits for.
 func (b bundle) waitsFor(t *testing.T) string {
-	t.Helper()
 	var reason string
 	pgtest.WaitFor(t, "the pass to say what it waits for", func(ctx context.Context) (bool, error) {
 		err := b.db.Pool().QueryRow(ctx, "SELECT coalesce(max(stats ->> 'waiting_for'), '') FROM sexton.runs WHERE ended_at IS NULL").Scan(&reason)

@@ -137,7 +137,7 @@ func (h *Heart) beat(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
 	// Taken before the statement is sent, so that Alive can only end early.
 	sent := time.Now()
 	deaf, held := said(h.Deaf), said(h.Held)
-	updated, err := h.DB.Names.Queries(on).ClientBeat(ctx, dbsqlc.ClientBeatParams{ClientID: h.ClientID, Deaf: deaf, Held: held})
+	updated, err := h.DB.Names.Queries(on).ClientBeat(ctx, deaf, held, h.ClientID)
 	if err != nil {
 		return nil, fmt.Errorf("update client %s: %w", h.ClientID, err)
 	}

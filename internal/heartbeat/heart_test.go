@@ -84,7 +84,6 @@ func TestRunOutlivesAnOutage(t *testing.T) {
 	h.Interval, h.Silence = 5*time.Millisecond, 200*time.Millisecond
 	messages := record(h)
 	lines := func(count int) {
-		t.Helper()
 		pgtest.WaitFor(t, "log lines", func(context.Context) (bool, error) { return len(messages.Messages()) >= count, nil })
 	}
 	db.Exec("ALTER TABLE sexton.clients RENAME TO hidden")

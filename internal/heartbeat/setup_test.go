@@ -16,7 +16,6 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func newHeart(t *testing.T, db *dbtest.DB, client string) *heartbeat.Heart {
-	t.Helper()
 	return &heartbeat.Heart{DB: db.Connected, ClientID: client, Logger: pgtest.Logger(t)}
 }
 
@@ -38,7 +37,6 @@ type job struct {
 }
 
 func insert(t *testing.T, db *dbtest.DB, j job) int64 {
-	t.Helper()
 	or := func(value, otherwise string) string {
 		if value == "" {
 			return otherwise
@@ -81,7 +79,6 @@ func record(h *heartbeat.Heart) *pgtest.Journal {
 
 // run starts the heart; the function that it returns stops it and waits for its end.
 func run(t *testing.T, h *heartbeat.Heart) (stop func()) {
-	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.Run(ctx) }()

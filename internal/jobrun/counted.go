@@ -73,11 +73,11 @@ func (r *Runner) settleRun(ctx context.Context, log *slog.Logger, db database.Da
 		if run, err = queries.RunEnded(ctx, runID); err != nil || run.Outcome != string(Failed) {
 			return err
 		}
-		change := dbsqlc.RunCountedParams{ID: runID}
-		if change.Stats, change.Counted, grown, err = r.merge(run, db.Name, found); err != nil {
+		var stats, counted json.RawMessage
+		if stats, counted, grown, err = r.merge(run, db.Name, found); err != nil {
 			return err
 		}
-		return queries.RunCounted(ctx, change)
+		return queries.RunCounted(ctx, stats, counted, runID)
 	})
 	unknown := errors.Is(err, pgx.ErrNoRows)
 	switch {
@@ -90,11 +90,11 @@ func (r *Runner) settleRun(ctx context.Context, log *slog.Logger, db database.Da
 	if r.Observer != nil && len(grown) > 0 {
 		r.Observer.CountsAdded(run.Kind, run.Database, grown)
 	}
-	drop := dbsqlc.RunCountsAddedParams{RunID: runID}
+	var ids, rows []int64
 	for _, one := range found {
-		drop.Ids, drop.Counted = append(drop.Ids, one.ID), append(drop.Counted, one.Rows)
+		ids, rows = append(ids, one.ID), append(rows, one.Rows)
 	}
-	dropped, err := db.Queries().RunCountsAdded(ctx, drop)
+	dropped, err := db.Queries().RunCountsAdded(ctx, ids, rows, runID)
 	if err != nil {
 		return fmt.Errorf("remove counts of run %d: %w", runID, err)
 	}

@@ -19,7 +19,6 @@ const insertCount = "INSERT INTO sexton.run_counts (run_id, backend, field, labe
 
 // withDead is setup with a second database, and a run that died with counts in both.
 func withDead(t *testing.T) (bundle, *dbtest.DB) {
-	t.Helper()
 	b := setup(t)
 	b.runner.Figures = figures
 	ci := dbtest.New(t)

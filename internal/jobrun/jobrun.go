@@ -203,7 +203,7 @@ func endSpan(span trace.Span, report Report) {
 // begin enters the run in the history and takes its lease, if it has one. The ID is 0 where neither is so.
 func (r *Runner) begin(ctx context.Context, queries *dbsqlc.Queries, spec Spec) (int64, *lease.Lease, error) {
 	start := func() (int64, error) {
-		return queries.RunStart(ctx, dbsqlc.RunStartParams{Kind: spec.Kind, Database: spec.Database, Holder: r.Leases.Holder})
+		return queries.RunStart(ctx, spec.Kind, spec.Database, r.Leases.Holder)
 	}
 	if spec.LeaseKey == "" {
 		id, err := start()
@@ -271,7 +271,7 @@ func progress(log *slog.Logger, queries *dbsqlc.Queries, runID int64) Progress {
 		written = time.Now()
 		encoded, err := json.Marshal(stats)
 		if err == nil {
-			err = queries.RunProgress(ctx, dbsqlc.RunProgressParams{ID: runID, Stats: encoded})
+			err = queries.RunProgress(ctx, encoded, runID)
 		}
 		if err != nil && ctx.Err() == nil {
 			log.WarnContext(ctx, "progress cannot be recorded", "error", err)

@@ -30,7 +30,6 @@ type bundle struct {
 }
 
 func setup(t *testing.T) bundle {
-	t.Helper()
 	db := dbtest.New(t)
 	log := &bytes.Buffer{}
 	return bundle{
@@ -50,7 +49,6 @@ func busy(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error)
 
 // pass runs a pass that does not fail.
 func (b bundle) pass(t *testing.T, work jobrun.Work) {
-	t.Helper()
 	pgtest.Must(b.runner.Do(t.Context(), b.spec, work))(t)
 }
 

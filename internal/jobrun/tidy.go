@@ -34,7 +34,7 @@ func (r *Runner) abandon(ctx context.Context, queries *dbsqlc.Queries, spec Spec
 	if !r.passed(spec.history(), token) {
 		return nil
 	}
-	closed, err := queries.RunsAbandon(ctx, dbsqlc.RunsAbandonParams{Kind: spec.Kind, Database: spec.Database, BeforeID: runID})
+	closed, err := queries.RunsAbandon(ctx, spec.Kind, spec.Database, runID)
 	if err != nil {
 		return fmt.Errorf("close abandoned runs of %s: %w", spec.Kind, err)
 	}
@@ -54,7 +54,7 @@ func (r *Runner) abandonOld(ctx context.Context, queries *dbsqlc.Queries, spec S
 	if !due {
 		return nil
 	}
-	closed, err := queries.RunsAbandonOld(ctx, dbsqlc.RunsAbandonOldParams{Kind: spec.Kind, Database: spec.Database, Long: spec.Long})
+	closed, err := queries.RunsAbandonOld(ctx, spec.Kind, spec.Database, spec.Long)
 	if err != nil {
 		return fmt.Errorf("close abandoned runs of %s: %w", spec.Kind, err)
 	}

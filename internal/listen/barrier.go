@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/problem"
 )
 
 // barrier remembers the transactions that held a write lock on one of the lane's tables when it was raised.
@@ -52,8 +54,5 @@ func (s *session) transactions(ctx context.Context, sql string, args ...any) ([]
 		return nil, fmt.Errorf("look at writers of %s: %w", strings.Join(s.lane.Tables, ", "), err)
 	}
 	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("look at writers of %s: %w", strings.Join(s.lane.Tables, ", "), err)
-	}
-	return found, nil
+	return found, problem.Doing(err, "look at writers of %s", strings.Join(s.lane.Tables, ", "))
 }

@@ -49,7 +49,6 @@ func TestBarrierWaitsForWriters(t *testing.T) {
 				p.wakeUp()
 				writer := b.connect()
 				step := func(sql string) {
-					t.Helper()
 					execute(t, writer, strings.ReplaceAll(sql, "gid", b.Name))
 				}
 				step("BEGIN ISOLATION LEVEL " + level + "; " + script[0])
@@ -208,36 +207,34 @@ func TestLaneWakesForWhatFallsDueLater(t *testing.T) {
 // Work that cannot be done now is left alone, though not longer than it asked for.
 func TestWorkIsLeftAloneForAPause(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type example struct {
 		look time.Duration
 		sql  string
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"usual": {never, insert},
 		// Without a notification, which might come in after the first look.
 		"looking often": {time.Millisecond, silent},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const pause = 200 * time.Millisecond
-			b := setup(t)
-			p := newProbe(b)
-			p.Timing.Look = test.look
-			var began time.Time
-			var rested atomic.Int64
-			p.work = func(ctx context.Context, call int64) (time.Duration, error) {
-				if call == 1 {
-					began = time.Now()
-					return pause, nil
-				}
-				rested.CompareAndSwap(0, int64(time.Since(began)))
-				return p.erase(ctx)
+	}, func(t *testing.T, _ string, test example) {
+		const pause = 200 * time.Millisecond
+		b := setup(t)
+		p := newProbe(b)
+		p.Timing.Look = test.look
+		var began time.Time
+		var rested atomic.Int64
+		p.work = func(ctx context.Context, call int64) (time.Duration, error) {
+			if call == 1 {
+				began = time.Now()
+				return pause, nil
 			}
-			p.awaitSleep() // Its notification must not come in later.
-			b.Exec(test.sql)
-			b.requireDrained()
-			require.GreaterOrEqual(t, time.Duration(rested.Load()), pause)
-		})
-	}
+			rested.CompareAndSwap(0, int64(time.Since(began)))
+			return p.erase(ctx)
+		}
+		p.awaitSleep() // Its notification must not come in later.
+		b.Exec(test.sql)
+		b.requireDrained()
+		require.GreaterOrEqual(t, time.Duration(rested.Load()), pause)
+	})
 }
 
 func TestNotificationCutsAPauseShort(t *testing.T) {
@@ -297,14 +294,12 @@ func TestLaneStopsInEveryState(t *testing.T) {
 			p.await("the lane to give up", func() bool { return p.logged(lost) == 1 })
 		},
 		"checking its hearing": func(t *testing.T, _ *bundle, p *probe) {
-			t.Helper()
 			p.Timing.SelfCheckWait = never
 			p.Ear.Pool = elsewhere(t, pgtest.New(t).URL).pool
 			p.start()
 			p.await("the check", func() bool { return p.Ear.Pool.Stat().AcquireCount() == 1 && p.Ear.Pool.Stat().AcquiredConns() == 0 })
 		},
 		"waiting for the lock": func(t *testing.T, b *bundle, p *probe) {
-			t.Helper()
 			p.Timing.LockTimeout = never
 			b.hold("")
 			b.Exec(insert)
@@ -319,14 +314,12 @@ func TestLaneStopsInEveryState(t *testing.T) {
 			p.start()
 			p.wakeUp()
 		},
-		"leaving work alone": func(t *testing.T, _ *bundle, p *probe) {
-			t.Helper()
+		"leaving work alone": func(_ *testing.T, _ *bundle, p *probe) {
 			p.work = func(context.Context, int64) (time.Duration, error) { return never, nil }
 			p.awaitSleep()
 			p.wakeUp()
 		},
 		"at the barrier": func(t *testing.T, b *bundle, p *probe) {
-			t.Helper()
 			p.Timing.BarrierPoll, p.Timing.BarrierPollMax = never, never
 			execute(t, b.connect(), "BEGIN; "+insert)
 			p.awaitSleep()

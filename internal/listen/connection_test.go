@@ -181,7 +181,6 @@ type caller struct {
 }
 
 func elsewhere(t *testing.T, url string) *caller {
-	t.Helper()
 	config := pgtest.Must(pgxpool.ParseConfig(url))(t)
 	config.MaxConns = 1
 	c := &caller{}
@@ -258,11 +257,10 @@ func TestALookDoesNotWaitForOthersWhoAsk(t *testing.T) {
 	b := setup(t)
 	b.Exec(`CREATE FUNCTION ask() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(4711); RETURN 1; END $$`)
 	p := newProbe(b)
-	p.Timing.Answer, p.Lane.Ask = 2*time.Second, "public.ask"
-	p.Lane.Due = func(ctx context.Context, on listen.Querier, _ bool) (due listen.Due, err error) {
-		defer p.looks.Add(1)
-		err = on.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+table+`) AS now, 1`).Scan(&due.Now, new(int))
-		return due, err
+	p.Timing.Answer, p.Lane.Ask = 2*time.Second, "SELECT public.ask() AS id FROM due WHERE due.now"
+	p.Lane.Called = func(ctx context.Context, on listen.Querier) (now bool, err error) {
+		err = on.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+table+`) AS now`).Scan(&now)
+		return now, err
 	}
 	p.awaitSleep()
 	execute(t, b.connect(), "SELECT pg_advisory_lock(4711)")
@@ -275,22 +273,19 @@ func TestALookDoesNotWaitForOthersWhoAsk(t *testing.T) {
 // The lane's own look never comes, and no notification does.
 func TestAPulseLooksForALaneThatSleeps(t *testing.T) {
 	t.Parallel()
-	for name, row := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"due":      "now()",
 		"due soon": "clock_timestamp() + interval '300 ms'",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			p := newProbe(b)
-			pulses := &pulse.Pulse{On: b.Pool()}
-			pulses.Add(p.Ear.Questions()...)
-			p.awaitSleep()
-			b.Exec("SET sexton.notify = off; INSERT INTO " + table + " (fully_qualified_table_name, primary_key_value, consume_after) VALUES ('x', 1, " + row +
-				"); RESET sexton.notify")
-			before := p.looks.Load()
-			pgtest.WaitFor(t, "a look", func(ctx context.Context) (bool, error) { return p.looks.Load() > before, pulses.Next(ctx) })
-			b.requireDrained()
-		})
-	}
+	}, func(t *testing.T, _, row string) {
+		b := setup(t)
+		p := newProbe(b)
+		pulses := &pulse.Pulse{On: b.Pool()}
+		pulses.Add(p.Ear.Questions()...)
+		p.awaitSleep()
+		b.Exec("SET sexton.notify = off; INSERT INTO " + table + " (fully_qualified_table_name, primary_key_value, consume_after) VALUES ('x', 1, " + row +
+			"); RESET sexton.notify")
+		before := p.looks.Load()
+		pgtest.WaitFor(t, "a look", func(ctx context.Context) (bool, error) { return p.looks.Load() > before, pulses.Next(ctx) })
+		b.requireDrained()
+	})
 }

@@ -18,7 +18,8 @@
 //	   └─────────────────────────────────────────────────────────────────────────┘◄────────┘
 //
 // A lane that was called takes the lock in the round trip of its look, ahead of it: where nothing is due after all, it falls asleep the same way.
-// Where its look asks for the work as well (Lane.Ask), the job is inserted behind the look, as in a round trip of its own.
+// That look may ask for less than Lane.Due does, namely what a writer can have called for (Lane.Called), and for the work as well (Lane.Ask): the
+// job is inserted behind the look, as in a round trip of its own. Where it finds nothing, Lane.Due is asked.
 //
 // The barrier waits for every transaction that held a write lock on the deletion table just after the awake
 // lock was dropped, prepared transactions included. Why no wake-up is lost, for a writer W: it takes its table lock, writes

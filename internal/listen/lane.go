@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
-	"strings"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -46,8 +47,10 @@ type Lane struct {
 	// Due is the kind's one predicate, in one query. It runs on the connection that the lane is awake on. With fresh it may rely on
 	// nothing that it remembers: this is the look before the lane sleeps.
 	Due func(ctx context.Context, on Querier, fresh bool) (Due, error)
-	// Ask, if set, is the SQL function that asks for the work and returns the ID of its job; AskArgs are its arguments. A look that a writer has
-	// called for asks in its own round trip, if something is due: the column now of the predicate's query alone must say that.
+	// Called, if set, is a cheaper predicate for a look that a writer has called for, whose query has the one column now. Where it finds nothing, Due
+	// is asked. Ask is a query that asks for the work in the same round trip, for a row of due, the predicate's; it returns the ID of the job as
+	// id, or no row. AskArgs are its arguments.
+	Called  func(ctx context.Context, on Querier) (bool, error)
 	Ask     string
 	AskArgs []any
 	// Work gets the work done, or learns that it cannot be done now, and returns when that is so. It
@@ -308,17 +311,29 @@ func (s *session) wake(ctx context.Context) error {
 // is, the lane falls asleep as after any work: the lock is dropped, and the barrier waits for the writers that have found it held.
 func (s *session) wakeAndLook(ctx context.Context, fresh bool) (Due, error) {
 	s.awake = true
-	due, err := s.look(ctx, behind{
+	ahead := behind{
 		conn: s.conn.Conn(), sql: "SELECT pg_catalog.pg_try_advisory_lock($1::int, $2::int), " + database.GenericPlan +
 			", pg_catalog.set_config('lock_timeout', $3::bigint::pg_catalog.text, true)",
 		args: []any{s.lane.Key1, s.lane.Key2, s.lane.timing.LockTimeout.Milliseconds()},
 		into: []any{&s.awake, new(string), new(string)},
-		asks: s,
-	}, fresh)
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "55P03" && s.lane.Ask != "" {
-		return s.due(ctx, fresh) // A transaction that is still open has asked, too: that is for the work to wait for, and the look has an answer.
 	}
-	return due, err
+	if s.lane.Called == nil {
+		return s.look(ctx, ahead, fresh)
+	}
+	ahead.asks = s
+	looking, cancel := context.WithTimeout(ctx, s.lane.timing.Answer)
+	now, err := s.lane.Called(looking, ahead)
+	cancel()
+	pgErr, refused := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case refused && pgErr.Code == "55P03": // A transaction that is still open has asked, too: that is for the work to wait for.
+	case err != nil:
+		return Due{}, fmt.Errorf("look what is due: %w", err)
+	case now:
+		s.lane.looking.Store(true)
+		return Due{Now: true}, nil
+	}
+	return s.due(ctx, fresh)
 }
 
 // behind sends a query in the round trip of another one.
@@ -331,18 +346,18 @@ type behind struct {
 	asks *session
 }
 
+var parameter = regexp.MustCompile(`\$[0-9]+`)
+
 func (b behind) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if b.asks == nil || b.asks.lane.Ask == "" {
+	if b.asks == nil {
 		return database.Behind(ctx, b.conn, b.sql, b.args, b.into, sql, args...)
 	}
-	var parameters []string
-	for _, arg := range b.asks.lane.AskArgs {
-		args = append(slices.Clip(args), arg)
-		parameters = append(parameters, fmt.Sprint("$", len(args)))
-	}
-	sql = "WITH due AS MATERIALIZED (" + sql + ") SELECT due.*, CASE WHEN due.now THEN " +
-		b.asks.lane.Ask + "(" + strings.Join(parameters, ", ") + ") END FROM due"
-	return asking{database.Behind(ctx, b.conn, b.sql, b.args, b.into, sql, args...), &b.asks.job}
+	ask := parameter.ReplaceAllStringFunc(b.asks.lane.Ask, func(number string) string {
+		n, _ := strconv.Atoi(number[1:])
+		return fmt.Sprint("$", len(args)+n)
+	})
+	sql = "WITH due AS MATERIALIZED (" + sql + "), asked AS (" + ask + ") SELECT due.*, (SELECT asked.id FROM asked) FROM due"
+	return asking{database.Behind(ctx, b.conn, b.sql, b.args, b.into, sql, slices.Concat(args, b.asks.lane.AskArgs)...), &b.asks.job}
 }
 
 // asking is the row of a look with the job behind its columns.

@@ -25,7 +25,6 @@ type link struct {
 }
 
 func newProxy(t *testing.T) *proxy {
-	t.Helper()
 	p := &proxy{t: t}
 	t.Cleanup(func() { p.cut(); p.copy.Wait() })
 	return p

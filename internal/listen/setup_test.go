@@ -43,7 +43,6 @@ type bundle struct {
 }
 
 func setup(t *testing.T) *bundle {
-	t.Helper()
 	b := &bundle{DB: dbtest.New(t), t: t}
 	b.key1, b.key2 = triggers.AwakeKey("sexton", kind)
 	b.Exec("CREATE TABLE parents AS SELECT generate_series(1, 100000) AS id; ALTER TABLE parents ADD PRIMARY KEY (id); CREATE TABLE idle ()")
@@ -73,7 +72,6 @@ func (b *bundle) hold(mode string) *pgx.Conn {
 }
 
 func execute(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
-	t.Helper()
 	_, err := conn.Exec(t.Context(), sql, args...)
 	require.NoError(t, err, sql)
 }

@@ -74,7 +74,6 @@ func stress(t *testing.T, copies int) {
 }
 
 func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
-	t.Helper()
 	text, ok := os.LookupEnv(name)
 	if !ok {
 		return otherwise

@@ -27,7 +27,6 @@ type street struct {
 }
 
 func newStreet(t *testing.T) *street {
-	t.Helper()
 	s := &street{db: pgtest.NewOn(t, pgtest.Server(t))}
 	s.role = s.db.CreateRole()
 	conn := s.session(t, "sexton")
@@ -42,7 +41,6 @@ func newStreet(t *testing.T) *street {
 
 // session connects as the role without privileges.
 func (s *street) session(t *testing.T, program string) *pgx.Conn {
-	t.Helper()
 	conn := pgtest.Connect(t, s.db.AsRole(s.role))
 	pgtest.Exec(t, conn, "SELECT set_config('application_name', $1, false)", program)
 	return conn
@@ -50,14 +48,12 @@ func (s *street) session(t *testing.T, program string) *pgx.Conn {
 
 // look looks now, whenever the last look was.
 func (s *street) look(t *testing.T) pace.Duty {
-	t.Helper()
 	s.memory.on("main").due = time.Time{}
 	_, told := s.share(t.Context(), 1, false)
 	return told
 }
 
 func (s *street) until(t *testing.T, what string, holds func(pace.Duty) bool) pace.Duty {
-	t.Helper()
 	var told pace.Duty
 	pgtest.WaitFor(t, what, func(context.Context) (bool, error) {
 		told = s.look(t)
@@ -72,7 +68,6 @@ func half(told pace.Duty) bool { return told.Percent <= 55 }
 
 // beside runs short transactions on a session of its own until the function that it returns is called.
 func (s *street) beside(t *testing.T, program, sql string) (end func()) {
-	t.Helper()
 	conn := s.session(t, program)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
