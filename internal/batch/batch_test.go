@@ -22,7 +22,6 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func setup(t *testing.T) (*dbtest.DB, *batch.Session) {
-	t.Helper()
 	db := dbtest.New(t)
 	db.Exec("CREATE TABLE items (id bigint PRIMARY KEY, parent bigint)")
 	db.Exec("INSERT INTO items SELECT n, n FROM generate_series(1, 10) AS n")
@@ -35,7 +34,6 @@ func setup(t *testing.T) (*dbtest.DB, *batch.Session) {
 }
 
 func count(t *testing.T, db *dbtest.DB) int64 {
-	t.Helper()
 	return pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM items")
 }
 
@@ -147,7 +145,6 @@ func TestTimeoutsBindPreparing(t *testing.T) {
 }
 
 func requireCode(t *testing.T, err error, code string) {
-	t.Helper()
 	var pgErr *pgconn.PgError
 	require.ErrorAs(t, err, &pgErr)
 	require.Equal(t, code, pgErr.Code)
@@ -216,8 +213,7 @@ func TestNothingIsPreparedWhereTheQueryModeDoesWithout(t *testing.T) {
 	conn := pgtest.ConnectAs(t, settings)
 	session.Conn = conn
 	for _, id := range []int64{1, 2} {
-		affected, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items WHERE id = ANY ($1)", Args: []any{[]int64{id}}})
-		require.NoError(t, err)
+		affected := pgtest.Must(session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items WHERE id = ANY ($1)", Args: []any{[]int64{id}}}))(t)
 		require.Equal(t, []int64{1}, affected)
 	}
 	require.Zero(t, pgtest.Scalar[int64](t, conn, "SELECT count(*) FROM pg_prepared_statements"))

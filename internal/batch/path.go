@@ -52,6 +52,11 @@ func UsePath(ctx context.Context, tx pgx.Tx, names pgschema.Names) error {
 	return nil
 }
 
+// QueuePath is UsePath in a pipeline.
+func QueuePath(pipeline *pgx.Batch, names pgschema.Names) {
+	pipeline.Queue(names.Render(pathSQL), names.Path)
+}
+
 // PathHint names the key to look at where a function, such as a trigger's, found no table, function, type or schema by its name; otherwise
 // it is empty.
 func PathHint(err error) string {

@@ -25,7 +25,6 @@ CREATE TRIGGER note AFTER DELETE ON items FOR EACH ROW EXECUTE FUNCTION app.note
 
 // onOwnPath has the session work on a connection as the program makes it.
 func onOwnPath(t *testing.T, db *dbtest.DB, session *batch.Session, path string) {
-	t.Helper()
 	names := dbtest.Names()
 	names.Path = path
 	opened := pgtest.Must(database.Open(t.Context(), "main", db.URL, "", names, 2))(t)
@@ -56,8 +55,7 @@ func TestTriggersFindNamesByTheirOwnPath(t *testing.T) {
 			}
 			onOwnPath(t, db, session, test.configured)
 			for id := range 2 { // Prepared, then not.
-				_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM public.items WHERE id = $1", Args: []any{id + 1}})
-				require.NoError(t, err)
+				pgtest.Must(session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM public.items WHERE id = $1", Args: []any{id + 1}}))(t)
 			}
 			require.EqualValues(t, 2, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM app.trail"))
 			path := pgtest.Scalar[string](t, session.Conn, "SHOW search_path")
@@ -94,7 +92,6 @@ func TestALostStatementLosesNoPath(t *testing.T) {
 	db.Exec(audited)
 	onOwnPath(t, db, session, "app")
 	remove := func(id int) {
-		t.Helper()
 		pgtest.Must(session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM public.items WHERE id = $1", Args: []any{id}}))(t)
 	}
 	remove(1)
@@ -136,19 +133,16 @@ func TestTriggerWithoutItsPathNamesTheKey(t *testing.T) {
 
 // psql connects a session that names itself so.
 func psql(t *testing.T, url string) *pgx.Conn {
-	t.Helper()
 	conn := pgtest.Connect(t, url+"&application_name=psql")
 	return conn
 }
 
 func execOn(t *testing.T, conn *pgx.Conn, sql string) {
-	t.Helper()
 	pgtest.Exec(t, conn, sql)
 }
 
 // blockerOf runs a deletion that has to wait and returns whom it waits for once that is known.
 func blockerOf(t *testing.T, db *dbtest.DB, session *batch.Session, release func()) string {
-	t.Helper()
 	ended := make(chan error, 1)
 	go func() {
 		_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items"})
@@ -166,27 +160,24 @@ func blockerOf(t *testing.T, db *dbtest.DB, session *batch.Session, release func
 
 func TestBlockerNamesWhoHoldsARowOrTable(t *testing.T) {
 	t.Parallel()
-	for kind, sql := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"row":   "SELECT FROM items WHERE id = 7 FOR UPDATE",
 		"table": "LOCK TABLE items IN ACCESS EXCLUSIVE MODE",
-	} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			db, session := setup(t)
-			nobody := pgtest.Must(session.Blocker(t.Context(), db.Pool()))(t)
-			require.Empty(t, nobody)
+	}, func(t *testing.T, kind string, sql string) {
+		db, session := setup(t)
+		nobody := pgtest.Must(session.Blocker(t.Context(), db.Pool()))(t)
+		require.Empty(t, nobody)
 
-			holder := psql(t, db.URL)
-			execOn(t, holder, "BEGIN")
-			execOn(t, holder, sql)
-			since := pgtest.Scalar[string](t, holder, `SELECT to_char(now() AT TIME ZONE 'UTC', 'HH24:MI:SS"Z"')`)
-			blocker := blockerOf(t, db, session, func() { execOn(t, holder, "COMMIT") })
-			require.Equal(t, fmt.Sprintf("%s locked by pid %d (psql) since %s", kind, holder.PgConn().PID(), since), blocker)
+		holder := psql(t, db.URL)
+		execOn(t, holder, "BEGIN")
+		execOn(t, holder, sql)
+		since := pgtest.Scalar[string](t, holder, `SELECT to_char(now() AT TIME ZONE 'UTC', 'HH24:MI:SS"Z"')`)
+		blocker := blockerOf(t, db, session, func() { execOn(t, holder, "COMMIT") })
+		require.Equal(t, fmt.Sprintf("%s locked by pid %d (psql) since %s", kind, holder.PgConn().PID(), since), blocker)
 
-			nobody = pgtest.Must(session.Blocker(t.Context(), db.Pool()))(t)
-			require.Empty(t, nobody)
-		})
-	}
+		nobody = pgtest.Must(session.Blocker(t.Context(), db.Pool()))(t)
+		require.Empty(t, nobody)
+	})
 }
 
 func TestBlockerMayBeAPreparedTransaction(t *testing.T) {
@@ -274,4 +265,40 @@ func TestBatchesCountWhatTheyChange(t *testing.T) {
 		pgtest.Must(session.Run(t.Context(), batch.Statement{SQL: "UPDATE items SET parent = 1 WHERE id = 9", Counts: items}))(t)
 	}
 	require.EqualValues(t, 2, rows(), "a long run has a row for each figure")
+}
+
+// However many are asked for, the pool keeps connections for others, and gets all of them back.
+func TestMoreSessionsLeaveConnectionsToOthers(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	session, end := db.Session(t, "one")
+	more := &batch.More{Pool: db.Pool(), Like: session}
+	var got int32
+	for s := more.Session(t.Context()); s != nil; s = more.Session(t.Context()) {
+		require.Equal(t, []any{session.Fence, session.Names, session.Limits}, []any{s.Fence, s.Names, s.Limits})
+		pgtest.Must(s.Run(t.Context(), batch.Statement{SQL: "SELECT 1"}))(t)
+		got++
+	}
+	stat := db.Pool().Stat()
+	require.Equal(t, stat.MaxConns()-3, got, "two are left, one is the pass's own")
+	more.Release()
+	end()
+	require.Zero(t, db.Pool().Stat().AcquiredConns())
+}
+
+// A further session that begins with work, on a connection that knows the texts already, does not take that for the way to the server and back.
+func TestMoreSessionsTellHowLongTheyTook(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	session, end := db.Session(t, "one")
+	defer end()
+	pgtest.Must(session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"}))(t)
+	for range 2 {
+		more := &batch.More{Pool: db.Pool(), Like: session}
+		s := more.Session(t.Context())
+		require.NotNil(t, s)
+		pgtest.Must(s.Run(t.Context(), batch.Statement{SQL: "SELECT count(*) FROM generate_series(1, 200000)"}))(t)
+		require.Positive(t, s.Took())
+		more.Release()
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"sexton/internal/definitions"
+	"sexton/internal/pgtest"
 	"sexton/internal/problem"
 )
 
@@ -52,7 +53,8 @@ func TestColumnErrors(t *testing.T) {
 	t.Parallel()
 
 	entry := func(columns string) string { return "a:\n  - {table: p, on_delete: async_delete, " + columns + "}\n" }
-	for name, test := range map[string]struct{ text, want string }{
+	type example struct{ text, want string }
+	pgtest.Each(t, map[string]example{
 		"empty list": {
 			entry("column: []"),
 			"f.yml:2:49: a[0].column: is empty (name at least one column)",
@@ -95,13 +97,10 @@ func TestColumnErrors(t *testing.T) {
 				"  - {table: p, column: [b, c], on_delete: async_nullify}\n",
 			"f.yml:3:5: a[1]: repeats a[0] at f.yml:2:5: child a, column b, c, parent p",
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := parse(test.text)
-			require.EqualError(t, err, test.want)
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		_, err := parse(test.text)
+		require.EqualError(t, err, test.want)
+	})
 }
 
 func TestParseName(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/definitions"
+	"sexton/internal/pgtest"
 	"sexton/internal/problem"
 )
 
@@ -112,7 +113,8 @@ func TestParseErrors(t *testing.T) {
 	entry := func(rest string) string {
 		return "a:\n  - table: p\n    column: c\n    on_delete: async_delete\n" + rest
 	}
-	for name, test := range map[string]struct{ text, want string }{
+	type example struct{ text, want string }
+	pgtest.Each(t, map[string]example{
 		"empty file":      {"", "f.yml:1:1: the file has no definitions; a smallest one is\n\n" + definitions.Example},
 		"list on top":     {"- table: p\n", "f.yml:1:1: the top level must be a mapping of keys"},
 		"empty list":      {"a: []\n", "f.yml:1:1: a: has no entries"},
@@ -159,13 +161,10 @@ func TestParseErrors(t *testing.T) {
 			"f.yml:3:5: a[1]: repeats a[0] at f.yml:2:5: child a, column c, parent p",
 		},
 		"two documents": {"a:\n  - {table: p, column: c, on_delete: async_delete}\n---\nb: 1\n", "f.yml:4:1: a second document begins here (keep one document per file)"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := parse(test.text)
-			require.EqualError(t, err, test.want)
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		_, err := parse(test.text)
+		require.EqualError(t, err, test.want)
+	})
 }
 
 func TestSoundDefinitionsComeBesideTheError(t *testing.T) {

@@ -33,7 +33,6 @@ type patient struct {
 }
 
 func healthy(t *testing.T) *patient {
-	t.Helper()
 	p := &patient{DB: dbtest.New(t), t: t}
 	p.Exec(patientTables)
 	p.target = doctor.Target{
@@ -75,7 +74,6 @@ func others(report *doctor.Report) []doctor.Finding {
 }
 
 func pick(t *testing.T, report *doctor.Report, check string) []doctor.Finding {
-	t.Helper()
 	var found []doctor.Finding
 	for _, f := range report.Findings {
 		require.NotEmpty(t, f.Object, f)

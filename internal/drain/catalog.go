@@ -3,12 +3,12 @@ package drain
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
 )
 
 //go:embed queries/roots.sql
@@ -63,8 +63,5 @@ func (c *Catalog) readRoots(ctx context.Context, tx pgx.Tx, oids []uint32) error
 		c.roots[relation] = root
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("find partitioned tables: %w", err)
-	}
-	return nil
+	return problem.Doing(err, "find partitioned tables")
 }

@@ -56,7 +56,6 @@ type verb struct {
 
 // session has a lease, which may have been another one's that is gone.
 func session(t *testing.T, db *dbtest.DB, key string, limits batch.Limits) *batch.Session {
-	t.Helper()
 	db.Exec("UPDATE sexton.leases SET expires_at = now()")
 	manager := lease.Manager{Jobs: db.Connected, Holder: t.Name()}
 	granted := pgtest.Must(manager.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
@@ -65,7 +64,6 @@ func session(t *testing.T, db *dbtest.DB, key string, limits batch.Limits) *batc
 
 // beside is a further session under the same lease.
 func beside(t *testing.T, db *dbtest.DB, s *batch.Session) *batch.Session {
-	t.Helper()
 	return &batch.Session{Conn: pgtest.Connect(t, db.URL), Names: s.Names, Fence: s.Fence, Limits: s.Limits}
 }
 
@@ -73,17 +71,14 @@ func looseForeignKey(onDelete, event string, adaptive loosefk.Adaptive, connecti
 	return verb{
 		event: event,
 		open: func(t *testing.T) *dbtest.DB {
-			t.Helper()
 			db := dbtest.Tracked(t, application, "parents")
 			db.Exec("DELETE FROM parents")
 			return db
 		},
 		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []fault.Counts, error) {
-			t.Helper()
 			defs := pgtest.Must(definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(
 				"children: [{table: parents, column: top_id, on_delete: " + onDelete + "}]")}))(t)
-			parents, problems, err := loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs)
-			require.NoError(t, err)
+			parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
 			require.NoError(t, problems.Err())
 			s := session(t, db, "loose_foreign_keys/cleanup_worker:main", limits)
 			stats, err := (&loosefk.Engine{
@@ -101,13 +96,11 @@ func userColumn(lists ghostuser.Lists, event string, sizes ghostuser.Sizes) verb
 	return verb{
 		event: event,
 		open: func(t *testing.T) *dbtest.DB {
-			t.Helper()
 			db := dbtest.WithUsers(t, application)
 			db.Exec("SELECT sexton.delete_user(id, NULL, false) FROM users WHERE id < 3")
 			return db
 		},
 		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []fault.Counts, error) {
-			t.Helper()
 			plan, problems := pgtest.Must2(ghostuser.Resolve(t.Context(), db.Pool(), "public", lists))(t)
 			require.NoError(t, problems.Err())
 			s := session(t, db, "users/migrate_records_to_ghost_user_in_batches_worker", limits)
@@ -125,7 +118,6 @@ func nativeKey(action, event string) verb {
 	return verb{
 		event: event,
 		open: func(t *testing.T) *dbtest.DB {
-			t.Helper()
 			db := dbtest.WithGroups(t, application)
 			db.Exec("ALTER TABLE children ADD FOREIGN KEY (top_id) REFERENCES groups ON DELETE " + action)
 			db.Exec("UPDATE groups SET marked_for_deletion_on = now() - interval '9 days'")
@@ -133,7 +125,6 @@ func nativeKey(action, event string) verb {
 			return db
 		},
 		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (n int64, all []fault.Counts, _ error) {
-			t.Helper()
 			for group := int64(1); group <= 2; group++ {
 				plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), db.Pool(), dbtest.Names(), false))(t)
 				require.NoError(t, problems.Err())
@@ -188,7 +179,6 @@ func sum(counts ...map[string]int64) (n int64) {
 
 // left counts the children of a row that are as they were.
 func left(t *testing.T, db *dbtest.DB, top int) int64 {
-	t.Helper()
 	return pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM children WHERE top_id = $1 AND note <> 'done'", top)
 }
 
@@ -206,7 +196,6 @@ func TestFailures(t *testing.T) {
 	ignore := func(*pgx.Conn) {}
 	for failure, test := range map[string]func(t *testing.T, v verb, db *dbtest.DB){
 		"a row that stays locked is tried again": func(t *testing.T, v verb, db *dbtest.DB) {
-			t.Helper()
 			tx := pgtest.Begin(t, db.Pool(), "SELECT FROM children WHERE id = 15 FOR UPDATE")
 			var running sync.WaitGroup
 			var errors []fault.Counts
@@ -231,7 +220,6 @@ func TestFailures(t *testing.T) {
 			require.Empty(t, errors)
 		},
 		"deadlocks and the like are tried again": func(t *testing.T, v verb, db *dbtest.DB) {
-			t.Helper()
 			db.Exec("CREATE SEQUENCE tries")
 			v.trigger(db, "STATEMENT", `CASE nextval('public.tries') WHEN 1 THEN RAISE EXCEPTION USING ERRCODE = '40P01';
 				WHEN 2 THEN RAISE EXCEPTION USING ERRCODE = '40001'; ELSE END CASE;`)
@@ -239,7 +227,6 @@ func TestFailures(t *testing.T) {
 			require.Empty(t, errors)
 		},
 		"statements that take too long become smaller": func(t *testing.T, v verb, db *dbtest.DB) {
-			t.Helper()
 			v.trigger(db, "ROW", "PERFORM pg_sleep(0.03);") // Longer than the leash of a target, and all rows than a statement may.
 			tight := limits
 			tight.StatementTimeout = 250 * time.Millisecond
@@ -249,7 +236,6 @@ func TestFailures(t *testing.T) {
 			}
 		},
 		"a row that fails is to blame": func(t *testing.T, v verb, db *dbtest.DB) {
-			t.Helper()
 			// Raised by a trigger, a state says nothing about server, table or connection.
 			for i, state := range []string{"42501", "57P01"} {
 				v.trigger(db, "ROW WHEN (old.id = 15)", "RAISE EXCEPTION 'raised' USING ERRCODE = '"+state+"';")
@@ -260,11 +246,9 @@ func TestFailures(t *testing.T) {
 				require.Positive(t, left(t, db, 1))
 				db.Exec("DROP FUNCTION hook CASCADE; " + v.due)
 			}
-			_, _, err := v.run(t, db, limits, ignore)
-			require.NoError(t, err)
+			pgtest.Must2(v.run(t, db, limits, ignore))(t)
 		},
 		"a lost connection ends the pass, and the next goes on": func(t *testing.T, v verb, db *dbtest.DB) {
-			t.Helper()
 			for kills := 0; ; kills++ {
 				var kill sync.Once
 				_, _, err := v.run(t, db, limits, func(conn *pgx.Conn) {
@@ -279,7 +263,6 @@ func TestFailures(t *testing.T) {
 			}
 		},
 		"a lost fence ends the pass at once": func(t *testing.T, v verb, db *dbtest.DB) {
-			t.Helper()
 			var lose sync.Once
 			n, errors, err := v.run(t, db, limits, func(*pgx.Conn) {
 				lose.Do(func() {

@@ -51,15 +51,31 @@ func (e *Edge) keepingRemoved(names pgschema.Names, keys Keys, deletion string, 
 		returning = append(returning, batch.RowKey("child", e.PrimaryKey)+" AS key")
 		event = ",\nevent AS (" + e.event(names) + ")"
 	}
-	fits := "true"
-	if k.Size != "" {
-		size := strings.NewReplacer("%1$s", "child", "%%", "%").Replace(k.Size)
-		fits = fmt.Sprintf("%s OPERATOR(pg_catalog.<=) $%d::pg_catalog.int8", size, args.Add(k.MaxRow))
+	if k.Size == "" {
+		returning = append(returning, "true AS sexton_fits")
+		insert := k.insert("kept", "gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", names, e, keys, nil, nil, k.Terms, args)
+		return fmt.Sprintf("WITH gone AS (%s RETURNING %s)%s,\n%s\n%s", deletion, strings.Join(returning, ", "), event, insert, fmt.Sprintf(total, "kept"))
 	}
-	returning = append(returning, fits+" AS sexton_fits")
-	insert := k.insert(names, e, keys, nil, nil, k.Terms, args)
-	return fmt.Sprintf("WITH gone AS (%s RETURNING %s)%s,\n%s", deletion, strings.Join(returning, ", "), event, insert)
+	size := func(alias string) string { return strings.NewReplacer("%1$s", alias, "%%", "%").Replace(k.Size) }
+	most := fmt.Sprintf("$%d::pg_catalog.int8", args.Add(k.MaxRow))
+	returning = append(returning, size("child")+" OPERATOR(pg_catalog.<=) "+most+" AS sexton_fits")
+	bytes := "least(" + size("gone") + ", " + most + ")"
+	few := "gone WHERE (SELECT taken.bytes FROM taken) OPERATOR(pg_catalog.<=) %d HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0"
+	small := k.insert("small", fmt.Sprintf(few, mostBytes), names, e, keys, nil, nil, k.Terms, args)
+	large := k.insert("large", fmt.Sprintf(`(
+		SELECT gone.*, pg_catalog.sum(%s) OVER (ROWS UNBOUNDED PRECEDING) OPERATOR(pg_catalog./) %[2]d AS sexton_part
+		FROM gone WHERE (SELECT taken.bytes FROM taken) OPERATOR(pg_catalog.>) %[2]d
+	) AS gone GROUP BY pg_catalog.trunc(gone.sexton_part)`, bytes, mostBytes), names, e, keys, nil, nil, k.Terms, args)
+	return fmt.Sprintf("WITH gone AS (%s RETURNING %s)%s,\ntaken AS (SELECT coalesce(pg_catalog.sum(%s), 0) AS bytes FROM gone),\n%s,\n%s\n%s",
+		deletion, strings.Join(returning, ", "), event, bytes, small, large,
+		fmt.Sprintf(total, "(SELECT small.total FROM small UNION ALL SELECT large.total FROM large) AS kept"))
 }
+
+const (
+	// mostBytes is from where on the rows of a statement are kept in parts: a value has a limit of its own.
+	mostBytes = 64 << 20
+	total     = "SELECT coalesce(pg_catalog.sum(kept.total), 0)::pg_catalog.int8 FROM %s"
+)
 
 // keepingChanged has an UPDATE keep what its rows were: their keys and the columns that it sets. A row that another session changes meanwhile is left to
 // a later statement.
@@ -82,12 +98,13 @@ func (e *Edge) keepingChanged(names pgschema.Names, keys Keys, set []string, upd
 	}
 	return fmt.Sprintf(`WITH was AS MATERIALIZED (SELECT child.ctid AS sexton_at, %s FROM %s AS child WHERE %s%s%s),
 gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.sexton_at RETURNING %s, true AS sexton_fits),
+%s
 %s`, strings.Join(Qualified("child", fields), ", "), table, here, where, e.Lock(), update, here, strings.Join(Qualified("was", fields), ", "),
-		k.insert(names, e, keys, fields, set, terms, args))
+		k.insert("kept", "gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", names, e, keys, fields, set, terms, args), fmt.Sprintf(total, "kept"))
 }
 
-// insert keeps the rows of gone. Of changed rows, columns are the ones that are kept, and set the ones that were changed.
-func (k *Keep) insert(names pgschema.Names, e *Edge, keys Keys, columns, set, terms []string, args *Args) string {
+// insert is the CTE that keeps the rows of gone. Of changed rows, columns are the ones that are kept, and set the ones that were changed.
+func (k *Keep) insert(cte, from string, names pgschema.Names, e *Edge, keys Keys, columns, set, terms []string, args *Args) string {
 	rows, left, kept := "pg_catalog.count(*) FILTER (WHERE gone.sexton_fits)", "pg_catalog.count(*) FILTER (WHERE NOT gone.sexton_fits)",
 		"ARRAY["+strings.Join(terms, ", ")+"]"
 	if k.Full || terms == nil {
@@ -107,15 +124,14 @@ func (k *Keep) insert(names pgschema.Names, e *Edge, keys Keys, columns, set, te
 			written = pgcatalog.Literal(e.Target.Value)
 		}
 	}
-	return fmt.Sprintf(`kept AS (
-	INSERT INTO %s (id, number, layout, rows, left_out, origins, via, keys, fields, changed, written, c)
+	return fmt.Sprintf(`%[17]s AS (
+	INSERT INTO %[1]s (id, number, layout, rows, left_out, origins, via, keys, parent, fields, changed, written, c)
 	SELECT pg_catalog.split_part(pg_catalog.current_setting('sexton.undo'), '/', 1)::pg_catalog.int8,
 		%s($%d::pg_catalog.oid, $%d::pg_catalog.int8, $%d::pg_catalog.text[], %s, %[8]t), $%[4]d::pg_catalog.int8, %[7]s, %[6]s, $%[9]d::pg_catalog.int8[],
-		%[10]s, %[11]s, %[12]s, %[13]s, %[14]s, %[15]s
-	FROM gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0
+		%[10]s, %[11]s, $%[16]d::pg_catalog.oid, %[12]s, %[13]s, %[14]s, %[15]s
+	FROM %[18]s
 	RETURNING rows OPERATOR(pg_catalog.+) left_out AS total
-)
-SELECT coalesce(pg_catalog.sum(kept.total), 0)::pg_catalog.int8 FROM kept`,
+)`,
 		names.Render(`"sexton".undo`), names.Render(`"sexton".undo_set`), args.Add(k.Relation), args.Add(k.ID), args.Add(k.Exclude), left, rows,
-		k.Waits && !k.Full, args.Add(k.Origins), array(e.Columns), array(keys.Of.KeyColumns), fields, changed, written, kept)
+		k.Waits && !k.Full, args.Add(k.Origins), array(e.Columns), array(keys.Of.KeyColumns), fields, changed, written, kept, args.Add(keys.Of.OID), cte, from)
 }

@@ -87,8 +87,7 @@ func (l *Ladder) Limits(all batch.Limits) batch.Limits {
 }
 
 // Passed learns from a statement with so many rows that went through, and leaves others their share of the time.
-func (r *Run) Passed(ctx context.Context, l *Ladder, rows int64) {
-	took := r.Session.Took()
+func (r *Run) Passed(ctx context.Context, l *Ladder, rows int64, took time.Duration) {
 	l.Size.Learn(r.Pace.Beside(l.Steer), rows, 0, took)
 	l.most, l.beaten = min(2*l.most, largestBatch), 0
 	r.Progress(ctx)
@@ -128,7 +127,7 @@ func (r *Run) Pieces(
 		err := try(ctx, at, some, limits)
 		switch f := judge(err); {
 		case err == nil:
-			r.Passed(ctx, l, int64(some))
+			r.Passed(ctx, l, int64(some), r.Session.Took())
 			at += some
 		case f.Verdict == fault.Fatal:
 			return at, Blocked, f, err

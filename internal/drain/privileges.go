@@ -3,11 +3,11 @@ package drain
 import (
 	"context"
 	_ "embed"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
 )
 
 // Need is a privilege on a table. UPDATE is needed on a column or, where none is named, on any: a statement that locks a row needs that
@@ -72,8 +72,5 @@ func Lacking(ctx context.Context, db pgcatalog.Beginner, needs []Need) (lacks []
 		lacks, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Lack])
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read privileges: %w", err)
-	}
-	return lacks, nil
+	return lacks, problem.Doing(err, "read privileges")
 }

@@ -2,13 +2,13 @@ package drain
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
 )
 
 // Below reads what hangs below the rows of some tables by foreign keys, for one state of the database: by OID, the tables, or the ones that
@@ -38,10 +38,7 @@ func Below(ctx context.Context, db pgcatalog.Beginner, oids []uint32, loose ...L
 		Order(c.Spread(roots, nil, func(to *Table) { c.AddLoose(to, loose, 0) }), roots...)
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read what hangs below rows: %w", err)
-	}
-	return below, nil
+	return below, problem.Doing(err, "read what hangs below rows")
 }
 
 // Table returns the one table for a relation, or for the partitioned table that it is a part of.

@@ -89,7 +89,7 @@ func (r *Run) sweep(ctx context.Context, w *Window, branches []branch, above boo
 			return left.with(rest), Blocked, nil //nolint:nilerr // The way that looks at every row meets it again.
 		}
 		if below+gone > 0 {
-			r.Passed(ctx, l, below+gone)
+			r.Passed(ctx, l, below+gone, r.Session.Took())
 		}
 		if above {
 			t.below = (t.below + float64(below)/float64(n)) / 2

@@ -14,31 +14,29 @@ import (
 func TestAdaptiveLockedChildrenAreWaitedFor(t *testing.T) {
 	t.Parallel()
 
-	for name, test := range map[string]struct {
+	type example struct {
 		children int
 		locked   string
 		parents  int64
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"of small parents":  {0, "id IN (15, 25)", 2},
 		"of a heavy parent": {20_000, "id IN (15, 6000)", 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setupAdaptive(t, parentsAndChildren+overload+heavy(test.children), deleteChildren, "parents")
-			b.Exec(innocent)
-			b.Exec("DELETE FROM parents WHERE id <= 3")
-			tx, pid := b.lockRows(t, test.locked)
-			ended := b.runWhile(t.Context(), t)
-			pgtest.Await(t, b.Pool(), "all but the locked children to go", "SELECT count(*) = 2 FROM children WHERE parent_id <= 3")
-			pgtest.Outlast(t, b.Database, pid, 6*target)
-			require.Equal(t, test.parents, b.Pending(t), "the other parents are through")
-			require.NoError(t, tx.Rollback(t.Context()))
-			stats := ended()
-			require.EqualValues(t, 30+test.children, stats.DeleteCount)
-			require.Empty(t, stats.Errors)
-			require.Zero(t, b.Pending(t))
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		b := setupAdaptive(t, parentsAndChildren+overload+heavy(test.children), deleteChildren, "parents")
+		b.Exec(innocent)
+		b.Exec("DELETE FROM parents WHERE id <= 3")
+		tx, pid := b.lockRows(t, test.locked)
+		ended := b.runWhile(t.Context(), t)
+		pgtest.Await(t, b.Pool(), "all but the locked children to go", "SELECT count(*) = 2 FROM children WHERE parent_id <= 3")
+		pgtest.Outlast(t, b.Database, pid, 6*target)
+		require.Equal(t, test.parents, b.Pending(t), "the other parents are through")
+		require.NoError(t, tx.Rollback(t.Context()))
+		stats := ended()
+		require.EqualValues(t, 30+test.children, stats.DeleteCount)
+		require.Empty(t, stats.Errors)
+		require.Zero(t, b.Pending(t))
+	})
 }
 
 // A piece that meets a locked row gives way as well: its parent goes on by skipping.
@@ -144,8 +142,8 @@ func TestAdaptivePoisonedRowOfAHeavyParent(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "1", "f", "children: SQLSTATE P0001: child 12500 is poisoned"}}, b.tombstones())
 }
 
-// Rows that a trigger keeps end in a reason and never in an endless loop.
-func TestAdaptiveKeptRowsAreReported(t *testing.T) {
+// Rows that a trigger keeps end in a reason, and neither in an endless loop nor in a tombstone that counts as done.
+func TestKeptRowsAreReported(t *testing.T) {
 	t.Parallel()
 
 	keep := func(condition string) string {
@@ -156,30 +154,29 @@ func TestAdaptiveKeptRowsAreReported(t *testing.T) {
 	slow := `
 		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.001); RETURN old; END';
 		CREATE TRIGGER a_slow BEFORE DELETE ON children FOR EACH ROW WHEN (old.id % 10 = 0) EXECUTE FUNCTION slow();`
-	for name, test := range map[string]struct {
-		tables string
-		stay   int64
-	}{
-		"one of few":         {keep("old.id = 15"), 1},
-		"all of few":         {keep("old.parent_id = 1"), 10},
-		"one, piecewise":     {overload + heavy(12_000) + keep("old.id = 12500"), 1},
-		"some, piecewise":    {overload + heavy(12_000) + keep("old.id % 3 = 0 AND old.parent_id = 1"), 4003},
-		"all of a heavy one": {heavy(3000) + slow + keep("old.parent_id = 1"), 3010},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setupAdaptive(t, parentsAndChildren+test.tables, deleteChildren, "parents")
-			b.Exec("DELETE FROM parents")
-			stats := b.run(t)
-			require.False(t, stats.Interrupted, "it ends before its time is over")
-			require.EqualValues(t, 9, stats.Processed)
-			require.Equal(t, test.stay, b.count(t, "children"))
-			left := b.tombstones()
-			require.Len(t, left, 1)
-			require.Equal(t, []string{"1", "1", "f"}, left[0][:3])
-			require.Contains(t, left[0][3], "a trigger or rule of a child table keeps them or puts them back")
-		})
+	type example struct {
+		pace, tables string
+		stay         int64
 	}
+	pgtest.Each(t, map[string]example{
+		"one, without a target": {"normal", keep("old.id = 15"), 1},
+		"one of few":            {"adaptive", keep("old.id = 15"), 1},
+		"all of few":            {"adaptive", keep("old.parent_id = 1"), 10},
+		"one, piecewise":        {"adaptive", overload + heavy(12_000) + keep("old.id = 12500"), 1},
+		"some, piecewise":       {"adaptive", overload + heavy(12_000) + keep("old.id % 3 = 0 AND old.parent_id = 1"), 4003},
+		"all of a heavy one":    {"adaptive", heavy(3000) + slow + keep("old.parent_id = 1"), 3010},
+	}, func(t *testing.T, _ string, test example) {
+		b := paces[test.pace](t, parentsAndChildren+test.tables, deleteChildren, "parents")
+		b.Exec("DELETE FROM parents")
+		stats := b.run(t)
+		require.False(t, stats.Interrupted, "it ends before its time is over")
+		require.EqualValues(t, 9, stats.Processed)
+		require.Equal(t, test.stay, b.count(t, "children"))
+		left := b.tombstones()
+		require.Len(t, left, 1)
+		require.Equal(t, []string{"1", "1", "f"}, left[0][:3])
+		require.Contains(t, left[0][3], "a trigger or rule of a child table keeps them or puts them back")
+	})
 }
 
 // slowRows makes a row take 0.1 ms, so that tens of thousands outlast a short run on any machine.
@@ -249,32 +246,39 @@ func TestEndOfTimeBlamesNobodyForASharedStatement(t *testing.T) {
 	}
 }
 
-func TestAdaptiveRowLimitsAreExactAndTheRestFollows(t *testing.T) {
+func TestRowLimitsAreExactAndTheRestFollows(t *testing.T) {
 	t.Parallel()
 
+	const parts = `ALTER TABLE children RENAME TO plain; CREATE TABLE children (LIKE plain) PARTITION BY HASH (id);
+		CREATE TABLE children_0 PARTITION OF children FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+		CREATE TABLE children_1 PARTITION OF children FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+		CREATE INDEX ON children (parent_id); INSERT INTO children SELECT * FROM plain;`
 	for name, test := range map[string]struct {
-		action string
-		limits loosefk.Limits
+		tables, action string
+		limits         loosefk.Limits
 	}{
-		"deletes": {"async_delete", loosefk.Limits{Deletes: 35, Runtime: time.Minute}},
-		"updates": {"async_nullify", loosefk.Limits{Updates: 35, Runtime: time.Minute}},
+		"deletes":         {"", "async_delete", loosefk.Limits{Deletes: 35, Runtime: time.Minute}},
+		"updates":         {"", "async_nullify", loosefk.Limits{Updates: 35, Runtime: time.Minute}},
+		"over partitions": {parts, "async_delete", loosefk.Limits{Deletes: 35, Runtime: time.Minute}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setupAdaptive(t, parentsAndChildren, "children: [{table: parents, column: parent_id, on_delete: "+test.action+"}]", "parents")
-			b.engine.Limits = test.limits
-			b.Exec("DELETE FROM parents")
-			stats := b.run(t)
-			require.EqualValues(t, 35, stats.DeleteCount+stats.UpdateCount)
-			require.True(t, stats.OverLimit)
-			require.False(t, stats.Interrupted)
-			require.EqualValues(t, 65, b.count(t, "children WHERE parent_id IS NOT NULL"))
-			b.engine.Limits = loosefk.Limits{Runtime: time.Minute}
-			stats = b.run(t)
-			require.False(t, stats.OverLimit)
-			require.EqualValues(t, 65, stats.DeleteCount+stats.UpdateCount)
-			require.Zero(t, b.Pending(t))
-		})
+		for pace, setup := range paces {
+			t.Run(name+"/"+pace, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t, parentsAndChildren+test.tables, "children: [{table: parents, column: parent_id, on_delete: "+test.action+"}]", "parents")
+				b.engine.Limits = test.limits
+				b.Exec("DELETE FROM parents")
+				stats := b.run(t)
+				require.EqualValues(t, 35, stats.DeleteCount+stats.UpdateCount)
+				require.True(t, stats.OverLimit)
+				require.False(t, stats.Interrupted)
+				require.EqualValues(t, 65, b.count(t, "children WHERE parent_id IS NOT NULL"))
+				b.engine.Limits = loosefk.Limits{Deletes: 1000, Updates: 1000, Runtime: time.Minute}
+				stats = b.run(t)
+				require.False(t, stats.OverLimit)
+				require.EqualValues(t, 65, stats.DeleteCount+stats.UpdateCount)
+				require.Zero(t, b.Pending(t))
+			})
+		}
 	}
 }
 

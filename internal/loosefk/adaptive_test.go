@@ -21,7 +21,6 @@ const target = 20 * time.Millisecond
 
 // setupAdaptive is setup for the pace that steers itself, without pauses.
 func setupAdaptive(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle {
-	t.Helper()
 	b := setup(t, tables, definitionsYAML, tracked...)
 	b.engine.Pace = "adaptive"
 	b.engine.Limits = loosefk.Limits{Runtime: time.Minute}
@@ -70,13 +69,11 @@ func (b bundle) onProgress(condition func(*loosefk.Stats) bool, f func()) {
 }
 
 func (b bundle) count(t *testing.T, sql string) int64 {
-	t.Helper()
 	return pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM "+sql)
 }
 
 // lockRows locks children in a transaction that it returns with its session's process number.
 func (b bundle) lockRows(t *testing.T, condition string) (pgx.Tx, uint32) {
-	t.Helper()
 	tx := b.Begin(t, "SELECT FROM children WHERE "+condition+" FOR UPDATE")
 	return tx, tx.Conn().PgConn().PID()
 }
@@ -177,40 +174,38 @@ func TestAdaptiveHeavyParentByAction(t *testing.T) {
 		END $$;
 		CREATE TRIGGER too_many_gone AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION too_many();
 		CREATE TRIGGER too_many_changed AFTER UPDATE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION too_many();`, children-10)
-	for name, test := range map[string]struct{ action, left string }{
+	type example struct{ action, left string }
+	pgtest.Each(t, map[string]example{
 		"delete":       {"on_delete: async_delete", "parent_id = 1"},
 		"nullify":      {"on_delete: async_nullify", "parent_id = 1"},
 		"update":       {"on_delete: update_column_to, target_column: state, target_value: gone", "parent_id = 1 AND state IS DISTINCT FROM 'gone'"},
 		"conditions":   {"on_delete: async_delete, conditions: [{column: note, value: A}]", "parent_id = 1"},
 		"cleaner":      {`on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"`, "parent_id = 1"},
 		"delete_limit": {"on_delete: async_delete, delete_limit: 1500", "parent_id = 1"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setupAdaptive(t, parentsAndChildren+big, "children: [{table: parents, column: parent_id, "+test.action+"}]", "parents")
-			if name == "conditions" {
-				b.Exec("UPDATE children SET note = 'A' WHERE id <= 1000; ALTER TABLE children DISABLE TRIGGER USER")
-				b.Exec("UPDATE children SET note = 'A'")
-				b.Exec("ALTER TABLE children ENABLE TRIGGER USER; INSERT INTO children VALUES (1000000, 1, 'B')")
-				test.left += " AND note = 'A'"
-			}
-			b.Exec(innocent)
-			b.Exec("DELETE FROM parents WHERE id = 1")
-			stats := b.run(t)
-			require.Empty(t, stats.Errors)
-			require.EqualValues(t, children, stats.DeleteCount+stats.UpdateCount)
-			require.Zero(t, b.count(t, "children WHERE "+test.left))
-			require.EqualValues(t, 90, b.count(t, "children WHERE parent_id > 1"))
-			require.Zero(t, b.Pending(t))
-			switch name {
-			case "conditions":
-				require.Equal(t, []string{"1000000"}, b.ids("SELECT id FROM children WHERE parent_id = 1"))
-			case "cleaner":
-				require.EqualValues(t, children, b.count(t, "(SELECT DISTINCT key FROM sexton.events, jsonb_array_elements(payload -> 'keys') AS key) AS keys"))
-			}
-			require.False(t, b.run(t).Changed(), "the second run changes nothing")
-		})
-	}
+	}, func(t *testing.T, name string, test example) {
+		b := setupAdaptive(t, parentsAndChildren+big, "children: [{table: parents, column: parent_id, "+test.action+"}]", "parents")
+		if name == "conditions" {
+			b.Exec("UPDATE children SET note = 'A' WHERE id <= 1000; ALTER TABLE children DISABLE TRIGGER USER")
+			b.Exec("UPDATE children SET note = 'A'")
+			b.Exec("ALTER TABLE children ENABLE TRIGGER USER; INSERT INTO children VALUES (1000000, 1, 'B')")
+			test.left += " AND note = 'A'"
+		}
+		b.Exec(innocent)
+		b.Exec("DELETE FROM parents WHERE id = 1")
+		stats := b.run(t)
+		require.Empty(t, stats.Errors)
+		require.EqualValues(t, children, stats.DeleteCount+stats.UpdateCount)
+		require.Zero(t, b.count(t, "children WHERE "+test.left))
+		require.EqualValues(t, 90, b.count(t, "children WHERE parent_id > 1"))
+		require.Zero(t, b.Pending(t))
+		switch name {
+		case "conditions":
+			require.Equal(t, []string{"1000000"}, b.ids("SELECT id FROM children WHERE parent_id = 1"))
+		case "cleaner":
+			require.EqualValues(t, children, b.count(t, "(SELECT DISTINCT key FROM sexton.events, jsonb_array_elements(payload -> 'keys') AS key) AS keys"))
+		}
+		require.False(t, b.run(t).Changed(), "the second run changes nothing")
+	})
 }
 
 func TestAdaptiveHeavyParentOfPartitions(t *testing.T) {
@@ -298,32 +293,30 @@ func TestAdaptiveRowsThatMoveAfterTheirWindowWasRead(t *testing.T) {
 
 	const children = 20_010
 	last := "(SELECT id FROM children WHERE parent_id = 1 ORDER BY id DESC LIMIT 7)"
-	for name, test := range map[string]struct {
+	type example struct {
 		statement string
 		deleted   int64
 		stay      int64
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"changed":           {"UPDATE children SET note = 'changed' WHERE id IN " + last, children, 0},
 		"moved away":        {"UPDATE children SET parent_id = 2 WHERE id IN " + last, children - 7, 7},
 		"made nobody's":     {"UPDATE children SET parent_id = NULL WHERE id IN " + last, children - 7, 7},
 		"deleted":           {"ALTER TABLE children DISABLE TRIGGER USER; DELETE FROM children WHERE id IN " + last + "; ALTER TABLE children ENABLE TRIGGER USER", children - 7, 0},
 		"moved in":          {"UPDATE children SET parent_id = 1 WHERE parent_id = 3", children + 10, 0},
 		"moved and changed": {"UPDATE children SET parent_id = 2 WHERE id IN " + last + "; UPDATE children SET parent_id = 1 WHERE id > 1000 AND parent_id = 2", children, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setupAdaptive(t, parentsAndChildren+overload+heavy(children-10), deleteChildren, "parents")
-			b.Exec(innocent)
-			b.Exec("DELETE FROM parents WHERE id = 1")
-			b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCount > 0 }, func() { b.Exec(test.statement) })
-			stats := b.run(t)
-			require.Empty(t, stats.Errors)
-			require.Equal(t, test.deleted, stats.DeleteCount)
-			require.Zero(t, b.count(t, "children WHERE parent_id = 1"))
-			require.Equal(t, test.stay, b.count(t, "children WHERE id > 1000"))
-			require.Zero(t, b.Pending(t))
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		b := setupAdaptive(t, parentsAndChildren+overload+heavy(children-10), deleteChildren, "parents")
+		b.Exec(innocent)
+		b.Exec("DELETE FROM parents WHERE id = 1")
+		b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCount > 0 }, func() { b.Exec(test.statement) })
+		stats := b.run(t)
+		require.Empty(t, stats.Errors)
+		require.Equal(t, test.deleted, stats.DeleteCount)
+		require.Zero(t, b.count(t, "children WHERE parent_id = 1"))
+		require.Equal(t, test.stay, b.count(t, "children WHERE id > 1000"))
+		require.Zero(t, b.Pending(t))
+	})
 }
 
 // A pointer may lead to a row that came into the place of a child. It is not the parent's, so it stays.

@@ -41,7 +41,6 @@ func auditorOfTwo(b bundle, ci *dbtest.DB, repair bool) orphans.Auditor {
 
 // auditBuilds audits the definition whose children are in the other database.
 func (b bundle) auditBuilds(t *testing.T, auditor orphans.Auditor) orphans.Report {
-	t.Helper()
 	for _, reference := range b.engine.Parents[0].References {
 		if reference.Remote {
 			return pgtest.Must(auditor.Audit(t.Context(), b.engine.Parents[0], reference))(t)
@@ -136,13 +135,14 @@ func TestAuditOfCompositeKeysInAnotherDatabase(t *testing.T) {
 // A parent that goes between two looks has left a tombstone or, where a pass has been through, no child.
 func TestAuditWhileParentsComeAndGo(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type example struct {
 		// at is the transaction in the children's database before which something happens: 1 reads keys, 2 looks for children
 		// again, 3 counts rows.
 		at      int
 		happens func(t *testing.T, b bundle, ci *dbtest.DB)
 		want    []string
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"deleted before the children were read": {1, func(_ *testing.T, b bundle, _ *dbtest.DB) { b.Exec("DELETE FROM parents WHERE id = 2") }, []string{"1"}},
 		"cleaned up after since they were read": {2, func(_ *testing.T, b bundle, ci *dbtest.DB) {
 			b.untracked("DELETE FROM parents WHERE id = 3")
@@ -150,28 +150,24 @@ func TestAuditWhileParentsComeAndGo(t *testing.T) {
 		}, []string{}},
 		"made anew since they were read": {2, func(_ *testing.T, b bundle, _ *dbtest.DB) { b.Exec("INSERT INTO parents VALUES (1)") }, []string{}},
 		"worked off by a pass": {2, func(t *testing.T, b bundle, _ *dbtest.DB) {
-			t.Helper()
 			b.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 1)")
 			require.EqualValues(t, 1, b.run(t).Processed)
 		}, []string{}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b, ci := twoDatabases(t)
-			b.untracked("DELETE FROM parents WHERE id = 1")
-			auditor := auditorOfTwo(b, ci, true)
-			auditor.Elsewhere["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
-				if n == test.at {
-					test.happens(t, b, ci)
-				}
-				return nil
-			}}
-			report := b.auditBuilds(t, auditor)
-			require.Empty(t, report.Error)
-			require.Equal(t, test.want, report.Samples)
-			require.EqualValues(t, len(test.want), report.RepairedKeys)
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		b, ci := twoDatabases(t)
+		b.untracked("DELETE FROM parents WHERE id = 1")
+		auditor := auditorOfTwo(b, ci, true)
+		auditor.Elsewhere["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
+			if n == test.at {
+				test.happens(t, b, ci)
+			}
+			return nil
+		}}
+		report := b.auditBuilds(t, auditor)
+		require.Empty(t, report.Error)
+		require.Equal(t, test.want, report.Samples)
+		require.EqualValues(t, len(test.want), report.RepairedKeys)
+	})
 }
 
 // What another audit has left, and a pass worked off since this one looked, is not left again.

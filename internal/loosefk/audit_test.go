@@ -34,7 +34,6 @@ func (b bundle) auditor(batch int, repair bool) orphans.Auditor {
 
 // audit audits all definitions and returns the reports by definition.
 func (b bundle) audit(t *testing.T, auditor orphans.Auditor) map[string]orphans.Report {
-	t.Helper()
 	reports := map[string]orphans.Report{}
 	for _, parent := range b.engine.Parents {
 		for _, reference := range parent.References {
@@ -56,7 +55,6 @@ func (b bundle) untracked(sql string) {
 
 // repaired runs an audit that repairs and a pass, and returns the repaired keys.
 func (b bundle) repaired(t *testing.T, batch int) int64 {
-	t.Helper()
 	var keys int64
 	for _, report := range b.audit(t, b.auditor(batch, true)) {
 		keys += report.RepairedKeys
@@ -152,7 +150,8 @@ notes:
 
 func TestAuditOfKeysOfAnyType(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ column, value string }{
+	type example struct{ column, value string }
+	pgtest.Each(t, map[string]example{
 		"smallint":  {"smallint", "n"},
 		"uuid":      {"uuid", "md5(n::text)::uuid"},
 		"text":      {"text", `'it''s "' || n || E' \\ \t, {ä}'`},
@@ -161,28 +160,25 @@ func TestAuditOfKeysOfAnyType(t *testing.T) {
 		"timestamp": {"timestamptz", "'2026-01-01'::timestamptz + n * interval '1 day 1 microsecond'"},
 		"bytea":     {"bytea", "decode(lpad(to_hex(n), 4, '0'), 'hex')"},
 		"float":     {"double precision", "n / 7.0::double precision"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, strings.NewReplacer("COLUMN", test.column, "VALUE", test.value).Replace(`
+	}, func(t *testing.T, _ string, test example) {
+		b := setup(t, strings.NewReplacer("COLUMN", test.column, "VALUE", test.value).Replace(`
 CREATE TABLE parents (id COLUMN PRIMARY KEY);
 CREATE TABLE children (parent_id COLUMN, n integer);
 CREATE INDEX ON children (parent_id);
 INSERT INTO children SELECT VALUE, n FROM generate_series(1, 20) AS n, generate_series(1, 2);
 INSERT INTO parents SELECT VALUE FROM generate_series(1, 20) AS n WHERE n % 2 = 0;`), deleteChildren, "parents")
-			b.Exec("DELETE FROM parents WHERE id = (SELECT parent_id FROM children WHERE n = 4 LIMIT 1)")
-			report := b.audit(t, b.auditor(3, false))["children[0]"]
-			require.EqualValues(t, 20, report.CheckedKeys)
-			require.EqualValues(t, 10, report.OrphanedKeys)
-			require.EqualValues(t, 20, report.OrphanedRows)
+		b.Exec("DELETE FROM parents WHERE id = (SELECT parent_id FROM children WHERE n = 4 LIMIT 1)")
+		report := b.audit(t, b.auditor(3, false))["children[0]"]
+		require.EqualValues(t, 20, report.CheckedKeys)
+		require.EqualValues(t, 10, report.OrphanedKeys)
+		require.EqualValues(t, 20, report.OrphanedRows)
 
-			repaired := b.audit(t, b.auditor(3, true))["children[0]"]
-			require.EqualValues(t, 10, repaired.RepairedKeys)
-			require.Zero(t, b.audit(t, b.auditor(3, true))["children[0]"].RepairedKeys)
-			require.EqualValues(t, 11, b.run(t).Processed)
-			require.Equal(t, []string{"2", "6", "8", "10", "12", "14", "16", "18", "20"}, b.ids("SELECT DISTINCT n FROM children ORDER BY n"))
-		})
-	}
+		repaired := b.audit(t, b.auditor(3, true))["children[0]"]
+		require.EqualValues(t, 10, repaired.RepairedKeys)
+		require.Zero(t, b.audit(t, b.auditor(3, true))["children[0]"].RepairedKeys)
+		require.EqualValues(t, 11, b.run(t).Processed)
+		require.Equal(t, []string{"2", "6", "8", "10", "12", "14", "16", "18", "20"}, b.ids("SELECT DISTINCT n FROM children ORDER BY n"))
+	})
 }
 
 // Where two spellings are one value, the tombstone may have the other one.
@@ -338,7 +334,6 @@ func TestRepairWakes(t *testing.T) {
 
 // listening returns what counts the notifications since then.
 func listening(t *testing.T, b bundle) func() int {
-	t.Helper()
 	conn := pgtest.Acquire(t, b.Pool()).Conn()
 	pgtest.Exec(t, conn, "LISTEN "+wake)
 	return func() int {

@@ -69,7 +69,6 @@ func BenchmarkDrain(b *testing.B) {
 
 // unlimited is an engine that ends when it is done.
 func unlimited(b *testing.B, db *dbtest.DB, action string) *loosefk.Engine {
-	b.Helper()
 	parents := parentsOf(b, db.Pool(), "children: [{table: parents, column: parent_id, "+action+"}]")
 	manager := lease.Manager{Jobs: db.Connected, Holder: "bench"}
 	granted, err := manager.Acquire(b.Context(), "bench", time.Hour, db.Connected)

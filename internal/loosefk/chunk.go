@@ -181,12 +181,12 @@ func (r *Reference) limit() int {
 	}
 }
 
+// fill is the part of a statement that a chunk takes. A tenth is left free, as a statement that is full to the last row cannot tell that it was enough.
+const fill = 0.9
+
 // chunkSize is the number of parents whose children are expected to fit into one statement of every live
 // reference, given the rows of one.
 func (p *Parent) chunkSize(live []bool, limit func(*Reference) int) int {
-	// A tenth is left free, as a statement that is full to the last row
-	// cannot tell that it was enough.
-	const fill = 0.9
 	size := mostLoaded
 	for i, counts := range live {
 		if !counts {

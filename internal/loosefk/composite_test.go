@@ -14,7 +14,6 @@ import (
 
 // composites is setup for tables with keys of columns a and b.
 func composites(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle {
-	t.Helper()
 	db := with(t, tables)
 	parents := make([]triggers.Parent, len(tracked))
 	for i, table := range tracked {

@@ -42,7 +42,7 @@ type Engine struct {
 	// of the run, nil where there is none to spare.
 	Connections int
 	More        func(ctx context.Context) *batch.Session
-	// Worth is the number of rows that are worth a part of a step; 0 is half of what a statement has. Tests have few rows.
+	// Worth is the number of rows that are worth a part of a step; 0 is an eighth of what a statement has. Tests have few rows.
 	Worth float64
 	// Elsewhere are the other databases in which parents have children, by name.
 	Elsewhere map[string]Elsewhere

@@ -17,23 +17,20 @@ import (
 func TestChildMovedWhileWaitedForStays(t *testing.T) {
 	t.Parallel()
 
-	for name, yaml := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"delete":  deleteChildren,
 		"nullify": "children: [{table: parents, column: parent_id, on_delete: async_nullify}]",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, parentsAndChildren, yaml, "parents")
-			b.Exec("DELETE FROM parents WHERE id = 1")
-			tx := b.Begin(t, "UPDATE children SET parent_id = 2 WHERE id = 15")
-			ended := b.runWhile(t.Context(), t)
-			b.waitForLock(t)
-			require.NoError(t, tx.Commit(t.Context()))
-			ended()
-			require.Equal(t, []string{"2"}, b.ids("SELECT parent_id FROM children WHERE id = 15"))
-			require.Zero(t, b.Pending(t))
-		})
-	}
+	}, func(t *testing.T, _, yaml string) {
+		b := setup(t, parentsAndChildren, yaml, "parents")
+		b.Exec("DELETE FROM parents WHERE id = 1")
+		tx := b.Begin(t, "UPDATE children SET parent_id = 2 WHERE id = 15")
+		ended := b.runWhile(t.Context(), t)
+		b.waitForLock(t)
+		require.NoError(t, tx.Commit(t.Context()))
+		ended()
+		require.Equal(t, []string{"2"}, b.ids("SELECT parent_id FROM children WHERE id = 15"))
+		require.Zero(t, b.Pending(t))
+	})
 }
 
 // A child that is changed, but not moved, while it is waited for has a new row version that the waiting
@@ -142,22 +139,6 @@ func TestFailingTombstonesArePutOffLongerEachTime(t *testing.T) {
 		}
 		b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 	}
-}
-
-// A trigger that silently keeps rows would make an engine that trusts its row counts either loop for ever
-// or call the tombstone done.
-func TestKeptRowsAreReported(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, parentsAndChildren+`
-		CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
-		CREATE TRIGGER keep BEFORE DELETE ON children FOR EACH ROW WHEN (old.id = 15) EXECUTE FUNCTION keep();`, deleteChildren, "parents")
-	b.Exec("DELETE FROM parents")
-	require.EqualValues(t, 9, b.run(t).Processed)
-	left := b.tombstones()
-	require.Len(t, left, 1)
-	require.Equal(t, "1", left[0][0])
-	require.Contains(t, left[0][3], "a trigger or rule of a child table keeps them or puts them back")
 }
 
 // A table that goes away under the engine's feet is no reason to call its tombstones done.

@@ -17,7 +17,7 @@ import (
 //go:embed queries/fingerprint.sql
 var fingerprintSQL string
 
-// ErrChanged ends a run whose tables are not as they were when its parents were bound. It has changed nothing.
+// ErrChanged ends a run whose tables are not as they were when its parents were bound. What it has done until then is done.
 var ErrChanged = errors.New("tables have changed since definitions were bound to them")
 
 // Fingerprint changes where the tables of the parents that are in one database, or what their tombstones record, are changed, so that what Resolve found may

@@ -13,7 +13,11 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/drain"
 	"sexton/internal/pgschema"
+	"sexton/internal/problem"
 )
+
+// What the function undo_set raises: the table has other columns than the batch knows of, or a row is too large to be kept.
+const otherColumns, rowTooLarge = "SX005", "SX006"
 
 // kept reports whether the deleted parent is kept.
 func (t tombstone) kept() bool { return t.origin != nil }
@@ -38,7 +42,7 @@ func Keep(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, database st
 			if reference.Database != database || !reference.Usable() {
 				continue
 			}
-			layout, err := LayoutOf(ctx, db, names, reference.Child.OID, how.Exclude)
+			layout, err := LayoutOf(ctx, db, names, reference.Child.OID, how.Exclude, reference.Updates())
 			if err != nil {
 				return err
 			}
@@ -56,19 +60,16 @@ var makeLayoutSQL string
 //go:embed queries/layout.sql
 var layoutSQL string
 
-// LayoutOf reads how rows of a table are kept.
-func LayoutOf(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, table uint32, exclude []string) (*drain.Layout, error) {
+// LayoutOf reads how rows of a table are kept: deleted ones as those of its root, as triggers keep them, and changed ones by its own key.
+func LayoutOf(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, table uint32, exclude []string, changed bool) (*drain.Layout, error) {
 	on := names.On(db)
 	var id int64 // First, since the next statement sees no row that it has made itself.
-	if err := on.QueryRow(ctx, makeLayoutSQL, table, exclude).Scan(&id); err != nil {
+	if err := on.QueryRow(ctx, makeLayoutSQL, table, exclude, changed).Scan(&id); err != nil {
 		return nil, fmt.Errorf("note the columns to keep: %w", err)
 	}
 	rows, _ := on.Query(ctx, layoutSQL, id)
 	layout, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByPos[drain.Layout])
-	if err != nil {
-		return nil, fmt.Errorf("read the columns to keep: %w", err)
-	}
-	return layout, nil
+	return layout, problem.Doing(err, "read the columns to keep")
 }
 
 // audit returns the audit entry of a batch on the children of tombstones, if the configuration asks for it.

@@ -148,6 +148,11 @@ func (r *run) resume() (found bool) {
 	return found
 }
 
+// lanesDueSQL lists the parents of $1 that have due tombstones behind their position.
+//
+//go:embed queries/lanes_due.sql
+var lanesDueSQL string
+
 // due looks for lanes with due tombstones behind their position. A run's first look also loads them, unless there are too many. The first
 // one after work, which is likely to be the last, reads what confirming begins with.
 func (r *run) due(ctx context.Context) error {
@@ -159,7 +164,7 @@ func (r *run) due(ctx context.Context) error {
 	}
 	var due, strangers []string
 	statements := []batch.Statement{{
-		SQL: r.engine.Session.Names.Render(dbsqlc.TombstonesDueSQL), Args: []any{names, times, ids}, Scan: batch.Collect(&due, pgx.RowTo[string]),
+		SQL: r.engine.Session.Names.Render(lanesDueSQL), Args: []any{names, times, ids}, Scan: batch.Collect(&due, pgx.RowTo[string]),
 	}}
 	var last *closing
 	bound := r.engine.Fingerprint
@@ -270,10 +275,7 @@ func (r *run) take(ctx context.Context, l *lane) (c *chunk, carried bool, err er
 	case len(l.fresh) > 0:
 		// One chunk at a time: its size follows what the ones before it have taught.
 		size := l.parent.chunkSize(l.live, r.statementRows)
-		spread := 1
-		if size < len(l.fresh) || r.engine.Worth > 0 {
-			spread = r.spread(ctx, l.parent, l.live)
-		}
+		spread := r.spread(ctx, l.parent, l.live, len(l.fresh))
 		size = min(size*spread, len(l.fresh))
 		if at := slices.IndexFunc(l.fresh, func(t tombstone) bool { return t.anyway != l.fresh[0].anyway || t.kept() != l.fresh[0].kept() }); at > 0 {
 			size = min(size, at)

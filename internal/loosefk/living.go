@@ -2,13 +2,13 @@ package loosefk
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
-	"sexton/internal/dbsqlc"
 	"sexton/internal/definitions"
 	"sexton/internal/drain"
 	"sexton/internal/pgschema"
@@ -117,6 +117,16 @@ func (r *run) end(ctx context.Context, c *chunk, ended *settled) error {
 	return err
 }
 
+// expireSQL removes revived tombstones that are older than $1 days, $2 at most.
+//
+//go:embed queries/expire.sql
+var expireSQL string
+
+// pruneSQL removes revived tombstones beyond the newest $1, $2 at most.
+//
+//go:embed queries/prune.sql
+var pruneSQL string
+
 // Revived tombstones are kept for operators who ask why children stay: so many days, and so many of them.
 const (
 	revivedDays = 7
@@ -125,7 +135,7 @@ const (
 
 // expired is the statement that removes old ones. A run's first look has it now and then: without it the look writes nothing.
 func (r *run) expired() batch.Statement {
-	return batch.Statement{SQL: r.engine.Session.Names.Render(dbsqlc.RevivedExpireSQL), Args: []any{revivedDays, pageSize}}
+	return batch.Statement{SQL: r.engine.Session.Names.Render(expireSQL), Args: []any{revivedDays, pageSize}}
 }
 
 // prune removes what a run has revived beyond what is kept.
@@ -133,7 +143,7 @@ func (r *run) prune(ctx context.Context) error {
 	if r.stats.Revived == 0 {
 		return nil
 	}
-	surplus := batch.Statement{SQL: r.engine.Session.Names.Render(dbsqlc.RevivedPruneSQL), Args: []any{mostRevived, pageSize}}
+	surplus := batch.Statement{SQL: r.engine.Session.Names.Render(pruneSQL), Args: []any{mostRevived, pageSize}}
 	for removed := int64(pageSize); removed == pageSize && r.stop.Err() == nil; {
 		affected, err := r.engine.Session.Run(ctx, surplus)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
 )
 
 // Writers delete parents and insert them anew, each time with a new child, and claim the old children that are still there,
@@ -21,60 +22,58 @@ import (
 // nothing of the others. The table of claims goes through the same transactions as the children.
 func TestWritersNeverLoseWhatALivingParentHasClaimed(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type example struct {
 		adaptive    loosefk.Adaptive
 		remote      bool
 		connections int
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"normal":           {},
 		"adaptive":         {adaptive: loosefk.Adaptive{Target: target, Duty: 1}},
 		"four connections": {adaptive: loosefk.Adaptive{Target: target, Duty: 1}, connections: 4},
 		"remote, normal":   {remote: true},
 		"remote, adaptive": {adaptive: loosefk.Adaptive{Target: target, Duty: 1}, remote: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b, ci := twoDatabases(t)
-			b.engine.Adaptive, b.engine.Limits = test.adaptive, loosefk.Limits{Runtime: b.engine.Limits.Runtime}
-			if test.connections > 0 {
-				b.connections(t, test.connections)
+	}, func(t *testing.T, _ string, test example) {
+		b, ci := twoDatabases(t)
+		b.engine.Adaptive, b.engine.Limits = test.adaptive, loosefk.Limits{Runtime: b.engine.Limits.Runtime}
+		if test.connections > 0 {
+			b.connections(t, test.connections)
+		}
+		w := writers{bundle: b, children: b.DB, table: "children"}
+		if test.remote {
+			w.children, w.table = ci, "builds"
+		}
+		w.children.Exec(`
+			CREATE SEQUENCE births START 1000000;
+			ALTER TABLE ` + w.table + ` ADD claim int;
+			CREATE TABLE claims (child bigint, parent bigint)`)
+		var all sync.WaitGroup
+		for n := range 4 {
+			seed := rand.Uint64()
+			all.Go(func() { w.write(t, n, seed) })
+		}
+		written := make(chan struct{})
+		go func() { all.Wait(); close(written) }()
+		runs := 0
+		for done := false; !done; runs++ {
+			select {
+			case <-written:
+				done = true
+			default:
 			}
-			w := writers{bundle: b, children: b.DB, table: "children"}
-			if test.remote {
-				w.children, w.table = ci, "builds"
-			}
-			w.children.Exec(`
-				CREATE SEQUENCE births START 1000000;
-				ALTER TABLE ` + w.table + ` ADD claim int;
-				CREATE TABLE claims (child bigint, parent bigint)`)
-			var all sync.WaitGroup
-			for n := range 4 {
-				seed := rand.Uint64()
-				all.Go(func() { w.write(t, n, seed) })
-			}
-			written := make(chan struct{})
-			go func() { all.Wait(); close(written) }()
-			runs := 0
-			for done := false; !done; runs++ {
-				select {
-				case <-written:
-					done = true
-				default:
-				}
-				require.Empty(t, b.run(t).Errors)
-			}
-			b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() WHERE status = 1")
-			b.run(t)
-			t.Logf("%d runs", runs)
-			require.Zero(t, b.Pending(t))
-			living := b.ids("SELECT id FROM parents")
-			require.Empty(t, w.children.Rows(`
-				SELECT claims.child, claims.parent FROM claims
-				WHERE claims.parent::text = ANY ($1) AND NOT EXISTS (SELECT FROM `+w.table+` AS child WHERE child.id = claims.child AND child.parent_id = claims.parent)`,
-				living), "claimed and lost")
-			require.Empty(t, w.children.Rows("SELECT id, parent_id FROM "+w.table+" WHERE parent_id::text <> ALL ($1)", living), "left behind")
-		})
-	}
+			require.Empty(t, b.run(t).Errors)
+		}
+		b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() WHERE status = 1")
+		b.run(t)
+		t.Logf("%d runs", runs)
+		require.Zero(t, b.Pending(t))
+		living := b.ids("SELECT id FROM parents")
+		require.Empty(t, w.children.Rows(`
+			SELECT claims.child, claims.parent FROM claims
+			WHERE claims.parent::text = ANY ($1) AND NOT EXISTS (SELECT FROM `+w.table+` AS child WHERE child.id = claims.child AND child.parent_id = claims.parent)`,
+			living), "claimed and lost")
+		require.Empty(t, w.children.Rows("SELECT id, parent_id FROM "+w.table+" WHERE parent_id::text <> ALL ($1)", living), "left behind")
+	})
 }
 
 type writers struct {

@@ -10,6 +10,7 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
 	"sexton/triggers"
 )
 
@@ -199,46 +200,40 @@ func TestAParentThatIsInsertedWhileAStatementWaits(t *testing.T) {
 
 func TestRemoteChildrenOfAParentThatLivesStay(t *testing.T) {
 	t.Parallel()
-	for pace, adaptive := range map[string]loosefk.Adaptive{"normal": {}, "adaptive": {Target: target, Duty: 1}} {
-		t.Run(pace, func(t *testing.T) {
-			t.Parallel()
-			b, ci := twoDatabases(t)
-			b.engine.Adaptive = adaptive
-			ci.Exec("INSERT INTO builds SELECT 1000 + n, 4 FROM generate_series(1, 2000) AS n")
-			b.Exec("DELETE FROM parents WHERE id <= 4; INSERT INTO parents VALUES (3), (4)")
-			stats := b.run(t)
-			require.Empty(t, stats.Errors)
-			require.EqualValues(t, 2, stats.Processed)
-			require.EqualValues(t, 2, stats.Revived)
-			require.Equal(t, [][]string{{"2080", "3"}}, ci.Rows("SELECT count(*), min(parent_id) FROM builds"))
-			require.Equal(t, [][]string{{"80", "3"}}, b.Rows("SELECT count(*), min(parent_id) FROM children"))
-		})
-	}
+	pgtest.Each(t, map[string]loosefk.Adaptive{"normal": {}, "adaptive": {Target: target, Duty: 1}}, func(t *testing.T, _ string, adaptive loosefk.Adaptive) {
+		b, ci := twoDatabases(t)
+		b.engine.Adaptive = adaptive
+		ci.Exec("INSERT INTO builds SELECT 1000 + n, 4 FROM generate_series(1, 2000) AS n")
+		b.Exec("DELETE FROM parents WHERE id <= 4; INSERT INTO parents VALUES (3), (4)")
+		stats := b.run(t)
+		require.Empty(t, stats.Errors)
+		require.EqualValues(t, 2, stats.Processed)
+		require.EqualValues(t, 2, stats.Revived)
+		require.Equal(t, [][]string{{"2080", "3"}}, ci.Rows("SELECT count(*), min(parent_id) FROM builds"))
+		require.Equal(t, [][]string{{"80", "3"}}, b.Rows("SELECT count(*), min(parent_id) FROM children"))
+	})
 }
 
 // Keys come back from the look at the parents as they went there: values of some types have no text in the protocol.
 func TestRemoteChildrenOfKeysOfAnyType(t *testing.T) {
 	t.Parallel()
-	for kind, values := range map[string][2]string{
+	pgtest.Each(t, map[string][2]string{
 		"date": {"2026-02-03", "2026-02-04"}, "bytea": {`\xc0de`, `\xbeef`}, "inet": {"10.0.0.1", "10.0.0.2"}, "boolean": {"f", "t"},
-	} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			b, ci := twoDatabases(t)
-			b.Exec(fmt.Sprintf("CREATE TABLE keyed (id %s PRIMARY KEY); INSERT INTO keyed VALUES ('%s'), ('%s')", kind, values[0], values[1]))
-			ci.Exec(fmt.Sprintf("CREATE TABLE items (id bigint, keyed_id %s); CREATE INDEX ON items (keyed_id)", kind))
-			ci.Exec(fmt.Sprintf("INSERT INTO items VALUES (1, '%s'), (2, '%s')", values[0], values[1]))
-			b.Track(t, "keyed")
-			bindTwoTo(t, b, ci, "items: [{table: keyed, column: keyed_id, on_delete: async_delete}]\n")
-			b.Exec("DELETE FROM keyed")
-			b.Exec("INSERT INTO keyed VALUES ('" + values[1] + "')")
-			stats := b.run(t)
-			require.Empty(t, stats.Errors)
-			require.EqualValues(t, 1, stats.Processed)
-			require.EqualValues(t, 1, stats.Revived)
-			require.Equal(t, [][]string{{"2"}}, ci.Rows("SELECT id FROM items"))
-		})
-	}
+	}, func(t *testing.T, kind string, values [2]string) {
+		b, ci := twoDatabases(t)
+		b.Exec(fmt.Sprintf("CREATE TABLE keyed (id %s PRIMARY KEY); INSERT INTO keyed VALUES ('%s'), ('%s')", kind, values[0], values[1]))
+		ci.Exec(fmt.Sprintf("CREATE TABLE items (id bigint, keyed_id %s); CREATE INDEX ON items (keyed_id)", kind))
+		ci.Exec(fmt.Sprintf("INSERT INTO items VALUES (1, '%s'), (2, '%s')", values[0], values[1]))
+		b.Track(t, "keyed")
+		bindTwoTo(t, b, ci, "items: [{table: keyed, column: keyed_id, on_delete: async_delete}]\n")
+		b.Exec("DELETE FROM keyed")
+		b.Exec("INSERT INTO keyed VALUES ('" + values[1] + "')")
+		stats := b.run(t)
+		require.Empty(t, stats.Errors)
+		require.EqualValues(t, 1, stats.Processed)
+		require.EqualValues(t, 1, stats.Revived)
+		require.Equal(t, [][]string{{"2"}}, ci.Rows("SELECT id FROM items"))
+	})
 }
 
 // The parent comes back, and claims a child elsewhere, after the engine has found the key free and before it has the row.

@@ -16,46 +16,43 @@ import (
 func TestSecondLookAtALeafThatIsTooBigForAStatement(t *testing.T) {
 	t.Parallel()
 
-	for name, late := range map[string]bool{"no child": false, "a late child": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setupAdaptive(t, parentsAndChildren+"DROP INDEX children_parent_id_idx;", deleteChildren, "parents")
-			b.engine.Marks = &loosefk.Marks{}
-			older := b.begun(t)
-			b.Exec("DELETE FROM parents WHERE id <= 3")
-			require.EqualValues(t, 3, b.run(t).Processed)
-			require.Equal(t, []string{"1", "2", "3"}, b.swept())
-			if late {
-				older.exec("INSERT INTO children VALUES (1000, 2)")
-			}
-			older.exec("COMMIT")
+	pgtest.Each(t, map[string]bool{"no child": false, "a late child": true}, func(t *testing.T, _ string, late bool) {
+		b := setupAdaptive(t, parentsAndChildren+"DROP INDEX children_parent_id_idx;", deleteChildren, "parents")
+		b.engine.Marks = &loosefk.Marks{}
+		older := b.begun(t)
+		b.Exec("DELETE FROM parents WHERE id <= 3")
+		require.EqualValues(t, 3, b.run(t).Processed)
+		require.Equal(t, []string{"1", "2", "3"}, b.swept())
+		if late {
+			older.exec("INSERT INTO children VALUES (1000, 2)")
+		}
+		older.exec("COMMIT")
 
-			// The look is longer than the run, and no session waits for it.
-			locked := b.session(t, b.URL)
-			locked.exec("BEGIN; LOCK TABLE children")
-			b.engine.Session.Limits.StatementTimeout = 200 * time.Millisecond
-			stats := b.run(t)
-			require.Zero(t, stats.Confirmed+stats.LateChildren)
-			require.Empty(t, stats.Errors)
-			require.Equal(t, []string{"1", "2", "3"}, b.swept())
-			locked.exec("ROLLBACK")
+		// The look is longer than the run, and no session waits for it.
+		locked := b.session(t, b.URL)
+		locked.exec("BEGIN; LOCK TABLE children")
+		b.engine.Session.Limits.StatementTimeout = 200 * time.Millisecond
+		stats := b.run(t)
+		require.Zero(t, stats.Confirmed+stats.LateChildren)
+		require.Empty(t, stats.Errors)
+		require.Equal(t, []string{"1", "2", "3"}, b.swept())
+		locked.exec("ROLLBACK")
+		require.True(t, b.engine.Marks.AwaitLook())
+
+		b.Exec("UPDATE sexton.swept SET not_before = NULL")
+		confirmed := b.run(t)
+		if late {
+			require.Positive(t, confirmed.LateChildren)
+			require.Zero(t, b.count(t, "children WHERE id = 1000"))
 			require.True(t, b.engine.Marks.AwaitLook())
-
 			b.Exec("UPDATE sexton.swept SET not_before = NULL")
-			confirmed := b.run(t)
-			if late {
-				require.Positive(t, confirmed.LateChildren)
-				require.Zero(t, b.count(t, "children WHERE id = 1000"))
-				require.True(t, b.engine.Marks.AwaitLook())
-				b.Exec("UPDATE sexton.swept SET not_before = NULL")
-				b.run(t)
-			} else {
-				require.EqualValues(t, 3, confirmed.Confirmed)
-			}
-			require.Empty(t, b.swept())
-			require.Zero(t, b.Pending(t))
-		})
-	}
+			b.run(t)
+		} else {
+			require.EqualValues(t, 3, confirmed.Confirmed)
+		}
+		require.Empty(t, b.swept())
+		require.Zero(t, b.Pending(t))
+	})
 }
 
 // A look that is under way inserts nothing, so that it holds no other one up.
@@ -98,7 +95,6 @@ const twoLeaves = parentsAndChildren + `
 
 // long is an engine on two parents, with rows that wait for their second look as the statement says.
 func long(t *testing.T, swept string) bundle {
-	t.Helper()
 	b := setupAdaptive(t, twoLeaves, deleteChildren+`theirs: [{table: others, column: other_id, on_delete: async_delete}]
 `, "parents", "others")
 	for _, parent := range b.engine.Parents {
@@ -201,43 +197,41 @@ INSERT INTO children SELECT n, CASE WHEN n % 4 = 0 THEN 2 + n / 4 % 9 ELSE 1 END
 func TestWalkLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 
-	for name, test := range map[string]struct {
+	type example struct {
 		meanwhile     []string
 		deleted, stay int64
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"undisturbed":             {[]string{"SELECT 1"}, 90_000, 30_000},
 		"changed":                 {[]string{"UPDATE children SET note = repeat('x', 100) WHERE id > 119000"}, 90_000, 30_000},
 		"moved to where it began": {[]string{"VACUUM (TRUNCATE false) children", "UPDATE children SET note = 'moved' WHERE id > 119000"}, 90_000, 30_000},
 		"moved away":              {[]string{"UPDATE children SET parent_id = 2 WHERE id > 119000"}, 90_000 - 750, 30_750},
 		"moved in":                {[]string{"UPDATE children SET parent_id = 1 WHERE parent_id = 3"}, 93_333, 26_667},
 		"added":                   {[]string{"INSERT INTO children SELECT 200000 + n, 1 FROM generate_series(1, 500) AS n"}, 90_500, 30_000},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setupAdaptive(t, scattered+overloadQuietly, deleteChildren, "parents")
-			b.Exec(innocent)
-			b.begun(t)
-			b.Exec("DELETE FROM parents WHERE id = 1")
-			b.onProgress(func(s *loosefk.Stats) bool { return s.DeleteCount > 20_000 }, func() {
-				for _, statement := range test.meanwhile {
-					b.Exec(statement)
-				}
-			})
-			stats := b.run(t)
-			require.Empty(t, stats.Errors)
-			require.Zero(t, b.count(t, "children WHERE parent_id = 1"))
-			require.InDelta(t, test.deleted, stats.DeleteCount, 1)
-			require.InDelta(t, test.stay, b.count(t, "children"), 1)
-			require.EqualValues(t, 1, stats.Processed)
-			require.Zero(t, stats.LateChildren)
-			require.Equal(t, []string{"1"}, b.swept())
-
-			var stretches int64
-			require.NoError(t, b.engine.Session.Conn.QueryRow(t.Context(),
-				"SELECT coalesce(sum(generic_plans), 0)::bigint FROM pg_prepared_statements WHERE statement LIKE '%child.ctid >= %'").Scan(&stretches))
-			require.Positive(t, stretches, "statements of the walk")
+	}, func(t *testing.T, _ string, test example) {
+		b := setupAdaptive(t, scattered+overloadQuietly, deleteChildren, "parents")
+		b.Exec(innocent)
+		b.begun(t)
+		b.Exec("DELETE FROM parents WHERE id = 1")
+		b.onProgress(func(s *loosefk.Stats) bool { return s.DeleteCount > 20_000 }, func() {
+			for _, statement := range test.meanwhile {
+				b.Exec(statement)
+			}
 		})
-	}
+		stats := b.run(t)
+		require.Empty(t, stats.Errors)
+		require.Zero(t, b.count(t, "children WHERE parent_id = 1"))
+		require.InDelta(t, test.deleted, stats.DeleteCount, 1)
+		require.InDelta(t, test.stay, b.count(t, "children"), 1)
+		require.EqualValues(t, 1, stats.Processed)
+		require.Zero(t, stats.LateChildren)
+		require.Equal(t, []string{"1"}, b.swept())
+
+		var stretches int64
+		require.NoError(t, b.engine.Session.Conn.QueryRow(t.Context(),
+			"SELECT coalesce(sum(generic_plans), 0)::bigint FROM pg_prepared_statements WHERE statement LIKE '%child.ctid >= %'").Scan(&stretches))
+		require.Positive(t, stretches, "statements of the walk")
+	})
 }
 
 // overloadQuietly makes statements for more than 5,000 children run into their timeout, as overload does, without a

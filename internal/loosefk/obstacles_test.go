@@ -116,47 +116,45 @@ func TestLocksAreNoFailures(t *testing.T) {
 CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
 CREATE INDEX ON others (parent_id);
 INSERT INTO others SELECT n, n FROM generate_series(1, 10) AS n;`
-	for name, test := range map[string]struct {
+	type example struct {
 		pace         loosefk.Adaptive
 		lock, reason string
 		left         int64
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"row, normal":     {loosefk.Adaptive{}, "SELECT FROM children WHERE id = 55 FOR UPDATE", "children: row locked by pid", 1},
 		"row, adaptive":   {loosefk.Adaptive{Target: target, Duty: 1}, "SELECT FROM children WHERE id = 55 FOR UPDATE", "children: row locked by pid", 1},
 		"table, normal":   {loosefk.Adaptive{}, "LOCK TABLE children", "table children locked by pid", 100},
 		"table, adaptive": {loosefk.Adaptive{Target: target, Duty: 1}, "LOCK TABLE children", "table children locked by pid", 100},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, parentsAndChildren+others, deleteChildren+`
+	}, func(t *testing.T, _ string, test example) {
+		b := setup(t, parentsAndChildren+others, deleteChildren+`
 others: [{table: parents, column: parent_id, on_delete: async_delete}]
 `, "parents")
-			b.Exec(innocent)
-			b.engine.Adaptive = test.pace
-			b.engine.Session.Limits.LockTimeout = 300 * time.Millisecond
-			b.engine.Throttle.Blocker = func(ctx context.Context, _ string) string {
-				text, _ := b.engine.Session.Blocker(ctx, b.Pool())
-				return text
-			}
-			reasons := make(chan string, 1000)
-			b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) { reasons <- stats.WaitingFor }
-			b.Exec("DELETE FROM parents")
-			tx := b.Begin(t, test.lock)
-			ended := b.runWhile(t.Context(), t)
-			for reason := ""; len(reason) < len(test.reason) || reason[:len(test.reason)] != test.reason; reason = <-reasons {
-			}
-			pgtest.WaitFor(t, "all that is not locked to go", func(ctx context.Context) (bool, error) {
-				var left int64
-				err := tx.QueryRow(ctx, "SELECT (SELECT count(*) FROM children) + (SELECT count(*) FROM others)").Scan(&left)
-				return left == test.left, err
-			})
-			require.NoError(t, tx.Rollback(t.Context()))
-			stats := ended()
-			require.EqualValues(t, 10, stats.Processed)
-			require.Empty(t, stats.Errors)
-			require.Zero(t, b.Pending(t))
+		b.Exec(innocent)
+		b.engine.Adaptive = test.pace
+		b.engine.Session.Limits.LockTimeout = 300 * time.Millisecond
+		b.engine.Throttle.Blocker = func(ctx context.Context, _ string) string {
+			text, _ := b.engine.Session.Blocker(ctx, b.Pool())
+			return text
+		}
+		reasons := make(chan string, 1000)
+		b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) { reasons <- stats.WaitingFor }
+		b.Exec("DELETE FROM parents")
+		tx := b.Begin(t, test.lock)
+		ended := b.runWhile(t.Context(), t)
+		for reason := ""; len(reason) < len(test.reason) || reason[:len(test.reason)] != test.reason; reason = <-reasons {
+		}
+		pgtest.WaitFor(t, "all that is not locked to go", func(ctx context.Context) (bool, error) {
+			var left int64
+			err := tx.QueryRow(ctx, "SELECT (SELECT count(*) FROM children) + (SELECT count(*) FROM others)").Scan(&left)
+			return left == test.left, err
 		})
-	}
+		require.NoError(t, tx.Rollback(t.Context()))
+		stats := ended()
+		require.EqualValues(t, 10, stats.Processed)
+		require.Empty(t, stats.Errors)
+		require.Zero(t, b.Pending(t))
+	})
 }
 
 // Without an index every statement that skips or waits by itself would read the whole table, and so would the removal of each
@@ -192,16 +190,15 @@ INSERT INTO children SELECT 1000 + n, 11 + n % 190, repeat('x', 100) FROM genera
 func TestTombstonesBehindManyLockedOnesGo(t *testing.T) {
 	t.Parallel()
 
-	for name, test := range map[string]struct {
+	type example struct {
 		lock string
 		left int64
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"table": {"LOCK TABLE children", 1200},
 		"rows":  {"SELECT FROM children WHERE parent_id <= 800 FOR UPDATE", 800},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setupAdaptive(t, `
+	}, func(t *testing.T, _ string, test example) {
+		b := setupAdaptive(t, `
 CREATE TABLE parents (id bigint PRIMARY KEY);
 CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
 CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
@@ -212,24 +209,23 @@ INSERT INTO children SELECT id, id FROM parents;
 INSERT INTO others SELECT id, id FROM parents;`, deleteChildren+`
 others: [{table: parents, column: parent_id, on_delete: async_delete}]
 `, "parents")
-			b.Exec(innocent)
-			b.engine.CarryAtMost(100)
-			b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
-			b.Exec("DELETE FROM parents")
-			tx := b.Begin(t, test.lock)
-			ended := b.runWhile(t.Context(), t)
-			pgtest.WaitFor(t, "all that is not locked to go", func(ctx context.Context) (bool, error) {
-				var left int64
-				err := tx.QueryRow(ctx, "SELECT (SELECT count(*) FROM children) + (SELECT count(*) FROM others)").Scan(&left)
-				return left == test.left, err
-			})
-			require.NoError(t, tx.Rollback(t.Context()))
-			stats := ended()
-			require.Less(t, stats.Processed, int64(1200), "some were left to the next run")
-			require.EqualValues(t, 1200, stats.Processed+b.run(t).Processed)
-			require.Zero(t, b.Pending(t))
+		b.Exec(innocent)
+		b.engine.CarryAtMost(100)
+		b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
+		b.Exec("DELETE FROM parents")
+		tx := b.Begin(t, test.lock)
+		ended := b.runWhile(t.Context(), t)
+		pgtest.WaitFor(t, "all that is not locked to go", func(ctx context.Context) (bool, error) {
+			var left int64
+			err := tx.QueryRow(ctx, "SELECT (SELECT count(*) FROM children) + (SELECT count(*) FROM others)").Scan(&left)
+			return left == test.left, err
 		})
-	}
+		require.NoError(t, tx.Rollback(t.Context()))
+		stats := ended()
+		require.Less(t, stats.Processed, int64(1200), "some were left to the next run")
+		require.EqualValues(t, 1200, stats.Processed+b.run(t).Processed)
+		require.Zero(t, b.Pending(t))
+	})
 }
 
 // The look that tells which tombstones are to blame for a timeout reads tables that another session has locked. It holds the run up for a moment only.
@@ -238,8 +234,7 @@ func TestALockedTableBlamesNoTombstone(t *testing.T) {
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.engine.Session.Limits = batch.Limits{StatementTimeout: time.Hour, LockTimeout: time.Hour}
 	tx := b.Begin(t, "LOCK TABLE children")
-	blamed, waits, err := b.engine.Blamed(t.Context(), 1, 2, 11)
-	require.NoError(t, err)
+	blamed, waits := pgtest.Must2(b.engine.Blamed(t.Context(), 1, 2, 11))(t)
 	require.Equal(t, []int{0, 3}, []int{blamed, waits}, "it cannot be told yet")
 	require.NoError(t, tx.Rollback(t.Context()))
 	blamed, waits = pgtest.Must2(b.engine.Blamed(t.Context(), 1, 2, 11))(t)
@@ -256,12 +251,10 @@ children:
   - {table: parents, column: parent_id, on_delete: async_delete}
   - {table: '"My App"."Users"', column: id, on_delete: async_delete}
 `)
-	pool, err := pgxpool.New(t.Context(), db.AsRole(db.CreateRole()))
-	require.NoError(t, err)
+	pool := pgtest.Must(pgxpool.New(t.Context(), db.AsRole(db.CreateRole())))(t)
 	defer pool.Close()
 	unreadable := func() map[string]problem.Problem {
-		found, err := loosefk.UnreadableParents(t.Context(), pool, parents)
-		require.NoError(t, err)
+		found := pgtest.Must(loosefk.UnreadableParents(t.Context(), pool, parents))(t)
 		byTable := map[string]problem.Problem{}
 		for _, p := range found {
 			require.Equal(t, problem.Error, p.Severity)

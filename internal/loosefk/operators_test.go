@@ -9,6 +9,7 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
 	"sexton/triggers"
 )
 
@@ -203,12 +204,13 @@ func TestCommittedChildBehindAnExactStatementGoesInTheSameRun(t *testing.T) {
 func TestStatementsThatAreNotExactAreLookedAfter(t *testing.T) {
 	t.Parallel()
 
-	for name, test := range map[string]struct {
+	type example struct {
 		tables, definitions string
 		// meanwhile happens after the first statement that deleted or changed anything.
 		meanwhile string
 		left      string
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"a row that moves to a partition which is done": {
 			`CREATE TABLE parents (id bigint PRIMARY KEY);
 			CREATE TABLE parted (id bigint, parent_id bigint) PARTITION BY RANGE (id);
@@ -221,47 +223,41 @@ func TestStatementsThatAreNotExactAreLookedAfter(t *testing.T) {
 			"UPDATE parted SET id = 100 - id WHERE id IN (51, 52); UPDATE parted SET id = 99 WHERE id = 1",
 			"parted",
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setupAdaptive(t, test.tables, test.definitions, "parents")
-			b.begun(t)
-			b.Exec("DELETE FROM parents")
-			b.onProgress(func(s *loosefk.Stats) bool { return s.DeleteCount+s.UpdateCount > 0 }, func() { b.Exec(test.meanwhile) })
-			stats := b.run(t)
-			require.Zero(t, b.count(t, test.left))
-			require.EqualValues(t, 1, stats.Processed)
-			require.Zero(t, stats.LateChildren)
-			require.Len(t, b.swept(), 1)
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		b := setupAdaptive(t, test.tables, test.definitions, "parents")
+		b.begun(t)
+		b.Exec("DELETE FROM parents")
+		b.onProgress(func(s *loosefk.Stats) bool { return s.DeleteCount+s.UpdateCount > 0 }, func() { b.Exec(test.meanwhile) })
+		stats := b.run(t)
+		require.Zero(t, b.count(t, test.left))
+		require.EqualValues(t, 1, stats.Processed)
+		require.Zero(t, stats.LateChildren)
+		require.Len(t, b.swept(), 1)
+	})
 }
 
 // A rule or trigger that keeps rows would have its tombstone go and come back for ever if nobody looked.
 func TestRowsThatARuleKeepsAreReported(t *testing.T) {
 	t.Parallel()
 
-	for name, keep := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"a rule": "CREATE RULE keep AS ON DELETE TO a WHERE old.id = 5 DO INSTEAD NOTHING",
 		"a trigger": `CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
 			CREATE TRIGGER keep BEFORE DELETE ON a FOR EACH ROW WHEN (old.id = 5) EXECUTE FUNCTION keep()`,
 		"a trigger that puts them back": `CREATE FUNCTION again() RETURNS trigger LANGUAGE plpgsql AS
 				'BEGIN INSERT INTO public.a SELECT gone.* FROM gone WHERE gone.id = 5; RETURN NULL; END';
 			CREATE TRIGGER again AFTER DELETE ON a REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION again()`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setupAdaptive(t, aAndB+keep, toAandB, "parents")
-			b.Exec("DELETE FROM parents")
-			require.EqualValues(t, 1, b.run(t).Processed, "the other parent's")
-			left := b.tombstones()
-			require.Len(t, left, 1)
-			require.Equal(t, []string{"1", "1"}, left[0][:2])
-			require.Contains(t, left[0][3], "a trigger or rule of a child table keeps them or puts them back")
-			require.Equal(t, [][]string{{"5"}}, b.Rows("SELECT id FROM a"))
-			require.Zero(t, b.count(t, "b"))
-		})
-	}
+	}, func(t *testing.T, _, keep string) {
+		b := setupAdaptive(t, aAndB+keep, toAandB, "parents")
+		b.Exec("DELETE FROM parents")
+		require.EqualValues(t, 1, b.run(t).Processed, "the other parent's")
+		left := b.tombstones()
+		require.Len(t, left, 1)
+		require.Equal(t, []string{"1", "1"}, left[0][:2])
+		require.Contains(t, left[0][3], "a trigger or rule of a child table keeps them or puts them back")
+		require.Equal(t, [][]string{{"5"}}, b.Rows("SELECT id FROM a"))
+		require.Zero(t, b.count(t, "b"))
+	})
 }
 
 // The triggers that change nothing about what a statement leaves behind cost no look: those of inserts, those that
@@ -269,10 +265,11 @@ func TestRowsThatARuleKeepsAreReported(t *testing.T) {
 func TestWhichTriggersNeedALook(t *testing.T) {
 	t.Parallel()
 
-	for name, test := range map[string]struct {
+	type example struct {
 		trigger string
 		looked  bool
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"none":            {"SELECT 1", false},
 		"of inserts":      {"CREATE TRIGGER hook BEFORE INSERT ON a FOR EACH ROW EXECUTE FUNCTION hook()", false},
 		"of updates":      {"CREATE TRIGGER hook BEFORE UPDATE ON a FOR EACH ROW EXECUTE FUNCTION hook()", false},
@@ -281,18 +278,15 @@ func TestWhichTriggersNeedALook(t *testing.T) {
 		"a disabled one":  {"CREATE TRIGGER hook BEFORE DELETE ON a FOR EACH ROW EXECUTE FUNCTION hook(); ALTER TABLE a DISABLE TRIGGER hook", false},
 		"a foreign key's": {"CREATE TABLE c (a_id bigint REFERENCES a ON DELETE CASCADE)", false},
 		"the tracking":    {"CREATE TRIGGER sexton_track AFTER DELETE ON a FOR EACH STATEMENT EXECUTE FUNCTION hook()", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setupAdaptive(t, aAndB+"CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN coalesce(new, old); END';"+test.trigger, toAandB, "parents")
-			b.begun(t)
-			b.Exec("DELETE FROM parents WHERE id = 1")
-			b.onProgress(func(s *loosefk.Stats) bool { return s.DeleteCountByTable["a"] > 0 }, func() { b.Exec("INSERT INTO a VALUES (100, 1)") })
-			require.Zero(t, b.run(t).LateChildren)
-			require.Zero(t, b.Pending(t))
-			require.Equal(t, test.looked, b.count(t, "a") == 0, "a look finds the child before the tombstone goes")
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		b := setupAdaptive(t, aAndB+"CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN coalesce(new, old); END';"+test.trigger, toAandB, "parents")
+		b.begun(t)
+		b.Exec("DELETE FROM parents WHERE id = 1")
+		b.onProgress(func(s *loosefk.Stats) bool { return s.DeleteCountByTable["a"] > 0 }, func() { b.Exec("INSERT INTO a VALUES (100, 1)") })
+		require.Zero(t, b.run(t).LateChildren)
+		require.Zero(t, b.Pending(t))
+		require.Equal(t, test.looked, b.count(t, "a") == 0, "a look finds the child before the tombstone goes")
+	})
 }
 
 // strangers are tombstones of a table that no definition knows, the last of them from a trigger that was installed on parents.

@@ -32,13 +32,22 @@ type part struct {
 	err  error
 }
 
-// spread is by how much a chunk may be larger as its steps are divided, for which it connects further sessions.
-func (r *run) spread(ctx context.Context, parent *Parent, live []bool) int {
+// spread is by how much a chunk may be larger as its steps are divided, for which it connects further sessions. So many tombstones are there: what
+// a single statement would do in all tables together stays in one piece.
+func (r *run) spread(ctx context.Context, parent *Parent, live []bool, tombstones int) int {
+	statements := 0.0
 	for i, reference := range parent.References {
+		if !live[i] {
+			continue
+		}
 		unknown := reference.rowsPerParent == 0 && r.engine.Worth == 0
-		if live[i] && (unknown || reference.Remote || r.form(task{reference: reference}, direct) != direct) {
+		if unknown || reference.Remote || r.form(task{reference: reference}, direct) != direct {
 			return 1
 		}
+		statements += float64(tombstones) * reference.rowsPerParent / float64(r.statementRows(reference))
+	}
+	if statements < fill && r.engine.Worth == 0 {
+		return 1
 	}
 	r.sessions.Connect(ctx)
 	return r.sessions.Free()
@@ -55,8 +64,8 @@ func (r *run) parts(c *chunk, t task, form pass, limit int, remove bool) []*part
 	case form == direct && !t.reference.Remote && max(n, c.spread) > 1:
 		// Also where other sessions have been left since: in one piece the chunk would be too much for the time of a statement.
 		n = max(n, c.spread)
-		// A part is worth its round trip from half of a statement on.
-		worth := cmp.Or(r.engine.Worth, float64(limit)/2)
+		// A part is worth its round trip from an eighth of a statement on.
+		worth := cmp.Or(r.engine.Worth, float64(limit)/8)
 		rows := float64(len(c.tombstones)) * cmp.Or(t.reference.rowsPerParent, 1)
 		n = max(1, min(n, len(c.tombstones), int(rows/worth)))
 		for some := range slices.Chunk(c.tombstones, (len(c.tombstones)+n-1)/n) {

@@ -69,8 +69,7 @@ func TestPlanKnowsWhichIndexesServe(t *testing.T) {
 			parents, problems := resolve(t, db.Pool(), "children: ["+test.entry+"]")
 			require.Equal(t, test.missing != "", len(problems.Only(problem.Warning)) == 1, "as the installation of triggers says: %v", problems)
 			site := dryrun.Site{Name: "main", DB: db.Pool(), Names: dbtest.Names(), Parents: parents}
-			missing, err := dryrun.MissingIndexes(t.Context(), site, []dryrun.Site{site}, planLimits().StatementTimeout)
-			require.NoError(t, err)
+			missing := pgtest.Must(dryrun.MissingIndexes(t.Context(), site, []dryrun.Site{site}, planLimits().StatementTimeout))(t)
 			require.Equal(t, test.missing != "", len(missing) == 1, "as the doctor says")
 			d := planOn(t, db, "children: ["+test.entry+"]", planLimits()).Definitions[0]
 			require.Equal(t, test.missing == "", d.Access.UsesIndex, "what Postgres itself does: %+v", d.Access)
@@ -263,7 +262,6 @@ func TestPlanWalksKeysOfPartitionedTables(t *testing.T) {
 
 // twoSites has builds of parents in ci, with traces of builds in main and steps of builds, by a real foreign key, in ci.
 func twoSites(t *testing.T) (main, ci *dbtest.DB, sites []dryrun.Site) {
-	t.Helper()
 	main, ci = dbtest.New(t), dbtest.New(t)
 	main.Exec(parentsAndChildren + "CREATE TABLE traces (id bigint PRIMARY KEY, build_id bigint); CREATE INDEX ON traces (build_id);")
 	ci.Exec(`
@@ -348,10 +346,11 @@ func TestPlanGoesOnWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	main, _, sites := twoSites(t)
 	main.Exec("DELETE FROM parents WHERE id <= 2")
-	for name, test := range map[string]struct {
+	type example struct {
 		change func(reference *loosefk.Reference, site *dryrun.Site)
 		want   string
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"down":   {func(r *loosefk.Reference, s *dryrun.Site) { r.Unreachable, s.DB = true, nil }, "database ci cannot be reached"},
 		"broken": {func(r *loosefk.Reference, _ *dryrun.Site) { r.Broken = "no column x" }, "tombstones of parents wait, as the definition does not fit: no column x"},
 		"lost": {func(_ *loosefk.Reference, s *dryrun.Site) {
@@ -362,25 +361,22 @@ func TestPlanGoesOnWithoutADatabase(t *testing.T) {
 				return nil
 			}}
 		}, "database ci: the connection failed"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			parent := *sites[0].Parents[0]
-			builds := *parent.References[1]
-			require.True(t, builds.Remote)
-			parent.References = []*loosefk.Reference{parent.References[0], &builds}
-			two := []dryrun.Site{sites[0], sites[1]}
-			two[0].Parents, two[1].Parents = []*loosefk.Parent{&parent}, nil
-			test.change(&builds, &two[1])
-			runs := pgtest.Must(dryrun.Plan(t.Context(), two, planLimits()))(t)
-			planned := runs["main"].Definitions
-			require.Equal(t, []string{test.want}, planned[0].Findings)
-			require.True(t, planned[0].RowsCapped)
-			require.Zero(t, planned[0].Rows)
-			require.EqualValues(t, 20, planned[1].Rows)
-			require.Empty(t, planned[1].Findings)
-			require.Equal(t, 1, runs["main"].Totals.Findings)
-			require.Equal(t, two[1].DB != nil, runs["ci"] != nil)
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		parent := *sites[0].Parents[0]
+		builds := *parent.References[1]
+		require.True(t, builds.Remote)
+		parent.References = []*loosefk.Reference{parent.References[0], &builds}
+		two := []dryrun.Site{sites[0], sites[1]}
+		two[0].Parents, two[1].Parents = []*loosefk.Parent{&parent}, nil
+		test.change(&builds, &two[1])
+		runs := pgtest.Must(dryrun.Plan(t.Context(), two, planLimits()))(t)
+		planned := runs["main"].Definitions
+		require.Equal(t, []string{test.want}, planned[0].Findings)
+		require.True(t, planned[0].RowsCapped)
+		require.Zero(t, planned[0].Rows)
+		require.EqualValues(t, 20, planned[1].Rows)
+		require.Empty(t, planned[1].Findings)
+		require.Equal(t, 1, runs["main"].Totals.Findings)
+		require.Equal(t, two[1].DB != nil, runs["ci"] != nil)
+	})
 }

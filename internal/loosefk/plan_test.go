@@ -30,7 +30,6 @@ func plan(ctx context.Context, db pgcatalog.Beginner, parents []*loosefk.Parent,
 
 // planOn binds the definitions and plans for them.
 func planOn(t *testing.T, db *dbtest.DB, yaml string, limits dryrun.Limits) *dryrun.Result {
-	t.Helper()
 	parents := parentsOf(t, db.Pool(), yaml)
 	return pgtest.Must(plan(t.Context(), db.Pool(), parents, limits))(t)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
 )
 
 // slowChildren makes each child of parents cost the target's time, and counts the statements that tried to delete some, those
@@ -40,7 +41,6 @@ CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sle
 CREATE TRIGGER slow BEFORE DELETE ON grandchildren FOR EACH ROW EXECUTE FUNCTION slow();`
 
 func (b bundle) tries(t *testing.T) int64 {
-	t.Helper()
 	return b.count(t, "(SELECT last_value FROM tries) AS t, generate_series(1, last_value)")
 }
 
@@ -48,31 +48,28 @@ func (b bundle) tries(t *testing.T) int64 {
 func TestSlowParentsAreWorkedOffFromTheFirstOneOn(t *testing.T) {
 	t.Parallel()
 
-	for name, slow := range map[string]string{"trigger": slowRow, "native cascade": slowCascade} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setupAdaptive(t, parentsAndChildren+slowChildren+slow, withHealthy, "parents", "healthy")
-			b.Exec("DELETE FROM parents")
-			first := int64(0)
-			b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCountByTable["children"] > 0 }, func() {
-				first = b.tries(t)
-				b.Exec("DELETE FROM healthy")
-			})
-			late := int64(0)
-			progress := b.engine.Progress
-			b.engine.Progress = func(ctx context.Context, stats *loosefk.Stats) {
-				progress(ctx, stats)
-				if late == 0 && stats.DeleteCountByTable["others"] == 10 {
-					late = b.tries(t)
-				}
-			}
-			require.EqualValues(t, 20, b.run(t).Processed)
-			require.LessOrEqual(t, first, int64(5), "statements until the first child was gone")
-			require.Positive(t, late)
-			require.LessOrEqual(t, late-first, int64(60), "statements on slow children that went before the healthy parents'")
-			require.Zero(t, b.Pending(t))
+	pgtest.Each(t, map[string]string{"trigger": slowRow, "native cascade": slowCascade}, func(t *testing.T, _, slow string) {
+		b := setupAdaptive(t, parentsAndChildren+slowChildren+slow, withHealthy, "parents", "healthy")
+		b.Exec("DELETE FROM parents")
+		first := int64(0)
+		b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCountByTable["children"] > 0 }, func() {
+			first = b.tries(t)
+			b.Exec("DELETE FROM healthy")
 		})
-	}
+		late := int64(0)
+		progress := b.engine.Progress
+		b.engine.Progress = func(ctx context.Context, stats *loosefk.Stats) {
+			progress(ctx, stats)
+			if late == 0 && stats.DeleteCountByTable["others"] == 10 {
+				late = b.tries(t)
+			}
+		}
+		require.EqualValues(t, 20, b.run(t).Processed)
+		require.LessOrEqual(t, first, int64(5), "statements until the first child was gone")
+		require.Positive(t, late)
+		require.LessOrEqual(t, late-first, int64(60), "statements on slow children that went before the healthy parents'")
+		require.Zero(t, b.Pending(t))
+	})
 }
 
 // Without an index a scan finds the children of many parents, and no statement reads the table for each of them.
@@ -83,50 +80,48 @@ func TestChildrenWithoutAnIndexGoTogether(t *testing.T) {
 DROP INDEX children_parent_id_idx;
 INSERT INTO parents SELECT generate_series(11, 300);
 INSERT INTO children SELECT 1000 + n, 11 + n % 290, repeat('x', 500) FROM generate_series(1, 2900) AS n;`
-	for name, test := range map[string]struct {
+	type example struct {
 		blocks float64
 		slow   string
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"in one scan":             {},
 		"by ranges of blocks":     {blocks: 2},
 		"by ranges, of slow rows": {blocks: 50, slow: slowRow},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setupAdaptive(t, parentsAndChildren+many+slowChildren, withHealthy, "parents", "healthy")
-			b.Exec(innocent)
-			if test.slow != "" {
-				b.Exec("ALTER TABLE children DISABLE TRIGGER try; DELETE FROM children WHERE id > 1050; ALTER TABLE children ENABLE TRIGGER try;" + test.slow)
+	}, func(t *testing.T, _ string, test example) {
+		b := setupAdaptive(t, parentsAndChildren+many+slowChildren, withHealthy, "parents", "healthy")
+		b.Exec(innocent)
+		if test.slow != "" {
+			b.Exec("ALTER TABLE children DISABLE TRIGGER try; DELETE FROM children WHERE id > 1050; ALTER TABLE children ENABLE TRIGGER try;" + test.slow)
+		}
+		for _, parent := range b.engine.Parents {
+			if parent.Name == "parents" {
+				parent.ReadByRanges(test.blocks)
 			}
-			for _, parent := range b.engine.Parents {
-				if parent.Name == "parents" {
-					parent.ReadByRanges(test.blocks)
-				}
-			}
-			b.Exec("DELETE FROM parents WHERE id > 5")
-			began, tried := int64(0), int64(0)
-			b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCountByTable["children"] > 0 }, func() {
-				began = b.tries(t)
-				b.Exec("DELETE FROM healthy")
-			})
-			progress := b.engine.Progress
-			b.engine.Progress = func(ctx context.Context, stats *loosefk.Stats) {
-				progress(ctx, stats)
-				if tried == 0 && stats.DeleteCountByTable["others"] == 10 {
-					tried = b.tries(t) - began
-				}
-			}
-			stats := b.run(t)
-			require.EqualValues(t, 305, stats.Processed)
-			require.LessOrEqual(t, tried, int64(60), "statements on children that went before the healthy parents'")
-			require.Empty(t, stats.Errors)
-			require.EqualValues(t, 50, b.count(t, "children"), "those of the parents that live")
-			require.Zero(t, b.Pending(t))
-			if test.slow == "" {
-				require.LessOrEqual(t, b.tries(t), int64(40), "statements for 295 parents")
-			}
+		}
+		b.Exec("DELETE FROM parents WHERE id > 5")
+		began, tried := int64(0), int64(0)
+		b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCountByTable["children"] > 0 }, func() {
+			began = b.tries(t)
+			b.Exec("DELETE FROM healthy")
 		})
-	}
+		progress := b.engine.Progress
+		b.engine.Progress = func(ctx context.Context, stats *loosefk.Stats) {
+			progress(ctx, stats)
+			if tried == 0 && stats.DeleteCountByTable["others"] == 10 {
+				tried = b.tries(t) - began
+			}
+		}
+		stats := b.run(t)
+		require.EqualValues(t, 305, stats.Processed)
+		require.LessOrEqual(t, tried, int64(60), "statements on children that went before the healthy parents'")
+		require.Empty(t, stats.Errors)
+		require.EqualValues(t, 50, b.count(t, "children"), "those of the parents that live")
+		require.Zero(t, b.Pending(t))
+		if test.slow == "" {
+			require.LessOrEqual(t, b.tries(t), int64(40), "statements for 295 parents")
+		}
+	})
 }
 
 // What a run has found out about a table, the next one need not, though the definitions were bound anew.
@@ -178,7 +173,6 @@ CREATE TRIGGER refuse AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR
 const marksDefinitions = "children: [{table: parents, column: parent_id, on_delete: async_delete}]"
 
 func withMarks(t *testing.T) (bundle, *loosefk.Marks) {
-	t.Helper()
 	b := setup(t, `
 		CREATE TABLE parents (id bigint PRIMARY KEY);
 		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
@@ -191,7 +185,6 @@ func withMarks(t *testing.T) (bundle, *loosefk.Marks) {
 
 // above counts the pending tombstones that lie above the marks.
 func above(t *testing.T, b bundle, m *loosefk.Marks, fresh bool) int64 {
-	t.Helper()
 	times, ids := m.Places([]string{"public.parents"}, fresh)
 	rows, err := b.Pool().Query(t.Context(), "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE (consume_after, id) > ($1, $2)", times[0], ids[0])
 	require.NoError(t, err)
@@ -201,7 +194,6 @@ func above(t *testing.T, b bundle, m *loosefk.Marks, fresh bool) int64 {
 }
 
 func (b bundle) pass(t *testing.T) *loosefk.Stats {
-	t.Helper()
 	stats, err := b.engine.Run(t.Context())
 	require.NoError(t, err)
 	return stats

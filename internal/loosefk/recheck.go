@@ -14,9 +14,11 @@ import (
 )
 
 const (
-	// sweptPage is the rows that are read at once, recheckKeys the keys from which on a look takes no more rows.
-	sweptPage   = 100
-	recheckKeys = 1000
+	// sweptPage is the rows that are read at once, recheckKeys the keys from which on a look takes no more rows, where a parent has few tables with
+	// children: each key is looked for in each of them, recheckLooks in all, which is about what a statement may take.
+	sweptPage    = 100
+	recheckKeys  = 1000
+	recheckLooks = 5000
 	// leastRechecking is the time that rechecking has however long the run took: with a backlog that never ends,
 	// nothing would be rechecked otherwise.
 	leastRechecking = time.Second
@@ -147,7 +149,7 @@ func (c *rechecker) lookAt(ctx context.Context, rows []swept, over func() bool) 
 	slices.SortStableFunc(rows, func(a, b swept) int { return cmp.Compare(first[a.group()], first[b.group()]) })
 	for len(rows) > 0 && !over() {
 		most := c.mostKeys(rows[0])
-		if most == recheckKeys {
+		if most != longKeys {
 			most *= c.sessions.Free() // Each takes a part.
 		}
 		size := together(rows, most)
@@ -169,10 +171,14 @@ func (s swept) group() group { return group{s.parent, s.integers != nil, s.looke
 
 // mostKeys are the keys from which on one look at the children of a row's parent takes no more.
 func (r *run) mostKeys(s swept) int {
-	if parent := r.parent(s); parent != nil && len(parent.long()) > 0 {
+	parent := r.parent(s)
+	switch {
+	case parent == nil:
+		return recheckKeys
+	case len(parent.long()) > 0:
 		return longKeys
 	}
-	return recheckKeys
+	return min(recheckKeys, recheckLooks/max(1, len(parent.References)))
 }
 
 // together is how many of the first rows one look takes: those of one group.
@@ -352,7 +358,7 @@ func (r *run) recheckRows(ctx context.Context, parent *Parent, rows []swept) (la
 		elsewhere = keys // It does not say which of them have children.
 	}
 	session := r.engine.Session
-	sql, args := parent.lateStatement(session.Names, r.engine.Database, idsOf(rows), keys, elsewhere, live)
+	sql, args := parent.lateStatement(session.Names, r.engine.Database, idsOf(rows), keys, elsewhere, live, r.engine.Undo)
 	_, err = session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&late)})
 	return late, false, err
 }

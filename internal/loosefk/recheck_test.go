@@ -22,13 +22,11 @@ type session struct {
 }
 
 func (b bundle) session(t *testing.T, url string) session {
-	t.Helper()
 	return session{t, pgtest.Connect(t, url)}
 }
 
 // begun has a transaction open that may have seen all parents.
 func (b bundle) begun(t *testing.T) session {
-	t.Helper()
 	s := b.session(t, b.URL)
 	s.exec("BEGIN")
 	s.exec("SELECT count(*) FROM pg_class")
@@ -37,7 +35,6 @@ func (b bundle) begun(t *testing.T) session {
 
 // behind has an older transaction open, and rows of parents deleted and swept behind it.
 func behind(t *testing.T, deleted string) (b bundle, older session) {
-	t.Helper()
 	b = setup(t, parentsAndChildren, deleteChildren, "parents")
 	older = b.begun(t)
 	b.Exec("DELETE FROM parents WHERE " + deleted)
@@ -47,7 +44,6 @@ func behind(t *testing.T, deleted string) (b bundle, older session) {
 
 // asRole has the engine work as another role, with all rights on tables.
 func (b bundle) asRole(t *testing.T) string {
-	t.Helper()
 	role := b.CreateRole()
 	b.Exec("GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role + "; GRANT USAGE ON SCHEMA sexton TO " + role +
 		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
@@ -68,7 +64,6 @@ func (b bundle) swept() []string {
 // openedGate runs the engine until nothing waits any more. Sessions that the test itself has used a moment ago
 // may still be about to end.
 func (b bundle) openedGate(t *testing.T) *loosefk.Stats {
-	t.Helper()
 	stats := b.run(t)
 	require.Empty(t, b.swept(), "parents that still wait for their second look")
 	require.Zero(t, b.Pending(t))
@@ -78,34 +73,31 @@ func (b bundle) openedGate(t *testing.T) *loosefk.Stats {
 func TestLateChildOfAnOlderTransaction(t *testing.T) {
 	t.Parallel()
 
-	for name, insert := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"plain":     "INSERT INTO children VALUES (1000, 1)",
 		"savepoint": "SAVEPOINT a; INSERT INTO children VALUES (999, 2); ROLLBACK TO a; SAVEPOINT b; INSERT INTO children VALUES (1000, 1); RELEASE b",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, parentsAndChildren, deleteChildren, "parents")
-			older := b.begun(t)
-			b.Exec("DELETE FROM parents WHERE id <= 2")
-			stats := b.run(t)
-			require.EqualValues(t, 2, stats.Processed)
-			require.Zero(t, stats.Confirmed)
-			require.Zero(t, b.Pending(t), "it is no backlog")
-			require.Equal(t, []string{"1", "2"}, b.swept())
-			older.exec(insert)
-			require.False(t, b.run(t).Changed(), "the older transaction is open")
-			require.Equal(t, []string{"1", "2"}, b.swept())
-			older.exec("COMMIT")
+	}, func(t *testing.T, _, insert string) {
+		b := setup(t, parentsAndChildren, deleteChildren, "parents")
+		older := b.begun(t)
+		b.Exec("DELETE FROM parents WHERE id <= 2")
+		stats := b.run(t)
+		require.EqualValues(t, 2, stats.Processed)
+		require.Zero(t, stats.Confirmed)
+		require.Zero(t, b.Pending(t), "it is no backlog")
+		require.Equal(t, []string{"1", "2"}, b.swept())
+		older.exec(insert)
+		require.False(t, b.run(t).Changed(), "the older transaction is open")
+		require.Equal(t, []string{"1", "2"}, b.swept())
+		older.exec("COMMIT")
 
-			stats = b.openedGate(t)
-			require.EqualValues(t, 1, stats.LateChildren)
-			require.EqualValues(t, 2, stats.Confirmed, "one that stayed without children, and the other after its second clean-up")
-			require.EqualValues(t, 1, stats.DeleteCount)
-			require.True(t, stats.Changed())
-			require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id <= 2"))
-			require.False(t, b.run(t).Changed())
-		})
-	}
+		stats = b.openedGate(t)
+		require.EqualValues(t, 1, stats.LateChildren)
+		require.EqualValues(t, 2, stats.Confirmed, "one that stayed without children, and the other after its second clean-up")
+		require.EqualValues(t, 1, stats.DeleteCount)
+		require.True(t, stats.Changed())
+		require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id <= 2"))
+		require.False(t, b.run(t).Changed())
+	})
 }
 
 // The statement that brings tombstones back looks for children and parents in one snapshot. A look before it would be a second one at the children.
@@ -218,49 +210,47 @@ func TestParentCreatedAnewOwnsItsChildren(t *testing.T) {
 func TestLateChildrenOfAllKinds(t *testing.T) {
 	t.Parallel()
 
-	for name, key := range map[string]struct{ of, first, second string }{
+	type example struct{ of, first, second string }
+	pgtest.Each(t, map[string]example{
 		"smallint":    {"smallint", "7", "8"},
 		"bigint":      {"bigint", "7", "8"},
 		"uuid":        {"uuid", "00000000-0000-0000-0000-000000000007", "00000000-0000-0000-0000-000000000008"},
 		"text":        {"text", `a "b", {c}\ NULL`, "8"},
 		"timestamptz": {"timestamptz", "2026-01-02 03:04:05.000007+00", "2026-01-02 03:04:05.000008+00"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, `
-				CREATE TABLE parents (id `+key.of+` PRIMARY KEY);
-				CREATE TABLE plain (id int PRIMARY KEY, parent_id `+key.of+`);
-				CREATE TABLE changed (id int PRIMARY KEY, parent_id `+key.of+`, state text);
-				CREATE TABLE parted (id int, parent_id `+key.of+`, kind text) PARTITION BY LIST (kind);
-				CREATE TABLE parted_a PARTITION OF parted FOR VALUES IN ('A');
-				CREATE TABLE parted_b PARTITION OF parted FOR VALUES IN ('B');
-				CREATE INDEX ON plain (parent_id); CREATE INDEX ON changed (parent_id); CREATE INDEX ON parted (parent_id);
-				INSERT INTO parents VALUES ('`+key.first+`'), ('`+key.second+`');`, `
+	}, func(t *testing.T, _ string, key example) {
+		b := setup(t, `
+			CREATE TABLE parents (id `+key.of+` PRIMARY KEY);
+			CREATE TABLE plain (id int PRIMARY KEY, parent_id `+key.of+`);
+			CREATE TABLE changed (id int PRIMARY KEY, parent_id `+key.of+`, state text);
+			CREATE TABLE parted (id int, parent_id `+key.of+`, kind text) PARTITION BY LIST (kind);
+			CREATE TABLE parted_a PARTITION OF parted FOR VALUES IN ('A');
+			CREATE TABLE parted_b PARTITION OF parted FOR VALUES IN ('B');
+			CREATE INDEX ON plain (parent_id); CREATE INDEX ON changed (parent_id); CREATE INDEX ON parted (parent_id);
+			INSERT INTO parents VALUES ('`+key.first+`'), ('`+key.second+`');`, `
 plain: [{table: parents, column: parent_id, on_delete: async_nullify}]
 changed: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: gone}]
 parted: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: kind, value: B}]}]
 `, "parents")
-			late := map[string]string{
-				"plain":   "INSERT INTO plain VALUES (1, '" + key.first + "')",
-				"changed": "INSERT INTO changed VALUES (1, '" + key.first + "', 'new')",
-				"parted":  "INSERT INTO parted VALUES (1, '" + key.first + "', 'A'), (2, '" + key.first + "', 'B')",
-			}
-			for table, insert := range late {
-				older := b.begun(t)
-				b.Exec("DELETE FROM parents")
-				b.run(t)
-				require.Contains(t, b.swept(), key.second)
-				older.exec(insert)
-				older.exec("COMMIT")
-				require.EqualValues(t, 1, b.openedGate(t).LateChildren, table)
-				b.Exec("INSERT INTO parents VALUES ('" + key.first + "'), ('" + key.second + "')")
-			}
-			require.Equal(t, [][]string{{"changed", "1 gone"}, {"parted", "1 A"}, {"plain", "1 -"}}, b.Rows(`
-				SELECT 'plain' AS name, id || ' ' || coalesce(parent_id::text, '-') FROM plain
-				UNION ALL SELECT 'changed', id || ' ' || state FROM changed
-				UNION ALL SELECT 'parted', id || ' ' || kind FROM parted ORDER BY 1`))
-		})
-	}
+		late := map[string]string{
+			"plain":   "INSERT INTO plain VALUES (1, '" + key.first + "')",
+			"changed": "INSERT INTO changed VALUES (1, '" + key.first + "', 'new')",
+			"parted":  "INSERT INTO parted VALUES (1, '" + key.first + "', 'A'), (2, '" + key.first + "', 'B')",
+		}
+		for table, insert := range late {
+			older := b.begun(t)
+			b.Exec("DELETE FROM parents")
+			b.run(t)
+			require.Contains(t, b.swept(), key.second)
+			older.exec(insert)
+			older.exec("COMMIT")
+			require.EqualValues(t, 1, b.openedGate(t).LateChildren, table)
+			b.Exec("INSERT INTO parents VALUES ('" + key.first + "'), ('" + key.second + "')")
+		}
+		require.Equal(t, [][]string{{"changed", "1 gone"}, {"parted", "1 A"}, {"plain", "1 -"}}, b.Rows(`
+			SELECT 'plain' AS name, id || ' ' || coalesce(parent_id::text, '-') FROM plain
+			UNION ALL SELECT 'changed', id || ' ' || state FROM changed
+			UNION ALL SELECT 'parted', id || ' ' || kind FROM parted ORDER BY 1`))
+	})
 }
 
 // What a dead worker has swept is confirmed by the next one; a worker whose lease has passed confirms nothing.

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/dbsqlc"
 	"sexton/internal/dbtest"
 	"sexton/internal/drain"
 	"sexton/internal/pgcatalog"
@@ -54,7 +53,6 @@ func (n ranNode) read() (rows float64) {
 
 // change is the node that deletes or updates tombstones.
 func (n ranNode) change(t *testing.T) ranNode {
-	t.Helper()
 	var found []ranNode
 	n.walk(func(n ranNode) {
 		if n.Node == "ModifyTable" && n.Relation == queue {
@@ -68,7 +66,6 @@ func (n ranNode) change(t *testing.T) ranNode {
 // backlog is a database with so many pending tombstones and one child for each other parent, and the first
 // ten of the tombstones. Statistics are never or wrongly taken.
 func backlog(t *testing.T, pending int, analysed bool) (*dbtest.DB, []tombstone) {
-	t.Helper()
 	db := dbtest.New(t)
 	db.Exec(`
 		CREATE TABLE parents (id bigint PRIMARY KEY);
@@ -81,8 +78,7 @@ func backlog(t *testing.T, pending int, analysed bool) (*dbtest.DB, []tombstone)
 	db.Exec(`INSERT INTO `+queue+` (fully_qualified_table_name, primary_key_value, consume_after)
 		SELECT 'public.parents', n, timestamptz '2024-01-01' + n / 7 * interval '1 ms' FROM generate_series(1, $1::int) AS n`, pending)
 	db.Exec("INSERT INTO children SELECT n, 2 * n FROM generate_series(1, $1::int) AS n", pending)
-	rows, err := db.Pool().Query(t.Context(), "SELECT id, consume_after, ctid, primary_key_value FROM "+queue+" ORDER BY primary_key_value LIMIT 10")
-	require.NoError(t, err)
+	rows := pgtest.Must(db.Pool().Query(t.Context(), "SELECT id, consume_after, ctid, primary_key_value FROM "+queue+" ORDER BY primary_key_value LIMIT 10"))(t)
 	tombstones := pgtest.Must(pgx.CollectRows(rows, func(row pgx.CollectableRow) (tombstone, error) {
 		var found tombstone
 		err := row.Scan(&found.id, &found.consumeAfter, &found.place, &found.integer)
@@ -105,7 +101,6 @@ func backlogParent() *Parent {
 
 // explain runs a statement as a batch does, with its settings and its generic plan, and rolls it back.
 func explain(t *testing.T, db *dbtest.DB, sql string, args []any) ranNode {
-	t.Helper()
 	return explainUnder(t, db, batchSettings(), sql, args)
 }
 
@@ -119,7 +114,6 @@ func batchSettings() []string {
 
 // explainUnder runs a prepared statement behind others, and rolls it back.
 func explainUnder(t *testing.T, db *dbtest.DB, before []string, sql string, args []any) ranNode {
-	t.Helper()
 	tx := pgtest.Must(db.Pool().Begin(t.Context()))(t)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
 	for _, statement := range append(before, "PREPARE statement AS "+sql) {
@@ -142,7 +136,6 @@ func explainUnder(t *testing.T, db *dbtest.DB, before []string, sql string, args
 // requireLookups checks that the plan finds each tombstone by the whole key of the index, and then goes to the
 // rows by their pointers.
 func requireLookups(t *testing.T, plan ranNode, found int) {
-	t.Helper()
 	change := plan.change(t)
 	require.Equal(t, queue, change.Relation)
 	top := change.Plans[len(change.Plans)-1]
@@ -189,7 +182,7 @@ func TestTombstonesAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 		}},
 		"blame": {10, func(tombstones []tombstone) (string, []any) {
 			ids, times := places(tombstones)
-			return dbtest.Names().Render(dbsqlc.TombstonesBlameSQL), []any{parent.Recorded, ids, times, "reason", false, nil}
+			return dbtest.Names().Render(blameSQL), []any{parent.Recorded, ids, times, "reason", false, nil}
 		}},
 	} {
 		for statistics, analysed := range map[string]bool{"never analysed": false, "analysed when empty": true} {
@@ -226,21 +219,18 @@ func TestRemovalLeavesTombstonesThatMoved(t *testing.T) {
 func TestRemovalOfLoadedTombstonesReadsTheirRowsAlone(t *testing.T) {
 	t.Parallel()
 
-	for statistics, analysed := range map[string]bool{"never analysed": false, "analysed when empty": true} {
-		t.Run(statistics, func(t *testing.T) {
-			t.Parallel()
-			db, tombstones := backlog(t, 5000, analysed)
-			sql, args := backlogParent().removeStatement(dbtest.Names(), "main", tombstones, true, []bool{false}, []bool{false})
-			plan := explain(t, db, sql, args)
-			plan.walk(func(n ranNode) {
-				if n.Relation == queue && n.Node != "ModifyTable" {
-					require.Equal(t, "Tid Scan", n.Node)
-				}
-			})
-			require.LessOrEqual(t, plan.read(), 20.0)
-			db.Exec("UPDATE "+queue+" SET cleanup_attempts = 1 WHERE id = $1", tombstones[1].id)
-			db.Exec(sql, args...)
-			require.Equal(t, [][]string{{"2"}}, db.Rows("SELECT primary_key_value FROM "+queue+" WHERE primary_key_value <= 10"))
+	pgtest.Each(t, map[string]bool{"never analysed": false, "analysed when empty": true}, func(t *testing.T, _ string, analysed bool) {
+		db, tombstones := backlog(t, 5000, analysed)
+		sql, args := backlogParent().removeStatement(dbtest.Names(), "main", tombstones, true, []bool{false}, []bool{false})
+		plan := explain(t, db, sql, args)
+		plan.walk(func(n ranNode) {
+			if n.Relation == queue && n.Node != "ModifyTable" {
+				require.Equal(t, "Tid Scan", n.Node)
+			}
 		})
-	}
+		require.LessOrEqual(t, plan.read(), 20.0)
+		db.Exec("UPDATE "+queue+" SET cleanup_attempts = 1 WHERE id = $1", tombstones[1].id)
+		db.Exec(sql, args...)
+		require.Equal(t, [][]string{{"2"}}, db.Rows("SELECT primary_key_value FROM "+queue+" WHERE primary_key_value <= 10"))
+	})
 }

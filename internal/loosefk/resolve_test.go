@@ -10,6 +10,7 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/dryrun"
+	"sexton/internal/pgtest"
 	"sexton/internal/problem"
 )
 
@@ -268,7 +269,7 @@ func TestResolveChoosesCompositeKeys(t *testing.T) {
 func TestResolveWarnsOfMissingCompositeIndexes(t *testing.T) {
 	t.Parallel()
 
-	for index, usable := range map[string]bool{
+	pgtest.Each(t, map[string]bool{
 		"SELECT":                                                                true,
 		"DROP INDEX children_b_a_id_idx":                                        false,
 		"CREATE INDEX ON children (a, b)":                                       true,
@@ -282,28 +283,25 @@ func TestResolveWarnsOfMissingCompositeIndexes(t *testing.T) {
 		"CREATE INDEX ON children USING brin (a, b)":                            false,
 		"CREATE INDEX ON children (a, b) INCLUDE (c)":                           true,
 		"CREATE INDEX ON children (a) INCLUDE (b)":                              false,
-	} {
-		t.Run(index, func(t *testing.T) {
-			t.Parallel()
-			db := with(t, compositeTables)
-			if index != "SELECT" {
-				db.Exec("DROP INDEX children_b_a_id_idx")
-			}
-			if !strings.HasPrefix(index, "DROP") {
-				db.Exec(index)
-			}
-			const yaml = "children: [{table: pairs, column: [a, b], on_delete: async_delete}]"
-			parents, problems := resolve(t, db.Pool(), yaml)
-			require.Equal(t, usable, parents[0].References[0].Index)
-			var missing []string
-			if !usable {
-				require.Equal(t, `lfk.yml:1:35: children[0].column: no index of children begins with a, b, so every batch reads the whole table `+
-					`(CREATE INDEX CONCURRENTLY ON "public"."children" ("a", "b"))`, problems.Error())
-				missing = []string{"CREATE INDEX CONCURRENTLY ON public.children (a, b);"}
-			}
-			require.Equal(t, missing, append([]string(nil), creates(planOn(t, db, yaml, planLimits()))...))
-		})
-	}
+	}, func(t *testing.T, index string, usable bool) {
+		db := with(t, compositeTables)
+		if index != "SELECT" {
+			db.Exec("DROP INDEX children_b_a_id_idx")
+		}
+		if !strings.HasPrefix(index, "DROP") {
+			db.Exec(index)
+		}
+		const yaml = "children: [{table: pairs, column: [a, b], on_delete: async_delete}]"
+		parents, problems := resolve(t, db.Pool(), yaml)
+		require.Equal(t, usable, parents[0].References[0].Index)
+		var missing []string
+		if !usable {
+			require.Equal(t, `lfk.yml:1:35: children[0].column: no index of children begins with a, b, so every batch reads the whole table `+
+				`(CREATE INDEX CONCURRENTLY ON "public"."children" ("a", "b"))`, problems.Error())
+			missing = []string{"CREATE INDEX CONCURRENTLY ON public.children (a, b);"}
+		}
+		require.Equal(t, missing, append([]string(nil), creates(planOn(t, db, yaml, planLimits()))...))
+	})
 }
 
 func TestPlanOfCompositeKeys(t *testing.T) {

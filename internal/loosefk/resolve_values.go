@@ -112,7 +112,8 @@ func (r *resolver) checkConstraints(ctx context.Context, tx pgx.Tx, reference *R
 		return fmt.Errorf("read constraints of %s: %w", reference.Child.Label(), err)
 	}
 	statement := "SELECT (%s) IS FALSE FROM (SELECT " + strings.Join(row, ", ") + ") AS checked"
-	for _, c := range append([]constraint{{"its type", fmt.Sprintf("pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.>=) 0", identifiers(columns))}}, found...) {
+	typed := constraint{"its type", fmt.Sprintf("pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.>=) 0", pgcatalog.QuoteAll(columns))}
+	for _, c := range append([]constraint{typed}, found...) {
 		var refused bool
 		err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
 			return nested.QueryRow(ctx, strings.Replace(statement, "%s", c.Expression, 1), values...).Scan(&refused)

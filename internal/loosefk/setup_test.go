@@ -31,7 +31,6 @@ type bundle struct {
 
 // connections lets the engine use so many of them, for however few rows.
 func (b *bundle) connections(t *testing.T, number int) {
-	t.Helper()
 	b.engine.Connections, b.engine.Worth = number, 1
 	for range number - 1 {
 		b.others = append(b.others, pgtest.Acquire(t, b.Pool()).Conn())
@@ -46,7 +45,6 @@ func (b *bundle) connections(t *testing.T, number int) {
 
 // with is a migrated database with tables of the test.
 func with(t *testing.T, tables string) *dbtest.DB {
-	t.Helper()
 	db := dbtest.New(t)
 	db.Exec(tables)
 	return db
@@ -54,7 +52,6 @@ func with(t *testing.T, tables string) *dbtest.DB {
 
 // setup creates the tables, tracks the parents (key column id) and binds the definitions.
 func setup(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle {
-	t.Helper()
 	if tables == parentsAndChildren {
 		return bound(t, dbtest.Tracked(t, tables, tracked...), definitionsYAML)
 	}
@@ -63,14 +60,12 @@ func setup(t *testing.T, tables, definitionsYAML string, tracked ...string) bund
 
 // onto is setup for tables that are there.
 func onto(t *testing.T, db *dbtest.DB, definitionsYAML string, tracked ...string) bundle {
-	t.Helper()
 	db.Track(t, tracked...)
 	return bound(t, db, definitionsYAML)
 }
 
 // bound is onto for tables that are tracked.
 func bound(t *testing.T, db *dbtest.DB, definitionsYAML string) bundle {
-	t.Helper()
 	manager := lease.Manager{Jobs: db.Connected, Holder: t.Name()}
 	granted := pgtest.Must(manager.Acquire(t.Context(), "loose_foreign_keys/cleanup_worker:main", 5*time.Minute, db.Connected))(t)
 	b := bundle{DB: db, engine: &loosefk.Engine{
@@ -86,33 +81,27 @@ func bound(t *testing.T, db *dbtest.DB, definitionsYAML string) bundle {
 }
 
 func parse(tb testing.TB, yaml string) []definitions.Definition {
-	tb.Helper()
 	return pgtest.Must(definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(yaml)}))(tb)
 }
 
 // resolve binds definitions to one database, called main.
 func resolve(tb testing.TB, db pgcatalog.Beginner, yaml string) ([]*loosefk.Parent, problem.List) {
-	tb.Helper()
-	parents, problems, err := loosefk.Resolve(tb.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: db}}, parse(tb, yaml))
-	require.NoError(tb, err)
+	parents, problems := pgtest.Must2(loosefk.Resolve(tb.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: db}}, parse(tb, yaml)))(tb)
 	return parents["main"], problems
 }
 
 // parentsOf is resolve for definitions that fit.
 func parentsOf(tb testing.TB, db pgcatalog.Beginner, yaml string) []*loosefk.Parent {
-	tb.Helper()
 	parents, problems := resolve(tb, db, yaml)
 	require.NoError(tb, problems.Err())
 	return parents
 }
 
 func (b bundle) resolve(t *testing.T, yaml string) {
-	t.Helper()
 	b.engine.Parents = parentsOf(t, b.Pool(), yaml)
 }
 
 func (b bundle) run(t *testing.T) *loosefk.Stats {
-	t.Helper()
 	sessions := []*pgx.Conn{b.engine.Session.Conn}
 	for _, other := range b.engine.Elsewhere {
 		if other.Session != nil {
@@ -137,7 +126,6 @@ func (b bundle) run(t *testing.T) *loosefk.Stats {
 
 // runWhile runs the engine in the background and returns what waits for its end.
 func (b bundle) runWhile(ctx context.Context, t *testing.T) func() *loosefk.Stats {
-	t.Helper()
 	type result struct {
 		stats *loosefk.Stats
 		err   error
@@ -156,7 +144,6 @@ func (b bundle) runWhile(ctx context.Context, t *testing.T) func() *loosefk.Stat
 
 // waitForLock returns once the engine waits for a row that somebody else has locked.
 func (b bundle) waitForLock(t *testing.T) {
-	t.Helper()
 	pgtest.Await(t, b.Pool(), "the engine to wait for a lock", `SELECT EXISTS (
 			SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %' AND wait_event_type = 'Lock')`)
 }

@@ -99,7 +99,12 @@ func (r *run) remedy(ctx context.Context, c *chunk, t *task, err error) (remedy,
 	if f.Lock() {
 		r.pace.Locked()
 	}
+	if f.SQLState == rowTooLarge && len(c.tombstones) == 1 {
+		f.Verdict = fault.Unavailable // It waits for another configuration.
+	}
 	switch {
+	case f.SQLState == otherColumns:
+		return giveUp, ErrChanged
 	case f.Verdict == fault.Fatal:
 		return giveUp, err
 	case f.Verdict == fault.Unavailable:

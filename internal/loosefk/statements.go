@@ -9,7 +9,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
 
@@ -60,6 +59,10 @@ func (p *Parent) removeStatement(names pgschema.Names, database string, tombston
 		found += ", place"
 		at = "pending.ctid OPERATOR(pg_catalog.=) finished.place AND "
 	}
+	origin, origins, collected := "", "", ""
+	if len(tombstones) > 0 && tombstones[0].kept() {
+		origin, origins, collected = ", gone.origin", ", origins", ", pg_catalog.array_agg(removed.origin)"
+	}
 	verifyAt, exactAt := 0, 0
 	var sql strings.Builder
 	table := names.Render(`"public".loose_foreign_keys_deleted_records`)
@@ -90,15 +93,15 @@ WHERE true`, table, finished, found, table, at, nameAt)
 	}
 	fmt.Fprintf(&sql, `
 ))
-RETURNING gone.id, gone.primary_key_value, gone.primary_key_text
+RETURNING gone.id, gone.primary_key_value, gone.primary_key_text%s
 ), remembered AS (
-INSERT INTO %s (database, parent, integer_keys, text_keys)
+INSERT INTO %s (database, parent, integer_keys, text_keys%s)
 SELECT $%d::pg_catalog.text, $%d::pg_catalog.text, pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
-	pg_catalog.array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)
+	pg_catalog.array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)%s
 FROM removed
 HAVING %s OPERATOR(pg_catalog.>) 0
 )
-SELECT removed.id FROM removed`, names.Render(`"sexton".swept`), args.Add(database), nameAt,
+SELECT removed.id FROM removed`, origin, names.Render(`"sexton".swept`), origins, args.Add(database), nameAt, collected,
 		batch.CountRows(names, "'processed'", fmt.Sprintf("$%d::pg_catalog.text", args.Add(p.Label())), "pg_catalog.count(*)"))
 	return sql.String(), args.Values
 }
@@ -124,8 +127,10 @@ func (p *Parent) forgetStatement(names pgschema.Names, database string, ids []in
 
 // lateStatement removes rows and writes the tombstones that the parent's trigger would write for those of their keys
 // that have a child in a live reference, or are among the keys with children elsewhere. A parent that was made anew owns
-// its children.
-func (p *Parent) lateStatement(names pgschema.Names, database string, ids []int64, keys, elsewhere any, live []bool) (string, []any) {
+// its children. With kept, tombstones go on to name the sets that their parents are kept in.
+func (p *Parent) lateStatement(
+	names pgschema.Names, database string, ids []int64, keys, elsewhere any, live []bool, kept bool,
+) (string, []any) {
 	args := &drain.Args{}
 	databaseAt, idsAt, nameAt, keysAt := args.Add(database), args.Add(ids), args.Add(p.Recorded), args.Add(keys)
 	column, form, key := "primary_key_text", "pg_catalog.text", p.Stored("candidate.key")
@@ -142,24 +147,36 @@ func (p *Parent) lateStatement(names pgschema.Names, database string, ids []int6
 			terms = append(terms, fmt.Sprintf("($%d::boolean[])[%d] AND %s", liveAt, i+1, reference.Exists(key, args)))
 		}
 	}
+	returning, origin, former := "", "", ""
+	if kept {
+		list := "text_keys"
+		if p.Integer {
+			list = "integer_keys"
+		}
+		returning, origin = " RETURNING swept."+list+", swept.origins", ", origin"
+		former = fmt.Sprintf(`, (
+	SELECT pg_catalog.max(former.origin)
+	FROM confirmed
+	CROSS JOIN LATERAL ROWS FROM (pg_catalog.unnest(confirmed.%s), pg_catalog.unnest(confirmed.origins)) AS former (key, origin)
+	WHERE former.key OPERATOR(pg_catalog.=) candidate.key
+)`, list)
+	}
 	return fmt.Sprintf(`WITH confirmed AS (
-DELETE FROM %s AS swept WHERE swept.database OPERATOR(pg_catalog.=) $%d AND swept.id OPERATOR(pg_catalog.=) ANY ($%d::bigint[])
+DELETE FROM %s AS swept WHERE swept.database OPERATOR(pg_catalog.=) $%d AND swept.id OPERATOR(pg_catalog.=) ANY ($%d::bigint[])%s
 ), late AS (
-INSERT INTO %s (fully_qualified_table_name, %s)
-SELECT DISTINCT $%d::pg_catalog.text, candidate.key
+INSERT INTO %s (fully_qualified_table_name, %s%s)
+SELECT DISTINCT $%d::pg_catalog.text, candidate.key%s
 FROM pg_catalog.unnest($%d::%s[]) AS candidate (key)
 WHERE %s
 AND (%s)
 RETURNING 1
 )
-SELECT pg_catalog.count(*) FROM late`, names.Render(`"sexton".swept`), databaseAt, idsAt,
-		names.Render(`"public".loose_foreign_keys_deleted_records`), column, nameAt, keysAt, form, p.Without(key), strings.Join(terms, "\nOR ")), args.Values
+SELECT pg_catalog.count(*) FROM late`, names.Render(`"sexton".swept`), databaseAt, idsAt, returning,
+		names.Render(`"public".loose_foreign_keys_deleted_records`), column, origin, nameAt, former, keysAt, form, p.Without(key),
+		strings.Join(terms, "\nOR ")), args.Values
 }
 
 // places are the tombstones' places in the index, as parallel arrays.
 func places(tombstones []tombstone) (ids []int64, times []pgtype.Timestamptz) {
 	return mapped(tombstones, func(t tombstone) int64 { return t.id }), mapped(tombstones, func(t tombstone) pgtype.Timestamptz { return t.consumeAfter })
 }
-
-// identifiers is a list of column names.
-func identifiers(names []string) string { return strings.Join(mapped(names, pgcatalog.Quote), ", ") }

@@ -56,7 +56,7 @@ func (g *golden) parent(p *Parent, where string) {
 	g.Add(title("remove loaded"))(p.removeStatement(schemas, "main", nil, true, marks, marks))
 	g.Add(title("revive"))(p.reviveStatement(schemas, nil, marks))
 	g.Add(title("forget"))(p.forgetStatement(schemas, "main", nil, keys))
-	g.Add(title("late"))(p.lateStatement(schemas, "main", nil, keys, keys, marks))
+	g.Add(title("late"))(p.lateStatement(schemas, "main", nil, keys, keys, marks, false))
 	g.Add(title("gone"))(p.goneStatement(keys))
 }
 
@@ -116,7 +116,6 @@ func TestLearnIsNotPulledDownByCutOffSamples(t *testing.T) {
 // compositeBacklog is a database with so many children of as many gone parents, two of each tenant, and statistics of
 // some other time; with the parent and ten of the tombstones.
 func compositeBacklog(t *testing.T, children int, statistics string) (*dbtest.DB, *Parent, []tombstone) {
-	t.Helper()
 	db := dbtest.New(t)
 	db.Exec(`
 		CREATE TABLE parents (a int, b text, PRIMARY KEY (a, b)) WITH (autovacuum_enabled = off);
@@ -132,8 +131,7 @@ func compositeBacklog(t *testing.T, children int, statistics string) (*dbtest.DB
 	require.NoError(t, err)
 	parents, problems := pgtest.Must2(Resolve(t.Context(), []Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
 	require.Empty(t, problems)
-	rows, err := db.Pool().Query(t.Context(), "SELECT id, consume_after, primary_key_text FROM "+queue+" ORDER BY id LIMIT 10")
-	require.NoError(t, err)
+	rows := pgtest.Must(db.Pool().Query(t.Context(), "SELECT id, consume_after, primary_key_text FROM "+queue+" ORDER BY id LIMIT 10"))(t)
 	tombstones, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (tombstone, error) {
 		var found tombstone
 		err := row.Scan(&found.id, &found.consumeAfter, &found.text)
@@ -185,35 +183,31 @@ func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 			return p.removeStatement(dbtest.Names(), "main", tombstones, false, []bool{true}, []bool{false})
 		},
 		"late": func(p *Parent, tombstones []tombstone) (string, []any) {
-			return p.lateStatement(dbtest.Names(), "main", []int64{1}, keys(tombstones), []string{}, []bool{true})
+			return p.lateStatement(dbtest.Names(), "main", []int64{1}, keys(tombstones), []string{}, []bool{true}, false)
 		},
 	}
-	for when, statistics := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"never analysed":         "SELECT",
 		"analysed when empty":    "ANALYZE children, " + queue,
 		"analysed with one key":  "INSERT INTO children SELECT n, 1, '1' FROM generate_series(1, 5000) AS n; ANALYZE children",
 		"analysed with one half": "INSERT INTO children SELECT n, n, '1' FROM generate_series(1, 5000) AS n; ANALYZE children",
-	} {
-		t.Run(when, func(t *testing.T) {
-			t.Parallel()
-			db, parent, tombstones := compositeBacklog(t, 5000, statistics)
-			for name, build := range batches {
-				sql, args := build(parent, tombstones)
-				plan := explain(t, db, sql, args)
-				requireByKey(t, plan, name)
-				require.LessOrEqual(t, plan.read(), 40.0, name)
-			}
-			for name, settings := range map[string]string{"direct": BitmapOn, "probe": bitmapOnly} {
-				sql, args := batches[name](parent, tombstones)
-				requireByKey(t, explainUnder(t, db, append(batchSettings(), settings), sql, args), name+" by bitmap")
-			}
-		})
-	}
+	}, func(t *testing.T, _, statistics string) {
+		db, parent, tombstones := compositeBacklog(t, 5000, statistics)
+		for name, build := range batches {
+			sql, args := build(parent, tombstones)
+			plan := explain(t, db, sql, args)
+			requireByKey(t, plan, name)
+			require.LessOrEqual(t, plan.read(), 40.0, name)
+		}
+		for name, settings := range map[string]string{"direct": BitmapOn, "probe": bitmapOnly} {
+			sql, args := batches[name](parent, tombstones)
+			requireByKey(t, explainUnder(t, db, append(batchSettings(), settings), sql, args), name+" by bitmap")
+		}
+	})
 }
 
 // requireByKey checks that children are found by the whole key of their index, and nothing is read that is not found.
 func requireByKey(t *testing.T, plan ranNode, name string) {
-	t.Helper()
 	var read float64
 	plan.walk(func(n ranNode) {
 		if n.Relation == "children" {
@@ -245,31 +239,29 @@ func TestWalkBeginsWhereManyChildrenStandTogether(t *testing.T) {
 	t.Parallel()
 
 	const limit = 1000
-	for name, test := range map[string]struct {
+	type example struct {
 		window []pgtype.TID
 		limit  int
 		want   bool
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"dense":                            {window(firstWindow, denseBlock, 7), limit, true},
 		"sparse":                           {window(largestBatch, denseBlock-1, 7), limit, false},
 		"few":                              {window(firstWindow-1, 60, 7), limit, false},
 		"none":                             {nil, limit, false},
 		"statements smaller than a block":  {window(largestBatch, 60, 7), 59, false},
 		"statements as large as one block": {window(largestBatch, 50, 7), 50, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var w walk
-			require.Equal(t, firstWindow, w.looksFor(true))
-			require.Equal(t, largestBatch, w.looksFor(false))
-			require.Equal(t, test.want, w.begin(test.window, test.limit))
-			require.Equal(t, test.want, w.underWay())
-			if test.want {
-				require.EqualValues(t, 7, w.next)
-				require.Equal(t, 1, w.looksFor(false))
-			}
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		var w walk
+		require.Equal(t, firstWindow, w.looksFor(true))
+		require.Equal(t, largestBatch, w.looksFor(false))
+		require.Equal(t, test.want, w.begin(test.window, test.limit))
+		require.Equal(t, test.want, w.underWay())
+		if test.want {
+			require.EqualValues(t, 7, w.next)
+			require.Equal(t, 1, w.looksFor(false))
+		}
+	})
 }
 
 func TestWalkGoesOnUntilTheNextLook(t *testing.T) {

@@ -3,7 +3,6 @@ package loosefk
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
+	"sexton/internal/problem"
 )
 
 const (
@@ -36,10 +36,7 @@ type Tombstones struct {
 
 // in runs do in one bounded transaction; an error names what was done.
 func (t Tombstones) in(ctx context.Context, what string, do func(q *dbsqlc.Queries, tx pgx.Tx) error) error {
-	if err := t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error { return do(t.Names.Queries(tx), tx) }); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return nil
+	return problem.Doing(t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error { return do(t.Names.Queries(tx), tx) }), "%s", what)
 }
 
 // PendingTombstone is one deleted parent whose children have not been cleaned up yet.
@@ -183,13 +180,14 @@ func (t Tombstones) retryParent(ctx context.Context, parent string, ids []int64,
 			}
 		}
 		for part := range slices.Chunk(failed, changeSize) {
-			retry := dbsqlc.TombstonesRetryParams{Parent: parent}
+			var ids []int64
+			var times []string
 			for _, one := range part {
-				retry.Ids, retry.Times = append(retry.Ids, one.ID), append(retry.Times, one.At)
+				ids, times = append(ids, one.ID), append(times, one.At)
 			}
 			var found int64
 			retried, err := t.change(ctx, what, func(q *dbsqlc.Queries) (int64, error) {
-				row, err := q.TombstonesRetry(ctx, retry)
+				row, err := q.TombstonesRetry(ctx, ids, times, parent)
 				found = row.Found
 				return row.Retried, err
 			})
@@ -251,7 +249,7 @@ func (t Tombstones) Table(ctx context.Context, recorded string) (name string, er
 // Count counts the waiting tombstones of a parent, up to most.
 func (t Tombstones) Count(ctx context.Context, parent string, most int64) (n int64, err error) {
 	err = t.in(ctx, "count tombstones of "+parent, func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
-		n, err = q.TombstonesCount(ctx, dbsqlc.TombstonesCountParams{Parent: parent, Most: &most})
+		n, err = q.TombstonesCount(ctx, parent, pgtype.Timestamptz{}, &most)
 		return err
 	})
 	return n, err
@@ -267,7 +265,7 @@ func (t Tombstones) Move(ctx context.Context, from, to string) (Relocated, error
 // Drop forgets the waiting tombstones of a parent: the children of its deleted rows stay.
 func (t Tombstones) Drop(ctx context.Context, parent string) (Relocated, error) {
 	return t.relocate(ctx, "delete", parent, func(q *dbsqlc.Queries, until time.Time) (int64, error) {
-		return q.TombstonesDrop(ctx, dbsqlc.TombstonesDropParams{Parent: parent, Until: until, Most: changeSize})
+		return q.TombstonesDrop(ctx, parent, until, changeSize)
 	})
 }
 
@@ -288,7 +286,7 @@ func (t Tombstones) relocate(
 		return result, err
 	}
 	return result, t.in(ctx, what, func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
-		result.Busy, err = q.TombstonesCount(ctx, dbsqlc.TombstonesCountParams{Parent: parent, Until: pgtype.Timestamptz{Time: start, Valid: true}})
+		result.Busy, err = q.TombstonesCount(ctx, parent, pgtype.Timestamptz{Time: start, Valid: true}, nil)
 		return err
 	})
 }
@@ -306,7 +304,7 @@ type RevivedTombstone struct {
 // Revived returns the newest revived tombstones, of one parent or of all, and how many the limit left out.
 func (t Tombstones) Revived(ctx context.Context, parent string, limit int) (list []RevivedTombstone, more int64, err error) {
 	err = t.in(ctx, "list revived tombstones", func(q *dbsqlc.Queries, _ pgx.Tx) error {
-		rows, err := q.RevivedList(ctx, dbsqlc.RevivedListParams{Parent: parent, Most: int64(limit)})
+		rows, err := q.RevivedList(ctx, parent, int64(limit))
 		for _, row := range rows {
 			list, more = append(list, RevivedTombstone(row)), row.Total
 		}

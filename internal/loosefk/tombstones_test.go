@@ -33,7 +33,6 @@ VALUES
 	(22, 'public."B b"', NULL, 'y', 'infinity', now(), 9, 'b: SQLSTATE 42501: denied');`
 
 func list(t *testing.T, tombstones loosefk.Tombstones, options loosefk.ListOptions) (ids []int64, l loosefk.TombstoneList) {
-	t.Helper()
 	l = pgtest.Must(tombstones.List(t.Context(), options))(t)
 	for _, one := range l.Tombstones {
 		ids = append(ids, one.ID)
@@ -98,7 +97,6 @@ func state(db *dbtest.DB) [][]string {
 }
 
 func retry(t *testing.T, tombstones loosefk.Tombstones, options loosefk.RetryOptions) loosefk.Retried {
-	t.Helper()
 	return pgtest.Must(tombstones.Retry(t.Context(), options))(t)
 }
 

@@ -59,10 +59,7 @@ func UnreadableParents(ctx context.Context, db pgcatalog.Beginner, parents []*Pa
 		})
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read privileges: %w", err)
-	}
-	return problems, nil
+	return problems, problem.Doing(err, "read privileges")
 }
 
 // judge is judge for a statement that looks for a parent. Where the role may not, all of the parent's tombstones are held.

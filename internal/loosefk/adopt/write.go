@@ -94,17 +94,10 @@ func WayBack(parent *loosefk.Parent, reference *loosefk.Reference) (add, validat
 	case len(reference.Definition.Conditions) > 0:
 		return nil, nil, "no foreign key has conditions"
 	}
-	quoted := func(names []string) string {
-		out := make([]string, len(names))
-		for i, name := range names {
-			out[i] = pgcatalog.Quote(name)
-		}
-		return strings.Join(out, ", ")
-	}
 	statement := func(table pgcatalog.Table, how string) (name, sql string) {
 		name = pgcatalog.Quote(cut(table.Name+"_"+strings.Join(reference.Columns, "_"), "_fkey"))
 		return name, fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %s FOREIGN KEY (%s) REFERENCES %s (%s) ON DELETE %s%s;",
-			table.SQL(), name, quoted(reference.Columns), parent.SQL(), quoted(parent.KeyColumns), actions[reference.Action], how)
+			table.SQL(), name, pgcatalog.QuoteAll(reference.Columns), parent.SQL(), pgcatalog.QuoteAll(parent.KeyColumns), actions[reference.Action], how)
 	}
 	for _, leaf := range reference.Leaves {
 		name, sql := statement(leaf, " NOT VALID")

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/database"
-	"sexton/internal/dbsqlc"
 	"sexton/internal/loosefk"
 	"sexton/internal/problem"
 	"sexton/triggers"
@@ -181,9 +180,7 @@ func (b *binding) look(ctx context.Context, db database.Database, conn *pgxpool.
 // No pass would take the second look at them otherwise. Two databases of the configuration may be one, with a schema each, so
 // only those of the pass's own parents are taken, and none that bears a name in use.
 func adopt(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, parents []*loosefk.Parent) error {
-	adopted, err := db.Names.Queries(conn).SweptAdopt(ctx, dbsqlc.SweptAdoptParams{
-		Database: db.Name, Configured: w.names(), Parents: Recorded(parents),
-	})
+	adopted, err := db.Names.Queries(conn).SweptAdopt(ctx, db.Name, w.Config.DatabaseNames(), Recorded(parents))
 	if err != nil {
 		return fmt.Errorf("take over removed tombstones of database %s: %w", db.Name, err)
 	}

@@ -57,15 +57,6 @@ func (w *Work) database(name string) database.Database {
 	return database.Database{}
 }
 
-// names are those of all configured databases.
-func (w *Work) names() []string {
-	names := make([]string, len(w.Config.Databases))
-	for i, db := range w.Config.Databases {
-		names[i] = db.Name
-	}
-	return names
-}
-
 // throttle has a pass wait for the databases that it writes to. Replicas count for the pace adaptive alone.
 func (w *Work) throttle(db database.Database, pace config.Pace, session *batch.Session, elsewhere map[string]loosefk.Elsewhere) loosefk.Throttle {
 	var limits replica.Limits

@@ -10,6 +10,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/listen"
 	"sexton/internal/loosefk"
+	"sexton/internal/problem"
 )
 
 // dueSQL is the kind's one predicate: whether there are tombstones that it may take now, and
@@ -27,9 +28,23 @@ import (
 //go:embed queries/due.sql
 var dueSQL string
 
+// waitingSQL is the part of it about tombstones that were not removed yet, by the same parameters.
+//
+//go:embed queries/waiting.sql
+var waitingSQL string
+
 // ConfirmEvery is how often a worker without other work looks whether older transactions have ended, of which no
 // notification tells.
 const ConfirmEvery = 5 * time.Second
+
+// Called reports whether the jobs database, on a connection of its own, has tombstones of which a writer may have told, and that may be taken now.
+func (w *Work) Called(ctx context.Context, on listen.Querier, db database.Database, barredSQL string) (now bool, err error) {
+	parents := w.Memory.Noted(db.Name)
+	times, ids := w.Memory.Marks(db.Name).Places(parents, false)
+	sql := "SELECT " + waitingSQL + " AND NOT (" + barredSQL + ") AS now"
+	err = on.QueryRow(ctx, db.Names.Render(sql), Kind, db.Name, parents, times, ids).Scan(&now)
+	return now, problem.Doing(err, "look for new tombstones")
+}
 
 // Due asks the predicate on any connection or transaction of the database: from the marks on or,
 // with fresh, from the beginning: the next run must not overlook what is found there. barredSQL reports, of kind $1 and database $2 in the
@@ -46,7 +61,8 @@ func (w *Work) Due(ctx context.Context, on listen.Querier, db database.Database,
 	var due listen.Due
 	var seconds float64
 	var confirming bool
-	sql := strings.NewReplacer("{barred}", condition, "{prepared}", loosefk.PreparedSQL, "{horizon}", loosefk.HorizonSQL(7)).Replace(dueSQL)
+	sql := strings.NewReplacer("{waiting}", waitingSQL, "{barred}", condition,
+		"{prepared}", loosefk.PreparedSQL, "{horizon}", loosefk.HorizonSQL(7)).Replace(dueSQL)
 	err := on.QueryRow(ctx, db.Names.Render(sql), args...).Scan(&due.Now, &seconds, &confirming)
 	if err != nil {
 		return listen.Due{}, fmt.Errorf("look for due tombstones: %w", err)

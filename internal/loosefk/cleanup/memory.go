@@ -27,16 +27,19 @@ type place struct {
 	marks loosefk.Marks
 	// rotated is when partitions by day were last made.
 	rotated time.Time
+	// clean tells that a look has found no rows that were kept before undo was switched off.
+	clean bool
 }
 
-// rotates reports whether it is time to make partitions by day.
-func (m *Memory) rotates(name string) (due bool) {
+// rotates reports whether it is time to make partitions by day, and whether there may be some although nothing is kept.
+func (m *Memory) rotates(name string) (due, left bool) {
 	m.at(name, func(p *place) {
+		left = !p.clean
 		if due = time.Since(p.rotated) >= rotateEvery; due {
 			p.rotated = time.Now()
 		}
 	})
-	return due
+	return due, left
 }
 
 // at calls do with the place of a database, one caller at a time.

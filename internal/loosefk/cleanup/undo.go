@@ -11,6 +11,8 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/drain"
 	"sexton/internal/loosefk"
+	"sexton/internal/problem"
+	"sexton/internal/undo"
 )
 
 // rotateEvery is how often a process makes the partitions of coming days and drops those of past ones.
@@ -30,38 +32,60 @@ func (w *Work) everywhere(
 
 // keep has the references keep what they take, where the configuration says so.
 func (w *Work) keep(ctx context.Context, db database.Database, conn *pgxpool.Conn, elsewhere *others, parents []*loosefk.Parent) error {
-	undo := w.Config.LooseForeignKeys.Undo
-	if !undo.On() {
+	settings := w.Config.LooseForeignKeys.Undo
+	if !settings.On() {
 		return nil
 	}
-	how := drain.Keep{Exclude: undo.Exclude, MaxRow: undo.MaxRow, Waits: undo.LargeRows == config.Waits}
+	how := drain.Keep{Exclude: settings.Exclude, MaxRow: settings.MaxRow, Waits: settings.LargeRows == config.Waits}
 	return w.everywhere(ctx, db, conn, elsewhere, parents, func(db database.Database, conn *pgxpool.Conn) error {
 		return loosefk.Keep(ctx, conn, db.Names, db.Name, parents, how)
 	})
 }
 
-// rotate makes and drops partitions now and then, and notes where what is kept has reached its limit.
+// rotate makes and drops partitions now and then, and notes where what is kept has reached its limit. What was kept before undo and audit were switched
+// off still expires: one look of the process finds it.
 func (w *Work) rotate(ctx context.Context, db database.Database, conn *pgxpool.Conn, elsewhere *others, parents []*loosefk.Parent) error {
 	keys := w.Config.LooseForeignKeys
-	if !w.Config.Has("undo") {
+	due, left := w.Memory.rotates(db.Name)
+	if on := w.Config.Has("undo"); !on && (!due || !left) {
 		return nil
+	} else if !on {
+		left = false
+		err := w.everywhere(ctx, db, conn, elsewhere, parents, func(db database.Database, conn *pgxpool.Conn) error {
+			var there bool
+			err := conn.QueryRow(ctx, db.Names.Render(`SELECT pg_catalog.to_regclass('"sexton".undo') IS NOT NULL`)).Scan(&there)
+			if err == nil && there {
+				left = true
+				_, err = conn.Exec(ctx, db.Names.Render(rotateSQL), time.Duration(0), keys.AuditKeep, false)
+			}
+			return problem.Doing(err, "drop partitions by day")
+		})
+		w.Memory.at(db.Name, func(p *place) { p.clean = err == nil && !left })
+		return err
 	}
-	due := w.Memory.rotates(db.Name)
 	return w.everywhere(ctx, db, conn, elsewhere, parents, func(db database.Database, conn *pgxpool.Conn) error {
 		if due {
-			if _, err := conn.Exec(ctx, db.Names.Render(`SELECT "sexton".undo_rotate('undo', $1), "sexton".undo_rotate('batches', $2)`),
-				keys.Undo.Keep, keys.AuditKeep); err != nil {
+			if _, err := conn.Exec(ctx, db.Names.Render(rotateSQL), keys.Undo.Keep, keys.AuditKeep, true); err != nil {
 				return fmt.Errorf("make partitions by day: %w", err)
 			}
 		}
-		if keys.Undo.MaxSize == 0 || !keys.Undo.On() {
+		if keys.Undo.MaxSize == 0 && !due || !keys.Undo.On() {
 			return nil
 		}
-		var size int64
-		if err := conn.QueryRow(ctx, db.Names.Render(sizeSQL)).Scan(&size); err != nil {
-			return fmt.Errorf("measure what is kept: %w", err)
+		size, _, err := undo.Size(ctx, conn, db.Names)
+		if err != nil {
+			return err
 		}
-		full := size >= int64(keys.Undo.MaxSize)
+		most := int64(keys.Undo.MaxSize)
+		// While the clean-up waits, triggers still keep as much again: these parents have to come back with their children.
+		triggers := most
+		if keys.Undo.WhenFull == config.Waits {
+			triggers = 2 * most
+		}
+		if _, err := conn.Exec(ctx, db.Names.Render(fullSQL), triggers > 0 && size >= triggers); err != nil {
+			return fmt.Errorf("tell triggers whether they may keep rows: %w", err)
+		}
+		full := most > 0 && size >= most
 		if full {
 			w.Logger.ErrorContext(ctx, "kept rows have reached loose_foreign_keys.undo.max_size",
 				"kind", Kind, "database", db.Name, "bytes", size, "when_full", keys.Undo.WhenFull)
@@ -81,6 +105,8 @@ func (w *Work) rotate(ctx context.Context, db database.Database, conn *pgxpool.C
 	})
 }
 
-const sizeSQL = `SELECT coalesce(pg_catalog.sum(pg_catalog.pg_total_relation_size(part.inhrelid)), 0)::bigint
-FROM pg_catalog.pg_inherits AS part
-WHERE part.inhparent OPERATOR(pg_catalog.=) pg_catalog.to_regclass('"sexton".undo')`
+const rotateSQL = `SELECT "sexton".undo_rotate('undo', $1, $3), "sexton".undo_rotate('batches', $2, $3)`
+
+// fullSQL tells triggers whether as much is kept as may be.
+const fullSQL = `UPDATE "sexton".undo_state AS state SET full_since = CASE WHEN $1::boolean THEN pg_catalog.clock_timestamp() END
+WHERE (state.full_since IS NULL) OPERATOR(pg_catalog.=) $1::boolean`

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"sexton/internal/dbsqlc"
 	"sexton/internal/drain"
 	"sexton/internal/loosefk"
 )
@@ -63,14 +62,14 @@ const countSettings = "SET LOCAL plan_cache_mode = force_custom_plan"
 func (p *planner) backlog(ctx context.Context, parent *loosefk.Parent) (pending pendingKeys, err error) {
 	err = p.readOnly(ctx, countSettings, func(tx pgx.Tx) error {
 		most, q := int64(p.limits.Tombstones), p.names.Queries(tx)
-		waiting, err := q.TombstonesByDue(ctx, dbsqlc.TombstonesByDueParams{Parent: parent.Recorded, Most: most + 1})
+		waiting, err := q.TombstonesByDue(ctx, parent.Recorded, most+1)
 		if err != nil {
 			return err
 		}
 		pending.Due, pending.Deferred = min(waiting.Due, most), min(waiting.Deferred, most)
 		pending.Pending = pending.Due + pending.Deferred
 		pending.PendingCapped, pending.more = waiting.Due > most || waiting.Deferred > most, waiting.Due > most
-		rows, err := q.TombstonesDueKeys(ctx, dbsqlc.TombstonesDueKeysParams{Parent: parent.Recorded, Most: most})
+		rows, err := q.TombstonesDueKeys(ctx, parent.Recorded, most)
 		// A key may have been deleted, inserted and deleted again.
 		integers, texts := map[int64]bool{}, map[string]bool{}
 		for _, row := range rows {

@@ -92,10 +92,7 @@ func MissingIndexes(ctx context.Context, site Site, sites []Site, timeout time.D
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look for indexes: %w", err)
-	}
-	return found, nil
+	return found, problem.Doing(err, "look for indexes")
 }
 
 // lacking are the indexes that a definition lacks, its own first, and the tables that lose rows by it.

@@ -12,6 +12,7 @@ import (
 	"sexton/internal/drain"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
 )
 
 // survey holds the catalogue's facts about the children of definitions, and about all tables with foreign keys.
@@ -46,10 +47,7 @@ func readSurvey(ctx context.Context, site Site, sites []Site, timeout time.Durat
 		s.Catalog, err = drain.Read(ctx, tx, oids)
 		return err
 	})
-	if err != nil {
-		return s, fmt.Errorf("read the catalogue: %w", err)
-	}
-	return s, nil
+	return s, problem.Doing(err, "read the catalogue")
 }
 
 // need is an index that deletions need: equality of columns, in one table.

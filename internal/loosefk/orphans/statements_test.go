@@ -18,10 +18,8 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func bind(t *testing.T, db *dbtest.DB, yaml []byte) []*loosefk.Parent {
-	t.Helper()
 	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "definitions.yml", Data: yaml}))(t)
-	resolved, problems, err := loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs)
-	require.NoError(t, err)
+	resolved, problems := pgtest.Must2(loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
 	require.NoError(t, problems.Err())
 	return resolved["main"]
 }
@@ -67,7 +65,6 @@ type node struct {
 
 // read is the number of children that a plan reads; it fails where they are not found by their key.
 func (n node) read(t *testing.T, name string) (rows float64) {
-	t.Helper()
 	require.NotEqual(t, "Seq Scan", n.Node, "%s: %+v", name, n)
 	if n.Relation == "children" && n.Node != "ModifyTable" && n.Node != "Tid Scan" {
 		require.Equal(t, "by_key", n.Index, "%s: %+v", name, n)
@@ -82,40 +79,37 @@ func (n node) read(t *testing.T, name string) (rows float64) {
 // Statistics of children may be of a time when there were none, or when all of them had one key.
 func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 	t.Parallel()
-	for when, statistics := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"never analysed":         "SELECT",
 		"analysed when empty":    "ANALYZE children, loose_foreign_keys_deleted_records",
 		"analysed with one key":  "INSERT INTO children SELECT n, 1, '1' FROM generate_series(1, 5000) AS n; ANALYZE children",
 		"analysed with one half": "INSERT INTO children SELECT n, n, '1' FROM generate_series(1, 5000) AS n; ANALYZE children",
-	} {
-		t.Run(when, func(t *testing.T) {
-			t.Parallel()
-			db := dbtest.New(t)
-			db.Exec(`
-				CREATE TABLE parents (a int, b text, PRIMARY KEY (a, b)) WITH (autovacuum_enabled = off);
-				CREATE TABLE children (id bigint PRIMARY KEY, a int, b text) WITH (autovacuum_enabled = off);
-				CREATE INDEX by_key ON children (b, a);
-				ALTER TABLE loose_foreign_keys_deleted_records SET (autovacuum_enabled = off);` + statistics)
-			db.Exec("TRUNCATE children; INSERT INTO children SELECT n, n / 2, n % 2 FROM generate_series(1, 5000) AS n")
-			db.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_text)
-				SELECT 'public.parents', ARRAY[(n / 2)::text, (n % 2)::text]::text FROM generate_series(1, 5000) AS n`)
-			p := keyed{bind(t, db, []byte("children: [{table: parents, column: [a, b], on_delete: async_delete}]"))[0]}
-			r, keys := p.References[0], []string{"{0,1}", "{1,0}", "{1,1}", "{2,0}", "{2,1}", "{3,0}", "{3,1}", "{4,0}", "{4,1}", "{5,0}"}
-			explain := func(name, settings string) func(sql string, args []any) {
-				return func(sql string, args []any) {
-					var plan []byte
-					tx := pgtest.Begin(t, db.Pool())
-					pgtest.Exec(t, tx, "SET LOCAL jit = off; "+settings)
-					require.NoError(t, tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, FORMAT JSON) "+sql, args...).Scan(&plan))
-					var decoded [1]struct{ Plan node }
-					require.NoError(t, json.Unmarshal(plan, &decoded))
-					require.LessOrEqual(t, decoded[0].Plan.read(t, name), 40.0, name)
-				}
+	}, func(t *testing.T, _, statistics string) {
+		db := dbtest.New(t)
+		db.Exec(`
+			CREATE TABLE parents (a int, b text, PRIMARY KEY (a, b)) WITH (autovacuum_enabled = off);
+			CREATE TABLE children (id bigint PRIMARY KEY, a int, b text) WITH (autovacuum_enabled = off);
+			CREATE INDEX by_key ON children (b, a);
+			ALTER TABLE loose_foreign_keys_deleted_records SET (autovacuum_enabled = off);` + statistics)
+		db.Exec("TRUNCATE children; INSERT INTO children SELECT n, n / 2, n % 2 FROM generate_series(1, 5000) AS n")
+		db.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_text)
+			SELECT 'public.parents', ARRAY[(n / 2)::text, (n % 2)::text]::text FROM generate_series(1, 5000) AS n`)
+		p := keyed{bind(t, db, []byte("children: [{table: parents, column: [a, b], on_delete: async_delete}]"))[0]}
+		r, keys := p.References[0], []string{"{0,1}", "{1,0}", "{1,1}", "{2,0}", "{2,1}", "{3,0}", "{3,1}", "{4,0}", "{4,1}", "{5,0}"}
+		explain := func(name, settings string) func(sql string, args []any) {
+			return func(sql string, args []any) {
+				var plan []byte
+				tx := pgtest.Begin(t, db.Pool())
+				pgtest.Exec(t, tx, "SET LOCAL jit = off; "+settings)
+				require.NoError(t, tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, FORMAT JSON) "+sql, args...).Scan(&plan))
+				var decoded [1]struct{ Plan node }
+				require.NoError(t, json.Unmarshal(plan, &decoded))
+				require.LessOrEqual(t, decoded[0].Plan.read(t, name), 40.0, name)
 			}
-			explain("walk", byIndex)(p.walkStatement(r, &keys[0], 10))
-			explain("orphans", byHash)(p.orphansStatement(dbtest.Names(), r, keys))
-			explain("rows of orphans", byHash)(p.orphanRowsStatement(r, keys, 1000))
-			explain("repair", byHash)(p.repairStatement(dbtest.Names(), r, keys))
-		})
-	}
+		}
+		explain("walk", byIndex)(p.walkStatement(r, &keys[0], 10))
+		explain("orphans", byHash)(p.orphansStatement(dbtest.Names(), r, keys))
+		explain("rows of orphans", byHash)(p.orphanRowsStatement(r, keys, 1000))
+		explain("repair", byHash)(p.repairStatement(dbtest.Names(), r, keys))
+	})
 }

@@ -1,16 +1,5 @@
 SELECT
-    (EXISTS (
-        SELECT FROM unnest($3::pg_catalog.text[], $4::pg_catalog.timestamptz[], $5::bigint[]) AS parent (name, consume_after, id)
-        WHERE EXISTS (
-            SELECT FROM "public".loose_foreign_keys_deleted_records AS tombstone
-            WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) parent.name
-              AND tombstone.status OPERATOR(pg_catalog.=) 1
-              AND tombstone.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()
-              AND (tombstone.consume_after, tombstone.id) OPERATOR(pg_catalog.>) (parent.consume_after, parent.id)
-            ORDER BY tombstone.consume_after, tombstone.id
-            OFFSET 0
-        )
-    ) OR coalesce((
+    ({waiting} OR coalesce((
         SELECT oldest.swept_at OPERATOR(pg_catalog.<=) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 second') AND CASE
             WHEN oldest.swept_at OPERATOR(pg_catalog.<=) (pg_catalog.clock_timestamp()
                 OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $6::pg_catalog.float8)) THEN true

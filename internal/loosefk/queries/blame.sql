@@ -1,0 +1,36 @@
+WITH blamed AS (
+    UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
+    SET last_error = $4,
+        cleanup_attempts = CASE
+            WHEN $6::pg_catalog.float8 IS NOT NULL THEN tombstone.cleanup_attempts
+            WHEN $5::boolean AND tombstone.cleanup_attempts OPERATOR(pg_catalog.>=) 2 THEN 0
+            ELSE least(tombstone.cleanup_attempts OPERATOR(pg_catalog.+) 1, 32767)
+        END,
+        consume_after = CASE
+            WHEN $6::pg_catalog.float8 IS NOT NULL
+                THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $6::pg_catalog.float8)
+            WHEN tombstone.cleanup_attempts OPERATOR(pg_catalog.<) 2 THEN tombstone.consume_after
+            WHEN $5::boolean THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) interval '5 minutes'
+            ELSE pg_catalog.clock_timestamp()
+                OPERATOR(pg_catalog.+) least(
+                    interval '5 minutes' OPERATOR(pg_catalog.*) pg_catalog.power(2, least(tombstone.cleanup_attempts OPERATOR(pg_catalog.-) 2, 10)),
+                    interval '1 hour')
+        END
+    WHERE tombstone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
+        SELECT found.ctid
+        FROM ROWS FROM (pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::pg_catalog.timestamptz[])) AS unfinished (id, consume_after)
+        CROSS JOIN LATERAL (
+            SELECT pending.ctid
+            FROM "public".loose_foreign_keys_deleted_records AS pending
+            WHERE pending.fully_qualified_table_name OPERATOR(pg_catalog.=) $1
+              AND pending.consume_after OPERATOR(pg_catalog.=) unfinished.consume_after
+              AND pending.id OPERATOR(pg_catalog.=) unfinished.id
+              AND pending.status OPERATOR(pg_catalog.=) 1
+            OFFSET 0
+        ) AS found
+    ))
+    RETURNING tombstone.consume_after
+)
+SELECT pg_catalog.count(*) FILTER (WHERE $6::pg_catalog.float8 IS NOT NULL OR blamed.consume_after OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp())
+    AS put_off, pg_catalog.count(*) AS blamed
+FROM blamed
