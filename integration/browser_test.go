@@ -63,7 +63,6 @@ FROM generate_series(6, 238) AS n, (VALUES ('loose_foreign_keys_deleted_records'
 
 // startBrowserSite makes the site and starts a worker on it. It returns the page's address.
 func startBrowserSite(t *testing.T) (s workSite, address string) {
-	t.Helper()
 	s = build(t).site(t, pgtest.New(t).URL, onMain(`
 ghost_users: {enabled: true, schedule: "0 0 1 1 *"}
 http: {listen: "127.0.0.1:0", read_only: false}
@@ -80,7 +79,6 @@ type browser struct {
 
 // openBrowser starts a browser without a window. Requests must stay at the address.
 func openBrowser(t *testing.T, address string) *browser {
-	t.Helper()
 	path := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if found, err := exec.LookPath(name); err == nil && path == "" {
@@ -129,7 +127,6 @@ func (b *browser) fault(text string) {
 
 // do runs actions, within the time for each.
 func (b *browser) do(t *testing.T, actions ...chromedp.Action[chromedp.Void]) {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, browserWait)
 	defer cancel()
 	require.NoError(t, chromedp.Do(ctx, actions...))
@@ -137,7 +134,6 @@ func (b *browser) do(t *testing.T, actions ...chromedp.Action[chromedp.Void]) {
 
 // wait waits until an expression holds in the page.
 func (b *browser) wait(t *testing.T, what, expression string) {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, browserWait)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -157,13 +153,11 @@ func (b *browser) wait(t *testing.T, what, expression string) {
 }
 
 func (b *browser) text(t *testing.T) string {
-	t.Helper()
 	return pgtest.Must(chromedp.Run(b.ctx, chromedp.Evaluate[string]("document.body.innerText")))(t)
 }
 
 // look sets the width and the colours.
 func (b *browser) look(t *testing.T, width int64, colours string) {
-	t.Helper()
 	b.do(t, chromedp.EmulateViewport(width, 900), chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
 		_, err := cdp.Call(ctx, tab, cdpemulation.SetEmulatedMedia, cdpemulation.SetEmulatedMediaParams{
 			Features: []*cdpemulation.MediaFeature{{Name: "prefers-color-scheme", Value: colours}, {Name: "prefers-reduced-motion", Value: "reduce"}},
@@ -201,7 +195,6 @@ func TestBrowser(t *testing.T) {
 
 // everyLook keeps pictures of addresses in all widths and colours, and has axe look at them.
 func (b *browser) everyLook(t *testing.T, address, name string, paths ...string) {
-	t.Helper()
 	for _, colours := range []string{"light", "dark"} {
 		for _, width := range []int64{390, 768, 1280} {
 			b.look(t, width, colours)
@@ -227,7 +220,6 @@ func (b *browser) everyLook(t *testing.T, address, name string, paths ...string)
 
 // testOutage looks at the page while the database refuses connections.
 func (b *browser) testOutage(t *testing.T, s workSite, address string) {
-	t.Helper()
 	elsewhere := pgtest.Must(url.Parse(s.url))(t)
 	name := strings.TrimPrefix(elsewhere.Path, "/")
 	elsewhere.Path = "/postgres"
@@ -242,7 +234,6 @@ func (b *browser) testOutage(t *testing.T, s workSite, address string) {
 
 // testAccess has axe look at the page. It is a module of npm: NODE_PATH says where.
 func (b *browser) testAccess(t *testing.T) {
-	t.Helper()
 	axe := pgtest.Must(os.ReadFile(filepath.Join(os.Getenv("NODE_PATH"), "axe-core", "axe.min.js")))(t)
 	b.do(t, chromedp.Evaluate[chromedp.Void](string(axe)+";void 0"))
 	b.do(t, chromedp.Evaluate[chromedp.Void](`window.found = null; axe.run(document, {resultTypes: ["violations"]}).then((all) => {
@@ -255,7 +246,6 @@ func (b *browser) testAccess(t *testing.T) {
 
 // testChart draws other stretches and the other measure.
 func (b *browser) testChart(t *testing.T) {
-	t.Helper()
 	for _, choice := range []string{"24h", "7d", "1h"} {
 		b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=span][value='`+choice+`']").click()`))
 		b.wait(t, "the stretch "+choice, `document.querySelector("#history canvas")`)
@@ -272,7 +262,6 @@ func (b *browser) testChart(t *testing.T) {
 
 // testPause pauses by keyboard, sees a deletion arrive, and resumes.
 func (b *browser) testPause(t *testing.T, s workSite) {
-	t.Helper()
 	before := b.number(t)
 	b.do(t,
 		chromedp.Focus(chromedp.ID("pause-button-"+kind)), chromedp.KeyEvent("\r"),
@@ -301,14 +290,12 @@ func (b *browser) testPause(t *testing.T, s workSite) {
 }
 
 func (b *browser) number(t *testing.T) (n int) {
-	t.Helper()
 	pgtest.Must(fmt.Sscan(pgtest.Must(chromedp.Run(b.ctx, chromedp.Evaluate[string](cardNumber)))(t), &n))(t)
 	return n
 }
 
 // testRetry has the failed tombstone tried again, which finds no children and goes.
 func (b *browser) testRetry(t *testing.T, s workSite) {
-	t.Helper()
 	id := s.count(t, "SELECT id FROM loose_foreign_keys_deleted_records WHERE primary_key_value = 4711")
 	button := fmt.Sprintf("retry-tombstones-main-%d", id)
 	require.Contains(t, b.text(t), "violates foreign key constraint")
@@ -321,7 +308,6 @@ func (b *browser) testRetry(t *testing.T, s workSite) {
 
 // testProgress follows a pass that takes a while.
 func (b *browser) testProgress(t *testing.T, s workSite) {
-	t.Helper()
 	s.exec(t, "DELETE FROM tenants")
 	b.wait(t, "the pass to show with its rate and what is left", `/Works since .*: [0-9,]+ rows for [0-9]+ tombstones, [0-9]+ per second, about .* left/.test(document.getElementById("job-`+kind+`").innerText)`)
 	b.wait(t, "the progress", `document.querySelector("progress").value > 20 && document.querySelector("progress").max > 300`)
@@ -335,7 +321,6 @@ func (b *browser) testProgress(t *testing.T, s workSite) {
 
 // testRiver opens River's pages under their prefix.
 func (b *browser) testRiver(t *testing.T, s workSite, address string) {
-	t.Helper()
 	b.look(t, 1280, "light")
 	b.do(t, chromedp.Click(chromedp.CSS(`nav a[href="/river/"]`)))
 	b.wait(t, "River's list of jobs", `location.pathname.startsWith("/river/") && document.body.innerText.includes("Discarded")`)
@@ -352,7 +337,6 @@ func (b *browser) testRiver(t *testing.T, s workSite, address string) {
 
 // testWithoutScripts reads the page as a browser without JavaScript does.
 func (b *browser) testWithoutScripts(t *testing.T, address string) {
-	t.Helper()
 	scripts := func(disabled bool) chromedp.Action[chromedp.Void] {
 		return chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
 			_, err := cdp.Call(ctx, tab, cdpemulation.SetScriptExecutionDisabled, cdpemulation.SetScriptExecutionDisabledParams{Value: disabled})
@@ -370,7 +354,6 @@ func (b *browser) testWithoutScripts(t *testing.T, address string) {
 
 // shoot keeps a picture of the whole page.
 func (b *browser) shoot(t *testing.T, name string) {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, browserWait)
 	defer cancel()
 	picture := pgtest.Must(chromedp.Run(ctx, chromedp.FullScreenshot(100)))(t)

@@ -72,13 +72,11 @@ func testRandomCrashes(t *testing.T, p program) {
 
 // begin starts a worker and does not wait for it: death may meet it while it starts.
 func (s twinSite) begin(t *testing.T) *runningWorker {
-	t.Helper()
 	return s.start(t, []string{cronOff})
 }
 
 // kill ends a worker, unless it has ended by itself: one that has just begun does when the server goes.
 func (s twinSite) kill(t *testing.T, w *runningWorker) {
-	t.Helper()
 	_ = w.cmd.Process.Kill()
 	require.NotZero(t, w.exit(t, stopLimit), "exit code of a worker that nobody asked to stop")
 	s.silence(t, w)
@@ -136,7 +134,6 @@ func (w *crashWorkload) statement() string {
 
 // step runs one statement, or none where the native foreign keys refuse it or it would find nothing natively.
 func (w *crashWorkload) step(t *testing.T) {
-	t.Helper()
 	if w.conn == nil {
 		w.conn = connect(t, w.url)
 	}
@@ -169,7 +166,6 @@ func (w *crashWorkload) step(t *testing.T) {
 
 // await waits, most of the time, until the workers have changed some more rows or nothing is left to be done.
 func (w *crashWorkload) await(t *testing.T) {
-	t.Helper()
 	more := w.random.IntN(150) - 50
 	if more <= 0 {
 		return

@@ -34,13 +34,11 @@ const someParents = "id <= 5"
 
 // beforeCommit stops a worker behind its first DELETE of children.
 func beforeCommit(t *testing.T, s twinSite) (*runningWorker, func()) {
-	t.Helper()
 	w, pass, _ := inFirstBatch(t, s)
 	return w, pass
 }
 
 func inFirstBatch(t *testing.T, s twinSite) (w *runningWorker, pass, release func()) {
-	t.Helper()
 	pass, release = s.shut(t, "children")
 	s.deleteParents(t, someParents)
 	w = s.started(t)
@@ -51,7 +49,6 @@ func inFirstBatch(t *testing.T, s twinSite) (w *runningWorker, pass, release fun
 
 // beforeRemoval stops a worker that has cleaned one child table of a tombstone and committed that, in the second.
 func beforeRemoval(t *testing.T, s twinSite) (*runningWorker, func()) {
-	t.Helper()
 	pass, _ := s.shut(t, "links")
 	s.deleteParents(t, someParents)
 	w := s.started(t)
@@ -64,7 +61,6 @@ func beforeRemoval(t *testing.T, s twinSite) (*runningWorker, func()) {
 // beforeFirstBatch stops a worker in the statement that takes the lease, before it raises the token in the fence. Its session goes on
 // without it.
 func beforeFirstBatch(t *testing.T, s twinSite) (*runningWorker, func()) {
-	t.Helper()
 	s.deleteParents(t, someParents)
 	keeper := connect(t, s.url)
 	pgtest.Exec(t, keeper, "BEGIN; LOCK TABLE sexton.fences IN EXCLUSIVE MODE")
@@ -77,7 +73,6 @@ func beforeFirstBatch(t *testing.T, s twinSite) (*runningWorker, func()) {
 }
 
 func whileAsleep(t *testing.T, s twinSite) (*runningWorker, func()) {
-	t.Helper()
 	w := s.started(t)
 	s.deleteParents(t, "id = 40")
 	s.drained(t)
@@ -88,7 +83,6 @@ func whileAsleep(t *testing.T, s twinSite) (*runningWorker, func()) {
 // testCrashes lets a worker die at each of these points, alone or together with the server; other tests let it die
 // anywhere or stand still. Another one has to finish, and the end must be the one under native foreign keys.
 func testCrashes(t *testing.T, p program) {
-	t.Helper()
 	t.Run("at random moments", func(t *testing.T) { t.Parallel(); testRandomCrashes(t, p) })
 	t.Run("process stopped in a batch", func(t *testing.T) { t.Parallel(); testStoppedInBatch(t, p) })
 	t.Run("process stopped between batches", func(t *testing.T) { t.Parallel(); testStoppedBetweenBatches(t, p) })
@@ -120,7 +114,6 @@ func testCrashes(t *testing.T, p program) {
 
 // recovers lets a second worker do what a dead one has left, and more.
 func (s twinSite) recovers(t *testing.T) {
-	t.Helper()
 	s.deleteParents(t, "id BETWEEN 4 AND 9")
 	second := s.started(t)
 	s.drained(t)
@@ -132,7 +125,6 @@ func (s twinSite) recovers(t *testing.T) {
 // testStoppedInBatch stops a process while its session is between DELETE and COMMIT. Another one ends that
 // session; what the first finds when it goes on is a dead connection.
 func testStoppedInBatch(t *testing.T, p program) {
-	t.Helper()
 	s := newTwinSite(t, p, "", patientPace)
 	first, pass, release := inFirstBatch(t, s)
 	first.signal(t, syscall.SIGSTOP)
@@ -144,7 +136,6 @@ func testStoppedInBatch(t *testing.T, p program) {
 // testStoppedBetweenBatches stops a process whose session then is idle and stays alive: only the fence keeps it
 // from going on.
 func testStoppedBetweenBatches(t *testing.T, p program) {
-	t.Helper()
 	s := newTwinSite(t, p, "", patientPace)
 	first, _, release := inFirstBatch(t, s)
 	first.signal(t, syscall.SIGSTOP)
@@ -157,7 +148,6 @@ func testStoppedBetweenBatches(t *testing.T, p program) {
 // takenOver expires the lease of a worker that stands still, lets another one finish, and the first one go on
 // where there is new work. Its pass must fail for the reason given; what it does then has another token.
 func (s twinSite) takenOver(t *testing.T, first *runningWorker, release func(), because string) {
-	t.Helper()
 	s.exec(t, "UPDATE sexton.leases SET expires_at = clock_timestamp() WHERE key = $1", leaseKey)
 	require.Equal(t, "done", s.program.pass(t, s.dir, s.url).Outcome)
 	s.drained(t)
@@ -233,13 +223,11 @@ const patientPace = "loose_foreign_keys: {target: 1s}\n"
 type twinSite struct{ workSite }
 
 func newTwinSite(t *testing.T, p program, url, settings string) twinSite {
-	t.Helper()
 	return twinSite{p.site(t, url, onMain(settings, twinTables, "").defining(twinDefinitions))}
 }
 
 // deleteParents deletes the same parents in both schemas.
 func (s twinSite) deleteParents(t *testing.T, condition string) {
-	t.Helper()
 	for _, place := range []string{"native", "public"} {
 		s.exec(t, "DELETE FROM "+place+".parents WHERE "+condition)
 	}
@@ -248,7 +236,6 @@ func (s twinSite) deleteParents(t *testing.T, condition string) {
 // shut makes workers stop in their next statement on the table. The function pass lets those pass that come
 // later, release also those that stand there.
 func (s twinSite) shut(t *testing.T, table string) (pass, release func()) {
-	t.Helper()
 	keeper := connect(t, s.url)
 	pgtest.Exec(t, keeper, "SELECT pg_advisory_lock($1)", gate)
 	s.exec(t, "INSERT INTO closed_gate VALUES ($1)", table)
@@ -261,7 +248,6 @@ func (s twinSite) shut(t *testing.T, table string) (pass, release func()) {
 
 // bury kills a worker and stands for the time after which the others take it for dead.
 func (s workSite) bury(t *testing.T, w *runningWorker) {
-	t.Helper()
 	w.signal(t, syscall.SIGKILL)
 	require.Equal(t, -1, w.exit(t, stopLimit))
 	s.silence(t, w)
@@ -269,13 +255,11 @@ func (s workSite) bury(t *testing.T, w *runningWorker) {
 
 // silence makes a dead worker one that nobody has heard of for long.
 func (s workSite) silence(t *testing.T, w *runningWorker) {
-	t.Helper()
 	s.exec(t, "UPDATE sexton.clients SET seen_at = '-infinity' WHERE pid = $1", w.cmd.Process.Pid)
 }
 
 // rows are all rows of the tables of a schema, one line each.
 func (s twinSite) rows(t *testing.T, place string) []string {
-	t.Helper()
 	name := pgx.Identifier{place}.Sanitize()
 	var sql string
 	for _, table := range []string{"parents", "children", "leaves", "links"} {
@@ -290,13 +274,11 @@ func (s twinSite) rows(t *testing.T, place string) []string {
 
 // drained waits until no tombstone is left.
 func (s twinSite) drained(t *testing.T) {
-	t.Helper()
 	s.wait(t, time.Minute, "everything to be cleaned up", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
 }
 
 // rests waits until a worker has nothing left to do, not even to bury others, and stops it.
 func (s twinSite) rests(t *testing.T, w *runningWorker) {
-	t.Helper()
 	s.drained(t)
 	s.wait(t, time.Minute, "the worker to sleep", asleep, awakeKey()...)
 	s.wait(t, time.Minute, "dead workers to be buried", "(SELECT count(*) FROM sexton.clients) = 1")
@@ -307,7 +289,6 @@ func (s twinSite) rests(t *testing.T, w *runningWorker) {
 // settled expects, once all workers have stopped, what native foreign keys have left, and that no row went
 // twice.
 func (s twinSite) settled(t *testing.T) {
-	t.Helper()
 	require.Equal(t, s.rows(t, "native"), s.rows(t, "public"), "rows differ from what native foreign keys leave")
 	require.Zero(t, s.count(t, `SELECT count(*) FROM (
 		SELECT FROM changes WHERE at_table <> 'links' GROUP BY at_table, id HAVING count(*) > 1) AS twice`), "rows deleted twice")
@@ -322,7 +303,6 @@ func (s twinSite) settled(t *testing.T) {
 
 // token is the lease's newest.
 func (s twinSite) token(t *testing.T) string {
-	t.Helper()
 	return strconv.FormatInt(s.count(t, "SELECT token FROM sexton.leases WHERE key = $1", leaseKey), 10)
 }
 
@@ -353,7 +333,6 @@ func testRunKilled(t *testing.T, p program) {
 // testRunServerCrash restarts the server under a worker, as after a crash, in the middle of a batch and again
 // while the worker sleeps.
 func testRunServerCrash(t *testing.T, p program) {
-	t.Helper()
 	server := pgtest.Server(t)
 	s := p.site(t, server.URL("postgres"), gated())
 	s.closeGate(t)
@@ -378,7 +357,6 @@ func testRunServerCrash(t *testing.T, p program) {
 
 // testRunBeforeServer starts a worker before there is a server at its address.
 func testRunBeforeServer(t *testing.T, p program) {
-	t.Helper()
 	server := pgtest.Server(t)
 	s := p.site(t, server.URL("postgres"), gated())
 	s.exec(t, "DELETE FROM parents")

@@ -98,7 +98,6 @@ type demoRun struct {
 
 // newDemoRun prepares a command line. The end of the test kills what becomes of it.
 func newDemoRun(t *testing.T, name string, args ...string) *demoRun {
-	t.Helper()
 	return &demoRun{
 		cmd: exec.CommandContext(t.Context(), name, args...),
 		out: &pgtest.Journal{}, stderr: &pgtest.Journal{}, tmp: openFolder(t), ended: make(chan struct{}),
@@ -107,7 +106,6 @@ func newDemoRun(t *testing.T, name string, args ...string) *demoRun {
 
 // startDemo starts the program in a pipe or in a pseudo-terminal.
 func startDemo(t *testing.T, p program, inTerminal bool, args ...string) *demoRun {
-	t.Helper()
 	d := newDemoRun(t, p.path, append([]string{"demo", "--rows", demoRows}, args...)...)
 	d.cmd.Dir = d.tmp
 	d.cmd.Env = []string{"TMPDIR=" + d.tmp, "PATH=" + os.Getenv("PATH"), "TERM=xterm", "SEXTON_PG_BIN=" + os.Getenv("SEXTON_PG_BIN")}
@@ -123,7 +121,6 @@ func startDemo(t *testing.T, p program, inTerminal bool, args ...string) *demoRu
 
 // inTerminal starts the demo in a pseudo-terminal of 100 columns.
 func (d *demoRun) inTerminal(t *testing.T) {
-	t.Helper()
 	d.terminal = pgtest.Must(pty.StartWithSize(d.cmd, &pty.Winsize{Rows: 40, Cols: 100}))(t)
 	copied := make(chan struct{})
 	go func() {
@@ -158,7 +155,6 @@ func (d *demoRun) started(t *testing.T, copied <-chan struct{}) {
 // openFolder makes a folder that the private server's user can enter, with a path that is short enough for a
 // socket in it.
 func openFolder(t *testing.T) string {
-	t.Helper()
 	dir := pgtest.Must(os.MkdirTemp("", "d"))(t)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o755))
@@ -167,7 +163,6 @@ func openFolder(t *testing.T) string {
 
 // exit waits for the end and returns the exit code; -1 stands for the end by a signal.
 func (d *demoRun) exit(t *testing.T) int {
-	t.Helper()
 	timer := time.NewTimer(demoLimit)
 	defer timer.Stop()
 	select {
@@ -181,7 +176,6 @@ func (d *demoRun) exit(t *testing.T) int {
 // nothingLeft waits until neither a file of the demo nor a process that names its folder is there: after a
 // kill others clean up.
 func (d *demoRun) nothingLeft(t *testing.T) {
-	t.Helper()
 	pgtest.WaitFor(t, "an empty folder "+d.tmp, func(context.Context) (bool, error) {
 		entries, err := os.ReadDir(d.tmp)
 		return len(entries) == 0, err
@@ -212,7 +206,6 @@ func commandLines(ctx context.Context) (string, error) {
 
 // shows waits until the demo has printed something that matches.
 func (d *demoRun) shows(t *testing.T, pattern string) {
-	t.Helper()
 	expression := regexp.MustCompile(pattern)
 	pgtest.WaitFor(t, "output that matches "+pattern, func(context.Context) (bool, error) {
 		return expression.MatchString(d.out.String()), nil
@@ -221,7 +214,6 @@ func (d *demoRun) shows(t *testing.T, pattern string) {
 
 // endedByItself checks what a whole demo in a pipe has said, with its summary.
 func endedByItself(t *testing.T, d *demoRun) (s demoSummary) {
-	t.Helper()
 	require.Zero(t, d.exit(t), "a demo that was killed early is not in the way")
 	d.nothingLeft(t)
 	require.NoError(t, json.Unmarshal([]byte(d.out.String()), &s), "standard output is one JSON document")
@@ -268,7 +260,7 @@ func endedByItself(t *testing.T, d *demoRun) (s demoSummary) {
 
 	require.Regexp(t, `(?m)^loading sample data: [0-9,]+ of [0-9,]+ rows$`, d.stderr.String())
 	lines := regexp.MustCompile(`(?m)^ *\d+ s \| .*$`).FindAllString(d.stderr.String(), -1)
-	const scenes = 5
+	const scenes = 6
 	require.Greater(t, len(lines), 2*scenes, "one line a second and scene")
 	last := lines[len(lines)-scenes:]
 	require.Regexp(t, `^ *\d+ s \| loose foreign keys: [0-9,]+ of [0-9,]+ parents deleted, no more to come \| 0 tombstones wait, [0-9,]+ paid off \| `+
@@ -278,12 +270,12 @@ func endedByItself(t *testing.T, d *demoRun) (s demoSummary) {
 	require.Regexp(t, `^ *\d+ s \| placeholder users: [0-9,]+ of [0-9,]+ left by their group, no more to come \| 0 placeholders wait, [0-9,]+ offered \| `, last[2])
 	require.Regexp(t, `^ *\d+ s \| groups: [0-9,]+ of [0-9,]+ marks and restores, no more to come \| 0 groups wait, [0-9,]+ destroyed \| `, last[3])
 	require.Regexp(t, `^ *\d+ s \| external diffs: [0-9,]+ of [0-9,]+ diffs added, no more to come \| 0 diffs wait, [0-9,]+ files moved \| `, last[4])
+	require.Regexp(t, `^ *\d+ s \| undo: 2 of 2 wrong deletes and undos, no more to come \| 0 wrong deletes wait, 5,001 rows back \| the last undo took `, last[5])
 	return s
 }
 
 // testDemoEndsByItselfInATerminal runs it whole in a pseudo-terminal.
 func testDemoEndsByItselfInATerminal(t *testing.T, p program) {
-	t.Helper()
 	d := startDemo(t, p, true, "--exit")
 	require.Zero(t, d.exit(t))
 	d.nothingLeft(t)
@@ -303,7 +295,6 @@ func testDemoEndsByItselfInATerminal(t *testing.T, p program) {
 
 // testDemoIsStopped stops it in the middle.
 func testDemoIsStopped(t *testing.T, p program, inTerminal bool, stop func(t *testing.T, d *demoRun), code int) {
-	t.Helper()
 	d := startDemo(t, p, inTerminal)
 	d.shows(t, `[1-9][0-9,]* paid off`)
 	d.servesThePage(t)
@@ -319,11 +310,10 @@ func testDemoIsStopped(t *testing.T, p program, inTerminal bool, stop func(t *te
 
 // servesThePage opens the address that the demo prints.
 func (d *demoRun) servesThePage(t *testing.T) {
-	t.Helper()
 	address := regexp.MustCompile(`http://(127\.0\.0\.1:[0-9]+)/`).FindStringSubmatch(d.out.String())
 	require.Len(t, address, 2, "the page's address")
 	pgtest.WaitFor(t, "the demo's page", func(ctx context.Context) (bool, error) {
-		code, body := ask(ctx, address[1], "/", "")
+		code, body := ask(ctx, address[1], "/")
 		return code == http.StatusOK && strings.Contains(body, `id="job-loose_foreign_keys_cleanup"`), nil
 	})
 }
@@ -332,14 +322,12 @@ func (d *demoRun) servesThePage(t *testing.T) {
 func stopDemoBy() map[string]func(t *testing.T, d *demoRun) {
 	send := func(signal os.Signal) func(*testing.T, *demoRun) {
 		return func(t *testing.T, d *demoRun) {
-			t.Helper()
 			require.NoError(t, d.cmd.Process.Signal(signal))
 		}
 	}
 	return map[string]func(*testing.T, *demoRun){
 		"SIGTERM": send(syscall.SIGTERM), "SIGKILL": send(syscall.SIGKILL),
 		"Ctrl-C": func(t *testing.T, d *demoRun) {
-			t.Helper()
 			if d.terminal == nil {
 				send(syscall.SIGINT)(t, d)
 				return
@@ -351,7 +339,6 @@ func stopDemoBy() map[string]func(t *testing.T, d *demoRun) {
 
 // testDemoInterruptedBeforeItsEnd asks for a summary that cannot be given.
 func testDemoInterruptedBeforeItsEnd(t *testing.T, p program) {
-	t.Helper()
 	d := startDemo(t, p, false, "--exit")
 	d.shows(t, `(?m)^loading sample data`)
 	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
@@ -361,13 +348,11 @@ func testDemoInterruptedBeforeItsEnd(t *testing.T, p program) {
 }
 
 func number(t *testing.T, text string) int64 {
-	t.Helper()
 	return pgtest.Must(strconv.ParseInt(strings.TrimSpace(text), 10, 64))(t)
 }
 
 // testDemoIsKept lets a demo end by itself, in a pipe, and follows what a kept one says to the word.
 func testDemoIsKept(t *testing.T, p program) {
-	t.Helper()
 	keep := filepath.Join(openFolder(t), "it's kept")
 	early := startDemo(t, p, false, "--keep", keep)
 	pgtest.WaitFor(t, "the beginning of a cluster", func(context.Context) (bool, error) {
@@ -396,7 +381,6 @@ func testDemoIsKept(t *testing.T, p program) {
 		return cmd
 	}
 	shell := func(script string) string {
-		t.Helper()
 		out, err := command(script).CombinedOutput()
 		require.NoError(t, err, "%s: %s", script, out)
 		return string(out)

@@ -22,7 +22,6 @@ import (
 )
 
 func deployed(t *testing.T, name string) string {
-	t.Helper()
 	return string(pgtest.Must(os.ReadFile(filepath.Join("..", "deploy", name)))(t))
 }
 
@@ -53,7 +52,6 @@ func TestReleaseRefusesAStrangeVersion(t *testing.T) {
 
 // A stamped binary says its version.
 func testVersionIsStamped(t *testing.T) {
-	t.Helper()
 	path := filepath.Join(t.TempDir(), "sexton")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-X sexton/internal/cli.version=v7.8.9", "-o", path, "./cmd/worker")
 	cmd.Dir = ".."
@@ -65,7 +63,6 @@ func testVersionIsStamped(t *testing.T) {
 
 // testExample does what the compose file does, with its files and in its order.
 func testExample(t *testing.T, p program) {
-	t.Helper()
 	var compose struct {
 		Services map[string]struct {
 			Command        []string
@@ -105,7 +102,6 @@ func testExample(t *testing.T, p program) {
 
 // testKubernetes has the program read what a pod of deploy/kubernetes has in its files and environment. tools/release decodes the manifests.
 func testKubernetes(t *testing.T, p program) {
-	t.Helper()
 	dir := t.TempDir()
 	p.environ = append(slices.Clone(p.environ), "SEXTON_HTTP__LISTEN=0.0.0.0:8686")
 	require.Contains(t, deployed(t, "kubernetes/worker.yaml"), `{name: SEXTON_HTTP__LISTEN, value: "0.0.0.0:8686"}`)
@@ -129,7 +125,6 @@ func testKubernetes(t *testing.T, p program) {
 
 // asConfigured takes the program's own variables from a deployment, and has the program read its configuration with them.
 func asConfigured(t *testing.T, p program, folder, url string, environment map[string]string) {
-	t.Helper()
 	password := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(password, []byte("geheim\n"), 0o600))
 	require.NotEmpty(t, environment["SEXTON_HTTP__PASSWORD_FILE"])
@@ -157,7 +152,6 @@ func asConfigured(t *testing.T, p program, folder, url string, environment map[s
 
 // testPageUnit reads the drop-in that opens the page, and hands the password over as systemd does.
 func testPageUnit(t *testing.T, p program) {
-	t.Helper()
 	unit := deployed(t, "systemd/page.conf")
 	environment := map[string]string{}
 	for _, line := range regexp.MustCompile(`(?m)^Environment=(\w+)=(.*)$`).FindAllStringSubmatch(unit, -1) {
@@ -199,7 +193,6 @@ type alert struct {
 }
 
 func readAlerts(t *testing.T) map[string]alert {
-	t.Helper()
 	text := pgtest.Must(os.ReadFile(filepath.Join("..", "deploy", "prometheus", "alerts.yml")))(t)
 	var file struct{ Groups []struct{ Rules []alert } }
 	require.NoError(t, yaml.Unmarshal(text, &file))
@@ -322,7 +315,7 @@ func TestAlertsNameWhatThereIs(t *testing.T) {
 		require.Contains(t, []string{"critical", "warning", "info"}, alert.Labels["severity"], name)
 		require.NotEmpty(t, alert.Annotations["summary"], name)
 		require.NotEmpty(t, alert.Annotations["description"], name)
-		require.Equal(t, `{{ or $externalLabels.sexton_docs "https://sexton.example/docs" }}/operations.md#`+strings.ToLower(name), alert.Annotations["runbook_url"], name)
+		require.Equal(t, `{{ or $externalLabels.sexton_docs "file:///usr/share/doc/sexton/docs" }}/operations.md#`+strings.ToLower(name), alert.Annotations["runbook_url"], name)
 		require.Contains(t, string(guide), "\n### "+name+"\n", "a section of docs/operations.md")
 		require.Contains(t, string(rules), "\n        alertname: "+name+"\n", "a test of the alert")
 	}

@@ -30,26 +30,22 @@ func TestDifferential(t *testing.T) {
 	ownNumber := drawMore(t)
 	total := newMix()
 	t.Cleanup(func() { total.check(t) })
-	for name, s := range map[string]shape{
+	pgtest.Each(t, map[string]shape{
 		"integer keys":                     {share: 3, tables: []int{3, 2, 4, 5}, keys: keyKinds()[:3]},
 		"partitions and keys of all types": {share: 2, tables: []int{3, 4, 2, 5, 6}, keys: keyKinds(), partitions: true},
 		"up to 12 tables":                  {share: 1, tables: []int{7, 8, 9, 10, 11, 12}, keys: keyKinds(), partitions: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := newLane(t)
-			for n := 0; n == 0 || n < s.share && ownNumber; n++ {
-				rapid.Check(t, func(rt *rapid.T) { l.check(rt, s) })
-			}
-			l.mix.report(t)
-			total.merge(l.mix)
-		})
-	}
+	}, func(t *testing.T, _ string, s shape) {
+		l := newLane(t)
+		for n := 0; n == 0 || n < s.share && ownNumber; n++ {
+			rapid.Check(t, func(rt *rapid.T) { l.check(rt, s) })
+		}
+		l.mix.report(t)
+		total.merge(l.mix)
+	})
 }
 
 // drawMore sets the number of schemas, unless flags say how many or which, and reports whether it has.
 func drawMore(t *testing.T) bool {
-	t.Helper()
 	given := false
 	flag.Visit(func(f *flag.Flag) {
 		given = given || slices.Contains([]string{"rapid.checks", "rapid.seed", "rapid.failfile"}, f.Name)
@@ -75,7 +71,6 @@ type lane struct {
 }
 
 func newLane(t *testing.T) *lane {
-	t.Helper()
 	ours, native := dbtest.New(t).Database, pgtest.New(t)
 	l := &lane{
 		ctx: t.Context(), name: ours.Name, worker: newWorker(t, ours, "worker", slog.New(slog.DiscardHandler), nil),
@@ -98,7 +93,6 @@ func newLane(t *testing.T) *lane {
 // connect opens a session that the test closes at its end. Statements go out as plain text, since each case
 // has tables of its own.
 func connect(t *testing.T, url string) *pgx.Conn {
-	t.Helper()
 	settings := pgtest.Must(pgx.ParseConfig(url))(t)
 	settings.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	return pgtest.ConnectAs(t, settings)
@@ -106,7 +100,6 @@ func connect(t *testing.T, url string) *pgx.Conn {
 
 // connectQuietly is connect without notices, of which dropping a schema sends one for each table.
 func connectQuietly(t *testing.T, url string) *pgx.Conn {
-	t.Helper()
 	conn := connect(t, url)
 	pgtest.Exec(t, conn, "SET client_min_messages = warning")
 	return conn

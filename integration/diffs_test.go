@@ -26,7 +26,6 @@ import (
 // testDiffs moves diffs as they come in, with two workers and passes in the foreground at once and one worker killed in the
 // middle of an upload, and has objects removed with their merge request. Nothing but the triggers wakes the workers.
 func testDiffs(t *testing.T, p program, store diffStore) {
-	t.Helper()
 	s := newDiffSite(t, p, store)
 	first, second := s.started(t), s.started(t)
 	for lot := range 5 {
@@ -61,7 +60,6 @@ func testDiffs(t *testing.T, p program, store diffStore) {
 
 // wakes runs a statement that has to wake a sleeping worker. Without that it would look by itself, later.
 func (s diffSite) wakes(t *testing.T, sql string, args ...any) {
-	t.Helper()
 	listener := connect(t, s.url)
 	pgtest.Exec(t, listener, "LISTEN sexton_wake")
 	s.exec(t, sql, args...)
@@ -75,7 +73,6 @@ func (s diffSite) wakes(t *testing.T, sql string, args ...any) {
 // killedInUpload kills a worker in the middle of the upload of a big diff and returns another one, which has to finish it. The
 // diff is as it was meanwhile.
 func (s diffSite) killedInUpload(t *testing.T, first *runningWorker) *runningWorker {
-	t.Helper()
 	const key = "merge_request_diffs/mr-3/diff-1000"
 	pgtest.Exec(t, connect(t, s.url), "SELECT pg_advisory_lock($1)", gate)
 	s.exec(t, "INSERT INTO closed_gate VALUES (now())")
@@ -97,7 +94,6 @@ func (s diffSite) killedInUpload(t *testing.T, first *runningWorker) *runningWor
 
 // removedWithItsRequest deletes a merge request. Its objects are there as long as the deletion can be taken back, and no longer.
 func (s diffSite) removedWithItsRequest(t *testing.T) {
-	t.Helper()
 	deleter := connect(t, s.url)
 	for _, end := range []string{"ROLLBACK", "COMMIT"} {
 		pgtest.Exec(t, deleter, "BEGIN; DELETE FROM merge_requests WHERE id = 1")
@@ -118,7 +114,6 @@ func (s diffSite) removedWithItsRequest(t *testing.T) {
 
 // changesNothingMore runs both jobs once more.
 func (s diffSite) changesNothingMore(t *testing.T) {
-	t.Helper()
 	s.exec(t, "UPDATE sexton.external_diff_cursors SET after_id = 0")
 	before := s.rows(t)
 	require.Equal(t, "done", parseReport(t, s.program.run(t, s.dir, s.url, 0, "job", "run", scheduleDiffs, "--json")).Outcome)
@@ -148,7 +143,6 @@ type diffStore struct {
 }
 
 func diffsInFolder(t *testing.T) diffStore {
-	t.Helper()
 	folder := t.TempDir()
 	path := func(key string) string { return filepath.Join(folder, filepath.FromSlash(key)) }
 	return diffStore{url: "file://" + folder, path: path, begun: func(key string) bool {
@@ -158,12 +152,10 @@ func diffsInFolder(t *testing.T) diffStore {
 }
 
 func diffsInBucket(t *testing.T) diffStore {
-	t.Helper()
 	return diffsIn(t, s3test.New(t, s3test.Options{}))
 }
 
 func diffsIn(t *testing.T, gateway *s3test.Gateway) diffStore {
-	t.Helper()
 	return diffStore{
 		url:  gateway.URL("diffs"),
 		path: func(key string) string { return gateway.File(t, key) },
@@ -228,7 +220,6 @@ type diffSite struct {
 }
 
 func newDiffSite(t *testing.T, p program, store diffStore) diffSite {
-	t.Helper()
 	for _, setting := range os.Environ() {
 		if strings.HasPrefix(setting, "AWS_") {
 			p.environ = append(p.environ, setting)
@@ -243,29 +234,25 @@ http: {listen: ""}
 
 // sleeps waits until the workers have nothing to do and have noticed.
 func (s diffSite) sleeps(t *testing.T) {
-	t.Helper()
 	k1, k2 := triggers.AwakeKey("sexton", scheduleDiffs)
 	s.wait(t, time.Minute, "the worker to sleep", asleep, int64(uint32(k1)), int64(uint32(k2)))
 }
 
 // rows are the diffs, their files and what Sexton knows of them, each with the transaction that wrote it last.
 func (s diffSite) rows(t *testing.T) []string {
-	t.Helper()
 	rows, err := s.pool.Query(t.Context(), `
 		SELECT diff.xmin || diff::text FROM merge_request_diffs AS diff UNION ALL
 		SELECT file.xmin || file::text FROM merge_request_diff_files AS file UNION ALL
 		SELECT ledger.xmin || ledger::text FROM sexton.external_diffs AS ledger UNION ALL
 		SELECT removal::text FROM sexton.external_diff_removals AS removal ORDER BY 1`)
 	require.NoError(t, err)
-	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
+	lines := pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 	return lines
 }
 
 // readable cuts every text out of its object, as another service would by the layout, and compares it with the original. It
 // returns how many diffs there are, and their bytes.
 func (s diffSite) readable(t *testing.T) (diffs, size int) {
-	t.Helper()
 	rows, err := s.pool.Query(t.Context(), `
 		SELECT layout.object_key, layout.offset_bytes, layout.size_bytes, layout.path, original.diff
 		FROM merge_request_diffs AS diff
@@ -277,8 +264,7 @@ func (s diffSite) readable(t *testing.T) (diffs, size int) {
 	var offset, length, files int
 	_, err = pgx.ForEachRow(rows, []any{&key, &offset, &length, &path, &text}, func() error {
 		if objects[key] == nil {
-			content, err := os.ReadFile(s.store.path(key))
-			require.NoError(t, err)
+			content := pgtest.Must(os.ReadFile(s.store.path(key)))(t)
 			objects[key] = content
 			size += len(content)
 		}

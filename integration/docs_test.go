@@ -17,7 +17,6 @@ import (
 
 // testOperations runs the commands of docs/operations.md, word for word: install, upgrade, roll back.
 func testOperations(t *testing.T, p program) {
-	t.Helper()
 	blocks := docBlocks(t, "operations.md", "sh")
 	require.Len(t, blocks, 4)
 	// Roles belong to the server, so it is one of the test's own.
@@ -52,7 +51,6 @@ func testOperations(t *testing.T, p program) {
 
 // testGettingStarted runs the commands of docs/getting-started.md on a database that has foreign keys and nothing of Sexton.
 func testGettingStarted(t *testing.T, p program) {
-	t.Helper()
 	db := pgtest.New(t)
 	db.Exec(string(pgtest.Must(os.ReadFile("../internal/cli/schema/testdata/chinook.sql"))(t)) + "ANALYZE")
 	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", strings.Join(docBlocks(t, "getting-started.md", "sh"), "\n"))
@@ -68,7 +66,6 @@ func testGettingStarted(t *testing.T, p program) {
 
 // runTroubleshooting runs the commands that docs/troubleshooting.md gives for symptoms, except placeholders list, whose tables the site lacks.
 func runTroubleshooting(t *testing.T, shell func(string) string) {
-	t.Helper()
 	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "troubleshooting.md")))(t)
 	commands := regexp.MustCompile("(?m)^\\| [^|]+ \\| `(sexton [a-z -]+)` \\|").FindAllStringSubmatch(string(text), -1)
 	require.Greater(t, len(commands), 12)
@@ -79,23 +76,32 @@ func runTroubleshooting(t *testing.T, shell func(string) string) {
 	}
 }
 
-// Every shell block of docs is one that a test runs, by file.
+// Every block of commands in docs is one that a test runs, by file and language. Blocks of sexton.yaml and of definitions are read by tests of their own.
 func TestShellOfTheDocumentsIsRun(t *testing.T) {
 	t.Parallel()
 	known := 0
 	for _, heading := range []string{readmeCommands, readmeInstall, readmeSteps, readmeWorker} {
 		known += len(readmeShell(t, heading))
 	}
-	run := map[string]int{"../README.md": known, "operations.md": 4, "sql.md": 1, "getting-started.md": 4}
-	for name := range everyDocument(t) {
-		require.Len(t, docBlocks(t, name, "sh"), run[name], "shell blocks of docs/%s that a test runs", name)
+	run := map[string]int{
+		"../README.md sh": known, "../README.md sql": 1, "operations.md sh": 4, "getting-started.md sh": 4, "definitions.md sql": 3,
+		"sql.md sh": 1, "sql.md sql": 2, "sql.md ruby": 1, "sql.md python": 1, "sql.md js": 1,
+		"undo.md console": 1, "undo.md sql": 1, "page.md sql": 2, // TestUndoGoesThroughTwoDatabases of internal/cli/records has these.
 	}
+	found := map[string]int{}
+	for name, text := range everyDocument(t) {
+		for _, fence := range regexp.MustCompile("(?m)^ *```([a-z]+)$").FindAllStringSubmatch(text, -1) {
+			if fence[1] != "yaml" && fence[1] != "text" {
+				found[name+" "+fence[1]]++
+			}
+		}
+	}
+	require.Equal(t, run, found)
 	require.Equal(t, []string{"go run ./cmd/worker demo", "go test -timeout 30m ./..."}, readmeShell(t, readmeCommands))
 }
 
 // everyDocument has the texts of all documents, by their path from docs.
 func everyDocument(t *testing.T) map[string]string {
-	t.Helper()
 	texts := map[string]string{}
 	for _, pattern := range []string{"*.md", "../*.md", "contributing/*.md"} {
 		files := pgtest.Must(filepath.Glob(filepath.Join("..", "docs", pattern)))(t)
@@ -209,12 +215,10 @@ const (
 
 // readmeShell returns the shell blocks of one section of the README, in order.
 func readmeShell(t *testing.T, heading string) []string {
-	t.Helper()
 	return readmeBlocks(t, heading, "sh")
 }
 
 func readmeBlocks(t *testing.T, heading, language string) []string {
-	t.Helper()
 	text := pgtest.Must(os.ReadFile(filepath.Join("..", "README.md")))(t)
 	_, section, found := strings.Cut(string(text), "\n## "+heading+"\n")
 	require.True(t, found, "README.md has no section %q", heading)
@@ -230,7 +234,6 @@ func readmeBlocks(t *testing.T, heading, language string) []string {
 
 // testReadmeSteps does what a new user does: the five steps, word for word, in one shell.
 func testReadmeSteps(t *testing.T, p program) {
-	t.Helper()
 	db := pgtest.New(t)
 	db.Exec(`
 		CREATE TABLE projects (id bigint PRIMARY KEY);
@@ -262,7 +265,6 @@ func testReadmeSteps(t *testing.T, p program) {
 
 // testReadmeDemo runs the first of the two commands, word for word, in a terminal, until somebody has seen enough.
 func testReadmeDemo(t *testing.T) {
-	t.Helper()
 	words := strings.Fields(readmeShell(t, readmeCommands)[0])
 	d := newDemoRun(t, words[0], words[1:]...)
 	d.cmd.Dir = ".."
@@ -282,8 +284,7 @@ func TestSeveralDatabasesAreShown(t *testing.T) {
 	require.Len(t, blocks, 2)
 	path := filepath.Join(t.TempDir(), "sexton.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(blocks[1]), 0o600))
-	c, err := config.Load(config.Options{Path: path, Environ: []string{"DATABASE_URL=postgres://h/main", "CI_DATABASE_URL=postgres://h/ci"}})
-	require.NoError(t, err)
+	c := pgtest.Must(config.Load(config.Options{Path: path, Environ: []string{"DATABASE_URL=postgres://h/main", "CI_DATABASE_URL=postgres://h/ci"}}))(t)
 	require.Len(t, c.Databases, 2)
 	require.Equal(t, []string{"ci_*", "p_ci_*"}, c.Databases[1].Tables)
 	require.Equal(t, "main", c.Jobs.Database)
@@ -300,7 +301,6 @@ type example struct {
 }
 
 func definitionExamples(t *testing.T) []example {
-	t.Helper()
 	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "definitions.md")))(t)
 	var examples []example
 	tables, sound, end := "", 0, 0
@@ -332,7 +332,6 @@ func definitionExamples(t *testing.T) []example {
 
 // testDefinitions feeds every example of docs/definitions.md to the program.
 func testDefinitions(t *testing.T, p program) {
-	t.Helper()
 	for _, e := range definitionExamples(t) {
 		dir := t.TempDir()
 		const smallest = "issues:\n  - {table: projects, column: project_id, on_delete: async_delete}\n"

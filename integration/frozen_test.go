@@ -53,7 +53,6 @@ const frozenWork = `
 // testFrozen compares what the program says of one database with files. They change only where a change is meant:
 // `go test ./integration -run TestProgram/frozen -args -thaw` writes them anew.
 func testFrozen(t *testing.T, p program) {
-	t.Helper()
 	p.environ = append(slices.Clone(p.environ), "BUCKET=file://"+t.TempDir())
 	s := p.site(t, "", onMain(`
 ghost_users: {enabled: true}
@@ -80,8 +79,8 @@ external_diffs: {enabled: true, bucket: "${BUCKET}"}
 	}
 	worker := s.started(t, loopback)
 	address := worker.httpAddress(t)
-	frozen(t, "ready.json", s.masked(t, readyWorker(t, address, "")))
-	_, metrics := ask(t.Context(), address, "/metrics", "")
+	frozen(t, "ready.json", s.masked(t, readyWorker(t, address)))
+	_, metrics := ask(t.Context(), address, "/metrics")
 	frozen(t, "metrics.txt", maskedMetrics(metrics))
 	worker.stop(t)
 	for _, job := range kinds {
@@ -94,7 +93,6 @@ external_diffs: {enabled: true, bucket: "${BUCKET}"}
 
 // frozen compares a text with its file.
 func frozen(t *testing.T, name, text string) {
-	t.Helper()
 	path := filepath.Join("testdata", "frozen", name)
 	if *thaw {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -116,7 +114,6 @@ var (
 
 // masked is a document without times, ages and what is the machine's.
 func (s workSite) masked(t *testing.T, text string) string {
-	t.Helper()
 	var document any
 	require.NoError(t, json.Unmarshal([]byte(text), &document), text)
 	var mask func(key string, value any) any
@@ -193,7 +190,6 @@ func TestLogEventsAreFrozen(t *testing.T) {
 
 // logEvents are the levels and messages that a file logs.
 func logEvents(t *testing.T, path string) (events []string) {
-	t.Helper()
 	ast.Inspect(pgtest.Must(parser.ParseFile(token.NewFileSet(), path, nil, 0))(t), func(node ast.Node) bool {
 		call, ok := node.(*ast.CallExpr)
 		if !ok || len(call.Args) < 2 {

@@ -81,7 +81,6 @@ func TestGhostUserScenarios(t *testing.T) {
 
 // defaultFates is all that the default lists, and the keys of the reference application that none of them names, have done.
 func defaultFates(t *testing.T) []string {
-	t.Helper()
 	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir()}))(t)
 	var fates []string
 	moved := map[string]bool{}
@@ -151,7 +150,6 @@ END $$`
 // newGhostScenario takes the shared database, as a copy of its own costs more than the whole scenario, unless given.sql
 // changes the schema.
 func newGhostScenario(t *testing.T, folder string, shared *dbtest.DB) *ghostScenario {
-	t.Helper()
 	s := &ghostScenario{folder: folder, db: shared}
 	given := read(t, filepath.Join(folder, "given.sql"))
 	if strings.Contains(given, "CREATE TABLE") {
@@ -174,13 +172,11 @@ func newGhostScenario(t *testing.T, folder string, shared *dbtest.DB) *ghostScen
 }
 
 func read(t *testing.T, path string) string {
-	t.Helper()
 	return string(pgtest.Must(os.ReadFile(path))(t))
 }
 
 // optional is the text of a file of the scenario's, or "".
 func (s *ghostScenario) optional(t *testing.T, name string) string {
-	t.Helper()
 	if _, err := os.Stat(filepath.Join(s.folder, name)); err != nil {
 		return ""
 	}
@@ -193,7 +189,6 @@ func (s *ghostScenario) pass(ctx context.Context) (jobrun.Report, error) {
 
 // refused expects that Ada is put off for the reason, and that nothing of hers is touched.
 func (s *ghostScenario) refused(t *testing.T, deletion, reason string) {
-	t.Helper()
 	s.db.Exec(read(t, filepath.Join(scenarios, "when.sql")), deletion == "hard")
 	require.EqualValues(t, 1, s.ran(t).UsersFailed)
 	require.Equal(t, [][]string{{reason}}, s.db.Rows("SELECT last_error FROM users_ghost_user_migrations"))
@@ -202,7 +197,6 @@ func (s *ghostScenario) refused(t *testing.T, deletion, reason string) {
 
 // play deletes Ada and expects the rows of then.sql, and that nothing of her is left.
 func (s *ghostScenario) play(t *testing.T, deletion string) ghostuser.Stats {
-	t.Helper()
 	s.db.Exec(read(t, filepath.Join(scenarios, "when.sql")), deletion == "hard")
 	stats := s.ran(t)
 	require.EqualValues(t, 1, stats.UsersProcessed)
@@ -220,7 +214,6 @@ func (s *ghostScenario) play(t *testing.T, deletion string) ghostuser.Stats {
 }
 
 func (s *ghostScenario) ran(t *testing.T) (stats ghostuser.Stats) {
-	t.Helper()
 	report := pgtest.Must(s.pass(t.Context()))(t)
 	require.Equal(t, jobrun.Done, report.Outcome)
 	require.NoError(t, json.Unmarshal(report.Stats, &stats))
@@ -237,7 +230,6 @@ func (s *ghostScenario) lines(query string) []string {
 
 // expectation takes a then.sql apart: the query, and the rows that are expected after that sort of deletion.
 func expectation(t *testing.T, text, deletion string) (query string, rows []string) {
-	t.Helper()
 	rows = []string{}
 	applies, found := false, false
 	for line := range strings.Lines(text) {

@@ -87,7 +87,6 @@ func ghostTables() map[string]string {
 type ghostSite struct{ workSite }
 
 func newGhostSite(t *testing.T, p program, url string) ghostSite {
-	t.Helper()
 	before := sample.Schema() + contributions + "; ALTER TABLE notes ALTER id RESTART WITH 100000; CREATE SCHEMA expected"
 	for _, table := range slices.Sorted(maps.Keys(ghostTables())) {
 		before += "; CREATE TABLE expected." + table + " AS TABLE public." + table
@@ -102,13 +101,11 @@ http: {listen: ""}
 
 // leave asks for the deletion of users, some of them with all that they wrote.
 func (s ghostSite) leave(t *testing.T, hard bool, users ...int64) {
-	t.Helper()
 	s.exec(t, "SELECT sexton.delete_user(leaving, 12, $2) FROM unnest($1::bigint[]) AS leaving", users, hard)
 }
 
 // write has a user write notes, although it may be on its way out; one who is gone writes nothing.
 func (s ghostSite) write(t *testing.T, user int64, notes int) {
-	t.Helper()
 	const sql = `
 		WITH living AS (SELECT id FROM public.users WHERE id = $1 FOR KEY SHARE),
 		written AS (
@@ -122,7 +119,6 @@ func (s ghostSite) write(t *testing.T, user int64, notes int) {
 
 // shut closes the gate of one point. The function pass lets those pass that come later, release also those that stand there.
 func (s ghostSite) shut(t *testing.T, point string) (pass, release func()) {
-	t.Helper()
 	keeper := connect(t, s.url)
 	pgtest.Exec(t, keeper, "SELECT pg_advisory_lock($1)", gate)
 	s.exec(t, "INSERT INTO closed_gate VALUES ($1)", point)
@@ -135,7 +131,6 @@ func (s ghostSite) shut(t *testing.T, point string) (pass, release func()) {
 
 // sleeps waits until a worker has nothing to do and has noticed.
 func (s ghostSite) sleeps(t *testing.T) {
-	t.Helper()
 	k1, k2 := triggers.AwakeKey("sexton", ghostKind)
 	s.wait(t, time.Minute, "the worker to sleep", asleep, int64(uint32(k1)), int64(uint32(k2)))
 }
@@ -143,7 +138,6 @@ func (s ghostSite) sleeps(t *testing.T) {
 // expect computes in plain SQL what the deletion of these users has to leave of the copied tables, and returns for each user
 // how many rows referred to it.
 func (s ghostSite) expect(t *testing.T, soft, hard []int64) map[int64]int64 {
-	t.Helper()
 	const references = `
 		SELECT u, count(*) FROM (
 			SELECT creator_id AS u FROM expected.projects UNION ALL SELECT author_id FROM expected.issues UNION ALL
@@ -196,7 +190,6 @@ func (s ghostSite) expect(t *testing.T, soft, hard []int64) map[int64]int64 {
 // settled expects, once all workers have stopped, that the users are gone, each announced once with all that was done for it,
 // and that the tables are what plain SQL makes of them. A run more changes nothing.
 func (s ghostSite) settled(t *testing.T, soft, hard []int64) {
-	t.Helper()
 	counts := s.expect(t, soft, hard)
 	s.asExpected(t)
 	require.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM users WHERE user_type = 5"), "ghost users")
@@ -223,7 +216,6 @@ func (s ghostSite) settled(t *testing.T, soft, hard []int64) {
 }
 
 func (s ghostSite) asExpected(t *testing.T) {
-	t.Helper()
 	for table, columns := range ghostTables() {
 		lines := func(schema string) []string {
 			rows := pgtest.Must(s.pool.Query(t.Context(), "SELECT "+columns+" FROM "+schema+"."+table+" AS entry ORDER BY 1"))(t)

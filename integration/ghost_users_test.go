@@ -21,7 +21,6 @@ import (
 // testGhostUsers deletes users one after the other while two workers and passes in the foreground are at it, of which one
 // worker is killed in the middle, and while the users go on writing.
 func testGhostUsers(t *testing.T, p program) {
-	t.Helper()
 	s := newGhostSite(t, p, "")
 	first, second := s.started(t), s.started(t)
 	soft, hard := []int64{1, 3, 5, 6, 7, 9, 10}, []int64{2, 4, 8}
@@ -47,41 +46,8 @@ func testGhostUsers(t *testing.T, p program) {
 	s.settled(t, soft, hard)
 }
 
-// testGhostBackOff has a user who cannot be deleted. It is not tried before its time, however often the worker is woken, and
-// others do not wait for it.
-func testGhostBackOff(t *testing.T, p program) {
-	t.Helper()
-	s := newGhostSite(t, p, "")
-	s.exec(t, refusal)
-	w := s.started(t)
-	s.leave(t, false, 1)
-	const putOff = `EXISTS (SELECT FROM users_ghost_user_migrations WHERE user_id = 1 AND attempts = 1
-		AND consume_after > now() + '25 min'::interval AND last_error = 'issues: SQLSTATE P0001: not this one')`
-	s.wait(t, time.Minute, "the user to be put off", putOff)
-	for user := range int64(3) {
-		s.leave(t, user == 1, user+2)
-		s.exec(t, "SELECT pg_notify('sexton_wake', $1)", ghostKind)
-		s.wait(t, time.Minute, "the next one to be gone", fmt.Sprintf("NOT EXISTS (SELECT FROM users WHERE id = %d)", user+2))
-	}
-	s.sleeps(t)
-	require.Equal(t, "done", parseReport(t, p.run(t, s.dir, s.url, 0, "job", "run", ghostKind, "--json")).Outcome)
-	require.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM users_ghost_user_migrations WHERE "+putOff), "one attempt, and the time that was set then")
-	require.Equal(t, 1, w.lines(`"msg":"user_failed"`, `"user_id":1,`, `"table":"issues"`, `"sqlstate":"P0001"`, `"error":"not this one"`, `"stack":"PL/pgSQL function`))
-	require.Equal(t, 1, w.lines(`"msg":"user_failed"`))
-
-	// Once its time has come it is tried again, and what was done before counts.
-	s.exec(t, "DROP TRIGGER refuse ON issues")
-	s.exec(t, "UPDATE users_ghost_user_migrations SET consume_after = clock_timestamp()")
-	s.exec(t, "SELECT pg_notify('sexton_wake', $1)", ghostKind)
-	s.wait(t, time.Minute, "it to be gone at last", noUsersLeft)
-	s.sleeps(t)
-	w.stop(t)
-	s.settled(t, []int64{1, 2, 4}, []int64{3})
-}
-
 // testGhostStatus looks at `sexton status` while a user's deletion stands in the middle.
 func testGhostStatus(t *testing.T, p program) {
-	t.Helper()
 	s := newGhostSite(t, p, "")
 	// More than one turn has batches for: then what remains is estimated.
 	s.exec(t, `INSERT INTO notes (id, noteable_type, noteable_id, author_id, note) SELECT 20000 + n, 'Issue', 1, 1, 'note' FROM generate_series(1, 200) AS n`)
@@ -123,7 +89,6 @@ type ghostPoint func(t *testing.T, s ghostSite) (w *runningWorker, pass func())
 // atPoint stops a worker behind a change of that sort and before its commit.
 func atPoint(point string) ghostPoint {
 	return func(t *testing.T, s ghostSite) (*runningWorker, func()) {
-		t.Helper()
 		pass, _ := s.shut(t, point)
 		w := s.started(t)
 		s.leave(t, false, 1, 2, 3)
@@ -136,7 +101,6 @@ func atPoint(point string) ghostPoint {
 func ghostPoints() map[string]ghostPoint {
 	points := map[string]ghostPoint{
 		"asleep": func(t *testing.T, s ghostSite) (*runningWorker, func()) {
-			t.Helper()
 			w := s.started(t)
 			s.leave(t, false, 1, 2, 3)
 			s.leave(t, true, 4)
@@ -145,7 +109,6 @@ func ghostPoints() map[string]ghostPoint {
 			return w, func() {}
 		},
 		"while it takes its lease": func(t *testing.T, s ghostSite) (*runningWorker, func()) {
-			t.Helper()
 			keeper := connect(t, s.url)
 			pgtest.Exec(t, keeper, "BEGIN; LOCK TABLE sexton.fences IN EXCLUSIVE MODE")
 			w := s.started(t)
@@ -160,7 +123,6 @@ func ghostPoints() map[string]ghostPoint {
 		},
 	}
 	points["putting a user off"] = func(t *testing.T, s ghostSite) (*runningWorker, func()) {
-		t.Helper()
 		s.exec(t, refusal)
 		w, pass := atPoint("blame")(t, s)
 		return w, func() {
@@ -169,7 +131,6 @@ func ghostPoints() map[string]ghostPoint {
 		}
 	}
 	points["recording the run's end"] = func(t *testing.T, s ghostSite) (*runningWorker, func()) {
-		t.Helper()
 		_, release := s.shut(t, "history")
 		w := s.started(t)
 		s.leave(t, false, 1, 2, 3)
@@ -189,7 +150,6 @@ func ghostPoints() map[string]ghostPoint {
 
 // testGhostCrashes lets a worker die at each of these points, alone or together with the server. Another one has to finish.
 func testGhostCrashes(t *testing.T, p program) {
-	t.Helper()
 	for name, reach := range ghostPoints() {
 		if !everyWay && !slices.Contains([]string{"in a move", "while it takes its lease", "putting a user off"}, name) {
 			continue
@@ -227,7 +187,6 @@ func testGhostCrashes(t *testing.T, p program) {
 // recovers lets a second worker do what a dead one has left, and more: what one has written since who was in the middle, and
 // two users who come later.
 func (s ghostSite) recovers(t *testing.T) {
-	t.Helper()
 	s.write(t, 2, 3)
 	second := s.started(t)
 	s.leave(t, false, 5)
@@ -259,7 +218,6 @@ func testGhostKilledUnnoticed(t *testing.T, p program) {
 // testGhostStopped stops a process until its lease is over: in a batch, whose session another one ends, or between two, where
 // only the fence keeps it from going on.
 func testGhostStopped(t *testing.T, p program, inBatch bool) {
-	t.Helper()
 	s := newGhostSite(t, p, "")
 	pass, release := s.shut(t, "move")
 	first := s.started(t)
@@ -298,7 +256,6 @@ func testGhostStopped(t *testing.T, p program, inBatch bool) {
 // testPlaceholderUsers deletes the groups of an import while two workers and foreground passes are at it, of which one worker
 // is killed: placeholders that have written nothing go, the others stay with a reason, and nobody is tried twice.
 func testPlaceholderUsers(t *testing.T, p program) {
-	t.Helper()
 	s := p.site(t, pgtest.New(t).URL, onMain(`
 loose_foreign_keys: {enabled: false}
 ghost_users: {enabled: true, schedule: "0 0 1 1 *"}

@@ -185,7 +185,6 @@ func (t *tree) values(row *leaf) []any {
 
 // create makes and fills all tables.
 func (f *forest) create(t *testing.T, db *pgtest.Database) {
-	t.Helper()
 	var script strings.Builder
 	for _, table := range f.tables {
 		script.WriteString(table.ddl())

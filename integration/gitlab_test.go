@@ -34,7 +34,6 @@ ORDER BY 1, 2`
 // testGitLab runs the program on GitLab's own definitions, from migrate up to migrate down, with half of all
 // parents deleted in between, and compares every row with what an oracle makes of the definitions.
 func testGitLab(t *testing.T, p program) {
-	t.Helper()
 	path := pgtest.Must(filepath.Abs("../internal/definitions/testdata/gitlab_loose_foreign_keys.yml"))(t)
 	defs := pgtest.Must(definitions.Load([]string{path}))(t)
 	require.Len(t, defs, 340)
@@ -81,7 +80,6 @@ func testGitLab(t *testing.T, p program) {
 
 // compare expects every row to be what the oracle says.
 func (f *forest) compare(t *testing.T, db *pgtest.Database) {
-	t.Helper()
 	expected, content := f.expected(), f.content(db)
 	for _, table := range f.tables {
 		require.Equal(t, expected[table.name], content[table.name], "rows of %s", table.name)
@@ -90,7 +88,6 @@ func (f *forest) compare(t *testing.T, db *pgtest.Database) {
 
 // drain runs passes until no tombstone is left, and adds up what they did.
 func drain(t *testing.T, p program, dir string, db *pgtest.Database) report {
-	t.Helper()
 	total := report{DeleteCountByTable: map[string]int64{}}
 	const most = 5
 	for range most {
@@ -141,7 +138,6 @@ func (f *forest) condemn(random *rand.Rand) []string {
 
 // deleteParents runs the statements in several sessions at once.
 func deleteParents(t *testing.T, db *pgtest.Database, statements []string) {
-	t.Helper()
 	const sessions = 4
 	queue, failed := make(chan string), make(chan error, sessions)
 	for range sessions {
@@ -166,7 +162,6 @@ func deleteParents(t *testing.T, db *pgtest.Database, statements []string) {
 
 // pending is the backlog that `status` reports.
 func pending(t *testing.T, p program, dir, url string) int64 {
-	t.Helper()
 	var status struct {
 		DeletionTables []struct {
 			Table    string `json:"table"`

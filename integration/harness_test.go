@@ -31,8 +31,6 @@ func TestProgram(t *testing.T) {
 
 	t.Run("GitLab's definitions", func(t *testing.T) { t.Parallel(); testGitLab(t, p) })
 	t.Run("README", func(t *testing.T) { t.Parallel(); testReadmeSteps(t, p) })
-	t.Run("takeover of a hanging batch", func(t *testing.T) { t.Parallel(); testTakeover(t, p) })
-	t.Run("worker killed in a batch", func(t *testing.T) { t.Parallel(); testKill(t, p) })
 	t.Run("pass in the foreground killed", func(t *testing.T) { t.Parallel(); testForegroundKilled(t, p) })
 	t.Run("run holds what does not fit", func(t *testing.T) { t.Parallel(); testRunHolds(t, p) })
 	t.Run("cost of a wake-up", func(t *testing.T) { t.Parallel(); testWakeUpCost(t, p) })
@@ -52,7 +50,6 @@ func TestProgram(t *testing.T) {
 	t.Run("run in several copies", func(t *testing.T) { t.Parallel(); testRunCopies(t, p) })
 	t.Run("run serves over HTTP", func(t *testing.T) { t.Parallel(); testRunServes(t, p) })
 	t.Run("run shows the page", func(t *testing.T) { t.Parallel(); testRunShowsThePage(t, p) })
-	t.Run("run serves with a token", func(t *testing.T) { t.Parallel(); testRunServesWithToken(t, p) })
 	t.Run("run serves while its database is away", func(t *testing.T) { t.Parallel(); testRunServesWhileTheDatabaseIsAway(t, p) })
 	t.Run("demo ends by itself in a terminal", func(t *testing.T) { t.Parallel(); testDemoEndsByItselfInATerminal(t, p) })
 	for how, stop := range stopDemoBy() {
@@ -70,7 +67,6 @@ func TestProgram(t *testing.T) {
 	t.Run("demo interrupted before its end", func(t *testing.T) { t.Parallel(); testDemoInterruptedBeforeItsEnd(t, p) })
 	t.Run("demo is kept", func(t *testing.T) { t.Parallel(); testDemoIsKept(t, p) })
 	t.Run("run with its leader killed", func(t *testing.T) { t.Parallel(); testRunLeaderKilled(t, p) })
-	t.Run("run after missed ticks", func(t *testing.T) { t.Parallel(); testRunMissedTick(t, p) })
 	t.Run("small parents pass a heavy one", func(t *testing.T) { t.Parallel(); testFairness(t, p) })
 	t.Run("unit that opens the page", func(t *testing.T) { t.Parallel(); testPageUnit(t, p) })
 	t.Run("manifests of Kubernetes", func(t *testing.T) { t.Parallel(); testKubernetes(t, p) })
@@ -80,7 +76,6 @@ func TestProgram(t *testing.T) {
 	t.Run("definitions reference", func(t *testing.T) { t.Parallel(); testDefinitions(t, p) })
 	t.Run("doors in SQL", func(t *testing.T) { t.Parallel(); testDoors(t, p) })
 	t.Run("ghost users", func(t *testing.T) { t.Parallel(); testGhostUsers(t, p) })
-	t.Run("ghost users put off", func(t *testing.T) { t.Parallel(); testGhostBackOff(t, p) })
 	t.Run("ghost users in status", func(t *testing.T) { t.Parallel(); testGhostStatus(t, p) })
 	t.Run("ghost users crash", func(t *testing.T) { t.Parallel(); testGhostCrashes(t, p) })
 	t.Run("placeholder users", func(t *testing.T) { t.Parallel(); testPlaceholderUsers(t, p) })
@@ -108,7 +103,6 @@ type program struct {
 
 // build builds the binary as the README says, into a folder that goes with the test.
 func build(t *testing.T) program {
-	t.Helper()
 	p := program{path: filepath.Join(t.TempDir(), "sexton")}
 	line, found := strings.CutPrefix(readmeShell(t, readmeInstall)[0], "go build -o sexton ")
 	require.True(t, found, "README.md builds the binary first")
@@ -127,7 +121,6 @@ type process struct {
 
 // start starts the program in dir, with nothing of this process's environment. The end of the test kills it.
 func (p program) start(t *testing.T, dir, url string, args ...string) *process {
-	t.Helper()
 	started := &process{cmd: exec.CommandContext(t.Context(), p.path, args...)}
 	started.cmd.Dir, started.cmd.Env = dir, append([]string{"DATABASE_URL=" + url}, p.environ...)
 	started.cmd.Stdout, started.cmd.Stderr = &started.stdout, &started.stderr
@@ -142,7 +135,6 @@ func (p program) start(t *testing.T, dir, url string, args ...string) *process {
 
 // wait returns the exit code; -1 stands for a process that was killed.
 func (p *process) wait(t *testing.T) int {
-	t.Helper()
 	err := p.cmd.Wait()
 	if _, exited := errors.AsType[*exec.ExitError](err); !exited {
 		require.NoError(t, err, "wait for sexton")
@@ -152,7 +144,6 @@ func (p *process) wait(t *testing.T) int {
 
 // run runs the program to its end, expects the exit code and returns what it printed.
 func (p program) run(t *testing.T, dir, url string, code int, args ...string) string {
-	t.Helper()
 	started := p.start(t, dir, url, args...)
 	require.Equal(t, code, started.wait(t), "exit code of sexton %v\nstdout: %s\nstderr: %s", args, &started.stdout, &started.stderr)
 	return started.stdout.String()
@@ -174,7 +165,6 @@ type report struct {
 }
 
 func parseReport(t *testing.T, stdout string) report {
-	t.Helper()
 	var r report
 	require.NoError(t, json.Unmarshal([]byte(stdout), &r), "decode report: %s", stdout)
 	return r
@@ -182,7 +172,6 @@ func parseReport(t *testing.T, stdout string) report {
 
 // pass runs one pass of the clean-up that is expected to succeed.
 func (p program) pass(t *testing.T, dir, url string) report {
-	t.Helper()
 	r := parseReport(t, p.run(t, dir, url, 0, "job", "run", kind, "--json"))
 	require.Equal(t, kind, r.Kind)
 	require.Equal(t, "main", r.Database)
@@ -191,9 +180,3 @@ func (p program) pass(t *testing.T, dir, url string) report {
 }
 
 const backlogSQL = `SELECT count(*) FROM public.loose_foreign_keys_deleted_records`
-
-// waitForSession waits until a session of the database, found by a condition on pg_stat_activity, is there.
-func waitForSession(t *testing.T, db *pgtest.Database, what, condition string) {
-	t.Helper()
-	pgtest.Await(t, db.Pool(), what, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND `+condition+`)`)
-}

@@ -26,7 +26,6 @@ type listed struct {
 }
 
 func listPackages(t *testing.T) []listed {
-	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps,GoFiles", "./...")
 	cmd.Dir = ".."
 	var stderr bytes.Buffer

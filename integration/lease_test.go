@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -70,7 +69,6 @@ type gatedSite struct {
 }
 
 func newGatedSite(t *testing.T) gatedSite {
-	t.Helper()
 	s := gatedSite{db: dbtest.New(t).Database, dir: t.TempDir()}
 	s.db.Exec(gatedTables)
 	path := filepath.Join(s.dir, "loose_foreign_keys.yml")
@@ -85,80 +83,6 @@ func newGatedSite(t *testing.T) gatedSite {
 // expireLease stands for the time that has to pass until the lease of a worker that does not answer is over.
 func (s gatedSite) expireLease() {
 	s.db.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp() WHERE key = $1", leaseKey)
-}
-
-// finished expects the end state: the children of deleted parents gone, all of them deleted under the token,
-// which also stands in lease and fence.
-func (s gatedSite) finished(t *testing.T, token string) {
-	t.Helper()
-	require.Equal(t, [][]string{{"6", "10"}, {"7", "10"}, {"8", "10"}, {"9", "10"}, {"10", "10"}},
-		s.db.Rows("SELECT parent_id, count(*) FROM children GROUP BY 1 ORDER BY 1"), "children per parent")
-	require.Equal(t, [][]string{{token, "50"}},
-		s.db.Rows("SELECT substring(session FROM '#([0-9]+)$'), count(*) FROM deletions GROUP BY 1"), "deletions per token")
-	require.Zero(t, pgtest.Scalar[int64](t, s.db, backlogSQL), "tombstones left")
-	require.Equal(t, [][]string{{token, token}},
-		s.db.Rows("SELECT lease.token, fence.token FROM sexton.leases AS lease JOIN sexton.fences AS fence USING (key)"), "token of lease and fence")
-}
-
-// stopInBatch starts a worker and returns when it has deleted children and cannot commit. The gate stands
-// open for workers that come later. Calling the function returned lets the first one go on.
-func (s gatedSite) stopInBatch(t *testing.T, p program) (*process, func()) {
-	t.Helper()
-	keeper := connect(t, s.db.URL)
-	pgtest.Exec(t, keeper, "SELECT pg_advisory_lock($1)", gate)
-	s.db.Exec("INSERT INTO closed_gate VALUES (now())")
-	first := p.start(t, s.dir, s.db.URL, "job", "run", kind, "--json")
-	waitForSession(t, s.db, "the first worker to stop in its batch",
-		`wait_event_type = 'Lock' AND wait_event = 'advisory' AND starts_with(application_name, sexton.session_name('`+leaseKey+`'))`)
-	s.db.Exec("DELETE FROM closed_gate")
-	return first, func() {
-		pgtest.Must(keeper.Exec(context.WithoutCancel(t.Context()), "SELECT pg_advisory_unlock($1)", gate))(t)
-	}
-}
-
-// testTakeover stops a worker between its DELETE and its COMMIT until its lease is over and another one has
-// finished the work. The first one's transaction must fail and leave nothing.
-func testTakeover(t *testing.T, p program) {
-	t.Helper()
-	s := newGatedSite(t)
-	first, release := s.stopInBatch(t, p)
-
-	refused := parseReport(t, p.run(t, s.dir, s.db.URL, 0, "job", "run", kind, "--json"))
-	require.Equal(t, "skipped", refused.Outcome, "beside a lease that is held")
-
-	s.expireLease()
-	second := p.pass(t, s.dir, s.db.URL)
-	require.Equal(t, "done", second.Outcome)
-	require.Equal(t, int64(50), second.DeleteCount, "the second worker has to do all of it: nothing of the first is committed")
-	require.Equal(t, int64(5), second.Processed)
-
-	release()
-	require.Equal(t, 1, first.wait(t), "exit code of the first worker\nstderr: %s", &first.stderr)
-	failed := parseReport(t, first.stdout.String())
-	require.Equal(t, "failed", failed.Outcome)
-	require.NotEmpty(t, failed.Error)
-	s.finished(t, "2")
-	require.Equal(t, [][]string{{"failed"}}, s.db.Rows("SELECT outcome FROM sexton.runs WHERE id = $1", failed.RunID), "the first run's history")
-}
-
-// testKill kills a worker between its DELETE and its COMMIT. Its session in the server lives on and holds
-// its locks; the next worker has to get past it.
-func testKill(t *testing.T, p program) {
-	t.Helper()
-	s := newGatedSite(t)
-	first, release := s.stopInBatch(t, p)
-	defer release()
-	require.NoError(t, first.cmd.Process.Signal(syscall.SIGKILL))
-	require.Equal(t, -1, first.wait(t))
-	waitForSession(t, s.db, "the killed worker's session", `wait_event = 'advisory'`)
-
-	s.expireLease()
-	require.Equal(t, "done", p.pass(t, s.dir, s.db.URL).Outcome)
-	s.finished(t, "2")
-	require.Equal(t, [][]string{{"failed", "the worker died before this run could end"}, {"done", "NULL"}},
-		s.db.Rows("SELECT outcome, error FROM sexton.runs ORDER BY id"), "history")
-	again := p.pass(t, s.dir, s.db.URL)
-	require.Zero(t, again.Processed+again.DeleteCount+again.UpdateCount, "a second run must change nothing")
 }
 
 // pause is a tracer that stops a worker before the second batch in which it would delete children. Its
@@ -243,7 +167,6 @@ type worker struct {
 // newWorker connects a worker to the database. Its lock timeout is long enough for locks that the test gives
 // up as soon as it sees the worker wait. The tracer, which may be nil, sees all that it sends.
 func newWorker(t *testing.T, db *pgtest.Database, holder string, log *slog.Logger, tracer pgx.QueryTracer) *worker {
-	t.Helper()
 	c := pgtest.Must(config.Load(config.Options{Dir: t.TempDir(), Environ: []string{
 		"DATABASE_URL=" + db.URL, "SEXTON_JOBS__LOCK_TIMEOUT=4s",
 	}}))(t)
@@ -265,10 +188,9 @@ func newWorker(t *testing.T, db *pgtest.Database, holder string, log *slog.Logge
 func (w *worker) track(ctx context.Context, t require.TestingT, defs []definitions.Definition) {
 	conn := pgtest.Must(w.db.Pool.Acquire(ctx))(t)
 	defer conn.Release()
-	parents, problems, err := loosefk.Resolve(ctx, []loosefk.Site{{Name: w.db.Name, Schema: w.db.Names.Tracked, DB: conn}}, defs)
-	require.NoError(t, err)
+	parents, problems := pgtest.Must2(loosefk.Resolve(ctx, []loosefk.Site{{Name: w.db.Name, Schema: w.db.Names.Tracked, DB: conn}}, defs))(t)
 	require.NoError(t, problems.Err())
-	cfg, tracked := riverjobs.Tracking(w.config, w.db, parents[w.db.Name])
+	cfg, tracked := riverjobs.Tracking(w.config, w.db, parents)
 	pgtest.Must(triggers.Install(ctx, conn.Conn(), cfg, tracked))(t)
 }
 
@@ -281,7 +203,6 @@ func (w *worker) run(ctx context.Context, defs []definitions.Definition) (jobrun
 // testForegroundKilled kills a pass in the foreground, whose lease would last for two hours. Once it has been silent, the next
 // pass in the foreground goes on, without any worker.
 func testForegroundKilled(t *testing.T, p program) {
-	t.Helper()
 	s := newDiffSite(t, p, diffsInFolder(t))
 	s.exec(t, addDiffs, 1, 3)
 	keeper := pgtest.Connect(t, s.url)

@@ -68,7 +68,6 @@ func testMultiKills(t *testing.T, p program) {
 
 // plant makes a parent with children in two databases.
 func (s *multiSite) plant(t *testing.T, id int) {
-	t.Helper()
 	for _, into := range []struct {
 		at     *home
 		first  chainTable
@@ -95,7 +94,6 @@ const (
 // betweenCommitAndRemoval stops a worker that has committed the deletion of a parent's four builds in ci before it removes the
 // tombstone in main.
 func betweenCommitAndRemoval(t *testing.T, s *multiSite) (w *runningWorker, pass, release func()) {
-	t.Helper()
 	s.main.exec(t, "CREATE TRIGGER note_change AFTER DELETE ON "+tombstones+" FOR EACH ROW EXECUTE FUNCTION note_change()")
 	pass, release = s.main.shut(t, tombstones)
 	s.deleteParents(t, someParents)
@@ -109,7 +107,6 @@ func betweenCommitAndRemoval(t *testing.T, s *multiSite) (w *runningWorker, pass
 // testMultiKilledBetween kills a worker between the two commits. Whoever comes next finds the tombstones and nothing left
 // to be done.
 func testMultiKilledBetween(t *testing.T, p program) {
-	t.Helper()
 	s := newMultiSite(t, p, layout{})
 	first, pass, _ := betweenCommitAndRemoval(t, s)
 	s.jobs.bury(t, first)
@@ -125,7 +122,6 @@ func testMultiKilledBetween(t *testing.T, p program) {
 // server writes its log to the disk only when it is asked to. What a database does to its own children need not wait for
 // the disk.
 func testMultiCommitIsDurable(t *testing.T, p program) {
-	t.Helper()
 	server := pgtest.Server(t)
 	s := newMultiSite(t, p, layout{urls: map[string]string{"ci": pgtest.NewOn(t, server).URL}})
 	s.ci.exec(t, "ALTER SYSTEM SET wal_writer_delay = '10s'")
@@ -146,7 +142,6 @@ func testMultiCommitIsDurable(t *testing.T, p program) {
 
 // inBatchElsewhere stops a worker behind its first DELETE in ci, for parents in main.
 func inBatchElsewhere(t *testing.T, s *multiSite) (w *runningWorker, pass, release func()) {
-	t.Helper()
 	pass, release = s.ci.shut(t, "builds")
 	s.deleteParents(t, someParents)
 	w = s.started(t)
@@ -157,7 +152,6 @@ func inBatchElsewhere(t *testing.T, s *multiSite) (w *runningWorker, pass, relea
 
 // testMultiStoppedInBatch stops a process whose session in ci is between DELETE and COMMIT until its lease is over.
 func testMultiStoppedInBatch(t *testing.T, p program) {
-	t.Helper()
 	s := newMultiSite(t, p, layout{jobs: "sec"})
 	first, pass, release := inBatchElsewhere(t, s)
 	first.signal(t, syscall.SIGSTOP)
@@ -169,7 +163,6 @@ func testMultiStoppedInBatch(t *testing.T, p program) {
 // testMultiStoppedBetweenBatches stops a process whose session in ci then is idle and stays alive: only the fence there keeps
 // it from going on.
 func testMultiStoppedBetweenBatches(t *testing.T, p program) {
-	t.Helper()
 	s := newMultiSite(t, p, layout{jobs: "sec"})
 	first, _, release := inBatchElsewhere(t, s)
 	first.signal(t, syscall.SIGSTOP)
@@ -182,7 +175,6 @@ func testMultiStoppedBetweenBatches(t *testing.T, p program) {
 // takenOver expires main's lease of a worker that stands still, lets passes in the foreground finish, and the first one go
 // on where there is new work.
 func (s *multiSite) takenOver(t *testing.T, first *runningWorker, release func()) {
-	t.Helper()
 	s.jobs.exec(t, "UPDATE sexton.leases SET expires_at = clock_timestamp() WHERE key = $1", leaseKey)
 	require.Equal(t, "done", s.pass(t, "main").Outcome)
 	require.Zero(t, s.main.count(t, backlogOf), "tombstones in main")

@@ -49,7 +49,6 @@ type multiSite struct {
 }
 
 func openHome(t *testing.T, p program, dir, name, schema, address string) home {
-	t.Helper()
 	settings := pgtest.Must(pgxpool.ParseConfig(address))(t)
 	quoted := pgx.Identifier{schema}.Sanitize()
 	settings.ConnConfig.RuntimeParams["search_path"] = quoted
@@ -61,7 +60,6 @@ func openHome(t *testing.T, p program, dir, name, schema, address string) home {
 }
 
 func newMultiSite(t *testing.T, p program, l layout) *multiSite {
-	t.Helper()
 	s := &multiSite{program: p, dir: t.TempDir()}
 	open := func(name, schema string) home {
 		address := l.urls[name]
@@ -106,7 +104,6 @@ func newMultiSite(t *testing.T, p program, l layout) *multiSite {
 }
 
 func (s *multiSite) configure(t *testing.T, l layout, definitions string) {
-	t.Helper()
 	claims := map[string]string{"main": "[parents, 'fi*']", "ci": "['b*']", "sec": "['public.s*', 'link?']"}
 	text := "databases:\n"
 	for _, at := range s.places() {
@@ -130,13 +127,11 @@ func (s *multiSite) home(name string) *home {
 
 // run runs a command to its end and expects its exit code.
 func (s *multiSite) run(t *testing.T, code int, args ...string) string {
-	t.Helper()
 	return s.program.run(t, s.dir, "", code, args...)
 }
 
 // pass runs one pass for a database in the foreground.
 func (s *multiSite) pass(t *testing.T, database string) report {
-	t.Helper()
 	r := parseReport(t, s.run(t, 0, "job", "run", kind, "--database", database, "--json"))
 	require.Equal(t, database, r.Database)
 	return r
@@ -144,13 +139,11 @@ func (s *multiSite) pass(t *testing.T, database string) report {
 
 // started starts a worker and waits until it says that it works.
 func (s *multiSite) started(t *testing.T, environ ...string) *runningWorker {
-	t.Helper()
 	return s.jobs.started(t, environ...)
 }
 
 // deleteParents deletes the same parents in main and where the foreign keys are native.
 func (s *multiSite) deleteParents(t *testing.T, condition string) {
-	t.Helper()
 	for _, at := range []*home{&s.native, &s.main} {
 		at.exec(t, "DELETE FROM parents WHERE "+condition)
 	}
@@ -158,7 +151,6 @@ func (s *multiSite) deleteParents(t *testing.T, condition string) {
 
 // rows are all rows of the chain, each table from its home, or of those tables that are where they do not belong.
 func (s *multiSite) rows(t *testing.T, astray bool) []string {
-	t.Helper()
 	var lines []string
 	for _, at := range s.places() {
 		lines = append(lines, at.chainRows(t, func(table chainTable) bool { return (table.home != at.name) == astray })...)
@@ -169,7 +161,6 @@ func (s *multiSite) rows(t *testing.T, astray bool) []string {
 
 // asNative expects the rows that native foreign keys have left, and that none went twice.
 func (s *multiSite) asNative(t *testing.T) {
-	t.Helper()
 	native := s.native.chainRows(t, func(chainTable) bool { return true })
 	require.Equal(t, native, s.rows(t, false), "rows differ from what native foreign keys leave in one database")
 	for _, at := range s.places() {
@@ -184,7 +175,6 @@ const backlogOf = "SELECT count(*) FROM loose_foreign_keys_deleted_records"
 
 // cleaned waits until workers have finished everything everywhere: work of one database makes work in the next.
 func (s *multiSite) cleaned(t *testing.T) {
-	t.Helper()
 	for _, at := range []*home{&s.main, &s.ci, &s.sec} {
 		at.wait(t, time.Minute, "tombstones of "+at.name+" to be worked off", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
 	}
@@ -192,7 +182,6 @@ func (s *multiSite) cleaned(t *testing.T) {
 
 // confirmed waits until the second looks have been taken in all databases.
 func (s *multiSite) confirmed(t *testing.T) {
-	t.Helper()
 	for _, at := range s.places() {
 		at.wait(t, time.Minute, "everything of "+at.name+" to be confirmed", "NOT EXISTS (SELECT FROM sexton.swept)")
 	}
@@ -201,7 +190,6 @@ func (s *multiSite) confirmed(t *testing.T) {
 // settled expects, once all workers have stopped, that the end is that of native foreign keys and that nobody has to wait
 // for what they left.
 func (s *multiSite) settled(t *testing.T) {
-	t.Helper()
 	s.asNative(t)
 	s.jobs.cleanedUp(t)
 }
@@ -209,7 +197,6 @@ func (s *multiSite) settled(t *testing.T) {
 // hurried is cleaned for tombstones that are put off, perhaps more than once: it stands for that time, and wakes the worker
 // as `sexton tombstones retry` does.
 func (s *multiSite) hurried(t *testing.T) {
-	t.Helper()
 	var last time.Time
 	waitUntil(t, "tombstones of main to be worked off", func() bool {
 		if time.Since(last) > time.Second {
@@ -224,7 +211,6 @@ func (s *multiSite) hurried(t *testing.T) {
 
 // waitingTombstones are those of a database that have a reason: how many, the most attempts, and one of the reasons.
 func (p *home) waitingTombstones(t *testing.T, parent string) (waiting, attempts int64, reason string) {
-	t.Helper()
 	err := p.pool.QueryRow(t.Context(), `SELECT count(*), coalesce(max(cleanup_attempts), 0), coalesce(max(last_error), '')
 		FROM loose_foreign_keys_deleted_records WHERE fully_qualified_table_name LIKE '%' || $1`, parent).Scan(&waiting, &attempts, &reason)
 	require.NoError(t, err)
@@ -233,7 +219,6 @@ func (p *home) waitingTombstones(t *testing.T, parent string) (waiting, attempts
 
 // crash ends a private server as a crash would. It stays down until Restart.
 func crash(t *testing.T, server *devpg.Server) {
-	t.Helper()
 	pid := server.PID()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGQUIT))
 	waitUntil(t, "the server to be gone", func() bool { return syscall.Kill(pid, 0) != nil })
@@ -241,13 +226,11 @@ func crash(t *testing.T, server *devpg.Server) {
 
 // restart starts a server that is down, or ends it as a crash would first, and forgets the connections to it.
 func (p *home) restart(t *testing.T, server *devpg.Server) {
-	t.Helper()
 	require.NoError(t, server.Restart(t.Context(), devpg.Immediate))
 	p.pool.Reset()
 }
 
 func waitUntil(t *testing.T, what string, holds func() bool) {
-	t.Helper()
 	timer, tick := time.NewTimer(time.Minute), time.NewTicker(5*time.Millisecond)
 	defer timer.Stop()
 	defer tick.Stop()

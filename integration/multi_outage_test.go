@@ -19,7 +19,6 @@ import (
 
 // newOutageSite is a site with one database on a server of its own.
 func newOutageSite(t *testing.T, p program, alone, jobs string) (*multiSite, *devpg.Server) {
-	t.Helper()
 	server := pgtest.Server(t)
 	return newMultiSite(t, p, layout{jobs: jobs, urls: map[string]string{alone: pgtest.NewOn(t, server).URL}}), server
 }
@@ -29,7 +28,6 @@ const soon = time.Minute
 
 // deleteScans makes work of which ci has no part.
 func (s *multiSite) deleteScans(t *testing.T, condition string) {
-	t.Helper()
 	for _, at := range []*home{&s.native, &s.sec} {
 		at.exec(t, "DELETE FROM scans WHERE "+condition)
 	}
@@ -37,7 +35,6 @@ func (s *multiSite) deleteScans(t *testing.T, condition string) {
 
 // waitsForCI expects that tombstones in main wait for ci without blame, and that what sec and main have to do goes on.
 func (s *multiSite) waitsForCI(t *testing.T, parents int64, scans string) {
-	t.Helper()
 	s.deleteScans(t, scans)
 	s.sec.wait(t, soon, "work without ci to be done", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
 	s.main.wait(t, soon, "tombstones to be put off", `NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records WHERE last_error IS NULL OR consume_after <= clock_timestamp())`)
@@ -68,7 +65,6 @@ func (s *multiSite) waitsForCI(t *testing.T, parents int64, scans string) {
 
 // testMultiDownAtStart starts a worker while ci is down.
 func testMultiDownAtStart(t *testing.T, p program) {
-	t.Helper()
 	s, server := newOutageSite(t, p, "ci", "main")
 	s.deleteParents(t, "id <= 5")
 	for _, at := range []*home{&s.native, &s.ci} {
@@ -93,7 +89,6 @@ func testMultiDownAtStart(t *testing.T, p program) {
 
 // testMultiDownMeanwhile takes ci away from a worker and brings it back.
 func testMultiDownMeanwhile(t *testing.T, p program) {
-	t.Helper()
 	s, server := newOutageSite(t, p, "ci", "main")
 	w := s.started(t)
 	s.deleteParents(t, "id = 40")
@@ -115,7 +110,6 @@ func testMultiDownMeanwhile(t *testing.T, p program) {
 
 // testMultiJobsDown takes the database with the jobs away, which all others need.
 func testMultiJobsDown(t *testing.T, p program) {
-	t.Helper()
 	s, server := newOutageSite(t, p, "sec", "sec")
 	w := s.started(t)
 	s.deleteParents(t, "id = 40")
@@ -135,13 +129,11 @@ func testMultiJobsDown(t *testing.T, p program) {
 // testMultiHangs stops the processes of the server of ci, which then neither answer nor close their connections, as behind
 // a network that swallows packets.
 func testMultiHangs(t *testing.T, p program) {
-	t.Helper()
 	s, server := newOutageSite(t, p, "ci", "main")
 	w := s.started(t)
 	s.deleteParents(t, "id = 40")
 	s.cleaned(t)
-	rows, err := s.ci.pool.Query(t.Context(), "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
-	require.NoError(t, err)
+	rows := pgtest.Must(s.ci.pool.Query(t.Context(), "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"))(t)
 	pids := pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[int]))(t)
 	pids = append(pids, server.PID())
 	signal := func(signal syscall.Signal) {
@@ -161,7 +153,6 @@ func testMultiHangs(t *testing.T, p program) {
 
 // testMultiJobsDieAtStart lets the server with the jobs die while a worker that starts is looking at it.
 func testMultiJobsDieAtStart(t *testing.T, p program) {
-	t.Helper()
 	s, server := newOutageSite(t, p, "sec", "sec")
 	s.deleteParents(t, "id <= 5")
 	keeper := pgtest.Begin(t, s.sec.pool, "LOCK TABLE sexton.objects")
@@ -174,27 +165,6 @@ func testMultiJobsDieAtStart(t *testing.T, p program) {
 	s.sec.restart(t, server)
 	s.cleaned(t)
 	w.stop(t)
-	s.settled(t)
-}
-
-// testMultiTicks lets each of three databases have missed its ticks by years: each makes up for them with a tick in a minute
-// that is its own.
-func testMultiTicks(t *testing.T, p program) {
-	t.Helper()
-	s := newMultiSite(t, p, layout{jobs: "ci"})
-	fresh := s.jobs.start(t, nil)
-	s.jobs.wait(t, time.Minute, "the schedules to be entered", "(SELECT count(*) FROM sexton.schedules) = 3")
-	fresh.stop(t)
-	s.jobs.exec(t, "UPDATE sexton.schedules SET last_tick = '2019-12-31 12:00:00+00'")
-	late := s.jobs.start(t, nil)
-	s.jobs.wait(t, time.Minute, "a job for each database",
-		"(SELECT count(DISTINCT args ->> 'database') FROM sexton.river_job WHERE state = 'completed') = 3")
-	late.stop(t)
-	require.Zero(t, s.jobs.count(t, "SELECT count(*) FROM sexton.schedules WHERE last_tick < now() - interval '4 minutes'"), "ticks that are still missed")
-	for index, at := range s.places() {
-		require.Equal(t, int64(index), s.jobs.count(t,
-			"SELECT (extract(epoch FROM last_tick) / 60)::bigint % 3 FROM sexton.schedules WHERE database = $1", at.name), "turn of %s", at.name)
-	}
 	s.settled(t)
 }
 
@@ -255,7 +225,6 @@ func testMultiBroken(t *testing.T, p program) {
 
 // grant gives a role in ci what the program prints for a worker there.
 func (s *multiSite) grant(t *testing.T, role string) {
-	t.Helper()
 	_, grants, found := strings.Cut(
 		s.run(t, 0, "migrate", "up", "--print-grants", "--application", role, "--worker", role, "--viewer", role), "-- database ci\n")
 	require.True(t, found)
@@ -267,7 +236,6 @@ func (s *multiSite) grant(t *testing.T, role string) {
 
 // testMulti holds what the program does with several databases.
 func testMulti(t *testing.T, p program) {
-	t.Helper()
 	for name, test := range map[string]func(*testing.T, program){
 		"chain":                                 testMultiChain,
 		"random kills":                          testMultiKills,
@@ -280,7 +248,6 @@ func testMulti(t *testing.T, p program) {
 		"hangs":                                 testMultiHangs,
 		"jobs down meanwhile":                   testMultiJobsDown,
 		"jobs die in the checks at the start":   testMultiJobsDieAtStart,
-		"ticks":                                 testMultiTicks,
 		"broken definitions":                    testMultiBroken,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, p) })
@@ -355,49 +322,42 @@ END $$;
 // testMultiChain works off deletions whose children are in other databases, in whatever way these are found, with passes
 // in the foreground. One pass per database, in the order of the chain, is enough.
 func testMultiChain(t *testing.T, p program) {
-	t.Helper()
-	for name, l := range map[string]layout{
+	pgtest.Each(t, map[string]layout{
 		"tables found where they are": {},
 		"tables by patterns":          {jobs: "ci", everywhere: true, claimed: true},
 		"tables by their definitions": {jobs: "sec", twice: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newMultiSite(t, p, l)
-			astray := s.rows(t, true)
-			s.deleteParents(t, "id <= 15")
-			for _, database := range []string{"main", "ci", "sec"} {
-				first := s.pass(t, database)
-				require.Equal(t, "done", first.Outcome)
-				require.Empty(t, first.Errors)
-				require.NotZero(t, first.Processed, "tombstones of %s", database)
-			}
-			s.settled(t)
-			require.Equal(t, astray, s.rows(t, true), "tables that are not the definitions'")
-			for _, at := range s.places() {
-				again := s.pass(t, at.name)
-				require.Zero(t, again.Processed+again.DeleteCount+again.UpdateCount, "a second pass must change nothing")
-				require.Zero(t, at.count(t, "SELECT count(*) FROM changes WHERE session NOT LIKE 'sexton%#%'"), "changes outside of batches")
-				require.Equal(t, at.name == s.jobs.name, at.count(t, "SELECT count(*) FROM pg_tables WHERE tablename = 'river_job'") > 0, "jobs in %s", at.name)
-			}
-			s.run(t, 0, "triggers", "status")
-		})
-	}
+	}, func(t *testing.T, _ string, l layout) {
+		s := newMultiSite(t, p, l)
+		astray := s.rows(t, true)
+		s.deleteParents(t, "id <= 15")
+		for _, database := range []string{"main", "ci", "sec"} {
+			first := s.pass(t, database)
+			require.Equal(t, "done", first.Outcome)
+			require.Empty(t, first.Errors)
+			require.NotZero(t, first.Processed, "tombstones of %s", database)
+		}
+		s.settled(t)
+		require.Equal(t, astray, s.rows(t, true), "tables that are not the definitions'")
+		for _, at := range s.places() {
+			again := s.pass(t, at.name)
+			require.Zero(t, again.Processed+again.DeleteCount+again.UpdateCount, "a second pass must change nothing")
+			require.Zero(t, at.count(t, "SELECT count(*) FROM changes WHERE session NOT LIKE 'sexton%#%'"), "changes outside of batches")
+			require.Equal(t, at.name == s.jobs.name, at.count(t, "SELECT count(*) FROM pg_tables WHERE tablename = 'river_job'") > 0, "jobs in %s", at.name)
+		}
+		s.run(t, 0, "triggers", "status")
+	})
 }
 
 // chainRows are the rows of those tables of the chain that are there, one line each.
 func (p *home) chainRows(t *testing.T, wanted func(chainTable) bool) []string {
-	t.Helper()
 	var lines []string
 	for _, table := range chain() {
 		there := p.count(t, "SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = $2", p.schema, table.name) > 0
 		if !there || !wanted(table) {
 			continue
 		}
-		found, err := p.pool.Query(t.Context(), "SELECT '"+table.name+" ' || entry::text FROM "+table.name+" AS entry")
-		require.NoError(t, err)
-		read, err := pgx.CollectRows(found, pgx.RowTo[string])
-		require.NoError(t, err)
+		found := pgtest.Must(p.pool.Query(t.Context(), "SELECT '"+table.name+" ' || entry::text FROM "+table.name+" AS entry"))(t)
+		read := pgtest.Must(pgx.CollectRows(found, pgx.RowTo[string]))(t)
 		lines = append(lines, read...)
 	}
 	slices.Sort(lines)

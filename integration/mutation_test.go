@@ -36,7 +36,6 @@ func TestMutations(t *testing.T) {
 
 // testReplay takes what a failing differential test prints, and nothing else, to make it fail again at once.
 func testReplay(t *testing.T, root string) {
-	t.Helper()
 	drawn := withoutLook(suite{"./integration", "^TestDifferential$/^integer_keys$", "-rapid.checks=168 -rapid.shrinktime=0s -rapid.nofailfile"})
 	seed := regexp.MustCompile(`To reproduce, specify -run="(.+)" (-rapid.seed=[0-9]+)\n`)
 	// A case that depends on who came first is no good: another one is drawn.
@@ -50,7 +49,6 @@ func testReplay(t *testing.T, root string) {
 
 // fails runs the mutation's tests and expects them to fail for it. It returns what they print.
 func (m mutation) fails(t *testing.T, root string) string {
-	t.Helper()
 	path := filepath.Join(root, m.file)
 	mutated := filepath.Join(t.TempDir(), filepath.Base(path))
 	require.NoError(t, os.WriteFile(mutated, []byte(m.mutated(t, root)), 0o600))
@@ -67,7 +65,6 @@ func (m mutation) fails(t *testing.T, root string) string {
 
 // runMutated runs the tests with some files replaced, and returns what they print.
 func (s suite) runMutated(t *testing.T, root string, replace map[string]string) (string, error) {
-	t.Helper()
 	overlay := filepath.Join(t.TempDir(), "overlay.json")
 	document, err := json.Marshal(map[string]any{"Replace": replace})
 	require.NoError(t, err)

@@ -103,7 +103,6 @@ func TestMutationsFit(t *testing.T) {
 
 // mutated returns the file's text with the change.
 func (m mutation) mutated(t *testing.T, root string) string {
-	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, m.file))
 	require.NoError(t, err)
 	require.Equal(t, 1, strings.Count(string(text), m.old), "places in %s that the mutation %q applies to", m.file, m.name)

@@ -20,6 +20,8 @@ import (
 const (
 	documents = "docs/contributing/requirements"
 	traces    = "docs/contributing/requirements.md"
+	// beyond is the section with rows of no document.
+	beyond = "Beyond"
 )
 
 // requirement is one table row, step or bullet point: the document's number, the heading above it, and its
@@ -153,7 +155,6 @@ type tracing struct {
 }
 
 func newTracing(t *testing.T) *tracing {
-	t.Helper()
 	c := &tracing{
 		repository: os.DirFS(".."), declared: map[string]map[string]bool{},
 		quoted: regexp.MustCompile("`([^`]+)`"), file: regexp.MustCompile(`^[\w./-]+\.(go|md|sql|yaml|yml)$`),
@@ -168,7 +169,6 @@ func newTracing(t *testing.T) *tracing {
 }
 
 func (c *tracing) read(t *testing.T, file string) string {
-	t.Helper()
 	text, err := fs.ReadFile(c.repository, file)
 	require.NoError(t, err)
 	return string(text)
@@ -181,7 +181,7 @@ func (c *tracing) findings(page string) []string {
 	for _, line := range lines {
 		traced[line.requirement]++
 		switch {
-		case !slices.Contains(c.requirements, line.requirement):
+		case line.document != beyond && !slices.Contains(c.requirements, line.requirement):
 			findings = append(findings, line.finding("no document has this row"))
 		case traced[line.requirement] > 1:
 			findings = append(findings, line.finding("stands here twice"))
@@ -381,6 +381,7 @@ func TestUntracedRequirementsAreFound(t *testing.T) {
 	c := newTracing(t)
 	page := c.read(t, traces)
 	lines, _ := tracesOf(page)
+	lines = slices.DeleteFunc(lines, func(line trace) bool { return line.document == beyond })
 	require.Len(t, lines, len(c.requirements))
 	split := strings.SplitAfter(page, "\n")
 	for _, line := range lines {

@@ -63,7 +63,6 @@ func gated() kit {
 // site makes a site in the database, or without one in a copy of a database on the tests' server that has been filled once: that
 // takes a tenth of the time.
 func (p program) site(t *testing.T, url string, k kit) workSite {
-	t.Helper()
 	s := workSite{program: p, url: url, dir: t.TempDir()}
 	for name, text := range k.files {
 		require.NoError(t, os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600))
@@ -104,24 +103,20 @@ func (p program) fill(ctx context.Context, dir, url string, k kit) error {
 
 // newWorkSite makes a site with the gated tables on the tests' server.
 func newWorkSite(t *testing.T, p program) workSite {
-	t.Helper()
 	return p.site(t, "", gated())
 }
 
 func (s workSite) exec(t *testing.T, sql string, args ...any) {
-	t.Helper()
 	_, err := s.pool.Exec(t.Context(), sql, args...)
 	require.NoError(t, err, "exec: %s", sql)
 }
 
 func (s workSite) count(t *testing.T, sql string, args ...any) int64 {
-	t.Helper()
 	return pgtest.Scalar[int64](t, s.pool, sql, args...)
 }
 
 // wait waits until a condition in SQL holds. While the server is away it does not.
 func (s workSite) wait(t *testing.T, limit time.Duration, what, condition string, args ...any) {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -161,7 +156,6 @@ func awakeKey() []any {
 // closeGate makes workers stop in their next batch. The function returned opens the gate for those that come
 // later, and the next one also for those that stand there.
 func (s workSite) closeGate(t *testing.T) (open, release func()) {
-	t.Helper()
 	keeper := pgtest.Connect(t, s.url)
 	pgtest.Exec(t, keeper, "SELECT pg_advisory_lock($1)", gate)
 	s.exec(t, "INSERT INTO closed_gate VALUES (now())")
@@ -200,7 +194,6 @@ func (s workSite) start(t *testing.T, environ []string, args ...string) *running
 
 // started starts a worker and waits until it says that it works.
 func (s workSite) started(t *testing.T, environ ...string) *runningWorker {
-	t.Helper()
 	w := s.start(t, append([]string{cronOff}, environ...))
 	w.logged(t, `"msg":"worker started"`)
 	return w
@@ -208,18 +201,15 @@ func (s workSite) started(t *testing.T, environ ...string) *runningWorker {
 
 // logged waits until the log has a text.
 func (w *runningWorker) logged(t *testing.T, want string) {
-	t.Helper()
 	pgtest.WaitFor(t, "log line "+want, func(context.Context) (bool, error) { return strings.Contains(w.log.String(), want), nil })
 }
 
 func (w *runningWorker) signal(t *testing.T, signal os.Signal) {
-	t.Helper()
 	require.NoError(t, w.cmd.Process.Signal(signal))
 }
 
 // exit waits until the process has ended and returns its exit code; -1 stands for the end by a signal.
 func (w *runningWorker) exit(t *testing.T, limit time.Duration) int {
-	t.Helper()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
@@ -232,14 +222,12 @@ func (w *runningWorker) exit(t *testing.T, limit time.Duration) int {
 
 // stop expects an orderly end.
 func (w *runningWorker) stop(t *testing.T) {
-	t.Helper()
 	w.signal(t, syscall.SIGTERM)
 	require.Zero(t, w.exit(t, stopLimit), "exit code after SIGTERM")
 }
 
 // guard kills a process that would outlive a test run that was killed itself: the shell's input ends with it.
 func guard(t *testing.T, pid int) {
-	t.Helper()
 	shell := exec.CommandContext(t.Context(), "/bin/sh", "-c", `read -r _; kill -KILL "$0"`, strconv.Itoa(pid))
 	input := pgtest.Must(shell.StdinPipe())(t)
 	require.NoError(t, shell.Start())

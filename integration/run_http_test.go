@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -26,7 +25,6 @@ const loopback = "SEXTON_HTTP__LISTEN=127.0.0.1:0"
 
 // httpAddress waits until the worker serves and returns where.
 func (w *runningWorker) httpAddress(t *testing.T) string {
-	t.Helper()
 	w.logged(t, `"msg":"http server listens"`)
 	found := regexp.MustCompile(`"msg":"http server listens","address":"([^"]+)"`).FindStringSubmatch(w.log.String())
 	require.Len(t, found, 2, "the address in the log")
@@ -34,13 +32,10 @@ func (w *runningWorker) httpAddress(t *testing.T) string {
 }
 
 // ask gets a page; code 0 stands for no answer at all.
-func ask(ctx context.Context, address, path, token string) (code int, body string) {
+func ask(ctx context.Context, address, path string) (code int, body string) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
 	if err != nil {
 		return 0, err.Error()
-	}
-	if token != "" {
-		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	// No connection may outlive its answer and hold up the server's end.
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -57,22 +52,20 @@ func ask(ctx context.Context, address, path, token string) (code int, body strin
 }
 
 // shown waits until the metrics have all these lines. Gauges are as old as five seconds.
-func shown(t *testing.T, address, token string, lines ...string) {
-	t.Helper()
+func shown(t *testing.T, address string, lines ...string) {
 	for _, line := range lines {
 		pgtest.WaitFor(t, "metric "+line, func(ctx context.Context) (bool, error) {
-			_, page := ask(ctx, address, "/metrics", token)
+			_, page := ask(ctx, address, "/metrics")
 			return strings.Contains(page, "\n"+line+"\n"), nil
 		})
 	}
 }
 
 // readyWorker waits until a worker is ready and returns what it says.
-func readyWorker(t *testing.T, address, token string) string {
-	t.Helper()
+func readyWorker(t *testing.T, address string) string {
 	var said string
 	pgtest.WaitFor(t, "the worker to be ready", func(ctx context.Context) (bool, error) {
-		code, text := ask(ctx, address, "/readyz", token)
+		code, text := ask(ctx, address, "/readyz")
 		said = text
 		return code == http.StatusOK, nil
 	})
@@ -81,22 +74,21 @@ func readyWorker(t *testing.T, address, token string) string {
 
 // testRunServes follows a deletion in the metrics of a worker, and has a second copy configured for the same port.
 func testRunServes(t *testing.T, p program) {
-	t.Helper()
 	s := newWorkSite(t, p)
 	first := s.started(t, loopback)
 	address := first.httpAddress(t)
-	require.JSONEq(t, `{"ready": true, "databases": [{"name": "main", "ready": true, "required": true}]}`, readyWorker(t, address, ""))
-	code, body := ask(t.Context(), address, "/healthz", "")
+	require.JSONEq(t, `{"ready": true, "databases": [{"name": "main", "ready": true, "required": true}]}`, readyWorker(t, address))
+	code, body := ask(t.Context(), address, "/healthz")
 	require.Equal(t, http.StatusOK, code)
 	require.Equal(t, "ok\n", body)
-	shown(t, address, "",
+	shown(t, address,
 		`sexton_up{database="main"} 1`, `sexton_scrape_complete{database="main"} 1`,
 		`sexton_listener{database="main",kind="loose_foreign_keys_cleanup",state="listening"} 1`,
 		`sexton_workers 1`, `sexton_backlog_rows{database="main",deletion_table="loose_foreign_keys_deleted_records"} 0`,
 	)
 
 	s.exec(t, "DELETE FROM parents WHERE id <= 2")
-	shown(t, address, "",
+	shown(t, address,
 		`sexton_loose_foreign_key_deletions_total{database="main",table="children"} 20`,
 		`sexton_loose_foreign_key_processed_deleted_records_total{database="main",table="parents"} 2`,
 		`sexton_sli_loose_foreign_key_clean_ups_error_total{database="main"} 0`,
@@ -104,7 +96,7 @@ func testRunServes(t *testing.T, p program) {
 	)
 	p.run(t, s.dir, s.url, 0, "pause", kind)
 	s.exec(t, "DELETE FROM parents WHERE id = 3")
-	shown(t, address, "",
+	shown(t, address,
 		`sexton_paused{kind="loose_foreign_keys_cleanup"} 1`,
 		`sexton_waiting{database="main",kind="loose_foreign_keys_cleanup",reason="paused"} 1`,
 		`sexton_backlog_rows{database="main",deletion_table="loose_foreign_keys_deleted_records"} 1`,
@@ -116,7 +108,7 @@ func testRunServes(t *testing.T, p program) {
 	s.wait(t, stopLimit*3, "everything to be finished", noWork)
 	first.stop(t)
 	require.Equal(t, address, second.httpAddress(t), "the second copy takes the port over")
-	readyWorker(t, address, "")
+	readyWorker(t, address)
 	second.stop(t)
 	listener, err := net.Listen("tcp", address)
 	require.NoError(t, err, "a stopped worker frees its port")
@@ -124,35 +116,13 @@ func testRunServes(t *testing.T, p program) {
 	s.cleanedUp(t)
 }
 
-// testRunServesWithToken asks a worker that other machines can reach.
-func testRunServesWithToken(t *testing.T, p program) {
-	t.Helper()
-	w := newWorkSite(t, p).started(t, "SEXTON_HTTP__LISTEN=0.0.0.0:0", "SEXTON_HTTP__TOKEN=s3cret-token")
-	_, port := pgtest.Must2(net.SplitHostPort(w.httpAddress(t)))(t)
-	address := net.JoinHostPort("127.0.0.1", port)
-	for _, token := range []string{"", "wrong"} {
-		code, page := ask(t.Context(), address, "/metrics", token)
-		require.Equal(t, http.StatusUnauthorized, code)
-		require.NotContains(t, page, "sexton_")
-	}
-	var ready struct {
-		Ready bool `json:"ready"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(readyWorker(t, address, "s3cret-token")), &ready))
-	require.True(t, ready.Ready)
-	shown(t, address, "s3cret-token", `sexton_up{database="main"} 1`)
-	w.stop(t)
-	require.NotContains(t, w.log.String(), "s3cret")
-}
-
 // testRunServesWhileTheDatabaseIsAway asks through an outage: every scrape is answered, and says what is down.
 func testRunServesWhileTheDatabaseIsAway(t *testing.T, p program) {
-	t.Helper()
 	s := newWorkSite(t, p)
 	began := time.Now()
 	w := s.started(t, loopback)
 	address := w.httpAddress(t)
-	readyWorker(t, address, "")
+	readyWorker(t, address)
 
 	elsewhere := pgtest.Must(url.Parse(s.url))(t)
 	name := strings.TrimPrefix(elsewhere.Path, "/")
@@ -163,24 +133,24 @@ func testRunServesWhileTheDatabaseIsAway(t *testing.T, p program) {
 	}
 	allow(false)
 	pgtest.Exec(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
-	shown(t, address, "", `sexton_up{database="main"} 0`)
-	code, page := ask(t.Context(), address, "/metrics", "")
+	shown(t, address, `sexton_up{database="main"} 0`)
+	code, page := ask(t.Context(), address, "/metrics")
 	require.Equal(t, http.StatusOK, code)
 	require.NotContains(t, page, "\nsexton_backlog_rows{")
 	require.NotContains(t, page, "\nsexton_workers ")
 	require.Contains(t, page, "\nsexton_sli_loose_foreign_key_clean_ups_total{", "counters are the process's own")
 	var said string
 	pgtest.WaitFor(t, "the worker to say that it is not ready", func(ctx context.Context) (bool, error) {
-		code, said = ask(ctx, address, "/readyz", "")
+		code, said = ask(ctx, address, "/readyz")
 		return code == http.StatusServiceUnavailable, nil
 	})
 	require.Contains(t, said, "cannot be reached")
-	code, _ = ask(t.Context(), address, "/healthz", "")
+	code, _ = ask(t.Context(), address, "/healthz")
 	require.Equal(t, http.StatusOK, code)
 
 	allow(true)
-	shown(t, address, "", `sexton_up{database="main"} 1`)
-	readyWorker(t, address, "")
+	shown(t, address, `sexton_up{database="main"} 1`)
+	readyWorker(t, address)
 	s.exec(t, "DELETE FROM parents WHERE id = 1")
 	s.wait(t, stopLimit*3, "the worker to go on", noWork)
 	w.stop(t)
@@ -191,7 +161,6 @@ func testRunServesWhileTheDatabaseIsAway(t *testing.T, p program) {
 
 // send asks a worker for a page as Ann does, whose password is in a file, and returns code and body.
 func send(ctx context.Context, t *testing.T, method, address, path string, form url.Values) (int, string) {
-	t.Helper()
 	request := pgtest.Must(http.NewRequestWithContext(ctx, method, "http://"+address+path, strings.NewReader(form.Encode())))(t)
 	request.SetBasicAuth("ann", "pass word")
 	if form != nil {
@@ -208,7 +177,6 @@ func send(ctx context.Context, t *testing.T, method, address, path string, form 
 // testRunShowsThePage pauses and resumes by the page of a worker, with River's pages beside it, and finds those changes recorded.
 // A second worker, which is read-only, refuses all of them.
 func testRunShowsThePage(t *testing.T, p program) {
-	t.Helper()
 	s := newWorkSite(t, p)
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "password"), []byte("pass word\n"), 0o600))
 	credentials := []string{loopback, "SEXTON_HTTP__USER=ann", "SEXTON_HTTP__PASSWORD_FILE=password"}

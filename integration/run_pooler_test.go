@@ -26,7 +26,6 @@ const poolerPort = "6432"
 // startPooler starts pgbouncer in transaction mode in front of a private server and returns a URL through it.
 // Each transaction gets another session of the server where there is one. It runs in the server's folder and as the server's user, since it refuses to run as root.
 func startPooler(t *testing.T, server *devpg.Server) string {
-	t.Helper()
 	path, err := exec.LookPath("pgbouncer")
 	if err != nil {
 		path = "/usr/sbin/pgbouncer" // Where ordinary users do not look.
@@ -81,7 +80,6 @@ ignore_startup_parameters = extra_float_digits
 
 // testRunPooler runs a worker whose only way to the server is a transaction pooler: LISTEN delivers nothing.
 func testRunPooler(t *testing.T, p program) {
-	t.Helper()
 	server := pgtest.Server(t)
 	s := p.site(t, server.URL("postgres"), gated())
 	// A trigger that finds its table by the path of the sessions that the application has.
@@ -120,7 +118,6 @@ func testRunPooler(t *testing.T, p program) {
 // testRunPoolerListenURL gives the worker a direct connection beside the pooler. See testRunWakes for how the
 // deadline tells notifications from polling.
 func testRunPoolerListenURL(t *testing.T, p program) {
-	t.Helper()
 	server := pgtest.Server(t)
 	s := p.site(t, server.URL("postgres"), gated())
 	pooled := s

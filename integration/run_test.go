@@ -19,7 +19,6 @@ import (
 
 // testRunConnections counts the connections of a worker that has nothing to do.
 func testRunConnections(t *testing.T, p program) {
-	t.Helper()
 	s := p.site(t, pgtest.New(t).URL, onMain(`
 loose_foreign_keys: {definitions: [loose_foreign_keys.yml]}
 ghost_users: {enabled: true}
@@ -30,13 +29,13 @@ external_diffs: {enabled: true, bucket: "file://`+t.TempDir()+`"}
 	const few = "(SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton%') <= $1"
 
 	five := s.started(t, loopback)
-	readyWorker(t, five.httpAddress(t), "")
+	readyWorker(t, five.httpAddress(t))
 	s.wait(t, 90*time.Second, "five kinds to need few connections", few, 9)
 	five.stop(t)
 
 	one := s.started(t, loopback, "SEXTON_GHOST_USERS__ENABLED=false", "SEXTON_PLACEHOLDER_USERS__ENABLED=false",
 		"SEXTON_ADJOURNED_GROUPS__ENABLED=false", "SEXTON_EXTERNAL_DIFFS__ENABLED=false")
-	readyWorker(t, one.httpAddress(t), "")
+	readyWorker(t, one.httpAddress(t))
 	s.wait(t, 90*time.Second, "one kind to need few connections", few, 4)
 	one.stop(t)
 }
@@ -48,7 +47,6 @@ INSERT INTO children SELECT number, number % 390 + 11 FROM generate_series(100, 
 
 // testRunCopies lets two workers and passes in the foreground work on one stream of deletes.
 func testRunCopies(t *testing.T, p program) {
-	t.Helper()
 	s := newWorkSite(t, p)
 	s.exec(t, streamTables)
 	first, second := s.started(t), s.started(t)
@@ -86,7 +84,6 @@ func testRunCopies(t *testing.T, p program) {
 
 // One definition whose table is gone, and lists that do not fit, keep the worker from nothing else, and everybody is told.
 func testRunHolds(t *testing.T, p program) {
-	t.Helper()
 	s := newWorkSite(t, p)
 	s.exec(t, "CREATE TABLE others (id bigint PRIMARY KEY); CREATE TABLE gone (id bigint PRIMARY KEY, other_id bigint)")
 	file := filepath.Join(s.dir, "loose_foreign_keys.yml")
@@ -120,11 +117,9 @@ func testRunHolds(t *testing.T, p program) {
 // testRunLateChild inserts a child in a transaction that is older than its parent's deletion, after everything
 // was cleaned up. Nobody notifies the two workers of its commit, and there is no tick.
 func testRunLateChild(t *testing.T, p program) {
-	t.Helper()
 	s := newWorkSite(t, p)
 	first, second := s.started(t), s.started(t)
-	older, err := pgx.Connect(t.Context(), s.url)
-	require.NoError(t, err)
+	older := pgtest.Must(pgx.Connect(t.Context(), s.url))(t)
 	defer func() { require.NoError(t, older.Close(context.WithoutCancel(t.Context()))) }()
 	exec := func(sql string) {
 		_, err := older.Exec(t.Context(), sql)
@@ -150,7 +145,6 @@ func testRunLateChild(t *testing.T, p program) {
 
 // testRunLeaderKilled kills the worker that leads cron just before a tick: another worker leads, and gives the tick its one job.
 func testRunLeaderKilled(t *testing.T, p program) {
-	t.Helper()
 	s := newWorkSite(t, p)
 	workers := []*runningWorker{s.started(t), s.started(t)}
 	const led = "EXISTS (SELECT FROM sexton.river_leader AS leader JOIN sexton.clients AS client ON client.client_id = leader.leader_id WHERE client.pid = $1)"
@@ -177,32 +171,8 @@ func testRunLeaderKilled(t *testing.T, p program) {
 	require.Equal(t, int64(1), s.count(t, "SELECT count(*) FROM sexton.river_job"), "jobs")
 }
 
-// testRunMissedTick misses a tick by years of them: they are made up for by one run, at the next start alone.
-func testRunMissedTick(t *testing.T, p program) {
-	t.Helper()
-	s := newWorkSite(t, p)
-	const entered = "EXISTS (SELECT FROM sexton.schedules WHERE kind = '" + kind + "' AND database = 'main')"
-
-	fresh := s.started(t)
-	s.wait(t, time.Minute, "the schedule to be entered", entered)
-	fresh.stop(t)
-	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.river_job"), "jobs of a fresh installation")
-
-	s.exec(t, "UPDATE sexton.schedules SET last_tick = '2019-12-31 12:00:00+00'")
-	late := s.started(t)
-	s.wait(t, time.Minute, "the missed tick to be made up for", "EXISTS (SELECT FROM sexton.river_job WHERE state = 'completed')")
-	late.stop(t)
-	again := s.started(t)
-	s.wait(t, time.Minute, "the worker to be listened to", "EXISTS (SELECT FROM sexton.clients)")
-	again.stop(t)
-	require.Equal(t, int64(1), s.count(t, "SELECT count(*) FROM sexton.river_job"), "jobs")
-	require.Equal(t, int64(1), s.count(t, "SELECT count(*) FROM sexton.runs WHERE outcome = 'done'"), "runs")
-	require.Equal(t, int64(1), s.count(t, "SELECT count(*) FROM sexton.schedules WHERE last_tick = date_trunc('year', now(), 'UTC')"), "ticks at the latest missed time")
-}
-
 // testRunReloads has a worker read its files again: broken ones leave it as it was, good ones are worked with.
 func testRunReloads(t *testing.T, p program) {
-	t.Helper()
 	s := newWorkSite(t, p)
 	w := s.started(t, loopback)
 	address := w.httpAddress(t)
@@ -235,7 +205,6 @@ func testRunReloads(t *testing.T, p program) {
 
 // testRunLosesAConnectionWhileItStarts has the server end a worker's session at its first beat.
 func testRunLosesAConnectionWhileItStarts(t *testing.T, p program) {
-	t.Helper()
 	s := newWorkSite(t, p)
 	s.exec(t, `CREATE SEQUENCE beats;
 		CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
@@ -251,7 +220,6 @@ func testRunLosesAConnectionWhileItStarts(t *testing.T, p program) {
 // testRunDeploy has two copies work with different files, as in a rolling deploy, and then the one that has not read the installed
 // files alone, until they come to it the way of a ConfigMap.
 func testRunDeploy(t *testing.T, p program) {
-	t.Helper()
 	s := newWorkSite(t, p)
 	s.exec(t, `CREATE TABLE notes (id bigint PRIMARY KEY, parent_id bigint);
 		CREATE INDEX ON notes (parent_id);
@@ -297,7 +265,6 @@ func testRunDeploy(t *testing.T, p program) {
 // testRunWakes deletes parents one at a time, each while the worker sleeps. Without notifications it would
 // look every ten seconds, and the rounds together would take far longer than the deadline.
 func testRunWakes(t *testing.T, p program) {
-	t.Helper()
 	s := newWorkSite(t, p)
 	w := s.started(t)
 	const rounds, limit = 10, 80 * time.Second
@@ -314,7 +281,6 @@ func testRunWakes(t *testing.T, p program) {
 
 // cleanedUp expects that a worker has left nothing that others would have to wait for.
 func (s workSite) cleanedUp(t *testing.T) {
-	t.Helper()
 	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"), "leases held")
 	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.clients"), "clients")
 	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.river_job WHERE state = 'running'"), "running jobs")
@@ -323,7 +289,6 @@ func (s workSite) cleanedUp(t *testing.T) {
 
 // testRunStops asks a worker to stop in the middle of a batch: the batch ends, and no other begins.
 func testRunStops(t *testing.T, p program) {
-	t.Helper()
 	s := newWorkSite(t, p)
 	open, release := s.closeGate(t)
 	first := s.started(t)
@@ -346,7 +311,6 @@ func testRunStops(t *testing.T, p program) {
 
 // testRunStopsInTime asks a worker to stop whose batch does not end by itself.
 func testRunStopsInTime(t *testing.T, p program) {
-	t.Helper()
 	s := newWorkSite(t, p)
 	s.closeGate(t)
 	w := s.started(t)
@@ -359,7 +323,6 @@ func testRunStopsInTime(t *testing.T, p program) {
 
 // testRunSecondSignal ends a worker that is stopping by a second signal.
 func testRunSecondSignal(t *testing.T, p program) {
-	t.Helper()
 	s := newWorkSite(t, p)
 	s.closeGate(t)
 	w := s.started(t)

@@ -41,11 +41,8 @@ type soakLink struct {
 
 // newSoakProxy returns a proxy and the URL of the database through it.
 func newSoakProxy(t *testing.T, direct string) (*soakProxy, string) {
-	t.Helper()
-	u, err := url.Parse(direct)
-	require.NoError(t, err)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	u := pgtest.Must(url.Parse(direct))(t)
+	listener := pgtest.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	query := u.Query()
 	p := &soakProxy{listener: listener, socket: query.Get("host") + "/.s.PGSQL." + query.Get("port"), links: map[*soakLink]bool{}}
 	p.running.Go(p.accept)
@@ -188,7 +185,6 @@ func skew(mono int64) int64 {
 
 // buildSkewed builds the program with a clock that the environment sets. The monotonic clock, and so each timer, stays as it is.
 func buildSkewed(t *testing.T) program {
-	t.Helper()
 	goroot := pgtest.Must(exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output())(t)
 	source, dir := filepath.Join(strings.TrimSpace(string(goroot)), "src", "time"), t.TempDir()
 	text := pgtest.Must(os.ReadFile(filepath.Join(source, "time.go")))(t)

@@ -91,7 +91,6 @@ const blackHole = "black hole"
 type fault func(t *testing.T) (end func())
 
 func newSoak(t *testing.T, site workSite, seed uint64) *soak {
-	t.Helper()
 	s := &soak{site: site, direct: site, random: rand.New(rand.NewPCG(seed, 0)), begun: map[string]int{}}
 	s.network, s.site.url = newSoakProxy(t, site.url)
 	for range 2 {
@@ -148,7 +147,6 @@ func (s *soak) start(t *testing.T) *runningWorker {
 
 // kill kills a worker, which may be stopped, and starts another.
 func (s *soak) kill(t *testing.T) func() {
-	t.Helper()
 	n := s.random.IntN(len(s.workers))
 	s.lives(t, n)
 	_ = s.workers[n].cmd.Process.Kill()
@@ -159,7 +157,6 @@ func (s *soak) kill(t *testing.T) func() {
 
 // lives expects that no fault has ended a worker.
 func (s *soak) lives(t *testing.T, n int) {
-	t.Helper()
 	select {
 	case <-s.workers[n].ended:
 		require.Fail(t, "a worker ended by itself", "%s", s.workers[n].cmd.ProcessState)
@@ -168,7 +165,6 @@ func (s *soak) lives(t *testing.T, n int) {
 }
 
 func (s *soak) stop(t *testing.T) func() {
-	t.Helper()
 	stopped := s.workers[s.random.IntN(len(s.workers))]
 	_ = stopped.cmd.Process.Signal(syscall.SIGSTOP)
 	return func() { _ = stopped.cmd.Process.Signal(syscall.SIGCONT) }
@@ -191,7 +187,6 @@ func (s *soak) stall(*testing.T) func() {
 
 // session runs statements in a transaction that the server ends after a while, whatever became of the test. They may be refused.
 func (s *soak) session(t *testing.T, sql string) func() {
-	t.Helper()
 	conn := connect(t, s.direct.url)
 	_, _ = conn.Exec(t.Context(), fmt.Sprintf(`BEGIN; SET LOCAL lock_timeout = '300ms';
 		SET LOCAL idle_in_transaction_session_timeout = %d; %s`, longestFault.Milliseconds(), sql))
@@ -200,7 +195,6 @@ func (s *soak) session(t *testing.T, sql string) func() {
 
 // survivor stops all workers but one, in order.
 func (s *soak) survivor(t *testing.T) *runningWorker {
-	t.Helper()
 	for n := range s.workers {
 		s.lives(t, n)
 	}
@@ -220,19 +214,15 @@ func soakLooseKeys(t *testing.T, p program, seed uint64, length time.Duration) {
 	tables := []string{"parents", "children", "leaves", "links"}
 	s.run(t, length, map[string]fault{
 		"lock of a table": func(t *testing.T) func() {
-			t.Helper()
 			return s.session(t, "LOCK TABLE public."+tables[s.random.IntN(4)]+" IN ACCESS EXCLUSIVE MODE")
 		},
 		"locks of rows": func(t *testing.T) func() {
-			t.Helper()
 			return s.session(t, "SELECT FROM public."+tables[s.random.IntN(4)]+fmt.Sprintf(" WHERE id %% 10 = %d FOR UPDATE", s.random.IntN(10)))
 		},
 		"long transaction": func(t *testing.T) func() {
-			t.Helper()
 			return s.session(t, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_xact_id()")
 		},
 		"raising trigger": func(t *testing.T) func() {
-			t.Helper()
 			site.exec(t, "INSERT INTO raising VALUES ($1)", s.random.IntN(10))
 			return func() { site.exec(t, "DELETE FROM raising") }
 		},
@@ -252,7 +242,6 @@ func soakLooseKeys(t *testing.T, p program, seed uint64, length time.Duration) {
 }
 
 func soakDiffs(t *testing.T, p program, seed uint64, length time.Duration) {
-	t.Helper()
 	bucket := s3test.New(t, s3test.Options{})
 	site := newDiffSite(t, p, diffsIn(t, bucket))
 	s := newSoak(t, site.workSite, seed)

@@ -33,7 +33,6 @@ func waiting() map[string]string {
 
 // restored is the site of an older release with work of all kinds, to which the program has migrated it.
 func (p program) restored(t *testing.T) workSite {
-	t.Helper()
 	file := pgtest.Must(os.Open("../internal/migrate/testdata/waiting.sql.gz"))(t)
 	defer file.Close()
 	dump := pgtest.Must(io.ReadAll(pgtest.Must(gzip.NewReader(file))(t)))(t)
@@ -52,7 +51,6 @@ external_diffs: {enabled: true, bucket: "${BUCKET}"}
 
 // finish has the workers that run finish all work.
 func (s workSite) finish(t *testing.T) {
-	t.Helper()
 	for _, kind := range []string{"adjourned_group_deletion", "import_placeholder_user_cleanup", "schedule_migrate_external_diffs"} {
 		s.run(t, 0, "job", "enqueue", kind)
 	}
@@ -69,7 +67,6 @@ func (s workSite) finish(t *testing.T) {
 
 // run returns all that the program printed.
 func (s workSite) run(t *testing.T, code int, args ...string) string {
-	t.Helper()
 	p := s.program.start(t, s.dir, s.url, args...)
 	require.Equal(t, code, p.wait(t), "exit code of sexton %v: %s%s", args, &p.stdout, &p.stderr)
 	return p.stdout.String() + p.stderr.String()
@@ -77,7 +74,6 @@ func (s workSite) run(t *testing.T, code int, args ...string) string {
 
 // clean deletes an issue and waits until its notes have gone.
 func (s workSite) clean(t *testing.T, issue int) {
-	t.Helper()
 	const notes = "EXISTS (SELECT FROM notes WHERE noteable_id = $1)"
 	require.Equal(t, int64(1), s.count(t, "SELECT count(*) WHERE "+notes, issue))
 	s.exec(t, "DELETE FROM issues WHERE id = $1", issue)
@@ -86,7 +82,6 @@ func (s workSite) clean(t *testing.T, issue int) {
 
 // testUpgrade restores the dump, migrates, and has a worker finish the work.
 func testUpgrade(t *testing.T, p program) {
-	t.Helper()
 	s := p.restored(t)
 	worker := s.started(t, loopback)
 	s.finish(t)
@@ -96,7 +91,6 @@ func testUpgrade(t *testing.T, p program) {
 // testUpgradeBesideOldWorkers upgrades while a worker of the older release is at work, has workers of both share the work, and goes back. The
 // older program is built of the history; a copy of the repository without it cannot run this test.
 func testUpgradeBesideOldWorkers(t *testing.T, p program) {
-	t.Helper()
 	older := p
 	older.path = buildCommit(t, dumpedBy)
 	oldSite := older.restored(t)

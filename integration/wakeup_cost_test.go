@@ -40,7 +40,6 @@ type tripCounter struct {
 
 // url is the address of the counter, for the database of another one.
 func (c *tripCounter) listen(t *testing.T, to string) string {
-	t.Helper()
 	config := pgtest.Must(pgconn.ParseConfig(to))(t)
 	network, address := pgconn.NetworkAddress(config.Host, config.Port)
 	dir := t.TempDir()
@@ -192,7 +191,6 @@ func begun(trips []trip) (n int) {
 }
 
 func (s workSite) flushes(t *testing.T) int64 {
-	t.Helper()
 	if s.count(t, "SELECT pg_catalog.current_setting('server_version_num')::bigint") >= 180000 {
 		return s.count(t, "SELECT sum(fsyncs)::bigint FROM pg_stat_io WHERE object = 'wal'")
 	}

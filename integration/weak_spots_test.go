@@ -32,14 +32,14 @@ import (
 //	 6  one lock for all databases                           internal/lease TestTakeOverSparesOtherLeases
 //	    a taken lock is a failed job                         river_jobs TestWorkerLeavesALeaseThatIsTaken
 //	 7  the queue is locked against deletes                  TestQueueIsNeverLocked
-//	 8  one old pending row keeps all later ones             TestOldTombstoneKeepsNothing
+//	 8  one old pending row keeps all later ones             internal/loosefk TestPoisonedRowStandsAlone
 //	 9  invalid definitions discard tombstones               river_jobs TestWorkerGoesOnBesideADefinitionThatNoLongerFits
 //	                                                         internal/loosefk TestDroppedChildTable
 //	10  the second pass deletes a child that has moved       internal/loosefk TestChildMovedWhileWaitedForStays
 //	                                                         TestDifferential
 //	11  children that come late stay                         internal/loosefk TestAuditFindsOrphansWhateverTheBatch, TestRepairWakes
 //	12  tombstones are read in the order of texts            TestTombstonesAreReadInOrder
-//	    row limits count per partition                       TestRowLimitsCountAllPartitions
+//	    row limits count per partition                       internal/loosefk TestRowLimitsAreExactAndTheRestFollows
 
 // parentsAndChildrenTables have ten parents with ten children each.
 const parentsAndChildrenTables = `
@@ -60,7 +60,6 @@ type spot struct {
 }
 
 func newSpot(t *testing.T, tables, yaml string, tracer pgx.QueryTracer) spot {
-	t.Helper()
 	s := spot{db: dbtest.New(t).Database}
 	s.db.Exec(tables)
 	s.worker = newWorker(t, s.db, "worker", pgtest.Logger(t), tracer)
@@ -71,7 +70,6 @@ func newSpot(t *testing.T, tables, yaml string, tracer pgx.QueryTracer) spot {
 
 // pass runs the clean-up once and returns its statistics.
 func (s spot) pass(t *testing.T) loosefk.Stats {
-	t.Helper()
 	report := pgtest.Must(s.run(t.Context(), s.defs))(t)
 	var stats loosefk.Stats
 	require.NoError(t, json.Unmarshal(report.Stats, &stats))
@@ -148,7 +146,6 @@ func TestEmptyDefinitionsCostNothing(t *testing.T) {
 // tripsOfEmptyPass returns the round trips of a pass over 500 deleted parents, none of which has children in any
 // of so many tables.
 func tripsOfEmptyPass(t *testing.T, children int) int64 {
-	t.Helper()
 	tables := "CREATE TABLE parents (id bigint PRIMARY KEY); INSERT INTO parents SELECT generate_series(1, 500);"
 	var yaml strings.Builder
 	for i := range children {
@@ -181,20 +178,6 @@ func TestQueueIsNeverLocked(t *testing.T) {
 	require.Zero(t, pgtest.Scalar[int64](t, s.db, "SELECT count(*) FROM children"))
 }
 
-// TestOldTombstoneKeepsNothing has one that cannot be finished at the head of the queue: nothing that is finished
-// may stay with it.
-func TestOldTombstoneKeepsNothing(t *testing.T) {
-	t.Parallel()
-	s := newSpot(t, parentsAndChildrenTables+`
-		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'stuck'; END $$;
-		CREATE TRIGGER refuse BEFORE DELETE ON children FOR EACH ROW WHEN (OLD.parent_id = 1) EXECUTE FUNCTION refuse();`, deleteChildren, nil)
-	s.db.Exec("DELETE FROM parents WHERE id = 1")
-	s.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() - interval '1 year'")
-	s.db.Exec("DELETE FROM parents")
-	require.EqualValues(t, 9, s.pass(t).Processed)
-	require.Equal(t, [][]string{{"1"}}, s.db.Rows("SELECT primary_key_value FROM loose_foreign_keys_deleted_records"))
-}
-
 // TestTombstonesAreReadInOrder has more tombstones than one load takes, the oldest of which bears the highest key
 // and number, 9, 99 and 999 among them. A run that ends early must have done the oldest.
 func TestTombstonesAreReadInOrder(t *testing.T) {
@@ -210,26 +193,6 @@ func TestTombstonesAreReadInOrder(t *testing.T) {
 	s.limit(500)
 	require.EqualValues(t, 500, s.pass(t).DeleteCount)
 	require.Equal(t, [][]string{{"1", "600", "600"}}, s.db.Rows("SELECT min(parent_id), max(parent_id), count(*) FROM children"))
-}
-
-// TestRowLimitsCountAllPartitions bounds a run over a partitioned child table.
-func TestRowLimitsCountAllPartitions(t *testing.T) {
-	t.Parallel()
-	s := newSpot(t, `
-		CREATE TABLE parents (id bigint PRIMARY KEY);
-		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint) PARTITION BY HASH (id);
-		DO $$ BEGIN FOR part IN 0..7 LOOP
-			EXECUTE format('CREATE TABLE children_%s PARTITION OF children FOR VALUES WITH (MODULUS 8, REMAINDER %s)', part, part);
-		END LOOP; END $$;
-		CREATE INDEX ON children (parent_id);
-		INSERT INTO parents SELECT generate_series(1, 10);
-		INSERT INTO children SELECT number, number % 10 + 1 FROM generate_series(0, 99) AS number;`, deleteChildren, nil)
-	s.db.Exec("DELETE FROM parents")
-	s.limit(35)
-	stats := s.pass(t)
-	require.True(t, stats.OverLimit)
-	require.EqualValues(t, 35, stats.DeleteCount)
-	require.EqualValues(t, 65, pgtest.Scalar[int64](t, s.db, "SELECT count(*) FROM children"))
 }
 
 // heavyTables have one parent with 200,000 children and fifty with ten each. A trigger numbers the statements that

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -123,6 +124,8 @@ type dataSet struct {
 	nullify  bool
 	// indexed are further columns, each with an index.
 	indexed []string
+	// filler is the SQL expression for the other values of a child n; empty for letters of the same sort.
+	filler string
 }
 
 // The tables of the slow set.
@@ -199,12 +202,12 @@ CREATE TRIGGER slow BEFORE DELETE ON ` + triggered + ` FOR EACH ROW EXECUTE FUNC
 // fill are the statements that fill the tables. A row of a child takes about 115 bytes.
 func (s dataSet) fill() []string {
 	statements := []string{fmt.Sprintf("INSERT INTO parents SELECT id, repeat('x', 60) FROM generate_series(1, %d) AS id", s.doomed+s.spared)}
-	filler, others := 70-8*len(s.indexed), ""
+	filler, others := cmp.Or(s.filler, fmt.Sprintf("repeat('x', %d)", 70-8*len(s.indexed))), ""
 	for i := range s.indexed {
 		others += fmt.Sprintf(", n * %d %% 1000003", 7919+2*i)
 	}
 	for _, table := range s.tables {
-		statements = append(statements, fmt.Sprintf("INSERT INTO %s SELECT n, %s, repeat('x', %d)%s FROM generate_series(1, %d::bigint) AS n",
+		statements = append(statements, fmt.Sprintf("INSERT INTO %s SELECT n, %s, %s%s FROM generate_series(1, %d::bigint) AS n",
 			table, s.parentOf, filler, others, s.rows))
 	}
 	if s.name == Slow {

@@ -17,7 +17,6 @@ import (
 
 // filled is a database with a data set.
 func filled[W workload](t *testing.T, newSet func(string, float64) (W, error), name string, scale float64) (W, *pgtest.Database, *pgx.Conn) {
-	t.Helper()
 	set := pgtest.Must(newSet(name, scale))(t)
 	db := pgtest.New(t)
 	for _, statement := range append([]string{set.create()}, set.fill()...) {
@@ -27,7 +26,6 @@ func filled[W workload](t *testing.T, newSet func(string, float64) (W, error), n
 }
 
 func connected(t *testing.T, db *pgtest.Database) *pgx.Conn {
-	t.Helper()
 	conn, closeConn := pgtest.Must2(connect(t.Context(), db.URL))(t)
 	t.Cleanup(closeConn)
 	return conn
@@ -157,15 +155,13 @@ func TestNextList(t *testing.T) {
 	db.Exec(`INSERT INTO ` + tombstones + ` VALUES
 		('public.others', '2020-01-01', 1, 1, 1), ('public.parents', '2020-01-01', 1002, 1, 2), ('public.parents', '2019-01-01', 2000, 7, 1)`)
 	p := plot{conn: connected(t, db)}
-	batch, err := p.nextList(t.Context(), listed{ConsumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}})
-	require.NoError(t, err)
+	batch := pgtest.Must(p.nextList(t.Context(), listed{ConsumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}}))(t)
 	require.Len(t, batch, listSize)
 	require.Equal(t, []int64{7, 10}, []int64{batch[0].Key, batch[1].Key}, "in the order of the queue")
 	rest := pgtest.Must(p.nextList(t.Context(), batch[listSize-1]))(t)
 	require.Len(t, rest, 2)
 	require.Equal(t, int64(10_010), rest[1].Key)
-	none, err := p.nextList(t.Context(), listed{ConsumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}})
-	require.NoError(t, err)
+	none := pgtest.Must(p.nextList(t.Context(), listed{ConsumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}}))(t)
 	require.Empty(t, none)
 }
 

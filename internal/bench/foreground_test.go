@@ -264,8 +264,7 @@ func TestWithDatabase(t *testing.T) {
 		"postgres:///?host=%2Ftmp%2Fa+b&dbname=old":         "postgres:///new?host=%2Ftmp%2Fa%20b",
 		"host=/tmp dbname=old":                              "host=/tmp dbname=old dbname=new",
 	} {
-		got, err := withDatabase(connection, "new")
-		require.NoError(t, err)
+		got := pgtest.Must(withDatabase(connection, "new"))(t)
 		require.Equal(t, want, got)
 	}
 	_, err := withDatabase("postgres://user:secret@host:port/old", "new")

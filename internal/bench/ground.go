@@ -43,7 +43,9 @@ type Worker struct {
 	Pass func(ctx context.Context) (Pass, error)
 	// PassWith is Pass for a job that has other arguments each time.
 	PassWith func(ctx context.Context, args json.RawMessage) (Pass, error)
-	Close    func()
+	// Undo takes the newest deletion back, where the ground keeps deletions. It returns how many rows came back.
+	Undo  func(ctx context.Context) (int64, error)
+	Close func()
 }
 
 // Pass is the report of one pass.

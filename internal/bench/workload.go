@@ -166,20 +166,21 @@ type Contender struct {
 	Statements  int                 `json:"statements"`
 	StatementMS latency.Percentiles `json:"statement_ms"`
 
-	begun time.Duration
+	begun, restored time.Duration
 }
 
 // summary takes the median of the rounds.
 func summary(name string, rows int64, rounds []measured) Contender {
-	var took, begun, times []time.Duration
+	var took, begun, restored, times []time.Duration
 	var wal []int64
 	for _, m := range rounds {
 		took, begun, wal, times = append(took, m.took), append(begun, m.begun), append(wal, m.wal), append(times, m.times...)
+		restored = append(restored, m.restored)
 	}
 	middle := median(took)
 	return Contender{
 		Name: name, Seconds: round(middle.Seconds(), 4), RowsPerSecond: round(float64(rows)/middle.Seconds(), 0), WALBytes: median(wal),
-		Statements: len(times) / len(rounds), StatementMS: latency.Of(times), begun: median(begun),
+		Statements: len(times) / len(rounds), StatementMS: latency.Of(times), begun: median(begun), restored: median(restored),
 	}
 }
 
@@ -201,13 +202,15 @@ type contender struct {
 	ready func(ctx context.Context, p *plot) error
 	// drain works off what there is to do. Nil where everything is done by what made the work.
 	drain func(ctx context.Context, p *plot) error
+	// restore puts the rows back, which is timed and checked, too; nil where they stay away.
+	restore func(ctx context.Context, p *plot) error
 }
 
 // measured holds the figures of one contender in one round.
 type measured struct {
-	took, begun time.Duration
-	wal         int64
-	times       []time.Duration
+	took, begun, restored time.Duration
+	wal                   int64
+	times                 []time.Duration
 }
 
 // plot is the copy of the data that a contender works on.
@@ -335,7 +338,16 @@ func (g *Ground) measure(ctx context.Context, data *template, t trial, c contend
 	if err != nil {
 		return m, 0, err
 	}
-	return m, concerned(before), t.check(ctx, conn, before, c.name == sexton)
+	if err := t.check(ctx, conn, before, p.worker != nil); err != nil || c.restore == nil {
+		return m, concerned(before), err
+	}
+	began := time.Now()
+	if err := c.restore(ctx, p); err != nil {
+		return m, 0, err
+	}
+	m.restored = time.Since(began)
+	t.done = func(c content) content { return c }
+	return m, concerned(before), t.check(ctx, conn, before, p.worker != nil)
 }
 
 // run does the measured work.

@@ -38,14 +38,12 @@ func TestMain(m *testing.M) {
 }
 
 func open(t *testing.T, address string, options blobstore.Options) *blobstore.Store {
-	t.Helper()
 	options.Key = "external_diffs.bucket"
 	return pgtest.Must(blobstore.Open(t.Context(), address, options))(t)
 }
 
 // onBoth runs a test with each kind of store.
 func onBoth(t *testing.T, test func(t *testing.T, store *blobstore.Store)) {
-	t.Helper()
 	t.Run("folder", func(t *testing.T) {
 		t.Parallel()
 		test(t, open(t, "file://"+t.TempDir(), blobstore.Options{}))
@@ -59,7 +57,6 @@ func onBoth(t *testing.T, test func(t *testing.T, store *blobstore.Store)) {
 const key = "merge_request_diffs/mr-1/diff-2"
 
 func put(t *testing.T, store *blobstore.Store, over blobstore.Version, content []byte) (blobstore.Digest, error) {
-	t.Helper()
 	return store.Put(t.Context(), key, over, func(w io.Writer) error {
 		_, err := io.Copy(w, bytes.NewReader(content))
 		return err
@@ -71,7 +68,6 @@ func digest(content []byte) blobstore.Digest {
 }
 
 func read(t *testing.T, store *blobstore.Store, offset, size int64) []byte {
-	t.Helper()
 	reader := pgtest.Must(store.Range(t.Context(), key, offset, size))(t)
 	content := pgtest.Must(io.ReadAll(reader))(t)
 	require.NoError(t, reader.Close())
@@ -85,14 +81,12 @@ func noise(size int) []byte {
 }
 
 func version(t *testing.T, store *blobstore.Store) blobstore.Version {
-	t.Helper()
 	return pgtest.Must(store.Version(t.Context(), key))(t)
 }
 
 func TestObjectsComeBackAsTheyWere(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
-		t.Helper()
 		// Nothing, a few bytes, and more than the parts that an upload holds at a time.
 		for _, size := range []int{0, 10, 200 << 10, 5 << 20, 27 << 20} {
 			content := noise(size)
@@ -151,7 +145,6 @@ func TestTheClientSpeaksThroughTheLog(t *testing.T) {
 }
 
 func list(t *testing.T, store *blobstore.Store, prefix string) []string {
-	t.Helper()
 	keys := []string{}
 	for info, err := range store.List(t.Context(), prefix) {
 		require.NoError(t, err)
@@ -164,7 +157,6 @@ func list(t *testing.T, store *blobstore.Store, prefix string) []string {
 func TestOneOfTwoWritersWins(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
-		t.Helper()
 		pgtest.Must(put(t, store, "", []byte("first")))(t)
 		_, err := put(t, store, "", []byte("second"))
 		require.ErrorIs(t, err, blobstore.ErrChanged)
@@ -184,7 +176,6 @@ func TestOneOfTwoWritersWins(t *testing.T) {
 func TestAnUploadThatFailsLeavesNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
-		t.Helper()
 		broken := errors.New("the source is broken")
 		_, err := store.Put(t.Context(), key, "", func(w io.Writer) error {
 			pgtest.Must(w.Write(noise(20 << 20)))(t)
@@ -207,7 +198,6 @@ func TestAnUploadThatFailsLeavesNothing(t *testing.T) {
 func TestListGoesByPrefix(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
-		t.Helper()
 		for _, key := range []string{"b/2", "a/1", "b/1"} {
 			pgtest.Must(store.Put(t.Context(), key, "", func(io.Writer) error { return nil }))(t)
 		}
@@ -267,7 +257,6 @@ func TestAFolderThatGoesAwayIsNamed(t *testing.T) {
 func TestAnObjectThatEndsBeforeIsNoEnd(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
-		t.Helper()
 		pgtest.Must(put(t, store, "", []byte("short")))(t)
 		reader := pgtest.Must(store.Range(t.Context(), key, 2, 10))(t)
 		defer reader.Close()
@@ -336,7 +325,6 @@ func TestUploadsShareTheirMemory(t *testing.T) {
 func TestAKeyLeadsNowhereElse(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
-		t.Helper()
 		for _, key := range []string{"", ".", "/a", "../a", "a/../../b", "a//b", "a/", "a\nb"} {
 			want := fmt.Sprintf("%q is no key of an object", key)
 			_, err := store.Version(t.Context(), key)

@@ -21,7 +21,6 @@ import (
 
 // parts are what the server keeps of uploads that are not complete.
 func parts(t *testing.T, gateway *s3test.Gateway) (found []string) {
-	t.Helper()
 	err := filepath.WalkDir(gateway.File(t, ".sgwtmp"), func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil
@@ -90,7 +89,6 @@ func partsSent(gateway *s3test.Gateway) (n int) {
 }
 
 func uploadsOf(t *testing.T, store *blobstore.Store) (found []blobstore.Upload) {
-	t.Helper()
 	for upload, err := range store.Uploads(t.Context(), "merge_request_diffs/") {
 		require.NoError(t, err)
 		require.WithinDuration(t, time.Now(), upload.Begun, time.Hour)

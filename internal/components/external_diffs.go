@@ -198,7 +198,7 @@ func diffChecks() []component.Check {
 // refusedWorkers reports a store that has refused a worker last. The probe says so of what this command meets; a worker may have
 // other credentials.
 func refusedWorkers(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
-	runs, err := x.DB.Queries().RunsLast(ctx, dbsqlc.RunsLastParams{Kinds: []string{riverjobs.MigrateExternalDiff}, Databases: []string{x.DB.Name}})
+	runs, err := x.DB.Queries().RunsLast(ctx, []string{riverjobs.MigrateExternalDiff}, []string{x.DB.Name})
 	if err != nil {
 		return nil, fmt.Errorf("read the last run: %w", err)
 	}

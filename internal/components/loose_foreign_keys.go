@@ -13,7 +13,6 @@ import (
 
 	"sexton/internal/component"
 	"sexton/internal/database"
-	"sexton/internal/dbsqlc"
 	"sexton/internal/definitions"
 	"sexton/internal/doctor"
 	"sexton/internal/installation"
@@ -82,7 +81,7 @@ func readTombstones(ctx context.Context, at component.Place, db database.Databas
 	if err != nil {
 		return nil, err
 	}
-	confirming, err := db.Queries().SweptKeys(ctx, dbsqlc.SweptKeysParams{Database: db.Name, Cap: component.PendingCap})
+	confirming, err := db.Queries().SweptKeys(ctx, db.Name, component.PendingCap)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +96,7 @@ func readTombstones(ctx context.Context, at component.Place, db database.Databas
 	if defined != nil {
 		backlog.Undefined = slices.DeleteFunc(slices.Clone(parents), func(name string) bool { return slices.Contains(defined, name) })
 	}
-	rows, err := db.Queries().TombstoneBacklogs(ctx, dbsqlc.TombstoneBacklogsParams{Parents: parents[:min(len(parents), shownParents)], Cap: parentCap + 1})
+	rows, err := db.Queries().TombstoneBacklogs(ctx, parents[:min(len(parents), shownParents)], parentCap+1)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +173,7 @@ func bindDefinitions(ctx context.Context, x *component.Exam) ([]doctor.Finding, 
 
 // examineTriggers reports everything that differs, by what it costs.
 func examineTriggers(ctx context.Context, x *component.Exam) (found []doctor.Finding, err error) {
-	cfg, tracked := riverjobs.Tracking(x.Config, x.DB, x.Parents[x.DB.Name])
+	cfg, tracked := riverjobs.Tracking(x.Config, x.DB, x.Parents)
 	err = installation.OnConnection(ctx, x.DB, func(conn *pgx.Conn) error {
 		differences, err := triggers.Status(ctx, conn, cfg, tracked)
 		for _, d := range differences {
@@ -191,13 +190,14 @@ func examineTriggers(ctx context.Context, x *component.Exam) (found []doctor.Fin
 			}
 			found = append(found, doctor.Finding{Severity: severity, Object: object, Message: string(d.Kind) + ": " + d.Detail, Fix: d.Fix})
 		}
+		if err != nil {
+			return err
+		}
+		lost, err := Uncovered(ctx, conn, x.Config.LooseForeignKeys.Undo, cfg, tracked)
+		found = append(found, lost...)
 		return err
 	})
-	if err != nil || !x.Config.LooseForeignKeys.Undo.On() {
-		return found, err
-	}
-	lost, err := uncovered(ctx, x)
-	return append(found, lost...), err
+	return found, err
 }
 
 // failedTombstones names failed tombstones, the first of them each, as a definition or a constraint may have to change.

@@ -135,7 +135,7 @@ func TestASixthFamilyShowsEverywhere(t *testing.T) {
 	require.NoError(t, err, "failures")
 	require.Equal(t, []component.Failure{{Source: "documents", ID: "3", What: "document 3", Error: "paper jam"}}, failed.Failures)
 
-	page, err := operator.NewPageSource(all, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler)).Overview(t.Context())
+	page, err := operator.NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler)).Overview(t.Context())
 	require.NoError(t, err, "page")
 	require.Equal(t, "document", page.DeletionTables[0].Unit)
 	require.Equal(t, sixthKind, page.Jobs[0].Kind)
@@ -163,8 +163,7 @@ func TestASixthFamilyShowsEverywhere(t *testing.T) {
 	require.Contains(t, components.Grants(component.Granting{Config: c, Database: c.Databases[0]}),
 		migrate.TableGrant{Table: "public.documents", Privileges: "SELECT"}, "grants")
 
-	said, err := operator.RetryFailures(t.Context(), all, component.Retry{Source: "documents", ID: "3"}, audittrail.Entry{Actor: "ann"})
-	require.NoError(t, err)
+	said := pgtest.Must(operator.RetryFailures(t.Context(), all, component.Retry{Source: "documents", ID: "3"}, audittrail.Entry{Actor: "ann"}))(t)
 	require.Equal(t, "1 document to be tried now", said)
 	require.Equal(t, [][]string{{"documents 3"}}, db.Rows("SELECT target FROM sexton.audit"))
 }

@@ -2,7 +2,6 @@ package components
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"io"
 	"time"
@@ -10,12 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/component"
+	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/doctor"
 	"sexton/internal/metrics"
 	"sexton/internal/problem"
 	"sexton/internal/undo"
 	"sexton/internal/words"
+	"sexton/triggers"
 )
 
 // keptRows is how much of deletions one database keeps.
@@ -33,9 +34,9 @@ func (k keptRows) Print(w io.Writer) {
 
 func readKept(ctx context.Context, db database.Database) (component.Details, error) {
 	var kept keptRows
-	bytes, age, err := undo.Size(ctx, db)
+	bytes, age, err := undo.Size(ctx, db.Pool, db.Names)
 	kept.Undo.Bytes, kept.Undo.OldestAgeSeconds = bytes, age.Seconds()
-	return kept, err
+	return kept, problem.Doing(err, "database %s", db.Name)
 }
 
 // keptGauges are the metrics of what is kept.
@@ -50,33 +51,52 @@ func keptGauges(b component.Backlog) []metrics.Sample {
 	}
 }
 
-//go:embed queries/cascades.sql
-var cascadesSQL string
-
-// uncovered names tables whose rows native keys take along, or change, with rows that are kept: those do not come back.
-func uncovered(ctx context.Context, x *component.Exam) (found []doctor.Finding, _ error) {
-	kept, tracked := []uint32{}, []uint32{}
-	for home, parents := range x.Parents {
-		for _, parent := range parents {
-			if home == x.DB.Name {
-				kept, tracked = append(kept, parent.OID), append(tracked, parent.OID)
-			}
-			for _, reference := range parent.References {
-				if reference.Database == x.DB.Name {
-					kept = append(kept, reference.Child.OID)
-				}
-			}
+// Uncovered names what `sexton undo` does not bring back: what native keys take along or change with rows that are kept, excluded columns, and tables
+// that are larger than all that may be kept.
+func Uncovered(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg triggers.Config, tracked []triggers.Parent) (found []doctor.Finding, _ error) {
+	if !settings.On() {
+		return nil, nil
+	}
+	cascades, err := triggers.Cascades(ctx, conn, cfg, tracked)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range cascades {
+		if c.Uncovered == "" {
+			continue
+		}
+		found = append(found, doctor.Finding{
+			Severity: problem.Warning, Object: "table " + c.Table,
+			Message: fmt.Sprintf("sexton undo does not bring back what foreign key %s deletes or changes with rows of %s: %s",
+				c.Constraint, c.Above, c.Uncovered),
+			Fix: c.Fix,
+		})
+	}
+	var schemas, tables []string
+	for _, p := range tracked {
+		if p.Undo == triggers.KeepsAll {
+			schemas, tables = append(schemas, p.Schema), append(tables, p.Table)
 		}
 	}
-	rows, _ := x.DB.Pool.Query(ctx, cascadesSQL, kept, tracked)
-	var table, key, above string
-	_, err := pgx.ForEachRow(rows, []any{&table, &key, &above}, func() error {
-		found = append(found, doctor.Finding{
-			Severity: problem.Warning, Object: "table " + table,
-			Message: fmt.Sprintf("sexton undo does not bring back what foreign key %s deletes or changes with rows of %s", key, above),
-			Fix:     "make it a loose foreign key, or go without",
-		})
-		return nil
-	})
-	return found, problem.Doing(err, "look for native cascades")
+	for _, child := range cfg.Undo.Children {
+		schemas, tables = append(schemas, child.Schema), append(tables, child.Name)
+	}
+	lacking, err := undo.Lacks(ctx, conn, schemas, tables, settings.Exclude, settings.MaxSize)
+	for _, one := range lacking {
+		if len(one.Excluded) > 0 {
+			found = append(found, doctor.Finding{
+				Severity: problem.Info, Object: "table " + one.Table,
+				Message: "rows come back with the default of " + words.Listed(one.Excluded) + ", which loose_foreign_keys.undo.exclude names",
+			})
+		}
+		if one.TooLarge > 0 {
+			found = append(found, doctor.Finding{
+				Severity: problem.Info, Object: "table " + one.Table,
+				Message: fmt.Sprintf("its %.1f MB do not fit into loose_foreign_keys.undo.max_size, %.1f MB: "+
+					"a deletion of most rows is kept in part, or waits (when_full)", float64(one.TooLarge)/1e6, float64(settings.MaxSize)/1e6),
+				Fix: "raise loose_foreign_keys.undo.max_size where such deletions are to come back",
+			})
+		}
+	}
+	return found, err
 }

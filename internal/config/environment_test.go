@@ -48,8 +48,7 @@ func TestEnvironmentMakesDatabases(t *testing.T) {
 	})
 	t.Run("the one of DATABASE_URL can be changed", func(t *testing.T) {
 		t.Parallel()
-		c, err := config.Load(config.Options{Dir: t.TempDir(), Environ: []string{"DATABASE_URL=" + url, "SEXTON_DATABASES__MAIN__PACE=turbo"}})
-		require.NoError(t, err)
+		c := pgtest.Must(config.Load(config.Options{Dir: t.TempDir(), Environ: []string{"DATABASE_URL=" + url, "SEXTON_DATABASES__MAIN__PACE=turbo"}}))(t)
 		require.Equal(t, config.Turbo, c.Databases[0].Pace)
 	})
 }
@@ -192,8 +191,7 @@ func TestSecretsFromFiles(t *testing.T) {
 
 	write(t, dir, "word", "geheim 1 \n")
 	token := write(t, t.TempDir(), "token", "geheim-2")
-	c, err := load("SEXTON_HTTP__TOKEN_FILE=" + token)
-	require.NoError(t, err)
+	c := pgtest.Must(load("SEXTON_HTTP__TOKEN_FILE=" + token))(t)
 	require.Equal(t, "geheim 1 ", string(c.HTTP.Password), "only the line's end is not part of it")
 	require.Equal(t, "geheim-2", string(c.HTTP.Token))
 	shown := string(c.Show().YAML())

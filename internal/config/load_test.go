@@ -21,7 +21,6 @@ const url = "postgres://app@localhost:5432/app"
 
 // folder makes a folder with text as its sexton.yaml.
 func folder(t *testing.T, text string) string {
-	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, config.DefaultFile), []byte(text), 0o600))
 	return dir
@@ -29,7 +28,6 @@ func folder(t *testing.T, text string) string {
 
 // load reads text as sexton.yaml and returns errors without the folder in their places.
 func load(t *testing.T, text string, environ ...string) (*config.Config, error) {
-	t.Helper()
 	dir := folder(t, text)
 	c, err := config.Load(config.Options{Dir: dir, Environ: environ})
 	return c, withoutFolder(dir, err)
@@ -51,35 +49,32 @@ func withoutFolder(dir string, err error) error {
 func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
 	t.Parallel()
 
-	for name, options := range map[string]config.Options{
+	pgtest.Each(t, map[string]config.Options{
 		"flag":     {DatabaseURL: url},
 		"variable": {Environ: []string{"DATABASE_URL=" + url}},
 		"flag before variable": {
 			DatabaseURL: url, Environ: []string{"DATABASE_URL=postgres://other@localhost/other"},
 		},
 		"override alone": {Environ: []string{"SEXTON_DATABASES__MAIN__URL=" + url}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			options.Dir = dir
-			c := pgtest.Must(config.Load(options))(t)
-			require.Equal(t, []config.Database{{Name: "main", URL: url, Schema: "public", SearchPath: "auto", Pace: config.Adaptive}}, c.Databases)
-			require.Equal(t, config.Jobs{
-				Database: "main", Schema: "sexton", Owner: "sexton_owner", MaxWorkers: 10, Silence: 15 * time.Second, Reindex: "0 3 * * *",
-				LockTimeout: time.Second, StatementTimeout: 5 * time.Second, ReplicaLag: 10 * time.Second, ReplicaLagBytes: 256 << 20,
-			}, c.Jobs)
-			require.Equal(t, config.LooseForeignKeys{
-				Enabled: true, Schedule: "* * * * *", Definitions: []string{filepath.Join(dir, "loose_foreign_keys.yml")},
-				Truncate: config.TruncateReject, Target: 20 * time.Millisecond, Duty: config.Auto, Connections: 2,
-				ConfirmWithin: time.Hour, ConfirmGrace: 10 * time.Minute, Audit: "off", AuditKeep: 30 * 24 * time.Hour,
-				Undo: config.Undo{MaxRow: 16 << 20, LargeRows: config.LeftOut, WhenFull: config.LeftOut},
-			}, c.LooseForeignKeys)
-			require.Equal(t, config.HTTP{Listen: "127.0.0.1:8686", ReadOnly: true}, c.HTTP)
-			require.Equal(t, config.Log{Level: "info", Format: config.FormatAuto}, c.Log)
-			require.False(t, c.GhostUsers.Enabled || c.PlaceholderUsers.Enabled || c.AdjournedGroups.Enabled || c.ExternalDiffs.Enabled)
-		})
-	}
+	}, func(t *testing.T, _ string, options config.Options) {
+		dir := t.TempDir()
+		options.Dir = dir
+		c := pgtest.Must(config.Load(options))(t)
+		require.Equal(t, []config.Database{{Name: "main", URL: url, Schema: "public", SearchPath: "auto", Pace: config.Adaptive}}, c.Databases)
+		require.Equal(t, config.Jobs{
+			Database: "main", Schema: "sexton", Owner: "sexton_owner", MaxWorkers: 10, Silence: 15 * time.Second, Reindex: "0 3 * * *",
+			LockTimeout: time.Second, StatementTimeout: 5 * time.Second, ReplicaLag: 10 * time.Second, ReplicaLagBytes: 256 << 20,
+		}, c.Jobs)
+		require.Equal(t, config.LooseForeignKeys{
+			Enabled: true, Schedule: "* * * * *", Definitions: []string{filepath.Join(dir, "loose_foreign_keys.yml")},
+			Truncate: config.TruncateReject, Target: 20 * time.Millisecond, Duty: config.Auto, Connections: 2,
+			ConfirmWithin: time.Hour, ConfirmGrace: 10 * time.Minute, Audit: "off", AuditKeep: 30 * 24 * time.Hour,
+			Undo: config.Undo{MaxRow: 16 << 20, LargeRows: config.LeftOut, WhenFull: config.LeftOut},
+		}, c.LooseForeignKeys)
+		require.Equal(t, config.HTTP{Listen: "127.0.0.1:8686", ReadOnly: true}, c.HTTP)
+		require.Equal(t, config.Log{Level: "info", Format: config.FormatAuto}, c.Log)
+		require.False(t, c.GhostUsers.Enabled || c.PlaceholderUsers.Enabled || c.AdjournedGroups.Enabled || c.ExternalDiffs.Enabled)
+	})
 }
 
 // What holds for all kinds was under loose_foreign_keys once.
@@ -168,7 +163,8 @@ func TestLoadErrors(t *testing.T) {
 	const noDatabase = ": no database is configured (give its URL as DATABASE_URL or --database-url, or write into sexton.yaml: " +
 		`databases: {main: {url: "postgres://user:password@host:5432/database"}})`
 	with := func(rest string) string { return "databases: {main: {url: \"" + url + "\"}}\n" + rest }
-	for name, test := range map[string]struct{ text, want string }{
+	type example struct{ text, want string }
+	pgtest.Each(t, map[string]example{
 		"empty file":        {"", "sexton.yaml: databases" + noDatabase},
 		"empty databases":   {"databases:\n", "sexton.yaml: databases" + noDatabase},
 		"no mapping":        {"- databases\n", "sexton.yaml:1:1: the top level must be a mapping of keys"},
@@ -207,14 +203,11 @@ func TestLoadErrors(t *testing.T) {
 		"no other store":      {with("external_diffs: {other_bucket: x}\n"), "sexton.yaml:2:32: external_diffs.other_bucket: has the scheme \"\" (write file:///folder or s3://bucket?region=…)"},
 		"less than one run":   {with("external_diffs: {limit_per_tick: 999, order: age}\n"), "sexton.yaml:2:34: external_diffs.limit_per_tick: must be 0, for external_diffs.limit, or at least as much\nsexton.yaml:2:46: external_diffs.order: must be one of id, size"},
 		"number as password":  {with("http: {user: a, password: 4711}\n"), "sexton.yaml:2:27: http.password: must be a text, not a number (put it in quotes)"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c, err := load(t, test.text)
-			require.EqualError(t, err, test.want)
-			require.Nil(t, c)
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		c, err := load(t, test.text)
+		require.EqualError(t, err, test.want)
+		require.Nil(t, c)
+	})
 }
 
 func TestLoadAllowsWhatIsReasonable(t *testing.T) {
@@ -252,8 +245,7 @@ func TestLoadFindsTheFile(t *testing.T) {
 
 	t.Run("paths in it start from its folder", func(t *testing.T) {
 		t.Parallel()
-		c, err := config.Load(config.Options{Dir: dir, Path: "conf/other.yaml", Environ: []string{"SEXTON_LOOSE_FOREIGN_KEYS__TRUNCATE=ignore"}})
-		require.NoError(t, err)
+		c := pgtest.Must(config.Load(config.Options{Dir: dir, Path: "conf/other.yaml", Environ: []string{"SEXTON_LOOSE_FOREIGN_KEYS__TRUNCATE=ignore"}}))(t)
 		require.Equal(t, []string{filepath.Join(other, "a.yml"), "/b.yml", filepath.Join(dir, "c.yml")}, c.LooseForeignKeys.Definitions)
 		require.Equal(t, config.URL("file://"+filepath.Join(other, "diffs")), c.ExternalDiffs.Bucket)
 	})

@@ -162,10 +162,7 @@ func (v *validator) database(d Database) {
 
 func (v *validator) jobs() {
 	jobs := &v.config.Jobs
-	names := make([]string, 0, len(v.config.Databases))
-	for _, d := range v.config.Databases {
-		names = append(names, d.Name)
-	}
+	names := v.config.DatabaseNames()
 	if !v.given("jobs.database") && len(names) > 0 {
 		jobs.Database = names[0]
 	}

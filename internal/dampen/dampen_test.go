@@ -19,7 +19,6 @@ const every = 30 * time.Second
 
 // taken returns the lines since the last time, as "message n left_out".
 func taken(t *testing.T, j *pgtest.Journal) []string {
-	t.Helper()
 	lines := []string{}
 	for text := range strings.Lines(j.Take()) {
 		var line map[string]any

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -167,4 +168,67 @@ func (d Database) tryDirect(ctx context.Context) error {
 	// It has done its duty; how it ends tells nothing.
 	_ = conn.Close(ctx)
 	return nil
+}
+
+// GenericPlan is the SQL expression that makes the statements behind it, up to the end of the transaction, use the plan that the connection
+// keeps. Left to itself Postgres plans a query on arrays anew each time, which takes it ten times as long as to run it. A pipeline is one
+// transaction.
+const GenericPlan = "pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true)"
+
+// Sender sends pipelines.
+type Sender interface {
+	SendBatch(ctx context.Context, pipeline *pgx.Batch) pgx.BatchResults
+}
+
+// Behind runs a query in the round trip of the one ahead of it, whose row goes into into.
+func Behind(ctx context.Context, on Sender, ahead string, aheadArgs, into []any, sql string, args ...any) pgx.Row {
+	pipeline := &pgx.Batch{}
+	pipeline.Queue(ahead, aheadArgs...)
+	pipeline.Queue(sql, args...)
+	results := on.SendBatch(ctx, pipeline)
+	return lastRow{results, results.QueryRow().Scan(into...)}
+}
+
+// lastRow is the last result of a pipeline, which its Scan closes.
+type lastRow struct {
+	results pgx.BatchResults
+	err     error
+}
+
+func (r lastRow) Scan(into ...any) error {
+	err := r.err
+	if err == nil {
+		err = r.results.QueryRow().Scan(into...)
+	}
+	return cmp.Or(err, r.results.Close())
+}
+
+// ownPath is the search_path of direct sessions: a bare name in a statement of ours, of River's or of goose's finds nothing that
+// another role may have created.
+const ownPath = "pg_catalog, pg_temp"
+
+const pathKey = "search_path"
+
+var pathOption = regexp.MustCompile(`(?:^|\s)(?:-c\s*|--)search_path=((?:\\.|[^\s\\])+)`)
+
+// pooled finds out from its settings that a URL leads through a transaction pooler, which refuses a start-up parameter. Without
+// a direct URL the query mode says so: prepared statements, the default, need a session of their own.
+func pooled(settings *pgx.ConnConfig, direct string) bool {
+	return direct != "" || settings.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement
+}
+
+// pin sets the path of direct sessions, and returns the path that the URL asks for.
+func pin(settings *pgx.ConnConfig, isPooled bool) (asked string) {
+	if option := pathOption.FindStringSubmatch(settings.RuntimeParams["options"]); option != nil {
+		asked = regexp.MustCompile(`\\(.)`).ReplaceAllString(option[1], "$1")
+	}
+	if path := settings.RuntimeParams[pathKey]; path != "" {
+		asked = path
+	}
+	if isPooled {
+		delete(settings.RuntimeParams, pathKey)
+	} else {
+		settings.RuntimeParams[pathKey] = ownPath
+	}
+	return strings.TrimSpace(asked)
 }

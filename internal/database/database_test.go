@@ -50,8 +50,7 @@ func TestOpen(t *testing.T) {
 func TestOpenKeepsWhatTheConnectionStringSays(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	db, err := open(t.Context(), query(t, d.URL, "&application_name=mine&connect_timeout=7"), query(t, d.URL, "&application_name=direct"))
-	require.NoError(t, err)
+	db := pgtest.Must(open(t.Context(), query(t, d.URL, "&application_name=mine&connect_timeout=7"), query(t, d.URL, "&application_name=direct")))(t)
 	defer db.Close()
 	require.Equal(t, "sexton mine", db.Pool.Config().ConnConfig.RuntimeParams["application_name"])
 	require.Equal(t, "sexton direct", db.Direct.RuntimeParams["application_name"])
@@ -61,7 +60,6 @@ func TestOpenKeepsWhatTheConnectionStringSays(t *testing.T) {
 
 // refused opens a database that must not open and returns why.
 func refused(t *testing.T, url, direct string) *database.UnreachableError {
-	t.Helper()
 	db, err := open(t.Context(), url, direct)
 	require.NotNil(t, db.Pool, "it may be there later")
 	defer db.Close()
@@ -77,7 +75,6 @@ func refused(t *testing.T, url, direct string) *database.UnreachableError {
 
 // edit changes the parts of a connection string.
 func edit(t *testing.T, address string, change func(u *url.URL)) string {
-	t.Helper()
 	u := pgtest.Must(url.Parse(address))(t)
 	change(u)
 	return u.String()
@@ -85,7 +82,6 @@ func edit(t *testing.T, address string, change func(u *url.URL)) string {
 
 // query adds parameters, such as "&connect_timeout=7", to a connection string.
 func query(t *testing.T, address, parameters string) string {
-	t.Helper()
 	return edit(t, address, func(u *url.URL) { u.RawQuery += parameters })
 }
 

@@ -31,7 +31,6 @@ type relay struct {
 }
 
 func newRelay(t *testing.T, d *pgtest.Database, pooler bool) *relay {
-	t.Helper()
 	r := &relay{pooler: pooler}
 	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	settings := pgtest.Must(pgx.ParseConfig(d.URL))(t)
@@ -117,7 +116,6 @@ func TestConnectionsNoticeAnotherEndThatIsGone(t *testing.T) {
 }
 
 func socketOption(t *testing.T, conn *pgx.Conn, option int) int {
-	t.Helper()
 	socket, ok := database.Unwrap(conn.PgConn().Conn()).(syscall.Conn)
 	require.True(t, ok)
 	raw := pgtest.Must(socket.SyscallConn())(t)

@@ -26,7 +26,8 @@ func TestDirectSessionsHaveTheirOwnPath(t *testing.T) {
 	d := pgtest.New(t)
 	d.Exec("ALTER DATABASE " + pgx.Identifier{d.Name}.Sanitize() + " SET search_path = app")
 	const exec = "&default_query_exec_mode=exec"
-	for name, test := range map[string]struct{ url, direct, pool, single, triggers string }{
+	type example struct{ url, direct, pool, single, triggers string }
+	pgtest.Each(t, map[string]example{
 		"direct":               {d.URL, "", ownPath, ownPath, ""},
 		"pooled and direct":    {d.URL, d.URL, "app", ownPath, ""},
 		"pooled by its mode":   {query(t, d.URL, exec), "", "app", "app", ""},
@@ -34,25 +35,21 @@ func TestDirectSessionsHaveTheirOwnPath(t *testing.T) {
 		"the same, pooled":     {query(t, d.URL, exec+"&search_path=own"), "", "app", "app", "own"},
 		"path in the options":  {query(t, d.URL, `&options=-c%20geqo%3Doff%20-csearch_path%3Down,%5C%20public`), "", ownPath, ownPath, "own, public"},
 		"path of both of them": {query(t, d.URL, `&options=--search_path%3Dlost&search_path=own`), query(t, d.URL, "&search_path=x"), "lost", ownPath, "own"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := pgtest.Must(open(t.Context(), test.url, test.direct))(t)
-			defer db.Close()
-			path := pgtest.Scalar[string](t, db.Pool, "SHOW search_path")
-			require.Equal(t, test.pool, path)
-			single := pgtest.Must(pgx.ConnectConfig(t.Context(), db.Direct))(t)
-			require.NoError(t, single.QueryRow(t.Context(), "SHOW search_path").Scan(&path))
-			require.NoError(t, single.Close(t.Context()))
-			require.Equal(t, test.single, path)
-			require.Equal(t, test.triggers, db.Names.Path)
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		db := pgtest.Must(open(t.Context(), test.url, test.direct))(t)
+		defer db.Close()
+		path := pgtest.Scalar[string](t, db.Pool, "SHOW search_path")
+		require.Equal(t, test.pool, path)
+		single := pgtest.Must(pgx.ConnectConfig(t.Context(), db.Direct))(t)
+		require.NoError(t, single.QueryRow(t.Context(), "SHOW search_path").Scan(&path))
+		require.NoError(t, single.Close(t.Context()))
+		require.Equal(t, test.single, path)
+		require.Equal(t, test.triggers, db.Names.Path)
+	})
 }
 
 // pooler answers every connection as pgbouncer answers one with a start-up parameter that it does not know.
 func pooler(t *testing.T) string {
-	t.Helper()
 	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	gone := make(chan struct{})
 	t.Cleanup(func() {
@@ -93,47 +90,45 @@ func TestWorkersCommitAsynchronouslyOnOneServerAlone(t *testing.T) {
 	first, second, far := pgtest.New(t), pgtest.New(t), pgtest.NewOn(t, pgtest.Server(t))
 	first.Exec("ALTER DATABASE " + first.Name + " SET synchronous_commit = 'local'")
 	type wants struct{ own, waiting string }
-	for name, test := range map[string]struct {
+	type example struct {
 		urls   []string
 		direct string
 		want   wants
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"one database":        {[]string{first.URL}, "", wants{"off", "local"}},
 		"two on one server":   {[]string{first.URL, second.URL}, "", wants{"off", "local"}},
 		"two servers":         {[]string{first.URL, far.URL}, "", wants{"local", ""}},
 		"pooler":              {[]string{query(t, first.URL, "&default_query_exec_mode=exec")}, "", wants{"local", ""}},
 		"pooler for another":  {[]string{first.URL, query(t, second.URL, "&default_query_exec_mode=exec")}, "", wants{"local", ""}},
 		"pooler and listener": {[]string{first.URL}, second.URL, wants{"local", ""}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			databases := make([]database.Database, len(test.urls))
-			for i, url := range test.urls {
-				direct := ""
-				if i == 0 {
-					direct = test.direct
-				}
-				databases[i] = pgtest.Must(database.Open(t.Context(), "main", url, direct, pgschema.Names{}, 4))(t)
+	}, func(t *testing.T, _ string, test example) {
+		databases := make([]database.Database, len(test.urls))
+		for i, url := range test.urls {
+			direct := ""
+			if i == 0 {
+				direct = test.direct
 			}
-			require.NoError(t, database.ForWork(t.Context(), databases))
-			kept := databases[0].Async()
-			require.NoError(t, database.ForWork(t.Context(), databases))
-			for i := range databases {
-				t.Cleanup(databases[i].Close)
-			}
-			if test.want.own == "off" {
-				require.Same(t, kept, databases[0].Async(), "the second time")
-			}
-			show := func(pool *pgxpool.Pool, setting string) (value string) {
-				require.NoError(t, pool.QueryRow(t.Context(), "SELECT coalesce(current_setting($1, true), '')", setting).Scan(&value))
-				return value
-			}
-			db := databases[0]
-			require.Equal(t, test.want, wants{show(db.Async(), "synchronous_commit"), show(db.Async(), "sexton.synchronous_commit")})
-			require.Equal(t, "local", show(db.Pool, "synchronous_commit"), "what an operator was told waits")
-			require.NotEmpty(t, show(db.Sessions, "server_version"), "lanes connect")
-		})
-	}
+			databases[i] = pgtest.Must(database.Open(t.Context(), "main", url, direct, pgschema.Names{}, 4))(t)
+		}
+		require.NoError(t, database.ForWork(t.Context(), databases))
+		kept := databases[0].Async()
+		require.NoError(t, database.ForWork(t.Context(), databases))
+		for i := range databases {
+			t.Cleanup(databases[i].Close)
+		}
+		if test.want.own == "off" {
+			require.Same(t, kept, databases[0].Async(), "the second time")
+		}
+		show := func(pool *pgxpool.Pool, setting string) (value string) {
+			require.NoError(t, pool.QueryRow(t.Context(), "SELECT coalesce(current_setting($1, true), '')", setting).Scan(&value))
+			return value
+		}
+		db := databases[0]
+		require.Equal(t, test.want, wants{show(db.Async(), "synchronous_commit"), show(db.Async(), "sexton.synchronous_commit")})
+		require.Equal(t, "local", show(db.Pool, "synchronous_commit"), "what an operator was told waits")
+		require.NotEmpty(t, show(db.Sessions, "server_version"), "lanes connect")
+	})
 }
 
 // A database that moves to another server, as in a failover, loses its connections.
@@ -151,7 +146,6 @@ func TestNoCommitIsAsynchronousOnceADatabaseHasMoved(t *testing.T) {
 		t.Cleanup(databases[i].Close)
 	}
 	commits := func(want string) {
-		t.Helper()
 		pgtest.WaitFor(t, "commits to be "+want, func(ctx context.Context) (bool, error) {
 			all := true
 			for _, db := range databases {
@@ -181,7 +175,6 @@ type door struct {
 }
 
 func newDoor(t *testing.T, url string) *door {
-	t.Helper()
 	d := &door{t: t}
 	d.leadTo(url)
 	listener := pgtest.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)

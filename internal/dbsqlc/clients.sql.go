@@ -19,14 +19,8 @@ SET seen_at = pg_catalog.clock_timestamp(),
 WHERE client_id = $3
 `
 
-type ClientBeatParams struct {
-	Deaf     []string
-	Held     []string
-	ClientID string
-}
-
-func (q *Queries) ClientBeat(ctx context.Context, arg ClientBeatParams) (int64, error) {
-	result, err := q.db.Exec(ctx, clientBeat, arg.Deaf, arg.Held, arg.ClientID)
+func (q *Queries) ClientBeat(ctx context.Context, deaf []string, held []string, clientID string) (int64, error) {
+	result, err := q.db.Exec(ctx, clientBeat, deaf, held, clientID)
 	if err != nil {
 		return 0, err
 	}
@@ -178,14 +172,9 @@ WHERE gone.client_id = silent.client_id
 RETURNING gone.client_id
 `
 
-type ClientsRemoveSilentParams struct {
-	Self           string
-	SilenceSeconds float64
-}
-
 // A row that is locked belongs to a client that beats right now, or to another process that buries it.
-func (q *Queries) ClientsRemoveSilent(ctx context.Context, arg ClientsRemoveSilentParams) ([]string, error) {
-	rows, err := q.db.Query(ctx, clientsRemoveSilent, arg.Self, arg.SilenceSeconds)
+func (q *Queries) ClientsRemoveSilent(ctx context.Context, self string, silenceSeconds float64) ([]string, error) {
+	rows, err := q.db.Query(ctx, clientsRemoveSilent, self, silenceSeconds)
 	if err != nil {
 		return nil, err
 	}

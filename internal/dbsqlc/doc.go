@@ -5,6 +5,9 @@
 //	                   ├─► sqlc ─► *.sql.go, models.go
 //	sql/migrations ────┘
 //
-// Its one invariant: only this file and texts.go are written by hand; the others equal the output of sqlc for the SQL of today. To change a
+// Its one invariant: only this file is written by hand; the others equal the output of sqlc for the SQL of today. To change a
 // statement, edit the .sql file and generate again. Package diffsqlc below has the statements about diffs.
 package dbsqlc
+
+// TombstoneParentsSQL is the text of TombstoneParents, for statements that batches send.
+const TombstoneParentsSQL = tombstoneParents

@@ -68,12 +68,6 @@ SET token = greatest(fence.token, EXCLUDED.token)
 RETURNING token, coalesce(digest, '')::pg_catalog.text AS digest
 `
 
-type FenceRaiseParams struct {
-	Key         string
-	Token       int64
-	LockTimeout string
-}
-
 type FenceRaiseRow struct {
 	Token  int64
 	Digest string
@@ -81,8 +75,8 @@ type FenceRaiseRow struct {
 
 // The generation comes with the row as it is now, after the wait for an installation that held it.
 // The timeout is set in the statement that it bounds, and for that alone: one round trip instead of four.
-func (q *Queries) FenceRaise(ctx context.Context, arg FenceRaiseParams) (FenceRaiseRow, error) {
-	row := q.db.QueryRow(ctx, fenceRaise, arg.Key, arg.Token, arg.LockTimeout)
+func (q *Queries) FenceRaise(ctx context.Context, key string, token int64, lockTimeout string) (FenceRaiseRow, error) {
+	row := q.db.QueryRow(ctx, fenceRaise, key, token, lockTimeout)
 	var i FenceRaiseRow
 	err := row.Scan(&i.Token, &i.Digest)
 	return i, err
@@ -104,16 +98,10 @@ SET token = fence.token + 1,
 WHERE fence.digest IS DISTINCT FROM EXCLUDED.digest
 `
 
-type FencesInstallParams struct {
-	Digest string
-	Keys   []string
-	Prefix string
-}
-
 // Moves the generation of a job's leases, those of databases that are no longer configured included, and lifts their fences with it:
 // no batch of an earlier generation commits after this.
-func (q *Queries) FencesInstall(ctx context.Context, arg FencesInstallParams) (int64, error) {
-	result, err := q.db.Exec(ctx, fencesInstall, arg.Digest, arg.Keys, arg.Prefix)
+func (q *Queries) FencesInstall(ctx context.Context, digest string, keys []string, prefix string) (int64, error) {
+	result, err := q.db.Exec(ctx, fencesInstall, digest, keys, prefix)
 	if err != nil {
 		return 0, err
 	}
@@ -130,14 +118,8 @@ SET digest = EXCLUDED.digest,
 WHERE generation.digest <> EXCLUDED.digest
 `
 
-type GenerationInstallParams struct {
-	Kind    string
-	Digest  string
-	Entries []string
-}
-
-func (q *Queries) GenerationInstall(ctx context.Context, arg GenerationInstallParams) error {
-	_, err := q.db.Exec(ctx, generationInstall, arg.Kind, arg.Digest, arg.Entries)
+func (q *Queries) GenerationInstall(ctx context.Context, kind string, digest string, entries []string) error {
+	_, err := q.db.Exec(ctx, generationInstall, kind, digest, entries)
 	return err
 }
 
@@ -346,12 +328,6 @@ SELECT held.holder, held.token::pg_catalog.int8 AS token, (NOT held.kept)::boole
 FROM held
 `
 
-type LeaseEndParams struct {
-	SilenceSeconds float64
-	Force          bool
-	Key            string
-}
-
 type LeaseEndRow struct {
 	Holder string
 	Token  int64
@@ -360,8 +336,8 @@ type LeaseEndRow struct {
 
 // Ends a lease for an operator, unless its holder is alive. No row if the lease is free. The new token is for the fences, which
 // refuse the former holder's next batch by it.
-func (q *Queries) LeaseEnd(ctx context.Context, arg LeaseEndParams) (LeaseEndRow, error) {
-	row := q.db.QueryRow(ctx, leaseEnd, arg.SilenceSeconds, arg.Force, arg.Key)
+func (q *Queries) LeaseEnd(ctx context.Context, silenceSeconds float64, force bool, key string) (LeaseEndRow, error) {
+	row := q.db.QueryRow(ctx, leaseEnd, silenceSeconds, force, key)
 	var i LeaseEndRow
 	err := row.Scan(&i.Holder, &i.Token, &i.Ended)
 	return i, err
@@ -376,14 +352,8 @@ SELECT EXISTS (
 )::boolean AS kept
 `
 
-type LeaseKeptParams struct {
-	Key    string
-	Token  int64
-	Holder string
-}
-
-func (q *Queries) LeaseKept(ctx context.Context, arg LeaseKeptParams) (bool, error) {
-	row := q.db.QueryRow(ctx, leaseKept, arg.Key, arg.Token, arg.Holder)
+func (q *Queries) LeaseKept(ctx context.Context, key string, token int64, holder string) (bool, error) {
+	row := q.db.QueryRow(ctx, leaseKept, key, token, holder)
 	var kept bool
 	err := row.Scan(&kept)
 	return kept, err
@@ -423,15 +393,9 @@ WHERE key = $1
   AND holder = $3
 `
 
-type LeaseReleaseParams struct {
-	Key    string
-	Token  int64
-	Holder string
-}
-
 // Not now: where the server's clock is set back, now comes again.
-func (q *Queries) LeaseRelease(ctx context.Context, arg LeaseReleaseParams) (int64, error) {
-	result, err := q.db.Exec(ctx, leaseRelease, arg.Key, arg.Token, arg.Holder)
+func (q *Queries) LeaseRelease(ctx context.Context, key string, token int64, holder string) (int64, error) {
+	result, err := q.db.Exec(ctx, leaseRelease, key, token, holder)
 	if err != nil {
 		return 0, err
 	}

@@ -55,15 +55,10 @@ SELECT (EXISTS (
 ))::pg_catalog.bool AS found
 `
 
-type ClientsDeadParams struct {
-	Self           string
-	SilenceSeconds float64
-}
-
 // Whether there is a client that was silent for so long, or one that was seen in the future, or a running job of a client without a row: that
 // is dead too, or so new that its first beat is still on its way. It costs little where everybody lives, which is nearly always.
-func (q *Queries) ClientsDead(ctx context.Context, arg ClientsDeadParams) (bool, error) {
-	row := q.db.QueryRow(ctx, clientsDead, arg.Self, arg.SilenceSeconds)
+func (q *Queries) ClientsDead(ctx context.Context, self string, silenceSeconds float64) (bool, error) {
+	row := q.db.QueryRow(ctx, clientsDead, self, silenceSeconds)
 	var found bool
 	err := row.Scan(&found)
 	return found, err
@@ -103,11 +98,6 @@ ORDER BY since.at
 LIMIT 1
 `
 
-type JobStalledParams struct {
-	Kind     string
-	Database string
-}
-
 type JobStalledRow struct {
 	ID      int64
 	Running bool
@@ -116,8 +106,8 @@ type JobStalledRow struct {
 }
 
 // A job of a kind for a database that has waited for a fetch for 30 s, or been running as long without a run.
-func (q *Queries) JobStalled(ctx context.Context, arg JobStalledParams) ([]JobStalledRow, error) {
-	rows, err := q.db.Query(ctx, jobStalled, arg.Kind, arg.Database)
+func (q *Queries) JobStalled(ctx context.Context, kind string, database string) ([]JobStalledRow, error) {
+	rows, err := q.db.Query(ctx, jobStalled, kind, database)
 	if err != nil {
 		return nil, err
 	}
@@ -247,14 +237,9 @@ FROM "sexton".river_job AS job
 WHERE job.state = 'retryable' AND job.queue = $2 AND job.kind = $2
 `
 
-type JobsRetryInParams struct {
-	Longest float64
-	Kind    string
-}
-
 // The seconds for which failed jobs of a kind are to be left alone, at most @longest after their last attempt.
-func (q *Queries) JobsRetryIn(ctx context.Context, arg JobsRetryInParams) (float64, error) {
-	row := q.db.QueryRow(ctx, jobsRetryIn, arg.Longest, arg.Kind)
+func (q *Queries) JobsRetryIn(ctx context.Context, longest float64, kind string) (float64, error) {
+	row := q.db.QueryRow(ctx, jobsRetryIn, longest, kind)
 	var seconds float64
 	err := row.Scan(&seconds)
 	return seconds, err
@@ -272,15 +257,10 @@ FROM "sexton".river_job AS job
 WHERE job.state = 'scheduled' AND job.queue = $2 AND job.kind = $2
 `
 
-type JobsStartParams struct {
-	Spacing float64
-	Kind    string
-}
-
 // The time for the first of several jobs of a kind that are to start at intervals: now or, where jobs of an earlier run wait, after the last of
 // them. A job that was put far into the future holds no other up: as many as there are cannot take longer than their intervals do.
-func (q *Queries) JobsStart(ctx context.Context, arg JobsStartParams) (time.Time, error) {
-	row := q.db.QueryRow(ctx, jobsStart, arg.Spacing, arg.Kind)
+func (q *Queries) JobsStart(ctx context.Context, spacing float64, kind string) (time.Time, error) {
+	row := q.db.QueryRow(ctx, jobsStart, spacing, kind)
 	var start time.Time
 	err := row.Scan(&start)
 	return start, err
@@ -389,11 +369,6 @@ CROSS JOIN pg_catalog.unnest(ARRAY['available', 'pending', 'running', 'retryable
 ORDER BY 1, 4
 `
 
-type QueueStatesParams struct {
-	Most   int32
-	Queues []string
-}
-
 type QueueStatesRow struct {
 	Queue  string
 	Paused bool
@@ -405,8 +380,8 @@ type QueueStatesRow struct {
 // Each count reads one stretch of the index by which River fetches its jobs, in its order. Without that order the planner expects to meet
 // enough jobs soon in a table that was not vacuumed lately, and reads all of it for a queue or state that has none. A queue that River has
 // not made, or has forgotten, has no time.
-func (q *Queries) QueueStates(ctx context.Context, arg QueueStatesParams) ([]QueueStatesRow, error) {
-	rows, err := q.db.Query(ctx, queueStates, arg.Most, arg.Queues)
+func (q *Queries) QueueStates(ctx context.Context, most int32, queues []string) ([]QueueStatesRow, error) {
+	rows, err := q.db.Query(ctx, queueStates, most, queues)
 	if err != nil {
 		return nil, err
 	}
@@ -438,14 +413,9 @@ SELECT pg_catalog.pg_notify(
 FROM pg_catalog.unnest($2::pg_catalog.text[]) AS queue (name)
 `
 
-type QueuesNotifyParams struct {
-	SchemaName string
-	Queues     []string
-}
-
 // Wakes River's producers. Postgres itself folds equal notifications of a transaction.
-func (q *Queries) QueuesNotify(ctx context.Context, arg QueuesNotifyParams) error {
-	_, err := q.db.Exec(ctx, queuesNotify, arg.SchemaName, arg.Queues)
+func (q *Queries) QueuesNotify(ctx context.Context, schemaName string, queues []string) error {
+	_, err := q.db.Exec(ctx, queuesNotify, schemaName, queues)
 	return err
 }
 

@@ -37,14 +37,8 @@ SET stats = $1,
 WHERE id = $3
 `
 
-type RunCountedParams struct {
-	Stats   json.RawMessage
-	Counted []byte
-	ID      int64
-}
-
-func (q *Queries) RunCounted(ctx context.Context, arg RunCountedParams) error {
-	_, err := q.db.Exec(ctx, runCounted, arg.Stats, arg.Counted, arg.ID)
+func (q *Queries) RunCounted(ctx context.Context, stats json.RawMessage, counted []byte, iD int64) error {
+	_, err := q.db.Exec(ctx, runCounted, stats, counted, iD)
 	return err
 }
 
@@ -100,15 +94,9 @@ WHERE known.run_id = $3
   AND known.rows = added.rows
 `
 
-type RunCountsAddedParams struct {
-	Ids     []int64
-	Counted []int64
-	RunID   int64
-}
-
 // A row that has grown since it was read is left for the next time.
-func (q *Queries) RunCountsAdded(ctx context.Context, arg RunCountsAddedParams) (int64, error) {
-	result, err := q.db.Exec(ctx, runCountsAdded, arg.Ids, arg.Counted, arg.RunID)
+func (q *Queries) RunCountsAdded(ctx context.Context, ids []int64, counted []int64, runID int64) (int64, error) {
+	result, err := q.db.Exec(ctx, runCountsAdded, ids, counted, runID)
 	if err != nil {
 		return 0, err
 	}
@@ -260,13 +248,8 @@ WHERE id = $2
   AND ended_at IS NULL
 `
 
-type RunProgressParams struct {
-	Stats json.RawMessage
-	ID    int64
-}
-
-func (q *Queries) RunProgress(ctx context.Context, arg RunProgressParams) error {
-	_, err := q.db.Exec(ctx, runProgress, arg.Stats, arg.ID)
+func (q *Queries) RunProgress(ctx context.Context, stats json.RawMessage, iD int64) error {
+	_, err := q.db.Exec(ctx, runProgress, stats, iD)
 	return err
 }
 
@@ -276,15 +259,9 @@ VALUES ($1, $2, $3, pg_catalog.clock_timestamp())
 RETURNING id
 `
 
-type RunStartParams struct {
-	Kind     string
-	Database string
-	Holder   string
-}
-
 // For a run without a lease; LeaseBegin enters the others.
-func (q *Queries) RunStart(ctx context.Context, arg RunStartParams) (int64, error) {
-	row := q.db.QueryRow(ctx, runStart, arg.Kind, arg.Database, arg.Holder)
+func (q *Queries) RunStart(ctx context.Context, kind string, database string, holder string) (int64, error) {
+	row := q.db.QueryRow(ctx, runStart, kind, database, holder)
 	var id int64
 	err := row.Scan(&id)
 	return id, err
@@ -302,15 +279,9 @@ WHERE kind = $1
   AND id < $3
 `
 
-type RunsAbandonParams struct {
-	Kind     string
-	Database string
-	BeforeID int64
-}
-
 // Called by a new holder of the kind's lease: the worker that left these rows open is gone.
-func (q *Queries) RunsAbandon(ctx context.Context, arg RunsAbandonParams) (int64, error) {
-	result, err := q.db.Exec(ctx, runsAbandon, arg.Kind, arg.Database, arg.BeforeID)
+func (q *Queries) RunsAbandon(ctx context.Context, kind string, database string, beforeID int64) (int64, error) {
+	result, err := q.db.Exec(ctx, runsAbandon, kind, database, beforeID)
 	if err != nil {
 		return 0, err
 	}
@@ -332,15 +303,9 @@ WHERE kind = $1
   END
 `
 
-type RunsAbandonOldParams struct {
-	Kind     string
-	Database string
-	Long     bool
-}
-
 // The workers that left these rows open are gone. A run that is long lasts as long as bytes move, so a worker that beats has a day for it.
-func (q *Queries) RunsAbandonOld(ctx context.Context, arg RunsAbandonOldParams) (int64, error) {
-	result, err := q.db.Exec(ctx, runsAbandonOld, arg.Kind, arg.Database, arg.Long)
+func (q *Queries) RunsAbandonOld(ctx context.Context, kind string, database string, long bool) (int64, error) {
+	result, err := q.db.Exec(ctx, runsAbandonOld, kind, database, long)
 	if err != nil {
 		return 0, err
 	}
@@ -362,11 +327,6 @@ CROSS JOIN LATERAL (
 ORDER BY run.kind, run.database
 `
 
-type RunsLastParams struct {
-	Kinds     []string
-	Databases []string
-}
-
 type RunsLastRow struct {
 	ID        int64
 	Kind      string
@@ -381,8 +341,8 @@ type RunsLastRow struct {
 
 // One index probe for each kind and database: the history of a week can be long. Equalities would let the planner
 // take the index on the time alone, and read all of it for a database that has no run.
-func (q *Queries) RunsLast(ctx context.Context, arg RunsLastParams) ([]RunsLastRow, error) {
-	rows, err := q.db.Query(ctx, runsLast, arg.Kinds, arg.Databases)
+func (q *Queries) RunsLast(ctx context.Context, kinds []string, databases []string) ([]RunsLastRow, error) {
+	rows, err := q.db.Query(ctx, runsLast, kinds, databases)
 	if err != nil {
 		return nil, err
 	}
@@ -431,12 +391,6 @@ CROSS JOIN LATERAL (
 ) AS success
 `
 
-type RunsLastSuccessParams struct {
-	Kinds     []string
-	Databases []string
-	Cap       int32
-}
-
 type RunsLastSuccessRow struct {
 	Kind       string
 	Database   string
@@ -445,8 +399,8 @@ type RunsLastSuccessRow struct {
 
 // When the last run that neither failed nor was kept from all of its work ended, in seconds of the epoch, for kinds and databases that have any such
 // run among their last ones, so many of them. The inner query hands them on in its order, and stops with the first.
-func (q *Queries) RunsLastSuccess(ctx context.Context, arg RunsLastSuccessParams) ([]RunsLastSuccessRow, error) {
-	rows, err := q.db.Query(ctx, runsLastSuccess, arg.Kinds, arg.Databases, arg.Cap)
+func (q *Queries) RunsLastSuccess(ctx context.Context, kinds []string, databases []string, cap int32) ([]RunsLastSuccessRow, error) {
+	rows, err := q.db.Query(ctx, runsLastSuccess, kinds, databases, cap)
 	if err != nil {
 		return nil, err
 	}
@@ -483,11 +437,6 @@ CROSS JOIN LATERAL pg_catalog.jsonb_each_text(run.stats::pg_catalog.jsonb -> 'la
 GROUP BY kind.name, database.name, done.bin
 `
 
-type RunsLatencyParams struct {
-	Kinds     []string
-	Databases []string
-}
-
 type RunsLatencyRow struct {
 	Kind     string
 	Database string
@@ -496,8 +445,8 @@ type RunsLatencyRow struct {
 }
 
 // What the last runs of the last hour have finished, by the upper bound of the time that it took. Runs without such statistics add nothing.
-func (q *Queries) RunsLatency(ctx context.Context, arg RunsLatencyParams) ([]RunsLatencyRow, error) {
-	rows, err := q.db.Query(ctx, runsLatency, arg.Kinds, arg.Databases)
+func (q *Queries) RunsLatency(ctx context.Context, kinds []string, databases []string) ([]RunsLatencyRow, error) {
+	rows, err := q.db.Query(ctx, runsLatency, kinds, databases)
 	if err != nil {
 		return nil, err
 	}
@@ -553,11 +502,6 @@ ORDER BY recent.started_at DESC, recent.id DESC
 LIMIT $2::int
 `
 
-type RunsRecentParams struct {
-	WindowRows int32
-	Most       int32
-}
-
 type RunsRecentRow struct {
 	ID        int64
 	Kind      string
@@ -572,8 +516,8 @@ type RunsRecentRow struct {
 }
 
 // The last runs that did something or met an error, among so many of the last ones of all.
-func (q *Queries) RunsRecent(ctx context.Context, arg RunsRecentParams) ([]RunsRecentRow, error) {
-	rows, err := q.db.Query(ctx, runsRecent, arg.WindowRows, arg.Most)
+func (q *Queries) RunsRecent(ctx context.Context, windowRows int32, most int32) ([]RunsRecentRow, error) {
+	rows, err := q.db.Query(ctx, runsRecent, windowRows, most)
 	if err != nil {
 		return nil, err
 	}

@@ -197,11 +197,6 @@ GROUP BY sample.database, sample.deletion_table, at_epoch
 ORDER BY sample.deletion_table, sample.database, at_epoch
 `
 
-type SamplesSinceParams struct {
-	BinSeconds float64
-	Seconds    float64
-}
-
 type SamplesSinceRow struct {
 	Database         string
 	DeletionTable    string
@@ -212,8 +207,8 @@ type SamplesSinceRow struct {
 }
 
 // The highest of each bin, so that no peak is lost in a long stretch, and the sum of what was finished. Times are in seconds of the epoch.
-func (q *Queries) SamplesSince(ctx context.Context, arg SamplesSinceParams) ([]SamplesSinceRow, error) {
-	rows, err := q.db.Query(ctx, samplesSince, arg.BinSeconds, arg.Seconds)
+func (q *Queries) SamplesSince(ctx context.Context, binSeconds float64, seconds float64) ([]SamplesSinceRow, error) {
+	rows, err := q.db.Query(ctx, samplesSince, binSeconds, seconds)
 	if err != nil {
 		return nil, err
 	}

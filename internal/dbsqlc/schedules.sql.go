@@ -18,15 +18,9 @@ WHERE kind = $2
   AND database = $3
 `
 
-type ScheduleAdvanceParams struct {
-	Tick     time.Time
-	Kind     string
-	Database string
-}
-
 // Never back: a leader that was suspended may not know yet that another one leads.
-func (q *Queries) ScheduleAdvance(ctx context.Context, arg ScheduleAdvanceParams) error {
-	_, err := q.db.Exec(ctx, scheduleAdvance, arg.Tick, arg.Kind, arg.Database)
+func (q *Queries) ScheduleAdvance(ctx context.Context, tick time.Time, kind string, database string) error {
+	_, err := q.db.Exec(ctx, scheduleAdvance, tick, kind, database)
 	return err
 }
 
@@ -36,14 +30,8 @@ VALUES ($1, $2, $3, false)
 ON CONFLICT (kind, database) DO NOTHING
 `
 
-type ScheduleEnterParams struct {
-	Kind     string
-	Database string
-	LastTick time.Time
-}
-
-func (q *Queries) ScheduleEnter(ctx context.Context, arg ScheduleEnterParams) error {
-	_, err := q.db.Exec(ctx, scheduleEnter, arg.Kind, arg.Database, arg.LastTick)
+func (q *Queries) ScheduleEnter(ctx context.Context, kind string, database string, lastTick time.Time) error {
+	_, err := q.db.Exec(ctx, scheduleEnter, kind, database, lastTick)
 	return err
 }
 
@@ -54,13 +42,8 @@ WHERE kind = $1
   AND database = $2
 `
 
-type ScheduleLastParams struct {
-	Kind     string
-	Database string
-}
-
-func (q *Queries) ScheduleLast(ctx context.Context, arg ScheduleLastParams) (time.Time, error) {
-	row := q.db.QueryRow(ctx, scheduleLast, arg.Kind, arg.Database)
+func (q *Queries) ScheduleLast(ctx context.Context, kind string, database string) (time.Time, error) {
+	row := q.db.QueryRow(ctx, scheduleLast, kind, database)
 	var last_tick time.Time
 	err := row.Scan(&last_tick)
 	return last_tick, err

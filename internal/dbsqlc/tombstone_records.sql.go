@@ -62,11 +62,6 @@ ORDER BY revived.settled_at DESC, revived.id DESC
 LIMIT $2::bigint
 `
 
-type RevivedListParams struct {
-	Parent string
-	Most   int64
-}
-
 type RevivedListRow struct {
 	ID        int64
 	Table     string
@@ -77,8 +72,8 @@ type RevivedListRow struct {
 }
 
 // Revived tombstones, the newest first, of one table or of all, and how many there are.
-func (q *Queries) RevivedList(ctx context.Context, arg RevivedListParams) ([]RevivedListRow, error) {
-	rows, err := q.db.Query(ctx, revivedList, arg.Parent, arg.Most)
+func (q *Queries) RevivedList(ctx context.Context, parent string, most int64) ([]RevivedListRow, error) {
+	rows, err := q.db.Query(ctx, revivedList, parent, most)
 	if err != nil {
 		return nil, err
 	}
@@ -119,19 +114,14 @@ SELECT (SELECT pg_catalog.count(*) FROM (
        ) AS counted) AS deferred
 `
 
-type TombstonesByDueParams struct {
-	Parent string
-	Most   int64
-}
-
 type TombstonesByDueRow struct {
 	Due      int64
 	Deferred int64
 }
 
 // How many tombstones of a parent are due, and how many are put off, each counted up to a cap.
-func (q *Queries) TombstonesByDue(ctx context.Context, arg TombstonesByDueParams) (TombstonesByDueRow, error) {
-	row := q.db.QueryRow(ctx, tombstonesByDue, arg.Parent, arg.Most)
+func (q *Queries) TombstonesByDue(ctx context.Context, parent string, most int64) (TombstonesByDueRow, error) {
+	row := q.db.QueryRow(ctx, tombstonesByDue, parent, most)
 	var i TombstonesByDueRow
 	err := row.Scan(&i.Due, &i.Deferred)
 	return i, err
@@ -148,15 +138,9 @@ FROM (
 ) AS counted
 `
 
-type TombstonesCountParams struct {
-	Parent string
-	Until  pgtype.Timestamptz
-	Most   *int64
-}
-
 // Waiting tombstones of a parent that are no younger than a moment, counted up to a cap; NULL is without.
-func (q *Queries) TombstonesCount(ctx context.Context, arg TombstonesCountParams) (int64, error) {
-	row := q.db.QueryRow(ctx, tombstonesCount, arg.Parent, arg.Until, arg.Most)
+func (q *Queries) TombstonesCount(ctx context.Context, parent string, until pgtype.Timestamptz, most *int64) (int64, error) {
+	row := q.db.QueryRow(ctx, tombstonesCount, parent, until, most)
 	var count int64
 	err := row.Scan(&count)
 	return count, err
@@ -174,15 +158,9 @@ WHERE chosen.ctid = ANY (ARRAY(
 ))
 `
 
-type TombstonesDropParams struct {
-	Parent string
-	Until  time.Time
-	Most   int64
-}
-
 // Forgets so many waiting tombstones of a parent, no younger than a moment.
-func (q *Queries) TombstonesDrop(ctx context.Context, arg TombstonesDropParams) (int64, error) {
-	result, err := q.db.Exec(ctx, tombstonesDrop, arg.Parent, arg.Until, arg.Most)
+func (q *Queries) TombstonesDrop(ctx context.Context, parent string, until time.Time, most int64) (int64, error) {
+	result, err := q.db.Exec(ctx, tombstonesDrop, parent, until, most)
 	if err != nil {
 		return 0, err
 	}
@@ -197,19 +175,14 @@ ORDER BY due.consume_after, due.id
 LIMIT $2::bigint
 `
 
-type TombstonesDueKeysParams struct {
-	Parent string
-	Most   int64
-}
-
 type TombstonesDueKeysRow struct {
 	PrimaryKeyValue *int64
 	PrimaryKeyText  *string
 }
 
 // The keys of due tombstones of a parent, oldest first.
-func (q *Queries) TombstonesDueKeys(ctx context.Context, arg TombstonesDueKeysParams) ([]TombstonesDueKeysRow, error) {
-	rows, err := q.db.Query(ctx, tombstonesDueKeys, arg.Parent, arg.Most)
+func (q *Queries) TombstonesDueKeys(ctx context.Context, parent string, most int64) ([]TombstonesDueKeysRow, error) {
+	rows, err := q.db.Query(ctx, tombstonesDueKeys, parent, most)
 	if err != nil {
 		return nil, err
 	}
@@ -450,12 +423,6 @@ WITH wanted AS (
 SELECT (SELECT pg_catalog.count(*) FROM retried) AS retried, (SELECT pg_catalog.count(*) FROM wanted) AS found
 `
 
-type TombstonesRetryParams struct {
-	Ids    []int64
-	Times  []string
-	Parent string
-}
-
 type TombstonesRetryRow struct {
 	Retried int64
 	Found   int64
@@ -463,8 +430,8 @@ type TombstonesRetryRow struct {
 
 // Makes tombstones of a parent due and counts those; the rest of the ones that are there are locked, or another session has just changed them. The
 // reason of the last failure stays until the next attempt, for a session that looks at the tombstone in between.
-func (q *Queries) TombstonesRetry(ctx context.Context, arg TombstonesRetryParams) (TombstonesRetryRow, error) {
-	row := q.db.QueryRow(ctx, tombstonesRetry, arg.Ids, arg.Times, arg.Parent)
+func (q *Queries) TombstonesRetry(ctx context.Context, ids []int64, times []string, parent string) (TombstonesRetryRow, error) {
+	row := q.db.QueryRow(ctx, tombstonesRetry, ids, times, parent)
 	var i TombstonesRetryRow
 	err := row.Scan(&i.Retried, &i.Found)
 	return i, err

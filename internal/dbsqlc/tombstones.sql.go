@@ -15,15 +15,9 @@ SET database = $1
 WHERE swept.database <> ALL ($2::pg_catalog.text[]) AND swept.parent = ANY ($3::pg_catalog.text[])
 `
 
-type SweptAdoptParams struct {
-	Database   string
-	Configured []string
-	Parents    []string
-}
-
 // Takes over what waits for its second look under a name that no configured database has any more.
-func (q *Queries) SweptAdopt(ctx context.Context, arg SweptAdoptParams) (int64, error) {
-	result, err := q.db.Exec(ctx, sweptAdopt, arg.Database, arg.Configured, arg.Parents)
+func (q *Queries) SweptAdopt(ctx context.Context, database string, configured []string, parents []string) (int64, error) {
+	result, err := q.db.Exec(ctx, sweptAdopt, database, configured, parents)
 	if err != nil {
 		return 0, err
 	}
@@ -40,14 +34,9 @@ FROM (
 ) AS counted
 `
 
-type SweptKeysParams struct {
-	Database string
-	Cap      int32
-}
-
 // Parents of a database that wait for their second look. The count stops at so many rows.
-func (q *Queries) SweptKeys(ctx context.Context, arg SweptKeysParams) (int64, error) {
-	row := q.db.QueryRow(ctx, sweptKeys, arg.Database, arg.Cap)
+func (q *Queries) SweptKeys(ctx context.Context, database string, cap int32) (int64, error) {
+	row := q.db.QueryRow(ctx, sweptKeys, database, cap)
 	var keys int64
 	err := row.Scan(&keys)
 	return keys, err
@@ -78,11 +67,6 @@ LEFT JOIN LATERAL (
 ORDER BY parent.name
 `
 
-type TombstoneBacklogsParams struct {
-	Parents []string
-	Cap     int32
-}
-
 type TombstoneBacklogsRow struct {
 	Name             string
 	Pending          int64
@@ -90,8 +74,8 @@ type TombstoneBacklogsRow struct {
 }
 
 // How many tombstones wait for each of these parents, and the age of the one at the head of the parent's queue. Counts stop at the cap.
-func (q *Queries) TombstoneBacklogs(ctx context.Context, arg TombstoneBacklogsParams) ([]TombstoneBacklogsRow, error) {
-	rows, err := q.db.Query(ctx, tombstoneBacklogs, arg.Parents, arg.Cap)
+func (q *Queries) TombstoneBacklogs(ctx context.Context, parents []string, cap int32) ([]TombstoneBacklogsRow, error) {
+	rows, err := q.db.Query(ctx, tombstoneBacklogs, parents, cap)
 	if err != nil {
 		return nil, err
 	}

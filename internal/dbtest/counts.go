@@ -19,11 +19,9 @@ import (
 // Counting makes batches under the lease count for a run of their own, until the function that it returns expects that they have
 // counted, by session, what the statistics say: rows by field and label.
 func Counting(tb testing.TB, granted *lease.Lease, sessions ...*pgx.Conn) func(want map[[2]string]int64) {
-	tb.Helper()
 	run := rand.Int64()
 	granted.For(run)
 	return func(want map[[2]string]int64) {
-		tb.Helper()
 		granted.For(0)
 		found := map[[2]string]int64{}
 		if slices.ContainsFunc(sessions, (*pgx.Conn).IsClosed) {
@@ -49,7 +47,6 @@ func Counting(tb testing.TB, granted *lease.Lease, sessions ...*pgx.Conn) func(w
 
 // Session returns one under a lease of its own. It ends with the test, or with end.
 func (d *DB) Session(tb testing.TB, key string) (session *batch.Session, end func()) {
-	tb.Helper()
 	manager := lease.Manager{Jobs: d.Connected, Holder: tb.Name()}
 	granted := pgtest.Must(manager.Acquire(tb.Context(), key, 5*time.Minute, d.Connected))(tb)
 	conn := pgtest.Must(d.Pool().Acquire(tb.Context()))(tb)

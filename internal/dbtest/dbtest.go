@@ -31,14 +31,12 @@ type DB struct {
 
 // New returns a database with the components installed that need no tables of the application, copied from a template.
 func New(tb testing.TB) *DB {
-	tb.Helper()
 	return connected(pgtest.FromTemplate(tb, "migrated", install))
 }
 
 // Tracked returns a database with tables of a test's own and the tracking triggers on those whose key column is id. Tests that begin
 // with the same tables share a template: it spares them two thirds of the set-up.
 func Tracked(tb testing.TB, tables string, parents ...string) *DB {
-	tb.Helper()
 	d := pgtest.FromTemplate(tb, fmt.Sprintf("tracked %v: %s", parents, tables), func(ctx context.Context, url string) error {
 		if err := installReference(ctx, url, tables, []string{migrate.LooseForeignKeys}); err != nil {
 			return err
@@ -54,7 +52,6 @@ func Tracked(tb testing.TB, tables string, parents ...string) *DB {
 
 // Keeping is Tracked with triggers that keep the deleted rows.
 func Keeping(tb testing.TB, tables string, parents ...string) *DB {
-	tb.Helper()
 	d := pgtest.FromTemplate(tb, fmt.Sprintf("keeping %v: %s", parents, tables), func(ctx context.Context, url string) error {
 		if err := installReference(ctx, url, tables, []string{migrate.LooseForeignKeys, migrate.Undo}); err != nil {
 			return err
@@ -67,7 +64,7 @@ func Keeping(tb testing.TB, tables string, parents ...string) *DB {
 		for i := range kept {
 			kept[i].Undo = triggers.KeepsAll
 		}
-		_, err = conn.Exec(ctx, "SELECT sexton.undo_rotate('undo', '72h'), sexton.undo_rotate('batches', '72h')")
+		_, err = conn.Exec(ctx, "SELECT sexton.undo_rotate('undo', '72h', true), sexton.undo_rotate('batches', '72h', true)")
 		return errors.Join(err, track(ctx, conn, kept), conn.Close(ctx))
 	})
 	return connected(d)
@@ -76,7 +73,6 @@ func Keeping(tb testing.TB, tables string, parents ...string) *DB {
 // Reference returns a database with the empty tables of the reference application and all components, copied from a
 // template.
 func Reference(tb testing.TB) *DB {
-	tb.Helper()
 	d := pgtest.FromTemplate(tb, "reference", func(ctx context.Context, url string) error {
 		return installReference(ctx, url, sample.Schema(), withUsers(migrate.AdjournedGroups, migrate.ExternalDiffs))
 	})
@@ -85,7 +81,6 @@ func Reference(tb testing.TB) *DB {
 
 // ReferenceIn is Reference in a database of another encoding.
 func ReferenceIn(tb testing.TB, encoding string) *DB {
-	tb.Helper()
 	d := pgtest.NewEncoded(tb, encoding)
 	require.NoError(tb, installReference(tb.Context(), d.URL, sample.Schema(), withUsers(migrate.AdjournedGroups, migrate.ExternalDiffs)))
 	return connected(d)
@@ -94,7 +89,6 @@ func ReferenceIn(tb testing.TB, encoding string) *DB {
 // WithUsers returns a database with tables of a test's own, users among them, and all components but those for groups and diffs. What
 // comes later runs in the copy: tests that begin with the same tables share a template.
 func WithUsers(tb testing.TB, tables string, later ...string) *DB {
-	tb.Helper()
 	d := pgtest.FromTemplate(tb, "users: "+tables, func(ctx context.Context, url string) error {
 		return installReference(ctx, url, tables, withUsers())
 	})
@@ -107,7 +101,6 @@ func WithUsers(tb testing.TB, tables string, later ...string) *DB {
 // WithGroups returns a database with tables of a test's own, users and groups among them, and the components for groups. Tests
 // that begin with the same tables share a template.
 func WithGroups(tb testing.TB, tables string) *DB {
-	tb.Helper()
 	d := pgtest.FromTemplate(tb, "groups: "+tables, func(ctx context.Context, url string) error {
 		return installReference(ctx, url, tables, []string{migrate.LooseForeignKeys, migrate.AdjournedGroups})
 	})
@@ -134,7 +127,6 @@ func installReference(ctx context.Context, url, tables string, components []stri
 
 // Onto installs the components of New on an empty database.
 func Onto(tb testing.TB, d *pgtest.Database) *DB {
-	tb.Helper()
 	require.NoError(tb, install(tb.Context(), d.URL))
 	return connected(d)
 }
@@ -161,7 +153,6 @@ func connected(d *pgtest.Database) *DB {
 
 // Track installs the tracking triggers on tables of the public schema whose key column is id.
 func (d *DB) Track(tb testing.TB, tables ...string) {
-	tb.Helper()
 	d.TrackKeys(tb, byID(tables)...)
 }
 
@@ -175,7 +166,6 @@ func byID(tables []string) []triggers.Parent {
 
 // TrackKeys installs the tracking triggers on tables with any keys.
 func (d *DB) TrackKeys(tb testing.TB, parents ...triggers.Parent) {
-	tb.Helper()
 	conn := pgtest.Must(d.Pool().Acquire(tb.Context()))(tb)
 	defer conn.Release()
 	require.NoError(tb, track(tb.Context(), conn.Conn(), parents))
@@ -189,12 +179,10 @@ func track(ctx context.Context, conn *pgx.Conn, parents []triggers.Parent) error
 
 // Pending returns the number of tombstones.
 func (d *DB) Pending(tb testing.TB) int64 {
-	tb.Helper()
 	return pgtest.Scalar[int64](tb, d.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE status = 1")
 }
 
 // Begin opens a transaction that runs statements and is rolled back at the end of the test, if it is open still.
 func (d *DB) Begin(tb testing.TB, statements ...string) pgx.Tx {
-	tb.Helper()
 	return pgtest.Begin(tb, d.Pool(), statements...)
 }

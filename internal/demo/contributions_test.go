@@ -74,14 +74,12 @@ func TestContributionsAreCountedOneByOne(t *testing.T) {
 			on := testStage(db)
 			want := contributionCount{before: 40}
 			count := func(what string) {
-				t.Helper()
 				got, err := countContributions(t.Context(), on)
 				require.NoError(t, err)
 				require.Equal(t, want, got, what)
 			}
 			count("while nothing has happened")
 			set := func(value string, ids ...int64) {
-				t.Helper()
 				db.Exec(fmt.Sprintf("UPDATE %s SET %s = %s WHERE id = ANY ($1)", c.table, c.column, value), ids)
 			}
 			set(fmt.Sprint(ghost), 1, 2, 3, 4)
@@ -91,7 +89,6 @@ func TestContributionsAreCountedOneByOne(t *testing.T) {
 			count("one with somebody else is lost")
 
 			remove := func(table string, ids ...int64) {
-				t.Helper()
 				db.Exec(fmt.Sprintf("DELETE FROM %s WHERE id = ANY ($1)", table), ids)
 			}
 			remove(c.table, 7, 8)

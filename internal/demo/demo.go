@@ -25,6 +25,8 @@ type Site struct {
 	Kinds []string
 	// Objects is the folder to which diffs are moved.
 	Objects string
+	// Undo takes a deletion back, and returns how many rows came back; needed for UndoKind alone.
+	Undo func(ctx context.Context, deletion int64) (rows int64, err error)
 	// Rows is how many rows were loaded.
 	Rows int64
 	// Work runs a worker until its context ends.

@@ -17,7 +17,6 @@ import (
 
 // timeless is a summary without what depends on the clock.
 func timeless(t *testing.T, s Summary) string {
-	t.Helper()
 	require.GreaterOrEqual(t, s.P99LatencyMS, s.P50LatencyMS)
 	s.P50LatencyMS, s.P99LatencyMS, s.Seconds = 0, 0, 0
 	for kind, job := range s.Jobs {
@@ -197,41 +196,38 @@ func TestRunReportsThatTheWorkerCannotStop(t *testing.T) {
 
 func TestRunEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	for name, drain := range map[string]bool{"no error without drain": false, "an error with drain": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := parentsIn(t)
-			db.Exec(`INSERT INTO issues SELECT generate_series(1, 5000)`)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			site := testSite(t, db)
-			var toldEarly, ended atomic.Bool
-			begun := make(chan context.Context, 1)
-			site.Work = func(working context.Context) error {
-				begun <- working
-				<-working.Done()
-				ended.Store(true)
-				return nil
+	pgtest.Each(t, map[string]bool{"no error without drain": false, "an error with drain": true}, func(t *testing.T, _ string, drain bool) {
+		db := parentsIn(t)
+		db.Exec(`INSERT INTO issues SELECT generate_series(1, 5000)`)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		site := testSite(t, db)
+		var toldEarly, ended atomic.Bool
+		begun := make(chan context.Context, 1)
+		site.Work = func(working context.Context) error {
+			begun <- working
+			<-working.Done()
+			ended.Store(true)
+			return nil
+		}
+		site.View = viewFunc(func(s State) {
+			if s.Scenes[0].Acted > 0 && ctx.Err() == nil {
+				cancel()
+				// While this is shown others are still at work.
+				toldEarly.Store((<-begun).Err() != nil)
 			}
-			site.View = viewFunc(func(s State) {
-				if s.Scenes[0].Acted > 0 && ctx.Err() == nil {
-					cancel()
-					// While this is shown others are still at work.
-					toldEarly.Store((<-begun).Err() != nil)
-				}
-			})
-			summary, err := Run(ctx, site, drain)
-			if drain {
-				require.ErrorIs(t, err, context.Canceled)
-			} else {
-				require.NoError(t, err)
-			}
-			require.True(t, ended.Load())
-			require.False(t, toldEarly.Load(), "the worker ends last")
-			require.Positive(t, summary.ParentsDeleted)
-			require.Nil(t, summary.OrphansLeft, "what is not drained has no count")
 		})
-	}
+		summary, err := Run(ctx, site, drain)
+		if drain {
+			require.ErrorIs(t, err, context.Canceled)
+		} else {
+			require.NoError(t, err)
+		}
+		require.True(t, ended.Load())
+		require.False(t, toldEarly.Load(), "the worker ends last")
+		require.Positive(t, summary.ParentsDeleted)
+		require.Nil(t, summary.OrphansLeft, "what is not drained has no count")
+	})
 }
 
 func TestRunThatIsOverBeforeItBegins(t *testing.T) {

@@ -45,16 +45,13 @@ DELETE FROM groups USING gone WHERE gone.depth = 1 AND groups.id = gone.id;
 
 // rehearsal is an application that plays a scene, with the scene's stopwatch.
 func rehearsal(t *testing.T, db *dbtest.DB, scene Scene) (*application, *stopwatch) {
-	t.Helper()
 	times := newStopwatch(db.Pool(), dbtest.Names(), scene.Script())
 	return pgtest.Must(newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond}))(t), times
 }
 
 // counting returns what expects the counts that a scene's check finds. Some of them are faults.
 func counting(t *testing.T, scene Scene, faults ...int) func(why string, want ...int64) {
-	t.Helper()
 	return func(why string, want ...int64) {
-		t.Helper()
 		found := pgtest.Must(scene.Check(t.Context()))(t)
 		var counts []int64
 		for _, f := range found {
@@ -187,7 +184,6 @@ SELECT n, 0, 1, false, false, false, false, '1', '1', 'a', 'ä' || n FROM genera
 
 // moveDiffs does by hand what the job does, to all diffs that are in the database.
 func moveDiffs(t *testing.T, db *dbtest.DB, folder string) {
-	t.Helper()
 	for _, row := range db.Rows(`
 		SELECT diff.merge_request_id, diff.id, string_agg(file.diff, '' ORDER BY relative_order)
 		FROM merge_request_diffs AS diff JOIN merge_request_diff_files AS file ON merge_request_diff_id = diff.id
@@ -248,7 +244,6 @@ func TestDiffsAreAddedAndReadBack(t *testing.T) {
 	check("an object of nobody", 13, 23, 4, 0, 0, 0, 0, 1)
 
 	waiting := func() [][]string {
-		t.Helper()
 		return db.Rows("SELECT name, number FROM (" + dbtest.Names().Render(scene.Script().Waiting) + ") AS waiting (name, number, since) ORDER BY number")
 	}
 	db.Exec("DELETE FROM merge_request_diffs WHERE id = 6; DELETE FROM merge_requests WHERE id = 5")

@@ -63,8 +63,8 @@ type parentTable struct {
 	most int
 	// fraction divides the share of rows that go; 0 means 1.
 	fraction int64
-	// left is how many are still to go.
-	left int64
+	// left is how many are still to go, newest the last row that was there before them.
+	left, newest int64
 }
 
 // Plan counts the tables.
@@ -76,6 +76,7 @@ func (l *looseForeignKeys) Plan(ctx context.Context) (planned int64, err error) 
 			return 0, fmt.Errorf("count %s: %w", table.name, err)
 		}
 		l.tables[i].left = l.of(l.Script(), rows) / max(1, table.fraction)
+		l.tables[i].newest = l.tables[i].last
 		planned += l.tables[i].left
 	}
 	l.tables = slices.DeleteFunc(l.tables, func(t parentTable) bool { return t.left == 0 })
@@ -91,7 +92,7 @@ func (l *looseForeignKeys) Act(ctx context.Context, limit int) (acted []Item, mo
 	at := l.pick()
 	table := &l.tables[at]
 	limit = min(limit, table.most, int(table.left))
-	ids, err := table.anywhere(func(from int64) ([]int64, error) { return l.remove(ctx, table.name, from, limit) })
+	ids, err := table.anywhere(func(from int64) ([]int64, error) { return l.remove(ctx, table, from, limit) })
 	if err != nil {
 		return nil, false, fmt.Errorf("delete from %s: %w", table.name, err)
 	}
@@ -119,11 +120,11 @@ func (l *looseForeignKeys) pick() int {
 	return 0
 }
 
-// remove deletes rows in the order of their keys.
-func (l *looseForeignKeys) remove(ctx context.Context, table string, from int64, limit int) ([]int64, error) {
-	quoted := pgx.Identifier{table}.Sanitize()
-	sql := "DELETE FROM " + quoted + " WHERE id IN (SELECT id FROM " + quoted + " WHERE id >= $1 ORDER BY id LIMIT $2) RETURNING id"
-	rows, _ := l.pool.Query(ctx, sql, from, limit)
+// remove deletes rows in the order of their keys. Rows that have come since belong to other scenes.
+func (l *looseForeignKeys) remove(ctx context.Context, table *parentTable, from int64, limit int) ([]int64, error) {
+	quoted := pgx.Identifier{table.name}.Sanitize()
+	sql := "DELETE FROM " + quoted + " WHERE id IN (SELECT id FROM " + quoted + " WHERE id BETWEEN $1 AND $2 ORDER BY id LIMIT $3) RETURNING id"
+	rows, _ := l.pool.Query(ctx, sql, from, table.newest, limit)
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 

@@ -18,7 +18,6 @@ import (
 const atOnce = time.Millisecond
 
 func newTestApplication(t *testing.T, db *dbtest.DB, pace Pace) *application {
-	t.Helper()
 	scene := newLooseForeignKeys(testStage(db))
 	scene.share = pace.Share
 	return pgtest.Must(newApplication(t.Context(), scene, newTestStopwatch(db), pace))(t)
@@ -130,35 +129,33 @@ func TestApplicationEndsWhenOthersTookItsRows(t *testing.T) {
 
 func TestOneStatementIsBounded(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type example struct {
 		table string
 		limit int
 		want  int64
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"by what is asked for":        {"issues", 7, 7},
 		"by the plan":                 {"issues", 1000, 150},
 		"by the table":                {"merge_requests", 1000, 100},
 		"by what one row takes along": {"projects", 1000, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := parentsIn(t)
-			quoted := pgx.Identifier{test.table}.Sanitize()
-			db.Exec("INSERT INTO " + quoted + " SELECT generate_series(1, 300)")
-			a := newTestApplication(t, db, Pace{Share: 50, Length: time.Hour})
-			// From the first row on, so that there are enough.
-			tables(a)[0].last = tables(a)[0].first
-			planned := a.planned
-			pgtest.Must(a.act(t.Context(), test.limit))(t)
-			require.Equal(t, test.want, a.acted.Load())
-			require.Equal(t, 300-test.want, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM "+quoted))
-			if planned > test.want {
-				require.Equal(t, map[string]int64{test.table: planned - test.want}, left(a))
-			} else {
-				require.Empty(t, tables(a))
-			}
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		db := parentsIn(t)
+		quoted := pgx.Identifier{test.table}.Sanitize()
+		db.Exec("INSERT INTO " + quoted + " SELECT generate_series(1, 300)")
+		a := newTestApplication(t, db, Pace{Share: 50, Length: time.Hour})
+		// From the first row on, so that there are enough.
+		tables(a)[0].last = tables(a)[0].first
+		planned := a.planned
+		pgtest.Must(a.act(t.Context(), test.limit))(t)
+		require.Equal(t, test.want, a.acted.Load())
+		require.Equal(t, 300-test.want, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM "+quoted))
+		if planned > test.want {
+			require.Equal(t, map[string]int64{test.table: planned - test.want}, left(a))
+		} else {
+			require.Empty(t, tables(a))
+		}
+	})
 }
 
 // failing makes the first deletions of issues fail.

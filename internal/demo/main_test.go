@@ -39,20 +39,17 @@ notes:
 
 // parentsIn returns a database with Sexton's tables and those of the application.
 func parentsIn(t *testing.T) *dbtest.DB {
-	t.Helper()
 	db := dbtest.New(t)
 	db.Exec(parents)
 	return db
 }
 
 func parsed(t *testing.T, yaml string) []definitions.Definition {
-	t.Helper()
 	return pgtest.Must(definitions.Parse(definitions.File{Name: "test.yml", Data: []byte(yaml)}))(t)
 }
 
 // testSite is a site without a worker whose view is discarded.
 func testSite(t *testing.T, db *dbtest.DB) Site {
-	t.Helper()
 	return Site{
 		Pool: db.Pool(), Names: dbtest.Names(), Definitions: parsed(t, notesOfIssues), Kinds: []string{testKind}, Rows: 17,
 		Work: func(ctx context.Context) error { <-ctx.Done(); return nil },
@@ -91,7 +88,6 @@ func (v viewFunc) Show(state State)      { v(state) }
 
 // background runs a function and hands out its error; the test does not end before it.
 func background(t *testing.T, run func(ctx context.Context) error) (cancel context.CancelFunc, ended <-chan error) {
-	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan error, 1)
 	var running sync.WaitGroup
@@ -108,7 +104,6 @@ const patience = 2 * time.Minute
 
 // receive waits for a value.
 func receive[T any](t *testing.T, from <-chan T, what string) (value T) {
-	t.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {

@@ -38,6 +38,11 @@ type Scene interface {
 	Check(ctx context.Context) ([]Finding, error)
 }
 
+// teller is a scene that fills in itself how it stands, as no job does it.
+type teller interface {
+	Tell(state *SceneState)
+}
+
 // Script is the fixed part of a scene.
 type Script struct {
 	// Kind is that of the job. With are further kinds that belong to it: their runs count as well.
@@ -48,7 +53,7 @@ type Script struct {
 	// Acted names the application's actions: "parents deleted". Unit names the rows that wait for the job:
 	// "tombstones", and Finished what becomes of that: "paid off".
 	Acted, Unit, Finished string
-	// Until says what is measured: "from commit to clean".
+	// Until says what is measured: "from commit to clean". Empty where nothing is.
 	Until string
 	// Pace is that of a demo that ends by itself, EndlessPace that of one that does not.
 	Pace, EndlessPace Pace
@@ -189,7 +194,8 @@ func orNone(ids []int64) []int64 { return append([]int64{}, ids...) }
 func scenes(site Site, endless bool) []Scene {
 	on := stage{pool: site.Pool, names: site.Names, definitions: site.Definitions, objects: site.Objects, endless: endless, ledger: &ledger{}}
 	var playing []Scene
-	for _, scene := range []Scene{newLooseForeignKeys(on), &ghostUsers{stage: on}, &placeholderUsers{stage: on}, &groups{stage: on}, &diffs{stage: on}} {
+	all := []Scene{newLooseForeignKeys(on), &ghostUsers{stage: on}, &placeholderUsers{stage: on}, &groups{stage: on}, &diffs{stage: on}, newUndone(on, site)}
+	for _, scene := range all {
 		if slices.Contains(site.Kinds, scene.Script().Kind) {
 			playing = append(playing, scene)
 		}

@@ -203,7 +203,10 @@ func (p panel) scene(s SceneState, t trace) []string {
 	if s.Latency.Max > 0 {
 		times = append(times, s.Script.Until)
 	}
-	lines := []string{p.head(s), p.line("backlog", spark(t.backlog, p.sparkWidth()), s.waiting()...), p.line("times", "", times...)}
+	lines := []string{p.head(s), p.line("backlog", spark(t.backlog, p.sparkWidth()), s.waiting()...)}
+	if s.Script.Until != "" {
+		lines = append(lines, p.line("times", "", times...))
+	}
 	counted := len(s.Script.Rows) > 0
 	if counted {
 		lines = append(lines, p.line("speed", spark(t.speed, p.sparkWidth()), s.speed()), p.line("so far", "", s.rows()...))
@@ -356,9 +359,14 @@ func (l *Lines) Show(s State) {
 		parts := []string{
 			scene.Script.Title + ": " + scene.progress(),
 			strings.Join(scene.waiting(), ", "),
-			strings.Join(append(scene.rows(), scene.speed()), ", "),
-			scene.Script.Until + ": " + scene.times(), scene.Activity,
 		}
+		if len(scene.Script.Rows) > 0 {
+			parts = append(parts, strings.Join(append(scene.rows(), scene.speed()), ", "))
+		}
+		if scene.Script.Until != "" {
+			parts = append(parts, scene.Script.Until+": "+scene.times())
+		}
+		parts = append(parts, scene.Activity)
 		_, _ = fmt.Fprintf(l.w, "%3.0f s | %s\n", s.Elapsed.Seconds(), strings.Join(parts, " | "))
 	}
 	if s.Over && !l.told {

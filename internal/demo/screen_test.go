@@ -15,6 +15,8 @@ import (
 	"github.com/creack/pty"
 	"github.com/mattn/go-runewidth"
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
 )
 
 // control is a sequence that moves, erases or colours.
@@ -25,7 +27,6 @@ var colour = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // display is what a terminal shows of an output in which the cursor goes up only from the first column.
 func display(t *testing.T, output string) []string {
-	t.Helper()
 	lines, row := []string{""}, 0
 	for output != "" {
 		if at := control.FindStringSubmatchIndex(output); at != nil && at[0] == 0 {
@@ -68,7 +69,6 @@ func TestDisplay(t *testing.T) {
 
 // painted paints and closes, and fails the test if that takes for ever.
 func painted(t *testing.T, w io.Writer, paint func(s *Screen)) {
-	t.Helper()
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -81,7 +81,6 @@ func painted(t *testing.T, w io.Writer, paint func(s *Screen)) {
 
 // shown paints to a buffer, and returns the last picture.
 func shown(t *testing.T, paint func(s *Screen)) []string {
-	t.Helper()
 	var out bytes.Buffer
 	painted(t, &out, paint)
 	return display(t, out.String())
@@ -112,7 +111,7 @@ func TestScreenLeavesThePanel(t *testing.T) {
 
 func TestScreenClosesAtAnyTime(t *testing.T) {
 	t.Parallel()
-	for name, paint := range map[string]func(s *Screen){
+	pgtest.Each(t, map[string]func(s *Screen){
 		"at once":                   func(*Screen) {},
 		"before the load":           func(s *Screen) { s.Loaded(0, 1000) },
 		"in the middle of the load": func(s *Screen) { s.Loaded(10, 1000) },
@@ -122,13 +121,10 @@ func TestScreenClosesAtAnyTime(t *testing.T) {
 		"without a scene":           func(s *Screen) { s.Show(State{Elapsed: 1}) },
 		"when nothing is planned":   func(s *Screen) { s.Show(State{Elapsed: 1, Scenes: []SceneState{{}}}) },
 		"when all is deleted":       func(s *Screen) { s.Show(State{Scenes: []SceneState{{Acted: 5, Planned: 5}}}) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			lines := shown(t, paint)
-			require.Empty(t, lines[len(lines)-1], "the cursor is below the panel: %q", lines)
-		})
-	}
+	}, func(t *testing.T, _ string, paint func(s *Screen)) {
+		lines := shown(t, paint)
+		require.Empty(t, lines[len(lines)-1], "the cursor is below the panel: %q", lines)
+	})
 }
 
 func TestScreenWritesAboveThePanel(t *testing.T) {

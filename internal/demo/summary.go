@@ -113,7 +113,9 @@ func (s Summary) Text() string {
 	for _, scene := range s.scenes {
 		done := append([]string{words.Grouped(scene.Acted) + " " + scene.Script.Acted}, scene.rows()...)
 		fmt.Fprintf(&b, "%s: %s\n", scene.Script.Title, strings.Join(done, ", "))
-		fmt.Fprintf(&b, "  %s: p50 %.1f ms, p99 %.1f ms\n", scene.Script.Until, scene.Latency.P50, scene.Latency.P99)
+		if scene.Script.Until != "" {
+			fmt.Fprintf(&b, "  %s: p50 %.1f ms, p99 %.1f ms\n", scene.Script.Until, scene.Latency.P50, scene.Latency.P99)
+		}
 		for _, f := range scene.Found {
 			fmt.Fprintf(&b, "  %s %s\n", words.Grouped(f.Count), f.Text)
 		}

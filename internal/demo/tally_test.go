@@ -22,20 +22,19 @@ type runHistory struct {
 }
 
 func newRunHistory(t *testing.T) runHistory {
-	t.Helper()
 	db := dbtest.New(t)
 	return runHistory{t, db, db.Connected.Queries()}
 }
 
 func (h runHistory) start(kind, database string) int64 {
 	h.t.Helper()
-	run := pgtest.Must(h.queries.RunStart(h.t.Context(), dbsqlc.RunStartParams{Kind: kind, Database: database, Holder: "test"}))(h.t)
+	run := pgtest.Must(h.queries.RunStart(h.t.Context(), kind, database, "test"))(h.t)
 	return run
 }
 
 func (h runHistory) progress(id int64, stats string) {
 	h.t.Helper()
-	require.NoError(h.t, h.queries.RunProgress(h.t.Context(), dbsqlc.RunProgressParams{ID: id, Stats: json.RawMessage(stats)}))
+	require.NoError(h.t, h.queries.RunProgress(h.t.Context(), json.RawMessage(stats), id))
 }
 
 func (h runHistory) finish(id int64, changed bool, stats string) {
@@ -167,8 +166,7 @@ func TestTallyCountWhatComesLate(t *testing.T) {
 	h := newRunHistory(t)
 	r := newTestRuns(h.db)
 	tx := pgtest.Must(h.db.Pool().Begin(t.Context()))(t)
-	hidden, err := dbtest.Names().Queries(tx).RunStart(t.Context(), dbsqlc.RunStartParams{Kind: testKind, Database: "main", Holder: "test"})
-	require.NoError(t, err)
+	hidden := pgtest.Must(dbtest.Names().Queries(tx).RunStart(t.Context(), testKind, "main", "test"))(t)
 	younger := h.start(testKind, "main")
 	require.Less(t, hidden, younger)
 	h.finish(younger, true, `{"processed": 1, "delete_count_by_table": {"notes": 1}}`)
@@ -178,9 +176,7 @@ func TestTallyCountWhatComesLate(t *testing.T) {
 	got := pgtest.Must(r.total(t.Context()))(t)
 	require.EqualValues(t, 21, got.Rows())
 
-	require.NoError(t, h.queries.RunCounted(t.Context(), dbsqlc.RunCountedParams{
-		ID: younger, Stats: json.RawMessage(`{"processed": 1, "delete_count_by_table": {"notes": 300}}`), Counted: json.RawMessage("{}"),
-	}))
+	require.NoError(t, h.queries.RunCounted(t.Context(), json.RawMessage(`{"processed": 1, "delete_count_by_table": {"notes": 300}}`), json.RawMessage("{}"), younger))
 	got = pgtest.Must(r.total(t.Context()))(t)
 	require.EqualValues(t, 320, got.Rows())
 }
@@ -191,7 +187,6 @@ func TestTallyCountEveryRun(t *testing.T) {
 	h := newRunHistory(t)
 	r := newTestRuns(h.db)
 	count := func(want int64) {
-		t.Helper()
 		require.Equal(t, want, pgtest.Must(r.total(t.Context()))(t).Runs)
 		require.Equal(t, want, pgtest.Scalar[int64](t, h.db.Database, "SELECT coalesce(sum(folded), 0) FROM sexton.runs"))
 	}
@@ -312,7 +307,6 @@ func TestStopwatchRunsUntilItsContextEnds(t *testing.T) {
 	s.committed(deletedFrom("issues", 1, 2))
 	cancel, ended := background(t, s.run)
 	pending := func(want int) {
-		t.Helper()
 		pgtest.WaitFor(t, "the stopwatch to see the tombstones go", func(context.Context) (bool, error) { return s.pending() == want, nil })
 	}
 	payOff(db, "public.issues", 1)

@@ -151,8 +151,9 @@ func (w *watch) read(ctx context.Context) (State, error) {
 	if err != nil {
 		return state, err
 	}
-	for i := range state.Scenes {
+	for i, scene := range w.scenes {
 		state.Scenes[i].Activity = activities[state.Scenes[i].Script.Kind]
+		scene.tell(&state.Scenes[i])
 	}
 	state.Elapsed = time.Since(w.began)
 	return state, nil
@@ -164,8 +165,15 @@ func (w *watch) settle(ctx context.Context, state *State) (err error) {
 		if state.Scenes[i].Tally, err = scene.runs.total(ctx); err != nil {
 			return err
 		}
+		scene.tell(&state.Scenes[i])
 	}
 	return nil
+}
+
+func (p *played) tell(state *SceneState) {
+	if scene, tells := p.app.scene.(teller); tells {
+		scene.Tell(state)
+	}
 }
 
 // backlogs counts what waits, in one statement: what one scene's job finishes may be another one's to do, so two

@@ -40,7 +40,6 @@ type stepped struct {
 }
 
 func newStepped(t *testing.T) *stepped {
-	t.Helper()
 	return &stepped{t, make(chan State)}
 }
 
@@ -97,7 +96,6 @@ func TestWatchEndsOnlyWhenNothingIsLeftToDo(t *testing.T) {
 	}()
 	// A state that is shown after one that would do proves that the latter did not end it.
 	goesOn := func(what string, accept func(State) bool) {
-		t.Helper()
 		shown.next(what, accept)
 		shown.next("another state after "+what, accept)
 	}

@@ -112,7 +112,6 @@ func TestKeptClusterStaysPrivateUnderPgCtl(t *testing.T) {
 	require.NoError(t, server.Stop())
 
 	control := func(arguments ...string) {
-		t.Helper()
 		cmd := exec.Command(filepath.Join(server.BinDir(), "pg_ctl"), append([]string{"-D", opts.DataDir, "-l", filepath.Join(opts.DataDir, "pg_ctl.log"), "-w"}, arguments...)...)
 		cmd.Dir, cmd.SysProcAttr = "/", server.owner.attributes()
 		out, err := cmd.CombinedOutput()
@@ -173,7 +172,6 @@ func TestStartCancelled(t *testing.T) {
 }
 
 func requireEmpty(t *testing.T, dir string) {
-	t.Helper()
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, entries, "folder %s must be empty", dir)

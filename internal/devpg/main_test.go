@@ -60,7 +60,6 @@ func runChild() int {
 
 // eventually polls a state until it holds, with a deadline.
 func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
 	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -90,7 +89,6 @@ func dead(pid int) bool {
 
 // scalar runs a query on a fresh connection.
 func scalar[T any](t *testing.T, url, sql string) T {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, url)
@@ -104,7 +102,6 @@ func scalar[T any](t *testing.T, url, sql string) T {
 }
 
 func execute(t *testing.T, url, sql string) {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, url)
@@ -116,7 +113,6 @@ func execute(t *testing.T, url, sql string) {
 
 // openTemp returns a temporary folder that other users may enter; t.TempDir shuts them out and can be too long for a socket.
 func openTemp(t *testing.T) string {
-	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "devpg-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
@@ -126,7 +122,6 @@ func openTemp(t *testing.T) string {
 
 // begin starts a server with the machine's binaries in the given environment and stops it at the end of the test.
 func begin(t *testing.T, opts Options, env environment) *Server {
-	t.Helper()
 	server, err := start(t.Context(), opts, env)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })

@@ -23,7 +23,6 @@ type parent struct {
 
 // startParent runs the test binary as a child that starts a server, as another user if owner is set.
 func startParent(t *testing.T, owner *account, env ...string) parent {
-	t.Helper()
 	binary, err := os.Executable()
 	require.NoError(t, err)
 	if owner != nil {
@@ -56,7 +55,6 @@ func startParent(t *testing.T, owner *account, env ...string) parent {
 }
 
 func (p parent) requireNothingLeft(t *testing.T) {
-	t.Helper()
 	eventually(t, "the end of the server process", func() bool { return dead(p.PID) })
 	eventually(t, "the end of the janitor", func() bool { return dead(p.Janitor) })
 	eventually(t, "the removal of folder "+p.RunDir, func() bool { return gone(p.RunDir) })
@@ -119,7 +117,6 @@ func TestOrdinaryUser(t *testing.T) {
 
 // patient is a program that reads its standard input for ever, with one extra argument to show in its command line.
 func patient(t *testing.T, argument string) *process {
-	t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", "read -r forever", "sh", "-D", argument)
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)

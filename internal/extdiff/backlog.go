@@ -11,6 +11,7 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/dbsqlc/diffsqlc"
 	"sexton/internal/pgschema"
+	"sexton/internal/problem"
 )
 
 const (
@@ -166,10 +167,7 @@ func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit
 func read[T any](ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, name string, args ...any) ([]T, error) {
 	rows, _ := db.Query(ctx, names.Render(statement(name)), args...)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[T])
-	if err != nil {
-		return nil, fmt.Errorf("read %s of diffs: %w", name, err)
-	}
-	return found, nil
+	return found, problem.Doing(err, "read %s of diffs", name)
 }
 
 // Retry has diffs tried again at once, and returns how many of them are in the database still.

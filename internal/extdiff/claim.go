@@ -12,6 +12,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/dbsqlc/diffsqlc"
+	"sexton/internal/problem"
 )
 
 const (
@@ -180,10 +181,7 @@ const settleTimeout = 5 * time.Second
 func settle(ctx context.Context, db database.Database, doing string, do func(context.Context, *diffsqlc.Queries) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	if err := do(ctx, queries(db)); err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
-	}
-	return nil
+	return problem.Doing(do(ctx, queries(db)), "%s", doing)
 }
 
 // release gives the claim back. Where that fails, it ends by itself.

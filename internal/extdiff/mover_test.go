@@ -17,7 +17,6 @@ const key1 = "merge_request_diffs/mr-7/diff-1"
 func TestMoveTakesTheTextsOutInTheOrderOfTheTree(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
 		b.add(1,
 			file{path: "b.txt", text: new("b\n")}, file{path: "a/z.txt", text: new("äöü\n")}, file{path: "a/b/c.txt", text: nil},
 			file{path: "a.txt", text: new("a\n")}, file{path: "a/B.txt", text: encoded("\x00\xff"), binary: true}, file{path: "a-b/x", text: new("")})
@@ -156,7 +155,6 @@ func TestOutdatedRule(t *testing.T) {
 
 // due tells what the scheduler thinks of a diff, and sees to it that the mover thinks the same.
 func (b *bundle) due(t *testing.T, id int64) bool {
-	t.Helper()
 	b.Exec("DELETE FROM sexton.external_diff_cursors")
 	_, ids := b.schedule(t, b.engine.Rule, 100)
 	due := false
@@ -257,25 +255,23 @@ func TestAManyFilesDiffMovesInOneTransaction(t *testing.T) {
 // Files without a project get that of their diff, or of the merge request, and those that say nothing of base64 are none.
 func TestMoveFillsInProjectAndBinary(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
+	type example struct {
 		change string
 		want   [][]string
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"from the diff":          {"", [][]string{{"a", "f", "1"}, {"b", "t", "2"}, {"c", "t", "1"}}},
 		"from the merge request": {"ALTER TABLE merge_request_diffs DROP project_id", [][]string{{"a", "f", "2"}, {"b", "t", "2"}, {"c", "t", "2"}}},
 		"without a column":       {"ALTER TABLE merge_request_diff_files RENAME project_id TO project", [][]string{{"a", "f", "NULL"}, {"b", "t", "2"}, {"c", "t", "NULL"}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := inFolder(t)
-			b.add(1, file{path: "a", text: new(onePart)}, file{path: "b", text: encoded("\xff"), binary: true}, file{path: "c", text: encoded("\x00"), binary: true})
-			b.Exec(`INSERT INTO projects (id, group_id, name, path) VALUES (2, 1, 'two', 'two');
-				UPDATE merge_requests SET target_project_id = 2;
-				UPDATE merge_request_diff_files SET project_id = CASE WHEN old_path = 'b' THEN 2 END, "binary" = CASE WHEN old_path <> 'a' THEN true END`)
-			b.Exec(c.change)
-			require.Empty(t, b.move(t, 1).Skipped)
-			require.Equal(t, c.want, b.Rows(`SELECT old_path, "binary", coalesce(to_jsonb(file) ->> 'project_id', to_jsonb(file) ->> 'project')
-				FROM merge_request_diff_files AS file ORDER BY 1`))
-		})
-	}
+	}, func(t *testing.T, _ string, c example) {
+		b := inFolder(t)
+		b.add(1, file{path: "a", text: new(onePart)}, file{path: "b", text: encoded("\xff"), binary: true}, file{path: "c", text: encoded("\x00"), binary: true})
+		b.Exec(`INSERT INTO projects (id, group_id, name, path) VALUES (2, 1, 'two', 'two');
+			UPDATE merge_requests SET target_project_id = 2;
+			UPDATE merge_request_diff_files SET project_id = CASE WHEN old_path = 'b' THEN 2 END, "binary" = CASE WHEN old_path <> 'a' THEN true END`)
+		b.Exec(c.change)
+		require.Empty(t, b.move(t, 1).Skipped)
+		require.Equal(t, c.want, b.Rows(`SELECT old_path, "binary", coalesce(to_jsonb(file) ->> 'project_id', to_jsonb(file) ->> 'project')
+			FROM merge_request_diff_files AS file ORDER BY 1`))
+	})
 }

@@ -18,6 +18,7 @@ import (
 	"sexton/internal/dbsqlc/diffsqlc"
 	"sexton/internal/lease"
 	"sexton/internal/pgschema"
+	"sexton/internal/problem"
 )
 
 const (
@@ -163,10 +164,7 @@ func (o *Owner) introduce(ctx context.Context, s self) error {
 
 // acquaint notes that the store's marker has been seen. A store that is known under another name so far keeps its seal.
 func (o *Owner) acquaint(ctx context.Context, seal string) error {
-	if err := queries(o.DB).StoreAcquaint(ctx, o.Store.Identity(), seal); err != nil {
-		return fmt.Errorf("note the store %s: %w", o.Store, err)
-	}
-	return nil
+	return problem.Doing(queries(o.DB).StoreAcquaint(ctx, o.Store.Identity(), seal), "note the store %s", o.Store)
 }
 
 // Seal checks the marker and, where its seal has been there for the better part of an hour, changes it: first the database
@@ -243,10 +241,7 @@ func begin(ctx context.Context, tx pgx.Tx, names pgschema.Names, fence *lease.Le
 	}
 	_, err := tx.Exec(ctx, names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, true)`),
 		fence.Key(), fence.Token(), defaultStatement.Milliseconds(), defaultLock.Milliseconds())
-	if err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	return nil
+	return problem.Doing(err, "begin")
 }
 
 // fenced runs a transaction under a lease's fence.

@@ -24,22 +24,26 @@ func owned(engine *extdiff.Engine) *extdiff.Engine {
 	return engine
 }
 
+// inOwnFolder is inFolder with a store that has an owner.
+func inOwnFolder(t *testing.T) *bundle {
+	b := inFolder(t)
+	owned(b.engine)
+	return b
+}
+
 // granted is the lease of a pass.
 func (b *bundle) granted(t *testing.T) *lease.Lease {
-	t.Helper()
 	session, _ := b.Session(t, rand.Text())
 	return session.Fence
 }
 
 func (b *bundle) marker(t *testing.T) (m extdiff.Marker) {
-	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(b.object(t, extdiff.MarkerKey)), &m))
 	return m
 }
 
 // refusedAsForeign tells that an error is about the owner, and returns its text.
 func refusedAsForeign(t *testing.T, err error) string {
-	t.Helper()
 	require.ErrorIs(t, err, extdiff.ErrNotOurs)
 	var refused *blobstore.AccessError
 	require.ErrorAs(t, err, &refused)
@@ -49,7 +53,6 @@ func refusedAsForeign(t *testing.T, err error) string {
 
 // everythingRefused tries all that writes or deletes objects.
 func (b *bundle) everythingRefused(t *testing.T, engine *extdiff.Engine, diff int64) string {
-	t.Helper()
 	_, err := engine.Move(t.Context(), diff)
 	refusedAsForeign(t, err)
 	_, err = engine.Restore(t.Context(), diff)
@@ -67,7 +70,6 @@ func (b *bundle) everythingRefused(t *testing.T, engine *extdiff.Engine, diff in
 func TestTwoDatabasesOnOneStoreRefuseEachOther(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, first *bundle) {
-		t.Helper()
 		second := over(t, dbtest.Reference(t), first.address)
 		// The databases of tests are copies of one.
 		second.Exec("UPDATE sexton.external_diff_installation SET id = gen_random_uuid()")
@@ -101,10 +103,8 @@ func TestTwoDatabasesOnOneStoreRefuseEachOther(t *testing.T) {
 // A restored dump has the installation's number and its seal.
 func TestACopyOfTheDatabaseIsRefused(t *testing.T) {
 	t.Parallel()
-	b := inFolder(t)
-	owned(b.engine)
-	b.add(1, file{path: "a", text: new(onePart)})
-	b.move(t, 1)
+	b := inOwnFolder(t)
+	b.moved(t, 1, file{path: "a", text: new(onePart)})
 	dump := b.Rows("SELECT id FROM sexton.external_diff_installation")[0][0]
 	stores := b.Rows("SELECT store, seal, sealed_at FROM sexton.external_diff_stores")[0]
 	staging := over(t, dbtest.Reference(t), b.address)
@@ -121,10 +121,8 @@ func TestACopyOfTheDatabaseIsRefused(t *testing.T) {
 func TestAnOlderCopyOfTheServerIsRefused(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
 		owned(b.engine)
-		b.add(1, file{path: "a", text: new(onePart)})
-		b.move(t, 1)
+		b.moved(t, 1, file{path: "a", text: new(onePart)})
 		first := b.marker(t)
 		fence := b.granted(t)
 		pgtest.Must(b.engine.Owner.Seal(t.Context(), fence))(t)
@@ -148,8 +146,7 @@ func TestAnOlderCopyOfTheServerIsRefused(t *testing.T) {
 // It would otherwise change the seal before the original does, which would be the one refused.
 func TestACopyOfTheServerWaitsForTheOriginal(t *testing.T) {
 	t.Parallel()
-	b := inFolder(t)
-	owned(b.engine)
+	b := inOwnFolder(t)
 	require.NoError(t, b.engine.Owner.Check(t.Context()))
 	b.put(t, key1)
 	const due = "UPDATE sexton.external_diff_stores SET sealed_at = now() - interval '1 hour', hold_until = now() - interval '1 second'"
@@ -168,8 +165,7 @@ func TestACopyOfTheServerWaitsForTheOriginal(t *testing.T) {
 // At each instant of a change of the seal the database knows what the marker says.
 func TestAKilledChangeOfTheSealIsGoneOnWith(t *testing.T) {
 	t.Parallel()
-	b := inFolder(t)
-	owned(b.engine)
+	b := inOwnFolder(t)
 	require.NoError(t, b.engine.Owner.Check(t.Context()))
 	// Killed before the marker was written.
 	next := b.Rows("UPDATE sexton.external_diff_stores SET next_seal = gen_random_uuid() RETURNING next_seal")[0][0]
@@ -206,10 +202,8 @@ func TestManyWorkersWriteOneMarker(t *testing.T) {
 
 func TestAStoreThatLostItsMarkerIsRefused(t *testing.T) {
 	t.Parallel()
-	b := inFolder(t)
-	owned(b.engine)
-	b.add(1, file{path: "a", text: new(onePart)})
-	b.move(t, 1)
+	b := inOwnFolder(t)
+	b.moved(t, 1, file{path: "a", text: new(onePart)})
 	require.NoError(t, b.engine.Store.Delete(t.Context(), extdiff.MarkerKey))
 	require.NoError(t, b.engine.Owner.Check(t.Context()), "a look counts for a minute")
 	fresh := owned(b.newEngine(t, "other"))
@@ -227,8 +221,7 @@ func TestAStoreThatLostItsMarkerIsRefused(t *testing.T) {
 func TestAStoreWithoutAMarkerGetsOne(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.add(1, file{path: "a", text: new(onePart)})
-	b.move(t, 1)
+	b.moved(t, 1, file{path: "a", text: new(onePart)})
 	require.Equal(t, []string{key1}, b.keys(t))
 	owned(b.engine)
 	require.NoError(t, b.engine.Owner.Check(t.Context()))
@@ -246,8 +239,7 @@ func TestAStoreWithoutAMarkerGetsOne(t *testing.T) {
 // Where the disk is taken away, what is below it must not take objects, not even for the minute that a look counts.
 func TestAnotherFolderInThePlaceIsLookedAtAnew(t *testing.T) {
 	t.Parallel()
-	b := inFolder(t)
-	owned(b.engine)
+	b := inOwnFolder(t)
 	require.NoError(t, b.engine.Owner.Check(t.Context()))
 	folder := strings.TrimPrefix(b.address, "file://")
 	require.NoError(t, os.Rename(folder, folder+".disk"))

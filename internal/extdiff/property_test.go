@@ -72,7 +72,6 @@ func before(a, b string) bool {
 func TestAnyDiffComesBackAsItWas(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
 		id := int64(0)
 		rapid.Check(t, func(rt *rapid.T) {
 			id++
@@ -149,7 +148,6 @@ func TestABigDiffMovesWithLittleMemory(t *testing.T) { //nolint:paralleltest // 
 
 // watchHeap returns by how much the heap grew while something was done, garbage included.
 func watchHeap(t *testing.T, do func()) uint64 {
-	t.Helper()
 	runtime.GC()
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
@@ -229,7 +227,6 @@ func TestAFullStoreLosesNothing(t *testing.T) {
 func TestALostConnectionLosesNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
 		// More than a connection holds: the server is not through with it when the first piece comes.
 		b.add(1, append(threeFiles(), file{path: "d", text: new(strings.Repeat("d\n", 8<<20))})...)
 		want := b.texts(t, 1)

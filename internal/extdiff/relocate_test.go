@@ -30,12 +30,10 @@ func link(a, b *extdiff.Engine) {
 }
 
 func inBoth(t *testing.T) *pair {
-	t.Helper()
 	return paired(t, s3test.New(t, s3test.Options{}))
 }
 
 func paired(t *testing.T, gateway *s3test.Gateway) *pair {
-	t.Helper()
 	p := &pair{bundle: inFolder(t)}
 	p.other = gateway.URL("diffs")
 	p.bucket = p.engineOn(t, p.other, "tester")
@@ -45,7 +43,6 @@ func paired(t *testing.T, gateway *s3test.Gateway) *pair {
 
 // relocate moves everything to the bucket.
 func (p *pair) relocate(t *testing.T, r extdiff.Relocation) extdiff.Relocations {
-	t.Helper()
 	if r.Engine == nil {
 		r.Engine = p.bucket
 	}
@@ -54,7 +51,6 @@ func (p *pair) relocate(t *testing.T, r extdiff.Relocation) extdiff.Relocations 
 
 // at are the objects of a store without its marker.
 func at(t *testing.T, engine *extdiff.Engine) []string {
-	t.Helper()
 	keys := []string{}
 	for _, key := range (&bundle{engine: engine}).keys(t) {
 		if key != extdiff.MarkerKey {
@@ -68,8 +64,7 @@ func TestObjectsMoveToTheOtherStoreAndBack(t *testing.T) {
 	t.Parallel()
 	p := inBoth(t)
 	for id := int64(1); id <= 3; id++ {
-		p.add(id, threeFiles()...)
-		p.move(t, id)
+		p.moved(t, id, threeFiles()...)
 	}
 	p.add(4, threeFiles()...)
 	before, files := p.texts(t, 1), p.files(1)
@@ -126,8 +121,7 @@ func TestObjectsThatAreNotWhatTheirRowsSayStay(t *testing.T) {
 	t.Parallel()
 	p := inBoth(t)
 	for id := int64(1); id <= 4; id++ {
-		p.add(id, threeFiles()...)
-		p.move(t, id)
+		p.moved(t, id, threeFiles()...)
 	}
 	key := func(id int64) string { return extdiff.Key(7, id) }
 	p.spoil(t, key(1), p.object(t, key(1))[1:]+"x")
@@ -148,8 +142,7 @@ func TestObjectsThatAreNotWhatTheirRowsSayStay(t *testing.T) {
 func TestKilledAtAnyPointOfARelocation(t *testing.T) {
 	t.Parallel()
 	p := inBoth(t)
-	p.add(1, threeFiles()...)
-	p.move(t, 1)
+	p.moved(t, 1, threeFiles()...)
 	before := p.texts(t, 1)
 	for _, point := range []extdiff.Point{
 		extdiff.PointClaimed, extdiff.PointReading, extdiff.PointUploaded, extdiff.PointVerified, extdiff.PointSwitched, extdiff.PointMoved,
@@ -179,8 +172,7 @@ func TestDiffsAreDeletedDuringARelocation(t *testing.T) {
 		extdiff.PointClaimed, extdiff.PointReading, extdiff.PointUploaded, extdiff.PointVerified, extdiff.PointMoved,
 	} {
 		id := int64(i + 1)
-		p.add(id, threeFiles()...)
-		p.move(t, id)
+		p.moved(t, id, threeFiles()...)
 		p.bucket.Reached = func(reached extdiff.Point) {
 			if reached == point {
 				p.Exec("DELETE FROM merge_request_diffs WHERE id = $1", id)
@@ -202,8 +194,7 @@ func TestARelocationThatWasStoppedTooLongChangesNothing(t *testing.T) {
 	p := inBoth(t)
 	for i, point := range []extdiff.Point{extdiff.PointClaimed, extdiff.PointReading, extdiff.PointUploaded, extdiff.PointVerified} {
 		id := int64(i + 1)
-		p.add(id, threeFiles()...)
-		p.move(t, id)
+		p.moved(t, id, threeFiles()...)
 		before := p.texts(t, id)
 		late, taken := p.engineOn(t, p.other, "late"), false
 		late.Other = p.bucket.Other
@@ -229,8 +220,7 @@ func TestRelocationsBesideEachOther(t *testing.T) {
 	p := inBoth(t)
 	const diffs = 8
 	for id := int64(1); id <= diffs; id++ {
-		p.add(id, threeFiles()...)
-		p.move(t, id)
+		p.moved(t, id, threeFiles()...)
 	}
 	before := p.texts(t, 1)
 	type result struct {
@@ -268,8 +258,7 @@ func TestAnOutageEndsARelocationAndNoRemovalOfTheOtherStore(t *testing.T) {
 	gateway := s3test.New(t, s3test.Options{})
 	p := paired(t, gateway)
 	for id := int64(1); id <= 3; id++ {
-		p.add(id, threeFiles()...)
-		p.move(t, id)
+		p.moved(t, id, threeFiles()...)
 	}
 	p.relocate(t, extdiff.Relocation{Limit: 1})
 	gateway.Proxy.Fail(func(string) s3test.Fault { return s3test.Reset })
@@ -293,8 +282,7 @@ func TestAnOutageEndsARelocationAndNoRemovalOfTheOtherStore(t *testing.T) {
 func TestADiffInAStoreThatIsNotConfigured(t *testing.T) {
 	t.Parallel()
 	p := inBoth(t)
-	p.add(1, threeFiles()...)
-	p.move(t, 1)
+	p.moved(t, 1, threeFiles()...)
 	p.relocate(t, extdiff.Relocation{})
 	p.engine.Other = nil
 	err := p.engine.Read(t.Context(), 1, func(*extdiff.Reading) error { return nil })
@@ -315,8 +303,7 @@ func TestADiffThatFailsAloneEndsNoRelocation(t *testing.T) {
 	p := paired(t, gateway)
 	const diffs = 12
 	for id := int64(1); id <= diffs; id++ {
-		p.add(id, threeFiles()...)
-		p.move(t, id)
+		p.moved(t, id, threeFiles()...)
 	}
 	p.Exec("UPDATE merge_request_diffs SET external_diff = '../diff-1' WHERE id = 1")
 	left := map[int64]string{}
@@ -357,8 +344,7 @@ func TestADiffThatFailsAloneEndsNoRelocation(t *testing.T) {
 func TestADiffWithAnotherObjectMeanwhileMovesThatOne(t *testing.T) {
 	t.Parallel()
 	p := inBoth(t)
-	p.add(1, threeFiles()...)
-	p.move(t, 1)
+	p.moved(t, 1, threeFiles()...)
 	before := p.texts(t, 1)
 	rename := func(name string) func(extdiff.Point) {
 		return func(point extdiff.Point) {
@@ -383,8 +369,7 @@ func TestADiffWithAnotherObjectMeanwhileMovesThatOne(t *testing.T) {
 func TestARelocationRemovesObjectsOfTheConfiguredStoreThere(t *testing.T) {
 	t.Parallel()
 	p := inBoth(t)
-	p.add(1, threeFiles()...)
-	p.move(t, 1)
+	p.moved(t, 1, threeFiles()...)
 	p.Exec("UPDATE merge_request_diffs SET stored_externally = false WHERE id = 1") // As a worker leaves it that dies before the switch.
 	p.Exec("DELETE FROM merge_request_diffs WHERE id = 1")
 	require.Equal(t, [][]string{{"NULL"}}, p.Rows("SELECT store FROM sexton.external_diff_removals"))

@@ -18,7 +18,6 @@ import (
 func TestDeletedDiffsLoseTheirObjects(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
 		for id := int64(1); id <= 3; id++ {
 			b.add(id, file{path: "a", text: new(onePart)})
 		}
@@ -42,15 +41,13 @@ func TestDeletedDiffsLoseTheirObjects(t *testing.T) {
 }
 
 func (b *bundle) removalDue(t *testing.T) bool {
-	t.Helper()
 	return pgtest.Scalar[bool](t, b.Database, dbtest.Names().Render("SELECT "+extdiff.RemovalDueSQL))
 }
 
 func TestRemovalSparesWhatIsInUse(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.add(1, file{path: "a", text: new(onePart)})
-	b.move(t, 1)
+	b.moved(t, 1, file{path: "a", text: new(onePart)})
 	b.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key, store) VALUES (1, $1, 1)", key1)
 	require.Equal(t, extdiff.Removed{Spared: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
 	require.Equal(t, onePart, b.object(t, key1))
@@ -149,8 +146,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 func TestVerifyAndRestoreKnowDiffsThatOthersHaveMoved(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.add(1, file{path: "a", text: new(onePart)})
-	b.move(t, 1)
+	b.moved(t, 1, file{path: "a", text: new(onePart)})
 	b.Exec("DELETE FROM sexton.external_diffs")
 	require.Empty(t, b.verified(t, 0))
 	require.EqualValues(t, 1, pgtest.Must(b.engine.Restore(t.Context(), 1))(t).Files)
@@ -160,8 +156,7 @@ func TestVerifyAndRestoreKnowDiffsThatOthersHaveMoved(t *testing.T) {
 func TestADiffInAnotherStoreIsNamed(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.add(1, file{path: "a", text: new(onePart)})
-	b.move(t, 1)
+	b.moved(t, 1, file{path: "a", text: new(onePart)})
 	b.Exec("UPDATE merge_request_diffs SET external_diff_store = 2")
 	_, err := b.engine.Restore(t.Context(), 1)
 	require.ErrorContains(t, err, "was written to object storage, but the configured store")
@@ -173,7 +168,6 @@ func TestADiffInAnotherStoreIsNamed(t *testing.T) {
 func TestRestoreBringsTheTextsBackAndThenRemovesTheObject(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
 		// More than one piece, and no text at all.
 		b.add(1, file{path: "a", text: new(strings.Repeat(onePart, 200_000))}, file{path: "b", text: encoded("\xff"), binary: true}, file{path: "c", text: new("")})
 		before, rows := b.texts(t, 1), b.files(1)
@@ -240,8 +234,7 @@ func TestRestoreLeavesAnObjectThatCannotGoYet(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
 	b := onStore(t, gateway.URL("diffs"))
-	b.add(1, file{path: "a", text: new(onePart)})
-	b.move(t, 1)
+	b.moved(t, 1, file{path: "a", text: new(onePart)})
 	gateway.Proxy.Fail(func(request string) s3test.Fault {
 		if strings.HasPrefix(request, "DELETE") {
 			return s3test.Reset
@@ -294,8 +287,7 @@ func TestScheduleLeavesRefusedDiffsUntilTheyChange(t *testing.T) {
 	require.False(t, b.isDue(t, extdiff.Always))
 	b.Exec("UPDATE sexton.external_diff_cursors SET after_id = 0")
 	require.False(t, b.isDue(t, extdiff.Always), "nobody is woken for them")
-	skipped, err := extdiff.ReadSkipped(t.Context(), b.Pool(), dbtest.Names())
-	require.NoError(t, err)
+	skipped := pgtest.Must(extdiff.ReadSkipped(t.Context(), b.Pool(), dbtest.Names()))(t)
 	require.Equal(t, map[extdiff.Skip]int64{extdiff.FilesMissing: 3}, skipped)
 
 	b.Exec("UPDATE merge_request_diffs SET files_count = 1 WHERE id = 1")

@@ -11,6 +11,7 @@ import (
 
 	"sexton/internal/blobstore"
 	"sexton/internal/dbsqlc/diffsqlc"
+	"sexton/internal/problem"
 )
 
 // Restored is the diff that Restore has brought back.
@@ -47,10 +48,7 @@ func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err err
 		restored.Kept = object.key
 		return restored, nil //nolint:nilerr // it says so
 	}
-	if err := queries(e.DB).RemovalStrike(ctx, object.id); err != nil {
-		return restored, fmt.Errorf("strike %s from the list of objects to be removed: %w", object.key, err)
-	}
-	return restored, nil
+	return restored, problem.Doing(queries(e.DB).RemovalStrike(ctx, object.id), "strike %s from the list of objects to be removed", object.key)
 }
 
 // Release lets a diff that was brought back by Restore be moved again, and reports whether it was kept at all. The error is ErrNoDiff

@@ -51,17 +51,14 @@ const onePart = "@@ -1 +1 @@\n-old\n+new\n"
 
 // inFolder has its objects in a folder.
 func inFolder(t *testing.T) *bundle {
-	t.Helper()
 	return onStore(t, "file://"+t.TempDir())
 }
 
 func onStore(t *testing.T, address string) *bundle {
-	t.Helper()
 	return over(t, dbtest.Reference(t), address)
 }
 
 func over(t *testing.T, db *dbtest.DB, address string) *bundle {
-	t.Helper()
 	b := &bundle{DB: db, address: address}
 	b.Exec(`
 		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
@@ -74,7 +71,6 @@ func over(t *testing.T, db *dbtest.DB, address string) *bundle {
 
 // onBoth runs a test with each kind of store.
 func onBoth(t *testing.T, test func(t *testing.T, b *bundle)) {
-	t.Helper()
 	t.Run("folder", func(t *testing.T) {
 		t.Parallel()
 		test(t, inFolder(t))
@@ -86,12 +82,10 @@ func onBoth(t *testing.T, test func(t *testing.T, b *bundle)) {
 }
 
 func (b *bundle) newEngine(t *testing.T, holder string) *extdiff.Engine {
-	t.Helper()
 	return b.engineOn(t, b.address, holder)
 }
 
 func (b *bundle) engineOn(t *testing.T, address, holder string) *extdiff.Engine {
-	t.Helper()
 	store := pgtest.Must(blobstore.Open(t.Context(), address, blobstore.Options{Attempts: 2}))(t)
 	return &extdiff.Engine{DB: b.Connected, Store: store, Rule: extdiff.Always, Holder: holder, Switches: &extdiff.Switches{}}
 }
@@ -107,14 +101,18 @@ func (b *bundle) add(id int64, files ...file) {
 	}
 }
 
+// moved adds a diff and moves it.
+func (b *bundle) moved(t *testing.T, id int64, files ...file) {
+	b.add(id, files...)
+	b.move(t, id)
+}
+
 func (b *bundle) move(t *testing.T, id int64) extdiff.Moved {
-	t.Helper()
 	return pgtest.Must(b.engine.Move(t.Context(), id))(t)
 }
 
 // texts are the decoded texts of a diff by path, as they are read back wherever they are.
 func (b *bundle) texts(t *testing.T, id int64) map[string]string {
-	t.Helper()
 	texts := map[string]string{}
 	err := b.engine.Read(t.Context(), id, func(r *extdiff.Reading) error {
 		for _, f := range r.Files {
@@ -131,7 +129,6 @@ func (b *bundle) texts(t *testing.T, id int64) map[string]string {
 }
 
 func (b *bundle) object(t *testing.T, key string) string {
-	t.Helper()
 	reader := pgtest.Must(b.engine.Store.Range(t.Context(), key, 0, -1))(t)
 	defer reader.Close()
 	var content bytes.Buffer
@@ -141,7 +138,6 @@ func (b *bundle) object(t *testing.T, key string) string {
 
 // keys are all objects.
 func (b *bundle) keys(t *testing.T) []string {
-	t.Helper()
 	keys := []string{}
 	for info, err := range b.engine.Store.List(t.Context(), "") {
 		require.NoError(t, err)
@@ -162,7 +158,6 @@ func (b *bundle) files(id int64) [][]string {
 
 // verified returns the findings of a look at everything.
 func (b *bundle) verified(t *testing.T, grace time.Duration) []extdiff.Finding {
-	t.Helper()
 	findings := []extdiff.Finding{}
 	pgtest.Must(b.engine.Verify(t.Context(), grace, func(f extdiff.Finding) { findings = append(findings, f) }))(t)
 	return findings
@@ -172,11 +167,9 @@ func encoded(s string) *string { return new(base64.StdEncoding.EncodeToString([]
 
 // spoil overwrites an object in its folder.
 func (b *bundle) spoil(t *testing.T, key, content string) {
-	t.Helper()
 	require.NoError(t, os.WriteFile(strings.TrimPrefix(b.address, "file://")+"/"+key, []byte(content), 0o600))
 }
 
 func (b *bundle) waitFor(t *testing.T, what, condition string, args ...any) {
-	t.Helper()
 	pgtest.Await(t, b.Pool(), what, "SELECT "+condition, args...)
 }

@@ -10,7 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
 	"sexton/internal/dbsqlc/diffsqlc"
+	"sexton/internal/problem"
 )
 
 // File is one file of a diff, without its text.
@@ -163,8 +165,5 @@ func (r *Reading) writeStored(ctx context.Context, file File, to io.Writer) erro
 			return err
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("read text: %w", err)
-	}
-	return nil
+	return problem.Doing(rows.Err(), "read text")
 }

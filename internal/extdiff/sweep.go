@@ -12,6 +12,7 @@ import (
 	"sexton/internal/blobstore"
 	"sexton/internal/dbsqlc/diffsqlc"
 	"sexton/internal/lease"
+	"sexton/internal/problem"
 )
 
 const (
@@ -220,8 +221,5 @@ func (s *Sweeper) advance(ctx context.Context, last *blobstore.Info, seen Swept,
 	err := fenced(ctx, e.DB, s.Fence, func(tx pgx.Tx) error {
 		return diffsqlc.New(e.DB.Names.On(tx)).SweepAdvance(ctx, after, seen.Listed, seen.Swept, seen.Foreign, seen.HeldBack, ended, e.Store.Identity())
 	})
-	if err != nil {
-		return fmt.Errorf("note how far the store is swept: %w", err)
-	}
-	return nil
+	return problem.Doing(err, "note how far the store is swept")
 }

@@ -19,18 +19,15 @@ import (
 
 // sweeper begins a round whenever none is under way, and takes everything for old enough that is older than the marker.
 func (b *bundle) sweeper(t *testing.T, engine *extdiff.Engine) *extdiff.Sweeper {
-	t.Helper()
 	return &extdiff.Sweeper{Engine: engine, Fence: b.granted(t), Every: time.Nanosecond, Grace: -time.Hour}
 }
 
 func (b *bundle) swept(t *testing.T, s *extdiff.Sweeper) extdiff.Swept {
-	t.Helper()
 	return pgtest.Must(s.Run(t.Context()))(t)
 }
 
 // put writes an object that no row knows of.
 func (b *bundle) put(t *testing.T, keys ...string) {
-	t.Helper()
 	for _, key := range keys {
 		pgtest.Must(b.engine.Store.Put(t.Context(), key, "", func(w io.Writer) error {
 			_, err := io.WriteString(w, "left behind")
@@ -42,10 +39,8 @@ func (b *bundle) put(t *testing.T, keys ...string) {
 func TestASweepRemovesWhatNoRowRefersTo(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
 		owned(b.engine)
-		b.add(1, file{path: "a", text: new(onePart)})
-		b.move(t, 1)
+		b.moved(t, 1, file{path: "a", text: new(onePart)})
 		b.put(t, "merge_request_diffs/mr-7/diff-12", "merge_request_diffs/mr-8/diff-1", "merge_request_diffs/readme", "other/mr-7/diff-1")
 		var gone []string
 		s := b.sweeper(t, b.engine)
@@ -64,8 +59,7 @@ func TestASweepRemovesWhatNoRowRefersTo(t *testing.T) {
 
 func TestASweepComesWhenItIsDue(t *testing.T) {
 	t.Parallel()
-	b := inFolder(t)
-	owned(b.engine)
+	b := inOwnFolder(t)
 	b.put(t, key1)
 	s := b.sweeper(t, b.engine)
 	s.Every = 24 * time.Hour
@@ -84,8 +78,7 @@ func TestASweepComesWhenItIsDue(t *testing.T) {
 // The folder's clock is that of its files.
 func TestASweepSparesYoungObjectsByTheStoresClock(t *testing.T) {
 	t.Parallel()
-	b := inFolder(t)
-	owned(b.engine)
+	b := inOwnFolder(t)
 	require.NoError(t, b.engine.Owner.Check(t.Context()))
 	b.put(t, key1, "merge_request_diffs/mr-7/diff-2")
 	folder := strings.TrimPrefix(b.address, "file://")
@@ -107,7 +100,6 @@ func TestASweepSparesYoungObjectsByTheStoresClock(t *testing.T) {
 func TestASweepGoesOnWhereItWasKilled(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
 		owned(b.engine)
 		require.NoError(t, b.engine.Owner.Check(t.Context()))
 		var keys []string
@@ -160,11 +152,9 @@ func (s *stopping) reached(p extdiff.Point) {
 func TestASweepSparesWhatComesIntoUse(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
 		owned(b.engine)
 		for id := int64(1); id <= 2; id++ {
-			b.add(id, file{path: "a", text: new(onePart)})
-			b.move(t, id)
+			b.moved(t, id, file{path: "a", text: new(onePart)})
 			pgtest.Must(b.engine.Restore(t.Context(), id))(t)
 			pgtest.Must(b.engine.Release(t.Context(), id))(t)
 		}
@@ -188,8 +178,7 @@ func TestASweepSparesWhatComesIntoUse(t *testing.T) {
 // Where most objects have no row, the rows are what is missing.
 func TestASweepHoldsBackWhereTooMuchIsDangling(t *testing.T) {
 	t.Parallel()
-	b := inFolder(t)
-	owned(b.engine)
+	b := inOwnFolder(t)
 	require.NoError(t, b.engine.Owner.Check(t.Context()))
 	for n := range 21 {
 		b.put(t, fmt.Sprintf("merge_request_diffs/mr-7/diff-%d", n+1))

@@ -13,6 +13,7 @@ import (
 
 	"sexton/internal/blobstore"
 	"sexton/internal/dbsqlc/diffsqlc"
+	"sexton/internal/problem"
 )
 
 // layoutVersion changes with the order or the form of texts in objects: parts of another version fit no more.
@@ -129,10 +130,7 @@ func (e *Engine) noteBrokenOff(ctx context.Context, claimed *claim, cause error)
 }
 
 func (e *Engine) forgetUpload(ctx context.Context, claimed *claim) error {
-	if err := queries(e.DB).UploadForget(ctx, claimed.diffID, claimed.token); err != nil {
-		return fmt.Errorf("forget the upload of diff %d: %w", claimed.diffID, err)
-	}
-	return nil
+	return problem.Doing(queries(e.DB).UploadForget(ctx, claimed.diffID, claimed.token), "forget the upload of diff %d", claimed.diffID)
 }
 
 // abort ends uploads in parts that no attempt goes on with: of diffs that are deleted or not due any more. It begins with the first of

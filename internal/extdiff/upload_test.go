@@ -19,7 +19,6 @@ import (
 
 // onGateway has its objects on a server of its own. Diff 1 goes in three parts: two files, the first of them in the first two.
 func onGateway(t *testing.T) (*bundle, *s3test.Gateway, map[string]string) {
-	t.Helper()
 	gateway := s3test.New(t, s3test.Options{})
 	b := onStore(t, gateway.URL("diffs"))
 	b.add(1, file{path: "a", text: new(strings.Repeat("äöü 123\n", 800_000))}, file{path: "b", text: new(strings.Repeat("b\n", 2_000_000))})
@@ -37,7 +36,6 @@ func partsSent(gateway *s3test.Gateway) (n int) {
 }
 
 func (b *bundle) uploads(t *testing.T) (n int) {
-	t.Helper()
 	for _, err := range b.engine.Store.Uploads(t.Context(), "") {
 		require.NoError(t, err)
 		n++
@@ -47,7 +45,6 @@ func (b *bundle) uploads(t *testing.T) (n int) {
 
 // moveRest moves diff 1 and expects no part to be sent that the server has.
 func (b *bundle) moveRest(t *testing.T, gateway *s3test.Gateway, before map[string]string) {
-	t.Helper()
 	earlier := partsSent(gateway)
 	moved := b.move(t, 1)
 	require.Empty(t, moved.Skipped)
@@ -217,23 +214,20 @@ func TestAnUploadWhosePartsCannotBeListedIsAborted(t *testing.T) {
 // Neither a diff that is deleted or refused in the middle of its upload leaves parts, nor one that is skipped after it an entry.
 func TestUploadsThatNoAttemptGoesOnWithEnd(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(t *testing.T, b *bundle){
+	pgtest.Each(t, map[string]func(t *testing.T, b *bundle){
 		"deleted": func(t *testing.T, b *bundle) {
-			t.Helper()
 			b.kill(t, "move", extdiff.PointPart)
 			b.Exec("DELETE FROM merge_request_diffs WHERE id = 1")
 			b.expire()
 			require.Equal(t, extdiff.Removed{Objects: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
 		},
 		"refused": func(t *testing.T, b *bundle) {
-			t.Helper()
 			b.kill(t, "move", extdiff.PointPart)
 			b.expire()
 			b.Exec("UPDATE merge_request_diffs SET files_count = 3 WHERE id = 1")
 			require.Equal(t, extdiff.FilesMissing, b.move(t, 1).Skipped)
 		},
 		"not due any more": func(t *testing.T, b *bundle) {
-			t.Helper()
 			b.engine.Reached = func(point extdiff.Point) {
 				if point == extdiff.PointVerified {
 					b.Exec("UPDATE merge_request_diffs SET files_count = 0 WHERE id = 1")
@@ -241,15 +235,12 @@ func TestUploadsThatNoAttemptGoesOnWithEnd(t *testing.T) {
 			}
 			require.Equal(t, extdiff.NotDue, b.move(t, 1).Skipped)
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b, _, _ := onGateway(t)
-			end(t, b)
-			require.Zero(t, b.uploads(t))
-			require.Empty(t, b.Rows("SELECT FROM sexton.external_diffs WHERE upload_id IS NOT NULL OR busy_until IS NOT NULL"))
-		})
-	}
+	}, func(t *testing.T, _ string, end func(t *testing.T, b *bundle)) {
+		b, _, _ := onGateway(t)
+		end(t, b)
+		require.Zero(t, b.uploads(t))
+		require.Empty(t, b.Rows("SELECT FROM sexton.external_diffs WHERE upload_id IS NOT NULL OR busy_until IS NOT NULL"))
+	})
 }
 
 func TestTheSweepAbortsAbandonedUploads(t *testing.T) {

@@ -95,7 +95,6 @@ func victimSweep(ctx context.Context, engine *extdiff.Engine) error {
 
 // kill has a worker do its work up to a point and no further.
 func (b *bundle) kill(t *testing.T, work string, at extdiff.Point) {
-	t.Helper()
 	cmd := exec.CommandContext(t.Context(), pgtest.Must(os.Executable())(t))
 	cmd.Env = append(os.Environ(), victimPoint+"="+string(at), victimWork+"="+work, victimDatabase+"="+b.URL, victimStore+"="+b.address, victimOther+"="+b.other)
 	output, err := cmd.CombinedOutput()
@@ -116,7 +115,6 @@ func threeFiles() []file {
 func TestKilledAtAnyPointOfAMove(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
 		b.add(1, threeFiles()...)
 		before := b.texts(t, 1)
 		for _, point := range []extdiff.Point{
@@ -144,7 +142,6 @@ func TestKilledAtAnyPointOfAMove(t *testing.T) {
 
 // dangling are the objects that no row refers to, unfinished files included.
 func (b *bundle) dangling(t *testing.T) (keys []string) {
-	t.Helper()
 	for _, f := range b.verified(t, 0) {
 		require.True(t, f.Dangling, "%s: %s", f.Key, f.Problem)
 		keys = append(keys, f.Key)
@@ -155,7 +152,6 @@ func (b *bundle) dangling(t *testing.T) (keys []string) {
 func TestKilledAtAnyPointOfARestore(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
 		b.add(1, threeFiles()...)
 		before := b.texts(t, 1)
 		for _, point := range []extdiff.Point{extdiff.PointCollected, extdiff.PointRestored, extdiff.PointDeleted} {
@@ -179,8 +175,7 @@ func TestKilledAtAnyPointOfARemoval(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	for _, point := range []extdiff.Point{extdiff.PointDoomed, extdiff.PointUnused, extdiff.PointDeleted} {
-		b.add(1, threeFiles()...)
-		b.move(t, 1)
+		b.moved(t, 1, threeFiles()...)
 		b.Exec("DELETE FROM merge_request_diffs")
 		b.kill(t, "remove", point)
 		require.Len(t, b.Rows("SELECT FROM sexton.external_diff_removals"), 1)
@@ -195,8 +190,7 @@ func TestKilledAtAnyPointOfARemoval(t *testing.T) {
 func TestADiffWhoseObjectsRemoverDiedIsNotMovedForAWhile(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	b.add(1, threeFiles()...)
-	b.move(t, 1)
+	b.moved(t, 1, threeFiles()...)
 	b.kill(t, "restore", extdiff.PointUnused)
 	pgtest.Must(b.engine.Release(t.Context(), 1))(t)
 	_, err := b.engine.Move(t.Context(), 1)
@@ -210,7 +204,6 @@ func TestADiffWhoseObjectsRemoverDiedIsNotMovedForAWhile(t *testing.T) {
 func TestAWorkerThatWasStoppedTooLongChangesNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
 		points := []extdiff.Point{extdiff.PointClaimed, extdiff.PointReading, extdiff.PointUploaded, extdiff.PointVerified}
 		for i, point := range points {
 			id := int64(i + 1)

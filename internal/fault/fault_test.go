@@ -13,6 +13,7 @@ import (
 	"sexton/internal/fault"
 	"sexton/internal/lease"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/pgtest"
 )
 
 func said(code string) *pgconn.PgError {
@@ -32,10 +33,11 @@ func TestVerdicts(t *testing.T) {
 	}
 	severe := said("23514")
 	severe.Severity = "FATAL"
-	for name, test := range map[string]struct {
+	type example struct {
 		err  error
 		want fault.Verdict
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"lost lease":                  {fmt.Errorf("%w: %w", lease.ErrLost, said("SX001")), fault.Fatal},
 		"deadline":                    {in(0, context.DeadlineExceeded), fault.Fatal},
 		"cancelled":                   {context.Canceled, fault.Fatal},
@@ -57,14 +59,11 @@ func TestVerdicts(t *testing.T) {
 		"a trigger's disk full":       {in(0, raised("53100", "PL/pgSQL function keep() line 3 at RAISE")), fault.Row},
 		"a trigger's missing table":   {in(0, raised("42P01", `SQL function "keep" statement 1`)), fault.Row},
 		"a deadlock in a trigger":     {in(0, raised("40P01", "PL/pgSQL function keep() line 3 at RAISE")), fault.Conflict},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := fault.Judge(test.err)
-			require.Equal(t, test.want, f.Verdict)
-			require.NotEmpty(t, f.Message)
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		f := fault.Judge(test.err)
+		require.Equal(t, test.want, f.Verdict)
+		require.NotEmpty(t, f.Message)
+	})
 	require.Equal(t, fault.Fault{}, fault.Judge(nil))
 }
 

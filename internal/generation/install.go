@@ -9,7 +9,6 @@ import (
 
 	"sexton/internal/audittrail"
 	"sexton/internal/database"
-	"sexton/internal/dbsqlc"
 )
 
 // installLockTimeout is how long an installation waits for batches of an earlier generation, which hold their fence until they commit.
@@ -86,7 +85,7 @@ func InstallIn(ctx context.Context, tx pgx.Tx, db database.Database, described b
 		if !slices.Contains(g.Databases, db.Name) {
 			continue
 		}
-		if _, err := queries.FencesInstall(ctx, dbsqlc.FencesInstallParams{Keys: g.Keys, Prefix: g.Prefix, Digest: g.Digest}); err != nil {
+		if _, err := queries.FencesInstall(ctx, g.Digest, g.Keys, g.Prefix); err != nil {
 			return nil, fmt.Errorf("move the generation of %s: %w", g.Kind, err)
 		}
 		if !described {
@@ -100,7 +99,7 @@ func InstallIn(ctx context.Context, tx pgx.Tx, db database.Database, described b
 		if len(before) > 0 && before[0].Digest != g.Digest {
 			moved = append(moved, Moved{Kind: g.Kind, Installed: g.Digest, Was: before[0].Digest})
 		}
-		if err := queries.GenerationInstall(ctx, dbsqlc.GenerationInstallParams{Kind: g.Kind, Digest: g.Digest, Entries: g.Entries}); err != nil {
+		if err := queries.GenerationInstall(ctx, g.Kind, g.Digest, g.Entries); err != nil {
 			return nil, fmt.Errorf("describe the generation of %s: %w", g.Kind, err)
 		}
 	}

@@ -3,11 +3,15 @@ package groupdelete_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
+	"sexton/internal/drain"
 	"sexton/internal/groupdelete"
 	"sexton/internal/pace"
 	"sexton/internal/pgtest"
@@ -134,4 +138,164 @@ func TestRunThatGetsNowhere(t *testing.T) {
 	b.run(t, engine, groupdelete.Stuck)
 	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT attempts FROM sexton.group_destructions"))
 	b.destroy(t, groupdelete.Destroyed)
+}
+
+const notices = "CREATE TABLE notices (id bigint PRIMARY KEY, group_id bigint REFERENCES groups ON DELETE SET NULL); CREATE INDEX ON notices (group_id);"
+
+func (b bundle) foresee(t *testing.T, group int64) *groupdelete.Foresight {
+	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false))(t)
+	require.NoError(t, problems.Err())
+	return pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), dbtest.Names(), plan, nil, group))(t)
+}
+
+func TestForeseesWhatADestructionDoes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues+notices, someIssues+"INSERT INTO notices VALUES (1, 1), (2, 3), (3, 9)")
+	before := content(b.Database)
+	seen := b.foresee(t, 1)
+	require.Equal(t, before, content(b.Database))
+	require.Empty(t, seen.Forbidden)
+	require.False(t, seen.Capped)
+	stats := b.destroy(t, groupdelete.Destroyed)
+	stats.Deleted["group_deletion_schedules"] = 1 // It goes with the group, and is not counted as a row of its own.
+	require.Equal(t, stats.Deleted, seen.Deleted)
+	require.Equal(t, map[string]int64{"notices.group_id": 2}, seen.Nullified)
+	require.Equal(t, stats.Nullified, seen.Nullified)
+	require.Equal(t, stats.Done+1, seen.Rows)
+	require.False(t, b.foresee(t, 1).Exists)
+}
+
+// What loose foreign keys take later counts apart, at any depth, and forbids nothing.
+func TestForeseesLooseChildren(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues+`
+		CREATE TABLE builds (id bigint PRIMARY KEY, project_id bigint, kind text);
+		CREATE TABLE traces (id bigint PRIMARY KEY, build_id bigint);
+		CREATE TABLE stages (id bigint PRIMARY KEY, build_id bigint NOT NULL REFERENCES builds ON DELETE CASCADE);
+		CREATE TABLE audits (id bigint PRIMARY KEY, build_id bigint REFERENCES builds);
+		CREATE TABLE runners (id bigint PRIMARY KEY, group_id bigint);`, someIssues+`;
+		INSERT INTO builds SELECT n, CASE WHEN n <= 5 THEN 31 ELSE 91 END, CASE WHEN n = 5 THEN 'other' ELSE 'it''s' END FROM generate_series(1, 9) AS n;
+		INSERT INTO traces SELECT n, n FROM generate_series(1, 9) AS n;
+		INSERT INTO stages SELECT n, 1 FROM generate_series(1, 3) AS n;
+		INSERT INTO audits VALUES (1, 1);
+		INSERT INTO runners VALUES (1, 3), (2, 4), (3, 9)`)
+	public := func(table string) [2]string { return [2]string{"public", table} }
+	loose := pgtest.Must(groupdelete.ResolveLoose(t.Context(), b.Pool(), dbtest.Names(), false, []drain.Loose{
+		{Child: public("builds"), Columns: []string{"project_id"}, Parent: public("projects"), Action: drain.Remove, Only: [][2]string{{"kind", "it's"}}},
+		{Child: public("traces"), Columns: []string{"build_id"}, Parent: public("builds"), Targets: []string{"id"}, Action: drain.Remove},
+		{Child: public("runners"), Columns: []string{"group_id"}, Parent: public("groups"), Action: drain.Nullify},
+		{Child: public("missing"), Columns: []string{"group_id"}, Parent: public("groups"), Action: drain.Nullify},
+		{Child: public("notes"), Columns: []string{"missing"}, Parent: public("groups"), Action: drain.Nullify},
+	}))(t)
+	plan, _ := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false))(t)
+	seen := pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), dbtest.Names(), plan, loose, 1))(t)
+	require.Equal(t, map[string]int64{"builds": 4, "traces": 4, "stages": 3, "runners.group_id": 2}, seen.Loose)
+	natively := b.foresee(t, 1)
+	natively.Loose = seen.Loose
+	require.Equal(t, natively, seen, "all else is as without")
+	require.Empty(t, seen.Forbidden)
+}
+
+func TestForeseesWhatForbidsADestruction(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues+"CREATE TABLE audits (id bigint PRIMARY KEY, project_id bigint REFERENCES projects); CREATE INDEX ON audits (project_id);",
+		someIssues+"INSERT INTO audits VALUES (5, 31)")
+	require.Equal(t, "audits: the row with id 5 refers to projects, and foreign key audits_project_id_fkey has no action for it", b.foresee(t, 1).Forbidden)
+	require.Empty(t, b.foresee(t, 4).Forbidden)
+}
+
+// What is more than a command should read is estimated.
+func TestForeseesThatThereIsMuch(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, someIssues+"INSERT INTO notes SELECT n, 111 FROM generate_series(1000001, 1120000) AS n")
+	seen := b.foresee(t, 1)
+	require.True(t, seen.Capped)
+	require.Greater(t, seen.Rows, int64(20_000))
+}
+
+// seeds are so many random schemas.
+const seeds = 6
+
+// randomShape makes tables that refer to groups, to projects, to each other and to themselves by keys of all sorts, and rows.
+func randomShape(random *rand.Rand) shape {
+	n := 2 + random.IntN(6)
+	pick := func(from ...string) string { return from[random.IntN(len(from))] }
+	var tables, keys, rows strings.Builder
+	partitioned := make([]bool, n)
+	for i := range n {
+		partitioned[i] = random.IntN(5) == 0
+		code := ", code bigint UNIQUE"
+		if partitioned[i] {
+			code = ", code bigint, UNIQUE (id, code)) PARTITION BY HASH (id"
+		}
+		fmt.Fprintf(&tables, "CREATE TABLE t%d (id bigint PRIMARY KEY%s);\n", i, code)
+		if partitioned[i] {
+			for part := range 2 {
+				fmt.Fprintf(&tables, "CREATE TABLE t%d_%d PARTITION OF t%d FOR VALUES WITH (MODULUS 2, REMAINDER %d);\n", i, part, i, part)
+			}
+		}
+		fmt.Fprintf(&rows, "INSERT INTO t%d SELECT n, n + 1000 FROM generate_series(1, %d) AS n;\n", i, random.IntN(40))
+	}
+	for i := range n {
+		for c := range 1 + random.IntN(3) {
+			column := fmt.Sprintf("c%d", c)
+			var target string
+			of, whole := "id", false
+			switch at := random.IntN(n + 2); {
+			case at == n && c == 0:
+				target = "groups"
+			case at >= n || c == 0 && random.IntN(2) == 0:
+				target = "projects"
+			default:
+				target = fmt.Sprintf("t%d", at)
+				if !partitioned[at] && random.IntN(4) == 0 {
+					of = "code"
+				}
+				whole = partitioned[at] && random.IntN(2) == 0
+			}
+			action := pick("CASCADE", "CASCADE", "CASCADE", "CASCADE", "CASCADE", "CASCADE", "SET NULL", "SET NULL", "SET DEFAULT", pick("NO ACTION", "RESTRICT", "SET NULL"))
+			fmt.Fprintf(&keys, "ALTER TABLE t%d ADD COLUMN %s bigint;\n", i, column)
+			if whole {
+				fmt.Fprintf(&keys, "ALTER TABLE t%d ADD COLUMN %s_code bigint, ADD FOREIGN KEY (%s, %s_code) REFERENCES %s (id, code) ON DELETE %s;\n",
+					i, column, column, column, target, action)
+			} else {
+				fmt.Fprintf(&keys, "ALTER TABLE t%d ADD FOREIGN KEY (%s) REFERENCES %s (%s) ON DELETE %s;\n", i, column, target, of, action)
+			}
+			if random.IntN(5) > 0 {
+				fmt.Fprintf(&keys, "CREATE INDEX ON t%d (%s);\n", i, column)
+			}
+			// Each row refers to some other one, or to none; the numbers do not depend on the order in which rows are read.
+			value := fmt.Sprintf("(SELECT array_agg(%s ORDER BY id) FROM %s)", of, target)
+			fmt.Fprintf(&rows, `UPDATE t%[1]d SET %[2]s = (%[3]s)[1 + (id * %[4]d + %[5]d) %% %[6]d] WHERE id %% %[7]d <> 0;
+`, i, column, value, 1+random.IntN(50), random.IntN(50), 4+random.IntN(60), 2+random.IntN(4))
+			if whole {
+				fmt.Fprintf(&rows, "UPDATE t%d SET %[2]s_code = %[2]s + 1000;\n", i, column)
+			}
+		}
+	}
+	return shape{tables.String() + keys.String(), rows.String()}
+}
+
+// Random schemas: what is left must be what Postgres's own keys leave, and what they refuse must be refused.
+func TestRandomSchemas(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(seeds) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			s := randomShape(rand.New(rand.NewPCG(seed, 0)))
+			b := setup(t, s.tables, s.rows)
+			want, refused := native(t, s.tables, s.rows)
+			engine := b.engine(t, 1)
+			engine.Sizes.Rows = 3
+			stats, err := engine.Run(t.Context())
+			require.NoError(t, err)
+			if refused != nil {
+				require.Equal(t, groupdelete.Stuck, stats.Outcome, "Postgres says: %v\n%s%s", refused, s.tables, s.rows)
+				require.NotEmpty(t, stats.Reason)
+				return
+			}
+			require.Equal(t, groupdelete.Destroyed, stats.Outcome, "%s\n%s%s", stats.Reason, s.tables, s.rows)
+			require.Equal(t, want, content(b.Database), "%s%s", s.tables, s.rows)
+		})
+	}
 }

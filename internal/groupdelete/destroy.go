@@ -13,6 +13,7 @@ import (
 	"sexton/internal/fault"
 	"sexton/internal/lease"
 	"sexton/internal/pace"
+	"sexton/internal/problem"
 )
 
 // LeaseTTL is the length of the lease of one group, which a run renews every renewEvery.
@@ -76,10 +77,7 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	work := context.WithoutCancel(ctx)
 	err := r.work(work)
 	r.stats.Step, r.stats.ETASeconds, r.stats.Duty = "", nil, pace.Duty{}
-	if err != nil {
-		return r.stats, fmt.Errorf("destroy group %d: %w", e.GroupID, err)
-	}
-	return r.stats, nil
+	return r.stats, problem.Doing(err, "destroy group %d", e.GroupID)
 }
 
 // newRun is the state of a Run that begins now.

@@ -67,23 +67,20 @@ func TestSubgroupThatGoesMeanwhileLeavesNoLease(t *testing.T) {
 // Whether a group may go is asked again in the transaction that begins it.
 func TestGroupIsKept(t *testing.T) {
 	t.Parallel()
-	for want, change := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"the group is not marked for deletion: it was restored":                 "SELECT sexton.cancel_group_deletion(1, 1)",
 		"the group is marked for deletion, but it is not scheduled":             "DELETE FROM group_deletion_schedules",
 		"the application's settings have no period (deletion_adjourned_period)": "UPDATE application_settings SET deletion_adjourned_period = NULL",
 		"the group is not due": "UPDATE application_settings SET deletion_adjourned_period = 8",
 		"the user who scheduled the group may not remove it any more": "UPDATE users SET admin = false",
-	} {
-		t.Run(want, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, issues, someIssues)
-			b.Exec(change)
-			before := content(b.Database)
-			require.Equal(t, want, b.destroy(t, groupdelete.Kept).Reason)
-			require.Equal(t, before, content(b.Database))
-			require.Empty(t, b.Rows("SELECT FROM sexton.group_destructions"))
-		})
-	}
+	}, func(t *testing.T, want string, change string) {
+		b := setup(t, issues, someIssues)
+		b.Exec(change)
+		before := content(b.Database)
+		require.Equal(t, want, b.destroy(t, groupdelete.Kept).Reason)
+		require.Equal(t, before, content(b.Database))
+		require.Empty(t, b.Rows("SELECT FROM sexton.group_destructions"))
+	})
 }
 
 // A restore that waits for its commit wins over a destruction that has looked already.
@@ -108,32 +105,29 @@ func TestRestoreWinsTheRace(t *testing.T) {
 // Until the first row has gone there is a way back, and the run that is about to remove it finds out.
 func TestCancelStopsADestructionThatHasRemovedNothing(t *testing.T) {
 	t.Parallel()
-	for step, prepare := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"projects of group 1":               "",
 		"memberships and shares of group 1": "DELETE FROM projects; DELETE FROM groups WHERE id = 3; DELETE FROM groups WHERE id IN (2, 4)",
 		"rows of group 1":                   "DELETE FROM projects; DELETE FROM groups WHERE id = 3; DELETE FROM groups WHERE id IN (2, 4); DELETE FROM members; DELETE FROM group_group_links",
-	} {
-		t.Run(step, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, issues, someIssues)
-			b.Exec("DELETE FROM notes; DELETE FROM issues; " + prepare)
-			before := content(b.Database)
-			engine, cancelled := b.engine(t, 1), false
-			engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
-				if !cancelled && stats.Step == step {
-					b.Exec("SELECT sexton.cancel_group_deletion(1, 1)")
-					cancelled = true
-				}
+	}, func(t *testing.T, step string, prepare string) {
+		b := setup(t, issues, someIssues)
+		b.Exec("DELETE FROM notes; DELETE FROM issues; " + prepare)
+		before := content(b.Database)
+		engine, cancelled := b.engine(t, 1), false
+		engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+			if !cancelled && stats.Step == step {
+				b.Exec("SELECT sexton.cancel_group_deletion(1, 1)")
+				cancelled = true
 			}
-			stats := b.run(t, engine, groupdelete.Kept)
-			require.True(t, cancelled)
-			require.Equal(t, "the deletion was cancelled before the first row was removed", stats.Reason)
-			require.Empty(t, stats.Errors)
-			require.Equal(t, before, content(b.Database))
-			require.Empty(t, b.Rows("SELECT FROM sexton.group_destructions UNION ALL SELECT FROM group_deletion_schedules"))
-			require.Equal(t, [][]string{{"group_restored", "1"}}, b.events())
-		})
-	}
+		}
+		stats := b.run(t, engine, groupdelete.Kept)
+		require.True(t, cancelled)
+		require.Equal(t, "the deletion was cancelled before the first row was removed", stats.Reason)
+		require.Empty(t, stats.Errors)
+		require.Equal(t, before, content(b.Database))
+		require.Empty(t, b.Rows("SELECT FROM sexton.group_destructions UNION ALL SELECT FROM group_deletion_schedules"))
+		require.Equal(t, [][]string{{"group_restored", "1"}}, b.events())
+	})
 }
 
 // A reference that was set NULL does not come back either.
@@ -231,31 +225,28 @@ func TestSubgroupThatIsMovedAway(t *testing.T) {
 // What was moved away while the rows below it go keeps all but a few of them.
 func TestMovedAwayInTheMiddle(t *testing.T) {
 	t.Parallel()
-	for name, move := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"project":     "UPDATE projects SET group_id = 9 WHERE id = 31",
 		"group":       "UPDATE groups SET parent_id = 9 WHERE id = 3",
 		"group above": "UPDATE groups SET parent_id = 9 WHERE id = 2",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, issues, someIssues)
-			b.Exec("INSERT INTO notes SELECT n, 311 FROM generate_series(1000001, 1000100) AS n")
-			engine := b.engine(t, 1)
-			engine.Sizes = groupdelete.Sizes{Rows: 1, Target: time.Nanosecond}
-			moved := false
-			engine.Progress = func(_ context.Context, _ *groupdelete.Stats) {
-				if !moved && len(b.Rows("SELECT FROM notes WHERE issue_id = 311")) < 101 {
-					moved = true
-					b.Exec(move)
-				}
+	}, func(t *testing.T, _, move string) {
+		b := setup(t, issues, someIssues)
+		b.Exec("INSERT INTO notes SELECT n, 311 FROM generate_series(1000001, 1000100) AS n")
+		engine := b.engine(t, 1)
+		engine.Sizes = groupdelete.Sizes{Rows: 1, Target: time.Nanosecond}
+		moved := false
+		engine.Progress = func(_ context.Context, _ *groupdelete.Stats) {
+			if !moved && len(b.Rows("SELECT FROM notes WHERE issue_id = 311")) < 101 {
+				moved = true
+				b.Exec(move)
 			}
-			b.run(t, engine, groupdelete.Destroyed)
-			require.True(t, moved)
-			require.Greater(t, len(b.Rows("SELECT FROM notes WHERE issue_id = 311")), 80)
-			require.Equal(t, [][]string{{"31"}}, b.Rows("SELECT id FROM projects WHERE id = 31"))
-			require.Empty(t, b.Rows("SELECT FROM groups WHERE id = 1"))
-		})
-	}
+		}
+		b.run(t, engine, groupdelete.Destroyed)
+		require.True(t, moved)
+		require.Greater(t, len(b.Rows("SELECT FROM notes WHERE issue_id = 311")), 80)
+		require.Equal(t, [][]string{{"31"}}, b.Rows("SELECT id FROM projects WHERE id = 31"))
+		require.Empty(t, b.Rows("SELECT FROM groups WHERE id = 1"))
+	})
 }
 
 // No deletion is the work of a key's own action: each row goes in a statement of its own table.
@@ -287,42 +278,40 @@ func (b bundle) noteDeletionsOf(tables ...string) {
 // A transaction that has added many rows and commits while the row above them is about to go leaves them to no key's action.
 func TestRowsThatAreCommittedMeanwhile(t *testing.T) {
 	t.Parallel()
-	for table, c := range map[string]struct {
+	type example struct {
 		insert string
 		// projects are so many that go before the wait.
 		projects, rows int64
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"issues": {"INSERT INTO issues SELECT n, 11 FROM generate_series(100001, 103000) AS n", 7, 3016},
 		"notes":  {"INSERT INTO notes SELECT n, 111 FROM generate_series(100001, 103000) AS n", 0, 3032},
-	} {
-		t.Run(table, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, issues, someIssues)
-			b.noteDeletions()
-			other := connect(t, b.URL)
-			pgtest.Exec(t, other, "BEGIN; "+c.insert)
-			engine := b.engine(t, 1)
-			engine.Sizes.Target = time.Second // The first wait is to last until the commit.
-			deleted := make(chan struct{})
-			var once sync.Once
-			engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
-				if stats.Projects == c.projects {
-					once.Do(func() { close(deleted) })
-				}
+	}, func(t *testing.T, table string, c example) {
+		b := setup(t, issues, someIssues)
+		b.noteDeletions()
+		other := connect(t, b.URL)
+		pgtest.Exec(t, other, "BEGIN; "+c.insert)
+		engine := b.engine(t, 1)
+		engine.Sizes.Target = time.Second // The first wait is to last until the commit.
+		deleted := make(chan struct{})
+		var once sync.Once
+		engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+			if stats.Projects == c.projects {
+				once.Do(func() { close(deleted) })
 			}
-			ended := make(chan groupdelete.Outcome, 1)
-			go func() {
-				stats, _ := engine.Run(t.Context())
-				ended <- stats.Outcome
-			}()
-			<-deleted // Nothing is left but to wait for the other transaction.
-			b.waitForLock(t)
-			pgtest.Exec(t, other, "COMMIT")
-			require.Equal(t, groupdelete.Destroyed, <-ended)
-			require.Equal(t, [][]string{{"f"}}, b.Rows("SELECT DISTINCT cascade FROM deletions"))
-			require.Equal(t, [][]string{{fmt.Sprint(c.rows)}}, b.Rows("SELECT sum(n) FROM deletions WHERE at_table = $1", table))
-		})
-	}
+		}
+		ended := make(chan groupdelete.Outcome, 1)
+		go func() {
+			stats, _ := engine.Run(t.Context())
+			ended <- stats.Outcome
+		}()
+		<-deleted // Nothing is left but to wait for the other transaction.
+		b.waitForLock(t)
+		pgtest.Exec(t, other, "COMMIT")
+		require.Equal(t, groupdelete.Destroyed, <-ended)
+		require.Equal(t, [][]string{{"f"}}, b.Rows("SELECT DISTINCT cascade FROM deletions"))
+		require.Equal(t, [][]string{{fmt.Sprint(c.rows)}}, b.Rows("SELECT sum(n) FROM deletions WHERE at_table = $1", table))
+	})
 }
 
 // What comes in while the group goes is found, at the latest under the lock of the row that it refers to.

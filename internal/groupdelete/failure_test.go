@@ -51,7 +51,6 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 
 // requireChildrenFirst fails where a group's end is told before that of something below it.
 func (b bundle) requireChildrenFirst(t *testing.T) {
-	t.Helper()
 	require.Empty(t, b.Rows(`SELECT below.payload, above.payload FROM sexton.events AS above
 		JOIN sexton.events AS below ON above.kind = 'group_destroyed' AND above.id < below.id AND above.payload -> 'group_id' IN
 			(below.payload -> 'parent_id', CASE WHEN below.kind = 'project_destroyed' THEN below.payload -> 'group_id' END)`))
@@ -118,46 +117,43 @@ func TestPoisonedProjectStopsNothingElse(t *testing.T) {
 // Rows that others have locked are passed over, then waited for, and whoever has them is named.
 func TestLockedRowsAreWaitedFor(t *testing.T) {
 	t.Parallel()
-	for table, lock := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"notes":    "SELECT FROM notes WHERE id = 1111 FOR UPDATE",
 		"projects": "INSERT INTO issues VALUES (1, 11)", // Which holds a lock on the project's key.
 		"groups":   "INSERT INTO projects VALUES (1, 3, 'late')",
-	} {
-		t.Run(table, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, issues, forest)
-			engine := b.engine(t, 1)
-			blockers := make(chan struct{}, 1)
-			engine.Blocker = func(ctx context.Context) string {
-				blocker, _ := engine.Session.Blocker(ctx, b.Pool())
-				return blocker
-			}
-			engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
-				if stats.WaitingFor != "" {
-					select {
-					case blockers <- struct{}{}:
-					default:
-					}
+	}, func(t *testing.T, table string, lock string) {
+		b := setup(t, issues, forest)
+		engine := b.engine(t, 1)
+		blockers := make(chan struct{}, 1)
+		engine.Blocker = func(ctx context.Context) string {
+			blocker, _ := engine.Session.Blocker(ctx, b.Pool())
+			return blocker
+		}
+		engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+			if stats.WaitingFor != "" {
+				select {
+				case blockers <- struct{}{}:
+				default:
 				}
 			}
-			holder := pgtest.Connect(t, b.URL)
-			pgtest.Exec(t, holder, "BEGIN")
-			pgtest.Exec(t, holder, lock)
-			var running sync.WaitGroup
-			var stats *groupdelete.Stats
-			var runErr error
-			running.Go(func() { stats, runErr = engine.Run(t.Context()) })
-			pgtest.Await(t, b.Pool(), "all that nobody has locked to be gone", "SELECT count(*) < 3 FROM issues WHERE project_id < 90")
-			if table != "groups" { // Sub-groups are passed over for a short time only.
-				b.waitForLock(t)
-			}
-			pgtest.Exec(t, holder, "COMMIT")
-			running.Wait()
-			require.NoError(t, runErr)
-			require.Equal(t, groupdelete.Destroyed, stats.Outcome, "%+v", stats)
-			b.requireAsNative(t, issues, forest)
-		})
-	}
+		}
+		holder := pgtest.Connect(t, b.URL)
+		pgtest.Exec(t, holder, "BEGIN")
+		pgtest.Exec(t, holder, lock)
+		var running sync.WaitGroup
+		var stats *groupdelete.Stats
+		var runErr error
+		running.Go(func() { stats, runErr = engine.Run(t.Context()) })
+		pgtest.Await(t, b.Pool(), "all that nobody has locked to be gone", "SELECT count(*) < 3 FROM issues WHERE project_id < 90")
+		if table != "groups" { // Sub-groups are passed over for a short time only.
+			b.waitForLock(t)
+		}
+		pgtest.Exec(t, holder, "COMMIT")
+		running.Wait()
+		require.NoError(t, runErr)
+		require.Equal(t, groupdelete.Destroyed, stats.Outcome, "%+v", stats)
+		b.requireAsNative(t, issues, forest)
+	})
 }
 
 // A lock that is not given back is a reason, and no attempt.

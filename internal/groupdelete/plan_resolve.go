@@ -36,10 +36,7 @@ func (r *resolver) run(ctx context.Context, db pgcatalog.Beginner) (*Plan, probl
 	if errors.Is(err, errNoApplication) || err == nil && r.problems.Err() != nil {
 		return nil, r.problems, nil
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("plan the destruction of groups: %w", err)
-	}
-	return r.plan, r.problems, nil
+	return r.plan, r.problems, problem.Doing(err, "plan the destruction of groups")
 }
 
 // resolver builds one plan.

@@ -166,7 +166,8 @@ func TestShapes(t *testing.T) {
 // What would be refused in the end is found before anything is gone, and recorded.
 func TestForbidden(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ tables, rows, want string }{
+	type example struct{ tables, rows, want string }
+	pgtest.Each(t, map[string]example{
 		"by a table of its own": {
 			issues + `CREATE TABLE invoices (id bigint PRIMARY KEY, note_id bigint, CONSTRAINT paid FOREIGN KEY (note_id) REFERENCES notes ON DELETE RESTRICT);
 			CREATE INDEX ON invoices (note_id);`,
@@ -194,22 +195,19 @@ func TestForbidden(t *testing.T) {
 			INSERT INTO bookings VALUES (7, '[1,1]', '[2029-05-01,2029-06-01)'), (8, '[1,1]', '[2022-12-01,2023-02-01)');`,
 			"bookings: the row with id 8 refers to rates, and foreign key booked has no action for it",
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pgtest.Since(t, newSince[name])
-			_, err := native(t, test.tables, test.rows)
-			require.Error(t, err, "Postgres refuses it, too")
-			b := setup(t, test.tables, test.rows)
-			before := content(b.Database)
-			require.Equal(t, test.want, b.destroy(t, groupdelete.Stuck).Reason)
-			require.Equal(t, before, content(b.Database))
-			require.Empty(t, b.Rows("SELECT FROM sexton.group_destructions"), "it has not begun")
-			require.Equal(t, [][]string{{"1", "1", test.want, "t"}},
-				b.Rows("SELECT group_id, attempts, last_error, retry_at > now() FROM sexton.group_deletion_failures"))
-			require.Empty(t, b.events())
-		})
-	}
+	}, func(t *testing.T, name string, test example) {
+		pgtest.Since(t, newSince[name])
+		_, err := native(t, test.tables, test.rows)
+		require.Error(t, err, "Postgres refuses it, too")
+		b := setup(t, test.tables, test.rows)
+		before := content(b.Database)
+		require.Equal(t, test.want, b.destroy(t, groupdelete.Stuck).Reason)
+		require.Equal(t, before, content(b.Database))
+		require.Empty(t, b.Rows("SELECT FROM sexton.group_destructions"), "it has not begun")
+		require.Equal(t, [][]string{{"1", "1", test.want, "t"}},
+			b.Rows("SELECT group_id, attempts, last_error, retry_at > now() FROM sexton.group_deletion_failures"))
+		require.Empty(t, b.events())
+	})
 }
 
 // A row that forbids it and comes in once it has begun stops the rows above it alone.

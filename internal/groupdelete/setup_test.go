@@ -65,7 +65,6 @@ type bundle struct{ *dbtest.DB }
 
 // setup has the application, further tables, rows, and the mark on group 1.
 func setup(t *testing.T, more, rows string) bundle {
-	t.Helper()
 	b := bundle{dbtest.WithGroups(t, strings.ReplaceAll(application, "{restrict}", "ON DELETE RESTRICT")+tree)}
 	b.Exec(more + rows)
 	b.mark(1, 8)
@@ -80,12 +79,10 @@ func (b bundle) mark(group, days int) {
 
 // engine is one for a group, under a lease of its own.
 func (b bundle) engine(t *testing.T, group int64) *groupdelete.Engine {
-	t.Helper()
 	return b.engineOf(t, group, &lease.Manager{Jobs: b.Connected, Holder: t.Name()}, false)
 }
 
 func (b bundle) engineOf(t *testing.T, group int64, manager *lease.Manager, ghostUsers bool) *groupdelete.Engine {
-	t.Helper()
 	granted := pgtest.Must(manager.Acquire(t.Context(), groupdelete.LeaseKey(group), groupdelete.LeaseTTL, b.Connected))(t)
 	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), ghostUsers))(t)
 	require.NoError(t, problems.Err())
@@ -100,25 +97,21 @@ func (b bundle) engineOf(t *testing.T, group int64, manager *lease.Manager, ghos
 
 // connect opens a connection that is closed at the end of the test, unless it is before.
 func connect(t *testing.T, url string) *pgx.Conn {
-	t.Helper()
 	return pgtest.Connect(t, url)
 }
 
 // end gives back what an engine has.
 func end(t *testing.T, engine *groupdelete.Engine) {
-	t.Helper()
 	require.NoError(t, engine.Session.Fence.Release(t.Context()))
 	require.NoError(t, engine.Session.Conn.Close(t.Context()))
 }
 
 // destroy runs an engine on group 1 until its end and expects an outcome.
 func (b bundle) destroy(t *testing.T, want groupdelete.Outcome) *groupdelete.Stats {
-	t.Helper()
 	return b.run(t, b.engine(t, 1), want)
 }
 
 func (b bundle) run(t *testing.T, engine *groupdelete.Engine, want groupdelete.Outcome) *groupdelete.Stats {
-	t.Helper()
 	counted := dbtest.Counting(t, engine.Session.Fence, engine.Session.Conn)
 	stats := pgtest.Must(engine.Run(t.Context()))(t)
 	figures := map[[2]string]int64{{"groups", ""}: stats.Groups, {"projects", ""}: stats.Projects, {"bots", ""}: stats.Bots}
@@ -136,7 +129,6 @@ func (b bundle) run(t *testing.T, engine *groupdelete.Engine, want groupdelete.O
 // native deletes group 1 on a database of its own with the same tables and rows by Postgres's own keys, where those that
 // forbid something speak up at the end. It returns what is left, or that it was refused.
 func native(t *testing.T, more, rows string) (left map[string][][]string, err error) {
-	t.Helper()
 	d := pgtest.New(t)
 	sql := strings.ReplaceAll(application, "{restrict}", "ON DELETE CASCADE") + more
 	sql = strings.ReplaceAll(sql, " ON DELETE RESTRICT", " ON DELETE NO ACTION")
@@ -157,7 +149,6 @@ func content(d *pgtest.Database) map[string][][]string {
 }
 
 func (b bundle) requireAsNative(t *testing.T, more, rows string) {
-	t.Helper()
 	require.Equal(t, pgtest.Must(native(t, more, rows))(t), content(b.Database))
 }
 
@@ -168,7 +159,6 @@ func (b bundle) events() [][]string {
 
 // waitForLock returns once the engine waits for a lock that somebody else has.
 func (b bundle) waitForLock(t *testing.T) {
-	t.Helper()
 	pgtest.Await(t, b.Pool(), "the engine to wait for a lock", `SELECT EXISTS (
 			SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %#%' AND wait_event_type = 'Lock')`)
 }

@@ -33,7 +33,7 @@ type Stats struct {
 	// Groups, sub-groups included, and Projects count the ones that are gone.
 	Groups   int64 `json:"groups"`
 	Projects int64 `json:"projects"`
-	// Latency counts groups that a job named by the time since their job was inserted.
+	// Latency counts groups that a job named by the time since they fell due, or were to go at once.
 	Latency latency.Histogram `json:"latency_seconds,omitempty"`
 	// Deleted are rows by table, Nullified those by table.column that refer to nothing any more.
 	Deleted   map[string]int64 `json:"deleted"`

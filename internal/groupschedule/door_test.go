@@ -149,19 +149,16 @@ func TestNamesThatAreTaken(t *testing.T) {
 // A group without room for the suffix keeps its name, and goes all the same.
 func TestNamesWithoutRoomForTheSuffix(t *testing.T) {
 	t.Parallel()
-	for name, limit := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"varchar": "ALTER TABLE groups ALTER name TYPE varchar(20)",
 		"check":   "ALTER TABLE groups ADD CHECK (length(path) <= 20)",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := setup(t, limit)
-			require.True(t, s.ask(t, "schedule_group_deletion", 11, 2))
-			require.Equal(t, [][]string{{"11", "child", "0", "2"}}, s.marked())
-			require.True(t, s.ask(t, "cancel_group_deletion", 11, 2))
-			require.Equal(t, [][]string{{"Child", "child"}}, s.Rows("SELECT name, path FROM groups WHERE id = 11"))
-		})
-	}
+	}, func(t *testing.T, _, limit string) {
+		s := setup(t, limit)
+		require.True(t, s.ask(t, "schedule_group_deletion", 11, 2))
+		require.Equal(t, [][]string{{"11", "child", "0", "2"}}, s.marked())
+		require.True(t, s.ask(t, "cancel_group_deletion", 11, 2))
+		require.Equal(t, [][]string{{"Child", "child"}}, s.Rows("SELECT name, path FROM groups WHERE id = 11"))
+	})
 }
 
 func TestNamesGivenMeanwhileStay(t *testing.T) {

@@ -17,7 +17,6 @@ import (
 
 // due asks the predicate.
 func (s site) due(t *testing.T) (due listen.Due) {
-	t.Helper()
 	var seconds float64
 	sql := s.Connected.Names.Render("SELECT " + groupschedule.DueSQL() + ", " + groupschedule.NextDueSQL())
 	require.NoError(t, s.Pool().QueryRow(t.Context(), sql).Scan(&due.Now, &seconds))
@@ -87,35 +86,33 @@ func TestTheLineIsKeptHoweverLong(t *testing.T) {
 // A destruction that somebody asked for at some time far away is no part of the line.
 func TestTheLineEndsAtAGap(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type example struct {
 		at      []string
 		spacing time.Duration
 		after   string
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"nobody in line":            {[]string{"9 days"}, 0, "0"},
 		"some in line":              {[]string{"30 minutes", "80 minutes", "3 hours", "9 days"}, 0, "4820"},
 		"one that is over":          {[]string{"-2 hours", "2 hours"}, 0, "0"},
 		"places wider than the gap": {[]string{"1 hour", "3 hours", "9 days"}, 2 * time.Hour, "18000"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := setup(t)
-			s.ask(t, "schedule_group_deletion", 10, 1)
-			s.age(31, 10)
-			s.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, queue, scheduled_at, state)
-				SELECT jsonb_build_object('group_id', 1000 + n, 'user_id', 1), 'group_destroy', 25, 'group_destroy', now() + away::interval, 'scheduled'
-				FROM unnest($1::text[]) WITH ORDINALITY AS other (away, n)`, test.at)
-			s.passWith(t, func(e *groupschedule.Engine) {
-				e.Spacing = cmp.Or(test.spacing, spacing)
-				require.EqualValues(t, 1, pgtest.Must(e.Run(t.Context()))(t).GroupsEnqueued)
-			})
-			// Roughly: the pass begins some time after the others were inserted.
-			require.Equal(t, [][]string{{"t"}}, s.Rows(`SELECT job.scheduled_at - other.scheduled_at + $1::interval - make_interval(secs => $2::text::float8)
-					BETWEEN interval '0' AND interval '30 minutes'
-				FROM sexton.river_job AS job CROSS JOIN sexton.river_job AS other
-				WHERE job.args ->> 'group_id' = '10' AND other.args ->> 'group_id' = '1001'`, test.at[0], test.after))
+	}, func(t *testing.T, _ string, test example) {
+		s := setup(t)
+		s.ask(t, "schedule_group_deletion", 10, 1)
+		s.age(31, 10)
+		s.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, queue, scheduled_at, state)
+			SELECT jsonb_build_object('group_id', 1000 + n, 'user_id', 1), 'group_destroy', 25, 'group_destroy', now() + away::interval, 'scheduled'
+			FROM unnest($1::text[]) WITH ORDINALITY AS other (away, n)`, test.at)
+		s.passWith(t, func(e *groupschedule.Engine) {
+			e.Spacing = cmp.Or(test.spacing, spacing)
+			require.EqualValues(t, 1, pgtest.Must(e.Run(t.Context()))(t).GroupsEnqueued)
 		})
-	}
+		// Roughly: the pass begins some time after the others were inserted.
+		require.Equal(t, [][]string{{"t"}}, s.Rows(`SELECT job.scheduled_at - other.scheduled_at + $1::interval - make_interval(secs => $2::text::float8)
+				BETWEEN interval '0' AND interval '30 minutes'
+			FROM sexton.river_job AS job CROSS JOIN sexton.river_job AS other
+			WHERE job.args ->> 'group_id' = '10' AND other.args ->> 'group_id' = '1001'`, test.at[0], test.after))
+	})
 }
 
 // Without spacing all begin now, in front of whatever waits from when there was one.
@@ -225,23 +222,20 @@ func TestLostDestructionIsEnqueuedAgain(t *testing.T) {
 // Whatever becomes of mark, schedule and period: half a group is of no use.
 func TestWhatHasBegunGoesOn(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"unmarked":      "UPDATE groups SET marked_for_deletion_on = NULL",
 		"unscheduled":   "DELETE FROM group_deletion_schedules",
 		"longer period": "UPDATE application_settings SET deletion_adjourned_period = 90",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := setup(t)
-			s.ask(t, "schedule_group_deletion", 11, 2)
-			s.age(31, 11)
-			s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (11, 2); " + change)
-			require.True(t, s.due(t).Now)
-			require.EqualValues(t, 1, s.pass(t).GroupsEnqueued)
-			require.Equal(t, [][]string{{"11", "2", "0", "available"}}, s.jobs())
-			require.False(t, s.due(t).Now)
-		})
-	}
+	}, func(t *testing.T, _, change string) {
+		s := setup(t)
+		s.ask(t, "schedule_group_deletion", 11, 2)
+		s.age(31, 11)
+		s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (11, 2); " + change)
+		require.True(t, s.due(t).Now)
+		require.EqualValues(t, 1, s.pass(t).GroupsEnqueued)
+		require.Equal(t, [][]string{{"11", "2", "0", "available"}}, s.jobs())
+		require.False(t, s.due(t).Now)
+	})
 
 	// Without a period a pass does nothing, and must not be asked for in vain.
 	s := setup(t)

@@ -35,7 +35,6 @@ VALUES ('group_destroy', 'group_destroy', false, 25, '{"group_id": "bigint", "us
 type site struct{ *dbtest.DB }
 
 func setup(t *testing.T, statements ...string) site {
-	t.Helper()
 	s := site{dbtest.Reference(t)}
 	s.Exec(application)
 	for _, statement := range statements {
@@ -46,7 +45,6 @@ func setup(t *testing.T, statements ...string) site {
 
 // pass runs one, and gives the lease back.
 func (s site) pass(t *testing.T) (stats *groupschedule.Stats) {
-	t.Helper()
 	s.passWith(t, func(e *groupschedule.Engine) {
 		stats = pgtest.Must(e.Run(t.Context()))(t)
 	})
@@ -54,7 +52,6 @@ func (s site) pass(t *testing.T) (stats *groupschedule.Stats) {
 }
 
 func (s site) passWith(t *testing.T, work func(*groupschedule.Engine)) {
-	t.Helper()
 	session, end := s.Session(t, leaseKey)
 	work(&groupschedule.Engine{Spacing: spacing, Session: session})
 	end()
@@ -62,19 +59,16 @@ func (s site) passWith(t *testing.T, work func(*groupschedule.Engine)) {
 
 // ask calls a door and returns what it says.
 func (s site) ask(t *testing.T, door string, group, user any) bool {
-	t.Helper()
 	return pgtest.Scalar[bool](t, s.Database, "SELECT sexton."+door+"($1, $2)", group, user)
 }
 
 // refused calls a door that refuses.
 func (s site) refused(t *testing.T, door string, group, user any, code, message string) {
-	t.Helper()
 	_, err := s.Pool().Exec(t.Context(), "SELECT sexton."+door+"($1, $2)", group, user)
 	requireState(t, err, code, message)
 }
 
 func requireState(t *testing.T, err error, code, message string) {
-	t.Helper()
 	var pgErr *pgconn.PgError
 	require.ErrorAs(t, err, &pgErr)
 	require.Equal(t, code, pgErr.Code, pgErr.Message)

@@ -42,7 +42,7 @@ func (c *Connections) EndLease(ctx context.Context, key string, force bool, warn
 	done := EndedLease{Key: key}
 	err := pgx.BeginFunc(ctx, c.Jobs().Pool, func(tx pgx.Tx) error {
 		queries, silence := c.Jobs().Names.Queries(tx), c.Config.Jobs.Silence.Seconds()
-		held, err := queries.LeaseEnd(ctx, dbsqlc.LeaseEndParams{Key: key, Force: force, SilenceSeconds: silence})
+		held, err := queries.LeaseEnd(ctx, silence, force, key)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return knownLease(ctx, queries, key)
@@ -52,7 +52,7 @@ func (c *Connections) EndLease(ctx context.Context, key string, force bool, warn
 			return fmt.Errorf("release lease %s: its holder %s is alive; --force ends it all the same, and its pass fails", key, held.Holder)
 		}
 		done.Released, done.Holder = true, held.Holder
-		if err := c.raiseFences(ctx, queries, dbsqlc.FenceRaiseParams{Key: key, Token: held.Token, LockTimeout: fenceTimeout}, warn); err != nil {
+		if err := c.raiseFences(ctx, queries, key, held.Token, warn); err != nil {
 			return err
 		}
 		return audittrail.Record(ctx, c.Jobs(), tx, audittrail.Entry{Actor: Actor(), Action: "release", Target: key, Reason: "held by " + held.Holder})
@@ -78,7 +78,7 @@ const fenceTimeout = "20s"
 
 // raiseFences has every database refuse the batches of a lease's former holder: that one never asks whether the lease is still its
 // own. The jobs database takes part in the transaction that ends the lease, so that a failure leaves the lease as it was.
-func (c *Connections) raiseFences(ctx context.Context, jobs *dbsqlc.Queries, fence dbsqlc.FenceRaiseParams, warn func(down error)) error {
+func (c *Connections) raiseFences(ctx context.Context, jobs *dbsqlc.Queries, key string, token int64, warn func(down error)) error {
 	for _, db := range c.Databases {
 		if down := c.Down[db.Name]; down != nil {
 			warn(down)
@@ -88,8 +88,8 @@ func (c *Connections) raiseFences(ctx context.Context, jobs *dbsqlc.Queries, fen
 		if db.Name == c.Config.Jobs.Database {
 			queries = jobs
 		}
-		if _, err := queries.FenceRaise(ctx, fence); err != nil {
-			return fmt.Errorf("release lease %s: raise its fence in database %s: %w", fence.Key, db.Name, err)
+		if _, err := queries.FenceRaise(ctx, key, token, fenceTimeout); err != nil {
+			return fmt.Errorf("release lease %s: raise its fence in database %s: %w", key, db.Name, err)
 		}
 	}
 	return nil

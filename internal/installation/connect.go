@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"sexton/internal/config"
 	"sexton/internal/database"
@@ -16,6 +18,7 @@ import (
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 	"sexton/internal/problem"
+	"sexton/internal/undo"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
@@ -54,7 +57,11 @@ func Open(ctx context.Context, c *config.Config, options ...database.Option) (*C
 // PoolSize is how many connections a database's pool has at most. A worker has one in a pass, the further ones of a pass, one for each other lane
 // whose children live here, and one for each kind that is awake; the others are for leases, history and what looks at them.
 func PoolSize(c *config.Config) int {
-	return max(c.Jobs.MaxWorkers, diffConnections(c)) + c.LooseForeignKeys.Connections - 1 + len(c.Databases) + 3 + len(riverjobs.Jobs(c))
+	further := c.LooseForeignKeys.Connections - 1
+	if c.Has(migrate.GhostUsers) {
+		further += c.GhostUsers.Connections - 1
+	}
+	return max(c.Jobs.MaxWorkers, diffConnections(c)) + further + len(c.Databases) + len(riverjobs.Jobs(c)) + 3
 }
 
 // diffConnections are those for diffs: one that is uploaded has one for its snapshot, and needs another to note what the store has.
@@ -75,6 +82,9 @@ func PoolKeys(c *config.Config) (keys []string) {
 	}
 	if c.LooseForeignKeys.Connections > 1 {
 		keys = append(keys, "loose_foreign_keys.connections")
+	}
+	if c.GhostUsers.Connections > 1 && c.Has(migrate.GhostUsers) {
+		keys = append(keys, "ghost_users.connections")
 	}
 	return keys
 }
@@ -216,7 +226,25 @@ func LoadDefinitions(c *config.Config) ([]definitions.Definition, error) {
 		}
 		sound = append(sound, d)
 	}
+	if err == nil {
+		problems.Add(unknownParents(c, defs)...)
+	}
 	return sound, problems.Err()
+}
+
+// unknownParents finds entries of undo.tables that no definition has as a parent: nothing of them would be kept.
+func unknownParents(c *config.Config, defs []definitions.Definition) (found problem.List) {
+	var known []string
+	for _, d := range defs {
+		known = append(known, d.Parent.Table)
+	}
+	for i, name := range c.LooseForeignKeys.Undo.Tables {
+		if table := name[strings.LastIndexByte(name, '.')+1:]; !slices.Contains(known, table) {
+			found.Add(c.Problem(fmt.Sprintf("loose_foreign_keys.undo.tables[%d]", i), fmt.Sprintf("no definition has the parent %q", name),
+				"name parents of the definitions"+words.Meant(table, known)))
+		}
+	}
+	return found
 }
 
 // Sites are the databases as definitions are held against them.
@@ -242,6 +270,15 @@ type Bound struct {
 	Warnings problem.List
 	// held lists the findings that do not fit the databases, by kind: the worker works on all else.
 	held map[string]problem.List
+}
+
+// Undo is the engine for deletions that the databases keep, on behalf of a holder.
+func (b *Bound) Undo(holder string, databases []database.Database) *undo.Engine {
+	settings := b.Config.LooseForeignKeys.Undo
+	return &undo.Engine{
+		Databases: databases, Parents: b.Parents, Keep: settings.Keep, FireTriggers: settings.FireTriggers,
+		Leases: b.Leases(holder), Key: riverjobs.LooseForeignKeysLease, StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second,
+	}
 }
 
 // Bind loads the definitions, connects, and holds the one against the other. What is wrong with the files

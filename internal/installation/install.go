@@ -104,7 +104,7 @@ type TriggerReport struct {
 // OnTracked calls do for every database with what its definitions need.
 func (b *Bound) OnTracked(ctx context.Context, do func(database.Database, *pgx.Conn, triggers.Config, []triggers.Parent) error) error {
 	for _, db := range b.Databases {
-		cfg, tracked := riverjobs.Tracking(b.Config, db, b.Parents[db.Name])
+		cfg, tracked := riverjobs.Tracking(b.Config, db, b.Parents)
 		if err := OnConnection(ctx, db, func(conn *pgx.Conn) error { return do(db, conn, cfg, tracked) }); err != nil {
 			return err
 		}

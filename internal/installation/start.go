@@ -70,7 +70,7 @@ func WarningsOf(ctx context.Context, all *Bound, db database.Database) ([]string
 	for _, name := range later {
 		warnings = append(warnings, "component "+name+": "+migrate.LaterText)
 	}
-	cfg, tracked := riverjobs.Tracking(all.Config, db, all.Parents[db.Name])
+	cfg, tracked := riverjobs.Tracking(all.Config, db, all.Parents)
 	err = OnConnection(ctx, db, func(conn *pgx.Conn) error {
 		if found := pgcatalog.Untested(conn.PgConn().ParameterStatus("server_version")); found.Message != "" {
 			warnings = append(warnings, found.String())

@@ -240,7 +240,7 @@ func (l *Lease) Confirm(ctx context.Context, conn *pgx.Conn) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()
-	kept, err := l.manager.Jobs.AsyncQueries().LeaseKept(ctx, dbsqlc.LeaseKeptParams{Key: l.key, Token: l.token, Holder: l.manager.Holder})
+	kept, err := l.manager.Jobs.AsyncQueries().LeaseKept(ctx, l.key, l.token, l.manager.Holder)
 	if err != nil {
 		return fmt.Errorf("look whether lease %s is kept: %w: %w", l.key, ErrUnconfirmed, err)
 	}
@@ -285,7 +285,7 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 func (m *Manager) release(ctx context.Context, key string, token int64) error {
-	_, err := m.Jobs.AsyncQueries().LeaseRelease(ctx, dbsqlc.LeaseReleaseParams{Key: key, Token: token, Holder: m.Holder})
+	_, err := m.Jobs.AsyncQueries().LeaseRelease(ctx, key, token, m.Holder)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
@@ -346,9 +346,7 @@ func (l *Lease) Raise(ctx context.Context, db database.Database) error {
 func (l *Lease) raise(ctx context.Context, db database.Database) error {
 	const attempts = 20
 	for range attempts {
-		fence, err := db.AsyncQueries().FenceRaise(ctx, dbsqlc.FenceRaiseParams{
-			Key: l.key, Token: l.token, LockTimeout: raiseTimeout.String(),
-		})
+		fence, err := db.AsyncQueries().FenceRaise(ctx, l.key, l.token, raiseTimeout.String())
 		switch {
 		case lockNotAvailable(err):
 			if err := l.evict(ctx, db); err != nil {

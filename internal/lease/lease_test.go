@@ -28,7 +28,6 @@ func expire(db *dbtest.DB) {
 }
 
 func fence(t *testing.T, db *dbtest.DB) int64 {
-	t.Helper()
 	return pgtest.Scalar[int64](t, db.Database, "SELECT token FROM sexton.fences WHERE key = $1", key)
 }
 

@@ -25,7 +25,6 @@ import (
 const kind = "loose_foreign_keys_cleanup"
 
 func newMetrics(t *testing.T, read metrics.Reader) *metrics.Metrics {
-	t.Helper()
 	m, err := metrics.New(metrics.Options{
 		Kinds: []string{kind}, Databases: []string{"main"}, CleanUp: kind, DiffSkips: []string{"gone", "inconsistent"}, Version: "v1", Go: "go1", River: "v0",
 		Read: read, Logger: slog.New(slog.DiscardHandler),
@@ -49,7 +48,6 @@ func everything(context.Context) []metrics.Sample {
 
 // page is what a scrape gets.
 func page(t *testing.T, m *metrics.Metrics) string {
-	t.Helper()
 	recorder := httptest.NewRecorder()
 	m.Handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	require.Equal(t, http.StatusOK, recorder.Code)

@@ -15,7 +15,6 @@ import (
 
 // with is everything, and more components.
 func with(t *testing.T, d *pgtest.Database, components ...string) migrate.Database {
-	t.Helper()
 	db := everything(t, d)
 	db.Components = append(db.Components, components...)
 	return db
@@ -23,7 +22,6 @@ func with(t *testing.T, d *pgtest.Database, components ...string) migrate.Databa
 
 // requireMissing expects that Check misses an object.
 func requireMissing(t *testing.T, db migrate.Database, object string) {
-	t.Helper()
 	var schema *migrate.SchemaError
 	require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
 	require.Equal(t, object, schema.Object)
@@ -31,7 +29,6 @@ func requireMissing(t *testing.T, db migrate.Database, object string) {
 
 // comesAndGoes installs a component twice, looks at it, and expects that its removal leaves what was there before.
 func comesAndGoes(t *testing.T, db migrate.Database, name string, state func() any, look func()) {
-	t.Helper()
 	before := state()
 	up(t, db)
 	require.NoError(t, migrate.Check(t.Context(), db))
@@ -58,25 +55,22 @@ const groupSchedules = `CREATE TABLE group_deletion_schedules (
 
 func TestAdjournedGroupsComeAndGo(t *testing.T) {
 	t.Parallel()
-	for name, tables := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"with a table of ours":              groupsTables,
 		"with a table of the application's": groupsTables + groupSchedules,
 		"on the reference schema":           sample.Schema(),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := pgtest.New(t)
-			d.Exec(tables)
-			comesAndGoes(t, with(t, d, migrate.AdjournedGroups), migrate.AdjournedGroups, func() any { return catalogueWithoutWriters(d) }, func() {
-				require.Empty(t, d.Rows(`
-					SELECT p.oid::regprocedure FROM pg_proc AS p
-					WHERE p.pronamespace = 'sexton'::regnamespace AND p.proname !~ '^river_'
-						AND (NOT EXISTS (SELECT FROM sexton.objects WHERE kind = 'function' AND to_regprocedure(identity) = p.oid)
-							OR EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a WHERE a.grantee = 0))`),
-					"registered, and not for PUBLIC")
-			})
+	}, func(t *testing.T, _, tables string) {
+		d := pgtest.New(t)
+		d.Exec(tables)
+		comesAndGoes(t, with(t, d, migrate.AdjournedGroups), migrate.AdjournedGroups, func() any { return catalogueWithoutWriters(d) }, func() {
+			require.Empty(t, d.Rows(`
+				SELECT p.oid::regprocedure FROM pg_proc AS p
+				WHERE p.pronamespace = 'sexton'::regnamespace AND p.proname !~ '^river_'
+					AND (NOT EXISTS (SELECT FROM sexton.objects WHERE kind = 'function' AND to_regprocedure(identity) = p.oid)
+						OR EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a WHERE a.grantee = 0))`),
+				"registered, and not for PUBLIC")
 		})
-	}
+	})
 }
 
 // A rule of the application's own outlives what Sexton does to its objects, whether it was there first or came later.
@@ -211,44 +205,38 @@ const usersQueue = `CREATE TABLE users_ghost_user_migrations (
 
 func TestGhostUsersComeAndGo(t *testing.T) {
 	t.Parallel()
-	for name, tables := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"with a queue of ours":              sample.Schema(),
 		"with a queue of the application's": usersTable + usersQueue,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := pgtest.New(t)
-			d.Exec(tables)
-			// A column of the application's stays, one of ours goes.
-			state := func() any { return []any{catalogueWithoutWriters(d), columnsOf(d, "users_ghost_user_migrations")} }
-			comesAndGoes(t, with(t, d, migrate.GhostUsers), migrate.GhostUsers, state, func() {
-				d.Exec(`INSERT INTO users (username, email, name) VALUES ('ada', 'ada@example.com', 'Ada')`)
-				require.True(t, pgtest.Scalar[bool](t, d, "SELECT sexton.delete_user(id, NULL) FROM users"))
-				require.Equal(t, [][]string{{"0", "NULL", "0", "0", "0", "NULL"}}, d.Rows(`
-					SELECT attempts, last_error, moved_rows, deleted_rows, nullified_rows, remaining_rows FROM users_ghost_user_migrations`))
-				d.Exec("DELETE FROM users_ghost_user_migrations; DELETE FROM users")
-			})
+	}, func(t *testing.T, _, tables string) {
+		d := pgtest.New(t)
+		d.Exec(tables)
+		// A column of the application's stays, one of ours goes.
+		state := func() any { return []any{catalogueWithoutWriters(d), columnsOf(d, "users_ghost_user_migrations")} }
+		comesAndGoes(t, with(t, d, migrate.GhostUsers), migrate.GhostUsers, state, func() {
+			d.Exec(`INSERT INTO users (username, email, name) VALUES ('ada', 'ada@example.com', 'Ada')`)
+			require.True(t, pgtest.Scalar[bool](t, d, "SELECT sexton.delete_user(id, NULL) FROM users"))
+			require.Equal(t, [][]string{{"0", "NULL", "0", "0", "0", "NULL"}}, d.Rows(`
+				SELECT attempts, last_error, moved_rows, deleted_rows, nullified_rows, remaining_rows FROM users_ghost_user_migrations`))
+			d.Exec("DELETE FROM users_ghost_user_migrations; DELETE FROM users")
 		})
-	}
+	})
 }
 
 func TestGhostUsersStayWhereTheyWereInstalled(t *testing.T) {
 	t.Parallel()
-	for name, tables := range map[string]string{"our queue": usersTable, "the application's queue": usersTable + usersQueue} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := pgtest.New(t)
-			d.Exec(tables)
-			db := with(t, d, migrate.GhostUsers)
-			db.Components = without(db.Components, migrate.LooseForeignKeys)
-			up(t, db)
-			d.Exec("CREATE SCHEMA app; ALTER TABLE users SET SCHEMA app")
-			db.TrackedSchema = "app"
-			var placement *migrate.PlacementError
-			require.ErrorAs(t, migrate.Check(t.Context(), db), &placement)
-			require.ErrorContains(t, placement, `has its users to be deleted in "public".users_ghost_user_migrations`)
-		})
-	}
+	pgtest.Each(t, map[string]string{"our queue": usersTable, "the application's queue": usersTable + usersQueue}, func(t *testing.T, _, tables string) {
+		d := pgtest.New(t)
+		d.Exec(tables)
+		db := with(t, d, migrate.GhostUsers)
+		db.Components = without(db.Components, migrate.LooseForeignKeys)
+		up(t, db)
+		d.Exec("CREATE SCHEMA app; ALTER TABLE users SET SCHEMA app")
+		db.TrackedSchema = "app"
+		var placement *migrate.PlacementError
+		require.ErrorAs(t, migrate.Check(t.Context(), db), &placement)
+		require.ErrorContains(t, placement, `has its users to be deleted in "public".users_ghost_user_migrations`)
+	})
 }
 
 func TestCheckMissesTheQueueOfUsers(t *testing.T) {
@@ -278,11 +266,12 @@ func catalogueWithoutToast(d *pgtest.Database) []string {
 
 func TestPlaceholderUsersComeAndGo(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type example struct {
 		tables string
 		// ours is what the registry lists.
 		ours [][]string
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"details of ours": {usersTable + groupsTable, [][]string{
 			{"column", `"public".import_placeholder_user_details.last_error`},
 			{"column", `"public".import_placeholder_user_details.blocked_by`},
@@ -299,51 +288,46 @@ func TestPlaceholderUsersComeAndGo(t *testing.T) {
 				CREATE INDEX ON import_placeholder_user_details (deletion_attempts, last_deletion_attempt_at, id) WHERE namespace_id IS NULL;`, [][]string{{"column", `"public".import_placeholder_user_details.blocked_by`}},
 		},
 		"the reference application": {sample.Schema(), [][]string{{"column", `"public".import_placeholder_user_details.last_error`}, {"column", `"public".import_placeholder_user_details.blocked_by`}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := pgtest.New(t)
-			d.Exec(test.tables)
-			state := func() any { return []any{catalogueWithoutToast(d), columnsOf(d, "import_placeholder_user_details")} }
-			comesAndGoes(t, with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers), migrate.PlaceholderUsers, state, func() {
-				require.Equal(t, test.ours, d.Rows(`SELECT kind, identity FROM sexton.objects
-					WHERE component = 'placeholder_users' AND identity LIKE '"public"%' ORDER BY kind, identity DESC`))
-				require.Equal(t, [][]string{{"1"}}, d.Rows(`SELECT count(*) FROM pg_index
-					WHERE indrelid = 'import_placeholder_user_details'::regclass AND pg_get_expr(indpred, indrelid) = '(namespace_id IS NULL)'`))
-			})
+	}, func(t *testing.T, _ string, test example) {
+		d := pgtest.New(t)
+		d.Exec(test.tables)
+		state := func() any { return []any{catalogueWithoutToast(d), columnsOf(d, "import_placeholder_user_details")} }
+		comesAndGoes(t, with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers), migrate.PlaceholderUsers, state, func() {
+			require.Equal(t, test.ours, d.Rows(`SELECT kind, identity FROM sexton.objects
+				WHERE component = 'placeholder_users' AND identity LIKE '"public"%' ORDER BY kind, identity DESC`))
+			require.Equal(t, [][]string{{"1"}}, d.Rows(`SELECT count(*) FROM pg_index
+				WHERE indrelid = 'import_placeholder_user_details'::regclass AND pg_get_expr(indpred, indrelid) = '(namespace_id IS NULL)'`))
 		})
-	}
+	})
 }
 
 // Where the groups are known, their deletion makes placeholders ownerless.
 func TestDetailsOfOursFollowTheGroups(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type example struct {
 		groups string
 		follow bool
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"groups":                  {groupsTable + "INSERT INTO groups VALUES (7);", true},
 		"no groups":               {"", false},
 		"groups without a key":    {"CREATE TABLE groups (id bigint);", false},
 		"groups with another key": {"CREATE TABLE groups (id bigint, part int, PRIMARY KEY (id, part));", false},
 		"a view of groups":        {"CREATE VIEW groups AS SELECT 7::bigint AS id;", false},
 		"groups named by text":    {"CREATE TABLE groups (id text PRIMARY KEY);", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := pgtest.New(t)
-			d.Exec(usersTable + test.groups)
-			up(t, with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers))
-			d.Exec("INSERT INTO users (username, email) VALUES ('p', 'p@example.com')")
-			d.Exec("INSERT INTO import_placeholder_user_details (placeholder_user_id, namespace_id) SELECT id, 7 FROM users")
-			if test.follow {
-				d.Exec("DELETE FROM groups")
-				require.Equal(t, [][]string{{"NULL"}}, d.Rows("SELECT namespace_id FROM import_placeholder_user_details"))
-			}
-			d.Exec("DELETE FROM users")
-			require.Empty(t, d.Rows("SELECT FROM import_placeholder_user_details"), "the details go with their user")
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		d := pgtest.New(t)
+		d.Exec(usersTable + test.groups)
+		up(t, with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers))
+		d.Exec("INSERT INTO users (username, email) VALUES ('p', 'p@example.com')")
+		d.Exec("INSERT INTO import_placeholder_user_details (placeholder_user_id, namespace_id) SELECT id, 7 FROM users")
+		if test.follow {
+			d.Exec("DELETE FROM groups")
+			require.Equal(t, [][]string{{"NULL"}}, d.Rows("SELECT namespace_id FROM import_placeholder_user_details"))
+		}
+		d.Exec("DELETE FROM users")
+		require.Empty(t, d.Rows("SELECT FROM import_placeholder_user_details"), "the details go with their user")
+	})
 }
 
 func TestPlaceholderUsersStayWhereTheyWereInstalled(t *testing.T) {

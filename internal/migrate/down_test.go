@@ -12,7 +12,6 @@ import (
 )
 
 func installTriggers(t *testing.T, d *pgtest.Database, parents ...triggers.Parent) {
-	t.Helper()
 	conn := pgtest.Connect(t, d.URL)
 	pgtest.Must(triggers.Install(t.Context(), conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}, parents))(t)
 }
@@ -91,11 +90,12 @@ func TestDownRefusesWhileDeletionsArePending(t *testing.T) {
 // What waits would be lost, and what others made of a component's objects would break.
 func TestDownRefusesWhileAComponentHasWork(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type example struct {
 		components                []string
 		tables, given, work, said string
 		pending                   migrate.PendingError
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"users to be deleted": {
 			[]string{migrate.GhostUsers},
 			usersTable,
@@ -124,31 +124,28 @@ func TestDownRefusesWhileAComponentHasWork(t *testing.T) {
 			"still has objects of deleted diffs to be removed (2); let `sexton job run schedule_migrate_external_diffs` finish, or pass --force",
 			migrate.PendingError{Database: "main", Work: map[string]int64{migrate.ExternalDiffs: 2}},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := pgtest.New(t)
-			d.Exec(test.tables)
-			const names = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' ORDER BY 1"
-			before := d.Rows(names)
-			db := with(t, d, test.components...)
-			up(t, db)
-			d.Exec(test.given)
-			_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
-			var pending *migrate.PendingError
-			require.ErrorAs(t, err, &pending)
-			require.Equal(t, test.pending, *pending)
-			require.ErrorContains(t, err, test.said)
+	}, func(t *testing.T, _ string, test example) {
+		d := pgtest.New(t)
+		d.Exec(test.tables)
+		const names = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' ORDER BY 1"
+		before := d.Rows(names)
+		db := with(t, d, test.components...)
+		up(t, db)
+		d.Exec(test.given)
+		_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
+		var pending *migrate.PendingError
+		require.ErrorAs(t, err, &pending)
+		require.Equal(t, test.pending, *pending)
+		require.ErrorContains(t, err, test.said)
 
-			d.Exec("CREATE VIEW waiting AS SELECT * FROM " + test.work)
-			var dependent *migrate.DependentError
-			_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
-			require.ErrorAs(t, err, &dependent)
-			d.Exec("DROP VIEW waiting")
-			pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), db, true))(t)
-			require.Equal(t, before, d.Rows(names))
-		})
-	}
+		d.Exec("CREATE VIEW waiting AS SELECT * FROM " + test.work)
+		var dependent *migrate.DependentError
+		_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
+		require.ErrorAs(t, err, &dependent)
+		d.Exec("DROP VIEW waiting")
+		pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), db, true))(t)
+		require.Equal(t, before, d.Rows(names))
+	})
 }
 
 // A removal that fails halfway would leave tables without triggers: all looks well and nothing is recorded.
@@ -196,7 +193,7 @@ func TestDownKeepsWhatOthersCreated(t *testing.T) {
 
 func TestDownClearsUpAfterPartialRemoval(t *testing.T) {
 	t.Parallel()
-	for name, damage := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"objects dropped by hand": `DROP TABLE sexton.leases, sexton.clients, sexton.events, loose_foreign_keys_deleted_records;
 			DROP FUNCTION sexton.begin_batch, sexton.session_name, sexton.job_args`,
 		"crash before the functions": `DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument, sexton.job_status;
@@ -204,18 +201,15 @@ func TestDownClearsUpAfterPartialRemoval(t *testing.T) {
 		"crash before the registry went": `DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument, sexton.job_status;
 			DROP TABLE sexton.runs, sexton.leases, sexton.clients, sexton.schedules, sexton.job_kinds, sexton.generations, sexton.samples, sexton.audit;
 			DELETE FROM sexton.migrations_jobs WHERE version > 0; DELETE FROM sexton.objects WHERE component = 'jobs' AND identity !~ 'migrations'`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := pgtest.New(t)
-			before := catalogue(d)
-			db := everything(t, d)
-			up(t, db)
-			d.Exec(damage)
-			down(t, db)
-			require.Equal(t, before, catalogue(d))
-		})
-	}
+	}, func(t *testing.T, _, damage string) {
+		d := pgtest.New(t)
+		before := catalogue(d)
+		db := everything(t, d)
+		up(t, db)
+		d.Exec(damage)
+		down(t, db)
+		require.Equal(t, before, catalogue(d))
+	})
 }
 
 func TestDownKeepsTheRegistryWhileItsTablesAreThere(t *testing.T) {
@@ -261,25 +255,22 @@ func TestCheckDownRefusesWhatDownRefuses(t *testing.T) {
 // The components of either are the same, whatever is enabled.
 func TestCheckDownLooksAtEveryComponent(t *testing.T) {
 	t.Parallel()
-	for name, enable := range map[string]func(*migrate.Database){
+	pgtest.Each(t, map[string]func(*migrate.Database){
 		"loose foreign keys": func(db *migrate.Database) { db.Components = append(db.Components, migrate.LooseForeignKeys) },
 		"ghost users":        func(db *migrate.Database) { db.Components = append(db.Components, migrate.GhostUsers) },
 		"adjourned groups":   func(db *migrate.Database) { db.Components = append(db.Components, migrate.AdjournedGroups) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := pgtest.New(t)
-			d.Exec(usersTable + "CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date); CREATE SCHEMA app")
-			db := migrate.Database{Name: "main", Conn: connConfig(t, d.URL), JobsSchema: "sexton", TrackedSchema: "public", Jobs: true}
-			installed := db
-			enable(&installed)
-			up(t, installed)
-			// Down would not find them there.
-			db.TrackedSchema = "app"
-			var misplaced *migrate.PlacementError
-			_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
-			require.ErrorAs(t, err, &misplaced)
-			require.ErrorAs(t, migrate.CheckDown(t.Context(), pgtest.Logger(t), db, false), &misplaced)
-		})
-	}
+	}, func(t *testing.T, _ string, enable func(*migrate.Database)) {
+		d := pgtest.New(t)
+		d.Exec(usersTable + "CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date); CREATE SCHEMA app")
+		db := migrate.Database{Name: "main", Conn: connConfig(t, d.URL), JobsSchema: "sexton", TrackedSchema: "public", Jobs: true}
+		installed := db
+		enable(&installed)
+		up(t, installed)
+		// Down would not find them there.
+		db.TrackedSchema = "app"
+		var misplaced *migrate.PlacementError
+		_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
+		require.ErrorAs(t, err, &misplaced)
+		require.ErrorAs(t, migrate.CheckDown(t.Context(), pgtest.Logger(t), db, false), &misplaced)
+	})
 }

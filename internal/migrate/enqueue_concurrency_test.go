@@ -2,6 +2,7 @@ package migrate_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,14 +26,12 @@ import (
 
 // begin opens a transaction that is rolled back at the end of the test unless it has ended before.
 func begin(t *testing.T, d *pgtest.Database, level pgx.TxIsoLevel) pgx.Tx {
-	t.Helper()
 	tx := pgtest.Must(d.Pool().BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level}))(t)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx
 }
 
 func execute(t *testing.T, tx pgx.Tx, statements ...string) {
-	t.Helper()
 	for _, statement := range statements {
 		_, err := tx.Exec(t.Context(), statement)
 		require.NoError(t, err, statement)
@@ -41,7 +40,6 @@ func execute(t *testing.T, tx pgx.Tx, statements ...string) {
 
 // enqueueIn enqueues in an open transaction and returns the id.
 func enqueueIn(t *testing.T, tx pgx.Tx, call string) int64 {
-	t.Helper()
 	return pgtest.Scalar[int64](t, tx, "SELECT sexton.enqueue("+call+")")
 }
 
@@ -53,7 +51,6 @@ type answer struct {
 
 // enqueueBehind calls enqueue in a transaction that another one holds up, and returns once it waits.
 func enqueueBehind(t *testing.T, d *pgtest.Database, tx pgx.Tx, call string) <-chan answer {
-	t.Helper()
 	answers := make(chan answer, 1)
 	go func() {
 		var a answer
@@ -75,131 +72,89 @@ func enqueueBehind(t *testing.T, d *pgtest.Database, tx pgx.Tx, call string) <-c
 
 // requireUnlocked checks that no transaction holds the job's row.
 func requireUnlocked(t *testing.T, d *pgtest.Database, id int64) {
-	t.Helper()
 	_, err := d.Pool().Exec(t.Context(), "SELECT FROM sexton.river_job WHERE id = $1 FOR UPDATE NOWAIT", id)
 	require.NoError(t, err, "the job's row is locked")
 }
 
-func TestEnqueueInTwoOpenTransactions(t *testing.T) {
+// A call behind another transaction that has inserted, changed, begun or ended the job returns once that one has ended. River may
+// fetch a job after enqueue has seen it waiting: the UPDATE then finds out only with the row in its hands.
+func TestEnqueueBehindAnotherTransaction(t *testing.T) {
 	t.Parallel()
-
-	t.Run("the first commits", func(t *testing.T) {
-		t.Parallel()
+	const later, lock = "'tidy', run_at => now() + interval '9 hours'", "SELECT FROM sexton.river_job FOR UPDATE"
+	const begins = "UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now()"
+	type example struct {
+		// before is a call that has committed, changed what has become of its job since, call the one that waits.
+		before, changed, call string
+		// first is what the other transaction does, then what it does once it is waited for.
+		first, then string
+		rollsBack   bool
+		// same reports that the answer is the job of the other transaction, which is in this state, or due in so many hours.
+		same        bool
+		state, hour string
+	}
+	pgtest.Each(t, map[string]example{
+		"the first commits":    {first: "SELECT sexton.enqueue('tidy')", same: true, state: "available"},
+		"the first rolls back": {first: "SELECT sexton.enqueue('tidy')", rollsBack: true, state: "available"},
+		"about to complete":    {before: "'tidy'", changed: begins, first: "UPDATE sexton.river_job SET state = 'completed', finalized_at = now()"},
+		"it has just begun":    {before: later, first: lock, then: begins, same: true, state: "running"},
+		"it has just ended":    {before: later, first: lock, then: "UPDATE sexton.river_job SET state = 'cancelled', finalized_at = now()"},
+		"both pull the job forward": {
+			before: later, first: "SELECT sexton.enqueue('tidy', run_at => now() + interval '5 hours')",
+			call: "'tidy', run_at => now() + interval '1 hour'", same: true, hour: "1",
+		},
+	}, func(t *testing.T, _ string, test example) {
 		d := jobsDatabase(t)
+		if test.before != "" {
+			enqueue(t, d, test.before)
+			d.Exec(test.changed)
+		}
 		first, second := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
-		id := enqueueIn(t, first, "'tidy'")
-		answers := enqueueBehind(t, d, second, "'tidy'")
-		require.NoError(t, first.Commit(t.Context()))
-		require.Equal(t, answer{id: id}, <-answers)
-		requireUnlocked(t, d, id)
-		require.NoError(t, second.Commit(t.Context()))
-		require.Len(t, jobs(d), 1)
-	})
-
-	t.Run("the first rolls back", func(t *testing.T) {
-		t.Parallel()
-		d := jobsDatabase(t)
-		first, second := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
-		id := enqueueIn(t, first, "'tidy'")
-		answers := enqueueBehind(t, d, second, "'tidy'")
-		require.NoError(t, first.Rollback(t.Context()))
+		execute(t, first, test.first)
+		id := pgtest.Scalar[int64](t, first, "SELECT id FROM sexton.river_job")
+		answers := enqueueBehind(t, d, second, cmp.Or(test.call, "'tidy'"))
+		execute(t, first, test.then)
+		if test.rollsBack {
+			require.NoError(t, first.Rollback(t.Context()))
+		} else {
+			require.NoError(t, first.Commit(t.Context()))
+		}
 		a := <-answers
 		require.NoError(t, a.err)
-		require.NotEqual(t, id, a.id)
-		require.NoError(t, second.Commit(t.Context()))
-		require.Equal(t, a.id, enqueue(t, d, "'tidy'"))
-		require.Len(t, jobs(d), 1)
-	})
-
-	t.Run("other arguments", func(t *testing.T) {
-		t.Parallel()
-		d := jobsDatabase(t)
-		first, second := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
-		id := enqueueIn(t, first, `'sweep', '{"database": "a"}'`)
-		require.NotEqual(t, id, enqueueIn(t, second, `'sweep', '{"database": "b"}'`))
-	})
-
-	t.Run("twice in one", func(t *testing.T) {
-		t.Parallel()
-		for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
-			tx := begin(t, jobsDatabase(t), level)
-			require.Equal(t, enqueueIn(t, tx, "'tidy', run_at => now() + interval '1 day'"), enqueueIn(t, tx, "'tidy'"), level)
+		require.Equal(t, test.same, a.id == id)
+		if test.same && test.hour == "" {
+			requireUnlocked(t, d, id)
 		}
-	})
-
-	t.Run("both pull the job forward", func(t *testing.T) {
-		t.Parallel()
-		d := jobsDatabase(t)
-		id := enqueue(t, d, "'tidy', run_at => now() + interval '9 hours'")
-		first, second := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
-		require.Equal(t, id, enqueueIn(t, first, "'tidy', run_at => now() + interval '5 hours'"))
-		answers := enqueueBehind(t, d, second, "'tidy', run_at => now() + interval '1 hour'")
-		require.NoError(t, first.Commit(t.Context()))
-		require.Equal(t, answer{id: id}, <-answers)
 		require.NoError(t, second.Commit(t.Context()))
-		require.Equal(t, "1", jobs(d)[0][2], "the earliest time counts")
+		require.Equal(t, a.id, enqueue(t, d, "'tidy', run_at => now() + interval '1 day'"))
+		if found := jobs(d); test.state+test.hour != "" {
+			require.Len(t, found, 1)
+			require.Equal(t, cmp.Or(test.state, found[0][1]), found[0][1])
+			require.Equal(t, cmp.Or(test.hour, found[0][2]), found[0][2], "the earliest time counts")
+		}
 	})
 }
 
-func TestEnqueueLeavesARunningJobAlone(t *testing.T) {
+func TestEnqueueWaitsForNoOtherJob(t *testing.T) {
 	t.Parallel()
+	d := jobsDatabase(t)
+	first, second := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
+	id := enqueueIn(t, first, `'sweep', '{"database": "a"}'`)
+	require.NotEqual(t, id, enqueueIn(t, second, `'sweep', '{"database": "b"}'`))
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		tx := begin(t, jobsDatabase(t), level)
+		require.Equal(t, enqueueIn(t, tx, "'tidy', run_at => now() + interval '1 day'"), enqueueIn(t, tx, "'tidy'"), level)
+	}
 
-	t.Run("whose row is locked", func(t *testing.T) {
-		t.Parallel()
-		d := jobsDatabase(t)
-		id := enqueue(t, d, "'tidy'")
-		d.Exec("UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now()")
-		worker, caller := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
-		execute(t, worker, "SELECT FROM sexton.river_job FOR UPDATE")
-		execute(t, caller, "SET LOCAL lock_timeout = '1ms'")
-		require.Equal(t, id, enqueueIn(t, caller, "'tidy'"), "it did not wait")
-		execute(t, worker, "UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
-		require.NoError(t, worker.Commit(t.Context()), "nor does the worker wait for the caller")
-	})
-
-	t.Run("which is about to complete", func(t *testing.T) {
-		t.Parallel()
-		d := jobsDatabase(t)
-		id := enqueue(t, d, "'tidy'")
-		d.Exec("UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now()")
-		worker, caller := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
-		execute(t, worker, "UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
-		answers := enqueueBehind(t, d, caller, "'tidy'")
-		require.NoError(t, worker.Commit(t.Context()))
-		a := <-answers
-		require.NoError(t, a.err)
-		require.NotEqual(t, id, a.id, "the completed job is no answer")
-	})
-
-	// River may fetch a job after enqueue has seen it waiting. The UPDATE then finds out only with the row
-	// in its hands.
-	t.Run("which has just begun", func(t *testing.T) {
-		t.Parallel()
-		d := jobsDatabase(t)
-		id := enqueue(t, d, "'tidy', run_at => now() + interval '9 hours'")
-		worker, caller := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
-		execute(t, worker, "SELECT FROM sexton.river_job FOR UPDATE")
-		answers := enqueueBehind(t, d, caller, "'tidy'")
-		execute(t, worker, "UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now()")
-		require.NoError(t, worker.Commit(t.Context()))
-		require.Equal(t, answer{id: id}, <-answers)
-		requireUnlocked(t, d, id)
-		require.Equal(t, "running", jobs(d)[0][1])
-	})
-
-	t.Run("which has just ended", func(t *testing.T) {
-		t.Parallel()
-		d := jobsDatabase(t)
-		id := enqueue(t, d, "'tidy', run_at => now() + interval '9 hours'")
-		worker, caller := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
-		execute(t, worker, "SELECT FROM sexton.river_job FOR UPDATE")
-		answers := enqueueBehind(t, d, caller, "'tidy'")
-		execute(t, worker, "UPDATE sexton.river_job SET state = 'cancelled', finalized_at = now()")
-		require.NoError(t, worker.Commit(t.Context()))
-		a := <-answers
-		require.NoError(t, a.err)
-		require.NotEqual(t, id, a.id)
-	})
+	// Nor for a running one, whose row is locked.
+	running := jobsDatabase(t)
+	id = enqueue(t, running, "'tidy'")
+	running.Exec("UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now()")
+	worker, caller := begin(t, running, pgx.ReadCommitted), begin(t, running, pgx.ReadCommitted)
+	execute(t, worker, "SELECT FROM sexton.river_job FOR UPDATE")
+	execute(t, caller, "SET LOCAL lock_timeout = '1ms'")
+	require.Equal(t, id, enqueueIn(t, caller, "'tidy'"), "it did not wait")
+	execute(t, worker, "UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
+	require.NoError(t, worker.Commit(t.Context()), "nor does the worker wait for the caller")
 }
 
 // At REPEATABLE READ Postgres cannot tell about a job that the snapshot does not show. It says so, and the

@@ -16,7 +16,6 @@ import (
 
 // jobsDatabase is a database with River, enqueue and four kinds.
 func jobsDatabase(t *testing.T) *pgtest.Database {
-	t.Helper()
 	return pgtest.FromTemplate(t, "jobs", func(ctx context.Context, url string) error {
 		conn, err := pgx.ParseConfig(url)
 		if err != nil {
@@ -48,7 +47,6 @@ func jobs(d *pgtest.Database) [][]string {
 }
 
 func enqueue(t *testing.T, d *pgtest.Database, call string, args ...any) int64 {
-	t.Helper()
 	return pgtest.Scalar[int64](t, d, "SELECT sexton.enqueue("+call+")", args...)
 }
 
@@ -111,7 +109,6 @@ func TestEnqueueRefusesWhatDoesNotFit(t *testing.T) {
 }
 
 func requireState(t *testing.T, err error, state string) *pgconn.PgError {
-	t.Helper()
 	var pgErr *pgconn.PgError
 	require.ErrorAs(t, err, &pgErr)
 	require.Equal(t, state, pgErr.Code, pgErr.Message)
@@ -168,7 +165,6 @@ func TestEnqueueKeepsTheEarliestTime(t *testing.T) {
 
 // notifications returns what has been sent on a channel since its connection last looked.
 func notifications(t *testing.T, listener *pgx.Conn, channel string) []string {
-	t.Helper()
 	// A connection hears its own notification after all that were committed before.
 	const mark = "that is all"
 	pgtest.Exec(t, listener, "SELECT pg_notify($1, $2)", channel, mark)
@@ -234,7 +230,6 @@ func TestEnqueueNeedsNoMoreThanExecute(t *testing.T) {
 
 // children has one kind whose jobs another kind inserts.
 func children(t *testing.T) *pgtest.Database {
-	t.Helper()
 	d := pgtest.New(t)
 	db := everything(t, d)
 	db.Kinds = []migrate.Kind{{Kind: "child", Queue: "child", Args: map[string]string{"user_id": migrate.Bigint}, MaxAttempts: 25}}
@@ -318,7 +313,6 @@ func TestEnqueueNewWaitsForAnEqualJob(t *testing.T) {
 
 // limited has a kind whose argument names a row of the application's, and one with free arguments.
 func limited(t *testing.T) (d *pgtest.Database, application string) {
-	t.Helper()
 	d = pgtest.New(t)
 	application = d.CreateRole()
 	d.Exec("CREATE TABLE things (id bigint); INSERT INTO things VALUES (7); GRANT SELECT ON things TO PUBLIC")

@@ -63,7 +63,7 @@ func families() []family {
 		placeholderUsers(),
 		adjournedGroups(),
 		externalDiffs(),
-		{name: Undo, creates: []string{"undo", "undo_layouts", "undo_marks", "batches", "undo_rest", "batches_rest"}},
+		{name: Undo, creates: []string{"undo", "undo_layouts", "undo_state", "undo_marks", "batches", "undo_rest", "batches_rest"}},
 	}
 	// A folder of migrations is a component, too.
 	folders, _ := fs.ReadDir(sqlfiles.Migrations, "migrations")

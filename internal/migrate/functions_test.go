@@ -144,13 +144,11 @@ func TestBeginBatch(t *testing.T) {
 	d.Exec("INSERT INTO sexton.fences (key, token) VALUES ('lane', 7)")
 
 	begin := func(t *testing.T, key string, token int64, durable bool) (pgx.Tx, error) {
-		t.Helper()
 		tx := pgtest.Begin(t, d.Pool())
 		_, err := tx.Exec(t.Context(), "SELECT sexton.begin_batch($1, $2, 5000, 200, $3)", key, token, durable)
 		return tx, err
 	}
 	requireSettings := func(t *testing.T, tx pgx.Tx, want map[string]string) {
-		t.Helper()
 		for name, value := range want {
 			require.Equal(t, value, pgtest.Scalar[string](t, tx, "SELECT current_setting($1)", name), name)
 		}

@@ -18,7 +18,6 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // everything is a jobs database with all components, under the usual names.
 func everything(t *testing.T, d *pgtest.Database) migrate.Database {
-	t.Helper()
 	return migrate.Database{
 		Name: "main", Conn: connConfig(t, d.URL), JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys},
 	}
@@ -26,7 +25,6 @@ func everything(t *testing.T, d *pgtest.Database) migrate.Database {
 
 // installed is a copy of a database with everything.
 func installed(t *testing.T) (*pgtest.Database, migrate.Database) {
-	t.Helper()
 	d := pgtest.FromTemplate(t, "everything", func(ctx context.Context, url string) error {
 		_, err := migrate.Up(ctx, slog.New(slog.DiscardHandler), everything(t, &pgtest.Database{URL: url}))
 		return err
@@ -35,17 +33,14 @@ func installed(t *testing.T) (*pgtest.Database, migrate.Database) {
 }
 
 func connConfig(t *testing.T, url string) *pgx.ConnConfig {
-	t.Helper()
 	return pgtest.Must(pgx.ParseConfig(url))(t)
 }
 
 func up(t *testing.T, db migrate.Database) migrate.Report {
-	t.Helper()
 	return pgtest.Must(migrate.Up(t.Context(), pgtest.Logger(t), db))(t)
 }
 
 func down(t *testing.T, db migrate.Database) migrate.Report {
-	t.Helper()
 	return pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), db, false))(t)
 }
 
@@ -70,7 +65,6 @@ func catalogue(d *pgtest.Database) []string {
 }
 
 func component(t *testing.T, report migrate.Report, name string) migrate.ComponentReport {
-	t.Helper()
 	for _, c := range report.Components {
 		if c.Component == name {
 			return c

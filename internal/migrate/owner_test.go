@@ -20,14 +20,12 @@ func quoted(role string) string { return pgx.Identifier{role}.Sanitize() }
 
 // as runs one statement as a role.
 func as(t *testing.T, d *pgtest.Database, role, statement string) error {
-	t.Helper()
 	_, err := pgtest.Connect(t, d.AsRole(role)).Exec(t.Context(), statement)
 	return err
 }
 
 // ownedUsers has users that belong to the application's role, which also calls Sexton.
 func ownedUsers(t *testing.T) (d *pgtest.Database, application string) {
-	t.Helper()
 	d = pgtest.New(t)
 	application = d.CreateRole()
 	d.Exec(usersTable + groupsTables[len("\nCREATE TABLE users (id bigint PRIMARY KEY, state text, admin boolean);"):] + `
@@ -99,7 +97,6 @@ func TestOptionalTablesAreTheOnesThatTheMigrationFound(t *testing.T) {
 }
 
 func risks(t *testing.T, db migrate.Database) []migrate.OwnerRisk {
-	t.Helper()
 	return pgtest.Must(migrate.OwnerRisks(t.Context(), db))(t)
 }
 
@@ -228,14 +225,12 @@ func TestGrants(t *testing.T) {
 		return pool
 	}
 	allowed := func(pool *pgxpool.Pool, statements ...string) {
-		t.Helper()
 		for _, statement := range statements {
 			_, err := pool.Exec(t.Context(), statement)
 			require.NoError(t, err, statement)
 		}
 	}
 	refused := func(pool *pgxpool.Pool, statements ...string) {
-		t.Helper()
 		for _, statement := range statements {
 			_, err := pool.Exec(t.Context(), statement)
 			var pgErr *pgconn.PgError

@@ -102,28 +102,25 @@ func TestUpRefusesAnotherPlaceForTheTombstones(t *testing.T) {
 
 func TestUpRefusesASchemaNewerThanTheProgram(t *testing.T) {
 	t.Parallel()
-	for component, newer := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		migrate.Base:  "INSERT INTO sexton.migrations_base (version) VALUES (99)",
 		migrate.River: "INSERT INTO sexton.river_migration (line, version) VALUES ('main', 99)",
-	} {
-		t.Run(component, func(t *testing.T) {
-			t.Parallel()
-			d, db := installed(t)
-			d.Exec(newer)
-			before := catalogue(d)
+	}, func(t *testing.T, component string, newer string) {
+		d, db := installed(t)
+		d.Exec(newer)
+		before := catalogue(d)
 
-			var schema *migrate.SchemaError
-			require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
-			require.Equal(t, component, schema.Component)
-			require.Equal(t, int64(99), schema.Current)
-			require.ErrorContains(t, schema, "this binary is older than the schema")
-			_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
-			require.ErrorAs(t, err, &schema)
-			_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
-			require.ErrorAs(t, err, &schema)
-			require.Equal(t, before, catalogue(d))
-		})
-	}
+		var schema *migrate.SchemaError
+		require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
+		require.Equal(t, component, schema.Component)
+		require.Equal(t, int64(99), schema.Current)
+		require.ErrorContains(t, schema, "this binary is older than the schema")
+		_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
+		require.ErrorAs(t, err, &schema)
+		_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
+		require.ErrorAs(t, err, &schema)
+		require.Equal(t, before, catalogue(d))
+	})
 }
 
 func TestUpNamesMissingPrivileges(t *testing.T) {
@@ -227,10 +224,11 @@ func TestDownOfNothing(t *testing.T) {
 // Tables of the application that a component cannot work with are named, and nothing is changed.
 func TestUpRefusesTablesThatAComponentCannotWorkWith(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type example struct {
 		components      []string
 		tables, message string
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"no users":             {[]string{migrate.GhostUsers}, "", `component ghost_users needs the table "public".users, which`},
 		"a view of users":      {[]string{migrate.GhostUsers}, "CREATE VIEW users AS SELECT 1 AS id", `needs the table "public".users, which`},
 		"users without fields": {[]string{migrate.GhostUsers}, "CREATE TABLE users (id bigint PRIMARY KEY, name text, state text, admin boolean)", `the table "public".users with the columns username, email, user_type, which`},
@@ -272,15 +270,12 @@ func TestUpRefusesTablesThatAComponentCannotWorkWith(t *testing.T) {
 			sample.Schema() + "ALTER TABLE merge_request_diffs DROP files_count, DROP sorted",
 			`the table "public".merge_request_diffs with the columns files_count, sorted, which`,
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := pgtest.New(t)
-			d.Exec(test.tables)
-			before := catalogue(d)
-			_, err := migrate.Up(t.Context(), pgtest.Logger(t), with(t, d, test.components...))
-			require.ErrorContains(t, err, test.message)
-			require.Equal(t, before, catalogue(d), "nothing changed")
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		d := pgtest.New(t)
+		d.Exec(test.tables)
+		before := catalogue(d)
+		_, err := migrate.Up(t.Context(), pgtest.Logger(t), with(t, d, test.components...))
+		require.ErrorContains(t, err, test.message)
+		require.Equal(t, before, catalogue(d), "nothing changed")
+	})
 }

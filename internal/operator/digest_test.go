@@ -32,7 +32,7 @@ func TestPace(t *testing.T) {
 	require.Equal(t, int64(500), got.Whole)
 	require.Equal(t, 40*time.Second, got.Left)
 	got = operator.PaceOf(operator.Pass{StartedAt: now.Add(-10 * time.Second), Stats: stats}, component.Backlog{Pending: 10_000, Capped: true}, "", now)
-	require.Zero(t, got.Left, "nobody knows how much there is")
+	require.Zero(t, got.Left, "a count that was cut off has no end")
 	require.Zero(t, got.Whole)
 	require.Zero(t, operator.PaceOf(operator.Pass{StartedAt: now, Stats: stats}, component.Backlog{Pending: 1}, "", now).RowsPerSecond, "it has only begun")
 }

@@ -19,6 +19,7 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
+	"sexton/internal/problem"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
@@ -147,10 +148,7 @@ func failedJobs(ctx context.Context, all *installation.Connections) ([]*rivertyp
 	params := river.NewJobListParams().Kinds(all.Kinds()...).First(riverWindow).
 		States(rivertype.JobStateRetryable, rivertype.JobStateDiscarded).OrderBy(river.JobListOrderByID, river.SortOrderDesc)
 	result, err := client.JobList(ctx, params)
-	if err != nil {
-		return nil, fmt.Errorf("list failed jobs: %w", err)
-	}
-	return result.Jobs, nil
+	return result.Jobs, problem.Doing(err, "list failed jobs")
 }
 
 // shownElsewhere finds which jobs the components show, so that they need no line here.

@@ -27,7 +27,6 @@ import (
 
 // failingSite is the reference application with something that has failed in every deletion table but the tombstones.
 func failingSite(t *testing.T) (*dbtest.DB, *installation.Connections) {
-	t.Helper()
 	db := dbtest.Reference(t)
 	c := &config.Config{}
 	c.GhostUsers.Enabled, c.AdjournedGroups.Enabled, c.ExternalDiffs.Enabled = true, true, true
@@ -114,6 +113,7 @@ func TestReasonsOfFailures(t *testing.T) {
 		failure("1", "notes: SQLSTATE 55P03: held by pid 17", at), failure("2", "notes: SQLSTATE 55P03: held by pid 18", at), failure("3", "notes: SQLSTATE 55P03: held by pid 19", at),
 		failure("4", fmt.Sprintf(broken, "7"), at.Add(time.Hour)), failure("5", fmt.Sprintf(broken, "6ba7b810-9dad"), at),
 		failure("6", "invoices_3: SQLSTATE 23503: violates a constraint: Key (id)=(7) is still referenced", time.Time{}),
+		failure("8", "still referenced by notes.author_id (id 200)", at), failure("9", "still referenced by notes.author_id (id 1800)", at),
 		failure("7", "invoices_2: SQLSTATE 23514: violates a constraint: Key (id)=(7) is still referenced", at),
 	}}
 	var told []string
@@ -124,7 +124,7 @@ func TestReasonsOfFailures(t *testing.T) {
 		}
 		told = append(told, fmt.Sprintf("%s %v", strings.Join(ids, "+"), reason.Locked))
 	}
-	require.Equal(t, []string{"4+5 false", "6 false", "7 false", "1+2+3 true"}, told)
+	require.Equal(t, []string{"4+5 false", "8+9 false", "6 false", "7 false", "1+2+3 true"}, told)
 	first := f.Reasons()[0]
 	require.Equal(t, []time.Time{at, at.Add(time.Hour)}, []time.Time{first.First, first.Last})
 	require.Len(t, first.Key, 12)
@@ -136,7 +136,7 @@ func TestRowsOfOneReasonAreRetried(t *testing.T) {
 	db.Exec("INSERT INTO users (id, username, email, name) VALUES (7, 'u7', '7@example.com', 'U'), (8, 'u8', '8@example.com', 'U')")
 	db.Exec(`INSERT INTO users_ghost_user_migrations (user_id, consume_after, attempts, last_error) VALUES
 		(7, now() + interval '1 hour', 2, 'issues: 23514'), (8, now() + interval '1 hour', 2, 'notes: 23503')`)
-	source := NewPageSource(all, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler))
+	source := NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler))
 	reasons := pgtest.Must(ReadFailures(t.Context(), all, component.FailureWindow))(t).Reasons()
 	require.Equal(t, "users", reasons[0].Source, "two of one reason stand first")
 	said := pgtest.Must(source.Retry(t.Context(), web.Visitor{Actor: "ann"}, component.Retry{Reason: reasons[0].Key}))(t)
@@ -152,7 +152,7 @@ func TestRowsOfOneReasonAreRetried(t *testing.T) {
 func TestRunNowAndCancelFromThePage(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
-	source, ann := NewPageSource(all, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler)), web.Visitor{Actor: "ann"}
+	source, ann := NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler)), web.Visitor{Actor: "ann"}
 	var refused *component.RefusedError
 	require.NoError(t, source.RunNow(t.Context(), ann, riverjobs.AdjournedGroupDeletion))
 	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT count(*) FROM sexton.river_job WHERE kind = $1", riverjobs.AdjournedGroupDeletion))
@@ -172,7 +172,7 @@ func TestRunNowAndCancelFromThePage(t *testing.T) {
 func TestRowsThatFailedAreRetried(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
-	source := NewPageSource(all, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler))
+	source := NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler))
 	retry := func(of, id string) string {
 		said, err := source.Retry(t.Context(), web.Visitor{}, component.Retry{Source: of, ID: id})
 		var refused *component.RefusedError
@@ -258,7 +258,6 @@ func TestPlaceholdersThatAreKeptStandOnThePage(t *testing.T) {
 
 // sourceOf is one source of failures.
 func sourceOf(t *testing.T, all *installation.Connections, name string) *component.Failures {
-	t.Helper()
 	for _, source := range sources(all) {
 		if source.Name == name {
 			return source
@@ -273,8 +272,7 @@ func TestQueueStates(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	look := func(most int32) [][]string {
-		rows, err := db.Connected.Queries().QueueStates(t.Context(), dbsqlc.QueueStatesParams{Queues: []string{cleanUp, "unheard_of"}, Most: most})
-		require.NoError(t, err)
+		rows := pgtest.Must(db.Connected.Queries().QueueStates(t.Context(), most, []string{cleanUp, "unheard_of"}))(t)
 		var told [][]string
 		for _, row := range rows {
 			since := ""
@@ -328,8 +326,7 @@ func TestQueueStatesDoNotScan(t *testing.T) {
 	db.Exec("ANALYZE sexton.river_job")
 	var plan []string
 	queries := db.Connected.Names.Queries(explained{db.Pool(), &plan})
-	_, err := queries.QueueStates(t.Context(), dbsqlc.QueueStatesParams{Queues: []string{cleanUp, "unheard_of"}, Most: 2_000})
-	require.NoError(t, err)
+	pgtest.Must(queries.QueueStates(t.Context(), 2_000, []string{cleanUp, "unheard_of"}))(t)
 	require.NotEmpty(t, plan)
 	require.NotContains(t, strings.Join(plan, "\n"), "Seq Scan on river_job")
 }
@@ -338,8 +335,7 @@ func TestJobsThatStandStillAreNamed(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	look := func() string {
-		reason, err := stalled(t.Context(), db.Connected, cleanUp, "main")
-		require.NoError(t, err)
+		reason := pgtest.Must(stalled(t.Context(), db.Connected, cleanUp, "main"))(t)
 		return reason
 	}
 	require.Empty(t, look())

@@ -30,6 +30,8 @@ type PlannedDatabase struct {
 	*dryrun.Result        //nolint:embeddedstructfieldcheck // the order is that of the document
 	// Jobs are the other enabled jobs, whose rows are in the jobs database; absent elsewhere, and where there is none.
 	Jobs []PlannedJob `json:"jobs,omitempty"`
+	// Uncovered says what `sexton undo` would not bring back; absent where nothing is kept.
+	Uncovered []PlannedLoss `json:"undo_uncovered,omitempty"`
 	// Unreachable is why nothing is known of the database: what definitions have their parents there, for one.
 	Unreachable string `json:"unreachable,omitempty"`
 }
@@ -45,6 +47,8 @@ func Plan(ctx context.Context, all *installation.Bound) ([]PlannedDatabase, erro
 		plans[i] = PlannedDatabase{Database: db.Name, Result: runs[db.Name]}
 		if down := all.Down[db.Name]; down != nil {
 			plans[i].Unreachable = down.Error()
+		} else if plans[i].Uncovered, err = planLosses(ctx, all, db); err != nil {
+			return nil, err
 		}
 		if db.Name == all.Jobs().Name {
 			if plans[i].Jobs, err = planJobs(ctx, all); err != nil {
@@ -53,6 +57,29 @@ func Plan(ctx context.Context, all *installation.Bound) ([]PlannedDatabase, erro
 		}
 	}
 	return plans, nil
+}
+
+// PlannedLoss is something that `sexton undo` would not bring back.
+type PlannedLoss struct {
+	Object  string `json:"object"`
+	Message string `json:"message"`
+	Fix     string `json:"fix,omitempty"`
+}
+
+func planLosses(ctx context.Context, all *installation.Bound, db database.Database) (losses []PlannedLoss, _ error) {
+	settings := all.Config.LooseForeignKeys.Undo
+	if !settings.On() {
+		return nil, nil
+	}
+	err := installation.OnConnection(ctx, db, func(conn *pgx.Conn) error {
+		cfg, tracked := riverjobs.Tracking(all.Config, db, all.Parents)
+		found, err := components.Uncovered(ctx, conn, settings, cfg, tracked)
+		for _, f := range found {
+			losses = append(losses, PlannedLoss{f.Object, f.Message, f.Fix})
+		}
+		return err
+	})
+	return losses, err
 }
 
 // PlannedJob foresees the work of a job other than the clean-up of loose foreign keys.

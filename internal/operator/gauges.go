@@ -241,8 +241,7 @@ func readCounted(ctx context.Context, all *installation.Connections) (*counted, 
 	}
 	c := counted{shared: known}
 	// There is one queue per kind, of its name.
-	search := dbsqlc.QueueStatesParams{Queues: all.Kinds(), Most: component.PendingCap}
-	if c.queues, err = all.Jobs().Queries().QueueStates(ctx, search); err != nil {
+	if c.queues, err = all.Jobs().Queries().QueueStates(ctx, component.PendingCap, all.Kinds()); err != nil {
 		return nil, fmt.Errorf("look at queues: %w", err)
 	}
 	c.successes, err = readSuccesses(ctx, all)
@@ -253,8 +252,7 @@ func readCounted(ctx context.Context, all *installation.Connections) (*counted, 
 type successes []dbsqlc.RunsLastSuccessRow
 
 func readSuccesses(ctx context.Context, all *installation.Connections) (successes, error) {
-	search := dbsqlc.RunsLastSuccessParams{Kinds: all.Kinds(), Databases: all.Config.DatabaseNames(), Cap: lastRunsCap}
-	found, err := all.Jobs().Queries().RunsLastSuccess(ctx, search)
+	found, err := all.Jobs().Queries().RunsLastSuccess(ctx, all.Kinds(), all.Config.DatabaseNames(), lastRunsCap)
 	return found, problem.Doing(err, "read last successes")
 }
 

@@ -42,7 +42,6 @@ type observedSite struct {
 // observe makes a site. A name with an exclamation mark is a database that cannot be reached, one with a question
 // mark one that never answers.
 func observe(t *testing.T, names ...string) observedSite {
-	t.Helper()
 	c := &config.Config{Jobs: config.Jobs{Silence: time.Minute}}
 	c.LooseForeignKeys.Enabled, c.LooseForeignKeys.Schedule = true, "* * * * *"
 	c.Jobs.Schema, c.Jobs.Silence = "sexton", heartbeat.DefaultSilence
@@ -72,7 +71,6 @@ func observe(t *testing.T, names ...string) observedSite {
 
 // unanswered is a database at an address where there is none.
 func unanswered(t *testing.T, address string) database.Database {
-	t.Helper()
 	settings := pgtest.Must(pgxpool.ParseConfig("postgres://nobody@" + address + "/none?sslmode=disable"))(t)
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), settings))(t)
 	t.Cleanup(pool.Close)
@@ -81,7 +79,6 @@ func unanswered(t *testing.T, address string) database.Database {
 
 // unused is an address at which no server listens.
 func unused(t *testing.T) string {
-	t.Helper()
 	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	require.NoError(t, listener.Close())
 	return listener.Addr().String()
@@ -89,7 +86,6 @@ func unused(t *testing.T) string {
 
 // silent is an address at which connections are accepted and nothing is said.
 func silent(t *testing.T) string {
-	t.Helper()
 	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { listener.Close() })
 	return listener.Addr().String()
@@ -97,7 +93,6 @@ func silent(t *testing.T) string {
 
 // read reads all gauges, as `metric label label`.
 func (s observedSite) read(t *testing.T, lanes ...*listen.Lane) map[string]float64 {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	values := map[string]float64{}
@@ -320,7 +315,6 @@ func TestGaugesWithoutTheJobsDatabase(t *testing.T) {
 
 // beating is a heart whose first beat got through.
 func beating(t *testing.T, db database.Database) *heartbeat.Heart {
-	t.Helper()
 	heart := &heartbeat.Heart{DB: db, ClientID: "me", Logger: slog.New(slog.DiscardHandler)}
 	require.NoError(t, heart.Beat(t.Context()))
 	return heart
@@ -381,11 +375,9 @@ func TestGaugesDoNotScan(t *testing.T) {
 	db.Exec("VACUUM ANALYZE")
 	tx := pgtest.Begin(t, db.Pool())
 	queries := dbtest.Names().Queries(tx)
-	last, err := queries.RunsLast(t.Context(), dbsqlc.RunsLastParams{Kinds: []string{cleanUp, "another"}, Databases: []string{"main", "ci"}})
-	require.NoError(t, err)
+	last := pgtest.Must(queries.RunsLast(t.Context(), []string{cleanUp, "another"}, []string{"main", "ci"}))(t)
 	require.Len(t, last, 1)
-	successes, err := queries.RunsLastSuccess(t.Context(), dbsqlc.RunsLastSuccessParams{Kinds: []string{cleanUp, "another"}, Databases: []string{"main", "ci"}, Cap: lastRunsCap})
-	require.NoError(t, err)
+	successes := pgtest.Must(queries.RunsLastSuccess(t.Context(), []string{cleanUp, "another"}, []string{"main", "ci"}, lastRunsCap))(t)
 	require.Len(t, successes, 1)
 	require.True(t, pgtest.Scalar[bool](t, tx, "SELECT capped FROM sexton.backlog"))
 	read := map[string]int64{}

@@ -18,7 +18,6 @@ import (
 	"sexton/internal/fault"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
-	"sexton/internal/latency"
 	"sexton/internal/pace"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
@@ -58,39 +57,6 @@ type JobState struct {
 // next, goes on by itself; rows that failed stand among the failures.
 func (s *JobState) Notable() bool {
 	return s.WaitingFor != nil && s.class != component.WaitDeferred && s.class != waitTick && s.class != pace.WaitBackOff
-}
-
-// Latency is the time from a deletion to the end of its clean-up, over the last 500 runs of the last hour.
-type Latency struct {
-	P50   float64 `json:"p50_seconds"`
-	P99   float64 `json:"p99_seconds"`
-	Items int64   `json:"items"`
-}
-
-// Half is the time that half of them took at most.
-func (l *Latency) Half() time.Duration { return time.Duration(l.P50 * float64(time.Second)) }
-
-// Most is the time that 99 of 100 took at most.
-func (l *Latency) Most() time.Duration { return time.Duration(l.P99 * float64(time.Second)) }
-
-// noteLatency fills in the latency of each state.
-func noteLatency(ctx context.Context, all *installation.Connections, states []JobState) error {
-	rows, err := all.Jobs().Queries().RunsLatency(ctx, dbsqlc.RunsLatencyParams{Kinds: all.Kinds(), Databases: all.Config.DatabaseNames()})
-	if err != nil {
-		return fmt.Errorf("read latency of clean-ups: %w", err)
-	}
-	for i := range states {
-		finished := latency.Histogram{}
-		for _, row := range rows {
-			if row.Kind == states[i].Kind && row.Database == states[i].Database {
-				finished[row.Bin] = row.Items
-			}
-		}
-		if n := finished.Total(); n > 0 {
-			states[i].Latency = &Latency{P50: finished.Quantile(0.5), P99: finished.Quantile(0.99), Items: n}
-		}
-	}
-	return nil
 }
 
 // Pass is a pass that has not ended, with its statistics of half a second ago at most.
@@ -367,7 +333,7 @@ func (k *shared) obstacle(
 
 // stalled says which job of a kind with a schedule has been given to no worker, or to one that does not work on it, or "".
 func stalled(ctx context.Context, jobs database.Database, kind, name string) (string, error) {
-	found, err := jobs.Queries().JobStalled(ctx, dbsqlc.JobStalledParams{Kind: kind, Database: name})
+	found, err := jobs.Queries().JobStalled(ctx, kind, name)
 	if err != nil || len(found) == 0 {
 		return "", err
 	}

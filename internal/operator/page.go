@@ -37,17 +37,25 @@ const (
 
 // PageSource serves the page's readings and changes.
 type PageSource struct {
-	all   *installation.Connections
+	all   *installation.Bound
 	noted *riverjobs.Bindings
 	log   *slog.Logger
 	// failures are read less often than the rest.
-	failures *recent.Value[Failures]
+	failures  *recent.Value[Failures]
+	latencies *Latencies
+	kept      *recent.Values[int64, *Kept]
+
+	// undone are the last deletions that this process takes back or has taken back, guarded by undoing.
+	undoing  sync.Mutex
+	undone   []*Undone
+	stopUndo context.CancelFunc
 }
 
 // NewPageSource reads for the page of a worker.
-func NewPageSource(all *installation.Connections, noted *riverjobs.Bindings, log *slog.Logger) *PageSource {
-	s := &PageSource{all: all, noted: noted, log: log}
+func NewPageSource(all *installation.Bound, noted *riverjobs.Bindings, log *slog.Logger) *PageSource {
+	s := &PageSource{all: all, noted: noted, log: log, latencies: NewLatencies(all.Connections)}
 	s.failures = &recent.Value[Failures]{Read: s.readFailures, Timeout: failuresTimeout, Keep: failuresFor}
+	s.kept = &recent.Values[int64, *Kept]{Read: s.readKept, Timeout: keptTimeout, Keep: keptFor}
 	return s
 }
 
@@ -60,20 +68,27 @@ type Overview struct {
 	Changes  []audittrail.Entry
 	// Groups are to be deleted, in the order in which they fall due.
 	Groups []groupschedule.Group
+	// Kept are deletions that can be taken back.
+	Kept *Kept
 }
 
 // Overview reads everything, or nothing: half a page would look like one with nothing to show.
 func (s *PageSource) Overview(ctx context.Context) (Overview, error) {
-	all := reachable(ctx, s.all)
+	all := reachable(ctx, s.all.Connections)
 	if err := all.Down[all.Jobs().Name]; err != nil {
 		return Overview{}, err
 	}
+	kept := make(chan *Kept, 1)
+	go func() { kept <- s.kept.Get(ctx, 0) }() // It takes longest.
 	reading, err := Read(ctx, Noted(all, s.noted))
 	if err != nil {
 		return Overview{}, err
 	}
+	if err := s.latencies.Note(ctx, reading.Jobs); err != nil {
+		return Overview{}, err
+	}
 	o := Overview{Reading: reading, Failures: s.failures.Get(ctx)}
-	if o.Runs, err = all.Jobs().Queries().RunsRecent(ctx, dbsqlc.RunsRecentParams{WindowRows: runsWindow, Most: shownRuns}); err != nil {
+	if o.Runs, err = all.Jobs().Queries().RunsRecent(ctx, runsWindow, shownRuns); err != nil {
 		return o, fmt.Errorf("read last runs: %w", err)
 	}
 	if all.Config.Has(migrate.AdjournedGroups) {
@@ -81,6 +96,7 @@ func (s *PageSource) Overview(ctx context.Context) (Overview, error) {
 			return o, err
 		}
 	}
+	o.Kept = <-kept
 	o.Changes, err = audittrail.Last(ctx, all.Jobs(), shownChanges)
 	return o, err
 }
@@ -137,9 +153,9 @@ func (s *PageSource) Retry(ctx context.Context, by web.Visitor, what component.R
 	defer s.failures.Forget()
 	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote}
 	if what.Reason != "" {
-		return RetryReason(ctx, s.all, what.Reason, entry)
+		return RetryReason(ctx, s.all.Connections, what.Reason, entry)
 	}
-	return RetryFailures(ctx, s.all, what, entry)
+	return RetryFailures(ctx, s.all.Connections, what, entry)
 }
 
 // RunNow has a pass of a kind with a schedule run in each of its databases, without waiting for its tick.
@@ -149,7 +165,7 @@ func (s *PageSource) RunNow(ctx context.Context, by web.Visitor, kind string) er
 	if at < 0 {
 		return component.Refuse("there is no job %q with a schedule, or it is not enabled", kind)
 	}
-	pauses, err := installation.Pauses(ctx, s.all)
+	pauses, err := installation.Pauses(ctx, s.all.Connections)
 	if err != nil {
 		return err
 	}
@@ -189,7 +205,7 @@ func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, u
 
 // readFailures reads what there is; the log says what cannot be read.
 func (s *PageSource) readFailures(ctx context.Context) Failures {
-	found, err := ReadFailures(ctx, reachable(ctx, s.all), component.FailureWindow)
+	found, err := ReadFailures(ctx, reachable(ctx, s.all.Connections), component.FailureWindow)
 	if err != nil {
 		s.log.WarnContext(ctx, "failures cannot be read", "error", err)
 	}

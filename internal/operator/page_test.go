@@ -9,6 +9,7 @@ import (
 
 	"sexton/internal/audittrail"
 	"sexton/internal/component"
+	"sexton/internal/installation"
 	"sexton/internal/pgtest"
 	"sexton/internal/web"
 )
@@ -16,7 +17,7 @@ import (
 // source is what the page of a site shows.
 func (s observedSite) source(t *testing.T) *PageSource {
 	t.Helper()
-	return NewPageSource(s.all, s.noted, slog.New(slog.DiscardHandler))
+	return NewPageSource(&installation.Bound{Connections: s.all}, s.noted, slog.New(slog.DiscardHandler))
 }
 
 func (s observedSite) overview(t *testing.T) Overview {
@@ -41,7 +42,8 @@ func TestOverview(t *testing.T) {
 		($1, 'main', 'host:1', now() - interval '1 minute', now(), 'done', false, '{}')`, cleanUp)
 	main.Exec(`INSERT INTO sexton.leases VALUES ('k', 1, 'host:1', now(), now() + interval '1 minute')`)
 
-	o := s.overview(t)
+	source := s.source(t)
+	o := pgtest.Must(source.Overview(t.Context()))(t)
 	require.Len(t, o.DeletionTables, 3)
 	require.Equal(t, "tombstone", o.DeletionTables[0].Unit)
 	require.EqualValues(t, 3, o.DeletionTables[1].Pending)
@@ -83,6 +85,10 @@ func TestOverview(t *testing.T) {
 	require.Equal(t, "public.children: 23503", o.Failures.Failures[0].Error)
 	require.False(t, o.Failures.Failures[0].GivenUp)
 	require.True(t, o.Failures.Failures[1].GivenUp, "it would wait for ever")
+
+	main.Exec("UPDATE sexton.runs SET stats = '{}'")
+	require.Equal(t, o.Jobs[0].Latency, pgtest.Must(source.Overview(t.Context()))(t).Jobs[0].Latency, "a page that asks again shares it")
+	require.Nil(t, s.overview(t).Jobs[0].Latency)
 }
 
 func TestPauseAndResumeFromThePage(t *testing.T) {

@@ -90,7 +90,7 @@ func Noted(all *installation.Connections, noted *riverjobs.Bindings) component.P
 	return component.Place{Connections: all, Defined: func(_ context.Context, db database.Database) ([]string, error) { return noted.Noted(db.Name), nil }}
 }
 
-// Read reads everything, of the databases that are not down.
+// Read reads everything but latencies, of the databases that are not down.
 func Read(ctx context.Context, at component.Place) (Reading, error) {
 	var r Reading
 	var err error
@@ -106,9 +106,6 @@ func Read(ctx context.Context, at component.Place) (Reading, error) {
 		return r, err
 	}
 	if err := noteTicks(ctx, at.Connections, r.Jobs); err != nil {
-		return r, err
-	}
-	if err := noteLatency(ctx, at.Connections, r.Jobs); err != nil {
 		return r, err
 	}
 	r.Cron, err = readLeader(ctx, at.Jobs(), at.Config.Jobs.Silence)
@@ -142,7 +139,7 @@ func readShared(ctx context.Context, all *installation.Connections) (*shared, er
 
 // readRuns reads the last run of each kind and database.
 func readRuns(ctx context.Context, all *installation.Connections) ([]dbsqlc.RunsLastRow, error) {
-	runs, err := all.Jobs().Queries().RunsLast(ctx, dbsqlc.RunsLastParams{Kinds: all.Kinds(), Databases: all.Config.DatabaseNames()})
+	runs, err := all.Jobs().Queries().RunsLast(ctx, all.Kinds(), all.Config.DatabaseNames())
 	return runs, problem.Doing(err, "read last runs")
 }
 

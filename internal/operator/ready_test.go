@@ -27,8 +27,7 @@ func TestNotReadyWithoutGrants(t *testing.T) {
 	parents, _ := pgtest.Must2(loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: server.Pool()}}, defs))(t)
 
 	role := server.CreateRole()
-	db, err := database.Open(t.Context(), "main", server.AsRole(role), "", dbtest.Names(), 2)
-	require.NoError(t, err)
+	db := pgtest.Must(database.Open(t.Context(), "main", server.AsRole(role), "", dbtest.Names(), 2))(t)
 	t.Cleanup(db.Pool.Close)
 	s.all.Databases[0] = db
 	ready := NewReadiness(t.Context(), s.all, nil, beating(t, server.Connected))
@@ -79,8 +78,7 @@ func TestNotReadyWithoutSuccess(t *testing.T) {
 	}
 	now := time.Now()
 	late := func(started time.Time) map[string][]string {
-		reasons, err := lateJobs(t.Context(), s.all, started, now)
-		require.NoError(t, err)
+		reasons := pgtest.Must(lateJobs(t.Context(), s.all, started, now))(t)
 		return reasons
 	}
 	require.Empty(t, late(now.Add(-time.Hour)), "it has not run yet")
@@ -115,8 +113,7 @@ func TestNotReadyWithoutSuccess(t *testing.T) {
 	run("main", "done", "12 minutes")
 	require.False(t, check().Ready, "the jobs' own database")
 
-	_, err := s.all.SetPaused(t.Context(), cleanUp, &installation.PauseNote{Actor: "ann"}, audittrail.Entry{Actor: "ann"})
-	require.NoError(t, err)
+	pgtest.Must(s.all.SetPaused(t.Context(), cleanUp, &installation.PauseNote{Actor: "ann"}, audittrail.Entry{Actor: "ann"}))(t)
 	require.Empty(t, late(now.Add(-time.Hour)), "paused")
 }
 

@@ -41,7 +41,10 @@ var (
 
 // cause is an error without the parts that differ between rows.
 func cause(text string) string {
-	table, rest, _ := strings.Cut(text, ": ")
+	table, rest, found := strings.Cut(text, ": ")
+	if !found {
+		table, rest = "", text // It names no table first.
+	}
 	return table + variable.ReplaceAllStringFunc(rest, func(word string) string {
 		if sqlState.MatchString(word) {
 			return word

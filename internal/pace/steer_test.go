@@ -1,13 +1,19 @@
 package pace_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
+	"sexton/internal/fault"
 	"sexton/internal/pace"
+	"sexton/internal/pgtest"
 )
 
 const (
@@ -21,13 +27,14 @@ var steer = pace.Steer{Target: target, Smallest: smallest, Largest: largest}
 func TestSizeLearns(t *testing.T) {
 	t.Parallel()
 
-	for name, test := range map[string]struct {
+	type example struct {
 		before float64
 		rows   int64
 		next   float64
 		took   time.Duration
 		want   float64
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"doubles while it takes less than half":         {1000, 1000, 0, target/2 - 1, 2000},
 		"grows by a tenth from half of the target on":   {1000, 1000, 0, target / 2, 1100},
 		"grows by a tenth up to the target":             {1000, 1000, 0, target, 1100},
@@ -46,29 +53,23 @@ func TestSizeLearns(t *testing.T) {
 		"one slow row among few makes it not less":      {150, 1, 0, 100 * target, smallest},
 		"is never above the most":                       {largest - 1, int64(largest), 0, time.Millisecond, largest},
 		"is never above the most, with a tenth as well": {largest - 1, int64(largest), 0, target, largest},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			require.InDelta(t, test.want, steer.Learn(test.before, test.rows, test.next, test.took), 0.001)
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		require.InDelta(t, test.want, steer.Learn(test.before, test.rows, test.next, test.took), 0.001)
+	})
 }
 
 func TestSizeConverges(t *testing.T) {
 	t.Parallel()
 
-	for name, perRow := range map[string]time.Duration{
+	pgtest.Each(t, map[string]time.Duration{
 		"fast": 2 * time.Microsecond, "usual": 20 * time.Microsecond, "slow": 150 * time.Microsecond,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			size := 2 * smallest
-			for range 40 {
-				size = steer.Learn(size, int64(size), 0, time.Duration(size)*perRow)
-			}
-			require.InEpsilon(t, float64(target/perRow), size, 0.15)
-		})
-	}
+	}, func(t *testing.T, _ string, perRow time.Duration) {
+		size := 2 * smallest
+		for range 40 {
+			size = steer.Learn(size, int64(size), 0, time.Duration(size)*perRow)
+		}
+		require.InEpsilon(t, float64(target/perRow), size, 0.15)
+	})
 }
 
 func TestSizeAfterATimeout(t *testing.T) {
@@ -110,4 +111,87 @@ func TestTimeoutsEndBeforeTheLease(t *testing.T) {
 	require.Positive(t, late.StatementTimeout, "0 would be no timeout at all")
 	require.Less(t, late.StatementTimeout, 100*time.Millisecond)
 	require.Equal(t, late.StatementTimeout, late.LockTimeout)
+}
+
+// pages are two pages of items; to fail is the error of one item.
+func pages(done, putOff *[]int, fail error, stop func(item int)) pace.Items[int] {
+	left := [][]int{{1, 2}, {3, 4}}
+	return pace.Items[int]{
+		Page: func(context.Context) (page []int, more bool, _ error) {
+			page, left = left[0], left[1:]
+			return page, len(left) > 0, nil
+		},
+		One: func(_ context.Context, item int) error {
+			stop(item)
+			if item == 2 && fail != nil {
+				return fail
+			}
+			*done = append(*done, item)
+			return nil
+		},
+		Failed: func(_ context.Context, item int, f fault.Fault, _ error) error {
+			*putOff = append(*putOff, item)
+			if f.SQLState == "23514" {
+				return errors.New("enough")
+			}
+			return nil
+		},
+		Doing: func(item int) string { return fmt.Sprintf("item %d", item) },
+	}
+}
+
+func TestEachPutsOffAnItemAndGoesOn(t *testing.T) {
+	t.Parallel()
+	type example struct {
+		fail         error
+		done, putOff []int
+		message      string
+	}
+	pgtest.Each(t, map[string]example{
+		"none":       {nil, []int{1, 2, 3, 4}, nil, ""},
+		"a row":      {&pgconn.PgError{Code: "23505"}, []int{1, 3, 4}, []int{2}, ""},
+		"a timeout":  {&pgconn.PgError{Code: "57014"}, []int{1, 3, 4}, []int{2}, ""},
+		"too many":   {&pgconn.PgError{Code: "23514"}, []int{1}, []int{2}, "item 2: enough"},
+		"statement":  {&pgconn.PgError{Code: "42P01", Message: "no table"}, []int{1}, nil, "item 2: : no table (SQLSTATE 42P01)"},
+		"connection": {errors.New("broken pipe"), []int{1}, nil, "item 2: broken pipe"},
+	}, func(t *testing.T, _ string, c example) {
+		var done, putOff []int
+		overLimit, interrupted, err := pages(&done, &putOff, c.fail, func(int) {}).Each(t.Context(), &pace.Frame{Stop: t.Context()})
+		require.False(t, overLimit || interrupted)
+		if c.message == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, c.message)
+			require.Equal(t, c.message == "item 2: enough", !errors.Is(err, c.fail))
+		}
+		require.Equal(t, c.done, done)
+		require.Equal(t, c.putOff, putOff)
+	})
+}
+
+func TestEachFinishesTheItemInHand(t *testing.T) {
+	t.Parallel()
+	var done, putOff []int
+	stop, cancel := context.WithCancel(t.Context())
+	overLimit, interrupted, err := pages(&done, &putOff, nil, func(item int) {
+		if item == 3 {
+			cancel()
+		}
+	}).Each(t.Context(), &pace.Frame{Stop: stop})
+	require.NoError(t, err)
+	require.True(t, interrupted)
+	require.False(t, overLimit)
+	require.Equal(t, []int{1, 2, 3}, done)
+
+	done = nil
+	frame := &pace.Frame{Stop: t.Context()}
+	overLimit, interrupted, err = pages(&done, &putOff, nil, func(item int) {
+		if item == 2 {
+			frame.Until = time.Now()
+		}
+	}).Each(t.Context(), frame)
+	require.NoError(t, err)
+	require.True(t, overLimit)
+	require.False(t, interrupted)
+	require.Equal(t, []int{1, 2}, done)
 }

@@ -43,7 +43,6 @@ CREATE TABLE apart (parent_id bigint REFERENCES parents);`
 
 // read returns the relations with the tables above, by name.
 func read(t *testing.T) (db *pgtest.Database, found map[string]*pgcatalog.Relation) {
-	t.Helper()
 	db = pgtest.New(t)
 	db.Exec(tables)
 	found = map[string]*pgcatalog.Relation{}
@@ -57,7 +56,6 @@ func read(t *testing.T) (db *pgtest.Database, found map[string]*pgcatalog.Relati
 }
 
 func settled(t *testing.T, db *pgtest.Database, do func(ctx context.Context, tx pgx.Tx)) {
-	t.Helper()
 	err := pgcatalog.Settled(t.Context(), db.Pool(), func(tx pgx.Tx) error {
 		do(t.Context(), tx)
 		return nil

@@ -24,6 +24,15 @@ type Table struct {
 // Quote returns a quoted name.
 func Quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 
+// QuoteAll returns a list of quoted names.
+func QuoteAll(names []string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = Quote(name)
+	}
+	return strings.Join(quoted, ", ")
+}
+
 // Literal returns a text as SQL has it, for sessions with standard_conforming_strings on.
 func Literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
@@ -93,4 +102,41 @@ func oids(ctx context.Context, db dbsqlc.DBTX, sql string, args ...any) ([]uint3
 	rows, _ := db.Query(ctx, sql, args...)
 	found, err := pgx.CollectRows(rows, pgx.RowTo[uint32])
 	return found, problem.Doing(err, "find tables")
+}
+
+// Action is the effect of a foreign key when the row that it refers to is deleted: pg_constraint.confdeltype.
+type Action string
+
+// The actions.
+const (
+	NoAction   Action = "a"
+	Restrict   Action = "r"
+	Cascade    Action = "c"
+	SetNull    Action = "n"
+	SetDefault Action = "d"
+)
+
+// ForeignKey is a foreign key of one table to another, or to itself.
+type ForeignKey struct {
+	Name string
+	// Table has the key, Target is the table that it refers to.
+	Table, Target uint32
+	OnDelete      Action
+	// Columns are the table's, TargetColumns those of the target beside them, Set the ones that ON DELETE SET changes.
+	Columns, TargetColumns, Set []string
+	// Period tells that the last columns are ranges: rows that share a part of theirs refer to each other.
+	Period bool
+}
+
+//go:embed queries/foreign_keys.sql
+var foreignKeysSQL string
+
+// ForeignKeys returns the foreign keys of the database, by the referring table's name and the place of its
+// columns. Keys that partitions have inherited are left out, as are keys that stand for the partitions of a target.
+func ForeignKeys(ctx context.Context, db dbsqlc.DBTX) ([]ForeignKey, error) {
+	rows, _ := db.Query(ctx, foreignKeysSQL)
+	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (key ForeignKey, err error) {
+		return key, row.Scan(&key.Name, &key.Table, &key.Target, &key.OnDelete, &key.Columns, &key.TargetColumns, &key.Set, &key.Period)
+	})
+	return keys, problem.Doing(err, "read foreign keys")
 }

@@ -2,6 +2,7 @@ package pgschema_test
 
 import (
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 
@@ -22,4 +23,15 @@ func TestRenderDoesNotRenderItsOwnOutput(t *testing.T) {
 
 	names := pgschema.Names{Jobs: "public", Tracked: "sexton"}
 	require.Equal(t, `"public".a "sexton".b`, names.Render(`"sexton".a "public".b`))
+}
+
+func TestTextsFillInPartsAndFiles(t *testing.T) {
+	t.Parallel()
+	texts := pgschema.Texts{Files: fstest.MapFS{
+		"queries/find.sql":  {Data: []byte("SELECT {columns} FROM a\nWHERE {fit} AND b = '{x,y}' AND {unknown}\n")},
+		"queries/fit.sql":   {Data: []byte("c = {value}\n")},
+		"queries/value.sql": {Data: []byte("no file where there is a part")},
+	}, Parts: map[string]string{"value": "1", "columns": "none"}}
+	require.Equal(t, "SELECT d, 1 FROM a\nWHERE c = 1 AND b = '{x,y}' AND {unknown}", texts.Statement("find", "columns", "d, {value}"))
+	require.Equal(t, "none", texts.Fill("{columns}"))
 }

@@ -2,8 +2,10 @@ package pgtest
 
 import (
 	"context"
+	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,24 +36,20 @@ type Database struct {
 
 // New returns a fresh, empty database in the encoding UTF8. It takes about 30 ms; FromTemplate spares tests the same set-up.
 func New(tb testing.TB) *Database {
-	tb.Helper()
 	return shared.create(tb, "template0")
 }
 
 // NewEncoded is New in another encoding, such as SQL_ASCII, with the locale C.
 func NewEncoded(tb testing.TB, encoding string) *Database {
-	tb.Helper()
 	return shared.createAs(tb, "template0", "ENCODING '"+encoding+"' LOCALE 'C'")
 }
 
 // create makes a database as a copy of another one and has it dropped at the end of the test.
 func (p *process) create(tb testing.TB, from string) *Database {
-	tb.Helper()
 	return p.createAs(tb, from, "ENCODING 'UTF8'")
 }
 
 func (p *process) createAs(tb testing.TB, from, options string) *Database {
-	tb.Helper()
 	name := uniqueName("sexton_test")
 	d := &Database{Name: name, URL: Must(p.url(name))(tb), tb: tb, passwords: map[string]string{}}
 	require.NoError(tb, p.createDatabase(name, from, options))
@@ -136,7 +134,6 @@ func (d *Database) Query(ctx context.Context, sql string, args ...any) (pgx.Rows
 
 // Version is the major version of the tests' server.
 func Version(tb testing.TB) int {
-	tb.Helper()
 	var major int
 	require.NoError(tb, shared.admin(func(ctx context.Context, conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int / 10000").Scan(&major)
@@ -184,4 +181,40 @@ func contextOf(tb testing.TB) context.Context {
 		return ctx
 	}
 	return context.Background()
+}
+
+// Distance lies between a test and its server: it makes each round trip of the connections that it dials last longer by Delay
+// nanoseconds, and counts them.
+type Distance struct{ Delay, Trips atomic.Int64 }
+
+// Dial is for the DialFunc of a connection's configuration.
+func (d *Distance) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &distant{Conn: conn, distance: d}, nil
+}
+
+// distant is a connection over a distance.
+type distant struct {
+	net.Conn
+
+	distance *Distance
+	// asked reports that something was sent after the last answer.
+	asked atomic.Bool
+}
+
+func (c *distant) Write(b []byte) (int, error) {
+	if !c.asked.Swap(true) {
+		c.distance.Trips.Add(1)
+		<-time.After(time.Duration(c.distance.Delay.Load()))
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *distant) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.asked.Store(false)
+	return n, err
 }

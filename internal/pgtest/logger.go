@@ -1,15 +1,17 @@
 package pgtest
 
 import (
+	"bytes"
 	"io"
 	"log/slog"
+	"regexp"
+	"strconv"
 	"sync"
 	"testing"
 )
 
 // Logger returns a logger of all levels into the test's output, which shows only for failed tests and with -v.
 func Logger(tb testing.TB) *slog.Logger {
-	tb.Helper()
 	w := &testWriter{out: tb.Output()}
 	tb.Cleanup(w.close)
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -31,4 +33,49 @@ func (w *testWriter) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.out = io.Discard
+}
+
+// Journal keeps what is logged: it may be written while a test reads. The zero value is empty.
+type Journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *Journal) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(line)
+}
+
+func (j *Journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// Take empties the journal and returns what was in it.
+func (j *Journal) Take() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	defer j.text.Reset()
+	return j.text.String()
+}
+
+// Logger logs lines of all levels to the journal.
+func (j *Journal) Logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+var messageOf = regexp.MustCompile(`(?m)^time=\S+ level=\S+ msg=("(?:[^"\\]|\\.)*"|\S+)`)
+
+// Messages are those of Logger's lines.
+func (j *Journal) Messages() (messages []string) {
+	for _, found := range messageOf.FindAllStringSubmatch(j.String(), -1) {
+		text, err := strconv.Unquote(found[1])
+		if err != nil {
+			text = found[1] // It needed no quotes.
+		}
+		messages = append(messages, text)
+	}
+	return messages
 }

@@ -2,7 +2,12 @@ package pgtest
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -13,9 +18,6 @@ import (
 // Must hands on the value of a call that must succeed: pgtest.Must(os.ReadFile(path))(t).
 func Must[T any](value T, err error) func(tb require.TestingT) T {
 	return func(tb require.TestingT) T {
-		if helper, ok := tb.(interface{ Helper() }); ok {
-			helper.Helper()
-		}
 		require.NoError(tb, err)
 		return value
 	}
@@ -24,6 +26,13 @@ func Must[T any](value T, err error) func(tb require.TestingT) T {
 // Must2 is Must for two values.
 func Must2[T, U any](one T, two U, err error) func(tb require.TestingT) (T, U) {
 	return func(tb require.TestingT) (T, U) { return Must(one, err)(tb), two }
+}
+
+// Each runs a subtest for each case of a table, beside one another.
+func Each[T any](t *testing.T, cases map[string]T, test func(t *testing.T, name string, one T)) {
+	for name, one := range cases {
+		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, name, one) })
+	}
 }
 
 // Querier is a connection, a transaction, a pool or a Database.
@@ -36,13 +45,11 @@ func Exec(tb testing.TB, on interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }, sql string, args ...any,
 ) {
-	tb.Helper()
 	Must(on.Exec(tb.Context(), sql, args...))(tb)
 }
 
 // Scalar runs a query that returns one row of one column and returns the value.
 func Scalar[T any](tb testing.TB, on Querier, sql string, args ...any) T {
-	tb.Helper()
 	value, err := scalar[T](contextOf(tb), on, sql, args...)
 	require.NoError(tb, err, "query: %s", sql)
 	return value
@@ -58,19 +65,16 @@ func scalar[T any](ctx context.Context, on Querier, sql string, args ...any) (va
 
 // Await waits until a query answers true.
 func Await(tb testing.TB, on Querier, what, sql string, args ...any) {
-	tb.Helper()
 	WaitFor(tb, what, func(ctx context.Context) (bool, error) { return scalar[bool](ctx, on, sql, args...) })
 }
 
 // Connect returns a session that ends with the test.
 func Connect(tb testing.TB, url string) *pgx.Conn {
-	tb.Helper()
 	return ConnectAs(tb, Must(pgx.ParseConfig(url))(tb))
 }
 
 // ConnectAs is Connect with settings.
 func ConnectAs(tb testing.TB, settings *pgx.ConnConfig) *pgx.Conn {
-	tb.Helper()
 	conn := Must(pgx.ConnectConfig(tb.Context(), settings))(tb)
 	tb.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
@@ -78,7 +82,6 @@ func ConnectAs(tb testing.TB, settings *pgx.ConnConfig) *pgx.Conn {
 
 // Acquire returns a connection of the pool, which has it back at the end of the test.
 func Acquire(tb testing.TB, pool *pgxpool.Pool) *pgxpool.Conn {
-	tb.Helper()
 	conn := Must(pool.Acquire(tb.Context()))(tb)
 	tb.Cleanup(conn.Release)
 	return conn
@@ -89,11 +92,75 @@ func Begin(tb testing.TB, on interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }, statements ...string,
 ) pgx.Tx {
-	tb.Helper()
 	tx := Must(on.Begin(tb.Context()))(tb)
 	tb.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	for _, statement := range statements {
 		Exec(tb, tx, statement)
 	}
 	return tx
+}
+
+const (
+	waitTimeout = 2 * time.Minute
+	waitPoll    = 10 * time.Millisecond
+)
+
+// Outlast waits until somebody has waited for a lock of the session with this pid for so long. A statement timeout that is shorter
+// would have ended that wait.
+func Outlast(tb testing.TB, d *Database, pid uint32, longer time.Duration) {
+	WaitFor(tb, "a wait for a lock that outlasts "+longer.String(), func(ctx context.Context) (bool, error) {
+		var outlasted bool
+		err := d.Pool().QueryRow(ctx, `SELECT EXISTS (
+			SELECT FROM pg_locks AS wanted
+			WHERE NOT wanted.granted AND $1 = ANY (pg_blocking_pids(wanted.pid))
+			  AND clock_timestamp() - wanted.waitstart > make_interval(secs => $2))`, int32(pid), longer.Seconds()).Scan(&outlasted)
+		return outlasted, err
+	})
+}
+
+// WaitFor asks again and again, every few milliseconds, until the condition holds. After two minutes, or at once if the condition returns
+// an error, the test fails and names what it waited for. Only the test's own goroutine may call it.
+func WaitFor(tb testing.TB, what string, condition func(ctx context.Context) (bool, error)) {
+	ctx, cancel := context.WithTimeout(tb.Context(), waitTimeout)
+	defer cancel()
+	tick := time.NewTicker(waitPoll)
+	defer tick.Stop()
+	for {
+		ok, err := condition(ctx)
+		if ok && err == nil {
+			return
+		}
+		require.NoError(tb, ctx.Err(), "waited in vain for %s (last error: %v)", what, err)
+		require.NoError(tb, err, "while waiting for %s", what)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			require.Failf(tb, "waited in vain", "for %s, %s long", what, waitTimeout)
+		}
+	}
+}
+
+// Golden fails where a text is not that of a file in testdata, byte by byte. With GOLDEN=write in the environment it writes the file.
+func Golden(tb testing.TB, name, got string) {
+	path := filepath.Join("testdata", name)
+	if os.Getenv("GOLDEN") == "write" {
+		require.NoError(tb, os.MkdirAll("testdata", 0o755))
+		require.NoError(tb, os.WriteFile(path, []byte(got), 0o600))
+	}
+	want := Must(os.ReadFile(path))(tb)
+	require.Equal(tb, string(want), got, "the texts decide plans, locks and speed; GOLDEN=write go test takes what changes on purpose")
+}
+
+// Statements collects the texts of statements under titles, one a line: ⏎ stands for the end of a line in them.
+type Statements struct{ strings.Builder }
+
+// Add adds the statement that the function which it returns is called with.
+func (s *Statements) Add(title string) func(sql string, args []any) {
+	return func(sql string, args []any) {
+		types := make([]string, len(args))
+		for i, arg := range args {
+			types[i] = fmt.Sprintf("%T", arg)
+		}
+		fmt.Fprintf(s, "%s: %s -- %s\n", title, strings.ReplaceAll(sql, "\n", "⏎"), strings.Join(types, ", "))
+	}
 }

@@ -27,7 +27,6 @@ func (r *recorder) Cleanup(f func())                  { r.cleanups = append(r.cl
 
 // failure runs a function as a test that is expected to fail and returns its messages.
 func failure(t *testing.T, f func(tb testing.TB)) string {
-	t.Helper()
 	r := &recorder{TB: t}
 	done := make(chan struct{})
 	go func() {

@@ -19,7 +19,6 @@ import (
 
 // NewOn is New on a private server.
 func NewOn(tb testing.TB, server *devpg.Server) *Database {
-	tb.Helper()
 	base := Must(url.Parse(server.URL("postgres")))(tb)
 	private := &process{inMain: true, started: true, base: base}
 	return private.create(tb, "template0")
@@ -27,7 +26,6 @@ func NewOn(tb testing.TB, server *devpg.Server) *Database {
 
 // Standby starts a streaming standby of a private server under this application_name and stops it when the test ends.
 func Standby(tb testing.TB, primary *devpg.Server, name string) *devpg.Server {
-	tb.Helper()
 	// Not the test's own folder, whose name may be too long for a socket's.
 	dir := Must(os.MkdirTemp("", "sexton-standby-"))(tb)
 	tb.Cleanup(func() { require.NoError(tb, os.RemoveAll(dir)) })
@@ -46,7 +44,6 @@ func Standby(tb testing.TB, primary *devpg.Server, name string) *devpg.Server {
 
 // copyCluster makes a backup of a running server by its own means, since not every package has pg_basebackup. The log follows by streaming.
 func copyCluster(tb testing.TB, primary *devpg.Server, to string) {
-	tb.Helper()
 	ctx := tb.Context()
 	conn := Must(pgx.Connect(ctx, primary.URL("postgres")))(tb)
 	defer func() { require.NoError(tb, conn.Close(ctx)) }()

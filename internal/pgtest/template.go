@@ -23,7 +23,6 @@ type template struct {
 // with build, which receives its URL; the later ones only copy it, which takes about 10 ms. Test processes of one go command share
 // templates, so that what build makes may depend on nothing but the key. If the build fails, so does every test of its key.
 func FromTemplate(tb testing.TB, key string, build func(ctx context.Context, url string) error) *Database {
-	tb.Helper()
 	// The function's name begins with the path of its package.
 	return shared.fromTemplate(tb, runtime.FuncForPC(reflect.ValueOf(build).Pointer()).Name()+" "+key, build)
 }
@@ -31,7 +30,6 @@ func FromTemplate(tb testing.TB, key string, build func(ctx context.Context, url
 func (p *process) fromTemplate(
 	tb testing.TB, key string, build func(ctx context.Context, url string) error,
 ) *Database {
-	tb.Helper()
 	name, err := p.template(key, build).build()
 	require.NoError(tb, err, "build template %q", key)
 	return p.create(tb, name)

@@ -38,7 +38,6 @@ func TestRunOffersOwnerlessPlaceholders(t *testing.T) {
 
 // eligibility of a row whose last attempt and number of attempts are these; NULL is no attempt.
 func (b *bundle) eligible(t *testing.T, last string, attempts int) bool {
-	t.Helper()
 	// Within one statement of the client's, statement_timestamp() stands still, so a boundary can be met exactly.
 	b.Exec(`CREATE OR REPLACE FUNCTION boundary(attempts int) RETURNS boolean LANGUAGE plpgsql AS $$
 		DECLARE
@@ -170,26 +169,23 @@ func TestNextAttemptIsKnown(t *testing.T) {
 // A row that the database refuses costs no attempt and stops no other.
 func TestErrorOfOneRowBurnsNothing(t *testing.T) {
 	t.Parallel()
-	for name, when := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"while it is counted":  "BEFORE UPDATE ON import_placeholder_user_details FOR EACH ROW WHEN (OLD.id = 2)",
 		"while it is inserted": `BEFORE INSERT ON sexton.river_job FOR EACH ROW WHEN (NEW.args @> '{"user_id": 2}')`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			b.placeholders(1, 2, 3)
-			b.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = '57P01'; END $$")
-			b.Exec("CREATE TRIGGER refuse " + when + " EXECUTE FUNCTION refuse()")
-			stats := b.run(t)
-			require.EqualValues(t, 1, stats.Failed)
-			require.Equal(t, []fault.Counts{{Table: "import_placeholder_user_details", SQLState: "57P01", Message: "kept", Count: 1}}, stats.Errors)
-			require.Equal(t, [][]string{{"1", "0"}, {"3", "1"}}, b.jobs())
-			require.Equal(t, [][]string{{"1", "1", "t"}, {"3", "1", "t"}}, b.attempts())
-			b.Exec("DROP FUNCTION refuse CASCADE")
-			require.EqualValues(t, 1, b.run(t).Scheduled)
-			require.Equal(t, [][]string{{"1", "1", "t"}, {"2", "1", "t"}, {"3", "1", "t"}}, b.attempts())
-		})
-	}
+	}, func(t *testing.T, _, when string) {
+		b := setup(t)
+		b.placeholders(1, 2, 3)
+		b.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = '57P01'; END $$")
+		b.Exec("CREATE TRIGGER refuse " + when + " EXECUTE FUNCTION refuse()")
+		stats := b.run(t)
+		require.EqualValues(t, 1, stats.Failed)
+		require.Equal(t, []fault.Counts{{Table: "import_placeholder_user_details", SQLState: "57P01", Message: "kept", Count: 1}}, stats.Errors)
+		require.Equal(t, [][]string{{"1", "0"}, {"3", "1"}}, b.jobs())
+		require.Equal(t, [][]string{{"1", "1", "t"}, {"3", "1", "t"}}, b.attempts())
+		b.Exec("DROP FUNCTION refuse CASCADE")
+		require.EqualValues(t, 1, b.run(t).Scheduled)
+		require.Equal(t, [][]string{{"1", "1", "t"}, {"2", "1", "t"}, {"3", "1", "t"}}, b.attempts())
+	})
 }
 
 func TestErrorOfTheDatabaseEndsTheRun(t *testing.T) {
@@ -249,47 +245,43 @@ func TestRunEndsWhenItsTimeIsOver(t *testing.T) {
 // Killed between any two statements, and after any of them: the transaction is there or it is not.
 func TestKilledAnywhereCountsWhatIsThere(t *testing.T) {
 	t.Parallel()
-	for name, when := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"at the insert of the job": "BEFORE INSERT ON sexton.river_job FOR EACH ROW",
 		"after that":               "AFTER INSERT ON sexton.river_job FOR EACH ROW",
 		"at the count":             "BEFORE UPDATE ON import_placeholder_user_details FOR EACH ROW",
 		"after that, too":          "AFTER UPDATE ON import_placeholder_user_details FOR EACH ROW",
 		"at the commit":            "AFTER UPDATE ON import_placeholder_user_details DEFERRABLE INITIALLY DEFERRED FOR EACH ROW",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			b.placeholders(1, 2, 3)
-			// The session ends itself at the second row, as a worker that is killed ends it.
-			b.Exec("CREATE SEQUENCE visits")
-			b.Exec(`CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
-				BEGIN
-					IF nextval('public.visits') = 2 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
-					RETURN NEW;
-				END $$`)
-			kind := "TRIGGER"
-			if name == "at the commit" {
-				kind = "CONSTRAINT TRIGGER"
-			}
-			b.Exec("CREATE " + kind + " die " + when + " EXECUTE FUNCTION die()")
-			_, err := b.engine.Run(t.Context())
-			require.Error(t, err)
-			b.consistent(t)
-			require.Equal(t, [][]string{{"1", "1", "t"}}, b.attempts())
+	}, func(t *testing.T, name, when string) {
+		b := setup(t)
+		b.placeholders(1, 2, 3)
+		// The session ends itself at the second row, as a worker that is killed ends it.
+		b.Exec("CREATE SEQUENCE visits")
+		b.Exec(`CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+			BEGIN
+				IF nextval('public.visits') = 2 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+				RETURN NEW;
+			END $$`)
+		kind := "TRIGGER"
+		if name == "at the commit" {
+			kind = "CONSTRAINT TRIGGER"
+		}
+		b.Exec("CREATE " + kind + " die " + when + " EXECUTE FUNCTION die()")
+		_, err := b.engine.Run(t.Context())
+		require.Error(t, err)
+		b.consistent(t)
+		require.Equal(t, [][]string{{"1", "1", "t"}}, b.attempts())
 
-			b.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp()")
-			b.engine = b.newEngine(t)
-			b.engine.Start = start().Add(time.Second)
-			b.run(t)
-			require.Equal(t, [][]string{{"1", "0"}, {"2", "1"}, {"3", "2"}}, b.jobs())
-			b.consistent(t)
-		})
-	}
+		b.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp()")
+		b.engine = b.newEngine(t)
+		b.engine.Start = start().Add(time.Second)
+		b.run(t)
+		require.Equal(t, [][]string{{"1", "0"}, {"2", "1"}, {"3", "2"}}, b.jobs())
+		b.consistent(t)
+	})
 }
 
 // consistent: attempts and jobs are the same in number, for each user.
 func (b *bundle) consistent(t *testing.T) {
-	t.Helper()
 	require.Empty(t, b.Rows(`SELECT detail.id FROM import_placeholder_user_details AS detail
 		WHERE detail.deletion_attempts <> (SELECT count(*) FROM sexton.river_job WHERE args @> jsonb_build_object('user_id', detail.placeholder_user_id))`))
 }

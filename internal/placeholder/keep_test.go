@@ -16,7 +16,6 @@ import (
 
 // looking has the placeholders 1 to n, of which the even ones wrote the issue and the note of their number, and an engine that looks.
 func looking(t *testing.T, n int64) *bundle {
-	t.Helper()
 	b := setup(t)
 	var ids []int64
 	for id := int64(1); id <= n; id++ {

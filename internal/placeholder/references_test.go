@@ -144,7 +144,6 @@ func TestLookStopsEarly(t *testing.T) {
 
 // states has one placeholder in each state, and one with an owner.
 func states(t *testing.T) *bundle {
-	t.Helper()
 	b := setup(t)
 	b.placeholders(1, 2, 3, 4, 5, 6, 7, 8, 9)
 	b.Exec(`
@@ -165,7 +164,6 @@ func states(t *testing.T) *bundle {
 }
 
 func (b *bundle) list(t *testing.T, state placeholder.State, limit int) (ids []int64, listed []placeholder.Placeholder) {
-	t.Helper()
 	listed = pgtest.Must(placeholder.List(t.Context(), b.Pool(), dbtest.Names(), rules(), state, limit))(t)
 	for _, p := range listed {
 		ids = append(ids, p.UserID)

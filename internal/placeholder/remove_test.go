@@ -21,7 +21,6 @@ import (
 
 // scene has the placeholder 1 and, beside it, what others have written: user 2, whose rows show nothing of user 1.
 func scene(t *testing.T) *bundle {
-	t.Helper()
 	b := setup(t)
 	b.placeholders(1)
 	b.Exec(`
@@ -255,31 +254,28 @@ func TestManyWorkersOnOnePlaceholder(t *testing.T) {
 // Killed between any two statements, a placeholder is queued or it is not, and the next try brings it there.
 func TestRemoverKilledAnywhere(t *testing.T) {
 	t.Parallel()
-	for name, when := range map[string]string{
+	pgtest.Each(t, map[string]string{
 		"while it is blocked": "BEFORE UPDATE ON users FOR EACH ROW",
 		"while it is queued":  "AFTER INSERT ON users_ghost_user_migrations FOR EACH ROW",
 		"at the record":       "AFTER UPDATE ON import_placeholder_user_details FOR EACH ROW",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			b.placeholders(1)
-			b.Exec("UPDATE import_placeholder_user_details SET last_error = 'of old'; CREATE SEQUENCE visits")
-			b.Exec(`CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
-				BEGIN
-					IF nextval('public.visits') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
-					RETURN NEW;
-				END $$`)
-			b.Exec("CREATE TRIGGER die " + when + " EXECUTE FUNCTION die()")
-			_, err := b.remover(t).Remove(t.Context(), 1)
-			require.Error(t, err)
-			require.Empty(t, b.ghostQueue())
-			require.Equal(t, [][]string{{"active"}}, b.Rows("SELECT state FROM users"))
-			require.Equal(t, [][]string{{"1", "of old"}}, b.lastErrors())
-			require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)
-			require.Equal(t, [][]string{{"1", "1", "f"}}, b.ghostQueue())
-		})
-	}
+	}, func(t *testing.T, _, when string) {
+		b := setup(t)
+		b.placeholders(1)
+		b.Exec("UPDATE import_placeholder_user_details SET last_error = 'of old'; CREATE SEQUENCE visits")
+		b.Exec(`CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+			BEGIN
+				IF nextval('public.visits') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+				RETURN NEW;
+			END $$`)
+		b.Exec("CREATE TRIGGER die " + when + " EXECUTE FUNCTION die()")
+		_, err := b.remover(t).Remove(t.Context(), 1)
+		require.Error(t, err)
+		require.Empty(t, b.ghostQueue())
+		require.Equal(t, [][]string{{"active"}}, b.Rows("SELECT state FROM users"))
+		require.Equal(t, [][]string{{"1", "of old"}}, b.lastErrors())
+		require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)
+		require.Equal(t, [][]string{{"1", "1", "f"}}, b.ghostQueue())
+	})
 }
 
 // What cannot be seen must not count as gone.

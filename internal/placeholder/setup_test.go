@@ -28,7 +28,6 @@ type bundle struct {
 }
 
 func setup(t *testing.T) *bundle {
-	t.Helper()
 	b := &bundle{DB: dbtest.Reference(t)}
 	b.Exec(`
 		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
@@ -49,7 +48,6 @@ func start() time.Time { return time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 // newEngine has a lease of its own.
 func (b *bundle) newEngine(t *testing.T) *placeholder.Engine {
-	t.Helper()
 	session, _ := b.Session(t, leaseKey)
 	return &placeholder.Engine{
 		Session: session,
@@ -59,7 +57,6 @@ func (b *bundle) newEngine(t *testing.T) *placeholder.Engine {
 }
 
 func (b *bundle) run(t *testing.T) *placeholder.Stats {
-	t.Helper()
 	return pgtest.Must(b.engine.Run(t.Context()))(t)
 }
 
@@ -84,7 +81,6 @@ func (b *bundle) attempts() [][]string {
 
 // defaults are the configuration's own references.
 func defaults(t *testing.T) []placeholder.Reference {
-	t.Helper()
 	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir()}))(t)
 	var references []placeholder.Reference
 	for _, entry := range c.PlaceholderUsers.References {
@@ -94,7 +90,6 @@ func defaults(t *testing.T) []placeholder.Reference {
 }
 
 func (b *bundle) remover(t *testing.T) *placeholder.Remover {
-	t.Helper()
 	bound, problems := pgtest.Must2(placeholder.Bind(t.Context(), b.Pool(), dbtest.Names(), defaults(t)))(t)
 	require.Empty(t, problems, "no default lacks its index")
 	return &placeholder.Remover{
@@ -103,6 +98,5 @@ func (b *bundle) remover(t *testing.T) *placeholder.Remover {
 }
 
 func (b *bundle) remove(t *testing.T, id int64) placeholder.Verdict {
-	t.Helper()
 	return pgtest.Must(b.remover(t).Remove(t.Context(), id))(t)
 }

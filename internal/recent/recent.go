@@ -42,3 +42,38 @@ func (v *Value[T]) Get(ctx context.Context) T {
 	v.until = time.Now().Add(v.Keep)
 	return v.last
 }
+
+// mostKept bounds the answers of a Values.
+const mostKept = 64
+
+// Values are answers to several questions.
+type Values[K comparable, T any] struct {
+	Read    func(ctx context.Context, key K) T
+	Timeout time.Duration
+	Keep    time.Duration
+
+	mu    sync.Mutex
+	known map[K]*Value[T]
+}
+
+// Get returns the answer for a key as that of a Value.
+func (v *Values[K, T]) Get(ctx context.Context, key K) T {
+	v.mu.Lock()
+	one := v.known[key]
+	if one == nil {
+		if v.known == nil || len(v.known) >= mostKept {
+			v.known = map[K]*Value[T]{}
+		}
+		one = &Value[T]{Read: func(ctx context.Context) T { return v.Read(ctx, key) }, Timeout: v.Timeout, Keep: v.Keep}
+		v.known[key] = one
+	}
+	v.mu.Unlock()
+	return one.Get(ctx)
+}
+
+// Forget has all answers read anew.
+func (v *Values[K, T]) Forget() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.known = nil
+}

@@ -31,6 +31,26 @@ func TestAnswersAreShared(t *testing.T) {
 	asking.Wait()
 }
 
+// Each question has an answer of its own, and many questions take no more room.
+func TestAnswersToSeveralQuestions(t *testing.T) {
+	t.Parallel()
+	reads := map[int]int{}
+	values := &recent.Values[int, int]{Timeout: time.Minute, Keep: time.Hour, Read: func(_ context.Context, key int) int { reads[key]++; return -key }}
+	for range 2 {
+		require.Equal(t, -1, values.Get(t.Context(), 1))
+		require.Equal(t, -2, values.Get(t.Context(), 2))
+	}
+	require.Equal(t, map[int]int{1: 1, 2: 1}, reads)
+	values.Forget()
+	values.Get(t.Context(), 1)
+	require.Equal(t, 2, reads[1])
+	for key := range 200 {
+		values.Get(t.Context(), key)
+	}
+	values.Get(t.Context(), 1)
+	require.Equal(t, 3, reads[1])
+}
+
 func TestAnswersAreKeptForAWhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

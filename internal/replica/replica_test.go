@@ -19,11 +19,12 @@ func TestWorst(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
 	both := replica.Limits{Lag: 10 * time.Second, Bytes: 100 * mib}
-	for name, test := range map[string]struct {
+	type example struct {
 		limits   replica.Limits
 		replicas []replica.Replica
 		want     string
-	}{
+	}
+	pgtest.Each(t, map[string]example{
 		"nobody":            {both, nil, ""},
 		"idle":              {both, []replica.Replica{{Name: "a"}}, ""},
 		"at the limits":     {both, []replica.Replica{{"a", 10 * time.Second, 100 * mib}}, ""},
@@ -40,16 +41,13 @@ func TestWorst(t *testing.T) {
 		"kibibytes":         {replica.Limits{Bytes: 1}, []replica.Replica{{"a", 0, 5000}}, "replica a 4 KiB behind"},
 		"less than that":    {replica.Limits{Bytes: 1}, []replica.Replica{{"a", 0, 2}}, "replica a 2 bytes behind"},
 		"a minute and more": {both, []replica.Replica{{"a", 90 * time.Second, 0}}, "replica a 90 s behind"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			text := ""
-			if worst, behind := test.limits.Worst(test.replicas); behind {
-				text = test.limits.Describe(worst)
-			}
-			require.Equal(t, test.want, text)
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		text := ""
+		if worst, behind := test.limits.Worst(test.replicas); behind {
+			text = test.limits.Describe(worst)
+		}
+		require.Equal(t, test.want, text)
+	})
 	require.True(t, replica.Limits{Lag: 1}.On())
 	require.True(t, replica.Limits{Bytes: 1}.On())
 	require.False(t, replica.Limits{}.On())
@@ -66,7 +64,6 @@ func TestReadFollowsAStandby(t *testing.T) {
 	primary.Exec("CREATE TABLE written (id bigint)")
 	standby := connect(t, pgtest.Standby(t, server, "r1").URL("postgres"))
 	read := func(what string, holds func(replica.Replica) bool) {
-		t.Helper()
 		pgtest.WaitFor(t, what, func(ctx context.Context) (bool, error) {
 			found, err := replica.Read(ctx, primary.Pool())
 			return err == nil && len(found) == 1 && found[0].Name == "r1" && holds(found[0]), err
@@ -116,6 +113,5 @@ func TestReadCountsConnectedStandbysAlone(t *testing.T) {
 }
 
 func connect(t *testing.T, url string) *pgx.Conn {
-	t.Helper()
 	return pgtest.Connect(t, url)
 }

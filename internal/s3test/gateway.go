@@ -76,7 +76,6 @@ type Options struct {
 
 // New starts a server with one bucket, "diffs", and stops it at the end of the test.
 func New(tb testing.TB, options Options) *Gateway {
-	tb.Helper()
 	path, err := binary()
 	require.NoError(tb, err)
 	// A socket's path must be short.
@@ -100,7 +99,6 @@ func New(tb testing.TB, options Options) *Gateway {
 
 // run starts the server and waits until it listens.
 func (g *Gateway) run(tb testing.TB, args []string, secret string, diskBytes int64) {
-	tb.Helper()
 	var output bytes.Buffer
 	cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), args[0], args[1:]...)
 	if diskBytes > 0 {
@@ -142,7 +140,6 @@ func (g *Gateway) URL(bucket string) string {
 
 // File is where the server keeps an object of the bucket "diffs", for tests that spoil one.
 func (g *Gateway) File(tb testing.TB, key string) string {
-	tb.Helper()
 	require.False(tb, g.small, "the server's disk is its own")
 	return filepath.Join(g.folder, "data", "diffs", filepath.FromSlash(key))
 }

@@ -12,7 +12,6 @@ func setDeathSignal(*syscall.SysProcAttr) {}
 
 // OnSmallDisk fails: only Linux lets anybody mount a disk.
 func OnSmallDisk(tb testing.TB, folder string, bytes int64, args ...string) *exec.Cmd {
-	tb.Helper()
 	return onSmallDisk(tb, folder, bytes, args)
 }
 

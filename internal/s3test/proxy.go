@@ -53,7 +53,6 @@ type Proxy struct {
 }
 
 func newProxy(tb testing.TB, socket string) *Proxy {
-	tb.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(tb, err)
 	p := &Proxy{listener: listener, socket: socket, open: map[net.Conn]bool{}}

@@ -25,7 +25,6 @@ func today() time.Time { return time.Date(2026, time.March, 29, 0, 0, 0, 0, time
 
 // rowsOf counts the rows of every table.
 func rowsOf(t *testing.T, d *pgtest.Database) map[string]int64 {
-	t.Helper()
 	counts := map[string]int64{}
 	for _, table := range ordinaryTables(d) {
 		counts[table] = pgtest.Scalar[int64](t, d, "SELECT count(*) FROM "+pgx.Identifier{table}.Sanitize())
@@ -62,7 +61,6 @@ func TestLoadMakesAsManyRowsAsAskedFor(t *testing.T) {
 
 // requireNoOrphans looks at every definition: some child has a parent, and none has lost it.
 func requireNoOrphans(t *testing.T, d *pgtest.Database) {
-	t.Helper()
 	for _, definition := range loose(t) {
 		child := pgx.Identifier{definition.Child.Table}.Sanitize()
 		parent := pgx.Identifier{definition.Parent.Table}.Sanitize()
@@ -257,7 +255,6 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // empty returns a database with the application's tables.
 func empty(t *testing.T) *pgtest.Database {
-	t.Helper()
 	return pgtest.FromTemplate(t, "reference", func(ctx context.Context, url string) (err error) {
 		conn, err := pgx.Connect(ctx, url)
 		if err != nil {
@@ -271,7 +268,6 @@ func empty(t *testing.T) *pgtest.Database {
 
 // loose returns the application's definitions, read as a worker reads them.
 func loose(t *testing.T) []definitions.Definition {
-	t.Helper()
 	path := filepath.Join(t.TempDir(), "loose_foreign_keys.yml")
 	require.NoError(t, os.WriteFile(path, []byte(Definitions()), 0o600))
 	return pgtest.Must(definitions.Load([]string{path}))(t)

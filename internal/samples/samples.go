@@ -126,7 +126,7 @@ type Point struct {
 
 // Read returns what is kept of the last span, in bins of a length, by table and database.
 func Read(ctx context.Context, jobs database.Database, span, bin time.Duration) ([]Series, error) {
-	rows, err := jobs.Queries().SamplesSince(ctx, dbsqlc.SamplesSinceParams{Seconds: span.Seconds(), BinSeconds: bin.Seconds()})
+	rows, err := jobs.Queries().SamplesSince(ctx, bin.Seconds(), span.Seconds())
 	if err != nil {
 		return nil, fmt.Errorf("read samples: %w", err)
 	}

@@ -55,7 +55,6 @@ func TestLatestOfAScheduleThatNeverComes(t *testing.T) {
 
 // ticks are the minutes of the day at which a schedule ticks within an hour and a half of midnight.
 func ticks(t *testing.T, spec string, index, of int) []int {
-	t.Helper()
 	parsed, err := cron.ParseStandard(spec)
 	require.NoError(t, err)
 	rotated := Rotate(parsed, index, of)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"sexton/internal/pgtest"
 	"sexton/internal/yamlfile"
 )
 
@@ -44,7 +45,6 @@ type site struct {
 }
 
 func decode(t *testing.T, text string) (house, yamlfile.Places, error) {
-	t.Helper()
 	doc, problems := yamlfile.Parse("f.yml", []byte(text))
 	require.NotNil(t, doc, problems)
 	var h house
@@ -81,7 +81,8 @@ site:
 func TestDecodeErrors(t *testing.T) {
 	t.Parallel()
 
-	for name, test := range map[string]struct{ text, want string }{
+	type example struct{ text, want string }
+	pgtest.Each(t, map[string]example{
 		"unknown key, close":     {"sites: {}\n", "f.yml:1:1: sites: unknown key (did you mean site?)"},
 		"unknown key, not close": {"balconies: {}\n", "f.yml:1:1: balconies: unknown key (known keys: rooms, site)"},
 		"url as key":             {"postgres://u:geheim@h/d:\n", "f.yml:1:1: …: unknown key (known keys: rooms, site)"},
@@ -109,13 +110,10 @@ func TestDecodeErrors(t *testing.T) {
 		"missing key in list":    {"rooms: {a: {height: 1, windows: [{}]}}\n", "f.yml:1:34: rooms.a.windows[0].width: is missing"},
 		"fraction as literal":    {"rooms: {a: {height: 1, note: 1.5}}\n", "f.yml:1:30: rooms.a.note: must be a text, a whole number, or true or false (put it in quotes)"},
 		"one problem per value":  {"rooms: {a: {height: !x 1}}\n", "f.yml:1:21: rooms.a.height: tags are not supported, except !!str before a scalar"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, _, err := decode(t, test.text)
-			require.EqualError(t, err, test.want)
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		_, _, err := decode(t, test.text)
+		require.EqualError(t, err, test.want)
+	})
 }
 
 func TestFromVariable(t *testing.T) {

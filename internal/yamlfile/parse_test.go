@@ -8,13 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/pgtest"
 	"sexton/internal/problem"
 	"sexton/internal/yamlfile"
 )
 
 // asJSON parses text and renders what was understood.
 func asJSON(t *testing.T, text string) string {
-	t.Helper()
 	doc, problems := yamlfile.Parse("f.yml", []byte(text))
 	require.Empty(t, problems.Error())
 	var values map[string]any
@@ -27,7 +27,8 @@ func asJSON(t *testing.T, text string) string {
 func TestParse(t *testing.T) {
 	t.Parallel()
 
-	for name, test := range map[string]struct{ text, want string }{
+	type example struct{ text, want string }
+	pgtest.Each(t, map[string]example{
 		"empty":               {"", `{}`},
 		"comment only":        {"# nothing\n", `{}`},
 		"document marks only": {"---\n...\n", `{}`},
@@ -42,18 +43,16 @@ func TestParse(t *testing.T) {
 		"alias":               {"a: &x {b: 1}\nc: *x\n", `{"a":{"b":1},"c":{"b":1}}`},
 		"merge":               {"a: &x {b: 1, c: 2}\nd: {<<: *x, c: 3}\n", `{"a":{"b":1,"c":2},"d":{"b":1,"c":3}}`},
 		"merge of several":    {"a: &x {b: 1}\nc: &y {b: 2, d: 3}\ne:\n  <<: [*x, *y]\n", `{"a":{"b":1},"c":{"b":2,"d":3},"e":{"b":1,"d":3}}`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			require.Equal(t, test.want, asJSON(t, test.text))
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		require.Equal(t, test.want, asJSON(t, test.text))
+	})
 }
 
 func TestParseErrors(t *testing.T) {
 	t.Parallel()
 
-	for name, test := range map[string]struct{ text, want string }{
+	type example struct{ text, want string }
+	pgtest.Each(t, map[string]example{
 		"list on top":       {"- a\n", "f.yml:1:1: the top level must be a mapping of keys"},
 		"text on top":       {"a\n", "f.yml:1:1: the top level must be a mapping of keys"},
 		"two documents":     {"a: 1\n---\nb: 2\n", "f.yml:3:1: a second document begins here (keep one document per file)"},
@@ -79,13 +78,10 @@ func TestParseErrors(t *testing.T) {
 		"deep blocks":       {strings.Repeat("- ", 200_000), "f.yml:1: YAML syntax: exceeded max depth of 10000"},
 		"deep tags":         {"a: " + strings.Repeat("!a ", 300_000), "f.yml:1: YAML syntax: did not find expected key"},
 		"too large":         {strings.Repeat("#", 2<<20), "f.yml:1:1: the file has 2097152 bytes; the limit is 1048576"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, problems := yamlfile.Parse("f.yml", []byte(test.text))
-			require.EqualError(t, problems.Err(), test.want)
-		})
-	}
+	}, func(t *testing.T, _ string, test example) {
+		_, problems := yamlfile.Parse("f.yml", []byte(test.text))
+		require.EqualError(t, problems.Err(), test.want)
+	})
 }
 
 func TestParseBoundsWhatAliasesExpandTo(t *testing.T) {
@@ -134,7 +130,6 @@ func TestExpand(t *testing.T) {
 }
 
 func decodeTexts(t *testing.T, value string) (yamlfile.Texts, yamlfile.Places, error) {
-	t.Helper()
 	doc, problems := yamlfile.Parse("f.yml", []byte("names: "+value+"\n"))
 	require.NotNil(t, doc, problems)
 	var target struct {

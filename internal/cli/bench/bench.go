@@ -35,7 +35,7 @@ was due. "Clients busy" is how much of the clients' time they needed: at 100 % a
 func benchCommand(env *cli.Env) *cobra.Command {
 	return cli.Group("bench", "Measure what Sexton costs and how fast it is", "  sexton bench latency\n  sexton bench notify --json",
 		benchLatencyCommand(env), benchNotifyCommand(env), benchTriggerCommand(env), benchIdleCommand(env), benchDrainCommand(env), benchScaleCommand(env),
-		benchWorkersCommand(env),
+		benchWorkersCommand(env), benchUndoCommand(env),
 		benchGhostCommand(env), benchGroupCommand(env), benchDiffsCommand(env))
 }
 

@@ -16,7 +16,6 @@ import (
 
 // measured runs a benchmark on the tests' server. The figures are not judged: a machine may be as slow as it is.
 func measured(t *testing.T, args ...string) clitest.Result {
-	t.Helper()
 	r := clitest.Run(nil, append(append([]string{"bench"}, args...), "--database-url", pgtest.New(t).URL)...)
 	require.Zero(t, r.Code, "%v: %s", args, r.Stderr)
 	return r
@@ -24,7 +23,6 @@ func measured(t *testing.T, args ...string) clitest.Result {
 
 // decoded is the document that a benchmark printed.
 func decoded(t *testing.T, r clitest.Result) (document map[string]any) {
-	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &document), r.Stdout)
 	require.Equal(t, []string{"fsync", "synchronous_commit", "version"}, keys(document["server"]))
 	return document
@@ -32,7 +30,6 @@ func decoded(t *testing.T, r clitest.Result) (document map[string]any) {
 
 // text is what the benchmark prints for people when it has the same figures: it need not measure again.
 func text(t *testing.T, r clitest.Result, into bench.Report) string {
-	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(r.Stdout), into), r.Stdout)
 	var out bytes.Buffer
 	into.Text(&out)
@@ -40,7 +37,6 @@ func text(t *testing.T, r clitest.Result, into bench.Report) string {
 }
 
 func benchmark(t *testing.T, args ...string) map[string]any {
-	t.Helper()
 	document := decoded(t, measured(t, append(args, "--json")...))
 	require.Equal(t, args[0], document["benchmark"])
 	return document

@@ -69,6 +69,28 @@ func TestBenchDrainBesideForeground(t *testing.T) {
 	}
 }
 
+// Both ways of deleting bring all rows back.
+func TestBenchUndo(t *testing.T) {
+	t.Parallel()
+	r := measured(t, "undo", "--scale", "0.001", "--rounds", "1", "--json")
+	sets := decoded(t, r)["sets"].([]any)
+	require.Equal(t, [][]any{{"wide", 10.0, 1_000.0}, {"large", 4.0, 400.0}}, cells(sets, "set", "parents", "rows"))
+	for _, set := range sets {
+		require.Equal(t, []string{
+			"contenders", "parents", "ratio_drain_to_off", "ratio_restore_to_copy", "ratio_wal_to_off", "rows", "set",
+		}, keys(set))
+		contenders := set.(map[string]any)["contenders"].([]any)
+		require.Equal(t, [][]any{{"off"}, {"on"}}, cells(contenders, "contender"))
+		for _, contender := range contenders {
+			require.Positive(t, contender.(map[string]any)["restored_rows_per_second"])
+		}
+		off, on := contenders[0].(map[string]any), contenders[1].(map[string]any)
+		require.Greater(t, on["wal_bytes"], off["wal_bytes"], "its rows are kept")
+	}
+	var report bench.UndoReport
+	require.Contains(t, text(t, r, &report), "restore / COPY")
+}
+
 func TestBenchDrainWithWrongArguments(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -76,6 +98,7 @@ func TestBenchDrainWithWrongArguments(t *testing.T) {
 		want string
 	}{
 		{[]string{"drain", "--set", "deep"}, "--set must be one of wide, fanout, skew, nullify, single, slow, all"},
+		{[]string{"undo", "--set", "deep"}, "--set must be one of wide, large, all"},
 		{[]string{"drain", "--scale", "0"}, "--scale must be more than 0"},
 		{[]string{"drain", "--duty", "101"}, "--duty must be auto, or a percentage from 1 to 100"},
 		{[]string{"drain", "--rounds", "-1"}, "--rounds must be more than 0"},
@@ -148,7 +171,6 @@ func TestBenchDiffsWithWrongArguments(t *testing.T) {
 
 // files are all files below a folder.
 func files(t *testing.T, folder string) []string {
-	t.Helper()
 	found := []string{}
 	require.NoError(t, filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() {

@@ -104,15 +104,7 @@ func onGround(ctx context.Context, env *cli.Env, settings map[string]string, job
 	}
 	defer admin.Close()
 	return do(&bench.Ground{
-		Admin: admin.Jobs().Pool, AdminURL: url, Pace: string(c.Databases[0].Pace),
-		Install: func(ctx context.Context, url, definitions string) error {
-			all, err := g.install(ctx, url, definitions)
-			if err == nil {
-				all.Close()
-			}
-			return err
-		},
-		Open:     g.open,
+		Admin: admin.Jobs().Pool, AdminURL: url, Pace: string(c.Databases[0].Pace), Install: g.installed, Open: g.open,
 		Progress: func(format string, args ...any) { _, _ = fmt.Fprintf(env.Stderr, format+"\n", args...) },
 	}, g)
 }
@@ -181,6 +173,14 @@ func (g ground) install(ctx context.Context, url, definitions string) (*installa
 	return all, problem.Doing(err, "install")
 }
 
+func (g ground) installed(ctx context.Context, url, definitions string) error {
+	all, err := g.install(ctx, url, definitions)
+	if err == nil {
+		all.Close()
+	}
+	return err
+}
+
 // open connects a worker whose connections are traced.
 func (g ground) open(ctx context.Context, url, definitions, duty string, tracer pgx.QueryTracer) (*bench.Worker, error) {
 	c, err := g.config(url, definitions, duty)
@@ -224,6 +224,7 @@ func (g ground) open(ctx context.Context, url, definitions, duty string, tracer 
 	return &bench.Worker{
 		Pass:     func(ctx context.Context) (bench.Pass, error) { return passWith(ctx, g.job.args) },
 		PassWith: passWith,
+		Undo:     func(ctx context.Context) (int64, error) { return undoNewest(ctx, all) },
 		Close:    all.Close,
 	}, nil
 }

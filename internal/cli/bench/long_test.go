@@ -55,7 +55,6 @@ func TestBenchDiffsInAFolderOfItsOwn(t *testing.T) {
 type benchmarkRow struct{ commands, fields []string }
 
 func benchmarkRows(t *testing.T) []benchmarkRow {
-	t.Helper()
 	text, err := os.ReadFile("../../../docs/comparison.md")
 	require.NoError(t, err)
 	code := regexp.MustCompile("`([^`]+)`")
@@ -88,13 +87,13 @@ func benchmarkRows(t *testing.T) []benchmarkRow {
 
 // small are the flags that make a benchmark a matter of a second. The last of two flags counts.
 func small(t *testing.T, name string) []string {
-	t.Helper()
 	return map[string][]string{
 		"latency": {"--events", "2"},
 		"notify":  {"--seconds", "0.01", "--rounds", "1"},
 		"trigger": {"--rows", "100"},
 		"drain":   {"--scale", "0.001", "--rounds", "1"},
 		"scale":   {"--max", "10000"},
+		"undo":    {"--scale", "0.001", "--rounds", "1"},
 		"ghost":   {"--scale", "0.001", "--rounds", "1"},
 		"group":   {"--scale", "0.01", "--rounds", "1"},
 		"diffs":   {"--scale", "0.004", "--rounds", "1", "--big", "1", "--bucket", "file://" + t.TempDir()},

@@ -63,7 +63,6 @@ func TestDoctorIsForPeopleToo(t *testing.T) {
 
 // superuser is what doctor prints of the role of the tests.
 func superuser(t *testing.T, s *clitest.Site) string {
-	t.Helper()
 	role := pgtest.Scalar[string](t, s.Database, "SELECT quote_ident(current_user)")
 	return "info: main search_path: role " + role + ": " + role +
 		" is a superuser: a worker that connects as this role runs triggers of the application's tables with all its rights\n" +
@@ -334,7 +333,6 @@ func about(s *clitest.TwoSites, report doctor.Report, database string) []string 
 func TestDoctorOfTwoDatabases(t *testing.T) {
 	t.Parallel()
 	clitest.EachJobs(t, func(t *testing.T, jobs string) {
-		t.Helper()
 		s := clitest.InstalledTwo(t, jobs)
 		enter(s.At(jobs), "host:1:abc")
 		report, _ := s.Examined(0)

@@ -26,10 +26,11 @@ func planCommand(env *cli.Env) *cobra.Command {
 		Long: `Per definition of loose foreign keys: the tombstones that wait, the rows that a pass would delete or change for tombstones that are
 due, and how Postgres finds them. Below that, a CREATE INDEX CONCURRENTLY for each index without which deletions
 read whole tables, including indexes for the real foreign keys below the children. Counts stop at a cap, shown
-as "10000+". Per other enabled job: what it may take now, by the predicate that wakes it, its next run, when something
-falls due, and why it waits. All of it is counted in READ ONLY transactions of a few seconds at most. A child in another database than
-its parent has that database's name in brackets, and its indexes are to be created there. Where a database cannot be
-reached, the plan is for the others, and the exit code is 4.`,
+as "10000+". Where deletions are kept, it names what sexton undo would not bring back. Per other enabled job: what it may
+take now, by the predicate that wakes it, its next run, when something falls due, and why it waits. All of it is counted
+in READ ONLY transactions of a few seconds at most. A child in another database than its parent has that database's
+name in brackets, and its indexes are to be created there. Where a database cannot be reached, the plan is for the
+others, and the exit code is 4.`,
 		Example: "  sexton plan\n  sexton plan --json | jq -r '.[].definitions[].missing_indexes[].create' | sort -u\n" +
 			"  sexton plan --json | jq '.[].jobs[]? | {kind, due, waiting_for}'",
 	}, func(ctx context.Context, _ []string) error {
@@ -86,6 +87,9 @@ func printPlan(w io.Writer, plan operator.PlannedDatabase) {
 		}
 	}
 	printMissing(w, plan.Definitions)
+	for _, loss := range plan.Uncovered {
+		_, _ = fmt.Fprintf(w, "%s: %s\n", loss.Object, loss.Message)
+	}
 	words.List(w, "", "\nJOB\tDUE NOW\tNEXT RUN\tNEXT DUE\tWAITS FOR", plan.Jobs, func(job operator.PlannedJob) []any {
 		due := job.Text()
 		if job.Error != "" {

@@ -196,8 +196,7 @@ func TestPlanShowsWhatOtherJobsWouldDo(t *testing.T) {
 		require.Subset(t, job, map[string]any{"due": 0.0, "due_capped": false, "next_due_at": nil, "waiting_for": nil}, kind)
 		require.NotContains(t, job, "error", kind)
 	}
-	next, err := time.Parse(time.RFC3339, fmt.Sprint(idle["adjourned_group_deletion"]["next_run"]))
-	require.NoError(t, err)
+	next := pgtest.Must(time.Parse(time.RFC3339, fmt.Sprint(idle["adjourned_group_deletion"]["next_run"])))(t)
 	require.Equal(t, "02:00", next.Format("15:04"))
 	require.Nil(t, idle["group_destroy"]["next_run"], "another job inserts these")
 
@@ -230,8 +229,7 @@ func TestPlanShowsWhatOtherJobsWouldDo(t *testing.T) {
 		delete(want, "next_due_at")
 		require.Subset(t, jobs[kind], want, kind)
 		if timed {
-			wanted, err := time.Parse(time.RFC3339, at)
-			require.NoError(t, err)
+			wanted := pgtest.Must(time.Parse(time.RFC3339, at))(t)
 			got, err := time.Parse(time.RFC3339, fmt.Sprint(jobs[kind]["next_due_at"]))
 			require.NoError(t, err, kind)
 			require.WithinDuration(t, wanted, got, 10*time.Minute, kind)
@@ -263,4 +261,29 @@ func TestPlanGoesOnWithoutOneJob(t *testing.T) {
 	jobs := plannedJobs(s.Site)
 	require.Contains(t, jobs["adjourned_group_deletion"]["error"], "not now")
 	require.NotContains(t, jobs["migrate_external_diff"], "error")
+}
+
+// Where deletions are kept, plan and doctor name what would not come back.
+func TestPlanNamesWhatUndoDoesNotCover(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("CREATE TABLE pins (id bigint PRIMARY KEY, issue_id bigint DEFAULT 1 REFERENCES issues ON DELETE SET DEFAULT); ALTER TABLE issues ADD secret text")
+	require.NotContains(t, s.OK("plan"), "undo")
+	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h", "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__MAX_SIZE=1000",
+		"SEXTON_LOOSE_FOREIGN_KEYS__UNDO__EXCLUDE=issues.secret")
+	s.OK("migrate", "up")
+	s.OK("triggers", "install")
+	planned := s.OK("plan")
+	for _, want := range []string{
+		"table public.pins: sexton undo does not bring back what foreign key pins_issue_id_fkey deletes or changes with rows of public.issues: ",
+		"table public.issues: rows come back with the default of secret, which loose_foreign_keys.undo.exclude names",
+		"table public.projects: its 0.0 MB do not fit into loose_foreign_keys.undo.max_size, 0.0 MB",
+	} {
+		require.Contains(t, planned, want)
+		require.Contains(t, s.Run("doctor").Stdout, strings.SplitN(want, ": ", 2)[1])
+	}
+	losses := s.JSON(0, "plan").([]any)[0].(map[string]any)["undo_uncovered"].([]any)
+	require.Equal(t, "table public.pins", losses[0].(map[string]any)["object"])
+	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__TABLES=public.projcts")
+	s.Says(2, `no definition has the parent "public.projcts"`, "config", "check")
 }

@@ -29,8 +29,12 @@ func statusCommand(env *cli.Env) *cobra.Command {
 left, leases, the last run of each job, and what a job waits for. With --watch it does so every 2 seconds until Ctrl-C.`,
 		Example: "  sexton status\n  sexton status --watch\n  sexton status --json | jq '.deletion_tables[].pending'",
 	}, func(ctx context.Context, all *installation.Connections) error {
+		latencies := operator.NewLatencies(all)
 		for {
 			reading, err := operator.Read(ctx, operator.Defined(all))
+			if err == nil {
+				err = latencies.Note(ctx, reading.Jobs)
+			}
 			if err == nil {
 				if watch {
 					env.Erase()

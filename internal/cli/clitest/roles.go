@@ -30,7 +30,6 @@ const rolesRows = `
 		INSERT INTO issues (id, project_id, title, author_id) VALUES (1, 1, 'by Ada', 1), (2, 2, 'by Ada', 1), (3, 2, 'by Ben', 2);`
 
 func roleSite(tb testing.TB, db *pgtest.Database) RoleSite {
-	tb.Helper()
 	s := RoleSite{Site: NewSite(tb, db)}
 	s.Configure(s.URL, EveryComponent)
 	s.Environ = append(s.Environ, "SEXTON_EXTERNAL_DIFFS__BUCKET=file://"+tb.TempDir())
@@ -39,7 +38,6 @@ func roleSite(tb testing.TB, db *pgtest.Database) RoleSite {
 
 // Roles is a fresh one, on a copy of a database that was made once.
 func Roles(t *testing.T) RoleSite {
-	t.Helper()
 	s := roleSite(t, pgtest.FromTemplate(t, "roles", func(ctx context.Context, url string) error {
 		if err := execute(ctx, url, "REVOKE CREATE ON SCHEMA public FROM PUBLIC;"+sample.Schema()+rolesRows); err != nil {
 			return err
@@ -61,7 +59,6 @@ func Roles(t *testing.T) RoleSite {
 
 // As runs statements as a role, each in a transaction of its own, and returns what the last one gives.
 func (s RoleSite) As(t *testing.T, role string, statements ...string) [][]string {
-	t.Helper()
 	conn := pgtest.Must(pgx.Connect(t.Context(), s.AsRole(role)+"&search_path=public"))(t)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	var result [][]string
@@ -83,7 +80,6 @@ func (s RoleSite) As(t *testing.T, role string, statements ...string) [][]string
 
 // Forbidden requires that the role may do none of this.
 func (s RoleSite) Forbidden(t *testing.T, role string, statements ...string) {
-	t.Helper()
 	conn := pgtest.Must(pgx.Connect(t.Context(), s.AsRole(role)+"&search_path=public"))(t)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	for _, statement := range statements {

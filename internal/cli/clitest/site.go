@@ -55,19 +55,16 @@ type Site struct {
 
 // Plain is a site on which Sexton has not been installed yet.
 func Plain(tb testing.TB) *Site {
-	tb.Helper()
 	return NewSite(tb, pgtest.FromTemplate(tb, "plain", createTables))
 }
 
 // Installed is a site with Sexton's tables and triggers.
 func Installed(tb testing.TB) *Site {
-	tb.Helper()
 	return Prepared(tb, tables, "")
 }
 
 // Prepared is a site with these tables and settings on a copy of a database in which Sexton has installed itself once.
 func Prepared(tb testing.TB, sql, settings string) *Site {
-	tb.Helper()
 	s := NewSite(tb, pgtest.FromTemplate(tb, sql+settings, func(ctx context.Context, url string) error {
 		if err := execute(ctx, url, sql); err != nil {
 			return err
@@ -102,7 +99,6 @@ func execute(ctx context.Context, url, sql string) error {
 
 // NewSite points Sexton at a database.
 func NewSite(tb testing.TB, db *pgtest.Database) *Site {
-	tb.Helper()
 	s := &Site{Database: db, Tb: tb, Dir: tb.TempDir()}
 	s.Environ = []string{"SEXTON_CONFIG=" + s.Path("sexton.yaml")}
 	s.Configure(db.URL, "")

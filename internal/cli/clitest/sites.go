@@ -37,7 +37,6 @@ func (s *Site) HoldLease() {
 
 // Logged decodes the log lines on standard error, one object each.
 func (r Result) Logged(t *testing.T) []map[string]any {
-	t.Helper()
 	var lines []map[string]any
 	for line := range strings.Lines(r.Stderr) {
 		var entry map[string]any
@@ -52,7 +51,6 @@ func (r Result) Logged(t *testing.T) []map[string]any {
 // GroupSite is the reference application with the job that decides about groups, an administrator (1), Ada (2), who owns the
 // group 11 below 10, and Ben (3).
 func GroupSite(t *testing.T) *Site {
-	t.Helper()
 	s := Prepared(t, sample.Schema()+`
 		INSERT INTO application_settings (deletion_adjourned_period) VALUES (30);
 		INSERT INTO users (id, username, email, name, admin) VALUES
@@ -73,7 +71,6 @@ const (
 
 // DiffSite is the reference application with one merge request (7) and its diffs 1 and 2, which go to a folder.
 func DiffSite(t *testing.T) (s *Site, folder string) {
-	t.Helper()
 	folder = t.TempDir()
 	const settings = "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \"file://%s\"}\n"
 	s = Prepared(t, sample.Schema()+`
@@ -93,7 +90,6 @@ func DiffSite(t *testing.T) (s *Site, folder string) {
 // Refused runs commands that must all end alike: with the exit code, one line on standard error per wanted
 // text, in any order, nothing on standard output, and the database as it was.
 func (s *Site) Refused(t *testing.T, code int, commands [][]string, wants ...string) {
-	t.Helper()
 	before := s.Snapshot()
 	for _, args := range commands {
 		r := s.Run(args...)

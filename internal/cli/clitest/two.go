@@ -41,7 +41,6 @@ func twoTables() map[string]string {
 }
 
 func twoOn(t *testing.T, jobs string, main, ci *pgtest.Database) *TwoSites {
-	t.Helper()
 	s := &TwoSites{Site: NewSite(t, main), Ci: ci, jobs: jobs}
 	s.Write("loose_foreign_keys.yml", twoDefinitions)
 	s.Without("")
@@ -50,7 +49,6 @@ func twoOn(t *testing.T, jobs string, main, ci *pgtest.Database) *TwoSites {
 
 // PlainTwo has nothing of Sexton.
 func PlainTwo(t *testing.T, jobs string) *TwoSites {
-	t.Helper()
 	main, ci := pgtest.New(t), pgtest.New(t)
 	main.Exec(twoTables()["main"])
 	ci.Exec(twoTables()["ci"])
@@ -59,7 +57,6 @@ func PlainTwo(t *testing.T, jobs string) *TwoSites {
 
 // InstalledTwo is plainTwo with Sexton in it, on copies of databases that were made once, each beside another one.
 func InstalledTwo(t *testing.T, jobs string) *TwoSites {
-	t.Helper()
 	copyOf := func(name, beside string) *pgtest.Database {
 		return pgtest.FromTemplate(t, name+" with jobs in "+jobs, func(ctx context.Context, url string) error {
 			databases := map[string]*pgtest.Database{name: {URL: url}, beside: pgtest.New(t)}
@@ -116,7 +113,6 @@ func (s *TwoSites) Unreached(name string) string {
 
 // EachJobs runs a test with the jobs in each of the databases.
 func EachJobs(t *testing.T, test func(t *testing.T, jobs string)) {
-	t.Helper()
 	for _, jobs := range []string{"main", "ci"} {
 		t.Run("jobs in "+jobs, func(t *testing.T) {
 			t.Parallel()

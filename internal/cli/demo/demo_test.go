@@ -102,10 +102,14 @@ func TestKeptDemoHasASoundConfiguration(t *testing.T) {
 	require.Zero(t, r.Code, r.Stderr)
 	var summary struct {
 		OrphansLeft *int64 `json:"orphans_left"`
+		Jobs        map[string]struct {
+			Check map[string]int64 `json:"check"`
+		} `json:"jobs"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &summary), r.Stdout)
 	require.NotNil(t, summary.OrphansLeft)
 	require.Zero(t, *summary.OrphansLeft)
+	require.Equal(t, map[string]int64{"restored": 5001, "lost": 0, "changed": 0}, summary.Jobs["undo"].Check)
 	require.Contains(t, r.Stderr, "run --config '"+filepath.Join(kept, "sexton.yaml")+"'\n")
 
 	checked := clitest.Run(nil, "config", "check", "--config", filepath.Join(kept, "sexton.yaml"))
@@ -124,7 +128,6 @@ func TestKeptDemoHasASoundConfiguration(t *testing.T) {
 
 // filesIn lists everything below a folder, with content.
 func filesIn(t *testing.T, dir string) []string {
-	t.Helper()
 	var found []string
 	require.NoError(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 		if err != nil {

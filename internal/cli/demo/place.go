@@ -75,6 +75,7 @@ databases:
 loose_foreign_keys:
   schedule: "@every 10s"
   definitions: [loose_foreign_keys.yml]
+  undo: {keep: 24h, tables: [projects]}
 ghost_users: {enabled: true, schedule: "@every 10s", retry_after: 10s}
 placeholder_users: {enabled: true, schedule: "@every 10s", spacing: 10ms}
 adjourned_groups: {enabled: true, schedule: "@every 10s", spacing: 10ms}

@@ -51,7 +51,9 @@ func TestDiffsMoveBetweenStores(t *testing.T) {
 	require.Regexp(t, `\ns3://diffs\?\S+ +\S+Z +\S+Z +1 +0 +0 +0\n`, s.OK("status"))
 	s.OK("doctor")
 
-	back := s.Run("diffs", "move", "--to", "file://"+folder, "--grace", "0s")
+	// A relative path begins in the working directory.
+	relative := pgtest.Must(filepath.Rel(pgtest.Must(os.Getwd())(t), folder))(t)
+	back := s.Run("diffs", "move", "--to", "file://"+relative, "--grace", "0s")
 	require.Zero(t, back.Code, back.Stderr)
 	require.Equal(t, "1 diff of 10 bytes moved from s3://diffs to file://"+folder+": 0 damaged, 0 failed, 0 busy\n1 old object removed\n", back.Stdout)
 	require.Empty(t, back.Stderr)

@@ -134,7 +134,6 @@ func TestDoctorTellsOfATriggerThatIsGone(t *testing.T) {
 
 // sweepDue makes a round due, and everything in the folder but the marker two days old.
 func sweepDue(t *testing.T, s *clitest.Site, folder string, keys ...string) {
-	t.Helper()
 	for _, key := range keys {
 		path := filepath.Join(folder, key)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))

@@ -2,18 +2,19 @@ package records
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"sexton/internal/audittrail"
 	"sexton/internal/cli"
-	"sexton/internal/database"
 	"sexton/internal/installation"
-	"sexton/internal/problem"
+	"sexton/internal/operator"
 	"sexton/internal/undo"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
@@ -33,20 +34,23 @@ func undoCommand(env *cli.Env) *cobra.Command {
 		Use: "undo ID", Short: "Take a deletion back with everything that went with it", Long: undoHelp,
 		Example: "  sexton undo list\n  sexton undo 4711000000042 --dry-run\n  sexton undo 4711000000042",
 		Args:    cli.OneID(&id, "deletion"),
-	}, func(ctx context.Context, on *undoing) error {
-		if err := on.all.Complete(); err != nil {
+	}, func(ctx context.Context, all *installation.Bound, engine *undo.Engine) (err error) {
+		var report *undo.Report
+		restore := func(engine *undo.Engine) error {
+			report, err = engine.Restore(ctx, id, dryRun)
 			return err
 		}
-		if !dryRun {
-			if err := on.record(ctx, "undo", id); err != nil {
-				return err
+		if dryRun {
+			if err = all.Complete(); err == nil {
+				err = restore(engine)
 			}
+		} else {
+			err = changeKept(ctx, env, all, id, "undo", restore)
 		}
-		report, err := on.engine.Restore(ctx, id, dryRun)
-		if err != nil {
+		if report == nil || err != nil && dryRun {
 			return err
 		}
-		return env.Print(report, func(w io.Writer) { printRestored(w, report) })
+		return errors.Join(err, env.Print(report, func(w io.Writer) { printRestored(w, report) })) // What came back before an error, too.
 	})
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only tell what would come back")
 	cmd.AddCommand(undoListCommand(env), undoShowCommand(env), undoForgetCommand(env))
@@ -59,7 +63,9 @@ func printRestored(w io.Writer, report *undo.Report) {
 		said = "would be restored"
 	}
 	_, _ = fmt.Fprintf(w, "%s %s\n", words.Counted(report.Restored, "row"), said)
-	printTables(w, report.Unit)
+	if report.Unit != nil {
+		printTables(w, report.Unit)
+	}
 	if report.Triggers {
 		_, _ = fmt.Fprintln(w, "the application's triggers fire for them: the role may not set session_replication_role, or fire_triggers is on")
 	}
@@ -83,21 +89,31 @@ func undoListCommand(env *cli.Env) *cobra.Command {
 	cmd := onUndo(env, &cobra.Command{
 		Use: "list", Short: "List the newest deletions that are kept",
 		Long: `Lists deletions, one per DELETE of parents, the newest first: when, of which table and keys, how many rows went with it so far,
-and until when they are kept. A deletion is incomplete where rows of it were not kept.`,
+and until when they are kept. A deletion is incomplete where rows of it were not kept. Where batches took rows of several
+deletions together, they are counted with each; show tells them apart.`,
 		Example: "  sexton undo list\n  sexton undo list --limit 5 --json",
-	}, func(ctx context.Context, on *undoing) error {
-		units, err := on.engine.List(ctx, *limit)
+	}, func(ctx context.Context, all *installation.Bound, engine *undo.Engine) error {
+		units, err := engine.List(ctx, *limit)
 		if err != nil {
 			return err
 		}
-		return env.Print(units, func(w io.Writer) {
+		document := struct {
+			unasked
+
+			Deletions []*undo.Unit `json:"deletions"`
+		}{unaskedOf(env, all), units}
+		return env.Print(document, func(w io.Writer) {
 			words.List(w, "no deletion is kept", "ID\tDELETED\tDATABASE\tTABLE\tKEYS\tROWS\tSTATE\tUNTIL", units, func(u *undo.Unit) []any {
 				var rows int64
 				for _, t := range u.Tables {
 					rows += t.Rows
 				}
+				counted := strconv.FormatInt(rows, 10)
+				if u.Shared {
+					counted = "at most " + counted
+				}
 				return []any{
-					u.ID, u.DeletedAt.UTC().Format(time.RFC3339), u.Database, u.Table, words.Listed(u.Keys), rows, stateOf(u), u.Until.Format(time.RFC3339),
+					u.ID, u.DeletedAt.UTC().Format(time.RFC3339), u.Database, u.Table, words.Listed(u.Keys), counted, stateOf(u), u.Until.Format(time.RFC3339),
 				}
 			})
 		})
@@ -118,12 +134,16 @@ func undoShowCommand(env *cli.Env) *cobra.Command {
 	var id int64
 	return onUndo(env, &cobra.Command{
 		Use: "show ID", Short: "Show what went with one deletion", Example: "  sexton undo show 4711000000042", Args: cli.OneID(&id, "deletion"),
-	}, func(ctx context.Context, on *undoing) error {
-		unit, err := on.engine.Show(ctx, id)
+	}, func(ctx context.Context, all *installation.Bound, engine *undo.Engine) error {
+		unit, err := engine.Show(ctx, id)
 		if err != nil {
 			return err
 		}
-		return env.Print(unit, func(w io.Writer) {
+		document := struct {
+			*undo.Unit
+			unasked
+		}{unit, unaskedOf(env, all)}
+		return env.Print(document, func(w io.Writer) {
 			_, _ = fmt.Fprintf(w, "%s deleted from %s (%s) at %s, key %s: %s, kept until %s\n", unit.Actor, unit.Table, unit.Database,
 				unit.DeletedAt.UTC().Format(time.RFC3339), words.Listed(unit.Keys), stateOf(unit), unit.Until.Format(time.RFC3339))
 			printTables(w, unit)
@@ -136,15 +156,12 @@ func undoForgetCommand(env *cli.Env) *cobra.Command {
 	return onUndo(env, &cobra.Command{
 		Use: "forget ID", Short: "Remove what is kept of one deletion, for good",
 		Example: "  sexton undo forget 4711000000042", Args: cli.OneID(&id, "deletion"),
-	}, func(ctx context.Context, on *undoing) error {
-		if err := on.all.Complete(); err != nil {
+	}, func(ctx context.Context, all *installation.Bound, _ *undo.Engine) (err error) {
+		var rows int64
+		if err := changeKept(ctx, env, all, id, "forget", func(engine *undo.Engine) error {
+			rows, err = engine.Forget(ctx, id)
 			return err
-		}
-		if err := on.record(ctx, "forget", id); err != nil {
-			return err
-		}
-		rows, err := on.engine.Forget(ctx, id)
-		if err != nil {
+		}); err != nil {
 			return err
 		}
 		document := struct {
@@ -155,66 +172,35 @@ func undoForgetCommand(env *cli.Env) *cobra.Command {
 	})
 }
 
-// undoing has the databases and the engine of a command about kept deletions.
-type undoing struct {
-	all    *installation.Bound
-	engine *undo.Engine
+// unasked names the databases that cannot be reached, whose deletions and rows are left out.
+type unasked struct {
+	Unreachable []string `json:"unreachable"`
 }
 
-func (on *undoing) record(ctx context.Context, action string, id int64) error {
-	entry := audittrail.Entry{Actor: installation.Actor(), Action: action, Target: "deletion " + strconv.FormatInt(id, 10)}
-	return audittrail.Record(ctx, on.all.Jobs(), on.all.Jobs().Pool, entry)
+func unaskedOf(env *cli.Env, all *installation.Bound) unasked {
+	down := append([]string{}, all.DownNames()...)
+	if len(down) > 0 {
+		_, _ = fmt.Fprintf(env.Stderr, "what is kept in %s is left out: it cannot be reached\n", strings.Join(down, ", "))
+	}
+	return unasked{down}
+}
+
+func changeKept(ctx context.Context, env *cli.Env, all *installation.Bound, id int64, action string, do func(*undo.Engine) error) error {
+	return operator.ChangeKept(ctx, all, id, audittrail.Entry{Actor: installation.Actor(), Action: action}, env.Logger(all.Config), do)
 }
 
 // onUndo completes a command about kept deletions.
-func onUndo(env *cli.Env, cmd *cobra.Command, do func(context.Context, *undoing) error) *cobra.Command {
+func onUndo(env *cli.Env, cmd *cobra.Command, do func(context.Context, *installation.Bound, *undo.Engine) error) *cobra.Command {
 	return env.Reports(cmd, func(ctx context.Context, _ []string) error {
 		return env.WithBound(ctx, riverjobs.LooseForeignKeys, installation.BindReachable, func(all *installation.Bound) error {
-			settings := all.Config.LooseForeignKeys.Undo
-			there, err := keeping(ctx, all)
+			engine, err := operator.UndoEngine(ctx, all, "")
+			if err == nil {
+				err = all.CheckSchemas(ctx)
+			}
 			if err != nil {
 				return err
 			}
-			if !settings.On() && len(there) == 0 {
-				return problem.List{{
-					Severity: problem.Error, Key: "loose_foreign_keys.undo.keep", Message: "is 0s, so that no deletion is kept",
-					Fix: "set it to 72h, say, run `sexton migrate up` and `sexton triggers install`, and start the workers anew",
-				}}
-			}
-			if err := all.CheckSchemas(ctx); err != nil {
-				return err
-			}
-			id := installation.Holder()
-			stop, err := installation.Beat(ctx, all.Connections, id, env.Logger(all.Config))
-			if err != nil {
-				return err
-			}
-			defer stop()
-			on := &undoing{all: all, engine: &undo.Engine{
-				Databases: there, Parents: all.Parents, Keep: settings.Keep, FireTriggers: settings.FireTriggers,
-				Leases: all.Leases(id), Key: riverjobs.LooseForeignKeysLease, StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second,
-			}}
-			return do(ctx, on)
+			return do(ctx, all, engine)
 		})
 	})
-}
-
-// keeping are the databases that are there, and have a table of kept deletions once undo is switched off.
-func keeping(ctx context.Context, all *installation.Bound) (there []database.Database, _ error) {
-	for _, db := range all.Databases {
-		if all.Down[db.Name] != nil {
-			continue
-		}
-		kept := all.Config.LooseForeignKeys.Undo.On()
-		if !kept {
-			var err error
-			if kept, err = undo.Keeps(ctx, db); err != nil {
-				return nil, err
-			}
-		}
-		if kept {
-			there = append(there, db)
-		}
-	}
-	return there, nil
 }

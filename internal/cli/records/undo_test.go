@@ -2,12 +2,36 @@ package records_test
 
 import (
 	"fmt"
+	"os"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/cli/clitest"
+	"sexton/internal/pgtest"
 )
+
+// asDocumented runs the statements of docs/undo.md and docs/page.md, and the commands of docs/undo.md for a deletion.
+func asDocumented(t *testing.T, s *clitest.TwoSites, id string) (said string) {
+	document := string(pgtest.Must(os.ReadFile("../../../docs/undo.md"))(t))
+	page := string(pgtest.Must(os.ReadFile("../../../docs/page.md"))(t))
+	statements := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(document+page, -1)
+	require.Len(t, statements, 3)
+	for _, block := range statements {
+		s.Exec(block[1])
+	}
+	shown := regexp.MustCompile("(?s)```console\n(.*?)```").FindStringSubmatch(document)[1]
+	for line := range strings.Lines(strings.ReplaceAll(shown, "482100000000042", id)) {
+		if command, is := strings.CutPrefix(line, "$ sexton "); is {
+			said += s.OK(strings.Fields(command)...)
+		} else if heading := strings.Fields(line); heading[0] == "ID" {
+			require.Equal(t, heading, strings.Fields(said)[:len(heading)])
+		}
+	}
+	return said
+}
 
 // A deletion goes through two databases and back: projects and traces in one, builds between them in the other.
 func TestUndoGoesThroughTwoDatabases(t *testing.T) {
@@ -30,7 +54,10 @@ func TestUndoGoesThroughTwoDatabases(t *testing.T) {
 	s.OK("job", "run", clitest.Kind, "--database", "ci")
 	require.Equal(t, [][]string{{"30"}}, s.Rows("SELECT count(*)::text FROM traces WHERE build_id IS NULL"))
 
-	listed := s.JSON(0, "undo", "list").([]any)
+	audited := "SELECT parent, child, action, sum(rows)::text FROM sexton.batches GROUP BY 1, 2, 3 ORDER BY 1, 2"
+	require.Equal(t, [][]string{{"public.builds", "traces", "async_nullify", "30"}, {"public.projects", "issues", "async_delete", "30"}}, s.Rows(audited))
+	require.Equal(t, [][]string{{"public.projects", "builds", "async_delete", "30"}}, s.Ci.Rows(audited), "in the transaction of the batch")
+	listed := s.JSON(0, "undo", "list").(map[string]any)["deletions"].([]any)
 	require.Len(t, listed, 1)
 	unit := listed[0].(map[string]any)
 	id := fmt.Sprintf("%.0f", unit["id"])
@@ -38,10 +65,18 @@ func TestUndoGoesThroughTwoDatabases(t *testing.T) {
 	require.Equal(t, "whole", unit["state"])
 	require.Len(t, unit["tables"], 4)
 	require.Contains(t, s.OK("undo", "show", id), "public.traces")
-	require.Contains(t, s.OK("undo", id, "--dry-run"), "93 rows would be restored")
 	require.NotEqual(t, want, contents())
 
-	require.Contains(t, s.OK("undo", id), "93 rows restored")
+	s.Without("ci")
+	less := s.JSON(0, "undo", "show", id).(map[string]any)
+	require.Equal(t, []any{"ci"}, less["unreachable"])
+	require.Equal(t, []any{"ci"}, s.JSON(0, "undo", "list").(map[string]any)["unreachable"])
+	require.Less(t, len(less["tables"].([]any)), 4)
+	require.Contains(t, s.Run("undo", "list").Stderr, "what is kept in ci is left out: it cannot be reached\n")
+	s.Refused(t, 4, [][]string{{"undo", id}}, "database ci cannot be reached")
+	s.Without("")
+
+	require.Equal(t, []string{"93 rows would be restored", "93 rows restored"}, regexp.MustCompile(`93 rows [a-z ]+`).FindAllString(asDocumented(t, s, id), -1))
 	require.Equal(t, want, contents())
 	require.Contains(t, s.OK("undo", id), "0 rows restored")
 	s.OK("job", "run", clitest.Kind, "--database", "main")

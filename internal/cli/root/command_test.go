@@ -38,7 +38,7 @@ func TestTheCommandsAreThose(t *testing.T) {
 	everyCommand(func(cmd *cobra.Command) { paths = append(paths, strings.TrimPrefix(cmd.CommandPath(), "sexton")) })
 	require.ElementsMatch(t, []string{
 		"", " help", " version", " status", " plan", " doctor", " run", " demo", " pause", " resume", " lease", " lease list", " lease release",
-		" bench", " bench diffs", " bench drain", " bench ghost", " bench group", " bench idle", " bench latency", " bench notify", " bench scale", " bench trigger", " bench workers",
+		" bench", " bench diffs", " bench drain", " bench ghost", " bench group", " bench idle", " bench latency", " bench notify", " bench scale", " bench trigger", " bench undo", " bench workers",
 		" init", " definitions", " definitions foreign-keys", " config", " config check", " config schema", " config show",
 		" job", " job list", " job run", " job enqueue",
 		" migrate", " migrate up", " migrate status", " migrate down",
@@ -94,7 +94,6 @@ func TestFailedRunExitsWithFailure(t *testing.T) {
 
 // documents are the texts of all documents, by their path from here.
 func documents(t *testing.T) map[string]string {
-	t.Helper()
 	files, err := filepath.Glob("../../../docs/*.md")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)

@@ -81,7 +81,8 @@ func completionCommand() *cobra.Command {
 
 // completeValues has the flags --database and --table of all commands complete to what the configuration and its definitions name.
 func completeValues(env *cli.Env, cmd *cobra.Command) {
-	for flag, names := range map[string]func(*config.Config) []string{"database": (*config.Config).DatabaseNames, "table": parents} {
+	ofAudit := cmd.Name() == "audit" // It looks at children.
+	for flag, names := range map[string]func(*config.Config) []string{"database": (*config.Config).DatabaseNames, "table": tables(ofAudit)} {
 		if cmd.Flags().Lookup(flag) == nil {
 			continue
 		}
@@ -99,14 +100,20 @@ func completeValues(env *cli.Env, cmd *cobra.Command) {
 	}
 }
 
-// parents are the tables of the definitions that can be read.
-func parents(c *config.Config) (names []string) {
-	defs, _ := installation.LoadDefinitions(c)
-	for _, d := range defs {
-		names = append(names, d.Parent.String())
+// tables are the parents, or the children, of the definitions that can be read.
+func tables(children bool) func(*config.Config) []string {
+	return func(c *config.Config) (names []string) {
+		defs, _ := installation.LoadDefinitions(c)
+		for _, d := range defs {
+			name := d.Parent
+			if children {
+				name = d.Child
+			}
+			names = append(names, name.String())
+		}
+		slices.Sort(names)
+		return slices.Compact(names)
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 // flagError adds the flags that there are to what is wrong with one.

@@ -65,9 +65,15 @@ func TestTheWorkersRole(t *testing.T) {
 	require.Equal(t, [][]string{{"2", "ghost"}, {"3", "ben"}},
 		s.Rows("SELECT issues.id, username FROM issues JOIN users ON users.id = author_id ORDER BY 1"), "one gone with its project, one moved")
 	require.Equal(t, [][]string{{"0"}}, s.Rows("SELECT sum(pending) FROM sexton.backlog"))
-	for _, args := range [][]string{{"status"}, {"job", "list"}, {"migrate", "status"}, {"triggers", "status"}} {
+	s.Exec("GRANT INSERT ON projects, issues TO " + pgx.Identifier{s.Worker}.Sanitize())
+	deleted := s.JSON(0, "undo", "list", "--database-url", s.AsRole(s.Worker)).(map[string]any)["deletions"].([]any)
+	deletion := fmt.Sprintf("%.0f", deleted[len(deleted)-1].(map[string]any)["id"])
+	for _, args := range [][]string{
+		{"status"}, {"job", "list"}, {"migrate", "status"}, {"triggers", "status"}, {"undo", deletion}, {"undo", "show", deletion}, {"undo", "forget", deletion},
+	} {
 		s.OK(append(args, "--database-url", s.AsRole(s.Worker))...)
 	}
+	require.Equal(t, [][]string{{"1", "one"}}, s.Rows("SELECT id, name FROM projects WHERE id = 1"), "restored; its issue was by Ada, who has gone")
 	s.Forbidden(t, s.Worker, "DELETE FROM sexton.objects", "DELETE FROM sexton.job_kinds", "DROP TABLE sexton.leases", "CREATE TABLE sexton.mine (id int)",
 		"CREATE TABLE public.mine (id int)", "INSERT INTO users (username, email, name) VALUES ('x', 'x', 'x')", "ALTER TABLE projects DISABLE TRIGGER ALL")
 }

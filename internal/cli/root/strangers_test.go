@@ -95,7 +95,6 @@ $do$`
 
 // calls are the names of all functions that the program's texts call.
 func calls(t *testing.T) []string {
-	t.Helper()
 	call := regexp.MustCompile(`\b([a-z_0-9]{3,})\(`)
 	found := map[string]bool{}
 	for _, root := range []string{"../../../internal", "../../../river_jobs", "../../../triggers", "../../../sql"} {
@@ -147,7 +146,6 @@ const strangersWorkDone = `SELECT NOT EXISTS (SELECT FROM public.users WHERE id 
 
 // strangers is a site on which a role has put its traps.
 func strangers(t *testing.T, as string) (s clitest.RoleSite, url string) {
-	t.Helper()
 	s = clitest.Roles(t)
 	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+"p_ci_builds: [{table: projects, column: project_id, on_delete: async_delete}]\n")
 	s.OK("triggers", "install")
@@ -172,7 +170,6 @@ func strangers(t *testing.T, as string) (s clitest.RoleSite, url string) {
 
 // work has a worker of all kinds do what there is, while a table and a row are locked at first, and its page is read.
 func work(t *testing.T, s clitest.RoleSite, url string) {
-	t.Helper()
 	locking := pgtest.Connect(t, s.URL+"&search_path=pg_catalog")
 	s.Exec(fmt.Sprintf(strangersWork, 1))
 	pgtest.Exec(t, locking, "BEGIN; LOCK TABLE public.p_ci_builds IN ACCESS EXCLUSIVE MODE; SELECT FROM public.issues WHERE id = 11 FOR UPDATE")
@@ -217,7 +214,6 @@ func startWorker(t *testing.T, s *clitest.Site, url string) (said func() string,
 		}
 	})
 	return said, func() {
-		t.Helper()
 		require.NoError(t, command.Process.Signal(syscall.SIGTERM))
 		require.NoError(t, command.Wait())
 	}

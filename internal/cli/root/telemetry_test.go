@@ -34,7 +34,6 @@ type receiver struct {
 }
 
 func newReceiver(t *testing.T) *receiver {
-	t.Helper()
 	r := &receiver{services: map[string]bool{}, spans: map[string]*traces.Span{}, changed: make(chan struct{}, 1)}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
 		body, _ := io.ReadAll(request.Body)

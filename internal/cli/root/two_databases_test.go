@@ -16,7 +16,6 @@ import (
 func TestMigrateTwoDatabases(t *testing.T) {
 	t.Parallel()
 	clitest.EachJobs(t, func(t *testing.T, jobs string) {
-		t.Helper()
 		s := clitest.PlainTwo(t, jobs)
 		untouched := s.Snapshots()
 		r := s.Run("migrate", "status")
@@ -85,7 +84,6 @@ func TestGrantsForADatabaseWithChildrenOnly(t *testing.T) {
 func TestTriggersInTwoDatabases(t *testing.T) {
 	t.Parallel()
 	clitest.EachJobs(t, func(t *testing.T, jobs string) {
-		t.Helper()
 		s := clitest.PlainTwo(t, jobs)
 		s.OK("migrate", "up")
 		r := s.Run("triggers", "status")
@@ -106,7 +104,6 @@ func TestTriggersInTwoDatabases(t *testing.T) {
 func TestTombstonesOfTwoDatabases(t *testing.T) {
 	t.Parallel()
 	clitest.EachJobs(t, func(t *testing.T, jobs string) {
-		t.Helper()
 		s := clitest.InstalledTwo(t, jobs)
 		s.Exec("DELETE FROM projects WHERE id = 1; UPDATE loose_foreign_keys_deleted_records SET id = 1, cleanup_attempts = 3, consume_after = now() + interval '1 hour'")
 		s.Ci.Exec("DELETE FROM builds WHERE id = 7; UPDATE loose_foreign_keys_deleted_records SET id = 1, cleanup_attempts = 3, consume_after = now() + interval '1 hour'")
@@ -124,32 +121,22 @@ func TestTombstonesOfTwoDatabases(t *testing.T) {
 func TestOneOfTwoDatabasesIsDown(t *testing.T) {
 	t.Parallel()
 	clitest.EachJobs(t, func(t *testing.T, jobs string) {
-		t.Helper()
 		s := clitest.InstalledTwo(t, jobs)
 		down := map[string]string{"main": "ci", "ci": "main"}[jobs]
 		s.Exec("DELETE FROM projects WHERE id = 1")
 		s.Ci.Exec("DELETE FROM builds WHERE id = 7")
 		s.Without(down)
 		before := s.Snapshots()
-		for _, args := range [][]string{
-			{"migrate", "up"},
-			{"migrate", "status"},
-			{"migrate", "down"},
-			{"migrate", "down", "--force"},
-			{"triggers", "install"},
-			{"triggers", "status"},
-			{"triggers", "uninstall"},
-			{"tombstones", "list"},
-			{"tombstones", "retry", "--all"},
-			{"tombstones", "list", "--database", down},
-			{"audit", "--database", down},
-			{"job", "run", clitest.Kind, "--database", down},
-		} {
-			r := s.Run(args...)
-			require.Equal(t, 4, r.Code, "%v: %s", args, r.Stderr)
-			require.Empty(t, r.Stdout, args)
-			require.Equal(t, s.Unreached(down), r.Stderr, args)
+		unreached := func(name string, commands ...string) {
+			for _, command := range commands {
+				r := s.Run(strings.Fields(command)...)
+				require.Equal(t, 4, r.Code, "%v: %s", command, r.Stderr)
+				require.Empty(t, r.Stdout, command)
+				require.Equal(t, s.Unreached(name), r.Stderr, command)
+			}
 		}
+		unreached(down, "migrate up", "migrate status", "migrate down", "migrate down --force", "triggers install", "triggers status", "triggers uninstall",
+			"tombstones list", "tombstones retry --all", "tombstones list --database "+down, "audit --database "+down, "job run "+clitest.Kind+" --database "+down)
 		require.Equal(t, "ok: 2 databases, 3 definitions\n", s.OK("config", "check"))
 		require.Contains(t, s.OK("tombstones", "list", "--database", jobs), "public.")
 		require.Regexp(t, `(?m)^`+clitest.Kind+` +main .*\n`+clitest.Kind+` +ci `, s.OK("job", "list"))
@@ -161,23 +148,8 @@ func TestOneOfTwoDatabasesIsDown(t *testing.T) {
 		// Without the jobs, nothing but the files can be looked at.
 		s.Without(jobs)
 		before = s.Snapshots()
-		for _, args := range [][]string{
-			{"migrate", "status"},
-			{"triggers", "status"},
-			{"tombstones", "list", "--database", down},
-			{"job", "list"},
-			{"pause", clitest.Kind},
-			{"resume", clitest.Kind},
-			{"status"},
-			{"plan"},
-			{"audit"},
-			{"job", "run", clitest.Kind, "--database", down},
-		} {
-			r := s.Run(args...)
-			require.Equal(t, 4, r.Code, "%v: %s", args, r.Stderr)
-			require.Empty(t, r.Stdout, args)
-			require.Equal(t, s.Unreached(jobs), r.Stderr, args)
-		}
+		unreached(jobs, "migrate status", "triggers status", "tombstones list --database "+down, "job list", "pause "+clitest.Kind, "resume "+clitest.Kind,
+			"status", "plan", "audit", "job run "+clitest.Kind+" --database "+down)
 		require.Equal(t, "ok: 2 databases, 3 definitions\n", s.OK("config", "check"))
 		require.Equal(t, before, s.Snapshots())
 	})
@@ -199,7 +171,6 @@ func TestConfigCheckOfTwoDatabases(t *testing.T) {
 func TestPlanOfTwoDatabases(t *testing.T) {
 	t.Parallel()
 	clitest.EachJobs(t, func(t *testing.T, jobs string) {
-		t.Helper()
 		s := clitest.InstalledTwo(t, jobs)
 		s.Ci.Exec("DROP INDEX builds_project_id_idx")
 		s.Exec("DELETE FROM projects WHERE id <= 2")
@@ -241,7 +212,6 @@ func TestPlanOfTwoDatabases(t *testing.T) {
 func TestAuditOfTwoDatabases(t *testing.T) {
 	t.Parallel()
 	clitest.EachJobs(t, func(t *testing.T, jobs string) {
-		t.Helper()
 		s := clitest.InstalledTwo(t, jobs)
 		s.Ci.Exec("INSERT INTO builds VALUES (1000, 77)")
 		s.Untracked("id <= 2")

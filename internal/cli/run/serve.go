@@ -46,7 +46,7 @@ func newOperatorView(all *installation.Bound, noted *riverjobs.Bindings, log *sl
 		return nil, fmt.Errorf("make metrics: %w", err)
 	}
 	v.metrics = measured
-	v.source = operator.NewPageSource(all.Connections, noted, log)
+	v.source = operator.NewPageSource(all, noted, log)
 	return v, nil
 }
 
@@ -80,6 +80,7 @@ func (v *operatorView) serve(ctx context.Context, on Endpoint, ready *operator.R
 		server.River = river
 	}
 	server.Run(ctx)
+	v.source.Stop()
 }
 
 // record keeps what a visitor has River's pages change.

@@ -67,12 +67,16 @@ lost. "sexton definitions foreign-keys" prints the way back.`,
 }
 
 func initialize(ctx context.Context, env *cli.Env, all *installation.Connections, db database.Database, tables []string) error {
+	files, err := outputs(all.Config)
+	if err != nil {
+		return err
+	}
 	at := slices.IndexFunc(all.Sites(), func(site loosefk.Site) bool { return site.Name == db.Name })
 	keys, err := adopt.Propose(ctx, all.Sites()[at], all.Config.Jobs.Schema)
 	if err != nil {
 		return err
 	}
-	if err := choose(env, keys, tables); err != nil {
+	if err := choose(ctx, env, keys, tables); err != nil {
 		return err
 	}
 	p := proposal{Database: db.Name, Chosen: adopt.Chosen(keys, nil), Kept: []*adopt.Key{}, Files: []string{}, Indexes: []string{}, Drops: []string{}}
@@ -95,14 +99,15 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 	if p.Indexes, err = indexes(ctx, all, db, text); err != nil {
 		return err
 	}
-	if p.Files, err = writeFiles(all.Config, text); err != nil {
+	if err := writeFiles(files, text); err != nil {
 		return err
 	}
+	p.Files = files
 	return env.Print(p, p.print)
 }
 
 // choose gives the keys that people leave out a reason.
-func choose(env *cli.Env, keys []*adopt.Key, tables []string) error {
+func choose(ctx context.Context, env *cli.Env, keys []*adopt.Key, tables []string) error {
 	offered := adopt.Chosen(keys, nil)
 	var children []string
 	for _, k := range offered {
@@ -125,21 +130,39 @@ func choose(env *cli.Env, keys []*adopt.Key, tables []string) error {
 		leaveOut(func(_ int, k *adopt.Key) bool { return !slices.Contains(tables, k.Child) })
 	case !env.JSON && len(offered) > 0 && cli.IsTerminal(env.Stdout) && cli.IsTerminal(os.Stdin):
 		_ = env.Print(nil, func(w io.Writer) { printKeys(w, offered) })
-		answers := bufio.NewScanner(os.Stdin)
-		for {
-			env.Printf("Which of them? Numbers such as 1,3-5; Enter for all, 0 for none: ")
-			if !answers.Scan() {
-				return errors.New("interrupted: nothing was written")
-			}
-			taken, err := numbers(answers.Text(), len(offered))
-			if err == nil {
-				leaveOut(func(at int, _ *adopt.Key) bool { return !slices.Contains(taken, at+1) })
-				return nil
-			}
-			env.Printf("%v\n", err)
-		}
+		taken, err := ask(ctx, env, len(offered))
+		leaveOut(func(at int, _ *adopt.Key) bool { return !slices.Contains(taken, at+1) })
+		return err
 	}
 	return nil
+}
+
+// ask asks on the terminal until the answer is understood.
+func ask(ctx context.Context, env *cli.Env, most int) ([]int, error) {
+	answers := make(chan string)
+	go func() { // No context ends a read of the terminal.
+		defer close(answers)
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			answers <- lines.Text()
+		}
+	}()
+	for {
+		env.Printf("Which of them? Numbers such as 1,3-5; Enter for all, 0 for none: ")
+		var answer string
+		given := false
+		select {
+		case <-ctx.Done():
+		case answer, given = <-answers:
+		}
+		if !given {
+			return nil, errors.New("interrupted: nothing was written")
+		}
+		taken, err := numbers(answer, most)
+		if err == nil {
+			return taken, nil
+		}
+		env.Printf("%v\n", err)
+	}
 }
 
 // numbers reads an answer such as 1,3-5; none given are all, and 0 is none.
@@ -182,40 +205,53 @@ func indexes(ctx context.Context, all *installation.Connections, db database.Dat
 	return statements, err
 }
 
-// writeFiles writes the definitions where the configuration looks for them, and a configuration where there is none.
-func writeFiles(c *config.Config, text []byte) (files []string, err error) {
+// outputs are the files to write: the definitions where the configuration looks for them, and a configuration if there is none.
+func outputs(c *config.Config) ([]string, error) {
 	if len(c.LooseForeignKeys.Definitions) == 0 {
 		return nil, cli.Usage(errors.New("loose_foreign_keys.definitions names no file to write; remove the key, or name one"))
 	}
-	found := c.LooseForeignKeys.Definitions[0]
-	contents := []struct{ path, text string }{{found, "# Written by sexton init. All keys: docs/definitions.md\n" + string(text)}}
+	paths := c.LooseForeignKeys.Definitions[:1:1]
 	if c.Path == "" {
-		contents = append(contents, struct{ path, text string }{config.DefaultFile, "# Written by sexton init. All keys: docs/configuration.md\n" +
-			"databases:\n  main: {url: \"${DATABASE_URL}\"}\nloose_foreign_keys: {definitions: [loose_foreign_keys.yml]}\n"})
+		paths = append(paths, config.DefaultFile)
 	}
-	for _, content := range contents {
-		file, err := os.OpenFile(content.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // They hold no secrets, and others run the worker.
-		if errors.Is(err, os.ErrExist) {
-			return nil, cli.Usage(fmt.Errorf("%s is there already; move it away, or add to it what `sexton init --json` would write elsewhere", content.path))
+	for _, path := range paths {
+		if _, err := os.Lstat(path); err == nil {
+			return nil, cli.Usage(fmt.Errorf("%s is there already: move it away, run init again, and put the two together", path))
+		}
+	}
+	return paths, nil
+}
+
+func writeFiles(paths []string, text []byte) error {
+	contents := []string{
+		"# Written by sexton init. All keys: docs/definitions.md\n" + string(text),
+		"# Written by sexton init. All keys: docs/configuration.md\n" +
+			"databases:\n  main: {url: \"${DATABASE_URL}\"}\nloose_foreign_keys: {definitions: [loose_foreign_keys.yml]}\n",
+	}
+	for i, path := range paths {
+		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // They hold no secrets, and others run the worker.
+		if err == nil {
+			_, err = file.WriteString(contents[i])
+			err = errors.Join(err, file.Close())
 		}
 		if err != nil {
-			return nil, problem.Doing(err, "write %s", content.path)
+			return problem.Doing(err, "write %s", path)
 		}
-		_, err = file.WriteString(content.text)
-		if err = errors.Join(err, file.Close()); err != nil {
-			return nil, problem.Doing(err, "write %s", content.path)
-		}
-		files = append(files, content.path)
 	}
-	return files, nil
+	return nil
 }
 
 func printKeys(w io.Writer, keys []*adopt.Key) {
 	number := 0
 	words.Table(w, "NO\tCHILD\tCOLUMN\tPARENT\tBECOMES\tROWS\tA DELETION TODAY", keys, func(k *adopt.Key) []any {
 		number++
-		return []any{number, k.Child, words.Listed(k.Columns), k.Parent, k.OnDelete, words.Grouped(k.Rows), cost(k)}
+		rows := words.Grouped(k.Rows)
+		if k.Rows == 0 && k.Bytes > 0 {
+			rows = "unknown"
+		}
+		return []any{number, k.Child, words.Listed(k.Columns), k.Parent, k.OnDelete, rows, cost(k)}
 	})
+	_, _ = fmt.Fprintln(w, "\nNothing was measured: rows are estimates of the last ANALYZE, for the child alone. What hangs below the child comes on top.")
 }
 
 // cost says what the key costs a deletion today.
@@ -237,7 +273,7 @@ func (p *proposal) print(w io.Writer) {
 		said("")
 	}
 	if len(p.Chosen) == 0 {
-		said("%s: no foreign key is chosen, and nothing was written", p.Database)
+		said("%s: no foreign key is chosen, and nothing was written. Only keys with ON DELETE CASCADE or SET NULL are proposed", p.Database)
 		return
 	}
 	printKeys(w, p.Chosen)

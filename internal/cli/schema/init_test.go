@@ -1,13 +1,17 @@
 package schema_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/creack/pty"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -29,7 +33,6 @@ type initialized struct {
 
 // begin runs init where there are no definitions yet, and what it says after it.
 func begin(t *testing.T, s *clitest.Site, args ...string) (p initialized) {
-	t.Helper()
 	require.NoError(t, os.Remove(s.Path("loose_foreign_keys.yml")))
 	before := s.Snapshot()
 	require.NoError(t, json.Unmarshal([]byte(s.OK(append([]string{"init", "--json"}, args...)...)), &p))
@@ -52,7 +55,6 @@ func begin(t *testing.T, s *clitest.Site, args ...string) (p initialized) {
 
 // drain runs the job until no tombstone is left.
 func drain(t *testing.T, s *clitest.Site) {
-	t.Helper()
 	for range 50 {
 		if pgtest.Scalar[int64](t, s.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records") == 0 {
 			return
@@ -68,36 +70,34 @@ const contents = `SELECT oid::regclass::text, query_to_xml(format('SELECT t::tex
 // After init each deletion has the end that the foreign keys gave it, also a refused one; and the way back leads to these keys.
 func TestInitLeavesEveryDeletionWithItsEnd(t *testing.T) {
 	t.Parallel()
-	file := func(name string) func(*testing.T, *pgtest.Database) {
-		return func(t *testing.T, db *pgtest.Database) {
-			t.Helper()
-			db.Exec(string(pgtest.Must(os.ReadFile("testdata/" + name))(t)))
-		}
-	}
+	file := func(name string) string { return string(pgtest.Must(os.ReadFile("testdata/" + name))(t)) }
 	for name, test := range map[string]struct {
-		fill         func(*testing.T, *pgtest.Database)
+		tables       string
 		chosen, kept int
 		// deletions is how many rows of each parent go.
 		deletions int
 	}{
-		"chinook": {file("chinook.sql"), 9, 1, 2},
-		"pagila":  {file("pagila.sql"), 7, 4, 2},
-		"reference": {func(t *testing.T, db *pgtest.Database) {
-			t.Helper()
-			db.Exec(sample.Schema())
-			pool := pgtest.Must(pgxpool.New(t.Context(), db.URL))(t)
-			defer pool.Close()
-			_, err := sample.Load(t.Context(), pool, 1000, func(int64, int64) {})
-			require.NoError(t, err)
-		}, 0, 0, 1},
+		"chinook":   {file("chinook.sql"), 9, 1, 2},
+		"pagila":    {file("pagila.sql"), 7, 4, 2},
+		"reference": {sample.Schema(), 0, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			native, s := pgtest.New(t), clitest.NewSite(t, pgtest.New(t))
-			for _, db := range []*pgtest.Database{native, s.Database} {
-				test.fill(t, db)
-				db.Exec("ANALYZE")
+			filled := func() *pgtest.Database {
+				return pgtest.FromTemplate(t, "init "+name, func(ctx context.Context, url string) error {
+					pool, err := pgxpool.New(ctx, url)
+					if err != nil {
+						return err
+					}
+					defer pool.Close()
+					if _, err = pool.Exec(ctx, test.tables); err == nil && name == "reference" {
+						_, err = sample.Load(ctx, pool, 1000, nil)
+					}
+					_, wrong := pool.Exec(ctx, "ANALYZE")
+					return errors.Join(err, wrong)
+				})
 			}
+			native, s := filled(), clitest.NewSite(t, filled())
 			p := begin(t, s)
 			if test.chosen > 0 {
 				require.Len(t, p.Chosen, test.chosen)
@@ -110,38 +110,44 @@ func TestInitLeavesEveryDeletionWithItsEnd(t *testing.T) {
 	}
 }
 
-// deletedAlike deletes rows of every table that others refer to.
+// deletedAlike deletes rows of every table that others refer to. The worker runs only where an end would else differ for the moment: a row is
+// still referred to or not yet changed.
 func deletedAlike(t *testing.T, native *pgtest.Database, s *clitest.Site, deletions int) {
 	t.Helper()
-	conns := []*pgx.Conn{pgtest.Must(pgx.Connect(t.Context(), native.URL))(t), pgtest.Must(pgx.Connect(t.Context(), s.URL))(t)}
 	refused, deleted := 0, 0
 	for _, parent := range native.Rows("SELECT DISTINCT confrelid::regclass::text FROM pg_constraint WHERE contype = 'f' AND conparentid = 0 ORDER BY 1") {
 		for offset := range deletions {
-			sql := fmt.Sprintf("DELETE FROM %s WHERE (tableoid, ctid) = (SELECT tableoid, ctid FROM %[1]s AS t ORDER BY t::text OFFSET %d LIMIT 1)", parent[0], offset)
-			var failed [2]bool
-			for i, conn := range conns {
-				_, err := conn.Exec(t.Context(), sql)
-				failed[i] = err != nil
-			}
-			require.Equal(t, failed[0], failed[1], sql)
-			if failed[0] {
-				refused++
+			rows := native.Rows(fmt.Sprintf("SELECT t::text FROM %s AS t ORDER BY 1 OFFSET %d LIMIT 1", parent[0], offset))
+			if len(rows) == 0 {
 				continue
 			}
-			deleted++
+			end := func(db *pgtest.Database) int64 {
+				tag, err := db.Pool().Exec(t.Context(), fmt.Sprintf("DELETE FROM %s AS t WHERE t::text = $1", parent[0]), rows[0][0])
+				if err != nil {
+					return -1
+				}
+				return tag.RowsAffected()
+			}
+			want, got := end(native), end(s.Database)
+			if got != want {
+				drain(t, s)
+				got = end(s.Database)
+			}
+			require.Equal(t, want, got, "%s %s", parent[0], rows[0])
+			if want < 0 {
+				refused++
+			} else {
+				deleted++
+			}
 		}
-		drain(t, s)
 	}
+	drain(t, s)
 	require.Equal(t, native.Rows(contents), s.Rows(contents))
 	require.Positive(t, refused)
 	require.Greater(t, deleted, 5)
-	for _, conn := range conns {
-		require.NoError(t, conn.Close(t.Context()))
-	}
 }
 
 func wayBack(t *testing.T, native *pgtest.Database, s *clitest.Site) {
-	t.Helper()
 	var ways []struct{ Add, Validate []string }
 	require.NoError(t, json.Unmarshal([]byte(s.OK("definitions", "foreign-keys", "--json")), &ways))
 	for _, way := range ways {
@@ -161,41 +167,47 @@ func wayBack(t *testing.T, native *pgtest.Database, s *clitest.Site) {
 	require.ElementsMatch(t, was, s.Rows(keys))
 }
 
-// Each kind of key that no definition can stand for is kept, with the reason.
-func TestInitSaysWhatItKeeps(t *testing.T) {
+// In a terminal people choose by numbers. A wrong answer is asked for again, and Ctrl-C ends it with nothing written.
+func TestInitAsksInATerminal(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
-	s.Exec(`CREATE TABLE p (id int PRIMARY KEY, code text UNIQUE, part int);
-		CREATE TABLE whole (id int PRIMARY KEY) PARTITION BY RANGE (id);
-		CREATE TABLE piece PARTITION OF whole FOR VALUES FROM (0) TO (100);
-		CREATE TABLE a_refuses (p int REFERENCES p);
-		CREATE TABLE b_default (p int DEFAULT 1 REFERENCES p ON DELETE SET DEFAULT);
-		CREATE TABLE c_follows (p int REFERENCES p ON UPDATE CASCADE ON DELETE CASCADE);
-		CREATE TABLE d_code (p text REFERENCES p (code) ON DELETE CASCADE, q int REFERENCES p ON DELETE CASCADE);
-		CREATE TABLE e_piece (p int REFERENCES piece ON DELETE CASCADE);
-		CREATE TABLE f_null (p int NOT NULL REFERENCES p ON DELETE SET NULL);
-		CREATE TABLE g_check (p int CHECK (p IS NOT NULL) REFERENCES p ON DELETE SET NULL);
-		CREATE TABLE h_below (id int PRIMARY KEY, p int REFERENCES p ON DELETE CASCADE);
-		CREATE TABLE i_diamond (h int REFERENCES h_below, p int REFERENCES p ON DELETE CASCADE);
-		CREATE TABLE "J.dot" ("x y" int REFERENCES p ON DELETE CASCADE);`)
-	p := begin(t, s)
-	kept := map[string]string{}
-	for _, k := range p.Kept {
-		kept[k.Child+"."+k.Columns[0]] = k.Reason
-	}
-	for child, reason := range map[string]string{
-		"a_refuses.p": "refuses deletions", "b_default.p": "SET DEFAULT", "c_follows.p": "ON UPDATE", "d_code.p": "for the same parent|another definition refers to", "e_piece.p": "partition",
-		"f_null.p": "NOT NULL", "g_check.p": ".", "h_below.p": "i_diamond_h_fkey of i_diamond refuses", "i_diamond.p": "i_diamond_h_fkey of i_diamond would refuse", "i_diamond.h": "refuses",
+	s.Exec(string(pgtest.Must(os.ReadFile("testdata/chinook.sql"))(t)))
+	require.NoError(t, os.Remove(s.Path("loose_foreign_keys.yml")))
+	const question = "Which of them? Numbers such as 1,3-5; Enter for all, 0 for none: "
+	for _, test := range []struct {
+		answers []string
+		says    string
+		code    int
+		chosen  []string
+	}{
+		{[]string{"\x03"}, "interrupted: nothing was written", 1, nil},
+		{[]string{"0\n"}, "no foreign key is chosen, and nothing was written", 0, nil},
+		{[]string{"1,x\n", "4-5\n"}, `"x" is no number from 1 to 9, nor a range of them`, 0, []string{"invoice:", "invoice_line:"}},
 	} {
-		require.Regexp(t, reason, kept[child], child)
-		delete(kept, child)
+		command := exec.CommandContext(t.Context(), os.Args[0], "init")
+		command.Env = append([]string{clitest.AsProgram, "TERM=dumb"}, s.Environ...)
+		terminal := pgtest.Must(pty.Start(command))(t)
+		var said strings.Builder
+		answers := test.answers
+		for piece := make([]byte, 1<<16); ; {
+			n, err := terminal.Read(piece)
+			said.Write(piece[:n])
+			if asked := strings.Count(said.String(), question); asked > len(test.answers)-len(answers) && len(answers) > 0 {
+				_, _ = terminal.WriteString(answers[0])
+				answers = answers[1:]
+			}
+			if err != nil { // The program has closed its end.
+				break
+			}
+		}
+		_ = command.Wait()
+		require.NoError(t, terminal.Close())
+		require.Equal(t, test.code, command.ProcessState.ExitCode(), said.String())
+		require.Contains(t, said.String(), test.says)
+		require.Contains(t, said.String(), "  unknown  waits for its rows (their number is known after ANALYZE)")
+		text, _ := os.ReadFile(s.Path("loose_foreign_keys.yml"))
+		require.Equal(t, test.chosen, regexp.MustCompile(`(?m)^[a-z_]+:`).FindAllString(string(text), -1))
 	}
-	require.Empty(t, kept)
-	require.Len(t, p.Chosen, 2)
-	require.Equal(t, []string{`ALTER TABLE "public"."J.dot" DROP CONSTRAINT "J.dot_x y_fkey";`, `ALTER TABLE "public"."d_code" DROP CONSTRAINT "d_code_q_fkey";`}, p.Drops)
-	require.Equal(t, []string{s.Path("loose_foreign_keys.yml")}, p.Files)
-	s.OK("config", "check")
-	s.Says(2, "is there already", "init", "--tables", "d_code")
 }
 
 // People choose children; the others keep their keys.
@@ -203,8 +215,9 @@ func TestInitTakesTheTablesThatAreNamed(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
 	s.Exec(string(pgtest.Must(os.ReadFile("testdata/chinook.sql"))(t)) + "ANALYZE")
-	s.Says(2, "did you mean invoice?", "init", "--tables", "invoce")
+	s.Says(2, "is there already", "init")
 	require.NoError(t, os.Remove(s.Path("loose_foreign_keys.yml")))
+	s.Says(2, "did you mean invoice?", "init", "--tables", "invoce")
 	out := s.OK("init", "--tables", "invoice,track")
 	require.Regexp(t, `(?m)^invoice_line +invoice_id +invoice +not chosen$`, out)
 	require.Regexp(t, `(?m)^1 +invoice +customer_id +customer +async_delete +60 +waits for about 3 rows, for the biggest parent 3$`, out)

@@ -1,0 +1,71 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sexton/internal/dbsqlc"
+	"sexton/internal/installation"
+	"sexton/internal/latency"
+	"sexton/internal/recent"
+)
+
+const (
+	// latencyFor is for how long latencies are shared: they come from the statistics of 500 runs per kind and database.
+	latencyFor     = 10 * time.Second
+	latencyTimeout = 5 * time.Second
+)
+
+// Latency is the time from a deletion to the end of its clean-up, over the last 500 runs of the last hour.
+type Latency struct {
+	P50   float64 `json:"p50_seconds"`
+	P99   float64 `json:"p99_seconds"`
+	Items int64   `json:"items"`
+}
+
+// Half is the time that half of them took at most.
+func (l *Latency) Half() time.Duration { return time.Duration(l.P50 * float64(time.Second)) }
+
+// Most is the time that 99 of 100 took at most.
+func (l *Latency) Most() time.Duration { return time.Duration(l.P99 * float64(time.Second)) }
+
+// Latencies are those of all jobs, for readers that ask again and again.
+type Latencies struct {
+	recent.Value[finished]
+}
+
+// finished counts the items of the last runs.
+type finished struct {
+	rows []dbsqlc.RunsLatencyRow
+	err  error
+}
+
+// NewLatencies reads at most once in ten seconds.
+func NewLatencies(all *installation.Connections) *Latencies {
+	return &Latencies{recent.Value[finished]{Timeout: latencyTimeout, Keep: latencyFor, Read: func(ctx context.Context) (read finished) {
+		read.rows, read.err = all.Jobs().Queries().RunsLatency(ctx, all.Kinds(), all.Config.DatabaseNames())
+		return read
+	}}}
+}
+
+// Note fills in the latency of each state.
+func (l *Latencies) Note(ctx context.Context, states []JobState) error {
+	read := l.Get(ctx)
+	if read.err != nil {
+		l.Forget()
+		return fmt.Errorf("read latency of clean-ups: %w", read.err)
+	}
+	for i := range states {
+		finished := latency.Histogram{}
+		for _, row := range read.rows {
+			if row.Kind == states[i].Kind && row.Database == states[i].Database {
+				finished[row.Bin] = row.Items
+			}
+		}
+		if n := finished.Total(); n > 0 {
+			states[i].Latency = &Latency{P50: finished.Quantile(0.5), P99: finished.Quantile(0.99), Items: n}
+		}
+	}
+	return nil
+}
