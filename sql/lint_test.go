@@ -173,7 +173,7 @@ var private = regexp.MustCompile(`internal/(bench|demo|dbtest|pgtest|sample|devp
 var (
 	batched = regexp.MustCompile(`internal/((batch|loosefk|ghostuser|groupdelete|drain|groupschedule|placeholder)/` +
 		`|extdiff/((switch|claim|layout|restore|marker)\.|queries/(bound|external|layout|lock|owned|put_back|stream|survey|switch|with)))` +
-		`|queries/(external_diffs/claims|tombstone_batches)`)
+		`|queries/external_diffs/claims`)
 	notBatched = regexp.MustCompile(
 		`/(dryrun/[\w/]+|plan_\w+|resolve\w*|catalog\w*|privileges|fingerprint|bounds|tombstones|waiting|bind|backlog\w*|examine\w*|path)\.(go|sql)$`)
 )

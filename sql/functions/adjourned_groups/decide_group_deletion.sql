@@ -16,6 +16,7 @@ SET row_security = off
 AS $sexton$
 DECLARE
     begun boolean;
+    job_id bigint;
 BEGIN
     outcome := 'undue';
 
@@ -43,8 +44,15 @@ BEGIN
     IF "sexton".group_destroy_job(decide_group_deletion.group_id, user_id) IS NOT NULL THEN
         outcome := 'waiting';
     ELSIF begun OR "sexton".may_remove_group(user_id, decide_group_deletion.group_id) THEN
-        PERFORM "sexton".enqueue('group_destroy',
+        job_id := "sexton".enqueue('group_destroy',
             pg_catalog.jsonb_build_object('group_id', decide_group_deletion.group_id, 'user_id', user_id), run_at);
+        -- The latency of the deletion begins with the day after the period.
+        UPDATE "sexton".river_job AS job
+        SET metadata = job.metadata || pg_catalog.jsonb_build_object('due_at', (groups.marked_for_deletion_on + 1
+            + ((pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date - "sexton".group_deletion_cutoff()))::timestamp AT TIME ZONE 'UTC')
+        FROM "public".groups
+        WHERE job.id = job_id AND groups.id = decide_group_deletion.group_id AND groups.marked_for_deletion_on < "sexton".group_deletion_cutoff();
+
         outcome := 'enqueued';
     ELSE
         reason := CASE
