@@ -65,3 +65,13 @@ func (c *Catalog) readRoots(ctx context.Context, tx pgx.Tx, oids []uint32) error
 	})
 	return problem.Doing(err, "find partitioned tables")
 }
+
+// Named returns the table of that name among the relations, or nil.
+func (c *Catalog) Named(schema, table string) *pgcatalog.Relation {
+	for _, r := range c.Relations {
+		if r.Schema == schema && r.Name == table {
+			return r
+		}
+	}
+	return nil
+}

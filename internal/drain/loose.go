@@ -28,8 +28,8 @@ func LooseTables(all []Loose) (schemas, tables []string) {
 // AddLoose has the loose references to a table count as keys, at this part. What does not fit the tables is left out.
 func (c *Catalog) AddLoose(to *Table, all []Loose, part int) {
 	for _, l := range all {
-		child := c.relation(l.Child)
-		if c.relation(l.Parent) != to.Relation || child == nil || !child.IsTable() {
+		child := c.Named(l.Child[0], l.Child[1])
+		if c.Named(l.Parent[0], l.Parent[1]) != to.Relation || child == nil || !child.IsTable() {
 			continue
 		}
 		targets := l.Targets
@@ -54,15 +54,6 @@ func (c *Catalog) AddLoose(to *Table, all []Loose, part int) {
 	}
 }
 
-func (c *Catalog) relation(name [2]string) *pgcatalog.Relation {
-	for _, found := range c.Relations {
-		if found.Schema == name[0] && found.Name == name[1] {
-			return found
-		}
-	}
-	return nil
-}
-
 func has(table *pgcatalog.Relation, columns []string) bool {
 	for _, column := range columns {
 		if _, there := table.Columns[column]; !there {
@@ -70,17 +61,4 @@ func has(table *pgcatalog.Relation, columns []string) bool {
 		}
 	}
 	return true
-}
-
-// Later counts by label the rows that go or change by loose references alone. Each pair has counts with such references, and without.
-func Later(pairs ...[2]map[string]int64) map[string]int64 {
-	later := map[string]int64{}
-	for _, counts := range pairs {
-		for label, n := range counts[0] {
-			if more := n - counts[1][label]; more > 0 {
-				later[label] += more
-			}
-		}
-	}
-	return later
 }

@@ -28,11 +28,17 @@ const queueTable = "users_ghost_user_migrations"
 // Warnings: a column without an index, rows for which nothing is said, and a foreign key that refuses the deletion of the users
 // with rows there, such as one without an action that no list answers for. The plan is nil if there is an error.
 func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, lists Lists) (*Plan, problem.List, error) {
-	r := &resolver{lists: lists, columns: map[place]*bound{}}
-	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) (err error) {
-		if r.catalog, err = readCatalog(ctx, tx, schema, r.schemas()); err != nil {
+	r := &resolver{schema: schema, lists: lists, columns: map[place]*bound{}}
+	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
+		// All tables of the schema and of the others that lists name, and every foreign key.
+		oids, err := pgcatalog.InSchemas(ctx, tx, append(r.schemas(), schema))
+		if err != nil {
 			return err
 		}
+		if r.Catalog, err = drain.Read(ctx, tx, oids); err != nil {
+			return err
+		}
+		r.users = r.Named(schema, "users")
 		return r.resolve(ctx, tx)
 	})
 	if err != nil {
@@ -94,8 +100,11 @@ func (b *bound) unique() bool {
 }
 
 type resolver struct {
+	*drain.Catalog
+
+	schema   string
+	users    *pgcatalog.Relation
 	lists    Lists
-	catalog  *catalog
 	problems problem.List
 	columns  map[place]*bound
 	// order has the columns as the lists and then the catalogue name them first, for moves and for the rest.
@@ -143,8 +152,8 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	for i, l := range r.lists.Nullify {
 		r.bindRest(fmt.Sprintf("%s.nullify[%d]", section, i), l, drain.Nullify, &r.nullifies)
 	}
-	for _, key := range r.catalog.Keys {
-		if key.Target == r.catalog.users.OID {
+	for _, key := range r.Keys {
+		if key.Target == r.users.OID {
 			r.bindKey(key)
 		}
 	}
@@ -172,12 +181,12 @@ func (r *resolver) orderTold() {
 	}
 	var roots []*drain.Table
 	for _, oid := range r.told {
-		if t := r.catalog.Table(r.catalog.Relations[oid]); t != nil {
+		if t := r.Table(r.Relations[oid]); t != nil {
 			roots = append(roots, t)
 		}
 	}
 	r.told = nil
-	for _, t := range drain.Order(r.catalog.Spread(roots, nil, nil), roots...) {
+	for _, t := range drain.Order(r.Spread(roots, nil, nil), roots...) {
 		r.told = append(r.told, t.OID)
 	}
 }
@@ -197,7 +206,7 @@ func (r *resolver) rest() []*bound {
 }
 
 func (r *resolver) plan() *Plan {
-	return &Plan{users: r.catalog.users.Table, soft: r.steps(false), hard: r.steps(true)}
+	return &Plan{users: r.users.Table, soft: r.steps(false), hard: r.steps(true)}
 }
 
 // steps lists what is done on a soft or a hard delete. What is moved must not meet the deletion or nullification of the
@@ -255,8 +264,8 @@ func (r *resolver) twins(b *bound) map[uint32][]string {
 				if name == b.column {
 					continue
 				}
-				compare, err := r.catalog.Operators.Own(b.relation.Columns[name])
-				if name == "" || err != nil || !r.catalog.Operators.Serves(index, place, compare) {
+				compare, err := r.Operators.Own(b.relation.Columns[name])
+				if name == "" || err != nil || !r.Operators.Serves(index, place, compare) {
 					terms = nil
 					break
 				}

@@ -15,10 +15,10 @@ import (
 
 // checkUsers reports whether the application has the tables that all the rest is built on.
 func (r *resolver) checkUsers() bool {
-	users, queue := r.catalog.users, r.catalog.named(r.catalog.schema, queueTable)
+	users, queue := r.users, r.Named(r.schema, queueTable)
 	switch {
 	case users == nil || !users.IsTable():
-		r.reportf(problem.Error, section, "point the database's schema to where it is", "there is no table users in schema %s", r.catalog.schema)
+		r.reportf(problem.Error, section, "point the database's schema to where it is", "there is no table users in schema %s", r.schema)
 	case !r.integer("id") || !r.integer("user_type"): // Reported. Nothing else can be installed or asked.
 	case queue == nil || queue.Columns["attempts"].Base == "":
 		r.reportf(problem.Error, section, "run `sexton migrate up`", "the table %s is not installed", queueTable)
@@ -39,7 +39,7 @@ func (r *resolver) checkUsers() bool {
 
 // integer reports whether a column of the users is one, if it is there, and reports where it is not.
 func (r *resolver) integer(name string) bool {
-	c, found := r.catalog.users.Columns[name]
+	c, found := r.users.Columns[name]
 	if !found || pgcatalog.Integer(c.Base) {
 		return true
 	}
@@ -49,14 +49,14 @@ func (r *resolver) integer(name string) bool {
 
 // checkGroups reports whether "sexton".delete_user could look for groups that would be left without an owner.
 func (r *resolver) checkGroups() {
-	groups, members := r.catalog.named(r.catalog.schema, "groups"), r.catalog.named(r.catalog.schema, "members")
+	groups, members := r.Named(r.schema, "groups"), r.Named(r.schema, "members")
 	if groups == nil || members == nil {
 		return
 	}
 	check := func(table *pgcatalog.Relation, columns ...string) {
 		for _, name := range columns {
 			if _, found := table.Columns[name]; !found {
-				r.reportf(problem.Error, section, "add it", "table %s has no column %s", r.catalog.label(table.Table), name)
+				r.reportf(problem.Error, section, "add it", "table %s has no column %s", table.In(r.schema), name)
 			}
 		}
 	}
@@ -67,7 +67,7 @@ func (r *resolver) checkGroups() {
 // checkGhost finds out early whether "sexton".ghost_user() could make the ghost user.
 func (r *resolver) checkGhost(ctx context.Context, tx pgx.Tx) error {
 	var unknown []string
-	for name, c := range r.catalog.users.Columns {
+	for name, c := range r.users.Columns {
 		known := []string{"username", "email", "name", "state", "user_type", "admin", "created_at", "updated_at"}
 		if c.NotNull && !c.HasDefault && !slices.Contains(known, name) {
 			unknown = append(unknown, name)
@@ -77,7 +77,7 @@ func (r *resolver) checkGhost(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	var there bool
-	query := fmt.Sprintf("SELECT EXISTS (SELECT FROM %s WHERE user_type OPERATOR(pg_catalog.=) %d)", r.catalog.users.SQL(), ghostType)
+	query := fmt.Sprintf("SELECT EXISTS (SELECT FROM %s WHERE user_type OPERATOR(pg_catalog.=) %d)", r.users.SQL(), ghostType)
 	if err := tx.QueryRow(ctx, query).Scan(&there); err != nil {
 		return fmt.Errorf("look for the ghost user: %w", err)
 	}
@@ -105,7 +105,7 @@ func (r *resolver) checkRest(b *bound) {
 		r.reportf(problem.Warning, b.where(), "add the column to ghost_users.nullify or delete",
 			"no list says what becomes of rows of %s that are not moved, as on a hard delete: they keep the id of a user that is gone", b.label())
 	case b.listed != drain.Forbid:
-	case b.keyed == drain.Remove && b.relation == r.catalog.users:
+	case b.keyed == drain.Remove && b.relation == r.users:
 		r.refusef(b, "change the key's action to SET NULL, or list the column in ghost_users.nullify",
 			"foreign key %s: deleting one user would delete others", b.foreign)
 	case b.keyed == drain.Nullify && column.NotNull:
@@ -132,17 +132,7 @@ func (b *bound) where() string {
 }
 
 func (r *resolver) checkIndex(b *bound) {
-	if b.relation.Leads(b.relation.OID, b.column) {
-		return
+	if fix := b.relation.Unindexed(b.column); fix != "" {
+		r.reportf(problem.Warning, b.where(), fix, "no index of %s begins with %s, so every batch reads the whole table", b.table, b.column)
 	}
-	fix := fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", b.relation.SQL(), pgcatalog.Quote(b.column))
-	if b.relation.Kind == "p" {
-		// Postgres refuses CONCURRENTLY on the table itself.
-		fix = fmt.Sprintf("CREATE INDEX CONCURRENTLY on each partition, then CREATE INDEX ON %s (%s)", b.relation.SQL(), pgcatalog.Quote(b.column))
-		unindexed := func(leaf Table) bool { return !b.relation.Leads(leaf.OID, b.column) }
-		if !slices.ContainsFunc(b.relation.Leaves, unindexed) {
-			return
-		}
-	}
-	r.reportf(problem.Warning, b.where(), fix, "no index of %s begins with %s, so every batch reads the whole table", b.table, b.column)
 }

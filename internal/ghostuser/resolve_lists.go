@@ -3,7 +3,6 @@ package ghostuser
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -23,20 +22,22 @@ func (r *resolver) table(key, text string) *pgcatalog.Relation {
 		return nil
 	}
 	if name.Schema == "" {
-		name.Schema = r.catalog.schema
+		name.Schema = r.schema
 	}
-	table := r.catalog.named(name.Schema, name.Table)
-	fix := "name the table behind it"
+	table := r.Named(name.Schema, name.Table)
 	switch {
 	case table == nil:
-		fix = "create it, or remove the entry"
-		if near := problem.Nearest(text, r.catalog.labels()); near != "" {
-			fix = fmt.Sprintf("did you mean %s?", near)
+		var known []string
+		for _, one := range r.Relations {
+			if !one.IsPartition() {
+				known = append(known, one.In(r.schema))
+			}
 		}
-		r.reportf(problem.Error, key+".table", fix, "table %s does not exist", text)
+		slices.Sort(known)
+		r.reportf(problem.Error, key+".table", problem.Meant(text, known, "create it, or remove the entry"), "table %s does not exist", text)
 		return nil
 	case !table.IsTable():
-		r.reportf(problem.Error, key+".table", fix, "%s is not a table", text)
+		r.reportf(problem.Error, key+".table", "name the table behind it", "%s is not a table", text)
 		return nil
 	case table.IsPartition():
 		r.reportf(problem.Error, key+".table", "name the partitioned table", "%s is a partition", text)
@@ -44,7 +45,7 @@ func (r *resolver) table(key, text string) *pgcatalog.Relation {
 	case table.Foreign != nil:
 		r.reportf(problem.Error, key+".table", "detach it, or remove the entry", "partition %s of %s is a foreign table", table.Foreign.SQL(), text)
 		return nil
-	case table.Schema == r.catalog.schema && table.Name == queueTable:
+	case table.Schema == r.schema && table.Name == queueTable:
 		r.reportf(problem.Error, key+".table", "remove the entry", "%s is the queue itself", text)
 		return nil
 	}
@@ -56,23 +57,20 @@ func (r *resolver) at(key string, table *pgcatalog.Relation, name string) *bound
 	found, there := table.Columns[name]
 	switch {
 	case !there:
-		fix := "correct the name, or remove it"
-		if near := problem.Nearest(name, slices.Sorted(maps.Keys(table.Columns))); near != "" {
-			fix = fmt.Sprintf("did you mean %s?", near)
-		}
-		r.reportf(problem.Error, key, fix, "table %s has no column %s", r.catalog.label(table.Table), name)
+		r.reportf(problem.Error, key, problem.Meant(name, table.ColumnNames(), "correct the name, or remove it"),
+			"table %s has no column %s", table.In(r.schema), name)
 		return nil
 	case !pgcatalog.Integer(found.Base):
 		r.reportf(problem.Error, key, "only integers can refer to users", "%s.%s is of type %s, but users.id is of type %s",
-			r.catalog.label(table.Table), name, found.Type, r.catalog.users.Columns["id"].Type)
+			table.In(r.schema), name, found.Type, r.users.Columns["id"].Type)
 		return nil
-	case table == r.catalog.users && name == "id":
+	case table == r.users && name == "id":
 		r.reportf(problem.Error, key, "remove it", "users.id is the user itself")
 		return nil
 	}
 	b := r.columns[place{table.OID, name}]
 	if b == nil {
-		b = &bound{relation: table, table: r.catalog.label(table.Table), column: name, key: key}
+		b = &bound{relation: table, table: table.In(r.schema), column: name, key: key}
 		r.columns[place{table.OID, name}] = b
 	}
 	return b
@@ -132,7 +130,7 @@ func (r *resolver) bindConditions(ctx context.Context, tx pgx.Tx, key string, ta
 		at := fmt.Sprintf("%s.conditions[%d]", key, i)
 		found, there := table.Columns[c.Column]
 		if !there {
-			r.reportf(problem.Error, at+".column", "correct the name", "table %s has no column %s", r.catalog.label(table.Table), c.Column)
+			r.reportf(problem.Error, at+".column", "correct the name", "table %s has no column %s", table.In(r.schema), c.Column)
 			continue
 		}
 		err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
@@ -146,7 +144,7 @@ func (r *resolver) bindConditions(ctx context.Context, tx pgx.Tx, key string, ta
 			r.reportf(problem.Error, at+".value", "give a value of that type", "value %q does not fit column %s of type %s", c.Value, c.Column, found.Type)
 			continue
 		}
-		compare, err := r.catalog.Operators.Own(found)
+		compare, err := r.Operators.Own(found)
 		if err != nil {
 			r.reportf(problem.Error, at+".column", "name another column", "column %s: %v", c.Column, err)
 			continue
@@ -161,7 +159,7 @@ func (r *resolver) bindRest(key string, l Columns, to drain.Action, into *[]*bou
 	if table == nil {
 		return
 	}
-	if to == drain.Remove && table == r.catalog.users {
+	if to == drain.Remove && table == r.users {
 		r.reportf(problem.Error, key+".table", "nullify the column", "deleting one user would delete others")
 		return
 	}
@@ -178,7 +176,7 @@ func (r *resolver) bindRest(key string, l Columns, to drain.Action, into *[]*bou
 		default:
 			if l.Event && len(table.PrimaryKey()) == 0 {
 				r.reportf(problem.Error, key+".event", "add a primary key, or leave event and cleaner_class out",
-					"table %s has no primary key to name its rows by", r.catalog.label(table.Table))
+					"table %s has no primary key to name its rows by", table.In(r.schema))
 			}
 			b.listed, b.told = to, l.Event
 			*into = append(*into, b)
@@ -189,14 +187,14 @@ func (r *resolver) bindRest(key string, l Columns, to drain.Action, into *[]*bou
 // bindKey binds one foreign key. One that only a partition has belongs to the partitioned table's column where that is
 // listed.
 func (r *resolver) bindKey(key pgcatalog.ForeignKey) {
-	relation, column := r.catalog.Relations[key.Table], key.Columns[0]
-	if relation == nil || relation.Schema == r.catalog.schema && relation.Name == queueTable {
+	relation, column := r.Relations[key.Table], key.Columns[0]
+	if relation == nil || relation.Schema == r.schema && relation.Name == queueTable {
 		return
 	}
 	if !slices.Equal(key.TargetColumns, []string{"id"}) {
 		r.reportf(problem.Warning, section, "refer to users by their id alone",
 			"foreign key %s of %s does not refer to users by id alone: it is left to Postgres, in one statement, or stops the deletion",
-			key.Name, r.catalog.label(relation.Table))
+			key.Name, relation.In(r.schema))
 		return
 	}
 	b := r.columns[place{relation.Root, column}]
@@ -204,7 +202,7 @@ func (r *resolver) bindKey(key pgcatalog.ForeignKey) {
 		b = r.columns[place{relation.OID, column}]
 	}
 	if b == nil {
-		b = &bound{relation: relation, table: r.catalog.label(relation.Table), column: column}
+		b = &bound{relation: relation, table: relation.In(r.schema), column: column}
 		r.columns[place{relation.OID, column}] = b
 		r.keys = append(r.keys, b)
 	} else if b.key != "" && !slices.Contains(r.keys, b) && b.listed == drain.Forbid {

@@ -114,10 +114,10 @@ func TestForeseesWhatADeletionDoes(t *testing.T) {
 		INSERT INTO uploads VALUES (1, 1, 1), (2, 1, NULL), (3, 2, 1);
 		INSERT INTO posts VALUES (1, 1), (2, 2);`, lists())
 	p := plan(t, b.DB, lists())
-	foresee := func() *ghostuser.Foresight {
+	foresee := func() *drain.Foresight {
 		return pgtest.Must(p.Foresee(t.Context(), b.Pool(), 1, false))(t)
 	}
-	require.Equal(t, &ghostuser.Foresight{
+	require.Equal(t, &drain.Foresight{
 		Moved:   map[string]int64{"posts": 1},
 		Deleted: map[string]int64{"topics": 2, "replies": 601, "marks": 601, "uploads": 3}, Nullified: map[string]int64{"pins.topic_id": 1},
 		Rows: 1209, Forbidden: []string{},

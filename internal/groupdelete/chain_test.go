@@ -142,7 +142,7 @@ func TestRunThatGetsNowhere(t *testing.T) {
 
 const notices = "CREATE TABLE notices (id bigint PRIMARY KEY, group_id bigint REFERENCES groups ON DELETE SET NULL); CREATE INDEX ON notices (group_id);"
 
-func (b bundle) foresee(t *testing.T, group int64) *groupdelete.Foresight {
+func (b bundle) foresee(t *testing.T, group int64) *drain.Foresight {
 	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false))(t)
 	require.NoError(t, problems.Err())
 	return pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), dbtest.Names(), plan, nil, group))(t)
@@ -162,7 +162,7 @@ func TestForeseesWhatADestructionDoes(t *testing.T) {
 	require.Equal(t, map[string]int64{"notices.group_id": 2}, seen.Nullified)
 	require.Equal(t, stats.Nullified, seen.Nullified)
 	require.Equal(t, stats.Done+1, seen.Rows)
-	require.False(t, b.foresee(t, 1).Exists)
+	require.Nil(t, b.foresee(t, 1), "there is no such group")
 }
 
 // What loose foreign keys take later counts apart, at any depth, and forbids nothing.
@@ -200,7 +200,8 @@ func TestForeseesWhatForbidsADestruction(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues+"CREATE TABLE audits (id bigint PRIMARY KEY, project_id bigint REFERENCES projects); CREATE INDEX ON audits (project_id);",
 		someIssues+"INSERT INTO audits VALUES (5, 31)")
-	require.Equal(t, "audits: the row with id 5 refers to projects, and foreign key audits_project_id_fkey has no action for it", b.foresee(t, 1).Forbidden)
+	require.Equal(t, []string{"audits: the row with id 5 refers to projects, and foreign key audits_project_id_fkey has no action for it"},
+		b.foresee(t, 1).Forbidden)
 	require.Empty(t, b.foresee(t, 4).Forbidden)
 }
 

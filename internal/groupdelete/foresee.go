@@ -2,7 +2,6 @@ package groupdelete
 
 import (
 	"context"
-	"time"
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
@@ -10,52 +9,28 @@ import (
 	"sexton/internal/pgschema"
 )
 
-const (
-	// mostForeseen bounds the rows that Foresee counts, foreseeTime a statement of it.
-	mostForeseen = 100_000
-	foreseeTime  = 5 * time.Second
-)
-
-// Foresight foresees the destruction of a group.
-type Foresight struct {
-	// Exists is false where there is no such group.
-	Exists bool
-	// Deleted counts rows by table, Nullified by table.column. Rows is an estimate of the deleted ones where Capped reports that
-	// there are more than were counted.
-	Deleted, Nullified map[string]int64
-	Rows               int64
-	Capped             bool
-	// Loose are the rows that go or change later, by loose foreign keys from the deleted ones; at least as many where Capped is set.
-	Loose map[string]int64
-	// Forbidden is why the destruction would be refused, and empty where nothing was found.
-	Forbidden string
-}
-
 // Foresee counts what hangs below a group and looks for what forbids its destruction, in READ ONLY transactions of a few seconds. loose
-// is the plan of ResolveLoose, or nil.
-func Foresee(ctx context.Context, db drain.TxBeginner, names pgschema.Names, plan, loose *Plan, group int64) (*Foresight, error) {
+// is the plan of ResolveLoose, or nil. It returns nil where there is no such group.
+func Foresee(ctx context.Context, db drain.TxBeginner, names pgschema.Names, plan, loose *Plan, group int64) (*drain.Foresight, error) {
 	seen, err := foresee(ctx, db, names, plan, group)
-	if err != nil || !seen.Exists || loose == nil {
+	if err != nil || seen == nil || loose == nil {
 		return seen, err
 	}
 	all, err := foresee(ctx, db, names, loose, group)
-	if err != nil {
+	if err != nil || all == nil {
 		return nil, err
 	}
-	seen.Loose = drain.Later([2]map[string]int64{all.Deleted, seen.Deleted}, [2]map[string]int64{all.Nullified, seen.Nullified})
-	seen.Capped = seen.Capped || all.Capped
+	seen.Later(all)
 	return seen, nil
 }
 
-func foresee(ctx context.Context, db drain.TxBeginner, names pgschema.Names, plan *Plan, group int64) (*Foresight, error) {
+func foresee(ctx context.Context, db drain.TxBeginner, names pgschema.Names, plan *Plan, group int64) (*drain.Foresight, error) {
 	r := &run{engine: &Engine{Plan: plan, GroupID: group}, stats: newStats(group), line: []int64{group}}
-	r.Run = &drain.Run{Session: &batch.Session{Names: names}, Send: drain.ReadOnly(db, foreseeTime)}
-	seen := &Foresight{Deleted: map[string]int64{}, Nullified: map[string]int64{}}
+	r.Run = &drain.Run{Session: &batch.Session{Names: names}, Send: drain.ReadOnly(db, drain.ForeseeTime)}
 	w, err := r.groupWindow(ctx, group)
 	if err != nil || w == nil {
-		return seen, err
+		return nil, err
 	}
-	seen.Exists = true
 	ids, err := r.subtree(ctx)
 	if err != nil {
 		return nil, err
@@ -64,18 +39,18 @@ func foresee(ctx context.Context, db drain.TxBeginner, names pgschema.Names, pla
 	if err != nil {
 		return nil, err
 	}
+	seen := drain.NewForesight()
 	if forbidden != nil {
-		seen.Forbidden = forbidden.Text()
+		seen.Forbidden = append(seen.Forbidden, forbidden.Text())
 	}
-	c, err := r.Spread(ctx, w, mostForeseen)
-	if err != nil && fault.Judge(err).Verdict != fault.Timeout {
+	if err := seen.Below(ctx, r.Run, (*table).Label, w); err != nil {
 		return nil, err
 	}
-	for _, on := range c.Windows {
-		seen.Deleted[on.Table.Label()] += int64(on.Rows.Len())
-		seen.Rows += int64(on.Rows.Len())
+	seen.Deleted[w.Table.Label()]++
+	seen.Rows = 0
+	for _, n := range seen.Deleted {
+		seen.Rows += n
 	}
-	seen.Nullified, seen.Capped = c.Changed, c.Most || err != nil
 	if seen.Capped {
 		guessed, err := r.estimate(ctx, ids)
 		if err != nil && fault.Judge(err).Verdict != fault.Timeout {

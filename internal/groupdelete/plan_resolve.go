@@ -46,9 +46,7 @@ type resolver struct {
 	loose      []drain.Loose
 	plan       *Plan
 	catalog    *drain.Catalog
-	// named are the application's tables.
-	named    map[string]*pgcatalog.Relation
-	problems problem.List
+	problems   problem.List
 }
 
 const section = "adjourned_groups"
@@ -77,25 +75,25 @@ func (r *resolver) read(ctx context.Context, tx pgx.Tx) error {
 	if len(r.loose) == 0 {
 		r.catalog.Report = func(fix, format string, args ...any) { r.reportf(problem.Error, fix, format, args...) }
 	}
-	r.named = map[string]*pgcatalog.Relation{}
-	for _, found := range r.catalog.Relations {
-		if found.Schema == r.names.Tracked && slices.Contains(wanted, found.Name) {
-			r.named[found.Name] = found
-		}
-	}
 	return nil
+}
+
+// named is a table of the application's, or nil.
+func (r *resolver) named(name string) *pgcatalog.Relation {
+	return r.catalog.Named(r.names.Tracked, name)
 }
 
 func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	if err := r.read(ctx, tx); err != nil {
 		return err
 	}
-	named, p := r.named, &Plan{}
-	if !r.fits(named, "groups", "id", "parent_id", "path", "marked_for_deletion_on") || !r.fits(named, "projects", "id", "group_id") {
+	p := &Plan{}
+	if !r.fits("groups", "id", "parent_id", "path", "marked_for_deletion_on") || !r.fits("projects", "id", "group_id") {
 		return errNoApplication
 	}
-	p.groups, p.projects, p.members = r.catalog.Table(named["groups"]), r.catalog.Table(named["projects"]), r.catalog.Table(named["members"])
-	p.users = r.catalog.Table(named["users"])
+	for name, table := range map[string]**table{"groups": &p.groups, "projects": &p.projects, "members": &p.members, "users": &p.users} {
+		*table = r.catalog.Table(r.named(name))
+	}
 	p.bots = r.ghostUsers && p.members != nil && p.users != nil
 	p.groups.Told, p.groups.Apart, p.projects.Told = true, true, true
 	_, p.projectPath = p.projects.Columns["path"]
@@ -110,8 +108,8 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 }
 
 // fits reports whether a table of the application's is there with these columns.
-func (r *resolver) fits(named map[string]*pgcatalog.Relation, name string, columns ...string) bool {
-	found := named[name]
+func (r *resolver) fits(name string, columns ...string) bool {
+	found := r.named(name)
 	if found == nil || !found.IsTable() {
 		r.reportf(problem.Error, "point the database's schema to where it is", "there is no table %s in schema %s", name, r.names.Tracked)
 		return false
@@ -163,7 +161,7 @@ func (r *resolver) addColumns(to *table) {
 		{r.plan.groups, "import_placeholder_user_details", "namespace_id", restPart, drain.Nullify, "", ""},
 		{r.plan.groups, "group_deletion_schedules", "group_id", lastPart, drain.Remove, "", ""},
 	} {
-		found := r.named[c.name]
+		found := r.named(c.name)
 		if c.of != to || found == nil || !found.IsTable() {
 			continue
 		}

@@ -370,10 +370,7 @@ func (r *resolver) missingTable(d definitions.Definition, key, role string, home
 }
 
 func (r *resolver) missingColumn(d definitions.Definition, key string, name definitions.Name, table *pgcatalog.Relation, column string) {
-	fix := "correct the name, or remove the definition"
-	if near := problem.Nearest(column, slices.Sorted(maps.Keys(table.Columns))); near != "" {
-		fix = fmt.Sprintf("did you mean %s?", near)
-	}
+	fix := problem.Meant(column, table.ColumnNames(), "correct the name, or remove the definition")
 	r.report(d, problem.Error, key, fmt.Sprintf("table %s has no column %s", name, column), fix)
 }
 

@@ -191,6 +191,13 @@ type Foreseen struct {
 	Measured      bool    `json:"measured"`
 }
 
+func foreseen(seen *drain.Foresight, elsewhere int) *Foreseen {
+	return &Foreseen{
+		Moved: seen.Moved, Deleted: seen.Deleted, Nullified: seen.Nullified, Loose: seen.Loose, Elsewhere: elsewhere,
+		Rows: seen.Rows, Capped: seen.Capped, Forbidden: seen.Forbidden,
+	}
+}
+
 // UserDeletion is a request to delete a user. By is the user on whose behalf it is made, if one is named.
 type UserDeletion struct {
 	ID           int64
@@ -222,16 +229,11 @@ func ForeseeGroup(ctx context.Context, all *installation.Connections, id, by int
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("plan the destruction of group %d: %w", id, err)
-	case !seen.Exists:
+	case seen == nil:
 		return nil, fmt.Errorf("there is no group %d", id)
 	}
-	p := &Foreseen{
-		GroupID: id, Deleted: seen.Deleted, Nullified: seen.Nullified, Rows: seen.Rows, Capped: seen.Capped, Forbidden: []string{},
-		Loose: seen.Loose, Elsewhere: elsewhere,
-	}
-	if seen.Forbidden != "" {
-		p.Forbidden = append(p.Forbidden, seen.Forbidden)
-	}
+	p := foreseen(seen, elsewhere)
+	p.GroupID = id
 	if by != 0 {
 		var may bool
 		const rule = `SELECT coalesce("sexton".may_remove_group($1, $2), false)`
@@ -298,10 +300,8 @@ func ForeseeUser(ctx context.Context, all *installation.Connections, request Use
 	if err != nil {
 		return nil, fmt.Errorf("plan the deletion of user %d: %w", request.ID, err)
 	}
-	p := &Foreseen{
-		UserID: request.ID, Moved: seen.Moved, Deleted: seen.Deleted, Nullified: seen.Nullified,
-		Rows: seen.Rows, Capped: seen.Capped, Forbidden: seen.Forbidden, Loose: seen.Loose, Elsewhere: elsewhere,
-	}
+	p := foreseen(seen, elsewhere)
+	p.UserID = request.ID
 	var groups []int64
 	undone := errors.New("rolled back")
 	err = pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -94,6 +95,22 @@ func (r *Relation) Unique(column string) bool {
 func (r *Relation) Leads(table uint32, column string) bool {
 	return slices.ContainsFunc(r.Indexes[table], func(i Index) bool { return i.Complete() && len(i.Columns) > 0 && i.Columns[0] == column })
 }
+
+// Unindexed returns the statement that makes an index on a column, or "" where the table, or each leaf of it, has one that leads to its values.
+func (r *Relation) Unindexed(column string) string {
+	missing := func(leaf Table) bool { return !r.Leads(leaf.OID, column) }
+	switch {
+	case r.Leads(r.OID, column) || !slices.ContainsFunc(r.Leaves, missing):
+		return ""
+	case r.Kind == "p":
+		// Postgres refuses CONCURRENTLY on the table itself.
+		return fmt.Sprintf("CREATE INDEX CONCURRENTLY on each partition, then CREATE INDEX ON %s (%s)", r.SQL(), Quote(column))
+	}
+	return fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", r.SQL(), Quote(column))
+}
+
+// ColumnNames returns the names of its columns, sorted.
+func (r *Relation) ColumnNames() []string { return slices.Sorted(maps.Keys(r.Columns)) }
 
 //go:embed queries/relations.sql
 var relationsSQL string

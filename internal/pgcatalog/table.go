@@ -40,8 +40,11 @@ func Literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "'
 func (t Table) SQL() string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
 
 // Label returns schema.table for people, logs and statistics; "public." is left out as in definitions.
-func (t Table) Label() string {
-	if t.Schema == "public" {
+func (t Table) Label() string { return t.In("public") }
+
+// In returns the name for people who know it as a table of a database with this schema, which is left out.
+func (t Table) In(schema string) string {
+	if t.Schema == schema {
 		return t.Name
 	}
 	return t.Schema + "." + t.Name

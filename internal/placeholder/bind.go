@@ -3,7 +3,6 @@ package placeholder
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -90,12 +89,12 @@ func (b *binder) bind(ctx context.Context, key string, entry Reference) ([]bound
 	}
 	var columns []boundColumn
 	for i, column := range entry.Columns {
-		at, label := fmt.Sprintf("%s.columns[%d]", key, i), b.label(table)+"."+column
+		at, label := fmt.Sprintf("%s.columns[%d]", key, i), table.In(b.schema)+"."+column
 		found, there := table.Columns[column]
 		first, twice := b.known[label]
 		switch {
 		case !there:
-			fix := meant(column, slices.Sorted(maps.Keys(table.Columns)), "correct the name, or remove it")
+			fix := problem.Meant(column, table.ColumnNames(), "correct the name, or remove it")
 			b.reportf(problem.Error, at, fix, "table %s has no column %s", entry.Table, column)
 		case twice:
 			b.reportf(problem.Error, at, "remove one of them", "%s is named by %s already", label, first)
@@ -103,8 +102,8 @@ func (b *binder) bind(ctx context.Context, key string, entry Reference) ([]bound
 			b.reportf(problem.Error, at, "only integers can refer to users", "%s is of type %s", label, found.Type)
 		case !slices.Contains(readable, column):
 			b.reportf(problem.Error, at, fmt.Sprintf("GRANT SELECT ON TABLE %s TO the worker's role", table.SQL()), "the role may not read %s", label)
-		case !indexed(table, column):
-			b.reportf(problem.Warning, at, indexFix(table, column),
+		case table.Unindexed(column) != "":
+			b.reportf(problem.Warning, at, table.Unindexed(column),
 				"no index of %s begins with %s, so every look at a placeholder reads the whole table", entry.Table, column)
 		}
 		b.known[label] = at
@@ -147,7 +146,7 @@ func (b *binder) table(ctx context.Context, key, text string) (*pgcatalog.Relati
 		}
 		name.Table = name.Schema + "." + name.Table
 	}
-	b.reportf(problem.Error, key, meant(name.Table, tables, "create it, or remove the entry"), "table %s does not exist", text)
+	b.reportf(problem.Error, key, problem.Meant(name.Table, tables, "create it, or remove the entry"), "table %s does not exist", text)
 	return nil, nil
 }
 
@@ -158,31 +157,4 @@ func (b *binder) readable(ctx context.Context, table *pgcatalog.Relation, column
 	rows, _ := b.db.Query(ctx, sql, table.OID, columns)
 	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return found, problem.Doing(err, "look up privileges")
-}
-
-func indexed(table *pgcatalog.Relation, column string) bool {
-	return table.Leads(table.OID, column) ||
-		!slices.ContainsFunc(table.Leaves, func(leaf pgcatalog.Table) bool { return !table.Leads(leaf.OID, column) })
-}
-
-func indexFix(table *pgcatalog.Relation, column string) string {
-	if table.Kind == "p" {
-		// Postgres refuses CONCURRENTLY on the table itself.
-		return fmt.Sprintf("CREATE INDEX CONCURRENTLY on each partition, then CREATE INDEX ON %s (%s)", table.SQL(), pgcatalog.Quote(column))
-	}
-	return fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", table.SQL(), pgcatalog.Quote(column))
-}
-
-func meant(name string, candidates []string, otherwise string) string {
-	if near := problem.Nearest(name, candidates); near != "" {
-		return fmt.Sprintf("did you mean %s?", near)
-	}
-	return otherwise
-}
-
-func (b *binder) label(table *pgcatalog.Relation) string {
-	if table.Schema == b.schema {
-		return table.Name
-	}
-	return table.Schema + "." + table.Name
 }

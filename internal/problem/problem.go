@@ -142,6 +142,14 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
+// Meant is the fix for a name that does not exist: the nearest of the candidates or, where none is close, something else.
+func Meant(name string, candidates []string, otherwise string) string {
+	if near := Nearest(name, candidates); near != "" {
+		return fmt.Sprintf("did you mean %s?", near)
+	}
+	return otherwise
+}
+
 // distance is the edit distance with neighbouring letters swapped counting as one edit.
 func distance(a, b string) int {
 	ra, rb := []rune(a), []rune(b)

@@ -1,0 +1,86 @@
+package drain
+
+import (
+	"context"
+	"time"
+
+	"sexton/internal/fault"
+)
+
+const (
+	// MostForeseen bounds the rows of one column that count, and all rows below others.
+	MostForeseen = 100_000
+	// ForeseeTime bounds a statement that counts.
+	ForeseeTime = 5 * time.Second
+)
+
+// Foresight foresees a deletion.
+type Foresight struct {
+	// Moved and Deleted count rows by table, Nullified rows that stay by table, or by table.column below deleted ones. Capped reports
+	// that there are more.
+	Moved, Deleted, Nullified map[string]int64
+	Rows                      int64
+	Capped                    bool
+	// Loose are the rows that go or change later, by loose foreign keys; at least as many where Capped is set.
+	Loose map[string]int64
+	// Forbidden says what stands in the way; empty where nothing was found.
+	Forbidden []string
+}
+
+// NewForesight returns one that has counted nothing yet.
+func NewForesight() *Foresight {
+	return &Foresight{Moved: map[string]int64{}, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Forbidden: []string{}}
+}
+
+// Later adds the rows that go or change by loose references alone, which the other foresight counts as well.
+func (f *Foresight) Later(all *Foresight) {
+	f.Loose, f.Capped = map[string]int64{}, f.Capped || all.Capped
+	for _, counts := range [][2]map[string]int64{{all.Deleted, f.Deleted}, {all.Nullified, f.Nullified}} {
+		for label, n := range counts[0] {
+			if more := n - counts[1][label]; more > 0 {
+				f.Loose[label] += more
+			}
+		}
+	}
+}
+
+// Below adds what goes or changes with windows' rows, which do not count themselves. A row that would go in several ways counts once.
+func (f *Foresight) Below(ctx context.Context, r *Run, label func(*Table) string, windows ...*Window) error {
+	known := map[uint32]map[Place]bool{}
+	// fresh returns how many rows of a window were not known before, and notes them.
+	fresh := func(w *Window) (n int64) {
+		if known[w.Leaf.OID] == nil {
+			known[w.Leaf.OID] = map[Place]bool{}
+		}
+		for _, at := range w.Rows.At {
+			if !known[w.Leaf.OID][at] {
+				known[w.Leaf.OID][at] = true
+				n++
+			}
+		}
+		return n
+	}
+	for _, w := range windows {
+		fresh(w)
+	}
+	left := MostForeseen
+	for _, w := range windows {
+		c, err := r.Spread(ctx, w, w.Rows.Len()+left)
+		if err != nil && fault.Judge(err).Verdict != fault.Timeout {
+			return err
+		}
+		f.Capped = f.Capped || c.Most || err != nil
+		left = max(0, left-(c.Rows-w.Rows.Len()))
+		for _, with := range c.Windows[1:] {
+			if n := fresh(with); n > 0 {
+				f.Deleted[label(with.Table)] += n
+				f.Rows += n
+			}
+		}
+		for label, n := range c.Changed {
+			f.Nullified[label] += n
+			f.Rows += n
+		}
+	}
+	return nil
+}
