@@ -207,12 +207,12 @@ func Change(do Action, table string, columns []string, to string) string {
 // files behind the rows. The statement's affected rows are those of its INSERT, hence the count as a row.
 func (e *Edge) telling(names pgschema.Names, deletion string) string {
 	return fmt.Sprintf("WITH gone AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM gone",
-		deletion, batch.RowKey("child", e.PrimaryKey), e.event(names))
+		deletion, batch.RowKey("child", e.PrimaryKey), e.event(names, "gone"))
 }
 
-// event is the INSERT of that event, by the column key of the CTE gone.
-func (e *Edge) event(names pgschema.Names) string {
-	return batch.OrphanedFiles(names, e.Child.Label(), "", "gone", "HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0")
+// event is the INSERT of that event, by the column key of a CTE.
+func (e *Edge) event(names pgschema.Names, from string) string {
+	return batch.OrphanedFiles(names, e.Child.Label(), "", from, "HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0")
 }
 
 // Exists is true where the edge has a row with the key. OFFSET 0 keeps it a subquery of

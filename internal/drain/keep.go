@@ -43,29 +43,31 @@ func (k *Keep) Begin(names pgschema.Names) batch.Statement {
 	}
 }
 
-// keepingRemoved has a DELETE keep its rows. The number of them comes as a row, since the statement's affected rows are those of its INSERT.
+// keepingRemoved has a DELETE keep its rows. What stands beside their columns has the name of a system column, which no column of a table may have: xmin
+// is true for rows that are kept, cmin the part that a row is kept in, cmax its key. The number of rows comes as a row, since the statement's affected rows
+// are the inserted ones.
 func (e *Edge) keepingRemoved(names pgschema.Names, keys Keys, deletion string, args *Args) string {
 	k := keys.Keep
 	returning, event := Qualified("child", k.Columns), ""
 	if e.Tells {
-		returning = append(returning, batch.RowKey("child", e.PrimaryKey)+" AS key")
-		event = ",\nevent AS (" + e.event(names) + ")"
+		returning = append(returning, batch.RowKey("child", e.PrimaryKey)+" AS cmax")
+		event = ",\nkeyed AS (SELECT gone.cmax AS key FROM gone),\nevent AS (" + e.event(names, "keyed") + ")"
 	}
 	if k.Size == "" {
-		returning = append(returning, "true AS sexton_fits")
+		returning = append(returning, "true AS xmin")
 		insert := k.insert("kept", "gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", names, e, keys, nil, nil, k.Terms, args)
 		return fmt.Sprintf("WITH gone AS (%s RETURNING %s)%s,\n%s\n%s", deletion, strings.Join(returning, ", "), event, insert, fmt.Sprintf(total, "kept"))
 	}
 	size := func(alias string) string { return strings.NewReplacer("%1$s", alias, "%%", "%").Replace(k.Size) }
 	most := fmt.Sprintf("$%d::pg_catalog.int8", args.Add(k.MaxRow))
-	returning = append(returning, size("child")+" OPERATOR(pg_catalog.<=) "+most+" AS sexton_fits")
+	returning = append(returning, size("child")+" OPERATOR(pg_catalog.<=) "+most+" AS xmin")
 	bytes := "least(" + size("gone") + ", " + most + ")"
 	few := "gone WHERE (SELECT taken.bytes FROM taken) OPERATOR(pg_catalog.<=) %d HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0"
 	small := k.insert("small", fmt.Sprintf(few, mostBytes), names, e, keys, nil, nil, k.Terms, args)
 	large := k.insert("large", fmt.Sprintf(`(
-		SELECT gone.*, pg_catalog.sum(%s) OVER (ROWS UNBOUNDED PRECEDING) OPERATOR(pg_catalog./) %[2]d AS sexton_part
+		SELECT gone.*, pg_catalog.sum(%s) OVER (ROWS UNBOUNDED PRECEDING) OPERATOR(pg_catalog./) %[2]d AS cmin
 		FROM gone WHERE (SELECT taken.bytes FROM taken) OPERATOR(pg_catalog.>) %[2]d
-	) AS gone GROUP BY pg_catalog.trunc(gone.sexton_part)`, bytes, mostBytes), names, e, keys, nil, nil, k.Terms, args)
+	) AS gone GROUP BY pg_catalog.trunc(gone.cmin)`, bytes, mostBytes), names, e, keys, nil, nil, k.Terms, args)
 	return fmt.Sprintf("WITH gone AS (%s RETURNING %s)%s,\ntaken AS (SELECT coalesce(pg_catalog.sum(%s), 0) AS bytes FROM gone),\n%s,\n%s\n%s",
 		deletion, strings.Join(returning, ", "), event, bytes, small, large,
 		fmt.Sprintf(total, "(SELECT small.total FROM small UNION ALL SELECT large.total FROM large) AS kept"))
@@ -96,8 +98,8 @@ func (e *Edge) keepingChanged(names pgschema.Names, keys Keys, set []string, upd
 	if len(terms) < len(fields) {
 		terms = nil // Without a key, or a column that is kept, nothing could be given back.
 	}
-	return fmt.Sprintf(`WITH was AS MATERIALIZED (SELECT child.ctid AS sexton_at, %s FROM %s AS child WHERE %s%s%s),
-gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.sexton_at RETURNING %s, true AS sexton_fits),
+	return fmt.Sprintf(`WITH was AS MATERIALIZED (SELECT child.ctid AS ctid, %s FROM %s AS child WHERE %s%s%s),
+gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.ctid RETURNING %s, true AS xmin),
 %s
 %s`, strings.Join(Qualified("child", fields), ", "), table, here, where, e.Lock(), update, here, strings.Join(Qualified("was", fields), ", "),
 		k.insert("kept", "gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", names, e, keys, fields, set, terms, args), fmt.Sprintf(total, "kept"))
@@ -105,7 +107,7 @@ gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.sexton_at RET
 
 // insert is the CTE that keeps the rows of gone. Of changed rows, columns are the ones that are kept, and set the ones that were changed.
 func (k *Keep) insert(cte, from string, names pgschema.Names, e *Edge, keys Keys, columns, set, terms []string, args *Args) string {
-	rows, left, kept := "pg_catalog.count(*) FILTER (WHERE gone.sexton_fits)", "pg_catalog.count(*) FILTER (WHERE NOT gone.sexton_fits)",
+	rows, left, kept := "pg_catalog.count(*) FILTER (WHERE gone.xmin)", "pg_catalog.count(*) FILTER (WHERE NOT gone.xmin)",
 		"ARRAY["+strings.Join(terms, ", ")+"]"
 	if k.Full || terms == nil {
 		rows, left, kept = "0", "pg_catalog.count(*)", "NULL"

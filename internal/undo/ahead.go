@@ -45,7 +45,7 @@ func (e *Engine) foretell(ctx context.Context, u *unit, report *Report) error {
 				report.notef("checked once rows of %s come back: %s", s.Name, c.what)
 				continue
 			}
-			sql := fmt.Sprintf("SELECT r.sexton_n, CASE WHEN %s THEN ARRAY[%s]::pg_catalog.text END FROM %s WHERE %s OR %s AND %s",
+			sql := fmt.Sprintf("SELECT r.ctid, CASE WHEN %s THEN ARRAY[%s]::pg_catalog.text END FROM %s WHERE %s OR %s AND %s",
 				c.refers(), strings.Join(forms(c.given), ", "), from, c.partly(), c.refers(), c.missing(false))
 			target := fmt.Sprint(s.on.Name, c.other, c.others)
 			found, err := e.links(ctx, s, sql, target, c.args.Values[3:])
@@ -76,7 +76,7 @@ func (s *set) foreseen(f *shape, columns []string) (string, bool) {
 		}
 		values[i] = s.value(at[i], f.kind(column)) + " AS " + pgcatalog.Quote(column)
 	}
-	return fmt.Sprintf("(SELECT r.sexton_n, %s FROM %s WHERE %s) AS r", strings.Join(values, ", "), s.rows(at...), among), true
+	return fmt.Sprintf("(SELECT r.ctid, %s FROM %s WHERE %s) AS r", strings.Join(values, ", "), s.rows(at...), among), true
 }
 
 // links reads the places of rows with their keys.
@@ -117,7 +117,7 @@ func (e *Engine) offers(ctx context.Context, u *unit, database string, c check, 
 		for i, other := range c.others {
 			names[i] = "r." + pgcatalog.Quote(other)
 		}
-		found, err := e.links(ctx, s, fmt.Sprintf("SELECT r.sexton_n, ARRAY[%s]::pg_catalog.text FROM %s", strings.Join(forms(names), ", "), from), target, nil)
+		found, err := e.links(ctx, s, fmt.Sprintf("SELECT r.ctid, ARRAY[%s]::pg_catalog.text FROM %s", strings.Join(forms(names), ", "), from), target, nil)
 		if err != nil {
 			return err
 		}

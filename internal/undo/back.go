@@ -349,6 +349,6 @@ func (b *back) giveBack() string {
 			terms = append(terms, "pg_catalog.format('%s', child."+name+") OPERATOR(pg_catalog.=) "+pgcatalog.Literal(*b.Written))
 		}
 	}
-	return fmt.Sprintf("UPDATE %s AS child SET %s FROM %s WHERE %s AND %s RETURNING r.sexton_n, child.tableoid, child.ctid::pg_catalog.text",
+	return fmt.Sprintf("UPDATE %s AS child SET %s FROM %s WHERE %s AND %s RETURNING r.ctid, child.tableoid, child.ctid::pg_catalog.text",
 		b.shape.Name, strings.Join(set, ", "), b.rows(columns...), strings.Join(terms, " AND "), among)
 }

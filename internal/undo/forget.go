@@ -74,10 +74,10 @@ func (s *set) blank() string {
 	for _, at := range s.kept() {
 		values = append(values, fmt.Sprintf("CASE WHEN NOT %s THEN %s END AS %s",
 			among, s.value(at, s.Types[at]), pgcatalog.Quote(s.Columns[at])))
-		terms = append(terms, strings.Replace(s.Terms[at], ") FILTER", " ORDER BY gone.sexton_n) FILTER", 1))
+		terms = append(terms, strings.Replace(s.Terms[at], ") FILTER", " ORDER BY gone.ctid) FILTER", 1))
 	}
 	return fmt.Sprintf(`UPDATE %s AS undo SET c = (
-	SELECT ARRAY[%s] FROM (SELECT r.sexton_n, true AS sexton_fits, %s FROM %s) AS gone
+	SELECT ARRAY[%s] FROM (SELECT r.ctid, true AS xmin, %s FROM %s) AS gone
 ) WHERE undo.id OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.int8[]) AND undo.number OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.int8[])`,
 		s.on.Names.Render(`"sexton".undo`), strings.Join(terms, ", "), strings.Join(values, ", "), s.rows())
 }

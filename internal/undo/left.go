@@ -46,7 +46,7 @@ func (s *set) taken(ctx context.Context, db dbsqlc.DBTX, f *shape, places []int3
 	if len(terms) == 0 {
 		return nil, nil
 	}
-	sql := fmt.Sprintf("SELECT r.sexton_n FROM %s WHERE %s AND EXISTS (SELECT FROM %s AS other WHERE %s) ORDER BY 1",
+	sql := fmt.Sprintf("SELECT r.ctid FROM %s WHERE %s AND EXISTS (SELECT FROM %s AS other WHERE %s) ORDER BY 1",
 		s.rows(columns...), among, f.Name, strings.Join(terms, " AND "))
 	rows, _ := db.Query(ctx, sql, s.args(s.mask(places))...)
 	taken, err := pgx.CollectRows(rows, pgx.RowTo[int32])

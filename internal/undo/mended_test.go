@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
 )
 
 // A DELETE of more rows than a set takes has several sets of one number. A parent that stays deleted keeps its tombstone, whichever set is restored.
@@ -101,4 +103,35 @@ func TestRowsComeBackThatWentWithOthersOfTheirTable(t *testing.T) {
 	b.drain(t, 0)
 	require.Empty(t, b.restore(t, b.last(t).ID).Left)
 	require.Equal(t, before, b.all("folders", "files"))
+}
+
+// Columns may have any name that generated statements use beside them.
+func TestColumnsMayHaveAnyName(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `CREATE TABLE folders (id bigint PRIMARY KEY, gone text, old text);
+CREATE TABLE files (id bigint PRIMARY KEY, owner_id bigint, key text, sexton_n int, sexton_fits bool, child int, gone int, r int, rows int, c text, once int, number int);
+CREATE INDEX ON files (owner_id);
+CREATE TABLE links (was bigint PRIMARY KEY, owner_id bigint, sexton_at int, k0 int, u int);
+CREATE INDEX ON links (owner_id);
+CREATE TABLE native (sexton_part bigint PRIMARY KEY, thing_id bigint REFERENCES files ON DELETE CASCADE, sexton_bytes int);
+CREATE TABLE pale (id bigint PRIMARY KEY, now bigint REFERENCES files ON DELETE SET NULL, sexton_fits int);
+INSERT INTO folders VALUES (1, 'a', 'b'), (2, 'c', 'd');
+INSERT INTO files SELECT i, i % 2 + 1, 'k', 7, false, 1, 2, 3, 4, 'c', 5, 6 FROM generate_series(1, 10) AS i;
+INSERT INTO links SELECT i, i % 2 + 1, 3, 4, 5 FROM generate_series(1, 10) AS i;
+INSERT INTO native SELECT i, i, 9 FROM generate_series(1, 10) AS i;
+INSERT INTO pale SELECT i, i, 9 FROM generate_series(1, 10) AS i`, `
+files: [{table: folders, column: owner_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]
+links: [{table: folders, column: owner_id, on_delete: async_nullify}]
+`, "folders")
+	b.keepBelow(t)
+	tables := []string{"folders", "files", "links", "native", "pale"}
+	before := b.all(tables...)
+	b.Exec("DELETE FROM folders")
+	b.drain(t, 0)
+	require.NotEqual(t, before, b.all(tables...))
+	require.NotEmpty(t, b.Rows("SELECT FROM sexton.events"))
+	id := b.last(t).ID
+	require.EqualValues(t, 42, pgtest.Must(b.engine.Restore(t.Context(), id, true))(t).Restored)
+	require.Empty(t, b.restore(t, id).Left)
+	require.Equal(t, before, b.all(tables...))
 }

@@ -160,10 +160,10 @@ func (s *set) kept() []int {
 }
 
 // rows are those of the set $1, $2, as an item of a FROM clause called r, with the columns at those places in the layout, or all. Their places are in
-// sexton_n. SELECT lists take values of composite types apart from one another, and not into columns. The concatenation has what is kept unpacked once,
+// ctid. SELECT lists take values of composite types apart from one another, and not into columns. The concatenation has what is kept unpacked once,
 // where each column would unpack all of it.
 func (s *set) rows(columns ...int) string {
-	terms := []string{"pg_catalog.generate_series(1, u.rows) AS sexton_n"}
+	terms := []string{"pg_catalog.generate_series(1, u.rows) AS ctid"}
 	for i, at := range s.kept() {
 		if len(columns) == 0 || slices.Contains(columns, at) {
 			terms = append(terms, fmt.Sprintf("pg_catalog.unnest(u.c[%d]::%s) AS %s", i+1, s.Arrays[at], pgcatalog.Quote(s.Columns[at])))
@@ -201,7 +201,7 @@ func (s *set) mask(places []int32) []bool {
 }
 
 // among is the condition for rows at the places of the mask $3.
-const among = "($3::pg_catalog.bool[] IS NULL OR ($3::pg_catalog.bool[])[r.sexton_n])"
+const among = "($3::pg_catalog.bool[] IS NULL OR ($3::pg_catalog.bool[])[r.ctid])"
 
 // texts is the type of what is kept of a column whose values are kept as texts.
 const texts = "pg_catalog.text[]"
@@ -235,7 +235,7 @@ func (e *Engine) keysOf(ctx context.Context, s *set, columns []string, places []
 		if at[i] = s.column(column); at[i] < 0 {
 			return nil // Excluded: its children cannot be found.
 		}
-		terms[i] = fmt.Sprintf("pg_catalog.array_agg(r.%s::pg_catalog.text ORDER BY r.sexton_n)", pgcatalog.Quote(column))
+		terms[i] = fmt.Sprintf("pg_catalog.array_agg(r.%s::pg_catalog.text ORDER BY r.ctid)", pgcatalog.Quote(column))
 	}
 	sql := fmt.Sprintf("SELECT %s FROM %s WHERE %s", strings.Join(terms, ", "), s.rows(at...), among)
 	return e.within(ctx, s.on, func(tx pgx.Tx) error {
@@ -280,7 +280,7 @@ func (e *Engine) referring(ctx context.Context, u *unit, s *set, keys [][]*strin
 			terms[i] = value + "::pg_catalog.text OPERATOR(pg_catalog.=) k." + names[i]
 		}
 	}
-	sql := fmt.Sprintf("SELECT r.sexton_n FROM %s WHERE EXISTS (SELECT FROM ROWS FROM (%s) AS k (%s) WHERE %s) ORDER BY 1",
+	sql := fmt.Sprintf("SELECT r.ctid FROM %s WHERE EXISTS (SELECT FROM ROWS FROM (%s) AS k (%s) WHERE %s) ORDER BY 1",
 		s.rows(via...), strings.Join(from, ", "), strings.Join(names, ", "), strings.Join(terms, " AND "))
 	var places []int32
 	err = e.within(ctx, s.on, func(tx pgx.Tx) (err error) {

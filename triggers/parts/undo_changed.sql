@@ -26,10 +26,10 @@ FOR one IN
                     SELECT pg_catalog.format(
                         'INSERT INTO "sexton".undo (id, number, layout, rows, origins, via, keys, parent, fields, changed, actor, c) '
                         'SELECT $1, pg_catalog.nextval(''"sexton".undo_ids''), $2, pg_catalog.count(*), $3, $4, $5, $6, $7, $8, $9, ARRAY[%s] '
-                        'FROM (SELECT once.*, true AS sexton_fits, pg_catalog.row_number() OVER () OPERATOR(pg_catalog./) 5000 AS sexton_part '
+                        'FROM (SELECT once.*, true AS xmin, pg_catalog.row_number() OVER () OPERATOR(pg_catalog./) 5000 AS cmin '
                         'FROM (SELECT DISTINCT ON (%2$s) old.* FROM sexton_deleted AS old WHERE pg_catalog.num_nulls(%3$s) OPERATOR(pg_catalog.=) 0 '
                         'AND ARRAY[%2$s] OPERATOR(pg_catalog.=) ANY (SELECT ARRAY[%4$s] FROM sexton_changed AS now '
-                        'WHERE pg_catalog.num_nonnulls(%5$s) OPERATOR(pg_catalog.=) 0)) AS once) AS gone GROUP BY gone.sexton_part',
+                        'WHERE pg_catalog.num_nonnulls(%5$s) OPERATOR(pg_catalog.=) 0)) AS once) AS gone GROUP BY gone.cmin',
                         (SELECT pg_catalog.string_agg(kept.terms[pg_catalog.array_position(kept.columns, f.name)], ', ' ORDER BY f.place)
                             FROM pg_catalog.unnest(one.fields) WITH ORDINALITY AS f (name, place)),
                         (SELECT pg_catalog.string_agg(pg_catalog.format('pg_catalog.format(''%%s'', old.%I)', f.name), ', ' ORDER BY f.place)

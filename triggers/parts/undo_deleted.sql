@@ -16,13 +16,13 @@ IF own THEN
             -- In parts, since an array and a value have their limits. What else a batch's statement took along has a key that the batch has not kept.
             EXECUTE pg_catalog.format(
                 'INSERT INTO "sexton".undo (id, number, layout, rows, left_out, origins, via, actor, c) '
-                'SELECT $1, pg_catalog.nextval(''"sexton".undo_ids''), $2, pg_catalog.count(*) FILTER (WHERE gone.sexton_fits), '
-                'pg_catalog.count(*) FILTER (WHERE NOT gone.sexton_fits), $3, $4, $5, ARRAY[%s] '
-                'FROM (SELECT old.*, sized.size OPERATOR(pg_catalog.<=) $6 AS sexton_fits, '
-                'pg_catalog.row_number() OVER () OPERATOR(pg_catalog./) 5000 AS sexton_part, '
-                'pg_catalog.sum(least(sized.size, $6)) OVER (ROWS UNBOUNDED PRECEDING) OPERATOR(pg_catalog./) 67108864 AS sexton_bytes '
+                'SELECT $1, pg_catalog.nextval(''"sexton".undo_ids''), $2, pg_catalog.count(*) FILTER (WHERE gone.xmin), '
+                'pg_catalog.count(*) FILTER (WHERE NOT gone.xmin), $3, $4, $5, ARRAY[%s] '
+                'FROM (SELECT old.*, sized.size OPERATOR(pg_catalog.<=) $6 AS xmin, '
+                'pg_catalog.row_number() OVER () OPERATOR(pg_catalog./) 5000 AS cmin, '
+                'pg_catalog.sum(least(sized.size, $6)) OVER (ROWS UNBOUNDED PRECEDING) OPERATOR(pg_catalog./) 67108864 AS cmax '
                 'FROM sexton_deleted AS old CROSS JOIN LATERAL (SELECT (%s)::pg_catalog.int8 AS size OFFSET 0) AS sized WHERE %s) AS gone '
-                'GROUP BY gone.sexton_part, pg_catalog.trunc(gone.sexton_bytes)',
+                'GROUP BY gone.cmin, pg_catalog.trunc(gone.cmax)',
                 pg_catalog.array_to_string(kept.terms, ', '), coalesce(nullif(pg_catalog.format(kept.size, 'old'), ''), '0'), apart)
             USING origin, layout, CASE WHEN by_batch THEN ARRAY[origin] END, "undo_via", CASE WHEN NOT by_batch THEN session_user::pg_catalog.text END,
                 'undo_max_row'::pg_catalog.int8;

@@ -1,5 +1,6 @@
 -- Returns the layout of a table as it is now, without the excluded columns (table.column, or schema.table.column). Generated columns are
 -- computed anew when a row comes back. Types are named with their schema, as rows come back under the search_path of the application's triggers.
+-- Of the rows gone, xmin is true where a row is kept: no table's own column may have the name of a system column.
 -- A row's own casts to text are user code, so values become text by their output functions alone. The size of a row is that of its values when they
 -- are not compressed. Several layouts may be the same: a unique index would have one DELETE wait for the transaction of another.
 CREATE OR REPLACE FUNCTION "sexton".undo_layout(of_table oid, exclude text[])
@@ -23,11 +24,11 @@ BEGIN
                 ELSE pg_catalog.format('%I.%I', an.nspname, ta.typname) END ORDER BY a.attnum),
         pg_catalog.array_agg(pg_catalog.format(
             CASE
-                WHEN t.oid = ANY (ownform) THEN '"sexton".undo_text(pg_catalog.array_agg(gone.%I::pg_catalog.text) FILTER (WHERE gone.sexton_fits))'
-                WHEN t.typcategory = 'A' THEN '"sexton".undo_text(pg_catalog.array_agg("sexton".undo_text(gone.%I)) FILTER (WHERE gone.sexton_fits))'
+                WHEN t.oid = ANY (ownform) THEN '"sexton".undo_text(pg_catalog.array_agg(gone.%I::pg_catalog.text) FILTER (WHERE gone.xmin))'
+                WHEN t.typcategory = 'A' THEN '"sexton".undo_text(pg_catalog.array_agg("sexton".undo_text(gone.%I)) FILTER (WHERE gone.xmin))'
                 WHEN t.typarray = 0 THEN '"sexton".undo_text(pg_catalog.array_agg(CASE WHEN pg_catalog.num_nulls(gone.%1$I) OPERATOR(pg_catalog.=) 0 '
-                    'THEN pg_catalog.format(''%%s'', gone.%1$I) END) FILTER (WHERE gone.sexton_fits))'
-                ELSE '"sexton".undo_text(pg_catalog.array_agg(gone.%I) FILTER (WHERE gone.sexton_fits))'
+                    'THEN pg_catalog.format(''%%s'', gone.%1$I) END) FILTER (WHERE gone.xmin))'
+                ELSE '"sexton".undo_text(pg_catalog.array_agg(gone.%I) FILTER (WHERE gone.xmin))'
             END, a.attname) ORDER BY a.attnum),
         coalesce(pg_catalog.string_agg(pg_catalog.format(
             CASE WHEN coalesce(nullif(t.typbasetype, 0), t.oid) = ANY ('{text,varchar,bpchar,bytea}'::pg_catalog.regtype[])
