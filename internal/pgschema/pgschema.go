@@ -29,8 +29,12 @@ type Names struct {
 	Path string
 }
 
-// Render replaces the two placeholders by the quoted names.
+// Render replaces the two placeholders by the quoted names. Most installations use the names that the texts are written with, and each wake-up
+// renders a score of texts.
 func (n Names) Render(sql string) string {
+	if n.Jobs == "sexton" && n.Tracked == "public" {
+		return sql
+	}
 	return strings.NewReplacer(
 		`"sexton".`, pgx.Identifier{n.Jobs}.Sanitize()+".",
 		`"public".`, pgx.Identifier{n.Tracked}.Sanitize()+".",

@@ -37,6 +37,9 @@ var waitingSQL string
 // notification tells.
 const ConfirmEvery = 5 * time.Second
 
+// dueText is dueSQL with all parts but {barred}.
+var dueText = strings.NewReplacer("{waiting}", waitingSQL, "{prepared}", loosefk.PreparedSQL, "{horizon}", loosefk.HorizonSQL(7)).Replace(dueSQL)
+
 // Called reports whether the jobs database, on a connection of its own, has tombstones of which a writer may have told, and that may be taken now.
 func (w *Work) Called(ctx context.Context, on listen.Querier, db database.Database, barredSQL string) (now bool, err error) {
 	parents := w.Memory.Noted(db.Name)
@@ -61,8 +64,7 @@ func (w *Work) Due(ctx context.Context, on listen.Querier, db database.Database,
 	var due listen.Due
 	var seconds float64
 	var confirming bool
-	sql := strings.NewReplacer("{waiting}", waitingSQL, "{barred}", condition,
-		"{prepared}", loosefk.PreparedSQL, "{horizon}", loosefk.HorizonSQL(7)).Replace(dueSQL)
+	sql := strings.Replace(dueText, "{barred}", condition, 1)
 	err := on.QueryRow(ctx, db.Names.Render(sql), args...).Scan(&due.Now, &seconds, &confirming)
 	if err != nil {
 		return listen.Due{}, fmt.Errorf("look for due tombstones: %w", err)
