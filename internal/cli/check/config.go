@@ -13,12 +13,13 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/definitions"
 	"sexton/internal/installation"
+	"sexton/internal/operator"
 	"sexton/internal/problem"
 	"sexton/internal/words"
 )
 
 func configCommand(env *cli.Env) *cobra.Command {
-	return cli.Group("config", "Check or show the configuration, without connecting", "  sexton config check\n  sexton config show",
+	return cli.Group("config", "Check or show the configuration", "  sexton config check\n  sexton config show",
 		configCheckCommand(env), configShowCommand(env), configSchemaCommand(env))
 }
 
@@ -42,10 +43,12 @@ type foundProblem struct {
 
 func configCheckCommand(env *cli.Env) *cobra.Command {
 	return env.Reports(&cobra.Command{
-		Use:     "check",
-		Short:   "Validate configuration and definitions; exits 2 and lists everything that is wrong",
+		Use:   "check",
+		Short: "Validate configuration and definitions; exits 2 and lists everything that is wrong",
+		Long: `Reads the configuration and the definitions. It connects only where loose_foreign_keys.undo is on, to warn of what undo
+does not cover; where no database can be reached it says that it did not look.`,
 		Example: "  sexton config check --config sexton.yaml",
-	}, func(_ context.Context, _ []string) error {
+	}, func(ctx context.Context, _ []string) error {
 		c, err := env.LoadConfig()
 		problems, _ := errors.AsType[problem.List](err)
 		var defs []definitions.Definition
@@ -59,6 +62,15 @@ func configCheckCommand(env *cli.Env) *cobra.Command {
 		if c != nil {
 			document.Databases = len(c.Databases)
 			problems.Add(c.Warnings()...)
+		}
+		if wrong == nil && c != nil && c.LooseForeignKeys.Enabled && c.LooseForeignKeys.Undo.On() {
+			found := operator.Losses(ctx, c)
+			problems.Add(found...)
+			for _, one := range found {
+				if !env.JSON {
+					env.Warn(one)
+				}
+			}
 		}
 		for _, p := range problems {
 			document.Problems = append(document.Problems,

@@ -267,8 +267,10 @@ func TestPlanGoesOnWithoutOneJob(t *testing.T) {
 func TestPlanNamesWhatUndoDoesNotCover(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
-	s.Exec("CREATE TABLE pins (id bigint PRIMARY KEY, issue_id bigint DEFAULT 1 REFERENCES issues ON DELETE SET DEFAULT); ALTER TABLE issues ADD secret text")
+	s.Exec("CREATE TABLE pins (id bigint PRIMARY KEY, issue_id bigint DEFAULT 1 REFERENCES issues ON DELETE SET DEFAULT); ALTER TABLE issues ADD secret text;" +
+		"CREATE TABLE keyless (issue_id bigint REFERENCES issues ON DELETE SET NULL)")
 	require.NotContains(t, s.OK("plan"), "undo")
+	require.Empty(t, s.Run("config", "check").Stderr)
 	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h", "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__MAX_SIZE=1000",
 		"SEXTON_LOOSE_FOREIGN_KEYS__UNDO__EXCLUDE=issues.secret")
 	s.OK("migrate", "up")
@@ -276,14 +278,24 @@ func TestPlanNamesWhatUndoDoesNotCover(t *testing.T) {
 	planned := s.OK("plan")
 	for _, want := range []string{
 		"table public.pins: sexton undo does not bring back what foreign key pins_issue_id_fkey deletes or changes with rows of public.issues: ",
+		"table public.keyless: sexton undo does not bring back what foreign key keyless_issue_id_fkey deletes or changes with rows of public.issues: ",
 		"table public.issues: rows come back with the default of secret, which loose_foreign_keys.undo.exclude names",
 		"table public.projects: its 0.0 MB do not fit into loose_foreign_keys.undo.max_size, 0.0 MB",
 	} {
 		require.Contains(t, planned, want)
 		require.Contains(t, s.Run("doctor").Stdout, strings.SplitN(want, ": ", 2)[1])
 	}
+	checked := s.Run("config", "check")
+	require.Zero(t, checked.Code)
+	require.Contains(t, checked.Stderr, "database main, table public.pins: sexton undo does not bring back what foreign key pins_issue_id_fkey ")
+	require.Contains(t, checked.Stderr, "table public.keyless: ")
+	require.NotContains(t, checked.Stderr, "secret", "that is as configured")
+	checked = s.Run("config", "check", "--database-url", "postgres://127.0.0.1:1/none")
+	require.Zero(t, checked.Code)
+	require.Contains(t, checked.Stderr, "what undo does not cover was not looked for: ")
 	losses := s.JSON(0, "plan").([]any)[0].(map[string]any)["undo_uncovered"].([]any)
-	require.Equal(t, "table public.pins", losses[0].(map[string]any)["object"])
+	require.Equal(t, "table public.keyless", losses[0].(map[string]any)["object"])
+	require.Equal(t, "table public.pins", losses[1].(map[string]any)["object"])
 	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__TABLES=public.projcts")
 	s.Says(2, `no definition has the parent "public.projcts"`, "config", "check")
 }
