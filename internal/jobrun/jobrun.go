@@ -249,6 +249,9 @@ func (r *Runner) underLease(
 	if err != nil && granted.Installed(context.WithoutCancel(ctx), err) {
 		report.Outcome, report.Reason, err = OverLimit, "definitions were installed meanwhile; the next run goes on with those", nil
 	}
+	if err != nil && granted.Undoing(context.WithoutCancel(ctx), err) {
+		report.Outcome, report.Reason, err = OverLimit, "a deletion is taken back; the next run goes on", nil
+	}
 	return result, nil, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -100,6 +101,21 @@ func TestTakenLeaseIsSkipped(t *testing.T) {
 	require.Equal(t, "somebody", report.Holder)
 	require.Equal(t, "skipped", b.runs()[0][0])
 	require.Contains(t, b.log.String(), `level=ERROR msg="failed to obtain lock" kind=some_kind database=main run_id=1 error=FailedToObtainLockError key=some/key holder=somebody expires_at=`)
+}
+
+// An undo takes the lease of a working pass on purpose: that is no failure. A pass that loses it to another worker has failed.
+func TestAPassYieldsToAnUndo(t *testing.T) {
+	t.Parallel()
+	for holder, want := range map[string]jobrun.Outcome{lease.UndoHolder + "person": jobrun.OverLimit, "worker": jobrun.Failed} {
+		b := setup(t)
+		report, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
+			b.db.Exec("UPDATE sexton.leases SET holder = $1, token = token + 1", holder)
+			return jobrun.Result{Outcome: jobrun.Done, Stats: map[string]int{"processed": 3}, Changed: true}, fmt.Errorf("batch: %w", lease.ErrLost)
+		})
+		require.Equal(t, want, report.Outcome)
+		require.Equal(t, want == jobrun.Failed, err != nil)
+		require.Equal(t, want == jobrun.Failed, strings.Contains(b.log.String(), "level=ERROR"))
+	}
 }
 
 func TestFailedPassKeepsItsStatistics(t *testing.T) {

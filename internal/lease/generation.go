@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -58,4 +59,16 @@ func (l *Lease) Installed(ctx context.Context, err error) bool {
 	}
 	look, err := l.manager.Jobs.AsyncQueries().LeaseLook(ctx, l.key)
 	return err == nil && look.Held && look.Token == l.token && look.Holder == l.manager.Holder
+}
+
+// UndoHolder begins the names of the holders of leases that take deletions back or forget them.
+const UndoHolder = "undo:"
+
+// Undoing reports whether the lease has passed to a holder that takes deletions back: it does so on purpose, and gives the lease back.
+func (l *Lease) Undoing(ctx context.Context, err error) bool {
+	if !errors.Is(err, ErrLost) {
+		return false
+	}
+	look, err := l.manager.Jobs.AsyncQueries().LeaseLook(ctx, l.key)
+	return err == nil && strings.HasPrefix(look.Holder, UndoHolder)
 }

@@ -29,7 +29,7 @@ const (
 )
 
 // Holder begins the names of the holders of leases that take deletions back or forget them. They yield to nothing but their silence.
-const Holder = "undo:"
+const Holder = lease.UndoHolder
 
 // ErrBusy says that another process takes a deletion back, or forgets one.
 var ErrBusy = errors.New("another process takes a deletion back or forgets one; try again when it has ended, or its lease has")
