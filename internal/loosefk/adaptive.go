@@ -29,6 +29,9 @@ const (
 	largestBatch  = 50_000
 	// beside bounds a statement that cannot be made any smaller while others wait.
 	beside = 1500 * time.Millisecond
+	// A row that others change between snapshot and statement ends that with changedMeanwhile. It is tried again mostChanged times per chunk: a
+	// trigger may raise the same.
+	changedMeanwhile, mostChanged = "40001", 2
 )
 
 // steer bounds the sizes.
@@ -155,6 +158,10 @@ func (r *run) adapt(c *chunk, t task, how pass, f fault.Fault) (remedy, bool) {
 	}
 	size, steer := t.reference.size(how), r.engine.Adaptive.steer()
 	switch {
+	case how == direct && f.SQLState == changedMeanwhile && c.changed < mostChanged:
+		// Who changed the row is through with it, and a new snapshot has the change.
+		c.changed++
+		return retry, true
 	case how != skipping && f.Lock():
 		c.how = skipping
 		return retry, true

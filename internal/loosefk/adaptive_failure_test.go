@@ -63,6 +63,40 @@ func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
 	require.Zero(t, b.Pending(t))
 }
 
+// A row that changed a moment ago is free again: the form that takes a statement's rows at once takes it then. A trigger that says so each time
+// stops nothing but that form.
+func TestAdaptiveRowsThatChangeMeanwhileAreTriedAgain(t *testing.T) {
+	t.Parallel()
+
+	pgtest.Each(t, map[string]struct {
+		fails string
+		form  string
+	}{
+		"once":      {"nextval('public.tries') = 1", "repeatable read"},
+		"twice":     {"nextval('public.tries') <= 2", "repeatable read"},
+		"each time": {"current_setting('transaction_isolation') = 'repeatable read'", "read committed"},
+	}, func(t *testing.T, _ string, test struct{ fails, form string }) {
+		b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
+		b.Exec(innocent)
+		b.Exec(`CREATE SEQUENCE tries;
+			CREATE TABLE forms (form text);
+			CREATE FUNCTION changed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+				IF ` + test.fails + ` THEN
+					RAISE EXCEPTION 'changed' USING ERRCODE = '40001';
+				END IF;
+				INSERT INTO public.forms VALUES (current_setting('transaction_isolation'));
+				RETURN old;
+			END $$;
+			CREATE TRIGGER changed BEFORE DELETE ON children FOR EACH ROW EXECUTE FUNCTION changed();
+			DELETE FROM parents WHERE id <= 3`)
+		stats := b.run(t)
+		require.EqualValues(t, 30, stats.DeleteCount)
+		require.Empty(t, stats.Errors)
+		require.Zero(t, b.Pending(t))
+		require.Equal(t, test.form, pgtest.Scalar[string](t, b.Database, "SELECT string_agg(DISTINCT form, ', ') FROM forms"))
+	})
+}
+
 // A statement of many parents that is over its leash is split until the heavy one stands alone. That is no
 // error and nobody's fault.
 func TestAdaptiveSplitsUntilTheHeavyParentStandsAlone(t *testing.T) {

@@ -34,6 +34,8 @@ type chunk struct {
 	cleaned int64
 	idle    int
 	passes  int
+	// changed counts statements of the direct form that others' changes to its rows have ended.
+	changed int
 	// elsewhere tells that it has children in other databases.
 	elsewhere bool
 	// alone makes the removal a transaction of its own, after it failed together with a task.
