@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // fastest is more commits per second than any client count reaches, for the number of rows to delete. Where
@@ -92,14 +94,14 @@ func Notify(ctx context.Context, s *Site, o NotifyOptions) (Report, error) {
 		rates, heard := map[string][]float64{}, map[string]int64{}
 		err := inTurn(o.Rounds, notifyVariants(), func(round int, v variant) error {
 			s.Progress("%d clients, round %d of %d, %s", clients, round, o.Rounds, v.name)
-			before := listener.heard.Load()
 			rate, err := s.commits(ctx, v, clients, o.Round)
 			if err != nil {
 				return fmt.Errorf("measure %s with %d clients: %w", v.name, clients, err)
 			}
 			rates[v.name] = append(rates[v.name], rate)
-			heard[v.name] += listener.heard.Load() - before
-			return nil
+			count, err := listener.take(ctx, s.Pool)
+			heard[v.name] += count
+			return err
 		})
 		if err != nil {
 			return nil, err
@@ -220,8 +222,27 @@ func (s *Site) deleteEach(ctx context.Context, table string, rows int64, clients
 
 // listener counts notifications.
 type listener struct {
-	heard atomic.Int64
-	close func()
+	counts <-chan int64
+	close  func()
+}
+
+// endOfRound is told by the benchmark itself: notifications come in the order of their commits.
+const endOfRound = "check end of round"
+
+// take returns how many notifications were committed since it was called last.
+func (l *listener) take(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
+	if _, err := pool.Exec(ctx, "SELECT pg_catalog.pg_notify('sexton_wake', $1)", endOfRound); err != nil {
+		return 0, fmt.Errorf("end the round: %w", err)
+	}
+	select {
+	case count, ok := <-l.counts:
+		if !ok {
+			return 0, errors.New("the connection that counts notifications was lost")
+		}
+		return count, nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
 }
 
 func (s *Site) listen(ctx context.Context) (*listener, error) {
@@ -233,27 +254,31 @@ func (s *Site) listen(ctx context.Context) (*listener, error) {
 		closeConn()
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	l := &listener{}
+	counts := make(chan int64, 1)
 	listening, stop := context.WithCancel(ctx)
 	var counting sync.WaitGroup
 	counting.Go(func() {
+		defer close(counts)
+		var heard int64
 		for {
 			notification, err := conn.WaitForNotification(listening)
-			if err != nil {
+			switch {
+			case err != nil:
 				return
-			}
+			case notification.Payload == endOfRound:
+				counts <- heard
+				heard = 0
 			// A worker also asks itself whether it hears.
-			if !strings.HasPrefix(notification.Payload, "check ") {
-				l.heard.Add(1)
+			case !strings.HasPrefix(notification.Payload, "check "):
+				heard++
 			}
 		}
 	})
-	l.close = func() {
+	return &listener{counts: counts, close: func() {
 		stop()
 		counting.Wait()
 		closeConn()
-	}
-	return l, nil
+	}}, nil
 }
 
 // Text writes a table.
