@@ -73,7 +73,7 @@ type PlannedLoss struct {
 // lookTimeout bounds the look of a command that otherwise connects nowhere.
 const lookTimeout = 10 * time.Second
 
-// Losses is what `sexton undo` would not bring back, by database. What keeps it from being known is said, too: nothing of it is an error.
+// Losses lists what `sexton undo` would not bring back, by database, and the reason where that cannot be known. None of it is an error.
 func Losses(ctx context.Context, c *config.Config) (found problem.List) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -109,7 +109,8 @@ func TestRowsComeBackThatWentWithOthersOfTheirTable(t *testing.T) {
 func TestColumnsMayHaveAnyName(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `CREATE TABLE folders (id bigint PRIMARY KEY, gone text, old text);
-CREATE TABLE files (id bigint PRIMARY KEY, owner_id bigint, key text, sexton_n int, sexton_fits bool, child int, gone int, r int, rows int, c text, once int, number int);
+CREATE TABLE files (id bigint PRIMARY KEY, owner_id bigint, key text, sexton_n int, sexton_fits bool,
+	child int, gone int, r int, rows int, c text, once int, number int);
 CREATE INDEX ON files (owner_id);
 CREATE TABLE links (was bigint PRIMARY KEY, owner_id bigint, sexton_at int, k0 int, u int);
 CREATE INDEX ON links (owner_id);
