@@ -59,3 +59,29 @@ func (d *DB) Session(tb testing.TB, key string) (session *batch.Session, end fun
 		Conn: conn.Conn(), Names: Names(), Fence: granted, Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
 	}, end
 }
+
+// AwaitLock returns once a session of an engine waits for a lock that another session has.
+func (d *DB) AwaitLock(tb testing.TB) {
+	pgtest.Await(tb, d.Pool(), "the engine to wait for a lock", `SELECT EXISTS (
+		SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %' AND wait_event_type = 'Lock')`)
+}
+
+// KillOnce returns a function that ends the session behind a connection, and does nothing when it is called again.
+func (d *DB) KillOnce(conn *pgx.Conn) func() {
+	return sync.OnceFunc(func() { d.Exec("SELECT pg_terminate_backend($1)", int32(conn.PgConn().PID())) })
+}
+
+// Meanwhile calls do in the background, and returns a function that waits for the result.
+func Meanwhile[T any](do func() (T, error)) (wait func() (T, error)) {
+	var result T
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		result, err = do()
+	}()
+	return func() (T, error) {
+		<-done
+		return result, err
+	}
+}

@@ -251,9 +251,7 @@ func TestFailures(t *testing.T) {
 		"a lost connection ends the pass, and the next goes on": func(t *testing.T, v verb, db *dbtest.DB) {
 			for kills := 0; ; kills++ {
 				var kill sync.Once
-				_, _, err := v.run(t, db, limits, func(conn *pgx.Conn) {
-					kill.Do(func() { db.Exec("SELECT pg_terminate_backend($1)", int32(conn.PgConn().PID())) })
-				})
+				_, _, err := v.run(t, db, limits, func(conn *pgx.Conn) { kill.Do(db.KillOnce(conn)) })
 				if err == nil {
 					require.Positive(t, kills)
 					return

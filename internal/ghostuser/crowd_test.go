@@ -214,13 +214,8 @@ func TestCrowdKilledAnywhereAndContinued(t *testing.T) {
 		b.engine = b.newEngineOver(t)
 		b.onTwo(t)
 		b.engine.Sizes = ghostuser.Sizes{Target: time.Second, Move: 30, Delete: 50}
-		killed := false
-		b.engine.Progress = func(context.Context, *ghostuser.Stats) {
-			if !killed {
-				killed = true
-				b.Exec("SELECT pg_terminate_backend($1)", int32(b.engine.Session.Conn.PgConn().PID()))
-			}
-		}
+		kill := b.KillOnce(b.engine.Session.Conn)
+		b.engine.Progress = func(context.Context, *ghostuser.Stats) { kill() }
 		_, err := b.engine.Run(t.Context())
 		if done = len(b.Rows("SELECT FROM users_ghost_user_migrations")) == 0; !done {
 			require.Error(t, err)

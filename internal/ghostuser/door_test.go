@@ -105,7 +105,7 @@ func TestACancelMeetsABatch(t *testing.T) {
 		b.engine.Sizes.Target = target
 		held := b.Begin(t, "SELECT pg_advisory_xact_lock(1)")
 		wait = b.runWhile(t.Context(), t)
-		b.waitForLock(t)
+		b.AwaitLock(t)
 		_, err := b.Pool().Exec(t.Context(), "BEGIN; SET LOCAL lock_timeout = '10ms'; SELECT sexton.cancel_user_deletion(1, 2); COMMIT")
 		require.ErrorContains(t, err, "lock timeout")
 		require.NoError(t, held.Rollback(t.Context()))
@@ -251,14 +251,13 @@ func TestTwoOwnersAreNotDeletedAtOnce(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application+groups, "DELETE FROM members WHERE source_id <> 3")
 	tx := db.Begin(t, "SELECT sexton.delete_user(1, NULL)")
-	second := make(chan error, 1)
-	go func() {
-		_, err := db.Pool().Exec(t.Context(), "SELECT sexton.delete_user(2, NULL)")
-		second <- err
-	}()
+	second := dbtest.Meanwhile(func() (pgconn.CommandTag, error) {
+		return db.Pool().Exec(t.Context(), "SELECT sexton.delete_user(2, NULL)")
+	})
 	pgtest.Await(t, db.Pool(), "the second call to wait", "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))")
 	require.NoError(t, tx.Commit(t.Context()))
-	requireState(t, <-second, "SX012", "delete user 2: sole owner of the groups shared (id 3)")
+	_, err := second()
+	requireState(t, err, "SX012", "delete user 2: sole owner of the groups shared (id 3)")
 }
 
 func TestDoorsAreForThoseWhoAreGranted(t *testing.T) {

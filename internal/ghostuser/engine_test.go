@@ -251,12 +251,8 @@ func TestDeletedRowsAreToldOf(t *testing.T) {
 			b.Exec("UPDATE sexton.leases SET expires_at = now()")
 			b.engine = b.newEngine(t, telling())
 			b.engine.Sizes = ghostuser.Sizes{Target: target, Delete: 40}
-			killed := kills >= 4
-			b.engine.Progress = func(context.Context, *ghostuser.Stats) {
-				if !killed {
-					killed = true
-					b.Exec("SELECT pg_terminate_backend($1)", int32(b.engine.Session.Conn.PgConn().PID()))
-				}
+			if kill := b.KillOnce(b.engine.Session.Conn); kills < 4 {
+				b.engine.Progress = func(context.Context, *ghostuser.Stats) { kill() }
 			}
 			_, err := b.engine.Run(t.Context())
 			if done = len(b.queued()) == 0; !done {

@@ -148,7 +148,7 @@ func TestARowThatComesLateRefuses(t *testing.T) {
 	b.queue(false, 1)
 	tx := b.Begin(t, "INSERT INTO owners VALUES (7, 1)")
 	wait := b.runWhile(t.Context(), t)
-	b.waitForLock(t)
+	b.AwaitLock(t)
 	require.NoError(t, tx.Commit(t.Context()))
 	require.EqualValues(t, 1, wait().UsersFailed)
 	require.Contains(t, b.queued()[0][3], "owners: owners.boss_id refers to users without an action")
@@ -165,7 +165,7 @@ func TestRowsThatComeLateAreMoved(t *testing.T) {
 		tx := b.Begin(t)
 		pgtest.Exec(t, tx, "INSERT INTO posts SELECT n, 1 FROM generate_series(1, $1) AS n", rows)
 		wait := b.runWhile(t.Context(), t)
-		b.waitForLock(t) // For the user: the key of the new rows holds it.
+		b.AwaitLock(t) // For the user: the key of the new rows holds it.
 		require.NoError(t, tx.Commit(t.Context()))
 		stats := wait()
 		b.requireDone(t, stats, 1)
@@ -188,7 +188,7 @@ func TestALateDuplicateOfADeferredConstraint(t *testing.T) {
 	b.queue(false, 1)
 	tx := b.Begin(t, "INSERT INTO stars VALUES (1, 1), (1, 2)")
 	wait := b.runWhile(t.Context(), t)
-	b.waitForLock(t)
+	b.AwaitLock(t)
 	require.NoError(t, tx.Commit(t.Context()))
 	stats := wait()
 	b.requireDone(t, stats, 1)
@@ -292,13 +292,8 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 	kills := 0
 	for done := false; !done; {
 		b.engine = b.newEngineOver(t)
-		killed := false
-		b.engine.Progress = func(context.Context, *ghostuser.Stats) {
-			if !killed {
-				killed = true
-				b.Exec("SELECT pg_terminate_backend($1)", int32(b.engine.Session.Conn.PgConn().PID()))
-			}
-		}
+		kill := b.KillOnce(b.engine.Session.Conn)
+		b.engine.Progress = func(context.Context, *ghostuser.Stats) { kill() }
 		_, err := b.engine.Run(t.Context())
 		if done = len(b.Rows("SELECT FROM users WHERE id = 1")) == 0; !done {
 			require.Error(t, err)

@@ -113,7 +113,7 @@ func TestHeavyTreesWithLockedAndForbiddingRows(t *testing.T) {
 	b.Exec("DELETE FROM receipts; UPDATE users_ghost_user_migrations SET consume_after = now()")
 	tx := b.Begin(t, "SELECT FROM marks WHERE id = 300 FOR UPDATE")
 	wait := b.runWhile(t.Context(), t)
-	b.waitForLock(t)
+	b.AwaitLock(t)
 	require.NoError(t, tx.Commit(t.Context()))
 	b.requireDone(t, wait(), 1)
 }
@@ -225,7 +225,7 @@ func TestHeavyTreesWaitForARowThatIsGivenAway(t *testing.T) {
 	b.Exec("UPDATE users_ghost_user_migrations SET children_first = '{topics}'")
 	tx := b.Begin(t, "UPDATE topics SET user_id = 2 WHERE id = 1")
 	wait := b.runWhile(t.Context(), t)
-	b.waitForLock(t)
+	b.AwaitLock(t)
 	require.NoError(t, tx.Commit(t.Context()))
 	stats := wait()
 	b.requireDone(t, stats, 1)

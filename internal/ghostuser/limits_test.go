@@ -198,57 +198,6 @@ func TestDeletionsFeedLooseForeignKeys(t *testing.T) {
 		"SELECT fully_qualified_table_name, count(*) FROM loose_foreign_keys_deleted_records GROUP BY 1 ORDER BY 1"))
 }
 
-// BenchmarkMove moves the rows of one user, against one raw UPDATE of the same rows on a twin table in the same run.
-// vs_raw is the ratio of the two speeds: 1 is as fast as the raw statement. max_ms is the longest time between two
-// batches' ends.
-func BenchmarkMove(b *testing.B) {
-	for name, sizes := range map[string]ghostuser.Sizes{
-		"original": {}, "adaptive": {Target: 20 * time.Millisecond}, "old_snapshot": {Target: 20 * time.Millisecond},
-	} {
-		b.Run(name, func(b *testing.B) {
-			const rows = 200_000
-			var ours, raw, longest time.Duration
-			for range b.N {
-				db := dbtest.WithUsers(b, application, fmt.Sprintf(`
-					CREATE TABLE notes (id bigint PRIMARY KEY, author_id bigint, note text);
-					INSERT INTO notes SELECT n, CASE WHEN n %% 2 = 0 THEN 1 ELSE 2 END, repeat('x', 60) FROM generate_series(1, %d) AS n;
-					CREATE TABLE twin AS TABLE notes;
-					ALTER TABLE twin ADD PRIMARY KEY (id);
-					CREATE INDEX ON notes (author_id);
-					CREATE INDEX ON twin (author_id);`, 2*rows))
-				db.Exec("VACUUM ANALYZE")
-				db.Exec("CHECKPOINT")
-				began := time.Now()
-				db.Exec("UPDATE twin SET author_id = 9 WHERE author_id = 1")
-				raw += time.Since(began)
-
-				db.Exec("CHECKPOINT")
-				engine := &ghostuser.Engine{
-					Session: session(b, db), Limits: ghostuser.Limits{Runtime: time.Hour}, Sizes: sizes,
-					Plan: plan(b, db, ghostuser.Lists{Move: []ghostuser.Move{{Table: "notes", Columns: []string{"author_id"}}}}),
-				}
-				db.Exec("SELECT sexton.delete_user(1, NULL)")
-				if name == "old_snapshot" {
-					pgtest.Exec(b, pgtest.Acquire(b, db.Pool()), "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM users")
-				}
-				began = time.Now()
-				last := began
-				engine.Progress = func(context.Context, *ghostuser.Stats) {
-					longest, last = max(longest, time.Since(last)), time.Now()
-				}
-				stats, err := engine.Run(b.Context())
-				ours += time.Since(began)
-				require.NoError(b, err)
-				require.EqualValues(b, rows, stats.Moved["notes.author_id"])
-				require.EqualValues(b, 1, stats.UsersProcessed)
-			}
-			b.ReportMetric(float64(rows*b.N)/ours.Seconds(), "rows/s")
-			b.ReportMetric(float64(raw)/float64(ours), "vs_raw")
-			b.ReportMetric(float64(longest.Microseconds())/1000, "max_ms")
-		})
-	}
-}
-
 // Whoever looks at a run that could not go on because of a lock wants to know whose it was. The user has not failed.
 func TestTheReasonNamesWhoHeldTheLock(t *testing.T) {
 	t.Parallel()

@@ -8,11 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/dbtest"
 	"sexton/internal/ghostuser"
-	"sexton/internal/lease"
 	"sexton/internal/pgtest"
 	"sexton/internal/problem"
 )
@@ -65,20 +63,11 @@ func onto(t *testing.T, db *dbtest.DB, l ghostuser.Lists) *bundle {
 }
 
 func (b *bundle) newEngine(t *testing.T, l ghostuser.Lists) *ghostuser.Engine {
+	session, _ := b.Session(t, leaseKey)
 	return &ghostuser.Engine{
-		Session: session(t, b.DB), Plan: plan(t, b.DB, l),
+		Session: session, Plan: plan(t, b.DB, l),
 		Limits: ghostuser.Limits{Runtime: time.Minute},
 		Ended:  func(_ context.Context, item ghostuser.Item) { b.items = append(b.items, item) },
-	}
-}
-
-// session has a lease of its own.
-func session(tb testing.TB, db *dbtest.DB) *batch.Session {
-	manager := lease.Manager{Jobs: db.Connected, Holder: tb.Name()}
-	granted := pgtest.Must(manager.Acquire(tb.Context(), leaseKey, 5*time.Minute, db.Connected))(tb)
-	return &batch.Session{
-		Conn: pgtest.Acquire(tb, db.Pool()).Conn(), Names: dbtest.Names(), Fence: granted,
-		Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
 	}
 }
 
@@ -108,20 +97,8 @@ func (b *bundle) run(t *testing.T) *ghostuser.Stats {
 
 // runWhile runs the engine in the background and returns what waits for its end.
 func (b *bundle) runWhile(ctx context.Context, t *testing.T) func() *ghostuser.Stats {
-	type result struct {
-		stats *ghostuser.Stats
-		err   error
-	}
-	ended := make(chan result, 1)
-	go func() {
-		stats, err := b.engine.Run(ctx)
-		ended <- result{stats, err}
-	}()
-	return func() *ghostuser.Stats {
-		r := <-ended
-		require.NoError(t, r.err)
-		return r.stats
-	}
+	wait := dbtest.Meanwhile(func() (*ghostuser.Stats, error) { return b.engine.Run(ctx) })
+	return func() *ghostuser.Stats { return pgtest.Must(wait())(t) }
 }
 
 // queue asks for users' deletion, one transaction each.
@@ -129,12 +106,6 @@ func (b *bundle) queue(hardDelete bool, users ...int64) {
 	for _, user := range users {
 		b.Exec("SELECT sexton.delete_user($1, NULL, $2)", user, hardDelete)
 	}
-}
-
-// waitForLock returns once the engine waits for a row that somebody else has locked.
-func (b *bundle) waitForLock(t *testing.T) {
-	pgtest.Await(t, b.Pool(), "the engine to wait for a lock", `SELECT EXISTS (
-			SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %#%' AND wait_event_type = 'Lock')`)
 }
 
 // queued returns the queue: user, attempts, whether it is put off, and the reason.

@@ -85,15 +85,11 @@ func TestChainOfWhichARowIsLocked(t *testing.T) {
 	holder := connect(t, b.URL)
 	pgtest.Exec(t, holder, "BEGIN; SELECT FROM links WHERE id = 400 FOR UPDATE")
 	engine := b.engine(t, 1)
-	ended := make(chan error, 1)
-	go func() {
-		_, err := engine.Run(t.Context())
-		ended <- err
-	}()
+	wait := dbtest.Meanwhile(func() (*groupdelete.Stats, error) { return engine.Run(t.Context()) })
 	pgtest.Await(t, b.Pool(), "all that is below the locked row to be gone", "SELECT count(*) = 400 FROM links")
-	b.waitForLock(t)
+	b.AwaitLock(t)
 	pgtest.Exec(t, holder, "COMMIT")
-	require.NoError(t, <-ended)
+	pgtest.Must(wait())(t)
 	b.requireAsNative(t, links, chainOf(1000))
 }
 

@@ -94,7 +94,7 @@ func TestRestoreWinsTheRace(t *testing.T) {
 	var stats *groupdelete.Stats
 	var runErr error
 	running.Go(func() { stats, runErr = engine.Run(t.Context()) })
-	b.waitForLock(t)
+	b.AwaitLock(t)
 	pgtest.Exec(t, restoring, "COMMIT")
 	running.Wait()
 	require.NoError(t, runErr)
@@ -300,15 +300,11 @@ func TestRowsThatAreCommittedMeanwhile(t *testing.T) {
 				once.Do(func() { close(deleted) })
 			}
 		}
-		ended := make(chan groupdelete.Outcome, 1)
-		go func() {
-			stats, _ := engine.Run(t.Context())
-			ended <- stats.Outcome
-		}()
+		wait := dbtest.Meanwhile(func() (*groupdelete.Stats, error) { return engine.Run(t.Context()) })
 		<-deleted // Nothing is left but to wait for the other transaction.
-		b.waitForLock(t)
+		b.AwaitLock(t)
 		pgtest.Exec(t, other, "COMMIT")
-		require.Equal(t, groupdelete.Destroyed, <-ended)
+		require.Equal(t, groupdelete.Destroyed, pgtest.Must(wait())(t).Outcome)
 		require.Equal(t, [][]string{{"f"}}, b.Rows("SELECT DISTINCT cascade FROM deletions"))
 		require.Equal(t, [][]string{{fmt.Sprint(c.rows)}}, b.Rows("SELECT sum(n) FROM deletions WHERE at_table = $1", table))
 	})

@@ -28,11 +28,10 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 		b.Exec("UPDATE sexton.leases SET expires_at = now()")
 		engine := b.engine(t, 1)
 		engine.Sizes.Rows = 10
-		killed := false
+		kill := b.KillOnce(engine.Session.Conn)
 		engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
-			if !killed && stats.Batches > 0 {
-				killed = true
-				b.Exec("SELECT pg_terminate_backend($1)", int32(engine.Session.Conn.PgConn().PID()))
+			if stats.Batches > 0 {
+				kill()
 			}
 		}
 		_, err := engine.Run(t.Context())
@@ -146,7 +145,7 @@ func TestLockedRowsAreWaitedFor(t *testing.T) {
 		running.Go(func() { stats, runErr = engine.Run(t.Context()) })
 		pgtest.Await(t, b.Pool(), "all that nobody has locked to be gone", "SELECT count(*) < 3 FROM issues WHERE project_id < 90")
 		if table != "groups" { // Sub-groups are passed over for a short time only.
-			b.waitForLock(t)
+			b.AwaitLock(t)
 		}
 		pgtest.Exec(t, holder, "COMMIT")
 		running.Wait()

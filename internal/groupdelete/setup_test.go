@@ -156,9 +156,3 @@ func (b bundle) requireAsNative(t *testing.T, more, rows string) {
 func (b bundle) events() [][]string {
 	return b.Rows("SELECT kind, coalesce(payload ->> 'project_id', payload ->> 'group_id') FROM sexton.events ORDER BY id")
 }
-
-// waitForLock returns once the engine waits for a lock that somebody else has.
-func (b bundle) waitForLock(t *testing.T) {
-	pgtest.Await(t, b.Pool(), "the engine to wait for a lock", `SELECT EXISTS (
-			SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %#%' AND wait_event_type = 'Lock')`)
-}

@@ -61,10 +61,7 @@ func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	s := setup(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept'; END $$`,
 		"CREATE TRIGGER refuse BEFORE UPDATE ON groups FOR EACH ROW WHEN (NEW.id = 12 AND NEW.marked_for_deletion_on IS NULL) EXECUTE FUNCTION refuse()")
-	for _, group := range []int64{10, 11, 12, 20} {
-		s.ask(t, "schedule_group_deletion", group, 1)
-	}
-	s.age(31, 10, 11, 12, 20)
+	s.scheduled(t, 1, 31, 10, 11, 12, 20)
 	// 10 and 20 are to be destroyed, 11 is restored, and 12 fails.
 	s.Exec(`UPDATE group_deletion_schedules SET user_id = 3 WHERE group_id IN (11, 12);
 		CREATE TABLE before AS SELECT * FROM groups; CREATE TABLE schedules_before AS SELECT * FROM group_deletion_schedules`)
@@ -154,8 +151,7 @@ func TestAScheduleThatGoesWithItsUser(t *testing.T) {
 		},
 	}, func(t *testing.T, _ string, c example) {
 		s := setup(t, cascades)
-		s.ask(t, "schedule_group_deletion", 11, 2)
-		s.age(5, 11)
+		s.scheduled(t, 2, 5, 11)
 		s.Exec("DELETE FROM sexton.events")
 		s.Exec(c.delete)
 		require.Equal(t, c.marked, s.marked())

@@ -98,8 +98,7 @@ func TestTheLineEndsAtAGap(t *testing.T) {
 		"places wider than the gap": {[]string{"1 hour", "3 hours", "9 days"}, 2 * time.Hour, "18000"},
 	}, func(t *testing.T, _ string, test example) {
 		s := setup(t)
-		s.ask(t, "schedule_group_deletion", 10, 1)
-		s.age(31, 10)
+		s.scheduled(t, 1, 31, 10)
 		s.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, queue, scheduled_at, state)
 			SELECT jsonb_build_object('group_id', 1000 + n, 'user_id', 1), 'group_destroy', 25, 'group_destroy', now() + away::interval, 'scheduled'
 			FROM unnest($1::text[]) WITH ORDINALITY AS other (away, n)`, test.at)
@@ -120,10 +119,7 @@ func TestWithoutSpacingAllBeginNow(t *testing.T) {
 	t.Parallel()
 	s := setup(t, `INSERT INTO sexton.river_job (args, kind, max_attempts, queue, scheduled_at, state)
 		VALUES ('{"group_id": 99, "user_id": 1}', 'group_destroy', 25, 'group_destroy', now() + interval '30 minutes', 'scheduled')`)
-	for _, group := range []int64{10, 11, 20} {
-		s.ask(t, "schedule_group_deletion", group, 1)
-	}
-	s.age(31, 10, 11, 20)
+	s.scheduled(t, 1, 31, 10, 11, 20)
 	s.passWith(t, func(e *groupschedule.Engine) {
 		e.Spacing = 0
 		require.EqualValues(t, 3, pgtest.Must(e.Run(t.Context()))(t).GroupsEnqueued)
@@ -154,8 +150,7 @@ func TestTheDateIsStrict(t *testing.T) {
 func TestWithoutAPeriodNothingIsDue(t *testing.T) {
 	t.Parallel()
 	s := setup(t, "ALTER TABLE application_settings DROP CONSTRAINT application_settings_deletion_adjourned_period_check, ALTER deletion_adjourned_period DROP NOT NULL")
-	s.ask(t, "schedule_group_deletion", 11, 2)
-	s.age(999, 11)
+	s.scheduled(t, 2, 999, 11)
 	for _, settings := range []string{
 		"UPDATE application_settings SET deletion_adjourned_period = NULL", "UPDATE application_settings SET deletion_adjourned_period = 0",
 		"UPDATE application_settings SET deletion_adjourned_period = 91", "UPDATE application_settings SET deletion_adjourned_period = -5",
@@ -228,8 +223,7 @@ func TestWhatHasBegunGoesOn(t *testing.T) {
 		"longer period": "UPDATE application_settings SET deletion_adjourned_period = 90",
 	}, func(t *testing.T, _, change string) {
 		s := setup(t)
-		s.ask(t, "schedule_group_deletion", 11, 2)
-		s.age(31, 11)
+		s.scheduled(t, 2, 31, 11)
 		s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (11, 2); " + change)
 		require.True(t, s.due(t).Now)
 		require.EqualValues(t, 1, s.pass(t).GroupsEnqueued)
@@ -278,10 +272,7 @@ func TestOneFailureHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	s := setup(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = '53ZZZ'; END $$`,
 		"CREATE TRIGGER refuse BEFORE UPDATE ON groups FOR EACH ROW WHEN (NEW.id = 11 AND NEW.marked_for_deletion_on IS NULL) EXECUTE FUNCTION refuse()")
-	for _, group := range []int64{10, 11, 20} {
-		s.ask(t, "schedule_group_deletion", group, 1)
-	}
-	s.age(31, 10, 11, 20)
+	s.scheduled(t, 1, 31, 10, 11, 20)
 	s.Exec("UPDATE group_deletion_schedules SET user_id = 3 WHERE group_id = 11")
 	stats := s.pass(t)
 	require.EqualValues(t, 2, stats.GroupsEnqueued)

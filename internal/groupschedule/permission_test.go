@@ -96,10 +96,7 @@ func TestTheRuleIsTheApplicationsToReplace(t *testing.T) {
 func TestTheGrantsAreEnough(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	for _, group := range []int64{10, 11} {
-		s.ask(t, "schedule_group_deletion", group, 1)
-	}
-	s.age(31, 10, 11)
+	s.scheduled(t, 1, 31, 10, 11)
 	s.Exec("UPDATE group_deletion_schedules SET user_id = 3 WHERE group_id = 11")
 	application, worker, viewer := s.CreateRole(), s.CreateRole(), s.CreateRole()
 	s.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
@@ -148,10 +145,7 @@ func TestLockedGroupIsPutOff(t *testing.T) {
 func TestRestoredMeanwhile(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	for _, group := range []int64{10, 20} {
-		s.ask(t, "schedule_group_deletion", group, 1)
-	}
-	s.age(31, 10, 20)
+	s.scheduled(t, 1, 31, 10, 20)
 	s.passWith(t, func(e *groupschedule.Engine) {
 		var outcomes []groupschedule.Outcome
 		e.Decided = func(_ context.Context, d groupschedule.Decision) {
@@ -170,10 +164,7 @@ func TestRestoredMeanwhile(t *testing.T) {
 func TestPassEndsInTime(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	for _, group := range []int64{10, 20} {
-		s.ask(t, "schedule_group_deletion", group, 1)
-	}
-	s.age(31, 10, 20)
+	s.scheduled(t, 1, 31, 10, 20)
 	ctx, stop := context.WithCancel(t.Context())
 	s.passWith(t, func(e *groupschedule.Engine) {
 		e.Decided = func(context.Context, groupschedule.Decision) { stop() }
@@ -195,9 +186,7 @@ func TestPassEndsInTime(t *testing.T) {
 func TestLostLease(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.ask(t, "schedule_group_deletion", 10, 1)
-	s.ask(t, "schedule_group_deletion", 20, 1)
-	s.age(31, 10, 20)
+	s.scheduled(t, 1, 31, 10, 20)
 	s.passWith(t, func(e *groupschedule.Engine) {
 		e.Decided = func(context.Context, groupschedule.Decision) {
 			s.Exec("UPDATE sexton.fences SET token = token + 1")

@@ -62,6 +62,14 @@ func (s site) ask(t *testing.T, door string, group, user any) bool {
 	return pgtest.Scalar[bool](t, s.Database, "SELECT sexton."+door+"($1, $2)", group, user)
 }
 
+// scheduled has a user schedule the deletion of groups, as if that had been so many days ago.
+func (s site) scheduled(t *testing.T, user any, days int, groups ...int64) {
+	for _, group := range groups {
+		s.ask(t, "schedule_group_deletion", group, user)
+	}
+	s.age(days, groups...)
+}
+
 // refused calls a door that refuses.
 func (s site) refused(t *testing.T, door string, group, user any, code, message string) {
 	_, err := s.Pool().Exec(t.Context(), "SELECT sexton."+door+"($1, $2)", group, user)

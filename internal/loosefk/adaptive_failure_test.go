@@ -13,7 +13,6 @@ import (
 // Locked children keep nobody else's waiting, and are waited for as long as the settings say.
 func TestAdaptiveLockedChildrenAreWaitedFor(t *testing.T) {
 	t.Parallel()
-
 	type example struct {
 		children int
 		locked   string
@@ -42,7 +41,6 @@ func TestAdaptiveLockedChildrenAreWaitedFor(t *testing.T) {
 // A piece that meets a locked row gives way as well: its parent goes on by skipping.
 func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
 	t.Parallel()
-
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(12_000), deleteChildren, "parents")
 	b.Exec(innocent)
 	b.Exec("DELETE FROM parents WHERE id = 1")
@@ -101,7 +99,6 @@ func TestAdaptiveRowsThatChangeMeanwhileAreTriedAgain(t *testing.T) {
 // error and nobody's fault.
 func TestAdaptiveSplitsUntilTheHeavyParentStandsAlone(t *testing.T) {
 	t.Parallel()
-
 	b := setupAdaptive(t, parentsAndChildren+overload, deleteChildren, "parents")
 	b.Exec(innocent)
 	b.Exec(`DELETE FROM children;
@@ -112,8 +109,7 @@ func TestAdaptiveSplitsUntilTheHeavyParentStandsAlone(t *testing.T) {
 	b.Exec("TRUNCATE statements")
 	b.Exec(heavy(20_000))
 	b.Exec("DELETE FROM parents WHERE id <= 100")
-	stats := b.run(t)
-	require.Empty(t, stats.Errors)
+	stats := b.runSound(t)
 	require.EqualValues(t, 20_100, stats.DeleteCount)
 	require.EqualValues(t, 100, stats.Processed)
 	require.Zero(t, b.Pending(t))
@@ -126,7 +122,6 @@ func TestAdaptiveSplitsUntilTheHeavyParentStandsAlone(t *testing.T) {
 // A table of which even ten rows take longer than the leash gets the time that the settings allow.
 func TestAdaptiveSlowTableIsWorkedOff(t *testing.T) {
 	t.Parallel()
-
 	b := setupAdaptive(t, parentsAndChildren+`
 		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.02); RETURN old; END';
 		CREATE TRIGGER slow BEFORE DELETE ON children FOR EACH ROW EXECUTE FUNCTION slow();`, deleteChildren, "parents")
@@ -144,7 +139,6 @@ func TestAdaptiveSlowTableIsWorkedOff(t *testing.T) {
 // One slow moment of a table does not take the leash off the statements whose size nobody knows.
 func TestAdaptiveHeavyParentsOfASlowTableStayOnTheLeash(t *testing.T) {
 	t.Parallel()
-
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(6000)+`
 		INSERT INTO children SELECT 100000 + n, 2 FROM generate_series(1, 6000) AS n;
 		CREATE SEQUENCE tries;
@@ -169,7 +163,6 @@ func TestAdaptiveHeavyParentsOfASlowTableStayOnTheLeash(t *testing.T) {
 // The same in a parent that goes piecewise: it alone is blamed, and ends.
 func TestAdaptivePoisonedRowOfAHeavyParent(t *testing.T) {
 	t.Parallel()
-
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(12_000)+poison+"UPDATE children SET note = 'poison' WHERE id = 12500;", deleteChildren, "parents")
 	b.Exec("DELETE FROM parents")
 	require.EqualValues(t, 9, b.run(t).Processed)
@@ -179,7 +172,6 @@ func TestAdaptivePoisonedRowOfAHeavyParent(t *testing.T) {
 // Rows that a trigger keeps end in a reason, and neither in an endless loop nor in a tombstone that counts as done.
 func TestKeptRowsAreReported(t *testing.T) {
 	t.Parallel()
-
 	keep := func(condition string) string {
 		return `
 		CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
@@ -221,7 +213,6 @@ CREATE TRIGGER slow_rows AFTER DELETE ON children REFERENCING OLD TABLE AS gone 
 // The end of its time is a boundary between runs here, and no parent is too big for it.
 func TestAdaptiveEndOfTimeBlamesNobody(t *testing.T) {
 	t.Parallel()
-
 	b := setupAdaptive(t, parentsAndChildren+slowRows+heavy(30_000), deleteChildren, "parents")
 	b.Exec(innocent)
 	b.engine.Limits.Runtime = 400 * time.Millisecond
@@ -246,7 +237,6 @@ func TestAdaptiveEndOfTimeBlamesNobody(t *testing.T) {
 // In the paces with limits time is one of them, and counts like the others.
 func TestEndOfTimeBlamesTheHeavyParentAlone(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren+slowRows+heavy(30_000), deleteChildren, "parents")
 	b.engine.Limits.Runtime = 1500 * time.Millisecond
 	b.Exec("DELETE FROM parents WHERE id = 1")
@@ -262,7 +252,6 @@ func TestEndOfTimeBlamesTheHeavyParentAlone(t *testing.T) {
 // A run that ends in the middle of a chunk of many parents says nothing about any of them.
 func TestEndOfTimeBlamesNobodyForASharedStatement(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren+heavy(1500)+`
 		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
@@ -282,7 +271,6 @@ func TestEndOfTimeBlamesNobodyForASharedStatement(t *testing.T) {
 
 func TestRowLimitsAreExactAndTheRestFollows(t *testing.T) {
 	t.Parallel()
-
 	const parts = `ALTER TABLE children RENAME TO plain; CREATE TABLE children (LIKE plain) PARTITION BY HASH (id);
 		CREATE TABLE children_0 PARTITION OF children FOR VALUES WITH (MODULUS 2, REMAINDER 0);
 		CREATE TABLE children_1 PARTITION OF children FOR VALUES WITH (MODULUS 2, REMAINDER 1);
@@ -319,7 +307,6 @@ func TestRowLimitsAreExactAndTheRestFollows(t *testing.T) {
 // A quarter of the time for work makes a run four times as long as one without pauses.
 func TestAdaptiveDutyLeavesOthersTheirShare(t *testing.T) {
 	t.Parallel()
-
 	var took []time.Duration
 	for _, duty := range []float64{1, 0.25} {
 		b := setupAdaptive(t, parentsAndChildren+slowRows+heavy(5000), deleteChildren, "parents")

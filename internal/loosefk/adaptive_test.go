@@ -78,10 +78,12 @@ func (b bundle) lockRows(t *testing.T, condition string) (pgx.Tx, uint32) {
 	return tx, tx.Conn().PgConn().PID()
 }
 
-func TestAdaptiveActions(t *testing.T) {
+// Everything that a definition can do, at either pace, with and without statements of so many rows.
+func TestActions(t *testing.T) {
 	t.Parallel()
-
-	b := setupAdaptive(t, `
+	type setUp func(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle
+	pgtest.Each(t, map[string]setUp{"normal": setup, "adaptive": setupAdaptive}, func(t *testing.T, pace string, setup setUp) {
+		b := setup(t, `
 		CREATE TABLE parents (id bigint PRIMARY KEY, parent_id bigint);
 		CREATE TABLE deleted (id bigint PRIMARY KEY, parent_id int, second_id bigint);
 		CREATE TABLE grandchildren (id bigint PRIMARY KEY, deleted_id bigint);
@@ -122,47 +124,50 @@ few: [{table: parents, column: parent_id, on_delete: async_delete, delete_limit:
 artifacts: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]
 parted: [{table: parents, column: parent_id, on_delete: async_delete}]
 `, "parents", "deleted")
-	b.Exec(innocent)
-	b.Exec("DELETE FROM parents WHERE id = 1")
+		b.Exec(innocent)
+		b.Exec("DELETE FROM parents WHERE id = 1")
+		b.Exec("ALTER TABLE loose_foreign_keys_deleted_records DISABLE TRIGGER innocent; " +
+			"UPDATE loose_foreign_keys_deleted_records SET created_at = now() - interval '50 minutes'; " +
+			"ALTER TABLE loose_foreign_keys_deleted_records ENABLE TRIGGER innocent")
 
-	stats := b.run(t)
-	require.NotEmpty(t, stats.Latency)
-	stats.Latency = nil
-	require.Equal(t, &loosefk.Stats{
-		Connection: "main", Pace: "adaptive", DeleteCount: 2 + 3 + 3 + 1 + 10 + 3 + 50, UpdateCount: 4,
-		Processed: 3 + 3, Confirmed: 6, Errors: []fault.Counts{},
-		DeleteCountByTable: map[string]int64{"parents": 2, "deleted": 3, "grandchildren": 3, "conditional": 1, "few": 10, "artifacts": 3, "parted": 50},
-		UpdateCountByTable: map[string]int64{"nullified": 2, "updated": 2},
-		ByParent:           map[string]loosefk.ParentCounts{"parents": {Processed: 3}, "deleted": {Processed: 3}},
-	}, stats)
-	require.Zero(t, b.Pending(t))
-	for sql, want := range map[string][]string{
-		"SELECT id FROM parents ORDER BY id":          {"2", "5"},
-		"SELECT id FROM deleted ORDER BY id":          {"2", "3"},
-		"SELECT id FROM grandchildren ORDER BY id":    {"2"},
-		"SELECT parent_id FROM nullified ORDER BY id": {"NULL", "2", "NULL", "NULL"},
-		"SELECT state FROM updated ORDER BY id":       {"gone", "new", "gone", "gone"},
-		"SELECT id FROM conditional ORDER BY id":      {"2", "3"},
-		"SELECT DISTINCT parent_id FROM few":          {"2"},
-		"SELECT id FROM artifacts ORDER BY id":        {"1", "3", "5"},
-		"SELECT DISTINCT parent_id FROM parted":       {"2"},
-		"SELECT max(affected) FROM statements":        {"3"},
-		`SELECT kind || ' ' || (payload ->> 'table') || ' ' || (key ->> 'id') || ' ' || (key ->> 'part')
+		stats := b.run(t)
+		require.EqualValues(t, 1, stats.Latency["3600"], "%v", stats.Latency)
+		stats.Latency = nil
+		require.Equal(t, &loosefk.Stats{
+			Connection: "main", Pace: pace, DeleteCount: 2 + 3 + 3 + 1 + 10 + 3 + 50, UpdateCount: 4,
+			Processed: 3 + 3, Confirmed: 6, Errors: []fault.Counts{},
+			DeleteCountByTable: map[string]int64{"parents": 2, "deleted": 3, "grandchildren": 3, "conditional": 1, "few": 10, "artifacts": 3, "parted": 50},
+			UpdateCountByTable: map[string]int64{"nullified": 2, "updated": 2},
+			ByParent:           map[string]loosefk.ParentCounts{"parents": {Processed: 3}, "deleted": {Processed: 3}},
+		}, stats)
+		require.Zero(t, b.Pending(t))
+		for sql, want := range map[string][]string{
+			"SELECT id FROM parents ORDER BY id":          {"2", "5"},
+			"SELECT id FROM deleted ORDER BY id":          {"2", "3"},
+			"SELECT id FROM grandchildren ORDER BY id":    {"2"},
+			"SELECT parent_id FROM nullified ORDER BY id": {"NULL", "2", "NULL", "NULL"},
+			"SELECT state FROM updated ORDER BY id":       {"gone", "new", "gone", "gone"},
+			"SELECT id FROM conditional ORDER BY id":      {"2", "3"},
+			"SELECT DISTINCT parent_id FROM few":          {"2"},
+			"SELECT id FROM artifacts ORDER BY id":        {"1", "3", "5"},
+			"SELECT DISTINCT parent_id FROM parted":       {"2"},
+			"SELECT max(affected) FROM statements":        {"3"},
+			`SELECT kind || ' ' || (payload ->> 'table') || ' ' || (key ->> 'id') || ' ' || (key ->> 'part')
 		 FROM sexton.events, jsonb_array_elements(payload -> 'keys') AS key ORDER BY 1`: {
-			"files_orphaned artifacts 2 7", "files_orphaned artifacts 4 7", "files_orphaned artifacts 6 7",
-		},
-	} {
-		require.Equal(t, want, b.ids(sql), sql)
-	}
-	require.EqualValues(t, 50, b.count(t, "parted"))
+				"files_orphaned artifacts 2 7", "files_orphaned artifacts 4 7", "files_orphaned artifacts 6 7",
+			},
+		} {
+			require.Equal(t, want, b.ids(sql), sql)
+		}
+		require.EqualValues(t, 50, b.count(t, "parted"))
 
-	require.False(t, b.run(t).Changed(), "the second run changes nothing")
+		require.False(t, b.run(t).Changed(), "the second run changes nothing")
+	})
 }
 
 // Everything that a definition can say, each on a parent that needs many statements.
 func TestAdaptiveHeavyParentByAction(t *testing.T) {
 	t.Parallel()
-
 	const children = 12_010
 	big := fmt.Sprintf(`
 		ALTER TABLE children ADD state text;
@@ -192,8 +197,7 @@ func TestAdaptiveHeavyParentByAction(t *testing.T) {
 		}
 		b.Exec(innocent)
 		b.Exec("DELETE FROM parents WHERE id = 1")
-		stats := b.run(t)
-		require.Empty(t, stats.Errors)
+		stats := b.runSound(t)
 		require.EqualValues(t, children, stats.DeleteCount+stats.UpdateCount)
 		require.Zero(t, b.count(t, "children WHERE "+test.left))
 		require.EqualValues(t, 90, b.count(t, "children WHERE parent_id > 1"))
@@ -210,7 +214,6 @@ func TestAdaptiveHeavyParentByAction(t *testing.T) {
 
 func TestAdaptiveHeavyParentOfPartitions(t *testing.T) {
 	t.Parallel()
-
 	b := setupAdaptive(t, `
 		CREATE TABLE parents (id bigint PRIMARY KEY);
 		CREATE TABLE children (id bigint, parent_id bigint) PARTITION BY RANGE (id);
@@ -229,8 +232,7 @@ func TestAdaptiveHeavyParentOfPartitions(t *testing.T) {
 		deleteChildren, "parents")
 	b.Exec(innocent)
 	b.Exec("DELETE FROM parents WHERE id = 1")
-	stats := b.run(t)
-	require.Empty(t, stats.Errors)
+	stats := b.runSound(t)
 	require.Equal(t, map[string]int64{"children": 19_998}, stats.DeleteCountByTable)
 	require.Equal(t, []string{"0", "10000"}, b.ids("SELECT id FROM children ORDER BY id"))
 	require.Zero(t, b.Pending(t))
@@ -240,7 +242,6 @@ func TestAdaptiveHeavyParentOfPartitions(t *testing.T) {
 // until its last child is gone.
 func TestAdaptiveHeavyParentGoesPiecewiseBehindSmallOnes(t *testing.T) {
 	t.Parallel()
-
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(30_000), deleteChildren, "parents")
 	b.Exec(innocent)
 	b.Exec("DELETE FROM parents WHERE id = 1")
@@ -290,7 +291,6 @@ func TestAdaptiveWindowServesManyStatements(t *testing.T) {
 // What other sessions do to rows between the reading of a window and the statement for them.
 func TestAdaptiveRowsThatMoveAfterTheirWindowWasRead(t *testing.T) {
 	t.Parallel()
-
 	const children = 20_010
 	last := "(SELECT id FROM children WHERE parent_id = 1 ORDER BY id DESC LIMIT 7)"
 	type example struct {
@@ -310,8 +310,7 @@ func TestAdaptiveRowsThatMoveAfterTheirWindowWasRead(t *testing.T) {
 		b.Exec(innocent)
 		b.Exec("DELETE FROM parents WHERE id = 1")
 		b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCount > 0 }, func() { b.Exec(test.statement) })
-		stats := b.run(t)
-		require.Empty(t, stats.Errors)
+		stats := b.runSound(t)
 		require.Equal(t, test.deleted, stats.DeleteCount)
 		require.Zero(t, b.count(t, "children WHERE parent_id = 1"))
 		require.Equal(t, test.stay, b.count(t, "children WHERE id > 1000"))
@@ -322,7 +321,6 @@ func TestAdaptiveRowsThatMoveAfterTheirWindowWasRead(t *testing.T) {
 // A pointer may lead to a row that came into the place of a child. It is not the parent's, so it stays.
 func TestAdaptivePointersToOtherRowsTouchNothing(t *testing.T) {
 	t.Parallel()
-
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(20_000), deleteChildren, "parents")
 	b.Exec("ALTER TABLE children SET (autovacuum_enabled = off)")
 	b.Exec("DELETE FROM parents WHERE id = 1")
@@ -344,7 +342,6 @@ func TestAdaptivePointersToOtherRowsTouchNothing(t *testing.T) {
 // Over a slow network statements grow as they do beside the server: what takes long is the way there.
 func TestAdaptiveSizesDoNotCountTheNetwork(t *testing.T) {
 	t.Parallel()
-
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(20_000), deleteChildren, "parents")
 	settings := b.Pool().Config().ConnConfig
 	network := &pgtest.Distance{}

@@ -297,27 +297,18 @@ func TestRepairLooksAgain(t *testing.T) {
 	// The lock under which audits repair holds this one up right there.
 	holder := pgtest.Acquire(t, b.Pool())
 	pgtest.Exec(t, holder, "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('sexton audit of public', 0))")
-	type result struct {
-		report orphans.Report
-		err    error
-	}
-	ended := make(chan result, 1)
 	auditor, parent := b.auditor(1000, true), b.engine.Parents[0]
-	go func() {
-		report, err := auditor.Audit(t.Context(), parent, parent.References[0])
-		ended <- result{report, err}
-	}()
+	wait := dbtest.Meanwhile(func() (orphans.Report, error) { return auditor.Audit(t.Context(), parent, parent.References[0]) })
 	pgtest.Await(t, b.Pool(), "the audit to wait for its lock", "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))")
 	b.Exec(`INSERT INTO parents VALUES (1);
 		INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 2);
 		DELETE FROM children WHERE parent_id = 3`)
 	pgtest.Exec(t, holder, "COMMIT")
 
-	r := <-ended
-	require.NoError(t, r.err)
-	require.Empty(t, r.report.Error)
-	require.EqualValues(t, 5, r.report.OrphanedKeys)
-	require.EqualValues(t, 2, r.report.RepairedKeys)
+	report := pgtest.Must(wait())(t)
+	require.Empty(t, report.Error)
+	require.EqualValues(t, 5, report.OrphanedKeys)
+	require.EqualValues(t, 2, report.RepairedKeys)
 	b.run(t)
 	require.Equal(t, []string{"1", "6", "7", "8", "9", "10"}, b.ids("SELECT DISTINCT parent_id FROM children ORDER BY 1"))
 }

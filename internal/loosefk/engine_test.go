@@ -9,53 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
-	"sexton/internal/fault"
-	"sexton/internal/latency"
-	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 )
 
-func TestActions(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, `
-		CREATE TABLE parents (id bigint PRIMARY KEY);
-		CREATE TABLE deleted (id bigint PRIMARY KEY, parent_id int);
-		CREATE TABLE nullified (id bigint PRIMARY KEY, parent_id bigint);
-		CREATE TABLE updated (id bigint PRIMARY KEY, parent_id bigint, state text);
-		CREATE TABLE conditional (id bigint PRIMARY KEY, parent_id bigint, kind text);
-		INSERT INTO parents VALUES (1), (2);
-		INSERT INTO deleted VALUES (1, 1), (2, 2), (3, NULL), (4, 1);
-		INSERT INTO nullified SELECT * FROM deleted;
-		INSERT INTO updated VALUES (1, 1, 'new'), (2, 2, 'new'), (3, 1, 'gone'), (4, 1, NULL);
-		INSERT INTO conditional VALUES (1, 1, 'A'), (2, 1, 'B'), (3, 2, 'A');
-		CREATE INDEX ON deleted (parent_id); CREATE INDEX ON nullified (parent_id); CREATE INDEX ON updated (parent_id); CREATE INDEX ON conditional (parent_id);`, `
-deleted: [{table: parents, column: parent_id, on_delete: async_delete}]
-nullified: [{table: parents, column: parent_id, on_delete: async_nullify}]
-updated: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: gone}]
-conditional: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: kind, value: A}]}]
-`, "parents")
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	b.Exec("UPDATE loose_foreign_keys_deleted_records SET created_at = now() - interval '50 minutes'")
-
-	require.Equal(t, &loosefk.Stats{
-		Latency: latency.Histogram{"3600": 1}, Connection: "main", Pace: "normal", DeleteCount: 3, UpdateCount: 4, Processed: 1, Confirmed: 1, Errors: []fault.Counts{},
-		DeleteCountByTable: map[string]int64{"deleted": 2, "conditional": 1},
-		UpdateCountByTable: map[string]int64{"nullified": 2, "updated": 2},
-		ByParent:           map[string]loosefk.ParentCounts{"parents": {Processed: 1}},
-	}, b.run(t))
-	require.Equal(t, []string{"2", "3"}, b.ids("SELECT id FROM deleted ORDER BY id"))
-	require.Equal(t, [][]string{{"1", ""}, {"2", "2"}, {"3", ""}, {"4", ""}}, b.Rows("SELECT id, coalesce(parent_id::text, '') FROM nullified ORDER BY id"))
-	require.Equal(t, []string{"gone", "new", "gone", "gone"}, b.ids("SELECT state FROM updated ORDER BY id"))
-	require.Equal(t, []string{"2", "3"}, b.ids("SELECT id FROM conditional ORDER BY id"))
-	require.Zero(t, b.Pending(t))
-
-	require.False(t, b.run(t).Changed(), "the second run changes nothing")
-}
-
 func TestKeyTypes(t *testing.T) {
 	t.Parallel()
-
 	type example struct{ parent, child, key string }
 	pgtest.Each(t, map[string]example{
 		"smallint": {"smallint", "bigint", "7"},
@@ -88,7 +46,6 @@ func TestKeyTypes(t *testing.T) {
 // Everything at once in one run: a chain, a cycle, a table that refers to itself, two columns to one parent.
 func TestChainsAndCyclesEnd(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, `
 		CREATE TABLE a (id bigint PRIMARY KEY, b_id bigint, a_id bigint);
 		CREATE TABLE b (id bigint PRIMARY KEY, a_id bigint, other_a_id bigint);
@@ -113,7 +70,6 @@ b:
 
 func TestPartitionedTablesLeafByLeaf(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, `
 		CREATE TABLE parents (id bigint, part int, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
 		CREATE TABLE parents_1 PARTITION OF parents FOR VALUES IN (1);
@@ -138,7 +94,6 @@ func TestPartitionedTablesLeafByLeaf(t *testing.T) {
 // As with a real foreign key, rows of tables that inherit from the child are not the child's.
 func TestInheritedRowsAreNotChildren(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren+`CREATE TABLE heirs () INHERITS (children); INSERT INTO heirs VALUES (1000, 1);`, deleteChildren, "parents")
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.run(t)
@@ -149,7 +104,6 @@ func TestInheritedRowsAreNotChildren(t *testing.T) {
 // A database may print all identifiers in quotes; the trigger's and the engine's names must still agree.
 func TestUnusualSettingsOfTheDatabase(t *testing.T) {
 	t.Parallel()
-
 	db := dbtest.New(t)
 	db.Exec("ALTER DATABASE " + db.Name + " SET quote_all_identifiers = on")
 	db.Exec("ALTER DATABASE " + db.Name + " SET search_path = 'nowhere'")
@@ -163,7 +117,6 @@ func TestUnusualSettingsOfTheDatabase(t *testing.T) {
 // A partition that is detached while a run goes on is not touched any more.
 func TestDetachedPartitionIsLeftAlone(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, `
 		CREATE TABLE parents (id bigint PRIMARY KEY);
 		CREATE TABLE children (id bigint, parent_id bigint) PARTITION BY LIST (id);
@@ -179,7 +132,6 @@ func TestDetachedPartitionIsLeftAlone(t *testing.T) {
 
 func TestHostileNames(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, `
 		CREATE SCHEMA "Sche ma";
 		CREATE TABLE "Sche ma"."Pa""rents; DROP TABLE x" (id bigint PRIMARY KEY);
@@ -202,7 +154,6 @@ func TestHostileNames(t *testing.T) {
 
 func TestArtifactsCleanerLeavesEvents(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, `
 		CREATE TABLE parents (id bigint PRIMARY KEY);
 		CREATE TABLE artifacts (id bigint, part int, parent_id bigint, PRIMARY KEY (id, part));
@@ -220,24 +171,8 @@ artifacts:
 	require.EqualValues(t, 2, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM sexton.events"), "one event per batch that deleted anything")
 }
 
-func TestStatementsRespectDeleteLimit(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t, parentsAndChildren+`
-		CREATE TABLE statements (affected bigint);
-		CREATE FUNCTION measure() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.statements SELECT count(*) FROM gone; RETURN NULL; END';
-		CREATE TRIGGER measure AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION measure();`, `
-children: [{table: parents, column: parent_id, on_delete: async_delete, delete_limit: 7}]
-`, "parents")
-	b.Exec("DELETE FROM parents")
-	b.run(t)
-	require.EqualValues(t, 7, pgtest.Scalar[int64](t, b.Database, "SELECT max(affected) FROM statements"))
-	require.EqualValues(t, 100, pgtest.Scalar[int64](t, b.Database, "SELECT sum(affected)::bigint FROM statements"))
-}
-
 func TestTombstonesThatAreNotDueStay(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec("DELETE FROM parents WHERE id IN (1, 2)")
 	b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour' WHERE primary_key_value = 2")
@@ -248,7 +183,6 @@ func TestTombstonesThatAreNotDueStay(t *testing.T) {
 
 func TestTombstonePutFirstByHand(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec("DELETE FROM parents WHERE id IN (1, 2)")
 	b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = '-infinity' WHERE primary_key_value = 2")
@@ -259,7 +193,6 @@ func TestTombstonePutFirstByHand(t *testing.T) {
 // A parent that is too big for one run counts attempts; those that shared a statement with it do not.
 func TestOverLimitBlamesTheBigParentAlone(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec("INSERT INTO children SELECT 1000 + n, 1 FROM generate_series(1, 40000) AS n")
 	b.engine.Limits.Deletes = 10_000
@@ -277,7 +210,6 @@ func TestOverLimitBlamesTheBigParentAlone(t *testing.T) {
 // A heavy parent at the head of the queue does not hold up the small ones behind it.
 func TestSmallParentsPassAHeavyOne(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec("INSERT INTO children SELECT 1000 + n, 1 FROM generate_series(1, 20000) AS n")
 	b.Exec("DELETE FROM parents WHERE id = 1")
@@ -290,7 +222,6 @@ func TestSmallParentsPassAHeavyOne(t *testing.T) {
 
 func TestStopEndsAfterTheRunningBatch(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec("DELETE FROM parents")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -306,7 +237,6 @@ func TestStopEndsAfterTheRunningBatch(t *testing.T) {
 
 func TestThousandsOfTombstonesInOneRun(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec("INSERT INTO parents SELECT generate_series(11, 3000)")
 	b.Exec("INSERT INTO children SELECT 1000 + n, n % 3000 FROM generate_series(1, 9000) AS n")

@@ -16,7 +16,6 @@ import (
 // The original deletes a child that was moved to a living parent while its second pass waited for it.
 func TestChildMovedWhileWaitedForStays(t *testing.T) {
 	t.Parallel()
-
 	pgtest.Each(t, map[string]string{
 		"delete":  deleteChildren,
 		"nullify": "children: [{table: parents, column: parent_id, on_delete: async_nullify}]",
@@ -25,7 +24,7 @@ func TestChildMovedWhileWaitedForStays(t *testing.T) {
 		b.Exec("DELETE FROM parents WHERE id = 1")
 		tx := b.Begin(t, "UPDATE children SET parent_id = 2 WHERE id = 15")
 		ended := b.runWhile(t.Context(), t)
-		b.waitForLock(t)
+		b.AwaitLock(t)
 		require.NoError(t, tx.Commit(t.Context()))
 		ended()
 		require.Equal(t, []string{"2"}, b.ids("SELECT parent_id FROM children WHERE id = 15"))
@@ -37,12 +36,11 @@ func TestChildMovedWhileWaitedForStays(t *testing.T) {
 // statement cannot see. It must not be forgotten.
 func TestChildChangedWhileWaitedForGoes(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	tx := b.Begin(t, "UPDATE children SET note = 'changed' WHERE id = 15")
 	ended := b.runWhile(t.Context(), t)
-	b.waitForLock(t)
+	b.AwaitLock(t)
 	require.NoError(t, tx.Commit(t.Context()))
 	ended()
 	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id = 1"))
@@ -52,7 +50,6 @@ func TestChildChangedWhileWaitedForGoes(t *testing.T) {
 // A child that the application never stops updating is locked most of the time and has a new version at each look.
 func TestBusyChildGoes(t *testing.T) {
 	t.Parallel()
-
 	for name, adaptive := range bothPaces() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -97,7 +94,6 @@ CREATE TRIGGER poison BEFORE DELETE ON children FOR EACH ROW EXECUTE FUNCTION po
 // The original retries a poisoned head batch for ever and stops all other tables with it.
 func TestPoisonedRowStandsAlone(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren+poison+`
 		CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
 		CREATE INDEX ON others (parent_id);
@@ -125,7 +121,6 @@ others: [{table: parents, column: parent_id, on_delete: async_delete}]
 
 func TestFailingTombstonesArePutOffLongerEachTime(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren+poison+"UPDATE children SET note = 'poison' WHERE id = 15;", deleteChildren, "parents")
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	for attempt, minutes := range []int{0, 0, 5, 10, 20, 40, 60, 60} {
@@ -144,7 +139,6 @@ func TestFailingTombstonesArePutOffLongerEachTime(t *testing.T) {
 // A table that goes away under the engine's feet is no reason to call its tombstones done.
 func TestDroppedChildTable(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren+`
 		CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
 		INSERT INTO others SELECT n, n FROM generate_series(1, 10) AS n;`, `
@@ -164,7 +158,6 @@ others: [{table: parents, column: parent_id, on_delete: async_delete}]
 // A trigger that puts rows back would keep the engine busy until its limits, run after run.
 func TestRowsPutBackAreReported(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren+`
 		CREATE FUNCTION restore() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN new.parent_id = old.parent_id; RETURN new; END';
 		CREATE TRIGGER restore BEFORE UPDATE ON children FOR EACH ROW WHEN (old.id = 15) EXECUTE FUNCTION restore();`,
@@ -180,7 +173,6 @@ func TestRowsPutBackAreReported(t *testing.T) {
 // Row-level security hides children from a role that does not own their table. Hidden is not gone.
 func TestHiddenChildrenAreNotGone(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren+`
 		ALTER TABLE children ENABLE ROW LEVEL SECURITY;
 		CREATE POLICY few ON children USING (id > 1000);`, deleteChildren, "parents")
@@ -200,7 +192,6 @@ func TestHiddenChildrenAreNotGone(t *testing.T) {
 // A child table on which every statement times out is given up for the run, and only for the run.
 func TestHopelesslySlowTableIsGivenUp(t *testing.T) {
 	t.Parallel()
-
 	for name, adaptive := range bothPaces() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -236,7 +227,6 @@ others: [{table: parents, column: parent_id, on_delete: async_delete}]
 // A tombstone from before the parent's key changed its type cannot be worked on and is not dropped either, as one with two keys or none.
 func TestTombstoneWithAnotherKeyType(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_text, primary_key_value) VALUES
 		('public.parents', 'x', NULL), ('public.parents', 'x', 1), ('public.parents', NULL, NULL)`)

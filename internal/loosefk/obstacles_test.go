@@ -111,7 +111,6 @@ stuck: [{table: parents, column: parent_id, on_delete: async_delete}]
 // its tombstone goes in the same run.
 func TestLocksAreNoFailures(t *testing.T) {
 	t.Parallel()
-
 	const others = `
 CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
 CREATE INDEX ON others (parent_id);
@@ -161,7 +160,6 @@ others: [{table: parents, column: parent_id, on_delete: async_delete}]
 // tombstone: a locked row made them time out, and cost attempts.
 func TestALockedRowOfATableWithoutAnIndexIsNoFailure(t *testing.T) {
 	t.Parallel()
-
 	const parents = 200
 	b := setupAdaptive(t, parentsAndChildren+`
 DROP INDEX children_parent_id_idx;
@@ -189,7 +187,6 @@ INSERT INTO children SELECT 1000 + n, 11 + n % 190, repeat('x', 100) FROM genera
 // What is locked for long fills no memory and keeps nothing behind it from being worked on.
 func TestTombstonesBehindManyLockedOnesGo(t *testing.T) {
 	t.Parallel()
-
 	type example struct {
 		lock string
 		left int64

@@ -16,7 +16,6 @@ import (
 // Children go by the comparison that a native foreign key would make, wherever its operator lives, and whatever the path.
 func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 	t.Parallel()
-
 	const citext = "CREATE SCHEMA extensions; CREATE EXTENSION citext SCHEMA extensions;"
 	const loose = "CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false);"
 	for name, test := range map[string]struct {
@@ -112,7 +111,6 @@ func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 // A partition takes no row that belongs into another one; only the partitioned table moves it there.
 func TestChangesOfThePartitionKeyMoveTheRow(t *testing.T) {
 	t.Parallel()
-
 	for name, change := range map[string]string{
 		"nullify": "async_nullify",
 		"update":  "update_column_to, target_column: state, target_value: 9",
@@ -163,7 +161,6 @@ INSERT INTO b SELECT n, 1 FROM generate_series(1, 20) AS n;`
 // older, so the second look has to wait for it.
 func TestChildBehindAnExactStatementIsALateOne(t *testing.T) {
 	t.Parallel()
-
 	b := setupAdaptive(t, aAndB, toAandB, "parents")
 	older := b.begun(t)
 	b.Exec("DELETE FROM parents WHERE id = 1")
@@ -187,7 +184,6 @@ func TestChildBehindAnExactStatementIsALateOne(t *testing.T) {
 // The same for one whose transaction ends before the tombstone goes: it is found in the same run.
 func TestCommittedChildBehindAnExactStatementGoesInTheSameRun(t *testing.T) {
 	t.Parallel()
-
 	b := setupAdaptive(t, aAndB, toAandB, "parents")
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.onProgress(func(s *loosefk.Stats) bool { return len(s.DeleteCountByTable) == 1 }, func() {
@@ -203,7 +199,6 @@ func TestCommittedChildBehindAnExactStatementGoesInTheSameRun(t *testing.T) {
 // keeps second looks away here.
 func TestStatementsThatAreNotExactAreLookedAfter(t *testing.T) {
 	t.Parallel()
-
 	type example struct {
 		tables, definitions string
 		// meanwhile happens after the first statement that deleted or changed anything.
@@ -239,7 +234,6 @@ func TestStatementsThatAreNotExactAreLookedAfter(t *testing.T) {
 // A rule or trigger that keeps rows would have its tombstone go and come back for ever if nobody looked.
 func TestRowsThatARuleKeepsAreReported(t *testing.T) {
 	t.Parallel()
-
 	pgtest.Each(t, map[string]string{
 		"a rule": "CREATE RULE keep AS ON DELETE TO a WHERE old.id = 5 DO INSTEAD NOTHING",
 		"a trigger": `CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
@@ -264,7 +258,6 @@ func TestRowsThatARuleKeepsAreReported(t *testing.T) {
 // are disabled, and the tracking trigger of a child that is a parent itself.
 func TestWhichTriggersNeedALook(t *testing.T) {
 	t.Parallel()
-
 	type example struct {
 		trigger string
 		looked  bool

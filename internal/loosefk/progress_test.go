@@ -47,7 +47,6 @@ func (b bundle) tries(t *testing.T) int64 {
 // Each parent by itself is too much for a statement. All of a run went into finding that out, again and again.
 func TestSlowParentsAreWorkedOffFromTheFirstOneOn(t *testing.T) {
 	t.Parallel()
-
 	pgtest.Each(t, map[string]string{"trigger": slowRow, "native cascade": slowCascade}, func(t *testing.T, _, slow string) {
 		b := setupAdaptive(t, parentsAndChildren+slowChildren+slow, withHealthy, "parents", "healthy")
 		b.Exec("DELETE FROM parents")
@@ -75,7 +74,6 @@ func TestSlowParentsAreWorkedOffFromTheFirstOneOn(t *testing.T) {
 // Without an index a scan finds the children of many parents, and no statement reads the table for each of them.
 func TestChildrenWithoutAnIndexGoTogether(t *testing.T) {
 	t.Parallel()
-
 	const many = `
 DROP INDEX children_parent_id_idx;
 INSERT INTO parents SELECT generate_series(11, 300);
@@ -127,7 +125,6 @@ INSERT INTO children SELECT 1000 + n, 11 + n % 290, repeat('x', 500) FROM genera
 // What a run has found out about a table, the next one need not, though the definitions were bound anew.
 func TestSlownessOutlivesTheRun(t *testing.T) {
 	t.Parallel()
-
 	b := setupAdaptive(t, parentsAndChildren+slowChildren+slowRow, withHealthy, "parents", "healthy")
 	b.engine.Marks = &loosefk.Marks{}
 	b.Exec("DELETE FROM parents WHERE id = 1")
@@ -145,7 +142,6 @@ func TestSlownessOutlivesTheRun(t *testing.T) {
 // A parent whose rows time out again and again leaves ever longer pauses to the others, and none once it is alone.
 func TestAParentThatTimesOutLeavesOthersTheirTime(t *testing.T) {
 	t.Parallel()
-
 	b := setupAdaptive(t, parentsAndChildren+`
 INSERT INTO parents SELECT generate_series(11, 60);
 INSERT INTO children SELECT 1000 + n, 11 + n % 50 FROM generate_series(1, 1000) AS n;

@@ -72,7 +72,6 @@ func (b bundle) openedGate(t *testing.T) *loosefk.Stats {
 
 func TestLateChildOfAnOlderTransaction(t *testing.T) {
 	t.Parallel()
-
 	pgtest.Each(t, map[string]string{
 		"plain":     "INSERT INTO children VALUES (1000, 1)",
 		"savepoint": "SAVEPOINT a; INSERT INTO children VALUES (999, 2); ROLLBACK TO a; SAVEPOINT b; INSERT INTO children VALUES (1000, 1); RELEASE b",
@@ -103,7 +102,6 @@ func TestLateChildOfAnOlderTransaction(t *testing.T) {
 // The statement that brings tombstones back looks for children and parents in one snapshot. A look before it would be a second one at the children.
 func TestLateChildrenAreLookedAtWhereTombstonesComeBack(t *testing.T) {
 	t.Parallel()
-
 	b, older := behind(t, "id = 1")
 	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
 	require.EqualValues(t, 1, b.openedGate(t).LateChildren)
@@ -119,7 +117,6 @@ func TestLateChildrenAreLookedAtWhereTombstonesComeBack(t *testing.T) {
 // It has no transaction id when the parent goes, which a horizon of ids would take for harmless.
 func TestYoungerTransactionHoldsNothing(t *testing.T) {
 	t.Parallel()
-
 	b, older := behind(t, "id = 1")
 	require.Equal(t, []string{"1"}, b.swept())
 	b.begun(t).exec("INSERT INTO children VALUES (1000, 5)")
@@ -129,7 +126,6 @@ func TestYoungerTransactionHoldsNothing(t *testing.T) {
 
 func TestLateChildOfATransactionThatIsPreparedMeanwhile(t *testing.T) {
 	t.Parallel()
-
 	b, older := behind(t, "id = 1")
 	gid := "late_" + older.conn.Config().Database
 	older.exec("INSERT INTO children VALUES (1000, 1)")
@@ -156,7 +152,6 @@ func TestLateChildOfATransactionThatIsPreparedMeanwhile(t *testing.T) {
 // A role that may not see other roles' transactions waits for a fixed time.
 func TestBlindRoleWaitsForTheGraceTime(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	role := b.asRole(t)
 	older := b.begun(t)
@@ -181,7 +176,6 @@ func TestBlindRoleWaitsForTheGraceTime(t *testing.T) {
 
 func TestConfirmedAfterTheCap(t *testing.T) {
 	t.Parallel()
-
 	b, older := behind(t, "id <= 2")
 	b.Exec("INSERT INTO children VALUES (1000, 1)")
 	b.run(t)
@@ -200,7 +194,6 @@ func TestConfirmedAfterTheCap(t *testing.T) {
 
 func TestParentCreatedAnewOwnsItsChildren(t *testing.T) {
 	t.Parallel()
-
 	b, older := behind(t, "id <= 2")
 	older.exec("INSERT INTO parents VALUES (1); INSERT INTO children VALUES (1000, 1), (1001, 2); COMMIT")
 	require.EqualValues(t, 1, b.openedGate(t).LateChildren)
@@ -209,7 +202,6 @@ func TestParentCreatedAnewOwnsItsChildren(t *testing.T) {
 
 func TestLateChildrenOfAllKinds(t *testing.T) {
 	t.Parallel()
-
 	type example struct{ of, first, second string }
 	pgtest.Each(t, map[string]example{
 		"smallint":    {"smallint", "7", "8"},
@@ -256,7 +248,6 @@ parted: [{table: parents, column: parent_id, on_delete: async_delete, conditions
 // What a dead worker has swept is confirmed by the next one; a worker whose lease has passed confirms nothing.
 func TestConfirmingPassesOnWithTheLease(t *testing.T) {
 	t.Parallel()
-
 	b, older := behind(t, "id = 1")
 	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
 	former := *b.engine
@@ -277,7 +268,6 @@ func TestConfirmingPassesOnWithTheLease(t *testing.T) {
 // A crash takes removal and memory of a tombstone along, or neither.
 func TestRemovalRemembersInItsTransaction(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec("ALTER TABLE sexton.swept ADD CHECK (NOT 2 = ANY (integer_keys))")
 	b.Exec("DELETE FROM parents WHERE id <= 2")
@@ -287,7 +277,6 @@ func TestRemovalRemembersInItsTransaction(t *testing.T) {
 
 func TestUndefinedParentsAreForgotten(t *testing.T) {
 	t.Parallel()
-
 	b, older := behind(t, "id = 1")
 	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys) VALUES ('other', 'public.parents', '{1}')")
 	older.exec("ROLLBACK")
@@ -299,7 +288,6 @@ func TestUndefinedParentsAreForgotten(t *testing.T) {
 // Without the right to read parents nobody can tell whether a child has one.
 func TestParentThatBecomesUnreadableIsPutOffAndGivenUpLongAfterTheCap(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	role := b.asRole(t)
 	b.Exec("GRANT pg_read_all_stats TO " + role)
@@ -325,7 +313,6 @@ func TestParentThatBecomesUnreadableIsPutOffAndGivenUpLongAfterTheCap(t *testing
 // Hundreds of batches wait behind one transaction, and go in a few statements afterwards.
 func TestManyBatchesAreConfirmed(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren+`INSERT INTO parents SELECT generate_series(11, 3000);`, deleteChildren, "parents")
 	older := b.begun(t)
 	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys) SELECT 'main', 'public.parents', ARRAY[id] FROM parents WHERE id > 10 AND id % 2 = 0")
@@ -343,7 +330,6 @@ func TestManyBatchesAreConfirmed(t *testing.T) {
 // Runs that are always cut short confirm as well.
 func TestConfirmingGoesOnUnderABacklog(t *testing.T) {
 	t.Parallel()
-
 	b, older := behind(t, "id = 1")
 	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
 	b.Exec("DELETE FROM parents WHERE id BETWEEN 2 AND 9")
@@ -355,7 +341,6 @@ func TestConfirmingGoesOnUnderABacklog(t *testing.T) {
 
 func TestStopEndsConfirming(t *testing.T) {
 	t.Parallel()
-
 	b, older := behind(t, "id = 1")
 	older.exec("ROLLBACK")
 	stopped, stop := context.WithCancel(t.Context())
@@ -367,7 +352,6 @@ func TestStopEndsConfirming(t *testing.T) {
 // A key that cannot be read back is put off alone, and given up in the end.
 func TestUnreadableKeyIsPutOffAlone(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, `
 		CREATE TABLE parents (id uuid PRIMARY KEY);
 		CREATE TABLE children (id int PRIMARY KEY, parent_id uuid);
@@ -395,7 +379,6 @@ func TestUnreadableKeyIsPutOffAlone(t *testing.T) {
 // A locked child table costs one lock timeout per run, and the other parents are confirmed.
 func TestLockedTablePutsOffItsParentAlone(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, parentsAndChildren+`
 		CREATE TABLE others (id bigint PRIMARY KEY);
 		CREATE TABLE theirs (id bigint PRIMARY KEY, other_id bigint);

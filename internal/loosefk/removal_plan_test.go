@@ -164,7 +164,6 @@ func requireLookups(t *testing.T, plan ranNode, found int) {
 // Statistics of a queue are never right. A plan that follows them reads the whole backlog in each batch.
 func TestTombstonesAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 	t.Parallel()
-
 	parent := backlogParent()
 	for name, statement := range map[string]struct {
 		// of the ten tombstones
@@ -206,7 +205,6 @@ func TestTombstonesAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 // A tombstone that has been put off since it was loaded has another place, and is somebody else's to remove.
 func TestRemovalLeavesTombstonesThatMoved(t *testing.T) {
 	t.Parallel()
-
 	db, tombstones := backlog(t, 100, false)
 	tombstones = tombstones[:3]
 	tombstones[1].consumeAfter = pgtype.Timestamptz{Time: tombstones[1].consumeAfter.Time.Add(time.Hour), Valid: true}
@@ -218,7 +216,6 @@ func TestRemovalLeavesTombstonesThatMoved(t *testing.T) {
 // The rows that were loaded are read by their pointers alone. A tombstone that was written again since may stand for a new reason.
 func TestRemovalOfLoadedTombstonesReadsTheirRowsAlone(t *testing.T) {
 	t.Parallel()
-
 	pgtest.Each(t, map[string]bool{"never analysed": false, "analysed when empty": true}, func(t *testing.T, _ string, analysed bool) {
 		db, tombstones := backlog(t, 5000, analysed)
 		sql, args := backlogParent().removeStatement(dbtest.Names(), "main", tombstones, true, []bool{false}, []bool{false})

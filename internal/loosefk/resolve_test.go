@@ -45,7 +45,6 @@ CREATE INDEX ON rowless (parent_id);`
 
 func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 	t.Parallel()
-
 	db := with(t, catalogTables)
 	for name, test := range map[string]struct{ entry, want string }{
 		"missing child":          {"nobody: [{table: parents, column: parent_id, on_delete: async_delete}]", "lfk.yml:1:10: nobody[0]: child table public.nobody does not exist (create it, correct the name, or remove the definition)"},
@@ -95,7 +94,6 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 
 func TestResolveFindsDuplicatesBehindSpelling(t *testing.T) {
 	t.Parallel()
-
 	_, problems := resolve(t, with(t, catalogTables).Pool(), `
 children: [{table: parents, column: parent_id, on_delete: async_delete}]
 public.children: [{table: public.parents, column: parent_id, on_delete: async_delete}]
@@ -105,7 +103,6 @@ public.children: [{table: public.parents, column: parent_id, on_delete: async_de
 
 func TestResolveReportsEverythingAtOnce(t *testing.T) {
 	t.Parallel()
-
 	_, problems := resolve(t, with(t, catalogTables).Pool(), `
 children:
   - {table: nobody, column: parent_id, on_delete: async_delete}
@@ -117,7 +114,6 @@ children:
 
 func TestResolveWarnsOfMissingIndexes(t *testing.T) {
 	t.Parallel()
-
 	_, problems := resolve(t, with(t, catalogTables).Pool(), `
 children:
   - {table: parents, column: parent_id, on_delete: async_delete}
@@ -134,7 +130,6 @@ keyless: [{table: parents, column: id, on_delete: async_delete}]
 
 func TestResolveTakesWhatConstraintsAllow(t *testing.T) {
 	t.Parallel()
-
 	_, problems := resolve(t, with(t, catalogTables).Pool(), `
 checked:
   - {table: parents, column: free, on_delete: async_nullify}
@@ -151,7 +146,6 @@ parted:
 
 func TestResolveTellsOfCycles(t *testing.T) {
 	t.Parallel()
-
 	db := dbtest.New(t)
 	db.Exec("CREATE TABLE a (id bigint PRIMARY KEY, b_id bigint); CREATE TABLE b (id bigint PRIMARY KEY, a_id bigint)")
 	_, problems := resolve(t, db.Pool(), `
@@ -165,7 +159,6 @@ b: [{table: a, column: a_id, on_delete: async_delete}]
 
 func TestResolveChoosesTheKey(t *testing.T) {
 	t.Parallel()
-
 	parents := parentsOf(t, with(t, catalogTables).Pool(), `
 children:
   - {table: parents, column: code, parent_column: code, on_delete: async_delete}
@@ -180,7 +173,6 @@ children:
 
 func TestResolveNamesMissingPrivileges(t *testing.T) {
 	t.Parallel()
-
 	db := with(t, catalogTables)
 	role := db.CreateRole()
 	db.Exec("GRANT SELECT ON parents, children TO " + role)
@@ -214,7 +206,6 @@ CREATE INDEX ON children (b, a, id);`
 
 func TestResolveComposite(t *testing.T) {
 	t.Parallel()
-
 	db := with(t, compositeTables)
 	for name, test := range map[string]struct{ entry, want string }{
 		"missing columns":        {"{table: pairs, column: [a, q], on_delete: async_delete}", "lfk.yml:1:39: children[0].column[1]: table children has no column q"},
@@ -247,7 +238,6 @@ func TestResolveComposite(t *testing.T) {
 
 func TestResolveChoosesCompositeKeys(t *testing.T) {
 	t.Parallel()
-
 	db := with(t, compositeTables)
 	for entry, want := range map[string][]string{
 		"{table: pairs, column: [a, b], on_delete: async_delete}":                                     {"a", "b"},
@@ -268,7 +258,6 @@ func TestResolveChoosesCompositeKeys(t *testing.T) {
 // An index has to begin with all columns, in any order; a partial one may leave out what has no key.
 func TestResolveWarnsOfMissingCompositeIndexes(t *testing.T) {
 	t.Parallel()
-
 	pgtest.Each(t, map[string]bool{
 		"SELECT":                                                                true,
 		"DROP INDEX children_b_a_id_idx":                                        false,
@@ -326,7 +315,6 @@ func TestPlanOfCompositeKeys(t *testing.T) {
 
 func TestCompositeNullifyNeedsAllColumns(t *testing.T) {
 	t.Parallel()
-
 	db := with(t, compositeTables)
 	role := db.CreateRole()
 	db.Exec("GRANT SELECT ON pairs, children TO " + role)

@@ -11,7 +11,6 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
-	"sexton/internal/lease"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
@@ -66,15 +65,11 @@ func onto(t *testing.T, db *dbtest.DB, definitionsYAML string, tracked ...string
 
 // bound is onto for tables that are tracked.
 func bound(t *testing.T, db *dbtest.DB, definitionsYAML string) bundle {
-	manager := lease.Manager{Jobs: db.Connected, Holder: t.Name()}
-	granted := pgtest.Must(manager.Acquire(t.Context(), "loose_foreign_keys/cleanup_worker:main", 5*time.Minute, db.Connected))(t)
+	session, _ := db.Session(t, "loose_foreign_keys/cleanup_worker:main")
 	b := bundle{DB: db, engine: &loosefk.Engine{
 		Database: "main", Pace: "normal",
-		Limits: loosefk.Limits{Deletes: 100_000, Updates: 50_000, Runtime: time.Minute},
-		Session: &batch.Session{
-			Conn: pgtest.Acquire(t, db.Pool()).Conn(), Names: dbtest.Names(), Fence: granted,
-			Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
-		},
+		Limits:  loosefk.Limits{Deletes: 100_000, Updates: 50_000, Runtime: time.Minute},
+		Session: session,
 	}}
 	b.resolve(t, definitionsYAML)
 	return b
@@ -124,28 +119,17 @@ func (b bundle) run(t *testing.T) *loosefk.Stats {
 	return stats
 }
 
-// runWhile runs the engine in the background and returns what waits for its end.
-func (b bundle) runWhile(ctx context.Context, t *testing.T) func() *loosefk.Stats {
-	type result struct {
-		stats *loosefk.Stats
-		err   error
-	}
-	ended := make(chan result, 1)
-	go func() {
-		stats, err := b.engine.Run(ctx)
-		ended <- result{stats, err}
-	}()
-	return func() *loosefk.Stats {
-		r := <-ended
-		require.NoError(t, r.err)
-		return r.stats
-	}
+// runSound is run for one that meets no error.
+func (b bundle) runSound(t *testing.T) *loosefk.Stats {
+	stats := b.run(t)
+	require.Empty(t, stats.Errors)
+	return stats
 }
 
-// waitForLock returns once the engine waits for a row that somebody else has locked.
-func (b bundle) waitForLock(t *testing.T) {
-	pgtest.Await(t, b.Pool(), "the engine to wait for a lock", `SELECT EXISTS (
-			SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %' AND wait_event_type = 'Lock')`)
+// runWhile runs the engine in the background and returns what waits for its end.
+func (b bundle) runWhile(ctx context.Context, t *testing.T) func() *loosefk.Stats {
+	wait := dbtest.Meanwhile(func() (*loosefk.Stats, error) { return b.engine.Run(ctx) })
+	return func() *loosefk.Stats { return pgtest.Must(wait())(t) }
 }
 
 // tombstones returns attempts, whether it is put off, and the reason, by key.

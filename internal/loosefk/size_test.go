@@ -19,7 +19,6 @@ const target = 20 * time.Millisecond
 
 func TestSizeBeginsSmallAndKeepsToDeleteLimit(t *testing.T) {
 	t.Parallel()
-
 	free := &Reference{Edge: drain.Edge{Action: drain.Remove}}
 	limited := &Reference{Edge: drain.Edge{Action: drain.Remove}, Definition: definitions.Definition{DeleteLimit: 300}}
 	updated := &Reference{Edge: drain.Edge{Action: drain.Nullify}, Definition: definitions.Definition{DeleteLimit: 300}}
@@ -36,7 +35,6 @@ func TestSizeBeginsSmallAndKeepsToDeleteLimit(t *testing.T) {
 // What is learned of one way to take rows says nothing about the other one.
 func TestFormsHaveSizesOfTheirOwn(t *testing.T) {
 	t.Parallel()
-
 	var r Reference
 	for _, how := range []pass{skipping, waiting, piecewise} {
 		require.NotSame(t, r.size(direct), r.size(how))
@@ -57,7 +55,6 @@ func steered(ctx context.Context, duty float64) *run {
 
 func TestLimitsOfAStatement(t *testing.T) {
 	t.Parallel()
-
 	r := steered(t.Context(), 1)
 	sound, slow := task{reference: &Reference{}}, task{reference: &Reference{}}
 	slow.slowed(fewestRows)
@@ -83,7 +80,6 @@ func TestLimitsOfAStatement(t *testing.T) {
 
 func TestSteeringLeavesOutWhatWaited(t *testing.T) {
 	t.Parallel()
-
 	r := steered(t.Context(), 1)
 	task := task{reference: &Reference{}}
 	limited, exact := &task.reference.limitedSize, &task.reference.directSize

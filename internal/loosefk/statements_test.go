@@ -89,7 +89,6 @@ var (
 
 func TestChunkSizeFollowsTheHeaviestLiveReference(t *testing.T) {
 	t.Parallel()
-
 	light := &Reference{Edge: drain.Edge{Action: drain.Remove}}
 	heavy := &Reference{Edge: drain.Edge{Action: drain.Remove}, Definition: definitions.Definition{DeleteLimit: 100}}
 	parent := &Parent{References: []*Reference{light, heavy}}
@@ -104,7 +103,6 @@ func TestChunkSizeFollowsTheHeaviestLiveReference(t *testing.T) {
 
 func TestLearnIsNotPulledDownByCutOffSamples(t *testing.T) {
 	t.Parallel()
-
 	var r Reference
 	r.learn(1, 1000, true)
 	r.learn(10, 1000, true)
@@ -145,7 +143,6 @@ func compositeBacklog(t *testing.T, children int, statistics string) (*dbtest.DB
 // Statistics of children may be of a time when there were none, or when all of them had one key.
 func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 	t.Parallel()
-
 	type statement func(p *Parent, tombstones []tombstone) (string, []any)
 	keys := func(tombstones []tombstone) []string {
 		var texts []string
@@ -237,7 +234,6 @@ func window(size, perBlock int, first uint32) []pgtype.TID {
 
 func TestWalkBeginsWhereManyChildrenStandTogether(t *testing.T) {
 	t.Parallel()
-
 	const limit = 1000
 	type example struct {
 		window []pgtype.TID
@@ -266,7 +262,6 @@ func TestWalkBeginsWhereManyChildrenStandTogether(t *testing.T) {
 
 func TestWalkGoesOnUntilTheNextLook(t *testing.T) {
 	t.Parallel()
-
 	var w walk
 	require.True(t, w.begin(window(largestBatch, 50, 0), 1000))
 	require.EqualValues(t, 20, w.blocks(1000))
@@ -295,7 +290,6 @@ func TestWalkGoesOnUntilTheNextLook(t *testing.T) {
 // With an old snapshot each look walks over all that was deleted before.
 func TestWalkLooksLessOftenWhereLooksAreSlow(t *testing.T) {
 	t.Parallel()
-
 	var w walk
 	w.looked(time.Hour, target)
 	require.True(t, w.begin(window(largestBatch, 50, 0), 1000))
@@ -316,7 +310,6 @@ func TestWalkLooksLessOftenWhereLooksAreSlow(t *testing.T) {
 // By the index a stretch would look at all children of its parent.
 func TestStretchReadsItsBlocksAlone(t *testing.T) {
 	t.Parallel()
-
 	db := dbtest.New(t)
 	db.Exec(`
 		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint) WITH (autovacuum_enabled = off);

@@ -281,7 +281,6 @@ INSERT INTO children VALUES (1, '[1,1]', '[2021-03-01,2021-04-01)');`,
 
 func TestFingerprintFollowsDefinitionsAndNotData(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, `
 		CREATE TABLE parents (id bigint PRIMARY KEY);
 		CREATE TABLE children (id bigint, parent_id bigint) PARTITION BY LIST (id);
@@ -311,7 +310,6 @@ func TestFingerprintFollowsDefinitionsAndNotData(t *testing.T) {
 // The run itself compares it, and has changed nothing where the tables are others by now.
 func TestRunEndsWhereTablesHaveChanged(t *testing.T) {
 	t.Parallel()
-
 	b := setup(t, `
 		CREATE TABLE parents (id bigint PRIMARY KEY);
 		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);

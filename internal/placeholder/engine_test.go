@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/fault"
 	"sexton/internal/lease"
 	"sexton/internal/pgtest"
@@ -303,11 +304,7 @@ func TestTwoRunsAtOnce(t *testing.T) {
 			<-release
 		}
 	}
-	ended := make(chan error, 1)
-	go func() {
-		_, err := first.Run(t.Context())
-		ended <- err
-	}()
+	wait := dbtest.Meanwhile(func() (*placeholder.Stats, error) { return first.Run(t.Context()) })
 	<-entered
 	b.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp()")
 	second := b.newEngine(t)
@@ -318,7 +315,8 @@ func TestTwoRunsAtOnce(t *testing.T) {
 		}
 	}
 	stats := pgtest.Must(second.Run(t.Context()))(t)
-	require.ErrorIs(t, <-ended, lease.ErrLost)
+	_, err := wait()
+	require.ErrorIs(t, err, lease.ErrLost)
 	require.EqualValues(t, 49, stats.Scheduled)
 	require.EqualValues(t, 1, stats.Changed, "the one that has an owner again")
 	b.consistent(t)

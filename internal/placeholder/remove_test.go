@@ -215,12 +215,12 @@ func TestTheReferencesAreComparedAfterAllWaits(t *testing.T) {
 	var compared atomic.Bool
 	r := b.remover(t)
 	r.Current = func(context.Context, pgx.Tx) error { compared.Store(true); return outdated }
-	ended := make(chan error, 1)
-	go func() { _, err := r.Remove(t.Context(), 1); ended <- err }()
+	wait := dbtest.Meanwhile(func() (placeholder.Verdict, error) { return r.Remove(t.Context(), 1) })
 	pgtest.Await(t, b.Pool(), "the remover to wait for the user", "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
 	require.False(t, compared.Load(), "it waits without the fence")
 	require.NoError(t, writer.Rollback(t.Context()))
-	require.ErrorIs(t, <-ended, outdated)
+	_, err := wait()
+	require.ErrorIs(t, err, outdated)
 	require.Empty(t, b.ghostQueue(), "and nothing of it remains")
 }
 
