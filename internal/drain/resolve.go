@@ -129,13 +129,8 @@ func (c *Catalog) ref(t *Table, k pgcatalog.ForeignKey) *Ref {
 	return f
 }
 
-// Column is a column without a foreign key that the application treats as one to the ids of a table; nil where the two cannot be
+// Columns are columns without a foreign key that the application treats as one to other columns of a table; nil where the two cannot be
 // compared.
-func (c *Catalog) Column(to *Table, from *pgcatalog.Relation, column string, do Action) *Ref {
-	return c.Columns(to, from, []string{column}, []string{"id"}, do)
-}
-
-// Columns are columns without a foreign key that refer to other ones of a table than its ids.
 func (c *Catalog) Columns(to *Table, from *pgcatalog.Relation, columns, targets []string, do Action) *Ref {
 	f := &Ref{
 		target: to.OID, Table: c.Table(from), leaves: from.Leaves, From: Item(from), Columns: columns, Targets: targets,

@@ -173,7 +173,7 @@ func (r *resolver) addColumns(to *table) {
 		if !there || c.needed != "" && !needed || keyed {
 			continue
 		}
-		f := r.catalog.Column(c.of, found, c.column, c.action)
+		f := r.catalog.Columns(c.of, found, []string{c.column}, []string{"id"}, c.action)
 		if f == nil {
 			continue
 		}

@@ -190,17 +190,15 @@ func (r *run) farGates(ctx context.Context, g *gates, now time.Time) error {
 // far are the parents with children in other databases, and those databases.
 func (r *run) far() (parents, databases []string) {
 	parents = []string{}
-	for _, parent := range r.engine.Parents {
-		for _, reference := range parent.References {
-			if !reference.Remote {
-				continue
-			}
-			if !slices.Contains(parents, parent.Recorded) {
-				parents = append(parents, parent.Recorded)
-			}
-			if !slices.Contains(databases, reference.Database) {
-				databases = append(databases, reference.Database)
-			}
+	for parent, reference := range References(r.engine.Parents) {
+		if !reference.Remote {
+			continue
+		}
+		if !slices.Contains(parents, parent.Recorded) {
+			parents = append(parents, parent.Recorded)
+		}
+		if !slices.Contains(databases, reference.Database) {
+			databases = append(databases, reference.Database)
 		}
 	}
 	return parents, databases

@@ -37,19 +37,14 @@ func (r *Reference) keeping(tombstones []tombstone) *drain.Keep {
 // Keep has the references to children in one database keep what they take.
 func Keep(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, database string, parents []*Parent, how drain.Keep) error {
 	how.Exclude = append([]string{}, how.Exclude...) // Never NULL.
-	for _, parent := range parents {
-		for _, reference := range parent.References {
-			if reference.Database != database || !reference.Usable() {
-				continue
-			}
-			layout, err := LayoutOf(ctx, db, names, reference.Child.OID, how.Exclude, reference.Updates())
-			if err != nil {
-				return err
-			}
-			keep := how
-			keep.Layout = layout
-			reference.Keep = &keep
+	for _, reference := range UsableIn(database, parents) {
+		layout, err := LayoutOf(ctx, db, names, reference.Child.OID, how.Exclude, reference.Updates())
+		if err != nil {
+			return err
 		}
+		keep := how
+		keep.Layout = layout
+		reference.Keep = &keep
 	}
 	return nil
 }

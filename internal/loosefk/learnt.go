@@ -44,9 +44,7 @@ func (m *Marks) each(parents []*Parent, do func(kept map[string]learnt, r *Refer
 	if m.learnt == nil {
 		m.learnt = map[string]learnt{}
 	}
-	for _, parent := range parents {
-		for _, r := range parent.References {
-			do(m.learnt, r)
-		}
+	for _, r := range References(parents) {
+		do(m.learnt, r)
 	}
 }

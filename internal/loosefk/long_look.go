@@ -111,14 +111,9 @@ func (q question) ask(ctx context.Context, limits batch.Limits) (found bool, err
 		_ = conn.Close(context.WithoutCancel(ctx))
 		<-conn.PgConn().CleanupDone() // The server has been told to end the statement.
 	}()
-	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		const settings = `SELECT pg_catalog.set_config('statement_timeout', $1::pg_catalog.int8::pg_catalog.text, true),
-			pg_catalog.set_config('lock_timeout', $2::pg_catalog.int8::pg_catalog.text, true),
-			pg_catalog.set_config('application_name', $3, true), pg_catalog.set_config('row_security', 'off', true),
-			pg_catalog.set_config('client_connection_check_interval', '10s', true)`
-		if _, err := tx.Exec(ctx, settings, longestLook.Milliseconds(), limits.LockTimeout.Milliseconds(), longName); err != nil {
-			return err
-		}
+	bounds := Bounds{StatementTimeout: longestLook, LockTimeout: limits.LockTimeout}
+	const more = "SET TRANSACTION READ ONLY; SET LOCAL application_name = '" + longName + "'; SET LOCAL client_connection_check_interval = '10s'"
+	err = bounds.Run(ctx, conn, more, func(tx pgx.Tx) error {
 		if err := batch.UsePath(ctx, tx, q.names); err != nil {
 			return err
 		}

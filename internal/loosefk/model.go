@@ -1,6 +1,7 @@
 package loosefk
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
@@ -59,12 +60,31 @@ type Reference struct {
 	Types, Bases []string
 }
 
+// References goes through those of all parents.
+func References(parents []*Parent) iter.Seq2[*Parent, *Reference] {
+	return func(yield func(*Parent, *Reference) bool) {
+		for _, parent := range parents {
+			for _, reference := range parent.References {
+				if !yield(parent, reference) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// UsableIn are the parents' references to children in one database for which statements can be made.
+func UsableIn(database string, parents []*Parent) (usable []*Reference) {
+	for _, reference := range References(parents) {
+		if reference.Database == database && reference.Usable() {
+			usable = append(usable, reference)
+		}
+	}
+	return usable
+}
+
 // Usable reports whether statements can be made for it.
 func (r *Reference) Usable() bool { return r.Broken == "" && !r.Unreachable }
-
-// A key of one column is that column's value. A composite key is, in tombstones and in parameters, the text form of
-// an array with the text forms of its columns' values. An index finds no row by that, so statements take keys
-// apart and look up one after the other; the one-column forms leave a whole array to a single scan.
 
 // label is the key's columns for people.
 func (p *Parent) label() string { return strings.Join(p.KeyColumns, ", ") }

@@ -13,15 +13,10 @@ import (
 // MissingPrivileges lists what the connected role lacks to clean up those children of parents that are in one database.
 // Only passes need it: triggers are installed and compared without.
 func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, database string, parents []*Parent) (problem.List, error) {
-	var asking []*Reference
+	asking := UsableIn(database, parents)
 	var needs []drain.Need
-	for _, parent := range parents {
-		for _, reference := range parent.References {
-			if reference.Database == database && reference.Usable() {
-				needs = append(needs, reference.Needs(len(asking), reference.Action)...)
-				asking = append(asking, reference)
-			}
-		}
+	for at, reference := range asking {
+		needs = append(needs, reference.Needs(at, reference.Action)...)
 	}
 	lacks, err := drain.Lacking(ctx, db, needs)
 	if err != nil {

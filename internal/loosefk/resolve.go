@@ -72,6 +72,12 @@ func (r *resolver) report(d definitions.Definition, severity problem.Severity, k
 	r.problems.Add(problem.Problem{Severity: severity, Position: d.At(strings.TrimPrefix(key, ".")), Key: d.Key + key, Message: message, Fix: fix})
 }
 
+// refuse adds an error. It returns false.
+func (r *resolver) refuse(d definitions.Definition, key, fix, message string, args ...any) bool {
+	r.report(d, problem.Error, key, fmt.Sprintf(message, args...), fix)
+	return false
+}
+
 func (r *resolver) bind(d definitions.Definition) {
 	before := len(r.problems)
 	parent := r.parent(d)
@@ -138,9 +144,7 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 	ok := r.checkColumns(d, parent, child, home.catalog.operators, reference)
 	ok = r.bindValues(d, child, home.catalog.operators, reference) && ok
 	if d.CleanerClass != "" && len(reference.PrimaryKey) == 0 {
-		r.report(d, problem.Error, ".cleaner_class",
-			fmt.Sprintf("table %s has no primary key to name its rows by", d.Child), "add a primary key, or leave cleaner_class out")
-		ok = false
+		ok = r.refuse(d, ".cleaner_class", "add a primary key, or leave cleaner_class out", "table %s has no primary key to name its rows by", d.Child)
 	}
 	if !ok {
 		return nil
@@ -156,18 +160,16 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 			fix = "index each partition, as sexton plan prints it" // Postgres refuses CONCURRENTLY on the table itself.
 		}
 		r.report(d, problem.Warning, ".column",
-			fmt.Sprintf("no index of %s begins with %s, so every batch reads the whole table", d.Child, d.ColumnList()),
-			fix)
+			fmt.Sprintf("no index of %s begins with %s, so every batch reads the whole table", d.Child, d.ColumnList()), fix)
 	}
 	for _, other := range parent.References {
 		if other.same(reference) {
 			// Spelt differently, with the schema and without it, or the definitions' own check had found it.
-			r.report(d, problem.Error, "", fmt.Sprintf("the same definition stands at %s", other.Definition.Position), "remove one of them")
+			r.refuse(d, "", "remove one of them", "the same definition stands at %s", other.Definition.Position)
 		} else if other.contradicts(reference) {
-			r.report(d, problem.Error, ".on_delete",
-				fmt.Sprintf("a row of %s can meet this definition and that at %s, which does something else with it, and either may come first",
-					d.Child, other.Definition.Position),
-				"give both of them conditions on one column, with different values")
+			r.refuse(d, ".on_delete", "give both of them conditions on one column, with different values",
+				"a row of %s can meet this definition and that at %s, which does something else with it, and either may come first",
+				d.Child, other.Definition.Position)
 		}
 	}
 	return reference
@@ -176,12 +178,10 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 // childSite is the database that the definition names for its child, or the one in which the child is found.
 func (r *resolver) childSite(d definitions.Definition) *site {
 	if d.Database != "" {
-		for _, s := range r.sites {
-			if s.Name == d.Database {
-				return s
-			}
+		if at := slices.IndexFunc(r.sites, func(s *site) bool { return s.Name == d.Database }); at >= 0 {
+			return r.sites[at]
 		}
-		r.report(d, problem.Error, ".database", fmt.Sprintf("no database %q is configured", d.Database), "there is "+sitesOf(r.sites))
+		r.refuse(d, ".database", "there is "+sitesOf(r.sites), "no database %q is configured", d.Database)
 		return nil
 	}
 	home, wrong := r.place(d.Child)
@@ -251,20 +251,20 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 	case home.catalog == nil:
 		return nil
 	}
-	table := home.catalog.lookup(d.Parent)
+	table, ok := home.catalog.lookup(d.Parent), true
 	switch {
 	case table == nil:
-		r.missingTable(d, ".table", "parent", home, d.Parent)
-		return nil
+		ok = r.missingTable(d, ".table", "parent", home, d.Parent)
 	case table.IsPartition():
-		r.report(d, problem.Error, ".table", fmt.Sprintf("parent %s is a partition", d.Parent), "name the partitioned table it belongs to")
-		return nil
+		ok = r.refuse(d, ".table", "name the partitioned table it belongs to", "parent %s is a partition", d.Parent)
 	case !table.IsTable():
-		r.report(d, problem.Error, ".table", fmt.Sprintf("parent %s is not a table", d.Parent), "name the table behind it")
+		ok = r.refuse(d, ".table", "name the table behind it", "parent %s is not a table", d.Parent)
+	}
+	if !ok {
 		return nil
 	}
-	key, ok := r.key(d, table)
-	if !ok {
+	key := r.key(d, table)
+	if key == nil {
 		return nil
 	}
 	parent, known := r.parents[home.Name][table.Printed]
@@ -285,8 +285,7 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 				err = fmt.Errorf("type %s is an array, which deletions cannot be recorded by", column.Type)
 			}
 			if err != nil {
-				r.report(d, problem.Error, element(".parent_column", key, i),
-					fmt.Sprintf("column %s of parent %s: %v", key[i], d.Parent, err), "name another unique column")
+				r.refuse(d, element(".parent_column", key, i), "name another unique column", "column %s of parent %s: %v", key[i], d.Parent, err)
 				return nil
 			}
 			parent.KeyCompare = append(parent.KeyCompare, compare)
@@ -298,9 +297,8 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 		r.parents[home.Name][table.Printed] = parent
 	}
 	if !slices.Equal(parent.KeyColumns, key) {
-		r.report(d, problem.Error, ".parent_column",
-			fmt.Sprintf("another definition refers to %s by %s", d.Parent, parent.label()),
-			"all definitions of one parent have to use the same columns in the same order, as a tombstone carries one key")
+		r.refuse(d, ".parent_column", "all definitions of one parent have to use the same columns in the same order, as a tombstone carries one key",
+			"another definition refers to %s by %s", d.Parent, parent.label())
 		return nil
 	}
 	return parent
@@ -311,16 +309,14 @@ func (r *resolver) child(d definitions.Definition, home *site) *pgcatalog.Relati
 	switch {
 	case table == nil:
 		r.missingTable(d, "", "child", home, d.Child)
-		return nil
 	case !table.IsTable():
-		r.report(d, problem.Error, "", fmt.Sprintf("child %s is not a table", d.Child), "name the table behind it")
-		return nil
+		r.refuse(d, "", "name the table behind it", "child %s is not a table", d.Child)
 	case table.Foreign != nil:
-		r.report(d, problem.Error, "",
-			fmt.Sprintf("partition %s of child %s is a foreign table", table.Foreign.Label(), d.Child), "detach it, or remove the definition")
-		return nil
+		r.refuse(d, "", "detach it, or remove the definition", "partition %s of child %s is a foreign table", table.Foreign.Label(), d.Child)
+	default:
+		return table
 	}
-	return table
+	return nil
 }
 
 // bindValues gives conditions and target the types of their columns.
@@ -329,19 +325,17 @@ func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relatio
 	typed := func(key string, column pgcatalog.Column, value string) drain.Value {
 		compare, err := operators.Own(column)
 		if err != nil {
-			r.report(d, problem.Error, key, fmt.Sprintf("%s.%s: %v", d.Child, column.Name, err), "name another column")
-			ok = false
+			ok = r.refuse(d, key, "name another column", "%s.%s: %v", d.Child, column.Name, err)
 		}
 		return drain.Value{Column: column.Name, Type: column.Type, Base: column.Base, Compare: compare, Value: value}
 	}
 	for i, condition := range d.Conditions {
-		found, exists := child.Columns[condition.Column]
-		if !exists {
-			r.missingColumn(d, fmt.Sprintf(".conditions[%d].column", i), d.Child, child, condition.Column)
-			ok = false
-			continue
+		key := fmt.Sprintf(".conditions[%d].column", i)
+		if found, exists := child.Columns[condition.Column]; exists {
+			reference.Conditions = append(reference.Conditions, typed(key, found, condition.Value))
+		} else {
+			ok = r.missingColumn(d, key, d.Child, child, condition.Column)
 		}
-		reference.Conditions = append(reference.Conditions, typed(fmt.Sprintf(".conditions[%d].column", i), found, condition.Value))
 	}
 	if d.OnDelete != definitions.UpdateColumn {
 		return ok
@@ -349,29 +343,25 @@ func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relatio
 	target, exists := child.Columns[d.TargetColumn]
 	switch {
 	case !exists:
-		r.missingColumn(d, ".target_column", d.Child, child, d.TargetColumn)
-		return false
+		return r.missingColumn(d, ".target_column", d.Child, child, d.TargetColumn)
 	case target.Generated:
-		r.report(d, problem.Error, ".target_column",
-			fmt.Sprintf("%s.%s is a generated column and cannot be set", d.Child, d.TargetColumn), "name another column")
-		return false
+		return r.refuse(d, ".target_column", "name another column", "%s.%s is a generated column and cannot be set", d.Child, d.TargetColumn)
 	}
 	reference.Target, reference.Moves = typed(".target_column", target, d.TargetValue), target.Partitioning
 	return ok
 }
 
-func (r *resolver) missingTable(d definitions.Definition, key, role string, home *site, name definitions.Name) {
+func (r *resolver) missingTable(d definitions.Definition, key, role string, home *site, name definitions.Name) bool {
 	where := ""
 	if len(r.sites) > 1 {
 		where = " in database " + home.Name
 	}
-	r.report(d, problem.Error, key,
-		fmt.Sprintf("%s table %s does not exist%s", role, home.catalog.qualified(name), where), "create it, correct the name, or remove the definition")
+	return r.refuse(d, key, "create it, correct the name, or remove the definition", "%s table %s does not exist%s", role, home.catalog.qualified(name), where)
 }
 
-func (r *resolver) missingColumn(d definitions.Definition, key string, name definitions.Name, table *pgcatalog.Relation, column string) {
+func (r *resolver) missingColumn(d definitions.Definition, key string, name definitions.Name, table *pgcatalog.Relation, column string) bool {
 	fix := problem.Meant(column, table.ColumnNames(), "correct the name, or remove the definition")
-	r.report(d, problem.Error, key, fmt.Sprintf("table %s has no column %s", name, column), fix)
+	return r.refuse(d, key, fix, "table %s has no column %s", name, column)
 }
 
 // reportCycles tells of deletes that can come back to their own table. They end, as each row can go only
@@ -380,12 +370,10 @@ func (r *resolver) reportCycles() {
 	type node struct{ database, table string }
 	next := map[node][]*Reference{}
 	for _, parents := range r.parents {
-		for _, parent := range parents {
-			for _, reference := range parent.References {
-				if reference.Definition.OnDelete == definitions.Delete {
-					from := node{parent.Database, parent.SQL()}
-					next[from] = append(next[from], reference)
-				}
+		for parent, reference := range References(slices.Collect(maps.Values(parents))) {
+			if reference.Definition.OnDelete == definitions.Delete {
+				from := node{parent.Database, parent.SQL()}
+				next[from] = append(next[from], reference)
 			}
 		}
 	}

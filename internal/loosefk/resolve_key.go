@@ -7,67 +7,58 @@ import (
 
 	"sexton/internal/definitions"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/problem"
 )
 
 // key returns the columns of the parent that a definition refers to, or reports why there are none.
-func (r *resolver) key(d definitions.Definition, table *pgcatalog.Relation) ([]string, bool) {
+func (r *resolver) key(d definitions.Definition, table *pgcatalog.Relation) []string {
 	key, ok := d.ParentColumns, true
 	if len(key) == 0 {
-		if key, ok = r.primaryKey(d, table); !ok {
-			return nil, false
+		if key = r.primaryKey(d, table); key == nil {
+			return nil
 		}
 	}
 	for i, column := range key {
 		if _, found := table.Columns[column]; !found {
-			r.missingColumn(d, element(".parent_column", key, i), d.Parent, table, column)
-			ok = false
+			ok = r.missingColumn(d, element(".parent_column", key, i), d.Parent, table, column)
 		}
 	}
+	columns := strings.Join(key, ", ")
 	switch {
 	case !ok:
-		return nil, false
 	case len(key) == 1 && !identifies(table, key[0]):
-		r.report(d, problem.Error, ".parent_column",
-			fmt.Sprintf("column %s of parent %s is not unique", key[0], d.Parent),
-			"name a column with a unique index: a key that two rows share would lose the children of both")
-		return nil, false
+		r.refuse(d, ".parent_column", "name a column with a unique index: a key that two rows share would lose the children of both",
+			"column %s of parent %s is not unique", columns, d.Parent)
 	case len(key) > 1 && !identified(table, key):
-		r.report(d, problem.Error, ".parent_column",
-			fmt.Sprintf("parent %s has no unique index on exactly %s", d.Parent, strings.Join(key, ", ")),
-			"name all columns of one: a key that two rows share would lose the children of both")
-		return nil, false
+		r.refuse(d, ".parent_column", "name all columns of one: a key that two rows share would lose the children of both",
+			"parent %s has no unique index on exactly %s", d.Parent, columns)
 	case deferrable(table, key):
-		r.report(d, problem.Error, ".parent_column",
-			fmt.Sprintf("the constraint on %s of parent %s is deferrable", strings.Join(key, ", "), d.Parent),
-			"make it NOT DEFERRABLE: until a transaction ends two rows may share the key, and a trigger cannot tell which of them is gone")
-		return nil, false
+		r.refuse(d, ".parent_column",
+			"make it NOT DEFERRABLE: until a transaction ends two rows may share the key, and a trigger cannot tell which of them is gone",
+			"the constraint on %s of parent %s is deferrable", columns, d.Parent)
+	default:
+		return key
 	}
-	return key, true
+	return nil
 }
 
 // primaryKey is the key that a definition means which names no columns of the parent.
-func (r *resolver) primaryKey(d definitions.Definition, table *pgcatalog.Relation) ([]string, bool) {
-	if len(d.Columns) == 1 {
-		if column := defaultKey(table); column != "" {
-			return []string{column}, true
-		}
-		r.report(d, problem.Error, ".table", fmt.Sprintf("parent %s has no primary key of one column", d.Parent), "name a unique column with parent_column")
-		return nil, false
-	}
+func (r *resolver) primaryKey(d definitions.Definition, table *pgcatalog.Relation) []string {
 	key := table.PrimaryKey()
 	switch {
+	case len(d.Columns) == 1:
+		if column := defaultKey(table); column != "" {
+			return []string{column}
+		}
+		r.refuse(d, ".table", "name a unique column with parent_column", "parent %s has no primary key of one column", d.Parent)
 	case len(key) == 0:
-		r.report(d, problem.Error, ".table", fmt.Sprintf("parent %s has no primary key", d.Parent), "name the columns of a unique index with parent_column")
-		return nil, false
+		r.refuse(d, ".table", "name the columns of a unique index with parent_column", "parent %s has no primary key", d.Parent)
 	case len(key) != len(d.Columns):
-		r.report(d, problem.Error, ".column",
-			fmt.Sprintf("names %d columns, but the primary key of parent %s has %d: %s",
-				len(d.Columns), d.Parent, len(key), strings.Join(key, ", ")),
-			"name one for each of them, or the columns of another unique index with parent_column")
-		return nil, false
+		r.refuse(d, ".column", "name one for each of them, or the columns of another unique index with parent_column",
+			"names %d columns, but the primary key of parent %s has %d: %s", len(d.Columns), d.Parent, len(key), strings.Join(key, ", "))
+	default:
+		return key
 	}
-	return key, true
+	return nil
 }
 
 // checkColumns looks how the child's columns compare with those of the key, one by one.
@@ -96,21 +87,14 @@ func (r *resolver) checkColumn(d definitions.Definition, i int, parent *Parent, 
 	foreign, found := child.Columns[column]
 	switch {
 	case !found:
-		r.missingColumn(d, key, d.Child, child, column)
-		return false
+		return r.missingColumn(d, key, d.Child, child, column)
 	case incomparable != nil:
-		r.report(d, problem.Error, key,
-			fmt.Sprintf("%s.%s is of type %s, but %s.%s is of type %s: %v", d.Child, column, pgcatalog.Short(foreign.Base),
-				d.Parent, parent.KeyColumns[i], pgcatalog.Short(parent.KeyTypes[i]), incomparable),
-			"the two columns need one type, or integers of any width")
-		return false
+		return r.refuse(d, key, "the two columns need one type, or integers of any width", "%s.%s is of type %s, but %s.%s is of type %s: %v",
+			d.Child, column, pgcatalog.Short(foreign.Base), d.Parent, parent.KeyColumns[i], pgcatalog.Short(parent.KeyTypes[i]), incomparable)
 	case d.OnDelete == definitions.Nullify && foreign.NotNull:
-		r.report(d, problem.Error, ".on_delete",
-			fmt.Sprintf("async_nullify, but %s.%s is NOT NULL", d.Child, column), "drop the constraint, or use async_delete")
-		return false
+		return r.refuse(d, ".on_delete", "drop the constraint, or use async_delete", "async_nullify, but %s.%s is NOT NULL", d.Child, column)
 	case d.OnDelete == definitions.Nullify && foreign.Generated:
-		r.report(d, problem.Error, key, fmt.Sprintf("%s.%s is a generated column and cannot be set", d.Child, column), "use async_delete")
-		return false
+		return r.refuse(d, key, "use async_delete", "%s.%s is a generated column and cannot be set", d.Child, column)
 	}
 	return true
 }

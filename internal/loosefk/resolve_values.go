@@ -5,6 +5,8 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -26,11 +28,9 @@ func (r *resolver) checkValues(ctx context.Context) error {
 		}
 		var check []*Reference
 		for _, parents := range r.parents {
-			for _, parent := range parents {
-				for _, reference := range parent.References {
-					if reference.Database == s.Name && reference.Usable() && (len(reference.Conditions) > 0 || reference.Updates()) {
-						check = append(check, reference)
-					}
+			for _, reference := range UsableIn(s.Name, slices.Collect(maps.Values(parents))) {
+				if len(reference.Conditions) > 0 || reference.Updates() {
+					check = append(check, reference)
 				}
 			}
 		}

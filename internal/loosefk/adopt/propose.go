@@ -283,11 +283,9 @@ func resolve(ctx context.Context, site loosefk.Site, keys []*Key) (fitting bool,
 		if parents, problems, err = loosefk.Resolve(ctx, []loosefk.Site{site}, defs); err != nil {
 			return false, err
 		}
-		for _, parent := range parents[site.Name] {
-			for _, reference := range parent.References {
-				if k := entries[reference.Definition.Key]; k != nil {
-					k.Indexed = reference.Index
-				}
+		for _, reference := range loosefk.References(parents[site.Name]) {
+			if k := entries[reference.Definition.Key]; k != nil {
+				k.Indexed = reference.Index
 			}
 		}
 	}

@@ -138,11 +138,9 @@ func (b *binding) checkPrivileges(ctx context.Context, w *Work, db database.Data
 			w.Logger.ErrorContext(ctx, "a privilege is missing: tombstones of its parent wait",
 				"kind", Kind, "database", db.Name, "error", lacking.String())
 		}
-		for _, parent := range b.parents {
-			for _, reference := range parent.References {
-				if reference.Definition.Key == lacking.Key && reference.Broken == "" {
-					reference.Broken = lacking.Message + ": " + lacking.Fix
-				}
+		for _, reference := range loosefk.References(b.parents) {
+			if reference.Definition.Key == lacking.Key && reference.Broken == "" {
+				reference.Broken = lacking.Message + ": " + lacking.Fix
 			}
 		}
 	}

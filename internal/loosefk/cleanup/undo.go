@@ -94,11 +94,9 @@ func (w *Work) rotate(ctx context.Context, db database.Database, conn *pgxpool.C
 					"raise it, lower undo.keep, or set undo.when_full to left_out", db.Name, size, keys.Undo.MaxSize)
 			}
 		}
-		for _, parent := range parents {
-			for _, reference := range parent.References {
-				if reference.Keep != nil && reference.Database == db.Name {
-					reference.Keep.Full = full
-				}
+		for _, reference := range loosefk.References(parents) {
+			if reference.Keep != nil && reference.Database == db.Name {
+				reference.Keep.Full = full
 			}
 		}
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,21 +21,25 @@ const keysPerCount = 1000
 type pendingKeys struct {
 	Backlog
 
-	// integers or texts are the distinct keys of due tombstones; the other one is nil.
-	integers []int64
-	texts    []string
+	// chunks are the distinct keys of due tombstones, oldest first, in the form that statements take.
+	chunks []any
 	// more tells that there are due ones beyond these.
 	more bool
 }
 
-// chunk returns some keys from a position on, in the form that statements take, and how many they are.
-func (k pendingKeys) chunk(from int) (keys any, n int) {
-	if k.texts != nil {
-		n = min(keysPerCount, len(k.texts)-from)
-		return k.texts[from : from+n], n
+// inChunks divides keys among counting statements. A key may have been deleted, inserted and deleted again.
+func inChunks[T comparable](keys []*T) (chunks []any) {
+	known, distinct := map[T]bool{}, []T{}
+	for _, key := range keys {
+		if key != nil && !known[*key] {
+			known[*key] = true
+			distinct = append(distinct, *key)
+		}
 	}
-	n = min(keysPerCount, len(k.integers)-from)
-	return k.integers[from : from+n], n
+	for some := range slices.Chunk(distinct, keysPerCount) {
+		chunks = append(chunks, some)
+	}
+	return chunks
 }
 
 // readOnly runs do in a transaction that can change nothing, with timeouts of its own and further settings.
@@ -70,17 +75,13 @@ func (p *planner) backlog(ctx context.Context, parent *loosefk.Parent) (pending 
 		pending.Pending = pending.Due + pending.Deferred
 		pending.PendingCapped, pending.more = waiting.Due > most || waiting.Deferred > most, waiting.Due > most
 		rows, err := q.TombstonesDueKeys(ctx, parent.Recorded, most)
-		// A key may have been deleted, inserted and deleted again.
-		integers, texts := map[int64]bool{}, map[string]bool{}
+		var integers []*int64
+		var texts []*string
 		for _, row := range rows {
-			switch integer, text := row.PrimaryKeyValue, row.PrimaryKeyText; {
-			case parent.Integer && integer != nil && !integers[*integer]:
-				integers[*integer] = true
-				pending.integers = append(pending.integers, *integer)
-			case !parent.Integer && text != nil && !texts[*text]:
-				texts[*text] = true
-				pending.texts = append(pending.texts, *text)
-			}
+			integers, texts = append(integers, row.PrimaryKeyValue), append(texts, row.PrimaryKeyText)
+		}
+		if pending.chunks = inChunks(texts); parent.Integer {
+			pending.chunks = inChunks(integers)
 		}
 		return err
 	})
@@ -90,11 +91,8 @@ func (p *planner) backlog(ctx context.Context, parent *loosefk.Parent) (pending 
 // countRows counts the children that the definition would meet now.
 func (p *planner) countRows(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference, pending pendingKeys, planned *Definition) error {
 	planned.RowsCapped = pending.more // they may have children, too
-	keys := len(pending.integers) + len(pending.texts)
 	begun := time.Now()
-	for from := 0; from < keys; {
-		some, n := pending.chunk(from)
-		from += n
+	for i, some := range pending.chunks {
 		counted, err := p.countChildren(ctx, parent, reference, some, int64(p.limits.Rows)+1-planned.Rows)
 		if err != nil {
 			planned.RowsCapped = true
@@ -105,7 +103,7 @@ func (p *planner) countRows(ctx context.Context, parent *loosefk.Parent, referen
 			planned.Rows, planned.RowsCapped = int64(p.limits.Rows), true
 			return nil
 		}
-		if from < keys && time.Since(begun) > p.limits.StatementTimeout {
+		if i+1 < len(pending.chunks) && time.Since(begun) > p.limits.StatementTimeout {
 			planned.RowsCapped = true
 			planned.Findings = append(planned.Findings, fmt.Sprintf("counting rows stopped after %s", p.limits.StatementTimeout))
 			return nil

@@ -69,24 +69,19 @@ func MissingIndexes(ctx context.Context, site Site, sites []Site, timeout time.D
 	var found problem.List
 	err = settled(ctx, site.DB, timeout, func(tx pgx.Tx) error {
 		for _, home := range sites {
-			for _, parent := range home.Parents {
-				for _, reference := range parent.References {
-					if reference.Database != site.Name || !reference.Usable() {
+			for _, reference := range loosefk.UsableIn(site.Name, home.Parents) {
+				d := reference.Definition
+				missing, _, err := s.lacking(ctx, tx, reference, nil)
+				if err != nil {
+					return err
+				}
+				for _, index := range missing {
+					if slices.ContainsFunc(found, func(p problem.Problem) bool { return p.Fix == index.Create }) {
 						continue
 					}
-					d := reference.Definition
-					missing, _, err := s.lacking(ctx, tx, reference, nil)
-					if err != nil {
-						return err
-					}
-					for _, index := range missing {
-						if slices.ContainsFunc(found, func(p problem.Problem) bool { return p.Fix == index.Create }) {
-							continue
-						}
-						found.Add(problem.Problem{
-							Severity: problem.Warning, Position: d.At("column"), Key: d.Key + ".column", Message: index.Why, Fix: index.Create,
-						})
-					}
+					found.Add(problem.Problem{
+						Severity: problem.Warning, Position: d.At("column"), Key: d.Key + ".column", Message: index.Why, Fix: index.Create,
+					})
 				}
 			}
 		}

@@ -36,11 +36,9 @@ func readSurvey(ctx context.Context, site Site, sites []Site, timeout time.Durat
 			if home.Name == site.Name {
 				oids = append(oids, parent.OID)
 			}
-			for _, reference := range parent.References {
-				if reference.Database == site.Name && reference.Usable() {
-					oids = append(oids, reference.Child.OID)
-				}
-			}
+		}
+		for _, reference := range loosefk.UsableIn(site.Name, home.Parents) {
+			oids = append(oids, reference.Child.OID)
 		}
 	}
 	err = settled(ctx, site.DB, timeout, func(tx pgx.Tx) (err error) {

@@ -22,13 +22,8 @@ const (
 	mostSamples = 10
 )
 
-// Auditor looks for orphans: children whose parent is gone and has no tombstone, so that no pass will ever find
-// them. They come from before the tracking began, from what fires no trigger, or from applications that insert
-// children of missing parents.
-//
-// It reads the child's column value by value, at most Batch of them in a statement and each statement in a
-// transaction of its own; it takes no lock that anybody waits for. What changes behind its position while it goes
-// on is not looked at again.
+// Auditor looks for orphans. It reads the child's column value by value, at most Batch of them in a statement and each statement in a
+// transaction of its own. What changes behind its position while it goes on is not looked at again.
 type Auditor struct {
 	// DB is the parents' database. Elsewhere are the others, by name, if they can be reached.
 	DB        pgcatalog.Beginner
