@@ -13,6 +13,7 @@ import (
 
 	"sexton/internal/fault"
 	"sexton/internal/loosefk"
+	"sexton/internal/pace"
 	"sexton/internal/pgtest"
 )
 
@@ -354,10 +355,19 @@ func TestAdaptiveSizesDoNotCountTheNetwork(t *testing.T) {
 	require.Zero(t, b.Pending(t))
 }
 
-// A writer that deletes one parent after the other costs a batch for many of them, not for each.
+// A writer that deletes one parent after the other costs a batch for many of them, not for each; beside others even fewer.
 func TestRunGathersWhatTricklesIn(t *testing.T) {
 	t.Parallel()
+	gathers(t, 20*time.Millisecond, nil)
+	gathers(t, 100*time.Millisecond, func(context.Context, float64, bool) (float64, pace.Duty) { return 0.5, pace.Duty{} })
+}
+
+// gathers deletes parents without children, for which no statement asks for others.
+func gathers(t *testing.T, pause time.Duration, share pace.Share) {
+	t.Helper()
 	b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
+	b.engine.Throttle.Share = share
+	b.Exec("TRUNCATE children")
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	next := 2
 	b.engine.Progress = func(context.Context, *loosefk.Stats) {
@@ -368,7 +378,7 @@ func TestRunGathersWhatTricklesIn(t *testing.T) {
 	}
 	began := time.Now()
 	require.EqualValues(t, 10, b.run(t).Processed)
-	require.GreaterOrEqual(t, time.Since(began), 6*20*time.Millisecond, "pauses before the last of the rounds")
+	require.GreaterOrEqual(t, time.Since(began), 6*pause, "pauses before the last of the rounds")
 }
 
 // What is loaded together has a statement for each reference that one of the tombstones has children of: with a hundred references, one such tombstone

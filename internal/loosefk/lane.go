@@ -26,8 +26,8 @@ const (
 	// idlePause is the pause of a run in which all chunks wait.
 	idlePause = 100 * time.Millisecond
 	// A run that was through so many times, and each time found what had come in meanwhile, lets more come in for a moment: a few
-	// tombstones cost as much as hundreds.
-	trickle, gather = 3, 20 * time.Millisecond
+	// tombstones cost as much as hundreds. Beside others it takes more at a time: on a busy server each round takes from their share.
+	trickle, gather, gatherBeside = 3, 20 * time.Millisecond, 100 * time.Millisecond
 )
 
 // lane is the queue of one parent table within a run.
@@ -98,7 +98,7 @@ func (r *run) drain(ctx context.Context) error {
 			}
 			if through && !first && slices.ContainsFunc(r.lanes, (*lane).open) {
 				if r.rounds++; r.rounds > trickle {
-					r.pace.Pause(ctx, gather)
+					r.gather(ctx)
 				}
 			}
 		}
@@ -133,6 +133,16 @@ func (r *run) drain(ctx context.Context) error {
 		}
 	}
 	return r.cutShort(ctx)
+}
+
+// gather lets more tombstones come in. It asks for others itself: only statements on children do otherwise.
+func (r *run) gather(ctx context.Context) {
+	r.pace.Breathe(ctx, 0, 1)
+	pause := gather
+	if r.engine.Adaptive.on() && !r.pace.Full() {
+		pause = gatherBeside
+	}
+	r.pace.Pause(ctx, pause)
 }
 
 // resume ends the pauses of chunks that left their time to others, and reports whether there were any.
