@@ -130,11 +130,18 @@ func PrintGroups(w io.Writer, none string, groups []groupschedule.Group) {
 
 // groupFailures are groups whose destruction has failed, or about which nothing could be decided.
 func groupFailures() *component.Failures {
-	read := func(ctx context.Context, all *installation.Connections, limit int) ([]groupschedule.Group, error) {
+	read := func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]groupschedule.Group, error) {
+		if id != nil {
+			group, err := groupschedule.ReadGroup(ctx, all.Jobs().Pool, all.Jobs().Names, *id)
+			if group == nil {
+				return nil, err
+			}
+			return []groupschedule.Group{*group}, err
+		}
 		return groupschedule.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
 	}
 	ids := func(ctx context.Context, all *installation.Connections) (ids []int64, err error) {
-		failed, err := read(ctx, all, component.FailureWindow)
+		failed, err := read(ctx, all, component.FailureWindow, nil)
 		for _, group := range failed {
 			ids = append(ids, group.GroupID)
 		}
@@ -143,9 +150,12 @@ func groupFailures() *component.Failures {
 	failures := component.Rows("groups", "group", "to be tried now", "has not failed, or not any more", read,
 		func(group groupschedule.Group) int64 { return group.GroupID },
 		func(_ *installation.Connections, group groupschedule.Group) component.Failure {
-			failure := component.Failure{What: fmt.Sprintf("group %d", group.GroupID), Error: group.LastError, Attempts: group.Attempts}
+			failure := component.Failure{Error: group.LastError, Attempts: group.Attempts}
 			if group.Path != "" {
-				failure.What += " (" + group.Path + ")"
+				failure.What = " (" + group.Path + ")"
+			}
+			if !failure.Failed() {
+				failure.What += ", " + strings.ReplaceAll(group.State, "_", " ")
 			}
 			if group.BegunAt != nil {
 				failure.Since = *group.BegunAt

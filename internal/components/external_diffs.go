@@ -93,8 +93,8 @@ func planDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db databas
 
 // diffFailures are diffs that are due and stay in the database: they cannot be moved, or moving them has failed.
 func diffFailures() *component.Failures {
-	read := func(ctx context.Context, all *installation.Connections, limit int) ([]extdiff.Failure, error) {
-		return extdiff.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
+	read := func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]extdiff.Failure, error) {
+		return extdiff.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit, id)
 	}
 	failures := component.Rows("diffs", "diff", "to be tried now", "is not in the database, or not any more", read,
 		func(diff extdiff.Failure) int64 { return diff.DiffID },
@@ -102,6 +102,14 @@ func diffFailures() *component.Failures {
 			failure := component.Failure{Error: diff.Error, Attempts: diff.Attempts}
 			if diff.Skip != "" {
 				failure.Error = "skipped: " + strings.ReplaceAll(string(diff.Skip), "_", " ")
+			}
+			switch {
+			case failure.Failed():
+			case diff.External:
+				failure.What = ", in the object storage"
+				return failure
+			default:
+				failure.What = ", in the database"
 			}
 			if diff.Next != nil {
 				failure.Next = *diff.Next
@@ -113,7 +121,7 @@ func diffFailures() *component.Failures {
 		func(ctx context.Context, all *installation.Connections, id int64) (int64, error) {
 			wanted := []int64{id}
 			if id == 0 {
-				failed, err := read(ctx, all, component.FailureWindow)
+				failed, err := read(ctx, all, component.FailureWindow, nil)
 				if err != nil {
 					return 0, err
 				}

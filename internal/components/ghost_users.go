@@ -28,7 +28,10 @@ const ghostQueue = "users_ghost_user_migrations"
 
 func ghostUsers() *component.Component {
 	failures := component.Rows("users", "user", "due now", "is being worked on, or does not wait any more",
-		func(ctx context.Context, all *installation.Connections, limit int) ([]ghostuser.Waiting, error) {
+		func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]ghostuser.Waiting, error) {
+			if id != nil {
+				return ghostuser.ReadUser(ctx, all.Jobs().Pool, all.Jobs().Names, *id)
+			}
 			return ghostuser.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
 		},
 		func(user ghostuser.Waiting) int64 { return user.UserID },

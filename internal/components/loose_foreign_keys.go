@@ -32,7 +32,7 @@ func looseForeignKeys() *component.Component {
 		Key: migrate.LooseForeignKeys, Everywhere: true, Units: map[string]string{tombstoneTable: "tombstone"},
 		Backlog:  readTombstones,
 		Gauges:   keptGauges,
-		Failures: &component.Failures{Name: "tombstones", Everywhere: true, List: listTombstones, Retry: retryTombstones},
+		Failures: &component.Failures{Name: "tombstones", Everywhere: true, List: listTombstones, Find: findTombstone, Retry: retryTombstones},
 		Grants:   grantDefinitions,
 		Checks: []component.Check{
 			{Name: "tables", When: component.Binding, Needs: func(x *component.Exam) bool { return len(x.Databases) > 0 }, Look: bindDefinitions},
@@ -121,21 +121,33 @@ func listTombstones(ctx context.Context, all *installation.Connections, limit in
 		}
 		more = more || list.More > 0
 		for _, t := range list.Tombstones {
-			failure := component.Failure{
-				Source: "tombstones", Database: db.Name, ID: strconv.FormatInt(t.ID, 10), What: t.Table + ", key " + t.Key,
-				Attempts: t.Attempts, GivenUp: t.ConsumeAfter.InfinityModifier == pgtype.Infinity,
-				Since: time.Now().Add(-time.Duration(t.AgeSeconds * float64(time.Second))),
-			}
-			if t.LastError != nil {
-				failure.Error = *t.LastError
-			}
-			if t.Deferred && t.ConsumeAfter.InfinityModifier == pgtype.Finite {
-				failure.Next = t.ConsumeAfter.Time
-			}
-			failures = append(failures, failure)
+			failures = append(failures, tombstoneFailure(db.Name, t))
 		}
 	}
 	return failures, more, nil
+}
+
+func findTombstone(ctx context.Context, all *installation.Connections, db database.Database, id int64) (*component.Failure, error) {
+	t, err := installation.TombstonesOf(all, db).Find(ctx, id)
+	if t == nil {
+		return nil, problem.Doing(err, "database %s", db.Name)
+	}
+	return new(tombstoneFailure(db.Name, *t)), nil
+}
+
+func tombstoneFailure(database string, t loosefk.PendingTombstone) component.Failure {
+	failure := component.Failure{
+		Source: "tombstones", Database: database, ID: strconv.FormatInt(t.ID, 10), What: t.Table + ", key " + t.Key,
+		Attempts: t.Attempts, GivenUp: t.ConsumeAfter.InfinityModifier == pgtype.Infinity,
+		Since: time.Now().Add(-time.Duration(t.AgeSeconds * float64(time.Second))),
+	}
+	if t.LastError != nil {
+		failure.Error = *t.LastError
+	}
+	if t.Deferred && t.ConsumeAfter.InfinityModifier == pgtype.Finite {
+		failure.Next = t.ConsumeAfter.Time
+	}
+	return failure
 }
 
 func retryTombstones(ctx context.Context, all *installation.Connections, db database.Database, id int64) (string, error) {

@@ -46,8 +46,12 @@ func sixth() *component.Component {
 			return []component.Backlog{b}, err
 		},
 		Failures: component.Rows("documents", "document", "to be tried now", "has not failed",
-			func(ctx context.Context, all *installation.Connections, limit int) ([]sixthRow, error) {
-				rows, err := all.Jobs().Pool.Query(ctx, "SELECT id, error FROM public.shredder WHERE error <> '' ORDER BY id LIMIT $1", limit)
+			func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]sixthRow, error) {
+				wanted := int64(0)
+				if id != nil {
+					wanted = *id
+				}
+				rows, err := all.Jobs().Pool.Query(ctx, "SELECT id, error FROM public.shredder WHERE error <> '' AND $2::bigint IN (id, 0) ORDER BY id LIMIT $1", limit, wanted)
 				if err != nil {
 					return nil, err
 				}

@@ -99,6 +99,67 @@ func (q *Queries) RevivedList(ctx context.Context, parent string, most int64) ([
 	return items, nil
 }
 
+const tombstoneFind = `-- name: TombstoneFind :many
+SELECT
+    pending.id,
+    pending.fully_qualified_table_name::pg_catalog.text AS "table",
+    coalesce(pending.primary_key_value::pg_catalog.text, pending.primary_key_text, '')::pg_catalog.text AS key,
+    pending.cleanup_attempts::bigint AS attempts,
+    (pending.cleanup_attempts > 0 OR pending.consume_after > pg_catalog.now())::boolean AS failed,
+    pending.last_error,
+    pending.consume_after,
+    (pending.consume_after > pg_catalog.now())::boolean AS deferred,
+    extract(epoch FROM pg_catalog.now() - pending.created_at)::pg_catalog.float8 AS age_seconds,
+    1::bigint AS total
+FROM "public".loose_foreign_keys_deleted_records AS pending
+WHERE pending.id = $1::bigint AND pending.status = 1
+`
+
+type TombstoneFindRow struct {
+	ID           int64
+	Table        string
+	Key          string
+	Attempts     int64
+	Failed       bool
+	LastError    *string
+	ConsumeAfter pgtype.Timestamptz
+	Deferred     bool
+	AgeSeconds   float64
+	Total        int64
+}
+
+// The tombstone of an id that waits, with the columns of TombstonesList.
+func (q *Queries) TombstoneFind(ctx context.Context, id int64) ([]TombstoneFindRow, error) {
+	rows, err := q.db.Query(ctx, tombstoneFind, id)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TombstoneFindRow
+	for rows.Next() {
+		var i TombstoneFindRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Table,
+			&i.Key,
+			&i.Attempts,
+			&i.Failed,
+			&i.LastError,
+			&i.ConsumeAfter,
+			&i.Deferred,
+			&i.AgeSeconds,
+			&i.Total,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const tombstonesByDue = `-- name: TombstonesByDue :one
 SELECT (SELECT pg_catalog.count(*) FROM (
            SELECT

@@ -113,7 +113,7 @@ func (s Summary) Text() string {
 	for _, scene := range s.scenes {
 		done := append([]string{words.Grouped(scene.Acted) + " " + scene.Script.Acted}, scene.rows()...)
 		fmt.Fprintf(&b, "%s: %s\n", scene.Script.Title, strings.Join(done, ", "))
-		if scene.Script.Until != "" {
+		if scene.Script.Until != "" && scene.Latency.Max > 0 {
 			fmt.Fprintf(&b, "  %s: p50 %.1f ms, p99 %.1f ms\n", scene.Script.Until, scene.Latency.P50, scene.Latency.P99)
 		}
 		for _, f := range scene.Found {

@@ -155,12 +155,14 @@ type Failure struct {
 	Attempts int64
 	// Next is when that job is tried again; nil where the next round over all diffs takes it up.
 	Next *time.Time
+	// External reports that it is in the object storage.
+	External bool
 }
 
 // ReadFailed lists the first of the diffs that stay in the database although they are due: those of which an attempt has failed
-// before skipped ones.
-func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int) ([]Failure, error) {
-	return read[Failure](ctx, db, names, "failed", limit, failedWindow, MoveKind)
+// before skipped ones. With an id it returns that diff, failed or not.
+func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int, id *int64) ([]Failure, error) {
+	return read[Failure](ctx, db, names, "failed", limit, failedWindow, MoveKind, id)
 }
 
 // read collects the rows of a statement.

@@ -119,7 +119,7 @@ func TestAStalledUploadIsBrokenOffAndGoesOn(t *testing.T) {
 	require.Equal(t, []int64{1, blobstore.PartSize, int64(len(before["a"]) + len(before["b"])), 2},
 		[]int64{unfinished.DiffID, unfinished.Sent, unfinished.Bytes, unfinished.Failures})
 	require.Contains(t, unfinished.Error, "timeout")
-	failed := pgtest.Must(extdiff.ReadFailed(t.Context(), b.Pool(), b.Connected.Names, 10))(t)
+	failed := pgtest.Must(extdiff.ReadFailed(t.Context(), b.Pool(), b.Connected.Names, 10, nil))(t)
 	require.Len(t, failed, 1)
 	require.Equal(t, int64(2), failed[0].Attempts)
 	require.Regexp(t, `^5242880 of \d+ bytes are uploaded since 20.*Z; the last attempt: .*timeout`, failed[0].Error)

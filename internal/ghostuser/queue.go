@@ -89,6 +89,12 @@ func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit
 	return list(ctx, db, names, "{failed}", limit, failedWindow)
 }
 
+// ReadUser returns one user of the queue, failed or not, and none where the user does not wait.
+func ReadUser(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, id int64) ([]Waiting, error) {
+	const one = `(SELECT waiting.* FROM "public".` + queueTable + ` AS waiting WHERE waiting.user_id OPERATOR(pg_catalog.=) $2) AS job`
+	return list(ctx, db, names, one, 1, id)
+}
+
 func list(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, from string, args ...any) ([]Waiting, error) {
 	rows, _ := db.Query(ctx, names.Render(statement("waiting", "rows", from)), args...)
 	waiting, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Waiting])

@@ -103,6 +103,18 @@ func (t Tombstones) List(ctx context.Context, options ListOptions) (TombstoneLis
 	return list, err
 }
 
+// Find returns the waiting tombstone of an id, failed or not; nil where there is none. It reads an index as a whole, as ids alone have none.
+func (t Tombstones) Find(ctx context.Context, id int64) (found *PendingTombstone, err error) {
+	err = t.in(ctx, "find tombstone", func(q *dbsqlc.Queries, _ pgx.Tx) error {
+		rows, err := q.TombstoneFind(ctx, id)
+		for _, row := range rows {
+			found = new(PendingTombstone(row))
+		}
+		return err
+	})
+	return found, err
+}
+
 // RetryOptions choose the tombstones to try again: by their ids, or of one parent, or all.
 type RetryOptions struct {
 	Parent string

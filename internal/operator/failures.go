@@ -39,7 +39,7 @@ func sources(all *installation.Connections) []*component.Failures {
 			found = append(found, one.Failures)
 		}
 	}
-	return append(found, &component.Failures{Name: "jobs", List: listJobs, Retry: retryJobs})
+	return append(found, &component.Failures{Name: "jobs", List: listJobs, Find: findJob, Retry: retryJobs})
 }
 
 // SourceNames are the names of all sources.
@@ -67,36 +67,52 @@ func ReadFailures(ctx context.Context, all *installation.Connections, limit int)
 
 // RetryFailures has something tried again for a person, and says what came of it.
 func RetryFailures(ctx context.Context, all *installation.Connections, what component.Retry, by audittrail.Entry) (string, error) {
-	for _, source := range sources(all) {
-		if source.Name != what.Source {
-			continue
-		}
-		if what.Database == "" && source.Everywhere && len(all.Databases) == 1 {
+	source, db, id, err := named(all, &what)
+	if err != nil {
+		return "", err
+	}
+	by.Action, by.Target = "retry", "all "+what.Source
+	if what.ID != "" {
+		by.Target = what.Source + " " + what.ID
+	}
+	if what.Database != "" {
+		by.Target += " of " + what.Database
+	}
+	if err := audittrail.Record(ctx, all.Jobs(), all.Jobs().Pool, by); err != nil {
+		return "", err
+	}
+	return source.Retry(ctx, all, db, id)
+}
+
+// FindRow looks a row up by its key, failed or not; nil where none waits.
+func FindRow(ctx context.Context, all *installation.Connections, what component.Retry) (*component.Failure, error) {
+	source, db, id, err := named(all, &what)
+	if err != nil || source.Find == nil {
+		return nil, err
+	}
+	return source.Find(ctx, all, db, id)
+}
+
+// named finds what a retry names. The only database needs no name.
+func named(all *installation.Connections, what *component.Retry) (source *component.Failures, db database.Database, id int64, err error) {
+	known := sources(all)
+	at := slices.IndexFunc(known, func(source *component.Failures) bool { return source.Name == what.Source })
+	if at < 0 {
+		return nil, db, 0, wrong("nothing called %q fails here; there are %s", what.Source, words.Listed(SourceNames(all.Config)))
+	}
+	source, db = known[at], all.Jobs()
+	if source.Everywhere {
+		if what.Database == "" && len(all.Databases) == 1 {
 			what.Database = all.Databases[0].Name
 		}
-		db := all.Jobs()
-		if source.Everywhere {
-			if db = all.Database(what.Database); db.Pool == nil {
-				return "", wrong("no database %q is configured", what.Database)
-			}
+		if db = all.Database(what.Database); db.Pool == nil {
+			return nil, db, 0, wrong("no database %q is configured", what.Database)
 		}
-		id, err := strconv.ParseInt(cmp.Or(what.ID, "0"), 10, 64)
-		if err != nil || id < 0 || id == 0 && what.ID != "" {
-			return "", wrong("%q is no id", what.ID)
-		}
-		by.Action, by.Target = "retry", "all "+what.Source
-		if what.ID != "" {
-			by.Target = what.Source + " " + what.ID
-		}
-		if what.Database != "" {
-			by.Target += " of " + what.Database
-		}
-		if err := audittrail.Record(ctx, all.Jobs(), all.Jobs().Pool, by); err != nil {
-			return "", err
-		}
-		return source.Retry(ctx, all, db, id)
 	}
-	return "", wrong("nothing called %q fails here; there are %s", what.Source, words.Listed(SourceNames(all.Config)))
+	if id, err = strconv.ParseInt(cmp.Or(what.ID, "0"), 10, 64); err != nil || id < 0 || id == 0 && what.ID != "" {
+		return nil, db, 0, wrong("%q is no id", what.ID)
+	}
+	return source, db, id, nil
 }
 
 func wrong(format string, args ...any) error {
@@ -193,10 +209,34 @@ func jobFailure(all *installation.Connections, row *rivertype.JobRow) component.
 		last := row.Errors[len(row.Errors)-1]
 		failure.Error, failure.Since = last.Error, last.At
 	}
-	if !failure.GivenUp {
+	if !failure.GivenUp && row.FinalizedAt == nil {
 		failure.Next = row.ScheduledAt
 	}
 	return failure
+}
+
+// findJob finds a job in any state.
+func findJob(ctx context.Context, all *installation.Connections, _ database.Database, id int64) (*component.Failure, error) {
+	client, err := all.RiverClient()
+	if err != nil {
+		return nil, err
+	}
+	row, err := client.JobGet(ctx, id)
+	switch {
+	case errors.Is(err, river.ErrNotFound):
+		return nil, nil //nolint:nilnil // that there is none is an answer
+	case err != nil:
+		return nil, fmt.Errorf("read job %d: %w", id, err)
+	}
+	failure := jobFailure(all, row)
+	failure.What += ", " + string(row.State)
+	if failure.Since.IsZero() {
+		failure.Since = row.CreatedAt
+	}
+	if failure.Error == "" && !failure.GivenUp {
+		failure.Attempts = 0 // It has run, and has not failed.
+	}
+	return &failure, nil
 }
 
 func retryJobs(ctx context.Context, all *installation.Connections, _ database.Database, id int64) (string, error) {

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -44,6 +45,7 @@ type PageSource struct {
 	failures  *recent.Value[Failures]
 	latencies *Latencies
 	kept      *recent.Values[int64, *Kept]
+	rows      *recent.Values[component.Retry, foundRow]
 
 	// undone are the last deletions that this process takes back or has taken back, guarded by undoing.
 	undoing  sync.Mutex
@@ -56,6 +58,7 @@ func NewPageSource(all *installation.Bound, noted *riverjobs.Bindings, log *slog
 	s := &PageSource{all: all, noted: noted, log: log, latencies: NewLatencies(all.Connections)}
 	s.failures = &recent.Value[Failures]{Read: s.readFailures, Timeout: failuresTimeout, Keep: failuresFor}
 	s.kept = &recent.Values[int64, *Kept]{Read: s.readKept, Timeout: keptTimeout, Keep: keptFor}
+	s.rows = &recent.Values[component.Retry, foundRow]{Read: s.readRow, Timeout: failuresTimeout, Keep: failuresFor}
 	return s
 }
 
@@ -151,6 +154,7 @@ func (s *PageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason
 // Retry has failed rows tried again now and says what came of it.
 func (s *PageSource) Retry(ctx context.Context, by web.Visitor, what component.Retry) (string, error) {
 	defer s.failures.Forget()
+	defer s.rows.Forget()
 	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote}
 	if what.Reason != "" {
 		return RetryReason(ctx, s.all.Connections, what.Reason, entry)
@@ -201,6 +205,26 @@ func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, u
 		return component.Refuse("group %d is not scheduled for deletion, so there is nothing to cancel", groupID)
 	}
 	return problem.Doing(err, "restore group %d", groupID)
+}
+
+// Row looks up the row that an address names, failed or not; nil where it is not there. A database that is down is an error.
+func (s *PageSource) Row(ctx context.Context, what component.Retry) (*component.Failure, error) {
+	read := s.rows.Get(ctx, what)
+	return read.row, read.err
+}
+
+// foundRow is the answer of one look.
+type foundRow struct {
+	row *component.Failure
+	err error
+}
+
+func (s *PageSource) readRow(ctx context.Context, what component.Retry) (read foundRow) {
+	read.row, read.err = FindRow(ctx, reachable(ctx, s.all.Connections), what)
+	if refused, ok := errors.AsType[*component.RefusedError](read.err); ok && refused.Wrong {
+		return foundRow{} // The address names none.
+	}
+	return read
 }
 
 // readFailures reads what there is; the log says what cannot be read.

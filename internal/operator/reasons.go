@@ -36,7 +36,6 @@ var (
 	// A key, a row or a process has digits in its name, which differ from one failure to the next; a SQLSTATE tells causes apart.
 	variable = regexp.MustCompile(`[0-9A-Za-z-]*[0-9][0-9A-Za-z-]*`)
 	sqlState = regexp.MustCompile(`^[0-9A-Z]{5}$`)
-	locking  = regexp.MustCompile(`SQLSTATE (55P03|40P01|40001)`)
 )
 
 // cause is an error without the parts that differ between rows.
@@ -65,7 +64,7 @@ func (f Failures) Reasons() (reasons []Reason) {
 			at[key] = i
 			reasons = append(reasons, Reason{
 				Key: key, Source: failure.Source, Database: failure.Database, Text: failure.Error,
-				Locked: locking.MatchString(failure.Error) && !failure.GivenUp,
+				Locked: failure.Locked(),
 			})
 		}
 		reason := &reasons[i]

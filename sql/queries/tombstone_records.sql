@@ -29,6 +29,22 @@ WHERE NOT @failed_only::boolean OR pending.cleanup_attempts > 0 OR stretch.defer
 ORDER BY failed DESC, parent.name, pending.consume_after, pending.id
 LIMIT @most::bigint;
 
+-- name: TombstoneFind :many
+-- The tombstone of an id that waits, with the columns of TombstonesList.
+SELECT
+    pending.id,
+    pending.fully_qualified_table_name::pg_catalog.text AS "table",
+    coalesce(pending.primary_key_value::pg_catalog.text, pending.primary_key_text, '')::pg_catalog.text AS key,
+    pending.cleanup_attempts::bigint AS attempts,
+    (pending.cleanup_attempts > 0 OR pending.consume_after > pg_catalog.now())::boolean AS failed,
+    pending.last_error,
+    pending.consume_after,
+    (pending.consume_after > pg_catalog.now())::boolean AS deferred,
+    extract(epoch FROM pg_catalog.now() - pending.created_at)::pg_catalog.float8 AS age_seconds,
+    1::bigint AS total
+FROM "public".loose_foreign_keys_deleted_records AS pending
+WHERE pending.id = @id::bigint AND pending.status = 1;
+
 -- name: TombstonesPage :many
 -- Of so many tombstones of a parent behind a position, the ones with some ids, or, where these are NULL, the failed ones. The last one of a full
 -- page comes as well: there may be more behind it. Times are texts since they may be infinite.

@@ -38,10 +38,11 @@ The names and options of keys that "sexton init" replaced stand in the comments 
 		return env.WithBound(ctx, "", installation.Bind, func(all *installation.Bound) error {
 			ways := []wayBack{}
 			for _, db := range all.Databases {
+				taken := map[string]bool{}
 				for _, parent := range all.Parents[db.Name] {
 					for _, reference := range parent.References {
 						way := wayBack{Database: db.Name, Definition: reference.Definition.Key, Add: []string{}, Validate: []string{}}
-						if add, validate, reason := adopt.WayBack(parent, reference); reason == "" {
+						if add, validate, reason := adopt.WayBack(parent, reference, taken); reason == "" {
 							way.Add, way.Validate = add, validate
 						} else {
 							way.Reason = reason

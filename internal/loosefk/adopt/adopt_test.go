@@ -99,17 +99,17 @@ func TestTheWayBack(t *testing.T) {
 	parents, problems, err := loosefk.Resolve(t.Context(), []loosefk.Site{s}, defs)
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
-	said := map[string][]string{}
+	said, taken := map[string][]string{}, map[string]bool{`"public"."c"c_d_fkey`: true} // The column refers to another parent, too.
 	for _, reference := range parents["main"][0].References {
-		add, validate, reason := adopt.WayBack(parents["main"][0], reference)
+		add, validate, reason := adopt.WayBack(parents["main"][0], reference, taken)
 		said[reference.Columns[0]] = append(append(add, validate...), reason)
 	}
 	require.Equal(t, map[string][]string{
 		"a": {"no foreign key has conditions"},
 		"b": {"no foreign key sets another column"},
 		"d": {
-			`ALTER TABLE "public"."c" ADD CONSTRAINT "c_d_fkey" FOREIGN KEY ("d") REFERENCES "public"."p" ("id") ON DELETE SET NULL NOT VALID;`,
-			`ALTER TABLE "public"."c" VALIDATE CONSTRAINT "c_d_fkey";`, "",
+			`ALTER TABLE "public"."c" ADD CONSTRAINT "c_d_fkey1" FOREIGN KEY ("d") REFERENCES "public"."p" ("id") ON DELETE SET NULL NOT VALID;`,
+			`ALTER TABLE "public"."c" VALIDATE CONSTRAINT "c_d_fkey1";`, "",
 		},
 		long: {
 			// Postgres would cut the name within a letter.

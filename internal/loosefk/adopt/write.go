@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -83,8 +84,9 @@ func visible(text string) string {
 }
 
 // WayBack are the statements that put a foreign key in the place of a definition: at once, and, as soon as no child lacks its parent, the ones that
-// check the rows that were there before. The reason says why no key can do what the definition does.
-func WayBack(parent *loosefk.Parent, reference *loosefk.Reference) (add, validate []string, reason string) {
+// check the rows that were there before. The reason says why no key can do what the definition does. Of a column that refers to several
+// parents each key has a name of its own: taken has the names that others have.
+func WayBack(parent *loosefk.Parent, reference *loosefk.Reference, taken map[string]bool) (add, validate []string, reason string) {
 	actions := map[drain.Action]string{drain.Remove: "CASCADE", drain.Nullify: "SET NULL"}
 	switch {
 	case actions[reference.Action] == "":
@@ -95,7 +97,13 @@ func WayBack(parent *loosefk.Parent, reference *loosefk.Reference) (add, validat
 		return nil, nil, "no foreign key has conditions"
 	}
 	statement := func(table pgcatalog.Table, how string) (name, sql string) {
-		name = pgcatalog.Quote(cut(table.Name+"_"+strings.Join(reference.Columns, "_"), "_fkey"))
+		free, ending := table.Name+"_"+strings.Join(reference.Columns, "_"), "_fkey"
+		for n := 1; taken[table.SQL()+cut(free, ending)]; n++ {
+			ending = "_fkey" + strconv.Itoa(n) // As Postgres does it.
+		}
+		name = cut(free, ending)
+		taken[table.SQL()+name] = true
+		name = pgcatalog.Quote(name)
 		return name, fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %s FOREIGN KEY (%s) REFERENCES %s (%s) ON DELETE %s%s;",
 			table.SQL(), name, pgcatalog.QuoteAll(reference.Columns), parent.SQL(), pgcatalog.QuoteAll(parent.KeyColumns), actions[reference.Action], how)
 	}

@@ -73,8 +73,9 @@ func rowAddress(f component.Failure) string {
 // list is one page of the failures.
 type list struct {
 	Rows []component.Failure
-	// Total counts those of all pages.
-	Total int
+	// Total counts those of all pages, Locked the ones that only wait for a lock.
+	Total  int
+	Locked int64
 	// Earlier and Later are the addresses of the pages beside this one; empty where there is none.
 	Earlier, Later string
 }
@@ -86,7 +87,7 @@ func (v *view) narrow(at focus) {
 		v.Jobs = slices.DeleteFunc(v.Jobs, func(job jobView) bool { return job.Kind != at.Kind })
 		v.Overview.Runs = slices.DeleteFunc(slices.Clone(v.Overview.Runs), func(run dbsqlc.RunsRecentRow) bool { return run.Kind != at.Kind })
 	}
-	if !at.Failures {
+	if !at.Failures || at.ID != "" {
 		return
 	}
 	for _, reason := range v.Reasons {
@@ -95,6 +96,9 @@ func (v *view) narrow(at focus) {
 		}
 		for _, failure := range reason.Failures {
 			if at.shows(failure) {
+				if reason.Locked {
+					v.List.Locked++
+				}
 				v.List.Rows = append(v.List.Rows, failure)
 			}
 		}
@@ -113,9 +117,6 @@ func (v *view) narrow(at focus) {
 }
 
 func (f focus) shows(failure component.Failure) bool {
-	if f.ID != "" {
-		return failure.Source == f.Source && failure.ID == f.ID && (f.Database == "" || failure.Database == f.Database)
-	}
 	text := strings.ToLower(failure.Source + " " + failure.Database + " " + failure.What + " " + failure.Error)
 	return strings.Contains(text, strings.ToLower(f.Query))
 }
@@ -132,7 +133,7 @@ func (f focus) page(number int) string {
 
 // missing reports whether the address names a job or a row that is not there.
 func (v *view) missing() bool {
-	return v.Focus.Kind != "" && len(v.Jobs) == 0 || v.Focus.ID != "" && v.List.Total == 0 || v.Focus.Deletion != 0 && v.Deletion == nil && v.Unread == nil
+	return v.Focus.Kind != "" && len(v.Jobs) == 0 || v.Focus.ID != "" && v.List.Total == 0 && v.Unread == nil || v.Focus.Deletion != 0 && v.Deletion == nil && v.Unread == nil
 }
 
 // attempt is when a row is tried next. Without a time and not given up that is now.
@@ -142,11 +143,11 @@ type attempt struct {
 }
 
 func nextTry(now time.Time, f component.Failure) attempt {
-	if f.GivenUp || f.Next.IsZero() {
+	if f.GivenUp || !f.Next.After(now) {
 		return attempt{GivenUp: f.GivenUp}
 	}
 	return attempt{At: momentAt(now, f.Next)}
 }
 
-// Total64 is for the template, which groups its digits.
-func (l list) Total64() int64 { return int64(l.Total) }
+// Failed counts the ones that do not only wait for a lock.
+func (l list) Failed() int64 { return int64(l.Total) - l.Locked }

@@ -47,6 +47,12 @@ func TestAddresses(t *testing.T) {
 	require.Equal(t, http.StatusOK, get(t, p, "/rows/tombstones/5?database=main").Code)
 	require.Equal(t, http.StatusNotFound, get(t, p, "/rows/tombstones/5?database=ci").Code)
 
+	// A row has its address whether it has failed or not, and however many failed before it.
+	waits := get(t, p, "/rows/users/4").Body.String()
+	require.Contains(t, text(waits), "user 4 It has not failed.")
+	require.NotContains(t, waits, "/failures/retry")
+	require.Equal(t, http.StatusNotFound, get(t, p, "/rows/users/5").Code)
+
 	rows := regexp.MustCompile(`<a href="/rows/`)
 	for address, want := range map[string]int{
 		"/failures": 50, "/failures?page=3": 22, "/failures?page=9": 0, "/failures?page=9223372036854775807": 0, "/failures?page=x": 50, "/failures?q=%3DSCRIPT%3E": 0, "/failures?q=%3Cscript": 1,

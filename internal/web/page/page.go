@@ -48,6 +48,8 @@ type Source interface {
 	RunNow(ctx context.Context, by web.Visitor, kind string) error
 	// CancelGroup restores a group on behalf of a user of the application.
 	CancelGroup(ctx context.Context, by web.Visitor, groupID, userID int64) error
+	// Row looks up the row that an address names, failed or not; nil where it is not there.
+	Row(ctx context.Context, what component.Retry) (*component.Failure, error)
 	// Deletion is one that is kept, nil where it is not. Undo takes it back, and says what came of it by then.
 	Deletion(ctx context.Context, id int64) (*operator.Deletion, error)
 	Undo(ctx context.Context, by web.Visitor, id int64) (string, error)

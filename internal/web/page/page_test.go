@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -70,6 +71,18 @@ func (s *source) RunNow(_ context.Context, by web.Visitor, kind string) error {
 
 func (s *source) CancelGroup(_ context.Context, _ web.Visitor, group, user int64) error {
 	return s.do(fmt.Sprintf("cancel %d for %d", group, user))
+}
+
+func (s *source) Row(_ context.Context, what component.Retry) (*component.Failure, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := append(slices.Clone(s.overview.Failures.Failures), component.Failure{Source: "users", ID: "4", What: "user 4"})
+	for _, one := range all {
+		if one.Source == what.Source && one.ID == what.ID && (what.Database == "" || one.Database == what.Database) {
+			return &one, s.err
+		}
+	}
+	return nil, s.err
 }
 
 func (s *source) Deletion(_ context.Context, id int64) (*operator.Deletion, error) {

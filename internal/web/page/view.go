@@ -131,6 +131,12 @@ func (p *Page) newView(ctx context.Context, at focus) *view {
 	}
 	v.Headline = v.headline()
 	v.narrow(at)
+	if at.ID != "" && v.Known {
+		var row *component.Failure
+		if row, v.Unread = p.options.Source.Row(ctx, component.Retry{Source: at.Source, Database: at.Database, ID: at.ID}); row != nil {
+			v.List = list{Rows: []component.Failure{*row}, Total: 1}
+		}
+	}
 	if at.Deletion > 0 {
 		v.Deletion, v.Unread = p.options.Source.Deletion(ctx, at.Deletion)
 	}
