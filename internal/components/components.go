@@ -47,56 +47,39 @@ func Unit(table string) string {
 
 // Backlogs reads what waits in one database, for all enabled components that work there.
 func Backlogs(ctx context.Context, at component.Place, db database.Database) ([]component.Backlog, error) {
-	var found []component.Backlog
-	for _, one := range all {
-		if !one.In(at.Config, db.Name) {
-			continue
-		}
-		tables, err := one.Backlog(ctx, at, db)
-		if found, err = with(found, db, tables, err); err != nil {
-			return nil, err
-		}
-	}
-	return found, nil
+	return read(ctx, at, []database.Database{db}, false)
 }
 
 // AllBacklogs reads what waits in all databases, and what disabled components have left, component by component.
 func AllBacklogs(ctx context.Context, at component.Place) ([]component.Backlog, error) {
-	found := []component.Backlog{}
-	for _, one := range all {
-		if !one.On(at.Config) && one.Left != nil {
-			tables, err := one.Left(ctx, at.Jobs())
-			if found, err = with(found, at.Jobs(), tables, err); err != nil {
-				return nil, err
-			}
-		}
-		for _, db := range at.Databases {
-			if !one.In(at.Config, db.Name) {
-				continue
-			}
-			if down := at.Down[db.Name]; down != nil {
-				for table, unit := range one.Units {
-					found = append(found, component.Backlog{Table: table, Database: db.Name, Unreachable: down.Error(), Unit: unit})
-				}
-				continue
-			}
-			tables, err := one.Backlog(ctx, at, db)
-			if found, err = with(found, db, tables, err); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return found, nil
+	return read(ctx, at, at.Databases, true)
 }
 
-// with adds the tables of one component in a database, or says where they could not be read.
-func with(found []component.Backlog, db database.Database, tables []component.Backlog, err error) ([]component.Backlog, error) {
-	if err != nil {
-		return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
-	}
-	for _, table := range tables {
-		table.Unit = Unit(table.Table)
-		found = append(found, table)
+func read(ctx context.Context, at component.Place, databases []database.Database, left bool) ([]component.Backlog, error) {
+	found := []component.Backlog{}
+	for _, one := range all {
+		for _, db := range databases {
+			var tables []component.Backlog
+			var err error
+			switch down := at.Down[db.Name]; {
+			case !one.On(at.Config) && left && one.Left != nil && db.Name == at.Jobs().Name:
+				tables, err = one.Left(ctx, db)
+			case !one.In(at.Config, db.Name):
+			case down != nil:
+				for table := range one.Units {
+					tables = append(tables, component.Backlog{Table: table, Database: db.Name, Unreachable: down.Error()})
+				}
+			default:
+				tables, err = one.Backlog(ctx, at, db)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+			}
+			for _, table := range tables {
+				table.Unit = Unit(table.Table)
+				found = append(found, table)
+			}
+		}
 	}
 	return found, nil
 }

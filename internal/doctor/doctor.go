@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/problem"
 )
 
@@ -266,14 +267,9 @@ func (t Target) read(ctx context.Context, look func(context.Context, pgx.Tx) ([]
 
 // query asks and collects what word finds in each row. doing says what it is for, in an error.
 func query[Row any](
-	ctx context.Context, on interface {
-		Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	}, doing, sql string, args []any, word func(Row) []Finding,
+	ctx context.Context, on dbsqlc.DBTX, doing, sql string, args []any, word func(Row) []Finding,
 ) (found []Finding, err error) {
-	rows, err := on.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", doing, err)
-	}
+	rows, _ := on.Query(ctx, sql, args...)
 	values, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Row])
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", doing, err)

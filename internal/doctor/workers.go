@@ -123,10 +123,7 @@ type place struct {
 	started  time.Time
 }
 
-func placeOf(ctx context.Context, on interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-},
-) (place, error) {
+func placeOf(ctx context.Context, on dbsqlc.DBTX) (place, error) {
 	var p place
 	err := on.QueryRow(ctx, "SELECT pg_catalog.current_database()::pg_catalog.text, pg_catalog.pg_postmaster_start_time()").Scan(&p.database, &p.started)
 	return p, problem.Doing(err, "look where a connection leads")

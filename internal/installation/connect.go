@@ -142,19 +142,23 @@ func (c *Connections) Kinds() []string {
 	return kinds
 }
 
-// Schemas describes what migrations have to find or make, per database. They connect directly, as a
-// transaction pooler would lose the lock that keeps two of them apart.
+// Schemas describes what migrations have to find or make, per database.
 func (c *Connections) Schemas() []migrate.Database {
 	out := make([]migrate.Database, len(c.Databases))
 	for i, db := range c.Databases {
-		out[i] = migrate.Database{
-			Name: db.Name, Conn: db.Direct, JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked,
-			Jobs: db.Name == c.Config.Jobs.Database, Components: c.Config.ComponentsIn(db.Name),
-			Owner: c.Config.Jobs.Owner,
-			Kinds: riverjobs.Kinds(c.Config),
-		}
+		out[i] = c.schema(db)
 	}
 	return out
+}
+
+// schema is that of one database. Migrations connect directly, as a transaction pooler would lose the lock that keeps two of them apart.
+func (c *Connections) schema(db database.Database) migrate.Database {
+	return migrate.Database{
+		Name: db.Name, Conn: db.Direct, JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked,
+		Jobs: db.Name == c.Config.Jobs.Database, Components: c.Config.ComponentsIn(db.Name),
+		Owner: c.Config.Jobs.Owner,
+		Kinds: riverjobs.Kinds(c.Config),
+	}
 }
 
 // CheckSchemas returns a *migrate.SchemaError where the schema does not fit this binary.

@@ -63,7 +63,7 @@ func WarningsOf(ctx context.Context, all *Bound, db database.Database) ([]string
 	if _, down := all.Down[db.Name]; down {
 		return warnings, nil
 	}
-	later, err := migrate.LaterFunctions(ctx, all.Schemas()[slices.IndexFunc(all.Databases, func(one database.Database) bool { return one.Name == db.Name })])
+	later, err := migrate.LaterFunctions(ctx, all.schema(db))
 	if err != nil {
 		return warnings, err
 	}
@@ -155,13 +155,8 @@ func (b *Bound) look(ctx context.Context, db database.Database) ([]*loosefk.Pare
 	if err := db.Ping(ctx); err != nil {
 		return nil, err
 	}
-	for _, schema := range b.Schemas() {
-		if schema.Name != db.Name {
-			continue
-		}
-		if err := migrate.Check(ctx, schema); err != nil {
-			return nil, err
-		}
+	if err := migrate.Check(ctx, b.schema(db)); err != nil {
+		return nil, err
 	}
 	sites := b.Sites()
 	for i := range sites {
