@@ -213,7 +213,7 @@ func (s *PageSource) Row(ctx context.Context, what component.Retry) (*component.
 	return read.row, read.err
 }
 
-// foundRow is the answer of one look.
+// foundRow is the answer of one look-up, a database that is down included.
 type foundRow struct {
 	row *component.Failure
 	err error
