@@ -74,8 +74,14 @@ func (e *errand) beside(other *errand) bool {
 	return e.leaf.OID != other.leaf.OID && (!e.read || !other.read || e.part > 0 && other.part > 0 && e.part != other.part)
 }
 
-// sort is the same for errands that go at once: rows that a step deletes may have rows of other steps below them.
-func (e *errand) sort() [2]any { return [2]any{e.step.Action, e.step.Tells} }
+// sort is the same for errands that go at once: rows that a step deletes may have rows of other steps below them. Of tables that are told of, each has
+// to be through before the next one begins.
+func (e *errand) sort() any {
+	if e.step.toldOf() {
+		return e.step
+	}
+	return e.step.Action
+}
 
 // gather forms a crowd of users who have not been in one yet; nil where there are not two of them.
 func (r *run) gather() *crowd {
@@ -176,7 +182,9 @@ func (r *run) plan(c *crowd, live []*step) {
 			for _, e := range begun {
 				if e.step == s && e.leaf.OID == leaf.OID {
 					e.pointers = slices.DeleteFunc(e.pointers, func(p pointer) bool { return c.members[p.Owner] == nil })
-					c.errands = append(c.errands, e)
+					if !e.read || len(e.pointers) > 0 {
+						c.errands = append(c.errands, e)
+					}
 				}
 			}
 			if len(c.errands) == again {
@@ -303,9 +311,10 @@ func (r *run) absorb(ctx context.Context, c *crowd, e *errand, b errandBatch, on
 	case !r.Ended() && !e.Again(f, err, b.rows, r.Session.Limits):
 		c.apart[e.step] = true // The members' own turns meet it again, and know whom to blame.
 	}
+	ends := e.step.toldOf() && c.apart[e.step] // Later steps might take rows along that are not told of yet.
 	c.busy = slices.DeleteFunc(c.busy, func(one *errand) bool { return one == e })
 	c.errands = slices.DeleteFunc(c.errands, func(e *errand) bool {
-		return (e.read && len(e.pointers) == 0 || c.apart[e.step]) && !slices.Contains(c.busy, e)
+		return (e.read && len(e.pointers) == 0 || c.apart[e.step] || ends) && !slices.Contains(c.busy, e)
 	})
 	if on == r.Session {
 		c.catchUp()
@@ -357,7 +366,9 @@ func (r *run) crowdPiece(c *crowd, e *errand) errandBatch {
 		statement: batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&changes, pgx.RowToStructByPos[change])},
 		limits:    e.Limits(r.Session.Limits), rows: n,
 		done: func(ctx context.Context, took time.Duration) (err error) {
+			left := int64(n)
 			for _, one := range changes {
+				left -= one.Rows
 				j := c.members[one.Owner]
 				j.begun = true
 				r.stats.Current = &j.done
@@ -368,6 +379,9 @@ func (r *run) crowdPiece(c *crowd, e *errand) errandBatch {
 			}
 			if err == nil {
 				e.pointers = e.pointers[n:]
+				if s.toldOf() && left > 0 {
+					c.apart[s] = true // Other sessions have changed the rest: they are somewhere else now.
+				}
 				c.passed = append(c.passed, func() { r.Passed(ctx, e.Ladder, int64(n), took) })
 			}
 			return err

@@ -159,6 +159,84 @@ func TestTheKindOfDeletionChangesInACrowd(t *testing.T) {
 	}
 }
 
+// Nothing that is told of goes along with rows above it, whatever keeps the rows that are to be told of first from going.
+func TestWhatIsToldOfGoesBeforeWhatIsAbove(t *testing.T) {
+	t.Parallel()
+	const folders = `
+		INSERT INTO users (id, username, email, name) SELECT 1000 + n, 'p' || n, 'p' || n, 'p' FROM generate_series(1, 20) AS n;
+		CREATE TABLE folders (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
+		CREATE TABLE uploads (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, folder_id bigint REFERENCES folders ON DELETE CASCADE);
+		CREATE INDEX ON folders (user_id);
+		CREATE INDEX ON uploads (user_id);
+		CREATE INDEX ON uploads (folder_id);
+		INSERT INTO folders SELECT n, 1001 + n % 20 FROM generate_series(1, 200) AS n;
+		INSERT INTO uploads SELECT n, 1001 + n % 20, 1 + (n - 1) % 200 FROM generate_series(1, 800) AS n;`
+	refuse := func(code string) string {
+		return "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one' USING ERRCODE = '" + code + `'; END $$;
+			CREATE TRIGGER refuse BEFORE DELETE ON uploads FOR EACH ROW WHEN (old.id = 181) EXECUTE FUNCTION refuse();`
+	}
+	type example struct {
+		refuse        string
+		locked, moved bool
+		// above has the folders told of as well.
+		above bool
+		// left are the folders of the user whose upload does not go.
+		left string
+		ways ghostuser.Sizes
+		two  bool
+	}
+	examples := map[string]example{}
+	for name, c := range map[string]example{
+		"both told of":    {above: true, left: "0"},
+		"one is locked":   {locked: true, left: "10"},
+		"one is refused":  {refuse: refuse("P0001"), left: "10"},
+		"one is too slow": {refuse: refuse("57014"), left: "10"},
+		"some move":       {moved: true, left: "0"},
+	} {
+		c.ways = ghostuser.Sizes{Delete: 5}
+		examples[name+", alone"] = c
+		c.ways.Target = 20 * time.Millisecond
+		examples[name+", together"] = c
+		c.two = true
+		examples[name+", on two connections"] = c
+	}
+	pgtest.Each(t, examples, func(t *testing.T, _ string, c example) {
+		b := setup(t, folders+c.refuse, lists())
+		l := lists()
+		l.Delete = append(l.Delete, ghostuser.Columns{Table: "folders", Columns: []string{"user_id"}, Event: c.above},
+			ghostuser.Columns{Table: "uploads", Columns: []string{"user_id"}, Event: true})
+		b.engine.Plan, b.engine.Sizes = plan(t, b.DB, l), c.ways
+		if c.two {
+			b.onTwo(t)
+		}
+		const known = `
+			SELECT id, user_id FROM uploads UNION ALL
+			SELECT (key ->> 'id')::bigint, (payload ->> 'user_id')::bigint FROM sexton.events, jsonb_array_elements(payload -> 'keys') AS key
+			WHERE kind = 'files_orphaned' AND payload ->> 'table' = 'uploads' ORDER BY 1`
+		all := b.Rows(known)
+		b.queue(true, numbers(1001, 1020)...)
+		if c.moved {
+			b.engine.Progress = func(context.Context, *ghostuser.Stats) {
+				b.engine.Progress = nil
+				b.Exec("UPDATE uploads SET folder_id = folder_id WHERE id > 400")
+			}
+		}
+		left := [][]string{{c.left}}
+		if c.locked {
+			tx := b.Begin(t, "SELECT FROM uploads WHERE id = 181 FOR UPDATE")
+			wait := b.runWhile(t.Context(), t)
+			pgtest.Await(t, b.Pool(), "the others to be deleted", "SELECT count(*) = 1 FROM users_ghost_user_migrations")
+			require.Equal(t, left, b.Rows("SELECT count(*) FROM folders"))
+			require.NoError(t, tx.Rollback(t.Context()))
+			b.requireDone(t, wait(), 20)
+		} else {
+			b.run(t)
+			require.Equal(t, left, b.Rows("SELECT count(*) FROM folders"))
+		}
+		require.Equal(t, all, b.Rows(known), "each is there still, or told of once")
+	})
+}
+
 // Two of a crowd have done the same thing, which the ghost user can have done once only.
 func TestDuplicatesInACrowd(t *testing.T) {
 	t.Parallel()

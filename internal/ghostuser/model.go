@@ -82,6 +82,9 @@ type step struct {
 // column is the one that refers to users.
 func (s *step) column() string { return s.Columns[0] }
 
+// toldOf reports whether each row that the step deletes is to be in an event. Steps behind it must not take such rows along.
+func (s *step) toldOf() bool { return s.Action == drain.Remove && s.Tells }
+
 // Plan lists the work for a user, in this order: moves, deletions with an event, other deletions, nullifications, other foreign keys. It is
 // bound to one state of the database: resolve anew for each run. A plan must not be used by two runs at a time.
 type Plan struct {

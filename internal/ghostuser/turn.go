@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 	"sexton/internal/problem"
 )
@@ -94,11 +95,14 @@ func deletable(userType int32) bool {
 	}
 }
 
-// drainAll works the steps off in their order. One that others are in the way of does not hold up those behind it.
-// finished means that there was nothing left of any.
+// drainAll works the steps off in their order. One that others are in the way of holds up only deletions that might take rows along which it has
+// to tell of. finished means that there was nothing left of any.
 func (r *run) drainAll(ctx context.Context, j *job, live []*step) (result, fault.Fault, error) {
-	stuck := false
+	stuck, untold := false, false
 	for _, s := range live {
+		if untold && s.Action == drain.Remove {
+			continue
+		}
 		for _, leaf := range s.Leaves {
 			result, f, err := r.drain(ctx, j, s, leaf)
 			switch {
@@ -107,7 +111,7 @@ func (r *run) drainAll(ctx context.Context, j *job, live []*step) (result, fault
 			case result == yielded:
 				return yielded, f, r.estimate(ctx, j, live)
 			case result == blocked:
-				stuck = true
+				stuck, untold = true, untold || s.toldOf()
 			}
 		}
 	}
