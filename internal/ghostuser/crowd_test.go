@@ -40,6 +40,7 @@ func (b *bundle) onTwo(t *testing.T) {
 	own := b.engine.Session
 	b.engine.Connections = 2
 	b.engine.More = func(context.Context) *batch.Session {
+		b.asked++
 		return &batch.Session{Conn: b.other, Names: own.Names, Fence: own.Fence, Limits: own.Limits}
 	}
 }
@@ -78,6 +79,7 @@ func TestACrowdOnTwoConnections(t *testing.T) {
 			require.Equal(t, map[string]int64{"posts.author_id": 40 * 20, "likes.user_id": 40 * 5}, stats.Moved)
 			require.Equal(t, [][]string{{"25", "30", "40"}}, b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted', count(*) FROM sexton.events GROUP BY 1, 2"))
 			require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT "+c.shows+" FROM sightings"), c.shows)
+			require.Equal(t, 1, b.asked, "one that has broken is not replaced")
 		})
 	}
 }

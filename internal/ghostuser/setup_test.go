@@ -26,8 +26,9 @@ type bundle struct {
 
 	engine *ghostuser.Engine
 	items  []ghostuser.Item
-	// other is a connection that the engine may use besides its session's.
+	// other is a connection that the engine may use besides its session's. It was asked for so often.
 	other *pgx.Conn
+	asked int
 }
 
 // application is a small one: users 1 to 9 and some things to write. Ada is 1, Ben 2, Carla 3, the ghost 9.

@@ -81,11 +81,14 @@ func (s *Sessions) Each(parts int, do func(part int, on *batch.Session)) {
 	do(0, s.Own)
 }
 
-// Lost leaves out further sessions whose connections have broken, and reports whether there are such.
+// Lost leaves out further sessions whose connections have broken, and reports whether there are such. The run takes no others in their stead, as
+// these might break as well.
 func (s *Sessions) Lost() bool {
 	before := len(s.more)
 	s.more = slices.DeleteFunc(s.more, func(one *batch.Session) bool { return one.Conn.IsClosed() })
-	return len(s.more) < before
+	lost := before - len(s.more)
+	s.Most -= lost
+	return lost > 0
 }
 
 // Met notes that a part has failed, and reports whether it is to be sent again on the run's own connection, on which the run then works alone for a
