@@ -21,9 +21,14 @@ type heldLine struct {
 	leftOut int
 }
 
-// logHeld writes one line per lease, holder and minute.
+// logHeld writes one line per lease, holder and minute. An undo holds it on purpose, and that is no error.
 func (r *Runner) logHeld(ctx context.Context, log *slog.Logger, held *lease.HeldError) {
-	if log := r.seldom(log, holding{held.Key, held.Holder}); log != nil {
+	log = r.seldom(log, holding{held.Key, held.Holder})
+	switch {
+	case log == nil:
+	case held.ByUndo():
+		log.InfoContext(ctx, "waits for an undo", "key", held.Key, "holder", held.Holder, "expires_at", held.ExpiresAt)
+	default:
 		log.ErrorContext(ctx, "failed to obtain lock", "error", "FailedToObtainLockError", "key", held.Key, "holder", held.Holder, "expires_at", held.ExpiresAt)
 	}
 }

@@ -89,18 +89,23 @@ func TestIdlePassesShareARow(t *testing.T) {
 func TestTakenLeaseIsSkipped(t *testing.T) {
 	t.Parallel()
 
-	b := setup(t)
-	other := lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}
-	pgtest.Must(other.Acquire(t.Context(), b.spec.LeaseKey, time.Minute))(t)
-	report, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
-		t.Error("work ran without the lease")
-		return jobrun.Result{}, nil
-	})
-	require.NoError(t, err, "a taken lease is no failure")
-	require.Equal(t, jobrun.Skipped, report.Outcome)
-	require.Equal(t, "somebody", report.Holder)
-	require.Equal(t, "skipped", b.runs()[0][0])
-	require.Contains(t, b.log.String(), `level=ERROR msg="failed to obtain lock" kind=some_kind database=main run_id=1 error=FailedToObtainLockError key=some/key holder=somebody expires_at=`)
+	for holder, line := range map[string]string{
+		"somebody":                  `level=ERROR msg="failed to obtain lock" kind=some_kind database=main run_id=1 error=FailedToObtainLockError key=some/key holder=somebody expires_at=`,
+		lease.UndoHolder + "person": `level=INFO msg="waits for an undo" kind=some_kind database=main run_id=1 key=some/key holder=undo:person expires_at=`,
+	} {
+		b := setup(t)
+		other := lease.Manager{Jobs: b.db.Connected, Holder: holder}
+		pgtest.Must(other.Acquire(t.Context(), b.spec.LeaseKey, time.Minute))(t)
+		report, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
+			t.Error("work ran without the lease")
+			return jobrun.Result{}, nil
+		})
+		require.NoError(t, err, "a taken lease is no failure")
+		require.Equal(t, jobrun.Skipped, report.Outcome)
+		require.Equal(t, holder, report.Holder)
+		require.Equal(t, "skipped", b.runs()[0][0])
+		require.Contains(t, b.log.String(), line)
+	}
 }
 
 // An undo takes the lease of a working pass on purpose: that is no failure. A pass that loses it to another worker has failed.

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,6 +43,9 @@ type HeldError struct {
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("lease %s is held by %s until %s", e.Key, e.Holder, e.ExpiresAt.UTC().Format(time.RFC3339))
 }
+
+// ByUndo reports whether a deletion is being taken back under it.
+func (e *HeldError) ByUndo() bool { return strings.HasPrefix(e.Holder, UndoHolder) }
 
 // Manager acquires leases in one jobs database on behalf of one holder.
 type Manager struct {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,7 +21,6 @@ import (
 	"sexton/internal/demo"
 	"sexton/internal/devpg"
 	"sexton/internal/installation"
-	"sexton/internal/lease"
 	"sexton/internal/operator"
 	"sexton/internal/sample"
 	"sexton/internal/undo"
@@ -147,7 +145,7 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoP
 		return err
 	}
 	// Jobs warn of what they keep, which the scenes show in their place.
-	log := slog.New(undisturbed{env.NewLogger(logs, config.Log{Level: "error", Format: format}).Handler()})
+	log := env.NewLogger(logs, config.Log{Level: "error", Format: format})
 	all, err := installation.Install(ctx, c, log)
 	if err != nil {
 		return err
@@ -194,30 +192,6 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoP
 	}
 	_, printErr := io.WriteString(out, cli.Wrapped(out, summary.Text()))
 	return errors.Join(err, printErr)
-}
-
-// undisturbed leaves out that a pass lost its lease, which an undo takes over.
-type undisturbed struct{ slog.Handler }
-
-func (u undisturbed) Handle(ctx context.Context, record slog.Record) error {
-	lost := false
-	record.Attrs(func(a slog.Attr) bool {
-		err, is := a.Value.Any().(error)
-		lost = lost || is && errors.Is(err, lease.ErrLost)
-		return !lost
-	})
-	if lost {
-		return nil
-	}
-	return u.Handler.Handle(ctx, record)
-}
-
-func (u undisturbed) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return undisturbed{u.Handler.WithAttrs(attrs)}
-}
-
-func (u undisturbed) WithGroup(name string) slog.Handler {
-	return undisturbed{u.Handler.WithGroup(name)}
 }
 
 // forgetLibpq takes the variables away that would lead connections to the private server astray.
