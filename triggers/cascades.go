@@ -3,6 +3,7 @@ package triggers
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -125,8 +126,8 @@ func (c Config) keepTargets(ctx context.Context, tx pgx.Tx, parents []Parent) (f
 	return found, targets, nil
 }
 
-// dropUnused drops the triggers that keep rows where nothing is kept any more, and their functions, and functions whose tables have gone. What another
-// role owns stays, and is reported.
+// dropUnused drops the triggers that keep rows where nothing is kept any more, and then the functions that are not wanted and that no trigger runs
+// any more. What another role owns stays, and is reported.
 func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, look inspection, report *Report) error {
 	surplus := slices.DeleteFunc(slices.Clone(look.triggers), func(t target) bool {
 		return !t.keepsRows() || slices.ContainsFunc(look.targets, func(w target) bool { return w.OID == t.OID && w.Trigger == t.Trigger })
@@ -140,11 +141,13 @@ func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, look inspection,
 			return err
 		}
 	}
-	for _, name := range look.registered {
+	for _, name := range slices.Sorted(maps.Values(look.registered)) {
 		wanted := slices.ContainsFunc(look.functions, func(f function) bool { return f.name == name })
-		left := slices.ContainsFunc(report.Surplus, func(f Finding) bool { return keepFunction(f.Trigger) == name })
-		unused := strings.HasPrefix(name, "keep_") && !wanted && !left
-		if !unused && !slices.Contains(look.orphaned, name) {
+		runs := slices.ContainsFunc(look.triggers, func(t target) bool {
+			moved := slices.ContainsFunc(report.Triggers, func(change Change) bool { return change.Table == t.Display && change.Trigger == t.Trigger })
+			return t.functionName == name && !moved
+		})
+		if wanted || runs {
 			continue
 		}
 		err := c.write(ctx, conn, func(tx pgx.Tx) error {
@@ -153,7 +156,8 @@ func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, look inspection,
 				fmt.Sprintf("DELETE FROM %s.objects WHERE kind = 'function' AND identity = %s", quoteIdent(c.JobsSchema), quoteLiteral(c.identity(name))),
 			})
 		})
-		if err != nil && sqlState(err) != "42501" {
+		// 2BP01: a trigger has come since the look, on a new partition.
+		if err != nil && sqlState(err) != "42501" && sqlState(err) != "2BP01" {
 			return err
 		}
 	}

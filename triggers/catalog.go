@@ -41,7 +41,9 @@ type target struct {
 	// installedInteger is true where the trigger that is there was installed for one column of integers.
 	installedInteger bool
 	// arguments are the expected ones.
-	arguments    []string
+	arguments []string
+	// runs, if set, is a function that the trigger is to run in place of the one that belongs there.
+	runs         string
 	eventMatches bool
 	argsMatch    bool
 	// tracks is the recorded name that a trigger found by its function was installed with.
@@ -50,12 +52,14 @@ type target struct {
 
 // function returns the name of the function that the trigger has to run.
 func (t target) function() string {
-	switch t.Trigger {
-	case WakeTrigger, WakeUpdateTrigger:
+	switch {
+	case t.runs != "":
+		return t.runs
+	case t.wakesWorkers():
 		return t.wakes.function()
-	case TruncateTrigger:
+	case t.Trigger == TruncateTrigger:
 		return truncateFunction
-	case KeepTrigger, KeepUpdateTrigger:
+	case t.keepsRows():
 		return keepFunction(t.Trigger)
 	default:
 		return t.parent.function()
@@ -359,25 +363,21 @@ func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []functi
 	return findings, nil
 }
 
-// registered returns the functions that Sexton created here, by oid, and those among them whose tables have gone.
-func (c Config) registered(ctx context.Context, tx pgx.Tx) (functions map[uint32]string, orphaned []string, _ error) {
+// registered returns the functions that Sexton created here, by oid.
+func (c Config) registered(ctx context.Context, tx pgx.Tx) (map[uint32]string, error) {
 	query := strings.ReplaceAll(sqlText("queries/registered"), `"sexton"`, quoteIdent(c.JobsSchema))
 	rows, _ := tx.Query(ctx, query, c.JobsSchema)
-	functions = map[uint32]string{}
+	functions := map[uint32]string{}
 	var oid uint32
 	var name string
-	var left bool
-	_, err := pgx.ForEachRow(rows, []any{&oid, &name, &left}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&oid, &name}, func() error {
 		functions[oid] = name
-		if left {
-			orphaned = append(orphaned, name)
-		}
 		return nil
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("look up registered functions: %w", err)
+		return nil, fmt.Errorf("look up registered functions: %w", err)
 	}
-	return functions, orphaned, nil
+	return functions, nil
 }
 
 // installed returns every trigger that runs one of the functions, wherever it is.
@@ -389,7 +389,7 @@ func installed(ctx context.Context, tx pgx.Tx, functions map[uint32]string) ([]t
 	rows, _ := tx.Query(ctx, sqlText("queries/installed"), oids)
 	triggers, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
 		var t target
-		err := row.Scan(&t.OID, &t.Schema, &t.Table, &t.Display, &t.Trigger, &t.tracks)
+		err := row.Scan(&t.OID, &t.Schema, &t.Table, &t.Display, &t.Trigger, &t.functionName, &t.tracks)
 		return t, err
 	})
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 )
 
 // Install creates or corrects the functions and triggers that the parents need, partitions included, and
-// the wake triggers. Unneeded triggers are reported and left: they may hold work back, they lose
-// none.
+// the wake triggers. Unneeded triggers that record deletions or wake workers are reported and left: they may hold work back, they lose
+// none. Triggers that keep rows for nothing are dropped, as are functions that no trigger runs any more.
 //
 // It is idempotent, and safe when several installers run at once. Every table has a transaction of its
 // own; one that cannot be locked is reported as *LockError after the others are done. A parent that

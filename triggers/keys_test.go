@@ -324,6 +324,18 @@ func TestChangedTypeOfKeyIsRecorded(t *testing.T) {
 	require.Equal(t, []string{"public.plain 1", "public.plain 2", "public.plain 3", "public.plain 4"}, b.tombstones())
 }
 
+// Waiting tombstones are converted where rows are kept, too.
+func TestChangedTypeOfAKeyWithUndo(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "CREATE TABLE plain (id int PRIMARY KEY)")
+	kept := id("plain")
+	kept.Undo = triggers.KeepsAll
+	b.install(kept)
+	b.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.plain', 1); ALTER TABLE plain ALTER id TYPE text")
+	b.install(kept)
+	require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT primary_key_text FROM loose_foreign_keys_deleted_records"))
+}
+
 // Two columns that changed their names are two columns: their values are the same only if somebody says so.
 func TestSwappedKeyColumns(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// EnsurePartitions adds triggers to partitions that lack one which their root has, and returns the names
+// EnsurePartitions adds triggers to partitions that lack one which their root has, for the root's function, and returns the names
 // of those partitions. It is made to be called often: where nothing is to do, it costs one catalogue
 // query and no lock; where another installer is at work, it leaves the work to that one.
 //
@@ -65,21 +65,48 @@ func (c Config) lackingTargets(ctx context.Context, conn *pgx.Conn, parents []Pa
 		if err != nil {
 			return err
 		}
-		onRoot := map[string]bool{}
+		resolved := make([]Parent, len(found))
+		for i, parent := range found {
+			resolved[i] = parent.Parent
+		}
+		other, err := c.otherKeys(ctx, tx, resolved)
+		if err != nil {
+			return err
+		}
+		type place struct {
+			root    uint32
+			trigger string
+		}
+		onRoot := map[place]target{}
 		for _, t := range targets {
+			root := onRoot[place{t.parent.oid, t.Trigger}]
+			key := other[slices.Index(found, t.parent)]
 			switch {
 			case t.OID == t.parent.oid:
-				onRoot[t.parent.recorded+t.Trigger] = t.present && !c.foreign(t)
-			case t.present || !onRoot[t.parent.recorded+t.Trigger]:
+				onRoot[place{t.OID, t.Trigger}] = t
+			case t.present || !root.present || c.foreign(root):
 			case t.relkind == "f":
 				problems = append(problems, t.foreignTable())
+			case key.Table == root.Display && !key.TypeOnly:
+				problems = append(problems, fmt.Errorf("track partition %s: the trigger on %s records another key", t.Display, root.Display))
 			default:
-				lacking = append(lacking, t)
+				lacking = append(lacking, t.like(root))
 			}
 		}
 		return nil
 	})
 	return lacking, problems, err
+}
+
+// like has a partition's trigger run the function that its root's runs, which need not be the one that belongs there: after a restore, for one,
+// that does not exist before the next Install.
+func (t target) like(root target) target {
+	t.runs = root.functionName
+	if root.otherClass() {
+		// No type at all: the function is for another kind of keys, and puts its statement together by the catalogue.
+		t.arguments[2] = "0"
+	}
+	return t
 }
 
 // OtherKey says how what a trigger records differs from a parent's key.

@@ -63,8 +63,8 @@ func (c Config) trackFunction(p *resolved) function {
 	typed, ofType := value, fmt.Sprintf("pg_catalog.pg_typeof(%s) OPERATOR(pg_catalog.=) '%d'::pg_catalog.regtype", gone[0], p.keyType)
 	switch class {
 	case bigintKey:
-		settings, slot, value, typed = "", "primary_key_value", gone[0], value+"::bigint"
-		ofType = "pg_catalog.pg_typeof(" + gone[0] + ")::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{20,21,23}'::pg_catalog.oid[])"
+		settings, slot, value, typed = "", "primary_key_value", gone[0], texts[0]+"::bigint"
+		ofType = fmt.Sprintf("pg_catalog.pg_typeof(%s)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{20,21,23,%d}'::pg_catalog.oid[])", gone[0], p.keyType)
 	case compositeKey:
 		noun, changed = "columns", part("keys_changed")
 		value = "ARRAY[" + strings.Join(texts, ", ") + "]::pg_catalog.text"

@@ -43,17 +43,15 @@ type inspection struct {
 	functionFindings []Finding
 	// registered are the functions that Sexton created, by oid, and triggers the ones that run them.
 	registered map[uint32]string
-	// orphaned are the names of functions whose tables have gone.
-	orphaned []string
-	triggers []target
-	targets  []target
-	surplus  []Finding
-	event    eventLook
+	triggers   []target
+	targets    []target
+	surplus    []Finding
+	event      eventLook
 }
 
 // present reads what Sexton has installed.
 func (c Config) present(ctx context.Context, tx pgx.Tx, look *inspection) (err error) {
-	if look.registered, look.orphaned, err = c.registered(ctx, tx); err != nil {
+	if look.registered, err = c.registered(ctx, tx); err != nil {
 		return err
 	}
 	if look.triggers, err = installed(ctx, tx, look.registered); err != nil {

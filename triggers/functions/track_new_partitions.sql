@@ -55,10 +55,11 @@ BEGIN
             CROSS JOIN LATERAL pg_catalog.string_to_array(pg_catalog.encode(tg.tgargs, 'escape'), '\000') AS a (args)
             WHERE tg.tgrelid IN (SELECT t.root FROM tables AS t) AND tg.tgname IN ('sexton_track', 'sexton_truncate') AND NOT tg.tgisinternal
         ),
-        -- The root's key by name: partitions may have the columns in another order, and dropped ones before them.
+        -- The root's key by name: partitions may have the columns in another order, and dropped ones before them. Its types are the ones that the
+        -- function was written for.
         keys AS (
             SELECT m.root, pg_catalog.format('%I.%I', space.nspname, c.relname) AS recorded, server.identifier,
-                pg_catalog.array_agg(a.attname ORDER BY k.place) AS names,
+                pg_catalog.array_agg(a.attname ORDER BY k.place) AS names, m.args[m.last - 1] AS types,
                 m.args[m.last] <> pg_catalog.concat(server.identifier, '/', m.root) AS stale
             FROM models AS m
             JOIN pg_catalog.pg_class AS c ON c.oid = m.root
@@ -71,14 +72,13 @@ BEGIN
         ),
         expected AS (
             SELECT t.relid, m.*, key.stale,
-                ARRAY[key.recorded, own.numbers, own.types, pg_catalog.concat(key.identifier, '/', t.relid)]
+                ARRAY[key.recorded, own.numbers, key.types, pg_catalog.concat(key.identifier, '/', t.relid)]
                     || CASE m.name WHEN 'sexton_truncate' THEN ARRAY['{' || own.quoted || '}', m.args[m.last]] END AS arguments
             FROM tables AS t
             JOIN keys AS key ON key.root = t.root
             JOIN models AS m ON m.root = t.root
             CROSS JOIN LATERAL (
                 SELECT pg_catalog.array_agg(a.attnum ORDER BY k.place)::pg_catalog.text AS numbers,
-                    pg_catalog.string_agg(a.atttypid::pg_catalog.text, ',' ORDER BY k.place) AS types,
                     pg_catalog.string_agg('"' || pg_catalog.replace(pg_catalog.replace(k.name::pg_catalog.text, '\', '\\'), '"', '\"') || '"', ','
                         ORDER BY k.place) AS quoted
                 FROM pg_catalog.unnest(key.names) WITH ORDINALITY AS k (name, place)

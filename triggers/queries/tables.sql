@@ -51,7 +51,7 @@ SELECT
     coalesce(tg.tgenabled::pg_catalog.text, '') AS enabled,
     coalesce(fn.nspname::pg_catalog.text, '') AS function_schema,
     coalesce(p.proname::pg_catalog.text, '') AS function_name,
-    coalesce(pg_catalog.obj_description(p.oid, 'pg_proc') LIKE '%(bigint)', false) AS installed_integer,
+    coalesce(pg_catalog.obj_description(p.oid, 'pg_proc') OPERATOR(pg_catalog.~) '\(bigint\)(, and keeps the rows)?$', false) AS installed_integer,
     e.args AS arguments,
     coalesce(tg.tgtype = e.type_bits
         AND tg.tgqual IS NULL

@@ -40,4 +40,4 @@ SELECT
     CASE WHEN i.args[i.last] = i.about THEN i.args[i.last - 2] = i.numbers END AS same_columns,
     coalesce((i.args[i.last - 1] = ANY ('{20,21,23}')) <> i.integer, false) AS other_type
 FROM installed AS i
-ORDER BY i.place, display;
+ORDER BY i.place, pg_catalog.pg_partition_root(i.oid) <> i.oid, display;

@@ -1,0 +1,129 @@
+package triggers_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+	"sexton/triggers"
+)
+
+// elsewhere makes the database look as if its dump had been restored where tables have other OIDs: triggers and functions are about tables of
+// other numbers. Without numbers, functions have the names of a version in which they had none.
+func (b *bundle) elsewhere(numbers bool) {
+	b.t.Helper()
+	b.Exec(fmt.Sprintf(`DO $$
+		DECLARE
+			f record;
+			number text;
+			other text;
+		BEGIN
+			FOR f IN SELECT oid, proname::text AS name FROM pg_proc WHERE pronamespace = 'sexton'::regnamespace AND proname ~ '^track_[0-9a-f]{12}_' LOOP
+				number := split_part(f.name, '_', 3);
+				other := CASE WHEN %t THEN replace(f.name, '_' || number, '_' || number::bigint + 1000000) ELSE left(f.name, 18) END;
+				EXECUTE format('ALTER FUNCTION sexton.%%I() RENAME TO %%I', f.name, other);
+				EXECUTE replace(pg_get_functiondef(f.oid), quote_literal(number), quote_literal(number::bigint + 1000000));
+				UPDATE sexton.objects SET identity = replace(identity, f.name, other);
+			END LOOP;
+			FOR f IN SELECT tgrelid::bigint AS relid, pg_get_triggerdef(oid) AS definition FROM pg_trigger WHERE tgname ~ '^sexton_t' LOOP
+				EXECUTE replace(replace(f.definition, 'CREATE TRIGGER', 'CREATE OR REPLACE TRIGGER'), '/' || f.relid || '''', '/1''');
+			END LOOP;
+		END $$`, numbers))
+}
+
+// functions are the tracking functions: the name, whether a trigger runs it, and whether Sexton's objects have it.
+func (b *bundle) functions() [][]string {
+	b.t.Helper()
+	return b.Rows(`SELECT p.proname::text, EXISTS (SELECT FROM pg_trigger WHERE tgfoid = p.oid)::text,
+			EXISTS (SELECT FROM sexton.objects WHERE identity = '"sexton".' || p.proname || '()')::text
+		FROM pg_proc AS p WHERE p.pronamespace = 'sexton'::regnamespace AND p.proname ~ '^track_[0-9a-f]{12}' ORDER BY 1`)
+}
+
+// Between a restore, or an upgrade, and the next installation triggers run other functions than the ones that belong there.
+func TestPartitionsAreTrackedBeforeTheNextInstallation(t *testing.T) {
+	t.Parallel()
+	for name, numbers := range map[string]bool{"after a restore": true, "after an upgrade": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, partitioned, "CREATE TABLE others (key bigint PRIMARY KEY); INSERT INTO others SELECT generate_series(1, 5)")
+			b.install(id("events"), pair("others", "key"))
+			before := b.functions()
+			b.elsewhere(numbers)
+			b.Exec("CREATE TABLE events_new PARTITION OF events FOR VALUES FROM (20) TO (40); INSERT INTO events (id) VALUES (21), (22)")
+			installed := pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events"), pair("others", "key")}))(t)
+			require.Equal(t, []string{"public.events_new"}, installed)
+			require.Empty(t, pgtest.Must(triggers.OtherKeys(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")}))(t))
+			b.Exec("DELETE FROM events_new WHERE id = 21; DELETE FROM events WHERE id = 22; DELETE FROM events_low WHERE id = 1; DELETE FROM others WHERE key = 1")
+			require.Equal(t, []string{"public.events 1", "public.events 21", "public.events 22", "public.others 1"}, b.tombstones())
+
+			// The function of a table that no definition names any more has a trigger that runs it.
+			b.install(id("events"))
+			require.Len(t, b.functions(), 2)
+			require.Empty(t, slices.DeleteFunc(b.functions(), func(f []string) bool { return f[1] == "true" && f[2] == "true" }))
+			b.Exec("DELETE FROM others WHERE key = 2")
+			require.Contains(t, b.tombstones(), "public.others 2")
+
+			var preview string
+			cfg := b.cfg
+			cfg.Record = func(statements string) { preview += statements }
+			pgtest.Must(triggers.Install(t.Context(), b.conn, cfg, []triggers.Parent{id("events"), pair("others", "key")}))(t)
+			b.install(id("events"), pair("others", "key"))
+			require.Equal(t, before, b.functions())
+			require.Empty(t, b.status(id("events"), pair("others", "key")))
+			require.Equal(t, 1, strings.Count(preview, "DROP FUNCTION"), "the preview has what the installation drops: %s", preview)
+		})
+	}
+}
+
+// A partition that comes after a change of its root's key, and before the next installation, is neither to fail deletions nor to record
+// another key than its root.
+func TestNewPartitionsOfAChangedKey(t *testing.T) {
+	t.Parallel()
+	const (
+		table = "CREATE TABLE events (id int, code int, part int) PARTITION BY LIST (part)"
+		more  = "CREATE TABLE events_new PARTITION OF events DEFAULT; INSERT INTO events VALUES ('1', 2, 3), ('4', 5, 6)"
+	)
+	for _, event := range []bool{false, true} {
+		t.Run(fmt.Sprintf("type, event trigger %t", event), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, table)
+			b.cfg.EventTrigger = &event
+			b.install(id("events"))
+			b.Exec("ALTER TABLE events ALTER id TYPE text")
+			b.Exec(more)
+			pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")}))(t)
+			b.Exec("DELETE FROM events_new WHERE id = '1'; DELETE FROM events")
+			require.Equal(t, []string{"public.events 1", "public.events 4"}, b.tombstones())
+			b.install(id("events"))
+			require.Empty(t, b.status(id("events")))
+		})
+	}
+	t.Run("column", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, table)
+		b.install(id("events"))
+		b.Exec(more)
+		_, err := triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{pair("events", "code")})
+		require.ErrorContains(t, err, "track partition public.events_new: the trigger on public.events records another key")
+		require.Zero(t, pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM pg_trigger WHERE tgrelid = 'events_new'::regclass"))
+	})
+}
+
+// A column's type may be a domain.
+func TestKeysOfDomainsTakeTheShortWay(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `CREATE DOMAIN number AS bigint; CREATE TABLE numbers (id number PRIMARY KEY); INSERT INTO numbers VALUES (1);
+		CREATE DOMAIN word AS text; CREATE TABLE words (id word PRIMARY KEY); INSERT INTO words VALUES ('a')`)
+	b.install(id("numbers"), id("words"))
+	const behind = "IF NOT EXISTS (SELECT FROM sexton_deleted)"
+	for _, f := range b.Rows("SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname ~ '^track_[0-9a-f]{12}_'") {
+		require.Contains(t, f[0], behind)
+		b.Exec(strings.Replace(f[0], behind, "RAISE EXCEPTION 'the long way'; "+behind, 1))
+	}
+	b.Exec("DELETE FROM numbers; DELETE FROM words")
+	require.Equal(t, []string{"public.numbers 1", "public.words a"}, b.tombstones())
+}
