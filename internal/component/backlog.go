@@ -233,10 +233,12 @@ func Refuse(format string, args ...any) error {
 }
 
 // Rows are failures of rows with a number in the jobs database, which the component names by unit. read returns at most so many of them or,
-// with an id, that row, failed or not. word describes one behind its unit and number, and its ID is taken from id. retry returns how many are due now; of one row 0 means that it is refused as missing.
+// with an id, that row, failed or not. word describes one behind its unit and number, and its ID is taken from id. retry returns how many
+// are due now; of one row 0 means that it is refused as missing.
 func Rows[T any](
 	name, unit, due, missing string,
-	read func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]T, error), id func(T) int64, word func(*installation.Connections, T) Failure,
+	read func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]T, error), id func(T) int64,
+	word func(*installation.Connections, T) Failure,
 	retry func(ctx context.Context, all *installation.Connections, id int64) (int64, error),
 ) *Failures {
 	one := func(all *installation.Connections, row T) Failure {

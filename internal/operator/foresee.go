@@ -103,7 +103,8 @@ func Losses(ctx context.Context, c *config.Config) (found problem.List) {
 				continue // It is as configured.
 			}
 			found.Add(problem.Problem{
-				Severity: problem.Warning, Key: "loose_foreign_keys.undo", Message: "database " + db.Name + ", " + loss.Object + ": " + loss.Message, Fix: loss.Fix,
+				Severity: problem.Warning, Key: "loose_foreign_keys.undo",
+				Message: "database " + db.Name + ", " + loss.Object + ": " + loss.Message, Fix: loss.Fix,
 			})
 		}
 	}

@@ -133,7 +133,8 @@ func (f focus) page(number int) string {
 
 // missing reports whether the address names a job or a row that is not there.
 func (v *view) missing() bool {
-	return v.Focus.Kind != "" && len(v.Jobs) == 0 || v.Focus.ID != "" && v.List.Total == 0 && v.Unread == nil || v.Focus.Deletion != 0 && v.Deletion == nil && v.Unread == nil
+	return v.Focus.Kind != "" && len(v.Jobs) == 0 ||
+		v.Unread == nil && (v.Focus.ID != "" && v.List.Total == 0 || v.Focus.Deletion != 0 && v.Deletion == nil)
 }
 
 // attempt is when a row is tried next. Without a time and not given up that is now.
