@@ -15,10 +15,10 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// testOperations runs the commands of docs/operations.md, word for word: install, upgrade, roll back.
+// testOperations runs the commands of docs/operations.md, word for word: install, upgrade, restore, roll back.
 func testOperations(t *testing.T, p program) {
 	blocks := docBlocks(t, "operations.md", "sh")
-	require.Len(t, blocks, 4)
+	require.Len(t, blocks, 5)
 	// Roles belong to the server, so it is one of the test's own.
 	server := pgtest.Server(t).URL("postgres")
 	dir := t.TempDir()
@@ -42,10 +42,11 @@ func testOperations(t *testing.T, p program) {
 		-c "DELETE FROM sexton.objects WHERE identity LIKE '%job_status%'" -c "UPDATE sexton.objects SET identity = 'earlier' WHERE kind = 'functions' AND component = 'jobs'"`)
 	require.Contains(t, shell(blocks[1]), "run `sexton migrate up`")
 	require.Equal(t, "t\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT to_regprocedure('sexton.job_status(bigint)') IS NOT NULL"`))
-	shell(blocks[2])
+	require.Contains(t, shell(blocks[2]), "0 triggers changed", "no restore has been here")
+	shell(blocks[3])
 	require.Equal(t, "sexton_new_partitions\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT evtname FROM pg_event_trigger"`))
 	runTroubleshooting(t, shell)
-	shell(blocks[3])
+	shell(blocks[4])
 	require.Contains(t, shell("sexton migrate down"), "nothing is installed")
 }
 
@@ -84,7 +85,7 @@ func TestShellOfTheDocumentsIsRun(t *testing.T) {
 		known += len(readmeShell(t, heading))
 	}
 	run := map[string]int{
-		"../README.md sh": known, "../README.md sql": 1, "operations.md sh": 4, "getting-started.md sh": 4, "definitions.md sql": 3,
+		"../README.md sh": known, "../README.md sql": 1, "operations.md sh": 5, "getting-started.md sh": 4, "definitions.md sql": 3,
 		"sql.md sh": 1, "sql.md sql": 2, "sql.md ruby": 1, "sql.md python": 1, "sql.md js": 1,
 		"undo.md console": 1, "undo.md sql": 1, "page.md sql": 2, // TestUndoGoesThroughTwoDatabases of internal/cli/records has these.
 	}

@@ -82,7 +82,7 @@ func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
 
 	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
 	_, job, _ = s.StatusOf()
-	require.Contains(t, job["waiting_for"], "3 tombstones put off until ")
+	require.Contains(t, job["waiting_for"], "3 tombstones put off, the first until ")
 
 	s.Pause()
 	_, job, _ = s.StatusOf()

@@ -83,7 +83,7 @@ func TestStatusNamesWhatKeepsPlaceholders(t *testing.T) {
 	require.Equal(t, "put_off", kept[1].(map[string]any)["state"])
 	jobs := document["jobs"].([]any)
 	require.Len(t, jobs, 3)
-	require.Regexp(t, "^2 placeholder users put off until ", jobs[1].(map[string]any)["waiting_for"])
+	require.Regexp(t, "^2 placeholder users put off, the first until ", jobs[1].(map[string]any)["waiting_for"])
 	require.Nil(t, jobs[2].(map[string]any)["waiting_for"], "it is not the one that waits")
 
 	shown := s.OK("status")
