@@ -74,7 +74,7 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	err := pace.Under(ctx, e.Session, r.limits.Runtime, reserve, func(ctx context.Context, frame *pace.Frame) error {
 		r.frame, r.Run = frame, r.onDrain(frame)
 		r.sessions = pace.Sessions{Own: e.Session, Most: e.Connections, More: e.More, Pace: r.Pace}
-		return r.work(ctx)
+		return cmp.Or(r.work(ctx), r.sessions.Broken())
 	})
 	r.stats.Current, r.stats.Duty = nil, pace.Duty{}
 	return r.stats, err

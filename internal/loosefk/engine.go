@@ -127,7 +127,7 @@ func (r *run) through(ctx context.Context) error {
 		return err
 	}
 	r.marks.keep(r.lanes)
-	return nil
+	return r.sessions.Broken()
 }
 
 // run is the state of one Run.

@@ -33,6 +33,7 @@ type Sessions struct {
 	Pace *Run
 
 	more []*batch.Session
+	lost int
 	// asked is when none was to spare; until apart the run works on its own connection alone.
 	asked, apart time.Time
 }
@@ -87,8 +88,17 @@ func (s *Sessions) Lost() bool {
 	before := len(s.more)
 	s.more = slices.DeleteFunc(s.more, func(one *batch.Session) bool { return one.Conn.IsClosed() })
 	lost := before - len(s.more)
-	s.Most -= lost
+	s.Most, s.lost = s.Most-lost, s.lost+lost
 	return lost > 0
+}
+
+// Broken is an error if the run has gone on without a further session whose connection broke. The answer to its last COMMIT may be lost, so that
+// the run does not know its own figures: it counts as failed, and what its batches have counted holds.
+func (s *Sessions) Broken() error {
+	if s.lost == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of the run's connections broke; the others did its work", s.lost)
 }
 
 // Met notes that a part has failed, and reports whether it is to be sent again on the run's own connection, on which the run then works alone for a
