@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 	"time"
 
 	"github.com/riverqueue/river/rivertype"
 
 	"sexton/internal/database"
+	"sexton/internal/fault"
 	"sexton/internal/installation"
 	"sexton/internal/pace"
 	"sexton/internal/words"
@@ -189,9 +189,7 @@ type Failure struct {
 func (f Failure) Failed() bool { return f.GivenUp || f.Attempts > 0 || f.Error != "" }
 
 // Locked reports that it only waits for a lock of another session, which is no failure.
-func (f Failure) Locked() bool { return locking.MatchString(f.Error) && !f.GivenUp }
-
-var locking = regexp.MustCompile(`SQLSTATE (55P03|40P01|40001)`)
+func (f Failure) Locked() bool { return !f.GivenUp && fault.LockIn(f.Error) }
 
 // MarshalJSON has null where there is no next attempt.
 func (f Failure) MarshalJSON() ([]byte, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -82,15 +83,14 @@ func Judge(err error) Fault {
 	if pgErr.Code == "23503" || pgErr.Code == "23001" {
 		f.Detail = pgErr.Detail
 	}
+	others, waits := inTheWay(pgErr.Code)
 	switch {
 	case errors.As(err, &failed) && failed.Index == batch.Frame, pgErr.Severity == "FATAL", pgErr.Severity == "PANIC":
 		f.Verdict = Fatal
 	case pgErr.Code == "57014":
 		f.Verdict = Timeout
-	case pgErr.Code == "55P03":
-		f.Verdict = LockTimeout
-	case pgErr.Code == "40001", pgErr.Code == "40P01":
-		f.Verdict = Conflict
+	case waits:
+		f.Verdict = others
 	case !strings.Contains(pgErr.Where, "PL/") && !strings.Contains(pgErr.Where, "SQL function"):
 		f.Verdict = byClass(pgErr.Code[:2])
 	}
@@ -100,6 +100,28 @@ func Judge(err error) Fault {
 // Lock tells that others were in the way: a lock, a deadlock, a change of theirs. It is no failure of what was tried, and may go
 // through once they are done.
 func (f Fault) Lock() bool { return f.Verdict == LockTimeout || f.Verdict == Conflict }
+
+// LockIn tells the same of the recorded text of a fault, which names its SQLSTATE.
+func LockIn(text string) bool {
+	return slices.ContainsFunc(recordedState.FindAllStringSubmatch(text, -1), func(found []string) bool {
+		_, waits := inTheWay(found[1])
+		return waits
+	})
+}
+
+var recordedState = regexp.MustCompile(`SQLSTATE ([0-9A-Z]{5})`)
+
+// inTheWay returns the verdict of a SQLSTATE that tells of others in the way.
+func inTheWay(code string) (Verdict, bool) {
+	switch code {
+	case "55P03":
+		return LockTimeout, true
+	case "40001", "40P01":
+		return Conflict, true
+	default:
+		return Row, false
+	}
+}
 
 func byClass(class string) Verdict {
 	switch class {

@@ -10,8 +10,8 @@ import (
 
 const (
 	// leastShare is the share of its time that a run works at least. Less of it buys the others no shorter latencies, measured; statements that
-	// are shorter by the same factor do. At 0.6 their p50 was 1.4 and 1.6 times that
-	// undisturbed, on two cores, against 1.0 to 1.5 times.
+	// are shorter by the same factor do. At 0.6 the p50 of others was 1.4 and 1.6 times the undisturbed one, at this share 1.0 to 1.5 times, on
+	// two cores.
 	leastShare = 0.5
 	// rarely is the share of looks with another transaction, a monitor's say, up to which a run takes all of its time; often the one from which
 	// on leastShare holds.

@@ -1,0 +1,99 @@
+package pace_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/fault"
+	"sexton/internal/pace"
+	"sexton/internal/pgtest"
+)
+
+// pages are two pages of items; to fail is the error of one item.
+func pages(done, putOff *[]int, fail error, stop func(item int)) pace.Items[int] {
+	left := [][]int{{1, 2}, {3, 4}}
+	return pace.Items[int]{
+		Page: func(context.Context) (page []int, more bool, _ error) {
+			page, left = left[0], left[1:]
+			return page, len(left) > 0, nil
+		},
+		One: func(_ context.Context, item int) error {
+			stop(item)
+			if item == 2 && fail != nil {
+				return fail
+			}
+			*done = append(*done, item)
+			return nil
+		},
+		Failed: func(_ context.Context, item int, f fault.Fault, _ error) error {
+			*putOff = append(*putOff, item)
+			if f.SQLState == "23514" {
+				return errors.New("enough")
+			}
+			return nil
+		},
+		Doing: func(item int) string { return fmt.Sprintf("item %d", item) },
+	}
+}
+
+func TestEachPutsOffAnItemAndGoesOn(t *testing.T) {
+	t.Parallel()
+	type example struct {
+		fail         error
+		done, putOff []int
+		message      string
+	}
+	pgtest.Each(t, map[string]example{
+		"none":       {nil, []int{1, 2, 3, 4}, nil, ""},
+		"a row":      {&pgconn.PgError{Code: "23505"}, []int{1, 3, 4}, []int{2}, ""},
+		"a timeout":  {&pgconn.PgError{Code: "57014"}, []int{1, 3, 4}, []int{2}, ""},
+		"too many":   {&pgconn.PgError{Code: "23514"}, []int{1}, []int{2}, "item 2: enough"},
+		"statement":  {&pgconn.PgError{Code: "42P01", Message: "no table"}, []int{1}, nil, "item 2: : no table (SQLSTATE 42P01)"},
+		"connection": {errors.New("broken pipe"), []int{1}, nil, "item 2: broken pipe"},
+	}, func(t *testing.T, _ string, c example) {
+		var done, putOff []int
+		overLimit, interrupted, err := pages(&done, &putOff, c.fail, func(int) {}).Each(t.Context(), &pace.Frame{Stop: t.Context()})
+		require.False(t, overLimit || interrupted)
+		if c.message == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, c.message)
+			require.Equal(t, c.message == "item 2: enough", !errors.Is(err, c.fail))
+		}
+		require.Equal(t, c.done, done)
+		require.Equal(t, c.putOff, putOff)
+	})
+}
+
+func TestEachFinishesTheItemInHand(t *testing.T) {
+	t.Parallel()
+	var done, putOff []int
+	stop, cancel := context.WithCancel(t.Context())
+	overLimit, interrupted, err := pages(&done, &putOff, nil, func(item int) {
+		if item == 3 {
+			cancel()
+		}
+	}).Each(t.Context(), &pace.Frame{Stop: stop})
+	require.NoError(t, err)
+	require.True(t, interrupted)
+	require.False(t, overLimit)
+	require.Equal(t, []int{1, 2, 3}, done)
+
+	done = nil
+	frame := &pace.Frame{Stop: t.Context()}
+	overLimit, interrupted, err = pages(&done, &putOff, nil, func(item int) {
+		if item == 2 {
+			frame.Until = time.Now()
+		}
+	}).Each(t.Context(), frame)
+	require.NoError(t, err)
+	require.True(t, overLimit)
+	require.False(t, interrupted)
+	require.Equal(t, []int{1, 2}, done)
+}
