@@ -349,7 +349,7 @@ type moveStats struct {
 	WaitingFor string `json:"waiting_for,omitempty"`
 	// Refused tells that the store cannot be used as it is configured, or not with this process's credentials.
 	Refused bool `json:"refused,omitempty"`
-	// Latency is the time since the job was inserted, of a diff that was moved.
+	// Latency is the time since a diff that was moved fell due.
 	Latency latency.Histogram `json:"latency_seconds,omitempty"`
 }
 
@@ -357,13 +357,18 @@ type moveStats struct {
 // available or refuses, or another process works on the diff, the job comes back later, which costs no attempt. Of the runs that the store
 // refuses, the first one of a pause fails.
 func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs) (jobrun.Result, error) {
-	moved := extdiff.Moved{DiffID: args.DiffID}
+	stats, log := &moveStats{Moved: extdiff.Moved{DiffID: args.DiffID}}, p.log.With("diff_id", args.DiffID)
 	err := p.useDiffs(ctx, func(engine *extdiff.Engine) (err error) {
-		moved, err = engine.Move(ctx, args.DiffID)
-		return err
+		if stats.Moved, err = engine.Move(ctx, args.DiffID); err != nil || stats.Skipped != "" {
+			return err
+		}
+		if since, unread := engine.DueSince(ctx, args.DiffID); unread == nil {
+			stats.Latency.Add(time.Since(since))
+		} else {
+			log.DebugContext(ctx, "latency is unknown", "error", unread)
+		}
+		return nil
 	})
-	stats := &moveStats{Moved: moved}
-	log := p.log.With("diff_id", args.DiffID)
 	outage, out := errors.AsType[*blobstore.OutageError](err)
 	busy, taken := errors.AsType[*extdiff.BusyError](err)
 	refused, no := errors.AsType[*blobstore.AccessError](err)
@@ -383,14 +388,11 @@ func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs)
 		stats.WaitingFor, p.holder = busy.Error(), busy.Holder
 	case err != nil:
 		return jobrun.Result{Stats: stats, Failed: 1}, fmt.Errorf("diff %d: %w", args.DiffID, err)
-	case moved.Skipped != "":
-		log.InfoContext(ctx, "diff_skipped", "reason", string(moved.Skipped))
+	case stats.Skipped != "":
+		log.InfoContext(ctx, "diff_skipped", "reason", string(stats.Skipped))
 	default:
 		refusal.end()
-		if p.job != nil {
-			stats.Latency.Add(time.Since(p.job.CreatedAt))
-		}
-		log.InfoContext(ctx, "diff_moved", "key", moved.Key, "bytes", moved.Bytes, "files", moved.Files)
+		log.InfoContext(ctx, "diff_moved", "key", stats.Key, "bytes", stats.Bytes, "files", stats.Files)
 	}
 	return moveResult(stats), nil
 }

@@ -64,6 +64,8 @@ func TestExternalDiffsWorkers(t *testing.T) {
 	t.Parallel()
 	b, folder := diffBundle(t)
 	require.True(t, b.due(t, ScheduleExternalDiffs).Now)
+	b.db.Exec(`UPDATE sexton.external_diff_installation SET created_at = now() - interval '2 hours';
+		UPDATE merge_request_diffs SET created_at = now() AT TIME ZONE 'UTC' - CASE WHEN id = 1 THEN interval '40 min' ELSE interval '9 years' END`)
 	b.enqueue(t, ScheduleExternalDiffsArgs{})
 	b.workUntil(t, "all diffs to be moved", "NOT EXISTS (SELECT FROM sexton.river_job WHERE state <> 'completed') AND (SELECT count(*) FROM sexton.river_job) = 4")
 	require.Equal(t, [][]string{{"3"}}, b.db.Rows("SELECT count(*) FROM merge_request_diffs WHERE stored_externally"))
@@ -71,6 +73,9 @@ func TestExternalDiffsWorkers(t *testing.T) {
 	require.Equal(t, "text 2", string(content))
 	require.Contains(t, b.log.String(), "msg=diff_moved")
 	require.Contains(t, b.log.String(), "diff_id=2")
+	require.Equal(t, [][]string{{"14400", "2"}, {"3600", "1"}}, b.db.Rows(`SELECT bin.key, sum(bin.value::bigint) FROM sexton.runs
+		CROSS JOIN LATERAL jsonb_each_text(stats::jsonb -> 'latency_seconds') AS bin WHERE kind = 'migrate_external_diff' GROUP BY 1 ORDER BY 1`),
+		"since they came in, but not before the installation")
 	require.False(t, b.due(t, ScheduleExternalDiffs).Now)
 
 	b.db.Exec("DELETE FROM merge_requests")

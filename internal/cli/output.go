@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	cells "github.com/jedib0t/go-pretty/v6/text"
@@ -217,9 +216,15 @@ func (env *Env) NewLogger(w io.Writer, settings config.Log) *slog.Logger {
 	_ = level.UnmarshalText([]byte(settings.Level))
 	terminal := IsTerminal(w)
 	if settings.Format == config.FormatText || settings.Format == config.FormatAuto && terminal {
-		options := &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !terminal || !env.Colour()}
-		if terminal {
-			options.ReplaceAttr = digested
+		options := &tint.Options{Level: level, TimeFormat: "15:04:05Z", NoColor: !terminal || !env.Colour()}
+		options.ReplaceAttr = func(_ []string, attr slog.Attr) slog.Attr {
+			switch {
+			case attr.Key == slog.TimeKey && attr.Value.Kind() == slog.KindTime:
+				attr.Value = slog.TimeValue(attr.Value.Time().UTC()) // As all times in the terminal.
+			case terminal:
+				return digested(attr)
+			}
+			return attr
 		}
 		return slog.New(tint.NewTextHandler(w, options))
 	}
@@ -233,7 +238,7 @@ func (env *Env) Colour() bool { return env.Getenv("NO_COLOR") == "" && !env.Dumb
 func (env *Env) Dumb() bool { return env.Getenv("TERM") == "dumb" }
 
 // digested replaces statistics by what in them is not zero.
-func digested(_ []string, attr slog.Attr) slog.Attr {
+func digested(attr slog.Attr) slog.Attr {
 	stats, is := attr.Value.Any().(json.RawMessage)
 	var fields map[string]json.RawMessage
 	if !is || json.Unmarshal(stats, &fields) != nil {

@@ -19,8 +19,9 @@ func Group(use, short, example string, commands ...*cobra.Command) *cobra.Comman
 			}
 			return UnknownCommand(cmd, args[0])
 		},
-		// Without it cobra would show the help instead of asking Args.
-		RunE: func(*cobra.Command, []string) error { return nil },
+		// Without it cobra would show the help instead of asking Args. Its usage has no line for the command alone.
+		RunE:                  func(*cobra.Command, []string) error { return nil },
+		DisableFlagsInUseLine: true,
 	}
 	cmd.AddCommand(commands...)
 	return cmd

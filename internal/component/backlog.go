@@ -35,8 +35,10 @@ type Backlog struct {
 	Deferred         int64   `json:"deferred"`
 	// DeferredUntil is when the first of the deferred ones falls due.
 	DeferredUntil *time.Time `json:"deferred_until,omitempty"`
-	// DeferredReason is why that one was put off.
+	// DeferredReason is why they were put off: each cause with the number of its rows, if there are several.
 	DeferredReason string `json:"deferred_reason,omitempty"`
+	// LockedBy says which sessions hold locks now on the tables whose locks are among these reasons.
+	LockedBy string `json:"locked_by,omitempty"`
 	// Parents are the parents with tombstones, the oldest first.
 	Parents []Parent `json:"parents,omitempty"`
 	// Undefined are parents with tombstones that no definition names: nothing will ever work them off.
@@ -115,6 +117,9 @@ func (b Backlog) Obstacle() (reason string, class pace.WaitClass) {
 		if b.DeferredReason != "" {
 			reason += ", after: " + words.Cell(&b.DeferredReason)
 		}
+		if b.LockedBy != "" {
+			reason += "; now " + b.LockedBy
+		}
 		return reason, WaitDeferred
 	}
 	return "", ""
@@ -183,13 +188,18 @@ type Failure struct {
 	GivenUp bool `json:"given_up"`
 	// Since is when it came in or, where that is known, failed last; zero where neither is.
 	Since time.Time `json:"-"`
+	// LockedBy says of a row that only waits for a lock which session holds one on its table now.
+	LockedBy string `json:"locked_by,omitempty"`
 }
 
 // Failed reports whether it did, so that it can be tried again: a row that is found by its key may have not.
 func (f Failure) Failed() bool { return f.GivenUp || f.Attempts > 0 || f.Error != "" }
 
 // Locked reports that it only waits for a lock of another session, which is no failure.
-func (f Failure) Locked() bool { return !f.GivenUp && fault.LockIn(f.Error) }
+func (f Failure) Locked() bool {
+	_, waits := fault.LockIn(f.Error)
+	return waits && !f.GivenUp
+}
 
 // MarshalJSON has null where there is no next attempt.
 func (f Failure) MarshalJSON() ([]byte, error) {
@@ -197,8 +207,9 @@ func (f Failure) MarshalJSON() ([]byte, error) {
 	document := struct {
 		plain
 
-		Next *time.Time `json:"next_attempt_at"`
-	}{plain: plain(f)}
+		Next   *time.Time `json:"next_attempt_at"`
+		Locked bool       `json:"locked"`
+	}{plain: plain(f), Locked: f.Locked()}
 	if !f.Next.IsZero() {
 		document.Next = &f.Next
 	}

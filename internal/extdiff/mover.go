@@ -12,6 +12,7 @@ import (
 
 	"sexton/internal/blobstore"
 	"sexton/internal/database"
+	"sexton/internal/problem"
 )
 
 // Skip is why a diff was not moved.
@@ -157,6 +158,12 @@ func (e *Engine) Move(ctx context.Context, diffID int64) (Moved, error) {
 		return Moved{DiffID: diffID, Kept: moved.Kept, BrokenOff: moved.BrokenOff}, fmt.Errorf("move diff %d: %w", diffID, err)
 	}
 	return moved, nil
+}
+
+// DueSince is the time from which a diff had to be moved by the rule, and not before external diffs came into the database.
+func (e *Engine) DueSince(ctx context.Context, diffID int64) (since time.Time, err error) {
+	err = e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(statement("due_since")), diffID, e.Rule == Outdated).Scan(&since)
+	return since, problem.Doing(err, "read since when diff %d is due", diffID)
 }
 
 // persist begins anew where the rows or the object have changed meanwhile, or the claim was lost.

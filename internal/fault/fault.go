@@ -101,15 +101,21 @@ func Judge(err error) Fault {
 // through once they are done.
 func (f Fault) Lock() bool { return f.Verdict == LockTimeout || f.Verdict == Conflict }
 
-// LockIn tells the same of the recorded text of a fault, which names its SQLSTATE.
-func LockIn(text string) bool {
-	return slices.ContainsFunc(recordedState.FindAllStringSubmatch(text, -1), func(found []string) bool {
-		_, waits := inTheWay(found[1])
-		return waits
-	})
+// LockIn tells the same of the recorded text of faults, which name their SQLSTATEs, and returns the tables that others had locked, if it names any.
+func LockIn(text string) (tables []string, waits bool) {
+	for _, found := range recordedState.FindAllStringSubmatch(text, -1) {
+		if _, others := inTheWay(found[2]); others {
+			waits = true
+			if found[1] != "" {
+				tables = append(tables, found[1])
+			}
+		}
+	}
+	return tables, waits
 }
 
-var recordedState = regexp.MustCompile(`SQLSTATE ([0-9A-Z]{5})`)
+// A server's message has its SQLSTATE in brackets behind it, and no table.
+var recordedState = regexp.MustCompile(`(?:(\S+): )?SQLSTATE ([0-9A-Z]{5})`)
 
 // inTheWay returns the verdict of a SQLSTATE that tells of others in the way.
 func inTheWay(code string) (Verdict, bool) {

@@ -136,10 +136,10 @@ func TestUpGoesOnAfterACrash(t *testing.T) {
 	t.Parallel()
 	states := map[string]string{
 		"registry only": `DROP VIEW sexton.backlog; DROP TABLE sexton.fences, sexton.events, sexton.run_counts, sexton.application_tables, sexton.migrations_base;
-			DROP FUNCTION sexton.begin_batch, sexton.commit_mode, sexton.session_name, sexton.application_path, sexton.count_rows, sexton.backlog_rows, sexton.application_table;
+			DROP FUNCTION sexton.begin_batch, sexton.commit_mode, sexton.session_name, sexton.application_path, sexton.count_rows, sexton.backlog_rows, sexton.application_table, sexton.reasons;
 			DELETE FROM sexton.objects WHERE component <> 'registry'`,
 		"version table without a version": `DROP VIEW sexton.backlog; DROP TABLE sexton.fences, sexton.events, sexton.run_counts, sexton.application_tables;
-			DROP FUNCTION sexton.begin_batch, sexton.commit_mode, sexton.session_name, sexton.application_path, sexton.count_rows, sexton.backlog_rows, sexton.application_table;
+			DROP FUNCTION sexton.begin_batch, sexton.commit_mode, sexton.session_name, sexton.application_path, sexton.count_rows, sexton.backlog_rows, sexton.application_table, sexton.reasons;
 			DELETE FROM sexton.migrations_base WHERE version > 0;
 			DELETE FROM sexton.objects WHERE component = 'base' AND identity !~ 'migrations'`,
 	}

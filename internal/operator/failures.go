@@ -27,8 +27,9 @@ import (
 // Failures are the failures of all components and of River; as JSON they are the output of `sexton failures list --json`.
 type Failures struct {
 	Failures []component.Failure `json:"failures"`
-	// More reports that the limit left some out.
-	More bool `json:"more"`
+	// More reports that the limit left some out, in the sources Capped.
+	More   bool     `json:"more"`
+	Capped []string `json:"-"`
 }
 
 // sources are the failures of the enabled components, and River's.
@@ -60,9 +61,11 @@ func ReadFailures(ctx context.Context, all *installation.Connections, limit int)
 			first = fmt.Errorf("list failures of %s: %w", source.Name, err)
 		}
 		found.Failures = append(found.Failures, failures...)
-		found.More = found.More || more
+		if more {
+			found.More, found.Capped = true, append(found.Capped, source.Name)
+		}
 	}
-	return found, first
+	return found, cmp.Or(first, nameHolders(ctx, all, found.Failures))
 }
 
 // RetryFailures has something tried again for a person, and says what came of it.
@@ -90,7 +93,13 @@ func FindRow(ctx context.Context, all *installation.Connections, what component.
 	if err != nil || source.Find == nil {
 		return nil, err
 	}
-	return source.Find(ctx, all, db, id)
+	found, err := source.Find(ctx, all, db, id)
+	if found != nil {
+		rows := []component.Failure{*found}
+		err = nameHolders(ctx, all, rows)
+		found = &rows[0]
+	}
+	return found, err
 }
 
 // named finds what a retry names. The only database needs no name.

@@ -146,6 +146,37 @@ func TestThePackagesAreThere(t *testing.T) {
 	}
 }
 
+// Debian's rpm asks whether it is meant; the package needs nothing that it would look for.
+func TestTheRPMIsInstalledAndRemoved(t *testing.T) {
+	if _, err := exec.LookPath("rpm"); err != nil {
+		t.Skip("rpm is not installed")
+	}
+	root := t.TempDir()
+	rpm := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command("rpm", append([]string{"--root", root}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("rpm %v: %v: %s", args, err, out)
+		}
+		return string(out)
+	}
+	rpm("--initdb")
+	rpm("--install", "--force-debian", "--nosignature", filepath.Join(dist, "sexton_v0.0.0-ci_linux_"+runtime.GOARCH+".rpm"))
+	if out, err := exec.Command(filepath.Join(root, "usr/bin/sexton"), "version").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "sexton v0.0.0-ci (") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if named := rpm("--query", "--queryformat", "%{NAME} %{LICENSE}", "sexton"); named != "sexton MPL-2.0" {
+		t.Error(named)
+	}
+	if altered := rpm("--verify", "sexton"); altered != "" {
+		t.Errorf("what is installed differs from the package: %s", altered)
+	}
+	rpm("--erase", "--force-debian", "sexton")
+	if _, err := os.Stat(filepath.Join(root, "usr/bin/sexton")); !os.IsNotExist(err) {
+		t.Errorf("it stays: %v", err)
+	}
+}
+
 // A release that is made again of the same binary, later, is the same byte for byte, so that the checksums can be checked.
 func TestAReleaseIsMadeAlikeAgain(t *testing.T) {
 	again, name := t.TempDir(), "sexton_v0.0.0-ci_linux_"+runtime.GOARCH

@@ -20,8 +20,8 @@ func doctorCommand(env *cli.Env) *cobra.Command {
 		Short: "Look for what will keep the worker from its work; exits 5 where something needs attention",
 		Long: `Checks connections, server, settings, privileges, schema, definitions, indexes, triggers, notifications, clocks
 and workers, goes on where a check fails, and says of each finding how to put it right. Run it as the
-worker's role. It changes nothing. Findings that are for information only leave the exit code at 0; where no
-database can be reached, it is 4. Of several databases the reachable ones are examined, and the checks of
+worker's role. It changes nothing. With an error or a warning it exits 5, with information only 0, and 4 if no database
+can be reached. Of several databases the reachable ones are examined, and the checks of
 the others count as skipped.`,
 		Example: "  sexton doctor\n  sexton doctor --json | jq -r '.findings[].fix'",
 	}, func(ctx context.Context, _ []string) error {

@@ -80,7 +80,7 @@ decides about groups, group_destroy destroys them. sexton job list names the kin
 	}, func(ctx context.Context, kinds []string) error {
 		return setPaused(ctx, env, kinds[0], &installation.PauseNote{Actor: installation.Actor(), Reason: reason})
 	})
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for readers of status")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, a `TEXT` for readers of status")
 	return cmd
 }
 

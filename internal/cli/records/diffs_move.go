@@ -75,7 +75,7 @@ the rows before: by a worker, or by a later run of this command.`,
 	cmd.Flags().StringVar(&m.to, "to", "", "`URL` of the store that diffs are to be in, as in external_diffs.bucket")
 	cmd.Flags().StringVar(&m.from, "from", "", "`URL` of the store that they are in (the configured one that is not --to)")
 	cmd.Flags().Int64Var(&m.limit, "limit", 0, "move at most `N` diffs (0: all)")
-	cmd.Flags().DurationVar(&m.grace, "grace", m.grace, "how `LONG` the old objects stay for readers")
+	cmd.Flags().DurationVar(&m.grace, "grace", m.grace, "`TIME` for which the old objects stay for readers")
 	cmd.Flags().BoolVar(&m.dryRun, "dry-run", false, "only count the diffs and their bytes")
 	return cmd
 }

@@ -25,7 +25,8 @@ that were set to NULL or changed. What the workers have not deleted yet is stopp
 
 A row whose key has been taken since, or whose other parent has gone, is named and stays deleted; nothing that is there is
 changed. The command may be interrupted and given again; a second one changes nothing more. The application's triggers
-do not fire where the role may set session_replication_role, unless loose_foreign_keys.undo.fire_triggers says otherwise.`
+do not fire where the role may set session_replication_role, unless loose_foreign_keys.undo.fire_triggers says otherwise.
+"sexton undo list" shows the IDs.`
 
 func undoCommand(env *cli.Env) *cobra.Command {
 	var id int64

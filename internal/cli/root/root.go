@@ -85,8 +85,8 @@ func newCommand(env *cli.Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sexton",
 		Short: "Deletes what a deleted row leaves behind, in small steps, next to Postgres",
-		Long: `Sexton pays off deletion work in small, bounded steps. The application deletes one row; a trigger
-records the debt in the same transaction; Sexton deletes or changes the rows that referred to it.`,
+		Long: `Sexton deletes what a deleted row leaves behind in Postgres. The application deletes one row, and a trigger records
+that in the same transaction. Sexton then deletes or changes the rows that referred to it, in small steps.`,
 		Example: `  sexton demo                                       # see it at work, on a private Postgres
   export DATABASE_URL=postgres://localhost/app
   sexton migrate up                                 # Sexton's own tables
@@ -116,6 +116,8 @@ records the debt in the same transaction; Sexton deletes or changes the rows tha
 		}
 	}
 	completeValues(env, root)
+	// A group of commands does nothing by itself.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .DisableFlagsInUseLine)}}", 1))
 	root.SetHelpCommand(helpCommand())
 	root.SetHelpCommandGroupID("tools")
 	root.InitDefaultVersionFlag() // or the help would lack it until the root itself runs

@@ -36,11 +36,13 @@ func runCommand(env *cli.Env) *cobra.Command {
 	cmd := env.Command(&cobra.Command{
 		Use:   "run",
 		Short: "Run the worker until SIGTERM or SIGINT",
-		Long: `Runs all enabled jobs: woken by the commits that make work, with their schedules as the floor. Any number of
-copies may run against the same databases. A signal stops it: running batches end, leases are given back;
-a second one ends the process at once. After SIGHUP, or within some 10 s of a change of their files, it reads configuration
-and definitions again: where they are wrong, the old ones stay, and the log says what is wrong. Definitions that are
-not the installed ones (sexton triggers install) leave their job to other workers until they are.`,
+		Long: `Runs all enabled jobs. Commits that leave work wake them, and their schedules find what no commit has announced. Any number
+of copies may run against the same databases. Each serves a page at http.listen, http://127.0.0.1:8686/ by default.
+
+A signal stops it: running batches end, and leases are given back; a second signal ends the process at once. After SIGHUP, or
+within some 10 s of a change of their files, it reads configuration and definitions again: if they are wrong, the old ones
+stay, and the log says what is wrong. Definitions that are not the installed ones (sexton triggers install) leave their job to
+other workers until they are.`,
 		Example: "  sexton run\n  sexton run --fail-fast\n  sexton run --read-only",
 	}, func(ctx context.Context, _ []string) error { return runWorker(ctx, env, flags) })
 	cmd.Flags().BoolVar(&flags.readOnly, "read-only", false, "show the page, and River's pages, without the means to change anything there")

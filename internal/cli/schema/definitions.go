@@ -14,7 +14,7 @@ import (
 )
 
 func definitionsCommand(env *cli.Env) *cobra.Command {
-	return cli.Group("definitions", "Look at definitions", "  sexton definitions foreign-keys", foreignKeysCommand(env))
+	return cli.Group("definitions", "Print the foreign keys that the definitions stand for: the way back", "  sexton definitions foreign-keys", foreignKeysCommand(env))
 }
 
 // wayBack is one definition in `sexton definitions foreign-keys --json`.
@@ -29,11 +29,11 @@ type wayBack struct {
 func foreignKeysCommand(env *cli.Env) *cobra.Command {
 	return env.Reports(&cobra.Command{
 		Use:   "foreign-keys",
-		Short: "Print the foreign keys that do what the definitions do: the way back",
+		Short: "Print a foreign key for each definition, in safe steps",
 		Long: `Prints SQL that puts a foreign key in the place of each definition. It changes nothing. The keys come first and hold from
 then on; once the tombstones are done and "sexton audit" finds nothing, the rows that were there before are checked.
 The names and options of keys that "sexton init" replaced stand in the comments of the definitions.`,
-		Example: "  sexton definitions foreign-keys",
+		Example: "  sexton definitions foreign-keys\n  sexton definitions foreign-keys > way-back.sql",
 	}, func(ctx context.Context, _ []string) error {
 		return env.WithBound(ctx, "", installation.Bind, func(all *installation.Bound) error {
 			ways := []wayBack{}

@@ -47,11 +47,11 @@ func initCommand(env *cli.Env) *cobra.Command {
 		Use:   "init",
 		Short: "Propose definitions for the foreign keys of a database, and write the files",
 		Long: `Looks at the foreign keys of a database, says what a deletion costs today, and writes sexton.yaml (if there is none)
-and the definitions that can stand for keys with ON DELETE CASCADE and SET NULL. Keys for which a definition would end a
+and definitions (loose_foreign_keys.yml) that can stand for keys with ON DELETE CASCADE and SET NULL. Keys for which a definition would end a
 deletion in another way are kept, each with the reason. In a terminal it asks which keys to take; --tables chooses
 without asking. The database is not changed: the statements that do it are printed, in the order in which nothing is
 lost. "sexton definitions foreign-keys" prints the way back.`,
-		Example: "  sexton init\n  sexton init --tables issues,notes",
+		Example: "  sexton init                             # asks in a terminal\n  sexton init --tables issues,notes",
 	}, func(ctx context.Context, _ []string) error {
 		return env.WithAll(ctx, func(all *installation.Connections) error {
 			name, err := cli.ChooseDatabase(all.Config, name, "")

@@ -151,8 +151,8 @@ func printMigrated(w io.Writer, report migrate.Report, schema string) {
 		said("%s removed", words.Counted(len(report.Triggers.Triggers), "trigger"))
 	}
 	if report.Owner != nil && len(report.Owner.Todo) > 0 {
-		said("Sexton's functions are to run with the rights of role %s alone. Have a role run that may, and this command again:\n  %s;",
-			report.Owner.Role, strings.Join(report.Owner.Todo, ";\n  "))
+		said("all is installed. For safety Sexton's functions should have the rights of role %s alone, which this role may not arrange. "+
+			"Have a role run these that may, then this command again:\n  %s;", report.Owner.Role, strings.Join(report.Owner.Todo, ";\n  "))
 	}
 	if report.SchemaKept {
 		said("schema %s is kept, as it holds objects that Sexton did not create", schema)

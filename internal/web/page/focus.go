@@ -76,6 +76,8 @@ type list struct {
 	// Total counts those of all pages, Locked the ones that only wait for a lock.
 	Total  int
 	Locked int64
+	// More reports that there are more than were looked at.
+	More bool
 	// Earlier and Later are the addresses of the pages beside this one; empty where there is none.
 	Earlier, Later string
 }
@@ -94,6 +96,7 @@ func (v *view) narrow(at focus) {
 		if at.Reason != "" && reason.Key != at.Reason {
 			continue
 		}
+		v.List.More = v.List.More || reason.More && !reason.Locked
 		for _, failure := range reason.Failures {
 			if at.shows(failure) {
 				if reason.Locked {

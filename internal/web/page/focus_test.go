@@ -27,14 +27,22 @@ func TestAddresses(t *testing.T) {
 			Source: "users", ID: fmt.Sprint(n + 1000), What: fmt.Sprintf("user %d", n+1000), Error: fmt.Sprintf("posts: SQLSTATE 23503: Key (id)=(%d)", n), Since: time.Now(),
 		})
 	}
+	o.Failures.Capped = []string{"users"}
+	o.Failures.Failures = append(o.Failures.Failures, component.Failure{
+		Source: "tombstones", Database: "main", ID: "6", What: "locked one", Error: "notes: SQLSTATE 55P03: lock timeout",
+		LockedBy: "pid 17 (psql) holds locks on notes since 2030-01-02T03:04:05Z",
+	})
 	o.Groups = []groupschedule.Group{{GroupID: 44, Path: "a/b", State: "put_off", UserID: new(int64(10)), LastError: "x"}}
 	s := &source{overview: o}
 	p, _ := newPage(t, s, false)
 	whole := get(t, p, "/")
-	key := regexp.MustCompile(`/failures\?reason=(\w+)">120 users`).FindStringSubmatch(whole.Body.String())
+	key := regexp.MustCompile(`/failures\?reason=(\w+)">120&#43; users`).FindStringSubmatch(whole.Body.String())
 	require.NotEmpty(t, key)
 	require.Contains(t, whole.Body.String(), `id="retry-reason-`+key[1]+`"`)
-	require.Contains(t, text(whole.Body.String()), "44 a/b put off")
+	for _, want := range []string{"44 a/b put off", "waits for a lock notes: SQLSTATE 55P03: lock timeout Now pid 17 (psql) holds locks on notes since 2030-01-02 03:04 UTC (in "} {
+		require.Contains(t, text(whole.Body.String()), want)
+	}
+	require.Contains(t, text(get(t, p, "/failures").Body.String()), "122+ failed or given up, 1 waits for a lock")
 
 	job := text(get(t, p, "/jobs/clean").Body.String())
 	require.Contains(t, job, "Works since")
@@ -55,7 +63,7 @@ func TestAddresses(t *testing.T) {
 
 	rows := regexp.MustCompile(`<a href="/rows/`)
 	for address, want := range map[string]int{
-		"/failures": 50, "/failures?page=3": 22, "/failures?page=9": 0, "/failures?page=9223372036854775807": 0, "/failures?page=x": 50, "/failures?q=%3DSCRIPT%3E": 0, "/failures?q=%3Cscript": 1,
+		"/failures": 50, "/failures?page=3": 23, "/failures?page=9": 0, "/failures?page=9223372036854775807": 0, "/failures?page=x": 50, "/failures?q=%3DSCRIPT%3E": 0, "/failures?q=%3Cscript": 1,
 		"/failures?reason=" + key[1] + "&page=3": 20, "/failures?reason=" + key[1] + "&q=user+1007": 1,
 	} {
 		require.Len(t, rows.FindAllString(get(t, p, address).Body.String(), -1), want, address)

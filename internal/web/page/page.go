@@ -162,7 +162,7 @@ func (p *Page) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset": p.assets.url, "number": words.Grouped, "capped": capped, "plural": plural, "span": span, "took": took,
 		"moment": momentAt, "humane": humane, "sentence": sentence, "brief": brief, "address": rowAddress, "next": nextTry,
-		"rows":    func(r operator.Reason) int64 { return int64(len(r.Failures)) },
+		"rows":    func(r operator.Reason) string { return capped(int64(len(r.Failures)), r.More) },
 		"words":   func(state string) string { return strings.ReplaceAll(state, "_", " ") },
 		"digest":  operator.DigestOf,
 		"outcome": outcomeText, "parts": func(name string) []string { return strings.Split(name, "_") },

@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"context"
+	"html/template"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,7 +13,6 @@ import (
 	"sexton/internal/components"
 	"sexton/internal/jobrun"
 	"sexton/internal/operator"
-	"sexton/internal/words"
 )
 
 // shownOldest are the parent tables with the oldest tombstones, shownReasons the reasons of a card.
@@ -223,14 +223,15 @@ func (v *view) headline() headline {
 		backlog += ", the oldest for " + whole(oldest)
 	}
 	backlog += "."
-	failing := 0
+	failing, moreFail := int64(0), false
 	for _, reason := range v.Reasons {
 		if !reason.Locked && reason.Source != "placeholders" { // Those are kept by design.
-			failing += len(reason.Failures)
+			failing += int64(len(reason.Failures))
+			moreFail = moreFail || reason.More
 		}
 	}
 	if failing > 0 {
-		backlog += " " + words.Grouped(int64(failing)) + " failed."
+		backlog += " " + capped(failing, moreFail) + " failed."
 	}
 	held, runs := v.held()
 	switch {
@@ -281,18 +282,34 @@ func verb(n int64, one, many string) string {
 	return many
 }
 
-// humane replaces the times in a text, which are for machines, by the time of day and the distance.
-func humane(now time.Time, text string) string {
-	times := regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
-	return times.ReplaceAllStringFunc(text, func(written string) string {
+// machineTime is a time as texts of the worker have it, and as they name the beginning of a transaction of the last 12 hours.
+var machineTime = regexp.MustCompile(`\b(?:\d{4}-\d\d-\d\dT)?\d\d:\d\d:\d\d(?:\.\d+)?Z`)
+
+// humane replaces the times in a text, which are for machines, by the time of day and the distance. A browser writes them for the reader's clock.
+func humane(now time.Time, text string) template.HTML {
+	var out strings.Builder
+	last := 0
+	for _, found := range machineTime.FindAllStringIndex(text, -1) {
+		written := text[found[0]:found[1]]
+		if !strings.Contains(written, "T") {
+			written = now.UTC().Format("2006-01-02T") + written
+		}
 		at, err := time.Parse(time.RFC3339, written)
 		if err != nil {
-			return written
+			continue
+		}
+		if len(written) > found[1]-found[0] && at.After(now.Add(time.Minute)) {
+			at = at.AddDate(0, 0, -1)
 		}
 		format := "15:04:05 UTC"
 		if now.Sub(at).Abs() > 12*time.Hour {
 			format = "2006-01-02 15:04 UTC"
 		}
-		return at.UTC().Format(format) + " (" + momentAt(now, at).Relative + ")"
-	})
+		said := momentAt(now, at)
+		out.WriteString(template.HTMLEscapeString(text[last:found[0]]))
+		out.WriteString(`<time datetime="` + said.Machine + `" title="` + said.Exact + `" data-clock>` + at.UTC().Format(format) + "</time> (" + said.Relative + ")")
+		last = found[1]
+	}
+	out.WriteString(template.HTMLEscapeString(text[last:]))
+	return template.HTML(out.String()) //nolint:gosec // all of it is escaped or written here
 }

@@ -27,8 +27,14 @@ AS $sexton$
             WHERE groups.marked_for_deletion_on < counts.cutoff
         ), 0)::double precision,
         counts.failed,
-        first.retry_at,
-        first.last_error
+        (SELECT pg_catalog.min(failure.retry_at) FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > pg_catalog.statement_timestamp()),
+        "sexton".reasons(ARRAY(
+            SELECT failure.last_error
+            FROM "sexton".group_deletion_failures AS failure
+            WHERE failure.retry_at > pg_catalog.statement_timestamp()
+            ORDER BY failure.retry_at
+            LIMIT 500
+        ))
     FROM (
         SELECT
             today.day,
@@ -44,14 +50,7 @@ AS $sexton$
         FROM (SELECT (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
         -- Otherwise everybody who uses a count would count again.
         OFFSET 0
-    ) AS counts
-    LEFT JOIN LATERAL (
-        SELECT failure.retry_at, failure.last_error
-        FROM "sexton".group_deletion_failures AS failure
-        WHERE failure.retry_at > pg_catalog.statement_timestamp()
-        ORDER BY failure.retry_at
-        LIMIT 1
-    ) AS first ON true;
+    ) AS counts;
 $sexton$;
 
 REVOKE ALL ON FUNCTION "sexton".backlog_of_adjourned_groups() FROM PUBLIC;

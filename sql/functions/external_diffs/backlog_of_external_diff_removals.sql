@@ -26,8 +26,14 @@ AS $sexton$
             LIMIT 1
         ), 0)::double precision,
         counts.deferred,
-        first.not_before,
-        first.last_error
+        (SELECT pg_catalog.min(removal.not_before) FROM "sexton".external_diff_removals AS removal WHERE removal.not_before > pg_catalog.statement_timestamp()),
+        "sexton".reasons(ARRAY(
+            SELECT removal.last_error
+            FROM "sexton".external_diff_removals AS removal
+            WHERE removal.not_before > pg_catalog.statement_timestamp()
+            ORDER BY removal.not_before
+            LIMIT 500
+        ))
     FROM (
         SELECT
             (SELECT pg_catalog.count(*) FROM (SELECT FROM "sexton".external_diff_removals LIMIT 10001) AS counted) AS pending,
@@ -36,14 +42,7 @@ AS $sexton$
             ) AS counted) AS deferred
         -- Otherwise everybody who uses a count would count again.
         OFFSET 0
-    ) AS counts
-    LEFT JOIN LATERAL (
-        SELECT removal.not_before, removal.last_error
-        FROM "sexton".external_diff_removals AS removal
-        WHERE removal.not_before > pg_catalog.statement_timestamp()
-        ORDER BY removal.not_before, removal.id
-        LIMIT 1
-    ) AS first ON true;
+    ) AS counts;
 $sexton$;
 
 REVOKE ALL ON FUNCTION "sexton".backlog_of_external_diff_removals() FROM PUBLIC;

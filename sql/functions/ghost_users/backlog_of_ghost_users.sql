@@ -27,8 +27,14 @@ AS $sexton$
             LIMIT 1
         ), 0)::double precision,
         counts.deferred,
-        first.consume_after,
-        first.last_error
+        (SELECT pg_catalog.min(job.consume_after) FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after > pg_catalog.statement_timestamp()),
+        "sexton".reasons(ARRAY(
+            SELECT job.last_error
+            FROM "public".users_ghost_user_migrations AS job
+            WHERE job.consume_after > pg_catalog.statement_timestamp()
+            ORDER BY job.consume_after
+            LIMIT 500
+        ))
     FROM (
         SELECT
             (SELECT pg_catalog.count(*) FROM (SELECT FROM "public".users_ghost_user_migrations LIMIT 10001) AS counted) AS pending,
@@ -37,14 +43,7 @@ AS $sexton$
             ) AS counted) AS deferred
         -- Otherwise everybody who uses a count would count again.
         OFFSET 0
-    ) AS counts
-    LEFT JOIN LATERAL (
-        SELECT job.consume_after, job.last_error
-        FROM "public".users_ghost_user_migrations AS job
-        WHERE job.consume_after > pg_catalog.statement_timestamp()
-        ORDER BY job.consume_after, job.id
-        LIMIT 1
-    ) AS first ON true;
+    ) AS counts;
 $sexton$;
 
 REVOKE ALL ON FUNCTION "sexton".backlog_of_ghost_users() FROM PUBLIC;

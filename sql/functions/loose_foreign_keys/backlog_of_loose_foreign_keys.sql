@@ -39,19 +39,6 @@ AS $sexton$
         WHERE step.name IS NOT NULL
     ), parent AS MATERIALIZED (
         SELECT step.name FROM step WHERE step.name IS NOT NULL
-    ), upcoming AS MATERIALIZED (
-        -- The first of each parent's that is put off.
-        SELECT first.consume_after, first.last_error
-        FROM parent
-        CROSS JOIN LATERAL (
-            SELECT deferred.consume_after, deferred.last_error
-            FROM "public".loose_foreign_keys_deleted_records AS deferred
-            WHERE deferred.status = 1
-              AND deferred.fully_qualified_table_name = parent.name
-              AND deferred.consume_after > pg_catalog.statement_timestamp()
-            ORDER BY deferred.consume_after
-            LIMIT 1
-        ) AS first
     ), counts AS MATERIALIZED (
         -- Otherwise everybody who uses a count would count again.
         SELECT
@@ -86,8 +73,31 @@ AS $sexton$
             ) AS head
         ), 0)::double precision,
         counts.deferred,
-        (SELECT pg_catalog.min(upcoming.consume_after) FROM upcoming),
-        (SELECT upcoming.last_error FROM upcoming ORDER BY upcoming.consume_after LIMIT 1)
+        (
+            SELECT pg_catalog.min(first.at)
+            FROM parent
+            CROSS JOIN LATERAL (
+                SELECT pg_catalog.min(deferred.consume_after) AS at
+                FROM "public".loose_foreign_keys_deleted_records AS deferred
+                WHERE deferred.status = 1
+                  AND deferred.fully_qualified_table_name = parent.name
+                  AND deferred.consume_after > pg_catalog.statement_timestamp()
+            ) AS first
+        ),
+        "sexton".reasons(ARRAY(
+            SELECT first.last_error
+            FROM parent
+            CROSS JOIN LATERAL (
+                SELECT deferred.last_error
+                FROM "public".loose_foreign_keys_deleted_records AS deferred
+                WHERE deferred.status = 1
+                  AND deferred.fully_qualified_table_name = parent.name
+                  AND deferred.consume_after > pg_catalog.statement_timestamp()
+                ORDER BY deferred.consume_after
+                LIMIT 500
+            ) AS first
+            LIMIT 1000
+        ))
     FROM counts;
 $sexton$;
 

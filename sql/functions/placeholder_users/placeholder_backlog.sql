@@ -51,7 +51,7 @@ BEGIN
         )), 0), 0)::double precision,
         least(counts.deferred, counts.pending, 10000),
         first.retry_at,
-        first.last_error,
+        first.reasons,
         least(counts.given_up, 10000)
     FROM (
         SELECT
@@ -94,7 +94,9 @@ BEGIN
     ) AS counts
     -- Each number of attempts is a stretch of the index of its own.
     LEFT JOIN LATERAL (
-        SELECT next.last_deletion_attempt_at + pg_catalog.make_interval(secs => $2) AS retry_at, next.last_error
+        SELECT
+            pg_catalog.min(next.last_deletion_attempt_at) + pg_catalog.make_interval(secs => $2) AS retry_at,
+            "sexton".reasons(pg_catalog.array_agg(next.last_error)) AS reasons
         FROM pg_catalog.generate_series(0, $1 - 1) AS tried (times)
         CROSS JOIN LATERAL (
             SELECT detail.last_deletion_attempt_at, detail.last_error
@@ -107,10 +109,8 @@ BEGIN
                   SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
               )
             ORDER BY detail.last_deletion_attempt_at
-            LIMIT 1
+            LIMIT 100
         ) AS next
-        ORDER BY next.last_deletion_attempt_at
-        LIMIT 1
     ) AS first ON true;
 END;
 $sexton$;

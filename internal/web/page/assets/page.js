@@ -44,10 +44,13 @@
     within.querySelectorAll("time:not([data-local])").forEach(function (each) {
       const at = new Date(each.dateTime);
       each.dataset.local = "";
-      if (Math.abs(Date.now() - at) < 60000) return; // The distance says it.
       const near = Math.abs(Date.now() - at) < 43200000;
       const clock = near ? { hour: "2-digit", minute: "2-digit" } : { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" };
-      each.textContent += ", " + at.toLocaleString([], clock);
+      if (each.dataset.clock !== undefined) {
+        each.textContent = at.toLocaleString([], clock); // The distance stands behind it.
+      } else if (Math.abs(Date.now() - at) >= 60000) {
+        each.textContent += ", " + at.toLocaleString([], clock);
+      }
     });
   }
   localTimes(document);

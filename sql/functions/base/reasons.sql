@@ -1,0 +1,29 @@
+-- Sums up recorded errors by their causes, the commonest first: "8 × issues: SQLSTATE 23514: …; 4 × …", or the error alone if all have the same cause.
+-- Errors have the same cause if they differ only in words with digits behind the table: keys, rows and processes.
+CREATE OR REPLACE FUNCTION "sexton".reasons(errors text[])
+RETURNS text
+LANGUAGE sql
+IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+    SELECT CASE
+        WHEN pg_catalog.sum(cause.rows) = pg_catalog.cardinality(errors) AND pg_catalog.count(*) = 1 THEN pg_catalog.min(cause.example)
+        ELSE pg_catalog.string_agg(cause.rows || ' × ' || cause.example, '; ' ORDER BY cause.place) FILTER (WHERE cause.place <= 3)
+            || coalesce('; ' || pg_catalog.sum(cause.rows) FILTER (WHERE cause.place > 3) || ' × something else', '')
+    END
+    FROM (
+        SELECT
+            pg_catalog.min(failed.error) AS example,
+            pg_catalog.count(*) AS rows,
+            pg_catalog.row_number() OVER (ORDER BY pg_catalog.count(*) DESC, pg_catalog.min(failed.error)) AS place
+        FROM pg_catalog.unnest(errors) AS failed (error)
+        WHERE failed.error <> ''
+        GROUP BY
+            pg_catalog.substr(failed.error, 1, pg_catalog.strpos(failed.error, ': ')),
+            pg_catalog.regexp_replace(pg_catalog.substr(failed.error, pg_catalog.strpos(failed.error, ': ') + 1), '\m\w*\d[\w-]*', '', 'g')
+    ) AS cause;
+$sexton$;
+
+REVOKE ALL ON FUNCTION "sexton".reasons(text[]) FROM PUBLIC;
+
+COMMENT ON FUNCTION "sexton".reasons(text[]) IS 'Sexton: errors by their causes, with the number of rows of each';
