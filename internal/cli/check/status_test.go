@@ -417,7 +417,7 @@ func TestLogFormat(t *testing.T) {
 	s := clitest.Installed(t)
 	s.Environ = append(s.Environ, "SEXTON_LOG__FORMAT=text", "SEXTON_LOG__LEVEL=info")
 	r := s.Run("job", "run", clitest.Kind)
-	require.Regexp(t, `(?m)^\d\d:\d\d:\d\d INF run_started kind=`+clitest.Kind+` database=main`, r.Stderr)
+	require.Regexp(t, `(?m)^\d\d:\d\d:\d\dZ INF run_started kind=`+clitest.Kind+` database=main`, r.Stderr)
 	require.NotContains(t, r.Stderr, "\x1b", "no colours outside of a terminal")
 
 	s.Environ = append(s.Environ, "SEXTON_LOG__LEVEL=error")
