@@ -8,14 +8,13 @@ package sqlfiles
 import "embed"
 
 // Migrations holds the folder migrations: registry.sql, which comes before everything, and per component
-// a folder of files VERSION_NAME.up.sql and VERSION_NAME.down.sql, versions counting from 1. They make and change
-// tables. A down file removes them, also where they are gone; their entries in the registry go by themselves.
+// a folder of files VERSION_NAME.up.sql, versions counting from 1. They make and change tables, and list in the registry what is to be removed again.
 //
 //go:embed migrations
 var Migrations embed.FS
 
 // Functions holds the folder functions: per component a folder of files NAME.sql, each with one function, the views and
-// triggers on it, and its rights and comment. They are installed anew after the migrations whenever their text differs from
+// triggers on it, and its comment; the installation keeps each from PUBLIC. They are installed anew after the migrations whenever their text differs from
 // what was installed last, so every file can be run again. A function that goes, or whose arguments or result change, is
 // dropped by a migration first.
 //

@@ -118,10 +118,9 @@ func (c sqlComponent) migrations() []Migration {
 	return migrations
 }
 
-// statements returns the SQL of one migration in one direction, with the configured names.
-func (c sqlComponent) statements(s *session, m Migration, direction string) (string, error) {
-	file := path.Join("migrations", c.name(), m.Name+"."+direction+".sql")
-	text, err := fs.ReadFile(sqlfiles.Migrations, file)
+// statements returns the SQL of one migration, with the configured names.
+func (c sqlComponent) statements(s *session, m Migration) (string, error) {
+	text, err := fs.ReadFile(sqlfiles.Migrations, path.Join("migrations", c.name(), m.Name+".up.sql"))
 	return s.replacer.Replace(string(text)), problem.Doing(err, "read migration")
 }
 
@@ -130,19 +129,20 @@ func (c sqlComponent) statements(s *session, m Migration, direction string) (str
 func (c sqlComponent) provider(s *session) (*goose.Provider, error) {
 	var migrations []*goose.Migration
 	for _, m := range c.migrations() {
-		run := func(direction string) *goose.GoFunc {
-			return &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
-				statements, err := c.statements(s, m, direction)
-				if err != nil {
-					return err
-				}
-				if _, err = tx.ExecContext(ctx, statements); err != nil || direction == "up" || m.Version > 1 {
-					return err
-				}
-				return c.remove(ctx, s, tx)
-			}}
+		up := func(ctx context.Context, tx *sql.Tx) error {
+			statements, err := c.statements(s, m)
+			if err == nil {
+				_, err = tx.ExecContext(ctx, statements)
+			}
+			return err
 		}
-		migrations = append(migrations, goose.NewGoMigration(m.Version, run("up"), run("down")))
+		down := func(ctx context.Context, tx *sql.Tx) error {
+			if m.Version > 1 {
+				return nil // The first one takes everything back.
+			}
+			return c.remove(ctx, s, tx)
+		}
+		migrations = append(migrations, goose.NewGoMigration(m.Version, &goose.GoFunc{RunTx: up}, &goose.GoFunc{RunTx: down}))
 	}
 	provider, err := goose.NewProvider(goose.DialectCustom, s.sqlDB, nil,
 		goose.WithStore(newStore(s.db, c)),

@@ -63,14 +63,31 @@ func TestAdjournedGroupsComeAndGo(t *testing.T) {
 		d := pgtest.New(t)
 		d.Exec(tables)
 		comesAndGoes(t, with(t, d, migrate.AdjournedGroups), migrate.AdjournedGroups, func() any { return catalogueWithoutWriters(d) }, func() {
-			require.Empty(t, d.Rows(`
-				SELECT p.oid::regprocedure FROM pg_proc AS p
-				WHERE p.pronamespace = 'sexton'::regnamespace AND p.proname !~ '^river_'
-					AND (NOT EXISTS (SELECT FROM sexton.objects WHERE kind = 'function' AND to_regprocedure(identity) = p.oid)
-						OR EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a WHERE a.grantee = 0))`),
-				"registered, and not for PUBLIC")
+			require.Empty(t, openFunctions(d), "registered, and not for PUBLIC")
 		})
 	})
+}
+
+// openFunctions are the functions in Sexton's schema that are not registered, or that PUBLIC may call.
+func openFunctions(d *pgtest.Database) [][]string {
+	return d.Rows(`
+		SELECT p.oid::regprocedure FROM pg_proc AS p
+		WHERE p.pronamespace = 'sexton'::regnamespace AND p.proname !~ '^river_'
+			AND (NOT EXISTS (SELECT FROM sexton.objects WHERE kind = 'function' AND to_regprocedure(identity) = p.oid)
+				OR EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a WHERE a.grantee = 0))`)
+}
+
+func TestNoFunctionIsForPublic(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec(sample.Schema())
+	components := []string{migrate.GhostUsers, migrate.PlaceholderUsers, migrate.AdjournedGroups, migrate.ExternalDiffs, migrate.Undo}
+	db := with(t, d, components...)
+	before := catalogueWithoutToast(d)
+	up(t, db)
+	require.Empty(t, openFunctions(d))
+	down(t, db)
+	require.Equal(t, before, catalogueWithoutToast(d), "what the registry lists is all there is")
 }
 
 // A rule of the application's own outlives what Sexton does to its objects, whether it was there first or came later.

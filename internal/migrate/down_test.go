@@ -229,6 +229,20 @@ func TestDownKeepsTheRegistryWhileItsTablesAreThere(t *testing.T) {
 	require.Equal(t, before, catalogue(d))
 }
 
+// A role that may write into the registry, as installers of triggers may, must not have a superuser's Down drop tables of the application's.
+func TestDownKeepsWhatIsNotSextons(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec("CREATE TABLE theirs (id bigint, note text); CREATE INDEX theirs_idx ON theirs (id); CREATE VIEW seen AS SELECT FROM theirs")
+	before := catalogue(d)
+	db := everything(t, d)
+	up(t, db)
+	d.Exec(`INSERT INTO sexton.objects (kind, identity, component) VALUES ('table', '"public".theirs', 'base'), ('view', '"public".seen', 'base'),
+		('column', '"public".theirs.note', 'loose_foreign_keys'), ('index', '"public".theirs_idx', 'loose_foreign_keys')`)
+	down(t, db)
+	require.Equal(t, before, catalogue(d))
+}
+
 func TestCheckDownRefusesWhatDownRefuses(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)

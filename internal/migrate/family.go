@@ -54,7 +54,7 @@ func families() []family {
 		{name: Base, creates: []string{"fences", "events", "run_counts", "application_tables", "backlog"}},
 		{name: Jobs, creates: []string{"leases", "runs", "clients", "schedules", "job_kinds", "generations", "samples", "audit"}},
 		{
-			name: LooseForeignKeys, creates: []string{"swept"}, queue: tombstones, holds: "tombstones",
+			name: LooseForeignKeys, creates: []string{"swept", "revived"}, queue: tombstones, holds: "tombstones",
 			rights: []right{{tombstones, []string{"SELECT", "INSERT"}}},
 			pending: pending{tombstones, "status = 1", "pending tombstones (%d), each for a deleted parent whose children are not cleaned up; " +
 				"let `sexton job run loose_foreign_keys_cleanup` finish, or pass --force to leave those children as orphans"},

@@ -45,6 +45,7 @@ func (c sqlComponent) functions(db Database) (found []function, digest string) {
 		f := function{text: replacer.Replace(string(data))}
 		if match := signature.FindStringSubmatch(string(data)); match != nil {
 			f.signature = replacer.Replace(match[1])
+			f.text += "\nREVOKE ALL ON FUNCTION " + f.signature + " FROM PUBLIC;\n"
 		}
 		sum.Write([]byte(f.text))
 		found = append(found, f)
@@ -126,14 +127,22 @@ func (c sqlComponent) installFunctions(ctx context.Context, s *session, look ins
 	return nil
 }
 
-// remove drops the functions that the registry lists for the component, and its entries there except that of the version table.
+// remove drops what the registry lists for the component, except the version table, and the entries there.
 func (c sqlComponent) remove(ctx context.Context, s *session, tx *sql.Tx) error {
-	var drop string
-	if err := tx.QueryRowContext(ctx, s.replacer.Replace(sqlText("component_functions")), c.name()).Scan(&drop); err != nil {
-		return fmt.Errorf("look up functions: %w", err)
+	var relations []string
+	for _, name := range c.family.creates {
+		relations = append(relations, identity(s.db.JobsSchema, name))
 	}
-	if _, err := tx.ExecContext(ctx, drop); err != nil {
-		return fmt.Errorf("drop functions: %w", err)
+	var queue *string
+	if id := s.db.queueID(c.family); id != "" {
+		queue, relations = &id, append(relations, id)
+	}
+	var drops string
+	if err := tx.QueryRowContext(ctx, s.replacer.Replace(sqlText("component_drops")), c.name(), relations, queue).Scan(&drops); err != nil {
+		return fmt.Errorf("look up objects: %w", err)
+	}
+	if _, err := tx.ExecContext(ctx, drops); err != nil {
+		return fmt.Errorf("drop objects: %w", err)
 	}
 	_, err := tx.ExecContext(ctx, s.replacer.Replace(sqlText("delete_objects")), c.name(), identity(s.db.JobsSchema, versionTable(c.name())))
 	return err

@@ -181,7 +181,7 @@ func (c sqlComponent) preview(_ context.Context, s *session, look inspection) (s
 		if m.Version <= look.versions[c.name()] {
 			continue
 		}
-		text, err := c.statements(s, m, "up")
+		text, err := c.statements(s, m)
 		if err != nil {
 			return nil, err
 		}

@@ -53,6 +53,4 @@ AS $sexton$
     ) AS counts;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".backlog_of_adjourned_groups() FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".backlog_of_adjourned_groups() IS 'Sexton: groups whose period is over and which wait for their destruction';

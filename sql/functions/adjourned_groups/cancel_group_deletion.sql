@@ -72,6 +72,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".cancel_group_deletion(bigint, bigint) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".cancel_group_deletion(bigint, bigint) IS 'Sexton: restores a group that is marked for its deletion';

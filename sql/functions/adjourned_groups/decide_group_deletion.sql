@@ -65,6 +65,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".decide_group_deletion(bigint, timestamptz) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".decide_group_deletion(bigint, timestamp with time zone) IS 'Sexton: has a due group destroyed, or restores it';

@@ -52,6 +52,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".delete_group_now(bigint, bigint) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".delete_group_now(bigint, bigint) IS 'Sexton: has a group destroyed without waiting for its period';

@@ -9,6 +9,4 @@ AS $sexton$
     FROM pg_catalog.generate_series(1, 5);
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".five_characters() FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".five_characters() IS 'Sexton: random letters and digits for a path that is taken';

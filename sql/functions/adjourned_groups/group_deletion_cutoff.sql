@@ -26,6 +26,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".group_deletion_cutoff() FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".group_deletion_cutoff() IS 'Sexton: the date before which a mark makes a group due';

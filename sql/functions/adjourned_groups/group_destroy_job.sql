@@ -15,6 +15,4 @@ AS $sexton$
       AND "sexton".river_job_state_in_bitmask(job.unique_states, job.state);
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".group_destroy_job(bigint, bigint) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".group_destroy_job(bigint, bigint) IS 'Sexton: the job that is to destroy a group';

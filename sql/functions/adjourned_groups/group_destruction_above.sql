@@ -23,6 +23,4 @@ AS $sexton$
     LIMIT 1;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".group_destruction_above(bigint) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".group_destruction_above(bigint) IS 'Sexton: the group or ancestor whose destruction has begun';

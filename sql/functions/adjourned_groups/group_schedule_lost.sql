@@ -47,8 +47,6 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".group_schedule_lost() FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".group_schedule_lost() IS 'Sexton: hands a group over, or restores it, when the user who scheduled it is deleted';
 
 -- Made once: to make it anew would lock the table.

@@ -23,6 +23,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".open_group_door(text, bigint, bigint) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".open_group_door(text, bigint, bigint) IS 'Sexton: locks a group and checks who asks';

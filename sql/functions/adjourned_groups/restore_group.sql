@@ -61,6 +61,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".restore_group(bigint, bigint, text) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".restore_group(bigint, bigint, text) IS 'Sexton: gives a group back its name, without mark and schedule';

@@ -93,6 +93,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".schedule_group_deletion(bigint, bigint) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".schedule_group_deletion(bigint, bigint) IS 'Sexton: marks a group for its deletion';

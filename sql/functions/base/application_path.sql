@@ -33,6 +33,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".application_path(text) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".application_path(text) IS 'Sexton: search_path of the application''s triggers in a batch';

@@ -25,6 +25,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".application_table(text) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".application_table(text) IS 'Sexton: whether the application has an optional table';

@@ -37,8 +37,6 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".backlog_rows() FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".backlog_rows() IS 'Sexton: what waits in the deletion tables of this database';
 
 CREATE OR REPLACE VIEW "sexton".backlog AS

@@ -64,7 +64,5 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, boolean) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, boolean) IS
     'Sexton: bounds a batch and checks its lease';

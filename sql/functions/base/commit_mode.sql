@@ -14,6 +14,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".commit_mode(boolean) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".commit_mode(boolean) IS 'Sexton: synchronous_commit of a transaction that waits for the disk, or need not';

@@ -38,6 +38,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".count_rows(text, text, bigint) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".count_rows(text, text, bigint) IS 'Sexton: adds rows of a batch to the figures of its run';

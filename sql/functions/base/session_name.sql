@@ -12,6 +12,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".session_name(text) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".session_name(text) IS 'Sexton: name of the sessions that work under a lease';

@@ -45,6 +45,4 @@ AS $sexton$
     ) AS counts;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".backlog_of_external_diff_removals() FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".backlog_of_external_diff_removals() IS 'Sexton: objects of deleted diffs that are still to be removed';

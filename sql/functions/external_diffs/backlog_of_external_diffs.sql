@@ -23,6 +23,4 @@ AS $sexton$
     ) AS counts;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".backlog_of_external_diffs() FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".backlog_of_external_diffs() IS 'Sexton: diffs whose texts are in the database';

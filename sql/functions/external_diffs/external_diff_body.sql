@@ -16,6 +16,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".external_diff_body(text) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".external_diff_body(text) IS 'Sexton: the bytes that a diff is stored as';

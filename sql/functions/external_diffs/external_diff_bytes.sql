@@ -14,6 +14,4 @@ AS $sexton$
     ) AS file;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".external_diff_bytes(integer) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".external_diff_bytes(integer) IS 'Sexton: bytes of the first diffs in the database';

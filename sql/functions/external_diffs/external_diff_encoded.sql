@@ -19,6 +19,4 @@ EXCEPTION
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".external_diff_encoded(text) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".external_diff_encoded(text) IS 'Sexton: whether a diff is no UTF-8 and stored as base64';

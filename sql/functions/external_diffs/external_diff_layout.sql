@@ -35,6 +35,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".external_diff_layout(bigint) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".external_diff_layout(bigint) IS 'Sexton: where the files of a diff are in its object';

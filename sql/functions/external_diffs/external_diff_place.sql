@@ -17,6 +17,4 @@ EXCEPTION
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".external_diff_place() FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".external_diff_place() IS 'Sexton: which server and database this is';

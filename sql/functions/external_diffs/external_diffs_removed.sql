@@ -21,8 +21,6 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".external_diffs_removed() FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".external_diffs_removed() IS 'Sexton: queues the objects of deleted diffs for removal';
 
 -- Made once: to make it anew would lock the table. It also fires for changes that replication applies, as Sexton's other triggers;

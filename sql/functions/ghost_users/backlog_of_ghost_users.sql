@@ -46,6 +46,4 @@ AS $sexton$
     ) AS counts;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".backlog_of_ghost_users() FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".backlog_of_ghost_users() IS 'Sexton: users that wait for their deletion';

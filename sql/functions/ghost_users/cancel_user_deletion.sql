@@ -53,6 +53,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".cancel_user_deletion(bigint, bigint) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".cancel_user_deletion(bigint, bigint) IS 'Sexton: takes back the deletion of a user that has not begun';

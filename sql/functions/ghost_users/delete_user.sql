@@ -157,6 +157,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean) IS 'Sexton: blocks a user and asks for its deletion';

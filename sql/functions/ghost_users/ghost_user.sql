@@ -123,6 +123,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".ghost_user() FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".ghost_user() IS 'Sexton: finds or makes the user that deleted users'' contributions pass to';

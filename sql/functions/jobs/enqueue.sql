@@ -173,7 +173,5 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".enqueue(text, jsonb, timestamptz) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".enqueue(text, jsonb, timestamp with time zone) IS
     'Sexton: has a job run now or at run_at, once however often it is asked for; returns its id';

@@ -59,7 +59,5 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".enqueue_new(text, jsonb, timestamptz) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".enqueue_new(text, jsonb, timestamp with time zone) IS
     'Sexton: has a new job run now or at run_at; returns its id, or NULL where an equal one waits or runs';

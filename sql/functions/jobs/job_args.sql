@@ -45,6 +45,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".job_args(text, jsonb, jsonb, jsonb) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".job_args(text, jsonb, jsonb, jsonb) IS 'Sexton: checks and encodes the arguments of a job';

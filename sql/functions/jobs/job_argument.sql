@@ -37,6 +37,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".job_argument(text, jsonb) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".job_argument(text, jsonb) IS 'Sexton: encodes one argument of a job';

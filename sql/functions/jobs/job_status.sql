@@ -41,6 +41,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".job_status(bigint) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".job_status(bigint) IS 'Sexton: state, attempts, last error and outcome of a job';

@@ -18,6 +18,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".job_waits(text, text) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".job_waits(text, text) IS 'Sexton: reports whether an equal job waits or runs';

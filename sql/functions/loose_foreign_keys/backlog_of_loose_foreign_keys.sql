@@ -101,6 +101,4 @@ AS $sexton$
     FROM counts;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".backlog_of_loose_foreign_keys() FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".backlog_of_loose_foreign_keys() IS 'Sexton: deleted parents that wait for the clean-up of their children';

@@ -20,6 +20,4 @@ AS $sexton$
     FROM ROWS FROM (pg_catalog.unnest(key_numbers), pg_catalog.unnest(key_names)) AS k (number, name);
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".is_as_installed(regclass, text, smallint[], text[]) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".is_as_installed(regclass, text, smallint[], text[]) IS 'Sexton: whether a tracked table is called as at the installation';

@@ -44,8 +44,6 @@ AS $sexton$
     ) AS settled;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".revived_rows() FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".revived_rows() IS 'Sexton: deleted rows whose keys live, so that their children stay';
 
 CREATE OR REPLACE VIEW "sexton".revived AS

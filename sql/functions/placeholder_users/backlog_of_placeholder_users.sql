@@ -20,6 +20,4 @@ AS $sexton$
     CROSS JOIN LATERAL "sexton".placeholder_backlog(rules.max_attempts, rules.retry_seconds) AS b;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".backlog_of_placeholder_users() FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".backlog_of_placeholder_users() IS 'Sexton: placeholder users that wait for their deletion';

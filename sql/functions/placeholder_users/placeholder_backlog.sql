@@ -115,6 +115,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".placeholder_backlog(integer, double precision) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".placeholder_backlog(integer, double precision) IS 'Sexton: placeholder users that wait, under given rules';

@@ -84,6 +84,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".undo_layout(oid, text[]) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".undo_layout(oid, text[]) IS 'Sexton: the columns of a table whose rows are kept';

@@ -73,6 +73,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".undo_rotate(text, interval, boolean) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".undo_rotate(text, interval, boolean) IS 'Sexton: makes and drops the partitions by day';

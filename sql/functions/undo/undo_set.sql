@@ -27,6 +27,4 @@ BEGIN
 END;
 $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".undo_set(oid, bigint, text[], bigint, boolean) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".undo_set(oid, bigint, text[], bigint, boolean) IS 'Sexton: the number of a set of kept rows';

@@ -14,6 +14,4 @@ SET lc_monetary = 'C'
 SET xmloption = 'content'
 AS $sexton$ SELECT pg_catalog.array_out(given)::pg_catalog.text $sexton$;
 
-REVOKE ALL ON FUNCTION "sexton".undo_text(anyarray) FROM PUBLIC;
-
 COMMENT ON FUNCTION "sexton".undo_text(anyarray) IS 'Sexton: the exact text form of an array';
