@@ -64,6 +64,12 @@ var domains = paths{
 // shared stands below the domains and is the same to all of them.
 var shared = paths{"sexton/internal/batch", "sexton/internal/lease", "sexton/internal/pgcatalog", "sexton/internal/fault", "sexton/internal/pace", "sexton/internal/drain"}
 
+// card are the libraries that the program was asked to be made of.
+var card = []string{
+	"github.com/jackc/pgx/v5", "github.com/jackc/pgxlisten", "github.com/riverqueue/river", "github.com/riverqueue/river/riverdriver/riverpgxv5",
+	"github.com/robfig/cron/v3", "github.com/lmittmann/tint",
+}
+
 // commands are the command line, readers what it and the worker know of an installation as a whole.
 var (
 	commands = paths{"sexton/internal/cli/..."}
@@ -180,6 +186,10 @@ func TestImports(t *testing.T) {
 			require.Equal(t, []string{"embed.go"}, p.GoFiles, "Go files in sql")
 		case "sexton/integration":
 			require.Empty(t, p.GoFiles, "files in integration that are no tests")
+		case "sexton/cmd/worker":
+			for _, named := range card {
+				require.Contains(t, p.Deps, named, "what the program is made of")
+			}
 		}
 	}
 }

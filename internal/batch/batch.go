@@ -107,9 +107,7 @@ func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...St
 	if err == nil {
 		return affected, nil
 	}
-	// The driver drops all that a failed pipeline has prepared.
-	delete(s.Conn.PgConn().CustomData(), pathKey)
-	delete(s.Conn.PgConn().CustomData(), preparedKey)
+	unprepare(s.Conn)
 	if !s.Conn.IsClosed() && s.Conn.PgConn().TxStatus() != 'I' {
 		if _, rollbackErr := s.Conn.Exec(ctx, "ROLLBACK"); rollbackErr != nil {
 			return nil, errors.Join(err, fmt.Errorf("roll back batch: %w", rollbackErr))
@@ -176,6 +174,12 @@ const (
 	preparedKey = "sexton.batch.prepared"
 	pathKey     = "sexton.batch.path"
 )
+
+// unprepare follows the driver, which drops all that a failed pipeline has prepared.
+func unprepare(conn *pgx.Conn) {
+	delete(conn.PgConn().CustomData(), pathKey)
+	delete(conn.PgConn().CustomData(), preparedKey)
+}
 
 func timedOut(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)

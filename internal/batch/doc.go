@@ -10,6 +10,7 @@
 // ends with it. So SQL in a batch must name functions, types and operators by schema.
 //
 // A batch that only looks is READ ONLY. It compares the token without a lock: it commits nothing, and its answer is acted on by batches that hold it.
+// The first one of a pass may go with the statement that begins the lease (Ahead): in its transaction, behind the fence.
 //
 // Statements that are new to a connection are prepared inside their first transaction, since preparing one waits for the locks of other sessions
 // as well and must be bound by the same timeouts. Where the connection's query mode does without prepared statements, as it must behind a

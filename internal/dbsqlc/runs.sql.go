@@ -150,75 +150,26 @@ func (q *Queries) RunEnded(ctx context.Context, id int64) (RunEndedRow, error) {
 
 const runFinish = `-- name: RunFinish :one
 WITH durable AS MATERIALIZED (
-    SELECT pg_catalog.set_config('synchronous_commit', "sexton".commit_mode($2::boolean OR $1::pg_catalog.text = 'failed'), true)
+    SELECT pg_catalog.set_config('synchronous_commit', "sexton".commit_mode($1::boolean OR $2::pg_catalog.text = 'failed'), true)
         AS synchronous_commit
 ), told AS (
-    DELETE FROM "sexton".run_counts AS known WHERE known.run_id = $6 AND $1::pg_catalog.text <> 'failed' RETURNING known.id
+    DELETE FROM "sexton".run_counts AS known WHERE known.run_id = $3 AND $2::pg_catalog.text <> 'failed' RETURNING known.id
 ), released AS (
     -- Not now: where the server's clock is set back, now comes again.
-    UPDATE "sexton".leases AS lease SET expires_at = '-infinity' WHERE lease.key = $7 AND lease.token = $8 AND lease.holder = $9
-)
-UPDATE "sexton".runs
-SET ended_at = pg_catalog.clock_timestamp(),
-    outcome = $1::pg_catalog.text,
-    changed = $2::boolean OR EXISTS (SELECT FROM told),
-    stats = $3,
-    error = $4,
-    held = $5
-FROM durable
-WHERE runs.id = $6
-  AND durable.synchronous_commit IS NOT NULL
-RETURNING (counted IS NOT NULL)::boolean AS abandoned
-`
-
-type RunFinishParams struct {
-	Outcome string
-	Changed bool
-	Stats   json.RawMessage
-	Error   *string
-	Held    *string
-	ID      int64
-	Key     string
-	Token   int64
-	Holder  string
-}
-
-// The counts of a run that failed stay: the answer to its last COMMIT may be lost. A run with counts has changed something, whatever its process
-// knows of that, and is not folded: another process may have read its counts and looks for its row. It returns whether another process has taken the run for dead.
-// The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, too. The run's lease
-// is given back with it, if it is still held.
-func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) (bool, error) {
-	row := q.db.QueryRow(ctx, runFinish,
-		arg.Outcome,
-		arg.Changed,
-		arg.Stats,
-		arg.Error,
-		arg.Held,
-		arg.ID,
-		arg.Key,
-		arg.Token,
-		arg.Holder,
-	)
-	var abandoned bool
-	err := row.Scan(&abandoned)
-	return abandoned, err
-}
-
-const runFold = `-- name: RunFold :execrows
-WITH own AS (
-    SELECT run.id, run.kind, run.database, run.outcome, run.started_at
-    FROM "sexton".runs AS run
-    WHERE run.id = $1 AND NOT run.changed AND run.error IS NULL
+    UPDATE "sexton".leases AS lease SET expires_at = '-infinity' WHERE lease.key = $4 AND lease.token = $5 AND lease.holder = $6
 ), folded AS (
     UPDATE "sexton".runs AS earlier
     SET folded = earlier.folded + 1,
         ended_at = pg_catalog.clock_timestamp()
-    WHERE earlier.id = (
+    WHERE NOT $1::boolean
+      AND $7::pg_catalog.text IS NULL
+      AND NOT EXISTS (SELECT FROM told)
+      AND earlier.id = (
         SELECT candidate.id
         FROM "sexton".runs AS candidate
-        JOIN own ON candidate.kind = own.kind AND candidate.database = own.database
-        WHERE candidate.id < own.id
-          AND candidate.outcome = own.outcome
+        JOIN "sexton".runs AS own ON own.id = $3 AND candidate.kind = own.kind AND candidate.database = own.database
+        WHERE candidate.id < $3
+          AND candidate.outcome = $2::pg_catalog.text
           AND NOT candidate.changed
           AND candidate.error IS NULL
           AND candidate.started_at >= pg_catalog.date_trunc('minute', own.started_at)
@@ -226,19 +177,57 @@ WITH own AS (
         LIMIT 1
     )
     RETURNING earlier.id
+), gone AS (
+    DELETE FROM "sexton".runs WHERE runs.id = $3 AND EXISTS (SELECT FROM folded) RETURNING runs.counted
+), ended AS (
+    UPDATE "sexton".runs
+    SET ended_at = pg_catalog.clock_timestamp(),
+        outcome = $2::pg_catalog.text,
+        changed = $1::boolean OR EXISTS (SELECT FROM told),
+        stats = $8,
+        error = $7,
+        held = $9
+    FROM durable
+    WHERE runs.id = $3
+      AND durable.synchronous_commit IS NOT NULL
+      AND NOT EXISTS (SELECT FROM folded)
+    RETURNING runs.counted
 )
-DELETE FROM "sexton".runs AS gone
-WHERE gone.id = (SELECT own.id FROM own)
-  AND EXISTS (SELECT FROM folded)
+SELECT (run.counted IS NOT NULL)::boolean AS abandoned
+FROM (SELECT gone.counted FROM gone UNION ALL SELECT ended.counted FROM ended) AS run
 `
 
-// Runs that changed nothing share one row per minute.
-func (q *Queries) RunFold(ctx context.Context, id int64) (int64, error) {
-	result, err := q.db.Exec(ctx, runFold, id)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+type RunFinishParams struct {
+	Changed bool
+	Outcome string
+	ID      int64
+	Key     string
+	Token   int64
+	Holder  string
+	Error   interface{}
+	Stats   json.RawMessage
+	Held    *string
+}
+
+// The counts of a run that failed stay: the answer to its last COMMIT may be lost. A run with counts has changed something, whatever its process
+// knows of that, and is not folded: another process may have read its counts and looks for its row. It returns whether another process has taken the run for dead.
+// The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, too. The run's lease
+// is given back with it, if it is still held. Runs that changed nothing, and that nothing kept from their work, share one row per minute.
+func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) (bool, error) {
+	row := q.db.QueryRow(ctx, runFinish,
+		arg.Changed,
+		arg.Outcome,
+		arg.ID,
+		arg.Key,
+		arg.Token,
+		arg.Holder,
+		arg.Error,
+		arg.Stats,
+		arg.Held,
+	)
+	var abandoned bool
+	err := row.Scan(&abandoned)
+	return abandoned, err
 }
 
 const runProgress = `-- name: RunProgress :exec

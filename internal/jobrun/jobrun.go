@@ -48,6 +48,8 @@ type Spec struct {
 	Long bool
 	// Fences are all databases that the pass may write to.
 	Fences []database.Database
+	// Ahead, if set, is what the pass reads first, for the beginning of the lease to take along.
+	Ahead lease.Ahead
 }
 
 // Result is the outcome of one pass. Stats becomes a JSON object.
@@ -209,7 +211,7 @@ func (r *Runner) begin(ctx context.Context, queries *dbsqlc.Queries, spec Spec) 
 		id, err := start()
 		return id, nil, err
 	}
-	id, granted, err := r.Leases.Begin(ctx, lease.Run{Kind: spec.Kind, Database: spec.Database}, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
+	id, granted, err := r.Leases.Begin(ctx, lease.Run{Kind: spec.Kind, Database: spec.Database, Ahead: spec.Ahead}, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
 	if id == 0 && ctx.Err() == nil {
 		// What keeps the lease from being taken took the run back with it; the history is to tell of it all the same.
 		id, _ = start()
@@ -299,11 +301,6 @@ func record(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, 
 	abandoned, err := queries.RunFinish(ctx, ended)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) { // A crash of the server may have lost the row.
 		return false, fmt.Errorf("record end of run %d: %w", report.RunID, err)
-	}
-	if !changed && report.Error == "" {
-		if _, err := queries.RunFold(ctx, report.RunID); err != nil {
-			return false, fmt.Errorf("fold run %d: %w", report.RunID, err)
-		}
 	}
 	return abandoned, nil
 }

@@ -37,7 +37,9 @@ type Engine struct {
 	Parents  []*Parent
 	// Fingerprint, if set, is that of the parents' tables when they were bound: the run compares it in its first look, and ends with ErrChanged.
 	Fingerprint string
-	Session     *batch.Session
+	// Look, if set, is the run's first one, taken ahead.
+	Look    *First
+	Session *batch.Session
 	// Connections is how many sessions the pace that steers itself may use at once. More returns a further one under the same lease for the length
 	// of the run, nil where there is none to spare.
 	Connections int

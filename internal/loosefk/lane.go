@@ -2,17 +2,11 @@ package loosefk
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
-
 	"sexton/internal/batch"
-	"sexton/internal/dbsqlc"
 	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
@@ -158,63 +152,34 @@ func (r *run) resume() (found bool) {
 	return found
 }
 
-// lanesDueSQL lists the parents of $1 that have due tombstones behind their position.
-//
-//go:embed queries/lanes_due.sql
-var lanesDueSQL string
-
 // due looks for lanes with due tombstones behind their position. A run's first look also loads them, unless there are too many. The first
 // one after work, which is likely to be the last, reads what confirming begins with.
 func (r *run) due(ctx context.Context) error {
-	names := r.known()
-	times := make([]pgtype.Timestamptz, len(r.lanes))
-	ids := make([]int64, len(r.lanes))
-	for i, l := range r.lanes {
-		times[i], ids[i] = l.after.consumeAfter, l.after.id
+	if r.asked.IsZero() {
+		return r.begin(ctx)
 	}
-	var due, strangers []string
-	statements := []batch.Statement{{
-		SQL: r.engine.Session.Names.Render(lanesDueSQL), Args: []any{names, times, ids}, Scan: batch.Collect(&due, pgx.RowTo[string]),
-	}}
+	var due []string
 	var last *closing
-	bound := r.engine.Fingerprint
-	fingerprint := bound
-	most, first := r.engine.loads(r.engine.Parents...), r.asked.IsZero()
-	loaded := most
-	limits := r.engine.Session.Limits
-	limits.Reads = true
-	if first {
-		statements = append(statements, r.loading(names, times, ids, most, &loaded), r.strangers(&strangers))
-		if r.marks.expire() {
-			limits.Reads = false
-			statements = append(statements, r.expired())
-		}
-		if bound != "" {
-			tables := tablesIn(r.engine.Database, r.engine.Parents)
-			statements = append(statements, batch.Statement{SQL: fingerprintSQL, Args: []any{tables}, Scan: batch.One(&fingerprint)})
-		}
-	} else if _, others := r.far(); len(others) == 0 && r.rounds == 0 && !slices.ContainsFunc(r.lanes, (*lane).open) {
+	statements := []batch.Statement{r.engine.lanesDue(r.places(), &due)}
+	if _, others := r.far(); len(others) == 0 && r.rounds == 0 && !slices.ContainsFunc(r.lanes, (*lane).open) {
 		last = &closing{gates: gates{far: []string{}}}
 		statements = append(statements, r.horizon(last), r.pageStatement(0, last.gates, &last.page))
 	}
-	_, err := r.engine.Session.RunWithin(ctx, limits, statements...)
-	if err == nil && fingerprint != bound {
-		return ErrChanged
-	}
-	if err == nil && len(strangers) > 0 {
-		r.asked = time.Now()
-		if err = r.adopt(ctx, strangers); err == nil {
-			return r.due(ctx)
-		}
-	}
-	if err != nil {
+	limits := r.engine.Session.Limits
+	limits.Reads = true
+	if _, err := r.engine.Session.RunWithin(ctx, limits, statements...); err != nil {
 		return fmt.Errorf("look for due tombstones: %w", err)
 	}
 	r.asked, r.closing = time.Now(), last
-	for _, l := range r.lanes {
-		l.drained = !slices.Contains(due, l.parent.Recorded) || loaded < most
-	}
+	r.drained(due, false)
 	return nil
+}
+
+// drained notes which lanes have nothing due behind what is loaded; all is where that is everything.
+func (r *run) drained(due []string, all bool) {
+	for _, l := range r.lanes {
+		l.drained = all || !slices.Contains(due, l.parent.Recorded)
+	}
 }
 
 // turn works on a lane for its share of a round, and reports whether there was anything to do.
@@ -308,46 +273,14 @@ func (l *lane) held() (n int) {
 
 // load loads the next tombstones.
 func (r *run) load(ctx context.Context, l *lane) error {
-	loaded, most := 0, r.engine.loads(l.parent)
-	loading := r.loading([]string{l.parent.Recorded}, []pgtype.Timestamptz{l.after.consumeAfter}, []int64{l.after.id}, most, &loaded)
-	if _, err := r.engine.Session.Run(ctx, loading); err != nil {
+	var found []loaded
+	most := r.engine.loads(l.parent)
+	if _, err := r.engine.Session.Run(ctx, r.engine.loading(spots{[]string{l.parent.Recorded}, []position{l.after}}, most, &found)); err != nil {
 		return fmt.Errorf("load tombstones of %s: %w", l.parent.Recorded, err)
 	}
-	l.drained = loaded < most
+	r.fill(found)
+	l.drained = len(found) < most
 	return nil
-}
-
-//go:embed queries/load.sql
-var loadSQL string
-
-// loading is the statement that loads tombstones of parents behind positions into their lanes.
-func (r *run) loading(names []string, times []pgtype.Timestamptz, ids []int64, most int, loaded *int) batch.Statement {
-	var name string
-	var t tombstone
-	var age float64
-	sql, row := loadSQL, []any{&name, &t.id, &t.consumeAfter, &t.place, &t.integer, &t.text, &t.anyway, &age}
-	if r.engine.Undo {
-		sql, row = strings.Replace(sql, "AS age", "AS age, tombstone.origin", 1), append(row, &t.origin)
-	}
-	return batch.Statement{
-		SQL: r.engine.Session.Names.Render(sql), Args: []any{names, times, ids, most},
-		Scan: func(rows pgx.Rows) error {
-			*loaded = 0
-			_, err := pgx.ForEachRow(rows, row, func() error {
-				*loaded++
-				t.made = time.Now().Add(-time.Duration(age * float64(time.Second)))
-				l := r.lanes[slices.IndexFunc(r.lanes, func(l *lane) bool { return l.parent.Recorded == name })]
-				l.after, l.loaded = t.position, true
-				if l.parent.fits(t, r.engine.Session.Conn.TypeMap()) {
-					l.fresh = append(l.fresh, t)
-				} else {
-					l.foreign = append(l.foreign, t)
-				}
-				return nil
-			})
-			return err
-		},
-	}
 }
 
 // examine looks which references have children of the tombstones that a lane has loaded.
@@ -382,20 +315,4 @@ func (r *run) obvious(l *lane) []bool {
 		return nil
 	}
 	return live
-}
-
-// strangersSQL lists the names of waiting tombstones that are not among $1.
-const strangersSQL = "SELECT parent.name FROM (" + dbsqlc.TombstoneParentsSQL + ") AS parent\n" +
-	"WHERE parent.name OPERATOR(pg_catalog.<>) ALL ($1::pg_catalog.text[])"
-
-// known are the names of the lanes' parents.
-func (r *run) known() []string {
-	return mapped(r.lanes, func(l *lane) string { return l.parent.Recorded })
-}
-
-// strangers is the statement that looks for unknown names.
-func (r *run) strangers(names *[]string) batch.Statement {
-	return batch.Statement{
-		SQL: r.engine.Session.Names.Render(strangersSQL), Args: []any{r.known()}, Scan: batch.Collect(names, pgx.RowTo[string]),
-	}
 }

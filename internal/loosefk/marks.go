@@ -78,6 +78,13 @@ func (m *Marks) start(parents []*Parent) []position {
 	return places
 }
 
+// expires reports that the next run removes old tombstones.
+func (m *Marks) expires() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Since(m.expired) > rescanAfter
+}
+
 // expire reports, now and then, that old tombstones are to be removed.
 func (m *Marks) expire() bool {
 	m.mu.Lock()

@@ -41,7 +41,7 @@ WHERE id = @id
 -- The counts of a run that failed stay: the answer to its last COMMIT may be lost. A run with counts has changed something, whatever its process
 -- knows of that, and is not folded: another process may have read its counts and looks for its row. It returns whether another process has taken the run for dead.
 -- The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, too. The run's lease
--- is given back with it, if it is still held.
+-- is given back with it, if it is still held. Runs that changed nothing, and that nothing kept from their work, share one row per minute.
 WITH durable AS MATERIALIZED (
     SELECT pg_catalog.set_config('synchronous_commit', "sexton".commit_mode(@changed::boolean OR @outcome::pg_catalog.text = 'failed'), true)
         AS synchronous_commit
@@ -50,18 +50,44 @@ WITH durable AS MATERIALIZED (
 ), released AS (
     -- Not now: where the server's clock is set back, now comes again.
     UPDATE "sexton".leases AS lease SET expires_at = '-infinity' WHERE lease.key = @key AND lease.token = @token AND lease.holder = @holder
+), folded AS (
+    UPDATE "sexton".runs AS earlier
+    SET folded = earlier.folded + 1,
+        ended_at = pg_catalog.clock_timestamp()
+    WHERE NOT @changed::boolean
+      AND sqlc.narg('error')::pg_catalog.text IS NULL
+      AND NOT EXISTS (SELECT FROM told)
+      AND earlier.id = (
+        SELECT candidate.id
+        FROM "sexton".runs AS candidate
+        JOIN "sexton".runs AS own ON own.id = @id AND candidate.kind = own.kind AND candidate.database = own.database
+        WHERE candidate.id < @id
+          AND candidate.outcome = @outcome::pg_catalog.text
+          AND NOT candidate.changed
+          AND candidate.error IS NULL
+          AND candidate.started_at >= pg_catalog.date_trunc('minute', own.started_at)
+        ORDER BY candidate.id DESC
+        LIMIT 1
+    )
+    RETURNING earlier.id
+), gone AS (
+    DELETE FROM "sexton".runs WHERE runs.id = @id AND EXISTS (SELECT FROM folded) RETURNING runs.counted
+), ended AS (
+    UPDATE "sexton".runs
+    SET ended_at = pg_catalog.clock_timestamp(),
+        outcome = @outcome::pg_catalog.text,
+        changed = @changed::boolean OR EXISTS (SELECT FROM told),
+        stats = @stats,
+        error = sqlc.narg('error'),
+        held = sqlc.narg('held')
+    FROM durable
+    WHERE runs.id = @id
+      AND durable.synchronous_commit IS NOT NULL
+      AND NOT EXISTS (SELECT FROM folded)
+    RETURNING runs.counted
 )
-UPDATE "sexton".runs
-SET ended_at = pg_catalog.clock_timestamp(),
-    outcome = @outcome::pg_catalog.text,
-    changed = @changed::boolean OR EXISTS (SELECT FROM told),
-    stats = @stats,
-    error = sqlc.narg('error'),
-    held = sqlc.narg('held')
-FROM durable
-WHERE runs.id = @id
-  AND durable.synchronous_commit IS NOT NULL
-RETURNING (counted IS NOT NULL)::boolean AS abandoned;
+SELECT (run.counted IS NOT NULL)::boolean AS abandoned
+FROM (SELECT gone.counted FROM gone UNION ALL SELECT ended.counted FROM ended) AS run;
 
 -- name: RunCounts :many
 -- What batches have counted of runs, those of one run together.
@@ -101,34 +127,6 @@ SET stats = @stats,
     counted = @counted,
     changed = true
 WHERE id = @id;
-
--- name: RunFold :execrows
--- Runs that changed nothing share one row per minute.
-WITH own AS (
-    SELECT run.id, run.kind, run.database, run.outcome, run.started_at
-    FROM "sexton".runs AS run
-    WHERE run.id = @id AND NOT run.changed AND run.error IS NULL
-), folded AS (
-    UPDATE "sexton".runs AS earlier
-    SET folded = earlier.folded + 1,
-        ended_at = pg_catalog.clock_timestamp()
-    WHERE earlier.id = (
-        SELECT candidate.id
-        FROM "sexton".runs AS candidate
-        JOIN own ON candidate.kind = own.kind AND candidate.database = own.database
-        WHERE candidate.id < own.id
-          AND candidate.outcome = own.outcome
-          AND NOT candidate.changed
-          AND candidate.error IS NULL
-          AND candidate.started_at >= pg_catalog.date_trunc('minute', own.started_at)
-        ORDER BY candidate.id DESC
-        LIMIT 1
-    )
-    RETURNING earlier.id
-)
-DELETE FROM "sexton".runs AS gone
-WHERE gone.id = (SELECT own.id FROM own)
-  AND EXISTS (SELECT FROM folded);
 
 -- name: RunsPrune :execrows
 -- As with events: the oldest thousand have the lowest ids.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -83,8 +84,30 @@ func reporter(progress jobrun.Progress) func(context.Context, *loosefk.Stats) {
 	}
 }
 
-// Run runs one pass for a database, under its lease, on one connection. After errors the definitions are bound anew.
-func (w *Work) Run(ctx context.Context, db database.Database, granted *lease.Lease, progress jobrun.Progress) (*loosefk.Stats, error) {
+// First is the first look of the next pass for a database, for the lease of that key to take along; nil where the pass looks elsewhere first.
+func (w *Work) First(db database.Database, key string) *loosefk.First {
+	kept := w.Memory.peek(db.Name)
+	if kept == nil || db.Name != w.Jobs.Name || time.Since(kept.checked) >= bindingAge || len(needed(w, kept.parents)) > 0 {
+		return nil
+	}
+	engine := w.engine(db, kept.parents, kept.fingerprints[db.Name], &batch.Session{Names: db.Names, Limits: w.limits()})
+	return engine.First(key)
+}
+
+// engine has what the first look of a run depends on.
+func (w *Work) engine(db database.Database, parents []*loosefk.Parent, fingerprint string, session *batch.Session) *loosefk.Engine {
+	settings, _ := w.Config.Database(db.Name)
+	return &loosefk.Engine{
+		Database: db.Name, Pace: string(settings.Pace), Parents: parents, Fingerprint: fingerprint, Session: session,
+		Marks: w.Memory.Marks(db.Name), Adaptive: adaptive(settings.Pace, w.Config.LooseForeignKeys), Undo: w.Config.LooseForeignKeys.Undo.On(),
+	}
+}
+
+// Run runs one pass for a database, under its lease, on one connection. After errors the definitions are bound anew. First, if not nil, is its
+// first look.
+func (w *Work) Run(
+	ctx context.Context, db database.Database, granted *lease.Lease, first *loosefk.First, progress jobrun.Progress,
+) (*loosefk.Stats, error) {
 	conn, err := db.Async().Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
@@ -92,15 +115,16 @@ func (w *Work) Run(ctx context.Context, db database.Database, granted *lease.Lea
 	defer conn.Release()
 	others := newOthers(w, db.Name)
 	defer others.release()
-	stats, err := w.run(ctx, db, conn, others, granted, progress)
+	stats, err := w.run(ctx, db, conn, others, granted, first, progress)
 	if errors.Is(err, loosefk.ErrChanged) {
-		return w.run(ctx, db, conn, others, granted, progress) // What was kept is taken, so this one binds.
+		return w.run(ctx, db, conn, others, granted, nil, progress) // What was kept is taken, so this one binds.
 	}
 	return stats, err
 }
 
 func (w *Work) run(
-	ctx context.Context, db database.Database, conn *pgxpool.Conn, others *others, granted *lease.Lease, progress jobrun.Progress,
+	ctx context.Context, db database.Database, conn *pgxpool.Conn, others *others, granted *lease.Lease, first *loosefk.First,
+	progress jobrun.Progress,
 ) (*loosefk.Stats, error) {
 	settings, _ := w.Config.Database(db.Name)
 	var bound *binding
@@ -121,22 +145,17 @@ func (w *Work) run(
 	session := &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: timeouts}
 	more := &batch.More{Pool: db.Async(), Like: session}
 	defer more.Release()
-	engine := loosefk.Engine{
-		Database: db.Name, Pace: string(settings.Pace), Parents: bound.parents, Fingerprint: bound.expected,
-		Marks:    w.Memory.Marks(db.Name),
-		Adaptive: adaptive(settings.Pace, w.Config.LooseForeignKeys),
-		Confirming: loosefk.Confirming{
-			Within: w.Config.LooseForeignKeys.ConfirmWithin, Grace: w.Config.LooseForeignKeys.ConfirmGrace,
-		},
-		Throttle: w.throttle(db, settings.Pace, session, elsewhere),
-		Progress: reporter(progress), Undo: w.Config.LooseForeignKeys.Undo.On(), Audited: w.Config.LooseForeignKeys.Audit == config.AuditBatch,
-		Limits:  loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
-		Session: session, Connections: w.Config.LooseForeignKeys.Connections, More: more.Session, Worth: w.Memory.Worth,
-		Elsewhere: elsewhere,
-		Lost: func(name string, err error) {
-			other := w.database(name)
-			_ = others.lose(ctx, other, other.Unreachable(err))
-		},
+	engine := w.engine(db, bound.parents, bound.expected, session)
+	engine.Look = first
+	engine.Confirming = loosefk.Confirming{Within: w.Config.LooseForeignKeys.ConfirmWithin, Grace: w.Config.LooseForeignKeys.ConfirmGrace}
+	engine.Throttle = w.throttle(db, settings.Pace, session, elsewhere)
+	engine.Progress, engine.Audited = reporter(progress), w.Config.LooseForeignKeys.Audit == config.AuditBatch
+	engine.Limits = loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime}
+	engine.Connections, engine.More, engine.Worth = w.Config.LooseForeignKeys.Connections, more.Session, w.Memory.Worth
+	engine.Elsewhere = elsewhere
+	engine.Lost = func(name string, err error) {
+		other := w.database(name)
+		_ = others.lose(ctx, other, other.Unreachable(err))
 	}
 	stats, err := engine.Run(ctx)
 	if errors.Is(err, loosefk.ErrChanged) {

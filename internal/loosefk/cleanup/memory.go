@@ -55,6 +55,12 @@ func (m *Memory) at(name string, do func(p *place)) {
 	do(m.places[name])
 }
 
+// peek returns the binding of a database, for reading.
+func (m *Memory) peek(name string) (kept *binding) {
+	m.at(name, func(p *place) { kept = p.bound })
+	return kept
+}
+
 // take removes the binding of a database, so that no two passes share one. It returns nil where there is none.
 func (m *Memory) take(name string) (kept *binding) {
 	m.at(name, func(p *place) { kept, p.bound = p.bound, nil })

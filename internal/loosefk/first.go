@@ -1,0 +1,170 @@
+package loosefk
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/batch"
+	"sexton/internal/dbsqlc"
+)
+
+// First is the look that a run begins with: which parents have due tombstones, those tombstones unless there are too many, and whether the
+// tables are as they were bound. It may come ahead of the run, in the round trip that begins its lease.
+type First struct {
+	*batch.Ahead
+
+	engine *Engine
+	at     spots
+	// most bounds loaded.
+	most           int
+	due, strangers []string
+	loaded         []loaded
+	fingerprint    string
+}
+
+// spots are places in the queues of parents, by their names in tombstones.
+type spots struct {
+	names []string
+	at    []position
+}
+
+func (s spots) args() []any {
+	times, ids := make([]pgtype.Timestamptz, len(s.at)), make([]int64, len(s.at))
+	for i, at := range s.at {
+		times[i], ids[i] = at.consumeAfter, at.id
+	}
+	return []any{s.names, times, ids}
+}
+
+// loaded is a tombstone with the name of its parent.
+type loaded struct {
+	name string
+	tombstone
+}
+
+// First returns the first look of a run of this engine under the lease of a key, for its holder to take along. It is nil where the run writes
+// with that look, which is for the lease's holder alone.
+func (e *Engine) First(key string) *First {
+	if e.Marks.expires() {
+		return nil
+	}
+	f := e.first(spots{mapped(e.Parents, func(p *Parent) string { return p.Recorded }), e.Marks.start(e.Parents)})
+	f.Ahead.Names, f.Ahead.Key, f.Ahead.Limits = e.Session.Names, key, e.Session.Limits
+	return f
+}
+
+func (e *Engine) first(at spots) *First {
+	f := &First{engine: e, at: at, most: e.loads(e.Parents...), fingerprint: e.Fingerprint}
+	f.Ahead = &batch.Ahead{Statements: []batch.Statement{e.lanesDue(at, &f.due), e.loading(at, f.most, &f.loaded), {
+		SQL: e.Session.Names.Render(strangersSQL), Args: []any{at.names}, Scan: batch.Collect(&f.strangers, pgx.RowTo[string]),
+	}}}
+	if e.Fingerprint != "" {
+		tables := tablesIn(e.Database, e.Parents)
+		f.Statements = append(f.Statements, batch.Statement{SQL: fingerprintSQL, Args: []any{tables}, Scan: batch.One(&f.fingerprint)})
+	}
+	return f
+}
+
+// of reports whether the look was taken under the lease of a run, at the places where that begins.
+func (f *First) of(r *run) bool {
+	e := r.engine
+	return f != nil && f.Token() == e.Session.Fence.Token() && f.engine.Fingerprint == e.Fingerprint && slices.Equal(f.engine.Parents, e.Parents) &&
+		!slices.ContainsFunc(r.lanes, func(l *lane) bool {
+			at := f.at.at[slices.Index(f.at.names, l.parent.Recorded)]
+			return at.less(l.after) || l.after.less(at)
+		})
+}
+
+// begin takes the first look, unless it was taken ahead.
+func (r *run) begin(ctx context.Context) error {
+	first := r.engine.Look
+	if !first.of(r) {
+		first = r.engine.first(r.places())
+		limits := r.engine.Session.Limits
+		limits.Reads = true
+		statements := first.Statements
+		if r.marks.expire() {
+			limits.Reads = false
+			statements = append(statements, r.expired())
+		}
+		if _, err := r.engine.Session.RunWithin(ctx, limits, statements...); err != nil {
+			return fmt.Errorf("look for due tombstones: %w", err)
+		}
+	}
+	if first.fingerprint != r.engine.Fingerprint {
+		return ErrChanged
+	}
+	r.asked = time.Now()
+	r.fill(first.loaded)
+	if len(first.strangers) > 0 {
+		if err := r.adopt(ctx, first.strangers); err != nil {
+			return fmt.Errorf("look for due tombstones: %w", err)
+		}
+		return r.due(ctx)
+	}
+	r.drained(first.due, len(first.loaded) < first.most)
+	return nil
+}
+
+// lanesDueSQL lists the parents of $1 that have due tombstones behind their position.
+//
+//go:embed queries/lanes_due.sql
+var lanesDueSQL string
+
+func (e *Engine) lanesDue(at spots, due *[]string) batch.Statement {
+	return batch.Statement{SQL: e.Session.Names.Render(lanesDueSQL), Args: at.args(), Scan: batch.Collect(due, pgx.RowTo[string])}
+}
+
+//go:embed queries/load.sql
+var loadSQL string
+
+// loading is the statement that loads tombstones of parents behind positions.
+func (e *Engine) loading(at spots, most int, into *[]loaded) batch.Statement {
+	var one loaded
+	var age float64
+	sql, row := loadSQL, []any{&one.name, &one.id, &one.consumeAfter, &one.place, &one.integer, &one.text, &one.anyway, &age}
+	if e.Undo {
+		sql, row = strings.Replace(sql, "AS age", "AS age, tombstone.origin", 1), append(row, &one.origin)
+	}
+	return batch.Statement{
+		SQL: e.Session.Names.Render(sql), Args: append(at.args(), most),
+		Scan: func(rows pgx.Rows) error {
+			*into = nil
+			_, err := pgx.ForEachRow(rows, row, func() error {
+				one.made = time.Now().Add(-time.Duration(age * float64(time.Second)))
+				*into = append(*into, one)
+				return nil
+			})
+			return err
+		},
+	}
+}
+
+// fill gives lanes the tombstones that were loaded for them.
+func (r *run) fill(found []loaded) {
+	for _, t := range found {
+		l := r.lanes[slices.IndexFunc(r.lanes, func(l *lane) bool { return l.parent.Recorded == t.name })]
+		l.after, l.loaded = t.position, true
+		if l.parent.fits(t.tombstone, r.engine.Session.Conn.TypeMap()) {
+			l.fresh = append(l.fresh, t.tombstone)
+		} else {
+			l.foreign = append(l.foreign, t.tombstone)
+		}
+	}
+}
+
+// strangersSQL lists the names of waiting tombstones that are not among $1.
+const strangersSQL = "SELECT parent.name FROM (" + dbsqlc.TombstoneParentsSQL + ") AS parent\n" +
+	"WHERE parent.name OPERATOR(pg_catalog.<>) ALL ($1::pg_catalog.text[])"
+
+// places are where the lanes have come to.
+func (r *run) places() spots {
+	return spots{mapped(r.lanes, func(l *lane) string { return l.parent.Recorded }), mapped(r.lanes, func(l *lane) position { return l.after })}
+}
