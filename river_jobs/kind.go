@@ -54,7 +54,7 @@ type kind[T river.JobArgs] struct {
 	called func(ctx context.Context, deps Deps, on listen.Querier, db database.Database) (bool, error)
 	// rest, if set, is how long wake-ups leave the kind alone, since it has failed.
 	rest func(ctx context.Context, deps Deps, db database.Database) (time.Duration, error)
-	// first, if set, is what the pass reads first, for the beginning of its lease to take along.
+	// first, if set, returns the first reads of the pass, which go with the beginning of its lease.
 	first func(*pass, T) lease.Ahead
 	// before, if set, is how long a job waits before it begins at all.
 	before func(Deps) time.Duration

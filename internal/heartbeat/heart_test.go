@@ -12,6 +12,7 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/heartbeat"
 	"sexton/internal/pgtest"
+	"sexton/internal/pulse"
 )
 
 func TestBeatKeepsOneRow(t *testing.T) {
@@ -208,4 +209,11 @@ func TestNothingWaitsForAClockThatWasSetBack(t *testing.T) {
 	require.Equal(t, [][]string{{"f"}}, db.Rows("SELECT seen_at > clock_timestamp() FROM sexton.clients WHERE client_id = 'dead'"),
 		"its silence begins now")
 	require.Equal(t, [][]string{{"f"}}, db.Rows("SELECT scheduled_at > clock_timestamp() FROM sexton.river_job WHERE id = $1", available))
+}
+
+// What a killed worker was at goes on within 20 s, as the README says: its last beat may have come just before its end, one pulse finds the
+// silence, and the next one the jobs that were given back, if their notification is lost.
+func TestAKilledWorkersTimeIsTheOneStated(t *testing.T) {
+	t.Parallel()
+	require.LessOrEqual(t, heartbeat.DefaultSilence+2*pulse.Usual, 20*time.Second)
 }

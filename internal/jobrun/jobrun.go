@@ -48,7 +48,7 @@ type Spec struct {
 	Long bool
 	// Fences are all databases that the pass may write to.
 	Fences []database.Database
-	// Ahead, if set, is what the pass reads first, for the beginning of the lease to take along.
+	// Ahead, if set, are the first reads of the pass, which go with the beginning of the lease.
 	Ahead lease.Ahead
 }
 
@@ -211,7 +211,8 @@ func (r *Runner) begin(ctx context.Context, queries *dbsqlc.Queries, spec Spec) 
 		id, err := start()
 		return id, nil, err
 	}
-	id, granted, err := r.Leases.Begin(ctx, lease.Run{Kind: spec.Kind, Database: spec.Database, Ahead: spec.Ahead}, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
+	run := lease.Run{Kind: spec.Kind, Database: spec.Database, Ahead: spec.Ahead}
+	id, granted, err := r.Leases.Begin(ctx, run, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
 	if id == 0 && ctx.Err() == nil {
 		// What keeps the lease from being taken took the run back with it; the history is to tell of it all the same.
 		id, _ = start()

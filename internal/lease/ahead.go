@@ -13,8 +13,8 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// Ahead is what a holder reads first. It goes with the statement that begins the lease, in one round trip and one transaction: behind the wait
-// for an earlier holder's batch, so that it sees all that such a holder has committed.
+// Ahead are the first reads of a holder. They go with the statement that begins the lease, in one round trip and one transaction: behind the wait
+// for an earlier holder's batch, so that they see all that such a holder has committed.
 type Ahead interface {
 	// Queue queues statements that read, or reports that this connection cannot take them along.
 	Queue(conn *pgx.Conn, pipeline *pgx.Batch) bool
@@ -26,7 +26,7 @@ type Ahead interface {
 	Refused(conn *pgx.Conn)
 }
 
-// together sends a query with what is read ahead, if anything, behind it.
+// together sends a query with the first reads, if there are any, behind it.
 type together struct {
 	dbsqlc.DBTX
 

@@ -1,12 +1,3 @@
-// Package lease grants exclusive, time-limited and fenced permission to do one kind of work.
-//
-// A lease is a row in the jobs database. Each acquisition raises its token by one, and before its first
-// batch a new holder raises the same token in the fences of every database that it is going to write to.
-// Each batch transaction holds its fence row FOR SHARE and compares the token (see begin_batch), so a
-// holder whose lease has passed to another can commit nothing, in no database, however long it slept.
-//
-// All times come from the server. A holder watches its own deadline on the monotonic clock and stops
-// before the lease ends.
 package lease
 
 import (
@@ -112,7 +103,7 @@ func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration, fe
 // Run is the history's entry of a run that begins.
 type Run struct {
 	Kind, Database string
-	// Ahead, if set, is what the run reads first. It must be of the jobs database.
+	// Ahead, if set, are the run's first reads, in the jobs database.
 	Ahead Ahead
 }
 

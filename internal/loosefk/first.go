@@ -45,8 +45,9 @@ func (s spots) args() []any {
 
 // loaded is a tombstone with the name of its parent.
 type loaded struct {
-	name string
 	tombstone
+
+	name string
 }
 
 // First returns the first look of a run of this engine under the lease of a key, for its holder to take along. It is nil where the run writes

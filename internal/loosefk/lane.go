@@ -20,8 +20,10 @@ const (
 	// idlePause is the pause of a run in which all chunks wait.
 	idlePause = 100 * time.Millisecond
 	// A run that was through so many times, and each time found what had come in meanwhile, lets more come in for a moment: a few
-	// tombstones cost as much as hundreds. Beside others it takes more at a time: on a busy server each round takes from their share.
-	trickle, gather, gatherBeside = 3, 20 * time.Millisecond, 100 * time.Millisecond
+	// tombstones cost as much as hundreds. Beside others it takes more at a time, and more still while others keep deleting: on a busy server
+	// each round takes from their share.
+	trickle, stream                    = 3, 10
+	gather, gatherBeside, gatherStream = 20 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond
 )
 
 // lane is the queue of one parent table within a run.
@@ -87,13 +89,14 @@ func (l *lane) open() bool {
 func (r *run) drain(ctx context.Context) error {
 	for first := true; !r.ended(); first = false {
 		if through := !slices.ContainsFunc(r.lanes, (*lane).open); through || time.Since(r.asked) >= dueEvery {
+			if through && r.rounds > trickle {
+				r.gather(ctx)
+			}
 			if err := r.due(ctx); err != nil {
 				return err
 			}
 			if through && !first && slices.ContainsFunc(r.lanes, (*lane).open) {
-				if r.rounds++; r.rounds > trickle {
-					r.gather(ctx)
-				}
+				r.rounds++
 			}
 		}
 		if first && !slices.ContainsFunc(r.lanes, (*lane).open) {
@@ -134,7 +137,9 @@ func (r *run) gather(ctx context.Context) {
 	r.pace.Breathe(ctx, 0, 1)
 	pause := gather
 	if r.engine.Adaptive.on() && !r.pace.Full() {
-		pause = gatherBeside
+		if pause = gatherBeside; r.rounds > stream {
+			pause = gatherStream
+		}
 	}
 	r.pace.Pause(ctx, pause)
 }
@@ -152,18 +157,26 @@ func (r *run) resume() (found bool) {
 	return found
 }
 
-// due looks for lanes with due tombstones behind their position. A run's first look also loads them, unless there are too many. The first
-// one after work, which is likely to be the last, reads what confirming begins with.
+// due looks for lanes with due tombstones behind their position. A run's first look also loads them, unless there are too many, and so do those
+// of a run that was through and found more. The first one after work, which is likely to be the last, reads what confirming begins with.
 func (r *run) due(ctx context.Context) error {
 	if r.asked.IsZero() {
 		return r.begin(ctx)
 	}
 	var due []string
 	var last *closing
-	statements := []batch.Statement{r.engine.lanesDue(r.places(), &due)}
-	if _, others := r.far(); len(others) == 0 && r.rounds == 0 && !slices.ContainsFunc(r.lanes, (*lane).open) {
+	var found []loaded
+	most := 0
+	at := r.places()
+	statements := []batch.Statement{r.engine.lanesDue(at, &due)}
+	through := !slices.ContainsFunc(r.lanes, (*lane).open)
+	if _, others := r.far(); len(others) == 0 && r.rounds == 0 && through {
 		last = &closing{gates: gates{far: []string{}}}
 		statements = append(statements, r.horizon(last), r.pageStatement(0, last.gates, &last.page))
+	}
+	if r.rounds > 0 && through {
+		most = r.engine.loads(r.engine.Parents...)
+		statements = append(statements, r.engine.loading(at, most, &found))
 	}
 	limits := r.engine.Session.Limits
 	limits.Reads = true
@@ -171,7 +184,8 @@ func (r *run) due(ctx context.Context) error {
 		return fmt.Errorf("look for due tombstones: %w", err)
 	}
 	r.asked, r.closing = time.Now(), last
-	r.drained(due, false)
+	r.fill(found)
+	r.drained(due, len(found) < most)
 	return nil
 }
 
