@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -66,7 +67,8 @@ func CreateDatabase(ctx context.Context, admin *pgxpool.Pool, adminURL string) (
 
 func newName() string { return "sexton_bench_" + strings.ToLower(rand.Text()) }
 
-// create is CreateDatabase for a given name. The database is a copy of the template, to which no session may be connected, if there is one.
+// create is CreateDatabase for a given name. The database is a copy of the template, to which no session may be connected. Without one
+// it has nothing but Postgres's own: in template1 any role may have left what a benchmark would call.
 func create(ctx context.Context, admin *pgxpool.Pool, adminURL, name, template string) (own string, drop func() error, err error) {
 	if own, err = withDatabase(adminURL, name); err != nil {
 		return "", nil, err
@@ -79,10 +81,7 @@ func create(ctx context.Context, admin *pgxpool.Pool, adminURL, name, template s
 		_, err := admin.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted+" WITH (FORCE)")
 		return problem.Doing(err, "drop database %s", name)
 	}
-	statement := "CREATE DATABASE " + quoted
-	if template != "" {
-		statement += " TEMPLATE " + pgx.Identifier{template}.Sanitize()
-	}
+	statement := "CREATE DATABASE " + quoted + " TEMPLATE " + pgx.Identifier{cmp.Or(template, "template0")}.Sanitize()
 	if _, err := admin.Exec(ctx, statement); err != nil {
 		// It may be there where the interruption came in between.
 		return "", nil, errors.Join(fmt.Errorf("create database %s: %w", name, err), drop())

@@ -1,0 +1,26 @@
+package bench_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/bench"
+	"sexton/internal/pgtest"
+)
+
+// Any role that may connect to template1 could leave functions there that a benchmark would call with the rights of its operator.
+func TestDatabasesHaveNothingOfOthers(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t)
+	leaving := pgtest.Connect(t, server.URL("template1"))
+	pgtest.Exec(t, leaving, "CREATE TABLE left_by_others ()")
+	require.NoError(t, leaving.Close(t.Context()))
+	admin := pgtest.Must(pgxpool.New(t.Context(), server.URL("postgres")))(t)
+	t.Cleanup(admin.Close)
+	own, drop, err := bench.CreateDatabase(t.Context(), admin, server.URL("postgres"))
+	require.NoError(t, err)
+	require.True(t, pgtest.Scalar[bool](t, pgtest.Connect(t, own), "SELECT to_regclass('public.left_by_others') IS NULL"))
+	require.NoError(t, drop())
+}
