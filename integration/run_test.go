@@ -199,6 +199,24 @@ func testRunReloads(t *testing.T, p program) {
 	})
 	s.exec(t, "DELETE FROM parents WHERE id = 2")
 	s.wait(t, stopLimit, "the new definitions to be worked with", noWork)
+
+	// What becomes of files that were right, while the worker stops for them, is for the next time.
+	open, release := s.closeGate(t)
+	s.exec(t, "DELETE FROM parents WHERE id = 3")
+	s.wait(t, stopLimit, "a batch", stopped)
+	require.NoError(t, os.WriteFile(file, []byte("# right\n"+gatedDefinitions), 0o600))
+	w.signal(t, syscall.SIGHUP)
+	w.logged(t, `"msg":"configuration is reloaded: the worker stops and starts with it"`)
+	pgtest.WaitFor(t, "the stop", func(context.Context) (bool, error) {
+		return strings.Count(w.log.String(), `"msg":"worker stops: `) == 2, nil
+	})
+	require.NoError(t, os.WriteFile(file, []byte("children: [\n"), 0o600))
+	open()
+	release()
+	pgtest.WaitFor(t, "the third start", func(context.Context) (bool, error) {
+		return strings.Count(w.log.String(), `"msg":"worker started"`) == 3, nil
+	})
+	s.wait(t, stopLimit, "the definitions that were read to be worked with", noWork)
 	w.stop(t)
 	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.leases WHERE expires_at > now()"), "no lease is left")
 }

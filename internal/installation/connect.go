@@ -299,7 +299,24 @@ func Bind(ctx context.Context, c *config.Config) (*Bound, error) {
 
 // BindReachable is bind without the databases that cannot be reached, except the one with the jobs.
 func BindReachable(ctx context.Context, c *config.Config) (*Bound, error) {
-	b, err := bindFitting(ctx, c)
+	return ReadFiles(c).BindReachable(ctx, c)
+}
+
+// Files are the definition files as they were read once. A worker starts with the ones that it has found to be right: they may change meanwhile.
+type Files struct {
+	definitions []definitions.Definition
+	wrong       error
+}
+
+// ReadFiles reads the definition files.
+func ReadFiles(c *config.Config) (f Files) {
+	f.definitions, f.wrong = LoadDefinitions(c)
+	return f
+}
+
+// BindReachable is the function of that name.
+func (f Files) BindReachable(ctx context.Context, c *config.Config) (*Bound, error) {
+	b, err := f.bindFitting(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -315,8 +332,8 @@ func BindReachable(ctx context.Context, c *config.Config) (*Bound, error) {
 }
 
 // bindFitting is bindReachable without what does not fit the databases. What is wrong with the files themselves is an error.
-func bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err error) {
-	defs, wrong := LoadDefinitions(c)
+func (f Files) bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err error) {
+	defs, wrong := f.definitions, f.wrong
 	problems, _ := errors.AsType[problem.List](wrong)
 	all, err := Open(ctx, c)
 	if err == nil {

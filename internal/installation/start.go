@@ -111,8 +111,8 @@ const (
 
 // BindForWork goes on without what does not fit the databases, and without databases that cannot be reached, except the jobs
 // database. With failFast every database has to be there.
-func BindForWork(ctx context.Context, c *config.Config, failFast bool) (*Bound, error) {
-	all, err := bindFitting(ctx, c)
+func (f Files) BindForWork(ctx context.Context, c *config.Config, failFast bool) (*Bound, error) {
+	all, err := f.bindFitting(ctx, c)
 	if err == nil && failFast {
 		if err = all.Complete(); err != nil {
 			all.Close()

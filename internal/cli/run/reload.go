@@ -36,11 +36,12 @@ type worker struct {
 	reloadFailed *atomic.Bool
 }
 
-// loaded is a configuration, and the digest of its files from before they were read: what changed since shows in it.
+// loaded is a configuration with its definitions, and the digest of its files from before they were read: what changed since shows in it.
 type loaded struct {
 	*config.Config
 
 	files string
+	read  installation.Files
 }
 
 // runWorker works until ctx ends. After SIGHUP, or when its files have changed, the worker stops as for SIGTERM and starts with the files
@@ -85,7 +86,7 @@ func readWorker(env *cli.Env, flags worker) (*loaded, error) {
 		return nil, err
 	}
 	c.HTTP.ReadOnly = c.HTTP.ReadOnly || flags.readOnly
-	return &loaded{Config: c, files: files}, hasJobs(c)
+	return &loaded{Config: c, files: files, read: installation.ReadFiles(c)}, hasJobs(c)
 }
 
 // digestOf changes with what the files hold, wherever symbolic links lead to by then. Size and time of a file say less: they are the
@@ -115,7 +116,7 @@ func digestOf(paths []string) string {
 func workUntilReload(
 	ctx context.Context, env *cli.Env, c *loaded, flags worker, hangups <-chan os.Signal, log *slog.Logger,
 ) (next *loaded, err error) {
-	all, err := installation.BindForWork(ctx, c.Config, flags.failFast)
+	all, err := c.read.BindForWork(ctx, c.Config, flags.failFast)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +184,7 @@ func reread(ctx context.Context, env *cli.Env, flags worker) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := installation.BindReachable(ctx, c.Config)
+	all, err := c.read.BindReachable(ctx, c.Config)
 	if err != nil {
 		return nil, err
 	}
