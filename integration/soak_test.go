@@ -222,6 +222,9 @@ func soakLooseKeys(t *testing.T, p program, seed uint64, length time.Duration) {
 		"long transaction": func(t *testing.T) func() {
 			return s.session(t, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_xact_id()")
 		},
+		"job asked for": func(t *testing.T) func() {
+			return s.session(t, `SELECT sexton.enqueue('`+kind+`', '{"database": "main"}')`)
+		},
 		"raising trigger": func(t *testing.T) func() {
 			site.exec(t, "INSERT INTO raising VALUES ($1)", s.random.IntN(10))
 			return func() { site.exec(t, "DELETE FROM raising") }

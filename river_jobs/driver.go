@@ -17,6 +17,7 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/fault"
 	"sexton/internal/generation"
+	"sexton/internal/problem"
 	"sexton/internal/pulse"
 	"sexton/internal/sleep"
 )
@@ -85,10 +86,6 @@ func (d *driver) noteOutdated(ctx context.Context, queue string, outdated bool) 
 	}
 }
 
-// tickLock bounds how long a tick waits for another transaction that inserts the same job and has not ended. While it waits, other schedules
-// fall due, and River inserts those together: within this time that is one at most, as they are set apart.
-const tickLock = "100ms"
-
 // GetExecutor bounds the lock waits of insertions in River's own transactions. Those are of ticks: all else is inserted in transactions of ours.
 // And it gives jobs times by the server's clock, where River reckons with the worker's: one that is an hour ahead would put every failed or
 // snoozed job off for that hour.
@@ -115,13 +112,18 @@ type transaction struct {
 	ticker *ticker
 }
 
+// JobInsertFastMany inserts the jobs of ticks that fall due together. It waits for a moment for another transaction that asks for the same job and
+// has not ended. Then the jobs come beside.
 func (t transaction) JobInsertFastMany(ctx context.Context, params *riverdriver.JobInsertFastManyParams) ([]*riverdriver.JobInsertFastResult, error) {
-	if err := t.Exec(ctx, "SET LOCAL lock_timeout = '"+tickLock+"'"); err != nil {
+	if err := t.Exec(ctx, "SET LOCAL lock_timeout = '"+askLock+"'; SAVEPOINT asked"); err != nil {
 		return nil, err //nolint:wrapcheck // River words it
 	}
 	results, err := t.inserter.JobInsertFastMany(ctx, params)
 	if fault.Judge(err).Lock() {
-		err = fmt.Errorf("another transaction enqueues the same job and has not ended; the tick comes again within a minute: %w", err)
+		if err := t.Exec(ctx, "ROLLBACK TO SAVEPOINT asked"); err != nil {
+			return nil, err //nolint:wrapcheck // River words it
+		}
+		results, err = t.inserter.JobInsertFastMany(ctx, beside(params))
 	}
 	if err == nil {
 		err = t.ticker.record(ctx, t.ExecutorTx, params.Jobs)
@@ -129,10 +131,24 @@ func (t transaction) JobInsertFastMany(ctx context.Context, params *riverdriver.
 	return results, err
 }
 
-func (t transaction) JobSchedule(ctx context.Context, params *riverdriver.JobScheduleParams) ([]*riverdriver.JobScheduleResult, error) {
-	corrected := *params
-	corrected.Now = nil                              // River's query takes the server's then.
-	return t.ExecutorTx.JobSchedule(ctx, &corrected) //nolint:wrapcheck // River words it
+func beside(params *riverdriver.JobInsertFastManyParams) *riverdriver.JobInsertFastManyParams {
+	others := &riverdriver.JobInsertFastManyParams{Schema: params.Schema}
+	for _, job := range params.Jobs {
+		other := *job
+		other.UniqueKey = besideKey(job.UniqueKey)
+		others.Jobs = append(others.Jobs, &other)
+	}
+	return others
+}
+
+// JobSchedule makes jobs available whose time has come by the server's clock. River's own query waits for rows that are locked, and so all jobs
+// would wait for one that a transaction has pulled forward which does not end. The unique keys of these jobs keep others out already.
+func (t transaction) JobSchedule(ctx context.Context, params *riverdriver.JobScheduleParams) (scheduled []*riverdriver.JobScheduleResult, _ error) {
+	queues, err := t.driver.jobs.Names.Queries(t.driver.UnwrapTx(t.ExecutorTx)).JobsSchedule(ctx, int32(params.Max)) //nolint:gosec // a batch of River's
+	for _, queue := range queues {
+		scheduled = append(scheduled, &riverdriver.JobScheduleResult{Job: rivertype.JobRow{Queue: queue}}) // River asks for no more.
+	}
+	return scheduled, problem.Doing(err, "make jobs available")
 }
 
 // UnwrapExecutor is for insertions in transactions of ours.

@@ -47,8 +47,13 @@ func TestJobsHaveTheServersTimes(t *testing.T) {
 		return len(moved)
 	}
 	require.Zero(t, schedule(), "it is not due by the server's clock")
-	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now()")
+	b.db.Exec(`UPDATE sexton.river_job SET scheduled_at = now();
+		INSERT INTO sexton.river_job (kind, args, queue, max_attempts, state, scheduled_at) VALUES ('x', '{}', 'y', 5, 'retryable', now())`)
+	pulling := pgtest.Begin(t, b.db.Pool(), "SELECT FROM sexton.river_job WHERE queue = 'x' FOR UPDATE")
+	require.Equal(t, 1, schedule(), "one that a transaction has pulled forward holds no other up")
+	require.NoError(t, pulling.Rollback(t.Context()))
 	require.Equal(t, 1, schedule())
+	require.Equal(t, [][]string{{"2"}}, b.db.Rows("SELECT count(*) FROM sexton.river_job WHERE state = 'available'"))
 
 	ctx := t.Context()
 	insert := func(tx riverdriver.ExecutorTx, at *time.Time) {

@@ -3,7 +3,6 @@ package riverjobs
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -197,15 +196,13 @@ func (k kind[T]) lane(deps Deps, db database.Database) *listen.Lane {
 			if jobs := deps.jobsDB(); db.Name != jobs.Name || db.Sessions != jobs.Async() {
 				on = jobs.Async()
 			}
-			return workThroughRiver(ctx, deps, on, job.Kind, k.args(db.Name), asked)
+			return workThroughRiver(ctx, deps, on, job, k.args(db.Name), asked)
 		},
 	}
 	if jobs := deps.jobsDB(); k.called != nil && db.Name == jobs.Name && db.Sessions == jobs.Async() {
-		if args, err := json.Marshal(k.args(db.Name)); err == nil {
-			key := sha256.Sum256([]byte("&kind=" + job.Kind + "&args=" + string(args)))
+		if args, err := askArgs(jobs, job, k.args(db.Name), uniqueKey); err == nil {
 			lane.Called = func(ctx context.Context, on listen.Querier) (bool, error) { return k.called(ctx, deps, on, db) }
-			lane.Ask = jobs.Names.Render(askSQL)
-			lane.AskArgs = []any{job.Kind, string(args), job.MaxAttempts, job.Queue, key[:], jobs.Names.Jobs + "." + insertTopic}
+			lane.Ask, lane.AskArgs = jobs.Names.Render(askSQL), args
 		}
 	}
 	return lane
@@ -339,7 +336,8 @@ func finish[T river.JobArgs](ctx context.Context, deps Deps, job *river.Job[T], 
 		if _, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job); err != nil {
 			return fmt.Errorf("complete own job: %w", err)
 		}
-		if !more {
+		// One that is there beside another has no successor: the transaction in the way may still be there. The lane goes on.
+		if !more || besides(job.JobRow, job.Args) {
 			return nil
 		}
 		_, err = client.InsertTx(ctx, tx, job.Args, nil)

@@ -1,7 +1,9 @@
 package riverjobs
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +19,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/fault"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
 	"sexton/internal/loosefk"
@@ -50,6 +53,10 @@ func Kinds(c *config.Config) []migrate.Kind {
 	return kinds
 }
 
+// askLock bounds how long it is waited for another transaction that asks for the same job and has not ended: any role that may enqueue may
+// leave one open.
+const askLock = "100ms"
+
 // Enqueue puts a job into River, or finds the one that is there, and returns its id. On a transaction it must
 // be at READ COMMITTED.
 func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind string, args any, runAt *time.Time) (int64, error) {
@@ -57,8 +64,13 @@ func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind 
 	if err != nil {
 		return 0, fmt.Errorf("encode arguments of %s: %w", kind, err)
 	}
+	const sql = `WITH bounded AS MATERIALIZED (SELECT pg_catalog.set_config('lock_timeout', '` + askLock + `', true))
+		SELECT "sexton".enqueue($1, $2, $3) FROM bounded`
 	var id int64
-	err = on.QueryRow(ctx, db.Names.Render(`SELECT "sexton".enqueue($1, $2, $3)`), kind, string(encoded), runAt).Scan(&id)
+	err = on.QueryRow(ctx, db.Names.Render(sql), kind, string(encoded), runAt).Scan(&id)
+	if fault.Judge(err).Lock() {
+		err = fmt.Errorf("another transaction asks for the same job and has not ended: %w", err)
+	}
 	return id, problem.Doing(err, "enqueue %s", kind)
 }
 
@@ -87,10 +99,16 @@ func Lanes(deps Deps) (lanes []*listen.Lane, ears []*listen.Ear) {
 // workThroughRiver ensures that a job exists and waits for its end. It returns how long to leave the work
 // alone where it could not be done now. It asks on the lane's own connection where that will do: another one would be missing where the pass needs
 // one that has its statements prepared. id is the job's, if the lane's look has asked for it already.
-func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, kind string, args any, id int64) (_ time.Duration, err error) {
+func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, job Job, args any, id int64) (_ time.Duration, err error) {
 	db := deps.jobsDB()
 	if id == 0 {
-		if id, err = Enqueue(ctx, on, db, kind, args, nil); err != nil {
+		if id, err = Enqueue(ctx, on, db, job.Kind, args, nil); fault.Judge(err).Lock() {
+			id, err = askBeside(ctx, on, db, job, args)
+		}
+		switch {
+		case errors.Is(err, pgx.ErrNoRows): // Another worker's is there.
+			return busyRetry, nil
+		case err != nil:
 			return 0, err
 		}
 	}
@@ -140,6 +158,44 @@ ON CONFLICT (unique_key)
 DO NOTHING
 RETURNING job.id, pg_catalog.pg_notify($6, pg_catalog.format('{"queue": %s}', pg_catalog.to_json(job.queue)))`
 
+// askArgs are the arguments of askSQL.
+func askArgs(db database.Database, job Job, args any, keyOf func(kind string, encoded []byte) []byte) ([]any, error) {
+	encoded, err := json.Marshal(args)
+	if err != nil {
+		return nil, fmt.Errorf("encode arguments of %s: %w", job.Kind, err)
+	}
+	return []any{job.Kind, string(encoded), job.MaxAttempts, job.Queue, keyOf(job.Kind, encoded), db.Names.Jobs + "." + insertTopic}, nil
+}
+
+// askBeside asks for a job beside the one that a transaction has asked for that does not end: nothing waits for that. Only one is there at a
+// time.
+func askBeside(ctx context.Context, on dbsqlc.DBTX, db database.Database, job Job, args any) (id int64, err error) {
+	asked, err := askArgs(db, job, args, func(kind string, encoded []byte) []byte { return besideKey(uniqueKey(kind, encoded)) })
+	if err != nil {
+		return 0, err
+	}
+	err = on.QueryRow(ctx, db.Names.Render("WITH due (now) AS (VALUES (true))"+askSQL), asked...).Scan(&id, nil)
+	return id, problem.Doing(err, "enqueue %s beside another one", job.Kind)
+}
+
+// uniqueKey is a job's, as River and "sexton".enqueue compute it.
+func uniqueKey(kind string, encoded []byte) []byte {
+	sum := sha256.Sum256([]byte("&kind=" + kind + "&args=" + string(encoded)))
+	return sum[:]
+}
+
+// besideKey is the unique key of the job beside another one. No caller of "sexton".enqueue gets hold of it.
+func besideKey(key []byte) []byte {
+	sum := sha256.Sum256(append(slices.Clip(key), " beside"...))
+	return sum[:]
+}
+
+// besides reports whether a job is there beside another one.
+func besides(job *rivertype.JobRow, args river.JobArgs) bool {
+	encoded, err := json.Marshal(args)
+	return err == nil && bytes.Equal(job.UniqueKey, besideKey(uniqueKey(job.Kind, encoded)))
+}
+
 // ends are the jobs, by ID, whose work lanes of this process wait for.
 type ends struct{ waited sync.Map }
 
@@ -188,8 +244,8 @@ const pausedSQL = `EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue
 const barredSQL = pausedSQL + ` OR ` + tickSpentSQL
 
 // dueBy is the predicate of a kind by SQL: due is whether there is something that it may take now, which it may not while its queue is paused,
-// and next in how many seconds something falls due. Their parameters are args, and the kind behind them.
-func dueBy[T river.JobArgs](what, due, next string, args ...any) predicate {
+// and next in how many seconds something falls due; for cleanup.NextIn in queue, if that is set. Their parameters are args, and the kind behind them.
+func dueBy[T river.JobArgs](what, queue, due, next string, args ...any) predicate {
 	var of T
 	args = append(slices.Clip(args), of.Kind())
 	sql := "SELECT " + due + " AND NOT " + strings.ReplaceAll(pausedSQL, "$1", fmt.Sprint("$", len(args))) + ", " + next
@@ -198,8 +254,11 @@ func dueBy[T river.JobArgs](what, due, next string, args ...any) predicate {
 		if err := on.QueryRow(ctx, db.Names.Render(sql), args...).Scan(&found.Now, &seconds); err != nil {
 			return listen.Due{}, fmt.Errorf("look for due %s: %w", what, err)
 		}
-		found.In = max(0, time.Duration(seconds*float64(time.Second)))
-		return found, nil
+		if queue == "" {
+			seconds = max(0, seconds)
+		}
+		found.In, err = cleanup.NextIn(ctx, db, queue, seconds)
+		return found, err
 	}
 }
 

@@ -74,6 +74,34 @@ func TestALookAsksAsEnqueueDoes(t *testing.T) {
 	require.Equal(t, first, second)
 }
 
+// A role that may enqueue may leave its transaction open: its job cannot be seen then, and keeps out every equal one.
+func TestWorkGoesOnBesideATransactionThatAsksForTheSame(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]string{
+		"nothing waits":            "DELETE FROM sexton.river_job",
+		"a job waits for its time": "UPDATE sexton.river_job SET state = 'scheduled', scheduled_at = now() + interval '1 hour'",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.kinds()
+			b.enqueue(t, LooseForeignKeysCleanupArgs{Database: "main"})
+			b.db.Exec(before)
+			open := pgtest.Begin(t, b.db.Pool(), `SELECT sexton.enqueue('loose_foreign_keys_cleanup', '{"database": "main"}')`)
+			lane := jobOf(b.deps, LooseForeignKeys).Lane(b.deps, b.db.Connected)
+			b.start(t)
+			for parent := range 2 {
+				b.db.Exec("DELETE FROM parents WHERE id = $1", parent+1)
+				require.Zero(t, pgtest.Must(lane.Work(t.Context(), b.db.Pool(), 0))(t))
+				require.Zero(t, b.db.Pending(t))
+			}
+			_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, LooseForeignKeys, LooseForeignKeysCleanupArgs{Database: "main"}, nil)
+			require.ErrorContains(t, err, "another transaction asks for the same job and has not ended")
+			require.NoError(t, open.Rollback(t.Context()))
+		})
+	}
+}
+
 func TestWorkerLeavesALeaseThatIsTaken(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -23,10 +23,6 @@ const (
 	recheck = time.Minute
 	// early is by how much River may come before a tick: it takes along what falls due within that time.
 	early = 100 * time.Millisecond
-	// apart keeps the ticks of two schedules out of one transaction of River's, which inserts together what falls due within 100 ms: an
-	// application that enqueues the same job and does not commit would otherwise hold up all schedules and not one. A new leader looks at
-	// all at once; where that fails for such a lock, they come apart a minute later.
-	apart = 150 * time.Millisecond
 	// tickAnswer bounds the statements of one tick.
 	tickAnswer = 5 * time.Second
 )
@@ -42,7 +38,6 @@ type Tick struct {
 	Args river.JobArgs
 
 	ticker *ticker
-	delay  time.Duration
 
 	mu sync.Mutex
 	// last is the last tick that has its job, as it was last read; offered is the one that River has been given a job for.
@@ -87,7 +82,6 @@ func Schedules(c *config.Config) (schedules []string) {
 func (t *Tick) Next(at time.Time) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	at = at.Add(-t.delay)
 	if now := t.ticker.now(); now.After(at) {
 		at = now
 	}
@@ -103,7 +97,7 @@ func (t *Tick) Next(at time.Time) time.Time {
 	if look := at.Add(recheck); next.IsZero() || look.Before(next) {
 		next = look
 	}
-	return next.Add(t.delay)
+	return next
 }
 
 // offer is the constructor of River's periodic job: the job of the latest tick that has none yet, if there is such a tick.
@@ -130,7 +124,7 @@ func (t *Tick) due() time.Time {
 	if t.last.IsZero() {
 		return time.Time{}
 	}
-	return schedule.Latest(t.Schedule, t.last, t.ticker.now().UTC().Add(early-t.delay))
+	return schedule.Latest(t.Schedule, t.last, t.ticker.now().UTC().Add(early))
 }
 
 // id is the schedule's name in the metadata of its jobs.
@@ -153,7 +147,7 @@ func newTicker(deps Deps, ticks []*Tick) (*ticker, []*river.PeriodicJob) {
 	k := &ticker{deps: deps, now: time.Now, ticks: map[string]*Tick{}}
 	jobs := make([]*river.PeriodicJob, len(ticks))
 	for i, t := range ticks {
-		t.ticker, t.delay = k, time.Duration(i)*apart
+		t.ticker = k
 		k.ticks[t.id()] = t
 		jobs[i] = river.NewPeriodicJob(t, t.offer, &river.PeriodicJobOpts{ID: t.id(), RunOnStart: true})
 	}

@@ -94,6 +94,13 @@ WHERE job.state IN ('available', 'running')
       SELECT FROM "sexton".runs AS run
       WHERE run.kind = $1 AND run.database = $2::pg_catalog.text AND run.ended_at IS NULL AND run.started_at >= job.attempted_at
   ))
+  AND (job.state = 'running' OR NOT $3::pg_catalog.bool OR NOT EXISTS (
+      SELECT FROM "sexton".runs AS run
+      WHERE run.kind = $1 AND run.database = $2::pg_catalog.text
+        AND run.started_at > pg_catalog.clock_timestamp() - interval '1 day'
+        AND (run.ended_at > pg_catalog.clock_timestamp() - interval '30 seconds'
+             OR run.ended_at IS NULL AND EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = run.holder))
+  ))
 ORDER BY since.at
 LIMIT 1
 `
@@ -105,9 +112,10 @@ type JobStalledRow struct {
 	Since   time.Time
 }
 
-// A job of a kind for a database that has waited for a fetch for 30 s, or been running as long without a run.
-func (q *Queries) JobStalled(ctx context.Context, kind string, database string) ([]JobStalledRow, error) {
-	rows, err := q.db.Query(ctx, jobStalled, kind, database)
+// A job of a kind for a database that has waited for a fetch for 30 s, or been running as long without a run. With @several at a time some wait
+// while others are worked on.
+func (q *Queries) JobStalled(ctx context.Context, kind string, database string, several bool) ([]JobStalledRow, error) {
+	rows, err := q.db.Query(ctx, jobStalled, kind, database, several)
 	if err != nil {
 		return nil, err
 	}
@@ -243,6 +251,44 @@ func (q *Queries) JobsRetryIn(ctx context.Context, longest float64, kind string)
 	var seconds float64
 	err := row.Scan(&seconds)
 	return seconds, err
+}
+
+const jobsSchedule = `-- name: JobsSchedule :many
+WITH due AS (
+    SELECT job.id
+    FROM "sexton".river_job AS job
+    WHERE job.state IN ('retryable', 'scheduled')
+      AND job.scheduled_at <= pg_catalog.clock_timestamp()
+    ORDER BY job.priority, job.scheduled_at, job.id
+    LIMIT $1::int
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE "sexton".river_job AS job
+SET state = 'available'
+FROM due
+WHERE job.id = due.id
+RETURNING job.queue
+`
+
+// Makes jobs available whose time has come, the most urgent first, and returns their queues. One that is locked comes later.
+func (q *Queries) JobsSchedule(ctx context.Context, most int32) ([]string, error) {
+	rows, err := q.db.Query(ctx, jobsSchedule, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var queue string
+		if err := rows.Scan(&queue); err != nil {
+			return nil, err
+		}
+		items = append(items, queue)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const jobsStart = `-- name: JobsStart :one

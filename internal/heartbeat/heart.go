@@ -137,13 +137,18 @@ func (h *Heart) beat(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
 	// Taken before the statement is sent, so that Alive can only end early.
 	sent := time.Now()
 	deaf, held := said(h.Deaf), said(h.Held)
-	updated, err := h.DB.Names.Queries(on).ClientBeat(ctx, deaf, held, h.ClientID)
+	seen, err := h.DB.Names.Queries(on).ClientBeat(ctx, deaf, held, h.ClientID)
 	if err != nil {
 		return nil, fmt.Errorf("update client %s: %w", h.ClientID, err)
 	}
 	return func(ctx context.Context) error {
-		if updated == 0 {
+		if len(seen) == 0 {
 			if err := h.enter(ctx, deaf, held); err != nil {
+				return err
+			}
+		}
+		if len(seen) == 0 || seen[0] {
+			if err := h.redate(ctx); err != nil {
 				return err
 			}
 		}

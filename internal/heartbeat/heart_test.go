@@ -208,7 +208,18 @@ func TestNothingWaitsForAClockThatWasSetBack(t *testing.T) {
 	require.NoError(t, newHeart(t, db, "self").Pulse().Next(t.Context()))
 	require.Equal(t, [][]string{{"f"}}, db.Rows("SELECT seen_at > clock_timestamp() FROM sexton.clients WHERE client_id = 'dead'"),
 		"its silence begins now")
-	require.Equal(t, [][]string{{"f"}}, db.Rows("SELECT scheduled_at > clock_timestamp() FROM sexton.river_job WHERE id = $1", available))
+	later := "SELECT scheduled_at > clock_timestamp() FROM sexton.river_job WHERE id = $1"
+	require.Equal(t, [][]string{{"f"}}, db.Rows(later, available))
+
+	// A worker alone has only itself to see it by.
+	db.Exec("DELETE FROM sexton.clients; DELETE FROM sexton.river_job")
+	alone := newHeart(t, db, "alone")
+	available = insert(t, db, job{state: "available", clients: []string{"alone"}, seconds: -3600})
+	require.NoError(t, alone.Beat(t.Context()))
+	require.Equal(t, [][]string{{"f"}}, db.Rows(later, available), "at its start")
+	db.Exec("UPDATE sexton.clients SET seen_at = now() + interval '1 hour'; UPDATE sexton.river_job SET scheduled_at = now() + interval '1 hour'")
+	require.NoError(t, alone.Beat(t.Context()))
+	require.Equal(t, [][]string{{"f"}}, db.Rows(later, available), "while it runs")
 }
 
 // What a killed worker was at goes on within 20 s, as the README says: its last beat may have come just before its end, one pulse finds the

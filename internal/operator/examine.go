@@ -347,11 +347,11 @@ func (x *Examination) examineGenerations(ctx context.Context) {
 func (x *Examination) stalledJobs(ctx context.Context) (found []doctor.Finding, _ error) {
 	pauses, err := installation.Pauses(ctx, x.Connections)
 	for _, job := range riverjobs.Jobs(x.Config) {
-		if err != nil || pauses[job.Queue] != "" || job.Inserted() {
+		if err != nil || pauses[job.Queue] != "" {
 			continue
 		}
 		for _, name := range job.Databases {
-			waits, err := stalled(ctx, x.Jobs(), job.Kind, name)
+			waits, err := stalled(ctx, x.Jobs(), job, name)
 			if err != nil {
 				return found, err
 			}

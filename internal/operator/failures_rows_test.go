@@ -349,8 +349,9 @@ func TestQueueStatesDoNotScan(t *testing.T) {
 func TestJobsThatStandStillAreNamed(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
+	of := riverjobs.Job{Kind: cleanUp, Cron: "* * * * *", Schedule: "* * * * *"}
 	look := func() string {
-		reason := pgtest.Must(stalled(t.Context(), db.Connected, cleanUp, "main"))(t)
+		reason := pgtest.Must(stalled(t.Context(), db.Connected, of, "main"))(t)
 		return reason
 	}
 	require.Empty(t, look())
@@ -363,4 +364,20 @@ func TestJobsThatStandStillAreNamed(t *testing.T) {
 	require.Equal(t, "worker me: job 7 counts as running there since 2026-01-02T03:04:06Z, and has no run", look())
 	db.Exec("INSERT INTO sexton.runs (kind, database, holder) VALUES ($1, 'main', 'me')", cleanUp)
 	require.Empty(t, look(), "it is worked on")
+
+	of = riverjobs.Job{Kind: riverjobs.GroupDestroy}
+	db.Exec(`DELETE FROM sexton.river_job; DELETE FROM sexton.runs;
+		INSERT INTO sexton.river_job (id, args, kind, queue, state, max_attempts, scheduled_at)
+		VALUES (8, '{"group_id": 1}', 'group_destroy', 'group_destroy', 'available', 1, '2026-01-02T03:04:05Z')`)
+	const unfetched = "a worker: none has fetched job 8, available since 2026-01-02T03:04:05Z"
+	require.Equal(t, unfetched, look(), "a job of an item, too")
+	db.Exec(`INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at) VALUES ('me', 'host', 1, now(), now());
+		INSERT INTO sexton.runs (kind, database, holder) VALUES ('group_destroy', 'main', 'me')`)
+	require.Empty(t, look(), "others are worked on")
+	db.Exec("DELETE FROM sexton.clients")
+	require.Equal(t, unfetched, look(), "the worker of that run is dead")
+	db.Exec("UPDATE sexton.runs SET outcome = 'done', ended_at = now()")
+	require.Empty(t, look(), "one has ended just now")
+	db.Exec("UPDATE sexton.runs SET started_at = now() - interval '2 minutes', ended_at = now() - interval '1 minute'")
+	require.Equal(t, unfetched, look())
 }

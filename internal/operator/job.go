@@ -274,8 +274,11 @@ func (k *shared) explain(ctx context.Context, all *installation.Connections, s *
 		reason, class = "its database: "+all.Down[s.Database].Error(), ""
 	case s.Running != nil:
 		reason, class = s.Running.waitingFor()
-	case s.Job.Inserted():
+	case s.turnedBack != "" && s.Job.Inserted():
 		reason, class = s.turnedBack, "" // The rows wait for the job that inserts it.
+	case s.Job.Inserted():
+		reason, err = stalled(ctx, all.Jobs(), s.Job, s.Database)
+		class = waitWorker
 	default:
 		reason, class, err = k.obstacle(ctx, all, s, tables)
 	}
@@ -319,7 +322,7 @@ func (k *shared) obstacle(
 	if pending && len(k.workers) == 0 {
 		return "a worker: none is running (start one with sexton run)", waitWorker, nil
 	}
-	if job, err := stalled(ctx, all.Jobs(), s.Kind, s.Database); job != "" || err != nil {
+	if job, err := stalled(ctx, all.Jobs(), s.Job, s.Database); job != "" || err != nil {
 		return job, waitWorker, err
 	}
 	if outdated != "" {
@@ -331,9 +334,9 @@ func (k *shared) obstacle(
 	return k.deaf(s.Kind, s.Database), waitPoll, nil
 }
 
-// stalled says which job of a kind with a schedule has been given to no worker, or to one that does not work on it, or "".
-func stalled(ctx context.Context, jobs database.Database, kind, name string) (string, error) {
-	found, err := jobs.Queries().JobStalled(ctx, kind, name)
+// stalled says which job of a kind has been given to no worker, or to one that does not work on it, or "".
+func stalled(ctx context.Context, jobs database.Database, of riverjobs.Job, name string) (string, error) {
+	found, err := jobs.Queries().JobStalled(ctx, of.Kind, name, of.Inserted())
 	if err != nil || len(found) == 0 {
 		return "", err
 	}

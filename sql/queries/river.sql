@@ -43,7 +43,8 @@ CROSS JOIN pg_catalog.unnest(ARRAY['available', 'pending', 'running', 'retryable
 ORDER BY 1, 4;
 
 -- name: JobStalled :many
--- A job of a kind for a database that has waited for a fetch for 30 s, or been running as long without a run.
+-- A job of a kind for a database that has waited for a fetch for 30 s, or been running as long without a run. With @several at a time some wait
+-- while others are worked on.
 SELECT job.id, (job.state = 'running')::pg_catalog.bool AS running,
     coalesce(job.attempted_by[pg_catalog.cardinality(job.attempted_by)], '')::pg_catalog.text AS client, since.at::pg_catalog.timestamptz AS since
 FROM "sexton".river_job AS job
@@ -55,6 +56,13 @@ WHERE job.state IN ('available', 'running')
   AND (job.state = 'available' OR NOT EXISTS (
       SELECT FROM "sexton".runs AS run
       WHERE run.kind = @kind AND run.database = @database::pg_catalog.text AND run.ended_at IS NULL AND run.started_at >= job.attempted_at
+  ))
+  AND (job.state = 'running' OR NOT @several::pg_catalog.bool OR NOT EXISTS (
+      SELECT FROM "sexton".runs AS run
+      WHERE run.kind = @kind AND run.database = @database::pg_catalog.text
+        AND run.started_at > pg_catalog.clock_timestamp() - interval '1 day'
+        AND (run.ended_at > pg_catalog.clock_timestamp() - interval '30 seconds'
+             OR run.ended_at IS NULL AND EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = run.holder))
   ))
 ORDER BY since.at
 LIMIT 1;
@@ -84,6 +92,23 @@ SELECT greatest(
 )::pg_catalog.timestamptz AS start
 FROM "sexton".river_job AS job
 WHERE job.state = 'scheduled' AND job.queue = @kind AND job.kind = @kind;
+
+-- name: JobsSchedule :many
+-- Makes jobs available whose time has come, the most urgent first, and returns their queues. One that is locked comes later.
+WITH due AS (
+    SELECT job.id
+    FROM "sexton".river_job AS job
+    WHERE job.state IN ('retryable', 'scheduled')
+      AND job.scheduled_at <= pg_catalog.clock_timestamp()
+    ORDER BY job.priority, job.scheduled_at, job.id
+    LIMIT @most::int
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE "sexton".river_job AS job
+SET state = 'available'
+FROM due
+WHERE job.id = due.id
+RETURNING job.queue;
 
 -- name: ClientJobs :many
 -- The jobs that River fetched for a client. River appends the client that fetches.
