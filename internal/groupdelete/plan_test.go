@@ -115,6 +115,16 @@ var shapes = map[string]shape{
 		INSERT INTO builds VALUES (7, 1, 91), (7, 2, 11), (8, 1, 11), (8, 2, 91); INSERT INTO narrow VALUES (7, 7), (8, 8);
 		INSERT INTO own SELECT 1, id FROM projects; INSERT INTO own SELECT id, id FROM projects;`,
 	},
+	"keys that decide about the partition": {
+		`CREATE TABLE seats (id bigint, project_id bigint REFERENCES projects ON DELETE SET NULL, group_id bigint DEFAULT NULL REFERENCES groups ON DELETE SET DEFAULT)
+			PARTITION BY LIST (project_id);
+		CREATE TABLE seats_11 PARTITION OF seats FOR VALUES IN (11) PARTITION BY RANGE (group_id);
+		CREATE TABLE seats_11_1 PARTITION OF seats_11 FOR VALUES FROM (0) TO (2);
+		CREATE TABLE seats_11_rest PARTITION OF seats_11 DEFAULT;
+		CREATE TABLE seats_rest PARTITION OF seats DEFAULT;
+		CREATE INDEX ON seats (project_id); CREATE INDEX ON seats (group_id);`,
+		`INSERT INTO seats SELECT 10 * id + n, id, n FROM projects, generate_series(1, 2) AS n;`,
+	},
 	"several ways": {
 		issues + `CREATE TABLE todos (id bigint PRIMARY KEY, project_id bigint REFERENCES projects ON DELETE SET NULL,
 			issue_id bigint REFERENCES issues ON DELETE CASCADE, note_id bigint REFERENCES notes ON DELETE CASCADE, group_id bigint REFERENCES groups ON DELETE CASCADE);
