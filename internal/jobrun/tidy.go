@@ -15,6 +15,10 @@ import (
 // a small batch.
 const tidyEvery = time.Minute
 
+// unbroken is how often it looks for the latter where the lease has been its own all the while: only a process that died while it was being
+// refused the lease has left any.
+const unbroken = 5 * time.Minute
+
 // pruneEvery is how often one process removes history past its time; where there was as much as one look removes, it looks again after tidyEvery.
 const pruneEvery, pruneMost = 10 * time.Minute, 1000
 
@@ -79,7 +83,7 @@ func (r *Runner) forget(key string) {
 func (r *Runner) passed(key string, token int64) bool {
 	passed := true
 	r.note(key, func(t *tidied) {
-		passed = token != t.token+1 || time.Since(t.closed) >= tidyEvery
+		passed = token != t.token+1 || time.Since(t.closed) >= unbroken
 		if !passed {
 			t.token = token
 		}

@@ -86,14 +86,16 @@ func (f *First) of(r *run) bool {
 // begin takes the first look, unless it was taken ahead.
 func (r *run) begin(ctx context.Context) error {
 	first := r.engine.Look
+	var last *closing
 	if !first.of(r) {
 		first = r.engine.first(r.places())
 		limits := r.engine.Session.Limits
 		limits.Reads = true
 		statements := first.Statements
-		if r.marks.expire() {
+		if r.marks.expire() { // As does a tick without other work: what confirming begins with comes along.
 			limits.Reads = false
 			statements = append(statements, r.expired())
+			last, statements = r.closes(statements)
 		}
 		if _, err := r.engine.Session.RunWithin(ctx, limits, statements...); err != nil {
 			return fmt.Errorf("look for due tombstones: %w", err)
@@ -102,7 +104,7 @@ func (r *run) begin(ctx context.Context) error {
 	if first.fingerprint != r.engine.Fingerprint {
 		return ErrChanged
 	}
-	r.asked = time.Now()
+	r.asked, r.closing = time.Now(), last
 	r.fill(first.loaded)
 	if len(first.strangers) > 0 {
 		if err := r.adopt(ctx, first.strangers); err != nil {

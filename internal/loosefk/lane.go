@@ -84,6 +84,9 @@ func (l *lane) open() bool {
 	return !l.drained || l.loaded || len(l.fresh)+len(l.next)+len(l.carried) > 0
 }
 
+// marked reports whether the lane has not begun at the beginning of its queue.
+func (l *lane) marked() bool { return beginning().less(l.after) }
+
 // drain serves the lanes in turn, each for its share of a round. Deleting children can leave tombstones of their own in
 // lanes that were already empty, and others come in meanwhile, so it asks again and again.
 func (r *run) drain(ctx context.Context) error {
@@ -99,7 +102,7 @@ func (r *run) drain(ctx context.Context) error {
 				r.rounds++
 			}
 		}
-		if first && !slices.ContainsFunc(r.lanes, (*lane).open) {
+		if first && !slices.ContainsFunc(r.lanes, (*lane).open) && slices.ContainsFunc(r.lanes, (*lane).marked) {
 			// Somebody sees work, and it is not above the marks.
 			for _, l := range r.lanes {
 				l.after = beginning()
@@ -170,9 +173,8 @@ func (r *run) due(ctx context.Context) error {
 	at := r.places()
 	statements := []batch.Statement{r.engine.lanesDue(at, &due)}
 	through := !slices.ContainsFunc(r.lanes, (*lane).open)
-	if _, others := r.far(); len(others) == 0 && r.rounds == 0 && through {
-		last = &closing{gates: gates{far: []string{}}}
-		statements = append(statements, r.horizon(last), r.pageStatement(0, last.gates, &last.page))
+	if r.rounds == 0 && through {
+		last, statements = r.closes(statements)
 	}
 	if r.rounds > 0 && through {
 		most = r.engine.loads(r.engine.Parents...)
@@ -187,6 +189,15 @@ func (r *run) due(ctx context.Context) error {
 	r.fill(found)
 	r.drained(due, len(found) < most)
 	return nil
+}
+
+// closes adds the reads that confirming begins with, unless they are about other databases, too.
+func (r *run) closes(statements []batch.Statement) (*closing, []batch.Statement) {
+	if _, others := r.far(); len(others) > 0 {
+		return nil, statements
+	}
+	last := &closing{gates: gates{far: []string{}}}
+	return last, append(statements, r.horizon(last), r.pageStatement(0, last.gates, &last.page))
 }
 
 // drained notes which lanes have nothing due behind what is loaded; all is where that is everything.
