@@ -45,12 +45,12 @@ CREATE TRIGGER slow BEFORE DELETE ON invoices FOR EACH ROW WHEN (old.tenant_id >
 
 const browserPast = `
 INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after, cleanup_attempts, last_error)
-VALUES ('public.tenants', 4711, now() + interval '20 minutes', 4, 'invoices: update or delete on table "invoices" violates foreign key constraint on table "audit_log" (SQLSTATE 23503)');
+VALUES ('public.tenants', 4711, now() + interval '20 minutes', 4, 'invoices: SQLSTATE 23503: update or delete on table "invoices" violates foreign key constraint on table "audit_log"');
 INSERT INTO users_ghost_user_migrations (user_id, consume_after, attempts, last_error)
-VALUES (9, now() + interval '25 minutes', 2, 'posts: lock not available (SQLSTATE 55P03), held by pid 4711');
+VALUES (9, now() + interval '25 minutes', 2, 'notes: SQLSTATE 55P03: canceling statement due to lock timeout');
 INSERT INTO sexton.river_job (kind, queue, args, state, max_attempts, attempt, scheduled_at, finalized_at, errors)
 VALUES ('loose_foreign_keys_cleanup', 'loose_foreign_keys_cleanup', '{"database": "main", "hidden": "personal data"}', 'discarded', 3, 3, now(), now(),
-	ARRAY['{"at": "2030-01-01T00:00:00Z", "attempt": 3, "error": "read backlog: connection reset by peer", "trace": ""}']::jsonb[]);
+	ARRAY[jsonb_build_object('at', now() - interval '9 minutes', 'attempt', 3, 'error', 'read backlog: connection reset by peer', 'trace', '')]);
 INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome, changed, stats)
 SELECT 'loose_foreign_keys_cleanup', 'main', 'worker-1:4711', at, at + interval '1.4 seconds', CASE n % 5 WHEN 2 THEN 'over_limit' ELSE 'done' END, true,
 	jsonb_build_object('processed', 40 * n, 'delete_count_by_table', jsonb_build_object('invoices', 900 * n, 'notes', 310 * n, 'todos', 44 * n))

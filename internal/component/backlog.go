@@ -114,11 +114,11 @@ func (b Backlog) Obstacle() (reason string, class pace.WaitClass) {
 			}
 			reason += " until " + b.DeferredUntil.Format(time.RFC3339)
 		}
-		if b.DeferredReason != "" {
-			reason += ", after: " + words.Cell(&b.DeferredReason)
-		}
 		if b.LockedBy != "" {
 			reason += "; now " + b.LockedBy
+		}
+		if b.DeferredReason != "" {
+			reason += ", after: " + words.Cell(&b.DeferredReason)
 		}
 		return reason, WaitDeferred
 	}

@@ -115,11 +115,12 @@ func listTombstones(ctx context.Context, all *installation.Connections, limit in
 		if all.Down[db.Name] != nil {
 			continue
 		}
-		list, err := installation.TombstonesOf(all, db).List(ctx, loosefk.ListOptions{FailedOnly: true, Limit: limit, Window: component.FailureWindow})
+		options := loosefk.ListOptions{FailedOnly: true, Limit: limit, Window: max(limit, component.FailureWindow)}
+		list, err := installation.TombstonesOf(all, db).List(ctx, options)
 		if err != nil {
 			return failures, more, fmt.Errorf("database %s: %w", db.Name, err)
 		}
-		more = more || list.More > 0
+		more = more || list.More > 0 || list.Capped
 		for _, t := range list.Tombstones {
 			failures = append(failures, tombstoneFailure(db.Name, t))
 		}

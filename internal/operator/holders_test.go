@@ -3,6 +3,7 @@ package operator
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,23 +27,15 @@ func TestPutOffRowsAreCountedByReason(t *testing.T) {
 		FROM generate_series(21, 28) AS id`)
 	users := func() component.Backlog {
 		reading := pgtest.Must(Read(t.Context(), Noted(all, nil)))(t)
-		for _, table := range reading.DeletionTables {
-			if table.Table == "users_ghost_user_migrations" {
-				return table
-			}
-		}
-		t.Fatal("no users")
-		panic("unreachable")
+		at := slices.IndexFunc(reading.DeletionTables, func(b component.Backlog) bool { return b.Table == "users_ghost_user_migrations" })
+		require.GreaterOrEqual(t, at, 0)
+		return reading.DeletionTables[at]
 	}
 	locked := func() component.Failure {
 		found := pgtest.Must(ReadFailures(t.Context(), all, 50))(t)
-		for _, failure := range found.Failures {
-			if failure.ID == "22" {
-				return failure
-			}
-		}
-		t.Fatal("no user 22")
-		panic("unreachable")
+		at := slices.IndexFunc(found.Failures, func(f component.Failure) bool { return f.ID == "22" })
+		require.GreaterOrEqual(t, at, 0)
+		return found.Failures[at]
 	}
 	free := users()
 	require.Equal(t, "3 × notes: SQLSTATE 23503: Key (id)=(23) is still referenced; 2 × issues: SQLSTATE 55P03: canceling statement due to lock timeout; "+
@@ -62,4 +55,15 @@ func TestPutOffRowsAreCountedByReason(t *testing.T) {
 	require.Contains(t, string(pgtest.Must(json.Marshal(failure))(t)), `"locked":true`)
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.Equal(t, "no session holds a lock on issues", users().LockedBy)
+
+	// Of more failures than one look takes none is taken for the last.
+	all.Config.LooseForeignKeys.Enabled = true
+	db.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after, cleanup_attempts, last_error)
+		SELECT 'public.projects', n, now() + interval '1 hour', 3, 'issues: SQLSTATE 23514: no ' || n FROM generate_series(1, 501) AS n`)
+	found := pgtest.Must(ReadFailures(t.Context(), all, component.FailureWindow))(t)
+	require.True(t, found.More)
+	require.Equal(t, []string{"tombstones"}, found.Capped)
+	first := found.Reasons()[0]
+	require.Len(t, first.Failures, component.FailureWindow)
+	require.True(t, first.More)
 }

@@ -14,7 +14,8 @@ import (
 )
 
 func definitionsCommand(env *cli.Env) *cobra.Command {
-	return cli.Group("definitions", "Print the foreign keys that the definitions stand for: the way back", "  sexton definitions foreign-keys", foreignKeysCommand(env))
+	return cli.Group("definitions", "Print the foreign keys that the definitions stand for: the way back",
+		"  sexton definitions foreign-keys", foreignKeysCommand(env))
 }
 
 // wayBack is one definition in `sexton definitions foreign-keys --json`.

@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"html/template"
 	"regexp"
 	"slices"
@@ -307,7 +308,7 @@ func humane(now time.Time, text string) template.HTML {
 		}
 		said := momentAt(now, at)
 		out.WriteString(template.HTMLEscapeString(text[last:found[0]]))
-		out.WriteString(`<time datetime="` + said.Machine + `" title="` + said.Exact + `" data-clock>` + at.UTC().Format(format) + "</time> (" + said.Relative + ")")
+		fmt.Fprintf(&out, `<time datetime="%s" title="%s" data-clock>%s</time> (%s)`, said.Machine, said.Exact, at.UTC().Format(format), said.Relative)
 		last = found[1]
 	}
 	out.WriteString(template.HTMLEscapeString(text[last:]))

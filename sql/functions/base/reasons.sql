@@ -1,5 +1,6 @@
 -- Sums up recorded errors by their causes, the commonest first: "8 × issues: SQLSTATE 23514: …; 4 × …", or the error alone if all have the same cause.
--- Errors have the same cause if they differ only in words with digits behind the table: keys, rows and processes.
+-- Its callers pass 500 errors of a queue at most, so "500+" stands for as many and more. Errors have the same cause if they differ only in
+-- words with digits behind the table: keys, rows and processes.
 CREATE OR REPLACE FUNCTION "sexton".reasons(errors text[])
 RETURNS text
 LANGUAGE sql
@@ -8,7 +9,7 @@ SET search_path = pg_catalog, pg_temp
 AS $sexton$
     SELECT CASE
         WHEN pg_catalog.sum(cause.rows) = pg_catalog.cardinality(errors) AND pg_catalog.count(*) = 1 THEN pg_catalog.min(cause.example)
-        ELSE pg_catalog.string_agg(cause.rows || ' × ' || cause.example, '; ' ORDER BY cause.place) FILTER (WHERE cause.place <= 3)
+        ELSE pg_catalog.string_agg(CASE WHEN cause.rows < 500 THEN cause.rows::text ELSE '500+' END || ' × ' || cause.example, '; ' ORDER BY cause.place) FILTER (WHERE cause.place <= 3)
             || coalesce('; ' || pg_catalog.sum(cause.rows) FILTER (WHERE cause.place > 3) || ' × something else', '')
     END
     FROM (
