@@ -9,7 +9,7 @@ SET search_path = pg_catalog, pg_temp
 AS $sexton$
     SELECT CASE
         WHEN pg_catalog.sum(cause.rows) = pg_catalog.cardinality(errors) AND pg_catalog.count(*) = 1 THEN pg_catalog.min(cause.example)
-        ELSE pg_catalog.string_agg(CASE WHEN cause.rows < 500 THEN cause.rows::text ELSE '500+' END || ' × ' || cause.example, '; ' ORDER BY cause.place) FILTER (WHERE cause.place <= 3)
+        ELSE pg_catalog.string_agg(CASE WHEN cause.rows < 500 THEN cause.rows::pg_catalog.text ELSE '500+' END || ' × ' || cause.example, '; ' ORDER BY cause.place) FILTER (WHERE cause.place <= 3)
             || coalesce('; ' || pg_catalog.sum(cause.rows) FILTER (WHERE cause.place > 3) || ' × something else', '')
     END
     FROM (
