@@ -3,6 +3,7 @@ package drain
 import (
 	"fmt"
 	"strings"
+	"sync"
 
 	"sexton/internal/pgcatalog"
 )
@@ -58,6 +59,11 @@ type Args struct{ Values []any }
 func (a *Args) Add(value any) int {
 	a.Values = append(a.Values, value)
 	return len(a.Values)
+}
+
+// Once returns a function for the number of a parameter that is added when it is first asked for: Postgres refuses parameters that no term mentions.
+func (a *Args) Once(value any) func() int {
+	return sync.OnceValue(func() int { return a.Add(value) })
 }
 
 // Updates reports whether the edge changes rows instead of deleting them.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
@@ -68,6 +69,9 @@ type task struct {
 	// looked tells that a window has been read, cleanedBefore what the chunk had cleaned by then.
 	looked        bool
 	cleanedBefore int64
+	// seen are the versions of rows that a step in another database is about, without the keys that had no parent behind that look.
+	seen    drain.Rows
+	without any
 	// skips makes pieces of a leaf without an index leave out locked rows; lockedOnly reports that the last scan found no others.
 	skips, lockedOnly bool
 }

@@ -2,29 +2,22 @@ package loosefk
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 
 	"sexton/internal/database"
 )
 
-// A table's row in pg_class gets a new xmin with nearly every change of its definition, and statistics are
-// written into it in place; a column's new name and an index do not, so the tables' columns and indexes are looked at, too. Partitions that come
-// or go change the tree itself. Another key in the tombstones shows in the
-// function that records them.
-//
-//go:embed queries/fingerprint.sql
-var fingerprintSQL string
-
 // ErrChanged ends a run whose tables are not as they were when its parents were bound. What it has done until then is done.
 var ErrChanged = errors.New("tables have changed since definitions were bound to them")
 
 // Fingerprint changes where the tables of the parents that are in one database, or what their tombstones record, are changed, so that what Resolve found may
-// hold no longer. It is much cheaper than resolving again.
+// hold no longer. It is much cheaper than resolving again: a table's row in pg_class gets a new xmin with nearly every change of its definition, and
+// statistics are written into it in place; a column's new name and an index do not, so the tables' columns and indexes are looked at, too. Partitions that
+// come or go change the tree itself. Another key in the tombstones shows in the function that records them.
 func Fingerprint(ctx context.Context, db database.Sender, name string, parents []*Parent) (string, error) {
 	var fingerprint string
-	row := database.Behind(ctx, db, "SELECT "+database.GenericPlan, nil, []any{new(string)}, fingerprintSQL, tablesIn(name, parents))
+	row := database.Behind(ctx, db, "SELECT "+database.GenericPlan, nil, []any{new(string)}, statement("fingerprint"), tablesIn(name, parents))
 	if err := row.Scan(&fingerprint); err != nil {
 		return "", fmt.Errorf("take fingerprint of tables: %w", err)
 	}

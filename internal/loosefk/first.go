@@ -2,10 +2,9 @@ package loosefk
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,6 +12,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/pgschema"
 )
 
 // First is the look that a run begins with: which parents have due tombstones, those tombstones unless there are too many, and whether the
@@ -68,7 +68,7 @@ func (e *Engine) first(at spots) *First {
 	}}}
 	if e.Fingerprint != "" {
 		tables := tablesIn(e.Database, e.Parents)
-		f.Statements = append(f.Statements, batch.Statement{SQL: fingerprintSQL, Args: []any{tables}, Scan: batch.One(&f.fingerprint)})
+		f.Statements = append(f.Statements, batch.Statement{SQL: statement("fingerprint"), Args: []any{tables}, Scan: batch.One(&f.fingerprint)})
 	}
 	return f
 }
@@ -116,28 +116,34 @@ func (r *run) begin(ctx context.Context) error {
 	return nil
 }
 
-// lanesDueSQL lists the parents of $1 that have due tombstones behind their position.
-//
-//go:embed queries/lanes_due.sql
-var lanesDueSQL string
+//go:embed queries
+var queries embed.FS
 
-func (e *Engine) lanesDue(at spots, due *[]string) batch.Statement {
-	return batch.Statement{SQL: e.Session.Names.Render(lanesDueSQL), Args: at.args(), Scan: batch.Collect(due, pgx.RowTo[string])}
+// statement is a text of the folder queries, to be rendered for the configured schemas.
+func statement(name string, more ...string) string {
+	return pgschema.Texts{Files: queries}.Statement(name, more...)
 }
 
-//go:embed queries/load.sql
-var loadSQL string
+// statement is one of them, rendered for the engine.
+func (e *Engine) statement(name string, more ...string) string {
+	return e.Session.Names.Render(statement(name, more...))
+}
+
+// lanesDue lists the parents that have due tombstones behind their position.
+func (e *Engine) lanesDue(at spots, due *[]string) batch.Statement {
+	return batch.Statement{SQL: e.statement("lanes_due"), Args: at.args(), Scan: batch.Collect(due, pgx.RowTo[string])}
+}
 
 // loading is the statement that loads tombstones of parents behind positions.
 func (e *Engine) loading(at spots, most int, into *[]loaded) batch.Statement {
 	var one loaded
 	var age float64
-	sql, row := loadSQL, []any{&one.name, &one.id, &one.consumeAfter, &one.place, &one.integer, &one.text, &one.anyway, &age}
+	origin, row := "", []any{&one.name, &one.id, &one.consumeAfter, &one.place, &one.integer, &one.text, &one.anyway, &age}
 	if e.Undo {
-		sql, row = strings.Replace(sql, "AS age", "AS age, tombstone.origin", 1), append(row, &one.origin)
+		origin, row = ", tombstone.origin", append(row, &one.origin)
 	}
 	return batch.Statement{
-		SQL: e.Session.Names.Render(sql), Args: append(at.args(), most),
+		SQL: e.statement("load", "origin", origin), Args: append(at.args(), most),
 		Scan: func(rows pgx.Rows) error {
 			*into = nil
 			_, err := pgx.ForEachRow(rows, row, func() error {

@@ -3,7 +3,6 @@ package loosefk
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,25 +45,23 @@ func (c Confirming) grace() float64  { return cmp.Or(c.Grace, 10*time.Minute).Se
 // open at all), and whether there are sessions whose transactions cannot be seen: those of other roles, and those
 // that do not report. Autovacuum inserts nothing, parallel workers have a leader, nor does a long look of the engine insert (longName). A
 // transaction that began in the future began before the clock was set back, and counts as older than everything. $1 is the grace time.
-//
-//go:embed queries/horizon.sql
-var horizonSQL string
+func horizonSQL() string { return statement("horizon") }
 
 // HorizonSQL is horizonSQL with the grace time in another parameter.
 func HorizonSQL(grace int) string {
-	return strings.ReplaceAll(horizonSQL, "$1", fmt.Sprintf("$%d", grace))
+	return strings.ReplaceAll(horizonSQL(), "$1", fmt.Sprintf("$%d", grace))
 }
 
 // PreparedSQL lists the prepared transactions of the database.
 const PreparedSQL = `SELECT prepared.transaction FROM pg_catalog.pg_prepared_xacts AS prepared
 WHERE prepared.database OPERATOR(pg_catalog.=) pg_catalog.current_database()`
 
-// openSQL is horizonSQL and the time where database $2 has anything to recheck, and no row elsewhere. It keeps the horizon for recheckableSQL in the
+// openSQL is horizonSQL and the time where database $2 has anything to recheck, and no row elsewhere. It keeps the horizon for the page in the
 // same transaction, as seconds: as text a time may be read back in another zone.
 func openSQL() string {
 	return "SELECT present.horizon, present.blind, pg_catalog.clock_timestamp(), " +
 		"pg_catalog.set_config('sexton.horizon', extract(epoch FROM present.horizon)::pg_catalog.text, true)\n" +
-		"FROM (" + horizonSQL + ") AS present\n" +
+		"FROM (" + horizonSQL() + ") AS present\n" +
 		`WHERE EXISTS (SELECT FROM "sexton".swept AS swept WHERE swept.database OPERATOR(pg_catalog.=) $2)`
 }
 
@@ -73,16 +70,8 @@ func openSQL() string {
 func ageSQL() string {
 	return `SELECT CASE WHEN present.horizon OPERATOR(pg_catalog.=) 'infinity' THEN 0 WHEN present.horizon OPERATOR(pg_catalog.=) '-infinity' THEN 1e9
     ELSE greatest(extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) present.horizon), 0) END::pg_catalog.float8, present.blind
-FROM (` + horizonSQL + ") AS present"
+FROM (` + horizonSQL() + ") AS present"
 }
-
-// recheckableSQL reads rows of database $1 behind id $2, oldest first: what they are about, whether they have been waited
-// for long enough ($5) and twice as long, whether both gates are open, whether the first one is (horizon $4, or the kept one) while prepared
-// transactions are there, which are to be noted then, and whether transactions in other databases alone keep them shut
-// (parents $6, horizon $7).
-//
-//go:embed queries/recheckable.sql
-var recheckableSQL string
 
 // noteSQL notes the prepared transactions for rows whose first gate is open. Transactions that have ended since it was
 // found open need not be waited for.

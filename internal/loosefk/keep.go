@@ -2,7 +2,6 @@ package loosefk
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"slices"
 	"strconv"
@@ -49,20 +48,14 @@ func Keep(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, database st
 	return nil
 }
 
-//go:embed queries/make_layout.sql
-var makeLayoutSQL string
-
-//go:embed queries/layout.sql
-var layoutSQL string
-
 // LayoutOf reads how rows of a table are kept: deleted ones as those of its root, as triggers keep them, and changed ones by its own key.
 func LayoutOf(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, table uint32, exclude []string, changed bool) (*drain.Layout, error) {
 	on := names.On(db)
 	var id int64 // First, since the next statement sees no row that it has made itself.
-	if err := on.QueryRow(ctx, makeLayoutSQL, table, exclude, changed).Scan(&id); err != nil {
+	if err := on.QueryRow(ctx, statement("make_layout"), table, exclude, changed).Scan(&id); err != nil {
 		return nil, fmt.Errorf("note the columns to keep: %w", err)
 	}
-	rows, _ := on.Query(ctx, layoutSQL, id)
+	rows, _ := on.Query(ctx, statement("layout"), id)
 	layout, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByPos[drain.Layout])
 	return layout, problem.Doing(err, "read the columns to keep")
 }

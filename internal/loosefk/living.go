@@ -2,7 +2,6 @@ package loosefk
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"slices"
 
@@ -46,15 +45,12 @@ func (p *Parent) reviveStatement(names pgschema.Names, tombstones []tombstone, v
 	if p.Composite() {
 		key = p.Parts("waiting.key")
 	}
-	where, verifyAt := p.Lives("waiting.key", keys), 0
+	where, verifyAt := p.Lives("waiting.key", keys), args.Once(verify)
 	for i, reference := range p.References {
 		if reference.keeps() || reference.Remote || !reference.Usable() {
 			continue
 		}
-		if verifyAt == 0 {
-			verifyAt = args.Add(verify)
-		}
-		where += fmt.Sprintf("\nAND (NOT ($%d::pg_catalog.bool[])[%d] OR NOT %s)", verifyAt, i+1, reference.Exists(key, args))
+		where += fmt.Sprintf("\nAND (NOT ($%d::pg_catalog.bool[])[%d] OR NOT %s)", verifyAt(), i+1, reference.Exists(key, args))
 	}
 	return fmt.Sprintf(`UPDATE %[1]s AS tombstone
 SET status = 3, settled_at = pg_catalog.clock_timestamp(), consume_after = 'infinity', last_error = NULL
@@ -117,16 +113,6 @@ func (r *run) end(ctx context.Context, c *chunk, ended *settled) error {
 	return err
 }
 
-// expireSQL removes revived tombstones that are older than $1 days, $2 at most.
-//
-//go:embed queries/expire.sql
-var expireSQL string
-
-// pruneSQL removes revived tombstones beyond the newest $1, $2 at most.
-//
-//go:embed queries/prune.sql
-var pruneSQL string
-
 // Revived tombstones are kept for operators who ask why children stay: so many days, and so many of them.
 const (
 	revivedDays = 7
@@ -135,7 +121,7 @@ const (
 
 // expired is the statement that removes old ones. A run's first look has it now and then: without it the look writes nothing.
 func (r *run) expired() batch.Statement {
-	return batch.Statement{SQL: r.engine.Session.Names.Render(expireSQL), Args: []any{revivedDays, pageSize}}
+	return batch.Statement{SQL: r.engine.statement("expire"), Args: []any{revivedDays, pageSize}}
 }
 
 // prune removes what a run has revived beyond what is kept.
@@ -143,7 +129,7 @@ func (r *run) prune(ctx context.Context) error {
 	if r.stats.Revived == 0 {
 		return nil
 	}
-	surplus := batch.Statement{SQL: r.engine.Session.Names.Render(pruneSQL), Args: []any{mostRevived, pageSize}}
+	surplus := batch.Statement{SQL: r.engine.statement("prune"), Args: []any{mostRevived, pageSize}}
 	for removed := int64(pageSize); removed == pageSize && r.stop.Err() == nil; {
 		affected, err := r.engine.Session.Run(ctx, surplus)
 		if err != nil {

@@ -2,7 +2,6 @@ package loosefk
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"slices"
 	"time"
@@ -199,14 +198,6 @@ func (r *run) blameless(ctx context.Context, c *chunk) (blamed, waits []tombston
 	return blamed, waits, nil
 }
 
-// blameSQL records why tombstones ($2, $3) of parent $1 are unfinished ($4), and returns how many it has put off and how many there were. With $6
-// they wait so many seconds for a database that cannot be reached, which is no attempt. Else an attempt counts: after the third a tombstone is put
-// off, one that fails for 5 minutes, doubling up to an hour; one that is merely too big for the limits ($5) for 5 minutes, from where it starts
-// afresh, as in GitLab.
-//
-//go:embed queries/blame.sql
-var blameSQL string
-
 // blame counts an attempt for tombstones and records the reason. Tombstones that wait for another database are put off for a
 // while, which is no attempt.
 func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone, f fault.Fault) error {
@@ -223,7 +214,7 @@ func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone,
 		wait = &seconds
 	}
 	_, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL:  r.engine.Session.Names.Render(blameSQL),
+		SQL:  r.engine.statement("blame"),
 		Args: []any{parent.Recorded, ids, times, f.Text(), f.Verdict == fault.Unfinished, wait}, Scan: batch.One(&putOff, &blamed),
 	})
 	if err != nil {

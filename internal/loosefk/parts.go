@@ -96,6 +96,9 @@ func (r *run) parts(c *chunk, t task, form pass, limit int, remove bool) []*part
 func (r *run) prepare(c *chunk, p *part, form pass, limit int, remove bool) {
 	t := p.task
 	keys := c.parent.doomed(t.reference, p.tombstones, c.anyway)
+	if t.reference.exactly() {
+		keys.Values = t.without
+	}
 	p.statements = r.statements(keys, t, form, limit)
 	p.cleaning = len(p.statements) - 1
 	clean := &p.statements[p.cleaning]
@@ -161,6 +164,8 @@ func (r *run) absorb(ctx context.Context, c *chunk, t task, form pass, limit int
 			continue
 		}
 		full := (form == skipping || form == waiting) && p.rows >= int64(limit)
+		// A window of locked rows alone is not read again before the waiting pass.
+		full = full || p.rows > 0 && t.seen.Len() == limit
 		more = more || full || form == piecewise // The look that finds nothing ends it.
 		c.cleaned += p.rows
 		r.remove(c, p.ended)

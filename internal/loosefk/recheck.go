@@ -201,7 +201,7 @@ func (r *run) page(ctx context.Context, after int64, g gates) (page []swept, err
 
 func (r *run) pageStatement(after int64, g gates, page *[]swept) batch.Statement {
 	return batch.Statement{
-		SQL:  r.engine.Session.Names.Render(recheckableSQL),
+		SQL:  r.engine.statement("recheckable"),
 		Args: []any{r.engine.Database, after, sweptPage, g.horizon, r.engine.Confirming.within(), g.far, g.farHorizon},
 		Scan: batch.Collect(page, func(row pgx.CollectableRow) (s swept, err error) {
 			err = row.Scan(&s.id, &s.parent, &s.integers, &s.texts, &s.early, &s.expired, &s.open, &s.unnoted, &s.held)

@@ -132,19 +132,30 @@ func (r *run) databases(parent *Parent) []string {
 // the database.
 func (p *Parent) childrenStatement(database string, keys any, live []bool) (string, []any) {
 	args := &drain.Args{}
-	keysAt, liveAt := args.Add(keys), args.Add(live)
-	form, key := "pg_catalog.text", p.Stored("candidate.key")
-	if p.Integer {
-		form, key = "bigint", []string{"candidate.key"}
-	}
-	var terms []string
-	for i, reference := range p.References {
-		if reference.Database == database && reference.Usable() {
-			terms = append(terms, fmt.Sprintf("($%d::boolean[])[%d] AND %s", liveAt, i+1, reference.Exists(key, args)))
-		}
-	}
+	keysAt := args.Add(keys)
+	_, form, key := p.candidate()
+	terms := p.children(func(r *Reference) bool { return r.Database == database }, key, live, args)
 	return fmt.Sprintf("SELECT candidate.key FROM pg_catalog.unnest($%d::%s[]) AS candidate (key)\nWHERE %s",
 		keysAt, form, strings.Join(terms, "\nOR ")), args.Values
+}
+
+// candidate is a key that a statement asks about, in the alias candidate: the column of tombstones that has it, its type and its values.
+func (p *Parent) candidate() (column, form string, key []string) {
+	if p.Integer {
+		return "primary_key_value", "bigint", []string{"candidate.key"}
+	}
+	return "primary_key_text", "pg_catalog.text", p.Stored("candidate.key")
+}
+
+// children are the terms, one per reference that is asked, for a child of the key where the reference is among the live ones.
+func (p *Parent) children(asked func(*Reference) bool, key []string, live []bool, args *drain.Args) (terms []string) {
+	liveAt := args.Once(live)
+	for i, reference := range p.References {
+		if reference.Usable() && asked(reference) {
+			terms = append(terms, fmt.Sprintf("($%d::boolean[])[%d] AND %s", liveAt(), i+1, reference.Exists(key, args)))
+		}
+	}
+	return terms
 }
 
 // withChildren returns the ones of keys that have children in references marked live.

@@ -181,7 +181,7 @@ func TestTombstonesAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 		}},
 		"blame": {10, func(tombstones []tombstone) (string, []any) {
 			ids, times := places(tombstones)
-			return dbtest.Names().Render(blameSQL), []any{parent.Recorded, ids, times, "reason", false, nil}
+			return dbtest.Names().Render(statement("blame")), []any{parent.Recorded, ids, times, "reason", false, nil}
 		}},
 	} {
 		for statistics, analysed := range map[string]bool{"never analysed": false, "analysed when empty": true} {

@@ -2,7 +2,6 @@ package loosefk
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -69,14 +68,9 @@ func (r *resolver) checkValuesOf(ctx context.Context, tx pgx.Tx, reference *Refe
 	return nil
 }
 
-// constraintsSQL finds the constraints, of a table or of its partitions, that speak of the given columns alone.
-//
-//go:embed queries/constraints.sql
-var constraintsSQL string
-
 type constraint struct{ Label, Expression string }
 
-// readConstraints reads nothing of a table that another session holds: to show a constraint is to lock its table, and the statements of a pass meet
+// readConstraints finds the constraints, of a table or of its partitions, that speak of the given columns alone. It reads nothing of a table that another session holds: to show a constraint is to lock its table, and the statements of a pass meet
 // it all the same.
 func readConstraints(ctx context.Context, tx pgx.Tx, reference *Reference, columns []string) (found []constraint, err error) {
 	tables := []uint32{reference.Child.OID}
@@ -84,7 +78,7 @@ func readConstraints(ctx context.Context, tx pgx.Tx, reference *Reference, colum
 		tables = append(tables, leaf.OID)
 	}
 	err = pgcatalog.Unlocked(ctx, tx, func(nested pgx.Tx) error {
-		rows, err := nested.Query(ctx, constraintsSQL, tables, columns)
+		rows, err := nested.Query(ctx, statement("constraints"), tables, columns)
 		if err != nil {
 			return err
 		}

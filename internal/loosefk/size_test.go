@@ -49,7 +49,7 @@ func steered(ctx context.Context, duty float64) *run {
 			Adaptive: Adaptive{Target: target, Duty: duty},
 			Session:  &batch.Session{Limits: batch.Limits{StatementTimeout: time.Minute, LockTimeout: 2 * time.Minute, Durable: true}},
 		},
-		stop: ctx, breaker: newBreaker(), budget: budget{until: time.Now().Add(time.Hour)}, pace: &pace.Run{},
+		stop: ctx, breaker: newBreaker(), budget: budget{until: time.Now().Add(time.Hour), stats: &Stats{}}, pace: &pace.Run{},
 	}
 }
 
@@ -105,10 +105,10 @@ func TestTransactionsFromTheFutureKeepTheGateShut(t *testing.T) {
 	seen := func(sql string) [][]string {
 		return db.Rows(strings.ReplaceAll(sql, "pg_catalog.pg_stat_activity", "activity"), 1.0)
 	}
-	require.Equal(t, [][]string{{"-infinity", "f"}}, seen(horizonSQL))
+	require.Equal(t, [][]string{{"-infinity", "f"}}, seen(horizonSQL()))
 	require.Equal(t, [][]string{{"1000000000", "f"}}, seen(ageSQL()), "elsewhere it counts as older than everything")
 	db.Exec("UPDATE activity SET xact_start = NULL")
-	require.Equal(t, [][]string{{"infinity", "f"}}, seen(horizonSQL))
+	require.Equal(t, [][]string{{"infinity", "f"}}, seen(horizonSQL()))
 }
 
 // A chunk whose statements are all short is divided where they are many, and the second look at it takes fewer keys.

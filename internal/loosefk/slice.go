@@ -148,11 +148,13 @@ func (r *run) remedy(ctx context.Context, c *chunk, t *task, err error) (remedy,
 // step runs one task's statement, perhaps in parts: behind one that waits for locks in the waiting pass, and together with the
 // removal of finished tombstones where remove is set. It reports whether there may be more rows at once.
 func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bool, err error) {
-	if t.reference.exactly() {
-		return r.stepElsewhere(ctx, c, *t)
-	}
 	form := r.form(*t, c.how)
 	limit := r.budget.rows(t.reference, r.breaker.limit(*t, r.usual(*t, form)))
+	if t.reference.exactly() {
+		if err := r.see(ctx, c, t, form, limit); err != nil || t.seen.Len() == 0 {
+			return false, err
+		}
+	}
 	if form == piecewise && t.walk.underWay() && t.walk.blocks(limit) == 0 {
 		t.walk.stop()
 	}
@@ -201,20 +203,24 @@ func (r *run) statements(keys drain.Keys, t task, form pass, limit int) []batch.
 	if keys.Keep != nil {
 		all = append(all, keys.Keep.Begin(names))
 	}
-	switch form {
-	case direct:
+	switch {
+	case t.reference.exactly():
+		lock := t.reference.Lock()
+		if form == skipping {
+			lock += " SKIP LOCKED"
+		}
+		add(t.reference.ExactStatement(names, t.leaf, keys, t.seen, lock))
+	case form == direct:
 		add(BitmapOn, nil)
 		add(t.reference.DirectStatement(names, t.leaf, keys))
-	case piecewise:
-		if t.walk.underWay() {
-			add(t.reference.StretchStatement(names, t.leaf, keys, t.walk.next, t.walk.blocks(limit)))
-			break
-		}
+	case form == piecewise && t.walk.underWay():
+		add(t.reference.StretchStatement(names, t.leaf, keys, t.walk.next, t.walk.blocks(limit)))
+	case form == piecewise:
 		add(t.reference.PieceStatement(names, t.leaf, keys, t.window[:min(limit, len(t.window))], t.skips))
-	case waiting:
-		add(t.reference.PickStatement(t.leaf, "", t.reference.Lock(), keys, limit))
-		add(t.reference.CleanStatement(names, t.leaf, keys, limit))
-	case skipping:
+	default:
+		if form == waiting {
+			add(t.reference.PickStatement(t.leaf, "", t.reference.Lock(), keys, limit))
+		}
 		add(t.reference.CleanStatement(names, t.leaf, keys, limit))
 	}
 	return all

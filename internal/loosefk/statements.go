@@ -27,15 +27,11 @@ func (p *Parent) TombstoneKey(tombstone string) []string {
 // one round trip however many definitions there are.
 func (p *Parent) probeStatement(database string, keys any, without ...*Reference) (string, []any) {
 	args := &drain.Args{}
-	keysAt := 0
-	terms := make([]string, len(p.References))
+	keysAt, terms := args.Once(keys), make([]string, len(p.References))
 	for i, reference := range p.References {
 		terms[i] = "false"
 		if reference.Database == database && reference.Usable() && !slices.Contains(without, reference) {
-			if keysAt == 0 { // Postgres refuses parameters that no term mentions.
-				keysAt = args.Add(keys)
-			}
-			terms[i] = fmt.Sprintf("EXISTS (%s OFFSET 0)", reference.Rows(&p.Key, p.Parameter(keysAt), args))
+			terms[i] = fmt.Sprintf("EXISTS (%s OFFSET 0)", reference.Rows(&p.Key, p.Parameter(keysAt()), args))
 		}
 	}
 	return "SELECT ARRAY[" + strings.Join(terms, ", ") + "]", args.Values
@@ -63,7 +59,7 @@ func (p *Parent) removeStatement(names pgschema.Names, database string, tombston
 	if len(tombstones) > 0 && tombstones[0].kept() {
 		origin, origins, collected = ", gone.origin", ", origins", ", pg_catalog.array_agg(removed.origin)"
 	}
-	verifyAt, exactAt := 0, 0
+	verifyAt, exactAt := args.Once(verify), args.Once(exact)
 	var sql strings.Builder
 	table := names.Render(`"public".loose_foreign_keys_deleted_records`)
 	fmt.Fprintf(&sql, `WITH removed AS (
@@ -85,11 +81,8 @@ WHERE true`, table, finished, found, table, at, nameAt)
 		if reference.Remote || !reference.Usable() {
 			continue
 		}
-		if verifyAt == 0 { // Postgres refuses parameters that no term mentions.
-			verifyAt, exactAt = args.Add(verify), args.Add(exact)
-		}
 		fmt.Fprintf(&sql, "\nAND (NOT ($%d::boolean[])[%d] OR ($%d::boolean[])[%d] AND %s OR NOT %s)",
-			verifyAt, i+1, exactAt, i+1, reference.Undisturbed(args), reference.Exists(p.TombstoneKey("tombstone"), args))
+			verifyAt(), i+1, exactAt(), i+1, reference.Undisturbed(args), reference.Exists(p.TombstoneKey("tombstone"), args))
 	}
 	fmt.Fprintf(&sql, `
 ))
@@ -113,13 +106,10 @@ func (p *Parent) forgetStatement(names pgschema.Names, database string, ids []in
 	sql.WriteString(names.Render(forgetSQL))
 	args.Add(database)
 	args.Add(ids)
-	keysAt := 0
+	keysAt := args.Once(keys)
 	for _, reference := range p.References {
 		if reference.Usable() {
-			if keysAt == 0 { // Postgres refuses parameters that no term mentions.
-				keysAt = args.Add(keys)
-			}
-			fmt.Fprintf(&sql, "\n  AND NOT EXISTS (%s OFFSET 0)", reference.Rows(&p.Key, p.Parameter(keysAt), args))
+			fmt.Fprintf(&sql, "\n  AND NOT EXISTS (%s OFFSET 0)", reference.Rows(&p.Key, p.Parameter(keysAt()), args))
 		}
 	}
 	return sql.String(), args.Values
@@ -133,20 +123,9 @@ func (p *Parent) lateStatement(
 ) (string, []any) {
 	args := &drain.Args{}
 	databaseAt, idsAt, nameAt, keysAt := args.Add(database), args.Add(ids), args.Add(p.Recorded), args.Add(keys)
-	column, form, key := "primary_key_text", "pg_catalog.text", p.Stored("candidate.key")
-	if p.Integer {
-		column, form, key = "primary_key_value", "bigint", []string{"candidate.key"}
-	}
-	liveAt := 0
+	column, form, key := p.candidate()
 	terms := []string{fmt.Sprintf("candidate.key OPERATOR(pg_catalog.=) ANY ($%d::%s[])", args.Add(elsewhere), form)}
-	for i, reference := range p.References {
-		if !reference.Remote && reference.Usable() {
-			if liveAt == 0 { // Postgres refuses parameters that no term mentions.
-				liveAt = args.Add(live)
-			}
-			terms = append(terms, fmt.Sprintf("($%d::boolean[])[%d] AND %s", liveAt, i+1, reference.Exists(key, args)))
-		}
-	}
+	terms = append(terms, p.children(func(r *Reference) bool { return !r.Remote }, key, live, args)...)
 	returning, origin, former := "", "", ""
 	if kept {
 		list := "text_keys"

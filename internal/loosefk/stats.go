@@ -117,16 +117,17 @@ type budget struct {
 	until  time.Time // monotonic
 }
 
-func (b *budget) over() bool {
-	return b.rowsOver() || !time.Now().Before(b.until)
-}
+func (b *budget) over() bool { return b.rowsOver() || !time.Now().Before(b.until) }
 
 // rowsOver reports whether a limit of rows is met.
-func (b *budget) rowsOver() bool {
-	return b.left(b.limits.Deletes, b.stats.DeleteCount) <= 0 || b.left(b.limits.Updates, b.stats.UpdateCount) <= 0
-}
+func (b *budget) rowsOver() bool { return b.left(false) <= 0 || b.left(true) <= 0 }
 
-func (*budget) left(limit int, count int64) int64 {
+// left is how many rows a run may still update or delete.
+func (b *budget) left(updates bool) int64 {
+	limit, count := b.limits.Deletes, b.stats.DeleteCount
+	if updates {
+		limit, count = b.limits.Updates, b.stats.UpdateCount
+	}
 	if limit == 0 {
 		return math.MaxInt64
 	}
@@ -134,29 +135,20 @@ func (*budget) left(limit int, count int64) int64 {
 }
 
 // limited reports whether the run may only do so many rows of the reference's kind.
-func (b *budget) limited(r *Reference) bool {
-	if r.Updates() {
-		return b.limits.Updates > 0
-	}
-	return b.limits.Deletes > 0
-}
+func (b *budget) limited(r *Reference) bool { return b.left(r.Updates()) < math.MaxInt64 }
 
 // rows bounds one statement: by its own limit and by what is left.
 func (b *budget) rows(r *Reference, limit int) int {
-	left := b.left(b.limits.Deletes, b.stats.DeleteCount)
-	if r.Updates() {
-		left = b.left(b.limits.Updates, b.stats.UpdateCount)
-	}
-	return int(min(int64(limit), max(left, 1)))
+	return int(min(int64(limit), max(b.left(r.Updates()), 1)))
 }
 
 // reason names the limit that was met.
 func (b *budget) reason() string {
 	limit := b.limits.Runtime.String()
 	switch {
-	case b.left(b.limits.Deletes, b.stats.DeleteCount) <= 0:
+	case b.left(false) <= 0:
 		limit = fmt.Sprintf("%d deletes", b.limits.Deletes)
-	case b.left(b.limits.Updates, b.stats.UpdateCount) <= 0:
+	case b.left(true) <= 0:
 		limit = fmt.Sprintf("%d updates", b.limits.Updates)
 	}
 	return "not finished within the limit of one run (" + limit + ")"

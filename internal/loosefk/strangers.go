@@ -3,7 +3,6 @@ package loosefk
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -19,13 +18,6 @@ import (
 
 // adoptPages bounds the pages of one run. The next run goes on where it ends.
 const adoptPages = 10
-
-// adoptSQL reads $2 tombstones of each of the names $1 behind a position ($6, $7), and gives them to the parents that they are
-// about, of schemas $3 and tables $4 and called $5 in tombstones, due at once. It returns where it has come to with each name, and
-// how many it has read.
-//
-//go:embed queries/adopt.sql
-var adoptSQL string
 
 // adopt gives tombstones of unknown names to the parents that they are about. Those without one stay: a run goes on behind the
 // ones that earlier runs have passed over, and after the last one from the beginning.
@@ -49,7 +41,7 @@ func (r *run) adopt(ctx context.Context, strangers []string) error {
 		asked := strangers
 		strangers = nil
 		_, err := r.engine.Session.Run(ctx, unquoted, batch.Statement{
-			SQL: r.engine.Session.Names.Render(adoptSQL), Args: []any{asked, size, schemas, names, recorded, times, ids},
+			SQL: r.engine.statement("adopt"), Args: []any{asked, size, schemas, names, recorded, times, ids},
 			Scan: func(rows pgx.Rows) error {
 				var name string
 				var at position

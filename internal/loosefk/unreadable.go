@@ -2,9 +2,7 @@ package loosefk
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -15,23 +13,24 @@ import (
 	"sexton/internal/problem"
 )
 
-// One row per parent that the role may not read, in the order given: $1 are schemas, $2 tables, $3 JSON arrays of the key
-// columns.
-//
-//go:embed queries/unreadable.sql
-var unreadableSQL string
-
-func unreadableArgs(parents []*Parent) ([]any, error) {
+// unreadableArgs are those of the statement that returns one row per parent that the role may not read, in the order given: schemas, tables, JSON arrays
+// of the key columns.
+func unreadableArgs(parents []*Parent) []any {
 	schemas, names := namesOf(parents)
-	keys := make([]string, len(parents))
-	for i, parent := range parents {
-		columns, err := json.Marshal(parent.KeyColumns)
-		if err != nil {
-			return nil, fmt.Errorf("list key columns of %s: %w", parent.Recorded, err)
-		}
-		keys[i] = string(columns)
-	}
-	return []any{schemas, names, keys}, nil
+	return []any{schemas, names, mapped(parents, func(p *Parent) string {
+		columns, _ := json.Marshal(p.KeyColumns) // Strings never fail.
+		return string(columns)
+	})}
+}
+
+// eachUnreadable scans the rows.
+func eachUnreadable(rows pgx.Rows, do func(table, fix string)) error {
+	var table, fix string
+	_, err := pgx.ForEachRow(rows, []any{&table, &fix}, func() error {
+		do(table, fix)
+		return nil
+	})
+	return err
 }
 
 // namesOf are the parents' schemas and tables.
@@ -42,22 +41,12 @@ func namesOf(parents []*Parent) (schemas, names []string) {
 // UnreadableParents lists parents whose keys the connected role may not read. Nothing is cleaned up after those: a row that
 // cannot be seen is not a row that is gone.
 func UnreadableParents(ctx context.Context, db pgcatalog.Beginner, parents []*Parent) (problem.List, error) {
-	args, err := unreadableArgs(parents)
-	if err != nil {
-		return nil, err
-	}
 	var problems problem.List
-	err = pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, unreadableSQL, args...)
-		if err != nil {
-			return err
-		}
-		var table, fix string
-		_, err = pgx.ForEachRow(rows, []any{&table, &fix}, func() error {
+	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, statement("unreadable"), unreadableArgs(parents)...)
+		return eachUnreadable(rows, func(table, fix string) {
 			problems.Add(problem.Problem{Key: table, Message: "the database role may not read this parent, so its tombstones are held", Fix: fix})
-			return nil
 		})
-		return err
 	})
 	return problems, problem.Doing(err, "read privileges")
 }
@@ -68,19 +57,12 @@ func (r *run) judge(ctx context.Context, parent *Parent, err error, table string
 	if f.SQLState != "42501" {
 		return f
 	}
-	args, err := unreadableArgs([]*Parent{parent})
-	if err != nil {
-		return f
-	}
-	_, err = r.engine.Session.Run(ctx, batch.Statement{SQL: unreadableSQL, Args: args, Scan: func(rows pgx.Rows) error {
-		var name, fix string
-		_, err := pgx.ForEachRow(rows, []any{&name, &fix}, func() error {
+	_, err = r.engine.Session.Run(ctx, batch.Statement{SQL: statement("unreadable"), Args: unreadableArgs([]*Parent{parent}), Scan: func(rows pgx.Rows) error {
+		return eachUnreadable(rows, func(_, fix string) {
 			f.Table, f.Verdict = parent.Label(), fault.Unavailable
 			f.Message = "the database role may not read this parent: " + strings.ReplaceAll(fix, "\n", " ")
 			r.unreadable[parent] = f
-			return nil
 		})
-		return err
 	}})
 	if err != nil {
 		return fault.In(err, table)

@@ -29,55 +29,20 @@ WHERE NOT %s`, n, values, p.Lives("wanted.key", values)), args.Values
 	return fmt.Sprintf("SELECT gone.key FROM pg_catalog.unnest(%s) AS gone (key)", p.WithoutParent(args.Add(keys))), args.Values
 }
 
-// stepElsewhere is step for children in another database than their parents. It reports whether there may be more rows at
-// once. Rows that somebody has locked are left for the waiting pass.
-func (r *run) stepElsewhere(ctx context.Context, c *chunk, t task) (more bool, err error) {
-	form, lock := skipping, t.reference.Lock()+" SKIP LOCKED"
-	if c.how == waiting {
-		form, lock = waiting, t.reference.Lock()
-	}
-	limit := r.budget.rows(t.reference, r.breaker.limit(t, r.usual(t, form)))
-	limits := r.limits(t, form)
-	keys := keysOf(c.parent, c.tombstones)
-	// Children of parents that live would fill the window again and again.
-	if keys, err = r.gone(ctx, c, keys); err != nil {
-		return false, err
-	}
-	var seen drain.Rows
-	of := drain.Keys{Of: &c.parent.Key, Values: keys, Keep: t.reference.keeping(c.tombstones)}
-	sql, args := t.reference.PickStatement(t.leaf, "picked.ctid, picked.xmin", "", of, limit)
-	_, err = r.in(ctx, t.reference.Database, limits, batch.Statement{SQL: sql, Args: args, Scan: seen.Scan})
-	if err != nil || seen.Len() == 0 {
-		return false, err
-	}
-	if of.Values, err = r.gone(ctx, c, keys); err != nil {
-		return false, err
-	}
-	var counted int64
-	sql, args = t.reference.ExactStatement(r.session(t.reference).Names, t.leaf, of, seen, lock)
-	clean := batch.Statement{SQL: sql, Args: args, Scan: t.reference.counts(of.Keep, &counted), Counts: t.reference.figure(t.leaf)}
-	clean.Audit = r.audit(c.parent, t.reference, c.tombstones)
-	statements := []batch.Statement{clean}
-	if of.Keep != nil {
-		statements = []batch.Statement{of.Keep.Begin(r.session(t.reference).Names), clean}
-	}
-	unwatch := r.watch(ctx, t.reference.Database, form)
-	affected, err := r.in(ctx, t.reference.Database, limits, statements...)
-	took := r.session(t.reference).Took()
-	unwatch()
+// see reads which versions of rows a step of the task is about, and of whose keys. Children of parents that live would fill the window again and again,
+// so those are left out before.
+func (r *run) see(ctx context.Context, c *chunk, t *task, form pass, limit int) error {
+	t.seen = drain.Rows{}
+	keys, err := r.gone(ctx, c, keysOf(c.parent, c.tombstones))
 	if err != nil {
-		return false, err
+		return err
 	}
-	rows := affected[len(affected)-1]
-	if clean.Scan != nil {
-		rows = counted
+	sql, args := t.reference.PickStatement(t.leaf, "picked.ctid, picked.xmin", "", drain.Keys{Of: &c.parent.Key, Values: keys}, limit)
+	_, err = r.in(ctx, t.reference.Database, r.limits(*t, form), batch.Statement{SQL: sql, Args: args, Scan: t.seen.Scan})
+	if err == nil && t.seen.Len() > 0 {
+		t.without, err = r.gone(ctx, c, keys)
 	}
-	// A window of locked rows alone is not read again before the waiting pass.
-	more = rows > 0 && seen.Len() == limit
-	c.cleaned += rows
-	r.cleaned(ctx, t, form, len(c.tombstones), rows, more)
-	r.steer(ctx, t, form, rows, took)
-	return more, nil
+	return err
 }
 
 // gone returns those of keys that have no parent, or all where that does not matter.

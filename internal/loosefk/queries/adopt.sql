@@ -1,3 +1,5 @@
+-- Reads $2 tombstones of each of the names $1 behind a position ($6, $7), and gives them to the parents that they are about, of schemas $3
+-- and tables $4 and called $5 in tombstones, due at once. Returns where it has come to with each name, and how many it has read.
 WITH stranger AS MATERIALIZED (
     SELECT named.name, named.consume_after, named.id, EXISTS (
         SELECT FROM pg_catalog.pg_class AS class

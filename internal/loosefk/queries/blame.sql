@@ -1,3 +1,7 @@
+-- Records why tombstones ($2, $3) of parent $1 are unfinished ($4), and returns how many it has put off and how many there were. With $6 they
+-- wait so many seconds for a database that cannot be reached, which is no attempt. Else an attempt counts: after the third a tombstone is put off,
+-- one that fails for 5 minutes, doubling up to an hour; one that is merely too big for the limits ($5) for 5 minutes, from where it starts afresh,
+-- as in GitLab.
 WITH blamed AS (
     UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
     SET last_error = $4,

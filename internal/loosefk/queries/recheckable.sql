@@ -1,3 +1,6 @@
+-- Reads rows of database $1 behind id $2, oldest first: what they are about, whether they have been waited for long enough ($5) and twice as
+-- long, whether both gates are open, whether the first one is (horizon $4, or the kept one) while prepared transactions are there, which are to
+-- be noted then, and whether transactions in other databases alone keep them shut (parents $6, horizon $7).
 SELECT oldest.id, oldest.parent, oldest.integer_keys, oldest.text_keys, oldest.early, oldest.expired,
        gate.here AND gate.elsewhere AS open,
        oldest.prepared IS NULL AND oldest.swept_at OPERATOR(pg_catalog.<) present.horizon
