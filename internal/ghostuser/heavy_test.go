@@ -10,6 +10,7 @@ import (
 
 	"sexton/internal/fault"
 	"sexton/internal/ghostuser"
+	"sexton/internal/pgtest"
 )
 
 // topics hang below users, replies below topics, and marks below replies; pins refer to topics and let them go. A statement that deletes
@@ -164,38 +165,34 @@ func TestHeavyTreesWhoseTopChanges(t *testing.T) {
 	const counted = topics + `
 		ALTER TABLE topics ADD n integer NOT NULL DEFAULT 0;
 		CREATE FUNCTION recount() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE topics SET n = n - 1 WHERE id = old.topic_id; RETURN old; END $$;`
-	want := map[string]int64{"topics.user_id": 2, "replies": 601, "marks": 601}
-	t.Run("by a trigger", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t, counted+"CREATE TRIGGER recount AFTER DELETE ON replies FOR EACH ROW EXECUTE FUNCTION recount();", lists())
-		b.queue(true, 1)
-		stats := b.run(t)
-		b.requireDone(t, stats, 1)
-		require.Equal(t, want, stats.Deleted)
-	})
-	t.Run("by the application", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t, counted, lists())
-		b.queue(true, 1)
-		b.engine.Progress = func(context.Context, *ghostuser.Stats) { b.Exec("UPDATE topics SET n = n + 1 WHERE user_id = 1") }
-		stats := b.run(t)
-		b.requireDone(t, stats, 1)
-		require.Equal(t, want, stats.Deleted)
-	})
-	t.Run("of a duplicate", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t, counted+`
-			CREATE TRIGGER recount AFTER DELETE ON replies FOR EACH ROW EXECUTE FUNCTION recount();
+	const recounting = "CREATE TRIGGER recount AFTER DELETE ON replies FOR EACH ROW EXECUTE FUNCTION recount();"
+	type example struct {
+		tables    string
+		duplicate bool
+		want      map[string]int64
+	}
+	all := map[string]int64{"topics.user_id": 2, "replies": 601, "marks": 601}
+	pgtest.Each(t, map[string]example{
+		"by a trigger":       {tables: recounting, want: all},
+		"by the application": {want: all},
+		"of a duplicate": {tables: recounting + `
 			ALTER TABLE topics ADD name text, ADD UNIQUE (user_id, name);
 			INSERT INTO topics VALUES (90, 9, 0, 'one');
-			UPDATE topics SET name = 'one' WHERE id = 1;`, lists())
-		l := lists()
-		l.Move = append(l.Move, ghostuser.Move{Table: "topics", Columns: []string{"user_id"}})
-		b.engine.Plan = plan(t, b.DB, l)
-		b.queue(false, 1)
+			UPDATE topics SET name = 'one' WHERE id = 1;`, duplicate: true, want: map[string]int64{"topics.user_id": 1, "replies": 600, "marks": 600}},
+	}, func(t *testing.T, _ string, test example) {
+		b := setup(t, counted+test.tables, lists())
+		if test.duplicate {
+			l := lists()
+			l.Move = append(l.Move, ghostuser.Move{Table: "topics", Columns: []string{"user_id"}})
+			b.engine.Plan = plan(t, b.DB, l)
+		}
+		b.queue(!test.duplicate, 1)
+		if test.tables == "" {
+			b.engine.Progress = func(context.Context, *ghostuser.Stats) { b.Exec("UPDATE topics SET n = n + 1 WHERE user_id = 1") }
+		}
 		stats := b.run(t)
 		b.requireDone(t, stats, 1)
-		require.Equal(t, map[string]int64{"topics.user_id": 1, "replies": 600, "marks": 600}, stats.Deleted)
+		require.Equal(t, test.want, stats.Deleted)
 	})
 }
 

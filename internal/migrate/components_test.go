@@ -119,25 +119,6 @@ func TestTheApplicationsRuleStays(t *testing.T) {
 	}
 }
 
-func TestGroupsStayWhereTheyWereInstalled(t *testing.T) {
-	t.Parallel()
-	d := pgtest.New(t)
-	d.Exec(groupsTables)
-	db := with(t, d, migrate.AdjournedGroups)
-	db.Components = without(db.Components, migrate.LooseForeignKeys)
-	up(t, db)
-	moved := db
-	moved.TrackedSchema = "app"
-	var placement *migrate.PlacementError
-	require.ErrorAs(t, migrate.Check(t.Context(), moved), &placement)
-	require.ErrorContains(t, placement, `has its groups to be deleted in "public".group_deletion_schedules`)
-
-	d.Exec("DROP TABLE group_deletion_schedules")
-	requireMissing(t, db, `"public".group_deletion_schedules`)
-	down(t, db)
-	up(t, db)
-}
-
 func TestExternalDiffsComeAndGo(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
@@ -240,34 +221,6 @@ func TestGhostUsersComeAndGo(t *testing.T) {
 	})
 }
 
-func TestGhostUsersStayWhereTheyWereInstalled(t *testing.T) {
-	t.Parallel()
-	pgtest.Each(t, map[string]string{"our queue": usersTable, "the application's queue": usersTable + usersQueue}, func(t *testing.T, _, tables string) {
-		d := pgtest.New(t)
-		d.Exec(tables)
-		db := with(t, d, migrate.GhostUsers)
-		db.Components = without(db.Components, migrate.LooseForeignKeys)
-		up(t, db)
-		d.Exec("CREATE SCHEMA app; ALTER TABLE users SET SCHEMA app")
-		db.TrackedSchema = "app"
-		var placement *migrate.PlacementError
-		require.ErrorAs(t, migrate.Check(t.Context(), db), &placement)
-		require.ErrorContains(t, placement, `has its users to be deleted in "public".users_ghost_user_migrations`)
-	})
-}
-
-func TestCheckMissesTheQueueOfUsers(t *testing.T) {
-	t.Parallel()
-	d := pgtest.New(t)
-	d.Exec(usersTable)
-	db := with(t, d, migrate.GhostUsers)
-	up(t, db)
-	d.Exec("DROP TABLE users_ghost_user_migrations")
-	requireMissing(t, db, `"public".users_ghost_user_migrations`)
-	down(t, db)
-	up(t, db)
-}
-
 const groupsTable = `CREATE TABLE groups (id bigint PRIMARY KEY);`
 
 // Details that the application has brought along, as in the original.
@@ -347,17 +300,44 @@ func TestDetailsOfOursFollowTheGroups(t *testing.T) {
 	})
 }
 
-func TestPlaceholderUsersStayWhereTheyWereInstalled(t *testing.T) {
+// A deletion table is looked for where it was installed, and missed there.
+func TestDeletionTablesStayWhereTheyWereInstalled(t *testing.T) {
 	t.Parallel()
-	d := pgtest.New(t)
-	d.Exec(usersTable + usersQueue)
-	db := with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers)
-	db.Components = without(db.Components, migrate.LooseForeignKeys)
-	up(t, db)
-	d.Exec("CREATE SCHEMA app; ALTER TABLE users SET SCHEMA app; DELETE FROM sexton.objects WHERE identity ~ 'users_ghost'")
-	db.TrackedSchema = "app"
-	require.ErrorContains(t, migrate.Check(t.Context(), db), `has its details of placeholder users in "public".import_placeholder_user_details`)
-	db.TrackedSchema = "public"
-	d.Exec("DROP TABLE import_placeholder_user_details")
-	requireMissing(t, db, `"public".import_placeholder_user_details`)
+	type example struct {
+		tables string
+		// moved happens before the schema is another one, back before it is the first one again.
+		moved, back  string
+		holds, queue string
+		components   []string
+	}
+	const toApp, toPublic = "CREATE SCHEMA app; ALTER TABLE users SET SCHEMA app", "ALTER TABLE app.users SET SCHEMA public"
+	ghosts := []string{migrate.GhostUsers}
+	pgtest.Each(t, map[string]example{
+		"groups":                  {groupsTables, "", "", "groups to be deleted", "group_deletion_schedules", []string{migrate.AdjournedGroups}},
+		"our queue":               {usersTable, toApp, toPublic, "users to be deleted", "users_ghost_user_migrations", ghosts},
+		"the application's queue": {usersTable + usersQueue, toApp, toPublic, "users to be deleted", "users_ghost_user_migrations", ghosts},
+		"placeholders": {
+			usersTable + usersQueue, toApp + "; DELETE FROM sexton.objects WHERE identity ~ 'users_ghost'", toPublic, "details of placeholder users",
+			"import_placeholder_user_details",
+			[]string{migrate.GhostUsers, migrate.PlaceholderUsers},
+		},
+	}, func(t *testing.T, _ string, test example) {
+		d := pgtest.New(t)
+		d.Exec(test.tables)
+		db := with(t, d, test.components...)
+		db.Components = without(db.Components, migrate.LooseForeignKeys)
+		up(t, db)
+		d.Exec(test.moved)
+		moved := db
+		moved.TrackedSchema = "app"
+		var placement *migrate.PlacementError
+		require.ErrorAs(t, migrate.Check(t.Context(), moved), &placement)
+		require.ErrorContains(t, placement, `has its `+test.holds+` in "public".`+test.queue)
+
+		d.Exec(test.back)
+		d.Exec("DROP TABLE " + test.queue)
+		requireMissing(t, db, `"public".`+test.queue)
+		down(t, db)
+		up(t, db)
+	})
 }
