@@ -144,7 +144,7 @@ func beside(params *riverdriver.JobInsertFastManyParams) *riverdriver.JobInsertF
 // JobSchedule makes jobs available whose time has come by the server's clock. River's own query waits for rows that are locked, and so all jobs
 // would wait for one that a transaction has pulled forward which does not end. The unique keys of these jobs keep others out already.
 func (t transaction) JobSchedule(ctx context.Context, params *riverdriver.JobScheduleParams) (scheduled []*riverdriver.JobScheduleResult, _ error) {
-	queues, err := t.driver.jobs.Names.Queries(t.driver.UnwrapTx(t.ExecutorTx)).JobsSchedule(ctx, int32(params.Max)) //nolint:gosec // a batch of River's
+	queues, err := t.driver.jobs.Names.Queries(t.driver.UnwrapTx(t.ExecutorTx)).JobsSchedule(ctx, int32(params.Max))
 	for _, queue := range queues {
 		scheduled = append(scheduled, &riverdriver.JobScheduleResult{Job: rivertype.JobRow{Queue: queue}}) // River asks for no more.
 	}
