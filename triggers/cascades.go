@@ -42,7 +42,8 @@ type cascade struct {
 	Constraint, Above string
 	From              []string
 	Action            string
-	Tracked, Keyed    bool
+	// Several tells that the key sets several columns.
+	Tracked, Keyed, Several bool
 }
 
 // trigger is the one that keeps what the key does; empty where the table's tracking trigger does, or none can.
@@ -50,7 +51,7 @@ func (c cascade) trigger() string {
 	switch {
 	case c.Action == "c" && !c.Tracked:
 		return KeepTrigger
-	case c.Action == "n" && c.Keyed:
+	case c.Keyed && (c.Action == "n" || c.Action == "d" && !c.Several):
 		return KeepUpdateTrigger
 	}
 	return ""
@@ -66,9 +67,9 @@ func Cascades(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent)
 			one := Cascade{Table: c.Display, Constraint: c.Constraint, Above: c.Above, From: c.From, Action: action}
 			at := slices.IndexFunc(targets, func(t target) bool { return t.OID == c.OID && t.Trigger == c.trigger() })
 			switch {
-			case c.Action == "d":
-				one.Uncovered, one.Fix = "old values before a default are not kept", "make it a loose foreign key, or let it SET NULL"
-			case c.Action == "n" && !c.Keyed:
+			case c.Action == "d" && c.Several:
+				one.Uncovered, one.Fix = "old values before the defaults of several columns are not kept", "make it a loose foreign key, or let it SET NULL"
+			case c.Action != "c" && !c.Keyed:
 				one.Uncovered, one.Fix = "old values are kept for tables with a primary key", "give the table one, or make it a loose foreign key"
 			case at < 0 || cfg.upToDate(targets[at]):
 			case !targets[at].mayTrigger:

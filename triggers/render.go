@@ -115,7 +115,7 @@ func (c Config) keep(statements string, roots bool, via string) string {
 func (c Config) keepFunction(trigger string) function {
 	statements, comment := "undo_deleted", "Sexton: keeps rows that foreign keys take along"
 	if trigger == KeepUpdateTrigger {
-		statements, comment = "undo_changed", "Sexton: keeps values that foreign keys set to NULL"
+		statements, comment = "undo_changed", "Sexton: keeps values that foreign keys set to NULL or a default"
 	}
 	template := strings.NewReplacer("-- undo_declare", part("undo_declare"), "-- undo_keep", c.keep(statements, true, "'{}'")).
 		Replace(sqlText("functions/keep"))

@@ -72,8 +72,8 @@ func readTombstones(ctx context.Context, at component.Place, db database.Databas
 	if err != nil {
 		return nil, err
 	}
-	if at.Config.LooseForeignKeys.Undo.On() {
-		if backlog.Details, err = readKept(ctx, db); err != nil {
+	if settings := at.Config.LooseForeignKeys.Undo; settings.On() {
+		if backlog.Details, err = readKept(ctx, db, settings); err != nil {
 			return nil, err
 		}
 	}

@@ -21,6 +21,7 @@ import (
 
 // keptRows is how much of deletions one database keeps.
 type keptRows struct {
+	most int64
 	Undo struct {
 		Bytes            int64   `json:"bytes"`
 		OldestAgeSeconds float64 `json:"oldest_age_seconds"`
@@ -28,12 +29,11 @@ type keptRows struct {
 }
 
 func (k keptRows) Print(w io.Writer) {
-	_, _ = fmt.Fprintf(w, "\n%.1f MB of deleted rows are kept, the oldest for %s; see sexton undo list\n", float64(k.Undo.Bytes)/1e6,
-		words.Span(time.Duration(k.Undo.OldestAgeSeconds*float64(time.Second))))
+	_, _ = fmt.Fprintf(w, "\n%s; see sexton undo list\n", undo.Sized(k.Undo.Bytes, time.Duration(k.Undo.OldestAgeSeconds*float64(time.Second))))
 }
 
-func readKept(ctx context.Context, db database.Database) (component.Details, error) {
-	var kept keptRows
+func readKept(ctx context.Context, db database.Database, settings config.Undo) (component.Details, error) {
+	kept := keptRows{most: int64(settings.MaxSize)}
 	bytes, age, err := undo.Size(ctx, db.Pool, db.Names)
 	kept.Undo.Bytes, kept.Undo.OldestAgeSeconds = bytes, age.Seconds()
 	return kept, problem.Doing(err, "database %s", db.Name)
@@ -45,10 +45,14 @@ func keptGauges(b component.Backlog) []metrics.Sample {
 	if !on {
 		return nil
 	}
-	return []metrics.Sample{
+	samples := []metrics.Sample{
 		{Metric: metrics.UndoBytes, Value: float64(kept.Undo.Bytes), Labels: []string{b.Database}},
 		{Metric: metrics.UndoAge, Value: kept.Undo.OldestAgeSeconds, Labels: []string{b.Database}},
 	}
+	if kept.most > 0 {
+		samples = append(samples, metrics.Sample{Metric: metrics.UndoLimit, Value: float64(kept.most), Labels: []string{b.Database}})
+	}
+	return samples
 }
 
 // Uncovered names what `sexton undo` does not bring back: what native keys take along or change with rows that are kept, excluded columns, and tables

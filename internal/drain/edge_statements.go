@@ -161,7 +161,7 @@ func (e *Edge) change(names pgschema.Names, leaf pgcatalog.Table, keys Keys, whe
 		sql := Change(Remove, "ONLY "+leaf.SQL(), nil, "") + " WHERE " + where
 		switch {
 		case keys.Keep != nil:
-			return e.keepingRemoved(names, keys, sql, args)
+			return e.keepingRemoved(names, leaf, keys, where, args)
 		case e.Tells:
 			return e.telling(names, sql)
 		}

@@ -14,10 +14,10 @@ import (
 type Layout struct {
 	ID       int64
 	Relation uint32
-	// Columns are the table's, Terms the expression for each of them over the rows of gone, Size that of a row, in which %1$s is its alias.
-	Columns, Terms []string
-	Size           string
-	Key            []string
+	// Columns are the table's, Types theirs, Terms the expression for each of them over the rows of gone, Size that of a row, in which %1$s is its alias.
+	Columns, Types, Terms []string
+	Size                  string
+	Key                   []string
 }
 
 // Keep says how rows are kept in sexton.undo by the statement that deletes or changes them.
@@ -30,6 +30,10 @@ type Keep struct {
 	Waits   bool
 	// Full has rows counted alone.
 	Full bool
+	// Ahead, if set, is the leaf whose rows the statement reads and deletes by the same snapshot: RETURNING would fetch each of them once more. Others'
+	// changes have to be errors then. Apart says that a statement of this run could not.
+	Ahead uint32
+	Apart bool
 	// Origins are the sets that the deleted parents are in.
 	Origins []int64
 }
@@ -46,8 +50,12 @@ func (k *Keep) Begin(names pgschema.Names) batch.Statement {
 // keepingRemoved has a DELETE keep its rows. What stands beside their columns has the name of a system column, which no column of a table may have: xmin
 // is true for rows that are kept, cmin the part that a row is kept in, cmax its key. The number of rows comes as a row, since the statement's affected rows
 // are the inserted ones.
-func (e *Edge) keepingRemoved(names pgschema.Names, keys Keys, deletion string, args *Args) string {
+func (e *Edge) keepingRemoved(names pgschema.Names, leaf pgcatalog.Table, keys Keys, where string, args *Args) string {
 	k := keys.Keep
+	deletion := Change(Remove, "ONLY "+leaf.SQL(), nil, "") + " WHERE " + where
+	if k.Ahead != 0 {
+		return e.keepingAhead(names, leaf, keys, deletion, where, args)
+	}
 	returning, event := Qualified("child", k.Columns), ""
 	if e.Tells {
 		returning = append(returning, batch.RowKey("child", e.PrimaryKey)+" AS cmax")
@@ -55,25 +63,60 @@ func (e *Edge) keepingRemoved(names pgschema.Names, keys Keys, deletion string, 
 	}
 	if k.Size == "" {
 		returning = append(returning, "true AS xmin")
-		insert := k.insert("kept", "gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", names, e, keys, nil, nil, k.Terms, args)
+		insert := k.insert("kept", "gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", names, e, keys, nil, nil, k.Terms, "0", args)
 		return fmt.Sprintf("WITH gone AS (%s RETURNING %s)%s,\n%s\n%s", deletion, strings.Join(returning, ", "), event, insert, fmt.Sprintf(total, "kept"))
 	}
-	size := func(alias string) string { return strings.NewReplacer("%1$s", alias, "%%", "%").Replace(k.Size) }
 	most := fmt.Sprintf("$%d::pg_catalog.int8", args.Add(k.MaxRow))
-	returning = append(returning, size("child")+" OPERATOR(pg_catalog.<=) "+most+" AS xmin")
-	bytes := "least(" + size("gone") + ", " + most + ")"
+	returning = append(returning, k.size("child")+" OPERATOR(pg_catalog.<=) "+most+" AS xmin")
+	bytes := "least(" + k.size("gone") + ", " + most + ")"
 	few := "gone WHERE (SELECT taken.bytes FROM taken) OPERATOR(pg_catalog.<=) %d HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0"
-	small := k.insert("small", fmt.Sprintf(few, mostBytes), names, e, keys, nil, nil, k.Terms, args)
+	small := k.insert("small", fmt.Sprintf(few, mostBytes), names, e, keys, nil, nil, k.Terms, "0", args)
 	large := k.insert("large", fmt.Sprintf(`(
 		SELECT gone.*, pg_catalog.sum(%s) OVER (ROWS UNBOUNDED PRECEDING) OPERATOR(pg_catalog./) %[2]d AS cmin
 		FROM gone WHERE (SELECT taken.bytes FROM taken) OPERATOR(pg_catalog.>) %[2]d
-	) AS gone GROUP BY pg_catalog.trunc(gone.cmin)`, bytes, mostBytes), names, e, keys, nil, nil, k.Terms, args)
+	) AS gone GROUP BY pg_catalog.trunc(gone.cmin)`, bytes, mostBytes), names, e, keys, nil, nil, k.Terms, "0", args)
 	return fmt.Sprintf("WITH gone AS (%s RETURNING %s)%s,\ntaken AS (SELECT coalesce(pg_catalog.sum(%s), 0) AS bytes FROM gone),\n%s,\n%s\n%s",
 		deletion, strings.Join(returning, ", "), event, bytes, small, large,
 		fmt.Sprintf(total, "(SELECT small.total FROM small UNION ALL SELECT large.total FROM large) AS kept"))
 }
 
+// size is that of a row.
+func (k *Keep) size(alias string) string {
+	return strings.NewReplacer("%1$s", alias, "%%", "%").Replace(k.Size)
+}
+
+// Separator stands before each value of a column that is kept as one text without quotes, and Null for NULL: an array of texts takes three times as long.
+const Separator, Null = `E'\x01'`, `E'\x02'`
+
+// keepingAhead has a DELETE keep its rows without a second look at them. The function undo_set refuses that where the table may let rows stay, some are
+// so large that their arrays may not fit into memory, or a text has a separator in it.
+func (e *Edge) keepingAhead(names pgschema.Names, leaf pgcatalog.Table, keys Keys, deletion, where string, args *Args) string {
+	k, small := keys.Keep, "true"
+	if k.Size != "" {
+		small = fmt.Sprintf("%s OPERATOR(pg_catalog.<=) %d", k.size("child"), min(k.MaxRow, mostAhead))
+	}
+	terms, unfit := slices.Clone(k.Terms), "0"
+	for i, column := range k.Columns {
+		if slices.Contains(k.Key, column) || !slices.Contains([]string{"pg_catalog.text", "pg_catalog.varchar"}, k.Types[i]) {
+			continue // Triggers read keys.
+		}
+		name := pgcatalog.Quote(column)
+		joined := fmt.Sprintf(`pg_catalog.string_agg(coalesce(gone.%s, %s) COLLATE pg_catalog."C", %s) FILTER (WHERE gone.xmin)`, name, Null, Separator)
+		terms[i] = fmt.Sprintf("pg_catalog.concat(%s, %s)", Separator, joined)
+		small += fmt.Sprintf(` AND (child.%s COLLATE pg_catalog."C" OPERATOR(pg_catalog.=) %s) IS NOT TRUE`, name, Null)
+		unfit += fmt.Sprintf(" OPERATOR(pg_catalog.+) coalesce(pg_catalog.octet_length(%[1]s) OPERATOR(pg_catalog.-) "+
+			"pg_catalog.octet_length(pg_catalog.replace(%[1]s, %[2]s, '')) OPERATOR(pg_catalog.-) pg_catalog.count(*) FILTER (WHERE gone.xmin) "+
+			"OPERATOR(pg_catalog.+) 1, 0)", joined, Separator)
+	}
+	rows := fmt.Sprintf("(SELECT %s, %s AS xmin FROM ONLY %s AS child WHERE %s OFFSET 0) AS gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0",
+		strings.Join(Qualified("child", k.Columns), ", "), small, leaf.SQL(), where)
+	insert := k.insert("kept", rows, names, e, keys, nil, nil, terms, unfit, args)
+	return fmt.Sprintf("WITH %s,\ngone AS (%s)\n%s", insert, deletion, fmt.Sprintf(total, "kept"))
+}
+
 const (
+	// mostAhead is the size of a row up to which many go into one array unseen.
+	mostAhead = 1000
 	// mostBytes is from where on the rows of a statement are kept in parts: a value has a limit of its own.
 	mostBytes = 64 << 20
 	total     = "SELECT coalesce(pg_catalog.sum(kept.total), 0)::pg_catalog.int8 FROM %s"
@@ -102,11 +145,13 @@ func (e *Edge) keepingChanged(names pgschema.Names, keys Keys, set []string, upd
 gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.ctid RETURNING %s, true AS xmin),
 %s
 %s`, strings.Join(Qualified("child", fields), ", "), table, here, where, e.Lock(), update, here, strings.Join(Qualified("was", fields), ", "),
-		k.insert("kept", "gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", names, e, keys, fields, set, terms, args), fmt.Sprintf(total, "kept"))
+		k.insert("kept", "gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", names, e, keys, fields, set, terms, "0", args),
+		fmt.Sprintf(total, "kept"))
 }
 
 // insert is the CTE that keeps the rows of gone. Of changed rows, columns are the ones that are kept, and set the ones that were changed.
-func (k *Keep) insert(cte, from string, names pgschema.Names, e *Edge, keys Keys, columns, set, terms []string, args *Args) string {
+// More than 0 unfit values have the function undo_set refuse them.
+func (k *Keep) insert(cte, from string, names pgschema.Names, e *Edge, keys Keys, columns, set, terms []string, unfit string, args *Args) string {
 	rows, left, kept := "pg_catalog.count(*) FILTER (WHERE gone.xmin)", "pg_catalog.count(*) FILTER (WHERE NOT gone.xmin)",
 		"ARRAY["+strings.Join(terms, ", ")+"]"
 	if k.Full || terms == nil {
@@ -129,11 +174,13 @@ func (k *Keep) insert(cte, from string, names pgschema.Names, e *Edge, keys Keys
 	return fmt.Sprintf(`%[17]s AS (
 	INSERT INTO %[1]s (id, number, layout, rows, left_out, origins, via, keys, parent, fields, changed, written, c)
 	SELECT pg_catalog.split_part(pg_catalog.current_setting('sexton.undo'), '/', 1)::pg_catalog.int8,
-		%s($%d::pg_catalog.oid, $%d::pg_catalog.int8, $%d::pg_catalog.text[], %s, %[8]t), $%[4]d::pg_catalog.int8, %[7]s, %[6]s, $%[9]d::pg_catalog.int8[],
+		%s($%d::pg_catalog.oid, $%d::pg_catalog.int8, $%d::pg_catalog.text[], %s OPERATOR(pg_catalog.+) %[20]s,
+			%[8]t, %[19]d::pg_catalog.oid), $%[4]d::pg_catalog.int8, %[7]s, %[6]s, $%[9]d::pg_catalog.int8[],
 		%[10]s, %[11]s, $%[16]d::pg_catalog.oid, %[12]s, %[13]s, %[14]s, %[15]s
 	FROM %[18]s
 	RETURNING rows OPERATOR(pg_catalog.+) left_out AS total
 )`,
 		names.Render(`"sexton".undo`), names.Render(`"sexton".undo_set`), args.Add(k.Relation), args.Add(k.ID), args.Add(k.Exclude), left, rows,
-		k.Waits && !k.Full, args.Add(k.Origins), array(e.Columns), array(keys.Of.KeyColumns), fields, changed, written, kept, args.Add(keys.Of.OID), cte, from)
+		k.Waits && !k.Full, args.Add(k.Origins), array(e.Columns), array(keys.Of.KeyColumns), fields, changed, written, kept, args.Add(keys.Of.OID), cte, from,
+		k.Ahead, unfit)
 }

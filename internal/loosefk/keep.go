@@ -15,8 +15,9 @@ import (
 	"sexton/internal/problem"
 )
 
-// What the function undo_set raises: the table has other columns than the batch knows of, or a row is too large to be kept.
-const otherColumns, rowTooLarge = "SX005", "SX006"
+// What the function undo_set raises: the table has other columns than the batch knows of, a row is too large to be kept, or rows cannot be read before
+// the statement deletes them.
+const otherColumns, rowTooLarge, rowsApart = "SX005", "SX006", "SX008"
 
 // kept reports whether the deleted parent is kept.
 func (t tombstone) kept() bool { return t.origin != nil }
@@ -33,6 +34,11 @@ func (r *Reference) keeping(tombstones []tombstone) *drain.Keep {
 	return &k
 }
 
+// keepsAhead reports whether a statement reads the rows that it keeps by the snapshot in which it deletes them.
+func (r *Reference) keepsAhead(form pass, tombstones []tombstone) bool {
+	return form == direct && r.Keep != nil && !r.Keep.Apart && !r.Updates() && !r.Tells && tombstones[0].kept()
+}
+
 // Keep has the references to children in one database keep what they take.
 func Keep(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, database string, parents []*Parent, how drain.Keep) error {
 	how.Exclude = append([]string{}, how.Exclude...) // Never NULL.
@@ -42,7 +48,7 @@ func Keep(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, database st
 			return err
 		}
 		keep := how
-		keep.Layout = layout
+		keep.Layout, keep.Apart = layout, reference.Keep != nil && reference.Keep.Apart
 		reference.Keep = &keep
 	}
 	return nil

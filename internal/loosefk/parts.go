@@ -99,6 +99,9 @@ func (r *run) prepare(c *chunk, p *part, form pass, limit int, remove bool) {
 	if t.reference.exactly() {
 		keys.Values = t.without
 	}
+	if t.reference.keepsAhead(form, p.tombstones) {
+		keys.Keep.Ahead = t.leaf.OID
+	}
 	p.statements = r.statements(keys, t, form, limit)
 	p.cleaning = len(p.statements) - 1
 	clean := &p.statements[p.cleaning]

@@ -105,6 +105,9 @@ func (r *run) remedy(ctx context.Context, c *chunk, t *task, err error) (remedy,
 	switch {
 	case f.SQLState == otherColumns:
 		return giveUp, ErrChanged
+	case f.SQLState == rowsApart && t.reference.Keep != nil && !t.reference.Keep.Apart:
+		t.reference.Keep.Apart = true
+		return retry, nil
 	case f.Verdict == fault.Fatal:
 		return giveUp, err
 	case f.Verdict == fault.Unavailable:
@@ -167,7 +170,7 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 		r.sessions.Connect(ctx)
 	}
 	limits := r.limits(*t, form)
-	limits.Repeatable = (form == direct || form == piecewise && !t.skips) && c.doomed(t.reference).Gone
+	limits.Repeatable = (form == direct || form == piecewise && !t.skips) && c.doomed(t.reference).Gone || t.reference.keepsAhead(form, c.tombstones)
 	parts := r.parts(c, *t, form, limit, remove)
 	atOnce := r.send(ctx, parts, form, limits)
 	more, apart, err := r.absorb(ctx, c, *t, form, limit, parts, atOnce)

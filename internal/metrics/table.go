@@ -88,6 +88,7 @@ const (
 	BacklogDeferred   = "sexton_backlog_deferred_rows"
 	BacklogConfirming = "sexton_backlog_confirming_rows"
 	UndoBytes         = "sexton_undo_bytes"
+	UndoLimit         = "sexton_undo_limit_bytes"
 	UndoAge           = "sexton_undo_oldest_age_seconds"
 	BacklogUndefined  = "sexton_backlog_undefined_tables"
 	BacklogGivenUp    = "sexton_backlog_given_up_rows"
@@ -182,6 +183,7 @@ func Table() []Metric {
 		{BacklogUndefined, Gauge, []string{"database", "deletion_table"}, "Parent tables with waiting rows that no definition names."},
 		{BacklogGivenUp, Gauge, []string{"database", "deletion_table"}, "Rows tried as often as may be, that are left. Counting stops at 10,000."},
 		{UndoBytes, Gauge, []string{"database"}, "Size of the deleted rows that are kept to be restored."},
+		{UndoLimit, Gauge, []string{"database"}, "Size from which on no more of them are kept, or deletions wait; absent without a limit."},
 		{UndoAge, Gauge, []string{"database"}, "Age of the oldest deletion that is kept."},
 		{GroupsAdjourned, Gauge, []string{"database"}, "Groups marked for their deletion whose period is not over. Counting stops at 10,000."},
 		{GroupsDestroying, Gauge, []string{"database"}, "Groups whose destruction has begun."},

@@ -161,6 +161,23 @@ func TestGaugesOfAnIdleDatabase(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
+func TestGaugesOfWhatIsKept(t *testing.T) {
+	t.Parallel()
+	s := observe(t, "main")
+	db := dbtest.Keeping(t, "CREATE TABLE projects (id bigint PRIMARY KEY)", "projects")
+	s.all.Databases[0].Pool, s.all.Databases[0].Direct = db.Pool(), pgtest.Must(pgx.ParseConfig(db.URL))(t)
+	s.all.Config.LooseForeignKeys.Undo.Keep = 72 * time.Hour
+	empty := s.read(t)
+	require.InDelta(t, 0, empty["sexton_undo_oldest_age_seconds main"], 0)
+	require.NotContains(t, empty, "sexton_undo_limit_bytes main")
+	db.Exec("INSERT INTO projects SELECT generate_series(1, 9); DELETE FROM projects; UPDATE sexton.undo SET kept_at = now() - interval '1 hour'")
+	s.all.Config.LooseForeignKeys.Undo.MaxSize = 1 << 20
+	values := s.read(t)
+	require.Greater(t, values["sexton_undo_bytes main"], empty["sexton_undo_bytes main"])
+	require.InDelta(t, 3600, values["sexton_undo_oldest_age_seconds main"], 60)
+	require.InDelta(t, 1<<20, values["sexton_undo_limit_bytes main"], 0)
+}
+
 func TestGaugesOfABacklog(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main", "ci")

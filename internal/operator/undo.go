@@ -165,6 +165,8 @@ func (u *Undone) Said() string {
 // Kept are the newest deletions that are kept; nil where none ever is.
 type Kept struct {
 	Deletions []Deletion
+	// Size says how much is kept in all databases, and for how long the oldest deletion has been.
+	Size string
 	// Trouble says why they cannot be read.
 	Trouble string
 }
@@ -180,20 +182,22 @@ func (s *PageSource) readKept(ctx context.Context, id int64) *Kept {
 		return nil
 	}
 	var found []*undo.Unit
+	kept := &Kept{}
 	engine, err := UndoEngine(ctx, s.now(ctx), "")
 	switch _, off := errors.AsType[problem.List](err); {
 	case off:
 		return nil
 	case err != nil:
 	case id == 0:
-		found, err = engine.List(ctx, shownKept)
+		if found, err = engine.List(ctx, shownKept); err == nil {
+			kept.Size, err = engine.Size(ctx)
+		}
 	default:
 		var one *undo.Unit
 		if one, err = engine.Show(ctx, id); err == nil {
 			found = append(found, one)
 		}
 	}
-	kept := &Kept{}
 	if errors.Is(err, undo.ErrUnknown) {
 		return kept
 	}

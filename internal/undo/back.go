@@ -158,19 +158,26 @@ func (b *back) try(ctx context.Context, tx pgx.Tx, places []int32) (back came, s
 	}
 	var all pgx.Batch
 	batch.QueuePath(&all, b.on.Names)
-	all.Queue(b.statement(), b.args(b.mask(places))...).Query(func(rows pgx.Rows) error {
-		var place int32
-		var relation uint32
-		var tid string
-		_, err := pgx.ForEachRow(rows, []any{&place, &relation, &tid}, func() error {
-			if at := len(back.places); len(b.Changed) == 0 && at < len(places) {
-				place = places[at] // They are inserted in order.
-			}
-			back.add(came{[]int32{place}, []uint32{relation}, []string{tid}})
-			return nil
-		})
-		return err
+	restores := all.Queue(b.statement(), b.args(b.mask(places))...)
+	restores.Exec(func(tag pgconn.CommandTag) error {
+		back.places = places[:min(int(tag.RowsAffected()), len(places))]
+		return nil
 	})
+	if b.looks() {
+		restores.Query(func(rows pgx.Rows) error {
+			var place int32
+			var relation uint32
+			var tid string
+			_, err := pgx.ForEachRow(rows, []any{&place, &relation, &tid}, func() error {
+				if at := len(back.places); len(b.Changed) == 0 && at < len(places) {
+					place = places[at] // They are inserted in order.
+				}
+				back.add(came{[]int32{place}, []uint32{relation}, []string{tid}})
+				return nil
+			})
+			return err
+		})
+	}
 	all.Queue(ownPath)
 	b.shape.same(&all, b.set)
 	if err := tx.SendBatch(ctx, &all).Close(); err != nil {
@@ -192,6 +199,9 @@ func (b *back) try(ctx context.Context, tx pgx.Tx, places []int32) (back came, s
 	}
 	return back, suspect, tx.SendBatch(ctx, &checks).Close()
 }
+
+// looks reports whether it matters where the rows stand that are back.
+func (b *back) looks() bool { return b.shape.Rules || len(b.Changed)+len(b.checks)+len(b.final) > 0 }
 
 // ownPath is the search_path of all statements that fire no trigger.
 const ownPath = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"
@@ -313,9 +323,12 @@ func (b *back) statement() string {
 	if b.skipping {
 		skip = " ON CONFLICT DO NOTHING"
 	}
-	return fmt.Sprintf("INSERT INTO %s AS child (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s WHERE %s%s "+
-		"RETURNING 0, child.tableoid, child.ctid::pg_catalog.text",
-		b.shape.Name, strings.Join(names, ", "), strings.Join(values, ", "), b.rows(columns...), among, skip)
+	returning := ""
+	if b.looks() {
+		returning = " RETURNING 0, child.tableoid, child.ctid::pg_catalog.text"
+	}
+	return fmt.Sprintf("INSERT INTO %s AS child (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s WHERE %s%s%s",
+		b.shape.Name, strings.Join(names, ", "), strings.Join(values, ", "), b.rows(columns...), among, skip, returning)
 }
 
 // unable says why the table takes none of a set's values back, if it does not.

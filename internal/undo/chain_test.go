@@ -24,7 +24,7 @@ func (b *bundle) points(name string) *int {
 // A chain went level by level, each in a batch of its own, and comes back in a few transactions.
 func TestManyLevelsComeBackTogether(t *testing.T) {
 	t.Parallel()
-	const levels = 150
+	const levels = 60
 	b := setup(t, "CREATE TABLE nodes (id bigint PRIMARY KEY, above bigint); CREATE INDEX ON nodes (above)",
 		"nodes: [{table: nodes, column: above, on_delete: async_delete}]", "nodes")
 	b.Exec(fmt.Sprintf("INSERT INTO nodes SELECT i, nullif(i - 1, 0) FROM generate_series(1, %d) AS i", levels))

@@ -142,6 +142,22 @@ func (e *Engine) missing(ctx context.Context, u *unit, s *set, f *shape, native 
 	return checks, nil
 }
 
+// lookedUp are the checks for rows of sets that are about to come back together. Their own parents need none if all of them came back under the same
+// leases: what was deleted of them since has a tombstone that no worker has seen.
+func (e *Engine) lookedUp(ctx context.Context, u *unit, f *shape, sets ...*set) ([]check, error) {
+	checks, err := e.missing(ctx, u, sets[0], f, e.silent[sets[0].on.Name])
+	for _, s := range sets {
+		for _, id := range s.Origins {
+			if slices.ContainsFunc(s.above(u, id), func(above *set) bool {
+				return above.known || len(above.restored) < len(above.owned) && !slices.Contains(sets, above)
+			}) || s.Parent != sets[0].Parent || !slices.Equal(s.Via, sets[0].Via) {
+				return checks, err
+			}
+		}
+	}
+	return slices.DeleteFunc(checks, func(c check) bool { return c.deleted }), err
+}
+
 // comparing adds a term for each column of the reference.
 func (c check) comparing(f *shape, term func(column int, given string) string) check {
 	c.args = &drain.Args{Values: []any{nil, nil, nil}}

@@ -15,6 +15,7 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/pgschema"
 	"sexton/internal/problem"
+	"sexton/internal/words"
 )
 
 // TableRows counts rows of one table.
@@ -181,6 +182,25 @@ func Size(ctx context.Context, on dbsqlc.DBTX, names pgschema.Names) (bytes int6
 	var seconds float64
 	err = on.QueryRow(ctx, names.Render(text("size"))).Scan(&bytes, &seconds)
 	return bytes, time.Duration(seconds * float64(time.Second)), problem.Doing(err, "measure what is kept")
+}
+
+// Size says how much all databases keep.
+func (e *Engine) Size(ctx context.Context) (string, error) {
+	var bytes int64
+	var oldest time.Duration
+	for _, db := range e.Databases {
+		more, age, err := Size(ctx, db.Pool, db.Names)
+		if err != nil {
+			return "", fmt.Errorf("database %s: %w", db.Name, err)
+		}
+		bytes, oldest = bytes+more, max(oldest, age)
+	}
+	return Sized(bytes, oldest), nil
+}
+
+// Sized says for people how much is kept.
+func Sized(bytes int64, oldest time.Duration) string {
+	return fmt.Sprintf("%.1f MB of deleted rows are kept, the oldest for %s", float64(bytes)/1e6, words.Span(oldest))
 }
 
 // outline is Show without a look at what is kept, which for many deletions that share their batches would take seconds. One that is partly back is

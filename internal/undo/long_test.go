@@ -2,4 +2,6 @@
 
 package undo_test
 
-func init() { seeds = 80 }
+import "math"
+
+func init() { seeds, most = 80, math.MaxInt }

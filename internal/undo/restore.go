@@ -303,7 +303,7 @@ func (e *Engine) atOnce(ctx context.Context, u *unit, sets []*set, f *shape) err
 	for _, s := range sets {
 		all.Rows += s.Rows // Whole sets, so that their rows need no places of their own.
 	}
-	checks, err := e.missing(ctx, u, sets[0], f, e.silent[sets[0].on.Name])
+	checks, err := e.lookedUp(ctx, u, f, sets...)
 	if err != nil {
 		return err
 	}
@@ -364,7 +364,7 @@ func (e *Engine) set(ctx context.Context, u *unit, s *set, f *shape, waiting boo
 	if report.DryRun {
 		return e.foresee(ctx, s, f, wanted, report)
 	}
-	checks, err := e.missing(ctx, u, s, f, e.silent[s.on.Name])
+	checks, err := e.lookedUp(ctx, u, f, s)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/drain"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
@@ -25,6 +26,8 @@ type shape struct {
 	Numbers []int16
 	Columns []string
 	Types   []string
+	// Rules may put rows elsewhere.
+	Rules bool
 	// Deferrable is a unique key of the table that may be deferred.
 	Deferrable string
 
@@ -76,7 +79,7 @@ func (e *Engine) shape(ctx context.Context, s *set) (*shape, error) {
 }
 
 func (f *shape) targets() []any {
-	return []any{&f.OID, &f.Same, &f.Name, &f.Numbers, &f.Columns, &f.Types, &f.Deferrable}
+	return []any{&f.OID, &f.Same, &f.Name, &f.Numbers, &f.Columns, &f.Types, &f.Rules, &f.Deferrable}
 }
 
 // errChanged has a table read again.
@@ -166,7 +169,13 @@ func (s *set) rows(columns ...int) string {
 	terms := []string{"pg_catalog.generate_series(1, u.rows) AS ctid"}
 	for i, at := range s.kept() {
 		if len(columns) == 0 || slices.Contains(columns, at) {
-			terms = append(terms, fmt.Sprintf("pg_catalog.unnest(u.c[%d]::%s) AS %s", i+1, s.Arrays[at], pgcatalog.Quote(s.Columns[at])))
+			kept := fmt.Sprintf("u.c[%d]", i+1)
+			values := kept + "::" + s.Arrays[at]
+			if slices.Contains([]string{"pg_catalog.text", "pg_catalog.varchar"}, s.Types[at]) {
+				values = fmt.Sprintf("CASE WHEN pg_catalog.starts_with(%[1]s, %[2]s) "+
+					"THEN (pg_catalog.string_to_array(%[1]s, %[2]s, %[3]s))[2:]::%[4]s ELSE %[5]s END", kept, drain.Separator, drain.Null, s.Arrays[at], values)
+			}
+			terms = append(terms, fmt.Sprintf("pg_catalog.unnest(%s) AS %s", values, pgcatalog.Quote(s.Columns[at])))
 		}
 	}
 	return fmt.Sprintf(`(

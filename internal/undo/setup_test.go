@@ -33,6 +33,8 @@ type bundle struct {
 	// waits has the clean-up wait for larger rows; meanwhile is SQL between the binding of tables and the run.
 	waits     bool
 	meanwhile string
+	// progress, if set, is called behind each batch, and may kill its session.
+	progress func(kill func())
 }
 
 func setup(t *testing.T, tables, yaml string, tracked ...string) *bundle {
@@ -73,10 +75,17 @@ func (b *bundle) run(t *testing.T, limit int) (*loosefk.Stats, error) {
 	if limit > 0 {
 		limits.Deletes, limits.Updates = limit, limit
 	}
+	conn := pgtest.Must(b.Pool().Acquire(t.Context()))(t)
+	defer func() {
+		if b.progress != nil {
+			require.NoError(t, conn.Conn().Close(t.Context())) // It may have been killed.
+		}
+		conn.Release()
+	}()
 	engine := loosefk.Engine{
 		Database: "main", Pace: "normal", Limits: limits, Parents: parents, Undo: true, Audited: true,
 		Session: &batch.Session{
-			Conn: pgtest.Acquire(t, b.Pool()).Conn(), Names: dbtest.Names(), Fence: granted,
+			Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted,
 			Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
 		},
 	}
@@ -84,6 +93,7 @@ func (b *bundle) run(t *testing.T, limit int) (*loosefk.Stats, error) {
 		engine.Adaptive = loosefk.Adaptive{Target: 20 * time.Millisecond, Duty: 1}
 		engine.Limits = loosefk.Limits{Runtime: time.Minute}
 	}
+	b.watch(&engine)
 	return engine.Run(t.Context())
 }
 

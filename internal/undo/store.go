@@ -89,6 +89,8 @@ type set struct {
 	// for a reason; refused ones are not tried again.
 	owned, restored, orphaned []int32
 	left, refused             map[string][]int32
+	// known says that rows were back before this call.
+	known bool
 	// others are sets of the same layout that are restored with it.
 	others []*set
 	// stopped says that the clean-up after restored parents has been ended.
@@ -158,7 +160,7 @@ func (e *Engine) load(ctx context.Context, id int64) (*unit, error) {
 		var restored []int32
 		if _, err := pgx.ForEachRow(rows, []any{&number, &restored}, func() error {
 			if s := seen[place{db.Name, number}]; s != nil {
-				s.restored = slices.Clone(restored)
+				s.restored, s.known = slices.Clone(restored), true
 			}
 			return nil
 		}); err != nil {

@@ -4,7 +4,7 @@ GRANT SELECT, UPDATE ON TABLE "sexton".undo_state TO :"worker";
 GRANT USAGE ON SEQUENCE "sexton".undo_ids TO :"worker";
 GRANT EXECUTE ON FUNCTION
     "sexton".undo_text(anyarray), "sexton".undo_layout(oid, text[]), "sexton".undo_rotate(text, interval, boolean),
-    "sexton".undo_set(oid, bigint, text[], bigint, boolean)
+    "sexton".undo_set(oid, bigint, text[], bigint, boolean, oid)
     TO :"worker";
 -- Kept rows are for the worker alone: the viewer sees since when there are some. To restore without the application's triggers, from Postgres 15 on:
 --     GRANT SET ON PARAMETER session_replication_role TO :"worker";

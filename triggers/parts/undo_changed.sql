@@ -1,5 +1,5 @@
 FOR one IN
-                SELECT key.confrelid AS parent, via.names AS via, keys.names AS keys, changed.names AS changed,
+                SELECT key.confrelid AS parent, key.confdeltype = 'd' AS defaults, via.names AS via, keys.names AS keys, changed.names AS changed,
                     kept.key OPERATOR(pg_catalog.||) ARRAY(SELECT v FROM pg_catalog.unnest(via.names) AS v WHERE v <> ALL (kept.key)) AS fields
                 FROM pg_catalog.pg_constraint AS key
                 CROSS JOIN LATERAL (
@@ -10,26 +10,27 @@ FOR one IN
                     SELECT pg_catalog.array_agg(a.attname::pg_catalog.text ORDER BY k.place) FROM pg_catalog.unnest(key.confkey) WITH ORDINALITY AS k (number, place)
                     JOIN pg_catalog.pg_attribute AS a ON a.attrelid = key.confrelid AND a.attnum = k.number
                 ) AS keys (names)
-                -- From Postgres 15 on some of the columns alone may become NULL.
+                -- From Postgres 15 on some of the columns alone may be set.
                 CROSS JOIN LATERAL (SELECT pg_catalog.to_jsonb(key) OPERATOR(pg_catalog.->) 'confdelsetcols') AS listed (numbers)
                 CROSS JOIN LATERAL (
                     SELECT pg_catalog.array_agg(a.attname::pg_catalog.text) FROM pg_catalog.pg_attribute AS a
                     WHERE a.attrelid = key.conrelid AND CASE WHEN pg_catalog.jsonb_typeof(listed.numbers) = 'array'
                         THEN listed.numbers OPERATOR(pg_catalog.@>) pg_catalog.to_jsonb(a.attnum) ELSE a.attnum = ANY (key.conkey) END
                 ) AS changed (names)
-                WHERE key.conrelid = TG_RELID AND key.contype = 'f' AND key.confdeltype = 'n' AND key.conparentid = 0
+                WHERE key.conrelid = TG_RELID AND key.contype = 'f' AND key.confdeltype IN ('n', 'd') AND key.conparentid = 0
             LOOP
-                IF kept.key OPERATOR(pg_catalog.=) '{}' OR NOT one.fields OPERATOR(pg_catalog.<@) kept.columns THEN
+                IF kept.key OPERATOR(pg_catalog.=) '{}' OR NOT one.fields OPERATOR(pg_catalog.<@) kept.columns
+                    OR one.defaults AND pg_catalog.cardinality(one.changed) OPERATOR(pg_catalog.>) 1 THEN
                     RAISE EXCEPTION 'without its key and its reference no value can be given back' USING ERRCODE = 'SX007';
                 END IF;
                 EXECUTE (
                     SELECT pg_catalog.format(
-                        'INSERT INTO "sexton".undo (id, number, layout, rows, origins, via, keys, parent, fields, changed, actor, c) '
-                        'SELECT $1, pg_catalog.nextval(''"sexton".undo_ids''), $2, pg_catalog.count(*), $3, $4, $5, $6, $7, $8, $9, ARRAY[%s] '
+                        'INSERT INTO "sexton".undo (id, number, layout, rows, origins, via, keys, parent, fields, changed, actor, written, c) '
+                        'SELECT $1, pg_catalog.nextval(''"sexton".undo_ids''), $2, pg_catalog.count(*), $3, $4, $5, $6, $7, $8, $9, gone.cmax, ARRAY[%s] '
                         'FROM (SELECT once.*, true AS xmin, pg_catalog.row_number() OVER () OPERATOR(pg_catalog./) 5000 AS cmin '
-                        'FROM (SELECT DISTINCT ON (%2$s) old.* FROM sexton_deleted AS old WHERE pg_catalog.num_nulls(%3$s) OPERATOR(pg_catalog.=) 0 '
-                        'AND ARRAY[%2$s] OPERATOR(pg_catalog.=) ANY (SELECT ARRAY[%4$s] FROM sexton_changed AS now '
-                        'WHERE pg_catalog.num_nonnulls(%5$s) OPERATOR(pg_catalog.=) 0)) AS once) AS gone GROUP BY gone.cmin',
+                        'FROM (SELECT DISTINCT ON (%2$s) old.*, %6$s AS cmax FROM sexton_deleted AS old '
+                        'JOIN sexton_changed AS now ON ARRAY[%2$s] OPERATOR(pg_catalog.=) ARRAY[%4$s] '
+                        'WHERE pg_catalog.num_nulls(%3$s) OPERATOR(pg_catalog.=) 0 AND %5$s) AS once) AS gone GROUP BY gone.cmin, gone.cmax',
                         (SELECT pg_catalog.string_agg(kept.terms[pg_catalog.array_position(kept.columns, f.name)], ', ' ORDER BY f.place)
                             FROM pg_catalog.unnest(one.fields) WITH ORDINALITY AS f (name, place)),
                         (SELECT pg_catalog.string_agg(pg_catalog.format('pg_catalog.format(''%%s'', old.%I)', f.name), ', ' ORDER BY f.place)
@@ -37,7 +38,12 @@ FOR one IN
                         (SELECT pg_catalog.string_agg(pg_catalog.format('old.%I', name), ', ') FROM pg_catalog.unnest(one.via) AS name),
                         (SELECT pg_catalog.string_agg(pg_catalog.format('pg_catalog.format(''%%s'', now.%I)', f.name), ', ' ORDER BY f.place)
                             FROM pg_catalog.unnest(kept.key) WITH ORDINALITY AS f (name, place)),
-                        (SELECT pg_catalog.string_agg(pg_catalog.format('now.%I', name), ', ') FROM pg_catalog.unnest(one.changed) AS name)))
+                        CASE WHEN one.defaults THEN pg_catalog.format('(pg_catalog.num_nulls(now.%1$I) OPERATOR(pg_catalog.<>) pg_catalog.num_nulls(old.%1$I) '
+                            'OR pg_catalog.format(''%%s'', now.%1$I) OPERATOR(pg_catalog.<>) pg_catalog.format(''%%s'', old.%1$I))', one.changed[1])
+                            ELSE (SELECT pg_catalog.format('pg_catalog.num_nonnulls(%s) OPERATOR(pg_catalog.=) 0',
+                                pg_catalog.string_agg(pg_catalog.format('now.%I', name), ', ')) FROM pg_catalog.unnest(one.changed) AS name) END,
+                        CASE WHEN one.defaults THEN pg_catalog.format('CASE WHEN pg_catalog.num_nulls(now.%1$I) OPERATOR(pg_catalog.=) 0 '
+                            'THEN pg_catalog.format(''%%s'', now.%1$I) END', one.changed[1]) ELSE 'NULL::pg_catalog.text' END))
                 USING origin, layout, CASE WHEN by_batch THEN ARRAY[origin] END, one.via, one.keys, one.parent, one.fields, one.changed,
                     CASE WHEN NOT by_batch THEN session_user::pg_catalog.text END;
             END LOOP;

@@ -31,7 +31,10 @@ SELECT
     pg_catalog.array_agg(DISTINCT kept.name ORDER BY kept.name) AS from_tables,
     key.confdeltype::pg_catalog.text AS action,
     EXISTS (SELECT FROM given WHERE given.oid = c.oid AND given.tracked) AS tracked,
-    EXISTS (SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary) AS keyed
+    EXISTS (SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary) AS keyed,
+    -- From Postgres 15 on some of the columns alone may be set.
+    pg_catalog.cardinality(key.conkey) > 1
+        AND coalesce(pg_catalog.jsonb_array_length(nullif(pg_catalog.to_jsonb(key) OPERATOR(pg_catalog.->) 'confdelsetcols', 'null')), 2) <> 1 AS several
 FROM kept
 JOIN pg_catalog.pg_constraint AS key ON key.confrelid = kept.oid AND key.contype = 'f' AND key.conparentid = 0 AND key.confdeltype IN ('c', 'n', 'd')
 JOIN pg_catalog.pg_class AS c ON c.oid = key.conrelid

@@ -65,6 +65,8 @@ func TestTheWorkersRole(t *testing.T) {
 	require.Equal(t, [][]string{{"2", "ghost"}, {"3", "ben"}},
 		s.Rows("SELECT issues.id, username FROM issues JOIN users ON users.id = author_id ORDER BY 1"), "one gone with its project, one moved")
 	require.Equal(t, [][]string{{"0"}}, s.Rows("SELECT sum(pending) FROM sexton.backlog"))
+	require.Equal(t, [][]string{{"public.issues"}, {"public.projects"}},
+		s.Rows("SELECT DISTINCT l.name FROM sexton.undo AS u JOIN sexton.undo_layouts AS l ON l.id = u.layout ORDER BY 1"), "nothing of a deleted user is kept")
 	s.Exec("GRANT INSERT ON projects, issues TO " + pgx.Identifier{s.Worker}.Sanitize())
 	deleted := s.JSON(0, "undo", "list", "--database-url", s.AsRole(s.Worker)).(map[string]any)["deletions"].([]any)
 	deletion := fmt.Sprintf("%.0f", deleted[len(deleted)-1].(map[string]any)["id"])

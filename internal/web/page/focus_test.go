@@ -96,12 +96,13 @@ func TestKeptDeletions(t *testing.T) {
 		Until:  time.Now().Add(72 * time.Hour),
 		Tables: []undo.TableRows{{Table: "public.projects", Action: "delete", Rows: 9}, {Table: "public.issues", Action: "update", Rows: 5000, Restored: 1, LeftOut: 3}},
 	}}
-	o.Kept.Deletions = []operator.Deletion{one}
+	o.Kept.Deletions, o.Kept.Size = []operator.Deletion{one}, undo.Sized(5_000_000, 2*time.Hour)
 	s := &source{overview: o, kept: o.Kept.Deletions}
 	p, _ = newPage(t, s, false)
 	html := get(t, p, "/").Body.String()
 	require.Contains(t, html, `href="/deletions/4711"`)
 	require.Contains(t, text(html), "public.projects , key 7, <b> and 7 more main 5,009 incomplete still running in")
+	require.Contains(t, text(html), "5.0 MB of deleted rows are kept, the oldest for 2h0m0s")
 	shown := text(get(t, p, "/deletions/4711").Body.String())
 	for _, want := range []string{"app deleted from public.projects", "issues changed 5,000 1 3", "Bring 5,008 rows back", "stays deleted and is listed here"} {
 		require.Contains(t, shown, want)

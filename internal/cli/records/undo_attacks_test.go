@@ -1,0 +1,165 @@
+package records_test
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/clitest"
+	"sexton/internal/dbtest"
+	"sexton/internal/pgtest"
+)
+
+// attacked is a site with a deletion of three projects that is kept, and what there was before.
+type attacked struct {
+	*clitest.Site
+
+	id   string
+	rows [][]string
+}
+
+const allRows = "SELECT p::text FROM projects AS p UNION ALL SELECT i::text FROM issues AS i ORDER BY 1"
+
+func attack(t *testing.T) attacked {
+	s := attacked{Site: clitest.Plain(t)}
+	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h")
+	s.OK("migrate", "up")
+	s.OK("triggers", "install")
+	s.rows = s.Rows(allRows)
+	s.Exec("DELETE FROM projects WHERE id <= 3")
+	s.id = pgtest.Scalar[string](t, s.Database, "SELECT id::text FROM sexton.undo")
+	return s
+}
+
+// back requires that the deletion still comes back whole, and a second time not at all.
+func (s attacked) back(t *testing.T, said string) {
+	t.Helper()
+	require.Contains(t, s.OK("undo", s.id), said)
+	require.Equal(t, s.rows, s.Rows(allRows))
+	require.Contains(t, s.OK("undo", s.id), "0 rows restored")
+	s.OK("job", "run", clitest.Kind)
+	require.Equal(t, s.rows, s.Rows(allRows))
+}
+
+// during holds the issues, so that a command stops there, has do look on, lets them go, and returns how the command has ended.
+func (s attacked) during(t *testing.T, do func(), command ...string) clitest.Result {
+	t.Helper()
+	held := pgtest.Begin(t, s.Pool(), "LOCK TABLE issues IN SHARE MODE")
+	wait := dbtest.Meanwhile(func() (clitest.Result, error) { return s.Run(command...), nil })
+	(&dbtest.DB{Database: s.Database}).AwaitLock(t)
+	do()
+	require.NoError(t, held.Rollback(t.Context()))
+	return pgtest.Must(wait())(t)
+}
+
+func TestUndoOfWhatIsNoDeletion(t *testing.T) {
+	t.Parallel()
+	s := attack(t)
+	s.OK("job", "run", clitest.Kind)
+	batch := pgtest.Scalar[string](t, s.Database, "SELECT min(id)::text FROM sexton.undo WHERE origins IS NOT NULL")
+	for _, command := range [][]string{{"undo"}, {"undo", "show"}, {"undo", "forget"}} {
+		needs := "sexton " + strings.Join(command, " ") + " needs the ID of one deletion"
+		s.Refused(t, 2, [][]string{command, append(command, s.id, s.id)}, needs)
+		for _, id := range []string{"0", "abc", "4.5", "99999999999999999999", s.id + "x", ""} {
+			s.Refused(t, 2, [][]string{append(command, id)}, `"`+id+`" is not the ID of a deletion`)
+		}
+		for _, id := range []string{"7", batch} {
+			s.Says(1, "deletion "+id+": no deletion of this number is kept", append(command, id)...)
+		}
+	}
+	s.back(t, "33 rows restored")
+	s.OK("undo", "forget", s.id)
+	for _, command := range [][]string{{"undo"}, {"undo", "show"}, {"undo", "forget"}} {
+		s.Says(1, "no deletion of this number is kept", append(command, s.id)...)
+	}
+}
+
+// While one command works, another is refused, and a worker passes. It goes on without a session that is killed.
+func TestUndoAmongOthers(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]func(t *testing.T, s attacked){
+		"a second one": func(t *testing.T, s attacked) {
+			for _, command := range [][]string{{"undo", s.id}, {"undo", "forget", s.id}} {
+				s.Says(1, "another process takes a deletion back or forgets one; try again when it has ended", command...)
+			}
+			require.Contains(t, s.OK("undo", "show", s.id), "public.projects")
+			require.Contains(t, s.OK("undo", s.id, "--dry-run"), "rows would be restored")
+		},
+		"a worker": func(t *testing.T, s attacked) {
+			s.Exec("DELETE FROM projects WHERE id = 4; INSERT INTO projects VALUES (4, 'project 4')")
+			require.Contains(t, s.OK("job", "run", clitest.Kind), "skipped")
+		},
+		"a killed session": func(t *testing.T, s attacked) {
+			s.Exec("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := attack(t)
+			s.OK("job", "run", clitest.Kind)
+			r := s.during(t, func() { meanwhile(t, s) }, "undo", s.id)
+			require.Zero(t, r.Code, "%s%s", r.Stdout, r.Stderr)
+			require.Contains(t, r.Stdout, "33 rows restored")
+			s.back(t, "0 rows restored")
+		})
+	}
+}
+
+// No worker ends the day of a deletion that comes back. Once it is gone all the same, the command says so, and what was back by then stays.
+func TestTheDayOfADeletionEndsDuringItsUndo(t *testing.T) {
+	t.Parallel()
+	s := attack(t)
+	s.OK("job", "run", clitest.Kind)
+	s.Exec("CREATE TABLE sexton.undo_20260101 PARTITION OF sexton.undo FOR VALUES FROM ('2026-01-01') TO ('2026-01-02'); UPDATE sexton.undo SET kept_at = '2026-01-01 12:00'")
+	require.Contains(t, s.OK("undo", "list"), s.id)
+	days := "SELECT count(*)::text FROM pg_class WHERE relname = 'undo_20260101'"
+	r := s.during(t, func() {
+		s.OK("job", "run", clitest.Kind)
+		require.Equal(t, [][]string{{"1"}}, s.Rows(days), "no worker ends a day while an undo works")
+		s.Exec("SELECT sexton.undo_rotate('undo', '72 hours', true)")
+		require.Equal(t, [][]string{{"0"}}, s.Rows(days))
+	}, "undo", s.id)
+	require.Equal(t, 1, r.Code, r.Stdout)
+	require.Contains(t, r.Stderr, "what was kept of public.issues has gone meanwhile: its day has passed, or the deletion was forgotten")
+	require.Contains(t, r.Stdout, "3 rows restored")
+	require.Equal(t, [][]string{{"10"}}, s.Rows("SELECT count(*)::text FROM projects"))
+	s.Says(1, "no deletion of this number is kept", "undo", s.id)
+}
+
+// A worker that hangs with the lease loses it, and an unfinished deletion is stopped.
+func TestUndoOfARunningDeletion(t *testing.T) {
+	t.Parallel()
+	s := attack(t)
+	require.Contains(t, s.OK("undo", "list"), "whole, still running")
+	s.HoldLease()
+	s.back(t, "3 rows restored")
+}
+
+func TestUndoWithoutRightsOrDatabase(t *testing.T) {
+	t.Parallel()
+	s := attack(t)
+	s.OK("job", "run", clitest.Kind)
+	role := s.CreateRole()
+	nowhere := s.With(func(u *url.URL) {
+		u.RawQuery = ""
+		u.Host = "127.0.0.1:1"
+	})
+	for _, command := range [][]string{{"undo", "list"}, {"undo", s.id}, {"undo", s.id, "--dry-run"}, {"undo", "show", s.id}, {"undo", "forget", s.id}} {
+		s.Refused(t, 1, [][]string{append(command, "--database-url", s.AsRole(role))}, "migrate up --print-grants")
+		s.Refused(t, 4, [][]string{append(command, "--database-url", nowhere)}, "database main cannot be reached")
+	}
+	// The worker's role has no INSERT by itself: the rows stay, and each names the right.
+	printed := s.OK("migrate", "up", "--print-grants", "--tables", "--worker", role, "--application", role, "--viewer", role)
+	s.Exec(printed)
+	r := s.Run("undo", s.id, "--database-url", s.AsRole(role))
+	require.Zero(t, r.Code, r.Stderr)
+	require.Contains(t, r.Stdout, "GRANT SELECT, INSERT, UPDATE ON TABLE public.projects")
+	require.Contains(t, r.Stdout, "33 rows left")
+	s.Exec(fmt.Sprintf("GRANT INSERT ON projects, issues TO %s", pgx.Identifier{role}.Sanitize()))
+	require.Contains(t, s.OK("undo", s.id, "--database-url", s.AsRole(role)), "33 rows restored")
+	s.back(t, "0 rows restored")
+}
