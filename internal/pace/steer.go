@@ -29,13 +29,19 @@ type Steer struct {
 
 // Learn returns the size after a statement that went through with so many rows: up to mostGrowth times as many while it takes much less
 // than the target, twice as many while it takes less than half of it, a tenth more while it takes less, fewer in proportion when it takes
-// more. A statement that had fewer rows than it might have had says nothing about more, unless rows that have to stay together, about so
+// more. If it had less than half of the rows that it might have had, it is half as many at least: it may just have been held up once, and of
+// twenty tables whose statements share one set of keys, one is held up each time and would keep the others small.
+// A statement that had fewer rows than it might have had says nothing about more, unless rows that have to stay together, about so
 // many (next; 0 where there are none such), would not have fitted: without that a size for 2.1 of them stays for ever, as one of them is
 // less than half of it.
 func (s Steer) Learn(size float64, rows int64, next float64, took time.Duration) float64 {
 	switch {
 	case took > s.Target:
-		size = min(size, max(float64(rows), s.Smallest)*float64(s.Target)/float64(took))
+		fits := max(float64(rows), s.Smallest) * float64(s.Target) / float64(took)
+		if float64(rows) < size/2 {
+			fits = max(fits, size/2)
+		}
+		size = min(size, fits)
 	case float64(rows)+next < size/2:
 		return size
 	case took < s.Target/2:

@@ -35,6 +35,7 @@ func TestSizeLearns(t *testing.T) {
 		"grows by a tenth up to the target":             {1000, 1000, 0, target, 1100},
 		"shrinks in proportion":                         {1000, 1000, 0, 2 * target, 500},
 		"shrinks in proportion to the rows it had":      {1000, 600, 0, 2 * target, 300},
+		"halves where it had far fewer":                 {1000, 100, 0, 2 * target, 500},
 		"grows faster while it takes much less":         {1000, 1000, 0, target / 8, 4000},
 		"grows eightfold at most":                       {1000, 1000, 0, time.Nanosecond, 8000},
 		"half full is full enough":                      {1000, 500, 0, target/2 - 1, 2000},
