@@ -24,8 +24,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 // browserWait is how long a browser may take for any one thing.
@@ -66,7 +66,7 @@ func startBrowserSite(t *testing.T) (s workSite, address string) {
 	s = build(t).site(t, pgtest.New(t).URL, onMain(`
 ghost_users: {enabled: true, schedule: "0 0 1 1 *"}
 http: {listen: "127.0.0.1:0", read_only: false}
-`, sample.Schema()+browserData, browserPast).defining("invoices: [{table: tenants, column: tenant_id, on_delete: async_delete}]\n"))
+`, exampleapp.Schema()+browserData, browserPast).defining("invoices: [{table: tenants, column: tenant_id, on_delete: async_delete}]\n"))
 	return s, "http://" + s.started(t).httpAddress(t)
 }
 

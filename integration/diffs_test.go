@@ -17,9 +17,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
 	"sexton/internal/s3test"
-	"sexton/internal/sample"
 	"sexton/triggers"
 )
 
@@ -229,7 +229,7 @@ func newDiffSite(t *testing.T, p program, store diffStore) diffSite {
 loose_foreign_keys: {enabled: false}
 external_diffs: {enabled: true, schedule: "0 0 1 1 *", bucket: "`+store.url+`"}
 http: {listen: ""}
-`, sample.Schema(), diffGate)), store}
+`, exampleapp.Schema(), diffGate)), store}
 }
 
 // sleeps waits until the workers have nothing to do and have noticed.

@@ -18,8 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 var thaw = flag.Bool("thaw", false, "write the files in testdata/frozen anew")
@@ -59,7 +59,7 @@ ghost_users: {enabled: true}
 placeholder_users: {enabled: true}
 adjourned_groups: {enabled: true}
 external_diffs: {enabled: true, bucket: "${BUCKET}"}
-`, sample.Schema(), frozenWork).defining("notes:\n  - {table: issues, column: noteable_id, on_delete: async_delete}\n"))
+`, exampleapp.Schema(), frozenWork).defining("notes:\n  - {table: issues, column: noteable_id, on_delete: async_delete}\n"))
 	said := func(code int, name string, args ...string) {
 		frozen(t, name+".json", s.masked(t, s.program.run(t, s.dir, s.url, code, append(args, "--json")...)))
 	}

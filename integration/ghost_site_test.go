@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 	"sexton/triggers"
 )
 
@@ -87,7 +87,7 @@ func ghostTables() map[string]string {
 type ghostSite struct{ workSite }
 
 func newGhostSite(t *testing.T, p program, url string) ghostSite {
-	before := sample.Schema() + contributions + "; ALTER TABLE notes ALTER id RESTART WITH 100000; CREATE SCHEMA expected"
+	before := exampleapp.Schema() + contributions + "; ALTER TABLE notes ALTER id RESTART WITH 100000; CREATE SCHEMA expected"
 	for _, table := range slices.Sorted(maps.Keys(ghostTables())) {
 		before += "; CREATE TABLE expected." + table + " AS TABLE public." + table
 	}

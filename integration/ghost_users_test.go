@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/devpg"
+	"sexton/internal/exampleapp"
 	"sexton/internal/ghostuser"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 // testGhostUsers deletes users one after the other while two workers and passes in the foreground are at it, of which one
@@ -261,7 +261,7 @@ loose_foreign_keys: {enabled: false}
 ghost_users: {enabled: true, schedule: "0 0 1 1 *"}
 placeholder_users: {enabled: true, schedule: "0 0 1 1 *", spacing: 10ms}
 http: {listen: ""}
-`, sample.Schema()+`
+`, exampleapp.Schema()+`
 		-- Each of the ten groups has ten placeholders; every fifth has written an issue, and every tenth is there twice.
 		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
 		INSERT INTO groups (id, name, path) SELECT n, 'group ' || n, 'group' || n FROM generate_series(1, 12) AS n;

@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 // testAdjournedGroups marks groups while two workers and a foreground pass are at it, of which one worker is killed in the
@@ -24,7 +24,7 @@ func testAdjournedGroups(t *testing.T, p program) {
 loose_foreign_keys: {enabled: false}
 adjourned_groups: {enabled: true, schedule: "0 0 1 1 *"}
 http: {listen: ""}
-`, sample.Schema()+`
+`, exampleapp.Schema()+`
 		INSERT INTO application_settings (deletion_adjourned_period) VALUES (7);
 		INSERT INTO users (id, username, email, name, admin) SELECT n, 'user' || n, n || '@example.com', 'User ' || n, n = 1 FROM generate_series(1, 2) AS n;
 		INSERT INTO groups (id, name, path) SELECT n, 'Group ' || n, 'group-' || n FROM generate_series(1, 600) AS n;`,
@@ -84,7 +84,7 @@ func testGroupDestroy(t *testing.T, p program) {
 loose_foreign_keys: {enabled: false, target: 1s}
 adjourned_groups: {enabled: true}
 http: {listen: ""}
-`, sample.Schema()+grove, ""))
+`, exampleapp.Schema()+grove, ""))
 	pgtest.Exec(t, connect(t, s.url), "SELECT pg_advisory_lock($1)", gate)
 	s.exec(t, "SELECT sexton.delete_group_now(1, 1)")
 	for _, table := range []string{"issues", "projects", "groups"} {
@@ -144,7 +144,7 @@ func newDoorSite(t *testing.T, p program) doorSite {
 		[]byte("databases: {main: {url: \"${DATABASE_URL}\"}}\nghost_users: {enabled: true}\nhttp: {listen: \"\"}\nlog: {format: json}\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "loose_foreign_keys.yml"),
 		[]byte("issues:\n  - {table: projects, column: project_id, on_delete: async_delete}\n"), 0o600))
-	s.exec(t, sample.Schema())
+	s.exec(t, exampleapp.Schema())
 	s.exec(t, `
 		ALTER TABLE issues DROP CONSTRAINT IF EXISTS issues_project_id_fkey;
 		INSERT INTO users (id, username, email, name) VALUES (1, 'ada', 'ada@example.com', 'Ada'), (2, 'ben', 'ben@example.com', 'Ben');

@@ -78,7 +78,7 @@ func testMultiDownAtStart(t *testing.T, p program) {
 	w := s.started(t)
 	s.waitsForCI(t, 5, "id <= 10")
 	s.waitsForCI(t, 5, "id <= 20")
-	require.Equal(t, 1, w.lines(`"level":"WARN"`, `"database":"ci"`, "it and what depends on it waits"), "lines about the lane of ci")
+	require.Equal(t, 1, w.lines(`"level":"WARN"`, `"database":"ci"`, "it and what depends on it waits"), "lines about the subscription of ci")
 	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"database":"ci"`, "cannot be reached: what depends on it waits"), 1, "lines about those that need ci")
 	s.ci.restart(t, server)
 	w.logged(t, `"msg":"database can be reached"`)
@@ -101,7 +101,7 @@ func testMultiDownMeanwhile(t *testing.T, p program) {
 		at.exec(t, "DELETE FROM builds WHERE id = 100")
 	}
 	s.hurried(t)
-	require.Equal(t, 1, w.lines(`"msg":"wake-up connection lost`, `"database":"ci"`), "lines about the lane of ci")
+	require.Equal(t, 1, w.lines(`"msg":"wake-up connection lost`, `"database":"ci"`), "lines about the subscription of ci")
 	require.Equal(t, 1, w.lines(`"msg":"wake-up connection is back"`, `"database":"ci"`), "lines about its end")
 	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"database":"ci"`, "cannot be reached: what depends on it waits"), 1, "lines about those that need ci")
 	w.stop(t)
@@ -121,7 +121,7 @@ func testMultiJobsDown(t *testing.T, p program) {
 	s.run(t, 4, "status")
 	s.sec.restart(t, server)
 	s.cleaned(t)
-	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"msg":"wake-up connection lost`), 3, "lines about lost connections, at most one per lane")
+	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"msg":"wake-up connection lost`), 3, "lines about lost connections, at most one per subscription")
 	w.stop(t)
 	s.settled(t)
 }

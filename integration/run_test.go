@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 // testRunConnections counts the connections of a worker that has nothing to do.
@@ -25,7 +25,7 @@ ghost_users: {enabled: true}
 placeholder_users: {enabled: true}
 adjourned_groups: {enabled: true}
 external_diffs: {enabled: true, bucket: "file://`+t.TempDir()+`"}
-`, sample.Schema(), "").defining("notes:\n  - {table: issues, column: noteable_id, on_delete: async_delete}\n"))
+`, exampleapp.Schema(), "").defining("notes:\n  - {table: issues, column: noteable_id, on_delete: async_delete}\n"))
 	const few = "(SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton%') <= $1"
 
 	five := s.started(t, loopback)

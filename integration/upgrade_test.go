@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 // dumpedBy is the commit whose program made the dump: the older release of these tests. Tables that changed before the first release have their
@@ -42,7 +42,7 @@ ghost_users: {enabled: true}
 placeholder_users: {enabled: true, spacing: 0s}
 adjourned_groups: {enabled: true, spacing: 0s}
 external_diffs: {enabled: true, bucket: "${BUCKET}"}
-`, string(dump), "").defining(sample.Definitions()))
+`, string(dump), "").defining(exampleapp.Definitions()))
 	for what, table := range waiting() {
 		require.NotZero(t, s.count(t, "SELECT count(*) FROM "+table+" AS t"), what)
 	}

@@ -33,7 +33,7 @@ const groupSchedules = "group_deletion_schedules"
 
 // markedEarlier is the condition for rows that wake the job, in groups and in their schedules. A mark of today makes nothing
 // due yet: there are many of them, and a timer is set for their midnight. A period that gets shorter wakes no worker either:
-// the lane finds out when it looks again, in 10 s at most.
+// the subscription finds out when it looks again, in 10 s at most.
 const markedEarlier = "NEW.marked_for_deletion_on < (pg_catalog.now() AT TIME ZONE 'UTC')::pg_catalog.date"
 
 // AdjournedGroupDeletionArgs are none: the job takes whatever is due.
@@ -48,7 +48,7 @@ func (AdjournedGroupDeletionArgs) InsertOpts() river.InsertOpts {
 	return once(AdjournedGroupDeletion, 25)
 }
 
-// retriedSQL reports whether a failed pass waits for its next attempt: a lane that took what is due would cut that short.
+// retriedSQL reports whether a failed pass waits for its next attempt: a subscription that took what is due would cut that short.
 const retriedSQL = `EXISTS (
 	SELECT FROM "sexton".river_job AS job
 	WHERE job.queue = $1 AND job.kind = $1 AND job.state = 'retryable' AND job.scheduled_at > pg_catalog.statement_timestamp()

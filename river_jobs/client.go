@@ -34,7 +34,7 @@ const (
 	// then wait for the poll.
 	fetchCooldown = 2 * time.Millisecond
 	// fetchPoll may be long: each pulse looks for jobs that wait; only where that question fails do they wait for the poll. Behind a
-	// transaction pooler no notification arrives, and River polls as lanes do.
+	// transaction pooler no notification arrives, and River polls as subscriptions do.
 	fetchPoll, pooledFetchPoll = 30 * time.Second, time.Second
 	// softStop is how long running jobs may take to end once River is told to stop.
 	softStop = 8 * time.Second

@@ -2,7 +2,7 @@
 // and one worker for all of them in kind.go. Its entry points are NewClient, Register and Jobs, the only list.
 //
 //	tick of a schedule (periodic.go) ─┐
-//	wake-up by a commit (lane.go) ────┼─► River's queue, one per kind ─► worker ─► jobrun: lease, row of the run ─► the kind's pass
+//	wake-up by a commit (subscription.go) ────┼─► River's queue, one per kind ─► worker ─► jobrun: lease, row of the run ─► the kind's pass
 //	SQL enqueue, another kind ────────┘                                                                               │
 //	                                                                                       a domain package does the work
 //

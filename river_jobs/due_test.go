@@ -166,7 +166,7 @@ func TestWorkersOfTwoDatabases(t *testing.T) {
 	require.Equal(t, river.EventKindJobCompleted, b.worked(t, "main").Kind)
 	require.Zero(t, b.db.Pending(t))
 	require.Equal(t, [][]string{{"2"}, {"3"}}, ci.Rows("SELECT id FROM builds ORDER BY id"))
-	require.EqualValues(t, 1, ci.Pending(t), "the build's own children are the other lane's work")
+	require.EqualValues(t, 1, ci.Pending(t), "the build's own children are the other subscription's work")
 	due := pgtest.Must(looseForeignKeysDue(t.Context(), b.deps, ci.Pool(), ci.Connected, false))(t)
 	require.Equal(t, listen.Due{}, due, "nobody has told yet what parents there are")
 
@@ -184,7 +184,7 @@ func TestWorkersOfTwoDatabases(t *testing.T) {
 	require.Equal(t, [][]string{{"ci", "1"}, {"main", "1"}},
 		b.db.Rows("SELECT database, stats ->> 'processed' FROM sexton.runs WHERE changed ORDER BY database"))
 	require.Equal(t, [][]string{{LooseForeignKeysLease("ci")}, {LooseForeignKeysLease("main")}},
-		ci.Rows("SELECT key FROM sexton.fences ORDER BY key"), "both lanes write here, each behind a fence")
+		ci.Rows("SELECT key FROM sexton.fences ORDER BY key"), "both subscriptions write here, each behind a fence")
 	require.Equal(t, [][]string{{LooseForeignKeysLease("main")}}, b.db.Rows("SELECT key FROM sexton.fences"))
 }
 

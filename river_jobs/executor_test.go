@@ -16,9 +16,9 @@ import (
 
 	"sexton/internal/definitions"
 	"sexton/internal/heartbeat"
+	"sexton/internal/history"
 	"sexton/internal/pgtest"
 	"sexton/internal/pulse"
-	"sexton/internal/samples"
 	"sexton/triggers"
 )
 
@@ -267,8 +267,8 @@ func TestAnIdleWorkerAsksThirtyTimesAMinute(t *testing.T) {
 		"SEXTON_EXTERNAL_DIFFS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__BUCKET=file://" + t.TempDir(),
 	}
 	type example struct {
-		environ []string
-		lanes   int
+		environ       []string
+		subscriptions int
 	}
 	pgtest.Each(t, map[string]example{
 		"one kind": {nil, 1}, "five kinds": {five, 5},
@@ -276,11 +276,11 @@ func TestAnIdleWorkerAsksThirtyTimesAMinute(t *testing.T) {
 		b := setup(t, test.environ...)
 		heart := &heartbeat.Heart{DB: b.db.Connected, ClientID: "test", Logger: b.deps.Logger}
 		b.deps.Ask = func(questions ...pulse.Question) { heart.Also = append(heart.Also, questions...) }
-		lanes, ears := Lanes(b.deps)
-		require.Len(t, lanes, test.lanes)
+		subscriptions, ears := Subscriptions(b.deps)
+		require.Len(t, subscriptions, test.subscriptions)
 		require.Len(t, ears, 1)
 		pgtest.Must(NewClient(b.deps, "test"))(t)
-		sampler := &samples.Sampler{Jobs: "main", Tables: DeletionTables(b.deps.Config), Logger: b.deps.Logger}
+		sampler := &history.Sampler{Jobs: "main", Tables: DeletionTables(b.deps.Config), Logger: b.deps.Logger}
 		b.deps.Ask(sampler.Questions(b.db.Connected)...)
 
 		every := map[time.Duration]int{}
@@ -288,7 +288,7 @@ func TestAnIdleWorkerAsksThirtyTimesAMinute(t *testing.T) {
 			every[q.Every]++
 		}
 		require.Equal(t, map[time.Duration]int{
-			0: 1, 8 * time.Second: test.lanes, samples.Every: 3, 30 * time.Second: 1, // The queues, lanes, samples, the ear.
+			0: 1, 8 * time.Second: test.subscriptions, history.Every: 3, 30 * time.Second: 1, // The queues, subscriptions, samples, the ear.
 		}, every)
 		require.GreaterOrEqual(t, fetchPoll, 30*time.Second)
 
@@ -300,7 +300,7 @@ func TestAnIdleWorkerAsksThirtyTimesAMinute(t *testing.T) {
 			require.NoError(t, idle.Next(t.Context()))
 		}
 		require.Equal(t, 30, sent.transactions)
-		const lockTimeouts, looks, beats, sampled = 30, 2 * 30, 2 * 15, 3 * 5 // No lane sleeps without its ear.
+		const lockTimeouts, looks, beats, sampled = 30, 2 * 30, 2 * 15, 3 * 5 // No subscription sleeps without its ear.
 		require.Equal(t, lockTimeouts+looks+beats+sampled, sent.statements)
 		require.Equal(t, [][]string{{"1"}}, b.db.Rows("SELECT count(DISTINCT taken_at) FROM sexton.samples"))
 		require.True(t, heart.Alive())

@@ -84,10 +84,10 @@ func TestGhostUsersBackOff(t *testing.T) {
 	b := ghostBundle(t)
 	b.deps.Config = configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_GHOST_USERS__MOVE=[{table: isues, columns: [author_id]}]")
 	b.db.Exec("SELECT sexton.delete_user(1, 2, false)")
-	lane := ghostUsers(b.deps.Config).lane(b.deps, b.db.Connected)
+	subscription := ghostUsers(b.deps.Config).subscription(b.deps, b.db.Connected)
 	_, err := run(t.Context(), b.deps, MigrateRecordsToGhostUserArgs{})
 	require.ErrorContains(t, err, "table isues does not exist")
-	require.Greater(t, pgtest.Must(lane.Work(t.Context(), b.db.Connected.Pool, 0))(t), failedRetry)
+	require.Greater(t, pgtest.Must(subscription.Work(t.Context(), b.db.Connected.Pool, 0))(t), failedRetry)
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job"), "no job while the pause lasts")
 
 	b.deps.Config = configuration(t, "SEXTON_GHOST_USERS__ENABLED=true")

@@ -38,7 +38,7 @@ type Bindings struct {
 	// ghosts pauses the wake-ups of the kind that deletes users while it fails as a whole.
 	ghosts backOff
 	diffs  extdiff.Opened
-	// ends tells lanes of jobs whose work this process has ended.
+	// ends tells subscriptions of jobs whose work this process has ended.
 	ends ends
 }
 

@@ -48,7 +48,7 @@ type kind[T river.JobArgs] struct {
 
 	// due is the one predicate of a kind with a schedule: whether there is work for it now, and in how long the next falls due.
 	due predicate
-	// called, if set, is a cheaper predicate for what a writer may have called for. Its query has the one column now, so that a lane may ask for the
+	// called, if set, is a cheaper predicate for what a writer may have called for. Its query has the one column now, so that a subscription may ask for the
 	// job in the same round trip.
 	called func(ctx context.Context, deps Deps, on listen.Querier, db database.Database) (bool, error)
 	// rest, if set, is how long wake-ups leave the kind alone, since it has failed.
@@ -160,7 +160,7 @@ func (k kind[T]) job(c *config.Config) Job {
 	if !job.Inserted() {
 		job.ArgsOf = func(database string) river.JobArgs { return k.args(database) }
 		job.LeaseKey = func(database string) string { return k.bounds(k.args(database)).lease }
-		job.Lane = k.lane
+		job.Subscription = k.subscription
 	}
 	return job
 }
@@ -172,8 +172,8 @@ func (k kind[T]) args(database string) (args T) {
 	return args
 }
 
-// lane wakes the kind up in one database.
-func (k kind[T]) lane(deps Deps, db database.Database) *listen.Lane {
+// subscription wakes the kind up in one database.
+func (k kind[T]) subscription(deps Deps, db database.Database) *listen.Subscription {
 	job := k.job(deps.Config)
 	key1, key2 := triggers.AwakeKey(db.Names.Jobs, job.Kind)
 	tables := []string{pgx.Identifier{db.Names.Tracked, job.DeletionTable}.Sanitize()}
@@ -182,7 +182,7 @@ func (k kind[T]) lane(deps Deps, db database.Database) *listen.Lane {
 			tables = append(tables, table)
 		}
 	}
-	lane := &listen.Lane{
+	subscription := &listen.Subscription{
 		Kind: job.Kind, Database: db.Name, Key1: key1, Key2: key2, Tables: tables,
 		Due: func(ctx context.Context, on listen.Querier, fresh bool) (listen.Due, error) {
 			return k.due(ctx, deps, on, db, fresh)
@@ -201,11 +201,11 @@ func (k kind[T]) lane(deps Deps, db database.Database) *listen.Lane {
 	}
 	if jobs := deps.jobsDB(); k.called != nil && db.Name == jobs.Name && db.Sessions == jobs.Async() {
 		if args, err := askArgs(jobs, job, k.args(db.Name), uniqueKey); err == nil {
-			lane.Called = func(ctx context.Context, on listen.Querier) (bool, error) { return k.called(ctx, deps, on, db) }
-			lane.Ask, lane.AskArgs = jobs.Names.Render(askSQL), args
+			subscription.Called = func(ctx context.Context, on listen.Querier) (bool, error) { return k.called(ctx, deps, on, db) }
+			subscription.Ask, subscription.AskArgs = jobs.Names.Render(askSQL), args
 		}
 	}
-	return lane
+	return subscription
 }
 
 // foreground runs a pass outside River.
@@ -336,7 +336,7 @@ func finish[T river.JobArgs](ctx context.Context, deps Deps, job *river.Job[T], 
 		if _, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job); err != nil {
 			return fmt.Errorf("complete own job: %w", err)
 		}
-		// One that is there beside another has no successor: the transaction in the way may still be there. The lane goes on.
+		// One that is there beside another has no successor: the transaction in the way may still be there. The subscription goes on.
 		if !more || besides(job.JobRow, job.Args) {
 			return nil
 		}

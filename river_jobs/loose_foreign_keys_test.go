@@ -46,16 +46,16 @@ func TestWorkerCleansUp(t *testing.T) {
 	require.Equal(t, [][]string{{"t", "1"}, {"f", "1"}}, b.db.Rows("SELECT changed, folded FROM sexton.runs ORDER BY id"))
 }
 
-// A lane's look inserts the same job as the SQL function, and leaves one that is there to it.
+// A subscription's look inserts the same job as the SQL function, and leaves one that is there to it.
 func TestALookAsksAsEnqueueDoes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.kinds()
-	lane := jobOf(b.deps, LooseForeignKeys).Lane(b.deps, b.db.Connected)
+	subscription := jobOf(b.deps, LooseForeignKeys).Subscription(b.deps, b.db.Connected)
 	conn := pgtest.Connect(t, b.db.URL)
 	pgtest.Exec(t, conn, `LISTEN "sexton.river_insert"`)
 	asked := func(now string) [][]string {
-		rows := b.db.Rows("WITH due AS (SELECT "+now+" AS now), asked AS ("+lane.Ask+") SELECT id FROM asked", lane.AskArgs...)
+		rows := b.db.Rows("WITH due AS (SELECT "+now+" AS now), asked AS ("+subscription.Ask+") SELECT id FROM asked", subscription.AskArgs...)
 		return append(rows, b.db.Rows("SELECT to_jsonb(job) - '{id,created_at,scheduled_at}'::text[], scheduled_at = created_at FROM sexton.river_job AS job")...)
 	}
 	require.Empty(t, asked("false"))
@@ -88,11 +88,11 @@ func TestWorkGoesOnBesideATransactionThatAsksForTheSame(t *testing.T) {
 			b.enqueue(t, LooseForeignKeysCleanupArgs{Database: "main"})
 			b.db.Exec(before)
 			open := pgtest.Begin(t, b.db.Pool(), `SELECT sexton.enqueue('loose_foreign_keys_cleanup', '{"database": "main"}')`)
-			lane := jobOf(b.deps, LooseForeignKeys).Lane(b.deps, b.db.Connected)
+			subscription := jobOf(b.deps, LooseForeignKeys).Subscription(b.deps, b.db.Connected)
 			b.start(t)
 			for parent := range 2 {
 				b.db.Exec("DELETE FROM parents WHERE id = $1", parent+1)
-				require.Zero(t, pgtest.Must(lane.Work(t.Context(), b.db.Pool(), 0))(t))
+				require.Zero(t, pgtest.Must(subscription.Work(t.Context(), b.db.Pool(), 0))(t))
 				require.Zero(t, b.db.Pending(t))
 			}
 			_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, LooseForeignKeys, LooseForeignKeysCleanupArgs{Database: "main"}, nil)

@@ -144,7 +144,7 @@ func jobOf(deps Deps, kind string) Job {
 	return jobs[slices.IndexFunc(jobs, func(job Job) bool { return job.Kind == kind })]
 }
 
-// due asks the predicate of a kind as a worker's lane does.
+// due asks the predicate of a kind as a worker's subscription does.
 func (b bundle) due(t *testing.T, kind string) listen.Due {
-	return pgtest.Must(jobOf(b.deps, kind).Lane(b.deps, b.db.Connected).Due(t.Context(), b.db.Pool(), false))(t)
+	return pgtest.Must(jobOf(b.deps, kind).Subscription(b.deps, b.db.Connected).Due(t.Context(), b.db.Pool(), false))(t)
 }

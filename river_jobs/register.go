@@ -83,8 +83,8 @@ type Job struct {
 	Kind string
 	// Queue is River's; there is one per kind.
 	Queue string
-	// Schedule is empty for a kind whose jobs another one inserts: it has no ticks, no lane and no lease of the whole kind,
-	// and ArgsOf, Lane and LeaseKey are nil.
+	// Schedule is empty for a kind whose jobs another one inserts: it has no ticks, no subscription and no lease of the whole kind,
+	// and ArgsOf, Subscription and LeaseKey are nil.
 	Schedule string
 	Cron     config.Schedule
 	// MaxWorkers bounds the kind's jobs that one process works on at once; 0 stands for jobs.max_workers.
@@ -108,8 +108,8 @@ type Job struct {
 	Databases []string
 	// ArgsOf are the arguments of a pass for one of them.
 	ArgsOf func(database string) river.JobArgs
-	// Lane wakes it up in one of them.
-	Lane func(deps Deps, db database.Database) *listen.Lane
+	// Subscription wakes it up in one of them.
+	Subscription func(deps Deps, db database.Database) *listen.Subscription
 	// LeaseKey names the lease of the kind's passes for one database.
 	LeaseKey func(database string) string
 	// Check, if set, holds the configuration of the kind against the jobs database.

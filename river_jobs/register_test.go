@@ -62,7 +62,7 @@ func TestJobsAreComplete(t *testing.T) {
 			continue
 		}
 		require.Equal(t, job.Kind, job.ArgsOf("main").Kind())
-		require.NotNil(t, job.Lane, job.Kind)
+		require.NotNil(t, job.Subscription, job.Kind)
 		keys := []string{job.Kind, job.LeaseKey("main")}
 		if _, several := job.Args["database"]; several {
 			keys = append(keys, job.LeaseKey("ci"))

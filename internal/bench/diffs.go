@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/blobstore"
+	"sexton/internal/exampleapp"
 	"sexton/internal/latency"
-	"sexton/internal/sample"
 )
 
 // plainUploads writes the same objects with the same library, one after the other, and does not read them back.
@@ -121,7 +121,7 @@ func Diffs(ctx context.Context, g *Ground, o DiffsOptions) (_ Report, err error)
 // big moves one diff and watches the memory.
 func (g diffGround) big(ctx context.Context, s diffSet) (_ BigDiff, err error) {
 	g.Progress("making a diff of %d MiB", s.bytes()/mib)
-	data, err := g.template(ctx, sample.Schema(), "", s.fill()...)
+	data, err := g.template(ctx, exampleapp.Schema(), "", s.fill()...)
 	if err != nil {
 		return BigDiff{}, err
 	}
@@ -142,7 +142,7 @@ func (g diffGround) big(ctx context.Context, s diffSet) (_ BigDiff, err error) {
 func (g diffGround) compare(ctx context.Context, s diffSet, rounds int) (set DiffSet, err error) {
 	g.Progress("%s: making %d diffs of %d KiB", s.name, s.diffs, s.objectBytes()/kib)
 	set = DiffSet{Set: s.name, Objects: s.diffs, ObjectBytes: s.objectBytes()}
-	data, err := g.template(ctx, sample.Schema(), "", s.fill()...)
+	data, err := g.template(ctx, exampleapp.Schema(), "", s.fill()...)
 	if err != nil {
 		return set, err
 	}

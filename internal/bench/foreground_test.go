@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/exampleapp"
 	"sexton/internal/latency"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 func TestForegroundLoad(t *testing.T) {
@@ -220,7 +220,7 @@ func TestDiffSets(t *testing.T) {
 	conn := connected(t, db)
 	s := diffSets(0.004)[0]
 	s.files, s.fileBytes = 12, 2*mib
-	for _, statement := range append([]string{sample.Schema()}, s.fill()...) {
+	for _, statement := range append([]string{exampleapp.Schema()}, s.fill()...) {
 		db.Exec(statement)
 	}
 	var sent bytes.Buffer

@@ -11,8 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/exampleapp"
 	"sexton/internal/problem"
-	"sexton/internal/sample"
 )
 
 // GhostReport compares ways to move what users have written to the ghost user.
@@ -207,7 +207,7 @@ func (s userSet) title() string { return s.name }
 func (s userSet) size() int64 { return s.doomed }
 
 // create is the SQL of the reference application's tables.
-func (userSet) create() string { return sample.Schema() }
+func (userSet) create() string { return exampleapp.Schema() }
 
 func (userSet) definitions() string { return "" }
 

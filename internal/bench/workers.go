@@ -30,7 +30,7 @@ type WorkersCrew struct {
 	Ratio         float64 `json:"ratio_to_one_worker"`
 }
 
-// heldPause is the pause of a worker whose lane another one has.
+// heldPause is the pause of a worker whose subscription another one has.
 const heldPause = 250 * time.Millisecond
 
 // Workers drains the set wide by 1, 2 and 4 workers on one database, and by a worker each on 2 and 4 databases.
@@ -72,7 +72,7 @@ func Workers(ctx context.Context, g *Ground, o Options) (_ Report, err error) {
 
 // crew lets the workers of a crew drain fresh copies, and returns how long that took and the rows of each.
 func (g *Ground) crew(ctx context.Context, data *template, t trial, c WorkersCrew) (took time.Duration, rows int64, err error) {
-	urls, drained := make([]string, c.Databases), make([]lane, c.Databases)
+	urls, drained := make([]string, c.Databases), make([]subscription, c.Databases)
 	var checks, closes []func() error
 	defer func() {
 		for _, closed := range slices.Backward(closes) {
@@ -90,7 +90,7 @@ func (g *Ground) crew(ctx context.Context, data *template, t trial, c WorkersCre
 			return 0, 0, err
 		}
 		urls[i], rows = url, concerned(before)
-		drained[i] = newLane()
+		drained[i] = newSubscription()
 		if err := settle(ctx, conn); err != nil {
 			return 0, 0, err
 		}
@@ -119,21 +119,21 @@ func (g *Ground) crew(ctx context.Context, data *template, t trial, c WorkersCre
 	return took, rows, err
 }
 
-// lane is the work in one database.
-type lane struct {
+// subscription is the work in one database.
+type subscription struct {
 	done <-chan struct{}
 	// end closes done. It may be called again.
 	end func()
 }
 
-func newLane() lane {
+func newSubscription() subscription {
 	done := make(chan struct{})
-	return lane{done: done, end: sync.OnceFunc(func() { close(done) })}
+	return subscription{done: done, end: sync.OnceFunc(func() { close(done) })}
 }
 
 // drainBeside is drain for a worker beside others of its database: one has the lease at a time, and the others are skipped until it ends
-// the lane.
-func (w *Worker) drainBeside(ctx context.Context, drained lane) error {
+// the subscription.
+func (w *Worker) drainBeside(ctx context.Context, drained subscription) error {
 	for {
 		pass, err := w.Pass(ctx)
 		switch {

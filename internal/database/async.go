@@ -20,7 +20,7 @@ import (
 // That is safe on one server. Its log keeps the order of commits, so lease and fence are in it before any durable batch under their token.
 // What a crash of the server loses are the last commits before it, and it ends every connection, and with it every pass:
 //
-//   - A job: its row of work is still due, and the lane that looks after it has connected again inserts another one.
+//   - A job: its row of work is still due, and the subscription that looks after it has connected again inserts another one.
 //   - A fetch: the job is available again. Its second run finds the lease, or the fence.
 //   - The end of a job: it counts as running by this worker, whose heartbeat gives back jobs that no part of the worker runs.
 //   - A lease or a fence: with all batches under its token. The token is given a second time. Its first holder can neither renew nor release what

@@ -127,7 +127,7 @@ func TestWorkersCommitAsynchronouslyOnOneServerAlone(t *testing.T) {
 		db := databases[0]
 		require.Equal(t, test.want, wants{show(db.Async(), "synchronous_commit"), show(db.Async(), "sexton.synchronous_commit")})
 		require.Equal(t, "local", show(db.Pool, "synchronous_commit"), "what an operator was told waits")
-		require.NotEmpty(t, show(db.Sessions, "server_version"), "lanes connect")
+		require.NotEmpty(t, show(db.Sessions, "server_version"), "subscriptions connect")
 	})
 }
 

@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/database"
+	"sexton/internal/exampleapp"
 	"sexton/internal/migrate"
 	"sexton/internal/pgschema"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 	"sexton/triggers"
 )
 
@@ -74,7 +74,7 @@ func Keeping(tb testing.TB, tables string, parents ...string) *DB {
 // template.
 func Reference(tb testing.TB) *DB {
 	d := pgtest.FromTemplate(tb, "reference", func(ctx context.Context, url string) error {
-		return installReference(ctx, url, sample.Schema(), withUsers(migrate.AdjournedGroups, migrate.ExternalDiffs))
+		return installReference(ctx, url, exampleapp.Schema(), withUsers(migrate.AdjournedGroups, migrate.ExternalDiffs))
 	})
 	return connected(d)
 }
@@ -82,7 +82,7 @@ func Reference(tb testing.TB) *DB {
 // ReferenceIn is Reference in a database of another encoding.
 func ReferenceIn(tb testing.TB, encoding string) *DB {
 	d := pgtest.NewEncoded(tb, encoding)
-	require.NoError(tb, installReference(tb.Context(), d.URL, sample.Schema(), withUsers(migrate.AdjournedGroups, migrate.ExternalDiffs)))
+	require.NoError(tb, installReference(tb.Context(), d.URL, exampleapp.Schema(), withUsers(migrate.AdjournedGroups, migrate.ExternalDiffs)))
 	return connected(d)
 }
 

@@ -78,7 +78,7 @@ type Definition struct {
 	// DeleteLimit bounds the rows of one DELETE statement; 0 means the pace's own limit. It has no
 	// effect on updates, as in GitLab.
 	DeleteLimit int
-	// WorkerClass is kept as a label; one lane per database serves all definitions.
+	// WorkerClass is kept as a label; one subscription per database serves all definitions.
 	WorkerClass string
 	// CleanerClass is empty or ArtifactsCleaner.
 	CleanerClass string

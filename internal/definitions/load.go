@@ -87,7 +87,7 @@ type entry struct {
 	OnReuse Reuse `yaml:"on_reuse"`
 	// DeleteLimit is the most rows of one DELETE; by default the pace's own.
 	DeleteLimit int `check:"positive" yaml:"delete_limit"`
-	// WorkerClass is a label; one lane per database serves all definitions.
+	// WorkerClass is a label; one subscription per database serves all definitions.
 	WorkerClass workerClass `yaml:"worker_class"`
 	// CleanerClass deletes, and writes an event with the keys of the rows of each batch.
 	CleanerClass cleanerClass `yaml:"cleaner_class"`

@@ -8,7 +8,7 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
-	"sexton/internal/sample"
+	"sexton/internal/exampleapp"
 )
 
 // writer is the user whose contributions the tests look at, ghost the one that they pass to.
@@ -141,7 +141,7 @@ func TestContributionsKnowAllTheirOwners(t *testing.T) {
 				AND attribute.attname <> $2`, c.table, c.column) {
 			want = append(want, row[0]+" "+row[1])
 		}
-		for _, d := range parsed(t, sample.Definitions()) {
+		for _, d := range parsed(t, exampleapp.Definitions()) {
 			// Its author is what the column is about.
 			if d.Child.String() != c.table || d.OnDelete != definitions.Delete || d.Columns[0] == c.column {
 				continue

@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
+	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 // A project is deleted, and asked back once all below it is gone and the time is over; what is missing then is a fault.
 func TestUndoScene(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Keeping(t, sample.Schema(), "projects")
+	db := dbtest.Keeping(t, exampleapp.Schema(), "projects")
 	var asked []int64
 	back := func(_ context.Context, deletion int64) (int64, error) {
 		asked = append(asked, deletion)

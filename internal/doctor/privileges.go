@@ -50,7 +50,7 @@ func (t Target) MissingRights(ctx context.Context) ([]Finding, error) {
 // privileges compares what the role may do with Sexton's own tables with what a worker does.
 func (t Target) privileges(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	var kinds, schemas, names, wanted []string
-	// Lanes go to sleep only once the writers that pg_locks shows have ended. Everybody may read it, unless that was taken away.
+	// Subscriptions go to sleep only once the writers that pg_locks shows have ended. Everybody may read it, unless that was taken away.
 	rights := append(needs(t.Grants, t.Database.Names), right{kind: "TABLE", schema: "pg_catalog", name: "pg_locks", privilege: "SELECT"})
 	for _, r := range rights {
 		kinds, schemas, names, wanted = append(kinds, r.kind), append(schemas, r.schema), append(names, r.name), append(wanted, r.privilege)

@@ -50,7 +50,7 @@ func (r *Run) Clear(ctx context.Context, w *Window, refs []*Ref) (Result, error)
 		}
 		if err != nil {
 			w.Table.window = max(1, w.Table.window/pace.Leash) // The next look is at fewer, should there have been too many.
-			return r.Stumble(err, w.Table.Label())
+			return r.Handle(err, w.Table.Label())
 		}
 		if len(live) == 0 {
 			return Finished, nil
@@ -82,7 +82,7 @@ func (r *Run) Clear(ctx context.Context, w *Window, refs []*Ref) (Result, error)
 func (r *Run) verify(ctx context.Context, w *Window, refs []*Ref) (Result, error) {
 	live, err := r.look(ctx, w, refs)
 	if err != nil {
-		return r.Stumble(err, w.Table.Label())
+		return r.Handle(err, w.Table.Label())
 	}
 	if len(live) == 0 {
 		return Finished, nil
@@ -121,7 +121,7 @@ func (r *Run) drain(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table
 	if f.Action == Forbid {
 		return Blocked, r.note(ctx, w, f)
 	}
-	if !r.Patient && r.sweepable(f) {
+	if !r.Waits && r.sweepable(f) {
 		left, result, err := r.sweep(ctx, w, []branch{{f, leaf}}, false)
 		if err != nil || result == Yielded || left.Len() == 0 {
 			return result, err
@@ -147,7 +147,7 @@ func (r *Run) drain(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table
 		}
 		found, err := r.children(ctx, w, f, leaf, stuck, limit)
 		if err != nil {
-			return r.Stumble(err, f.Table.Label())
+			return r.Handle(err, f.Table.Label())
 		}
 		fresh := found
 		if f.Action == Remove {
@@ -217,13 +217,13 @@ func (r *Run) workOff(ctx context.Context, f *Ref, w *Window) (Rows, Result, err
 	}
 	before := r.Changes
 	left, result, err := r.remove(ctx, w)
-	if err != nil || result == Yielded || r.Changes > before || !r.Patient {
+	if err != nil || result == Yielded || r.Changes > before || !r.Waits {
 		return left, result, err
 	}
 	if f.chain && len(r.Waiting[w.Leaf.OID]) > 0 {
 		return left, Blocked, nil // These are above rows that could not be uprooted, or may be.
 	}
-	return r.uproot(ctx, w, left)
+	return r.breakRings(ctx, w, left)
 }
 
 // windowOf is how many rows of a key are read at once.
@@ -277,7 +277,7 @@ func (r *Run) note(ctx context.Context, w *Window, f *Ref) error {
 	}
 	shown, err := Query(ctx, r, pgx.RowTo[string], sampleStatement(w.Leaf, f), w.Rows.At, w.Rows.Version)
 	if err != nil {
-		_, err := r.Stumble(err, f.Table.Label())
+		_, err := r.Handle(err, f.Table.Label())
 		return err
 	}
 	if len(shown) > 0 {

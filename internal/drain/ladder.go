@@ -53,8 +53,8 @@ type Ladder struct {
 	Steer pace.Steer
 	// First is the number of rows to begin with.
 	First int
-	// Patient makes statements wait for rows that others have locked, as long as the session's limits allow.
-	Patient bool
+	// Waits makes statements wait for rows that others have locked, as long as the session's limits allow.
+	Waits bool
 	// Splits, if set, reports whether an error comes of a single row, which is to be found.
 	Splits func(error) bool
 	// Skip tells statements to leave out rows that other sessions have locked.
@@ -76,13 +76,13 @@ func (l *Ladder) Rows() int {
 // Limits are the timeouts of the next statement. One that waits for others, or that cannot be made any smaller, gets all the time that the
 // session's allow.
 func (l *Ladder) Limits(all batch.Limits) batch.Limits {
-	if l.Patient {
+	if l.Waits {
 		return all
 	}
 	if !l.Size.slow {
 		all = l.Steer.Limits(all)
 	}
-	all.LockTimeout = min(all.LockTimeout, hasty)
+	all.LockTimeout = min(all.LockTimeout, shortWait)
 	return all
 }
 
@@ -97,12 +97,12 @@ func (r *Run) Passed(ctx context.Context, l *Ladder, rows int64, took time.Durat
 // Again reports whether n rows whose statement failed are to be tried again, perhaps fewer at a time.
 func (l *Ladder) Again(f fault.Fault, err error, n int, all batch.Limits) bool {
 	switch {
-	case f.Lock() && !l.Patient && !l.Skip:
+	case f.Lock() && !l.Waits && !l.Skip:
 		l.Skip = true
 	case f.Verdict == fault.Conflict && l.beaten < mostBeaten:
 		l.beaten++
 	case f.Verdict == fault.Timeout && l.Size.TimedOut(l.Steer, n):
-	case f.Verdict == fault.Timeout && !l.Patient && !l.Size.slow && l.Steer.Limits(all) != all:
+	case f.Verdict == fault.Timeout && !l.Waits && !l.Size.slow && l.Steer.Limits(all) != all:
 		l.Size.slow = true
 	case n > 1 && l.Splits != nil && l.Splits(err):
 		l.most = (n + 1) / 2

@@ -15,7 +15,7 @@ func (r *Run) remove(ctx context.Context, w *Window) (left Rows, _ Result, _ err
 		var n, aside int64
 		var gone []Place
 		var statements []batch.Statement
-		if !skip && (r.Patient || len(t.RefsOf(w.Leaf)) > 0) {
+		if !skip && (r.Waits || len(t.RefsOf(w.Leaf)) > 0) {
 			// A session that is about to add rows below has a lock. Were it waited for in the deletion itself, the key's own action
 			// would take all that they commit, be it a million rows: a statement does not look again at what it has seen.
 			statements = append(statements, batch.Statement{SQL: lockStatement(w.Leaf), Args: []any{piece.At, piece.Version}})
@@ -77,10 +77,10 @@ func (r Rows) follow(old, moved []Place, version []uint32) {
 // attempt does something to rows in one transaction and returns those to which it has not done it.
 type attempt func(ctx context.Context, piece Rows, limits batch.Limits, skip bool) (Rows, error)
 
-// pieces steers through a window's rows with statements of the right size. Others' locks are skipped, unless the run is
-// patient; a piece with an error is split until the row stands alone that is to blame.
+// pieces steers through a window's rows with statements of the right size. Others' locks are skipped, unless the run
+// waits for them; a piece with an error is split until the row stands alone that is to blame.
 func (r *Run) pieces(ctx context.Context, w *Window, size *Size, try attempt) (left Rows, _ Result, _ error) {
-	l := &Ladder{Size: size, Steer: r.Steer, First: cmp.Or(r.Rows, defaultRows), Patient: r.Patient, Splits: splits}
+	l := &Ladder{Size: size, Steer: r.Steer, First: cmp.Or(r.Rows, defaultRows), Waits: r.Waits, Splits: splits}
 	for pending := w.Rows; ; pending = pending.slice(1, pending.Len()) {
 		at, result, f, err := r.Pieces(ctx, pending.Len(), l, func(ctx context.Context, at, n int, limits batch.Limits) error {
 			rest, err := try(ctx, pending.slice(at, at+n), limits, l.Skip)

@@ -68,10 +68,10 @@ func (c Closure) has(leaf pgcatalog.Table, at Place) bool {
 	return slices.ContainsFunc(c.Windows, func(w *Window) bool { return w.Leaf.OID == leaf.OID && slices.Contains(w.Rows.At, at) })
 }
 
-// uproot deletes rows that are left although others may not be locked any more: rings, in which each row has another one
+// breakRings deletes rows that are left although others may not be locked any more: rings, in which each row has another one
 // below it. As many go together as stay below MostInRing with all that hangs below them, by the keys' own actions. It
 // returns the ones that could not.
-func (r *Run) uproot(ctx context.Context, w *Window, left Rows) (Rows, Result, error) {
+func (r *Run) breakRings(ctx context.Context, w *Window, left Rows) (Rows, Result, error) {
 	var kept Rows
 	size := min(left.Len(), MostInRing/10)
 	for left.Len() > 0 {
@@ -82,7 +82,7 @@ func (r *Run) uproot(ctx context.Context, w *Window, left Rows) (Rows, Result, e
 		piece := &Window{Table: w.Table, Leaf: w.Leaf, Rows: left.slice(0, n)}
 		c, err := r.Spread(ctx, piece, MostInRing)
 		if err != nil {
-			result, err := r.Stumble(err, w.Table.Label())
+			result, err := r.Handle(err, w.Table.Label())
 			return left, result, err
 		}
 		if n > 1 && (c.Most || r.holdsApart(c)) {

@@ -20,8 +20,8 @@ const (
 	defaultRows = 1000
 	// largestBatch bounds what the target may come to.
 	largestBatch = 50_000
-	// hasty bounds waits for locks as long as there is something else to do.
-	hasty = 200 * time.Millisecond
+	// shortWait bounds waits for locks as long as there is something else to do.
+	shortWait = 200 * time.Millisecond
 )
 
 // Owner is the thing on whose behalf rows go, such as a group: it counts them, and may do more in the transactions that delete them. Its
@@ -72,9 +72,9 @@ type Run struct {
 	// Progress is called after every batch.
 	Progress func(ctx context.Context)
 
-	// Patient tells that batches wait for rows that others have locked, and that rows which refer to each other in a ring go
+	// Waits tells that batches wait for rows that others have locked, and that rows which refer to each other in a ring go
 	// together: nothing else is left to do.
-	Patient bool
+	Waits bool
 	// Stack are the windows whose trees are being taken down, Deepest is the most that they were, down to the table Lowest.
 	Stack   []*Window
 	Deepest int
@@ -108,21 +108,21 @@ const (
 
 // Query runs a statement that changes nothing and collects its rows.
 func Query[T any](ctx context.Context, r *Run, to func(pgx.CollectableRow) (T, error), sql string, args ...any) (found []T, err error) {
-	err = r.Send(ctx, r.Hasty(), batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, to)})
+	err = r.Send(ctx, r.ShortWaits(), batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, to)})
 	return found, err
 }
 
 // Versions runs a statement that selects places and versions (ctid and xmin) of rows in one leaf.
 func (r *Run) Versions(ctx context.Context, sql string, args ...any) (found Rows, err error) {
-	err = r.Send(ctx, r.Hasty(), batch.Statement{SQL: sql, Args: args, Scan: found.Scan})
+	err = r.Send(ctx, r.ShortWaits(), batch.Statement{SQL: sql, Args: args, Scan: found.Scan})
 	return found, err
 }
 
-// Hasty are the session's limits with short waits for locks, as long as there is something else to do.
-func (r *Run) Hasty() batch.Limits {
+// ShortWaits are the session's limits with short waits for locks, as long as there is something else to do.
+func (r *Run) ShortWaits() batch.Limits {
 	limits := r.Session.Limits
-	if !r.Patient {
-		limits.LockTimeout = min(limits.LockTimeout, hasty)
+	if !r.Waits {
+		limits.LockTimeout = min(limits.LockTimeout, shortWait)
 	}
 	return limits
 }
@@ -146,13 +146,13 @@ func (r *Run) Watch(ctx context.Context, limits batch.Limits) func(error) fault.
 	}
 }
 
-// Stumble decides about an error that no row is to blame for: the run ends, or what it was about is left for later.
-func (r *Run) Stumble(err error, label string) (Result, error) {
-	return r.StumbleOver(fault.Judge(err), err, label)
+// Handle decides about an error that no row is to blame for: the run ends, or what it was about is left for later.
+func (r *Run) Handle(err error, label string) (Result, error) {
+	return r.HandleFault(fault.Judge(err), err, label)
 }
 
-// StumbleOver is Stumble for an error that was judged.
-func (r *Run) StumbleOver(f fault.Fault, err error, label string) (Result, error) {
+// HandleFault is Stumble for an error that was judged.
+func (r *Run) HandleFault(f fault.Fault, err error, label string) (Result, error) {
 	if errors.Is(err, ErrCancelled) {
 		return Blocked, err
 	}

@@ -46,7 +46,7 @@ func (r *Run) plain(t *Table) bool { return !t.Told && !t.Apart && r.Owner.Besid
 // branches are all leaves whose rows can refer to a window's, if these may go in one transaction with all such rows; else there are none. Only a foreign
 // key fails that transaction over rows that come in below meanwhile.
 func (r *Run) branches(w *Window, refs []*Ref) (all []branch) {
-	if r.Patient || !r.plain(w.Table) || len(r.Failed[w.Leaf.OID]) > 0 {
+	if r.Waits || !r.plain(w.Table) || len(r.Failed[w.Leaf.OID]) > 0 {
 		return nil
 	}
 	for _, f := range refs {

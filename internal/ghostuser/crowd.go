@@ -203,7 +203,7 @@ func (r *run) lookAtAll(ctx context.Context, c *crowd) (steps []*step, err error
 	var entitled []int64
 	var ghost bool
 	var live []bool
-	err = r.Send(ctx, r.Hasty(), batch.Statement{SQL: sql, Args: args, Scan: batch.One(&entitled, &ghost, &live)})
+	err = r.Send(ctx, r.ShortWaits(), batch.Statement{SQL: sql, Args: args, Scan: batch.One(&entitled, &ghost, &live)})
 	if err != nil {
 		return nil, err
 	}
@@ -338,7 +338,7 @@ func (r *run) crowdBatch(c *crowd, e *errand) errandBatch {
 	var found []pointer
 	sql, args := e.step.crowdWindowStatement(e.leaf, c)
 	return errandBatch{
-		statement: batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, pgx.RowToStructByPos[pointer])}, limits: r.Hasty(),
+		statement: batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, pgx.RowToStructByPos[pointer])}, limits: r.ShortWaits(),
 		done: func(context.Context, time.Duration) error {
 			rows := map[int64]int{}
 			for _, p := range found {

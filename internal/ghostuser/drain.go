@@ -20,7 +20,7 @@ func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, f
 	if s.Action == drain.Remove && j.isHeavy(s) {
 		return r.fell(ctx, j, s, leaf, nil)
 	}
-	if j.patient {
+	if j.waits {
 		return r.wait(ctx, j, s, leaf)
 	}
 	if done, err := r.direct(ctx, j, s, leaf); done || err != nil {

@@ -119,8 +119,8 @@ type job struct {
 	tree  *drain.Run
 	// large tells that the rows of one of its steps did not fit into one statement.
 	large bool
-	// patient tells that its next turn waits for rows that others have locked: nothing else is left to do.
-	patient  bool
+	// waits tells that its next turn waits for rows that others have locked: nothing else is left to do.
+	waits    bool
 	obstacle pace.Blocked
 	// beaten counts conflicts with other sessions, rounds how often rows were left where none should have been.
 	beaten, rounds int
@@ -236,29 +236,29 @@ func (r *run) due(ctx context.Context, limit int) ([]*job, error) {
 
 // serve gives a user one turn.
 func (r *run) serve(ctx context.Context, j *job) error {
-	j.begun, r.Patient = true, j.patient
+	j.begun, r.Waits = true, j.waits
 	r.stats.Current = &j.done
 	result, f, err := r.turn(ctx, j)
-	r.Patient = false
+	r.Waits = false
 	if err != nil {
 		return fmt.Errorf("delete user %d: %w", j.userID, err)
 	}
 	switch result {
 	case yielded:
-		j.patient = false
+		j.waits = false
 		r.active = append(r.active, j)
 	case blocked:
-		j.patient = true
+		j.waits = true
 		r.waiting = append(r.waiting, j)
 	case failed:
-		return r.blame(ctx, j, f)
+		return r.recordFailure(ctx, j, f)
 	case finished:
 	}
 	return nil
 }
 
-// blame counts an attempt for a user, records the reason and puts the user off.
-func (r *run) blame(ctx context.Context, j *job, f fault.Fault) error {
+// recordFailure counts an attempt for a user, records the reason and puts the user off.
+func (r *run) recordFailure(ctx context.Context, j *job, f fault.Fault) error {
 	affected, err := r.Session.Run(ctx, batch.Statement{
 		SQL: r.statement("blame"), Args: []any{j.id, f.Text(), r.limits.RetryAfter.Seconds()},
 	})

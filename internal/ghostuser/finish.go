@@ -74,7 +74,7 @@ func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, le
 	var live []bool
 	var total Current
 	statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&gone, &live, &total.Moved, &total.Deleted, &total.Nullified)})
-	limits := r.Hasty()
+	limits := r.ShortWaits()
 	if len(steps) > 0 {
 		limits = r.Session.Limits
 	}

@@ -111,7 +111,7 @@ func (r *run) take(
 	once func(context.Context, *drain.Window) (drain.Rows, drain.Result, error),
 ) (result, fault.Fault, error) {
 	tree, changed := j.tree, 0
-	tree.Patient = j.patient
+	tree.Waits = j.waits
 	for !r.paused(ctx) {
 		w, f, err := read()
 		switch {
@@ -154,8 +154,8 @@ func (r *run) take(
 		case held:
 		case tree.Obstacle.Lock():
 			return r.beaten(j, tree.Obstacle, nil)
-		case !tree.Patient:
-			tree.Patient = true
+		case !tree.Waits:
+			tree.Waits = true
 		case tree.Obstacle.Message != "":
 			return failed, tree.Obstacle, nil
 		default:

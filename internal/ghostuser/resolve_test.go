@@ -12,9 +12,9 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
 	"sexton/internal/drain"
+	"sexton/internal/exampleapp"
 	"sexton/internal/ghostuser"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 func TestResolveNamesWhatDoesNotFit(t *testing.T) {
@@ -176,7 +176,7 @@ func TestDefaultsFitTheReferenceApplication(t *testing.T) {
 		WHERE contype = 'f' AND confrelid = 'users'::regclass AND conrelid <> 'users_ghost_user_migrations'::regclass`) {
 		all = append(all, row[0])
 	}
-	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(sample.Definitions())}))(t)
+	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(exampleapp.Definitions())}))(t)
 	for _, d := range defs {
 		if d.Parent.Table == "users" {
 			all = append(all, d.Child.Table+"."+d.Columns[0])
@@ -269,7 +269,7 @@ func TestEveryColumnOfTheReferenceApplication(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Reference(t)
-			pgtest.Must(sample.Load(t.Context(), db.Pool(), 30_000, nil))(t)
+			pgtest.Must(exampleapp.Load(t.Context(), db.Pool(), 30_000, nil))(t)
 			b := onto(t, db, defaults(t))
 			ghost := pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()")
 			all := fates()

@@ -43,7 +43,7 @@ func (s Sizes) ladder(of *step, patient bool) *drain.Ladder {
 	if s.Target == 0 {
 		steer.Target, steer.Largest = anyTime, float64(s.usual(of.Action))
 	}
-	return &drain.Ladder{Size: &of.size, Steer: steer, First: s.usual(of.Action), Patient: patient}
+	return &drain.Ladder{Size: &of.size, Steer: steer, First: s.usual(of.Action), Waits: patient}
 }
 
 // rows returns the rows of the step's next statement.

@@ -134,7 +134,7 @@ func (r *run) beaten(j *job, f fault.Fault, err error) (result, fault.Fault, err
 		return yielded, f, nil
 	case f.Lock():
 		// That is no failure: the user stays, and is tried again until the run ends.
-		if j.patient {
+		if j.waits {
 			f.Table = cmp.Or(f.Table, "users")
 			j.obstacle.Again(f.Table+": "+f.Message, r.Session.Seen().Transaction)
 			r.obstacles.Add(&j.obstacle)
@@ -157,8 +157,8 @@ func (r *run) look(ctx context.Context, j *job) (found look, _ fault.Fault, err 
 	sql, args := r.engine.Plan.lookStatement(r.Session.Names, j, r.ghost)
 	var live []bool
 	r.Session.Seen() // Of an earlier wait.
-	judge := r.Watch(ctx, r.Hasty())
-	err = r.Send(ctx, r.Hasty(), batch.Statement{SQL: sql, Args: args, Scan: batch.One(&found.hardDelete, &found.userType, &found.ghost, &live)})
+	judge := r.Watch(ctx, r.ShortWaits())
+	err = r.Send(ctx, r.ShortWaits(), batch.Statement{SQL: sql, Args: args, Scan: batch.One(&found.hardDelete, &found.userType, &found.ghost, &live)})
 	if err == nil {
 		found.live = r.liveSteps(j.hardDelete, live)
 	}

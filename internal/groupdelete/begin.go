@@ -106,8 +106,8 @@ func (r *run) alter(ctx context.Context, limits batch.Limits, at int, statements
 	return err
 }
 
-// falter records an error that came before the first step; one that ends the run it returns.
-func (r *run) falter(ctx context.Context, err error) error {
+// handleBeginning records an error that came before the first step; one that ends the run it returns.
+func (r *run) handleBeginning(ctx context.Context, err error) error {
 	f := fault.Judge(err)
 	if f.Verdict == fault.Fatal {
 		return err

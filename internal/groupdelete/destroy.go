@@ -158,7 +158,7 @@ const busyPause = time.Second
 func (r *run) work(ctx context.Context) error {
 	ready, err := r.begin(ctx)
 	if err != nil {
-		return r.falter(ctx, err)
+		return r.handleBeginning(ctx, err)
 	}
 	if !ready {
 		return nil
@@ -182,14 +182,14 @@ func (r *run) work(ctx context.Context) error {
 			continue
 		case r.Failures >= drain.MostFailures, result == drain.Yielded && r.futile():
 			// Else a run that gets nowhere would be followed by the next one at once.
-			return r.blame(ctx)
+			return r.recordFailure(ctx)
 		case result == drain.Yielded:
 			r.stats.Outcome, r.stats.Interrupted, r.stats.Reason = Unfinished, r.stop.Err() != nil, r.lock.Reason
 			return nil
 		case r.Changes > before:
-			r.Patient = false
-		case !r.Patient:
-			r.Patient = true
+			r.Waits = false
+		case !r.Waits:
+			r.Waits = true
 		case r.busy != nil && r.Fault == nil:
 			r.waitsFor(ctx, "sub-group: "+r.busy.Error())
 			r.Pace.Pause(ctx, busyPause)
@@ -203,7 +203,7 @@ func (r *run) work(ctx context.Context) error {
 				return err
 			}
 		default:
-			return r.blame(ctx)
+			return r.recordFailure(ctx)
 		}
 		r.busy, r.Obstacle = nil, fault.Fault{}
 	}

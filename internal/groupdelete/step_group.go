@@ -27,7 +27,7 @@ func (r *run) destroyGroup(ctx context.Context, g int64) (drain.Result, error) {
 			return drain.Blocked, nil
 		}
 		if err := r.at(ctx, part, g); err != nil {
-			return r.stumbleOver(err)
+			return r.handle(err)
 		}
 		var ended drain.Result
 		var err error
@@ -40,7 +40,7 @@ func (r *run) destroyGroup(ctx context.Context, g int64) (drain.Result, error) {
 			return ended, err
 		}
 		// A ring of rows, which no user is to blame for, goes in the last transaction.
-		ring := r.Patient && r.Fault == nil && r.busy == nil && r.Obstacle.Message == ""
+		ring := r.Waits && r.Fault == nil && r.busy == nil && r.Obstacle.Message == ""
 		held = held || ended == drain.Blocked && !ring
 	}
 	if held {
@@ -70,14 +70,14 @@ func (r *run) at(ctx context.Context, p int, groupID int64) error {
 	return r.send(ctx, r.Session.Limits, batch.Statement{SQL: statement(r.Session.Names, "step"), Args: []any{r.engine.GroupID, r.stats.Step}})
 }
 
-// stumbleOver is stumble for statements on Sexton's own tables and on single groups.
-func (r *run) stumbleOver(err error) (drain.Result, error) { return r.Stumble(err, "groups") }
+// handle is stumble for statements on Sexton's own tables and on single groups.
+func (r *run) handle(err error) (drain.Result, error) { return r.Handle(err, "groups") }
 
 // clearPart takes down what hangs below a group by the keys of one part.
 func (r *run) clearPart(ctx context.Context, g int64, p int) (drain.Result, error) {
 	w, err := r.groupWindow(ctx, g)
 	if err != nil {
-		return r.stumbleOver(err)
+		return r.handle(err)
 	}
 	if w == nil {
 		return drain.Finished, nil
@@ -118,7 +118,7 @@ func (r *run) subgroups(ctx context.Context, g int64) (drain.Result, error) {
 		next, err := drain.Query(ctx, r.Run, pgx.RowTo[int64], sql, g, tried, r.line)
 		switch {
 		case err != nil:
-			return r.stumbleOver(err)
+			return r.handle(err)
 		case len(next) == 0:
 			return ended, nil
 		}
@@ -162,10 +162,10 @@ func (r *run) underLease(ctx context.Context, g int64) (_ drain.Result, err erro
 // row in the schedules, its lease, and the event.
 func (r *run) finish(ctx context.Context, g int64) (drain.Result, error) {
 	ring := false
-	if r.Patient {
+	if r.Waits {
 		var err error
 		if ring, err = r.ringOfGroup(ctx, g); err != nil {
-			return r.stumbleOver(err)
+			return r.handle(err)
 		}
 	}
 	t := r.engine.Plan.groups
@@ -178,10 +178,10 @@ func (r *run) finish(ctx context.Context, g int64) (drain.Result, error) {
 		SQL: r.engine.Plan.finishStatement(r.Session.Names, refs), Args: []any{g, r.line, r.engine.GroupID, ring, LeaseKey(g), t.Label()},
 		Scan: batch.One(&gone, &live),
 	}}
-	judge := r.Watch(ctx, r.Hasty())
-	err := r.alter(ctx, r.Hasty(), 1, statements...)
+	judge := r.Watch(ctx, r.ShortWaits())
+	err := r.alter(ctx, r.ShortWaits(), 1, statements...)
 	if f := judge(err); err != nil {
-		return r.StumbleOver(f, err, "groups")
+		return r.HandleFault(f, err, "groups")
 	}
 	r.stats.Batches++
 	switch {
@@ -193,7 +193,7 @@ func (r *run) finish(ctx context.Context, g int64) (drain.Result, error) {
 	case len(live) == 0:
 		// There is no such group, or it belongs to another one.
 		if err := r.forget(ctx, g); err != nil {
-			return r.stumbleOver(err)
+			return r.handle(err)
 		}
 		return drain.Finished, nil
 	}
@@ -215,8 +215,8 @@ func (r *run) overdue() fault.Fault {
 	return f
 }
 
-// blame counts an attempt, records the reason and leaves the group to the next one.
-func (r *run) blame(ctx context.Context) error {
+// recordFailure counts an attempt, records the reason and leaves the group to the next one.
+func (r *run) recordFailure(ctx context.Context) error {
 	f := r.Obstacle
 	if r.Fault != nil {
 		f = *r.Fault

@@ -54,7 +54,7 @@ func Open(ctx context.Context, c *config.Config, options ...database.Option) (*C
 	return all, nil
 }
 
-// PoolSize is how many connections a database's pool has at most. A worker has one in a pass, the further ones of a pass, one for each other lane
+// PoolSize is how many connections a database's pool has at most. A worker has one in a pass, the further ones of a pass, one for each other subscription
 // whose children live here, and one for each kind that is awake; the others are for leases, history and what looks at them.
 func PoolSize(c *config.Config) int {
 	further := c.LooseForeignKeys.Connections - 1
@@ -397,8 +397,8 @@ func (b *Bound) RecordedParents(_ context.Context, db database.Database) ([]stri
 	return cleanup.Recorded(b.Parents[db.Name]), nil
 }
 
-// Elsewhere are the other databases that can be reached.
-func (c *Connections) Elsewhere(than database.Database) map[string]pgcatalog.Beginner {
+// Remotes are the other databases that can be reached.
+func (c *Connections) Remotes(than database.Database) map[string]pgcatalog.Beginner {
 	others := map[string]pgcatalog.Beginner{}
 	for _, db := range c.Databases {
 		if db.Name != than.Name && c.Down[db.Name] == nil {

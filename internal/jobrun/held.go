@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"sexton/internal/dampen"
+	"sexton/internal/dedup"
 	"sexton/internal/lease"
 )
 
@@ -47,7 +47,7 @@ func (r *Runner) seldom(log *slog.Logger, h holding) *slog.Logger {
 	case !write:
 		return nil
 	case leftOut > 0:
-		return log.With(dampen.LeftOut, leftOut)
+		return log.With(dedup.LeftOut, leftOut)
 	}
 	return log
 }

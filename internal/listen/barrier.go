@@ -10,7 +10,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// barrier remembers the transactions that held a write lock on one of the lane's tables when it was raised.
+// barrier remembers the transactions that held a write lock on one of the subscription's tables when it was raised.
 type barrier struct {
 	session *session
 	writers []string
@@ -32,7 +32,7 @@ const remainingSQL = writersSQL + `
 
 // raiseBarrier must come after the awake lock was dropped.
 func (s *session) raiseBarrier(ctx context.Context) (*barrier, error) {
-	writers, err := s.transactions(ctx, writersSQL, s.lane.Tables)
+	writers, err := s.transactions(ctx, writersSQL, s.subscription.Tables)
 	return &barrier{session: s, writers: writers}, err
 }
 
@@ -42,17 +42,17 @@ func (b *barrier) open(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	var err error
-	b.writers, err = b.session.transactions(ctx, remainingSQL, b.session.lane.Tables, b.writers)
+	b.writers, err = b.session.transactions(ctx, remainingSQL, b.session.subscription.Tables, b.writers)
 	return len(b.writers) == 0, err
 }
 
 func (s *session) transactions(ctx context.Context, sql string, args ...any) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.lane.timing.Answer)
+	ctx, cancel := context.WithTimeout(ctx, s.subscription.timing.Answer)
 	defer cancel()
 	rows, err := s.conn.Conn().Query(ctx, sql, args...)
 	if err != nil {
-		return nil, fmt.Errorf("look at writers of %s: %w", strings.Join(s.lane.Tables, ", "), err)
+		return nil, fmt.Errorf("look at writers of %s: %w", strings.Join(s.subscription.Tables, ", "), err)
 	}
 	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	return found, problem.Doing(err, "look at writers of %s", strings.Join(s.lane.Tables, ", "))
+	return found, problem.Doing(err, "look at writers of %s", strings.Join(s.subscription.Tables, ", "))
 }

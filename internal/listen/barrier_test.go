@@ -17,14 +17,14 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// unwaited is how long a test waits for a lane to look behind its barrier. One that has fallen asleep
+// unwaited is how long a test waits for a subscription to look behind its barrier. One that has fallen asleep
 // instead never does.
 const unwaited = 500 * time.Millisecond
 
-// A writer that found the lane awake and did not notify commits only after the lane has tried to sleep.
+// A writer that found the subscription awake and did not notify commits only after the subscription has tried to sleep.
 func TestBarrierWaitsForWriters(t *testing.T) {
 	t.Parallel()
-	// What the writer does before the lane drops its lock, while it stands at the barrier, and last.
+	// What the writer does before the subscription drops its lock, while it stands at the barrier, and last.
 	scripts := map[string][3]string{
 		"open":                    {insert, "SELECT", "COMMIT"},
 		"more rows later":         {insert, insert, "COMMIT"},
@@ -64,7 +64,7 @@ func TestBarrierWaitsForWriters(t *testing.T) {
 	}
 }
 
-// awaitBarrier waits until the lane has dropped its lock.
+// awaitBarrier waits until the subscription has dropped its lock.
 func (p *probe) awaitBarrier() {
 	p.b.t.Helper()
 	pgtest.WaitFor(p.b.t, "the awake lock to be dropped", func(ctx context.Context) (bool, error) {
@@ -74,7 +74,7 @@ func (p *probe) awaitBarrier() {
 	p.awaitLooks(5)
 }
 
-// awaitLooks waits until the lane has looked some more times, or evidently does not.
+// awaitLooks waits until the subscription has looked some more times, or evidently does not.
 func (p *probe) awaitLooks(more int64) {
 	p.b.t.Helper()
 	before, began := p.looks.Load(), time.Now()
@@ -83,11 +83,11 @@ func (p *probe) awaitLooks(more int64) {
 	})
 }
 
-// awaitStill waits until the lane looks no more: at the barrier it would do so every few milliseconds.
+// awaitStill waits until the subscription looks no more: at the barrier it would do so every few milliseconds.
 func (p *probe) awaitStill() {
 	p.b.t.Helper()
 	looks := int64(-1)
-	p.await("the lane to sleep", func() bool {
+	p.await("the subscription to sleep", func() bool {
 		before := looks
 		looks = p.looks.Load()
 		return looks == before
@@ -128,7 +128,7 @@ func TestBarrierWaitsForNobodyElse(t *testing.T) {
 	b.requireDrained()
 }
 
-// between runs once, when the lane has dropped its lock and is about to look for writers.
+// between runs once, when the subscription has dropped its lock and is about to look for writers.
 type between struct {
 	once sync.Once
 	run  func()
@@ -143,7 +143,7 @@ func (b *between) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 
 func (b *between) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// The ear dies after the lane has dropped its lock. Writers find the key free and notify, and no connection hears it.
+// The ear dies after the subscription has dropped its lock. Writers find the key free and notify, and no connection hears it.
 func TestEarDiesBetweenUnlockAndBarrier(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"writer before the barrier", "writer behind the barrier"} {
@@ -195,7 +195,7 @@ func TestEarDiesBetweenUnlockAndBarrier(t *testing.T) {
 }
 
 // What falls due later is worked without anybody's notification.
-func TestLaneWakesForWhatFallsDueLater(t *testing.T) {
+func TestSubscriptionWakesForWhatFallsDueLater(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	newProbe(b).awaitSleep()
@@ -274,7 +274,7 @@ func TestFailedWorkIsTriedAgain(t *testing.T) {
 	require.Equal(t, 2, p.logged(failing), "once loudly")
 }
 
-func TestLaneStopsInEveryState(t *testing.T) {
+func TestSubscriptionStopsInEveryState(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(t *testing.T, b *bundle, p *probe){
 		"connecting": func(_ *testing.T, _ *bundle, p *probe) {
@@ -285,13 +285,13 @@ func TestLaneStopsInEveryState(t *testing.T) {
 				return nil, ctx.Err()
 			}
 			p.start()
-			p.await("the lane to dial", dialling.Load)
+			p.await("the subscription to dial", dialling.Load)
 		},
 		"waiting to connect again": func(_ *testing.T, _ *bundle, p *probe) {
 			p.Timing.Reconnect = never
 			p.Ear.Conn.DialFunc = func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
 			p.start()
-			p.await("the lane to give up", func() bool { return p.logged(lost) == 1 })
+			p.await("the subscription to give up", func() bool { return p.logged(lost) == 1 })
 		},
 		"checking its hearing": func(t *testing.T, _ *bundle, p *probe) {
 			p.Timing.SelfCheckWait = never
@@ -306,7 +306,7 @@ func TestLaneStopsInEveryState(t *testing.T) {
 			p.start()
 			pgtest.WaitFor(t, "a session that waits", func(context.Context) (bool, error) {
 				return len(b.Rows("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = $1::int::oid AND pid = ANY ($2)",
-					b.key2, b.connections(lanes))) == 1, nil
+					b.key2, b.connections(subscriptions))) == 1, nil
 			})
 		},
 		"at work": func(_ *testing.T, _ *bundle, p *probe) {
@@ -334,7 +334,7 @@ func TestLaneStopsInEveryState(t *testing.T) {
 			reach(t, b, p)
 			p.stop()
 			pgtest.WaitFor(t, "the connection to be closed", func(context.Context) (bool, error) { return len(b.connections(ears)) == 0, nil })
-			p.await("the lane's connection to be given back", func() bool { return p.Ear.Sessions.Stat().AcquiredConns() == 0 })
+			p.await("the subscription's connection to be given back", func() bool { return p.Ear.Sessions.Stat().AcquiredConns() == 0 })
 		})
 	}
 }

@@ -20,7 +20,7 @@ const (
 	failing = "looking for work fails"
 )
 
-func TestLaneOutlivesItsConnections(t *testing.T) {
+func TestSubscriptionOutlivesItsConnections(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
@@ -41,7 +41,7 @@ func TestLaneOutlivesItsConnections(t *testing.T) {
 }
 
 // What came in while nobody listened is found right after the connection is there again.
-func TestLaneLooksAfterConnecting(t *testing.T) {
+func TestSubscriptionLooksAfterConnecting(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Exec(insert)
@@ -56,7 +56,7 @@ func TestLaneLooksAfterConnecting(t *testing.T) {
 	b.requireDrained()
 }
 
-// Asleep, the lane notices by its own notifications that its connection is stalled.
+// Asleep, the subscription notices by its own notifications that its connection is stalled.
 func TestStalledConnectionIsNoticedAsleep(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -87,11 +87,11 @@ func TestStalledConnectionIsNoticedAwake(t *testing.T) {
 	open()
 	p.await("a second connection", func() bool { return network.dials.Load() >= 2 })
 	b.requireDrained()
-	p.await("the lane to say so", func() bool { return p.logged(failing) > 0 })
+	p.await("the subscription to say so", func() bool { return p.logged(failing) > 0 })
 }
 
-// A pool that gives no connection away must not hold the lane up for ever.
-func TestLaneDoesNotWaitForItsPool(t *testing.T) {
+// A pool that gives no connection away must not hold the subscription up for ever.
+func TestSubscriptionDoesNotWaitForItsPool(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
@@ -99,7 +99,7 @@ func TestLaneDoesNotWaitForItsPool(t *testing.T) {
 	p.Timing.Answer = 100 * time.Millisecond
 	held := pgtest.Acquire(t, p.Ear.Pool)
 	p.start()
-	p.await("the lane to give up", func() bool { return p.logged(lost) > 0 })
+	p.await("the subscription to give up", func() bool { return p.logged(lost) > 0 })
 	held.Release()
 	b.Exec(insert)
 	b.requireDrained()
@@ -142,25 +142,25 @@ func TestLockGrantedTooLateIsNotKept(t *testing.T) {
 	p.Timing.LockTimeout = time.Millisecond
 	p.awaitSleep()
 	foreign := b.connect()
-	execute(t, foreign, "SET lock_timeout = '10s'") // A lane that kept the lock would keep it for ever.
+	execute(t, foreign, "SET lock_timeout = '10s'") // A subscription that kept the lock would keep it for ever.
 	for range 200 {
-		// Released about when the lane's patience ends.
+		// Released about when the subscription's patience ends.
 		execute(t, foreign, "SELECT pg_advisory_lock_shared($1::int, $2::int)", b.key1, b.key2)
 		b.Exec(insert)
 		execute(t, foreign, "SELECT pg_advisory_unlock_all()")
 		b.requireDrained()
 	}
-	pgtest.WaitFor(t, "the lane to sleep without the lock", func(ctx context.Context) (bool, error) {
+	pgtest.WaitFor(t, "the subscription to sleep without the lock", func(ctx context.Context) (bool, error) {
 		awake, err := b.awake(ctx)
 		return !awake, err
 	})
 }
 
-func TestLaneSaysWhetherItIsConnected(t *testing.T) {
+func TestSubscriptionSaysWhetherItIsConnected(t *testing.T) {
 	t.Parallel()
 	p := newProbe(setup(t))
 	connected := func(want bool) {
-		pgtest.WaitFor(t, "a lane that says whether it is connected", func(context.Context) (bool, error) { return p.Connected() == want, nil })
+		pgtest.WaitFor(t, "a subscription that says whether it is connected", func(context.Context) (bool, error) { return p.Connected() == want, nil })
 	}
 	require.False(t, p.Connected(), "before it runs")
 	p.awaitSleep()
@@ -200,7 +200,7 @@ func (c *caller) moveTo(database string) {
 	c.pool.Reset()
 }
 
-func TestDeafLanePolls(t *testing.T) {
+func TestDeafSubscriptionPolls(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	call := elsewhere(t, pgtest.New(t).URL)
@@ -209,7 +209,7 @@ func TestDeafLanePolls(t *testing.T) {
 	p.Timing.SelfCheck, p.Timing.SelfCheckWait = 50*time.Millisecond, 50*time.Millisecond
 	open := p.gate()
 	p.start()
-	p.await("the lane to be deaf", p.Deaf)
+	p.await("the subscription to be deaf", p.Deaf)
 	b.Exec(silent)
 	p.await("the work to begin", func() bool { return p.works.Load() == 1 })
 	require.False(t, pgtest.Must(b.awake(t.Context()))(t), "behind a transaction pooler the lock would not be its own")
@@ -223,21 +223,21 @@ func TestDeafLanePolls(t *testing.T) {
 	require.Zero(t, p.logged("notifications arrive again"))
 
 	call.moveTo(b.Name)
-	p.await("the lane to hear", func() bool { return !p.Deaf() })
+	p.await("the subscription to hear", func() bool { return !p.Deaf() })
 	p.await("a log line", func() bool { return p.logged("notifications arrive again") == 1 })
 	b.Exec(insert)
 	b.requireDrained()
 }
 
-// Once it has heard nothing, a lane is deaf until it hears, on whatever connection.
-func TestDeafLaneStaysDeafOnFreshConnections(t *testing.T) {
+// Once it has heard nothing, a subscription is deaf until it hears, on whatever connection.
+func TestDeafSubscriptionStaysDeafOnFreshConnections(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
 	p.Ear.Pool = elsewhere(t, pgtest.New(t).URL).pool
 	p.Timing.SelfCheckWait = 20 * time.Millisecond
 	p.start()
-	p.await("the lane to be deaf", p.Deaf)
+	p.await("the subscription to be deaf", p.Deaf)
 	for range 3 {
 		before := p.logged(lost)
 		pgtest.WaitFor(t, "a connection", func(context.Context) (bool, error) { return len(b.connections(ears)) == 1, nil })
@@ -257,8 +257,8 @@ func TestALookDoesNotWaitForOthersWhoAsk(t *testing.T) {
 	b := setup(t)
 	b.Exec(`CREATE FUNCTION ask() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(4711); RETURN 1; END $$`)
 	p := newProbe(b)
-	p.Timing.Answer, p.Lane.Ask = 2*time.Second, "SELECT public.ask() AS id FROM due WHERE due.now"
-	p.Lane.Called = func(ctx context.Context, on listen.Querier) (now bool, err error) {
+	p.Timing.Answer, p.Subscription.Ask = 2*time.Second, "SELECT public.ask() AS id FROM due WHERE due.now"
+	p.Subscription.Called = func(ctx context.Context, on listen.Querier) (now bool, err error) {
 		err = on.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+table+`) AS now`).Scan(&now)
 		return now, err
 	}
@@ -270,8 +270,8 @@ func TestALookDoesNotWaitForOthersWhoAsk(t *testing.T) {
 	require.Zero(t, p.logged("looking for work fails"))
 }
 
-// The lane's own look never comes, and no notification does.
-func TestAPulseLooksForALaneThatSleeps(t *testing.T) {
+// The subscription's own look never comes, and no notification does.
+func TestAPulseLooksForASubscriptionThatSleeps(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
 		"due":      "now()",

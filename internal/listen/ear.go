@@ -22,14 +22,14 @@ import (
 // Channel is the one that wake triggers notify, with the kind as payload.
 const Channel = "sexton_wake"
 
-// Ear listens on one connection for all lanes of a database.
+// Ear listens on one connection for all subscriptions of a database.
 type Ear struct {
 	Database string
 	// Conn dials the connection that listens. It must be direct: through a transaction pooler LISTEN does not deliver.
 	Conn *pgx.ConnConfig
 	// Pool sends the ear's own notifications, by which it finds out whether it hears.
 	Pool *pgxpool.Pool
-	// Sessions are direct connections too. A lane has one of them while it is awake.
+	// Sessions are direct connections too. A subscription has one of them while it is awake.
 	Sessions *pgxpool.Pool
 	Logger   *slog.Logger
 	Timing   Timing
@@ -37,14 +37,14 @@ type Ear struct {
 	Also []pulse.Question
 
 	// asked is true where the pulse of another one asks its questions.
-	asked  bool
-	lanes  []*Lane
-	timing Timing
-	outage outage
+	asked         bool
+	subscriptions []*Subscription
+	timing        Timing
+	outage        outage
 	// call is the payload of the ear's own notifications, answered is true once the last one has come back.
 	call                      string
 	connected, deaf, answered atomic.Bool
-	// checked is closed once the first connection is checked or has failed: before, a lane could only poll.
+	// checked is closed once the first connection is checked or has failed: before, a subscription could only poll.
 	checked chan struct{}
 	check   sync.Once
 	// unanswered cuts a connection on which LISTEN gets no answer.
@@ -58,15 +58,15 @@ type Ear struct {
 
 var _ pgxlisten.BacklogHandler = (*Ear)(nil)
 
-// Add makes lanes hear by the ear and run with it.
-func (e *Ear) Add(lanes ...*Lane) {
-	for _, l := range lanes {
+// Add makes subscriptions hear by the ear and run with it.
+func (e *Ear) Add(subscriptions ...*Subscription) {
+	for _, l := range subscriptions {
 		l.Ear, l.woken, l.answers = e, make(chan struct{}, 1), make(chan answer, 1)
-		e.lanes = append(e.lanes, l)
+		e.subscriptions = append(e.subscriptions, l)
 	}
 }
 
-// Run listens, and serves the lanes, until ctx ends. What goes wrong is logged once per outage and tried again after about a second.
+// Run listens, and serves the subscriptions, until ctx ends. What goes wrong is logged once per outage and tried again after about a second.
 func (e *Ear) Run(ctx context.Context) {
 	e.timing, e.call, e.checked = e.Timing.withDefaults(), "check "+rand.Text(), make(chan struct{})
 	e.outage = outage{log: e.Logger.With("database", e.Database), lost: "wake-up connection lost, dialling again", back: "wake-up connection is back"}
@@ -79,7 +79,7 @@ func (e *Ear) Run(ctx context.Context) {
 		own.Add(e.Also...)
 		running.Go(func() { own.Run(ctx, nil) })
 	}
-	for _, l := range e.lanes {
+	for _, l := range e.subscriptions {
 		running.Go(func() {
 			select {
 			case <-e.checked:
@@ -93,13 +93,13 @@ func (e *Ear) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Questions are what the ear and its lanes ask of the database from time to time, for a pulse of that database. Without one that asks them,
+// Questions are what the ear and its subscriptions ask of the database from time to time, for a pulse of that database. Without one that asks them,
 // the ear has its own.
 func (e *Ear) Questions() []pulse.Question {
 	e.asked = true
 	timing := e.Timing.withDefaults()
 	questions := []pulse.Question{{Every: timing.SelfCheck, Guest: true, Ask: e.callItself}}
-	for _, l := range e.lanes {
+	for _, l := range e.subscriptions {
 		questions = append(questions, pulse.Question{Every: timing.pulse(), Guest: true, Ask: l.ask})
 	}
 	return questions
@@ -135,7 +135,7 @@ func (e *Ear) cut(conn *pgx.Conn, why error) {
 	}
 }
 
-// failed is called by the listener, which dials again. Lanes look, as they hear nothing from now on and have to poll.
+// failed is called by the listener, which dials again. Subscriptions look, as they hear nothing from now on and have to poll.
 func (e *Ear) failed(ctx context.Context, err error) {
 	if e.unanswered != nil {
 		e.unanswered.Stop()
@@ -147,7 +147,7 @@ func (e *Ear) failed(ctx context.Context, err error) {
 	}
 	e.mu.Unlock()
 	if errors.Is(err, errDeaf) {
-		return // Lanes poll, and the next connection may hear.
+		return // Subscriptions poll, and the next connection may hear.
 	}
 	e.connected.Store(false)
 	e.outage.note(ctx, err)
@@ -156,8 +156,8 @@ func (e *Ear) failed(ctx context.Context, err error) {
 }
 
 // HandleBacklog is called by the listener once a connection listens, and checks whether it hears. Silence means that LISTEN does not
-// deliver there, as through a transaction pooler, and lanes poll. Notifications before LISTEN and during the check reached
-// no lane, so all lanes look.
+// deliver there, as through a transaction pooler, and subscriptions poll. Notifications before LISTEN and during the check reached
+// no subscription, so all subscriptions look.
 func (e *Ear) HandleBacklog(ctx context.Context, _ string, conn *pgx.Conn) error {
 	e.unanswered.Stop()
 	err := e.notify(ctx, e.Pool)
@@ -213,9 +213,9 @@ func (e *Ear) HandleNotification(_ context.Context, n *pgconn.Notification, _ *p
 	return nil
 }
 
-// wake leaves a token for the lanes of a kind; "" stands for all kinds.
+// wake leaves a token for the subscriptions of a kind; "" stands for all kinds.
 func (e *Ear) wake(kind string) {
-	for _, l := range e.lanes {
+	for _, l := range e.subscriptions {
 		if kind == "" || kind == l.Kind {
 			l.call()
 		}
@@ -270,11 +270,11 @@ func (o *outage) note(ctx context.Context, err error) {
 	case ctx.Err() != nil:
 	case err != nil && o.since.IsZero():
 		o.since = time.Now()
-		o.log.WarnContext(ctx, o.lost, "error", err) //nolint:sloglint // ear and lane have their own words
+		o.log.WarnContext(ctx, o.lost, "error", err) //nolint:sloglint // ear and subscription have their own words
 	case err != nil:
-		o.log.DebugContext(ctx, o.lost, "error", err) //nolint:sloglint // ear and lane have their own words
+		o.log.DebugContext(ctx, o.lost, "error", err) //nolint:sloglint // ear and subscription have their own words
 	case !o.since.IsZero():
-		o.log.InfoContext(ctx, o.back, "outage_ms", time.Since(o.since).Milliseconds()) //nolint:sloglint // ear and lane have their own words
+		o.log.InfoContext(ctx, o.back, "outage_ms", time.Since(o.since).Milliseconds()) //nolint:sloglint // ear and subscription have their own words
 		o.since = time.Time{}
 	}
 }

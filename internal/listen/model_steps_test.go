@@ -50,7 +50,7 @@ func (e *explorer) writer(i int) {
 	}
 }
 
-// ear: dial and LISTEN, then wake the lane.
+// ear: dial and LISTEN, then wake the subscription.
 func (e *explorer) ear(i int) {
 	who := [workers]string{"ear 1", "ear 2"}[i]
 	me := e.now.Workers[i]
@@ -59,29 +59,31 @@ func (e *explorer) ear(i int) {
 	case me.Ear == disconnected:
 		e.can(who, "listens", true, func(w *world) { w.Workers[i].Ear = listening })
 	case me.Ear == listening:
-		e.can(who, "hears itself and wakes its lane", true, func(w *world) {
+		e.can(who, "hears itself and wakes its subscription", true, func(w *world) {
 			w.Workers[i].Ear = hearing
 			w.Workers[i].Called = w.Workers[i].Called || e.guards.LookAfterListen
 		})
 	}
 }
 
-// lane: look, take the awake lock, work; where nothing is due drop the lock, raise the barrier, look behind it, sleep.
-func (e *explorer) lane(i int) {
+// subscription: look, take the awake lock, work; where nothing is due drop the lock, raise the barrier, look behind it, sleep.
+func (e *explorer) subscription(i int) {
 	me := e.now.Workers[i]
 	if me.Dead {
 		return
 	}
-	who := [workers]string{"lane 1", "lane 2"}[i]
+	who := [workers]string{"subscription 1", "subscription 2"}[i]
 	do := func(what string, change func(w *world, me *worker)) {
 		e.can(who, what, true, func(w *world) { change(w, &w.Workers[i]) })
 	}
-	at := func(what string, next laneAt) { do(what, func(_ *world, me *worker) { me.Lane = next }) }
+	at := func(what string, next subscriptionAt) {
+		do(what, func(_ *world, me *worker) { me.Subscription = next })
+	}
 	due := e.now.due() != 0
-	switch me.Lane {
+	switch me.Subscription {
 	case asleep:
 		if me.Called {
-			woken := func(me *worker) { me.Lane, me.Called = looks, !e.guards.TokenBeforeLook }
+			woken := func(me *worker) { me.Subscription, me.Called = looks, !e.guards.TokenBeforeLook }
 			do("is woken", func(_ *world, me *worker) { woken(me) })
 			do("is woken and takes the awake lock before it looks", func(w *world, me *worker) {
 				if woken(me); w.Awake == none {
@@ -95,26 +97,26 @@ func (e *explorer) lane(i int) {
 			break
 		}
 		do("sees a row and takes the awake lock if it is free", func(w *world, me *worker) {
-			if me.Lane = acquires; w.Awake == none {
+			if me.Subscription = acquires; w.Awake == none {
 				w.Awake = int8(i)
 			}
 		})
 	case drops:
 		do("drops the awake lock", func(w *world, me *worker) {
-			if me.Lane = atBarrier; w.Awake == int8(i) {
+			if me.Subscription = atBarrier; w.Awake == int8(i) {
 				w.Awake = none
 			}
 		})
 	case atBarrier:
-		do("raises the barrier", func(_ *world, me *worker) { me.Lane, me.Writers = waits, e.barrier() })
+		do("raises the barrier", func(_ *world, me *worker) { me.Subscription, me.Writers = waits, e.barrier() })
 	case waits:
 		switch {
 		case e.still(me.Writers) == 0:
 			do("is through the barrier and drops the wake-ups so far", func(_ *world, me *worker) {
-				me.Lane, me.Writers, me.Called = looksAgain, 0, me.Called && !e.guards.TokenBeforeLook
+				me.Subscription, me.Writers, me.Called = looksAgain, 0, me.Called && !e.guards.TokenBeforeLook
 			})
 		case due:
-			do("sees a row while it waits at the barrier", func(_ *world, me *worker) { me.Lane, me.Writers = looks, 0 })
+			do("sees a row while it waits at the barrier", func(_ *world, me *worker) { me.Subscription, me.Writers = looks, 0 })
 		}
 	case looksAgain:
 		switch {
@@ -126,7 +128,7 @@ func (e *explorer) lane(i int) {
 			at("sees no row", forgetsLate)
 		}
 	case forgetsLate:
-		do("drops the wake-ups so far and sleeps", func(_ *world, me *worker) { me.Lane, me.Called = asleep, false })
+		do("drops the wake-ups so far and sleeps", func(_ *world, me *worker) { me.Subscription, me.Called = asleep, false })
 	default:
 		e.pass(i, do)
 	}
@@ -135,39 +137,39 @@ func (e *explorer) lane(i int) {
 // pass: lease, fence, one batch. The fence is a row that a batch locks in shared mode until it has committed.
 func (e *explorer) pass(i int, do func(what string, change func(w *world, me *worker))) {
 	me := e.now.Workers[i]
-	switch me.Lane { //nolint:exhaustive // The other steps are the lane's.
+	switch me.Subscription { //nolint:exhaustive // The other steps are the subscription's.
 	case acquires:
 		do("acquires the lease, or looks again later", func(w *world, me *worker) {
-			me.Lane = looks
+			me.Subscription = looks
 			if w.Lease == none {
 				w.Token++
-				w.Lease, me.Token, me.Lane, me.Younger = int8(i), w.Token, raises, false
+				w.Lease, me.Token, me.Subscription, me.Younger = int8(i), w.Token, raises, false
 			}
 		})
 	case raises:
 		for n, other := range e.now.Workers {
-			if e.guards.Fence && n != i && !other.Dead && other.Lane == commits {
+			if e.guards.Fence && n != i && !other.Dead && other.Subscription == commits {
 				return
 			}
 		}
-		do("raises the fence", func(w *world, me *worker) { w.Fence, me.Lane = max(w.Fence, me.Token), begins })
+		do("raises the fence", func(w *world, me *worker) { w.Fence, me.Subscription = max(w.Fence, me.Token), begins })
 	case begins:
 		if e.guards.Confirm && me.Younger && (e.now.Lease != int8(i) || e.now.Token != me.Token) {
-			do("finds that its lease was taken back", func(_ *world, me *worker) { me.Lane, me.Token = looks, 0 })
+			do("finds that its lease was taken back", func(_ *world, me *worker) { me.Subscription, me.Token = looks, 0 })
 			return
 		}
 		if e.guards.Fence && e.now.Fence != me.Token {
-			do("is stopped at the fence", func(_ *world, me *worker) { me.Lane, me.Token = looks, 0 })
+			do("is stopped at the fence", func(_ *world, me *worker) { me.Subscription, me.Token = looks, 0 })
 			return
 		}
-		do("begins a batch", func(w *world, me *worker) { me.Lane, me.Rows = commits, w.due() })
+		do("begins a batch", func(w *world, me *worker) { me.Subscription, me.Rows = commits, w.due() })
 	case commits:
 		if me.Token < e.now.Fence {
-			e.wrong = fmt.Sprintf("lane %d commits a batch under token %d, and the fence is at %d", i+1, me.Token, e.now.Fence)
+			e.wrong = fmt.Sprintf("subscription %d commits a batch under token %d, and the fence is at %d", i+1, me.Token, e.now.Fence)
 		}
 		other := e.now.Workers[1-i]
-		if e.now.Lease == int8(1-i) && other.Token == me.Token && (other.Lane == begins || other.Lane == commits) {
-			e.wrong = fmt.Sprintf("lane %d commits a batch under token %d, which was given again to the other lane", i+1, me.Token)
+		if e.now.Lease == int8(1-i) && other.Token == me.Token && (other.Subscription == begins || other.Subscription == commits) {
+			e.wrong = fmt.Sprintf("subscription %d commits a batch under token %d, which was given again to the other subscription", i+1, me.Token)
 		}
 		do("commits its batch and releases the lease", func(w *world, me *worker) {
 			for n := range w.Writers {
@@ -178,7 +180,7 @@ func (e *explorer) pass(i int, do func(what string, change func(w *world, me *wo
 			if w.Lease == int8(i) && w.Token == me.Token {
 				w.Lease = none
 			}
-			me.Lane, me.Rows, me.Token = looks, 0, 0
+			me.Subscription, me.Rows, me.Token = looks, 0, 0
 		})
 	}
 }
@@ -243,15 +245,15 @@ func (e *explorer) kill(i int) {
 	if me.Ear != disconnected {
 		e.can(who, "loses the connection of its ear", false, func(w *world) { w.Workers[i].Ear, w.Kills = disconnected, w.Kills-1 })
 	}
-	if me.Lane != asleep {
-		e.can(who, "loses the connection of its lane", false, func(w *world) {
+	if me.Subscription != asleep {
+		e.can(who, "loses the connection of its subscription", false, func(w *world) {
 			unlock(w)
-			w.Workers[i].Lane, w.Workers[i].Rows, w.Workers[i].Writers, w.Workers[i].Token = looks, 0, 0, 0
+			w.Workers[i].Subscription, w.Workers[i].Rows, w.Workers[i].Writers, w.Workers[i].Token = looks, 0, 0, 0
 		})
 	}
 }
 
-// server: the disk catches up, or the server crashes. All connections end with a crash, and all open transactions except the prepared ones; a lane
+// server: the disk catches up, or the server crashes. All connections end with a crash, and all open transactions except the prepared ones; a subscription
 // goes on with a connection that is younger than its lease, a batch does not.
 func (e *explorer) server() {
 	if e.now.Crashes == 0 {
@@ -274,16 +276,16 @@ func (e *explorer) server() {
 			if each.Dead {
 				continue
 			}
-			next := worker{Lane: looks}
-			if each.Lane == raises || each.Lane == begins {
-				next = worker{Lane: each.Lane, Token: each.Token, Younger: true}
+			next := worker{Subscription: looks}
+			if each.Subscription == raises || each.Subscription == begins {
+				next = worker{Subscription: each.Subscription, Token: each.Token, Younger: true}
 			}
 			w.Workers[i] = next
 		}
 	})
 }
 
-// floor wakes every lane, once no worker has a step of its own left. A row that has to wait for it was tested by its
+// floor wakes every subscription, once no worker has a step of its own left. A row that has to wait for it was tested by its
 // writer while a worker held the awake lock that was killed then: no other way leads there. It waits once.
 func (e *explorer) floor() {
 	rows := e.now.due()
@@ -310,7 +312,7 @@ func (e *explorer) floor() {
 			e.wrong = fmt.Sprintf("every worker sleeps, no process was killed, and the row of writer %d waits", i+1)
 		}
 	}
-	e.can("the floor", "wakes every lane", false, func(w *world) {
+	e.can("the floor", "wakes every subscription", false, func(w *world) {
 		for i := range w.Workers {
 			w.Workers[i].Called = !w.Workers[i].Dead
 		}

@@ -8,28 +8,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// This file is the wake-up protocol as a model: writers, ears, lanes, the awake lock, the barrier, the lease and its
+// This file is the wake-up protocol as a model: writers, ears, subscriptions, the awake lock, the barrier, the lease and its
 // fence, each reduced to the steps between which another process may act. TestProtocol visits every state that two
 // writers, two workers and one kill can reach, in every order, and every state of one writer, two workers and one crash of the server. Read it
 // from writer to worker to learn the protocol; then take one guard away, and the test prints the shortest way to a lost row.
 //
-// A crash of the server takes back what lanes have committed since the disk last caught up with the log: lease, token, fence, batches. What the
+// A crash of the server takes back what subscriptions have committed since the disk last caught up with the log: lease, token, fence, batches. What the
 // application commits is durable, and all before it. So the token of a lease whose holder still runs may be given again.
 //
-// Time is reduced to one rule: the floor (the tick of cron, the look of a lane every 10 s) comes when no worker has
+// Time is reduced to one rule: the floor (the tick of cron, the look of a subscription every 10 s) comes when no worker has
 // anything else to do. A writer may stay open for ever.
 
 // guards are the rules that the protocol cannot do without. The test takes each of them away in turn.
 type guards struct {
 	// WriteBeforeTest: a writer has its row, and with it the lock on the table, before it tests the awake lock.
 	WriteBeforeTest bool
-	// Barrier: a lane that has dropped the awake lock waits for the writers that hold a lock on the table then.
+	// Barrier: a subscription that has dropped the awake lock waits for the writers that hold a lock on the table then.
 	Barrier bool
 	// CountPrepared: the barrier waits for prepared transactions, whose locks have changed hands.
 	CountPrepared bool
-	// LookAfterListen: an ear wakes its lane once LISTEN is committed.
+	// LookAfterListen: an ear wakes its subscription once LISTEN is committed.
 	LookAfterListen bool
-	// TokenBeforeLook: a lane takes the token of a wake-up before it looks at rows, never after.
+	// TokenBeforeLook: a subscription takes the token of a wake-up before it looks at rows, never after.
 	TokenBeforeLook bool
 	// Fence: a batch compares its token with the fence, and holds the fence until it has committed.
 	Fence bool
@@ -61,7 +61,7 @@ type world struct {
 	Killed                 bool
 }
 
-// flushed is what lanes have committed, as the disk has it. Cleaned has one bit for each row.
+// flushed is what subscriptions have committed, as the disk has it. Cleaned has one bit for each row.
 type flushed struct {
 	Lease, Token, Fence int8
 	Cleaned             uint8
@@ -99,11 +99,11 @@ const (
 
 func (r row) waits() bool { return r == pending || r == slept }
 
-// worker is a process with one ear (the connection that listens) and one lane (the connection that looks and works).
+// worker is a process with one ear (the connection that listens) and one subscription (the connection that looks and works).
 type worker struct {
-	Ear  earAt
-	Lane laneAt
-	// Called is the token of a wake-up: at most one waits for the lane.
+	Ear          earAt
+	Subscription subscriptionAt
+	// Called is the token of a wake-up: at most one waits for the subscription.
 	Called bool
 	// Writers are those that the barrier waits for, Rows those that the batch has read: one bit for each.
 	Writers, Rows uint8
@@ -119,22 +119,22 @@ type earAt int8
 const (
 	disconnected earAt = iota
 	listening          // LISTEN is committed
-	hearing            // and the lane was woken
+	hearing            // and the subscription was woken
 )
 
-type laneAt int8
+type subscriptionAt int8
 
 const (
-	asleep     laneAt = iota
-	looks             // is anything due? If so, it takes the awake lock, or does without
-	acquires          // the lease
-	raises            // the fence
-	begins            // a batch
-	commits           // it
-	drops             // the awake lock
-	atBarrier         // raises the barrier
-	waits             // for the writers of the barrier
-	looksAgain        // behind the barrier
+	asleep     subscriptionAt = iota
+	looks                     // is anything due? If so, it takes the awake lock, or does without
+	acquires                  // the lease
+	raises                    // the fence
+	begins                    // a batch
+	commits                   // it
+	drops                     // the awake lock
+	atBarrier                 // raises the barrier
+	waits                     // for the writers of the barrier
+	looksAgain                // behind the barrier
 	forgetsLate
 )
 
@@ -199,7 +199,7 @@ func (e *explorer) explore(now world) {
 	}
 	for i := range now.Workers {
 		e.ear(i)
-		e.lane(i)
+		e.subscription(i)
 		e.kill(i)
 	}
 	e.server()

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// proxy stands between a lane and the server. It can stall the connections that are open, as a network does
+// proxy stands between a subscription and the server. It can stall the connections that are open, as a network does
 // that loses packets: nothing arrives any more, and nobody is told.
 type proxy struct {
 	t     *testing.T

@@ -30,8 +30,8 @@ const (
 	never = time.Hour
 	// patience is how long a wake-up may take until it counts as lost.
 	patience = 20 * time.Second
-	// ears is the application_name of the connections that listen, lanes that of those which lanes are awake on.
-	ears, lanes = "ear", "lane"
+	// ears is the application_name of the connections that listen, subscriptions that of those which subscriptions are awake on.
+	ears, subscriptions = "ear", "subscription"
 )
 
 // bundle is a database with tombstones that wake a kind, and with tracked parents.
@@ -101,9 +101,9 @@ func (b *bundle) requireDrained() {
 	})
 }
 
-// probe is an ear with a lane that deletes what is due, without any safety net, and that can be looked at.
+// probe is an ear with a subscription that deletes what is due, without any safety net, and that can be looked at.
 type probe struct {
-	*listen.Lane
+	*listen.Subscription
 	*listen.Timing
 
 	b            *bundle
@@ -112,7 +112,7 @@ type probe struct {
 	looks, works atomic.Int64
 	// work stands in for deleting, where it is set; call counts from 1.
 	work func(ctx context.Context, call int64) (time.Duration, error)
-	// tracer is told of the lane's statements. May be nil.
+	// tracer is told of the subscription's statements. May be nil.
 	tracer pgx.QueryTracer
 }
 
@@ -128,7 +128,7 @@ func newProbe(b *bundle) *probe {
 		},
 	}
 	p.Timing = &ear.Timing
-	p.Lane = &listen.Lane{
+	p.Subscription = &listen.Subscription{
 		Kind: kind, Database: "main", Key1: b.key1, Key2: b.key2, Tables: []string{"public.idle", "public." + table},
 		Due: p.due,
 		Work: func(ctx context.Context, _ dbsqlc.DBTX, _ int64) (time.Duration, error) {
@@ -139,7 +139,7 @@ func newProbe(b *bundle) *probe {
 			return p.erase(ctx)
 		},
 	}
-	ear.Add(p.Lane)
+	ear.Add(p.Subscription)
 	return p
 }
 
@@ -161,12 +161,12 @@ func (p *probe) erase(ctx context.Context) (time.Duration, error) {
 	return 0, err
 }
 
-// start runs the ear, and the lane with it, until stop is called or the test ends; stop waits for its end. The lane's sessions go
+// start runs the ear, and the subscription with it, until stop is called or the test ends; stop waits for its end. The subscription's sessions go
 // the ear's way to the server.
 func (p *probe) start() {
 	settings := pgtest.Must(pgxpool.ParseConfig(p.b.URL))(p.b.t)
 	settings.ConnConfig.DialFunc, settings.ConnConfig.Tracer = p.Ear.Conn.DialFunc, p.tracer
-	settings.ConnConfig.RuntimeParams["application_name"] = lanes
+	settings.ConnConfig.RuntimeParams["application_name"] = subscriptions
 	p.Ear.Sessions = pgtest.Must(pgxpool.NewWithConfig(p.b.t.Context(), settings))(p.b.t)
 	p.b.t.Cleanup(p.Ear.Sessions.Close)
 	ctx, cancel := context.WithCancel(p.b.t.Context())
@@ -180,18 +180,18 @@ func (p *probe) start() {
 		select {
 		case <-ended:
 		case <-time.After(patience):
-			require.Fail(p.b.t, "the lane does not stop")
+			require.Fail(p.b.t, "the subscription does not stop")
 		}
 	})
 	p.b.t.Cleanup(p.stop)
 }
 
-// awaitSleep starts a lane with nothing to do and waits until it sleeps: it looks once before the barrier
+// awaitSleep starts a subscription with nothing to do and waits until it sleeps: it looks once before the barrier
 // and once behind it.
 func (p *probe) awaitSleep() {
 	p.b.t.Helper()
 	p.start()
-	p.await("the lane to go to sleep", func() bool { return p.looks.Load() >= 2 })
+	p.await("the subscription to go to sleep", func() bool { return p.looks.Load() >= 2 })
 }
 
 func (p *probe) await(what string, condition func() bool) {
@@ -199,7 +199,7 @@ func (p *probe) await(what string, condition func() bool) {
 	pgtest.WaitFor(p.b.t, what, func(context.Context) (bool, error) { return condition(), nil })
 }
 
-// gate makes the first call of the work wait until the returned function is called, so that the lane is
+// gate makes the first call of the work wait until the returned function is called, so that the subscription is
 // awake for so long. Later calls delete.
 func (p *probe) gate() (open func()) {
 	gate := make(chan struct{})
@@ -216,7 +216,7 @@ func (p *probe) gate() (open func()) {
 	return sync.OnceFunc(func() { close(gate) })
 }
 
-// wakeUp gives a lane with a gate work and waits until it holds the awake lock.
+// wakeUp gives a subscription with a gate work and waits until it holds the awake lock.
 func (p *probe) wakeUp() {
 	p.b.t.Helper()
 	p.b.Exec(insert)
@@ -224,7 +224,7 @@ func (p *probe) wakeUp() {
 	pgtest.WaitFor(p.b.t, "the awake lock", p.b.awake)
 }
 
-// connections are the server processes of ears, or of lanes.
+// connections are the server processes of ears, or of subscriptions.
 func (b *bundle) connections(name string) []int {
 	b.t.Helper()
 	return pgtest.Scalar[[]int](b.t, b.Database, `

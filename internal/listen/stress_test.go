@@ -17,13 +17,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStress lets writers of all sorts commit in random interleavings while the lanes go to sleep as often
+// TestStress lets writers of all sorts commit in random interleavings while the subscriptions go to sleep as often
 // as they can and nothing but the protocol wakes them. SEXTON_STRESS_SECONDS (5) is how long it takes,
-// SEXTON_STRESS_SEED repeats the writers' steps, though not the lane's.
+// SEXTON_STRESS_SEED repeats the writers' steps, though not the subscription's.
 func TestStress(t *testing.T) {
 	t.Parallel()
 	for _, copies := range []int{1, 2} {
-		t.Run(fmt.Sprintf("lanes=%d", copies), func(t *testing.T) {
+		t.Run(fmt.Sprintf("subscriptions=%d", copies), func(t *testing.T) {
 			t.Parallel()
 			stress(t, copies)
 		})
@@ -84,7 +84,7 @@ func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
 }
 
 // crew are writers whose transactions are interleaved step by step, and a foreign session that gets in the
-// way of the lanes.
+// way of the subscriptions.
 type crew struct {
 	b        *bundle
 	random   *rand.Rand
@@ -170,7 +170,7 @@ func (c *crew) step(ctx context.Context, conn *pgx.Conn, sql string) (ended bool
 	return false, nil
 }
 
-// interfere makes the lanes do without the awake lock at times, or without their connections.
+// interfere makes the subscriptions do without the awake lock at times, or without their connections.
 func (c *crew) interfere(ctx context.Context) error {
 	var err error
 	switch c.random.IntN(100) {
@@ -180,7 +180,7 @@ func (c *crew) interfere(ctx context.Context) error {
 		err = c.release(ctx)
 	case 5:
 		_, err = c.foreign.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE application_name IN ($1, $3) AND datname = current_database() AND pid % 2 = $2`, ears, c.random.IntN(2), lanes)
+			WHERE application_name IN ($1, $3) AND datname = current_database() AND pid % 2 = $2`, ears, c.random.IntN(2), subscriptions)
 	}
 	return err
 }

@@ -106,7 +106,7 @@ func (r *run) limits(t task, how pass) batch.Limits {
 	a := r.engine.Adaptive
 	switch {
 	case how == waiting && r.contended:
-		limits.LockTimeout = min(limits.LockTimeout, hasty)
+		limits.LockTimeout = min(limits.LockTimeout, shortWait)
 	case !a.on():
 	case how != waiting && (how == direct || !t.slow()):
 		limits = a.steer().Limits(limits)
@@ -152,7 +152,7 @@ func (t task) steerSlow(a Adaptive, rows int64, took time.Duration) {
 // adapt decides what becomes of a task whose statement failed because of its size or of others, which is no
 // error yet: with fewer parents it may go through, and a parent that stands alone is worked off in pieces that
 // leave out what others have locked.
-func (r *run) adapt(c *chunk, t task, how pass, f fault.Fault) (remedy, bool) {
+func (r *run) adapt(c *chunk, t task, how pass, f fault.Fault) (nextTry, bool) {
 	if !r.engine.Adaptive.on() || how == waiting {
 		return giveUp, false
 	}

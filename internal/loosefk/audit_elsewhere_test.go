@@ -35,7 +35,7 @@ func (e *elsewhere) Begin(ctx context.Context) (pgx.Tx, error) {
 
 func auditorOfTwo(b bundle, ci *dbtest.DB, repair bool) orphans.Auditor {
 	auditor := b.auditor(1000, repair)
-	auditor.Elsewhere = map[string]pgcatalog.Beginner{"ci": ci.Pool()}
+	auditor.Remotes = map[string]pgcatalog.Beginner{"ci": ci.Pool()}
 	return auditor
 }
 
@@ -157,7 +157,7 @@ func TestAuditWhileParentsComeAndGo(t *testing.T) {
 		b, ci := twoDatabases(t)
 		b.untracked("DELETE FROM parents WHERE id = 1")
 		auditor := auditorOfTwo(b, ci, true)
-		auditor.Elsewhere["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
+		auditor.Remotes["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
 			if n == test.at {
 				test.happens(t, b, ci)
 			}
@@ -176,7 +176,7 @@ func TestAuditsThatRepairAtOnce(t *testing.T) {
 	b, ci := twoDatabases(t)
 	b.untracked("DELETE FROM parents WHERE id <= 3")
 	auditor := auditorOfTwo(b, ci, true)
-	auditor.Elsewhere["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
+	auditor.Remotes["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
 		if n == 3 { // the rows are counted, and the lock of audits is still to be had
 			require.EqualValues(t, 3, b.auditBuilds(t, auditorOfTwo(b, ci, true)).RepairedKeys)
 			b.Exec("DELETE FROM loose_foreign_keys_deleted_records WHERE primary_key_value = 1")
@@ -205,7 +205,7 @@ func TestAuditLosesADatabase(t *testing.T) {
 	b, ci := twoDatabases(t)
 	b.untracked("DELETE FROM parents WHERE id = 1")
 	auditor := auditorOfTwo(b, ci, true)
-	auditor.Elsewhere["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
+	auditor.Remotes["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
 		if n == 4 { // in the middle of the repair
 			return errors.New("dial tcp 10.0.0.1:5432: connection refused\nand more")
 		}
@@ -215,7 +215,7 @@ func TestAuditLosesADatabase(t *testing.T) {
 	require.Zero(t, b.Pending(t))
 
 	ctx, cancel := context.WithCancel(t.Context())
-	auditor.Elsewhere["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(int) error { cancel(); return ctx.Err() }}
+	auditor.Remotes["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(int) error { cancel(); return ctx.Err() }}
 	for _, reference := range b.engine.Parents[0].References {
 		if reference.Remote {
 			_, err := auditor.Audit(ctx, b.engine.Parents[0], reference)
@@ -232,7 +232,7 @@ func TestAuditThatTimesOutElsewhere(t *testing.T) {
 	blocker := pgtest.Begin(t, ci.Pool())
 	auditor := auditorOfTwo(b, ci, true)
 	auditor.Bounds.LockTimeout = 50 * time.Millisecond
-	auditor.Elsewhere["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
+	auditor.Remotes["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
 		if n == 4 {
 			_, err := blocker.Exec(t.Context(), "LOCK TABLE builds")
 			return err

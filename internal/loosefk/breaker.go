@@ -35,12 +35,12 @@ func (p pass) family() pass {
 	return skipping
 }
 
-// remedy is the next try after a statement has failed.
-type remedy int
+// nextTry is the next try after a statement has failed.
+type nextTry int
 
 const (
 	// retry runs the same statement again, later.
-	retry remedy = iota
+	retry nextTry = iota
 	// shrink runs it again with fewer rows.
 	shrink
 	// split runs it for fewer parents at a time, isolate for each of them alone.
@@ -112,7 +112,7 @@ func (b *breaker) succeeded(t task) {
 }
 
 // failed decides what to try next for a chunk of so many parents.
-func (b *breaker) failed(t task, how pass, f fault.Fault, parents int) remedy {
+func (b *breaker) failed(t task, how pass, f fault.Fault, parents int) nextTry {
 	at := lock{t.place(), how.family()}
 	switch {
 	case f.Verdict == fault.Hopeless:

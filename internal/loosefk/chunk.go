@@ -78,7 +78,7 @@ type task struct {
 
 // rest is the part of its chunk that a slice of work leaves.
 type rest struct {
-	// later goes on in the lane's next turn, next at once.
+	// later goes on in the queue's next turn, next at once.
 	later *chunk
 	next  []*chunk
 }
@@ -89,7 +89,7 @@ func later(c *chunk) rest { return rest{later: c} }
 
 // divided splits a chunk, in eight or one by one, so that a culprit among its tombstones ends up alone: soon,
 // as each statement that still has it among others costs them time.
-func divided(c *chunk, how remedy) rest {
+func divided(c *chunk, how nextTry) rest {
 	size := (len(c.tombstones) + 7) / 8
 	if how == isolate {
 		size = 1

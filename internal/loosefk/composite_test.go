@@ -305,7 +305,7 @@ func TestCompositeChildrenInAnotherDatabase(t *testing.T) {
 	require.Empty(t, problems)
 	b.engine.Parents = parents["main"]
 	require.NoError(t, b.engine.Session.Fence.Raise(t.Context(), ci.Connected))
-	b.engine.Elsewhere = map[string]loosefk.Elsewhere{"ci": {Session: sessionOn(t, b, ci)}}
+	b.engine.Remotes = map[string]loosefk.Remote{"ci": {Session: sessionOn(t, b, ci)}}
 
 	older := bundle{DB: ci}.begun(t)
 	b.Exec("DELETE FROM parents WHERE a = 1")

@@ -46,13 +46,13 @@ type Engine struct {
 	More        func(ctx context.Context) *batch.Session
 	// Worth is the number of rows that are worth a part of a step; 0 is an eighth of what a statement has. Tests have few rows.
 	Worth float64
-	// Elsewhere are the other databases in which parents have children, by name.
-	Elsewhere map[string]Elsewhere
+	// Remotes are the other databases in which parents have children, by name.
+	Remotes map[string]Remote
 	// Lost, if set, is told of another database that the run has lost on the way.
 	Lost       func(database string, err error)
 	Confirming Confirming
-	// Marks are where earlier runs have come to; this one moves them. Without, it begins at the beginning.
-	Marks *Marks
+	// Cursors are where earlier runs have come to; this one moves them. Without, it begins at the beginning.
+	Cursors *Cursors
 	// Undo has batches keep what they take from parents that were kept themselves, and Audited write what they did.
 	Undo, Audited bool
 	// Progress, if set, is shown the statistics after every batch and whenever what the run waits for changes. It must
@@ -76,7 +76,7 @@ func (e *Engine) loads(parents ...*Parent) int {
 	return loads
 }
 
-// most is the number of tombstones that a lane may have in hand.
+// most is the number of tombstones that a queue may have in hand.
 func (e *Engine) most() int { return cmp.Or(e.carry, mostCarried) }
 
 // Run works until no due tombstone is left, a limit is reached or ctx ends; a batch that is running when
@@ -93,7 +93,7 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 
 func (e *Engine) newRun(frame *pace.Frame, stats *Stats) *run {
 	r := &run{
-		engine: e, stop: frame.Stop, stats: stats, marks: cmp.Or(e.Marks, &Marks{Brief: true}),
+		engine: e, stop: frame.Stop, stats: stats, cursors: cmp.Or(e.Cursors, &Cursors{Brief: true}),
 		budget:  budget{limits: e.Limits, stats: stats, until: frame.Until},
 		breaker: newBreaker(), down: map[string]error{}, blocked: map[place]*pace.Blocked{}, locked: map[uint32]*pace.Blocked{},
 		unreadable: map[*Parent]fault.Fault{},
@@ -107,40 +107,40 @@ func (e *Engine) newRun(frame *pace.Frame, stats *Stats) *run {
 		r.sessions.Most = e.Connections
 	}
 	r.away()
-	places := r.marks.start(e.Parents)
+	places := r.cursors.start(e.Parents)
 	for i, parent := range e.Parents {
-		r.lanes = append(r.lanes, &lane{parent: parent, after: places[i], drained: true})
+		r.queues = append(r.queues, &queue{parent: parent, after: places[i], drained: true})
 	}
-	rand.Shuffle(len(r.lanes), func(i, j int) { r.lanes[i], r.lanes[j] = r.lanes[j], r.lanes[i] })
+	rand.Shuffle(len(r.queues), func(i, j int) { r.queues[i], r.queues[j] = r.queues[j], r.queues[i] })
 	return r
 }
 
 // through does the work of a run, and keeps what it has learned.
 func (r *run) through(ctx context.Context) error {
-	r.marks.recall(r.engine.Parents)
+	r.cursors.recall(r.engine.Parents)
 	err := r.work(ctx)
-	r.marks.note(r.engine.Parents)
+	r.cursors.note(r.engine.Parents)
 	if err == nil {
 		err = r.prune(ctx)
 	}
 	r.stats.Duty = pace.Duty{}
 	if err != nil {
-		r.marks.Forget()
+		r.cursors.Forget()
 		return err
 	}
-	r.marks.keep(r.lanes)
+	r.cursors.keep(r.queues)
 	return r.sessions.Broken()
 }
 
 // run is the state of one Run.
 type run struct {
 	engine  *Engine
-	marks   *Marks
+	cursors *Cursors
 	stop    context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
 	stats   *Stats
 	budget  budget
 	breaker *breaker
-	lanes   []*lane
+	queues  []*queue
 	// asked is when the run last looked for due tombstones, contended tells that others wait while a chunk is worked on.
 	asked     time.Time
 	contended bool
@@ -199,7 +199,7 @@ func (r *run) cutShort(ctx context.Context) error {
 	if err := r.due(ctx); err != nil {
 		return err
 	}
-	left := slices.ContainsFunc(r.lanes, (*lane).open)
+	left := slices.ContainsFunc(r.queues, (*queue).open)
 	r.stats.Held = cmp.Or(r.tables.Reason(), r.rows.Reason())
 	over := r.budget.over()
 	if r.engine.Adaptive.on() && !r.budget.rowsOver() {
@@ -211,7 +211,7 @@ func (r *run) cutShort(ctx context.Context) error {
 	if !over {
 		return nil
 	}
-	for _, l := range r.lanes {
+	for _, l := range r.queues {
 		for _, c := range l.chunks() {
 			if !c.begun || len(c.tombstones) > 1 || c.blocked != nil {
 				continue
@@ -250,7 +250,7 @@ func (r *run) probe(ctx context.Context, parent *Parent, keys any) []bool {
 func (r *run) live(ctx context.Context, parent *Parent, keys any, late bool) ([]bool, error) {
 	live := make([]bool, len(parent.References))
 	var long []*Reference
-	if !r.marks.Brief {
+	if !r.cursors.Brief {
 		long = parent.long()
 	}
 	for _, database := range r.databases(parent) {
@@ -259,7 +259,7 @@ func (r *run) live(ctx context.Context, parent *Parent, keys any, late bool) ([]
 		if late {
 			without = long
 		} else {
-			without, limits = r.unasked(parent), r.hasty()
+			without, limits = r.unasked(parent), r.shortWaits()
 		}
 		sql, args := parent.probeStatement(database, keys, without...)
 		var found []bool

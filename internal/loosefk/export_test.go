@@ -29,9 +29,9 @@ func (p *Parent) ReadByRanges(blocks float64) {
 	}
 }
 
-// Learning are marks that know what the parents know now.
-func Learning(parents []*Parent) *Marks {
-	m := &Marks{}
+// Learning are cursors that know what the parents know now.
+func Learning(parents []*Parent) *Cursors {
+	m := &Cursors{}
 	m.note(parents)
 	return m
 }
@@ -43,13 +43,13 @@ func (e *Engine) CarryAtMost(tombstones int) { e.carry = tombstones }
 func (e *Engine) AdoptByPages(tombstones int) { e.page = tombstones }
 
 // AwaitLook waits for the second look that is under way, and reports whether there is or was one.
-func (m *Marks) AwaitLook() bool {
+func (m *Cursors) AwaitLook() bool {
 	m.looks.asking.Wait()
 	return len(m.looks.of) > 0
 }
 
 // Looks are the last looks, one per parent.
-func (m *Marks) Looks() (looks []any) {
+func (m *Cursors) Looks() (looks []any) {
 	for _, look := range m.looks.of {
 		looks = append(looks, look)
 	}
@@ -57,7 +57,7 @@ func (m *Marks) Looks() (looks []any) {
 }
 
 // FailWith makes the last looks have failed with a SQLSTATE: a real one takes an hour for 57014.
-func (m *Marks) FailWith(code string) {
+func (m *Cursors) FailWith(code string) {
 	for _, look := range m.looks.of {
 		look.err = &pgconn.PgError{Code: code}
 	}

@@ -53,17 +53,17 @@ type loaded struct {
 // First returns the first look of a run of this engine under the lease of a key, for its holder to take along. It is nil where the run writes
 // with that look, which is for the lease's holder alone.
 func (e *Engine) First(key string) *First {
-	if e.Marks.expires() {
+	if e.Cursors.expires() {
 		return nil
 	}
-	f := e.first(spots{mapped(e.Parents, func(p *Parent) string { return p.Recorded }), e.Marks.start(e.Parents)})
+	f := e.first(spots{mapped(e.Parents, func(p *Parent) string { return p.Recorded }), e.Cursors.start(e.Parents)})
 	f.Ahead.Names, f.Ahead.Key, f.Ahead.Limits = e.Session.Names, key, e.Session.Limits
 	return f
 }
 
 func (e *Engine) first(at spots) *First {
 	f := &First{engine: e, at: at, most: e.loads(e.Parents...), fingerprint: e.Fingerprint}
-	f.Ahead = &batch.Ahead{Statements: []batch.Statement{e.lanesDue(at, &f.due), e.loading(at, f.most, &f.loaded), {
+	f.Ahead = &batch.Ahead{Statements: []batch.Statement{e.queuesDue(at, &f.due), e.loading(at, f.most, &f.loaded), {
 		SQL: e.Session.Names.Render(strangersSQL), Args: []any{at.names}, Scan: batch.Collect(&f.strangers, pgx.RowTo[string]),
 	}}}
 	if e.Fingerprint != "" {
@@ -77,7 +77,7 @@ func (e *Engine) first(at spots) *First {
 func (f *First) of(r *run) bool {
 	e := r.engine
 	return f != nil && f.Token() == e.Session.Fence.Token() && f.engine.Fingerprint == e.Fingerprint && slices.Equal(f.engine.Parents, e.Parents) &&
-		!slices.ContainsFunc(r.lanes, func(l *lane) bool {
+		!slices.ContainsFunc(r.queues, func(l *queue) bool {
 			at := f.at.at[slices.Index(f.at.names, l.parent.Recorded)]
 			return at.less(l.after) || l.after.less(at)
 		})
@@ -92,7 +92,7 @@ func (r *run) begin(ctx context.Context) error {
 		limits := r.engine.Session.Limits
 		limits.Reads = true
 		statements := first.Statements
-		if r.marks.expire() { // As does a tick without other work: what confirming begins with comes along.
+		if r.cursors.expire() { // As does a tick without other work: what confirming begins with comes along.
 			limits.Reads = false
 			statements = append(statements, r.expired())
 			last, statements = r.closes(statements)
@@ -129,9 +129,9 @@ func (e *Engine) statement(name string, more ...string) string {
 	return e.Session.Names.Render(statement(name, more...))
 }
 
-// lanesDue lists the parents that have due tombstones behind their position.
-func (e *Engine) lanesDue(at spots, due *[]string) batch.Statement {
-	return batch.Statement{SQL: e.statement("lanes_due"), Args: at.args(), Scan: batch.Collect(due, pgx.RowTo[string])}
+// queuesDue lists the parents that have due tombstones behind their position.
+func (e *Engine) queuesDue(at spots, due *[]string) batch.Statement {
+	return batch.Statement{SQL: e.statement("queues_due"), Args: at.args(), Scan: batch.Collect(due, pgx.RowTo[string])}
 }
 
 // loading is the statement that loads tombstones of parents behind positions.
@@ -156,10 +156,10 @@ func (e *Engine) loading(at spots, most int, into *[]loaded) batch.Statement {
 	}
 }
 
-// fill gives lanes the tombstones that were loaded for them.
+// fill gives queues the tombstones that were loaded for them.
 func (r *run) fill(found []loaded) {
 	for _, t := range found {
-		l := r.lanes[slices.IndexFunc(r.lanes, func(l *lane) bool { return l.parent.Recorded == t.name })]
+		l := r.queues[slices.IndexFunc(r.queues, func(l *queue) bool { return l.parent.Recorded == t.name })]
 		l.after, l.loaded = t.position, true
 		if l.parent.fits(t.tombstone, r.engine.Session.Conn.TypeMap()) {
 			l.fresh = append(l.fresh, t.tombstone)
@@ -173,7 +173,7 @@ func (r *run) fill(found []loaded) {
 const strangersSQL = "SELECT parent.name FROM (" + dbsqlc.TombstoneParentsSQL + ") AS parent\n" +
 	"WHERE parent.name OPERATOR(pg_catalog.<>) ALL ($1::pg_catalog.text[])"
 
-// places are where the lanes have come to.
+// places are where the queues have come to.
 func (r *run) places() spots {
-	return spots{mapped(r.lanes, func(l *lane) string { return l.parent.Recorded }), mapped(r.lanes, func(l *lane) position { return l.after })}
+	return spots{mapped(r.queues, func(l *queue) string { return l.parent.Recorded }), mapped(r.queues, func(l *queue) position { return l.after })}
 }

@@ -118,7 +118,7 @@ type closing struct {
 	// now is when the gates were read, waits is false where nothing waits to be confirmed.
 	now   time.Time
 	waits bool
-	page  []swept
+	page  []recheck
 }
 
 // horizon is the statement that looks at the transactions of this database.

@@ -22,7 +22,7 @@ type learnt struct {
 }
 
 // recall gives parents what earlier runs of this process have learned about their references.
-func (m *Marks) recall(parents []*Parent) {
+func (m *Cursors) recall(parents []*Parent) {
 	m.each(parents, func(kept map[string]learnt, r *Reference) {
 		if known, ok := kept[r.Database+"/"+r.Definition.Key]; ok {
 			r.learnt = known
@@ -34,11 +34,11 @@ func (m *Marks) recall(parents []*Parent) {
 }
 
 // note keeps what a run knows about the parents' references for the next one.
-func (m *Marks) note(parents []*Parent) {
+func (m *Cursors) note(parents []*Parent) {
 	m.each(parents, func(kept map[string]learnt, r *Reference) { kept[r.Database+"/"+r.Definition.Key] = r.learnt })
 }
 
-func (m *Marks) each(parents []*Parent, do func(kept map[string]learnt, r *Reference)) {
+func (m *Cursors) each(parents []*Parent, do func(kept map[string]learnt, r *Reference)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.learnt == nil {

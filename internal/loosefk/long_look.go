@@ -149,8 +149,8 @@ func (p *Parent) scans() bool {
 
 // longLook returns the finished look at rows of a parent, or nil while all its rows have to wait for one. One look is under way at
 // a time.
-func (r *run) longLook(ctx context.Context, parent *Parent, rows []swept, keys any) (*longLook, error) {
-	m, ids, long := r.marks, idsOf(rows), parent.long()
+func (r *run) longLook(ctx context.Context, parent *Parent, rows []recheck, keys any) (*longLook, error) {
+	m, ids, long := r.cursors, idsOf(rows), parent.long()
 	of := make([]string, len(long))
 	for i, reference := range long {
 		of[i] = reference.Definition.Key
@@ -212,14 +212,14 @@ type looks struct {
 }
 
 // longLook is the last one at a parent's children.
-func (m *Marks) longLook(parent string) *longLook {
+func (m *Cursors) longLook(parent string) *longLook {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.looks.of[parent]
 }
 
 // turn is how long a parent has to wait before its look may begin.
-func (m *Marks) turn(parent string) time.Duration {
+func (m *Cursors) turn(parent string) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, look := range m.looks.of {
@@ -236,7 +236,7 @@ func (m *Marks) turn(parent string) time.Duration {
 }
 
 // begin asks the questions of a look, one after the other, beside the runs.
-func (m *Marks) begin(parent string, look *longLook, questions []question, limits batch.Limits) {
+func (m *Cursors) begin(parent string, look *longLook, questions []question, limits batch.Limits) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.looks.closed {
@@ -268,7 +268,7 @@ func (m *Marks) begin(parent string, look *longLook, questions []question, limit
 }
 
 // Close ends the look that is under way, and begins no other.
-func (m *Marks) Close() {
+func (m *Cursors) Close() {
 	m.mu.Lock()
 	m.looks.closed = true
 	if m.looks.cancel != nil {

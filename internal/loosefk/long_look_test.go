@@ -17,7 +17,7 @@ func TestSecondLookAtALeafThatIsTooBigForAStatement(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]bool{"no child": false, "a late child": true}, func(t *testing.T, _ string, late bool) {
 		b := setupAdaptive(t, parentsAndChildren+"DROP INDEX children_parent_id_idx;", deleteChildren, "parents")
-		b.engine.Marks = &loosefk.Marks{}
+		b.engine.Cursors = &loosefk.Cursors{}
 		older := b.begun(t)
 		b.Exec("DELETE FROM parents WHERE id <= 3")
 		require.EqualValues(t, 3, b.run(t).Processed)
@@ -36,14 +36,14 @@ func TestSecondLookAtALeafThatIsTooBigForAStatement(t *testing.T) {
 		require.Empty(t, stats.Errors)
 		require.Equal(t, []string{"1", "2", "3"}, b.swept())
 		locked.exec("ROLLBACK")
-		require.True(t, b.engine.Marks.AwaitLook())
+		require.True(t, b.engine.Cursors.AwaitLook())
 
 		b.Exec("UPDATE sexton.swept SET not_before = NULL")
 		confirmed := b.run(t)
 		if late {
 			require.Positive(t, confirmed.LateChildren)
 			require.Zero(t, b.count(t, "children WHERE id = 1000"))
-			require.True(t, b.engine.Marks.AwaitLook())
+			require.True(t, b.engine.Cursors.AwaitLook())
 			b.Exec("UPDATE sexton.swept SET not_before = NULL")
 			b.run(t)
 		} else {
@@ -69,7 +69,7 @@ func TestSecondLookThatTimesOutGetsTheTimeItNeeds(t *testing.T) {
 	b := setupAdaptive(t, parentsAndChildren+`
 		DROP INDEX children_parent_id_idx;
 		INSERT INTO children SELECT 1000 + n, -n FROM generate_series(1, 1000000) AS n;`, deleteChildren, "parents")
-	b.engine.Marks = &loosefk.Marks{}
+	b.engine.Cursors = &loosefk.Cursors{}
 	older := b.begun(t)
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.run(t)
@@ -79,9 +79,9 @@ func TestSecondLookThatTimesOutGetsTheTimeItNeeds(t *testing.T) {
 	for tries := 0; len(b.swept()) > 0 && tries < 20; tries++ {
 		b.Exec("UPDATE sexton.swept SET not_before = NULL")
 		pgtest.Must(b.engine.Run(context.WithoutCancel(t.Context())))(t)
-		b.engine.Marks.AwaitLook()
+		b.engine.Cursors.AwaitLook()
 	}
-	require.True(t, b.engine.Marks.AwaitLook())
+	require.True(t, b.engine.Cursors.AwaitLook())
 	require.Empty(t, b.swept())
 }
 
@@ -99,8 +99,8 @@ func long(t *testing.T, swept string) bundle {
 	for _, parent := range b.engine.Parents {
 		parent.ReadByRanges(8)
 	}
-	b.engine.Marks = loosefk.Learning(b.engine.Parents)
-	t.Cleanup(b.engine.Marks.Close)
+	b.engine.Cursors = loosefk.Learning(b.engine.Parents)
+	t.Cleanup(b.engine.Cursors.Close)
 	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys) " + swept)
 	return b
 }
@@ -112,8 +112,8 @@ func TestRowsOfTwoParentsThatAlternateShareTwoLooks(t *testing.T) {
 	for tries := 0; len(b.swept()) > 0 && tries < 40; tries++ {
 		b.Exec("UPDATE sexton.swept SET not_before = NULL")
 		b.run(t)
-		require.True(t, b.engine.Marks.AwaitLook())
-		for _, look := range b.engine.Marks.Looks() {
+		require.True(t, b.engine.Cursors.AwaitLook())
+		for _, look := range b.engine.Cursors.Looks() {
 			looks[look] = true
 		}
 	}
@@ -126,7 +126,7 @@ func TestRowsThatComeMeanwhileKeepNoAnswerFromOthers(t *testing.T) {
 	t.Parallel()
 	b := long(t, `VALUES ('main', 'public.parents', ARRAY[1001])`)
 	b.run(t)
-	require.True(t, b.engine.Marks.AwaitLook())
+	require.True(t, b.engine.Cursors.AwaitLook())
 	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys) VALUES ('main', 'public.parents', ARRAY[1002]); UPDATE sexton.swept SET not_before = NULL")
 	require.EqualValues(t, 1, b.run(t).Confirmed)
 	require.Equal(t, []string{"1002"}, b.swept())
@@ -143,20 +143,20 @@ func TestALongLookEndsWithItsProcess(t *testing.T) {
 
 	// Another process leaves it alone.
 	other := *b.engine
-	other.Marks = loosefk.Learning(b.engine.Parents)
+	other.Cursors = loosefk.Learning(b.engine.Parents)
 	b.Exec("UPDATE sexton.swept SET not_before = NULL")
 	pgtest.Must(other.Run(t.Context()))(t)
-	require.False(t, other.Marks.AwaitLook())
+	require.False(t, other.Cursors.AwaitLook())
 
-	b.engine.Marks.Close()
+	b.engine.Cursors.Close()
 	pgtest.WaitFor(t, "its end", func(context.Context) (bool, error) { return pgtest.Scalar[int64](t, b.Database, underWay) == 0, nil })
 	locked.exec("ROLLBACK")
 
 	// A process that ends with its pass begins none, and looks within a statement's time.
-	other.Marks.Brief = true
+	other.Cursors.Brief = true
 	b.Exec("UPDATE sexton.swept SET not_before = NULL")
 	require.EqualValues(t, 1, pgtest.Must(other.Run(t.Context()))(t).Confirmed)
-	require.False(t, other.Marks.AwaitLook())
+	require.False(t, other.Cursors.AwaitLook())
 }
 
 // What failed once is left alone for minutes, with all rows of the parent, and for longer each time.
@@ -167,9 +167,9 @@ func TestALongLookThatFailsPutsItsParentOff(t *testing.T) {
 	b.engine.Session.Limits.LockTimeout = 20 * time.Millisecond
 	b.Exec("UPDATE sexton.swept SET swept_at = now() - interval '90 minutes'")
 	b.run(t)
-	require.True(t, b.engine.Marks.AwaitLook())
-	b.engine.Marks.FailWith("57014")
-	first := b.engine.Marks.Looks()
+	require.True(t, b.engine.Cursors.AwaitLook())
+	b.engine.Cursors.FailWith("57014")
+	first := b.engine.Cursors.Looks()
 	b.Exec("UPDATE sexton.swept SET not_before = NULL")
 	stats := b.run(t)
 	require.Len(t, stats.Errors, 1)
@@ -179,7 +179,7 @@ func TestALongLookThatFailsPutsItsParentOff(t *testing.T) {
 	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys, swept_at) VALUES ('main', 'public.parents', ARRAY[1006], now() - interval '90 minutes')")
 	require.Empty(t, b.run(t).Errors)
 	require.EqualValues(t, 6, pgtest.Scalar[int64](t, b.Database, waits))
-	require.Equal(t, first, b.engine.Marks.Looks())
+	require.Equal(t, first, b.engine.Cursors.Looks())
 }
 
 // Beside the heavy parent's children stand those of others, block by block. A block has fewer of them than the smallest

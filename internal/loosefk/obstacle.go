@@ -17,13 +17,13 @@ import (
 // A lock on rows blocks the place for waiting passes alone, since the others skip such rows: so one statement in all waits,
 // however many parents have locked children. A lock on the whole leaf keeps all statements away from it.
 
-// hasty bounds the waits for locks of statements whose rows no lock matters for, and of all that hold up others.
-const hasty = 200 * time.Millisecond
+// shortWait bounds the waits for locks of statements whose rows no lock matters for, and of all that hold up others.
+const shortWait = 200 * time.Millisecond
 
-// hasty are the session's limits with short waits for locks.
-func (r *run) hasty() batch.Limits {
+// shortWaits are the session's limits with short waits for locks.
+func (r *run) shortWaits() batch.Limits {
 	limits := r.engine.Session.Limits
-	limits.LockTimeout = min(limits.LockTimeout, hasty)
+	limits.LockTimeout = min(limits.LockTimeout, shortWait)
 	return limits
 }
 
@@ -178,7 +178,7 @@ func (r *run) blameless(ctx context.Context, c *chunk) (blamed, waits []tombston
 	for i, reference := range c.parent.References {
 		failed[i] = slices.Contains(c.gaveUp, reference)
 	}
-	keys, err := r.withChildren(ctx, r.hasty(), c.parent, keysOf(c.parent, c.tombstones), failed)
+	keys, err := r.withChildren(ctx, r.shortWaits(), c.parent, keysOf(c.parent, c.tombstones), failed)
 	switch f := fault.Judge(err); {
 	case err == nil:
 	case f.Verdict == fault.Fatal:
@@ -201,7 +201,7 @@ func (r *run) blameless(ctx context.Context, c *chunk) (blamed, waits []tombston
 // blame counts an attempt for tombstones and records the reason. Tombstones that wait for another database are put off for a
 // while, which is no attempt.
 func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone, f fault.Fault) error {
-	for _, l := range r.lanes {
+	for _, l := range r.queues {
 		if l.parent == parent {
 			l.leave(tombstones)
 		}

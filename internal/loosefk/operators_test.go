@@ -307,7 +307,7 @@ func TestATombstoneBehindManyOfAnUnknownNameIsFound(t *testing.T) {
 func TestRunsLookForTombstonesOfUnknownNamesInTurn(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	b.engine.Marks = &loosefk.Marks{}
+	b.engine.Cursors = &loosefk.Cursors{}
 	b.engine.AdoptByPages(2)
 	b.strange(50)
 	for run := range 2 {

@@ -26,8 +26,8 @@ const (
 	putOffPause = 5 * time.Minute
 )
 
-// swept is a batch of parents whose tombstones were removed.
-type swept struct {
+// recheck is a batch of parents whose tombstones were removed.
+type recheck struct {
 	id       int64
 	parent   string
 	integers []int64
@@ -41,9 +41,9 @@ type swept struct {
 	looked bool
 }
 
-func (s swept) keys() int { return len(s.integers) + len(s.texts) }
+func (s recheck) keys() int { return len(s.integers) + len(s.texts) }
 
-// work drains the lanes and rechecks what was removed before. Children that came late are work for the lanes.
+// work drains the queues and rechecks what was removed before. Children that came late are work for the queues.
 func (r *run) work(ctx context.Context) error {
 	for {
 		if err := r.drain(ctx); err != nil {
@@ -68,7 +68,7 @@ type rechecker struct {
 	// off are parents whose rows are put off.
 	off map[string]bool
 	// long are rows for looks that take longer than a run, longKeys their keys: such a look takes rows of many pages.
-	long     []swept
+	long     []recheck
 	longKeys int
 }
 
@@ -92,7 +92,7 @@ func (r *run) recheck(ctx context.Context) error {
 				return err
 			}
 		}
-		var ready []swept
+		var ready []recheck
 		waiting := len(c.long)
 		var unnoted, held []int64
 		for _, s := range page {
@@ -135,10 +135,10 @@ func (r *run) recheck(ctx context.Context) error {
 
 // lookAt looks at the children of rows, those of one parent together, the parent of the oldest row first. Rows that a finished
 // long look was about come before all others, as the next look drops its answer.
-func (c *rechecker) lookAt(ctx context.Context, rows []swept, over func() bool) error {
+func (c *rechecker) lookAt(ctx context.Context, rows []recheck, over func() bool) error {
 	first := map[group]int{}
 	for i := range rows {
-		rows[i].looked = c.marks.longLook(rows[i].parent).about(rows[i].id)
+		rows[i].looked = c.cursors.longLook(rows[i].parent).about(rows[i].id)
 		if _, known := first[rows[i].group()]; !known {
 			first[rows[i].group()] = i
 			if rows[i].looked {
@@ -146,7 +146,7 @@ func (c *rechecker) lookAt(ctx context.Context, rows []swept, over func() bool) 
 			}
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b swept) int { return cmp.Compare(first[a.group()], first[b.group()]) })
+	slices.SortStableFunc(rows, func(a, b recheck) int { return cmp.Compare(first[a.group()], first[b.group()]) })
 	for len(rows) > 0 && !over() {
 		most := c.mostKeys(rows[0])
 		if most != longKeys {
@@ -167,10 +167,10 @@ type group struct {
 	integer, looked bool
 }
 
-func (s swept) group() group { return group{s.parent, s.integers != nil, s.looked} }
+func (s recheck) group() group { return group{s.parent, s.integers != nil, s.looked} }
 
 // mostKeys are the keys from which on one look at the children of a row's parent takes no more.
-func (r *run) mostKeys(s swept) int {
+func (r *run) mostKeys(s recheck) int {
 	parent := r.parent(s)
 	switch {
 	case parent == nil:
@@ -182,7 +182,7 @@ func (r *run) mostKeys(s swept) int {
 }
 
 // together is how many of the first rows one look takes: those of one group.
-func together(ready []swept, most int) int {
+func together(ready []recheck, most int) int {
 	keys := 0
 	for i, s := range ready {
 		if i > 0 && (s.group() != ready[0].group() || keys >= most) {
@@ -194,16 +194,16 @@ func together(ready []swept, most int) int {
 }
 
 // page reads the next rows behind an id. It must come in a later statement than the gates.
-func (r *run) page(ctx context.Context, after int64, g gates) (page []swept, err error) {
+func (r *run) page(ctx context.Context, after int64, g gates) (page []recheck, err error) {
 	_, err = r.engine.Session.Run(ctx, r.pageStatement(after, g, &page))
 	return page, err
 }
 
-func (r *run) pageStatement(after int64, g gates, page *[]swept) batch.Statement {
+func (r *run) pageStatement(after int64, g gates, page *[]recheck) batch.Statement {
 	return batch.Statement{
 		SQL:  r.engine.statement("recheckable"),
 		Args: []any{r.engine.Database, after, sweptPage, g.horizon, r.engine.Confirming.within(), g.far, g.farHorizon},
-		Scan: batch.Collect(page, func(row pgx.CollectableRow) (s swept, err error) {
+		Scan: batch.Collect(page, func(row pgx.CollectableRow) (s recheck, err error) {
 			err = row.Scan(&s.id, &s.parent, &s.integers, &s.texts, &s.early, &s.expired, &s.open, &s.unnoted, &s.held)
 			return s, err
 		}),
@@ -219,7 +219,7 @@ func (r *run) change(ctx context.Context, sql string, ids []int64, more ...any) 
 
 // look looks for children of rows that have one parent. Where that fails the rows are looked at one by one, and
 // tombstones that fail alone are put off.
-func (c *rechecker) look(ctx context.Context, rows []swept) error {
+func (c *rechecker) look(ctx context.Context, rows []recheck) error {
 	if c.off[rows[0].parent] {
 		return nil
 	}
@@ -264,7 +264,7 @@ func (c *rechecker) look(ctx context.Context, rows []swept) error {
 }
 
 // count adds rows of which so many keys came back.
-func (r *run) count(rows []swept, late int64) {
+func (r *run) count(rows []recheck, late int64) {
 	for _, s := range rows {
 		keys := int64(s.keys())
 		r.stats.Confirmed += keys
@@ -277,7 +277,7 @@ func (r *run) count(rows []swept, late int64) {
 }
 
 // parent is the one that rows are about, or nil where there is none.
-func (r *run) parent(s swept) *Parent {
+func (r *run) parent(s recheck) *Parent {
 	for _, parent := range r.engine.Parents {
 		if parent.Recorded == s.parent && parent.Integer == (s.integers != nil) {
 			return parent
@@ -288,8 +288,8 @@ func (r *run) parent(s swept) *Parent {
 
 // putOff leaves rows whose look failed for later, and with them all rows of the parent, unless the error may be
 // about a single key. Rows that have waited for too long already are given up.
-func (c *rechecker) putOff(ctx context.Context, rows []swept, f fault.Fault) error {
-	var later, given []swept
+func (c *rechecker) putOff(ctx context.Context, rows []recheck, f fault.Fault) error {
+	var later, given []recheck
 	for _, s := range rows {
 		// What is slow or locked is looked at again for as long as it takes: a child may be there.
 		if s.expired && f.Verdict != fault.Timeout && !f.Lock() || s.early && f.Verdict == fault.Hopeless {
@@ -310,7 +310,7 @@ func (c *rechecker) putOff(ctx context.Context, rows []swept, f fault.Fault) err
 		c.off[rows[0].parent] = true
 	}
 	pause := putOffPause
-	if look := c.marks.longLook(rows[0].parent); f.Verdict == fault.Timeout && look != nil && look.over() && look.err != nil {
+	if look := c.cursors.longLook(rows[0].parent); f.Verdict == fault.Timeout && look != nil && look.over() && look.err != nil {
 		pause = look.pause()
 	}
 	return c.change(ctx, holdSQL, idsOf(later), pause.Seconds(), all)
@@ -318,7 +318,7 @@ func (c *rechecker) putOff(ctx context.Context, rows []swept, f fault.Fault) err
 
 // recheckRows is the second look at the children of rows. It removes the rows, and brings back as tombstones the keys that
 // have children and no parent, whose number it returns. If waits, it leaves them until a look that takes longer has ended.
-func (r *run) recheckRows(ctx context.Context, parent *Parent, rows []swept) (late int64, waits bool, err error) {
+func (r *run) recheckRows(ctx context.Context, parent *Parent, rows []recheck) (late int64, waits bool, err error) {
 	if f := r.troubleOf(parent); f != nil {
 		return 0, false, &fault.Error{Fault: *f}
 	}
@@ -332,14 +332,14 @@ func (r *run) recheckRows(ctx context.Context, parent *Parent, rows []swept) (la
 	if err == nil {
 		live, err = r.live(ctx, parent, keys, true)
 	}
-	if err != nil && fault.Judge(err).Verdict == fault.Timeout && !r.marks.Brief && parent.tooLong() {
+	if err != nil && fault.Judge(err).Verdict == fault.Timeout && !r.cursors.Brief && parent.tooLong() {
 		live, err = r.live(ctx, parent, keys, true)
 	}
 	if err != nil {
 		return 0, false, err
 	}
 	var look *longLook
-	if !r.marks.Brief && len(parent.long()) > 0 {
+	if !r.cursors.Brief && len(parent.long()) > 0 {
 		if look, err = r.longLook(ctx, parent, rows, keys); look == nil || err != nil {
 			return 0, true, err
 		}
@@ -364,7 +364,7 @@ func (r *run) recheckRows(ctx context.Context, parent *Parent, rows []swept) (la
 }
 
 // keysOf are the keys of rows of the parent.
-func (p *Parent) keysOf(rows []swept) any {
+func (p *Parent) keysOf(rows []recheck) any {
 	var integers []int64
 	var texts []string
 	for _, s := range rows {
@@ -381,17 +381,17 @@ const worthDividing = 500
 
 // forget removes rows where no reference has a child of their keys, and returns the others: look and removal are one statement where all children are
 // in this database and none takes long to be looked for. Sessions that the run has connected take parts of the rows.
-func (r *run) forget(ctx context.Context, parent *Parent, rows []swept) (left []swept, err error) {
+func (r *run) forget(ctx context.Context, parent *Parent, rows []recheck) (left []recheck, err error) {
 	keys := 0
 	for _, s := range rows {
 		keys += s.keys()
 	}
 	for _, reference := range parent.References {
-		if reference.Remote || !r.marks.Brief && slices.Contains(parent.long(), reference) {
+		if reference.Remote || !r.cursors.Brief && slices.Contains(parent.long(), reference) {
 			return rows, nil
 		}
 	}
-	parts := make([][]swept, max(1, min(r.sessions.Free(), len(rows), keys*len(parent.References)/worthDividing)))
+	parts := make([][]recheck, max(1, min(r.sessions.Free(), len(rows), keys*len(parent.References)/worthDividing)))
 	in := make([]int, len(parts))
 	for _, s := range rows {
 		least := slices.Index(in, slices.Min(in))
@@ -414,4 +414,4 @@ func (r *run) forget(ctx context.Context, parent *Parent, rows []swept) (left []
 	return left, errs[0] // What fails on a further session is left to the run's own.
 }
 
-func idsOf(rows []swept) []int64 { return mapped(rows, func(s swept) int64 { return s.id }) }
+func idsOf(rows []recheck) []int64 { return mapped(rows, func(s recheck) int64 { return s.id }) }

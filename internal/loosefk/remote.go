@@ -14,9 +14,9 @@ import (
 	"sexton/internal/lease"
 )
 
-// Elsewhere is another database in which parents have children. What is cleaned there is committed, durably, before the
+// Remote is another database in which parents have children. What is cleaned there is committed, durably, before the
 // parent's tombstone goes: the successor of a worker that is killed in between finds the tombstone and nothing left to do.
-type Elsewhere struct {
+type Remote struct {
 	// Session is nil while the database cannot be reached; Err says why, Down for how long that has been so.
 	Session *batch.Session
 	Err     error
@@ -25,7 +25,7 @@ type Elsewhere struct {
 
 const (
 	// StallAfter is how long another database may take beyond its statements' own timeouts. A network that swallows packets
-	// must not hold up the work of a lane until its lease ends.
+	// must not hold up the work of a queue until its lease ends.
 	StallAfter = 5 * time.Second
 	// Tombstones that need a database which cannot be reached are put off for as long as it has been away, within these; those
 	// of a definition that does not fit for the longer time.
@@ -37,7 +37,7 @@ const (
 func (r *run) away() {
 	_, others := r.far()
 	for _, name := range others {
-		if other := r.engine.Elsewhere[name]; other.Session == nil {
+		if other := r.engine.Remotes[name]; other.Session == nil {
 			r.down[name] = other.Err
 		}
 	}
@@ -87,7 +87,7 @@ func (r *run) in(ctx context.Context, database string, limits batch.Limits, stat
 	if database == r.engine.Database {
 		return r.engine.Session.RunWithin(ctx, limits, statements...)
 	}
-	other := r.engine.Elsewhere[database]
+	other := r.engine.Remotes[database]
 	if _, down := r.down[database]; down {
 		return nil, &fault.Error{Fault: fault.Fault{Message: fmt.Sprintf("database %s cannot be reached", database), Verdict: fault.Unavailable}}
 	}
@@ -109,7 +109,7 @@ func (r *run) in(ctx context.Context, database string, limits batch.Limits, stat
 // session is the one on the database that a reference's children live in.
 func (r *run) session(reference *Reference) *batch.Session {
 	if reference.Remote {
-		return r.engine.Elsewhere[reference.Database].Session
+		return r.engine.Remotes[reference.Database].Session
 	}
 	return r.engine.Session
 }
@@ -175,7 +175,7 @@ func (r *run) withChildren(ctx context.Context, limits batch.Limits, parent *Par
 	return found, nil
 }
 
-// remote leaves the marks of references to other databases: statements on the parent's own look at its children themselves.
+// remote leaves the cursors of references to other databases: statements on the parent's own look at its children themselves.
 func (p *Parent) remote(marked []bool) []bool {
 	remote := slices.Clone(marked)
 	for i, reference := range p.References {
@@ -209,7 +209,7 @@ func (r *run) putOffFor(parent *Parent) time.Duration {
 		case reference.Broken != "":
 			return mostAway
 		case down || reference.Unreachable:
-			longest = max(longest, r.engine.Elsewhere[reference.Database].Down)
+			longest = max(longest, r.engine.Remotes[reference.Database].Down)
 		}
 	}
 	return min(longest, mostAway)

@@ -32,7 +32,7 @@ func twoDatabases(t *testing.T) (main bundle, ci *dbtest.DB) {
 	b.Track(t, "parents")
 	bindTwo(t, b, ci)
 	require.NoError(t, b.engine.Session.Fence.Raise(t.Context(), ci.Connected))
-	b.engine.Elsewhere = map[string]loosefk.Elsewhere{"ci": {Session: sessionOn(t, b, ci)}}
+	b.engine.Remotes = map[string]loosefk.Remote{"ci": {Session: sessionOn(t, b, ci)}}
 	return b, ci
 }
 
@@ -92,7 +92,7 @@ func TestTombstoneStaysUntilTheOtherDatabaseIsClean(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
 	blocker := ci.Begin(t, "SELECT FROM builds WHERE id = 10 FOR UPDATE")
-	b.engine.Elsewhere["ci"].Session.Limits.LockTimeout = 50 * time.Millisecond
+	b.engine.Remotes["ci"].Session.Limits.LockTimeout = 50 * time.Millisecond
 	b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.engine.Limits.Runtime = time.Second
@@ -109,8 +109,8 @@ func TestTombstoneStaysUntilTheOtherDatabaseIsClean(t *testing.T) {
 func TestDatabaseThatIsDown(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
-	there := b.engine.Elsewhere["ci"]
-	b.engine.Elsewhere["ci"] = loosefk.Elsewhere{Err: errors.New("no route to host"), Down: time.Hour}
+	there := b.engine.Remotes["ci"]
+	b.engine.Remotes["ci"] = loosefk.Remote{Err: errors.New("no route to host"), Down: time.Hour}
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	stats := b.run(t)
 	require.EqualValues(t, 1, stats.Rescheduled)
@@ -119,7 +119,7 @@ func TestDatabaseThatIsDown(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "0", "t", "builds: database ci: no route to host"}}, b.tombstones(), "no attempt is counted")
 	require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT consume_after <= now() + interval '1 minute' FROM loose_foreign_keys_deleted_records"))
 
-	b.engine.Elsewhere["ci"] = there
+	b.engine.Remotes["ci"] = there
 	b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 	require.EqualValues(t, 1, b.run(t).Processed)
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
@@ -146,7 +146,7 @@ func TestDatabaseThatGoesDownMeanwhile(t *testing.T) {
 	require.EqualValues(t, 10, b.Pending(t))
 
 	b.engine.Progress = nil
-	b.engine.Elsewhere["ci"] = loosefk.Elsewhere{Session: sessionOn(t, b, ci)}
+	b.engine.Remotes["ci"] = loosefk.Remote{Session: sessionOn(t, b, ci)}
 	b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 	require.EqualValues(t, 10, b.run(t).Processed)
 	require.Empty(t, ci.Rows("SELECT FROM builds"))
@@ -305,8 +305,8 @@ func TestPiecesOfABigParentAreDividedAmongConnections(t *testing.T) {
 // not. Two at once deadlock.
 const crossing = `
 CREATE SEQUENCE tries;
-CREATE TABLE marks (id int PRIMARY KEY, n bigint);
-INSERT INTO marks VALUES (0, 0), (1, 0);
+CREATE TABLE cursors (id int PRIMARY KEY, n bigint);
+INSERT INTO cursors VALUES (0, 0), (1, 0);
 CREATE FUNCTION cross_over() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
 	first int := (SELECT max(parent_id) % 2 FROM gone);
@@ -315,9 +315,9 @@ BEGIN
 		RETURN NULL;
 	END IF;
 	PERFORM nextval('public.tries');
-	UPDATE public.marks SET n = n + 1 WHERE id = first;
+	UPDATE public.cursors SET n = n + 1 WHERE id = first;
 	PERFORM pg_sleep(0.05);
-	UPDATE public.marks SET n = n + 1 WHERE id = 1 - first;
+	UPDATE public.cursors SET n = n + 1 WHERE id = 1 - first;
 	RETURN NULL;
 END $$;
 CREATE TRIGGER cross_over AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION cross_over();`

@@ -39,7 +39,7 @@ func (n ranNode) walk(visit func(ranNode)) {
 	}
 }
 
-const queue = "loose_foreign_keys_deleted_records"
+const queueTable = "loose_foreign_keys_deleted_records"
 
 // read is the number of rows that the plan's scans took from tombstones and children.
 func (n ranNode) read() (rows float64) {
@@ -55,7 +55,7 @@ func (n ranNode) read() (rows float64) {
 func (n ranNode) change(t *testing.T) ranNode {
 	var found []ranNode
 	n.walk(func(n ranNode) {
-		if n.Node == "ModifyTable" && n.Relation == queue {
+		if n.Node == "ModifyTable" && n.Relation == queueTable {
 			found = append(found, n)
 		}
 	})
@@ -71,14 +71,14 @@ func backlog(t *testing.T, pending int, analysed bool) (*dbtest.DB, []tombstone)
 		CREATE TABLE parents (id bigint PRIMARY KEY);
 		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint) WITH (autovacuum_enabled = off);
 		CREATE INDEX ON children (parent_id);
-		ALTER TABLE ` + queue + ` SET (autovacuum_enabled = off)`)
+		ALTER TABLE ` + queueTable + ` SET (autovacuum_enabled = off)`)
 	if analysed {
-		db.Exec("ANALYZE " + queue + ", children")
+		db.Exec("ANALYZE " + queueTable + ", children")
 	}
-	db.Exec(`INSERT INTO `+queue+` (fully_qualified_table_name, primary_key_value, consume_after)
+	db.Exec(`INSERT INTO `+queueTable+` (fully_qualified_table_name, primary_key_value, consume_after)
 		SELECT 'public.parents', n, timestamptz '2024-01-01' + n / 7 * interval '1 ms' FROM generate_series(1, $1::int) AS n`, pending)
 	db.Exec("INSERT INTO children SELECT n, 2 * n FROM generate_series(1, $1::int) AS n", pending)
-	rows := pgtest.Must(db.Pool().Query(t.Context(), "SELECT id, consume_after, ctid, primary_key_value FROM "+queue+" ORDER BY primary_key_value LIMIT 10"))(t)
+	rows := pgtest.Must(db.Pool().Query(t.Context(), "SELECT id, consume_after, ctid, primary_key_value FROM "+queueTable+" ORDER BY primary_key_value LIMIT 10"))(t)
 	tombstones := pgtest.Must(pgx.CollectRows(rows, func(row pgx.CollectableRow) (tombstone, error) {
 		var found tombstone
 		err := row.Scan(&found.id, &found.consumeAfter, &found.place, &found.integer)
@@ -137,7 +137,7 @@ func explainUnder(t *testing.T, db *dbtest.DB, before []string, sql string, args
 // rows by their pointers.
 func requireLookups(t *testing.T, plan ranNode, found int) {
 	change := plan.change(t)
-	require.Equal(t, queue, change.Relation)
+	require.Equal(t, queueTable, change.Relation)
 	top := change.Plans[len(change.Plans)-1]
 	for _, below := range change.Plans {
 		if below.Parent == "Outer" {
@@ -148,7 +148,7 @@ func requireLookups(t *testing.T, plan ranNode, found int) {
 	require.InDelta(t, found, top.Rows, 0)
 	var lookups int
 	plan.walk(func(n ranNode) {
-		if n.Relation != queue || n.Node == "ModifyTable" || n.Node == "Tid Scan" {
+		if n.Relation != queueTable || n.Node == "ModifyTable" || n.Node == "Tid Scan" {
 			return
 		}
 		lookups++
@@ -161,7 +161,7 @@ func requireLookups(t *testing.T, plan ranNode, found int) {
 	require.Equal(t, 1, lookups)
 }
 
-// Statistics of a queue are never right. A plan that follows them reads the whole backlog in each batch.
+// Statistics of a queueTable are never right. A plan that follows them reads the whole backlog in each batch.
 func TestTombstonesAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 	t.Parallel()
 	parent := backlogParent()
@@ -210,7 +210,7 @@ func TestRemovalLeavesTombstonesThatMoved(t *testing.T) {
 	tombstones[1].consumeAfter = pgtype.Timestamptz{Time: tombstones[1].consumeAfter.Time.Add(time.Hour), Valid: true}
 	sql, args := backlogParent().removeStatement(dbtest.Names(), "main", tombstones, false, []bool{false}, []bool{false})
 	db.Exec(sql, args...)
-	require.Equal(t, [][]string{{"2"}, {"4"}}, db.Rows("SELECT primary_key_value FROM "+queue+" WHERE primary_key_value < 5 ORDER BY 1"))
+	require.Equal(t, [][]string{{"2"}, {"4"}}, db.Rows("SELECT primary_key_value FROM "+queueTable+" WHERE primary_key_value < 5 ORDER BY 1"))
 }
 
 // The rows that were loaded are read by their pointers alone. A tombstone that was written again since may stand for a new reason.
@@ -221,13 +221,13 @@ func TestRemovalOfLoadedTombstonesReadsTheirRowsAlone(t *testing.T) {
 		sql, args := backlogParent().removeStatement(dbtest.Names(), "main", tombstones, true, []bool{false}, []bool{false})
 		plan := explain(t, db, sql, args)
 		plan.walk(func(n ranNode) {
-			if n.Relation == queue && n.Node != "ModifyTable" {
+			if n.Relation == queueTable && n.Node != "ModifyTable" {
 				require.Equal(t, "Tid Scan", n.Node)
 			}
 		})
 		require.LessOrEqual(t, plan.read(), 20.0)
-		db.Exec("UPDATE "+queue+" SET cleanup_attempts = 1 WHERE id = $1", tombstones[1].id)
+		db.Exec("UPDATE "+queueTable+" SET cleanup_attempts = 1 WHERE id = $1", tombstones[1].id)
 		db.Exec(sql, args...)
-		require.Equal(t, [][]string{{"2"}}, db.Rows("SELECT primary_key_value FROM "+queue+" WHERE primary_key_value <= 10"))
+		require.Equal(t, [][]string{{"2"}}, db.Rows("SELECT primary_key_value FROM "+queueTable+" WHERE primary_key_value <= 10"))
 	})
 }

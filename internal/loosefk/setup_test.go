@@ -98,7 +98,7 @@ func (b bundle) resolve(t *testing.T, yaml string) {
 
 func (b bundle) run(t *testing.T) *loosefk.Stats {
 	sessions := []*pgx.Conn{b.engine.Session.Conn}
-	for _, other := range b.engine.Elsewhere {
+	for _, other := range b.engine.Remotes {
 		if other.Session != nil {
 			sessions = append(sessions, other.Session.Conn)
 		}

@@ -128,7 +128,7 @@ func TestManyTablesAreMuchWork(t *testing.T) {
 			parent.References = append(parent.References, one)
 		}
 		require.Equal(t, want.spread, r.spread(t.Context(), parent, live, 500), "%d statements of 25,000 rows", tables)
-		require.Equal(t, want.keys, r.mostKeys(swept{parent: "parents"}))
+		require.Equal(t, want.keys, r.mostKeys(recheck{parent: "parents"}))
 		parent.References[0].rowsPerParent = 0
 		require.Equal(t, 1, r.spread(t.Context(), parent, live, 500), "of an unknown number of rows")
 	}

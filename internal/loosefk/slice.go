@@ -28,7 +28,7 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 	began := time.Now()
 	for i, t := range tasks {
 		if i > 0 && r.contended && time.Since(began) > round/2 {
-			// A chunk of many slow tables: the other lanes have their turn first, and then the tables that have had none.
+			// A chunk of many slow tables: the other queues have their turn first, and then the tables that have had none.
 			c.tasks = append(slices.Clone(tasks[i:]), c.tasks...)
 			r.settleWait(c)
 			return later(c), nil
@@ -94,7 +94,7 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 var errRemoval = errors.New("remove tombstones")
 
 // remedy decides what becomes of a task that failed. The error is the one that ends the run.
-func (r *run) remedy(ctx context.Context, c *chunk, t *task, err error) (remedy, error) {
+func (r *run) remedy(ctx context.Context, c *chunk, t *task, err error) (nextTry, error) {
 	f := r.judge(ctx, c.parent, err, t.reference.Child.Label())
 	if f.Lock() {
 		r.pace.Locked()

@@ -119,17 +119,17 @@ func compositeBacklog(t *testing.T, children int, statistics string) (*dbtest.DB
 		CREATE TABLE parents (a int, b text, PRIMARY KEY (a, b)) WITH (autovacuum_enabled = off);
 		CREATE TABLE children (id bigint PRIMARY KEY, a int, b text) WITH (autovacuum_enabled = off);
 		CREATE INDEX by_key ON children (b, a);
-		ALTER TABLE ` + queue + ` SET (autovacuum_enabled = off);
+		ALTER TABLE ` + queueTable + ` SET (autovacuum_enabled = off);
 		` + statistics)
-	db.Exec("TRUNCATE children, " + queue)
+	db.Exec("TRUNCATE children, " + queueTable)
 	db.Exec("INSERT INTO children SELECT n, n / 2, n % 2 FROM generate_series(1, $1::int) AS n", children)
-	db.Exec(`INSERT INTO `+queue+` (fully_qualified_table_name, primary_key_text, consume_after)
+	db.Exec(`INSERT INTO `+queueTable+` (fully_qualified_table_name, primary_key_text, consume_after)
 		SELECT 'public.parents', ARRAY[(n / 2)::text, (n % 2)::text]::text, timestamptz '2024-01-01' + n / 7 * interval '1 ms' FROM generate_series(1, $1::int) AS n`, children)
 	defs, err := definitions.Parse(definitions.File{Name: "f.yml", Data: []byte("children: [{table: parents, column: [a, b], on_delete: async_delete}]")})
 	require.NoError(t, err)
 	parents, problems := pgtest.Must2(Resolve(t.Context(), []Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
 	require.Empty(t, problems)
-	rows := pgtest.Must(db.Pool().Query(t.Context(), "SELECT id, consume_after, primary_key_text FROM "+queue+" ORDER BY id LIMIT 10"))(t)
+	rows := pgtest.Must(db.Pool().Query(t.Context(), "SELECT id, consume_after, primary_key_text FROM "+queueTable+" ORDER BY id LIMIT 10"))(t)
 	tombstones, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (tombstone, error) {
 		var found tombstone
 		err := row.Scan(&found.id, &found.consumeAfter, &found.text)
@@ -185,7 +185,7 @@ func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 	}
 	pgtest.Each(t, map[string]string{
 		"never analysed":         "SELECT",
-		"analysed when empty":    "ANALYZE children, " + queue,
+		"analysed when empty":    "ANALYZE children, " + queueTable,
 		"analysed with one key":  "INSERT INTO children SELECT n, 1, '1' FROM generate_series(1, 5000) AS n; ANALYZE children",
 		"analysed with one half": "INSERT INTO children SELECT n, n, '1' FROM generate_series(1, 5000) AS n; ANALYZE children",
 	}, func(t *testing.T, _, statistics string) {

@@ -24,7 +24,7 @@ const adoptPages = 10
 func (r *run) adopt(ctx context.Context, strangers []string) error {
 	schemas, names := namesOf(r.engine.Parents)
 	recorded := mapped(r.engine.Parents, func(p *Parent) string { return p.Recorded })
-	passed := r.marks.passedOver()
+	passed := r.cursors.passedOver()
 	// A database may print all names in quotes, which tombstones have where they need them.
 	unquoted := batch.Statement{SQL: "SET LOCAL quote_all_identifiers = off"}
 	size := cmp.Or(r.engine.page, pageSize)
@@ -59,6 +59,6 @@ func (r *run) adopt(ctx context.Context, strangers []string) error {
 			return fmt.Errorf("find the parents of tombstones with unknown names: %w", err)
 		}
 	}
-	r.marks.passOver(passed)
+	r.cursors.passOver(passed)
 	return nil
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/exampleapp"
 	"sexton/internal/migrate"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 // with is everything, and more components.
@@ -58,7 +58,7 @@ func TestAdjournedGroupsComeAndGo(t *testing.T) {
 	pgtest.Each(t, map[string]string{
 		"with a table of ours":              groupsTables,
 		"with a table of the application's": groupsTables + groupSchedules,
-		"on the reference schema":           sample.Schema(),
+		"on the reference schema":           exampleapp.Schema(),
 	}, func(t *testing.T, _, tables string) {
 		d := pgtest.New(t)
 		d.Exec(tables)
@@ -80,7 +80,7 @@ func openFunctions(d *pgtest.Database) [][]string {
 func TestNoFunctionIsForPublic(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	d.Exec(sample.Schema())
+	d.Exec(exampleapp.Schema())
 	components := []string{migrate.GhostUsers, migrate.PlaceholderUsers, migrate.AdjournedGroups, migrate.ExternalDiffs, migrate.Undo}
 	db := with(t, d, components...)
 	before := catalogueWithoutToast(d)
@@ -122,7 +122,7 @@ func TestTheApplicationsRuleStays(t *testing.T) {
 func TestExternalDiffsComeAndGo(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	d.Exec(sample.Schema())
+	d.Exec(exampleapp.Schema())
 	db := with(t, d, migrate.ExternalDiffs)
 	comesAndGoes(t, db, migrate.ExternalDiffs, func() any { return catalogueWithoutWriters(d) }, func() {
 		require.Equal(t, [][]string{{"A"}}, d.Rows("SELECT tgenabled FROM pg_trigger WHERE tgname = 'sexton_external_diffs_removed'"))
@@ -134,7 +134,7 @@ func TestExternalDiffsComeAndGo(t *testing.T) {
 func TestExternalDiffsGrants(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	d.Exec(sample.Schema())
+	d.Exec(exampleapp.Schema())
 	db := with(t, d, migrate.ExternalDiffs)
 	up(t, db)
 	application, worker, viewer := d.CreateRole(), d.CreateRole(), d.CreateRole()
@@ -168,7 +168,7 @@ func TestEveryInstallationIsItself(t *testing.T) {
 	seen := map[string]bool{}
 	for range 2 {
 		d := pgtest.New(t)
-		d.Exec(sample.Schema())
+		d.Exec(exampleapp.Schema())
 		up(t, with(t, d, migrate.ExternalDiffs))
 		rows := d.Rows("SELECT id, sexton.external_diff_place() FROM sexton.external_diff_installation")
 		require.Len(t, rows, 1)
@@ -182,7 +182,7 @@ func TestEveryInstallationIsItself(t *testing.T) {
 func TestThePlaceOfADatabaseThatMayNotKnowItsServer(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	d.Exec(sample.Schema())
+	d.Exec(exampleapp.Schema())
 	up(t, with(t, d, migrate.ExternalDiffs))
 	owner := pgx.Identifier{d.CreateRole()}.Sanitize()
 	d.Exec("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
@@ -204,7 +204,7 @@ const usersQueue = `CREATE TABLE users_ghost_user_migrations (
 func TestGhostUsersComeAndGo(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
-		"with a queue of ours":              sample.Schema(),
+		"with a queue of ours":              exampleapp.Schema(),
 		"with a queue of the application's": usersTable + usersQueue,
 	}, func(t *testing.T, _, tables string) {
 		d := pgtest.New(t)
@@ -257,7 +257,7 @@ func TestPlaceholderUsersComeAndGo(t *testing.T) {
 			usersTable + detailsTable + `ALTER TABLE import_placeholder_user_details ADD last_error text;
 				CREATE INDEX ON import_placeholder_user_details (deletion_attempts, last_deletion_attempt_at, id) WHERE namespace_id IS NULL;`, [][]string{{"column", `"public".import_placeholder_user_details.blocked_by`}},
 		},
-		"the reference application": {sample.Schema(), [][]string{{"column", `"public".import_placeholder_user_details.last_error`}, {"column", `"public".import_placeholder_user_details.blocked_by`}}},
+		"the reference application": {exampleapp.Schema(), [][]string{{"column", `"public".import_placeholder_user_details.last_error`}, {"column", `"public".import_placeholder_user_details.blocked_by`}}},
 	}, func(t *testing.T, _ string, test example) {
 		d := pgtest.New(t)
 		d.Exec(test.tables)

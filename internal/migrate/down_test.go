@@ -5,9 +5,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/exampleapp"
 	"sexton/internal/migrate"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 	"sexton/triggers"
 )
 
@@ -120,7 +120,7 @@ func TestDownRefusesWhileAComponentHasWork(t *testing.T) {
 		},
 		"objects of deleted diffs": {
 			[]string{migrate.ExternalDiffs},
-			sample.Schema(), "INSERT INTO sexton.external_diff_removals (diff_id, key) VALUES (1, 'key'), (2, 'key')", "sexton.external_diff_removals",
+			exampleapp.Schema(), "INSERT INTO sexton.external_diff_removals (diff_id, key) VALUES (1, 'key'), (2, 'key')", "sexton.external_diff_removals",
 			"still has objects of deleted diffs to be removed (2); let `sexton job run schedule_migrate_external_diffs` finish, or pass --force",
 			migrate.PendingError{Database: "main", Work: map[string]int64{migrate.ExternalDiffs: 2}},
 		},

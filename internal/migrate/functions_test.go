@@ -141,7 +141,7 @@ func TestKindsAreForTheJobsDatabaseOnly(t *testing.T) {
 func TestBeginBatch(t *testing.T) {
 	t.Parallel()
 	d, _ := installed(t)
-	d.Exec("INSERT INTO sexton.fences (key, token) VALUES ('lane', 7)")
+	d.Exec("INSERT INTO sexton.fences (key, token) VALUES ('subscription', 7)")
 
 	begin := func(t *testing.T, key string, token int64, durable bool) (pgx.Tx, error) {
 		tx := pgtest.Begin(t, d.Pool())
@@ -155,7 +155,7 @@ func TestBeginBatch(t *testing.T) {
 	}
 
 	t.Run("bounds the transaction", func(t *testing.T) {
-		tx := pgtest.Must(begin(t, "lane", 7, false))(t)
+		tx := pgtest.Must(begin(t, "subscription", 7, false))(t)
 		requireSettings(t, tx, map[string]string{
 			"statement_timeout": "5s", "lock_timeout": "200ms", "idle_in_transaction_session_timeout": "10s",
 			"synchronous_commit": "off", "plan_cache_mode": "force_generic_plan", "jit": "off",
@@ -168,13 +168,13 @@ func TestBeginBatch(t *testing.T) {
 	})
 
 	t.Run("durable keeps the commit synchronous", func(t *testing.T) {
-		requireSettings(t, pgtest.Must(begin(t, "lane", 7, true))(t), map[string]string{"synchronous_commit": "on"})
+		requireSettings(t, pgtest.Must(begin(t, "subscription", 7, true))(t), map[string]string{"synchronous_commit": "on"})
 	})
 
 	t.Run("refuses a lost lease", func(t *testing.T) {
 		for key, detail := range map[string]string{
-			"lane":  "The batch carries token 6, the fence stands at 7.",
-			"other": "The batch carries token 6, the fence stands at none.",
+			"subscription": "The batch carries token 6, the fence stands at 7.",
+			"other":        "The batch carries token 6, the fence stands at none.",
 		} {
 			_, err := begin(t, key, 6, false)
 			var pgErr *pgconn.PgError
@@ -187,9 +187,9 @@ func TestBeginBatch(t *testing.T) {
 	})
 
 	t.Run("waits for a new holder under the lock timeout", func(t *testing.T) {
-		pgtest.Begin(t, d.Pool(), "UPDATE sexton.fences SET token = 8 WHERE key = 'lane'")
+		pgtest.Begin(t, d.Pool(), "UPDATE sexton.fences SET token = 8 WHERE key = 'subscription'")
 
-		_, err := begin(t, "lane", 7, false)
+		_, err := begin(t, "subscription", 7, false)
 		var pgErr *pgconn.PgError
 		require.ErrorAs(t, err, &pgErr)
 		require.Equal(t, "55P03", pgErr.Code)

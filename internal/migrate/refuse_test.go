@@ -6,9 +6,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/exampleapp"
 	"sexton/internal/migrate"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 func TestUpRefusesObjectsOfOthers(t *testing.T) {
@@ -263,11 +263,11 @@ func TestUpRefusesTablesThatAComponentCannotWorkWith(t *testing.T) {
 			`holds "public".import_placeholder_user_details, not created by Sexton; nothing was changed: it lacks the columns placeholder_user_id, deletion_attempts,`,
 		},
 		"a view of details": {[]string{migrate.GhostUsers, migrate.PlaceholderUsers}, usersTable + "CREATE VIEW import_placeholder_user_details AS SELECT 1 AS id", "it is no ordinary table"},
-		"no files":          {[]string{migrate.ExternalDiffs}, sample.Schema() + "DROP TABLE merge_request_diff_files", `component external_diffs needs the table "public".merge_request_diff_files, which`},
-		"no metrics":        {[]string{migrate.ExternalDiffs}, sample.Schema() + "ALTER TABLE merge_request_metrics RENAME TO elsewhere", `needs the table "public".merge_request_metrics, which`},
+		"no files":          {[]string{migrate.ExternalDiffs}, exampleapp.Schema() + "DROP TABLE merge_request_diff_files", `component external_diffs needs the table "public".merge_request_diff_files, which`},
+		"no metrics":        {[]string{migrate.ExternalDiffs}, exampleapp.Schema() + "ALTER TABLE merge_request_metrics RENAME TO elsewhere", `needs the table "public".merge_request_metrics, which`},
 		"no count": {
 			[]string{migrate.ExternalDiffs},
-			sample.Schema() + "ALTER TABLE merge_request_diffs DROP files_count, DROP sorted",
+			exampleapp.Schema() + "ALTER TABLE merge_request_diffs DROP files_count, DROP sorted",
 			`the table "public".merge_request_diffs with the columns files_count, sorted, which`,
 		},
 	}, func(t *testing.T, _ string, test example) {

@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/exampleapp"
 	"sexton/internal/migrate"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 func TestUpInstallsOnce(t *testing.T) {
@@ -283,7 +283,7 @@ func TestUpFromAnOlderRelease(t *testing.T) {
 		return db
 	}
 	fresh := pgtest.New(t)
-	fresh.Exec(sample.Schema())
+	fresh.Exec(exampleapp.Schema())
 	up(t, every(fresh))
 
 	d := pgtest.New(t)

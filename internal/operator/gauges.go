@@ -30,9 +30,9 @@ const lastRunsCap = 10_000
 type Gauges struct {
 	All *installation.Connections
 	// Noted are the parents that each database has, if they are known.
-	Noted *riverjobs.Bindings
-	Lanes []*listen.Lane
-	Log   *slog.Logger
+	Noted         *riverjobs.Bindings
+	Subscriptions []*listen.Subscription
+	Log           *slog.Logger
 	// ReloadFailed is nil where nothing is reloaded.
 	ReloadFailed *atomic.Bool
 }
@@ -98,7 +98,7 @@ func (r *reading) read(ctx context.Context, g *Gauges, db database.Database, job
 }
 
 func (r *reading) readRest(ctx context.Context, g *Gauges, db database.Database, jobs func() (*counted, error)) error {
-	r.listeners(g.Lanes, db)
+	r.listeners(g.Subscriptions, db)
 	// Where the role may not see them there is nothing to show, for good.
 	if replicas, err := replica.Read(ctx, db.Pool); err == nil {
 		for _, standby := range replicas {
@@ -133,15 +133,15 @@ func notifyQueueUsage(ctx context.Context, db database.Database) (usage float64,
 	return usage, problem.Doing(err, "read usage of the notification queue")
 }
 
-func (r *reading) listeners(lanes []*listen.Lane, db database.Database) {
-	for _, lane := range lanes {
-		if lane.Database != db.Name {
+func (r *reading) listeners(subscriptions []*listen.Subscription, db database.Database) {
+	for _, subscription := range subscriptions {
+		if subscription.Database != db.Name {
 			continue
 		}
-		connected, deaf := lane.Connected(), lane.Deaf()
-		r.addIf(metrics.Listener, connected && !deaf, lane.Kind, db.Name, "listening")
-		r.addIf(metrics.Listener, connected && deaf, lane.Kind, db.Name, "polling")
-		r.addIf(metrics.Listener, !connected, lane.Kind, db.Name, "disconnected")
+		connected, deaf := subscription.Connected(), subscription.Deaf()
+		r.addIf(metrics.Listener, connected && !deaf, subscription.Kind, db.Name, "listening")
+		r.addIf(metrics.Listener, connected && deaf, subscription.Kind, db.Name, "polling")
+		r.addIf(metrics.Listener, !connected, subscription.Kind, db.Name, "disconnected")
 	}
 }
 

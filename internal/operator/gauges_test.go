@@ -92,11 +92,11 @@ func silent(t *testing.T) string {
 }
 
 // read reads all gauges, as `metric label label`.
-func (s observedSite) read(t *testing.T, lanes ...*listen.Lane) map[string]float64 {
+func (s observedSite) read(t *testing.T, subscriptions ...*listen.Subscription) map[string]float64 {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	values := map[string]float64{}
-	for _, sample := range (&Gauges{All: s.all, Noted: s.noted, Lanes: lanes, Log: slog.New(slog.DiscardHandler)}).Read(ctx) {
+	for _, sample := range (&Gauges{All: s.all, Noted: s.noted, Subscriptions: subscriptions, Log: slog.New(slog.DiscardHandler)}).Read(ctx) {
 		key := strings.Join(append([]string{sample.Metric}, sample.Labels...), " ")
 		require.NotContains(t, values, key)
 		values[key] = sample.Value
@@ -299,7 +299,7 @@ func TestNoSuccessOfRareKinds(t *testing.T) {
 func TestListenersShowInTheirState(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main")
-	values := s.read(t, &listen.Lane{Kind: cleanUp, Database: "main"}, &listen.Lane{Kind: cleanUp, Database: "elsewhere"})
+	values := s.read(t, &listen.Subscription{Kind: cleanUp, Database: "main"}, &listen.Subscription{Kind: cleanUp, Database: "elsewhere"})
 	require.InDelta(t, 1, values["sexton_listener "+cleanUp+" main disconnected"], 0)
 	require.InDelta(t, 0, values["sexton_listener "+cleanUp+" main listening"], 0)
 	require.InDelta(t, 0, values["sexton_listener "+cleanUp+" main polling"], 0)
@@ -352,12 +352,12 @@ func TestReadiness(t *testing.T) {
 	require.Len(t, got.Databases[1].Reasons, 1)
 	require.Contains(t, got.Databases[1].Reasons[0], "cannot be reached: ")
 
-	ready.Lanes = []*listen.Lane{{Kind: cleanUp, Database: "main"}}
+	ready.Subscriptions = []*listen.Subscription{{Kind: cleanUp, Database: "main"}}
 	got = ready.Check(t.Context())
 	require.False(t, got.Ready)
 	require.Equal(t, []string{"the listener of loose_foreign_keys_cleanup has no connection"}, got.Databases[0].Reasons)
 
-	ready.Lanes = nil
+	ready.Subscriptions = nil
 	s.servers["main"].Exec("DROP TABLE sexton.swept")
 	got = ready.Check(t.Context())
 	require.False(t, got.Ready)

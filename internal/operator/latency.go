@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	"sexton/internal/cache"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/installation"
 	"sexton/internal/latency"
-	"sexton/internal/recent"
 )
 
 const (
@@ -32,7 +32,7 @@ func (l *Latency) Most() time.Duration { return time.Duration(l.P99 * float64(ti
 
 // Latencies are those of all jobs, for readers that ask again and again.
 type Latencies struct {
-	recent.Value[finished]
+	cache.Value[finished]
 }
 
 // finished counts the items of the last runs.
@@ -43,7 +43,7 @@ type finished struct {
 
 // NewLatencies reads at most once in ten seconds.
 func NewLatencies(all *installation.Connections) *Latencies {
-	return &Latencies{recent.Value[finished]{Timeout: latencyTimeout, Keep: latencyFor, Read: func(ctx context.Context) (read finished) {
+	return &Latencies{cache.Value[finished]{Timeout: latencyTimeout, Keep: latencyFor, Read: func(ctx context.Context) (read finished) {
 		read.rows, read.err = all.Jobs().Queries().RunsLatency(ctx, all.Kinds(), all.Config.DatabaseNames())
 		return read
 	}}}

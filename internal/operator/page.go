@@ -10,15 +10,15 @@ import (
 	"time"
 
 	"sexton/internal/audittrail"
+	"sexton/internal/cache"
 	"sexton/internal/component"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/fault"
 	"sexton/internal/groupschedule"
+	"sexton/internal/history"
 	"sexton/internal/installation"
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
-	"sexton/internal/recent"
-	"sexton/internal/samples"
 	"sexton/internal/web"
 	riverjobs "sexton/river_jobs"
 )
@@ -42,10 +42,10 @@ type PageSource struct {
 	noted *riverjobs.Bindings
 	log   *slog.Logger
 	// failures are read less often than the rest.
-	failures  *recent.Value[Failures]
+	failures  *cache.Value[Failures]
 	latencies *Latencies
-	kept      *recent.Values[int64, *Kept]
-	rows      *recent.Values[component.Retry, foundRow]
+	kept      *cache.Values[int64, *Kept]
+	rows      *cache.Values[component.Retry, foundRow]
 
 	// undone are the last deletions that this process takes back or has taken back, guarded by undoing.
 	undoing  sync.Mutex
@@ -56,9 +56,9 @@ type PageSource struct {
 // NewPageSource reads for the page of a worker.
 func NewPageSource(all *installation.Bound, noted *riverjobs.Bindings, log *slog.Logger) *PageSource {
 	s := &PageSource{all: all, noted: noted, log: log, latencies: NewLatencies(all.Connections)}
-	s.failures = &recent.Value[Failures]{Read: s.readFailures, Timeout: failuresTimeout, Keep: failuresFor}
-	s.kept = &recent.Values[int64, *Kept]{Read: s.readKept, Timeout: keptTimeout, Keep: keptFor}
-	s.rows = &recent.Values[component.Retry, foundRow]{Read: s.readRow, Timeout: failuresTimeout, Keep: failuresFor}
+	s.failures = &cache.Value[Failures]{Read: s.readFailures, Timeout: failuresTimeout, Keep: failuresFor}
+	s.kept = &cache.Values[int64, *Kept]{Read: s.readKept, Timeout: keptTimeout, Keep: keptFor}
+	s.rows = &cache.Values[component.Retry, foundRow]{Read: s.readRow, Timeout: failuresTimeout, Keep: failuresFor}
 	return s
 }
 
@@ -126,8 +126,8 @@ func reachable(ctx context.Context, c *installation.Connections) *installation.C
 }
 
 // History is the backlog of the last span, the highest value of each bin.
-func (s *PageSource) History(ctx context.Context, span, bin time.Duration) ([]samples.Series, error) {
-	return samples.Read(ctx, s.all.Jobs(), span, bin)
+func (s *PageSource) History(ctx context.Context, span, bin time.Duration) ([]history.Series, error) {
+	return history.Read(ctx, s.all.Jobs(), span, bin)
 }
 
 // Pause pauses a kind on all workers. A *component.RefusedError is for the user to read, here and below.

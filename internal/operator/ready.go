@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"sexton/internal/cache"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/doctor"
 	"sexton/internal/heartbeat"
@@ -15,28 +16,27 @@ import (
 	"sexton/internal/listen"
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
-	"sexton/internal/recent"
 	"sexton/internal/web"
 	riverjobs "sexton/river_jobs"
 )
 
 // Readiness reports whether a worker can do its work.
 type Readiness struct {
-	all   *installation.Connections
-	Lanes []*listen.Lane
-	heart *heartbeat.Heart
+	all           *installation.Connections
+	Subscriptions []*listen.Subscription
+	heart         *heartbeat.Heart
 	// stopping ends when the worker is asked to stop.
 	stopping context.Context //nolint:containedctx // the process's, beside that of each check
-	late     *recent.Value[map[string][]string]
+	late     *cache.Value[map[string][]string]
 	// grants are by the place of the database; none where watchGrants was not called.
-	grants []*recent.Value[[]string]
+	grants []*cache.Value[[]string]
 }
 
 // NewReadiness is the readiness of a worker that is asked to stop when the context ends.
-func NewReadiness(stopping context.Context, all *installation.Connections, lanes []*listen.Lane, heart *heartbeat.Heart) *Readiness {
-	r := &Readiness{all: all, Lanes: lanes, heart: heart, stopping: stopping}
+func NewReadiness(stopping context.Context, all *installation.Connections, subscriptions []*listen.Subscription, heart *heartbeat.Heart) *Readiness {
+	r := &Readiness{all: all, Subscriptions: subscriptions, heart: heart, stopping: stopping}
 	started := time.Now()
-	r.late = &recent.Value[map[string][]string]{Timeout: lateTimeout, Keep: lateFor, Read: func(ctx context.Context) map[string][]string {
+	r.late = &cache.Value[map[string][]string]{Timeout: lateTimeout, Keep: lateFor, Read: func(ctx context.Context) map[string][]string {
 		late, err := lateJobs(ctx, all, started, time.Now())
 		if err != nil {
 			// What keeps the jobs database from answering is found beside this; a wrong alarm is of no use.
@@ -95,9 +95,9 @@ func (r *Readiness) reasons(ctx context.Context, at int, schema migrate.Database
 		return []string{err.Error()}
 	}
 	var reasons []string
-	for _, lane := range r.Lanes {
-		if lane.Database == schema.Name && !lane.Connected() {
-			reasons = append(reasons, "the listener of "+lane.Kind+" has no connection")
+	for _, subscription := range r.Subscriptions {
+		if subscription.Database == schema.Name && !subscription.Connected() {
+			reasons = append(reasons, "the listener of "+subscription.Kind+" has no connection")
 		}
 	}
 	return reasons
@@ -121,7 +121,7 @@ func grantsOf(schema migrate.Database) string {
 func (r *Readiness) WatchGrants(parents map[string][]*loosefk.Parent) {
 	r.grants = nil
 	for at, schema := range r.all.Schemas() {
-		r.grants = append(r.grants, &recent.Value[[]string]{Timeout: grantsTimeout, Keep: grantsFor, Read: func(ctx context.Context) []string {
+		r.grants = append(r.grants, &cache.Value[[]string]{Timeout: grantsTimeout, Keep: grantsFor, Read: func(ctx context.Context) []string {
 			lost, err := lostGrants(ctx, r.all, at, grantsOf(schema), parents)
 			if err != nil {
 				// What keeps a database from answering is found beside this.

@@ -3,7 +3,7 @@
 //
 //	heartbeat ─┐
 //	queues ────┤                  every 2 s
-//	ear, lanes ┼─► Question ─► Pulse ──────────► statements in one pipeline, one implicit transaction ─► answers
+//	ear, subscriptions ┼─► Question ─► Pulse ──────────► statements in one pipeline, one implicit transaction ─► answers
 //	samples ───┘
 //
 // A part of the worker adds a Question with its interval. A pulse asks the questions that are due, each with one statement. Its invariant: a

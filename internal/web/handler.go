@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"sexton/internal/recent"
+	"sexton/internal/cache"
 )
 
 const (
@@ -47,7 +47,7 @@ type readinessForAll struct {
 // handler is everything that is served, behind its protection. On loopback only its names are answered to. Wrong credentials are
 // warned of in refusals.
 func (s *Server) handler(loopback bool, refusals *slog.Logger) http.Handler {
-	ready := &recent.Value[Readiness]{Read: s.Ready, Timeout: readyTimeout, Keep: readyFor}
+	ready := &cache.Value[Readiness]{Read: s.Ready, Timeout: readyTimeout, Keep: readyFor}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.Metrics)
 	mux.HandleFunc("GET "+healthPath, func(w http.ResponseWriter, _ *http.Request) {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"sexton/internal/config"
-	"sexton/internal/dampen"
+	"sexton/internal/dedup"
 	"sexton/internal/sleep"
 )
 
@@ -59,7 +59,7 @@ func (s *Server) Run(ctx context.Context) {
 	if listener == nil {
 		return
 	}
-	refusals := dampen.New(s.Logger.Handler(), refusedEvery, nil)
+	refusals := dedup.New(s.Logger.Handler(), refusedEvery, nil)
 	defer refusals.Flush()
 	server := &http.Server{
 		Handler:           s.handler(isLoopback(listener.Addr()), slog.New(refusals)),

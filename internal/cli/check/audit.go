@@ -90,7 +90,7 @@ func audit(ctx context.Context, env *cli.Env, request auditRequest) error {
 		document := auditDocument{Definitions: []auditedDefinition{}}
 		for _, db := range databases {
 			auditor := orphans.Auditor{
-				DB: db.Pool, Elsewhere: all.Elsewhere(db), Names: db.Names,
+				DB: db.Pool, Remotes: all.Remotes(db), Names: db.Names,
 				Bounds: installation.BoundsOf(all.Connections), Batch: request.batch, Repair: request.repair, Wake: installation.WakeLooseForeignKeys,
 			}
 			for _, one := range audited(all, db, child) {

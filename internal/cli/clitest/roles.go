@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 // RoleSite is the reference application with every job, and the three roles as the program prints them.
@@ -39,7 +39,7 @@ func roleSite(tb testing.TB, db *pgtest.Database) RoleSite {
 // Roles is a fresh one, on a copy of a database that was made once.
 func Roles(t *testing.T) RoleSite {
 	s := roleSite(t, pgtest.FromTemplate(t, "roles", func(ctx context.Context, url string) error {
-		if err := execute(ctx, url, "REVOKE CREATE ON SCHEMA public FROM PUBLIC;"+sample.Schema()+rolesRows); err != nil {
+		if err := execute(ctx, url, "REVOKE CREATE ON SCHEMA public FROM PUBLIC;"+exampleapp.Schema()+rolesRows); err != nil {
 			return err
 		}
 		return roleSite(t, &pgtest.Database{URL: url}).install()

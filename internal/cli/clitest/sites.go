@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 // LeaseKey is that of Kind.
@@ -51,7 +51,7 @@ func (r Result) Logged(t *testing.T) []map[string]any {
 // GroupSite is the reference application with the job that decides about groups, an administrator (1), Ada (2), who owns the
 // group 11 below 10, and Ben (3).
 func GroupSite(t *testing.T) *Site {
-	s := Prepared(t, sample.Schema()+`
+	s := Prepared(t, exampleapp.Schema()+`
 		INSERT INTO application_settings (deletion_adjourned_period) VALUES (30);
 		INSERT INTO users (id, username, email, name, admin) VALUES
 			(1, 'admin', 'admin@example.com', 'Admin', true), (2, 'ada', 'ada@example.com', 'Ada', false), (3, 'ben', 'ben@example.com', 'Ben', false);
@@ -73,7 +73,7 @@ const (
 func DiffSite(t *testing.T) (s *Site, folder string) {
 	folder = t.TempDir()
 	const settings = "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \"file://%s\"}\n"
-	s = Prepared(t, sample.Schema()+`
+	s = Prepared(t, exampleapp.Schema()+`
 		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
 		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project');
 		INSERT INTO merge_requests (id, target_project_id, title, source_branch, target_branch) VALUES (7, 1, 'title', 'branch', 'main');

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/demo"
+	"sexton/internal/exampleapp"
 	"sexton/internal/problem"
-	"sexton/internal/sample"
 )
 
 // createDemoDatabase makes the database, or finds the one that an earlier demo has finished loading.
@@ -53,14 +53,14 @@ DELETE FROM merge_request_diff_files AS file USING cleaned WHERE file.merge_requ
 // loadSample fills a fresh database, and counts the rows of one that is not.
 func loadSample(ctx context.Context, pool *pgxpool.Pool, fresh bool, rows int, view demo.View, out io.Writer) (int64, error) {
 	if !fresh {
-		there, err := sample.Count(ctx, pool)
+		there, err := exampleapp.Count(ctx, pool)
 		_, _ = fmt.Fprintf(out, "going on with the %d rows of an earlier demo; none are loaded\n\n", there)
 		return there, err
 	}
-	if _, err := pool.Exec(ctx, sample.Schema()); err != nil {
+	if _, err := pool.Exec(ctx, exampleapp.Schema()); err != nil {
 		return 0, fmt.Errorf("create the sample application's tables: %w", err)
 	}
-	loaded, err := sample.Load(ctx, pool, rows, view.Loaded)
+	loaded, err := exampleapp.Load(ctx, pool, rows, view.Loaded)
 	if err != nil {
 		return 0, err
 	}

@@ -20,9 +20,9 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/demo"
 	"sexton/internal/devpg"
+	"sexton/internal/exampleapp"
 	"sexton/internal/installation"
 	"sexton/internal/operator"
-	"sexton/internal/sample"
 	"sexton/internal/undo"
 	riverjobs "sexton/river_jobs"
 )
@@ -71,10 +71,10 @@ everything. Of the environment it reads only SEXTON_PG_BIN, the folder of the se
 		}
 		switch {
 		case flags.printSchema:
-			env.Printf("%s", sample.Schema())
+			env.Printf("%s", exampleapp.Schema())
 			return nil
 		case flags.printDefinitions:
-			env.Printf("%s", sample.Definitions())
+			env.Printf("%s", exampleapp.Definitions())
 			return nil
 		}
 		return play(ctx, env, flags)

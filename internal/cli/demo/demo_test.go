@@ -11,8 +11,8 @@ import (
 
 	"sexton/internal/cli/clitest"
 	"sexton/internal/definitions"
+	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 func TestDemoPrintsItsSchema(t *testing.T) {
@@ -20,14 +20,14 @@ func TestDemoPrintsItsSchema(t *testing.T) {
 	r := clitest.Run(nil, "demo", "--print-schema")
 	require.Zero(t, r.Code, r.Stderr)
 	require.Empty(t, r.Stderr)
-	require.Equal(t, sample.Schema(), r.Stdout)
+	require.Equal(t, exampleapp.Schema(), r.Stdout)
 	db := pgtest.New(t)
 	db.Exec(r.Stdout)
 
 	printed := clitest.Run(nil, "demo", "--print-definitions")
 	require.Zero(t, printed.Code, printed.Stderr)
 	require.Empty(t, printed.Stderr)
-	require.Equal(t, sample.Definitions(), printed.Stdout)
+	require.Equal(t, exampleapp.Definitions(), printed.Stdout)
 	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "printed.yml", Data: []byte(printed.Stdout)}))(t)
 	require.NotEmpty(t, defs)
 	for _, d := range defs {
@@ -43,7 +43,7 @@ func TestDemoIgnoresTheEnvironment(t *testing.T) {
 	environ := []string{"SEXTON_CONFIG=/nowhere/sexton.yaml", "DATABASE_URL=nonsense", "SEXTON_NO_SUCH_KEY=1"}
 	r := clitest.Run(environ, "demo", "--print-definitions")
 	require.Zero(t, r.Code, r.Stderr)
-	require.Equal(t, sample.Definitions(), r.Stdout)
+	require.Equal(t, exampleapp.Definitions(), r.Stdout)
 }
 
 func TestWrongUsageOfDemo(t *testing.T) {
@@ -116,7 +116,7 @@ func TestKeptDemoHasASoundConfiguration(t *testing.T) {
 	require.Zero(t, checked.Code, checked.Stderr)
 	require.Regexp(t, `^ok: 1 database, \d+ definitions\n$`, checked.Stdout)
 	written := pgtest.Must(os.ReadFile(filepath.Join(kept, "loose_foreign_keys.yml")))(t)
-	require.Equal(t, sample.Definitions(), string(written))
+	require.Equal(t, exampleapp.Definitions(), string(written))
 	entries := pgtest.Must(os.ReadDir(kept))(t)
 	names := make([]string, 0, len(entries))
 	for _, e := range entries {

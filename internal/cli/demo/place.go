@@ -13,7 +13,7 @@ import (
 	"sexton/internal/cli"
 	"sexton/internal/config"
 	"sexton/internal/devpg"
-	"sexton/internal/sample"
+	"sexton/internal/exampleapp"
 )
 
 // demoObjects is the folder beside the configuration to which diffs are moved.
@@ -84,7 +84,7 @@ external_diffs: {enabled: true, schedule: "@every 10s", when: always, limit: 100
 	if there, err := os.ReadFile(path); err == nil && strings.Contains(string(there), url) {
 		return path, nil
 	}
-	for name, content := range map[string]string{path: text, filepath.Join(dir, "loose_foreign_keys.yml"): sample.Definitions()} {
+	for name, content := range map[string]string{path: text, filepath.Join(dir, "loose_foreign_keys.yml"): exampleapp.Definitions()} {
 		if err := os.WriteFile(name, []byte(content), 0o644); err != nil { //nolint:gosec // nothing secret is in it
 			return "", fmt.Errorf("write the demo's configuration: %w", err)
 		}

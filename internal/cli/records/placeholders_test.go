@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/cli/clitest"
+	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 // placeholderSite is the reference application with the jobs for placeholders: 11 has written nothing, 12 has an issue and a
 // note, 13 belongs to a group that is there. 14 was tried fifteen times, as it wrote the issue, too.
 func placeholderSite(t *testing.T) *clitest.Site {
-	s := clitest.Prepared(t, sample.Schema()+`
+	s := clitest.Prepared(t, exampleapp.Schema()+`
 		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
 		INSERT INTO groups (id, name, path) VALUES (1, 'kept', 'kept');
 		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project');

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/cli/clitest"
+	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 const ghostKind = "users_migrate_records_to_ghost_user_in_batches"
@@ -16,7 +16,7 @@ const ghostKind = "users_migrate_records_to_ghost_user_in_batches"
 // ghostSite is the reference application with the job that deletes users, and with Ada (1), Ben (2), Carla (3), who owns a
 // group alone, and a bot (4). Ada and Ben have written an issue each.
 func ghostSite(t *testing.T) *clitest.Site {
-	return clitest.Prepared(t, sample.Schema()+`
+	return clitest.Prepared(t, exampleapp.Schema()+`
 		INSERT INTO users (id, username, email, name, user_type) VALUES
 			(1, 'ada', 'ada@example.com', 'Ada', 0), (2, 'ben', 'ben@example.com', 'Ben', 0), (3, 'carla', 'carla@example.com', 'Carla', 0), (4, 'bot', 'bot@example.com', 'Bot', 11);
 		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');

@@ -1,6 +1,6 @@
 // Package run is the command that runs the worker. Its entry point is Commands.
 //
-//	installation.Files    ─► River's client, lanes, heartbeat, HTTP server ─► signal: passes end after the batch in hand
+//	installation.Files    ─► River's client, subscriptions, heartbeat, HTTP server ─► signal: passes end after the batch in hand
 //	        ▲                                                                      │
 //	        └──────────────────────── SIGHUP: reload ◄─────────────────────────────┘
 package run

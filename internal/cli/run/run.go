@@ -18,13 +18,13 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/heartbeat"
+	"sexton/internal/history"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
 	"sexton/internal/operator"
 	"sexton/internal/problem"
 	"sexton/internal/pulse"
-	"sexton/internal/samples"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -89,17 +89,17 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 		Logger: log, RiverLogger: slog.New(riverLog),
 		Runner: &jobrun.Runner{Leases: all.Leases(id), Logger: log, Observer: view.metrics, Figures: riverjobs.Figures},
 	}
-	var lanes []*listen.Lane
+	var subscriptions []*listen.Subscription
 	var ears []*listen.Ear
 	heart := &heartbeat.Heart{
-		DB: all.Jobs(), ClientID: id, Silence: all.Config.Jobs.Silence, Logger: log, Deaf: func() []string { return deaf(lanes) },
+		DB: all.Jobs(), ClientID: id, Silence: all.Config.Jobs.Silence, Logger: log, Deaf: func() []string { return deaf(subscriptions) },
 		Held: noted.Held, Digests: deps.Runner.Leases.Digests, Schedules: riverjobs.Schedules(all.Config),
 	}
 	deps.Working = heart.Work
 	deps.Ask = func(questions ...pulse.Question) { heart.Also = append(heart.Also, questions...) }
-	lanes, ears = riverjobs.Lanes(deps)
+	subscriptions, ears = riverjobs.Subscriptions(deps)
 	// The history of the page.
-	sampler := &samples.Sampler{Jobs: all.Jobs().Name, Tables: riverjobs.DeletionTables(all.Config), Kinds: riverjobs.TablesOfKinds(all.Config), Logger: log}
+	sampler := &history.Sampler{Jobs: all.Jobs().Name, Tables: riverjobs.DeletionTables(all.Config), Kinds: riverjobs.TablesOfKinds(all.Config), Logger: log}
 	deps.Ask(sampler.Questions(all.Jobs())...)
 	for _, ear := range ears {
 		if ear.Database != all.Jobs().Name {
@@ -131,7 +131,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 		})
 	}
 	// It shows the end of the worker, too.
-	ready := operator.NewReadiness(ctx, all.Connections, lanes, heart)
+	ready := operator.NewReadiness(ctx, all.Connections, subscriptions, heart)
 	ready.WatchGrants(all.Parents)
 	serving.Go(func() { view.serve(settle, on, ready, log) })
 	log.InfoContext(ctx, "worker started", "client_id", id, "databases", len(all.Databases))
@@ -148,12 +148,12 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	return nil
 }
 
-// deaf names the lanes that notifications do not reach.
-func deaf(lanes []*listen.Lane) []string {
+// deaf names the subscriptions that notifications do not reach.
+func deaf(subscriptions []*listen.Subscription) []string {
 	var names []string
-	for _, lane := range lanes {
-		if lane.Deaf() {
-			names = append(names, lane.Kind+"/"+lane.Database)
+	for _, subscription := range subscriptions {
+		if subscription.Deaf() {
+			names = append(names, subscription.Kind+"/"+subscription.Database)
 		}
 	}
 	return names

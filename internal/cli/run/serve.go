@@ -65,7 +65,7 @@ func (v *operatorView) serve(ctx context.Context, on Endpoint, ready *operator.R
 	if settings.Listen == "" && on.Listener == nil {
 		return
 	}
-	v.gauges.Lanes = ready.Lanes
+	v.gauges.Subscriptions = ready.Subscriptions
 	server := web.Server{Settings: settings, Listener: on.Listener, Metrics: v.metrics.Handler(), Ready: ready.Check, Record: v.record, Logger: log}
 	shown, err := page.New(page.Options{Source: v.source, ReadOnly: settings.ReadOnly, Version: cli.ReadVersions().Version, Logger: log})
 	if err != nil {

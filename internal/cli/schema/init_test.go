@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/cli/clitest"
+	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 // initialized is what init prints.
@@ -79,7 +79,7 @@ func TestInitLeavesEveryDeletionWithItsEnd(t *testing.T) {
 	}{
 		"chinook":   {file("chinook.sql"), 9, 1, 2},
 		"pagila":    {file("pagila.sql"), 7, 4, 2},
-		"reference": {sample.Schema(), 0, 0, 1},
+		"reference": {exampleapp.Schema(), 0, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -91,7 +91,7 @@ func TestInitLeavesEveryDeletionWithItsEnd(t *testing.T) {
 					}
 					defer pool.Close()
 					if _, err = pool.Exec(ctx, test.tables); err == nil && name == "reference" {
-						_, err = sample.Load(ctx, pool, 1000, nil)
+						_, err = exampleapp.Load(ctx, pool, 1000, nil)
 					}
 					_, wrong := pool.Exec(ctx, "ANALYZE")
 					return errors.Join(err, wrong)

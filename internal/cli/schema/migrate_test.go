@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/cli/clitest"
+	"sexton/internal/exampleapp"
 	"sexton/internal/migrate"
 	"sexton/internal/pgtest"
-	"sexton/internal/sample"
 )
 
 func TestMigrateUpAndDown(t *testing.T) {
@@ -121,7 +121,7 @@ func TestEveryComponentMayBeNewer(t *testing.T) {
 	s := clitest.NewSite(t, pgtest.New(t))
 	s.Configure(s.URL, clitest.EveryComponent)
 	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions)
-	s.Exec(sample.Schema())
+	s.Exec(exampleapp.Schema())
 	s.OK("migrate", "up")
 	for _, installed := range migrate.Versions() {
 		table, columns, value := "sexton.migrations_"+installed.Component, "(version)", "(99)"
@@ -165,7 +165,7 @@ func TestDryRuns(t *testing.T) {
 	site := func() *clitest.Site {
 		s := clitest.Plain(t)
 		s.Exec("DROP TABLE projects, issues, labels CASCADE; DROP TABLE builds")
-		s.Exec(sample.Schema())
+		s.Exec(exampleapp.Schema())
 		s.Configure(s.URL, all)
 		return s
 	}

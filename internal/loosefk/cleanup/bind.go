@@ -117,7 +117,7 @@ func resolve(
 		}
 		// It was there a moment ago: once more without it.
 		other := w.database(failed.Database)
-		_ = elsewhere.lose(ctx, other, other.Unreachable(failed.Err))
+		_ = elsewhere.markDown(ctx, other, other.Unreachable(failed.Err))
 	}
 }
 

@@ -59,7 +59,7 @@ func (w *Work) database(name string) database.Database {
 }
 
 // throttle has a pass wait for the databases that it writes to. Replicas count for the pace adaptive alone.
-func (w *Work) throttle(db database.Database, pace config.Pace, session *batch.Session, elsewhere map[string]loosefk.Elsewhere) loosefk.Throttle {
+func (w *Work) throttle(db database.Database, pace config.Pace, session *batch.Session, elsewhere map[string]loosefk.Remote) loosefk.Throttle {
 	var limits replica.Limits
 	if pace == config.Adaptive {
 		limits = replica.Limits{Lag: w.Config.Jobs.ReplicaLag, Bytes: int64(w.Config.Jobs.ReplicaLagBytes)}
@@ -99,7 +99,7 @@ func (w *Work) engine(db database.Database, parents []*loosefk.Parent, fingerpri
 	settings, _ := w.Config.Database(db.Name)
 	return &loosefk.Engine{
 		Database: db.Name, Pace: string(settings.Pace), Parents: parents, Fingerprint: fingerprint, Session: session,
-		Marks: w.Memory.Marks(db.Name), Adaptive: adaptive(settings.Pace, w.Config.LooseForeignKeys), Undo: w.Config.LooseForeignKeys.Undo.On(),
+		Cursors: w.Memory.Cursors(db.Name), Adaptive: adaptive(settings.Pace, w.Config.LooseForeignKeys), Undo: w.Config.LooseForeignKeys.Undo.On(),
 	}
 }
 
@@ -152,10 +152,10 @@ func (w *Work) run(
 	engine.Progress, engine.Audited = reporter(progress), w.Config.LooseForeignKeys.Audit == config.AuditBatch
 	engine.Limits = loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime}
 	engine.Connections, engine.More, engine.Worth = w.Config.LooseForeignKeys.Connections, more.Session, w.Memory.Worth
-	engine.Elsewhere = elsewhere
+	engine.Remotes = elsewhere
 	engine.Lost = func(name string, err error) {
 		other := w.database(name)
-		_ = others.lose(ctx, other, other.Unreachable(err))
+		_ = others.markDown(ctx, other, other.Unreachable(err))
 	}
 	stats, err := engine.Run(ctx)
 	if errors.Is(err, loosefk.ErrChanged) {

@@ -61,19 +61,19 @@ func NextIn(ctx context.Context, db database.Database, table string, seconds flo
 // Called reports whether the jobs database, on a connection of its own, has tombstones of which a writer may have told, and that may be taken now.
 func (w *Work) Called(ctx context.Context, on listen.Querier, db database.Database, barredSQL string) (now bool, err error) {
 	parents := w.Memory.Noted(db.Name)
-	times, ids := w.Memory.Marks(db.Name).Places(parents, false)
+	times, ids := w.Memory.Cursors(db.Name).Places(parents, false)
 	sql := "SELECT " + waitingSQL + " AND NOT (" + barredSQL + ") AS now"
 	err = on.QueryRow(ctx, db.Names.Render(sql), Kind, db.Name, parents, times, ids).Scan(&now)
 	return now, problem.Doing(err, "look for new tombstones")
 }
 
-// Due asks the predicate on any connection or transaction of the database: from the marks on or,
+// Due asks the predicate on any connection or transaction of the database: from the cursors on or,
 // with fresh, from the beginning: the next run must not overlook what is found there. barredSQL reports, of kind $1 and database $2 in the
 // jobs database, whether nothing may be done now.
 func (w *Work) Due(ctx context.Context, on listen.Querier, db database.Database, fresh bool, barredSQL string) (listen.Due, error) {
-	marks, settings := w.Memory.Marks(db.Name), w.Config.LooseForeignKeys
+	cursors, settings := w.Memory.Cursors(db.Name), w.Config.LooseForeignKeys
 	parents := w.Memory.Noted(db.Name)
-	times, ids := marks.Places(parents, fresh)
+	times, ids := cursors.Places(parents, fresh)
 	args := []any{Kind, db.Name, parents, times, ids, settings.ConfirmWithin.Seconds(), settings.ConfirmGrace.Seconds()}
 	condition, jobs := barredSQL, w.Jobs
 	if jobs.Name != db.Name {
@@ -98,7 +98,7 @@ func (w *Work) Due(ctx context.Context, on listen.Querier, db database.Database,
 		return listen.Due{}, err
 	}
 	if fresh && due.Now {
-		marks.Forget()
+		cursors.Forget()
 	}
 	if confirming && (due.In == 0 || due.In > ConfirmEvery) {
 		due.In = ConfirmEvery

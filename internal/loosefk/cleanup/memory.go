@@ -22,9 +22,9 @@ type Memory struct {
 
 // place holds what passes have learned of one database.
 type place struct {
-	bound *binding
-	names []string
-	marks loosefk.Marks
+	bound   *binding
+	names   []string
+	cursors loosefk.Cursors
 	// rotated is when partitions by day were last made.
 	rotated time.Time
 	// clean tells that a look has found no rows that were kept before undo was switched off.
@@ -50,7 +50,7 @@ func (m *Memory) at(name string, do func(p *place)) {
 		m.places = map[string]*place{}
 	}
 	if m.places[name] == nil {
-		m.places[name] = &place{marks: loosefk.Marks{Brief: m.Brief}}
+		m.places[name] = &place{cursors: loosefk.Cursors{Brief: m.Brief}}
 	}
 	do(m.places[name])
 }
@@ -79,14 +79,14 @@ func (m *Memory) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.places {
-		p.marks.Close()
+		p.cursors.Close()
 	}
 }
 
-// Marks are the cursors of a database's queues.
-func (m *Memory) Marks(name string) (marks *loosefk.Marks) {
-	m.at(name, func(p *place) { marks = &p.marks })
-	return marks
+// Cursors are the cursors of a database's queues.
+func (m *Memory) Cursors(name string) (cursors *loosefk.Cursors) {
+	m.at(name, func(p *place) { cursors = &p.cursors })
+	return cursors
 }
 
 // Note remembers which parents a database has.

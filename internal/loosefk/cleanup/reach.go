@@ -106,7 +106,7 @@ func (o *others) reach(ctx context.Context, db database.Database) (*pgxpool.Conn
 		}
 	}
 	if err != nil {
-		return nil, o.lose(ctx, db, db.Unreachable(err))
+		return nil, o.markDown(ctx, db, db.Unreachable(err))
 	}
 	o.conns[db.Name] = conn
 	if o.work.Memory.outages.note(db.Name, nil) {
@@ -115,8 +115,8 @@ func (o *others) reach(ctx context.Context, db database.Database) (*pgxpool.Conn
 	return conn, nil
 }
 
-// lose notes that a database cannot be reached, or not be written to, and returns why.
-func (o *others) lose(ctx context.Context, db database.Database, err error) error {
+// markDown notes that a database cannot be reached, or not be written to, and returns why.
+func (o *others) markDown(ctx context.Context, db database.Database, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -140,7 +140,7 @@ func (o *others) ask(ctx context.Context, parents []*loosefk.Parent, do func(nam
 			continue
 		}
 		if err := do(db.Name, conn); err != nil {
-			_ = o.lose(ctx, db, db.Unreachable(err))
+			_ = o.markDown(ctx, db, db.Unreachable(err))
 		}
 	}
 }
@@ -161,8 +161,8 @@ func needed(w *Work, parents []*loosefk.Parent) []database.Database {
 
 // elsewhere opens a session on each database that parents need beside their own. The fence there is raised first: no session
 // may write behind the back of an earlier holder of the lease.
-func (o *others) elsewhere(ctx context.Context, granted *lease.Lease, parents []*loosefk.Parent, limits batch.Limits) (map[string]loosefk.Elsewhere, error) {
-	found := map[string]loosefk.Elsewhere{}
+func (o *others) elsewhere(ctx context.Context, granted *lease.Lease, parents []*loosefk.Parent, limits batch.Limits) (map[string]loosefk.Remote, error) {
+	found := map[string]loosefk.Remote{}
 	for _, db := range needed(o.work, parents) {
 		conn, err := o.reach(ctx, db)
 		if err == nil {
@@ -175,9 +175,9 @@ func (o *others) elsewhere(ctx context.Context, granted *lease.Lease, parents []
 			return nil, err
 		case err != nil:
 			down, _ := o.work.Memory.outages.of(db.Name)
-			found[db.Name] = loosefk.Elsewhere{Err: err, Down: time.Since(down.since)}
+			found[db.Name] = loosefk.Remote{Err: err, Down: time.Since(down.since)}
 		default:
-			found[db.Name] = loosefk.Elsewhere{Session: &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: limits}}
+			found[db.Name] = loosefk.Remote{Session: &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: limits}}
 		}
 	}
 	return found, nil
@@ -190,5 +190,5 @@ func (o *others) fence(ctx context.Context, granted *lease.Lease, db database.Da
 	if err == nil || errors.Is(err, lease.ErrLost) {
 		return err
 	}
-	return o.lose(ctx, db, err)
+	return o.markDown(ctx, db, err)
 }

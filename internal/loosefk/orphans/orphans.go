@@ -26,10 +26,10 @@ const (
 // transaction of its own. What changes behind its position while it goes on is not looked at again.
 type Auditor struct {
 	// DB is the parents' database. Elsewhere are the others, by name, if they can be reached.
-	DB        pgcatalog.Beginner
-	Elsewhere map[string]pgcatalog.Beginner
-	Names     pgschema.Names
-	Bounds    loosefk.Bounds
+	DB      pgcatalog.Beginner
+	Remotes map[string]pgcatalog.Beginner
+	Names   pgschema.Names
+	Bounds  loosefk.Bounds
 	// Batch is the number of keys per statement.
 	Batch int
 	// Backlog is the number of waiting tombstones of one parent beyond which it is not audited; 0 means a million.

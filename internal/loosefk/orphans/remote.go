@@ -29,7 +29,7 @@ func (a Auditor) unfit(reference *loosefk.Reference) string {
 	switch {
 	case reference.Broken != "":
 		return reference.Broken
-	case reference.Unreachable, reference.Remote && a.Elsewhere[reference.Database] == nil:
+	case reference.Unreachable, reference.Remote && a.Remotes[reference.Database] == nil:
 		return fmt.Sprintf("database %s cannot be reached", reference.Database)
 	}
 	return ""
@@ -43,7 +43,7 @@ func (r *run) inChildren(ctx context.Context, more string, do func(tx pgx.Tx) er
 	}
 	calling, cancel := context.WithTimeout(ctx, r.mostElsewhere())
 	defer cancel()
-	err := r.Bounds.Run(calling, r.Elsewhere[r.reference.Database], more, do)
+	err := r.Bounds.Run(calling, r.Remotes[r.reference.Database], more, do)
 	if err == nil || ctx.Err() != nil || fault.Judge(err).Verdict != fault.Fatal {
 		return err
 	}

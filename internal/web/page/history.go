@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"sexton/internal/cache"
 	"sexton/internal/component"
-	"sexton/internal/recent"
-	"sexton/internal/samples"
+	"sexton/internal/history"
 )
 
 // stretch is a span of time that can be looked at. Samples come every 15 s: each bin of a minute has some.
@@ -40,15 +40,15 @@ const (
 	gap = 3
 )
 
-// history are the last readings of each stretch, shared among all who look.
-type history map[string]*recent.Value[reading[[]samples.Series]]
+// histories are the last readings of each stretch, shared among all who look.
+type histories map[string]*cache.Value[reading[[]history.Series]]
 
-func newHistory(source Source) history {
-	all := history{}
+func newHistory(source Source) histories {
+	all := histories{}
 	for _, s := range stretches() {
 		span, bin := s.bounds()
-		read := func(ctx context.Context) ([]samples.Series, error) { return source.History(ctx, span, bin) }
-		all[s.Name] = &recent.Value[reading[[]samples.Series]]{Timeout: historyTimeout, Keep: historyFor, Read: lasting(read)}
+		read := func(ctx context.Context) ([]history.Series, error) { return source.History(ctx, span, bin) }
+		all[s.Name] = &cache.Value[reading[[]history.Series]]{Timeout: historyTimeout, Keep: historyFor, Read: lasting(read)}
 	}
 	return all
 }
@@ -72,7 +72,7 @@ type chartSeries struct {
 }
 
 // newChart aligns the series, and ends each with the present value, which no sample has yet.
-func newChart(s stretch, series []samples.Series, tables []component.Backlog, now time.Time) chart {
+func newChart(s stretch, series []history.Series, tables []component.Backlog, now time.Time) chart {
 	span, bin := s.bounds()
 	c := chart{Span: int64(span.Seconds()), Now: now.Unix(), At: []int64{}, Series: []chartSeries{}}
 	series = withPresent(series, tables, now)
@@ -83,7 +83,7 @@ func newChart(s stretch, series []samples.Series, tables []component.Backlog, no
 	}
 	slices.Sort(c.At)
 	c.At = withGaps(slices.Compact(c.At), gap*int64(bin.Seconds()))
-	several := slices.ContainsFunc(series, func(one samples.Series) bool { return one.Database != series[0].Database })
+	several := slices.ContainsFunc(series, func(one history.Series) bool { return one.Database != series[0].Database })
 	for _, one := range series {
 		column := chartSeries{Label: one.Table, Pending: make([]*int64, len(c.At)), Oldest: make([]*float64, len(c.At)), Rate: make([]*float64, len(c.At))}
 		if several {
@@ -103,8 +103,8 @@ func newChart(s stretch, series []samples.Series, tables []component.Backlog, no
 }
 
 // withPresent adds what the tables hold now.
-func withPresent(series []samples.Series, tables []component.Backlog, now time.Time) []samples.Series {
-	out := make([]samples.Series, 0, len(series)+len(tables))
+func withPresent(series []history.Series, tables []component.Backlog, now time.Time) []history.Series {
+	out := make([]history.Series, 0, len(series)+len(tables))
 	for _, one := range series {
 		one.Points = slices.Clone(one.Points)
 		out = append(out, one)
@@ -113,12 +113,12 @@ func withPresent(series []samples.Series, tables []component.Backlog, now time.T
 		if table.Unreachable != "" {
 			continue
 		}
-		at := slices.IndexFunc(out, func(s samples.Series) bool { return s.Table == table.Table && s.Database == table.Database })
+		at := slices.IndexFunc(out, func(s history.Series) bool { return s.Table == table.Table && s.Database == table.Database })
 		if at < 0 {
-			out = append(out, samples.Series{Table: table.Table, Database: table.Database})
+			out = append(out, history.Series{Table: table.Table, Database: table.Database})
 			at = len(out) - 1
 		}
-		out[at].Points = append(out[at].Points, samples.Point{At: now.Unix(), Pending: table.Pending, OldestAgeSeconds: table.OldestAgeSeconds})
+		out[at].Points = append(out[at].Points, history.Point{At: now.Unix(), Pending: table.Pending, OldestAgeSeconds: table.OldestAgeSeconds})
 	}
 	return out
 }
@@ -164,12 +164,12 @@ const (
 )
 
 // spark is a small line of one table's last hour, as points of an SVG polyline; empty where there is too little to draw.
-func spark(series []samples.Series, table component.Backlog, now time.Time) string {
-	at := slices.IndexFunc(series, func(s samples.Series) bool { return s.Table == table.Table && s.Database == table.Database })
+func spark(series []history.Series, table component.Backlog, now time.Time) string {
+	at := slices.IndexFunc(series, func(s history.Series) bool { return s.Table == table.Table && s.Database == table.Database })
 	if at < 0 {
 		return ""
 	}
-	points := append(slices.Clone(series[at].Points), samples.Point{At: now.Unix(), Pending: table.Pending})
+	points := append(slices.Clone(series[at].Points), history.Point{At: now.Unix(), Pending: table.Pending})
 	if len(points) < 3 {
 		return ""
 	}

@@ -16,10 +16,10 @@ import (
 	"strings"
 	"time"
 
+	"sexton/internal/cache"
 	"sexton/internal/component"
+	"sexton/internal/history"
 	"sexton/internal/operator"
-	"sexton/internal/recent"
-	"sexton/internal/samples"
 	"sexton/internal/web"
 	"sexton/internal/words"
 )
@@ -38,7 +38,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 type Source interface {
 	Overview(ctx context.Context) (operator.Overview, error)
 	// History is the backlog of the last span, the highest value of each bin.
-	History(ctx context.Context, span, bin time.Duration) ([]samples.Series, error)
+	History(ctx context.Context, span, bin time.Duration) ([]history.Series, error)
 	// Pause and Resume act on a kind of job, on all workers. A *component.RefusedError is shown to the user.
 	Pause(ctx context.Context, by web.Visitor, kind, reason string) error
 	Resume(ctx context.Context, by web.Visitor, kind, reason string) error
@@ -70,8 +70,8 @@ type Page struct {
 	options  Options
 	html     *template.Template
 	assets   assets
-	overview *recent.Value[reading[operator.Overview]]
-	history  history
+	overview *cache.Value[reading[operator.Overview]]
+	history  histories
 	mux      *http.ServeMux
 }
 
@@ -87,7 +87,7 @@ func New(options Options) (*Page, error) {
 	if p.html, err = template.New("").Funcs(p.functions()).ParseFS(templateFiles, "templates/*.html"); err != nil {
 		return nil, fmt.Errorf("parse templates: %w", err)
 	}
-	p.overview = &recent.Value[reading[operator.Overview]]{Timeout: readTimeout, Keep: readFor, Read: lasting(options.Source.Overview)}
+	p.overview = &cache.Value[reading[operator.Overview]]{Timeout: readTimeout, Keep: readFor, Read: lasting(options.Source.Overview)}
 	for _, address := range []string{"/{$}", "/jobs/{kind}", "/failures", "/rows/{source}/{id}", "/deletions/{id}"} {
 		p.mux.HandleFunc("GET "+address, func(w http.ResponseWriter, r *http.Request) { p.show(w, r, "page") })
 	}

@@ -23,8 +23,8 @@ import (
 	"sexton/internal/audittrail"
 	"sexton/internal/component"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/history"
 	"sexton/internal/operator"
-	"sexton/internal/samples"
 	"sexton/internal/web"
 	"sexton/internal/web/page"
 )
@@ -33,7 +33,7 @@ import (
 type source struct {
 	mu       sync.Mutex
 	overview operator.Overview
-	series   []samples.Series
+	series   []history.Series
 	kept     []operator.Deletion
 	err      error
 	read     int
@@ -47,7 +47,7 @@ func (s *source) Overview(context.Context) (operator.Overview, error) {
 	return s.overview, s.err
 }
 
-func (s *source) History(context.Context, time.Duration, time.Duration) ([]samples.Series, error) {
+func (s *source) History(context.Context, time.Duration, time.Duration) ([]history.Series, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.series, s.err
@@ -301,7 +301,7 @@ func TestTroubleKeepsTheLastFigures(t *testing.T) {
 func TestTroubleKeepsTheHistory(t *testing.T) {
 	t.Parallel()
 	at := time.Now().Add(-10 * time.Minute).Unix()
-	s := &source{overview: busy(), series: []samples.Series{{Table: tombs, Database: "main", Points: []samples.Point{{At: at, Pending: 7}, {At: at + 30, Pending: 8}}}}}
+	s := &source{overview: busy(), series: []history.Series{{Table: tombs, Database: "main", Points: []history.Point{{At: at, Pending: 7}, {At: at + 30, Pending: 8}}}}}
 	p, _ := newPage(t, s, false)
 	require.Contains(t, get(t, p, "/").Body.String(), "<polyline")
 	s.fail(errors.New("no server answers"))

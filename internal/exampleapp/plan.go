@@ -1,4 +1,4 @@
-package sample
+package exampleapp
 
 import "github.com/jackc/pgx/v5"
 

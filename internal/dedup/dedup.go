@@ -1,6 +1,6 @@
-// Package dampen keeps a log readable while something fails many times a second: of each message it writes one line per
+// Package dedup keeps a log readable while something fails many times a second: of each message it writes one line per
 // period, with the number of lines that it left out.
-package dampen
+package dedup
 
 import (
 	"context"

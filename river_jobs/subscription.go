@@ -33,7 +33,7 @@ const (
 	// busyRetry is the pause where somebody else holds the lease, failedRetry that after a failed pass.
 	busyRetry   = time.Second
 	failedRetry = 5 * time.Second
-	// unfetched is how long a job may wait to be fetched before the lane looks at what is due again: its
+	// unfetched is how long a job may wait to be fetched before the subscription looks at what is due again: its
 	// queue may have been paused meanwhile.
 	unfetched = 5 * time.Second
 	// The state of a job that is waited for is looked at when its work has ended in this process, and ever less often before.
@@ -74,31 +74,31 @@ func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind 
 	return id, problem.Doing(err, "enqueue %s", kind)
 }
 
-// Lanes are what wakes up for the enabled kinds, by database and kind, and the ears that hear for them, one per database. What is
+// Subscriptions are what wakes up for the enabled kinds, by database and kind, and the ears that hear for them, one per database. What is
 // due there is known once its parents are noted in the bindings.
-func Lanes(deps Deps) (lanes []*listen.Lane, ears []*listen.Ear) {
+func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, ears []*listen.Ear) {
 	for _, db := range deps.Databases {
 		ear := &listen.Ear{Database: db.Name, Conn: db.Direct, Pool: db.Async(), Sessions: db.Sessions, Logger: deps.Logger}
-		before := len(lanes)
+		before := len(subscriptions)
 		for _, job := range Jobs(deps.Config) {
 			if !job.Inserted() && slices.Contains(job.Databases, db.Name) {
-				lanes = append(lanes, job.Lane(deps, db))
+				subscriptions = append(subscriptions, job.Subscription(deps, db))
 			}
 		}
-		if len(lanes) > before {
-			ear.Add(lanes[before:]...)
+		if len(subscriptions) > before {
+			ear.Add(subscriptions[before:]...)
 			if deps.Ask != nil && db.Name == deps.jobsDB().Name {
 				deps.Ask(ear.Questions()...)
 			}
 			ears = append(ears, ear)
 		}
 	}
-	return lanes, ears
+	return subscriptions, ears
 }
 
 // workThroughRiver ensures that a job exists and waits for its end. It returns how long to leave the work
-// alone where it could not be done now. It asks on the lane's own connection where that will do: another one would be missing where the pass needs
-// one that has its statements prepared. id is the job's, if the lane's look has asked for it already.
+// alone where it could not be done now. It asks on the subscription's own connection where that will do: another one would be missing where the pass needs
+// one that has its statements prepared. id is the job's, if the subscription's look has asked for it already.
 func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, job Job, args any, id int64) (_ time.Duration, err error) {
 	db := deps.jobsDB()
 	if id == 0 {
@@ -196,7 +196,7 @@ func besides(job *rivertype.JobRow, args river.JobArgs) bool {
 	return err == nil && bytes.Equal(job.UniqueKey, besideKey(uniqueKey(job.Kind, encoded)))
 }
 
-// ends are the jobs, by ID, whose work lanes of this process wait for.
+// ends are the jobs, by ID, whose work subscriptions of this process wait for.
 type ends struct{ waited sync.Map }
 
 // of returns a channel that is closed when this process ends the work of a job. One that has ended before is found by its state.

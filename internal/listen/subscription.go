@@ -29,23 +29,23 @@ type Due struct {
 	In time.Duration
 }
 
-// Querier is the connection on which a lane looks.
+// Querier is the connection on which a subscription looks.
 type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Lane is one kind of work in one database.
-type Lane struct {
+// Subscription is one kind of work in one database.
+type Subscription struct {
 	Kind     string
 	Database string
-	// Ear hears for the lane; its Add sets it.
+	// Ear hears for the subscription; its Add sets it.
 	Ear *Ear
 	// Key1 and Key2 are the awake lock; Tables are those whose rows wake the kind, and whose writers the barrier waits for,
 	// quoted and qualified.
 	Key1, Key2 int32
 	Tables     []string
-	// Due is the kind's one predicate, in one query. It runs on the connection that the lane is awake on. With fresh it may rely on
-	// nothing that it remembers: this is the look before the lane sleeps.
+	// Due is the kind's one predicate, in one query. It runs on the connection that the subscription is awake on. With fresh it may rely on
+	// nothing that it remembers: this is the look before the subscription sleeps.
 	Due func(ctx context.Context, on Querier, fresh bool) (Due, error)
 	// Called, if set, is a cheaper predicate for a look that a writer has called for, whose query has the one column now. Where it finds nothing, Due
 	// is asked. Ask is a query that asks for the work in the same round trip, for a row of due, the predicate's; it returns the ID of the job as
@@ -54,29 +54,31 @@ type Lane struct {
 	Ask     string
 	AskArgs []any
 	// Work gets the work done, or learns that it cannot be done now, and returns when that is so. It
-	// returns how long the lane should leave the work alone: 0 to look at once. The connection is the one that the lane is awake on;
+	// returns how long the subscription should leave the work alone: 0 to look at once. The connection is the one that the subscription is awake on;
 	// job is the one that was asked for already, 0 for none.
 	Work func(ctx context.Context, on dbsqlc.DBTX, job int64) (time.Duration, error)
 
 	timing Timing
 	// woken holds a token from a notification until a look consumes it.
 	woken chan struct{}
-	// slept counts the sleeps of the lane; it is negative while the lane is awake.
+	// slept counts the sleeps of the subscription; it is negative while the subscription is awake.
 	slept atomic.Int64
 	// answers holds what a pulse has seen during a sleep.
 	answers chan answer
-	// looking is true while the lane's looks succeed.
+	// looking is true while the subscription's looks succeed.
 	looking atomic.Bool
 }
 
-// Deaf reports whether notifications do not reach the lane, so that it polls.
-func (l *Lane) Deaf() bool { return l.Ear != nil && l.Ear.deaf.Load() }
+// Deaf reports whether notifications do not reach the subscription, so that it polls.
+func (l *Subscription) Deaf() bool { return l.Ear != nil && l.Ear.deaf.Load() }
 
-// Connected reports whether the lane can look at its work, and is notified of it, or polls where it is deaf.
-func (l *Lane) Connected() bool { return l.Ear != nil && l.Ear.connected.Load() && l.looking.Load() }
+// Connected reports whether the subscription can look at its work, and is notified of it, or polls where it is deaf.
+func (l *Subscription) Connected() bool {
+	return l.Ear != nil && l.Ear.connected.Load() && l.looking.Load()
+}
 
-// run serves the lane until ctx ends.
-func (l *Lane) run(ctx context.Context) {
+// run serves the subscription until ctx ends.
+func (l *Subscription) run(ctx context.Context) {
 	l.timing = l.Ear.timing
 	defer l.looking.Store(false)
 	failing := outage{
@@ -96,14 +98,14 @@ func (l *Lane) run(ctx context.Context) {
 	}
 }
 
-// answer says what a pulse has seen during the sleep of that number: how long the lane may go on with it, 0 if something is due.
+// answer says what a pulse has seen during the sleep of that number: how long the subscription may go on with it, 0 if something is due.
 type answer struct {
 	sleep int64
 	rest  time.Duration
 }
 
 // rest is sleep without the awake lock. A pulse that finds nothing due prolongs it.
-func (l *Lane) rest(ctx context.Context, d time.Duration) (called bool) {
+func (l *Subscription) rest(ctx context.Context, d time.Duration) (called bool) {
 	number := 1 - l.slept.Load()
 	l.slept.Store(number)
 	defer l.slept.Store(-number)
@@ -125,9 +127,9 @@ func (l *Lane) rest(ctx context.Context, d time.Duration) (called bool) {
 	}
 }
 
-// ask looks for a lane that sleeps, in place of its own look on a connection of its own. Where something is due, the lane wakes. No barrier
-// is needed: the lane has waited at one when it fell asleep, and takes no lock before it is awake.
-func (l *Lane) ask(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
+// ask looks for a subscription that sleeps, in place of its own look on a connection of its own. Where something is due, the subscription wakes. No barrier
+// is needed: the subscription has waited at one when it fell asleep, and takes no lock before it is awake.
+func (l *Subscription) ask(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
 	number := l.slept.Load()
 	if number <= 0 || !l.Ear.hears() {
 		return nil, nil
@@ -138,7 +140,7 @@ func (l *Lane) ask(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
 	}
 	rest := l.longest(due)
 	if due.Now {
-		rest = 0 // Not by a call: one that comes when the lane is awake already would cut its next pause short.
+		rest = 0 // Not by a call: one that comes when the subscription is awake already would cut its next pause short.
 	}
 	return func(context.Context) error {
 		select {
@@ -147,22 +149,22 @@ func (l *Lane) ask(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
 		}
 		select {
 		case l.answers <- answer{number, rest}:
-		default: // Without it the lane looks itself.
+		default: // Without it the subscription looks itself.
 		}
 		return nil
 	}, nil
 }
 
-// call leaves a token, unless there is one that the lane has not consumed.
-func (l *Lane) call() {
+// call leaves a token, unless there is one that the subscription has not consumed.
+func (l *Subscription) call() {
 	select {
 	case l.woken <- struct{}{}:
 	default:
 	}
 }
 
-// sleep ends when the lane is called or when the time is over.
-func (l *Lane) sleep(ctx context.Context, d time.Duration) {
+// sleep ends when the subscription is called or when the time is over.
+func (l *Subscription) sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -172,16 +174,16 @@ func (l *Lane) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// watch looks and works on one connection until there is nothing to do. It returns for how long the lane may sleep. called says that
+// watch looks and works on one connection until there is nothing to do. It returns for how long the subscription may sleep. called says that
 // it was a call that ended its sleep; well is called after each round.
-func (l *Lane) watch(ctx context.Context, called bool, well func()) (rest time.Duration, err error) {
+func (l *Subscription) watch(ctx context.Context, called bool, well func()) (rest time.Duration, err error) {
 	acquiring, cancel := context.WithTimeout(ctx, l.timing.Answer)
 	conn, err := l.Ear.Sessions.Acquire(acquiring)
 	cancel()
 	if err != nil {
 		return 0, fmt.Errorf("connect: %w", err)
 	}
-	s := &session{lane: l, conn: conn, called: called}
+	s := &session{subscription: l, conn: conn, called: called}
 	defer s.end(ctx)
 	for ctx.Err() == nil {
 		leave, err := s.drain(ctx)
@@ -202,11 +204,11 @@ func (l *Lane) watch(ctx context.Context, called bool, well func()) (rest time.D
 	return 0, ctx.Err()
 }
 
-// session is the time for which a lane is awake, on one connection.
+// session is the time for which a subscription is awake, on one connection.
 type session struct {
-	lane *Lane
-	conn *pgxpool.Conn
-	// called is true until the first look of a lane that was called.
+	subscription *Subscription
+	conn         *pgxpool.Conn
+	// called is true until the first look of a subscription that was called.
 	called bool
 	// job is the one that the last look has asked for, nil for none.
 	job *int64
@@ -224,7 +226,7 @@ func (s *session) end(ctx context.Context) {
 	}
 	s.conn.Release()
 	if lost && ctx.Err() == nil {
-		s.lane.Ear.Sessions.Reset() // What has befallen one connection may have befallen its neighbours.
+		s.subscription.Ear.Sessions.Reset() // What has befallen one connection may have befallen its neighbours.
 	}
 }
 
@@ -236,7 +238,7 @@ const again = time.Duration(-1)
 func (s *session) drain(ctx context.Context) (time.Duration, error) {
 	for {
 		look := s.due
-		if s.called && s.lane.Ear.hears() {
+		if s.called && s.subscription.Ear.hears() {
 			look = s.wakeAndLook
 		}
 		s.called = false
@@ -252,7 +254,7 @@ func (s *session) drain(ctx context.Context) (time.Duration, error) {
 		if s.job != nil {
 			job = *s.job
 		}
-		leave, err := s.lane.Work(ctx, s.conn, job)
+		leave, err := s.subscription.Work(ctx, s.conn, job)
 		if err != nil {
 			return 0, fmt.Errorf("get work done: %w", err)
 		}
@@ -267,29 +269,29 @@ func (s *session) due(ctx context.Context, fresh bool) (Due, error) {
 }
 
 func (s *session) look(ctx context.Context, on Querier, fresh bool) (Due, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.lane.timing.Answer)
+	ctx, cancel := context.WithTimeout(ctx, s.subscription.timing.Answer)
 	defer cancel()
-	due, err := s.lane.Due(ctx, on, fresh)
+	due, err := s.subscription.Due(ctx, on, fresh)
 	if err != nil {
 		return Due{}, fmt.Errorf("look what is due: %w", err)
 	}
-	s.lane.looking.Store(true)
+	s.subscription.looking.Store(true)
 	return due, nil
 }
 
-// wake takes the awake lock if it can be had. Without it the lane works all the same, and writers go on
+// wake takes the awake lock if it can be had. Without it the subscription works all the same, and writers go on
 // notifying. Writers hold the lock in shared mode for an instant, so it is waited for, but never for long.
-// A lane that does not hear does without: behind a transaction pooler the lock would stay with some server connection, and
-// silence the writers for lanes that do hear.
+// A subscription that does not hear does without: behind a transaction pooler the lock would stay with some server connection, and
+// silence the writers for subscriptions that do hear.
 func (s *session) wake(ctx context.Context) error {
-	if s.awake || !s.lane.Ear.hears() {
+	if s.awake || !s.subscription.Ear.hears() {
 		return nil
 	}
 	// One round trip, and a timeout that the other statements of the connection do not inherit. The lock
 	// belongs to the session and outlives the transaction. A statement that fails may have got it.
 	s.awake = true
 	err := s.script(ctx, fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d; SELECT pg_catalog.pg_advisory_lock('%d'::int, '%d'::int); COMMIT",
-		s.lane.timing.LockTimeout.Milliseconds(), s.lane.Key1, s.lane.Key2))
+		s.subscription.timing.LockTimeout.Milliseconds(), s.subscription.Key1, s.subscription.Key2))
 	var pgErr *pgconn.PgError
 	switch {
 	case err == nil:
@@ -308,21 +310,21 @@ func (s *session) wake(ctx context.Context) error {
 }
 
 // wakeAndLook tries to take the lock in the round trip of the look, since a writer has called and something is likely to be due. Where nothing
-// is, the lane falls asleep as after any work: the lock is dropped, and the barrier waits for the writers that have found it held.
+// is, the subscription falls asleep as after any work: the lock is dropped, and the barrier waits for the writers that have found it held.
 func (s *session) wakeAndLook(ctx context.Context, fresh bool) (Due, error) {
 	s.awake = true
 	ahead := behind{
 		conn: s.conn.Conn(), sql: "SELECT pg_catalog.pg_try_advisory_lock($1::int, $2::int), " + database.GenericPlan +
 			", pg_catalog.set_config('lock_timeout', $3::bigint::pg_catalog.text, true)",
-		args: []any{s.lane.Key1, s.lane.Key2, s.lane.timing.LockTimeout.Milliseconds()},
+		args: []any{s.subscription.Key1, s.subscription.Key2, s.subscription.timing.LockTimeout.Milliseconds()},
 		into: []any{&s.awake, new(string), new(string)},
 	}
-	if s.lane.Called == nil {
+	if s.subscription.Called == nil {
 		return s.look(ctx, ahead, fresh)
 	}
 	ahead.asks = s
-	looking, cancel := context.WithTimeout(ctx, s.lane.timing.Answer)
-	now, err := s.lane.Called(looking, ahead)
+	looking, cancel := context.WithTimeout(ctx, s.subscription.timing.Answer)
+	now, err := s.subscription.Called(looking, ahead)
 	cancel()
 	pgErr, refused := errors.AsType[*pgconn.PgError](err)
 	switch {
@@ -330,7 +332,7 @@ func (s *session) wakeAndLook(ctx context.Context, fresh bool) (Due, error) {
 	case err != nil:
 		return Due{}, fmt.Errorf("look what is due: %w", err)
 	case now:
-		s.lane.looking.Store(true)
+		s.subscription.looking.Store(true)
 		return Due{Now: true}, nil
 	}
 	return s.due(ctx, fresh)
@@ -352,12 +354,12 @@ func (b behind) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	if b.asks == nil {
 		return database.Behind(ctx, b.conn, b.sql, b.args, b.into, sql, args...)
 	}
-	ask := parameter.ReplaceAllStringFunc(b.asks.lane.Ask, func(number string) string {
+	ask := parameter.ReplaceAllStringFunc(b.asks.subscription.Ask, func(number string) string {
 		n, _ := strconv.Atoi(number[1:])
 		return fmt.Sprint("$", len(args)+n)
 	})
 	sql = "WITH due AS MATERIALIZED (" + sql + "), asked AS (" + ask + ") SELECT due.*, (SELECT asked.id FROM asked) FROM due"
-	return asking{database.Behind(ctx, b.conn, b.sql, b.args, b.into, sql, slices.Concat(args, b.asks.lane.AskArgs)...), &b.asks.job}
+	return asking{database.Behind(ctx, b.conn, b.sql, b.args, b.into, sql, slices.Concat(args, b.asks.subscription.AskArgs)...), &b.asks.job}
 }
 
 // asking is the row of a look with the job behind its columns.
@@ -368,14 +370,14 @@ type asking struct {
 }
 
 func (a asking) Scan(into ...any) error {
-	return a.Row.Scan(append(slices.Clip(into), a.job)...) //nolint:wrapcheck // the lane words it
+	return a.Row.Scan(append(slices.Clip(into), a.job)...) //nolint:wrapcheck // the subscription words it
 }
 
 // fallAsleep drops the awake lock, waits at the barrier and looks once more. It returns again where
-// something is due, or else for how long the lane may sleep.
+// something is due, or else for how long the subscription may sleep.
 func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
 	if s.awake {
-		if err := s.script(ctx, fmt.Sprintf("SELECT pg_catalog.pg_advisory_unlock('%d'::int, '%d'::int)", s.lane.Key1, s.lane.Key2)); err != nil {
+		if err := s.script(ctx, fmt.Sprintf("SELECT pg_catalog.pg_advisory_unlock('%d'::int, '%d'::int)", s.subscription.Key1, s.subscription.Key2)); err != nil {
 			return 0, fmt.Errorf("drop awake lock: %w", err)
 		}
 		s.awake = false
@@ -384,14 +386,14 @@ func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	for wait := s.lane.timing.BarrierPoll; ; wait = min(2*wait, s.lane.timing.BarrierPollMax) {
+	for wait := s.subscription.timing.BarrierPoll; ; wait = min(2*wait, s.subscription.timing.BarrierPollMax) {
 		open, err := barrier.open(ctx)
 		if err != nil {
 			return 0, err
 		}
 		// The look comes behind the barrier and behind the token: its snapshot has all that these writers left.
 		select {
-		case <-s.lane.woken:
+		case <-s.subscription.woken:
 		default:
 		}
 		due, err := s.due(ctx, open)
@@ -401,14 +403,14 @@ func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
 		case due.Now:
 			return again, nil
 		case open:
-			return s.lane.longest(due), nil
+			return s.subscription.longest(due), nil
 		}
-		s.lane.sleep(ctx, wait)
+		s.subscription.sleep(ctx, wait)
 	}
 }
 
-// longest is how long the lane may sleep without looking.
-func (l *Lane) longest(due Due) time.Duration {
+// longest is how long the subscription may sleep without looking.
+func (l *Subscription) longest(due Due) time.Duration {
 	limit := l.timing.Look - rand.N(l.timing.Look/10+1)
 	if !l.Ear.hears() {
 		limit = min(limit, l.timing.Poll)
@@ -421,7 +423,7 @@ func (l *Lane) longest(due Due) time.Duration {
 
 // script runs statements in one round trip, and gives the connection up where the server does not answer.
 func (s *session) script(ctx context.Context, sql string) error {
-	ctx, cancel := context.WithTimeout(ctx, s.lane.timing.Answer)
+	ctx, cancel := context.WithTimeout(ctx, s.subscription.timing.Answer)
 	defer cancel()
 	return s.conn.Conn().PgConn().Exec(ctx, sql).Close()
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// rescanAfter is how long marks are trusted. A transaction that commits late leaves tombstones below them.
+// rescanAfter is how long cursors are trusted. A transaction that commits late leaves tombstones below them.
 const rescanAfter = time.Minute
 
-// Marks remember, per parent, up to where a queue has been worked off, between the runs of one process. A
+// Cursors remember, per parent, up to where a queue has been worked off, between the runs of one process. A
 // queue's index keeps the entries of finished tombstones for as long as somebody holds an old snapshot, and
 // a look that begins at its head walks over all of them: with a million, that is a tenth of a second each time.
-// What is below a mark is found by those who look from the beginning: a run after a minute or with nothing
-// above the marks, and a lane behind its barrier. The zero value is ready to use and knows nothing.
-type Marks struct {
+// What is below a cursor is found by those who look from the beginning: a run after a minute or with nothing
+// above the cursors, and a queue behind its barrier. The zero value is ready to use and knows nothing.
+type Cursors struct {
 	// Brief is for a process that ends with its pass: it begins no second look that takes longer.
 	Brief bool
 
@@ -34,9 +34,9 @@ type Marks struct {
 	expired time.Time
 }
 
-// Places are where the parents' queues begin, as parallel arrays for SQL: the marks or, with fresh, their very
+// Places are where the parents' queues begin, as parallel arrays for SQL: the cursors or, with fresh, their very
 // beginnings.
-func (m *Marks) Places(parents []string, fresh bool) (times []pgtype.Timestamptz, ids []int64) {
+func (m *Cursors) Places(parents []string, fresh bool) (times []pgtype.Timestamptz, ids []int64) {
 	times, ids = make([]pgtype.Timestamptz, len(parents)), make([]int64, len(parents))
 	for i, parent := range parents {
 		at := beginning()
@@ -49,13 +49,13 @@ func (m *Marks) Places(parents []string, fresh bool) (times []pgtype.Timestamptz
 }
 
 // Forget makes the next run begin at the beginning.
-func (m *Marks) Forget() {
+func (m *Cursors) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.above, m.scanned = nil, time.Time{}
 }
 
-func (m *Marks) of(parent string) position {
+func (m *Cursors) of(parent string) position {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if at, known := m.above[parent]; known {
@@ -64,8 +64,8 @@ func (m *Marks) of(parent string) position {
 	return beginning()
 }
 
-// start returns where a run begins, and forgets marks that are too old to be trusted.
-func (m *Marks) start(parents []*Parent) []position {
+// start returns where a run begins, and forgets cursors that are too old to be trusted.
+func (m *Cursors) start(parents []*Parent) []position {
 	places := make([]position, len(parents))
 	m.mu.Lock()
 	if time.Since(m.scanned) > rescanAfter {
@@ -79,14 +79,14 @@ func (m *Marks) start(parents []*Parent) []position {
 }
 
 // expires reports that the next run removes old tombstones.
-func (m *Marks) expires() bool {
+func (m *Cursors) expires() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return time.Since(m.expired) > rescanAfter
 }
 
 // expire reports, now and then, that old tombstones are to be removed.
-func (m *Marks) expire() bool {
+func (m *Cursors) expire() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	due := time.Since(m.expired) > rescanAfter
@@ -96,20 +96,20 @@ func (m *Marks) expire() bool {
 	return due
 }
 
-// keep sets the marks of a run's lanes: below whatever it has left.
-func (m *Marks) keep(lanes []*lane) {
+// keep sets the cursors of a run's queues: below whatever it has left.
+func (m *Cursors) keep(queues []*queue) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.above == nil {
 		m.above = map[string]position{}
 	}
-	for _, l := range lanes {
+	for _, l := range queues {
 		m.above[l.parent.Recorded] = l.done()
 	}
 }
 
 // passedOver is, by unknown name, behind which tombstones a run looks for those of known parents.
-func (m *Marks) passedOver() map[string]position {
+func (m *Cursors) passedOver() map[string]position {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.passed == nil {
@@ -119,14 +119,14 @@ func (m *Marks) passedOver() map[string]position {
 }
 
 // passOver keeps what a run has passed over.
-func (m *Marks) passOver(passed map[string]position) {
+func (m *Cursors) passOver(passed map[string]position) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.passed = passed
 }
 
-// done is the position up to which nothing is left of what the lane has loaded.
-func (l *lane) done() position {
+// done is the position up to which nothing is left of what the queue has loaded.
+func (l *queue) done() position {
 	at := l.after
 	if l.leaves && l.left.less(at) {
 		at = l.left

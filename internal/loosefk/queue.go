@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// round is the time in which every lane has a turn, dueEvery how often a busy run looks for lanes that have become due.
+	// round is the time in which every queue has a turn, dueEvery how often a busy run looks for queues that have become due.
 	round    = time.Second
 	dueEvery = 250 * time.Millisecond
-	// mostCarried bounds the tombstones that a lane has in hand. Beyond it, tombstones that wait for locks are left to the next run.
+	// mostCarried bounds the tombstones that a queue has in hand. Beyond it, tombstones that wait for locks are left to the next run.
 	mostCarried = 100_000
 	// idlePause is the pause of a run in which all chunks wait.
 	idlePause = 100 * time.Millisecond
@@ -26,8 +26,8 @@ const (
 	gather, gatherBeside, gatherStream = 20 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond
 )
 
-// lane is the queue of one parent table within a run.
-type lane struct {
+// queue is the queue of one parent table within a run.
+type queue struct {
 	parent *Parent
 	// after is the position of the last tombstone loaded. A run loads each tombstone once, so a tombstone that
 	// failed in it waits for the next run.
@@ -35,11 +35,11 @@ type lane struct {
 	// drained tells that no tombstone is known to be due behind it.
 	drained bool
 	// fresh are loaded tombstones that no chunk has yet, live the references with children of them; foreign have keys of another type. They are
-	// looked at when it is the lane's turn: loaded is true until then.
+	// looked at when it is the queue's turn: loaded is true until then.
 	fresh, foreign []tombstone
 	live           []bool
 	loaded         bool
-	// next are the chunks whose turn it is; carried have had one and wait for another. These get half of the lane's time,
+	// next are the chunks whose turn it is; carried have had one and wait for another. These get half of the queue's time,
 	// so a parent with a million children, or with children that take long, holds no other up.
 	next, carried []*chunk
 	// carrying is how much more of its time carried chunks have had than fresh ones.
@@ -50,7 +50,7 @@ type lane struct {
 }
 
 // leave lets go of tombstones: another run loads them again.
-func (l *lane) leave(tombstones []tombstone) {
+func (l *queue) leave(tombstones []tombstone) {
 	for _, t := range tombstones {
 		if before := t.before(); !l.leaves || before.less(l.left) {
 			l.left, l.leaves = before, true
@@ -58,9 +58,9 @@ func (l *lane) leave(tombstones []tombstone) {
 	}
 }
 
-// hasRoom reports whether the lane may have more tombstones in hand. If not, it lets go of half of them, the oldest of those
+// hasRoom reports whether the queue may have more tombstones in hand. If not, it lets go of half of them, the oldest of those
 // that wait. The others stay, so that the run goes on until the locks are gone.
-func (l *lane) hasRoom(most int) bool {
+func (l *queue) hasRoom(most int) bool {
 	held := l.held()
 	if held < most {
 		return true
@@ -77,34 +77,34 @@ func (l *lane) hasRoom(most int) bool {
 }
 
 // chunks are those in hand.
-func (l *lane) chunks() []*chunk { return slices.Concat(l.next, l.carried) }
+func (l *queue) chunks() []*chunk { return slices.Concat(l.next, l.carried) }
 
-// open reports whether the lane has anything to do in this run.
-func (l *lane) open() bool {
+// open reports whether the queue has anything to do in this run.
+func (l *queue) open() bool {
 	return !l.drained || l.loaded || len(l.fresh)+len(l.next)+len(l.carried) > 0
 }
 
-// marked reports whether the lane has not begun at the beginning of its queue.
-func (l *lane) marked() bool { return beginning().less(l.after) }
+// marked reports whether the queue has not begun at the beginning of its queue.
+func (l *queue) marked() bool { return beginning().less(l.after) }
 
-// drain serves the lanes in turn, each for its share of a round. Deleting children can leave tombstones of their own in
-// lanes that were already empty, and others come in meanwhile, so it asks again and again.
+// drain serves the queues in turn, each for its share of a round. Deleting children can leave tombstones of their own in
+// queues that were already empty, and others come in meanwhile, so it asks again and again.
 func (r *run) drain(ctx context.Context) error {
 	for first := true; !r.ended(); first = false {
-		if through := !slices.ContainsFunc(r.lanes, (*lane).open); through || time.Since(r.asked) >= dueEvery {
+		if through := !slices.ContainsFunc(r.queues, (*queue).open); through || time.Since(r.asked) >= dueEvery {
 			if through && r.rounds > trickle {
 				r.gather(ctx)
 			}
 			if err := r.due(ctx); err != nil {
 				return err
 			}
-			if through && !first && slices.ContainsFunc(r.lanes, (*lane).open) {
+			if through && !first && slices.ContainsFunc(r.queues, (*queue).open) {
 				r.rounds++
 			}
 		}
-		if first && !slices.ContainsFunc(r.lanes, (*lane).open) && slices.ContainsFunc(r.lanes, (*lane).marked) {
-			// Somebody sees work, and it is not above the marks.
-			for _, l := range r.lanes {
+		if first && !slices.ContainsFunc(r.queues, (*queue).open) && slices.ContainsFunc(r.queues, (*queue).marked) {
+			// Somebody sees work, and it is not above the cursors.
+			for _, l := range r.queues {
 				l.after = beginning()
 			}
 			if err := r.due(ctx); err != nil {
@@ -114,7 +114,7 @@ func (r *run) drain(ctx context.Context) error {
 		if err := r.free(ctx); err != nil {
 			return err
 		}
-		open := slices.DeleteFunc(slices.Clone(r.lanes), func(l *lane) bool { return !l.open() })
+		open := slices.DeleteFunc(slices.Clone(r.queues), func(l *queue) bool { return !l.open() })
 		if len(open) == 0 {
 			return nil
 		}
@@ -149,7 +149,7 @@ func (r *run) gather(ctx context.Context) {
 
 // resume ends the pauses of chunks that left their time to others, and reports whether there were any.
 func (r *run) resume() (found bool) {
-	for _, l := range r.lanes {
+	for _, l := range r.queues {
 		for _, c := range l.carried {
 			if c.yields && c.blocked.Waits() {
 				c.blocked.Free()
@@ -160,7 +160,7 @@ func (r *run) resume() (found bool) {
 	return found
 }
 
-// due looks for lanes with due tombstones behind their position. A run's first look also loads them, unless there are too many, and so do those
+// due looks for queues with due tombstones behind their position. A run's first look also loads them, unless there are too many, and so do those
 // of a run that was through and found more. The first one after work, which is likely to be the last, reads what confirming begins with.
 func (r *run) due(ctx context.Context) error {
 	if r.asked.IsZero() {
@@ -171,8 +171,8 @@ func (r *run) due(ctx context.Context) error {
 	var found []loaded
 	most := 0
 	at := r.places()
-	statements := []batch.Statement{r.engine.lanesDue(at, &due)}
-	through := !slices.ContainsFunc(r.lanes, (*lane).open)
+	statements := []batch.Statement{r.engine.queuesDue(at, &due)}
+	through := !slices.ContainsFunc(r.queues, (*queue).open)
 	if r.rounds == 0 && through {
 		last, statements = r.closes(statements)
 	}
@@ -200,16 +200,16 @@ func (r *run) closes(statements []batch.Statement) (*closing, []batch.Statement)
 	return last, append(statements, r.horizon(last), r.pageStatement(0, last.gates, &last.page))
 }
 
-// drained notes which lanes have nothing due behind what is loaded; all is where that is everything.
+// drained notes which queues have nothing due behind what is loaded; all is where that is everything.
 func (r *run) drained(due []string, all bool) {
-	for _, l := range r.lanes {
+	for _, l := range r.queues {
 		l.drained = all || !slices.Contains(due, l.parent.Recorded)
 	}
 }
 
-// turn works on a lane for its share of a round, and reports whether there was anything to do.
-func (r *run) turn(ctx context.Context, l *lane, lanes int) (worked bool, err error) {
-	ends := time.Now().Add(round / time.Duration(lanes))
+// turn works on a queue for its share of a round, and reports whether there was anything to do.
+func (r *run) turn(ctx context.Context, l *queue, queues int) (worked bool, err error) {
+	ends := time.Now().Add(round / time.Duration(queues))
 	for !r.ended() && (!worked || time.Now().Before(ends)) {
 		c, carried, err := r.take(ctx, l)
 		if err != nil || c == nil {
@@ -220,7 +220,7 @@ func (r *run) turn(ctx context.Context, l *lane, lanes int) (worked bool, err er
 			l.next = append(l.next, c)
 			break
 		}
-		worked, r.contended = true, lanes > 1 || l.open()
+		worked, r.contended = true, queues > 1 || l.open()
 		began := time.Now()
 		left, err := r.slice(ctx, c)
 		if err != nil {
@@ -239,8 +239,8 @@ func (r *run) turn(ctx context.Context, l *lane, lanes int) (worked bool, err er
 	return worked, nil
 }
 
-// take takes the chunk out of the lane that comes next, if there is one that can be worked on now.
-func (r *run) take(ctx context.Context, l *lane) (c *chunk, carried bool, err error) {
+// take takes the chunk out of the queue that comes next, if there is one that can be worked on now.
+func (r *run) take(ctx context.Context, l *queue) (c *chunk, carried bool, err error) {
 	if len(l.next) > 0 {
 		c, l.next = l.next[0], l.next[1:]
 		return c, c.passed, nil
@@ -288,8 +288,8 @@ func (r *run) take(ctx context.Context, l *lane) (c *chunk, carried bool, err er
 	return nil, false, nil
 }
 
-// held counts the tombstones of the lane's chunks.
-func (l *lane) held() (n int) {
+// held counts the tombstones of the queue's chunks.
+func (l *queue) held() (n int) {
 	for _, c := range l.carried {
 		n += len(c.tombstones)
 	}
@@ -297,7 +297,7 @@ func (l *lane) held() (n int) {
 }
 
 // load loads the next tombstones.
-func (r *run) load(ctx context.Context, l *lane) error {
+func (r *run) load(ctx context.Context, l *queue) error {
 	var found []loaded
 	most := r.engine.loads(l.parent)
 	if _, err := r.engine.Session.Run(ctx, r.engine.loading(spots{[]string{l.parent.Recorded}, []position{l.after}}, most, &found)); err != nil {
@@ -308,8 +308,8 @@ func (r *run) load(ctx context.Context, l *lane) error {
 	return nil
 }
 
-// examine looks which references have children of the tombstones that a lane has loaded.
-func (r *run) examine(ctx context.Context, l *lane) error {
+// examine looks which references have children of the tombstones that a queue has loaded.
+func (r *run) examine(ctx context.Context, l *queue) error {
 	foreign := l.foreign
 	l.loaded, l.foreign = false, nil
 	if len(foreign) > 0 {
@@ -330,7 +330,7 @@ func (r *run) examine(ctx context.Context, l *lane) error {
 
 // obvious is the answer to a probe that would save nothing: the parent has one child table, whose one statement for all of the tombstones finds
 // out by itself. Otherwise it is nil.
-func (r *run) obvious(l *lane) []bool {
+func (r *run) obvious(l *queue) []bool {
 	p := l.parent
 	if len(p.References) != 1 || !r.engine.Adaptive.on() || r.troubleOf(p) != nil {
 		return nil

@@ -1,4 +1,4 @@
-package sample
+package exampleapp
 
 import (
 	"testing"

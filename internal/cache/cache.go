@@ -1,6 +1,6 @@
-// Package recent shares one answer among all who ask at about the same time, so that no reader can ask a database
+// Package cache shares one answer among all who ask at about the same time, so that no reader can ask a database
 // more often than is good for it.
-package recent
+package cache
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-// Package sample is the reference application: its schema, its loose foreign key definitions and made-up data. The demo shows what Sexton does
+// Package exampleapp is the reference application: its schema, its loose foreign key definitions and made-up data. The demo shows what Sexton does
 // on it, and tests find in it what a real application has. Its entry points are Schema, Definitions and Load.
 //
 //	sql/reference ─► Schema ─► empty tables ─► Load(rows) ─► data, with statistics and sequences as after a while of use
@@ -7,4 +7,4 @@
 // rows' numbers.
 //
 // The SQL is in sql/reference; this package only reads and drives it.
-package sample
+package exampleapp

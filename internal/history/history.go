@@ -1,8 +1,8 @@
-// Package samples keeps the backlog of every deletion table over time, in Postgres, so that it outlives the workers.
+// Package history keeps the backlog of every deletion table over time, in Postgres, so that it outlives the workers.
 //
 // A sample is taken every 15 s, by whichever worker comes first. All of them are kept for a day, one in five minutes for 7 days:
 // about 7,500 rows per table of a database.
-package samples
+package history
 
 import (
 	"context"
