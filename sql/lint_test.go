@@ -167,7 +167,7 @@ func operators(text, last, next string) string {
 }
 
 // private programs work on databases of their own; dbsqlc is generated from sql/queries.
-var private = regexp.MustCompile(`internal/(bench|demo|dbtest|pgtest|sample|devpg|dbsqlc|s3test|cli/clitest)/|/reference/|/testdata/`)
+var private = regexp.MustCompile(`internal/(bench|demo|dbtest|pgtest|exampleapp|devpg|dbsqlc|s3test|cli/clitest)/|/reference/|/testdata/`)
 
 // batched matches the files whose statements run in a batch, behind the application's path.
 var (
