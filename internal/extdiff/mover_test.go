@@ -153,6 +153,27 @@ func TestOutdatedRule(t *testing.T) {
 	require.Empty(t, b.move(t, 2).Skipped)
 }
 
+// The time of an outdated diff is that of the rule's first reason, and not before external diffs came into the database.
+func TestOutdatedDiffsAreDueSince(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.engine.Rule = extdiff.Outdated
+	b.add(1, file{path: "a", text: new("a")})
+	b.add(2, file{path: "a", text: new("a")})
+	b.Exec(`UPDATE sexton.external_diff_installation SET created_at = '2020-01-01Z'; UPDATE merge_request_diffs SET created_at = '2020-02-02 10:00' WHERE id = 2;
+		UPDATE merge_request_metrics SET merged_at = '2020-01-20 10:00', latest_closed_at = '2020-03-01 10:00Z'`)
+	since := func(assignments string) string {
+		b.Exec("UPDATE merge_requests SET " + assignments)
+		return pgtest.Must(b.engine.DueSince(t.Context(), 1))(t).UTC().Format(time.DateTime)
+	}
+	require.Equal(t, "2020-01-01 00:00:00", since("state_id = 1"), "with no reason yet it is the installation's")
+	require.Equal(t, "2020-02-02 10:00:00", since("latest_merge_request_diff_id = 2"), "a newer version has come")
+	require.Equal(t, "2020-01-27 10:00:00", since("state_id = 3"), "merged a week before is earlier")
+	require.Equal(t, "2020-02-02 10:00:00", since("state_id = 2"), "closed is another date, and later")
+	b.Exec("UPDATE sexton.external_diff_installation SET created_at = '2020-02-20Z'")
+	require.Equal(t, "2020-02-20 00:00:00", since("state_id = 3"), "nothing was due before the installation")
+}
+
 // due tells what the scheduler thinks of a diff, and sees to it that the mover thinks the same.
 func (b *bundle) due(t *testing.T, id int64) bool {
 	b.Exec("DELETE FROM sexton.external_diff_cursors")
