@@ -267,7 +267,9 @@ func TestPlanGoesOnWithoutOneJob(t *testing.T) {
 func TestPlanNamesWhatUndoDoesNotCover(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
-	s.Exec("CREATE TABLE pins (id bigint PRIMARY KEY, issue_id bigint DEFAULT 1 REFERENCES issues ON DELETE SET DEFAULT); ALTER TABLE issues ADD secret text;" +
+	s.Exec("ALTER TABLE issues ADD secret text, ADD UNIQUE (id, project_id);" +
+		"CREATE TABLE pins (id bigint PRIMARY KEY, issue_id bigint DEFAULT 1, project_id bigint," +
+		"CONSTRAINT pins_issue_id_fkey FOREIGN KEY (issue_id, project_id) REFERENCES issues (id, project_id) ON DELETE SET DEFAULT);" +
 		"CREATE TABLE keyless (issue_id bigint REFERENCES issues ON DELETE SET NULL)")
 	require.NotContains(t, s.OK("plan"), "undo")
 	require.Empty(t, s.Run("config", "check").Stderr)
