@@ -194,3 +194,32 @@ films: [{table: authors, column: author_id, on_delete: async_nullify}]
 		})
 	}
 }
+
+// A batch asks for the layout of its table each time. Whatever a layout is made of gives another one once it has changed, and nothing else does.
+func TestLayoutsFollowTheTable(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `
+CREATE SCHEMA apart;
+CREATE TYPE apart.mood AS ENUM ('sad', 'glad');
+CREATE TABLE authors (id bigint PRIMARY KEY, number bigint UNIQUE);
+CREATE TABLE books (id bigint PRIMARY KEY, number bigint NOT NULL, author_id bigint, mood apart.mood);`, `
+books: [{table: authors, column: author_id, on_delete: async_delete}]
+`, "authors")
+	layout := func() int64 { return pgtest.Scalar[int64](t, b, "SELECT sexton.undo_layout('books'::regclass, '{}')") }
+	last := layout()
+	for _, ddl := range []string{
+		"ALTER TABLE books RENAME mood TO temper", "ALTER TYPE apart.mood RENAME TO temper", "ALTER SCHEMA apart RENAME TO aside",
+		"ALTER TYPE aside.temper SET SCHEMA public", "ALTER TABLE books ALTER number TYPE numeric", "ALTER TABLE books ADD title text",
+		"ALTER TABLE books ALTER title SET STORAGE PLAIN", "ALTER TABLE books DROP title", "ALTER TABLE books DROP CONSTRAINT books_pkey",
+		"ALTER TABLE books ADD PRIMARY KEY (number)", "ALTER TABLE books DROP CONSTRAINT books_pkey, ADD PRIMARY KEY (number) INCLUDE (id)",
+		"ALTER TABLE books ADD FOREIGN KEY (author_id) REFERENCES authors (number) ON DELETE CASCADE", "ALTER TABLE authors RENAME number TO place",
+		"ALTER TABLE books ADD long text GENERATED ALWAYS AS (number::text) STORED", "ALTER TABLE books ALTER long DROP EXPRESSION",
+	} {
+		b.Exec(ddl)
+		next := layout()
+		require.NotEqual(t, last, next, ddl)
+		last = next
+		b.Exec("GRANT SELECT ON books TO PUBLIC; ALTER TABLE books ALTER author_id SET STATISTICS 7, ALTER author_id SET DEFAULT 3; ANALYZE books")
+		require.Equal(t, last, layout(), ddl)
+	}
+}

@@ -9,12 +9,42 @@ LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET quote_all_identifiers = 'off'
+SET enable_seqscan = 'off'
 AS $sexton$
 DECLARE
     -- The output function of arrays would drop the encoding of xml, and writes the vectors in another form than they are read.
     ownform CONSTANT pg_catalog.regtype[] := '{xml,int2vector,oidvector}';
     made "sexton".undo_layouts;
 BEGIN
+    made.name := of_table::pg_catalog.regclass::pg_catalog.text;
+    made.cascades := coalesce((
+        SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object(
+            'parent', coalesce(pg_catalog.pg_partition_root(f.confrelid)::pg_catalog.oid, f.confrelid)::pg_catalog.int8,
+            'via', ARRAY(
+                SELECT own.attname::pg_catalog.text FROM pg_catalog.unnest(f.conkey) WITH ORDINALITY AS place (number, at)
+                JOIN pg_catalog.pg_attribute AS own ON own.attrelid = f.conrelid AND own.attnum = place.number ORDER BY place.at),
+            'keys', ARRAY(
+                SELECT other.attname::pg_catalog.text FROM pg_catalog.unnest(f.confkey) WITH ORDINALITY AS place (number, at)
+                JOIN pg_catalog.pg_attribute AS other ON other.attrelid = f.confrelid AND other.attnum = place.number ORDER BY place.at)
+        ) ORDER BY f.oid)
+        FROM pg_catalog.pg_constraint AS f
+        WHERE f.conrelid = of_table AND f.contype = 'f' AND f.confdeltype = 'c' AND f.conparentid = 0
+    ), '[]');
+    SELECT pg_catalog.md5(ROW(1, made.name, exclude, made.cascades,
+        ARRAY(SELECT ROW(i.indkey, i.indnkeyatts)::pg_catalog.text FROM pg_catalog.pg_index AS i WHERE i.indrelid = of_table AND i.indisprimary),
+        pg_catalog.array_agg(
+            ROW(a.attnum, a.attname, a.atttypid, a.atttypid::pg_catalog.regtype, a.attlen, a.attstorage, a.attgenerated)::pg_catalog.text ORDER BY a.attnum
+        ))::pg_catalog.text)
+    INTO made.signature
+    FROM pg_catalog.pg_attribute AS a
+    WHERE a.attrelid = of_table AND a.attnum > 0 AND NOT a.attisdropped;
+
+    SELECT l.id INTO made.id FROM "sexton".undo_layouts AS l WHERE l.relation = of_table AND l.signature = made.signature
+    ORDER BY l.id LIMIT 1;
+    IF made.id IS NOT NULL THEN
+        RETURN made.id;
+    END IF;
+
     SELECT
         pg_catalog.array_agg(a.attname::pg_catalog.text ORDER BY a.attnum),
         pg_catalog.array_agg(a.attnum ORDER BY a.attnum),
@@ -42,21 +72,8 @@ BEGIN
             CROSS JOIN LATERAL pg_catalog.unnest(i.indkey::pg_catalog.int2[]) WITH ORDINALITY AS place (number, at)
             JOIN pg_catalog.pg_attribute AS k ON k.attrelid = i.indrelid AND k.attnum = place.number
             WHERE i.indrelid = of_table AND i.indisprimary AND place.at <= i.indnkeyatts
-        ), '{}'),
-        coalesce((
-            SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object(
-                'parent', coalesce(pg_catalog.pg_partition_root(f.confrelid)::pg_catalog.oid, f.confrelid)::pg_catalog.int8,
-                'via', ARRAY(
-                    SELECT own.attname::pg_catalog.text FROM pg_catalog.unnest(f.conkey) WITH ORDINALITY AS place (number, at)
-                    JOIN pg_catalog.pg_attribute AS own ON own.attrelid = f.conrelid AND own.attnum = place.number ORDER BY place.at),
-                'keys', ARRAY(
-                    SELECT other.attname::pg_catalog.text FROM pg_catalog.unnest(f.confkey) WITH ORDINALITY AS place (number, at)
-                    JOIN pg_catalog.pg_attribute AS other ON other.attrelid = f.confrelid AND other.attnum = place.number ORDER BY place.at)
-            ) ORDER BY f.oid)
-            FROM pg_catalog.pg_constraint AS f
-            WHERE f.conrelid = of_table AND f.contype = 'f' AND f.confdeltype = 'c' AND f.conparentid = 0
-        ), '[]')
-    INTO made.columns, made.numbers, made.types, made.arrays, made.terms, made.size, made.key, made.cascades
+        ), '{}')
+    INTO made.columns, made.numbers, made.types, made.arrays, made.terms, made.size, made.key
     FROM pg_catalog.pg_attribute AS a
     JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
     JOIN pg_catalog.pg_namespace AS tn ON tn.oid = t.typnamespace
@@ -68,17 +85,9 @@ BEGIN
       AND NOT pg_catalog.concat(c.relname, '.', a.attname) = ANY (exclude)
       AND NOT pg_catalog.concat(n.nspname, '.', c.relname, '.', a.attname) = ANY (exclude);
 
-    made.name := of_table::pg_catalog.regclass::pg_catalog.text;
-    made.signature := pg_catalog.md5(ROW(made.name, made.columns, made.numbers, made.types, made.terms, made.size, made.key, made.cascades)::pg_catalog.text);
-
-    SELECT l.id INTO made.id FROM "sexton".undo_layouts AS l WHERE l.relation = of_table AND l.signature = made.signature
-    ORDER BY l.id LIMIT 1;
-
-    IF made.id IS NULL THEN
-        INSERT INTO "sexton".undo_layouts (relation, name, signature, columns, numbers, types, arrays, terms, size, key, cascades)
-        VALUES (of_table, made.name, made.signature, made.columns, made.numbers, made.types, made.arrays, made.terms, made.size, made.key, made.cascades)
-        RETURNING id INTO made.id;
-    END IF;
+    INSERT INTO "sexton".undo_layouts (relation, name, signature, columns, numbers, types, arrays, terms, size, key, cascades)
+    VALUES (of_table, made.name, made.signature, made.columns, made.numbers, made.types, made.arrays, made.terms, made.size, made.key, made.cascades)
+    RETURNING id INTO made.id;
 
     RETURN made.id;
 END;
