@@ -161,6 +161,8 @@ func TestFailedRowsAreRetriedInTime(t *testing.T) {
 	require.InDelta(t, 20*time.Second, until(), float64(10*time.Second), "as River does")
 	b.db.Exec(failed, "1 hour")
 	require.InDelta(t, time.Minute, until(), float64(10*time.Second), "though River would wait for longer")
+	b.db.Exec("UPDATE sexton.river_job SET attempted_at = scheduled_at")
+	require.InDelta(t, time.Minute, until(), float64(10*time.Second), "though the server's clock was set back")
 }
 
 // One that the database does not let through is tried again by River, and burns no attempt.

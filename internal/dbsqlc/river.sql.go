@@ -64,21 +64,44 @@ func (q *Queries) ClientsDead(ctx context.Context, self string, silenceSeconds f
 	return found, err
 }
 
-const clientsRedate = `-- name: ClientsRedate :exec
+const clientsRedate = `-- name: ClientsRedate :one
 WITH client AS (
-    UPDATE "sexton".clients AS client SET seen_at = pg_catalog.clock_timestamp() WHERE client.seen_at > pg_catalog.clock_timestamp()
+    UPDATE "sexton".clients AS client SET seen_at = pg_catalog.clock_timestamp()
+    WHERE client.client_id IN (
+        SELECT ahead.client_id FROM "sexton".clients AS ahead WHERE ahead.seen_at > pg_catalog.clock_timestamp() FOR UPDATE SKIP LOCKED
+    )
 ), leader AS (
     UPDATE "sexton".river_leader AS leader SET expires_at = pg_catalog.clock_timestamp() WHERE leader.elected_at > pg_catalog.clock_timestamp()
+), ahead AS (
+    SELECT job.id, job.state
+    FROM "sexton".river_job AS job
+    WHERE job.state = 'available' AND job.scheduled_at > pg_catalog.clock_timestamp() + interval '5 seconds'
+       OR job.state = 'running' AND job.attempted_at > pg_catalog.clock_timestamp()
+), free AS (
+    SELECT job.id
+    FROM "sexton".river_job AS job
+    JOIN ahead ON ahead.id = job.id AND ahead.state = job.state
+    LIMIT 1000
+    FOR UPDATE OF job SKIP LOCKED
+), dated AS (
+    UPDATE "sexton".river_job AS job
+    SET scheduled_at = CASE job.state WHEN 'available' THEN pg_catalog.clock_timestamp() ELSE job.scheduled_at END,
+        attempted_at = CASE WHEN job.attempted_at > pg_catalog.clock_timestamp() THEN pg_catalog.clock_timestamp() ELSE job.attempted_at END
+    FROM free
+    WHERE job.id = free.id
+    RETURNING job.id
 )
-UPDATE "sexton".river_job AS job SET scheduled_at = pg_catalog.clock_timestamp()
-WHERE job.state = 'available' AND job.scheduled_at > pg_catalog.clock_timestamp()
+SELECT ((SELECT pg_catalog.count(*) FROM ahead) > (SELECT pg_catalog.count(*) FROM dated))::pg_catalog.bool AS more
 `
 
-// For a server whose clock has been set back: a client that was seen in the future, River's leader elected there, or a job that may be fetched
-// then only, would wait until the clock is there again. River calls a job that waits for its time scheduled, not available.
-func (q *Queries) ClientsRedate(ctx context.Context) error {
-	_, err := q.db.Exec(ctx, clientsRedate)
-	return err
+// For a server whose clock has been set back: a client that was seen in the future, River's leader elected there, a job that was fetched there, or
+// one that may be fetched then only, would wait until the clock is there again. River calls a job that waits for its time scheduled, and available
+// only where that is less than 5 s. Returns whether there are more, since another session has them in hand, or since they are many.
+func (q *Queries) ClientsRedate(ctx context.Context) (bool, error) {
+	row := q.db.QueryRow(ctx, clientsRedate)
+	var more bool
+	err := row.Scan(&more)
+	return more, err
 }
 
 const jobStalled = `-- name: JobStalled :many
@@ -239,13 +262,15 @@ func (q *Queries) JobsGiveBack(ctx context.Context, arg JobsGiveBackParams) ([]J
 
 const jobsRetryIn = `-- name: JobsRetryIn :one
 SELECT coalesce(pg_catalog.max(extract(epoch FROM least(
-    job.scheduled_at, job.attempted_at + pg_catalog.make_interval(secs => $1::pg_catalog.float8)
+    job.scheduled_at,
+    least(job.attempted_at, pg_catalog.clock_timestamp()) + pg_catalog.make_interval(secs => $1::pg_catalog.float8)
 ) - pg_catalog.clock_timestamp())), 0)::pg_catalog.float8 AS seconds
 FROM "sexton".river_job AS job
 WHERE job.state = 'retryable' AND job.queue = $2 AND job.kind = $2
 `
 
-// The seconds for which failed jobs of a kind are to be left alone, at most @longest after their last attempt.
+// The seconds for which failed jobs of a kind are to be left alone, at most @longest after their last attempt: after now, where the server's
+// clock has been set back since.
 func (q *Queries) JobsRetryIn(ctx context.Context, longest float64, kind string) (float64, error) {
 	row := q.db.QueryRow(ctx, jobsRetryIn, longest, kind)
 	var seconds float64

@@ -55,6 +55,8 @@ type Heart struct {
 	mu sync.Mutex
 	// lastBeat is when the last beat that got through was sent, on the monotonic clock.
 	lastBeat time.Time
+	// ahead is whether something may be dated later than the server's clock, which was set back, and is to be dated anew by the next beat.
+	ahead bool
 	// working counts the goroutines that work on a job, by its ID; missed are the jobs that none worked on at the last beat.
 	working map[int64]int
 	missed  map[int64]bool
@@ -147,20 +149,30 @@ func (h *Heart) beat(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
 				return err
 			}
 		}
-		if len(seen) == 0 || seen[0] {
-			if err := h.redate(ctx); err != nil {
-				return err
-			}
+		if h.beaten(sent, len(seen) == 0 || seen[0]) {
+			return h.redate(ctx)
 		}
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if !h.lastBeat.IsZero() && sent.Sub(h.lastBeat) > h.silence() {
-			// Whatever silenced this client, such as a restart of the server, may have silenced all of them.
-			h.noReclaimBefore = time.Now().Add(h.interval())
-		}
-		h.lastBeat = sent
 		return nil
 	}, nil
+}
+
+// beaten notes a beat that got through, and whether it found the server's clock set back. It reports whether something may lie ahead of that.
+func (h *Heart) beaten(sent time.Time, setBack bool) (ahead bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.lastBeat.IsZero() && sent.Sub(h.lastBeat) > h.silence() {
+		// Whatever silenced this client, such as a restart of the server, may have silenced all of them.
+		h.noReclaimBefore = time.Now().Add(h.interval())
+	}
+	h.lastBeat = sent
+	h.ahead = h.ahead || setBack
+	return h.ahead
+}
+
+func (h *Heart) setAhead(ahead bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ahead = ahead
 }
 
 func (h *Heart) enter(ctx context.Context, deaf, held []string) error {
