@@ -66,7 +66,7 @@ func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {
 			return bounds{lease: "adjourned_group_deletion_worker", ttl: time.Minute, timeout: time.Minute}
 		},
 		pass: passAdjournedGroups,
-		due:  dueBy[AdjournedGroupDeletionArgs]("groups", "", groupschedule.DueSQL()+" AND NOT "+retriedSQL, groupschedule.NextDueSQL()),
+		due:  dueBy[AdjournedGroupDeletionArgs]("groups", groupschedule.DueSQL()+" AND NOT "+retriedSQL, groupschedule.NextDueSQL()),
 	}
 }
 

@@ -55,7 +55,7 @@ func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 				p.Bindings.ghosts.begin(time.Now())
 			}
 		},
-		due: dueBy[MigrateRecordsToGhostUserArgs]("users", ghostQueue, ghostuser.DueSQL(), ghostuser.NextDueSQL()),
+		due: dueBy[MigrateRecordsToGhostUserArgs]("users", ghostuser.DueSQL(), ghostuser.NextDueSQL()),
 		// A kind that fails as a whole leaves its wake-ups alone for a while.
 		rest: func(_ context.Context, deps Deps, _ database.Database) (time.Duration, error) {
 			return deps.Bindings.ghosts.wait(time.Now()), nil

@@ -69,7 +69,7 @@ func placeholderCleanup(c *config.Config) kind[PlaceholderUserCleanupArgs] {
 		},
 		pass: passPlaceholderCleanup,
 		due: dueBy[PlaceholderUserCleanupArgs](
-			"placeholder users", "", placeholder.DueSQL(), placeholder.NextDueSQL(), rules.MaxAttempts, rules.RetryPeriod.Seconds()),
+			"placeholder users", placeholder.DueSQL(), placeholder.NextDueSQL(), rules.MaxAttempts, rules.RetryPeriod.Seconds()),
 		rest: func(ctx context.Context, _ Deps, db database.Database) (time.Duration, error) {
 			return untilRetried(ctx, db, PlaceholderCleanup)
 		},

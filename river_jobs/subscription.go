@@ -244,8 +244,8 @@ const pausedSQL = `EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue
 const barredSQL = pausedSQL + ` OR ` + tickSpentSQL
 
 // dueBy is the predicate of a kind by SQL: due is whether there is something that it may take now, which it may not while its queue is paused,
-// and next in how many seconds something falls due; for cleanup.NextIn in queue, if that is set. Their parameters are args, and the kind behind them.
-func dueBy[T river.JobArgs](what, queue, due, next string, args ...any) predicate {
+// and next in how many seconds something falls due. Their parameters are args, and the kind behind them.
+func dueBy[T river.JobArgs](what, due, next string, args ...any) predicate {
 	var of T
 	args = append(slices.Clip(args), of.Kind())
 	sql := "SELECT " + due + " AND NOT " + strings.ReplaceAll(pausedSQL, "$1", fmt.Sprint("$", len(args))) + ", " + next
@@ -254,11 +254,8 @@ func dueBy[T river.JobArgs](what, queue, due, next string, args ...any) predicat
 		if err := on.QueryRow(ctx, db.Names.Render(sql), args...).Scan(&found.Now, &seconds); err != nil {
 			return listen.Due{}, fmt.Errorf("look for due %s: %w", what, err)
 		}
-		if queue == "" {
-			seconds = max(0, seconds)
-		}
-		found.In, err = cleanup.NextIn(ctx, db, queue, seconds)
-		return found, err
+		found.In = max(0, time.Duration(seconds*float64(time.Second)))
+		return found, nil
 	}
 }
 

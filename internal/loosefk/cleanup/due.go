@@ -41,23 +41,6 @@ const ConfirmEvery = 5 * time.Second
 var dueText = strings.NewReplacer( //nolint:gochecknoglobals // a constant
 	"{waiting}", waitingSQL, "{prepared}", loosefk.PreparedSQL, "{horizon}", loosefk.HorizonSQL(7)).Replace(dueSQL)
 
-const tombstones = "loose_foreign_keys_deleted_records"
-
-// redateSQL makes rows of {table} due that were recorded in the future. One that another session has in hand comes later.
-//
-//go:embed queries/redate.sql
-var redateSQL string
-
-// NextIn is in how long a row of a deletion table falls due, of which a look returned the seconds. They are negative where the first one was
-// recorded in the future: the server's clock has been set back, and what waits would wait until it is there again. Such rows are made due.
-func NextIn(ctx context.Context, db database.Database, table string, seconds float64) (time.Duration, error) {
-	if seconds >= 0 {
-		return time.Duration(seconds * float64(time.Second)), nil
-	}
-	_, err := db.Async().Exec(ctx, strings.ReplaceAll(db.Names.Render(redateSQL), "{table}", table))
-	return time.Second, problem.Doing(err, "date what was recorded in the future")
-}
-
 // Called reports whether the jobs database, on a connection of its own, has tombstones of which a writer may have told, and that may be taken now.
 func (w *Work) Called(ctx context.Context, on listen.Querier, db database.Database, barredSQL string) (now bool, err error) {
 	parents := w.Memory.Noted(db.Name)
@@ -94,9 +77,7 @@ func (w *Work) Due(ctx context.Context, on listen.Querier, db database.Database,
 		}
 		due.Now = !barred
 	}
-	if due.In, err = NextIn(ctx, db, tombstones, seconds); err != nil {
-		return listen.Due{}, err
-	}
+	due.In = max(0, time.Duration(seconds*float64(time.Second)))
 	if fresh && due.Now {
 		cursors.Forget()
 	}

@@ -20,10 +20,7 @@ SELECT
         SELECT extract(epoch FROM pg_catalog.min(next.consume_after) OPERATOR(pg_catalog.-) pg_catalog.statement_timestamp())
         FROM pg_catalog.unnest($3::pg_catalog.text[]) AS parent (name)
         CROSS JOIN LATERAL (
-            SELECT CASE
-                WHEN tombstone.created_at OPERATOR(pg_catalog.>) pg_catalog.statement_timestamp() THEN pg_catalog.to_timestamp(0)
-                ELSE tombstone.consume_after
-            END AS consume_after
+            SELECT tombstone.consume_after
             FROM "public".loose_foreign_keys_deleted_records AS tombstone
             WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) parent.name
               AND tombstone.status OPERATOR(pg_catalog.=) 1
