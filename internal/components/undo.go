@@ -55,8 +55,8 @@ func keptGauges(b component.Backlog) []metrics.Sample {
 	return samples
 }
 
-// Uncovered names what `sexton undo` does not bring back: what native keys take along or change with rows that are kept, excluded columns, and tables
-// that are larger than all that may be kept.
+// Uncovered names what `sexton undo` does not bring back: what native keys take along or change with rows that are kept, rows of tables with rules,
+// excluded columns, and tables that are larger than all that may be kept.
 func Uncovered(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg triggers.Config, tracked []triggers.Parent) (found []doctor.Finding, _ error) {
 	if !settings.On() {
 		return nil, nil
@@ -82,11 +82,19 @@ func Uncovered(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tr
 			schemas, tables = append(schemas, p.Schema), append(tables, p.Table)
 		}
 	}
+	parents := len(tables)
 	for _, child := range cfg.Undo.Children {
 		schemas, tables = append(schemas, child.Schema), append(tables, child.Name)
 	}
-	lacking, err := undo.Lacks(ctx, conn, schemas, tables, settings.Exclude, settings.MaxSize)
+	lacking, err := undo.Lacks(ctx, conn, schemas, tables, parents, settings.Exclude, settings.MaxSize)
 	for _, one := range lacking {
+		if len(one.Rules) > 0 {
+			found = append(found, doctor.Finding{
+				Severity: problem.Warning, Object: "table " + one.Table,
+				Message: "sexton undo does not bring back its rows: with the rules " + words.Listed(one.Rules) + " they cannot be kept",
+				Fix:     "write triggers instead of the rules where such rows are to come back",
+			})
+		}
 		if len(one.Excluded) > 0 {
 			found = append(found, doctor.Finding{
 				Severity: problem.Info, Object: "table " + one.Table,

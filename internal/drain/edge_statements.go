@@ -160,6 +160,8 @@ func (e *Edge) change(names pgschema.Names, leaf pgcatalog.Table, keys Keys, whe
 	if e.Action == Remove {
 		sql := Change(Remove, "ONLY "+leaf.SQL(), nil, "") + " WHERE " + where
 		switch {
+		case keys.Keep != nil && keys.Keep.Ruled:
+			return e.countingRows(names, "ONLY "+leaf.SQL(), keys, where, args)
 		case keys.Keep != nil:
 			return e.keepingRemoved(names, leaf, keys, where, args)
 		case e.Tells:
@@ -172,6 +174,9 @@ func (e *Edge) change(names pgschema.Names, leaf pgcatalog.Table, keys Keys, whe
 		// The partition itself takes no row that belongs into another one.
 		table = e.Child.SQL()
 		here = fmt.Sprintf("child.tableoid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid AND ", args.Add(leaf.OID))
+	}
+	if keys.Keep != nil && keys.Keep.Ruled {
+		return e.countingRows(names, table, keys, here+where, args)
 	}
 	columns, to := e.Columns, ""
 	if e.Action == Assign {

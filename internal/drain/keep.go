@@ -34,6 +34,9 @@ type Keep struct {
 	// changes have to be errors then. Apart says that a statement of this run could not.
 	Ahead uint32
 	Apart bool
+	// Ruled says that a rule of the table decides what the statement does, which Postgres refuses to one that keeps rows. The rows are counted as left
+	// out by a statement before it.
+	Ruled bool
 	// Origins are the sets that the deleted parents are in.
 	Origins []int64
 }
@@ -45,6 +48,12 @@ func (k *Keep) Begin(names pgschema.Names) batch.Statement {
 	'sexton.undo', pg_catalog.concat(pg_catalog.nextval('"sexton".undo_ids'), '/', $1::pg_catalog.oid), true)`),
 		Args: []any{k.Relation},
 	}
+}
+
+// countingRows counts the rows that the next statement will find as left out.
+func (e *Edge) countingRows(names pgschema.Names, table string, keys Keys, where string, args *Args) string {
+	from := fmt.Sprintf("(SELECT FROM %s AS child WHERE %s) AS gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", table, where)
+	return "WITH " + keys.Keep.insert("kept", from, names, e, keys, nil, nil, nil, "0", args) + "\n" + fmt.Sprintf(total, "kept")
 }
 
 // keepingRemoved has a DELETE keep its rows. What stands beside their columns has the name of a system column, which no column of a table may have: xmin
@@ -85,8 +94,11 @@ func (k *Keep) size(alias string) string {
 	return strings.NewReplacer("%1$s", alias, "%%", "%").Replace(k.Size)
 }
 
-// Separator stands before each value of a column that is kept as one text without quotes, and Null for NULL: an array of texts takes three times as long.
-const Separator, Null = `E'\x01'`, `E'\x02'`
+// Separator stands before each value of a column that is kept as one text without quotes: an array of texts takes three times as long.
+const Separator = `E'\x01'`
+
+// Null stands for NULL in such a text.
+const Null = `E'\x02'`
 
 // keepingAhead has a DELETE keep its rows without a second look at them. The function undo_set refuses that where the table may let rows stay, some are
 // so large that their arrays may not fit into memory, or a text has a separator in it.

@@ -19,6 +19,21 @@ import (
 // the statement deletes them.
 const otherColumns, rowTooLarge, rowsApart = "SX005", "SX006", "SX008"
 
+// Postgres raises notWithRules where a statement that keeps rows changes a table with rules.
+const notWithRules = "0A000"
+
+// ruled reports whether rules keep the task's rows from being kept, which the run has not known yet.
+func (r *run) ruled(ctx context.Context, t *task) (found bool) {
+	if t.reference.Keep == nil || t.reference.Keep.Ruled {
+		return false
+	}
+	_, err := r.session(t.reference).Run(ctx, batch.Statement{
+		SQL:  `SELECT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[]))`,
+		Args: []any{[]uint32{t.leaf.OID, t.reference.Child.OID}}, Scan: batch.One(&found),
+	})
+	return err == nil && found
+}
+
 // kept reports whether the deleted parent is kept.
 func (t tombstone) kept() bool { return t.origin != nil }
 

@@ -103,6 +103,10 @@ func (r *run) prepare(c *chunk, p *part, form pass, limit int, remove bool) {
 		keys.Keep.Ahead = t.leaf.OID
 	}
 	p.statements = r.statements(keys, t, form, limit)
+	if keys.Keep != nil && keys.Keep.Ruled {
+		keys.Keep = nil
+		p.statements = append(p.statements, r.statements(keys, t, form, limit)...)
+	}
 	p.cleaning = len(p.statements) - 1
 	clean := &p.statements[p.cleaning]
 	clean.Scan, clean.Counts = t.reference.counts(keys.Keep, &p.counted), t.reference.figure(t.leaf)

@@ -108,6 +108,9 @@ func (r *run) remedy(ctx context.Context, c *chunk, t *task, err error) (nextTry
 	case f.SQLState == rowsApart && t.reference.Keep != nil && !t.reference.Keep.Apart:
 		t.reference.Keep.Apart = true
 		return retry, nil
+	case f.SQLState == notWithRules && r.ruled(ctx, t):
+		t.reference.Keep.Apart, t.reference.Keep.Ruled = true, true
+		return retry, nil
 	case f.Verdict == fault.Fatal:
 		return giveUp, err
 	case f.Verdict == fault.Unavailable:

@@ -13,17 +13,20 @@ type Lacking struct {
 	// Excluded are columns that are never kept. TooLarge is the size in bytes of a table that is above the limit for all that is kept, or 0.
 	Excluded []string
 	TooLarge int64
+	// Rules are the child's own: with them none of its rows is kept.
+	Rules []string
 }
 
-// Lacks finds what is not kept of tables, given the excluded columns and the limit in bytes; 0 is none.
-func Lacks(ctx context.Context, conn *pgx.Conn, schemas, tables, exclude []string, limit int) (found []Lacking, _ error) {
-	rows, _ := conn.Query(ctx, text("uncovered"), schemas, tables, append([]string{}, exclude...), limit)
+// Lacks finds what is not kept of tables, of which so many are parents and the others children, given the excluded columns and the limit in bytes; 0 is
+// none.
+func Lacks(ctx context.Context, conn *pgx.Conn, schemas, tables []string, parents int, exclude []string, limit int) (found []Lacking, _ error) {
+	rows, _ := conn.Query(ctx, text("uncovered"), schemas, tables, append([]string{}, exclude...), limit, parents)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Lacking])
 	if err != nil {
 		return nil, fmt.Errorf("look what is not kept: %w", err)
 	}
 	for _, one := range all {
-		if len(one.Excluded) > 0 || one.TooLarge > 0 {
+		if len(one.Excluded) > 0 || one.TooLarge > 0 || len(one.Rules) > 0 {
 			found = append(found, one)
 		}
 	}

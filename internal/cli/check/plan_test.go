@@ -273,6 +273,8 @@ func TestPlanNamesWhatUndoDoesNotCover(t *testing.T) {
 		"CREATE TABLE keyless (issue_id bigint REFERENCES issues ON DELETE SET NULL)")
 	require.NotContains(t, s.OK("plan"), "undo")
 	require.Empty(t, s.Run("config", "check").Stderr)
+	s.Exec("CREATE RULE ruled AS ON DELETE TO issues WHERE old.id = 99 DO INSTEAD NOTHING; CREATE RULE ruled AS ON DELETE TO projects WHERE old.id = 99 " +
+		"DO INSTEAD NOTHING")
 	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h", "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__MAX_SIZE=1000",
 		"SEXTON_LOOSE_FOREIGN_KEYS__UNDO__EXCLUDE=issues.secret")
 	s.OK("migrate", "up")
@@ -281,6 +283,7 @@ func TestPlanNamesWhatUndoDoesNotCover(t *testing.T) {
 	for _, want := range []string{
 		"table public.pins: sexton undo does not bring back what foreign key pins_issue_id_fkey deletes or changes with rows of public.issues: ",
 		"table public.keyless: sexton undo does not bring back what foreign key keyless_issue_id_fkey deletes or changes with rows of public.issues: ",
+		"table public.issues: sexton undo does not bring back its rows: with the rules ruled they cannot be kept",
 		"table public.issues: rows come back with the default of secret, which loose_foreign_keys.undo.exclude names",
 		"table public.projects: its 0.0 MB do not fit into loose_foreign_keys.undo.max_size, 0.0 MB",
 	} {
@@ -291,6 +294,8 @@ func TestPlanNamesWhatUndoDoesNotCover(t *testing.T) {
 	require.Zero(t, checked.Code)
 	require.Contains(t, checked.Stderr, "database main, table public.pins: sexton undo does not bring back what foreign key pins_issue_id_fkey ")
 	require.Contains(t, checked.Stderr, "table public.keyless: ")
+	require.Contains(t, checked.Stderr, "table public.issues: sexton undo does not bring back its rows")
+	require.NotContains(t, checked.Stderr, "table public.projects: sexton undo does not bring back its rows")
 	require.NotContains(t, checked.Stderr, "secret", "that is as configured")
 	checked = s.Run("config", "check", "--database-url", "postgres://127.0.0.1:1/none")
 	require.Zero(t, checked.Code)

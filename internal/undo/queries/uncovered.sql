@@ -1,5 +1,5 @@
 -- What is not kept of the tables $1 (schemas) and $2 (names), in parallel: columns among $3, and tables of more than $4 bytes with their parts, 0
--- for any size.
+-- for any size. Of the tables behind the first $5, which are children, also the rules that decide what a DELETE or UPDATE does.
 SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name,
     coalesce((
         SELECT pg_catalog.array_agg(a.attname::pg_catalog.text ORDER BY a.attnum)
@@ -8,8 +8,15 @@ SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name,
           AND (pg_catalog.concat(c.relname, '.', a.attname) = ANY ($3::pg_catalog.text[])
             OR pg_catalog.concat(n.nspname, '.', c.relname, '.', a.attname) = ANY ($3::pg_catalog.text[]))
     ), '{}') AS excluded,
-    coalesce(CASE WHEN size.bytes > $4::bigint AND $4::bigint > 0 THEN size.bytes END, 0)::bigint AS too_large
-FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])) AS w (schema_name, table_name)
+    coalesce(CASE WHEN size.bytes > $4::bigint AND $4::bigint > 0 THEN size.bytes END, 0)::bigint AS too_large,
+    coalesce((
+        SELECT pg_catalog.array_agg(DISTINCT rule.rulename::pg_catalog.text)
+        FROM pg_catalog.pg_rewrite AS rule
+        WHERE rule.ev_type IN ('2', '4') AND pg_catalog.bool_or(w.place > $5::bigint)
+          AND (rule.ev_class = c.oid OR rule.ev_class IN (SELECT leaf.relid FROM pg_catalog.pg_partition_tree(c.oid) AS leaf))
+    ), '{}') AS rules
+FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]))
+    WITH ORDINALITY AS w (schema_name, table_name, place)
 JOIN pg_catalog.pg_namespace AS n ON n.nspname = w.schema_name
 JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = w.table_name
 CROSS JOIN LATERAL (
