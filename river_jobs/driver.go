@@ -112,41 +112,43 @@ type transaction struct {
 	ticker *ticker
 }
 
-// JobInsertFastMany inserts the jobs of ticks that fall due together. It waits for a moment for another transaction that asks for the same job and
-// has not ended. Then the jobs come beside.
-func (t transaction) JobInsertFastMany(ctx context.Context, params *riverdriver.JobInsertFastManyParams) ([]*riverdriver.JobInsertFastResult, error) {
+// JobInsertFastMany inserts the jobs of ticks that fall due together. It waits for a moment for another transaction that asks for one of them and
+// has not ended. Then that job comes beside, and it alone: another one that waits already would be there twice.
+func (t transaction) JobInsertFastMany(
+	ctx context.Context, params *riverdriver.JobInsertFastManyParams,
+) (results []*riverdriver.JobInsertFastResult, _ error) {
+	for _, job := range params.Jobs {
+		inserted, err := t.insert(ctx, &riverdriver.JobInsertFastManyParams{Schema: params.Schema, Jobs: []*riverdriver.JobInsertFastParams{job}})
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, inserted...)
+	}
+	return results, t.ticker.record(ctx, t.ExecutorTx, params.Jobs)
+}
+
+func (t transaction) insert(ctx context.Context, one *riverdriver.JobInsertFastManyParams) ([]*riverdriver.JobInsertFastResult, error) {
 	if err := t.Exec(ctx, "SET LOCAL lock_timeout = '"+askLock+"'; SAVEPOINT asked"); err != nil {
 		return nil, err //nolint:wrapcheck // River words it
 	}
-	results, err := t.inserter.JobInsertFastMany(ctx, params)
-	if fault.Judge(err).Lock() {
-		if err := t.Exec(ctx, "ROLLBACK TO SAVEPOINT asked"); err != nil {
-			return nil, err //nolint:wrapcheck // River words it
-		}
-		results, err = t.inserter.JobInsertFastMany(ctx, beside(params))
+	results, err := t.inserter.JobInsertFastMany(ctx, one)
+	if !fault.Judge(err).Lock() {
+		return results, err
 	}
-	if err == nil {
-		err = t.ticker.record(ctx, t.ExecutorTx, params.Jobs)
+	if err := t.Exec(ctx, "ROLLBACK TO SAVEPOINT asked"); err != nil {
+		return nil, err //nolint:wrapcheck // River words it
 	}
-	return results, err
-}
-
-func beside(params *riverdriver.JobInsertFastManyParams) *riverdriver.JobInsertFastManyParams {
-	others := &riverdriver.JobInsertFastManyParams{Schema: params.Schema}
-	for _, job := range params.Jobs {
-		other := *job
-		other.UniqueKey = besideKey(job.UniqueKey)
-		others.Jobs = append(others.Jobs, &other)
-	}
-	return others
+	other := *one.Jobs[0]
+	other.UniqueKey = besideKey(other.UniqueKey)
+	return t.inserter.JobInsertFastMany(ctx, &riverdriver.JobInsertFastManyParams{Schema: one.Schema, Jobs: []*riverdriver.JobInsertFastParams{&other}})
 }
 
 // JobSchedule makes jobs available whose time has come by the server's clock. River's own query waits for rows that are locked, and so all jobs
 // would wait for one that a transaction has pulled forward which does not end. The unique keys of these jobs keep others out already.
 func (t transaction) JobSchedule(ctx context.Context, params *riverdriver.JobScheduleParams) (scheduled []*riverdriver.JobScheduleResult, _ error) {
-	queues, err := t.driver.jobs.Names.Queries(t.driver.UnwrapTx(t.ExecutorTx)).JobsSchedule(ctx, int32(params.Max))
-	for _, queue := range queues {
-		scheduled = append(scheduled, &riverdriver.JobScheduleResult{Job: rivertype.JobRow{Queue: queue}}) // River asks for no more.
+	due, err := t.driver.jobs.Names.Queries(t.driver.UnwrapTx(t.ExecutorTx)).JobsSchedule(ctx, int32(params.Max))
+	for _, job := range due { // River asks for no more.
+		scheduled = append(scheduled, &riverdriver.JobScheduleResult{Job: rivertype.JobRow{Queue: job.Queue}, ConflictDiscarded: job.Discarded})
 	}
 	return scheduled, problem.Doing(err, "make jobs available")
 }

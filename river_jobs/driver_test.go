@@ -200,6 +200,38 @@ func TestALostListenerDialsAgainByItself(t *testing.T) {
 	require.Equal(t, 3, strings.Count(b.log.String(), lost))
 }
 
+// River's client inserts jobs that need not be unique while they wait for their next attempt. Of equal ones whose time has come one is left, and
+// none of them keeps another job waiting, not even where they must be unique once they are discarded.
+func TestOneJobInTheWayStopsNoOther(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	on := &driver{Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected}
+	b.db.Exec(`INSERT INTO sexton.river_job (kind, args, queue, max_attempts, state, scheduled_at, unique_key, unique_states)
+		SELECT 'x', '{}', queue, 5, state::sexton.river_job_state, now(), key::bytea, states
+		FROM (VALUES ('kept out', 'retryable', 'k', B'11010001'), ('waits', 'available', 'k', B'11010001'),
+			('kept out', 'retryable', 'l', B'11011001'), ('waits', 'available', 'l', B'11011001'),
+			('first', 'retryable', 'm', B'11010001'), ('second', 'retryable', 'm', B'11010001'),
+			('alone', 'retryable', 'n', B'11110001'), ('without a key', 'retryable', NULL, NULL)) AS job (queue, state, key, states)`)
+	tx := pgtest.Must(on.GetExecutor().Begin(t.Context()))(t)
+	moved := pgtest.Must(tx.JobSchedule(t.Context(), &riverdriver.JobScheduleParams{Max: 10, Schema: "sexton"}))(t)
+	require.NoError(t, tx.Commit(t.Context()))
+	discarded := 0
+	for _, job := range moved {
+		if job.ConflictDiscarded {
+			discarded++
+		}
+	}
+	require.Equal(t, []int{6, 3}, []int{len(moved), discarded})
+	require.Equal(t, [][]string{
+		{"alone", "available", "1"},
+		{"first", "available", "1"},
+		{"kept out", "discarded", "2"},
+		{"second", "discarded", "1"},
+		{"waits", "available", "2"},
+		{"without a key", "available", "1"},
+	}, b.db.Rows("SELECT queue, state, count(*) FROM sexton.river_job GROUP BY queue, state ORDER BY queue"))
+}
+
 // What River believes of a notification, and how its listener is used, are no promise of River's.
 func TestDriverIsTheOneThatWasRead(t *testing.T) {
 	t.Parallel()

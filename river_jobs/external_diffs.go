@@ -14,6 +14,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/extdiff"
+	"sexton/internal/fault"
 	"sexton/internal/jobrun"
 	"sexton/internal/latency"
 	"sexton/internal/listen"
@@ -215,22 +216,44 @@ func (s *scheduleStats) goOn(c config.ExternalDiffs) {
 	}
 }
 
-// enqueueDiffs makes one job per diff, all of them in one statement, and counts the new ones.
-func enqueueDiffs(ctx context.Context, tx pgx.Tx, db database.Database, ids []int64) (inserted int, err error) {
+// enqueueDiffs makes one job per diff, and counts the new ones. A diff that another transaction asks for that does not end is left out: that one's
+// job moves it, or a later round finds it. The others wait for it once, and not for each further one.
+func enqueueDiffs(ctx context.Context, tx pgx.Tx, db database.Database, ids []int64) (int, error) {
+	inserted, err := enqueueTogether(ctx, tx, db, askLock, ids...)
+	if !fault.Judge(err).Lock() {
+		return inserted, err
+	}
+	for _, id := range ids {
+		one, err := enqueueTogether(ctx, tx, db, "1ms", id)
+		if err != nil && !fault.Judge(err).Lock() {
+			return 0, err
+		}
+		inserted += one
+	}
+	_, err = tx.Exec(ctx, "SET LOCAL lock_timeout = '"+askLock+"'")
+	return inserted, problem.Doing(err, "bound waits for locks")
+}
+
+// enqueueTogether makes all jobs in one statement, or none.
+func enqueueTogether(ctx context.Context, tx pgx.Tx, db database.Database, lockTimeout string, ids ...int64) (inserted int, err error) {
 	const sql = `
-WITH enqueued AS MATERIALIZED (
-    SELECT "sexton".enqueue($1, pg_catalog.jsonb_build_object('diff_id', diff.id)) AS id FROM pg_catalog.unnest($2::bigint[]) AS diff (id)
+WITH bounded AS MATERIALIZED (
+    SELECT pg_catalog.set_config('lock_timeout', $3, true)
+), enqueued AS MATERIALIZED (
+    SELECT "sexton".enqueue($1, pg_catalog.jsonb_build_object('diff_id', diff.id)) AS id FROM bounded, pg_catalog.unnest($2::bigint[]) AS diff (id)
 )
 SELECT pg_catalog.array_agg(enqueued.id) FROM enqueued`
-	var jobs []int64
-	if err := tx.QueryRow(ctx, db.Names.Render(sql), MigrateExternalDiff, ids).Scan(&jobs); err != nil {
-		return 0, fmt.Errorf("enqueue %s: %w", MigrateExternalDiff, err)
-	}
 	// A new job's time is that of this transaction's begin; its xmin may be that of a savepoint.
 	const count = `
 SELECT pg_catalog.count(*) FROM "sexton".river_job AS job WHERE job.id = ANY ($1::bigint[]) AND job.created_at = pg_catalog.now() AND job.attempt = 0`
-	err = tx.QueryRow(ctx, db.Names.Render(count), jobs).Scan(&inserted)
-	return inserted, problem.Doing(err, "count enqueued jobs")
+	err = pgx.BeginFunc(ctx, tx, func(attempt pgx.Tx) error {
+		var jobs []int64
+		if err := attempt.QueryRow(ctx, db.Names.Render(sql), MigrateExternalDiff, ids, lockTimeout).Scan(&jobs); err != nil {
+			return fmt.Errorf("enqueue %s: %w", MigrateExternalDiff, err)
+		}
+		return problem.Doing(attempt.QueryRow(ctx, db.Names.Render(count), jobs).Scan(&inserted), "count enqueued jobs")
+	})
+	return inserted, err //nolint:wrapcheck // it says what was done
 }
 
 // remove removes objects.

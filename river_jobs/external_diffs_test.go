@@ -351,3 +351,13 @@ func TestRefusalsPauseTogether(t *testing.T) {
 	require.True(t, r.begin(now))
 	require.Equal(t, firstPause, r.wait(now))
 }
+
+// A transaction that asks for one diff and does not end stops the handing on of no other.
+func TestADiffAskedForStopsNoOther(t *testing.T) {
+	t.Parallel()
+	b, _ := diffBundle(t)
+	open := pgtest.Begin(t, b.db.Pool(), `SELECT sexton.enqueue('migrate_external_diff', '{"diff_id": 2}')`)
+	require.Equal(t, jobrun.Done, pgtest.Must(run(t.Context(), b.deps, ScheduleExternalDiffsArgs{}))(t).Outcome)
+	require.NoError(t, open.Rollback(t.Context()))
+	require.Equal(t, [][]string{{"1"}, {"3"}}, b.db.Rows("SELECT args ->> 'diff_id' FROM sexton.river_job ORDER BY 1"))
+}

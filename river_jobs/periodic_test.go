@@ -10,6 +10,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivertype"
 	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 
@@ -341,4 +342,30 @@ func TestATickComesBesideATransactionThatDoesNotEnd(t *testing.T) {
 		return len(b.db.Rows("SELECT FROM sexton.runs WHERE outcome = 'done'")) == 1, nil
 	})
 	require.Equal(t, [][]string{{"t"}}, b.db.Rows("SELECT last_tick > now() - interval '2 years' FROM sexton.schedules"))
+}
+
+// Two ticks fall due together. The job of the one waits already and is not there twice, though that of the other is kept out.
+func TestATickComesBesideWhatKeepsItOutAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	on := &driver{Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected, ticker: &ticker{}}
+	insert := func(kinds ...string) {
+		params := &riverdriver.JobInsertFastManyParams{Schema: "sexton"}
+		for _, kind := range kinds {
+			params.Jobs = append(params.Jobs, &riverdriver.JobInsertFastParams{
+				EncodedArgs: []byte(`{}`), Kind: kind, MaxAttempts: 1, Priority: 1, Queue: kind, State: rivertype.JobStateAvailable, Tags: []string{},
+				UniqueKey: uniqueKey(kind, []byte(`{}`)), UniqueStates: 0b11110001,
+			})
+		}
+		tx := pgtest.Must(on.GetExecutor().Begin(t.Context()))(t)
+		require.Len(t, pgtest.Must(tx.JobInsertFastMany(t.Context(), params))(t), len(kinds))
+		require.NoError(t, tx.Commit(t.Context()))
+	}
+	insert("waits")
+	open := pgtest.Must(b.db.Pool().Begin(t.Context()))(t)
+	pgtest.Exec(t, open, `INSERT INTO sexton.river_job (kind, args, queue, max_attempts, unique_key, unique_states)
+		VALUES ('asked', '{}', 'asked', 1, $1, B'11110001')`, uniqueKey("asked", []byte(`{}`)))
+	insert("asked", "waits")
+	require.NoError(t, open.Rollback(t.Context()))
+	require.Equal(t, [][]string{{"asked", "1"}, {"waits", "1"}}, b.db.Rows("SELECT kind, count(*) FROM sexton.river_job GROUP BY kind ORDER BY kind"))
 }

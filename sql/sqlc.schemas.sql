@@ -35,7 +35,9 @@ CREATE TABLE "sexton".river_job (
     attempted_by text[],
     kind text NOT NULL,
     metadata jsonb NOT NULL,
-    queue text NOT NULL
+    queue text NOT NULL,
+    unique_key bytea,
+    unique_states bit(8)
 );
 CREATE TABLE "sexton".river_leader (
     elected_at timestamptz NOT NULL,

@@ -96,21 +96,40 @@ FROM "sexton".river_job AS job
 WHERE job.state = 'scheduled' AND job.queue = @kind AND job.kind = @kind;
 
 -- name: JobsSchedule :many
--- Makes jobs available whose time has come, the most urgent first, and returns their queues. One that is locked comes later.
+-- Makes jobs available whose time has come, the most urgent first, and returns their queues. One that is locked comes later. As River has it, a
+-- job is discarded that did not have to be unique while it waited, where an equal one is there that has to be. It loses its key, which another
+-- discarded job may have to have alone.
 WITH due AS (
-    SELECT job.id
+    SELECT job.id, CASE WHEN job.unique_states IS NOT NULL THEN job.unique_key END AS unique_key, job.priority, job.scheduled_at
     FROM "sexton".river_job AS job
     WHERE job.state IN ('retryable', 'scheduled')
       AND job.scheduled_at <= pg_catalog.clock_timestamp()
     ORDER BY job.priority, job.scheduled_at, job.id
     LIMIT @most::int
     FOR UPDATE SKIP LOCKED
+), compared AS (
+    SELECT
+        due.id,
+        due.unique_key IS NOT NULL AND (
+            pg_catalog.row_number() OVER (PARTITION BY due.unique_key ORDER BY due.priority, due.scheduled_at, due.id) > 1
+            OR EXISTS (
+                SELECT FROM "sexton".river_job AS other
+                WHERE other.unique_key = due.unique_key
+                  AND other.unique_states IS NOT NULL
+                  AND "sexton".river_job_state_in_bitmask(other.unique_states, other.state)
+                  AND other.id <> due.id
+            )
+        ) AS discarded
+    FROM due
 )
 UPDATE "sexton".river_job AS job
-SET state = 'available'
-FROM due
-WHERE job.id = due.id
-RETURNING job.queue;
+SET state = CASE WHEN compared.discarded THEN 'discarded' ELSE 'available' END::"sexton".river_job_state,
+    finalized_at = CASE WHEN compared.discarded THEN pg_catalog.clock_timestamp() END,
+    metadata = CASE WHEN compared.discarded THEN job.metadata || '{"unique_key_conflict": "scheduler_discarded"}' ELSE job.metadata END,
+    unique_key = CASE WHEN NOT compared.discarded THEN job.unique_key END
+FROM compared
+WHERE job.id = compared.id
+RETURNING job.queue, compared.discarded::boolean AS discarded;
 
 -- name: ClientJobs :many
 -- The jobs that River fetched for a client. River appends the client that fetches.
