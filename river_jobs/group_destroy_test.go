@@ -337,3 +337,21 @@ func TestMarksWakeTheJob(t *testing.T) {
 	}
 	require.EqualValues(t, 3, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM group_deletion_schedules"))
 }
+
+// A transaction that asks for the destruction of one group and does not end is no failed attempt of that group, and stops no other.
+func TestAGroupAskedForStopsNoOther(t *testing.T) {
+	t.Parallel()
+	b := groupBundle(t)
+	b.db.Exec(markedLongAgo)
+	open := pgtest.Begin(t, b.db.Pool(), `SELECT sexton.enqueue('group_destroy', '{"group_id": 10, "user_id": 1}')`)
+	for range 2 {
+		pgtest.Must(run(t.Context(), b.deps, AdjournedGroupDeletionArgs{}))(t)
+		require.Equal(t, [][]string{{"11"}}, b.db.Rows("SELECT args ->> 'group_id' FROM sexton.river_job"))
+		require.Equal(t, [][]string{{"10", "0", "t"}}, b.db.Rows(
+			"SELECT group_id, attempts, retry_at BETWEEN now() AND now() + interval '1 minute' FROM sexton.group_deletion_failures"))
+		b.db.Exec("UPDATE sexton.group_deletion_failures SET retry_at = now()")
+	}
+	require.NoError(t, open.Rollback(t.Context()))
+	pgtest.Must(run(t.Context(), b.deps, AdjournedGroupDeletionArgs{}))(t)
+	require.Equal(t, [][]string{{"10"}, {"11"}}, b.db.Rows("SELECT args ->> 'group_id' FROM sexton.river_job ORDER BY 1"))
+}

@@ -112,8 +112,12 @@ func passPlaceholderCleanup(ctx context.Context, p *pass, _ PlaceholderUserClean
 	if stats == nil {
 		return jobrun.Result{}, err
 	}
-	if err == nil && stats.Failed > 0 {
+	switch {
+	case err != nil:
+	case stats.Failed > 0:
 		err = fmt.Errorf("offer %d placeholder users: SQLSTATE %s: %s", stats.Failed, stats.Errors[0].SQLState, stats.Errors[0].Message)
+	case len(stats.Errors) > 0: // Others have rows locked, which stay due.
+		p.later = pauseAfter(p.snoozes())
 	}
 	return placeholderResult(stats), err
 }

@@ -299,3 +299,15 @@ func TestPlaceholdersAreOfferedWhileADatabaseIsAway(t *testing.T) {
 		b.db.Rows("SELECT placeholder_user_id, deletion_attempts FROM import_placeholder_user_details ORDER BY id"))
 	require.Equal(t, [][]string{{"2"}}, b.db.Rows("SELECT count(*) FROM sexton.river_job WHERE kind = 'import_delete_placeholder_user'"))
 }
+
+// A transaction that asks for the job of one placeholder and does not end makes no pass fail. A later one finds it.
+func TestAPlaceholderAskedForIsNoFailure(t *testing.T) {
+	t.Parallel()
+	b := placeholderBundle(t)
+	open := pgtest.Begin(t, b.db.Pool(), `SELECT sexton.enqueue('import_delete_placeholder_user', '{"user_id": 11}')`)
+	require.Equal(t, jobrun.Done, pgtest.Must(run(t.Context(), b.deps, PlaceholderUserCleanupArgs{}))(t).Outcome)
+	require.Equal(t, [][]string{{"0", "1"}}, b.db.Rows("SELECT stats ->> 'failed', stats ->> 'changed' FROM sexton.runs"))
+	require.NoError(t, open.Rollback(t.Context()))
+	pgtest.Must(run(t.Context(), b.deps, PlaceholderUserCleanupArgs{}))(t)
+	require.Equal(t, [][]string{{"1"}}, b.db.Rows("SELECT count(*) FROM sexton.river_job WHERE args ->> 'user_id' = '11'"))
+}

@@ -68,7 +68,7 @@ func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind 
 		SELECT "sexton".enqueue($1, $2, $3) FROM bounded`
 	var id int64
 	err = on.QueryRow(ctx, db.Names.Render(sql), kind, string(encoded), runAt).Scan(&id)
-	if fault.Judge(err).Lock() {
+	if fault.Judge(err).Verdict == fault.LockTimeout { // enqueue raises 40001 of its own.
 		err = fmt.Errorf("another transaction asks for the same job and has not ended: %w", err)
 	}
 	return id, problem.Doing(err, "enqueue %s", kind)

@@ -41,7 +41,7 @@ type Engine struct {
 // group in hand is finished first. The statistics are valid beside an error, too. The error wraps lease.ErrLost where the
 // lease has passed on; then nothing of the last transaction remains.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
-	r := &run{Engine: e, stats: &Stats{Errors: []fault.Counts{}}}
+	r := &run{Engine: e, stats: &Stats{Errors: []fault.Counts{}}, limits: e.Session.Limits}
 	err := pace.Under(ctx, e.Session, e.Runtime, reserve, r.work)
 	return r.stats, err
 }
@@ -51,6 +51,8 @@ type run struct {
 	*Engine
 
 	stats *Stats
+	// limits bound a decision: its waits get short once one has met a lock, so that many of them take the others no time.
+	limits batch.Limits
 	// after is the last group that was loaded, start when the next destruction may begin.
 	after int64
 	start time.Time
@@ -94,7 +96,7 @@ func (r *run) page(ctx context.Context) (ids []int64, more bool, _ error) {
 // decide takes one transaction.
 func (r *run) decide(ctx context.Context, id int64) error {
 	decision := Decision{GroupID: id, RunAt: r.start}
-	_, err := r.Session.Run(ctx, batch.Statement{
+	_, err := r.Session.RunWithin(ctx, r.limits, batch.Statement{
 		SQL: r.Session.Names.Render(statement("decide")), Args: []any{id, r.start},
 		Scan: batch.One(&decision.Outcome, &decision.UserID, &decision.Path, &decision.Reason),
 	})
@@ -109,15 +111,20 @@ func (r *run) decide(ctx context.Context, id int64) error {
 	return nil
 }
 
+// putOff counts no attempt where others were in the way, such as a transaction that asks for the same job and does not end.
 func (r *run) putOff(ctx context.Context, id int64, f fault.Fault, _ error) error {
 	f.Table = "groups"
+	outcome, attempts := Failed, 1
+	if f.Lock() {
+		outcome, attempts, r.limits.LockTimeout = Locked, 0, pace.LockAgain
+	}
 	_, err := r.Session.Run(ctx, batch.Statement{
-		SQL: r.Session.Names.Render(statement("put_off")), Args: []any{id, fmt.Sprintf("SQLSTATE %s: %s", f.SQLState, f.Message)},
+		SQL: r.Session.Names.Render(statement("put_off")), Args: []any{id, fmt.Sprintf("SQLSTATE %s: %s", f.SQLState, f.Message), attempts},
 	})
 	if err != nil {
 		return fmt.Errorf("put it off: %w", err)
 	}
-	r.tell(ctx, Decision{GroupID: id, RunAt: r.start, Outcome: Failed, Fault: f})
+	r.tell(ctx, Decision{GroupID: id, RunAt: r.start, Outcome: outcome, Fault: f})
 	return nil
 }
 
@@ -136,12 +143,13 @@ func (r *run) tell(ctx context.Context, decision Decision) {
 type Outcome string
 
 // The outcomes: a job that destroys it was inserted; there is such a job; it was restored; it is gone, was restored or has
-// lost its schedule meanwhile; nothing could be decided, and it is put off.
+// lost its schedule meanwhile; others had it locked, or nothing could be decided, and it is put off.
 const (
 	Enqueued Outcome = "enqueued"
 	Waiting  Outcome = "waiting"
 	Restored Outcome = "restored"
 	Undue    Outcome = "undue"
+	Locked   Outcome = "locked"
 	Failed   Outcome = "failed"
 )
 
@@ -156,7 +164,7 @@ type Decision struct {
 	RunAt time.Time
 	// Reason is why a group was restored: not_permitted, or user_missing.
 	Reason string
-	// Fault is the reason why nothing could be decided, for failed groups.
+	// Fault is the reason why nothing could be decided, for locked and failed groups.
 	Fault fault.Fault
 }
 
@@ -165,7 +173,8 @@ type Stats struct {
 	// Cutoff is the date before which a mark makes a group due; nil where there is no period, and nothing was done.
 	Cutoff *time.Time `json:"cutoff"`
 	// GroupsEnqueued counts groups that are to be destroyed, GroupsRestored groups whose requester may no longer
-	// remove them, GroupsSkipped groups with which others were faster, GroupsFailed groups that are put off with an error.
+	// remove them, GroupsSkipped groups with which others were faster or which they had locked, GroupsFailed groups that are put
+	// off with an error.
 	GroupsEnqueued int64 `json:"groups_enqueued"`
 	GroupsRestored int64 `json:"groups_restored"`
 	GroupsSkipped  int64 `json:"groups_skipped"`
@@ -190,6 +199,9 @@ func (s *Stats) count(d Decision) {
 		s.GroupsRestored++
 	case Failed:
 		s.GroupsFailed++
+		s.Errors = fault.Count(s.Errors, d.Fault)
+	case Locked:
+		s.GroupsSkipped++
 		s.Errors = fault.Count(s.Errors, d.Fault)
 	default:
 		s.GroupsSkipped++

@@ -59,6 +59,9 @@ type Items[T any] struct {
 	Doing func(T) string
 }
 
+// LockAgain is how long an item waits for a lock behind one that has met one: there may be many of them.
+const LockAgain = time.Millisecond
+
 // Each works on items until none is left or the frame has ended: interrupted reports that the run was asked to stop, overLimit that its time
 // was over before all items were done. An error that says nothing about the item alone ends the run.
 func (i Items[T]) Each(ctx context.Context, f *Frame) (overLimit, interrupted bool, _ error) {

@@ -55,6 +55,8 @@ type run struct {
 
 	stats *Stats
 	frame *pace.Frame
+	// limits bound an offer: its waits get short once one has met a lock.
+	limits batch.Limits
 	// loaded are rows that are not looked at yet, after is the last one that was loaded; full reports that more may follow it.
 	loaded []row
 	after  int64
@@ -67,7 +69,7 @@ type run struct {
 // refuses to touch stops no other. The statistics are valid beside an error, too, which is lease.ErrLost where the lease has
 // passed on.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
-	r := &run{Engine: e, stats: &Stats{Errors: []fault.Counts{}}, after: math.MinInt64}
+	r := &run{Engine: e, stats: &Stats{Errors: []fault.Counts{}}, limits: e.Session.Limits, after: math.MinInt64}
 	rows := pace.Items[row]{Page: r.page, One: r.offer, Failed: r.refused, Doing: func(next row) string {
 		return fmt.Sprintf("offer placeholder user %d", next.userID)
 	}}
@@ -123,7 +125,7 @@ func (r *run) offer(ctx context.Context, next row) error {
 	at := r.Start.Add(time.Duration(r.stats.Scheduled) * r.Spacing)
 	var eligible bool
 	var attempt *int64
-	_, err := r.Session.Run(ctx, batch.Statement{
+	_, err := r.Session.RunWithin(ctx, r.limits, batch.Statement{
 		SQL: r.Session.Names.Render(statement("offer")), Args: append(r.Rules.args(), next.id, at), Scan: batch.One(&eligible, &attempt),
 	})
 	switch {
@@ -139,13 +141,19 @@ func (r *run) offer(ctx context.Context, next row) error {
 	return nil
 }
 
-// refused goes on behind a row that the database does not want to touch. So many rows are no longer to blame themselves.
+// refused goes on behind a row that the database does not want to touch. So many rows are no longer to blame themselves. One that others have
+// locked, or whose job a transaction asks for that does not end, has not failed.
 func (r *run) refused(_ context.Context, _ row, f fault.Fault, cause error) error {
-	if r.stats.Failed == mostFailures {
+	switch {
+	case f.Lock():
+		r.stats.Changed++
+		r.limits.LockTimeout = pace.LockAgain
+	case r.stats.Failed == mostFailures:
 		return cause
+	default:
+		r.stats.Failed++
 	}
 	f.Table = detailsTable
-	r.stats.Failed++
 	r.stats.Errors = fault.Count(r.stats.Errors, f)
 	return nil
 }

@@ -211,7 +211,7 @@ type Stats struct {
 	// FinalAttempts are those among all of them that will not be offered again.
 	FinalAttempts int64 `json:"final_attempts"`
 	// Waiting counts rows that were left as they are because a job for their user waits or runs already, Changed rows that
-	// another session took or changed meanwhile.
+	// another session took, changed or had locked meanwhile.
 	Waiting int64 `json:"waiting"`
 	Changed int64 `json:"changed"`
 	// Failed counts rows that the database refused to touch. No attempt was counted for them.
