@@ -85,6 +85,21 @@ func TestFaultTellsWhatTheServerSaid(t *testing.T) {
 	require.Equal(t, "not found", fault.Fault{Message: "not found"}.Text())
 }
 
+func TestLockedTablesAreReadFromRecordedErrors(t *testing.T) {
+	t.Parallel()
+	tables, waits := fault.LockIn("8 × my issues: SQLSTATE 55P03: lock timeout; 3 × todos: SQLSTATE 23514: no: never; 500+ × parts.notes: SQLSTATE 40P01: deadlock")
+	require.True(t, waits)
+	require.Equal(t, []string{"my issues", "parts.notes"}, tables)
+	tables, waits = fault.LockIn("clean up: my issues: SQLSTATE 55P03: lock timeout")
+	require.True(t, waits)
+	require.Equal(t, []string{"my issues"}, tables)
+	tables, waits = fault.LockIn("lock timeout (SQLSTATE 55P03)")
+	require.True(t, waits)
+	require.Empty(t, tables)
+	_, waits = fault.LockIn("my issues: SQLSTATE 23514: no")
+	require.False(t, waits)
+}
+
 func TestDuplicatesAreThoseOfTheTableItself(t *testing.T) {
 	t.Parallel()
 	likes, part := pgcatalog.Table{Schema: "public", Name: "likes"}, pgcatalog.Table{Schema: "parts", Name: "likes_1"}

@@ -6,9 +6,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/component"
+	"sexton/internal/dbtest"
 	"sexton/internal/pgtest"
 )
 
@@ -47,7 +50,7 @@ func TestPutOffRowsAreCountedByReason(t *testing.T) {
 	pid := fmt.Sprintf("pid %d (", tx.Conn().PgConn().PID())
 	held := users()
 	require.Contains(t, held.LockedBy, pid)
-	require.Contains(t, held.LockedBy, " holds locks on issues since ")
+	require.Contains(t, held.LockedBy, " is the oldest session that writes to issues since ")
 	reason, _ := held.Obstacle()
 	require.Contains(t, reason, "; now "+held.LockedBy)
 	failure := locked()
@@ -66,4 +69,82 @@ func TestPutOffRowsAreCountedByReason(t *testing.T) {
 	first := found.Reasons()[0]
 	require.Len(t, first.Failures, component.FailureWindow)
 	require.True(t, first.More)
+}
+
+// The sum of what was put off and the list of failures have one rule for what is one cause.
+func TestCausesAreTheSameInSQLAndGo(t *testing.T) {
+	t.Parallel()
+	db, _ := failingSite(t)
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{"t: SQLSTATE 23514: refused", "t: SQLSTATE 55P03: refused", false},
+		{"t: SQLSTATE 23503: Key (id)=(12345) is kept", "t: SQLSTATE 23503: Key (id)=(54321) is kept", true},
+		{"t: SQLSTATE 23503: Key (id)=(1f2e-77, 12)", "t: SQLSTATE 23503: Key (id)=(ab-9, 1)", true},
+		{"t_1: SQLSTATE 23514: refused", "t_2: SQLSTATE 23514: refused", false},
+		{"no answer of 7 (SQLSTATE 57014)", "no answer of 8 (SQLSTATE 57014)", true},
+		{"no answer of 7 (SQLSTATE 57014)", "no answer of 7 (SQLSTATE 55P03)", false},
+		{"group 7 is kept", "group 8 is left", false},
+	} {
+		want := min(c.a, c.b)
+		if !c.same {
+			want = "1 × " + want + "; 1 × " + max(c.a, c.b)
+		}
+		require.Equal(t, want, db.Rows("SELECT sexton.reasons(ARRAY[$1, $2])", c.a, c.b)[0][0])
+		require.Equal(t, c.same, cause(c.a) == cause(c.b), "%s; %s", c.a, c.b)
+	}
+}
+
+func TestPutOffPlaceholdersAreCountedByReason(t *testing.T) {
+	t.Parallel()
+	db, all := failingSite(t)
+	db.Exec(`DELETE FROM import_placeholder_user_details;
+		INSERT INTO users (id, username, email, name, user_type) SELECT id, 'q' || id, id || '@example.com', 'Q', 15 FROM generate_series(1001, 1301) AS id;
+		INSERT INTO import_placeholder_user_details (placeholder_user_id, organization_id, deletion_attempts, last_deletion_attempt_at, last_error)
+			SELECT id, 1, 1, now(), CASE id WHEN 1301 THEN 'todos: other' ELSE 'kept by a note' END FROM generate_series(1001, 1301) AS id`)
+	reading := pgtest.Must(Read(t.Context(), Noted(all, nil)))(t)
+	at := slices.IndexFunc(reading.DeletionTables, func(b component.Backlog) bool { return b.Table == "import_placeholder_user_details" })
+	require.GreaterOrEqual(t, at, 0)
+	require.Equal(t, "300 × kept by a note; 1 × todos: other", reading.DeletionTables[at].DeferredReason)
+}
+
+// The session that is in the way is named, whatever it calls itself and whatever table of that name there is elsewhere.
+func TestTheHolderInTheWayIsNamed(t *testing.T) {
+	t.Parallel()
+	db, all := failingSite(t)
+	db.Exec(`CREATE SCHEMA archive; CREATE TABLE archive.issues (id bigint); CREATE TABLE "my issues" (id bigint PRIMARY KEY); INSERT INTO "my issues" VALUES (1)`)
+	said := func(table string) string {
+		return (&holders{all: all}).of(t.Context(), "main", table+": SQLSTATE 55P03: canceling statement due to lock timeout")
+	}
+	begin := func(sql string) (tx pgx.Tx, pid string) {
+		tx = db.Begin(t, sql)
+		return tx, fmt.Sprintf("pid %d (", tx.Conn().PgConn().PID())
+	}
+
+	_, elsewhere := begin("LOCK TABLE archive.issues")
+	require.Equal(t, "no session holds a lock on issues", said("issues"))
+	require.Contains(t, said("archive.issues"), elsewhere)
+
+	// A worker at a batch is left out, which has the token of its lease behind its name; a console with such a name is none.
+	begin("SELECT set_config('application_name', sexton.session_name('lfk:main') || '#7', true); SELECT FROM issues FOR UPDATE")
+	require.Equal(t, "no session holds a lock on issues", said("issues"))
+	_, console := begin("SET LOCAL application_name = 'sexton console of ops'; LOCK TABLE todos")
+	require.Contains(t, said("public.todos"), console+"sexton console of ops) holds locks on public.todos since ")
+
+	// Of several that write, which one is in the way is known once another session waits for it.
+	_, older := begin(`INSERT INTO "my issues" VALUES (2)`)
+	locks, newer := begin(`SELECT FROM "my issues" WHERE id = 1 FOR UPDATE`)
+	require.Contains(t, said("my issues"), older)
+	require.Contains(t, said("my issues"), " is the oldest session that writes to my issues since ")
+	waiting := pgtest.Connect(t, db.URL)
+	wait := dbtest.Meanwhile(func() (pgconn.CommandTag, error) {
+		return waiting.Exec(t.Context(), `SET application_name = 'sexton waits'; DELETE FROM "my issues" WHERE id = 1`)
+	})
+	db.AwaitLock(t)
+	require.Contains(t, said("my issues"), newer)
+	require.Contains(t, said("my issues"), " holds locks on my issues since ")
+	require.NoError(t, locks.Rollback(t.Context()))
+	_, err := wait()
+	require.NoError(t, err)
 }

@@ -36,11 +36,9 @@ type Reason struct {
 	Failures    []component.Failure
 }
 
-var (
-	// A key, a row or a process has digits in its name, which differ from one failure to the next; a SQLSTATE tells causes apart.
-	variable = regexp.MustCompile(`[0-9A-Za-z-]*[0-9][0-9A-Za-z-]*`)
-	sqlState = regexp.MustCompile(`^[0-9A-Z]{5}$`)
-)
+// variable finds keys, rows and processes, which have digits in their names and differ from one failure to the next, and SQLSTATEs, which stay: they
+// tell causes apart. sql/functions/base/reasons.sql has the same expression.
+var variable = regexp.MustCompile(`(SQLSTATE [0-9A-Z]{5})|[0-9A-Za-z-]*[0-9][0-9A-Za-z-]*`)
 
 // cause is an error without the parts that differ between rows.
 func cause(text string) string {
@@ -48,12 +46,7 @@ func cause(text string) string {
 	if !found {
 		table, rest = "", text // It names no table first.
 	}
-	return table + variable.ReplaceAllStringFunc(rest, func(word string) string {
-		if sqlState.MatchString(word) {
-			return word
-		}
-		return "…"
-	})
+	return table + variable.ReplaceAllString(rest, "$1…")
 }
 
 // Reasons are the failures by table, SQLSTATE and message, failures before what only waits for a lock, and those with the most rows first.

@@ -95,22 +95,27 @@ BEGIN
     -- Each number of attempts is a stretch of the index of its own.
     LEFT JOIN LATERAL (
         SELECT
-            pg_catalog.min(next.last_deletion_attempt_at) + pg_catalog.make_interval(secs => $2) AS retry_at,
-            "sexton".reasons(pg_catalog.array_agg(next.last_error)) AS reasons
-        FROM pg_catalog.generate_series(0, $1 - 1) AS tried (times)
-        CROSS JOIN LATERAL (
-            SELECT detail.last_deletion_attempt_at, detail.last_error
-            FROM "public".import_placeholder_user_details AS detail
-            WHERE detail.namespace_id IS NULL
-              AND detail.deletion_attempts = tried.times
-              AND detail.last_deletion_attempt_at >= pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $2)
-              AND detail.last_deletion_attempt_at < 'infinity'
-              AND NOT EXISTS (
-                  SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
-              )
-            ORDER BY detail.last_deletion_attempt_at
-            LIMIT 100
-        ) AS next
+            pg_catalog.min(soonest.last_deletion_attempt_at) + pg_catalog.make_interval(secs => $2) AS retry_at,
+            "sexton".reasons(pg_catalog.array_agg(soonest.last_error)) AS reasons
+        FROM (
+            SELECT next.last_deletion_attempt_at, next.last_error
+            FROM pg_catalog.generate_series(0, $1 - 1) AS tried (times)
+            CROSS JOIN LATERAL (
+                SELECT detail.last_deletion_attempt_at, detail.last_error
+                FROM "public".import_placeholder_user_details AS detail
+                WHERE detail.namespace_id IS NULL
+                  AND detail.deletion_attempts = tried.times
+                  AND detail.last_deletion_attempt_at >= pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => $2)
+                  AND detail.last_deletion_attempt_at < 'infinity'
+                  AND NOT EXISTS (
+                      SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
+                  )
+                ORDER BY detail.last_deletion_attempt_at
+                LIMIT 500
+            ) AS next
+            ORDER BY next.last_deletion_attempt_at
+            LIMIT 500
+        ) AS soonest
     ) AS first ON true;
 END;
 $sexton$;
