@@ -116,6 +116,7 @@ WHERE job.state IN ('available', 'running')
   AND (job.state = 'available' OR NOT EXISTS (
       SELECT FROM "sexton".runs AS run
       WHERE run.kind = $1 AND run.database = $2::pg_catalog.text AND run.ended_at IS NULL AND run.started_at >= job.attempted_at
+        AND EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = run.holder)
   ))
   AND (job.state = 'running' OR NOT $3::pg_catalog.bool OR NOT EXISTS (
       SELECT FROM "sexton".runs AS run
@@ -135,8 +136,8 @@ type JobStalledRow struct {
 	Since   time.Time
 }
 
-// A job of a kind for a database that has waited for a fetch for 30 s, or been running as long without a run. With @several at a time some wait
-// while others are worked on.
+// A job of a kind for a database that has waited for a fetch for 30 s, or been running as long without a run of a
+// client that lives. With @several at a time some wait while others are worked on.
 func (q *Queries) JobStalled(ctx context.Context, kind string, database string, several bool) ([]JobStalledRow, error) {
 	rows, err := q.db.Query(ctx, jobStalled, kind, database, several)
 	if err != nil {

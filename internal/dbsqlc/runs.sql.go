@@ -204,7 +204,7 @@ type RunFinishParams struct {
 	Key     string
 	Token   int64
 	Holder  string
-	Error   interface{}
+	Error   *string
 	Stats   json.RawMessage
 	Held    *string
 }

@@ -114,7 +114,8 @@ func LockIn(text string) (tables []string, waits bool) {
 	return tables, waits
 }
 
-// A server's message has its SQLSTATE in brackets behind it, and no table. Where errors are summed up, "×" stands before a table.
+// A server's message has its SQLSTATE in brackets behind it, and no table. Where errors are summed up, "×" stands
+// before a table.
 var recordedState = regexp.MustCompile(`(?:([^\s:×][^:×]*): )?SQLSTATE ([0-9A-Z]{5})`)
 
 // inTheWay returns the verdict of a SQLSTATE that tells of others in the way.

@@ -297,7 +297,7 @@ func Bind(ctx context.Context, c *config.Config) (*Bound, error) {
 	return b, err
 }
 
-// BindReachable is bind without the databases that cannot be reached, except the one with the jobs.
+// BindReachable is [Bind] without the databases that cannot be reached, except the one with the jobs.
 func BindReachable(ctx context.Context, c *config.Config) (*Bound, error) {
 	return ReadFiles(c).BindReachable(ctx, c)
 }
@@ -314,7 +314,7 @@ func ReadFiles(c *config.Config) (f Files) {
 	return f
 }
 
-// BindReachable is the function of that name.
+// BindReachable holds these definitions against the databases, without those that cannot be reached.
 func (f Files) BindReachable(ctx context.Context, c *config.Config) (*Bound, error) {
 	b, err := f.bindFitting(ctx, c)
 	if err != nil {
@@ -331,7 +331,8 @@ func (f Files) BindReachable(ctx context.Context, c *config.Config) (*Bound, err
 	return b, nil
 }
 
-// bindFitting is bindReachable without what does not fit the databases. What is wrong with the files themselves is an error.
+// bindFitting is [Files.BindReachable] without what does not fit the databases. What is wrong with the files
+// themselves is an error.
 func (f Files) bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err error) {
 	defs, wrong := f.definitions, f.wrong
 	problems, _ := errors.AsType[problem.List](wrong)

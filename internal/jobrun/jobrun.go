@@ -285,8 +285,8 @@ func progress(log *slog.Logger, queries *dbsqlc.Queries, runID int64) Progress {
 	}
 }
 
-// record ends the run's row and its lease, and reports whether another process had ended it. Runs that changed nothing are folded, except where something kept
-// them from their work.
+// record ends the run's row and its lease, and reports whether another process had ended it. Runs that changed nothing are
+// folded, except where something kept them from their work.
 func record(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, report Report, result Result) (abandoned bool, _ error) {
 	changed := result.Changed || result.Held != ""
 	ended := dbsqlc.RunFinishParams{ID: report.RunID, Outcome: string(report.Outcome), Changed: changed, Stats: report.Stats}

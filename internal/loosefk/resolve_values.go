@@ -70,8 +70,9 @@ func (r *resolver) checkValuesOf(ctx context.Context, tx pgx.Tx, reference *Refe
 
 type constraint struct{ Label, Expression string }
 
-// readConstraints finds the constraints, of a table or of its partitions, that speak of the given columns alone. It reads nothing of a table that another
-// session holds: to show a constraint is to lock its table, and the statements of a pass meet it all the same.
+// readConstraints finds the constraints, of a table or of its partitions, that speak of the given columns alone. It reads
+// nothing of a table that another session holds: to show a constraint is to lock its table, and the statements of a pass
+// meet it all the same.
 func readConstraints(ctx context.Context, tx pgx.Tx, reference *Reference, columns []string) (found []constraint, err error) {
 	tables := []uint32{reference.Child.OID}
 	for _, leaf := range reference.Leaves {

@@ -96,7 +96,7 @@ func FindRow(ctx context.Context, all *installation.Connections, what component.
 	found, err := source.Find(ctx, all, db, id)
 	if found != nil {
 		rows := []component.Failure{*found}
-		err = nameHolders(ctx, all, rows)
+		err = cmp.Or(err, nameHolders(ctx, all, rows))
 		found = &rows[0]
 	}
 	return found, err

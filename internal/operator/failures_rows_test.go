@@ -361,8 +361,11 @@ func TestJobsThatStandStillAreNamed(t *testing.T) {
 	db.Exec("UPDATE sexton.river_job SET scheduled_at = '2026-01-02T03:04:05Z'")
 	require.Equal(t, "a worker: none has fetched job 7, available since 2026-01-02T03:04:05Z", look())
 	db.Exec("UPDATE sexton.river_job SET state = 'running', attempted_at = '2026-01-02T03:04:06Z'")
-	require.Equal(t, "worker me: job 7 counts as running there since 2026-01-02T03:04:06Z, and has no run", look())
+	const lost = "worker me: job 7 counts as running there since 2026-01-02T03:04:06Z, and has no run"
+	require.Equal(t, lost, look())
 	db.Exec("INSERT INTO sexton.runs (kind, database, holder) VALUES ($1, 'main', 'me')", cleanUp)
+	require.Equal(t, lost, look(), "the worker of the run is dead")
+	db.Exec("INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at) VALUES ('me', 'host', 1, now(), now())")
 	require.Empty(t, look(), "it is worked on")
 
 	of = riverjobs.Job{Kind: riverjobs.GroupDestroy}
@@ -371,8 +374,7 @@ func TestJobsThatStandStillAreNamed(t *testing.T) {
 		VALUES (8, '{"group_id": 1}', 'group_destroy', 'group_destroy', 'available', 1, '2026-01-02T03:04:05Z')`)
 	const unfetched = "a worker: none has fetched job 8, available since 2026-01-02T03:04:05Z"
 	require.Equal(t, unfetched, look(), "a job of an item, too")
-	db.Exec(`INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at) VALUES ('me', 'host', 1, now(), now());
-		INSERT INTO sexton.runs (kind, database, holder) VALUES ('group_destroy', 'main', 'me')`)
+	db.Exec("INSERT INTO sexton.runs (kind, database, holder) VALUES ('group_destroy', 'main', 'me')")
 	require.Empty(t, look(), "others are worked on")
 	db.Exec("DELETE FROM sexton.clients")
 	require.Equal(t, unfetched, look(), "the worker of that run is dead")

@@ -36,8 +36,8 @@ type Reason struct {
 	Failures    []component.Failure
 }
 
-// variable finds keys, rows and processes, which have digits in their names and differ from one failure to the next, and SQLSTATEs, which stay: they
-// tell causes apart. sql/functions/base/reasons.sql has the same expression.
+// variable finds keys, rows and processes, which have digits in their names and differ from one failure to the next,
+// and SQLSTATEs, which stay: they tell causes apart. sql/functions/base/reasons.sql has the same expression.
 var variable = regexp.MustCompile(`(SQLSTATE [0-9A-Z]{5})|[0-9A-Za-z-]*[0-9][0-9A-Za-z-]*`)
 
 // cause is an error without the parts that differ between rows.

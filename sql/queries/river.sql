@@ -43,8 +43,8 @@ CROSS JOIN pg_catalog.unnest(ARRAY['available', 'pending', 'running', 'retryable
 ORDER BY 1, 4;
 
 -- name: JobStalled :many
--- A job of a kind for a database that has waited for a fetch for 30 s, or been running as long without a run. With @several at a time some wait
--- while others are worked on.
+-- A job of a kind for a database that has waited for a fetch for 30 s, or been running as long without a run of a
+-- client that lives. With @several at a time some wait while others are worked on.
 SELECT job.id, (job.state = 'running')::pg_catalog.bool AS running,
     coalesce(job.attempted_by[pg_catalog.cardinality(job.attempted_by)], '')::pg_catalog.text AS client, since.at::pg_catalog.timestamptz AS since
 FROM "sexton".river_job AS job
@@ -56,6 +56,7 @@ WHERE job.state IN ('available', 'running')
   AND (job.state = 'available' OR NOT EXISTS (
       SELECT FROM "sexton".runs AS run
       WHERE run.kind = @kind AND run.database = @database::pg_catalog.text AND run.ended_at IS NULL AND run.started_at >= job.attempted_at
+        AND EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = run.holder)
   ))
   AND (job.state = 'running' OR NOT @several::pg_catalog.bool OR NOT EXISTS (
       SELECT FROM "sexton".runs AS run

@@ -1,6 +1,7 @@
--- Says which session is in the way of others at the table $1, in the words of a recorded error: with its schema unless that is public, a partition or
--- the whole table. Best is a session that another one waits for, then one that locks the whole table against writers; of others nothing is known except
--- that they write. Workers at a batch of theirs are left out: what follows "#" in the name of their sessions is the lease's token.
+-- Says which session is in the way of others at the table $1, in the words of a recorded error: with its schema
+-- unless that is public, a partition or the whole table. Best is a session that another one waits for, then one that
+-- locks the whole table against writers; of others nothing is known except that they write. Workers at a batch of
+-- theirs are left out: what follows "#" in the name of their sessions is the lease's token.
 WITH locks AS MATERIALIZED (
     SELECT held.pid, held.locktype, held.database, held.relation, held.mode, held.granted FROM pg_catalog.pg_locks AS held
 ), near AS MATERIALIZED (

@@ -1,7 +1,8 @@
--- Sums up recorded errors by their causes, the commonest first: "8 × issues: SQLSTATE 23514: …; 4 × …", or the error alone if all have the same cause.
--- Its callers pass 500 errors of a queue, of tombstones 500 of each parent table and 1,000 in all, so "500+" stands for as many and more. Errors have
--- the same cause if they differ only in words with digits behind the table, which are keys, rows and processes, and SQLSTATEs are none of these. The
--- page groups failures by the same rule, in internal/operator.
+-- Sums up recorded errors by their causes, the commonest first: "8 × issues: SQLSTATE 23514: …; 4 × …", or the error
+-- alone if all have the same cause. Its callers pass 500 errors of a queue, of tombstones 500 of each parent table
+-- and 1,000 in all, so "500+" stands for as many and more. Errors have the same cause if they differ only in words
+-- with digits behind the table, which are keys, rows and processes, and SQLSTATEs are none of these. The page groups
+-- failures by the same rule, in internal/operator.
 CREATE OR REPLACE FUNCTION "sexton".reasons(errors text[])
 RETURNS text
 LANGUAGE sql

@@ -7,7 +7,8 @@
 -- Raises 22023 where kind, arguments or time do not fit, with what there is in the hint.
 --
 -- Call it in short transactions. One that enqueues waits for another that has just done the same and is
--- still open. At REPEATABLE READ and above it may raise 40001 where another session touched the job: nothing was enqueued then, try again.
+-- still open. At REPEATABLE READ and above it may raise 40001 where another session touched the job: nothing
+-- was enqueued then, try again.
 --
 -- A job that runs is left alone: its row is never locked, because River writes to it when the job ends. So
 -- a job enqueued at the very end of an equal one may join that one. Work that must not be missed stands in
