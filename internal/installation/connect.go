@@ -314,7 +314,7 @@ func ReadFiles(c *config.Config) (f Files) {
 	return f
 }
 
-// BindReachable holds these definitions against the databases, without those that cannot be reached.
+// BindReachable holds these definitions against the databases, as the function [BindReachable] does.
 func (f Files) BindReachable(ctx context.Context, c *config.Config) (*Bound, error) {
 	b, err := f.bindFitting(ctx, c)
 	if err != nil {
