@@ -22,7 +22,7 @@ type Ahead interface {
 	Read(results pgx.BatchResults) error
 	// Under is called where they were read behind the fence, at the lease's token.
 	Under(token int64)
-	// Refused is called where the server has refused one of the statements.
+	// Refused is called where the server has refused one of the statements, or an answer cannot be read.
 	Refused(conn *pgx.Conn)
 }
 
@@ -57,28 +57,39 @@ type aheadRow struct {
 	results pgx.BatchResults
 }
 
-// Scan also reads what was read ahead. Where that is refused, the query goes alone, and its holder learns by itself what is wrong with it.
+// Scan also reads what was read ahead. Where the server refuses that, the query goes alone, and its holder learns by itself what is wrong with it.
+// Where this side cannot make sense of it, the query has been committed all the same, and the holder meets that again, too.
 func (r *aheadRow) Scan(into ...any) error {
-	_, err := r.results.Exec()
-	if err == nil {
+	_, err := r.results.Exec() // Its error may also be that one of the others cannot be prepared.
+	opened, begun := err == nil, false
+	if opened {
 		err = r.results.QueryRow().Scan(into...)
+		begun = err == nil
 	}
-	if err == nil {
+	if begun {
 		err = r.ahead.Read(r.results)
 	}
 	if err == nil {
 		_, err = r.results.Exec()
 	}
 	err = cmp.Or(err, r.results.Close())
-	if r.read = err == nil; r.read {
-		return nil
-	}
-	if _, refused := errors.AsType[*pgconn.PgError](err); !refused || r.conn.Conn().IsClosed() {
+	conn := r.conn.Conn()
+	if r.read = err == nil; r.read || conn.IsClosed() {
 		return err //nolint:wrapcheck // Begin names the lease
 	}
-	r.ahead.Refused(r.conn.Conn())
-	if _, err := r.conn.Exec(r.ctx, "ROLLBACK"); err != nil {
+	r.ahead.Refused(conn)
+	_, refused := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case !refused && begun && conn.PgConn().TxStatus() == 'I':
+		return nil
+	case !refused:
+		return err //nolint:wrapcheck // likewise
+	}
+	if _, err := conn.Exec(r.ctx, "ROLLBACK"); err != nil {
 		return fmt.Errorf("roll back: %w", err)
 	}
-	return r.conn.QueryRow(r.ctx, r.sql, r.args...).Scan(into...)
+	if opened && !begun { // A lock of an earlier holder would be waited for once more.
+		return err //nolint:wrapcheck // likewise
+	}
+	return conn.QueryRow(r.ctx, r.sql, r.args...).Scan(into...)
 }

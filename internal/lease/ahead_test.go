@@ -21,19 +21,26 @@ var begun = map[string]struct {
 	fresh  bool
 	counts bool
 	held   bool
+	// twice: the statement that begins the lease goes once more, without the reads.
+	twice bool
 }{
 	"alone": {counts: true},
 	"on a connection that does not know the statement": {fresh: true},
 	"with a statement that the server refuses": {
 		sql:    "SELECT 1 / count(*) FROM public.children",
 		before: func(_ *testing.T, db *dbtest.DB, _ *lease.Lease) { db.Exec("DELETE FROM children") },
+		twice:  true,
 	},
-	"with a statement that writes": {sql: "DELETE FROM public.children RETURNING 1"},
+	"with an answer that cannot be read": {
+		sql: "SELECT nullif(count(*), 2) FROM public.children",
+	},
+	"with a statement that writes": {sql: "DELETE FROM public.children RETURNING 1", twice: true},
 	"beside an open batch of an earlier holder": {
 		before: func(t *testing.T, db *dbtest.DB, first *lease.Lease) {
 			tx := pgtest.Must(pgtest.Connect(t, db.URL).Begin(t.Context()))(t)
 			pgtest.Exec(t, tx, "SELECT sexton.begin_batch($1, $2, 60000, 60000, false)", first.Key(), first.Token())
 		},
+		twice: true,
 	},
 	"while another one holds it": {
 		before: func(t *testing.T, db *dbtest.DB, _ *lease.Lease) {
@@ -76,7 +83,8 @@ func TestReadingAhead(t *testing.T) {
 
 			found = 0
 			run, granted, err := m.Begin(t.Context(), lease.Run{Kind: "some_kind", Database: "main", Ahead: ahead}, key, time.Minute, jobs)
-			require.NotZero(t, run)
+			entered := map[bool]int64{false: 1, true: 2}[test.twice] // What is taken back has used up an ID, too.
+			require.Equal(t, entered, run)
 			require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT count(*) FROM sexton.runs"))
 			if test.held {
 				require.ErrorAs(t, err, new(*lease.HeldError))
