@@ -377,7 +377,8 @@ func (a asking) Scan(into ...any) error {
 // something is due, or else for how long the subscription may sleep.
 func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
 	if s.awake {
-		if err := s.script(ctx, fmt.Sprintf("SELECT pg_catalog.pg_advisory_unlock('%d'::int, '%d'::int)", s.subscription.Key1, s.subscription.Key2)); err != nil {
+		unlock := fmt.Sprintf("SELECT pg_catalog.pg_advisory_unlock('%d'::int, '%d'::int)", s.subscription.Key1, s.subscription.Key2)
+		if err := s.script(ctx, unlock); err != nil {
 			return 0, fmt.Errorf("drop awake lock: %w", err)
 		}
 		s.awake = false

@@ -93,7 +93,7 @@ func TestUndoAmongOthers(t *testing.T) {
 			s.Exec("DELETE FROM projects WHERE id = 4; INSERT INTO projects VALUES (4, 'project 4')")
 			require.Contains(t, s.OK("job", "run", clitest.Kind), "skipped")
 		},
-		"a killed session": func(t *testing.T, s attacked) {
+		"a killed session": func(_ *testing.T, s attacked) {
 			s.Exec("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
 		},
 	} {
