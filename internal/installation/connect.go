@@ -331,11 +331,9 @@ func (f Files) BindReachable(ctx context.Context, c *config.Config) (*Bound, err
 	return b, nil
 }
 
-// bindFitting is [Files.BindReachable] without what does not fit the databases. What is wrong with the files
-// themselves is an error.
+// bindFitting is [Files.BindReachable] without what does not fit the databases. What is wrong with the files themselves is an error.
 func (f Files) bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err error) {
-	defs, wrong := f.definitions, f.wrong
-	problems, _ := errors.AsType[problem.List](wrong)
+	problems, _ := errors.AsType[problem.List](f.wrong)
 	all, err := Open(ctx, c)
 	if err == nil {
 		defer func() {
@@ -346,15 +344,15 @@ func (f Files) bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err
 		err = all.CheckSchemas(ctx)
 	}
 	if err != nil {
-		return nil, cmp.Or(wrong, err)
+		return nil, cmp.Or(f.wrong, err)
 	}
-	b := &Bound{Connections: all, Definitions: defs, held: map[string]problem.List{}}
+	b := &Bound{Connections: all, Definitions: f.definitions, held: map[string]problem.List{}}
 	if err := all.apart(ctx); err != nil {
 		return nil, err
 	}
 	for {
 		var found problem.List
-		b.Parents, found, err = loosefk.Resolve(ctx, all.Sites(), defs)
+		b.Parents, found, err = loosefk.Resolve(ctx, all.Sites(), f.definitions)
 		// One that was there a moment ago is as good as down, unless it is the one with the jobs.
 		if failed, ok := errors.AsType[*loosefk.SiteError](err); ok && database.Lost(err) && failed.Database != c.Jobs.Database {
 			all.Down[failed.Database] = Located(c, all.Database(failed.Database).Unreachable(failed.Err))
@@ -376,7 +374,7 @@ func (f Files) bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err
 		}
 		b.hold(job.Kind, found)
 	}
-	if wrong == nil {
+	if f.wrong == nil {
 		return b, nil
 	}
 	for _, found := range b.held {

@@ -103,7 +103,7 @@ func (r *run) drain(ctx context.Context) error {
 			}
 		}
 		if first && !slices.ContainsFunc(r.queues, (*queue).open) && slices.ContainsFunc(r.queues, (*queue).marked) {
-			// Somebody sees work, and it is not above the cursors.
+			// The look that began the run saw work, and it is not above the cursors.
 			for _, l := range r.queues {
 				l.after = beginning()
 			}

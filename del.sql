@@ -1,3 +1,0 @@
-\set n :n + 1
-\set i :n * 32 + :client_id
-DELETE FROM parents WHERE id = :i;
