@@ -203,7 +203,7 @@ func (r lastRow) Scan(into ...any) error {
 	return cmp.Or(err, r.results.Close())
 }
 
-// ownPath is the search_path of direct sessions: a bare name in a statement of ours, of River's or of goose's finds nothing that
+// ownPath is the search_path of direct sessions: a bare name in a statement of ours or of River's finds nothing that
 // another role may have created.
 const ownPath = "pg_catalog, pg_temp"
 

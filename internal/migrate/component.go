@@ -2,8 +2,6 @@ package migrate
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -14,8 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/database"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
@@ -43,10 +39,10 @@ type component interface {
 	migrations() []Migration
 	// creates are the relations that the newest version has in Sexton's schema.
 	creates() []string
-	up(ctx context.Context, s *session) ([]Migration, error)
+	up(ctx context.Context, s *session, look inspection) ([]Migration, error)
 	// preview returns what up would run of a component, each with a comment.
 	preview(ctx context.Context, s *session, look inspection) ([]string, error)
-	down(ctx context.Context, s *session) ([]Migration, error)
+	down(ctx context.Context, s *session, look inspection) ([]Migration, error)
 }
 
 // components returns the components that belong into the database.
@@ -92,7 +88,7 @@ func latest(c component) int64 {
 	return migrations[len(migrations)-1].Version
 }
 
-// sqlComponent is a component of ours: a folder of SQL files run by goose.
+// sqlComponent is a component of ours: a folder of SQL files.
 type sqlComponent struct{ family }
 
 func (c sqlComponent) name() string { return c.family.name }
@@ -124,157 +120,72 @@ func (c sqlComponent) statements(s *session, m Migration) (string, error) {
 	return s.replacer.Replace(string(text)), problem.Doing(err, "read migration")
 }
 
-// provider hands the component's files to goose as functions: goose's own parser works line by line,
-// and a configured schema name may contain line ends.
-func (c sqlComponent) provider(s *session) (*goose.Provider, error) {
-	var migrations []*goose.Migration
-	for _, m := range c.migrations() {
-		up := func(ctx context.Context, tx *sql.Tx) error {
-			statements, err := c.statements(s, m)
-			if err == nil {
-				_, err = tx.ExecContext(ctx, statements)
-			}
-			return err
-		}
-		down := func(ctx context.Context, tx *sql.Tx) error {
-			if m.Version > 1 {
-				return nil // The first one takes everything back.
-			}
-			return c.remove(ctx, s, tx)
-		}
-		migrations = append(migrations, goose.NewGoMigration(m.Version, &goose.GoFunc{RunTx: up}, &goose.GoFunc{RunTx: down}))
-	}
-	provider, err := goose.NewProvider(goose.DialectCustom, s.sqlDB, nil,
-		goose.WithStore(newStore(s.db, c)),
-		goose.WithGoMigrations(migrations...),
-		goose.WithDisableGlobalRegistry(true),
-		goose.WithSlog(s.log),
-	)
-	return provider, problem.Doing(err, "prepare migrations")
+// missing are the migrations that the database lacks.
+func (c sqlComponent) missing(look inspection) []Migration {
+	return slices.DeleteFunc(c.migrations(), func(m Migration) bool { return m.Version <= look.versions[c.name()] })
 }
 
-func (c sqlComponent) up(ctx context.Context, s *session) ([]Migration, error) {
-	provider, err := c.provider(s)
-	if err != nil {
-		return nil, err
-	}
-	results, err := provider.Up(ctx)
-	return c.applied(results, err)
+// versions is the name of the component's version table in statements.
+func (c sqlComponent) versions(s *session) string {
+	return pgx.Identifier{s.db.JobsSchema, versionTable(c.name())}.Sanitize()
 }
 
-func (c sqlComponent) down(ctx context.Context, s *session) ([]Migration, error) {
-	provider, err := c.provider(s)
-	if err != nil {
-		return nil, err
-	}
-	results, err := provider.DownTo(ctx, 0)
-	return c.applied(results, err)
-}
-
-// applied translates goose's results, also those of a run that ended with an error.
-func (c sqlComponent) applied(results []*goose.MigrationResult, err error) ([]Migration, error) {
-	if partial, ok := errors.AsType[*goose.PartialError](err); ok {
-		results, err = partial.Applied, fmt.Errorf("apply version %d: %w", partial.Failed.Source.Version, partial.Err)
-	}
+// up commits each migration together with its version, the first one with the version table, too.
+func (c sqlComponent) up(ctx context.Context, s *session, look inspection) ([]Migration, error) {
 	applied := []Migration{}
-	for _, result := range results {
-		for _, m := range c.migrations() {
-			if m.Version == result.Source.Version {
-				applied = append(applied, m)
+	for _, m := range c.missing(look) {
+		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			if len(applied) == 0 && !slices.Contains(look.relations, versionTable(c.name())) {
+				if err := c.createVersions(ctx, s, tx); err != nil {
+					return err
+				}
 			}
+			statements, err := c.statements(s, m)
+			if err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, statements); err != nil {
+				return err
+			}
+			_, err = tx.Exec(ctx, "INSERT INTO "+c.versions(s)+" (version) VALUES ($1)", m.Version)
+			return err
+		})
+		if err != nil {
+			return applied, fmt.Errorf("apply version %d: %w", m.Version, err)
 		}
+		applied = append(applied, m)
 	}
-	return applied, err
+	return applied, nil
 }
 
-// store keeps the versions of one component. Goose's own store does not quote the table's name, and the
-// jobs schema may be a keyword.
-type store struct {
-	db               Database
-	component, table string
-	quoted           string
-}
-
-var _ database.StoreExtender = store{}
-
-func newStore(db Database, c sqlComponent) store {
-	table := versionTable(c.name())
-	return store{db: db, component: c.name(), table: table, quoted: pgx.Identifier{db.JobsSchema, table}.Sanitize()}
-}
-
-// Tablename implements database.Store.
-func (s store) Tablename() string { return s.quoted }
-
-// TableExists implements database.StoreExtender.
-func (s store) TableExists(ctx context.Context, db database.DBTxConn) (bool, error) {
-	var exists bool
-	err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = $2)", s.db.JobsSchema, s.table).
-		Scan(&exists)
-	return exists, err
-}
-
-// CreateVersionTable implements database.Store. Goose calls it in a transaction, which the table's entry
-// in the registry shares.
-func (s store) CreateVersionTable(ctx context.Context, db database.DBTxConn) error {
-	create := fmt.Sprintf(`CREATE TABLE %s (
-		version bigint PRIMARY KEY,
-		applied_at timestamptz NOT NULL DEFAULT pg_catalog.now()
-	)`, s.quoted)
-	if _, err := db.ExecContext(ctx, create); err != nil {
+// createVersions creates the version table together with its entry in the registry.
+func (c sqlComponent) createVersions(ctx context.Context, s *session, tx pgx.Tx) error {
+	create := "CREATE TABLE " + c.versions(s) + " (version bigint PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT pg_catalog.now())"
+	if _, err := tx.Exec(ctx, create); err != nil {
 		return err
 	}
-	_, err := db.ExecContext(ctx, s.db.register(), "table", identity(s.db.JobsSchema, s.table), s.component)
+	_, err := tx.Exec(ctx, s.db.register(), "table", identity(s.db.JobsSchema, versionTable(c.name())), c.name())
 	return err
 }
 
-// Insert implements database.Store.
-func (s store) Insert(ctx context.Context, db database.DBTxConn, req database.InsertRequest) error {
-	_, err := db.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (version) VALUES ($1)", s.quoted), req.Version)
-	return err
-}
-
-// Delete implements database.Store.
-func (s store) Delete(ctx context.Context, db database.DBTxConn, version int64) error {
-	_, err := db.ExecContext(ctx, fmt.Sprintf("DELETE FROM %s WHERE version = $1", s.quoted), version)
-	return err
-}
-
-// GetMigration implements database.Store.
-func (s store) GetMigration(ctx context.Context, db database.DBTxConn, version int64) (*database.GetMigrationResult, error) {
-	result := &database.GetMigrationResult{IsApplied: true}
-	err := db.QueryRowContext(ctx, fmt.Sprintf("SELECT applied_at FROM %s WHERE version = $1", s.quoted), version).Scan(&result.Timestamp)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, database.ErrVersionNotFound
+// down takes everything back at once, together with all versions.
+func (c sqlComponent) down(ctx context.Context, s *session, look inspection) ([]Migration, error) {
+	applied := slices.DeleteFunc(c.migrations(), func(m Migration) bool { return m.Version > look.versions[c.name()] })
+	slices.Reverse(applied)
+	if len(applied) == 0 {
+		return applied, nil
 	}
-	return result, err
-}
-
-// GetLatestVersion implements database.Store.
-func (s store) GetLatestVersion(ctx context.Context, db database.DBTxConn) (int64, error) {
-	var version sql.Null[int64]
-	err := db.QueryRowContext(ctx, fmt.Sprintf("SELECT pg_catalog.max(version) FROM %s", s.quoted)).Scan(&version)
-	if err == nil && !version.Valid {
-		return 0, database.ErrVersionNotFound
-	}
-	return version.V, err
-}
-
-// ListMigrations implements database.Store.
-func (s store) ListMigrations(ctx context.Context, db database.DBTxConn) (_ []*database.ListMigrationsResult, err error) {
-	rows, err := db.QueryContext(ctx, fmt.Sprintf("SELECT version FROM %s ORDER BY version DESC", s.quoted))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	var migrations []*database.ListMigrationsResult
-	for rows.Next() {
-		result := &database.ListMigrationsResult{IsApplied: true}
-		if err := rows.Scan(&result.Version); err != nil {
-			return nil, err
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if err := c.remove(ctx, s, tx); err != nil {
+			return err
 		}
-		migrations = append(migrations, result)
+		_, err := tx.Exec(ctx, "DELETE FROM "+c.versions(s))
+		return err
+	})
+	if err != nil {
+		return []Migration{}, err
 	}
-	return migrations, rows.Err()
+	return applied, nil
 }
 
 // riverComponent is River's own tables, migrated by River's own migrations in Sexton's schema. River
@@ -319,7 +230,7 @@ func (s *session) dropLeftOut() (statements []string) {
 	return statements
 }
 
-func (riverComponent) up(ctx context.Context, s *session) ([]Migration, error) {
+func (riverComponent) up(ctx context.Context, s *session, _ inspection) ([]Migration, error) {
 	// River commits each version by itself. The entry comes first, so that a crash in between leaves
 	// nothing that Down does not know of.
 	if _, err := s.pool.Exec(ctx, s.db.register(), "river", s.db.JobsSchema, River); err != nil {
@@ -353,7 +264,7 @@ func leaveRoom(ctx context.Context, pool *pgxpool.Pool, table string) error {
 	return err //nolint:wrapcheck // likewise
 }
 
-func (riverComponent) down(ctx context.Context, s *session) ([]Migration, error) {
+func (riverComponent) down(ctx context.Context, s *session, _ inspection) ([]Migration, error) {
 	// Removing River's version 6 builds an index of which finished jobs of one key are duplicates. A run that broke off may have left the
 	// schema without the table.
 	var jobs *string

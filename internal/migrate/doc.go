@@ -1,8 +1,8 @@
 // Package migrate installs, compares and removes Sexton's own database objects. Its entry points are Up, Down, Status and Check.
 //
-//	sql/migrations ─► goose ─┐
-//	River's migrations ──────┼─► tables, versions, "sexton".objects (the registry)
-//	sql/functions ───────────┘
+//	sql/migrations ─────┐
+//	River's migrations ─┼─► tables, versions, "sexton".objects (the registry)
+//	sql/functions ──────┘
 //
 // Objects come in components, each with a version table of its own in Sexton's schema: base and, where enabled, loose_foreign_keys in every
 // database; jobs, River's tables, ghost_users, placeholder_users, adjourned_groups and external_diffs in the jobs database.

@@ -75,7 +75,7 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 		if !look.installed(s.db, c) {
 			continue
 		}
-		applied, err := c.down(ctx, s)
+		applied, err := c.down(ctx, s, look)
 		from := look.versions[c.name()]
 		report.Components = append(report.Components, ComponentReport{Component: c.name(), From: from, To: from - int64(len(applied)), Applied: applied})
 		if err != nil {

@@ -3,7 +3,6 @@ package migrate
 import (
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -128,7 +127,7 @@ func (c sqlComponent) installFunctions(ctx context.Context, s *session, look ins
 }
 
 // remove drops what the registry lists for the component, except the version table, and the entries there.
-func (c sqlComponent) remove(ctx context.Context, s *session, tx *sql.Tx) error {
+func (c sqlComponent) remove(ctx context.Context, s *session, tx pgx.Tx) error {
 	var relations []string
 	for _, name := range c.family.creates {
 		relations = append(relations, identity(s.db.JobsSchema, name))
@@ -138,13 +137,13 @@ func (c sqlComponent) remove(ctx context.Context, s *session, tx *sql.Tx) error 
 		queue, relations = &id, append(relations, id)
 	}
 	var drops string
-	if err := tx.QueryRowContext(ctx, s.replacer.Replace(sqlText("component_drops")), c.name(), relations, queue).Scan(&drops); err != nil {
+	if err := tx.QueryRow(ctx, s.replacer.Replace(sqlText("component_drops")), c.name(), relations, queue).Scan(&drops); err != nil {
 		return fmt.Errorf("look up objects: %w", err)
 	}
-	if _, err := tx.ExecContext(ctx, drops); err != nil {
+	if _, err := tx.Exec(ctx, drops); err != nil {
 		return fmt.Errorf("drop objects: %w", err)
 	}
-	_, err := tx.ExecContext(ctx, s.replacer.Replace(sqlText("delete_objects")), c.name(), identity(s.db.JobsSchema, versionTable(c.name())))
+	_, err := tx.Exec(ctx, s.replacer.Replace(sqlText("delete_objects")), c.name(), identity(s.db.JobsSchema, versionTable(c.name())))
 	return err
 }
 

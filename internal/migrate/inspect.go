@@ -2,7 +2,6 @@ package migrate
 
 import (
 	"context"
-	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"sexton/internal/problem"
 )
@@ -227,12 +225,11 @@ type session struct {
 	db       Database
 	log      *slog.Logger
 	pool     *pgxpool.Pool
-	sqlDB    *sql.DB
 	replacer *strings.Replacer
 }
 
 // withSession runs do with the database locked against other migrations.
-func withSession(ctx context.Context, log *slog.Logger, db Database, do func(*session) error) (err error) {
+func withSession(ctx context.Context, log *slog.Logger, db Database, do func(*session) error) error {
 	pool, err := db.open(ctx)
 	if err != nil {
 		return err
@@ -243,12 +240,10 @@ func withSession(ctx context.Context, log *slog.Logger, db Database, do func(*se
 		return err
 	}
 	defer unlock()
-	sqlDB := stdlib.OpenDBFromPool(pool)
-	defer func() { err = errors.Join(err, sqlDB.Close()) }()
-	return do(&session{db: db, log: log, pool: pool, sqlDB: sqlDB, replacer: db.replacer()})
+	return do(&session{db: db, log: log, pool: pool, replacer: db.replacer()})
 }
 
-// open connects to the database. Four connections: the lock, goose, River, triggers.
+// open connects to the database. Four connections: the lock, migrations, River, triggers.
 func (db Database) open(ctx context.Context) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig("")
 	if err != nil {

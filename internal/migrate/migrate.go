@@ -95,7 +95,7 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 			return db.explain(look, err, asOwner)
 		}
 		for _, c := range db.components() {
-			applied, err := c.up(ctx, s)
+			applied, err := c.up(ctx, s, look)
 			report.Components = append(report.Components, ComponentReport{
 				Component: c.name(), From: look.versions[c.name()], To: last(applied, look.versions[c.name()]), Applied: applied,
 			})
@@ -177,10 +177,7 @@ func Preview(ctx context.Context, log *slog.Logger, db Database) (string, error)
 }
 
 func (c sqlComponent) preview(_ context.Context, s *session, look inspection) (statements []string, _ error) {
-	for _, m := range c.migrations() {
-		if m.Version <= look.versions[c.name()] {
-			continue
-		}
+	for _, m := range c.missing(look) {
 		text, err := c.statements(s, m)
 		if err != nil {
 			return nil, err

@@ -131,7 +131,7 @@ func TestUpWaitsForTheLockAsLongAsItsContext(t *testing.T) {
 	require.False(t, pgtest.Scalar[bool](t, d, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'sexton')"))
 }
 
-// A crash leaves one of these states: goose and River commit migration by migration.
+// A crash leaves one of these states: migrations are committed one by one.
 func TestUpGoesOnAfterACrash(t *testing.T) {
 	t.Parallel()
 	states := map[string]string{
