@@ -84,8 +84,10 @@ func whileAsleep(t *testing.T, s twinSite) (*runningWorker, func()) {
 // anywhere or stand still. Another one has to finish, and the end must be the one under native foreign keys.
 func testCrashes(t *testing.T, p program) {
 	t.Run("at random moments", func(t *testing.T) { t.Parallel(); testRandomCrashes(t, p) })
-	t.Run("process stopped in a batch", func(t *testing.T) { t.Parallel(); testStoppedInBatch(t, p) })
 	t.Run("process stopped between batches", func(t *testing.T) { t.Parallel(); testStoppedBetweenBatches(t, p) })
+	if pgtest.Long {
+		t.Run("process stopped in a batch", func(t *testing.T) { t.Parallel(); testStoppedInBatch(t, p) })
+	}
 	for name, reach := range crashPoints() {
 		t.Run("worker killed "+name, func(t *testing.T) {
 			t.Parallel()
@@ -95,7 +97,7 @@ func testCrashes(t *testing.T, p program) {
 			pass()
 			s.recovers(t)
 		})
-		if !everyWay && name != "before the commit of a batch" {
+		if !pgtest.Long && name != "before the commit of a batch" {
 			continue
 		}
 		t.Run("server crashes with the worker "+name, func(t *testing.T) {

@@ -151,7 +151,7 @@ func ghostPoints() map[string]ghostPoint {
 // testGhostCrashes lets a worker die at each of these points, alone or together with the server. Another one has to finish.
 func testGhostCrashes(t *testing.T, p program) {
 	for name, reach := range ghostPoints() {
-		if !everyWay && !slices.Contains([]string{"in a move", "while it takes its lease", "putting a user off"}, name) {
+		if !pgtest.Long && !slices.Contains([]string{"in a move", "putting a user off"}, name) {
 			continue
 		}
 		t.Run("worker killed "+name, func(t *testing.T) {
@@ -175,12 +175,14 @@ func testGhostCrashes(t *testing.T, p program) {
 			s.bury(t, first)
 			s.recovers(t)
 		})
-		if !everyWay {
+		if !pgtest.Long {
 			break
 		}
 	}
-	t.Run("worker killed and nobody told", func(t *testing.T) { t.Parallel(); testGhostKilledUnnoticed(t, p) })
-	t.Run("process stopped in a batch", func(t *testing.T) { t.Parallel(); testGhostStopped(t, p, true) })
+	if pgtest.Long {
+		t.Run("worker killed and nobody told", func(t *testing.T) { t.Parallel(); testGhostKilledUnnoticed(t, p) })
+		t.Run("process stopped in a batch", func(t *testing.T) { t.Parallel(); testGhostStopped(t, p, true) })
+	}
 	t.Run("process stopped between batches", func(t *testing.T) { t.Parallel(); testGhostStopped(t, p, false) })
 }
 

@@ -57,10 +57,10 @@ func TestProgram(t *testing.T) {
 		if how == "SIGKILL" {
 			code = -1
 		}
-		if everyWay || how != "Ctrl-C" {
+		if pgtest.Long || how == "SIGKILL" {
 			t.Run("demo ended by "+how, func(t *testing.T) { t.Parallel(); testDemoIsStopped(t, p, false, stop, code) })
 		}
-		if everyWay || how == "Ctrl-C" {
+		if pgtest.Long || how == "Ctrl-C" {
 			t.Run("demo ended by "+how+" in a terminal", func(t *testing.T) { t.Parallel(); testDemoIsStopped(t, p, true, stop, code) })
 		}
 	}
@@ -82,7 +82,7 @@ func TestProgram(t *testing.T) {
 	t.Run("adjourned groups", func(t *testing.T) { t.Parallel(); testAdjournedGroups(t, p) })
 	t.Run("group destroyed", func(t *testing.T) { t.Parallel(); testGroupDestroy(t, p) })
 	t.Run("diffs in a folder", func(t *testing.T) { t.Parallel(); testDiffs(t, p, diffsInFolder(t)) })
-	if everyWay {
+	if pgtest.Long {
 		// These build the program once more, or use a bucket.
 		t.Run("README's demo", func(t *testing.T) { t.Parallel(); testReadmeDemo(t) })
 		t.Run("upgrade beside old workers", func(t *testing.T) { t.Parallel(); testUpgradeBesideOldWorkers(t, p) })

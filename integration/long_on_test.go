@@ -5,5 +5,4 @@ package integration
 const (
 	schemasPerShare = 56
 	crashRounds     = 80
-	everyWay        = true
 )

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"syscall"
@@ -236,20 +237,25 @@ func (s *multiSite) grant(t *testing.T, role string) {
 
 // testMulti holds what the program does with several databases.
 func testMulti(t *testing.T, p program) {
-	for name, test := range map[string]func(*testing.T, program){
+	tests := map[string]func(*testing.T, program){
 		"chain":                                 testMultiChain,
-		"random kills":                          testMultiKills,
-		"killed between commit and removal":     testMultiKilledBetween,
 		"other server crashes after the commit": testMultiCommitIsDurable,
-		"stopped in a batch elsewhere":          testMultiStoppedInBatch,
 		"stopped between batches elsewhere":     testMultiStoppedBetweenBatches,
 		"down at the start":                     testMultiDownAtStart,
-		"down meanwhile":                        testMultiDownMeanwhile,
 		"hangs":                                 testMultiHangs,
 		"jobs down meanwhile":                   testMultiJobsDown,
-		"jobs die in the checks at the start":   testMultiJobsDieAtStart,
 		"broken definitions":                    testMultiBroken,
-	} {
+	}
+	if pgtest.Long {
+		maps.Copy(tests, map[string]func(*testing.T, program){
+			"random kills":                        testMultiKills,
+			"killed between commit and removal":   testMultiKilledBetween,
+			"stopped in a batch elsewhere":        testMultiStoppedInBatch,
+			"down meanwhile":                      testMultiDownMeanwhile,
+			"jobs die in the checks at the start": testMultiJobsDieAtStart,
+		})
+	}
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, p) })
 	}
 }
@@ -322,11 +328,12 @@ END $$;
 // testMultiChain works off deletions whose children are in other databases, in whatever way these are found, with passes
 // in the foreground. One pass per database, in the order of the chain, is enough.
 func testMultiChain(t *testing.T, p program) {
-	pgtest.Each(t, map[string]layout{
-		"tables found where they are": {},
-		"tables by patterns":          {jobs: "ci", everywhere: true, claimed: true},
-		"tables by their definitions": {jobs: "sec", twice: true},
-	}, func(t *testing.T, _ string, l layout) {
+	layouts := map[string]layout{"tables by patterns": {jobs: "ci", everywhere: true, claimed: true}}
+	if pgtest.Long {
+		layouts["tables found where they are"] = layout{}
+		layouts["tables by their definitions"] = layout{jobs: "sec", twice: true}
+	}
+	pgtest.Each(t, layouts, func(t *testing.T, _ string, l layout) {
 		s := newMultiSite(t, p, l)
 		astray := s.rows(t, true)
 		s.deleteParents(t, "id <= 15")

@@ -3,6 +3,7 @@ package bench_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -40,6 +41,14 @@ func benchmark(t *testing.T, args ...string) map[string]any {
 	document := decoded(t, measured(t, append(args, "--json")...))
 	require.Equal(t, args[0], document["benchmark"])
 	return document
+}
+
+// oneOf has a benchmark of several data sets measure the first of them alone, unless tests may be long. It returns the arguments and the sets.
+func oneOf(sets [][]any, args ...string) ([]string, [][]any) {
+	if pgtest.Long {
+		return args, sets
+	}
+	return append(args, "--set", sets[0][0].(string)), sets[:1]
 }
 
 func keys(object any) []string { return slices.Sorted(maps.Keys(object.(map[string]any))) }
@@ -92,10 +101,14 @@ func TestBenchNotify(t *testing.T) {
 
 func TestBenchTrigger(t *testing.T) {
 	t.Parallel()
-	document := benchmark(t, "trigger", "--rows", "100")
+	sizes := []float64{1}
+	if pgtest.Long {
+		sizes = append(sizes, 100)
+	}
+	document := benchmark(t, "trigger", "--rows", fmt.Sprint(sizes[len(sizes)-1]))
 	require.Equal(t, []string{"benchmark", "costs", "rounds", "server"}, keys(document))
 	var want [][]any
-	for _, rows := range []float64{1, 100} {
+	for _, rows := range sizes {
 		for _, variant := range []string{
 			"no_trigger", "track", "track_and_wake_awake", "track_and_wake_asleep", "native_1_child", "native_3_children", "native_8_children",
 		} {

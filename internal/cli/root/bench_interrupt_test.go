@@ -29,18 +29,23 @@ func TestBenchmarksLeaveNothingBehind(t *testing.T) {
 	server := pgtest.Server(t)
 	conn := pgtest.Connect(t, server.URL("postgres"))
 	latency, drain := []string{"latency", "--events", "20"}, []string{"drain", "--set", "wide", "--scale", "0.001", "--rounds", "1", "--foreground"}
-	for _, test := range []struct {
+	type interruption struct {
 		line string
 		args []string
-	}{
+	}
+	interruptions := []interruption{
 		{"", []string{"trigger", "--rows", "1"}},
 		{"20 parents by ON DELETE CASCADE", latency},
 		{"20 parents under a worker, one at a time", latency},
 		{"wide: making the rows", drain},
 		{"wide: round 1 of 1, sexton", drain},
 		{"wide: foreground load, round 1 of 1, native", drain},
-		{"10000 tombstones: round 1 of 3, beside an old snapshot", []string{"scale", "--max", "10000", "--old-snapshot"}},
-	} {
+	}
+	if pgtest.Long {
+		interruptions = append(interruptions,
+			interruption{"10000 tombstones: round 1 of 3, beside an old snapshot", []string{"scale", "--max", "10000", "--old-snapshot"}})
+	}
+	for _, test := range interruptions {
 		line := test.line
 		ctx, interrupt := context.WithCancel(t.Context())
 		t.Cleanup(interrupt)
