@@ -76,7 +76,9 @@ func passAdjournedGroups(ctx context.Context, p *pass, _ AdjournedGroupDeletionA
 		return jobrun.Result{}, err
 	}
 	defer release()
+	held := p.throttle(session)
 	engine := groupschedule.Engine{
+		Blocker: func(ctx context.Context) string { return held.Blocker(ctx, p.db.Name) },
 		Session: session, Page: p.Config.AdjournedGroups.BatchSize, Spacing: p.Config.AdjournedGroups.Spacing,
 		Progress: func(ctx context.Context, stats *groupschedule.Stats) { p.progress(ctx, stats, false) },
 		Decided: func(ctx context.Context, d groupschedule.Decision) {

@@ -242,7 +242,7 @@ func removePlaceholder(ctx context.Context, deps Deps, db database.Database, use
 		return placeholder.Verdict{}, err
 	}
 	remover := placeholder.Remover{
-		DB: db.Pool, Names: db.Names, References: references,
+		DB: db.Pool, Names: db.Names, References: references, Watched: db.Pool,
 		Limits: batch.Limits{StatementTimeout: deps.Config.Jobs.StatementTimeout, LockTimeout: deps.Config.Jobs.LockTimeout},
 		Current: func(ctx context.Context, tx pgx.Tx) error {
 			return deps.Runner.Leases.Current(ctx, tx, placeholderLease)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/pgschema"
 )
 
 // program is the name that a holder's session gives itself, or its user.
@@ -44,19 +46,24 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Blocker asks on another connection whom the session's running transaction waits for: "row locked by pid 4711 (psql) since
-// 14:02:03Z", in UTC. It is "" where the transaction waits for no other. Unlike the other methods it may be called
-// while a transaction runs.
+// Blocker asks on another connection whom the session's running transaction waits for. Unlike the other methods it may be called while a
+// transaction runs.
 func (s *Session) Blocker(ctx context.Context, on querier) (string, error) {
-	var text, transaction string
-	err := on.QueryRow(ctx, s.Names.Render(blockerSQL), s.Fence.Key(), s.Fence.Token()).Scan(&text, &transaction)
+	found, err := Blocker(ctx, on, s.Names, s.Fence.Key(), s.Fence.Token())
+	if found.Text != "" {
+		s.seen.Store(&found)
+	}
+	return found.Text, err
+}
+
+// Blocker asks whom the running transaction of a session waits for, which has the name that session_name gives the key, and the token behind it: "row
+// locked by pid 4711 (psql) since 14:02:03Z", in UTC. It is "" where the transaction waits for no other.
+func Blocker(ctx context.Context, on querier, names pgschema.Names, key string, token int64) (found Obstacle, _ error) {
+	err := on.QueryRow(ctx, names.Render(blockerSQL), key, token).Scan(&found.Text, &found.Transaction)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return "", fmt.Errorf("look who blocks %s: %w", s.Fence.Key(), err)
+		return found, fmt.Errorf("look who blocks %s: %w", key, err)
 	}
-	if text != "" {
-		s.seen.Store(&Obstacle{Text: text, Transaction: transaction})
-	}
-	return text, nil
+	return found, nil
 }
 
 // Obstacle is a transaction that was in the way of another one.

@@ -65,11 +65,13 @@ func Wrapped(w io.Writer, text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Erase empties a terminal for what is printed next.
+// Erase empties a terminal for what is printed next. Elsewhere an empty line comes before it.
 func (env *Env) Erase() {
 	if IsTerminal(env.Stdout) && !env.Dumb() {
 		env.Printf("\x1b[H\x1b[2J")
+		return
 	}
+	env.Printf("\n")
 }
 
 // Say writes a document with --json, and else the text for people.

@@ -28,7 +28,7 @@ const Shown = 10
 type Backlog struct {
 	Table    string `json:"table"`
 	Database string `json:"database"`
-	// Pending stops counting at PendingCap; Capped reports that there are more.
+	// Pending and Deferred stop counting at PendingCap; Capped reports that more are pending.
 	Pending          int64   `json:"pending"`
 	Capped           bool    `json:"capped"`
 	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
@@ -37,8 +37,6 @@ type Backlog struct {
 	DeferredUntil *time.Time `json:"deferred_until,omitempty"`
 	// DeferredReason is why they were put off: each cause with the number of its rows, if there are several.
 	DeferredReason string `json:"deferred_reason,omitempty"`
-	// LockedBy says which sessions hold locks now on the tables whose locks are among these reasons.
-	LockedBy string `json:"locked_by,omitempty"`
 	// Parents are the parents with tombstones, the oldest first.
 	Parents []Parent `json:"parents,omitempty"`
 	// Undefined are parents with tombstones that no definition names: nothing will ever work them off.
@@ -85,6 +83,9 @@ func (b Backlog) Oldest() time.Duration {
 	return time.Duration(b.OldestAgeSeconds * float64(time.Second))
 }
 
+// PutOff is Deferred for people.
+func (b Backlog) PutOff() string { return words.Capped(b.Deferred, b.Deferred >= PendingCap) }
+
 // MarshalJSON puts the keys of the details beside the others.
 func (b Backlog) MarshalJSON() ([]byte, error) {
 	type plain Backlog
@@ -107,15 +108,12 @@ func (b Backlog) Obstacle() (reason string, class pace.WaitClass) {
 	case b.Lacks != "":
 		return b.Lacks, WaitDefinition
 	case b.Deferred > 0 && b.Deferred == b.Pending:
-		reason = words.Counted(b.Deferred, b.Unit) + " put off"
+		reason = words.AtLeast(b.Capped) + words.Counted(b.Deferred, b.Unit) + " put off"
 		if b.DeferredUntil != nil {
 			if b.Deferred > 1 {
 				reason += ", the first"
 			}
 			reason += " until " + b.DeferredUntil.Format(time.RFC3339)
-		}
-		if b.LockedBy != "" {
-			reason += "; now " + b.LockedBy
 		}
 		if b.DeferredReason != "" {
 			reason += ", after: " + words.Cell(&b.DeferredReason)
@@ -188,18 +186,13 @@ type Failure struct {
 	GivenUp bool `json:"given_up"`
 	// Since is when it came in or, where that is known, failed last; zero where neither is.
 	Since time.Time `json:"-"`
-	// LockedBy says of a row that only waits for a lock which session holds one on its table now.
-	LockedBy string `json:"locked_by,omitempty"`
 }
 
 // Failed reports whether it did, so that it can be tried again: a row that is found by its key may have not.
 func (f Failure) Failed() bool { return f.GivenUp || f.Attempts > 0 || f.Error != "" }
 
 // Locked reports that it only waits for a lock of another session, which is no failure.
-func (f Failure) Locked() bool {
-	_, waits := fault.LockIn(f.Error)
-	return waits && !f.GivenUp
-}
+func (f Failure) Locked() bool { return !f.GivenUp && fault.LockIn(f.Error) }
 
 // MarshalJSON has null where there is no next attempt.
 func (f Failure) MarshalJSON() ([]byte, error) {

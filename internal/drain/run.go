@@ -139,10 +139,7 @@ func (r *Run) Watch(ctx context.Context, limits batch.Limits) func(error) fault.
 		if f.Lock() {
 			r.Pace.Locked()
 		}
-		if blocker != "" && f.Verdict == fault.LockTimeout {
-			f.Message += " (" + blocker + ")"
-		}
-		return f
+		return f.By(blocker)
 	}
 }
 

@@ -101,22 +101,25 @@ func Judge(err error) Fault {
 // through once they are done.
 func (f Fault) Lock() bool { return f.Verdict == LockTimeout || f.Verdict == Conflict }
 
-// LockIn tells the same of the recorded text of faults, which name their SQLSTATEs, and returns the tables that others had locked, if it names any.
-func LockIn(text string) (tables []string, waits bool) {
-	for _, found := range recordedState.FindAllStringSubmatch(text, -1) {
-		if _, others := inTheWay(found[2]); others {
-			waits = true
-			if found[1] != "" {
-				tables = append(tables, found[1])
-			}
-		}
+// By adds to the message which session was in the way, if that is known.
+func (f Fault) By(blocker string) Fault {
+	if blocker != "" && f.Verdict == LockTimeout {
+		f.Message += " (" + blocker + ")"
 	}
-	return tables, waits
+	return f
 }
 
-// A server's message has its SQLSTATE in brackets behind it, and no table. Where errors are summed up, "×" stands
-// before a table.
-var recordedState = regexp.MustCompile(`(?:([^\s:×][^:×]*): )?SQLSTATE ([0-9A-Z]{5})`)
+// LockIn tells the same of a fault's recorded text, which names its SQLSTATE.
+func LockIn(text string) bool {
+	found := recordedState.FindStringSubmatch(text)
+	if found == nil {
+		return false
+	}
+	_, others := inTheWay(found[1])
+	return others
+}
+
+var recordedState = regexp.MustCompile(`SQLSTATE ([0-9A-Z]{5})`)
 
 // inTheWay returns the verdict of a SQLSTATE that tells of others in the way.
 func inTheWay(code string) (Verdict, bool) {

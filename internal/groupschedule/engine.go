@@ -31,6 +31,8 @@ type Engine struct {
 	Spacing time.Duration
 	// Runtime ends a pass, and so does the end of its lease; 0 stands for the lease alone.
 	Runtime time.Duration
+	// Blocker, if set, names the session that the transaction in hand waits for.
+	Blocker func(context.Context) string
 	// Progress, if set, is shown the statistics after every group. It must not keep them.
 	Progress func(ctx context.Context, stats *Stats)
 	// Decided, if set, is told of every group.
@@ -53,6 +55,8 @@ type run struct {
 	stats *Stats
 	// limits bound a decision: its waits get short once one has met a lock, so that many of them take the others no time.
 	limits batch.Limits
+	// blocker is the session that the last decision has waited for, if it is known.
+	blocker string
 	// after is the last group that was loaded, start when the next destruction may begin.
 	after int64
 	start time.Time
@@ -96,10 +100,12 @@ func (r *run) page(ctx context.Context) (ids []int64, more bool, _ error) {
 // decide takes one transaction.
 func (r *run) decide(ctx context.Context, id int64) error {
 	decision := Decision{GroupID: id, RunAt: r.start}
+	end := (&pace.Run{}).Watch(ctx, r.Blocker)
 	_, err := r.Session.RunWithin(ctx, r.limits, batch.Statement{
 		SQL: r.Session.Names.Render(statement("decide")), Args: []any{id, r.start},
 		Scan: batch.One(&decision.Outcome, &decision.UserID, &decision.Path, &decision.Reason),
 	})
+	r.blocker = end()
 	if err != nil {
 		return err
 	}
@@ -116,6 +122,7 @@ func (r *run) putOff(ctx context.Context, id int64, f fault.Fault, _ error) erro
 	f.Table = "groups"
 	outcome, attempts := Failed, 1
 	if f.Lock() {
+		f = f.By(r.blocker)
 		outcome, attempts, r.limits.LockTimeout = Locked, 0, pace.LockAgain
 	}
 	_, err := r.Session.Run(ctx, batch.Statement{

@@ -2,6 +2,7 @@ package groupschedule_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -131,14 +132,19 @@ func TestLockedGroupIsPutOff(t *testing.T) {
 	s.ask(t, "schedule_group_deletion", 20, 1)
 	s.age(31, 11, 20)
 	tx := pgtest.Begin(t, s.Pool(), "SELECT FROM groups WHERE id = 11 FOR SHARE")
+	pid := tx.Conn().PgConn().PID()
 	s.passWith(t, func(e *groupschedule.Engine) {
-		e.Session.Limits.LockTimeout = 10 * time.Millisecond
+		e.Session.Limits.LockTimeout = time.Second
+		e.Blocker = func(ctx context.Context) string {
+			said, _ := e.Session.Blocker(ctx, s.Pool())
+			return said
+		}
 		stats := pgtest.Must(e.Run(t.Context()))(t)
 		require.EqualValues(t, 1, stats.GroupsSkipped)
 		require.EqualValues(t, 1, stats.GroupsEnqueued)
 	})
 	require.NoError(t, tx.Rollback(t.Context()))
-	require.Contains(t, s.Rows("SELECT last_error FROM sexton.group_deletion_failures")[0][0], "SQLSTATE 55P03")
+	require.Regexp(t, fmt.Sprintf(`^SQLSTATE 55P03: .+ \(row locked by pid %d \(`, pid), s.Rows("SELECT last_error FROM sexton.group_deletion_failures")[0][0])
 }
 
 // A group that is restored between being looked up and being decided about keeps what it was given.

@@ -29,7 +29,7 @@ type Failures struct {
 	Failures []component.Failure `json:"failures"`
 	// More reports that the limit left some out, in the sources Capped.
 	More   bool     `json:"more"`
-	Capped []string `json:"-"`
+	Capped []string `json:"capped,omitempty"`
 }
 
 // sources are the failures of the enabled components, and River's.
@@ -65,7 +65,7 @@ func ReadFailures(ctx context.Context, all *installation.Connections, limit int)
 			found.More, found.Capped = true, append(found.Capped, source.Name)
 		}
 	}
-	return found, cmp.Or(first, nameHolders(ctx, all, found.Failures))
+	return found, first
 }
 
 // RetryFailures has something tried again for a person, and says what came of it.
@@ -93,13 +93,7 @@ func FindRow(ctx context.Context, all *installation.Connections, what component.
 	if err != nil || source.Find == nil {
 		return nil, err
 	}
-	found, err := source.Find(ctx, all, db, id)
-	if found != nil {
-		rows := []component.Failure{*found}
-		err = cmp.Or(err, nameHolders(ctx, all, rows))
-		found = &rows[0]
-	}
-	return found, err
+	return source.Find(ctx, all, db, id)
 }
 
 // named finds what a retry names. The only database needs no name.

@@ -130,21 +130,31 @@ func (s *PageSource) History(ctx context.Context, span, bin time.Duration) ([]hi
 	return history.Read(ctx, s.all.Jobs(), span, bin)
 }
 
-// Pause pauses a kind on all workers. A *component.RefusedError is for the user to read, here and below.
+// Pause pauses a kind on all workers, or all kinds where none is named. A *component.RefusedError is for the user to read, here and below.
 func (s *PageSource) Pause(ctx context.Context, by web.Visitor, kind, reason string) error {
-	return s.setPaused(ctx, by, kind, reason, &installation.PauseNote{Actor: by.Actor, Reason: reason})
+	return s.setPaused(ctx, by, kind, reason, func() *installation.PauseNote { return &installation.PauseNote{Actor: by.Actor, Reason: reason} })
 }
 
-// Resume lets a paused kind work again.
+// Resume lets a paused kind work again, or all.
 func (s *PageSource) Resume(ctx context.Context, by web.Visitor, kind, reason string) error {
-	return s.setPaused(ctx, by, kind, reason, nil)
+	return s.setPaused(ctx, by, kind, reason, func() *installation.PauseNote { return nil })
 }
 
-func (s *PageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason string, note *installation.PauseNote) error {
+func (s *PageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason string, note func() *installation.PauseNote) error {
+	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Reason: reason}
+	if kind == "" {
+		for _, kind := range s.all.Kinds() {
+			// A note of another person stays.
+			if _, err := s.all.SetPaused(ctx, kind, note(), entry); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	if !slices.Contains(s.all.Kinds(), kind) {
 		return component.Refuse("there is no job %q, or it is not enabled", kind)
 	}
-	standing, err := s.all.SetPaused(ctx, kind, note, audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Reason: reason})
+	standing, err := s.all.SetPaused(ctx, kind, note(), entry)
 	if standing != nil {
 		return component.Refuse("%s is %s already; that note stays", kind, standing)
 	}

@@ -97,9 +97,6 @@ func Read(ctx context.Context, at component.Place) (Reading, error) {
 	if r.DeletionTables, err = components.AllBacklogs(ctx, at); err != nil {
 		return r, err
 	}
-	if err = nameDeferring(ctx, at.Connections, r.DeletionTables); err != nil {
-		return r, err
-	}
 	known, err := readShared(ctx, at.Connections)
 	if err != nil {
 		return r, err

@@ -27,8 +27,6 @@ type Reason struct {
 	Text string
 	// Locked reports that rows only wait for locks of other sessions: these are no failures.
 	Locked bool
-	// LockedBy says which session holds such a lock now.
-	LockedBy string
 	// More reports that there are more rows of the source than were looked at, perhaps of this reason.
 	More bool
 	// First and Last are when the first and the last of them came in or, where that is known, failed; zero where it is unknown.
@@ -61,7 +59,7 @@ func (f Failures) Reasons() (reasons []Reason) {
 			at[key] = i
 			reasons = append(reasons, Reason{
 				Key: key, Source: failure.Source, Database: failure.Database, Text: failure.Error,
-				Locked: failure.Locked(), LockedBy: failure.LockedBy, More: slices.Contains(f.Capped, failure.Source),
+				Locked: failure.Locked(), More: slices.Contains(f.Capped, failure.Source),
 			})
 		}
 		reason := &reasons[i]

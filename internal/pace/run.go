@@ -49,7 +49,7 @@ type Run struct {
 	Tells *Duty
 	// Hold, if set, says why no batch may begin now, and "" where one may.
 	Hold func(ctx context.Context) string
-	// Waits is told what the run waits for from now on; a reason of "" is nothing.
+	// Waits is told what the run waits for from now on; a reason of "" is nothing. A run that only calls Watch needs none.
 	Waits func(ctx context.Context, class WaitClass, reason string)
 
 	// held is when Hold was asked last, locked when a lock was last in the way, owed the time that has still to be left to others.
@@ -152,7 +152,7 @@ func (r *Run) Watch(ctx context.Context, ask func(ctx context.Context) string) (
 			case <-timer.C:
 			}
 			if reason := ask(watching); watching.Err() == nil {
-				r.Waits(ctx, WaitLock, reason)
+				r.waits(ctx, WaitLock, reason)
 				if reason != "" {
 					last = reason
 				}
@@ -163,7 +163,13 @@ func (r *Run) Watch(ctx context.Context, ask func(ctx context.Context) string) (
 	return func() string {
 		cancel()
 		<-done
-		r.Waits(ctx, "", "")
+		r.waits(ctx, "", "")
 		return last
+	}
+}
+
+func (r *Run) waits(ctx context.Context, class WaitClass, reason string) {
+	if r.Waits != nil {
+		r.Waits(ctx, class, reason)
 	}
 }

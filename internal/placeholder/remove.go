@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/batch"
 	"sexton/internal/fault"
+	"sexton/internal/pace"
 	"sexton/internal/pgschema"
 	"sexton/internal/problem"
 )
@@ -59,6 +62,8 @@ type Remover struct {
 	References *References
 	// Limits bound each statement.
 	Limits batch.Limits
+	// Watched, if set, is the pool that is asked which session the transaction waits for.
+	Watched *pgxpool.Pool
 	// Current, if set, refuses in the transaction where it must not be done with these references. It comes right before the COMMIT:
 	// the lock that it takes holds up those who take a lease or install references.
 	Current func(ctx context.Context, tx pgx.Tx) error
@@ -78,25 +83,46 @@ const queuedSQL = `SELECT EXISTS (SELECT FROM "public".users_ghost_user_migratio
 // A row that comes to refer to the placeholder later, while it is in the queue, passes to the ghost user.
 func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 	verdict := Verdict{UserID: userID, Blockers: []Blocker{}}
-	err := r.transact(ctx, func(tx pgx.Tx) error {
+	end := (&pace.Run{}).Watch(ctx, r.asking(userID))
+	err := r.transact(ctx, userID, func(tx pgx.Tx) error {
 		if err := r.decide(ctx, tx, &verdict); err != nil || r.Current == nil {
 			return err
 		}
 		return r.Current(ctx, tx)
 	})
+	blocker := end()
 	if err != nil {
+		if f := fault.Judge(err); blocker != "" && f.Lock() {
+			err = fmt.Errorf("%w (%s)", err, blocker)
+		}
 		err = errors.Join(err, r.recordRefusal(ctx, userID, err))
 		return Verdict{}, fmt.Errorf("remove placeholder user %d: %w", userID, err)
 	}
 	return verdict, nil
 }
 
+// asking is nil where nothing can be asked.
+func (r *Remover) asking(userID int64) func(context.Context) string {
+	if r.Watched == nil {
+		return nil
+	}
+	return func(ctx context.Context) string {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second) // To break a question off costs its connection.
+		defer cancel()
+		found, _ := batch.Blocker(ctx, r.Watched, r.Names, sessionKey(userID), 0) // The transaction says itself what is wrong with the server.
+		return found.Text
+	}
+}
+
+// sessionKey gives the session its name.
+func sessionKey(userID int64) string { return fmt.Sprintf("%s/%d", DeleteKind, userID) }
+
 // transact bounds the transaction's statements. At a stricter isolation level, which the database or the role may have set,
 // the look would use a snapshot from before the lock: rows that were waited for would not be seen.
-func (r *Remover) transact(ctx context.Context, do func(pgx.Tx) error) error {
+func (r *Remover) transact(ctx context.Context, userID int64, do func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, r.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, r.Names.Render(statement("settle")),
-			r.Limits.StatementTimeout.Milliseconds(), r.Limits.LockTimeout.Milliseconds(), r.Names.Path)
+			r.Limits.StatementTimeout.Milliseconds(), r.Limits.LockTimeout.Milliseconds(), r.Names.Path, sessionKey(userID))
 		if err != nil {
 			return fmt.Errorf("settle session: %w", err)
 		}
@@ -110,7 +136,7 @@ func (r *Remover) recordRefusal(ctx context.Context, userID int64, refusal error
 	if f := fault.Judge(refusal); f.SQLState == "" || f.Verdict == fault.Fatal {
 		return nil
 	}
-	err := r.transact(ctx, func(tx pgx.Tx) error {
+	err := r.transact(ctx, userID, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, r.Names.Render(statement("record")), userID, refusal.Error(), []string{})
 		return err
 	})

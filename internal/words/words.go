@@ -152,9 +152,9 @@ func Grouped(n int64) string {
 // Capped renders a count that stopped at its cap if there are more.
 func Capped(n int64, more bool) string {
 	if more {
-		return fmt.Sprintf("%d+", n)
+		return Grouped(n) + "+"
 	}
-	return fmt.Sprint(n)
+	return Grouped(n)
 }
 
 // AtLeast is the prefix of a count that stopped at its cap.

@@ -29,7 +29,7 @@ func failuresListCommand(env *cli.Env) *cobra.Command {
 		Short: "List what failed and is not done since, with reason and next try",
 		Long: `Lists, of every enabled component, what the page shows as failed or given up: tombstones, users, placeholders, groups,
 diffs that cannot be moved, and River's jobs of which no row tells. What only waits for a lock says so, and names the
-session that holds one on that table now. A database that cannot be reached is left out, and the exit code is 4.`,
+session that held it at the last try. A database that cannot be reached is left out, and the exit code is 4.`,
 		Example: "  sexton failures list\n  sexton failures list --json | jq '.failures[] | select(.given_up)'",
 	}, func(ctx context.Context, all *installation.Connections) error {
 		document, err := operator.ReadFailures(ctx, all, *limit)
@@ -56,13 +56,10 @@ func printFailures(w io.Writer, document operator.Failures) {
 		if f.Locked() {
 			reason = "waits for a lock: " + f.Error
 		}
-		if f.LockedBy != "" {
-			reason += "; now " + f.LockedBy
-		}
 		return []any{f.Source, &f.Database, f.ID, &f.What, f.Attempts, next, &reason}
 	})
 	if document.More {
-		_, _ = fmt.Fprintln(w, "and more; --limit shows them")
+		_, _ = fmt.Fprintf(w, "and more %s; --limit shows them\n", words.Listed(document.Capped))
 	}
 }
 

@@ -26,7 +26,7 @@ func planCommand(env *cli.Env) *cobra.Command {
 		Long: `Per definition of loose foreign keys: the tombstones that wait, the rows that a pass would delete or change for tombstones that are
 due, and how Postgres finds them. Below that, a CREATE INDEX CONCURRENTLY for each index without which deletions
 read whole tables, including indexes for the real foreign keys below the children. Counts stop at a cap, shown
-as "10000+". Where deletions are kept, it names what sexton undo would not bring back. Per other enabled job: what it may
+as "10,000+". Where deletions are kept, it names what sexton undo would not bring back. Per other enabled job: what it may
 take now, by the predicate that wakes it, its next run, when something falls due, and why it waits. All of it is counted
 in READ ONLY transactions of a few seconds at most. A child in another database than its parent has that database's
 name in brackets, and its indexes are to be created there. Where a database cannot be reached, the plan is for the

@@ -63,7 +63,7 @@ func printStatus(w io.Writer, document operator.Reading) {
 		if t.Pending > 0 {
 			oldest = words.Span(t.Oldest())
 		}
-		return []any{t.Table, t.Database, words.Capped(t.Pending, t.Capped), oldest, t.Deferred, t.Confirming}
+		return []any{t.Table, t.Database, words.Capped(t.Pending, t.Capped), oldest, t.PutOff(), t.Confirming}
 	})
 	type parent struct {
 		component.Parent
@@ -81,7 +81,7 @@ func printStatus(w io.Writer, document operator.Reading) {
 	})
 	for _, t := range document.DeletionTables {
 		if t.GivenUp != nil && *t.GivenUp > 0 {
-			_, _ = fmt.Fprintf(w, "\n%s of %s given up; see sexton failures list\n", words.Counted(*t.GivenUp, "row"), t.Table)
+			_, _ = fmt.Fprintf(w, "\n%s%s of %s given up; see sexton failures list\n", words.AtLeast(*t.GivenUp >= component.PendingCap), words.Counted(*t.GivenUp, "row"), t.Table)
 		}
 		if t.Disabled != "" {
 			_, _ = fmt.Fprintf(w, "\n%s is not worked off: %s is false\n", t.Table, t.Disabled)

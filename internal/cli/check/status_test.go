@@ -103,7 +103,7 @@ func TestStatusStopsCountingAtTheCap(t *testing.T) {
 	table, _, _ = s.StatusOf()
 	require.EqualValues(t, 10_000, table["pending"])
 	require.Equal(t, true, table["capped"])
-	require.Regexp(t, `loose_foreign_keys_deleted_records +main +10000\+ +\d+s +0 +0\n`, s.OK("status"))
+	require.Regexp(t, `loose_foreign_keys_deleted_records +main +10,000\+ +\d+s +0 +0\n`, s.OK("status"))
 }
 
 func TestStatusKeepsLongErrorsInOneLine(t *testing.T) {
@@ -304,7 +304,7 @@ func TestStatusShowsTheBacklogOfEachParentTable(t *testing.T) {
 	require.EqualValues(t, 1, users["pending"])
 	require.InDelta(t, 7200, users["oldest_age_seconds"], 60)
 	require.Subset(t, parents[1], map[string]any{"parent": "public.projects", "pending": 1000.0, "capped": true})
-	require.Regexp(t, `(?m)^PARENT +DATABASE +PENDING +OLDEST\npublic\.users +main +1 +2h0m.*\npublic\.projects +main +1000\+ +1m`, s.OK("status"))
+	require.Regexp(t, `(?m)^PARENT +DATABASE +PENDING +OLDEST\npublic\.users +main +1 +2h0m.*\npublic\.projects +main +1,000\+ +1m`, s.OK("status"))
 }
 
 func TestFailuresAreListedAndRetried(t *testing.T) {
@@ -316,7 +316,7 @@ func TestFailuresAreListedAndRetried(t *testing.T) {
 		INSERT INTO sexton.group_deletion_failures (group_id, attempts, last_error, retry_at)
 		VALUES (10, 3, E'cannot be\ndecided', '2100-01-02 03:04:05Z'), (20, 2, 'nor this', '2100-01-01')`)
 	require.Regexp(t, `(?m)^groups +- +10 +group 10 \(root\) +3 +2100-01-02T03:04:05Z +cannot be; decided$`, s.OK("failures", "list"))
-	require.Contains(t, s.OK("failures", "list", "--limit", "1"), "and more; --limit shows them\n")
+	require.Contains(t, s.OK("failures", "list", "--limit", "1"), "and more groups; --limit shows them\n")
 	require.Subset(t, s.JSON(0, "failures", "list").(map[string]any)["failures"].([]any)[1], map[string]any{
 		"source": "groups", "id": "20", "what": "group 20 (other)", "error": "nor this", "attempts": 2.0, "next_attempt_at": "2100-01-01T00:00:00Z", "given_up": false,
 	})

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
@@ -63,73 +64,103 @@ func enqueue(ctx context.Context, env *cli.Env, all *installation.Connections, k
 
 func pauseCommand(env *cli.Env) *cobra.Command {
 	var reason string
+	var every bool
 	cmd := env.Reports(&cobra.Command{
-		Use:   "pause KIND",
-		Short: "Stop all copies from starting a kind of job",
+		Use:   "pause [KIND]",
+		Short: "Stop all copies from starting a kind of job, or all kinds",
 		Long: `Pauses the kind's queue in River. It acts on all workers at once, survives their restarts, and shows in status
 and River UI with who paused it and why. A pass that is running ends by itself, at the end of its time at the latest.
 
 Nothing is lost meanwhile: deleted parents, users and groups wait in their tables, and jobs in the queue. Neither commits nor
 ticks of the schedule start a pass. sexton job run KIND skips, too, unless --force is given. sexton resume KIND ends the pause,
 and what has waited is due at once. A kind and the one that inserts its jobs are paused apart: adjourned_group_deletion
-decides about groups, group_destroy destroys them. sexton job list names the kinds.`,
-		Example: "  sexton pause loose_foreign_keys_cleanup --reason 'long backup'\n  sexton pause group_destroy --json\n" +
+decides about groups, group_destroy destroys them. sexton job list names the kinds, and --all stands for all of them.`,
+		Example: "  sexton pause loose_foreign_keys_cleanup --reason 'long backup'\n  sexton pause --all --reason incident\n" +
 			"  sexton resume loose_foreign_keys_cleanup",
-		Args:              oneKind,
+		Args:              kindOrAll(&every),
 		ValidArgsFunction: completeKind(env),
 	}, func(ctx context.Context, kinds []string) error {
-		return setPaused(ctx, env, kinds[0], &installation.PauseNote{Actor: installation.Actor(), Reason: reason})
+		return setPaused(ctx, env, kinds, &installation.PauseNote{Actor: installation.Actor(), Reason: reason})
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why, a `TEXT` for readers of status")
+	cmd.Flags().BoolVar(&every, "all", false, "all kinds that are enabled")
 	return cmd
 }
 
 func resumeCommand(env *cli.Env) *cobra.Command {
-	return env.Reports(&cobra.Command{
-		Use:               "resume KIND",
-		Short:             "Let workers start a kind of job again",
-		Example:           "  sexton resume loose_foreign_keys_cleanup",
-		Args:              oneKind,
+	var every bool
+	cmd := env.Reports(&cobra.Command{
+		Use:               "resume [KIND]",
+		Short:             "Let workers start a kind of job again, or all kinds",
+		Example:           "  sexton resume loose_foreign_keys_cleanup\n  sexton resume --all",
+		Args:              kindOrAll(&every),
 		ValidArgsFunction: completeKind(env),
 	}, func(ctx context.Context, kinds []string) error {
-		return setPaused(ctx, env, kinds[0], nil)
+		return setPaused(ctx, env, kinds, nil)
 	})
+	cmd.Flags().BoolVar(&every, "all", false, "all kinds that are enabled, also the ones that other people have paused")
+	return cmd
 }
 
-// setPaused pauses the kind's queue with a note, or resumes it without one.
-func setPaused(ctx context.Context, env *cli.Env, kind string, note *installation.PauseNote) error {
+// setPaused pauses the queue of a kind, or of all, with a note, or resumes it without one.
+func setPaused(ctx context.Context, env *cli.Env, kinds []string, note *installation.PauseNote) error {
 	by := audittrail.Entry{Actor: installation.Actor()}
 	if note != nil {
 		by.Reason = note.Reason
 	}
-	return env.With(ctx, kind, func(all *installation.Connections) error {
+	return env.With(ctx, strings.Join(kinds, ""), func(all *installation.Connections) error {
 		pauses, err := installation.Pauses(ctx, all)
 		if err != nil {
 			return err
 		}
-		standing, err := all.SetPaused(ctx, kind, note, by)
-		if err != nil {
-			return err
+		one := len(kinds) == 1
+		if !one {
+			kinds = all.Kinds()
 		}
-		said := "paused"
-		switch {
-		case note == nil && pauses[kind] == "":
-			said = "was not paused; its workers look for work"
-		case note == nil:
-			said = "resumed"
-		case standing != nil:
-			said = fmt.Sprintf("is %s already; that note stays", standing)
+		reports, text := make([]pauseReport, len(kinds)), ""
+		for i, kind := range kinds {
+			own := note
+			if note != nil {
+				own = new(*note) // It gets the time of this pause.
+			}
+			standing, err := all.SetPaused(ctx, kind, own, by)
+			if err != nil {
+				return err
+			}
+			said := "paused"
+			switch {
+			case note == nil && pauses[kind] == "":
+				said = "was not paused; its workers look for work"
+			case note == nil:
+				said = "resumed"
+			case standing != nil:
+				said = fmt.Sprintf("is %s already; that note stays", standing)
+			}
+			reports[i] = pauseReport{Kind: kind, Paused: note != nil, PauseNote: cmp.Or(standing, own)}
+			text += fmt.Sprintf("%s: %s\n", kind, said)
 		}
-		return env.Say(pauseReport{Kind: kind, Paused: note != nil, PauseNote: cmp.Or(standing, note)}, "%s: %s\n", kind, said)
+		if one {
+			return env.Say(reports[0], "%s", text)
+		}
+		return env.Say(reports, "%s", text)
 	})
 }
 
-// pauseReport is the output of `sexton pause --json` and `sexton resume --json`.
+// pauseReport is the output of `sexton pause --json` and `sexton resume --json`; with --all it is a list of them.
 type pauseReport struct {
 	*installation.PauseNote
 
 	Kind   string `json:"kind"`
 	Paused bool   `json:"paused"`
+}
+
+func kindOrAll(every *bool) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 || *every != (len(args) == 0) {
+			return fmt.Errorf("%s needs either the KIND of one job, such as loose_foreign_keys_cleanup, or --all; sexton job list shows the kinds", cmd.CommandPath())
+		}
+		return nil
+	}
 }
 
 func oneKind(cmd *cobra.Command, args []string) error {

@@ -107,6 +107,22 @@ func TestPauseAndResume(t *testing.T) {
 	require.Equal(t, "paused since 2026-01-02T03:04:05Z", job["waiting_for"])
 }
 
+func TestAllKindsArePausedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := clitest.GroupSite(t)
+	s.OK("pause", "group_destroy", "--reason", "earlier")
+	s.Exec(`UPDATE sexton.river_queue SET metadata = jsonb_set(metadata, '{sexton_pause,actor}', '"ann"')`)
+	require.Regexp(t, `(?s)^adjourned_group_deletion: paused\ngroup_destroy: is paused by ann since [^ ]*Z: earlier already; that note stays\n$`, s.OK("pause", "--all", "--reason", "incident"))
+	require.Equal(t, [][]string{{"adjourned_group_deletion"}, {"group_destroy"}}, s.Rows("SELECT name FROM sexton.river_queue WHERE paused_at IS NOT NULL ORDER BY 1"))
+	require.Equal(t, "adjourned_group_deletion: resumed\ngroup_destroy: resumed\n", s.OK("resume", "--all"))
+	require.Len(t, s.JSON(0, "pause", "--all"), 2)
+	for _, args := range [][]string{{"pause"}, {"pause", "--all", "group_destroy"}, {"resume"}} {
+		r := s.Run(args...)
+		require.Equal(t, 2, r.Code)
+		require.Contains(t, r.Stderr, "needs either the KIND of one job, such as loose_foreign_keys_cleanup, or --all; sexton job list shows the kinds")
+	}
+}
+
 func TestResumeBeforeAnyWorkerRan(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
@@ -135,8 +151,8 @@ func TestPauseAndResumeWithWrongArguments(t *testing.T) {
 			args []string
 			want string
 		}{
-			{[]string{}, "sexton " + command + " needs the KIND of one job"},
-			{[]string{clitest.Kind, clitest.Kind}, "sexton " + command + " needs the KIND of one job"},
+			{[]string{}, "sexton " + command + " needs either the KIND of one job"},
+			{[]string{clitest.Kind, clitest.Kind}, "sexton " + command + " needs either the KIND of one job"},
 			{[]string{"cleanup"}, `no job of kind "cleanup" is enabled`},
 			{[]string{clitest.Kind, "--because"}, "unknown flag: --because"},
 		} {

@@ -173,7 +173,7 @@ func TestDisabledDiffsLeaveNoObjectUnseen(t *testing.T) {
 
 	s.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key) SELECT n, 'key' FROM generate_series(1, 10001) AS n")
 	require.Contains(t, ofCheck(s, 5, "unattended_removals")[0][1], "more than 10000 objects")
-	require.Contains(t, s.OK("status"), "10000+")
+	require.Contains(t, s.OK("status"), "10,000+")
 	_, fix, _ := strings.Cut(ofCheck(s, 5, "unattended_removals")[0][2], "for ever: ")
 	s.Exec(fix)
 	require.Empty(t, ofCheck(s, 0, "unattended_removals"))

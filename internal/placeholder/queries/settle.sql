@@ -7,4 +7,6 @@ SELECT
     pg_catalog.set_config('row_security', 'off', true),
     pg_catalog.set_config('enable_seqscan', 'off', true),
     pg_catalog.set_config('jit', 'off', true),
-    pg_catalog.set_config('search_path', "sexton".application_path($3), true)
+    pg_catalog.set_config('search_path', "sexton".application_path($3), true),
+    -- It is found by this name while it waits for another session.
+    pg_catalog.set_config('application_name', pg_catalog.concat("sexton".session_name($4), '#0'), true)

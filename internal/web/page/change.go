@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -68,7 +69,7 @@ func reason(r *http.Request) (string, error) {
 	return text, nil
 }
 
-// asked is a button that pauses or resumes a kind for a reason.
+// asked is a button that pauses or resumes a kind, or all, for a reason.
 func asked(do func(ctx context.Context, by web.Visitor, kind, reason string) error, said, rest string) func(r *http.Request) (string, error) {
 	return func(r *http.Request) (string, error) {
 		why, err := reason(r)
@@ -76,7 +77,7 @@ func asked(do func(ctx context.Context, by web.Visitor, kind, reason string) err
 			return "", err
 		}
 		kind := r.PathValue("kind")
-		return said + " " + kind + rest, do(r.Context(), web.VisitorOf(r.Context()), kind, why)
+		return said + " " + cmp.Or(kind, "all jobs") + rest, do(r.Context(), web.VisitorOf(r.Context()), kind, why)
 	}
 }
 

@@ -29,8 +29,7 @@ func TestAddresses(t *testing.T) {
 	}
 	o.Failures.Capped = []string{"users"}
 	o.Failures.Failures = append(o.Failures.Failures, component.Failure{
-		Source: "tombstones", Database: "main", ID: "6", What: "locked one", Error: "notes: SQLSTATE 55P03: lock timeout",
-		LockedBy: "pid 17 (psql) holds locks on notes since 2030-01-02T03:04:05Z",
+		Source: "tombstones", Database: "main", ID: "6", What: "locked one", Error: "notes: SQLSTATE 55P03: lock timeout (row locked by pid 17 (psql) since 2030-01-02T03:04:05Z)",
 	})
 	o.Groups = []groupschedule.Group{{GroupID: 44, Path: "a/b", State: "put_off", UserID: new(int64(10)), LastError: "x"}}
 	s := &source{overview: o}
@@ -39,7 +38,7 @@ func TestAddresses(t *testing.T) {
 	key := regexp.MustCompile(`/failures\?reason=(\w+)">120&#43; users`).FindStringSubmatch(whole.Body.String())
 	require.NotEmpty(t, key)
 	require.Contains(t, whole.Body.String(), `id="retry-reason-`+key[1]+`"`)
-	for _, want := range []string{"44 a/b put off", "waits for a lock notes: SQLSTATE 55P03: lock timeout Now pid 17 (psql) holds locks on notes since 2030-01-02 03:04 UTC (in "} {
+	for _, want := range []string{"44 a/b put off", "waits for a lock notes: SQLSTATE 55P03: lock timeout (row locked by pid 17 (psql) since 2030-01-02 03:04 UTC (in "} {
 		require.Contains(t, text(whole.Body.String()), want)
 	}
 	require.Contains(t, text(get(t, p, "/failures").Body.String()), "122+ failed or given up, 1 waits for a lock")

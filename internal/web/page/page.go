@@ -39,7 +39,7 @@ type Source interface {
 	Overview(ctx context.Context) (operator.Overview, error)
 	// History is the backlog of the last span, the highest value of each bin.
 	History(ctx context.Context, span, bin time.Duration) ([]history.Series, error)
-	// Pause and Resume act on a kind of job, on all workers. A *component.RefusedError is shown to the user.
+	// Pause and Resume act on a kind of job, or all where none is named, on all workers. A *component.RefusedError is shown to the user.
 	Pause(ctx context.Context, by web.Visitor, kind, reason string) error
 	Resume(ctx context.Context, by web.Visitor, kind, reason string) error
 	// Retry has failed rows tried again now and says what came of it.
@@ -94,8 +94,10 @@ func New(options Options) (*Page, error) {
 	p.mux.HandleFunc("GET /live", func(w http.ResponseWriter, r *http.Request) { p.show(w, r, "live") })
 	p.mux.HandleFunc("GET /history", p.serveHistory)
 	p.mux.HandleFunc("GET /assets/{name}", p.assets.serve)
-	p.mux.HandleFunc("POST /jobs/{kind}/pause", p.change(asked(options.Source.Pause, "paused", "; a pass that is running ends by itself")))
-	p.mux.HandleFunc("POST /jobs/{kind}/resume", p.change(asked(options.Source.Resume, "resumed", "")))
+	for _, jobs := range []string{"/jobs", "/jobs/{kind}"} {
+		p.mux.HandleFunc("POST "+jobs+"/pause", p.change(asked(options.Source.Pause, "paused", "; a pass that is running ends by itself")))
+		p.mux.HandleFunc("POST "+jobs+"/resume", p.change(asked(options.Source.Resume, "resumed", "")))
+	}
 	p.mux.HandleFunc("POST /jobs/{kind}/run", p.change(func(r *http.Request) (string, error) {
 		return r.PathValue("kind") + " runs as soon as a worker is free", options.Source.RunNow(r.Context(), web.VisitorOf(r.Context()), r.PathValue("kind"))
 	}))
@@ -160,9 +162,9 @@ func (p *Page) render(w http.ResponseWriter, code int, name string, data any) {
 
 func (p *Page) functions() template.FuncMap {
 	return template.FuncMap{
-		"asset": p.assets.url, "number": words.Grouped, "capped": capped, "plural": plural, "span": span, "took": took,
+		"asset": p.assets.url, "number": words.Grouped, "capped": words.Capped, "plural": plural, "span": span, "took": took,
 		"moment": momentAt, "humane": humane, "sentence": sentence, "brief": brief, "address": rowAddress, "next": nextTry,
-		"rows":    func(r operator.Reason) string { return capped(int64(len(r.Failures)), r.More) },
+		"rows":    func(r operator.Reason) string { return words.Capped(int64(len(r.Failures)), r.More) },
 		"words":   func(state string) string { return strings.ReplaceAll(state, "_", " ") },
 		"digest":  operator.DigestOf,
 		"outcome": outcomeText, "parts": func(name string) []string { return strings.Split(name, "_") },

@@ -354,9 +354,10 @@ func TestButtons(t *testing.T) {
 		require.Regexp(t, `id="`+id+`"[^>]* hx-swap-oob="true"`, fragments.Body.String())
 	}
 	require.Contains(t, text(post(t, p, "/jobs/clean/resume", url.Values{}, true).Body.String()), "Resumed clean.")
+	require.Contains(t, text(post(t, p, "/jobs/pause", url.Values{"reason": {"fire"}}, true).Body.String()), "Paused all jobs; a pass that is running ends by itself.")
 	require.Contains(t, text(post(t, p, "/failures/retry", url.Values{"source": {"tombstones"}, "database": {"main"}, "id": {"5"}}, true).Body.String()), "1 row due now.")
 	require.Equal(t, []string{
-		"pause clean by : long backup", "pause clean by : ", "resume clean by : ", "retry tombstones/main/5 by ",
+		"pause clean by : long backup", "pause clean by : ", "resume clean by : ", "pause  by : fire", "retry tombstones/main/5 by ",
 	}, s.done)
 
 	require.Equal(t, http.StatusUnprocessableEntity, post(t, p, "/jobs/clean/pause", url.Values{"reason": {strings.Repeat("x", 201)}}, false).Code)
@@ -364,7 +365,7 @@ func TestButtons(t *testing.T) {
 	for _, strange := range []string{"a\x00b", "a\x1b[2Jb", "a\xffb"} {
 		require.Equal(t, http.StatusUnprocessableEntity, post(t, p, "/jobs/clean/pause", url.Values{"reason": {strange}}, false).Code, "%q", strange)
 	}
-	require.Len(t, s.done, 4)
+	require.Len(t, s.done, 5)
 	require.Equal(t, http.StatusMethodNotAllowed, get(t, p, "/jobs/clean/pause").Code, "a link changes nothing")
 
 	s.fail(&component.RefusedError{Reason: "there is no job <x>"})

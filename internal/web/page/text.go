@@ -10,14 +10,6 @@ import (
 	"sexton/internal/words"
 )
 
-// capped is a number that may stand for more.
-func capped(n int64, more bool) string {
-	if more {
-		return words.Grouped(n) + "+"
-	}
-	return words.Grouped(n)
-}
-
 // plural writes the unit that goes with a number.
 func plural(n int64, unit string) string {
 	if n == 1 {

@@ -14,6 +14,7 @@ import (
 	"sexton/internal/components"
 	"sexton/internal/jobrun"
 	"sexton/internal/operator"
+	"sexton/internal/words"
 )
 
 // shownOldest are the parent tables with the oldest tombstones, shownReasons the reasons of a card.
@@ -219,7 +220,7 @@ func (v *view) headline() headline {
 			down = append(down, table.Database)
 		}
 	}
-	backlog := capped(pending, more) + " " + verb(pending, "row waits", "rows wait")
+	backlog := words.Capped(pending, more) + " " + verb(pending, "row waits", "rows wait")
 	if oldest > 0 { // What is put off, and what has no time, has no age.
 		backlog += ", the oldest for " + whole(oldest)
 	}
@@ -232,7 +233,7 @@ func (v *view) headline() headline {
 		}
 	}
 	if failing > 0 {
-		backlog += " " + capped(failing, moreFail) + " failed."
+		backlog += " " + words.Capped(failing, moreFail) + " failed."
 	}
 	held, runs := v.held()
 	switch {
@@ -274,6 +275,11 @@ func (v *view) held() (held []heldJob, runs int) {
 		}
 	}
 	return held, runs
+}
+
+// AllPaused reports whether each job is paused.
+func (v *view) AllPaused() bool {
+	return !slices.ContainsFunc(v.Jobs, func(job jobView) bool { return !job.Paused })
 }
 
 func verb(n int64, one, many string) string {

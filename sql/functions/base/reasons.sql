@@ -1,6 +1,6 @@
 -- Sums up recorded errors by their causes, the commonest first: "8 × issues: SQLSTATE 23514: …; 4 × …", or the error
 -- alone if all have the same cause. Its callers pass 500 errors of a queue, of tombstones 500 of each parent table
--- and 1,000 in all, so "500+" stands for as many and more. Errors have the same cause if they differ only in words
+-- and 1,000 in all: from 500 on a "+" says of every number that there may be more. Errors have the same cause if they differ only in words
 -- with digits behind the table, which are keys, rows and processes, and SQLSTATEs are none of these. The page groups
 -- failures by the same rule, in internal/operator.
 CREATE OR REPLACE FUNCTION "sexton".reasons(errors text[])
@@ -10,13 +10,12 @@ IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
     SELECT CASE
-        WHEN pg_catalog.sum(cause.rows) = pg_catalog.cardinality(errors) AND pg_catalog.count(*) = 1 THEN pg_catalog.min(cause.example)
-        ELSE pg_catalog.string_agg(
-            CASE WHEN cause.rows < 500 THEN cause.rows::pg_catalog.text ELSE '500+' END || ' × ' || cause.example, '; ' ORDER BY cause.place
-        ) FILTER (WHERE cause.place <= 3)
-            || coalesce('; ' || pg_catalog.sum(cause.rows) FILTER (WHERE cause.place > 3) || ' × something else', '')
+        WHEN seen.more = '' AND pg_catalog.sum(cause.rows) = pg_catalog.cardinality(errors) AND pg_catalog.count(*) = 1 THEN pg_catalog.min(cause.example)
+        ELSE pg_catalog.string_agg(cause.rows || seen.more || ' × ' || cause.example, '; ' ORDER BY cause.place) FILTER (WHERE cause.place <= 3)
+            || coalesce('; ' || pg_catalog.sum(cause.rows) FILTER (WHERE cause.place > 3) || seen.more || ' × something else', '')
     END
-    FROM (
+    FROM (SELECT CASE WHEN pg_catalog.cardinality(errors) < 500 THEN '' ELSE '+' END) AS seen (more)
+    CROSS JOIN (
         SELECT
             pg_catalog.min(failed.error) AS example,
             pg_catalog.count(*) AS rows,
@@ -28,7 +27,8 @@ AS $sexton$
             pg_catalog.regexp_replace(
                 pg_catalog.substr(failed.error, pg_catalog.strpos(failed.error, ': ') + 1), '(SQLSTATE [0-9A-Z]{5})|[0-9A-Za-z-]*[0-9][0-9A-Za-z-]*', '\1…', 'g'
             )
-    ) AS cause;
+    ) AS cause
+    GROUP BY seen.more;
 $sexton$;
 
 COMMENT ON FUNCTION "sexton".reasons(text[]) IS 'Sexton: errors by their causes, with the number of rows of each';
