@@ -307,7 +307,7 @@ func checkMatcher(metric metrics.Metric, label, value string) []string {
 
 func TestAlertsNameWhatThereIs(t *testing.T) {
 	t.Parallel()
-	guide := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "operations.md")))(t)
+	guide := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "alerts.md")))(t)
 	rules := pgtest.Must(os.ReadFile(filepath.Join("..", "deploy", "prometheus", "alerts_test.yml")))(t)
 	alerts := readAlerts(t)
 	for name, alert := range alerts {
@@ -315,12 +315,12 @@ func TestAlertsNameWhatThereIs(t *testing.T) {
 		require.Contains(t, []string{"critical", "warning", "info"}, alert.Labels["severity"], name)
 		require.NotEmpty(t, alert.Annotations["summary"], name)
 		require.NotEmpty(t, alert.Annotations["description"], name)
-		require.Equal(t, `{{ or $externalLabels.sexton_docs "file:///usr/share/doc/sexton/docs" }}/operations.md#`+strings.ToLower(name), alert.Annotations["runbook_url"], name)
-		require.Contains(t, string(guide), "\n### "+name+"\n", "a section of docs/operations.md")
+		require.Equal(t, `{{ or $externalLabels.sexton_docs "file:///usr/share/doc/sexton/docs" }}/alerts.md#`+strings.ToLower(name), alert.Annotations["runbook_url"], name)
+		require.Contains(t, string(guide), "\n## "+name+"\n", "a section of docs/alerts.md")
 		require.Contains(t, string(rules), "\n        alertname: "+name+"\n", "a test of the alert")
 	}
-	for _, section := range regexp.MustCompile(`(?m)^### (Sexton\w+)$`).FindAllStringSubmatch(string(guide), -1) {
-		require.Contains(t, alerts, section[1], "sections of docs/operations.md")
+	for _, section := range regexp.MustCompile(`(?m)^## (Sexton\w+)$`).FindAllStringSubmatch(string(guide), -1) {
+		require.Contains(t, alerts, section[1], "sections of docs/alerts.md")
 	}
 }
 

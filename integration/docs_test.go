@@ -15,7 +15,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// testOperations runs the commands of docs/operations.md, word for word: install, upgrade, restore, roll back.
+// testOperations runs the commands of docs/operations.md, word for word: install, upgrade, roll back, restore.
 func testOperations(t *testing.T, p program) {
 	blocks := docBlocks(t, "operations.md", "sh")
 	require.Len(t, blocks, 5)
@@ -42,11 +42,11 @@ func testOperations(t *testing.T, p program) {
 		-c "DELETE FROM sexton.objects WHERE identity LIKE '%job_status%'" -c "UPDATE sexton.objects SET identity = 'earlier' WHERE kind = 'functions' AND component = 'jobs'"`)
 	require.Contains(t, shell(blocks[1]), "run `sexton migrate up`")
 	require.Equal(t, "t\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT to_regprocedure('sexton.job_status(bigint)') IS NOT NULL"`))
-	require.Contains(t, shell(blocks[2]), "0 triggers changed", "no restore has been here")
-	shell(blocks[3])
+	require.Contains(t, shell(blocks[3]), "0 triggers changed", "no restore has been here")
+	shell(blocks[4])
 	require.Equal(t, "sexton_new_partitions\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT evtname FROM pg_event_trigger"`))
 	runTroubleshooting(t, shell)
-	shell(blocks[4])
+	shell(blocks[2])
 	require.Contains(t, shell("sexton migrate down"), "nothing is installed")
 }
 
