@@ -245,3 +245,27 @@ func TestThousandsOfTombstonesInOneRun(t *testing.T) {
 	require.Zero(t, b.Pending(t))
 	require.EqualValues(t, 3, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children"), "children of no deleted parent")
 }
+
+// Tombstones of parents without children are found by their places, as they were loaded: a way through the index for each costs as much again.
+func TestTombstonesWithoutChildrenAreFoundByTheirPlaces(t *testing.T) {
+	t.Parallel()
+	b := setupAdaptive(t, `
+		CREATE TABLE parents (id bigint PRIMARY KEY);
+		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint, other_id bigint);
+		CREATE INDEX ON children (parent_id); CREATE INDEX ON children (other_id);
+		CREATE TABLE searched (scans bigint);
+		CREATE FUNCTION note_scans() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			INSERT INTO public.searched VALUES (pg_stat_get_xact_numscans('public.loose_foreign_keys_deleted_records_pkey'::regclass));
+			RETURN NULL;
+		END $$;
+		INSERT INTO parents SELECT n FROM generate_series(1, 500) AS n`, `
+children:
+  - {table: parents, column: parent_id, on_delete: async_delete}
+  - {table: parents, column: other_id, on_delete: async_delete}
+`, "parents")
+	b.Exec("CREATE TRIGGER note_scans AFTER DELETE ON loose_foreign_keys_deleted_records FOR EACH STATEMENT EXECUTE FUNCTION note_scans()")
+	b.Exec("DELETE FROM parents")
+	require.EqualValues(t, 500, b.run(t).Processed)
+	require.NotZero(t, b.count(t, "searched WHERE scans < 100"))
+	require.Zero(t, b.count(t, "searched WHERE scans >= 100"))
+}

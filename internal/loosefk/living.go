@@ -107,7 +107,8 @@ func (r *run) end(ctx context.Context, c *chunk, ended *settled) error {
 	if err != nil {
 		return err
 	}
-	if statements := r.settlement(c, revivable, finished, false, c.exact, ended); len(statements) > 0 {
+	// A tombstone that was written again since it was loaded is looked up in the waiting pass.
+	if statements := r.settlement(c, revivable, finished, c.passes == 0, c.exact, ended); len(statements) > 0 {
 		_, err = r.engine.Session.Run(ctx, statements...)
 	}
 	return err
