@@ -8,9 +8,11 @@ import (
 	"sexton/internal/pgschema"
 )
 
-// aheadSQL is begin_batch for statements that write nothing, in the transaction that has raised the fence: whatever its token.
+// aheadSQL is begin_batch for statements that write nothing, in the transaction that has raised the fence: whatever its token. The path is a batch's:
+// under another one the server would plan statements anew, here and in the next batch.
 const aheadSQL = `SELECT pg_catalog.set_config('transaction_read_only', 'on', true), "sexton".begin_batch($1,
-    (SELECT fence.token FROM "sexton".fences AS fence WHERE fence.key OPERATOR(pg_catalog.=) $1), $2, $3, false)`
+    (SELECT fence.token FROM "sexton".fences AS fence WHERE fence.key OPERATOR(pg_catalog.=) $1), $2, $3, false),
+    pg_catalog.set_config('search_path', coalesce($4::pg_catalog.text, "sexton".application_path($5)), true)`
 
 // Ahead are statements that read, to be sent behind the one that begins a lease, in its transaction. Their answers are those of a first batch
 // under it.
@@ -30,7 +32,8 @@ func (a *Ahead) Queue(conn *pgx.Conn, pipeline *pgx.Batch) bool {
 	if _, known := session.knows(a.Statements); !session.prepares() || !known {
 		return false
 	}
-	pipeline.Queue(a.Names.Render(aheadSQL), a.Key, a.Limits.StatementTimeout.Milliseconds(), a.Limits.LockTimeout.Milliseconds())
+	pipeline.Queue(a.Names.Render(aheadSQL), a.Key, a.Limits.StatementTimeout.Milliseconds(), a.Limits.LockTimeout.Milliseconds(),
+		session.knownPath(), a.Names.Path)
 	for _, statement := range a.Statements {
 		pipeline.Queue(statement.SQL, statement.Args...)
 	}

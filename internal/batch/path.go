@@ -34,14 +34,19 @@ type foundPath struct {
 // queuePath adds the statement that sets path and run. The catalogue is asked for the path now and then on each connection, as a session of the
 // application would be given it, and again after a batch that failed: it may have been the path's fault.
 func (s *Session) queuePath(pipeline *pgx.Batch) {
-	data := s.Conn.PgConn().CustomData()
-	var path any
-	if known, ok := data[pathKey].(foundPath); ok && time.Since(known.at) < pathLasts {
-		path = known.path
-	} else {
-		delete(data, pathKey)
+	path := s.knownPath()
+	if path == nil {
+		delete(s.Conn.PgConn().CustomData(), pathKey)
 	}
 	pipeline.Queue(s.Names.Render(frameSQL), path, s.Names.Path, s.Fence.Run())
+}
+
+// knownPath is the path that the connection has found lately, nil if there is none.
+func (s *Session) knownPath() any {
+	if known, ok := s.Conn.PgConn().CustomData()[pathKey].(foundPath); ok && time.Since(known.at) < pathLasts {
+		return known.path
+	}
+	return nil
 }
 
 // UsePath gives the application's triggers their search_path for the length of a transaction without a fence.

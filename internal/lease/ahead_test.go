@@ -25,6 +25,9 @@ var begun = map[string]struct {
 	twice bool
 }{
 	"alone": {counts: true},
+	"under the search_path of a batch": {
+		sql: "SELECT count(*) FILTER (WHERE current_setting('search_path') ~ 'public') FROM public.children", counts: true,
+	},
 	"on a connection that does not know the statement": {fresh: true},
 	"with a statement that the server refuses": {
 		sql:    "SELECT 1 / count(*) FROM public.children",
