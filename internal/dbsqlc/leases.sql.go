@@ -158,27 +158,14 @@ const leaseAdvance = `-- name: LeaseAdvance :execrows
 UPDATE "sexton".leases
 SET token = $1
 WHERE key = $2
-  AND token = $3
-  AND holder = $4
+  AND attempt = $3
   AND expires_at > pg_catalog.clock_timestamp()
 `
 
-type LeaseAdvanceParams struct {
-	NewToken int64
-	Key      string
-	Token    int64
-	Holder   string
-}
-
-// The holder is compared, too: a crash of the server may take back a token, which then has two holders, one of the past.
-// Lifts the holder's own token over a fence that stands higher, as after the restore of an old backup.
-func (q *Queries) LeaseAdvance(ctx context.Context, arg LeaseAdvanceParams) (int64, error) {
-	result, err := q.db.Exec(ctx, leaseAdvance,
-		arg.NewToken,
-		arg.Key,
-		arg.Token,
-		arg.Holder,
-	)
+// Lifts the holder's own token over a fence that stands higher, as after the restore of an old backup. What is compared is the attempt: a crash
+// of the server may take back a token, which then has two holders, one of the past.
+func (q *Queries) LeaseAdvance(ctx context.Context, token int64, key string, attempt int64) (int64, error) {
+	result, err := q.db.Exec(ctx, leaseAdvance, token, key, attempt)
 	if err != nil {
 		return 0, err
 	}
@@ -207,17 +194,19 @@ WITH bounded AS MATERIALIZED (
 ), taken AS (
     UPDATE "sexton".leases AS lease
     SET token = lease.token + 1,
+        attempt = $8::bigint,
         holder = $4::pg_catalog.text,
         acquired_at = fitting.at,
         expires_at = fitting.until
     FROM fitting
     WHERE lease.key = $7::pg_catalog.text
       AND (lease.expires_at <= pg_catalog.clock_timestamp()
-           OR lease.token = $8::bigint AND lease.expires_at = $9::pg_catalog.timestamptz)
+           OR lease.attempt = ANY ($9::bigint[])
+           OR lease.token = $10::bigint AND lease.expires_at = $11::pg_catalog.timestamptz)
     RETURNING lease.token
 ), first AS (
-    INSERT INTO "sexton".leases (key, token, holder, acquired_at, expires_at)
-    SELECT $7::pg_catalog.text, 1, $4::pg_catalog.text, fitting.at, fitting.until
+    INSERT INTO "sexton".leases (key, token, attempt, holder, acquired_at, expires_at)
+    SELECT $7::pg_catalog.text, 1, $8::bigint, $4::pg_catalog.text, fitting.at, fitting.until
     FROM fitting
     WHERE NOT EXISTS (SELECT FROM "sexton".leases AS lease WHERE lease.key = $7::pg_catalog.text)
     ON CONFLICT (key) DO NOTHING
@@ -231,13 +220,13 @@ WITH bounded AS MATERIALIZED (
     SET token = greatest(fence.token, granted.token)
     FROM granted
     WHERE fence.key = $7::pg_catalog.text
-      AND $10::boolean
+      AND $12::boolean
     RETURNING fence.token, fence.digest
 ), entered AS (
     INSERT INTO "sexton".fences AS fence (key, token)
     SELECT $7::pg_catalog.text, granted.token
     FROM granted
-    WHERE $10::boolean
+    WHERE $12::boolean
       AND NOT EXISTS (SELECT FROM "sexton".fences AS known WHERE known.key = $7::pg_catalog.text)
     ON CONFLICT (key) DO UPDATE
     SET token = greatest(fence.token, EXCLUDED.token)
@@ -262,6 +251,8 @@ type LeaseBeginParams struct {
 	TtlSeconds  float64
 	Digest      string
 	Key         string
+	Attempt     int64
+	Lost        []int64
 	SeenToken   int64
 	SeenUntil   time.Time
 	Fenced      bool
@@ -280,8 +271,9 @@ type LeaseBeginRow struct {
 //
 // The row outlives its holders: the token must never start again. Rows that are there are updated, since ON CONFLICT also locks them, which is
 // a record of the log each: only the first holder inserts, and a race of two ends at the conflict. What the caller has seen
-// unchanged for longer than a lease lasts is over, whatever the server's clock says now. A caller of another generation of definitions
-// gets none; what decides is the fence, whose generation comes with the row as it is after the wait for an installation.
+// unchanged for longer than a lease lasts is over, whatever the server's clock says now, and so are leases of its lost attempts. A caller of
+// another generation of definitions gets none; what decides is the fence, whose generation comes with the row as it is after the wait for an
+// installation.
 func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBeginRow, error) {
 	row := q.db.QueryRow(ctx, leaseBegin,
 		arg.LockTimeout,
@@ -291,6 +283,8 @@ func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBe
 		arg.TtlSeconds,
 		arg.Digest,
 		arg.Key,
+		arg.Attempt,
+		arg.Lost,
 		arg.SeenToken,
 		arg.SeenUntil,
 		arg.Fenced,
@@ -319,7 +313,8 @@ WITH held AS (
 ), ended AS (
     UPDATE "sexton".leases AS lease
     SET expires_at = '-infinity',
-        token = held.token
+        token = held.token,
+        attempt = 0
     FROM held
     WHERE lease.key = held.key
       AND NOT held.kept
@@ -347,13 +342,12 @@ const leaseKept = `-- name: LeaseKept :one
 SELECT EXISTS (
     SELECT FROM "sexton".leases
     WHERE key = $1
-      AND token = $2
-      AND holder = $3
+      AND attempt = $2
 )::boolean AS kept
 `
 
-func (q *Queries) LeaseKept(ctx context.Context, key string, token int64, holder string) (bool, error) {
-	row := q.db.QueryRow(ctx, leaseKept, key, token, holder)
+func (q *Queries) LeaseKept(ctx context.Context, key string, attempt int64) (bool, error) {
+	row := q.db.QueryRow(ctx, leaseKept, key, attempt)
 	var kept bool
 	err := row.Scan(&kept)
 	return kept, err
@@ -389,13 +383,12 @@ const leaseRelease = `-- name: LeaseRelease :execrows
 UPDATE "sexton".leases
 SET expires_at = '-infinity'
 WHERE key = $1
-  AND token = $2
-  AND holder = $3
+  AND attempt = $2
 `
 
 // Not now: where the server's clock is set back, now comes again.
-func (q *Queries) LeaseRelease(ctx context.Context, key string, token int64, holder string) (int64, error) {
-	result, err := q.db.Exec(ctx, leaseRelease, key, token, holder)
+func (q *Queries) LeaseRelease(ctx context.Context, key string, attempt int64) (int64, error) {
+	result, err := q.db.Exec(ctx, leaseRelease, key, attempt)
 	if err != nil {
 		return 0, err
 	}
@@ -406,25 +399,12 @@ const leaseRenew = `-- name: LeaseRenew :execrows
 UPDATE "sexton".leases
 SET expires_at = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $1::pg_catalog.float8)
 WHERE key = $2
-  AND token = $3
-  AND holder = $4
+  AND attempt = $3
   AND expires_at > pg_catalog.clock_timestamp()
 `
 
-type LeaseRenewParams struct {
-	TtlSeconds float64
-	Key        string
-	Token      int64
-	Holder     string
-}
-
-func (q *Queries) LeaseRenew(ctx context.Context, arg LeaseRenewParams) (int64, error) {
-	result, err := q.db.Exec(ctx, leaseRenew,
-		arg.TtlSeconds,
-		arg.Key,
-		arg.Token,
-		arg.Holder,
-	)
+func (q *Queries) LeaseRenew(ctx context.Context, ttlSeconds float64, key string, attempt int64) (int64, error) {
+	result, err := q.db.Exec(ctx, leaseRenew, ttlSeconds, key, attempt)
 	if err != nil {
 		return 0, err
 	}

@@ -156,13 +156,13 @@ WITH durable AS MATERIALIZED (
     DELETE FROM "sexton".run_counts AS known WHERE known.run_id = $3 AND $2::pg_catalog.text <> 'failed' RETURNING known.id
 ), released AS (
     -- Not now: where the server's clock is set back, now comes again.
-    UPDATE "sexton".leases AS lease SET expires_at = '-infinity' WHERE lease.key = $4 AND lease.token = $5 AND lease.holder = $6
+    UPDATE "sexton".leases AS lease SET expires_at = '-infinity' WHERE lease.key = $4 AND lease.attempt = $5
 ), folded AS (
     UPDATE "sexton".runs AS earlier
     SET folded = earlier.folded + 1,
         ended_at = pg_catalog.clock_timestamp()
     WHERE NOT $1::boolean
-      AND $7::pg_catalog.text IS NULL
+      AND $6::pg_catalog.text IS NULL
       AND NOT EXISTS (SELECT FROM told)
       AND earlier.id = (
         SELECT candidate.id
@@ -184,9 +184,9 @@ WITH durable AS MATERIALIZED (
     SET ended_at = pg_catalog.clock_timestamp(),
         outcome = $2::pg_catalog.text,
         changed = $1::boolean OR EXISTS (SELECT FROM told),
-        stats = $8,
-        error = $7,
-        held = $9
+        stats = $7,
+        error = $6,
+        held = $8
     FROM durable
     WHERE runs.id = $3
       AND durable.synchronous_commit IS NOT NULL
@@ -202,8 +202,7 @@ type RunFinishParams struct {
 	Outcome string
 	ID      int64
 	Key     string
-	Token   int64
-	Holder  string
+	Attempt int64
 	Error   *string
 	Stats   json.RawMessage
 	Held    *string
@@ -219,8 +218,7 @@ func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) (bool, err
 		arg.Outcome,
 		arg.ID,
 		arg.Key,
-		arg.Token,
-		arg.Holder,
+		arg.Attempt,
 		arg.Error,
 		arg.Stats,
 		arg.Held,

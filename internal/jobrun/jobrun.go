@@ -135,7 +135,7 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 		}
 		r.forget(spec.history())
 		if granted != nil {
-			_ = granted.Release(settle) // If that fails, too, the next acquisition does it.
+			_ = granted.Release(settle) // If that fails, too, the next acquisition makes up for it.
 		}
 	}()
 	var runID int64
@@ -297,7 +297,7 @@ func record(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, 
 		ended.Held = &result.Held
 	}
 	if granted != nil {
-		ended.Key, ended.Token, ended.Holder = granted.Key(), granted.Token(), granted.Holder()
+		ended.Key, ended.Attempt = granted.Key(), granted.Attempt()
 	}
 	abandoned, err := queries.RunFinish(ctx, ended)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) { // A crash of the server may have lost the row.

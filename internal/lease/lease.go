@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -49,9 +50,9 @@ type Manager struct {
 	Digests map[string]string
 
 	mu sync.Mutex
-	// kept are the tokens of leases whose release failed, by key. No other holder would end them before their
-	// time, as this holder is alive, so the next acquisition releases them first.
-	kept map[string]int64
+	// lost are the last attempts that have left a lease behind, or may have: their answer or their release failed. No other holder would end
+	// it before its time, as this one is alive.
+	lost []int64
 	// seen are leases of others, by key, since they have been as they are.
 	seen map[string]sighting
 }
@@ -68,6 +69,7 @@ type Lease struct {
 	manager  *Manager
 	key      string
 	token    int64
+	attempt  int64 // the number in the lease's row
 	ttl      time.Duration
 	deadline time.Time // monotonic; Margin before the lease ends at the earliest
 	asked    time.Time // monotonic; before the lease was granted
@@ -79,6 +81,9 @@ type Lease struct {
 
 // Key returns the lease's key.
 func (l *Lease) Key() string { return l.key }
+
+// Attempt returns the number by which the lease's row knows this holder from all others.
+func (l *Lease) Attempt() int64 { return l.attempt }
 
 // Token returns the fencing token.
 func (l *Lease) Token() int64 { return l.token }
@@ -109,21 +114,19 @@ type Run struct {
 
 // Begin is Acquire, and enters a run in the history. The run's ID is returned beside most errors, too; it is 0 where nothing was entered.
 func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Duration, fences ...database.Database) (int64, *Lease, error) {
-	if err := m.releaseKept(ctx, key); err != nil {
-		return 0, nil, err
-	}
 	seen := m.outlasted(key, ttl)
 	begin := dbsqlc.LeaseBeginParams{
 		Kind: run.Kind, Database: run.Database, Key: key, Holder: m.Holder, TtlSeconds: ttl.Seconds(),
 		SeenToken: seen.token, SeenUntil: seen.until, Digest: m.Digests[key],
 		Fenced: slices.ContainsFunc(fences, m.isJobs), LockTimeout: raiseTimeout.String(),
 	}
-	asked, row, err := m.begin(ctx, begin, run.Ahead)
+	asked, row, err := m.begin(ctx, &begin, run.Ahead)
 	if lockNotAvailable(err) {
 		begin.Fenced, begin.LockTimeout = false, "0" // An earlier holder's batch is open: Raise ends its session.
-		asked, row, err = m.begin(ctx, begin, nil)
+		asked, row, err = m.begin(ctx, &begin, nil)
 	}
 	if err != nil {
+		m.giveBack(ctx, key, begin.Attempt)
 		return 0, nil, fmt.Errorf("acquire lease %s: %w", key, err)
 	}
 	if row.Token == 0 {
@@ -132,7 +135,9 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 		}
 		return row.RunID, nil, m.held(ctx, key)
 	}
-	l := &Lease{manager: m, key: key, token: row.Token, run: row.RunID, ttl: ttl, deadline: asked.Add(ttl - margin(ttl)), asked: asked}
+	l := &Lease{
+		manager: m, key: key, token: row.Token, attempt: begin.Attempt, run: row.RunID, ttl: ttl, deadline: asked.Add(ttl - margin(ttl)), asked: asked,
+	}
 	for _, db := range fences {
 		if m.isJobs(db) && row.Fence == l.token && m.outdated(key, db, row.Digest) == nil {
 			l.fenced = append(l.fenced, db)
@@ -148,19 +153,50 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 
 // begin also returns the time before the statement was sent, so the local deadline can only be early. The connection is older than that: the work
 // that goes on with it need not look whether a crash has taken the lease back.
-func (m *Manager) begin(ctx context.Context, params dbsqlc.LeaseBeginParams, ahead Ahead) (asked time.Time, row dbsqlc.LeaseBeginRow, err error) {
+func (m *Manager) begin(ctx context.Context, params *dbsqlc.LeaseBeginParams, ahead Ahead) (asked time.Time, row dbsqlc.LeaseBeginRow, err error) {
 	conn, err := m.Jobs.Async().Acquire(ctx)
 	if err != nil {
 		return asked, row, err //nolint:wrapcheck // Begin names the lease
 	}
 	defer conn.Release()
 	on := &together{DBTX: conn, conn: conn, ahead: ahead}
+	params.Attempt, params.Lost = rand.Int64(), m.lostAttempts()
 	asked = time.Now()
-	row, err = m.Jobs.Names.Queries(on).LeaseBegin(ctx, params)
+	row, err = m.Jobs.Names.Queries(on).LeaseBegin(ctx, *params)
 	if err == nil && on.read && row.Token == row.Fence {
 		ahead.Under(row.Token)
 	}
 	return asked, row, err //nolint:wrapcheck // likewise
+}
+
+// giveBackWithin bounds what an attempt waits for that has failed already.
+const giveBackWithin = 5 * time.Second
+
+// giveBack ends the lease that an attempt may have taken without hearing of it, for managers that make no further one. That it is not there yet does
+// not mean that it never comes. An attempt of 0 was never sent.
+func (m *Manager) giveBack(ctx context.Context, key string, attempt int64) {
+	if attempt == 0 {
+		return
+	}
+	m.lose(attempt)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
+	defer cancel()
+	_, _ = m.Jobs.AsyncQueries().LeaseRelease(ctx, key, attempt)
+}
+
+// mostLost bounds what is sent with each attempt. A network that loses more answers than these costs the time of a lease.
+const mostLost = 100
+
+func (m *Manager) lose(attempt int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lost = append(m.lost[max(0, len(m.lost)+1-mostLost):], attempt)
+}
+
+func (m *Manager) lostAttempts() []int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]int64{}, m.lost...)
 }
 
 func (m *Manager) isJobs(db database.Database) bool { return db.Name == m.Jobs.Name }
@@ -211,9 +247,7 @@ func (l *Lease) Context(ctx context.Context) (context.Context, context.CancelFun
 // ErrLost where the lease has ended or passed on.
 func (l *Lease) Renew(ctx context.Context) error {
 	asked := time.Now()
-	renewed, err := l.manager.Jobs.AsyncQueries().LeaseRenew(ctx, dbsqlc.LeaseRenewParams{
-		Key: l.key, Token: l.token, Holder: l.manager.Holder, TtlSeconds: l.ttl.Seconds(),
-	})
+	renewed, err := l.manager.Jobs.AsyncQueries().LeaseRenew(ctx, l.ttl.Seconds(), l.key, l.attempt)
 	if err != nil {
 		return fmt.Errorf("renew lease %s: %w", l.key, err)
 	}
@@ -243,7 +277,7 @@ func (l *Lease) Confirm(ctx context.Context, conn *pgx.Conn) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()
-	kept, err := l.manager.Jobs.AsyncQueries().LeaseKept(ctx, l.key, l.token, l.manager.Holder)
+	kept, err := l.manager.Jobs.AsyncQueries().LeaseKept(ctx, l.key, l.attempt)
 	if err != nil {
 		return fmt.Errorf("look whether lease %s is kept: %w: %w", l.key, ErrUnconfirmed, err)
 	}
@@ -282,36 +316,14 @@ func (l *Lease) During(ctx context.Context, prepare func() error) error {
 // Holder returns the name of the process that holds the lease.
 func (l *Lease) Holder() string { return l.manager.Holder }
 
-// Release gives the lease back, if it is still held. A lease that is already gone is no error.
+// Release gives the lease back, if it is still held. A lease that is already gone is no error. Where the database does not hear of it, the
+// manager's next acquisition takes the lease all the same: nothing may be done under it any more.
 func (l *Lease) Release(ctx context.Context) error {
-	return l.manager.release(ctx, l.key, l.token)
-}
-
-func (m *Manager) release(ctx context.Context, key string, token int64) error {
-	_, err := m.Jobs.AsyncQueries().LeaseRelease(ctx, key, token, m.Holder)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err != nil {
-		if m.kept == nil {
-			m.kept = map[string]int64{}
-		}
-		m.kept[key] = token
-		return fmt.Errorf("release lease %s: %w", key, err)
-	}
-	if m.kept[key] == token {
-		delete(m.kept, key)
+	if _, err := l.manager.Jobs.AsyncQueries().LeaseRelease(ctx, l.key, l.attempt); err != nil {
+		l.manager.lose(l.attempt)
+		return fmt.Errorf("release lease %s: %w", l.key, err)
 	}
 	return nil
-}
-
-func (m *Manager) releaseKept(ctx context.Context, key string) error {
-	m.mu.Lock()
-	token, kept := m.kept[key]
-	m.mu.Unlock()
-	if !kept {
-		return nil
-	}
-	return m.release(ctx, key, token)
 }
 
 func lockNotAvailable(err error) bool {
@@ -374,9 +386,7 @@ func (l *Lease) raise(ctx context.Context, db database.Database) error {
 }
 
 func (l *Lease) advance(ctx context.Context, token int64) error {
-	advanced, err := l.manager.Jobs.AsyncQueries().LeaseAdvance(ctx, dbsqlc.LeaseAdvanceParams{
-		NewToken: token, Key: l.key, Token: l.token, Holder: l.manager.Holder,
-	})
+	advanced, err := l.manager.Jobs.AsyncQueries().LeaseAdvance(ctx, token, l.key, l.attempt)
 	if err != nil {
 		return fmt.Errorf("advance token of lease %s: %w", l.key, err)
 	}

@@ -53,8 +53,9 @@ WHERE generation.digest <> EXCLUDED.digest;
 --
 -- The row outlives its holders: the token must never start again. Rows that are there are updated, since ON CONFLICT also locks them, which is
 -- a record of the log each: only the first holder inserts, and a race of two ends at the conflict. What the caller has seen
--- unchanged for longer than a lease lasts is over, whatever the server's clock says now. A caller of another generation of definitions
--- gets none; what decides is the fence, whose generation comes with the row as it is after the wait for an installation.
+-- unchanged for longer than a lease lasts is over, whatever the server's clock says now, and so are leases of its lost attempts. A caller of
+-- another generation of definitions gets none; what decides is the fence, whose generation comes with the row as it is after the wait for an
+-- installation.
 WITH bounded AS MATERIALIZED (
     SELECT pg_catalog.set_config('lock_timeout', @lock_timeout::pg_catalog.text, true) AS lock_timeout
 ), run AS (
@@ -76,17 +77,19 @@ WITH bounded AS MATERIALIZED (
 ), taken AS (
     UPDATE "sexton".leases AS lease
     SET token = lease.token + 1,
+        attempt = @attempt::bigint,
         holder = @holder::pg_catalog.text,
         acquired_at = fitting.at,
         expires_at = fitting.until
     FROM fitting
     WHERE lease.key = @key::pg_catalog.text
       AND (lease.expires_at <= pg_catalog.clock_timestamp()
+           OR lease.attempt = ANY (@lost::bigint[])
            OR lease.token = @seen_token::bigint AND lease.expires_at = @seen_until::pg_catalog.timestamptz)
     RETURNING lease.token
 ), first AS (
-    INSERT INTO "sexton".leases (key, token, holder, acquired_at, expires_at)
-    SELECT @key::pg_catalog.text, 1, @holder::pg_catalog.text, fitting.at, fitting.until
+    INSERT INTO "sexton".leases (key, token, attempt, holder, acquired_at, expires_at)
+    SELECT @key::pg_catalog.text, 1, @attempt::bigint, @holder::pg_catalog.text, fitting.at, fitting.until
     FROM fitting
     WHERE NOT EXISTS (SELECT FROM "sexton".leases AS lease WHERE lease.key = @key::pg_catalog.text)
     ON CONFLICT (key) DO NOTHING
@@ -123,29 +126,26 @@ SELECT
     coalesce((SELECT raised.digest FROM raised), '')::pg_catalog.text AS digest;
 
 -- name: LeaseAdvance :execrows
--- The holder is compared, too: a crash of the server may take back a token, which then has two holders, one of the past.
--- Lifts the holder's own token over a fence that stands higher, as after the restore of an old backup.
+-- Lifts the holder's own token over a fence that stands higher, as after the restore of an old backup. What is compared is the attempt: a crash
+-- of the server may take back a token, which then has two holders, one of the past.
 UPDATE "sexton".leases
-SET token = @new_token
+SET token = @token
 WHERE key = @key
-  AND token = @token
-  AND holder = @holder
+  AND attempt = @attempt
   AND expires_at > pg_catalog.clock_timestamp();
 
 -- name: LeaseRenew :execrows
 UPDATE "sexton".leases
 SET expires_at = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => @ttl_seconds::pg_catalog.float8)
 WHERE key = @key
-  AND token = @token
-  AND holder = @holder
+  AND attempt = @attempt
   AND expires_at > pg_catalog.clock_timestamp();
 
 -- name: LeaseKept :one
 SELECT EXISTS (
     SELECT FROM "sexton".leases
     WHERE key = @key
-      AND token = @token
-      AND holder = @holder
+      AND attempt = @attempt
 )::boolean AS kept;
 
 -- name: LeaseRelease :execrows
@@ -153,8 +153,7 @@ SELECT EXISTS (
 UPDATE "sexton".leases
 SET expires_at = '-infinity'
 WHERE key = @key
-  AND token = @token
-  AND holder = @holder;
+  AND attempt = @attempt;
 
 -- name: LeaseEnd :one
 -- Ends a lease for an operator, unless its holder is alive. No row if the lease is free. The new token is for the fences, which
@@ -172,7 +171,8 @@ WITH held AS (
 ), ended AS (
     UPDATE "sexton".leases AS lease
     SET expires_at = '-infinity',
-        token = held.token
+        token = held.token,
+        attempt = 0
     FROM held
     WHERE lease.key = held.key
       AND NOT held.kept

@@ -5,7 +5,9 @@ CREATE TABLE "sexton".leases (
     token bigint NOT NULL,
     holder text NOT NULL,
     acquired_at timestamptz NOT NULL,
-    expires_at timestamptz NOT NULL
+    expires_at timestamptz NOT NULL,
+    -- A random number of the statement that took it: a holder whose answer got lost knows its own lease by it.
+    attempt bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
 COMMENT ON TABLE "sexton".leases IS 'Sexton: who works on what, and until when';
