@@ -116,18 +116,33 @@ WHERE job.state IN ('available', 'running')
   AND (job.state = 'available' OR NOT EXISTS (
       SELECT FROM "sexton".runs AS run
       WHERE run.kind = $1 AND run.database = $2::pg_catalog.text AND run.ended_at IS NULL AND run.started_at >= job.attempted_at
-        AND EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = run.holder)
+        AND EXISTS (
+            SELECT FROM "sexton".clients AS client
+            WHERE client.client_id = run.holder
+              AND client.seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $3::pg_catalog.float8)
+        )
   ))
-  AND (job.state = 'running' OR NOT $3::pg_catalog.bool OR NOT EXISTS (
+  AND (job.state = 'running' OR NOT $4::pg_catalog.bool OR NOT EXISTS (
       SELECT FROM "sexton".runs AS run
       WHERE run.kind = $1 AND run.database = $2::pg_catalog.text
         AND run.started_at > pg_catalog.clock_timestamp() - interval '1 day'
         AND (run.ended_at > pg_catalog.clock_timestamp() - interval '30 seconds'
-             OR run.ended_at IS NULL AND EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = run.holder))
+             OR run.ended_at IS NULL AND EXISTS (
+                 SELECT FROM "sexton".clients AS client
+                 WHERE client.client_id = run.holder
+                   AND client.seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $3::pg_catalog.float8)
+             ))
   ))
 ORDER BY since.at
 LIMIT 1
 `
+
+type JobStalledParams struct {
+	Kind           string
+	Database       string
+	SilenceSeconds float64
+	Several        bool
+}
 
 type JobStalledRow struct {
 	ID      int64
@@ -138,8 +153,13 @@ type JobStalledRow struct {
 
 // A job of a kind for a database that has waited for a fetch for 30 s, or been running as long without a run of a
 // client that lives. With @several at a time some wait while others are worked on.
-func (q *Queries) JobStalled(ctx context.Context, kind string, database string, several bool) ([]JobStalledRow, error) {
-	rows, err := q.db.Query(ctx, jobStalled, kind, database, several)
+func (q *Queries) JobStalled(ctx context.Context, arg JobStalledParams) ([]JobStalledRow, error) {
+	rows, err := q.db.Query(ctx, jobStalled,
+		arg.Kind,
+		arg.Database,
+		arg.SilenceSeconds,
+		arg.Several,
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -351,7 +351,7 @@ func (x *Examination) stalledJobs(ctx context.Context) (found []doctor.Finding, 
 			continue
 		}
 		for _, name := range job.Databases {
-			waits, err := stalled(ctx, x.Jobs(), job, name)
+			waits, err := stalled(ctx, x.Jobs(), x.Config.Jobs.Silence, job, name)
 			if err != nil {
 				return found, err
 			}

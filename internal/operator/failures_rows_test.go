@@ -351,7 +351,7 @@ func TestJobsThatStandStillAreNamed(t *testing.T) {
 	db := dbtest.New(t)
 	of := riverjobs.Job{Kind: cleanUp, Cron: "* * * * *", Schedule: "* * * * *"}
 	look := func() string {
-		reason := pgtest.Must(stalled(t.Context(), db.Connected, of, "main"))(t)
+		reason := pgtest.Must(stalled(t.Context(), db.Connected, 15*time.Second, of, "main"))(t)
 		return reason
 	}
 	require.Empty(t, look())
@@ -367,6 +367,10 @@ func TestJobsThatStandStillAreNamed(t *testing.T) {
 	require.Equal(t, lost, look(), "the worker of the run is dead")
 	db.Exec("INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at) VALUES ('me', 'host', 1, now(), now())")
 	require.Empty(t, look(), "it is worked on")
+	const silent = "UPDATE sexton.clients SET seen_at = now() - interval '20 seconds'"
+	db.Exec(silent)
+	require.Equal(t, lost, look(), "its worker has died, and no other one is there to forget it")
+	db.Exec("UPDATE sexton.clients SET seen_at = now()")
 
 	of = riverjobs.Job{Kind: riverjobs.GroupDestroy}
 	db.Exec(`DELETE FROM sexton.river_job; DELETE FROM sexton.runs;
@@ -376,6 +380,8 @@ func TestJobsThatStandStillAreNamed(t *testing.T) {
 	require.Equal(t, unfetched, look(), "a job of an item, too")
 	db.Exec("INSERT INTO sexton.runs (kind, database, holder) VALUES ('group_destroy', 'main', 'me')")
 	require.Empty(t, look(), "others are worked on")
+	db.Exec(silent)
+	require.Equal(t, unfetched, look(), "by a worker that is silent")
 	db.Exec("DELETE FROM sexton.clients")
 	require.Equal(t, unfetched, look(), "the worker of that run is dead")
 	db.Exec("UPDATE sexton.runs SET outcome = 'done', ended_at = now()")

@@ -277,7 +277,7 @@ func (k *shared) explain(ctx context.Context, all *installation.Connections, s *
 	case s.turnedBack != "" && s.Job.Inserted():
 		reason, class = s.turnedBack, "" // The rows wait for the job that inserts it.
 	case s.Job.Inserted():
-		reason, err = stalled(ctx, all.Jobs(), s.Job, s.Database)
+		reason, err = stalled(ctx, all.Jobs(), all.Config.Jobs.Silence, s.Job, s.Database)
 		class = waitWorker
 	default:
 		reason, class, err = k.obstacle(ctx, all, s, tables)
@@ -322,7 +322,7 @@ func (k *shared) obstacle(
 	if pending && len(k.workers) == 0 {
 		return "a worker: none is running (start one with sexton run)", waitWorker, nil
 	}
-	if job, err := stalled(ctx, all.Jobs(), s.Job, s.Database); job != "" || err != nil {
+	if job, err := stalled(ctx, all.Jobs(), all.Config.Jobs.Silence, s.Job, s.Database); job != "" || err != nil {
 		return job, waitWorker, err
 	}
 	if outdated != "" {
@@ -335,8 +335,10 @@ func (k *shared) obstacle(
 }
 
 // stalled says which job of a kind has been given to no worker, or to one that does not work on it, or "".
-func stalled(ctx context.Context, jobs database.Database, of riverjobs.Job, name string) (string, error) {
-	found, err := jobs.Queries().JobStalled(ctx, of.Kind, name, of.Inserted())
+func stalled(ctx context.Context, jobs database.Database, silence time.Duration, of riverjobs.Job, name string) (string, error) {
+	found, err := jobs.Queries().JobStalled(ctx, dbsqlc.JobStalledParams{
+		Kind: of.Kind, Database: name, SilenceSeconds: silence.Seconds(), Several: of.Inserted(),
+	})
 	if err != nil || len(found) == 0 {
 		return "", err
 	}

@@ -56,14 +56,22 @@ WHERE job.state IN ('available', 'running')
   AND (job.state = 'available' OR NOT EXISTS (
       SELECT FROM "sexton".runs AS run
       WHERE run.kind = @kind AND run.database = @database::pg_catalog.text AND run.ended_at IS NULL AND run.started_at >= job.attempted_at
-        AND EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = run.holder)
+        AND EXISTS (
+            SELECT FROM "sexton".clients AS client
+            WHERE client.client_id = run.holder
+              AND client.seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => @silence_seconds::pg_catalog.float8)
+        )
   ))
   AND (job.state = 'running' OR NOT @several::pg_catalog.bool OR NOT EXISTS (
       SELECT FROM "sexton".runs AS run
       WHERE run.kind = @kind AND run.database = @database::pg_catalog.text
         AND run.started_at > pg_catalog.clock_timestamp() - interval '1 day'
         AND (run.ended_at > pg_catalog.clock_timestamp() - interval '30 seconds'
-             OR run.ended_at IS NULL AND EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = run.holder))
+             OR run.ended_at IS NULL AND EXISTS (
+                 SELECT FROM "sexton".clients AS client
+                 WHERE client.client_id = run.holder
+                   AND client.seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => @silence_seconds::pg_catalog.float8)
+             ))
   ))
 ORDER BY since.at
 LIMIT 1;
