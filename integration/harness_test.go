@@ -51,7 +51,6 @@ func TestProgram(t *testing.T) {
 	t.Run("run serves over HTTP", func(t *testing.T) { t.Parallel(); testRunServes(t, p) })
 	t.Run("run shows the page", func(t *testing.T) { t.Parallel(); testRunShowsThePage(t, p) })
 	t.Run("run serves while its database is away", func(t *testing.T) { t.Parallel(); testRunServesWhileTheDatabaseIsAway(t, p) })
-	t.Run("demo ends by itself in a terminal", func(t *testing.T) { t.Parallel(); testDemoEndsByItselfInATerminal(t, p) })
 	for how, stop := range stopDemoBy() {
 		code := 0
 		if how == "SIGKILL" {
@@ -83,6 +82,7 @@ func TestProgram(t *testing.T) {
 	t.Run("group destroyed", func(t *testing.T) { t.Parallel(); testGroupDestroy(t, p) })
 	t.Run("diffs in a folder", func(t *testing.T) { t.Parallel(); testDiffs(t, p, diffsInFolder(t)) })
 	if pgtest.Long {
+		t.Run("demo ends by itself in a terminal", func(t *testing.T) { t.Parallel(); testDemoEndsByItselfInATerminal(t, p) })
 		// These build the program once more, or use a bucket.
 		t.Run("README's demo", func(t *testing.T) { t.Parallel(); testReadmeDemo(t) })
 		t.Run("upgrade beside old workers", func(t *testing.T) { t.Parallel(); testUpgradeBesideOldWorkers(t, p) })

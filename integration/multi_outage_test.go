@@ -241,7 +241,6 @@ func testMulti(t *testing.T, p program) {
 		"chain":                                 testMultiChain,
 		"other server crashes after the commit": testMultiCommitIsDurable,
 		"stopped between batches elsewhere":     testMultiStoppedBetweenBatches,
-		"down at the start":                     testMultiDownAtStart,
 		"hangs":                                 testMultiHangs,
 		"jobs down meanwhile":                   testMultiJobsDown,
 		"broken definitions":                    testMultiBroken,
@@ -251,6 +250,7 @@ func testMulti(t *testing.T, p program) {
 			"random kills":                        testMultiKills,
 			"killed between commit and removal":   testMultiKilledBetween,
 			"stopped in a batch elsewhere":        testMultiStoppedInBatch,
+			"down at the start":                   testMultiDownAtStart,
 			"down meanwhile":                      testMultiDownMeanwhile,
 			"jobs die in the checks at the start": testMultiJobsDieAtStart,
 		})

@@ -50,24 +50,19 @@ func Tracked(tb testing.TB, tables string, parents ...string) *DB {
 	return connected(d)
 }
 
-// Keeping is Tracked with triggers that keep the deleted rows.
+// Keeping is Tracked with triggers that keep the deleted rows. Few tests begin with the same tables, so they share what comes before those.
 func Keeping(tb testing.TB, tables string, parents ...string) *DB {
-	d := pgtest.FromTemplate(tb, fmt.Sprintf("keeping %v: %s", parents, tables), func(ctx context.Context, url string) error {
-		if err := installReference(ctx, url, tables, []string{migrate.LooseForeignKeys, migrate.Undo}); err != nil {
-			return err
-		}
-		conn, err := pgx.Connect(ctx, url)
-		if err != nil {
-			return err
-		}
-		kept := byID(parents)
-		for i := range kept {
-			kept[i].Undo = triggers.KeepsAll
-		}
-		_, err = conn.Exec(ctx, "SELECT sexton.undo_rotate('undo', '72h', true), sexton.undo_rotate('batches', '72h', true)")
-		return errors.Join(err, track(ctx, conn, kept), conn.Close(ctx))
-	})
-	return connected(d)
+	d := connected(pgtest.FromTemplate(tb, "keeping", func(ctx context.Context, url string) error {
+		return migrateUp(ctx, url, []string{migrate.LooseForeignKeys, migrate.Undo})
+	}))
+	d.Exec(tables)
+	kept := byID(parents)
+	for i := range kept {
+		kept[i].Undo = triggers.KeepsAll
+	}
+	d.Exec("SELECT sexton.undo_rotate('undo', '72h', true), sexton.undo_rotate('batches', '72h', true)")
+	d.TrackKeys(tb, kept...)
+	return d
 }
 
 // Reference returns a database with the empty tables of the reference application and all components, copied from a

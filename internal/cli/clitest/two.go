@@ -111,9 +111,13 @@ func (s *TwoSites) Unreached(name string) string {
 		"no such file or directory (start it, or correct host and port)\n", s.Path("sexton.yaml"), line, column, name, name, s.Dir)
 }
 
-// EachJobs runs a test with the jobs in each of the databases.
+// EachJobs runs a test with the jobs in the database of the children and, where tests may be long, with the jobs in that of the parents.
 func EachJobs(t *testing.T, test func(t *testing.T, jobs string)) {
-	for _, jobs := range []string{"main", "ci"} {
+	places := []string{"ci"}
+	if pgtest.Long {
+		places = append(places, "main")
+	}
+	for _, jobs := range places {
 		t.Run("jobs in "+jobs, func(t *testing.T) {
 			t.Parallel()
 			test(t, jobs)
