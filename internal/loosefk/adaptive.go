@@ -82,6 +82,11 @@ func (r *run) usual(t task, how pass) int {
 	return t.reference.limit()
 }
 
+// limit is the number of rows of a task's next statement.
+func (r *run) limit(t task, form pass) int {
+	return r.budget.rows(t.reference, r.breaker.limit(t, r.usual(t, form)))
+}
+
 // statementRows is usual for the first statement of a chunk.
 func (r *run) statementRows(reference *Reference) int {
 	first := task{reference: reference}

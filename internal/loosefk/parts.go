@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"sexton/internal/batch"
@@ -22,6 +23,7 @@ type part struct {
 	tombstones []tombstone
 
 	statements []batch.Statement
+	limits     batch.Limits
 	// cleaning is the place of the statement on children, settling that of the first one on tombstones.
 	cleaning, settling int
 	counted            int64
@@ -99,9 +101,12 @@ func (r *run) prepare(c *chunk, p *part, form pass, limit int, remove bool) {
 	if t.reference.exactly() {
 		keys.Values = t.without
 	}
-	if t.reference.keepsAhead(form, p.tombstones) {
+	ahead := t.reference.keepsAhead(form, p.tombstones)
+	if ahead {
 		keys.Keep.Ahead = t.leaf.OID
 	}
+	p.limits = r.limits(t, form)
+	p.limits.Repeatable = (form == direct || form == piecewise && !t.skips) && keys.Gone || ahead
 	p.statements = r.statements(keys, t, form, limit)
 	if keys.Keep != nil && keys.Keep.Ruled {
 		keys.Keep = nil
@@ -120,30 +125,97 @@ func (r *run) prepare(c *chunk, p *part, form pass, limit int, remove bool) {
 	}
 }
 
-// send runs the parts, as many at once as there are sessions now, each on its own. The run's own sends as it does a step of one piece.
-// It reports whether some ran at once.
-func (r *run) send(ctx context.Context, parts []*part, form pass, limits batch.Limits) (atOnce bool) {
+// mostAbreast is how many tables are worked on before the run looks again what else is there.
+const mostAbreast = 8
+
+// abreast does tasks on different tables at once, and returns the others: what has failed or is to be done alone, and the last one, which takes the
+// removal along. The parts of one task, at once, wait for each other and meet in the pages of its table and indexes.
+func (r *run) abreast(ctx context.Context, c *chunk, tasks []task) []task {
+	for began := time.Now(); r.sessions.Free() > 1 && (!r.contended || time.Since(began) < round/2); {
+		some, left := r.disjoint(c, tasks)
+		if len(some) < 2 {
+			return tasks
+		}
+		if r.pace.Await(ctx); r.ended() {
+			return tasks
+		}
+		parts, longest := make([][]*part, len(some)), 0
+		for i, t := range some {
+			parts[i] = r.parts(c, t, direct, r.limit(t, direct), false)
+			longest = max(longest, len(parts[i]))
+		}
+		var all []*part
+		for i := range longest {
+			for _, one := range parts {
+				all = append(all, one[min(i, len(one)):min(i+1, len(one))]...)
+			}
+		}
+		atOnce := r.send(ctx, all, direct)
+		var failed []task
+		for i, t := range some {
+			if _, _, err := r.absorb(ctx, c, t, direct, 0, parts[i], atOnce); err != nil {
+				failed = append(failed, t) // Alone it is judged.
+				continue
+			}
+			r.learn(ctx, c, t, direct, parts[i])
+		}
+		if tasks = append(failed, left...); len(failed) > 0 {
+			return tasks
+		}
+	}
+	return tasks
+}
+
+// disjoint takes tasks on different tables out of a list, but not its last one, as far as each of their statements takes all rows of its keys.
+func (r *run) disjoint(c *chunk, tasks []task) (some, left []task) {
+	for i, t := range tasks {
+		_, open := r.breaker.open(t, c.how)
+		same := slices.ContainsFunc(some, func(o task) bool { return o.reference.Child.OID == t.reference.Child.OID })
+		if i == len(tasks)-1 || len(some) == mostAbreast || same || open || t.reference.Remote || r.form(t, c.how) != direct || r.obstacle(t, c.how) != nil {
+			left = append(left, t)
+		} else {
+			some = append(some, t)
+		}
+	}
+	return some, left
+}
+
+// learn notes how a task's parts went, which have all gone through.
+func (r *run) learn(ctx context.Context, c *chunk, t task, form pass, parts []*part) {
+	c.took(t, form)
+	for _, p := range parts {
+		r.steer(ctx, t, form, p.rows, p.took)
+	}
+}
+
+// send runs the parts, as many at once as there are sessions now, each on its own; whichever is through with one takes the next. The run's own sends
+// as it does a step of one piece. It reports whether some ran at once.
+func (r *run) send(ctx context.Context, parts []*part, form pass) (atOnce bool) {
 	reference := parts[0].task.reference
 	r.session(reference).Seen() // Of an earlier wait.
 	unwatch := r.watch(ctx, reference.Database, form)
 	free := 1
 	if !reference.Remote {
-		free = r.sessions.Free()
+		free = min(r.sessions.Free(), len(parts))
 	}
-	for some := range slices.Chunk(parts, free) {
-		atOnce = atOnce || len(some) > 1
-		r.sessions.Each(len(some), func(i int, on *batch.Session) {
+	var taken atomic.Int64
+	taken.Store(int64(free))
+	r.sessions.Each(free, func(i int, on *batch.Session) {
+		if i == 0 {
+			on = r.session(reference)
+		}
+		for at := int64(i); at < int64(len(parts)); at = taken.Add(1) - 1 {
+			p := parts[at]
 			if i > 0 {
-				some[i].done(on.RunWithin(ctx, limits, some[i].statements...))
+				p.done(on.RunWithin(ctx, p.limits, p.statements...))
 			} else {
-				on = r.session(reference)
-				some[i].done(r.in(ctx, reference.Database, limits, some[i].statements...))
+				p.done(r.in(ctx, reference.Database, p.limits, p.statements...))
 			}
-			some[i].took = on.Took()
-		})
-	}
+			p.took = on.Took()
+		}
+	})
 	unwatch()
-	return atOnce
+	return free > 1
 }
 
 // done notes how a part has ended.

@@ -26,6 +26,7 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 	}
 	c.blocked, c.yields = nil, false
 	began := time.Now()
+	tasks = r.abreast(ctx, c, tasks)
 	for i, t := range tasks {
 		if i > 0 && r.contended && time.Since(began) > round/2 {
 			// A chunk of many slow tables: the other queues have their turn first, and then the tables that have had none.
@@ -155,7 +156,7 @@ func (r *run) remedy(ctx context.Context, c *chunk, t *task, err error) (nextTry
 // removal of finished tombstones where remove is set. It reports whether there may be more rows at once.
 func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bool, err error) {
 	form := r.form(*t, c.how)
-	limit := r.budget.rows(t.reference, r.breaker.limit(*t, r.usual(*t, form)))
+	limit := r.limit(*t, form)
 	if t.reference.exactly() {
 		if err := r.see(ctx, c, t, form, limit); err != nil || t.seen.Len() == 0 {
 			return false, err
@@ -172,10 +173,8 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	if form == piecewise && (t.walk.underWay() || len(t.window) > limit) {
 		r.sessions.Connect(ctx)
 	}
-	limits := r.limits(*t, form)
-	limits.Repeatable = (form == direct || form == piecewise && !t.skips) && c.doomed(t.reference).Gone || t.reference.keepsAhead(form, c.tombstones)
 	parts := r.parts(c, *t, form, limit, remove)
-	atOnce := r.send(ctx, parts, form, limits)
+	atOnce := r.send(ctx, parts, form)
 	more, apart, err := r.absorb(ctx, c, *t, form, limit, parts, atOnce)
 	switch {
 	case apart && !c.done():
@@ -183,7 +182,6 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	case err != nil:
 		return false, err
 	}
-	c.took(*t, form)
 	var rows int64
 	for _, p := range parts {
 		rows += p.rows
@@ -195,9 +193,7 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	default:
 		t.window = t.window[min(len(parts)*limit, len(t.window)):]
 	}
-	for _, p := range parts {
-		r.steer(ctx, *t, form, p.rows, p.took)
-	}
+	r.learn(ctx, c, *t, form, parts)
 	return more, nil
 }
 
