@@ -121,8 +121,9 @@ func (r *run) limits(t task, how pass) batch.Limits {
 	return limits
 }
 
-// steer learns from a statement that went through, and leaves others their share of the time.
-func (r *run) steer(ctx context.Context, t task, how pass, rows int64, took time.Duration) {
+// steer learns from a statement that went through, and leaves others their share of the time. To plan it may have taken longer than its rows did: of
+// twenty tables the first statement of one would keep those of all small.
+func (r *run) steer(ctx context.Context, t task, how pass, rows int64, took time.Duration, planned bool) {
 	a := r.engine.Adaptive
 	t.steerSlow(a, rows, took)
 	if !a.on() {
@@ -133,7 +134,11 @@ func (r *run) steer(ctx context.Context, t task, how pass, rows int64, took time
 		if how == direct {
 			next = t.reference.rowsPerParent
 		}
-		t.reference.size(how).Learn(r.pace.Beside(a.steer()), rows, next, took)
+		steer, counts := r.pace.Beside(a.steer()), took
+		if planned && took <= steer.Target {
+			counts = min(took, steer.Target/8)
+		}
+		t.reference.size(how).Learn(steer, rows, next, counts)
 	}
 	r.pace.Breathe(ctx, took, t.reference.size(how).Slow())
 }

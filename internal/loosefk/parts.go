@@ -29,9 +29,10 @@ type part struct {
 	counted            int64
 	ended              settled
 
-	rows int64
-	took time.Duration
-	err  error
+	rows    int64
+	took    time.Duration
+	planned bool
+	err     error
 }
 
 // spread is by how much a chunk may be larger as its steps are divided, for which it connects further sessions. So many tombstones are there: what
@@ -184,7 +185,7 @@ func (r *run) disjoint(c *chunk, tasks []task) (some, left []task) {
 func (r *run) learn(ctx context.Context, c *chunk, t task, form pass, parts []*part) {
 	c.took(t, form)
 	for _, p := range parts {
-		r.steer(ctx, t, form, p.rows, p.took)
+		r.steer(ctx, t, form, p.rows, p.took, p.planned)
 	}
 }
 
@@ -211,7 +212,7 @@ func (r *run) send(ctx context.Context, parts []*part, form pass) (atOnce bool) 
 			} else {
 				p.done(r.in(ctx, reference.Database, p.limits, p.statements...))
 			}
-			p.took = on.Took()
+			p.took, p.planned = on.Took(), on.Planned()
 		}
 	})
 	unwatch()

@@ -84,14 +84,26 @@ func TestSteeringLeavesOutWhatWaited(t *testing.T) {
 	task := task{reference: &Reference{}}
 	limited, exact := &task.reference.limitedSize, &task.reference.directSize
 	require.Equal(t, []int{1000, 1000}, []int{limited.Rows(1000), exact.Rows(1000)})
-	r.steer(t.Context(), task, waiting, 1000, time.Hour)
+	r.steer(t.Context(), task, waiting, 1000, time.Hour, false)
 	require.Equal(t, 1000, limited.Rows(0))
-	r.steer(t.Context(), task, piecewise, 1000, 2*target)
+	r.steer(t.Context(), task, piecewise, 1000, 2*target, false)
 	require.Equal(t, 500, limited.Rows(0))
 	require.Equal(t, 1000, exact.Rows(0))
 	r.engine.Adaptive = Adaptive{}
-	r.steer(t.Context(), task, direct, 1000, 2*target)
+	r.steer(t.Context(), task, direct, 1000, 2*target, false)
 	require.Equal(t, 1000, exact.Rows(0), "other paces steer nothing")
+}
+
+// The time of a statement that was planned first says little, unless it was too long.
+func TestPlanningKeepsNoStatementSmall(t *testing.T) {
+	t.Parallel()
+	for took, want := range map[time.Duration]int{target: 4000, target / 16: 8000, 2 * target: 500} {
+		r := steered(t.Context(), 1)
+		task := task{reference: &Reference{}}
+		task.reference.limitedSize.Rows(1000)
+		r.steer(t.Context(), task, piecewise, 1000, took, true)
+		require.Equal(t, want, task.reference.limitedSize.Rows(0))
+	}
 }
 
 // A transaction that was open when the server's clock was set back began, by that clock, in the future, and later than
