@@ -10,8 +10,13 @@ import (
 
 // This file is the wake-up protocol as a model: writers, ears, subscriptions, the awake lock, the barrier, the lease and its
 // fence, each reduced to the steps between which another process may act. TestProtocol visits every state that two
-// writers, two workers and one kill can reach, in every order, and every state of one writer, two workers and one crash of the server. Read it
-// from writer to worker to learn the protocol; then take one guard away, and the test prints the shortest way to a lost row.
+// writers, two workers and one kill can reach, in every order, and every state with one crash of the server: of two writers, and of one writer
+// whose workers lose their lease twice in between. Read it from writer to worker to learn the protocol; then take one guard away, and the test
+// prints the shortest way to a lost row.
+//
+// That a lease runs out beside a crash matters for tokens, which are given by the lease and not by rows: one row will show a batch under an old
+// one. What a second row adds is a look or a barrier that sees the one and not the other, whatever the lease does. Both at once have 1.3 million
+// states and break no rule either, tried; they take ten seconds.
 //
 // A crash of the server takes back what subscriptions have committed since the disk last caught up with the log: lease, token, fence, batches. What the
 // application commits is durable, and all before it. So the token of a lease whose holder still runs may be given again.
@@ -247,7 +252,8 @@ func (v visited) add(w world) bool {
 
 var (
 	killing  = world{Awake: none, Lease: none, Kills: 1, Stalls: 1, Flushed: flushed{Lease: none}}
-	crashing = world{Awake: none, Lease: none, Crashes: 1, Stalls: 1, Flushed: flushed{Lease: none}, Writers: [writers]writer{1: {At: ended}}}
+	crashing = world{Awake: none, Lease: none, Crashes: 1, Flushed: flushed{Lease: none}}
+	stalling = world{Awake: none, Lease: none, Crashes: 1, Stalls: 2, Flushed: flushed{Lease: none}, Writers: [writers]writer{1: {At: ended}}}
 )
 
 // exploreAll visits all states breadth first, until a rule is broken: by the shortest way, which is the trace.
@@ -281,7 +287,7 @@ func exploreAll(g guards, start world) (states int, wrong string, trace []string
 // TestProtocol finds no order of steps that loses a row or lets an old token commit, and one where any guard is missing.
 func TestProtocol(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]world{"kill": killing, "crash": crashing} {
+	for name, start := range map[string]world{"kill": killing, "crash": crashing, "crash and stalls": stalling} {
 		t.Run("all guards, "+name, func(t *testing.T) {
 			states, wrong, trace := exploreAll(allGuards, start)
 			require.Empty(t, wrong, strings.Join(trace, "\n"))
@@ -300,7 +306,7 @@ func TestProtocol(t *testing.T) {
 		t.Run("without "+name, func(t *testing.T) {
 			g, start := allGuards, killing
 			if without(&g); !g.Confirm {
-				start = crashing
+				start = stalling
 			}
 			_, wrong, trace := exploreAll(g, start)
 			require.NotEmpty(t, wrong, "the model does not need this guard")
