@@ -17,7 +17,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// testRunConnections counts the connections of a worker that has nothing to do.
+// testRunConnections counts the connections of a worker that has nothing to do, and those that it opens while its heart beats for longer than two sleeps
+// of a subscription: to have more of them now and then would be to open some again and again.
 func testRunConnections(t *testing.T, p program) {
 	s := p.site(t, pgtest.New(t).URL, onMain(`
 loose_foreign_keys: {definitions: [loose_foreign_keys.yml]}
@@ -27,16 +28,25 @@ adjourned_groups: {enabled: true}
 external_diffs: {enabled: true, bucket: "file://`+t.TempDir()+`"}
 `, exampleapp.Schema(), "").defining("notes:\n  - {table: issues, column: noteable_id, on_delete: async_delete}\n"))
 	const few = "(SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton%') <= $1"
+	restful := func() {
+		t.Helper()
+		const opened = "SELECT sessions FROM pg_stat_database WHERE datname = current_database()"
+		before, since := s.count(t, opened), s.count(t, "SELECT extract(epoch FROM max(seen_at))::bigint FROM sexton.clients")
+		s.wait(t, 2*time.Minute, "the heart to beat", "(SELECT extract(epoch FROM max(seen_at)) FROM sexton.clients) > $1 + 24", since)
+		require.LessOrEqual(t, s.count(t, opened)-before, int64(3), "sessions of a worker at rest")
+	}
 
 	five := s.started(t, loopback)
 	readyWorker(t, five.httpAddress(t))
 	s.wait(t, 90*time.Second, "five kinds to need few connections", few, 9)
+	restful()
 	five.stop(t)
 
 	one := s.started(t, loopback, "SEXTON_GHOST_USERS__ENABLED=false", "SEXTON_PLACEHOLDER_USERS__ENABLED=false",
 		"SEXTON_ADJOURNED_GROUPS__ENABLED=false", "SEXTON_EXTERNAL_DIFFS__ENABLED=false")
 	readyWorker(t, one.httpAddress(t))
 	s.wait(t, 90*time.Second, "one kind to need few connections", few, 4)
+	restful()
 	one.stop(t)
 }
 
