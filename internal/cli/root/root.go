@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -29,7 +28,6 @@ import (
 func Main(args, environ []string, stdout, stderr io.Writer) int {
 	ctx, stop := untilSignal()
 	defer stop()
-	saveMemory(environ)
 
 	a := &cli.Env{Environ: environ, Stdout: stdout, Stderr: stderr}
 	flush := telemetry.Start(ctx, a.Getenv, func(err error) {
@@ -45,20 +43,6 @@ func Main(args, environ []string, stdout, stderr io.Writer) int {
 		err = cli.Usage(err)
 	}
 	return a.Exit(cmd, err)
-}
-
-// gcPercent is how much may be allocated, in percent of what is in use, before the next collection. The buffers of a big upload
-// are 15 MiB: with Go's own 100 the process would grow beyond the 64 MiB that it may take.
-const gcPercent = 50
-
-// saveMemory has garbage collected early, unless the environment says when.
-func saveMemory(environ []string) {
-	for _, entry := range environ {
-		if value, ok := strings.CutPrefix(entry, "GOGC="); ok && value != "" {
-			return
-		}
-	}
-	debug.SetGCPercent(gcPercent)
 }
 
 // untilSignal returns a context that the first SIGINT or SIGTERM ends. The default is restored before anything can see
