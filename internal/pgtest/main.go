@@ -5,9 +5,12 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -57,6 +60,7 @@ func run(m *testing.M) int {
 		return 0
 	}
 	useMemory()
+	overlap()
 	shared.keep = true
 	shared.enter(os.Getenv("TEST_DATABASE_URL"))
 	code := m.Run()
@@ -73,6 +77,17 @@ func run(m *testing.M) int {
 		return 1
 	}
 	return 0
+}
+
+// overlap has more tests at a time than there are processors, unless a flag says how many: they wait for the server, for locks and for
+// periods half of their time.
+func overlap() {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))) // Only a wrong name is an error.
+	}
 }
 
 func (p *process) enter(external string) {

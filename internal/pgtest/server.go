@@ -34,9 +34,9 @@ func startServer(ctx context.Context, logger *slog.Logger, more ...map[string]st
 func settings() map[string]string {
 	return map[string]string{
 		// Parallel tests with a pool each, in as many processes as there are processors.
-		"max_connections": strconv.Itoa(max(300, 100*runtime.NumCPU())),
+		"max_connections": strconv.Itoa(max(600, 300*runtime.NumCPU())),
 		// Schemas of several hundred tables are created in one transaction.
-		"max_locks_per_transaction": "256",
+		"max_locks_per_transaction": "128",
 		"max_prepared_transactions": "50",
 		"shared_buffers":            "64MB",
 		"full_page_writes":          "off",
