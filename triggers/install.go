@@ -26,7 +26,7 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 	if err != nil {
 		return report, err
 	}
-	err = locked(ctx, conn, func() error {
+	err = cfg.locked(ctx, conn, func() error {
 		look, err := cfg.prepare(ctx, conn, parents)
 		if err != nil {
 			return err
@@ -306,7 +306,7 @@ func Uninstall(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) 
 	if err != nil {
 		return report, err
 	}
-	err = locked(ctx, conn, func() error { return cfg.uninstall(ctx, conn, &report) })
+	err = cfg.locked(ctx, conn, func() error { return cfg.uninstall(ctx, conn, &report) })
 	if err != nil {
 		return report, fmt.Errorf("uninstall triggers: %w", err)
 	}

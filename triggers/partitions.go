@@ -12,7 +12,7 @@ import (
 
 // EnsurePartitions adds triggers to partitions that lack one which their root has, for the root's function, and returns the names
 // of those partitions. It is made to be called often: where nothing is to do, it costs one catalogue
-// query and no lock; where another installer is at work, it leaves the work to that one.
+// query and no lock; where another installer is at work, it says so and leaves the work to that one.
 //
 // It corrects nothing else. Parents that do not exist or have no triggers yet are passed over.
 func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (installed []string, err error) {
@@ -32,11 +32,16 @@ func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config, parents [
 	if !lacking {
 		return nil, nil
 	}
-	err = tryLocked(ctx, conn, func() error {
-		targets, problems, err := cfg.lackingTargets(ctx, conn, parents)
-		if err != nil {
-			return err
-		}
+	holders, err := tryLock(ctx, conn, installLock)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("look for other installers of triggers: %w", err)
+	case holders != "":
+		return nil, fmt.Errorf("the lock of installers of triggers is held by %s", holders)
+	}
+	defer unlock(ctx, conn)
+	targets, problems, err := cfg.lackingTargets(ctx, conn, parents)
+	if err == nil {
 		report := newReport()
 		err = cfg.installTriggers(ctx, conn, targets, &report)
 		for _, change := range report.Triggers {
@@ -44,9 +49,8 @@ func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config, parents [
 				installed = append(installed, change.Table)
 			}
 		}
-		return errors.Join(append(problems, err)...)
-	})
-	if err != nil {
+	}
+	if err := errors.Join(append(problems, err)...); err != nil {
 		return installed, fmt.Errorf("install triggers on new partitions: %w", err)
 	}
 	return installed, nil

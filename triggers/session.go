@@ -83,29 +83,42 @@ func (r recorder) Exec(_ context.Context, sql string, args ...any) (pgconn.Comma
 
 // locked runs do while no other installer works on the database. The lock belongs to the session, since
 // every table has a transaction of its own.
-func locked(ctx context.Context, conn *pgx.Conn, do func() error) error {
-	err := inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "SELECT pg_catalog.pg_advisory_lock($1)", installLock)
-		return err
-	})
-	if err != nil {
+func (c Config) locked(ctx context.Context, conn *pgx.Conn, do func() error) error {
+	if err := AwaitLock(ctx, conn, installLock, c.Waits); err != nil {
 		return fmt.Errorf("wait for other installers of triggers: %w", err)
 	}
 	defer unlock(ctx, conn)
 	return do()
 }
 
-// tryLocked is locked, except that it does nothing while another installer is at work.
-func tryLocked(ctx context.Context, conn *pgx.Conn, do func() error) error {
-	var free bool
-	if err := conn.QueryRow(ctx, "SELECT pg_catalog.pg_try_advisory_lock($1)", installLock).Scan(&free); err != nil {
-		return fmt.Errorf("look for other installers of triggers: %w", err)
+// lockPause is the time between two tries. A session that waits in the server's queue could not say for whom.
+const lockPause = 200 * time.Millisecond
+
+// AwaitLock takes an advisory lock for the session, however long that lasts. Where it is not to be had within a moment, says is told
+// which sessions hold it, and told again when others do.
+func AwaitLock(ctx context.Context, conn *pgx.Conn, key int64, says func(holders string)) error {
+	said := ""
+	for try := 0; ; try++ {
+		holders, err := tryLock(ctx, conn, key)
+		if holders == "" || err != nil {
+			return err
+		}
+		if try > 0 && says != nil && holders != said {
+			says(holders)
+			said = holders
+		}
+		if err := wait(ctx, lockPause); err != nil {
+			return fmt.Errorf("its lock is held by %s: %w", holders, err)
+		}
 	}
-	if !free {
-		return nil
-	}
-	defer unlock(ctx, conn)
-	return do()
+}
+
+// tryLock returns who holds the lock, or takes it and returns "".
+func tryLock(ctx context.Context, conn *pgx.Conn, key int64) (holders string, err error) {
+	err = inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, sqlText("queries/lock"), key).Scan(&holders)
+	})
+	return holders, err
 }
 
 // unlock ends the lock also where ctx is over. Where the connection is gone, so is the lock.

@@ -1,6 +1,7 @@
 package triggers_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -282,9 +283,31 @@ func TestEnsurePartitionsLeavesTheWorkToAnotherInstaller(t *testing.T) {
 	b := setup(t, partitioned)
 	b.install(id("events"))
 	b.Exec("CREATE TABLE events_new PARTITION OF events DEFAULT")
-	pgtest.Exec(t, b.connect(b.URL), "SELECT pg_advisory_lock(x'73657874726967'::bigint)")
-	installed := pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")}))(t)
+	holder := b.connect(b.URL)
+	pgtest.Exec(t, holder, "SELECT pg_advisory_lock(x'73657874726967'::bigint)")
+	installed, err := triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")})
+	require.ErrorContains(t, err, fmt.Sprintf("held by pid %d (", holder.PgConn().PID()))
 	require.Empty(t, installed)
+}
+
+// Any role may take the lock: who waits for it says for whom, and goes on once it is free.
+func TestInstallSaysWhoHoldsItsLock(t *testing.T) {
+	t.Parallel()
+	b := setup(t, partitioned)
+	holder := b.connect(b.URL)
+	pgtest.Exec(t, holder, "SET application_name = 'stranger'; SELECT pg_advisory_lock(x'73657874726967'::bigint)")
+	said := make(chan string, 1)
+	b.cfg.Waits = func(holders string) { said <- holders }
+	installed := make(chan error, 1)
+	go func() {
+		_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")})
+		installed <- err
+	}()
+	require.Equal(t, fmt.Sprintf("pid %d (stranger, role %s)", holder.PgConn().PID(), pgtest.Scalar[string](t, b.Database, "SELECT current_user::text")), <-said)
+	require.NotEmpty(t, b.status(id("events")))
+	pgtest.Exec(t, holder, "SELECT pg_advisory_unlock_all()")
+	require.NoError(t, <-installed)
+	require.Empty(t, b.status(id("events")))
 }
 
 func TestEnsurePartitionsGoesOnPastALockedPartition(t *testing.T) {

@@ -50,6 +50,8 @@ type Config struct {
 	LockAttempts int
 	// Record, if set, has Install change nothing: it is given the statements of each transaction instead.
 	Record func(sql string)
+	// Waits, if set, is told which sessions hold the lock that Install and Uninstall wait for.
+	Waits func(holders string)
 
 	// owner is the role that functions belong to.
 	owner string

@@ -150,7 +150,9 @@ func (s *session) uninstallTriggers(ctx context.Context) (*triggers.Report, erro
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	defer conn.Release()
-	report, err := triggers.Uninstall(ctx, conn.Conn(), triggers.Config{JobsSchema: s.db.JobsSchema, TrackedSchema: s.db.TrackedSchema})
+	report, err := triggers.Uninstall(ctx, conn.Conn(), triggers.Config{
+		JobsSchema: s.db.JobsSchema, TrackedSchema: s.db.TrackedSchema, Waits: waits(ctx, s.log, "waits_for_another_installation"),
+	})
 	return &report, err
 }
 

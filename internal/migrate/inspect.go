@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/problem"
+	"sexton/triggers"
 )
 
 // relation is a table of the tracked schema.
@@ -235,7 +236,7 @@ func withSession(ctx context.Context, log *slog.Logger, db Database, do func(*se
 		return err
 	}
 	defer pool.Close()
-	unlock, err := lock(ctx, pool)
+	unlock, err := lock(ctx, log.With(slog.String("database", db.Name)), pool)
 	if err != nil {
 		return err
 	}
@@ -259,19 +260,13 @@ func (db Database) open(ctx context.Context) (*pgxpool.Pool, error) {
 	return pool, problem.Doing(err, "connect")
 }
 
-// lock waits for the lock for as long as ctx lasts.
-func lock(ctx context.Context, pool *pgxpool.Pool) (unlock func(), err error) {
+// lock waits for the lock for as long as ctx lasts, and says for whom.
+func lock(ctx context.Context, log *slog.Logger, pool *pgxpool.Pool) (unlock func(), err error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = 0"); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, "SELECT pg_catalog.pg_advisory_lock($1)", migrateLock)
-		return err
-	})
+	err = triggers.AwaitLock(ctx, conn.Conn(), migrateLock, waits(ctx, log, "waits_for_another_migration"))
 	if err != nil {
 		conn.Release()
 		return nil, fmt.Errorf("wait for other migrations: %w", err)
@@ -282,6 +277,11 @@ func lock(ctx context.Context, pool *pgxpool.Pool) (unlock func(), err error) {
 		// The session ends with the pool, and the lock with the session.
 		_ = conn.Hijack().Close(ctx)
 	}, nil
+}
+
+// waits writes a line that says for whom a command waits.
+func waits(ctx context.Context, log *slog.Logger, line string) func(holders string) {
+	return func(holders string) { log.WarnContext(ctx, line, slog.String("held_by", holders)) }
 }
 
 // replacer puts the configured names into SQL of package sqlfiles. The first pattern is for names inside

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"regexp"
 	"strings"
@@ -110,24 +111,35 @@ func TestUpConcurrently(t *testing.T) {
 	require.Equal(t, latest, int64(applied), "every migration ran on exactly one of the machines")
 }
 
+// lines are those of a log as they come.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
 func TestUpWaitsForTheLockAsLongAsItsContext(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	pgtest.Exec(t, pgtest.Acquire(t, d.Pool()), "SELECT pg_advisory_lock(x'7365786d696772'::bigint)")
+	holder := pgtest.Acquire(t, d.Pool())
+	pgtest.Exec(t, holder, "SELECT pg_advisory_lock(x'7365786d696772'::bigint)")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	db := everything(t, d)
+	said := make(lines, 10)
 	failed := make(chan error, 1)
 	go func() {
-		_, err := migrate.Up(ctx, pgtest.Logger(t), db)
+		_, err := migrate.Up(ctx, slog.New(slog.NewTextHandler(said, nil)), db)
 		failed <- err
 	}()
-	pgtest.Await(t, d.Pool(), "the migration to wait for the lock", `SELECT EXISTS (
-			SELECT FROM pg_locks JOIN pg_database AS db ON db.oid = database AND datname = current_database()
-			WHERE locktype = 'advisory' AND NOT granted)`)
+	held := fmt.Sprintf("pid %d (", holder.Conn().PgConn().PID())
+	require.Contains(t, <-said, "held_by=\""+held)
 	cancel()
-	require.ErrorIs(t, <-failed, context.Canceled)
+	err := <-failed
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, held)
 	require.False(t, pgtest.Scalar[bool](t, d, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'sexton')"))
 }
 

@@ -49,7 +49,7 @@ role, the SQL is printed. It never fails the command; what it cannot do is a war
 			"  sexton triggers install --same-key",
 	}, func(ctx context.Context, _ []string) error {
 		set := func(cfg *triggers.Config) {
-			cfg.SameKey = sameKey
+			cfg.SameKey, cfg.Waits = sameKey, waits(env)
 			if cmd.Flags().Changed("event-trigger") {
 				cfg.EventTrigger = &eventTrigger
 			}
@@ -73,6 +73,13 @@ role, the SQL is printed. It never fails the command; what it cannot do is a war
 	cmd.Flags().BoolVar(&sameKey, "same-key", false, "a key that is another column now has the same values: tombstones that wait fit")
 	cmd.Flags().BoolVar(&eventTrigger, "event-trigger", false, "put triggers on new partitions by an event trigger, which a superuser has to create")
 	return cmd
+}
+
+// waits says for whom a command waits.
+func waits(env *cli.Env) func(holders string) {
+	return func(holders string) {
+		env.Warn("waits for the lock of another installation of triggers, which is held by " + holders)
+	}
 }
 
 // previewTriggers prints what an installation would run, apart from the rows by which it notes the generation of definitions.
@@ -101,6 +108,7 @@ func triggersUninstallCommand(env *cli.Env) *cobra.Command {
 			reports := []installation.TriggerReport{}
 			for _, db := range all.Databases {
 				cfg, _ := riverjobs.Tracking(all.Config, db, nil)
+				cfg.Waits = waits(env)
 				err := installation.OnConnection(ctx, db, func(conn *pgx.Conn) error {
 					report, err := triggers.Uninstall(ctx, conn, cfg)
 					reports = append(reports, installation.TriggerReport{Database: db.Name, Report: report})
