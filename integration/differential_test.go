@@ -68,13 +68,15 @@ type lane struct {
 	// twoPhase tells that the server can prepare transactions.
 	twoPhase bool
 	mix      *mix
+	// logf tells what rapid may leave out.
+	logf func(format string, args ...any)
 }
 
 func newLane(t *testing.T) *lane {
 	ours, native := dbtest.New(t).Database, pgtest.New(t)
 	l := &lane{
 		ctx: t.Context(), name: ours.Name, worker: newWorker(t, ours, "worker", slog.New(slog.DiscardHandler), nil),
-		main: connectQuietly(t, ours.URL), native: connectQuietly(t, native.URL), watcher: connectQuietly(t, ours.URL), mix: newMix(),
+		main: connectQuietly(t, ours.URL), native: connectQuietly(t, native.URL), watcher: connectQuietly(t, ours.URL), mix: newMix(), logf: t.Logf,
 	}
 	// Rests between statements change no outcome. Who waits for a session of the test waits as long as may be: how soon the test
 	// gets to end the session is the machine's affair.
