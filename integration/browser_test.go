@@ -47,7 +47,7 @@ const browserPast = `
 INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after, cleanup_attempts, last_error)
 VALUES ('public.tenants', 4711, now() + interval '20 minutes', 4, 'invoices: SQLSTATE 23503: update or delete on table "invoices" violates foreign key constraint on table "audit_log"');
 INSERT INTO users_ghost_user_migrations (user_id, consume_after, attempts, last_error)
-VALUES (9, now() + interval '25 minutes', 2, 'notes: SQLSTATE 55P03: canceling statement due to lock timeout');
+VALUES (9, now() + interval '25 minutes', 2, 'notes: SQLSTATE 55P03: canceling statement due to lock timeout (row locked by pid 4711 (psql) since ' || to_char(now() AT TIME ZONE 'UTC', 'HH24:MI:SS"Z"') || ')');
 INSERT INTO sexton.river_job (kind, queue, args, state, max_attempts, attempt, scheduled_at, finalized_at, errors)
 VALUES ('loose_foreign_keys_cleanup', 'loose_foreign_keys_cleanup', '{"database": "main", "hidden": "personal data"}', 'discarded', 3, 3, now(), now(),
 	ARRAY[jsonb_build_object('at', now() - interval '9 minutes', 'attempt', 3, 'error', 'read backlog: connection reset by peer', 'trace', '')]);

@@ -81,7 +81,8 @@ func printStatus(w io.Writer, document operator.Reading) {
 	})
 	for _, t := range document.DeletionTables {
 		if t.GivenUp != nil && *t.GivenUp > 0 {
-			_, _ = fmt.Fprintf(w, "\n%s%s of %s given up; see sexton failures list\n", words.AtLeast(*t.GivenUp >= component.PendingCap), words.Counted(*t.GivenUp, "row"), t.Table)
+			given := words.AtLeast(*t.GivenUp >= component.PendingCap) + words.Counted(*t.GivenUp, "row")
+			_, _ = fmt.Fprintf(w, "\n%s of %s given up; see sexton failures list\n", given, t.Table)
 		}
 		if t.Disabled != "" {
 			_, _ = fmt.Fprintf(w, "\n%s is not worked off: %s is false\n", t.Table, t.Disabled)

@@ -157,7 +157,8 @@ type pauseReport struct {
 func kindOrAll(every *bool) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 || *every != (len(args) == 0) {
-			return fmt.Errorf("%s needs either the KIND of one job, such as loose_foreign_keys_cleanup, or --all; sexton job list shows the kinds", cmd.CommandPath())
+			const needs = "either the KIND of one job, such as loose_foreign_keys_cleanup, or --all; sexton job list shows the kinds"
+			return fmt.Errorf("%s needs %s", cmd.CommandPath(), needs)
 		}
 		return nil
 	}

@@ -1,6 +1,7 @@
 package root
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -102,6 +103,10 @@ that in the same transaction. Sexton then deletes or changes the rows that refer
 	completeValues(env, root)
 	// A group of commands does nothing by itself.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .DisableFlagsInUseLine)}}", 1))
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		out := cmd.OutOrStdout()
+		_, _ = io.WriteString(out, cli.Wrapped(out, strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short))+"\n\n"+cmd.UsageString()))
+	})
 	root.SetHelpCommand(helpCommand())
 	root.SetHelpCommandGroupID("tools")
 	root.InitDefaultVersionFlag() // or the help would lack it until the root itself runs

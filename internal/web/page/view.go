@@ -67,8 +67,7 @@ type headline struct {
 	State state
 	Title string
 	Text  string
-	// Held are the jobs that are kept from their work, and Lead what is said before them.
-	Lead string
+	// Held are the jobs that are kept from their work.
 	Held []heldJob
 }
 
@@ -240,11 +239,11 @@ func (v *view) headline() headline {
 	case len(down) > 0:
 		return headline{State: failed, Title: "Database " + strings.Join(down, ", ") + " cannot be reached", Text: "The others go on."}
 	case len(held) > 0 && runs > 0:
-		return headline{State: working, Title: "Working", Text: backlog, Lead: "Kept from it:", Held: held}
+		return headline{State: working, Title: "Working", Text: backlog, Held: held}
 	case len(held) > 0 && pending > 0:
-		return headline{State: waiting, Title: "Work waits", Text: backlog, Lead: "Kept from it:", Held: held}
+		return headline{State: waiting, Title: "Work waits", Text: backlog, Held: held}
 	case len(held) > 0:
-		return headline{State: waiting, Title: "Nothing waits", Lead: "Yet look at", Held: held}
+		return headline{State: waiting, Title: "Nothing waits", Held: held}
 	case runs == 0 && pending > 0 && pending == putOff:
 		if failing > 0 {
 			return headline{State: waiting, Title: "Look at what failed", Text: backlog}

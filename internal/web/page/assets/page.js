@@ -45,14 +45,20 @@
       const at = new Date(each.dateTime);
       each.dataset.local = "";
       const near = Math.abs(Date.now() - at) < 43200000;
-      const clock = near ? { hour: "2-digit", minute: "2-digit" } : { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" };
       if (each.dataset.clock !== undefined) {
-        each.textContent = at.toLocaleString([], clock); // The distance stands behind it.
+        each.textContent = local(at, near); // The distance stands behind it.
       } else if (Math.abs(Date.now() - at) >= 60000) {
-        each.textContent += ", " + at.toLocaleString([], clock);
+        each.textContent += ", " + local(at, near);
       }
     });
   }
+
+  // The chart has 24 hours a day, too.
+  function local(at, near) {
+    const clock = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+    return at.toLocaleString([], near ? clock : { month: "short", day: "numeric", ...clock });
+  }
+
   localTimes(document);
 
   document.addEventListener("htmx:oobAfterSwap", function (event) {
@@ -199,7 +205,7 @@
       const row = body.insertRow();
       const time = document.createElement("th");
       time.scope = "row";
-      time.textContent = new Date(known.at[i] * 1000).toLocaleString([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+      time.textContent = local(new Date(known.at[i] * 1000), false);
       row.append(time);
       known.series.forEach(function (series) { row.insertCell().textContent = written(series[measure][i]); });
     }
