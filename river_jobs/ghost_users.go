@@ -138,6 +138,7 @@ func clearGhostUsers(ctx context.Context, p *pass) (*ghostuser.Stats, error) {
 		return nil, err
 	}
 	defer release()
+	session.Kept = p.Config.LooseForeignKeys.Undo.On() && p.Config.LooseForeignKeys.Undo.Users
 	var plan *ghostuser.Plan
 	var problems problem.List
 	if err := p.granted.During(ctx, func() (err error) {

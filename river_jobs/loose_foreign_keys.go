@@ -120,13 +120,17 @@ func Tracking(c *config.Config, db database.Database, all map[string][]*loosefk.
 		tracked[i] = triggers.Parent{Schema: parent.Schema, Table: parent.Name, KeyColumns: parent.KeyColumns}
 		if undo := c.LooseForeignKeys.Undo; undo.Covers(db.Names.Tracked, parent.Schema, parent.Name) {
 			tracked[i].Undo = triggers.KeepsAll
-		} else if undo.On() {
+		} else if undo.On() && !undo.Spares(db.Names.Tracked, parent.Schema, parent.Name) {
 			tracked[i].Undo = triggers.KeepsBelow // Rows of tables that are kept may go with it, through any number of others.
 		}
 	}
 	cfg := triggers.Config{JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked, Truncate: triggers.Policy(c.LooseForeignKeys.Truncate)}
 	if undo := c.LooseForeignKeys.Undo; undo.On() {
 		cfg.Undo = triggers.Undo{Exclude: undo.Exclude, MaxRow: undo.MaxRow, Children: childrenIn(db.Name, all)}
+		if people := (triggers.Table{Schema: db.Names.Tracked, Name: config.UsersTable}); undo.Spares(db.Names.Tracked, people.Schema, people.Name) {
+			cfg.Undo.Spared = people
+			cfg.Undo.Children = slices.DeleteFunc(cfg.Undo.Children, func(child triggers.Table) bool { return child == people })
+		}
 	}
 	for _, job := range Jobs(c) {
 		if slices.Contains(job.Databases, db.Name) && !job.Inserted() {

@@ -42,16 +42,18 @@ type cascade struct {
 	Constraint, Above string
 	From              []string
 	Action            string
-	// Several tells that the key sets several columns.
-	Tracked, Keyed, Several bool
+	Tracked, Keyed    bool
+	// Spared tells that rows of the table are never kept.
+	Spared bool
 }
 
 // trigger is the one that keeps what the key does; empty where the table's tracking trigger does, or none can.
 func (c cascade) trigger() string {
 	switch {
+	case c.Spared:
 	case c.Action == "c" && !c.Tracked:
 		return KeepTrigger
-	case c.Keyed && (c.Action == "n" || c.Action == "d" && !c.Several):
+	case c.Keyed && c.Action != "c":
 		return KeepUpdateTrigger
 	}
 	return ""
@@ -67,8 +69,8 @@ func Cascades(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent)
 			one := Cascade{Table: c.Display, Constraint: c.Constraint, Above: c.Above, From: c.From, Action: action}
 			at := slices.IndexFunc(targets, func(t target) bool { return t.OID == c.OID && t.Trigger == c.trigger() })
 			switch {
-			case c.Action == "d" && c.Several:
-				one.Uncovered, one.Fix = "old values before the defaults of several columns are not kept", "make it a loose foreign key, or let it SET NULL"
+			case c.Spared:
+				one.Uncovered, one.Fix = "rows of users are not kept", "set loose_foreign_keys.undo.users: true where they are to come back"
 			case c.Action != "c" && !c.Keyed:
 				one.Uncovered, one.Fix = "old values are kept for tables with a primary key", "give the table one, or make it a loose foreign key"
 			case at < 0 || cfg.upToDate(targets[at]):
@@ -101,10 +103,14 @@ func (c Config) keepTargets(ctx context.Context, tx pgx.Tx, parents []Parent) (f
 	if len(schemas) == 0 {
 		return nil, nil, nil
 	}
-	rows, _ := tx.Query(ctx, sqlText("queries/cascades"), schemas, tables, tracked)
+	rows, _ := tx.Query(ctx, sqlText("queries/cascades"), schemas, tables, tracked, c.Undo.Spared.Schema, c.Undo.Spared.Name)
 	if found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[cascade]); err != nil {
 		return nil, nil, fmt.Errorf("look up native foreign keys: %w", err)
 	}
+	// The queue of users: with a user it would bring back what deletes the user again.
+	found = slices.DeleteFunc(found, func(one cascade) bool {
+		return one.Schema == c.TrackedSchema && one.Table == "users_ghost_user_migrations"
+	})
 	var oids []uint32
 	var names []string
 	for _, one := range found {

@@ -77,6 +77,8 @@ type Undo struct {
 	MaxRow  int
 	// Children are the tables whose rows batches delete and keep.
 	Children []Table
+	// Spared is a table whose rows are never kept; empty for none.
+	Spared Table
 }
 
 // Table names a table.

@@ -77,6 +77,8 @@ type Session struct {
 	Names  pgschema.Names
 	Fence  *lease.Lease
 	Limits Limits
+	// Kept has triggers keep what the session's statements delete, for `sexton undo`, as they do for sessions of the application.
+	Kept bool
 
 	// seen is the last one that Blocker found.
 	seen atomic.Pointer[Obstacle]
@@ -150,7 +152,9 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 		s.Fence.Key(), s.Fence.Token(), limits.StatementTimeout.Milliseconds(), limits.LockTimeout.Milliseconds(), limits.Durable)
 	s.queuePath(pipeline)
 	frame := pipeline.Len()
-	statements = s.counting(statements)
+	if statements = s.counting(statements); s.Kept && len(statements) > 0 {
+		statements = slices.Insert(statements, 0, Statement{SQL: keptSQL, aside: true})
+	}
 	prepared, known := s.knows(statements)
 	s.planned = !known
 	if known {

@@ -20,6 +20,7 @@ const (
 	// connection would have to prepare two.
 	frameSQL = `SELECT pg_catalog.set_config('search_path', coalesce($1::pg_catalog.text, "sexton".application_path($2)), true),
     pg_catalog.set_config('sexton.run', $3::pg_catalog.int8::pg_catalog.text, true)`
+	keptSQL = "SELECT pg_catalog.set_config('sexton.undo', 'users', true)"
 )
 
 // pathLasts is how long a connection goes by the path that it has found: the role's setting may change.

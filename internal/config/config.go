@@ -164,8 +164,10 @@ type LooseForeignKeys struct {
 type Undo struct {
 	// Keep is how long the rows of a deletion are kept, in whole days; 0s keeps none.
 	Keep time.Duration `check:"not negative" default:"0s" yaml:"keep"`
-	// Tables are the parents whose deletions can be undone, named as in definitions; by default all.
+	// Tables are the parents whose deletions can be undone, named as in definitions; by default all but users.
 	Tables []string `yaml:"tables"`
+	// Users has rows of the table users kept as well, with what goes with them, also where the job ghost_users deletes them.
+	Users bool `yaml:"users"`
 	// Exclude are columns, as table.column, that are never kept.
 	Exclude []string `yaml:"exclude"`
 	// MaxRow is the size in bytes, not compressed, above which a row is not kept.
@@ -183,10 +185,18 @@ type Undo struct {
 // On reports whether rows are kept.
 func (u Undo) On() bool { return u.Keep > 0 }
 
+// UsersTable holds those whom ghost_users deletes.
+const UsersTable = "users"
+
 // Covers reports whether rows of a parent are kept. Names without a schema belong to tracked.
 func (u Undo) Covers(tracked, schema, table string) bool {
 	named := slices.Contains(u.Tables, schema+"."+table) || schema == tracked && slices.Contains(u.Tables, table)
-	return u.On() && (len(u.Tables) == 0 || named)
+	return u.On() && (len(u.Tables) == 0 || named) && !u.Spares(tracked, schema, table)
+}
+
+// Spares reports whether the rows of a table are people's, of which nothing is kept unless that is asked for.
+func (u Undo) Spares(tracked, schema, table string) bool {
+	return !u.Users && schema == tracked && table == UsersTable
 }
 
 // Overflow says what happens to rows that are not kept.

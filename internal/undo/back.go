@@ -158,7 +158,12 @@ func (b *back) try(ctx context.Context, tx pgx.Tx, places []int32) (back came, s
 	}
 	var all pgx.Batch
 	batch.QueuePath(&all, b.on.Names)
-	restores := all.Queue(b.statement(), b.args(b.mask(places))...)
+	mask := b.mask(places)
+	whole, args := mask == nil && len(b.Changed) == 0, b.args()
+	if !whole {
+		args = b.args(mask)
+	}
+	restores := all.Queue(b.statement(whole), args...)
 	restores.Exec(func(tag pgconn.CommandTag) error {
 		back.places = places[:min(int(tag.RowsAffected()), len(places))]
 		return nil
@@ -307,8 +312,8 @@ func (b *back) reason(err *pgconn.PgError) string {
 	return reason
 }
 
-// statement puts the rows at the places $3 back.
-func (b *back) statement() string {
+// statement puts the rows at the places $3 back or, of whole sets, all of them, whose places are not asked for.
+func (b *back) statement(whole bool) string {
 	var names, values []string
 	var columns []int
 	if len(b.Changed) > 0 {
@@ -327,8 +332,12 @@ func (b *back) statement() string {
 	if b.looks() {
 		returning = " RETURNING 0, child.tableoid, child.ctid::pg_catalog.text"
 	}
-	return fmt.Sprintf("INSERT INTO %s AS child (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s WHERE %s%s%s",
-		b.shape.Name, strings.Join(names, ", "), strings.Join(values, ", "), b.rows(columns...), among, skip, returning)
+	from := b.of(nil, columns)
+	if !whole {
+		from = b.rows(columns...) + " WHERE " + among
+	}
+	return fmt.Sprintf("INSERT INTO %s AS child (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s%s%s",
+		b.shape.Name, strings.Join(names, ", "), strings.Join(values, ", "), from, skip, returning)
 }
 
 // unable says why the table takes none of a set's values back, if it does not.
@@ -351,15 +360,20 @@ func (s *set) unable(f *shape, silent bool) string {
 func (b *back) giveBack() string {
 	var set []string
 	columns, terms := b.byKey(b.shape, "child")
-	for _, column := range b.Changed {
+	for i, column := range b.Changed {
 		at := b.column(column)
 		name, kind := b.shape.present(&b.layout, at)
 		name = pgcatalog.Quote(name)
 		columns, set = append(columns, at), append(set, name+" = "+b.value(at, kind))
-		if b.Written == nil {
+		switch {
+		case b.Written == nil:
 			terms = append(terms, "pg_catalog.num_nonnulls(child."+name+") OPERATOR(pg_catalog.=) 0")
-		} else {
+		case len(b.Changed) == 1:
 			terms = append(terms, "pg_catalog.format('%s', child."+name+") OPERATOR(pg_catalog.=) "+pgcatalog.Literal(*b.Written))
+		default:
+			tagged := "pg_catalog.concat(pg_catalog.num_nulls(%[1]s), '/', pg_catalog.format('%%s', %[1]s))" // NULL is not the empty text.
+			was := fmt.Sprintf("(%s::pg_catalog.text[])[%d]", pgcatalog.Literal(*b.Written), i+1)
+			terms = append(terms, fmt.Sprintf(tagged, "child."+name)+" OPERATOR(pg_catalog.=) "+fmt.Sprintf(tagged, was))
 		}
 	}
 	return fmt.Sprintf("UPDATE %s AS child SET %s FROM %s WHERE %s AND %s RETURNING r.ctid, child.tableoid, child.ctid::pg_catalog.text",

@@ -136,3 +136,47 @@ links: [{table: folders, column: owner_id, on_delete: async_nullify}]
 	require.Empty(t, b.restore(t, id).Left)
 	require.Equal(t, before, b.all(tables...))
 }
+
+// A deletion is taken back once. What is deleted again afterwards is a deletion of its own.
+func TestARestoredParentMayBeDeletedAgain(t *testing.T) {
+	t.Parallel()
+	b := library(t)
+	want := b.all("authors", "books", "films")
+	var units []int64
+	for range 3 {
+		b.Exec("DELETE FROM authors WHERE id = 1")
+		b.drain(t, 0)
+		gone := b.all("authors", "books", "films")
+		units = append(units, b.last(t).ID)
+		for _, earlier := range units[:len(units)-1] {
+			require.Zero(t, b.restore(t, earlier).Restored)
+			require.Equal(t, gone, b.all("authors", "books", "films"))
+		}
+		require.Empty(t, b.restore(t, units[len(units)-1]).Left)
+		require.Equal(t, want, b.all("authors", "books", "films"))
+	}
+	b.drain(t, 0)
+	require.Equal(t, want, b.all("authors", "books", "films"))
+}
+
+// Rows of a partition that is detached by now stay deleted until there is one for them.
+func TestRowsOfADetachedPartitionAreNamed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `
+CREATE TABLE authors (id bigint PRIMARY KEY); INSERT INTO authors VALUES (1);
+CREATE TABLE books (id bigint, author_id bigint, kind int, PRIMARY KEY (id, kind)) PARTITION BY LIST (kind);
+CREATE TABLE books_1 PARTITION OF books FOR VALUES IN (1); CREATE TABLE books_2 PARTITION OF books FOR VALUES IN (2);
+CREATE INDEX ON books (author_id); INSERT INTO books SELECT i, 1, i % 2 + 1 FROM generate_series(1, 10) AS i;`,
+		"books: [{table: authors, column: author_id, on_delete: async_delete}]", "authors")
+	want := b.all("authors", "books")
+	b.Exec("DELETE FROM authors")
+	b.drain(t, 0)
+	b.Exec("ALTER TABLE books DETACH PARTITION books_2")
+	report := b.restore(t, b.last(t).ID)
+	require.EqualValues(t, 6, report.Restored)
+	require.Len(t, report.Left, 5)
+	require.Equal(t, `no partition of relation "books" found for row`, report.Left[0].Reason)
+	b.Exec("ALTER TABLE books ATTACH PARTITION books_2 FOR VALUES IN (2)")
+	require.Empty(t, b.restore(t, b.last(t).ID).Left)
+	require.Equal(t, want, b.all("authors", "books"))
+}

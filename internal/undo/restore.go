@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/database"
+	"sexton/internal/drain"
 	"sexton/internal/lease"
 	"sexton/internal/problem"
 )
@@ -212,6 +213,7 @@ func (e *Engine) fenced(ctx context.Context, db database.Database, durable bool,
 		begin.Queue(db.Names.Render(text("begin")), own.Key(), own.Token(), e.StatementTimeout.Milliseconds(), e.LockTimeout.Milliseconds(),
 			durable || len(e.Databases) > 1)
 		begin.Queue(text("settings"), e.silent[db.Name], e.StatementTimeout.Milliseconds())
+		begin.Queue("SELECT " + drain.Room)
 		begin.Queue("SET CONSTRAINTS ALL IMMEDIATE")
 		if err := tx.SendBatch(ctx, begin).Close(); err != nil {
 			return fmt.Errorf("begin: %w", err)

@@ -166,7 +166,11 @@ func (s *set) kept() []int {
 // ctid. SELECT lists take values of composite types apart from one another, and not into columns. The concatenation has what is kept unpacked once,
 // where each column would unpack all of it.
 func (s *set) rows(columns ...int) string {
-	terms := []string{"pg_catalog.generate_series(1, u.rows) AS ctid"}
+	return s.of([]string{"pg_catalog.generate_series(1, u.rows) AS ctid"}, columns)
+}
+
+// of are the rows with those terms before their columns.
+func (s *set) of(terms []string, columns []int) string {
 	for i, at := range s.kept() {
 		if len(columns) == 0 || slices.Contains(columns, at) {
 			kept := fmt.Sprintf("u.c[%d]", i+1)

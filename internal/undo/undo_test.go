@@ -97,6 +97,9 @@ func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
 		"column gone":         {"ALTER TABLE books DROP title", nil, 5},
 		"column renamed":      {"ALTER TABLE books RENAME title TO name", nil, 5},
 		"type changed":        {"ALTER TABLE books ALTER id TYPE int", nil, 5},
+		"generated column":    {"ALTER TABLE books ADD shout text GENERATED ALWAYS AS (upper(title)) STORED", nil, 5},
+		"table renamed":       {"ALTER TABLE books RENAME TO volumes", nil, 5},
+		"schema renamed":      {"CREATE SCHEMA apart; ALTER TABLE books SET SCHEMA apart", nil, 5},
 		"constraint violated": {"ALTER TABLE books ADD CHECK (id <> 3)", [][3]string{{"public.books", "3", `new row for relation "books" violates check constraint "books_id_check"`}}, 4},
 		"table of a child gone": {
 			"DROP TABLE films", [][3]string{{"public.films", "1", "its table does not exist any more"}}, 4,

@@ -19,8 +19,7 @@ FOR one IN
                 ) AS changed (names)
                 WHERE key.conrelid = TG_RELID AND key.contype = 'f' AND key.confdeltype IN ('n', 'd') AND key.conparentid = 0
             LOOP
-                IF kept.key OPERATOR(pg_catalog.=) '{}' OR NOT one.fields OPERATOR(pg_catalog.<@) kept.columns
-                    OR one.defaults AND pg_catalog.cardinality(one.changed) OPERATOR(pg_catalog.>) 1 THEN
+                IF kept.key OPERATOR(pg_catalog.=) '{}' OR NOT one.fields OPERATOR(pg_catalog.<@) kept.columns THEN
                     RAISE EXCEPTION 'without its key and its reference no value can be given back' USING ERRCODE = 'SX007';
                 END IF;
                 EXECUTE (
@@ -38,12 +37,18 @@ FOR one IN
                         (SELECT pg_catalog.string_agg(pg_catalog.format('old.%I', name), ', ') FROM pg_catalog.unnest(one.via) AS name),
                         (SELECT pg_catalog.string_agg(pg_catalog.format('pg_catalog.format(''%%s'', now.%I)', f.name), ', ' ORDER BY f.place)
                             FROM pg_catalog.unnest(kept.key) WITH ORDINALITY AS f (name, place)),
-                        CASE WHEN one.defaults THEN pg_catalog.format('(pg_catalog.num_nulls(now.%1$I) OPERATOR(pg_catalog.<>) pg_catalog.num_nulls(old.%1$I) '
-                            'OR pg_catalog.format(''%%s'', now.%1$I) OPERATOR(pg_catalog.<>) pg_catalog.format(''%%s'', old.%1$I))', one.changed[1])
+                        CASE WHEN one.defaults THEN (
+                            SELECT pg_catalog.format('(%s)', pg_catalog.string_agg(pg_catalog.format('pg_catalog.num_nulls(now.%1$I) OPERATOR(pg_catalog.<>) '
+                                'pg_catalog.num_nulls(old.%1$I) OR pg_catalog.format(''%%s'', now.%1$I) OPERATOR(pg_catalog.<>) pg_catalog.format(''%%s'', old.%1$I)',
+                                name), ' OR ')) FROM pg_catalog.unnest(one.changed) AS name)
                             ELSE (SELECT pg_catalog.format('pg_catalog.num_nonnulls(%s) OPERATOR(pg_catalog.=) 0',
                                 pg_catalog.string_agg(pg_catalog.format('now.%I', name), ', ')) FROM pg_catalog.unnest(one.changed) AS name) END,
-                        CASE WHEN one.defaults THEN pg_catalog.format('CASE WHEN pg_catalog.num_nulls(now.%1$I) OPERATOR(pg_catalog.=) 0 '
-                            'THEN pg_catalog.format(''%%s'', now.%1$I) END', one.changed[1]) ELSE 'NULL::pg_catalog.text' END))
+                        -- Of several columns the text of an array.
+                        CASE WHEN one.defaults THEN (
+                            SELECT pg_catalog.format(CASE WHEN pg_catalog.count(*) = 1 THEN '%s' ELSE 'ARRAY[%s]::pg_catalog.text' END, pg_catalog.string_agg(
+                                pg_catalog.format('CASE WHEN pg_catalog.num_nulls(now.%1$I) OPERATOR(pg_catalog.=) 0 THEN pg_catalog.format(''%%s'', now.%1$I) END',
+                                    c.name), ', ' ORDER BY c.place)) FROM pg_catalog.unnest(one.changed) WITH ORDINALITY AS c (name, place))
+                            ELSE 'NULL::pg_catalog.text' END))
                 USING origin, layout, CASE WHEN by_batch THEN ARRAY[origin] END, one.via, one.keys, one.parent, one.fields, one.changed,
                     CASE WHEN NOT by_batch THEN session_user::pg_catalog.text END;
             END LOOP;

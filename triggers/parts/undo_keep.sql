@@ -6,9 +6,10 @@ BEGIN
             ELSE false END;
         IF by_batch THEN
             origin := pg_catalog.split_part(pg_catalog.current_setting('sexton.undo', true), '/', 1);
-        ELSIF coalesce(pg_catalog.current_setting('sexton.run', true), '') = '' THEN
+        ELSIF coalesce(pg_catalog.current_setting('sexton.run', true), '') = '' OR pg_catalog.current_setting('sexton.undo', true) = 'users' THEN
             -- What one command of a session deletes is one deletion: native cascades call triggers in no order that could be relied on. A batch that
             -- keeps nothing sets sexton.run alone; any session may, to the loss of its own undo. Nor can it join the deletion of another one.
+            -- The job that deletes users is like any session where their rows are to be kept.
             command := (pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8;
             origin := CASE WHEN pg_catalog.current_setting('sexton.deletion', true) OPERATOR(pg_catalog.~) '^[0-9]{1,18}/[0-9]{1,18}$'
                 AND pg_catalog.split_part(pg_catalog.current_setting('sexton.deletion', true), '/', 1) = command

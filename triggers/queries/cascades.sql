@@ -1,12 +1,17 @@
 -- Native foreign keys by which rows go, or change, with rows that are kept: $1 schemas and $2 tables whose rows are kept as they are deleted, in
 -- parallel; $3 tells of each whether its own trigger keeps what goes with others. A key leads on from table to table as long as it deletes.
--- from_tables are the ones of $2 that a path to the key begins at.
+-- from_tables are the ones of $2 that a path to the key begins at. Rows of table $5 in schema $4 are never kept.
 WITH RECURSIVE given AS (
     SELECT c.oid, c.oid::pg_catalog.regclass::pg_catalog.text AS name, w.tracked
     FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.bool[]))
         AS w (schema_name, table_name, tracked)
     JOIN pg_catalog.pg_namespace AS n ON n.nspname = w.schema_name
     JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = w.table_name
+),
+spared AS (
+    SELECT c.oid
+    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = $4 AND c.relname = $5
 ),
 kept AS (
     SELECT given.name, given.oid FROM given
@@ -20,6 +25,7 @@ kept AS (
         FROM pg_catalog.pg_constraint AS key
         WHERE key.confrelid = kept.oid AND key.contype = 'f' AND key.confdeltype = 'c' AND key.conparentid = 0
     ) AS further (oid)
+    WHERE further.oid IS DISTINCT FROM (SELECT spared.oid FROM spared)
 )
 SELECT
     c.oid,
@@ -32,9 +38,7 @@ SELECT
     key.confdeltype::pg_catalog.text AS action,
     EXISTS (SELECT FROM given WHERE given.oid = c.oid AND given.tracked) AS tracked,
     EXISTS (SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary) AS keyed,
-    -- From Postgres 15 on some of the columns alone may be set.
-    pg_catalog.cardinality(key.conkey) > 1
-        AND coalesce(pg_catalog.jsonb_array_length(nullif(pg_catalog.to_jsonb(key) OPERATOR(pg_catalog.->) 'confdelsetcols', 'null')), 2) <> 1 AS several
+    key.confdeltype = 'c' AND EXISTS (SELECT FROM spared WHERE spared.oid = c.oid) AS spared
 FROM kept
 JOIN pg_catalog.pg_constraint AS key ON key.confrelid = kept.oid AND key.contype = 'f' AND key.conparentid = 0 AND key.confdeltype IN ('c', 'n', 'd')
 JOIN pg_catalog.pg_class AS c ON c.oid = key.conrelid

@@ -38,8 +38,22 @@ func (w *Work) keep(ctx context.Context, db database.Database, conn *pgxpool.Con
 	}
 	how := drain.Keep{Exclude: settings.Exclude, MaxRow: settings.MaxRow, Waits: settings.LargeRows == config.Waits}
 	return w.everywhere(ctx, db, conn, elsewhere, parents, func(db database.Database, conn *pgxpool.Conn) error {
-		return loosefk.Keep(ctx, conn, db.Names, db.Name, parents, how)
+		err := loosefk.Keep(ctx, conn, db.Names, db.Name, parents, how)
+		if err == nil {
+			w.full(db, parents, false)
+		}
+		return err
 	})
+}
+
+// full notes of which tables of a database rows are only counted: of all that have reached the limit together, and of users unless they are to be kept.
+func (w *Work) full(db database.Database, parents []*loosefk.Parent, all bool) {
+	for _, reference := range loosefk.References(parents) {
+		if child := reference.Child; reference.Keep != nil && reference.Database == db.Name {
+			spared := w.Config.LooseForeignKeys.Undo.Spares(db.Names.Tracked, child.Schema, child.Name)
+			reference.Keep.Full = all || spared && !reference.Updates()
+		}
+	}
 }
 
 // rotate makes and drops partitions now and then, and notes where what is kept has reached its limit. What was kept before undo and audit were switched
@@ -94,11 +108,7 @@ func (w *Work) rotate(ctx context.Context, db database.Database, conn *pgxpool.C
 					"raise it, lower undo.keep, or set undo.when_full to left_out", db.Name, size, keys.Undo.MaxSize)
 			}
 		}
-		for _, reference := range loosefk.References(parents) {
-			if reference.Keep != nil && reference.Database == db.Name {
-				reference.Keep.Full = full
-			}
-		}
+		w.full(db, parents, full)
 		return nil
 	})
 }
