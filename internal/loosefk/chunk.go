@@ -145,21 +145,24 @@ func (r *run) newChunk(p *Parent, tombstones []tombstone, live []bool) *chunk {
 // plan lists the tasks of one pass over the live references: those in other databases first, so that the last one can
 // take the removal of the tombstones along.
 func (c *chunk) plan(live []bool) {
-	var elsewhere, here []task
+	var elsewhere, told, here []task
 	for i, reference := range c.parent.References {
 		if !live[i] {
 			continue
 		}
 		for _, leaf := range reference.Leaves {
 			t := task{reference: reference, leaf: leaf}
-			if reference.Remote {
+			switch {
+			case reference.Remote:
 				elsewhere = append(elsewhere, t)
-			} else {
+			case reference.Tells:
+				told = append(told, t) // Native cascades of other tables may take its rows along, and leave no event.
+			default:
 				here = append(here, t)
 			}
 		}
 	}
-	c.tasks, c.cleaned, c.elsewhere = slices.Concat(elsewhere, here), 0, len(elsewhere) > 0
+	c.tasks, c.cleaned, c.elsewhere = slices.Concat(elsewhere, told, here), 0, len(elsewhere) > 0
 }
 
 // ready reports whether it may be worked on now.

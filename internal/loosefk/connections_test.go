@@ -265,3 +265,57 @@ func TestStepsStayInOnePiece(t *testing.T) {
 		require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT count(DISTINCT pid) FROM sightings"))
 	})
 }
+
+// Rows of which an event tells go by their own statements, before those of other tables: a native cascade would take them along without one.
+func TestTablesThatAreToldOfGoFirst(t *testing.T) {
+	t.Parallel()
+	for _, connections := range []int{1, 3} {
+		b := setupAdaptive(t, `
+			CREATE TABLE parents (id bigint PRIMARY KEY);
+			CREATE TABLE jobs (id bigint PRIMARY KEY, parent_id bigint);
+			CREATE TABLE artifacts (id bigint PRIMARY KEY, parent_id bigint, job_id bigint REFERENCES jobs ON DELETE CASCADE);
+			CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
+			CREATE INDEX ON jobs (parent_id); CREATE INDEX ON artifacts (parent_id); CREATE INDEX ON artifacts (job_id); CREATE INDEX ON others (parent_id);
+			INSERT INTO parents SELECT generate_series(1, 2000);
+			INSERT INTO jobs SELECT n, n FROM generate_series(1, 2000) AS n;
+			INSERT INTO artifacts SELECT 10 * p + n, p, p FROM generate_series(1, 2000) AS p, generate_series(0, 9) AS n;
+			INSERT INTO others SELECT n, n FROM generate_series(1, 2000) AS n;`, `
+jobs: [{table: parents, column: parent_id, on_delete: async_delete}]
+others: [{table: parents, column: parent_id, on_delete: async_delete}]
+artifacts: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]
+`, "parents")
+		b.connections(t, connections)
+		b.Exec("DELETE FROM parents")
+		stats := b.run(t)
+		require.Empty(t, stats.Errors)
+		require.Zero(t, b.Pending(t))
+		require.EqualValues(t, 20000, stats.DeleteCountByTable["artifacts"])
+		require.Equal(t, "20000", b.Rows("SELECT sum(jsonb_array_length(payload -> 'keys')) FROM sexton.events WHERE kind = 'files_orphaned'")[0][0])
+	}
+}
+
+// What a parent had once keeps no chunk small: where several connections work, too, the average follows what parents have now.
+func TestTheAverageFollowsOnSeveralConnections(t *testing.T) {
+	t.Parallel()
+	tables, yaml := "CREATE TABLE parents (id bigint PRIMARY KEY);\n", ""
+	for _, name := range []string{"a", "b", "c"} {
+		tables += "CREATE TABLE " + name + " (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, parent_id bigint); CREATE INDEX ON " + name + " (parent_id);\n"
+		yaml += name + ": [{table: parents, column: parent_id, on_delete: async_delete}]\n"
+	}
+	b := setupAdaptive(t, tables+`
+		CREATE SEQUENCE statements;
+		CREATE FUNCTION step() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('public.statements'); RETURN NULL; END $$;
+		CREATE TRIGGER step AFTER DELETE ON a FOR EACH STATEMENT EXECUTE FUNCTION step();`, yaml, "parents")
+	b.engine.Adaptive.Target = 1000 * target
+	b.connections(t, 2)
+	for run, parents := range []int{40, 4000, 4000} {
+		for _, name := range []string{"a", "b", "c"} {
+			b.Exec("INSERT INTO "+name+" (parent_id) SELECT $1::int * 10000 + p FROM generate_series(1, $2::int) AS p, generate_series(1, 16000 / $2::int)", run, parents)
+		}
+		b.Exec("INSERT INTO parents SELECT $1::int * 10000 + p FROM generate_series(1, $2::int) AS p", run, parents)
+		b.Exec("SELECT setval('statements', 1)")
+		b.Exec("DELETE FROM parents")
+		b.run(t)
+	}
+	require.Less(t, pgtest.Scalar[int64](t, b.Database, "SELECT last_value FROM statements"), int64(20))
+}

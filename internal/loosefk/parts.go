@@ -130,8 +130,12 @@ func (r *run) prepare(c *chunk, p *part, form pass, limit int, remove bool) {
 const mostAbreast = 8
 
 // abreast does tasks on different tables at once, and returns the others: what has failed or is to be done alone, and the last one, which takes the
-// removal along. The parts of one task, at once, wait for each other and meet in the pages of its table and indexes.
+// removal along. The parts of one task, at once, wait for each other and meet in the pages of its table and indexes. A chunk with a table whose rows
+// are told of is left: another table's native cascade may take such rows along before their own statement does.
 func (r *run) abreast(ctx context.Context, c *chunk, tasks []task) []task {
+	if slices.ContainsFunc(tasks, func(t task) bool { return t.reference.Tells }) {
+		return tasks
+	}
 	for began := time.Now(); r.sessions.Free() > 1 && (!r.contended || time.Since(began) < round/2); {
 		some, left := r.disjoint(c, tasks)
 		if len(some) < 2 {
@@ -213,6 +217,9 @@ func (r *run) send(ctx context.Context, parts []*part, form pass) (atOnce bool) 
 				p.done(r.in(ctx, reference.Database, p.limits, p.statements...))
 			}
 			p.took, p.planned = on.Took(), on.Planned()
+			if i > 0 && p.err != nil {
+				return // Without its connection it would fail all that is left, faster than the others work.
+			}
 		}
 	})
 	unwatch()
@@ -245,7 +252,7 @@ func (r *run) absorb(ctx context.Context, c *chunk, t task, form pass, limit int
 		}
 		full := (form == skipping || form == waiting) && p.rows >= int64(limit)
 		// A window of locked rows alone is not read again before the waiting pass.
-		full = full || p.rows > 0 && t.seen.Len() == limit
+		full = full || p.rows > 0 && t.seen.Len() > 0 && t.seen.Len() == limit
 		more = more || full || form == piecewise // The look that finds nothing ends it.
 		c.cleaned += p.rows
 		r.remove(c, p.ended)
