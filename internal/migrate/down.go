@@ -151,7 +151,7 @@ func (s *session) uninstallTriggers(ctx context.Context) (*triggers.Report, erro
 	}
 	defer conn.Release()
 	report, err := triggers.Uninstall(ctx, conn.Conn(), triggers.Config{
-		JobsSchema: s.db.JobsSchema, TrackedSchema: s.db.TrackedSchema, Waits: waits(ctx, s.log, "waits_for_another_installation"),
+		JobsSchema: s.db.JobsSchema, TrackedSchema: s.db.TrackedSchema, Waits: waits(ctx, s.log, "triggers"),
 	})
 	return &report, err
 }

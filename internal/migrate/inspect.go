@@ -266,7 +266,7 @@ func lock(ctx context.Context, log *slog.Logger, pool *pgxpool.Pool) (unlock fun
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	err = triggers.AwaitLock(ctx, conn.Conn(), migrateLock, waits(ctx, log, "waits_for_another_migration"))
+	err = triggers.AwaitLock(ctx, conn.Conn(), migrateLock, waits(ctx, log, "migrations"))
 	if err != nil {
 		conn.Release()
 		return nil, fmt.Errorf("wait for other migrations: %w", err)
@@ -280,8 +280,10 @@ func lock(ctx context.Context, log *slog.Logger, pool *pgxpool.Pool) (unlock fun
 }
 
 // waits writes a line that says for whom a command waits.
-func waits(ctx context.Context, log *slog.Logger, line string) func(holders string) {
-	return func(holders string) { log.WarnContext(ctx, line, slog.String("held_by", holders)) }
+func waits(ctx context.Context, log *slog.Logger, lock string) func(holders string) {
+	return func(holders string) {
+		log.WarnContext(ctx, "waits_for_lock", slog.String("lock", lock), slog.String("held_by", holders))
+	}
 }
 
 // replacer puts the configured names into SQL of package sqlfiles. The first pattern is for names inside
