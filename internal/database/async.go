@@ -25,6 +25,8 @@ import (
 //   - The end of a job: it counts as running by this worker, whose heartbeat gives back jobs that no part of the worker runs.
 //   - A lease or a fence: with all batches under its token. The token is given a second time. Its first holder can neither renew nor release what
 //     another one holds, and on a connection that is younger than its lease it asks before its first batch whether it still has it.
+//   - The release of a lease: its row says again who had it. That process takes it over, as it knows which of its attempts are over; others wait for
+//     that, or for the lease's end.
 //   - The end of a run that changed nothing: a later run of its kind closes it. All other ends wait, and with them what came before.
 //   - A tick: with its job, as one transaction has both. The next leader, or the next look of this one, inserts the job again.
 //

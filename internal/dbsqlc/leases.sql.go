@@ -201,8 +201,8 @@ WITH bounded AS MATERIALIZED (
     FROM fitting
     WHERE lease.key = $7::pg_catalog.text
       AND (lease.expires_at <= pg_catalog.clock_timestamp()
-           OR lease.attempt = ANY ($9::bigint[])
-           OR lease.token = $10::bigint AND lease.expires_at = $11::pg_catalog.timestamptz)
+           OR lease.attempt >= $9::bigint AND lease.attempt < $8::bigint AND lease.attempt <> ALL ($10::bigint[])
+           OR lease.token = $11::bigint AND lease.expires_at = $12::pg_catalog.timestamptz)
     RETURNING lease.token
 ), first AS (
     INSERT INTO "sexton".leases (key, token, attempt, holder, acquired_at, expires_at)
@@ -220,13 +220,13 @@ WITH bounded AS MATERIALIZED (
     SET token = greatest(fence.token, granted.token)
     FROM granted
     WHERE fence.key = $7::pg_catalog.text
-      AND $12::boolean
+      AND $13::boolean
     RETURNING fence.token, fence.digest
 ), entered AS (
     INSERT INTO "sexton".fences AS fence (key, token)
     SELECT $7::pg_catalog.text, granted.token
     FROM granted
-    WHERE $12::boolean
+    WHERE $13::boolean
       AND NOT EXISTS (SELECT FROM "sexton".fences AS known WHERE known.key = $7::pg_catalog.text)
     ON CONFLICT (key) DO UPDATE
     SET token = greatest(fence.token, EXCLUDED.token)
@@ -252,7 +252,8 @@ type LeaseBeginParams struct {
 	Digest      string
 	Key         string
 	Attempt     int64
-	Lost        []int64
+	First       int64
+	Live        []int64
 	SeenToken   int64
 	SeenUntil   time.Time
 	Fenced      bool
@@ -271,9 +272,9 @@ type LeaseBeginRow struct {
 //
 // The row outlives its holders: the token must never start again. Rows that are there are updated, since ON CONFLICT also locks them, which is
 // a record of the log each: only the first holder inserts, and a race of two ends at the conflict. What the caller has seen
-// unchanged for longer than a lease lasts is over, whatever the server's clock says now, and so are leases of its lost attempts. A caller of
-// another generation of definitions gets none; what decides is the fence, whose generation comes with the row as it is after the wait for an
-// installation.
+// unchanged for longer than a lease lasts is over, whatever the server's clock says now, and so are leases of its earlier attempts that are not
+// live any more. A caller of another generation of definitions gets none; what decides is the fence, whose generation comes with the row as it is
+// after the wait for an installation.
 func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBeginRow, error) {
 	row := q.db.QueryRow(ctx, leaseBegin,
 		arg.LockTimeout,
@@ -284,7 +285,8 @@ func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBe
 		arg.Digest,
 		arg.Key,
 		arg.Attempt,
-		arg.Lost,
+		arg.First,
+		arg.Live,
 		arg.SeenToken,
 		arg.SeenUntil,
 		arg.Fenced,

@@ -303,5 +303,8 @@ func record(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, 
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) { // A crash of the server may have lost the row.
 		return false, fmt.Errorf("record end of run %d: %w", report.RunID, err)
 	}
+	if granted != nil {
+		granted.Over()
+	}
 	return abandoned, nil
 }

@@ -188,6 +188,20 @@ func TestStoppedPassIsSettled(t *testing.T) {
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"))
 }
 
+// A crash of the server takes back the end of a run that changed nothing, and with it the release of its lease.
+func TestALeaseThatACrashBroughtBackDoesNotRefuseTheNextPass(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	var attempt int64
+	b.pass(t, func(_ context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
+		attempt = granted.Attempt()
+		return jobrun.Result{Outcome: jobrun.Done}, nil
+	})
+	b.db.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp() + interval '2 hours' WHERE attempt = $1", attempt)
+	require.Equal(t, jobrun.OverLimit, pgtest.Must(b.runner.Do(t.Context(), b.spec, busy))(t).Outcome)
+}
+
 // One that had not begun yet is no failure of anybody's.
 func TestPassThatIsStoppedBeforeItBegins(t *testing.T) {
 	t.Parallel()

@@ -6,15 +6,16 @@
 // Each batch transaction holds its fence row FOR SHARE and compares the token (see begin_batch), so a
 // holder whose lease has passed to another can commit nothing, in no database, however long it slept.
 //
-// An answer of the server may get lost after it has committed: the process would then be refused by itself until the end of a lease that nothing
-// knows of. So each statement that takes a lease writes a random number of its own into the row, its attempt, and a manager sends along the
-// attempts that have failed, or whose release did: one that holds the lease is over. What makes that safe:
+// An answer of the server may get lost after it has committed, and a crash of the server may bring back a lease that was given back: the process
+// would then be refused by itself until the end of a lease that nothing works under. So each statement that takes a lease writes a number of its own
+// into the row, its attempt. A manager counts its attempts from a random number on and sends along which of them are live, that is under way or
+// worked under: any other one of its own that holds the lease is over. What makes that safe:
 //   - no batch has run under an attempt that failed, as its token never reached anybody, and the one that takes over raises the token as every
-//     holder does, so that a batch of a lease whose release failed commits before or not at all;
-//   - an attempt that is still under way, or whose lease is worked under, is not among them, and another manager has other numbers, whatever its
-//     name: both are refused as ever;
-//   - a lost statement may come to the server later than the next attempt does: the row's lock puts them in an order, and it stays among those
-//     sent along.
+//     holder does, so that a batch of a lease that was given back commits before or not at all;
+//   - an attempt that is still under way, or whose lease is worked under, is live or has a higher number, and another manager has other numbers,
+//     whatever its name: both are refused as ever;
+//   - a lost statement may come to the server later than the next attempt does: the row's lock puts them in an order, and an attempt that is over
+//     stays so.
 //
 // The number also tells a holder's own lease where it renews, advances or gives it back, whatever became of the token.
 //

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -50,9 +51,10 @@ type Manager struct {
 	Digests map[string]string
 
 	mu sync.Mutex
-	// lost are the last attempts that have left a lease behind, or may have: their answer or their release failed. No other holder would end
-	// it before its time, as this one is alive.
-	lost []int64
+	// first and last are the numbers of this manager's attempts, live the ones that are under way or hold a lease. A lease of one that is over was
+	// left behind: no other holder would end it before its time, as this one is alive.
+	first, last int64
+	live        []int64
 	// seen are leases of others, by key, since they have been as they are.
 	seen map[string]sighting
 }
@@ -160,9 +162,12 @@ func (m *Manager) begin(ctx context.Context, params *dbsqlc.LeaseBeginParams, ah
 	}
 	defer conn.Release()
 	on := &together{DBTX: conn, conn: conn, ahead: ahead}
-	params.Attempt, params.Lost = rand.Int64(), m.lostAttempts()
+	m.attempt(params)
 	asked = time.Now()
 	row, err = m.Jobs.Names.Queries(on).LeaseBegin(ctx, *params)
+	if err != nil || row.Token == 0 {
+		m.over(params.Attempt)
+	}
 	if err == nil && on.read && row.Token == row.Fence {
 		ahead.Under(row.Token)
 	}
@@ -178,25 +183,28 @@ func (m *Manager) giveBack(ctx context.Context, key string, attempt int64) {
 	if attempt == 0 {
 		return
 	}
-	m.lose(attempt)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
 	defer cancel()
 	_, _ = m.Jobs.AsyncQueries().LeaseRelease(ctx, key, attempt)
 }
 
-// mostLost bounds what is sent with each attempt. A network that loses more answers than these costs the time of a lease.
-const mostLost = 100
-
-func (m *Manager) lose(attempt int64) {
+// attempt gives an attempt its number, and says which ones before it are not over. The lock makes that true of all numbers before its own.
+func (m *Manager) attempt(params *dbsqlc.LeaseBeginParams) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.lost = append(m.lost[max(0, len(m.lost)+1-mostLost):], attempt)
+	if m.last == 0 {
+		m.first = rand.Int64N(math.MaxInt64/2) + 2
+		m.last = m.first - 1
+	}
+	m.last++
+	params.Attempt, params.First, params.Live = m.last, m.first, append([]int64{}, m.live...)
+	m.live = append(m.live, m.last)
 }
 
-func (m *Manager) lostAttempts() []int64 {
+func (m *Manager) over(attempt int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return append([]int64{}, m.lost...)
+	m.live = slices.DeleteFunc(m.live, func(live int64) bool { return live == attempt })
 }
 
 func (m *Manager) isJobs(db database.Database) bool { return db.Name == m.Jobs.Name }
@@ -313,14 +321,15 @@ func (l *Lease) During(ctx context.Context, prepare func() error) error {
 	return errors.Join(err, <-stopped)
 }
 
-// Holder returns the name of the process that holds the lease.
-func (l *Lease) Holder() string { return l.manager.Holder }
+// Over says that nothing is done under the lease any more, as where its row says so already. If a crash of the server brings it back, the manager's
+// next acquisition takes it.
+func (l *Lease) Over() { l.manager.over(l.attempt) }
 
 // Release gives the lease back, if it is still held. A lease that is already gone is no error. Where the database does not hear of it, the
 // manager's next acquisition takes the lease all the same: nothing may be done under it any more.
 func (l *Lease) Release(ctx context.Context) error {
+	l.Over()
 	if _, err := l.manager.Jobs.AsyncQueries().LeaseRelease(ctx, l.key, l.attempt); err != nil {
-		l.manager.lose(l.attempt)
 		return fmt.Errorf("release lease %s: %w", l.key, err)
 	}
 	return nil

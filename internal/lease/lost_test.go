@@ -158,3 +158,26 @@ func TestALeaseWhoseTokenWasLiftedUnheardIsGivenBack(t *testing.T) {
 	require.NoError(t, granted.Release(t.Context()))
 	require.True(t, free(db))
 }
+
+// A crash of the server takes back releases that did not wait for the disk: the row says again that this process has the lease.
+func TestALeaseThatACrashBroughtBackDoesNotRefuseItsOwnProcess(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	m := manager(db, "one")
+	const held = "SELECT token, attempt FROM sexton.leases WHERE expires_at > clock_timestamp()"
+	var rows [][]string
+	for range 3 {
+		granted := pgtest.Must(m.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
+		rows = append(rows, db.Rows(held)...)
+		require.NoError(t, granted.Release(t.Context()))
+	}
+	for _, row := range rows {
+		db.Exec("UPDATE sexton.leases SET token = $1::text::bigint, attempt = $2::text::bigint, expires_at = clock_timestamp() + interval '1 minute'", row[0], row[1])
+		_, err := manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected)
+		require.ErrorAs(t, err, new(*lease.HeldError), "another manager of that name has given nothing back")
+		granted := pgtest.Must(m.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
+		_, err = m.Acquire(t.Context(), key, time.Minute, db.Connected)
+		require.ErrorAs(t, err, new(*lease.HeldError), "a lease that is worked under is its own")
+		require.NoError(t, granted.Release(t.Context()))
+	}
+}
