@@ -171,7 +171,7 @@ func (r *run) abreast(ctx context.Context, c *chunk, tasks []task) []task {
 	return tasks
 }
 
-// disjoint takes tasks on different tables out of a list, but not its last one, as far as each of their statements takes all rows of its keys.
+// disjoint takes tasks on different tables out of a list, but not its last one, where the statement of each takes all rows of its keys.
 func (r *run) disjoint(c *chunk, tasks []task) (some, left []task) {
 	for i, t := range tasks {
 		_, open := r.breaker.open(t, c.how)
