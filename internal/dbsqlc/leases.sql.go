@@ -156,14 +156,15 @@ func (q *Queries) GenerationRead(ctx context.Context, kind string) ([]Generation
 
 const leaseAdvance = `-- name: LeaseAdvance :execrows
 UPDATE "sexton".leases
-SET token = $1
+SET token = greatest(token, $1::bigint)
 WHERE key = $2
   AND attempt = $3
   AND expires_at > pg_catalog.clock_timestamp()
 `
 
 // Lifts the holder's own token over a fence that stands higher, as after the restore of an old backup. What is compared is the attempt: a crash
-// of the server may take back a token, which then has two holders, one of the past.
+// of the server may take back a token, which then has two holders, one of the past. A statement that comes late lowers nothing: the next holder's
+// token would be one that is in use.
 func (q *Queries) LeaseAdvance(ctx context.Context, token int64, key string, attempt int64) (int64, error) {
 	result, err := q.db.Exec(ctx, leaseAdvance, token, key, attempt)
 	if err != nil {
@@ -174,18 +175,16 @@ func (q *Queries) LeaseAdvance(ctx context.Context, token int64, key string, att
 
 const leaseBegin = `-- name: LeaseBegin :one
 WITH bounded AS MATERIALIZED (
-    SELECT pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true) AS lock_timeout
+    SELECT pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true) AS lock_timeout, pg_catalog.clock_timestamp() AS at
 ), run AS (
     INSERT INTO "sexton".runs (kind, database, holder, started_at)
-    SELECT $2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text, pg_catalog.clock_timestamp()
+    SELECT $2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text, bounded.at
     FROM bounded
     WHERE bounded.lock_timeout IS NOT NULL
       AND $2::pg_catalog.text <> ''
     RETURNING id
 ), fitting AS (
-    SELECT
-        pg_catalog.clock_timestamp() AS at,
-        pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $5::pg_catalog.float8) AS until
+    SELECT bounded.at, bounded.at + pg_catalog.make_interval(secs => $5::pg_catalog.float8) AS until
     FROM bounded
     WHERE bounded.lock_timeout IS NOT NULL
       AND ($6::pg_catalog.text = '' OR NOT EXISTS (
@@ -340,6 +339,42 @@ func (q *Queries) LeaseEnd(ctx context.Context, silenceSeconds float64, force bo
 	return i, err
 }
 
+const leaseGiveBack = `-- name: LeaseGiveBack :one
+WITH released AS (
+    UPDATE "sexton".leases
+    SET expires_at = '-infinity'
+    WHERE key = $3
+      AND attempt = $4
+    RETURNING holder, acquired_at
+)
+SELECT run.id
+FROM released
+JOIN "sexton".runs AS run ON run.holder = released.holder AND run.started_at = released.acquired_at
+WHERE run.kind = $1
+  AND run.database = $2
+  AND run.ended_at IS NULL
+`
+
+type LeaseGiveBackParams struct {
+	Kind     string
+	Database string
+	Key      string
+	Attempt  int64
+}
+
+// Gives back the lease of an attempt whose answer got lost, and finds the run that it entered: at the same time.
+func (q *Queries) LeaseGiveBack(ctx context.Context, arg LeaseGiveBackParams) (int64, error) {
+	row := q.db.QueryRow(ctx, leaseGiveBack,
+		arg.Kind,
+		arg.Database,
+		arg.Key,
+		arg.Attempt,
+	)
+	var id int64
+	err := row.Scan(&id)
+	return id, err
+}
+
 const leaseKept = `-- name: LeaseKept :one
 SELECT EXISTS (
     SELECT FROM "sexton".leases
@@ -356,7 +391,7 @@ func (q *Queries) LeaseKept(ctx context.Context, key string, attempt int64) (boo
 }
 
 const leaseLook = `-- name: LeaseLook :one
-SELECT token, holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz AS expires_at, (expires_at > pg_catalog.clock_timestamp())::boolean AS held
+SELECT token, holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz AS expires_at
 FROM "sexton".leases
 WHERE key = $1
 `
@@ -365,19 +400,13 @@ type LeaseLookRow struct {
 	Token     int64
 	Holder    string
 	ExpiresAt time.Time
-	Held      bool
 }
 
 // Who holds a lease that could not be had. One that has been given back since ends at -infinity, which Go does not know.
 func (q *Queries) LeaseLook(ctx context.Context, key string) (LeaseLookRow, error) {
 	row := q.db.QueryRow(ctx, leaseLook, key)
 	var i LeaseLookRow
-	err := row.Scan(
-		&i.Token,
-		&i.Holder,
-		&i.ExpiresAt,
-		&i.Held,
-	)
+	err := row.Scan(&i.Token, &i.Holder, &i.ExpiresAt)
 	return i, err
 }
 

@@ -258,7 +258,7 @@ const runsAbandon = `-- name: RunsAbandon :execrows
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
-    error = 'the worker died before this run could end',
+    error = 'the worker died or lost its connection before this run could end',
     counted = '{}'
 WHERE kind = $1
   AND database = $2
@@ -279,7 +279,7 @@ const runsAbandonOld = `-- name: RunsAbandonOld :execrows
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
-    error = 'the worker died before this run could end',
+    error = 'the worker died or lost its connection before this run could end',
     counted = '{}'
 WHERE kind = $1
   AND database = $2

@@ -58,7 +58,7 @@ func TestCountsOfADeadRunAreAdded(t *testing.T) {
 	for range 2 {
 		b.pass(t, busy)
 		require.JSONEq(t, whole, b.db.Rows(deadStats)[0][0])
-		require.Equal(t, []string{"failed", "t", "1", "3", "the worker died before this run could end"}, b.runs()[0])
+		require.Equal(t, []string{"failed", "t", "1", "3", abandoned}, b.runs()[0])
 		require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, allCounts))
 		require.Zero(t, pgtest.Scalar[int64](t, ci.Database, allCounts))
 	}

@@ -21,6 +21,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
+// abandoned is the error of a run that its worker has not ended.
+const abandoned = "the worker died or lost its connection before this run could end"
+
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 type bundle struct {
@@ -158,6 +161,45 @@ func TestHistoryIsTidiedNowAndThen(t *testing.T) {
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, open), "whoever left it open is gone")
 }
 
+// losing are first reads whose connection dies once the server has committed them with the beginning of the run.
+type losing struct {
+	t    *testing.T
+	db   *dbtest.DB
+	conn *pgx.Conn
+	lost error
+}
+
+func (l *losing) Queue(conn *pgx.Conn, _ *pgx.Batch) bool {
+	l.conn = conn
+	return true
+}
+
+func (l *losing) Read(pgx.BatchResults) error {
+	pgtest.Await(l.t, l.db.Pool(), "the run in the history", "SELECT EXISTS (SELECT FROM sexton.runs WHERE ended_at IS NULL)")
+	_ = l.conn.Close(context.Background())
+	return l.lost
+}
+
+func (*losing) Under(int64)       {}
+func (*losing) Refused(*pgx.Conn) {}
+
+// The server has entered a run, and its answer gets lost: it is that run which fails, and no worker has died.
+func TestALostAnswerIsOneFailedRun(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	b.pass(t, busy)
+	lost := errors.New("connection lost")
+	b.spec.Ahead = &losing{t: t, db: b.db, lost: lost}
+	report, err := b.runner.Do(t.Context(), b.spec, busy)
+	require.ErrorIs(t, err, lost)
+	b.spec.Ahead = nil
+	b.pass(t, busy)
+	done := []string{"over_limit", "t", "1", "7", ""}
+	require.Equal(t, [][]string{done, {"failed", "f", "1", "", report.Error}, done}, b.runs())
+	require.Contains(t, report.Error, "connection lost")
+}
+
 // A run whose end could not be recorded, as while the server is down, is closed by the next pass.
 func TestRunThatCouldNotBeEndedIsClosed(t *testing.T) {
 	t.Parallel()
@@ -171,7 +213,7 @@ func TestRunThatCouldNotBeEndedIsClosed(t *testing.T) {
 	require.ErrorContains(t, err, "record end of run")
 	b.db.Exec("ALTER TABLE sexton.away RENAME TO runs")
 	b.pass(t, busy)
-	require.Equal(t, []string{"failed", "f", "1", "", "the worker died before this run could end"}, b.runs()[1])
+	require.Equal(t, []string{"failed", "f", "1", "", abandoned}, b.runs()[1])
 }
 
 // A worker that is asked to stop still ends its run and gives its lease back.
@@ -223,7 +265,7 @@ func TestRunOfADeadWorkerIsClosed(t *testing.T) {
 	b := setup(t)
 	b.db.Exec("INSERT INTO sexton.runs (kind, database, holder, started_at) VALUES ('some_kind', 'main', 'dead', clock_timestamp())")
 	b.pass(t, busy)
-	require.Equal(t, []string{"failed", "f", "1", "", "the worker died before this run could end"}, b.runs()[0])
+	require.Equal(t, []string{"failed", "f", "1", "", abandoned}, b.runs()[0])
 }
 
 func TestOldHistoryGoes(t *testing.T) {
@@ -347,7 +389,7 @@ func TestPassesSideBySide(t *testing.T) {
 		('some_kind', 'main', 'uploading', clock_timestamp() - interval '6 hours')`)
 	b.pass(t, busy)
 	open := []string{"NULL", "f", "1", "", ""}
-	require.Equal(t, [][]string{open, {"failed", "f", "1", "", "the worker died before this run could end"}, open}, b.runs()[:3])
+	require.Equal(t, [][]string{open, {"failed", "f", "1", "", abandoned}, open}, b.runs()[:3])
 
 	b.spec.LeaseKey = ""
 	pgtest.Must(b.runner.Do(t.Context(), b.spec, func(_ context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {

@@ -57,8 +57,8 @@ func (l *Lease) Installed(ctx context.Context, err error) bool {
 	if _, refused := errors.AsType[*pgconn.PgError](err); !refused || !errors.Is(err, ErrLost) || l.manager.Digests[l.key] == "" {
 		return false
 	}
-	look, err := l.manager.Jobs.AsyncQueries().LeaseLook(ctx, l.key)
-	return err == nil && look.Held && look.Token == l.token && look.Holder == l.manager.Holder
+	kept, err := l.manager.Jobs.AsyncQueries().LeaseKept(ctx, l.key, l.attempt)
+	return err == nil && kept
 }
 
 // UndoHolder begins the names of the holders of leases that take deletions back or forget them.

@@ -128,8 +128,7 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 		asked, row, err = m.begin(ctx, &begin, nil)
 	}
 	if err != nil {
-		m.giveBack(ctx, key, begin.Attempt)
-		return 0, nil, fmt.Errorf("acquire lease %s: %w", key, err)
+		return m.giveBack(ctx, &begin), nil, fmt.Errorf("acquire lease %s: %w", key, err)
 	}
 	if row.Token == 0 {
 		if err := m.Current(ctx, m.Jobs.Async(), key); err != nil {
@@ -177,15 +176,18 @@ func (m *Manager) begin(ctx context.Context, params *dbsqlc.LeaseBeginParams, ah
 // giveBackWithin bounds what an attempt waits for that has failed already.
 const giveBackWithin = 5 * time.Second
 
-// giveBack ends the lease that an attempt may have taken without hearing of it, for managers that make no further one. That it is not there yet does
-// not mean that it never comes. An attempt of 0 was never sent.
-func (m *Manager) giveBack(ctx context.Context, key string, attempt int64) {
-	if attempt == 0 {
-		return
+// giveBack ends the lease that an attempt may have taken without hearing of it, for managers that make no further one, and returns the run that it
+// entered. That they are not there yet does not mean that they never come. An attempt of 0 was never sent.
+func (m *Manager) giveBack(ctx context.Context, lost *dbsqlc.LeaseBeginParams) (run int64) {
+	if lost.Attempt == 0 {
+		return 0
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
 	defer cancel()
-	_, _ = m.Jobs.AsyncQueries().LeaseRelease(ctx, key, attempt)
+	run, _ = m.Jobs.AsyncQueries().LeaseGiveBack(ctx, dbsqlc.LeaseGiveBackParams{
+		Key: lost.Key, Attempt: lost.Attempt, Kind: lost.Kind, Database: lost.Database,
+	})
+	return run
 }
 
 // attempt gives an attempt its number, and says which ones before it are not over. The lock makes that true of all numbers before its own.

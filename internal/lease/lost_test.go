@@ -181,3 +181,17 @@ func TestALeaseThatACrashBroughtBackDoesNotRefuseItsOwnProcess(t *testing.T) {
 		require.NoError(t, granted.Release(t.Context()))
 	}
 }
+
+// A statement whose connection has died may lift the token after a later one has lifted it higher.
+func TestALateStatementLowersNoToken(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	first := pgtest.Must(manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
+	db.Exec("UPDATE sexton.fences SET token = 40")
+	require.NoError(t, first.Raise(t.Context(), db.Connected))
+	require.EqualValues(t, 41, first.Token())
+	pgtest.Must(db.Connected.AsyncQueries().LeaseAdvance(t.Context(), 40, key, first.Attempt()))(t)
+	expire(db)
+	second := pgtest.Must(manager(db, "two").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
+	require.EqualValues(t, 42, second.Token(), "no token has two holders")
+}

@@ -1,6 +1,6 @@
 -- name: LeaseLook :one
 -- Who holds a lease that could not be had. One that has been given back since ends at -infinity, which Go does not know.
-SELECT token, holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz AS expires_at, (expires_at > pg_catalog.clock_timestamp())::boolean AS held
+SELECT token, holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz AS expires_at
 FROM "sexton".leases
 WHERE key = @key;
 
@@ -57,18 +57,16 @@ WHERE generation.digest <> EXCLUDED.digest;
 -- live any more. A caller of another generation of definitions gets none; what decides is the fence, whose generation comes with the row as it is
 -- after the wait for an installation.
 WITH bounded AS MATERIALIZED (
-    SELECT pg_catalog.set_config('lock_timeout', @lock_timeout::pg_catalog.text, true) AS lock_timeout
+    SELECT pg_catalog.set_config('lock_timeout', @lock_timeout::pg_catalog.text, true) AS lock_timeout, pg_catalog.clock_timestamp() AS at
 ), run AS (
     INSERT INTO "sexton".runs (kind, database, holder, started_at)
-    SELECT @kind::pg_catalog.text, @database::pg_catalog.text, @holder::pg_catalog.text, pg_catalog.clock_timestamp()
+    SELECT @kind::pg_catalog.text, @database::pg_catalog.text, @holder::pg_catalog.text, bounded.at
     FROM bounded
     WHERE bounded.lock_timeout IS NOT NULL
       AND @kind::pg_catalog.text <> ''
     RETURNING id
 ), fitting AS (
-    SELECT
-        pg_catalog.clock_timestamp() AS at,
-        pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => @ttl_seconds::pg_catalog.float8) AS until
+    SELECT bounded.at, bounded.at + pg_catalog.make_interval(secs => @ttl_seconds::pg_catalog.float8) AS until
     FROM bounded
     WHERE bounded.lock_timeout IS NOT NULL
       AND (@digest::pg_catalog.text = '' OR NOT EXISTS (
@@ -127,9 +125,10 @@ SELECT
 
 -- name: LeaseAdvance :execrows
 -- Lifts the holder's own token over a fence that stands higher, as after the restore of an old backup. What is compared is the attempt: a crash
--- of the server may take back a token, which then has two holders, one of the past.
+-- of the server may take back a token, which then has two holders, one of the past. A statement that comes late lowers nothing: the next holder's
+-- token would be one that is in use.
 UPDATE "sexton".leases
-SET token = @token
+SET token = greatest(token, @token::bigint)
 WHERE key = @key
   AND attempt = @attempt
   AND expires_at > pg_catalog.clock_timestamp();
@@ -154,6 +153,22 @@ UPDATE "sexton".leases
 SET expires_at = '-infinity'
 WHERE key = @key
   AND attempt = @attempt;
+
+-- name: LeaseGiveBack :one
+-- Gives back the lease of an attempt whose answer got lost, and finds the run that it entered: at the same time.
+WITH released AS (
+    UPDATE "sexton".leases
+    SET expires_at = '-infinity'
+    WHERE key = @key
+      AND attempt = @attempt
+    RETURNING holder, acquired_at
+)
+SELECT run.id
+FROM released
+JOIN "sexton".runs AS run ON run.holder = released.holder AND run.started_at = released.acquired_at
+WHERE run.kind = @kind
+  AND run.database = @database
+  AND run.ended_at IS NULL;
 
 -- name: LeaseEnd :one
 -- Ends a lease for an operator, unless its holder is alive. No row if the lease is free. The new token is for the fences, which

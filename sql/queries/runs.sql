@@ -9,7 +9,7 @@ RETURNING id;
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
-    error = 'the worker died before this run could end',
+    error = 'the worker died or lost its connection before this run could end',
     counted = '{}'
 WHERE kind = @kind
   AND database = @database
@@ -21,7 +21,7 @@ WHERE kind = @kind
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
-    error = 'the worker died before this run could end',
+    error = 'the worker died or lost its connection before this run could end',
     counted = '{}'
 WHERE kind = @kind
   AND database = @database
