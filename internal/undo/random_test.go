@@ -32,6 +32,7 @@ func randomWorld(random *rand.Rand) *world {
 		w.names = append(w.names, fmt.Sprintf("t%d", i))
 		columns, values := []string{"id bigint PRIMARY KEY", "val int NOT NULL DEFAULT 0", "state int NOT NULL DEFAULT 1"}, []string{"i", "i", "1"}
 		var entries []string
+		sets := false
 		for j := range n {
 			// Tables before it for the most part, so that chains are long; some refer to themselves and to later ones.
 			if j < i && random.IntN(2) > 0 || j == i && random.IntN(3) == 0 || j > i && random.IntN(6) == 0 || i > 0 && j == i-1 {
@@ -39,6 +40,10 @@ func randomWorld(random *rand.Rand) *world {
 				columns = append(columns, column+" bigint")
 				values = append(values, fmt.Sprintf("CASE WHEN i %% %d > 0 THEN (i * %d) %% %d + 1 END", 2+random.IntN(4), 1+random.IntN(9), rowsEach))
 				action := []string{"async_delete", "async_delete", "async_nullify", "update_column_to, target_column: state, target_value: 4"}[random.IntN(4)]
+				if sets && strings.HasPrefix(action, "update") {
+					action = "async_nullify" // Where two parents set one column, see the limits of docs/undo.md.
+				}
+				sets = sets || strings.HasPrefix(action, "update")
 				entries = append(entries, fmt.Sprintf("{table: t%d, column: %s, on_delete: %s}", j, column, action))
 			}
 		}
@@ -86,6 +91,7 @@ func TestUndoEqualsADatabaseWithoutTheDeletion(t *testing.T) {
 			wrong := w.deletions[random.IntN(len(w.deletions))]
 			partly := random.IntN(2) > 0
 			b, other := setup(t, w.tables, w.yaml, w.names...), setup(t, w.tables, w.yaml, w.names...)
+			referred := b.references(w.names)
 			var unit *undo.Unit
 			for i, statement := range w.statements {
 				switch {
@@ -114,7 +120,7 @@ func TestUndoEqualsADatabaseWithoutTheDeletion(t *testing.T) {
 			b.drain(t, 0)
 			other.drain(t, 0)
 			want, got := other.rows(w.names), b.rows(w.names)
-			other.holds(t, left, want, w.names)
+			holds(t, left, want, referred)
 			for _, l := range left {
 				delete(want, l.Table+" "+l.Key)
 				delete(got, l.Table+" "+l.Key)
@@ -125,27 +131,33 @@ func TestUndoEqualsADatabaseWithoutTheDeletion(t *testing.T) {
 	}
 }
 
+// references are the parents of all rows, by table and key. Applications change none of them, and rows that they insert refer to nothing.
+func (b *bundle) references(names []string) map[string][]string {
+	found := map[string][]string{}
+	for _, name := range names {
+		for _, row := range b.Rows(fmt.Sprintf("SELECT t.id::text, substr(k, 4), v FROM %s AS t, jsonb_each_text(to_jsonb(t)) AS e (k, v) WHERE k LIKE 'to%%' AND v <> ''", name)) {
+			found["public."+name+" "+row[0]] = append(found["public."+name+" "+row[0]], "public."+row[1]+" "+row[2])
+		}
+	}
+	return found
+}
+
 // holds has each row that was left have its reason in the database without the deletion, too, or a parent with such a reason: rows that merely wait for
 // each other should have come back.
-func (b *bundle) holds(t *testing.T, left []undo.Left, rows map[string]string, names []string) {
+func holds(t *testing.T, left []undo.Left, rows map[string]string, referred map[string][]string) {
 	t.Helper()
 	stays := map[string]bool{}
 	holds := func(l undo.Left) bool {
-		gone, is := strings.CutPrefix(l.Reason, "the row of public.")
-		gone, _, _ = strings.Cut(gone, " ")
-		if l.Reason == "the row has gone, or was changed since" || rows[l.Table+" "+l.Key] == "" {
+		row := l.Table + " " + l.Key
+		gone, is := strings.CutPrefix(l.Reason, "the row of ")
+		gone, _, _ = strings.Cut(gone, " that")
+		if l.Reason == "the row has gone, or was changed since" || rows[row] == "" {
 			return true
 		}
 		require.True(t, is || l.Reason == "its parent was not restored", "%v", l)
-		for _, name := range names {
-			for _, row := range b.Rows(fmt.Sprintf("SELECT coalesce(to_jsonb(t) ->> 'to_%s', '') FROM %s AS t WHERE id = %s", name, l.Table, l.Key)) {
-				parent := "public." + name + " " + row[0]
-				if row[0] == "" && is && name == gone || row[0] != "" && (!is || name == gone) && (rows[parent] == "" || stays[parent]) {
-					return true // A reference that is NULL there has lost its parent, too.
-				}
-			}
-		}
-		return false
+		return slices.ContainsFunc(referred[row], func(parent string) bool {
+			return (!is || strings.HasPrefix(parent, gone+" ")) && (rows[parent] == "" || stays[parent])
+		})
 	}
 	for before := -1; before < len(stays); {
 		before = len(stays)
