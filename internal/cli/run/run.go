@@ -25,18 +25,11 @@ import (
 	"sexton/internal/operator"
 	"sexton/internal/problem"
 	"sexton/internal/pulse"
-	"sexton/internal/sleep"
 	riverjobs "sexton/river_jobs"
 )
 
 // stopTime is how long a worker takes to stop at most: River's own soft stop, and what is around it.
 const stopTime = 9 * time.Second
-
-// startOver is when a worker has done what comes at the start alone.
-const startOver = 10 * time.Second
-
-// dropEvery is how often a worker lets go of pages of the program: seldom enough for the time that it takes to read some of them again.
-const dropEvery = 5 * time.Minute
 
 func runCommand(env *cli.Env) *cobra.Command {
 	flags := worker{reloadFailed: &atomic.Bool{}}
@@ -142,11 +135,6 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	ready.WatchGrants(all.Parents)
 	serving.Go(func() { view.serve(settle, on, ready, log) })
 	log.InfoContext(ctx, "worker started", "client_id", id, "databases", len(all.Databases))
-	serving.Go(func() {
-		for wait := startOver; sleep.For(ctx, wait) == nil; wait = dropEvery {
-			dropPages()
-		}
-	})
 
 	<-ctx.Done()
 	log.InfoContext(settle, "worker stops: running batches end; a second signal ends it at once")
