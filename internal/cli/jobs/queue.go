@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -156,7 +157,7 @@ type pauseReport struct {
 
 func kindOrAll(every *bool) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > 1 || *every != (len(args) == 0) {
+		if len(args) > 1 || *every != (len(args) == 0) || slices.Contains(args, "") {
 			const needs = "either the KIND of one job, such as loose_foreign_keys_cleanup, or --all; sexton job list shows the kinds"
 			return fmt.Errorf("%s needs %s", cmd.CommandPath(), needs)
 		}
@@ -165,7 +166,7 @@ func kindOrAll(every *bool) cobra.PositionalArgs {
 }
 
 func oneKind(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
+	if len(args) != 1 || args[0] == "" {
 		return fmt.Errorf("%s needs the KIND of one job, such as loose_foreign_keys_cleanup; sexton job list shows them", cmd.CommandPath())
 	}
 	return nil

@@ -116,7 +116,7 @@ func TestAllKindsArePausedAtOnce(t *testing.T) {
 	require.Equal(t, [][]string{{"adjourned_group_deletion"}, {"group_destroy"}}, s.Rows("SELECT name FROM sexton.river_queue WHERE paused_at IS NOT NULL ORDER BY 1"))
 	require.Equal(t, "adjourned_group_deletion: resumed\ngroup_destroy: resumed\n", s.OK("resume", "--all"))
 	require.Len(t, s.JSON(0, "pause", "--all"), 2)
-	for _, args := range [][]string{{"pause"}, {"pause", "--all", "group_destroy"}, {"resume"}} {
+	for _, args := range [][]string{{"pause"}, {"pause", ""}, {"pause", "--all", "group_destroy"}, {"resume"}} {
 		r := s.Run(args...)
 		require.Equal(t, 2, r.Code)
 		require.Contains(t, r.Stderr, "needs either the KIND of one job, such as loose_foreign_keys_cleanup, or --all; sexton job list shows the kinds")
