@@ -164,7 +164,7 @@ func (r *run) abreast(ctx context.Context, c *chunk, tasks []task) []task {
 			}
 			r.learn(ctx, c, t, direct, parts[i])
 		}
-		if tasks = append(failed, left...); len(failed) > 0 {
+		if tasks = slices.Concat(failed, left); len(failed) > 0 {
 			return tasks
 		}
 	}
