@@ -81,6 +81,7 @@ func newLane(t *testing.T) *lane {
 	// Rests between statements change no outcome. Who waits for a session of the test waits as long as may be: how soon the test
 	// gets to end the session is the machine's affair.
 	l.worker.config.LooseForeignKeys.Duty = 100
+	l.worker.config.Jobs.StatementTimeout *= 4 // A machine that is busy gives the test's own sessions no time for as long as the default.
 	l.worker.config.Jobs.LockTimeout = l.worker.config.Jobs.StatementTimeout
 	for range 4 {
 		l.others = append(l.others, connectQuietly(t, ours.URL))
