@@ -399,9 +399,13 @@ func testDemoIsKept(t *testing.T, p program) {
 				deleted += n
 			}
 		}
-		require.Equal(t, strconv.FormatInt(deleted, 10)+"\n",
-			shell(psql+` -Atc "SELECT sum(n_tup_ins) - (SELECT count(*) FROM `+table+`) FROM pg_stat_user_tables
-				WHERE schemaname = 'public' AND relname ~ '^`+table+`(_10[01])?$'"`), "rows of %s deleted", table)
+		gone := shell(psql + ` -Atc "SELECT sum(n_tup_ins) - (SELECT count(*) FROM ` + table + `) FROM pg_stat_user_tables
+				WHERE schemaname = 'public' AND relname ~ '^` + table + `(_10[01])?$'"`)
+		if table == "p_ci_builds" { // The undo brings these back, and the server counts insertions that it rolls back, too.
+			require.LessOrEqual(t, deleted, pgtest.Must(strconv.ParseInt(strings.TrimSpace(gone), 10, 64))(t), "rows of %s deleted", table)
+			continue
+		}
+		require.Equal(t, strconv.FormatInt(deleted, 10)+"\n", gone, "rows of %s deleted", table)
 	}
 	shell(psql + " -c 'DELETE FROM ci_pipelines WHERE id IN (SELECT id FROM ci_pipelines LIMIT 3)'")
 	worker := command("exec " + run)
