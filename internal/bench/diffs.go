@@ -28,7 +28,7 @@ type DiffsOptions struct {
 	Bucket string
 	// Scale is a fraction of 500 small and 20 large diffs.
 	Scale float64
-	// Rounds are how often each contender works; they take turns in who begins.
+	// Rounds are how often each variant works; they take turns in who begins.
 	Rounds int
 	// Big is the size of one more diff, in MiB.
 	Big int
@@ -52,17 +52,17 @@ type DiffsReport struct {
 
 // DiffSet are diffs of one size.
 type DiffSet struct {
-	Set         string          `json:"set"`
-	Objects     int64           `json:"objects"`
-	ObjectBytes int64           `json:"object_bytes"`
-	Contenders  []DiffContender `json:"contenders"`
+	Set         string        `json:"set"`
+	Objects     int64         `json:"objects"`
+	ObjectBytes int64         `json:"object_bytes"`
+	Variants    []DiffVariant `json:"contenders"`
 	// Ratio is the job's speed by that of plain uploads.
 	Ratio float64 `json:"ratio_to_plain_uploads"`
 }
 
-// DiffContender is one way, and what it took. A MB are a million bytes.
-type DiffContender struct {
-	Contender        string  `json:"contender"`
+// DiffVariant is one way, and what it took. A MB are a million bytes.
+type DiffVariant struct {
+	Variant          string  `json:"contender"`
 	Seconds          float64 `json:"seconds"`
 	MBPerSecond      float64 `json:"mb_per_second"`
 	ObjectsPerSecond float64 `json:"objects_per_second"`
@@ -138,7 +138,7 @@ func (g diffGround) big(ctx context.Context, s diffSet) (_ BigDiff, err error) {
 	return b, nil
 }
 
-// compare lets both contenders work on a set, round by round.
+// compare lets both variants work on a set, round by round.
 func (g diffGround) compare(ctx context.Context, s diffSet, rounds int) (set DiffSet, err error) {
 	g.Progress("%s: making %d diffs of %d KiB", s.name, s.diffs, s.objectBytes()/kib)
 	set = DiffSet{Set: s.name, Objects: s.diffs, ObjectBytes: s.objectBytes()}
@@ -167,12 +167,12 @@ func (g diffGround) compare(ctx context.Context, s diffSet, rounds int) (set Dif
 	}
 	for _, name := range names {
 		t := median(took[name])
-		set.Contenders = append(set.Contenders, DiffContender{
-			Contender: name, Seconds: round(t.Seconds(), 3), MBPerSecond: speed(s.bytes(), t), ObjectsPerSecond: round(float64(s.diffs)/t.Seconds(), 1),
+		set.Variants = append(set.Variants, DiffVariant{
+			Variant: name, Seconds: round(t.Seconds(), 3), MBPerSecond: speed(s.bytes(), t), ObjectsPerSecond: round(float64(s.diffs)/t.Seconds(), 1),
 			Statements: len(times[name]), StatementMS: latency.Of(times[name]),
 		})
 	}
-	set.Ratio = ratio(set.Contenders[1].MBPerSecond, set.Contenders[0].MBPerSecond)
+	set.Ratio = ratio(set.Variants[1].MBPerSecond, set.Variants[0].MBPerSecond)
 	return set, nil
 }
 
@@ -232,7 +232,7 @@ func (g diffGround) move(ctx context.Context, data *template, s diffSet) (m meas
 	return m, s.check(ctx, conn, want)
 }
 
-// clear removes what a contender has written, also after an interruption.
+// clear removes what a variant has written, also after an interruption.
 func (g diffGround) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
@@ -249,14 +249,14 @@ func (g diffGround) clear(ctx context.Context) error {
 
 // Text writes a table, the ratios and the big diff.
 func (r *DiffsReport) Text(w io.Writer) {
-	_, _ = fmt.Fprintln(w, "set\tobjects\tKiB each\tcontender\tseconds\tMB/s\tobjects/s\tstatement p99 ms\tmax ms\t/ plain uploads")
+	_, _ = fmt.Fprintln(w, "set\tobjects\tKiB each\tvariant\tseconds\tMB/s\tobjects/s\tstatement p99 ms\tmax ms\t/ plain uploads")
 	for _, s := range r.Sets {
-		for i, c := range s.Contenders {
+		for i, c := range s.Variants {
 			to := ""
 			if i > 0 {
 				to = fmt.Sprintf("%.2f", s.Ratio)
 			}
-			_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%.2f\t%.1f\t%.1f\t%.1f\t%.1f\t%s\n", s.Set, s.Objects, s.ObjectBytes/kib, words(c.Contender),
+			_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%.2f\t%.1f\t%.1f\t%.1f\t%.1f\t%s\n", s.Set, s.Objects, s.ObjectBytes/kib, words(c.Variant),
 				c.Seconds, c.MBPerSecond, c.ObjectsPerSecond, c.StatementMS.P99, c.StatementMS.Max, to)
 		}
 	}

@@ -3,7 +3,7 @@
 //
 // The benchmarks of a Site work in one database with small tables and one definition: rows of children follow
 // those of parents. They know the worker only as a function that runs until its context ends. Those of a Ground
-// measure whole drains, pass by pass, on data sets of their own: each contender gets a fresh copy.
+// measure whole drains, pass by pass, on data sets of their own: each variant gets a fresh copy.
 package bench
 
 import "io"

@@ -30,7 +30,7 @@ type DrainSet struct {
 	Parents int64 `json:"parents"`
 	Rows    int64 `json:"rows"`
 
-	Contenders []DrainContender `json:"contenders"`
+	Variants []DrainVariant `json:"contenders"`
 
 	// The first three compare rows per second: more is better.
 	RatioOneStatement float64 `json:"ratio_to_one_statement"`
@@ -44,9 +44,9 @@ type DrainSet struct {
 	Foreground []Foreground `json:"foreground"`
 }
 
-// DrainContender is one way to get rid of children, and what it took.
-type DrainContender struct {
-	Contender
+// DrainVariant is one way to get rid of children, and what it took.
+type DrainVariant struct {
+	Variant
 
 	// ParentMS is the DELETE of all parents in one statement.
 	ParentMS float64 `json:"parent_delete_ms"`
@@ -62,8 +62,8 @@ func Drain(ctx context.Context, g *Ground, o Options) (_ Report, err error) {
 	}
 	r.Sets, err = compareSets(ctx, g, o, newDataSet, func(set dataSet, found comparison) DrainSet {
 		out := DrainSet{Set: set.name, Parents: set.doomed, Rows: found.rows, Foreground: found.foreground}
-		for _, c := range found.contenders {
-			out.Contenders = append(out.Contenders, DrainContender{c, latency.Milliseconds(c.begun)})
+		for _, c := range found.variants {
+			out.Variants = append(out.Variants, DrainVariant{c, latency.Milliseconds(c.begun)})
 		}
 		ours, native := found.of(sexton), found.of(nativeCascade)
 		out.RatioOneStatement = ratio(ours.RowsPerSecond, found.of(oneStatement).RowsPerSecond)
@@ -78,9 +78,9 @@ func Drain(ctx context.Context, g *Ground, o Options) (_ Report, err error) {
 
 // Text writes what was measured, the ratios, and the foreground where it was asked for.
 func (r *DrainReport) Text(w io.Writer) {
-	_, _ = fmt.Fprint(w, "set\tcontender\trows/s\tparents ms\tWAL MB\t"+statementsHead)
+	_, _ = fmt.Fprint(w, "set\tvariant\trows/s\tparents ms\tWAL MB\t"+statementsHead)
 	for _, s := range r.Sets {
-		for _, c := range s.Contenders {
+		for _, c := range s.Variants {
 			_, _ = fmt.Fprintf(w, "%s\t%s\t%.0f\t%.1f\t%.1f\t%s", s.Set, words(c.Name), c.RowsPerSecond, c.ParentMS, float64(c.WALBytes)/1e6, c.statements())
 		}
 	}
@@ -233,8 +233,8 @@ func (s dataSet) title() string { return s.name }
 
 func (s dataSet) size() int64 { return s.doomed }
 
-func (s dataSet) contenders() []contender {
-	return []contender{
+func (s dataSet) variants() []variant {
+	return []variant{
 		{name: oneStatement, ready: analyzeTombstones, drain: s.drainByOneStatement},
 		{name: nativeCascade, stalls: true, prepare: s.addForeignKeys},
 		{name: inList, drain: s.drainByInLists},

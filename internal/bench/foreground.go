@@ -23,7 +23,7 @@ const (
 	// warmLoad is how long the load runs before anything is measured.
 	warmLoad = 300 * time.Millisecond
 	// calm is how long the undisturbed load is measured at a fifth of the full size and above, less at less; at least
-	// shortCalm. Its p99 is compared with that of seconds under a contender.
+	// shortCalm. Its p99 is compared with that of seconds under a variant.
 	calm      = 5 * time.Second
 	calmScale = 0.2
 	shortCalm = 200 * time.Millisecond
@@ -34,9 +34,9 @@ func stillness(scale float64) time.Duration {
 	return max(shortCalm, time.Duration(min(scale/calmScale, 1)*float64(calm)))
 }
 
-// Foreground is the application's experience under one contender.
+// Foreground is the application's experience under one variant.
 type Foreground struct {
-	Contender string `json:"contender"`
+	Variant string `json:"contender"`
 	// Transactions were due from the parents' DELETE until the last child was gone, in all rounds.
 	Transactions int `json:"transactions"`
 	// MS are from the time that a transaction was due until its COMMIT came back.
@@ -47,7 +47,7 @@ type Foreground struct {
 	// The ratios compare with the undisturbed load.
 	RatioP50 float64 `json:"ratio_p50_to_undisturbed"`
 	RatioP99 float64 `json:"ratio_p99_to_undisturbed"`
-	// RowsPerSecond and StatementMS are those of the contender meanwhile, RatioAlone is its speed without the load to compare with.
+	// RowsPerSecond and StatementMS are those of the variant meanwhile, RatioAlone is its speed without the load to compare with.
 	RowsPerSecond float64             `json:"rows_per_second"`
 	RatioAlone    float64             `json:"ratio_rows_per_second_to_alone"`
 	StatementMS   latency.Percentiles `json:"statement_ms"`
@@ -56,16 +56,16 @@ type Foreground struct {
 // foreground measures the load with half of the parents or users going, so that it meets both rows that change and rows
 // that stay.
 func (g *Ground) foreground(ctx context.Context, data *template, w workload, o Options, alone comparison) ([]Foreground, error) {
-	all := []contender{{name: undisturbed, drain: func(ctx context.Context, _ *plot) error { return sleep.For(ctx, stillness(o.Scale)) }}}
+	all := []variant{{name: undisturbed, drain: func(ctx context.Context, _ *plot) error { return sleep.For(ctx, stillness(o.Scale)) }}}
 	names := []string{undisturbed}
-	for _, c := range w.contenders() {
+	for _, c := range w.variants() {
 		if c.stalls {
 			all, names = append(all, c), append(names, c.name)
 		}
 	}
 	loads, worked := map[string][]*load{}, map[string][]measured{}
 	var rows int64
-	err := inTurn(o.Rounds, all, func(round int, c contender) error {
+	err := inTurn(o.Rounds, all, func(round int, c variant) error {
 		g.Progress("%s: foreground load, round %d of %d, %s", w.title(), round, o.Rounds, c.name)
 		doomed := max(1, w.size()/2)
 		if c.name == undisturbed {
@@ -85,12 +85,12 @@ func (g *Ground) foreground(ctx context.Context, data *template, w workload, o O
 	}
 	found := compareLoads(names, rows, loads, worked)
 	for i := range found {
-		found[i].RatioAlone = ratio(found[i].RowsPerSecond, alone.of(found[i].Contender).RowsPerSecond)
+		found[i].RatioAlone = ratio(found[i].RowsPerSecond, alone.of(found[i].Variant).RowsPerSecond)
 	}
 	return found, nil
 }
 
-// compareLoads sums up the rounds of each contender, of which the first is undisturbed.
+// compareLoads sums up the rounds of each variant, of which the first is undisturbed.
 func compareLoads(names []string, rows int64, loads map[string][]*load, worked map[string][]measured) []Foreground {
 	out := make([]Foreground, len(names))
 	for i, name := range names {
@@ -99,7 +99,7 @@ func compareLoads(names []string, rows int64, loads map[string][]*load, worked m
 		for _, l := range loads[name] {
 			times, busy, length = append(times, l.times...), busy+l.busy, length+l.length
 		}
-		out[i] = Foreground{Contender: name, Transactions: len(times), MS: latency.Of(times)}
+		out[i] = Foreground{Variant: name, Transactions: len(times), MS: latency.Of(times)}
 		out[i].Busy = round(100*ratio(float64(busy), float64(foregroundClients*length)), 1)
 		out[i].RatioP50, out[i].RatioP99 = ratio(out[i].MS.P50, out[0].MS.P50), ratio(out[i].MS.P99, out[0].MS.P99)
 		if name != undisturbed {
@@ -110,7 +110,7 @@ func compareLoads(names []string, rows int64, loads map[string][]*load, worked m
 	return out
 }
 
-// load is a number of clients that read and update the rows that a contender changes.
+// load is a number of clients that read and update the rows that a variant changes.
 type load struct {
 	transaction func(ctx context.Context, conn *pgx.Conn) error
 	// times are the latencies of the transactions that were due while something ran beside them, busy is how long the
@@ -222,7 +222,7 @@ const foregroundHead = "\nset\tforeground under\tp50 ms\tp90 ms\tp99 ms\tmax ms\
 
 func foregroundText(w io.Writer, set string, found []Foreground) {
 	for _, f := range found {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t%d\t%.0f\t%.2f\t%.1f\t%.1f\n", set, words(f.Contender),
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t%d\t%.0f\t%.2f\t%.1f\t%.1f\n", set, words(f.Variant),
 			f.MS.P50, f.MS.P90, f.MS.P99, f.MS.Max, f.RatioP50, f.RatioP99, f.Busy, f.Transactions, f.RowsPerSecond,
 			f.RatioAlone, f.StatementMS.P99, f.StatementMS.Max)
 	}
@@ -232,7 +232,7 @@ func foregroundText(w io.Writer, set string, found []Foreground) {
 // less than half of it left, waits of a few milliseconds add up to a queue.
 const crowded = 50
 
-// foregroundNote explains the tables. Work says what the contenders did, and Sexton's duty.
+// foregroundNote explains the tables. Work says what the variants did, and Sexton's duty.
 func foregroundNote(w io.Writer, work string, duty any, tables ...[]Foreground) {
 	if percent, fixed := duty.(int); fixed {
 		duty = fmt.Sprintf("%d %%", percent)
@@ -243,7 +243,7 @@ func foregroundNote(w io.Writer, work string, duty any, tables ...[]Foreground) 
 	for _, found := range tables {
 		if alone := found[0].Busy; alone > crowded {
 			_, _ = fmt.Fprintf(w, "the undisturbed load took %.0f %% of the clients' time: "+
-				"this machine is too slow or too busy to tell what a contender adds\n", alone)
+				"this machine is too slow or too busy to tell what a variant adds\n", alone)
 		}
 	}
 }
@@ -255,7 +255,7 @@ type underLoad struct {
 }
 
 // ending writes the foreground, where it was asked for, and how the figures were taken: what, how and note are the benchmark's own
-// words, work says what the contenders did beside the foreground.
+// words, work says what the variants did beside the foreground.
 func (h Head) ending(w io.Writer, what, how, note, work string, loads []underLoad) {
 	var tables [][]Foreground
 	if h.Duty != nil {

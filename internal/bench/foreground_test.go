@@ -66,11 +66,11 @@ func TestCompareLoads(t *testing.T) {
 		map[string][]measured{sexton: {{took: time.Second, times: []time.Duration{time.Millisecond}}, {took: 3 * time.Second}}})
 	require.Equal(t, []Foreground{
 		{
-			Contender: undisturbed, Transactions: 4, MS: latency.Percentiles{P50: 1000, P90: 1000, P99: 1000, Max: 1000},
+			Variant: undisturbed, Transactions: 4, MS: latency.Percentiles{P50: 1000, P90: 1000, P99: 1000, Max: 1000},
 			Busy: 25, RatioP50: 1, RatioP99: 1,
 		},
 		{
-			Contender: sexton, Transactions: 4, MS: latency.Percentiles{P50: 2000, P90: 8000, P99: 8000, Max: 8000},
+			Variant: sexton, Transactions: 4, MS: latency.Percentiles{P50: 2000, P90: 8000, P99: 8000, Max: 8000},
 			Busy: 125, RatioP50: 2, RatioP99: 8,
 			RowsPerSecond: 30, StatementMS: latency.Percentiles{P50: 1, P90: 1, P99: 1, Max: 1},
 		},

@@ -31,7 +31,7 @@ type GhostSet struct {
 	Users int64 `json:"users"`
 	Rows  int64 `json:"rows"`
 
-	Contenders []Contender `json:"contenders"`
+	Variants []Variant `json:"contenders"`
 
 	// The first two compare rows per second: more is better.
 	RatioOneStatement float64 `json:"ratio_to_one_statement"`
@@ -53,7 +53,7 @@ func Ghost(ctx context.Context, g *Ground, target float64, o Options) (_ Report,
 	r.Sets, err = compareSets(ctx, g, o, newUserSet, func(set userSet, found comparison) GhostSet {
 		ours, raw := found.of(sexton), found.of(oneStatement)
 		return GhostSet{
-			Set: set.name, Users: set.doomed, Rows: found.rows, Contenders: found.contenders, Foreground: found.foreground,
+			Set: set.name, Users: set.doomed, Rows: found.rows, Variants: found.variants, Foreground: found.foreground,
 			RatioOneStatement: ratio(ours.RowsPerSecond, raw.RowsPerSecond),
 			RatioOriginal:     ratio(ours.RowsPerSecond, found.of(original).RowsPerSecond),
 			RatioWAL:          ratio(float64(ours.WALBytes), float64(raw.WALBytes)),
@@ -64,9 +64,9 @@ func Ghost(ctx context.Context, g *Ground, target float64, o Options) (_ Report,
 
 // Text writes what was measured, the ratios, and the foreground where it was asked for.
 func (r *GhostReport) Text(w io.Writer) {
-	_, _ = fmt.Fprint(w, "set\tcontender\trows/s\tWAL MB\t"+statementsHead)
+	_, _ = fmt.Fprint(w, "set\tvariant\trows/s\tWAL MB\t"+statementsHead)
 	for _, s := range r.Sets {
-		for _, c := range s.Contenders {
+		for _, c := range s.Variants {
 			_, _ = fmt.Fprintf(w, "%s\t%s\t%.0f\t%.1f\t%s", s.Set, words(c.Name), c.RowsPerSecond, float64(c.WALBytes)/1e6, c.statements())
 		}
 	}
@@ -211,8 +211,8 @@ func (userSet) create() string { return exampleapp.Schema() }
 
 func (userSet) definitions() string { return "" }
 
-func (s userSet) contenders() []contender {
-	return []contender{
+func (s userSet) variants() []variant {
+	return []variant{
 		{name: oneStatement, stalls: true, drain: s.moveByOneStatement},
 		{name: original, drain: s.moveByOriginal},
 		{name: sexton, stalls: true, prepare: openWorker, drain: drainByWorker},
@@ -246,7 +246,7 @@ func (s userSet) trial(doomed int64) trial {
 
 // notesOfAnIssue is the foreground's query. It does not ask for a user's rows: by statistics from before the move, a
 // hundred of the big user's are found on the first pages of the table. They are not there any more once rows move, and
-// 750 sequential scans per second that read on for them are more than a machine can do, under every contender.
+// 750 sequential scans per second that read on for them are more than a machine can do, under every variant.
 const notesOfAnIssue = "SELECT id, note FROM notes WHERE noteable_id = $1 AND noteable_type = 'Issue' LIMIT 100" //nolint:misspell // the column's name
 
 // transaction reads the notes of some issue and another note, and updates that one, in one round trip.

@@ -18,7 +18,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// Ground is a server on which benchmarks of whole drains make databases of their own: each contender works on
+// Ground is a server on which benchmarks of whole drains make databases of their own: each variant works on
 // a fresh copy of the same data.
 type Ground struct {
 	// Admin and AdminURL lead to a database of the server that is not touched.
@@ -108,7 +108,7 @@ func ServerSettings() map[string]string {
 	}
 }
 
-// template is a database that is copied for every contender.
+// template is a database that is copied for every variant.
 type template struct {
 	name string
 	drop func() error

@@ -16,9 +16,9 @@ type GroupReport struct {
 	// Set is one of GroupSets.
 	Set string `json:"set"`
 	// Projects and Rows are those of the group, the projects among the rows.
-	Projects   int64       `json:"projects"`
-	Rows       int64       `json:"rows"`
-	Contenders []Contender `json:"contenders"`
+	Projects int64     `json:"projects"`
+	Rows     int64     `json:"rows"`
+	Variants []Variant `json:"contenders"`
 	// RatioSeconds and RatioWAL compare the job with the one DELETE, RatioLongest its longest transaction with that.
 	RatioSeconds float64 `json:"ratio_seconds_to_native"`
 	RatioLongest float64 `json:"ratio_longest_statement_to_native"`
@@ -105,8 +105,8 @@ func (f forest) create() string {
 
 func (forest) definitions() string { return "" }
 
-func (forest) contenders() []contender {
-	return []contender{
+func (forest) variants() []variant {
+	return []variant{
 		{name: nativeCascade, stalls: true, drain: func(ctx context.Context, p *plot) error {
 			_, err := p.send(ctx, "groups", "DELETE FROM groups WHERE id = 1")
 			return err
@@ -155,7 +155,7 @@ func Group(ctx context.Context, g *Ground, set string, o Options) (_ Report, err
 	if err != nil {
 		return nil, err
 	}
-	r.Rows, r.Contenders, r.Foreground = found.rows, found.contenders, found.foreground
+	r.Rows, r.Variants, r.Foreground = found.rows, found.variants, found.foreground
 	native, ours := found.of(nativeCascade), found.of(sexton)
 	r.RatioSeconds, r.RatioWAL = ratio(ours.Seconds, native.Seconds), ratio(float64(ours.WALBytes), float64(native.WALBytes))
 	r.RatioLongest = ratio(ours.StatementMS.Max, native.StatementMS.P50)
@@ -164,8 +164,8 @@ func Group(ctx context.Context, g *Ground, set string, o Options) (_ Report, err
 
 // Text writes what was measured, the ratios, and the foreground where it was asked for.
 func (r *GroupReport) Text(w io.Writer) {
-	_, _ = fmt.Fprint(w, "contender\tseconds\trows/s\tWAL MB\t"+statementsHead)
-	for _, c := range r.Contenders {
+	_, _ = fmt.Fprint(w, "variant\tseconds\trows/s\tWAL MB\t"+statementsHead)
+	for _, c := range r.Variants {
 		_, _ = fmt.Fprintf(w, "%s\t%.2f\t%.0f\t%.1f\t%s", words(c.Name), c.Seconds, c.RowsPerSecond, float64(c.WALBytes)/1e6, c.statements())
 	}
 	_, _ = fmt.Fprintf(w, "\nsexton / native\ttime %.2f\tlongest statement %.4f\tWAL %.2f\n", r.RatioSeconds, r.RatioLongest, r.RatioWAL)

@@ -17,8 +17,8 @@ import (
 // it is not, a round ends early, and its rate is right all the same.
 const fastest = 40_000
 
-// variant is a state of the triggers under which parents are deleted.
-type variant struct {
+// triggerState is a state of the triggers under which parents are deleted.
+type triggerState struct {
 	name string
 	// plain deletes from the table without triggers; the others write tombstones, or have so many native foreign keys.
 	plain    bool
@@ -31,8 +31,8 @@ type variant struct {
 
 const tombstonesOnly = "tombstones_only"
 
-func notifyVariants() []variant {
-	return []variant{
+func notifyStates() []triggerState {
+	return []triggerState{
 		{name: noTrigger, plain: true},
 		{name: tombstonesOnly},
 		{name: "notify_each_time", each: true},
@@ -92,7 +92,7 @@ func Notify(ctx context.Context, s *Site, o NotifyOptions) (Report, error) {
 
 	for _, clients := range o.Clients {
 		rates, heard := map[string][]float64{}, map[string]int64{}
-		err := inTurn(o.Rounds, notifyVariants(), func(round int, v variant) error {
+		err := inTurn(o.Rounds, notifyStates(), func(round int, v triggerState) error {
 			s.Progress("%d clients, round %d of %d, %s", clients, round, o.Rounds, v.name)
 			rate, err := s.commits(ctx, v, clients, o.Round)
 			if err != nil {
@@ -107,7 +107,7 @@ func Notify(ctx context.Context, s *Site, o NotifyOptions) (Report, error) {
 			return nil, err
 		}
 		base := median(rates[tombstonesOnly])
-		for _, v := range notifyVariants() {
+		for _, v := range notifyStates() {
 			rate := median(rates[v.name])
 			r.Commits = append(r.Commits, Commit{
 				Variant: v.name, Clients: clients, PerSecond: round(rate, 0), Ratio: ratio(rate, base), Notifications: heard[v.name],
@@ -118,7 +118,7 @@ func Notify(ctx context.Context, s *Site, o NotifyOptions) (Report, error) {
 }
 
 // commits fills the table and returns how many parents per second the clients delete.
-func (s *Site) commits(ctx context.Context, v variant, clients int, length time.Duration) (rate float64, err error) {
+func (s *Site) commits(ctx context.Context, v triggerState, clients int, length time.Duration) (rate float64, err error) {
 	rows := max(1000, int64(length.Seconds()*fastest))
 	release, err := s.arrange(ctx, v, rows)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *Site) commits(ctx context.Context, v variant, clients int, length time.
 	return rate, err
 }
 
-func (v variant) table() string {
+func (v triggerState) table() string {
 	switch {
 	case v.plain:
 		return "plain_parents"
@@ -152,7 +152,7 @@ func (v variant) table() string {
 
 // arrange fills the table of a variant, empties the tombstones and switches the wake trigger. No worker may run. Release ends
 // what holds the awake lock.
-func (s *Site) arrange(ctx context.Context, v variant, rows int64) (release func(), err error) {
+func (s *Site) arrange(ctx context.Context, v triggerState, rows int64) (release func(), err error) {
 	if err := s.exec(ctx, "fill table", fmt.Sprintf(`
 		SET LOCAL sexton.truncate = 'ignore';
 		TRUNCATE %[1]s, `+tombstones+` CASCADE;

@@ -12,10 +12,10 @@ import (
 
 const noTrigger = "no_trigger"
 
-// triggerVariants are compared; with and without the wake trigger, which notifies only where no worker is awake, and native foreign keys
+// triggerStates are compared; with and without the wake trigger, which notifies only where no worker is awake, and native foreign keys
 // of empty child tables.
-func triggerVariants() []variant {
-	return []variant{
+func triggerStates() []triggerState {
+	return []triggerState{
 		{name: noTrigger, plain: true},
 		{name: "track"},
 		{name: "track_and_wake_awake", wake: true, held: true},
@@ -59,7 +59,7 @@ func Trigger(ctx context.Context, s *Site, most int) (Report, error) {
 	if r.Server, err = server(ctx, s.Pool); err != nil {
 		return nil, err
 	}
-	for _, v := range triggerVariants() {
+	for _, v := range triggerStates() {
 		for n := range v.children {
 			if err := s.exec(ctx, "create child table", fmt.Sprintf(`
 				CREATE TABLE IF NOT EXISTS %[1]s (id bigint PRIMARY KEY, filler text);
@@ -74,7 +74,7 @@ func Trigger(ctx context.Context, s *Site, most int) (Report, error) {
 			break
 		}
 		took := map[string][]time.Duration{}
-		err := inTurn(triggerRounds, triggerVariants(), func(_ int, v variant) error {
+		err := inTurn(triggerRounds, triggerStates(), func(_ int, v triggerState) error {
 			s.Progress("%d rows, %s", size.rows, v.name)
 			durations, err := s.deletes(ctx, v, size.rows, size.statements)
 			if err != nil {
@@ -87,7 +87,7 @@ func Trigger(ctx context.Context, s *Site, most int) (Report, error) {
 			return nil, err
 		}
 		base, native := median(took[noTrigger]), median(took[nativeChild])
-		for _, v := range triggerVariants() {
+		for _, v := range triggerStates() {
 			middle := median(took[v.name])
 			r.Costs = append(r.Costs, Cost{
 				Rows: size.rows, Variant: v.name, Statements: len(took[v.name]),
@@ -99,7 +99,7 @@ func Trigger(ctx context.Context, s *Site, most int) (Report, error) {
 }
 
 // deletes fills the table and returns how long each statement took that deletes so many rows of it.
-func (s *Site) deletes(ctx context.Context, v variant, rows, statements int) ([]time.Duration, error) {
+func (s *Site) deletes(ctx context.Context, v triggerState, rows, statements int) ([]time.Duration, error) {
 	last := rows*statements + 1
 	release, err := s.arrange(ctx, v, int64(last))
 	if err != nil {

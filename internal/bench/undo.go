@@ -23,7 +23,7 @@ type UndoSet struct {
 	Parents int64 `json:"parents"`
 	Rows    int64 `json:"rows"`
 
-	Contenders []UndoContender `json:"contenders"`
+	Variants []UndoVariant `json:"contenders"`
 
 	// RatioDrain and RatioRestore compare rows per second: more is better.
 	RatioDrain   float64 `json:"ratio_drain_to_off"`
@@ -31,9 +31,9 @@ type UndoSet struct {
 	RatioRestore float64 `json:"ratio_restore_to_copy"`
 }
 
-// UndoContender is a drain and the way back.
-type UndoContender struct {
-	Contender
+// UndoVariant is a drain and the way back.
+type UndoVariant struct {
+	Variant
 
 	RestoredPerSecond float64 `json:"restored_rows_per_second"`
 }
@@ -44,7 +44,7 @@ const Large = "large"
 // UndoSets lists the data sets in their order.
 func UndoSets() []string { return []string{Wide, Large} }
 
-// The contenders: a drain whose rows come back by COPY, and one that keeps them.
+// The variants: a drain whose rows come back by COPY, and one that keeps them.
 const (
 	undoOff = "off"
 	undoOn  = "on"
@@ -77,10 +77,10 @@ func Undo(ctx context.Context, g, keeping *Ground, o Options) (_ Report, err err
 	}
 	r.Sets, err = compareSets(ctx, g, o, newSet, func(set keptSet, found comparison) UndoSet {
 		out := UndoSet{Set: set.name, Parents: set.doomed, Rows: found.rows}
-		for _, c := range found.contenders {
-			out.Contenders = append(out.Contenders, UndoContender{c, round(float64(out.Parents+out.Rows)/c.restored.Seconds(), 0)})
+		for _, c := range found.variants {
+			out.Variants = append(out.Variants, UndoVariant{c, round(float64(out.Parents+out.Rows)/c.restored.Seconds(), 0)})
 		}
-		off, on := out.Contenders[0], out.Contenders[1]
+		off, on := out.Variants[0], out.Variants[1]
 		out.RatioDrain, out.RatioWAL = ratio(on.RowsPerSecond, off.RowsPerSecond), ratio(float64(on.WALBytes), float64(off.WALBytes))
 		out.RatioRestore = ratio(on.RestoredPerSecond, off.RestoredPerSecond)
 		return out
@@ -92,7 +92,7 @@ func Undo(ctx context.Context, g, keeping *Ground, o Options) (_ Report, err err
 func (r *UndoReport) Text(w io.Writer) {
 	_, _ = fmt.Fprint(w, "set\tundo\trows/s\tWAL MB\trestored rows/s\t"+statementsHead)
 	for _, s := range r.Sets {
-		for _, c := range s.Contenders {
+		for _, c := range s.Variants {
 			_, _ = fmt.Fprintf(w, "%s\t%s\t%.0f\t%.1f\t%.0f\t%s", s.Set, c.Name, c.RowsPerSecond, float64(c.WALBytes)/1e6, c.RestoredPerSecond, c.statements())
 		}
 	}
@@ -103,10 +103,10 @@ func (r *UndoReport) Text(w io.Writer) {
 	r.ending(w, "", ", limits of a pass lifted", "off: the rows come back by COPY, one table at a time\n", "", nil)
 }
 
-func (s keptSet) contenders() []contender {
+func (s keptSet) variants() []variant {
 	tables := []string{"parents", "children"}
 	kept := make([]bytes.Buffer, len(tables))
-	return []contender{
+	return []variant{
 		{
 			name: undoOff, drain: drainByWorker,
 			prepare: func(ctx context.Context, p *plot) error {

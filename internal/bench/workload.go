@@ -20,7 +20,7 @@ type Options struct {
 	// Sets are among the benchmark's data sets; Scale is a fraction of their full size.
 	Sets  []string
 	Scale float64
-	// Rounds are how often each contender works; they take turns in who begins.
+	// Rounds are how often each variant works; they take turns in who begins.
 	Rounds int
 	// Foreground also measures what clients feel that use the same tables meanwhile.
 	Foreground bool
@@ -68,14 +68,14 @@ type workload interface {
 	create() string
 	definitions() string
 	fill() []string
-	contenders() []contender
+	variants() []variant
 	// trial is the work for the first so many of them.
 	trial(doomed int64) trial
 	// transaction is one of the application's on the same tables.
 	transaction(ctx context.Context, conn *pgx.Conn) error
 }
 
-// trial is work that each contender does on a copy of its own.
+// trial is work that each variant does on a copy of its own.
 type trial struct {
 	tables []counted
 	// done is the content that a table must have afterwards.
@@ -152,10 +152,10 @@ func (t trial) check(ctx context.Context, conn *pgx.Conn, before map[string]cont
 	return nil
 }
 
-// Contender is one way to do the work, and what it took.
-type Contender struct {
+// Variant is one way to do the work, and what it took.
+type Variant struct {
 	Name string `json:"contender"`
-	// Seconds are from the first statement after the work was there to its end; of contenders that have done it by then,
+	// Seconds are from the first statement after the work was there to its end; of variants that have done it by then,
 	// the time that it took to make it.
 	Seconds       float64 `json:"seconds"`
 	RowsPerSecond float64 `json:"rows_per_second"`
@@ -170,7 +170,7 @@ type Contender struct {
 }
 
 // summary takes the median of the rounds.
-func summary(name string, rows int64, rounds []measured) Contender {
+func summary(name string, rows int64, rounds []measured) Variant {
 	var took, begun, restored, times []time.Duration
 	var wal []int64
 	for _, m := range rounds {
@@ -178,7 +178,7 @@ func summary(name string, rows int64, rounds []measured) Contender {
 		restored = append(restored, m.restored)
 	}
 	middle := median(took)
-	return Contender{
+	return Variant{
 		Name: name, Seconds: round(middle.Seconds(), 4), RowsPerSecond: round(float64(rows)/middle.Seconds(), 0), WALBytes: median(wal),
 		Statements: len(times) / len(rounds), StatementMS: latency.Of(times), begun: median(begun), restored: median(restored),
 	}
@@ -187,12 +187,12 @@ func summary(name string, rows int64, rounds []measured) Contender {
 // statementsHead and statements are the columns of the statements.
 const statementsHead = "statements\tp50 ms\tp99 ms\tmax ms\n"
 
-func (c Contender) statements() string {
+func (c Variant) statements() string {
 	return fmt.Sprintf("%d\t%.1f\t%.1f\t%.1f\n", c.Statements, c.StatementMS.P50, c.StatementMS.P99, c.StatementMS.Max)
 }
 
-// contender is one way to do a workload's work.
-type contender struct {
+// variant is one way to do a workload's work.
+type variant struct {
 	name string
 	// stalls has the foreground measured beside it, too.
 	stalls bool
@@ -206,14 +206,14 @@ type contender struct {
 	restore func(ctx context.Context, p *plot) error
 }
 
-// measured holds the figures of one contender in one round.
+// measured holds the figures of one variant in one round.
 type measured struct {
 	took, begun, restored time.Duration
 	wal                   int64
 	times                 []time.Duration
 }
 
-// plot is the copy of the data that a contender works on.
+// plot is the copy of the data that a variant works on.
 type plot struct {
 	ground *Ground
 	trial  trial
@@ -226,21 +226,21 @@ type plot struct {
 	worker *Worker
 }
 
-// comparison holds the figures of the contenders of a workload.
+// comparison holds the figures of the variants of a workload.
 type comparison struct {
 	rows       int64
-	contenders []Contender
+	variants   []Variant
 	foreground []Foreground
 }
 
-// of returns the contender of that name.
-func (c comparison) of(name string) Contender {
-	for _, one := range c.contenders {
+// of returns the variant of that name.
+func (c comparison) of(name string) Variant {
+	for _, one := range c.variants {
 		if one.Name == name {
 			return one
 		}
 	}
-	return Contender{}
+	return Variant{}
 }
 
 // inTurn calls do for every variant in every round; they take turns in which begins.
@@ -274,7 +274,7 @@ func compareSets[W workload, S any](
 	return sets, nil
 }
 
-// compare makes the data of a workload and lets each contender work on fresh copies, after each of which it checks that exactly
+// compare makes the data of a workload and lets each variant work on fresh copies, after each of which it checks that exactly
 // the right rows have been changed; then once more beside the foreground, where that was asked for.
 func (g *Ground) compare(ctx context.Context, w workload, o Options) (found comparison, err error) {
 	g.Progress("%s: making the rows", w.title())
@@ -284,7 +284,7 @@ func (g *Ground) compare(ctx context.Context, w workload, o Options) (found comp
 	}
 	defer func() { err = errors.Join(err, data.drop()) }()
 	rounds := map[string][]measured{}
-	err = inTurn(o.Rounds, w.contenders(), func(round int, c contender) error {
+	err = inTurn(o.Rounds, w.variants(), func(round int, c variant) error {
 		g.Progress("%s: round %d of %d, %s", w.title(), round, o.Rounds, c.name)
 		m, rows, err := g.measure(ctx, data, w.trial(w.size()), c, o.alone(), nil)
 		if err != nil {
@@ -296,8 +296,8 @@ func (g *Ground) compare(ctx context.Context, w workload, o Options) (found comp
 	if err != nil {
 		return found, err
 	}
-	for _, c := range w.contenders() {
-		found.contenders = append(found.contenders, summary(c.name, found.rows, rounds[c.name]))
+	for _, c := range w.variants() {
+		found.variants = append(found.variants, summary(c.name, found.rows, rounds[c.name]))
 	}
 	if o.Foreground {
 		found.foreground, err = g.foreground(ctx, data, w, o, found)
@@ -305,9 +305,9 @@ func (g *Ground) compare(ctx context.Context, w workload, o Options) (found comp
 	return found, err
 }
 
-// measure lets a contender work on a fresh copy. It returns also how many rows were concerned. The load beside it, if
+// measure lets a variant work on a fresh copy. It returns also how many rows were concerned. The load beside it, if
 // any, is put on the same copy.
-func (g *Ground) measure(ctx context.Context, data *template, t trial, c contender, duty string, beside *load) (m measured, rows int64, err error) {
+func (g *Ground) measure(ctx context.Context, data *template, t trial, c variant, duty string, beside *load) (m measured, rows int64, err error) {
 	p := &plot{ground: g, trial: t, duty: duty}
 	url, conn, drop, err := g.copyOf(ctx, data)
 	if err != nil {
@@ -351,7 +351,7 @@ func (g *Ground) measure(ctx context.Context, data *template, t trial, c contend
 }
 
 // run does the measured work.
-func (p *plot) run(ctx context.Context, c contender, m *measured) error {
+func (p *plot) run(ctx context.Context, c variant, m *measured) error {
 	start, err := walPosition(ctx, p.conn)
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// The contenders.
+// The variants.
 const (
 	oneStatement  = "one_statement"
 	nativeCascade = "native"
