@@ -373,13 +373,14 @@ func TestPlaceholderUsersAreLeft(t *testing.T) {
 	require.NoError(t, times.look(t.Context()))
 	require.Equal(t, 4, times.pending(), "all wait")
 
-	check := counting(t, scene, 2, 3)
-	check("left", 0, 0, 4, 0)
+	check := counting(t, scene, 3, 4)
+	check("left", 0, 0, 0, 4, 0)
 	db.Exec("SELECT sexton.delete_user(302, 302); UPDATE import_placeholder_user_details SET last_error = 'kept' WHERE id = 301")
 	require.NoError(t, times.look(t.Context()))
 	require.Equal(t, 2, times.pending(), "those that nobody has decided about")
+	check("one waits in the queue of the users", 0, 1, 1, 2, 0)
 	db.Exec("DELETE FROM users WHERE id IN (302, 303, 304)")
-	check("decided", 3, 1, 0, 0)
+	check("decided", 3, 0, 1, 0, 0)
 	db.Exec("UPDATE notes SET author_id = 1 WHERE id = 9")
-	check("an author is lost", 3, 1, 0, 1)
+	check("an author is lost", 3, 0, 1, 0, 1)
 }
