@@ -22,13 +22,13 @@ const (
 )
 
 // analyzeTombstones lets the planner choose the best join for the yardstick.
-func analyzeTombstones(ctx context.Context, p *plot) error {
+func analyzeTombstones(ctx context.Context, p *dataCopy) error {
 	_, err := p.conn.Exec(ctx, "ANALYZE "+tombstones)
 	return problem.Doing(err, "analyze tombstones")
 }
 
 // drainByOneStatement is the yardstick: one statement per child table, joined to the tombstones, in one transaction.
-func (s dataSet) drainByOneStatement(ctx context.Context, p *plot) error {
+func (s dataSet) drainByOneStatement(ctx context.Context, p *dataCopy) error {
 	change := "DELETE FROM %s AS child USING"
 	if s.nullify {
 		change = "UPDATE %s AS child SET parent_id = NULL FROM"
@@ -43,7 +43,7 @@ func (s dataSet) drainByOneStatement(ctx context.Context, p *plot) error {
 }
 
 // addForeignKeys makes Postgres do the work, without the tracking trigger.
-func (s dataSet) addForeignKeys(ctx context.Context, p *plot) error {
+func (s dataSet) addForeignKeys(ctx context.Context, p *dataCopy) error {
 	action := "CASCADE"
 	if s.nullify {
 		action = "SET NULL"
@@ -73,7 +73,7 @@ const (
 // statement finds nothing. Sequential scans are off, without which the planner chooses them for such lists now
 // and then; on most data that is to the advantage of these statements. The place in the queue is remembered,
 // though the original looks for it again.
-func (s dataSet) drainByInLists(ctx context.Context, p *plot) error {
+func (s dataSet) drainByInLists(ctx context.Context, p *dataCopy) error {
 	if err := p.avoidSequentialScans(ctx); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ type listed struct {
 	ID, Key      int64
 }
 
-func (p *plot) nextList(ctx context.Context, last listed) ([]listed, error) {
+func (p *dataCopy) nextList(ctx context.Context, last listed) ([]listed, error) {
 	const sql = `SELECT consume_after, id, primary_key_value FROM ` + tombstones + `
 		WHERE fully_qualified_table_name = 'public.parents' AND status = 1 AND (consume_after, id) > ($1, $2)
 		ORDER BY consume_after, id LIMIT $3`

@@ -24,7 +24,7 @@ const plainUploads = "plain_uploads"
 
 // DiffsOptions says what to measure.
 type DiffsOptions struct {
-	// Bucket is the URL of a store that is empty, to the ground's job as well.
+	// Bucket is the URL of a store that is empty, to the cluster's job as well.
 	Bucket string
 	// Scale is a fraction of 500 small and 20 large diffs.
 	Scale float64
@@ -84,22 +84,22 @@ type BigDiff struct {
 	StatementMS  latency.Percentiles `json:"statement_ms"`
 }
 
-// diffGround is a Ground with a store.
-type diffGround struct {
-	*Ground
+// diffCluster is a Cluster with a store.
+type diffCluster struct {
+	*Cluster
 
 	store   *blobstore.Store
 	block   []byte
 	workers int
 }
 
-// Diffs moves diffs and uploads the same objects in turn. The ground has to be one of the job that moves one diff to the bucket.
-func Diffs(ctx context.Context, g *Ground, o DiffsOptions) (_ Report, err error) {
+// Diffs moves diffs and uploads the same objects in turn. The cluster has to be one of the job that moves one diff to the bucket.
+func Diffs(ctx context.Context, g *Cluster, o DiffsOptions) (_ Report, err error) {
 	store, err := blobstore.Open(ctx, o.Bucket, blobstore.Options{Key: "--bucket"})
 	if err != nil {
 		return nil, err
 	}
-	d := diffGround{Ground: g, store: store, block: newBlock(), workers: o.Workers}
+	d := diffCluster{Cluster: g, store: store, block: newBlock(), workers: o.Workers}
 	r := &DiffsReport{Benchmark: "diffs", Store: store.String(), Scale: o.Scale, Rounds: o.Rounds, Workers: o.Workers}
 	if r.Server, err = server(ctx, g.Admin); err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func Diffs(ctx context.Context, g *Ground, o DiffsOptions) (_ Report, err error)
 }
 
 // big moves one diff and watches the memory.
-func (g diffGround) big(ctx context.Context, s diffSet) (_ BigDiff, err error) {
+func (g diffCluster) big(ctx context.Context, s diffSet) (_ BigDiff, err error) {
 	g.Progress("making a diff of %d MiB", s.bytes()/mib)
 	data, err := g.template(ctx, exampleapp.Schema(), "", s.fill()...)
 	if err != nil {
@@ -139,7 +139,7 @@ func (g diffGround) big(ctx context.Context, s diffSet) (_ BigDiff, err error) {
 }
 
 // compare lets both variants work on a set, round by round.
-func (g diffGround) compare(ctx context.Context, s diffSet, rounds int) (set DiffSet, err error) {
+func (g diffCluster) compare(ctx context.Context, s diffSet, rounds int) (set DiffSet, err error) {
 	g.Progress("%s: making %d diffs of %d KiB", s.name, s.diffs, s.objectBytes()/kib)
 	set = DiffSet{Set: s.name, Objects: s.diffs, ObjectBytes: s.objectBytes()}
 	data, err := g.template(ctx, exampleapp.Schema(), "", s.fill()...)
@@ -179,7 +179,7 @@ func (g diffGround) compare(ctx context.Context, s diffSet, rounds int) (set Dif
 func speed(size int64, took time.Duration) float64 { return round(float64(size)/1e6/took.Seconds(), 2) }
 
 // upload is the yardstick.
-func (g diffGround) upload(ctx context.Context, _ *template, s diffSet) (m measured, err error) {
+func (g diffCluster) upload(ctx context.Context, _ *template, s diffSet) (m measured, err error) {
 	defer func() { err = errors.Join(err, g.clear(ctx)) }()
 	began := time.Now()
 	for id := range s.diffs {
@@ -193,7 +193,7 @@ func (g diffGround) upload(ctx context.Context, _ *template, s diffSet) (m measu
 }
 
 // move runs the job for each diff, some at once, on a fresh copy.
-func (g diffGround) move(ctx context.Context, data *template, s diffSet) (m measured, err error) {
+func (g diffCluster) move(ctx context.Context, data *template, s diffSet) (m measured, err error) {
 	defer func() { err = errors.Join(err, g.clear(ctx)) }()
 	url, conn, drop, err := g.copyOf(ctx, data)
 	if err != nil {
@@ -233,7 +233,7 @@ func (g diffGround) move(ctx context.Context, data *template, s diffSet) (m meas
 }
 
 // clear removes what a variant has written, also after an interruption.
-func (g diffGround) clear(ctx context.Context) error {
+func (g diffCluster) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	for object, err := range g.store.List(ctx, "") {

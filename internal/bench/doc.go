@@ -2,7 +2,7 @@
 // in the same run, since ratios travel from machine to machine and milliseconds do not.
 //
 // The benchmarks of a Site work in one database with small tables and one definition: rows of children follow
-// those of parents. They know the worker only as a function that runs until its context ends. Those of a Ground
+// those of parents. They know the worker only as a function that runs until its context ends. Those of a Cluster
 // measure whole drains, pass by pass, on data sets of their own: each variant gets a fresh copy.
 package bench
 

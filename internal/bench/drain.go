@@ -55,7 +55,7 @@ type DrainVariant struct {
 // Drain deletes parents and measures how their children go: by Sexton, by one statement, by ON DELETE CASCADE
 // or SET NULL, and by statements of the original's shape. After every one it checks that exactly the right
 // rows are gone.
-func Drain(ctx context.Context, g *Ground, o Options) (_ Report, err error) {
+func Drain(ctx context.Context, g *Cluster, o Options) (_ Report, err error) {
 	r := &DrainReport{Pace: g.Pace}
 	if r.Head, err = g.head(ctx, "drain", o); err != nil {
 		return nil, err

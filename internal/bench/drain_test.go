@@ -154,7 +154,7 @@ func TestNextList(t *testing.T) {
 	db.Exec(`INSERT INTO ` + tombstones + ` SELECT 'public.parents', '2020-01-01', n, 10 * n, 1 FROM generate_series(1, 1001) AS n`)
 	db.Exec(`INSERT INTO ` + tombstones + ` VALUES
 		('public.others', '2020-01-01', 1, 1, 1), ('public.parents', '2020-01-01', 1002, 1, 2), ('public.parents', '2019-01-01', 2000, 7, 1)`)
-	p := plot{conn: connected(t, db)}
+	p := dataCopy{conn: connected(t, db)}
 	batch := pgtest.Must(p.nextList(t.Context(), listed{ConsumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}}))(t)
 	require.Len(t, batch, listSize)
 	require.Equal(t, []int64{7, 10}, []int64{batch[0].Key, batch[1].Key}, "in the order of the queue")

@@ -55,8 +55,8 @@ type Foreground struct {
 
 // foreground measures the load with half of the parents or users going, so that it meets both rows that change and rows
 // that stay.
-func (g *Ground) foreground(ctx context.Context, data *template, w workload, o Options, alone comparison) ([]Foreground, error) {
-	all := []variant{{name: undisturbed, drain: func(ctx context.Context, _ *plot) error { return sleep.For(ctx, stillness(o.Scale)) }}}
+func (g *Cluster) foreground(ctx context.Context, data *template, w workload, o Options, alone comparison) ([]Foreground, error) {
+	all := []variant{{name: undisturbed, drain: func(ctx context.Context, _ *dataCopy) error { return sleep.For(ctx, stillness(o.Scale)) }}}
 	names := []string{undisturbed}
 	for _, c := range w.variants() {
 		if c.stalls {

@@ -44,8 +44,8 @@ type GhostSet struct {
 
 // Ghost deletes users and measures how their rows pass to the ghost user: by Sexton, by one statement per table, and by
 // statements of the original's shape. After every one it checks that exactly the right rows are the ghost's. The
-// ground has to be one of the job that deletes users; target is that of its statements, in milliseconds.
-func Ghost(ctx context.Context, g *Ground, target float64, o Options) (_ Report, err error) {
+// cluster has to be one of the job that deletes users; target is that of its statements, in milliseconds.
+func Ghost(ctx context.Context, g *Cluster, target float64, o Options) (_ Report, err error) {
 	r := &GhostReport{Target: target}
 	if r.Head, err = g.head(ctx, "ghost", o); err != nil {
 		return nil, err
@@ -259,7 +259,7 @@ func (s userSet) transaction(ctx context.Context, conn *pgx.Conn) error {
 const original = "original"
 
 // queued are the users that the work is about, in the order of the queue.
-func (p *plot) queued(ctx context.Context) ([]int64, error) {
+func (p *dataCopy) queued(ctx context.Context) ([]int64, error) {
 	rows, _ := p.conn.Query(ctx, "SELECT user_id FROM "+userQueue+" ORDER BY consume_after, id")
 	users, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	return users, problem.Doing(err, "load users")
@@ -267,7 +267,7 @@ func (p *plot) queued(ctx context.Context) ([]int64, error) {
 
 // moveByOneStatement is the yardstick: one UPDATE per table for all users at once, in one transaction, behind a DELETE of the
 // doubles where there are any. The users stay.
-func (s userSet) moveByOneStatement(ctx context.Context, p *plot) error {
+func (s userSet) moveByOneStatement(ctx context.Context, p *dataCopy) error {
 	users, err := p.queued(ctx)
 	if err != nil {
 		return err
@@ -289,7 +289,7 @@ const originalMoves = 50
 // moveByOriginal has the original's statements, without its limits per run: per user and table, until one of them
 // changes nothing, and each in a transaction of its own. The users stay. Sequential scans are off, without which the
 // planner reads all that has been moved again for every fifty rows.
-func (s userSet) moveByOriginal(ctx context.Context, p *plot) error {
+func (s userSet) moveByOriginal(ctx context.Context, p *dataCopy) error {
 	users, err := p.queued(ctx)
 	if err != nil {
 		return err

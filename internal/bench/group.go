@@ -107,7 +107,7 @@ func (forest) definitions() string { return "" }
 
 func (forest) variants() []variant {
 	return []variant{
-		{name: nativeCascade, stalls: true, drain: func(ctx context.Context, p *plot) error {
+		{name: nativeCascade, stalls: true, drain: func(ctx context.Context, p *dataCopy) error {
 			_, err := p.send(ctx, "groups", "DELETE FROM groups WHERE id = 1")
 			return err
 		}},
@@ -142,9 +142,9 @@ func (f forest) transaction(ctx context.Context, conn *pgx.Conn) error {
 		"notes", "note", 1+rand.Int64N(issues*notesPerIssue))
 }
 
-// Group destroys a group in two ways and measures what that takes, and what others feel of it. The ground has to be one of the
+// Group destroys a group in two ways and measures what that takes, and what others feel of it. The cluster has to be one of the
 // job that destroys group 1, on behalf of user 1. The full size are 1,000 projects, with 100 issues of 9 notes each. Set is one of GroupSets.
-func Group(ctx context.Context, g *Ground, set string, o Options) (_ Report, err error) {
+func Group(ctx context.Context, g *Cluster, set string, o Options) (_ Report, err error) {
 	f := forest{set: set, doomed: max(10, int64(1000*o.Scale))}
 	f.spared = max(2, f.doomed/10)
 	r := &GroupReport{Set: set, Projects: f.doomed}

@@ -77,7 +77,7 @@ func Backlogs(most int64) (sizes []int64) {
 }
 
 // Scale drains ever larger backlogs.
-func Scale(ctx context.Context, g *Ground, o ScaleOptions) (Report, error) {
+func Scale(ctx context.Context, g *Cluster, o ScaleOptions) (Report, error) {
 	r := &ScaleReport{Benchmark: "scale", Pace: g.Pace}
 	var err error
 	if r.Server, err = server(ctx, g.Admin); err != nil {
@@ -101,7 +101,7 @@ func Scale(ctx context.Context, g *Ground, o ScaleOptions) (Report, error) {
 }
 
 // backlog measures one size: without an old snapshot, and with one where asked for.
-func (g *Ground) backlog(ctx context.Context, size int64, oldSnapshot bool) (_ []ScaleSize, err error) {
+func (g *Cluster) backlog(ctx context.Context, size int64, oldSnapshot bool) (_ []ScaleSize, err error) {
 	set := dataSet{
 		name: "backlog", doomed: size, spared: size / 10, tables: []string{"children"}, rows: size + size/10, parentOf: "n",
 	}
@@ -176,7 +176,7 @@ func scaleSize(size int64, runs []backlogRun) ScaleSize {
 }
 
 // drainBacklog drains a copy, and then what single parents leave that are deleted later.
-func (g *Ground) drainBacklog(ctx context.Context, data *template, set dataSet, oldSnapshot bool) (run backlogRun, err error) {
+func (g *Cluster) drainBacklog(ctx context.Context, data *template, set dataSet, oldSnapshot bool) (run backlogRun, err error) {
 	url, conn, drop, err := g.copyOf(ctx, data)
 	if err != nil {
 		return run, err

@@ -54,12 +54,12 @@ const (
 type keptSet struct {
 	dataSet
 
-	keeping *Ground
+	keeping *Cluster
 }
 
 // Undo deletes parents, lets their children go, and brings all of them back: by COPY where undo is off, and by undo where it is on. Keeping is
-// the ground with undo on.
-func Undo(ctx context.Context, g, keeping *Ground, o Options) (_ Report, err error) {
+// the cluster with undo on.
+func Undo(ctx context.Context, g, keeping *Cluster, o Options) (_ Report, err error) {
 	r := &UndoReport{}
 	if r.Head, err = g.head(ctx, "undo", o); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (s keptSet) variants() []variant {
 	return []variant{
 		{
 			name: undoOff, drain: drainByWorker,
-			prepare: func(ctx context.Context, p *plot) error {
+			prepare: func(ctx context.Context, p *dataCopy) error {
 				for i, of := range []string{"id", "parent_id"} {
 					kept[i].Reset()
 					sql := fmt.Sprintf("COPY (SELECT * FROM %s WHERE %s <= %d) TO STDOUT", tables[i], of, s.doomed)
@@ -119,7 +119,7 @@ func (s keptSet) variants() []variant {
 				}
 				return openWorker(ctx, p)
 			},
-			restore: func(ctx context.Context, p *plot) error {
+			restore: func(ctx context.Context, p *dataCopy) error {
 				for i, table := range tables {
 					if _, err := p.conn.PgConn().CopyFrom(ctx, &kept[i], "COPY "+table+" FROM STDIN"); err != nil {
 						return fmt.Errorf("copy rows into %s: %w", table, err)
@@ -130,13 +130,13 @@ func (s keptSet) variants() []variant {
 		},
 		{
 			name: undoOn, drain: drainByWorker,
-			prepare: func(ctx context.Context, p *plot) (err error) {
+			prepare: func(ctx context.Context, p *dataCopy) (err error) {
 				if err = s.keeping.Install(ctx, p.url, s.definitions()); err == nil {
 					p.worker, err = s.keeping.Open(ctx, p.url, s.definitions(), p.duty, p.trial.watch)
 				}
 				return err
 			},
-			restore: func(ctx context.Context, p *plot) error {
+			restore: func(ctx context.Context, p *dataCopy) error {
 				_, err := p.worker.Undo(ctx)
 				return problem.Doing(err, "undo")
 			},

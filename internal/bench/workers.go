@@ -34,7 +34,7 @@ type WorkersCrew struct {
 const heldPause = 250 * time.Millisecond
 
 // Workers drains the set wide by 1, 2 and 4 workers on one database, and by a worker each on 2 and 4 databases.
-func Workers(ctx context.Context, g *Ground, o Options) (_ Report, err error) {
+func Workers(ctx context.Context, g *Cluster, o Options) (_ Report, err error) {
 	r := &WorkersReport{}
 	for _, n := range [][2]int{{1, 1}, {1, 2}, {1, 4}, {2, 2}, {4, 4}} {
 		r.Crews = append(r.Crews, WorkersCrew{Databases: n[0], Workers: n[1]})
@@ -71,7 +71,7 @@ func Workers(ctx context.Context, g *Ground, o Options) (_ Report, err error) {
 }
 
 // crew lets the workers of a crew drain fresh copies, and returns how long that took and the rows of each.
-func (g *Ground) crew(ctx context.Context, data *template, t trial, c WorkersCrew) (took time.Duration, rows int64, err error) {
+func (g *Cluster) crew(ctx context.Context, data *template, t trial, c WorkersCrew) (took time.Duration, rows int64, err error) {
 	urls, drained := make([]string, c.Databases), make([]subscription, c.Databases)
 	var checks, closes []func() error
 	defer func() {

@@ -46,7 +46,7 @@ type Head struct {
 	Duty any `json:"foreground_duty"`
 }
 
-func (g *Ground) head(ctx context.Context, benchmark string, o Options) (h Head, err error) {
+func (g *Cluster) head(ctx context.Context, benchmark string, o Options) (h Head, err error) {
 	h = Head{Benchmark: benchmark, Scale: o.Scale, Rounds: o.Rounds}
 	if o.Foreground {
 		h.Duty = o.Duty
@@ -197,13 +197,13 @@ type variant struct {
 	// stalls has the foreground measured beside it, too.
 	stalls bool
 	// prepare runs before there is work; nil where there is nothing to do.
-	prepare func(ctx context.Context, p *plot) error
+	prepare func(ctx context.Context, p *dataCopy) error
 	// ready runs between that and drain, untimed; nil likewise.
-	ready func(ctx context.Context, p *plot) error
+	ready func(ctx context.Context, p *dataCopy) error
 	// drain works off what there is to do. Nil where everything is done by what made the work.
-	drain func(ctx context.Context, p *plot) error
+	drain func(ctx context.Context, p *dataCopy) error
 	// restore puts the rows back, which is timed and checked, too; nil where they stay away.
-	restore func(ctx context.Context, p *plot) error
+	restore func(ctx context.Context, p *dataCopy) error
 }
 
 // measured holds the figures of one variant in one round.
@@ -213,12 +213,12 @@ type measured struct {
 	times                 []time.Duration
 }
 
-// plot is the copy of the data that a variant works on.
-type plot struct {
-	ground *Ground
-	trial  trial
-	url    string
-	conn   *pgx.Conn
+// dataCopy is the copy that a variant works on.
+type dataCopy struct {
+	cluster *Cluster
+	trial   trial
+	url     string
+	conn    *pgx.Conn
 	// times are those of the statements that changed rows.
 	times []time.Duration
 	// duty and worker are Sexton's alone.
@@ -257,7 +257,7 @@ func inTurn[V any](rounds int, variants []V, do func(round int, v V) error) erro
 
 // compareSets compares on each of the data sets.
 func compareSets[W workload, S any](
-	ctx context.Context, g *Ground, o Options, newSet func(name string, scale float64) (W, error), report func(W, comparison) S,
+	ctx context.Context, g *Cluster, o Options, newSet func(name string, scale float64) (W, error), report func(W, comparison) S,
 ) ([]S, error) {
 	var sets []S
 	for _, name := range o.Sets {
@@ -276,7 +276,7 @@ func compareSets[W workload, S any](
 
 // compare makes the data of a workload and lets each variant work on fresh copies, after each of which it checks that exactly
 // the right rows have been changed; then once more beside the foreground, where that was asked for.
-func (g *Ground) compare(ctx context.Context, w workload, o Options) (found comparison, err error) {
+func (g *Cluster) compare(ctx context.Context, w workload, o Options) (found comparison, err error) {
 	g.Progress("%s: making the rows", w.title())
 	data, err := g.template(ctx, w.create(), w.definitions(), w.fill()...)
 	if err != nil {
@@ -307,8 +307,8 @@ func (g *Ground) compare(ctx context.Context, w workload, o Options) (found comp
 
 // measure lets a variant work on a fresh copy. It returns also how many rows were concerned. The load beside it, if
 // any, is put on the same copy.
-func (g *Ground) measure(ctx context.Context, data *template, t trial, c variant, duty string, beside *load) (m measured, rows int64, err error) {
-	p := &plot{ground: g, trial: t, duty: duty}
+func (g *Cluster) measure(ctx context.Context, data *template, t trial, c variant, duty string, beside *load) (m measured, rows int64, err error) {
+	p := &dataCopy{cluster: g, trial: t, duty: duty}
 	url, conn, drop, err := g.copyOf(ctx, data)
 	if err != nil {
 		return m, 0, err
@@ -351,7 +351,7 @@ func (g *Ground) measure(ctx context.Context, data *template, t trial, c variant
 }
 
 // run does the measured work.
-func (p *plot) run(ctx context.Context, c variant, m *measured) error {
+func (p *dataCopy) run(ctx context.Context, c variant, m *measured) error {
 	start, err := walPosition(ctx, p.conn)
 	if err != nil {
 		return err
@@ -380,19 +380,19 @@ func (p *plot) run(ctx context.Context, c variant, m *measured) error {
 }
 
 // openWorker connects the worker, as one is up already when work comes.
-func openWorker(ctx context.Context, p *plot) (err error) {
-	p.worker, err = p.ground.Open(ctx, p.url, p.trial.definitions, p.duty, p.trial.watch)
+func openWorker(ctx context.Context, p *dataCopy) (err error) {
+	p.worker, err = p.cluster.Open(ctx, p.url, p.trial.definitions, p.duty, p.trial.watch)
 	return err
 }
 
-func drainByWorker(ctx context.Context, p *plot) error {
+func drainByWorker(ctx context.Context, p *dataCopy) error {
 	_, err := p.worker.drain(ctx)
 	p.times, _ = p.trial.watch.take()
 	return err
 }
 
 // send runs a statement that changes rows of a table, and keeps how long it took.
-func (p *plot) send(ctx context.Context, table, sql string, args ...any) (changed int64, err error) {
+func (p *dataCopy) send(ctx context.Context, table, sql string, args ...any) (changed int64, err error) {
 	tag, took, err := timed(ctx, p.conn, sql, args...)
 	if err != nil {
 		return 0, fmt.Errorf("change %s: %w", table, err)
@@ -402,7 +402,7 @@ func (p *plot) send(ctx context.Context, table, sql string, args ...any) (change
 }
 
 // exhaust sends a statement until it changes nothing.
-func (p *plot) exhaust(ctx context.Context, table, sql string, args ...any) error {
+func (p *dataCopy) exhaust(ctx context.Context, table, sql string, args ...any) error {
 	for {
 		if changed, err := p.send(ctx, table, sql, args...); err != nil || changed == 0 {
 			return err
@@ -411,7 +411,7 @@ func (p *plot) exhaust(ctx context.Context, table, sql string, args ...any) erro
 }
 
 // together sends the statements in one transaction.
-func (p *plot) together(ctx context.Context, statements []counted) error {
+func (p *dataCopy) together(ctx context.Context, statements []counted) error {
 	return pgx.BeginFunc(ctx, p.conn, func(pgx.Tx) error {
 		for _, s := range statements {
 			if _, err := p.send(ctx, s.table, s.sql, s.args...); err != nil {
@@ -423,7 +423,7 @@ func (p *plot) together(ctx context.Context, statements []counted) error {
 }
 
 // avoidSequentialScans holds for the rest of the session, which ends with the copy.
-func (p *plot) avoidSequentialScans(ctx context.Context) error {
+func (p *dataCopy) avoidSequentialScans(ctx context.Context) error {
 	_, err := p.conn.Exec(ctx, "SET enable_seqscan = off")
 	return problem.Doing(err, "switch sequential scans off")
 }

@@ -100,8 +100,8 @@ func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Se
 // benchmark is a command that makes a site, measures and prints, and removes the site again.
 func benchmark(env *cli.Env, example, short, long string, measure func(context.Context, *bench.Site) (bench.Report, error)) *cobra.Command {
 	return measuring(env, example, short, long, func(ctx context.Context) (report bench.Report, err error) {
-		job := groundJob{file: "loose_foreign_keys: {definitions: [definitions.yml]}\n"}
-		err = onGround(ctx, env, siteSettings(), job, func(server *bench.Ground, g ground) error {
+		job := measuredJob{file: "loose_foreign_keys: {definitions: [definitions.yml]}\n"}
+		err = onCluster(ctx, env, siteSettings(), job, func(server *bench.Cluster, g installer) error {
 			return onSite(ctx, server, g, func(site *bench.Site) (err error) {
 				report, err = measure(ctx, site)
 				return err
@@ -148,7 +148,7 @@ func siteSettings() map[string]string {
 }
 
 // onSite makes a database on the server, with tables and all of Sexton's objects.
-func onSite(ctx context.Context, server *bench.Ground, g ground, do func(*bench.Site) error) (err error) {
+func onSite(ctx context.Context, server *bench.Cluster, g installer, do func(*bench.Site) error) (err error) {
 	own, drop, err := bench.CreateDatabase(ctx, server.Admin, server.AdminURL)
 	if err != nil {
 		return err

@@ -20,23 +20,23 @@ import (
 
 func benchDiffsCommand(env *cli.Env) *cobra.Command {
 	var o bench.DiffsOptions
-	cmd := groundBenchmark(env, "diffs --scale 0.1 --big 1024", "Speed of moving diffs to object storage against plain uploads, and its memory",
+	cmd := clusterBenchmark(env, "diffs --scale 0.1 --big 1024", "Speed of moving diffs to object storage against plain uploads, and its memory",
 		`Moves one diff of 256 MiB, 500 of 32 KiB and 20 of 8 MiB by the job migrate_external_diff, --workers at a time, and
 uploads the same objects with the same library one by one, in turn. The job reads each object back and compares it, plain uploads do not.
 Without --bucket the objects go to a temporary folder. In a bucket they stand under a prefix of the benchmark's own,
 and are removed at the end; credentials come from the usual places.`,
-		func() (groundJob, error) {
+		func() (measuredJob, error) {
 			if o.Big > 1024 {
-				return groundJob{}, errors.New("--big must be at most 1024")
+				return measuredJob{}, errors.New("--big must be at most 1024")
 			}
-			return groundJob{
+			return measuredJob{
 				kind: riverjobs.MigrateExternalDiff, environ: []string{"SEXTON_EXTERNAL_DIFFS__BUCKET=" + o.Bucket},
 				file: "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true}\n",
 				duty: "SEXTON_LOOSE_FOREIGN_KEYS__DUTY", pass: passOf(diffPass),
 			}, nil
 		},
-		func(ctx context.Context, ground *bench.Ground) (bench.Report, error) {
-			return bench.Diffs(ctx, ground, o)
+		func(ctx context.Context, cluster *bench.Cluster) (bench.Report, error) {
+			return bench.Diffs(ctx, cluster, o)
 		})
 	cmd.Flags().StringVar(&o.Bucket, "bucket", "", "`URL` of the store, as in external_diffs.bucket")
 	sizeFlags(cmd, &o.Scale, &o.Rounds, "number of diffs")

@@ -21,7 +21,7 @@ const looseForeignKeys = "loose_foreign_keys_cleanup"
 func benchDrainCommand(env *cli.Env) *cobra.Command {
 	var o bench.Options
 	var set, pace string
-	cmd := groundBenchmark(env, "drain --set wide --scale 0.2", "Speed of Sexton against one statement, native cascade and the original's",
+	cmd := clusterBenchmark(env, "drain --set wide --scale 0.2", "Speed of Sexton against one statement, native cascade and the original's",
 		`Deletes parents and lets their children go in four ways, each on a fresh copy of the same data: by passes of
 Sexton, by one DELETE joined to the tombstones, by ON DELETE CASCADE or SET NULL, and by statements of the
 original's shape. Checks after each that exactly the right rows are gone. Data sets: wide (10,000 parents with
@@ -29,14 +29,14 @@ original's shape. Checks after each that exactly the right rows are gone. Data s
 children, 1,000 with 10), nullify (wide with three more indexes, and children that stay), single (100,000 parents
 with one child), slow (600 parents with children that cost 20 ms each by a trigger, that no index leads to, and
 above a native cascade without an index).`+benchLoad,
-		func() (_ groundJob, err error) {
+		func() (_ measuredJob, err error) {
 			if o.Sets, err = chosenSets(set, bench.DrainSets(), o.Duty); err != nil {
-				return groundJob{}, err
+				return measuredJob{}, err
 			}
 			return childrenJob(pace)
 		},
-		func(ctx context.Context, ground *bench.Ground) (bench.Report, error) {
-			return bench.Drain(ctx, ground, o)
+		func(ctx context.Context, cluster *bench.Cluster) (bench.Report, error) {
+			return bench.Drain(ctx, cluster, o)
 		})
 	setFlag(cmd, &set, bench.DrainSets())
 	loadFlags(cmd, &o, "the child tables", "the worker (pace adaptive)")
@@ -48,19 +48,19 @@ func benchScaleCommand(env *cli.Env) *cobra.Command {
 	var o bench.ScaleOptions
 	var most int64
 	var pace string
-	cmd := groundBenchmark(env, "scale --max 1000000 --old-snapshot", "Cost per row and memory by the size of the backlog",
+	cmd := clusterBenchmark(env, "scale --max 1000000 --old-snapshot", "Cost per row and memory by the size of the backlog",
 		`Drains backlogs of 10,000, 100,000, 1,000,000 and 10,000,000 tombstones with one child each. With
 --old-snapshot each also while another session holds a snapshot from before. The largest takes some 10 GB of
 disk and many minutes.`,
-		func() (groundJob, error) {
+		func() (measuredJob, error) {
 			if most < bench.SmallestBacklog || most > bench.LargestBacklog {
-				return groundJob{}, fmt.Errorf("--max must be between %d and %d", bench.SmallestBacklog, bench.LargestBacklog)
+				return measuredJob{}, fmt.Errorf("--max must be between %d and %d", bench.SmallestBacklog, bench.LargestBacklog)
 			}
 			o.Sizes = bench.Backlogs(most)
 			return childrenJob(pace)
 		},
-		func(ctx context.Context, ground *bench.Ground) (bench.Report, error) {
-			return bench.Scale(ctx, ground, o)
+		func(ctx context.Context, cluster *bench.Cluster) (bench.Report, error) {
+			return bench.Scale(ctx, cluster, o)
 		})
 	cmd.Flags().Int64Var(&most, "max", bench.LargestBacklog, "leave out backlogs of more than `N` tombstones")
 	cmd.Flags().BoolVar(&o.OldSnapshot, "old-snapshot", false, "measure also beside an old snapshot")
@@ -70,12 +70,12 @@ disk and many minutes.`,
 
 func benchWorkersCommand(env *cli.Env) *cobra.Command {
 	var o bench.Options
-	cmd := groundBenchmark(env, "workers --scale 0.1", "Speed of several workers on one database, and of several databases",
+	cmd := clusterBenchmark(env, "workers --scale 0.1", "Speed of several workers on one database, and of several databases",
 		`Drains the data set wide (10,000 parents with 100 children) by 1, 2 and 4 workers on one database, where one of them
 works at a time, and by a worker each on 2 and 4 databases of the same server.`,
-		func() (groundJob, error) { return childrenJob("") },
-		func(ctx context.Context, ground *bench.Ground) (bench.Report, error) {
-			return bench.Workers(ctx, ground, o)
+		func() (measuredJob, error) { return childrenJob("") },
+		func(ctx context.Context, cluster *bench.Cluster) (bench.Report, error) {
+			return bench.Workers(ctx, cluster, o)
 		})
 	sizeFlags(cmd, &o.Scale, &o.Rounds, "size")
 	return cmd
@@ -86,9 +86,9 @@ func paceFlag(cmd *cobra.Command, pace *string) {
 }
 
 // childrenJob cleans up after deleted parents at the pace of that name, or the default one. Nothing but time ends a pass.
-func childrenJob(pace string) (groundJob, error) {
+func childrenJob(pace string) (measuredJob, error) {
 	if choices := config.Pace("").Choices(); pace != "" && !slices.Contains(choices, pace) {
-		return groundJob{}, fmt.Errorf("--pace must be one of %s", strings.Join(choices, ", "))
+		return measuredJob{}, fmt.Errorf("--pace must be one of %s", strings.Join(choices, ", "))
 	}
 	environ := []string{"SEXTON_DATABASES__MAIN__LIMITS__RUNTIME=50s"}
 	if pace != "" {
@@ -98,7 +98,7 @@ func childrenJob(pace string) (groundJob, error) {
 		const unlimited = "1000000000"
 		environ = append(environ, "SEXTON_DATABASES__MAIN__LIMITS__DELETES="+unlimited, "SEXTON_DATABASES__MAIN__LIMITS__UPDATES="+unlimited)
 	}
-	return groundJob{
+	return measuredJob{
 		kind: looseForeignKeys, file: "loose_foreign_keys: {definitions: [definitions.yml]}\n",
 		environ: environ, duty: "SEXTON_LOOSE_FOREIGN_KEYS__DUTY", pass: passOf(childrenPass),
 	}, nil

@@ -27,7 +27,7 @@ values do not compress), large (50 parents with 100 children of 20 KB).`,
 			if err != nil {
 				return nil, err
 			}
-			err = onGround(ctx, env, bench.ServerSettings(), job, func(off *bench.Ground, g ground) (err error) {
+			err = onCluster(ctx, env, bench.ServerSettings(), job, func(off *bench.Cluster, g installer) (err error) {
 				on := *off
 				g.job.environ = append(g.job.environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h")
 				on.Install, on.Open = g.installed, g.open

@@ -47,18 +47,18 @@ func chosenSets(set string, all []string, duty string) ([]string, error) {
 	return []string{set}, nil
 }
 
-// groundBenchmark is benchmark for benchmarks that make databases themselves. Job looks at the flags and says whose passes are
+// clusterBenchmark is benchmark for benchmarks that make databases themselves. Job looks at the flags and says whose passes are
 // measured.
-func groundBenchmark(env *cli.Env,
-	example, short, long string, job func() (groundJob, error), measure func(context.Context, *bench.Ground) (bench.Report, error),
+func clusterBenchmark(env *cli.Env,
+	example, short, long string, job func() (measuredJob, error), measure func(context.Context, *bench.Cluster) (bench.Report, error),
 ) *cobra.Command {
 	return measuring(env, example, short, long, func(ctx context.Context) (report bench.Report, err error) {
 		measured, err := job()
 		if err != nil {
 			return nil, cli.Usage(err)
 		}
-		err = onGround(ctx, env, bench.ServerSettings(), measured, func(ground *bench.Ground, _ ground) (err error) {
-			report, err = measure(ctx, ground)
+		err = onCluster(ctx, env, bench.ServerSettings(), measured, func(cluster *bench.Cluster, _ installer) (err error) {
+			report, err = measure(ctx, cluster)
 			return err
 		})
 		return report, err
@@ -77,8 +77,8 @@ func sizeFlags(cmd *cobra.Command, scale *float64, rounds *int, of string) {
 	cmd.Flags().IntVar(rounds, "rounds", 3, "how often to measure each, `N`; the median counts")
 }
 
-// onGround hands over the given server, or a private one with the settings, and with it what installs Sexton there.
-func onGround(ctx context.Context, env *cli.Env, settings map[string]string, job groundJob, do func(*bench.Ground, ground) error) (err error) {
+// onCluster hands over the given server, or a private one with the settings, and with it what installs Sexton there.
+func onCluster(ctx context.Context, env *cli.Env, settings map[string]string, job measuredJob, do func(*bench.Cluster, installer) error) (err error) {
 	url := env.DatabaseURL
 	if url == "" {
 		server, err := devpg.Start(ctx, devpg.Options{BinDir: env.Getenv("SEXTON_PG_BIN"), Settings: settings})
@@ -93,7 +93,7 @@ func onGround(ctx context.Context, env *cli.Env, settings map[string]string, job
 		return fmt.Errorf("create folder for the benchmark: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	g := ground{Env: env, dir: dir, job: job}
+	g := installer{Env: env, dir: dir, job: job}
 	c, err := g.config(url, bench.Definitions, "100")
 	if err != nil {
 		return err
@@ -103,14 +103,14 @@ func onGround(ctx context.Context, env *cli.Env, settings map[string]string, job
 		return err
 	}
 	defer admin.Close()
-	return do(&bench.Ground{
+	return do(&bench.Cluster{
 		Admin: admin.Jobs().Pool, AdminURL: url, Pace: string(c.Databases[0].Pace), Install: g.installed, Open: g.open,
 		Progress: func(format string, args ...any) { _, _ = fmt.Fprintf(env.Stderr, format+"\n", args...) },
 	}, g)
 }
 
-// groundJob is the job whose passes are measured.
-type groundJob struct {
+// measuredJob is the job whose passes are measured.
+type measuredJob struct {
 	kind string
 	// args are those of its passes, beside the database.
 	args json.RawMessage
@@ -138,16 +138,16 @@ func passOf[S any](read func(jobrun.Report, S) bench.Pass) func(jobrun.Report) (
 	}
 }
 
-// ground installs Sexton in the benchmark's databases and runs passes there.
-type ground struct {
+// installer installs Sexton in the benchmark's databases and runs passes there.
+type installer struct {
 	*cli.Env
 	// dir holds the files of the configuration.
 	dir string
-	job groundJob
+	job measuredJob
 }
 
 // config is a configuration for one database, in which the worker works at that duty.
-func (g ground) config(url, definitions, duty string) (*config.Config, error) {
+func (g installer) config(url, definitions, duty string) (*config.Config, error) {
 	path := filepath.Join(g.dir, config.DefaultFile)
 	for name, content := range map[string]string{
 		path:                                    g.job.file + "log: {level: warn}\n",
@@ -164,7 +164,7 @@ func (g ground) config(url, definitions, duty string) (*config.Config, error) {
 	return config.Load(config.Options{Path: path, Environ: environ})
 }
 
-func (g ground) install(ctx context.Context, url, definitions string) (*installation.Bound, error) {
+func (g installer) install(ctx context.Context, url, definitions string) (*installation.Bound, error) {
 	c, err := g.config(url, definitions, "100")
 	if err != nil {
 		return nil, err
@@ -173,7 +173,7 @@ func (g ground) install(ctx context.Context, url, definitions string) (*installa
 	return all, problem.Doing(err, "install")
 }
 
-func (g ground) installed(ctx context.Context, url, definitions string) error {
+func (g installer) installed(ctx context.Context, url, definitions string) error {
 	all, err := g.install(ctx, url, definitions)
 	if err == nil {
 		all.Close()
@@ -182,7 +182,7 @@ func (g ground) installed(ctx context.Context, url, definitions string) error {
 }
 
 // open connects a worker whose connections are traced.
-func (g ground) open(ctx context.Context, url, definitions, duty string, tracer pgx.QueryTracer) (*bench.Worker, error) {
+func (g installer) open(ctx context.Context, url, definitions, duty string, tracer pgx.QueryTracer) (*bench.Worker, error) {
 	c, err := g.config(url, definitions, duty)
 	if err != nil {
 		return nil, err

@@ -18,9 +18,9 @@ import (
 	"sexton/internal/problem"
 )
 
-// Ground is a server on which benchmarks of whole drains make databases of their own: each variant works on
+// Cluster is a server on which benchmarks of whole drains make databases of their own: each variant works on
 // a fresh copy of the same data.
-type Ground struct {
+type Cluster struct {
 	// Admin and AdminURL lead to a database of the server that is not touched.
 	Admin    *pgxpool.Pool
 	AdminURL string
@@ -43,7 +43,7 @@ type Worker struct {
 	Pass func(ctx context.Context) (Pass, error)
 	// PassWith is Pass for a job that has other arguments each time.
 	PassWith func(ctx context.Context, args json.RawMessage) (Pass, error)
-	// Undo takes the newest deletion back, where the ground keeps deletions. It returns how many rows came back.
+	// Undo takes the newest deletion back, where the cluster keeps deletions. It returns how many rows came back.
 	Undo  func(ctx context.Context) (int64, error)
 	Close func()
 }
@@ -115,7 +115,7 @@ type template struct {
 }
 
 // template makes a database with tables and Sexton's objects and fills it. The statements of fill run one by one.
-func (g *Ground) template(ctx context.Context, tables, definitions string, fill ...string) (_ *template, err error) {
+func (g *Cluster) template(ctx context.Context, tables, definitions string, fill ...string) (_ *template, err error) {
 	t := &template{name: newName()}
 	url, drop, err := create(ctx, g.Admin, g.AdminURL, t.name, "")
 	if err != nil {
@@ -147,7 +147,7 @@ func (g *Ground) template(ctx context.Context, tables, definitions string, fill 
 }
 
 // copyOf makes a copy of a template and connects to it.
-func (g *Ground) copyOf(ctx context.Context, t *template) (url string, conn *pgx.Conn, drop func() error, err error) {
+func (g *Cluster) copyOf(ctx context.Context, t *template) (url string, conn *pgx.Conn, drop func() error, err error) {
 	url, dropDatabase, err := create(ctx, g.Admin, g.AdminURL, newName(), t.name)
 	if err != nil {
 		return "", nil, nil, err
