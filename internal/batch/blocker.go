@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/pgschema"
 )
@@ -42,14 +44,13 @@ WHERE waiting.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
 ORDER BY holder.xact_start NULLS LAST, blocker.pid
 LIMIT 1`
 
-type querier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
+// askTimeout bounds the question who blocks a transaction: it must not hold up the pass.
+const askTimeout = time.Second
 
-// Blocker asks on another connection whom the session's running transaction waits for. Unlike the other methods it may be called while a
+// Blocker asks on a connection of the pool whom the session's running transaction waits for. Unlike the other methods it may be called while a
 // transaction runs.
-func (s *Session) Blocker(ctx context.Context, on querier) (string, error) {
-	found, err := Blocker(ctx, on, s.Names, s.Fence.Key(), s.Fence.Token())
+func (s *Session) Blocker(ctx context.Context, pool *pgxpool.Pool) (string, error) {
+	found, err := Blocker(ctx, pool, s.Names, s.Fence.Key(), s.Fence.Token())
 	if found.Text != "" {
 		s.seen.Store(&found)
 	}
@@ -57,9 +58,17 @@ func (s *Session) Blocker(ctx context.Context, on querier) (string, error) {
 }
 
 // Blocker asks whom the running transaction of a session waits for, which has the name that session_name gives the key, and the token behind it: "row
-// locked by pid 4711 (psql) since 14:02:03Z", in UTC. It is "" where the transaction waits for no other.
-func Blocker(ctx context.Context, on querier, names pgschema.Names, key string, token int64) (found Obstacle, _ error) {
-	err := on.QueryRow(ctx, names.Render(blockerSQL), key, token).Scan(&found.Text, &found.Transaction)
+// locked by pid 4711 (psql) since 14:02:03Z", in UTC. It is "" where the transaction waits for no other. It waits for a connection until ctx ends; a
+// question that is on its way then is not broken off, which would cost its connection.
+func Blocker(ctx context.Context, pool *pgxpool.Pool, names pgschema.Names, key string, token int64) (found Obstacle, _ error) {
+	on, err := pool.Acquire(ctx)
+	if err != nil {
+		return found, fmt.Errorf("look who blocks %s: %w", key, err)
+	}
+	defer on.Release()
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+	defer cancel()
+	err = on.QueryRow(asking, names.Render(blockerSQL), key, token).Scan(&found.Text, &found.Transaction)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return found, fmt.Errorf("look who blocks %s: %w", key, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
@@ -200,7 +201,8 @@ func TestBlockerIsNamedWithoutRights(t *testing.T) {
 	db.Exec("GRANT USAGE ON SCHEMA public, sexton TO " + role + "; GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role +
 		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
 	session.Conn = psql(t, db.AsRole(role))
-	asking := psql(t, db.AsRole(role))
+	asking := pgtest.Must(pgxpool.New(t.Context(), db.AsRole(role)))(t)
+	t.Cleanup(asking.Close)
 	holder := psql(t, db.URL)
 	execOn(t, holder, "BEGIN")
 	execOn(t, holder, "SELECT FROM items WHERE id = 7 FOR UPDATE")
@@ -217,6 +219,25 @@ func TestBlockerIsNamedWithoutRights(t *testing.T) {
 	execOn(t, holder, "COMMIT")
 	require.NoError(t, <-ended)
 	require.Equal(t, fmt.Sprintf("row locked by pid %d (psql)", holder.PgConn().PID()), blocker)
+}
+
+// A batch that has ended waits for no connection that would name its blocker.
+func TestNobodyWaitsToAskForABlocker(t *testing.T) {
+	t.Parallel()
+	db, session := setup(t)
+	config := pgtest.Must(pgxpool.ParseConfig(db.URL))(t)
+	config.MaxConns = 1
+	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
+	t.Cleanup(pool.Close)
+	pgtest.Acquire(t, pool)
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan error, 1)
+	go func() {
+		_, err := session.Blocker(ctx, pool)
+		asked <- err
+	}()
+	cancel()
+	require.ErrorIs(t, <-asked, context.Canceled)
 }
 
 // What is counted is what was committed, also of tables with rules.

@@ -109,7 +109,15 @@ func (f Fault) By(blocker string) Fault {
 	return f
 }
 
-// LockIn tells the same of a fault's recorded text, which names its SQLSTATE.
+// By does the same with an error.
+func By(err error, blocker string) error {
+	if f := Judge(err); f.By(blocker) != f {
+		return fmt.Errorf("%w (%s)", err, blocker)
+	}
+	return err
+}
+
+// LockIn reports the same as Lock, by a fault's recorded text, which names its SQLSTATE.
 func LockIn(text string) bool {
 	found := recordedState.FindStringSubmatch(text)
 	if found == nil {

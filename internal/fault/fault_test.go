@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -107,6 +108,19 @@ func TestDuplicatesAreThoseOfTheTableItself(t *testing.T) {
 	require.False(t, fault.DuplicateIn(of("23503", likes), likes))
 	require.False(t, fault.DuplicateIn(context.Canceled, likes))
 	require.False(t, fault.DuplicateIn(nil, likes))
+}
+
+// The session that held a lock is named behind a wait that was too long. A deadlock names its own.
+func TestTheSessionInTheWayIsNamedByOneRule(t *testing.T) {
+	t.Parallel()
+	for code, named := range map[string]bool{"55P03": true, "40P01": false, "40001": false, "23503": false} {
+		err := in(0, said(code))
+		by := fault.By(err, "row locked by pid 1")
+		require.ErrorIs(t, by, err)
+		require.Equal(t, named, strings.HasSuffix(by.Error(), " (row locked by pid 1)"), code)
+		require.Equal(t, named, strings.HasSuffix(fault.Judge(err).By("row locked by pid 1").Message, " (row locked by pid 1)"), code)
+		require.Equal(t, err, fault.By(err, ""))
+	}
 }
 
 func TestCountsAreBounded(t *testing.T) {

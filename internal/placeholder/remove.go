@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -92,9 +91,7 @@ func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 	})
 	blocker := end()
 	if err != nil {
-		if f := fault.Judge(err); blocker != "" && f.Lock() {
-			err = fmt.Errorf("%w (%s)", err, blocker)
-		}
+		err = fault.By(err, blocker)
 		err = errors.Join(err, r.recordRefusal(ctx, userID, err))
 		return Verdict{}, fmt.Errorf("remove placeholder user %d: %w", userID, err)
 	}
@@ -107,8 +104,6 @@ func (r *Remover) asking(userID int64) func(context.Context) string {
 		return nil
 	}
 	return func(ctx context.Context) string {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second) // To break a question off costs its connection.
-		defer cancel()
 		found, _ := batch.Blocker(ctx, r.Watched, r.Names, sessionKey(userID), 0) // The transaction says itself what is wrong with the server.
 		return found.Text
 	}

@@ -14,9 +14,6 @@ import (
 	"sexton/internal/replica"
 )
 
-// askTimeout bounds a question on another connection. A pool that has none to spare must not hold up a pass.
-const askTimeout = time.Second
-
 // ClearFor is how long the answer that no replica is too far behind serves the passes that come after: as long as
 // it serves the pass that asked.
 const ClearFor = time.Second
@@ -137,23 +134,15 @@ func (m *Memory) firstHidden(name string) bool {
 	return !known
 }
 
-// Blocker names the session that a batch in a database waits for. A question that is on its way when the batch ends is not broken off,
-// which would cost its connection.
+// Blocker names the session that a batch in a database waits for.
 func (t *Throttle) Blocker(ctx context.Context, name string) string {
 	known := slices.IndexFunc(t.targets, func(at *target) bool { return at.DB.Name == name })
 	if known < 0 {
 		return ""
 	}
 	at := t.targets[known]
-	conn, err := at.DB.Pool.Acquire(ctx)
-	if err != nil {
-		return "" // The batch has ended, or will say itself what is wrong with the server.
-	}
-	defer conn.Release()
-	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
-	defer cancel()
-	reason, err := at.Session.Blocker(asking, conn)
-	if err != nil {
+	reason, err := at.Session.Blocker(ctx, at.DB.Pool)
+	if err != nil { // The batch has ended, or will say itself what is wrong with the server.
 		t.log.DebugContext(ctx, "blocker is unknown", "error", err)
 		return ""
 	}
