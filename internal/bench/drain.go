@@ -61,7 +61,7 @@ func Drain(ctx context.Context, g *Cluster, o Options) (_ Report, err error) {
 		return nil, err
 	}
 	r.Sets, err = compareSets(ctx, g, o, newDataSet, func(set dataSet, found comparison) DrainSet {
-		out := DrainSet{Set: set.name, Parents: set.doomed, Rows: found.rows, Foreground: found.foreground}
+		out := DrainSet{Set: set.name, Parents: set.targets, Rows: found.rows, Foreground: found.foreground}
 		for _, c := range found.variants {
 			out.Variants = append(out.Variants, DrainVariant{c, latency.Milliseconds(c.begun)})
 		}
@@ -112,11 +112,11 @@ const (
 // DrainSets lists the data sets in their order.
 func DrainSets() []string { return []string{Wide, Fanout, Skew, Nullify, Single, Slow} }
 
-// dataSet is parents 1 … doomed+spared and their children in one or more tables. Neighbours in a table belong
+// dataSet is parents 1 … targets+spared and their children in one or more tables. Neighbours in a table belong
 // to different parents, the bad case for locality. Spared parents are there to show that nothing else goes.
 type dataSet struct {
 	name           string
-	doomed, spared int64
+	targets, spared int64
 	tables         []string
 	// rows are those of each table; parentOf is the SQL expression for the parent of row n.
 	rows     int64
@@ -142,34 +142,34 @@ func newDataSet(name string, scale float64) (dataSet, error) {
 	perParent := int64(100)
 	switch name {
 	case Wide:
-		s.doomed = sized(10_000)
+		s.targets = sized(10_000)
 	case Nullify:
-		s.doomed, s.nullify, s.indexed = sized(10_000), true, []string{"a", "b", "c"}
+		s.targets, s.nullify, s.indexed = sized(10_000), true, []string{"a", "b", "c"}
 	case Single:
-		s.doomed, perParent = sized(100_000), 1
+		s.targets, perParent = sized(100_000), 1
 	case Fanout:
-		s.doomed, s.tables, perParent = sized(2000), nil, 50
+		s.targets, s.tables, perParent = sized(2000), nil, 50
 		for i := range 20 {
 			s.tables = append(s.tables, fmt.Sprintf("children_%02d", i+1))
 		}
 	case Skew:
 		small, big := sized(1000), sized(1_000_000)
-		s.doomed, s.spared = small+1, small/10
+		s.targets, s.spared = small+1, small/10
 		few := (small + s.spared) * 10
 		s.rows = big + few
 		step := s.rows / few
 		s.parentOf = fmt.Sprintf("CASE WHEN n %% %[1]d = 0 AND n / %[1]d <= %[2]d THEN 2 + (n / %[1]d - 1) %% %[3]d ELSE 1 END", step, few, small+s.spared)
 		return s, nil
 	case Slow:
-		s.doomed, s.spared, s.tables = sized(600), sized(60_000), []string{triggered, bare, above}
-		s.rows, s.parentOf = s.doomed+s.spared, "n"
+		s.targets, s.spared, s.tables = sized(600), sized(60_000), []string{triggered, bare, above}
+		s.rows, s.parentOf = s.targets+s.spared, "n"
 		return s, nil
 	default:
 		return dataSet{}, fmt.Errorf("no data set %q", name)
 	}
-	s.spared = s.doomed / 10
-	s.rows = (s.doomed + s.spared) * perParent
-	s.parentOf = fmt.Sprintf("(n - 1) %% %d + 1", s.doomed+s.spared)
+	s.spared = s.targets / 10
+	s.rows = (s.targets + s.spared) * perParent
+	s.parentOf = fmt.Sprintf("(n - 1) %% %d + 1", s.targets+s.spared)
 	return s, nil
 }
 
@@ -201,7 +201,7 @@ CREATE TRIGGER slow BEFORE DELETE ON ` + triggered + ` FOR EACH ROW EXECUTE FUNC
 
 // fill are the statements that fill the tables. A row of a child takes about 115 bytes.
 func (s dataSet) fill() []string {
-	statements := []string{fmt.Sprintf("INSERT INTO parents SELECT id, repeat('x', 60) FROM generate_series(1, %d) AS id", s.doomed+s.spared)}
+	statements := []string{fmt.Sprintf("INSERT INTO parents SELECT id, repeat('x', 60) FROM generate_series(1, %d) AS id", s.targets+s.spared)}
 	filler, others := cmp.Or(s.filler, fmt.Sprintf("repeat('x', %d)", 70-8*len(s.indexed))), ""
 	for i := range s.indexed {
 		others += fmt.Sprintf(", n * %d %% 1000003", 7919+2*i)
@@ -231,7 +231,7 @@ func (s dataSet) definitions() string {
 
 func (s dataSet) title() string { return s.name }
 
-func (s dataSet) size() int64 { return s.doomed }
+func (s dataSet) size() int64 { return s.targets }
 
 func (s dataSet) variants() []variant {
 	return []variant{
@@ -245,26 +245,26 @@ func (s dataSet) variants() []variant {
 // childWatch times statements on child tables, and those on tombstones alone.
 func childWatch() *stopwatch { return &stopwatch{work: "children", queue: tombstones} }
 
-// trial deletes parents 1 … doomed: no child of theirs may remain, and nothing else may change.
-func (s dataSet) trial(doomed int64) trial {
+// trial deletes parents 1 … targets: no child of theirs may remain, and nothing else may change.
+func (s dataSet) trial(targets int64) trial {
 	t := trial{
 		done: func(c content) content {
-			c.referring -= c.doomed
+			c.referring -= c.targets
 			if !s.nullify {
-				c.rows -= c.doomed
+				c.rows -= c.targets
 			}
-			c.doomed = 0
+			c.targets = 0
 			return c
 		},
 		leftovers: "SELECT nullif(count(*), 0) || ' tombstones' FROM " + tombstones, definitions: s.definitions(), watch: childWatch(),
 	}
 	for _, table := range s.tables {
 		t.tables = append(t.tables, counted{table, `SELECT count(*), count(parent_id), count(*) FILTER (WHERE parent_id <= $1),
-			coalesce(sum(id) FILTER (WHERE parent_id > $1), 0)::bigint, 0 FROM ` + table, []any{doomed}})
+			coalesce(sum(id) FILTER (WHERE parent_id > $1), 0)::bigint, 0 FROM ` + table, []any{targets}})
 	}
-	if doomed > 0 {
+	if targets > 0 {
 		t.begin = func(ctx context.Context, conn *pgx.Conn) (time.Duration, error) {
-			_, took, err := timed(ctx, conn, "DELETE FROM parents WHERE id <= $1", doomed)
+			_, took, err := timed(ctx, conn, "DELETE FROM parents WHERE id <= $1", targets)
 			return took, problem.Doing(err, "delete parents")
 		}
 	}
@@ -288,5 +288,5 @@ func (s dataSet) readable() int64 {
 // transaction reads at most 100 children of one parent and another child, and updates that one, in one round trip.
 func (s dataSet) transaction(ctx context.Context, conn *pgx.Conn) error {
 	table, first := s.tables[rand.IntN(len(s.tables))], s.readable()
-	return use(ctx, conn, childrenOf(table), first+rand.Int64N(s.doomed+s.spared-first+1), table, "filler", 1+rand.Int64N(s.rows))
+	return use(ctx, conn, childrenOf(table), first+rand.Int64N(s.targets+s.spared-first+1), table, "filler", 1+rand.Int64N(s.rows))
 }

@@ -42,7 +42,7 @@ func TestForegroundLeavesTheBigParentOut(t *testing.T) {
 	require.Contains(t, plan(1), "Seq Scan", "what is avoided")
 	require.EqualValues(t, 2, set.readable())
 	require.NotContains(t, plan(set.readable()), "Seq Scan")
-	require.NotContains(t, plan(set.doomed+set.spared), "Seq Scan")
+	require.NotContains(t, plan(set.targets+set.spared), "Seq Scan")
 	require.NoError(t, set.transaction(t.Context(), conn))
 	set.name = Wide
 	require.EqualValues(t, 1, set.readable())
@@ -53,18 +53,18 @@ func TestDataSets(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		// first are the children of the first parent, each those of every other one, in all tables together.
-		parents, tables, first, each, doomed int64
+		parents, tables, first, each, targets int64
 		indexes                              int
 	}{
-		{name: Wide, parents: 110, tables: 1, first: 100, each: 100, doomed: 100 * 100, indexes: 2},
-		{name: Fanout, parents: 22, tables: 20, first: 1000, each: 1000, doomed: 20 * 1000, indexes: 2},
-		{name: Skew, parents: 12, tables: 1, first: 10_000, each: 10, doomed: 10_000 + 10*10, indexes: 2},
-		{name: Nullify, parents: 110, tables: 1, first: 100, each: 100, doomed: 100 * 100, indexes: 5},
-		{name: Slow, parents: 610, tables: 3, first: 3, each: 3, doomed: 10 * 3, indexes: 2},
+		{name: Wide, parents: 110, tables: 1, first: 100, each: 100, targets: 100 * 100, indexes: 2},
+		{name: Fanout, parents: 22, tables: 20, first: 1000, each: 1000, targets: 20 * 1000, indexes: 2},
+		{name: Skew, parents: 12, tables: 1, first: 10_000, each: 10, targets: 10_000 + 10*10, indexes: 2},
+		{name: Nullify, parents: 110, tables: 1, first: 100, each: 100, targets: 100 * 100, indexes: 5},
+		{name: Slow, parents: 610, tables: 3, first: 3, each: 3, targets: 10 * 3, indexes: 2},
 	} {
 		set, db, conn := filled(t, newDataSet, test.name, 0.01)
-		before := pgtest.Must(set.trial(set.doomed).look(t.Context(), conn))(t)
-		require.Equal(t, test.doomed, concerned(before), test.name)
+		before := pgtest.Must(set.trial(set.targets).look(t.Context(), conn))(t)
+		require.Equal(t, test.targets, concerned(before), test.name)
 		require.Len(t, before, int(test.tables), test.name)
 		require.Equal(t, test.parents, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM parents"), test.name)
 		table := set.tables[0]
@@ -94,7 +94,7 @@ func TestCheck(t *testing.T) {
 			"UPDATE children SET id = -id WHERE id = (SELECT max(id) FROM children WHERE parent_id > 10)",
 		} {
 			set, db, conn := filled(t, newDataSet, name, 0.001)
-			work := set.trial(set.doomed)
+			work := set.trial(set.targets)
 			before := pgtest.Must(work.look(t.Context(), conn))(t)
 			require.ErrorContains(t, work.check(t.Context(), conn, before, false), "children is not as it must be", "nothing was done")
 			db.Exec(right)

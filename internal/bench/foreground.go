@@ -67,12 +67,12 @@ func (g *Cluster) foreground(ctx context.Context, data *template, w workload, o 
 	var rows int64
 	err := inTurn(o.Rounds, all, func(round int, c variant) error {
 		g.Progress("%s: foreground load, round %d of %d, %s", w.title(), round, o.Rounds, c.name)
-		doomed := max(1, w.size()/2)
+		targets := max(1, w.size()/2)
 		if c.name == undisturbed {
-			doomed = 0
+			targets = 0
 		}
 		beside := &load{transaction: w.transaction}
-		m, changed, err := g.measure(ctx, data, w.trial(doomed), c, o.Duty, beside)
+		m, changed, err := g.measure(ctx, data, w.trial(targets), c, o.Duty, beside)
 		if err != nil {
 			return fmt.Errorf("%s under load: %w", c.name, err)
 		}

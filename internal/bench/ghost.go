@@ -53,7 +53,7 @@ func Ghost(ctx context.Context, g *Cluster, target float64, o Options) (_ Report
 	r.Sets, err = compareSets(ctx, g, o, newUserSet, func(set userSet, found comparison) GhostSet {
 		ours, raw := found.of(sexton), found.of(oneStatement)
 		return GhostSet{
-			Set: set.name, Users: set.doomed, Rows: found.rows, Variants: found.variants, Foreground: found.foreground,
+			Set: set.name, Users: set.targets, Rows: found.rows, Variants: found.variants, Foreground: found.foreground,
 			RatioOneStatement: ratio(ours.RowsPerSecond, raw.RowsPerSecond),
 			RatioOriginal:     ratio(ours.RowsPerSecond, found.of(original).RowsPerSecond),
 			RatioWAL:          ratio(float64(ours.WALBytes), float64(raw.WALBytes)),
@@ -127,7 +127,7 @@ func (t moved) clear() string {
 // locality. Those who stay are there to show that nothing else is moved.
 type userSet struct {
 	name           string
-	doomed, spared int64
+	targets, spared int64
 	tables         []moved
 }
 
@@ -144,11 +144,11 @@ func newUserSet(name string, scale float64) (userSet, error) {
 	case BigUser:
 		// Those who stay have a tenth of the notes together.
 		notes.each = max(100, int64(1_000_000*scale))
-		return userSet{name: name, doomed: 1, spared: 1, tables: []moved{notes}}, nil
+		return userSet{name: name, targets: 1, spared: 1, tables: []moved{notes}}, nil
 	case ManyUsers:
 		notes.each = 400
 		users := max(10, int64(200*scale))
-		return userSet{name: name, doomed: users, spared: users / 10, tables: []moved{
+		return userSet{name: name, targets: users, spared: users / 10, tables: []moved{
 			notes,
 			{table: "issues", column: "author_id", each: 200, insert: `INSERT INTO issues (id, project_id, author_id, title) SELECT n, 1, %s, repeat('x', 60)`},
 			{table: "award_emoji", column: "user_id", each: 200, insert: emoji},
@@ -162,7 +162,7 @@ func newUserSet(name string, scale float64) (userSet, error) {
 		doubles := moved{table: "award_emoji", column: "user_id", each: notes.each, insert: emoji, double: "awardable_id % 2 = 0"}
 		doubles.like = fmt.Sprintf(`INSERT INTO award_emoji (id, user_id, awardable_type, awardable_id, name)
 			SELECT %d + n, %d, 'Issue', n, 'thumbsup' FROM generate_series(2, %d, 2) AS n`, 2*doubles.each, ghostID, doubles.each+doubles.each/10)
-		return userSet{name: name, doomed: 1, spared: 1, tables: []moved{notes, doubles}}, nil
+		return userSet{name: name, targets: 1, spared: 1, tables: []moved{notes, doubles}}, nil
 	default:
 		return userSet{}, fmt.Errorf("no data set %q", name)
 	}
@@ -170,18 +170,18 @@ func newUserSet(name string, scale float64) (userSet, error) {
 
 // rows are those of a table, of all users. One user who stays beside a big one has a tenth of its rows.
 func (s userSet) rows(t moved) int64 {
-	if s.doomed == 1 {
+	if s.targets == 1 {
 		return t.each + t.each/10
 	}
-	return (s.doomed + s.spared) * t.each
+	return (s.targets + s.spared) * t.each
 }
 
 // owner is the SQL expression for the user of row n.
 func (s userSet) owner() string {
-	if s.doomed == 1 {
+	if s.targets == 1 {
 		return fmt.Sprintf("%d + (n %% 11 = 0)::integer", firstUser)
 	}
-	return fmt.Sprintf("%d + n %% %d", firstUser, s.doomed+s.spared)
+	return fmt.Sprintf("%d + n %% %d", firstUser, s.targets+s.spared)
 }
 
 // fill are the statements that fill the tables of the reference application.
@@ -189,7 +189,7 @@ func (s userSet) fill() []string {
 	statements := []string{
 		fmt.Sprintf(`INSERT INTO users (id, username, email, name, user_type)
 			SELECT id, 'user' || id, id || '@example.com', 'User ' || id, CASE id WHEN %d THEN 5 ELSE 0 END FROM generate_series(%d, %d) AS id`,
-			ghostID, ghostID, firstUser+s.doomed+s.spared-1),
+			ghostID, ghostID, firstUser+s.targets+s.spared-1),
 		"INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group')",
 		"INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project')",
 	}
@@ -204,7 +204,7 @@ func (s userSet) fill() []string {
 
 func (s userSet) title() string { return s.name }
 
-func (s userSet) size() int64 { return s.doomed }
+func (s userSet) size() int64 { return s.targets }
 
 // create is the SQL of the reference application's tables.
 func (userSet) create() string { return exampleapp.Schema() }
@@ -220,11 +220,11 @@ func (s userSet) variants() []variant {
 }
 
 // trial queues the first so many users: the ghost user gets their rows, each once, and no other user loses any.
-func (s userSet) trial(doomed int64) trial {
-	last := firstUser + doomed - 1
+func (s userSet) trial(targets int64) trial {
+	last := firstUser + targets - 1
 	t := trial{
 		done: func(c content) content {
-			return content{rows: c.rows - c.doubles, referring: c.referring + c.doomed - c.doubles, others: c.others}
+			return content{rows: c.rows - c.doubles, referring: c.referring + c.targets - c.doubles, others: c.others}
 		},
 		leftovers: fmt.Sprintf(`SELECT CASE WHEN users + queued > 0 THEN users || ' users and ' || queued || ' rows of the queue' END
 			FROM (SELECT count(*) AS users FROM users WHERE id BETWEEN %d AND %d) AS a, (SELECT count(*) AS queued FROM %s) AS b`, firstUser, last, userQueue),

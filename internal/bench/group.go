@@ -40,7 +40,7 @@ func GroupSets() []string { return []string{FlatGroup, DeepGroup, RingGroup} }
 // forest is group 1, which is to go, with the groups 3 to 5 if it has levels, and group 2, a tenth as big.
 type forest struct {
 	set            string
-	doomed, spared int64
+	targets, spared int64
 }
 
 const (
@@ -67,7 +67,7 @@ CREATE INDEX ON notes (issue_id);`
 // fill are the statements that fill the tables. Neighbours in a table belong to different projects, the bad case for
 // locality.
 func (f forest) fill() []string {
-	projects := f.doomed + f.spared
+	projects := f.targets + f.spared
 	group, next := "1", ""
 	levels := "SELECT WHERE false"
 	switch f.set {
@@ -80,11 +80,11 @@ func (f forest) fill() []string {
 	return []string{
 		"INSERT INTO users VALUES (1, 'admin', 'admin@example.com', 'Admin', 'active', 0, true)",
 		"INSERT INTO application_settings VALUES (1)",
-		"INSERT INTO groups VALUES (1, NULL, 'doomed', 'doomed', '2020-01-01'), (2, NULL, 'spared', 'spared', NULL)",
+		"INSERT INTO groups VALUES (1, NULL, 'target', 'target', '2020-01-01'), (2, NULL, 'spared', 'spared', NULL)",
 		"INSERT INTO group_deletion_schedules VALUES (1, 1, '2020-01-01')",
 		levels,
 		fmt.Sprintf("INSERT INTO projects SELECT n, CASE WHEN n <= %d THEN %s ELSE 2 END, 'project-' || n FROM generate_series(1, %d) AS n",
-			f.doomed, group, projects),
+			f.targets, group, projects),
 		fmt.Sprintf("INSERT INTO issues SELECT n, (n - 1) %% %d + 1, repeat('x', 60)%s FROM generate_series(1, %d) AS n",
 			projects, next, projects*issuesPerProject),
 		fmt.Sprintf("INSERT INTO notes SELECT n, (n - 1) %% %d + 1, repeat('x', 70) FROM generate_series(1, %d) AS n",
@@ -115,29 +115,29 @@ func (forest) variants() []variant {
 	}
 }
 
-// trial is the destruction of group 1, if doomed is not 0: exactly group 2 is left.
-func (f forest) trial(doomed int64) trial {
+// trial is the destruction of group 1, if targets is not 0: exactly group 2 is left.
+func (f forest) trial(targets int64) trial {
 	t := trial{
-		done:  func(c content) content { return content{rows: c.rows - c.doomed, others: c.others} },
+		done:  func(c content) content { return content{rows: c.rows - c.targets, others: c.others} },
 		watch: &stopwatch{work: "DELETE FROM", queue: tombstones},
 	}
 	// Projects, issues and notes belong to those above them as fill has made them.
 	below := func(parent string) string {
-		return fmt.Sprintf("(%s - 1) %% %d + 1 <= %d", parent, f.doomed+f.spared, f.doomed)
+		return fmt.Sprintf("(%s - 1) %% %d + 1 <= %d", parent, f.targets+f.spared, f.targets)
 	}
 	for table, goes := range map[string]string{
 		"groups": "id <> 2", "projects": below("id"), "issues": below("project_id"), "notes": below("issue_id"),
 	} {
 		t.tables = append(t.tables, counted{table, fmt.Sprintf(`
 			SELECT count(*), 0, count(*) FILTER (WHERE goes), coalesce(sum(id) FILTER (WHERE NOT goes), 0)::bigint, 0
-			FROM (SELECT id, $1 AND %s AS goes FROM %s) AS found`, goes, table), []any{doomed > 0}})
+			FROM (SELECT id, $1 AND %s AS goes FROM %s) AS found`, goes, table), []any{targets > 0}})
 	}
 	return t
 }
 
 // transaction reads the notes of some issue and another one, and updates that one. Of ten one is about a group that stays.
 func (f forest) transaction(ctx context.Context, conn *pgx.Conn) error {
-	issues := (f.doomed + f.spared) * issuesPerProject
+	issues := (f.targets + f.spared) * issuesPerProject
 	return use(ctx, conn, "SELECT id, note FROM notes WHERE issue_id = $1 LIMIT 100", 1+rand.Int64N(issues),
 		"notes", "note", 1+rand.Int64N(issues*notesPerIssue))
 }
@@ -145,9 +145,9 @@ func (f forest) transaction(ctx context.Context, conn *pgx.Conn) error {
 // Group destroys a group in two ways and measures what that takes, and what others feel of it. The cluster has to be one of the
 // job that destroys group 1, on behalf of user 1. The full size are 1,000 projects, with 100 issues of 9 notes each. Set is one of GroupSets.
 func Group(ctx context.Context, g *Cluster, set string, o Options) (_ Report, err error) {
-	f := forest{set: set, doomed: max(10, int64(1000*o.Scale))}
-	f.spared = max(2, f.doomed/10)
-	r := &GroupReport{Set: set, Projects: f.doomed}
+	f := forest{set: set, targets: max(10, int64(1000*o.Scale))}
+	f.spared = max(2, f.targets/10)
+	r := &GroupReport{Set: set, Projects: f.targets}
 	if r.Head, err = g.head(ctx, "group", o); err != nil {
 		return nil, err
 	}

@@ -103,7 +103,7 @@ func Scale(ctx context.Context, g *Cluster, o ScaleOptions) (Report, error) {
 // backlog measures one size: without an old snapshot, and with one where asked for.
 func (g *Cluster) backlog(ctx context.Context, size int64, oldSnapshot bool) (_ []ScaleSize, err error) {
 	set := dataSet{
-		name: "backlog", doomed: size, spared: size / 10, tables: []string{"children"}, rows: size + size/10, parentOf: "n",
+		name: "backlog", targets: size, spared: size / 10, tables: []string{"children"}, rows: size + size/10, parentOf: "n",
 	}
 	fill := set.fill()
 	for first := int64(1); first <= size; first += parentsAtATime {
@@ -182,7 +182,7 @@ func (g *Cluster) drainBacklog(ctx context.Context, data *template, set dataSet,
 		return run, err
 	}
 	defer func() { err = errors.Join(err, drop()) }()
-	last := set.doomed + afterwards
+	last := set.targets + afterwards
 	t := set.trial(last)
 	before, err := t.look(ctx, conn)
 	if err != nil {
@@ -210,7 +210,7 @@ func (g *Cluster) drainBacklog(ctx context.Context, data *template, set dataSet,
 	}
 	run.took, run.peak = time.Since(began), memory("/proc/self/status", "VmHWM:")
 	run.children, run.queue = t.watch.take()
-	for id := set.doomed + 1; id <= last; id++ {
+	for id := set.targets + 1; id <= last; id++ {
 		if _, err := conn.Exec(ctx, "DELETE FROM parents WHERE id = $1", id); err != nil {
 			return run, fmt.Errorf("delete parent: %w", err)
 		}

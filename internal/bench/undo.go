@@ -68,15 +68,15 @@ func Undo(ctx context.Context, g, keeping *Cluster, o Options) (_ Report, err er
 		s, err := newDataSet(Wide, scale)
 		s.name, s.filler = name, "left(md5(n::text) || md5((-n)::text) || md5(n::text || 'x'), 70)"
 		if name == Large {
-			s.doomed = max(4, s.doomed/200)
-			s.spared, s.rows = 1, (s.doomed+1)*100
-			s.parentOf = fmt.Sprintf("(n - 1) %% %d + 1", s.doomed+s.spared)
+			s.targets = max(4, s.targets/200)
+			s.spared, s.rows = 1, (s.targets+1)*100
+			s.parentOf = fmt.Sprintf("(n - 1) %% %d + 1", s.targets+s.spared)
 			s.filler = "(SELECT string_agg(md5(n::text || ' ' || i), '') FROM generate_series(1, 640) AS i)"
 		}
 		return keptSet{s, keeping}, err
 	}
 	r.Sets, err = compareSets(ctx, g, o, newSet, func(set keptSet, found comparison) UndoSet {
-		out := UndoSet{Set: set.name, Parents: set.doomed, Rows: found.rows}
+		out := UndoSet{Set: set.name, Parents: set.targets, Rows: found.rows}
 		for _, c := range found.variants {
 			out.Variants = append(out.Variants, UndoVariant{c, round(float64(out.Parents+out.Rows)/c.restored.Seconds(), 0)})
 		}
@@ -112,7 +112,7 @@ func (s keptSet) variants() []variant {
 			prepare: func(ctx context.Context, p *dataCopy) error {
 				for i, of := range []string{"id", "parent_id"} {
 					kept[i].Reset()
-					sql := fmt.Sprintf("COPY (SELECT * FROM %s WHERE %s <= %d) TO STDOUT", tables[i], of, s.doomed)
+					sql := fmt.Sprintf("COPY (SELECT * FROM %s WHERE %s <= %d) TO STDOUT", tables[i], of, s.targets)
 					if _, err := p.conn.PgConn().CopyTo(ctx, &kept[i], sql); err != nil {
 						return fmt.Errorf("copy rows of %s: %w", tables[i], err)
 					}

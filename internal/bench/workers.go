@@ -55,7 +55,7 @@ func Workers(ctx context.Context, g *Cluster, o Options) (_ Report, err error) {
 	took := map[WorkersCrew][]time.Duration{}
 	err = inTurn(o.Rounds, r.Crews, func(round int, c WorkersCrew) error {
 		g.Progress("round %d of %d, %d workers on %d databases", round, o.Rounds, c.Workers, c.Databases)
-		t, rows, err := g.crew(ctx, data, set.trial(set.doomed), c)
+		t, rows, err := g.crew(ctx, data, set.trial(set.targets), c)
 		took[c], r.Rows = append(took[c], t), rows
 		return err
 	})

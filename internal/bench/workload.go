@@ -70,7 +70,7 @@ type workload interface {
 	fill() []string
 	variants() []variant
 	// trial is the work for the first so many of them.
-	trial(doomed int64) trial
+	trial(targets int64) trial
 	// transaction is one of the application's on the same tables.
 	transaction(ctx context.Context, conn *pgx.Conn) error
 }
@@ -101,9 +101,9 @@ type counted struct {
 type content struct {
 	// rows are all of them, referring those with a parent or, in a benchmark of users, those of the ghost user.
 	rows, referring int64
-	// doomed are to be deleted or changed. The sum of the ids of all others shows whether they are the same.
-	doomed, others int64
-	// doubles are those of doomed of which the ghost user has the like.
+	// targets are to be deleted or changed. The sum of the ids of all others shows whether they are the same.
+	targets, others int64
+	// doubles are those of targets of which the ghost user has the like.
 	doubles int64
 }
 
@@ -112,7 +112,7 @@ func (t trial) look(ctx context.Context, conn *pgx.Conn) (map[string]content, er
 	found := map[string]content{}
 	for _, table := range t.tables {
 		var c content
-		if err := conn.QueryRow(ctx, table.sql, table.args...).Scan(&c.rows, &c.referring, &c.doomed, &c.others, &c.doubles); err != nil {
+		if err := conn.QueryRow(ctx, table.sql, table.args...).Scan(&c.rows, &c.referring, &c.targets, &c.others, &c.doubles); err != nil {
 			return nil, fmt.Errorf("count rows of %s: %w", table.table, err)
 		}
 		found[table.table] = c
@@ -123,7 +123,7 @@ func (t trial) look(ctx context.Context, conn *pgx.Conn) (map[string]content, er
 // concerned are the rows to be deleted or changed.
 func concerned(tables map[string]content) (n int64) {
 	for _, c := range tables {
-		n += c.doomed
+		n += c.targets
 	}
 	return n
 }

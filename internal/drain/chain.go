@@ -52,21 +52,21 @@ func heldSQL(leaf pgcatalog.Table, refs []*Ref, from string) string {
 	var live, above []string
 	for _, f := range refs {
 		if !f.chain {
-			live = append(live, f.Exists("doomed"))
+			live = append(live, f.Exists("target"))
 			continue
 		}
-		live = append(live, fmt.Sprintf("EXISTS (SELECT FROM %s AS child WHERE %s OFFSET 0)", f.From, f.matches("doomed")+f.beside("meant")))
-		above = append(above, fmt.Sprintf(`SELECT doomed.ctid AS at
+		live = append(live, fmt.Sprintf("EXISTS (SELECT FROM %s AS child WHERE %s OFFSET 0)", f.From, f.matches("target")+f.beside("meant")))
+		above = append(above, fmt.Sprintf(`SELECT target.ctid AS at
 		FROM ONLY %[1]s AS child
-		JOIN ONLY %[1]s AS doomed ON %[2]s
-		WHERE child.ctid OPERATOR(pg_catalog.=) held.at`, leaf.SQL(), f.matches("doomed")))
+		JOIN ONLY %[1]s AS target ON %[2]s
+		WHERE child.ctid OPERATOR(pg_catalog.=) held.at`, leaf.SQL(), f.matches("target")))
 	}
 	return fmt.Sprintf(`meant AS MATERIALIZED (
 	SELECT want.at FROM %[1]s AS want
-	JOIN ONLY %[2]s AS doomed ON doomed.ctid OPERATOR(pg_catalog.=) want.at AND doomed.xmin OPERATOR(pg_catalog.=) want.version
+	JOIN ONLY %[2]s AS target ON target.ctid OPERATOR(pg_catalog.=) want.at AND target.xmin OPERATOR(pg_catalog.=) want.version
 ),
 held AS (
-	SELECT meant.at FROM meant JOIN ONLY %[2]s AS doomed ON doomed.ctid OPERATOR(pg_catalog.=) meant.at
+	SELECT meant.at FROM meant JOIN ONLY %[2]s AS target ON target.ctid OPERATOR(pg_catalog.=) meant.at
 	WHERE %[3]s
 	UNION
 	SELECT above.at

@@ -93,7 +93,7 @@ func (k *Key) Without(key []string) string {
 // WithoutParent is the array of those keys in parameter n that no row has.
 func (k *Key) WithoutParent(n int) string {
 	keys := k.Parameter(n)
-	return fmt.Sprintf("ARRAY(SELECT doomed.key FROM pg_catalog.unnest(%s) AS doomed (key) WHERE NOT %s)", keys, k.Lives("doomed.key", keys))
+	return fmt.Sprintf("ARRAY(SELECT target.key FROM pg_catalog.unnest(%s) AS target (key) WHERE NOT %s)", keys, k.Lives("target.key", keys))
 }
 
 // Lives is true for one of keys that has a row. Tables that inherit from the parent count: a DELETE on it takes

@@ -45,7 +45,7 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	owner := Owner{
 		Deleted: ",\ncounted AS (SELECT)", Changed: ",\nnoted AS (SELECT)", Field: "nullified",
 		Beside: func(*Table) Beside {
-			return Beside{CTEs: ",\nevent AS (SELECT)", Returning: ", doomed.id", Selected: "1"}
+			return Beside{CTEs: ",\nevent AS (SELECT)", Returning: ", target.id", Selected: "1"}
 		},
 		Figures: func(t *Table) []batch.Figure {
 			return []batch.Figure{{Field: "deleted", Label: t.Label()}, {Field: "all"}}

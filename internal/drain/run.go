@@ -48,7 +48,7 @@ type Owner struct {
 func (o *Owner) label(t *Table) string { return o.Figures(t)[0].Label }
 
 // Beside is the further work of a statement that deletes rows of a table. CTEs may read the CTE gone, which has the columns that Returning adds
-// with the alias doomed. Selected is an expression of type bigint, or "".
+// with the alias target. Selected is an expression of type bigint, or "".
 type Beside struct{ CTEs, Returning, Selected string }
 
 // ErrCancelled says that the owner is not to lose its rows any more. An Alter returns it.

@@ -167,8 +167,8 @@ func locked(leaf pgcatalog.Table) string {
 func lockStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf(`WITH %s,
 held AS MATERIALIZED (
-	SELECT FROM want JOIN ONLY %s AS doomed ON doomed.ctid OPERATOR(pg_catalog.=) want.at AND doomed.xmin OPERATOR(pg_catalog.=) want.version
-	FOR UPDATE OF doomed
+	SELECT FROM want JOIN ONLY %s AS target ON target.ctid OPERATOR(pg_catalog.=) want.at AND target.xmin OPERATOR(pg_catalog.=) want.version
+	FOR UPDATE OF target
 )
 SELECT pg_catalog.count(*) FROM held`, wantSQL, leaf.SQL())
 }
@@ -188,10 +188,10 @@ func (o *Owner) removeStatement(names pgschema.Names, t *Table, leaf pgcatalog.T
 	case bare:
 	case chained:
 		ctes += ",\n" + heldSQL(leaf, refs, from)
-		below.WriteString("\n\tAND NOT doomed.ctid OPERATOR(pg_catalog.=) ANY (SELECT held.at FROM held)")
+		below.WriteString("\n\tAND NOT target.ctid OPERATOR(pg_catalog.=) ANY (SELECT held.at FROM held)")
 	default:
 		for _, f := range refs {
-			below.WriteString("\n\tAND NOT " + f.Exists("doomed"))
+			below.WriteString("\n\tAND NOT " + f.Exists("target"))
 		}
 	}
 	beside, result := o.Beside(t), "total"
@@ -209,8 +209,8 @@ added AS MATERIALIZED (
 	}
 	return fmt.Sprintf(`WITH RECURSIVE %s,
 gone AS (
-	DELETE FROM ONLY %s AS doomed USING %s AS want
-	WHERE doomed.ctid OPERATOR(pg_catalog.=) want.at AND doomed.xmin OPERATOR(pg_catalog.=) want.version%s
+	DELETE FROM ONLY %s AS target USING %s AS want
+	WHERE target.ctid OPERATOR(pg_catalog.=) want.at AND target.xmin OPERATOR(pg_catalog.=) want.version%s
 	RETURNING want.at%s
 ),
 total AS MATERIALIZED (SELECT pg_catalog.count(*) AS rows FROM gone)%s%s
@@ -237,7 +237,7 @@ func (o *Owner) tellStatement(t *Table, leaf pgcatalog.Table) string {
 	beside := o.Beside(t)
 	return fmt.Sprintf(`WITH %s,
 gone AS (
-	SELECT want.at%s FROM want JOIN ONLY %s AS doomed ON doomed.ctid OPERATOR(pg_catalog.=) want.at AND doomed.xmin OPERATOR(pg_catalog.=) want.version
+	SELECT want.at%s FROM want JOIN ONLY %s AS target ON target.ctid OPERATOR(pg_catalog.=) want.at AND target.xmin OPERATOR(pg_catalog.=) want.version
 )%s
 SELECT $3::bigint`, wantSQL, beside.Returning, leaf.SQL(), beside.CTEs)
 }
@@ -247,7 +247,7 @@ SELECT $3::bigint`, wantSQL, beside.Returning, leaf.SQL(), beside.CTEs)
 func goneStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf(`WITH %s
 SELECT 1 OPERATOR(pg_catalog./) (pg_catalog.count(*) OPERATOR(pg_catalog.=) 0)::integer
-FROM want JOIN ONLY %s AS doomed ON doomed.ctid OPERATOR(pg_catalog.=) want.at AND doomed.xmin OPERATOR(pg_catalog.=) want.version`,
+FROM want JOIN ONLY %s AS target ON target.ctid OPERATOR(pg_catalog.=) want.at AND target.xmin OPERATOR(pg_catalog.=) want.version`,
 		wantSQL, leaf.SQL())
 }
 

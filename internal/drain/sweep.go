@@ -165,7 +165,7 @@ found AS MATERIALIZED (SELECT ARRAY(
 func aboveStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf(`%s,
 found AS MATERIALIZED (SELECT ARRAY(
-	SELECT want.at FROM want JOIN ONLY %s AS doomed ON doomed.ctid OPERATOR(pg_catalog.=) want.at AND doomed.xmin OPERATOR(pg_catalog.=) want.version
+	SELECT want.at FROM want JOIN ONLY %s AS target ON target.ctid OPERATOR(pg_catalog.=) want.at AND target.xmin OPERATOR(pg_catalog.=) want.version
 	WHERE %s OPERATOR(pg_catalog.=) ''
 	LIMIT $5
 ) AS places)`, wantSQL, leaf.SQL(), restSQL)
@@ -180,7 +180,7 @@ func (o *Owner) sweepStatement(names pgschema.Names, t *Table, leaf pgcatalog.Ta
 		before = "''"
 	}
 	return strings.Join([]string{"WITH " + found, fmt.Sprintf(`gone AS (
-	DELETE FROM ONLY %s AS doomed WHERE doomed.ctid OPERATOR(pg_catalog.=) ANY ((SELECT found.places FROM found)::pg_catalog.tid[]) RETURNING 1
+	DELETE FROM ONLY %s AS target WHERE target.ctid OPERATOR(pg_catalog.=) ANY ((SELECT found.places FROM found)::pg_catalog.tid[]) RETURNING 1
 )`, leaf.SQL()), "total AS MATERIALIZED (SELECT pg_catalog.count(*) AS rows FROM gone)" + o.Deleted, fmt.Sprintf(`swept AS MATERIALIZED (
 	SELECT pg_catalog.set_config('sexton.rest', CASE
 		WHEN total.rows OPERATOR(pg_catalog.=) pg_catalog.cardinality(found.places) AND total.rows OPERATOR(pg_catalog.<) $5::bigint THEN %s ELSE 'x'

@@ -59,7 +59,7 @@ const (
 	PointCollected Point = "collected"
 	PointRestored  Point = "restored"
 
-	PointDoomed  Point = "doomed"
+	PointEntry   Point = "entry"
 	PointUnused  Point = "unused"
 	PointDeleted Point = "deleted"
 	// PointListed comes after each page of a sweep.

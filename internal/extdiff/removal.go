@@ -48,8 +48,8 @@ type Removed struct {
 	Failed int64 `json:"removals_failed"`
 }
 
-// doomed is an entry of the list of objects to be removed.
-type doomed struct {
+// removal is an entry of the list of objects to be removed.
+type removal struct {
 	id, diffID int64
 	key        string
 	// store is nil where it is the configured one, whichever that is.
@@ -73,8 +73,8 @@ func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 		if err != nil {
 			return removed, fmt.Errorf("take an object to be removed: %w", err)
 		}
-		d := doomed{id: row.ID, diffID: row.DiffID, key: row.Key, store: row.Store}
-		e.reach(PointDoomed)
+		d := removal{id: row.ID, diffID: row.DiffID, key: row.Key, store: row.Store}
+		e.reach(PointEntry)
 		gone, err := e.destroy(ctx, d)
 		switch {
 		case err != nil:
@@ -99,7 +99,7 @@ func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 	return removed, failed
 }
 
-func (e *Engine) kindOf(d doomed) blobstore.Kind {
+func (e *Engine) kindOf(d removal) blobstore.Kind {
 	if d.store != nil {
 		return blobstore.Kind(*d.store)
 	}
@@ -113,7 +113,7 @@ func bearable(err error) bool {
 	return busy || elsewhere
 }
 
-func (e *Engine) putOff(ctx context.Context, d doomed, cause error) error {
+func (e *Engine) putOff(ctx context.Context, d removal, cause error) error {
 	return settle(ctx, e.DB, "put off the removal of "+d.key, func(ctx context.Context, on *diffsqlc.Queries) error {
 		return on.RemovalPutOff(ctx, retryAfter.Seconds(), cause.Error(), d.id)
 	})
@@ -121,7 +121,7 @@ func (e *Engine) putOff(ctx context.Context, d doomed, cause error) error {
 
 // destroy deletes an object under the claim of the diff that it is named after, unless a row refers to it: that diff's, or the one
 // that it was listed for, should the application have given it another's object. It reports whether the object is gone.
-func (e *Engine) destroy(ctx context.Context, d doomed) (gone bool, err error) {
+func (e *Engine) destroy(ctx context.Context, d removal) (gone bool, err error) {
 	at, err := e.at(ctx, d.key, int(e.kindOf(d)))
 	if err != nil {
 		return false, err
@@ -150,7 +150,7 @@ func (e *Engine) destroy(ctx context.Context, d doomed) (gone bool, err error) {
 }
 
 // destroyHeld tells beside whether the object is gone whether that is known for sure.
-func (e *Engine) destroyHeld(ctx context.Context, d doomed, owner int64) (gone, sure bool, err error) {
+func (e *Engine) destroyHeld(ctx context.Context, d removal, owner int64) (gone, sure bool, err error) {
 	used, err := queries(e.DB).RemovalInUse(ctx, []int64{owner, d.diffID}, d.key, d.store)
 	if err != nil {
 		return false, true, fmt.Errorf("look whether %s is in use: %w", d.key, err)

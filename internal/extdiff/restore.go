@@ -31,7 +31,7 @@ var ErrNoDiff = errors.New("there is no such diff")
 // where the object is not what was written, or lacks anything that a row says is there.
 func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err error) {
 	restored := Restored{DiffID: diffID}
-	var object doomed
+	var object removal
 	err = e.claimed(ctx, diffID, func(held context.Context, claimed *claim) (err error) {
 		object, err = e.bringBack(held, claimed, &restored)
 		return err
@@ -70,7 +70,7 @@ const collectSQL = `CREATE TEMPORARY TABLE sexton_pieces (relative_order integer
 // bringBack does all of it in one transaction, which locks nothing before the object has been read. Each of its statements has a limit,
 // the store gives up a connection over which no byte moves, and the claim ends with a database that does not answer. It returns the object, on the
 // list of those to be removed.
-func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restored) (object doomed, err error) {
+func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restored) (object removal, err error) {
 	err = pgx.BeginFunc(ctx, e.DB.Pool, func(tx pgx.Tx) error {
 		if err := e.bound(ctx, tx, e.Limits.orDefaults().Transfer); err != nil {
 			return err
@@ -109,7 +109,7 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 		if err := on.Keep(ctx, claimed.diffID, claimed.token); err != nil {
 			return fmt.Errorf("note that the diff stays in the database: %w", err)
 		}
-		object = doomed{diffID: claimed.diffID, key: external.key, store: &external.store}
+		object = removal{diffID: claimed.diffID, key: external.key, store: &external.store}
 		restored.Files, restored.Bytes = int64(len(external.files)), external.bytes()
 		if object.id, err = on.RemoveNext(ctx, object.diffID, object.key, external.store, 0); err != nil {
 			return fmt.Errorf("list the object as one to be removed: %w", err)
@@ -117,7 +117,7 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 		return nil
 	})
 	if err != nil {
-		return doomed{}, err
+		return removal{}, err
 	}
 	return object, nil
 }

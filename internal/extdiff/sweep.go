@@ -131,7 +131,7 @@ func (s *Sweeper) page(ctx context.Context, before, until time.Time, page []blob
 	if len(page) == 0 {
 		return true, nil
 	}
-	doomed, hold, err := s.dangling(ctx, before, page)
+	dangling, hold, err := s.dangling(ctx, before, page)
 	if err != nil {
 		return false, err
 	}
@@ -145,12 +145,12 @@ func (s *Sweeper) page(ctx context.Context, before, until time.Time, page []blob
 			whole = false
 			break
 		}
-		if doomed[object.Key] && !hold {
+		if dangling[object.Key] && !hold {
 			if err = s.remove(ctx, object, &seen); err != nil {
 				break
 			}
 		}
-		s.count(object, doomed[object.Key] && hold, &seen)
+		s.count(object, dangling[object.Key] && hold, &seen)
 		last = &page[i]
 	}
 	if last != nil {
@@ -175,25 +175,25 @@ func (s *Sweeper) count(object blobstore.Info, held bool, seen *Swept) {
 
 // dangling are the objects of a page that are old enough, are named as those of diffs are, and have no row; hold tells that they
 // are too many.
-func (s *Sweeper) dangling(ctx context.Context, before time.Time, page []blobstore.Info) (doomed map[string]bool, hold bool, err error) {
+func (s *Sweeper) dangling(ctx context.Context, before time.Time, page []blobstore.Info) (dangling map[string]bool, hold bool, err error) {
 	used, err := s.Engine.used(ctx, page)
 	if err != nil {
 		return nil, false, err
 	}
-	doomed = map[string]bool{}
+	dangling = map[string]bool{}
 	for _, object := range page {
 		if _, ours := diffOf(object.Key); ours && object.ModTime.Before(before) && !used[object.Key] {
-			doomed[object.Key] = true
+			dangling[object.Key] = true
 		}
 	}
-	return doomed, len(doomed) > fewDangling && 2*len(doomed) > len(page), nil
+	return dangling, len(dangling) > fewDangling && 2*len(dangling) > len(page), nil
 }
 
 // remove deletes an object under its diff's claim, if nothing refers to it even now. One that somebody works on is for the next
 // round.
 func (s *Sweeper) remove(ctx context.Context, object blobstore.Info, seen *Swept) error {
 	id, _ := diffOf(object.Key)
-	gone, err := s.Engine.destroy(ctx, doomed{diffID: id, key: object.Key})
+	gone, err := s.Engine.destroy(ctx, removal{diffID: id, key: object.Key})
 	if _, busy := errors.AsType[*BusyError](err); busy {
 		return nil
 	}

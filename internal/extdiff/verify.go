@@ -259,7 +259,7 @@ func (e *Engine) RemoveDangling(ctx context.Context, f Finding) (gone bool, err 
 	if f.at == nil {
 		f.at = e
 	}
-	if gone, err = f.at.destroy(ctx, doomed{diffID: id, key: f.Key}); err != nil {
+	if gone, err = f.at.destroy(ctx, removal{diffID: id, key: f.Key}); err != nil {
 		return false, fmt.Errorf("remove %s: %w", f.Key, err)
 	}
 	return gone, nil

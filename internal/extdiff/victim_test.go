@@ -174,7 +174,7 @@ func TestKilledAtAnyPointOfARestore(t *testing.T) {
 func TestKilledAtAnyPointOfARemoval(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
-	for _, point := range []extdiff.Point{extdiff.PointDoomed, extdiff.PointUnused, extdiff.PointDeleted} {
+	for _, point := range []extdiff.Point{extdiff.PointEntry, extdiff.PointUnused, extdiff.PointDeleted} {
 		b.moved(t, 1, threeFiles()...)
 		b.Exec("DELETE FROM merge_request_diffs")
 		b.kill(t, "remove", point)

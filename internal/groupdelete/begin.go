@@ -72,7 +72,7 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	lock := batch.Statement{SQL: fmt.Sprintf(
-		"SELECT FROM %s AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", groups), Args: []any{r.engine.GroupID}}
+		"SELECT FROM %s AS target WHERE target.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", groups), Args: []any{r.engine.GroupID}}
 	after, err := r.standing(ctx, func(sql string) batch.Statement {
 		return batch.Statement{SQL: sql, Args: []any{r.engine.GroupID, total}}
 	}, statement(names, "begin", "{groups}", groups), lock)
@@ -170,7 +170,7 @@ func (r *run) forget(ctx context.Context, g int64) error {
 func (p *Plan) finishStatement(names pgschema.Names, refs []*ref) string {
 	terms := make([]string, len(refs))
 	for i, f := range refs {
-		terms[i] = f.Exists("doomed")
+		terms[i] = f.Exists("target")
 	}
 	groups := drain.Item(p.groups.Relation)
 	return statement(names, "finish", "{live}", strings.Join(terms, ", "), "{line}", lineHolds(groups, "$2"), "{groups}", groups)

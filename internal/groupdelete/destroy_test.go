@@ -268,7 +268,7 @@ func (b bundle) noteDeletions() { b.noteDeletionsOf("groups", "projects", "issue
 func (b bundle) noteDeletionsOf(tables ...string) {
 	b.Exec(`CREATE TABLE deletions (at_table text, cascade boolean, n bigint);
 		CREATE FUNCTION note_deletion() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-			INSERT INTO deletions SELECT TG_TABLE_NAME, current_query() NOT LIKE '%DELETE FROM %"' || TG_TABLE_NAME || '" AS doomed%', count(*)
+			INSERT INTO deletions SELECT TG_TABLE_NAME, current_query() NOT LIKE '%DELETE FROM %"' || TG_TABLE_NAME || '" AS target%', count(*)
 			FROM gone HAVING count(*) > 0; RETURN NULL; END $$`)
 	for _, table := range tables {
 		b.Exec("CREATE TRIGGER note_deletion AFTER DELETE ON " + table + " REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note_deletion()")

@@ -56,7 +56,7 @@ func (p *Plan) figures(t *table) []batch.Figure {
 func (p *Plan) beside(names pgschema.Names, t *table) drain.Beside {
 	if p.bots && t == p.members {
 		return drain.Beside{
-			CTEs: statement(names, "bots", "{users}", p.users.SQL()), Returning: ", doomed.user_id",
+			CTEs: statement(names, "bots", "{users}", p.users.SQL()), Returning: ", target.user_id",
 			Selected: batch.CountRows(names, "'bots'", "''", "(SELECT pg_catalog.count(*) FROM bot)"),
 		}
 	}
@@ -72,7 +72,7 @@ func (p *Plan) beside(names pgschema.Names, t *table) drain.Beside {
 	var payload, returning strings.Builder
 	for _, c := range columns {
 		fmt.Fprintf(&payload, "'%s', gone.%s, ", c[0], c[1])
-		returning.WriteString(", doomed." + c[1])
+		returning.WriteString(", target." + c[1])
 	}
 	return drain.Beside{Returning: returning.String(), CTEs: fmt.Sprintf(
 		",\nevent AS (INSERT INTO %s (kind, payload) SELECT '%s', pg_catalog.jsonb_build_object(%s'destroyed_with', $3::bigint) FROM gone)",

@@ -29,9 +29,9 @@ func (r *run) subtree(ctx context.Context) ([]int64, error) {
 	groups := drain.Item(r.engine.Plan.groups.Relation)
 	return drain.Query(ctx, r.Run, pgx.RowTo[int64], fmt.Sprintf(`
 WITH RECURSIVE below AS (
-	SELECT doomed.id FROM %[1]s AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1
+	SELECT target.id FROM %[1]s AS target WHERE target.id OPERATOR(pg_catalog.=) $1
 	UNION
-	SELECT doomed.id FROM below JOIN %[1]s AS doomed ON doomed.parent_id OPERATOR(pg_catalog.=) below.id
+	SELECT target.id FROM below JOIN %[1]s AS target ON target.parent_id OPERATOR(pg_catalog.=) below.id
 )
 SELECT below.id FROM below LIMIT $2`, groups), r.engine.GroupID, mostGroups)
 }
@@ -70,8 +70,8 @@ func (p path) down(root *table, prefix string) string {
 	return sql.String()
 }
 
-// doomed is true for a row (alias child) that goes with one of the groups $2.
-func (p *Plan) doomed(t *table) string {
+// targeted is true for a row (alias child) that goes with one of the groups $2.
+func (p *Plan) targeted(t *table) string {
 	var terms []string
 	for root, column := range map[*table]string{p.groups: "id", p.projects: "group_id"} {
 		for _, way := range p.paths(root, t) {
@@ -94,7 +94,7 @@ func (p *Plan) doomed(t *table) string {
 func (p *Plan) forbiddenStatement(root *table, way path, f *ref) string {
 	return fmt.Sprintf(`SELECT %s FROM %s JOIN %s AS child ON %s
 WHERE down0.id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND (%s) IS NOT TRUE
-LIMIT 1`, f.Table.Shown("child"), way.down(root, "down"), f.From, f.On("child", fmt.Sprint("down", len(way))), p.doomed(f.Table))
+LIMIT 1`, f.Table.Shown("child"), way.down(root, "down"), f.From, f.On("child", fmt.Sprint("down", len(way))), p.targeted(f.Table))
 }
 
 // forbidden looks, before the destruction begins, for rows that its end would be refused for. It returns the reason, or nil.

@@ -93,7 +93,7 @@ func (r *run) groupWindow(ctx context.Context, g int64) (*window, error) {
 	var at place
 	var version uint32
 	found, err := drain.Query(ctx, r.Run, func(row pgx.CollectableRow) (struct{}, error) { return struct{}{}, row.Scan(&leaf, &at, &version) },
-		fmt.Sprintf("SELECT doomed.tableoid, doomed.ctid, doomed.xmin FROM %s AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1 AND %s",
+		fmt.Sprintf("SELECT target.tableoid, target.ctid, target.xmin FROM %s AS target WHERE target.id OPERATOR(pg_catalog.=) $1 AND %s",
 			drain.Item(t.Relation), lineHolds(drain.Item(t.Relation), "$2")), g, r.line)
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -173,7 +173,7 @@ func (r *run) finish(ctx context.Context, g int64) (drain.Result, error) {
 	var gone bool
 	var live []bool
 	statements := []batch.Statement{{
-		SQL: fmt.Sprintf("SELECT FROM %s AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", drain.Item(t.Relation)), Args: []any{g},
+		SQL: fmt.Sprintf("SELECT FROM %s AS target WHERE target.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", drain.Item(t.Relation)), Args: []any{g},
 	}, {
 		SQL: r.engine.Plan.finishStatement(r.Session.Names, refs), Args: []any{g, r.line, r.engine.GroupID, ring, LeaseKey(g), t.Label()},
 		Scan: batch.One(&gone, &live),

@@ -24,14 +24,14 @@ import (
 // keeps is true for definitions whose children stay while their parent lives.
 func (r *Reference) keeps() bool { return r.Definition.OnReuse != definitions.ReuseDelete }
 
-// doomed are the tombstones' keys, for a statement on the children of one reference: without the keys whose parents live, where
+// targetKeys are the tombstones' keys, for a statement on the children of one reference: without the keys whose parents live, where
 // children stay then. In another database there are no parents to look at.
-func (p *Parent) doomed(r *Reference, tombstones []tombstone, anyway bool) drain.Keys {
+func (p *Parent) targetKeys(r *Reference, tombstones []tombstone, anyway bool) drain.Keys {
 	return drain.Keys{Of: &p.Key, Values: keysOf(p, tombstones), Gone: r.keeps() && !anyway && !r.Remote, Keep: r.keeping(tombstones)}
 }
 
-// doomed are the chunk's keys.
-func (c *chunk) doomed(r *Reference) drain.Keys { return c.parent.doomed(r, c.tombstones, c.anyway) }
+// targetKeys are the chunk's keys.
+func (c *chunk) targetKeys(r *Reference) drain.Keys { return c.parent.targetKeys(r, c.tombstones, c.anyway) }
 
 // reviveStatement ends those of the tombstones whose parents live, and returns their ids. Definitions that do not
 // keep children come first: where verify marks them, none of theirs may be left.

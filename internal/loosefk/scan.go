@@ -50,7 +50,7 @@ func (r *run) lookOn(ctx context.Context, c *chunk, t *task) error {
 	limits.StatementTimeout = min(limits.StatementTimeout, beside)
 	for ends := time.Now().Add(round / 2); t.scan.underWay() && !r.ended() && time.Now().Before(ends); {
 		blocks := uint32(t.reference.blocks)
-		sql, args := t.reference.RangeStatement(t.leaf, c.doomed(t.reference), t.scan.next, blocks)
+		sql, args := t.reference.RangeStatement(t.leaf, c.targetKeys(t.reference), t.scan.next, blocks)
 		err := r.readWindow(ctx, t, limits, sql, args)
 		took := r.session(t.reference).Took()
 		switch {

@@ -253,7 +253,7 @@ func (r *run) look(ctx context.Context, c *chunk, t *task, limit int) error {
 	if r.contended {
 		limits.StatementTimeout = min(limits.StatementTimeout, beside)
 	}
-	sql, args := t.reference.PickStatement(t.leaf, "picked.ctid", "", c.doomed(t.reference), wanted)
+	sql, args := t.reference.PickStatement(t.leaf, "picked.ctid", "", c.targetKeys(t.reference), wanted)
 	err := r.readWindow(ctx, t, limits, sql, args)
 	switch {
 	case err != nil && fault.Judge(err).Verdict == fault.Timeout && r.engine.Adaptive.on() && !t.reference.Indexed[t.leaf.OID]:
@@ -261,7 +261,7 @@ func (r *run) look(ctx context.Context, c *chunk, t *task, limit int) error {
 		return r.lookOn(ctx, c, t)
 	case err != nil && fault.Judge(err).Verdict == fault.Timeout && wanted > limit:
 		// A cold cache, or index entries of many rows that are gone: fewer at once.
-		sql, args = t.reference.PickStatement(t.leaf, "picked.ctid", "", c.doomed(t.reference), limit)
+		sql, args = t.reference.PickStatement(t.leaf, "picked.ctid", "", c.targetKeys(t.reference), limit)
 		if err := r.readWindow(ctx, t, limits, sql, args); err != nil {
 			return err
 		}

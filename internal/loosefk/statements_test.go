@@ -66,12 +66,12 @@ func (g *golden) reference(p *Parent, r *Reference, where string) {
 	leaf := r.Leaves[0]
 	title := func(name string) string { return of(leaf.Name + " " + name) }
 	if r.Remote {
-		g.Add(title("versions"))(r.PickStatement(leaf, "picked.ctid, picked.xmin", "", p.doomed(r, nil, false), 10))
-		g.Add(title("exact"))(r.ExactStatement(names, leaf, p.doomed(r, nil, false), drain.Rows{}, r.Lock()))
+		g.Add(title("versions"))(r.PickStatement(leaf, "picked.ctid, picked.xmin", "", p.targetKeys(r, nil, false), 10))
+		g.Add(title("exact"))(r.ExactStatement(names, leaf, p.targetKeys(r, nil, false), drain.Rows{}, r.Lock()))
 		return
 	}
-	g.Add(title("direct anyway"))(r.DirectStatement(names, leaf, p.doomed(r, nil, true)))
-	keys := p.doomed(r, nil, false)
+	g.Add(title("direct anyway"))(r.DirectStatement(names, leaf, p.targetKeys(r, nil, true)))
+	keys := p.targetKeys(r, nil, false)
 	g.Add(title("direct"))(r.DirectStatement(names, leaf, keys))
 	g.Add(title("window"))(r.PickStatement(leaf, "picked.ctid", "", keys, 10))
 	g.Add(title("piece"))(r.PieceStatement(names, leaf, keys, nil, false))
@@ -154,24 +154,24 @@ func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 	batches := map[string]statement{
 		"direct": func(p *Parent, tombstones []tombstone) (string, []any) {
 			r := p.References[0]
-			return r.DirectStatement(dbtest.Names(), r.Leaves[0], p.doomed(r, tombstones, false))
+			return r.DirectStatement(dbtest.Names(), r.Leaves[0], p.targetKeys(r, tombstones, false))
 		},
 		"clean": func(p *Parent, tombstones []tombstone) (string, []any) {
 			r := p.References[0]
-			return r.CleanStatement(dbtest.Names(), r.Leaves[0], p.doomed(r, tombstones, false), 1000)
+			return r.CleanStatement(dbtest.Names(), r.Leaves[0], p.targetKeys(r, tombstones, false), 1000)
 		},
 		"wait": func(p *Parent, tombstones []tombstone) (string, []any) {
 			r := p.References[0]
-			return r.PickStatement(r.Leaves[0], "", r.Lock(), p.doomed(r, tombstones, false), 1000)
+			return r.PickStatement(r.Leaves[0], "", r.Lock(), p.targetKeys(r, tombstones, false), 1000)
 		},
 		"window": func(p *Parent, tombstones []tombstone) (string, []any) {
 			r := p.References[0]
-			return r.PickStatement(r.Leaves[0], "picked.ctid", "", p.doomed(r, tombstones, false), 1000)
+			return r.PickStatement(r.Leaves[0], "picked.ctid", "", p.targetKeys(r, tombstones, false), 1000)
 		},
 		"piece": func(p *Parent, tombstones []tombstone) (string, []any) {
 			r := p.References[0]
 			pointers := []pgtype.TID{{BlockNumber: 0, OffsetNumber: 1, Valid: true}, {BlockNumber: 0, OffsetNumber: 2, Valid: true}}
-			return r.PieceStatement(dbtest.Names(), r.Leaves[0], p.doomed(r, tombstones, false), pointers, false)
+			return r.PieceStatement(dbtest.Names(), r.Leaves[0], p.targetKeys(r, tombstones, false), pointers, false)
 		},
 		"probe": func(p *Parent, tombstones []tombstone) (string, []any) {
 			return p.probeStatement("main", keys(tombstones))

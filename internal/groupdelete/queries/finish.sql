@@ -4,11 +4,11 @@
 WITH RECURSIVE looked AS MATERIALIZED (
     SELECT ARRAY[{live}]::boolean[] AS live,
         (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id OPERATOR(pg_catalog.=) $3) AS user_id
-    FROM {groups} AS doomed
-    WHERE doomed.id OPERATOR(pg_catalog.=) $1 AND {line}
+    FROM {groups} AS target
+    WHERE target.id OPERATOR(pg_catalog.=) $1 AND {line}
 ),
 above AS (
-    SELECT doomed.id, doomed.parent_id, doomed.path::pg_catalog.text AS path, 0 AS height FROM {groups} AS doomed WHERE doomed.id OPERATOR(pg_catalog.=) $1
+    SELECT target.id, target.parent_id, target.path::pg_catalog.text AS path, 0 AS height FROM {groups} AS target WHERE target.id OPERATOR(pg_catalog.=) $1
     UNION ALL
     SELECT parent.id, parent.parent_id, parent.path::pg_catalog.text, above.height OPERATOR(pg_catalog.+) 1
     FROM above
@@ -16,9 +16,9 @@ above AS (
     WHERE above.height OPERATOR(pg_catalog.<) 100
 ),
 gone AS (
-    DELETE FROM {groups} AS doomed USING looked
-    WHERE doomed.id OPERATOR(pg_catalog.=) $1 AND ($4 OR NOT true OPERATOR(pg_catalog.=) ANY (looked.live))
-    RETURNING doomed.id, doomed.parent_id, doomed.path, looked.user_id
+    DELETE FROM {groups} AS target USING looked
+    WHERE target.id OPERATOR(pg_catalog.=) $1 AND ($4 OR NOT true OPERATOR(pg_catalog.=) ANY (looked.live))
+    RETURNING target.id, target.parent_id, target.path, looked.user_id
 ),
 unscheduled AS (DELETE FROM "public".group_deletion_schedules AS schedule USING gone WHERE schedule.group_id OPERATOR(pg_catalog.=) gone.id),
 ended AS (DELETE FROM "sexton".group_destructions AS begun USING gone WHERE begun.group_id OPERATOR(pg_catalog.=) gone.id),

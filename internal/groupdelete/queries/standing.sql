@@ -1,14 +1,14 @@
 -- How a group stands. The user who scheduled it last has to have the permission.
 SELECT begun.group_id IS NOT NULL AS begun,
-    doomed.marked_for_deletion_on IS NOT NULL AS marked,
+    target.marked_for_deletion_on IS NOT NULL AS marked,
     schedule.user_id IS NOT NULL AS scheduled,
-    coalesce(doomed.marked_for_deletion_on OPERATOR(pg_catalog.<) cutoff.date, false) AS due,
+    coalesce(target.marked_for_deletion_on OPERATOR(pg_catalog.<) cutoff.date, false) AS due,
     cutoff.date IS NULL AS undated,
-    schedule.user_id IS NOT NULL AND coalesce("sexton".may_remove_group(schedule.user_id, doomed.id), false) AS permitted,
+    schedule.user_id IS NOT NULL AND coalesce("sexton".may_remove_group(schedule.user_id, target.id), false) AS permitted,
     coalesce(begun.done, 0) AS done, coalesce(begun.total, 0) AS total,
-    coalesce(begun.done OPERATOR(pg_catalog.>) 0 OR begun.touched, false) AS touched, doomed.id, schedule.user_id
-FROM {groups} AS doomed
+    coalesce(begun.done OPERATOR(pg_catalog.>) 0 OR begun.touched, false) AS touched, target.id, schedule.user_id
+FROM {groups} AS target
 CROSS JOIN "sexton".group_deletion_cutoff() AS cutoff (date)
-LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id OPERATOR(pg_catalog.=) doomed.id
-LEFT JOIN "sexton".group_destructions AS begun ON begun.group_id OPERATOR(pg_catalog.=) doomed.id
-WHERE doomed.id OPERATOR(pg_catalog.=) $1
+LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id OPERATOR(pg_catalog.=) target.id
+LEFT JOIN "sexton".group_destructions AS begun ON begun.group_id OPERATOR(pg_catalog.=) target.id
+WHERE target.id OPERATOR(pg_catalog.=) $1
