@@ -110,11 +110,11 @@ func (env *Env) Printf(format string, args ...any) { _, _ = fmt.Fprintf(env.Stdo
 func (env *Env) Warn(warning any) { _, _ = fmt.Fprintln(env.Stderr, "sexton: warning:", warning) }
 
 // ChildText names a child, with its database where that is not the parent's.
-func ChildText(child, elsewhere string) string {
-	if elsewhere == "" {
+func ChildText(child, database string) string {
+	if database == "" {
 		return child
 	}
-	return child + " (" + elsewhere + ")"
+	return child + " (" + database + ")"
 }
 
 // columnGap is the space between two columns.

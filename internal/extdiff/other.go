@@ -71,14 +71,14 @@ func (e *Engine) On(store *blobstore.Store) *Engine {
 	return &on
 }
 
-// elsewhereError says that an object is in a store that is not configured.
-type elsewhereError struct {
+// otherStoreError reports that an object is in a store that is not configured.
+type otherStoreError struct {
 	key        string
 	is, want   blobstore.Kind
 	configured string
 }
 
-func (e *elsewhereError) Error() string {
+func (e *otherStoreError) Error() string {
 	return fmt.Sprintf("%s was written to %s, but the configured store %s is %s; set external_diffs.other_bucket to the store that has it",
 		e.key, e.is, e.configured, e.want)
 }
@@ -94,7 +94,7 @@ func (e *Engine) at(ctx context.Context, key string, store int) (*Engine, error)
 	case err != nil:
 		return nil, err
 	case other == nil || other.Store.Kind() != kind:
-		return nil, &elsewhereError{key: key, is: kind, want: e.Store.Kind(), configured: e.Store.String()}
+		return nil, &otherStoreError{key: key, is: kind, want: e.Store.Kind(), configured: e.Store.String()}
 	}
 	return other, nil
 }

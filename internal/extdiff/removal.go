@@ -109,8 +109,8 @@ func (e *Engine) kindOf(d removal) blobstore.Kind {
 // bearable tells that an error is about one object alone.
 func bearable(err error) bool {
 	_, busy := errors.AsType[*BusyError](err)
-	_, elsewhere := errors.AsType[*elsewhereError](err)
-	return busy || elsewhere
+	_, other := errors.AsType[*otherStoreError](err)
+	return busy || other
 }
 
 func (e *Engine) putOff(ctx context.Context, d removal, cause error) error {

@@ -121,7 +121,7 @@ func (e *Engine) verifyOne(ctx context.Context, id int64, verified *Verified, te
 func (e *Engine) examine(ctx context.Context, id int64) (was external, problem string, err error) {
 	was, err = e.locate(ctx, id)
 	broken, isBroken := errors.AsType[*BrokenError](err)
-	away, isAway := errors.AsType[*elsewhereError](err)
+	away, isAway := errors.AsType[*otherStoreError](err)
 	switch {
 	case errors.Is(err, ErrNoDiff):
 		return external{}, "", nil

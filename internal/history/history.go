@@ -35,8 +35,8 @@ type Sampler struct {
 	Logger *slog.Logger
 
 	mu sync.Mutex
-	// elsewhere is the last that each other database has said.
-	elsewhere map[string]reading
+	// remote is the last that each other database has said.
+	remote map[string]reading
 }
 
 type reading struct {
@@ -55,10 +55,10 @@ func (s *Sampler) Questions(db database.Database) []pulse.Question {
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if s.elsewhere == nil {
-				s.elsewhere = map[string]reading{}
+			if s.remote == nil {
+				s.remote = map[string]reading{}
 			}
-			s.elsewhere[db.Name] = reading{time.Now(), rows}
+			s.remote[db.Name] = reading{time.Now(), rows}
 			return nil, nil
 		}}}
 	}
@@ -90,7 +90,7 @@ func (s *Sampler) sample() dbsqlc.SamplesAddParams {
 	for kind, table := range s.Kinds {
 		row.Kinds, row.KindTables = append(row.Kinds, kind), append(row.KindTables, table)
 	}
-	for name, last := range s.elsewhere {
+	for name, last := range s.remote {
 		if time.Since(last.at) > 2*Every {
 			continue
 		}

@@ -37,8 +37,8 @@ type chunk struct {
 	passes  int
 	// changed counts statements of the direct form that others' changes to its rows have ended.
 	changed int
-	// elsewhere tells that it has children in other databases.
-	elsewhere bool
+	// remote reports that it has children in other databases.
+	remote bool
 	// alone makes the removal a transaction of its own, after it failed together with a task.
 	alone bool
 	// passed tells that it has had a turn and waited for another one.
@@ -145,7 +145,7 @@ func (r *run) newChunk(p *Parent, tombstones []tombstone, live []bool) *chunk {
 // plan lists the tasks of one pass over the live references: those in other databases first, so that the last one can
 // take the removal of the tombstones along.
 func (c *chunk) plan(live []bool) {
-	var elsewhere, told, here []task
+	var remote, told, here []task
 	for i, reference := range c.parent.References {
 		if !live[i] {
 			continue
@@ -154,7 +154,7 @@ func (c *chunk) plan(live []bool) {
 			t := task{reference: reference, leaf: leaf}
 			switch {
 			case reference.Remote:
-				elsewhere = append(elsewhere, t)
+				remote = append(remote, t)
 			case reference.Tells:
 				told = append(told, t) // Native cascades of other tables may take its rows along, and leave no event.
 			default:
@@ -162,7 +162,7 @@ func (c *chunk) plan(live []bool) {
 			}
 		}
 	}
-	c.tasks, c.cleaned, c.elsewhere = slices.Concat(elsewhere, told, here), 0, len(elsewhere) > 0
+	c.tasks, c.cleaned, c.remote = slices.Concat(remote, told, here), 0, len(remote) > 0
 }
 
 // ready reports whether it may be worked on now.

@@ -56,7 +56,7 @@ func HorizonSQL(grace int) string {
 const PreparedSQL = `SELECT prepared.transaction FROM pg_catalog.pg_prepared_xacts AS prepared
 WHERE prepared.database OPERATOR(pg_catalog.=) pg_catalog.current_database()`
 
-// openSQL is horizonSQL and the time where database $2 has anything to recheck, and no row elsewhere. It keeps the horizon for the page in the
+// openSQL is horizonSQL and the time where database $2 has anything to recheck, and no row in another database. It keeps the horizon for the page in the
 // same transaction, as seconds: as text a time may be read back in another zone.
 func openSQL() string {
 	return "SELECT present.horizon, present.blind, pg_catalog.clock_timestamp(), " +

@@ -31,7 +31,9 @@ func (p *Parent) targetKeys(r *Reference, tombstones []tombstone, anyway bool) d
 }
 
 // targetKeys are the chunk's keys.
-func (c *chunk) targetKeys(r *Reference) drain.Keys { return c.parent.targetKeys(r, c.tombstones, c.anyway) }
+func (c *chunk) targetKeys(r *Reference) drain.Keys {
+	return c.parent.targetKeys(r, c.tombstones, c.anyway)
+}
 
 // reviveStatement ends those of the tombstones whose parents live, and returns their ids. Definitions that do not
 // keep children come first: where verify marks them, none of theirs may be left.

@@ -354,7 +354,7 @@ func TestPlanGoesOnWithoutADatabase(t *testing.T) {
 		"down":   {func(r *loosefk.Reference, s *dryrun.Site) { r.Unreachable, s.DB = true, nil }, "database ci cannot be reached"},
 		"broken": {func(r *loosefk.Reference, _ *dryrun.Site) { r.Broken = "no column x" }, "tombstones of parents wait, as the definition does not fit: no column x"},
 		"lost": {func(_ *loosefk.Reference, s *dryrun.Site) {
-			s.DB = &elsewhere{Beginner: s.DB, before: func(n int) error {
+			s.DB = &remoteDB{Beginner: s.DB, before: func(n int) error {
 				if n > 1 { // the catalogue has been read
 					return errors.New("connection refused")
 				}

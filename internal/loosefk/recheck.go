@@ -350,15 +350,15 @@ func (r *run) recheckRows(ctx context.Context, parent *Parent, rows []recheck) (
 	if !slices.Contains(live, true) && (look == nil || !look.found) {
 		return 0, false, r.change(ctx, forgetSQL, idsOf(rows))
 	}
-	elsewhere, err := r.withChildren(ctx, r.engine.Session.Limits, parent, keys, parent.remote(live))
+	remoteKeys, err := r.withChildren(ctx, r.engine.Session.Limits, parent, keys, parent.remote(live))
 	if err != nil {
 		return 0, false, err
 	}
 	if look != nil && look.found {
-		elsewhere = keys // It does not say which of them have children.
+		remoteKeys = keys // It does not say which of them have children.
 	}
 	session := r.engine.Session
-	sql, args := parent.lateStatement(session.Names, r.engine.Database, idsOf(rows), keys, elsewhere, live, r.engine.Undo)
+	sql, args := parent.lateStatement(session.Names, r.engine.Database, idsOf(rows), keys, remoteKeys, live, r.engine.Undo)
 	_, err = session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&late)})
 	return late, false, err
 }

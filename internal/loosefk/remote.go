@@ -187,7 +187,7 @@ func (p *Parent) remote(marked []bool) []bool {
 // finished are the chunk's tombstones without the ones that still have children in other databases, in references marked in
 // verify.
 func (r *run) finished(ctx context.Context, c *chunk, verify []bool) ([]tombstone, error) {
-	if !c.elsewhere {
+	if !c.remote {
 		return c.tombstones, nil
 	}
 	keys, err := r.withChildren(ctx, r.engine.Session.Limits, c.parent, keysOf(c.parent, c.tombstones), c.parent.remote(verify))

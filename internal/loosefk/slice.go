@@ -51,7 +51,7 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 		}
 		// The pass's last statement takes the removal along, so that a tombstone goes in the transaction of
 		// its last batch.
-		last := len(others) == 0 && len(c.tasks) == 0 && c.failed == nil && !c.alone && !c.elsewhere && r.form(t, c.how) != piecewise
+		last := len(others) == 0 && len(c.tasks) == 0 && c.failed == nil && !c.alone && !c.remote && r.form(t, c.how) != piecewise
 		more, err := r.step(ctx, c, &t, last)
 		switch {
 		case err != nil:

@@ -116,15 +116,15 @@ func (p *Parent) forgetStatement(names pgschema.Names, database string, ids []in
 }
 
 // lateStatement removes rows and writes the tombstones that the parent's trigger would write for those of their keys
-// that have a child in a live reference, or are among the keys with children elsewhere. A parent that was made anew owns
+// that have a child in a live reference, or are among the keys with remote children. A parent that was made anew owns
 // its children. With kept, tombstones go on to name the sets that their parents are kept in.
 func (p *Parent) lateStatement(
-	names pgschema.Names, database string, ids []int64, keys, elsewhere any, live []bool, kept bool,
+	names pgschema.Names, database string, ids []int64, keys, remoteKeys any, live []bool, kept bool,
 ) (string, []any) {
 	args := &drain.Args{}
 	databaseAt, idsAt, nameAt, keysAt := args.Add(database), args.Add(ids), args.Add(p.Recorded), args.Add(keys)
 	column, form, key := p.candidate()
-	terms := []string{fmt.Sprintf("candidate.key OPERATOR(pg_catalog.=) ANY ($%d::%s[])", args.Add(elsewhere), form)}
+	terms := []string{fmt.Sprintf("candidate.key OPERATOR(pg_catalog.=) ANY ($%d::%s[])", args.Add(remoteKeys), form)}
 	terms = append(terms, p.children(func(r *Reference) bool { return !r.Remote }, key, live, args)...)
 	returning, origin, former := "", "", ""
 	if kept {

@@ -37,10 +37,10 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 			g.reference(parent, r, "here")
 			remote := *r
 			remote.Remote, remote.Database = true, "other"
-			g.reference(parent, &remote, "elsewhere")
+			g.reference(parent, &remote, "remote")
 		}
 		parent.References[0].Remote = true
-		g.parent(parent, "first elsewhere")
+		g.parent(parent, "first remote")
 	}
 	pgtest.Golden(t, "statements.txt", g.String())
 }

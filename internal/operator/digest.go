@@ -77,7 +77,7 @@ func DigestOf(raw json.RawMessage, unit string) Digest {
 	return d
 }
 
-// notSaid are figures of a pass itself, and the ones that are told elsewhere.
+// notSaid are figures of a pass itself, and the ones that are reported on their own.
 var notSaid = regexp.MustCompile("^(batches|total|connection|pace|holder|waiting_.*|.*_percent|.*_seconds|.*_per_second|.*_count|(.*_)?processed)$")
 
 // said are numbers of statistics that are not 0, and short texts, by their names.

@@ -136,7 +136,7 @@ func listJobs(ctx context.Context, all *installation.Connections, limit int) (fa
 	if err != nil {
 		return nil, false, err
 	}
-	shown, err := shownElsewhere(ctx, all)
+	shown, err := shownByComponents(ctx, all)
 	if err != nil {
 		return nil, false, err
 	}
@@ -170,8 +170,8 @@ func failedJobs(ctx context.Context, all *installation.Connections) ([]*rivertyp
 	return result.Jobs, problem.Doing(err, "list failed jobs")
 }
 
-// shownElsewhere finds which jobs the components show, so that they need no line here.
-func shownElsewhere(ctx context.Context, all *installation.Connections) (func(row *rivertype.JobRow) bool, error) {
+// shownByComponents finds which jobs the components show, so that they need no line here.
+func shownByComponents(ctx context.Context, all *installation.Connections) (func(row *rivertype.JobRow) bool, error) {
 	var shows []func(*rivertype.JobRow) bool
 	for _, source := range sources(all) {
 		if source.Shows == nil {

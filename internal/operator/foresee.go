@@ -30,7 +30,7 @@ import (
 type PlannedDatabase struct {
 	Database       string `json:"database"`
 	*dryrun.Result        //nolint:embeddedstructfieldcheck // the order is that of the document
-	// Jobs are the other enabled jobs, whose rows are in the jobs database; absent elsewhere, and where there is none.
+	// Jobs are the other enabled jobs, whose rows are in the jobs database; absent in other databases, and where there is none.
 	Jobs []PlannedJob `json:"jobs,omitempty"`
 	// Uncovered says what `sexton undo` would not bring back; absent where nothing is kept.
 	Uncovered []PlannedLoss `json:"undo_uncovered,omitempty"`
@@ -218,10 +218,10 @@ type Foreseen struct {
 	Moved     map[string]int64 `json:"moved,omitempty"`
 	Deleted   map[string]int64 `json:"deleted"`
 	Nullified map[string]int64 `json:"nullified"`
-	// Loose counts rows that go or change after it, by loose foreign keys, by table or table.column; Elsewhere are definitions
+	// Loose counts rows that go or change after it, by loose foreign keys, by table or table.column; Remote counts definitions
 	// whose children, in other databases, are not counted.
-	Loose     map[string]int64 `json:"loose,omitempty"`
-	Elsewhere int              `json:"elsewhere,omitempty"`
+	Loose  map[string]int64 `json:"loose,omitempty"`
+	Remote int              `json:"elsewhere,omitempty"`
 	// Rows is all of them, an estimate where Capped reports that counting stopped before the end.
 	Rows   int64 `json:"rows"`
 	Capped bool  `json:"capped"`
@@ -236,9 +236,9 @@ type Foreseen struct {
 	Measured      bool    `json:"measured"`
 }
 
-func foreseen(seen *drain.Foresight, elsewhere int) *Foreseen {
+func foreseen(seen *drain.Foresight, remote int) *Foreseen {
 	return &Foreseen{
-		Moved: seen.Moved, Deleted: seen.Deleted, Nullified: seen.Nullified, Loose: seen.Loose, Elsewhere: elsewhere,
+		Moved: seen.Moved, Deleted: seen.Deleted, Nullified: seen.Nullified, Loose: seen.Loose, Remote: remote,
 		Rows: seen.Rows, Capped: seen.Capped, Forbidden: seen.Forbidden,
 	}
 }
@@ -260,7 +260,7 @@ func ForeseeGroup(ctx context.Context, all *installation.Connections, id, by int
 	if err != nil {
 		return nil, err
 	}
-	here, elsewhere, err := looseIn(all, db)
+	here, remote, err := looseIn(all, db)
 	if err != nil {
 		return nil, err
 	}
@@ -277,7 +277,7 @@ func ForeseeGroup(ctx context.Context, all *installation.Connections, id, by int
 	case seen == nil:
 		return nil, fmt.Errorf("there is no group %d", id)
 	}
-	p := foreseen(seen, elsewhere)
+	p := foreseen(seen, remote)
 	p.GroupID = id
 	if by != 0 {
 		var may bool
@@ -292,12 +292,12 @@ func ForeseeGroup(ctx context.Context, all *installation.Connections, id, by int
 	return p, p.time(ctx, db, riverjobs.GroupDestroy)
 }
 
-// looseIn are the definitions of the loose foreign keys whose children are in a database; elsewhere counts the others.
-func looseIn(all *installation.Connections, db database.Database) (loose []drain.Loose, elsewhere int, err error) {
+// looseIn are the definitions of the loose foreign keys whose children are in a database; remote counts the others.
+func looseIn(all *installation.Connections, db database.Database) (loose []drain.Loose, remote int, err error) {
 	defs, err := installation.LoadDefinitions(all.Config)
 	for _, d := range defs {
 		if d.Database != "" && d.Database != db.Name {
-			elsewhere++
+			remote++
 			continue
 		}
 		named := func(name definitions.Name) [2]string {
@@ -312,7 +312,7 @@ func looseIn(all *installation.Connections, db database.Database) (loose []drain
 		}
 		loose = append(loose, one)
 	}
-	return loose, elsewhere, err
+	return loose, remote, err
 }
 
 // foreseenGroups is how many groups a user's plan looks into.
@@ -337,7 +337,7 @@ func ForeseeUser(ctx context.Context, all *installation.Connections, request Use
 	if !exists {
 		return nil, fmt.Errorf("there is no user %d", request.ID)
 	}
-	loose, elsewhere, err := looseIn(all, db)
+	loose, remote, err := looseIn(all, db)
 	if err != nil {
 		return nil, err
 	}
@@ -345,7 +345,7 @@ func ForeseeUser(ctx context.Context, all *installation.Connections, request Use
 	if err != nil {
 		return nil, fmt.Errorf("plan the deletion of user %d: %w", request.ID, err)
 	}
-	p := foreseen(seen, elsewhere)
+	p := foreseen(seen, remote)
 	p.UserID = request.ID
 	var groups []int64
 	undone := errors.New("rolled back")

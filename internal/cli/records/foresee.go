@@ -49,8 +49,8 @@ func printForeseen(env *cli.Env, p *operator.Foreseen, err error) error {
 		if p.MoreGroups > 0 {
 			_, _ = fmt.Fprintf(w, "and %s more\n", words.Counted(p.MoreGroups, "group"))
 		}
-		if p.Elsewhere > 0 {
-			_, _ = fmt.Fprintf(w, "not counted: children in other databases, of %s\n", words.Counted(p.Elsewhere, "definition"))
+		if p.Remote > 0 {
+			_, _ = fmt.Fprintf(w, "not counted: children in other databases, of %s\n", words.Counted(p.Remote, "definition"))
 		}
 		for _, reason := range p.Forbidden {
 			_, _ = fmt.Fprintf(w, "forbidden: %s\n", reason)

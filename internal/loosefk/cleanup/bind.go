@@ -36,13 +36,13 @@ type binding struct {
 // bind returns the binding to work with: the kept one if nothing has changed, or a new one, for which
 // definitions, keys, privileges and the triggers of new partitions are seen to. Definitions that do not fit stop only the
 // tombstones that they are about.
-func bind(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, elsewhere *others) (*binding, error) {
+func bind(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, remotes *others) (*binding, error) {
 	if kept := w.Memory.take(db.Name); kept != nil && time.Since(kept.checked) < bindingAge {
 		if kept.expected = ""; len(needed(w, kept.parents)) == 0 {
 			kept.expected = kept.fingerprints[db.Name]
 			return kept, nil
 		}
-		unchanged, err := kept.holds(ctx, db, conn, elsewhere)
+		unchanged, err := kept.holds(ctx, db, conn, remotes)
 		if err != nil {
 			return nil, err
 		}
@@ -50,7 +50,7 @@ func bind(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn
 			return kept, nil
 		}
 	}
-	resolved, problems, partial, err := resolve(ctx, w, db, conn, elsewhere)
+	resolved, problems, partial, err := resolve(ctx, w, db, conn, remotes)
 	if err != nil {
 		return nil, err
 	}
@@ -64,10 +64,10 @@ func bind(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn
 	if err := bound.checkKeys(ctx, w, db, conn); err != nil {
 		return nil, err
 	}
-	if err := bound.checkPrivileges(ctx, w, db, conn, elsewhere); err != nil {
+	if err := bound.checkPrivileges(ctx, w, db, conn, remotes); err != nil {
 		return nil, err
 	}
-	if err := w.keep(ctx, db, conn, elsewhere, bound.parents); err != nil {
+	if err := w.keep(ctx, db, conn, remotes, bound.parents); err != nil {
 		return nil, err
 	}
 	w.Held.NoteWrong(Kind, db.Name, bound.wrong)
@@ -76,7 +76,7 @@ func bind(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn
 		return nil, err
 	}
 	w.trackNewPartitions(ctx, db, conn, bound.parents)
-	if err := bound.look(ctx, db, conn, elsewhere); err != nil {
+	if err := bound.look(ctx, db, conn, remotes); err != nil {
 		return nil, err
 	}
 	return bound, nil
@@ -91,7 +91,7 @@ func (b *binding) news(w *Work, db database.Database, reason string) bool {
 
 // resolve binds the definitions anew. partial tells that a database could not be asked.
 func resolve(
-	ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, elsewhere *others,
+	ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, remotes *others,
 ) (parents []*loosefk.Parent, problems problem.List, partial bool, err error) {
 	for {
 		sites := make([]loosefk.Site, len(w.Databases))
@@ -103,7 +103,7 @@ func resolve(
 				sites[i].DB = conn
 				continue
 			}
-			reached, err := elsewhere.reach(ctx, other)
+			reached, err := remotes.reach(ctx, other)
 			if err != nil {
 				partial = true
 				continue
@@ -117,17 +117,17 @@ func resolve(
 		}
 		// It was there a moment ago: once more without it.
 		other := w.database(failed.Database)
-		_ = elsewhere.markDown(ctx, other, other.Unreachable(failed.Err))
+		_ = remotes.markDown(ctx, other, other.Unreachable(failed.Err))
 	}
 }
 
 // checkPrivileges breaks the references whose tables the role may not work on.
-func (b *binding) checkPrivileges(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, elsewhere *others) error {
+func (b *binding) checkPrivileges(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, remotes *others) error {
 	missing, err := loosefk.MissingPrivileges(ctx, conn, db.Name, b.parents)
 	if err != nil {
 		return err
 	}
-	elsewhere.ask(ctx, b.parents, func(other string, reached *pgxpool.Conn) error {
+	remotes.ask(ctx, b.parents, func(other string, reached *pgxpool.Conn) error {
 		there, err := loosefk.MissingPrivileges(ctx, reached, other, b.parents)
 		missing = append(missing, there...)
 		return err
@@ -149,22 +149,22 @@ func (b *binding) checkPrivileges(ctx context.Context, w *Work, db database.Data
 
 // holds reports whether the tables are as they were when the definitions were bound. Where a database cannot be reached,
 // nothing will be done there either.
-func (b *binding) holds(ctx context.Context, db database.Database, conn *pgxpool.Conn, elsewhere *others) (bool, error) {
+func (b *binding) holds(ctx context.Context, db database.Database, conn *pgxpool.Conn, remotes *others) (bool, error) {
 	before := b.fingerprints
 	b.fingerprints = maps.Clone(before)
-	if err := b.look(ctx, db, conn, elsewhere); err != nil {
+	if err := b.look(ctx, db, conn, remotes); err != nil {
 		return false, err
 	}
 	return maps.Equal(before, b.fingerprints), nil
 }
 
 // look takes the fingerprints.
-func (b *binding) look(ctx context.Context, db database.Database, conn *pgxpool.Conn, elsewhere *others) error {
+func (b *binding) look(ctx context.Context, db database.Database, conn *pgxpool.Conn, remotes *others) error {
 	var err error
 	if b.fingerprints[db.Name], err = loosefk.Fingerprint(ctx, conn, db.Name, b.parents); err != nil {
 		return err
 	}
-	elsewhere.ask(ctx, b.parents, func(other string, reached *pgxpool.Conn) error {
+	remotes.ask(ctx, b.parents, func(other string, reached *pgxpool.Conn) error {
 		taken, err := loosefk.Fingerprint(ctx, reached, other, b.parents)
 		if err == nil {
 			b.fingerprints[other] = taken

@@ -59,14 +59,14 @@ func (w *Work) database(name string) database.Database {
 }
 
 // throttle has a pass wait for the databases that it writes to. Replicas count for the pace adaptive alone.
-func (w *Work) throttle(db database.Database, pace config.Pace, session *batch.Session, elsewhere map[string]loosefk.Remote) loosefk.Throttle {
+func (w *Work) throttle(db database.Database, pace config.Pace, session *batch.Session, remotes map[string]loosefk.Remote) loosefk.Throttle {
 	var limits replica.Limits
 	if pace == config.Adaptive {
 		limits = replica.Limits{Lag: w.Config.Jobs.ReplicaLag, Bytes: int64(w.Config.Jobs.ReplicaLagBytes)}
 	}
 	targets := []throttle.Target{{DB: db, Session: session}}
 	for _, other := range w.Databases {
-		if there := elsewhere[other.Name]; there.Session != nil {
+		if there := remotes[other.Name]; there.Session != nil {
 			targets = append(targets, throttle.Target{DB: other, Session: there.Session})
 		}
 	}
@@ -84,7 +84,7 @@ func reporter(progress jobrun.Progress) func(context.Context, *loosefk.Stats) {
 	}
 }
 
-// First is the first look of the next pass for a database, for the lease of that key to take along; nil where the pass looks elsewhere first.
+// First is the first look of the next pass for a database, for the lease of that key to take along; nil where the pass begins in other databases.
 func (w *Work) First(db database.Database, key string) *loosefk.First {
 	kept := w.Memory.peek(db.Name)
 	if kept == nil || db.Name != w.Jobs.Name || time.Since(kept.checked) >= bindingAge || len(needed(w, kept.parents)) > 0 {
@@ -138,7 +138,7 @@ func (w *Work) run(
 	}
 	limits := settings.EffectiveLimits()
 	timeouts := w.limits()
-	elsewhere, err := others.elsewhere(ctx, granted, bound.parents, timeouts)
+	remotes, err := others.open(ctx, granted, bound.parents, timeouts)
 	if err != nil {
 		return nil, err
 	}
@@ -148,11 +148,11 @@ func (w *Work) run(
 	engine := w.engine(db, bound.parents, bound.expected, session)
 	engine.Look = first
 	engine.Confirming = loosefk.Confirming{Within: w.Config.LooseForeignKeys.ConfirmWithin, Grace: w.Config.LooseForeignKeys.ConfirmGrace}
-	engine.Throttle = w.throttle(db, settings.Pace, session, elsewhere)
+	engine.Throttle = w.throttle(db, settings.Pace, session, remotes)
 	engine.Progress, engine.Audited = reporter(progress), w.Config.LooseForeignKeys.Audit == config.AuditBatch
 	engine.Limits = loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime}
 	engine.Connections, engine.More, engine.Worth = w.Config.LooseForeignKeys.Connections, more.Session, w.Memory.Worth
-	engine.Remotes = elsewhere
+	engine.Remotes = remotes
 	engine.Lost = func(name string, err error) {
 		other := w.database(name)
 		_ = others.markDown(ctx, other, other.Unreachable(err))

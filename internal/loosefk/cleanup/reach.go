@@ -159,9 +159,9 @@ func needed(w *Work, parents []*loosefk.Parent) []database.Database {
 	return found
 }
 
-// elsewhere opens a session on each database that parents need beside their own. The fence there is raised first: no session
+// open opens a session on each database that parents need beside their own. The fence there is raised first: no session
 // may write behind the back of an earlier holder of the lease.
-func (o *others) elsewhere(ctx context.Context, granted *lease.Lease, parents []*loosefk.Parent, limits batch.Limits) (map[string]loosefk.Remote, error) {
+func (o *others) open(ctx context.Context, granted *lease.Lease, parents []*loosefk.Parent, limits batch.Limits) (map[string]loosefk.Remote, error) {
 	found := map[string]loosefk.Remote{}
 	for _, db := range needed(o.work, parents) {
 		conn, err := o.reach(ctx, db)

@@ -20,24 +20,24 @@ const rotateEvery = 10 * time.Minute
 
 // everywhere calls do for the pass's database and the others that its parents have children in.
 func (w *Work) everywhere(
-	ctx context.Context, db database.Database, conn *pgxpool.Conn, elsewhere *others, parents []*loosefk.Parent,
+	ctx context.Context, db database.Database, conn *pgxpool.Conn, remotes *others, parents []*loosefk.Parent,
 	do func(db database.Database, conn *pgxpool.Conn) error,
 ) error {
 	if err := do(db, conn); err != nil {
 		return err
 	}
-	elsewhere.ask(ctx, parents, func(other string, reached *pgxpool.Conn) error { return do(w.database(other), reached) })
+	remotes.ask(ctx, parents, func(other string, reached *pgxpool.Conn) error { return do(w.database(other), reached) })
 	return nil
 }
 
 // keep has the references keep what they take, where the configuration says so.
-func (w *Work) keep(ctx context.Context, db database.Database, conn *pgxpool.Conn, elsewhere *others, parents []*loosefk.Parent) error {
+func (w *Work) keep(ctx context.Context, db database.Database, conn *pgxpool.Conn, remotes *others, parents []*loosefk.Parent) error {
 	settings := w.Config.LooseForeignKeys.Undo
 	if !settings.On() {
 		return nil
 	}
 	how := drain.Keep{Exclude: settings.Exclude, MaxRow: settings.MaxRow, Waits: settings.LargeRows == config.Waits}
-	return w.everywhere(ctx, db, conn, elsewhere, parents, func(db database.Database, conn *pgxpool.Conn) error {
+	return w.everywhere(ctx, db, conn, remotes, parents, func(db database.Database, conn *pgxpool.Conn) error {
 		err := loosefk.Keep(ctx, conn, db.Names, db.Name, parents, how)
 		if err == nil {
 			w.full(db, parents, false)
@@ -58,14 +58,14 @@ func (w *Work) full(db database.Database, parents []*loosefk.Parent, all bool) {
 
 // rotate makes and drops partitions now and then, and notes where what is kept has reached its limit. What was kept before undo and audit were switched
 // off still expires: one look of the process finds it.
-func (w *Work) rotate(ctx context.Context, db database.Database, conn *pgxpool.Conn, elsewhere *others, parents []*loosefk.Parent) error {
+func (w *Work) rotate(ctx context.Context, db database.Database, conn *pgxpool.Conn, remotes *others, parents []*loosefk.Parent) error {
 	keys := w.Config.LooseForeignKeys
 	due, left := w.Memory.rotates(db.Name)
 	if on := w.Config.Has("undo"); !on && (!due || !left) {
 		return nil
 	} else if !on {
 		left = false
-		err := w.everywhere(ctx, db, conn, elsewhere, parents, func(db database.Database, conn *pgxpool.Conn) error {
+		err := w.everywhere(ctx, db, conn, remotes, parents, func(db database.Database, conn *pgxpool.Conn) error {
 			var there bool
 			err := conn.QueryRow(ctx, db.Names.Render(`SELECT pg_catalog.to_regclass('"sexton".undo') IS NOT NULL`)).Scan(&there)
 			if err == nil && there {
@@ -77,7 +77,7 @@ func (w *Work) rotate(ctx context.Context, db database.Database, conn *pgxpool.C
 		w.Memory.at(db.Name, func(p *place) { p.clean = err == nil && !left })
 		return err
 	}
-	return w.everywhere(ctx, db, conn, elsewhere, parents, func(db database.Database, conn *pgxpool.Conn) error {
+	return w.everywhere(ctx, db, conn, remotes, parents, func(db database.Database, conn *pgxpool.Conn) error {
 		if due {
 			if _, err := conn.Exec(ctx, db.Names.Render(rotateSQL), keys.Undo.Keep, keys.AuditKeep, true); err != nil {
 				return fmt.Errorf("make partitions by day: %w", err)

@@ -25,7 +25,7 @@ const (
 // Auditor looks for orphans. It reads the child's column value by value, at most Batch of them in a statement and each statement in a
 // transaction of its own. What changes behind its position while it goes on is not looked at again.
 type Auditor struct {
-	// DB is the parents' database. Elsewhere are the others, by name, if they can be reached.
+	// DB is the parents' database. Remotes are the others, by name, if they can be reached.
 	DB      pgcatalog.Beginner
 	Remotes map[string]pgcatalog.Beginner
 	Names   pgschema.Names
@@ -181,7 +181,7 @@ func (r *run) suspect(ctx context.Context, keys []string) error {
 	}
 	find := r.orphans
 	if r.reference.Remote {
-		find = r.orphansElsewhere
+		find = r.remoteOrphans
 	}
 	orphans, rows, err := find(ctx, keys)
 	if err == nil && r.Repair && len(orphans) > 0 {

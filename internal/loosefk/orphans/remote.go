@@ -41,7 +41,7 @@ func (r *run) inChildren(ctx context.Context, more string, do func(tx pgx.Tx) er
 	if !r.reference.Remote {
 		return r.Bounds.Run(ctx, r.DB, more, do)
 	}
-	calling, cancel := context.WithTimeout(ctx, r.mostElsewhere())
+	calling, cancel := context.WithTimeout(ctx, r.longestRemote())
 	defer cancel()
 	err := r.Bounds.Run(calling, r.Remotes[r.reference.Database], more, do)
 	if err == nil || ctx.Err() != nil || fault.Judge(err).Verdict != fault.Fatal {
@@ -50,16 +50,16 @@ func (r *run) inChildren(ctx context.Context, more string, do func(tx pgx.Tx) er
 	return &fault.Error{Fault: fault.Fault{Message: fmt.Sprintf("database %s: %s", r.reference.Database, fault.Gist(err)), Verdict: fault.Unavailable}}
 }
 
-// mostElsewhere is how long the statements of one transaction in another database may take. There are two at most, and
+// longestRemote is how long the statements of one transaction in another database may take. There are two at most, and
 // the ones that open and end it.
-func (r *run) mostElsewhere() time.Duration { return 2*r.Bounds.StatementTimeout + loosefk.StallAfter }
+func (r *run) longestRemote() time.Duration { return 2*r.Bounds.StatementTimeout + loosefk.StallAfter }
 
 // patience keeps the parents' database from ending a transaction that waits for the children's.
 func (r *run) patience() string {
 	if !r.reference.Remote {
 		return ""
 	}
-	return fmt.Sprintf("; SET LOCAL idle_in_transaction_session_timeout = %d", (r.mostElsewhere() + loosefk.StallAfter).Milliseconds())
+	return fmt.Sprintf("; SET LOCAL idle_in_transaction_session_timeout = %d", (r.longestRemote() + loosefk.StallAfter).Milliseconds())
 }
 
 // withoutParent returns those of keys that have no parent, whether tombstones wait for them or not.
@@ -72,8 +72,8 @@ func (r *run) withoutParent(ctx context.Context, keys []string) (found []string,
 	return found, err
 }
 
-// orphansElsewhere is orphans for children in another database. Rows are counted last.
-func (r *run) orphansElsewhere(ctx context.Context, keys []string) (orphans []string, rows int64, err error) {
+// remoteOrphans is orphans for children in another database. Rows are counted last.
+func (r *run) remoteOrphans(ctx context.Context, keys []string) (orphans []string, rows int64, err error) {
 	settled := func(ctx context.Context, keys []string) (found []string, err error) {
 		err = r.Bounds.Run(ctx, r.DB, byHash, func(tx pgx.Tx) error {
 			found, err = r.settled(ctx, tx, keys)

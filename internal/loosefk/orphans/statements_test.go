@@ -37,8 +37,8 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 		p := keyed{parent}
 		g.Add(p.Recorded + " here without parent")(p.withoutParentStatement(nil))
 		for _, r := range p.References {
-			for _, where := range []string{"here", "elsewhere"} {
-				r.Remote = where == "elsewhere"
+			for _, where := range []string{"here", "remote"} {
+				r.Remote = where == "remote"
 				of := func(name string) string { return fmt.Sprintf("%s %s %s", r.Definition.Key, where, name) }
 				g.Add(of("walk"))(p.walkStatement(r, nil, 10))
 				g.Add(of("walk on"))(p.walkStatement(r, &after, 10))

@@ -2,10 +2,10 @@
 -- long, whether both gates are open, whether the first one is (horizon $4, or the kept one) while prepared transactions are there, which are to
 -- be noted then, and whether transactions in other databases alone keep them shut (parents $6, horizon $7).
 SELECT oldest.id, oldest.parent, oldest.integer_keys, oldest.text_keys, oldest.early, oldest.expired,
-       gate.here AND gate.elsewhere AS open,
+       gate.here AND gate.remote AS open,
        oldest.prepared IS NULL AND oldest.swept_at OPERATOR(pg_catalog.<) present.horizon
            AND pg_catalog.cardinality(present.transactions) OPERATOR(pg_catalog.<>) 0 AS unnoted,
-       gate.here AND NOT gate.elsewhere AS held
+       gate.here AND NOT gate.remote AS held
 FROM (
     SELECT swept.*,
            swept.swept_at OPERATOR(pg_catalog.<=) (pg_catalog.clock_timestamp()
@@ -33,6 +33,6 @@ CROSS JOIN LATERAL (
             AND pg_catalog.cardinality(present.transactions) OPERATOR(pg_catalog.=) 0
                 ELSE NOT oldest.prepared OPERATOR(pg_catalog.&&) present.transactions END AS here,
            NOT oldest.parent OPERATOR(pg_catalog.=) ANY ($6::pg_catalog.text[])
-               OR oldest.swept_at OPERATOR(pg_catalog.<) $7::pg_catalog.timestamptz AS elsewhere
+               OR oldest.swept_at OPERATOR(pg_catalog.<) $7::pg_catalog.timestamptz AS remote
 ) AS gate
 ORDER BY oldest.id

@@ -15,15 +15,15 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// elsewhere is a database whose transactions begin with a call, by number.
-type elsewhere struct {
+// remoteDB is a database whose transactions begin with a call, by number.
+type remoteDB struct {
 	pgcatalog.Beginner
 
 	before func(n int) error
 	n      int
 }
 
-func (e *elsewhere) Begin(ctx context.Context) (pgx.Tx, error) {
+func (e *remoteDB) Begin(ctx context.Context) (pgx.Tx, error) {
 	e.n++
 	if e.before != nil {
 		if err := e.before(e.n); err != nil {
@@ -46,7 +46,7 @@ func (b bundle) auditBuilds(t *testing.T, auditor orphans.Auditor) orphans.Repor
 			return pgtest.Must(auditor.Audit(t.Context(), b.engine.Parents[0], reference))(t)
 		}
 	}
-	require.Fail(t, "no definition with children elsewhere")
+	require.Fail(t, "no definition with remote children")
 	return orphans.Report{}
 }
 
@@ -157,7 +157,7 @@ func TestAuditWhileParentsComeAndGo(t *testing.T) {
 		b, ci := twoDatabases(t)
 		b.untracked("DELETE FROM parents WHERE id = 1")
 		auditor := auditorOfTwo(b, ci, true)
-		auditor.Remotes["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
+		auditor.Remotes["ci"] = &remoteDB{Beginner: ci.Pool(), before: func(n int) error {
 			if n == test.at {
 				test.happens(t, b, ci)
 			}
@@ -176,7 +176,7 @@ func TestAuditsThatRepairAtOnce(t *testing.T) {
 	b, ci := twoDatabases(t)
 	b.untracked("DELETE FROM parents WHERE id <= 3")
 	auditor := auditorOfTwo(b, ci, true)
-	auditor.Remotes["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
+	auditor.Remotes["ci"] = &remoteDB{Beginner: ci.Pool(), before: func(n int) error {
 		if n == 3 { // the rows are counted, and the lock of audits is still to be had
 			require.EqualValues(t, 3, b.auditBuilds(t, auditorOfTwo(b, ci, true)).RepairedKeys)
 			b.Exec("DELETE FROM loose_foreign_keys_deleted_records WHERE primary_key_value = 1")
@@ -205,7 +205,7 @@ func TestAuditLosesADatabase(t *testing.T) {
 	b, ci := twoDatabases(t)
 	b.untracked("DELETE FROM parents WHERE id = 1")
 	auditor := auditorOfTwo(b, ci, true)
-	auditor.Remotes["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
+	auditor.Remotes["ci"] = &remoteDB{Beginner: ci.Pool(), before: func(n int) error {
 		if n == 4 { // in the middle of the repair
 			return errors.New("dial tcp 10.0.0.1:5432: connection refused\nand more")
 		}
@@ -215,7 +215,7 @@ func TestAuditLosesADatabase(t *testing.T) {
 	require.Zero(t, b.Pending(t))
 
 	ctx, cancel := context.WithCancel(t.Context())
-	auditor.Remotes["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(int) error { cancel(); return ctx.Err() }}
+	auditor.Remotes["ci"] = &remoteDB{Beginner: ci.Pool(), before: func(int) error { cancel(); return ctx.Err() }}
 	for _, reference := range b.engine.Parents[0].References {
 		if reference.Remote {
 			_, err := auditor.Audit(ctx, b.engine.Parents[0], reference)
@@ -225,14 +225,14 @@ func TestAuditLosesADatabase(t *testing.T) {
 }
 
 // The lock of audits is held while the other database answers: its owner must not be ended for being idle.
-func TestAuditThatTimesOutElsewhere(t *testing.T) {
+func TestRemoteAuditThatTimesOut(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
 	b.untracked("DELETE FROM parents WHERE id <= 2")
 	blocker := pgtest.Begin(t, ci.Pool())
 	auditor := auditorOfTwo(b, ci, true)
 	auditor.Bounds.LockTimeout = 50 * time.Millisecond
-	auditor.Remotes["ci"] = &elsewhere{Beginner: ci.Pool(), before: func(n int) error {
+	auditor.Remotes["ci"] = &remoteDB{Beginner: ci.Pool(), before: func(n int) error {
 		if n == 4 {
 			_, err := blocker.Exec(t.Context(), "LOCK TABLE builds")
 			return err
