@@ -96,7 +96,7 @@ func (x *interleaving) expectNoOrphans() {
 }
 
 // finish runs the worker when everybody has gone. One run is enough, but for tombstones behind an earlier one, and where
-// something that is not of this test had a transaction open in the database while the run looked at its gates.
+// something that is not of this test had a transaction open in the database while the run looked at its horizons.
 func (x *interleaving) finish() {
 	x.pass(nil)
 	const most = 3

@@ -28,18 +28,18 @@ func (c Confirming) grace() float64  { return cmp.Or(c.Grace, 10*time.Minute).Se
 
 // A parent is gone for every transaction that begins after its deletion. One that is older may have seen it, and
 // insert a child at any time: not only while it has no transaction id yet, so no horizon of ids tells. Hence the
-// first gate, before which all sessions must have ended their transactions that began before a tombstone was removed.
+// first horizon, before which all sessions must have ended their transactions that began before a tombstone was removed.
 //
 // Such a transaction may become a prepared one. It is listed as prepared before its session counts as idle, so
-// a look at sessions first and at prepared transactions in a later statement misses none: the second gate is
-// that those which there were after the first have ended. Both commits are visible before a transaction disappears
+// a look at sessions first and at prepared transactions in a later statement misses none: the second horizon is
+// passed when the prepared ones that were there after the first have ended. Both commits are visible before a transaction disappears
 // from its list. The look at children must be a later statement again.
 //
-// Both gates open for older rows first.
+// Older rows fall behind both horizons first.
 //
 // Where a parent has children in another database, the transactions there count as well. Two servers' clocks cannot be
 // compared, but lengths of time can: what is open there began at most so long before a moment here that was read first.
-// A prepared transaction there does not tell when it began, and keeps the gate shut.
+// A prepared transaction there does not tell when it began, and holds the horizon back.
 
 // horizonSQL returns in one row the time before which no session has a transaction open (infinity where none is
 // open at all), and whether there are sessions whose transactions cannot be seen: those of other roles, and those
@@ -73,8 +73,8 @@ func ageSQL() string {
 FROM (` + horizonSQL() + ") AS present"
 }
 
-// noteSQL notes the prepared transactions for rows whose first gate is open. Transactions that have ended since it was
-// found open need not be waited for.
+// noteSQL notes the prepared transactions for rows behind the first horizon. Transactions that have ended since it was
+// found there need not be waited for.
 const noteSQL = `
 UPDATE "sexton".swept AS swept
 SET prepared = ARRAY(` + PreparedSQL + `)
@@ -100,8 +100,8 @@ const (
 	awayRetry = time.Minute
 )
 
-// gates holds what a run knows about transactions that may still insert children.
-type gates struct {
+// horizons hold what a run knows about transactions that may still insert children.
+type horizons struct {
 	// horizon is the time before which no transaction of this database is open, of those in sight.
 	horizon pgtype.Timestamptz
 	blind   bool
@@ -114,8 +114,8 @@ type gates struct {
 
 // closing is the beginning of confirming: transactions that are open, and the first page.
 type closing struct {
-	gates gates
-	// now is when the gates were read, waits is false where nothing waits to be confirmed.
+	horizons horizons
+	// now is when the horizons were read, waits is false where nothing waits to be confirmed.
 	now   time.Time
 	waits bool
 	page  []recheck
@@ -126,15 +126,15 @@ func (r *run) horizon(c *closing) batch.Statement {
 	return batch.Statement{
 		SQL: r.engine.Session.Names.Render(openSQL()), Args: []any{r.engine.Confirming.grace(), r.engine.Database},
 		Scan: func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&c.gates.horizon, &c.gates.blind, &c.now, new(string)}, func() error { c.waits = true; return nil })
+			_, err := pgx.ForEachRow(rows, []any{&c.horizons.horizon, &c.horizons.blind, &c.now, new(string)}, func() error { c.waits = true; return nil })
 			return err
 		},
 	}
 }
 
-// gates looks at the transactions of this database and then at those of the others, and reads the first page behind them. A run without others
+// horizons looks at the transactions of this database and then at those of the others, and reads the first page behind them. A run without others
 // has done both when it last looked for work.
-func (r *run) gates(ctx context.Context) (*closing, error) {
+func (r *run) horizons(ctx context.Context) (*closing, error) {
 	if c := r.closing; c != nil {
 		r.closing = nil
 		return c, nil
@@ -144,14 +144,14 @@ func (r *run) gates(ctx context.Context) (*closing, error) {
 		return c, err
 	}
 	var err error
-	if err = r.farGates(ctx, &c.gates, c.now); err == nil {
-		c.page, err = r.page(ctx, 0, c.gates)
+	if err = r.remoteHorizons(ctx, &c.horizons, c.now); err == nil {
+		c.page, err = r.page(ctx, 0, c.horizons)
 	}
 	return c, err
 }
 
-// farGates looks at the transactions of other databases.
-func (r *run) farGates(ctx context.Context, g *gates, now time.Time) error {
+// remoteHorizons looks at the transactions of other databases.
+func (r *run) remoteHorizons(ctx context.Context, g *horizons, now time.Time) error {
 	var others []string
 	g.far, others = r.far()
 	g.farHorizon, g.retry = pgtype.Timestamptz{Time: now, Valid: true}, heldRetry

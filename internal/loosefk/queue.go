@@ -196,8 +196,8 @@ func (r *run) closes(statements []batch.Statement) (*closing, []batch.Statement)
 	if _, others := r.far(); len(others) > 0 {
 		return nil, statements
 	}
-	last := &closing{gates: gates{far: []string{}}}
-	return last, append(statements, r.horizon(last), r.pageStatement(0, last.gates, &last.page))
+	last := &closing{horizons: horizons{far: []string{}}}
+	return last, append(statements, r.horizon(last), r.pageStatement(0, last.horizons, &last.page))
 }
 
 // drained notes which queues have nothing due behind what is loaded; all is where that is everything.

@@ -75,20 +75,20 @@ type rechecker struct {
 // over reports whether no further look may begin.
 func (c *rechecker) over() bool { return c.stop.Err() != nil || !time.Now().Before(c.until) }
 
-// recheck takes the second look at parents whose gates are open, oldest first.
+// recheck takes the second look at parents behind the horizons, oldest first.
 func (r *run) recheck(ctx context.Context) error {
 	c := &rechecker{run: r, until: r.budget.until, off: map[string]bool{}}
 	if least := time.Now().Add(leastRechecking); least.After(c.until) {
 		c.until = least
 	}
-	closing, err := r.gates(ctx)
+	closing, err := r.horizons(ctx)
 	if err != nil || !closing.waits {
 		return err
 	}
-	gates, page := closing.gates, closing.page
+	horizons, page := closing.horizons, closing.page
 	for after := int64(0); !c.over() && c.longKeys < longKeys; {
 		if after > 0 {
-			if page, err = r.page(ctx, after, gates); err != nil {
+			if page, err = r.page(ctx, after, horizons); err != nil {
 				return err
 			}
 		}
@@ -116,19 +116,19 @@ func (r *run) recheck(ctx context.Context) error {
 		}
 		if len(held) > 0 {
 			// A look in this database alone cannot tell that these have to wait.
-			if err := r.change(ctx, holdSQL, held, gates.retry.Seconds(), nil); err != nil {
+			if err := r.change(ctx, holdSQL, held, horizons.retry.Seconds(), nil); err != nil {
 				return err
 			}
 		}
 		if err := c.lookAt(ctx, ready, c.over); err != nil {
 			return err
 		}
-		// Both gates open for older rows first, so there is nothing to find behind a page that has none ready.
+		// Older rows fall behind both horizons first, so there is nothing to find behind a page that has none ready.
 		if len(page) < sweptPage || !found {
 			break
 		}
 	}
-	r.stats.ConfirmBlind = r.stats.ConfirmBlind || gates.blind
+	r.stats.ConfirmBlind = r.stats.ConfirmBlind || horizons.blind
 	// However little time other parents leave, a long look begins and its answer is taken.
 	return c.lookAt(ctx, c.long, func() bool { return c.stop.Err() != nil })
 }
@@ -193,13 +193,13 @@ func together(ready []recheck, most int) int {
 	return len(ready)
 }
 
-// page reads the next rows behind an id. It must come in a later statement than the gates.
-func (r *run) page(ctx context.Context, after int64, g gates) (page []recheck, err error) {
+// page reads the next rows behind an id. It must come in a later statement than the horizons.
+func (r *run) page(ctx context.Context, after int64, g horizons) (page []recheck, err error) {
 	_, err = r.engine.Session.Run(ctx, r.pageStatement(after, g, &page))
 	return page, err
 }
 
-func (r *run) pageStatement(after int64, g gates, page *[]recheck) batch.Statement {
+func (r *run) pageStatement(after int64, g horizons, page *[]recheck) batch.Statement {
 	return batch.Statement{
 		SQL:  r.engine.statement("recheckable"),
 		Args: []any{r.engine.Database, after, sweptPage, g.horizon, r.engine.Confirming.within(), g.far, g.farHorizon},

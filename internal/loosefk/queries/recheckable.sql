@@ -1,11 +1,11 @@
 -- Reads rows of database $1 behind id $2, oldest first: what they are about, whether they have been waited for long enough ($5) and twice as
--- long, whether both gates are open, whether the first one is (horizon $4, or the kept one) while prepared transactions are there, which are to
--- be noted then, and whether transactions in other databases alone keep them shut (parents $6, horizon $7).
+-- long, whether both horizons have passed them, whether the first one has (horizon $4, or the kept one) while prepared transactions are
+-- there, which are to be noted then, and whether transactions in other databases alone hold the second one back (parents $6, horizon $7).
 SELECT oldest.id, oldest.parent, oldest.integer_keys, oldest.text_keys, oldest.early, oldest.expired,
-       gate.here AND gate.remote AS open,
+       passed.here AND passed.remote AS open,
        oldest.prepared IS NULL AND oldest.swept_at OPERATOR(pg_catalog.<) present.horizon
            AND pg_catalog.cardinality(present.transactions) OPERATOR(pg_catalog.<>) 0 AS unnoted,
-       gate.here AND NOT gate.remote AS held
+       passed.here AND NOT passed.remote AS held
 FROM (
     SELECT swept.*,
            swept.swept_at OPERATOR(pg_catalog.<=) (pg_catalog.clock_timestamp()
@@ -34,5 +34,5 @@ CROSS JOIN LATERAL (
                 ELSE NOT oldest.prepared OPERATOR(pg_catalog.&&) present.transactions END AS here,
            NOT oldest.parent OPERATOR(pg_catalog.=) ANY ($6::pg_catalog.text[])
                OR oldest.swept_at OPERATOR(pg_catalog.<) $7::pg_catalog.timestamptz AS remote
-) AS gate
+) AS passed
 ORDER BY oldest.id
