@@ -30,7 +30,7 @@ const (
 	reserve = time.Second
 	// loadEvery is how often a busy run looks for users that have come in since. They have their first turn at once.
 	loadEvery = 100 * time.Millisecond
-	// fewUsers who come in while a crowd is at work have turns of their own at once.
+	// fewUsers who come in while a batch is at work have turns of their own at once.
 	fewUsers = 5
 )
 
@@ -111,7 +111,7 @@ type job struct {
 	// begun tells that something has been done for the user. alone tells that it is not worked off together with others (any
 	// more), cleared that nothing was left of it when that ended.
 	begun, alone, cleared bool
-	// seat is its number in its crowd.
+	// seat is its number in its batch.
 	seat int
 	// heavy are tables of which the user's rows go children first, as a single one has more below it than one statement can delete;
 	// tree takes them down.
@@ -152,9 +152,9 @@ type run struct {
 	obstacles pace.Obstacles
 	// below are tables by OID, with what hangs below them; nil until a user needs it.
 	below map[uint32]*drain.Table
-	// crowd are the users who are worked off together at the moment; nil where there are none.
-	crowd    *crowd
-	sessions pace.Sessions
+	// userBatch are the users who are worked off together at the moment; nil where there are none.
+	userBatch *userBatch
+	sessions  pace.Sessions
 }
 
 func (r *run) work(ctx context.Context) error {
@@ -207,7 +207,7 @@ func (r *run) load(ctx context.Context) error {
 		r.seen = append(r.seen, j.id)
 		// Without a target everybody has the original's sizes for oneself, and those who come while many are worked off
 		// together are not to wait for them all.
-		j.alone = len(j.heavy) > 0 || r.engine.Sizes.Target == 0 || r.crowd != nil && len(fresh) <= fewUsers
+		j.alone = len(j.heavy) > 0 || r.engine.Sizes.Target == 0 || r.userBatch != nil && len(fresh) <= fewUsers
 	}
 	r.active = append(fresh, r.active...)
 	return nil

@@ -41,10 +41,10 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	g, names := &pgtest.Statements{}, dbtest.Names()
 	for _, hard := range []bool{false, true} {
 		j := &job{id: 1, userID: 2, hardDelete: hard}
-		c := &crowd{hardDelete: hard, members: map[int64]*job{2: j}}
+		c := &userBatch{hardDelete: hard, members: map[int64]*job{2: j}}
 		of := func(name string) string { return fmt.Sprintf("hard=%t %s", hard, name) }
 		g.Add(of("look"))(p.lookStatement(names, j, 9))
-		g.Add(of("look at a crowd"))(p.crowdLookStatement(names, c, 9))
+		g.Add(of("look at a batch"))(p.batchLookStatement(names, c, 9))
 		g.Add(of("destroy"))(p.destroyStatement(names, j))
 		g.Add(of("remaining"))(p.remainingStatement(names, p.steps(hard), j))
 		for _, s := range p.steps(hard) {
@@ -61,8 +61,8 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 			g.Add(title("clean"))(s.cleanStatement(names, leaf, j, 9, 10))
 			g.Add(title("piece"))(s.pieceStatement(names, leaf, j, s.Action, 9, nil, false))
 			g.Add(title("piece, skipping"))(s.pieceStatement(names, leaf, j, s.Action, 9, nil, true))
-			g.Add(title("window of a crowd"))(s.crowdWindowStatement(leaf, c))
-			g.Add(title("piece of a crowd"))(s.crowdPieceStatement(names, leaf, 9, []pointer{{Owner: 2}}))
+			g.Add(title("window of a batch"))(s.batchWindowStatement(leaf, c))
+			g.Add(title("piece of a batch"))(s.batchPieceStatement(names, leaf, 9, []pointer{{Owner: 2}}))
 			if s.Action == drain.Move {
 				g.Add(title("otherwise"))(s.pieceStatement(names, leaf, j, s.otherwise, 9, nil, true))
 				g.Add(title("doubles"))(s.doublesStatement(names, leaf, j, 9, nil, true))

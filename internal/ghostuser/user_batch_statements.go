@@ -11,9 +11,9 @@ import (
 	"sexton/internal/pgschema"
 )
 
-// crowdLookStatement selects one row: the users of a crowd that are in the queue still, for the crowd's kind of deletion, and
+// batchLookStatement selects one row: the users of a batch that are in the queue still, for the batch's kind of deletion, and
 // that neither their type nor a step keeps; whether the ghost user is still one; and which steps have rows of any of the users.
-func (p *Plan) crowdLookStatement(names pgschema.Names, c *crowd, ghost int64) (string, []any) {
+func (p *Plan) batchLookStatement(names pgschema.Names, c *userBatch, ghost int64) (string, []any) {
 	args := &drain.Args{}
 	jobs := make([]int64, 0, len(c.members))
 	for _, j := range c.members {
@@ -38,18 +38,18 @@ EXISTS (SELECT FROM %s AS ghost WHERE ghost.id OPERATOR(pg_catalog.=) $%d AND gh
 	return sql, args.Values
 }
 
-// crowdWindowStatement reads pointers to at most crowdRows rows of each user.
-func (s *step) crowdWindowStatement(leaf Table, c *crowd) (string, []any) {
+// batchWindowStatement reads pointers to at most batchRows rows of each user.
+func (s *step) batchWindowStatement(leaf Table, c *userBatch) (string, []any) {
 	args := &drain.Args{}
 	return fmt.Sprintf(`SELECT found.ctid, wanted.id FROM pg_catalog.unnest($%d::bigint[]) AS wanted (id)
 CROSS JOIN LATERAL (SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s LIMIT $%d) AS found`,
 		args.Add(c.users()), leaf.SQL(), s.Belongs("picked", "OPERATOR(pg_catalog.=) wanted.id", args), s.Attached(leaf, args),
-		args.Add(crowdRows)), args.Values
+		args.Add(batchRows)), args.Values
 }
 
-// crowdPieceStatement does to rows of several users what is to be done, and counts them in each one's row of the queue, which it
+// batchPieceStatement does to rows of several users what is to be done, and counts them in each one's row of the queue, which it
 // locks first, as step.changed does. It returns per user the numbers that step.change has.
-func (s *step) crowdPieceStatement(names pgschema.Names, leaf Table, ghost int64, pointers []pointer) (string, []any) {
+func (s *step) batchPieceStatement(names pgschema.Names, leaf Table, ghost int64, pointers []pointer) (string, []any) {
 	args := &drain.Args{}
 	rows, owners := make([]pgtype.TID, len(pointers)), make([]int64, len(pointers))
 	for i, p := range pointers {

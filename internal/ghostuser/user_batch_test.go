@@ -45,8 +45,8 @@ func (b *bundle) onTwo(t *testing.T) {
 	}
 }
 
-// Two tables of a crowd are worked off at once. What fails there because of the other connection goes again on the run's own, and is nobody's failure.
-func TestACrowdOnTwoConnections(t *testing.T) {
+// Two tables of a batch are worked off at once. What fails there because of the other connection goes again on the run's own, and is nobody's failure.
+func TestABatchOnTwoConnections(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ does, shows string }{
 		"which go well": {"", "count(DISTINCT pid) = 2"},
@@ -115,7 +115,7 @@ func TestManyUsersAreWorkedOffTogether(t *testing.T) {
 }
 
 // Whoever is nobody's to delete loses nothing because others are deleted.
-func TestWhoMayNotGoIsInNoCrowd(t *testing.T) {
+func TestWhoMayNotGoIsInNoBatch(t *testing.T) {
 	t.Parallel()
 	b := setupPeople(t, "UPDATE users SET user_type = 11 WHERE id = 1001")
 	b.Exec("ALTER TABLE users_ghost_user_migrations DROP CONSTRAINT users_ghost_user_migrations_user_id_fkey")
@@ -130,7 +130,7 @@ func TestWhoMayNotGoIsInNoCrowd(t *testing.T) {
 }
 
 // What one user's rows do to a statement is that user's fault alone.
-func TestOneOfACrowdFails(t *testing.T) {
+func TestOneOfABatchFails(t *testing.T) {
 	t.Parallel()
 	b := setupPeople(t, `
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
@@ -143,7 +143,7 @@ func TestOneOfACrowdFails(t *testing.T) {
 }
 
 // A user whose kind of deletion changes is not deleted as the others are.
-func TestTheKindOfDeletionChangesInACrowd(t *testing.T) {
+func TestTheKindOfDeletionChangesInBatch(t *testing.T) {
 	t.Parallel()
 	b := setupPeople(t, "")
 	b.queue(true, numbers(1001, 1020)...)
@@ -240,8 +240,8 @@ func TestWhatIsToldOfGoesBeforeWhatIsAbove(t *testing.T) {
 	})
 }
 
-// Two of a crowd have done the same thing, which the ghost user can have done once only.
-func TestDuplicatesInACrowd(t *testing.T) {
+// Two of a batch have done the same thing, which the ghost user can have done once only.
+func TestDuplicatesInBatch(t *testing.T) {
 	t.Parallel()
 	b := setupPeople(t, "INSERT INTO likes SELECT 2000 + n, 1000 + n, 5000 FROM generate_series(1, 10) AS n")
 	b.queue(false, numbers(1001, 1010)...)
@@ -252,8 +252,8 @@ func TestDuplicatesInACrowd(t *testing.T) {
 	require.EqualValues(t, 200, stats.Moved["posts.author_id"])
 }
 
-// A crowd that rows come back to faster than it works does not go on for ever: the others of it get their own turns.
-func TestRowsComeBackInACrowd(t *testing.T) {
+// A batch that rows come back to faster than it works does not go on for ever: the others of it get their own turns.
+func TestRowsComeBackInBatch(t *testing.T) {
 	t.Parallel()
 	b := setupPeople(t, `
 		CREATE FUNCTION put_back() RETURNS trigger LANGUAGE plpgsql AS
@@ -273,7 +273,7 @@ func TestRowsComeBackInACrowd(t *testing.T) {
 }
 
 // A row that somebody else has locked holds up its own user only.
-func TestALockedRowInACrowd(t *testing.T) {
+func TestALockedRowInBatch(t *testing.T) {
 	t.Parallel()
 	b := setupPeople(t, "")
 	b.queue(false, numbers(1001, 1010)...)
@@ -286,7 +286,7 @@ func TestALockedRowInACrowd(t *testing.T) {
 	require.EqualValues(t, 1004, b.items[9].UserID)
 }
 
-func TestCrowdKilledAnywhereAndContinued(t *testing.T) {
+func TestUserBatchKilledAnywhereAndContinued(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]int{"on one connection": 3 + 1 + 3 + 2, "on two": 1}, func(t *testing.T, name string, least int) {
 		b := setupPeople(t, "")
@@ -313,8 +313,8 @@ func TestCrowdKilledAnywhereAndContinued(t *testing.T) {
 	})
 }
 
-// A run that ends in the middle of a crowd sends those whose rows it has begun with to the back.
-func TestARunEndsWithinACrowd(t *testing.T) {
+// A run that ends in the middle of a batch sends those whose rows it has begun with to the back.
+func TestARunEndsWithinABatch(t *testing.T) {
 	t.Parallel()
 	b := setupPeople(t, "")
 	b.queue(false, 1001, 1002)

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// crowdUsers is the most users that are worked off together. Rows of users who are deleted together lie scattered over
+	// batchUsers is the most users that are worked off together. Rows of users who are deleted together lie scattered over
 	// the same pages: one visit serves them all.
-	crowdUsers = 50
-	// crowdRows is how many rows a user may have of one step in a crowd. A user with more has only those worked off there, so that the others
+	batchUsers = 50
+	// batchRows is how many rows a user may have of one step in a batch. A user with more has only those worked off there, so that the others
 	// do not wait for rows that take long.
-	crowdRows = 500
+	batchRows = 500
 )
 
 // pointer leads to a row of a user.
@@ -32,15 +32,15 @@ type pointer struct {
 	Owner int64
 }
 
-// crowd is some users of one kind of deletion whose rows are worked off together, until each of them has a turn of its own
+// userBatch is some users of one kind of deletion whose rows are worked off together, until each of them has a turn of its own
 // to be deleted. It is there for speed alone: whatever does not go smoothly is left to those turns, which know whom to
 // blame and for what to wait.
-type crowd struct {
+type userBatch struct {
 	sync.Mutex
 
 	hardDelete bool
 	members    map[int64]*job
-	// apart are the steps that are left to the members' own turns; more are members with rows that the crowd has not looked for.
+	// apart are the steps that are left to the members' own turns; more are members with rows that the batch has not looked for.
 	apart map[*step]bool
 	more  map[int64]bool
 	turns int
@@ -56,7 +56,7 @@ type crowd struct {
 	failed error
 }
 
-// errand is a crowd's work on one step in one leaf: to read pointers, and to work them off in the order of the rows on disk.
+// errand is a batch's work on one step in one leaf: to read pointers, and to work them off in the order of the rows on disk.
 type errand struct {
 	*drain.Ladder
 
@@ -83,16 +83,16 @@ func (e *errand) sort() any {
 	return e.step.Action
 }
 
-// gather forms a crowd of users who have not been in one yet; nil where there are not two of them.
-func (r *run) gather() *crowd {
-	c := &crowd{members: map[int64]*job{}, apart: map[*step]bool{}, more: map[int64]bool{}}
+// gather forms a batch of users who have not been in one yet; nil where there are not two of them.
+func (r *run) gather() *userBatch {
+	c := &userBatch{members: map[int64]*job{}, apart: map[*step]bool{}, more: map[int64]bool{}}
 	c.moved = sync.NewCond(c)
 	for _, j := range r.active {
 		if j.alone || len(c.members) > 0 && j.hardDelete != c.hardDelete {
 			continue
 		}
 		c.hardDelete, j.seat = j.hardDelete, len(c.members)
-		if c.members[j.userID] = j; len(c.members) == crowdUsers {
+		if c.members[j.userID] = j; len(c.members) == batchUsers {
 			break
 		}
 	}
@@ -104,34 +104,34 @@ func (r *run) gather() *crowd {
 }
 
 // users are the members whose rows are still looked for, in the order of their ids.
-func (c *crowd) users() []int64 {
+func (c *userBatch) users() []int64 {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.members)), func(user int64) bool { return c.more[user] })
 }
 
 // leave leaves a user to turns of its own.
-func (c *crowd) leave(user int64) {
+func (c *userBatch) leave(user int64) {
 	c.members[user].alone = true
 	delete(c.members, user)
 }
 
 // disperse leaves all to turns of their own.
-func (c *crowd) disperse() {
+func (c *userBatch) disperse() {
 	for user := range c.members {
 		c.leave(user)
 	}
 }
 
-// together gives the crowd one turn, if there is one. A crowd that takes too many turns ends, no matter which user is the cause.
+// together gives the batch one turn, if there is one. A batch that takes too many turns ends, no matter which user is the cause.
 func (r *run) together(ctx context.Context) error {
-	if r.crowd == nil {
-		r.crowd = r.gather()
+	if r.userBatch == nil {
+		r.userBatch = r.gather()
 	}
-	c := r.crowd
+	c := r.userBatch
 	if c == nil {
 		return nil
 	}
 	r.left = turnBatches * r.sessions.Free()
-	finished, err := r.crowdTurn(ctx, c)
+	finished, err := r.batchTurn(ctx, c)
 	if err != nil {
 		if fault.Judge(err).Verdict == fault.Fatal {
 			return fmt.Errorf("delete users together: %w", err)
@@ -143,13 +143,13 @@ func (r *run) together(ctx context.Context) error {
 			j.cleared = err == nil && finished && len(c.apart) == 0 && !c.more[user]
 		}
 		c.disperse()
-		r.crowd = nil
+		r.userBatch = nil
 	}
 	return nil
 }
 
-// crowdTurn works off the steps in their order. It reports whether that was all.
-func (r *run) crowdTurn(ctx context.Context, c *crowd) (finished bool, err error) {
+// batchTurn works off the steps in their order. It reports whether that was all.
+func (r *run) batchTurn(ctx context.Context, c *userBatch) (finished bool, err error) {
 	live, err := r.lookAtAll(ctx, c)
 	if err != nil {
 		return false, err
@@ -159,7 +159,7 @@ func (r *run) crowdTurn(ctx context.Context, c *crowd) (finished bool, err error
 		if r.paused(ctx) {
 			return false, nil
 		}
-		if err := r.crowdRound(ctx, c); err != nil {
+		if err := r.batchRound(ctx, c); err != nil {
 			return false, err
 		}
 	}
@@ -167,14 +167,14 @@ func (r *run) crowdTurn(ctx context.Context, c *crowd) (finished bool, err error
 }
 
 // plan lists the errands, first of all the begun ones of each step.
-func (r *run) plan(c *crowd, live []*step) {
+func (r *run) plan(c *userBatch, live []*step) {
 	begun := c.errands
 	c.errands = nil
 	for _, s := range live {
 		if s.doubled {
 			c.apart[s] = true
 		}
-		if c.apart[s] || s.Action == drain.Forbid { // The users that a refusal is about have left the crowd.
+		if c.apart[s] || s.Action == drain.Forbid { // The users that a refusal is about have left the batch.
 			continue
 		}
 		for _, leaf := range s.Leaves {
@@ -196,10 +196,10 @@ func (r *run) plan(c *crowd, live []*step) {
 	}
 }
 
-// lookAtAll returns the steps of which somebody in the crowd has rows. Who is not in the queue any more, or not for
+// lookAtAll returns the steps of which a user in the batch has rows. A user who is not in the queue any more, or not for
 // this kind of deletion, or may not be deleted, leaves it.
-func (r *run) lookAtAll(ctx context.Context, c *crowd) (steps []*step, err error) {
-	sql, args := r.engine.Plan.crowdLookStatement(r.Session.Names, c, r.ghost)
+func (r *run) lookAtAll(ctx context.Context, c *userBatch) (steps []*step, err error) {
+	sql, args := r.engine.Plan.batchLookStatement(r.Session.Names, c, r.ghost)
 	var entitled []int64
 	var ghost bool
 	var live []bool
@@ -221,7 +221,7 @@ func (r *run) lookAtAll(ctx context.Context, c *crowd) (steps []*step, err error
 }
 
 // next waits for an errand that can go beside those in hand, and returns its next statement; nil where there is nothing more to do.
-func (r *run) next(c *crowd) (*errand, errandBatch) {
+func (r *run) next(c *userBatch) (*errand, errandBatch) {
 	c.Lock()
 	defer c.Unlock()
 	for ; !c.over && len(c.errands) > 0; c.moved.Wait() {
@@ -231,14 +231,14 @@ func (r *run) next(c *crowd) (*errand, errandBatch) {
 		if at >= 0 {
 			e := c.errands[at]
 			c.busy = append(c.busy, e)
-			return e, r.crowdBatch(c, e)
+			return e, r.nextBatch(c, e)
 		}
 	}
 	return nil, errandBatch{}
 }
 
 // divide makes as many errands of one with more rows than a statement has as the run may have connections.
-func (r *run) divide(c *crowd, e *errand) {
+func (r *run) divide(c *userBatch, e *errand) {
 	parts := r.engine.Connections
 	if len(e.pointers) <= e.Rows() || parts < 2 {
 		return
@@ -257,9 +257,9 @@ func (r *run) divide(c *crowd, e *errand) {
 	c.errands = slices.Replace(c.errands, at, at+1, some...)
 }
 
-// crowdRound works off errands on as many sessions as there are now: one statement on the run's own alone, or as many as the turn has. What fails
+// batchRound works off errands on as many sessions as there are now: one statement on the run's own alone, or as many as the turn has. What fails
 // there as two of them have met is sent again on the run's own.
-func (r *run) crowdRound(ctx context.Context, c *crowd) error {
+func (r *run) batchRound(ctx context.Context, c *userBatch) error {
 	if slices.ContainsFunc(c.errands, func(e *errand) bool { return len(e.pointers) > e.Rows() }) {
 		r.sessions.Connect(ctx)
 	}
@@ -283,7 +283,7 @@ func (r *run) crowdRound(ctx context.Context, c *crowd) error {
 }
 
 // catchUp learns from statements on other sessions. It looks around on the run's own, which has to be idle.
-func (c *crowd) catchUp() {
+func (c *userBatch) catchUp() {
 	for _, learn := range c.passed {
 		learn()
 	}
@@ -291,7 +291,7 @@ func (c *crowd) catchUp() {
 }
 
 // absorb takes in how a statement has ended.
-func (r *run) absorb(ctx context.Context, c *crowd, e *errand, b errandBatch, on *batch.Session, sessions int, err error) {
+func (r *run) absorb(ctx context.Context, c *userBatch, e *errand, b errandBatch, on *batch.Session, sessions int, err error) {
 	c.Lock()
 	defer c.Unlock()
 	defer c.moved.Broadcast()
@@ -330,19 +330,19 @@ type errandBatch struct {
 	done      func(ctx context.Context, took time.Duration) error
 }
 
-// crowdBatch is the next statement of an errand.
-func (r *run) crowdBatch(c *crowd, e *errand) errandBatch {
+// nextBatch is the next statement of an errand.
+func (r *run) nextBatch(c *userBatch, e *errand) errandBatch {
 	if e.read {
-		return r.crowdPiece(c, e)
+		return r.batchPiece(c, e)
 	}
 	var found []pointer
-	sql, args := e.step.crowdWindowStatement(e.leaf, c)
+	sql, args := e.step.batchWindowStatement(e.leaf, c)
 	return errandBatch{
 		statement: batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, pgx.RowToStructByPos[pointer])}, limits: r.ShortWaits(),
 		done: func(context.Context, time.Duration) error {
 			rows := map[int64]int{}
 			for _, p := range found {
-				if rows[p.Owner]++; rows[p.Owner] >= crowdRows {
+				if rows[p.Owner]++; rows[p.Owner] >= batchRows {
 					c.more[p.Owner] = true
 				}
 			}
@@ -356,10 +356,10 @@ func (r *run) crowdBatch(c *crowd, e *errand) errandBatch {
 	}
 }
 
-// crowdPiece works off the next rows that pointers lead to.
-func (r *run) crowdPiece(c *crowd, e *errand) errandBatch {
+// batchPiece works off the next rows that pointers lead to.
+func (r *run) batchPiece(c *userBatch, e *errand) errandBatch {
 	s, n := e.step, min(e.Rows(), len(e.pointers))
-	sql, args := s.crowdPieceStatement(r.Session.Names, e.leaf, r.ghost, e.pointers[:n])
+	sql, args := s.batchPieceStatement(r.Session.Names, e.leaf, r.ghost, e.pointers[:n])
 	type change struct{ Owner, Rows, Kept int64 }
 	var changes []change
 	return errandBatch{
