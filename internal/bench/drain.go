@@ -115,9 +115,9 @@ func DrainSets() []string { return []string{Wide, Fanout, Skew, Nullify, Single,
 // dataSet is parents 1 … targets+spared and their children in one or more tables. Neighbours in a table belong
 // to different parents, the bad case for locality. Spared parents are there to show that nothing else goes.
 type dataSet struct {
-	name           string
+	name            string
 	targets, spared int64
-	tables         []string
+	tables          []string
 	// rows are those of each table; parentOf is the SQL expression for the parent of row n.
 	rows     int64
 	parentOf string

@@ -54,7 +54,7 @@ func TestDataSets(t *testing.T) {
 		name string
 		// first are the children of the first parent, each those of every other one, in all tables together.
 		parents, tables, first, each, targets int64
-		indexes                              int
+		indexes                               int
 	}{
 		{name: Wide, parents: 110, tables: 1, first: 100, each: 100, targets: 100 * 100, indexes: 2},
 		{name: Fanout, parents: 22, tables: 20, first: 1000, each: 1000, targets: 20 * 1000, indexes: 2},

@@ -126,9 +126,9 @@ func (t moved) clear() string {
 // userSet is users with what they have written. Neighbours in a table belong to different users, the bad case for
 // locality. Those who stay are there to show that nothing else is moved.
 type userSet struct {
-	name           string
+	name            string
 	targets, spared int64
-	tables         []moved
+	tables          []moved
 }
 
 const emoji = `INSERT INTO award_emoji (id, user_id, awardable_type, awardable_id, name) SELECT n, %s, 'Issue', n, 'thumbsup'`

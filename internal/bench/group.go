@@ -39,7 +39,7 @@ func GroupSets() []string { return []string{FlatGroup, DeepGroup, RingGroup} }
 
 // forest is group 1, which is to go, with the groups 3 to 5 if it has levels, and group 2, a tenth as big.
 type forest struct {
-	set            string
+	set             string
 	targets, spared int64
 }
 

@@ -11,7 +11,7 @@ import (
 // them would be walked down for longer than a run lasts. So they are found many levels at once, and go many levels at once.
 
 // chainStatement reads at most $4 rows that hang, on however many levels, by a chain below the window's, except the ones at the
-// places $3 and what is below them alone; the upper ones come first. What refers to what in a ring is read once.
+// tuples $3 and what is below them alone; the upper ones come first. What refers to what in a ring is read once.
 func chainStatement(leaf pgcatalog.Table, f *Ref) string {
 	return fmt.Sprintf(`WITH RECURSIVE %s,
 down AS (
@@ -32,9 +32,9 @@ SELECT down.at, down.version FROM down WHERE true%[4]s
 LIMIT $4`, wantSQL, leaf.SQL(), f.matches("parent"), outside("down.at", "want"))
 }
 
-// outside is the condition that a place is none of a CTE's.
-func outside(place, cte string) string {
-	return fmt.Sprintf(" AND NOT %s OPERATOR(pg_catalog.=) ANY (SELECT beside.at FROM %s AS beside)", place, cte)
+// outside is the condition that a tuple is none of a CTE's.
+func outside(tuple, cte string) string {
+	return fmt.Sprintf(" AND NOT %s OPERATOR(pg_catalog.=) ANY (SELECT beside.at FROM %s AS beside)", tuple, cte)
 }
 
 // beside is the condition that a chain's row (alias child) is none of the rows that go together; for other keys it is empty.

@@ -171,9 +171,9 @@ func (r *Run) drain(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table
 	return Blocked, nil
 }
 
-// workOffAll works off rows by so many at a time. It returns the places of those of which none moved, and whether any others
+// workOffAll works off rows by so many at a time. It returns the tuples of those of which none moved, and whether any others
 // are left.
-func (r *Run) workOffAll(ctx context.Context, f *Ref, all *Window, size int) (idle []Place, some bool, _ Result, _ error) {
+func (r *Run) workOffAll(ctx context.Context, f *Ref, all *Window, size int) (idle []Tuple, some bool, _ Result, _ error) {
 	for at := 0; at < all.Rows.Len(); at += size {
 		before := r.Changes
 		w := &Window{Table: all.Table, Leaf: all.Leaf, Rows: all.Rows.slice(at, min(at+size, all.Rows.Len()))}
@@ -239,28 +239,28 @@ func (r *Run) windowOf(f *Ref, leaf pgcatalog.Table) int {
 
 // onStack are those rows of a leaf whose trees are being taken down: they go when nothing below them is left, and not as
 // something that hangs below themselves. The stack may be deep, so it is passed through only, and never sent.
-func (r *Run) onStack(leaf pgcatalog.Table, found Rows) []Place {
-	among := make(map[Place]bool, found.Len())
+func (r *Run) onStack(leaf pgcatalog.Table, found Rows) []Tuple {
+	among := make(map[Tuple]bool, found.Len())
 	for _, at := range found.At {
 		among[at] = true
 	}
-	var places []Place
+	var tuples []Tuple
 	for _, w := range r.Stack {
 		if w.Leaf.OID != leaf.OID {
 			continue
 		}
 		for _, at := range w.Rows.At {
 			if among[at] {
-				places = append(places, at)
+				tuples = append(tuples, at)
 			}
 		}
 	}
-	return places
+	return tuples
 }
 
-func (r *Run) children(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table, except []Place, limit int) (Rows, error) {
+func (r *Run) children(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table, except []Tuple, limit int) (Rows, error) {
 	if except == nil {
-		except = []Place{}
+		except = []Tuple{}
 	}
 	sql := childrenStatement(w.Leaf, f, leaf)
 	if f.chain {

@@ -144,10 +144,10 @@ func (e *Edge) ExactStatement(names pgschema.Names, leaf pgcatalog.Table, keys K
 	args := &Args{}
 	keysAt := args.Add(keys.Values)
 	picked := fmt.Sprintf(`SELECT picked.ctid
-FROM ROWS FROM (pg_catalog.unnest($%d::pg_catalog.tid[]), pg_catalog.unnest($%d::pg_catalog.xid[])) AS seen (place, maker)
+FROM ROWS FROM (pg_catalog.unnest($%d::pg_catalog.tid[]), pg_catalog.unnest($%d::pg_catalog.xid[])) AS seen (tuple, maker)
 CROSS JOIN LATERAL (
 	SELECT picked.ctid FROM ONLY %s AS picked
-	WHERE picked.ctid OPERATOR(pg_catalog.=) seen.place AND picked.xmin OPERATOR(pg_catalog.=) seen.maker AND (%s%s) IS TRUE
+	WHERE picked.ctid OPERATOR(pg_catalog.=) seen.tuple AND picked.xmin OPERATOR(pg_catalog.=) seen.maker AND (%s%s) IS TRUE
 	OFFSET 0%s
 ) AS picked
 WHERE true%s`, args.Add(seen.At), args.Add(seen.Version), leaf.SQL(), e.matches(keys.Of, "picked", keys.Of.Parameter(keysAt)),

@@ -46,11 +46,11 @@ func (f *Foresight) Later(all *Foresight) {
 
 // Below adds what goes or changes with windows' rows, which do not count themselves. A row that would go in several ways counts once.
 func (f *Foresight) Below(ctx context.Context, r *Run, label func(*Table) string, windows ...*Window) error {
-	known := map[uint32]map[Place]bool{}
+	known := map[uint32]map[Tuple]bool{}
 	// fresh returns how many rows of a window were not known before, and notes them.
 	fresh := func(w *Window) (n int64) {
 		if known[w.Leaf.OID] == nil {
-			known[w.Leaf.OID] = map[Place]bool{}
+			known[w.Leaf.OID] = map[Tuple]bool{}
 		}
 		for _, at := range w.Rows.At {
 			if !known[w.Leaf.OID][at] {

@@ -13,7 +13,7 @@ func (r *Run) remove(ctx context.Context, w *Window) (left Rows, _ Result, _ err
 	t := w.Table
 	return r.pieces(ctx, w, &t.size, func(ctx context.Context, piece Rows, limits batch.Limits, skip bool) (Rows, error) {
 		var n, aside int64
-		var gone []Place
+		var gone []Tuple
 		var statements []batch.Statement
 		if !skip && (r.Waits || len(t.RefsOf(w.Leaf)) > 0) {
 			// A session that is about to add rows below has a lock. Were it waited for in the deletion itself, the key's own action
@@ -40,7 +40,7 @@ func (r *Run) remove(ctx context.Context, w *Window) (left Rows, _ Result, _ err
 // they are afterwards.
 func (r *Run) change(ctx context.Context, f *Ref, w *Window) (left Rows, _ Result, _ error) {
 	return r.pieces(ctx, w, &f.size, func(ctx context.Context, piece Rows, limits batch.Limits, skip bool) (Rows, error) {
-		var old, moved []Place
+		var old, moved []Tuple
 		var version []uint32
 		sql := r.Owner.changeStatement(r.Session.Names, f, w.Leaf, skip)
 		args := []any{piece.At, piece.Version, r.Owner.ID, f.Label()}
@@ -62,8 +62,8 @@ func (r *Run) change(ctx context.Context, f *Ref, w *Window) (left Rows, _ Resul
 }
 
 // follow replaces versions of rows by later versions.
-func (r Rows) follow(old, moved []Place, version []uint32) {
-	to := make(map[Place]int, len(old))
+func (r Rows) follow(old, moved []Tuple, version []uint32) {
+	to := make(map[Tuple]int, len(old))
 	for i, at := range old {
 		to[at] = i
 	}

@@ -26,7 +26,7 @@ type Closure struct {
 // Spread finds everything that would go with a window's rows or be changed, at most so many rows.
 func (r *Run) Spread(ctx context.Context, w *Window, most int) (Closure, error) {
 	c := Closure{Windows: []*Window{w}, Rows: w.Rows.Len(), Changed: map[string]int64{}}
-	seen := map[uint32][]Place{w.Leaf.OID: slices.Clone(w.Rows.At)}
+	seen := map[uint32][]Tuple{w.Leaf.OID: slices.Clone(w.Rows.At)}
 	for i := 0; i < len(c.Windows) && c.Rows <= most; i++ {
 		from := c.Windows[i]
 		refs := slices.DeleteFunc(from.Table.RefsOf(from.Leaf), func(f *Ref) bool { return f.Action == Forbid })
@@ -64,7 +64,7 @@ func (r *Run) Spread(ctx context.Context, w *Window, most int) (Closure, error) 
 }
 
 // has reports whether the row is in the closure.
-func (c Closure) has(leaf pgcatalog.Table, at Place) bool {
+func (c Closure) has(leaf pgcatalog.Table, at Tuple) bool {
 	return slices.ContainsFunc(c.Windows, func(w *Window) bool { return w.Leaf.OID == leaf.OID && slices.Contains(w.Rows.At, at) })
 }
 
@@ -106,7 +106,7 @@ func (r *Run) breakRings(ctx context.Context, w *Window, left Rows) (Rows, Resul
 // holdsApart reports whether a row in hand that goes in a transaction of its own is in the closure.
 func (r *Run) holdsApart(c Closure) bool {
 	return slices.ContainsFunc(r.Stack, func(on *Window) bool {
-		return on.Table.Apart && slices.ContainsFunc(on.Rows.At, func(at Place) bool { return c.has(on.Leaf, at) })
+		return on.Table.Apart && slices.ContainsFunc(on.Rows.At, func(at Tuple) bool { return c.has(on.Leaf, at) })
 	})
 }
 
@@ -127,7 +127,7 @@ func (r *Run) pull(ctx context.Context, w *Window, c Closure) (bool, error) {
 		}
 	}
 	var n, aside int64
-	var gone []Place
+	var gone []Tuple
 	statements = append(statements, batch.Statement{
 		SQL:  r.Owner.removeStatement(r.Session.Names, w.Table, w.Leaf, false, true),
 		Args: []any{w.Rows.At, w.Rows.Version, r.Owner.ID, r.Owner.label(w.Table), fields, labels, below},

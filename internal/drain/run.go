@@ -13,8 +13,8 @@ import (
 	"sexton/internal/pace"
 )
 
-// Place is where a version of a row is in its leaf.
-type Place = pgtype.TID
+// Tuple is where a version of a row is in its leaf.
+type Tuple = pgtype.TID
 
 const (
 	defaultRows = 1000
@@ -82,10 +82,10 @@ type Run struct {
 	// Changes counts rows that have gone or changed.
 	Changes int64
 	// Failed are rows that cannot be deleted or changed, by leaf, Failures how many they are.
-	Failed   map[uint32][]Place
+	Failed   map[uint32][]Tuple
 	Failures int
 	// Waiting are rows of chains, by leaf, that did not move since the caller looked from the top.
-	Waiting map[uint32][]Place
+	Waiting map[uint32][]Tuple
 	// Fault is the first error that rows are to blame for, Obstacle something weaker that stood in the way.
 	Fault    *fault.Fault
 	Obstacle fault.Fault
@@ -112,7 +112,7 @@ func Query[T any](ctx context.Context, r *Run, to func(pgx.CollectableRow) (T, e
 	return found, err
 }
 
-// Versions runs a statement that selects places and versions (ctid and xmin) of rows in one leaf.
+// Versions runs a statement that selects tuples and versions (ctid and xmin) of rows in one leaf.
 func (r *Run) Versions(ctx context.Context, sql string, args ...any) (found Rows, err error) {
 	err = r.Send(ctx, r.ShortWaits(), batch.Statement{SQL: sql, Args: args, Scan: found.Scan})
 	return found, err

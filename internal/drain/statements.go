@@ -27,9 +27,9 @@ type Rows struct {
 // Len returns how many rows there are.
 func (r Rows) Len() int { return len(r.At) }
 
-// Scan reads the rows of a statement that selects places and versions.
+// Scan reads the rows of a statement that selects tuples and versions.
 func (r *Rows) Scan(rows pgx.Rows) error {
-	var at Place
+	var at Tuple
 	var version uint32
 	*r = Rows{}
 	_, err := pgx.ForEachRow(rows, []any{&at, &version}, func() error {
@@ -53,7 +53,7 @@ func (r Rows) reverse() {
 	slices.Reverse(r.Version)
 }
 
-// without returns the rows that are at none of the places.
+// without returns the rows that are at none of these tuples.
 func (r Rows) without(gone []pgtype.TID) Rows {
 	lost := make(map[pgtype.TID]bool, len(gone))
 	for _, at := range gone {
@@ -135,7 +135,7 @@ func lookStatement(leaf pgcatalog.Table, refs []*Ref) string {
 }
 
 // childrenStatement reads at most $4 rows of the key, in one of its leaves, that refer to the window's, except the ones at the
-// places $3. The subquery keeps the planner to the one plan that does not depend on what it knows of the tables.
+// tuples $3. The subquery keeps the planner to the one plan that does not depend on what it knows of the tables.
 func childrenStatement(leaf pgcatalog.Table, f *Ref, in pgcatalog.Table) string {
 	return fmt.Sprintf(`WITH %s
 SELECT found.At, found.Version
@@ -175,7 +175,7 @@ SELECT pg_catalog.count(*) FROM held`, wantSQL, leaf.SQL())
 
 // removeStatement deletes those of the rows below which nothing is left, and counts them for the
 // owner $3, and for the table $4 of the run. Rows that come in below between its snapshot and its lock on a row are the only ones that are left to
-// the key's own action. It returns how many it deleted, where that is not all of them, their places, and what the owner selects
+// the key's own action. It returns how many it deleted, where that is not all of them, their tuples, and what the owner selects
 // beside. Bare leaves the rows below to the keys' actions; their figures are $5 to $7.
 func (o *Owner) removeStatement(names pgschema.Names, t *Table, leaf pgcatalog.Table, skip, bare bool) string {
 	from, ctes := "want", wantSQL
@@ -252,7 +252,7 @@ FROM want JOIN ONLY %s AS target ON target.ctid OPERATOR(pg_catalog.=) want.at A
 }
 
 // changeStatement does to rows what the key's action says, and has the owner $3 count them. It returns
-// their old and new places and versions. The run counts them for the column $4.
+// their old and new tuples and versions. The run counts them for the column $4.
 func (o *Owner) changeStatement(names pgschema.Names, f *Ref, leaf pgcatalog.Table, skip bool) string {
 	from, ctes := "want", wantSQL
 	if skip {

@@ -14,7 +14,7 @@ import (
 	"sexton/internal/pgschema"
 )
 
-// Where nothing can hang below rows, one statement finds and deletes them, so that no place of theirs travels to the client and back. Where that
+// Where nothing can hang below rows, one statement finds and deletes them, so that no tuple of theirs travels to the client and back. Where that
 // holds for all that can refer to a window's rows, these go in the same transaction, without a look of their own. The transaction is REPEATABLE READ:
 // a row that another session changes meanwhile fails it, and so does a row that the key's own action finds below and its snapshot does not show.
 // Whatever fails is left to the way that looks at every row.
@@ -158,7 +158,7 @@ found AS MATERIALIZED (SELECT ARRAY(
 	FROM parents AS parent
 	CROSS JOIN LATERAL (SELECT child.ctid AS at FROM ONLY %s AS child WHERE %s OFFSET 0) AS below
 	LIMIT $5
-) AS places)`, parents(leaf, []*Ref{f}), in.SQL(), f.matches("parent"))
+) AS tuples)`, parents(leaf, []*Ref{f}), in.SQL(), f.matches("parent"))
 }
 
 // aboveStatement finds the window's rows, at most $5, unless rows below may be left.
@@ -168,10 +168,10 @@ found AS MATERIALIZED (SELECT ARRAY(
 	SELECT want.at FROM want JOIN ONLY %s AS target ON target.ctid OPERATOR(pg_catalog.=) want.at AND target.xmin OPERATOR(pg_catalog.=) want.version
 	WHERE %s OPERATOR(pg_catalog.=) ''
 	LIMIT $5
-) AS places)`, wantSQL, leaf.SQL(), restSQL)
+) AS tuples)`, wantSQL, leaf.SQL(), restSQL)
 }
 
-// sweepStatement deletes the rows of a leaf at the places of the CTE found, and counts them for the owner $3 and the table $4 of the run. It
+// sweepStatement deletes the rows of a leaf at the tuples of the CTE found, and counts them for the owner $3 and the table $4 of the run. It
 // returns how many it deleted, and whether the transaction's statements up to it have left none: each has found fewer than its limit and
 // deleted all that it found.
 func (o *Owner) sweepStatement(names pgschema.Names, t *Table, leaf pgcatalog.Table, found string, first bool) string {
@@ -180,10 +180,10 @@ func (o *Owner) sweepStatement(names pgschema.Names, t *Table, leaf pgcatalog.Ta
 		before = "''"
 	}
 	return strings.Join([]string{"WITH " + found, fmt.Sprintf(`gone AS (
-	DELETE FROM ONLY %s AS target WHERE target.ctid OPERATOR(pg_catalog.=) ANY ((SELECT found.places FROM found)::pg_catalog.tid[]) RETURNING 1
+	DELETE FROM ONLY %s AS target WHERE target.ctid OPERATOR(pg_catalog.=) ANY ((SELECT found.tuples FROM found)::pg_catalog.tid[]) RETURNING 1
 )`, leaf.SQL()), "total AS MATERIALIZED (SELECT pg_catalog.count(*) AS rows FROM gone)" + o.Deleted, fmt.Sprintf(`swept AS MATERIALIZED (
 	SELECT pg_catalog.set_config('sexton.rest', CASE
-		WHEN total.rows OPERATOR(pg_catalog.=) pg_catalog.cardinality(found.places) AND total.rows OPERATOR(pg_catalog.<) $5::bigint THEN %s ELSE 'x'
+		WHEN total.rows OPERATOR(pg_catalog.=) pg_catalog.cardinality(found.tuples) AND total.rows OPERATOR(pg_catalog.<) $5::bigint THEN %s ELSE 'x'
 	END, true) AS rest
 	FROM total CROSS JOIN found
 )

@@ -120,7 +120,7 @@ func (r *run) take(
 		case w == nil:
 			return finished, fault.Fault{}, nil
 		}
-		tree.Fault, tree.Obstacle, tree.Waiting = nil, fault.Fault{}, map[uint32][]drain.Place{}
+		tree.Fault, tree.Obstacle, tree.Waiting = nil, fault.Fault{}, map[uint32][]drain.Tuple{}
 		before := tree.Changes
 		left, ended, err := once(ctx, w)
 		top, held := errors.AsType[*topError](err)
@@ -227,7 +227,7 @@ func (r *run) root(ctx context.Context, j *job, s *step, of Table) (*drain.Table
 // newTree makes the run that takes down the trees of a user's rows, as part of the user's turns.
 func (r *run) newTree(j *job) *drain.Run {
 	tree := *r.Run
-	tree.Failed = map[uint32][]drain.Place{}
+	tree.Failed = map[uint32][]drain.Tuple{}
 	tree.Alter = func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
 		return r.alter(ctx, j, limits, statements)
 	}

@@ -97,7 +97,7 @@ func (e *Engine) newRun(ctx context.Context) *run {
 			r.stats.Batches++
 			r.progress(ctx)
 		},
-		Failed: map[uint32][]place{},
+		Failed: map[uint32][]tuple{},
 	}
 	r.Pace = &pace.Run{
 		Until: r.until, Stop: ctx, Ended: r.ended, Target: r.Steer.Target, Duty: e.Sizes.Duty, Hold: e.Hold, Share: e.Share, Tells: &r.stats.Duty,
@@ -165,7 +165,7 @@ func (r *run) work(ctx context.Context) error {
 	}
 	for {
 		before := r.Changes
-		r.Waiting = map[uint32][]place{}
+		r.Waiting = map[uint32][]tuple{}
 		result, err := r.destroyGroup(ctx, r.engine.GroupID)
 		switch {
 		case errors.Is(err, drain.ErrCancelled):

@@ -14,7 +14,7 @@ type (
 	ref    = drain.Ref
 	window = drain.Window
 	rows   = drain.Rows
-	place  = drain.Place
+	tuple  = drain.Tuple
 )
 
 // The parts of a group's destruction, in their order: drain.Ref.Part of the keys that refer to groups.

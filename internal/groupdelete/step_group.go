@@ -90,7 +90,7 @@ func (r *run) clearPart(ctx context.Context, g int64, p int) (drain.Result, erro
 func (r *run) groupWindow(ctx context.Context, g int64) (*window, error) {
 	t := r.engine.Plan.groups
 	var leaf uint32
-	var at place
+	var at tuple
 	var version uint32
 	found, err := drain.Query(ctx, r.Run, func(row pgx.CollectableRow) (struct{}, error) { return struct{}{}, row.Scan(&leaf, &at, &version) },
 		fmt.Sprintf("SELECT target.tableoid, target.ctid, target.xmin FROM %s AS target WHERE target.id OPERATOR(pg_catalog.=) $1 AND %s",
@@ -98,7 +98,7 @@ func (r *run) groupWindow(ctx context.Context, g int64) (*window, error) {
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	w, known := t.Window(leaf, rows{At: []place{at}, Version: []uint32{version}})
+	w, known := t.Window(leaf, rows{At: []tuple{at}, Version: []uint32{version}})
 	if !known {
 		return nil, fmt.Errorf("find group %d: its partition came after the run began", g)
 	}
