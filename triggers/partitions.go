@@ -77,17 +77,17 @@ func (c Config) lackingTargets(ctx context.Context, conn *pgx.Conn, parents []Pa
 		if err != nil {
 			return err
 		}
-		type place struct {
+		type key struct {
 			root    uint32
 			trigger string
 		}
-		onRoot := map[place]target{}
+		onRoot := map[key]target{}
 		for _, t := range targets {
-			root := onRoot[place{t.parent.oid, t.Trigger}]
+			root := onRoot[key{t.parent.oid, t.Trigger}]
 			key := other[slices.Index(found, t.parent)]
 			switch {
 			case t.OID == t.parent.oid:
-				onRoot[place{t.OID, t.Trigger}] = t
+				onRoot[key{t.OID, t.Trigger}] = t
 			case t.present || !root.present || c.foreign(root):
 			case t.relkind == "f":
 				problems = append(problems, t.foreignTable())

@@ -246,9 +246,9 @@ func (c *watchedConn) watch(move func([]byte) (int, error), p []byte) (int, erro
 	return n, err
 }
 
-// Place is the folder of a local store as it is now, for os.SameFile: another one where a disk has been mounted over it, or taken
+// FolderInfo is the folder of a local store as it is now, for os.SameFile: another one where a disk has been mounted over it, or taken
 // away. It is nil for a bucket, and where the folder is gone.
-func (s *Store) Place() os.FileInfo {
+func (s *Store) FolderInfo() os.FileInfo {
 	if s.kind != Local {
 		return nil
 	}

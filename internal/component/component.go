@@ -27,7 +27,7 @@ type Component struct {
 	// Units name one row of each of its deletion tables.
 	Units map[string]string
 	// Backlog reads what waits in one database.
-	Backlog func(context.Context, Place, database.Database) ([]Backlog, error)
+	Backlog func(context.Context, Source, database.Database) ([]Backlog, error)
 	// Left reads what waits although the component is disabled, in the jobs database.
 	Left func(context.Context, database.Database) ([]Backlog, error)
 	// Gauges are the metrics of a backlog beside those of every deletion table.
@@ -46,8 +46,8 @@ type Component struct {
 	Start func(context.Context, *installation.Connections) error
 }
 
-// Place is where a backlog is read.
-type Place struct {
+// Source is where a backlog is read from.
+type Source struct {
 	*installation.Connections
 
 	// Defined returns the parents that definitions name in a database; nil where that cannot be told.

@@ -77,7 +77,7 @@ type waitingGroups struct {
 }
 
 // readGroups reads the backlog of groups. Those whose period is not over are no backlog.
-func readGroups(ctx context.Context, _ component.Place, db database.Database) ([]component.Backlog, error) {
+func readGroups(ctx context.Context, _ component.Source, db database.Database) ([]component.Backlog, error) {
 	var details waitingGroups
 	var err error
 	if details.Groups.Backlog, err = groupschedule.ReadBacklog(ctx, db.Pool, db.Names); err != nil {

@@ -46,16 +46,16 @@ func Unit(table string) string {
 }
 
 // Backlogs reads what waits in one database, for all enabled components that work there.
-func Backlogs(ctx context.Context, at component.Place, db database.Database) ([]component.Backlog, error) {
+func Backlogs(ctx context.Context, at component.Source, db database.Database) ([]component.Backlog, error) {
 	return read(ctx, at, []database.Database{db}, false)
 }
 
 // AllBacklogs reads what waits in all databases, and what disabled components have left, component by component.
-func AllBacklogs(ctx context.Context, at component.Place) ([]component.Backlog, error) {
+func AllBacklogs(ctx context.Context, at component.Source) ([]component.Backlog, error) {
 	return read(ctx, at, at.Databases, true)
 }
 
-func read(ctx context.Context, at component.Place, databases []database.Database, left bool) ([]component.Backlog, error) {
+func read(ctx context.Context, at component.Source, databases []database.Database, left bool) ([]component.Backlog, error) {
 	found := []component.Backlog{}
 	for _, one := range all {
 		for _, db := range databases {

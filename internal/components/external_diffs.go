@@ -53,7 +53,7 @@ func externalDiffs() *component.Component {
 }
 
 // readDiffs reads what is left to be moved, and to be removed, a bounded part of it. Nothing tells since when a diff waits.
-func readDiffs(ctx context.Context, _ component.Place, db database.Database) ([]component.Backlog, error) {
+func readDiffs(ctx context.Context, _ component.Source, db database.Database) ([]component.Backlog, error) {
 	backlog, err := extdiff.ReadBacklog(ctx, db.Pool, db.Names)
 	if err != nil {
 		return nil, err

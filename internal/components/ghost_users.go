@@ -43,7 +43,7 @@ func ghostUsers() *component.Component {
 		}, retryUsers)
 	return &component.Component{
 		Key: migrate.GhostUsers, Units: map[string]string{ghostQueue: "user"}, Failures: failures,
-		Backlog: func(ctx context.Context, _ component.Place, db database.Database) ([]component.Backlog, error) {
+		Backlog: func(ctx context.Context, _ component.Source, db database.Database) ([]component.Backlog, error) {
 			backlog, err := component.ReadBacklog(ctx, db, migrate.GhostUsers)
 			if err != nil {
 				return nil, err

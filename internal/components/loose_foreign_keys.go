@@ -67,7 +67,7 @@ const (
 )
 
 // readTombstones reads the backlog of the loose foreign keys in one database, a bounded part of it.
-func readTombstones(ctx context.Context, at component.Place, db database.Database) ([]component.Backlog, error) {
+func readTombstones(ctx context.Context, at component.Source, db database.Database) ([]component.Backlog, error) {
 	backlog, err := component.ReadBacklog(ctx, db, migrate.LooseForeignKeys)
 	if err != nil {
 		return nil, err

@@ -88,7 +88,7 @@ func placeholderFailures() *component.Failures {
 }
 
 // readPlaceholders reads the backlog of placeholder users, by the rules of this configuration.
-func readPlaceholders(ctx context.Context, at component.Place, db database.Database) ([]component.Backlog, error) {
+func readPlaceholders(ctx context.Context, at component.Source, db database.Database) ([]component.Backlog, error) {
 	rules := riverjobs.PlaceholderRules(at.Config)
 	backlog, err := placeholder.ReadBacklog(ctx, db.Pool, db.Names, rules)
 	if err != nil {

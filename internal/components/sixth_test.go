@@ -40,7 +40,7 @@ const (
 func sixth() *component.Component {
 	return &component.Component{
 		Key: "documents", Enabled: func(*config.Config) bool { return true }, Units: map[string]string{sixthTable: "document"},
-		Backlog: func(ctx context.Context, _ component.Place, db database.Database) ([]component.Backlog, error) {
+		Backlog: func(ctx context.Context, _ component.Source, db database.Database) ([]component.Backlog, error) {
 			b := component.Backlog{Table: sixthTable, Database: db.Name, Details: sixthDetails{Shredders: 2}}
 			err := db.Pool.QueryRow(ctx, "SELECT count(*), count(*) FILTER (WHERE error <> '') FROM public.shredder").Scan(&b.Pending, &b.Deferred)
 			return []component.Backlog{b}, err

@@ -23,7 +23,7 @@ type Config struct {
 	HTTP             HTTP             `yaml:"http"`
 	Log              Log              `yaml:"log"`
 
-	places yamlfile.Places
+	positions yamlfile.Positions
 	// warnings are about what the file or the environment should say otherwise.
 	warnings problem.List
 	// Path is that of the file it was read from; empty where there is none.
@@ -341,7 +341,7 @@ func (c *Config) Database(name string) (Database, bool) {
 // Problem words a finding about a key, such as "databases.main.url", naming the place where its value was
 // written: file, line and column, or the variable or flag.
 func (c *Config) Problem(key, message, fix string) problem.Problem {
-	return c.places.Of(key).Problem(key, message, fix)
+	return c.positions.Of(key).Problem(key, message, fix)
 }
 
 // EffectiveLimits returns the pace's limits with the database's own in their stead where it has any.

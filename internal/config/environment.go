@@ -27,7 +27,7 @@ func (l *loader) override(doc *yamlfile.Document) (warnings problem.List) {
 		}
 		leaf, ok := resolver.leaves[variable]
 		if to, moved := resolver.moved[variable]; moved {
-			warnings.Add(movedKey(yamlfile.Place{Source: variable}, variable, to))
+			warnings.Add(movedKey(yamlfile.Position{Source: variable}, variable, to))
 			if _, given := l.environ[to]; given {
 				continue
 			}
@@ -199,15 +199,15 @@ func keysOfAllKinds() []string {
 // movedKeys moves values that the file has under old keys, and warns of them.
 func movedKeys(doc *yamlfile.Document) (warnings problem.List) {
 	for _, key := range keysOfAllKinds() {
-		if place, moved := doc.Move(key, "loose_foreign_keys", "jobs"); moved {
-			warnings.Add(movedKey(place, "loose_foreign_keys."+key, "jobs."+key))
+		if position, moved := doc.Move(key, "loose_foreign_keys", "jobs"); moved {
+			warnings.Add(movedKey(position, "loose_foreign_keys."+key, "jobs."+key))
 		}
 	}
 	return warnings
 }
 
-func movedKey(place yamlfile.Place, from, to string) problem.Problem {
-	p := place.Problem(from, "holds for all kinds of jobs, so it is "+to+" now", "rename it; where both are given, "+to+" counts")
+func movedKey(position yamlfile.Position, from, to string) problem.Problem {
+	p := position.Problem(from, "holds for all kinds of jobs, so it is "+to+" now", "rename it; where both are given, "+to+" counts")
 	p.Severity = problem.Warning
 	return p
 }

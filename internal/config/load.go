@@ -91,7 +91,7 @@ func (l *loader) load() *Config {
 
 	c := defaults()
 	var found problem.List
-	c.places, found = doc.Decode(doc.Root, "", &c)
+	c.positions, found = doc.Decode(doc.Root, "", &c)
 	l.problems.Add(found...)
 	c.Path, c.warnings = path, warnings
 	c.resolvePaths(l.options.Dir, filepath.Dir(path))
@@ -173,7 +173,7 @@ func resolve(dir, path string) string {
 // otherwise. That folder is dir itself where there is no file.
 func (c *Config) resolvePaths(dir, fileDir string) {
 	base := func(key string) string {
-		if fileDir == "." || c.places[key].Source != "" {
+		if fileDir == "." || c.positions[key].Source != "" {
 			return dir
 		}
 		return fileDir

@@ -57,7 +57,7 @@ func (v *validator) reported(key string) bool {
 }
 
 func (v *validator) given(key string) bool {
-	_, ok := v.config.places[key]
+	_, ok := v.config.positions[key]
 	return ok
 }
 

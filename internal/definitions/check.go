@@ -10,20 +10,20 @@ import (
 
 // checker looks at one entry that has been decoded, perhaps in part.
 type checker struct {
-	entry    entry
-	key      string
-	places   yamlfile.Places
-	problems problem.List
+	entry     entry
+	key       string
+	positions yamlfile.Positions
+	problems  problem.List
 }
 
 func (c *checker) given(field string) bool {
-	_, ok := c.places[c.key+"."+field]
+	_, ok := c.positions[c.key+"."+field]
 	return ok
 }
 
 func (c *checker) fail(field, message, fix string) {
 	path := c.key + "." + field
-	c.problems.Add(c.places.Of(path).Problem(path, message, fix))
+	c.problems.Add(c.positions.Of(path).Problem(path, message, fix))
 }
 
 // sound reports whether the field was there and readable, so that it may be judged.

@@ -85,13 +85,13 @@ type Definition struct {
 	// Database names the database that the child lives in; empty means the parent's.
 	Database string
 
-	places yamlfile.Places
+	positions yamlfile.Positions
 }
 
 // At is where the value of a key of the entry stands, such as column or column[1], or where the entry begins if
 // it has no such key.
 func (d Definition) At(key string) problem.Position {
-	return d.places.Of(d.Key + "." + key).Position
+	return d.positions.Of(d.Key + "." + key).Position
 }
 
 // ColumnList is the child's columns for people.

@@ -147,7 +147,7 @@ func (r *reader) file(file File) {
 		return
 	}
 	if len(doc.Root.Content) == 0 && len(problems) == 0 {
-		r.problems.Errorf(doc.Place(doc.Root).Position, "", "the file has no definitions; a smallest one is\n\n%s", Example)
+		r.problems.Errorf(doc.Position(doc.Root).Position, "", "the file has no definitions; a smallest one is\n\n%s", Example)
 	}
 	for field := range slices.Chunk(doc.Root.Content, 2) {
 		r.child(doc, field[0], field[1])
@@ -156,7 +156,7 @@ func (r *reader) file(file File) {
 
 // child reads the list under one child table.
 func (r *reader) child(doc *yamlfile.Document, name, entries *yaml.Node) {
-	key, at := yamlfile.Join("", name.Value), doc.Place(name)
+	key, at := yamlfile.Join("", name.Value), doc.Position(name)
 	child, err := ParseName(name.Value)
 	if err != nil {
 		r.problems.Add(at.Problem(key, "the child table's name "+err.Error(), ""))
@@ -168,7 +168,7 @@ func (r *reader) child(doc *yamlfile.Document, name, entries *yaml.Node) {
 		r.problems.Add(at.Problem(key, "has no entries", ""))
 		return
 	default:
-		r.problems.Add(doc.Place(entries).Problem(key, "must be a list of entries", "begin every entry with a dash"))
+		r.problems.Add(doc.Position(entries).Problem(key, "must be a list of entries", "begin every entry with a dash"))
 		return
 	}
 	for i, item := range entries.Content {
@@ -179,15 +179,15 @@ func (r *reader) child(doc *yamlfile.Document, name, entries *yaml.Node) {
 // entry adds one definition if nothing is wrong with it.
 func (r *reader) entry(child Name, key string, doc *yamlfile.Document, item *yaml.Node) {
 	var e entry
-	places, problems := doc.Decode(item, key, &e)
-	c := checker{entry: e, key: key, places: places, problems: problems}
+	positions, problems := doc.Decode(item, key, &e)
+	c := checker{entry: e, key: key, positions: positions, problems: problems}
 	parent := c.check()
 	r.problems.Add(c.problems...)
 	if len(c.problems) > 0 || child == (Name{}) {
 		return
 	}
 	definition := Definition{
-		Position:      doc.Place(item).Position,
+		Position:      doc.Position(item).Position,
 		Key:           key,
 		Child:         child,
 		Columns:       e.Column,
@@ -201,7 +201,7 @@ func (r *reader) entry(child Name, key string, doc *yamlfile.Document, item *yam
 		WorkerClass:   string(e.WorkerClass),
 		CleanerClass:  string(e.CleanerClass),
 		Database:      e.Database,
-		places:        places,
+		positions:     positions,
 	}
 	for _, c := range e.Conditions {
 		definition.Conditions = append(definition.Conditions, Condition{Column: c.Column, Value: c.Value.Text})

@@ -117,14 +117,14 @@ func stopped(times cron.Schedule, last, started, now time.Time) bool {
 
 const hearing = 2 * time.Second
 
-// place tells databases apart, those of other servers included.
-type place struct {
+// server tells databases apart, those of other servers included.
+type server struct {
 	database string
 	started  time.Time
 }
 
-func placeOf(ctx context.Context, on dbsqlc.DBTX) (place, error) {
-	var p place
+func serverOf(ctx context.Context, on dbsqlc.DBTX) (server, error) {
+	var p server
 	err := on.QueryRow(ctx, "SELECT pg_catalog.current_database()::pg_catalog.text, pg_catalog.pg_postmaster_start_time()").Scan(&p.database, &p.started)
 	return p, problem.Doing(err, "look where a connection leads")
 }
@@ -141,11 +141,11 @@ func (t Target) listen(ctx context.Context) ([]Finding, error) {
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	here, err := placeOf(ctx, t.Database.Pool)
+	here, err := serverOf(ctx, t.Database.Pool)
 	if err != nil {
 		return nil, err
 	}
-	there, err := placeOf(ctx, conn)
+	there, err := serverOf(ctx, conn)
 	if err != nil {
 		return nil, err
 	}

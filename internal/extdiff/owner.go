@@ -44,7 +44,7 @@ type Owner struct {
 
 	mu     sync.Mutex
 	agreed time.Time
-	place  os.FileInfo
+	folder os.FileInfo
 }
 
 // Check returns nil where the store's marker is this database's; a store without one gets it. Otherwise it returns an
@@ -54,10 +54,10 @@ func (o *Owner) Check(ctx context.Context) error {
 	if o == nil {
 		return nil
 	}
-	place := o.Store.Place()
+	folder := o.Store.FolderInfo()
 	o.mu.Lock()
 	// Without its disk a folder is an empty one, which would take a minute's objects.
-	fresh := !o.agreed.IsZero() && time.Since(o.agreed) < agreedFor && (place == nil && o.place == nil || os.SameFile(place, o.place))
+	fresh := !o.agreed.IsZero() && time.Since(o.agreed) < agreedFor && (folder == nil && o.folder == nil || os.SameFile(folder, o.folder))
 	o.mu.Unlock()
 	if fresh {
 		return nil
@@ -67,7 +67,7 @@ func (o *Owner) Check(ctx context.Context) error {
 		return fmt.Errorf("look whose the objects are: %w", err)
 	}
 	o.mu.Lock()
-	o.agreed, o.place = asked, place
+	o.agreed, o.folder = asked, folder
 	o.mu.Unlock()
 	return nil
 }

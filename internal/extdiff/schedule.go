@@ -88,16 +88,16 @@ func (s *Scheduler) Run(ctx context.Context) (*Schedule, error) {
 // leastBytes are the bands of sizes, from the first on: a diff is in the first one whose bytes it has.
 func leastBytes() []int64 { return []int64{16 << 20, 4 << 20, 1 << 20, 256 << 10, 0} }
 
-// place is where a search goes on.
-type place struct {
+// position is where a search goes on.
+type position struct {
 	after int64
 	// band is one of leastBytes. Behind known, which is 0 in the first one, diffs came in after the earlier bands of the round.
 	band  int
 	known int64
 }
 
-// bounds are the least bytes of the place's band, and those of the band before.
-func (p place) bounds() (least, below int64) {
+// bounds are the least bytes of the position's band, and those of the band before.
+func (p position) bounds() (least, below int64) {
 	bands := leastBytes()
 	band := min(p.band, len(bands)-1)
 	if band == 0 {
@@ -106,7 +106,7 @@ func (p place) bounds() (least, below int64) {
 	return bands[band], bands[band-1]
 }
 
-// cursor is the name of a search's place.
+// cursor is the name of a search's position.
 func (r Rule) cursor(bySize bool) string {
 	if bySize {
 		return string(r) + " by size"
@@ -125,7 +125,7 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		if err != nil {
 			return fmt.Errorf("read where the last run stopped: %w", err)
 		}
-		at := place{after: found.AfterID, band: found.Band, known: found.KnownID}
+		at := position{after: found.AfterID, band: found.Band, known: found.KnownID}
 		var looked, last int64
 		var due []int64
 		window, band, args := windowRows, "", []any{at.after, windowRows, room}
@@ -152,9 +152,9 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		last = max(last, at.after)
 		switch {
 		case descend:
-			at = place{band: at.band + 1, known: max(at.known, last)}
+			at = position{band: at.band + 1, known: max(at.known, last)}
 		case restart:
-			at = place{}
+			at = position{}
 		default:
 			at.after = last
 		}

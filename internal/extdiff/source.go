@@ -19,7 +19,7 @@ type source struct {
 	// tx is the current snapshot; nil between two.
 	tx pgx.Tx
 	// place and number are those of the next piece.
-	place, number int
+	ordinal, number int
 }
 
 // open takes a snapshot. The first one surveys the files; a later one that differs is errChanged.
@@ -95,7 +95,7 @@ func (s *source) some(ctx context.Context, w io.Writer) (ended bool, err error) 
 	e := s.engine
 	reading, cancel := context.WithTimeout(ctx, e.snapshotLimit())
 	defer cancel()
-	rows, err := s.tx.Query(reading, e.DB.Names.Render(statement("stream")), s.found.diffID, pieceBytes, s.place, s.number)
+	rows, err := s.tx.Query(reading, e.DB.Names.Render(statement("stream")), s.found.diffID, pieceBytes, s.ordinal, s.number)
 	if err != nil {
 		return false, fmt.Errorf("read texts: %w", err)
 	}
@@ -106,14 +106,14 @@ func (s *source) some(ctx context.Context, w io.Writer) (ended bool, err error) 
 	most := e.Limits.orDefaults().Snapshot
 	until := time.Now().Add(most)
 	for rows.Next() {
-		var place, number int
+		var ordinal, number int
 		// It is the connection's own buffer, valid until the next row.
 		var piece pgtype.DriverBytes
-		if err := rows.Scan(&place, &number, &piece); err != nil {
+		if err := rows.Scan(&ordinal, &number, &piece); err != nil {
 			return false, fmt.Errorf("read texts: %w", err)
 		}
-		if place < s.place || place == s.place && number != s.number || place > s.place && number != 0 {
-			return false, fmt.Errorf("read texts: piece %d of file %d came where piece %d of file %d was due", number, place, s.number, s.place)
+		if ordinal < s.ordinal || ordinal == s.ordinal && number != s.number || ordinal > s.ordinal && number != 0 {
+			return false, fmt.Errorf("read texts: piece %d of file %d came where piece %d of file %d was due", number, ordinal, s.number, s.ordinal)
 		}
 		slow := time.AfterFunc(most, cancel)
 		_, err := w.Write(piece)
@@ -121,7 +121,7 @@ func (s *source) some(ctx context.Context, w io.Writer) (ended bool, err error) 
 		if err != nil {
 			return false, err
 		}
-		s.place, s.number = place, number+1
+		s.ordinal, s.number = ordinal, number+1
 		e.reach(PointReading)
 		if reading.Err() != nil || time.Now().After(until) {
 			return false, ctx.Err()

@@ -28,7 +28,7 @@ const queueTable = "users_ghost_user_migrations"
 // Warnings: a column without an index, rows for which nothing is said, and a foreign key that refuses the deletion of the users
 // with rows there, such as one without an action that no list answers for. The plan is nil if there is an error.
 func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, lists Lists) (*Plan, problem.List, error) {
-	r := &resolver{schema: schema, lists: lists, columns: map[place]*bound{}}
+	r := &resolver{schema: schema, lists: lists, columns: map[columnRef]*bound{}}
 	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
 		// All tables of the schema and of the others that lists name, and every foreign key.
 		oids, err := pgcatalog.InSchemas(ctx, tx, append(r.schemas(), schema))
@@ -50,8 +50,8 @@ func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, lists Li
 	return r.plan(), r.problems, nil
 }
 
-// place is a column of a table, the partitioned one where it has partitions.
-type place struct {
+// columnRef is a column of a table, the partitioned one where it has partitions.
+type columnRef struct {
 	table  uint32
 	column string
 }
@@ -106,7 +106,7 @@ type resolver struct {
 	users    *pgcatalog.Relation
 	lists    Lists
 	problems problem.List
-	columns  map[place]*bound
+	columns  map[columnRef]*bound
 	// order has the columns as the lists and then the catalogue name them first, for moves and for the rest.
 	moves, deletes, nullifies, keys []*bound
 	// told are the tables whose rows are told of, those below others first.
@@ -260,12 +260,12 @@ func (r *resolver) twins(b *bound) map[uint32][]string {
 				continue
 			}
 			terms := []string{"true"}
-			for place, name := range index.Columns {
+			for position, name := range index.Columns {
 				if name == b.column {
 					continue
 				}
 				compare, err := r.Operators.Own(b.relation.Columns[name])
-				if name == "" || err != nil || !r.Operators.Serves(index, place, compare) {
+				if name == "" || err != nil || !r.Operators.Serves(index, position, compare) {
 					terms = nil
 					break
 				}

@@ -68,10 +68,10 @@ func (r *resolver) at(key string, table *pgcatalog.Relation, name string) *bound
 		r.reportf(problem.Error, key, "remove it", "users.id is the user itself")
 		return nil
 	}
-	b := r.columns[place{table.OID, name}]
+	b := r.columns[columnRef{table.OID, name}]
 	if b == nil {
 		b = &bound{relation: table, table: table.In(r.schema), column: name, key: key}
-		r.columns[place{table.OID, name}] = b
+		r.columns[columnRef{table.OID, name}] = b
 	}
 	return b
 }
@@ -197,13 +197,13 @@ func (r *resolver) bindKey(key pgcatalog.ForeignKey) {
 			key.Name, relation.In(r.schema))
 		return
 	}
-	b := r.columns[place{relation.Root, column}]
+	b := r.columns[columnRef{relation.Root, column}]
 	if b == nil {
-		b = r.columns[place{relation.OID, column}]
+		b = r.columns[columnRef{relation.OID, column}]
 	}
 	if b == nil {
 		b = &bound{relation: relation, table: relation.In(r.schema), column: column}
-		r.columns[place{relation.OID, column}] = b
+		r.columns[columnRef{relation.OID, column}] = b
 		r.keys = append(r.keys, b)
 	} else if b.key != "" && !slices.Contains(r.keys, b) && b.listed == drain.Forbid {
 		// Moved on a soft delete; on a hard one the key's own action comes with the others.

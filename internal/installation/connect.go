@@ -108,8 +108,8 @@ func Located(c *config.Config, err error) error {
 		return problem.List{c.Problem("databases."+settings.Database+"."+settings.Key, "cannot be parsed", "look at its parameters")}
 	case errors.As(err, &unreachable):
 		// Without a message a problem renders as its place alone, ready for the text to follow.
-		place := c.Problem("databases."+unreachable.Database+"."+unreachable.Key, "", "")
-		return fmt.Errorf("%s%w", place, err)
+		prefix := c.Problem("databases."+unreachable.Database+"."+unreachable.Key, "", "")
+		return fmt.Errorf("%s%w", prefix, err)
 	}
 	return err
 }
@@ -180,14 +180,14 @@ func (c *Connections) CheckSchemas(ctx context.Context) error {
 
 // apart refuses one database under two names: each would take what the other one has installed there for surplus.
 func (c *Connections) apart(ctx context.Context) error {
-	type place struct{ server, database, schema string }
-	known := map[place]string{}
+	type address struct{ server, database, schema string }
+	known := map[address]string{}
 	var problems problem.List
 	for _, db := range c.Databases {
 		if c.Down[db.Name] != nil {
 			continue
 		}
-		at := place{schema: db.Names.Tracked}
+		at := address{schema: db.Names.Tracked}
 		found, err := ServerOf(ctx, db)
 		if err == nil {
 			at.server = found.ID

@@ -153,20 +153,20 @@ func (r *Runner) merge(run dbsqlc.RunEndedRow, name string, found []dbsqlc.RunCo
 	return stats, given, grown, nil
 }
 
-// place is a figure in statistics.
-type place struct{ Field, Label string }
+// figure is one in statistics.
+type figure struct{ Field, Label string }
 
-func sums(known map[string]counted) map[place]int64 {
-	total := map[place]int64{}
+func sums(known map[string]counted) map[figure]int64 {
+	total := map[figure]int64{}
 	for _, one := range known {
-		total[place{one.Field, one.Label}] += one.Rows
+		total[figure{one.Field, one.Label}] += one.Rows
 	}
 	return total
 }
 
 // set makes a field of statistics what was counted. A field without labels, and one of items that were worked off, is a number; the others are
 // objects of numbers by label, and one with a name like "delete_count_by_table" has its sum in "delete_count".
-func set(stats map[string]json.RawMessage, field string, counted map[place]int64) (err error) {
+func set(stats map[string]json.RawMessage, field string, counted map[figure]int64) (err error) {
 	labels, sum := map[string]int64{}, int64(0)
 	object := len(stats[field]) > 0 && stats[field][0] == '{'
 	for of, rows := range counted {

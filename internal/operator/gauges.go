@@ -38,7 +38,7 @@ type Gauges struct {
 }
 
 // at is where everything is read. Which database answers is found out anew by each reading.
-func (g *Gauges) at() component.Place {
+func (g *Gauges) at() component.Source {
 	return Noted(&installation.Connections{Config: g.All.Config, Databases: g.All.Databases}, g.Noted)
 }
 

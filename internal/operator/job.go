@@ -207,7 +207,7 @@ func nextTick(times cron.Schedule, last *time.Time, now time.Time) *time.Time {
 }
 
 // Activity says by kind what the worker does, while so much waits for each.
-func Activity(ctx context.Context, at component.Place, backlog map[string]int64) (map[string]string, error) {
+func Activity(ctx context.Context, at component.Source, backlog map[string]int64) (map[string]string, error) {
 	reading, err := Read(ctx, at)
 	if err != nil {
 		return nil, err

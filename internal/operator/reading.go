@@ -66,8 +66,8 @@ type shared struct {
 }
 
 // Defined reads the parents that definitions name. Definitions that cannot be read give nil, which is for other commands to say.
-func Defined(all *installation.Connections) component.Place {
-	return component.Place{Connections: all, Defined: func(ctx context.Context, db database.Database) ([]string, error) {
+func Defined(all *installation.Connections) component.Source {
+	return component.Source{Connections: all, Defined: func(ctx context.Context, db database.Database) ([]string, error) {
 		defs, err := installation.LoadDefinitions(all.Config)
 		if err != nil {
 			return nil, nil //nolint:nilerr // see above
@@ -81,17 +81,17 @@ func Defined(all *installation.Connections) component.Place {
 }
 
 // Bound has the parents that definitions were bound to.
-func Bound(all *installation.Bound) component.Place {
-	return component.Place{Connections: all.Connections, Defined: all.RecordedParents}
+func Bound(all *installation.Bound) component.Source {
+	return component.Source{Connections: all.Connections, Defined: all.RecordedParents}
 }
 
 // Noted has the parents that a worker has bound to.
-func Noted(all *installation.Connections, noted *riverjobs.Bindings) component.Place {
-	return component.Place{Connections: all, Defined: func(_ context.Context, db database.Database) ([]string, error) { return noted.Noted(db.Name), nil }}
+func Noted(all *installation.Connections, noted *riverjobs.Bindings) component.Source {
+	return component.Source{Connections: all, Defined: func(_ context.Context, db database.Database) ([]string, error) { return noted.Noted(db.Name), nil }}
 }
 
 // Read reads everything but latencies, of the databases that are not down.
-func Read(ctx context.Context, at component.Place) (Reading, error) {
+func Read(ctx context.Context, at component.Source) (Reading, error) {
 	var r Reading
 	var err error
 	if r.DeletionTables, err = components.AllBacklogs(ctx, at); err != nil {

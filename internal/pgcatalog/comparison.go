@@ -35,8 +35,8 @@ func (r *Relation) Key(columns []string) []Key {
 			continue
 		}
 		for at, name := range columns {
-			if place := slices.Index(i.Columns, name); place >= 0 {
-				keys[at].family, keys[at].input, keys[at].collation = i.Families[place], i.Inputs[place], i.Collations[place]
+			if position := slices.Index(i.Columns, name); position >= 0 {
+				keys[at].family, keys[at].input, keys[at].collation = i.Families[position], i.Inputs[position], i.Collations[position]
 			}
 		}
 		if len(i.Columns) == len(columns) && i.Order(columns) != nil {
@@ -206,12 +206,12 @@ func (c Comparison) keyed(value string) string {
 	return value
 }
 
-// Serves reports whether an index finds rows by its column number place for the comparison.
-func (o *Operators) Serves(i Index, place int, c Comparison) bool {
-	if c.computed || i.Collations[place].Name != "" && i.Collations[place].Name != c.collation {
+// Serves reports whether an index finds rows by its column number position for the comparison.
+func (o *Operators) Serves(i Index, position int, c Comparison) bool {
+	if c.computed || i.Collations[position].Name != "" && i.Collations[position].Name != c.collation {
 		return false
 	}
-	return slices.Contains(o.families[c.oid], i.Families[place])
+	return slices.Contains(o.families[c.oid], i.Families[position])
 }
 
 // Servable reports whether an ordinary index on the column finds rows for the comparison.

@@ -29,15 +29,15 @@ type Literal struct {
 // Texts is one text or a list of texts.
 type Texts []string
 
-// Places tells by path, such as "databases.main.pace" or "[2].column", where a value was written. Paths of
+// Positions tells by path, such as "databases.main.pace" or "[2].column", where a value was written. Paths of
 // keys that were left out are missing.
-type Places map[string]Place
+type Positions map[string]Position
 
-// Of returns the place of path or, where it was left out, of the nearest key above it.
-func (p Places) Of(path string) Place {
+// Of returns the position of path or, where it was left out, of the nearest key above it.
+func (p Positions) Of(path string) Position {
 	for {
-		if place, ok := p[path]; ok {
-			return place
+		if position, ok := p[path]; ok {
+			return position
 		}
 		end := strings.LastIndexAny(path, ".[")
 		if end < 0 {
@@ -54,26 +54,26 @@ func (p Places) Of(path string) Place {
 // A field's tag is `yaml:"key"`, with the options "required" (the key must be there) and "keyed" (on a slice
 // of structs: a mapping, whose keys land in the element's field Name). Types: string,
 // bool, int, time.Duration, Literal, Texts, Chooser, encoding.TextUnmarshaler, and structs and slices of these.
-func (d *Document) Decode(n *yaml.Node, path string, target any) (Places, problem.List) {
-	decoder := decoder{Document: d, places: Places{}}
+func (d *Document) Decode(n *yaml.Node, path string, target any) (Positions, problem.List) {
+	decoder := decoder{Document: d, positions: Positions{}}
 	setDefaults(reflect.ValueOf(target).Elem())
 	decoder.value(n, path, reflect.ValueOf(target).Elem())
-	return decoder.places, decoder.problems
+	return decoder.positions, decoder.problems
 }
 
 type decoder struct {
 	*Document
 
-	places   Places
-	problems problem.List
+	positions Positions
+	problems  problem.List
 }
 
 func (d *decoder) fail(n *yaml.Node, path, message, fix string) {
-	d.problems.Add(d.Place(n).Problem(path, message, fix))
+	d.problems.Add(d.Position(n).Problem(path, message, fix))
 }
 
 func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
-	d.places[path] = d.Place(n)
+	d.positions[path] = d.Position(n)
 	if n.Tag == tagText && d.Variable != nil && d.sources[n] == "" {
 		n = d.expand(n, path)
 	}
@@ -139,18 +139,18 @@ func (d *decoder) structure(n *yaml.Node, path string, v reflect.Value) {
 	}
 	for _, s := range specs {
 		if s.required && find(n, s.key) < 0 {
-			place := d.Place(n)
-			if place.Source != "" {
-				place.Source = Join(place.Source, s.key)
+			position := d.Position(n)
+			if position.Source != "" {
+				position.Source = Join(position.Source, s.key)
 			}
-			d.problems.Add(place.Problem(Join(path, s.key), "is missing", ""))
+			d.problems.Add(position.Problem(Join(path, s.key), "is missing", ""))
 		}
 	}
 }
 
 // keyed reads a mapping into a slice, in order of writing.
 func (d *decoder) keyed(n *yaml.Node, path string, v reflect.Value) {
-	d.places[path] = d.Place(n)
+	d.positions[path] = d.Position(n)
 	if n.Kind != yaml.MappingNode && n.Tag != tagNull {
 		d.fail(n, path, "must be a mapping of names, not "+describe(n), "")
 		return
@@ -161,7 +161,7 @@ func (d *decoder) keyed(n *yaml.Node, path string, v reflect.Value) {
 		setDefaults(element)
 		element.FieldByName("Name").SetString(key.Value)
 		d.value(n.Content[2*i+1], Join(path, key.Value), element)
-		d.places[Join(path, key.Value)] = d.Place(key)
+		d.positions[Join(path, key.Value)] = d.Position(key)
 	}
 }
 
@@ -211,7 +211,7 @@ func setDefaults(v reflect.Value) {
 	}
 	for i := range v.NumField() {
 		if text, ok := v.Type().Field(i).Tag.Lookup("default"); ok {
-			d := decoder{Document: &Document{sources: map[*yaml.Node]string{}}, places: Places{}}
+			d := decoder{Document: &Document{sources: map[*yaml.Node]string{}}, positions: Positions{}}
 			d.value(&yaml.Node{Kind: yaml.ScalarNode, Tag: tagUntyped, Value: text}, "", v.Field(i))
 		} else {
 			setDefaults(v.Field(i))

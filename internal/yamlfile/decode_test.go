@@ -44,19 +44,19 @@ type site struct {
 	Code   secret `yaml:"code"`
 }
 
-func decode(t *testing.T, text string) (house, yamlfile.Places, error) {
+func decode(t *testing.T, text string) (house, yamlfile.Positions, error) {
 	doc, problems := yamlfile.Parse("f.yml", []byte(text))
 	require.NotNil(t, doc, problems)
 	var h house
-	places, found := doc.Decode(doc.Root, "", &h)
+	positions, found := doc.Decode(doc.Root, "", &h)
 	problems.Add(found...)
-	return h, places, problems.Err()
+	return h, positions, problems.Err()
 }
 
 func TestDecode(t *testing.T) {
 	t.Parallel()
 
-	h, places, err := decode(t, `
+	h, positions, err := decode(t, `
 rooms:
   hall: {height: 1_000, colour: green, warm: true, rest: 1h30m, tags: [a, "2"], windows: [{width: 3}], note: 0x10}
   attic:
@@ -72,10 +72,10 @@ site:
 		},
 		{Name: "attic", Height: -2, Colour: "red", Note: yamlfile.Literal{Text: "yes", Given: true}},
 	}}, h)
-	require.Equal(t, "f.yml:3:3", places["rooms.hall"].Position.String())
-	require.Equal(t, "f.yml:5:13", places["rooms.attic.height"].Position.String())
-	require.Equal(t, "f.yml:4:3", places.Of("rooms.attic.windows[3].width").Position.String(), "the nearest key above")
-	require.NotContains(t, places, "rooms.attic.colour")
+	require.Equal(t, "f.yml:3:3", positions["rooms.hall"].Position.String())
+	require.Equal(t, "f.yml:5:13", positions["rooms.attic.height"].Position.String())
+	require.Equal(t, "f.yml:4:3", positions.Of("rooms.attic.windows[3].width").Position.String(), "the nearest key above")
+	require.NotContains(t, positions, "rooms.attic.colour")
 }
 
 func TestDecodeErrors(t *testing.T) {
@@ -131,13 +131,13 @@ func TestFromVariable(t *testing.T) {
 	doc.Variable = func(string) (string, bool) { return "", false }
 
 	var h house
-	places, problems := doc.Decode(doc.Root, "", &h)
+	positions, problems := doc.Decode(doc.Root, "", &h)
 	require.NoError(t, problems.Err(), "variables are not expanded again")
 	require.Equal(t, house{
 		Rooms: []room{{Name: "a", Height: 12, Colour: "red", Warm: true, Tags: []string{"x", "2"}, Windows: []window{{1}, {2}}}},
 		Site:  site{Code: "${12}"},
 	}, h)
-	require.Equal(t, "CODE", places["site.code"].Source)
+	require.Equal(t, "CODE", positions["site.code"].Source)
 
 	set("HEIGHT", "tall", false, "rooms", "a", "height")
 	set("WINDOWS", "[{width: x}, {}, {widht: 1, width: 1}]", true, "rooms", "a", "windows")
@@ -159,15 +159,15 @@ func TestOverrideOfOneUseOfAnAnchor(t *testing.T) {
 	require.NoError(t, doc.Override("HEIGHT", "2", false, "rooms", "b", "height").Err())
 	require.NoError(t, doc.Override("HEIGHT", "3", false, "rooms", "c", "height").Err())
 	var h house
-	places, problems := doc.Decode(doc.Root, "", &h)
+	positions, problems := doc.Decode(doc.Root, "", &h)
 	require.NoError(t, problems.Err())
 	require.Equal(t, []room{
 		{Name: "a", Height: 1, Colour: "red", Warm: true},
 		{Name: "b", Height: 2, Colour: "red", Warm: true},
 		{Name: "c", Height: 3, Colour: "red", Warm: true},
 	}, h.Rooms)
-	require.Empty(t, places["rooms.a.height"].Source)
-	require.Equal(t, "HEIGHT", places["rooms.c.height"].Source)
+	require.Empty(t, positions["rooms.a.height"].Source)
+	require.Equal(t, "HEIGHT", positions["rooms.c.height"].Source)
 }
 
 func TestLeaves(t *testing.T) {

@@ -33,28 +33,28 @@ type Document struct {
 	sources map[*yaml.Node]string
 }
 
-// Place is the position in a file, or the variable or flag, that gave a value.
-type Place struct {
+// Position is where a value was given: in a file, or by a variable or flag.
+type Position struct {
 	Position problem.Position
 	// Source is the variable or flag, such as "SEXTON_JOBS__SCHEMA" or "--database-url"; empty for a file.
 	Source string
 }
 
-// Problem words a finding about the value at this place. The key is the value's path in the document; the name
+// Problem words a finding about the value at this position. The key is the value's path in the document; the name
 // of a variable or flag takes its place.
-func (p Place) Problem(key, message, fix string) problem.Problem {
+func (p Position) Problem(key, message, fix string) problem.Problem {
 	if p.Source != "" {
 		key = p.Source
 	}
 	return problem.Problem{Severity: problem.Error, Position: p.Position, Key: key, Message: message, Fix: fix}
 }
 
-// Place returns the place of a key or value of the document.
-func (d *Document) Place(n *yaml.Node) Place {
+// Position returns the position of a key or value of the document.
+func (d *Document) Position(n *yaml.Node) Position {
 	if source := d.sources[n]; source != "" {
-		return Place{Source: source}
+		return Position{Source: source}
 	}
-	return Place{Position: problem.Position{File: d.file, Line: n.Line, Column: n.Column}}
+	return Position{Position: problem.Position{File: d.file, Line: n.Line, Column: n.Column}}
 }
 
 // Override puts the text of the variable or flag called source at path, making the mappings on the way where
@@ -96,23 +96,23 @@ func (d *Document) set(n *yaml.Node, path []string, source string, value *yaml.N
 	}
 }
 
-// Move puts the value of a key of a section under the same key of another one, where that has none, and returns the place that it came from.
+// Move puts the value of a key of a section under the same key of another one, where that has none, and returns the position that it came from.
 // The value keeps its position. It returns false where there is nothing to move.
-func (d *Document) Move(key, from, to string) (Place, bool) {
+func (d *Document) Move(key, from, to string) (Position, bool) {
 	at := find(d.Root, from)
 	if at < 0 || d.Root.Content[at+1].Kind != yaml.MappingNode {
-		return Place{}, false
+		return Position{}, false
 	}
 	section := d.Root.Content[at+1]
 	if at = find(section, key); at < 0 {
-		return Place{}, false
+		return Position{}, false
 	}
 	name, value := section.Content[at], section.Content[at+1]
 	section.Content = slices.Delete(section.Content, at, at+2)
 	if at = find(d.Root, to); at < 0 || find(d.Root.Content[at+1], key) < 0 {
 		d.set(d.Root, []string{to, key}, d.sources[value], value)
 	}
-	return d.Place(name), true
+	return d.Position(name), true
 }
 
 // find returns the index of a key in the content of a mapping, or -1.

@@ -34,7 +34,7 @@ func Parse(file string, data []byte) (*Document, problem.List) {
 		return nil, problems
 	}
 	if d.Root.Kind != yaml.MappingNode {
-		problems.Add(d.Place(d.Root).Problem("", "the top level must be a mapping of keys", ""))
+		problems.Add(d.Position(d.Root).Problem("", "the top level must be a mapping of keys", ""))
 		return nil, problems
 	}
 	return d, problems
@@ -134,11 +134,11 @@ type resolver struct {
 
 // fail reports n and returns what takes its place.
 func (r *resolver) fail(n *yaml.Node, path, message, fix string) *yaml.Node {
-	place := r.Place(n)
+	position := r.Position(n)
 	if r.source != "" {
-		place = Place{Source: path}
+		position = Position{Source: path}
 	}
-	r.problems.Add(place.Problem(path, message, fix))
+	r.problems.Add(position.Problem(path, message, fix))
 	return &yaml.Node{Line: n.Line, Column: n.Column}
 }
 

@@ -129,15 +129,15 @@ func TestExpand(t *testing.T) {
 	require.Equal(t, 1, h.Rooms[0].Height)
 }
 
-func decodeTexts(t *testing.T, value string) (yamlfile.Texts, yamlfile.Places, error) {
+func decodeTexts(t *testing.T, value string) (yamlfile.Texts, yamlfile.Positions, error) {
 	doc, problems := yamlfile.Parse("f.yml", []byte("names: "+value+"\n"))
 	require.NotNil(t, doc, problems)
 	var target struct {
 		Names yamlfile.Texts `yaml:"names"`
 	}
-	places, found := doc.Decode(doc.Root, "", &target)
+	positions, found := doc.Decode(doc.Root, "", &target)
 	problems.Add(found...)
-	return target.Names, places, problems.Err()
+	return target.Names, positions, problems.Err()
 }
 
 func TestDecodeOneTextOrAList(t *testing.T) {
@@ -146,14 +146,14 @@ func TestDecodeOneTextOrAList(t *testing.T) {
 	for value, want := range map[string]yamlfile.Texts{
 		"a": {"a"}, "'1'": {"1"}, "''": {""}, "[a]": {"a"}, "[b, a]": {"b", "a"}, "[]": {}, "a, b": {"a, b"},
 	} {
-		texts, places, err := decodeTexts(t, value)
+		texts, positions, err := decodeTexts(t, value)
 		require.NoError(t, err)
 		require.Equal(t, want, texts, value)
-		require.Equal(t, problem.Position{File: "f.yml", Line: 1, Column: 8}, places["names"].Position)
+		require.Equal(t, problem.Position{File: "f.yml", Line: 1, Column: 8}, positions["names"].Position)
 	}
-	_, places, err := decodeTexts(t, "[b, a]")
+	_, positions, err := decodeTexts(t, "[b, a]")
 	require.NoError(t, err)
-	require.Equal(t, problem.Position{File: "f.yml", Line: 1, Column: 12}, places["names[1]"].Position)
+	require.Equal(t, problem.Position{File: "f.yml", Line: 1, Column: 12}, positions["names[1]"].Position)
 }
 
 func TestDecodeTextsErrors(t *testing.T) {
