@@ -15,9 +15,14 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// measured runs a benchmark on the tests' server. The figures are not judged: a machine may be as slow as it is.
+// measured runs a benchmark on the tests' server. The figures are not judged: a machine may be as slow as it is, and other tests use the
+// server, too.
 func measured(t *testing.T, args ...string) clitest.Result {
-	r := clitest.Run(nil, append(append([]string{"bench"}, args...), "--database-url", pgtest.New(t).URL)...)
+	return measuredOn(t, pgtest.New(t).URL, args...)
+}
+
+func measuredOn(t *testing.T, url string, args ...string) clitest.Result {
+	r := clitest.Run(nil, append(append([]string{"bench"}, args...), "--database-url", url)...)
 	require.Zero(t, r.Code, "%v: %s", args, r.Stderr)
 	return r
 }
