@@ -77,17 +77,17 @@ func (c Config) lackingTargets(ctx context.Context, conn *pgx.Conn, parents []Pa
 		if err != nil {
 			return err
 		}
-		type key struct {
+		type slot struct {
 			root    uint32
 			trigger string
 		}
-		onRoot := map[key]target{}
+		onRoot := map[slot]target{}
 		for _, t := range targets {
-			root := onRoot[key{t.parent.oid, t.Trigger}]
+			root := onRoot[slot{t.parent.oid, t.Trigger}]
 			key := other[slices.Index(found, t.parent)]
 			switch {
 			case t.OID == t.parent.oid:
-				onRoot[key{t.OID, t.Trigger}] = t
+				onRoot[slot{t.OID, t.Trigger}] = t
 			case t.present || !root.present || c.foreign(root):
 			case t.relkind == "f":
 				problems = append(problems, t.foreignTable())

@@ -108,20 +108,20 @@ func (c Config) inspect(ctx context.Context, tx pgx.Tx, look *inspection, parent
 
 // surplus returns the triggers of ours that no target accounts for.
 func surplus(triggers, targets []target) []Finding {
-	type key struct {
+	type slot struct {
 		oid     uint32
 		trigger string
 	}
-	wanted, roots := map[key]bool{}, map[string]bool{}
+	wanted, roots := map[slot]bool{}, map[string]bool{}
 	for _, t := range targets {
 		if t.parent != nil {
 			roots[t.parent.recorded] = true
 		}
-		wanted[key{t.OID, t.Trigger}] = true
+		wanted[slot{t.OID, t.Trigger}] = true
 	}
 	found := []Finding{}
 	for _, t := range triggers {
-		if wanted[key{t.OID, t.Trigger}] {
+		if wanted[slot{t.OID, t.Trigger}] {
 			continue
 		}
 		if roots[t.tracks] && !t.wakesWorkers() && !t.keepsRows() {

@@ -123,16 +123,16 @@ func (c Config) wakeTargets(ctx context.Context, tx pgx.Tx) (targets []target, p
 
 // checkWake refuses what cannot be installed: the trigger has one name, so a table wakes one kind.
 func (c Config) checkWake() error {
-	type key struct{ schema, table string }
-	kinds := map[key]bool{}
+	type slot struct{ schema, table string }
+	kinds := map[slot]bool{}
 	for _, w := range c.Wake {
 		switch {
 		case w.Schema == "" || w.Table == "" || w.Kind == "":
 			return fmt.Errorf("configure triggers: wake on table %q.%q for kind %q: a name is empty", w.Schema, w.Table, w.Kind)
-		case kinds[key{w.Schema, w.Table}]:
+		case kinds[slot{w.Schema, w.Table}]:
 			return fmt.Errorf("configure triggers: table %s.%s wakes two kinds", w.Schema, w.Table)
 		}
-		kinds[key{w.Schema, w.Table}] = true
+		kinds[slot{w.Schema, w.Table}] = true
 	}
 	return nil
 }
