@@ -2,6 +2,7 @@ package integration
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -231,16 +232,9 @@ func (p *home) restart(t *testing.T, server *devpg.Server) {
 }
 
 func waitUntil(t *testing.T, what string, holds func() bool) {
-	timer, tick := time.NewTimer(time.Minute), time.NewTicker(5*time.Millisecond)
-	defer timer.Stop()
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-timer.C:
-			require.Fail(t, "waited in vain", "for %s", what)
-		}
-	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	require.True(t, pgtest.Poll(ctx, holds), "waited in vain for %s", what)
 }
 
 // lines counts the lines of a log that have all of these texts.

@@ -119,20 +119,12 @@ func (s workSite) count(t *testing.T, sql string, args ...any) int64 {
 func (s workSite) wait(t *testing.T, limit time.Duration, what, condition string, args ...any) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		var holds bool
-		err := s.pool.QueryRow(ctx, "SELECT "+condition, args...).Scan(&holds)
-		if err == nil && holds {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			require.Fail(t, "waited in vain", "for %s, %s long; last error: %v", what, limit, err)
-		}
-	}
+	var err error
+	held := pgtest.Poll(ctx, func() (holds bool) {
+		err = s.pool.QueryRow(ctx, "SELECT "+condition, args...).Scan(&holds)
+		return err == nil && holds
+	})
+	require.True(t, held, "waited in vain for %s, %s long; last error: %v", what, limit, err)
 }
 
 const (

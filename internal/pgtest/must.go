@@ -102,7 +102,8 @@ func Begin(tb testing.TB, on interface {
 
 const (
 	waitTimeout = 2 * time.Minute
-	waitPoll    = 10 * time.Millisecond
+	pollSoon    = 5 * time.Millisecond
+	pollSeldom  = 50 * time.Millisecond
 )
 
 // Outlast waits until somebody has waited for a lock of the session with this pid for so long. A statement timeout that is shorter
@@ -118,26 +119,34 @@ func Outlast(tb testing.TB, d *Database, pid uint32, longer time.Duration) {
 	})
 }
 
-// WaitFor asks again and again, every few milliseconds, until the condition holds. After two minutes, or at once if the condition returns
+// WaitFor asks again and again until the condition holds. After two minutes, or at once if the condition returns
 // an error, the test fails and names what it waited for. Only the test's own goroutine may call it.
 func WaitFor(tb testing.TB, what string, condition func(ctx context.Context) (bool, error)) {
 	ctx, cancel := context.WithTimeout(tb.Context(), waitTimeout)
 	defer cancel()
-	tick := time.NewTicker(waitPoll)
-	defer tick.Stop()
-	for {
+	held := Poll(ctx, func() bool {
 		ok, err := condition(ctx)
 		if ok && err == nil {
-			return
+			return true
 		}
 		require.NoError(tb, ctx.Err(), "waited in vain for %s (last error: %v)", what, err)
 		require.NoError(tb, err, "while waiting for %s", what)
+		return false
+	})
+	require.True(tb, held, "waited in vain for %s, %s long", what, waitTimeout)
+}
+
+// Poll asks again and again until the condition holds, and reports whether it did before the end of the context. The longer it has
+// waited, the less often it asks: on two processors the questions of waiting tests take time from what they wait for.
+func Poll(ctx context.Context, condition func() bool) bool {
+	for pause := pollSoon; !condition(); pause = min(pause+pause/4, pollSeldom) {
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
-			require.Failf(tb, "waited in vain", "for %s, %s long", what, waitTimeout)
+			return false
 		}
 	}
+	return true
 }
 
 // Golden fails where a text is not that of a file in testdata, byte by byte. With GOLDEN=write in the environment it writes the file.
