@@ -37,7 +37,8 @@ var binary = sync.OnceValues(func() (string, error) {
 	var stderr bytes.Buffer
 	// With -n it builds the tool and prints where it is.
 	build := exec.CommandContext(ctx, "go", "-C", filepath.Join(root, "tools", "versitygw"), "tool", "-n", "versitygw")
-	build.Stderr = &stderr
+	// It is the same one for tests with and without the race detector, which needs cgo.
+	build.Env, build.Stderr = append(os.Environ(), "CGO_ENABLED=0"), &stderr
 	path, err := build.Output()
 	if err != nil {
 		return "", fmt.Errorf("build versitygw, which needs the module proxy once: %w: %s", err, &stderr)
