@@ -6,7 +6,7 @@ CREATE TABLE "sexton".leases (
     holder text NOT NULL,
     acquired_at timestamptz NOT NULL,
     expires_at timestamptz NOT NULL,
-    -- A random number of the statement that took it: a holder whose answer got lost knows its own lease by it.
+    -- The number of the attempt that took it: a holder whose answer got lost knows its own lease by it. Each process counts upward from a random one.
     attempt bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
