@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"sexton/internal/sleep"
 )
 
 // fastest is more commits per second than any client count reaches, for the number of rows to delete. Where
@@ -44,44 +47,62 @@ func notifyStates() []triggerState {
 
 // NotifyOptions says how much to measure.
 type NotifyOptions struct {
-	// Round is the length of one measurement, Rounds how many there are of each, interleaved.
-	Round  time.Duration
+	// Turn is the length of one measurement. In each round every variant has one turn, in random order, so that all of a round meet the same
+	// machine.
+	Turn   time.Duration
 	Rounds int
 	// Clients are the numbers of clients that delete at once.
 	Clients []int
 }
 
+// lead is the part of a turn ahead of what is measured: the worker has got into its rhythm, and does as much as comes in.
+func (o NotifyOptions) lead() time.Duration { return o.Turn / 2 }
+
 // NotifyReport compares what clients get done that each delete one parent per transaction.
 type NotifyReport struct {
 	Benchmark string   `json:"benchmark"`
 	Server    Server   `json:"server"`
-	Seconds   float64  `json:"seconds_per_round"`
+	Seconds   float64  `json:"seconds_per_turn"`
 	Rounds    int      `json:"rounds"`
 	Commits   []Commit `json:"commits"`
 }
 
-// Commit is one cell of the comparison.
+// Commit is one cell of the comparison. Its figures are medians of the rounds.
 type Commit struct {
-	Variant string `json:"variant"`
-	Clients int    `json:"clients"`
-	// PerSecond is the median of the rounds, Ratio its ratio to that of tombstones_only.
+	Variant   string  `json:"variant"`
+	Clients   int     `json:"clients"`
 	PerSecond float64 `json:"commits_per_second"`
-	Ratio     float64 `json:"ratio_to_tombstones_only"`
+	// Ratio compares with tombstones_only in the same round; half of the rounds are between the quartiles.
+	Ratio     float64    `json:"ratio_to_tombstones_only"`
+	Quartiles [2]float64 `json:"ratio_quartiles"`
+	// ClientCPU is how much the clients' sessions need for a commit, CPU how much all sessions, clients and worker need, in microseconds: a busy
+	// machine changes it less. RatioCPU is tombstones_only's CPU by this one. Nil where the server's processes cannot be seen.
+	ClientCPU *float64 `json:"client_session_cpu_us"`
+	CPU       *float64 `json:"cpu_us"`
+	RatioCPU  *float64 `json:"ratio_of_cpu"`
 	// Notifications are those of all rounds that a listener of the same channel got.
 	Notifications int64 `json:"notifications"`
 }
 
+// turn has the figures of one measurement. CPU is per commit, in microseconds.
+type turn struct {
+	rate, clientCPU, cpu float64
+	seen                 bool
+	heard                int64
+}
+
 // Notify measures the cost of waking the worker. A listener is connected all the time, as each notification
-// also costs for those whom it reaches.
+// also costs for those whom it reaches, and so is the worker, which is paused where it is not to take part.
 func Notify(ctx context.Context, s *Site, o NotifyOptions) (Report, error) {
-	r := &NotifyReport{Benchmark: "notify", Seconds: o.Round.Seconds(), Rounds: o.Rounds}
+	r := &NotifyReport{Benchmark: "notify", Seconds: o.Turn.Seconds(), Rounds: o.Rounds}
 	var err error
 	if r.Server, err = server(ctx, s.Pool); err != nil {
 		return nil, err
 	}
 	if err := s.exec(ctx, "create the trigger that notifies each time", `
 		CREATE FUNCTION notify_each() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NOTIFY sexton_wake, 'each'; RETURN NULL; END $$;
-		CREATE TRIGGER notify_each AFTER INSERT ON `+tombstones+` FOR EACH STATEMENT EXECUTE FUNCTION notify_each()`); err != nil {
+		CREATE TRIGGER notify_each AFTER INSERT ON `+tombstones+` FOR EACH STATEMENT EXECUTE FUNCTION notify_each();
+		ALTER TABLE `+tombstones+` DISABLE TRIGGER notify_each`); err != nil {
 		return nil, err
 	}
 	listener, err := s.listen(ctx)
@@ -89,55 +110,106 @@ func Notify(ctx context.Context, s *Site, o NotifyOptions) (Report, error) {
 		return nil, err
 	}
 	defer listener.close()
-
-	for _, clients := range o.Clients {
-		rates, heard := map[string][]float64{}, map[string]int64{}
-		err := inTurn(o.Rounds, notifyStates(), func(round int, v triggerState) error {
-			s.Progress("%d clients, round %d of %d, %s", clients, round, o.Rounds, v.name)
-			rate, err := s.commits(ctx, v, clients, o.Round)
-			if err != nil {
-				return fmt.Errorf("measure %s with %d clients: %w", v.name, clients, err)
-			}
-			rates[v.name] = append(rates[v.name], rate)
-			count, err := listener.take(ctx, s.Pool)
-			heard[v.name] += count
+	err = s.withWorker(ctx, func(ctx context.Context) error {
+		if err := s.pause(ctx); err != nil {
 			return err
-		})
-		if err != nil {
-			return nil, err
 		}
-		base := median(rates[tombstonesOnly])
-		for _, v := range notifyStates() {
-			rate := median(rates[v.name])
-			r.Commits = append(r.Commits, Commit{
-				Variant: v.name, Clients: clients, PerSecond: round(rate, 0), Ratio: ratio(rate, base), Notifications: heard[v.name],
-			})
+		for _, clients := range o.Clients {
+			if err := r.compare(ctx, s, o, clients, listener); err != nil {
+				return fmt.Errorf("with %d clients: %w", clients, err)
+			}
 		}
-	}
-	return r, nil
+		return nil
+	})
+	return r, err
 }
 
-// commits fills the table and returns how many parents per second the clients delete.
-func (s *Site) commits(ctx context.Context, v triggerState, clients int, length time.Duration) (rate float64, err error) {
-	rows := max(1000, int64(length.Seconds()*fastest))
+// compare measures all variants with so many clients.
+func (r *NotifyReport) compare(ctx context.Context, s *Site, o NotifyOptions, clients int, listener *listener) error {
+	turns := map[string][]turn{}
+	states := notifyStates()
+	for round := range o.Rounds {
+		for _, i := range rand.Perm(len(states)) {
+			v := states[i]
+			s.Progress("%d clients, round %d of %d, %s", clients, round+1, o.Rounds, v.name)
+			found, err := s.commits(ctx, v, clients, o, listener)
+			if err != nil {
+				return fmt.Errorf("measure %s: %w", v.name, err)
+			}
+			turns[v.name] = append(turns[v.name], found)
+		}
+	}
+	for _, v := range states {
+		c := commitOf(turns[v.name], turns[tombstonesOnly])
+		c.Variant, c.Clients = v.name, clients
+		r.Commits = append(r.Commits, c)
+	}
+	return nil
+}
+
+// commitOf sums up the turns of a variant, each beside that of the base in the same round.
+func commitOf(turns, base []turn) (c Commit) {
+	var rates, ratios, clientCPU, cpu, ratiosCPU []float64
+	for i, t := range turns {
+		c.Notifications += t.heard
+		rates, ratios = append(rates, t.rate), append(ratios, ratio(t.rate, base[i].rate))
+		if t.seen && base[i].seen {
+			clientCPU, cpu, ratiosCPU = append(clientCPU, t.clientCPU), append(cpu, t.cpu), append(ratiosCPU, ratio(base[i].cpu, t.cpu))
+		}
+	}
+	c.PerSecond, c.Ratio = round(median(rates), 0), median(ratios)
+	c.Quartiles = [2]float64{quantile(ratios, 0.25), quantile(ratios, 0.75)}
+	if len(cpu) == len(turns) {
+		c.ClientCPU, c.CPU, c.RatioCPU = new(round(median(clientCPU), 1)), new(round(median(cpu), 1)), new(median(ratiosCPU))
+	}
+	return c
+}
+
+// commits fills the table and measures how many parents the clients delete.
+func (s *Site) commits(ctx context.Context, v triggerState, clients int, o NotifyOptions, listener *listener) (found turn, err error) {
+	rows := max(1000, int64((o.lead()+o.Turn).Seconds()*fastest))
 	release, err := s.arrange(ctx, v, rows)
 	if err != nil {
-		return 0, err
+		return turn{}, err
 	}
 	defer release()
 	if err := s.switchTrigger(ctx, "notify_each", v.each); err != nil {
-		return 0, err
-	}
-	measure := func(ctx context.Context) (err error) {
-		rate, err = s.deleteEach(ctx, v.table(), rows, clients, length)
-		return err
+		return turn{}, err
 	}
 	if v.worker {
-		err = s.withWorker(ctx, measure)
-	} else {
-		err = measure(ctx)
+		if err := s.resume(ctx); err != nil {
+			return turn{}, err
+		}
+		defer func() { err = errors.Join(err, s.pause(ctx)) }()
 	}
-	return rate, err
+	if _, err := listener.take(ctx, s.Pool); err != nil { // Of what went before.
+		return turn{}, err
+	}
+	if found, err = s.deleteEach(ctx, v.table(), rows, clients, o); err == nil {
+		found.heard, err = listener.take(ctx, s.Pool)
+	}
+	return found, err
+}
+
+// pause lets the worker finish what is there, and then leave alone what comes.
+func (s *Site) pause(ctx context.Context) error {
+	watcher, closeWatcher, err := connect(ctx, s.URL)
+	if err != nil {
+		return err
+	}
+	defer closeWatcher()
+	if err := drained(ctx, watcher, "SELECT NOT EXISTS (SELECT FROM "+tombstones+")"); err != nil {
+		return fmt.Errorf("pause the worker: %w", err)
+	}
+	return s.exec(ctx, "pause the worker", "UPDATE sexton.river_queue SET paused_at = now()")
+}
+
+// resume returns when the worker works again. River learns of it within some seconds.
+func (s *Site) resume(ctx context.Context) error {
+	if err := s.exec(ctx, "resume the worker", "UPDATE sexton.river_queue SET paused_at = NULL"); err != nil {
+		return err
+	}
+	return s.warmUp(ctx)
 }
 
 func (v triggerState) table() string {
@@ -150,8 +222,8 @@ func (v triggerState) table() string {
 	return "parents"
 }
 
-// arrange fills the table of a variant, empties the tombstones and switches the wake trigger. No worker may run. Release ends
-// what holds the awake lock.
+// arrange fills the table of a variant, empties the tombstones and switches the wake trigger. No worker may be at work. Release
+// ends what holds the awake lock.
 func (s *Site) arrange(ctx context.Context, v triggerState, rows int64) (release func(), err error) {
 	if err := s.exec(ctx, "fill table", fmt.Sprintf(`
 		SET LOCAL sexton.truncate = 'ignore';
@@ -184,23 +256,24 @@ func (s *Site) switchTrigger(ctx context.Context, trigger string, on bool) error
 }
 
 // deleteEach has clients delete one row per transaction until the time or the table is over.
-func (s *Site) deleteEach(ctx context.Context, table string, rows int64, clients int, length time.Duration) (float64, error) {
+func (s *Site) deleteEach(ctx context.Context, table string, rows int64, clients int, o NotifyOptions) (found turn, err error) {
 	var next, committed atomic.Int64
 	var ready, done sync.WaitGroup
+	var over atomic.Bool
 	start := make(chan struct{})
-	failures := make([]error, clients)
+	failures, sessions := make([]error, clients), make([]uint32, clients)
 	ready.Add(clients)
-	var deadline time.Time
 	for i := range clients {
 		done.Go(func() {
 			conn, closeConn, err := connect(ctx, s.URL)
 			if err == nil {
 				defer closeConn()
+				sessions[i] = conn.PgConn().PID()
 				_, err = conn.Prepare(ctx, "delete", "DELETE FROM "+table+" WHERE id = $1")
 			}
 			ready.Done()
 			<-start
-			for err == nil && time.Now().Before(deadline) {
+			for err == nil && !over.Load() {
 				id := next.Add(1)
 				if id > rows {
 					break
@@ -213,11 +286,26 @@ func (s *Site) deleteEach(ctx context.Context, table string, rows int64, clients
 		})
 	}
 	ready.Wait()
-	began := time.Now()
-	deadline = began.Add(length)
 	close(start)
-	done.Wait()
-	return float64(committed.Load()) / time.Since(began).Seconds(), errors.Join(failures...)
+	defer func() {
+		over.Store(true)
+		done.Wait()
+		err = errors.Join(err, errors.Join(failures...))
+	}()
+	if err := sleep.For(ctx, o.lead()); err != nil {
+		return turn{}, err
+	}
+	before, err := s.spent(ctx, sessions)
+	if err != nil {
+		return turn{}, err
+	}
+	began, count := time.Now(), committed.Load()
+	if err := sleep.For(ctx, o.Turn); err != nil {
+		return turn{}, err
+	}
+	took, count := time.Since(began), committed.Load()-count
+	after, err := s.spent(ctx, sessions)
+	return after.since(before, count, took), err
 }
 
 // listener counts notifications.
@@ -283,10 +371,15 @@ func (s *Site) listen(ctx context.Context) (*listener, error) {
 
 // Text writes a table.
 func (r *NotifyReport) Text(w io.Writer) {
-	_, _ = fmt.Fprintln(w, "clients\tvariant\tcommits/s\tratio to tombstones only\tnotifications")
+	_, _ = fmt.Fprintln(w, "clients\tvariant\tcommits/s\tratio to tombstones only\tquartiles\tclients' sessions us\tall CPU us\tratio of CPU\tnotifications")
 	for _, c := range r.Commits {
-		_, _ = fmt.Fprintf(w, "%d\t%s\t%.0f\t%.2f\t%d\n", c.Clients, words(c.Variant), c.PerSecond, c.Ratio, c.Notifications)
+		cpu := "\t\t"
+		if c.CPU != nil {
+			cpu = fmt.Sprintf("%.1f\t%.1f\t%.2f", *c.ClientCPU, *c.CPU, *c.RatioCPU)
+		}
+		_, _ = fmt.Fprintf(w, "%d\t%s\t%.0f\t%.2f\t%.2f to %.2f\t%s\t%d\n",
+			c.Clients, words(c.Variant), c.PerSecond, c.Ratio, c.Quartiles[0], c.Quartiles[1], cpu, c.Notifications)
 	}
-	_, _ = fmt.Fprintf(w, "\nmedian of %d interleaved rounds of %g s; one DELETE by primary key per transaction; "+
-		"clients, server and worker share the machine; %s\n", r.Rounds, r.Seconds, r.Server)
+	_, _ = fmt.Fprintf(w, "\nmedians of %d rounds, in each of which every variant has a turn of %g s; ratios are of turns of one round; "+
+		"one DELETE by primary key per transaction, CPU per commit; clients, server and worker share the machine; %s\n", r.Rounds, r.Seconds, r.Server)
 }

@@ -151,16 +151,20 @@ func (s *Site) warmUp(ctx context.Context) error {
 // gone returns once neither children nor the tombstone of a parent are there. It looks rather than listens,
 // as a trigger that tells of the end would be part of what is measured.
 func gone(ctx context.Context, watcher *pgx.Conn, parent int64) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, drainTimeout, fmt.Errorf("children of a deleted parent are there after %s", drainTimeout))
-	defer cancel()
-	const sql = `
+	return drained(ctx, watcher, `
 SELECT NOT EXISTS (SELECT FROM children WHERE parent_id = $1)
-   AND NOT EXISTS (SELECT FROM ` + tombstones + ` WHERE fully_qualified_table_name = 'public.parents' AND primary_key_value = $1)`
+   AND NOT EXISTS (SELECT FROM `+tombstones+` WHERE fully_qualified_table_name = 'public.parents' AND primary_key_value = $1)`, parent)
+}
+
+// drained returns once a query says so.
+func drained(ctx context.Context, watcher *pgx.Conn, sql string, args ...any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, drainTimeout, fmt.Errorf("what a deleted parent leaves behind is there after %s", drainTimeout))
+	defer cancel()
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for {
 		var done bool
-		if err := watcher.QueryRow(ctx, sql, parent).Scan(&done); err != nil {
+		if err := watcher.QueryRow(ctx, sql, args...).Scan(&done); err != nil {
 			return fmt.Errorf("look for children: %w", causeOf(ctx, err))
 		}
 		if done {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,14 +56,23 @@ being gone, beside the same with ON DELETE CASCADE.`,
 func benchNotifyCommand(env *cli.Env) *cobra.Command {
 	var length float64
 	var rounds int
-	cmd := benchmark(env, "notify --seconds 1", "Commits per second of clients that delete, by how the worker is woken",
+	var clients []int
+	cmd := benchmark(env, "notify --clients 8 --rounds 25", "Commits per second of clients that delete, by how the worker is woken",
 		`Lets 1, 8 and 32 clients delete one parent per transaction: without a trigger, with tombstones only, with a
-NOTIFY each time, and with Sexton's triggers under a working worker.`,
+NOTIFY each time, and with Sexton's triggers under a working worker. They take short turns in random order, and a turn is
+compared with that of tombstones only in the same round. CPU is that of the server, the clients and the worker.`,
 		func(ctx context.Context, site *bench.Site) (bench.Report, error) {
-			return bench.Notify(ctx, site, bench.NotifyOptions{Round: seconds(length), Rounds: rounds, Clients: []int{1, 8, 32}})
+			return bench.Notify(ctx, site, bench.NotifyOptions{Turn: seconds(length), Rounds: rounds, Clients: clients})
 		})
-	cmd.Flags().Float64Var(&length, "seconds", 5, "length of one measurement in `SECONDS`")
-	cmd.Flags().IntVar(&rounds, "rounds", 3, "how often to measure each, `N`; the median counts")
+	cmd.Flags().Float64Var(&length, "seconds", 1, "length of one turn in `SECONDS`, half as long a lead not counted")
+	cmd.Flags().IntVar(&rounds, "rounds", 9, "how many turns of each, `N`; the median counts")
+	cmd.Flags().IntSliceVar(&clients, "clients", []int{1, 8, 32}, "`NUMBERS` of clients")
+	cli.Demand(cmd, func() error {
+		if len(clients) == 0 || slices.Min(clients) <= 0 {
+			return errors.New("--clients must be more than 0")
+		}
+		return nil
+	})
 	return cmd
 }
 

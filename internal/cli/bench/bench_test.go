@@ -87,7 +87,7 @@ func TestBenchLatency(t *testing.T) {
 func TestBenchNotify(t *testing.T) {
 	t.Parallel()
 	document := benchmark(t, "notify", "--seconds", "0.01", "--rounds", "1")
-	require.Equal(t, []string{"benchmark", "commits", "rounds", "seconds_per_round", "server"}, keys(document))
+	require.Equal(t, []string{"benchmark", "commits", "rounds", "seconds_per_turn", "server"}, keys(document))
 	var want [][]any
 	for _, clients := range []float64{1, 8, 32} {
 		for _, variant := range []string{"no_trigger", "tombstones_only", "notify_each_time", "sexton_awake_lock_only", "sexton_with_worker"} {
@@ -96,7 +96,9 @@ func TestBenchNotify(t *testing.T) {
 	}
 	require.Equal(t, want, cells(document["commits"], "clients", "variant"))
 	for _, cell := range document["commits"].([]any) {
-		require.Equal(t, []string{"clients", "commits_per_second", "notifications", "ratio_to_tombstones_only", "variant"}, keys(cell))
+		require.Equal(t, []string{
+			"client_session_cpu_us", "clients", "commits_per_second", "cpu_us", "notifications", "ratio_of_cpu", "ratio_quartiles", "ratio_to_tombstones_only", "variant",
+		}, keys(cell))
 		variant, heard := cell.(map[string]any)["variant"], cell.(map[string]any)["notifications"]
 		if variant == "no_trigger" || variant == "tombstones_only" {
 			require.Zero(t, heard, "%v notifies", variant)
