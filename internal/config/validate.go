@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"sexton/internal/bucketurl"
@@ -27,16 +28,16 @@ const (
 	maxIdentifier = 63
 )
 
-func databaseName() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]*$`) }
+var databaseName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]*$`) })
 
 // jobsSchema matches the names that River accepts for a schema; the length leaves room for the suffixes of its notifications.
-func jobsSchema() *regexp.Regexp { return regexp.MustCompile(`^[a-z_][a-z0-9_]{0,45}$`) }
+var jobsSchema = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z_][a-z0-9_]{0,45}$`) })
 
 // searchPath is a list of names as in SET search_path.
-func searchPath() *regexp.Regexp {
+var searchPath = sync.OnceValue(func() *regexp.Regexp {
 	const name = `(?:[a-z_][a-z0-9_$]*|"(?:[^"\x00]|"")+")`
 	return regexp.MustCompile(`^\s*` + name + `(?:\s*,\s*` + name + `)*\s*$`)
-}
+})
 
 // validator checks values that have the right shape. Those in broken have been reported and are left alone.
 type validator struct {
