@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/problem"
 )
 
 // resolved is a parent as the catalogue knows it.
@@ -286,10 +288,7 @@ func (c Config) targets(ctx context.Context, tx pgx.Tx, parents []*resolved) ([]
 		}
 		return t, err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look up triggers: %w", err)
-	}
-	return targets, nil
+	return targets, problem.Doing(err, "look up triggers")
 }
 
 func (t target) foreignTable() error {
@@ -374,10 +373,7 @@ func (c Config) registered(ctx context.Context, tx pgx.Tx) (map[uint32]string, e
 		functions[oid] = name
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look up registered functions: %w", err)
-	}
-	return functions, nil
+	return functions, problem.Doing(err, "look up registered functions")
 }
 
 // installed returns every trigger that runs one of the functions, wherever it is.
@@ -392,8 +388,5 @@ func installed(ctx context.Context, tx pgx.Tx, functions map[uint32]string) ([]t
 		err := row.Scan(&t.OID, &t.Schema, &t.Table, &t.Display, &t.Trigger, &t.functionName, &t.tracks)
 		return t, err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look up installed triggers: %w", err)
-	}
-	return triggers, nil
+	return triggers, problem.Doing(err, "look up installed triggers")
 }

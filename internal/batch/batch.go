@@ -13,6 +13,7 @@ import (
 
 	"sexton/internal/lease"
 	"sexton/internal/pgschema"
+	"sexton/internal/problem"
 )
 
 // fenceRefused is the SQLSTATE of begin_batch for a token that is not the current one.
@@ -214,10 +215,7 @@ func (s *Session) forget(ctx context.Context) error {
 	if _, err := s.Conn.Exec(ctx, "ROLLBACK"); err != nil {
 		return fmt.Errorf("roll back batch: %w", err)
 	}
-	if err := s.Conn.DeallocateAll(ctx); err != nil {
-		return fmt.Errorf("drop prepared statements: %w", err)
-	}
-	return nil
+	return problem.Doing(s.Conn.DeallocateAll(ctx), "drop prepared statements")
 }
 
 // knows reports whether statements can be sent without preparing them first, and what the connection has prepared.

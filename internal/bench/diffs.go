@@ -17,6 +17,7 @@ import (
 	"sexton/internal/blobstore"
 	"sexton/internal/exampleapp"
 	"sexton/internal/latency"
+	"sexton/internal/problem"
 )
 
 // plainUploads writes the same objects with the same library, one after the other, and does not read them back.
@@ -215,10 +216,7 @@ func (g diffCluster) move(ctx context.Context, data *template, s diffSet) (m mea
 		if err == nil && pass.Trouble != "" {
 			err = errors.New(pass.Trouble)
 		}
-		if err != nil {
-			return fmt.Errorf("move diff %d: %w", n+1, err)
-		}
-		return nil
+		return problem.Doing(err, "move diff %d", n+1)
 	})
 	if err != nil {
 		return m, err

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"sexton/internal/problem"
 )
 
 // maxSocketPath is the longest socket path in bytes that every Unix takes: macOS has 104 with the closing zero, Linux 108.
@@ -162,10 +164,7 @@ func (s *Server) writeSettings(dir string) error {
 		return fmt.Errorf("write settings of the cluster: %w", err)
 	}
 	_, err = file.WriteString("\n" + text.String())
-	if err := errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("write settings of the cluster: %w", err)
-	}
-	return nil
+	return problem.Doing(errors.Join(err, file.Close()), "write settings of the cluster")
 }
 
 func (s *Server) launch(ctx context.Context) error {

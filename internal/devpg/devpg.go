@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"sexton/internal/problem"
 )
 
 const (
@@ -190,10 +192,7 @@ func (s *Server) create(ctx context.Context) error {
 	if err := errors.Join(s.initdb(ctx, unfinished), s.writeSettings(unfinished)); err != nil {
 		return errors.Join(err, os.RemoveAll(unfinished))
 	}
-	if err := os.Rename(unfinished, s.dataDir); err != nil {
-		return fmt.Errorf("finish cluster: %w", err)
-	}
-	return nil
+	return problem.Doing(os.Rename(unfinished, s.dataDir), "finish cluster")
 }
 
 // escaped takes the meaning of patterns from a path.

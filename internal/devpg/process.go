@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"sexton/internal/problem"
 )
 
 // process is a running child that dies with this process where the system can do that.
@@ -129,10 +131,7 @@ func (a *account) own(dir string) error {
 	if a == nil {
 		return nil
 	}
-	if err := os.Chown(dir, int(a.uid), int(a.gid)); err != nil {
-		return fmt.Errorf("give folder to user %s: %w", a.name, err)
-	}
-	return nil
+	return problem.Doing(os.Chown(dir, int(a.uid), int(a.gid)), "give folder to user %s", a.name)
 }
 
 // mustEnter reports the first folder on the way to one of dirs that the account cannot enter. Otherwise the obstacle would show
@@ -157,10 +156,7 @@ func (a *account) mustEnter(ctx context.Context, dirs ...string) error {
 		return fmt.Errorf("folder %q cannot be entered by user %s, who runs Postgres because root may not: "+
 			"allow it with chmod o+x, or choose another folder (TMPDIR for temporary ones)", out.String(), a.name)
 	}
-	if err != nil {
-		return fmt.Errorf("run a shell as user %s: %w", a.name, err)
-	}
-	return nil
+	return problem.Doing(err, "run a shell as user %s", a.name)
 }
 
 // ancestors lists dir and all folders above it, the root first.
@@ -227,8 +223,5 @@ func (j *janitor) watch(pid int) error {
 // dismiss closes the pipe and waits for the janitor, who finds nothing left to do after an orderly stop.
 func (j *janitor) dismiss() error {
 	j.pipe.Close()
-	if err := j.cmd.Wait(); err != nil {
-		return fmt.Errorf("wait for janitor: %w", err)
-	}
-	return nil
+	return problem.Doing(j.cmd.Wait(), "wait for janitor")
 }

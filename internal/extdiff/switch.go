@@ -13,6 +13,7 @@ import (
 	"sexton/internal/blobstore"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/dbsqlc/diffsqlc"
+	"sexton/internal/problem"
 )
 
 func (e *Engine) bound(ctx context.Context, tx pgx.Tx, each time.Duration) error {
@@ -246,8 +247,5 @@ func (e *Engine) record(ctx context.Context, claimed *claim, reason Skip, state 
 	case Gone, External, NotDue, Kept:
 		return nil
 	}
-	if err := queries(e.DB).Skip(ctx, string(reason), state, claimed.diffID, claimed.token); err != nil {
-		return fmt.Errorf("note that diff %d stays in the database: %w", claimed.diffID, err)
-	}
-	return nil
+	return problem.Doing(queries(e.DB).Skip(ctx, string(reason), state, claimed.diffID, claimed.token), "note that diff %d stays in the database", claimed.diffID)
 }

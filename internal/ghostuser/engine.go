@@ -13,6 +13,7 @@ import (
 	"sexton/internal/drain"
 	"sexton/internal/fault"
 	"sexton/internal/pace"
+	"sexton/internal/problem"
 )
 
 // Limits end a run. Zero values stand for 1000 users, 60 s and 30 min.
@@ -228,10 +229,7 @@ func (r *run) due(ctx context.Context, limit int) ([]*job, error) {
 			return err
 		},
 	})
-	if err != nil {
-		return nil, fmt.Errorf("load users to be deleted: %w", err)
-	}
-	return fresh, nil
+	return fresh, problem.Doing(err, "load users to be deleted")
 }
 
 // serve gives a user one turn.
@@ -336,8 +334,5 @@ func (r *run) close(ctx context.Context) error {
 		return nil
 	}
 	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.statement("defer"), Args: []any{begun}})
-	if err != nil {
-		return fmt.Errorf("put unfinished users back: %w", err)
-	}
-	return nil
+	return problem.Doing(err, "put unfinished users back")
 }

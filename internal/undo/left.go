@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/dbsqlc"
+	"sexton/internal/problem"
 )
 
 // mostLeft is how many rows that stay are named.
@@ -50,10 +51,7 @@ func (s *set) taken(ctx context.Context, db dbsqlc.DBTX, f *shape, places []int3
 		s.rows(columns...), among, f.Name, strings.Join(terms, " AND "))
 	rows, _ := db.Query(ctx, sql, s.args(s.mask(places))...)
 	taken, err := pgx.CollectRows(rows, pgx.RowTo[int32])
-	if err != nil {
-		return nil, fmt.Errorf("look for keys that are taken: %w", err)
-	}
-	return taken, nil
+	return taken, problem.Doing(err, "look for keys that are taken")
 }
 
 // leaveAll names all rows that are not restored.
