@@ -13,7 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -151,47 +151,74 @@ const (
 	jumpsWithin = 60
 )
 
-// skewGo is added to the standard library's package time for the workers of the soak: Go asks the kernel without the C library, so
-// that nothing can be put between. The variable has by how many seconds the clock is wrong at first, for how many, and from then on.
-const skewGo = `package time
+// skewGo and skewAssembly are added to the program for the workers of the soak: they stand between Go and the function of the kernel that
+// tells the time. The standard library stays as it is, as with a package time of its own everything would have to be compiled anew. The
+// variable has by how many seconds the clock is wrong at first, for how many, and from then on.
+const skewGo = `package main
 
-import "syscall"
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+	_ "unsafe" // for go:linkname
+)
 
-var skews = readSkews()
+//go:linkname clock runtime.vdsoClockgettimeSym
+var clock uintptr
 
-func readSkews() (s [3]int64) {
-	text, _ := syscall.Getenv("SEXTON_SOAK_CLOCK")
-	n, sign := 0, int64(1)
-	for _, c := range []byte(text) {
-		switch c {
-		case '-':
-			sign = -1
-		case ',':
-			n, sign = n+1, 1
-		default:
-			s[n] = 10*s[n] + sign*int64(c-'0')
-		}
+var kernel uintptr
+
+var skew int64
+
+// skewed returns the address of what stands between.
+func skewed() uintptr
+
+func init() {
+	var first, then int64
+	var seconds time.Duration
+	if _, err := fmt.Sscanf(os.Getenv("SEXTON_SOAK_CLOCK"), "%d,%d,%d", &first, &seconds, &then); err != nil {
+		return
 	}
-	return s
-}
-
-func skew(mono int64) int64 {
-	if mono-startNano < skews[1]*int64(Second) {
-		return skews[0]
+	if clock == 0 {
+		panic("this kernel tells the time only by a system call")
 	}
-	return skews[2]
+	skew, kernel = first, clock
+	clock = skewed()
+	time.AfterFunc(seconds*time.Second, func() { atomic.StoreInt64(&skew, then) })
 }
+`
+
+// skewAssembly is called as the kernel's function is: the clock in DI, where the time goes in SI.
+const skewAssembly = `#include "textflag.h"
+
+TEXT ·between(SB), NOSPLIT|NOFRAME, $0
+	SUBQ $24, SP
+	MOVQ DI, 0(SP)
+	MOVQ SI, 8(SP)
+	MOVQ ·kernel(SB), AX
+	CALL AX
+	MOVQ 8(SP), SI
+	CMPL 0(SP), $0 // CLOCK_REALTIME
+	JNE  done
+	MOVQ ·skew(SB), CX
+	ADDQ CX, 0(SI)
+done:
+	ADDQ $24, SP
+	RET
+
+TEXT ·skewed(SB), NOSPLIT, $0-8
+	LEAQ ·between(SB), AX
+	MOVQ AX, ret+0(FP)
+	RET
 `
 
 // buildSkewed builds the program with a clock that the environment sets. The monotonic clock, and so each timer, stays as it is.
 func buildSkewed(t *testing.T) program {
-	goroot := pgtest.Must(exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output())(t)
-	source, dir := filepath.Join(strings.TrimSpace(string(goroot)), "src", "time"), t.TempDir()
-	text := pgtest.Must(os.ReadFile(filepath.Join(source, "time.go")))(t)
-	const now = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
-	require.Equal(t, 1, strings.Count(string(text), now), "this version of Go reads the clock in another way")
+	require.Equal(t, "linux/amd64", runtime.GOOS+"/"+runtime.GOARCH, "workers with a wrong clock are for this system only")
+	source, dir := pgtest.Must(filepath.Abs("../cmd/worker"))(t), t.TempDir()
 	replace := map[string]string{}
-	for name, content := range map[string]string{"time.go": strings.Replace(string(text), now, now+"\tsec += skew(mono)\n", 1), "skew.go": skewGo} {
+	for name, content := range map[string]string{"skew.go": skewGo, "skew_amd64.s": skewAssembly} {
 		replace[filepath.Join(source, name)] = filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
