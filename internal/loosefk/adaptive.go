@@ -29,8 +29,8 @@ const (
 	largestBatch  = 50_000
 	// beside bounds a statement that cannot be made any smaller while others wait.
 	beside = 1500 * time.Millisecond
-	// A row that others change between snapshot and statement ends that with changedMeanwhile. It is tried again mostChanged times per chunk: a
-	// trigger may raise the same.
+	// A row that others change between snapshot and statement ends that with changedMeanwhile. It is tried again mostChanged times per chunk, and
+	// once more in smaller chunks: a trigger may raise the same.
 	changedMeanwhile, mostChanged = "40001", 2
 )
 
@@ -172,6 +172,10 @@ func (r *run) adapt(c *chunk, t task, how pass, f fault.Fault) (nextTry, bool) {
 		// Who changed the row is through with it, and a new snapshot has the change.
 		c.changed++
 		return retry, true
+	case how == direct && f.SQLState == changedMeanwhile && c.changed == mostChanged && len(c.tombstones) > 1:
+		// Of fewer rows others change fewer meanwhile, and the form that leaves out locked rows would come down to a statement for each parent.
+		c.changed++
+		return split, true
 	case how != skipping && f.Lock():
 		c.how = skipping
 		return retry, true
