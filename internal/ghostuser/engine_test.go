@@ -196,7 +196,7 @@ func TestConditionsMoveSomeRowsOnly(t *testing.T) {
 func TestUsersTakeTurns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
-		INSERT INTO posts SELECT n, 1, 'post' FROM generate_series(1, 20000) AS n;
+		INSERT INTO posts SELECT n, 1, 'post' FROM generate_series(1, 6000) AS n;
 		INSERT INTO posts VALUES (100001, 2, 'post'), (100002, 3, 'post');`, lists())
 	b.queue(false, 1, 2)
 	b.engine.Sizes.Move = 5
