@@ -28,11 +28,12 @@ const Shown = 10
 type Backlog struct {
 	Table    string `json:"table"`
 	Database string `json:"database"`
-	// Pending and Deferred stop counting at PendingCap; Capped reports that more are pending.
+	// Pending and Deferred stop counting at PendingCap; Capped reports that more are pending, DeferredCapped that more are deferred.
 	Pending          int64   `json:"pending"`
 	Capped           bool    `json:"capped"`
 	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
 	Deferred         int64   `json:"deferred"`
+	DeferredCapped   bool    `json:"deferred_capped"`
 	// DeferredUntil is when the first of the deferred ones falls due.
 	DeferredUntil *time.Time `json:"deferred_until,omitempty"`
 	// DeferredReason is why they were put off: each cause with the number of its rows, if there are several.
@@ -84,7 +85,12 @@ func (b Backlog) Oldest() time.Duration {
 }
 
 // PutOff is Deferred for people.
-func (b Backlog) PutOff() string { return words.Capped(b.Deferred, b.Deferred >= PendingCap) }
+func (b Backlog) PutOff() string { return words.Capped(b.Deferred, b.DeferredCapped) }
+
+// AllPutOff reports whether nothing else waits. Where both counts have stopped that is not known, and taken to be so.
+func (b Backlog) AllPutOff() bool {
+	return b.Deferred > 0 && b.Deferred == b.Pending && b.DeferredCapped == b.Capped
+}
 
 // MarshalJSON puts the keys of the details beside the others.
 func (b Backlog) MarshalJSON() ([]byte, error) {
@@ -107,8 +113,8 @@ func (b Backlog) Obstacle() (reason string, class pace.WaitClass) {
 		return "a definition for tombstones of " + words.Listed(b.Undefined), WaitDefinition
 	case b.Lacks != "":
 		return b.Lacks, WaitDefinition
-	case b.Deferred > 0 && b.Deferred == b.Pending:
-		reason = words.AtLeast(b.Capped) + words.Counted(b.Deferred, b.Unit) + " put off"
+	case b.AllPutOff():
+		reason = words.AtLeast(b.DeferredCapped) + words.Counted(b.Deferred, b.Unit) + " put off"
 		if b.DeferredUntil != nil {
 			if b.Deferred > 1 {
 				reason += ", the first"
@@ -130,10 +136,10 @@ func ReadBacklog(ctx context.Context, db database.Database, name string) (Backlo
 	// The name is a constant of the caller.
 	sql := `
 SELECT deletion_table, pending, capped, oldest_age_seconds, deferred,
-    CASE WHEN pg_catalog.isfinite(deferred_until) THEN deferred_until END, coalesce(deferred_reason, '')
+    CASE WHEN pg_catalog.isfinite(deferred_until) THEN deferred_until END, coalesce(deferred_reason, ''), deferred_capped
 FROM "sexton".backlog_of_` + name + `()`
 	err := db.Pool.QueryRow(ctx, db.Names.Render(sql)).
-		Scan(&b.Table, &b.Pending, &b.Capped, &b.OldestAgeSeconds, &b.Deferred, &b.DeferredUntil, &b.DeferredReason)
+		Scan(&b.Table, &b.Pending, &b.Capped, &b.OldestAgeSeconds, &b.Deferred, &b.DeferredUntil, &b.DeferredReason, &b.DeferredCapped)
 	if err != nil {
 		return b, fmt.Errorf("read backlog of %s: %w", name, err)
 	}

@@ -89,7 +89,7 @@ func readGroups(ctx context.Context, _ component.Source, db database.Database) (
 	counts := details.Groups.Backlog
 	backlog := component.Backlog{
 		Table: groupSchedules, Database: db.Name, Pending: counts.Due, Capped: counts.Capped, OldestAgeSeconds: counts.OldestAgeSeconds,
-		Deferred: counts.Failed, Details: details,
+		Deferred: counts.Failed, DeferredCapped: counts.FailedCapped, Details: details,
 	}
 	if counts.Period == 0 && counts.Adjourned > 0 {
 		backlog.Lacks = "a period of 1 to 90 days in application_settings.deletion_adjourned_period"

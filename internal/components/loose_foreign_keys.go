@@ -94,7 +94,10 @@ func readTombstones(ctx context.Context, at component.Source, db database.Databa
 		return nil, err
 	}
 	if defined != nil {
-		backlog.Undefined = slices.DeleteFunc(slices.Clone(parents), func(name string) bool { return slices.Contains(defined, name) })
+		unknown := slices.DeleteFunc(slices.Clone(parents), func(name string) bool { return slices.Contains(defined, name) })
+		if backlog.Undefined, err = db.Queries().TombstonesOfNoParent(ctx, unknown, defined); err != nil {
+			return nil, err
+		}
 	}
 	rows, err := db.Queries().TombstoneBacklogs(ctx, parents[:min(len(parents), shownParents)], parentCap+1)
 	if err != nil {

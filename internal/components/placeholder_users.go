@@ -100,7 +100,7 @@ func readPlaceholders(ctx context.Context, at component.Source, db database.Data
 	}
 	return []component.Backlog{{
 		Table: placeholderTable, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped,
-		OldestAgeSeconds: backlog.OldestAgeSeconds, Deferred: backlog.Deferred,
+		OldestAgeSeconds: backlog.OldestAgeSeconds, Deferred: backlog.Deferred, DeferredCapped: backlog.DeferredCapped,
 		DeferredUntil: backlog.DeferredUntil, DeferredReason: backlog.DeferredReason,
 		GivenUp: &backlog.GivenUp, Details: keptPlaceholders{kept},
 	}}, nil

@@ -125,7 +125,7 @@ func TestASixthFamilyShowsEverywhere(t *testing.T) {
 
 	reading, err := operator.Read(t.Context(), operator.Bound(bound))
 	require.NoError(t, err, "status")
-	require.JSONEq(t, `[{"table": "shredder", "database": "main", "pending": 3, "capped": false, "oldest_age_seconds": 0, "deferred": 1,
+	require.JSONEq(t, `[{"table": "shredder", "database": "main", "pending": 3, "capped": false, "oldest_age_seconds": 0, "deferred": 1, "deferred_capped": false,
 		"confirming": 0, "shredders": 2}]`, string(pgtest.Must(json.Marshal(reading.DeletionTables))(t)))
 	require.Equal(t, "a worker: none is running (start one with sexton run)", *reading.Jobs[0].WaitingFor)
 	require.NotNil(t, reading.Jobs[0].NextTick)

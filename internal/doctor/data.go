@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,18 +55,18 @@ func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read parents of tombstones: %w", err)
 	}
-	defined := map[string]bool{}
+	var defined []string
 	for _, parent := range t.Parents {
-		defined[parent.Recorded] = true
+		defined = append(defined, parent.Recorded)
+	}
+	known := slices.DeleteFunc(slices.Clone(waiting), func(name string) bool { return !slices.Contains(defined, name) })
+	unknown := slices.DeleteFunc(waiting, func(name string) bool { return slices.Contains(defined, name) })
+	if unknown, err = t.Database.Names.Queries(tx).TombstonesOfNoParent(ctx, unknown, defined); err != nil {
+		return nil, fmt.Errorf("look for tombstones without a definition: %w", err)
 	}
 	table := quote(t.Database.Names.Tracked, "loose_foreign_keys_deleted_records")
 	var found []Finding
-	var known []string
-	for _, name := range waiting {
-		if defined[name] {
-			known = append(known, name)
-			continue
-		}
+	for _, name := range unknown {
 		found = append(found, one(problem.Warning, name,
 			fmt.Sprintf("tombstones of %s wait, and no definition names it as parent: nothing will ever work them off", name),
 			fmt.Sprintf("restore the definition, or give them up: DELETE FROM %s WHERE fully_qualified_table_name = %s", table, pgcatalog.Literal(name)))...)

@@ -27,8 +27,10 @@ type Backlog struct {
 	OldestAgeSeconds float64 `json:"-"`
 	// Adjourned counts groups whose period is not over.
 	Adjourned int64 `json:"adjourned"`
-	// Failed counts groups that are put off, as nothing could be decided or their destruction could not begin.
-	Failed int64 `json:"failed"`
+	// Failed counts groups that are put off, as nothing could be decided or their destruction could not begin; FailedCapped reports that there
+	// are more.
+	Failed       int64 `json:"failed"`
+	FailedCapped bool  `json:"failed_capped"`
 	// Destroying counts groups whose destruction has begun, Stuck groups that have failed 5 times or more, there or before.
 	Destroying int64 `json:"destroying"`
 	Stuck      int64 `json:"stuck"`

@@ -80,7 +80,7 @@ func Losses(ctx context.Context, c *config.Config) (found problem.List) {
 	unknown := func(where string, err error) {
 		found.Add(problem.Problem{
 			Severity: problem.Warning, Key: "loose_foreign_keys.undo", Message: where + "what undo does not cover was not looked for: " + err.Error(),
-			Fix: "run `sexton config check` or `sexton plan` where the databases can be reached",
+			Fix: "mend that, then run `sexton config check` or `sexton plan`",
 		})
 	}
 	all, err := installation.BindReachable(ctx, c)

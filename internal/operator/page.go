@@ -143,13 +143,14 @@ func (s *PageSource) Resume(ctx context.Context, by web.Visitor, kind, reason st
 func (s *PageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason string, note func() *installation.PauseNote) error {
 	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Reason: reason}
 	if kind == "" {
+		var left error
 		for _, kind := range s.all.Kinds() {
 			// A note of another person stays.
 			if _, err := s.all.SetPaused(ctx, kind, note(), entry); err != nil {
-				return err
+				left = errors.Join(left, fmt.Errorf("%s stays as it was: %w", kind, err))
 			}
 		}
-		return nil
+		return left
 	}
 	if !slices.Contains(s.all.Kinds(), kind) {
 		return component.Refuse("there is no job %q, or it is not enabled", kind)

@@ -46,6 +46,38 @@ func TestPutOffRowsAreCountedByReason(t *testing.T) {
 	require.True(t, first.More)
 }
 
+// A number has a plus where it may be greater, and nowhere else.
+func TestNumbersOfRowsPutOffAreExactWhereAllWereRead(t *testing.T) {
+	t.Parallel()
+	db, all := failingSite(t)
+	backlog := func(name string) component.Backlog {
+		return pgtest.Must(component.ReadBacklog(t.Context(), all.Jobs(), name))(t)
+	}
+	const add = `INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after, cleanup_attempts, last_error)
+		SELECT parent, n, now() + interval '1 hour', 3, CASE WHEN n = 1 THEN 'one' ELSE 'another' END
+		FROM unnest(ARRAY['public.projects', 'public.users']) AS parent, generate_series(1, $1::bigint) AS n`
+	db.Exec("DELETE FROM loose_foreign_keys_deleted_records")
+	db.Exec(add, 300)
+	require.Equal(t, "598 × another; 2 × one", backlog("loose_foreign_keys").DeferredReason)
+	db.Exec(add, 201)
+	require.Regexp(t, `^99\d\+ × another; \d\+ × one$`, backlog("loose_foreign_keys").DeferredReason)
+
+	const queue = `INSERT INTO users (id, username, email, name) SELECT id, 'q' || id, id, 'Q' FROM generate_series($1::bigint, $2) AS id`
+	db.Exec("DELETE FROM users_ghost_user_migrations")
+	for _, to := range []struct {
+		first, last int
+		shown       string
+	}{{1001, 11000, "10,000"}, {11001, 11001, "10,000+"}} {
+		db.Exec(queue, to.first, to.last)
+		db.Exec(`INSERT INTO users_ghost_user_migrations (user_id, consume_after, attempts)
+			SELECT id, now() + interval '1 hour', 1 FROM generate_series($1::bigint, $2) AS id`, to.first, to.last)
+		users := backlog("ghost_users")
+		require.Equal(t, to.shown, users.PutOff())
+		require.Equal(t, to.last == 11001, users.DeferredCapped, "in JSON, too")
+		require.True(t, users.AllPutOff())
+	}
+}
+
 // The sum of what was put off and the list of failures have one rule for what is one cause.
 func TestCausesAreTheSameInSQLAndGo(t *testing.T) {
 	t.Parallel()
@@ -66,7 +98,7 @@ func TestCausesAreTheSameInSQLAndGo(t *testing.T) {
 		if !c.same {
 			want = "1 × " + want + "; 1 × " + max(c.a, c.b)
 		}
-		require.Equal(t, want, db.Rows("SELECT sexton.reasons(ARRAY[$1, $2])", c.a, c.b)[0][0])
+		require.Equal(t, want, db.Rows("SELECT sexton.reasons(ARRAY[$1, $2], 2)", c.a, c.b)[0][0])
 		require.Equal(t, c.same, cause(c.a) == cause(c.b), "%s; %s", c.a, c.b)
 	}
 }

@@ -174,11 +174,13 @@ type Backlog struct {
 	DeferredReason string
 	// GivenUp counts placeholders that were tried as often as they may be and are there still. It stops at 10,000, too.
 	GivenUp int64
+	// DeferredCapped reports that there are more deferred ones than Deferred says.
+	DeferredCapped bool
 }
 
 // ReadBacklog counts what waits. The database has the one definition of it, which "sexton".backlog shows as well.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules) (Backlog, error) {
-	const sql = `SELECT pending, capped, oldest_age_seconds, deferred, deferred_until, coalesce(deferred_reason, ''), given_up
+	const sql = `SELECT pending, capped, oldest_age_seconds, deferred, deferred_until, coalesce(deferred_reason, ''), given_up, deferred_capped
 		FROM "sexton".placeholder_backlog($1, $2)`
 	rows, _ := db.Query(ctx, names.Render(sql), rules.args()...)
 	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Backlog])

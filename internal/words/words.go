@@ -137,7 +137,7 @@ func Counted[N int | int64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return fmt.Sprintf("%s %ss", Grouped(int64(n)), noun)
 }
 
 // Grouped writes a number with a comma before every three digits.

@@ -63,3 +63,27 @@ FROM (
 UPDATE "sexton".swept AS swept
 SET database = @database
 WHERE swept.database <> ALL (@configured::pg_catalog.text[]) AND swept.parent = ANY (@parents::pg_catalog.text[]);
+
+-- name: TombstonesOfNoParent :many
+-- Those of the names whose first waiting tombstone is about none of the parents that are defined: by its trigger or, where no table has the name
+-- any more, by its table. The next run gives the others to their parents.
+SELECT waiting.name::pg_catalog.text AS name
+FROM pg_catalog.unnest(@names::pg_catalog.text[]) AS waiting (name)
+CROSS JOIN LATERAL (
+    SELECT head.tracked_as, head.parent_oid
+    FROM "public".loose_foreign_keys_deleted_records AS head
+    WHERE head.fully_qualified_table_name OPERATOR(pg_catalog.=) waiting.name AND head.status OPERATOR(pg_catalog.=) 1
+    ORDER BY head.consume_after, head.id
+    LIMIT 1
+) AS first
+WHERE (first.tracked_as OPERATOR(pg_catalog.=) ANY (@defined::pg_catalog.text[])) IS NOT TRUE
+  AND (
+      SELECT pg_catalog.bool_or(class.oid OPERATOR(pg_catalog.=) first.parent_oid)
+          AND NOT pg_catalog.bool_or(pg_catalog.format('%I.%I', namespace.nspname, class.relname) OPERATOR(pg_catalog.=) waiting.name)
+      FROM pg_catalog.pg_class AS class
+      JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid OPERATOR(pg_catalog.=) class.relnamespace
+      WHERE class.oid OPERATOR(pg_catalog.=) first.parent_oid
+            AND pg_catalog.format('%I.%I', namespace.nspname, class.relname) OPERATOR(pg_catalog.=) ANY (@defined::pg_catalog.text[])
+         OR pg_catalog.format('%I.%I', namespace.nspname, class.relname) OPERATOR(pg_catalog.=) waiting.name
+  ) IS NOT TRUE
+ORDER BY 1;

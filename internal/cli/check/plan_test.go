@@ -144,7 +144,7 @@ func TestPlanShowsCapsAndFindings(t *testing.T) {
 	s.Exec("DROP INDEX issues_project_id_idx; INSERT INTO issues (id, title) SELECT id, repeat('x', 1000) FROM generate_series(1001, 1100) AS id")
 	shown := s.OK("plan")
 	require.Regexp(t, `(?m)^issues +project_id +projects +async_delete +10,000\+ +0 +100\+ +Seq Scan on issues +-$`, shown)
-	require.Contains(t, shown, "main: 1 definition, at least 10000 tombstones due and 0 put off, at least 100 rows to delete and 0 to change, 1 index missing\n")
+	require.Contains(t, shown, "main: 1 definition, at least 10,000 tombstones due and 0 put off, at least 100 rows to delete and 0 to change, 1 index missing\n")
 	require.Regexp(t, `(?m)^issues\.project_id: every statement reads all \d+ pages of issues$`, shown)
 }
 

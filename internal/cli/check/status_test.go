@@ -28,7 +28,7 @@ func TestStatusOfAnIdleDatabase(t *testing.T) {
 	require.Equal(t, map[string]any{
 		"deletion_tables": []any{map[string]any{
 			"table": "loose_foreign_keys_deleted_records", "database": "main", "pending": 0.0, "capped": false,
-			"oldest_age_seconds": 0.0, "deferred": 0.0, "confirming": 0.0,
+			"oldest_age_seconds": 0.0, "deferred": 0.0, "deferred_capped": false, "confirming": 0.0,
 		}},
 		"leases": []any{},
 		"jobs": []any{map[string]any{

@@ -118,15 +118,17 @@ func setPaused(ctx context.Context, env *cli.Env, kinds []string, note *installa
 		if !one {
 			kinds = all.Kinds()
 		}
-		reports, text := make([]pauseReport, len(kinds)), ""
-		for i, kind := range kinds {
+		var left error // The others do not wait for a kind that cannot be paused.
+		reports, text := []pauseReport{}, ""
+		for _, kind := range kinds {
 			own := note
 			if note != nil {
 				own = new(*note) // It gets the time of this pause.
 			}
 			standing, err := all.SetPaused(ctx, kind, own, by)
 			if err != nil {
-				return err
+				left = errors.Join(left, fmt.Errorf("%s stays as it was: %w", kind, err))
+				continue
 			}
 			said := "paused"
 			switch {
@@ -137,13 +139,16 @@ func setPaused(ctx context.Context, env *cli.Env, kinds []string, note *installa
 			case standing != nil:
 				said = fmt.Sprintf("is %s already; that note stays", standing)
 			}
-			reports[i] = pauseReport{Kind: kind, Paused: note != nil, PauseNote: cmp.Or(standing, own)}
+			reports = append(reports, pauseReport{Kind: kind, Paused: note != nil, PauseNote: cmp.Or(standing, own)})
 			text += fmt.Sprintf("%s: %s\n", kind, said)
 		}
-		if one {
-			return env.Say(reports[0], "%s", text)
+		switch {
+		case !one:
+			return errors.Join(left, env.Say(reports, "%s", text))
+		case left != nil:
+			return left
 		}
-		return env.Say(reports, "%s", text)
+		return env.Say(reports[0], "%s", text)
 	})
 }
 

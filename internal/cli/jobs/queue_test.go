@@ -123,6 +123,23 @@ func TestAllKindsArePausedAtOnce(t *testing.T) {
 	}
 }
 
+// A kind that cannot be paused is named, and the others are paused.
+func TestAKindThatCannotBePausedStopsNoOther(t *testing.T) {
+	t.Parallel()
+	s := clitest.GroupSite(t)
+	s.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;
+		CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON sexton.river_queue FOR EACH ROW WHEN (NEW.name = 'adjourned_group_deletion') EXECUTE FUNCTION refuse()`)
+	r := s.Run("pause", "--all")
+	require.Equal(t, 1, r.Code)
+	require.Equal(t, "group_destroy: paused\n", r.Stdout)
+	require.Contains(t, r.Stderr, "adjourned_group_deletion stays as it was: ")
+	require.Contains(t, r.Stderr, "not this one")
+	require.NotContains(t, r.Stderr, "group_destroy")
+	r = s.Run("pause", "adjourned_group_deletion", "--json")
+	require.Equal(t, 1, r.Code)
+	require.Empty(t, r.Stdout)
+}
+
 func TestResumeBeforeAnyWorkerRan(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)

@@ -172,7 +172,7 @@ func TestDisabledDiffsLeaveNoObjectUnseen(t *testing.T) {
 	require.Subset(t, tables[len(tables)-1], map[string]any{"table": "external_diff_removals", "pending": 1.0, "disabled": "external_diffs.enabled"})
 
 	s.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key) SELECT n, 'key' FROM generate_series(1, 10001) AS n")
-	require.Contains(t, ofCheck(s, 5, "unattended_removals")[0][1], "more than 10000 objects")
+	require.Contains(t, ofCheck(s, 5, "unattended_removals")[0][1], "more than 10,000 objects")
 	require.Contains(t, s.OK("status"), "10,000+")
 	_, fix, _ := strings.Cut(ofCheck(s, 5, "unattended_removals")[0][2], "for ever: ")
 	s.Exec(fix)

@@ -11,6 +11,7 @@ SELECT
         LIMIT 10000
     ) AS counted),
     due.deferred,
+    due.deferred_capped,
     (SELECT pg_catalog.count(*) FROM (SELECT FROM "sexton".group_destructions LIMIT 10000) AS counted),
     (SELECT pg_catalog.count(*) FROM (
         SELECT FROM "sexton".group_destructions AS destruction WHERE destruction.attempts >= $1

@@ -151,7 +151,7 @@ func (v *view) tableState(t component.Backlog) state {
 		return failed
 	case t.Pending == 0:
 		return idle
-	case t.Deferred == t.Pending:
+	case t.AllPutOff():
 		return idle // It goes on by itself; what failed stands among the failures.
 	}
 	for _, job := range v.Jobs {

@@ -8,7 +8,8 @@ RETURNS TABLE (
     oldest_age_seconds double precision,
     deferred bigint,
     deferred_until timestamptz,
-    deferred_reason text
+    deferred_reason text,
+    deferred_capped boolean
 )
 LANGUAGE sql
 STABLE
@@ -26,7 +27,7 @@ AS $sexton$
             FROM "public".group_deletion_schedules AS schedule JOIN "public".groups ON groups.id = schedule.group_id
             WHERE groups.marked_for_deletion_on < counts.cutoff
         ), 0)::double precision,
-        counts.failed,
+        least(counts.failed, 10000),
         (SELECT pg_catalog.min(failure.retry_at) FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > pg_catalog.statement_timestamp()),
         "sexton".reasons(ARRAY(
             SELECT failure.last_error
@@ -34,7 +35,8 @@ AS $sexton$
             WHERE failure.retry_at > pg_catalog.statement_timestamp()
             ORDER BY failure.retry_at
             LIMIT 500
-        ))
+        ), counts.failed),
+        counts.failed > 10000
     FROM (
         SELECT
             today.day,
@@ -45,7 +47,7 @@ AS $sexton$
                 LIMIT 10001
             ) AS counted) AS due,
             (SELECT pg_catalog.count(*) FROM (
-                SELECT FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > pg_catalog.statement_timestamp() LIMIT 10000
+                SELECT FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > pg_catalog.statement_timestamp() LIMIT 10001
             ) AS counted) AS failed
         FROM (SELECT (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
         -- Otherwise everybody who uses a count would count again.

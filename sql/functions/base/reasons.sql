@@ -1,9 +1,9 @@
 -- Sums up recorded errors by their causes, the commonest first: "8 × issues: SQLSTATE 23514: …; 4 × …", or the error
--- alone if all have the same cause. Its callers pass 500 errors of a queue, of tombstones 500 of each parent table
--- and 1,000 in all: from 500 on a "+" says of every number that there may be more. Errors have the same cause if they differ only in words
--- with digits behind the table, which are keys, rows and processes, and SQLSTATEs are none of these. The page groups
--- failures by the same rule, in internal/operator.
-CREATE OR REPLACE FUNCTION "sexton".reasons(errors text[])
+-- alone if all have the same cause. Its callers pass the first 500 errors of a queue, or of tombstones 500 of each parent table
+-- and 1,000 in all, and how many rows there are. If that is more, a "+" says of every number that it may be greater. Errors have
+-- the same cause if they differ only in words with digits behind the table, which are keys, rows and processes, and SQLSTATEs are
+-- none of these. The page groups failures by the same rule, in internal/operator.
+CREATE OR REPLACE FUNCTION "sexton".reasons(errors text[], total bigint)
 RETURNS text
 LANGUAGE sql
 IMMUTABLE
@@ -14,7 +14,7 @@ AS $sexton$
         ELSE pg_catalog.string_agg(cause.rows || seen.more || ' × ' || cause.example, '; ' ORDER BY cause.place) FILTER (WHERE cause.place <= 3)
             || coalesce('; ' || pg_catalog.sum(cause.rows) FILTER (WHERE cause.place > 3) || seen.more || ' × something else', '')
     END
-    FROM (SELECT CASE WHEN pg_catalog.cardinality(errors) < 500 THEN '' ELSE '+' END) AS seen (more)
+    FROM (SELECT CASE WHEN pg_catalog.cardinality(errors) < total THEN '+' ELSE '' END) AS seen (more)
     CROSS JOIN (
         SELECT
             pg_catalog.min(failed.error) AS example,
@@ -31,4 +31,4 @@ AS $sexton$
     GROUP BY seen.more;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".reasons(text[]) IS 'Sexton: errors by their causes, with the number of rows of each';
+COMMENT ON FUNCTION "sexton".reasons(text[], bigint) IS 'Sexton: errors by their causes, with the number of rows of each';

@@ -8,7 +8,8 @@ RETURNS TABLE (
     oldest_age_seconds double precision,
     deferred bigint,
     deferred_until timestamptz,
-    deferred_reason text
+    deferred_reason text,
+    deferred_capped boolean
 )
 LANGUAGE sql
 STABLE
@@ -25,7 +26,7 @@ AS $sexton$
             ORDER BY removal.id
             LIMIT 1
         ), 0)::double precision,
-        counts.deferred,
+        least(counts.deferred, 10000),
         (SELECT pg_catalog.min(removal.not_before) FROM "sexton".external_diff_removals AS removal WHERE removal.not_before > pg_catalog.statement_timestamp()),
         "sexton".reasons(ARRAY(
             SELECT removal.last_error
@@ -33,12 +34,13 @@ AS $sexton$
             WHERE removal.not_before > pg_catalog.statement_timestamp()
             ORDER BY removal.not_before
             LIMIT 500
-        ))
+        ), counts.deferred),
+        counts.deferred > 10000
     FROM (
         SELECT
             (SELECT pg_catalog.count(*) FROM (SELECT FROM "sexton".external_diff_removals LIMIT 10001) AS counted) AS pending,
             (SELECT pg_catalog.count(*) FROM (
-                SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before > pg_catalog.statement_timestamp() LIMIT 10000
+                SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before > pg_catalog.statement_timestamp() LIMIT 10001
             ) AS counted) AS deferred
         -- Otherwise everybody who uses a count would count again.
         OFFSET 0

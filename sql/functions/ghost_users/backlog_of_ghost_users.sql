@@ -8,7 +8,8 @@ RETURNS TABLE (
     oldest_age_seconds double precision,
     deferred bigint,
     deferred_until timestamptz,
-    deferred_reason text
+    deferred_reason text,
+    deferred_capped boolean
 )
 LANGUAGE sql
 STABLE
@@ -26,7 +27,7 @@ AS $sexton$
             ORDER BY job.id
             LIMIT 1
         ), 0)::double precision,
-        counts.deferred,
+        least(counts.deferred, 10000),
         (SELECT pg_catalog.min(job.consume_after) FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after > pg_catalog.statement_timestamp()),
         "sexton".reasons(ARRAY(
             SELECT job.last_error
@@ -34,12 +35,13 @@ AS $sexton$
             WHERE job.consume_after > pg_catalog.statement_timestamp()
             ORDER BY job.consume_after
             LIMIT 500
-        ))
+        ), counts.deferred),
+        counts.deferred > 10000
     FROM (
         SELECT
             (SELECT pg_catalog.count(*) FROM (SELECT FROM "public".users_ghost_user_migrations LIMIT 10001) AS counted) AS pending,
             (SELECT pg_catalog.count(*) FROM (
-                SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after > pg_catalog.statement_timestamp() LIMIT 10000
+                SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after > pg_catalog.statement_timestamp() LIMIT 10001
             ) AS counted) AS deferred
         -- Otherwise everybody who uses a count would count again.
         OFFSET 0

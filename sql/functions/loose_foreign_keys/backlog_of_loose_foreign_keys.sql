@@ -10,7 +10,8 @@ RETURNS TABLE (
     oldest_age_seconds double precision,
     deferred bigint,
     deferred_until timestamptz,
-    deferred_reason text
+    deferred_reason text,
+    deferred_capped boolean
 )
 LANGUAGE sql
 STABLE
@@ -52,9 +53,9 @@ AS $sexton$
                     WHERE deferred.status = 1
                       AND deferred.fully_qualified_table_name = parent.name
                       AND deferred.consume_after > pg_catalog.statement_timestamp()
-                    LIMIT 10000
+                    LIMIT 10001
                 ) AS one
-                LIMIT 10000
+                LIMIT 10001
             ) AS counted) AS deferred
     )
     SELECT
@@ -72,7 +73,7 @@ AS $sexton$
                 LIMIT 1
             ) AS head
         ), 0)::double precision,
-        counts.deferred,
+        least(counts.deferred, 10000),
         (
             SELECT pg_catalog.min(first.at)
             FROM parent
@@ -97,7 +98,8 @@ AS $sexton$
                 LIMIT 500
             ) AS first
             LIMIT 1000
-        ))
+        ), counts.deferred),
+        counts.deferred > 10000
     FROM counts;
 $sexton$;
 

@@ -10,7 +10,8 @@ RETURNS TABLE (
     deferred bigint,
     deferred_until timestamptz,
     deferred_reason text,
-    given_up bigint
+    given_up bigint,
+    deferred_capped boolean
 )
 LANGUAGE plpgsql
 STABLE
@@ -52,7 +53,8 @@ BEGIN
         least(counts.deferred, counts.pending, 10000),
         first.retry_at,
         first.reasons,
-        least(counts.given_up, 10000)
+        counts.given_up,
+        counts.deferred > 10000
     FROM (
         SELECT
             (SELECT pg_catalog.count(*) FROM (
@@ -72,7 +74,7 @@ BEGIN
                   AND NOT EXISTS (
                       SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
                   )
-                LIMIT 10000
+                LIMIT 10001
             ) AS counted) AS deferred,
             (SELECT pg_catalog.count(*) FROM (
                 SELECT FROM "public".import_placeholder_user_details AS detail
@@ -96,7 +98,7 @@ BEGIN
     LEFT JOIN LATERAL (
         SELECT
             pg_catalog.min(soonest.last_deletion_attempt_at) + pg_catalog.make_interval(secs => $2) AS retry_at,
-            "sexton".reasons(pg_catalog.array_agg(soonest.last_error)) AS reasons
+            "sexton".reasons((pg_catalog.array_agg(soonest.last_error))[1:500], pg_catalog.count(*)) AS reasons
         FROM (
             SELECT next.last_deletion_attempt_at, next.last_error
             FROM pg_catalog.generate_series(0, $1 - 1) AS tried (times)
@@ -111,10 +113,10 @@ BEGIN
                       SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
                   )
                 ORDER BY detail.last_deletion_attempt_at
-                LIMIT 500
+                LIMIT 501
             ) AS next
             ORDER BY next.last_deletion_attempt_at
-            LIMIT 500
+            LIMIT 501
         ) AS soonest
     ) AS first ON true;
 END;
