@@ -390,8 +390,8 @@ func testDemoIsKept(t *testing.T, p program) {
 		_ = exec.CommandContext(context.WithoutCancel(t.Context()), "bash", "-c", strings.Replace(start, " -w start", " -m immediate stop", 1)).Run()
 	})
 	require.Equal(t, "0\n", shell(psql+" -Atc 'SELECT count(*) FROM loose_foreign_keys_deleted_records'"))
-	// What is not there any more of what came in, as nothing but the worker deletes from these. The server's counts of inserted and deleted
-	// rows have those of transactions that were rolled back, too: the row's numbers have no gaps here. The undo brought builds back.
+	// What is not there any more of what came in, as nothing but the worker deletes from these. Numbers of rows have no gaps here; the server's
+	// own counts have what was rolled back, too: a batch that timed out, and builds that the undo tried before their pipelines were back.
 	for _, table := range []string{"p_ci_builds", "notes", "todos", "events", "web_hook_logs"} {
 		deleted := summary.Jobs.Loose.Children[table]
 		for column, n := range summary.Jobs.Ghost.Deleted {
@@ -404,7 +404,6 @@ func testDemoIsKept(t *testing.T, p program) {
 			restored = "(SELECT count(*) FROM p_ci_builds AS b JOIN projects AS p ON p.id = b.project_id WHERE p.path = 'precious')"
 		}
 		gone := shell(psql + ` -Atc "SELECT last_value + ` + restored + ` - (SELECT count(*) FROM ` + table + `) FROM ` + table + `_id_seq"`)
-		t.Log(table, deleted, gone, shell(psql + ` -Atc "SELECT sum(n_tup_ins) - (SELECT count(*) FROM ` + table + `) FROM pg_stat_user_tables WHERE schemaname = 'public' AND relname ~ '^` + table + `(_10[01])?$'"`))
 		require.Equal(t, strconv.FormatInt(deleted, 10)+"\n", gone, "rows of %s deleted", table)
 	}
 	shell(psql + " -c 'DELETE FROM ci_pipelines WHERE id IN (SELECT id FROM ci_pipelines LIMIT 3)'")
