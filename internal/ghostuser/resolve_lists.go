@@ -174,9 +174,8 @@ func (r *resolver) bindRest(key string, l Columns, to drain.Action, into *[]*bou
 		case b.moves && b.always && len(b.conditions) == 0:
 			r.reportf(problem.Error, at, "remove one of them", "%s is always moved, so this entry would find nothing", b.label())
 		default:
-			if l.Event && len(table.PrimaryKey()) == 0 {
-				r.reportf(problem.Error, key+".event", "add a primary key, or leave event and cleaner_class out",
-					"table %s has no primary key to name its rows by", table.In(r.schema))
+			if why, fix := table.Untold(table.In(r.schema)); l.Event && why != "" {
+				r.reportf(problem.Error, key+".event", fix+", or leave event and cleaner_class out", "%s", why)
 			}
 			b.listed, b.told = to, l.Event
 			*into = append(*into, b)

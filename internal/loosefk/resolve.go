@@ -143,8 +143,8 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 	reference.Child, reference.Leaves, reference.PrimaryKey = child.Table, child.Leaves, child.PrimaryKey()
 	ok := r.checkColumns(d, parent, child, home.catalog.operators, reference)
 	ok = r.bindValues(d, child, home.catalog.operators, reference) && ok
-	if d.CleanerClass != "" && len(reference.PrimaryKey) == 0 {
-		ok = r.refuse(d, ".cleaner_class", "add a primary key, or leave cleaner_class out", "table %s has no primary key to name its rows by", d.Child)
+	if why, fix := child.Untold(d.Child.String()); reference.Tells && why != "" {
+		ok = r.refuse(d, ".cleaner_class", fix+", or leave cleaner_class out", "%s", why)
 	}
 	if !ok {
 		return nil

@@ -31,6 +31,8 @@ type Relation struct {
 	Foreign *Table
 	// Indexes are those of the table and of its leaves, by the table's OID, oldest first.
 	Indexes map[uint32][]Index
+	// Rules are those for DELETE that its leaves have.
+	Rules []string
 }
 
 // Column is one column of a relation.
@@ -71,6 +73,18 @@ func (r *Relation) PrimaryKey() []string {
 		}
 	}
 	return nil
+}
+
+// Untold says why no statement can delete rows and write an event with their keys, and what would help; empty where one can.
+func (r *Relation) Untold(table string) (why, fix string) {
+	switch {
+	case len(r.PrimaryKey()) == 0:
+		return "table " + table + " has no primary key to name its rows by", "add a primary key"
+	case len(r.Rules) > 0:
+		why = fmt.Sprintf("table %s has the rule %s, and Postgres lets no statement delete there and name the rows", table, strings.Join(r.Rules, ", "))
+		return why, "write a trigger instead of the rule"
+	}
+	return "", ""
 }
 
 // Shown is an expression for a text that shows a row to people: its primary key as "id 17, at 3", or its place.
@@ -128,8 +142,9 @@ func Read(ctx context.Context, db dbsqlc.DBTX, oids []uint32) (map[uint32]*Relat
 	rows, _ := db.Query(ctx, relationsSQL, oids)
 	var found Relation
 	var roots []uint32
-	_, err := pgx.ForEachRow(rows, []any{&found.OID, &found.Schema, &found.Name, &found.Printed, &found.Kind, &found.Root}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&found.OID, &found.Schema, &found.Name, &found.Printed, &found.Kind, &found.Root, &found.Rules}, func() error {
 		r := found
+		r.Rules = slices.Clone(found.Rules)
 		r.Columns, r.Indexes = map[string]Column{}, map[uint32][]Index{}
 		relations[r.OID] = &r
 		switch r.Kind {
@@ -177,10 +192,11 @@ func readLeaves(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Relat
 	var root uint32
 	var leaf Table
 	var kind string
-	_, err := pgx.ForEachRow(rows, []any{&root, &leaf.OID, &leaf.Schema, &leaf.Name, &kind}, func() error {
+	var rules []string
+	_, err := pgx.ForEachRow(rows, []any{&root, &leaf.OID, &leaf.Schema, &leaf.Name, &kind, &rules}, func() error {
 		switch r := relations[root]; kind {
 		case "r":
-			r.Leaves = append(r.Leaves, leaf)
+			r.Leaves, r.Rules = append(r.Leaves, leaf), append(r.Rules, rules...)
 		case "f":
 			foreign := leaf
 			r.Foreign = &foreign

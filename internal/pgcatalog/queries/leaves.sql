@@ -3,7 +3,8 @@ WITH RECURSIVE tree AS (
     UNION ALL
     SELECT tree.root, below.inhrelid FROM tree JOIN pg_catalog.pg_inherits AS below ON below.inhparent = tree.relid
 )
-SELECT tree.root, leaf.oid, namespace.nspname, leaf.relname, leaf.relkind::pg_catalog.text
+SELECT tree.root, leaf.oid, namespace.nspname, leaf.relname, leaf.relkind::pg_catalog.text,
+    ARRAY(SELECT rule.rulename::pg_catalog.text FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class = leaf.oid AND rule.ev_type = '4')
 FROM tree
 JOIN pg_catalog.pg_class AS leaf ON leaf.oid = tree.relid
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = leaf.relnamespace
