@@ -34,6 +34,26 @@ func New(tb testing.TB) *DB {
 	return connected(pgtest.FromTemplate(tb, "migrated", install))
 }
 
+// Trackable is New with what all tracking triggers share: a test's first ones are installed sooner.
+func Trackable(tb testing.TB) *DB {
+	return connected(pgtest.FromTemplate(tb, "trackable", func(ctx context.Context, url string) error {
+		if err := install(ctx, url); err != nil {
+			return err
+		}
+		conn, err := pgx.Connect(ctx, url)
+		if err != nil {
+			return err
+		}
+		if _, err = conn.Exec(ctx, "CREATE TABLE first (id bigint PRIMARY KEY)"); err == nil {
+			err = track(ctx, conn, byID([]string{"first"}))
+		}
+		if err == nil {
+			_, err = conn.Exec(ctx, "DROP TABLE first")
+		}
+		return errors.Join(err, conn.Close(ctx))
+	}))
+}
+
 // Tracked returns a database with tables of a test's own and the tracking triggers on those whose key column is id. Tests that begin
 // with the same tables share a template: it spares them two thirds of the set-up.
 func Tracked(tb testing.TB, tables string, parents ...string) *DB {

@@ -44,14 +44,14 @@ func (b *bundle) connections(t *testing.T, number int) {
 
 // with is a migrated database with tables of the test.
 func with(t *testing.T, tables string) *dbtest.DB {
-	db := dbtest.New(t)
+	db := dbtest.Trackable(t)
 	db.Exec(tables)
 	return db
 }
 
 // setup creates the tables, tracks the parents (key column id) and binds the definitions.
 func setup(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle {
-	if tables == parentsAndChildren {
+	if tables == parentsAndChildren || tables == scattered+overloadQuietly {
 		return bound(t, dbtest.Tracked(t, tables, tracked...), definitionsYAML)
 	}
 	return onto(t, with(t, tables), definitionsYAML, tracked...)
