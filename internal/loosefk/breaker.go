@@ -59,15 +59,15 @@ type breaker struct {
 	misses map[lock]int
 }
 
-// place is one leaf as one reference sees it: another reference of the same table may be sound.
-type place struct {
+// leafTarget is one leaf as one reference sees it: another reference of the same table may be sound.
+type leafTarget struct {
 	reference *Reference
 	leaf      uint32
 }
 
-// lock is a place in one pass: a table that cannot be waited for can still be skipped through.
+// lock is a target in one pass: a table that cannot be waited for can still be skipped through.
 type lock struct {
-	place
+	leafTarget
 
 	how pass
 }
@@ -76,11 +76,11 @@ func newBreaker() *breaker {
 	return &breaker{broken: map[lock]fault.Fault{}, misses: map[lock]int{}}
 }
 
-func (t task) place() place { return place{t.reference, t.leaf.OID} }
+func (t task) target() leafTarget { return leafTarget{t.reference, t.leaf.OID} }
 
 // open returns why the reference was given up in this pass, if it was.
 func (b *breaker) open(t task, how pass) (fault.Fault, bool) {
-	f, broken := b.broken[lock{t.place(), how.family()}]
+	f, broken := b.broken[lock{t.target(), how.family()}]
 	return f, broken
 }
 
@@ -107,16 +107,16 @@ func (t task) slowed(rows int) {
 }
 
 func (b *breaker) succeeded(t task) {
-	delete(b.misses, lock{t.place(), skipping})
-	delete(b.misses, lock{t.place(), waiting})
+	delete(b.misses, lock{t.target(), skipping})
+	delete(b.misses, lock{t.target(), waiting})
 }
 
 // failed decides what to try next for a chunk of so many parents.
 func (b *breaker) failed(t task, how pass, f fault.Fault, parents int) nextTry {
-	at := lock{t.place(), how.family()}
+	at := lock{t.target(), how.family()}
 	switch {
 	case f.Verdict == fault.Hopeless:
-		b.broken[lock{t.place(), skipping}], b.broken[lock{t.place(), waiting}] = f, f
+		b.broken[lock{t.target(), skipping}], b.broken[lock{t.target(), waiting}] = f, f
 		return giveUp
 	case f.Verdict == fault.Timeout && b.limit(t, t.reference.limit()) > 1:
 		// At once to few rows, and then to one: every try may cost another statement timeout.

@@ -15,9 +15,9 @@ func ordered(r *pgcatalog.Relation, table uint32, columns []string, by []pgcatal
 			continue
 		}
 		i.Columns = slices.Clone(i.Columns)
-		for place, column := range i.Columns {
-			if at := slices.Index(columns, column); at >= 0 && !operators.Serves(i, place, by[at]) {
-				i.Columns[place] = ""
+		for position, column := range i.Columns {
+			if at := slices.Index(columns, column); at >= 0 && !operators.Serves(i, position, by[at]) {
+				i.Columns[position] = ""
 			}
 		}
 		found = append(found, i)
@@ -53,7 +53,7 @@ func identified(r *pgcatalog.Relation, columns []string) bool {
 	})
 }
 
-// deferrable tells that only deferrable constraints keep the key unique.
+// deferrable reports that only deferrable constraints keep the key unique.
 func deferrable(r *pgcatalog.Relation, columns []string) (only bool) {
 	for _, i := range r.Indexes[r.OID] {
 		if !i.Unique || !i.Complete() || i.Order(columns) == nil || !i.Primary && len(i.Columns) != len(columns) {

@@ -26,9 +26,9 @@ type chunk struct {
 	// exact are those of them that need no look: an exact statement of this pass has taken all of their children.
 	exact []*Reference
 	// seen are leaves without an index that were read in this pass, and had no children of the tombstones any more.
-	seen []place
+	seen []leafTarget
 	how  pass
-	// begun tells that a statement has been run for it.
+	// begun reports that a statement has been run for it.
 	begun bool
 	// cleaned counts the rows of the current pass; idle counts waiting passes in a row that cleaned none,
 	// passes all of them.
@@ -41,7 +41,7 @@ type chunk struct {
 	remote bool
 	// alone makes the removal a transaction of its own, after it failed together with a task.
 	alone bool
-	// passed tells that it has had a turn and waited for another one.
+	// passed reports that it has had a turn and waited for another one.
 	passed bool
 	// blocked, if set, says until when it is left alone; own is its own wait, shared with no other.
 	blocked, own *pace.Blocked
@@ -66,7 +66,7 @@ type task struct {
 	scan blockScan
 	// walk is the way through the table where that needs no pointers.
 	walk walk
-	// looked tells that a window has been read, cleanedBefore what the chunk had cleaned by then.
+	// looked reports that a window has been read, cleanedBefore what the chunk had cleaned by then.
 	looked        bool
 	cleanedBefore int64
 	// seen are the versions of rows that a step in another database is about, without the keys that had no parent behind that look.

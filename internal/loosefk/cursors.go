@@ -66,16 +66,16 @@ func (m *Cursors) of(parent string) position {
 
 // start returns where a run begins, and forgets cursors that are too old to be trusted.
 func (m *Cursors) start(parents []*Parent) []position {
-	places := make([]position, len(parents))
+	positions := make([]position, len(parents))
 	m.mu.Lock()
 	if time.Since(m.scanned) > rescanAfter {
 		m.above, m.scanned = map[string]position{}, time.Now()
 	}
 	m.mu.Unlock()
 	for i, parent := range parents {
-		places[i] = m.of(parent.Recorded)
+		positions[i] = m.of(parent.Recorded)
 	}
-	return places
+	return positions
 }
 
 // expires reports that the next run removes old tombstones.

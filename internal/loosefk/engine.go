@@ -95,7 +95,7 @@ func (e *Engine) newRun(frame *pace.Frame, stats *Stats) *run {
 	r := &run{
 		engine: e, stop: frame.Stop, stats: stats, cursors: cmp.Or(e.Cursors, &Cursors{Brief: true}),
 		budget:  budget{limits: e.Limits, stats: stats, until: frame.Until},
-		breaker: newBreaker(), down: map[string]error{}, blocked: map[place]*pace.Blocked{}, locked: map[uint32]*pace.Blocked{},
+		breaker: newBreaker(), down: map[string]error{}, blocked: map[leafTarget]*pace.Blocked{}, locked: map[uint32]*pace.Blocked{},
 		unreadable: map[*Parent]fault.Fault{},
 	}
 	r.pace = &pace.Run{
@@ -107,9 +107,9 @@ func (e *Engine) newRun(frame *pace.Frame, stats *Stats) *run {
 		r.sessions.Most = e.Connections
 	}
 	r.away()
-	places := r.cursors.start(e.Parents)
+	positions := r.cursors.start(e.Parents)
 	for i, parent := range e.Parents {
-		r.queues = append(r.queues, &queue{parent: parent, after: places[i], drained: true})
+		r.queues = append(r.queues, &queue{parent: parent, after: positions[i], drained: true})
 	}
 	rand.Shuffle(len(r.queues), func(i, j int) { r.queues[i], r.queues[j] = r.queues[j], r.queues[i] })
 	return r
@@ -153,8 +153,8 @@ type run struct {
 	pace *pace.Run
 	// unreadable are the parents that the role may not read.
 	unreadable map[*Parent]fault.Fault
-	// blocked are places with rows that others have locked, locked the leaves that they have locked as a whole.
-	blocked map[place]*pace.Blocked
+	// blocked are targets with rows that others have locked, locked the leaves that they have locked as a whole.
+	blocked map[leafTarget]*pace.Blocked
 	locked  map[uint32]*pace.Blocked
 	// rows are the waits for rows, and for what takes long; tables those for whole tables.
 	rows, tables pace.Obstacles
@@ -177,11 +177,11 @@ func beginning() position {
 type tombstone struct {
 	position
 
-	// place is the row that was loaded. The tombstone's next version has another.
-	place   pgtype.TID
+	// tuple is the row version that was loaded. The tombstone's next version has another.
+	tuple   pgtype.TID
 	integer *int64
 	text    *string
-	// anyway tells that an operator has the children cleaned up although the parent lives.
+	// anyway reports that an operator has the children cleaned up although the parent lives.
 	anyway bool
 	// made is when it was written, by this process's clock.
 	made time.Time

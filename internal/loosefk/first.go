@@ -88,7 +88,7 @@ func (r *run) begin(ctx context.Context) error {
 	first := r.engine.Look
 	var last *closing
 	if !first.of(r) {
-		first = r.engine.first(r.places())
+		first = r.engine.first(r.positions())
 		limits := r.engine.Session.Limits
 		limits.Reads = true
 		statements := first.Statements
@@ -138,7 +138,7 @@ func (e *Engine) queuesDue(at spots, due *[]string) batch.Statement {
 func (e *Engine) loading(at spots, most int, into *[]loaded) batch.Statement {
 	var one loaded
 	var age float64
-	origin, row := "", []any{&one.name, &one.id, &one.consumeAfter, &one.place, &one.integer, &one.text, &one.anyway, &age}
+	origin, row := "", []any{&one.name, &one.id, &one.consumeAfter, &one.tuple, &one.integer, &one.text, &one.anyway, &age}
 	if e.Undo {
 		origin, row = ", tombstone.origin", append(row, &one.origin)
 	}
@@ -173,7 +173,7 @@ func (r *run) fill(found []loaded) {
 const strangersSQL = "SELECT parent.name FROM (" + dbsqlc.TombstoneParentsSQL + ") AS parent\n" +
 	"WHERE parent.name OPERATOR(pg_catalog.<>) ALL ($1::pg_catalog.text[])"
 
-// places are where the queues have come to.
-func (r *run) places() spots {
+// positions are where the queues have come to.
+func (r *run) positions() spots {
 	return spots{mapped(r.queues, func(l *queue) string { return l.parent.Recorded }), mapped(r.queues, func(l *queue) position { return l.after })}
 }

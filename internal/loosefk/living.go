@@ -39,7 +39,7 @@ func (c *chunk) targetKeys(r *Reference) drain.Keys {
 // keep children come first: where verify marks them, none of theirs may be left.
 func (p *Parent) reviveStatement(names pgschema.Names, tombstones []tombstone, verify []bool) (string, []any) {
 	args := &drain.Args{}
-	ids, times := places(tombstones)
+	ids, times := positions(tombstones)
 	nameAt, idsAt, timesAt, keysAt := args.Add(p.Recorded), args.Add(ids), args.Add(times), args.Add(keysOf(p, tombstones))
 	keys := p.Parameter(keysAt)
 	table := names.Render(`"public".loose_foreign_keys_deleted_records`)
@@ -157,7 +157,7 @@ func (r *run) prune(ctx context.Context) error {
 func (c *chunk) took(t task, form pass) {
 	c.exact = c.exactWith(t, form)
 	if t.reference.Updates() {
-		c.seen = slices.DeleteFunc(c.seen, func(at place) bool {
+		c.seen = slices.DeleteFunc(c.seen, func(at leafTarget) bool {
 			return at.reference != t.reference && at.reference.Child.OID == t.reference.Child.OID
 		})
 	}
@@ -198,7 +198,7 @@ const (
 
 // saw notes that a look through a leaf has found no children.
 func (c *chunk) saw(t *task) {
-	if at := t.place(); !t.reference.Index && !slices.Contains(c.seen, at) {
+	if at := t.target(); !t.reference.Index && !slices.Contains(c.seen, at) {
 		c.seen = append(c.seen, at)
 	}
 }
@@ -214,5 +214,5 @@ func (c *chunk) unseen() []bool {
 }
 
 func (c *chunk) sawAll(reference *Reference) bool {
-	return !slices.ContainsFunc(reference.Leaves, func(leaf Table) bool { return !slices.Contains(c.seen, place{reference, leaf.OID}) })
+	return !slices.ContainsFunc(reference.Leaves, func(leaf Table) bool { return !slices.Contains(c.seen, leafTarget{reference, leaf.OID}) })
 }

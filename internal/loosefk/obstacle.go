@@ -14,7 +14,7 @@ import (
 // Others' locks are no failure of a tombstone: it counts no attempt and is not put off. What they are in the way of is tried
 // again after a pause, and as soon as the transaction that was seen in the way has ended; the run does the rest meanwhile.
 //
-// A lock on rows blocks the place for waiting passes alone, since the others skip such rows: so one statement in all waits,
+// A lock on rows blocks the target for waiting passes alone, since the others skip such rows: so one statement in all waits,
 // however many parents have locked children. A lock on the whole leaf keeps all statements away from it.
 
 // shortWait bounds the waits for locks of statements whose rows no lock matters for, and of all that hold up others.
@@ -42,10 +42,10 @@ func (r *run) inTheWay(ctx context.Context, c *chunk, t task, f fault.Fault) {
 	case f.Verdict == fault.LockTimeout && r.findLocked(ctx, c.parent) && r.locked[t.leaf.OID].Waits():
 		r.waitWith(c, r.locked[t.leaf.OID], "", "")
 	case f.Verdict == fault.LockTimeout && form == waiting:
-		if r.blocked[t.place()] == nil {
-			r.blocked[t.place()] = &pace.Blocked{}
+		if r.blocked[t.target()] == nil {
+			r.blocked[t.target()] = &pace.Blocked{}
 		}
-		r.waitWith(c, r.blocked[t.place()], reason, seen.Transaction)
+		r.waitWith(c, r.blocked[t.target()], reason, seen.Transaction)
 	default:
 		r.waitWith(c, c.again(), reason, seen.Transaction)
 	}
@@ -74,7 +74,7 @@ func (r *run) obstacle(t task, how pass) *pace.Blocked {
 	if b := r.locked[t.leaf.OID]; b.Waits() {
 		return b
 	}
-	if b := r.blocked[t.place()]; how == waiting && b.Waits() {
+	if b := r.blocked[t.target()]; how == waiting && b.Waits() {
 		return b
 	}
 	return nil
@@ -84,7 +84,7 @@ func (r *run) obstacle(t task, how pass) *pace.Blocked {
 func (r *run) passed(t task, form pass, rows int64) {
 	delete(r.locked, t.leaf.OID)
 	if form == waiting || rows > 0 {
-		delete(r.blocked, t.place())
+		delete(r.blocked, t.target())
 	}
 }
 
@@ -206,7 +206,7 @@ func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone,
 			l.leave(tombstones)
 		}
 	}
-	ids, times := places(tombstones)
+	ids, times := positions(tombstones)
 	var putOff, blamed int64
 	var wait *float64
 	if f.Verdict == fault.Unavailable {

@@ -22,7 +22,7 @@ func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 		before, parent, child string
 		keys, children        string
 		left                  []string
-		// unindexed tells that no index can serve.
+		// unindexed reports that no index can serve.
 		unindexed bool
 	}{
 		"citext": {

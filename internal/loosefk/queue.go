@@ -32,7 +32,7 @@ type queue struct {
 	// after is the position of the last tombstone loaded. A run loads each tombstone once, so a tombstone that
 	// failed in it waits for the next run.
 	after position
-	// drained tells that no tombstone is known to be due behind it.
+	// drained reports that no tombstone is known to be due behind it.
 	drained bool
 	// fresh are loaded tombstones that no chunk has yet, live the references with children of them; foreign have keys of another type. They are
 	// looked at when it is the queue's turn: loaded is true until then.
@@ -170,7 +170,7 @@ func (r *run) due(ctx context.Context) error {
 	var last *closing
 	var found []loaded
 	most := 0
-	at := r.places()
+	at := r.positions()
 	statements := []batch.Statement{r.engine.queuesDue(at, &due)}
 	through := !slices.ContainsFunc(r.queues, (*queue).open)
 	if r.rounds == 0 && through {

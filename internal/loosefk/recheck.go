@@ -32,12 +32,12 @@ type recheck struct {
 	parent   string
 	integers []int64
 	texts    []string
-	// early tells that it is not waited for any longer, and expired that this was so for long; open that all older
+	// early reports that it is not waited for any longer, and expired that this was so for long; open that all older
 	// transactions have ended, unnoted that they have except prepared ones, which are not noted yet.
 	early, expired, open, unnoted bool
-	// held tells that only transactions in other databases with children of the parent are waited for.
+	// held reports that only transactions in other databases with children of the parent are waited for.
 	held bool
-	// looked tells that a finished long look was about it.
+	// looked reports that a finished long look was about it.
 	looked bool
 }
 

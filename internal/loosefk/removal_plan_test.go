@@ -81,7 +81,7 @@ func backlog(t *testing.T, pending int, analysed bool) (*dbtest.DB, []tombstone)
 	rows := pgtest.Must(db.Pool().Query(t.Context(), "SELECT id, consume_after, ctid, primary_key_value FROM "+queueTable+" ORDER BY primary_key_value LIMIT 10"))(t)
 	tombstones := pgtest.Must(pgx.CollectRows(rows, func(row pgx.CollectableRow) (tombstone, error) {
 		var found tombstone
-		err := row.Scan(&found.id, &found.consumeAfter, &found.place, &found.integer)
+		err := row.Scan(&found.id, &found.consumeAfter, &found.tuple, &found.integer)
 		return found, err
 	}))(t)
 	require.Len(t, tombstones, 10)
@@ -180,7 +180,7 @@ func TestTombstonesAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 			return parent.removeStatement(dbtest.Names(), "main", tombstones, false, []bool{true}, []bool{true})
 		}},
 		"blame": {10, func(tombstones []tombstone) (string, []any) {
-			ids, times := places(tombstones)
+			ids, times := positions(tombstones)
 			return dbtest.Names().Render(statement("blame")), []any{parent.Recorded, ids, times, "reason", false, nil}
 		}},
 	} {

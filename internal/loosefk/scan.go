@@ -27,7 +27,7 @@ const (
 type blockScan struct {
 	// next is the next block, end the number of them when the scan began; 0 is no scan under way.
 	next, end uint32
-	// found tells that there was a child, so that another scan has to follow.
+	// found reports that there was a child, so that another scan has to follow.
 	found bool
 }
 

@@ -47,13 +47,13 @@ func (p *Parent) probeStatement(database string, keys any, without ...*Reference
 func (p *Parent) removeStatement(names pgschema.Names, database string, tombstones []tombstone, loaded bool, verify, exact []bool) (string, []any) {
 	args := &drain.Args{}
 	nameAt := args.Add(p.Recorded)
-	ids, times := places(tombstones)
+	ids, times := positions(tombstones)
 	finished := fmt.Sprintf("pg_catalog.unnest($%d::bigint[]), pg_catalog.unnest($%d::pg_catalog.timestamptz[])", args.Add(ids), args.Add(times))
 	found, at := "id, consume_after", ""
 	if loaded {
-		finished += fmt.Sprintf(", pg_catalog.unnest($%d::pg_catalog.tid[])", args.Add(mapped(tombstones, func(t tombstone) pgtype.TID { return t.place })))
-		found += ", place"
-		at = "pending.ctid OPERATOR(pg_catalog.=) finished.place AND "
+		finished += fmt.Sprintf(", pg_catalog.unnest($%d::pg_catalog.tid[])", args.Add(mapped(tombstones, func(t tombstone) pgtype.TID { return t.tuple })))
+		found += ", tuple"
+		at = "pending.ctid OPERATOR(pg_catalog.=) finished.tuple AND "
 	}
 	origin, origins, collected := "", "", ""
 	if len(tombstones) > 0 && tombstones[0].kept() {
@@ -155,7 +155,7 @@ SELECT pg_catalog.count(*) FROM late`, names.Render(`"sexton".swept`), databaseA
 		strings.Join(terms, "\nOR ")), args.Values
 }
 
-// places are the tombstones' places in the index, as parallel arrays.
-func places(tombstones []tombstone) (ids []int64, times []pgtype.Timestamptz) {
+// positions are the tombstones' positions in the index, as parallel arrays.
+func positions(tombstones []tombstone) (ids []int64, times []pgtype.Timestamptz) {
 	return mapped(tombstones, func(t tombstone) int64 { return t.id }), mapped(tombstones, func(t tombstone) pgtype.Timestamptz { return t.consumeAfter })
 }

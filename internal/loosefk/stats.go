@@ -27,7 +27,7 @@ type Stats struct {
 	TurboMode  bool   `json:"turbo_mode"`
 	Pace       string `json:"pace"`
 	OverLimit  bool   `json:"over_limit"`
-	// Interrupted tells that the run was asked to stop before it was through, or that its time was over and the
+	// Interrupted reports that the run was asked to stop before it was through, or that its time was over and the
 	// next one goes on at once.
 	Interrupted        bool             `json:"interrupted,omitempty"`
 	DeleteCount        int64            `json:"delete_count"`
@@ -47,7 +47,7 @@ type Stats struct {
 	ConfirmedEarly int64 `json:"confirmed_early,omitempty"`
 	// Latency counts removed tombstones by their age at that time.
 	Latency latency.Histogram `json:"latency_seconds,omitempty"`
-	// ConfirmBlind tells that sessions whose transactions cannot be seen were waited for by the grace time.
+	// ConfirmBlind reports that sessions whose transactions cannot be seen were waited for by the grace time.
 	ConfirmBlind bool           `json:"confirm_blind,omitempty"`
 	Errors       []fault.Counts `json:"errors"`
 	// ByParent counts tombstones by the label of their parent table.

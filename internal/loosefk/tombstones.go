@@ -54,7 +54,7 @@ type PendingTombstone struct {
 	LastError *string `json:"last_error"`
 	// ConsumeAfter is when it falls, or fell, due. It may be infinite, which is how an operator reorders the queue.
 	ConsumeAfter pgtype.Timestamptz `json:"consume_after"`
-	// Deferred tells that ConsumeAfter lies ahead.
+	// Deferred reports that ConsumeAfter lies ahead.
 	Deferred   bool    `json:"deferred"`
 	AgeSeconds float64 `json:"age_seconds"`
 	Total      int64   `json:"-"`

@@ -24,7 +24,7 @@ type walk struct {
 	next     uint32
 	// left are the rows until the next look; 0 is no walk under way. They begin with every.
 	left, every int64
-	// over tells that the rest is not worth walking through, or not possible in statements as small as they have to be.
+	// over reports that the rest is not worth walking through, or not possible in statements as small as they have to be.
 	over bool
 }
 

@@ -38,7 +38,7 @@ type Key struct {
 	Bytes     int64 `json:"bytes"`
 	PerParent int64 `json:"rows_per_parent"`
 	Most      int64 `json:"rows_of_biggest_parent"`
-	// Indexed tells that an index leads to the children; without it a deletion reads all of them.
+	// Indexed reports that an index leads to the children; without it a deletion reads all of them.
 	Indexed bool `json:"indexed"`
 
 	key     pgcatalog.ForeignKey

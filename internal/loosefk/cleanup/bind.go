@@ -27,7 +27,7 @@ type binding struct {
 	checked      time.Time
 	// expected is the fingerprint that the pass compares in its own first look; empty where the tables have just been looked at.
 	expected string
-	// partial tells that some definitions could not be bound, or not be checked: the next pass tries again.
+	// partial reports that some definitions could not be bound, or not be checked: the next pass tries again.
 	partial bool
 	// wrong lists the findings about that.
 	wrong []string

@@ -14,26 +14,26 @@ type Memory struct {
 	// Worth is that of passes' engines.
 	Worth float64
 
-	mu     sync.Mutex
-	places map[string]*place
+	mu      sync.Mutex
+	learned map[string]*learned
 
 	outages outages
 }
 
-// place holds what passes have learned of one database.
-type place struct {
+// learned holds what passes have learned of one database.
+type learned struct {
 	bound   *binding
 	names   []string
 	cursors loosefk.Cursors
 	// rotated is when partitions by day were last made.
 	rotated time.Time
-	// clean tells that a look has found no rows that were kept before undo was switched off.
+	// clean reports that a look has found no rows that were kept before undo was switched off.
 	clean bool
 }
 
 // rotates reports whether it is time to make partitions by day, and whether there may be some although nothing is kept.
 func (m *Memory) rotates(name string) (due, left bool) {
-	m.at(name, func(p *place) {
+	m.at(name, func(p *learned) {
 		left = !p.clean
 		if due = time.Since(p.rotated) >= rotateEvery; due {
 			p.rotated = time.Now()
@@ -42,35 +42,35 @@ func (m *Memory) rotates(name string) (due, left bool) {
 	return due, left
 }
 
-// at calls do with the place of a database, one caller at a time.
-func (m *Memory) at(name string, do func(p *place)) {
+// at calls do with what was learned of a database, one caller at a time.
+func (m *Memory) at(name string, do func(p *learned)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.places == nil {
-		m.places = map[string]*place{}
+	if m.learned == nil {
+		m.learned = map[string]*learned{}
 	}
-	if m.places[name] == nil {
-		m.places[name] = &place{cursors: loosefk.Cursors{Brief: m.Brief}}
+	if m.learned[name] == nil {
+		m.learned[name] = &learned{cursors: loosefk.Cursors{Brief: m.Brief}}
 	}
-	do(m.places[name])
+	do(m.learned[name])
 }
 
 // peek returns the binding of a database, for reading.
 func (m *Memory) peek(name string) (kept *binding) {
-	m.at(name, func(p *place) { kept = p.bound })
+	m.at(name, func(p *learned) { kept = p.bound })
 	return kept
 }
 
 // take removes the binding of a database, so that no two passes share one. It returns nil where there is none.
 func (m *Memory) take(name string) (kept *binding) {
-	m.at(name, func(p *place) { kept, p.bound = p.bound, nil })
+	m.at(name, func(p *learned) { kept, p.bound = p.bound, nil })
 	return kept
 }
 
 // keep is for the next pass, unless that had better look for itself.
 func (m *Memory) keep(name string, kept *binding) {
 	if !kept.partial {
-		m.at(name, func(p *place) { p.bound = kept })
+		m.at(name, func(p *learned) { p.bound = kept })
 	}
 }
 
@@ -78,25 +78,25 @@ func (m *Memory) keep(name string, kept *binding) {
 func (m *Memory) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, p := range m.places {
+	for _, p := range m.learned {
 		p.cursors.Close()
 	}
 }
 
 // Cursors are the cursors of a database's queues.
 func (m *Memory) Cursors(name string) (cursors *loosefk.Cursors) {
-	m.at(name, func(p *place) { cursors = &p.cursors })
+	m.at(name, func(p *learned) { cursors = &p.cursors })
 	return cursors
 }
 
 // Note remembers which parents a database has.
 func (m *Memory) Note(name string, parents []*loosefk.Parent) {
-	m.at(name, func(p *place) { p.names = Recorded(parents) })
+	m.at(name, func(p *learned) { p.names = Recorded(parents) })
 }
 
 // Noted are the parents of a database as its tombstones name them; nil while that is not known.
 func (m *Memory) Noted(name string) (names []string) {
-	m.at(name, func(p *place) { names = p.names })
+	m.at(name, func(p *learned) { names = p.names })
 	return names
 }
 

@@ -74,7 +74,7 @@ func (w *Work) rotate(ctx context.Context, db database.Database, conn *pgxpool.C
 			}
 			return problem.Doing(err, "drop partitions by day")
 		})
-		w.Memory.at(db.Name, func(p *place) { p.clean = err == nil && !left })
+		w.Memory.at(db.Name, func(p *learned) { p.clean = err == nil && !left })
 		return err
 	}
 	return w.everywhere(ctx, db, conn, remotes, parents, func(db database.Database, conn *pgxpool.Conn) error {

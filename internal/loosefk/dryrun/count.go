@@ -23,7 +23,7 @@ type pendingKeys struct {
 
 	// chunks are the distinct keys of due tombstones, oldest first, in the form that statements take.
 	chunks []any
-	// more tells that there are due ones beyond these.
+	// more reports that there are due ones beyond these.
 	more bool
 }
 

@@ -70,7 +70,7 @@ type AccessPath struct {
 	Node string `json:"node"`
 	// Index is the index that the scan goes through, in the table's schema; empty where it reads the table.
 	Index string `json:"index"`
-	// UsesIndex tells that the index leads straight to the rows: a scan through an index that does not begin with
+	// UsesIndex reports that the index leads straight to the rows: a scan through an index that does not begin with
 	// the column reads all of it.
 	UsesIndex bool `json:"uses_index"`
 	// Table is the one that the plan is for: the child, or the biggest of its partitions. Pages is its size in

@@ -52,7 +52,7 @@ func readSurvey(ctx context.Context, site Site, sites []Site, timeout time.Durat
 type need struct {
 	table   *pgcatalog.Relation
 	columns []string
-	// list tells that columns are compared with a list of values, which a hash index cannot look up.
+	// list reports that columns are compared with a list of values, which a hash index cannot look up.
 	list bool
 	// given are columns that the same statements compare as well, so that an index may have them in front.
 	given []string

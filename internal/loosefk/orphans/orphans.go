@@ -104,7 +104,7 @@ type run struct {
 	parent    keyed
 	reference *loosefk.Reference
 	report    Report
-	// measured tells that the parent's backlog was looked at.
+	// measured reports that the parent's backlog was looked at.
 	measured bool
 }
 
