@@ -21,7 +21,7 @@ type interleaving struct {
 	sessions []*session
 	// deleting are the transactions of the last deletions.
 	deleting []*session
-	// behind tells that tombstones may have been committed behind what a run had come to.
+	// behind reports that tombstones may have been committed behind what a run had come to.
 	behind bool
 }
 

@@ -19,7 +19,7 @@ type session struct {
 	name string
 	// lateAt and endAt are stages of the interleaving.
 	lateAt, endAt int
-	// deletes tells that it leaves tombstones of its own. They bear the time at which the transaction began, so they
+	// deletes reports that it leaves tombstones of its own. They bear the time at which the transaction began, so they
 	// may come to stand behind others that a run has loaded already and wait for the next run.
 	deletes bool
 

@@ -65,7 +65,7 @@ type lane struct {
 	// main and native run the workload, watcher looks on, others overlap.
 	main, native, watcher *pgx.Conn
 	others                []*pgx.Conn
-	// twoPhase tells that the server can prepare transactions.
+	// twoPhase reports that the server can prepare transactions.
 	twoPhase bool
 	mix      *mix
 	// logf tells what rapid may leave out.

@@ -52,7 +52,7 @@ type place struct{ table, number int }
 type row struct {
 	place
 
-	// marked tells that the deletion of a parent has changed its state. It still refers to that parent, and our
+	// marked reports that the deletion of a parent has changed its state. It still refers to that parent, and our
 	// database may not have noticed yet: there, giving it another one would spare it the mark.
 	marked bool
 	text   string

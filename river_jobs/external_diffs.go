@@ -370,7 +370,7 @@ type moveStats struct {
 
 	// WaitingFor is why the diff could not be moved now.
 	WaitingFor string `json:"waiting_for,omitempty"`
-	// Refused tells that the store cannot be used as it is configured, or not with this process's credentials.
+	// Refused reports that the store cannot be used as it is configured, or not with this process's credentials.
 	Refused bool `json:"refused,omitempty"`
 	// Latency is the time since a diff that was moved fell due.
 	Latency latency.Histogram `json:"latency_seconds,omitempty"`

@@ -102,7 +102,7 @@ type Job struct {
 	// Wakes are the tables of that schema whose rows wake the kind, which fills in schema and kind. None stands for every
 	// new row of DeletionTable.
 	Wakes []triggers.Wake
-	// LimitedByTick tells that a pass which met its limits leaves the rest to the next tick.
+	// LimitedByTick reports that a pass which met its limits leaves the rest to the next tick.
 	LimitedByTick bool
 	// Databases are the configured names of the databases that it serves, each in passes of its own.
 	Databases []string
@@ -136,7 +136,7 @@ func (j Job) wakesIn(schema string) []triggers.Wake {
 	return wakes
 }
 
-// Inserted tells that another kind inserts the jobs: there is no schedule.
+// Inserted reports that another kind inserts the jobs: there is no schedule.
 func (j Job) Inserted() bool { return j.Schedule == "" }
 
 // Jobs lists the kinds whose component is enabled, in the order in which they are shown.

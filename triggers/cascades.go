@@ -45,7 +45,7 @@ type cascade struct {
 	From              []string
 	Action            string
 	Tracked, Keyed    bool
-	// Spared tells that rows of the table are never kept.
+	// Spared reports that rows of the table are never kept.
 	Spared bool
 }
 

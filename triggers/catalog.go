@@ -68,7 +68,7 @@ func (t target) function() string {
 	}
 }
 
-// otherClass tells that the trigger was installed for a key of one column, of another kind of type.
+// otherClass reports that the trigger was installed for a key of one column, of another kind of type.
 func (t target) otherClass() bool {
 	if t.Trigger != TrackTrigger || t.parent.class == compositeKey || t.functionName == "" || t.functionName == t.function() {
 		return false

@@ -119,7 +119,7 @@ func (t target) like(root target) target {
 type OtherKey struct {
 	// Table is the one with the trigger: the parent, or one of its partitions.
 	Table string
-	// TypeOnly tells that it is the parent's columns, whose type has become another since.
+	// TypeOnly reports that it is the parent's columns, whose type has become another since.
 	TypeOnly bool
 }
 

@@ -85,7 +85,7 @@ type Session struct {
 	seen atomic.Pointer[Obstacle]
 	// took is how long the last transaction's round trip lasted, quickest the shortest of all.
 	took, quickest time.Duration
-	// planned tells that the connection did not know all statements of the last transaction.
+	// planned reports that the connection did not know all statements of the last transaction.
 	planned bool
 }
 

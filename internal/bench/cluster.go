@@ -50,7 +50,7 @@ type Worker struct {
 
 // Pass is the report of one pass.
 type Pass struct {
-	// More tells that the pass left something to the next one.
+	// More reports that the pass left something to the next one.
 	More bool
 	// Rows were deleted or changed, Finished are the tombstones removed or the users deleted.
 	Rows, Finished int64

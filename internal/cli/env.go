@@ -60,7 +60,7 @@ type Env struct {
 	JSON        bool
 	// WithoutURL lets the configuration pass without the URL of a database.
 	WithoutURL bool
-	// Began tells that a command has started.
+	// Began reports that a command has started.
 	Began bool
 }
 

@@ -287,7 +287,7 @@ type HTTP struct {
 	ShowArgs bool `yaml:"show_args"`
 }
 
-// protected tells that only requests with credentials are let in.
+// protected reports that only requests with credentials are let in.
 func (h HTTP) protected() bool { return h.Token != "" || h.User != "" && h.Password != "" }
 
 // Log configures what is logged and how.

@@ -94,7 +94,7 @@ type Finding struct {
 	// Name is its key in the summary, Text what follows the number where people read it.
 	Name, Text string
 	Count      int64
-	// Fault tells that anything but 0 is a mistake.
+	// Fault reports that anything but 0 is a mistake.
 	Fault bool
 }
 
@@ -105,7 +105,7 @@ type stage struct {
 	definitions []definitions.Definition
 	// objects is the folder to which diffs are moved.
 	objects string
-	// endless tells that the demo goes on until it is stopped.
+	// endless reports that the demo goes on until it is stopped.
 	endless bool
 	ledger  *ledger
 	// share, if set, replaces that of the pace.

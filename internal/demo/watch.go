@@ -16,11 +16,11 @@ type State struct {
 	Elapsed time.Duration
 	// Scenes stand in the order in which they are shown.
 	Scenes []SceneState
-	// Over tells that nothing is left to do in a demo that does not end by itself.
+	// Over reports that nothing is left to do in a demo that does not end by itself.
 	Over bool
 }
 
-// drained tells that no application does anything more and that nothing waits.
+// drained reports that no application does anything more and that nothing waits.
 func (s State) drained() bool {
 	for _, scene := range s.Scenes {
 		if !scene.Done || scene.Backlog > 0 {
@@ -30,7 +30,7 @@ func (s State) drained() bool {
 	return true
 }
 
-// moved tells that something is not as it was.
+// moved reports that something is not as it was.
 func (s State) moved(before State) bool {
 	if len(s.Scenes) != len(before.Scenes) {
 		return true
@@ -116,7 +116,7 @@ func (w *watch) until(ctx context.Context, drained bool) (State, error) {
 	}
 }
 
-// measured tells that every stopwatch has seen all its items go.
+// measured reports that every stopwatch has seen all its items go.
 func (w *watch) measured() bool {
 	for _, scene := range w.scenes {
 		if scene.times.pending() > 0 {

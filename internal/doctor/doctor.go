@@ -160,9 +160,9 @@ func sqlText(name string) string {
 // Target is a connected database and what is meant to happen in it.
 type Target struct {
 	Database database.Database
-	// Installed tells that the database has Sexton's tables in the versions that this program needs.
+	// Installed reports that the database has Sexton's tables in the versions that this program needs.
 	Installed bool
-	// Undirected tells that the direct connection is not to be had, so that nothing can be heard on it.
+	// Undirected reports that the direct connection is not to be had, so that nothing can be heard on it.
 	Undirected bool
 	// Grants are the rights that the worker's role needs, as migrate.Grants writes them for the schemas
 	// "sexton" and "public".

@@ -29,7 +29,7 @@ type Edge struct {
 	// statement reads the whole table.
 	Index   bool
 	Indexed map[uint32]bool
-	// Moves tells that the value which is written decides the partition, so that rows are written through the partitioned table.
+	// Moves reports that the value which is written decides the partition, so that rows are written through the partitioned table.
 	Moves bool
 }
 

@@ -17,7 +17,7 @@ type Key struct {
 	KeyColumns []string
 	KeyTypes   []string
 	KeyCompare []pgcatalog.Comparison
-	// Integer tells that keys are stored as bigint, those of a single column of an integer type; all others are
+	// Integer reports that keys are stored as bigint, those of a single column of an integer type; all others are
 	// stored as text.
 	Integer bool
 }

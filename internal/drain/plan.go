@@ -41,7 +41,7 @@ type Ref struct {
 	// compare is how each of Columns is compared with that of Targets.
 	compare []pgcatalog.Comparison
 	Action  Action
-	// chain tells that it leads from ordinary rows of a table to others of the same one, which may go on for thousands of rows.
+	// chain reports that it leads from ordinary rows of a table to others of the same one, which may go on for thousands of rows.
 	chain bool
 	// set are the columns that the action changes. setNull tells that a forbidding key would set them to NULL, which they
 	// cannot be.

@@ -19,7 +19,7 @@ type Closure struct {
 	Rows    int
 	// Changed counts rows that would be changed, by key.
 	Changed map[string]int64
-	// Most tells that there is more than was asked for; then the windows are not all of it.
+	// Most reports that there is more than was asked for; then the windows are not all of it.
 	Most bool
 }
 

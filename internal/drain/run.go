@@ -72,7 +72,7 @@ type Run struct {
 	// Progress is called after every batch.
 	Progress func(ctx context.Context)
 
-	// Waits tells that batches wait for rows that others have locked, and that rows which refer to each other in a ring go
+	// Waits reports that batches wait for rows that others have locked, and that rows which refer to each other in a ring go
 	// together: nothing else is left to do.
 	Waits bool
 	// Stack are the windows whose trees are being taken down, Deepest is the most that they were, down to the table Lowest.

@@ -10,7 +10,7 @@ type step struct {
 	file  string // without .sql
 	table string
 	rows  int64
-	// updates tells that the file changes rows of an earlier step and makes none.
+	// updates reports that the file changes rows of an earlier step and makes none.
 	updates bool
 }
 

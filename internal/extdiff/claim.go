@@ -47,9 +47,9 @@ type claim struct {
 	deadline time.Time
 	// sent counts the bytes of parts that the store has.
 	sent atomic.Int64
-	// again tells that an earlier try has found the rows or the object changed.
+	// again reports that an earlier try has found the rows or the object changed.
 	again bool
-	// settled tells that the transaction that moved the diff has ended the claim.
+	// settled reports that the transaction that moved the diff has ended the claim.
 	settled bool
 }
 

@@ -141,7 +141,7 @@ type Moved struct {
 	Files int64  `json:"files"`
 	// Kept counts bytes of an earlier attempt that did not have to be sent again.
 	Kept int64 `json:"bytes_kept,omitempty"`
-	// BrokenOff tells that the object went in parts and has not come to its end; parts that were sent are kept.
+	// BrokenOff reports that the object went in parts and has not come to its end; parts that were sent are kept.
 	BrokenOff bool `json:"broken_off,omitempty"`
 }
 

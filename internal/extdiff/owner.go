@@ -79,7 +79,7 @@ type self struct {
 	// next is the store's next seal while it is being changed; seals are those of all stores, as one may have two names.
 	next  string
 	seals []string
-	// known tells that this database has used the store, sealed that it has seen its marker there.
+	// known reports that this database has used the store, sealed that it has seen its marker there.
 	known, sealed bool
 }
 

@@ -42,7 +42,7 @@ func (b *bundle) marker(t *testing.T) (m extdiff.Marker) {
 	return m
 }
 
-// refusedAsForeign tells that an error is about the owner, and returns its text.
+// refusedAsForeign reports that an error is about the owner, and returns its text.
 func refusedAsForeign(t *testing.T, err error) string {
 	require.ErrorIs(t, err, extdiff.ErrNotOurs)
 	var refused *blobstore.AccessError

@@ -106,7 +106,7 @@ func (e *Engine) kindOf(d removal) blobstore.Kind {
 	return e.Store.Kind()
 }
 
-// bearable tells that an error is about one object alone.
+// bearable reports that an error is about one object alone.
 func bearable(err error) bool {
 	_, busy := errors.AsType[*BusyError](err)
 	_, other := errors.AsType[*otherStoreError](err)

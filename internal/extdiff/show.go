@@ -22,9 +22,9 @@ type File struct {
 	NewPath string `json:"new_path"`
 	// Bytes is the length of the text as it is stored.
 	Bytes int64 `json:"bytes"`
-	// Binary tells that it is stored as base64.
+	// Binary reports that it is stored as base64.
 	Binary bool `json:"binary"`
-	// External tells that it is in the store, at Offset of the object.
+	// External reports that it is in the store, at Offset of the object.
 	External bool  `json:"external"`
 	Offset   int64 `json:"offset,omitempty"`
 	// Unplaced reports that it is in the store, and its row does not say where: offset or size is missing.

@@ -57,7 +57,7 @@ const mostTogether = 16
 // alone. It is safe for concurrent use.
 type Switches struct {
 	mu sync.Mutex
-	// busy tells that a transaction is under way; waiting are the diffs of the next ones.
+	// busy reports that a transaction is under way; waiting are the diffs of the next ones.
 	busy    bool
 	waiting []*switching
 }

@@ -97,7 +97,7 @@ func Judge(err error) Fault {
 	return f
 }
 
-// Lock tells that others were in the way: a lock, a deadlock, a change of theirs. It is no failure of what was tried, and may go
+// Lock reports that others were in the way: a lock, a deadlock, a change of theirs. It is no failure of what was tried, and may go
 // through once they are done.
 func (f Fault) Lock() bool { return f.Verdict == LockTimeout || f.Verdict == Conflict }
 

@@ -109,7 +109,7 @@ type job struct {
 	hardDelete bool
 	// queued is when the user came into the queue, by this process's clock.
 	queued time.Time
-	// begun tells that something has been done for the user. alone tells that it is not worked off together with others (any
+	// begun reports that something has been done for the user. alone tells that it is not worked off together with others (any
 	// more), cleared that nothing was left of it when that ended.
 	begun, alone, cleared bool
 	// seat is its number in its batch.
@@ -118,9 +118,9 @@ type job struct {
 	// tree takes them down.
 	heavy []string
 	tree  *drain.Run
-	// large tells that the rows of one of its steps did not fit into one statement.
+	// large reports that the rows of one of its steps did not fit into one statement.
 	large bool
-	// waits tells that its next turn waits for rows that others have locked: nothing else is left to do.
+	// waits reports that its next turn waits for rows that others have locked: nothing else is left to do.
 	waits    bool
 	obstacle pace.Blocked
 	// beaten counts conflicts with other sessions, rounds how often rows were left where none should have been.

@@ -68,7 +68,7 @@ type step struct {
 	otherwise drain.Action
 	// label is table.column for people, logs and statistics, tableLabel the table alone.
 	label, tableLabel string
-	// key tells that the column is part of a unique index: changing it takes the stronger lock.
+	// key reports that the column is part of a unique index: changing it takes the stronger lock.
 	key  bool
 	size drain.Size
 	// twins are, by leaf, the conditions under which a row of the ghost user (twin) stands in the way of the row child. They cover

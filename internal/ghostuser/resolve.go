@@ -64,7 +64,7 @@ type bound struct {
 	column string
 	// key is where the configuration speaks of the column first; empty where only a foreign key does.
 	key string
-	// moves tells that a list moves the column, and how.
+	// moves reports that a list moves the column, and how.
 	moves      bool
 	always     bool
 	conditions []drain.Value

@@ -29,7 +29,7 @@ type bundle struct {
 	// other is a connection that the engine may use besides its session's. It was asked for so often.
 	other *pgx.Conn
 	asked int
-	// breaks tells that a run ends with an error, as a connection of it breaks.
+	// breaks reports that a run ends with an error, as a connection of it breaks.
 	breaks bool
 }
 

@@ -29,7 +29,7 @@ type Stats struct {
 	Duplicates int64 `json:"duplicates"`
 	// Batches counts transactions that were there to change rows.
 	Batches int64 `json:"batches"`
-	// OverLimit tells that due users are left, as a limit was met; Interrupted that they are left as the run was asked to stop.
+	// OverLimit reports that due users are left, as a limit was met; Interrupted that they are left as the run was asked to stop.
 	OverLimit   bool           `json:"over_limit"`
 	Interrupted bool           `json:"interrupted,omitempty"`
 	Errors      []fault.Counts `json:"errors"`

@@ -19,10 +19,10 @@ import (
 
 // standing is how a group stands.
 type standing struct {
-	// Begun tells that its destruction has begun, by this statement or before.
+	// Begun reports that its destruction has begun, by this statement or before.
 	Begun                  bool
 	Marked, Scheduled, Due bool
-	// Undated tells that the application's settings have no period.
+	// Undated reports that the application's settings have no period.
 	Undated   bool
 	Permitted bool
 	// Done and Total count the rows of a destruction that had begun before.

@@ -122,7 +122,7 @@ type run struct {
 	// leases are those of the group and of the sub-groups down to the one in hand, renewed when they were last.
 	leases  []*lease.Lease
 	renewed time.Time
-	// excused tells that the run had to hold, or to wait for somebody else's on a sub-group.
+	// excused reports that the run had to hold, or to wait for somebody else's on a sub-group.
 	excused bool
 	// final reports that a row has gone or changed, in this run or before, so that the deletion cannot be cancelled any more.
 	final bool
@@ -142,7 +142,7 @@ func (r *run) ended() bool {
 	return r.stop.Err() != nil || !time.Now().Before(r.until) || r.Failures >= drain.MostFailures
 }
 
-// futile tells that the run has used all of its time, and nothing has moved.
+// futile reports that the run has used all of its time, and nothing has moved.
 func (r *run) futile() bool { return r.stop.Err() == nil && r.Changes == 0 && !r.excused }
 
 // paused reports whether what is in hand is to be left: as the run ends, or as it has escaped. It waits while the engine is

@@ -35,7 +35,7 @@ type Plan struct {
 	bots bool
 	// reachable are all tables whose rows may be deleted along, children first.
 	reachable []*table
-	// projectPath tells that projects have a path.
+	// projectPath reports that projects have a path.
 	projectPath bool
 	forbidden   []*ref
 }

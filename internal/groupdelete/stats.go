@@ -51,7 +51,7 @@ type Stats struct {
 	Together []int64 `json:"together,omitempty"`
 	// Batches counts transactions that were there to change rows.
 	Batches int64 `json:"batches"`
-	// Interrupted tells that the run was asked to stop.
+	// Interrupted reports that the run was asked to stop.
 	Interrupted bool           `json:"interrupted,omitempty"`
 	Errors      []fault.Counts `json:"errors"`
 	// Step names the present work of a run that has not ended, WaitingFor why it does nothing at the moment.

@@ -186,7 +186,7 @@ type Stats struct {
 	GroupsRestored int64 `json:"groups_restored"`
 	GroupsSkipped  int64 `json:"groups_skipped"`
 	GroupsFailed   int64 `json:"groups_failed"`
-	// OverLimit tells that due groups are left as the time was over, Interrupted that they are left as the pass was asked
+	// OverLimit reports that due groups are left as the time was over, Interrupted that they are left as the pass was asked
 	// to stop.
 	OverLimit   bool           `json:"over_limit"`
 	Interrupted bool           `json:"interrupted,omitempty"`

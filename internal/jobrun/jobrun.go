@@ -42,7 +42,7 @@ type Spec struct {
 	// LeaseKey names the lease. Without one the work gets none: it must be safe beside another pass of its own.
 	LeaseKey string
 	LeaseTTL time.Duration
-	// Shared tells that passes of the kind run side by side in the database, under leases of their own or without.
+	// Shared reports that passes of the kind run side by side in the database, under leases of their own or without.
 	Shared bool
 	// Long says that a run may take hours, as long as it gets on.
 	Long bool

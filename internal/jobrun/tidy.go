@@ -28,7 +28,7 @@ type tidied struct {
 	// token is that of the last pass, closed and settled when runs and their counts were last looked for, prune when history is next.
 	token                  int64
 	closed, settled, prune time.Time
-	// uncounted tells that a run was closed whose statistics may miss what its batches have counted.
+	// uncounted reports that a run was closed whose statistics may miss what its batches have counted.
 	uncounted bool
 }
 

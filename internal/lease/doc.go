@@ -10,7 +10,7 @@
 // would then be refused by itself until the end of a lease that nothing works under. So each statement that takes a lease writes a number of its own
 // into the row, its attempt. A manager counts its attempts from a random number on and sends along which of them are live, that is under way or
 // worked under: any other one of its own that holds the lease is over. What makes that safe:
-//   - no batch has run under an attempt that failed, as its token never reached anybody, and the one that takes over raises the token as every
+//   - no batch has run under an attempt that failed, as no session has got its token, and the attempt that takes over raises the token as every
 //     holder does, so that a batch of a lease that was given back commits before or not at all;
 //   - an attempt that is still under way, or whose lease is worked under, is live or has a higher number, and another manager has other numbers,
 //     whatever its name: both are refused as ever;

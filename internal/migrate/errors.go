@@ -124,7 +124,7 @@ type PendingError struct {
 	// Work counts, by component, what waits: parents whose children are still to be cleaned up, users to be deleted, placeholder users
 	// without an owner, groups whose destruction has begun, and objects of deleted diffs.
 	Work map[string]int64
-	// TriggersRemoved tells that they came in while the triggers were being removed, which is done.
+	// TriggersRemoved reports that they came in while the triggers were being removed, which is done.
 	TriggersRemoved bool
 }
 

@@ -55,7 +55,7 @@ type inspection struct {
 	// relations are the names taken in Sexton's schema, tracked the tables of the tracked schema that components work with.
 	relations []string
 	tracked   map[string]relation
-	// registry tells that Sexton's registry is there; objects maps its entries to their component.
+	// registry reports that Sexton's registry is there; objects maps its entries to their component.
 	registry bool
 	objects  map[object]string
 	// versions has the installed version per component; absent is 0.

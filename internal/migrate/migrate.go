@@ -61,7 +61,7 @@ type Report struct {
 	Owner *Ownership `json:"owner,omitempty"`
 	// Triggers says what Down removed; absent in the report of Up.
 	Triggers *triggers.Report `json:"triggers,omitempty"`
-	// SchemaKept tells that Down left Sexton's schema because it holds objects of others.
+	// SchemaKept reports that Down left Sexton's schema because it holds objects of others.
 	SchemaKept bool `json:"schema_kept,omitempty"`
 }
 

@@ -215,7 +215,7 @@ func sqlState(err error) string {
 // OwnerRisk is something about the owner of Sexton's objects that a person has to put right.
 type OwnerRisk struct {
 	Object, Message, Fix string
-	// Harmless tells that nothing is at stake but order.
+	// Harmless reports that nothing is at stake but order.
 	Harmless bool
 }
 

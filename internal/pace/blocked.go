@@ -38,7 +38,7 @@ func (b *Blocked) Again(reason, by string) {
 	b.Reason, b.By, b.until = reason, by, time.Now().Add(PauseAfter(b.Failures))
 }
 
-// Waits tells that the next try is not due yet.
+// Waits reports that the next try is not due yet.
 func (b *Blocked) Waits() bool { return b != nil && time.Now().Before(b.until) }
 
 // Obstacles are the waits of a run. The zero value is ready to use.

@@ -19,7 +19,7 @@ type Key struct {
 type Collation struct {
 	// Name is qualified and quoted.
 	Name string
-	// Loose tells that it takes different texts for equal.
+	// Loose reports that it takes different texts for equal.
 	Loose bool
 }
 
@@ -52,12 +52,12 @@ type Comparison struct {
 	Operator, After string
 	// cast is the type that the column's values are cast to, value that of the values.
 	cast, value string
-	// back tells that numeric keys are converted to bigint, the column's type or as good.
+	// back reports that numeric keys are converted to bigint, the column's type or as good.
 	back bool
 	// collate is the collation to name, collation the one that results.
 	collate, collation string
 	oid                uint32
-	// computed tells that the cast makes another value, which no index on the column has.
+	// computed reports that the cast makes another value, which no index on the column has.
 	computed bool
 }
 

@@ -23,7 +23,7 @@ type Index struct {
 	Families, Inputs []string
 	Collations       []Collation
 	Primary, Unique  bool
-	// Deferrable tells that two rows may share a key until a transaction ends.
+	// Deferrable reports that two rows may share a key until a transaction ends.
 	Deferrable bool
 	// Valid is false for one that is being built or could not be built.
 	Valid bool

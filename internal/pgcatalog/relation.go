@@ -41,7 +41,7 @@ type Column struct {
 	// Type is the declared one with its length or precision, Base is qualified and quoted, with domains resolved to what
 	// they are built on.
 	Type, Base string
-	// Domain tells that the declared type is a domain; Polymorphic is the pseudo-type by which Postgres compares types of
+	// Domain reports that the declared type is a domain; Polymorphic is the pseudo-type by which Postgres compares types of
 	// Base's kind, such as anyenum, and Collation the rule by which it compares values.
 	Domain      bool
 	Polymorphic string

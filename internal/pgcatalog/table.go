@@ -127,7 +127,7 @@ type ForeignKey struct {
 	OnDelete      Action
 	// Columns are the table's, TargetColumns those of the target beside them, Set the ones that ON DELETE SET changes.
 	Columns, TargetColumns, Set []string
-	// Period tells that the last columns are ranges: rows that share a part of theirs refer to each other.
+	// Period reports that the last columns are ranges: rows that share a part of theirs refer to each other.
 	Period bool
 }
 

@@ -220,7 +220,7 @@ type Stats struct {
 	Failed int64 `json:"failed"`
 	// LastScheduledAt is the time of the run's last job; absent where there is none.
 	LastScheduledAt *time.Time `json:"last_scheduled_at,omitempty"`
-	// OverLimit tells that rows are left as the time was over, Interrupted that they are left as the run was asked to stop.
+	// OverLimit reports that rows are left as the time was over, Interrupted that they are left as the run was asked to stop.
 	OverLimit   bool           `json:"over_limit"`
 	Interrupted bool           `json:"interrupted,omitempty"`
 	Errors      []fault.Counts `json:"errors"`

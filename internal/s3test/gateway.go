@@ -63,7 +63,7 @@ type Gateway struct {
 	Proxy *Proxy
 
 	folder string
-	// small tells that the data is out of this process's sight, on a disk of its own.
+	// small reports that the data is out of this process's sight, on a disk of its own.
 	small bool
 }
 

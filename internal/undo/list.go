@@ -41,9 +41,9 @@ type Unit struct {
 	Keys      []string    `json:"keys"`
 	State     string      `json:"state"`
 	Tables    []TableRows `json:"tables"`
-	// Waiting tells that the clean-up after its parents goes on.
+	// Waiting reports that the clean-up after its parents goes on.
 	Waiting bool `json:"waiting"`
-	// Shared tells that Tables count rows of other deletions, too, as batches took them together. Show tells them apart.
+	// Shared reports that Tables count rows of other deletions, too, as batches took them together. Show tells them apart.
 	Shared bool `json:"shared"`
 }
 

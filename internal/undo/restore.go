@@ -43,7 +43,7 @@ type Report struct {
 	// Left are rows that stay deleted, the first 10,000; LeftRows counts all.
 	Left     []Left `json:"left"`
 	LeftRows int64  `json:"left_rows"`
-	// Triggers tells that the application's triggers fired, or would.
+	// Triggers reports that the application's triggers fired, or would.
 	Triggers bool `json:"triggers_fired"`
 	DryRun   bool `json:"dry_run"`
 	// Notes say what cannot come back at all, such as columns that are gone.

@@ -34,7 +34,7 @@ type Readiness struct {
 type DatabaseState struct {
 	Name  string `json:"name"`
 	Ready bool   `json:"ready"`
-	// Required tells that the worker is not ready without it.
+	// Required reports that the worker is not ready without it.
 	Required bool     `json:"required"`
 	Reasons  []string `json:"reasons,omitempty"`
 }

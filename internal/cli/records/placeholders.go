@@ -25,7 +25,7 @@ func placeholdersCommand(env *cli.Env) *cobra.Command {
 // placeholdersDocument is the output of `sexton placeholders list --json`.
 type placeholdersDocument struct {
 	Placeholders []placeholder.Placeholder `json:"placeholders"`
-	// More tells that the limit left some out.
+	// More reports that the limit left some out.
 	More   bool              `json:"more"`
 	Counts placeholderCounts `json:"counts"`
 }

@@ -59,7 +59,7 @@ type view struct {
 	Deletion *operator.Deletion
 	Unread   error
 	Spans    []stretch
-	// Several tells that there are several databases, which have to be told apart.
+	// Several reports that there are several databases, which have to be told apart.
 	Several bool
 }
 
@@ -97,7 +97,7 @@ type jobIn struct {
 
 	Now   time.Time
 	State state
-	// Alone tells that the job works in one database only, which needs no name.
+	// Alone reports that the job works in one database only, which needs no name.
 	Alone bool
 }
 
