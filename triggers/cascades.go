@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-
-	"sexton/internal/problem"
 )
 
 // keepFunction is the function of a trigger that keeps what native foreign keys do, and empty for the others.
@@ -129,7 +127,10 @@ func (c Config) keepTargets(ctx context.Context, tx pgx.Tx, parents []Parent) (f
 		t, _, err := scanTarget(row)
 		return t, err
 	})
-	return found, targets, problem.Doing(err, "look up triggers that keep rows")
+	if err != nil {
+		return nil, nil, fmt.Errorf("look up triggers that keep rows: %w", err)
+	}
+	return found, targets, nil
 }
 
 // dropUnused drops the triggers that keep rows where nothing is kept any more, and then the functions that are not wanted and that no trigger runs

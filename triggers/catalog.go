@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-
-	"sexton/internal/problem"
 )
 
 // resolved is a parent as the catalogue knows it.
@@ -288,7 +286,10 @@ func (c Config) targets(ctx context.Context, tx pgx.Tx, parents []*resolved) ([]
 		}
 		return t, err
 	})
-	return targets, problem.Doing(err, "look up triggers")
+	if err != nil {
+		return nil, fmt.Errorf("look up triggers: %w", err)
+	}
+	return targets, nil
 }
 
 func (t target) foreignTable() error {
@@ -373,7 +374,10 @@ func (c Config) registered(ctx context.Context, tx pgx.Tx) (map[uint32]string, e
 		functions[oid] = name
 		return nil
 	})
-	return functions, problem.Doing(err, "look up registered functions")
+	if err != nil {
+		return nil, fmt.Errorf("look up registered functions: %w", err)
+	}
+	return functions, nil
 }
 
 // installed returns every trigger that runs one of the functions, wherever it is.
@@ -388,5 +392,8 @@ func installed(ctx context.Context, tx pgx.Tx, functions map[uint32]string) ([]t
 		err := row.Scan(&t.OID, &t.Schema, &t.Table, &t.Display, &t.Trigger, &t.functionName, &t.tracks)
 		return t, err
 	})
-	return triggers, problem.Doing(err, "look up installed triggers")
+	if err != nil {
+		return nil, fmt.Errorf("look up installed triggers: %w", err)
+	}
+	return triggers, nil
 }

@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-
-	"sexton/internal/problem"
 )
 
 // Install creates or corrects the functions and triggers that the parents need, partitions included, and
@@ -47,7 +45,10 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 		return errors.Join(cfg.installTriggers(ctx, conn, look.targets, &report), cfg.dropUnused(ctx, conn, look, &report),
 			cfg.installEvent(ctx, conn, look.event, &report))
 	})
-	return report, problem.Doing(err, "install triggers")
+	if err != nil {
+		return report, fmt.Errorf("install triggers: %w", err)
+	}
+	return report, nil
 }
 
 // prepare inspects the catalogue and refuses what could only fail half-way.
@@ -306,7 +307,10 @@ func Uninstall(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) 
 		return report, err
 	}
 	err = cfg.locked(ctx, conn, func() error { return cfg.uninstall(ctx, conn, &report) })
-	return report, problem.Doing(err, "uninstall triggers")
+	if err != nil {
+		return report, fmt.Errorf("uninstall triggers: %w", err)
+	}
+	return report, nil
 }
 
 func (c Config) uninstall(ctx context.Context, conn *pgx.Conn, report *Report) error {

@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-
-	"sexton/internal/problem"
 )
 
 // EnsurePartitions adds triggers to partitions that lack one which their root has, for the root's function, and returns the names
@@ -136,7 +134,10 @@ func OtherKeys(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent
 		other, err = cfg.otherKeys(ctx, tx, parents)
 		return err
 	})
-	return other, problem.Doing(err, "look up recorded keys")
+	if err != nil {
+		return nil, fmt.Errorf("look up recorded keys: %w", err)
+	}
+	return other, nil
 }
 
 func (c Config) otherKeys(ctx context.Context, tx pgx.Tx, parents []Parent) (map[int]OtherKey, error) {

@@ -11,8 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"sexton/internal/problem"
 )
 
 //go:embed functions parts queries tables
@@ -246,7 +244,10 @@ func (c Config) lookAtEvent(ctx context.Context, tx pgx.Tx) (look eventLook, err
 	if err == nil {
 		look, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[eventLook])
 	}
-	return look, problem.Doing(err, "look up event trigger %s", EventTrigger)
+	if err != nil {
+		return look, fmt.Errorf("look up event trigger %s: %w", EventTrigger, err)
+	}
+	return look, nil
 }
 
 func (c Config) newPartitionsFunction() function {
