@@ -95,7 +95,7 @@ func (l *loader) ownDatabases() []string {
 			continue
 		}
 		name, ok = strings.CutSuffix(name, "__URL")
-		if ok && databaseName().MatchString(strings.ToLower(name)) && name == strings.ToUpper(name) {
+		if ok && databaseName.MatchString(strings.ToLower(name)) && name == strings.ToUpper(name) {
 			names = append(names, strings.ToLower(name))
 		}
 	}

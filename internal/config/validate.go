@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"sexton/internal/bucketurl"
@@ -28,16 +27,15 @@ const (
 	maxIdentifier = 63
 )
 
-var databaseName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]*$`) })
+var databaseName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
 // jobsSchema matches the names that River accepts for a schema; the length leaves room for the suffixes of its notifications.
-var jobsSchema = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z_][a-z0-9_]{0,45}$`) })
+var jobsSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,45}$`)
+
+const pathName = `(?:[a-z_][a-z0-9_$]*|"(?:[^"\x00]|"")+")`
 
 // searchPath is a list of names as in SET search_path.
-var searchPath = sync.OnceValue(func() *regexp.Regexp {
-	const name = `(?:[a-z_][a-z0-9_$]*|"(?:[^"\x00]|"")+")`
-	return regexp.MustCompile(`^\s*` + name + `(?:\s*,\s*` + name + `)*\s*$`)
-})
+var searchPath = regexp.MustCompile(`^\s*` + pathName + `(?:\s*,\s*` + pathName + `)*\s*$`)
 
 // validator checks values that have the right shape. Those in broken have been reported and are left alone.
 type validator struct {
@@ -131,7 +129,7 @@ func (v *validator) validate() {
 
 func (v *validator) database(d Database) {
 	key := yamlfile.Join("databases", d.Name)
-	if !databaseName().MatchString(d.Name) {
+	if !databaseName.MatchString(d.Name) {
 		v.fail(key, "a database's name must be lower-case letters, digits and underscores, beginning with a letter", "")
 	}
 	if v.given(key + ".url") {
@@ -150,7 +148,7 @@ func (v *validator) database(d Database) {
 	case len(d.Schema) > maxIdentifier:
 		v.fail(key+".schema", fmt.Sprintf("has %d bytes; Postgres allows %d", len(d.Schema), maxIdentifier), "")
 	}
-	if !searchPath().MatchString(d.SearchPath) {
+	if !searchPath.MatchString(d.SearchPath) {
 		v.fail(key+".search_path", "is not a list of schemas such as app, public",
 			`"$user" and names with capitals need double quotes; auto is the role's or the database's own`)
 	}
@@ -171,7 +169,7 @@ func (v *validator) jobs() {
 		v.fail("jobs.database", "is not a configured database", "the databases are "+strings.Join(names, ", "))
 	}
 	switch {
-	case !jobsSchema().MatchString(jobs.Schema):
+	case !jobsSchema.MatchString(jobs.Schema):
 		v.fail("jobs.schema", "must be 1 to 46 lower-case letters, digits and underscores, not beginning with a digit", "")
 	case strings.HasPrefix(jobs.Schema, "pg_"):
 		v.fail("jobs.schema", "begins with pg_, which Postgres keeps for itself", "")

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -97,7 +96,7 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
 // untyped, so that limit: ${LIMIT} may be a number.
 func (d *decoder) expand(n *yaml.Node, path string) *yaml.Node {
 	out := *n
-	out.Value = variable().ReplaceAllStringFunc(n.Value, func(found string) string {
+	out.Value = variable.ReplaceAllStringFunc(n.Value, func(found string) string {
 		name := strings.TrimSuffix(found[2:], "}")
 		if found == "$${" {
 			return "${"
@@ -117,7 +116,7 @@ func (d *decoder) expand(n *yaml.Node, path string) *yaml.Node {
 	return &out
 }
 
-var variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\$\{|\$\{(?:[A-Za-z_][A-Za-z0-9_]*\})?`) })
+var variable = regexp.MustCompile(`\$\$\{|\$\{(?:[A-Za-z_][A-Za-z0-9_]*\})?`)
 
 func (d *decoder) structure(n *yaml.Node, path string, v reflect.Value) {
 	if n.Kind != yaml.MappingNode && n.Tag != tagNull {
@@ -328,7 +327,7 @@ func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value) {
 }
 
 // wholeNumber has no leading zeros, because some readers take 010 for eight.
-var wholeNumber = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[+-]?(0|[1-9]([0-9_]*[0-9])?)$`) })
+var wholeNumber = regexp.MustCompile(`^[+-]?(0|[1-9]([0-9_]*[0-9])?)$`)
 
 // convert returns what is wrong with a scalar that is to fill target, if anything, and the fix.
 func convert(n *yaml.Node, target any, wrong string) (message, fix string) {
@@ -343,7 +342,7 @@ func convert(n *yaml.Node, target any, wrong string) (message, fix string) {
 			return wrong, ""
 		}
 	case *int:
-		if !wholeNumber().MatchString(n.Value) {
+		if !wholeNumber.MatchString(n.Value) {
 			return wrong, ""
 		}
 		number, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 32)
