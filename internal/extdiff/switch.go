@@ -247,5 +247,6 @@ func (e *Engine) record(ctx context.Context, claimed *claim, reason Skip, state 
 	case Gone, External, NotDue, Kept:
 		return nil
 	}
-	return problem.Doing(queries(e.DB).Skip(ctx, string(reason), state, claimed.diffID, claimed.token), "note that diff %d stays in the database", claimed.diffID)
+	err := queries(e.DB).Skip(ctx, string(reason), state, claimed.diffID, claimed.token)
+	return problem.Doing(err, "note that diff %d stays in the database", claimed.diffID)
 }

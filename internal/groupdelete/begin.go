@@ -162,7 +162,8 @@ func (s *standing) kept() string {
 // forget deletes the lease and the fence of a group that is gone. The session works under that lease, and does nothing after it.
 func (r *run) forget(ctx context.Context, g int64) error {
 	sql := statement(r.Session.Names, "forget", "{groups}", drain.Item(r.engine.Plan.groups.Relation))
-	return problem.Doing(r.send(ctx, r.Session.Limits, batch.Statement{SQL: sql, Args: []any{g, LeaseKey(g)}}), "forget the lease of group %d, which is gone", g)
+	err := r.send(ctx, r.Session.Limits, batch.Statement{SQL: sql, Args: []any{g, LeaseKey(g)}})
+	return problem.Doing(err, "forget the lease of group %d, which is gone", g)
 }
 
 func (p *Plan) finishStatement(names pgschema.Names, refs []*ref) string {
