@@ -330,6 +330,8 @@ const (
 	// A job pauses firstPause after the first outage, twice as long after each one more, and longestPause at most.
 	firstPause   = 10 * time.Second
 	longestPause = 15 * time.Minute
+	// longestBusy is when a job looks again whether another's claim has ended early.
+	longestBusy = time.Minute
 )
 
 // MigrateExternalDiffArgs name the diff.
@@ -377,8 +379,8 @@ type moveStats struct {
 }
 
 // passMigrateDiff moves one diff. It is skipped where it has to wait, and done where there was nothing to do. Where the store is not
-// available or refuses, or another process works on the diff, the job comes back later, which costs no attempt. Of the runs that the store
-// refuses, the first one of a pause fails.
+// available or refuses, or another process works on the diff, the job comes back later, which costs no attempt: with the end of the other's
+// claim. Of the runs that the store refuses, the first one of a pause fails.
 func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs) (jobrun.Result, error) {
 	stats, log := &moveStats{Moved: extdiff.Moved{DiffID: args.DiffID}}, p.log.With("diff_id", args.DiffID)
 	err := p.useDiffs(ctx, func(engine *extdiff.Engine) (err error) {
@@ -398,8 +400,12 @@ func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs)
 	stats.Refused = no
 	refusal := &p.Bindings.refusal
 	first := no && refusal.begin(time.Now())
-	if out || taken || no {
-		p.later = max(refusal.wait(time.Now()), pauseAfter(p.snoozes()))
+	switch {
+	case out || no:
+		p.putOff()
+		p.later = max(p.later, refusal.wait(time.Now()))
+	case taken:
+		p.later = min(max(busy.Left, busyRetry), longestBusy)
 	}
 	switch {
 	case no && !first:

@@ -145,11 +145,30 @@ func TestARefusalIsToldOnceAndCostsNoAttempt(t *testing.T) {
 func TestPausesGrow(t *testing.T) {
 	t.Parallel()
 	for metadata, want := range map[string]time.Duration{
-		``: 10 * time.Second, `{"snoozes": 1}`: 20 * time.Second, `{"snoozes": 1000}`: 15 * time.Minute,
+		``: 10 * time.Second, `{"output": {"pauses": 1}}`: 20 * time.Second, `{"output": {"pauses": 1000}}`: 15 * time.Minute,
+		`{"snoozes": 1000, "output": {"reason": "another works on it"}}`: 10 * time.Second,
 	} {
-		p := pass{job: &rivertype.JobRow{Metadata: []byte(metadata)}}
-		require.Equal(t, want, pauseAfter(p.snoozes()), metadata)
+		p := passOf(Deps{}, &rivertype.JobRow{Metadata: []byte(metadata)})
+		p.putOff()
+		require.Equal(t, want, p.later, metadata)
 	}
+}
+
+// Another's claim ends at a known time, however often the job was put off before. A claim that may end early is looked at again in between.
+func TestAMoveWaitsNoLongerThanForTheClaim(t *testing.T) {
+	t.Parallel()
+	b, _ := diffBundle(t)
+	b.db.Exec(`INSERT INTO sexton.external_diffs (diff_id, holder, busy_until)
+		VALUES (1, 'dead', clock_timestamp() + interval '50 seconds'), (2, 'dead', clock_timestamp() + interval '15 minutes')`)
+	for id := range int64(2) {
+		b.enqueue(t, MigrateExternalDiffArgs{DiffID: id + 1})
+	}
+	b.db.Exec(`UPDATE sexton.river_job SET metadata = '{"snoozes": 1000, "output": {"pauses": 3}}'`)
+	b.workUntil(t, "the jobs to be put off", "(SELECT count(*) = 2 FROM sexton.river_job WHERE state = 'scheduled')")
+	require.Equal(t, [][]string{{"1", "t", "1001", "3"}, {"2", "t", "1001", "3"}}, b.db.Rows(`
+		SELECT ledger.diff_id, job.scheduled_at BETWEEN job.attempted_at + interval '10 seconds' AND job.attempted_at + interval '2 minutes',
+			job.metadata ->> 'snoozes', job.metadata -> 'output' ->> 'pauses'
+		FROM sexton.external_diffs AS ledger JOIN sexton.river_job AS job ON (job.args ->> 'diff_id')::bigint = ledger.diff_id ORDER BY 1`))
 }
 
 func TestExternalDiffsAreTwoKindsInOneDatabase(t *testing.T) {

@@ -91,6 +91,8 @@ type pass struct {
 
 	// later is set by a pass whose job has to come back after that time, which costs no attempt.
 	later time.Duration
+	// pauses is how often the job has been put off by putOff.
+	pauses int
 	// holder is set by a pass that waits for another process.
 	holder string
 	// over is set by a pass that is through with its own item: an error then fails the pass, and not the job.
@@ -112,6 +114,29 @@ func (p *pass) session(ctx context.Context, durable bool) (*batch.Session, func(
 func (p *pass) throttle(session *batch.Session) *throttle.Throttle {
 	limits := replica.Limits{Lag: p.Config.Jobs.ReplicaLag, Bytes: int64(p.Config.Jobs.ReplicaLagBytes)}
 	return throttle.New(p.log, &p.Bindings.pauses, limits, throttle.Target{DB: p.db, Session: session})
+}
+
+// output is kept in a job's row.
+type output struct {
+	jobrun.Report
+
+	Pauses int `json:"pauses,omitempty"`
+}
+
+// passOf is a pass of a job that may have been worked on before.
+func passOf(deps Deps, job *rivertype.JobRow) *pass {
+	var before struct {
+		Output output `json:"output"`
+	}
+	_ = json.Unmarshal(job.Metadata, &before) // What is not there is 0.
+	return &pass{Deps: deps, job: job, pauses: max(before.Output.Pauses, 0)}
+}
+
+// putOff has the job come back after a pause that grows each time. Whatever else River calls a snooze does not count: a stop, a lock, another's
+// work on the same.
+func (p *pass) putOff() {
+	p.later = pauseAfter(p.pauses)
+	p.pauses++
 }
 
 // snoozes is how often the job has been put off without an attempt, as River counts it.
@@ -271,14 +296,14 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 	}
 	stopping, cancel := w.deps.untilStopped(ctx)
 	defer cancel()
-	p := &pass{Deps: w.deps, job: job.JobRow}
+	p := passOf(w.deps, job.JobRow)
 	report, err := w.kind.run(stopping, p, job.Args)
 	if p.over {
 		err = nil
 	}
-	output := report
-	output.Stats = nil // They are in the history, and a job's row is written anew at each change of its state.
-	if err := river.RecordOutput(ctx, output); err != nil {
+	kept := output{report, p.pauses}
+	kept.Stats = nil // They are in the history, and a job's row is written anew at each change of its state.
+	if err := river.RecordOutput(ctx, kept); err != nil {
 		return fmt.Errorf("record output: %w", err)
 	}
 	item := w.kind.due == nil

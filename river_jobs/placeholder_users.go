@@ -117,7 +117,7 @@ func passPlaceholderCleanup(ctx context.Context, p *pass, _ PlaceholderUserClean
 	case stats.Failed > 0:
 		err = fmt.Errorf("offer %d placeholder users: SQLSTATE %s: %s", stats.Failed, stats.Errors[0].SQLState, stats.Errors[0].Message)
 	case len(stats.Errors) > 0: // Others have rows locked, which stay due.
-		p.later = pauseAfter(p.snoozes())
+		p.putOff()
 	}
 	return placeholderResult(stats), err
 }
@@ -226,7 +226,7 @@ func passDeletePlaceholder(ctx context.Context, p *pass, args DeletePlaceholderU
 		return jobrun.Result{}, err
 	}
 	if verdict.Outcome == placeholder.Delayed {
-		p.later = pauseAfter(p.snoozes())
+		p.putOff()
 	}
 	logVerdict(ctx, p.log.With("placeholder_user_id", verdict.UserID, "outcome", string(verdict.Outcome)), verdict)
 	return verdictResult(verdict), nil

@@ -29,8 +29,9 @@ var errLost = errors.New("the claim on the diff is lost")
 type BusyError struct {
 	DiffID int64
 	Holder string
-	// Until is when the claim ends, unless it is renewed.
+	// Until is when the claim ends, unless it is renewed, and Left the time until then by the server's clock.
 	Until time.Time
+	Left  time.Duration
 }
 
 func (e *BusyError) Error() string {
@@ -81,7 +82,7 @@ func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int6
 		case err != nil:
 			return nil, fmt.Errorf("look who works on diff %d: %w", diffID, err)
 		}
-		busy.Holder, busy.Until = found.Holder, found.Until
+		busy.Holder, busy.Until, busy.Left = found.Holder, found.Until, time.Duration(found.Seconds*float64(time.Second))
 		return nil, busy
 	}
 	return nil, busy

@@ -11,20 +11,22 @@ import (
 )
 
 const busy = `-- name: Busy :one
-SELECT coalesce(holder, '')::pg_catalog.text AS holder, coalesce(busy_until, pg_catalog.clock_timestamp())::pg_catalog.timestamptz AS until
+SELECT coalesce(holder, '')::pg_catalog.text AS holder, coalesce(busy_until, pg_catalog.clock_timestamp())::pg_catalog.timestamptz AS until,
+    coalesce(extract(epoch FROM busy_until OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp()), 0)::pg_catalog.float8 AS seconds
 FROM "sexton".external_diffs
 WHERE diff_id OPERATOR(pg_catalog.=) $1::bigint
 `
 
 type BusyRow struct {
-	Holder string
-	Until  time.Time
+	Holder  string
+	Until   time.Time
+	Seconds float64
 }
 
 func (q *Queries) Busy(ctx context.Context, diffID int64) (BusyRow, error) {
 	row := q.db.QueryRow(ctx, busy, diffID)
 	var i BusyRow
-	err := row.Scan(&i.Holder, &i.Until)
+	err := row.Scan(&i.Holder, &i.Until, &i.Seconds)
 	return i, err
 }
 

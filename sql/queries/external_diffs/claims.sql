@@ -12,7 +12,8 @@ WHERE ledger.busy_until IS NULL
 RETURNING token;
 
 -- name: Busy :one
-SELECT coalesce(holder, '')::pg_catalog.text AS holder, coalesce(busy_until, pg_catalog.clock_timestamp())::pg_catalog.timestamptz AS until
+SELECT coalesce(holder, '')::pg_catalog.text AS holder, coalesce(busy_until, pg_catalog.clock_timestamp())::pg_catalog.timestamptz AS until,
+    coalesce(extract(epoch FROM busy_until OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp()), 0)::pg_catalog.float8 AS seconds
 FROM "sexton".external_diffs
 WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint;
 
