@@ -136,13 +136,14 @@ func ReadBacklog(ctx context.Context, db database.Database, name string) (Backlo
 	// The name is a constant of the caller.
 	sql := `
 SELECT deletion_table, pending, capped, oldest_age_seconds, deferred,
-    CASE WHEN pg_catalog.isfinite(deferred_until) THEN deferred_until END, coalesce(deferred_reason, ''), deferred_capped
+    CASE WHEN pg_catalog.isfinite(deferred_until) THEN deferred_until END, coalesce(deferred_reason, '')
 FROM "sexton".backlog_of_` + name + `()`
 	err := db.Pool.QueryRow(ctx, db.Names.Render(sql)).
-		Scan(&b.Table, &b.Pending, &b.Capped, &b.OldestAgeSeconds, &b.Deferred, &b.DeferredUntil, &b.DeferredReason, &b.DeferredCapped)
+		Scan(&b.Table, &b.Pending, &b.Capped, &b.OldestAgeSeconds, &b.Deferred, &b.DeferredUntil, &b.DeferredReason)
 	if err != nil {
 		return b, fmt.Errorf("read backlog of %s: %w", name, err)
 	}
+	b.Deferred, b.DeferredCapped = min(b.Deferred, PendingCap), b.Deferred > PendingCap
 	if b.DeferredUntil != nil {
 		at := b.DeferredUntil.UTC()
 		b.DeferredUntil = &at

@@ -158,15 +158,28 @@ const leaseAdvance = `-- name: LeaseAdvance :execrows
 UPDATE "sexton".leases
 SET token = greatest(token, $1::bigint)
 WHERE key = $2
-  AND attempt = $3
+  AND holder = $3
+  AND attempt = $4
   AND expires_at > pg_catalog.clock_timestamp()
 `
 
-// Lifts the holder's own token over a fence that stands higher, as after the restore of an old backup. What is compared is the attempt: a crash
+type LeaseAdvanceParams struct {
+	Token   int64
+	Key     string
+	Holder  string
+	Attempt int64
+}
+
+// Lifts the holder's own token over a fence that stands higher, as after the restore of an old backup. What is compared is the attempt, too: a crash
 // of the server may take back a token, which then has two holders, one of the past. A statement that comes late lowers nothing: the next holder's
 // token would be one that is in use.
-func (q *Queries) LeaseAdvance(ctx context.Context, token int64, key string, attempt int64) (int64, error) {
-	result, err := q.db.Exec(ctx, leaseAdvance, token, key, attempt)
+func (q *Queries) LeaseAdvance(ctx context.Context, arg LeaseAdvanceParams) (int64, error) {
+	result, err := q.db.Exec(ctx, leaseAdvance,
+		arg.Token,
+		arg.Key,
+		arg.Holder,
+		arg.Attempt,
+	)
 	if err != nil {
 		return 0, err
 	}
@@ -379,12 +392,26 @@ const leaseKept = `-- name: LeaseKept :one
 SELECT EXISTS (
     SELECT FROM "sexton".leases
     WHERE key = $1
-      AND attempt = $2
+      AND token = $2
+      AND holder = $3
+      AND attempt = $4
 )::boolean AS kept
 `
 
-func (q *Queries) LeaseKept(ctx context.Context, key string, attempt int64) (bool, error) {
-	row := q.db.QueryRow(ctx, leaseKept, key, attempt)
+type LeaseKeptParams struct {
+	Key     string
+	Token   int64
+	Holder  string
+	Attempt int64
+}
+
+func (q *Queries) LeaseKept(ctx context.Context, arg LeaseKeptParams) (bool, error) {
+	row := q.db.QueryRow(ctx, leaseKept,
+		arg.Key,
+		arg.Token,
+		arg.Holder,
+		arg.Attempt,
+	)
 	var kept bool
 	err := row.Scan(&kept)
 	return kept, err
@@ -414,12 +441,26 @@ const leaseRelease = `-- name: LeaseRelease :execrows
 UPDATE "sexton".leases
 SET expires_at = '-infinity'
 WHERE key = $1
-  AND attempt = $2
+  AND token = $2
+  AND holder = $3
+  AND attempt = $4
 `
 
+type LeaseReleaseParams struct {
+	Key     string
+	Token   int64
+	Holder  string
+	Attempt int64
+}
+
 // Not now: where the server's clock is set back, now comes again.
-func (q *Queries) LeaseRelease(ctx context.Context, key string, attempt int64) (int64, error) {
-	result, err := q.db.Exec(ctx, leaseRelease, key, attempt)
+func (q *Queries) LeaseRelease(ctx context.Context, arg LeaseReleaseParams) (int64, error) {
+	result, err := q.db.Exec(ctx, leaseRelease,
+		arg.Key,
+		arg.Token,
+		arg.Holder,
+		arg.Attempt,
+	)
 	if err != nil {
 		return 0, err
 	}
@@ -430,12 +471,29 @@ const leaseRenew = `-- name: LeaseRenew :execrows
 UPDATE "sexton".leases
 SET expires_at = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $1::pg_catalog.float8)
 WHERE key = $2
-  AND attempt = $3
+  AND token = $3
+  AND holder = $4
+  AND attempt = $5
   AND expires_at > pg_catalog.clock_timestamp()
 `
 
-func (q *Queries) LeaseRenew(ctx context.Context, ttlSeconds float64, key string, attempt int64) (int64, error) {
-	result, err := q.db.Exec(ctx, leaseRenew, ttlSeconds, key, attempt)
+type LeaseRenewParams struct {
+	TtlSeconds float64
+	Key        string
+	Token      int64
+	Holder     string
+	Attempt    int64
+}
+
+// Token and holder are compared, too: a worker of an earlier release takes a lease over and leaves the attempt as it is.
+func (q *Queries) LeaseRenew(ctx context.Context, arg LeaseRenewParams) (int64, error) {
+	result, err := q.db.Exec(ctx, leaseRenew,
+		arg.TtlSeconds,
+		arg.Key,
+		arg.Token,
+		arg.Holder,
+		arg.Attempt,
+	)
 	if err != nil {
 		return 0, err
 	}

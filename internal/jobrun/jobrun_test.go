@@ -117,7 +117,7 @@ func TestAPassYieldsToAnUndo(t *testing.T) {
 	for holder, want := range map[string]jobrun.Outcome{lease.UndoHolder + "person": jobrun.OverLimit, "worker": jobrun.Failed} {
 		b := setup(t)
 		report, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
-			b.db.Exec("UPDATE sexton.leases SET holder = $1, token = token + 1, attempt = 1", holder)
+			b.db.Exec("UPDATE sexton.leases SET holder = $1, token = token + 1", holder)
 			return jobrun.Result{Outcome: jobrun.Done, Stats: map[string]int{"processed": 3}, Changed: true}, fmt.Errorf("batch: %w", lease.ErrLost)
 		})
 		require.Equal(t, want, report.Outcome)

@@ -87,6 +87,9 @@ func (l *Lease) Key() string { return l.key }
 // Attempt returns the number by which the lease's row knows this holder from all others.
 func (l *Lease) Attempt() int64 { return l.attempt }
 
+// Holder returns the name of the process that holds the lease.
+func (l *Lease) Holder() string { return l.manager.Holder }
+
 // Token returns the fencing token.
 func (l *Lease) Token() int64 { return l.token }
 
@@ -257,7 +260,9 @@ func (l *Lease) Context(ctx context.Context) (context.Context, context.CancelFun
 // ErrLost where the lease has ended or passed on.
 func (l *Lease) Renew(ctx context.Context) error {
 	asked := time.Now()
-	renewed, err := l.manager.Jobs.AsyncQueries().LeaseRenew(ctx, l.ttl.Seconds(), l.key, l.attempt)
+	renewed, err := l.manager.Jobs.AsyncQueries().LeaseRenew(ctx, dbsqlc.LeaseRenewParams{
+		TtlSeconds: l.ttl.Seconds(), Key: l.key, Token: l.token, Holder: l.Holder(), Attempt: l.attempt,
+	})
 	if err != nil {
 		return fmt.Errorf("renew lease %s: %w", l.key, err)
 	}
@@ -287,7 +292,7 @@ func (l *Lease) Confirm(ctx context.Context, conn *pgx.Conn) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()
-	kept, err := l.manager.Jobs.AsyncQueries().LeaseKept(ctx, l.key, l.attempt)
+	kept, err := l.manager.Jobs.AsyncQueries().LeaseKept(ctx, dbsqlc.LeaseKeptParams{Key: l.key, Token: l.token, Holder: l.Holder(), Attempt: l.attempt})
 	if err != nil {
 		return fmt.Errorf("look whether lease %s is kept: %w: %w", l.key, ErrUnconfirmed, err)
 	}
@@ -331,7 +336,8 @@ func (l *Lease) Over() { l.manager.over(l.attempt) }
 // manager's next acquisition takes the lease all the same: nothing may be done under it any more.
 func (l *Lease) Release(ctx context.Context) error {
 	l.Over()
-	if _, err := l.manager.Jobs.AsyncQueries().LeaseRelease(ctx, l.key, l.attempt); err != nil {
+	own := dbsqlc.LeaseReleaseParams{Key: l.key, Token: l.token, Holder: l.Holder(), Attempt: l.attempt}
+	if _, err := l.manager.Jobs.AsyncQueries().LeaseRelease(ctx, own); err != nil {
 		return fmt.Errorf("release lease %s: %w", l.key, err)
 	}
 	return nil
@@ -397,7 +403,7 @@ func (l *Lease) raise(ctx context.Context, db database.Database) error {
 }
 
 func (l *Lease) advance(ctx context.Context, token int64) error {
-	advanced, err := l.manager.Jobs.AsyncQueries().LeaseAdvance(ctx, token, l.key, l.attempt)
+	advanced, err := l.manager.Jobs.AsyncQueries().LeaseAdvance(ctx, dbsqlc.LeaseAdvanceParams{Token: token, Key: l.key, Holder: l.Holder(), Attempt: l.attempt})
 	if err != nil {
 		return fmt.Errorf("advance token of lease %s: %w", l.key, err)
 	}

@@ -213,7 +213,7 @@ func TestOvertakenHolderIsNotLifted(t *testing.T) {
 		result <- err
 	}()
 	pgtest.Await(t, db.Pool(), "the first holder to wait for the fence", "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'transactionid')")
-	pgtest.Exec(t, blocker, "UPDATE sexton.leases SET token = token + 1, attempt = 1, holder = 'second'")
+	pgtest.Exec(t, blocker, "UPDATE sexton.leases SET token = token + 1, holder = 'second'")
 	require.NoError(t, blocker.Commit(t.Context()))
 	require.ErrorIs(t, <-result, lease.ErrLost)
 	require.EqualValues(t, 2, fence(t, db))

@@ -11,6 +11,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/dbtest"
 	"sexton/internal/lease"
 	"sexton/internal/pgtest"
@@ -190,7 +191,9 @@ func TestALateStatementLowersNoToken(t *testing.T) {
 	db.Exec("UPDATE sexton.fences SET token = 40")
 	require.NoError(t, first.Raise(t.Context(), db.Connected))
 	require.EqualValues(t, 41, first.Token())
-	pgtest.Must(db.Connected.AsyncQueries().LeaseAdvance(t.Context(), 40, key, first.Attempt()))(t)
+	pgtest.Must(db.Connected.AsyncQueries().LeaseAdvance(t.Context(), dbsqlc.LeaseAdvanceParams{
+		Token: 40, Key: key, Holder: first.Holder(), Attempt: first.Attempt(),
+	}))(t)
 	expire(db)
 	second := pgtest.Must(manager(db, "two").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	require.EqualValues(t, 42, second.Token(), "no token has two holders")

@@ -180,7 +180,8 @@ type Backlog struct {
 
 // ReadBacklog counts what waits. The database has the one definition of it, which "sexton".backlog shows as well.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules) (Backlog, error) {
-	const sql = `SELECT pending, capped, oldest_age_seconds, deferred, deferred_until, coalesce(deferred_reason, ''), given_up, deferred_capped
+	const sql = `SELECT pending, capped, oldest_age_seconds, least(deferred, 10000), deferred_until, coalesce(deferred_reason, ''),
+		given_up, deferred OPERATOR(pg_catalog.>) 10000
 		FROM "sexton".placeholder_backlog($1, $2)`
 	rows, _ := db.Query(ctx, names.Render(sql), rules.args()...)
 	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Backlog])

@@ -85,7 +85,7 @@ func TestALeaseThatACrashTookBackEndsTheWork(t *testing.T) {
 	b := library(t)
 	b.Exec("DELETE FROM authors WHERE id = 1")
 	b.engine.Reached = func(string) error {
-		b.Exec("UPDATE sexton.leases SET holder = 'worker', attempt = 1")
+		b.Exec("UPDATE sexton.leases SET holder = 'worker'")
 		b.engine.Databases[0].Pool.Reset()
 		return nil
 	}

@@ -124,19 +124,23 @@ SELECT
     coalesce((SELECT raised.digest FROM raised), '')::pg_catalog.text AS digest;
 
 -- name: LeaseAdvance :execrows
--- Lifts the holder's own token over a fence that stands higher, as after the restore of an old backup. What is compared is the attempt: a crash
+-- Lifts the holder's own token over a fence that stands higher, as after the restore of an old backup. What is compared is the attempt, too: a crash
 -- of the server may take back a token, which then has two holders, one of the past. A statement that comes late lowers nothing: the next holder's
 -- token would be one that is in use.
 UPDATE "sexton".leases
 SET token = greatest(token, @token::bigint)
 WHERE key = @key
+  AND holder = @holder
   AND attempt = @attempt
   AND expires_at > pg_catalog.clock_timestamp();
 
 -- name: LeaseRenew :execrows
+-- Token and holder are compared, too: a worker of an earlier release takes a lease over and leaves the attempt as it is.
 UPDATE "sexton".leases
 SET expires_at = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => @ttl_seconds::pg_catalog.float8)
 WHERE key = @key
+  AND token = @token
+  AND holder = @holder
   AND attempt = @attempt
   AND expires_at > pg_catalog.clock_timestamp();
 
@@ -144,6 +148,8 @@ WHERE key = @key
 SELECT EXISTS (
     SELECT FROM "sexton".leases
     WHERE key = @key
+      AND token = @token
+      AND holder = @holder
       AND attempt = @attempt
 )::boolean AS kept;
 
@@ -152,6 +158,8 @@ SELECT EXISTS (
 UPDATE "sexton".leases
 SET expires_at = '-infinity'
 WHERE key = @key
+  AND token = @token
+  AND holder = @holder
   AND attempt = @attempt;
 
 -- name: LeaseGiveBack :one

@@ -49,7 +49,8 @@ WITH durable AS MATERIALIZED (
     DELETE FROM "sexton".run_counts AS known WHERE known.run_id = @id AND @outcome::pg_catalog.text <> 'failed' RETURNING known.id
 ), released AS (
     -- Not now: where the server's clock is set back, now comes again.
-    UPDATE "sexton".leases AS lease SET expires_at = '-infinity' WHERE lease.key = @key AND lease.attempt = @attempt
+    UPDATE "sexton".leases AS lease SET expires_at = '-infinity'
+    WHERE lease.key = @key AND lease.token = @token AND lease.holder = @holder AND lease.attempt = @attempt
 ), folded AS (
     UPDATE "sexton".runs AS earlier
     SET folded = earlier.folded + 1,

@@ -10,8 +10,8 @@ SELECT
         WHERE groups.marked_for_deletion_on >= coalesce(today.cutoff, '-infinity')
         LIMIT 10000
     ) AS counted),
-    due.deferred,
-    due.deferred_capped,
+    least(due.deferred, 10000),
+    due.deferred OPERATOR(pg_catalog.>) 10000,
     (SELECT pg_catalog.count(*) FROM (SELECT FROM "sexton".group_destructions LIMIT 10000) AS counted),
     (SELECT pg_catalog.count(*) FROM (
         SELECT FROM "sexton".group_destructions AS destruction WHERE destruction.attempts >= $1

@@ -8,8 +8,7 @@ RETURNS TABLE (
     oldest_age_seconds double precision,
     deferred bigint,
     deferred_until timestamptz,
-    deferred_reason text,
-    deferred_capped boolean
+    deferred_reason text
 )
 LANGUAGE sql
 STABLE
@@ -27,7 +26,7 @@ AS $sexton$
             FROM "public".group_deletion_schedules AS schedule JOIN "public".groups ON groups.id = schedule.group_id
             WHERE groups.marked_for_deletion_on < counts.cutoff
         ), 0)::double precision,
-        least(counts.failed, 10000),
+        counts.failed,
         (SELECT pg_catalog.min(failure.retry_at) FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > pg_catalog.statement_timestamp()),
         "sexton".reasons(ARRAY(
             SELECT failure.last_error
@@ -35,8 +34,7 @@ AS $sexton$
             WHERE failure.retry_at > pg_catalog.statement_timestamp()
             ORDER BY failure.retry_at
             LIMIT 500
-        ), counts.failed),
-        counts.failed > 10000
+        ) || CASE WHEN counts.failed > 500 THEN ARRAY['+']::pg_catalog.text[] ELSE '{}' END)
     FROM (
         SELECT
             today.day,

@@ -11,8 +11,7 @@ RETURNS TABLE (
     oldest_age_seconds double precision,
     deferred bigint,
     deferred_until timestamptz,
-    deferred_reason text,
-    deferred_capped boolean
+    deferred_reason text
 )
 LANGUAGE plpgsql
 STABLE
@@ -32,7 +31,7 @@ BEGIN
         ORDER BY proc.proname
     LOOP
         RETURN QUERY EXECUTE pg_catalog.format(
-            'SELECT b.deletion_table, b.pending, b.capped, b.oldest_age_seconds, b.deferred, b.deferred_until, b.deferred_reason, b.deferred_capped FROM %s() AS b',
+            'SELECT b.deletion_table, b.pending, b.capped, b.oldest_age_seconds, b.deferred, b.deferred_until, b.deferred_reason FROM %s() AS b',
             part);
     END LOOP;
 END;
@@ -47,11 +46,10 @@ SELECT
     part.pending,
     part.capped,
     part.oldest_age_seconds,
-    -- Rows that may not be taken now, counted alike, the time of the first of them, and why they were put off.
+    -- Rows that may not be taken now, the time of the first of them, and why that one was put off.
     part.deferred,
     part.deferred_until,
-    part.deferred_reason,
-    part.deferred_capped
+    part.deferred_reason
 FROM "sexton".backlog_rows() AS part;
 
 COMMENT ON VIEW "sexton".backlog IS 'Sexton: what waits in the deletion tables of this database; cheap, however much that is';

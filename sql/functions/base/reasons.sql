@@ -1,9 +1,8 @@
 -- Sums up recorded errors by their causes, the commonest first: "8 × issues: SQLSTATE 23514: …; 4 × …", or the error
 -- alone if all have the same cause. Its callers pass the first 500 errors of a queue, or of tombstones 500 of each parent table
--- and 1,000 in all, and how many rows there are. If that is more, a "+" says of every number that it may be greater. Errors have
--- the same cause if they differ only in words with digits behind the table, which are keys, rows and processes, and SQLSTATEs are
--- none of these. The page groups failures by the same rule, in internal/operator.
-CREATE OR REPLACE FUNCTION "sexton".reasons(errors text[], total bigint)
+-- and 1,000 in all. If there are more rows than that, a "+" is among them, and then stands behind every number. Errors have the same cause if they differ only in words with digits behind the table, which are keys, rows and processes,
+-- and SQLSTATEs are none of these. The page groups failures by the same rule, in internal/operator.
+CREATE OR REPLACE FUNCTION "sexton".reasons(errors text[])
 RETURNS text
 LANGUAGE sql
 IMMUTABLE
@@ -14,14 +13,14 @@ AS $sexton$
         ELSE pg_catalog.string_agg(cause.rows || seen.more || ' × ' || cause.example, '; ' ORDER BY cause.place) FILTER (WHERE cause.place <= 3)
             || coalesce('; ' || pg_catalog.sum(cause.rows) FILTER (WHERE cause.place > 3) || seen.more || ' × something else', '')
     END
-    FROM (SELECT CASE WHEN pg_catalog.cardinality(errors) < total THEN '+' ELSE '' END) AS seen (more)
+    FROM (SELECT CASE WHEN '+' = ANY (errors) THEN '+' ELSE '' END) AS seen (more)
     CROSS JOIN (
         SELECT
             pg_catalog.min(failed.error) AS example,
             pg_catalog.count(*) AS rows,
             pg_catalog.row_number() OVER (ORDER BY pg_catalog.count(*) DESC, pg_catalog.min(failed.error)) AS place
         FROM pg_catalog.unnest(errors) AS failed (error)
-        WHERE failed.error <> ''
+        WHERE failed.error <> '' AND failed.error <> '+'
         GROUP BY
             pg_catalog.substr(failed.error, 1, pg_catalog.strpos(failed.error, ': ')),
             pg_catalog.regexp_replace(
@@ -31,4 +30,4 @@ AS $sexton$
     GROUP BY seen.more;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".reasons(text[], bigint) IS 'Sexton: errors by their causes, with the number of rows of each';
+COMMENT ON FUNCTION "sexton".reasons(text[]) IS 'Sexton: errors by their causes, with the number of rows of each';

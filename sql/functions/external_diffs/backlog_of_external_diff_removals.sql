@@ -8,8 +8,7 @@ RETURNS TABLE (
     oldest_age_seconds double precision,
     deferred bigint,
     deferred_until timestamptz,
-    deferred_reason text,
-    deferred_capped boolean
+    deferred_reason text
 )
 LANGUAGE sql
 STABLE
@@ -26,7 +25,7 @@ AS $sexton$
             ORDER BY removal.id
             LIMIT 1
         ), 0)::double precision,
-        least(counts.deferred, 10000),
+        counts.deferred,
         (SELECT pg_catalog.min(removal.not_before) FROM "sexton".external_diff_removals AS removal WHERE removal.not_before > pg_catalog.statement_timestamp()),
         "sexton".reasons(ARRAY(
             SELECT removal.last_error
@@ -34,8 +33,7 @@ AS $sexton$
             WHERE removal.not_before > pg_catalog.statement_timestamp()
             ORDER BY removal.not_before
             LIMIT 500
-        ), counts.deferred),
-        counts.deferred > 10000
+        ) || CASE WHEN counts.deferred > 500 THEN ARRAY['+']::pg_catalog.text[] ELSE '{}' END)
     FROM (
         SELECT
             (SELECT pg_catalog.count(*) FROM (SELECT FROM "sexton".external_diff_removals LIMIT 10001) AS counted) AS pending,

@@ -8,8 +8,7 @@ RETURNS TABLE (
     oldest_age_seconds double precision,
     deferred bigint,
     deferred_until timestamptz,
-    deferred_reason text,
-    deferred_capped boolean
+    deferred_reason text
 )
 LANGUAGE sql
 STABLE
@@ -17,7 +16,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET row_security = off
 AS $sexton$
-    SELECT 'merge_request_diffs', least(counts.pending, 10000), counts.pending > 10000, 0::double precision, 0::bigint, NULL::pg_catalog.timestamptz, NULL, false
+    SELECT 'merge_request_diffs', least(counts.pending, 10000), counts.pending > 10000, 0::double precision, 0::bigint, NULL::pg_catalog.timestamptz, NULL
     FROM (
         SELECT pg_catalog.count(*) AS pending
         FROM (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.files_count > 0 AND (NOT diff.stored_externally OR diff.stored_externally IS NULL) LIMIT 10001) AS counted

@@ -8,8 +8,7 @@ RETURNS TABLE (
     oldest_age_seconds double precision,
     deferred bigint,
     deferred_until timestamptz,
-    deferred_reason text,
-    deferred_capped boolean
+    deferred_reason text
 )
 LANGUAGE sql
 STABLE
@@ -27,7 +26,7 @@ AS $sexton$
             ORDER BY job.id
             LIMIT 1
         ), 0)::double precision,
-        least(counts.deferred, 10000),
+        counts.deferred,
         (SELECT pg_catalog.min(job.consume_after) FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after > pg_catalog.statement_timestamp()),
         "sexton".reasons(ARRAY(
             SELECT job.last_error
@@ -35,8 +34,7 @@ AS $sexton$
             WHERE job.consume_after > pg_catalog.statement_timestamp()
             ORDER BY job.consume_after
             LIMIT 500
-        ), counts.deferred),
-        counts.deferred > 10000
+        ) || CASE WHEN counts.deferred > 500 THEN ARRAY['+']::pg_catalog.text[] ELSE '{}' END)
     FROM (
         SELECT
             (SELECT pg_catalog.count(*) FROM (SELECT FROM "public".users_ghost_user_migrations LIMIT 10001) AS counted) AS pending,

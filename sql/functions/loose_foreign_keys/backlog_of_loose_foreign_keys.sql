@@ -10,8 +10,7 @@ RETURNS TABLE (
     oldest_age_seconds double precision,
     deferred bigint,
     deferred_until timestamptz,
-    deferred_reason text,
-    deferred_capped boolean
+    deferred_reason text
 )
 LANGUAGE sql
 STABLE
@@ -73,7 +72,7 @@ AS $sexton$
                 LIMIT 1
             ) AS head
         ), 0)::double precision,
-        least(counts.deferred, 10000),
+        counts.deferred,
         (
             SELECT pg_catalog.min(first.at)
             FROM parent
@@ -85,7 +84,12 @@ AS $sexton$
                   AND deferred.consume_after > pg_catalog.statement_timestamp()
             ) AS first
         ),
-        "sexton".reasons(ARRAY(
+        "sexton".reasons(
+            read.errors || CASE WHEN counts.deferred > pg_catalog.cardinality(read.errors) THEN ARRAY['+']::pg_catalog.text[] ELSE '{}' END
+        )
+    FROM counts
+    CROSS JOIN (
+        SELECT ARRAY(
             SELECT first.last_error
             FROM parent
             CROSS JOIN LATERAL (
@@ -98,9 +102,10 @@ AS $sexton$
                 LIMIT 500
             ) AS first
             LIMIT 1000
-        ), counts.deferred),
-        counts.deferred > 10000
-    FROM counts;
+        )
+        -- Otherwise it would be read once for each use.
+        OFFSET 0
+    ) AS read (errors);
 $sexton$;
 
 COMMENT ON FUNCTION "sexton".backlog_of_loose_foreign_keys() IS 'Sexton: deleted parents that wait for the clean-up of their children';

@@ -7,8 +7,7 @@ RETURNS TABLE (
     oldest_age_seconds double precision,
     deferred bigint,
     deferred_until timestamptz,
-    deferred_reason text,
-    deferred_capped boolean
+    deferred_reason text
 )
 LANGUAGE sql
 STABLE
@@ -16,7 +15,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET row_security = off
 AS $sexton$
-    SELECT b.deletion_table, b.pending, b.capped, b.oldest_age_seconds, b.deferred, b.deferred_until, b.deferred_reason, b.deferred_capped
+    SELECT b.deletion_table, b.pending, b.capped, b.oldest_age_seconds, b.deferred, b.deferred_until, b.deferred_reason
     FROM "sexton".placeholder_rules AS rules
     CROSS JOIN LATERAL "sexton".placeholder_backlog(rules.max_attempts, rules.retry_seconds) AS b;
 $sexton$;

@@ -10,8 +10,7 @@ RETURNS TABLE (
     deferred bigint,
     deferred_until timestamptz,
     deferred_reason text,
-    given_up bigint,
-    deferred_capped boolean
+    given_up bigint
 )
 LANGUAGE plpgsql
 STABLE
@@ -50,11 +49,10 @@ BEGIN
                 LIMIT 10001
             ) AS tried)
         )), 0), 0)::double precision,
-        least(counts.deferred, counts.pending, 10000),
+        least(counts.deferred, counts.pending),
         first.retry_at,
         first.reasons,
-        counts.given_up,
-        counts.deferred > 10000
+        least(counts.given_up, 10000)
     FROM (
         SELECT
             (SELECT pg_catalog.count(*) FROM (
@@ -98,7 +96,7 @@ BEGIN
     LEFT JOIN LATERAL (
         SELECT
             pg_catalog.min(soonest.last_deletion_attempt_at) + pg_catalog.make_interval(secs => $2) AS retry_at,
-            "sexton".reasons((pg_catalog.array_agg(soonest.last_error))[1:500], pg_catalog.count(*)) AS reasons
+            "sexton".reasons(pg_catalog.array_agg(soonest.last_error) || CASE WHEN counts.deferred > 500 THEN ARRAY['+']::pg_catalog.text[] ELSE '{}' END) AS reasons
         FROM (
             SELECT next.last_deletion_attempt_at, next.last_error
             FROM pg_catalog.generate_series(0, $1 - 1) AS tried (times)
@@ -113,10 +111,10 @@ BEGIN
                       SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
                   )
                 ORDER BY detail.last_deletion_attempt_at
-                LIMIT 501
+                LIMIT 500
             ) AS next
             ORDER BY next.last_deletion_attempt_at
-            LIMIT 501
+            LIMIT 500
         ) AS soonest
     ) AS first ON true;
 END;
