@@ -441,26 +441,13 @@ const leaseRelease = `-- name: LeaseRelease :execrows
 UPDATE "sexton".leases
 SET expires_at = '-infinity'
 WHERE key = $1
-  AND token = $2
-  AND holder = $3
-  AND attempt = $4
+  AND holder = $2
+  AND attempt = $3
 `
 
-type LeaseReleaseParams struct {
-	Key     string
-	Token   int64
-	Holder  string
-	Attempt int64
-}
-
-// Not now: where the server's clock is set back, now comes again.
-func (q *Queries) LeaseRelease(ctx context.Context, arg LeaseReleaseParams) (int64, error) {
-	result, err := q.db.Exec(ctx, leaseRelease,
-		arg.Key,
-		arg.Token,
-		arg.Holder,
-		arg.Attempt,
-	)
+// Not now: where the server's clock is set back, now comes again. The token may have been lifted by a statement whose answer got lost.
+func (q *Queries) LeaseRelease(ctx context.Context, key string, holder string, attempt int64) (int64, error) {
+	result, err := q.db.Exec(ctx, leaseRelease, key, holder, attempt)
 	if err != nil {
 		return 0, err
 	}

@@ -157,13 +157,13 @@ WITH durable AS MATERIALIZED (
 ), released AS (
     -- Not now: where the server's clock is set back, now comes again.
     UPDATE "sexton".leases AS lease SET expires_at = '-infinity'
-    WHERE lease.key = $4 AND lease.token = $5 AND lease.holder = $6 AND lease.attempt = $7
+    WHERE lease.key = $4 AND lease.holder = $5 AND lease.attempt = $6
 ), folded AS (
     UPDATE "sexton".runs AS earlier
     SET folded = earlier.folded + 1,
         ended_at = pg_catalog.clock_timestamp()
     WHERE NOT $1::boolean
-      AND $8::pg_catalog.text IS NULL
+      AND $7::pg_catalog.text IS NULL
       AND NOT EXISTS (SELECT FROM told)
       AND earlier.id = (
         SELECT candidate.id
@@ -185,9 +185,9 @@ WITH durable AS MATERIALIZED (
     SET ended_at = pg_catalog.clock_timestamp(),
         outcome = $2::pg_catalog.text,
         changed = $1::boolean OR EXISTS (SELECT FROM told),
-        stats = $9,
-        error = $8,
-        held = $10
+        stats = $8,
+        error = $7,
+        held = $9
     FROM durable
     WHERE runs.id = $3
       AND durable.synchronous_commit IS NOT NULL
@@ -203,7 +203,6 @@ type RunFinishParams struct {
 	Outcome string
 	ID      int64
 	Key     string
-	Token   int64
 	Holder  string
 	Attempt int64
 	Error   *string
@@ -221,7 +220,6 @@ func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) (bool, err
 		arg.Outcome,
 		arg.ID,
 		arg.Key,
-		arg.Token,
 		arg.Holder,
 		arg.Attempt,
 		arg.Error,

@@ -297,7 +297,7 @@ func record(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, 
 		ended.Held = &result.Held
 	}
 	if granted != nil {
-		ended.Key, ended.Token, ended.Holder, ended.Attempt = granted.Key(), granted.Token(), granted.Holder(), granted.Attempt()
+		ended.Key, ended.Holder, ended.Attempt = granted.Key(), granted.Holder(), granted.Attempt()
 	}
 	abandoned, err := queries.RunFinish(ctx, ended)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) { // A crash of the server may have lost the row.

@@ -336,8 +336,7 @@ func (l *Lease) Over() { l.manager.over(l.attempt) }
 // manager's next acquisition takes the lease all the same: nothing may be done under it any more.
 func (l *Lease) Release(ctx context.Context) error {
 	l.Over()
-	own := dbsqlc.LeaseReleaseParams{Key: l.key, Token: l.token, Holder: l.Holder(), Attempt: l.attempt}
-	if _, err := l.manager.Jobs.AsyncQueries().LeaseRelease(ctx, own); err != nil {
+	if _, err := l.manager.Jobs.AsyncQueries().LeaseRelease(ctx, l.key, l.Holder(), l.attempt); err != nil {
 		return fmt.Errorf("release lease %s: %w", l.key, err)
 	}
 	return nil

@@ -154,11 +154,10 @@ SELECT EXISTS (
 )::boolean AS kept;
 
 -- name: LeaseRelease :execrows
--- Not now: where the server's clock is set back, now comes again.
+-- Not now: where the server's clock is set back, now comes again. The token may have been lifted by a statement whose answer got lost.
 UPDATE "sexton".leases
 SET expires_at = '-infinity'
 WHERE key = @key
-  AND token = @token
   AND holder = @holder
   AND attempt = @attempt;
 
