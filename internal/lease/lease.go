@@ -402,7 +402,8 @@ func (l *Lease) raise(ctx context.Context, db database.Database) error {
 }
 
 func (l *Lease) advance(ctx context.Context, token int64) error {
-	advanced, err := l.manager.Jobs.AsyncQueries().LeaseAdvance(ctx, dbsqlc.LeaseAdvanceParams{Token: token, Key: l.key, Holder: l.Holder(), Attempt: l.attempt})
+	lifted := dbsqlc.LeaseAdvanceParams{Token: token, Key: l.key, Holder: l.Holder(), Attempt: l.attempt}
+	advanced, err := l.manager.Jobs.AsyncQueries().LeaseAdvance(ctx, lifted)
 	if err != nil {
 		return fmt.Errorf("advance token of lease %s: %w", l.key, err)
 	}

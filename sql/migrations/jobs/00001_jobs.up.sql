@@ -5,7 +5,9 @@ CREATE TABLE "sexton".leases (
     token bigint NOT NULL,
     holder text NOT NULL,
     acquired_at timestamptz NOT NULL,
-    expires_at timestamptz NOT NULL
+    expires_at timestamptz NOT NULL,
+    -- The number of the attempt that took it: a holder whose answer got lost knows its own lease by it. Each process counts upward from a random one.
+    attempt bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
 COMMENT ON TABLE "sexton".leases IS 'Sexton: who works on what, and until when';
