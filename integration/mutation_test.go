@@ -40,7 +40,7 @@ func testReplay(t *testing.T, root string) {
 	seed := regexp.MustCompile(`To reproduce, specify -run="(.+)" (-rapid.seed=[0-9]+)\n`)
 	// A case that depends on who came first is no good: another one is drawn.
 	var printed []string
-	for tries := 0; printed == nil && tries < 5; tries++ {
+	for tries := 0; printed == nil && tries < 3; tries++ {
 		printed = seed.FindStringSubmatch(drawn.fails(t, root))
 	}
 	require.NotNil(t, printed, "the failing test prints its seed")

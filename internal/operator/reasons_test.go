@@ -98,7 +98,7 @@ func TestCausesAreTheSameInSQLAndGo(t *testing.T) {
 		if !c.same {
 			want = "1 × " + want + "; 1 × " + max(c.a, c.b)
 		}
-		require.Equal(t, want, db.Rows("SELECT sexton.reasons(ARRAY[$1, $2], 2)", c.a, c.b)[0][0])
+		require.Equal(t, want, db.Rows("SELECT sexton.reasons(ARRAY[$1, $2])", c.a, c.b)[0][0])
 		require.Equal(t, c.same, cause(c.a) == cause(c.b), "%s; %s", c.a, c.b)
 	}
 }
