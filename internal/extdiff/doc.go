@@ -24,7 +24,8 @@
 // committed: with the same bytes at best, with none at all if it read the rows afterwards. Three things keep them apart.
 //
 //   - Each diff has a lease, its row in "sexton".external_diffs: who works on an object has claimed it, for a minute at a time,
-//     and stops before the claim ends. A lock held over the upload would need a transaction or a session for as long: the one
+//     and stops before the claim ends. What a killed worker was moving waits for that: nothing shorter keeps its late requests from a store
+//     without conditions. A lock held over the upload would need a transaction or a session for as long: the one
 //     holds up vacuum, the other cannot be had through a transaction pooler and is gone the moment the connection is, while the
 //     upload goes on.
 //   - The transaction that changes the rows looks at the claim's token under a row lock. A worker whose claim has passed on
