@@ -221,15 +221,16 @@ func (e executor) JobSetStateIfRunningMany(ctx context.Context, params *riverdri
 	if err := tx.QueryRow(ctx, e.driver.jobs.Names.Render(ownJobsSQL), asked, e.driver.client).Scan(&now, &own); err != nil {
 		return nil, fmt.Errorf("look which jobs are this worker's: %w", err)
 	}
-	others, err := tx.JobSetStateIfRunningMany(ctx, narrow(params, own, time.Now().Round(0).Sub(now)))
+	others, err := tx.JobSetStateIfRunningMany(ctx, narrow(params, own, now))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // River words it
 	}
 	return append(rows, others...), tx.Commit(ctx) //nolint:wrapcheck // River words it
 }
 
-// narrow leaves those of the jobs, with their times put back by as much as this machine's clock is ahead.
-func narrow(params *riverdriver.JobSetStateIfRunningManyParams, ids []int64, ahead time.Duration) *riverdriver.JobSetStateIfRunningManyParams {
+// narrow leaves some of the jobs, due as long after now, which is the server's, as River has meant them to be from this moment. River's times
+// carry the clock that runs on while this machine's is set.
+func narrow(params *riverdriver.JobSetStateIfRunningManyParams, ids []int64, now time.Time) *riverdriver.JobSetStateIfRunningManyParams {
 	left := &riverdriver.JobSetStateIfRunningManyParams{Now: params.Now, Schema: params.Schema}
 	for i, id := range params.ID {
 		if !slices.Contains(ids, id) {
@@ -237,7 +238,7 @@ func narrow(params *riverdriver.JobSetStateIfRunningManyParams, ids []int64, ahe
 		}
 		at := params.ScheduledAt[i]
 		if at != nil {
-			at = new(at.Add(-ahead))
+			at = new(now.Add(time.Until(*at)))
 		}
 		left.ID, left.State, left.Attempt = append(left.ID, id), append(left.State, params.State[i]), append(left.Attempt, params.Attempt[i])
 		left.ErrData, left.FinalizedAt = append(left.ErrData, params.ErrData[i]), append(left.FinalizedAt, params.FinalizedAt[i])

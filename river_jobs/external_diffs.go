@@ -327,9 +327,11 @@ const MigrateExternalDiff = extdiff.MoveKind
 const (
 	// longestTransfer bounds each statement that puts an object back into rows.
 	longestTransfer = 100 * time.Second
-	// A job pauses firstPause after the first outage, twice as long after each one more, and longestPause at most.
-	firstPause   = 10 * time.Second
-	longestPause = 15 * time.Minute
+	// Pauses begin with firstPause, and each is twice as long as the one before, up to longestPause, or longestOutage for a store that passes
+	// requests again by itself.
+	firstPause    = 10 * time.Second
+	longestPause  = 15 * time.Minute
+	longestOutage = time.Minute
 	// longestBusy is when a job looks again whether another's claim has ended early.
 	longestBusy = time.Minute
 )
@@ -359,7 +361,7 @@ func migrateDiff(c *config.Config) kind[MigrateExternalDiffArgs] {
 		// dead workers. Instead of a lease it has the diff's own claim.
 		bounds: func(MigrateExternalDiffArgs) bounds { return bounds{timeout: -1, long: true} },
 		pass:   passMigrateDiff,
-		before: func(deps Deps) time.Duration { return deps.Bindings.refusal.wait(time.Now()) },
+		before: func(deps Deps) time.Duration { return deps.Bindings.store.wait(time.Now()) },
 	}
 }
 
@@ -382,6 +384,7 @@ type moveStats struct {
 // available or refuses, or another process works on the diff, the job comes back later, which costs no attempt: with the end of the other's
 // claim. Of the runs that the store refuses, the first one of a pause fails.
 func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs) (jobrun.Result, error) {
+	began := time.Now()
 	stats, log := &moveStats{Moved: extdiff.Moved{DiffID: args.DiffID}}, p.log.With("diff_id", args.DiffID)
 	err := p.useDiffs(ctx, func(engine *extdiff.Engine) (err error) {
 		if stats.Moved, err = engine.Move(ctx, args.DiffID); err != nil || stats.Skipped != "" {
@@ -398,12 +401,16 @@ func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs)
 	busy, taken := errors.AsType[*extdiff.BusyError](err)
 	refused, no := errors.AsType[*blobstore.AccessError](err)
 	stats.Refused = no
-	refusal := &p.Bindings.refusal
-	first := no && refusal.begin(time.Now())
+	store := &p.Bindings.store
+	first := no && store.begin(time.Now(), longestPause)
 	switch {
-	case out || no:
-		p.putOff()
-		p.later = max(p.later, refusal.wait(time.Now()))
+	case no:
+		p.later = max(store.wait(time.Now()), firstPause)
+	case out && store.endedSince(began):
+		p.later = longestOutage // Others go through.
+	case out:
+		store.begin(time.Now(), longestOutage)
+		p.later = max(store.wait(time.Now()), firstPause)
 	case taken:
 		p.later = min(max(busy.Left, busyRetry), longestBusy)
 	}
@@ -420,7 +427,7 @@ func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs)
 	case stats.Skipped != "":
 		log.InfoContext(ctx, "diff_skipped", "reason", string(stats.Skipped))
 	default:
-		refusal.end()
+		store.end(time.Now())
 		log.InfoContext(ctx, "diff_moved", "key", stats.Key, "bytes", stats.Bytes, "files", stats.Files)
 	}
 	return moveResult(stats), nil

@@ -118,12 +118,54 @@ func TestAnOutageCostsNoAttempt(t *testing.T) {
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.external_diffs"), "nothing is said about the diff")
 }
 
+// However often a job was put off, it comes back soon after the store does. Of all jobs one asks the store in the meantime, and one diff that the
+// store does not take holds no other up.
+func TestDiffsComeSoonAfterAnOutage(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "key")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET=s3://diffs?endpoint=http://127.0.0.1:1&region=x")
+	for id := range int64(3) {
+		b.enqueue(t, MigrateExternalDiffArgs{DiffID: id + 1})
+	}
+	b.db.Exec(`UPDATE sexton.river_job SET metadata = '{"snoozes": 1000, "output": {"pauses": 1000}}'`)
+	b.deps.Bindings.store.pause = longestPause
+	b.workUntil(t, "the jobs to be put off", "(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled')")
+	require.Equal(t, [][]string{{"3"}}, b.db.Rows("SELECT count(*) FROM sexton.river_job WHERE scheduled_at < attempted_at + interval '2 minutes'"))
+
+	store := &b.deps.Bindings.store
+	require.NotZero(t, store.wait(time.Now()))
+	before := b.db.Rows("SELECT count(*) FROM sexton.runs")
+	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now(), metadata = '{}'")
+	b.workUntil(t, "the jobs to be put off again", "(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled' AND metadata ? 'snoozes')")
+	require.Equal(t, before, b.db.Rows("SELECT count(*) FROM sexton.runs"), "none of them has begun")
+
+	store.end(time.Now().Add(time.Hour)) // As if others went through.
+	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now(), metadata = '{}' WHERE args ->> 'diff_id' = '1'")
+	b.workUntil(t, "the job to be put off", "(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled' AND metadata ? 'snoozes')")
+	require.Zero(t, store.wait(time.Now()))
+}
+
+// The server ends the sessions in which a diff is to be switched: more of them than a job has attempts.
+func TestALostConnectionCostsNoAttempt(t *testing.T) {
+	t.Parallel()
+	b, _ := diffBundle(t)
+	b.db.Exec(`CREATE SEQUENCE cuts;
+		CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF nextval('cuts') <= 4 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+			RETURN NEW;
+		END $$;
+		CREATE TRIGGER cut BEFORE UPDATE ON merge_request_diff_files FOR EACH ROW EXECUTE FUNCTION cut()`)
+	b.enqueue(t, MigrateExternalDiffArgs{DiffID: 1})
+	b.workUntil(t, "the diff to be moved", "(SELECT stored_externally FROM merge_request_diffs WHERE id = 1) AND (SELECT state = 'completed' FROM sexton.river_job)")
+	require.Equal(t, [][]string{{"0", "1"}}, b.db.Rows("SELECT coalesce(array_length(errors, 1), 0), attempt FROM sexton.river_job"))
+}
+
 // The folder of the store is not there, which is for somebody to mend.
 func TestARefusalIsToldOnceAndCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "disk")
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET=file://"+folder)
-	b.deps.Bindings.refusal.pause = longestPause // So that none ends under the test.
+	b.deps.Bindings.store.pause = longestPause // So that none ends under the test.
 	for id := range int64(3) {
 		b.enqueue(t, MigrateExternalDiffArgs{DiffID: id + 1})
 	}
@@ -136,10 +178,10 @@ func TestARefusalIsToldOnceAndCostsNoAttempt(t *testing.T) {
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.external_diffs WHERE skip_reason IS NOT NULL"), "nothing is said about the diffs")
 
 	require.NoError(t, os.Mkdir(folder, 0o750))
-	b.deps.Bindings.refusal.until = time.Now()
+	b.deps.Bindings.store.until = time.Now()
 	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now()")
 	b.workUntil(t, "all diffs to be moved", "(SELECT count(*) = 3 FROM merge_request_diffs WHERE stored_externally)")
-	require.Zero(t, b.deps.Bindings.refusal.pause)
+	require.Zero(t, b.deps.Bindings.store.pause)
 }
 
 func TestPausesGrow(t *testing.T) {
@@ -353,21 +395,21 @@ func TestRefusalsPauseTogether(t *testing.T) {
 	var r backOff
 	now := time.Now()
 	require.Zero(t, r.wait(now))
-	require.True(t, r.begin(now))
-	require.False(t, r.begin(now.Add(time.Second)), "one that was at work already")
+	require.True(t, r.begin(now, longestPause))
+	require.False(t, r.begin(now.Add(time.Second), longestPause), "one that was at work already")
 	require.Equal(t, 9*time.Second, r.wait(now.Add(time.Second)))
 	now = now.Add(firstPause)
 	require.Zero(t, r.wait(now))
-	require.True(t, r.begin(now))
+	require.True(t, r.begin(now, longestPause))
 	require.Equal(t, 20*time.Second, r.wait(now))
 	for range 20 {
 		now = now.Add(longestPause)
-		require.True(t, r.begin(now))
+		require.True(t, r.begin(now, longestPause))
 	}
 	require.Equal(t, longestPause, r.wait(now))
-	r.end()
+	r.end(now)
 	require.Zero(t, r.wait(now))
-	require.True(t, r.begin(now))
+	require.True(t, r.begin(now, longestPause))
 	require.Equal(t, firstPause, r.wait(now))
 }
 

@@ -50,9 +50,9 @@ func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 		ended: func(ctx context.Context, p *pass, report jobrun.Report, err error) {
 			switch {
 			case err == nil && report.Outcome != jobrun.Skipped:
-				p.Bindings.ghosts.end()
+				p.Bindings.ghosts.end(time.Now())
 			case err != nil && ctx.Err() == nil:
-				p.Bindings.ghosts.begin(time.Now())
+				p.Bindings.ghosts.begin(time.Now(), longestPause)
 			}
 		},
 		due: dueBy[MigrateRecordsToGhostUserArgs]("users", ghostuser.DueSQL(), ghostuser.NextDueSQL()),

@@ -34,7 +34,8 @@ type Bindings struct {
 	// wrong is by kind and database.
 	wrong map[string][]string
 
-	refusal backOff
+	// store pauses the moves of diffs while the store refuses them, or is not there.
+	store backOff
 	// ghosts pauses the wake-ups of the kind that deletes users while it fails as a whole.
 	ghosts backOff
 	diffs  extdiff.Opened
@@ -115,12 +116,13 @@ func (d Deps) fits(ctx context.Context, kind string, db database.Database, probl
 }
 
 // backOff is a process's pause after a failure that the next attempt would meet, too: a store that cannot be used as it is
-// configured, or a kind that fails as a whole. After the first failure all jobs of the process wait together, and one of them
-// reports it. The zero value is ready to use.
+// configured or is not there, or a kind that fails as a whole. After the first failure all jobs of the process wait together, and one of
+// them reports it. The zero value is ready to use.
 type backOff struct {
 	mu    sync.Mutex
 	pause time.Duration
 	until time.Time
+	ended time.Time
 }
 
 // wait returns how much of the pause is left, or 0.
@@ -130,24 +132,31 @@ func (r *backOff) wait(now time.Time) time.Duration {
 	return max(0, r.until.Sub(now))
 }
 
-// begin begins a pause after a failure: firstPause, twice as long each time, longestPause at most. It returns false where one is
+// begin begins a pause after a failure: firstPause, twice as long each time, longest at most. It returns false where one is
 // under way: a job at work when it began has met the cause of it.
-func (r *backOff) begin(now time.Time) bool {
+func (r *backOff) begin(now time.Time, longest time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now.Before(r.until) {
 		return false
 	}
-	r.pause = min(max(2*r.pause, firstPause), longestPause)
+	r.pause = min(max(2*r.pause, firstPause), longest)
 	r.until = now.Add(r.pause)
 	return true
 }
 
 // end ends the pause: an attempt has succeeded.
-func (r *backOff) end() {
+func (r *backOff) end(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pause, r.until = 0, time.Time{}
+	r.pause, r.until, r.ended = 0, time.Time{}, now
+}
+
+// endedSince reports whether an attempt has succeeded since then.
+func (r *backOff) endedSince(then time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ended.After(then)
 }
 
 // counted are counts by metric, and by metric and table, without zeros.

@@ -287,7 +287,7 @@ type worker[T river.JobArgs] struct {
 func (w *worker[T]) Timeout(job *river.Job[T]) time.Duration { return w.kind.bounds(job.Args).timeout }
 
 // Work runs one pass and ends the job. It goes on in a successor where something is left. A lease that is taken, a lock that others hold, a
-// stop and whatever the pass puts off cost no attempt.
+// lost connection, a stop and whatever the pass puts off cost no attempt.
 func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 	if w.kind.before != nil {
 		if wait := w.kind.before(w.deps); wait > 0 {
@@ -312,7 +312,7 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 		return river.JobSnooze(0) // Asked to stop before it could begin.
 	case p.later > 0:
 		return river.JobSnooze(p.later)
-	case err != nil && item && fault.Judge(err).Lock():
+	case err != nil && item && ctx.Err() == nil && passing(err):
 		return river.JobSnooze(pace.PauseAfter(1 + p.snoozes()))
 	case err != nil:
 		return err
@@ -333,6 +333,12 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 		due, err := w.kind.due(ctx, w.deps, on, p.db, false)
 		return due.Now, err
 	})
+}
+
+// passing reports whether an error says nothing about the job: a lock that others hold, or a database that is not there for now.
+func passing(err error) bool {
+	f := fault.Judge(err)
+	return f.Lock() || f.Verdict == fault.Fatal && database.Lost(err)
 }
 
 // finish ends a unique job without losing what came in meanwhile. River goes on calling a job running for a
