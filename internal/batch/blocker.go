@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/pgschema"
+	"sexton/internal/problem"
 )
 
 // program is the name that a holder's session gives itself, or its user.
@@ -73,6 +74,26 @@ func Blocker(ctx context.Context, pool *pgxpool.Pool, names pgschema.Names, key 
 		return found, fmt.Errorf("look who blocks %s: %w", key, err)
 	}
 	return found, nil
+}
+
+// holderSQL finds the session that holds the advisory lock on the hash of a name. Any role may take one.
+const holderSQL = `
+SELECT pg_catalog.concat('lock held by ', coalesce('pid ' OPERATOR(pg_catalog.||) held.pid::pg_catalog.text, 'a prepared transaction'), ` + program + `)
+FROM pg_catalog.pg_locks AS held
+LEFT JOIN pg_catalog.pg_stat_activity AS holder ON holder.pid OPERATOR(pg_catalog.=) held.pid
+WHERE held.locktype OPERATOR(pg_catalog.=) 'advisory' AND held.granted AND held.objsubid OPERATOR(pg_catalog.=) 1
+  AND held.database OPERATOR(pg_catalog.=) (
+      SELECT own.oid FROM pg_catalog.pg_database AS own WHERE own.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+  AND (held.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) held.objid::bigint
+      OPERATOR(pg_catalog.=) pg_catalog.hashtextextended($1, 0)
+LIMIT 1`
+
+// Holder returns who holds the advisory lock on the hash of a name, as Blocker words it, or "".
+func Holder(ctx context.Context, tx pgx.Tx, name string) (holder string, err error) {
+	if err = tx.QueryRow(ctx, holderSQL, name).Scan(&holder); errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	return holder, problem.Doing(err, "look who holds the lock of %s", name)
 }
 
 // Obstacle is a transaction that was in the way of another one.

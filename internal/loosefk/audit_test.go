@@ -2,6 +2,7 @@ package loosefk_test
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -311,6 +312,22 @@ func TestRepairLooksAgain(t *testing.T) {
 	require.EqualValues(t, 2, report.RepairedKeys)
 	b.run(t)
 	require.Equal(t, []string{"1", "6", "7", "8", "9", "10"}, b.ids("SELECT DISTINCT parent_id FROM children ORDER BY 1"))
+}
+
+// Any role may take the lock under which audits repair.
+func TestRepairNamesWhoHoldsItsLock(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.untracked("DELETE FROM parents WHERE id <= 5")
+	holder := pgtest.Acquire(t, b.Pool())
+	pgtest.Exec(t, holder, "SET application_name = 'stranger'; SELECT pg_advisory_lock(hashtextextended('sexton audit of public', 0))")
+	pid := holder.Conn().PgConn().PID()
+	auditor, parent := b.auditor(1000, true), b.engine.Parents[0]
+	auditor.Bounds.LockTimeout = 10 * time.Millisecond
+	report := pgtest.Must(auditor.Audit(t.Context(), parent, parent.References[0]))(t)
+	pgtest.Exec(t, holder, "SELECT pg_advisory_unlock_all()")
+	require.Contains(t, report.Error, fmt.Sprintf("canceling statement due to lock timeout (lock held by pid %d (stranger))", pid))
+	require.Zero(t, report.RepairedKeys)
 }
 
 func TestRepairWakes(t *testing.T) {

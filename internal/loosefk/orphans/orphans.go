@@ -3,10 +3,12 @@ package orphans
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/batch"
 	"sexton/internal/fault"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
@@ -88,7 +90,7 @@ func (a Auditor) Audit(ctx context.Context, parent *loosefk.Parent, reference *l
 		return r.report, nil
 	}
 	if err := r.walk(ctx); err != nil {
-		f := fault.In(err, reference.Child.Label())
+		f := fault.In(err, reference.Child.Label()).By(r.holder)
 		if f.Verdict == fault.Fatal || ctx.Err() != nil {
 			return r.report, fmt.Errorf("audit %s: %w", reference.Definition.Key, err)
 		}
@@ -106,6 +108,8 @@ type run struct {
 	report    Report
 	// measured reports that the parent's backlog was looked at.
 	measured bool
+	// holder is the session that kept the audit from repairing.
+	holder string
 }
 
 // walk goes through the column. A statement that times out is tried with fewer keys; later ones keep to it.
@@ -247,11 +251,13 @@ const byHash = "SET LOCAL enable_nestloop = off; SET LOCAL enable_seqscan = off"
 // key; the lock is taken by a statement of its own, for the next one's snapshot to have what the other audit left.
 func (r *run) repair(ctx context.Context, keys []string) error {
 	var repaired int64
+	lock, waits := "sexton audit of "+r.Names.Tracked, false
 	err := r.Bounds.Run(ctx, r.DB, byHash+r.patience(), func(tx pgx.Tx) error {
-		const lock = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))"
-		if _, err := tx.Exec(ctx, lock, "sexton audit of "+r.Names.Tracked); err != nil {
+		waits = true
+		if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))", lock); err != nil {
 			return err
 		}
+		waits = false
 		if r.reference.Remote {
 			// Another audit may have left tombstones since, whose pass has not left the children.
 			var err error
@@ -270,8 +276,14 @@ func (r *run) repair(ctx context.Context, keys []string) error {
 		repaired = tag.RowsAffected()
 		return r.Wake(ctx, tx)
 	})
-	if err == nil {
+	switch {
+	case err == nil:
 		r.report.RepairedKeys += repaired
+	case waits && fault.Judge(err).Lock():
+		return errors.Join(err, r.Bounds.Run(ctx, r.DB, "", func(tx pgx.Tx) (err error) {
+			r.holder, err = batch.Holder(ctx, tx, lock)
+			return err
+		}))
 	}
 	return err
 }
