@@ -35,15 +35,12 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 		if err := cfg.installFunctions(ctx, conn, look, &report); err != nil {
 			return err
 		}
-		for _, t := range look.targets {
-			if t.otherClass() {
-				if err := cfg.rekey(ctx, conn, t.parent); err != nil {
-					return err
-				}
-			}
+		if err := cfg.rekey(ctx, conn, look.targets, rewritten); err != nil {
+			return err
 		}
-		return errors.Join(cfg.installTriggers(ctx, conn, look.targets, &report), cfg.dropUnused(ctx, conn, look, &report),
-			cfg.installEvent(ctx, conn, look.event, &report))
+		return errors.Join(cfg.installTriggers(ctx, conn, look.targets, &report),
+			cfg.rekey(ctx, conn, look.targets, func(*resolved) string { return comeAtOnce }),
+			cfg.dropUnused(ctx, conn, look, &report), cfg.installEvent(ctx, conn, look.event, &report))
 	})
 	if err != nil {
 		return report, fmt.Errorf("install triggers: %w", err)

@@ -324,6 +324,20 @@ func TestChangedTypeOfKeyIsRecorded(t *testing.T) {
 	require.Equal(t, []string{"public.plain 1", "public.plain 2", "public.plain 3", "public.plain 4"}, b.tombstones())
 }
 
+// Those that were put off because of the old type come with the new one. One that is not to be tried again stays.
+func TestTombstonesOfAChangedTypeComeAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "CREATE TABLE plain (id int PRIMARY KEY)")
+	b.install(id("plain"))
+	b.Exec(`ALTER TABLE plain ALTER id TYPE numeric;
+		INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, primary_key_text, consume_after, last_error) VALUES
+			('public.plain', 1, NULL, '2100-01-01', 'another type'), ('public.plain', NULL, 2, '2100-01-01', 'another type'),
+			('public.plain', NULL, 3, 'infinity', 'given up'), ('public.plain', NULL, 4, '2100-01-01', NULL)`)
+	b.install(id("plain"))
+	require.Equal(t, [][]string{{"1", "t"}, {"2", "t"}, {"3", "f"}, {"4", "f"}},
+		b.Rows("SELECT primary_key_text, consume_after <= now() FROM loose_foreign_keys_deleted_records ORDER BY 1"))
+}
+
 // Waiting tombstones are converted where rows are kept, too.
 func TestChangedTypeOfAKeyWithUndo(t *testing.T) {
 	t.Parallel()
