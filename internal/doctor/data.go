@@ -77,8 +77,8 @@ func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		}
 		found = append(found, one(problem.Warning, group.Name,
 			fmt.Sprintf("tombstones of %s%s wait, and no definition names it as parent: nothing will ever work them off", group.Name, from),
-			fmt.Sprintf("restore the definition, or give them up: DELETE FROM %s WHERE fully_qualified_table_name = %s AND status = 1 AND tracked_as %s AND parent_oid %s",
-				table, pgcatalog.Literal(group.Name), trigger, oid))...)
+			fmt.Sprintf("restore the definition, or give them up: DELETE FROM %s WHERE fully_qualified_table_name = %s"+
+				" AND status = 1 AND tracked_as %s AND parent_oid %s", table, pgcatalog.Literal(group.Name), trigger, oid))...)
 	}
 	type row struct {
 		Parent string
