@@ -45,6 +45,9 @@ type back struct {
 	// parts are the places that are still to be tried, each part in one statement; done are those of the transaction that are back.
 	parts [][]int32
 	done  came
+	// handed are rows whose values go to later sets, reminders what the others may bring about.
+	handed    map[*set]*handed
+	reminders []reminder
 	// skipping has statements pass over rows in whose way another one is; unskippable says that the table does not allow that.
 	skipping, unskippable bool
 }
@@ -64,6 +67,9 @@ func (c *came) add(more came) {
 func (c *came) args(of *check) []any {
 	return append([]any{c.relations, c.tids, c.places}, of.args.Values[3:]...)
 }
+
+// changedSince is why a value is not given back.
+const changedSince = "the row has gone, or was changed since"
 
 // mostReasons bounds the reasons of a set: those of the application's own triggers may differ from row to row.
 const mostReasons = 100
@@ -106,7 +112,7 @@ func (b *back) restore(ctx context.Context, tx pgx.Tx) error {
 		b.again(places, out)
 	default:
 		b.done.add(came)
-		b.refuse("the row has gone, or was changed since", without(places, slices.Sorted(slices.Values(came.places))))
+		b.refuse(changedSince, without(places, slices.Sorted(slices.Values(came.places))))
 	}
 	return nil
 }
@@ -365,17 +371,21 @@ func (b *back) giveBack() string {
 		name, kind := b.shape.present(&b.layout, at)
 		name = pgcatalog.Quote(name)
 		columns, set = append(columns, at), append(set, name+" = "+b.value(at, kind))
-		switch {
-		case b.Written == nil:
-			terms = append(terms, "pg_catalog.num_nonnulls(child."+name+") OPERATOR(pg_catalog.=) 0")
-		case len(b.Changed) == 1:
-			terms = append(terms, "pg_catalog.format('%s', child."+name+") OPERATOR(pg_catalog.=) "+pgcatalog.Literal(*b.Written))
-		default:
-			tagged := "pg_catalog.concat(pg_catalog.num_nulls(%[1]s), '/', pg_catalog.format('%%s', %[1]s))" // NULL is not the empty text.
-			was := fmt.Sprintf("(%s::pg_catalog.text[])[%d]", pgcatalog.Literal(*b.Written), i+1)
-			terms = append(terms, fmt.Sprintf(tagged, "child."+name)+" OPERATOR(pg_catalog.=) "+fmt.Sprintf(tagged, was))
-		}
+		terms = append(terms, b.wrote(i, "child."+name))
 	}
 	return fmt.Sprintf("UPDATE %s AS child SET %s FROM %s WHERE %s AND %s RETURNING r.ctid, child.tableoid, child.ctid::pg_catalog.text",
 		b.shape.Name, strings.Join(set, ", "), b.rows(columns...), strings.Join(terms, " AND "), among)
+}
+
+// wrote is the condition that a value is the one that was written into the changed column at that place.
+func (s *set) wrote(i int, value string) string {
+	switch {
+	case s.Written == nil:
+		return "pg_catalog.num_nonnulls(" + value + ") OPERATOR(pg_catalog.=) 0"
+	case len(s.Changed) == 1:
+		return "pg_catalog.format('%s', " + value + ") OPERATOR(pg_catalog.=) " + pgcatalog.Literal(*s.Written)
+	}
+	tagged := "pg_catalog.concat(pg_catalog.num_nulls(%[1]s), '/', pg_catalog.format('%%s', %[1]s))" // NULL is not the empty text.
+	was := fmt.Sprintf("(%s::pg_catalog.text[])[%d]", pgcatalog.Literal(*s.Written), i+1)
+	return fmt.Sprintf(tagged, value) + " OPERATOR(pg_catalog.=) " + fmt.Sprintf(tagged, was)
 }

@@ -223,35 +223,3 @@ books: [{table: authors, column: author_id, on_delete: async_delete}]
 		require.Equal(t, last, layout(), ddl)
 	}
 }
-
-// Two definitions set one column of a row, on account of two parents that are gone: the later deletion goes back first.
-func TestTwoParentsSetOneColumn(t *testing.T) {
-	t.Parallel()
-	pgtest.Each(t, map[string]struct{ second, between string }{"the same value": {"4", "4"}, "different values": {"5", "4"}},
-		func(t *testing.T, _ string, c struct{ second, between string }) {
-			b := setup(t, `
-CREATE TABLE authors (id bigint PRIMARY KEY);
-CREATE TABLE shops (id bigint PRIMARY KEY);
-CREATE TABLE books (id bigint PRIMARY KEY, author_id bigint, shop_id bigint, state int);
-INSERT INTO authors VALUES (1); INSERT INTO shops VALUES (1); INSERT INTO books VALUES (1, 1, 1, 1);`, `
-books:
-- {table: authors, column: author_id, on_delete: update_column_to, target_column: state, target_value: 4}
-- {table: shops, column: shop_id, on_delete: update_column_to, target_column: state, target_value: `+c.second+`}
-`, "authors", "shops")
-			state := func() string { return pgtest.Scalar[string](t, b, "SELECT state::text FROM books") }
-			b.Exec("DELETE FROM authors")
-			b.drain(t, 0)
-			author := b.last(t).ID
-			b.Exec("DELETE FROM shops")
-			b.drain(t, 0)
-			shop := b.last(t).ID
-			if c.second != c.between {
-				require.Equal(t, "the row has gone, or was changed since", b.restore(t, author).Left[0].Reason)
-				require.Equal(t, c.second, state(), "the undo of the first names the row and leaves it")
-			}
-			b.restore(t, shop)
-			require.Equal(t, c.between, state())
-			b.restore(t, author)
-			require.Equal(t, "1", state())
-		})
-}

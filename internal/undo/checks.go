@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sexton/internal/drain"
+	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 )
 
@@ -119,14 +120,8 @@ func (e *Engine) missing(ctx context.Context, u *unit, s *set, f *shape, native 
 			if !reference.Usable() || reference.Remote || reference.Child.OID != f.OID || len(s.Changed) > 0 && reference != by {
 				continue
 			}
-			c := check{
-				what: "the row of " + parent.Recorded + " that it refers to has gone", source: f.Name, target: parent.SQL(), other: parent.OID,
-				columns: reference.Columns, others: parent.KeyColumns, deleted: reference == by,
-			}
-			c = c.comparing(f, func(column int, given string) string {
-				return reference.Compare[column].Equal(given, "other."+pgcatalog.Quote(parent.KeyColumns[column]))
-			})
-			if len(s.Changed) == 0 {
+			c := loose(parent, reference, f)
+			if c.deleted = reference == by; len(s.Changed) == 0 {
 				c.more = reference.Restrictions("r", c.args)
 			}
 			c.columns = slices.Clone(c.columns)
@@ -140,6 +135,17 @@ func (e *Engine) missing(ctx context.Context, u *unit, s *set, f *shape, native 
 		}
 	}
 	return checks, nil
+}
+
+// loose is the check of a definition.
+func loose(parent *loosefk.Parent, reference *loosefk.Reference, f *shape) check {
+	c := check{
+		what: "the row of " + parent.Recorded + " that it refers to has gone", source: f.Name, target: parent.SQL(), other: parent.OID,
+		columns: reference.Columns, others: parent.KeyColumns,
+	}
+	return c.comparing(f, func(column int, given string) string {
+		return reference.Compare[column].Equal(given, "other."+pgcatalog.Quote(parent.KeyColumns[column]))
+	})
 }
 
 // lookedUp are the checks for rows of sets that are about to come back together. Their own parents need none if all of them came back under the same

@@ -74,10 +74,15 @@ func (s *set) blank() string {
 	for _, at := range s.kept() {
 		values = append(values, fmt.Sprintf("CASE WHEN NOT %s THEN %s END AS %s",
 			among, s.value(at, s.Types[at]), pgcatalog.Quote(s.Columns[at])))
-		terms = append(terms, strings.Replace(s.Terms[at], ") FILTER", " ORDER BY gone.ctid) FILTER", 1))
+		terms = append(terms, s.inOrder(at))
 	}
 	return fmt.Sprintf(`UPDATE %s AS undo SET c = (
 	SELECT ARRAY[%s] FROM (SELECT r.ctid, true AS xmin, %s FROM %s) AS gone
-) WHERE undo.id OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.int8[]) AND undo.number OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.int8[])`,
-		s.on.Names.Render(`"sexton".undo`), strings.Join(terms, ", "), strings.Join(values, ", "), s.rows())
+) WHERE %s`,
+		s.on.Names.Render(`"sexton".undo`), strings.Join(terms, ", "), strings.Join(values, ", "), s.rows(), s.are("undo"))
+}
+
+// inOrder is the term of a column over the rows of gone, in the order of their places.
+func (l *layout) inOrder(at int) string {
+	return strings.Replace(l.Terms[at], ") FILTER", " ORDER BY gone.ctid) FILTER", 1)
 }

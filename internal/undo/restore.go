@@ -89,6 +89,9 @@ func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Re
 	if err := e.own(ctx, u); err != nil {
 		return nil, err
 	}
+	if err := e.follow(ctx, u); err != nil {
+		return nil, err
+	}
 	if err := e.through(ctx, u, report); err != nil {
 		return report, err
 	}
@@ -366,13 +369,19 @@ func (e *Engine) set(ctx context.Context, u *unit, s *set, f *shape, waiting boo
 	if report.DryRun {
 		return e.foresee(ctx, s, f, wanted, report)
 	}
-	checks, err := e.lookedUp(ctx, u, f, s)
-	if err != nil {
+	b := back{set: s, shape: f}
+	if b.checks, err = e.lookedUp(ctx, u, f, s); err != nil {
 		return err
 	}
-	b := back{set: s, shape: f, checks: checks, parts: slices.Collect(slices.Chunk(wanted, rowsAtOnce))}
+	if len(s.Changed) > 0 {
+		wanted, b.handed = s.hand(wanted)
+		if b.reminders, err = e.reminders(ctx, u, s, f); err != nil {
+			return err
+		}
+	}
+	b.parts = slices.Collect(slices.Chunk(wanted, rowsAtOnce))
 	s.left = map[string][]int32{}
-	for waiting && !s.stopped || len(b.parts) > 0 {
+	for waiting && !s.stopped || len(b.parts)+len(b.handed) > 0 {
 		b.done = came{}
 		if err := e.fenced(ctx, s.on, false, func(tx pgx.Tx) error { return e.transact(ctx, tx, u, &b, waiting) }); err != nil {
 			return err
@@ -392,6 +401,12 @@ func (e *Engine) transact(ctx context.Context, tx pgx.Tx, u *unit, b *back, wait
 		if err := b.restore(ctx, tx); err != nil {
 			return err
 		}
+	}
+	if err := e.remind(ctx, tx, b); err != nil {
+		return err
+	}
+	if err := b.handOver(ctx, tx); err != nil {
+		return err
 	}
 	if err := e.point("inserted"); err != nil {
 		return err

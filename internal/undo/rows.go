@@ -166,8 +166,11 @@ func (s *set) kept() []int {
 // ctid. SELECT lists take values of composite types apart from one another, and not into columns. The concatenation has what is kept unpacked once,
 // where each column would unpack all of it.
 func (s *set) rows(columns ...int) string {
-	return s.of([]string{"pg_catalog.generate_series(1, u.rows) AS ctid"}, columns)
+	return s.of([]string{numbering}, columns)
 }
+
+// numbering has the places of rows in ctid.
+const numbering = "pg_catalog.generate_series(1, u.rows) AS ctid"
 
 // of are the rows with those terms before their columns.
 func (s *set) of(terms []string, columns []int) string {
@@ -184,12 +187,18 @@ func (s *set) of(terms []string, columns []int) string {
 	}
 	return fmt.Sprintf(`(
 	SELECT %s FROM (
-		SELECT kept.rows, pg_catalog.array_cat(kept.c, '{}'::pg_catalog.text[]) AS c
+		SELECT kept.number, kept.rows, pg_catalog.array_cat(kept.c, '{}'::pg_catalog.text[]) AS c
 		FROM %s AS kept
-		WHERE kept.id OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.int8[]) AND kept.number OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.int8[]) OFFSET 0
+		WHERE %s OFFSET 0
 	) AS u
 ) AS r`,
-		strings.Join(terms, ", "), s.on.Names.Render(`"sexton".undo`))
+		strings.Join(terms, ", "), s.on.Names.Render(`"sexton".undo`), s.are("kept"))
+}
+
+// are is the condition for the row of the set, or of the sets that it stands for, behind skip other parameters.
+func (s *set) are(alias string) string {
+	const is = "%s.%s OPERATOR(pg_catalog.=) ANY ($%d::pg_catalog.int8[])"
+	return fmt.Sprintf(is+" AND "+is, alias, "id", s.skip+1, alias, "number", s.skip+2)
 }
 
 // args are the arguments of statements on rows: the set, or the sets that it stands for.

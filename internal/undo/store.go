@@ -95,6 +95,10 @@ type set struct {
 	others []*set
 	// stopped says that the clean-up after restored parents has been ended.
 	stopped bool
+	// followers are the later links of the chains that changed rows are in, by their places.
+	followers map[int32][]follower
+	// skip is how many parameters of a statement stand before the set's.
+	skip int
 	// untold says that the columns Via were excluded, where not all rows are the unit's.
 	untold bool
 }
@@ -106,8 +110,9 @@ type unit struct {
 	by   map[int64][]*set
 }
 
-func (e *Engine) read(ctx context.Context, db database.Database, ids []int64, roots bool) (found []*set, err error) {
-	rows, _ := db.Pool.Query(ctx, db.Names.Render(text("sets")), ids, roots)
+// read reads the sets that one of ids caused, with roots those of ids, too, or those of a table behind a number: deleted rows, and the changes of columns.
+func (e *Engine) read(ctx context.Context, db database.Database, ids []int64, roots bool, table uint32, columns []string, behind int64) ([]*set, error) {
+	rows, _ := db.Pool.Query(ctx, db.Names.Render(text("sets")), ids, roots, table, columns, behind)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*set, error) {
 		s := &set{on: db}
 		return s, row.Scan(&s.Number, &s.ID, &s.Rows, &s.Left, &s.Kept, &s.KeptAt, &s.Origins, &s.Via, &s.Keys, &s.Fields, &s.Changed, &s.Written, &s.Actor,
@@ -133,7 +138,7 @@ func (e *Engine) load(ctx context.Context, id int64) (*unit, error) {
 			if err := e.keep(ctx); err != nil {
 				return nil, err
 			}
-			sets, err := e.read(ctx, db, next, roots)
+			sets, err := e.read(ctx, db, next, roots, 0, nil, 0)
 			if err != nil {
 				return nil, fmt.Errorf("database %s: read what is kept: %w", db.Name, err)
 			}
@@ -198,7 +203,12 @@ func (u *unit) sort() {
 	for _, s := range u.sets {
 		add(s)
 	}
-	slices.SortStableFunc(sorted, func(a, b *set) int { return cmp.Compare(min(1, len(a.Changed)), min(1, len(b.Changed))) })
+	slices.SortStableFunc(sorted, func(a, b *set) int {
+		if len(a.Changed) > 0 && len(b.Changed) > 0 {
+			return cmp.Compare(a.Number, b.Number) // Each hands its values to the next one of a row.
+		}
+		return cmp.Compare(min(1, len(a.Changed)), min(1, len(b.Changed)))
+	})
 	u.sets = sorted
 }
 

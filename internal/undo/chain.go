@@ -1,0 +1,270 @@
+package undo
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/database"
+	"sexton/internal/drain"
+	"sexton/internal/loosefk"
+	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
+)
+
+// What deletions after one another keep of a row is a chain: each keeps what the one before it has left. Taking a deletion back takes its links out: the
+// former value of the last link goes into the row, that of another one into the link behind it.
+
+// follower is a row of a later set that a set has changed before. It fits if it was kept with the values that were written then.
+type follower struct {
+	set  *set
+	at   int32
+	fits bool
+}
+
+// alike groups sets of one form, which one statement can read together: as the first of each with the others.
+func alike(sets []*set) (groups []*set) {
+	known := map[string]*set{}
+	for _, s := range sets {
+		form := fmt.Sprintf("%s %d %q %q", s.on.Name, s.layout.ID, s.Fields, s.Changed)
+		if s.Written != nil {
+			form += *s.Written
+		}
+		if first := known[form]; first != nil {
+			first.others = append(first.others, s)
+			continue
+		}
+		one := *s
+		known[form], groups = &one, append(groups, &one)
+	}
+	return groups
+}
+
+// numbered are the rows with the numbers of their sets in cmin.
+func (s *set) numbered(columns []int) string {
+	return s.of([]string{numbering, "u.number AS cmin"}, columns)
+}
+
+// follow finds the followers of the rows that a unit has changed. Leases keep workers from adding any.
+func (e *Engine) follow(ctx context.Context, u *unit) error {
+	changed := slices.DeleteFunc(slices.Clone(u.sets), func(s *set) bool { return len(s.Changed) == 0 || len(s.owned) == 0 })
+	for _, before := range alike(changed) {
+		later, err := e.read(ctx, before.on, nil, false, before.Relation, before.Changed, before.Number)
+		if err != nil {
+			return fmt.Errorf("database %s: read what was kept later: %w", before.on.Name, err)
+		}
+		known := map[int64]*set{}
+		for _, s := range slices.Concat(later, u.sets) {
+			if s.on.Name == before.on.Name {
+				known[s.Number] = s // The unit's own, if it is one: they may come back meanwhile.
+			}
+		}
+		for _, behind := range alike(later) {
+			if sql := before.pairs(behind); sql != "" {
+				if err := e.followers(ctx, before, sql, behind.args(), known); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// pairs is the statement that finds the rows of later sets, at $3 and $4, that these have changed before; empty where they keep other columns.
+func (s *set) pairs(behind *set) string {
+	behind.skip = 2
+	keys, fits, own, theirs := make([]string, len(s.KeyCols)), []string{"true"}, []int{}, []int{}
+	for i, column := range s.KeyCols {
+		keys[i], own, theirs = "r."+pgcatalog.Quote(column), append(own, s.column(column)), append(theirs, behind.column(column))
+	}
+	key := "ARRAY[" + strings.Join(forms(keys), ", ") + "]"
+	for i, column := range s.Changed {
+		at := behind.column(column)
+		// What was deleted or changed by a value that it was given would not have been without.
+		same := at >= 0 && behind.Types[at] == s.Types[s.column(column)] && !slices.Contains(behind.Via, column)
+		theirs, fits = append(theirs, at), append(fits, strconv.FormatBool(same))
+		if same {
+			fits = append(fits, s.wrote(i, "r."+pgcatalog.Quote(column)))
+		}
+	}
+	if len(keys) == 0 || slices.Contains(theirs, -1) {
+		return ""
+	}
+	return fmt.Sprintf(`SELECT former.number, former.place, next.number, next.place, next.fits
+FROM (SELECT r.cmin AS number, r.ctid AS place, %[1]s AS key FROM %[2]s) AS former
+JOIN (SELECT r.cmin AS number, r.ctid AS place, %[1]s AS key, %[4]s AS fits FROM %[3]s) AS next
+	ON next.key OPERATOR(pg_catalog.=) former.key AND next.number OPERATOR(pg_catalog.>) former.number
+WHERE NOT EXISTS (
+	SELECT FROM %[5]s AS mark WHERE mark.number OPERATOR(pg_catalog.=) next.number AND next.place OPERATOR(pg_catalog.=) ANY (mark.restored)
+)`, key, s.numbered(own), behind.numbered(theirs), strings.Join(fits, " AND "), s.on.Names.Render(`"sexton".undo_marks`))
+}
+
+func (e *Engine) followers(ctx context.Context, s *set, sql string, more []any, known map[int64]*set) error {
+	return e.within(ctx, s.on, func(tx pgx.Tx) error {
+		var number, later int64
+		var place int32
+		var next follower
+		rows, _ := tx.Query(ctx, sql, s.args(more...)...)
+		_, err := pgx.ForEachRow(rows, []any{&number, &place, &later, &next.at, &next.fits}, func() error {
+			of := known[number]
+			if of.followers == nil {
+				of.followers = map[int32][]follower{}
+			}
+			next.set = known[later]
+			of.followers[place] = append(of.followers[place], next)
+			return nil
+		})
+		return problem.Doing(err, "look for later changes of %s", s.Name)
+	})
+}
+
+// handed are places of rows whose former values go to later sets, with the places of those rows there.
+type handed struct{ places, at []int32 }
+
+// hand divides the places of changed rows: some stay as rows that are the last of their chains, and others are handed to the next link or, where that was
+// kept with another value, refused.
+func (s *set) hand(wanted []int32) (stay []int32, to map[*set]*handed) {
+	to = map[*set]*handed{}
+	var refused []int32
+	for _, place := range wanted {
+		var next follower
+		for _, one := range s.followers[place] {
+			if _, back := slices.BinarySearch(one.set.restored, one.at); !back && (next.set == nil || one.set.Number < next.set.Number) {
+				next = one
+			}
+		}
+		switch {
+		case next.set == nil:
+			stay = append(stay, place)
+		case !next.fits:
+			refused = append(refused, place)
+		default:
+			if to[next.set] == nil {
+				to[next.set] = &handed{}
+			}
+			to[next.set].places, to[next.set].at = append(to[next.set].places, place), append(to[next.set].at, next.at)
+		}
+	}
+	s.refuse(changedSince, refused)
+	return stay, to
+}
+
+// handOver has later sets keep the former values.
+func (b *back) handOver(ctx context.Context, tx pgx.Tx) error {
+	for next, rows := range b.handed {
+		var sets []string
+		former := *b.set
+		former.skip = 2
+		for _, column := range b.Changed {
+			own, at := b.column(column), next.column(column)
+			sets = append(sets, fmt.Sprintf(`c[%d] = (SELECT %s FROM (
+	SELECT r.ctid, true AS xmin, CASE WHEN given.place IS NULL THEN %s ELSE given.value END AS %s
+	FROM %s LEFT JOIN (
+		SELECT pair.at AS place, %s AS value
+		FROM ROWS FROM (pg_catalog.unnest($5::pg_catalog.int4[]), pg_catalog.unnest($6::pg_catalog.int4[])) AS pair (own, at)
+		JOIN %s ON r.ctid OPERATOR(pg_catalog.=) pair.own
+	) AS given ON given.place OPERATOR(pg_catalog.=) r.ctid
+) AS gone)`, slices.Index(next.kept(), at)+1, next.inOrder(at), next.value(at, next.Types[at]), pgcatalog.Quote(column), next.rows(at),
+				former.value(own, next.Types[at]), former.rows(own)))
+		}
+		sql := fmt.Sprintf("UPDATE %s AS undo SET %s WHERE %s", b.on.Names.Render(`"sexton".undo`), strings.Join(sets, ", "), next.are("undo"))
+		if _, err := tx.Exec(ctx, sql, next.args([]int64{b.ID}, []int64{b.Number}, rows.places, rows.at)...); err != nil {
+			return fmt.Errorf("correct what was kept of %s later: %w", next.Name, err)
+		}
+		b.done.places = append(b.done.places, rows.places...)
+	}
+	b.handed = nil
+	return nil
+}
+
+// reminder looks for rows that a definition would have changed, had its column not had another value.
+type reminder struct {
+	check
+	parent *loosefk.Parent
+}
+
+// reminders are those of the definitions that the columns of a changed set matter to.
+func (e *Engine) reminders(ctx context.Context, u *unit, s *set, f *shape) (found []reminder, _ error) {
+	by, _, err := e.reference(ctx, u, s)
+	for parent, reference := range loosefk.References(e.Parents[s.on.Name]) {
+		matters := slices.ContainsFunc(s.Changed, func(column string) bool {
+			name, _ := f.present(&s.layout, s.column(column))
+			return slices.Contains(reference.Columns, name) || reference.Action == drain.Assign && reference.Target.Column == name ||
+				slices.ContainsFunc(slices.Concat(reference.Conditions, reference.Except), func(v drain.Value) bool { return v.Column == name })
+		})
+		if matters && reference != by && reference.Usable() && !reference.Remote && reference.Child.OID == f.OID {
+			c := loose(parent, reference, f)
+			c.more = reference.Restrictions("r", c.args)
+			found = append(found, reminder{c, parent})
+		}
+	}
+	return found, err
+}
+
+// remind has the clean-up after parents that have gone done again for rows that have a column back: while it had another value, the clean-up passed
+// over them. What it now takes is kept with the deletion of those parents.
+func (e *Engine) remind(ctx context.Context, tx pgx.Tx, b *back) error {
+	for _, r := range b.reminders {
+		values := make([]string, len(r.given))
+		for i := range r.given {
+			values[i] = r.given[i] + "::" + r.parent.KeyTypes[i]
+		}
+		sql := fmt.Sprintf("SELECT DISTINCT %s FROM %s WHERE %s AND %s", keyText(values), r.standing(), r.refers(), r.check.missing(false))
+		rows, _ := tx.Query(ctx, sql, b.done.args(&r.check)...)
+		keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return fmt.Errorf("look for parents that have gone since: %w", err)
+		}
+		if len(keys) == 0 {
+			continue
+		}
+		origins, err := e.origins(ctx, tx, b.on, r.parent.OID, keys)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, b.on.Names.Render(text("remind")), r.parent.Recorded, r.parent.OID, r.parent.Integer, keys, origins); err != nil {
+			return fmt.Errorf("have the clean-up after %s done again: %w", r.parent.Recorded, err)
+		}
+	}
+	return nil
+}
+
+// origins are the newest sets in which parents of those keys are kept.
+func (e *Engine) origins(ctx context.Context, tx pgx.Tx, db database.Database, parent uint32, keys []string) ([]*int64, error) {
+	origins := make([]*int64, len(keys))
+	sets, err := e.read(ctx, db, nil, false, parent, nil, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read which parents are kept: %w", err)
+	}
+	newest := map[string]*set{}
+	for _, s := range sets {
+		at, columns, err := e.keyColumns(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		if len(at) == 0 {
+			continue
+		}
+		sql := fmt.Sprintf("SELECT %[1]s FROM %[2]s WHERE %[1]s OPERATOR(pg_catalog.=) ANY ($3::pg_catalog.text[])", keyText(columns), s.rows(at...))
+		rows, _ := tx.Query(ctx, sql, s.args(keys)...)
+		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return nil, fmt.Errorf("look for the deletions of parents: %w", err)
+		}
+		for _, key := range found {
+			if newest[key] == nil || newest[key].Number < s.Number {
+				newest[key] = s
+			}
+		}
+	}
+	for i, key := range keys {
+		if s := newest[key]; s != nil {
+			origins[i] = &s.ID
+		}
+	}
+	return origins, nil
+}
