@@ -154,7 +154,7 @@ func (c *Connections) Schemas() []migrate.Database {
 // schema is that of one database. Migrations connect directly, as a transaction pooler would lose the lock that keeps two of them apart.
 func (c *Connections) schema(db database.Database) migrate.Database {
 	return migrate.Database{
-		Name: db.Name, Conn: db.Direct, JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked,
+		Name: db.Name, Conn: db.Direct, Sessions: db.Sessions, JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked,
 		Jobs: db.Name == c.Config.Jobs.Database, Components: c.Config.ComponentsIn(db.Name),
 		Owner: c.Config.Jobs.Owner,
 		Kinds: riverjobs.Kinds(c.Config),

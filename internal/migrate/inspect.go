@@ -63,10 +63,7 @@ type inspection struct {
 }
 
 // inspect looks over the connections of a session or of its own.
-func (db Database) inspect(ctx context.Context, on interface {
-	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
-},
-) (inspection, error) {
+func (db Database) inspect(ctx context.Context, on beginner) (inspection, error) {
 	look := inspection{objects: map[object]string{}, versions: map[string]int64{}, tracked: map[string]relation{}}
 	err := pgx.BeginTxFunc(ctx, on, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river/rivermigrate"
 
 	"sexton/internal/pgcatalog"
@@ -24,6 +25,8 @@ type Database struct {
 	// Conn says how to connect. The connection must be direct: a transaction pooler would lose the
 	// session's advisory lock.
 	Conn *pgx.ConnConfig
+	// Sessions, if set, are such connections: what changes nothing takes one of them, as to open one costs more than what it is for.
+	Sessions *pgxpool.Pool
 	// JobsSchema is for Sexton's own tables, TrackedSchema for tombstones and the other deletion tables.
 	JobsSchema    string
 	TrackedSchema string

@@ -222,8 +222,8 @@ type OwnerRisk struct {
 // OwnerRisks looks for functions with more rights than they need, or fewer, and for tables that they do not read. It changes nothing.
 func OwnerRisks(ctx context.Context, db Database) ([]OwnerRisk, error) {
 	var found []OwnerRisk
-	err := db.connected(ctx, func(conn *pgx.Conn) error {
-		return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+	err := db.reading(ctx, func(on beginner) error {
+		return pgx.BeginTxFunc(ctx, on, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog"); err != nil {
 				return err
 			}

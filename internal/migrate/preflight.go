@@ -261,17 +261,24 @@ func (db Database) removed(look inspection) (table, component string) {
 	return "", ""
 }
 
-// look inspects over a connection of its own.
 func (db Database) look(ctx context.Context) (look inspection, err error) {
-	err = db.connected(ctx, func(conn *pgx.Conn) (err error) {
-		look, err = db.inspect(ctx, conn)
+	err = db.reading(ctx, func(on beginner) (err error) {
+		look, err = db.inspect(ctx, on)
 		return err
 	})
 	return look, err
 }
 
-// connected does something on a connection of its own.
-func (db Database) connected(ctx context.Context, do func(*pgx.Conn) error) error {
+// beginner is a pool or a connection.
+type beginner interface {
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+}
+
+// reading does something on one of the sessions, else on a connection of its own.
+func (db Database) reading(ctx context.Context, do func(on beginner) error) error {
+	if db.Sessions != nil {
+		return do(db.Sessions)
+	}
 	conn, err := pgx.ConnectConfig(ctx, db.Conn)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
