@@ -246,8 +246,7 @@ func (s diffSite) rows(t *testing.T) []string {
 		SELECT ledger.xmin || ledger::text FROM sexton.external_diffs AS ledger UNION ALL
 		SELECT removal::text FROM sexton.external_diff_removals AS removal ORDER BY 1`)
 	require.NoError(t, err)
-	lines := pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
-	return lines
+	return pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 }
 
 // readable cuts every text out of its object, as another service would by the layout, and compares it with the original. It

@@ -173,8 +173,7 @@ func (b bundle) destroy(t *testing.T, together bool) jobrun.Report {
 	if together {
 		p.job = &rivertype.JobRow{}
 	}
-	report := pgtest.Must(groupDestroy(b.deps.Config).run(t.Context(), &p, GroupDestroyArgs{GroupID: 10, UserID: 1}))(t)
-	return report
+	return pgtest.Must(groupDestroy(b.deps.Config).run(t.Context(), &p, GroupDestroyArgs{GroupID: 10, UserID: 1}))(t)
 }
 
 // A run that dies, or finds a group in its way, leaves the group's job to come by itself, and the figures of the others stand.

@@ -122,8 +122,7 @@ func (b bundle) ran(t *testing.T, args river.JobArgs) jobrun.Report {
 
 func configuration(t *testing.T, environ ...string) *config.Config {
 	// The tests hand over connected databases, so nobody dials this address.
-	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir(), Environ: environ}))(t)
-	return c
+	return pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir(), Environ: environ}))(t)
 }
 
 // run runs one pass in the foreground.

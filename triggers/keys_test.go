@@ -20,9 +20,7 @@ func TestOtherKeys(t *testing.T) {
 	b.install(id("plain"), pair("two", "a", "b"), id("events"))
 	parents := []triggers.Parent{id("bare"), id("plain"), pair("two", "a", "b"), id("events"), id("absent")}
 	other := func(parents ...triggers.Parent) map[int]triggers.OtherKey {
-		found, err := triggers.OtherKeys(t.Context(), b.conn, b.cfg, parents)
-		require.NoError(t, err)
-		return found
+		return pgtest.Must(triggers.OtherKeys(t.Context(), b.conn, b.cfg, parents))(t)
 	}
 	require.Empty(t, other(parents...))
 

@@ -19,8 +19,7 @@ func TestDatabasesHaveNothingOfOthers(t *testing.T) {
 	require.NoError(t, leaving.Close(t.Context()))
 	admin := pgtest.Must(pgxpool.New(t.Context(), server.URL("postgres")))(t)
 	t.Cleanup(admin.Close)
-	own, drop, err := bench.CreateDatabase(t.Context(), admin, server.URL("postgres"))
-	require.NoError(t, err)
+	own, drop := pgtest.Must2(bench.CreateDatabase(t.Context(), admin, server.URL("postgres")))(t)
 	require.True(t, pgtest.Scalar[bool](t, pgtest.Connect(t, own), "SELECT to_regclass('public.left_by_others') IS NULL"))
 	require.NoError(t, drop())
 }

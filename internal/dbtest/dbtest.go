@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -36,53 +37,76 @@ func New(tb testing.TB) *DB {
 
 // Trackable is New with what all tracking triggers share: a test's first ones are installed sooner.
 func Trackable(tb testing.TB) *DB {
-	return connected(pgtest.FromTemplate(tb, "trackable", func(ctx context.Context, url string) error {
+	return connected(pgtest.Copy(tb, tracking(tb, "trackable", byID([]string{"first"}), install)))
+}
+
+// tracking is a template on which tables have had such triggers.
+func tracking(tb testing.TB, key string, parents []triggers.Parent, install func(ctx context.Context, url string) error) string {
+	return pgtest.Template(tb, key, "template0", func(ctx context.Context, url string) error {
 		if err := install(ctx, url); err != nil {
 			return err
 		}
-		conn, err := pgx.Connect(ctx, url)
-		if err != nil {
+		return onServer(ctx, url, func(conn *pgx.Conn) error {
+			err := begin(ctx, conn, "CREATE TABLE first (id bigint PRIMARY KEY)", parents)
+			if err == nil {
+				_, err = conn.Exec(ctx, "DROP TABLE first")
+			}
 			return err
-		}
-		if _, err = conn.Exec(ctx, "CREATE TABLE first (id bigint PRIMARY KEY)"); err == nil {
-			err = track(ctx, conn, byID([]string{"first"}))
-		}
-		if err == nil {
-			_, err = conn.Exec(ctx, "DROP TABLE first")
-		}
-		return errors.Join(err, conn.Close(ctx))
-	}))
-}
-
-// Tracked returns a database with tables of a test's own and the tracking triggers on those whose key column is id. Tests that begin
-// with the same tables share a template: it spares them two thirds of the set-up.
-func Tracked(tb testing.TB, tables string, parents ...string) *DB {
-	d := pgtest.FromTemplate(tb, fmt.Sprintf("tracked %v: %s", parents, tables), func(ctx context.Context, url string) error {
-		if err := installReference(ctx, url, tables, []string{migrate.LooseForeignKeys}); err != nil {
-			return err
-		}
-		conn, err := pgx.Connect(ctx, url)
-		if err != nil {
-			return err
-		}
-		return errors.Join(track(ctx, conn, byID(parents)), conn.Close(ctx))
+		})
 	})
-	return connected(d)
 }
 
-// Keeping is Tracked with triggers that keep the deleted rows. Few tests begin with the same tables, so they share what comes before those.
+// Tracked returns a database with tables of a test's own and the tracking triggers on those whose key column is id.
+func Tracked(tb testing.TB, tables string, parents ...string) *DB {
+	return begun(tb, tracking(tb, "trackable", byID([]string{"first"}), install), tables, byID(parents))
+}
+
+// Keeping is Tracked with triggers that keep the deleted rows.
 func Keeping(tb testing.TB, tables string, parents ...string) *DB {
-	d := connected(pgtest.FromTemplate(tb, "keeping", func(ctx context.Context, url string) error {
-		return migrateUp(ctx, url, []string{migrate.LooseForeignKeys, migrate.Undo})
-	}))
-	d.Exec(tables)
-	kept := byID(parents)
+	return begun(tb, tracking(tb, "keeping", keeping([]string{"first"}), func(ctx context.Context, url string) error {
+		if err := migrateUp(ctx, url, []string{migrate.LooseForeignKeys, migrate.Undo}); err != nil {
+			return err
+		}
+		return onServer(ctx, url, func(conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "SELECT sexton.undo_rotate('undo', '72h', true), sexton.undo_rotate('batches', '72h', true)")
+			return err
+		})
+	}), tables, keeping(parents))
+}
+
+func keeping(tables []string) []triggers.Parent {
+	kept := byID(tables)
 	for i := range kept {
 		kept[i].Undo = triggers.KeepsAll
 	}
-	d.Exec("SELECT sexton.undo_rotate('undo', '72h', true), sexton.undo_rotate('batches', '72h', true)")
-	d.TrackKeys(tb, kept...)
+	return kept
+}
+
+// beginnings are what tests of this process have begun with.
+var beginnings sync.Map
+
+// begun adds tables and triggers to a template. Tests that begin with the same share one more template from the second of them on: it spares
+// them most of the set-up.
+func begun(tb testing.TB, on, tables string, parents []triggers.Parent) *DB {
+	key := fmt.Sprintf("%s with %v on %s", tables, parents, on)
+	build := func(ctx context.Context, url string) error {
+		return onServer(ctx, url, func(conn *pgx.Conn) error { return begin(ctx, conn, tables, parents) })
+	}
+	if _, again := beginnings.LoadOrStore(key, true); again {
+		return connected(pgtest.Copy(tb, pgtest.Template(tb, key, on, build)))
+	}
+	d := connected(pgtest.Copy(tb, on))
+	d.Exec(tables)
+	d.TrackKeys(tb, parents...)
 	return d
+}
+
+func begin(ctx context.Context, conn *pgx.Conn, tables string, parents []triggers.Parent) error {
+	_, err := conn.Exec(ctx, tables)
+	if err == nil {
+		err = track(ctx, conn, parents)
+	}
+	return err
 }
 
 // Reference returns a database with the empty tables of the reference application and all components, copied from a
@@ -128,16 +152,23 @@ func withUsers(more ...string) []string {
 	return append([]string{migrate.LooseForeignKeys, migrate.GhostUsers, migrate.PlaceholderUsers}, more...)
 }
 
-func installReference(ctx context.Context, url, tables string, components []string) (err error) {
+func installReference(ctx context.Context, url, tables string, components []string) error {
+	err := onServer(ctx, url, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, tables)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return migrateUp(ctx, url, components)
+}
+
+func onServer(ctx context.Context, url string, do func(conn *pgx.Conn) error) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
 	}
-	_, err = conn.Exec(ctx, tables)
-	if err := errors.Join(err, conn.Close(ctx)); err != nil {
-		return err
-	}
-	return migrateUp(ctx, url, components)
+	return errors.Join(do(conn), conn.Close(ctx))
 }
 
 // Onto installs the components of New on an empty database.

@@ -142,8 +142,7 @@ func TestParseNameTakesEveryQuotedIdentifier(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		identifier := rapid.StringMatching(`[a-zA-Z. "'é]{1,20}`)
 		want := definitions.Name{Schema: identifier.Draw(t, "schema"), Table: identifier.Draw(t, "table")}
-		got, err := definitions.ParseName(quote(want.Schema) + "." + quote(want.Table))
-		require.NoError(t, err)
+		got := pgtest.Must(definitions.ParseName(quote(want.Schema) + "." + quote(want.Table)))(t)
 		require.Equal(t, want, got)
 	})
 }

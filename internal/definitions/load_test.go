@@ -22,8 +22,7 @@ func parse(text string) ([]definitions.Definition, error) {
 func TestLoadReadsGitLabsFileUnchanged(t *testing.T) {
 	t.Parallel()
 
-	all, err := definitions.Load([]string{"testdata/gitlab_loose_foreign_keys.yml"})
-	require.NoError(t, err)
+	all := pgtest.Must(definitions.Load([]string{"testdata/gitlab_loose_foreign_keys.yml"}))(t)
 	require.Len(t, all, 340)
 
 	children, parents := map[string]bool{}, map[string]bool{}
@@ -218,8 +217,7 @@ func TestLoadNamesFilesThatItCannotRead(t *testing.T) {
 func TestExampleIsShortAndLoads(t *testing.T) {
 	t.Parallel()
 
-	got, err := parse(definitions.Example)
-	require.NoError(t, err)
+	got := pgtest.Must(parse(definitions.Example))(t)
 	require.Len(t, got, 1)
 	require.LessOrEqual(t, strings.Count(definitions.Example, "\n"), 5)
 }

@@ -32,8 +32,7 @@ func display(t *testing.T, output string) []string {
 		if at := control.FindStringSubmatchIndex(output); at != nil && at[0] == 0 {
 			switch argument, command := output[at[2]:at[3]], output[at[4]:at[5]]; command {
 			case "A":
-				up, err := strconv.Atoi(argument)
-				require.NoError(t, err)
+				up := pgtest.Must(strconv.Atoi(argument))(t)
 				require.LessOrEqual(t, up, row, "above the first line")
 				row -= up
 			case "J":
@@ -157,8 +156,7 @@ func TestScreenFitsTheTerminal(t *testing.T) {
 	for _, width := range []int{10, 20, 30, 43, 44, 60, 64, 65, 66, 67, 68, 69, 70, 71, 72, 80, 100, 300} {
 		t.Run(fmt.Sprint(width), func(t *testing.T) {
 			t.Parallel()
-			terminal, tty, err := pty.Open()
-			require.NoError(t, err)
+			terminal, tty := pgtest.Must2(pty.Open())(t)
 			defer func() { require.NoError(t, terminal.Close()) }()
 			require.NoError(t, pty.Setsize(tty, &pty.Winsize{Rows: 40, Cols: uint16(width)}))
 			read := make(chan string, 1)

@@ -28,8 +28,7 @@ func TestUndoScene(t *testing.T) {
 	require.Equal(t, [][]string{{"0"}}, db.Rows("SELECT count(*) FROM ("+dbtest.Names().Render(u.Script().Waiting)+") AS waiting"))
 	step := func(acted int, more bool) {
 		t.Helper()
-		items, goesOn, err := u.Act(t.Context(), 1)
-		require.NoError(t, err)
+		items, goesOn := pgtest.Must2(u.Act(t.Context(), 1))(t)
 		require.Len(t, items, acted)
 		require.Equal(t, more, goesOn)
 	}

@@ -284,8 +284,7 @@ func TestRandomSchemas(t *testing.T) {
 			want, refused := native(t, s.tables, s.rows)
 			engine := b.engine(t, 1)
 			engine.Sizes.Rows = 3
-			stats, err := engine.Run(t.Context())
-			require.NoError(t, err)
+			stats := pgtest.Must(engine.Run(t.Context()))(t)
 			if refused != nil {
 				require.Equal(t, groupdelete.Stuck, stats.Outcome, "Postgres says: %v\n%s%s", refused, s.tables, s.rows)
 				require.NotEmpty(t, stats.Reason)

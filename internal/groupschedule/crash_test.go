@@ -95,8 +95,7 @@ func TestKilledAnywhere(t *testing.T) {
 
 // killedPass runs a pass on a connection that is cut at a place, and reports whether it came there.
 func (s site) killedPass(t *testing.T, at int) bool {
-	config, err := pgx.ParseConfig(s.URL)
-	require.NoError(t, err)
+	config := pgtest.Must(pgx.ParseConfig(s.URL))(t)
 	k := &killer{at: at}
 	config.Tracer = k
 	conn, err := pgx.ConnectConfig(t.Context(), config)

@@ -96,8 +96,7 @@ func TestALostAnswerDoesNotRefuseItsOwnProcess(t *testing.T) {
 			}
 			lost := func(state int32) {
 				for range 2 { // Everything is prepared then: the answer is that of the statement itself.
-					_, granted, err := m.Begin(t.Context(), run, key, time.Minute, w.database)
-					require.NoError(t, err)
+					_, granted := pgtest.Must2(m.Begin(t.Context(), run, key, time.Minute, w.database))(t)
 					conn := pgtest.Must(w.database.Async().Acquire(t.Context()))(t)
 					session := &batch.Session{Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted, Limits: ahead.Limits}
 					pgtest.Must(session.Run(t.Context(), ahead.Statements...))(t)

@@ -184,15 +184,11 @@ func above(t *testing.T, b bundle, m *loosefk.Cursors, fresh bool) int64 {
 	times, ids := m.Places([]string{"public.parents"}, fresh)
 	rows, err := b.Pool().Query(t.Context(), "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE (consume_after, id) > ($1, $2)", times[0], ids[0])
 	require.NoError(t, err)
-	count, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
-	require.NoError(t, err)
-	return count
+	return pgtest.Must(pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64]))(t)
 }
 
 func (b bundle) pass(t *testing.T) *loosefk.Stats {
-	stats, err := b.engine.Run(t.Context())
-	require.NoError(t, err)
-	return stats
+	return pgtest.Must(b.engine.Run(t.Context()))(t)
 }
 
 // A late tombstone comes from a transaction that began before others and commits after them.

@@ -190,9 +190,7 @@ func TestResolveNamesMissingPrivileges(t *testing.T) {
 	defer pool.Close()
 	const yaml = "children: [{table: parents, column: parent_id, on_delete: async_delete}]"
 	missing := func() problem.List {
-		found, err := loosefk.MissingPrivileges(t.Context(), pool, "main", parentsOf(t, pool, yaml))
-		require.NoError(t, err)
-		return found
+		return pgtest.Must(loosefk.MissingPrivileges(t.Context(), pool, "main", parentsOf(t, pool, yaml)))(t)
 	}
 	require.EqualError(t, missing().Err(), "lfk.yml:1:12: children[0]: the database role may not clean up table public.children "+
 		"(GRANT SELECT, UPDATE, DELETE ON public.children TO "+role+")")
@@ -332,8 +330,7 @@ func TestCompositeNullifyNeedsAllColumns(t *testing.T) {
 	defer pool.Close()
 	const yaml = "children: [{table: pairs, column: [d, c], parent_column: [d, c], on_delete: async_nullify}]"
 	missing := func() int {
-		found, err := loosefk.MissingPrivileges(t.Context(), pool, "main", parentsOf(t, pool, yaml))
-		require.NoError(t, err)
+		found := pgtest.Must(loosefk.MissingPrivileges(t.Context(), pool, "main", parentsOf(t, pool, yaml)))(t)
 		return len(found)
 	}
 	require.Equal(t, 1, missing())

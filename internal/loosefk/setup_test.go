@@ -2,6 +2,8 @@ package loosefk_test
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,10 +53,12 @@ func with(t *testing.T, tables string) *dbtest.DB {
 
 // setup creates the tables, tracks the parents (key column id) and binds the definitions.
 func setup(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle {
-	if tables == parentsAndChildren || tables == scattered+overloadQuietly {
-		return bound(t, dbtest.Tracked(t, tables, tracked...), definitionsYAML)
+	if more, begins := strings.CutPrefix(tables, parentsAndChildren); begins && slices.Equal(tracked, []string{"parents"}) {
+		db := dbtest.Tracked(t, parentsAndChildren, "parents")
+		db.Exec(more)
+		return bound(t, db, definitionsYAML)
 	}
-	return onto(t, with(t, tables), definitionsYAML, tracked...)
+	return bound(t, dbtest.Tracked(t, tables, tracked...), definitionsYAML)
 }
 
 // onto is setup for tables that are there.

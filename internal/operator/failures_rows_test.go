@@ -351,8 +351,7 @@ func TestJobsThatStandStillAreNamed(t *testing.T) {
 	db := dbtest.New(t)
 	of := riverjobs.Job{Kind: cleanUp, Cron: "* * * * *", Schedule: "* * * * *"}
 	look := func() string {
-		reason := pgtest.Must(stalled(t.Context(), db.Connected, 15*time.Second, of, "main"))(t)
-		return reason
+		return pgtest.Must(stalled(t.Context(), db.Connected, 15*time.Second, of, "main"))(t)
 	}
 	require.Empty(t, look())
 	db.Exec(`INSERT INTO sexton.river_job (id, args, kind, queue, state, max_attempts, attempted_by, attempted_at, scheduled_at)

@@ -78,8 +78,7 @@ func TestNotReadyWithoutSuccess(t *testing.T) {
 	}
 	now := time.Now()
 	late := func(started time.Time) map[string][]string {
-		reasons := pgtest.Must(lateJobs(t.Context(), s.all, started, now))(t)
-		return reasons
+		return pgtest.Must(lateJobs(t.Context(), s.all, started, now))(t)
 	}
 	require.Empty(t, late(now.Add(-time.Hour)), "it has not run yet")
 

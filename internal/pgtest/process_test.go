@@ -47,7 +47,7 @@ func TestExternalServerIsLeftClean(t *testing.T) {
 	p := &process{}
 	p.enter(server.URL("postgres"))
 	t.Run("user", func(t *testing.T) {
-		p.fromTemplate(t, "key", func(context.Context, string) error { return nil }).Exec("CREATE TABLE t (id int)")
+		p.create(t, p.built(t, "key", "template0", func(context.Context, string) error { return nil })).Exec("CREATE TABLE t (id int)")
 	})
 	require.NoError(t, p.close())
 

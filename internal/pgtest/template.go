@@ -15,6 +15,7 @@ import (
 
 // template is a database that is built once and copied many times.
 type template struct {
+	from  string // the one that it begins as a copy of
 	build func() (string, error)
 	name  string // set by build, for the end of the process
 }
@@ -23,19 +24,25 @@ type template struct {
 // with build, which receives its URL; the later ones only copy it, which takes about 10 ms. Test processes of one go command share
 // templates, so that what build makes may depend on nothing but the key. If the build fails, so does every test of its key.
 func FromTemplate(tb testing.TB, key string, build func(ctx context.Context, url string) error) *Database {
+	return Copy(tb, Template(tb, key, "template0", build))
+}
+
+// Template returns the name of FromTemplate's template, which begins as a copy of another one.
+func Template(tb testing.TB, key, from string, build func(ctx context.Context, url string) error) string {
 	// The function's name begins with the path of its package.
-	return shared.fromTemplate(tb, runtime.FuncForPC(reflect.ValueOf(build).Pointer()).Name()+" "+key, build)
+	return shared.built(tb, runtime.FuncForPC(reflect.ValueOf(build).Pointer()).Name()+" "+key, from, build)
 }
 
-func (p *process) fromTemplate(
-	tb testing.TB, key string, build func(ctx context.Context, url string) error,
-) *Database {
-	name, err := p.template(key, build).build()
+func (p *process) built(tb testing.TB, key, from string, build func(ctx context.Context, url string) error) string {
+	name, err := p.template(key, from, build).build()
 	require.NoError(tb, err, "build template %q", key)
-	return p.create(tb, name)
+	return name
 }
 
-func (p *process) template(key string, build func(ctx context.Context, url string) error) *template {
+// Copy returns a copy of a template.
+func Copy(tb testing.TB, template string) *Database { return shared.create(tb, template) }
+
+func (p *process) template(key, from string, build func(ctx context.Context, url string) error) *template {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.templates == nil {
@@ -43,7 +50,7 @@ func (p *process) template(key string, build func(ctx context.Context, url strin
 	}
 	t, ok := p.templates[key]
 	if !ok {
-		t = &template{}
+		t = &template{from: from}
 		t.build = sync.OnceValues(func() (string, error) { return p.buildTemplate(key, t, build) })
 		p.templates[key] = t
 	}
@@ -51,7 +58,7 @@ func (p *process) template(key string, build func(ctx context.Context, url strin
 }
 
 // shareTemplate builds a template of the run, unless another process has done so or does so now.
-func (p *process) shareTemplate(key string, build func(ctx context.Context, url string) error) (string, error) {
+func (p *process) shareTemplate(key, from string, build func(ctx context.Context, url string) error) (string, error) {
 	admin, err := p.url("postgres")
 	if err != nil {
 		return "", err
@@ -71,7 +78,7 @@ func (p *process) shareTemplate(key string, build func(ctx context.Context, url 
 		if _, err := conn.Exec(ctx, dropStatement(name)); err != nil {
 			return err
 		}
-		return p.fillTemplate(name, build)
+		return p.fillTemplate(name, from, build)
 	})
 	return name, err
 }
@@ -82,22 +89,22 @@ func (p *process) buildTemplate(key string, t *template, build func(ctx context.
 		return "", err
 	}
 	if p.ofRun {
-		return p.shareTemplate(key, build)
+		return p.shareTemplate(key, t.from, build)
 	}
 	name := uniqueName("sexton_template")
 	p.mu.Lock()
 	t.name = name
 	p.mu.Unlock()
-	return name, p.fillTemplate(name, build)
+	return name, p.fillTemplate(name, t.from, build)
 }
 
-func (p *process) fillTemplate(name string, build func(ctx context.Context, url string) error) error {
+func (p *process) fillTemplate(name, from string, build func(ctx context.Context, url string) error) error {
 	address, err := p.url(name)
 	if err != nil {
 		return err
 	}
 	quoted := pgx.Identifier{name}.Sanitize()
-	if err := p.createDatabase(name, "template0", "ENCODING 'UTF8'"); err != nil {
+	if err := p.createDatabase(name, from, "ENCODING 'UTF8'"); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)

@@ -126,8 +126,7 @@ func TestTheApplicationCannotPutItsRowsInAnotherDeletion(t *testing.T) {
 	b.Exec("GRANT SELECT, DELETE ON folders TO " + pgx.Identifier{role}.Sanitize())
 	app := pgtest.Connect(t, b.AsRole(role))
 	remove := func(ctx context.Context, conn *pgx.Conn, id int, setting string) {
-		_, err := conn.Exec(ctx, "SELECT set_config('sexton.undo', $1, false)", setting)
-		require.NoError(t, err)
+		pgtest.Must(conn.Exec(ctx, "SELECT set_config('sexton.undo', $1, false)", setting))(t)
 		pgtest.Exec(t, conn, fmt.Sprintf("DELETE FROM folders WHERE id = %d", id))
 	}
 	root := pgtest.Scalar[uint32](t, b, "SELECT 'folders'::regclass::oid")
@@ -290,8 +289,7 @@ func TestSparedRowsAreNotKept(t *testing.T) {
 	b.Exec("CREATE FUNCTION spare() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF OLD.id = 2 THEN RETURN NULL; END IF; RETURN OLD; END';" +
 		"CREATE TRIGGER spare BEFORE DELETE ON books FOR EACH ROW EXECUTE FUNCTION spare(); CREATE INDEX ON books (author_id)")
 	b.Exec("DELETE FROM authors WHERE id = 1")
-	_, err := b.run(t, 0)
-	require.NoError(t, err)
+	pgtest.Must(b.run(t, 0))(t)
 	require.Equal(t, [][]string{{"2"}, {"4"}}, b.Rows("SELECT id::text FROM books ORDER BY id"))
 	report := b.restore(t, b.last(t).ID)
 	require.Empty(t, report.Left)

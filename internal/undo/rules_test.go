@@ -35,8 +35,7 @@ books: [{table: authors, column: author_id, on_delete: `+c.definition+`}]
 `, "authors")
 			b.meanwhile = c.rules
 			b.Exec("DELETE FROM authors")
-			_, err := b.run(t, limit)
-			require.NoError(t, err)
+			pgtest.Must(b.run(t, limit))(t)
 			require.Equal(t, c.books, b.Rows("SELECT b::text FROM books AS b ORDER BY id"))
 			require.Equal(t, c.pending, pgtest.Scalar[string](t, b, "SELECT count(*)::text FROM loose_foreign_keys_deleted_records WHERE status = 1"))
 			require.Equal(t, "incomplete", b.last(t).State)

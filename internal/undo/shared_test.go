@@ -74,8 +74,7 @@ func TestASecondUndoWaitsForTheFirst(t *testing.T) {
 	}
 	require.EqualValues(t, 5, b.restore(t, first).Restored)
 	require.Positive(t, refused)
-	report, err := other.Restore(t.Context(), second, false)
-	require.NoError(t, err)
+	report := pgtest.Must(other.Restore(t.Context(), second, false))(t)
 	require.EqualValues(t, 3, report.Restored)
 }
 

@@ -83,8 +83,7 @@ func TestReadinessWithoutCredentials(t *testing.T) {
 		},
 	} {
 		s := serve(t, config.HTTP{Listen: "0.0.0.0:0", User: "ann", Password: "word", Token: "t0ken"}, state)
-		_, port, err := net.SplitHostPort(s.address)
-		require.NoError(t, err)
+		_, port := pgtest.Must2(net.SplitHostPort(s.address))(t)
 		s.address = net.JoinHostPort("127.0.0.1", port)
 		open := s.ask(t, http.MethodGet, "/readyz", func(r *http.Request) { r.Host = "10.1.2.3:8686" })
 		require.Equal(t, code, open.code)
@@ -273,8 +272,7 @@ func TestStrangersTakeOnlySoManyConnections(t *testing.T) {
 	for _, conn := range conns {
 		_, err = conn.Write([]byte("\r\n"))
 		require.NoError(t, err)
-		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		require.NoError(t, err)
+		response := pgtest.Must(http.ReadResponse(bufio.NewReader(conn), nil))(t)
 		require.Equal(t, http.StatusOK, response.StatusCode)
 		require.True(t, response.Close, "strangers keep no connection")
 		require.NoError(t, response.Body.Close())

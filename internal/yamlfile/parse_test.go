@@ -19,8 +19,7 @@ func asJSON(t *testing.T, text string) string {
 	require.Empty(t, problems.Error())
 	var values map[string]any
 	require.NoError(t, doc.Root.Decode(&values))
-	out, err := json.Marshal(values)
-	require.NoError(t, err)
+	out := pgtest.Must(json.Marshal(values))(t)
 	return string(out)
 }
 
@@ -146,13 +145,11 @@ func TestDecodeOneTextOrAList(t *testing.T) {
 	for value, want := range map[string]yamlfile.Texts{
 		"a": {"a"}, "'1'": {"1"}, "''": {""}, "[a]": {"a"}, "[b, a]": {"b", "a"}, "[]": {}, "a, b": {"a, b"},
 	} {
-		texts, positions, err := decodeTexts(t, value)
-		require.NoError(t, err)
+		texts, positions := pgtest.Must2(decodeTexts(t, value))(t)
 		require.Equal(t, want, texts, value)
 		require.Equal(t, problem.Position{File: "f.yml", Line: 1, Column: 8}, positions["names"].Position)
 	}
-	_, positions, err := decodeTexts(t, "[b, a]")
-	require.NoError(t, err)
+	_, positions := pgtest.Must2(decodeTexts(t, "[b, a]"))(t)
 	require.Equal(t, problem.Position{File: "f.yml", Line: 1, Column: 12}, positions["names[1]"].Position)
 }
 

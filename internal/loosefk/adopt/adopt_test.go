@@ -96,8 +96,7 @@ func TestTheWayBack(t *testing.T) {
   - {table: p, column: ` + long + `, on_delete: async_delete}
   - {table: p, column: d, on_delete: async_nullify}
 `)}))(t)
-	parents, problems, err := loosefk.Resolve(t.Context(), []loosefk.Site{s}, defs)
-	require.NoError(t, err)
+	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(), []loosefk.Site{s}, defs))(t)
 	require.NoError(t, problems.Err())
 	said, taken := map[string][]string{}, map[string]bool{`"public"."c"c_d_fkey`: true} // The column refers to another parent, too.
 	for _, reference := range parents["main"][0].References {
