@@ -12,6 +12,8 @@ import (
 // Size is the number of rows of one sort of statement, found by trying.
 type Size struct {
 	rows float64
+	// lost, if set, is the size at which a statement was lost to others' changes: from half of it on, growth is slow.
+	lost float64
 	// slow reports that a statement with the fewest rows has run into the target's timeout: its table takes long, whatever the size.
 	slow  bool
 	speed pace.Speed
@@ -27,8 +29,22 @@ func (s *Size) Rows(first int) int {
 
 // Learn steers by a statement that went through.
 func (s *Size) Learn(by pace.Steer, rows int64, next float64, took time.Duration) {
-	s.rows = by.Learn(s.rows, rows, next, took)
+	size := by.Learn(s.rows, rows, next, took)
+	if s.lost > 0 && size > s.rows {
+		size = min(size, max(slowGrowth*s.rows, s.lost/2))
+	}
+	if s.rows = size; size > s.lost {
+		s.lost = 0
+	}
 	s.speed.Note(rows, took)
+}
+
+// slowGrowth is the growth from where a statement has been lost before.
+const slowGrowth = 1.1
+
+// Lost halves the next statements after one that was lost to what others changed meanwhile: the fewer its rows, the fewer of them others change.
+func (s *Size) Lost(by pace.Steer) {
+	s.lost, s.rows = s.rows, max(s.rows/2, by.Smallest)
 }
 
 // Slow is by how much its rows took longer lately than in good times.

@@ -30,7 +30,7 @@ const (
 	// beside bounds a statement that cannot be made any smaller while others wait.
 	beside = 1500 * time.Millisecond
 	// A row that others change between snapshot and statement ends that with changedMeanwhile. It is tried again mostChanged times per chunk, and
-	// once more in smaller chunks: a trigger may raise the same.
+	// each of the smaller chunks that come of it once less: a trigger may raise the same.
 	changedMeanwhile, mostChanged = "40001", 2
 )
 
@@ -168,13 +168,14 @@ func (r *run) adapt(c *chunk, t task, how pass, f fault.Fault) (nextTry, bool) {
 	}
 	size, steer := t.reference.size(how), r.engine.Adaptive.steer()
 	switch {
-	case how == direct && f.SQLState == changedMeanwhile && c.changed < mostChanged:
-		// Who changed the row is through with it, and a new snapshot has the change.
-		c.changed++
-		return retry, true
-	case how == direct && f.SQLState == changedMeanwhile && c.changed == mostChanged && len(c.tombstones) > 1:
-		// Of fewer rows others change fewer meanwhile, and the form that leaves out locked rows would come down to a statement for each parent.
-		c.changed++
+	case how == direct && f.SQLState == changedMeanwhile && (c.changed < mostChanged || len(c.tombstones) > 1):
+		// Who changed the row is through with it, and a new snapshot has the change. Of fewer rows others change fewer meanwhile, and the form that
+		// leaves out locked rows would come down to a statement for each parent.
+		size.Lost(steer)
+		if c.changed++; c.changed <= mostChanged {
+			return retry, true
+		}
+		c.changed = 1
 		return split, true
 	case how != skipping && f.Lock():
 		c.how = skipping
