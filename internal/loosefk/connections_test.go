@@ -95,6 +95,35 @@ func TestTablesAreWorkedOnAtOnce(t *testing.T) {
 	require.Zero(t, b.Pending(t))
 }
 
+// While tables are worked on at once, a statement that need not be divided is not: each has its own frame, fence and plan. The last ones are, so that
+// no connection waits long for another.
+func TestTablesAtOnceAreDividedOnlyTowardsTheEnd(t *testing.T) {
+	t.Parallel()
+	yaml, tables := "", more+"CREATE TABLE statements (name text);"+`
+		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			INSERT INTO public.statements VALUES (TG_TABLE_NAME);
+			RETURN NULL;
+		END $$;`
+	for table := range 6 {
+		yaml += fmt.Sprintf("at_once_%d:\n  - {table: parents, column: parent_id, on_delete: async_delete}\n", table)
+		tables += fmt.Sprintf(`
+			CREATE TABLE at_once_%[1]d (LIKE children INCLUDING ALL);
+			INSERT INTO at_once_%[1]d SELECT * FROM children;
+			CREATE TRIGGER note AFTER DELETE ON at_once_%[1]d FOR EACH STATEMENT EXECUTE FUNCTION note();`, table)
+	}
+	b := setupAdaptive(t, parentsAndChildren+tables, yaml, "parents")
+	b.connections(t, 2)
+	b.engine.Adaptive.Target = 1000 * target
+	b.Exec("DELETE FROM parents WHERE id > 20")
+	require.EqualValues(t, 180, b.runSound(t).Processed) // It teaches how many children parents have, and that they go quickly.
+	b.Exec("TRUNCATE statements")
+	b.Exec("DELETE FROM parents")
+	require.EqualValues(t, 6*200, b.runSound(t).DeleteCount)
+	require.Zero(t, b.Pending(t))
+	require.Equal(t, [][]string{{"1", "3"}, {"2", "3"}}, b.Rows(`
+		SELECT n, count(*) FROM (SELECT count(*) AS n FROM statements GROUP BY name) AS of_each GROUP BY n ORDER BY n`))
+}
+
 // The second look is divided as well: each connection takes its rows, and one that breaks leaves them to the run's own.
 func TestSecondLooksAreDividedAmongConnections(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,11 @@ func (r *run) spread(ctx context.Context, parent *Parent, live []bool, tombstone
 			continue
 		}
 		unknown := reference.rowsPerParent == 0 && r.engine.Worth == 0
+		if unknown && !reference.Remote && tombstones >= loadSize {
+			// The statements begin small, but tables can go at once from the first chunk on, and be planned. The run may not know yet who else is there.
+			r.pace.Breathe(ctx, 0, 1)
+			r.sessions.Connect(ctx)
+		}
 		if unknown || reference.Remote || r.form(task{reference: reference}, direct) != direct {
 			return 1
 		}
@@ -56,8 +62,8 @@ func (r *run) spread(ctx context.Context, parent *Parent, live []bool, tombstone
 	return r.sessions.Free()
 }
 
-// parts divides a step of a chunk.
-func (r *run) parts(c *chunk, t task, form pass, limit int, remove bool) []*part {
+// parts divides a step of a chunk; while other tables keep the sessions busy, into no more than its rows need.
+func (r *run) parts(c *chunk, t task, form pass, limit int, remove, busy bool) []*part {
 	n := 1
 	if !t.reference.Remote {
 		n = r.sessions.Free()
@@ -70,7 +76,10 @@ func (r *run) parts(c *chunk, t task, form pass, limit int, remove bool) []*part
 		// A part is worth its round trip from an eighth of a statement on.
 		worth := cmp.Or(r.engine.Worth, float64(limit)/8)
 		rows := float64(len(c.tombstones)) * cmp.Or(t.reference.rowsPerParent, 1)
-		n = max(1, min(n, len(c.tombstones), int(rows/worth)))
+		if n = min(n, len(c.tombstones), int(rows/worth)); busy {
+			n = min(n, int(math.Ceil(rows/float64(limit))))
+		}
+		n = max(1, n)
 		for some := range slices.Chunk(c.tombstones, (len(c.tombstones)+n-1)/n) {
 			all = append(all, &part{task: t, tombstones: some})
 		}
@@ -127,7 +136,7 @@ func (r *run) prepare(c *chunk, p *part, form pass, limit int, remove bool) {
 }
 
 // mostAbreast is how many tables are worked on before the run looks again what else is there.
-const mostAbreast = 8
+const mostAbreast = 16
 
 // abreast does tasks on different tables at once, and returns the others: what has failed or is to be done alone, and the last one, which takes the
 // removal along. The parts of one task, at once, wait for each other and meet in the pages of its table and indexes. A chunk with a table whose rows
@@ -146,7 +155,8 @@ func (r *run) abreast(ctx context.Context, c *chunk, tasks []task) []task {
 		}
 		parts, longest := make([][]*part, len(some)), 0
 		for i, t := range some {
-			parts[i] = r.parts(c, t, direct, r.limit(t, direct), false)
+			// The last ones are divided, so that all sessions are through at about the same time.
+			parts[i] = r.parts(c, t, direct, r.limit(t, direct), false, i < len(some)-r.sessions.Free())
 			longest = max(longest, len(parts[i]))
 		}
 		var all []*part

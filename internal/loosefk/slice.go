@@ -173,7 +173,7 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	if form == piecewise && (t.walk.underWay() || len(t.window) > limit) {
 		r.sessions.Connect(ctx)
 	}
-	parts := r.parts(c, *t, form, limit, remove)
+	parts := r.parts(c, *t, form, limit, remove, false)
 	atOnce := r.send(ctx, parts, form)
 	more, apart, err := r.absorb(ctx, c, *t, form, limit, parts, atOnce)
 	switch {
