@@ -319,6 +319,31 @@ func TestAnUnreadableParentHoldsItsTombstones(t *testing.T) {
 	}
 }
 
+// No tombstone is to blame where the role may not remove them.
+func TestALostGrantOnTombstonesIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	for pace, setup := range paces {
+		t.Run(pace, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, parentsAndChildren, deleteChildren, "parents")
+			role := b.CreateRole()
+			b.Exec(fmt.Sprintf(`GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO %[1]s; GRANT USAGE ON SCHEMA sexton TO %[1]s;
+				GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO %[1]s; GRANT pg_read_all_stats TO %[1]s`, role))
+			b.engine.Cursors = &loosefk.Cursors{}
+			b.run(t) // It removes old ones.
+			b.Exec(fmt.Sprintf(`REVOKE DELETE ON loose_foreign_keys_deleted_records FROM %[1]s; DELETE FROM parents WHERE id <= 2`, role))
+			b.engine.Session.Conn = b.session(t, b.AsRole(role)).conn
+			require.EqualValues(t, 2, b.run(t).Rescheduled)
+			held := b.tombstones()
+			require.Len(t, held, 2)
+			require.Equal(t, []string{"1", "0", "t"}, held[0][:3])
+			require.Contains(t, held[0][3], "permission denied for table loose_foreign_keys_deleted_records")
+			b.Exec("GRANT DELETE ON loose_foreign_keys_deleted_records TO " + role + "; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+			require.EqualValues(t, 2, b.run(t).Processed)
+		})
+	}
+}
+
 func TestRevivedTombstonesAreListedClearedAndPruned(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")

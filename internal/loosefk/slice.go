@@ -324,6 +324,9 @@ func (r *run) settle(ctx context.Context, c *chunk) (rest, error) {
 			case f.Verdict != fault.Hopeless && f.Verdict != fault.Unavailable && len(c.tombstones) > 1:
 				return divided(c, split), nil
 			default:
+				if c.failed == nil && f.Verdict == fault.Hopeless {
+					f.Verdict = fault.Unavailable // A lost grant, say: none of the tombstones is to blame.
+				}
 				r.stats.fail(f)
 				c.fail(f)
 				c.gaveUp = nil
