@@ -312,7 +312,7 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 		return river.JobSnooze(0) // Asked to stop before it could begin.
 	case p.later > 0:
 		return river.JobSnooze(p.later)
-	case err != nil && item && ctx.Err() == nil && passing(err):
+	case err != nil && item && passing(ctx, err):
 		return river.JobSnooze(pace.PauseAfter(1 + p.snoozes()))
 	case err != nil:
 		return err
@@ -335,10 +335,11 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 	})
 }
 
-// passing reports whether an error says nothing about the job: a lock that others hold, or a database that is not there for now.
-func passing(err error) bool {
+// passing reports whether an error says nothing about the job: a lock that others hold, or a database that is not there for now. What a deadline
+// of the job itself has broken off looks the same.
+func passing(ctx context.Context, err error) bool {
 	f := fault.Judge(err)
-	return f.Lock() || f.Verdict == fault.Fatal && database.Lost(err)
+	return f.Lock() || f.Verdict == fault.Fatal && ctx.Err() == nil && database.Lost(err)
 }
 
 // finish ends a unique job without losing what came in meanwhile. River goes on calling a job running for a
