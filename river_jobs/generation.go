@@ -8,6 +8,7 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/definitions"
+	"sexton/internal/each"
 	"sexton/internal/generation"
 	"sexton/internal/loosefk"
 )
@@ -50,10 +51,9 @@ func DefinitionEntry(c *config.Config, d definitions.Definition) string {
 }
 
 func conditionsEntry(conditions []definitions.Condition) string {
-	var terms []string
-	for _, condition := range conditions {
-		terms = append(terms, fmt.Sprintf("%q=%q", condition.Column, condition.Value))
-	}
+	terms := each.Of(conditions, func(condition definitions.Condition) string {
+		return fmt.Sprintf("%q=%q", condition.Column, condition.Value)
+	})
 	if len(terms) == 0 {
 		return ""
 	}

@@ -11,6 +11,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
+	"sexton/internal/each"
 	"sexton/internal/ghostuser"
 	"sexton/internal/jobrun"
 	"sexton/internal/metrics"
@@ -110,10 +111,7 @@ func ghostEntries(c *config.Config) []string {
 		if move.Always {
 			rest = " always"
 		}
-		var conditions []definitions.Condition
-		for _, condition := range move.Conditions {
-			conditions = append(conditions, definitions.Condition(condition))
-		}
+		conditions := each.Of(move.Conditions, func(condition config.ColumnValue) definitions.Condition { return definitions.Condition(condition) })
 		rest += conditionsEntry(conditions)
 		for _, column := range move.Columns {
 			entries = append(entries, listEntry(c, "move", move.Table, column)+rest)

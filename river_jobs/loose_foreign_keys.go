@@ -10,6 +10,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
+	"sexton/internal/each"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
@@ -43,11 +44,7 @@ func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
 			LimitedByTick: true,
 			Databases:     c.DatabaseNames(),
 			entries: func(defs []definitions.Definition) []string {
-				entries := make([]string, len(defs))
-				for i, d := range defs {
-					entries[i] = DefinitionEntry(c, d)
-				}
-				return entries
+				return each.Of(defs, func(d definitions.Definition) string { return DefinitionEntry(c, d) })
 			},
 		},
 		argsOf: func(database string) LooseForeignKeysCleanupArgs {

@@ -15,6 +15,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/definitions"
+	"sexton/internal/each"
 	"sexton/internal/jobrun"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
@@ -96,10 +97,7 @@ func untilRetried(ctx context.Context, db database.Database, kind string) (time.
 func CheckPlaceholderUsers(
 	ctx context.Context, c *config.Config, db database.Database, on dbsqlc.DBTX,
 ) (*placeholder.References, problem.List, error) {
-	entries := make([]placeholder.Reference, len(c.PlaceholderUsers.References))
-	for i, entry := range c.PlaceholderUsers.References {
-		entries[i] = placeholder.Reference(entry)
-	}
+	entries := each.Of(c.PlaceholderUsers.References, func(entry config.TableColumns) placeholder.Reference { return placeholder.Reference(entry) })
 	bound, found, err := placeholder.Bind(ctx, on, db.Names, entries)
 	if err != nil {
 		return nil, nil, err
@@ -252,10 +250,7 @@ func removePlaceholder(ctx context.Context, deps Deps, db database.Database, use
 	if err != nil || !patient || len(verdict.Blockers) == 0 || !deps.Config.Has(migrate.LooseForeignKeys) {
 		return verdict, err
 	}
-	columns := make([]string, len(verdict.Blockers))
-	for i, blocker := range verdict.Blockers {
-		columns[i] = blocker.Column
-	}
+	columns := each.Of(verdict.Blockers, func(blocker placeholder.Blocker) string { return blocker.Column })
 	pending, err := pendingAbove(ctx, deps, db, references, columns)
 	switch {
 	case err != nil:

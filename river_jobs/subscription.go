@@ -19,6 +19,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/each"
 	"sexton/internal/fault"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
@@ -43,14 +44,12 @@ const (
 
 // Kinds describes the enabled kinds to the database, for those who enqueue by SQL.
 func Kinds(c *config.Config) []migrate.Kind {
-	var kinds []migrate.Kind
-	for _, job := range Jobs(c) {
-		kinds = append(kinds, migrate.Kind{
+	return each.Of(Jobs(c), func(job Job) migrate.Kind {
+		return migrate.Kind{
 			Kind: job.Kind, Queue: job.Queue, Cron: job.Schedule != "", MaxAttempts: job.MaxAttempts,
 			Args: job.Args, Defaults: job.Defaults, Row: job.Row,
-		})
-	}
-	return kinds
+		}
+	})
 }
 
 // askLock bounds how long it is waited for another transaction that asks for the same job and has not ended: any role that may enqueue may

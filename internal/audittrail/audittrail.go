@@ -8,6 +8,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/each"
 	"sexton/internal/problem"
 )
 
@@ -42,9 +43,5 @@ func Last(ctx context.Context, jobs database.Database, most int) ([]Entry, error
 	if err != nil {
 		return nil, fmt.Errorf("read recorded changes: %w", err)
 	}
-	entries := make([]Entry, len(rows))
-	for i, row := range rows {
-		entries[i] = Entry(row)
-	}
-	return entries, nil
+	return each.Of(rows, func(row dbsqlc.AuditLastRow) Entry { return Entry(row) }), nil
 }

@@ -6,15 +6,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/each"
 	"sexton/internal/pgschema"
 )
 
 // RowKey is an SQL expression of type jsonb: an object of the row's columns by name.
 func RowKey(row string, columns []string) string {
-	terms := make([]string, len(columns))
-	for i, column := range columns {
-		terms[i] = row + "." + pgx.Identifier{column}.Sanitize()
-	}
+	terms := each.Of(columns, func(column string) string { return row + "." + pgx.Identifier{column}.Sanitize() })
 	return "(SELECT pg_catalog.to_jsonb(keyed) FROM (SELECT " + strings.Join(terms, ", ") + ") AS keyed)"
 }
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"sexton/internal/each"
 	"sexton/internal/problem"
 	"sexton/internal/yamlfile"
 )
@@ -321,11 +322,7 @@ func (Format) Choices() []string {
 
 // DatabaseNames are those of the databases, in their order.
 func (c *Config) DatabaseNames() []string {
-	names := make([]string, len(c.Databases))
-	for i, db := range c.Databases {
-		names[i] = db.Name
-	}
-	return names
+	return each.Of(c.Databases, func(db Database) string { return db.Name })
 }
 
 // Database returns the database of that name.

@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"sexton/internal/each"
 	"sexton/internal/problem"
 	"sexton/internal/yamlfile"
 )
@@ -240,10 +241,7 @@ func (r *reader) conflicts() {
 
 // identity is the part that no two definitions may share. The order of conditions does not matter.
 func identity(d Definition) string {
-	conditions := make([]string, 0, len(d.Conditions))
-	for _, c := range d.Conditions {
-		conditions = append(conditions, fmt.Sprintf("%q=%q", c.Column, c.Value))
-	}
+	conditions := each.Of(d.Conditions, func(c Condition) string { return fmt.Sprintf("%q=%q", c.Column, c.Value) })
 	slices.Sort(conditions)
 	return fmt.Sprintf("%q %q %q %q %s", d.Database, d.Child, d.Columns, d.Parent, strings.Join(conditions, " "))
 }

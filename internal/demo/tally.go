@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"sexton/internal/each"
 	"sexton/internal/latency"
 	"sexton/internal/pgschema"
 	"sexton/internal/problem"
@@ -70,11 +71,7 @@ func (t Tally) tables(most int) []string {
 		}
 		return strings.Compare(a, b)
 	})
-	parts := make([]string, 0, most)
-	for _, name := range names[:min(most, len(names))] {
-		parts = append(parts, name+" "+words.Grouped(all[name]))
-	}
-	return parts
+	return each.Of(names[:min(most, len(names))], func(name string) string { return name + " " + words.Grouped(all[name]) })
 }
 
 // add returns the sum with the statistics of one more run. What the sum does not know it leaves out.

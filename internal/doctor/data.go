@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -55,10 +56,7 @@ func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read parents of tombstones: %w", err)
 	}
-	var defined []string
-	for _, parent := range t.Parents {
-		defined = append(defined, parent.Recorded)
-	}
+	defined := each.Of(t.Parents, func(parent Parent) string { return parent.Recorded })
 	known := slices.DeleteFunc(slices.Clone(waiting), func(name string) bool { return !slices.Contains(defined, name) })
 	unknown := slices.DeleteFunc(waiting, func(name string) bool { return slices.Contains(defined, name) })
 	homeless, err := t.Database.Names.Queries(tx).TombstonesOfNoParent(ctx, defined, unknown)

@@ -7,6 +7,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
+	"sexton/internal/each"
 	"sexton/internal/fault"
 	"sexton/internal/pgcatalog"
 )
@@ -47,10 +48,7 @@ func (p *Plan) below(
 	every []*step, j *job, loose []drain.Loose,
 ) error {
 	steps := slices.DeleteFunc(slices.Clone(every), func(s *step) bool { return s.Action != drain.Remove })
-	var oids []uint32
-	for _, s := range steps {
-		oids = append(oids, s.Child.OID)
-	}
+	oids := each.Of(steps, func(s *step) uint32 { return s.Child.OID })
 	if len(loose) > 0 {
 		oids = append(oids, p.users.OID)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
+	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
@@ -91,11 +92,10 @@ func (s *step) pieceStatement(names pgschema.Names, leaf Table, j *job, do drain
 func (s *step) doublesStatement(names pgschema.Names, leaf Table, j *job, ghost int64, pointers []pgtype.TID, skip bool) (string, []any) {
 	args := &drain.Args{}
 	pointersAt, ghostAt := args.Add(pointers), args.Add(ghost)
-	likes := make([]string, len(s.twins[leaf.OID]))
-	for i, twin := range s.twins[leaf.OID] {
-		likes[i] = fmt.Sprintf("EXISTS (SELECT FROM ONLY %s AS twin WHERE twin.%s OPERATOR(pg_catalog.=) $%d::pg_catalog.int8 AND %s OFFSET 0)",
+	likes := each.Of(s.twins[leaf.OID], func(twin string) string {
+		return fmt.Sprintf("EXISTS (SELECT FROM ONLY %s AS twin WHERE twin.%s OPERATOR(pg_catalog.=) $%d::pg_catalog.int8 AND %s OFFSET 0)",
 			leaf.SQL(), pgcatalog.Quote(s.column()), ghostAt, twin)
-	}
+	})
 	lock := ""
 	if skip {
 		lock = s.lock(s.otherwise) + " SKIP LOCKED"
@@ -196,11 +196,7 @@ func live(steps []*step, owner string, args *drain.Args) string {
 	if len(steps) == 0 {
 		return "'{}'::boolean[]"
 	}
-	terms := make([]string, len(steps))
-	for i, s := range steps {
-		terms[i] = s.exists(owner, args)
-	}
-	return "ARRAY[" + strings.Join(terms, ",\n") + "]"
+	return "ARRAY[" + strings.Join(each.Of(steps, func(s *step) string { return s.exists(owner, args) }), ",\n") + "]"
 }
 
 // lookStatement tells in one row how the user stands: what the queue says of its deletion, NULL where it is in there no more,
@@ -270,11 +266,10 @@ func (s *step) shownStatement(j *job) (string, []any) {
 func (p *Plan) remainingStatement(names pgschema.Names, steps []*step, j *job) (string, []any) {
 	args := &drain.Args{}
 	capAt := args.Add(remainingCap)
-	terms := make([]string, len(steps))
-	for i, s := range steps {
-		terms[i] = fmt.Sprintf("(SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted)",
+	terms := each.Of(steps, func(s *step) string {
+		return fmt.Sprintf("(SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted)",
 			s.Whole(), s.matches("child", j, args), capAt)
-	}
+	})
 	return fmt.Sprintf("UPDATE %s AS job SET remaining_rows = least(%s, $%d) WHERE job.id OPERATOR(pg_catalog.=) $%d RETURNING job.remaining_rows",
 		names.Render(`"public".`)+queueTable, strings.Join(terms, "\n+ "), capAt, args.Add(j.id)), args.Values
 }

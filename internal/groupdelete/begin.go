@@ -12,6 +12,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
+	"sexton/internal/each"
 	"sexton/internal/fault"
 	"sexton/internal/pgschema"
 	"sexton/internal/problem"
@@ -167,10 +168,7 @@ func (r *run) forget(ctx context.Context, g int64) error {
 }
 
 func (p *Plan) finishStatement(names pgschema.Names, refs []*ref) string {
-	terms := make([]string, len(refs))
-	for i, f := range refs {
-		terms[i] = f.Exists("target")
-	}
+	terms := each.Of(refs, func(f *ref) string { return f.Exists("target") })
 	groups := drain.Item(p.groups.Relation)
 	return statement(names, "finish", "{live}", strings.Join(terms, ", "), "{line}", lineHolds(groups, "$2"), "{groups}", groups)
 }

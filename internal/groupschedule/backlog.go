@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/dbsqlc"
+	"sexton/internal/each"
 	"sexton/internal/pgschema"
 	"sexton/internal/problem"
 )
@@ -183,10 +184,7 @@ func examineState(
 
 // sample names three groups.
 func sample(ids []int64) string {
-	names := make([]string, 0, len(ids))
-	for _, id := range ids {
-		names = append(names, fmt.Sprint(id))
-	}
+	names := each.Of(ids, func(id int64) string { return fmt.Sprint(id) })
 	if len(names) > 3 {
 		names[3] = "…"
 	}

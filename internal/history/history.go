@@ -13,6 +13,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/each"
 	"sexton/internal/problem"
 	"sexton/internal/pulse"
 )
@@ -62,17 +63,16 @@ func (s *Sampler) Questions(db database.Database) []pulse.Question {
 			return nil, nil
 		}}}
 	}
-	var questions []pulse.Question
-	for _, ask := range []func(context.Context, *dbsqlc.Queries) error{
+	questions := each.Of([]func(context.Context, *dbsqlc.Queries) error{
 		func(ctx context.Context, on *dbsqlc.Queries) error { return on.SamplesLock(ctx) },
 		func(ctx context.Context, on *dbsqlc.Queries) error { return on.SamplesAdd(ctx, s.sample()) },
 		func(ctx context.Context, on *dbsqlc.Queries) error { return on.SamplesPrune(ctx) },
-	} {
-		questions = append(questions, pulse.Question{Every: Every, Guest: true, Ask: func(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
+	}, func(ask func(context.Context, *dbsqlc.Queries) error) pulse.Question {
+		return pulse.Question{Every: Every, Guest: true, Ask: func(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
 			err := ask(ctx, db.Names.Queries(on))
 			return nil, problem.Doing(err, "add sample")
-		}})
-	}
+		}}
+	})
 	questions[0].Failed = s.failed
 	return questions
 }

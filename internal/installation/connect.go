@@ -12,6 +12,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
+	"sexton/internal/each"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/cleanup"
 	"sexton/internal/migrate"
@@ -135,20 +136,12 @@ func (c *Connections) Database(name string) database.Database {
 
 // Kinds are those of the enabled jobs.
 func (c *Connections) Kinds() []string {
-	var kinds []string
-	for _, job := range riverjobs.Jobs(c.Config) {
-		kinds = append(kinds, job.Kind)
-	}
-	return kinds
+	return each.Of(riverjobs.Jobs(c.Config), func(job riverjobs.Job) string { return job.Kind })
 }
 
 // Schemas describes what migrations have to find or make, per database.
 func (c *Connections) Schemas() []migrate.Database {
-	out := make([]migrate.Database, len(c.Databases))
-	for i, db := range c.Databases {
-		out[i] = c.schema(db)
-	}
-	return out
+	return each.Of(c.Databases, c.schema)
 }
 
 // schema is that of one database. Migrations connect directly, as a transaction pooler would lose the lock that keeps two of them apart.
@@ -238,10 +231,7 @@ func LoadDefinitions(c *config.Config) ([]definitions.Definition, error) {
 
 // unknownParents finds entries of undo.tables that no definition has as a parent: nothing of them would be kept.
 func unknownParents(c *config.Config, defs []definitions.Definition) (found problem.List) {
-	var known []string
-	for _, d := range defs {
-		known = append(known, d.Parent.Table)
-	}
+	known := each.Of(defs, func(d definitions.Definition) string { return d.Parent.Table })
 	for i, name := range c.LooseForeignKeys.Undo.Tables {
 		if table := name[strings.LastIndexByte(name, '.')+1:]; !slices.Contains(known, table) {
 			found.Add(c.Problem(fmt.Sprintf("loose_foreign_keys.undo.tables[%d]", i), fmt.Sprintf("no definition has the parent %q", name),

@@ -11,6 +11,7 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/database"
+	"sexton/internal/each"
 	"sexton/internal/generation"
 	"sexton/internal/lease"
 	"sexton/internal/migrate"
@@ -127,12 +128,11 @@ func OnConnection(ctx context.Context, db database.Database, do func(*pgx.Conn) 
 // GenerationFindings says where other definitions or lists are installed than the files have.
 func GenerationFindings(ctx context.Context, db database.Database, generations []generation.Generation) ([]triggers.Finding, error) {
 	differs, err := generation.Compare(ctx, db, generations)
-	var found []triggers.Finding
-	for _, kind := range slices.Sorted(maps.Keys(differs)) {
-		found = append(found, triggers.Finding{
+	found := each.Of(slices.Sorted(maps.Keys(differs)), func(kind string) triggers.Finding {
+		return triggers.Finding{
 			Kind: triggers.Altered, Trigger: "definitions of " + kind, Detail: differs[kind],
 			Fix: "run `sexton triggers install` with the files that are to hold",
-		})
-	}
+		}
+	})
 	return found, err
 }

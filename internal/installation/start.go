@@ -11,6 +11,7 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/database"
+	"sexton/internal/each"
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
 	"sexton/internal/pgcatalog"
@@ -51,10 +52,7 @@ func ChildPrivileges(ctx context.Context, db database.Database, parents map[stri
 
 // WarningsOf are what makes a pass slow or leaves it without work, and no reason not to run.
 func WarningsOf(ctx context.Context, all *Bound, db database.Database) ([]string, error) {
-	var warnings []string
-	for _, p := range all.Warnings {
-		warnings = append(warnings, p.String())
-	}
+	warnings := each.Of(all.Warnings, problem.Problem.String)
 	for _, other := range all.Databases {
 		if err := all.Down[other.Name]; err != nil {
 			warnings = append(warnings, err.Error()+"; what depends on it waits")

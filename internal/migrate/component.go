@@ -15,6 +15,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
+	"sexton/internal/each"
 	"sexton/internal/problem"
 	sqlfiles "sexton/sql"
 )
@@ -76,11 +77,7 @@ type Latest struct {
 
 // Versions returns the newest version of every component, in the order of their installation.
 func Versions() []Latest {
-	var versions []Latest
-	for _, c := range allComponents() {
-		versions = append(versions, Latest{Component: c.name(), Version: latest(c)})
-	}
-	return versions
+	return each.Of(allComponents(), func(c component) Latest { return Latest{Component: c.name(), Version: latest(c)} })
 }
 
 func latest(c component) int64 {
@@ -209,11 +206,7 @@ func (riverComponent) migrations() []Migration {
 	if err != nil {
 		return nil
 	}
-	var migrations []Migration
-	for _, m := range migrator.AllVersions() {
-		migrations = append(migrations, Migration{Version: int64(m.Version), Name: m.Name})
-	}
-	return migrations
+	return each.Of(migrator.AllVersions(), func(m rivermigrate.Migration) Migration { return Migration{Version: int64(m.Version), Name: m.Name} })
 }
 
 // LeftOut returns the indexes of River that up drops. Two serve searches in arguments and metadata, which neither River nor its page ever makes; a kind

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 	sqlfiles "sexton/sql"
@@ -128,10 +129,7 @@ func (c sqlComponent) installFunctions(ctx context.Context, s *session, look ins
 
 // remove drops what the registry lists for the component, except the version table, and the entries there.
 func (c sqlComponent) remove(ctx context.Context, s *session, tx pgx.Tx) error {
-	var relations []string
-	for _, name := range c.family.creates {
-		relations = append(relations, identity(s.db.JobsSchema, name))
-	}
+	relations := each.Of(c.family.creates, func(name string) string { return identity(s.db.JobsSchema, name) })
 	var queue *string
 	if id := s.db.queueID(c.family); id != "" {
 		queue, relations = &id, append(relations, id)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"sexton/internal/each"
 	"sexton/internal/problem"
 )
 
@@ -268,13 +269,12 @@ func (db Database) ownerLacks(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, erro
 	if err != nil {
 		return nil, err
 	}
-	var found []OwnerRisk
-	for _, grant := range grants {
-		found = append(found, OwnerRisk{
+	found := each.Of(grants, func(grant ownerGrant) OwnerRisk {
+		return OwnerRisk{
 			Object: grant.Object, Message: fmt.Sprintf("role %s, which owns Sexton's functions, lacks %s", db.owner(), grant.Privileges),
 			Fix: grant.statement(db.owner()),
-		})
-	}
+		}
+	})
 	policies, err := db.bindingPolicies(ctx, tx)
 	for _, statement := range policies {
 		found = append(found, OwnerRisk{

@@ -10,6 +10,7 @@ import (
 	"sexton/internal/cache"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/doctor"
+	"sexton/internal/each"
 	"sexton/internal/heartbeat"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
@@ -142,10 +143,7 @@ func lostGrants(ctx context.Context, all *installation.Connections, at int, gran
 	if err != nil {
 		return nil, err
 	}
-	var lost []string
-	for _, finding := range own {
-		lost = append(lost, fmt.Sprintf("%s (%s)", finding.Message, finding.Fix))
-	}
+	lost := each.Of(own, func(finding doctor.Finding) string { return fmt.Sprintf("%s (%s)", finding.Message, finding.Fix) })
 	unreadable, err := loosefk.UnreadableParents(ctx, db.Pool, parents[db.Name])
 	if err != nil {
 		return nil, err

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"sexton/internal/each"
 )
 
 // Key is one column of a unique index: what other tables refer to.
@@ -26,10 +28,7 @@ type Collation struct {
 // Key returns the columns of a unique index on exactly these columns, in any order; where a partitioned table has none,
 // of its primary key.
 func (r *Relation) Key(columns []string) []Key {
-	keys := make([]Key, len(columns))
-	for at, name := range columns {
-		keys[at] = Key{Column: r.Columns[name], collation: r.Columns[name].Collation}
-	}
+	keys := each.Of(columns, func(name string) Key { return Key{Column: r.Columns[name], collation: r.Columns[name].Collation} })
 	for _, i := range r.Indexes[r.OID] {
 		if !i.Unique || !i.Complete() || !i.Primary && (len(i.Columns) != len(columns) || i.Order(columns) == nil) {
 			continue

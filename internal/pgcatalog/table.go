@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/dbsqlc"
+	"sexton/internal/each"
 	"sexton/internal/problem"
 )
 
@@ -26,11 +27,7 @@ func Quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 
 // QuoteAll returns a list of quoted names.
 func QuoteAll(names []string) string {
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = Quote(name)
-	}
-	return strings.Join(quoted, ", ")
+	return strings.Join(each.Of(names, Quote), ", ")
 }
 
 // Literal returns a text as SQL has it, for sessions with standard_conforming_strings on.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"sexton/internal/batch"
+	"sexton/internal/each"
 	"sexton/internal/fault"
 	"sexton/internal/lease"
 )
@@ -118,11 +119,7 @@ func (r *run) lookTwice(ctx context.Context, users []int64, stuck func(context.C
 }
 
 func labels(blockers []Blocker) []string {
-	columns := make([]string, len(blockers))
-	for i, b := range blockers {
-		columns[i] = b.Column
-	}
-	return columns
+	return each.Of(blockers, func(b Blocker) string { return b.Column })
 }
 
 // look looks at many users in one statement. One that the database refuses, for its time say, ends the looks of this run: jobs look

@@ -11,6 +11,7 @@ import (
 
 	"sexton/internal/dbsqlc"
 	"sexton/internal/definitions"
+	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 	"sexton/internal/problem"
@@ -46,10 +47,7 @@ func bindColumn(label string, table *pgcatalog.Relation, column string) boundCol
 // lookSQL is the one statement that looks at all columns, for the users $1: it returns each with an array of texts, NULL where no row
 // refers to it.
 func (r *References) lookSQL() string {
-	samples := make([]string, len(r.columns))
-	for i, c := range r.columns {
-		samples[i] = c.sample
-	}
+	samples := each.Of(r.columns, func(c boundColumn) string { return c.sample })
 	return "SELECT looked.user_id, ARRAY[" + strings.Join(samples, ",\n") + "]::pg_catalog.text[] FROM pg_catalog.unnest($1::bigint[]) AS looked (user_id)"
 }
 

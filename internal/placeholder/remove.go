@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/batch"
+	"sexton/internal/each"
 	"sexton/internal/fault"
 	"sexton/internal/pace"
 	"sexton/internal/pgschema"
@@ -206,9 +207,6 @@ func (r *Remover) queue(ctx context.Context, tx pgx.Tx, verdict *Verdict) error 
 
 // reason names everything that refers to a placeholder.
 func reason(blockers []Blocker) string {
-	texts := make([]string, len(blockers))
-	for i, b := range blockers {
-		texts[i] = fmt.Sprintf("%s (%s)", b.Column, b.Sample)
-	}
+	texts := each.Of(blockers, func(b Blocker) string { return fmt.Sprintf("%s (%s)", b.Column, b.Sample) })
 	return "still referenced by " + strings.Join(texts, ", ")
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"sexton/internal/each"
 )
 
 // Position is a place in a file that a person wrote. Line and Column count from 1; a zero Line means
@@ -123,11 +125,7 @@ func compare(a, b Position) int {
 
 // Error renders one finding per line.
 func (l List) Error() string {
-	lines := make([]string, len(l))
-	for i, p := range l {
-		lines[i] = p.String()
-	}
-	return strings.Join(lines, "\n")
+	return strings.Join(each.Of(l, Problem.String), "\n")
 }
 
 // Nearest returns the candidate that word was probably meant to be, or "" where none is close.

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"path"
 	"strings"
+
+	"sexton/internal/each"
 )
 
 // RiverPath is where River's pages are.
@@ -100,11 +102,7 @@ func riverChange(path string, body []byte) Change {
 		}
 		// What it does not understand River refuses.
 		_ = json.Unmarshal(body, &jobs)
-		ids := make([]string, len(jobs.IDs))
-		for i, id := range jobs.IDs {
-			ids[i] = id.String()
-		}
-		return Change{Action: parts[1], Target: "jobs " + strings.Join(ids, ", ")}
+		return Change{Action: parts[1], Target: "jobs " + strings.Join(each.Of(jobs.IDs, json.Number.String), ", ")}
 	}
 	return Change{Action: "change", Target: path}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"sexton/internal/each"
 	"sexton/internal/fault"
 	"sexton/internal/problem"
 )
@@ -32,10 +33,7 @@ func Heading(w io.Writer, heading string) {
 // Rows writes further lines of a table.
 func Rows[T any](w io.Writer, rows []T, cells func(T) []any) {
 	for _, row := range rows {
-		var line []string
-		for _, cell := range cells(row) {
-			line = append(line, render(cell))
-		}
+		line := each.Of(cells(row), render)
 		_, _ = fmt.Fprintln(w, strings.Join(line, Separator))
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"sexton/internal/each"
 	"sexton/internal/problem"
 )
 
@@ -124,10 +125,7 @@ func (d *decoder) structure(n *yaml.Node, path string, v reflect.Value) {
 		return
 	}
 	specs := fieldsOf(v.Type())
-	known := make([]string, len(specs))
-	for i, s := range specs {
-		known[i] = s.key
-	}
+	known := each.Of(specs, func(s spec) string { return s.key })
 	for pair := range slices.Chunk(n.Content, 2) {
 		at, key := slices.Index(known, pair[0].Value), Join(path, pair[0].Value)
 		switch {

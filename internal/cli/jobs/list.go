@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
+	"sexton/internal/each"
 	"sexton/internal/installation"
 	"sexton/internal/operator"
 	"sexton/internal/words"
@@ -44,13 +45,12 @@ func listJobs(ctx context.Context, env *cli.Env, all *installation.Connections) 
 	if err != nil {
 		return err
 	}
-	jobs := make([]listedJob, len(states))
-	for i, s := range states {
-		jobs[i] = listedJob{
+	jobs := each.Of(states, func(s operator.JobState) listedJob {
+		return listedJob{
 			Kind: s.Job.Kind, Queue: s.Job.Queue, Database: s.Database, Schedule: s.Job.Schedule, Summary: s.Job.Summary,
 			LastRun: s.LastRun, LastOutcome: s.LastOutcome,
 		}
-	}
+	})
 	return env.Print(jobs, func(w io.Writer) {
 		words.Table(w, "KIND\tDATABASE\tSCHEDULE\tLAST RUN\tOUTCOME", jobs, func(j listedJob) []any {
 			return []any{j.Kind, j.Database, &j.Schedule, words.Age(j.LastRun), j.LastOutcome}

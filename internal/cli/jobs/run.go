@@ -14,6 +14,7 @@ import (
 
 	"sexton/internal/cli"
 	"sexton/internal/config"
+	"sexton/internal/each"
 	"sexton/internal/groupschedule"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
@@ -75,10 +76,7 @@ func completeKind(a *cli.Env) cobra.CompletionFunc {
 		if err != nil || len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		var kinds []string
-		for _, job := range riverjobs.Jobs(c) {
-			kinds = append(kinds, cobra.CompletionWithDesc(job.Kind, job.Summary))
-		}
+		kinds := each.Of(riverjobs.Jobs(c), func(job riverjobs.Job) string { return cobra.CompletionWithDesc(job.Kind, job.Summary) })
 		return kinds, cobra.ShellCompDirectiveNoFileComp
 	}
 }
@@ -247,10 +245,7 @@ func taken(job riverjobs.Job) string {
 	if len(job.Args) == 0 {
 		return job.Kind + " takes no arguments"
 	}
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(job.Args)) {
-		parts = append(parts, fmt.Sprintf("%q: %s", name, job.Args[name]))
-	}
+	parts := each.Of(slices.Sorted(maps.Keys(job.Args)), func(name string) string { return fmt.Sprintf("%q: %s", name, job.Args[name]) })
 	return fmt.Sprintf("%s takes {%s}", job.Kind, strings.Join(parts, ", "))
 }
 
@@ -302,10 +297,7 @@ func perTable(counts map[string]int64) string {
 	if len(counts) == 0 {
 		return ""
 	}
-	parts := make([]string, 0, len(counts))
-	for _, table := range slices.Sorted(maps.Keys(counts)) {
-		parts = append(parts, fmt.Sprintf("%s %d", table, counts[table]))
-	}
+	parts := each.Of(slices.Sorted(maps.Keys(counts)), func(table string) string { return fmt.Sprintf("%s %d", table, counts[table]) })
 	return ": " + strings.Join(parts, ", ")
 }
 

@@ -18,6 +18,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
+	"sexton/internal/each"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/adopt"
@@ -109,10 +110,7 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 // choose gives the keys that people leave out a reason.
 func choose(ctx context.Context, env *cli.Env, keys []*adopt.Key, tables []string) error {
 	offered := adopt.Chosen(keys, nil)
-	var children []string
-	for _, k := range offered {
-		children = append(children, k.Child)
-	}
+	children := each.Of(offered, func(k *adopt.Key) string { return k.Child })
 	leaveOut := func(which func(at int, k *adopt.Key) bool) {
 		for at, k := range offered {
 			if which(at, k) {
@@ -198,11 +196,7 @@ func indexes(ctx context.Context, all *installation.Connections, db database.Dat
 		return nil, err
 	}
 	missing, err := components.MissingIndexes(ctx, all, db, parents)
-	statements := []string{}
-	for _, p := range missing {
-		statements = append(statements, p.Fix)
-	}
-	return statements, err
+	return each.Of(missing, func(p problem.Problem) string { return p.Fix }), err
 }
 
 // outputs are the files to write: the definitions where the configuration looks for them, and a configuration if there is none.
