@@ -195,7 +195,7 @@ const ownJobsSQL = `WITH own AS (
 ) SELECT pg_catalog.clock_timestamp(), coalesce(pg_catalog.array_agg(own.id), '{}') FROM own`
 
 // JobSetStateIfRunningMany writes that jobs failed or were snoozed, by the server's clock. River goes by their IDs alone: a job that was taken from
-// this worker runs elsewhere, and its row must stay as it is. River also completes jobs that have completed themselves, some time later and on
+// this worker runs on another one, and its row must stay as it is. River also completes jobs that have completed themselves, some time later and on
 // another connection: there is nothing left to write.
 func (e executor) JobSetStateIfRunningMany(ctx context.Context, params *riverdriver.JobSetStateIfRunningManyParams) (rows []*rivertype.JobRow, _ error) {
 	var asked []int64

@@ -199,7 +199,7 @@ func ghostResult(stats *ghostuser.Stats) jobrun.Result {
 }
 
 const (
-	// GhostBacklogAlert is how many users may wait, put off ones included, before somebody should know.
+	// GhostBacklogAlert is how many users may wait, put off ones included, before a person should know.
 	GhostBacklogAlert = 1000
 	// ghostErrorShare is the share of a run's users that may fail, ghostErrorsFrom how many users a share says something about.
 	ghostErrorShare = 0.1

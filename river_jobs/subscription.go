@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	// busyRetry is the pause where somebody else holds the lease, failedRetry that after a failed pass.
+	// busyRetry is the pause where another holder has the lease, failedRetry that after a failed pass.
 	busyRetry   = time.Second
 	failedRetry = 5 * time.Second
 	// unfetched is how long a job may wait to be fetched before the subscription looks at what is due again: its

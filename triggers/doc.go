@@ -21,7 +21,7 @@
 // does so within the command that creates or attaches one. Its function belongs to a superuser, so it stays apart from the others.
 //
 // Triggers fire ALWAYS, also under session_replication_role = replica, where the installing role owns
-// the table; elsewhere Postgres allows a plain trigger only, which [Status] reports.
+// the table; on others Postgres allows a plain trigger only, which [Status] reports.
 //
 // Not recorded, because Postgres fires no trigger for it: DROP TABLE, DROP or DETACH of a partition, and
 // a change of a key column.

@@ -205,7 +205,7 @@ func (c Config) createTrigger(t target) string {
 func quoteIdent(name string) string { return pgx.Identifier{name}.Sanitize() }
 
 // quoteLiteral quotes so that standard_conforming_strings changes nothing: the setting of the session that deletes decides how the text of a
-// function is read, and with it off the backslash of a table's name would end the literal elsewhere.
+// function is read, and with it off the backslash of a table's name would end the literal in another place.
 func quoteLiteral(s string) string {
 	quoted := "'" + strings.ReplaceAll(s, "'", "''") + "'"
 	if !strings.Contains(s, `\`) {

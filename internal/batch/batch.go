@@ -28,7 +28,7 @@ type Limits struct {
 	// one database: the log keeps the order, so a crash can lose the last batches but never the rows behind
 	// an earlier tombstone's removal.
 	Durable bool
-	// Repeatable is for statements that must not follow a row which somebody changes while they wait for it: they fail with
+	// Repeatable is for statements that must not follow a row which another session changes while they wait for it: they fail with
 	// 40001.
 	Repeatable bool
 	// Reads is for statements that write nothing: the server refuses others. The token is compared without a lock, which would be written.

@@ -3,7 +3,6 @@ package batch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/pgschema"
+	"sexton/internal/problem"
 )
 
 const (
@@ -52,10 +52,8 @@ func (s *Session) knownPath() any {
 
 // UsePath gives the application's triggers their search_path for the length of a transaction without a fence.
 func UsePath(ctx context.Context, tx pgx.Tx, names pgschema.Names) error {
-	if _, err := tx.Exec(ctx, names.Render(pathSQL), names.Path); err != nil {
-		return fmt.Errorf("set the search_path of triggers: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, names.Render(pathSQL), names.Path)
+	return problem.Doing(err, "set the search_path of triggers")
 }
 
 // QueuePath is UsePath in a pipeline.

@@ -236,7 +236,7 @@ func holdSnapshot(ctx context.Context, url string) (release func(), err error) {
 	return closeConn, nil
 }
 
-// forgetPeak makes Linux measure the peak of this process's memory anew, from what is in use now. Elsewhere, or
+// forgetPeak makes Linux measure the peak of this process's memory anew, from what is in use now. On other systems, or
 // where that is not allowed, the peak is that of the whole process.
 func forgetPeak() {
 	debug.FreeOSMemory()

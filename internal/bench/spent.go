@@ -34,7 +34,7 @@ func (s *Site) spent(ctx context.Context, sessions []uint32) (spent, error) {
 		mine := slices.Contains(sessions, pid)
 		title, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if mine && !bytes.Contains(title, []byte(s.Pool.Config().ConnConfig.Database)) {
-			return spent{}, nil // The server is elsewhere, and its numbers are those of other processes here.
+			return spent{}, nil // The server is on another machine, and its numbers are those of other processes here.
 		}
 		took := running(fmt.Sprintf("/proc/%d/schedstat", pid))
 		if sum.all += took; mine {

@@ -60,7 +60,7 @@ func bucket(u *url.URL) error {
 	if u.Host == "" || strings.Trim(u.Path, "/") != "" {
 		return &Error{Reason: "names no bucket", Fix: "write s3://bucket?region=…, a folder in it as prefix=folder/"}
 	}
-	// Clients and services write these in other ways: objects would go elsewhere.
+	// Clients and services write these in other ways: objects would go to another place.
 	if prefix := u.Query().Get("prefix"); strings.Contains(prefix, "//") || strings.Contains(prefix, "../") || strings.ContainsFunc(prefix, unicode.IsControl) {
 		return &Error{Reason: "has a prefix with //, ../ or control characters", Fix: "write prefix=folder/"}
 	}

@@ -85,7 +85,7 @@ func wrapped(text string, columns int) string {
 	return strings.Join(paragraphs, "\n\n")
 }
 
-// Erase empties a terminal for what is printed next. Elsewhere an empty line comes before it.
+// Erase empties a terminal for what is printed next. Where there is none, an empty line comes before it.
 func (env *Env) Erase() {
 	if IsTerminal(env.Stdout) && !env.Dumb() {
 		env.Printf("\x1b[H\x1b[2J")
@@ -230,7 +230,7 @@ func fit(rows []table.Row, width int) (_ []table.ColumnConfig, fits bool) {
 	return columns, true
 }
 
-// NewLogger writes coloured lines on a terminal and JSON elsewhere, unless the configuration says which. On a terminal a short text stands
+// NewLogger writes coloured lines on a terminal and JSON in all other places, unless the configuration says which. On a terminal a short text stands
 // for the statistics of a run.
 func (env *Env) NewLogger(w io.Writer, settings config.Log) *slog.Logger {
 	level := slog.LevelInfo

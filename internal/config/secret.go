@@ -183,7 +183,7 @@ func readSecret(path string) (string, error) {
 		return "", fmt.Errorf("names a file that cannot be read: %w", err)
 	}
 	defer file.Close()
-	// A byte more than allowed tells that there is more.
+	// A byte more than allowed reports that there is more.
 	text, err := io.ReadAll(io.LimitReader(file, maxSecret+1))
 	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pathErr.Err

@@ -34,7 +34,7 @@ import (
 // also where a database moves while the worker runs. So they do where one is behind a transaction pooler, whose connections outlive a crash.
 // Pauses, cancellations and whatever else an operator was told go through Pool, and wait everywhere.
 
-// Async returns connections whose commits do not wait for the disk, in a worker on one server; elsewhere those of Pool. A batch says itself
+// Async returns connections whose commits do not wait for the disk, in a worker on one server, and otherwise those of Pool. A batch says itself
 // whether it waits.
 func (d Database) Async() *pgxpool.Pool {
 	if d.async != nil {

@@ -20,7 +20,7 @@ const (
 )
 
 // ArtifactsCleaner is the cleaner class that is built in: the generic delete plus one event with the keys of
-// the rows whose files somebody else has to remove.
+// the rows whose files another program has to remove.
 const ArtifactsCleaner = "Ci::JobArtifacts::LooseForeignKeyCleanerService"
 
 // Name is a table name as the file has it. An empty Schema means the schema configured for the database.

@@ -214,7 +214,7 @@ func (s Script) pace(endless bool) Pace {
 // SceneState is how a scene stands.
 type SceneState struct {
 	Script Script
-	// Acted are the application's own actions, of those Planned; Done tells that there will be no more.
+	// Acted are the application's own actions, of those Planned; Done reports that there will be no more.
 	Acted, Planned int64
 	Done           bool
 	// Backlog counts waiting rows, Oldest is the age of the first of it.

@@ -278,7 +278,7 @@ func (s *Server) shutdown() error {
 	if err := os.RemoveAll(s.runDir); err != nil {
 		errs = append(errs, fmt.Errorf("remove folder of private postgres: %w", err))
 	}
-	// Last, so that a kill between the two steps above still finds somebody to finish them.
+	// Last, so that a kill between the two steps above still leaves the janitor to finish them.
 	if s.janitor != nil {
 		errs = append(errs, s.janitor.dismiss())
 	}

@@ -214,10 +214,8 @@ func startJanitor(runDir, dataDir string) (*janitor, error) {
 
 // watch names the process to end if this one dies. Only the last one named counts.
 func (j *janitor) watch(pid int) error {
-	if _, err := j.pipe.WriteString(strconv.Itoa(pid) + "\n"); err != nil {
-		return fmt.Errorf("tell janitor about process: %w", err)
-	}
-	return nil
+	_, err := j.pipe.WriteString(strconv.Itoa(pid) + "\n")
+	return problem.Doing(err, "tell janitor about process")
 }
 
 // dismiss closes the pipe and waits for the janitor, who finds nothing left to do after an orderly stop.

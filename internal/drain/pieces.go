@@ -113,7 +113,7 @@ func (r *Run) pieces(ctx context.Context, w *Window, size *Size, try attempt) (l
 // splits reports whether an error may come of a single row: fewer rows would fail alike where the whole table is to blame.
 func splits(err error) bool { return fault.Judge(err).Verdict != fault.Hopeless }
 
-// giveUp leaves a row for good, or, where only somebody else's lock is in the way, for now.
+// giveUp leaves a row for good, or, where only another session's lock is in the way, for now.
 func (r *Run) giveUp(w *Window, row Rows, f fault.Fault) {
 	if f.Lock() {
 		r.Obstacle = f

@@ -43,7 +43,7 @@ type Ref struct {
 	Action  Action
 	// chain reports that it leads from ordinary rows of a table to others of the same one, which may go on for thousands of rows.
 	chain bool
-	// set are the columns that the action changes. setNull tells that a forbidding key would set them to NULL, which they
+	// set are the columns that the action changes. setNull reports that a forbidding key would set them to NULL, which they
 	// cannot be.
 	set     []string
 	setNull bool

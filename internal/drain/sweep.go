@@ -147,7 +147,7 @@ func (r *Run) sweepPiece(
 	return below, gone, through, nil
 }
 
-// restSQL is the setting of a transaction that is x where rows below may be left, and empty elsewhere.
+// restSQL is the setting of a transaction that is x where rows below may be left, and empty in all others.
 const restSQL = "pg_catalog.current_setting('sexton.rest')"
 
 // sweptStatement finds at most $5 rows of the key, in one of its leaves, that refer to the window's.

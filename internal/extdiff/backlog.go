@@ -22,10 +22,10 @@ const (
 
 // Backlog counts the diffs still in the database, and the objects that the store still has to lose.
 type Backlog struct {
-	// Pending counts diffs in the database, due or not. Capped tells that there are more.
+	// Pending counts diffs in the database, due or not. Capped reports that there are more.
 	Pending int64 `json:"pending"`
 	Capped  bool  `json:"capped"`
-	// Bytes are those of the first diffs among them; BytesCapped tells that there are more diffs than were measured.
+	// Bytes are those of the first diffs among them; BytesCapped reports that there are more diffs than were measured.
 	Bytes       int64 `json:"bytes"`
 	BytesCapped bool  `json:"bytes_capped"`
 	// Removals counts objects that are to be removed.
@@ -111,7 +111,7 @@ const mostUnfinished = 20
 
 // Queued are the objects that wait to be removed.
 type Queued struct {
-	// Objects stops at 10,000; Capped tells that there are more.
+	// Objects stops at 10,000; Capped reports that there are more.
 	Objects int64
 	Capped  bool
 	// Oldest is how long the first of them has been waiting.
@@ -175,10 +175,8 @@ func read[T any](ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, name
 // Retry has diffs tried again at once, and returns how many of them are in the database still.
 func Retry(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, ids []int64) (int64, error) {
 	var retried int64
-	if err := db.QueryRow(ctx, names.Render(statement("retry")), ids, MoveKind).Scan(&retried); err != nil {
-		return 0, fmt.Errorf("retry diffs: %w", err)
-	}
-	return retried, nil
+	err := db.QueryRow(ctx, names.Render(statement("retry")), ids, MoveKind).Scan(&retried)
+	return retried, problem.Doing(err, "retry diffs")
 }
 
 // TriggerName is the trigger on diffs that queues the objects of deleted ones.

@@ -22,10 +22,10 @@ const (
 	margin   = 5 * time.Second
 )
 
-// errLost says that the claim has passed to somebody else or has run out.
+// errLost says that the claim has passed to another worker or has run out.
 var errLost = errors.New("the claim on the diff is lost")
 
-// BusyError says that somebody else works on the diff. It is an ordinary outcome, not a failure.
+// BusyError says that another worker has the diff. It is an ordinary outcome, not a failure.
 type BusyError struct {
 	DiffID int64
 	Holder string
@@ -57,7 +57,7 @@ type claim struct {
 // queries are the statements on diffs, each in a transaction of its own.
 func queries(db database.Database) *diffsqlc.Queries { return diffsqlc.New(db.Names.On(db.Pool)) }
 
-// take claims a diff in a transaction, which the caller commits. It returns a *BusyError where somebody else has it.
+// take claims a diff in a transaction, which the caller commits. It returns a *BusyError where another worker has it.
 func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int64, holder string, ttl time.Duration) (*claim, error) {
 	c := &claim{db: db, diffID: diffID, ttl: ttl}
 	on := diffsqlc.New(db.Names.On(tx))

@@ -146,7 +146,7 @@ type Moved struct {
 }
 
 // Move moves a diff, if it is there, in the database, and the rule says so. Where its claim is lost, to a worker that took this one
-// for dead, it looks again. It returns a *BusyError where somebody else works on the diff, and the store's *OutageError or
+// for dead, it looks again. It returns a *BusyError where another worker has the diff, and the store's *OutageError or
 // *AccessError: none of them says anything about the diff.
 func (e *Engine) Move(ctx context.Context, diffID int64) (Moved, error) {
 	again := false

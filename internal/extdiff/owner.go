@@ -35,7 +35,7 @@ const (
 
 // ErrNotOurs says that the objects of a store belong to another database. It is wrapped in a *blobstore.AccessError, which
 // names both.
-var ErrNotOurs = errors.New("the objects belong to somebody else")
+var ErrNotOurs = errors.New("the objects belong to another database")
 
 // Owner ensures that the objects of one opened store belong to one database. It is safe for concurrent use.
 type Owner struct {
@@ -228,10 +228,8 @@ func (o *Owner) stamp(ctx context.Context, s self, over blobstore.Version) (time
 	if found == nil || found.Seal != m.Seal || found.Installation != m.Installation {
 		return time.Time{}, fmt.Errorf("write %s in %s: %w", MarkerKey, o.Store, blobstore.ErrChanged)
 	}
-	if err := queries(o.DB).StoreSealed(ctx, o.Store.Identity(), m.Seal); err != nil {
-		return time.Time{}, fmt.Errorf("note the store's seal: %w", err)
-	}
-	return written, nil
+	err = queries(o.DB).StoreSealed(ctx, o.Store.Identity(), m.Seal)
+	return written, problem.Doing(err, "note the store's seal")
 }
 
 // begin checks in a transaction that the lease is still held, and bounds it.
@@ -266,7 +264,7 @@ const (
 type Marker struct {
 	About string `json:"about"`
 	// Installation is a random number that a copy of the database shares; Server is the server's identifier and the database's
-	// number, which a dump that is restored elsewhere does not.
+	// number, which a dump that is restored in another place does not.
 	Installation string `json:"installation"`
 	Server       string `json:"server"`
 	Database     string `json:"database"`

@@ -58,10 +58,7 @@ func (e *Engine) Release(ctx context.Context, diffID int64) (released bool, err 
 	if err == nil && !found.There {
 		err = ErrNoDiff
 	}
-	if err != nil {
-		return false, fmt.Errorf("release diff %d: %w", diffID, err)
-	}
-	return found.Released, nil
+	return found.Released, problem.Doing(err, "release diff %d", diffID)
 }
 
 // The pieces of a diff until they are put together, where the transaction alone sees them.
@@ -186,7 +183,7 @@ type pieces struct {
 	number int32
 	// room is how many more pieces the statement takes.
 	room int
-	// read counts the bytes of all files; ended tells that there are no more although there should be.
+	// read counts the bytes of all files; ended reports that there are no more although there should be.
 	read  int64
 	ended bool
 	err   error
@@ -270,7 +267,7 @@ type external struct {
 	store     int
 	// at works on the store that the object is in.
 	at *Engine
-	// size and sha256 are what was written; nil where somebody else has moved the diff.
+	// size and sha256 are what was written; nil where another program has moved the diff.
 	size        *int64
 	sha256      *[sha256.Size]byte
 	fingerprint string

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/problem"
 )
 
 // source reads the content of a diff's object. However slow the store is, none of its snapshots lasts long: vacuum must not wait for an
@@ -127,8 +129,5 @@ func (s *source) some(ctx context.Context, w io.Writer) (ended bool, err error) 
 			return false, ctx.Err()
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return false, fmt.Errorf("read texts: %w", err)
-	}
-	return true, nil
+	return true, problem.Doing(rows.Err(), "read texts")
 }

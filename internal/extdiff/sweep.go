@@ -173,7 +173,7 @@ func (s *Sweeper) count(object blobstore.Info, held bool, seen *Swept) {
 	}
 }
 
-// dangling are the objects of a page that are old enough, are named as those of diffs are, and have no row; hold tells that they
+// dangling are the objects of a page that are old enough, are named as those of diffs are, and have no row; hold reports that they
 // are too many.
 func (s *Sweeper) dangling(ctx context.Context, before time.Time, page []blobstore.Info) (dangling map[string]bool, hold bool, err error) {
 	used, err := s.Engine.used(ctx, page)
@@ -189,7 +189,7 @@ func (s *Sweeper) dangling(ctx context.Context, before time.Time, page []blobsto
 	return dangling, len(dangling) > fewDangling && 2*len(dangling) > len(page), nil
 }
 
-// remove deletes an object under its diff's claim, if nothing refers to it even now. One that somebody works on is for the next
+// remove deletes an object under its diff's claim, if nothing refers to it even now. One that a worker has in hand is for the next
 // round.
 func (s *Sweeper) remove(ctx context.Context, object blobstore.Info, seen *Swept) error {
 	id, _ := diffOf(object.Key)

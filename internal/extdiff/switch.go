@@ -17,10 +17,8 @@ import (
 )
 
 func (e *Engine) bound(ctx context.Context, tx pgx.Tx, each time.Duration) error {
-	if _, err := tx.Exec(ctx, e.boundStatement(), e.boundArgs(each)...); err != nil {
-		return fmt.Errorf("bound transaction: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, e.boundStatement(), e.boundArgs(each)...)
+	return problem.Doing(err, "bound transaction")
 }
 
 func (e *Engine) boundStatement() string { return e.DB.Names.Render(statement("bound")) }

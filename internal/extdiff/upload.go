@@ -80,7 +80,7 @@ func (e *Engine) put(
 		return digest, errors.Join(err, e.noteBrokenOff(ctx, claimed, err))
 	}
 	if parts.Complete {
-		// The earlier attempt may have come to its end, or somebody else's object is there.
+		// The earlier attempt may have come to its end, or another program's object is there.
 		if found, err := e.Store.Digest(ctx, moved.Key); err != nil || found != digest {
 			return digest, errors.Join(err, errChanged, e.forgetUpload(ctx, claimed))
 		}

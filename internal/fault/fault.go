@@ -153,7 +153,7 @@ func byClass(class string) Verdict {
 }
 
 // DuplicateIn reports whether a row could not be written because one of the tables has its like already. The same error of
-// any other table, as from a trigger that writes elsewhere, is none.
+// any other table, as from a trigger that writes into another table, is none.
 func DuplicateIn(err error, tables ...pgcatalog.Table) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || pgErr.Code != "23505" && pgErr.Code != "23P01" {

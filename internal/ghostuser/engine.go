@@ -109,7 +109,7 @@ type job struct {
 	hardDelete bool
 	// queued is when the user came into the queue, by this process's clock.
 	queued time.Time
-	// begun reports that something has been done for the user. alone tells that it is not worked off together with others (any
+	// begun reports that something has been done for the user. alone reports that it is not worked off together with others (any
 	// more), cleared that nothing was left of it when that ended.
 	begun, alone, cleared bool
 	// seat is its number in its batch.
@@ -267,7 +267,7 @@ func (r *run) recordFailure(ctx context.Context, j *job, f fault.Fault) error {
 	case err != nil && fault.Judge(err).Verdict == fault.Fatal:
 		return fmt.Errorf("put off user %d: %w", j.userID, err)
 	case err != nil:
-		// Somebody keeps its row in the queue locked, say. It stays due for the next run, and the others go on.
+		// Another session keeps its row in the queue locked, say. It stays due for the next run, and the others go on.
 		f.Message += fmt.Sprintf("; put off user %d: %v", j.userID, err)
 	}
 	r.stats.UsersFailed++

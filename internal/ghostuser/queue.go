@@ -3,7 +3,6 @@ package ghostuser
 import (
 	"context"
 	"embed"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,7 +40,7 @@ func NextDueSQL() string { return statement("next_due") }
 
 // Backlog sums up the queue.
 type Backlog struct {
-	// Pending counts users, users that are put off included, up to 10,000. Capped tells that there are more than it says.
+	// Pending counts users, users that are put off included, up to 10,000. Capped reports that there are more than it says.
 	Pending int64
 	Capped  bool
 	// OldestAgeSeconds is the time since the first of them came in.
@@ -108,8 +107,5 @@ func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, user *int64) (i
 		return 0, err
 	}
 	tag, err := tx.Exec(ctx, names.Render(statement("retry")), user, failedWindow)
-	if err != nil {
-		return 0, fmt.Errorf("retry users: %w", err)
-	}
-	return tag.RowsAffected(), nil
+	return tag.RowsAffected(), problem.Doing(err, "retry users")
 }

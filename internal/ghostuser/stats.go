@@ -62,7 +62,7 @@ func (s *Stats) Changed() bool {
 type Outcome string
 
 // The outcomes: the user is deleted; it is put off with an error; the run ended first; it did not exist any more and
-// was taken out of the queue; somebody else has taken it out.
+// was taken out of the queue; another session has taken it out.
 const (
 	Destroyed  Outcome = "destroyed"
 	Failed     Outcome = "failed"

@@ -69,7 +69,7 @@ func (r *run) turn(ctx context.Context, j *job) (result, fault.Fault, error) {
 			}
 			continue
 		case *look.hardDelete != j.hardDelete:
-			// Somebody has thought better of it. What was looked at are the columns of the other kind of deletion.
+			// The kind of deletion has been changed meanwhile. What was looked at are the columns of the other kind of deletion.
 			j.hardDelete = *look.hardDelete
 			continue
 		}

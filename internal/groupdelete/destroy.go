@@ -122,16 +122,16 @@ type run struct {
 	// leases are those of the group and of the sub-groups down to the one in hand, renewed when they were last.
 	leases  []*lease.Lease
 	renewed time.Time
-	// excused reports that the run had to hold, or to wait for somebody else's on a sub-group.
+	// excused reports that the run had to hold, or to wait for another one on a sub-group.
 	excused bool
 	// final reports that a row has gone or changed, in this run or before, so that the deletion cannot be cancelled any more.
 	final bool
 	// line are the groups in hand, from the top down.
 	line []int64
-	// asked counts looks whether what is in hand is still below the group, moved tells that it is not.
+	// asked counts looks whether what is in hand is still below the group, moved reports that it is not.
 	asked int
 	moved bool
-	// busy is a sub-group that somebody else is destroying.
+	// busy is a sub-group that another run is destroying.
 	busy *lease.HeldError
 	// lock is the wait for others' locks, which grows with every one.
 	lock      pace.Blocked
@@ -152,7 +152,7 @@ func (r *run) paused(ctx context.Context) bool {
 	return r.ended() || r.escaped(ctx)
 }
 
-// busyPause is how long a run waits that can do nothing until somebody else's run on a sub-group is over.
+// busyPause is how long a run waits that can do nothing until another run on a sub-group is over.
 const busyPause = time.Second
 
 func (r *run) work(ctx context.Context) error {

@@ -105,7 +105,7 @@ func (r *run) groupWindow(ctx context.Context, g int64) (*window, error) {
 	return w, nil
 }
 
-// subgroups takes down the groups below one, each under its own lease. One that somebody else is at is passed over.
+// subgroups takes down the groups below one, each under its own lease. One that another run is at is passed over.
 func (r *run) subgroups(ctx context.Context, g int64) (drain.Result, error) {
 	groups := drain.Item(r.engine.Plan.groups.Relation)
 	sql := statement(r.Session.Names, "subgroup", "{groups}", groups, "{line}", lineHolds(groups, "$3"))

@@ -21,7 +21,7 @@ type Ended struct {
 	Kind     string
 	Database string
 	Outcome  Outcome
-	// LeaseTaken reports that the pass was skipped because somebody else holds the lease.
+	// LeaseTaken reports that the pass was skipped because another holder has the lease.
 	LeaseTaken bool
 	// Duration includes taking and giving back the lease and writing the history.
 	Duration time.Duration

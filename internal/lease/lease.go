@@ -23,10 +23,10 @@ import (
 // Margin is how long before the end of its lease a holder stops working.
 const Margin = 5 * time.Second
 
-// ErrLost says that the lease has passed to somebody else or has run out.
+// ErrLost says that the lease has passed to another holder or has run out.
 var ErrLost = errors.New("lease lost")
 
-// HeldError says that somebody else holds the lease. It is an ordinary outcome, not a failure.
+// HeldError says that another holder has the lease. It is an ordinary outcome, not a failure.
 type HeldError struct {
 	Key       string
 	Holder    string
@@ -103,7 +103,7 @@ func (l *Lease) For(run int64) { l.run = run }
 func (l *Lease) Fenced() []database.Database { return l.fenced }
 
 // Acquire takes the lease for ttl and raises its token in the fences of all databases, in their order.
-// It returns a *HeldError where somebody else holds the lease, and a *GenerationError where other definitions are installed than
+// It returns a *HeldError where another holder has the lease, and a *GenerationError where other definitions are installed than
 // the holder's. On any later error the lease is given back.
 func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration, fences ...database.Database) (*Lease, error) {
 	_, l, err := m.Begin(ctx, Run{}, key, ttl, fences...)
@@ -224,7 +224,7 @@ func (m *Manager) held(ctx context.Context, key string) error {
 	return &HeldError{Key: key, Holder: look.Holder, ExpiresAt: look.ExpiresAt}
 }
 
-// see notes a lease that somebody else holds. A renewed one is another.
+// see notes a lease that another holder has. A renewed one is another.
 func (m *Manager) see(key string, token int64, until time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

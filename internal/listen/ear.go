@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgxlisten"
 
 	"sexton/internal/dbsqlc"
+	"sexton/internal/problem"
 	"sexton/internal/pulse"
 )
 
@@ -252,10 +253,8 @@ func (e *Ear) callItself(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error
 func (e *Ear) notify(ctx context.Context, on dbsqlc.DBTX) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timing.Answer)
 	defer cancel()
-	if _, err := on.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", Channel, e.call); err != nil {
-		return fmt.Errorf("notify itself: %w", err)
-	}
-	return nil
+	_, err := on.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", Channel, e.call)
+	return problem.Doing(err, "notify itself")
 }
 
 // outage logs its beginning and its end, and at debug level what is in between.

@@ -141,7 +141,7 @@ type run struct {
 	budget  budget
 	breaker *breaker
 	queues  []*queue
-	// asked is when the run last looked for due tombstones, contended tells that others wait while a chunk is worked on.
+	// asked is when the run last looked for due tombstones, contended reports that others wait while a chunk is worked on.
 	asked     time.Time
 	contended bool
 	// rounds is how often the run was through and then found more.

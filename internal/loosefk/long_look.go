@@ -182,7 +182,7 @@ const lookingSQL = `SELECT EXISTS (
       AND activity.usename OPERATOR(pg_catalog.=) current_user AND activity.application_name OPERATOR(pg_catalog.=) $1
 )`
 
-// questions are what a look asks each database. busy tells that another process's look is under way in one of them.
+// questions are what a look asks each database. busy reports that another process's look is under way in one of them.
 func (r *run) questions(ctx context.Context, parent *Parent, long []*Reference, keys any) (questions []question, busy bool, err error) {
 	for _, database := range r.databases(parent) {
 		at := slices.IndexFunc(long, func(reference *Reference) bool { return reference.Database == database })

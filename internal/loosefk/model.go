@@ -43,7 +43,7 @@ type Reference struct {
 	// Database is the configured name of the one that the child lives in, Remote that it is not the parent's.
 	Database string
 	Remote   bool
-	// Broken is why the definition does not fit its database; Unreachable tells that the child's database could not be asked.
+	// Broken is why the definition does not fit its database; Unreachable reports that the child's database could not be asked.
 	// Either way nothing but the definition is known, and none of the parent's tombstones can be finished.
 	Broken      string
 	Unreachable bool
@@ -51,7 +51,7 @@ type Reference struct {
 	Keep *drain.Keep
 	// unserved is why no ordinary index on the columns can serve, or "".
 	unserved string
-	// Order are the places of the columns in the order of an index that an audit can go through, and Stepped tells that there is one with all
+	// Order are the places of the columns in the order of an index that an audit can go through, and Stepped reports that there is one with all
 	// keys in that order, in all leaves.
 	Order   []int
 	Stepped bool

@@ -74,7 +74,7 @@ type ListOptions struct {
 // TombstoneList is the beginning of a queue.
 type TombstoneList struct {
 	Tombstones []PendingTombstone
-	// More counts tombstones that the limit left out. Capped tells that counting stopped, so there are at least as many.
+	// More counts tombstones that the limit left out. Capped reports that counting stopped, so there are at least as many.
 	More   int64
 	Capped bool
 }

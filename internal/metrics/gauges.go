@@ -15,7 +15,7 @@ const (
 	// not hide the others.
 	readTimeout = 2 * time.Second
 	// keepReading is shorter than usual scrape intervals, so that every scrape of one server is fresh, and several
-	// servers, or somebody who reloads a page, ask the databases no more often.
+	// servers, or a reader who reloads a page, ask the databases no more often.
 	keepReading = 5 * time.Second
 )
 

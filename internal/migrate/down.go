@@ -94,7 +94,7 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 }
 
 // refuseLeftovers keeps the registry while tables that it lists are there: without their version table,
-// which somebody must have dropped, no migration feels responsible for them.
+// which must have been dropped by hand, no migration feels responsible for them.
 func (s *session) refuseLeftovers(ctx context.Context, before inspection) error {
 	look, err := s.db.inspect(ctx, s.pool)
 	if err != nil {

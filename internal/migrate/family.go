@@ -8,7 +8,7 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// family says what belongs to a component beside its folder of migrations. What all components do with that stands elsewhere, once.
+// family says what belongs to a component beside its folder of migrations. What all components do with that stands in other files, once.
 type family struct {
 	name string
 	// creates are the relations that the newest version has in Sexton's schema, its version table aside.

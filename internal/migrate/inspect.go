@@ -100,7 +100,7 @@ func (db Database) register() string {
 }
 
 // readRegistry reads the list of Sexton's objects. A table of that name that does not list itself is
-// somebody else's.
+// another program's.
 func (db Database) readRegistry(ctx context.Context, tx pgx.Tx, look *inspection) error {
 	if !slices.Contains(look.relations, "objects") {
 		return nil

@@ -19,6 +19,7 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
 	"sexton/internal/pace"
+	"sexton/internal/problem"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
@@ -409,13 +410,10 @@ func (k *shared) deaf(kind, database string) string {
 // does. In exclusive mode it keeps writers from waking workers, so that work waits until the next look.
 func foreignAwake(ctx context.Context, db database.Database, kind string) (string, error) {
 	key1, key2 := triggers.AwakeKey(db.Names.Jobs, kind)
-	rows, err := db.Pool.Query(ctx, sqlText("awake_holders"), int64(uint32(key1)), int64(uint32(key2)))
-	if err != nil {
-		return "", fmt.Errorf("look which sessions hold the awake lock of %s: %w", kind, err)
-	}
+	rows, _ := db.Pool.Query(ctx, sqlText("awake_holders"), int64(uint32(key1)), int64(uint32(key2)))
 	holders, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(holders) == 0 {
-		return "", err
+		return "", problem.Doing(err, "look which sessions hold the awake lock of %s", kind)
 	}
 	return "awake lock held by " + words.Listed(holders), nil
 }

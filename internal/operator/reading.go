@@ -15,6 +15,7 @@ import (
 	"sexton/internal/components"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/each"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/cleanup"
@@ -146,14 +147,9 @@ func readRuns(ctx context.Context, all *installation.Connections) ([]dbsqlc.Runs
 // ReadLeases lists the leases that are held.
 func ReadLeases(ctx context.Context, jobs database.Database, silence time.Duration) ([]Lease, error) {
 	rows, err := jobs.Queries().LeasesHeld(ctx, silence.Seconds())
-	if err != nil {
-		return nil, fmt.Errorf("read leases: %w", err)
-	}
-	leases := make([]Lease, len(rows))
-	for i, l := range rows {
-		leases[i] = Lease{Key: l.Key, Holder: l.Holder, Token: l.Token, AcquiredAt: l.AcquiredAt, ExpiresAt: l.ExpiresAt, Alive: l.Alive}
-	}
-	return leases, nil
+	return each.Of(rows, func(l dbsqlc.LeasesHeldRow) Lease {
+		return Lease{Key: l.Key, Holder: l.Holder, Token: l.Token, AcquiredAt: l.AcquiredAt, ExpiresAt: l.ExpiresAt, Alive: l.Alive}
+	}), problem.Doing(err, "read leases")
 }
 
 // jobs are the states of all jobs in these databases, given what waits there.
@@ -216,10 +212,7 @@ func readLeader(ctx context.Context, jobs database.Database, silence time.Durati
 	if err != nil {
 		return nil, fmt.Errorf("read who leads cron: %w", err)
 	}
-	rows, err := jobs.Pool.Query(ctx, jobs.Names.Render(sqlText("unled")), l.Leader, silence.Seconds())
-	if err != nil {
-		return nil, fmt.Errorf("read schedules of workers: %w", err)
-	}
+	rows, _ := jobs.Pool.Query(ctx, jobs.Names.Render(sqlText("unled")), l.Leader, silence.Seconds())
 	if l.Unled, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Unled]); err != nil {
 		return nil, fmt.Errorf("read schedules of workers: %w", err)
 	}

@@ -24,7 +24,7 @@ const (
 // WaitClass is the sort of a reason to wait. There are few of them, so that they may label metrics.
 type WaitClass string
 
-// The sorts: a replica that is too far behind, a lock that somebody else holds, and the pause after a failure that others
+// The sorts: a replica that is too far behind, a lock that another session holds, and the pause after a failure that others
 // caused.
 const (
 	WaitReplica WaitClass = "replica"

@@ -230,7 +230,7 @@ type Stats struct {
 // Item is one placeholder whose attempt was counted.
 type Item struct {
 	UserID int64
-	// Attempt counts from 1. Final tells that it is the last one.
+	// Attempt counts from 1. Final reports that it is the last one.
 	Attempt     int64
 	Final       bool
 	ScheduledAt time.Time

@@ -11,7 +11,7 @@ import (
 )
 
 // Position is a place in a file that a person wrote. Line and Column count from 1; a zero Line means
-// that the finding concerns the file as a whole, an empty File that it came from elsewhere (an
+// that the finding concerns the file as a whole, an empty File that it came from no file (an
 // environment variable, a flag), which Key then names.
 type Position struct {
 	File   string

@@ -2,7 +2,7 @@
 //
 // Only standbys that are connected count: no application reads from one that is gone, and a replication slot that it left behind may
 // stay for ever. Subscribers of logical replication do not count either: one that has nothing to apply confirms
-// nothing, and looks further behind with every byte that is written elsewhere.
+// nothing, and looks further behind with every byte that is written to other databases.
 package replica
 
 import (

@@ -26,7 +26,7 @@ type shape struct {
 	Numbers []int16
 	Columns []string
 	Types   []string
-	// Rules may put rows elsewhere.
+	// Rules may put rows into other tables.
 	Rules bool
 	// Deferrable is a unique key of the table that may be deferred.
 	Deferrable string

@@ -11,7 +11,7 @@ import (
 	"sexton/internal/config"
 )
 
-// credentials are the digests of what lets somebody in. Digests are of one length, so that a comparison takes the
+// credentials are the digests of what lets a client in. Digests are of one length, so that a comparison takes the
 // same time whatever is sent.
 type credentials struct {
 	user, password, token          [sha256.Size]byte
@@ -55,7 +55,7 @@ func (c credentials) require(next http.Handler, refused func(*http.Request)) htt
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent := r.Header.Get("Authorization") != ""
 		if r.URL.Path == healthPath || r.URL.Path == readyPath && !sent && !changes(r) {
-			w.Header().Set("Connection", "close") // An idle connection would take one from somebody with credentials.
+			w.Header().Set("Connection", "close") // An idle connection would take one from a client with credentials.
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -93,7 +93,7 @@ func changes(r *http.Request) bool {
 	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
 }
 
-// requireLocalHost refuses requests that name another host. A page elsewhere can have its own name resolve to this
+// requireLocalHost refuses requests that name another host. A page of another site can have its own name resolve to this
 // machine and would then count as the same origin.
 func requireLocalHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -20,16 +20,9 @@ import (
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
-	"sexton/internal/problem"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
-
-// deniedError ends a command whose files and tables are right but whose role may not do the work. That is a
-// failure and no wrong input, so the list is not unwrapped.
-type deniedError struct{ missing problem.List }
-
-func (e *deniedError) Error() string { return e.missing.Error() }
 
 // passRequest holds the arguments of `sexton job run`.
 type passRequest struct {
@@ -137,7 +130,7 @@ func runPass(ctx context.Context, env *cli.Env, request passRequest) (report job
 			return report, err
 		}
 		if len(missing) > 0 {
-			return report, &deniedError{missing}
+			return report, errors.New(missing.Error()) // A failure and no wrong input, which a list would be taken for.
 		}
 	}
 	pauses, err := installation.Pauses(ctx, all.Connections)
@@ -217,27 +210,23 @@ func completeArgs(job riverjobs.Job, raw string) (json.RawMessage, error) {
 }
 
 func parseArg(kind string, value json.RawMessage) (any, error) {
-	var err error
 	switch kind {
 	case migrate.Bigint:
-		var n *int64
-		if err = json.Unmarshal(value, &n); err == nil && n != nil {
-			return *n, nil
-		}
-		return nil, errors.New("must be a whole number")
+		return decoded[int64](value, "a whole number")
 	case migrate.Boolean:
-		var b *bool
-		if err = json.Unmarshal(value, &b); err == nil && b != nil {
-			return *b, nil
-		}
-		return nil, errors.New("must be true or false")
+		return decoded[bool](value, "true or false")
 	default:
-		var s *string
-		if err = json.Unmarshal(value, &s); err == nil && s != nil {
-			return *s, nil
-		}
-		return nil, errors.New("must be a text")
+		return decoded[string](value, "a text")
 	}
+}
+
+// decoded reads a value of one type, which null is not.
+func decoded[T any](value json.RawMessage, what string) (any, error) {
+	var read *T
+	if err := json.Unmarshal(value, &read); err != nil || read == nil {
+		return nil, fmt.Errorf("must be %s", what)
+	}
+	return *read, nil
 }
 
 // taken says which arguments a kind takes.

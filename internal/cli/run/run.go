@@ -57,8 +57,8 @@ func hasJobs(c *config.Config) error {
 	return problem.List{c.Problem("loose_foreign_keys.enabled", "is false, and so is every other component: there is no job to run", "enable one")}
 }
 
-// Work runs the worker until ctx ends, and serves there.
-func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on Endpoint) error {
+// prepare warns of what will keep the worker from its work, and makes the databases ready for it.
+func prepare(ctx context.Context, all *installation.Bound, log *slog.Logger) error {
 	for _, db := range all.Databases {
 		warnings, err := installation.WarningsOf(ctx, all, db)
 		if err != nil {
@@ -71,7 +71,12 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	if err := components.Start(ctx, all.Connections); err != nil {
 		return err
 	}
-	if err := database.ForWork(ctx, all.Databases); err != nil {
+	return database.ForWork(ctx, all.Databases)
+}
+
+// Work runs the worker until ctx ends, and serves there.
+func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on Endpoint) error {
+	if err := prepare(ctx, all, log); err != nil {
 		return err
 	}
 	id := installation.Holder()

@@ -89,7 +89,7 @@ func (b *binding) news(w *Work, db database.Database, reason string) bool {
 	return !w.Held.WasWrong(Kind, db.Name, reason)
 }
 
-// resolve binds the definitions anew. partial tells that a database could not be asked.
+// resolve binds the definitions anew. partial reports that a database could not be asked.
 func resolve(
 	ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, remotes *others,
 ) (parents []*loosefk.Parent, problems problem.List, partial bool, err error) {

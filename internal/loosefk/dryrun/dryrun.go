@@ -35,7 +35,7 @@ type Definition struct {
 	Action        definitions.Action `json:"action"`
 	Conditions    []Condition        `json:"conditions"`
 	Backlog                          //nolint:embeddedstructfieldcheck // the order is that of the document
-	// Rows are the children of the due tombstones that the action would meet. RowsCapped tells that there are
+	// Rows are the children of the due tombstones that the action would meet. RowsCapped reports that there are
 	// more, or may be: counting stopped at a cap, ran out of time or met an error, which Findings tell.
 	Rows       int64      `json:"rows"`
 	RowsCapped bool       `json:"rows_capped"`
@@ -56,7 +56,7 @@ type Condition struct {
 
 // Backlog counts the tombstones of one parent, each number up to a cap.
 type Backlog struct {
-	// Pending is Due and Deferred together. PendingCapped tells that there are more of one of the two.
+	// Pending is Due and Deferred together. PendingCapped reports that there are more of one of the two.
 	Pending       int64 `json:"pending"`
 	PendingCapped bool  `json:"pending_capped"`
 	Due           int64 `json:"due"`

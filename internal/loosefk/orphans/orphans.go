@@ -57,7 +57,7 @@ type Report struct {
 	// CheckedKeys counts distinct values of the column, without NULL.
 	CheckedKeys  int64 `json:"checked_keys"`
 	OrphanedKeys int64 `json:"orphaned_keys"`
-	// OrphanedRows stops at 10,000 per batch of keys; RowsCapped tells that there are more.
+	// OrphanedRows stops at 10,000 per batch of keys; RowsCapped reports that there are more.
 	OrphanedRows int64 `json:"orphaned_rows"`
 	RowsCapped   bool  `json:"rows_capped"`
 	// Samples are the first orphaned keys, in text form.

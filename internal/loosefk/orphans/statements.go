@@ -135,7 +135,7 @@ func (p keyed) orphanRowsStatement(r *loosefk.Reference, keys []string, limit in
 }
 
 // repairStatement writes the tombstones that the parent's trigger would have written for those of keys that are
-// orphaned still: meanwhile a parent may have been made anew, or somebody else may have left a tombstone.
+// orphaned still: meanwhile a parent may have been made anew, or another session may have left a tombstone.
 func (p keyed) repairStatement(names pgschema.Names, r *loosefk.Reference, keys []string) (string, []any) {
 	args := &drain.Args{}
 	with, from := p.orphans(names, r, args.Add(keys), args)

@@ -1,4 +1,4 @@
--- Returns what is built on the tables of the schema $1, or on those of the schema $2 that $3 names. Views on them are somebody else's,
+-- Returns what is built on the tables of the schema $1, or on those of the schema $2 that $3 names. Views on them are another program's,
 -- wherever they live, except Sexton's own ($4).
 WITH ours AS (
     SELECT class.oid

@@ -6,6 +6,6 @@
 //
 // It is rendered on the server and reads without JavaScript. With it, the fragments are exchanged and the backlog is drawn over time.
 //
-// Its one invariant: nothing is loaded from elsewhere, and nothing stands inline; the content security policy allows neither. However many
+// Its one invariant: nothing is loaded from other hosts, and nothing stands inline; the content security policy allows neither. However many
 // visitors look at it, the source is read once in two seconds.
 package page

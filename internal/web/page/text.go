@@ -88,7 +88,7 @@ func sentence(text string) string {
 	return string(unicode.ToUpper(first)) + text[size:]
 }
 
-// briefLength is how many characters of a text from elsewhere are shown: an error may hold a whole statement, a change a thousand
+// briefLength is how many characters of a text of other programs are shown: an error may hold a whole statement, a change a thousand
 // ids, and the page is fetched every two seconds.
 const briefLength = 280
 
