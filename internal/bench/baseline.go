@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"sexton/internal/each"
 	"sexton/internal/problem"
 )
 
@@ -33,12 +34,11 @@ func (s dataSet) drainByOneStatement(ctx context.Context, p *dataCopy) error {
 	if s.nullify {
 		change = "UPDATE %s AS child SET parent_id = NULL FROM"
 	}
-	var statements []counted
-	for _, table := range s.tables {
-		statements = append(statements, counted{
+	statements := each.Of(s.tables, func(table string) counted {
+		return counted{
 			table: table, sql: fmt.Sprintf(change, table) + " " + tombstones + " AS tombstone WHERE child.parent_id = tombstone.primary_key_value",
-		})
-	}
+		}
+	})
 	return p.together(ctx, statements)
 }
 
@@ -83,10 +83,7 @@ func (s dataSet) drainByInLists(ctx context.Context, p *dataCopy) error {
 		if err != nil || len(batch) == 0 {
 			return err
 		}
-		keys := make([]string, len(batch))
-		for i, tombstone := range batch {
-			keys[i] = strconv.FormatInt(tombstone.Key, 10)
-		}
+		keys := each.Of(batch, func(tombstone listed) string { return strconv.FormatInt(tombstone.Key, 10) })
 		for _, table := range s.tables {
 			for _, lock := range []string{" FOR UPDATE SKIP LOCKED", ""} {
 				if err := p.exhaust(ctx, table, inListStatement(s, table, keys, lock)); err != nil {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/each"
 )
 
 // stopwatch times what connections send, from the first byte sent to the last one read. Statements that are
@@ -46,11 +48,7 @@ func (s *stopwatch) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQ
 
 // TraceBatchStart implements pgx.BatchTracer.
 func (s *stopwatch) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	texts := make([]string, len(data.Batch.QueuedQueries))
-	for i, query := range data.Batch.QueuedQueries {
-		texts[i] = query.SQL
-	}
-	return s.begin(ctx, texts...)
+	return s.begin(ctx, each.Of(data.Batch.QueuedQueries, func(query *pgx.QueuedQuery) string { return query.SQL })...)
 }
 
 // TraceBatchQuery implements pgx.BatchTracer.

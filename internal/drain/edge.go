@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 )
 
@@ -88,10 +89,7 @@ func (e *Edge) Restrictions(alias string, args *Args) string {
 		sql.WriteString(" AND " + condition.Equal(alias, args))
 	}
 	if len(e.Except) > 0 {
-		terms := make([]string, len(e.Except))
-		for i, condition := range e.Except {
-			terms[i] = condition.Equal(alias, args)
-		}
+		terms := each.Of(e.Except, func(condition Value) string { return condition.Equal(alias, args) })
 		fmt.Fprintf(&sql, " AND (%s) IS NOT TRUE", strings.Join(terms, " AND "))
 	}
 	if e.Action == Assign {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 )
 
@@ -118,9 +119,5 @@ func Pairwise(by []pgcatalog.Comparison, a, b []string) string {
 
 // Qualified are quoted columns of alias.
 func Qualified(alias string, columns []string) []string {
-	names := make([]string, len(columns))
-	for i, column := range columns {
-		names[i] = alias + "." + pgcatalog.Quote(column)
-	}
-	return names
+	return each.Of(columns, func(column string) string { return alias + "." + pgcatalog.Quote(column) })
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
+	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
@@ -201,10 +202,7 @@ func Change(do Action, table string, columns []string, to string) string {
 		to = "DEFAULT"
 	case Assign, Move, Forbid: // Nothing is sent for the last one.
 	}
-	set := make([]string, len(columns))
-	for i, column := range columns {
-		set[i] = pgcatalog.Quote(column) + " = " + to
-	}
+	set := each.Of(columns, func(column string) string { return pgcatalog.Quote(column) + " = " + to })
 	return fmt.Sprintf("UPDATE %s AS child SET %s", table, strings.Join(set, ", "))
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sexton/internal/batch"
+	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
@@ -176,11 +177,7 @@ func (k *Keep) insert(cte, from string, names pgschema.Names, e *Edge, keys Keys
 		rows, left, kept = "0", "pg_catalog.count(*)", "NULL"
 	}
 	array := func(values []string) string {
-		quoted := make([]string, len(values))
-		for i, value := range values {
-			quoted[i] = pgcatalog.Literal(value)
-		}
-		return "ARRAY[" + strings.Join(quoted, ", ") + "]::pg_catalog.text[]"
+		return "ARRAY[" + strings.Join(each.Of(values, pgcatalog.Literal), ", ") + "]::pg_catalog.text[]"
 	}
 	fields, changed, written := "NULL", "NULL", "NULL"
 	if set != nil {

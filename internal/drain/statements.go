@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
+	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
@@ -126,11 +127,10 @@ parents AS MATERIALIZED (
 // lookStatement tells which of the keys have rows that refer to any of the window's, other than those themselves where they
 // go together: an array of booleans.
 func lookStatement(leaf pgcatalog.Table, refs []*Ref) string {
-	terms := make([]string, len(refs))
-	for i, f := range refs {
-		terms[i] = fmt.Sprintf("EXISTS (SELECT FROM parents AS parent CROSS JOIN LATERAL (SELECT FROM %s AS child WHERE %s LIMIT 1) AS found)",
+	terms := each.Of(refs, func(f *Ref) string {
+		return fmt.Sprintf("EXISTS (SELECT FROM parents AS parent CROSS JOIN LATERAL (SELECT FROM %s AS child WHERE %s LIMIT 1) AS found)",
 			f.From, f.matches("parent")+f.beside("want"))
-	}
+	})
 	return fmt.Sprintf("WITH %s\nSELECT ARRAY[%s]", parents(leaf, refs), strings.Join(terms, ",\n"))
 }
 

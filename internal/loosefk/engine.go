@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
+	"sexton/internal/each"
 	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
@@ -236,10 +237,7 @@ func (r *run) probe(ctx context.Context, parent *Parent, keys any) []bool {
 		live, err = r.live(ctx, parent, keys, false)
 	}
 	if err != nil {
-		live = make([]bool, len(parent.References))
-		for i, reference := range parent.References {
-			live[i] = r.trouble(reference) == nil
-		}
+		live = each.Of(parent.References, func(reference *Reference) bool { return r.trouble(reference) == nil })
 	}
 	return live
 }

@@ -12,6 +12,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/each"
 	"sexton/internal/pgschema"
 )
 
@@ -56,7 +57,7 @@ func (e *Engine) First(key string) *First {
 	if e.Cursors.expires() {
 		return nil
 	}
-	f := e.first(spots{mapped(e.Parents, func(p *Parent) string { return p.Recorded }), e.Cursors.start(e.Parents)})
+	f := e.first(spots{each.Of(e.Parents, func(p *Parent) string { return p.Recorded }), e.Cursors.start(e.Parents)})
 	f.Ahead.Names, f.Ahead.Key, f.Ahead.Limits = e.Session.Names, key, e.Session.Limits
 	return f
 }
@@ -175,5 +176,5 @@ const strangersSQL = "SELECT parent.name FROM (" + dbsqlc.TombstoneParentsSQL + 
 
 // positions are where the queues have come to.
 func (r *run) positions() spots {
-	return spots{mapped(r.queues, func(l *queue) string { return l.parent.Recorded }), mapped(r.queues, func(l *queue) position { return l.after })}
+	return spots{each.Of(r.queues, func(l *queue) string { return l.parent.Recorded }), each.Of(r.queues, func(l *queue) position { return l.after })}
 }

@@ -11,6 +11,7 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/drain"
+	"sexton/internal/each"
 	"sexton/internal/pgschema"
 	"sexton/internal/problem"
 )
@@ -43,7 +44,7 @@ func (r *Reference) keeping(tombstones []tombstone) *drain.Keep {
 		return nil
 	}
 	k := *r.Keep
-	k.Origins = mapped(tombstones, func(t tombstone) int64 { return *t.origin })
+	k.Origins = each.Of(tombstones, func(t tombstone) int64 { return *t.origin })
 	slices.Sort(k.Origins)
 	k.Origins = slices.Compact(k.Origins)
 	return &k
@@ -86,7 +87,7 @@ func (r *run) audit(parent *Parent, reference *Reference, tombstones []tombstone
 	if !r.engine.Audited {
 		return nil
 	}
-	keys := mapped(tombstones, func(t tombstone) string {
+	keys := each.Of(tombstones, func(t tombstone) string {
 		if t.integer != nil {
 			return strconv.FormatInt(*t.integer, 10)
 		}

@@ -10,6 +10,7 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/definitions"
 	"sexton/internal/drain"
+	"sexton/internal/each"
 	"sexton/internal/pgschema"
 )
 
@@ -178,11 +179,7 @@ func (c *chunk) exactWith(t task, form pass) []*Reference {
 
 // marks tells of each of the parent's references whether it is among some of them.
 func (p *Parent) marks(some []*Reference) []bool {
-	marked := make([]bool, len(p.References))
-	for i, reference := range p.References {
-		marked[i] = slices.Contains(some, reference)
-	}
-	return marked
+	return each.Of(p.References, func(reference *Reference) bool { return slices.Contains(some, reference) })
 }
 
 // The statements that want all rows of their keys collect them by a bitmap and take them page by page: measured, that

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/each"
 	"sexton/internal/fault"
 	"sexton/internal/pgschema"
 )
@@ -151,10 +152,7 @@ func (p *Parent) scans() bool {
 // a time.
 func (r *run) longLook(ctx context.Context, parent *Parent, rows []recheck, keys any) (*longLook, error) {
 	m, ids, long := r.cursors, idsOf(rows), parent.long()
-	of := make([]string, len(long))
-	for i, reference := range long {
-		of[i] = reference.Definition.Key
-	}
+	of := each.Of(long, func(reference *Reference) string { return reference.Definition.Key })
 	look := m.longLook(parent.Recorded)
 	if look.covers(ids, of) && !look.told {
 		look.told = look.err != nil

@@ -10,6 +10,7 @@ import (
 
 	"sexton/internal/definitions"
 	"sexton/internal/drain"
+	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 )
 
@@ -106,9 +107,9 @@ func (p *Parent) fits(t tombstone, types *pgtype.Map) bool {
 // keysOf returns the tombstones' keys in the form that statements take: []int64 or []string.
 func keysOf(parent *Parent, tombstones []tombstone) any {
 	if parent.Integer {
-		return mapped(tombstones, func(t tombstone) int64 { return *t.integer })
+		return each.Of(tombstones, func(t tombstone) int64 { return *t.integer })
 	}
-	return mapped(tombstones, func(t tombstone) string { return *t.text })
+	return each.Of(tombstones, func(t tombstone) string { return *t.text })
 }
 
 // keysInto is a Scan that adds keys to others of the same form. Done twice, it adds them once.
@@ -134,13 +135,4 @@ func (t tombstone) among(keys any) bool {
 		return slices.Contains(keys, *t.text)
 	}
 	return false
-}
-
-// mapped is never nil, which statements would take for NULL.
-func mapped[T, U any](all []T, to func(T) U) []U {
-	some := make([]U, len(all))
-	for i, one := range all {
-		some[i] = to(one)
-	}
-	return some
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sexton/internal/batch"
+	"sexton/internal/each"
 	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
@@ -174,10 +175,7 @@ func (r *run) blameless(ctx context.Context, c *chunk) (blamed, waits []tombston
 	if len(c.gaveUp) == 0 || c.failed.Verdict != fault.Timeout {
 		return c.tombstones, nil, nil // The removal has failed, or a table that cannot be read at all.
 	}
-	failed := make([]bool, len(c.parent.References))
-	for i, reference := range c.parent.References {
-		failed[i] = slices.Contains(c.gaveUp, reference)
-	}
+	failed := each.Of(c.parent.References, func(reference *Reference) bool { return slices.Contains(c.gaveUp, reference) })
 	keys, err := r.withChildren(ctx, r.shortWaits(), c.parent, keysOf(c.parent, c.tombstones), failed)
 	switch f := fault.Judge(err); {
 	case err == nil:

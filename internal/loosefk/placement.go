@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sexton/internal/definitions"
+	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -113,5 +114,5 @@ func (r *resolver) place(name definitions.Name) (*site, *problem.Problem) {
 }
 
 func sitesOf(sites []*site) string {
-	return strings.Join(mapped(sites, func(s *site) string { return s.Name }), ", ")
+	return strings.Join(each.Of(sites, func(s *site) string { return s.Name }), ", ")
 }

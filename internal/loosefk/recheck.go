@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/each"
 	"sexton/internal/fault"
 )
 
@@ -414,4 +415,4 @@ func (r *run) forget(ctx context.Context, parent *Parent, rows []recheck) (left 
 	return left, errs[0] // What fails on a further session is left to the run's own.
 }
 
-func idsOf(rows []recheck) []int64 { return mapped(rows, func(s recheck) int64 { return s.id }) }
+func idsOf(rows []recheck) []int64 { return each.Of(rows, func(s recheck) int64 { return s.id }) }

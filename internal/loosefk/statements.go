@@ -9,6 +9,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
+	"sexton/internal/each"
 	"sexton/internal/pgschema"
 )
 
@@ -51,7 +52,7 @@ func (p *Parent) removeStatement(names pgschema.Names, database string, tombston
 	finished := fmt.Sprintf("pg_catalog.unnest($%d::bigint[]), pg_catalog.unnest($%d::pg_catalog.timestamptz[])", args.Add(ids), args.Add(times))
 	found, at := "id, consume_after", ""
 	if loaded {
-		finished += fmt.Sprintf(", pg_catalog.unnest($%d::pg_catalog.tid[])", args.Add(mapped(tombstones, func(t tombstone) pgtype.TID { return t.tuple })))
+		finished += fmt.Sprintf(", pg_catalog.unnest($%d::pg_catalog.tid[])", args.Add(each.Of(tombstones, func(t tombstone) pgtype.TID { return t.tuple })))
 		found += ", tuple"
 		at = "pending.ctid OPERATOR(pg_catalog.=) finished.tuple AND "
 	}
@@ -157,5 +158,5 @@ SELECT pg_catalog.count(*) FROM late`, names.Render(`"sexton".swept`), databaseA
 
 // positions are the tombstones' positions in the index, as parallel arrays.
 func positions(tombstones []tombstone) (ids []int64, times []pgtype.Timestamptz) {
-	return mapped(tombstones, func(t tombstone) int64 { return t.id }), mapped(tombstones, func(t tombstone) pgtype.Timestamptz { return t.consumeAfter })
+	return each.Of(tombstones, func(t tombstone) int64 { return t.id }), each.Of(tombstones, func(t tombstone) pgtype.Timestamptz { return t.consumeAfter })
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
+	"sexton/internal/each"
 )
 
 // Tombstones may carry a name that no definition knows: that of a table which was swapped with another one, detached
@@ -23,7 +24,7 @@ const adoptPages = 10
 // ones that earlier runs have passed over, and after the last one from the beginning.
 func (r *run) adopt(ctx context.Context, strangers []string) error {
 	schemas, names := namesOf(r.engine.Parents)
-	recorded := mapped(r.engine.Parents, func(p *Parent) string { return p.Recorded })
+	recorded := each.Of(r.engine.Parents, func(p *Parent) string { return p.Recorded })
 	passed := r.cursors.passedOver()
 	// A database may print all names in quotes, which tombstones have where they need them.
 	unquoted := batch.Statement{SQL: "SET LOCAL quote_all_identifiers = off"}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/each"
 	"sexton/internal/fault"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
@@ -17,7 +18,7 @@ import (
 // of the key columns.
 func unreadableArgs(parents []*Parent) []any {
 	schemas, names := namesOf(parents)
-	return []any{schemas, names, mapped(parents, func(p *Parent) string {
+	return []any{schemas, names, each.Of(parents, func(p *Parent) string {
 		columns, _ := json.Marshal(p.KeyColumns) // Strings never fail.
 		return string(columns)
 	})}
@@ -35,7 +36,7 @@ func eachUnreadable(rows pgx.Rows, do func(table, fix string)) error {
 
 // namesOf are the parents' schemas and tables.
 func namesOf(parents []*Parent) (schemas, names []string) {
-	return mapped(parents, func(p *Parent) string { return p.Schema }), mapped(parents, func(p *Parent) string { return p.Name })
+	return each.Of(parents, func(p *Parent) string { return p.Schema }), each.Of(parents, func(p *Parent) string { return p.Name })
 }
 
 // UnreadableParents lists parents whose keys the connected role may not read. Nothing is cleaned up after those: a row that

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 )
 
@@ -113,10 +114,7 @@ func (e *Engine) offers(ctx context.Context, u *unit, database string, c check, 
 		if !known {
 			continue
 		}
-		names := make([]string, len(c.others))
-		for i, other := range c.others {
-			names[i] = "r." + pgcatalog.Quote(other)
-		}
+		names := each.Of(c.others, func(other string) string { return "r." + pgcatalog.Quote(other) })
 		found, err := e.links(ctx, s, fmt.Sprintf("SELECT r.ctid, ARRAY[%s]::pg_catalog.text FROM %s", strings.Join(forms(names), ", "), from), target, nil)
 		if err != nil {
 			return err

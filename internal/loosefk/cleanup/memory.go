@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"sexton/internal/each"
 	"sexton/internal/loosefk"
 )
 
@@ -109,9 +110,5 @@ func (m *Memory) ForgetOutages() {
 
 // Recorded are the names that tombstones of the parents carry.
 func Recorded(parents []*loosefk.Parent) []string {
-	names := make([]string, len(parents))
-	for i, parent := range parents {
-		names[i] = parent.Recorded
-	}
-	return names
+	return each.Of(parents, func(parent *loosefk.Parent) string { return parent.Recorded })
 }

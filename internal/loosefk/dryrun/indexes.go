@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/definitions"
+	"sexton/internal/each"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
@@ -132,10 +133,7 @@ func (n need) missing(ctx context.Context, tx pgx.Tx) (*MissingIndex, error) {
 	if len(lacking) == 0 {
 		return nil, nil //nolint:nilnil // There is an index.
 	}
-	oids := make([]uint32, len(lacking))
-	for i, table := range lacking {
-		oids[i] = table.OID
-	}
+	oids := each.Of(lacking, func(table pgcatalog.Table) uint32 { return table.OID })
 	why, err := n.why(ctx, tx, lacking)
 	if err != nil {
 		return nil, err
@@ -185,10 +183,7 @@ func (n need) why(ctx context.Context, tx pgx.Tx, lacking []pgcatalog.Table) (st
 // labels lists tables, of many the first.
 func labels(tables []pgcatalog.Table) string {
 	const most = 3
-	names := make([]string, 0, most)
-	for _, t := range tables[:min(len(tables), most)] {
-		names = append(names, t.Label())
-	}
+	names := each.Of(tables[:min(len(tables), most)], pgcatalog.Table.Label)
 	text := strings.Join(names, ", ")
 	if more := len(tables) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"sexton/internal/drain"
+	"sexton/internal/each"
 	"sexton/internal/loosefk"
 )
 
@@ -123,9 +124,5 @@ func (w compositeWalk) jumped(length int, position []string) []string {
 }
 
 func prefixed(prefix string, names []string) []string {
-	all := make([]string, len(names))
-	for i, name := range names {
-		all[i] = prefix + name
-	}
-	return all
+	return each.Of(names, func(name string) string { return prefix + name })
 }
