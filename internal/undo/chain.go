@@ -26,6 +26,9 @@ type follower struct {
 	fits bool
 }
 
+// mostAlike is how many sets a statement reads that looks for followers: it unpacks all of their keys.
+const mostAlike = 100
+
 // alike groups sets of one form, which one statement can read together: as the first of each with the others.
 func alike(sets []*set) (groups []*set) {
 	known := map[string]*set{}
@@ -34,7 +37,7 @@ func alike(sets []*set) (groups []*set) {
 		if s.Written != nil {
 			form += *s.Written
 		}
-		if first := known[form]; first != nil {
+		if first := known[form]; first != nil && len(first.others) < mostAlike-1 {
 			first.others = append(first.others, s)
 			continue
 		}
@@ -64,6 +67,9 @@ func (e *Engine) follow(ctx context.Context, u *unit) error {
 			}
 		}
 		for _, behind := range alike(later) {
+			if err := e.keep(ctx); err != nil {
+				return err
+			}
 			if sql := before.pairs(behind); sql != "" {
 				if err := e.followers(ctx, before, sql, behind.args(), known); err != nil {
 					return err
@@ -91,7 +97,7 @@ func (s *set) pairs(behind *set) string {
 			fits = append(fits, s.wrote(i, "r."+pgcatalog.Quote(column)))
 		}
 	}
-	if len(keys) == 0 || slices.Contains(theirs, -1) {
+	if len(keys) == 0 || slices.Contains(slices.Concat(own, theirs), -1) {
 		return ""
 	}
 	return fmt.Sprintf(`SELECT former.number, former.place, next.number, next.place, next.fits
