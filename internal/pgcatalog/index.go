@@ -50,7 +50,7 @@ func (i Index) Order(columns []string) []int {
 
 const indexesSQL = `
 SELECT index.indrelid, index.indisprimary, index.indisunique, NOT index.indimmediate, index.indisvalid, ` + predicateSQL + `,
-    class.relname, pg_catalog.format('%I.%I', namespace.nspname, class.relname), method.amname,
+    class.relname, pg_catalog.format('%s.%I', class.relnamespace::pg_catalog.regnamespace, class.relname), method.amname,
     ARRAY(
         SELECT coalesce(attribute.attname, '')::pg_catalog.text
         FROM pg_catalog.unnest(index.indkey::smallint[]) WITH ORDINALITY AS key (number, position)
@@ -61,23 +61,19 @@ SELECT index.indrelid, index.indisprimary, index.indisunique, NOT index.indimmed
     order_by.families, order_by.inputs, order_by.collations, order_by.loose
 FROM pg_catalog.pg_index AS index
 JOIN pg_catalog.pg_class AS class ON class.oid = index.indexrelid
-JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 JOIN pg_catalog.pg_am AS method ON method.oid = class.relam
 CROSS JOIN LATERAL (
-    SELECT pg_catalog.array_agg(pg_catalog.format('%I.%I', home.nspname, family.opfname) ORDER BY key.position) AS families,
-        pg_catalog.array_agg(pg_catalog.format('%I.%I', typehome.nspname, type.typname) ORDER BY key.position) AS inputs,
-        pg_catalog.array_agg(CASE WHEN rule.oid IS NULL THEN '' ELSE pg_catalog.format('%I.%I', rulehome.nspname, rule.collname) END
+    SELECT pg_catalog.array_agg(pg_catalog.format('%s.%I', family.opfnamespace::pg_catalog.regnamespace, family.opfname) ORDER BY key.position) AS families,
+        pg_catalog.array_agg(pg_catalog.format('%s.%I', type.typnamespace::pg_catalog.regnamespace, type.typname) ORDER BY key.position) AS inputs,
+        pg_catalog.array_agg(CASE WHEN rule.oid IS NULL THEN '' ELSE pg_catalog.format('%s.%I', rule.collnamespace::pg_catalog.regnamespace, rule.collname) END
             ORDER BY key.position) AS collations,
         pg_catalog.array_agg(rule.oid IS NOT NULL AND NOT rule.collisdeterministic ORDER BY key.position) AS loose
     FROM ROWS FROM (pg_catalog.unnest(index.indclass::pg_catalog.oid[]), pg_catalog.unnest(index.indcollation::pg_catalog.oid[]))
         WITH ORDINALITY AS key (class, rule, position)
     JOIN pg_catalog.pg_opclass AS class ON class.oid OPERATOR(pg_catalog.=) key.class
     JOIN pg_catalog.pg_type AS type ON type.oid OPERATOR(pg_catalog.=) class.opcintype
-    JOIN pg_catalog.pg_namespace AS typehome ON typehome.oid OPERATOR(pg_catalog.=) type.typnamespace
     JOIN pg_catalog.pg_opfamily AS family ON family.oid OPERATOR(pg_catalog.=) class.opcfamily
-    JOIN pg_catalog.pg_namespace AS home ON home.oid OPERATOR(pg_catalog.=) family.opfnamespace
     LEFT JOIN pg_catalog.pg_collation AS rule ON rule.oid OPERATOR(pg_catalog.=) key.rule
-    LEFT JOIN pg_catalog.pg_namespace AS rulehome ON rulehome.oid OPERATOR(pg_catalog.=) rule.collnamespace
 ) AS order_by
 WHERE index.indrelid = ANY ($1)
 ORDER BY index.indexrelid`

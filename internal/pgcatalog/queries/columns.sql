@@ -11,13 +11,11 @@ WITH RECURSIVE base AS (
     WHERE base.typtype = 'd'
 )
 SELECT base.attrelid, attribute.attname, pg_catalog.format_type(attribute.atttypid, attribute.atttypmod),
-    pg_catalog.format('%I.%I', namespace.nspname, type.typname),
+    pg_catalog.format('%s.%I', type.typnamespace::pg_catalog.regnamespace, type.typname),
     attribute.attnotnull, attribute.attgenerated <> '' OR attribute.attidentity = 'a',
-    EXISTS (
+    class.relkind OPERATOR(pg_catalog.=) 'p' AND EXISTS (
         WITH RECURSIVE tree AS (
-            SELECT root.oid AS relid
-            FROM pg_catalog.pg_class AS root
-            WHERE root.oid OPERATOR(pg_catalog.=) base.attrelid AND root.relkind OPERATOR(pg_catalog.=) 'p'
+            SELECT class.oid AS relid
             UNION ALL
             SELECT part.oid
             FROM tree
@@ -36,12 +34,11 @@ SELECT base.attrelid, attribute.attname, pg_catalog.format_type(attribute.atttyp
         WHEN type.typtype OPERATOR(pg_catalog.=) 'm' THEN 'pg_catalog.anymultirange' WHEN type.typtype OPERATOR(pg_catalog.=) 'c' THEN 'pg_catalog.record'
         WHEN type.typelem OPERATOR(pg_catalog.<>) 0::pg_catalog.oid AND type.typlen OPERATOR(pg_catalog.=) (-1)::pg_catalog.int2
             AND type.typcategory OPERATOR(pg_catalog.=) 'A' THEN 'pg_catalog.anyarray' ELSE '' END,
-    CASE WHEN rule.oid IS NULL THEN '' ELSE pg_catalog.format('%I.%I', rulehome.nspname, rule.collname) END,
+    CASE WHEN rule.oid IS NULL THEN '' ELSE pg_catalog.format('%s.%I', rule.collnamespace::pg_catalog.regnamespace, rule.collname) END,
     rule.oid IS NOT NULL AND NOT rule.collisdeterministic
 FROM base
+JOIN pg_catalog.pg_class AS class ON class.oid OPERATOR(pg_catalog.=) base.attrelid
 JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = base.attrelid AND attribute.attnum = base.attnum
 JOIN pg_catalog.pg_type AS type ON type.oid = base.oid
-JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = type.typnamespace
 LEFT JOIN pg_catalog.pg_collation AS rule ON rule.oid OPERATOR(pg_catalog.=) attribute.attcollation
-LEFT JOIN pg_catalog.pg_namespace AS rulehome ON rulehome.oid OPERATOR(pg_catalog.=) rule.collnamespace
 WHERE base.typtype <> 'd';
