@@ -124,16 +124,16 @@ func noteOf(encoded []byte, pausedAt *time.Time) *PauseNote {
 	return metadata.Note
 }
 
-// SetPaused pauses the queue of a kind, which has its name, with a note, or resumes it without one. The audit trail has it in the same
-// transaction. A note of another person stays, and is returned: a reader who resumes the kind needs that name.
-func (c *Connections) SetPaused(ctx context.Context, kind string, note *PauseNote, by audittrail.Entry) (standing *PauseNote, err error) {
+// SetPaused pauses the queue of a kind, which has its name, or resumes it. The audit trail has it in the same transaction. It returns the
+// note of a pause. A note of another person stays, and is returned: a reader who resumes the kind needs that name.
+func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool, by audittrail.Entry) (note *PauseNote, err error) {
 	client, err := c.RiverClient()
 	if err != nil {
 		return nil, err
 	}
-	by.Target, by.Action = kind, "pause"
-	if note == nil {
-		by.Action = "resume"
+	by.Target, by.Action = kind, "resume"
+	if pause {
+		by.Action = "pause"
 	}
 	err = pgx.BeginFunc(ctx, c.Jobs().Pool, func(tx pgx.Tx) error {
 		if err := audittrail.Record(ctx, c.Jobs(), tx, by); err != nil {
@@ -142,7 +142,7 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, note *PauseNot
 		if err := c.Jobs().Names.Queries(tx).QueueEnter(ctx, kind); err != nil {
 			return err
 		}
-		if note == nil {
+		if !pause {
 			// Work that came in meanwhile woke no worker.
 			if err := Wake(ctx, tx, kind); err != nil {
 				return err
@@ -157,12 +157,12 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, note *PauseNot
 		if err != nil {
 			return err
 		}
-		if before := noteOf(state.Metadata, state.PausedAt); before != nil && before.Actor != note.Actor {
-			standing = before
+		if before := noteOf(state.Metadata, state.PausedAt); before != nil && before.Actor != by.Actor {
+			note = before
 			return nil
 		}
 		// The note carries the pause's own time: one left over from an earlier pause is known by that.
-		note.At = state.PausedAt.UTC()
+		note = &PauseNote{Actor: by.Actor, Reason: by.Reason, At: state.PausedAt.UTC()}
 		metadata, err := json.Marshal(map[string]any{pauseKey: note})
 		if err != nil {
 			return err
@@ -170,7 +170,7 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, note *PauseNot
 		_, err = client.QueueUpdateTx(ctx, tx, kind, &river.QueueUpdateParams{Metadata: metadata})
 		return err
 	})
-	return standing, problem.Doing(err, "change queue %s", kind)
+	return note, problem.Doing(err, "change queue %s", kind)
 }
 
 // RiverClient looks at River's jobs and queues, and changes them; it works on none.

@@ -132,21 +132,21 @@ func (s *PageSource) History(ctx context.Context, span, bin time.Duration) ([]hi
 
 // Pause pauses a kind on all workers, or all kinds where none is named. A *component.RefusedError is for the user to read, here and below.
 func (s *PageSource) Pause(ctx context.Context, by web.Visitor, kind, reason string) error {
-	return s.setPaused(ctx, by, kind, reason, func() *installation.PauseNote { return &installation.PauseNote{Actor: by.Actor, Reason: reason} })
+	return s.setPaused(ctx, by, kind, reason, true)
 }
 
 // Resume lets a paused kind work again, or all.
 func (s *PageSource) Resume(ctx context.Context, by web.Visitor, kind, reason string) error {
-	return s.setPaused(ctx, by, kind, reason, func() *installation.PauseNote { return nil })
+	return s.setPaused(ctx, by, kind, reason, false)
 }
 
-func (s *PageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason string, note func() *installation.PauseNote) error {
+func (s *PageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason string, pause bool) error {
 	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Reason: reason}
 	if kind == "" {
 		var left error
 		for _, kind := range s.all.Kinds() {
 			// A note of another person stays.
-			if _, err := s.all.SetPaused(ctx, kind, note(), entry); err != nil {
+			if _, err := s.all.SetPaused(ctx, kind, pause, entry); err != nil {
 				left = errors.Join(left, fmt.Errorf("%s stays as it was: %w", kind, err))
 			}
 		}
@@ -155,9 +155,9 @@ func (s *PageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason
 	if !slices.Contains(s.all.Kinds(), kind) {
 		return component.Refuse("there is no job %q, or it is not enabled", kind)
 	}
-	standing, err := s.all.SetPaused(ctx, kind, note(), entry)
-	if standing != nil {
-		return component.Refuse("%s is %s already; that note stays", kind, standing)
+	note, err := s.all.SetPaused(ctx, kind, pause, entry)
+	if note != nil && note.Actor != by.Actor {
+		return component.Refuse("%s is %s already; that note stays", kind, note)
 	}
 	return err
 }

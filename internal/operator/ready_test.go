@@ -112,7 +112,7 @@ func TestNotReadyWithoutSuccess(t *testing.T) {
 	run("main", "done", "12 minutes")
 	require.False(t, check().Ready, "the jobs' own database")
 
-	pgtest.Must(s.all.SetPaused(t.Context(), cleanUp, &installation.PauseNote{Actor: "ann"}, audittrail.Entry{Actor: "ann"}))(t)
+	pgtest.Must(s.all.SetPaused(t.Context(), cleanUp, true, audittrail.Entry{Actor: "ann"}))(t)
 	require.Empty(t, late(now.Add(-time.Hour)), "paused")
 }
 

@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -81,7 +80,7 @@ decides about groups, group_destroy destroys them. sexton job list names the kin
 		Args:              kindOrAll(&every),
 		ValidArgsFunction: completeKind(env),
 	}, func(ctx context.Context, kinds []string) error {
-		return setPaused(ctx, env, kinds, &installation.PauseNote{Actor: installation.Actor(), Reason: reason})
+		return setPaused(ctx, env, kinds, true, reason)
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why, a `TEXT` for readers of status")
 	cmd.Flags().BoolVar(&every, "all", false, "all kinds that are enabled")
@@ -97,18 +96,15 @@ func resumeCommand(env *cli.Env) *cobra.Command {
 		Args:              kindOrAll(&every),
 		ValidArgsFunction: completeKind(env),
 	}, func(ctx context.Context, kinds []string) error {
-		return setPaused(ctx, env, kinds, nil)
+		return setPaused(ctx, env, kinds, false, "")
 	})
 	cmd.Flags().BoolVar(&every, "all", false, "all kinds that are enabled, also the ones that other people have paused")
 	return cmd
 }
 
-// setPaused pauses the queue of a kind, or of all, with a note, or resumes it without one.
-func setPaused(ctx context.Context, env *cli.Env, kinds []string, note *installation.PauseNote) error {
-	by := audittrail.Entry{Actor: installation.Actor()}
-	if note != nil {
-		by.Reason = note.Reason
-	}
+// setPaused pauses the queue of a kind, or of all, or resumes it.
+func setPaused(ctx context.Context, env *cli.Env, kinds []string, pause bool, reason string) error {
+	by := audittrail.Entry{Actor: installation.Actor(), Reason: reason}
 	return env.With(ctx, strings.Join(kinds, ""), func(all *installation.Connections) error {
 		pauses, err := installation.Pauses(ctx, all)
 		if err != nil {
@@ -121,25 +117,21 @@ func setPaused(ctx context.Context, env *cli.Env, kinds []string, note *installa
 		var left error // The others do not wait for a kind that cannot be paused.
 		reports, text := []pauseReport{}, ""
 		for _, kind := range kinds {
-			own := note
-			if note != nil {
-				own = new(*note) // It gets the time of this pause.
-			}
-			standing, err := all.SetPaused(ctx, kind, own, by)
+			note, err := all.SetPaused(ctx, kind, pause, by)
 			if err != nil {
 				left = errors.Join(left, fmt.Errorf("%s stays as it was: %w", kind, err))
 				continue
 			}
 			said := "paused"
 			switch {
-			case note == nil && pauses[kind] == "":
+			case !pause && pauses[kind] == "":
 				said = "was not paused; its workers look for work"
-			case note == nil:
+			case !pause:
 				said = "resumed"
-			case standing != nil:
-				said = fmt.Sprintf("is %s already; that note stays", standing)
+			case note.Actor != by.Actor:
+				said = fmt.Sprintf("is %s already; that note stays", note)
 			}
-			reports = append(reports, pauseReport{Kind: kind, Paused: note != nil, PauseNote: cmp.Or(standing, own)})
+			reports = append(reports, pauseReport{Kind: kind, Paused: pause, PauseNote: note})
 			text += fmt.Sprintf("%s: %s\n", kind, said)
 		}
 		switch {

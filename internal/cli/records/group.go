@@ -46,34 +46,32 @@ type askedGroup struct {
 }
 
 func groupScheduleCommand(env *cli.Env) *cobra.Command {
-	var request groupRequest
-	cmd := env.On(riverjobs.AdjournedGroupDeletion, &cobra.Command{
+	return askGroup(env, &cobra.Command{
 		Use:   "schedule ID",
 		Short: "Mark a group, to be deleted when its period is over",
 		Long: `Does what sexton.schedule_group_deletion does in SQL: marks the group with today's date and renames it, so that its name
 and path are free. When application_settings.deletion_adjourned_period days have gone by, the job
 adjourned_group_deletion has it destroyed, if the user may still remove it then, or else restores it.`,
 		Example: "  sexton group schedule 4711 --by 1",
-	}, func(ctx context.Context, all *installation.Connections) error {
-		return request.ask(ctx, env, all.Jobs(), groupDoor{`SELECT "sexton".schedule_group_deletion($1, $2)`, "to be deleted", "is to be deleted already"})
-	})
-	request.flags(cmd, nil)
-	return cmd
+	}, groupDoor{`SELECT "sexton".schedule_group_deletion($1, $2)`, "to be deleted", "is to be deleted already"})
 }
 
 func groupCancelCommand(env *cli.Env) *cobra.Command {
-	var request groupRequest
-	cmd := env.On(riverjobs.AdjournedGroupDeletion, &cobra.Command{
+	return askGroup(env, &cobra.Command{
 		Use:   "cancel ID",
 		Short: "Restore a group that is marked for its deletion",
 		Long: `Does what sexton.cancel_group_deletion does in SQL: takes mark and schedule away and gives the group its old name and
 path back. Where another group has taken the path meanwhile, five random characters are added. A destruction that
 has begun is stopped as long as it has removed no row. After that, or once a group above is being destroyed, it is refused.`,
 		Example: "  sexton group cancel 4711 --by 1",
-	}, func(ctx context.Context, all *installation.Connections) error {
-		return request.ask(ctx, env, all.Jobs(), groupDoor{
-			`SELECT "sexton".cancel_group_deletion($1, $2)`, "restored", "is not scheduled for deletion, so there is nothing to cancel",
-		})
+	}, groupDoor{`SELECT "sexton".cancel_group_deletion($1, $2)`, "restored", "is not scheduled for deletion, so there is nothing to cancel"})
+}
+
+// askGroup completes a command that goes through one of the doors.
+func askGroup(env *cli.Env, cmd *cobra.Command, door groupDoor) *cobra.Command {
+	var request groupRequest
+	env.On(riverjobs.AdjournedGroupDeletion, cmd, func(ctx context.Context, all *installation.Connections) error {
+		return request.ask(ctx, env, all.Jobs(), door)
 	})
 	request.flags(cmd, nil)
 	return cmd
