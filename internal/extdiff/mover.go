@@ -289,8 +289,12 @@ func (e *Engine) claim(ctx context.Context, diffID int64) (claimed *claim, found
 		}
 		return err
 	})
-	if errors.Is(err, errNothingToDo) {
+	switch {
+	case errors.Is(err, errNothingToDo):
 		err = nil
+	case err != nil && claimed != nil:
+		// The answer may have got lost behind the commit.
+		err = errors.Join(err, claimed.release(ctx))
 	}
 	return claimed, found, err
 }

@@ -1,12 +1,19 @@
 package extdiff_test
 
 import (
+	"bytes"
+	"context"
+	"io"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/database"
 	"sexton/internal/dbtest"
 	"sexton/internal/extdiff"
 	"sexton/internal/pgtest"
@@ -295,4 +302,46 @@ func TestMoveFillsInProjectAndBinary(t *testing.T) {
 		require.Equal(t, c.want, b.Rows(`SELECT old_path, "binary", coalesce(to_jsonb(file) ->> 'project_id', to_jsonb(file) ->> 'project')
 			FROM merge_request_diff_files AS file ORDER BY 1`))
 	})
+}
+
+// deaf is a connection that loses the answer to the first COMMIT of its pool.
+type deaf struct {
+	net.Conn
+
+	commits *atomic.Int32
+	lost    atomic.Bool
+}
+
+func (d *deaf) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("commit\x00")) && d.commits.Add(1) == 1 {
+		d.lost.Store(true)
+	}
+	return d.Conn.Write(b)
+}
+
+func (d *deaf) Read(b []byte) (int, error) {
+	n, err := d.Conn.Read(b)
+	if d.lost.Load() {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// The server has committed the claim, and its answer gets lost: the diff does not wait for that claim's end.
+func TestALostAnswerLeavesNoClaim(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, file{path: "a", text: new(onePart)})
+	settings := b.Connected.Pool.Config()
+	dial, commits := settings.ConnConfig.DialFunc, new(atomic.Int32)
+	settings.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return &deaf{Conn: conn, commits: commits}, err
+	}
+	b.engine.DB.Pool = pgtest.Must(pgxpool.NewWithConfig(t.Context(), settings))(t)
+	t.Cleanup(b.engine.DB.Pool.Close)
+	_, err := b.engine.Move(t.Context(), 1)
+	require.True(t, database.Lost(err), "%v", err)
+	require.Empty(t, b.Rows("SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL"))
+	require.Empty(t, pgtest.Must(b.engine.Move(t.Context(), 1))(t).Skipped)
 }
