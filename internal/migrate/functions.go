@@ -27,8 +27,10 @@ const (
 	earlier   = "earlier functions"
 )
 
-// signature matches the line of a file by which the function's name and arguments are known.
-var signature = regexp.MustCompile(`(?m)^COMMENT ON FUNCTION ("sexton"\.\w+\([^)]*\)) IS`)
+// described begins the line of a file by which the function's name and arguments are known, signature matches the rest of it.
+const described = "\nCOMMENT ON FUNCTION "
+
+var signature = regexp.MustCompile(`^("sexton"\.\w+\([^)]*\)) IS`)
 
 // function is a file of package sqlfiles with the configured names.
 type function struct {
@@ -43,7 +45,8 @@ func (c sqlComponent) functions(db Database) (found []function, digest string) {
 	for _, file := range files {
 		data, _ := fs.ReadFile(sqlfiles.Functions, file)
 		f := function{text: replacer.Replace(string(data))}
-		if match := signature.FindStringSubmatch(string(data)); match != nil {
+		_, comment, _ := strings.Cut(string(data), described)
+		if match := signature.FindStringSubmatch(comment); match != nil {
 			f.signature = replacer.Replace(match[1])
 			f.text += "\nREVOKE ALL ON FUNCTION " + f.signature + " FROM PUBLIC;\n"
 		}
