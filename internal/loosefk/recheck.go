@@ -20,6 +20,8 @@ const (
 	sweptPage    = 100
 	recheckKeys  = 1000
 	recheckLooks = 5000
+	// lessBeside is by how much looks are smaller beside others: where keys have index entries of many rows that are gone, one takes some 40 ms.
+	lessBeside = 4
 	// leastRechecking is the time that rechecking has however long the run took: with a backlog that never ends,
 	// nothing would be rechecked otherwise.
 	leastRechecking = time.Second
@@ -150,8 +152,12 @@ func (c *rechecker) lookAt(ctx context.Context, rows []recheck, over func() bool
 	slices.SortStableFunc(rows, func(a, b recheck) int { return cmp.Compare(first[a.group()], first[b.group()]) })
 	for len(rows) > 0 && !over() {
 		most := c.mostKeys(rows[0])
-		if most != longKeys {
+		switch {
+		case most == longKeys:
+		case c.pace.Full():
 			most *= c.sessions.Free() // Each takes a part.
+		default:
+			most /= lessBeside
 		}
 		size := together(rows, most)
 		if err := c.look(ctx, rows[:size]); err != nil {

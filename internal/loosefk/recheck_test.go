@@ -12,6 +12,7 @@ import (
 	"sexton/internal/fault"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
+	"sexton/internal/pace"
 	"sexton/internal/pgtest"
 )
 
@@ -325,6 +326,29 @@ func TestManyBatchesAreConfirmed(t *testing.T) {
 	require.EqualValues(t, 5, stats.LateChildren)
 	require.EqualValues(t, 1495, stats.Confirmed)
 	require.Len(t, b.ids("SELECT id FROM children WHERE parent_id > 10"), 5)
+}
+
+// Beside others looks are shorter, as statements are.
+func TestLooksAreSmallerBesideOthers(t *testing.T) {
+	t.Parallel()
+	type example struct {
+		share float64
+		most  string
+	}
+	pgtest.Each(t, map[string]example{"alone": {1, "1000"}, "beside others": {0.5, "260"}}, func(t *testing.T, _ string, test example) {
+		b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
+		b.engine.Throttle.Share = func(context.Context, float64, bool) (float64, pace.Duty) { return test.share, pace.Duty{} }
+		b.Exec(`INSERT INTO sexton.swept (database, parent, integer_keys)
+				SELECT 'main', 'public.parents', array_agg(id) FROM generate_series(100000, 101999) AS id GROUP BY id / 20;
+			CREATE TABLE looks (keys bigint);
+			CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+				INSERT INTO public.looks SELECT sum(cardinality(integer_keys)) FROM gone;
+				RETURN NULL;
+			END $$;
+			CREATE TRIGGER look AFTER DELETE ON sexton.swept REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION look()`)
+		require.EqualValues(t, 2000, b.openedGate(t).Confirmed)
+		require.Equal(t, [][]string{{test.most, "2000"}}, b.Rows("SELECT max(keys), sum(keys) FROM looks"))
+	})
 }
 
 // Runs that are always cut short confirm as well.
