@@ -201,7 +201,7 @@ func (e *Engine) Size(ctx context.Context) (string, error) {
 // Sized says for people how much is kept.
 func Sized(bytes int64, oldest time.Duration) string {
 	if oldest == 0 {
-		return "no deleted rows are kept"
+		return "0 MB of deleted rows are kept"
 	}
 	return fmt.Sprintf("%.1f MB of deleted rows are kept, the oldest for %s", float64(bytes)/1e6, words.Span(oldest))
 }
