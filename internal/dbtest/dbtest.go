@@ -83,7 +83,7 @@ func keeping(tables []string) []triggers.Parent {
 }
 
 // beginnings are what tests of this process have begun with.
-var beginnings sync.Map
+var beginnings sync.Map //nolint:gochecknoglobals // No value leads from one test to the next.
 
 // begun adds tables and triggers to a template. Tests that begin with the same share one more template from the second of them on: it spares
 // them most of the set-up.
