@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/database"
 	"sexton/internal/drain"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
@@ -33,9 +32,9 @@ const mostAlike = 100
 func alike(sets []*set) (groups []*set) {
 	known := map[string]*set{}
 	for _, s := range sets {
-		form := fmt.Sprintf("%s %d %q %q", s.on.Name, s.layout.ID, s.Fields, s.Changed)
+		form := fmt.Sprintf("%s %d %q %q %q", s.on.Name, s.layout.ID, s.Fields, s.Changed, s.Via)
 		if s.Written != nil {
-			form += *s.Written
+			form += strconv.Quote(*s.Written) // NULL is not the empty text.
 		}
 		if first := known[form]; first != nil && len(first.others) < mostAlike-1 {
 			first.others = append(first.others, s)
@@ -228,9 +227,12 @@ func (e *Engine) remind(ctx context.Context, tx pgx.Tx, b *back) error {
 		if len(keys) == 0 {
 			continue
 		}
-		origins, err := e.origins(ctx, tx, b.on, r.parent.OID, keys)
+		keys, origins, err := e.origins(ctx, tx, b.set, &r, keys)
 		if err != nil {
 			return err
+		}
+		if len(keys) == 0 {
+			continue
 		}
 		if _, err := tx.Exec(ctx, b.on.Names.Render(text("remind")), r.parent.Recorded, r.parent.OID, r.parent.Integer, keys, origins); err != nil {
 			return fmt.Errorf("have the clean-up after %s done again: %w", r.parent.Recorded, err)
@@ -239,27 +241,27 @@ func (e *Engine) remind(ctx context.Context, tx pgx.Tx, b *back) error {
 	return nil
 }
 
-// origins are the newest sets in which parents of those keys are kept.
-func (e *Engine) origins(ctx context.Context, tx pgx.Tx, db database.Database, parent uint32, keys []string) ([]*int64, error) {
-	origins := make([]*int64, len(keys))
-	sets, err := e.read(ctx, db, nil, false, parent, nil, 0)
+// origins are the newest sets in which parents of those keys are kept, with the keys. A parent that no set has may never have been there. Where the
+// clean-up after it took rows before the value was changed, it has seen the value that is back, or an application has written it since.
+func (e *Engine) origins(ctx context.Context, tx pgx.Tx, b *set, r *reminder, keys []string) (gone []string, origins []int64, _ error) {
+	sets, err := e.read(ctx, b.on, nil, false, r.parent.OID, nil, 0)
 	if err != nil {
-		return nil, fmt.Errorf("read which parents are kept: %w", err)
+		return nil, nil, fmt.Errorf("read which parents are kept: %w", err)
 	}
 	newest := map[string]*set{}
 	for _, s := range sets {
 		at, columns, err := e.keyColumns(ctx, s)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if len(at) == 0 {
+		if len(at) == 0 || len(s.Changed) > 0 {
 			continue
 		}
 		sql := fmt.Sprintf("SELECT %[1]s FROM %[2]s WHERE %[1]s OPERATOR(pg_catalog.=) ANY ($3::pg_catalog.text[])", keyText(columns), s.rows(at...))
 		rows, _ := tx.Query(ctx, sql, s.args(keys)...)
 		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil {
-			return nil, fmt.Errorf("look for the deletions of parents: %w", err)
+			return nil, nil, fmt.Errorf("look for the deletions of parents: %w", err)
 		}
 		for _, key := range found {
 			if newest[key] == nil || newest[key].Number < s.Number {
@@ -267,10 +269,19 @@ func (e *Engine) origins(ctx context.Context, tx pgx.Tx, db database.Database, p
 			}
 		}
 	}
-	for i, key := range keys {
-		if s := newest[key]; s != nil {
-			origins[i] = &s.ID
+	for _, s := range newest {
+		origins = append(origins, s.ID)
+	}
+	rows, _ := tx.Query(ctx, b.on.Names.Render(text("handled")), origins, r.parent.OID, b.Relation, r.columns, b.Number)
+	handled, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, nil, fmt.Errorf("look for earlier clean-ups: %w", err)
+	}
+	origins = nil
+	for key, s := range newest {
+		if !slices.Contains(handled, s.ID) {
+			gone, origins = append(gone, key), append(origins, s.ID)
 		}
 	}
-	return origins, nil
+	return gone, origins, nil
 }
