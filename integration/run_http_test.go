@@ -168,7 +168,8 @@ func send(ctx context.Context, t *testing.T, method, address, path string, form 
 	}
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	defer client.CloseIdleConnections()
-	response := pgtest.Must(client.Do(request))(t)
+	response, err := client.Do(request)
+	require.NoError(t, err)
 	defer response.Body.Close()
 	return response.StatusCode, string(pgtest.Must(io.ReadAll(response.Body))(t))
 }

@@ -272,7 +272,8 @@ func TestStrangersTakeOnlySoManyConnections(t *testing.T) {
 	for _, conn := range conns {
 		_, err = conn.Write([]byte("\r\n"))
 		require.NoError(t, err)
-		response := pgtest.Must(http.ReadResponse(bufio.NewReader(conn), nil))(t)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, response.StatusCode)
 		require.True(t, response.Close, "strangers keep no connection")
 		require.NoError(t, response.Body.Close())

@@ -190,7 +190,8 @@ func work(t *testing.T, s clitest.RoleSite, url string) {
 	address := regexp.MustCompile(`127\.0\.0\.1:[0-9]+`).FindString(said())
 	for _, path := range []string{"/", "/metrics", "/readyz", "/river/api/jobs?state=completed"} {
 		request := pgtest.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil))(t)
-		response := pgtest.Must(http.DefaultClient.Do(request))(t)
+		response, err := http.DefaultClient.Do(request)
+		require.NoError(t, err)
 		body, err := io.ReadAll(response.Body)
 		require.NoError(t, errors.Join(err, response.Body.Close()))
 		require.Equal(t, http.StatusOK, response.StatusCode, "%s: %s", path, body)
