@@ -248,25 +248,29 @@ func (e *Engine) origins(ctx context.Context, tx pgx.Tx, b *set, r *reminder, ke
 	if err != nil {
 		return nil, nil, fmt.Errorf("read which parents are kept: %w", err)
 	}
-	newest := map[string]*set{}
+	newest, known := map[string]*set{}, map[int64]*set{}
 	for _, s := range sets {
-		at, columns, err := e.keyColumns(ctx, s)
+		known[s.Number] = s
+	}
+	for _, group := range alike(sets) {
+		at, columns, err := e.keyColumns(ctx, group)
 		if err != nil {
 			return nil, nil, err
 		}
-		if len(at) == 0 || len(s.Changed) > 0 {
+		if len(at) == 0 || len(group.Changed) > 0 {
 			continue
 		}
-		sql := fmt.Sprintf("SELECT %[1]s FROM %[2]s WHERE %[1]s OPERATOR(pg_catalog.=) ANY ($3::pg_catalog.text[])", keyText(columns), s.rows(at...))
-		rows, _ := tx.Query(ctx, sql, s.args(keys)...)
-		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			return nil, nil, fmt.Errorf("look for the deletions of parents: %w", err)
-		}
-		for _, key := range found {
-			if newest[key] == nil || newest[key].Number < s.Number {
-				newest[key] = s
+		sql := fmt.Sprintf("SELECT %[1]s, r.cmin FROM %[2]s WHERE %[1]s OPERATOR(pg_catalog.=) ANY ($3::pg_catalog.text[])", keyText(columns), group.numbered(at))
+		var key string
+		var number int64
+		rows, _ := tx.Query(ctx, sql, group.args(keys)...)
+		if _, err := pgx.ForEachRow(rows, []any{&key, &number}, func() error {
+			if newest[key] == nil || newest[key].Number < number {
+				newest[key] = known[number]
 			}
+			return nil
+		}); err != nil {
+			return nil, nil, fmt.Errorf("look for the deletions of parents: %w", err)
 		}
 	}
 	for _, s := range newest {

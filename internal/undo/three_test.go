@@ -102,3 +102,21 @@ func TestRowsThatWentByTheValueThatWasSet(t *testing.T) {
 		require.EqualValues(t, want, b.restore(t, unit).LeftRows, "%v", order)
 	}
 }
+
+// A clean-up that is due again finds the newest deletion of its parent among many.
+func TestACleanUpFindsItsDeletionAmongMany(t *testing.T) {
+	t.Parallel()
+	b := setup(t, threeParents+"INSERT INTO q SELECT generate_series(100, 399)", fmt.Sprintf("c: [%s, %s]", setsTo("p", "state", 4), setsTo("q", "state", 4)), "p", "q")
+	b.Exec("DELETE FROM p WHERE id = 1")
+	unit := b.last(t).ID
+	b.drain(t, 0)
+	b.Exec("DO $$ BEGIN FOR i IN 100..399 LOOP DELETE FROM q WHERE id = i; COMMIT; END LOOP; END $$")
+	b.Exec("DELETE FROM q WHERE id = 1")
+	last := b.last(t).ID
+	b.drain(t, 0)
+	require.Empty(t, b.restore(t, unit).Left)
+	b.drain(t, 0)
+	require.Equal(t, [][]string{{"4"}}, b.Rows("SELECT state::text FROM c WHERE id = 1"))
+	require.Empty(t, b.restore(t, last).Left)
+	require.Equal(t, [][]string{{"7"}}, b.Rows("SELECT state::text FROM c WHERE id = 1"))
+}
