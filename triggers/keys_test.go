@@ -322,6 +322,19 @@ func TestChangedTypeOfKeyIsRecorded(t *testing.T) {
 	require.Equal(t, []string{"public.plain 1", "public.plain 2", "public.plain 3", "public.plain 4"}, b.tombstones())
 }
 
+// What is one more than an integer can be stays as it was.
+func TestLongestIntegersAreConverted(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "CREATE TABLE plain (id varchar PRIMARY KEY)")
+	b.install(id("plain"))
+	b.Exec(`INSERT INTO plain VALUES ('1900000000000000000'), ('9223372036854775807'), ('-9223372036854775808'), ('9223372036854775808'), ('0000000000000000001');
+		DELETE FROM plain; ALTER TABLE plain ALTER id TYPE bigint USING id::bigint`)
+	b.install(id("plain"))
+	require.Equal(t, [][]string{{"-9223372036854775808"}, {"1"}, {"1900000000000000000"}, {"9223372036854775807"}},
+		b.Rows("SELECT primary_key_value::text FROM loose_foreign_keys_deleted_records WHERE primary_key_text IS NULL ORDER BY primary_key_value"))
+	require.Equal(t, [][]string{{"9223372036854775808"}}, b.Rows("SELECT primary_key_text FROM loose_foreign_keys_deleted_records WHERE primary_key_value IS NULL"))
+}
+
 // Those that were put off because of the old type come with the new one. One that is not to be tried again stays.
 func TestTombstonesOfAChangedTypeComeAtOnce(t *testing.T) {
 	t.Parallel()

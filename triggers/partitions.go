@@ -175,7 +175,8 @@ const comeAtOnce = "consume_after = pg_catalog.now() WHERE consume_after > pg_ca
 func rewritten(parent *resolved) string {
 	if parent.class == bigintKey {
 		// What is no integer stays, and fails with its reason.
-		return "primary_key_value = primary_key_text::pg_catalog.int8, primary_key_text = NULL WHERE primary_key_text ~ '^-?[0-9]{1,18}$'"
+		return `primary_key_value = primary_key_text::pg_catalog.int8, primary_key_text = NULL WHERE CASE WHEN primary_key_text ~ '^-?[0-9]{1,19}$'
+			THEN primary_key_text::pg_catalog.numeric BETWEEN -9223372036854775808 AND 9223372036854775807 END`
 	}
 	return "primary_key_text = primary_key_value::pg_catalog.text, primary_key_value = NULL WHERE primary_key_value IS NOT NULL"
 }
