@@ -160,6 +160,19 @@ func TestALostConnectionCostsNoAttempt(t *testing.T) {
 	require.Equal(t, [][]string{{"0", "1"}}, b.db.Rows("SELECT coalesce(array_length(errors, 1), 0), attempt FROM sexton.river_job"))
 }
 
+// A job may lose its connections by what it does, as where a trigger crashes the server: that is not repeated for ever.
+func TestAJobThatAlwaysLosesItsConnectionFails(t *testing.T) {
+	t.Parallel()
+	b, _ := diffBundle(t)
+	b.db.Exec(`CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$;
+		CREATE TRIGGER cut BEFORE UPDATE ON merge_request_diff_files FOR EACH ROW EXECUTE FUNCTION cut()`)
+	b.enqueue(t, MigrateExternalDiffArgs{DiffID: 1})
+	b.db.Exec(`UPDATE sexton.river_job SET metadata = '{"output": {"cuts": 19}}'`)
+	b.workUntil(t, "the job to fail", "(SELECT attempt > 1 OR errors IS NOT NULL FROM sexton.river_job)")
+	require.Equal(t, [][]string{{"1", "21", "1"}},
+		b.db.Rows("SELECT array_length(errors, 1), metadata -> 'output' -> 'cuts', metadata -> 'snoozes' FROM sexton.river_job"))
+}
+
 // The folder of the store is not there, which is for somebody to mend.
 func TestARefusalIsToldOnceAndCostsNoAttempt(t *testing.T) {
 	t.Parallel()

@@ -93,6 +93,8 @@ type pass struct {
 	later time.Duration
 	// pauses is how often the job has been put off by putOff.
 	pauses int
+	// cuts is how often the job has lost its connection.
+	cuts int
 	// holder is set by a pass that waits for another process.
 	holder string
 	// over is set by a pass that is through with its own item: an error then fails the pass, and not the job.
@@ -121,7 +123,12 @@ type output struct {
 	jobrun.Report
 
 	Pauses int `json:"pauses,omitempty"`
+	Cuts   int `json:"cuts,omitempty"`
 }
+
+// mostCuts is how many lost connections cost a job no attempt. More of them may be the work of its own statements: one that crashes the server, or
+// one that a pooler never lets end.
+const mostCuts = 20
 
 // passOf is a pass of a job that may have been worked on before.
 func passOf(deps Deps, job *rivertype.JobRow) *pass {
@@ -129,7 +136,7 @@ func passOf(deps Deps, job *rivertype.JobRow) *pass {
 		Output output `json:"output"`
 	}
 	_ = json.Unmarshal(job.Metadata, &before) // What is not there is 0.
-	return &pass{Deps: deps, job: job, pauses: max(before.Output.Pauses, 0)}
+	return &pass{Deps: deps, job: job, pauses: max(before.Output.Pauses, 0), cuts: max(before.Output.Cuts, 0)}
 }
 
 // putOff has the job come back after a pause that grows each time. Whatever else River calls a snooze does not count: a stop, a lock, another's
@@ -286,8 +293,8 @@ type worker[T river.JobArgs] struct {
 // Timeout is the kind's: mostly the length of its lease, under which all writing ends.
 func (w *worker[T]) Timeout(job *river.Job[T]) time.Duration { return w.kind.bounds(job.Args).timeout }
 
-// Work runs one pass and ends the job. It goes on in a successor where something is left. A lease that is taken, a lock that others hold, a
-// lost connection, a stop and whatever the pass puts off cost no attempt.
+// Work runs one pass and ends the job. It goes on in a successor where something is left. A lease that is taken, a lock that others hold,
+// mostCuts lost connections, a stop and whatever the pass puts off cost no attempt.
 func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 	if w.kind.before != nil {
 		if wait := w.kind.before(w.deps); wait > 0 {
@@ -301,7 +308,13 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 	if p.over {
 		err = nil
 	}
-	kept := output{report, p.pauses}
+	f := fault.Judge(err)
+	// What a deadline of the job itself has broken off looks like a lost connection.
+	cut := f.Verdict == fault.Fatal && database.Lost(err) && ctx.Err() == nil && stopping.Err() == nil
+	if cut {
+		p.cuts++
+	}
+	kept := output{report, p.pauses, p.cuts}
 	kept.Stats = nil // They are in the history, and a job's row is written anew at each change of its state.
 	if err := river.RecordOutput(ctx, kept); err != nil {
 		return fmt.Errorf("record output: %w", err)
@@ -312,7 +325,7 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 		return river.JobSnooze(0) // Asked to stop before it could begin.
 	case p.later > 0:
 		return river.JobSnooze(p.later)
-	case err != nil && item && passing(ctx, err):
+	case item && (f.Lock() || cut && p.cuts <= mostCuts):
 		return river.JobSnooze(pace.PauseAfter(1 + p.snoozes()))
 	case err != nil:
 		return err
@@ -333,13 +346,6 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 		due, err := w.kind.due(ctx, w.deps, on, p.db, false)
 		return due.Now, err
 	})
-}
-
-// passing reports whether an error says nothing about the job: a lock that others hold, or a database that is not there for now. What a deadline
-// of the job itself has broken off looks the same.
-func passing(ctx context.Context, err error) bool {
-	f := fault.Judge(err)
-	return f.Lock() || f.Verdict == fault.Fatal && ctx.Err() == nil && database.Lost(err)
 }
 
 // finish ends a unique job without losing what came in meanwhile. River goes on calling a job running for a
