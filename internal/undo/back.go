@@ -371,19 +371,26 @@ func (b *back) giveBack() string {
 		name, kind := b.shape.present(&b.layout, at)
 		name = pgcatalog.Quote(name)
 		columns, set = append(columns, at), append(set, name+" = "+b.value(at, kind))
-		terms = append(terms, b.wrote(i, "child."+name))
+		terms = append(terms, b.wrote(i, "child."+name, kind))
 	}
 	return fmt.Sprintf("UPDATE %s AS child SET %s FROM %s WHERE %s AND %s RETURNING r.ctid, child.tableoid, child.ctid::pg_catalog.text",
 		b.shape.Name, strings.Join(set, ", "), b.rows(columns...), strings.Join(terms, " AND "), among)
 }
 
-// wrote is the condition that a value is the one that was written into the changed column at that place.
-func (s *set) wrote(i int, value string) string {
+// wrote is the condition that a value of a type is the one that was written into the changed column at that place. Definitions have it in a form of their
+// own: true is kept as t in an array, and padding as none.
+func (s *set) wrote(i int, value, kind string) string {
+	at := s.column(s.Changed[i])
 	switch {
 	case s.Written == nil:
 		return "pg_catalog.num_nonnulls(" + value + ") OPERATOR(pg_catalog.=) 0"
 	case len(s.Changed) == 1:
-		return "pg_catalog.format('%s', " + value + ") OPERATOR(pg_catalog.=) " + pgcatalog.Literal(*s.Written)
+		written := pgcatalog.Literal(*s.Written)
+		same := "pg_catalog.format('%s', " + value + ") OPERATOR(pg_catalog.=) " + written
+		if len(s.Via) > 0 && kind == s.Types[at] && s.Arrays[at] != texts {
+			same = fmt.Sprintf("(%s OR %s::pg_catalog.text OPERATOR(pg_catalog.=) %s::%s::pg_catalog.text)", same, value, written, kind)
+		}
+		return same
 	}
 	tagged := "pg_catalog.concat(pg_catalog.num_nulls(%[1]s), '/', pg_catalog.format('%%s', %[1]s))" // NULL is not the empty text.
 	was := fmt.Sprintf("(%s::pg_catalog.text[])[%d]", pgcatalog.Literal(*s.Written), i+1)

@@ -93,7 +93,7 @@ func (s *set) pairs(behind *set) string {
 		same := at >= 0 && behind.Types[at] == s.Types[s.column(column)] && !slices.Contains(behind.Via, column)
 		theirs, fits = append(theirs, at), append(fits, strconv.FormatBool(same))
 		if same {
-			fits = append(fits, s.wrote(i, "r."+pgcatalog.Quote(column)))
+			fits = append(fits, s.wrote(i, "r."+pgcatalog.Quote(column), behind.Types[at]))
 		}
 	}
 	if len(keys) == 0 || slices.Contains(slices.Concat(own, theirs), -1) {
@@ -260,7 +260,8 @@ func (e *Engine) origins(ctx context.Context, tx pgx.Tx, b *set, r *reminder, ke
 		if len(at) == 0 || len(group.Changed) > 0 {
 			continue
 		}
-		sql := fmt.Sprintf("SELECT %[1]s, r.cmin FROM %[2]s WHERE %[1]s OPERATOR(pg_catalog.=) ANY ($3::pg_catalog.text[])", keyText(columns), group.numbered(at))
+		sql := fmt.Sprintf("SELECT %[1]s, r.cmin FROM %[2]s WHERE %[1]s OPERATOR(pg_catalog.=) ANY ($3::pg_catalog.text[])",
+			keyText(columns), group.numbered(at))
 		var key string
 		var number int64
 		rows, _ := tx.Query(ctx, sql, group.args(keys)...)

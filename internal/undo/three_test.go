@@ -120,3 +120,21 @@ func TestACleanUpFindsItsDeletionAmongMany(t *testing.T) {
 	require.Empty(t, b.restore(t, last).Left)
 	require.Equal(t, [][]string{{"7"}}, b.Rows("SELECT state::text FROM c WHERE id = 1"))
 }
+
+// What was set is known again in each type, padded ones among them.
+func TestTheValueThatWasSetIsKnownAgain(t *testing.T) {
+	t.Parallel()
+	for kind, value := range map[string]string{"char(5)": "a", "boolean": "true", "numeric(8,2)": `"7.00"`, "timestamptz": `"2021-01-01"`, "text": `"a "`} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, threeParents+"ALTER TABLE c ADD v "+kind,
+				"c: [{table: p, column: p, on_delete: update_column_to, target_column: v, target_value: "+value+"}]", "p")
+			before := b.all("c")
+			b.Exec("DELETE FROM p WHERE id = 1")
+			b.drain(t, 0)
+			require.NotEqual(t, before, b.all("c"))
+			require.Empty(t, b.restore(t, b.last(t).ID).Left)
+			require.Equal(t, before, b.all("c"))
+		})
+	}
+}
