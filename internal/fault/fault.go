@@ -58,6 +58,9 @@ type Error struct{ Fault }
 
 func (e *Error) Error() string { return e.Text() }
 
+// Cut begins the message of what fails because its statements cost the connection.
+const Cut = "the connection was lost: "
+
 // In judges an error of a statement on a table.
 func In(err error, table string) Fault {
 	f := Judge(err)

@@ -118,6 +118,8 @@ type job struct {
 	// tree takes them down.
 	heavy []string
 	tree  *drain.Run
+	// cut reports that its statements have cost a connection.
+	cut bool
 	// large reports that the rows of one of its steps did not fit into one statement.
 	large bool
 	// waits reports that its next turn waits for rows that others have locked: nothing else is left to do.
@@ -238,8 +240,14 @@ func (r *run) serve(ctx context.Context, j *job) error {
 	r.stats.Current = &j.done
 	result, f, err := r.turn(ctx, j)
 	r.Waits = false
-	if err != nil {
+	switch {
+	case err == nil:
+	case fault.Judge(err).Verdict != fault.Fatal || !r.sessions.Survives(ctx):
 		return fmt.Errorf("delete user %d: %w", j.userID, err)
+	case j.cut:
+		result, f.Message = failed, fault.Cut+cmp.Or(f.Message, err.Error())
+	default:
+		result, j.cut = blocked, true // It may have been cut by chance, and is tried once more behind the others.
 	}
 	switch result {
 	case yielded:

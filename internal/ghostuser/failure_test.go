@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/batch"
 	"sexton/internal/dbtest"
 	"sexton/internal/fault"
 	"sexton/internal/ghostuser"
@@ -211,6 +212,38 @@ func TestARowThatTakesTooLongPutsTheUserOff(t *testing.T) {
 	require.EqualValues(t, 1, b.run(t).UsersProcessed)
 	require.Equal(t, [][]string{{"1", "1", "t", "pages: SQLSTATE 57014: canceling statement due to statement timeout: " +
 		"a single row takes longer; look at its triggers, and at foreign keys that refer to pages without an index"}}, b.queued())
+}
+
+// A statement that costs the run its connection, as one that crashes the server's process does, puts off the user whose rows it is about, and the others
+// go in the same run: it is tried together with others, then alone, and once more at the end.
+func TestAUserWhoCostsTheConnectionIsPutOff(t *testing.T) {
+	t.Parallel()
+	for name, target := range map[string]time.Duration{"alone": 0, "together": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, `
+				INSERT INTO posts SELECT 10 * author + n, author FROM generate_series(1, 4) AS author, generate_series(1, 3) AS n;
+				CREATE SEQUENCE cuts;
+				CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
+					PERFORM nextval('public.cuts'), pg_terminate_backend(pg_backend_pid());
+					RETURN NEW;
+				END $$;
+				CREATE TRIGGER cut BEFORE UPDATE ON posts FOR EACH ROW WHEN (old.author_id = 2) EXECUTE FUNCTION cut();`, lists())
+			b.engine.Sizes.Target = target
+			own := b.engine.Session
+			b.engine.More = func(context.Context) *batch.Session {
+				return &batch.Session{Conn: pgtest.Acquire(t, b.Pool()).Conn(), Names: own.Names, Fence: own.Fence, Limits: own.Limits}
+			}
+			b.queue(false, 1, 2, 3, 4)
+			stats, err := b.engine.Run(t.Context())
+			require.ErrorContains(t, err, "of the run's connections broke")
+			require.EqualValues(t, 3, stats.UsersProcessed)
+			require.EqualValues(t, 1, stats.UsersFailed)
+			require.Equal(t, [][]string{{"2", "1", "t", "posts: SQLSTATE 57P01: the connection was lost: terminating connection due to administrator command"}},
+				b.queued())
+			require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT last_value <= 3 FROM cuts"))
+		})
+	}
 }
 
 func TestTriggersThatKeepRowsAreBlamed(t *testing.T) {

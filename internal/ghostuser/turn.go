@@ -106,8 +106,10 @@ func (r *run) drainAll(ctx context.Context, j *job, live []*step) (result, fault
 		for _, leaf := range s.Leaves {
 			result, f, err := r.drain(ctx, j, s, leaf)
 			switch {
-			case err != nil || result == failed:
-				return result, f, err
+			case err != nil:
+				return result, fault.In(err, s.tableLabel), err
+			case result == failed:
+				return result, f, nil
 			case result == yielded:
 				return yielded, f, r.estimate(ctx, j, live)
 			case result == blocked:

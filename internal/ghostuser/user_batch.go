@@ -133,7 +133,7 @@ func (r *run) together(ctx context.Context) error {
 	r.left = turnBatches * r.sessions.Free()
 	finished, err := r.batchTurn(ctx, c)
 	if err != nil {
-		if fault.Judge(err).Verdict == fault.Fatal {
+		if fault.Judge(err).Verdict == fault.Fatal && !r.sessions.Survives(ctx) {
 			return fmt.Errorf("delete users together: %w", err)
 		}
 		finished = true

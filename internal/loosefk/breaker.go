@@ -20,7 +20,7 @@ const (
 )
 
 const (
-	// patience is how often in a row one reference may fail by timeouts before the run gives it up, and how often a waiting
+	// patience is how often in a row one reference may fail by timeouts or lost connections before the run gives it up, and how often a waiting
 	// pass may find nothing to wait for.
 	patience = 3
 	// fewestRows is the size to which a statement that times out is cut at first.
@@ -55,7 +55,7 @@ const (
 type breaker struct {
 	// broken references are given up for the run.
 	broken map[lock]fault.Fault
-	// misses counts single parents given up in a row because of timeouts.
+	// misses counts single parents given up in a row because of timeouts or lost connections.
 	misses map[lock]int
 }
 
@@ -130,7 +130,7 @@ func (b *breaker) failed(t task, how pass, f fault.Fault, parents int) nextTry {
 		return isolate
 	case parents > 1:
 		return split
-	case f.Verdict == fault.Timeout:
+	case f.Verdict == fault.Timeout, f.Verdict == fault.Fatal:
 		if b.misses[at]++; b.misses[at] >= patience {
 			b.broken[at] = f
 		}

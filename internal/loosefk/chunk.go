@@ -37,6 +37,8 @@ type chunk struct {
 	passes  int
 	// changed counts statements of the direct form that others' changes to its rows have ended.
 	changed int
+	// cut reports that a connection was lost in a statement for its one parent.
+	cut bool
 	// remote reports that it has children in other databases.
 	remote bool
 	// alone makes the removal a transaction of its own, after it failed together with a task.

@@ -241,6 +241,37 @@ func TestConnectionsThatBreakAreDoneWithout(t *testing.T) {
 	require.Zero(t, b.Pending(t))
 }
 
+// A statement that costs the run its connection, as one that crashes the server's process does, is found like any other that fails: the parent whose
+// children it is about is put off, and the others go, in the same run.
+func TestAParentThatCostsTheConnectionIsPutOff(t *testing.T) {
+	t.Parallel()
+	for _, connections := range []int{1, 2} {
+		t.Run(fmt.Sprint(connections), func(t *testing.T) {
+			t.Parallel()
+			b := divided(t, connections)
+			b.engine.More = func(ctx context.Context) *batch.Session {
+				s := b.engine.Session
+				return &batch.Session{Conn: pgtest.Acquire(t, b.Pool()).Conn(), Names: s.Names, Fence: s.Fence, Limits: s.Limits}
+			}
+			b.Exec(`
+				CREATE SEQUENCE cuts;
+				CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+					PERFORM nextval('cuts'), pg_terminate_backend(pg_backend_pid());
+					RETURN OLD;
+				END $$;
+				CREATE TRIGGER cut BEFORE DELETE ON children FOR EACH ROW WHEN (old.parent_id = 77) EXECUTE FUNCTION cut()`)
+			b.Exec("DELETE FROM parents")
+			stats, err := b.engine.Run(t.Context())
+			require.ErrorContains(t, err, "of the run's connections broke")
+			require.EqualValues(t, 1990, stats.DeleteCount)
+			require.EqualValues(t, 199, stats.Processed)
+			require.Equal(t, [][]string{{"77", "1", "f", "children: SQLSTATE 57P01: the connection was lost: terminating connection due to administrator command"}},
+				b.tombstones())
+			require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT last_value <= 6 FROM cuts"), "three divisions by eight, and two tries alone")
+		})
+	}
+}
+
 // A chunk that was made for several connections is sent in as many parts where others have appeared since: in one piece it would take too long.
 func TestChunksKeepTheirParts(t *testing.T) {
 	t.Parallel()

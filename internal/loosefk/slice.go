@@ -113,7 +113,7 @@ func (r *run) remedy(ctx context.Context, c *chunk, t *task, err error) (nextTry
 		t.reference.Keep.Apart, t.reference.Keep.Ruled = true, true
 		return retry, nil
 	case f.Verdict == fault.Fatal:
-		return giveUp, err
+		return r.cut(ctx, c, t, f, err)
 	case f.Verdict == fault.Unavailable:
 		r.stats.fail(f)
 		c.fail(f, t.reference)
@@ -147,6 +147,26 @@ func (r *run) remedy(ctx context.Context, c *chunk, t *task, err error) (nextTry
 		r.stats.fail(f)
 	}
 	if m == giveUp {
+		c.fail(f, t.reference)
+	}
+	return m, nil
+}
+
+// cut decides what becomes of a task whose connection broke. A parent that stands alone is tried once more, when nothing else is left: its statement
+// may have been cut by chance.
+func (r *run) cut(ctx context.Context, c *chunk, t *task, f fault.Fault, err error) (nextTry, error) {
+	if !r.sessions.Survives(ctx) {
+		return giveUp, err
+	}
+	f.Message = fault.Cut + f.Message
+	if len(c.tombstones) == 1 && !c.cut {
+		c.cut, c.yields = true, true
+		r.waitWith(c, c.again(), "rows of "+f.Table+": "+f.Message, "")
+		return retry, nil
+	}
+	m := r.breaker.failed(*t, c.how, f, len(c.tombstones))
+	if f.Verdict = fault.Row; m == giveUp {
+		r.stats.fail(f)
 		c.fail(f, t.reference)
 	}
 	return m, nil

@@ -33,7 +33,8 @@ type Sessions struct {
 	Pace *Run
 
 	more []*batch.Session
-	lost int
+	// lost are connections that broke, cut those of them that were the run's own.
+	lost, cut int
 	// asked is when none was to spare; until apart the run works on its own connection alone.
 	asked, apart time.Time
 }
@@ -92,7 +93,36 @@ func (s *Sessions) Lost() bool {
 	return lost > 0
 }
 
-// Broken is an error if the run has gone on without a further session whose connection broke. The answer to its last COMMIT may be lost, so that
+// mostCut is how many of its own connections a run may lose.
+const mostCut = 100
+
+// Survives has the run go on by another connection in the place of its own, if that broke, and reports whether there is one. The statement that was
+// under way can be why: it crashes the server's process, or a pooler lets none take that long. Then every run would meet it first, and end.
+func (s *Sessions) Survives(ctx context.Context) bool {
+	if !s.Own.Conn.IsClosed() || ctx.Err() != nil || s.Pace.Ended() {
+		return false
+	}
+	s.Lost()
+	for s.cut < mostCut {
+		var next *batch.Session
+		if len(s.more) > 0 {
+			next, s.more, s.Most = s.more[0], s.more[1:], s.Most-1
+		} else if s.More != nil {
+			next = s.More(ctx)
+		}
+		if next == nil {
+			return false
+		}
+		s.lost, s.cut = s.lost+1, s.cut+1
+		if next.Conn.Ping(ctx) == nil { // What has cut one may have cut all.
+			s.Own.Conn = next.Conn
+			return true
+		}
+	}
+	return false
+}
+
+// Broken is an error if the run has gone on without a session whose connection broke. The answer to its last COMMIT may be lost, so that
 // the run does not know its own figures: it counts as failed, and what its batches have counted holds.
 func (s *Sessions) Broken() error {
 	if s.lost == 0 {
