@@ -90,6 +90,7 @@ func small(t *testing.T, name string) []string {
 	return map[string][]string{
 		"latency": {"--events", "2"},
 		"notify":  {"--seconds", "0.01", "--rounds", "1"},
+		"idle":    {"--seconds", "1"},
 		"trigger": {"--rows", "100"},
 		"drain":   {"--scale", "0.001", "--rounds", "1"},
 		"scale":   {"--max", "10000"},
