@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -187,6 +188,10 @@ func TestSecretsFromFiles(t *testing.T) {
 	_, err := load()
 	require.ErrorContains(t, err, "http.password_file: names a file that cannot be read: no such file or directory")
 	require.ErrorContains(t, err, "http.token_file: names a file that cannot be read")
+	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "word"), 0o600))
+	_, err = load()
+	require.ErrorContains(t, err, "http.password_file: names a file that cannot be read: is a named pipe")
+	require.NoError(t, os.Remove(filepath.Join(dir, "word")))
 	require.NotContains(t, err.Error(), "http.user", "what follows from it is not said as well")
 
 	write(t, dir, "word", "geheim 1 \n")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -136,16 +135,13 @@ func (l *loader) readFile() (string, *yamlfile.Document) {
 		path = DefaultFile
 	}
 	path = resolve(l.options.Dir, path)
-	data, err := os.ReadFile(path)
+	data, err := yamlfile.ReadFile(path)
 	switch {
 	case err == nil:
 	case !explicit && errors.Is(err, fs.ErrNotExist):
 		doc, _ := yamlfile.Parse("", nil)
 		return "", doc
 	default:
-		if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
-			err = pathErr.Err
-		}
 		named := ""
 		if explicit {
 			named = ", which " + source + " names,"

@@ -3,14 +3,14 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"sexton/internal/yamlfile"
 )
 
 // mask stands for what is hidden.
@@ -175,19 +175,8 @@ func (v *validator) secretFile(key, path string, secret *Secret) {
 
 // readSecret returns the text of a file without its last line end. No error repeats any of it.
 func readSecret(path string) (string, error) {
-	file, err := os.Open(path)
-	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
-		err = pathErr.Err
-	}
-	if err != nil {
-		return "", fmt.Errorf("names a file that cannot be read: %w", err)
-	}
-	defer file.Close()
 	// A byte more than allowed reports that there is more.
-	text, err := io.ReadAll(io.LimitReader(file, maxSecret+1))
-	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
-		err = pathErr.Err
-	}
+	text, err := yamlfile.ReadStart(path, maxSecret+1)
 	secret := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
 	switch {
 	case err != nil:

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -37,7 +36,7 @@ func Load(paths []string) ([]Definition, error) {
 	var problems problem.List
 	var files []File
 	for _, path := range paths {
-		data, err := os.ReadFile(path)
+		data, err := yamlfile.ReadFile(path)
 		if err != nil {
 			problems.Errorf(problem.Position{File: path}, "", "%s", unreadable(err))
 			continue
@@ -53,9 +52,6 @@ func Load(paths []string) ([]Definition, error) {
 func unreadable(err error) string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "the definitions file does not exist; a smallest one is\n\n" + Example
-	}
-	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
-		err = pathErr.Err
 	}
 	return fmt.Sprintf("the definitions file cannot be read: %v", err)
 }

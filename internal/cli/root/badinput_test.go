@@ -2,6 +2,7 @@ package root_test
 
 import (
 	"os"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,9 +48,11 @@ func TestUnreadableConfiguration(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	require.NoError(t, os.Mkdir(s.Path("folder"), 0o700))
+	require.NoError(t, syscall.Mkfifo(s.Path("pipe"), 0o600))
 	for path, want := range map[string]string{
 		"missing.yaml": "DIR/missing.yaml: the configuration file, which --config names, cannot be read: no such file or directory",
 		"folder":       "DIR/folder: the configuration file, which --config names, cannot be read: is a directory",
+		"pipe":         "DIR/pipe: the configuration file, which --config names, cannot be read: is a named pipe, which may never have anything to read; put a regular file there",
 	} {
 		var commands [][]string
 		for _, args := range configured() {
@@ -90,10 +93,12 @@ func TestUnreadableDefinitions(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	require.NoError(t, os.Mkdir(s.Path("folder"), 0o700))
-	s.Configure(s.URL, "loose_foreign_keys: {definitions: [loose_foreign_keys.yml, folder, missing.yml]}\n")
+	require.NoError(t, syscall.Mkfifo(s.Path("pipe"), 0o600))
+	s.Configure(s.URL, "loose_foreign_keys: {definitions: [loose_foreign_keys.yml, folder, missing.yml, pipe]}\n")
 	s.Refused(t, 2, definitionReaders(),
 		"DIR/folder: the definitions file cannot be read: is a directory",
-		"DIR/missing.yml: the definitions file does not exist; a smallest one is\n\nissues:")
+		"DIR/missing.yml: the definitions file does not exist; a smallest one is\n\nissues:",
+		"DIR/pipe: the definitions file cannot be read: is a named pipe, which may never have anything to read; put a regular file there")
 }
 
 func TestDefinitionsThatTheDatabaseContradicts(t *testing.T) {

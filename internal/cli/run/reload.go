@@ -27,6 +27,8 @@ const (
 	settleTime = time.Second
 	// mostRead bounds what is read of one file to find out if it has changed.
 	mostRead = 16 << 20
+
+	stillReading = "configuration is still being read: one of its files hangs"
 )
 
 // worker holds the flags of `sexton run`.
@@ -50,8 +52,13 @@ func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	c, err := readWorker(env, flags)
-	if err != nil {
+	c, err := patiently(ctx, func() (*loaded, error) { return readWorker(env, flags) }, hangups, func() {
+		_, _ = fmt.Fprintln(env.Stderr, "sexton:", stillReading)
+	})
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
 		return err
 	}
 	log := env.Logger(c.Config)
@@ -71,6 +78,37 @@ func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 		default:
 			return err
 		}
+	}
+}
+
+// patiently reads files aside: one on a mount that hangs, or a pipe, must not keep the process from its end. It calls say for a reading
+// that takes long, and at each signal in the meantime, which stays for afterwards.
+func patiently[T any](ctx context.Context, read func() (T, error), hangups chan os.Signal, say func()) (T, error) {
+	var got T
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		got, err = read()
+	}()
+	late := time.After(watchEvery)
+	for {
+		select {
+		case <-done:
+			return got, err
+		case <-ctx.Done():
+			var none T
+			return none, ctx.Err() //nolint:wrapcheck // the caller's own
+		case <-late:
+		case signalled := <-hangups:
+			defer func() {
+				select {
+				case hangups <- signalled:
+				default:
+				}
+			}()
+		}
+		say()
 	}
 }
 
@@ -114,7 +152,7 @@ func digestOf(paths []string) string {
 
 // workUntilReload works with one configuration, and returns the next one where it was asked for, or the files have changed.
 func workUntilReload(
-	ctx context.Context, env *cli.Env, c *loaded, flags worker, hangups <-chan os.Signal, log *slog.Logger,
+	ctx context.Context, env *cli.Env, c *loaded, flags worker, hangups chan os.Signal, log *slog.Logger,
 ) (next *loaded, err error) {
 	all, err := c.read.BindForWork(ctx, c.Config, flags.failFast)
 	if err != nil {
@@ -137,7 +175,11 @@ func workUntilReload(
 
 // awaitReload returns the next configuration, or nil where ctx ends before there is one. Files that changed are read once they have
 // stayed the same for a while, and again at every look for as long as they are wrong: it may be the database that they do not fit yet.
-func awaitReload(ctx context.Context, env *cli.Env, c *loaded, flags worker, hangups <-chan os.Signal, log *slog.Logger) *loaded {
+func awaitReload(ctx context.Context, env *cli.Env, c *loaded, flags worker, hangups chan os.Signal, log *slog.Logger) *loaded {
+	say := func() {
+		flags.reloadFailed.Store(true)
+		log.WarnContext(ctx, stillReading)
+	}
 	look, said := c.files, ""
 	for wait := watchEvery; ; {
 		asked := false
@@ -148,8 +190,11 @@ func awaitReload(ctx context.Context, env *cli.Env, c *loaded, flags worker, han
 			asked = true
 		case <-time.After(wait):
 			before := look
-			look, wait = digestOf(c.Files()), watchEvery
+			look, _ = patiently(ctx, func() (string, error) { return digestOf(c.Files()), nil }, hangups, say)
+			wait = watchEvery
 			switch {
+			case ctx.Err() != nil:
+				return nil
 			case look == c.files:
 				if flags.reloadFailed.Swap(false) {
 					said = ""
@@ -161,7 +206,10 @@ func awaitReload(ctx context.Context, env *cli.Env, c *loaded, flags worker, han
 				continue
 			}
 		}
-		fresh, err := reread(ctx, env, flags)
+		fresh, err := patiently(ctx, func() (*loaded, error) { return readWorker(env, flags) }, hangups, say)
+		if err == nil {
+			err = fresh.fits(ctx)
+		}
 		switch {
 		case err == nil:
 			flags.reloadFailed.Store(false)
@@ -178,16 +226,11 @@ func awaitReload(ctx context.Context, env *cli.Env, c *loaded, flags worker, han
 	}
 }
 
-// reread reads configuration and definitions, and holds them against the databases, as a start does.
-func reread(ctx context.Context, env *cli.Env, flags worker) (*loaded, error) {
-	c, err := readWorker(env, flags)
-	if err != nil {
-		return nil, err
-	}
+// fits holds configuration and definitions against the databases, as a start does.
+func (c *loaded) fits(ctx context.Context) error {
 	all, err := c.read.BindReachable(ctx, c.Config)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		all.Close()
 	}
-	all.Close()
-	return c, nil
+	return err
 }
