@@ -382,7 +382,8 @@ type moveStats struct {
 
 // passMigrateDiff moves one diff. It is skipped where it has to wait, and done where there was nothing to do. Where the store is not
 // available or refuses, or another process works on the diff, the job comes back later, which costs no attempt: with the end of the other's
-// claim. Of the runs that the store refuses, the first one of a pause fails.
+// claim. Of the runs that the store refuses, the first one of a pause fails, and one during which another
+// diff was moved.
 func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs) (jobrun.Result, error) {
 	began := time.Now()
 	stats, log := &moveStats{Moved: extdiff.Moved{DiffID: args.DiffID}}, p.log.With("diff_id", args.DiffID)
@@ -402,12 +403,13 @@ func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs)
 	refused, no := errors.AsType[*blobstore.AccessError](err)
 	stats.Refused = no
 	store := &p.Bindings.store
-	first := no && store.begin(time.Now(), longestPause)
+	alone := (no || out) && store.endedSince(began)
+	first := no && (alone || store.begin(time.Now(), longestPause))
 	switch {
+	case alone:
+		p.later = longestOutage // Others go through.
 	case no:
 		p.later = max(store.wait(time.Now()), firstPause)
-	case out && store.endedSince(began):
-		p.later = longestOutage // Others go through.
 	case out:
 		store.begin(time.Now(), longestOutage)
 		p.later = max(store.wait(time.Now()), firstPause)

@@ -197,6 +197,17 @@ func TestARefusalIsToldOnceAndCostsNoAttempt(t *testing.T) {
 	require.Zero(t, b.deps.Bindings.store.pause)
 }
 
+// A refusal of one object, while another goes through, is about that object.
+func TestARefusalPausesNoOthersThatGoThrough(t *testing.T) {
+	t.Parallel()
+	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET=file://"+filepath.Join(t.TempDir(), "disk"))
+	b.deps.Bindings.store.end(time.Now().Add(time.Hour))
+	b.enqueue(t, MigrateExternalDiffArgs{DiffID: 1})
+	b.workUntil(t, "the job to be put off", "(SELECT count(*) = 1 FROM sexton.river_job WHERE state = 'scheduled')")
+	require.Zero(t, b.deps.Bindings.store.wait(time.Now()))
+	require.Equal(t, [][]string{{"1"}}, b.db.Rows("SELECT count(*) FROM sexton.runs WHERE outcome = 'failed' AND error LIKE '%create the folder%'"))
+}
+
 func TestPausesGrow(t *testing.T) {
 	t.Parallel()
 	for metadata, want := range map[string]time.Duration{
