@@ -65,7 +65,9 @@ func Lost(err error) bool {
 		return true
 	case errors.As(err, &pgErr):
 		// Connection exceptions, and shutdown, crash or start of the server.
-		return strings.HasPrefix(pgErr.Code, "08") || strings.HasPrefix(pgErr.Code, "57P")
+		// pgbouncer and a server say 08P01, too, as they end a connection. As a server's mere ERROR it would come each time.
+		violated := pgErr.Code == "08P01" && pgErr.SeverityUnlocalized == "ERROR"
+		return strings.HasPrefix(pgErr.Code, "08") && !violated || strings.HasPrefix(pgErr.Code, "57P")
 	}
 	return errors.As(err, &network)
 }

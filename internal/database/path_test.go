@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -245,4 +246,10 @@ func TestConnectionLostBeforeTheStatementIsLost(t *testing.T) {
 		require.True(t, database.Lost(err), "%v", err)
 	}
 	require.ErrorContains(t, err, "conn closed")
+}
+
+func TestAViolatedProtocolIsNotLost(t *testing.T) {
+	t.Parallel()
+	require.False(t, database.Lost(&pgconn.PgError{Code: "08P01", SeverityUnlocalized: "ERROR"}), "of a server")
+	require.True(t, database.Lost(&pgconn.PgError{Code: "08P01", Severity: "FATAL"}), "of a pooler that disconnects")
 }
