@@ -91,6 +91,15 @@ func patiently[T any](ctx context.Context, read func() (T, error), hangups chan 
 		defer close(done)
 		got, err = read()
 	}()
+	var signalled os.Signal
+	defer func() {
+		if signalled != nil {
+			select {
+			case hangups <- signalled:
+			default:
+			}
+		}
+	}()
 	late := time.After(watchEvery)
 	for {
 		select {
@@ -100,13 +109,7 @@ func patiently[T any](ctx context.Context, read func() (T, error), hangups chan 
 			var none T
 			return none, ctx.Err() //nolint:wrapcheck // the caller's own
 		case <-late:
-		case signalled := <-hangups:
-			defer func() {
-				select {
-				case hangups <- signalled:
-				default:
-				}
-			}()
+		case signalled = <-hangups:
 		}
 		say()
 	}
