@@ -87,9 +87,14 @@ func (s *set) pairs(behind *set) string {
 	for i, column := range s.KeyCols {
 		keys[i], own, theirs = "r."+pgcatalog.Quote(column), append(own, s.column(column)), append(theirs, behind.column(column))
 	}
+	there := "pg_catalog.num_nulls(" + strings.Join(keys, ", ") + ") OPERATOR(pg_catalog.=) 0" // What was forgotten has no key.
 	key := "ARRAY[" + strings.Join(forms(keys), ", ") + "]"
 	for i, column := range s.Changed {
 		at := behind.column(column)
+		if len(behind.Changed) > 0 && !slices.Contains(behind.Changed, column) {
+			fits = append(fits, "false") // It has a part of the columns alone: the row has to come back from there first.
+			continue
+		}
 		// What was deleted or changed by a value that it was given would not have been without.
 		same := at >= 0 && behind.Types[at] == s.Types[s.column(column)] && !slices.Contains(behind.Via, column)
 		theirs, fits = append(theirs, at), append(fits, strconv.FormatBool(same))
@@ -101,12 +106,12 @@ func (s *set) pairs(behind *set) string {
 		return ""
 	}
 	return fmt.Sprintf(`SELECT former.number, former.place, next.number, next.place, next.fits
-FROM (SELECT r.cmin AS number, r.ctid AS place, %[1]s AS key FROM %[2]s) AS former
-JOIN (SELECT r.cmin AS number, r.ctid AS place, %[1]s AS key, %[4]s AS fits FROM %[3]s) AS next
+FROM (SELECT r.cmin AS number, r.ctid AS place, %[1]s AS key FROM %[2]s WHERE %[6]s) AS former
+JOIN (SELECT r.cmin AS number, r.ctid AS place, %[1]s AS key, %[4]s AS fits FROM %[3]s WHERE %[6]s) AS next
 	ON next.key OPERATOR(pg_catalog.=) former.key AND next.number OPERATOR(pg_catalog.>) former.number
 WHERE NOT EXISTS (
 	SELECT FROM %[5]s AS mark WHERE mark.number OPERATOR(pg_catalog.=) next.number AND next.place OPERATOR(pg_catalog.=) ANY (mark.restored)
-)`, key, s.numbered(own), behind.numbered(theirs), strings.Join(fits, " AND "), s.on.Names.Render(`"sexton".undo_marks`))
+)`, key, s.numbered(own), behind.numbered(theirs), strings.Join(fits, " AND "), s.on.Names.Render(`"sexton".undo_marks`), there)
 }
 
 func (e *Engine) followers(ctx context.Context, s *set, sql string, more []any, known map[int64]*set) error {

@@ -1,5 +1,5 @@
 -- The sets that one of $1 caused, or another one of its sets, in the order in which they were kept; with $2 the ones of $1 that no set caused, too.
--- And those behind the number $5 with deleted rows of the table $3, or with changes of its columns $4.
+-- And those behind the number $5 with deleted rows of the table $3, or with changes of some of its columns $4.
 WITH RECURSIVE caused (id) AS (
     SELECT given.id FROM pg_catalog.unnest($1::bigint[]) AS given (id)
     UNION
@@ -23,7 +23,7 @@ JOIN "sexton".undo_layouts AS layout ON layout.id = undo.layout
 WHERE $2::boolean AND undo.id = ANY ($1::bigint[]) AND undo.origins IS NULL
    OR undo.origins OPERATOR(pg_catalog.&&) (SELECT pg_catalog.array_agg(caused.id) FROM caused)
    OR $3::pg_catalog.oid <> 0 AND undo.number > $5::bigint AND undo.c IS NOT NULL
-      AND coalesce(undo.changed OPERATOR(pg_catalog.@>) $4::pg_catalog.text[], undo.changed IS NULL)
+      AND coalesce(undo.changed OPERATOR(pg_catalog.&&) $4::pg_catalog.text[], undo.changed IS NULL)
       AND coalesce(pg_catalog.pg_partition_root(layout.relation)::pg_catalog.oid, layout.relation)
         = coalesce(pg_catalog.pg_partition_root($3::pg_catalog.oid)::pg_catalog.oid, $3::pg_catalog.oid)
 ORDER BY undo.fields IS NOT NULL, undo.via IS NOT NULL, undo.kept_at, undo.number
