@@ -38,8 +38,8 @@ func (e *Engine) foretell(ctx context.Context, u *unit, report *Report) error {
 			return err
 		}
 		for _, c := range checks {
-			if c.deleted || c.parent != nil {
-				continue // Its own parents, or ones whose clean-up would be due again.
+			if c.deleted {
+				continue // Its own parents.
 			}
 			from, known := s.foreseen(f, c.columns)
 			if !known || c.source != f.Name {

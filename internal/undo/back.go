@@ -45,24 +45,11 @@ type back struct {
 	// parts are the places that are still to be tried, each part in one statement; done are those of the transaction that are back.
 	parts [][]int32
 	done  came
-	// handed are rows whose values go to later sets, reminders what the others may bring about. ordered says that checks keep several from one row.
+	// handed are rows whose values go to later sets, reminders what the others may bring about.
 	handed    map[*set]*handed
-	reminders []check
-	ordered   bool
+	reminders []reminder
 	// skipping has statements pass over rows in whose way another one is; unskippable says that the table does not allow that.
 	skipping, unskippable bool
-}
-
-// due makes reminders of the checks for parents whose clean-up would change the rows.
-func (b *back) due(checks []check) (others []check) {
-	for _, c := range checks {
-		if c.parent != nil {
-			b.reminders = append(b.reminders, c)
-		} else {
-			others = append(others, c)
-		}
-	}
-	return others
 }
 
 // came are rows that are back: their places, and where they stand.
@@ -225,9 +212,7 @@ func (b *back) try(ctx context.Context, tx pgx.Tx, places []int32) (back came, s
 }
 
 // looks reports whether it matters where the rows stand that are back.
-func (b *back) looks() bool {
-	return b.shape.Rules || len(b.Changed)+len(b.checks)+len(b.final)+len(b.reminders) > 0
-}
+func (b *back) looks() bool { return b.shape.Rules || len(b.Changed)+len(b.checks)+len(b.final) > 0 }
 
 // ownPath is the search_path of all statements that fire no trigger.
 const ownPath = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"

@@ -2,7 +2,6 @@ package undo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -192,77 +191,40 @@ func (b *back) handOver(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// reminders look for rows that definitions would have changed, had a column that matters to them not had the value that a set has changed.
-func (e *Engine) reminders(ctx context.Context, u *unit, s *set, f *shape) (found []check, _ error) {
+// reminder looks for rows that a definition would have changed, had its column not had another value.
+type reminder struct {
+	check
+	parent *loosefk.Parent
+}
+
+// reminders are those of the definitions that the columns of a changed set matter to.
+func (e *Engine) reminders(ctx context.Context, u *unit, s *set, f *shape) (found []reminder, _ error) {
 	by, _, err := e.reference(ctx, u, s)
 	for parent, reference := range loosefk.References(e.Parents[s.on.Name]) {
 		matters := slices.ContainsFunc(s.Changed, func(column string) bool {
 			name, _ := f.present(&s.layout, s.column(column))
-			return dependsOn(reference, name)
+			return slices.Contains(reference.Columns, name) || reference.Action == drain.Assign && reference.Target.Column == name ||
+				slices.ContainsFunc(slices.Concat(reference.Conditions, reference.Except), func(v drain.Value) bool { return v.Column == name })
 		})
 		if matters && reference != by && reference.Usable() && !reference.Remote && reference.Child.OID == f.OID {
 			c := loose(parent, reference, f)
 			c.more = reference.Restrictions("r", c.args)
-			c.reference, c.parent = reference, parent
-			found = append(found, c)
+			found = append(found, reminder{c, parent})
 		}
 	}
 	return found, err
 }
 
-// disturbs reports whether the clean-up changes what another one would find. Two that set the same columns to NULL leave the same.
-func (c *check) disturbs(other check) bool {
-	if !c.reference.Updates() || !other.reference.Updates() || c.reference.Action == drain.Nullify && other.reference.Action == drain.Nullify &&
-		slices.Equal(c.reference.Columns, other.reference.Columns) {
-		return false
-	}
-	changed := c.reference.Columns
-	if c.reference.Action == drain.Assign {
-		changed = []string{c.reference.Target.Column}
-	}
-	return slices.ContainsFunc(changed, func(column string) bool { return dependsOn(other.reference, column) })
-}
-
-// dependsOn reports whether what a clean-up does depends on a column.
-func dependsOn(reference *loosefk.Reference, column string) bool {
-	return slices.Contains(reference.Columns, column) || reference.Action == drain.Assign && reference.Target.Column == column ||
-		slices.ContainsFunc(slices.Concat(reference.Conditions, reference.Except), func(v drain.Value) bool { return v.Column == column })
-}
-
-// order has no row come back for which several clean-ups may be due that disturb each other.
-func (b *back) order() (checks []check) {
-	b.ordered = true
-	for i, one := range b.reminders {
-		for _, other := range b.reminders[:i] {
-			if !one.disturbs(other) && !other.disturbs(one) {
-				continue
-			}
-			c := loose(one.parent, one.reference, b.shape)
-			second := loose(other.parent, other.reference, b.shape)
-			second.args = c.args
-			c.more, second.more = one.reference.Restrictions("r", c.args), other.reference.Restrictions("r", c.args)
-			c.more += " AND " + second.refers() + " AND " + second.missing(false)
-			c.what = "rows of " + one.parent.Recorded + " and " + other.parent.Recorded + " that it refers to have gone, and both would change it"
-			checks = append(checks, c)
-		}
-	}
-	return checks
-}
-
-// errUnordered says that several clean-ups of a row are due again: workers do them in any order.
-var errUnordered = errors.New("several clean-ups are due again")
-
-// remind has the clean-up after parents that have gone done again for rows that have a column back: while they had gone, or had another value, it passed
+// remind has the clean-up after parents that have gone done again for rows that have a column back: while it had another value, the clean-up passed
 // over them. What it now takes is kept with the deletion of those parents.
 func (e *Engine) remind(ctx context.Context, tx pgx.Tx, b *back) error {
-	var due []check
 	for _, r := range b.reminders {
 		values := make([]string, len(r.given))
 		for i := range r.given {
 			values[i] = r.given[i] + "::" + r.parent.KeyTypes[i]
 		}
-		sql := fmt.Sprintf("SELECT DISTINCT %s FROM %s WHERE %s AND %s", keyText(values), r.standing(), r.refers(), r.missing(false))
-		rows, _ := tx.Query(ctx, sql, b.done.args(&r)...)
+		sql := fmt.Sprintf("SELECT DISTINCT %s FROM %s WHERE %s AND %s", keyText(values), r.standing(), r.refers(), r.check.missing(false))
+		rows, _ := tx.Query(ctx, sql, b.done.args(&r.check)...)
 		keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil {
 			return fmt.Errorf("look for parents that have gone since: %w", err)
@@ -277,10 +239,6 @@ func (e *Engine) remind(ctx context.Context, tx pgx.Tx, b *back) error {
 		if len(keys) == 0 {
 			continue
 		}
-		if !b.ordered && slices.ContainsFunc(due, func(other check) bool { return r.disturbs(other) || other.disturbs(r) }) {
-			return errUnordered
-		}
-		due = append(due, r)
 		if _, err := tx.Exec(ctx, b.on.Names.Render(text("remind")), r.parent.Recorded, r.parent.OID, r.parent.Integer, keys, origins); err != nil {
 			return fmt.Errorf("have the clean-up after %s done again: %w", r.parent.Recorded, err)
 		}
@@ -290,7 +248,7 @@ func (e *Engine) remind(ctx context.Context, tx pgx.Tx, b *back) error {
 
 // origins are the newest sets in which parents of those keys are kept, with the keys. A parent that no set has may never have been there. Where the
 // clean-up after it took rows before the value was changed, it has seen the value that is back, or an application has written it since.
-func (e *Engine) origins(ctx context.Context, tx pgx.Tx, b *set, r *check, keys []string) (gone []string, origins []int64, _ error) {
+func (e *Engine) origins(ctx context.Context, tx pgx.Tx, b *set, r *reminder, keys []string) (gone []string, origins []int64, _ error) {
 	sets, err := e.read(ctx, b.on, nil, false, r.parent.OID, nil, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read which parents are kept: %w", err)
@@ -324,7 +282,7 @@ func (e *Engine) origins(ctx context.Context, tx pgx.Tx, b *set, r *check, keys 
 	for _, s := range newest {
 		origins = append(origins, s.ID)
 	}
-	rows, _ := tx.Query(ctx, b.on.Names.Render(text("handled")), origins, r.parent.OID, b.Relation, r.reference.Columns, b.Number)
+	rows, _ := tx.Query(ctx, b.on.Names.Render(text("handled")), origins, r.parent.OID, b.Relation, r.columns, b.Number)
 	handled, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
 		return nil, nil, fmt.Errorf("look for earlier clean-ups: %w", err)

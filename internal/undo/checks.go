@@ -27,9 +27,6 @@ type check struct {
 	// deleted tells of the reference by which the rows were deleted.
 	deleted bool
 	args    *drain.Args
-	// reference is the definition, and parent its parent's, by which rows were to be changed; nil of others: no row comes back without such a parent.
-	reference *loosefk.Reference
-	parent    *loosefk.Parent
 }
 
 // standing are the rows $2 of the relations $1, whose places are $3, as they stand.
@@ -126,13 +123,6 @@ func (e *Engine) missing(ctx context.Context, u *unit, s *set, f *shape, native 
 			c := loose(parent, reference, f)
 			if c.deleted = reference == by; len(s.Changed) == 0 {
 				c.more = reference.Restrictions("r", c.args)
-				comes, err := e.deletes(ctx, u, s, parent)
-				if err != nil {
-					return nil, err
-				}
-				if reference.Updates() && !comes {
-					c.reference, c.parent = reference, parent
-				}
 			}
 			c.columns = slices.Clone(c.columns)
 			for _, condition := range slices.Concat(reference.Conditions, reference.Except) {
@@ -145,24 +135,6 @@ func (e *Engine) missing(ctx context.Context, u *unit, s *set, f *shape, native 
 		}
 	}
 	return checks, nil
-}
-
-// deletes reports whether rows of a parent went with the unit, beside a set: then they come back first, or none that refer to them.
-func (e *Engine) deletes(ctx context.Context, u *unit, beside *set, parent *loosefk.Parent) (bool, error) {
-	if u.deleted == nil {
-		deleted := map[shapeKey]bool{}
-		for _, s := range u.sets {
-			f, err := e.shape(ctx, s)
-			if err != nil {
-				return false, err
-			}
-			if f != nil && len(s.Changed) == 0 {
-				deleted[shapeKey{s.on.Name, int64(f.OID)}] = true
-			}
-		}
-		u.deleted = deleted
-	}
-	return u.deleted[shapeKey{beside.on.Name, int64(parent.OID)}], nil
 }
 
 // loose is the check of a definition.

@@ -52,11 +52,9 @@ func (e *Engine) circles(ctx context.Context, u *unit, db database.Database, wai
 		if b.shape, err = e.shape(ctx, s); err != nil {
 			return err
 		}
-		checks, err := e.missing(ctx, u, s, b.shape, e.silent[s.on.Name])
-		if err != nil {
+		if b.final, err = e.missing(ctx, u, s, b.shape, e.silent[s.on.Name]); err != nil {
 			return err
 		}
-		b.final = append(b.due(checks), b.order()...)
 		left[s] = s.left
 		backs = append(backs, b)
 	}
@@ -77,9 +75,6 @@ func (e *Engine) circles(ctx context.Context, u *unit, db database.Database, wai
 			return err
 		}
 		for _, b := range backs {
-			if err := e.remind(ctx, tx, b); err != nil {
-				return err
-			}
 			if err := e.mark(ctx, tx, u, b, waiting[b.ID]); err != nil {
 				return err
 			}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -371,11 +370,9 @@ func (e *Engine) set(ctx context.Context, u *unit, s *set, f *shape, waiting boo
 		return e.foresee(ctx, s, f, wanted, report)
 	}
 	b := back{set: s, shape: f}
-	checks, err := e.lookedUp(ctx, u, f, s)
-	if err != nil {
+	if b.checks, err = e.lookedUp(ctx, u, f, s); err != nil {
 		return err
 	}
-	b.checks = b.due(checks)
 	if len(s.Changed) > 0 {
 		wanted, b.handed = s.hand(wanted)
 		if b.reminders, err = e.reminders(ctx, u, s, f); err != nil {
@@ -386,14 +383,7 @@ func (e *Engine) set(ctx context.Context, u *unit, s *set, f *shape, waiting boo
 	s.left = map[string][]int32{}
 	for waiting && !s.stopped || len(b.parts)+len(b.handed) > 0 {
 		b.done = came{}
-		parts, left := slices.Concat(b.parts...), maps.Clone(s.left)
-		err := e.fenced(ctx, s.on, false, func(tx pgx.Tx) error { return e.transact(ctx, tx, u, &b, waiting) })
-		if errors.Is(err, errUnordered) {
-			s.left, b.checks = left, append(b.checks, b.order()...)
-			b.parts = slices.Collect(slices.Chunk(without(parts, s.refusals()), rowsAtOnce))
-			continue
-		}
-		if err != nil {
+		if err := e.fenced(ctx, s.on, false, func(tx pgx.Tx) error { return e.transact(ctx, tx, u, &b, waiting) }); err != nil {
 			return err
 		}
 		s.stopped = true

@@ -108,8 +108,6 @@ type unit struct {
 	id   int64
 	sets []*set
 	by   map[int64][]*set
-	// deleted are the tables of deleted rows, by database and OID.
-	deleted map[shapeKey]bool
 }
 
 // read reads the sets that one of ids caused, with roots those of ids, too, or those of a table behind a number: deleted rows, and the changes of columns.
