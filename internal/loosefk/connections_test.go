@@ -249,7 +249,7 @@ func TestAParentThatCostsTheConnectionIsPutOff(t *testing.T) {
 		t.Run(fmt.Sprint(connections), func(t *testing.T) {
 			t.Parallel()
 			b := divided(t, connections)
-			b.engine.More = func(ctx context.Context) *batch.Session {
+			b.engine.More = func(context.Context) *batch.Session {
 				s := b.engine.Session
 				return &batch.Session{Conn: pgtest.Acquire(t, b.Pool()).Conn(), Names: s.Names, Fence: s.Fence, Limits: s.Limits}
 			}
