@@ -156,8 +156,8 @@ func TestALostConnectionCostsNoAttempt(t *testing.T) {
 		END $$;
 		CREATE TRIGGER cut BEFORE UPDATE ON merge_request_diff_files FOR EACH ROW EXECUTE FUNCTION cut()`)
 	b.enqueue(t, MigrateExternalDiffArgs{DiffID: 1})
-	b.workUntil(t, "the diff to be moved", "(SELECT stored_externally FROM merge_request_diffs WHERE id = 1) AND (SELECT state = 'completed' FROM sexton.river_job)")
-	require.Equal(t, [][]string{{"0", "1"}}, b.db.Rows("SELECT coalesce(array_length(errors, 1), 0), attempt FROM sexton.river_job"))
+	b.workUntil(t, "the diff to be moved", "(SELECT stored_externally FROM merge_request_diffs WHERE id = 1) AND (SELECT state = 'completed' FROM sexton.river_job WHERE kind = 'migrate_external_diff')")
+	require.Equal(t, [][]string{{"0", "1"}}, b.db.Rows("SELECT coalesce(array_length(errors, 1), 0), attempt FROM sexton.river_job WHERE kind = 'migrate_external_diff'"))
 }
 
 // A job may lose its connections by what it does, as where a trigger crashes the server: that is not repeated for ever.
@@ -167,10 +167,10 @@ func TestAJobThatAlwaysLosesItsConnectionFails(t *testing.T) {
 	b.db.Exec(`CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$;
 		CREATE TRIGGER cut BEFORE UPDATE ON merge_request_diff_files FOR EACH ROW EXECUTE FUNCTION cut()`)
 	b.enqueue(t, MigrateExternalDiffArgs{DiffID: 1})
-	b.db.Exec(`UPDATE sexton.river_job SET metadata = '{"output": {"cuts": 19}}'`)
-	b.workUntil(t, "the job to fail", "(SELECT attempt > 1 OR errors IS NOT NULL FROM sexton.river_job)")
+	b.db.Exec(`UPDATE sexton.river_job SET metadata = '{"output": {"cuts": 19}}' WHERE kind = 'migrate_external_diff'`)
+	b.workUntil(t, "the job to fail", "(SELECT attempt > 1 OR errors IS NOT NULL FROM sexton.river_job WHERE kind = 'migrate_external_diff')")
 	require.Equal(t, [][]string{{"1", "21", "1"}},
-		b.db.Rows("SELECT array_length(errors, 1), metadata -> 'output' -> 'cuts', metadata -> 'snoozes' FROM sexton.river_job"))
+		b.db.Rows("SELECT array_length(errors, 1), metadata -> 'output' -> 'cuts', metadata -> 'snoozes' FROM sexton.river_job WHERE kind = 'migrate_external_diff'"))
 }
 
 // The folder of the store is not there, which is for somebody to mend.
