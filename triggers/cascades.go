@@ -122,15 +122,8 @@ func (c Config) keepTargets(ctx context.Context, tx pgx.Tx, parents []Parent) (f
 			oids, names = append(oids, one.OID), append(names, one.trigger())
 		}
 	}
-	rows, _ = tx.Query(ctx, sqlText("queries/keeps"), oids, names)
-	targets, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
-		t, _, err := scanTarget(row)
-		return t, err
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("look up triggers that keep rows: %w", err)
-	}
-	return found, targets, nil
+	targets, err = look(ctx, tx, "triggers that keep rows", "keeps", oids, names)
+	return found, targets, err
 }
 
 // dropUnused drops the triggers that keep rows where nothing is kept any more, and then the functions that are not wanted and that no trigger runs

@@ -24,6 +24,8 @@ type resolved struct {
 // target is one trigger on one table: what is there, beside what belongs there.
 type target struct {
 	relation
+	// position is the one among the things that were looked up.
+	position int
 	// parent is nil for a wake trigger, wakes what it is for.
 	parent  *resolved
 	wakes   Wake
@@ -79,11 +81,18 @@ func (t target) wakesWorkers() bool {
 	return t.Trigger == WakeTrigger || t.Trigger == WakeUpdateTrigger
 }
 
-// scanTarget reads a row of tables.sql or wakes.sql and returns the place of the parent or wake with it.
-func scanTarget(row pgx.CollectableRow) (t target, place int, err error) {
-	err = row.Scan(&place, &t.OID, &t.Schema, &t.Table, &t.Display, &t.relkind, &t.owned, &t.owner, &t.mayTrigger,
-		&t.Trigger, &t.present, &t.enabled, &t.functionSchema, &t.functionName, &t.installedInteger, &t.arguments, &t.eventMatches, &t.argsMatch)
-	return t, place, err
+// look returns the triggers that a query wants, with what is installed there now; what names them in an error.
+func look(ctx context.Context, tx pgx.Tx, what, query string, args ...any) ([]target, error) {
+	rows, _ := tx.Query(ctx, sqlText("queries/"+query)+sqlText("queries/look"), args...)
+	targets, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t target, err error) {
+		err = row.Scan(&t.position, &t.OID, &t.Schema, &t.Table, &t.Display, &t.relkind, &t.owned, &t.owner, &t.mayTrigger,
+			&t.Trigger, &t.present, &t.enabled, &t.functionSchema, &t.functionName, &t.installedInteger, &t.arguments, &t.eventMatches, &t.argsMatch)
+		return t, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look up %s: %w", what, err)
+	}
+	return targets, nil
 }
 
 // footing is a row of preflight.sql: what has to be there before functions are written.
@@ -278,18 +287,11 @@ func (c Config) targets(ctx context.Context, tx pgx.Tx, parents []*resolved) ([]
 		roots, recorded = append(roots, p.oid), append(recorded, p.recorded)
 		columns = append(columns, keyArgument(p.KeyColumns))
 	}
-	rows, _ := tx.Query(ctx, sqlText("queries/tables"), roots, recorded, columns, string(c.Truncate))
-	targets, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
-		t, place, err := scanTarget(row)
-		if err == nil {
-			t.parent = parents[place]
-		}
-		return t, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("look up triggers: %w", err)
+	targets, err := look(ctx, tx, "triggers", "tables", roots, recorded, columns, string(c.Truncate))
+	for i := range targets {
+		targets[i].parent = parents[targets[i].position]
 	}
-	return targets, nil
+	return targets, err
 }
 
 func (t target) foreignTable() error {

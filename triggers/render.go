@@ -181,7 +181,7 @@ func (c Config) createTrigger(t target) string {
 	template := sqlText("tables/sexton_track")
 	switch t.Trigger {
 	case WakeTrigger, WakeUpdateTrigger:
-		return c.createWake(t)
+		template = t.wakes.template(c.JobsSchema, t.Trigger)
 	case TruncateTrigger:
 		template = sqlText("tables/sexton_truncate")
 	case KeepTrigger:

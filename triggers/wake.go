@@ -46,11 +46,10 @@ func AwakeKey(jobsSchema, kind string) (k1, k2 int32) {
 func (c Config) wakeFunctions() []function {
 	var wanted []function
 	if slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Due == "" }) {
-		wanted = append(wanted, c.render(wakeInsertedFunction, sqlText("functions/wake_inserted"), "Sexton: wakes a sleeping worker when work comes in", nil))
+		wanted = append(wanted, c.render(wakeInsertedFunction, sqlText("functions/wake"), "Sexton: wakes a sleeping worker when work comes in", nil))
 	}
 	if slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Due != "" }) {
-		wanted = append(wanted, c.render(wakeChangedFunction, sqlText("functions/wake_changed"),
-			"Sexton: wakes a sleeping worker when a row becomes work", nil))
+		wanted = append(wanted, c.render(wakeChangedFunction, sqlText("functions/wake"), "Sexton: wakes a sleeping worker when a row becomes work", nil))
 	}
 	return wanted
 }
@@ -63,26 +62,21 @@ func (w Wake) function() string {
 	return wakeChangedFunction
 }
 
-// createWake returns the statement that creates or replaces one wake trigger.
-func (c Config) createWake(t target) string {
-	template := sqlText("tables/sexton_wake")
+// template is the statement that creates or replaces a wake trigger, without what all triggers have.
+func (w Wake) template(jobsSchema, trigger string) string {
+	event, each, due := "INSERT", "FOR EACH ROW", "("+w.Due+")\n    AND "
 	switch {
-	case t.Trigger == WakeUpdateTrigger:
-		template = sqlText("tables/sexton_wake_update")
-	case t.wakes.Due != "":
-		template = sqlText("tables/sexton_wake_row")
+	case trigger == WakeUpdateTrigger:
+		event = "UPDATE"
+		due += "(" + strings.ReplaceAll(w.Due, "NEW.", "OLD.") + ") IS NOT TRUE\n    AND "
+	case w.Due == "":
+		each, due = "REFERENCING NEW TABLE AS sexton_added\nFOR EACH STATEMENT", ""
 	}
-	k1, k2 := AwakeKey(c.JobsSchema, t.wakes.Kind)
+	k1, k2 := AwakeKey(jobsSchema, w.Kind)
 	return strings.NewReplacer(
-		`"queue_schema"."queue_table"`, pgx.Identifier{t.Schema, t.Table}.Sanitize(),
-		`"sexton"`, quoteIdent(c.JobsSchema),
-		`'job_kind'`, quoteLiteral(t.wakes.Kind),
-		`'due_text'`, quoteLiteral(t.wakes.Due),
-		`'due_new'`, t.wakes.Due,
-		`'due_old'`, strings.ReplaceAll(t.wakes.Due, "NEW.", "OLD."),
-		`'awake_key_1'`, quoteLiteral(strconv.Itoa(int(k1))),
-		`'awake_key_2'`, quoteLiteral(strconv.Itoa(int(k2))),
-	).Replace(template)
+		`"trigger_name"`, trigger, `"event"`, event, `"for_each"`, each, `"due"`, due,
+		`'awake_key_1'`, quoteLiteral(strconv.Itoa(int(k1))), `'awake_key_2'`, quoteLiteral(strconv.Itoa(int(k2))),
+	).Replace(sqlText("tables/sexton_wake"))
 }
 
 // wakeTargets returns the wake trigger of every table that needs one, and one problem for each table that
@@ -94,18 +88,12 @@ func (c Config) wakeTargets(ctx context.Context, tx pgx.Tx) (targets []target, p
 		schemas, tables, kinds = append(schemas, w.Schema), append(tables, w.Table), append(kinds, w.Kind)
 		first, second, due = append(first, k1), append(second, k2), append(due, w.Due)
 	}
-	rows, _ := tx.Query(ctx, sqlText("queries/wakes"), schemas, tables, kinds, first, second, due)
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
-		t, place, err := scanTarget(row)
-		if err == nil {
-			t.wakes = c.Wake[place]
-		}
-		return t, err
-	})
+	found, err := look(ctx, tx, "wake triggers", "wakes", schemas, tables, kinds, first, second, due)
 	if err != nil {
-		return nil, nil, fmt.Errorf("look up wake triggers: %w", err)
+		return nil, nil, err
 	}
 	for _, t := range found {
+		t.wakes = c.Wake[t.position]
 		if t.Trigger == WakeUpdateTrigger && t.relkind != "r" {
 			continue // Its other trigger tells.
 		}

@@ -1,4 +1,4 @@
--- Wakes the worker of a job kind, if it sleeps, once rows have come into its deletion table.
+-- Wakes the worker of a job kind, if it sleeps, once rows have come into its deletion table, or a row of an application's table has become work.
 --
 -- A commit that notifies takes a lock of the whole server and holds it while its WAL is flushed, so that
 -- such commits go one by one. Hence only a sleeping worker is notified: while awake it holds the awake lock,
@@ -15,7 +15,7 @@
 -- a savepoint, takes rows and notification along; equal notifications of one transaction fold. A server in
 -- recovery writes nothing, so it wakes no worker, and no lock of its primary outlives a promotion: writers
 -- notify until a worker is awake there.
-CREATE OR REPLACE FUNCTION "sexton"."wake_inserted"()
+CREATE OR REPLACE FUNCTION "sexton"."track_function"()
 RETURNS trigger
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -27,9 +27,11 @@ BEGIN
         RETURN NULL;
     END IF;
 
-    -- The trigger fires for a statement without rows, too.
-    IF NOT EXISTS (SELECT FROM sexton_added) THEN
-        RETURN NULL;
+    -- For a statement without rows the trigger fires, too.
+    IF TG_LEVEL = 'STATEMENT' THEN
+        IF NOT EXISTS (SELECT FROM sexton_added) THEN
+            RETURN NULL;
+        END IF;
     END IF;
 
     PERFORM pg_catalog.pg_notify('sexton_wake', TG_ARGV[0]);
