@@ -24,6 +24,8 @@ type Cluster struct {
 	// Admin and AdminURL lead to a database of the server that is not touched.
 	Admin    *pgxpool.Pool
 	AdminURL string
+	// Server has what ReadServer says of Admin.
+	Server Server
 	// Install brings the database at url, which has its tables, to the state that a worker needs.
 	Install func(ctx context.Context, url, definitions string) error
 	// Open connects a worker to a database that Install has prepared. Duty is the share of its time that it may

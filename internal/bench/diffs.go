@@ -95,16 +95,13 @@ type diffCluster struct {
 }
 
 // Diffs moves diffs and uploads the same objects in turn. The cluster has to be one of the job that moves one diff to the bucket.
-func Diffs(ctx context.Context, g *Cluster, o DiffsOptions) (_ Report, err error) {
+func (o *DiffsOptions) Diffs(ctx context.Context, g *Cluster) (_ Report, err error) {
 	store, err := blobstore.Open(ctx, o.Bucket, blobstore.Options{Key: "--bucket"})
 	if err != nil {
 		return nil, err
 	}
 	d := diffCluster{Cluster: g, store: store, block: newBlock(), workers: o.Workers}
-	r := &DiffsReport{Benchmark: "diffs", Store: store.String(), Scale: o.Scale, Rounds: o.Rounds, Workers: o.Workers}
-	if r.Server, err = server(ctx, g.Admin); err != nil {
-		return nil, err
-	}
+	r := &DiffsReport{Benchmark: "diffs", Server: g.Server, Store: store.String(), Scale: o.Scale, Rounds: o.Rounds, Workers: o.Workers}
 	// First, while the process is small.
 	if r.Big, err = d.big(ctx, bigDiff(o.Big)); err != nil {
 		return nil, fmt.Errorf("big diff: %w", err)

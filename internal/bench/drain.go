@@ -55,12 +55,9 @@ type DrainVariant struct {
 // Drain deletes parents and measures how their children go: by Sexton, by one statement, by ON DELETE CASCADE
 // or SET NULL, and by statements of the original's shape. After every one it checks that exactly the right
 // rows are gone.
-func Drain(ctx context.Context, g *Cluster, o Options) (_ Report, err error) {
-	r := &DrainReport{Pace: g.Pace}
-	if r.Head, err = g.head(ctx, "drain", o); err != nil {
-		return nil, err
-	}
-	r.Sets, err = compareSets(ctx, g, o, newDataSet, func(set dataSet, found comparison) DrainSet {
+func (o *Options) Drain(ctx context.Context, g *Cluster) (_ Report, err error) {
+	r := &DrainReport{Head: g.head("drain", *o), Pace: g.Pace}
+	r.Sets, err = compareSets(ctx, g, *o, newDataSet, func(set dataSet, found comparison) DrainSet {
 		out := DrainSet{Set: set.name, Parents: set.targets, Rows: found.rows, Foreground: found.foreground}
 		for _, c := range found.variants {
 			out.Variants = append(out.Variants, DrainVariant{c, latency.Milliseconds(c.begun)})

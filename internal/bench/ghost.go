@@ -46,10 +46,7 @@ type GhostSet struct {
 // statements of the original's shape. After every one it checks that exactly the right rows are the ghost's. The
 // cluster has to be one of the job that deletes users; target is that of its statements, in milliseconds.
 func Ghost(ctx context.Context, g *Cluster, target float64, o Options) (_ Report, err error) {
-	r := &GhostReport{Target: target}
-	if r.Head, err = g.head(ctx, "ghost", o); err != nil {
-		return nil, err
-	}
+	r := &GhostReport{Head: g.head("ghost", o), Target: target}
 	r.Sets, err = compareSets(ctx, g, o, newUserSet, func(set userSet, found comparison) GhostSet {
 		ours, raw := found.of(sexton), found.of(oneStatement)
 		return GhostSet{

@@ -147,10 +147,7 @@ func (f forest) transaction(ctx context.Context, conn *pgx.Conn) error {
 func Group(ctx context.Context, g *Cluster, set string, o Options) (_ Report, err error) {
 	f := forest{set: set, targets: max(10, int64(1000*o.Scale))}
 	f.spared = max(2, f.targets/10)
-	r := &GroupReport{Set: set, Projects: f.targets}
-	if r.Head, err = g.head(ctx, "group", o); err != nil {
-		return nil, err
-	}
+	r := &GroupReport{Head: g.head("group", o), Set: set, Projects: f.targets}
 	found, err := g.compare(ctx, f, o)
 	if err != nil {
 		return nil, err

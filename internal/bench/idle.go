@@ -33,12 +33,8 @@ const settled = 12 * time.Second
 
 // Idle watches a worker that has worked and has nothing to do any more.
 func Idle(ctx context.Context, s *Site, length time.Duration) (Report, error) {
-	r := &IdleReport{Benchmark: "idle", Seconds: length.Seconds(), RSSBefore: rss()}
-	var err error
-	if r.Server, err = server(ctx, s.Pool); err != nil {
-		return nil, err
-	}
-	err = s.withWorker(ctx, func(ctx context.Context) error {
+	r := &IdleReport{Benchmark: "idle", Server: s.Server, Seconds: length.Seconds(), RSSBefore: rss()}
+	err := s.withWorker(ctx, func(ctx context.Context) error {
 		s.Progress("waiting %s for the worker to settle", settled)
 		if err := sleep.For(ctx, min(settled, 2*length)); err != nil {
 			return err
@@ -61,10 +57,7 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (Report, error) {
 		const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND application_name LIKE 'sexton%'"
 		return problem.Doing(s.Admin.QueryRow(ctx, sessions, s.Pool.Config().ConnConfig.Database).Scan(&r.Connections), "count sessions")
 	})
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
+	return r, err
 }
 
 // StopAutovacuum ends it on a server of the benchmark's own: after the warm-up it has more transactions than an idle worker.

@@ -77,12 +77,8 @@ func Backlogs(most int64) (sizes []int64) {
 }
 
 // Scale drains ever larger backlogs.
-func Scale(ctx context.Context, g *Cluster, o ScaleOptions) (Report, error) {
-	r := &ScaleReport{Benchmark: "scale", Pace: g.Pace}
-	var err error
-	if r.Server, err = server(ctx, g.Admin); err != nil {
-		return nil, err
-	}
+func (o *ScaleOptions) Scale(ctx context.Context, g *Cluster) (Report, error) {
+	r := &ScaleReport{Benchmark: "scale", Server: g.Server, Pace: g.Pace}
 	for _, size := range o.Sizes {
 		found, err := g.backlog(ctx, size, o.OldSnapshot)
 		if err != nil {

@@ -31,6 +31,8 @@ type Site struct {
 	URL   string
 	Pool  *pgxpool.Pool
 	Admin *pgxpool.Pool
+	// Server has what ReadServer says of Pool.
+	Server Server
 	// AwakeKey1 and AwakeKey2 are the lock that a worker holds while it is awake.
 	AwakeKey1, AwakeKey2 int32
 	// Work runs a worker until its context ends.
@@ -52,7 +54,8 @@ func (s Server) String() string {
 	return fmt.Sprintf("Postgres %s, fsync %s, synchronous_commit %s", s.Version, s.Fsync, s.SynchronousCommit)
 }
 
-func server(ctx context.Context, pool *pgxpool.Pool) (Server, error) {
+// ReadServer reads the settings of the server to which a pool leads.
+func ReadServer(ctx context.Context, pool *pgxpool.Pool) (Server, error) {
 	var server Server
 	err := pool.QueryRow(ctx, "SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit')").
 		Scan(&server.Version, &server.Fsync, &server.SynchronousCommit)

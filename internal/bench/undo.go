@@ -60,10 +60,7 @@ type keptSet struct {
 // Undo deletes parents, lets their children go, and brings all of them back: by COPY where undo is off, and by undo where it is on. Keeping is
 // the cluster with undo on.
 func Undo(ctx context.Context, g, keeping *Cluster, o Options) (_ Report, err error) {
-	r := &UndoReport{}
-	if r.Head, err = g.head(ctx, "undo", o); err != nil {
-		return nil, err
-	}
+	r := &UndoReport{Head: g.head("undo", o)}
 	newSet := func(name string, scale float64) (keptSet, error) {
 		s, err := newDataSet(Wide, scale)
 		s.name, s.filler = name, "left(md5(n::text) || md5((-n)::text) || md5(n::text || 'x'), 70)"

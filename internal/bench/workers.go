@@ -34,13 +34,10 @@ type WorkersCrew struct {
 const heldPause = 250 * time.Millisecond
 
 // Workers drains the set wide by 1, 2 and 4 workers on one database, and by a worker each on 2 and 4 databases.
-func Workers(ctx context.Context, g *Cluster, o Options) (_ Report, err error) {
-	r := &WorkersReport{}
+func (o *Options) Workers(ctx context.Context, g *Cluster) (_ Report, err error) {
+	r := &WorkersReport{Head: g.head("workers", *o)}
 	for _, n := range [][2]int{{1, 1}, {1, 2}, {1, 4}, {2, 2}, {4, 4}} {
 		r.Crews = append(r.Crews, WorkersCrew{Databases: n[0], Workers: n[1]})
-	}
-	if r.Head, err = g.head(ctx, "workers", o); err != nil {
-		return nil, err
 	}
 	set, err := newDataSet(Wide, o.Scale)
 	if err != nil {

@@ -46,16 +46,15 @@ type Head struct {
 	Duty any `json:"foreground_duty"`
 }
 
-func (g *Cluster) head(ctx context.Context, benchmark string, o Options) (h Head, err error) {
-	h = Head{Benchmark: benchmark, Scale: o.Scale, Rounds: o.Rounds}
+func (g *Cluster) head(benchmark string, o Options) Head {
+	h := Head{Benchmark: benchmark, Server: g.Server, Scale: o.Scale, Rounds: o.Rounds}
 	if o.Foreground {
 		h.Duty = o.Duty
 		if percent, err := strconv.Atoi(o.Duty); err == nil {
 			h.Duty = percent
 		}
 	}
-	h.Server, err = server(ctx, g.Admin)
-	return h, err
+	return h
 }
 
 // workload is a data set, the work that it can make, and the ways to do that.

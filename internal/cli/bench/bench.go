@@ -33,7 +33,8 @@ const benchLoad = `
 was due. "Clients busy" is how much of the clients' time they needed: at 100 % and above the machine could not keep up
 (a slow disk is enough, or other work), and the latencies tell no more than that. Undisturbed it should be below 50.`
 
-func benchCommand(env *cli.Env) *cobra.Command {
+// Command is the command of this area.
+func Command(env *cli.Env) *cobra.Command {
 	return cli.Group("bench", "Measure what Sexton costs and how fast it is", "  sexton bench latency\n  sexton bench notify --json",
 		benchLatencyCommand(env), benchNotifyCommand(env), benchTriggerCommand(env), benchIdleCommand(env), benchDrainCommand(env), benchScaleCommand(env),
 		benchWorkersCommand(env), benchUndoCommand(env),
@@ -109,15 +110,11 @@ func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Se
 
 // benchmark is a command that makes a site, measures and prints, and removes the site again.
 func benchmark(env *cli.Env, example, short, long string, measure func(context.Context, *bench.Site) (bench.Report, error)) *cobra.Command {
-	return measuring(env, example, short, long, func(ctx context.Context) (report bench.Report, err error) {
+	return measuring(env, example, short, long, func(ctx context.Context) (bench.Report, error) {
 		job := measuredJob{file: "loose_foreign_keys: {definitions: [definitions.yml]}\n"}
-		err = onCluster(ctx, env, siteSettings(), job, func(server *bench.Cluster, g installer) error {
-			return onSite(ctx, server, g, func(site *bench.Site) (err error) {
-				report, err = measure(ctx, site)
-				return err
-			})
+		return onCluster(ctx, env, siteSettings(), job, func(server *bench.Cluster, g installer) (bench.Report, error) {
+			return onSite(ctx, server, g, measure)
 		})
-		return report, err
 	})
 }
 
@@ -158,23 +155,25 @@ func siteSettings() map[string]string {
 }
 
 // onSite makes a database on the server, with tables and all of Sexton's objects.
-func onSite(ctx context.Context, server *bench.Cluster, g installer, do func(*bench.Site) error) (err error) {
+func onSite(
+	ctx context.Context, server *bench.Cluster, g installer, do func(context.Context, *bench.Site) (bench.Report, error),
+) (_ bench.Report, err error) {
 	own, drop, err := bench.CreateDatabase(ctx, server.Admin, server.AdminURL)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, drop()) }()
 	application, err := pgxpool.New(ctx, own)
 	if err != nil {
-		return fmt.Errorf("connect to the benchmark's database: %w", err)
+		return nil, fmt.Errorf("connect to the benchmark's database: %w", err)
 	}
 	defer application.Close()
 	if _, err := application.Exec(ctx, bench.Tables); err != nil {
-		return fmt.Errorf("create tables: %w", err)
+		return nil, fmt.Errorf("create tables: %w", err)
 	}
 	all, err := g.install(ctx, own, bench.Definitions)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer all.Close()
 
@@ -186,5 +185,8 @@ func onSite(ctx context.Context, server *bench.Cluster, g installer, do func(*be
 	}
 	cfg, _ := riverjobs.Tracking(all.Config, all.Jobs(), nil)
 	site.AwakeKey1, site.AwakeKey2 = triggers.AwakeKey(cfg.JobsSchema, cfg.Wake[0].Kind)
-	return do(site)
+	if site.Server, err = bench.ReadServer(ctx, application); err != nil {
+		return nil, err
+	}
+	return do(ctx, site)
 }

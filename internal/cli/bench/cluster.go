@@ -52,16 +52,14 @@ func chosenSets(set string, all []string, duty string) ([]string, error) {
 func clusterBenchmark(env *cli.Env,
 	example, short, long string, job func() (measuredJob, error), measure func(context.Context, *bench.Cluster) (bench.Report, error),
 ) *cobra.Command {
-	return measuring(env, example, short, long, func(ctx context.Context) (report bench.Report, err error) {
+	return measuring(env, example, short, long, func(ctx context.Context) (bench.Report, error) {
 		measured, err := job()
 		if err != nil {
 			return nil, cli.Usage(err)
 		}
-		err = onCluster(ctx, env, bench.ServerSettings(), measured, func(cluster *bench.Cluster, _ installer) (err error) {
-			report, err = measure(ctx, cluster)
-			return err
+		return onCluster(ctx, env, bench.ServerSettings(), measured, func(cluster *bench.Cluster, _ installer) (bench.Report, error) {
+			return measure(ctx, cluster)
 		})
-		return report, err
 	})
 }
 
@@ -78,33 +76,39 @@ func sizeFlags(cmd *cobra.Command, scale *float64, rounds *int, of string) {
 }
 
 // onCluster hands over the given server, or a private one with the settings, and with it what installs Sexton there.
-func onCluster(ctx context.Context, env *cli.Env, settings map[string]string, job measuredJob, do func(*bench.Cluster, installer) error) (err error) {
+func onCluster(
+	ctx context.Context, env *cli.Env, settings map[string]string, job measuredJob, do func(*bench.Cluster, installer) (bench.Report, error),
+) (_ bench.Report, err error) {
 	url := env.DatabaseURL
 	if url == "" {
 		server, err := devpg.Start(ctx, devpg.Options{BinDir: env.Getenv("SEXTON_PG_BIN"), Settings: settings})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer func() { err = errors.Join(err, server.Stop()) }()
 		url = server.URL("postgres")
 	}
 	dir, err := os.MkdirTemp("", "sexton-bench-")
 	if err != nil {
-		return fmt.Errorf("create folder for the benchmark: %w", err)
+		return nil, fmt.Errorf("create folder for the benchmark: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	g := installer{Env: env, dir: dir, job: job}
 	c, err := g.config(url, bench.Definitions, "100")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	admin, err := installation.Open(ctx, c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer admin.Close()
+	server, err := bench.ReadServer(ctx, admin.Jobs().Pool)
+	if err != nil {
+		return nil, err
+	}
 	return do(&bench.Cluster{
-		Admin: admin.Jobs().Pool, AdminURL: url, Pace: string(c.Databases[0].Pace), Install: g.installed, Open: g.open,
+		Admin: admin.Jobs().Pool, AdminURL: url, Server: server, Pace: string(c.Databases[0].Pace), Install: g.installed, Open: g.open,
 		Progress: func(format string, args ...any) { _, _ = fmt.Fprintf(env.Stderr, format+"\n", args...) },
 	}, g)
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -35,9 +34,7 @@ and are removed at the end; credentials come from the usual places.`,
 				duty: "SEXTON_LOOSE_FOREIGN_KEYS__DUTY", pass: passOf(diffPass),
 			}, nil
 		},
-		func(ctx context.Context, cluster *bench.Cluster) (bench.Report, error) {
-			return bench.Diffs(ctx, cluster, o)
-		})
+		o.Diffs)
 	cmd.Flags().StringVar(&o.Bucket, "bucket", "", "`URL` of the store, as in external_diffs.bucket")
 	sizeFlags(cmd, &o.Scale, &o.Rounds, "number of diffs")
 	cmd.Flags().IntVar(&o.Big, "big", 256, "size of the one big diff in `MIB`, up to 1024")

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,9 +34,7 @@ above a native cascade without an index).`+benchLoad,
 			}
 			return childrenJob(pace)
 		},
-		func(ctx context.Context, cluster *bench.Cluster) (bench.Report, error) {
-			return bench.Drain(ctx, cluster, o)
-		})
+		o.Drain)
 	setFlag(cmd, &set, bench.DrainSets())
 	loadFlags(cmd, &o, "the child tables", "the worker (pace adaptive)")
 	paceFlag(cmd, &pace)
@@ -59,9 +56,7 @@ disk and many minutes.`,
 			o.Sizes = bench.Backlogs(most)
 			return childrenJob(pace)
 		},
-		func(ctx context.Context, cluster *bench.Cluster) (bench.Report, error) {
-			return bench.Scale(ctx, cluster, o)
-		})
+		o.Scale)
 	cmd.Flags().Int64Var(&most, "max", bench.LargestBacklog, "leave out backlogs of more than `N` tombstones")
 	cmd.Flags().BoolVar(&o.OldSnapshot, "old-snapshot", false, "measure also beside an old snapshot")
 	paceFlag(cmd, &pace)
@@ -74,9 +69,7 @@ func benchWorkersCommand(env *cli.Env) *cobra.Command {
 		`Drains the data set wide (10,000 parents with 100 children) by 1, 2 and 4 workers on one database, where one of them
 works at a time, and by a worker each on 2 and 4 databases of the same server.`,
 		func() (measuredJob, error) { return childrenJob("") },
-		func(ctx context.Context, cluster *bench.Cluster) (bench.Report, error) {
-			return bench.Workers(ctx, cluster, o)
-		})
+		o.Workers)
 	sizeFlags(cmd, &o.Scale, &o.Rounds, "size")
 	return cmd
 }

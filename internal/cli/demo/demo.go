@@ -49,7 +49,8 @@ type demoFlags struct {
 	keep                                string
 }
 
-func demoCommand(env *cli.Env) *cobra.Command {
+// Command is the command of this area.
+func Command(env *cli.Env) *cobra.Command {
 	var flags demoFlags
 	cmd := env.Reports(&cobra.Command{
 		Use:   "demo",

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -88,11 +87,11 @@ that in the same transaction. Sexton then deletes or changes the rows that refer
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"start", "To start:", slices.Concat(demo.Commands(env), schema.Commands(env))},
-		{"operate", "To operate:", slices.Concat(run.Commands(env), jobs.Commands(env))},
+		{"start", "To start:", append(schema.Commands(env), demo.Command(env))},
+		{"operate", "To operate:", append(jobs.Commands(env), run.Command(env))},
 		{"look", "To look after it:", check.Commands(env)},
 		{"data", "Data:", records.Commands(env)},
-		{"tools", "Tools:", append(bench.Commands(env), versionCommand(env), completionCommand())},
+		{"tools", "Tools:", []*cobra.Command{bench.Command(env), versionCommand(env), completionCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: part.id, Title: part.title})
 		for _, cmd := range part.commands {

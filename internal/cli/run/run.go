@@ -31,7 +31,8 @@ import (
 // stopTime is how long a worker takes to stop at most: River's own soft stop, and what is around it.
 const stopTime = 9 * time.Second
 
-func runCommand(env *cli.Env) *cobra.Command {
+// Command is the command of this area.
+func Command(env *cli.Env) *cobra.Command {
 	flags := worker{reloadFailed: &atomic.Bool{}}
 	cmd := env.Command(&cobra.Command{
 		Use:   "run",
