@@ -111,11 +111,13 @@ func (r *Report) Run(ctx context.Context, check, database string, look func(cont
 	return result == OK
 }
 
-// Skip notes checks that were not made.
-func (r *Report) Skip(database string, checks ...string) {
-	for _, check := range checks {
-		r.Checks = append(r.Checks, Check{Check: check, Database: database, Result: Skipped})
+// RunIf makes a check that has something to look at, and else notes that it was not made.
+func (r *Report) RunIf(ctx context.Context, may bool, check, database string, look func(context.Context) ([]Finding, error)) bool {
+	if may {
+		return r.Run(ctx, check, database, look)
 	}
+	r.Checks = append(r.Checks, Check{Check: check, Database: database, Result: Skipped})
+	return false
 }
 
 // Count returns how many findings have the severity.
@@ -200,8 +202,8 @@ type Parent struct {
 type check struct {
 	name string
 	look func(context.Context) ([]Finding, error)
-	// skipped reports whether it has nothing to look at, by the names of the checks that found nothing.
-	skipped func(passed map[string]bool) bool
+	// needs reports whether it has something to look at, by the names of the checks that found nothing; nil stands for always.
+	needs func(passed map[string]bool) bool
 }
 
 // checks are all of them, in their order.
@@ -210,13 +212,13 @@ func (t Target) checks() []check {
 		return func(ctx context.Context) ([]Finding, error) { return t.read(ctx, look) }
 	}
 	// LISTEN is not allowed during recovery.
-	deaf := func(passed map[string]bool) bool { return t.Undirected || !passed["recovery"] }
-	unknown := func(map[string]bool) bool { return !t.Installed || t.Parents == nil }
+	hears := func(passed map[string]bool) bool { return !t.Undirected && passed["recovery"] }
+	known := func(map[string]bool) bool { return t.Installed && t.Parents != nil }
 	return []check{
 		{"version", reading(version), nil},
 		{"recovery", reading(recovery), nil},
 		{"clock", t.clock, nil},
-		{"listen", t.listen, deaf},
+		{"listen", t.listen, hears},
 		{"notify_queue", reading(notifyQueue), nil},
 		{"statistics", reading(statistics), nil},
 		{"transactions", reading(t.transactions), nil},
@@ -227,27 +229,17 @@ func (t Target) checks() []check {
 		{"autovacuum", reading(t.autovacuum), nil},
 		{"privileges", reading(t.privileges), nil},
 		{"partitions", reading(t.partitions), nil},
-		{"tombstones", reading(t.tombstones), unknown},
-		{"subscriptions", reading(t.subscriptions), unknown},
+		{"tombstones", reading(t.tombstones), known},
+		{"subscriptions", reading(t.subscriptions), known},
 	}
 }
 
-// Examine makes all checks of one database.
+// Examine makes all checks of one database, and none of one that has no pool.
 func Examine(ctx context.Context, report *Report, t Target) {
 	passed := map[string]bool{}
 	for _, c := range t.checks() {
-		if c.skipped != nil && c.skipped(passed) {
-			report.Skip(t.Database.Name, c.name)
-			continue
-		}
-		passed[c.name] = report.Run(ctx, c.name, t.Database.Name, c.look)
-	}
-}
-
-// Skip notes that the checks of Examine are not made of a database.
-func Skip(report *Report, database string) {
-	for _, c := range (Target{}).checks() {
-		report.Skip(database, c.name)
+		may := t.Database.Pool != nil && (c.needs == nil || c.needs(passed))
+		passed[c.name] = report.RunIf(ctx, may, c.name, t.Database.Name, c.look)
 	}
 }
 

@@ -34,11 +34,11 @@ type Workers struct {
 	Schedules []Schedule
 }
 
-// ExamineWorkers makes the checks of workers and schedules.
+// ExamineWorkers makes the checks of workers and schedules, if Sexton is installed.
 func ExamineWorkers(ctx context.Context, report *Report, w Workers) {
 	name := w.Database.Name
 	var alive []dbsqlc.ClientsAliveRow
-	report.Run(ctx, "workers", name, func(ctx context.Context) ([]Finding, error) {
+	report.RunIf(ctx, w.Installed, "workers", name, func(ctx context.Context) ([]Finding, error) {
 		return w.read(ctx, func(ctx context.Context, tx pgx.Tx) (_ []Finding, err error) {
 			if alive, err = w.Database.Names.Queries(tx).ClientsAlive(ctx, w.Silence.Seconds()); err != nil {
 				return nil, fmt.Errorf("read workers: %w", err)
@@ -47,11 +47,7 @@ func ExamineWorkers(ctx context.Context, report *Report, w Workers) {
 			return judgeWorkers(alive), nil
 		})
 	})
-	if len(alive) == 0 {
-		report.Skip(name, "schedules")
-		return
-	}
-	report.Run(ctx, "schedules", name, func(ctx context.Context) ([]Finding, error) {
+	report.RunIf(ctx, len(alive) > 0, "schedules", name, func(ctx context.Context) ([]Finding, error) {
 		return w.read(ctx, func(ctx context.Context, tx pgx.Tx) ([]Finding, error) { return w.schedules(ctx, tx, alive) })
 	})
 }

@@ -47,33 +47,15 @@ func Examine(ctx context.Context, c *config.Config) *Examination {
 	}
 	x.bind(ctx)
 	x.findServers(ctx)
-	schemas := x.Schemas()
-	for i, db := range x.Databases {
-		x.examineDatabase(ctx, db, schemas[i])
+	for _, schema := range x.Schemas() {
+		x.examineDatabase(ctx, x.Database(schema.Name), schema)
 	}
 	for _, settings := range c.Databases {
 		if x.Database(settings.Name).Pool == nil {
-			x.skip(settings.Name)
+			x.examineDatabase(ctx, database.Database{Name: settings.Name}, migrate.Database{Jobs: settings.Name == c.Jobs.Database})
 		}
 	}
 	return x
-}
-
-// jobsChecks are the checks that the jobs database alone has.
-func jobsChecks() []string { return []string{"workers", "schedules", "pauses", "stalled_jobs", "cron"} }
-
-// skip notes the checks that are not made of a database that cannot be reached.
-func (x *Examination) skip(name string) {
-	x.Report.Skip(name, "schema", "owner")
-	x.checks(name, component.Schema, func(_ *component.Component, check component.Check) { x.Report.Skip(name, check.Name) })
-	if x.hasGenerations(name) {
-		x.Report.Skip(name, "generations")
-	}
-	doctor.Skip(x.Report, name)
-	x.checks(name, component.Work, func(_ *component.Component, check component.Check) { x.Report.Skip(name, check.Name) })
-	if name == x.Config.Jobs.Database {
-		x.Report.Skip(name, jobsChecks()...)
-	}
 }
 
 // checks are those of the components that work in a database, of one phase.
@@ -95,11 +77,15 @@ func (x *Examination) run(ctx context.Context, check component.Check, database s
 	if check.Needs != nil {
 		may = check.Needs(&x.Exam)
 	}
-	if !may {
-		x.Report.Skip(database, check.Name)
-		return
+	passed := x.Report.RunIf(ctx, may, check.Name, database, func(ctx context.Context) ([]doctor.Finding, error) { return check.Look(ctx, &x.Exam) })
+	if may {
+		x.Passed[check.Name] = passed
 	}
-	x.Passed[check.Name] = x.Report.Run(ctx, check.Name, database, func(ctx context.Context) ([]doctor.Finding, error) { return check.Look(ctx, &x.Exam) })
+}
+
+// look makes a check of the database at hand, if it may.
+func (x *Examination) look(ctx context.Context, may bool, name string, look func(context.Context) ([]doctor.Finding, error)) bool {
+	return x.Report.RunIf(ctx, may, name, x.DB.Name, look)
 }
 
 // bind holds the configuration of the components against the databases.
@@ -172,24 +158,18 @@ func unconnected(err error) doctor.Finding {
 	return doctor.Finding{Severity: problem.Error, Message: err.Error(), Fix: "look at the connection string"}
 }
 
+// examineDatabase makes the checks of a database. Of one without a pool, which cannot be reached, all are skipped.
 func (x *Examination) examineDatabase(ctx context.Context, db database.Database, schema migrate.Database) {
 	x.DB = db
-	x.Installed = x.Report.Run(ctx, "schema", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return schemaFindings(ctx, schema) })
-	if x.Installed {
-		x.Report.Run(ctx, "owner", db.Name, func(ctx context.Context) ([]doctor.Finding, error) { return ownerFindings(ctx, schema) })
-	} else {
-		x.Report.Skip(db.Name, "owner")
-	}
-	x.checks(db.Name, component.Schema, func(_ *component.Component, check component.Check) { x.run(ctx, check, db.Name, true) })
+	x.Installed = x.look(ctx, db.Pool != nil, "schema", func(ctx context.Context) ([]doctor.Finding, error) { return schemaFindings(ctx, schema) })
+	x.look(ctx, x.Installed, "owner", func(ctx context.Context) ([]doctor.Finding, error) { return ownerFindings(ctx, schema) })
+	x.checks(db.Name, component.Schema, func(_ *component.Component, check component.Check) { x.run(ctx, check, db.Name, db.Pool != nil) })
 	x.examineGenerations(ctx)
 	target := x.target(schema)
 	doctor.Examine(ctx, x.Report, target)
 	x.work(ctx, true)
-	switch {
-	case schema.Jobs && x.Installed:
+	if schema.Jobs {
 		x.examineJobs(ctx, target)
-	case schema.Jobs:
-		x.Report.Skip(db.Name, jobsChecks()...)
 	}
 }
 
@@ -205,29 +185,27 @@ func (x *Examination) work(ctx context.Context, everywhere bool) {
 // examineJobs makes the checks that the jobs database alone has.
 func (x *Examination) examineJobs(ctx context.Context, target doctor.Target) {
 	workers := doctor.Workers{Target: target, Silence: x.Config.Jobs.Silence}
-	// Unreachable databases have their turns, too.
-	rotation := make([]database.Database, len(x.Config.Databases))
-	for i, settings := range x.Config.Databases {
-		rotation[i].Name = settings.Name
-	}
-	ticks, err := riverjobs.Ticks(riverjobs.Deps{Config: x.Config, Databases: rotation})
+	ticks, err := riverjobs.Ticks(riverjobs.Deps{Config: x.Config})
 	for _, t := range ticks {
 		workers.Schedules = append(workers.Schedules, doctor.Schedule{Kind: t.Kind, Database: t.Database, Times: t.Schedule})
 	}
 	doctor.ExamineWorkers(ctx, x.Report, workers)
 	x.work(ctx, false)
 	x.checks(x.DB.Name, component.Disabled, func(_ *component.Component, check component.Check) {
+		if !x.Installed {
+			return
+		}
 		found, err := check.Look(ctx, &x.Exam)
 		if err != nil || len(found) > 0 {
 			x.Report.Run(ctx, check.Name, x.DB.Name, func(context.Context) ([]doctor.Finding, error) { return found, err })
 		}
 	})
-	x.Report.Run(ctx, "pauses", x.DB.Name, func(ctx context.Context) ([]doctor.Finding, error) {
+	x.look(ctx, x.Installed, "pauses", func(ctx context.Context) ([]doctor.Finding, error) {
 		found, paused := x.pauses(ctx)
 		return found, cmp.Or(err, paused)
 	})
-	x.Report.Run(ctx, "stalled_jobs", x.DB.Name, x.stalledJobs)
-	x.Report.Run(ctx, "cron", x.DB.Name, x.unled)
+	x.look(ctx, x.Installed, "stalled_jobs", x.stalledJobs)
+	x.look(ctx, x.Installed, "cron", x.unled)
 }
 
 // target collects what the checks of a database have to know of the rest of the program.
@@ -303,24 +281,16 @@ func ownerFindings(ctx context.Context, schema migrate.Database) ([]doctor.Findi
 	return found, err
 }
 
-// hasGenerations reports whether definitions or lists are installed in a database. Without loose foreign keys all of them are those of the
-// jobs database.
-func (x *Examination) hasGenerations(name string) bool {
-	return len(riverjobs.Generations(x.Config, x.Definitions)) > 0 && (x.Config.Has(migrate.LooseForeignKeys) || name == x.Config.Jobs.Database)
-}
-
 // examineGenerations compares what is installed with the files and with what each worker has read.
 func (x *Examination) examineGenerations(ctx context.Context) {
 	db := x.DB
-	if !x.hasGenerations(db.Name) {
+	// Without loose foreign keys all definitions and lists are those of the jobs database.
+	here := x.Config.Has(migrate.LooseForeignKeys) || db.Name == x.Config.Jobs.Database
+	if !here || len(riverjobs.Generations(x.Config, x.Definitions)) == 0 {
 		return
 	}
 	// Half of the definitions would be another generation.
-	if !x.Installed || !x.Whole {
-		x.Report.Skip(db.Name, "generations")
-		return
-	}
-	x.Report.Run(ctx, "generations", db.Name, func(ctx context.Context) ([]doctor.Finding, error) {
+	x.look(ctx, x.Installed && x.Whole, "generations", func(ctx context.Context) ([]doctor.Finding, error) {
 		differs, err := installation.GenerationFindings(ctx, db, riverjobs.Generations(x.Config, x.Definitions))
 		var found []doctor.Finding
 		for _, d := range differs {
