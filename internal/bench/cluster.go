@@ -42,9 +42,8 @@ const fullDuty, autoDuty = "100", "auto"
 
 // Worker runs passes of a job one by one, as `sexton job run` does.
 type Worker struct {
-	Pass func(ctx context.Context) (Pass, error)
-	// PassWith is Pass for a job that has other arguments each time.
-	PassWith func(ctx context.Context, args json.RawMessage) (Pass, error)
+	// Args are those of the pass; nil stands for the ones that the job always has.
+	Pass func(ctx context.Context, args json.RawMessage) (Pass, error)
 	// Undo takes the newest deletion back, where the cluster keeps deletions. It returns how many rows came back.
 	Undo  func(ctx context.Context) (int64, error)
 	Close func()
@@ -64,7 +63,7 @@ type Pass struct {
 // would be measured.
 func (w *Worker) drain(ctx context.Context) (passes int, err error) {
 	for {
-		pass, err := w.Pass(ctx)
+		pass, err := w.Pass(ctx, nil)
 		passes++
 		switch {
 		case err != nil:

@@ -209,7 +209,7 @@ func (g diffCluster) move(ctx context.Context, data *template, s diffSet) (m mea
 	}
 	began := time.Now()
 	err = atOnce(ctx, g.workers, s.diffs, func(ctx context.Context, n int64) error {
-		pass, err := worker.PassWith(ctx, json.RawMessage(fmt.Sprintf(`{"diff_id": %d}`, n+1)))
+		pass, err := worker.Pass(ctx, json.RawMessage(fmt.Sprintf(`{"diff_id": %d}`, n+1)))
 		if err == nil && pass.Trouble != "" {
 			err = errors.New(pass.Trouble)
 		}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -121,7 +122,7 @@ func TestWorkerDrain(t *testing.T) {
 		{err: errors.New("broken"), ran: 1, want: "run pass: broken"},
 	} {
 		ran := 0
-		worker := Worker{Pass: func(context.Context) (Pass, error) {
+		worker := Worker{Pass: func(context.Context, json.RawMessage) (Pass, error) {
 			ran++
 			if test.err != nil {
 				return Pass{}, test.err

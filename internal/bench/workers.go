@@ -132,7 +132,7 @@ func newSubscription() subscription {
 // the subscription.
 func (w *Worker) drainBeside(ctx context.Context, drained subscription) error {
 	for {
-		pass, err := w.Pass(ctx)
+		pass, err := w.Pass(ctx, nil)
 		switch {
 		case err != nil:
 			return fmt.Errorf("run pass: %w", err)

@@ -101,7 +101,6 @@ func (env *Env) Exit(cmd *cobra.Command, err error) int {
 	case is[usageError](err):
 		_, _ = fmt.Fprintf(env.Stderr, "sexton: %v\nRun \"%s --help\" for what it takes.\n", err, cmd.CommandPath())
 		return exitUsage
-	case is[*FailedRunError](err):
 	case listed:
 		for _, p := range problems {
 			_, _ = fmt.Fprintln(env.Stderr, "sexton:", p)
@@ -152,11 +151,7 @@ func (env *Env) Getenv(name string) string {
 	return ""
 }
 
-// FailedRunError ends a command whose pass failed. The exit code is that of a failure whatever the cause,
-// so the cause is not unwrapped.
-type FailedRunError struct {
-	Kind  string
-	Cause error
+// FailedRun ends a command whose pass failed. The exit code is that of a failure whatever the cause, so the cause is not wrapped.
+func FailedRun(kind string, cause error) error {
+	return errors.New("run of " + kind + " failed: " + cause.Error())
 }
-
-func (e *FailedRunError) Error() string { return fmt.Sprintf("run of %s failed: %v", e.Kind, e.Cause) }

@@ -2,6 +2,7 @@ package web
 
 import (
 	"net"
+	"net/http"
 	"sync"
 )
 
@@ -12,6 +13,7 @@ const maxConnections = 128
 type limited struct {
 	net.Listener
 
+	// open has one entry per connection, from before Accept returns it.
 	open   chan struct{}
 	closed chan struct{}
 	close  func()
@@ -33,29 +35,17 @@ func (l *limited) Accept() (net.Conn, error) {
 		<-l.open
 		return nil, err //nolint:wrapcheck // net/http looks what it is
 	}
-	return &accepted{Conn: conn, release: sync.OnceFunc(func() { <-l.open })}, nil
+	return conn, nil
+}
+
+// changed is the server's hook, which is told once of the end of each connection. None is hijacked.
+func (l *limited) changed(_ net.Conn, state http.ConnState) {
+	if state == http.StateClosed {
+		<-l.open
+	}
 }
 
 func (l *limited) Close() error {
 	l.close()
 	return l.Listener.Close() //nolint:wrapcheck // as above
-}
-
-type accepted struct {
-	net.Conn
-
-	release func()
-}
-
-func (c *accepted) Close() error {
-	defer c.release()
-	return c.Conn.Close() //nolint:wrapcheck // as above
-}
-
-// CloseWrite lets net/http end its answer to a request that it has not read to the end; a mere Close would take the answer back.
-func (c *accepted) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite() //nolint:wrapcheck // as above
-	}
-	return nil
 }

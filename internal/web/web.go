@@ -61,15 +61,16 @@ func (s *Server) Run(ctx context.Context) {
 	}
 	refusals := dedup.New(s.Logger.Handler(), refusedEvery, nil)
 	defer refusals.Flush()
+	slots := limit(listener)
 	server := &http.Server{
 		Handler:           s.handler(isLoopback(listener.Addr()), slog.New(refusals)),
 		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog:       slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),
+		MaxHeaderBytes: maxHeaderBytes, ConnState: slots.changed,
+		ErrorLog: slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),
 	}
 	s.Logger.InfoContext(ctx, "http server listens", "address", listener.Addr().String())
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(limit(listener)) }()
+	go func() { served <- server.Serve(slots) }()
 	select {
 	case err := <-served:
 		s.Logger.ErrorContext(ctx, "http server ended", "error", err)

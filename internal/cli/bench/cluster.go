@@ -215,20 +215,21 @@ func (g installer) open(ctx context.Context, url, definitions, duty string, trac
 		Bindings: &riverjobs.Bindings{}, Config: c, Databases: all.Databases, Definitions: all.Definitions, Logger: log,
 		Runner: &jobrun.Runner{Leases: all.Leases(installation.Holder()), Logger: log, Figures: riverjobs.Figures},
 	}
-	passWith := func(ctx context.Context, args json.RawMessage) (bench.Pass, error) {
-		report, err := job.Run(ctx, deps, riverjobs.Pass{Database: db.Name, Args: args})
-		if err == nil {
-			err = ctx.Err() // Asked to stop, a pass ends in peace.
-		}
-		if err != nil {
-			return bench.Pass{}, err
-		}
-		return g.job.pass(report)
-	}
 	return &bench.Worker{
-		Pass:     func(ctx context.Context) (bench.Pass, error) { return passWith(ctx, g.job.args) },
-		PassWith: passWith,
-		Undo:     func(ctx context.Context) (int64, error) { return undoNewest(ctx, all) },
-		Close:    all.Close,
+		Pass: func(ctx context.Context, args json.RawMessage) (bench.Pass, error) {
+			if args == nil {
+				args = g.job.args
+			}
+			report, err := job.Run(ctx, deps, riverjobs.Pass{Database: db.Name, Args: args})
+			if err == nil {
+				err = ctx.Err() // Asked to stop, a pass ends in peace.
+			}
+			if err != nil {
+				return bench.Pass{}, err
+			}
+			return g.job.pass(report)
+		},
+		Undo:  func(ctx context.Context) (int64, error) { return undoNewest(ctx, all) },
+		Close: all.Close,
 	}, nil
 }

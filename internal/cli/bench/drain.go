@@ -12,10 +12,8 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
+	riverjobs "sexton/river_jobs"
 )
-
-// looseForeignKeys is the kind whose passes are measured.
-const looseForeignKeys = "loose_foreign_keys_cleanup"
 
 func benchDrainCommand(env *cli.Env) *cobra.Command {
 	var o bench.Options
@@ -92,7 +90,7 @@ func childrenJob(pace string) (measuredJob, error) {
 		environ = append(environ, "SEXTON_DATABASES__MAIN__LIMITS__DELETES="+unlimited, "SEXTON_DATABASES__MAIN__LIMITS__UPDATES="+unlimited)
 	}
 	return measuredJob{
-		kind: looseForeignKeys, file: "loose_foreign_keys: {definitions: [definitions.yml]}\n",
+		kind: riverjobs.LooseForeignKeys, file: "loose_foreign_keys: {definitions: [definitions.yml]}\n",
 		environ: environ, duty: "SEXTON_LOOSE_FOREIGN_KEYS__DUTY", pass: passOf(childrenPass),
 	}, nil
 }

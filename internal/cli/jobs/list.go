@@ -31,29 +31,22 @@ type listedJob struct {
 }
 
 func jobListCommand(env *cli.Env) *cobra.Command {
-	return env.Reports(&cobra.Command{
+	return env.On("", &cobra.Command{
 		Use:     "list",
 		Short:   "List the enabled jobs with schedule and last run",
 		Example: "  sexton job list",
-	}, func(ctx context.Context, _ []string) error {
-		return env.With(ctx, "", func(all *installation.Connections) error { return listJobs(ctx, env, all) })
-	})
-}
-
-func listJobs(ctx context.Context, env *cli.Env, all *installation.Connections) error {
-	states, err := operator.ReadJobs(ctx, all)
-	if err != nil {
-		return err
-	}
-	jobs := each.Of(states, func(s operator.JobState) listedJob {
-		return listedJob{
-			Kind: s.Job.Kind, Queue: s.Job.Queue, Database: s.Database, Schedule: s.Job.Schedule, Summary: s.Job.Summary,
-			LastRun: s.LastRun, LastOutcome: s.LastOutcome,
+	}, func(ctx context.Context, all *installation.Connections) error {
+		states, err := operator.ReadJobs(ctx, all)
+		if err != nil {
+			return err
 		}
-	})
-	return env.Print(jobs, func(w io.Writer) {
-		words.Table(w, "KIND\tDATABASE\tSCHEDULE\tLAST RUN\tOUTCOME", jobs, func(j listedJob) []any {
-			return []any{j.Kind, j.Database, &j.Schedule, words.Age(j.LastRun), j.LastOutcome}
+		jobs := each.Of(states, func(s operator.JobState) listedJob {
+			return listedJob{s.Kind, s.Queue, s.Database, s.Schedule, s.Job.Summary, s.LastRun, s.LastOutcome}
+		})
+		return env.Print(jobs, func(w io.Writer) {
+			words.Table(w, "KIND\tDATABASE\tSCHEDULE\tLAST RUN\tOUTCOME", jobs, func(j listedJob) []any {
+				return []any{j.Kind, j.Database, &j.Schedule, words.Age(j.LastRun), j.LastOutcome}
+			})
 		})
 	})
 }

@@ -155,7 +155,7 @@ func runPass(ctx context.Context, env *cli.Env, request passRequest) (report job
 		Runner: &jobrun.Runner{Leases: all.Leases(id), Logger: log, Figures: riverjobs.Figures},
 	}, pass)
 	if err != nil && !errors.Is(err, context.Canceled) {
-		err = &cli.FailedRunError{Kind: job.Kind, Cause: err}
+		err = cli.FailedRun(job.Kind, err)
 	}
 	return report, err
 }

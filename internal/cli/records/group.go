@@ -1,7 +1,6 @@
 package records
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,8 +10,6 @@ import (
 
 	"sexton/internal/cli"
 	"sexton/internal/components"
-	"sexton/internal/database"
-	"sexton/internal/fault"
 	"sexton/internal/groupschedule"
 	"sexton/internal/installation"
 	"sexton/internal/operator"
@@ -71,7 +68,7 @@ has begun is stopped as long as it has removed no row. After that, or once a gro
 func askGroup(env *cli.Env, cmd *cobra.Command, door groupDoor) *cobra.Command {
 	var request groupRequest
 	env.On(riverjobs.AdjournedGroupDeletion, cmd, func(ctx context.Context, all *installation.Connections) error {
-		return request.ask(ctx, env, all.Jobs(), door)
+		return request.ask(ctx, env, all, door)
 	})
 	request.flags(cmd, nil)
 	return cmd
@@ -94,7 +91,7 @@ how long it would take. --by is optional then.`,
 			seen, err := operator.ForeseeGroup(ctx, all, request.ID, request.By)
 			return printForeseen(env, seen, err)
 		}
-		return request.ask(ctx, env, all.Jobs(), groupDoor{`SELECT "sexton".delete_group_now($1, $2)`, "to be deleted now", "is due already"})
+		return request.ask(ctx, env, all, groupDoor{`SELECT "sexton".delete_group_now($1, $2)`, "to be deleted now", "is due already"})
 	})
 	request.flags(cmd, &plan)
 	cmd.Flags().BoolVar(&now, "now", false, "do not wait for the period")
@@ -109,16 +106,17 @@ how long it would take. --by is optional then.`,
 }
 
 // ask goes through one of the doors.
-func (r groupRequest) ask(ctx context.Context, env *cli.Env, db database.Database, door groupDoor) error {
-	answer, said := askedGroup{GroupID: r.ID}, door.unchanged
-	err := db.Pool.QueryRow(ctx, db.Names.Render(door.call), r.ID, r.By).Scan(&answer.Changed)
+func (r groupRequest) ask(ctx context.Context, env *cli.Env, all *installation.Connections, door groupDoor) error {
+	said := door.unchanged
+	changed, err := ask(ctx, all, fmt.Sprintf("ask for group %d", r.ID), door.call, r.ID, r.By)
 	if err != nil {
-		return cmp.Or(fault.Refusal(err), fmt.Errorf("ask for group %d: %w", r.ID, err))
-	}
-	if answer.Group, err = groupschedule.ReadGroup(ctx, db.Pool, db.Names, r.ID); err != nil {
 		return err
 	}
-	if answer.Changed {
+	answer := askedGroup{GroupID: r.ID, Changed: changed}
+	if answer.Group, err = groupschedule.ReadGroup(ctx, all.Jobs().Pool, all.Jobs().Names, r.ID); err != nil {
+		return err
+	}
+	if changed {
 		said = door.changed
 	}
 	switch {

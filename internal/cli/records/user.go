@@ -30,7 +30,7 @@ func userDeleteCommand(env *cli.Env) *cobra.Command {
 	var request operator.UserDeletion
 	var by int64
 	var plan bool
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.On(riverjobs.GhostUsers, &cobra.Command{
 		Use:   "delete ID",
 		Short: "Block a user and queue its deletion",
 		Long: `Does what sexton.delete_user does in SQL: blocks the user and queues it, once. A worker then moves what the user
@@ -39,16 +39,13 @@ deleted, too. Internal users, the ghost user among them, are refused, and so is 
 it changes nothing: it counts the rows per table, says what forbids the deletion, and about how long it would take.`,
 		Example: "  sexton user delete 4711\n  sexton user delete 4711 --hard --initiator 1\n  sexton user delete --plan 4711",
 		Args:    cli.OneID(&request.ID, "user"),
-	}, func(ctx context.Context, _ []string) error {
+	}, func(ctx context.Context, all *installation.Connections) error {
 		request.By = optional(by)
 		if plan {
-			return env.With(ctx, riverjobs.GhostUsers, func(all *installation.Connections) error {
-				seen, err := operator.ForeseeUser(ctx, all, request)
-				return printForeseen(env, seen, err)
-			})
+			seen, err := operator.ForeseeUser(ctx, all, request)
+			return printForeseen(env, seen, err)
 		}
-		queued, err := askForUser(ctx, env, fmt.Sprintf("queue user %d", request.ID), operator.DeleteUserSQL,
-			request.ID, request.By, request.Hard, request.Groups)
+		queued, err := ask(ctx, all, fmt.Sprintf("queue user %d", request.ID), operator.DeleteUserSQL, request.ID, request.By, request.Hard, request.Groups)
 		if err != nil {
 			return err
 		}
@@ -66,16 +63,12 @@ it changes nothing: it counts the rows per table, says what forbids the deletion
 	return cmd
 }
 
-// askForUser calls one of the doors in the database, which reports whether anything has changed. What was asked for stands in errors.
-func askForUser(ctx context.Context, env *cli.Env, what, call string, args ...any) (changed bool, err error) {
-	err = env.With(ctx, riverjobs.GhostUsers, func(all *installation.Connections) error {
-		db := all.Jobs()
-		err := db.Pool.QueryRow(ctx, db.Names.Render(call), args...).Scan(&changed)
-		if err != nil {
-			return cmp.Or(fault.Refusal(err), fmt.Errorf("%s: %w", what, err))
-		}
-		return nil
-	})
+// ask calls one of the doors in the database, which reports whether anything has changed. What was asked for stands in errors.
+func ask(ctx context.Context, all *installation.Connections, what, call string, args ...any) (changed bool, err error) {
+	db := all.Jobs()
+	if err = db.Pool.QueryRow(ctx, db.Names.Render(call), args...).Scan(&changed); err != nil {
+		err = cmp.Or(fault.Refusal(err), fmt.Errorf("%s: %w", what, err))
+	}
 	return changed, err
 }
 
@@ -88,7 +81,7 @@ type cancelledUser struct {
 
 func userCancelCommand(env *cli.Env) *cobra.Command {
 	var id, by int64
-	cmd := env.Reports(&cobra.Command{
+	cmd := env.On(riverjobs.GhostUsers, &cobra.Command{
 		Use:   "cancel ID",
 		Short: "Take back the deletion of a user that has not begun",
 		Long: `Does what sexton.cancel_user_deletion does in SQL: takes the user out of the queue and gives it the state that it had
@@ -96,8 +89,8 @@ before. Once a worker has changed rows of the user, this is refused. Groups that
 the user stay so; sexton group cancel restores each.`,
 		Example: "  sexton user cancel 4711\n  sexton user cancel 4711 --by 1",
 		Args:    cli.OneID(&id, "user"),
-	}, func(ctx context.Context, _ []string) error {
-		cancelled, err := askForUser(ctx, env, fmt.Sprintf("cancel the deletion of user %d", id),
+	}, func(ctx context.Context, all *installation.Connections) error {
+		cancelled, err := ask(ctx, all, fmt.Sprintf("cancel the deletion of user %d", id),
 			`SELECT "sexton".cancel_user_deletion($1, $2)`, id, optional(by))
 		if err != nil {
 			return err

@@ -87,7 +87,7 @@ func TestFailedRunExitsWithFailure(t *testing.T) {
 	for _, cause := range []error{found.Err(), &database.UnreachableError{Database: "main", Reason: "gone", Fix: "bring it back"}} {
 		var stderr bytes.Buffer
 		a := &cli.Env{Stderr: &stderr}
-		require.Equal(t, cli.ExitFailure, a.Exit(nil, &cli.FailedRunError{Kind: "some_kind", Cause: cause}))
+		require.Equal(t, cli.ExitFailure, a.Exit(nil, cli.FailedRun("some_kind", cause)))
 		require.Equal(t, "sexton: run of some_kind failed: "+cause.Error()+"\n", stderr.String())
 	}
 }

@@ -145,7 +145,7 @@ func (p *Page) serveHistory(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var tables []component.Backlog
-	if present := p.look(r.Context()); present.err == nil {
+	if present := p.overview.Get(r.Context()); present.err == nil {
 		tables = present.value.DeletionTables // What was read before an outage is not the present.
 	}
 	document, err := json.Marshal(newChart(s, kept.value, tables, time.Now()))

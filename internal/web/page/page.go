@@ -144,9 +144,6 @@ func lasting[T any](read func(context.Context) (T, error)) func(context.Context)
 	}
 }
 
-// look returns what is known of everything.
-func (p *Page) look(ctx context.Context) reading[operator.Overview] { return p.overview.Get(ctx) }
-
 // render answers with a template. It is rendered before anything is sent, so that an answer is whole or an error.
 func (p *Page) render(w http.ResponseWriter, code int, name string, data any) {
 	var out bytes.Buffer

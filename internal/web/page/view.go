@@ -106,7 +106,7 @@ func (j jobIn) Ended() *time.Time { return cmp.Or(j.LastEnded, j.LastRun) }
 
 // newView reads and prepares everything.
 func (p *Page) newView(ctx context.Context, at focus) *view {
-	read := p.look(ctx)
+	read := p.overview.Get(ctx)
 	v := &view{
 		Now: time.Now(), ReadOnly: p.options.ReadOnly, Version: p.options.Version, At: read.at, Known: !read.at.IsZero(),
 		Overview: read.value, Spans: stretches(),
