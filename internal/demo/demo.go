@@ -52,15 +52,12 @@ const stallTimeout = 2 * time.Minute
 
 // Run plays all scenes and shows them until ctx ends or, with drain, until everything that was to be done is done and
 // its consequences, too. Then the scenes are checked. Without drain, the end of ctx is how a demo ends and no error.
-func Run(ctx context.Context, site Site, drain bool) (Summary, error) {
-	summary, err := run(ctx, site, drain)
-	if ctx.Err() != nil && !drain {
-		err = nil
-	}
-	return summary, err
-}
-
-func run(ctx context.Context, site Site, drain bool) (Summary, error) {
+func Run(ctx context.Context, site Site, drain bool) (_ Summary, err error) {
+	defer func() {
+		if ctx.Err() != nil && !drain {
+			err = nil
+		}
+	}()
 	// A kept cluster has the runs of earlier demos.
 	var earlier int64
 	if err := site.Pool.QueryRow(ctx, site.Names.Render(query("last_run"))).Scan(&earlier); err != nil {

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,26 +23,14 @@ type State struct {
 
 // drained reports that no application does anything more and that nothing waits.
 func (s State) drained() bool {
-	for _, scene := range s.Scenes {
-		if !scene.Done || scene.Backlog > 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(s.Scenes, func(scene SceneState) bool { return !scene.Done || scene.Backlog > 0 })
 }
 
 // moved reports that something is not as it was.
 func (s State) moved(before State) bool {
-	if len(s.Scenes) != len(before.Scenes) {
-		return true
-	}
-	for i, scene := range s.Scenes {
-		was := before.Scenes[i]
-		if scene.Tally.Rows() != was.Tally.Rows() || scene.Backlog != was.Backlog || scene.Acted != was.Acted {
-			return true
-		}
-	}
-	return false
+	return !slices.EqualFunc(s.Scenes, before.Scenes, func(is, was SceneState) bool {
+		return is.Tally.Rows() == was.Tally.Rows() && is.Backlog == was.Backlog && is.Acted == was.Acted
+	})
 }
 
 // waiting says for what scenes there is still something to wait.
@@ -118,12 +107,7 @@ func (w *watch) until(ctx context.Context, drained bool) (State, error) {
 
 // measured reports that every stopwatch has seen all its items go.
 func (w *watch) measured() bool {
-	for _, scene := range w.scenes {
-		if scene.times.pending() > 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(w.scenes, func(scene *played) bool { return scene.times.pending() > 0 })
 }
 
 func (w *watch) read(ctx context.Context) (State, error) {

@@ -39,11 +39,6 @@ type DatabaseState struct {
 	Reasons  []string `json:"reasons,omitempty"`
 }
 
-// readinessForAll is the public part of Readiness: names and errors of databases are not.
-type readinessForAll struct {
-	Ready bool `json:"ready"`
-}
-
 // handler is everything that is served, behind its protection. On loopback only its names are answered to. Wrong credentials are
 // warned of in refusals.
 func (s *Server) handler(loopback bool, refusals *slog.Logger) http.Handler {
@@ -63,7 +58,7 @@ func (s *Server) handler(loopback bool, refusals *slog.Logger) http.Handler {
 		w.WriteHeader(code)
 		var told any = state
 		if VisitorOf(r.Context()) == (Visitor{}) {
-			told = readinessForAll{Ready: state.Ready}
+			told = map[string]bool{"ready": state.Ready} // Names and errors of databases are not for all.
 		}
 		// A client that went away needs no answer.
 		_ = json.NewEncoder(w).Encode(told)

@@ -14,22 +14,17 @@ import (
 	"sexton/internal/history"
 )
 
-// stretch is a span of time that can be looked at. Samples come every 15 s: each bin of a minute has some.
-type stretch struct{ Name, Title string }
-
-func stretches() []stretch {
-	return []stretch{{"1h", "1 hour"}, {"24h", "24 hours"}, {"7d", "7 days"}}
+// stretch is a span of time that can be looked at. Samples come every 15 s: each bin of a minute has some. The bins make some 300 points.
+type stretch struct {
+	Name, Title string
+	span, bin   time.Duration
 }
 
-// bounds are a stretch's length and that of its bins, which make some 300 points.
-func (s stretch) bounds() (span, bin time.Duration) {
-	switch s.Name {
-	case "24h":
-		return 24 * time.Hour, 5 * time.Minute
-	case "7d":
-		return 7 * 24 * time.Hour, 30 * time.Minute
-	default:
-		return time.Hour, 30 * time.Second
+func stretches() []stretch {
+	return []stretch{
+		{"1h", "1 hour", time.Hour, 30 * time.Second},
+		{"24h", "24 hours", 24 * time.Hour, 5 * time.Minute},
+		{"7d", "7 days", 7 * 24 * time.Hour, 30 * time.Minute},
 	}
 }
 
@@ -46,8 +41,7 @@ type histories map[string]*cache.Value[reading[[]history.Series]]
 func newHistory(source Source) histories {
 	all := histories{}
 	for _, s := range stretches() {
-		span, bin := s.bounds()
-		read := func(ctx context.Context) ([]history.Series, error) { return source.History(ctx, span, bin) }
+		read := func(ctx context.Context) ([]history.Series, error) { return source.History(ctx, s.span, s.bin) }
 		all[s.Name] = &cache.Value[reading[[]history.Series]]{Timeout: historyTimeout, Keep: historyFor, Read: lasting(read)}
 	}
 	return all
@@ -73,8 +67,7 @@ type chartSeries struct {
 
 // newChart aligns the series, and ends each with the present value, which no sample has yet.
 func newChart(s stretch, series []history.Series, tables []component.Backlog, now time.Time) chart {
-	span, bin := s.bounds()
-	c := chart{Span: int64(span.Seconds()), Now: now.Unix(), At: []int64{}, Series: []chartSeries{}}
+	c := chart{Span: int64(s.span.Seconds()), Now: now.Unix(), At: []int64{}, Series: []chartSeries{}}
 	series = withPresent(series, tables, now)
 	for _, one := range series {
 		for _, point := range one.Points {
@@ -82,7 +75,7 @@ func newChart(s stretch, series []history.Series, tables []component.Backlog, no
 		}
 	}
 	slices.Sort(c.At)
-	c.At = withGaps(slices.Compact(c.At), gap*int64(bin.Seconds()))
+	c.At = withGaps(slices.Compact(c.At), gap*int64(s.bin.Seconds()))
 	several := slices.ContainsFunc(series, func(one history.Series) bool { return one.Database != series[0].Database })
 	for _, one := range series {
 		column := chartSeries{Label: one.Table, Pending: make([]*int64, len(c.At)), Oldest: make([]*float64, len(c.At)), Rate: make([]*float64, len(c.At))}
@@ -93,7 +86,7 @@ func newChart(s stretch, series []history.Series, tables []component.Backlog, no
 			if i, found := slices.BinarySearch(c.At, point.At); found {
 				column.Pending[i], column.Oldest[i] = &point.Pending, &point.OldestAgeSeconds
 				if point.At < c.Now {
-					column.Rate[i] = new(float64(point.Finished) / bin.Seconds())
+					column.Rate[i] = new(float64(point.Finished) / s.bin.Seconds())
 				}
 			}
 		}
@@ -173,9 +166,8 @@ func spark(series []history.Series, table component.Backlog, now time.Time) stri
 	if len(points) < 3 {
 		return ""
 	}
-	span, _ := stretches()[0].bounds()
 	// A young history has the whole width, from five minutes on.
-	begin := max(now.Add(-span).Unix(), min(points[0].At, now.Add(-5*time.Minute).Unix()))
+	begin := max(now.Add(-stretches()[0].span).Unix(), min(points[0].At, now.Add(-5*time.Minute).Unix()))
 	highest := int64(1)
 	for _, point := range points {
 		highest = max(highest, point.Pending)

@@ -79,11 +79,8 @@ var _ http.Handler = (*Page)(nil)
 
 // New makes a page. An error means that the program was built wrongly.
 func New(options Options) (*Page, error) {
-	p := &Page{options: options, history: newHistory(options.Source), mux: http.NewServeMux()}
+	p := &Page{options: options, history: newHistory(options.Source), assets: loadAssets(), mux: http.NewServeMux()}
 	var err error
-	if p.assets, err = loadAssets(); err != nil {
-		return nil, err
-	}
 	if p.html, err = template.New("").Funcs(p.functions()).ParseFS(templateFiles, "templates/*.html"); err != nil {
 		return nil, fmt.Errorf("parse templates: %w", err)
 	}
@@ -192,21 +189,16 @@ type asset struct {
 // assets are the files that the page loads, by name. htmx and uPlot are as published on npm, their licences beside them.
 type assets map[string]asset
 
-func loadAssets() (assets, error) {
-	entries, err := assetFiles.ReadDir("assets")
-	if err != nil {
-		return nil, fmt.Errorf("list assets: %w", err)
-	}
+// loadAssets reads them. As parts of the program they are never missing.
+func loadAssets() assets {
 	all := assets{}
+	entries, _ := assetFiles.ReadDir("assets")
 	for _, entry := range entries {
-		content, err := assetFiles.ReadFile(path.Join("assets", entry.Name()))
-		if err != nil {
-			return nil, fmt.Errorf("read asset %s: %w", entry.Name(), err)
-		}
+		content, _ := assetFiles.ReadFile(path.Join("assets", entry.Name()))
 		sum := sha256.Sum256(content)
 		all[entry.Name()] = asset{content: content, kind: mime.TypeByExtension(path.Ext(entry.Name())), version: hex.EncodeToString(sum[:6])}
 	}
-	return all, nil
+	return all
 }
 
 // url is where a file is. It changes with the content, so that browsers may keep it.
