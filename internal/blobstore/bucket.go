@@ -6,20 +6,42 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"os"
+	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 )
 
-// bucket keeps objects in an S3-compatible service.
+// bucket keeps objects in an S3-compatible service. It writes them itself: the libraries' own uploaders take a new set of buffers for each object.
 type bucket struct {
 	client *s3.Client
 	name   string
 	// prefix begins all keys in the bucket.
-	prefix  string
-	uploads *uploads
+	prefix string
+	// checksum is the sort that the service wants with each part, as with the whole; empty where it may not know any.
+	checksum types.ChecksumAlgorithm
+	slots    chan struct{}
+	parts    sync.Pool
+}
+
+// newBucket has the process collect garbage early, unless the environment says when.
+func newBucket(client *s3.Client, name, prefix string) *bucket {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	b := &bucket{
+		client: client, name: name, prefix: prefix, slots: make(chan struct{}, partsAtOnce),
+		parts: sync.Pool{New: func() any { return new([PartSize]byte) }},
+	}
+	if client.Options().RequestChecksumCalculation != aws.RequestChecksumCalculationWhenRequired {
+		b.checksum = types.ChecksumAlgorithmCrc32
+	}
+	return b
 }
 
 func (b *bucket) version(ctx context.Context, key string) (Version, error) {
@@ -62,13 +84,6 @@ func (b *bucket) remove(ctx context.Context, key string) error {
 	}
 	_, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, Key: aws.String(b.prefix + key)})
 	return err
-}
-
-func (b *bucket) write(ctx, wanted context.Context, key string, over Version, resume *Parts) (io.WriteCloser, error) {
-	if err := CheckKey(key); err != nil {
-		return nil, err
-	}
-	return b.uploads.open(ctx, wanted, key, over, resume), nil
 }
 
 // stopsInCircles ends a listing whose next page is the one before, as faulty services send it for ever.

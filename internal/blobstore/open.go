@@ -153,8 +153,7 @@ func (s *Store) openBucket(ctx context.Context, name string, parameters url.Valu
 			o.BaseEndpoint = &endpoint
 		}
 	})
-	prefix := parameters.Get("prefix")
-	s.objects, s.kind = &bucket{client: client, name: name, prefix: prefix, uploads: newUploads(client, name, prefix)}, Object
+	s.objects, s.kind = newBucket(client, name, parameters.Get("prefix")), Object
 	return nil
 }
 

@@ -5,9 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
-	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -49,34 +46,9 @@ type Parts struct {
 	Complete bool
 }
 
-// uploads writes objects to a bucket. The libraries' own uploaders take a new set of buffers for each object.
-type uploads struct {
-	client         *s3.Client
-	bucket, prefix string
-	// checksum is the sort that the service wants with each part, as with the whole; empty where it may not know any.
-	checksum types.ChecksumAlgorithm
-	slots    chan struct{}
-	parts    sync.Pool
-}
-
-// newUploads has the process collect garbage early, unless the environment says when.
-func newUploads(client *s3.Client, bucket, prefix string) *uploads {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-	u := &uploads{
-		client: client, bucket: bucket, prefix: prefix, slots: make(chan struct{}, partsAtOnce),
-		parts: sync.Pool{New: func() any { return new([PartSize]byte) }},
-	}
-	if client.Options().RequestChecksumCalculation != aws.RequestChecksumCalculationWhenRequired {
-		u.checksum = types.ChecksumAlgorithmCrc32
-	}
-	return u
-}
-
 // upload is one object that is being written. What fits into one part goes in one request when it is closed.
 type upload struct {
-	*uploads
+	*bucket
 
 	ctx context.Context //nolint:containedctx // that of the write which this is
 	// wanted ends before ctx where the object is not to be.
@@ -96,11 +68,14 @@ type upload struct {
 	kept   map[int32]types.Part
 }
 
-// open begins an upload over the version. It has to be closed; where wanted has ended by then, nothing is written. The part that
+// write begins an upload over the version. It has to be closed; where wanted has ended by then, nothing is written. The part that
 // is under way is then sent to its end all the same, unless ctx has ended too: a service may keep one that was broken off, as it
 // comes after the order to remove all parts.
-func (u *uploads) open(ctx, wanted context.Context, key string, over Version, resume *Parts) *upload {
-	return &upload{uploads: u, ctx: ctx, wanted: wanted, key: u.prefix + key, over: over, resume: resume}
+func (b *bucket) write(ctx, wanted context.Context, key string, over Version, resume *Parts) (io.WriteCloser, error) {
+	if err := CheckKey(key); err != nil {
+		return nil, err
+	}
+	return &upload{bucket: b, ctx: ctx, wanted: wanted, key: b.prefix + key, over: over, resume: resume}, nil
 }
 
 // Write implements io.Writer.
@@ -147,10 +122,10 @@ func (u *upload) takePart(begin []byte) error {
 	return nil
 }
 
-func (u *uploads) giveBack(part *[PartSize]byte) {
+func (b *bucket) giveBack(part *[PartSize]byte) {
 	if part != nil {
-		u.parts.Put(part)
-		<-u.slots
+		b.parts.Put(part)
+		<-b.slots
 	}
 }
 
@@ -177,7 +152,7 @@ func (u *upload) send() error {
 	u.underWay = make(chan error, 1)
 	go func(ended chan<- error) {
 		sent, err := u.client.UploadPart(u.ctx, &s3.UploadPartInput{
-			Bucket: &u.bucket, Key: &u.key, UploadId: u.id, PartNumber: &number, Body: bytes.NewReader(content),
+			Bucket: &u.name, Key: &u.key, UploadId: u.id, PartNumber: &number, Body: bytes.NewReader(content),
 			ChecksumAlgorithm: u.checksum,
 		})
 		u.giveBack(part)
@@ -210,7 +185,7 @@ func (u *upload) begin() error {
 		}
 	}
 	begun, err := u.client.CreateMultipartUpload(u.ctx, &s3.CreateMultipartUploadInput{
-		Bucket: &u.bucket, Key: &u.key, ContentType: aws.String(contentType), ChecksumAlgorithm: u.checksum,
+		Bucket: &u.name, Key: &u.key, ContentType: aws.String(contentType), ChecksumAlgorithm: u.checksum,
 	})
 	if err != nil {
 		return err
@@ -226,7 +201,7 @@ func (u *upload) begin() error {
 // find lists the parts of the earlier upload.
 func (u *upload) find() error {
 	kept := map[int32]types.Part{}
-	request := &s3.ListPartsInput{Bucket: &u.bucket, Key: &u.key, UploadId: &u.resume.ID}
+	request := &s3.ListPartsInput{Bucket: &u.name, Key: &u.key, UploadId: &u.resume.ID}
 	stops := func(o *s3.ListPartsPaginatorOptions) { o.StopOnDuplicateToken = true }
 	for pages := s3.NewListPartsPaginator(u.client, request, stops); pages.HasMorePages(); {
 		page, err := pages.NextPage(u.ctx)
@@ -308,7 +283,7 @@ func (u *upload) conditions() (match, noneMatch *string) {
 func (u *upload) putWhole() error {
 	match, noneMatch := u.conditions()
 	_, err := u.client.PutObject(u.ctx, &s3.PutObjectInput{
-		Bucket: &u.bucket, Key: &u.key, ContentType: aws.String(contentType), Body: bytes.NewReader(u.content),
+		Bucket: &u.name, Key: &u.key, ContentType: aws.String(contentType), Body: bytes.NewReader(u.content),
 		IfMatch: match, IfNoneMatch: noneMatch,
 	})
 	return err
@@ -317,7 +292,7 @@ func (u *upload) putWhole() error {
 func (u *upload) complete() error {
 	match, noneMatch := u.conditions()
 	_, err := u.client.CompleteMultipartUpload(u.ctx, &s3.CompleteMultipartUploadInput{
-		Bucket: &u.bucket, Key: &u.key, UploadId: u.id, MultipartUpload: &types.CompletedMultipartUpload{Parts: u.sent},
+		Bucket: &u.name, Key: &u.key, UploadId: u.id, MultipartUpload: &types.CompletedMultipartUpload{Parts: u.sent},
 		IfMatch: match, IfNoneMatch: noneMatch,
 	})
 	return err
@@ -335,7 +310,5 @@ func (u *upload) end(id *string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(u.ctx), abortTimeout)
 	defer cancel()
 	// A service that cannot be reached keeps them for a while.
-	_, _ = u.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &u.bucket, Key: &u.key, UploadId: id})
+	_, _ = u.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &u.name, Key: &u.key, UploadId: id})
 }
-
-var _ io.WriteCloser = (*upload)(nil)
