@@ -28,9 +28,6 @@ import (
 // restores them.
 const AdjournedGroupDeletion = "adjourned_group_deletion"
 
-// groupSchedules is the table in which groups wait for it.
-const groupSchedules = "group_deletion_schedules"
-
 // markedEarlier is the condition for rows that wake the job, in groups and in their schedules. A mark of today makes nothing
 // due yet: there are many of them, and a timer is set for their midnight. A period that gets shorter wakes no worker either:
 // the subscription finds out when it looks again, in 10 s at most.
@@ -59,8 +56,8 @@ func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {
 		Job: Job{
 			Cron:          c.AdjournedGroups.Schedule,
 			Summary:       "has groups destroyed whose deletion was asked for and whose period is over",
-			DeletionTable: groupSchedules,
-			Wakes:         []triggers.Wake{{Table: groupSchedules, Due: markedEarlier}, {Table: "groups", Due: markedEarlier}},
+			DeletionTable: groupschedule.Table,
+			Wakes:         []triggers.Wake{{Table: groupschedule.Table, Due: markedEarlier}, {Table: "groups", Due: markedEarlier}},
 		},
 		bounds: func(AdjournedGroupDeletionArgs) bounds {
 			return bounds{lease: "adjourned_group_deletion_worker", ttl: time.Minute, timeout: time.Minute}
@@ -141,7 +138,7 @@ func groupDestroy(*config.Config) kind[GroupDestroyArgs] {
 			Args:          map[string]string{"group_id": migrate.Bigint, "user_id": migrate.Bigint},
 			Row:           migrate.Row{Table: "groups", Column: "id", Argument: "group_id"},
 			Summary:       "takes a group down in small steps: projects, sub-groups, memberships, the group",
-			DeletionTable: groupSchedules,
+			DeletionTable: groupschedule.Table,
 		},
 		// The time of a job is longer than a run's, and shorter than that after which its worker is taken for dead.
 		bounds: func(args GroupDestroyArgs) bounds {

@@ -7,20 +7,17 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 
 	"sexton/internal/blobstore"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/extdiff"
-	"sexton/internal/fault"
 	"sexton/internal/jobrun"
 	"sexton/internal/latency"
 	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
-	"sexton/internal/problem"
 	"sexton/triggers"
 )
 
@@ -29,8 +26,6 @@ import (
 const ScheduleExternalDiffs = "schedule_migrate_external_diffs"
 
 const (
-	diffTable    = "merge_request_diffs"
-	removalTable = "external_diff_removals"
 	// scheduleLease and its length are the original's. It is given back at the end.
 	scheduleLease    = "schedule_migrate_external_diffs_worker"
 	scheduleLeaseTTL = 2 * time.Hour
@@ -52,7 +47,7 @@ func scheduleDiffs(c *config.Config) kind[ScheduleExternalDiffsArgs] {
 		Job: Job{
 			Cron:          c.ExternalDiffs.Schedule,
 			Summary:       "looks for diffs to be moved to object storage, and removes the objects of deleted ones and of none",
-			DeletionTable: diffTable,
+			DeletionTable: extdiff.Table,
 			Wakes:         externalDiffsWakes(c),
 			LimitedByTick: true,
 		},
@@ -68,10 +63,10 @@ func scheduleDiffs(c *config.Config) kind[ScheduleExternalDiffsArgs] {
 // outdated by the passing of time or by a newer version. Neither wakes the job: its id is lower than those looked at already, and
 // only the next round, of a tick, finds it.
 func externalDiffsWakes(c *config.Config) []triggers.Wake {
-	wakes := []triggers.Wake{{Schema: c.Jobs.Schema, Table: removalTable}}
+	wakes := []triggers.Wake{{Schema: c.Jobs.Schema, Table: extdiff.RemovalTable}}
 	if c.ExternalDiffs.When == config.DiffRule(extdiff.Always) {
 		wakes = append(wakes, triggers.Wake{
-			Table: diffTable, Due: "NEW.files_count > 0 AND (NOT NEW.stored_externally OR NEW.stored_externally IS NULL)",
+			Table: extdiff.Table, Due: "NEW.files_count > 0 AND (NOT NEW.stored_externally OR NEW.stored_externally IS NULL)",
 		})
 	}
 	return wakes
@@ -192,9 +187,6 @@ func (s *scheduleStats) schedule(ctx context.Context, p *pass) error {
 	}
 	scheduler := extdiff.Scheduler{
 		Conn: conn.Conn(), Names: p.db.Names, Fence: p.granted, Rule: diffRule(p.Config), BySize: bySize(p.Config), Limit: limit,
-		Insert: func(ctx context.Context, tx pgx.Tx, ids []int64) (int, error) {
-			return enqueueDiffs(ctx, tx, p.db, ids)
-		},
 	}
 	found, err := scheduler.Run(ctx)
 	if found != nil {
@@ -214,46 +206,6 @@ func (s *scheduleStats) goOn(c config.ExternalDiffs) {
 	if s.OverLimit && s.DueInTick < perTick(c) {
 		s.OverLimit, s.More = false, true
 	}
-}
-
-// enqueueDiffs makes one job per diff, and counts the new ones. A diff that another transaction asks for that does not end is left out: that one's
-// job moves it, or a later round finds it. The others wait for it once, and not for each further one.
-func enqueueDiffs(ctx context.Context, tx pgx.Tx, db database.Database, ids []int64) (int, error) {
-	inserted, err := enqueueTogether(ctx, tx, db, askLock, ids...)
-	if !fault.Judge(err).Lock() {
-		return inserted, err
-	}
-	for _, id := range ids {
-		one, err := enqueueTogether(ctx, tx, db, "1ms", id)
-		if err != nil && !fault.Judge(err).Lock() {
-			return 0, err
-		}
-		inserted += one
-	}
-	_, err = tx.Exec(ctx, "SET LOCAL lock_timeout = '"+askLock+"'")
-	return inserted, problem.Doing(err, "bound waits for locks")
-}
-
-// enqueueTogether makes all jobs in one statement, or none.
-func enqueueTogether(ctx context.Context, tx pgx.Tx, db database.Database, lockTimeout string, ids ...int64) (inserted int, err error) {
-	const sql = `
-WITH bounded AS MATERIALIZED (
-    SELECT pg_catalog.set_config('lock_timeout', $3, true)
-), enqueued AS MATERIALIZED (
-    SELECT "sexton".enqueue($1, pg_catalog.jsonb_build_object('diff_id', diff.id)) AS id FROM bounded, pg_catalog.unnest($2::bigint[]) AS diff (id)
-)
-SELECT pg_catalog.array_agg(enqueued.id) FROM enqueued`
-	// A new job's time is that of this transaction's begin; its xmin may be that of a savepoint.
-	const count = `
-SELECT pg_catalog.count(*) FROM "sexton".river_job AS job WHERE job.id = ANY ($1::bigint[]) AND job.created_at = pg_catalog.now() AND job.attempt = 0`
-	err = pgx.BeginFunc(ctx, tx, func(attempt pgx.Tx) error {
-		var jobs []int64
-		if err := attempt.QueryRow(ctx, db.Names.Render(sql), MigrateExternalDiff, ids, lockTimeout).Scan(&jobs); err != nil {
-			return fmt.Errorf("enqueue %s: %w", MigrateExternalDiff, err)
-		}
-		return problem.Doing(attempt.QueryRow(ctx, db.Names.Render(count), jobs).Scan(&inserted), "count enqueued jobs")
-	})
-	return inserted, err //nolint:wrapcheck // it says what was done
 }
 
 // remove removes objects.
@@ -352,10 +304,10 @@ func migrateDiff(c *config.Config) kind[MigrateExternalDiffArgs] {
 		Job: Job{
 			MaxWorkers: c.ExternalDiffs.MaxWorkers,
 			Args:       map[string]string{"diff_id": migrate.Bigint},
-			Row:        migrate.Row{Table: "merge_request_diffs", Column: "id", Argument: "diff_id"},
+			Row:        migrate.Row{Table: extdiff.Table, Column: "id", Argument: "diff_id"},
 			Summary:    "moves the texts of one diff to object storage",
 
-			DeletionTable: diffTable,
+			DeletionTable: extdiff.Table,
 		},
 		// Without a timeout River's rescuer leaves the job alone, too: a move ends once no byte moves, and the heartbeat gives back the jobs of
 		// dead workers. Instead of a lease it has the diff's own claim.

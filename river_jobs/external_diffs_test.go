@@ -92,10 +92,10 @@ func TestDiffsThatAreDeletedSinceTheScanAreLeftOut(t *testing.T) {
 	granted := pgtest.Must(b.deps.Runner.Leases.Acquire(t.Context(), scheduleLease, scheduleLeaseTTL, b.db.Connected))(t)
 	scheduler := extdiff.Scheduler{
 		Conn: pgtest.Acquire(t, b.db.Pool()).Conn(), Names: b.db.Connected.Names, Fence: granted, Rule: extdiff.Always,
-		Insert: func(ctx context.Context, tx pgx.Tx, ids []int64) (int, error) {
-			b.db.Exec("DELETE FROM merge_request_diffs WHERE id = 2")
-			return enqueueDiffs(ctx, tx, b.db.Connected, ids)
-		},
+	}
+	scheduler.Insert = func(ctx context.Context, tx pgx.Tx, ids []int64, wait time.Duration) (int, error) {
+		b.db.Exec("DELETE FROM merge_request_diffs WHERE id = 2")
+		return scheduler.Enqueue(ctx, tx, ids, wait)
 	}
 	require.Equal(t, &extdiff.Schedule{Looked: 3, Due: 2, Inserted: 2}, pgtest.Must(scheduler.Run(t.Context()))(t))
 	require.Equal(t, [][]string{{"1"}, {"3"}}, b.db.Rows("SELECT args ->> 'diff_id' FROM sexton.river_job ORDER BY 1"))

@@ -22,9 +22,6 @@ import (
 // GhostUsers is the kind of the job that deletes users, whose contributions pass to the ghost user.
 const GhostUsers = "users_migrate_records_to_ghost_user_in_batches"
 
-// ghostQueue is the table in which users wait for it.
-const ghostQueue = "users_ghost_user_migrations"
-
 // MigrateRecordsToGhostUserArgs are none: the job takes every user who is due.
 type MigrateRecordsToGhostUserArgs struct{}
 
@@ -37,7 +34,7 @@ func (MigrateRecordsToGhostUserArgs) InsertOpts() river.InsertOpts { return once
 func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 	return kind[MigrateRecordsToGhostUserArgs]{
 		Job: Job{
-			Cron: c.GhostUsers.Schedule, Summary: "deletes users and moves what they wrote to the ghost user", DeletionTable: ghostQueue,
+			Cron: c.GhostUsers.Schedule, Summary: "deletes users and moves what they wrote to the ghost user", DeletionTable: ghostuser.QueueTable,
 			Check: func(ctx context.Context, c *config.Config, jobs database.Database) (problem.List, error) {
 				_, problems, err := CheckGhostUsers(ctx, c, jobs, jobs.Pool)
 				return problems, err

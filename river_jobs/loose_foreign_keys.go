@@ -40,7 +40,7 @@ func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
 			Cron: c.LooseForeignKeys.Schedule,
 			Args: map[string]string{"database": migrate.Text}, Defaults: map[string]any{"database": c.Databases[0].Name},
 			Summary:       "deletes or changes the children of deleted parents",
-			DeletionTable: "loose_foreign_keys_deleted_records",
+			DeletionTable: triggers.TombstoneTable,
 			LimitedByTick: true,
 			Databases:     c.DatabaseNames(),
 			entries: func(defs []definitions.Definition) []string {

@@ -27,9 +27,6 @@ import (
 // PlaceholderCleanup is the kind of the job that offers ownerless placeholder users for deletion.
 const PlaceholderCleanup = "import_placeholder_user_cleanup"
 
-// placeholderDetails is the table in which they wait.
-const placeholderDetails = "import_placeholder_user_details"
-
 const placeholderLease = "import/placeholder_user_cleanup_worker"
 
 const (
@@ -55,8 +52,8 @@ func placeholderCleanup(c *config.Config) kind[PlaceholderUserCleanupArgs] {
 		Job: Job{
 			Cron:          c.PlaceholderUsers.Schedule,
 			Summary:       "offers placeholder users that an import has left behind for deletion",
-			DeletionTable: placeholderDetails,
-			Wakes:         []triggers.Wake{{Table: placeholderDetails, Due: "NEW.namespace_id IS NULL"}},
+			DeletionTable: placeholder.DetailsTable,
+			Wakes:         []triggers.Wake{{Table: placeholder.DetailsTable, Due: "NEW.namespace_id IS NULL"}},
 			Check: func(ctx context.Context, c *config.Config, jobs database.Database) (problem.List, error) {
 				_, problems, err := CheckPlaceholderUsers(ctx, c, jobs, jobs.Pool)
 				return problems, err
@@ -205,9 +202,9 @@ func deletePlaceholder(*config.Config) kind[DeletePlaceholderUserArgs] {
 		Job: Job{
 			MaxWorkers:    20,
 			Args:          map[string]string{"user_id": migrate.Bigint},
-			Row:           migrate.Row{Table: placeholderDetails, Column: "placeholder_user_id", Argument: "user_id"},
+			Row:           migrate.Row{Table: placeholder.DetailsTable, Column: "placeholder_user_id", Argument: "user_id"},
 			Summary:       "has one placeholder user deleted, unless something refers to it",
-			DeletionTable: placeholderDetails,
+			DeletionTable: placeholder.DetailsTable,
 			listsOf:       PlaceholderCleanup,
 		},
 		bounds: func(DeletePlaceholderUserArgs) bounds { return bounds{} }, // It is one transaction, which locks the user.

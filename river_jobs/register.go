@@ -13,6 +13,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
+	"sexton/internal/extdiff"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
 	"sexton/internal/migrate"
@@ -210,7 +211,7 @@ func DeletionTables(c *config.Config) map[string][]string {
 		}
 	}
 	if c.Has(migrate.ExternalDiffs) {
-		tables[c.Jobs.Database] = append(tables[c.Jobs.Database], removalTable)
+		tables[c.Jobs.Database] = append(tables[c.Jobs.Database], extdiff.RemovalTable)
 	}
 	return tables
 }

@@ -146,14 +146,14 @@ func (c Config) usable(f footing, parents []Parent, installs bool) error {
 
 // records reports whether there is anything to do with tombstones: without the loose foreign keys there are none.
 func (c Config) records(parents []Parent) bool {
-	return len(parents) > 0 || slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Table == tombstoneTable })
+	return len(parents) > 0 || slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Table == TombstoneTable })
 }
 
-// tombstoneTable is in the tracked tables' schema.
-const tombstoneTable = "loose_foreign_keys_deleted_records"
+// TombstoneTable is in the tracked tables' schema.
+const TombstoneTable = "loose_foreign_keys_deleted_records"
 
 func (c Config) tombstones() string {
-	return pgx.Identifier{c.TrackedSchema, tombstoneTable}.Sanitize()
+	return pgx.Identifier{c.TrackedSchema, TombstoneTable}.Sanitize()
 }
 
 // resolve looks the parents up. It returns the parents that can be tracked, without repetitions, and one

@@ -25,12 +25,9 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// groupSchedules is the deletion table of groups.
-const groupSchedules = "group_deletion_schedules"
-
 func adjournedGroups() *component.Component {
 	return &component.Component{
-		Key: migrate.AdjournedGroups, Units: map[string]string{groupSchedules: "group"},
+		Key: migrate.AdjournedGroups, Units: map[string]string{groupschedule.Table: "group"},
 		Backlog: readGroups, Failures: groupFailures(),
 		Gauges: func(b component.Backlog) []metrics.Sample {
 			groups, _ := b.Details.(waitingGroups)
@@ -88,7 +85,7 @@ func readGroups(ctx context.Context, _ component.Source, db database.Database) (
 	}
 	counts := details.Groups.Backlog
 	backlog := component.Backlog{
-		Table: groupSchedules, Database: db.Name, Pending: counts.Due, Capped: counts.Capped, OldestAgeSeconds: counts.OldestAgeSeconds,
+		Table: groupschedule.Table, Database: db.Name, Pending: counts.Due, Capped: counts.Capped, OldestAgeSeconds: counts.OldestAgeSeconds,
 		Deferred: counts.Failed, DeferredCapped: counts.FailedCapped, Details: details,
 	}
 	if counts.Period == 0 && counts.Adjourned > 0 {

@@ -30,18 +30,12 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// diffTable is where diffs wait to be moved, removalTable where objects wait to be removed after their diffs.
-const (
-	diffTable    = "merge_request_diffs"
-	removalTable = "external_diff_removals"
-)
-
 // diffsSwitch is the configuration key that has diffs moved, and the objects of deleted ones removed.
 const diffsSwitch = "external_diffs.enabled"
 
 func externalDiffs() *component.Component {
 	return &component.Component{
-		Key: migrate.ExternalDiffs, Units: map[string]string{diffTable: "diff", removalTable: "object"},
+		Key: migrate.ExternalDiffs, Units: map[string]string{extdiff.Table: "diff", extdiff.RemovalTable: "object"},
 		Backlog: readDiffs, Left: readUnattended, Failures: diffFailures(), Checks: diffChecks(),
 		Plan: map[string]component.Planner{riverjobs.ScheduleExternalDiffs: planDiffs},
 		Measure: func(o *metrics.Options) {
@@ -58,8 +52,8 @@ func readDiffs(ctx context.Context, _ component.Source, db database.Database) ([
 	if err != nil {
 		return nil, err
 	}
-	diffs := component.Backlog{Table: diffTable, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped, Details: waitingDiffs{&backlog}}
-	removals, err := component.ReadBacklog(ctx, db, "external_diff_removals")
+	diffs := component.Backlog{Table: extdiff.Table, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped, Details: waitingDiffs{&backlog}}
+	removals, err := component.ReadBacklog(ctx, db, extdiff.RemovalTable)
 	return []component.Backlog{diffs, removals}, err
 }
 
@@ -73,7 +67,7 @@ func readUnattended(ctx context.Context, db database.Database) ([]component.Back
 		return nil, nil
 	}
 	return []component.Backlog{{
-		Table: removalTable, Database: db.Name, Pending: queued.Objects, Capped: queued.Capped, OldestAgeSeconds: queued.Oldest.Seconds(),
+		Table: extdiff.RemovalTable, Database: db.Name, Pending: queued.Objects, Capped: queued.Capped, OldestAgeSeconds: queued.Oldest.Seconds(),
 		Disabled: diffsSwitch,
 	}}, nil
 }
@@ -273,7 +267,7 @@ func skippedDiffs(ctx context.Context, x *component.Exam) ([]doctor.Finding, err
 		severity = problem.Warning
 	}
 	return []doctor.Finding{{
-		Severity: severity, Object: diffTable,
+		Severity: severity, Object: extdiff.Table,
 		Message: fmt.Sprintf("%s cannot be moved and stay in the database: %s", words.Counted(total, "diff"), strings.Join(reasons, ", ")),
 		Fix:     x.DB.Names.Render(`look at SELECT diff_id, skip_reason FROM "sexton".external_diffs WHERE skip_reason IS NOT NULL`),
 	}}, nil
@@ -310,7 +304,7 @@ func diffsTrigger(ctx context.Context, x *component.Exam) ([]doctor.Finding, err
 		return nil, err
 	}
 	return []doctor.Finding{{
-		Severity: problem.Warning, Object: diffTable,
+		Severity: problem.Warning, Object: extdiff.Table,
 		Message: fmt.Sprintf("the trigger %s is %s: the objects of deleted diffs are not removed", extdiff.TriggerName, state),
 		Fix:     x.DB.Names.Render(extdiff.TriggerFix(state)),
 	}}, nil
@@ -370,11 +364,11 @@ func unattended(ctx context.Context, x *component.Exam) ([]doctor.Finding, error
 		count = "more than " + count
 	}
 	return []doctor.Finding{{
-		Severity: problem.Warning, Object: "table " + removalTable,
+		Severity: problem.Warning, Object: "table " + extdiff.RemovalTable,
 		Message: fmt.Sprintf("%s of deleted diffs to be removed, the oldest for %s, but %s is false: no worker removes them, and their trigger goes on queuing",
 			count, words.Span(queued.Oldest), diffsSwitch),
 		Fix: fmt.Sprintf("set %s: true, and `sexton pause %s` where no more diffs are to be moved; or, where objects may stay for ever: ",
 			diffsSwitch, riverjobs.MigrateExternalDiff) +
-			x.DB.Names.Render(fmt.Sprintf(`DROP TRIGGER %s ON "public".%s; DELETE FROM "sexton".%s`, extdiff.TriggerName, diffTable, removalTable)),
+			x.DB.Names.Render(fmt.Sprintf(`DROP TRIGGER %s ON "public".%s; DELETE FROM "sexton".%s`, extdiff.TriggerName, extdiff.Table, extdiff.RemovalTable)),
 	}}, nil
 }

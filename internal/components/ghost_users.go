@@ -23,9 +23,6 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// ghostQueue is the deletion table of the users.
-const ghostQueue = "users_ghost_user_migrations"
-
 func ghostUsers() *component.Component {
 	failures := component.Rows("users", "user", "due now", "is being worked on, or does not wait any more",
 		func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]ghostuser.Waiting, error) {
@@ -42,7 +39,7 @@ func ghostUsers() *component.Component {
 			}
 		}, retryUsers)
 	return &component.Component{
-		Key: migrate.GhostUsers, Units: map[string]string{ghostQueue: "user"}, Failures: failures,
+		Key: migrate.GhostUsers, Units: map[string]string{ghostuser.QueueTable: "user"}, Failures: failures,
 		Backlog: func(ctx context.Context, _ component.Source, db database.Database) ([]component.Backlog, error) {
 			backlog, err := component.ReadBacklog(ctx, db, migrate.GhostUsers)
 			if err != nil {
@@ -134,7 +131,7 @@ func failingUsers(ctx context.Context, x *component.Exam) (found []doctor.Findin
 	for i, user := range failed {
 		if i == failingShown {
 			return append(found, doctor.Finding{
-				Severity: problem.Warning, Object: "table " + ghostQueue,
+				Severity: problem.Warning, Object: "table " + ghostuser.QueueTable,
 				Message: fmt.Sprintf("it is the same with %s more", words.Counted(int64(len(failed)-i), "user")),
 				Fix:     "see the failures on the web page",
 			}), nil

@@ -24,12 +24,9 @@ import (
 	"sexton/triggers"
 )
 
-// tombstoneTable is the deletion table of the loose foreign keys.
-const tombstoneTable = "loose_foreign_keys_deleted_records"
-
 func looseForeignKeys() *component.Component {
 	return &component.Component{
-		Key: migrate.LooseForeignKeys, Everywhere: true, Units: map[string]string{tombstoneTable: "tombstone"},
+		Key: migrate.LooseForeignKeys, Everywhere: true, Units: map[string]string{triggers.TombstoneTable: "tombstone"},
 		Backlog:  readTombstones,
 		Gauges:   keptGauges,
 		Failures: &component.Failures{Name: "tombstones", Everywhere: true, List: listTombstones, Find: findTombstone, Retry: retryTombstones},
@@ -238,7 +235,7 @@ func failedTombstones(ctx context.Context, x *component.Exam) (found []doctor.Fi
 	}
 	if list.More > 0 {
 		found = append(found, doctor.Finding{
-			Severity: problem.Warning, Object: "table " + tombstoneTable,
+			Severity: problem.Warning, Object: "table " + triggers.TombstoneTable,
 			Message: words.Counted(list.More, "more tombstone") + " failed",
 			Fix:     "see `sexton tombstones list --failed`",
 		})

@@ -18,12 +18,9 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// placeholderTable is the deletion table of the placeholder users.
-const placeholderTable = "import_placeholder_user_details"
-
 func placeholderUsers() *component.Component {
 	return &component.Component{
-		Key: migrate.PlaceholderUsers, Units: map[string]string{placeholderTable: "placeholder user"},
+		Key: migrate.PlaceholderUsers, Units: map[string]string{placeholder.DetailsTable: "placeholder user"},
 		Backlog: readPlaceholders, Failures: placeholderFailures(), Start: installation.SaveRules,
 		Plan: map[string]component.Planner{riverjobs.PlaceholderCleanup: component.Counting(placeholder.CountDueSQL()+", "+placeholder.NextDueSQL(),
 			func(c *config.Config) (int, []any) {
@@ -99,7 +96,7 @@ func readPlaceholders(ctx context.Context, at component.Source, db database.Data
 		return nil, err
 	}
 	return []component.Backlog{{
-		Table: placeholderTable, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped,
+		Table: placeholder.DetailsTable, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped,
 		OldestAgeSeconds: backlog.OldestAgeSeconds, Deferred: backlog.Deferred, DeferredCapped: backlog.DeferredCapped,
 		DeferredUntil: backlog.DeferredUntil, DeferredReason: backlog.DeferredReason,
 		GivenUp: &backlog.GivenUp, Details: keptPlaceholders{kept},
@@ -145,10 +142,10 @@ func bindPlaceholders(ctx context.Context, x *component.Exam) ([]doctor.Finding,
 		return found, err
 	}
 	return append(found, doctor.Finding{
-		Severity: problem.Warning, Object: "table " + placeholderTable,
+		Severity: problem.Warning, Object: "table " + placeholder.DetailsTable,
 		Message: words.Counted(negative, "row") + " with a negative number of attempts: they would be offered too often",
-		Fix: "UPDATE " + placeholderTable + " SET deletion_attempts = 0 WHERE deletion_attempts < 0, " +
-			"then ALTER TABLE " + placeholderTable + " ADD CHECK (deletion_attempts >= 0)",
+		Fix: "UPDATE " + placeholder.DetailsTable + " SET deletion_attempts = 0 WHERE deletion_attempts < 0, " +
+			"then ALTER TABLE " + placeholder.DetailsTable + " ADD CHECK (deletion_attempts >= 0)",
 	}), nil
 }
 
@@ -159,7 +156,7 @@ func givenUpPlaceholders(ctx context.Context, x *component.Exam) ([]doctor.Findi
 		return nil, err
 	}
 	return []doctor.Finding{{
-		Severity: problem.Warning, Object: "table " + placeholderTable,
+		Severity: problem.Warning, Object: "table " + placeholder.DetailsTable,
 		Message: fmt.Sprintf("%s given up after %d attempts", words.Counted(backlog.GivenUp, "placeholder user"), x.Config.PlaceholderUsers.MaxAttempts),
 		Fix:     "see `sexton placeholders list --given-up` for what refers to them, remove that, and run `sexton placeholders retry ID`, or with --all",
 	}}, nil

@@ -11,11 +11,18 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/dbsqlc/diffsqlc"
+	"sexton/internal/fault"
 	"sexton/internal/lease"
 	"sexton/internal/pgschema"
+	"sexton/internal/problem"
+)
+
+// Table is the name of the table in which diffs wait to be moved, RemovalTable of the one in which objects wait to be removed after their diffs.
+const (
+	Table        = "merge_request_diffs"
+	RemovalTable = "external_diff_removals"
 )
 
 const (
@@ -54,8 +61,8 @@ type Scheduler struct {
 	BySize bool
 	// Limit is the number of diffs per run; 0 means 1000.
 	Limit int
-	// Insert makes a job for each diff in the transaction, where there is none, and returns how many it made.
-	Insert func(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
+	// Insert makes a job for each diff in the transaction, where there is none, and returns how many it made; nil stands for Enqueue.
+	Insert func(ctx context.Context, tx pgx.Tx, ids []int64, wait time.Duration) (int, error)
 }
 
 // Run looks through the diffs from where the last run has stopped, and hands at most Limit of them on, each once. What comes after
@@ -141,12 +148,6 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 			// Those between the last one that is handed on and the end of the window are looked at again.
 			ended, last = ended && last == due[len(due)-1], due[len(due)-1]
 		}
-		inserted := 0
-		if len(due) > 0 {
-			if due, inserted, err = s.insert(ctx, tx, due); err != nil {
-				return fmt.Errorf("insert jobs: %w", err)
-			}
-		}
 		descend := ended && s.BySize && at.band < len(leastBytes())-1
 		restart := ended && !descend && found.Old
 		last = max(last, at.after)
@@ -161,6 +162,10 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		if err := on.CursorAdvance(ctx, at.after, restart, at.band, at.known, cursor); err != nil {
 			return fmt.Errorf("note where this run stopped: %w", err)
 		}
+		due, inserted, err := s.insert(ctx, tx, due, firstWait)
+		if err != nil {
+			return fmt.Errorf("insert jobs: %w", err)
+		}
 		stats.Looked += looked
 		stats.Due += int64(len(due))
 		stats.Inserted += int64(inserted)
@@ -174,14 +179,27 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 // noRow is the SQLSTATE of enqueue for an id without a row.
 const noRow = "22023"
 
-// insert makes the jobs, and leaves out diffs that others have deleted since the scan. Each turn but the last leaves out one at least.
-func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64) (handedOn []int64, inserted int, err error) {
+// The waits for another transaction that asks for the same job and does not end: any role that may enqueue may leave one open. The jobs of a run
+// wait once, and not for each further one.
+const firstWait, laterWait = 100 * time.Millisecond, time.Millisecond
+
+// insert makes the jobs. A diff that others have deleted since the scan is not handed on, and each turn leaves out one at least. One that another
+// transaction asks for is left to that one's job, or to a later round.
+func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64, wait time.Duration) (handedOn []int64, inserted int, _ error) {
+	enqueue := s.Insert
+	if enqueue == nil {
+		enqueue = s.Enqueue
+	}
 	for len(due) > 0 {
 		err := pgx.BeginFunc(ctx, tx, func(attempt pgx.Tx) (err error) {
-			inserted, err = s.Insert(ctx, attempt, due)
+			inserted, err = enqueue(ctx, attempt, due, wait)
 			return err
 		})
-		if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != noRow {
+		f := fault.Judge(err)
+		if f.Lock() {
+			break
+		}
+		if f.SQLState != noRow {
 			return due, inserted, err
 		}
 		present, scanErr := diffsqlc.New(s.Names.On(tx)).Present(ctx, due)
@@ -193,7 +211,30 @@ func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64) (handedO
 		}
 		due = present
 	}
-	return due, 0, nil
+	if len(due) < 2 {
+		return due, 0, nil
+	}
+	inserted = 0
+	for _, id := range due {
+		one, made, err := s.insert(ctx, tx, []int64{id}, laterWait)
+		if err != nil {
+			return nil, 0, err
+		}
+		handedOn, inserted = append(handedOn, one...), inserted+made
+	}
+	return handedOn, inserted, nil
+}
+
+// Enqueue makes all jobs that are not there yet in one statement, or none, and counts them.
+func (s *Scheduler) Enqueue(ctx context.Context, tx pgx.Tx, ids []int64, wait time.Duration) (inserted int, err error) {
+	var jobs []int64
+	if err := tx.QueryRow(ctx, s.Names.Render(statement("enqueue")), MoveKind, ids, wait.Milliseconds()).Scan(&jobs); err != nil {
+		return 0, fmt.Errorf("enqueue %s: %w", MoveKind, err)
+	}
+	// A new job's time is that of this transaction's begin; its xmin may be that of a savepoint.
+	const count = `
+SELECT pg_catalog.count(*) FROM "sexton".river_job AS job WHERE job.id = ANY ($1::bigint[]) AND job.created_at = pg_catalog.now() AND job.attempt = 0`
+	return inserted, problem.Doing(tx.QueryRow(ctx, s.Names.Render(count), jobs).Scan(&inserted), "count enqueued jobs")
 }
 
 // DueSQL is a condition, to be rendered for the configured schemas: there are diffs for a run that begins now. It looks at a window

@@ -22,7 +22,7 @@ import (
 // schedule runs the scheduler once and returns the diffs that it handed on.
 func (b *bundle) schedule(t *testing.T, rule extdiff.Rule, limit int) (*extdiff.Schedule, []int64) {
 	ids := []int64{}
-	s, end := b.scheduler(t, rule, limit, func(_ context.Context, _ pgx.Tx, found []int64) (int, error) {
+	s, end := b.scheduler(t, rule, limit, func(_ context.Context, _ pgx.Tx, found []int64, _ time.Duration) (int, error) {
 		ids = append(ids, found...)
 		return len(found), nil
 	})
@@ -31,7 +31,7 @@ func (b *bundle) schedule(t *testing.T, rule extdiff.Rule, limit int) (*extdiff.
 	return stats, ids
 }
 
-func (b *bundle) scheduler(t *testing.T, rule extdiff.Rule, limit int, insert func(context.Context, pgx.Tx, []int64) (int, error)) (*extdiff.Scheduler, func()) {
+func (b *bundle) scheduler(t *testing.T, rule extdiff.Rule, limit int, insert func(context.Context, pgx.Tx, []int64, time.Duration) (int, error)) (*extdiff.Scheduler, func()) {
 	session, end := b.Session(t, "schedule_migrate_external_diffs_worker")
 	return &extdiff.Scheduler{Conn: session.Conn, Names: dbtest.Names(), Fence: session.Fence, Rule: rule, Limit: limit, Insert: insert}, end
 }
@@ -54,7 +54,7 @@ func TestTheBiggestDiffsAreHandedOnFirst(t *testing.T) {
 	}
 	next := func(limit int) []int64 {
 		ids := []int64{}
-		s, end := b.scheduler(t, extdiff.Always, limit, func(_ context.Context, _ pgx.Tx, found []int64) (int, error) {
+		s, end := b.scheduler(t, extdiff.Always, limit, func(_ context.Context, _ pgx.Tx, found []int64, _ time.Duration) (int, error) {
 			ids = append(ids, found...)
 			return len(found), nil
 		})
@@ -129,7 +129,7 @@ func TestScheduleForgetsWhatItCouldNotHandOn(t *testing.T) {
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new("a")})
 	full := errors.New("the queue is full")
-	s, end := b.scheduler(t, extdiff.Always, 0, func(context.Context, pgx.Tx, []int64) (int, error) { return 0, full })
+	s, end := b.scheduler(t, extdiff.Always, 0, func(context.Context, pgx.Tx, []int64, time.Duration) (int, error) { return 0, full })
 	_, err := s.Run(t.Context())
 	require.ErrorIs(t, err, full)
 	end()
@@ -142,7 +142,7 @@ func TestScheduleWithALostLeaseHandsOnNothing(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new("a")})
-	s, _ := b.scheduler(t, extdiff.Always, 0, func(context.Context, pgx.Tx, []int64) (int, error) {
+	s, _ := b.scheduler(t, extdiff.Always, 0, func(context.Context, pgx.Tx, []int64, time.Duration) (int, error) {
 		return 0, errors.New("it was asked all the same")
 	})
 	b.Exec("UPDATE sexton.fences SET token = token + 1")

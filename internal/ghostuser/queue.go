@@ -77,7 +77,7 @@ type Waiting struct {
 
 // ReadWaiting returns the first users of the queue, in the order in which they will be taken.
 func ReadWaiting(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int) ([]Waiting, error) {
-	return list(ctx, db, names, `"public".`+queueTable+" AS job", limit)
+	return list(ctx, db, names, `"public".`+QueueTable+" AS job", limit)
 }
 
 // failedWindow is how many users are looked at from the end of the queue: failing puts a user there.
@@ -90,7 +90,7 @@ func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit
 
 // ReadUser returns one user of the queue, failed or not, and none where the user does not wait.
 func ReadUser(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, id int64) ([]Waiting, error) {
-	const one = `(SELECT waiting.* FROM "public".` + queueTable + ` AS waiting WHERE waiting.user_id OPERATOR(pg_catalog.=) $2) AS job`
+	const one = `(SELECT waiting.* FROM "public".` + QueueTable + ` AS waiting WHERE waiting.user_id OPERATOR(pg_catalog.=) $2) AS job`
 	return list(ctx, db, names, one, 1, id)
 }
 

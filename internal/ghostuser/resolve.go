@@ -17,8 +17,8 @@ import (
 // section is the key of the configuration that lists live under.
 const section = "ghost_users"
 
-// queueTable is the name of the table of users to be deleted.
-const queueTable = "users_ghost_user_migrations"
+// QueueTable is the name of the table in which users wait to be deleted.
+const QueueTable = "users_ghost_user_migrations"
 
 // Resolve binds the lists to the tables of a database, whose own schema is the one of its users, and finds all other
 // foreign keys to users.

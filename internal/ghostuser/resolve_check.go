@@ -15,13 +15,13 @@ import (
 
 // checkUsers reports whether the application has the tables that all the rest is built on.
 func (r *resolver) checkUsers() bool {
-	users, queue := r.users, r.Named(r.schema, queueTable)
+	users, queue := r.users, r.Named(r.schema, QueueTable)
 	switch {
 	case users == nil || !users.IsTable():
 		r.reportf(problem.Error, section, "point the database's schema to where it is", "there is no table users in schema %s", r.schema)
 	case !r.integer("id") || !r.integer("user_type"): // Reported. Nothing else can be installed or asked.
 	case queue == nil || queue.Columns["attempts"].Base == "":
-		r.reportf(problem.Error, section, "run `sexton migrate up`", "the table %s is not installed", queueTable)
+		r.reportf(problem.Error, section, "run `sexton migrate up`", "the table %s is not installed", QueueTable)
 	default:
 		for _, name := range []string{"id", "username", "email", "name", "state", "user_type", "admin"} {
 			if _, found := users.Columns[name]; !found {
@@ -31,7 +31,7 @@ func (r *resolver) checkUsers() bool {
 		r.checkGroups()
 		if !queue.Leads(queue.OID, "consume_after") {
 			r.reportf(problem.Warning, section, fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (consume_after, id)", queue.SQL()),
-				"no index of %s begins with consume_after, so every look at it reads the whole table", queueTable)
+				"no index of %s begins with consume_after, so every look at it reads the whole table", QueueTable)
 		}
 	}
 	return r.problems.Err() == nil

@@ -45,7 +45,7 @@ func (r *resolver) table(key, text string) *pgcatalog.Relation {
 	case table.Foreign != nil:
 		r.reportf(problem.Error, key+".table", "detach it, or remove the entry", "partition %s of %s is a foreign table", table.Foreign.SQL(), text)
 		return nil
-	case table.Schema == r.schema && table.Name == queueTable:
+	case table.Schema == r.schema && table.Name == QueueTable:
 		r.reportf(problem.Error, key+".table", "remove the entry", "%s is the queue itself", text)
 		return nil
 	}
@@ -187,7 +187,7 @@ func (r *resolver) bindRest(key string, l Columns, to drain.Action, into *[]*bou
 // listed.
 func (r *resolver) bindKey(key pgcatalog.ForeignKey) {
 	relation, column := r.Relations[key.Table], key.Columns[0]
-	if relation == nil || relation.Schema == r.schema && relation.Name == queueTable {
+	if relation == nil || relation.Schema == r.schema && relation.Name == QueueTable {
 		return
 	}
 	if !slices.Equal(key.TargetColumns, []string{"id"}) {

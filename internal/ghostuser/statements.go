@@ -146,7 +146,7 @@ func (s *step) changed(names pgschema.Names, leaf Table, j *job, do drain.Action
 	if do != drain.Remove {
 		kept = fmt.Sprintf("(%s) IS TRUE", s.matches("child", j, args))
 	}
-	counter, queue, jobAt := counter(do), names.Render(`"public".`)+queueTable, args.Add(j.id)
+	counter, queue, jobAt := counter(do), names.Render(`"public".`)+QueueTable, args.Add(j.id)
 	return fmt.Sprintf(`held AS MATERIALIZED (SELECT queued.user_id FROM %s AS queued WHERE queued.id OPERATOR(pg_catalog.=) $%d FOR KEY SHARE),
 changed AS (%s WHERE %s AND EXISTS (SELECT FROM held) RETURNING %s AS kept%s)%s,
 totals AS MATERIALIZED (SELECT pg_catalog.count(*) AS rows, pg_catalog.count(*) FILTER (WHERE changed.kept) AS kept FROM changed),
@@ -208,7 +208,7 @@ func (p *Plan) lookStatement(names pgschema.Names, j *job, ghost int64) (string,
 (SELECT job.hard_delete FROM %s AS job WHERE job.id OPERATOR(pg_catalog.=) $%d AND job.user_id OPERATOR(pg_catalog.=) $%d),
 (SELECT coalesce(leaving.user_type, 0)::integer FROM %s AS leaving WHERE leaving.id OPERATOR(pg_catalog.=) $%d),
 EXISTS (SELECT FROM %s AS ghost WHERE ghost.id OPERATOR(pg_catalog.=) $%d AND ghost.user_type OPERATOR(pg_catalog.=) %d),
-%s`, names.Render(`"public".`)+queueTable, jobAt, userAt, p.users.SQL(), userAt, p.users.SQL(), ghostAt, ghostType,
+%s`, names.Render(`"public".`)+QueueTable, jobAt, userAt, p.users.SQL(), userAt, p.users.SQL(), ghostAt, ghostType,
 		live(p.steps(j.hardDelete), fmt.Sprintf("OPERATOR(pg_catalog.=) $%d::bigint", userAt), args))
 	return sql, args.Values
 }
@@ -224,7 +224,7 @@ func (p *Plan) lockStatement(j *job) (string, []any) {
 func (p *Plan) destroyStatement(names pgschema.Names, j *job) (string, []any) {
 	args := &drain.Args{}
 	jobAt, userAt, hardAt := args.Add(j.id), args.Add(j.userID), args.Add(j.hardDelete)
-	queue := names.Render(`"public".`) + queueTable
+	queue := names.Render(`"public".`) + QueueTable
 	sql := fmt.Sprintf(`WITH looked AS MATERIALIZED (SELECT %s AS live),
 job AS MATERIALIZED (
 	SELECT queued.id, queued.initiator_user_id, queued.hard_delete, queued.moved_rows, queued.deleted_rows, queued.nullified_rows
@@ -271,5 +271,5 @@ func (p *Plan) remainingStatement(names pgschema.Names, steps []*step, j *job) (
 			s.Whole(), s.matches("child", j, args), capAt)
 	})
 	return fmt.Sprintf("UPDATE %s AS job SET remaining_rows = least(%s, $%d) WHERE job.id OPERATOR(pg_catalog.=) $%d RETURNING job.remaining_rows",
-		names.Render(`"public".`)+queueTable, strings.Join(terms, "\n+ "), capAt, args.Add(j.id)), args.Values
+		names.Render(`"public".`)+QueueTable, strings.Join(terms, "\n+ "), capAt, args.Add(j.id)), args.Values
 }

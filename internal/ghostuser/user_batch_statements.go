@@ -33,7 +33,7 @@ ARRAY(
 	AND coalesce(leaving.user_type, 0) OPERATOR(pg_catalog.=) ANY (ARRAY[%d, %d, %d, %d])%s
 ),
 EXISTS (SELECT FROM %s AS ghost WHERE ghost.id OPERATOR(pg_catalog.=) $%d AND ghost.user_type OPERATOR(pg_catalog.=) %d),
-%s`, names.Render(`"public".`)+queueTable, p.users.SQL(), jobsAt, hardAt, humanType, projectBotType, serviceAccountType, placeholderType, free.String(),
+%s`, names.Render(`"public".`)+QueueTable, p.users.SQL(), jobsAt, hardAt, humanType, projectBotType, serviceAccountType, placeholderType, free.String(),
 		p.users.SQL(), ghostAt, ghostType, live(p.steps(c.hardDelete), fmt.Sprintf("OPERATOR(pg_catalog.=) ANY ($%d::bigint[])", usersAt), args))
 	return sql, args.Values
 }
@@ -60,7 +60,7 @@ func (s *step) batchPieceStatement(names pgschema.Names, leaf Table, ghost int64
 	if s.Action == drain.Remove {
 		from, kept = "USING", "false"
 	}
-	counter, queue := counter(s.Action), names.Render(`"public".`)+queueTable
+	counter, queue := counter(s.Action), names.Render(`"public".`)+QueueTable
 	return fmt.Sprintf(`WITH held AS MATERIALIZED (
 	SELECT queued.user_id FROM %s AS queued WHERE queued.user_id OPERATOR(pg_catalog.=) ANY ($%d::bigint[]) ORDER BY queued.id FOR KEY SHARE
 ),

@@ -137,7 +137,7 @@ func Examine(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (problem
 			`add them, or have a rule of your own: CREATE OR REPLACE FUNCTION "sexton".may_remove_group(user_id bigint, group_id bigint)`)
 	}
 	if cascades != "" {
-		add(problem.Warning, "group_deletion_schedules",
+		add(problem.Warning, Table,
 			"a deleted user's schedules go with the user ("+cascades+"), and the trigger sexton_group_schedule_lost, which hands their groups over, "+
 				"is missing or disabled: the groups keep their marks for ever",
 			`DROP TRIGGER IF EXISTS sexton_group_schedule_lost ON "public".group_deletion_schedules; CREATE TRIGGER sexton_group_schedule_lost `+

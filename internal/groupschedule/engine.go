@@ -16,6 +16,9 @@ import (
 	"sexton/internal/problem"
 )
 
+// Table is the name of the table in which groups wait.
+const Table = "group_deletion_schedules"
+
 const (
 	defaultPage = 100
 	// reserve is the part of its lease that a pass leaves: for the group in hand, and to settle.

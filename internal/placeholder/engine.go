@@ -153,7 +153,7 @@ func (r *run) refused(_ context.Context, _ row, f fault.Fault, cause error) erro
 	default:
 		r.stats.Failed++
 	}
-	f.Table = detailsTable
+	f.Table = DetailsTable
 	r.stats.Errors = fault.Count(r.stats.Errors, f)
 	return nil
 }

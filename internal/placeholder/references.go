@@ -111,7 +111,8 @@ ORDER BY wanted.name`
 var queries embed.FS
 
 const (
-	detailsTable = "import_placeholder_user_details"
+	// DetailsTable is the name of the table in which placeholders wait.
+	DetailsTable = "import_placeholder_user_details"
 	// since is the time before which a row has to have been tried to be offered again. It is statement_timestamp() and not
 	// clock_timestamp(), which is volatile and would bound no index.
 	since = `(pg_catalog.statement_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $2::pg_catalog.float8))`
@@ -134,7 +135,7 @@ const (
 // statements are those of the package.
 func statements() pgschema.Texts {
 	return pgschema.Texts{Files: queries, Parts: map[string]string{
-		"detail": `"public".` + detailsTable + ` AS detail`, "since": since, "untried": untried, "tried": tried, "unqueued": unqueued, "waits": waits,
+		"detail": `"public".` + DetailsTable + ` AS detail`, "since": since, "untried": untried, "tried": tried, "unqueued": unqueued, "waits": waits,
 		"placeholder": isPlaceholder, "next_look": nextLookSQL, "kind": DeleteKind, "refused": Refused,
 	}}
 }
