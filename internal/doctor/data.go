@@ -26,7 +26,7 @@ func (t Target) transactions(ctx context.Context, tx pgx.Tx) ([]Finding, error) 
 		Began                    time.Time
 	}
 	return query(ctx, tx, "look for old transactions", sqlText("transactions"), []any{t.oldAge().Seconds()}, func(r row) []Finding {
-		return one(problem.Warning, fmt.Sprintf("pid %d", r.PID), fmt.Sprintf("user %s (%s, %s) has had a transaction open since %s: %s",
+		return One(problem.Warning, fmt.Sprintf("pid %d", r.PID), fmt.Sprintf("user %s (%s, %s) has had a transaction open since %s: %s",
 			r.User, r.Application, r.State, r.Began.UTC().Format(time.RFC3339), holdsBack),
 			fmt.Sprintf("end it there, or: SELECT pg_catalog.pg_terminate_backend(%d)", r.PID))
 	})
@@ -39,7 +39,7 @@ func (t Target) prepared(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		Prepared   time.Time
 	}
 	return query(ctx, tx, "look for prepared transactions", sqlText("prepared"), []any{t.oldAge().Seconds()}, func(r row) []Finding {
-		return one(problem.Warning, r.GID,
+		return One(problem.Warning, r.GID,
 			fmt.Sprintf("user %s has left a transaction prepared since %s: %s", r.Owner, r.Prepared.UTC().Format(time.RFC3339), holdsBack),
 			fmt.Sprintf("as its coordinator decided, COMMIT PREPARED %s or ROLLBACK PREPARED %s", r.GID, r.GID))
 	})
@@ -73,7 +73,7 @@ func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		if group.ParentOid != 0 {
 			oid = fmt.Sprintf("= %d", group.ParentOid)
 		}
-		found = append(found, one(problem.Warning, group.Name,
+		found = append(found, One(problem.Warning, group.Name,
 			fmt.Sprintf("tombstones of %s%s wait, and no definition names it as parent: nothing will ever work them off", group.Name, from),
 			fmt.Sprintf("restore the definition, or give them up: DELETE FROM %s WHERE fully_qualified_table_name = %s"+
 				" AND status = 1 AND tracked_as %s AND parent_oid %s", table, pgcatalog.Literal(group.Name), trigger, oid))...)
@@ -84,7 +84,7 @@ func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	}
 	sql, args := t.Database.Names.Render(sqlText("overdue")), []any{known, overdue.Seconds()}
 	late, err := query(ctx, tx, "look for overdue tombstones", sql, args, func(r row) []Finding {
-		return one(problem.Warning, r.Parent, fmt.Sprintf("a tombstone of %s has been due since %s", r.Parent, r.Since.UTC().Format(time.RFC3339)),
+		return One(problem.Warning, r.Parent, fmt.Sprintf("a tombstone of %s has been due since %s", r.Parent, r.Since.UTC().Format(time.RFC3339)),
 			"see what is waited for: sexton status")
 	})
 	return append(found, late...), err
@@ -95,7 +95,7 @@ func (t Target) subscriptions(ctx context.Context, tx pgx.Tx) ([]Finding, error)
 	schemas, tables := t.tables()
 	type row struct{ Subscription, Table string }
 	return query(ctx, tx, "look for subscriptions", sqlText("subscriptions"), []any{schemas, tables}, func(r row) []Finding {
-		return one(problem.Error, r.Table,
+		return One(problem.Error, r.Table,
 			fmt.Sprintf("deletions that subscription %s applies are not recorded: logical replication fires no statement triggers", r.Subscription),
 			"run Sexton on the publisher and replicate the children, too; what is left here already: sexton audit")
 	})

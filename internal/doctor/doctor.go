@@ -33,8 +33,8 @@ type Finding struct {
 	Fix string `json:"fix"`
 }
 
-// one is a single finding.
-func one(severity problem.Severity, object, message, fix string) []Finding {
+// One is a single finding.
+func One(severity problem.Severity, object, message, fix string) []Finding {
 	return []Finding{{Severity: severity, Object: object, Message: message, Fix: fix}}
 }
 
@@ -99,7 +99,7 @@ func (r *Report) Run(ctx context.Context, check, database string, look func(cont
 	switch {
 	case err != nil:
 		result = Failed
-		found = append(found, one(problem.Error, check, fmt.Sprintf("the check failed: %v", err), remedy(err))...)
+		found = append(found, One(problem.Error, check, fmt.Sprintf("the check failed: %v", err), remedy(err))...)
 	case len(found) > 0:
 		result = Found
 	}

@@ -62,11 +62,11 @@ func (t Target) privileges(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	}
 	return query(ctx, tx, "read privileges", sqlText("privileges"), []any{kinds, schemas, names, wanted}, func(r row) (found []Finding) {
 		if r.Missing != "" {
-			found = one(problem.Error, r.Object, fmt.Sprintf("role %s lacks %s on %s %s", r.Role, r.Missing, r.Kind, r.Object),
+			found = One(problem.Error, r.Object, fmt.Sprintf("role %s lacks %s on %s %s", r.Role, r.Missing, r.Kind, r.Object),
 				fmt.Sprintf("GRANT %s ON %s %s TO %s", r.Missing, strings.ToUpper(r.Kind), r.Object, r.Role))
 		}
 		if r.Hidden {
-			found = append(found, one(problem.Error, r.Object, fmt.Sprintf("row-level security hides rows of %s from role %s", r.Object, r.Role),
+			found = append(found, One(problem.Error, r.Object, fmt.Sprintf("row-level security hides rows of %s from role %s", r.Object, r.Role),
 				fmt.Sprintf("ALTER ROLE %s BYPASSRLS", r.Role))...)
 		}
 		return found
@@ -79,7 +79,7 @@ func (t Target) partitions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	type row struct{ Table, Grant, Role string }
 	args := []any{schemas, tables, t.Database.Names.Jobs, triggers.EventTrigger}
 	return query(ctx, tx, "look at partitioned parents", sqlText("partitions"), args, func(r row) []Finding {
-		return one(problem.Warning, r.Table, fmt.Sprintf("role %s cannot put triggers on new partitions of %s, "+
+		return One(problem.Warning, r.Table, fmt.Sprintf("role %s cannot put triggers on new partitions of %s, "+
 			"so what is deleted by naming one of them goes unrecorded", r.Role, r.Table),
 			r.Grant+", or `sexton triggers install --event-trigger`, or run `sexton triggers install` as the owner after each new partition")
 	})
@@ -100,7 +100,7 @@ func (t Target) path(ctx context.Context) ([]Finding, error) {
 		if len(r.Open) == 0 {
 			return nil
 		}
-		return one(problem.Error, "search_path",
+		return One(problem.Error, "search_path",
 			fmt.Sprintf("sessions of role %s begin with search_path %s, and other roles may create functions in %s, which then run with its rights",
 				r.Role, r.Path, strings.Join(r.Open, ", ")),
 			fmt.Sprintf("ALTER ROLE %s SET search_path = pg_catalog, pg_temp, and have the pooler reconnect", r.Role))
@@ -122,6 +122,6 @@ func (t Target) superusers(ctx context.Context) ([]Finding, error) {
 			severity = problem.Warning
 			message = fmt.Sprintf("a worker connects as %s, a superuser: triggers of the application's tables run with all its rights", r.Role)
 		}
-		return one(severity, "role "+r.Role, message, "connect workers as a role of their own, with the rights that sexton migrate up --print-grants prints")
+		return One(severity, "role "+r.Role, message, "connect workers as a role of their own, with the rights that sexton migrate up --print-grants prints")
 	})
 }

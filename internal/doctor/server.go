@@ -20,7 +20,7 @@ func version(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		if found.Message == "" {
 			return nil
 		}
-		return one(found.Severity, "server_version", found.Message, found.Fix)
+		return One(found.Severity, "server_version", found.Message, found.Fix)
 	})
 }
 
@@ -31,10 +31,10 @@ func recovery(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	return query(ctx, tx, "look whether the server is in recovery", sql, nil, func(r row) []Finding {
 		switch {
 		case r.Standby:
-			return one(problem.Error, "pg_is_in_recovery", "the server is in recovery: a standby can be read from only",
+			return One(problem.Error, "pg_is_in_recovery", "the server is in recovery: a standby can be read from only",
 				"point url at the primary; with several hosts in it add target_session_attrs=read-write")
 		case r.ReadOnly:
-			return one(problem.Error, "default_transaction_read_only", "transactions are read-only by default, so that no batch can write",
+			return One(problem.Error, "default_transaction_read_only", "transactions are read-only by default, so that no batch can write",
 				"turn default_transaction_read_only off for the worker's role")
 		}
 		return nil
@@ -45,7 +45,7 @@ func recovery(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 func statistics(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	const sql = "SELECT pg_catalog.format('%I', current_user) WHERE NOT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')"
 	return query(ctx, tx, "look up memberships", sql, nil, func(r struct{ Role string }) []Finding {
-		return one(problem.Warning, r.Role, "the role does not see when the transactions of other roles began: children that are inserted late can only "+
+		return One(problem.Warning, r.Role, "the role does not see when the transactions of other roles began: children that are inserted late can only "+
 			"be waited for by the clock, and old transactions and replicas that are far behind go unnoticed", "GRANT pg_read_all_stats TO "+r.Role)
 	})
 }
@@ -69,7 +69,7 @@ func judgeQueue(usage float64) []Finding {
 	case usage > queueError:
 		severity = problem.Error
 	}
-	return one(severity, "pg_notification_queue_usage",
+	return One(severity, "pg_notification_queue_usage",
 		fmt.Sprintf("the notification queue is %.0f %% full; once it is full, every commit that notifies fails", 100*usage),
 		"end the session that listens and has had a transaction open for long; the server's log names it")
 }
@@ -79,14 +79,14 @@ func (t Target) autovacuum(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	const effect = "dead rows stay in the queue tables, and every look at them steps over those"
 	const sql = `SELECT name FROM pg_catalog.pg_settings WHERE name IN ('autovacuum', 'track_counts') AND setting = 'off' ORDER BY name LIMIT 1`
 	off, err := query(ctx, tx, "read settings of autovacuum", sql, nil, func(r struct{ Off string }) []Finding {
-		return one(problem.Warning, r.Off, r.Off+" is off: "+effect, "ALTER SYSTEM SET "+r.Off+" = on; SELECT pg_catalog.pg_reload_conf()")
+		return One(problem.Warning, r.Off, r.Off+" is off: "+effect, "ALTER SYSTEM SET "+r.Off+" = on; SELECT pg_catalog.pg_reload_conf()")
 	})
 	if err != nil || len(off) > 0 {
 		return off, err
 	}
 	args := []any{t.Database.Names.Jobs, t.Database.Names.Tracked}
 	return query(ctx, tx, "read options of queue tables", sqlText("autovacuum"), args, func(r struct{ Table string }) []Finding {
-		return one(problem.Warning, r.Table, "autovacuum is off for this table: "+effect, "ALTER TABLE "+r.Table+" RESET (autovacuum_enabled)")
+		return One(problem.Warning, r.Table, "autovacuum is off for this table: "+effect, "ALTER TABLE "+r.Table+" RESET (autovacuum_enabled)")
 	})
 }
 
@@ -114,7 +114,7 @@ func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		if len(need.Databases) > 0 {
 			together = " to databases " + strings.Join(need.Databases, ", ") + " together"
 		}
-		return one(problem.Warning, r.Object, fmt.Sprintf("of %d connections others have %d, and a worker may open %d%s",
+		return One(problem.Warning, r.Object, fmt.Sprintf("of %d connections others have %d, and a worker may open %d%s",
 			r.Limit, r.Taken, need.Connections, together), r.Fix+"; or lower "+strings.Join(t.PoolKeys, " and "))
 	})
 }
@@ -150,7 +150,7 @@ func settings(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		if value >= timeout.least {
 			return nil
 		}
-		return one(problem.Warning, r.Name, fmt.Sprintf("%s is %s for role %s, less than %s: %s", r.Name, value, r.Role, timeout.least, timeout.effect),
+		return One(problem.Warning, r.Name, fmt.Sprintf("%s is %s for role %s, less than %s: %s", r.Name, value, r.Role, timeout.least, timeout.effect),
 			lift(r.Name, r.Source, r.Role, r.Database))
 	})
 	if err != nil {
@@ -172,7 +172,7 @@ FROM pg_catalog.pg_settings AS setting WHERE setting.name = $1 AND setting.reset
 		if strings.HasSuffix(fix, " = 0") {
 			fix = fmt.Sprintf("ALTER ROLE %s IN DATABASE %s SET %s = '%s'", r.Role, r.Database, name, right)
 		}
-		return one(problem.Warning, name, fmt.Sprintf("transactions of role %s begin at %s: statements on leases and jobs fail beside another session "+
+		return One(problem.Warning, name, fmt.Sprintf("transactions of role %s begin at %s: statements on leases and jobs fail beside another session "+
 			"on the same rows", r.Role, r.Value), fix)
 	})
 }
@@ -231,6 +231,6 @@ func judgeClock(offset, uncertain time.Duration) []Finding {
 	if offset > 0 {
 		direction = "behind"
 	}
-	return one(severity, "clock", fmt.Sprintf("this machine's clock is %s %s the server's: schedules follow the one, everything else the other",
+	return One(severity, "clock", fmt.Sprintf("this machine's clock is %s %s the server's: schedules follow the one, everything else the other",
 		offset.Abs().Round(100*time.Millisecond), direction), "have NTP keep both clocks")
 }

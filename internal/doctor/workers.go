@@ -54,12 +54,12 @@ func ExamineWorkers(ctx context.Context, report *Report, w Workers) {
 
 func judgeWorkers(alive []dbsqlc.ClientsAliveRow) []Finding {
 	if len(alive) == 0 {
-		return one(problem.Info, "workers", "no worker is running", "sexton run")
+		return One(problem.Info, "workers", "no worker is running", "sexton run")
 	}
 	var found []Finding
 	for _, w := range alive {
 		if len(w.Deaf) > 0 {
-			found = append(found, one(problem.Warning, w.ClientID, "notifications do not reach this worker, which polls every second for "+
+			found = append(found, One(problem.Warning, w.ClientID, "notifications do not reach this worker, which polls every second for "+
 				strings.Join(w.Deaf, ", "), "give listen_url a direct connection, past any pooler")...)
 		}
 	}
@@ -87,7 +87,7 @@ func (w Workers) schedules(ctx context.Context, tx pgx.Tx, alive []dbsqlc.Client
 			}
 		}
 		if stopped(s.Times, last, alive[0].StartedAt, now) {
-			found = append(found, one(problem.Warning, s.Kind+"/"+s.Database,
+			found = append(found, One(problem.Warning, s.Kind+"/"+s.Database,
 				fmt.Sprintf("%d ticks of the schedule and more are missing although a worker runs; it ticked %s", missable, since),
 				"look into the log of worker "+alive[0].ClientID+" for the schedule's error, or start it again")...)
 		}
@@ -146,7 +146,7 @@ func (t Target) listen(ctx context.Context) ([]Finding, error) {
 		return nil, err
 	}
 	if here.database != there.database || !here.started.Equal(there.started) {
-		return one(problem.Error, "listen_url", fmt.Sprintf("listen_url leads to another place (database %s on a server started at %s) "+
+		return One(problem.Error, "listen_url", fmt.Sprintf("listen_url leads to another place (database %s on a server started at %s) "+
 			"than url (database %s on a server started at %s)", there.database, there.started.UTC().Format(time.RFC3339),
 			here.database, here.started.UTC().Format(time.RFC3339)), "give listen_url a direct connection to the database that url leads to"), nil
 	}
@@ -167,6 +167,6 @@ func (t Target) listen(ctx context.Context) ([]Finding, error) {
 	case ctx.Err() != nil || waiting.Err() == nil:
 		return nil, fmt.Errorf("wait for notification: %w", err)
 	}
-	return one(problem.Warning, "listen_url", fmt.Sprintf("a notification did not arrive within %s, as through a transaction pooler: "+
+	return One(problem.Warning, "listen_url", fmt.Sprintf("a notification did not arrive within %s, as through a transaction pooler: "+
 		"workers poll every second instead of being woken", limit), "give listen_url a direct connection, past any pooler"), nil
 }

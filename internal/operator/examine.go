@@ -127,11 +127,11 @@ func (x *Examination) connect(ctx context.Context, settings config.Database) (fa
 			return nil, nil
 		}
 		failed = installation.Located(x.Config, err)
-		found := []doctor.Finding{unconnected(err)}
+		found := unconnected(err)
 		if direct != "" && strings.HasSuffix(found[0].Object, ".listen_url") {
 			x.undirected[settings.Name] = true
 			if err := open(""); err != nil {
-				found = append(found, unconnected(err))
+				found = append(found, unconnected(err)...)
 			}
 		}
 		return found, nil
@@ -140,22 +140,17 @@ func (x *Examination) connect(ctx context.Context, settings config.Database) (fa
 }
 
 // unconnected words why a database does not open.
-func unconnected(err error) doctor.Finding {
+func unconnected(err error) []doctor.Finding {
 	var settings *database.SettingsError
 	var unreachable *database.UnreachableError
 	switch {
 	case errors.As(err, &settings):
-		return doctor.Finding{
-			Severity: problem.Error, Object: "databases." + settings.Database + "." + settings.Key,
-			Message: "the connection string cannot be parsed", Fix: "look at its parameters",
-		}
+		return doctor.One(problem.Error, "databases."+settings.Database+"."+settings.Key, "the connection string cannot be parsed", "look at its parameters")
 	case errors.As(err, &unreachable):
-		return doctor.Finding{
-			Severity: problem.Error, Object: "databases." + unreachable.Database + "." + unreachable.Key,
-			Message: "the database cannot be reached: " + unreachable.Reason, Fix: unreachable.Fix,
-		}
+		object := "databases." + unreachable.Database + "." + unreachable.Key
+		return doctor.One(problem.Error, object, "the database cannot be reached: "+unreachable.Reason, unreachable.Fix)
 	}
-	return doctor.Finding{Severity: problem.Error, Message: err.Error(), Fix: "look at the connection string"}
+	return doctor.One(problem.Error, "", err.Error(), "look at the connection string")
 }
 
 // examineDatabase makes the checks of a database. Of one without a pool, which cannot be reached, all are skipped.
@@ -228,7 +223,6 @@ func (x *Examination) target(schema migrate.Database) doctor.Target {
 // schemaFindings words what migrate.Check says, whose errors name the way out in their texts.
 func schemaFindings(ctx context.Context, schema migrate.Database) ([]doctor.Finding, error) {
 	err := migrate.Check(ctx, schema)
-	finding := doctor.Finding{Severity: problem.Error, Object: "schema " + schema.JobsSchema}
 	var (
 		versions  *migrate.SchemaError
 		placement *migrate.PlacementError
@@ -236,33 +230,30 @@ func schemaFindings(ctx context.Context, schema migrate.Database) ([]doctor.Find
 	)
 	switch {
 	case errors.As(err, &versions):
-		finding.Object, finding.Message, finding.Fix = "component "+versions.Component, err.Error(), "sexton migrate up"
+		fix := "sexton migrate up"
 		switch {
 		case versions.Object != "":
-			finding.Fix = "restore the table, or run `sexton migrate down --force` and `sexton migrate up`"
+			fix = "restore the table, or run `sexton migrate down --force` and `sexton migrate up`"
 		case versions.Current > versions.Want:
-			finding.Fix = "run a newer sexton"
+			fix = "run a newer sexton"
 		}
+		return doctor.One(problem.Error, "component "+versions.Component, err.Error(), fix), nil
 	case errors.As(err, &placement):
-		finding.Object, finding.Message = placement.Installed, err.Error()
-		finding.Fix = "set the schema back, or run `sexton migrate down` with the old configuration first"
+		const fix = "set the schema back, or run `sexton migrate down` with the old configuration first"
+		return doctor.One(problem.Error, placement.Installed, err.Error(), fix), nil
 	case errors.As(err, &privilege):
-		finding.Message, finding.Fix = "role "+privilege.Role+": "+privilege.Missing, "run "+privilege.Grant
+		return doctor.One(problem.Error, "schema "+schema.JobsSchema, "role "+privilege.Role+": "+privilege.Missing, "run "+privilege.Grant), nil
 	case err != nil:
 		return nil, err
-	default:
-		return laterFunctions(ctx, schema)
 	}
-	return []doctor.Finding{finding}, nil
+	return laterFunctions(ctx, schema)
 }
 
 // laterFunctions tells of functions that a later release has installed.
 func laterFunctions(ctx context.Context, schema migrate.Database) (found []doctor.Finding, _ error) {
 	later, err := migrate.LaterFunctions(ctx, schema)
 	for _, name := range later {
-		found = append(found, doctor.Finding{
-			Severity: problem.Info, Object: "component " + name, Message: migrate.LaterText, Fix: "run the later release",
-		})
+		found = append(found, doctor.One(problem.Info, "component "+name, migrate.LaterText, "run the later release")...)
 	}
 	return found, err
 }
@@ -276,7 +267,7 @@ func ownerFindings(ctx context.Context, schema migrate.Database) ([]doctor.Findi
 		if risk.Harmless {
 			severity = problem.Info
 		}
-		found = append(found, doctor.Finding{Severity: severity, Object: risk.Object, Message: risk.Message, Fix: risk.Fix})
+		found = append(found, doctor.One(severity, risk.Object, risk.Message, risk.Fix)...)
 	}
 	return found, err
 }
@@ -294,7 +285,7 @@ func (x *Examination) examineGenerations(ctx context.Context) {
 		differs, err := installation.GenerationFindings(ctx, db, riverjobs.Generations(x.Config, x.Definitions))
 		var found []doctor.Finding
 		for _, d := range differs {
-			found = append(found, doctor.Finding{Severity: problem.Error, Object: d.Trigger, Message: d.Detail, Fix: d.Fix})
+			found = append(found, doctor.One(problem.Error, d.Trigger, d.Detail, d.Fix)...)
 		}
 		if err != nil || db.Name != x.Config.Jobs.Database {
 			return found, err
@@ -302,11 +293,9 @@ func (x *Examination) examineGenerations(ctx context.Context) {
 		alive, err := db.Queries().ClientsAlive(ctx, x.Config.Jobs.Silence.Seconds())
 		for _, client := range alive {
 			if len(client.Outdated) > 0 {
-				found = append(found, doctor.Finding{
-					Severity: problem.Warning, Object: "worker " + client.ClientID + " on " + client.Host,
-					Message: fmt.Sprintf("it has read other definitions than the installed ones and leaves their job alone: %v", client.Outdated),
-					Fix:     "have it read the files that were installed, or run `sexton triggers install` with its own",
-				})
+				found = append(found, doctor.One(problem.Warning, "worker "+client.ClientID+" on "+client.Host,
+					fmt.Sprintf("it has read other definitions than the installed ones and leaves their job alone: %v", client.Outdated),
+					"have it read the files that were installed, or run `sexton triggers install` with its own")...)
 			}
 		}
 		return found, err
@@ -326,10 +315,8 @@ func (x *Examination) stalledJobs(ctx context.Context) (found []doctor.Finding, 
 				return found, err
 			}
 			if waits != "" {
-				found = append(found, doctor.Finding{
-					Severity: problem.Warning, Object: job.Kind + "/" + name, Message: "the job waits for " + waits,
-					Fix: "start a worker (sexton run), or look into the log of the one that runs",
-				})
+				found = append(found, doctor.One(problem.Warning, job.Kind+"/"+name, "the job waits for "+waits,
+					"start a worker (sexton run), or look into the log of the one that runs")...)
 			}
 		}
 	}
@@ -341,9 +328,7 @@ func (x *Examination) pauses(ctx context.Context) (found []doctor.Finding, _ err
 	pauses, err := installation.Pauses(ctx, x.Connections)
 	for _, job := range riverjobs.Jobs(x.Config) {
 		if paused := pauses[job.Queue]; paused != "" {
-			found = append(found, doctor.Finding{
-				Severity: problem.Info, Object: job.Kind, Message: "the job is " + paused, Fix: "sexton resume " + job.Kind,
-			})
+			found = append(found, doctor.One(problem.Info, job.Kind, "the job is "+paused, "sexton resume "+job.Kind)...)
 		}
 	}
 	return found, err
@@ -356,10 +341,8 @@ func (x *Examination) unled(ctx context.Context) (found []doctor.Finding, _ erro
 		return nil, err
 	}
 	for _, s := range leader.Unled {
-		found = append(found, doctor.Finding{
-			Severity: problem.Warning, Object: s.Kind, Message: s.String(),
-			Fix: "give all workers the same enabled components and databases; until then commits alone wake the job",
-		})
+		found = append(found, doctor.One(problem.Warning, s.Kind, s.String(),
+			"give all workers the same enabled components and databases; until then commits alone wake the job")...)
 	}
 	return found, err
 }
