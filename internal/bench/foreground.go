@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -119,10 +120,10 @@ type load struct {
 	busy, length time.Duration
 }
 
-// served is the work of one client.
+// served is a transaction of a client.
 type served struct {
-	times []time.Duration
-	busy  time.Duration
+	due        time.Time
+	took, busy time.Duration
 }
 
 // during runs the load beside do. Either one's failure ends the other.
@@ -132,65 +133,47 @@ func (l *load) during(ctx context.Context, url string, do func(ctx context.Conte
 	var clients sync.WaitGroup
 	w := &window{closed: make(chan struct{})}
 	began := time.Now()
-	found := make([]served, foregroundClients)
+	found := make([][]served, foregroundClients)
 	for i := range foregroundClients {
 		clients.Go(func() {
-			if err := l.client(ctx, url, began.Add(time.Duration(i)*time.Second/foregroundRate), w, &found[i]); err != nil {
+			var err error
+			if found[i], err = l.client(ctx, url, began.Add(time.Duration(i)*time.Second/foregroundRate), w); err != nil {
 				cancel(fmt.Errorf("run foreground load: %w", err))
 			}
 		})
 	}
 	err := sleep.For(ctx, warmLoad)
+	w.from = time.Now()
 	if err == nil {
-		w.open()
 		err = do(ctx)
 	}
-	w.close()
+	w.until = time.Now()
+	close(w.closed)
 	if err != nil {
 		cancel(err) // Unless a client's failure was first.
 	}
 	clients.Wait()
 	l.times, l.busy, l.length = nil, 0, w.until.Sub(w.from)
-	for _, one := range found {
-		l.times, l.busy = append(l.times, one.times...), l.busy+one.busy
+	for _, one := range slices.Concat(found...) {
+		if one.due.After(w.from) && !one.due.After(w.until) {
+			l.times, l.busy = append(l.times, one.took), l.busy+one.busy
+		}
 	}
 	return context.Cause(ctx)
 }
 
-// window is the time in which transactions count.
+// window is the time in which transactions count. Clients know its end once it is closed.
 type window struct {
-	mu          sync.Mutex
 	from, until time.Time
 	closed      chan struct{}
 }
 
-func (w *window) open() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.from = time.Now()
-}
-
-func (w *window) close() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.until = time.Now()
-	close(w.closed)
-}
-
-// at reports whether something due then counts, and whether everything that counts was due before.
-func (w *window) at(due time.Time) (counts, over bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	over = !w.until.IsZero() && due.After(w.until)
-	return !w.from.IsZero() && due.After(w.from) && !over, over
-}
-
 // client runs its share of the transactions, each when it is due or, where it is late, at once. It ends with
 // the last one that was due in the window.
-func (l *load) client(ctx context.Context, url string, due time.Time, w *window, done *served) error {
+func (l *load) client(ctx context.Context, url string, due time.Time, w *window) (done []served, err error) {
 	conn, closeConn, err := connect(ctx, url)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer closeConn()
 	timer := time.NewTimer(0)
@@ -200,20 +183,21 @@ func (l *load) client(ctx context.Context, url string, due time.Time, w *window,
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			return ctx.Err()
+			return done, ctx.Err()
 		case <-w.closed:
 		}
-		if _, over := w.at(due); over {
-			return nil
+		select {
+		case <-w.closed:
+			if due.After(w.until) {
+				return done, nil
+			}
+		default:
 		}
 		sent := time.Now()
 		if err := l.transaction(ctx, conn); err != nil {
-			return err
+			return done, err
 		}
-		if counts, _ := w.at(due); counts {
-			done.times = append(done.times, time.Since(due))
-			done.busy += time.Since(sent)
-		}
+		done = append(done, served{due, time.Since(due), time.Since(sent)})
 	}
 }
 
