@@ -36,13 +36,13 @@ type binding struct {
 // bind returns the binding to work with: the kept one if nothing has changed, or a new one, for which
 // definitions, keys, privileges and the triggers of new partitions are seen to. Definitions that do not fit stop only the
 // tombstones that they are about.
-func bind(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, remotes *others) (*binding, error) {
-	if kept := w.Memory.take(db.Name); kept != nil && time.Since(kept.checked) < bindingAge {
-		if kept.expected = ""; len(needed(w, kept.parents)) == 0 {
-			kept.expected = kept.fingerprints[db.Name]
+func (p *pass) bind(ctx context.Context) (*binding, error) {
+	if kept := p.Memory.take(p.db.Name); kept != nil && time.Since(kept.checked) < bindingAge {
+		if kept.expected = ""; len(p.needed(kept.parents)) == 0 {
+			kept.expected = kept.fingerprints[p.db.Name]
 			return kept, nil
 		}
-		unchanged, err := kept.holds(ctx, db, conn, remotes)
+		unchanged, err := kept.holds(ctx, p)
 		if err != nil {
 			return nil, err
 		}
@@ -50,33 +50,32 @@ func bind(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn
 			return kept, nil
 		}
 	}
-	resolved, problems, partial, err := resolve(ctx, w, db, conn, remotes)
+	resolved, problems, partial, err := p.resolve(ctx)
 	if err != nil {
 		return nil, err
 	}
 	bound := &binding{parents: resolved, fingerprints: map[string]string{}, checked: time.Now(), partial: partial || problems.Err() != nil}
 	for _, wrong := range problems.Only(problem.Error) {
-		if bound.news(w, db, wrong.String()) {
-			w.Logger.ErrorContext(ctx, "definition does not fit the database: tombstones of its parent wait",
-				"kind", Kind, "database", db.Name, "error", wrong.String())
+		if bound.news(p, wrong.String()) {
+			p.log.ErrorContext(ctx, "definition does not fit the database: tombstones of its parent wait", "error", wrong.String())
 		}
 	}
-	if err := bound.checkKeys(ctx, w, db, conn); err != nil {
+	if err := bound.checkKeys(ctx, p); err != nil {
 		return nil, err
 	}
-	if err := bound.checkPrivileges(ctx, w, db, conn, remotes); err != nil {
+	if err := bound.checkPrivileges(ctx, p); err != nil {
 		return nil, err
 	}
-	if err := w.keep(ctx, db, conn, remotes, bound.parents); err != nil {
+	if err := p.keep(ctx, bound.parents); err != nil {
 		return nil, err
 	}
-	w.Held.NoteWrong(Kind, db.Name, bound.wrong)
-	w.Memory.Note(db.Name, bound.parents)
-	if err := adopt(ctx, w, db, conn, bound.parents); err != nil {
+	p.Held.NoteWrong(Kind, p.db.Name, bound.wrong)
+	p.Memory.Note(p.db.Name, bound.parents)
+	if err := p.adopt(ctx, bound.parents); err != nil {
 		return nil, err
 	}
-	w.trackNewPartitions(ctx, db, conn, bound.parents)
-	if err := bound.look(ctx, db, conn, remotes); err != nil {
+	p.trackNewPartitions(ctx, bound.parents)
+	if err := bound.look(ctx, p); err != nil {
 		return nil, err
 	}
 	return bound, nil
@@ -84,59 +83,55 @@ func bind(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn
 
 // news notes what is wrong with a definition, and reports whether it is new since the binding before: passes come every
 // few seconds.
-func (b *binding) news(w *Work, db database.Database, reason string) bool {
+func (b *binding) news(p *pass, reason string) bool {
 	b.wrong = append(b.wrong, reason)
-	return !w.Held.WasWrong(Kind, db.Name, reason)
+	return !p.Held.WasWrong(Kind, p.db.Name, reason)
 }
 
 // resolve binds the definitions anew. partial reports that a database could not be asked.
-func resolve(
-	ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, remotes *others,
-) (parents []*loosefk.Parent, problems problem.List, partial bool, err error) {
+func (p *pass) resolve(ctx context.Context) (parents []*loosefk.Parent, problems problem.List, partial bool, err error) {
 	for {
-		sites := make([]loosefk.Site, len(w.Databases))
+		sites := make([]loosefk.Site, len(p.Databases))
 		partial = false
-		for i, other := range w.Databases {
-			settings, _ := w.Config.Database(other.Name)
+		for i, other := range p.Databases {
+			settings, _ := p.Config.Database(other.Name)
 			sites[i] = loosefk.Site{Name: other.Name, Schema: other.Names.Tracked, Tables: settings.Tables}
-			if other.Name == db.Name {
-				sites[i].DB = conn
+			if other.Name == p.db.Name {
+				sites[i].DB = p.conn
 				continue
 			}
-			reached, err := remotes.reach(ctx, other)
+			reached, err := p.reach(ctx, other)
 			if err != nil {
 				partial = true
 				continue
 			}
 			sites[i].DB = reached
 		}
-		resolved, problems, err := loosefk.Resolve(ctx, sites, w.Definitions)
+		resolved, problems, err := loosefk.Resolve(ctx, sites, p.Definitions)
 		failed, ok := errors.AsType[*loosefk.SiteError](err)
-		if !ok || failed.Database == db.Name || ctx.Err() != nil {
-			return resolved[db.Name], problems, partial, err
+		if !ok || failed.Database == p.db.Name || ctx.Err() != nil {
+			return resolved[p.db.Name], problems, partial, err
 		}
 		// It was there a moment ago: once more without it.
-		other := w.database(failed.Database)
-		_ = remotes.markDown(ctx, other, other.Unreachable(failed.Err))
+		other := p.database(failed.Database)
+		_ = p.markDown(ctx, other, other.Unreachable(failed.Err))
 	}
 }
 
 // checkPrivileges breaks the references whose tables the role may not work on.
-func (b *binding) checkPrivileges(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, remotes *others) error {
-	missing, err := loosefk.MissingPrivileges(ctx, conn, db.Name, b.parents)
-	if err != nil {
-		return err
-	}
-	remotes.ask(ctx, b.parents, func(other string, reached *pgxpool.Conn) error {
-		there, err := loosefk.MissingPrivileges(ctx, reached, other, b.parents)
+func (b *binding) checkPrivileges(ctx context.Context, p *pass) error {
+	var missing problem.List
+	if err := p.everywhere(ctx, b.parents, func(db database.Database, conn *pgxpool.Conn) error {
+		there, err := loosefk.MissingPrivileges(ctx, conn, db.Name, b.parents)
 		missing = append(missing, there...)
 		return err
-	})
+	}); err != nil {
+		return err
+	}
 	for _, lacking := range missing {
 		b.partial = true
-		if b.news(w, db, lacking.String()) {
-			w.Logger.ErrorContext(ctx, "a privilege is missing: tombstones of its parent wait",
-				"kind", Kind, "database", db.Name, "error", lacking.String())
+		if b.news(p, lacking.String()) {
+			p.log.ErrorContext(ctx, "a privilege is missing: tombstones of its parent wait", "error", lacking.String())
 		}
 		for _, reference := range loosefk.References(b.parents) {
 			if reference.Definition.Key == lacking.Key && reference.Broken == "" {
@@ -149,66 +144,59 @@ func (b *binding) checkPrivileges(ctx context.Context, w *Work, db database.Data
 
 // holds reports whether the tables are as they were when the definitions were bound. Where a database cannot be reached,
 // nothing will be done there either.
-func (b *binding) holds(ctx context.Context, db database.Database, conn *pgxpool.Conn, remotes *others) (bool, error) {
+func (b *binding) holds(ctx context.Context, p *pass) (bool, error) {
 	before := b.fingerprints
 	b.fingerprints = maps.Clone(before)
-	if err := b.look(ctx, db, conn, remotes); err != nil {
+	if err := b.look(ctx, p); err != nil {
 		return false, err
 	}
 	return maps.Equal(before, b.fingerprints), nil
 }
 
 // look takes the fingerprints.
-func (b *binding) look(ctx context.Context, db database.Database, conn *pgxpool.Conn, remotes *others) error {
-	var err error
-	if b.fingerprints[db.Name], err = loosefk.Fingerprint(ctx, conn, db.Name, b.parents); err != nil {
-		return err
-	}
-	remotes.ask(ctx, b.parents, func(other string, reached *pgxpool.Conn) error {
-		taken, err := loosefk.Fingerprint(ctx, reached, other, b.parents)
+func (b *binding) look(ctx context.Context, p *pass) error {
+	return p.everywhere(ctx, b.parents, func(db database.Database, conn *pgxpool.Conn) error {
+		taken, err := loosefk.Fingerprint(ctx, conn, db.Name, b.parents)
 		if err == nil {
-			b.fingerprints[other] = taken
+			b.fingerprints[db.Name] = taken
 		}
 		return err
 	})
-	return nil
 }
 
 // adopt takes over the removed tombstones of a database that had another name in the configuration when they were removed.
 // No pass would take the second look at them otherwise. Two databases of the configuration may be one, with a schema each, so
 // only those of the pass's own parents are taken, and none that bears a name in use.
-func adopt(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn, parents []*loosefk.Parent) error {
-	adopted, err := db.Names.Queries(conn).SweptAdopt(ctx, db.Name, w.Config.DatabaseNames(), Recorded(parents))
+func (p *pass) adopt(ctx context.Context, parents []*loosefk.Parent) error {
+	adopted, err := p.db.Names.Queries(p.conn).SweptAdopt(ctx, p.db.Name, p.Config.DatabaseNames(), Recorded(parents))
 	if err != nil {
-		return fmt.Errorf("take over removed tombstones of database %s: %w", db.Name, err)
+		return fmt.Errorf("take over removed tombstones of database %s: %w", p.db.Name, err)
 	}
 	if adopted > 0 {
-		w.Logger.InfoContext(ctx, "removed tombstones taken over from an earlier name of the database",
-			"kind", Kind, "database", db.Name, "batches", adopted)
+		p.log.InfoContext(ctx, "removed tombstones taken over from an earlier name of the database", "batches", adopted)
 	}
 	return nil
 }
 
 // checkKeys breaks the references of parents whose triggers record another key than the definitions name. Tombstones do not
 // say what their key is: read as the wrong one they would cost the children of parents that live.
-func (b *binding) checkKeys(ctx context.Context, w *Work, db database.Database, conn *pgxpool.Conn) error {
-	cfg, tracked := w.Track(db, b.parents)
-	other, err := triggers.OtherKeys(ctx, conn.Conn(), cfg, tracked)
+func (b *binding) checkKeys(ctx context.Context, p *pass) error {
+	cfg, tracked := p.Track(p.db, b.parents)
+	other, err := triggers.OtherKeys(ctx, p.conn.Conn(), cfg, tracked)
 	if err != nil {
 		return err
 	}
-	for place, found := range other {
+	for at, found := range other {
 		b.partial = true
 		reason := fmt.Sprintf("the trigger on %s records another key: name that key in the definitions (parent_column) until its tombstones are worked off, "+
 			"then run `sexton triggers install`; where both keys have the same values, run `sexton triggers install --same-key` now", found.Table)
 		if found.TypeOnly {
 			reason = fmt.Sprintf("the key of %s has another type now: run `sexton triggers install`, which converts the tombstones that wait", found.Table)
 		}
-		if b.news(w, db, reason) {
-			w.Logger.ErrorContext(ctx, "definitions and triggers differ: tombstones of the parent wait",
-				"kind", Kind, "database", db.Name, "parent", b.parents[place].Recorded, "error", reason)
+		if b.news(p, reason) {
+			p.log.ErrorContext(ctx, "definitions and triggers differ: tombstones of the parent wait", "parent", b.parents[at].Recorded, "error", reason)
 		}
-		for _, reference := range b.parents[place].References {
+		for _, reference := range b.parents[at].References {
 			if reference.Broken == "" {
 				reference.Broken = reason
 			}

@@ -87,7 +87,7 @@ func reporter(progress jobrun.Progress) func(context.Context, *loosefk.Stats) {
 // First is the first look of the next pass for a database, for the lease of that key to take along; nil where the pass begins in other databases.
 func (w *Work) First(db database.Database, key string) *loosefk.First {
 	kept := w.Memory.peek(db.Name)
-	if kept == nil || db.Name != w.Jobs.Name || time.Since(kept.checked) >= bindingAge || len(needed(w, kept.parents)) > 0 {
+	if kept == nil || db.Name != w.Jobs.Name || time.Since(kept.checked) >= bindingAge || len(w.needed(kept.parents)) > 0 {
 		return nil
 	}
 	engine := w.engine(db, kept.parents, kept.fingerprints[db.Name], &batch.Session{Names: db.Names, Limits: w.limits()})
@@ -112,75 +112,72 @@ func (w *Work) Run(
 	if err != nil {
 		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
 	}
-	defer conn.Release()
-	others := newOthers(w, db.Name)
-	defer others.release()
-	stats, err := w.run(ctx, db, conn, others, granted, first, progress)
+	p := &pass{
+		Work: w, db: db, conn: conn, log: w.Logger.With("kind", Kind, "database", db.Name), conns: map[string]*pgxpool.Conn{}, errs: map[string]error{},
+	}
+	defer p.release()
+	stats, err := p.run(ctx, granted, first, progress)
 	if errors.Is(err, loosefk.ErrChanged) {
-		return w.run(ctx, db, conn, others, granted, nil, progress) // What was kept is taken, so this one binds.
+		return p.run(ctx, granted, nil, progress) // What was kept is taken, so this one binds.
 	}
 	return stats, err
 }
 
-func (w *Work) run(
-	ctx context.Context, db database.Database, conn *pgxpool.Conn, others *others, granted *lease.Lease, first *loosefk.First,
-	progress jobrun.Progress,
-) (*loosefk.Stats, error) {
-	settings, _ := w.Config.Database(db.Name)
+func (p *pass) run(ctx context.Context, granted *lease.Lease, first *loosefk.First, progress jobrun.Progress) (*loosefk.Stats, error) {
+	settings, _ := p.Config.Database(p.db.Name)
 	var bound *binding
 	if err := granted.During(ctx, func() (err error) {
-		if bound, err = bind(ctx, w, db, conn, others); err != nil {
+		if bound, err = p.bind(ctx); err != nil {
 			return err
 		}
-		return w.rotate(ctx, db, conn, others, bound.parents)
+		return p.rotate(ctx, bound.parents)
 	}); err != nil {
 		return nil, err
 	}
 	limits := settings.EffectiveLimits()
-	timeouts := w.limits()
-	remotes, err := others.open(ctx, granted, bound.parents, timeouts)
+	timeouts := p.limits()
+	remotes, err := p.open(ctx, granted, bound.parents, timeouts)
 	if err != nil {
 		return nil, err
 	}
-	session := &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: timeouts}
-	more := &batch.More{Pool: db.Async(), Like: session}
+	session := &batch.Session{Conn: p.conn.Conn(), Names: p.db.Names, Fence: granted, Limits: timeouts}
+	more := &batch.More{Pool: p.db.Async(), Like: session}
 	defer more.Release()
-	engine := w.engine(db, bound.parents, bound.expected, session)
+	engine := p.engine(p.db, bound.parents, bound.expected, session)
 	engine.Look = first
-	engine.Confirming = loosefk.Confirming{Within: w.Config.LooseForeignKeys.ConfirmWithin, Grace: w.Config.LooseForeignKeys.ConfirmGrace}
-	engine.Throttle = w.throttle(db, settings.Pace, session, remotes)
-	engine.Progress, engine.Audited = reporter(progress), w.Config.LooseForeignKeys.Audit == config.AuditBatch
+	engine.Confirming = loosefk.Confirming{Within: p.Config.LooseForeignKeys.ConfirmWithin, Grace: p.Config.LooseForeignKeys.ConfirmGrace}
+	engine.Throttle = p.throttle(p.db, settings.Pace, session, remotes)
+	engine.Progress, engine.Audited = reporter(progress), p.Config.LooseForeignKeys.Audit == config.AuditBatch
 	engine.Limits = loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime}
-	engine.Connections, engine.More, engine.Worth = w.Config.LooseForeignKeys.Connections, more.Session, w.Memory.Worth
+	engine.Connections, engine.More, engine.Worth = p.Config.LooseForeignKeys.Connections, more.Session, p.Memory.Worth
 	engine.Remotes = remotes
 	engine.Lost = func(name string, err error) {
-		other := w.database(name)
-		_ = others.markDown(ctx, other, other.Unreachable(err))
+		other := p.database(name)
+		_ = p.markDown(ctx, other, other.Unreachable(err))
 	}
 	stats, err := engine.Run(ctx)
 	if errors.Is(err, loosefk.ErrChanged) {
 		return nil, err //nolint:wrapcheck // Run goes on.
 	}
-	w.warnOfConfirming(ctx, db, stats)
+	p.warnOfConfirming(ctx, stats)
 	if err == nil && len(stats.Errors) == 0 {
-		w.Memory.keep(db.Name, bound)
+		p.Memory.keep(p.db.Name, bound)
 	}
 	return stats, err
 }
 
 // warnOfConfirming says where children stay because their parents live, and where children that come late may be missed, or are waited for blindly.
-func (w *Work) warnOfConfirming(ctx context.Context, db database.Database, stats *loosefk.Stats) {
-	log := w.Logger.With("kind", Kind, "database", db.Name)
+func (p *pass) warnOfConfirming(ctx context.Context, stats *loosefk.Stats) {
 	if stats.ConfirmedEarly > 0 {
-		log.WarnContext(ctx, "clean-up confirmed although older transactions are open: children that they insert now stay",
-			"parents", stats.ConfirmedEarly, "confirm_within_s", w.Config.LooseForeignKeys.ConfirmWithin.Seconds())
+		p.log.WarnContext(ctx, "clean-up confirmed although older transactions are open: children that they insert now stay",
+			"parents", stats.ConfirmedEarly, "confirm_within_s", p.Config.LooseForeignKeys.ConfirmWithin.Seconds())
 	}
 	if stats.Revived > 0 {
-		log.WarnContext(ctx, "deleted rows live under their keys: their children stay; see sexton tombstones list --revived", "revived", stats.Revived)
+		p.log.WarnContext(ctx, "deleted rows live under their keys: their children stay; see sexton tombstones list --revived", "revived", stats.Revived)
 	}
 	if stats.ConfirmBlind {
-		log.WarnContext(ctx, "other roles' transactions cannot be seen, so clean-up is confirmed after a fixed time: grant the role pg_read_all_stats",
-			"confirm_grace_s", w.Config.LooseForeignKeys.ConfirmGrace.Seconds())
+		p.log.WarnContext(ctx, "other roles' transactions cannot be seen, so clean-up is confirmed after a fixed time: grant the role pg_read_all_stats",
+			"confirm_grace_s", p.Config.LooseForeignKeys.ConfirmGrace.Seconds())
 	}
 }
 
@@ -194,14 +191,13 @@ func adaptive(pace config.Pace, settings config.LooseForeignKeys) loosefk.Adapti
 
 // trackNewPartitions puts triggers on partitions of tracked parents that came later. Where that is not
 // possible the pass goes on: the rest of the work does not depend on it, and triggers status tells.
-func (w *Work) trackNewPartitions(ctx context.Context, db database.Database, conn *pgxpool.Conn, parents []*loosefk.Parent) {
-	cfg, tracked := w.Track(db, parents)
-	installed, err := triggers.EnsurePartitions(ctx, conn.Conn(), cfg, tracked)
+func (p *pass) trackNewPartitions(ctx context.Context, parents []*loosefk.Parent) {
+	cfg, tracked := p.Track(p.db, parents)
+	installed, err := triggers.EnsurePartitions(ctx, p.conn.Conn(), cfg, tracked)
 	if err != nil {
-		w.Logger.WarnContext(ctx, "partitions without triggers: their deletions are not recorded",
-			"kind", Kind, "database", db.Name, "error", err)
+		p.log.WarnContext(ctx, "partitions without triggers: their deletions are not recorded", "error", err)
 	}
 	if len(installed) > 0 {
-		w.Logger.InfoContext(ctx, "triggers installed on new partitions", "kind", Kind, "database", db.Name, "tables", installed)
+		p.log.InfoContext(ctx, "triggers installed on new partitions", "tables", installed)
 	}
 }

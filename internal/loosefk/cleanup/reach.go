@@ -3,6 +3,7 @@ package cleanup
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -64,35 +65,35 @@ func (o *outages) note(name string, err error) (news bool) {
 	return !known
 }
 
-// others are connections to the databases beside the pass's own, dialled when they are first needed.
-type others struct {
-	work  *Work
-	home  string
+// pass is one pass for a database on one connection, with connections to the databases beside it, dialled when they are first needed.
+type pass struct {
+	*Work
+
+	db    database.Database
+	conn  *pgxpool.Conn
+	log   *slog.Logger
 	conns map[string]*pgxpool.Conn
 	errs  map[string]error
 }
 
-func newOthers(w *Work, home string) *others {
-	return &others{work: w, home: home, conns: map[string]*pgxpool.Conn{}, errs: map[string]error{}}
-}
-
-func (o *others) release() {
-	for _, conn := range o.conns {
+func (p *pass) release() {
+	for _, conn := range p.conns {
 		conn.Release()
 	}
+	p.conn.Release()
 }
 
 // reach returns a connection to a database that is not the pass's own. A failure is remembered for the pass, and for a
 // while for all of them.
-func (o *others) reach(ctx context.Context, db database.Database) (*pgxpool.Conn, error) {
-	if conn, open := o.conns[db.Name]; open {
+func (p *pass) reach(ctx context.Context, db database.Database) (*pgxpool.Conn, error) {
+	if conn, open := p.conns[db.Name]; open {
 		return conn, nil
 	}
-	if err, failed := o.errs[db.Name]; failed {
+	if err, failed := p.errs[db.Name]; failed {
 		return nil, err
 	}
-	if known, early := o.work.Memory.outages.of(db.Name); early {
-		o.errs[db.Name] = known.err
+	if known, early := p.Memory.outages.of(db.Name); early {
+		p.errs[db.Name] = known.err
 		return nil, known.err
 	}
 	dialling, cancel := context.WithTimeout(ctx, reachTimeout)
@@ -106,47 +107,52 @@ func (o *others) reach(ctx context.Context, db database.Database) (*pgxpool.Conn
 		}
 	}
 	if err != nil {
-		return nil, o.markDown(ctx, db, db.Unreachable(err))
+		return nil, p.markDown(ctx, db, db.Unreachable(err))
 	}
-	o.conns[db.Name] = conn
-	if o.work.Memory.outages.note(db.Name, nil) {
-		o.work.Logger.InfoContext(ctx, "database can be reached again", "kind", Kind, "database", db.Name)
+	p.conns[db.Name] = conn
+	if p.Memory.outages.note(db.Name, nil) {
+		p.Logger.InfoContext(ctx, "database can be reached again", "kind", Kind, "database", db.Name)
 	}
 	return conn, nil
 }
 
 // markDown notes that a database cannot be reached, or not be written to, and returns why.
-func (o *others) markDown(ctx context.Context, db database.Database, err error) error {
+func (p *pass) markDown(ctx context.Context, db database.Database, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if conn, open := o.conns[db.Name]; open {
+	if conn, open := p.conns[db.Name]; open {
 		conn.Release()
-		delete(o.conns, db.Name)
+		delete(p.conns, db.Name)
 	}
-	o.errs[db.Name] = err
-	if o.work.Memory.outages.note(db.Name, err) {
-		o.work.Logger.WarnContext(ctx, "database cannot be reached: what depends on it waits",
-			"kind", Kind, "database", db.Name, "needed_by", o.home, "error", err)
+	p.errs[db.Name] = err
+	if p.Memory.outages.note(db.Name, err) {
+		p.Logger.WarnContext(ctx, "database cannot be reached: what depends on it waits",
+			"kind", Kind, "database", db.Name, "needed_by", p.db.Name, "error", err)
 	}
 	return err
 }
 
-// ask asks the databases beside their own that parents need and that can be reached. One that fails is lost.
-func (o *others) ask(ctx context.Context, parents []*loosefk.Parent, do func(name string, conn *pgxpool.Conn) error) {
-	for _, db := range needed(o.work, parents) {
-		conn, err := o.reach(ctx, db)
+// everywhere calls do for the pass's database, and for the others that its parents have children in and that can be reached. One of those that fails
+// is lost.
+func (p *pass) everywhere(ctx context.Context, parents []*loosefk.Parent, do func(db database.Database, conn *pgxpool.Conn) error) error {
+	if err := do(p.db, p.conn); err != nil {
+		return err
+	}
+	for _, db := range p.needed(parents) {
+		conn, err := p.reach(ctx, db)
 		if err != nil {
 			continue
 		}
-		if err := do(db.Name, conn); err != nil {
-			_ = o.markDown(ctx, db, db.Unreachable(err))
+		if err := do(db, conn); err != nil {
+			_ = p.markDown(ctx, db, db.Unreachable(err))
 		}
 	}
+	return nil
 }
 
 // needed are the databases beside their own in which parents have children.
-func needed(w *Work, parents []*loosefk.Parent) []database.Database {
+func (w *Work) needed(parents []*loosefk.Parent) []database.Database {
 	var found []database.Database
 	for _, db := range w.Databases {
 		for _, parent := range parents {
@@ -161,12 +167,12 @@ func needed(w *Work, parents []*loosefk.Parent) []database.Database {
 
 // open opens a session on each database that parents need beside their own. The fence there is raised first: no session
 // may write behind the back of an earlier holder of the lease.
-func (o *others) open(ctx context.Context, granted *lease.Lease, parents []*loosefk.Parent, limits batch.Limits) (map[string]loosefk.Remote, error) {
+func (p *pass) open(ctx context.Context, granted *lease.Lease, parents []*loosefk.Parent, limits batch.Limits) (map[string]loosefk.Remote, error) {
 	found := map[string]loosefk.Remote{}
-	for _, db := range needed(o.work, parents) {
-		conn, err := o.reach(ctx, db)
+	for _, db := range p.needed(parents) {
+		conn, err := p.reach(ctx, db)
 		if err == nil {
-			err = o.fence(ctx, granted, db)
+			err = p.fence(ctx, granted, db)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -174,7 +180,7 @@ func (o *others) open(ctx context.Context, granted *lease.Lease, parents []*loos
 		case errors.Is(err, lease.ErrLost):
 			return nil, err
 		case err != nil:
-			down, _ := o.work.Memory.outages.of(db.Name)
+			down, _ := p.Memory.outages.of(db.Name)
 			found[db.Name] = loosefk.Remote{Err: err, Down: time.Since(down.since)}
 		default:
 			found[db.Name] = loosefk.Remote{Session: &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: limits}}
@@ -183,12 +189,12 @@ func (o *others) open(ctx context.Context, granted *lease.Lease, parents []*loos
 	return found, nil
 }
 
-func (o *others) fence(ctx context.Context, granted *lease.Lease, db database.Database) error {
+func (p *pass) fence(ctx context.Context, granted *lease.Lease, db database.Database) error {
 	raising, cancel := context.WithTimeout(ctx, fenceTimeout)
 	defer cancel()
 	err := granted.Raise(raising, db)
 	if err == nil || errors.Is(err, lease.ErrLost) {
 		return err
 	}
-	return o.markDown(ctx, db, err)
+	return p.markDown(ctx, db, err)
 }

@@ -18,39 +18,27 @@ import (
 // rotateEvery is how often a process makes the partitions of coming days and drops those of past ones.
 const rotateEvery = 10 * time.Minute
 
-// everywhere calls do for the pass's database and the others that its parents have children in.
-func (w *Work) everywhere(
-	ctx context.Context, db database.Database, conn *pgxpool.Conn, remotes *others, parents []*loosefk.Parent,
-	do func(db database.Database, conn *pgxpool.Conn) error,
-) error {
-	if err := do(db, conn); err != nil {
-		return err
-	}
-	remotes.ask(ctx, parents, func(other string, reached *pgxpool.Conn) error { return do(w.database(other), reached) })
-	return nil
-}
-
 // keep has the references keep what they take, where the configuration says so.
-func (w *Work) keep(ctx context.Context, db database.Database, conn *pgxpool.Conn, remotes *others, parents []*loosefk.Parent) error {
-	settings := w.Config.LooseForeignKeys.Undo
+func (p *pass) keep(ctx context.Context, parents []*loosefk.Parent) error {
+	settings := p.Config.LooseForeignKeys.Undo
 	if !settings.On() {
 		return nil
 	}
 	how := drain.Keep{Exclude: settings.Exclude, MaxRow: settings.MaxRow, Waits: settings.LargeRows == config.Waits}
-	return w.everywhere(ctx, db, conn, remotes, parents, func(db database.Database, conn *pgxpool.Conn) error {
+	return p.everywhere(ctx, parents, func(db database.Database, conn *pgxpool.Conn) error {
 		err := loosefk.Keep(ctx, conn, db.Names, db.Name, parents, how)
 		if err == nil {
-			w.full(db, parents, false)
+			p.full(db, parents, false)
 		}
 		return err
 	})
 }
 
 // full notes of which tables of a database rows are only counted: of all that have reached the limit together, and of users unless they are to be kept.
-func (w *Work) full(db database.Database, parents []*loosefk.Parent, all bool) {
+func (p *pass) full(db database.Database, parents []*loosefk.Parent, all bool) {
 	for _, reference := range loosefk.References(parents) {
 		if child := reference.Child; reference.Keep != nil && reference.Database == db.Name {
-			spared := w.Config.LooseForeignKeys.Undo.Spares(db.Names.Tracked, child.Schema, child.Name)
+			spared := p.Config.LooseForeignKeys.Undo.Spares(db.Names.Tracked, child.Schema, child.Name)
 			reference.Keep.Full = all || spared && !reference.Updates()
 		}
 	}
@@ -58,14 +46,14 @@ func (w *Work) full(db database.Database, parents []*loosefk.Parent, all bool) {
 
 // rotate makes and drops partitions now and then, and notes where what is kept has reached its limit. What was kept before undo and audit were switched
 // off still expires: one look of the process finds it.
-func (w *Work) rotate(ctx context.Context, db database.Database, conn *pgxpool.Conn, remotes *others, parents []*loosefk.Parent) error {
-	keys := w.Config.LooseForeignKeys
-	due, left := w.Memory.rotates(db.Name)
-	if on := w.Config.Has("undo"); !on && (!due || !left) {
+func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
+	keys := p.Config.LooseForeignKeys
+	due, left := p.Memory.rotates(p.db.Name)
+	if on := p.Config.Has("undo"); !on && (!due || !left) {
 		return nil
 	} else if !on {
 		left = false
-		err := w.everywhere(ctx, db, conn, remotes, parents, func(db database.Database, conn *pgxpool.Conn) error {
+		err := p.everywhere(ctx, parents, func(db database.Database, conn *pgxpool.Conn) error {
 			var there bool
 			err := conn.QueryRow(ctx, db.Names.Render(`SELECT pg_catalog.to_regclass('"sexton".undo') IS NOT NULL`)).Scan(&there)
 			if err == nil && there {
@@ -74,10 +62,10 @@ func (w *Work) rotate(ctx context.Context, db database.Database, conn *pgxpool.C
 			}
 			return problem.Doing(err, "drop partitions by day")
 		})
-		w.Memory.at(db.Name, func(p *learned) { p.clean = err == nil && !left })
+		p.Memory.at(p.db.Name, func(l *learned) { l.clean = err == nil && !left })
 		return err
 	}
-	return w.everywhere(ctx, db, conn, remotes, parents, func(db database.Database, conn *pgxpool.Conn) error {
+	return p.everywhere(ctx, parents, func(db database.Database, conn *pgxpool.Conn) error {
 		if due {
 			if _, err := conn.Exec(ctx, db.Names.Render(rotateSQL), keys.Undo.Keep, keys.AuditKeep, true); err != nil {
 				return fmt.Errorf("make partitions by day: %w", err)
@@ -101,14 +89,14 @@ func (w *Work) rotate(ctx context.Context, db database.Database, conn *pgxpool.C
 		}
 		full := most > 0 && size >= most
 		if full {
-			w.Logger.ErrorContext(ctx, "kept rows have reached loose_foreign_keys.undo.max_size",
+			p.Logger.ErrorContext(ctx, "kept rows have reached loose_foreign_keys.undo.max_size",
 				"kind", Kind, "database", db.Name, "bytes", size, "when_full", keys.Undo.WhenFull)
 			if keys.Undo.WhenFull == config.Waits {
 				return fmt.Errorf("database %s keeps %d bytes of deleted rows, and loose_foreign_keys.undo.max_size is %d: "+
 					"raise it, lower undo.keep, or set undo.when_full to left_out", db.Name, size, keys.Undo.MaxSize)
 			}
 		}
-		w.full(db, parents, full)
+		p.full(db, parents, full)
 		return nil
 	})
 }
