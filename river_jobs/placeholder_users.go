@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 
-	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
@@ -148,7 +147,7 @@ func offerPlaceholders(ctx context.Context, p *pass) (*placeholder.Stats, error)
 		engine.Pending = func(ctx context.Context, columns []string) ([]string, error) {
 			ctx, cancel := context.WithTimeout(ctx, pendingTimeout)
 			defer cancel()
-			return pendingAbove(ctx, p.Deps, p.db, references, columns)
+			return p.pendingAbove(ctx, references, columns)
 		}
 	}
 	return engine.Run(ctx)
@@ -216,7 +215,7 @@ func deletePlaceholder(*config.Config) kind[DeletePlaceholderUserArgs] {
 // the job or of the placeholder. After the retry period the references count all the same, as tombstones may wait for ever.
 func passDeletePlaceholder(ctx context.Context, p *pass, args DeletePlaceholderUserArgs) (jobrun.Result, error) {
 	patient := p.job == nil || time.Since(p.job.CreatedAt) < p.Config.PlaceholderUsers.RetryPeriod
-	verdict, err := removePlaceholder(ctx, p.Deps, p.db, args.UserID, patient)
+	verdict, err := p.removePlaceholder(ctx, args.UserID, patient)
 	if err != nil {
 		return jobrun.Result{}, err
 	}
@@ -227,28 +226,25 @@ func passDeletePlaceholder(ctx context.Context, p *pass, args DeletePlaceholderU
 	return verdictResult(verdict), nil
 }
 
-func removePlaceholder(ctx context.Context, deps Deps, db database.Database, userID int64, patient bool) (placeholder.Verdict, error) {
-	references, problems, err := CheckPlaceholderUsers(ctx, deps.Config, db, db.Pool)
+func (p *pass) removePlaceholder(ctx context.Context, userID int64, patient bool) (placeholder.Verdict, error) {
+	references, problems, err := CheckPlaceholderUsers(ctx, p.Config, p.db, p.db.Pool)
 	if err != nil {
 		return placeholder.Verdict{}, err
 	}
 	// A table that cannot be looked at may refer to anybody.
-	if err := deps.fits(ctx, PlaceholderCleanup, db, problems); err != nil {
+	if err := p.fits(ctx, PlaceholderCleanup, p.db, problems); err != nil {
 		return placeholder.Verdict{}, err
 	}
 	remover := placeholder.Remover{
-		DB: db.Pool, Names: db.Names, References: references, Watched: db.Pool,
-		Limits: batch.Limits{StatementTimeout: deps.Config.Jobs.StatementTimeout, LockTimeout: deps.Config.Jobs.LockTimeout},
-		Current: func(ctx context.Context, tx pgx.Tx) error {
-			return deps.Runner.Leases.Current(ctx, tx, placeholderLease)
-		},
+		DB: p.db.Pool, Watched: p.db.Pool, Names: p.db.Names, References: references, Limits: p.timeouts(),
+		Current: func(ctx context.Context, tx pgx.Tx) error { return p.Runner.Leases.Current(ctx, tx, placeholderLease) },
 	}
 	verdict, err := remover.Remove(ctx, userID)
-	if err != nil || !patient || len(verdict.Blockers) == 0 || !deps.Config.Has(migrate.LooseForeignKeys) {
+	if err != nil || !patient || len(verdict.Blockers) == 0 || !p.Config.Has(migrate.LooseForeignKeys) {
 		return verdict, err
 	}
 	columns := each.Of(verdict.Blockers, func(blocker placeholder.Blocker) string { return blocker.Column })
-	pending, err := pendingAbove(ctx, deps, db, references, columns)
+	pending, err := p.pendingAbove(ctx, references, columns)
 	switch {
 	case err != nil:
 		return placeholder.Verdict{}, err
@@ -262,14 +258,12 @@ func removePlaceholder(ctx context.Context, deps Deps, db database.Database, use
 }
 
 // pendingAbove returns the tables with tombstones that may take rows of the columns along, wherever they are tracked.
-func pendingAbove(
-	ctx context.Context, deps Deps, db database.Database, references *placeholder.References, columns []string,
-) (pending []string, _ error) {
-	above, err := references.Above(ctx, db.Pool, db.Names, deps.Definitions, columns)
+func (p *pass) pendingAbove(ctx context.Context, references *placeholder.References, columns []string) (pending []string, _ error) {
+	above, err := references.Above(ctx, p.db.Pool, p.db.Names, p.Definitions, columns)
 	if err != nil {
 		return nil, err
 	}
-	for _, tracked := range deps.Databases {
+	for _, tracked := range p.Databases {
 		found, err := placeholder.Pending(ctx, tracked.Pool, tracked.Names, above)
 		if err != nil {
 			return nil, fmt.Errorf("database %s: %w", tracked.Name, err)

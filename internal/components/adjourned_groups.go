@@ -128,14 +128,7 @@ func PrintGroups(w io.Writer, none string, groups []groupschedule.Group) {
 // groupFailures are groups whose destruction has failed, or about which nothing could be decided.
 func groupFailures() *component.Failures {
 	read := func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]groupschedule.Group, error) {
-		if id != nil {
-			group, err := groupschedule.ReadGroup(ctx, all.Jobs().Pool, all.Jobs().Names, *id)
-			if group == nil {
-				return nil, err
-			}
-			return []groupschedule.Group{*group}, err
-		}
-		return groupschedule.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
+		return groupschedule.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit, id)
 	}
 	ids := func(ctx context.Context, all *installation.Connections) (ids []int64, err error) {
 		failed, err := read(ctx, all, component.FailureWindow, nil)

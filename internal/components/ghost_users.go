@@ -26,10 +26,7 @@ import (
 func ghostUsers() *component.Component {
 	failures := component.Rows("users", "user", "due now", "is being worked on, or does not wait any more",
 		func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]ghostuser.Waiting, error) {
-			if id != nil {
-				return ghostuser.ReadUser(ctx, all.Jobs().Pool, all.Jobs().Names, *id)
-			}
-			return ghostuser.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
+			return ghostuser.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit, id)
 		},
 		func(user ghostuser.Waiting) int64 { return user.UserID },
 		func(_ *installation.Connections, user ghostuser.Waiting) component.Failure {
@@ -123,7 +120,7 @@ const (
 // failingUsers reports users whose deletion fails again and again, as with a constraint that the ghost user does not meet:
 // only the application's people can say what is wrong with their rows.
 func failingUsers(ctx context.Context, x *component.Exam) (found []doctor.Finding, _ error) {
-	failed, err := ghostuser.ReadFailed(ctx, x.DB.Pool, x.DB.Names, failingRead)
+	failed, err := ghostuser.ReadFailed(ctx, x.DB.Pool, x.DB.Names, failingRead, nil)
 	if err != nil {
 		return nil, err
 	}

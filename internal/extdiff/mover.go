@@ -149,11 +149,7 @@ type Moved struct {
 // for dead, it looks again. It returns a *BusyError where another worker has the diff, and the store's *OutageError or
 // *AccessError: none of them says anything about the diff.
 func (e *Engine) Move(ctx context.Context, diffID int64) (Moved, error) {
-	again := false
-	moved, err := persist(func() (Moved, error) {
-		defer func() { again = true }()
-		return e.try(ctx, diffID, again)
-	})
+	moved, err := persist(func(again bool) (Moved, error) { return e.try(ctx, diffID, again) })
 	if err != nil {
 		return Moved{DiffID: diffID, Kept: moved.Kept, BrokenOff: moved.BrokenOff}, fmt.Errorf("move diff %d: %w", diffID, err)
 	}
@@ -167,9 +163,9 @@ func (e *Engine) DueSince(ctx context.Context, diffID int64) (since time.Time, e
 }
 
 // persist begins anew where the rows or the object have changed meanwhile, or the claim was lost.
-func persist[T any](try func() (T, error)) (done T, err error) {
-	for range mostTries {
-		done, err = try()
+func persist[T any](try func(again bool) (T, error)) (done T, err error) {
+	for tried := range mostTries {
+		done, err = try(tried > 0)
 		if !errors.Is(err, errChanged) && !errors.Is(err, errLost) && !errors.Is(err, blobstore.ErrChanged) {
 			return done, err
 		}

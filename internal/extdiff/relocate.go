@@ -20,7 +20,7 @@ import (
 // *BusyError where another worker has the diff, a *BrokenError where the object is not what the rows say, and the *OutageError or
 // *AccessError of either store. A second call after a crash goes on.
 func (e *Engine) Relocate(ctx context.Context, diffID int64, later time.Duration) (Moved, error) {
-	done, err := persist(func() (done Moved, err error) {
+	done, err := persist(func(bool) (done Moved, err error) {
 		done.DiffID = diffID
 		err = e.claimed(ctx, diffID, func(held context.Context, claimed *claim) error {
 			return e.relocateClaimed(held, claimed, later, &done)

@@ -83,15 +83,14 @@ func ReadWaiting(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limi
 // failedWindow is how many users are looked at from the end of the queue: failing puts a user there.
 const failedWindow = 1_000
 
-// ReadFailed returns users that failed, the ones that are tried again first before the others. It never reads a big queue as a whole.
-func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int) ([]Waiting, error) {
-	return list(ctx, db, names, "{failed}", limit, failedWindow)
-}
-
-// ReadUser returns one user of the queue, failed or not, and none where the user does not wait.
-func ReadUser(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, id int64) ([]Waiting, error) {
+// ReadFailed returns users that failed, the ones that are tried again first before the others. It never reads a big queue as a whole. With an
+// id it returns that user, failed or not, and none where the user does not wait.
+func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int, id *int64) ([]Waiting, error) {
+	if id == nil {
+		return list(ctx, db, names, "{failed}", limit, failedWindow)
+	}
 	const one = `(SELECT waiting.* FROM "public".` + QueueTable + ` AS waiting WHERE waiting.user_id OPERATOR(pg_catalog.=) $2) AS job`
-	return list(ctx, db, names, one, 1, id)
+	return list(ctx, db, names, one, 1, *id)
 }
 
 func list(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, from string, args ...any) ([]Waiting, error) {

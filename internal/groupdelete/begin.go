@@ -39,10 +39,9 @@ const refusedFor = 3600.0
 // transaction that begins it, under the lock of the group that a session that restores it has to have as well.
 func (r *run) begin(ctx context.Context) (bool, error) {
 	names, groups := r.Session.Names, drain.Item(r.engine.Plan.groups.Relation)
-	before, err := r.standing(ctx, func(sql string) batch.Statement {
-		const columns = "SELECT begun, marked, scheduled, due, undated, permitted, done, total, touched FROM "
-		return batch.Statement{SQL: columns + "(" + sql + ") AS standing", Args: []any{r.engine.GroupID}}
-	}, statement(names, "standing", "{groups}", groups))
+	const columns = "SELECT begun, marked, scheduled, due, undated, permitted, done, total, touched FROM "
+	sql := columns + "(" + statement(names, "standing", "{groups}", groups) + ") AS standing"
+	before, err := r.standing(ctx, batch.Statement{SQL: sql, Args: []any{r.engine.GroupID}})
 	if err != nil {
 		return false, err
 	}
@@ -75,9 +74,8 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 	}
 	lock := batch.Statement{SQL: fmt.Sprintf(
 		"SELECT FROM %s AS target WHERE target.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", groups), Args: []any{r.engine.GroupID}}
-	after, err := r.standing(ctx, func(sql string) batch.Statement {
-		return batch.Statement{SQL: sql, Args: []any{r.engine.GroupID, total}}
-	}, statement(names, "begin", "{groups}", groups), lock)
+	begin := batch.Statement{SQL: statement(names, "begin", "{groups}", groups), Args: []any{r.engine.GroupID, total}}
+	after, err := r.standing(ctx, begin, lock)
 	switch {
 	case err != nil:
 		return false, err
@@ -128,10 +126,9 @@ func (r *run) refuse(ctx context.Context, f fault.Fault) error {
 		batch.Statement{SQL: statement(names, "refuse"), Args: []any{r.engine.GroupID, f.Text(), refusedFor}})
 }
 
-// standing runs a statement that tells how the group stands; nil where there is no such group.
-func (r *run) standing(ctx context.Context, ask func(sql string) batch.Statement, sql string, first ...batch.Statement) (*standing, error) {
+// standing runs a statement that tells how the group stands, behind others; nil where there is no such group.
+func (r *run) standing(ctx context.Context, asking batch.Statement, first ...batch.Statement) (*standing, error) {
 	var found []*standing
-	asking := ask(sql)
 	asking.Scan = batch.Collect(&found, pgx.RowToAddrOfStructByPos[standing])
 	if err := r.send(ctx, r.Session.Limits, append(first, asking)...); err != nil {
 		return nil, fmt.Errorf("look whether the group may be destroyed: %w", err)

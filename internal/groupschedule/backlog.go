@@ -87,9 +87,10 @@ func ReadGroup(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, id int
 	return first(read(ctx, db, names, 1, &id, false))
 }
 
-// ReadFailed lists the first of the groups whose destruction has failed, or about which nothing could be decided, most often tried first.
-func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int) ([]Group, error) {
-	return read(ctx, db, names, limit, nil, true)
+// ReadFailed lists the first of the groups whose destruction has failed, or about which nothing could be decided, most often tried first. With
+// an id it returns that group, failed or not.
+func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int, id *int64) ([]Group, error) {
+	return read(ctx, db, names, limit, id, id == nil)
 }
 
 func read(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int, id *int64, failed bool) ([]Group, error) {

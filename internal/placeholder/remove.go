@@ -54,16 +54,15 @@ type Verdict struct {
 
 // Remover hands placeholders over to the jobs that delete users.
 type Remover struct {
-	// DB is a connection or a pool.
+	// DB is a connection or a pool; Watched is the pool that is asked which session the transaction waits for.
 	DB interface {
 		BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 	}
+	Watched    *pgxpool.Pool
 	Names      pgschema.Names
 	References *References
 	// Limits bound each statement.
 	Limits batch.Limits
-	// Watched, if set, is the pool that is asked which session the transaction waits for.
-	Watched *pgxpool.Pool
 	// Current, if set, refuses in the transaction where it must not be done with these references. It comes right before the COMMIT:
 	// the lock that it takes holds up those who take a lease or install references.
 	Current func(ctx context.Context, tx pgx.Tx) error
@@ -83,7 +82,10 @@ const queuedSQL = `SELECT EXISTS (SELECT FROM "public".users_ghost_user_migratio
 // A row that comes to refer to the placeholder later, while it is in the queue, passes to the ghost user.
 func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 	verdict := Verdict{UserID: userID, Blockers: []Blocker{}}
-	end := (&pace.Run{}).Watch(ctx, r.asking(userID))
+	end := (&pace.Run{}).Watch(ctx, func(ctx context.Context) string {
+		found, _ := batch.Blocker(ctx, r.Watched, r.Names, sessionKey(userID), 0) // The transaction says itself what is wrong with the server.
+		return found.Text
+	})
 	err := r.transact(ctx, userID, func(tx pgx.Tx) error {
 		if err := r.decide(ctx, tx, &verdict); err != nil || r.Current == nil {
 			return err
@@ -97,17 +99,6 @@ func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 		return Verdict{}, fmt.Errorf("remove placeholder user %d: %w", userID, err)
 	}
 	return verdict, nil
-}
-
-// asking is nil where nothing can be asked.
-func (r *Remover) asking(userID int64) func(context.Context) string {
-	if r.Watched == nil {
-		return nil
-	}
-	return func(ctx context.Context) string {
-		found, _ := batch.Blocker(ctx, r.Watched, r.Names, sessionKey(userID), 0) // The transaction says itself what is wrong with the server.
-		return found.Text
-	}
 }
 
 // sessionKey gives the session its name.

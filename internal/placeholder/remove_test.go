@@ -197,7 +197,7 @@ func TestReferenceThatIsNotCommittedYet(t *testing.T) {
 	require.Equal(t, "still referenced by issues.author_id (id 11)", (<-verdicts).Reason)
 
 	pgtest.Exec(t, writer, "BEGIN; UPDATE issues SET author_id = 2; SELECT FROM users WHERE id = 1 FOR KEY SHARE")
-	r.Limits.LockTimeout, r.Watched = time.Second, b.Pool()
+	r.Limits.LockTimeout = time.Second
 	_, err := r.Remove(t.Context(), 1)
 	require.ErrorContains(t, err, "lock timeout", "an error, so that it is tried again")
 	refusal := fmt.Sprintf(`look for what refers to it: ERROR: canceling statement due to lock timeout \(SQLSTATE 55P03\) \(row locked by pid %d \(`, writer.PgConn().PID())
@@ -315,6 +315,6 @@ func TestNoReferencesAtAll(t *testing.T) {
 	b.Exec(writes()["notes.author_id (id 17)"])
 	bound, problems := pgtest.Must2(placeholder.Bind(t.Context(), b.Pool(), dbtest.Names(), nil))(t)
 	require.Empty(t, problems)
-	r := placeholder.Remover{DB: b.Pool(), Names: dbtest.Names(), References: bound, Limits: batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}}
+	r := placeholder.Remover{DB: b.Pool(), Watched: b.Pool(), Names: dbtest.Names(), References: bound, Limits: batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}}
 	require.Equal(t, placeholder.Queued, pgtest.Must(r.Remove(t.Context(), 1))(t).Outcome)
 }

@@ -93,7 +93,7 @@ func (b *bundle) remover(t *testing.T) *placeholder.Remover {
 	bound, problems := pgtest.Must2(placeholder.Bind(t.Context(), b.Pool(), dbtest.Names(), defaults(t)))(t)
 	require.Empty(t, problems, "no default lacks its index")
 	return &placeholder.Remover{
-		DB: b.Pool(), Names: dbtest.Names(), References: bound, Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
+		DB: b.Pool(), Watched: b.Pool(), Names: dbtest.Names(), References: bound, Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
 	}
 }
 
