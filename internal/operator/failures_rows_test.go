@@ -172,7 +172,7 @@ func TestRunNowAndCancelFromThePage(t *testing.T) {
 	require.NoError(t, source.RunNow(t.Context(), ann, riverjobs.AdjournedGroupDeletion))
 	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT count(*) FROM sexton.river_job WHERE kind = $1", riverjobs.AdjournedGroupDeletion))
 	require.ErrorAs(t, source.RunNow(t.Context(), ann, riverjobs.GroupDestroy), &refused, "another job inserts it")
-	require.NoError(t, source.Pause(t.Context(), ann, riverjobs.AdjournedGroupDeletion, "backup"))
+	require.NoError(t, source.SetPaused(t.Context(), ann, riverjobs.AdjournedGroupDeletion, "backup", true))
 	require.ErrorAs(t, source.RunNow(t.Context(), ann, riverjobs.AdjournedGroupDeletion), &refused)
 
 	db.Exec("UPDATE users SET admin = true WHERE id = 10")

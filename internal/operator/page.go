@@ -130,17 +130,9 @@ func (s *PageSource) History(ctx context.Context, span, bin time.Duration) ([]hi
 	return history.Read(ctx, s.all.Jobs(), span, bin)
 }
 
-// Pause pauses a kind on all workers, or all kinds where none is named. A *component.RefusedError is for the user to read, here and below.
-func (s *PageSource) Pause(ctx context.Context, by web.Visitor, kind, reason string) error {
-	return s.setPaused(ctx, by, kind, reason, true)
-}
-
-// Resume lets a paused kind work again, or all.
-func (s *PageSource) Resume(ctx context.Context, by web.Visitor, kind, reason string) error {
-	return s.setPaused(ctx, by, kind, reason, false)
-}
-
-func (s *PageSource) setPaused(ctx context.Context, by web.Visitor, kind, reason string, pause bool) error {
+// SetPaused pauses a kind on all workers, or all kinds where none is named, or lets them work again. A *component.RefusedError is for the user
+// to read, here and below.
+func (s *PageSource) SetPaused(ctx context.Context, by web.Visitor, kind, reason string, pause bool) error {
 	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Reason: reason}
 	if kind == "" {
 		var left error

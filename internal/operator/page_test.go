@@ -95,20 +95,20 @@ func TestPauseAndResumeFromThePage(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main")
 	source := s.source(t)
-	require.NoError(t, source.Pause(t.Context(), ann(), cleanUp, "backup"))
+	require.NoError(t, source.SetPaused(t.Context(), ann(), cleanUp, "backup", true))
 	o := s.overview(t)
 	require.True(t, o.Jobs[0].Paused)
 	require.Regexp(t, "^paused by ann since .*: backup$", *o.Jobs[0].WaitingFor)
 	// Somebody else's pause does not take hers over.
 	var refused *component.RefusedError
-	require.ErrorAs(t, source.Pause(t.Context(), web.Visitor{Actor: "ben"}, cleanUp, "migration"), &refused)
+	require.ErrorAs(t, source.SetPaused(t.Context(), web.Visitor{Actor: "ben"}, cleanUp, "migration", true), &refused)
 	require.Regexp(t, "^"+cleanUp+" is paused by ann since .*: backup already; that note stays$", refused.Reason)
 	require.Regexp(t, "^paused by ann since .*: backup$", *s.overview(t).Jobs[0].WaitingFor)
 	require.Equal(t, audittrail.Entry{Actor: "ben", Action: "pause", Target: cleanUp, Reason: "migration"}, withoutTime(s.overview(t).Changes[0]))
-	require.NoError(t, source.Resume(t.Context(), ann(), cleanUp, "it is over"))
+	require.NoError(t, source.SetPaused(t.Context(), ann(), cleanUp, "it is over", false))
 	o = s.overview(t)
 	require.False(t, o.Jobs[0].Paused)
-	require.ErrorAs(t, source.Pause(t.Context(), ann(), "no_such_job", ""), &refused)
+	require.ErrorAs(t, source.SetPaused(t.Context(), ann(), "no_such_job", "", true), &refused)
 	require.Len(t, o.Changes, 3)
 	for i, want := range map[int]audittrail.Entry{0: {Action: "resume", Reason: "it is over"}, 2: {Action: "pause", Reason: "backup"}} {
 		want.Actor, want.Remote, want.Target = "ann", "10.0.0.7:1234", cleanUp

@@ -2,7 +2,6 @@ package page
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -69,15 +68,15 @@ func reason(r *http.Request) (string, error) {
 	return text, nil
 }
 
-// asked is a button that pauses or resumes a kind, or all, for a reason.
-func asked(do func(ctx context.Context, by web.Visitor, kind, reason string) error, said, rest string) func(r *http.Request) (string, error) {
+// setPaused is a button that pauses or resumes a kind, or all, for a reason.
+func (p *Page) setPaused(pause bool, said, rest string) func(r *http.Request) (string, error) {
 	return func(r *http.Request) (string, error) {
 		why, err := reason(r)
 		if err != nil {
 			return "", err
 		}
 		kind := r.PathValue("kind")
-		return said + " " + cmp.Or(kind, "all jobs") + rest, do(r.Context(), web.VisitorOf(r.Context()), kind, why)
+		return said + " " + cmp.Or(kind, "all jobs") + rest, p.options.Source.SetPaused(r.Context(), web.VisitorOf(r.Context()), kind, why, pause)
 	}
 }
 

@@ -2,7 +2,7 @@
 //
 //	Source (package operator) ─► Overview ─► view ─► templates ─► HTML, and two fragments every two seconds
 //	         ▲                                                               │
-//	         └──────────── Pause, Resume, Retry ◄─── buttons ◄───────────────┘
+//	         └──────────────── SetPaused, Retry ◄─── buttons ◄───────────────┘
 //
 // It is rendered on the server and reads without JavaScript. With it, the fragments are exchanged and the backlog is drawn over time.
 //

@@ -39,9 +39,8 @@ type Source interface {
 	Overview(ctx context.Context) (operator.Overview, error)
 	// History is the backlog of the last span, the highest value of each bin.
 	History(ctx context.Context, span, bin time.Duration) ([]history.Series, error)
-	// Pause and Resume act on a kind of job, or all where none is named, on all workers. A *component.RefusedError is shown to the user.
-	Pause(ctx context.Context, by web.Visitor, kind, reason string) error
-	Resume(ctx context.Context, by web.Visitor, kind, reason string) error
+	// SetPaused pauses or resumes a kind of job, or all where none is named, on all workers. A *component.RefusedError is shown to the user.
+	SetPaused(ctx context.Context, by web.Visitor, kind, reason string, pause bool) error
 	// Retry has failed rows tried again now and says what came of it.
 	Retry(ctx context.Context, by web.Visitor, what component.Retry) (string, error)
 	// RunNow has a kind with a schedule run without waiting for its tick.
@@ -92,8 +91,8 @@ func New(options Options) (*Page, error) {
 	p.mux.HandleFunc("GET /history", p.serveHistory)
 	p.mux.HandleFunc("GET /assets/{name}", p.assets.serve)
 	for _, jobs := range []string{"/jobs", "/jobs/{kind}"} {
-		p.mux.HandleFunc("POST "+jobs+"/pause", p.change(asked(options.Source.Pause, "paused", "; a pass that is running ends by itself")))
-		p.mux.HandleFunc("POST "+jobs+"/resume", p.change(asked(options.Source.Resume, "resumed", "")))
+		p.mux.HandleFunc("POST "+jobs+"/pause", p.change(p.setPaused(true, "paused", "; a pass that is running ends by itself")))
+		p.mux.HandleFunc("POST "+jobs+"/resume", p.change(p.setPaused(false, "resumed", "")))
 	}
 	p.mux.HandleFunc("POST /jobs/{kind}/run", p.change(func(r *http.Request) (string, error) {
 		return r.PathValue("kind") + " runs as soon as a worker is free", options.Source.RunNow(r.Context(), web.VisitorOf(r.Context()), r.PathValue("kind"))

@@ -53,12 +53,9 @@ func (s *source) History(context.Context, time.Duration, time.Duration) ([]histo
 	return s.series, s.err
 }
 
-func (s *source) Pause(_ context.Context, by web.Visitor, kind, reason string) error {
-	return s.do("pause " + kind + " by " + by.Actor + ": " + reason)
-}
-
-func (s *source) Resume(_ context.Context, by web.Visitor, kind, reason string) error {
-	return s.do("resume " + kind + " by " + by.Actor + ": " + reason)
+func (s *source) SetPaused(_ context.Context, by web.Visitor, kind, reason string, pause bool) error {
+	action := map[bool]string{true: "pause ", false: "resume "}[pause]
+	return s.do(action + kind + " by " + by.Actor + ": " + reason)
 }
 
 func (s *source) Retry(_ context.Context, by web.Visitor, what component.Retry) (string, error) {
