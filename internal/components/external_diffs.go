@@ -299,14 +299,14 @@ func diffsTexts(ctx context.Context, x *component.Exam) ([]doctor.Finding, error
 // diffsTrigger reports where deleted diffs leave their objects behind. An application that replaces its table, by a partitioned one,
 // say, or loads it from a dump, loses triggers without a word.
 func diffsTrigger(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
-	state, err := extdiff.ReadTrigger(ctx, x.DB.Pool, x.DB.Names)
-	if err != nil || state == extdiff.TriggerActive {
+	state, fix, err := extdiff.LostTrigger(ctx, x.DB.Pool, x.DB.Names)
+	if err != nil || state == "" {
 		return nil, err
 	}
 	return []doctor.Finding{{
 		Severity: problem.Warning, Object: extdiff.Table,
 		Message: fmt.Sprintf("the trigger %s is %s: the objects of deleted diffs are not removed", extdiff.TriggerName, state),
-		Fix:     x.DB.Names.Render(extdiff.TriggerFix(state)),
+		Fix:     x.DB.Names.Render(fix),
 	}}, nil
 }
 
