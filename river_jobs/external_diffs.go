@@ -354,19 +354,12 @@ func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs)
 	busy, taken := errors.AsType[*extdiff.BusyError](err)
 	refused, no := errors.AsType[*blobstore.AccessError](err)
 	stats.Refused = no
-	store := &p.Bindings.store
-	alone := (no || out) && store.endedSince(began)
-	first := no && (alone || store.begin(time.Now(), longestPause))
+	first := false
 	switch {
-	case alone:
-		p.later = longestOutage // Others go through.
 	case no:
-		p.later = max(store.wait(time.Now()), firstPause)
+		p.later, first = p.Bindings.store.after(began, longestPause)
 	case out:
-		store.begin(time.Now(), longestOutage)
-		p.later = max(store.wait(time.Now()), firstPause)
-	case taken:
-		p.later = min(max(busy.Left, busyRetry), longestBusy)
+		p.later, _ = p.Bindings.store.after(began, longestOutage)
 	}
 	switch {
 	case no && !first:
@@ -375,13 +368,14 @@ func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs)
 		stats.WaitingFor = outage.Error()
 		log.WarnContext(ctx, "store_unavailable", "error", outage.Error())
 	case taken:
+		p.later = min(max(busy.Left, busyRetry), longestBusy)
 		stats.WaitingFor, p.holder = busy.Error(), busy.Holder
 	case err != nil:
 		return jobrun.Result{Stats: stats, Failed: 1}, fmt.Errorf("diff %d: %w", args.DiffID, err)
 	case stats.Skipped != "":
 		log.InfoContext(ctx, "diff_skipped", "reason", string(stats.Skipped))
 	default:
-		store.end(time.Now())
+		p.Bindings.store.end(time.Now())
 		log.InfoContext(ctx, "diff_moved", "key", stats.Key, "bytes", stats.Bytes, "files", stats.Files)
 	}
 	return moveResult(stats), nil

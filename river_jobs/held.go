@@ -152,11 +152,17 @@ func (r *backOff) end(now time.Time) {
 	r.pause, r.until, r.ended = 0, time.Time{}, now
 }
 
-// endedSince reports whether an attempt has succeeded since then.
-func (r *backOff) endedSince(then time.Time) bool {
+// after returns how long work that began then and failed is to wait, and whether it is the first to report its failure. It waits a while where
+// another attempt has succeeded since: others go through.
+func (r *backOff) after(then time.Time, longest time.Duration) (pause time.Duration, first bool) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.ended.After(then)
+	others := r.ended.After(then)
+	r.mu.Unlock()
+	if others {
+		return longestOutage, true
+	}
+	first = r.begin(time.Now(), longest)
+	return max(r.wait(time.Now()), firstPause), first
 }
 
 // counted are counts by metric, and by metric and table, without zeros.
