@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/each"
 )
 
 // rescanAfter is how long cursors are trusted. A transaction that commits late leaves tombstones below them.
@@ -34,18 +36,20 @@ type Cursors struct {
 	expired time.Time
 }
 
-// Places are where the parents' queues begin, as parallel arrays for SQL: the cursors or, with fresh, their very
+// Positions are where the parents' queues begin, as parallel arrays for SQL: the cursors or, with fresh, their very
 // beginnings.
-func (m *Cursors) Places(parents []string, fresh bool) (times []pgtype.Timestamptz, ids []int64) {
-	times, ids = make([]pgtype.Timestamptz, len(parents)), make([]int64, len(parents))
-	for i, parent := range parents {
-		at := beginning()
-		if !fresh {
-			at = m.of(parent)
+func (m *Cursors) Positions(parents []string, fresh bool) (times []pgtype.Timestamptz, ids []int64) {
+	return arrays(each.Of(parents, func(parent string) position {
+		if fresh {
+			return beginning()
 		}
-		times[i], ids[i] = at.consumeAfter, at.id
-	}
-	return times, ids
+		return m.of(parent)
+	}))
+}
+
+// arrays are positions as parallel arrays for SQL.
+func arrays(positions []position) (times []pgtype.Timestamptz, ids []int64) {
+	return each.Of(positions, func(p position) pgtype.Timestamptz { return p.consumeAfter }), each.Of(positions, func(p position) int64 { return p.id })
 }
 
 // Forget makes the next run begin at the beginning.
@@ -66,16 +70,12 @@ func (m *Cursors) of(parent string) position {
 
 // start returns where a run begins, and forgets cursors that are too old to be trusted.
 func (m *Cursors) start(parents []*Parent) []position {
-	positions := make([]position, len(parents))
 	m.mu.Lock()
 	if time.Since(m.scanned) > rescanAfter {
 		m.above, m.scanned = map[string]position{}, time.Now()
 	}
 	m.mu.Unlock()
-	for i, parent := range parents {
-		positions[i] = m.of(parent.Recorded)
-	}
-	return positions
+	return each.Of(parents, func(p *Parent) position { return m.of(p.Recorded) })
 }
 
 // expires reports that the next run removes old tombstones.

@@ -162,7 +162,7 @@ type run struct {
 	sessions     pace.Sessions
 }
 
-// position is a place in the order in which tombstones are worked off. The time may be infinite: that is how
+// position is one in the order in which tombstones are worked off. The time may be infinite: that is how
 // an operator puts a tombstone first.
 type position struct {
 	consumeAfter pgtype.Timestamptz
@@ -174,7 +174,7 @@ func beginning() position {
 	return position{consumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}}
 }
 
-// tombstone is one deleted parent: its place in the queue and its key, in one of two forms.
+// tombstone is one deleted parent: its position in the queue and its key, in one of two forms.
 type tombstone struct {
 	position
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
 	"sexton/internal/dbsqlc"
@@ -30,17 +29,14 @@ type First struct {
 	fingerprint    string
 }
 
-// spots are places in the queues of parents, by their names in tombstones.
+// spots are positions in the queues of parents, by their names in tombstones.
 type spots struct {
 	names []string
 	at    []position
 }
 
 func (s spots) args() []any {
-	times, ids := make([]pgtype.Timestamptz, len(s.at)), make([]int64, len(s.at))
-	for i, at := range s.at {
-		times[i], ids[i] = at.consumeAfter, at.id
-	}
+	times, ids := arrays(s.at)
 	return []any{s.names, times, ids}
 }
 
@@ -74,7 +70,7 @@ func (e *Engine) first(at spots) *First {
 	return f
 }
 
-// of reports whether the look was taken under the lease of a run, at the places where that begins.
+// of reports whether the look was taken under the lease of a run, at the positions where that begins.
 func (f *First) of(r *run) bool {
 	e := r.engine
 	return f != nil && f.Token() == e.Session.Fence.Token() && f.engine.Fingerprint == e.Fingerprint && slices.Equal(f.engine.Parents, e.Parents) &&

@@ -52,7 +52,7 @@ type Reference struct {
 	Keep *drain.Keep
 	// unserved is why no ordinary index on the columns can serve, or "".
 	unserved string
-	// Order are the places of the columns in the order of an index that an audit can go through, and Stepped reports that there is one with all
+	// Order are the positions of the columns in the order of an index that an audit can go through, and Stepped reports that there is one with all
 	// keys in that order, in all leaves.
 	Order   []int
 	Stepped bool

@@ -14,7 +14,7 @@ import (
 	"sexton/internal/fault"
 )
 
-// A step with more rows than fit into one statement is divided among connections: by keys, or by places where its rows have a single key. Each
+// A step with more rows than fit into one statement is divided among connections: by keys, or by positions where its rows have a single key. Each
 // part is a transaction with its own fence, probe of parents and timeouts, and takes the removal of its own tombstones along. So no tombstone goes
 // before its children, and whichever parts go through, the rest of the step is still there.
 
@@ -25,7 +25,7 @@ type part struct {
 
 	statements []batch.Statement
 	limits     batch.Limits
-	// cleaning is the place of the statement on children, settling that of the first one on tombstones.
+	// cleaning is the index of the statement on children, settling that of the first one on tombstones.
 	cleaning, settling int
 	counted            int64
 	ended              settled

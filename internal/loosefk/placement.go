@@ -61,9 +61,9 @@ func (s *site) has(name definitions.Name) bool {
 	return s.catalog != nil && s.catalog.lookup(name) != nil
 }
 
-// place finds the database in which a table lives: the one whose patterns match or, where there is none, the one among those
+// home finds the database in which a table lives: the one whose patterns match or, where there is none, the one among those
 // without patterns that has it. Where none has it, it may be in one that cannot be reached.
-func (r *resolver) place(name definitions.Name) (*site, *problem.Problem) {
+func (r *resolver) home(name definitions.Name) (*site, *problem.Problem) {
 	if len(r.sites) == 1 {
 		return r.sites[0], nil
 	}

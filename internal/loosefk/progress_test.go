@@ -181,7 +181,7 @@ func withMarks(t *testing.T) (bundle, *loosefk.Cursors) {
 
 // above counts the pending tombstones that lie above the cursors.
 func above(t *testing.T, b bundle, m *loosefk.Cursors, fresh bool) int64 {
-	times, ids := m.Places([]string{"public.parents"}, fresh)
+	times, ids := m.Positions([]string{"public.parents"}, fresh)
 	rows, err := b.Pool().Query(t.Context(), "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE (consume_after, id) > ($1, $2)", times[0], ids[0])
 	require.NoError(t, err)
 	return pgtest.Must(pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64]))(t)

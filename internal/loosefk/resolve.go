@@ -184,7 +184,7 @@ func (r *resolver) childSite(d definitions.Definition) *site {
 		r.refuse(d, ".database", "there is "+sitesOf(r.sites), "no database %q is configured", d.Database)
 		return nil
 	}
-	home, wrong := r.place(d.Child)
+	home, wrong := r.home(d.Child)
 	if wrong != nil {
 		r.report(d, problem.Error, "", wrong.Message, wrong.Fix+", or with database in the definition")
 		return nil
@@ -243,7 +243,7 @@ func (r *Reference) assigns(asked drain.Value) bool {
 
 // parent returns the parent's entry, or nil where it is unusable or out of reach.
 func (r *resolver) parent(d definitions.Definition) *Parent {
-	home, wrong := r.place(d.Parent)
+	home, wrong := r.home(d.Parent)
 	switch {
 	case wrong != nil:
 		r.report(d, problem.Error, ".table", wrong.Message, wrong.Fix)

@@ -158,5 +158,6 @@ SELECT pg_catalog.count(*) FROM late`, names.Render(`"sexton".swept`), databaseA
 
 // positions are the tombstones' positions in the index, as parallel arrays.
 func positions(tombstones []tombstone) (ids []int64, times []pgtype.Timestamptz) {
-	return each.Of(tombstones, func(t tombstone) int64 { return t.id }), each.Of(tombstones, func(t tombstone) pgtype.Timestamptz { return t.consumeAfter })
+	times, ids = arrays(each.Of(tombstones, func(t tombstone) position { return t.position }))
+	return ids, times
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
 	"sexton/internal/each"
@@ -30,15 +29,13 @@ func (r *run) adopt(ctx context.Context, strangers []string) error {
 	unquoted := batch.Statement{SQL: "SET LOCAL quote_all_identifiers = off"}
 	size := cmp.Or(r.engine.page, pageSize)
 	for page := 0; page < adoptPages && len(strangers) > 0 && !r.ended(); page++ {
-		times, ids := make([]pgtype.Timestamptz, len(strangers)), make([]int64, len(strangers))
-		for i, name := range strangers {
+		times, ids := arrays(each.Of(strangers, func(name string) position {
 			at, known := passed[name]
-			if !known {
-				at = beginning()
+			if delete(passed, name); known {
+				return at
 			}
-			times[i], ids[i] = at.consumeAfter, at.id
-			delete(passed, name)
-		}
+			return beginning()
+		}))
 		asked := strangers
 		strangers = nil
 		_, err := r.engine.Session.Run(ctx, unquoted, batch.Statement{

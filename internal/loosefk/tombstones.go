@@ -17,7 +17,7 @@ import (
 
 const (
 	// listWindow is how many tombstones of a parent are looked at from the head of its queue, and as many of those
-	// that are put off. What has failed stands in one of the two places: a run begins with the oldest, and failing
+	// that are put off. What has failed stands in one of the two: a run begins with the oldest, and failing
 	// moves a tombstone behind the present moment only.
 	listWindow = 10_000
 	// pageSize is how many tombstones one statement of a retry reads, changeSize how many one transaction changes.
@@ -67,7 +67,7 @@ type ListOptions struct {
 	// FailedOnly leaves out what has not failed.
 	FailedOnly bool
 	Limit      int
-	// Window is how many tombstones of a parent are looked at in each of the two places where failed ones stand; 0 means 10,000.
+	// Window is how many tombstones of a parent are looked at in each of the two parts of the queue where failed ones stand; 0 means 10,000.
 	Window int
 }
 

@@ -122,8 +122,8 @@ func (r *reader) describe(key pgcatalog.ForeignKey, child, parent *pgcatalog.Rel
 	if k.primary = len(primary) == len(k.ParentColumns) && order != nil; k.primary {
 		// In the order of the primary key, for which a definition needs no names.
 		k.Columns, k.ParentColumns = make([]string, len(order)), primary
-		for at, place := range order {
-			k.Columns[at] = key.Columns[place]
+		for at, from := range order {
+			k.Columns[at] = key.Columns[from]
 		}
 	}
 	switch key.OnDelete {

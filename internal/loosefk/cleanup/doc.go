@@ -4,7 +4,7 @@
 //	                    ▲                                                         │
 //	                    └─────────────────── Memory ◄─────────────────────────────┘
 //
-// Memory keeps what the next pass of the process can use: the binding, the outages of other databases, and the place in each queue. Its loss
+// Memory keeps what the next pass of the process can use: the binding, the outages of other databases, and the position in each queue. Its loss
 // costs time and nothing else.
 //
 // Its one invariant: a binding outlives its pass only if that had no error. Otherwise the next pass binds anew.

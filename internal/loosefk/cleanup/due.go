@@ -16,7 +16,7 @@ import (
 // dueSQL is the kind's one predicate: whether there are tombstones that it may take now, and
 // in how many seconds the next falls due. Removed tombstones that can be confirmed count as well; the third column
 // reports whether any wait for that. $1 is the kind, $2 the database, $3 are the parents that definitions name, with
-// the places in their queues, $4 and $5, above which to look; $6 and $7 are the settings for confirming. {barred} is the
+// the positions in their queues, $4 and $5, above which to look; $6 and $7 are the settings for confirming. {barred} is the
 // part that is asked of the jobs database: paused, or cut short by this tick's limits: not now. Another database is asked first, and the
 // jobs database only where something is due.
 //
@@ -44,7 +44,7 @@ var dueText = strings.NewReplacer( //nolint:gochecknoglobals // a constant
 // Called reports whether the jobs database, on a connection of its own, has tombstones of which a writer may have told, and that may be taken now.
 func (w *Work) Called(ctx context.Context, on listen.Querier, db database.Database, barredSQL string) (now bool, err error) {
 	parents := w.Memory.Noted(db.Name)
-	times, ids := w.Memory.Cursors(db.Name).Places(parents, false)
+	times, ids := w.Memory.Cursors(db.Name).Positions(parents, false)
 	sql := "SELECT " + waitingSQL + " AND NOT (" + barredSQL + ") AS now"
 	err = on.QueryRow(ctx, db.Names.Render(sql), Kind, db.Name, parents, times, ids).Scan(&now)
 	return now, problem.Doing(err, "look for new tombstones")
@@ -56,7 +56,7 @@ func (w *Work) Called(ctx context.Context, on listen.Querier, db database.Databa
 func (w *Work) Due(ctx context.Context, on listen.Querier, db database.Database, fresh bool, barredSQL string) (listen.Due, error) {
 	cursors, settings := w.Memory.Cursors(db.Name), w.Config.LooseForeignKeys
 	parents := w.Memory.Noted(db.Name)
-	times, ids := cursors.Places(parents, fresh)
+	times, ids := cursors.Positions(parents, fresh)
 	args := []any{Kind, db.Name, parents, times, ids, settings.ConfirmWithin.Seconds(), settings.ConfirmGrace.Seconds()}
 	condition, jobs := barredSQL, w.Jobs
 	if jobs.Name != db.Name {

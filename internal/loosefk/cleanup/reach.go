@@ -133,8 +133,8 @@ func (p *pass) markDown(ctx context.Context, db database.Database, err error) er
 	return err
 }
 
-// everywhere calls do for the pass's database, and for the others that its parents have children in and that can be reached. One of those that fails
-// is lost.
+// everywhere calls do for the pass's database, and for the others that its parents have children in and that can be reached. Another database
+// that fails is lost.
 func (p *pass) everywhere(ctx context.Context, parents []*loosefk.Parent, do func(db database.Database, conn *pgxpool.Conn) error) error {
 	if err := do(p.db, p.conn); err != nil {
 		return err

@@ -68,8 +68,8 @@ func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, refere
 // biggest is the leaf with the most pages as of the last vacuum or analyze: asking for the true ones waits for locks.
 func (p *planner) biggest(ctx context.Context, reference *loosefk.Reference) (oid uint32, err error) {
 	oids := each.Of(reference.Leaves, func(leaf pgcatalog.Table) uint32 { return leaf.OID })
-	const sql = `SELECT leaf.oid FROM pg_catalog.unnest($1::pg_catalog.oid[]) WITH ORDINALITY AS leaf (oid, place)
-		LEFT JOIN pg_catalog.pg_class AS class ON class.oid = leaf.oid ORDER BY coalesce(class.relpages, -1) DESC, leaf.place LIMIT 1`
+	const sql = `SELECT leaf.oid FROM pg_catalog.unnest($1::pg_catalog.oid[]) WITH ORDINALITY AS leaf (oid, position)
+		LEFT JOIN pg_catalog.pg_class AS class ON class.oid = leaf.oid ORDER BY coalesce(class.relpages, -1) DESC, leaf.position LIMIT 1`
 	err = p.readOnly(ctx, "", func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql, oids).Scan(&oid) })
 	return oid, err
 }

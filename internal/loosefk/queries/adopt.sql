@@ -15,7 +15,7 @@ WITH stranger AS MATERIALIZED (
     LEFT JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname OPERATOR(pg_catalog.=) known.schema
     LEFT JOIN pg_catalog.pg_class AS class ON class.relnamespace OPERATOR(pg_catalog.=) namespace.oid AND class.relname OPERATOR(pg_catalog.=) known.name
 ), page AS MATERIALIZED (
-    SELECT stranger.name AS stranger, waiting.place, waiting.consume_after, waiting.id, (
+    SELECT stranger.name AS stranger, waiting.tuple, waiting.consume_after, waiting.id, (
         SELECT home.name
         FROM home
         WHERE NOT stranger.present AND home.oid OPERATOR(pg_catalog.=) waiting.parent_oid OR home.name OPERATOR(pg_catalog.=) waiting.tracked_as
@@ -24,7 +24,7 @@ WITH stranger AS MATERIALIZED (
     ) AS home
     FROM stranger
     CROSS JOIN LATERAL (
-        SELECT tombstone.ctid AS place, tombstone.consume_after, tombstone.id, tombstone.parent_oid, tombstone.tracked_as
+        SELECT tombstone.ctid AS tuple, tombstone.consume_after, tombstone.id, tombstone.parent_oid, tombstone.tracked_as
         FROM "public".loose_foreign_keys_deleted_records AS tombstone
         WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) stranger.name AND tombstone.status OPERATOR(pg_catalog.=) 1
             AND (tombstone.consume_after, tombstone.id) OPERATOR(pg_catalog.>) (stranger.consume_after, stranger.id)
@@ -32,12 +32,12 @@ WITH stranger AS MATERIALIZED (
         LIMIT $2
     ) AS waiting
 ), free AS MATERIALIZED (
-    SELECT waiting.ctid AS place, page.home
+    SELECT waiting.ctid AS tuple, page.home
     FROM page
     CROSS JOIN LATERAL (
         SELECT tombstone.ctid
         FROM "public".loose_foreign_keys_deleted_records AS tombstone
-        WHERE tombstone.ctid OPERATOR(pg_catalog.=) page.place
+        WHERE tombstone.ctid OPERATOR(pg_catalog.=) page.tuple
             AND tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) page.stranger AND tombstone.status OPERATOR(pg_catalog.=) 1
         OFFSET 0
         FOR UPDATE SKIP LOCKED
@@ -47,7 +47,7 @@ WITH stranger AS MATERIALIZED (
     UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
     SET fully_qualified_table_name = free.home, consume_after = pg_catalog.clock_timestamp(), cleanup_attempts = 0, settled_at = NULL
     FROM free
-    WHERE tombstone.ctid OPERATOR(pg_catalog.=) free.place
+    WHERE tombstone.ctid OPERATOR(pg_catalog.=) free.tuple
 )
 SELECT DISTINCT ON (page.stranger) page.stranger, page.consume_after, page.id, pg_catalog.count(*) OVER (PARTITION BY page.stranger)
 FROM page
