@@ -183,11 +183,7 @@ func (r *run) suspect(ctx context.Context, keys []string) error {
 		}
 		r.measured = true
 	}
-	find := r.orphans
-	if r.reference.Remote {
-		find = r.remoteOrphans
-	}
-	orphans, rows, err := find(ctx, keys)
+	orphans, rows, err := r.orphans(ctx, keys)
 	if err == nil && r.Repair && len(orphans) > 0 {
 		err = r.repair(ctx, orphans)
 	}
@@ -219,18 +215,6 @@ func (r *run) measure(ctx context.Context) error {
 		r.report.Error = fmt.Sprintf("more than %d tombstones of %s wait: audit again when they are worked off", most, r.parent.Recorded)
 	}
 	return err
-}
-
-// orphans returns those of keys that are orphaned, and the number of their rows, counted up to one more than the cap.
-func (r *run) orphans(ctx context.Context, keys []string) (orphans []string, rows int64, err error) {
-	err = r.Bounds.Run(ctx, r.DB, byHash, func(tx pgx.Tx) error {
-		if orphans, err = r.settled(ctx, tx, keys); err != nil || len(orphans) == 0 {
-			return err
-		}
-		rows, err = r.rowsOf(ctx, tx, orphans)
-		return err
-	})
-	return orphans, rows, err
 }
 
 // rowsOf counts the rows of keys, up to one more than the cap.

@@ -72,8 +72,8 @@ func (r *run) withoutParent(ctx context.Context, keys []string) (found []string,
 	return found, err
 }
 
-// remoteOrphans is orphans for children in another database. Rows are counted last.
-func (r *run) remoteOrphans(ctx context.Context, keys []string) (orphans []string, rows int64, err error) {
+// orphans returns those of keys that are orphaned, and the number of their rows, counted last and up to one more than the cap.
+func (r *run) orphans(ctx context.Context, keys []string) (orphans []string, rows int64, err error) {
 	settled := func(ctx context.Context, keys []string) (found []string, err error) {
 		err = r.Bounds.Run(ctx, r.DB, byHash, func(tx pgx.Tx) error {
 			found, err = r.settled(ctx, tx, keys)
@@ -81,7 +81,11 @@ func (r *run) remoteOrphans(ctx context.Context, keys []string) (orphans []strin
 		})
 		return found, err
 	}
-	for _, look := range []func(context.Context, []string) ([]string, error){settled, r.withChild, settled} {
+	looks := []func(context.Context, []string) ([]string, error){settled, r.withChild, settled}
+	if !r.reference.Remote {
+		looks = looks[:1] // One snapshot shows both tables.
+	}
+	for _, look := range looks {
 		if keys, err = look(ctx, keys); err != nil || len(keys) == 0 {
 			return nil, 0, err
 		}

@@ -77,7 +77,7 @@ WHERE walk.step OPERATOR(pg_catalog.<) $%[4]d`, column, r.Whole(), behind, limit
 // orphans is the part of a statement, from WITH to WHERE, that picks those of keys which are orphaned: a child meets
 // the definition, no parent has the key, and no tombstone waits for it. One snapshot answers all three; a parent
 // that goes between two would look as if it had left no tombstone. A child in another database is left for its own
-// statements, with snapshots of their own; remoteOrphans has them in an order that is safe all the same.
+// statements, with snapshots of their own; run.orphans has them in an order that is safe all the same.
 func (p keyed) orphans(names pgschema.Names, r *loosefk.Reference, keysAt int, args *drain.Args) (with, from string) {
 	with = fmt.Sprintf(`WITH tombstoned AS MATERIALIZED (
 	SELECT wanted.key
