@@ -133,21 +133,16 @@ ORDER BY held.granted DESC`
 
 // TableLocks returns who has locked some of the tables as a whole.
 func (s *Session) TableLocks(ctx context.Context, tables []uint32) (found []Obstacle, err error) {
-	_, err = s.Run(ctx, Statement{SQL: tableLocksSQL, Args: []any{tables}, Scan: func(rows pgx.Rows) (err error) {
-		found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (o Obstacle, err error) {
-			return o, row.Scan(&o.Table, &o.Text, &o.Transaction)
-		})
-		return err
-	}})
+	_, err = s.Run(ctx, Statement{SQL: tableLocksSQL, Args: []any{tables}, Scan: Collect(&found, func(row pgx.CollectableRow) (o Obstacle, err error) {
+		err = row.Scan(&o.Table, &o.Text, &o.Transaction)
+		return o, err
+	})})
 	return found, err
 }
 
 // Over reports whether a transaction that was seen has ended: each holds a lock on itself.
 func (s *Session) Over(ctx context.Context, transaction string) (over bool, err error) {
 	const sql = `SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_locks AS held WHERE held.virtualtransaction OPERATOR(pg_catalog.=) $1)`
-	_, err = s.Run(ctx, Statement{SQL: sql, Args: []any{transaction}, Scan: func(rows pgx.Rows) (err error) {
-		over, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
-		return err
-	}})
+	_, err = s.Run(ctx, Statement{SQL: sql, Args: []any{transaction}, Scan: One(&over)})
 	return over, err
 }
