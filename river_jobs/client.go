@@ -57,7 +57,7 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 		workers := cmp.Or(job.MaxWorkers, deps.Config.Jobs.MaxWorkers)
 		queues[job.Queue] = river.QueueConfig{MaxWorkers: workers, FetchCooldown: fetchCooldown, FetchPollInterval: poll}
 	}
-	ticks, err := Ticks(deps)
+	ticks, err := Ticks(deps.Config)
 	if err != nil {
 		return nil, err
 	}

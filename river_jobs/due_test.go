@@ -227,7 +227,7 @@ func TestTicksTakeTurns(t *testing.T) {
 	t.Parallel()
 	deps := Deps{Config: configuration(t), Databases: []database.Database{{Name: "main"}, {Name: "ci"}}}
 	deps.Config.Databases = append(deps.Config.Databases, config.Database{Name: "ci"})
-	ticks := pgtest.Must(Ticks(deps))(t)
+	ticks := pgtest.Must(Ticks(deps.Config))(t)
 	epoch := time.Unix(0, 0).UTC()
 	for i, tick := range ticks {
 		require.Equal(t, deps.Databases[i].Name, tick.Database)

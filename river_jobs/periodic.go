@@ -47,8 +47,8 @@ type Tick struct {
 var _ river.PeriodicSchedule = (*Tick)(nil)
 
 // Ticks are the schedules of the enabled kinds, per database.
-func Ticks(deps Deps) (ticks []*Tick, _ error) {
-	for _, job := range Jobs(deps.Config) {
+func Ticks(c *config.Config) (ticks []*Tick, _ error) {
+	for _, job := range Jobs(c) {
 		if job.Inserted() {
 			continue
 		}

@@ -82,7 +82,7 @@ func TestGhostUsersAreTriedOnceUnderTheirLease(t *testing.T) {
 	require.Equal(t, "users/migrate_records_to_ghost_user_in_batches_worker", job.LeaseKey("main"))
 	require.Equal(t, "*/2 * * * *", job.Schedule)
 	require.Equal(t, 1, MigrateRecordsToGhostUserArgs{}.InsertOpts().MaxAttempts)
-	require.Len(t, pgtest.Must(Ticks(Deps{Config: c}))(t), 1)
+	require.Len(t, pgtest.Must(Ticks(c))(t), 1)
 }
 
 // timeout is when River ends a job of the kind.

@@ -180,7 +180,7 @@ func (x *Examination) work(ctx context.Context, everywhere bool) {
 // examineJobs makes the checks that the jobs database alone has.
 func (x *Examination) examineJobs(ctx context.Context, target doctor.Target) {
 	workers := doctor.Workers{Target: target, Silence: x.Config.Jobs.Silence}
-	ticks, err := riverjobs.Ticks(riverjobs.Deps{Config: x.Config})
+	ticks, err := riverjobs.Ticks(x.Config)
 	for _, t := range ticks {
 		workers.Schedules = append(workers.Schedules, doctor.Schedule{Kind: t.Kind, Database: t.Database, Times: t.Schedule})
 	}

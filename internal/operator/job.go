@@ -165,7 +165,7 @@ func turnedBack(run dbsqlc.RunsLastRow) string {
 
 // noteTicks fills in the last and the next tick of each state that has a schedule.
 func noteTicks(ctx context.Context, all *installation.Connections, states []JobState) error {
-	ticks, err := riverjobs.Ticks(riverjobs.Deps{Config: all.Config})
+	ticks, err := riverjobs.Ticks(all.Config)
 	if err != nil {
 		return err
 	}
