@@ -104,7 +104,7 @@ func (f *forest) fill(t *tree, row *leaf, random *rand.Rand) {
 			row.parents[d.Columns[0]] = rows[random.IntN(len(rows))].id
 		}
 		for _, condition := range d.Conditions {
-			row.texts[condition.Column] = []string{condition.Value, "Other"}[random.IntN(2)]
+			row.texts[condition.Column] = []string{string(condition.Value), "Other"}[random.IntN(2)]
 		}
 	}
 	for _, column := range t.states {

@@ -222,7 +222,7 @@ func (f *forest) settle() {
 				row.changed = true
 			}
 			for _, d := range f.concerned(t, row, definitions.UpdateColumn) {
-				value, _ := strconv.ParseInt(d.TargetValue, 10, 64)
+				value, _ := strconv.ParseInt(string(d.TargetValue), 10, 64)
 				row.changed = row.changed || row.states[d.TargetColumn] != value
 				row.states[d.TargetColumn] = value
 			}
@@ -238,7 +238,7 @@ func (f *forest) concerned(t *tree, row *leaf, action definitions.Action) []defi
 		if d.OnDelete != action || !refers || !f.byName[d.Parent.String()].rows[parent-1].dead {
 			continue
 		}
-		if !slices.ContainsFunc(d.Conditions, func(c definitions.Condition) bool { return row.texts[c.Column] != c.Value }) {
+		if !slices.ContainsFunc(d.Conditions, func(c definitions.Condition) bool { return row.texts[c.Column] != string(c.Value) }) {
 			found = append(found, d)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
-	"sexton/internal/each"
 	"sexton/internal/ghostuser"
 	"sexton/internal/jobrun"
 	"sexton/internal/metrics"
@@ -67,11 +66,7 @@ const ghostUsersLease = "users/migrate_records_to_ghost_user_in_batches_worker"
 func ghostLists(c config.GhostUsers) ghostuser.Lists {
 	var lists ghostuser.Lists
 	for _, entry := range c.Move {
-		moved := ghostuser.Move{Table: entry.Table, Columns: entry.Columns, Always: entry.Always}
-		for _, condition := range entry.Conditions {
-			moved.Conditions = append(moved.Conditions, ghostuser.Condition(condition))
-		}
-		lists.Move = append(lists.Move, moved)
+		lists.Move = append(lists.Move, ghostuser.Move{Table: entry.Table, Columns: entry.Columns, Conditions: entry.Conditions, Always: entry.Always})
 	}
 	for _, entry := range c.Delete {
 		lists.Delete = append(lists.Delete, ghostuser.Columns{Table: entry.Table, Columns: entry.Columns, Event: entry.Tells()})
@@ -108,8 +103,7 @@ func ghostEntries(c *config.Config) []string {
 		if move.Always {
 			rest = " always"
 		}
-		conditions := each.Of(move.Conditions, func(condition config.ColumnValue) definitions.Condition { return definitions.Condition(condition) })
-		rest += conditionsEntry(conditions)
+		rest += conditionsEntry(move.Conditions)
 		for _, column := range move.Columns {
 			entries = append(entries, listEntry(c, "move", move.Table, column)+rest)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/robfig/cron/v3"
 
+	"sexton/internal/definitions"
 	"sexton/internal/yamlfile"
 )
 
@@ -83,13 +84,7 @@ type MoveColumns struct {
 	// Always moves the rows on a hard delete as well.
 	Always bool `yaml:"always"`
 	// Conditions, all of which must hold, say which rows are moved; the others are treated as on a hard delete.
-	Conditions []ColumnValue `yaml:"conditions"`
-}
-
-// ColumnValue is a column and the text form of its value.
-type ColumnValue struct {
-	Column string `yaml:"column,required"`
-	Value  string `yaml:"value,required"`
+	Conditions []definitions.Condition `yaml:"conditions"`
 }
 
 // Batches are rows of one statement.

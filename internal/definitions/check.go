@@ -5,30 +5,28 @@ import (
 	"slices"
 
 	"sexton/internal/problem"
-	"sexton/internal/yamlfile"
 )
 
-// checker looks at one entry that has been decoded, perhaps in part.
+// checker looks at one definition that has been decoded, perhaps in part.
 type checker struct {
-	entry     entry
-	key       string
-	positions yamlfile.Positions
-	problems  problem.List
+	*Definition
+
+	problems problem.List
 }
 
 func (c *checker) given(field string) bool {
-	_, ok := c.positions[c.key+"."+field]
+	_, ok := c.positions[c.Key+"."+field]
 	return ok
 }
 
 func (c *checker) fail(field, message, fix string) {
-	path := c.key + "." + field
+	path := c.Key + "." + field
 	c.problems.Add(c.positions.Of(path).Problem(path, message, fix))
 }
 
 // sound reports whether the field was there and readable, so that it may be judged.
 func (c *checker) sound(field string) bool {
-	path := c.key + "." + field
+	path := c.Key + "." + field
 	for _, p := range c.problems {
 		if p.Key == path {
 			return false
@@ -63,34 +61,32 @@ func (c *checker) columns(field string, names []string) {
 	}
 }
 
-// check completes the problems and returns the parent's name.
-func (c *checker) check() Name {
-	var parent Name
+// check completes the problems, and reads the parent's name.
+func (c *checker) check() {
 	if c.sound("table") {
 		var err error
-		if parent, err = ParseName(c.entry.Table); err != nil {
+		if c.Parent, err = ParseName(c.Table); err != nil {
 			c.fail("table", "the name "+err.Error(), "")
 		}
 	}
-	c.columns("column", c.entry.Column)
-	c.columns("parent_column", c.entry.ParentColumn)
-	if c.sound("column") && c.sound("parent_column") && len(c.entry.Column) != len(c.entry.ParentColumn) {
-		c.fail("parent_column", fmt.Sprintf("names %d, but column names %d", len(c.entry.ParentColumn), len(c.entry.Column)),
+	c.columns("column", c.Columns)
+	c.columns("parent_column", c.ParentColumns)
+	if c.sound("column") && c.sound("parent_column") && len(c.Columns) != len(c.ParentColumns) {
+		c.fail("parent_column", fmt.Sprintf("names %d, but column names %d", len(c.ParentColumns), len(c.Columns)),
 			"name one column of the parent for each of the child's")
 	}
-	c.identifier("target_column", c.entry.TargetColumn)
-	if c.sound("database") && c.entry.Database == "" {
+	c.identifier("target_column", c.TargetColumn)
+	if c.sound("database") && c.Database == "" {
 		c.fail("database", "is empty", "")
 	}
-	if c.sound("delete_limit") && c.entry.DeleteLimit < 1 {
+	if c.sound("delete_limit") && c.DeleteLimit < 1 {
 		c.fail("delete_limit", "must be greater than 0", "")
 	}
 	c.target()
 	c.conditions()
-	if c.sound("cleaner_class") && c.sound("on_delete") && c.entry.OnDelete != Delete {
+	if c.sound("cleaner_class") && c.sound("on_delete") && c.OnDelete != Delete {
 		c.fail("cleaner_class", "goes with on_delete: async_delete only", "")
 	}
-	return parent
 }
 
 // target checks the two keys that belong to one action alone.
@@ -99,7 +95,7 @@ func (c *checker) target() {
 		return
 	}
 	for _, field := range []string{"target_column", "target_value"} {
-		switch updates := c.entry.OnDelete == UpdateColumn; {
+		switch updates := c.OnDelete == UpdateColumn; {
 		case updates && !c.given(field):
 			c.fail(field, "is missing; on_delete: update_column_to needs it", "")
 		case !updates && c.given(field):
@@ -109,11 +105,11 @@ func (c *checker) target() {
 }
 
 func (c *checker) conditions() {
-	if c.sound("conditions") && len(c.entry.Conditions) == 0 {
+	if c.sound("conditions") && len(c.Conditions) == 0 {
 		c.fail("conditions", "is empty", "remove the key, or add a condition")
 	}
 	seen := map[string]bool{}
-	for i, condition := range c.entry.Conditions {
+	for i, condition := range c.Conditions {
 		field := fmt.Sprintf("conditions[%d].column", i)
 		c.identifier(field, condition.Column)
 		if c.sound(field) && seen[condition.Column] {

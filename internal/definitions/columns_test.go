@@ -10,6 +10,7 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/pgtest"
 	"sexton/internal/problem"
+	"sexton/internal/yamlfile"
 )
 
 func TestColumnsAreOneNameOrAList(t *testing.T) {
@@ -29,14 +30,14 @@ notes:
 `)
 	require.NoError(t, err)
 	require.Len(t, got, 4)
-	require.Equal(t, []string{"user_id"}, got[0].Columns)
-	require.Equal(t, []string{"uuid"}, got[0].ParentColumns)
-	require.Equal(t, []string{"project_id"}, got[1].Columns)
-	require.Equal(t, []string{"id"}, got[1].ParentColumns)
-	require.Equal(t, []string{"tenant_id", "issue_id"}, got[2].Columns)
+	require.Equal(t, yamlfile.Texts{"user_id"}, got[0].Columns)
+	require.Equal(t, yamlfile.Texts{"uuid"}, got[0].ParentColumns)
+	require.Equal(t, yamlfile.Texts{"project_id"}, got[1].Columns)
+	require.Equal(t, yamlfile.Texts{"id"}, got[1].ParentColumns)
+	require.Equal(t, yamlfile.Texts{"tenant_id", "issue_id"}, got[2].Columns)
 	require.Empty(t, got[2].ParentColumns)
-	require.Equal(t, []string{"tenant_id", "merge, request"}, got[3].Columns)
-	require.Equal(t, []string{"tenant", "iid"}, got[3].ParentColumns)
+	require.Equal(t, yamlfile.Texts{"tenant_id", "merge, request"}, got[3].Columns)
+	require.Equal(t, yamlfile.Texts{"tenant", "iid"}, got[3].ParentColumns)
 	require.Equal(t, "tenant_id, issue_id", got[2].ColumnList())
 
 	at := func(line, column int) problem.Position {

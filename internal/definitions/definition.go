@@ -48,42 +48,50 @@ const (
 
 // Condition restricts a definition to children whose column has the value, for polymorphic references.
 type Condition struct {
-	Column string
+	Column string `yaml:"column,required"`
 	// Value is the text form, cast to the column's type in SQL.
-	Value string
+	Value yamlfile.Literal `yaml:"value,required"`
 }
 
-// Definition is one entry: children in Child whose Columns name a deleted row of Parent.
+// WorkerClass is kept as a label; one subscription per database serves all definitions.
+type WorkerClass string
+
+// CleanerClass is empty or ArtifactsCleaner.
+type CleanerClass string
+
+// Definition is one entry: children in Child whose Columns name a deleted row of Parent. The comments of its keys are shown to people who write one.
 type Definition struct {
 	// Position is where the entry begins; Key is its path, such as "issues[2]".
 	Position problem.Position
 	Key      string
 
-	Child Name
-	// Columns are the child's columns with the parent's key; a child with NULL in one of them refers to no row.
-	Columns []string
-	Parent  Name
-	// ParentColumns are the referenced columns, one for each of Columns; none means the parent's primary key.
-	ParentColumns []string
-	OnDelete      Action
+	// Parent is read from Table.
+	Child, Parent Name
 
-	// TargetColumn and TargetValue belong to UpdateColumn alone. TargetValue is the text form.
-	TargetColumn string
-	TargetValue  string
-	Conditions   []Condition
-
-	// OnReuse decides about the children of a key that was deleted and inserted anew; empty means keep.
-	OnReuse Reuse
-
-	// DeleteLimit bounds the rows of one DELETE statement; 0 means the pace's own limit. It has no
-	// effect on updates, as in GitLab.
-	DeleteLimit int
-	// WorkerClass is kept as a label; one subscription per database serves all definitions.
-	WorkerClass string
-	// CleanerClass is empty or ArtifactsCleaner.
-	CleanerClass string
-	// Database names the database that the child lives in; empty means the parent's.
-	Database string
+	// Table is the parent, never a partition.
+	Table string `yaml:"table,required"`
+	// Columns is the child's column with the parent's key, or the list of them; index it.
+	Columns yamlfile.Texts `yaml:"column,required"`
+	// OnDelete says what happens to the children.
+	OnDelete Action `yaml:"on_delete,required"`
+	// TargetColumn is the column that update_column_to sets.
+	TargetColumn string `yaml:"target_column"`
+	// TargetValue is the value that update_column_to sets.
+	TargetValue yamlfile.Literal `yaml:"target_value"`
+	// Conditions restrict the definition to children in which every column equals its value.
+	Conditions []Condition `yaml:"conditions"`
+	// OnReuse says what happens to children whose parent's key was deleted and lives again; by default keep.
+	OnReuse Reuse `yaml:"on_reuse"`
+	// DeleteLimit is the most rows of one DELETE; by default the pace's own.
+	DeleteLimit int `check:"positive" yaml:"delete_limit"`
+	// WorkerClass is a label; one subscription per database serves all definitions.
+	WorkerClass WorkerClass `yaml:"worker_class"`
+	// CleanerClass deletes, and writes an event with the keys of the rows of each batch.
+	CleanerClass CleanerClass `yaml:"cleaner_class"`
+	// Database is where the child is, if several databases have a table of its name.
+	Database string `yaml:"database"`
+	// ParentColumns is the parent's columns that are referred to, one for each of Columns; by default the primary key.
+	ParentColumns yamlfile.Texts `yaml:"parent_column"`
 
 	positions yamlfile.Positions
 }

@@ -66,45 +66,12 @@ func Parse(files ...File) ([]Definition, error) {
 	return r.definitions, r.problems.Err()
 }
 
-// entry is one definition as it stands in a file.
-type entry struct {
-	// Table is the parent, never a partition.
-	Table string `yaml:"table,required"`
-	// Column is the child's column with the parent's key, or the list of them; index it.
-	Column yamlfile.Texts `yaml:"column,required"`
-	// OnDelete says what happens to the children.
-	OnDelete Action `yaml:"on_delete,required"`
-	// TargetColumn is the column that update_column_to sets.
-	TargetColumn string `yaml:"target_column"`
-	// TargetValue is the value that update_column_to sets.
-	TargetValue yamlfile.Literal `yaml:"target_value"`
-	// Conditions restrict the definition to children in which every column equals its value.
-	Conditions []condition `yaml:"conditions"`
-	// OnReuse says what happens to children whose parent's key was deleted and lives again; by default keep.
-	OnReuse Reuse `yaml:"on_reuse"`
-	// DeleteLimit is the most rows of one DELETE; by default the pace's own.
-	DeleteLimit int `check:"positive" yaml:"delete_limit"`
-	// WorkerClass is a label; one subscription per database serves all definitions.
-	WorkerClass workerClass `yaml:"worker_class"`
-	// CleanerClass deletes, and writes an event with the keys of the rows of each batch.
-	CleanerClass cleanerClass `yaml:"cleaner_class"`
-	// Database is where the child is, if several databases have a table of its name.
-	Database string `yaml:"database"`
-	// ParentColumn is the parent's columns that are referred to, one for each of Column; by default the primary key.
-	ParentColumn yamlfile.Texts `yaml:"parent_column"`
-}
-
-type condition struct {
-	Column string           `yaml:"column,required"`
-	Value  yamlfile.Literal `yaml:"value,required"`
-}
-
-//go:embed load.go
+//go:embed definition.go
 var source string
 
 // Schema is the JSON schema of a definitions file.
 func Schema() yamlfile.Schema {
-	entries := yamlfile.Schema{"type": "array", "minItems": 1, "items": yamlfile.SchemaOf(reflect.TypeFor[entry](), yamlfile.Comments(source), false)}
+	entries := yamlfile.Schema{"type": "array", "minItems": 1, "items": yamlfile.SchemaOf(reflect.TypeFor[Definition](), yamlfile.Comments(source), false)}
 	return yamlfile.Schema{"$schema": yamlfile.Draft, "title": "Loose foreign keys, by child table", "type": "object", "additionalProperties": entries}
 }
 
@@ -116,10 +83,8 @@ func (Action) Choices() []string {
 // Choices lists the answers.
 func (Reuse) Choices() []string { return []string{string(ReuseKeep), string(ReuseDelete)} }
 
-// workerClass is one of the workers among which GitLab shares out its definitions.
-type workerClass string
-
-func (workerClass) Choices() []string {
+// Choices lists the workers among which GitLab shares out its definitions.
+func (WorkerClass) Choices() []string {
 	return []string{
 		"LooseForeignKeys::CleanupWorker",
 		"LooseForeignKeys::CiPipelinesBuildsCleanupCronWorker",
@@ -127,9 +92,8 @@ func (workerClass) Choices() []string {
 	}
 }
 
-type cleanerClass string
-
-func (cleanerClass) Choices() []string { return []string{ArtifactsCleaner} }
+// Choices lists the class that is built in.
+func (CleanerClass) Choices() []string { return []string{ArtifactsCleaner} }
 
 // reader collects the definitions of all files and what is wrong with them.
 type reader struct {
@@ -175,35 +139,15 @@ func (r *reader) child(doc *yamlfile.Document, name, entries *yaml.Node) {
 
 // entry adds one definition if nothing is wrong with it.
 func (r *reader) entry(child Name, key string, doc *yamlfile.Document, item *yaml.Node) {
-	var e entry
-	positions, problems := doc.Decode(item, key, &e)
-	c := checker{entry: e, key: key, positions: positions, problems: problems}
-	parent := c.check()
+	d := Definition{Position: doc.Position(item).Position, Key: key, Child: child}
+	var problems problem.List
+	d.positions, problems = doc.Decode(item, key, &d)
+	c := checker{Definition: &d, problems: problems}
+	c.check()
 	r.problems.Add(c.problems...)
-	if len(c.problems) > 0 || child == (Name{}) {
-		return
+	if len(c.problems) == 0 && child != (Name{}) {
+		r.definitions = append(r.definitions, d)
 	}
-	definition := Definition{
-		Position:      doc.Position(item).Position,
-		Key:           key,
-		Child:         child,
-		Columns:       e.Column,
-		Parent:        parent,
-		ParentColumns: e.ParentColumn,
-		OnDelete:      e.OnDelete,
-		TargetColumn:  e.TargetColumn,
-		TargetValue:   e.TargetValue.Text,
-		OnReuse:       e.OnReuse,
-		DeleteLimit:   e.DeleteLimit,
-		WorkerClass:   string(e.WorkerClass),
-		CleanerClass:  string(e.CleanerClass),
-		Database:      e.Database,
-		positions:     positions,
-	}
-	for _, c := range e.Conditions {
-		definition.Conditions = append(definition.Conditions, Condition{Column: c.Column, Value: c.Value.Text})
-	}
-	r.definitions = append(r.definitions, definition)
 }
 
 // conflicts reports definitions that contradict or repeat an earlier one, wherever they stand, and drops them.

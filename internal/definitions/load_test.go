@@ -26,7 +26,7 @@ func TestLoadReadsGitLabsFileUnchanged(t *testing.T) {
 	require.Len(t, all, 340)
 
 	children, parents := map[string]bool{}, map[string]bool{}
-	actions, workers := map[definitions.Action]int{}, map[string]int{}
+	actions, workers := map[definitions.Action]int{}, map[definitions.WorkerClass]int{}
 	for _, d := range all {
 		children[d.Child.String()] = true
 		parents[d.Parent.String()] = true
@@ -38,7 +38,7 @@ func TestLoadReadsGitLabsFileUnchanged(t *testing.T) {
 	require.Equal(t, map[definitions.Action]int{
 		definitions.Delete: 270, definitions.Nullify: 61, definitions.UpdateColumn: 9,
 	}, actions)
-	require.Equal(t, map[string]int{
+	require.Equal(t, map[definitions.WorkerClass]int{
 		"": 306,
 		"LooseForeignKeys::CiPipelinesBuildsCleanupCronWorker":  33,
 		"LooseForeignKeys::MergeRequestDiffCommitCleanupWorker": 1,
@@ -82,6 +82,7 @@ ci.caches:
 			Key:           "p_ci_job_artifacts[0]",
 			Child:         definitions.Name{Table: "p_ci_job_artifacts"},
 			Columns:       []string{"Project_ID"},
+			Table:         `"my.schema"."t""x"`,
 			Parent:        definitions.Name{Schema: "my.schema", Table: `t"x`},
 			ParentColumns: []string{"uuid"},
 			OnDelete:      definitions.Delete,
@@ -98,6 +99,7 @@ ci.caches:
 			Key:          "ci.caches[0]",
 			Child:        definitions.Name{Schema: "ci", Table: "caches"},
 			Columns:      []string{"project_id"},
+			Table:        "ci.projects",
 			Parent:       definitions.Name{Schema: "ci", Table: "projects"},
 			OnDelete:     definitions.UpdateColumn,
 			TargetColumn: "status",

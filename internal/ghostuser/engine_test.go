@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/definitions"
 	"sexton/internal/ghostuser"
 	"sexton/internal/latency"
 	"sexton/internal/pgtest"
@@ -185,7 +186,7 @@ func TestConditionsMoveSomeRowsOnly(t *testing.T) {
 		CREATE INDEX ON snippets (author_id);
 		INSERT INTO snippets VALUES (1, 1, 'project'), (2, 1, 'personal'), (3, 1, NULL), (4, 2, 'project');`,
 		ghostuser.Lists{Move: []ghostuser.Move{
-			{Table: "snippets", Columns: []string{"author_id"}, Conditions: []ghostuser.Condition{{Column: "type", Value: "project"}}},
+			{Table: "snippets", Columns: []string{"author_id"}, Conditions: []definitions.Condition{{Column: "type", Value: "project"}}},
 		}})
 	b.queue(false, 1)
 	b.requireDone(t, b.run(t), 1)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
+	"sexton/internal/definitions"
 	"sexton/internal/drain"
 	"sexton/internal/pgtest"
 )
@@ -30,7 +31,7 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	p, problems, err := Resolve(t.Context(), dbtest.WithUsers(t, goldenTables).Pool(), "public", Lists{
 		Move: []Move{
-			{Table: "posts", Columns: []string{"author_id"}, Always: true, Conditions: []Condition{{"kind", "A"}, {"state", "7"}}},
+			{Table: "posts", Columns: []string{"author_id"}, Always: true, Conditions: []definitions.Condition{{Column: "kind", Value: "A"}, {Column: "state", Value: "7"}}},
 			{Table: "likes", Columns: []string{"user_id"}},
 		},
 		Delete:  []Columns{{Table: "files", Columns: []string{"user_id"}, Event: true}},

@@ -3,6 +3,7 @@ package ghostuser
 import (
 	"strings"
 
+	"sexton/internal/definitions"
 	"sexton/internal/drain"
 	"sexton/internal/pgcatalog"
 )
@@ -16,12 +17,6 @@ type Columns struct {
 	Event bool
 }
 
-// Condition says which rows of a table are meant: those whose column has the value.
-type Condition struct {
-	Column string
-	Value  string
-}
-
 // Move names columns whose rows pass to the ghost user.
 type Move struct {
 	Table   string
@@ -29,7 +24,7 @@ type Move struct {
 	// Always moves the rows on a hard delete, too.
 	Always bool
 	// Conditions, all of which must hold, restrict the move to some rows. The others are treated as on a hard delete.
-	Conditions []Condition
+	Conditions []definitions.Condition
 }
 
 // Lists say what becomes of the rows of a deleted user. Of a column that is moved, Delete and Nullify may say as well

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"sexton/internal/definitions"
 	"sexton/internal/ghostuser"
 )
 
@@ -70,7 +71,7 @@ func (c drawnColumn) list(lists *ghostuser.Lists, table, name string) {
 	case "move", "always":
 		lists.Move = append(lists.Move, ghostuser.Move{Table: table, Columns: []string{name}, Always: c.moves == "always"})
 	case "some":
-		lists.Move = append(lists.Move, ghostuser.Move{Table: table, Columns: []string{name}, Conditions: []ghostuser.Condition{{Column: "meant", Value: "true"}}})
+		lists.Move = append(lists.Move, ghostuser.Move{Table: table, Columns: []string{name}, Conditions: []definitions.Condition{{Column: "meant", Value: "true"}}})
 	}
 	switch c.rest {
 	case "delete":

@@ -124,7 +124,9 @@ func (r *resolver) bindMove(ctx context.Context, tx pgx.Tx, key string, m Move) 
 }
 
 // bindConditions casts every value once, so that one which does not fit is found here and not in the middle of a batch.
-func (r *resolver) bindConditions(ctx context.Context, tx pgx.Tx, key string, table *pgcatalog.Relation, conditions []Condition) ([]drain.Value, error) {
+func (r *resolver) bindConditions(
+	ctx context.Context, tx pgx.Tx, key string, table *pgcatalog.Relation, conditions []definitions.Condition,
+) ([]drain.Value, error) {
 	var typed []drain.Value
 	for i, c := range conditions {
 		at := fmt.Sprintf("%s.conditions[%d]", key, i)
@@ -149,7 +151,7 @@ func (r *resolver) bindConditions(ctx context.Context, tx pgx.Tx, key string, ta
 			r.reportf(problem.Error, at+".column", "name another column", "column %s: %v", c.Column, err)
 			continue
 		}
-		typed = append(typed, drain.Value{Column: c.Column, Type: found.Type, Compare: compare, Value: c.Value})
+		typed = append(typed, drain.Value{Column: c.Column, Type: found.Type, Compare: compare, Value: string(c.Value)})
 	}
 	return typed, nil
 }

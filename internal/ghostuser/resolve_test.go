@@ -38,7 +38,7 @@ func TestResolveNamesWhatDoesNotFit(t *testing.T) {
 			{Table: "authors", Columns: []string{"author_id"}},
 			{Table: "events_1", Columns: []string{"author_id"}},
 			{Table: "events", Columns: []string{"at", "twice", "author_id"}},
-			{Table: "reports", Columns: []string{"reporter_id"}, Conditions: []ghostuser.Condition{{Column: "id", Value: "x"}, {Column: "kind", Value: "x"}}},
+			{Table: "reports", Columns: []string{"reporter_id"}, Conditions: []definitions.Condition{{Column: "id", Value: "x"}, {Column: "kind", Value: "x"}}},
 			{Table: "likes", Columns: []string{"user_id"}, Always: true},
 			{Table: "users_ghost_user_migrations", Columns: []string{"user_id"}},
 		},

@@ -130,11 +130,7 @@ func defaults(t *testing.T) ghostuser.Lists {
 	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir()}))(t)
 	var lists ghostuser.Lists
 	for _, entry := range c.GhostUsers.Move {
-		moved := ghostuser.Move{Table: entry.Table, Columns: entry.Columns, Always: entry.Always}
-		for _, condition := range entry.Conditions {
-			moved.Conditions = append(moved.Conditions, ghostuser.Condition(condition))
-		}
-		lists.Move = append(lists.Move, moved)
+		lists.Move = append(lists.Move, ghostuser.Move{Table: entry.Table, Columns: entry.Columns, Conditions: entry.Conditions, Always: entry.Always})
 	}
 	for _, entry := range c.GhostUsers.Delete {
 		lists.Delete = append(lists.Delete, ghostuser.Columns{Table: entry.Table, Columns: entry.Columns, Event: entry.Tells()})

@@ -332,7 +332,7 @@ func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relatio
 	for i, condition := range d.Conditions {
 		key := fmt.Sprintf(".conditions[%d].column", i)
 		if found, exists := child.Columns[condition.Column]; exists {
-			reference.Conditions = append(reference.Conditions, typed(key, found, condition.Value))
+			reference.Conditions = append(reference.Conditions, typed(key, found, string(condition.Value)))
 		} else {
 			ok = r.missingColumn(d, key, d.Child, child, condition.Column)
 		}
@@ -347,7 +347,7 @@ func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relatio
 	case target.Generated:
 		return r.refuse(d, ".target_column", "name another column", "%s.%s is a generated column and cannot be set", d.Child, d.TargetColumn)
 	}
-	reference.Target, reference.Moves = typed(".target_column", target, d.TargetValue), target.Partitioning
+	reference.Target, reference.Moves = typed(".target_column", target, string(d.TargetValue)), target.Partitioning
 	return ok
 }
 

@@ -308,7 +308,7 @@ func looseIn(all *installation.Connections, db database.Database) (loose []drain
 			one.Action = drain.Remove
 		}
 		for _, c := range d.Conditions {
-			one.Only = append(one.Only, [2]string{c.Column, c.Value})
+			one.Only = append(one.Only, [2]string{c.Column, string(c.Value)})
 		}
 		loose = append(loose, one)
 	}

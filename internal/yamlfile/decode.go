@@ -21,11 +21,7 @@ type Chooser interface {
 }
 
 // Literal is a text, a whole number, or true or false, in its text form.
-type Literal struct {
-	Text string
-	// Given tells an empty text from a missing key.
-	Given bool
-}
+type Literal string
 
 // Texts is one text or a list of texts.
 type Texts []string
@@ -80,7 +76,7 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
 	}
 	switch {
 	case n.Kind == 0:
-	case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[Literal]():
+	case v.Kind() == reflect.Struct:
 		d.structure(n, path, v)
 	case v.Type() == reflect.TypeFor[Texts]() && n.Kind == yaml.ScalarNode:
 		// One text is a list of it.
@@ -266,7 +262,7 @@ func leaves(t reflect.Type, path []string) []Leaf {
 		switch {
 		case s.keyed:
 			out = append(out, leaves(field.Elem(), append(at, "*"))...)
-		case field.Kind() == reflect.Struct && field != reflect.TypeFor[Literal]():
+		case field.Kind() == reflect.Struct:
 			out = append(out, leaves(field, at)...)
 		default:
 			out = append(out, Leaf{Path: at, List: field.Kind() == reflect.Slice})
@@ -353,7 +349,7 @@ func convert(n *yaml.Node, target any, wrong string) (message, fix string) {
 			return wrong, ""
 		}
 	case *Literal:
-		*target = Literal{Text: n.Value, Given: true}
+		*target = Literal(n.Value)
 		if n.Tag == tagFloat {
 			return wrong, "put it in quotes"
 		}
@@ -363,7 +359,7 @@ func convert(n *yaml.Node, target any, wrong string) (message, fix string) {
 			if err != nil {
 				return "is out of range", "put it in quotes"
 			}
-			target.Text = strconv.FormatInt(number, 10)
+			*target = Literal(strconv.FormatInt(number, 10))
 		}
 	case encoding.TextUnmarshaler:
 		if err := target.UnmarshalText([]byte(n.Value)); err != nil {

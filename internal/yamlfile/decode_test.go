@@ -68,9 +68,9 @@ site:
 	require.Equal(t, house{Rooms: []room{
 		{
 			Name: "hall", Height: 1000, Colour: "green", Warm: true, Rest: 90 * time.Minute, Tags: []string{"a", "2"},
-			Windows: []window{{Width: 3}}, Note: yamlfile.Literal{Text: "16", Given: true},
+			Windows: []window{{Width: 3}}, Note: "16",
 		},
-		{Name: "attic", Height: -2, Colour: "red", Note: yamlfile.Literal{Text: "yes", Given: true}},
+		{Name: "attic", Height: -2, Colour: "red", Note: "yes"},
 	}}, h)
 	require.Equal(t, "f.yml:3:3", positions["rooms.hall"].Position.String())
 	require.Equal(t, "f.yml:5:13", positions["rooms.attic.height"].Position.String())

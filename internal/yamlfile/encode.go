@@ -49,8 +49,6 @@ func encode(v reflect.Value) *yaml.Node {
 	switch value := v.Interface().(type) {
 	case time.Duration:
 		return scalar(tagText, formatDuration(value))
-	case Literal:
-		return scalar(tagText, value.Text)
 	case Hider:
 		return scalar(tagText, value.Hidden())
 	case encoding.TextMarshaler:
@@ -170,7 +168,7 @@ func SchemaOf(t reflect.Type, comments map[string]string, variables bool) Schema
 		switch {
 		case s.keyed:
 			property = Schema{"type": "object", "additionalProperties": SchemaOf(field.Type.Elem(), comments, variables)}
-		case field.Type.Kind() == reflect.Struct && field.Type != reflect.TypeFor[Literal]():
+		case field.Type.Kind() == reflect.Struct:
 			property = SchemaOf(field.Type, comments, variables)
 		case field.Type.Kind() == reflect.Slice && field.Type.Elem().Kind() == reflect.Struct:
 			property = Schema{"type": "array", "items": SchemaOf(field.Type.Elem(), comments, variables)}

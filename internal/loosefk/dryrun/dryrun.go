@@ -203,7 +203,7 @@ func newPlanned(parent *loosefk.Parent, reference *loosefk.Reference, pending pe
 		Conditions: []Condition{}, Backlog: pending.Backlog, Findings: []string{}, MissingIndexes: []MissingIndex{}, Then: []FollowOn{},
 	}
 	for _, condition := range d.Conditions {
-		planned.Conditions = append(planned.Conditions, Condition(condition))
+		planned.Conditions = append(planned.Conditions, Condition{Column: condition.Column, Value: string(condition.Value)})
 	}
 	if reference.Remote {
 		planned.ChildDatabase = reference.Database
