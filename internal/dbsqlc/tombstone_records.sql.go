@@ -99,67 +99,6 @@ func (q *Queries) RevivedList(ctx context.Context, parent string, most int64) ([
 	return items, nil
 }
 
-const tombstoneFind = `-- name: TombstoneFind :many
-SELECT
-    pending.id,
-    pending.fully_qualified_table_name::pg_catalog.text AS "table",
-    coalesce(pending.primary_key_value::pg_catalog.text, pending.primary_key_text, '')::pg_catalog.text AS key,
-    pending.cleanup_attempts::bigint AS attempts,
-    (pending.cleanup_attempts > 0 OR pending.consume_after > pg_catalog.now())::boolean AS failed,
-    pending.last_error,
-    pending.consume_after,
-    (pending.consume_after > pg_catalog.now())::boolean AS deferred,
-    extract(epoch FROM pg_catalog.now() - pending.created_at)::pg_catalog.float8 AS age_seconds,
-    1::bigint AS total
-FROM "public".loose_foreign_keys_deleted_records AS pending
-WHERE pending.id = $1::bigint AND pending.status = 1
-`
-
-type TombstoneFindRow struct {
-	ID           int64
-	Table        string
-	Key          string
-	Attempts     int64
-	Failed       bool
-	LastError    *string
-	ConsumeAfter pgtype.Timestamptz
-	Deferred     bool
-	AgeSeconds   float64
-	Total        int64
-}
-
-// The tombstone of an id that waits, with the columns of TombstonesList.
-func (q *Queries) TombstoneFind(ctx context.Context, id int64) ([]TombstoneFindRow, error) {
-	rows, err := q.db.Query(ctx, tombstoneFind, id)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []TombstoneFindRow
-	for rows.Next() {
-		var i TombstoneFindRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.Table,
-			&i.Key,
-			&i.Attempts,
-			&i.Failed,
-			&i.LastError,
-			&i.ConsumeAfter,
-			&i.Deferred,
-			&i.AgeSeconds,
-			&i.Total,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const tombstonesByDue = `-- name: TombstonesByDue :one
 SELECT (SELECT pg_catalog.count(*) FROM (
            SELECT
@@ -265,36 +204,43 @@ func (q *Queries) TombstonesDueKeys(ctx context.Context, parent string, most int
 const tombstonesList = `-- name: TombstonesList :many
 SELECT
     pending.id,
-    parent.name::pg_catalog.text AS "table",
+    pending.fully_qualified_table_name::pg_catalog.text AS "table",
     coalesce(pending.primary_key_value::pg_catalog.text, pending.primary_key_text, '')::pg_catalog.text AS key,
     pending.cleanup_attempts::bigint AS attempts,
-    (pending.cleanup_attempts > 0 OR stretch.deferred)::boolean AS failed,
+    (pending.cleanup_attempts > 0 OR pending.consume_after > pg_catalog.now())::boolean AS failed,
     pending.last_error,
     pending.consume_after,
-    stretch.deferred::boolean AS deferred,
+    (pending.consume_after > pg_catalog.now())::boolean AS deferred,
     extract(epoch FROM pg_catalog.now() - pending.created_at)::pg_catalog.float8 AS age_seconds,
     pg_catalog.count(*) OVER () AS total
-FROM pg_catalog.unnest($1::pg_catalog.text[]) AS parent (name)
-CROSS JOIN (
-    VALUES (false, '-infinity'::pg_catalog.timestamptz, pg_catalog.now()), (true, pg_catalog.now() + interval '1 microsecond', 'infinity'::pg_catalog.timestamptz)
-) AS stretch (deferred, first, last)
-CROSS JOIN LATERAL (
-    SELECT tombstone.id, tombstone.primary_key_value, tombstone.primary_key_text, tombstone.cleanup_attempts, tombstone.last_error,
-           tombstone.consume_after, tombstone.created_at
-    FROM "public".loose_foreign_keys_deleted_records AS tombstone
-    WHERE tombstone.fully_qualified_table_name = parent.name AND tombstone.status = 1
-      AND tombstone.consume_after >= stretch.first AND tombstone.consume_after <= stretch.last
-    ORDER BY tombstone.consume_after, tombstone.id
-    LIMIT $2::bigint
+FROM (
+    SELECT tombstone.id, tombstone.partition, tombstone.primary_key_value, tombstone.status, tombstone.created_at, tombstone.fully_qualified_table_name, tombstone.consume_after, tombstone.cleanup_attempts, tombstone.primary_key_text, tombstone.last_error, tombstone.parent_oid, tombstone.tracked_as, tombstone.settled_at
+    FROM pg_catalog.unnest($1::pg_catalog.text[]) AS parent (name)
+    CROSS JOIN (
+        VALUES ('-infinity'::pg_catalog.timestamptz, pg_catalog.now()), (pg_catalog.now() + interval '1 microsecond', 'infinity'::pg_catalog.timestamptz)
+    ) AS stretch (first, last)
+    CROSS JOIN LATERAL (
+        SELECT waiting.id, waiting.partition, waiting.primary_key_value, waiting.status, waiting.created_at, waiting.fully_qualified_table_name, waiting.consume_after, waiting.cleanup_attempts, waiting.primary_key_text, waiting.last_error, waiting.parent_oid, waiting.tracked_as, waiting.settled_at
+        FROM "public".loose_foreign_keys_deleted_records AS waiting
+        WHERE waiting.fully_qualified_table_name = parent.name AND waiting.status = 1
+          AND waiting.consume_after >= stretch.first AND waiting.consume_after <= stretch.last
+        ORDER BY waiting.consume_after, waiting.id
+        LIMIT $2::bigint
+    ) AS tombstone
+    UNION ALL
+    SELECT named.id, named.partition, named.primary_key_value, named.status, named.created_at, named.fully_qualified_table_name, named.consume_after, named.cleanup_attempts, named.primary_key_text, named.last_error, named.parent_oid, named.tracked_as, named.settled_at
+    FROM "public".loose_foreign_keys_deleted_records AS named
+    WHERE $3::bigint <> 0 AND named.id = $3::bigint AND named.status = 1
 ) AS pending
-WHERE NOT $3::boolean OR pending.cleanup_attempts > 0 OR stretch.deferred
-ORDER BY failed DESC, parent.name, pending.consume_after, pending.id
-LIMIT $4::bigint
+WHERE NOT $4::boolean OR pending.cleanup_attempts > 0 OR pending.consume_after > pg_catalog.now()
+ORDER BY failed DESC, pending.fully_qualified_table_name, pending.consume_after, pending.id
+LIMIT $5::bigint
 `
 
 type TombstonesListParams struct {
 	Parents    []string
 	Span       int64
+	ID         int64
 	FailedOnly bool
 	Most       int64
 }
@@ -313,11 +259,12 @@ type TombstonesListRow struct {
 }
 
 // The tombstones of some parents, failed ones first, in the order of the index, and how many there are. Per parent it reads two stretches of
-// the index of at most so many rows: of what is due, and of what is put off.
+// the index of at most so many rows: of what is due, and of what is put off. Where an id is given, which is never 0, also its tombstone.
 func (q *Queries) TombstonesList(ctx context.Context, arg TombstonesListParams) ([]TombstonesListRow, error) {
 	rows, err := q.db.Query(ctx, tombstonesList,
 		arg.Parents,
 		arg.Span,
+		arg.ID,
 		arg.FailedOnly,
 		arg.Most,
 	)

@@ -82,21 +82,15 @@ type TombstoneList struct {
 // List returns the first tombstones, failed ones before all others, and else by parent and in the order
 // in which they are worked off. However long the queue is, it reads a bounded part of it.
 func (t Tombstones) List(ctx context.Context, options ListOptions) (TombstoneList, error) {
-	list := TombstoneList{Tombstones: []PendingTombstone{}}
+	var list TombstoneList
 	parents, err := t.parents(ctx, options.Parent)
 	if err != nil {
 		return list, err
 	}
 	window := int64(cmp.Or(options.Window, listWindow))
 	var total int64
-	err = t.in(ctx, "list tombstones", func(q *dbsqlc.Queries, _ pgx.Tx) error {
-		rows, err := q.TombstonesList(ctx, dbsqlc.TombstonesListParams{
-			Parents: parents, Span: window + 1, FailedOnly: options.FailedOnly, Most: int64(options.Limit),
-		})
-		for _, row := range rows {
-			list.Tombstones, total = append(list.Tombstones, PendingTombstone(row)), row.Total
-		}
-		return err
+	list.Tombstones, total, err = t.read(ctx, dbsqlc.TombstonesListParams{
+		Parents: parents, Span: window + 1, FailedOnly: options.FailedOnly, Most: int64(options.Limit),
 	})
 	list.Capped = total > window
 	list.More = max(0, min(total, window)-int64(len(list.Tombstones)))
@@ -104,15 +98,24 @@ func (t Tombstones) List(ctx context.Context, options ListOptions) (TombstoneLis
 }
 
 // Find returns the waiting tombstone of an id, failed or not; nil where there is none. It reads an index as a whole, as ids alone have none.
-func (t Tombstones) Find(ctx context.Context, id int64) (found *PendingTombstone, err error) {
-	err = t.in(ctx, "find tombstone", func(q *dbsqlc.Queries, _ pgx.Tx) error {
-		rows, err := q.TombstoneFind(ctx, id)
+func (t Tombstones) Find(ctx context.Context, id int64) (*PendingTombstone, error) {
+	found, _, err := t.read(ctx, dbsqlc.TombstonesListParams{ID: id, Most: 1})
+	if len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], err
+}
+
+func (t Tombstones) read(ctx context.Context, params dbsqlc.TombstonesListParams) (found []PendingTombstone, total int64, err error) {
+	found = []PendingTombstone{}
+	err = t.in(ctx, "list tombstones", func(q *dbsqlc.Queries, _ pgx.Tx) error {
+		rows, err := q.TombstonesList(ctx, params)
 		for _, row := range rows {
-			found = new(PendingTombstone(row))
+			found, total = append(found, PendingTombstone(row)), row.Total
 		}
 		return err
 	})
-	return found, err
+	return found, total, err
 }
 
 // RetryOptions choose the tombstones to try again: by their ids, or of one parent, or all.

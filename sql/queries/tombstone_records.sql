@@ -1,36 +1,6 @@
 -- name: TombstonesList :many
 -- The tombstones of some parents, failed ones first, in the order of the index, and how many there are. Per parent it reads two stretches of
--- the index of at most so many rows: of what is due, and of what is put off.
-SELECT
-    pending.id,
-    parent.name::pg_catalog.text AS "table",
-    coalesce(pending.primary_key_value::pg_catalog.text, pending.primary_key_text, '')::pg_catalog.text AS key,
-    pending.cleanup_attempts::bigint AS attempts,
-    (pending.cleanup_attempts > 0 OR stretch.deferred)::boolean AS failed,
-    pending.last_error,
-    pending.consume_after,
-    stretch.deferred::boolean AS deferred,
-    extract(epoch FROM pg_catalog.now() - pending.created_at)::pg_catalog.float8 AS age_seconds,
-    pg_catalog.count(*) OVER () AS total
-FROM pg_catalog.unnest(@parents::pg_catalog.text[]) AS parent (name)
-CROSS JOIN (
-    VALUES (false, '-infinity'::pg_catalog.timestamptz, pg_catalog.now()), (true, pg_catalog.now() + interval '1 microsecond', 'infinity'::pg_catalog.timestamptz)
-) AS stretch (deferred, first, last)
-CROSS JOIN LATERAL (
-    SELECT tombstone.id, tombstone.primary_key_value, tombstone.primary_key_text, tombstone.cleanup_attempts, tombstone.last_error,
-           tombstone.consume_after, tombstone.created_at
-    FROM "public".loose_foreign_keys_deleted_records AS tombstone
-    WHERE tombstone.fully_qualified_table_name = parent.name AND tombstone.status = 1
-      AND tombstone.consume_after >= stretch.first AND tombstone.consume_after <= stretch.last
-    ORDER BY tombstone.consume_after, tombstone.id
-    LIMIT @span::bigint
-) AS pending
-WHERE NOT @failed_only::boolean OR pending.cleanup_attempts > 0 OR stretch.deferred
-ORDER BY failed DESC, parent.name, pending.consume_after, pending.id
-LIMIT @most::bigint;
-
--- name: TombstoneFind :many
--- The tombstone of an id that waits, with the columns of TombstonesList.
+-- the index of at most so many rows: of what is due, and of what is put off. Where an id is given, which is never 0, also its tombstone.
 SELECT
     pending.id,
     pending.fully_qualified_table_name::pg_catalog.text AS "table",
@@ -41,9 +11,29 @@ SELECT
     pending.consume_after,
     (pending.consume_after > pg_catalog.now())::boolean AS deferred,
     extract(epoch FROM pg_catalog.now() - pending.created_at)::pg_catalog.float8 AS age_seconds,
-    1::bigint AS total
-FROM "public".loose_foreign_keys_deleted_records AS pending
-WHERE pending.id = @id::bigint AND pending.status = 1;
+    pg_catalog.count(*) OVER () AS total
+FROM (
+    SELECT tombstone.*
+    FROM pg_catalog.unnest(@parents::pg_catalog.text[]) AS parent (name)
+    CROSS JOIN (
+        VALUES ('-infinity'::pg_catalog.timestamptz, pg_catalog.now()), (pg_catalog.now() + interval '1 microsecond', 'infinity'::pg_catalog.timestamptz)
+    ) AS stretch (first, last)
+    CROSS JOIN LATERAL (
+        SELECT waiting.*
+        FROM "public".loose_foreign_keys_deleted_records AS waiting
+        WHERE waiting.fully_qualified_table_name = parent.name AND waiting.status = 1
+          AND waiting.consume_after >= stretch.first AND waiting.consume_after <= stretch.last
+        ORDER BY waiting.consume_after, waiting.id
+        LIMIT @span::bigint
+    ) AS tombstone
+    UNION ALL
+    SELECT named.*
+    FROM "public".loose_foreign_keys_deleted_records AS named
+    WHERE @id::bigint <> 0 AND named.id = @id::bigint AND named.status = 1
+) AS pending
+WHERE NOT @failed_only::boolean OR pending.cleanup_attempts > 0 OR pending.consume_after > pg_catalog.now()
+ORDER BY failed DESC, pending.fully_qualified_table_name, pending.consume_after, pending.id
+LIMIT @most::bigint;
 
 -- name: TombstonesPage :many
 -- Of so many tombstones of a parent behind a position, the ones with some ids, or, where these are NULL, the failed ones. The last one of a full
