@@ -73,9 +73,8 @@ func passAdjournedGroups(ctx context.Context, p *pass, _ AdjournedGroupDeletionA
 		return jobrun.Result{}, err
 	}
 	defer release()
-	held := p.throttle(session)
 	engine := groupschedule.Engine{
-		Blocker: func(ctx context.Context) string { return held.Blocker(ctx, p.db.Name) },
+		Blocker: p.throttle(session, config.Auto).Blocker,
 		Session: session, Page: p.Config.AdjournedGroups.BatchSize, Spacing: p.Config.AdjournedGroups.Spacing,
 		Progress: func(ctx context.Context, stats *groupschedule.Stats) { p.progress(ctx, stats, false) },
 		Decided: func(ctx context.Context, d groupschedule.Decision) {
@@ -223,15 +222,12 @@ type destroyer struct {
 func (d *destroyer) destroy(ctx context.Context, granted *lease.Lease, args GroupDestroyArgs) (*groupdelete.Stats, error) {
 	settings := d.Config.AdjournedGroups
 	session := &batch.Session{Conn: d.conn, Names: d.db.Names, Fence: granted, Limits: d.timeouts()}
-	held := d.throttle(session)
 	said, step := "", ""
 	engine := groupdelete.Engine{
 		Session: session, Plan: d.plan, GroupID: args.GroupID, Leases: d.Runner.Leases, Database: d.db,
-		Runtime: time.Until(d.until),
-		Sizes:   groupdelete.Sizes{Target: settings.Target, Duty: settings.Duty.Fixed()},
-		Hold:    held.Holder(),
-		Share:   held.Share(settings.Duty),
-		Blocker: func(ctx context.Context) string { return held.Blocker(ctx, d.db.Name) },
+		Runtime:  time.Until(d.until),
+		Sizes:    groupdelete.Sizes{Target: settings.Target, Duty: settings.Duty.Fixed()},
+		Throttle: d.throttle(session, settings.Duty),
 		Progress: func(ctx context.Context, stats *groupdelete.Stats) {
 			changed := stats.WaitingFor != said || stats.Step != step
 			said, step = stats.WaitingFor, stats.Step

@@ -140,7 +140,6 @@ func clearGhostUsers(ctx context.Context, p *pass) (*ghostuser.Stats, error) {
 		return nil, err
 	}
 	settings := p.Config.GhostUsers
-	held := p.throttle(session)
 	said := ""
 	more := &batch.More{Pool: p.db.Pool, Like: session}
 	defer more.Release()
@@ -151,9 +150,7 @@ func clearGhostUsers(ctx context.Context, p *pass) (*ghostuser.Stats, error) {
 			Move: settings.Batches.Move, Delete: settings.Batches.Delete, Nullify: settings.Batches.Nullify,
 			Target: settings.Target, Duty: settings.Duty.Fixed(),
 		},
-		Hold:    held.Holder(),
-		Share:   held.Share(settings.Duty),
-		Blocker: func(ctx context.Context) string { return held.Blocker(ctx, p.db.Name) },
+		Throttle: p.throttle(session, settings.Duty),
 		Progress: func(ctx context.Context, stats *ghostuser.Stats) {
 			changed := stats.WaitingFor != said
 			said = stats.WaitingFor

@@ -113,9 +113,9 @@ func (p *pass) session(ctx context.Context, durable bool) (*batch.Session, func(
 }
 
 // throttle has the pass wait for replicas and locks of its database.
-func (p *pass) throttle(session *batch.Session) *throttle.Throttle {
+func (p *pass) throttle(session *batch.Session, duty config.Duty) pace.Throttle {
 	limits := replica.Limits{Lag: p.Config.Jobs.ReplicaLag, Bytes: int64(p.Config.Jobs.ReplicaLagBytes)}
-	return throttle.New(p.log, &p.Bindings.pauses, limits, throttle.Target{DB: p.db, Session: session})
+	return throttle.New(p.log, &p.Bindings.pauses, limits, throttle.Target{DB: p.db, Session: session}).For(duty)
 }
 
 // output is kept in a job's row.

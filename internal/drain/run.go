@@ -67,8 +67,6 @@ type Run struct {
 	// Ended reports that no further batch may begin, Paused that what is in hand is to be left.
 	Ended  func() bool
 	Paused func(ctx context.Context) bool
-	// Blocker, if set, says who holds the lock that the running batch waits for.
-	Blocker func(ctx context.Context) string
 	// Progress is called after every batch.
 	Progress func(ctx context.Context)
 
@@ -132,7 +130,7 @@ func (r *Run) ShortWaits() batch.Limits {
 func (r *Run) Watch(ctx context.Context, limits batch.Limits) func(error) fault.Fault {
 	end := func() string { return "" }
 	if limits.LockTimeout > pace.WorthAWord {
-		end = r.Pace.Watch(ctx, r.Blocker)
+		end = r.Pace.Watch(ctx, "")
 	}
 	return func(err error) fault.Fault {
 		blocker, f := end(), fault.Judge(err)

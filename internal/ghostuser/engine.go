@@ -45,14 +45,7 @@ type Engine struct {
 	// under the same lease for the length of the run, nil where there is none to spare.
 	Connections int
 	More        func(ctx context.Context) *batch.Session
-	// Hold, if set, says why no batch may begin now, and "" where one may. It is asked between batches, at most once a
-	// second, and again and again while it has a reason.
-	Hold func(ctx context.Context) string
-	// Share, if set, decides in Sizes.Duty's stead.
-	Share pace.Share
-	// Blocker, if set, says who holds the lock that the running batch waits for, and "" where no holder is known. It is
-	// asked from another goroutine while the session is busy, never twice at a time.
-	Blocker func(ctx context.Context) string
+	Throttle    pace.Throttle
 	// Progress, if set, is shown the statistics after every batch and whenever what the run waits for changes. It must not
 	// keep them.
 	Progress func(ctx context.Context, stats *Stats)
@@ -85,11 +78,11 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 func (r *run) onDrain(frame *pace.Frame) *drain.Run {
 	e := r.engine
 	return &drain.Run{
-		Session: e.Session, Rows: e.Sizes.Delete, Ended: frame.Ended, Paused: r.paused, Blocker: e.Blocker,
+		Session: e.Session, Rows: e.Sizes.Delete, Ended: frame.Ended, Paused: r.paused,
 		Steer: pace.Steer{Target: cmp.Or(e.Sizes.Target, heavyTarget), Smallest: 1, Largest: largestBatch},
 		Pace: &pace.Run{
-			Until: frame.Until, Stop: frame.Stop, Ended: frame.Ended, Target: e.Sizes.Target, Duty: e.Sizes.Duty, Hold: e.Hold, Waits: r.waitsFor,
-			Share: e.Share, Tells: &r.stats.Duty,
+			Until: frame.Until, Stop: frame.Stop, Ended: frame.Ended, Target: e.Sizes.Target, Duty: e.Sizes.Duty, Waits: r.waitsFor,
+			Throttle: e.Throttle, Tells: &r.stats.Duty,
 		},
 		Send: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
 			_, err := e.Session.RunWithin(ctx, r.within(limits), statements...)

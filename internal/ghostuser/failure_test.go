@@ -24,7 +24,7 @@ func TestLockedRowsAreWaitedForLast(t *testing.T) {
 	b.queue(false, 1, 2)
 	tx := b.Begin(t, "SELECT FROM posts WHERE author_id = 1 AND id < 10 FOR UPDATE")
 	waiting := []string{}
-	b.engine.Blocker = func(ctx context.Context) string {
+	b.engine.Throttle.Blocker = func(ctx context.Context, _ string) string {
 		reason, err := b.engine.Session.Blocker(ctx, b.Pool())
 		if err != nil {
 			return ""

@@ -157,7 +157,7 @@ func TestARunHoldsWhileItIsAskedTo(t *testing.T) {
 	b := setup(t, contributions, lists())
 	b.queue(false, 1)
 	asked, reasons := 0, []string{}
-	b.engine.Hold = func(context.Context) string {
+	b.engine.Throttle.Hold = func(context.Context) string {
 		if asked++; asked == 1 {
 			return "a replica is behind"
 		}
@@ -178,7 +178,7 @@ func TestShareIsAskedAfterBatchesAndTold(t *testing.T) {
 	b.engine.Sizes = ghostuser.Sizes{Target: 20 * time.Millisecond}
 	b.queue(false, 1)
 	told := pace.Duty{Percent: 99, Why: "others"}
-	b.engine.Share = func(context.Context, float64, bool) (float64, pace.Duty) { return 0.99, told }
+	b.engine.Throttle.Share = func(context.Context, float64, bool) (float64, pace.Duty) { return 0.99, told }
 	seen := map[pace.Duty]bool{}
 	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) { seen[stats.Duty] = true }
 	stats := b.run(t)
@@ -210,7 +210,7 @@ func TestTheReasonNamesWhoHeldTheLock(t *testing.T) {
 		b := setup(t, contributions, lists())
 		// Half a second more than it takes until somebody asks.
 		b.engine.Session.Limits.LockTimeout = 700 * time.Millisecond
-		b.engine.Blocker = func(ctx context.Context) string {
+		b.engine.Throttle.Blocker = func(ctx context.Context, _ string) string {
 			reason, err := b.engine.Session.Blocker(ctx, b.Pool())
 			if err != nil {
 				return ""

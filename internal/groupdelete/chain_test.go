@@ -109,7 +109,7 @@ func TestShareIsAskedAfterBatchesAndTold(t *testing.T) {
 	b := setup(t, issues, someIssues)
 	engine := b.engine(t, 1)
 	told := pace.Duty{Percent: 99, Why: "others"}
-	engine.Share = func(context.Context, float64, bool) (float64, pace.Duty) { return 0.99, told }
+	engine.Throttle.Share = func(context.Context, float64, bool) (float64, pace.Duty) { return 0.99, told }
 	seen := map[pace.Duty]bool{}
 	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) { seen[stats.Duty] = true }
 	stats := b.run(t, engine, groupdelete.Destroyed)
@@ -130,7 +130,7 @@ func TestRunThatGetsNowhere(t *testing.T) {
 
 	engine = b.engine(t, 1)
 	engine.Runtime = time.Nanosecond
-	engine.Hold = func(context.Context) string { return "" }
+	engine.Throttle.Hold = func(context.Context) string { return "" }
 	b.run(t, engine, groupdelete.Stuck)
 	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT attempts FROM sexton.group_destructions"))
 	b.destroy(t, groupdelete.Destroyed)

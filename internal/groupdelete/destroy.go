@@ -53,15 +53,9 @@ type Engine struct {
 	Leases   *lease.Manager
 	Database database.Database
 	// Runtime ends the run; 0 stands for DefaultRuntime.
-	Runtime time.Duration
-	Sizes   Sizes
-	// Hold, if set, says why no batch may begin now, and "" where one may.
-	Hold func(ctx context.Context) string
-	// Share, if set, decides in Sizes.Duty's stead.
-	Share pace.Share
-	// Blocker, if set, says who holds the lock that the running batch waits for, and "" where no holder is known. It is
-	// asked from another goroutine while the session is busy.
-	Blocker func(ctx context.Context) string
+	Runtime  time.Duration
+	Sizes    Sizes
+	Throttle pace.Throttle
 	// Progress, if set, is shown the statistics after every batch and whenever what the run waits for changes. It must not
 	// keep them.
 	Progress func(ctx context.Context, stats *Stats)
@@ -89,7 +83,7 @@ func (e *Engine) newRun(ctx context.Context) *run {
 	r.Run = &drain.Run{
 		Session: e.Session, Owner: r.owner(), Rows: e.Sizes.Rows,
 		Steer: pace.Steer{Target: cmp.Or(e.Sizes.Target, defaultTarget), Smallest: 1, Largest: largestBatch},
-		Send:  r.send, Ended: r.ended, Paused: r.paused, Blocker: e.Blocker,
+		Send:  r.send, Ended: r.ended, Paused: r.paused,
 		Alter: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
 			return r.alter(ctx, limits, 0, statements...)
 		},
@@ -100,7 +94,7 @@ func (e *Engine) newRun(ctx context.Context) *run {
 		Failed: map[uint32][]tuple{},
 	}
 	r.Pace = &pace.Run{
-		Until: r.until, Stop: ctx, Ended: r.ended, Target: r.Steer.Target, Duty: e.Sizes.Duty, Hold: e.Hold, Share: e.Share, Tells: &r.stats.Duty,
+		Until: r.until, Stop: ctx, Ended: r.ended, Target: r.Steer.Target, Duty: e.Sizes.Duty, Throttle: e.Throttle, Tells: &r.stats.Duty,
 		Waits: func(ctx context.Context, class pace.WaitClass, reason string) {
 			r.excused = r.excused || class == pace.WaitReplica && reason != ""
 			r.waitsFor(ctx, reason)

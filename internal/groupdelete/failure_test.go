@@ -124,7 +124,7 @@ func TestLockedRowsAreWaitedFor(t *testing.T) {
 		b := setup(t, issues, forest)
 		engine := b.engine(t, 1)
 		blockers := make(chan struct{}, 1)
-		engine.Blocker = func(ctx context.Context) string {
+		engine.Throttle.Blocker = func(ctx context.Context, _ string) string {
 			blocker, _ := engine.Session.Blocker(ctx, b.Pool())
 			return blocker
 		}

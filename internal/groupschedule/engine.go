@@ -35,7 +35,7 @@ type Engine struct {
 	// Runtime ends a pass, and so does the end of its lease; 0 stands for the lease alone.
 	Runtime time.Duration
 	// Blocker, if set, names the session that the transaction in hand waits for.
-	Blocker func(context.Context) string
+	Blocker func(ctx context.Context, database string) string
 	// Progress, if set, is shown the statistics after every group. It must not keep them.
 	Progress func(ctx context.Context, stats *Stats)
 	// Decided, if set, is told of every group.
@@ -103,7 +103,7 @@ func (r *run) page(ctx context.Context) (ids []int64, more bool, _ error) {
 // decide takes one transaction.
 func (r *run) decide(ctx context.Context, id int64) error {
 	decision := Decision{GroupID: id, RunAt: r.start}
-	end := (&pace.Run{}).Watch(ctx, r.Blocker)
+	end := (&pace.Run{Throttle: pace.Throttle{Blocker: r.Blocker}}).Watch(ctx, "")
 	_, err := r.Session.RunWithin(ctx, r.limits, batch.Statement{
 		SQL: r.Session.Names.Render(statement("decide")), Args: []any{id, r.start},
 		Scan: batch.One(&decision.Outcome, &decision.UserID, &decision.Path, &decision.Reason),

@@ -135,7 +135,7 @@ func TestLockedGroupIsPutOff(t *testing.T) {
 	pid := tx.Conn().PgConn().PID()
 	s.passWith(t, func(e *groupschedule.Engine) {
 		e.Session.Limits.LockTimeout = 5 * time.Second // It is asked ten times meanwhile: a busy machine answers none of two.
-		e.Blocker = func(ctx context.Context) string {
+		e.Blocker = func(ctx context.Context, _ string) string {
 			said, _ := e.Session.Blocker(ctx, s.Pool())
 			return said
 		}

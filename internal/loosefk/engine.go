@@ -34,7 +34,7 @@ type Engine struct {
 	Limits   Limits
 	// Adaptive is set for the pace that steers itself; Limits then bound its run time alone, unless they say more.
 	Adaptive Adaptive
-	Throttle Throttle
+	Throttle pace.Throttle
 	Parents  []*Parent
 	// Fingerprint, if set, is that of the parents' tables when they were bound: the run compares it in its first look, and ends with ErrChanged.
 	Fingerprint string
@@ -101,7 +101,7 @@ func (e *Engine) newRun(frame *pace.Frame, stats *Stats) *run {
 	}
 	r.pace = &pace.Run{
 		Until: frame.Until, Stop: frame.Stop, Ended: r.ended, Target: e.Adaptive.Target, Duty: e.Adaptive.Duty,
-		Hold: e.Throttle.Hold, Waits: r.waitsFor, Share: e.Throttle.Share, Tells: &r.stats.Duty,
+		Throttle: e.Throttle, Waits: r.waitsFor, Tells: &r.stats.Duty,
 	}
 	r.sessions = pace.Sessions{Own: e.Session, Most: 1, More: e.More, Pace: r.pace}
 	if e.Adaptive.on() {

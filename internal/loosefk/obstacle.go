@@ -221,3 +221,21 @@ func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone,
 	r.stats.count(parent, ParentCounts{Rescheduled: putOff, Incremented: blamed - putOff})
 	return nil
 }
+
+// waitsFor tells at once what the run waits for from now on; "" is nothing but a table that others have locked, while the run
+// does the rest.
+func (r *run) waitsFor(ctx context.Context, class pace.WaitClass, reason string) {
+	if reason == "" {
+		reason, class = r.tables.Reason(), pace.WaitLock
+	}
+	if r.stats.WaitingFor == reason {
+		return
+	}
+	if reason == "" {
+		class = ""
+	}
+	r.stats.WaitingFor, r.stats.WaitingClass = reason, class
+	if r.engine.Progress != nil {
+		r.engine.Progress(ctx, r.stats)
+	}
+}

@@ -208,7 +208,10 @@ func (r *run) learn(ctx context.Context, c *chunk, t task, form pass, parts []*p
 func (r *run) send(ctx context.Context, parts []*part, form pass) (atOnce bool) {
 	reference := parts[0].task.reference
 	r.session(reference).Seen() // Of an earlier wait.
-	unwatch := r.watch(ctx, reference.Database, form)
+	unwatch := func() string { return "" }
+	if form == waiting {
+		unwatch = r.pace.Watch(ctx, reference.Database)
+	}
 	free := 1
 	if !reference.Remote {
 		free = min(r.sessions.Free(), len(parts))

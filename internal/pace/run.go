@@ -32,8 +32,22 @@ const (
 	WaitBackOff WaitClass = "back_off"
 )
 
+// Throttle lets others slow a run down, and finds out which ones do. Its functions have a second to answer in, and each may be missing.
+type Throttle struct {
+	// Hold says why no batch may begin now, and "" where one may. It is asked between batches, at most once a second, and again and again while it
+	// has a reason.
+	Hold func(ctx context.Context) string
+	// Share decides in the stead of a fixed duty.
+	Share Share
+	// Blocker names the session with the lock that the batch in a database waits for, and is "" where none is known; runs with one database give no
+	// name. It is asked from another goroutine while the session is busy, never twice at a time. The context ends with the batch.
+	Blocker func(ctx context.Context, database string) string
+}
+
 // Run is the pace of one run. Its methods are for the run's own goroutine.
 type Run struct {
+	Throttle
+
 	// Until is when the run ends, on the monotonic clock; no pause is longer.
 	Until time.Time
 	// Stop asks the run to end early. What runs then is finished first.
@@ -41,14 +55,11 @@ type Run struct {
 	// Ended reports whether no further batch may begin: Until and Stop, and whatever else ends the run.
 	Ended func() bool
 	// Target is the time that one statement should take, Duty the share of its time that the run works; the rest it leaves
-	// to others. Without a target, and with a duty of 0 or 1, there are no pauses. Share, if set, decides in Duty's stead.
+	// to others. Without a target, and with a duty of 0 or 1, there are no pauses.
 	Target time.Duration
 	Duty   float64
-	Share  Share
 	// Tells, if set, is kept at the share at which the run works.
 	Tells *Duty
-	// Hold, if set, says why no batch may begin now, and "" where one may.
-	Hold func(ctx context.Context) string
 	// Waits is told what the run waits for from now on; a reason of "" is nothing. A run that only calls Watch needs none.
 	Waits func(ctx context.Context, class WaitClass, reason string)
 
@@ -133,9 +144,9 @@ func (r *Run) Pause(ctx context.Context, length time.Duration) {
 }
 
 // Watch asks whom a batch waits for, from another goroutine, until the function that it returns is called, which tells the
-// last answer that was one. Between the two the caller must not touch what Waits touches. Without ask it does nothing.
-func (r *Run) Watch(ctx context.Context, ask func(ctx context.Context) string) (end func() string) {
-	if ask == nil {
+// last answer that was one. Between the two the caller must not touch what Waits touches. Without a Blocker it does nothing.
+func (r *Run) Watch(ctx context.Context, database string) (end func() string) {
+	if r.Blocker == nil {
 		return func() string { return "" }
 	}
 	watching, cancel := context.WithCancel(ctx)
@@ -151,7 +162,7 @@ func (r *Run) Watch(ctx context.Context, ask func(ctx context.Context) string) (
 				return
 			case <-timer.C:
 			}
-			if reason := ask(watching); watching.Err() == nil {
+			if reason := r.Blocker(watching, database); watching.Err() == nil {
 				r.waits(ctx, WaitLock, reason)
 				if reason != "" {
 					last = reason

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
@@ -119,12 +120,13 @@ func TestWatchTellsWhomABatchWaitsFor(t *testing.T) {
 	t.Parallel()
 
 	r, said := working(t.Context(), 1)
-	require.Empty(t, r.Watch(t.Context(), nil)())
+	require.Empty(t, r.Watch(t.Context(), "main")())
 	require.Empty(t, *said)
 
 	asked := make(chan struct{})
 	answers := []string{"pid 1", ""}
-	unwatch := r.Watch(t.Context(), func(context.Context) string {
+	r.Blocker = func(_ context.Context, database string) string {
+		assert.Equal(t, "main", database)
 		if len(answers) == 0 {
 			return "never"
 		}
@@ -133,7 +135,8 @@ func TestWatchTellsWhomABatchWaitsFor(t *testing.T) {
 			close(asked)
 		}
 		return answer
-	})
+	}
+	unwatch := r.Watch(t.Context(), "main")
 	<-asked
 	require.Equal(t, "pid 1", unwatch(), "the last answer that was one")
 	require.Equal(t, "lock:pid 1", (*said)[0])
@@ -147,11 +150,12 @@ func TestWatchEndsWithItsBatch(t *testing.T) {
 
 	r, said := working(t.Context(), 1)
 	asked := make(chan struct{})
-	unwatch := r.Watch(t.Context(), func(ctx context.Context) string {
+	r.Blocker = func(ctx context.Context, _ string) string {
 		close(asked)
 		<-ctx.Done()
 		return "pid 1"
-	})
+	}
+	unwatch := r.Watch(t.Context(), "")
 	<-asked
 	require.Empty(t, unwatch())
 	require.Equal(t, []string{":"}, *said)

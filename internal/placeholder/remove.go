@@ -82,10 +82,10 @@ const queuedSQL = `SELECT EXISTS (SELECT FROM "public".users_ghost_user_migratio
 // A row that comes to refer to the placeholder later, while it is in the queue, passes to the ghost user.
 func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 	verdict := Verdict{UserID: userID, Blockers: []Blocker{}}
-	end := (&pace.Run{}).Watch(ctx, func(ctx context.Context) string {
+	end := (&pace.Run{Throttle: pace.Throttle{Blocker: func(ctx context.Context, _ string) string {
 		found, _ := batch.Blocker(ctx, r.Watched, r.Names, sessionKey(userID), 0) // The transaction says itself what is wrong with the server.
 		return found.Text
-	})
+	}}}).Watch(ctx, "")
 	err := r.transact(ctx, userID, func(tx pgx.Tx) error {
 		if err := r.decide(ctx, tx, &verdict); err != nil || r.Current == nil {
 			return err

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"sexton/internal/batch"
+	"sexton/internal/config"
 	"sexton/internal/database"
+	"sexton/internal/pace"
 	"sexton/internal/replica"
 )
 
@@ -60,12 +62,13 @@ func New(log *slog.Logger, memory *Memory, limits replica.Limits, targets ...Tar
 	return t
 }
 
-// Holder is Hold, or nil where replicas do not count.
-func (t *Throttle) Holder() func(context.Context) string {
-	if !t.limits.On() {
-		return nil
+// For is the throttle of a run with that duty. Where replicas do not count it does not hold.
+func (t *Throttle) For(duty config.Duty) pace.Throttle {
+	run := pace.Throttle{Share: t.Share(duty), Blocker: t.Blocker}
+	if t.limits.On() {
+		run.Hold = t.Hold
 	}
-	return t.Hold
+	return run
 }
 
 // Hold says which replica is too far behind. Where that cannot be told, the pass does not wait.
@@ -134,9 +137,9 @@ func (m *Memory) firstHidden(name string) bool {
 	return !known
 }
 
-// Blocker names the session that a batch in a database waits for.
+// Blocker names the session that a batch in a database waits for; without a name that is the pass's own.
 func (t *Throttle) Blocker(ctx context.Context, name string) string {
-	known := slices.IndexFunc(t.targets, func(at *target) bool { return at.DB.Name == name })
+	known := slices.IndexFunc(t.targets, func(at *target) bool { return name == "" || at.DB.Name == name })
 	if known < 0 {
 		return ""
 	}

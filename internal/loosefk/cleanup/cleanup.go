@@ -17,6 +17,7 @@ import (
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
+	"sexton/internal/pace"
 	"sexton/internal/replica"
 	"sexton/internal/throttle"
 	"sexton/triggers"
@@ -59,9 +60,9 @@ func (w *Work) database(name string) database.Database {
 }
 
 // throttle has a pass wait for the databases that it writes to. Replicas count for the pace adaptive alone.
-func (w *Work) throttle(db database.Database, pace config.Pace, session *batch.Session, remotes map[string]loosefk.Remote) loosefk.Throttle {
+func (w *Work) throttle(db database.Database, how config.Pace, session *batch.Session, remotes map[string]loosefk.Remote) pace.Throttle {
 	var limits replica.Limits
-	if pace == config.Adaptive {
+	if how == config.Adaptive {
 		limits = replica.Limits{Lag: w.Config.Jobs.ReplicaLag, Bytes: int64(w.Config.Jobs.ReplicaLagBytes)}
 	}
 	targets := []throttle.Target{{DB: db, Session: session}}
@@ -70,8 +71,7 @@ func (w *Work) throttle(db database.Database, pace config.Pace, session *batch.S
 			targets = append(targets, throttle.Target{DB: other, Session: there.Session})
 		}
 	}
-	wait := throttle.New(w.Logger.With("kind", Kind, "database", db.Name), w.Pauses, limits, targets...)
-	return loosefk.Throttle{Blocker: wait.Blocker, Hold: wait.Holder(), Share: wait.Share(w.Config.LooseForeignKeys.Duty)}
+	return throttle.New(w.Logger.With("kind", Kind, "database", db.Name), w.Pauses, limits, targets...).For(w.Config.LooseForeignKeys.Duty)
 }
 
 // reporter hands on the statistics of a running pass: at once where what it waits for has changed.
