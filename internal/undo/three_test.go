@@ -2,9 +2,12 @@ package undo_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
 )
 
 const threeParents = `
@@ -23,36 +26,44 @@ func setsTo(parent, target string, value int) string {
 func TestThreeDeletionsComeBackInAnyOrder(t *testing.T) {
 	t.Parallel()
 	for name, values := range map[string][]int{"three values": {4, 5, 6}, "a value comes again": {4, 5, 4}} {
-		for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
-			t.Run(fmt.Sprint(name, order), func(t *testing.T) {
-				t.Parallel()
-				run := func(without map[int]bool) (*bundle, []int64) {
-					definitions := fmt.Sprintf("c: [%s, %s, %s]", setsTo("p", "state", values[0]), setsTo("q", "state", values[1]), setsTo("r", "state", values[2]))
-					b, units := setup(t, threeParents, definitions, "p", "q", "r"), make([]int64, 3)
-					for i, from := range []string{"p", "q", "r"} {
-						if !without[i] {
-							b.Exec("DELETE FROM " + from + " WHERE id = 1")
-							units[i] = b.last(t).ID
-						}
-						b.drain(t, 0)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run := func(without ...int) (*bundle, []int64) {
+				definitions := fmt.Sprintf("c: [%s, %s, %s]", setsTo("p", "state", values[0]), setsTo("q", "state", values[1]), setsTo("r", "state", values[2]))
+				b, units := setup(t, threeParents, definitions, "p", "q", "r"), make([]int64, 3)
+				for i, from := range []string{"p", "q", "r"} {
+					if !slices.Contains(without, i) {
+						b.Exec("DELETE FROM " + from + " WHERE id = 1")
+						units[i] = b.last(t).ID
 					}
-					return b, units
-				}
-				b, units := run(nil)
-				without := map[int]bool{}
-				for _, first := range order[:2] {
-					without[first] = true
-					b.restore(t, units[first])
 					b.drain(t, 0)
-					other, _ := run(without)
-					require.Equal(t, other.all("p", "q", "r", "c"), b.all("p", "q", "r", "c"), "without %v", without)
+				}
+				return b, units
+			}
+			orders := [][]int{{1, 2, 0}, {2, 1, 0}}
+			if pgtest.Long {
+				orders = append(orders, []int{0, 1, 2}, []int{0, 2, 1}, []int{1, 0, 2}, []int{2, 0, 1})
+			}
+			never := map[string][][][]string{} // what is there without some of the deletions
+			for _, order := range orders {
+				b, units := run()
+				for taken := range 2 {
+					b.restore(t, units[order[taken]])
+					b.drain(t, 0)
+					without := slices.Sorted(slices.Values(order[:taken+1]))
+					key := fmt.Sprint(without)
+					if never[key] == nil {
+						other, _ := run(without...)
+						never[key] = other.all("p", "q", "r", "c")
+					}
+					require.Equal(t, never[key], b.all("p", "q", "r", "c"), "%v, without %v", order, without)
 				}
 				require.Empty(t, b.restore(t, units[order[2]]).Left)
 				b.drain(t, 0)
 				require.Equal(t, [][]string{{"1", "7"}, {"2", "8"}, {"3", ""}, {"4", "4"}, {"5", "5"}, {"6", "1"}},
 					b.Rows("SELECT id::text, coalesce(state::text, '') FROM c ORDER BY id"))
-			})
-		}
+			}
+		})
 	}
 }
 
