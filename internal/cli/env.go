@@ -106,9 +106,9 @@ func (env *Env) Exit(cmd *cobra.Command, err error) int {
 			_, _ = fmt.Fprintln(env.Stderr, "sexton:", p)
 		}
 		return exitUsage
-	case is[*migrate.SchemaError](err), is[*migrate.PlacementError](err):
+	case is[*migrate.SchemaError](err):
 		code = exitSchema
-	case is[*migrate.RequirementError](err):
+	case is[migrate.RequirementError](err):
 		code = exitUsage
 	case is[*database.UnreachableError](err):
 		code = exitUnreachable

@@ -2,9 +2,11 @@ package migrate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -18,7 +20,7 @@ import (
 // Up both go on.
 //
 // While deleted parents wait for their children to be cleaned up, users (placeholders among them) for their deletion, or groups for the
-// end of a destruction that has begun, it returns *PendingError, unless force is set. It refuses a schema newer than this program with
+// end of a destruction that has begun, it refuses, unless force is set. It refuses a schema newer than this program with
 // *SchemaError.
 func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Report, error) {
 	db = db.complete()
@@ -121,7 +123,7 @@ func (s *session) refusePending(ctx context.Context, look inspection, force, tri
 	if force {
 		return nil
 	}
-	waiting := PendingError{Database: s.db.Name, Work: map[string]int64{}, TriggersRemoved: triggersRemoved}
+	var waiting []string
 	for _, f := range families() {
 		// Of a queue that the application has brought along the registry knows nothing.
 		there := look.tracked[f.queue].there()
@@ -134,14 +136,17 @@ func (s *session) refusePending(ctx context.Context, look inspection, force, tri
 				return fmt.Errorf("count what waits for %s: %w", f.name, err)
 			}
 			if count > 0 {
-				waiting.Work[f.name] = count
+				waiting = append(waiting, fmt.Sprintf("database %s still has "+f.pending.said, s.db.Name, count))
 			}
 		}
 	}
-	if len(waiting.Work) > 0 {
-		return &waiting
+	if len(waiting) == 0 {
+		return nil
 	}
-	return nil
+	if triggersRemoved {
+		waiting[len(waiting)-1] += "; the triggers are already removed, so deletions are no longer recorded"
+	}
+	return errors.New(strings.Join(waiting, "; "))
 }
 
 func (s *session) uninstallTriggers(ctx context.Context) (*triggers.Report, error) {
@@ -175,7 +180,7 @@ func (s *session) refuseDependents(ctx context.Context, look inspection) error {
 		return err
 	}
 	if len(objects) > 0 {
-		return &DependentError{Database: s.db.Name, Objects: objects}
+		return fmt.Errorf("database %s: %s depend on Sexton's tables; nothing was changed: drop them first", s.db.Name, strings.Join(objects, ", "))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 
 	sqlfiles "sexton/sql"
 )
@@ -218,20 +219,21 @@ func (db Database) requirements(look inspection) error {
 
 // requires reports what a table of the application's lacks for a component.
 func (db Database) requires(component string, n need, table relation) error {
-	needs := &RequirementError{Database: db.Name, Component: component, Table: identity(db.TrackedSchema, n.table)}
-	if table.kind != "r" && table.kind != "p" {
-		return needs
-	}
-	needs.Columns = table.lacks(n.columns)
-	for _, name := range n.integers {
-		if len(needs.Columns) == 0 && !slices.Contains(table.integers, name) {
-			needs.Columns = []string{name + " (an integer)"}
+	needs := "the table " + identity(db.TrackedSchema, n.table)
+	if table.kind == "r" || table.kind == "p" {
+		columns := table.lacks(n.columns)
+		for _, name := range n.integers {
+			if len(columns) == 0 && !slices.Contains(table.integers, name) {
+				columns = []string{name + " (an integer)"}
+			}
 		}
+		if len(columns) == 0 {
+			return nil
+		}
+		needs += " with the columns " + strings.Join(columns, ", ")
 	}
-	if len(needs.Columns) > 0 {
-		return needs
-	}
-	return nil
+	return RequirementError(fmt.Sprintf("database %s: component %s needs %s, which the application has to bring along; nothing was changed: "+
+		"create it, point the database's schema to where it is, or disable the component", db.Name, component, needs))
 }
 
 // ownerNeeds are the application's tables that functions work on with their owner's rights, with one privilege each.
@@ -244,9 +246,4 @@ func (db Database) ownerNeeds() (tables, privileges []string) {
 		}
 	}
 	return tables, privileges
-}
-
-// said is the text about n rows of work.
-func (f family) said(database string, n int64) string {
-	return fmt.Sprintf("database %s still has "+f.pending.said, database, n)
 }

@@ -72,10 +72,9 @@ type Report struct {
 // and has enqueue accept the configured kinds and no others. It is idempotent and may run on several
 // machines at once; they take turns.
 //
-// Nothing changes where it refuses: *SchemaError for a schema newer than this program, *ConflictError
-// where a name is taken by an object that Sexton did not create, *PrivilegeError where the role lacks a
-// right, *PlacementError where a deletion table lives in another schema than the configured one, *RequirementError
-// where the application lacks a table or columns that a component works with.
+// Nothing changes where it refuses: *SchemaError for a schema newer than this program and for a deletion table in another schema than the
+// configured one, *PrivilegeError where the role lacks a right, RequirementError where the application lacks a table or columns that a
+// component works with, and another error where a name is taken by an object that Sexton did not create.
 func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db, func(s *session) error {
@@ -147,12 +146,9 @@ func Preview(ctx context.Context, log *slog.Logger, db Database) (string, error)
 		if err != nil {
 			return err
 		}
-		state, err := s.readOwner(ctx)
+		lacks, err := s.ownerLacks(ctx, look.role)
 		if err != nil {
 			return err
-		}
-		if state.mighty {
-			return &MightyOwnerError{Database: db.Name, Role: db.owner()}
 		}
 		if !look.registry {
 			registry, _ := sqlfiles.Migrations.ReadFile("migrations/registry.sql")
@@ -168,7 +164,7 @@ func Preview(ctx context.Context, log *slog.Logger, db Database) (string, error)
 			}
 			parts = append(parts, statements...)
 		}
-		if lacks := state.lacks(quote(db.owner()), look.role); len(parts) > 0 || len(lacks) > 0 {
+		if len(parts) > 0 || len(lacks) > 0 {
 			parts = slices.Concat(lacks, parts, s.previewRights())
 		}
 		return nil

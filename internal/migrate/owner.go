@@ -26,14 +26,6 @@ type Ownership struct {
 	Todo []string `json:"todo"`
 }
 
-// MightyOwnerError says that the role of jobs.owner would lend rights to the application's triggers that no trigger may have.
-type MightyOwnerError struct{ Database, Role string }
-
-func (e *MightyOwnerError) Error() string {
-	return fmt.Sprintf("database %s: role %s is not fit to own Sexton's functions, as it is or is a member of a role with superuser rights, "+
-		"BYPASSRLS or access to the server's files and programs; nothing was changed: name another one in jobs.owner", e.Database, e.Role)
-}
-
 func (db Database) owner() string {
 	if db.Owner == "" {
 		return DefaultOwner
@@ -57,34 +49,33 @@ func (s *session) readOwner(ctx context.Context) (ownerState, error) {
 	return state, nil
 }
 
-// lacks are the statements that make the role, and another one a member of it.
-func (o ownerState) lacks(owner, role string) (statements []string) {
-	if !o.there {
+// ownerLacks are the statements that make the owner's role, and another one a member of it. A role that would lend rights to the
+// application's triggers that no trigger may have is refused.
+func (s *session) ownerLacks(ctx context.Context, role string) (statements []string, _ error) {
+	state, err := s.readOwner(ctx)
+	if state.mighty {
+		err = fmt.Errorf("database %s: role %s is not fit to own Sexton's functions, as it is or is a member of a role with superuser rights, "+
+			"BYPASSRLS or access to the server's files and programs; nothing was changed: name another one in jobs.owner", s.db.Name, s.db.owner())
+	}
+	owner := quote(s.db.owner())
+	if !state.there {
 		statements = append(statements, "CREATE ROLE "+owner+" NOLOGIN")
 	}
-	if !o.member {
+	if !state.member {
 		statements = append(statements, fmt.Sprintf("GRANT %s TO %s", owner, quote(role)))
 	}
-	return statements
+	return statements, err
 }
 
 // makeOwner creates the owner's role where it is missing, and makes the current role a member, as handing over objects needs it.
 // Roles belong to the server: migrations of its other databases do the same at the same time, so that only the outcome counts.
 func (s *session) makeOwner(ctx context.Context, role string) (Ownership, error) {
 	own := Ownership{Role: s.db.owner(), Todo: []string{}}
-	owner := quote(own.Role)
 	var failed error
 	for range 5 {
-		state, err := s.readOwner(ctx)
-		if err != nil {
+		statements, err := s.ownerLacks(ctx, role)
+		if err != nil || len(statements) == 0 {
 			return own, err
-		}
-		statements := state.lacks(owner, role)
-		switch {
-		case state.mighty:
-			return own, &MightyOwnerError{Database: s.db.Name, Role: own.Role}
-		case len(statements) == 0:
-			return own, nil
 		}
 		if _, failed = s.pool.Exec(ctx, statements[0]); sqlState(failed) == insufficientPrivilege {
 			own.Todo = statements

@@ -35,7 +35,8 @@ func (db Database) fits(look inspection) error {
 	}
 	for _, c := range allComponents() {
 		if current := look.versions[c.name()]; current > latest(c) {
-			return &SchemaError{Database: db.Name, Component: c.name(), Current: current, Want: latest(c)}
+			return db.unfit(c.name(), "run a newer sexton", "component %s is at version %d, this binary knows version %d; "+
+				"this binary is older than the schema, use a newer one", c.name(), current, latest(c))
 		}
 	}
 	for o := range look.objects {
@@ -47,7 +48,9 @@ func (db Database) fits(look inspection) error {
 		for _, f := range db.enabled() {
 			want := db.queueID(f)
 			if want != "" && (o.kind == "table" || o.kind == "column") && strings.HasSuffix(installed, "."+f.queue) && installed != want {
-				return &PlacementError{Database: db.Name, Installed: installed, Configured: want}
+				const fix = "set the schema back, or run `sexton migrate down` with the old configuration first"
+				return &SchemaError{Object: installed, Fix: fix, text: fmt.Sprintf(
+					"database %s has its %s in %s, but the configuration puts them into %s; "+fix, db.Name, f.holds, installed, want)}
 			}
 		}
 	}
@@ -59,16 +62,18 @@ func (db Database) fitsQueue(f family, table relation) error {
 	if !table.there() {
 		return nil
 	}
-	conflict := &ConflictError{Database: db.Name, Objects: []string{db.queueID(f)}}
 	if table.kind != "r" {
-		conflict.Fix = "it is no ordinary table; rename it"
-		return conflict
+		return db.conflict("it is no ordinary table; rename it", db.queueID(f))
 	}
 	if lacking := table.lacks(f.columns); len(lacking) > 0 {
-		conflict.Fix = "it lacks the columns " + strings.Join(lacking, ", ") + "; add them, or rename the table to have it created"
-		return conflict
+		return db.conflict("it lacks the columns "+strings.Join(lacking, ", ")+"; add them, or rename the table to have it created", db.queueID(f))
 	}
 	return nil
+}
+
+// conflict says that names which Sexton needs are taken by objects that it did not create, and the way out.
+func (db Database) conflict(fix string, objects ...string) error {
+	return fmt.Errorf("database %s holds %s, not created by Sexton; nothing was changed: %s", db.Name, strings.Join(objects, ", "), fix)
 }
 
 // conflicts refuses to build on objects of others, whatever they look like.
@@ -89,14 +94,12 @@ func (db Database) conflicts(look inspection) error {
 		}
 	}
 	if len(taken) > 0 {
-		return &ConflictError{Database: db.Name, Objects: taken, Fix: "choose another jobs.schema, or rename them"}
+		return db.conflict("choose another jobs.schema, or rename them", taken...)
 	}
 	for _, f := range db.enabled() {
 		if id := db.queueID(f); look.tracked[f.queue].there() && len(f.columns) == 0 && !look.owns("table", id) {
-			return &ConflictError{
-				Database: db.Name, Objects: []string{id},
-				Fix: "rename that table (Sexton does not take over the queue of another installation), or point the database's schema elsewhere",
-			}
+			return db.conflict(
+				"rename that table (Sexton does not take over the queue of another installation), or point the database's schema elsewhere", id)
 		}
 	}
 	return nil
@@ -219,8 +222,7 @@ func LaterFunctions(ctx context.Context, db Database) (components []string, _ er
 	return components, err
 }
 
-// Check returns nil where this program can work with the database's schema, else a *SchemaError or
-// *PlacementError that says what to do. It changes nothing.
+// Check returns nil where this program can work with the database's schema, else a *SchemaError that says what to do. It changes nothing.
 func Check(ctx context.Context, db Database) error {
 	look, err := db.look(ctx)
 	if err != nil {
@@ -230,35 +232,35 @@ func Check(ctx context.Context, db Database) error {
 		return err
 	}
 	for _, c := range db.components() {
-		if current := look.versions[c.name()]; current < latest(c) {
-			return &SchemaError{Database: db.Name, Component: c.name(), Current: current, Want: latest(c)}
-		}
-		if db.functionsOutdated(look, c) {
-			return &SchemaError{Database: db.Name, Component: c.name(), Current: latest(c), Want: latest(c), Functions: true}
-		}
-		if missing, component := db.removed(look); missing != "" && component == c.name() {
-			return &SchemaError{Database: db.Name, Component: component, Current: latest(c), Want: latest(c), Object: missing}
+		const up = "sexton migrate up"
+		name, missing := c.name(), db.removed(look, c)
+		switch current := look.versions[name]; {
+		case current == 0:
+			return db.unfit(name, up, "component %s is not installed; run `%s`", name, up)
+		case current < latest(c):
+			return db.unfit(name, up, "component %s is at version %d, this binary needs version %d; run `%s`", name, current, latest(c), up)
+		case db.functionsOutdated(look, c):
+			return db.unfit(name, up, "functions of component %s come from another release than this binary; run `%s` of the newer one", name, up)
+		case missing != "":
+			const fix = "restore %s, or run `sexton migrate down --force` and `sexton migrate up`"
+			return db.unfit(name, fmt.Sprintf(fix, "the table"), "table %s of component %s has been removed; "+fix, missing, name, "it")
 		}
 	}
 	return nil
 }
 
-// removed returns a table that the registry lists and that is gone.
-func (db Database) removed(look inspection) (table, component string) {
-	for _, c := range db.components() {
-		for _, name := range c.creates() {
-			id := identity(db.JobsSchema, name)
-			if look.ownsRelation(id) && !slices.Contains(look.relations, name) {
-				return id, c.name()
-			}
+// removed returns a table of the component that the registry lists and that is gone.
+func (db Database) removed(look inspection, c component) string {
+	for _, name := range c.creates() {
+		id := identity(db.JobsSchema, name)
+		if look.ownsRelation(id) && !slices.Contains(look.relations, name) {
+			return id
 		}
 	}
-	for _, f := range db.enabled() {
-		if id := db.queueID(f); id != "" && look.versions[f.name] > 0 && !look.tracked[f.queue].there() {
-			return id, f.name
-		}
+	if own, is := c.(sqlComponent); is && !look.tracked[own.queue].there() {
+		return db.queueID(own.family)
 	}
-	return "", ""
+	return ""
 }
 
 func (db Database) look(ctx context.Context) (look inspection, err error) {

@@ -322,9 +322,8 @@ func TestUpFromAnOlderRelease(t *testing.T) {
 	// Back again: not while work waits, and by force to the application's own tables.
 	before := describe(d, regexp.MustCompile(`^$`))
 	_, err := migrate.Down(t.Context(), pgtest.Logger(t), every(d), false)
-	var pending *migrate.PendingError
-	require.ErrorAs(t, err, &pending)
-	require.Len(t, pending.Work, 4, "work of every kind that has no table of the application: %v", pending.Work)
+	require.ErrorContains(t, err, "still has")
+	require.Equal(t, 4, strings.Count(err.Error(), "still has"), "work of every kind that has no table of the application: %v", err)
 	require.Equal(t, before, describe(d, regexp.MustCompile(`^$`)), "nothing is removed")
 	pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), every(d), true))(t)
 	require.Empty(t, d.Rows("SELECT FROM pg_namespace WHERE nspname = 'sexton'"))

@@ -224,23 +224,12 @@ func (x *Examination) target(schema migrate.Database) doctor.Target {
 func schemaFindings(ctx context.Context, schema migrate.Database) ([]doctor.Finding, error) {
 	err := migrate.Check(ctx, schema)
 	var (
-		versions  *migrate.SchemaError
-		placement *migrate.PlacementError
+		unfit     *migrate.SchemaError
 		privilege *migrate.PrivilegeError
 	)
 	switch {
-	case errors.As(err, &versions):
-		fix := "sexton migrate up"
-		switch {
-		case versions.Object != "":
-			fix = "restore the table, or run `sexton migrate down --force` and `sexton migrate up`"
-		case versions.Current > versions.Want:
-			fix = "run a newer sexton"
-		}
-		return doctor.One(problem.Error, "component "+versions.Component, err.Error(), fix), nil
-	case errors.As(err, &placement):
-		const fix = "set the schema back, or run `sexton migrate down` with the old configuration first"
-		return doctor.One(problem.Error, placement.Installed, err.Error(), fix), nil
+	case errors.As(err, &unfit):
+		return doctor.One(problem.Error, unfit.Object, err.Error(), unfit.Fix), nil
 	case errors.As(err, &privilege):
 		return doctor.One(problem.Error, "schema "+schema.JobsSchema, "role "+privilege.Role+": "+privilege.Missing, "run "+privilege.Grant), nil
 	case err != nil:
