@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,12 +9,11 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
 	"sexton/internal/problem"
 )
@@ -80,21 +80,12 @@ func (w *Worker) drain(ctx context.Context) (passes int, err error) {
 
 // atOnce calls do for 0 to n-1, so many at once. The first error stops it.
 func atOnce(ctx context.Context, workers int, n int64, do func(ctx context.Context, i int64) error) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var next atomic.Int64
-	var all sync.WaitGroup
-	for range workers {
-		all.Go(func() {
-			for i := next.Add(1) - 1; i < n && ctx.Err() == nil; i = next.Add(1) - 1 {
-				if err := do(ctx, i); err != nil {
-					stop(err)
-				}
-			}
-		})
+	all, working := errgroup.WithContext(ctx)
+	all.SetLimit(workers)
+	for i := int64(0); i < n && working.Err() == nil; i++ {
+		all.Go(func() error { return do(working, i) })
 	}
-	all.Wait()
-	return context.Cause(ctx)
+	return cmp.Or(all.Wait(), ctx.Err())
 }
 
 // ServerSettings are those of a private server for whole drains: data are safe on its disk and fit into its
