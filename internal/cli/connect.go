@@ -1,12 +1,9 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -99,49 +96,14 @@ func FindJob(c *config.Config, kind string) (riverjobs.Job, error) {
 	return riverjobs.Job{}, Usage(fmt.Errorf("no job of kind %q is enabled; there is %s%s", kind, words.Listed(kinds), words.Meant(kind, kinds)))
 }
 
-// ChooseDatabase takes the database from --database, from --args, or the first one.
-func ChooseDatabase(c *config.Config, name, rawArgs string) (string, error) {
-	if rawArgs != "" {
-		inArgs, err := DatabaseInArgs(rawArgs)
-		if err != nil {
-			return "", Usage(fmt.Errorf("--args %s: %w", rawArgs, err))
-		}
-		if name != "" && inArgs != "" && name != inArgs {
-			return "", Usage(fmt.Errorf("--database %s and --args %s name different databases", name, rawArgs))
-		}
-		if inArgs != "" {
-			name = inArgs
-		}
-	}
+// ChooseDatabase takes the database of a name, or the first one where there is none.
+func ChooseDatabase(c *config.Config, name string) (string, error) {
 	if name == "" {
 		return c.Databases[0].Name, nil
 	}
 	names := c.DatabaseNames()
 	if !slices.Contains(names, name) {
 		return "", Usage(fmt.Errorf("no database %q is configured; there is %s%s", name, words.Listed(names), words.Meant(name, names)))
-	}
-	return name, nil
-}
-
-// DatabaseInArgs reads the arguments of a kind that serves several databases, which has this one.
-func DatabaseInArgs(raw string) (string, error) {
-	const form = `{"database": "NAME"}`
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(raw), &fields); err != nil || fields == nil {
-		return "", fmt.Errorf("must be a JSON object of the form %s", form)
-	}
-	for _, field := range slices.Sorted(maps.Keys(fields)) {
-		if field != "database" {
-			return "", fmt.Errorf("the job has no argument %q; it takes %s", field, form)
-		}
-	}
-	value, given := fields["database"]
-	if !given || bytes.Equal(value, []byte("null")) {
-		return "", nil
-	}
-	var name string
-	if err := json.Unmarshal(value, &name); err != nil {
-		return "", fmt.Errorf("the argument database must be a text, as in %s", form)
 	}
 	return name, nil
 }

@@ -41,7 +41,7 @@ func (s *Scope) Name() (definitions.Name, error) {
 func (s *Scope) Chosen(all *installation.Connections) ([]database.Database, error) {
 	chosen := all.Databases
 	if s.Database != "" {
-		name, err := ChooseDatabase(all.Config, s.Database, "")
+		name, err := ChooseDatabase(all.Config, s.Database)
 		if err != nil {
 			return nil, err
 		}

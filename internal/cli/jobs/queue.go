@@ -41,10 +41,8 @@ func enqueue(ctx context.Context, env *cli.Env, all *installation.Connections, k
 		return cli.Usage(fmt.Errorf("--args %s is not JSON", args))
 	}
 	// Which databases there are is in the configuration alone; all else about arguments, the database says.
-	if name, err := cli.DatabaseInArgs(args); err == nil && name != "" {
-		if _, err := cli.ChooseDatabase(all.Config, name, ""); err != nil {
-			return err
-		}
+	if _, err := cli.ChooseDatabase(all.Config, databaseIn(args)); err != nil {
+		return err
 	}
 	id, err := riverjobs.Enqueue(ctx, all.Jobs().Pool, all.Jobs(), kind, json.RawMessage(args), nil)
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "22023" {

@@ -162,19 +162,33 @@ func runPass(ctx context.Context, env *cli.Env, request passRequest) (report job
 
 // choosePass takes database and arguments from the request.
 func choosePass(c *config.Config, job riverjobs.Job, request passRequest) (riverjobs.Pass, error) {
-	if _, several := job.Args["database"]; several {
-		name, err := cli.ChooseDatabase(c, request.database, request.args)
-		return riverjobs.Pass{Database: name}, err
-	}
-	served := job.Databases[0]
-	if request.database != "" && request.database != served {
-		return riverjobs.Pass{}, cli.Usage(fmt.Errorf("--database %s: %s works in the jobs database, which is %s", request.database, job.Kind, served))
+	name, served := request.database, job.Databases[0]
+	_, several := job.Args["database"]
+	if !several && name != "" && name != served {
+		return riverjobs.Pass{}, cli.Usage(fmt.Errorf("--database %s: %s works in the jobs database, which is %s", name, job.Kind, served))
 	}
 	args, err := completeArgs(job, request.args)
 	if err != nil {
 		return riverjobs.Pass{}, cli.Usage(fmt.Errorf("--args %s: %w", cmp.Or(request.args, "{}"), err))
 	}
-	return riverjobs.Pass{Database: served, Args: args}, nil
+	if !several {
+		return riverjobs.Pass{Database: served, Args: args}, nil
+	}
+	given := databaseIn(request.args)
+	if name != "" && given != "" && name != given {
+		return riverjobs.Pass{}, cli.Usage(fmt.Errorf("--database %s and --args %s name different databases", name, request.args))
+	}
+	name, err = cli.ChooseDatabase(c, cmp.Or(name, given))
+	return riverjobs.Pass{Database: name}, err
+}
+
+// databaseIn is the database that arguments name; empty where they name none, or are wrong.
+func databaseIn(args string) string {
+	var given struct {
+		Database string `json:"database"`
+	}
+	_ = json.Unmarshal([]byte(args), &given)
+	return given.Database
 }
 
 // completeArgs checks arguments against what the kind takes and fills in what has a default.

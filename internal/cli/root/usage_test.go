@@ -56,12 +56,12 @@ func TestWrongUsage(t *testing.T) {
 		"disabled kind":    {[]string{"placeholders", "list"}, "import_placeholder_user_cleanup is not enabled; set placeholder_users.enabled: true"},
 		"no such source":   {[]string{"failures", "retry", "nope", "1"}, `nothing called "nope" fails here; there are tombstones, jobs`},
 		"rows of a word":   {[]string{"demo", "--rows", "x"}, `--rows needs a whole number, not "x"; sexton demo takes`},
-		"args not JSON":    {[]string{"job", "run", clitest.Kind, "--args", "main"}, `--args main: must be a JSON object of the form {"database": "NAME"}`},
+		"args not JSON":    {[]string{"job", "run", clitest.Kind, "--args", "main"}, `--args main: must be a JSON object; loose_foreign_keys_cleanup takes {"database": text}`},
 		"args with a tail": {[]string{"job", "run", clitest.Kind, "--args", "{} {}"}, `--args {} {}: must be a JSON object`},
 		"args no object":   {[]string{"job", "run", clitest.Kind, "--args", "null"}, `--args null: must be a JSON object`},
-		"args unknown":     {[]string{"job", "run", clitest.Kind, "--args", `{"db": "main"}`}, `the job has no argument "db"; it takes {"database": "NAME"}`},
+		"args unknown":     {[]string{"job", "run", clitest.Kind, "--args", `{"db": "main"}`}, `the job has no argument "db"; loose_foreign_keys_cleanup takes {"database": text}`},
 		"args of another type": {
-			[]string{"job", "run", clitest.Kind, "--args", `{"database": 1}`}, `the argument database must be a text, as in {"database": "NAME"}`,
+			[]string{"job", "run", clitest.Kind, "--args", `{"database": 1}`}, `the argument database must be a text`,
 		},
 	} {
 		r := s.Run(test.args...)

@@ -55,7 +55,7 @@ lost. "sexton definitions foreign-keys" prints the way back.`,
 		Example: "  sexton init                             # asks in a terminal\n  sexton init --tables issues,notes",
 	}, func(ctx context.Context, _ []string) error {
 		return env.WithAll(ctx, func(all *installation.Connections) error {
-			name, err := cli.ChooseDatabase(all.Config, name, "")
+			name, err := cli.ChooseDatabase(all.Config, name)
 			if err != nil {
 				return err
 			}
