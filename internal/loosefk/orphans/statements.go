@@ -47,33 +47,6 @@ func (p keyed) mayBeGone(r *loosefk.Reference, values []string) string {
 	return p.Without(key)
 }
 
-// walkStatement returns the next distinct values of the child's column behind a key, and whether each may have no
-// parent. It goes from one value to the next through the index, so that a parent with a million children costs one
-// step. The conditions are left for later: a step that looks for a row that meets them may have far to go.
-func (p keyed) walkStatement(r *loosefk.Reference, after *string, limit int) (string, []any) {
-	if p.Composite() {
-		return p.compositeWalk(r, after, limit)
-	}
-	args := &drain.Args{}
-	column := "child." + pgcatalog.Quote(r.Definition.Columns[0])
-	behind := column + " IS NOT NULL"
-	if after != nil {
-		behind = fmt.Sprintf("%s %s $%d::pg_catalog.text::%s", column, r.Own[0].After, args.Add(*after), drain.KeyType(r.Bases[0]))
-	}
-	limitAt := args.Add(limit)
-	walk := fmt.Sprintf("SELECT DISTINCT %s AS key, 0 FROM %s WHERE %s ORDER BY key LIMIT $%d", column, r.Whole(), behind, limitAt)
-	if r.Stepped {
-		walk = fmt.Sprintf(`(SELECT %[1]s AS key, 1 FROM %[2]s WHERE %[3]s ORDER BY %[1]s LIMIT 1)
-UNION ALL
-SELECT next.key, walk.step OPERATOR(pg_catalog.+) 1
-FROM walk
-CROSS JOIN LATERAL (SELECT %[1]s AS key FROM %[2]s WHERE %[1]s %[5]s walk.key ORDER BY %[1]s LIMIT 1) AS next
-WHERE walk.step OPERATOR(pg_catalog.<) $%[4]d`, column, r.Whole(), behind, limitAt, r.Own[0].After)
-	}
-	return fmt.Sprintf("WITH RECURSIVE walk (key, step) AS (\n%s\n)\nSELECT walk.key::pg_catalog.text, %s\nFROM walk ORDER BY walk.key",
-		walk, p.mayBeGone(r, []string{"walk.key"})), args.Values
-}
-
 // orphans is the part of a statement, from WITH to WHERE, that picks those of keys which are orphaned: a child meets
 // the definition, no parent has the key, and no tombstone waits for it. One snapshot answers all three; a parent
 // that goes between two would look as if it had left no tombstone. A child in another database is left for its own

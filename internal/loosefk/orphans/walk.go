@@ -9,10 +9,12 @@ import (
 	"sexton/internal/loosefk"
 )
 
-// compositeWalk is walkStatement for keys of several columns. A position is the text form of an array, and may have
-// NULL in it: a stop without a key, for which the second column is NULL.
-func (p keyed) compositeWalk(r *loosefk.Reference, after *string, limit int) (string, []any) {
-	w := compositeWalk{reference: r, columns: drain.Qualified("child", r.Definition.Columns)}
+// walkStatement returns the next distinct keys of children behind a position, and whether each may have no parent. It goes from one key
+// to the next through the index, so that a parent with a million children costs one step. The conditions are left for later: a step that
+// looks for a row that meets them may have far to go. A position is the text form of a key. That of a composite key may have NULL in it: a
+// stop without a key, for which the second column is NULL.
+func (p keyed) walkStatement(r *loosefk.Reference, after *string, limit int) (string, []any) {
+	w := walk{reference: r, columns: drain.Qualified("child", r.Definition.Columns)}
 	w.keys = make([]string, len(w.columns))
 	for i := range w.keys {
 		w.keys[i] = fmt.Sprintf("k%d", i+1)
@@ -20,28 +22,34 @@ func (p keyed) compositeWalk(r *loosefk.Reference, after *string, limit int) (st
 	args := &drain.Args{}
 	var position []string
 	if after != nil {
-		position = drain.Parts(fmt.Sprintf("$%d::pg_catalog.text", args.Add(*after)), r.Bases)
+		text := fmt.Sprintf("$%d::pg_catalog.text", args.Add(*after))
+		if position = drain.Parts(text, r.Bases); !p.Composite() {
+			position = []string{text + "::" + drain.KeyType(r.Bases[0])}
+		}
 	}
 	limitAt := args.Add(limit)
-	walk := w.all(position, limitAt)
+	steps := w.all(position, limitAt)
 	if r.Stepped {
-		walk = w.steps(position, limitAt)
+		steps = w.steps(position, limitAt)
 	}
 	keys := prefixed("walk.", w.keys)
-	key := fmt.Sprintf("ARRAY[%s::pg_catalog.text]::pg_catalog.text", strings.Join(keys, "::pg_catalog.text, "))
+	key := strings.Join(keys, "::pg_catalog.text, ") + "::pg_catalog.text"
+	if p.Composite() {
+		key = "ARRAY[" + key + "]::pg_catalog.text"
+	}
 	return fmt.Sprintf("WITH RECURSIVE walk (%s, step) AS (\n%s\n)\nSELECT %s, "+
 		"CASE WHEN pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0 THEN %s END\nFROM walk ORDER BY %s",
-		strings.Join(w.keys, ", "), walk, key, strings.Join(keys, ", "), p.mayBeGone(r, keys), strings.Join(w.ordered(keys), ", ")), args.Values
+		strings.Join(w.keys, ", "), steps, key, strings.Join(keys, ", "), p.mayBeGone(r, keys), strings.Join(w.ordered(keys), ", ")), args.Values
 }
 
-type compositeWalk struct {
+type walk struct {
 	reference *loosefk.Reference
 	// columns are the child's, keys the names of their values; both in the order of the key.
 	columns, keys []string
 }
 
 // ordered are names in the order of the index.
-func (w compositeWalk) ordered(names []string) []string {
+func (w walk) ordered(names []string) []string {
 	ordered := make([]string, len(names))
 	for i, at := range w.reference.Order {
 		ordered[i] = names[at]
@@ -50,7 +58,7 @@ func (w compositeWalk) ordered(names []string) []string {
 }
 
 // named are the child's columns under the names of the keys.
-func (w compositeWalk) named() string {
+func (w walk) named() string {
 	named := make([]string, len(w.columns))
 	for i, column := range w.columns {
 		named[i] = column + " AS " + w.keys[i]
@@ -59,7 +67,7 @@ func (w compositeWalk) named() string {
 }
 
 // all reads and sorts what is behind a position.
-func (w compositeWalk) all(position []string, limitAt int) string {
+func (w walk) all(position []string, limitAt int) string {
 	where := strings.Join(w.columns, " IS NOT NULL AND ") + " IS NOT NULL"
 	if position != nil {
 		behind := make([]string, len(position))
@@ -73,7 +81,7 @@ func (w compositeWalk) all(position []string, limitAt int) string {
 }
 
 // steps goes from one key to the next through the index.
-func (w compositeWalk) steps(position []string, limitAt int) string {
+func (w walk) steps(position []string, limitAt int) string {
 	first := w.jump(1, nil)
 	if position != nil {
 		first = w.next(position)
@@ -90,7 +98,10 @@ WHERE walk.step OPERATOR(pg_catalog.<) $%d`,
 // next is the nearest stop behind a position. It is searched for with the same value in all columns of the index but
 // the last, then in all but the last two, and so on, as each of these is one look-up: one condition for all would
 // walk over every child with NULL in a later column. Where there are such children alone, the stop has that NULL.
-func (w compositeWalk) next(position []string) string {
+func (w walk) next(position []string) string {
+	if len(w.columns) == 1 {
+		return w.jump(1, position)
+	}
 	jumps := make([]string, len(w.columns))
 	for i := range jumps {
 		length := len(w.columns) - i
@@ -101,7 +112,7 @@ func (w compositeWalk) next(position []string) string {
 
 // jump is the first stop with another value than the position's in the index's column number length, and the same
 // values in those before; without a position, the very first stop.
-func (w compositeWalk) jump(length int, position []string) string {
+func (w walk) jump(length int, position []string) string {
 	columns := w.ordered(w.columns)
 	where := []string{columns[0] + " IS NOT NULL"}
 	if position != nil {
@@ -113,7 +124,7 @@ func (w compositeWalk) jump(length int, position []string) string {
 
 // jumped are the terms for rows with another value than the position's in the index's column number length, and the same
 // values in those before.
-func (w compositeWalk) jumped(length int, position []string) []string {
+func (w walk) jumped(length int, position []string) []string {
 	terms := make([]string, length)
 	for i, at := range w.reference.Order[:length] {
 		terms[i] = w.reference.Own[at].Equal(w.columns[at], position[at])
