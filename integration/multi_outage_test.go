@@ -187,7 +187,7 @@ func testMultiBroken(t *testing.T, p program) {
 		"privilege revoked": {
 			breaks: "REVOKE UPDATE ON badges FROM worker",
 			mends:  "GRANT UPDATE ON badges TO worker",
-			reason: "may not clean up table \"Ci\".badges",
+			reason: "lacks UPDATE on table \"Ci\".badges",
 		},
 	}
 	ci := pgtest.New(t)

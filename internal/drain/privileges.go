@@ -3,6 +3,8 @@ package drain
 import (
 	"context"
 	_ "embed"
+	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -46,31 +48,47 @@ func (e *Edge) Needs(by int, actions ...Action) []Need {
 	return needs
 }
 
-// Lack says why the connected role cannot work on one table: privileges that it misses, the use of a schema, or a policy that hides rows.
-type Lack struct {
-	By          int
-	Table, Role string
-	// Schema is empty where the role may use it.
-	Schema  string
-	Missing []string
-	Hidden  bool
-}
-
 //go:embed queries/lacks.sql
 var lacksSQL string
 
-// Lacking lists what the connected role lacks of needs, in their order.
-func Lacking(ctx context.Context, db pgcatalog.Beginner, needs []Need) (lacks []Lack, err error) {
+// lack is a row of lacks.sql: what keeps the connected role from working on one table. Schema is empty where the role may use it.
+type lack struct {
+	By                  int
+	Table, Role, Schema string
+	Missing             []string
+	// Hidden reports that a policy hides rows.
+	Hidden bool
+}
+
+// Lacking lists what the connected role lacks of needs, in their order, each as a problem about the thing that needs it.
+func Lacking(ctx context.Context, db pgcatalog.Beginner, needs []Need, about func(by int) problem.Problem) (problems problem.List, err error) {
 	var by []int
 	var oids []uint32
 	var wanted, columns []string
 	for _, n := range needs {
 		by, oids, wanted, columns = append(by, n.By), append(oids, n.Table), append(wanted, n.Privilege), append(columns, n.Column)
 	}
+	var lacks []lack
 	err = pgcatalog.Settled(ctx, db, func(tx pgx.Tx) (err error) {
 		rows, _ := tx.Query(ctx, lacksSQL, by, oids, wanted, columns)
-		lacks, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Lack])
+		lacks, err = pgx.CollectRows(rows, pgx.RowToStructByPos[lack])
 		return err
 	})
-	return lacks, problem.Doing(err, "read privileges")
+	for _, l := range lacks {
+		report := func(fix, format string, args ...any) {
+			p := about(l.By)
+			p.Message, p.Fix = fmt.Sprintf(format, args...), fix
+			problems.Add(p)
+		}
+		if l.Schema != "" {
+			report(fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", l.Schema, l.Role), "the database role may not use schema %s, where %s is", l.Schema, l.Table)
+		}
+		if missing := strings.Join(l.Missing, ", "); missing != "" {
+			report(fmt.Sprintf("GRANT %s ON %s TO %s", missing, l.Table, l.Role), "the database role lacks %s on table %s", missing, l.Table)
+		}
+		if l.Hidden {
+			report(fmt.Sprintf("ALTER ROLE %s BYPASSRLS", l.Role), "row-level security hides rows of %s from the database role", l.Table)
+		}
+	}
+	return problems, problem.Doing(err, "read privileges")
 }

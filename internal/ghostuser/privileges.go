@@ -2,9 +2,7 @@ package ghostuser
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 
 	"sexton/internal/drain"
 	"sexton/internal/pgcatalog"
@@ -23,25 +21,5 @@ func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, plan *Plan) (
 		}
 		needs = append(needs, s.Needs(0, actions...)...)
 	}
-	lacks, err := drain.Lacking(ctx, db, needs)
-	if err != nil {
-		return nil, err
-	}
-	var problems problem.List
-	report := func(fix, format string, args ...any) {
-		problems.Add(problem.Problem{Key: section, Message: fmt.Sprintf(format, args...), Fix: fix})
-	}
-	for _, lack := range lacks {
-		if lack.Schema != "" {
-			report(fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", lack.Schema, lack.Role),
-				"the database role may not use schema %s, where %s is", lack.Schema, lack.Table)
-		}
-		if missing := strings.Join(lack.Missing, ", "); missing != "" {
-			report(fmt.Sprintf("GRANT %s ON %s TO %s", missing, lack.Table, lack.Role), "the database role lacks %s on table %s", missing, lack.Table)
-		}
-		if lack.Hidden {
-			report(fmt.Sprintf("ALTER ROLE %s BYPASSRLS", lack.Role), "row-level security hides rows of %s from the database role", lack.Table)
-		}
-	}
-	return problems, nil
+	return drain.Lacking(ctx, db, needs, func(int) problem.Problem { return problem.Problem{Key: section} })
 }

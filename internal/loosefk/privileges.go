@@ -2,8 +2,6 @@ package loosefk
 
 import (
 	"context"
-	"fmt"
-	"strings"
 
 	"sexton/internal/drain"
 	"sexton/internal/pgcatalog"
@@ -18,30 +16,8 @@ func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, database stri
 	for at, reference := range asking {
 		needs = append(needs, reference.Needs(at, reference.Action)...)
 	}
-	lacks, err := drain.Lacking(ctx, db, needs)
-	if err != nil {
-		return nil, err
-	}
-	var problems problem.List
-	for _, lack := range lacks {
-		reference := asking[lack.By]
-		report := func(message, fix string, args ...any) {
-			d := reference.Definition
-			problems.Add(problem.Problem{Position: d.Position, Key: d.Key, Message: message, Fix: fmt.Sprintf(fix, args...)})
-		}
-		if lack.Schema != "" {
-			report("the database role may not use schema "+lack.Schema, "GRANT USAGE ON SCHEMA %s TO %s", lack.Schema, lack.Role)
-		}
-		if len(lack.Missing) > 0 {
-			all := []string{"SELECT", "UPDATE", "DELETE"}
-			if reference.Updates() {
-				all = all[:2]
-			}
-			report("the database role may not clean up table "+lack.Table, "GRANT %s ON %s TO %s", strings.Join(all, ", "), lack.Table, lack.Role)
-		}
-		if lack.Hidden {
-			report("row-level security hides rows of "+lack.Table+" from the database role", "ALTER ROLE %s BYPASSRLS", lack.Role)
-		}
-	}
-	return problems, nil
+	return drain.Lacking(ctx, db, needs, func(by int) problem.Problem {
+		d := asking[by].Definition
+		return problem.Problem{Position: d.Position, Key: d.Key}
+	})
 }

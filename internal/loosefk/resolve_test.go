@@ -192,8 +192,8 @@ func TestResolveNamesMissingPrivileges(t *testing.T) {
 	missing := func() problem.List {
 		return pgtest.Must(loosefk.MissingPrivileges(t.Context(), pool, "main", parentsOf(t, pool, yaml)))(t)
 	}
-	require.EqualError(t, missing().Err(), "lfk.yml:1:12: children[0]: the database role may not clean up table public.children "+
-		"(GRANT SELECT, UPDATE, DELETE ON public.children TO "+role+")")
+	require.EqualError(t, missing().Err(), "lfk.yml:1:12: children[0]: the database role lacks DELETE, UPDATE on table public.children "+
+		"(GRANT DELETE, UPDATE ON public.children TO "+role+")")
 	db.Exec("GRANT DELETE ON children TO " + role)
 	require.Len(t, missing(), 1, "locking a row needs UPDATE")
 	db.Exec("GRANT UPDATE ON children TO " + role)

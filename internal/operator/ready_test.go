@@ -50,7 +50,7 @@ func TestNotReadyWithoutGrants(t *testing.T) {
 
 	for _, lost := range []struct{ right, sentence string }{
 		{"DELETE ON sexton.leases", "role " + role + " lacks DELETE on table sexton.leases (GRANT DELETE ON TABLE sexton.leases TO " + role + ")"},
-		{"DELETE ON children", "the database role may not clean up table public.children (GRANT SELECT, UPDATE, DELETE ON public.children TO " + role + ")"},
+		{"DELETE ON children", "the database role lacks DELETE on table public.children (GRANT DELETE ON public.children TO " + role + ")"},
 		{
 			"SELECT ON parents",
 			"public.parents: the database role may not read this parent, so its tombstones are held (GRANT SELECT (id) ON public.parents TO " + role + ")",

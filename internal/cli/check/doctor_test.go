@@ -326,8 +326,8 @@ func TestDoctorOfTheWorkersRole(t *testing.T) {
 	require.Equal(t, []string{"error | schema sexton | role " + role + ": permission denied for schema sexton" +
 		" | run the statements that `sexton migrate up --print-grants` prints"}, lines)
 	_, lines = s.Diagnosis(report, "child_privileges")
-	require.Equal(t, []string{"error | issues[0] | DIR/loose_foreign_keys.yml:2:5: the database role may not clean up table public.issues" +
-		" | GRANT SELECT, UPDATE, DELETE ON public.issues TO " + role}, lines)
+	require.Equal(t, []string{"error | issues[0] | DIR/loose_foreign_keys.yml:2:5: the database role lacks DELETE, SELECT, UPDATE on table public.issues" +
+		" | GRANT DELETE, SELECT, UPDATE ON public.issues TO " + role}, lines)
 	_, lines = s.Diagnosis(report, "privileges")
 	require.Greater(t, len(lines), 10)
 

@@ -163,7 +163,7 @@ func TestRoleWithoutRightsOnTheChild(t *testing.T) {
 	s := clitest.Plain(t)
 	asOwner(s)
 	s.Refused(t, 1, [][]string{{"job", "run", clitest.Kind}}, "sexton: warning: triggers are not as the definitions need them",
-		`DIR/loose_foreign_keys.yml:2:5: issues[0]: the database role may not clean up table public.issues (GRANT SELECT, UPDATE, DELETE ON public.issues TO `)
+		`DIR/loose_foreign_keys.yml:2:5: issues[0]: the database role lacks DELETE, SELECT, UPDATE on table public.issues (GRANT DELETE, SELECT, UPDATE ON public.issues TO `)
 }
 
 func TestRoleWithoutRightsOnTheParent(t *testing.T) {
