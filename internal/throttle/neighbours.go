@@ -28,7 +28,7 @@ const (
 	askAgain = time.Minute
 )
 
-// neighbours are the others on one database's server. All passes of the process share the looks.
+// neighbours are the others on one database's server, and its replicas. All passes of the process share the looks.
 type neighbours struct {
 	pace.Neighbours
 
@@ -39,6 +39,9 @@ type neighbours struct {
 	// a look does without pg_locks once it could not be read.
 	written, own int64
 	until        time.Time
+	// clear is when no replica was too far behind, hidden reports that replicas hide their state.
+	clear  time.Time
+	hidden bool
 }
 
 // Share decides at which share of its time a pass works: by the others on the servers that it writes to. It is for between batches. Nil

@@ -48,9 +48,6 @@ type Memory struct {
 	mu sync.Mutex
 	// neighbours are by database.
 	neighbours map[string]*neighbours
-	// clear is when no replica of a database was too far behind, hidden are the databases whose replicas hide their state.
-	clear  map[string]time.Time
-	hidden map[string]bool
 }
 
 // New returns the throttle of a pass, whose own target is the first.
@@ -110,30 +107,27 @@ func (t *Throttle) holdFor(ctx context.Context, at *target) string {
 
 // ClearSince is how long ago no replica of a database was too far behind.
 func (m *Memory) ClearSince(name string) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return time.Since(m.clear[name])
+	n := m.on(name)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return time.Since(n.clear)
 }
 
 // NoteClear notes that no replica of a database was too far behind at that time.
 func (m *Memory) NoteClear(name string, at time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.clear == nil {
-		m.clear = map[string]time.Time{}
-	}
-	m.clear[name] = at
+	n := m.on(name)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.clear = at
 }
 
 // firstHidden reports whether it is the first time in this process that a database's replicas hide their state.
 func (m *Memory) firstHidden(name string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.hidden == nil {
-		m.hidden = map[string]bool{}
-	}
-	known := m.hidden[name]
-	m.hidden[name] = true
+	n := m.on(name)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	known := n.hidden
+	n.hidden = true
 	return !known
 }
 
