@@ -42,22 +42,12 @@ func inChunks[T comparable](keys []*T) (chunks []any) {
 	return chunks
 }
 
-// readOnly runs do in a transaction that can change nothing, with timeouts of its own and further settings.
+// readOnly runs do in a transaction that can change nothing, with further settings.
 // The search path stays the session's, as operators of extension types are found through it.
 func (p *planner) readOnly(ctx context.Context, settings string, do func(pgx.Tx) error) error {
-	return pgx.BeginFunc(ctx, p.db, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, bounded(p.limits.StatementTimeout)+"; SET LOCAL row_security = off; SET LOCAL jit = off; "+settings)
-		if err != nil {
-			return fmt.Errorf("open read-only transaction: %w", err)
-		}
-		return do(tx)
-	})
-}
-
-// bounded makes a transaction one that changes nothing and ends soon.
-func bounded(timeout time.Duration) string {
-	ms := max(timeout.Milliseconds(), 1) // 0 would be none
-	return fmt.Sprintf("SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %d", ms, ms)
+	timeout := max(p.limits.StatementTimeout, time.Millisecond) // 0 would be none
+	bounds := loosefk.Bounds{StatementTimeout: timeout, LockTimeout: timeout}
+	return bounds.Run(ctx, p.db, "SET TRANSACTION READ ONLY; "+settings, do)
 }
 
 // Planned with their values: a generic plan for a thousand keys could read a whole table by the index.

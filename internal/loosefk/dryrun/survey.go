@@ -21,7 +21,8 @@ type survey struct{ *drain.Catalog }
 // settled runs do in a transaction that changes nothing, with a pinned search_path.
 func settled(ctx context.Context, db pgcatalog.Beginner, timeout time.Duration, do func(pgx.Tx) error) error {
 	return pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, bounded(timeout)); err != nil {
+		ms := max(timeout.Milliseconds(), 1)
+		if _, err := tx.Exec(ctx, fmt.Sprintf("SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %[1]d", ms)); err != nil {
 			return fmt.Errorf("open read-only transaction: %w", err)
 		}
 		return do(tx)
