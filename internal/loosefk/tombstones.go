@@ -39,6 +39,15 @@ func (t Tombstones) in(ctx context.Context, what string, do func(q *dbsqlc.Queri
 	return problem.Doing(t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error { return do(t.Names.Queries(tx), tx) }), "%s", what)
 }
 
+// asked is the answer to one question, in a bounded transaction.
+func asked[T any](ctx context.Context, t Tombstones, what string, question func(q *dbsqlc.Queries) (T, error)) (answer T, err error) {
+	err = t.in(ctx, what, func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
+		answer, err = question(q)
+		return err
+	})
+	return answer, err
+}
+
 // PendingTombstone is one deleted parent whose children have not been cleaned up yet.
 type PendingTombstone struct {
 	ID int64 `json:"id"`
@@ -167,11 +176,7 @@ func (t Tombstones) retryParent(ctx context.Context, parent string, ids []int64,
 	next := dbsqlc.TombstonesPageParams{Ids: ids, Size: pageSize, Parent: parent, After: "-infinity"}
 	for more := true; more; {
 		more = false
-		var page []dbsqlc.TombstonesPageRow
-		err := t.in(ctx, what, func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
-			page, err = q.TombstonesPage(ctx, next)
-			return err
-		})
+		page, err := asked(ctx, t, what, func(q *dbsqlc.Queries) ([]dbsqlc.TombstonesPageRow, error) { return q.TombstonesPage(ctx, next) })
 		if err != nil {
 			return err
 		}
@@ -234,15 +239,11 @@ func (t Tombstones) change(ctx context.Context, what string, do func(q *dbsqlc.Q
 }
 
 // parents are the recorded names of one parent or of all that have tombstones.
-func (t Tombstones) parents(ctx context.Context, one string) (names []string, err error) {
+func (t Tombstones) parents(ctx context.Context, one string) ([]string, error) {
 	if one != "" {
 		return []string{one}, nil
 	}
-	err = t.in(ctx, "look for tombstones", func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
-		names, err = q.TombstoneParents(ctx)
-		return err
-	})
-	return names, err
+	return asked(ctx, t, "look for tombstones", func(q *dbsqlc.Queries) ([]string, error) { return q.TombstoneParents(ctx) })
 }
 
 // Relocated is the outcome for the waiting tombstones of a parent.
@@ -253,21 +254,15 @@ type Relocated struct {
 }
 
 // Table returns the name that tombstones of a table carry, in its present spelling, or "" where there is no such table.
-func (t Tombstones) Table(ctx context.Context, recorded string) (name string, err error) {
-	err = t.in(ctx, "look for table "+recorded, func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
-		name, err = q.TombstonesTable(ctx, recorded)
-		return err
-	})
-	return name, err
+func (t Tombstones) Table(ctx context.Context, recorded string) (string, error) {
+	return asked(ctx, t, "look for table "+recorded, func(q *dbsqlc.Queries) (string, error) { return q.TombstonesTable(ctx, recorded) })
 }
 
 // Count counts the waiting tombstones of a parent, up to most.
-func (t Tombstones) Count(ctx context.Context, parent string, most int64) (n int64, err error) {
-	err = t.in(ctx, "count tombstones of "+parent, func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
-		n, err = q.TombstonesCount(ctx, parent, pgtype.Timestamptz{}, &most)
-		return err
+func (t Tombstones) Count(ctx context.Context, parent string, most int64) (int64, error) {
+	return asked(ctx, t, "count tombstones of "+parent, func(q *dbsqlc.Queries) (int64, error) {
+		return q.TombstonesCount(ctx, parent, pgtype.Timestamptz{}, &most)
 	})
-	return n, err
 }
 
 // Move gives the waiting tombstones of a parent to another one, due now. The counts are valid beside an error, too.
@@ -289,21 +284,17 @@ func (t Tombstones) relocate(
 	ctx context.Context, verb, parent string, do func(q *dbsqlc.Queries, until time.Time) (int64, error),
 ) (result Relocated, err error) {
 	what := verb + " tombstones of " + parent
-	var start time.Time
-	err = t.in(ctx, what, func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
-		start, err = q.Now(ctx)
-		return err
-	})
+	start, err := asked(ctx, t, what, func(q *dbsqlc.Queries) (time.Time, error) { return q.Now(ctx) })
 	for changed := int64(1); err == nil && changed > 0; result.Changed += changed {
 		changed, err = t.change(ctx, what, func(q *dbsqlc.Queries) (int64, error) { return do(q, start) })
 	}
 	if err != nil {
 		return result, err
 	}
-	return result, t.in(ctx, what, func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
-		result.Busy, err = q.TombstonesCount(ctx, parent, pgtype.Timestamptz{Time: start, Valid: true}, nil)
-		return err
+	result.Busy, err = asked(ctx, t, what, func(q *dbsqlc.Queries) (int64, error) {
+		return q.TombstonesCount(ctx, parent, pgtype.Timestamptz{Time: start, Valid: true}, nil)
 	})
+	return result, err
 }
 
 // RevivedTombstone is a deleted row whose key lives, so that its children stay.
