@@ -113,11 +113,8 @@ func (c Config) keepTargets(ctx context.Context, tx pgx.Tx, parents []Parent) (f
 	})
 	var oids []uint32
 	var names []string
-	for _, one := range found {
-		known := false
-		for i := range oids {
-			known = known || oids[i] == one.OID && names[i] == one.trigger()
-		}
+	for i, one := range found {
+		known := slices.ContainsFunc(found[:i], func(other cascade) bool { return other.OID == one.OID && other.trigger() == one.trigger() })
 		if one.trigger() != "" && !known {
 			oids, names = append(oids, one.OID), append(names, one.trigger())
 		}

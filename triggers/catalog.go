@@ -306,14 +306,10 @@ func (c Config) wantedFunctions(parents []*resolved, kept []target) []function {
 		wanted = append(wanted, c.truncateFunction())
 	}
 	for _, p := range parents {
-		f := c.trackFunction(p)
-		if !slices.ContainsFunc(wanted, func(other function) bool { return other.name == f.name }) {
-			wanted = append(wanted, f)
-		}
+		wanted = append(wanted, c.trackFunction(p))
 	}
 	for _, t := range kept {
-		f := c.keepFunction(t.Trigger)
-		if !slices.ContainsFunc(wanted, func(other function) bool { return other.name == f.name }) {
+		if f := c.keepFunction(t.Trigger); !slices.ContainsFunc(wanted, func(other function) bool { return other.name == f.name }) {
 			wanted = append(wanted, f)
 		}
 	}
