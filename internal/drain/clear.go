@@ -92,7 +92,7 @@ func (r *Run) verify(ctx context.Context, w *Window, refs []*Ref) (Result, error
 
 // look returns the keys by which rows refer to any of the window's.
 func (r *Run) look(ctx context.Context, w *Window, refs []*Ref) ([]*Ref, error) {
-	found, err := Query(ctx, r, pgx.RowTo[[]bool], lookStatement(w.Leaf, refs), w.Rows.At, w.Rows.Version)
+	found, err := Query(ctx, r, pgx.RowTo[[]bool], lookStatement(w.Leaf, refs), w.Rows.Args()...)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (r *Run) drain(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table
 	}
 	if !r.Waits && r.sweepable(f) {
 		left, result, err := r.sweep(ctx, w, []branch{{f, leaf}}, false)
-		if err != nil || result == Yielded || left.Len() == 0 {
+		if err != nil || result == Yielded || len(left) == 0 {
 			return result, err
 		}
 	}
@@ -155,7 +155,7 @@ func (r *Run) drain(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table
 			fresh, stuck = found.without(onStack), append(stuck, onStack...)
 		}
 		if f.chain {
-			fresh.reverse() // Those furthest below go first.
+			slices.Reverse(fresh) // Those furthest below go first.
 		}
 		idle, left, result, err := r.workOffAll(ctx, f, &Window{Table: f.Table, Leaf: leaf, Rows: fresh}, size)
 		if err != nil || result == Yielded {
@@ -164,7 +164,7 @@ func (r *Run) drain(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table
 		if len(idle) > 0 {
 			stuck, through = append(stuck, idle...), Blocked
 		}
-		if !left && found.Len() < limit {
+		if !left && len(found) < limit {
 			return through, nil // The caller that deletes the row above looks again.
 		}
 	}
@@ -174,21 +174,21 @@ func (r *Run) drain(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table
 // workOffAll works off rows by so many at a time. It returns the tuples of those of which none moved, and whether any others
 // are left.
 func (r *Run) workOffAll(ctx context.Context, f *Ref, all *Window, size int) (idle []Tuple, some bool, _ Result, _ error) {
-	for at := 0; at < all.Rows.Len(); at += size {
+	for at := 0; at < len(all.Rows); at += size {
 		before := r.Changes
-		w := &Window{Table: all.Table, Leaf: all.Leaf, Rows: all.Rows.slice(at, min(at+size, all.Rows.Len()))}
+		w := &Window{Table: all.Table, Leaf: all.Leaf, Rows: all.Rows[at:min(at+size, len(all.Rows))]}
 		left, result, err := r.workOff(ctx, f, w)
 		switch {
 		case err != nil || result == Yielded:
 			return nil, false, result, err
 		case r.Changes > before:
-			some = some || left.Len() > 0
+			some = some || len(left) > 0
 		case f.chain:
 			// All that are above them would try them again, and those above these.
-			r.Waiting[all.Leaf.OID] = append(r.Waiting[all.Leaf.OID], left.At...)
+			r.Waiting[all.Leaf.OID] = append(r.Waiting[all.Leaf.OID], left.tuples()...)
 			fallthrough
 		default:
-			idle = append(idle, left.At...)
+			idle = append(idle, left.tuples()...)
 		}
 	}
 	return idle, some, Finished, nil
@@ -207,7 +207,7 @@ func (r *Run) workOff(ctx context.Context, f *Ref, w *Window) (Rows, Result, err
 	refs := w.Table.RefsOf(w.Leaf)
 	if branches := r.branches(w, refs); len(branches) > 0 {
 		left, result, err := r.sweep(ctx, w, branches, true)
-		if err != nil || result == Yielded || left.Len() == 0 {
+		if err != nil || result == Yielded || len(left) == 0 {
 			return left, result, err
 		}
 		w = &Window{Table: w.Table, Leaf: w.Leaf, Rows: left}
@@ -240,18 +240,18 @@ func (r *Run) windowOf(f *Ref, leaf pgcatalog.Table) int {
 // onStack are those rows of a leaf whose trees are being taken down: they go when nothing below them is left, and not as
 // something that hangs below themselves. The stack may be deep, so it is passed through only, and never sent.
 func (r *Run) onStack(leaf pgcatalog.Table, found Rows) []Tuple {
-	among := make(map[Tuple]bool, found.Len())
-	for _, at := range found.At {
-		among[at] = true
+	among := make(map[Tuple]bool, len(found))
+	for _, row := range found {
+		among[row.At] = true
 	}
 	var tuples []Tuple
 	for _, w := range r.Stack {
 		if w.Leaf.OID != leaf.OID {
 			continue
 		}
-		for _, at := range w.Rows.At {
-			if among[at] {
-				tuples = append(tuples, at)
+		for _, row := range w.Rows {
+			if among[row.At] {
+				tuples = append(tuples, row.At)
 			}
 		}
 	}
@@ -267,7 +267,7 @@ func (r *Run) children(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Ta
 		sql = chainStatement(leaf, f)
 	}
 	defer func() { r.adapt(w.Table, r.Session.Took()) }()
-	return r.Versions(ctx, sql, w.Rows.At, w.Rows.Version, except, limit)
+	return r.Versions(ctx, sql, w.Rows.Args(except, limit)...)
 }
 
 // note remembers that rows of a key forbid a deletion, as the reason should nothing move any more.
@@ -275,7 +275,7 @@ func (r *Run) note(ctx context.Context, w *Window, f *Ref) error {
 	if r.Obstacle.Message != "" {
 		return nil
 	}
-	shown, err := Query(ctx, r, pgx.RowTo[string], sampleStatement(w.Leaf, f), w.Rows.At, w.Rows.Version)
+	shown, err := Query(ctx, r, pgx.RowTo[string], sampleStatement(w.Leaf, f), w.Rows.Args()...)
 	if err != nil {
 		_, err := r.Handle(err, f.Table.Label())
 		return err

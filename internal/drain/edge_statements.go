@@ -143,7 +143,7 @@ func (e *Edge) RangeStatement(leaf pgcatalog.Table, keys Keys, first, number uin
 // ExactStatement deletes or changes those versions of rows that belong to keys, locked by the clause lock.
 func (e *Edge) ExactStatement(names pgschema.Names, leaf pgcatalog.Table, keys Keys, seen Rows, lock string) (string, []any) {
 	args := &Args{}
-	keysAt := args.Add(keys.Values)
+	keysAt, at := args.Add(keys.Values), seen.Args()
 	picked := fmt.Sprintf(`SELECT picked.ctid
 FROM ROWS FROM (pg_catalog.unnest($%d::pg_catalog.tid[]), pg_catalog.unnest($%d::pg_catalog.xid[])) AS seen (tuple, maker)
 CROSS JOIN LATERAL (
@@ -151,7 +151,7 @@ CROSS JOIN LATERAL (
 	WHERE picked.ctid OPERATOR(pg_catalog.=) seen.tuple AND picked.xmin OPERATOR(pg_catalog.=) seen.maker AND (%s%s) IS TRUE
 	OFFSET 0%s
 ) AS picked
-WHERE true%s`, args.Add(seen.At), args.Add(seen.Version), leaf.SQL(), e.matches(keys.Of, "picked", keys.Of.Parameter(keysAt)),
+WHERE true%s`, args.Add(at[0]), args.Add(at[1]), leaf.SQL(), e.matches(keys.Of, "picked", keys.Of.Parameter(keysAt)),
 		e.Restrictions("picked", args), lock, e.Attached(leaf, args))
 	return e.change(names, leaf, keys, e.pointed(picked, keys, keysAt, args), args), args.Values
 }

@@ -52,9 +52,9 @@ func (f *Foresight) Below(ctx context.Context, r *Run, label func(*Table) string
 		if known[w.Leaf.OID] == nil {
 			known[w.Leaf.OID] = map[Tuple]bool{}
 		}
-		for _, at := range w.Rows.At {
-			if !known[w.Leaf.OID][at] {
-				known[w.Leaf.OID][at] = true
+		for _, row := range w.Rows {
+			if !known[w.Leaf.OID][row.At] {
+				known[w.Leaf.OID][row.At] = true
 				n++
 			}
 		}
@@ -65,12 +65,12 @@ func (f *Foresight) Below(ctx context.Context, r *Run, label func(*Table) string
 	}
 	left := MostForeseen
 	for _, w := range windows {
-		c, err := r.Spread(ctx, w, w.Rows.Len()+left)
+		c, err := r.Spread(ctx, w, len(w.Rows)+left)
 		if err != nil && fault.Judge(err).Verdict != fault.Timeout {
 			return err
 		}
 		f.Capped = f.Capped || c.Most || err != nil
-		left = max(0, left-(c.Rows-w.Rows.Len()))
+		left = max(0, left-(c.Rows-len(w.Rows)))
 		for _, with := range c.Windows[1:] {
 			if n := fresh(with); n > 0 {
 				f.Deleted[label(with.Table)] += n

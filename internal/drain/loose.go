@@ -25,8 +25,8 @@ func LooseTables(all []Loose) (schemas, tables []string) {
 	return schemas, tables
 }
 
-// AddLoose has the loose references to a table count as keys, at this part. What does not fit the tables is left out.
-func (c *Catalog) AddLoose(to *Table, all []Loose, part int) {
+// AddLoose has the loose references to a table count as keys, at this part. What does not fit the tables, or cannot be compared, is left out.
+func (c *Catalog) AddLoose(to *Table, part int, all ...Loose) {
 	for _, l := range all {
 		child := c.Named(l.Child[0], l.Child[1])
 		if c.Named(l.Parent[0], l.Parent[1]) != to.Relation || child == nil || !child.IsTable() {
@@ -39,19 +39,34 @@ func (c *Catalog) AddLoose(to *Table, all []Loose, part int) {
 		if !has(child, l.Columns) || !has(to.Relation, targets) || len(targets) != len(l.Columns) {
 			continue
 		}
-		f := c.Columns(to, child, l.Columns, targets, l.Action)
-		if f == nil {
-			continue
+		f := &Ref{
+			target: to.OID, Table: c.Table(child), leaves: child.Leaves, From: Item(child), Columns: l.Columns, Targets: targets,
+			Action: l.Action, set: l.Columns, Part: part,
 		}
-		terms := make([]string, 0, len(l.Only))
-		for _, only := range l.Only {
-			if own, err := c.Operators.Own(child.Columns[only[0]]); err == nil {
-				terms = append(terms, own.Equal("child."+pgcatalog.Quote(only[0]), pgcatalog.Literal(only[1])))
-			}
+		if c.compare(f, child) && c.restrict(f, child, l.Only) {
+			to.Refs = append(to.Refs, f)
 		}
-		f.Part, f.Where = part, strings.Join(terms, " AND ")
-		to.Refs = append(to.Refs, f)
 	}
+}
+
+// restrict restricts a key to the rows that are meant, and reports whether that can be done.
+func (c *Catalog) restrict(f *Ref, from *pgcatalog.Relation, only [][2]string) bool {
+	terms := make([]string, len(only))
+	for i, one := range only {
+		if !has(from, []string{one[0]}) {
+			return false
+		}
+		own, err := c.Operators.Own(from.Columns[one[0]])
+		if err != nil {
+			if c.Report != nil {
+				c.Report("make it a text", "column %s of %s: %v", one[0], from.Label(), err)
+			}
+			return false
+		}
+		terms[i] = own.Equal("child."+pgcatalog.Quote(one[0]), pgcatalog.Literal(one[1]))
+	}
+	f.Where = strings.Join(terms, " AND ")
+	return true
 }
 
 func has(table *pgcatalog.Relation, columns []string) bool {

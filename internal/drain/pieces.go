@@ -18,19 +18,19 @@ func (r *Run) remove(ctx context.Context, w *Window) (left Rows, _ Result, _ err
 		if !skip && (r.Waits || len(t.RefsOf(w.Leaf)) > 0) {
 			// A session that is about to add rows below has a lock. Were it waited for in the deletion itself, the key's own action
 			// would take all that they commit, be it a million rows: a statement does not look again at what it has seen.
-			statements = append(statements, batch.Statement{SQL: lockStatement(w.Leaf), Args: []any{piece.At, piece.Version}})
+			statements = append(statements, batch.Statement{SQL: lockStatement(w.Leaf), Args: piece.Args()})
 		}
 		statements = append(statements, batch.Statement{
 			SQL:  r.Owner.removeStatement(r.Session.Names, t, w.Leaf, skip, false),
-			Args: []any{piece.At, piece.Version, r.Owner.ID, r.Owner.label(t)},
+			Args: piece.Args(r.Owner.ID, r.Owner.label(t)),
 			Scan: batch.One(&n, &gone, &aside),
 		})
 		if err := r.Alter(ctx, limits, statements...); err != nil {
 			return piece, err
 		}
 		r.gone(t, n, aside)
-		if n == int64(piece.Len()) {
-			return Rows{}, nil
+		if n == int64(len(piece)) {
+			return nil, nil
 		}
 		return piece.without(gone), nil
 	})
@@ -43,7 +43,7 @@ func (r *Run) change(ctx context.Context, f *Ref, w *Window) (left Rows, _ Resul
 		var old, moved []Tuple
 		var version []uint32
 		sql := r.Owner.changeStatement(r.Session.Names, f, w.Leaf, skip)
-		args := []any{piece.At, piece.Version, r.Owner.ID, f.Label()}
+		args := piece.Args(r.Owner.ID, f.Label())
 		err := r.Alter(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&old, &moved, &version)})
 		if err != nil {
 			return piece, err
@@ -67,9 +67,9 @@ func (r Rows) follow(old, moved []Tuple, version []uint32) {
 	for i, at := range old {
 		to[at] = i
 	}
-	for i, at := range r.At {
-		if n, found := to[at]; found {
-			r.At[i], r.Version[i] = moved[n], version[n]
+	for i := range r {
+		if n, found := to[r[i].At]; found {
+			r[i] = Row{moved[n], version[n]}
 		}
 	}
 }
@@ -81,15 +81,15 @@ type attempt func(ctx context.Context, piece Rows, limits batch.Limits, skip boo
 // waits for them; a piece with an error is split until the row stands alone that is to blame.
 func (r *Run) pieces(ctx context.Context, w *Window, size *Size, try attempt) (left Rows, _ Result, _ error) {
 	l := &Ladder{Size: size, Steer: r.Steer, First: cmp.Or(r.Rows, defaultRows), Waits: r.Waits, Splits: splits}
-	for pending := w.Rows; ; pending = pending.slice(1, pending.Len()) {
-		at, result, f, err := r.Pieces(ctx, pending.Len(), l, func(ctx context.Context, at, n int, limits batch.Limits) error {
-			rest, err := try(ctx, pending.slice(at, at+n), limits, l.Skip)
+	for pending := w.Rows; ; pending = pending[1:] {
+		at, result, f, err := r.Pieces(ctx, len(pending), l, func(ctx context.Context, at, n int, limits batch.Limits) error {
+			rest, err := try(ctx, pending[at:at+n], limits, l.Skip)
 			if err == nil {
-				left = left.with(rest)
+				left = append(left, rest...)
 			}
 			return err
 		})
-		pending, f.Table = pending.slice(at, pending.Len()), w.Table.Label()
+		pending, f.Table = pending[at:], w.Table.Label()
 		switch {
 		case result == Finished:
 			return left, Finished, nil
@@ -104,9 +104,8 @@ func (r *Run) pieces(ctx context.Context, w *Window, size *Size, try attempt) (l
 			}
 			return w.Rows, Blocked, nil
 		}
-		row := pending.slice(0, 1)
-		r.giveUp(w, row, f)
-		left = left.with(row)
+		r.giveUp(w, pending[0], f)
+		left = append(left, pending[0])
 	}
 }
 
@@ -114,14 +113,14 @@ func (r *Run) pieces(ctx context.Context, w *Window, size *Size, try attempt) (l
 func splits(err error) bool { return fault.Judge(err).Verdict != fault.Hopeless }
 
 // giveUp leaves a row for good, or, where only another session's lock is in the way, for now.
-func (r *Run) giveUp(w *Window, row Rows, f fault.Fault) {
+func (r *Run) giveUp(w *Window, row Row, f fault.Fault) {
 	if f.Lock() {
 		r.Obstacle = f
 		return
 	}
 	r.Owner.Failed(f)
 	r.Failures++
-	r.Failed[w.Leaf.OID] = append(r.Failed[w.Leaf.OID], row.At...)
+	r.Failed[w.Leaf.OID] = append(r.Failed[w.Leaf.OID], row.At)
 	if r.Fault == nil {
 		r.Fault = &f
 	}

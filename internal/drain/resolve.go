@@ -35,7 +35,7 @@ func Below(ctx context.Context, db pgcatalog.Beginner, oids []uint32, loose ...L
 				}
 			}
 		}
-		Order(c.Spread(roots, nil, func(to *Table) { c.AddLoose(to, loose, 0) }), roots...)
+		Order(c.Spread(roots, nil, func(to *Table) { c.AddLoose(to, 0, loose...) }), roots...)
 		return nil
 	})
 	return below, problem.Doing(err, "read what hangs below rows")
@@ -125,19 +125,6 @@ func (c *Catalog) ref(t *Table, k pgcatalog.ForeignKey) *Ref {
 		f.Action = SetDefault
 	default:
 		f.Action = Forbid
-	}
-	return f
-}
-
-// Columns are columns without a foreign key that the application treats as one to other columns of a table; nil where the two cannot be
-// compared.
-func (c *Catalog) Columns(to *Table, from *pgcatalog.Relation, columns, targets []string, do Action) *Ref {
-	f := &Ref{
-		target: to.OID, Table: c.Table(from), leaves: from.Leaves, From: Item(from), Columns: columns, Targets: targets,
-		Action: do, set: columns,
-	}
-	if !c.compare(f, from) {
-		return nil
 	}
 	return f
 }

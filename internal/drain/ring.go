@@ -25,8 +25,8 @@ type Closure struct {
 
 // Spread finds everything that would go with a window's rows or be changed, at most so many rows.
 func (r *Run) Spread(ctx context.Context, w *Window, most int) (Closure, error) {
-	c := Closure{Windows: []*Window{w}, Rows: w.Rows.Len(), Changed: map[string]int64{}}
-	seen := map[uint32][]Tuple{w.Leaf.OID: slices.Clone(w.Rows.At)}
+	c := Closure{Windows: []*Window{w}, Rows: len(w.Rows), Changed: map[string]int64{}}
+	seen := map[uint32][]Tuple{w.Leaf.OID: w.Rows.tuples()}
 	for i := 0; i < len(c.Windows) && c.Rows <= most; i++ {
 		from := c.Windows[i]
 		refs := slices.DeleteFunc(from.Table.RefsOf(from.Leaf), func(f *Ref) bool { return f.Action == Forbid })
@@ -43,15 +43,15 @@ func (r *Run) Spread(ctx context.Context, w *Window, most int) (Closure, error) 
 				if err != nil {
 					return c, err
 				}
-				if found.Len() == 0 {
+				if len(found) == 0 {
 					continue
 				}
-				c.Rows += found.Len()
+				c.Rows += len(found)
 				if f.Action == Remove {
-					seen[leaf.OID] = append(seen[leaf.OID], found.At...)
+					seen[leaf.OID] = append(seen[leaf.OID], found.tuples()...)
 					c.Windows = append(c.Windows, &Window{Table: f.Table, Leaf: leaf, Rows: found})
 				} else {
-					c.Changed[f.Label()] += int64(found.Len())
+					c.Changed[f.Label()] += int64(len(found))
 				}
 				if c.Rows > most {
 					c.Most = true
@@ -65,7 +65,9 @@ func (r *Run) Spread(ctx context.Context, w *Window, most int) (Closure, error) 
 
 // has reports whether the row is in the closure.
 func (c Closure) has(leaf pgcatalog.Table, at Tuple) bool {
-	return slices.ContainsFunc(c.Windows, func(w *Window) bool { return w.Leaf.OID == leaf.OID && slices.Contains(w.Rows.At, at) })
+	return slices.ContainsFunc(c.Windows, func(w *Window) bool {
+		return w.Leaf.OID == leaf.OID && slices.ContainsFunc(w.Rows, func(row Row) bool { return row.At == at })
+	})
 }
 
 // breakRings deletes rows that are left although others may not be locked any more: rings, in which each row has another one
@@ -73,13 +75,13 @@ func (c Closure) has(leaf pgcatalog.Table, at Tuple) bool {
 // returns the ones that could not.
 func (r *Run) breakRings(ctx context.Context, w *Window, left Rows) (Rows, Result, error) {
 	var kept Rows
-	size := min(left.Len(), MostInRing/10)
-	for left.Len() > 0 {
+	size := min(len(left), MostInRing/10)
+	for len(left) > 0 {
 		if r.Paused(ctx) {
 			return left, Yielded, nil
 		}
-		n := min(size, left.Len())
-		piece := &Window{Table: w.Table, Leaf: w.Leaf, Rows: left.slice(0, n)}
+		n := min(size, len(left))
+		piece := &Window{Table: w.Table, Leaf: w.Leaf, Rows: left[:n]}
 		c, err := r.Spread(ctx, piece, MostInRing)
 		if err != nil {
 			result, err := r.Handle(err, w.Table.Label())
@@ -96,9 +98,9 @@ func (r *Run) breakRings(ctx context.Context, w *Window, left Rows) (Rows, Resul
 			}
 		}
 		if !gone {
-			kept = kept.with(piece.Rows)
+			kept = append(kept, piece.Rows...)
 		}
-		left = left.slice(n, left.Len())
+		left = left[n:]
 	}
 	return kept, Finished, nil
 }
@@ -106,7 +108,7 @@ func (r *Run) breakRings(ctx context.Context, w *Window, left Rows) (Rows, Resul
 // holdsApart reports whether a row in hand that goes in a transaction of its own is in the closure.
 func (r *Run) holdsApart(c Closure) bool {
 	return slices.ContainsFunc(r.Stack, func(on *Window) bool {
-		return on.Table.Apart && slices.ContainsFunc(on.Rows.At, func(at Tuple) bool { return c.has(on.Leaf, at) })
+		return on.Table.Apart && slices.ContainsFunc(on.Rows, func(row Row) bool { return c.has(on.Leaf, row.At) })
 	})
 }
 
@@ -118,11 +120,11 @@ func (r *Run) pull(ctx context.Context, w *Window, c Closure) (bool, error) {
 	var below []int64
 	for _, with := range c.Windows[1:] {
 		for _, figure := range r.Owner.Figures(with.Table) {
-			fields, labels, below = append(fields, figure.Field), append(labels, figure.Label), append(below, int64(with.Rows.Len()))
+			fields, labels, below = append(fields, figure.Field), append(labels, figure.Label), append(below, int64(len(with.Rows)))
 		}
 		if with.Table.Told {
 			statements = append(statements, batch.Statement{
-				SQL: r.Owner.tellStatement(with.Table, with.Leaf), Args: []any{with.Rows.At, with.Rows.Version, r.Owner.ID},
+				SQL: r.Owner.tellStatement(with.Table, with.Leaf), Args: with.Rows.Args(r.Owner.ID),
 			})
 		}
 	}
@@ -130,12 +132,12 @@ func (r *Run) pull(ctx context.Context, w *Window, c Closure) (bool, error) {
 	var gone []Tuple
 	statements = append(statements, batch.Statement{
 		SQL:  r.Owner.removeStatement(r.Session.Names, w.Table, w.Leaf, false, true),
-		Args: []any{w.Rows.At, w.Rows.Version, r.Owner.ID, r.Owner.label(w.Table), fields, labels, below},
+		Args: w.Rows.Args(r.Owner.ID, r.Owner.label(w.Table), fields, labels, below),
 		Scan: batch.One(&n, &gone, &aside),
 	})
 	for _, with := range c.Windows[1:] {
 		if with.Table.Told {
-			statements = append(statements, batch.Statement{SQL: goneStatement(with.Leaf), Args: []any{with.Rows.At, with.Rows.Version}})
+			statements = append(statements, batch.Statement{SQL: goneStatement(with.Leaf), Args: with.Rows.Args()})
 		}
 	}
 	judge := r.Watch(ctx, r.Session.Limits)
@@ -152,7 +154,7 @@ func (r *Run) pull(ctx context.Context, w *Window, c Closure) (bool, error) {
 		switch forbidden := f.SQLState == "23503" || f.SQLState == "23001"; {
 		case f.Lock() || forbidden && r.Obstacle.Message == "":
 			r.Obstacle = f
-		case !forbidden && w.Rows.Len() == 1 && r.Fault == nil:
+		case !forbidden && len(w.Rows) == 1 && r.Fault == nil:
 			r.Fault = &f
 		}
 		return false, nil
@@ -166,7 +168,7 @@ func (r *Run) pull(ctx context.Context, w *Window, c Closure) (bool, error) {
 	}
 	r.gone(w.Table, n, aside)
 	for _, with := range c.Windows[1:] {
-		r.Owner.Gone(with.Table, int64(with.Rows.Len()), 0)
+		r.Owner.Gone(with.Table, int64(len(with.Rows)), 0)
 	}
 	return true, nil
 }

@@ -111,9 +111,8 @@ func Query[T any](ctx context.Context, r *Run, to func(pgx.CollectableRow) (T, e
 }
 
 // Versions runs a statement that selects tuples and versions (ctid and xmin) of rows in one leaf.
-func (r *Run) Versions(ctx context.Context, sql string, args ...any) (found Rows, err error) {
-	err = r.Send(ctx, r.ShortWaits(), batch.Statement{SQL: sql, Args: args, Scan: found.Scan})
-	return found, err
+func (r *Run) Versions(ctx context.Context, sql string, args ...any) (Rows, error) {
+	return Query(ctx, r, ScanRow, sql, args...)
 }
 
 // ShortWaits are the session's limits with short waits for locks, as long as there is something else to do.

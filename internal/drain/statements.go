@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
 	"sexton/internal/each"
@@ -18,55 +17,36 @@ import (
 // Only texts without a table of the application's in them go through pgschema.Render: such a table may itself live in a
 // schema called public.
 
-// Rows are versions of rows in one leaf: where they are, and the transactions that wrote them. Once vacuum has been there another row may
-// stand in the same place, but it is not of the same transaction.
-type Rows struct {
-	At      []pgtype.TID
-	Version []uint32
+// Row is a version of a row in one leaf: where it is, and the transaction that wrote it. Once vacuum has been there another row may stand in the
+// same place, but it is not of the same transaction.
+type Row struct {
+	At      Tuple
+	Version uint32
 }
 
-// Len returns how many rows there are.
-func (r Rows) Len() int { return len(r.At) }
-
-// Scan reads the rows of a statement that selects tuples and versions.
-func (r *Rows) Scan(rows pgx.Rows) error {
-	var at Tuple
-	var version uint32
-	*r = Rows{}
-	_, err := pgx.ForEachRow(rows, []any{&at, &version}, func() error {
-		r.At, r.Version = append(r.At, at), append(r.Version, version)
-		return nil
-	})
-	return err
+// ScanRow reads a row of a statement that selects tuple and version.
+func ScanRow(row pgx.CollectableRow) (one Row, err error) {
+	err = row.Scan(&one.At, &one.Version)
+	return one, err
 }
 
-// slice returns a part of the rows.
-func (r Rows) slice(from, to int) Rows { return Rows{r.At[from:to], r.Version[from:to]} }
+// Rows are versions of rows in one leaf.
+type Rows []Row
 
-// with returns the rows and more.
-func (r Rows) with(more Rows) Rows {
-	return Rows{append(r.At, more.At...), append(r.Version, more.Version...)}
+// Args are the arguments of a statement on the rows: their tuples, their versions, and more.
+func (r Rows) Args(more ...any) []any {
+	return append([]any{r.tuples(), each.Of(r, func(one Row) uint32 { return one.Version })}, more...)
 }
 
-// reverse turns the rows round, in place.
-func (r Rows) reverse() {
-	slices.Reverse(r.At)
-	slices.Reverse(r.Version)
-}
+func (r Rows) tuples() []Tuple { return each.Of(r, func(one Row) Tuple { return one.At }) }
 
 // without returns the rows that are at none of these tuples.
-func (r Rows) without(gone []pgtype.TID) Rows {
-	lost := make(map[pgtype.TID]bool, len(gone))
+func (r Rows) without(gone []Tuple) Rows {
+	lost := make(map[Tuple]bool, len(gone))
 	for _, at := range gone {
 		lost[at] = true
 	}
-	var left Rows
-	for i, at := range r.At {
-		if !lost[at] {
-			left = left.with(r.slice(i, i+1))
-		}
-	}
-	return left
+	return slices.DeleteFunc(slices.Clone(r), func(one Row) bool { return lost[one.At] })
 }
 
 // Window is a number of rows in one leaf whose trees are taken down together.
@@ -85,14 +65,11 @@ func (f *Ref) matches(parent string) string { return f.On("child", parent) }
 
 // On is matches for any alias.
 func (f *Ref) On(child, parent string) string {
-	terms := make([]string, len(f.Columns), len(f.Columns)+1)
-	for i, column := range f.Columns {
-		terms[i] = f.compare[i].Equal(child+"."+pgcatalog.Quote(column), parent+"."+pgcatalog.Quote(f.Targets[i]))
-	}
+	sql := Pairwise(f.compare, Qualified(child, f.Columns), Qualified(parent, f.Targets))
 	if f.Where != "" {
-		terms = append(terms, strings.ReplaceAll(f.Where, "child.", child+"."))
+		sql += " AND " + strings.ReplaceAll(f.Where, "child.", child+".")
 	}
-	return strings.Join(terms, " AND ")
+	return sql
 }
 
 // Exists is true where rows of the key refer to the row. OFFSET 0 keeps it a look at an index per row, whatever the planner

@@ -70,15 +70,15 @@ func (r *Run) sweep(ctx context.Context, w *Window, branches []branch, above boo
 	t.below = cmp.Or(t.below, firstBelow)
 	l := &Ladder{Size: &branches[0].size, Steer: r.Steer, First: cmp.Or(r.Rows, defaultRows)}
 	rest := w.Rows
-	for round := 0; rest.Len() > 0; round++ {
+	for round := 0; len(rest) > 0; round++ {
 		if r.Paused(ctx) {
 			return rest, Yielded, nil
 		}
-		limit, n := l.Rows(), rest.Len()
+		limit, n := l.Rows(), len(rest)
 		if above {
 			n = min(n, max(1, int(float64(limit)/(1+t.below))))
 		}
-		piece := rest.slice(0, n)
+		piece := rest[:n]
 		below, gone, through, err := r.sweepPiece(ctx, &Window{Table: t, Leaf: w.Leaf, Rows: piece}, branches, limit, l, above)
 		switch {
 		case err != nil && fault.Judge(err).Verdict == fault.Fatal, errors.Is(err, ErrCancelled):
@@ -86,22 +86,22 @@ func (r *Run) sweep(ctx context.Context, w *Window, branches []branch, above boo
 		case err != nil && r.Ended():
 			return rest, Yielded, nil
 		case err != nil, round == mostRounds:
-			return left.with(rest), Blocked, nil //nolint:nilerr // The way that looks at every row meets it again.
+			return append(left, rest...), Blocked, nil //nolint:nilerr // The way that looks at every row meets it again.
 		}
 		if below+gone > 0 {
 			r.Passed(ctx, l, below+gone, r.Session.Took())
 		}
 		if above {
 			t.below = (t.below + float64(below)/float64(n)) / 2
-			if n > w.Rows.Len()/2 { // More of them at once save looks.
+			if n > len(w.Rows)/2 { // More of them at once save looks.
 				t.window = min(largestWindow, 2*max(t.window, firstWindow))
 			}
 		}
 		switch {
 		case through && (!above || gone == int64(n)):
-			rest, round = rest.slice(n, rest.Len()), 0
+			rest, round = rest[n:], 0
 		case through || below == 0:
-			left, rest, round = left.with(piece), rest.slice(n, rest.Len()), 0
+			left, rest, round = append(left, piece...), rest[n:], 0
 		}
 	}
 	return left, Finished, nil
@@ -116,7 +116,7 @@ func (r *Run) sweepPiece(
 	add := func(t *Table, leaf pgcatalog.Table, found string, most int) {
 		statements = append(statements, batch.Statement{
 			SQL:  r.Owner.sweepStatement(r.Session.Names, t, leaf, found, len(statements) == 0),
-			Args: []any{w.Rows.At, w.Rows.Version, r.Owner.ID, r.Owner.label(t), most},
+			Args: w.Rows.Args(r.Owner.ID, r.Owner.label(t), most),
 			Scan: batch.One(&counts[len(statements)], &through),
 		})
 	}
@@ -125,7 +125,7 @@ func (r *Run) sweepPiece(
 	}
 	if above {
 		// Behind the others: their triggers still find the row above.
-		add(w.Table, w.Leaf, aboveStatement(w.Leaf), w.Rows.Len()+1)
+		add(w.Table, w.Leaf, aboveStatement(w.Leaf), len(w.Rows)+1)
 	}
 	limits := l.Limits(r.Session.Limits)
 	limits.Repeatable = true

@@ -67,7 +67,7 @@ func (p *Plan) below(
 				return err
 			}
 			seen.Capped = seen.Capped || err != nil
-			if root := below[s.Child.OID]; root != nil && rows.Len() > 0 {
+			if root := below[s.Child.OID]; root != nil && len(rows) > 0 {
 				if w, found := root.Window(leaf.OID, rows); found {
 					windows = append(windows, w)
 				}
@@ -87,7 +87,7 @@ func (p *Plan) below(
 			if err != nil {
 				return err
 			}
-			if w, found := users.Window(leaf.OID, rows); found && rows.Len() > 0 {
+			if w, found := users.Window(leaf.OID, rows); found && len(rows) > 0 {
 				windows = append(windows, w)
 			}
 		}

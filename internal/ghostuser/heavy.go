@@ -65,7 +65,7 @@ func (j *job) window(ctx context.Context, root *drain.Table, leaf Table, sql str
 		return nil, err
 	}
 	w, known := root.Window(leaf.OID, rows)
-	if rows.Len() == 0 || !known {
+	if len(rows) == 0 || !known {
 		return nil, nil //nolint:nilnil // There is nothing to do.
 	}
 	return w, nil
@@ -92,7 +92,7 @@ func (r *run) clearUser(ctx context.Context, j *job) (result, fault.Fault, error
 		result, f, err := r.take(ctx, j, read, func(ctx context.Context, w *drain.Window) (drain.Rows, drain.Result, error) {
 			ended, err := j.tree.Clear(ctx, w, refs)
 			if ended == drain.Finished {
-				return drain.Rows{}, ended, err
+				return nil, ended, err
 			}
 			return w.Rows, ended, err
 		})
@@ -138,11 +138,11 @@ func (r *run) take(
 		case tree.Changes > before:
 			changed = 0
 			continue
-		case !held && left.Len() == 0:
+		case !held && len(left) == 0:
 			return finished, fault.Fault{}, nil
 		}
 		if !held {
-			same, err := drain.Query(ctx, tree, pgx.RowTo[bool], drain.UnchangedStatement(w.Leaf), w.Rows.At, w.Rows.Version)
+			same, err := drain.Query(ctx, tree, pgx.RowTo[bool], drain.UnchangedStatement(w.Leaf), w.Rows.Args()...)
 			if err != nil {
 				return r.beaten(j, fault.Judge(err), err)
 			}
@@ -180,7 +180,7 @@ func (r *run) alter(ctx context.Context, j *job, limits batch.Limits, statements
 	if len(j.tree.Stack) > 0 {
 		on := j.tree.Stack[0]
 		top = max(1, slices.IndexFunc(all, func(s batch.Statement) bool { return s.Scan != nil }))
-		all = slices.Insert(all, top, batch.Statement{SQL: drain.HoldStatement(on.Leaf), Args: []any{on.Rows.At, on.Rows.Version}})
+		all = slices.Insert(all, top, batch.Statement{SQL: drain.HoldStatement(on.Leaf), Args: on.Rows.Args()})
 	}
 	err := r.Send(ctx, limits, all...)
 	f := fault.Judge(err)

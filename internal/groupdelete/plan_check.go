@@ -176,7 +176,7 @@ func (r *run) estimate(ctx context.Context, groups []int64) (int64, error) {
 		if err != nil {
 			return 0, fmt.Errorf("estimate the rows of the group: %w", err)
 		}
-		if n := found.Len(); n > 0 {
+		if n := len(found); n > 0 {
 			below, err := r.Spread(ctx, &window{Table: projects, Leaf: leaf, Rows: found}, mostSampled)
 			if err != nil {
 				return 0, fmt.Errorf("estimate the rows of the group: %w", err)

@@ -144,49 +144,32 @@ func (r *resolver) adapt(t *table, from *pgcatalog.Relation, f *ref) bool {
 
 // addColumns adds what applications of this shape keep in columns without a foreign key.
 func (r *resolver) addColumns(to *table) {
-	r.catalog.AddLoose(to, r.loose, restPart)
+	r.catalog.AddLoose(to, restPart, r.loose...)
 	for _, c := range []struct {
-		of            *table
-		name, column  string
-		part          int
-		action        drain.Action
-		value, needed string
+		of           *table
+		name, column string
+		part         int
+		action       drain.Action
+		only         [][2]string
 	}{
-		{r.plan.groups, "projects", "group_id", projectsPart, drain.Remove, "", ""},
-		{r.plan.groups, "groups", "parent_id", subgroupsPart, drain.Remove, "", ""},
-		{r.plan.groups, "members", "source_id", membershipsPart, drain.Remove, "'Namespace'", "source_type"},
-		{r.plan.projects, "members", "source_id", membershipsPart, drain.Remove, "'Project'", "source_type"},
-		{r.plan.groups, "group_group_links", "shared_group_id", membershipsPart, drain.Remove, "", ""},
-		{r.plan.groups, "group_group_links", "shared_with_group_id", membershipsPart, drain.Remove, "", ""},
-		{r.plan.groups, "import_placeholder_user_details", "namespace_id", restPart, drain.Nullify, "", ""},
-		{r.plan.groups, "group_deletion_schedules", "group_id", lastPart, drain.Remove, "", ""},
+		{r.plan.groups, "projects", "group_id", projectsPart, drain.Remove, nil},
+		{r.plan.groups, "groups", "parent_id", subgroupsPart, drain.Remove, nil},
+		{r.plan.groups, "members", "source_id", membershipsPart, drain.Remove, [][2]string{{"source_type", "Namespace"}}},
+		{r.plan.projects, "members", "source_id", membershipsPart, drain.Remove, [][2]string{{"source_type", "Project"}}},
+		{r.plan.groups, "group_group_links", "shared_group_id", membershipsPart, drain.Remove, nil},
+		{r.plan.groups, "group_group_links", "shared_with_group_id", membershipsPart, drain.Remove, nil},
+		{r.plan.groups, "import_placeholder_user_details", "namespace_id", restPart, drain.Nullify, nil},
+		{r.plan.groups, "group_deletion_schedules", "group_id", lastPart, drain.Remove, nil},
 	} {
-		found := r.named(c.name)
-		if c.of != to || found == nil || !found.IsTable() {
-			continue
-		}
-		_, there := found.Columns[c.column]
-		_, needed := found.Columns[c.needed]
-		keyed := slices.ContainsFunc(c.of.Refs, func(f *ref) bool {
-			return f.Table.OID == found.OID && slices.Equal(f.Columns, []string{c.column})
+		keyed := slices.ContainsFunc(to.Refs, func(f *ref) bool {
+			return f.Table.Relation == r.named(c.name) && slices.Equal(f.Columns, []string{c.column})
 		})
-		if !there || c.needed != "" && !needed || keyed {
-			continue
+		if c.of == to && !keyed {
+			r.catalog.AddLoose(to, c.part, drain.Loose{
+				Child: [2]string{r.names.Tracked, c.name}, Parent: [2]string{to.Schema, to.Name}, Columns: []string{c.column}, Targets: []string{"id"},
+				Action: c.action, Only: c.only,
+			})
 		}
-		f := r.catalog.Columns(c.of, found, []string{c.column}, []string{"id"}, c.action)
-		if f == nil {
-			continue
-		}
-		f.Part = c.part
-		if c.needed != "" {
-			own, err := r.catalog.Operators.Own(found.Columns[c.needed])
-			if err != nil {
-				r.reportf(problem.Error, "make it a text", "column %s of %s: %v", c.needed, found.Label(), err)
-				continue
-			}
-			f.Where = own.Equal("child."+pgcatalog.Quote(c.needed), c.value)
-		}
-		c.of.Refs = append(c.of.Refs, f)
 	}
 }
 

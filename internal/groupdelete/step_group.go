@@ -90,15 +90,16 @@ func (r *run) clearPart(ctx context.Context, g int64, p int) (drain.Result, erro
 func (r *run) groupWindow(ctx context.Context, g int64) (*window, error) {
 	t := r.engine.Plan.groups
 	var leaf uint32
-	var at tuple
-	var version uint32
-	found, err := drain.Query(ctx, r.Run, func(row pgx.CollectableRow) (struct{}, error) { return struct{}{}, row.Scan(&leaf, &at, &version) },
-		fmt.Sprintf("SELECT target.tableoid, target.ctid, target.xmin FROM %s AS target WHERE target.id OPERATOR(pg_catalog.=) $1 AND %s",
-			drain.Item(t.Relation), lineHolds(drain.Item(t.Relation), "$2")), g, r.line)
+	var one drain.Row
+	sql := fmt.Sprintf("SELECT target.tableoid, target.ctid, target.xmin FROM %s AS target WHERE target.id OPERATOR(pg_catalog.=) $1 AND %s",
+		drain.Item(t.Relation), lineHolds(drain.Item(t.Relation), "$2"))
+	found, err := drain.Query(ctx, r.Run, func(row pgx.CollectableRow) (struct{}, error) {
+		return struct{}{}, row.Scan(&leaf, &one.At, &one.Version)
+	}, sql, g, r.line)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	w, known := t.Window(leaf, rows{At: []tuple{at}, Version: []uint32{version}})
+	w, known := t.Window(leaf, rows{one})
 	if !known {
 		return nil, fmt.Errorf("find group %d: its partition came after the run began", g)
 	}
@@ -277,7 +278,7 @@ func (r *run) escaped(ctx context.Context) bool {
 	}
 	for _, on := range r.Stack {
 		if on.Table == r.engine.Plan.projects && !r.moved {
-			r.moved = !r.holds(ctx, drain.UnchangedStatement(on.Leaf), on.Rows.At, on.Rows.Version)
+			r.moved = !r.holds(ctx, drain.UnchangedStatement(on.Leaf), on.Rows.Args()...)
 		}
 	}
 	return r.moved

@@ -72,7 +72,7 @@ type task struct {
 	looked        bool
 	cleanedBefore int64
 	// seen are the versions of rows that a step in another database is about, without the keys that had no parent behind that look.
-	seen    drain.Rows
+	seen    []drain.Row
 	without any
 	// skips makes pieces of a leaf without an index leave out locked rows; lockedOnly reports that the last scan found no others.
 	skips, lockedOnly bool

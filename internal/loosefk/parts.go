@@ -265,7 +265,7 @@ func (r *run) absorb(ctx context.Context, c *chunk, t task, form pass, limit int
 		}
 		full := (form == skipping || form == waiting) && p.rows >= int64(limit)
 		// A window of locked rows alone is not read again before the waiting pass.
-		full = full || p.rows > 0 && t.seen.Len() > 0 && t.seen.Len() == limit
+		full = full || p.rows > 0 && len(t.seen) > 0 && len(t.seen) == limit
 		more = more || full || form == piecewise // The look that finds nothing ends it.
 		c.cleaned += p.rows
 		r.remove(c, p.ended)

@@ -178,7 +178,7 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	form := r.form(*t, c.how)
 	limit := r.limit(*t, form)
 	if t.reference.exactly() {
-		if err := r.see(ctx, c, t, form, limit); err != nil || t.seen.Len() == 0 {
+		if err := r.see(ctx, c, t, form, limit); err != nil || len(t.seen) == 0 {
 			return false, err
 		}
 	}

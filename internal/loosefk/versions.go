@@ -32,14 +32,14 @@ WHERE NOT %s`, n, values, p.Lives("wanted.key", values)), args.Values
 // see reads which versions of rows a step of the task is about, and of whose keys. Children of parents that live would fill the window again and again,
 // so those are left out before.
 func (r *run) see(ctx context.Context, c *chunk, t *task, form pass, limit int) error {
-	t.seen = drain.Rows{}
+	t.seen = nil
 	keys, err := r.gone(ctx, c, keysOf(c.parent, c.tombstones))
 	if err != nil {
 		return err
 	}
 	sql, args := t.reference.PickStatement(t.leaf, "picked.ctid, picked.xmin", "", drain.Keys{Of: &c.parent.Key, Values: keys}, limit)
-	_, err = r.in(ctx, t.reference.Database, r.limits(*t, form), batch.Statement{SQL: sql, Args: args, Scan: t.seen.Scan})
-	if err == nil && t.seen.Len() > 0 {
+	_, err = r.in(ctx, t.reference.Database, r.limits(*t, form), batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&t.seen, drain.ScanRow)})
+	if err == nil && len(t.seen) > 0 {
 		t.without, err = r.gone(ctx, c, keys)
 	}
 	return err
