@@ -89,17 +89,16 @@ func testCrashes(t *testing.T, p program) {
 		t.Run("process stopped in a batch", func(t *testing.T) { t.Parallel(); testStoppedInBatch(t, p) })
 	}
 	for name, reach := range crashPoints() {
-		if !pgtest.Long && name != "before the commit of a batch" && name != "between lease and first batch" {
-			continue
+		if pgtest.Long {
+			t.Run("worker killed "+name, func(t *testing.T) {
+				t.Parallel()
+				s := newTwinSite(t, p, "", patientPace)
+				first, pass := reach(t, s)
+				s.bury(t, first)
+				pass()
+				s.recovers(t)
+			})
 		}
-		t.Run("worker killed "+name, func(t *testing.T) {
-			t.Parallel()
-			s := newTwinSite(t, p, "", patientPace)
-			first, pass := reach(t, s)
-			s.bury(t, first)
-			pass()
-			s.recovers(t)
-		})
 		if !pgtest.Long && name != "before the commit of a batch" {
 			continue
 		}

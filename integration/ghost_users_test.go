@@ -150,10 +150,7 @@ func ghostPoints() map[string]ghostPoint {
 
 // testGhostCrashes lets a worker die at each of these points, alone or together with the server. Another one has to finish.
 func testGhostCrashes(t *testing.T, p program) {
-	for name, reach := range ghostPoints() {
-		if !pgtest.Long && !slices.Contains([]string{"in a move", "putting a user off"}, name) {
-			continue
-		}
+	for name, reach := range pgtest.Few(t, ghostPoints(), "putting a user off") {
 		t.Run("worker killed "+name, func(t *testing.T) {
 			t.Parallel()
 			s := newGhostSite(t, p, "")

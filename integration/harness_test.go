@@ -56,7 +56,7 @@ func TestProgram(t *testing.T) {
 		if how == "SIGKILL" {
 			code = -1
 		}
-		if pgtest.Long || how == "SIGKILL" {
+		if pgtest.Long {
 			t.Run("demo ended by "+how, func(t *testing.T) { t.Parallel(); testDemoIsStopped(t, p, false, stop, code) })
 		}
 		if pgtest.Long || how == "Ctrl-C" {

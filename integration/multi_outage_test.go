@@ -240,7 +240,6 @@ func testMulti(t *testing.T, p program) {
 	tests := map[string]func(*testing.T, program){
 		"chain":                                 testMultiChain,
 		"other server crashes after the commit": testMultiCommitIsDurable,
-		"stopped between batches elsewhere":     testMultiStoppedBetweenBatches,
 		"hangs":                                 testMultiHangs,
 		"jobs down meanwhile":                   testMultiJobsDown,
 		"broken definitions":                    testMultiBroken,
@@ -249,6 +248,7 @@ func testMulti(t *testing.T, p program) {
 		maps.Copy(tests, map[string]func(*testing.T, program){
 			"random kills":                        testMultiKills,
 			"killed between commit and removal":   testMultiKilledBetween,
+			"stopped between batches elsewhere":   testMultiStoppedBetweenBatches,
 			"stopped in a batch elsewhere":        testMultiStoppedInBatch,
 			"down at the start":                   testMultiDownAtStart,
 			"down meanwhile":                      testMultiDownMeanwhile,

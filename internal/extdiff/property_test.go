@@ -122,9 +122,8 @@ func TestABigDiffMovesWithLittleMemory(t *testing.T) { //nolint:paralleltest // 
 	const size = 64 << 20
 	// What counts is what the work holds on to, not how lazy the collector may be.
 	defer debug.SetGCPercent(debug.SetGCPercent(10))
-	for name, address := range map[string]string{
-		"folder": "file://" + t.TempDir(), "s3": s3test.New(t, s3test.Options{}).URL("diffs"),
-	} {
+	stores := map[string]string{"folder": "file://" + t.TempDir(), "s3": s3test.New(t, s3test.Options{}).URL("diffs")}
+	for name, address := range pgtest.Few(t, stores, "s3") {
 		t.Run(name, func(t *testing.T) {
 			b := onStore(t, address)
 			b.add(1, file{path: "a"}, file{path: "b", text: new(onePart)})

@@ -181,14 +181,14 @@ func TestAdaptiveHeavyParentByAction(t *testing.T) {
 		CREATE TRIGGER too_many_gone AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION too_many();
 		CREATE TRIGGER too_many_changed AFTER UPDATE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION too_many();`, children-10)
 	type example struct{ action, left string }
-	pgtest.Each(t, map[string]example{
+	pgtest.Each(t, pgtest.Few(t, map[string]example{
 		"delete":       {"on_delete: async_delete", "parent_id = 1"},
 		"nullify":      {"on_delete: async_nullify", "parent_id = 1"},
 		"update":       {"on_delete: update_column_to, target_column: state, target_value: gone", "parent_id = 1 AND state IS DISTINCT FROM 'gone'"},
 		"conditions":   {"on_delete: async_delete, conditions: [{column: note, value: A}]", "parent_id = 1"},
 		"cleaner":      {`on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"`, "parent_id = 1"},
 		"delete_limit": {"on_delete: async_delete, delete_limit: 1500", "parent_id = 1"},
-	}, func(t *testing.T, name string, test example) {
+	}, "update", "conditions"), func(t *testing.T, name string, test example) {
 		b := setupAdaptive(t, parentsAndChildren+big, "children: [{table: parents, column: parent_id, "+test.action+"}]", "parents")
 		if name == "conditions" {
 			b.Exec("UPDATE children SET note = 'A' WHERE id <= 1000; ALTER TABLE children DISABLE TRIGGER USER")
@@ -299,14 +299,14 @@ func TestAdaptiveRowsThatMoveAfterTheirWindowWasRead(t *testing.T) {
 		deleted   int64
 		stay      int64
 	}
-	pgtest.Each(t, map[string]example{
+	pgtest.Each(t, pgtest.Few(t, map[string]example{
 		"changed":           {"UPDATE children SET note = 'changed' WHERE id IN " + last, children, 0},
 		"moved away":        {"UPDATE children SET parent_id = 2 WHERE id IN " + last, children - 7, 7},
 		"made nobody's":     {"UPDATE children SET parent_id = NULL WHERE id IN " + last, children - 7, 7},
 		"deleted":           {"ALTER TABLE children DISABLE TRIGGER USER; DELETE FROM children WHERE id IN " + last + "; ALTER TABLE children ENABLE TRIGGER USER", children - 7, 0},
 		"moved in":          {"UPDATE children SET parent_id = 1 WHERE parent_id = 3", children + 10, 0},
 		"moved and changed": {"UPDATE children SET parent_id = 2 WHERE id IN " + last + "; UPDATE children SET parent_id = 1 WHERE id > 1000 AND parent_id = 2", children, 0},
-	}, func(t *testing.T, _ string, test example) {
+	}, "moved in", "moved and changed"), func(t *testing.T, _ string, test example) {
 		b := setupAdaptive(t, parentsAndChildren+overload+heavy(children-10), deleteChildren, "parents")
 		b.Exec(innocent)
 		b.Exec("DELETE FROM parents WHERE id = 1")

@@ -9,6 +9,7 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
 	"sexton/triggers"
 )
 
@@ -35,7 +36,7 @@ type compositeKind struct {
 	a, b             string
 	childA, childB   string
 	valuesA, valuesB []string
-	// thorough kinds are tried with all layouts.
+	// thorough kinds are tried with all layouts, the others with Long alone.
 	thorough bool
 }
 
@@ -79,8 +80,15 @@ type compositeLayout struct {
 	name string
 	// children is what is made before the rows, partitions how the table is partitioned.
 	children, partitions string
-	// usual layouts are tried with all kinds.
+	// usual layouts are tried with all kinds, the others with Long alone.
 	usual bool
+}
+
+func (k compositeKind) tried(layout compositeLayout) bool {
+	if pgtest.Long {
+		return k.thorough || layout.usual
+	}
+	return k.thorough && layout.usual
 }
 
 func compositeLayouts() []compositeLayout {
@@ -102,7 +110,7 @@ func TestCompositeKeysDoWhatNativeOnesDo(t *testing.T) {
 	for _, kind := range compositeKinds() {
 		for action, native := range map[string]string{"async_delete": "CASCADE", "async_nullify": "SET NULL"} {
 			for _, layout := range compositeLayouts() {
-				if !layout.usual && !kind.thorough {
+				if !kind.tried(layout) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s, %s, %s", kind.name, action, layout.name), func(t *testing.T) {
@@ -323,7 +331,7 @@ func TestCompositeAuditFindsAndRepairs(t *testing.T) {
 	const orphans = `children AS c WHERE num_nulls(a, b) = 0 AND NOT EXISTS (SELECT FROM parents AS p WHERE p.a = c.a AND p.b = c.b)`
 	for _, kind := range compositeKinds() {
 		for _, layout := range compositeLayouts() {
-			if !layout.usual && !kind.thorough {
+			if !kind.tried(layout) {
 				continue
 			}
 			t.Run(kind.name+", "+layout.name, func(t *testing.T) {

@@ -35,6 +35,20 @@ func Each[T any](t *testing.T, cases map[string]T, test func(t *testing.T, name 
 	}
 }
 
+// Few are the cases of a table that stand for the others; with Long they are all of them.
+func Few[T any](tb testing.TB, cases map[string]T, names ...string) map[string]T {
+	tb.Helper()
+	if Long {
+		return cases
+	}
+	few := map[string]T{}
+	for _, name := range names {
+		require.Contains(tb, cases, name)
+		few[name] = cases[name]
+	}
+	return few
+}
+
 // Querier is a connection, a transaction, a pool or a Database.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)

@@ -81,7 +81,7 @@ func TestUndoOfWhatIsNoDeletion(t *testing.T) {
 // While one command works, another is refused, and a worker passes. It goes on without a session that is killed.
 func TestUndoAmongOthers(t *testing.T) {
 	t.Parallel()
-	for name, meanwhile := range map[string]func(t *testing.T, s attacked){
+	for name, meanwhile := range pgtest.Few(t, map[string]func(t *testing.T, s attacked){
 		"a second one": func(t *testing.T, s attacked) {
 			for _, command := range [][]string{{"undo", s.id}, {"undo", "forget", s.id}} {
 				s.Says(1, "another process takes a deletion back or forgets one; try again when it has ended", command...)
@@ -96,7 +96,7 @@ func TestUndoAmongOthers(t *testing.T) {
 		"a killed session": func(_ *testing.T, s attacked) {
 			s.Exec("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
 		},
-	} {
+	}, "a second one") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := attack(t)

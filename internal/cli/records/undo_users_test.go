@@ -8,6 +8,7 @@ import (
 
 	"sexton/internal/cli/clitest"
 	"sexton/internal/exampleapp"
+	"sexton/internal/pgtest"
 )
 
 // usersSite is the reference application with badges below users, who belong to organizations. Rows of users are kept or not.
@@ -33,6 +34,9 @@ const people = "SELECT u.id::text, u.username::text, b.id::text FROM users AS u 
 func TestRowsOfUsersAreKeptOnDemand(t *testing.T) {
 	t.Parallel()
 	for _, users := range []bool{false, true} {
+		if !users && !pgtest.Long {
+			continue
+		}
 		t.Run(fmt.Sprint(users), func(t *testing.T) {
 			t.Parallel()
 			s := usersSite(t, users)
