@@ -24,7 +24,11 @@ func TestMain(m *testing.M) {
 		os.Exit(victim())
 	}
 	// Each check moves a diff and brings it back, in both stores. The command line has the last word.
-	if err := flag.Set("rapid.checks", "40"); err != nil {
+	checks := "10"
+	if pgtest.Long {
+		checks = "40"
+	}
+	if err := flag.Set("rapid.checks", checks); err != nil {
 		os.Exit(1)
 	}
 	pgtest.Main(m)

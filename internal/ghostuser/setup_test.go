@@ -2,6 +2,8 @@ package ghostuser_test
 
 import (
 	"context"
+	"flag"
+	"os"
 	"testing"
 	"time"
 
@@ -15,7 +17,15 @@ import (
 	"sexton/internal/problem"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) {
+	if !pgtest.Long {
+		// A check is a schema. The command line has the last word.
+		if err := flag.Set("rapid.checks", "20"); err != nil {
+			os.Exit(1)
+		}
+	}
+	pgtest.Main(m)
+}
 
 // leaseKey is that of the real job.
 const leaseKey = "users/migrate_records_to_ghost_user_in_batches_worker"
