@@ -108,12 +108,10 @@ type template struct {
 
 // template makes a database with tables and Sexton's objects and fills it. The statements of fill run one by one.
 func (g *Cluster) template(ctx context.Context, tables, definitions string, fill ...string) (_ *template, err error) {
-	t := &template{name: newName()}
-	url, drop, err := create(ctx, g.Admin, g.AdminURL, t.name, "")
+	name, url, drop, err := g.create(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	t.drop = drop
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, drop())
@@ -135,12 +133,12 @@ func (g *Cluster) template(ctx context.Context, tables, definitions string, fill
 			return nil, fmt.Errorf("fill tables: %w", err)
 		}
 	}
-	return t, nil
+	return &template{name: name, drop: drop}, nil
 }
 
 // copyOf makes a copy of a template and connects to it.
 func (g *Cluster) copyOf(ctx context.Context, t *template) (url string, conn *pgx.Conn, drop func() error, err error) {
-	url, dropDatabase, err := create(ctx, g.Admin, g.AdminURL, newName(), t.name)
+	_, url, dropDatabase, err := g.create(ctx, t.name)
 	if err != nil {
 		return "", nil, nil, err
 	}

@@ -25,20 +25,17 @@ const (
 	removeTimeout = time.Minute
 )
 
-// Site is a database with Tables and all that Sexton installs.
+// Site is a database of a cluster with Tables and all that Sexton installs.
 type Site struct {
-	// URL and Pool lead to the database, as the application connects; Admin to another one of the same server.
-	URL   string
-	Pool  *pgxpool.Pool
-	Admin *pgxpool.Pool
-	// Server has what ReadServer says of Pool.
-	Server Server
+	*Cluster
+
+	// URL and Pool lead to the database, as the application connects.
+	URL  string
+	Pool *pgxpool.Pool
 	// AwakeKey1 and AwakeKey2 are the lock that a worker holds while it is awake.
 	AwakeKey1, AwakeKey2 int32
 	// Work runs a worker until its context ends.
 	Work func(ctx context.Context) error
-	// Progress takes a line about what is being done.
-	Progress func(format string, args ...any)
 }
 
 // Server says on what the figures were taken.
@@ -62,34 +59,33 @@ func ReadServer(ctx context.Context, pool *pgxpool.Pool) (Server, error) {
 	return server, problem.Doing(err, "read settings of the server")
 }
 
-// CreateDatabase makes a database for one benchmark on the server that admin and adminURL lead to. It returns
-// its URL, and a function that drops it, even if sessions are connected.
-func CreateDatabase(ctx context.Context, admin *pgxpool.Pool, adminURL string) (own string, drop func() error, err error) {
-	return create(ctx, admin, adminURL, newName(), "")
+// CreateDatabase makes a database for one benchmark. It returns its URL, and a function that drops it, even if sessions are connected.
+func (g *Cluster) CreateDatabase(ctx context.Context) (own string, drop func() error, err error) {
+	_, own, drop, err = g.create(ctx, "")
+	return own, drop, err
 }
 
-func newName() string { return "sexton_bench_" + strings.ToLower(rand.Text()) }
-
-// create is CreateDatabase for a given name. The database is a copy of the template, to which no session may be connected. Without one
+// create is CreateDatabase for a copy of the template, to which no session may be connected. Without one
 // it has nothing but Postgres's own: in template1 any role may have left what a benchmark would call.
-func create(ctx context.Context, admin *pgxpool.Pool, adminURL, name, template string) (own string, drop func() error, err error) {
-	if own, err = withDatabase(adminURL, name); err != nil {
-		return "", nil, err
+func (g *Cluster) create(ctx context.Context, template string) (name, own string, drop func() error, err error) {
+	name = "sexton_bench_" + strings.ToLower(rand.Text())
+	if own, err = withDatabase(g.AdminURL, name); err != nil {
+		return "", "", nil, err
 	}
 	quoted := pgx.Identifier{name}.Sanitize()
 	drop = func() error {
 		// An interrupted benchmark cleans up as well.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 		defer cancel()
-		_, err := admin.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted+" WITH (FORCE)")
+		_, err := g.Admin.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted+" WITH (FORCE)")
 		return problem.Doing(err, "drop database %s", name)
 	}
 	statement := "CREATE DATABASE " + quoted + " TEMPLATE " + pgx.Identifier{cmp.Or(template, "template0")}.Sanitize()
-	if _, err := admin.Exec(ctx, statement); err != nil {
+	if _, err := g.Admin.Exec(ctx, statement); err != nil {
 		// It may be there where the interruption came in between.
-		return "", nil, errors.Join(fmt.Errorf("create database %s: %w", name, err), drop())
+		return "", "", nil, errors.Join(fmt.Errorf("create database %s: %w", name, err), drop())
 	}
-	return own, drop, nil
+	return name, own, drop, nil
 }
 
 // withDatabase replaces the database in a connection string of either form.

@@ -19,7 +19,7 @@ func TestDatabasesHaveNothingOfOthers(t *testing.T) {
 	require.NoError(t, leaving.Close(t.Context()))
 	admin := pgtest.Must(pgxpool.New(t.Context(), server.URL("postgres")))(t)
 	t.Cleanup(admin.Close)
-	own, drop := pgtest.Must2(bench.CreateDatabase(t.Context(), admin, server.URL("postgres")))(t)
+	own, drop := pgtest.Must2((&bench.Cluster{Admin: admin, AdminURL: server.URL("postgres")}).CreateDatabase(t.Context()))(t)
 	require.True(t, pgtest.Scalar[bool](t, pgtest.Connect(t, own), "SELECT to_regclass('public.left_by_others') IS NULL"))
 	require.NoError(t, drop())
 }

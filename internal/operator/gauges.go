@@ -47,27 +47,21 @@ func (g *Gauges) at() component.Source {
 func (g *Gauges) Read(ctx context.Context) []metrics.Sample {
 	// The jobs' own tables are asked once, and waited for only by what shows them.
 	jobs := sync.OnceValues(func() (*counted, error) { return readCounted(ctx, g.All) })
-	readings := make([]reading, len(g.All.Databases))
+	readings := make([]reading, 1+len(g.All.Databases))
+	readings[0].addIf(metrics.ReloadFailed, g.ReloadFailed != nil && g.ReloadFailed.Load())
 	var reading sync.WaitGroup
 	for i, db := range g.All.Databases {
-		reading.Go(func() { readings[i].read(ctx, g, db, jobs) })
+		reading.Go(func() { readings[1+i].read(ctx, g, db, jobs) })
 	}
 	reading.Wait()
 	var samples []metrics.Sample
-	if g.ReloadFailed != nil {
-		failed := metrics.Sample{Metric: metrics.ReloadFailed}
-		if g.ReloadFailed.Load() {
-			failed.Value = 1
-		}
-		samples = append(samples, failed)
-	}
 	for i := range readings {
 		samples = append(samples, readings[i].samples...)
 	}
 	return samples
 }
 
-// reading collects the gauges of one database.
+// reading collects the gauges of one database, or of the process.
 type reading struct{ samples []metrics.Sample }
 
 func (r *reading) add(metric string, value float64, labels ...string) {

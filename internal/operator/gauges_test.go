@@ -135,7 +135,7 @@ func TestGaugesOfAnIdleDatabase(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main")
 	want := map[string]float64{
-		"sexton_up main": 1, "sexton_scrape_complete main": 1, "sexton_notify_queue_usage_ratio main": 0, "sexton_workers": 0,
+		"sexton_up main": 1, "sexton_scrape_complete main": 1, "sexton_notify_queue_usage_ratio main": 0, "sexton_workers": 0, "sexton_reload_failed": 0,
 		"sexton_paused " + cleanUp: 0, "sexton_running " + cleanUp + " main": 0,
 		"sexton_last_success_timestamp_seconds " + cleanUp + " main": 0,
 	}

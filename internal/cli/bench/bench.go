@@ -158,7 +158,7 @@ func siteSettings() map[string]string {
 func onSite(
 	ctx context.Context, server *bench.Cluster, g installer, do func(context.Context, *bench.Site) (bench.Report, error),
 ) (_ bench.Report, err error) {
-	own, drop, err := bench.CreateDatabase(ctx, server.Admin, server.AdminURL)
+	own, drop, err := server.CreateDatabase(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -178,15 +178,12 @@ func onSite(
 	defer all.Close()
 
 	site := &bench.Site{
-		URL: own, Pool: application, Admin: server.Admin, Progress: server.Progress,
+		Cluster: server, URL: own, Pool: application,
 		Work: func(ctx context.Context) error {
 			return run.Work(ctx, all, g.Logger(all.Config), run.Endpoint{})
 		},
 	}
 	cfg, _ := riverjobs.Tracking(all.Config, all.Jobs(), nil)
 	site.AwakeKey1, site.AwakeKey2 = triggers.AwakeKey(cfg.JobsSchema, cfg.Wake[0].Kind)
-	if site.Server, err = bench.ReadServer(ctx, application); err != nil {
-		return nil, err
-	}
 	return do(ctx, site)
 }

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -87,7 +86,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	if err != nil {
 		return err
 	}
-	view.gauges.ReloadFailed = cmp.Or(on.reloadFailed, &atomic.Bool{})
+	view.gauges.ReloadFailed = on.reloadFailed
 	riverLog := dampenRiver(log)
 	defer riverLog.Flush()
 	deps := riverjobs.Deps{
