@@ -33,41 +33,14 @@ const (
 	Undo             = "undo"
 )
 
-// component is a set of objects with versions of its own.
-type component interface {
-	name() string
-	// migrations are all steps that this program knows, by ascending version.
-	migrations() []Migration
-	// creates are the relations that the newest version has in Sexton's schema.
-	creates() []string
-	up(ctx context.Context, s *session, look inspection) ([]Migration, error)
-	// preview returns what up would run of a component, each with a comment.
-	preview(ctx context.Context, s *session, look inspection) ([]string, error)
-	down(ctx context.Context, s *session, look inspection) ([]Migration, error)
-}
-
-// components returns the components that belong into the database.
-func (db Database) components() (list []component) {
-	for _, f := range db.enabled() {
-		list = append(list, sqlComponent{f})
-		if f.name == Jobs {
-			list = append(list, riverComponent{})
-		}
-	}
-	return list
-}
-
 // complete returns the database with every component: what once was installed is removed, whatever is enabled now.
 func (db Database) complete() Database {
 	db.Jobs, db.Components = true, nil
-	for _, f := range families() {
-		db.Components = append(db.Components, f.name)
+	for _, c := range allComponents() {
+		db.Components = append(db.Components, c.name)
 	}
 	return db
 }
-
-// allComponents returns all there are.
-func allComponents() []component { return Database{}.complete().components() }
 
 // Latest is the newest version of a component that this program brings.
 type Latest struct {
@@ -77,7 +50,7 @@ type Latest struct {
 
 // Versions returns the newest version of every component, in the order of their installation.
 func Versions() []Latest {
-	return each.Of(allComponents(), func(c component) Latest { return Latest{Component: c.name(), Version: latest(c)} })
+	return each.Of(allComponents(), func(c component) Latest { return Latest{Component: c.name, Version: latest(c)} })
 }
 
 func latest(c component) int64 {
@@ -85,21 +58,24 @@ func latest(c component) int64 {
 	return migrations[len(migrations)-1].Version
 }
 
-// sqlComponent is a component of ours: a folder of SQL files.
-type sqlComponent struct{ family }
-
-func (c sqlComponent) name() string { return c.family.name }
-
 // versionTable is the name of the component's version table in Sexton's schema.
 func versionTable(component string) string { return "migrations_" + component }
 
-func (c sqlComponent) creates() []string {
-	return append([]string{versionTable(c.name())}, c.family.creates...)
+// relations are all that the newest version has in Sexton's schema.
+func (c component) relations() []string {
+	if c.name == River {
+		return c.creates
+	}
+	return append([]string{versionTable(c.name)}, c.creates...)
 }
 
-// migrations reads the folder. It is part of the program, so what is wrong with it shows in every test.
-func (c sqlComponent) migrations() []Migration {
-	files, _ := fs.Glob(sqlfiles.Migrations, path.Join("migrations", c.name(), "*.up.sql"))
+// migrations are all steps that this program knows, by ascending version. The folder is part of the program, so what is wrong with it shows
+// in every test.
+func (c component) migrations() []Migration {
+	if c.name == River {
+		return riverMigrations()
+	}
+	files, _ := fs.Glob(sqlfiles.Migrations, path.Join("migrations", c.name, "*.up.sql"))
 	migrations := make([]Migration, 0, len(files))
 	for _, file := range files {
 		name := strings.TrimSuffix(path.Base(file), ".up.sql")
@@ -112,27 +88,30 @@ func (c sqlComponent) migrations() []Migration {
 }
 
 // statements returns the SQL of one migration, with the configured names.
-func (c sqlComponent) statements(s *session, m Migration) (string, error) {
-	text, err := fs.ReadFile(sqlfiles.Migrations, path.Join("migrations", c.name(), m.Name+".up.sql"))
+func (c component) statements(s *session, m Migration) (string, error) {
+	text, err := fs.ReadFile(sqlfiles.Migrations, path.Join("migrations", c.name, m.Name+".up.sql"))
 	return s.replacer.Replace(string(text)), problem.Doing(err, "read migration")
 }
 
 // missing are the migrations that the database lacks.
-func (c sqlComponent) missing(look inspection) []Migration {
-	return slices.DeleteFunc(c.migrations(), func(m Migration) bool { return m.Version <= look.versions[c.name()] })
+func (c component) missing(look inspection) []Migration {
+	return slices.DeleteFunc(c.migrations(), func(m Migration) bool { return m.Version <= look.versions[c.name] })
 }
 
 // versions is the name of the component's version table in statements.
-func (c sqlComponent) versions(s *session) string {
-	return pgx.Identifier{s.db.JobsSchema, versionTable(c.name())}.Sanitize()
+func (c component) versions(s *session) string {
+	return pgx.Identifier{s.db.JobsSchema, versionTable(c.name)}.Sanitize()
 }
 
 // up commits each migration together with its version, the first one with the version table, too.
-func (c sqlComponent) up(ctx context.Context, s *session, look inspection) ([]Migration, error) {
+func (c component) up(ctx context.Context, s *session, look inspection) ([]Migration, error) {
+	if c.name == River {
+		return riverUp(ctx, s)
+	}
 	applied := []Migration{}
 	for _, m := range c.missing(look) {
 		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-			if len(applied) == 0 && !slices.Contains(look.relations, versionTable(c.name())) {
+			if len(applied) == 0 && !slices.Contains(look.relations, versionTable(c.name)) {
 				if err := c.createVersions(ctx, s, tx); err != nil {
 					return err
 				}
@@ -156,18 +135,21 @@ func (c sqlComponent) up(ctx context.Context, s *session, look inspection) ([]Mi
 }
 
 // createVersions creates the version table together with its entry in the registry.
-func (c sqlComponent) createVersions(ctx context.Context, s *session, tx pgx.Tx) error {
+func (c component) createVersions(ctx context.Context, s *session, tx pgx.Tx) error {
 	create := "CREATE TABLE " + c.versions(s) + " (version bigint PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT pg_catalog.now())"
 	if _, err := tx.Exec(ctx, create); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, s.db.register(), "table", identity(s.db.JobsSchema, versionTable(c.name())), c.name())
+	_, err := tx.Exec(ctx, s.db.register(), "table", identity(s.db.JobsSchema, versionTable(c.name)), c.name)
 	return err
 }
 
 // down takes everything back at once, together with all versions.
-func (c sqlComponent) down(ctx context.Context, s *session, look inspection) ([]Migration, error) {
-	applied := slices.DeleteFunc(c.migrations(), func(m Migration) bool { return m.Version > look.versions[c.name()] })
+func (c component) down(ctx context.Context, s *session, look inspection) ([]Migration, error) {
+	if c.name == River {
+		return riverDown(ctx, s)
+	}
+	applied := slices.DeleteFunc(c.migrations(), func(m Migration) bool { return m.Version > look.versions[c.name] })
 	slices.Reverse(applied)
 	if len(applied) == 0 {
 		return applied, nil
@@ -185,23 +167,13 @@ func (c sqlComponent) down(ctx context.Context, s *session, look inspection) ([]
 	return applied, nil
 }
 
-// riverComponent is River's own tables, migrated by River's own migrations in Sexton's schema. River
-// keeps its versions itself, so the registry only says that they are ours to remove.
-type riverComponent struct{}
-
-func (riverComponent) name() string { return River }
-
-func (riverComponent) creates() []string {
-	return []string{"river_migration", "river_job", "river_leader", "river_queue", "river_notification", "river_client", "river_client_queue"}
-}
-
 // newRiverMigrator needs no connection to tell what versions there are.
 func newRiverMigrator(pool *pgxpool.Pool, log *slog.Logger, schema string) (*rivermigrate.Migrator[pgx.Tx], error) {
 	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: log, Schema: schema})
 	return migrator, problem.Doing(err, "prepare River's migrations")
 }
 
-func (riverComponent) migrations() []Migration {
+func riverMigrations() []Migration {
 	migrator, err := newRiverMigrator(nil, slog.New(slog.DiscardHandler), "")
 	if err != nil {
 		return nil
@@ -223,7 +195,7 @@ func (s *session) dropLeftOut() (statements []string) {
 	return statements
 }
 
-func (riverComponent) up(ctx context.Context, s *session, _ inspection) ([]Migration, error) {
+func riverUp(ctx context.Context, s *session) ([]Migration, error) {
 	// River commits each version by itself. The entry comes first, so that a crash in between leaves
 	// nothing that Down does not know of.
 	if _, err := s.pool.Exec(ctx, s.db.register(), "river", s.db.JobsSchema, River); err != nil {
@@ -257,7 +229,7 @@ func leaveRoom(ctx context.Context, pool *pgxpool.Pool, table string) error {
 	return err //nolint:wrapcheck // likewise
 }
 
-func (riverComponent) down(ctx context.Context, s *session, _ inspection) ([]Migration, error) {
+func riverDown(ctx context.Context, s *session) ([]Migration, error) {
 	// Removing River's version 6 builds an index of which finished jobs of one key are duplicates. A run that broke off may have left the
 	// schema without the table.
 	var jobs *string

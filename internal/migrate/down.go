@@ -78,10 +78,10 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 			continue
 		}
 		applied, err := c.down(ctx, s, look)
-		from := look.versions[c.name()]
-		report.Components = append(report.Components, ComponentReport{Component: c.name(), From: from, To: from - int64(len(applied)), Applied: applied})
+		from := look.versions[c.name]
+		report.Components = append(report.Components, ComponentReport{Component: c.name, From: from, To: from - int64(len(applied)), Applied: applied})
 		if err != nil {
-			return s.db.explain(look, fmt.Errorf("remove %s: %w", c.name(), err), asOwner)
+			return s.db.explain(look, fmt.Errorf("remove %s: %w", c.name, err), asOwner)
 		}
 		s.logApplied(ctx, c, "down", applied)
 	}
@@ -104,10 +104,10 @@ func (s *session) refuseLeftovers(ctx context.Context, before inspection) error 
 	}
 	var left []string
 	for _, c := range allComponents() {
-		for _, name := range c.creates() {
+		for _, name := range c.relations() {
 			id := identity(s.db.JobsSchema, name)
-			ours := before.ownsRelation(id) || c.name() == River && before.installed(s.db, c)
-			if ours && name != versionTable(c.name()) && slices.Contains(look.relations, name) {
+			ours := before.ownsRelation(id) || c.name == River && before.installed(s.db, c)
+			if ours && name != versionTable(c.name) && slices.Contains(look.relations, name) {
 				left = append(left, id)
 			}
 		}
@@ -124,19 +124,19 @@ func (s *session) refusePending(ctx context.Context, look inspection, force, tri
 		return nil
 	}
 	var waiting []string
-	for _, f := range families() {
+	for _, c := range allComponents() {
 		// Of a queue that the application has brought along the registry knows nothing.
-		there := look.tracked[f.queue].there()
-		if f.pending.table != f.queue {
-			there = slices.Contains(look.relations, f.pending.table)
+		there := look.tracked[c.queue].there()
+		if c.pending.table != c.queue {
+			there = slices.Contains(look.relations, c.pending.table)
 		}
-		if id := s.db.pendingID(f); there && look.owns("table", id) {
+		if id := s.db.pendingID(c); there && look.owns("table", id) {
 			var count int64
-			if err := s.pool.QueryRow(ctx, "SELECT pg_catalog.count(*) FROM "+id+" WHERE "+f.pending.condition).Scan(&count); err != nil {
-				return fmt.Errorf("count what waits for %s: %w", f.name, err)
+			if err := s.pool.QueryRow(ctx, "SELECT pg_catalog.count(*) FROM "+id+" WHERE "+c.pending.condition).Scan(&count); err != nil {
+				return fmt.Errorf("count what waits for %s: %w", c.name, err)
 			}
 			if count > 0 {
-				waiting = append(waiting, fmt.Sprintf("database %s still has "+f.pending.said, s.db.Name, count))
+				waiting = append(waiting, fmt.Sprintf("database %s still has "+c.pending.said, s.db.Name, count))
 			}
 		}
 	}
@@ -165,9 +165,9 @@ func (s *session) uninstallTriggers(ctx context.Context) (*triggers.Report, erro
 // look well and record nothing.
 func (s *session) refuseDependents(ctx context.Context, look inspection) error {
 	deletionTables, views := []string{}, []string{}
-	for _, f := range families() {
-		if id := s.db.queueID(f); look.owns("table", id) {
-			deletionTables = append(deletionTables, f.queue)
+	for _, c := range allComponents() {
+		if id := s.db.queueID(c); look.owns("table", id) {
+			deletionTables = append(deletionTables, c.queue)
 		}
 	}
 	for o := range look.objects {
@@ -190,10 +190,10 @@ func (s *session) refuseDependents(ctx context.Context, look inspection) error {
 func (s *session) dropRegistry(ctx context.Context, look inspection) (schemaKept bool, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		for _, c := range allComponents() {
-			if c.name() == River || !look.installed(s.db, c) {
+			if c.name == River || !look.installed(s.db, c) {
 				continue
 			}
-			if _, err := tx.Exec(ctx, "DROP TABLE IF EXISTS "+pgx.Identifier{s.db.JobsSchema, versionTable(c.name())}.Sanitize()); err != nil {
+			if _, err := tx.Exec(ctx, "DROP TABLE IF EXISTS "+pgx.Identifier{s.db.JobsSchema, versionTable(c.name)}.Sanitize()); err != nil {
 				return err
 			}
 		}

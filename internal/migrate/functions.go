@@ -39,8 +39,8 @@ type function struct {
 }
 
 // functions reads the component's folder. A component without functions has no digest.
-func (c sqlComponent) functions(db Database) (found []function, digest string) {
-	files, _ := fs.Glob(sqlfiles.Functions, path.Join(functions, c.name(), "*.sql"))
+func (c component) functions(db Database) (found []function, digest string) {
+	files, _ := fs.Glob(sqlfiles.Functions, path.Join(functions, c.name, "*.sql"))
 	replacer, sum := db.replacer(), sha256.New()
 	for _, file := range files {
 		data, _ := fs.ReadFile(sqlfiles.Functions, file)
@@ -58,32 +58,24 @@ func (c sqlComponent) functions(db Database) (found []function, digest string) {
 
 // functionsDiffer reports whether the component's functions are missing or come from another release.
 func (db Database) functionsDiffer(look inspection, c component) bool {
-	own, is := c.(sqlComponent)
-	if !is {
-		return false
-	}
-	found, digest := own.functions(db)
-	return len(found) > 0 && look.objects[object{functions, digest}] != c.name()
+	found, digest := c.functions(db)
+	return len(found) > 0 && look.objects[object{functions, digest}] != c.name
 }
 
 // functionsOutdated reports whether the component's functions are missing or come from an earlier release.
 func (db Database) functionsOutdated(look inspection, c component) bool {
-	if !db.functionsDiffer(look, c) {
-		return false
-	}
-	own, _ := c.(sqlComponent)
-	_, digest := own.functions(db)
-	return look.objects[object{earlier, digest}] != c.name()
+	_, digest := c.functions(db)
+	return db.functionsDiffer(look, c) && look.objects[object{earlier, digest}] != c.name
 }
 
 // installFunctions writes the component's functions, all in one transaction, where their text differs from what was installed last.
 // What is replaced keeps its owner and rights.
-func (c sqlComponent) installFunctions(ctx context.Context, s *session, look inspection) error {
+func (c component) installFunctions(ctx context.Context, s *session, look inspection) error {
 	if !s.db.functionsDiffer(look, c) {
 		return nil
 	}
 	found, digest := c.functions(s.db)
-	back := look.objects[object{earlier, digest}] == c.name()
+	back := look.objects[object{earlier, digest}] == c.name
 	objects, register := s.db.registry(), s.db.register()
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		// Bodies may use what a later file or component brings.
@@ -101,7 +93,7 @@ func (c sqlComponent) installFunctions(ctx context.Context, s *session, look ins
 			if f.signature == "" {
 				continue
 			}
-			if _, err := tx.Exec(ctx, register, "function", f.signature, c.name()); err != nil {
+			if _, err := tx.Exec(ctx, register, "function", f.signature, c.name); err != nil {
 				return err
 			}
 		}
@@ -112,16 +104,16 @@ func (c sqlComponent) installFunctions(ctx context.Context, s *session, look ins
 		if back {
 			supersede = "DELETE FROM " + objects + " WHERE kind IN ($1, $3) AND component = $2"
 		}
-		if _, err := tx.Exec(ctx, supersede, functions, c.name(), earlier); err != nil {
+		if _, err := tx.Exec(ctx, supersede, functions, c.name, earlier); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, register, functions, digest, c.name())
+		_, err := tx.Exec(ctx, register, functions, digest, c.name)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("install functions of %s: %w", c.name(), err)
+		return fmt.Errorf("install functions of %s: %w", c.name, err)
 	}
-	log := s.log.With(slog.String("database", s.db.Name), slog.String("component", c.name()), slog.Int("functions", len(found)))
+	log := s.log.With(slog.String("database", s.db.Name), slog.String("component", c.name), slog.Int("functions", len(found)))
 	if back {
 		log.WarnContext(ctx, "functions_put_back", slog.String("error", "a later release had installed its own: run `sexton migrate up` of that one"))
 	} else {
@@ -131,20 +123,20 @@ func (c sqlComponent) installFunctions(ctx context.Context, s *session, look ins
 }
 
 // remove drops what the registry lists for the component, except the version table, and the entries there.
-func (c sqlComponent) remove(ctx context.Context, s *session, tx pgx.Tx) error {
-	relations := each.Of(c.family.creates, func(name string) string { return identity(s.db.JobsSchema, name) })
+func (c component) remove(ctx context.Context, s *session, tx pgx.Tx) error {
+	relations := each.Of(c.creates, func(name string) string { return identity(s.db.JobsSchema, name) })
 	var queue *string
-	if id := s.db.queueID(c.family); id != "" {
+	if id := s.db.queueID(c); id != "" {
 		queue, relations = &id, append(relations, id)
 	}
 	var drops string
-	if err := tx.QueryRow(ctx, s.replacer.Replace(sqlText("component_drops")), c.name(), relations, queue).Scan(&drops); err != nil {
+	if err := tx.QueryRow(ctx, s.replacer.Replace(sqlText("component_drops")), c.name, relations, queue).Scan(&drops); err != nil {
 		return fmt.Errorf("look up objects: %w", err)
 	}
 	if _, err := tx.Exec(ctx, drops); err != nil {
 		return fmt.Errorf("drop objects: %w", err)
 	}
-	_, err := tx.Exec(ctx, s.replacer.Replace(sqlText("delete_objects")), c.name(), identity(s.db.JobsSchema, versionTable(c.name())))
+	_, err := tx.Exec(ctx, s.replacer.Replace(sqlText("delete_objects")), c.name, identity(s.db.JobsSchema, versionTable(c.name)))
 	return err
 }
 
@@ -164,7 +156,7 @@ type Roles struct {
 func Grants(db Database) string {
 	names := []string{"header"}
 	for _, c := range db.components() {
-		names = append(names, c.name())
+		names = append(names, c.name)
 	}
 	return db.replacer().Replace(readGrants(names...))
 }

@@ -129,8 +129,8 @@ func (db Database) readRegistry(ctx context.Context, tx pgx.Tx, look *inspection
 
 func (db Database) readVersions(ctx context.Context, tx pgx.Tx, look *inspection) error {
 	for _, c := range allComponents() {
-		table, query := versionTable(c.name()), "SELECT coalesce(pg_catalog.max(version), 0) FROM %s"
-		if c.name() == River {
+		table, query := versionTable(c.name), "SELECT coalesce(pg_catalog.max(version), 0) FROM %s"
+		if c.name == River {
 			// Before its version 5 River's table has no column line.
 			table = "river_migration"
 			query = "SELECT coalesce(pg_catalog.max(version), 0) FROM %s AS m WHERE coalesce(pg_catalog.to_jsonb(m) ->> 'line', 'main') = 'main'"
@@ -140,9 +140,9 @@ func (db Database) readVersions(ctx context.Context, tx pgx.Tx, look *inspection
 		}
 		var version int64
 		if err := tx.QueryRow(ctx, fmt.Sprintf(query, pgx.Identifier{db.JobsSchema, table}.Sanitize())).Scan(&version); err != nil {
-			return fmt.Errorf("read version of %s: %w", c.name(), err)
+			return fmt.Errorf("read version of %s: %w", c.name, err)
 		}
-		look.versions[c.name()] = version
+		look.versions[c.name] = version
 	}
 	return nil
 }
@@ -159,10 +159,10 @@ func (i inspection) ownsRelation(identity string) bool {
 
 // installed reports whether Sexton began to install the component here.
 func (i inspection) installed(db Database, c component) bool {
-	if c.name() == River {
+	if c.name == River {
 		return i.owns("river", db.JobsSchema)
 	}
-	return i.owns("table", identity(db.JobsSchema, versionTable(c.name())))
+	return i.owns("table", identity(db.JobsSchema, versionTable(c.name)))
 }
 
 // What to run where the role lacks a right: to look, and to change what another role owns.

@@ -99,16 +99,14 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 		for _, c := range db.components() {
 			applied, err := c.up(ctx, s, look)
 			report.Components = append(report.Components, ComponentReport{
-				Component: c.name(), From: look.versions[c.name()], To: last(applied, look.versions[c.name()]), Applied: applied,
+				Component: c.name, From: look.versions[c.name], To: last(applied, look.versions[c.name]), Applied: applied,
 			})
 			if err != nil {
-				return db.explain(look, fmt.Errorf("migrate %s: %w", c.name(), err), asOwner)
+				return db.explain(look, fmt.Errorf("migrate %s: %w", c.name, err), asOwner)
 			}
 			s.logApplied(ctx, c, "up", applied)
-			if own, is := c.(sqlComponent); is {
-				if err := own.installFunctions(ctx, s, look); err != nil {
-					return db.explain(look, err, asOwner)
-				}
+			if err := c.installFunctions(ctx, s, look); err != nil {
+				return db.explain(look, err, asOwner)
 			}
 		}
 		if err := errors.Join(s.writeKinds(ctx), s.writeApplicationTables(ctx)); err != nil {
@@ -129,7 +127,7 @@ func last(applied []Migration, otherwise int64) int64 {
 func (s *session) logApplied(ctx context.Context, c component, direction string, applied []Migration) {
 	for _, m := range applied {
 		s.log.InfoContext(ctx, "migration_applied",
-			slog.String("database", s.db.Name), slog.String("component", c.name()), slog.String("direction", direction),
+			slog.String("database", s.db.Name), slog.String("component", c.name), slog.String("direction", direction),
 			slog.Int64("version", m.Version), slog.String("name", m.Name))
 	}
 }
@@ -175,16 +173,20 @@ func Preview(ctx context.Context, log *slog.Logger, db Database) (string, error)
 	return strings.Join(parts, "\n"), problem.Doing(err, "preview migration of database %s", db.Name)
 }
 
-func (c sqlComponent) preview(_ context.Context, s *session, look inspection) (statements []string, _ error) {
+// preview returns what up would run of a component, each with a comment.
+func (c component) preview(ctx context.Context, s *session, look inspection) (statements []string, _ error) {
+	if c.name == River {
+		return riverPreview(ctx, s)
+	}
 	for _, m := range c.missing(look) {
 		text, err := c.statements(s, m)
 		if err != nil {
 			return nil, err
 		}
-		statements = append(statements, fmt.Sprintf("-- migration %d of %s\n%s", m.Version, c.name(), text))
+		statements = append(statements, fmt.Sprintf("-- migration %d of %s\n%s", m.Version, c.name, text))
 	}
 	if s.db.functionsDiffer(look, c) {
-		statements = append(statements, "-- functions of "+c.name()+", whose bodies may use what comes later\nSET check_function_bodies = off")
+		statements = append(statements, "-- functions of "+c.name+", whose bodies may use what comes later\nSET check_function_bodies = off")
 		found, _ := c.functions(s.db)
 		for _, f := range found {
 			statements = append(statements, f.text)
@@ -193,7 +195,7 @@ func (c sqlComponent) preview(_ context.Context, s *session, look inspection) (s
 	return statements, nil
 }
 
-func (riverComponent) preview(ctx context.Context, s *session, _ inspection) (statements []string, _ error) {
+func riverPreview(ctx context.Context, s *session) (statements []string, _ error) {
 	migrator, err := newRiverMigrator(s.pool, slog.New(slog.DiscardHandler), s.db.JobsSchema)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 	sqlfiles "sexton/sql"
@@ -34,9 +35,9 @@ func (db Database) fits(look inspection) error {
 		return fmt.Errorf("database %s: %s", db.Name, found)
 	}
 	for _, c := range allComponents() {
-		if current := look.versions[c.name()]; current > latest(c) {
-			return db.unfit(c.name(), "run a newer sexton", "component %s is at version %d, this binary knows version %d; "+
-				"this binary is older than the schema, use a newer one", c.name(), current, latest(c))
+		if current := look.versions[c.name]; current > latest(c) {
+			return db.unfit(c.name, "run a newer sexton", "component %s is at version %d, this binary knows version %d; "+
+				"this binary is older than the schema, use a newer one", c.name, current, latest(c))
 		}
 	}
 	for o := range look.objects {
@@ -45,12 +46,12 @@ func (db Database) fits(look inspection) error {
 		if o.kind == "column" {
 			installed = installed[:max(0, strings.LastIndex(installed, "."))]
 		}
-		for _, f := range db.enabled() {
-			want := db.queueID(f)
-			if want != "" && (o.kind == "table" || o.kind == "column") && strings.HasSuffix(installed, "."+f.queue) && installed != want {
+		for _, c := range db.components() {
+			want := db.queueID(c)
+			if want != "" && (o.kind == "table" || o.kind == "column") && strings.HasSuffix(installed, "."+c.queue) && installed != want {
 				const fix = "set the schema back, or run `sexton migrate down` with the old configuration first"
 				return &SchemaError{Object: installed, Fix: fix, text: fmt.Sprintf(
-					"database %s has its %s in %s, but the configuration puts them into %s; "+fix, db.Name, f.holds, installed, want)}
+					"database %s has its %s in %s, but the configuration puts them into %s; "+fix, db.Name, c.holds, installed, want)}
 			}
 		}
 	}
@@ -58,15 +59,15 @@ func (db Database) fits(look inspection) error {
 }
 
 // fitsQueue reports why a deletion table that the application has brought along cannot be used.
-func (db Database) fitsQueue(f family, table relation) error {
+func (db Database) fitsQueue(c component, table relation) error {
 	if !table.there() {
 		return nil
 	}
 	if table.kind != "r" {
-		return db.conflict("it is no ordinary table; rename it", db.queueID(f))
+		return db.conflict("it is no ordinary table; rename it", db.queueID(c))
 	}
-	if lacking := table.lacks(f.columns); len(lacking) > 0 {
-		return db.conflict("it lacks the columns "+strings.Join(lacking, ", ")+"; add them, or rename the table to have it created", db.queueID(f))
+	if lacking := table.lacks(c.columns); len(lacking) > 0 {
+		return db.conflict("it lacks the columns "+strings.Join(lacking, ", ")+"; add them, or rename the table to have it created", db.queueID(c))
 	}
 	return nil
 }
@@ -84,10 +85,10 @@ func (db Database) conflicts(look inspection) error {
 	}
 	for _, c := range db.components() {
 		// The registry knows River as a whole.
-		if c.name() == River && look.installed(db, c) {
+		if c.name == River && look.installed(db, c) {
 			continue
 		}
-		for _, name := range c.creates() {
+		for _, name := range c.relations() {
 			if id := identity(db.JobsSchema, name); slices.Contains(look.relations, name) && !look.ownsRelation(id) {
 				taken = append(taken, id)
 			}
@@ -96,8 +97,8 @@ func (db Database) conflicts(look inspection) error {
 	if len(taken) > 0 {
 		return db.conflict("choose another jobs.schema, or rename them", taken...)
 	}
-	for _, f := range db.enabled() {
-		if id := db.queueID(f); look.tracked[f.queue].there() && len(f.columns) == 0 && !look.owns("table", id) {
+	for _, c := range db.components() {
+		if id := db.queueID(c); look.tracked[c.queue].there() && len(c.columns) == 0 && !look.owns("table", id) {
 			return db.conflict(
 				"rename that table (Sexton does not take over the queue of another installation), or point the database's schema elsewhere", id)
 		}
@@ -113,7 +114,7 @@ func (db Database) privileges(look inspection) error {
 	}
 	role, schema, tracked := quote(look.role), quote(db.JobsSchema), quote(db.TrackedSchema)
 	pending := !look.registry || slices.ContainsFunc(db.components(), func(c component) bool {
-		return look.versions[c.name()] < latest(c) || db.functionsDiffer(look, c)
+		return look.versions[c.name] < latest(c) || db.functionsDiffer(look, c)
 	})
 	switch {
 	case !pending:
@@ -123,8 +124,8 @@ func (db Database) privileges(look inspection) error {
 	case look.hasSchema && !look.mayCreateInSchema:
 		lacks("may not create tables in schema "+schema, fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA %s TO %s", schema, role))
 	}
-	creates := slices.ContainsFunc(db.enabled(), func(f family) bool {
-		return f.queue != "" && look.versions[f.name] == 0 && !look.tracked[f.queue].there()
+	creates := slices.ContainsFunc(db.components(), func(c component) bool {
+		return c.queue != "" && look.versions[c.name] == 0 && !look.tracked[c.queue].there()
 	})
 	if creates {
 		switch {
@@ -186,12 +187,12 @@ func Status(ctx context.Context, db Database) ([]ComponentStatus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look at schema of database %s: %w", db.Name, err)
 	}
-	enabled := db.components()
+	enabled := each.Of(db.components(), func(c component) string { return c.name })
 	statuses := []ComponentStatus{}
 	for _, c := range allComponents() {
 		status := ComponentStatus{
-			Component: c.name(), Current: look.versions[c.name()], Latest: latest(c), Pending: []Migration{},
-			Enabled: slices.ContainsFunc(enabled, func(e component) bool { return e.name() == c.name() }),
+			Component: c.name, Current: look.versions[c.name], Latest: latest(c), Pending: []Migration{},
+			Enabled: slices.Contains(enabled, c.name),
 		}
 		if !status.Enabled && status.Current == 0 {
 			continue
@@ -233,7 +234,7 @@ func Check(ctx context.Context, db Database) error {
 	}
 	for _, c := range db.components() {
 		const up = "sexton migrate up"
-		name, missing := c.name(), db.removed(look, c)
+		name, missing := c.name, db.removed(look, c)
 		switch current := look.versions[name]; {
 		case current == 0:
 			return db.unfit(name, up, "component %s is not installed; run `%s`", name, up)
@@ -251,14 +252,14 @@ func Check(ctx context.Context, db Database) error {
 
 // removed returns a table of the component that the registry lists and that is gone.
 func (db Database) removed(look inspection, c component) string {
-	for _, name := range c.creates() {
+	for _, name := range c.relations() {
 		id := identity(db.JobsSchema, name)
 		if look.ownsRelation(id) && !slices.Contains(look.relations, name) {
 			return id
 		}
 	}
-	if own, is := c.(sqlComponent); is && !look.tracked[own.queue].there() {
-		return db.queueID(own.family)
+	if !look.tracked[c.queue].there() {
+		return db.queueID(c)
 	}
 	return ""
 }

@@ -9,8 +9,10 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// family says what belongs to a component beside its folder of migrations. What all components do with that stands in other files, once.
-type family struct {
+// component is a set of objects with versions of its own: a folder of migrations, and what is said of it here. What all components do with that
+// stands in other files, once. River's own tables are one, too: River migrates them in Sexton's schema and keeps their versions, so the
+// registry only says that they are ours to remove.
+type component struct {
 	name string
 	// creates are the relations that the newest version has in Sexton's schema, its version table aside.
 	creates []string
@@ -37,8 +39,8 @@ type right struct {
 	privileges []string
 }
 
-// pending counts rows of a table that meet the condition. The table is in the tracked schema if it is the family's queue, and else in
-// Sexton's; said takes the number. A family without a table has none.
+// pending counts rows of a table that meet the condition. The table is in the tracked schema if it is the component's queue, and else in
+// Sexton's; said takes the number. A component without a table has none.
 type pending struct{ table, condition, said string }
 
 // The tables of the tracked schema that more than one component works with.
@@ -49,11 +51,14 @@ const (
 	groups     = "groups"
 )
 
-// families are all components of ours, in the order of their installation.
-func families() []family {
-	list := []family{
+// allComponents are all there are, in the order of their installation.
+func allComponents() []component {
+	list := []component{
 		{name: Base, creates: []string{"fences", "events", "run_counts", "application_tables", "backlog"}},
 		{name: Jobs, creates: []string{"leases", "runs", "clients", "schedules", "job_kinds", "generations", "samples", "audit"}},
+		{name: River, creates: []string{
+			"river_migration", "river_job", "river_leader", "river_queue", "river_notification", "river_client", "river_client_queue",
+		}},
 		{
 			name: LooseForeignKeys, creates: []string{"swept", "revived"}, queue: tombstones, holds: "tombstones",
 			rights: []right{{tombstones, []string{"SELECT", "INSERT"}}},
@@ -66,18 +71,18 @@ func families() []family {
 		externalDiffs(),
 		{name: Undo, creates: []string{"undo", "undo_layouts", "undo_state", "undo_marks", "batches", "undo_rest", "batches_rest"}},
 	}
-	// A folder of migrations is a component, too.
+	// A folder of migrations alone is a component, too.
 	folders, _ := fs.ReadDir(sqlfiles.Migrations, "migrations")
 	for _, folder := range folders {
-		if name := folder.Name(); folder.IsDir() && !slices.ContainsFunc(list, func(f family) bool { return f.name == name }) {
-			list = append(list, family{name: name})
+		if name := folder.Name(); folder.IsDir() && !slices.ContainsFunc(list, func(c component) bool { return c.name == name }) {
+			list = append(list, component{name: name})
 		}
 	}
 	return list
 }
 
-func ghostUsers() family {
-	return family{
+func ghostUsers() component {
+	return component{
 		name: GhostUsers, queue: ghostQueue, holds: "users to be deleted",
 		columns: []string{"id", "user_id", "initiator_user_id", "hard_delete", "consume_after", "created_at", "updated_at"},
 		needs: []need{{
@@ -94,9 +99,9 @@ func ghostUsers() family {
 	}
 }
 
-func placeholderUsers() family {
+func placeholderUsers() component {
 	const details = "import_placeholder_user_details"
-	return family{
+	return component{
 		name: PlaceholderUsers, creates: []string{"placeholder_rules"}, queue: details, holds: "details of placeholder users",
 		columns: []string{"id", "placeholder_user_id", "namespace_id", "deletion_attempts", "last_deletion_attempt_at", "created_at", "updated_at"},
 		rights:  []right{{details, []string{"SELECT"}}},
@@ -105,9 +110,9 @@ func placeholderUsers() family {
 	}
 }
 
-func adjournedGroups() family {
+func adjournedGroups() component {
 	const schedules, destructions = "group_deletion_schedules", "group_destructions"
-	return family{
+	return component{
 		name: AdjournedGroups, creates: []string{destructions, "group_deletion_failures"}, queue: schedules, holds: "groups to be deleted",
 		columns: []string{"group_id", "user_id", "marked_for_deletion_on"},
 		needs: []need{
@@ -128,9 +133,9 @@ func adjournedGroups() family {
 	}
 }
 
-func externalDiffs() family {
+func externalDiffs() component {
 	const removals = "external_diff_removals"
-	return family{
+	return component{
 		name:    ExternalDiffs,
 		creates: []string{"external_diffs", removals, "external_diff_cursors", "external_diff_installation", "external_diff_stores"},
 		needs: []need{
@@ -157,60 +162,60 @@ func optionalTables() []string {
 
 // trackedTables are all tables of the tracked schema that components share with the application.
 func trackedTables() (names []string) {
-	for _, f := range families() {
-		if f.queue != "" {
-			names = append(names, f.queue)
+	for _, c := range allComponents() {
+		if c.queue != "" {
+			names = append(names, c.queue)
 		}
-		for _, n := range f.needs {
+		for _, n := range c.needs {
 			names = append(names, n.table)
 		}
 	}
 	return names
 }
 
-// enabled are the families that belong into the database.
-func (db Database) enabled() []family {
-	return slices.DeleteFunc(families(), func(f family) bool {
-		switch f.name {
+// components are those that belong into the database.
+func (db Database) components() []component {
+	return slices.DeleteFunc(allComponents(), func(c component) bool {
+		switch c.name {
 		case Base:
 			return false
-		case Jobs:
+		case Jobs, River:
 			return !db.Jobs
 		default:
-			return !slices.Contains(db.Components, f.name)
+			return !slices.Contains(db.Components, c.name)
 		}
 	})
 }
 
-// queueID is the deletion table's name in the registry; empty where the family has none.
-func (db Database) queueID(f family) string {
-	if f.queue == "" {
+// queueID is the deletion table's name in the registry; empty where the component has none.
+func (db Database) queueID(c component) string {
+	if c.queue == "" {
 		return ""
 	}
-	return identity(db.TrackedSchema, f.queue)
+	return identity(db.TrackedSchema, c.queue)
 }
 
-// pendingID is the name of the table with the family's work in the registry.
-func (db Database) pendingID(f family) string {
-	if f.pending.table == f.queue {
-		return db.queueID(f)
+// pendingID is the name of the table with the component's work in the registry.
+func (db Database) pendingID(c component) string {
+	if c.pending.table == c.queue {
+		return db.queueID(c)
 	}
-	return identity(db.JobsSchema, f.pending.table)
+	return identity(db.JobsSchema, c.pending.table)
 }
 
 // requirements refuses to install what the application's tables do not fit. A component that is installed may
 // find the application changed; that is for the job to say.
 func (db Database) requirements(look inspection) error {
-	for _, f := range db.enabled() {
-		if look.versions[f.name] > 0 {
+	for _, c := range db.components() {
+		if look.versions[c.name] > 0 {
 			continue
 		}
-		for _, n := range f.needs {
-			if err := db.requires(f.name, n, look.tracked[n.table]); err != nil {
+		for _, n := range c.needs {
+			if err := db.requires(c.name, n, look.tracked[n.table]); err != nil {
 				return err
 			}
 		}
-		if err := db.fitsQueue(f, look.tracked[f.queue]); err != nil {
+		if err := db.fitsQueue(c, look.tracked[c.queue]); err != nil {
 			return err
 		}
 	}
@@ -238,8 +243,8 @@ func (db Database) requires(component string, n need, table relation) error {
 
 // ownerNeeds are the application's tables that functions work on with their owner's rights, with one privilege each.
 func (db Database) ownerNeeds() (tables, privileges []string) {
-	for _, f := range db.enabled() {
-		for _, r := range f.rights {
+	for _, c := range db.components() {
+		for _, r := range c.rights {
 			for _, privilege := range r.privileges {
 				tables, privileges = append(tables, r.table), append(privileges, privilege)
 			}
