@@ -173,7 +173,7 @@ func trackedTables() (names []string) {
 	return names
 }
 
-// components are those that belong into the database.
+// components are the ones that belong into the database.
 func (db Database) components() []component {
 	return slices.DeleteFunc(allComponents(), func(c component) bool {
 		switch c.name {
