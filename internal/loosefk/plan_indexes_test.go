@@ -295,7 +295,7 @@ func TestPlanAsksTheChildrensDatabase(t *testing.T) {
 	backlog := dryrun.Backlog{Pending: 2, Due: 2}
 	require.Len(t, runs["main"].Definitions, 2)
 	require.Equal(t, dryrun.Definition{
-		Child: "builds", ChildDatabase: "ci", Column: "parent_id", Parent: "parents", Action: definitions.Delete,
+		Named:      dryrun.Named{Child: "builds", ChildDatabase: "ci", Column: "parent_id", Parent: "parents", Action: definitions.Delete},
 		Conditions: []dryrun.Condition{}, Backlog: backlog, Rows: 19,
 		Access: dryrun.AccessPath{Node: "Seq Scan", Table: "builds", Pages: 1}, Findings: []string{},
 		MissingIndexes: []dryrun.MissingIndex{
@@ -309,7 +309,7 @@ func TestPlanAsksTheChildrensDatabase(t *testing.T) {
 				Create: "CREATE INDEX CONCURRENTLY ON public.steps (build_id);",
 			},
 		},
-		Then: []dryrun.FollowOn{{Child: "traces", Column: "build_id", Parent: "builds", Action: definitions.Nullify}},
+		Then: []dryrun.Named{{Child: "traces", Column: "build_id", Parent: "builds", Action: definitions.Nullify}},
 	}, runs["main"].Definitions[0])
 	require.Empty(t, runs["main"].Definitions[1].ChildDatabase)
 	require.EqualValues(t, 20, runs["main"].Definitions[1].Rows)
@@ -337,7 +337,7 @@ logs: [{table: steps, column: step_id, on_delete: async_delete}]
 	require.NoError(t, problems.Err())
 	sites[0].Parents, sites[1].Parents = found["main"], found["ci"]
 	runs := pgtest.Must(dryrun.Plan(t.Context(), sites, planLimits()))(t)
-	require.Equal(t, []dryrun.FollowOn{{Child: "logs", ChildDatabase: "ci", Column: "step_id", Parent: "steps", Action: definitions.Delete}},
+	require.Equal(t, []dryrun.Named{{Child: "logs", ChildDatabase: "ci", Column: "step_id", Parent: "steps", Action: definitions.Delete}},
 		runs["main"].Definitions[0].Then, "steps go by cascade")
 	require.Empty(t, runs["ci"].Definitions[0].Then)
 }

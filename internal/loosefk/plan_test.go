@@ -68,10 +68,10 @@ updated: [{table: parents, column: parent_id, on_delete: update_column_to, targe
 	backlog := dryrun.Backlog{Pending: 4, Due: 3, Deferred: 1}
 	planned := func(child string, action definitions.Action, rows int64, conditions ...dryrun.Condition) dryrun.Definition {
 		return dryrun.Definition{
-			Child: child, Column: "parent_id", Parent: "parents", Action: action, Backlog: backlog, Rows: rows,
+			Named: dryrun.Named{Child: child, Column: "parent_id", Parent: "parents", Action: action}, Backlog: backlog, Rows: rows,
 			Conditions: append([]dryrun.Condition{}, conditions...),
 			Access:     dryrun.AccessPath{Node: "Bitmap Heap Scan", Index: child + "_parent_id_idx", UsesIndex: true, Table: child, Pages: 1},
-			Findings:   []string{}, MissingIndexes: []dryrun.MissingIndex{}, Then: []dryrun.FollowOn{},
+			Findings:   []string{}, MissingIndexes: []dryrun.MissingIndex{}, Then: []dryrun.Named{},
 		}
 	}
 	require.Equal(t, &dryrun.Result{
@@ -183,11 +183,11 @@ b: [{table: a, column: a_id, on_delete: async_delete}]
 d: [{table: c, column: c_id, on_delete: async_delete}]
 e: [{table: b, column: b_id, on_delete: async_nullify}]
 `, planLimits())
-	then := func(parent, child, column string, action definitions.Action) dryrun.FollowOn {
-		return dryrun.FollowOn{Child: child, Column: column, Parent: parent, Action: action}
+	then := func(parent, child, column string, action definitions.Action) dryrun.Named {
+		return dryrun.Named{Child: child, Column: column, Parent: parent, Action: action}
 	}
-	require.Equal(t, []dryrun.FollowOn{then("a", "a", "a_id", definitions.Delete), then("a", "b", "a_id", definitions.Delete)}, run.Definitions[0].Then)
-	require.Equal(t, []dryrun.FollowOn{
+	require.Equal(t, []dryrun.Named{then("a", "a", "a_id", definitions.Delete), then("a", "b", "a_id", definitions.Delete)}, run.Definitions[0].Then)
+	require.Equal(t, []dryrun.Named{
 		then("b", "e", "b_id", definitions.Nullify),
 		then("c", "d", "c_id", definitions.Delete), // by way of the real foreign key
 	}, run.Definitions[1].Then)

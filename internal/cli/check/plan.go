@@ -132,7 +132,7 @@ func accessText(access dryrun.AccessPath) string {
 	}
 }
 
-func followOnText(then []dryrun.FollowOn) string {
+func followOnText(then []dryrun.Named) string {
 	if len(then) == 0 {
 		return "-"
 	}

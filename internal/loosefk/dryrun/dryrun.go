@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/definitions"
+	"sexton/internal/each"
 	"sexton/internal/fault"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
@@ -25,16 +26,10 @@ type Result struct {
 
 // Definition is one definition with its work and how Postgres would do it.
 type Definition struct {
-	// Child and Parent are schema.table; "public." is left out as in definitions. Column lists the columns of a
-	// composite key, with commas.
-	Child string `json:"child"`
-	// ChildDatabase is where the child lives, and indexes are missing, if that is not the parent's database.
-	ChildDatabase string             `json:"child_database,omitempty"`
-	Column        string             `json:"column"`
-	Parent        string             `json:"parent"`
-	Action        definitions.Action `json:"action"`
-	Conditions    []Condition        `json:"conditions"`
-	Backlog                          //nolint:embeddedstructfieldcheck // the order is that of the document
+	Named
+
+	Conditions []Condition `json:"conditions"`
+	Backlog                //nolint:embeddedstructfieldcheck // the order is that of the document
 	// Rows are the children of the due tombstones that the action would meet. RowsCapped reports that there are
 	// more, or may be: counting stopped at a cap, ran out of time or met an error, which Findings tell.
 	Rows       int64      `json:"rows"`
@@ -45,7 +40,29 @@ type Definition struct {
 	// MissingIndexes are those of the child first, then those of the foreign keys below it.
 	MissingIndexes []MissingIndex `json:"missing_indexes"`
 	// Then are the definitions that follow on, as the rows that go are tombstones' parents themselves.
-	Then []FollowOn `json:"then"`
+	Then []Named `json:"then"`
+}
+
+// Named names a definition.
+type Named struct {
+	// Child and Parent are schema.table; "public." is left out as in definitions. Column lists the columns of a
+	// composite key, with commas.
+	Child string `json:"child"`
+	// ChildDatabase is where the child lives, and indexes are missing, if that is not the database that is planned for.
+	ChildDatabase string             `json:"child_database,omitempty"`
+	Column        string             `json:"column"`
+	Parent        string             `json:"parent"`
+	Action        definitions.Action `json:"action"`
+}
+
+// named names a definition from the place of the database that is planned for.
+func named(parent *loosefk.Parent, reference *loosefk.Reference, home string) Named {
+	d := reference.Definition
+	n := Named{Child: reference.Child.Label(), Column: d.ColumnList(), Parent: parent.Label(), Action: d.OnDelete}
+	if reference.Database != home {
+		n.ChildDatabase = reference.Database
+	}
+	return n
 }
 
 // Condition restricts a definition to children whose column has the value, in its text form.
@@ -87,16 +104,6 @@ type MissingIndex struct {
 	Why string `json:"why"`
 	// Create is one statement or, for a partitioned table, one per line: ready for psql, outside a transaction.
 	Create string `json:"create"`
-}
-
-// FollowOn names a definition whose parents are among the rows that go.
-type FollowOn struct {
-	Child string `json:"child"`
-	// ChildDatabase is where the child lives, if that is not the database that is planned for.
-	ChildDatabase string             `json:"child_database,omitempty"`
-	Column        string             `json:"column"`
-	Parent        string             `json:"parent"`
-	Action        definitions.Action `json:"action"`
 }
 
 // Totals sum the definitions up. A tombstone counts once however many definitions it has, and so does an
@@ -197,18 +204,11 @@ func (p *planner) plan(ctx context.Context, name string, planners map[string]*pl
 }
 
 func newPlanned(parent *loosefk.Parent, reference *loosefk.Reference, pending pendingKeys) Definition {
-	d := reference.Definition
-	planned := Definition{
-		Child: reference.Child.Label(), Column: d.ColumnList(), Parent: parent.Label(), Action: d.OnDelete,
-		Conditions: []Condition{}, Backlog: pending.Backlog, Findings: []string{}, MissingIndexes: []MissingIndex{}, Then: []FollowOn{},
+	return Definition{
+		Named: named(parent, reference, parent.Database), Backlog: pending.Backlog,
+		Conditions: each.Of(reference.Definition.Conditions, func(c definitions.Condition) Condition { return Condition{c.Column, string(c.Value)} }),
+		Findings:   []string{}, MissingIndexes: []MissingIndex{}, Then: []Named{},
 	}
-	for _, condition := range d.Conditions {
-		planned.Conditions = append(planned.Conditions, Condition{Column: condition.Column, Value: string(condition.Value)})
-	}
-	if reference.Remote {
-		planned.ChildDatabase = reference.Database
-	}
-	return planned
 }
 
 // fill asks the children's database, if it can be reached. home is the name of the parent's.
@@ -255,21 +255,15 @@ func (p *planner) definition(
 }
 
 // followOns are the definitions whose parents are among the tables that lose rows.
-func (p *planner) followOns(home string, gone []*pgcatalog.Relation) []FollowOn {
-	found := []FollowOn{}
+func (p *planner) followOns(home string, gone []*pgcatalog.Relation) []Named {
+	found := []Named{}
 	for _, parent := range p.parents {
 		table := p.survey.Relations[parent.OID]
 		if table == nil || !slices.ContainsFunc(gone, func(t *pgcatalog.Relation) bool { return related(t, table) }) {
 			continue
 		}
 		for _, reference := range parent.References {
-			next := FollowOn{
-				Child: reference.Child.Label(), Column: reference.Definition.ColumnList(), Parent: parent.Label(), Action: reference.Definition.OnDelete,
-			}
-			if reference.Database != home {
-				next.ChildDatabase = reference.Database
-			}
-			found = append(found, next)
+			found = append(found, named(parent, reference, home))
 		}
 	}
 	return found
