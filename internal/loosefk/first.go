@@ -22,7 +22,7 @@ type First struct {
 
 	engine *Engine
 	at     spots
-	// most bounds loaded.
+	// most bounds loaded, due are the parents that have due tombstones behind their position.
 	most           int
 	due, strangers []string
 	loaded         []loaded
@@ -60,9 +60,11 @@ func (e *Engine) First(key string) *First {
 
 func (e *Engine) first(at spots) *First {
 	f := &First{engine: e, at: at, most: e.loads(e.Parents...), fingerprint: e.Fingerprint}
-	f.Ahead = &batch.Ahead{Statements: []batch.Statement{e.queuesDue(at, &f.due), e.loading(at, f.most, &f.loaded), {
-		SQL: e.Session.Names.Render(strangersSQL), Args: []any{at.names}, Scan: batch.Collect(&f.strangers, pgx.RowTo[string]),
-	}}}
+	f.Ahead = &batch.Ahead{Statements: []batch.Statement{
+		{SQL: e.statement("queues_due"), Args: at.args(), Scan: batch.Collect(&f.due, pgx.RowTo[string])},
+		e.loading(at, f.most, &f.loaded),
+		{SQL: e.Session.Names.Render(strangersSQL), Args: []any{at.names}, Scan: batch.Collect(&f.strangers, pgx.RowTo[string])},
+	}}
 	if e.Fingerprint != "" {
 		tables := tablesIn(e.Database, e.Parents)
 		f.Statements = append(f.Statements, batch.Statement{SQL: statement("fingerprint"), Args: []any{tables}, Scan: batch.One(&f.fingerprint)})
@@ -124,11 +126,6 @@ func statement(name string, more ...string) string {
 // statement is one of them, rendered for the engine.
 func (e *Engine) statement(name string, more ...string) string {
 	return e.Session.Names.Render(statement(name, more...))
-}
-
-// queuesDue lists the parents that have due tombstones behind their position.
-func (e *Engine) queuesDue(at spots, due *[]string) batch.Statement {
-	return batch.Statement{SQL: e.statement("queues_due"), Args: at.args(), Scan: batch.Collect(due, pgx.RowTo[string])}
 }
 
 // loading is the statement that loads tombstones of parents behind positions.

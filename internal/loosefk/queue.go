@@ -166,19 +166,14 @@ func (r *run) due(ctx context.Context) error {
 	if r.asked.IsZero() {
 		return r.begin(ctx)
 	}
-	var due []string
+	look := r.engine.first(r.positions())
+	statements, loads := slices.Clip(look.Statements[:1]), false
 	var last *closing
-	var found []loaded
-	most := 0
-	at := r.positions()
-	statements := []batch.Statement{r.engine.queuesDue(at, &due)}
-	through := !slices.ContainsFunc(r.queues, (*queue).open)
-	if r.rounds == 0 && through {
+	switch through := !slices.ContainsFunc(r.queues, (*queue).open); {
+	case through && r.rounds == 0:
 		last, statements = r.closes(statements)
-	}
-	if r.rounds > 0 && through {
-		most = r.engine.loads(r.engine.Parents...)
-		statements = append(statements, r.engine.loading(at, most, &found))
+	case through:
+		statements, loads = look.Statements[:2], true
 	}
 	limits := r.engine.Session.Limits
 	limits.Reads = true
@@ -186,8 +181,8 @@ func (r *run) due(ctx context.Context) error {
 		return fmt.Errorf("look for due tombstones: %w", err)
 	}
 	r.asked, r.closing = time.Now(), last
-	r.fill(found)
-	r.drained(due, len(found) < most)
+	r.fill(look.loaded)
+	r.drained(look.due, loads && len(look.loaded) < look.most)
 	return nil
 }
 
