@@ -147,7 +147,7 @@ func (r *Run) Pieces(
 			at += some
 		case f.Verdict == fault.Fatal:
 			return at, Blocked, f, err
-		case r.Ended():
+		case r.Pace.Ended():
 			return at, Yielded, f, nil
 		case !l.Again(f, err, some, r.Session.Limits):
 			return at, Blocked, f, err

@@ -74,12 +74,12 @@ func (r Rows) follow(old, moved []Tuple, version []uint32) {
 	}
 }
 
-// attempt does something to rows in one transaction and returns those to which it has not done it.
-type attempt func(ctx context.Context, piece Rows, limits batch.Limits, skip bool) (Rows, error)
-
-// pieces steers through a window's rows with statements of the right size. Others' locks are skipped, unless the run
+// pieces steers through a window's rows with statements of the right size: try does something to some of them in one transaction, and returns those
+// to which it has not done it. Others' locks are skipped, unless the run
 // waits for them; a piece with an error is split until the row stands alone that is to blame.
-func (r *Run) pieces(ctx context.Context, w *Window, size *Size, try attempt) (left Rows, _ Result, _ error) {
+func (r *Run) pieces(
+	ctx context.Context, w *Window, size *Size, try func(ctx context.Context, piece Rows, limits batch.Limits, skip bool) (Rows, error),
+) (left Rows, _ Result, _ error) {
 	l := &Ladder{Size: size, Steer: r.Steer, First: cmp.Or(r.Rows, defaultRows), Waits: r.Waits, Splits: splits}
 	for pending := w.Rows; ; pending = pending[1:] {
 		at, result, f, err := r.Pieces(ctx, len(pending), l, func(ctx context.Context, at, n int, limits batch.Limits) error {

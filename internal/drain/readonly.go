@@ -7,19 +7,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/pgcatalog"
 )
 
-// TxBeginner is a pool or a connection.
-type TxBeginner interface {
-	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
-}
-
 // ReadOnly is the Send of a run that changes nothing: each call is a READ ONLY transaction whose statements may take so long.
-func ReadOnly(db TxBeginner, statementTime time.Duration) func(context.Context, batch.Limits, ...batch.Statement) error {
+func ReadOnly(db pgcatalog.Beginner, statementTime time.Duration) func(context.Context, batch.Limits, ...batch.Statement) error {
 	return func(ctx context.Context, _ batch.Limits, statements ...batch.Statement) error {
-		return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), "+
-				"pg_catalog.set_config('statement_timeout', $1, true)", statementTime.String())
+		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('transaction_read_only', 'on', true), "+
+				"pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('statement_timeout', $1, true)", statementTime.String())
 			for i := 0; i < len(statements) && err == nil; i++ {
 				var rows pgx.Rows
 				if rows, err = tx.Query(ctx, statements[i].SQL, statements[i].Args...); err == nil {

@@ -64,8 +64,7 @@ type Run struct {
 	Pace  *pace.Run
 	// Send runs a transaction, Alter one that deletes or changes rows.
 	Send, Alter func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error
-	// Ended reports that no further batch may begin, Paused that what is in hand is to be left.
-	Ended  func() bool
+	// Paused reports that what is in hand is to be left.
 	Paused func(ctx context.Context) bool
 	// Progress is called after every batch.
 	Progress func(ctx context.Context)
@@ -145,7 +144,7 @@ func (r *Run) Handle(err error, label string) (Result, error) {
 	return r.HandleFault(fault.Judge(err), err, label)
 }
 
-// HandleFault is Stumble for an error that was judged.
+// HandleFault is Handle for an error that was judged.
 func (r *Run) HandleFault(f fault.Fault, err error, label string) (Result, error) {
 	if errors.Is(err, ErrCancelled) {
 		return Blocked, err
@@ -157,7 +156,7 @@ func (r *Run) HandleFault(f fault.Fault, err error, label string) (Result, error
 	switch {
 	case f.Verdict == fault.Fatal:
 		return Blocked, err
-	case r.Ended():
+	case r.Pace.Ended():
 		return Yielded, nil
 	case f.Lock() || f.Verdict == fault.Timeout:
 		r.Obstacle = f

@@ -83,7 +83,7 @@ func (r *Run) sweep(ctx context.Context, w *Window, branches []branch, above boo
 		switch {
 		case err != nil && fault.Judge(err).Verdict == fault.Fatal, errors.Is(err, ErrCancelled):
 			return rest, Blocked, err
-		case err != nil && r.Ended():
+		case err != nil && r.Pace.Ended():
 			return rest, Yielded, nil
 		case err != nil, round == mostRounds:
 			return append(left, rest...), Blocked, nil //nolint:nilerr // The way that looks at every row meets it again.

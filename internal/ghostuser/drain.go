@@ -62,7 +62,7 @@ func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done boo
 		if f.Verdict == fault.Fatal {
 			return false, err
 		}
-		if !r.Ended() {
+		if !r.Pace.Ended() {
 			l.Again(f, err, limit, r.Session.Limits)
 		}
 		return false, nil
@@ -98,7 +98,7 @@ func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers [
 			return err
 		})
 		pointers, f.Table = pointers[at:], s.tableLabel
-		late := f.Verdict == fault.Timeout && !r.Ended()
+		late := f.Verdict == fault.Timeout && !r.Pace.Ended()
 		switch {
 		case ended == drain.Finished:
 			return changed, finished, fault.Fault{}, nil
@@ -169,9 +169,9 @@ func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, fa
 				return failed, f, nil
 			}
 			return yielded, f, nil
-		case err != nil && !r.Ended() && l.Again(f, err, limit, r.Session.Limits):
+		case err != nil && !r.Pace.Ended() && l.Again(f, err, limit, r.Session.Limits):
 			continue
-		case err != nil && f.Verdict == fault.Timeout && !r.Ended() && s.Action == drain.Remove:
+		case err != nil && f.Verdict == fault.Timeout && !r.Pace.Ended() && s.Action == drain.Remove:
 			return r.makeHeavy(ctx, j, s.tableLabel)
 		case err != nil:
 			return r.beaten(j, tooSlow(f), err)

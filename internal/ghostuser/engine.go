@@ -78,7 +78,7 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 func (r *run) onDrain(frame *pace.Frame) *drain.Run {
 	e := r.engine
 	return &drain.Run{
-		Session: e.Session, Rows: e.Sizes.Delete, Ended: frame.Ended, Paused: r.paused,
+		Session: e.Session, Rows: e.Sizes.Delete, Paused: r.paused,
 		Steer: pace.Steer{Target: cmp.Or(e.Sizes.Target, heavyTarget), Smallest: 1, Largest: largestBatch},
 		Pace: &pace.Run{
 			Until: frame.Until, Stop: frame.Stop, Ended: frame.Ended, Target: e.Sizes.Target, Duty: e.Sizes.Duty, Waits: r.waitsFor,
@@ -154,7 +154,7 @@ type run struct {
 }
 
 func (r *run) work(ctx context.Context) error {
-	for !r.Ended() {
+	for !r.Pace.Ended() {
 		if err := r.load(ctx); err != nil {
 			return err
 		}

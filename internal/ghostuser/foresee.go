@@ -13,11 +13,7 @@ import (
 )
 
 // Foresee counts what refers to a user, what native cascades take along, and what loose references take later, in READ ONLY transactions.
-func (p *Plan) Foresee(ctx context.Context, db interface {
-	pgcatalog.Beginner
-	drain.TxBeginner
-}, user int64, hardDelete bool, loose ...drain.Loose,
-) (*drain.Foresight, error) {
+func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user int64, hardDelete bool, loose ...drain.Loose) (*drain.Foresight, error) {
 	send, steps, j := drain.ReadOnly(db, drain.ForeseeTime), p.steps(hardDelete), &job{userID: user}
 	seen, all := drain.NewForesight(), drain.NewForesight()
 	err := p.below(ctx, db, send, seen, steps, j, nil)

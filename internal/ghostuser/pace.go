@@ -20,7 +20,7 @@ const (
 // hold.
 func (r *run) paused(ctx context.Context) bool {
 	r.Pace.Await(ctx)
-	return r.left <= 0 || r.Ended()
+	return r.left <= 0 || r.Pace.Ended()
 }
 
 // within cuts timeouts to what is left of the lease.

@@ -128,7 +128,7 @@ func (r *run) beaten(j *job, f fault.Fault, err error) (result, fault.Fault, err
 	switch {
 	case f.Verdict == fault.Fatal:
 		return 0, f, err
-	case r.Ended():
+	case r.Pace.Ended():
 		// The timeouts were cut to the lease's end.
 		return yielded, f, nil
 	case f.Verdict == fault.Conflict && j.beaten < mostBeaten:

@@ -308,7 +308,7 @@ func (r *run) absorb(ctx context.Context, c *userBatch, e *errand, b errandBatch
 		c.over = true
 	case f.Verdict == fault.Fatal || !e.read:
 		c.over, c.failed = true, err
-	case !r.Ended() && !e.Again(f, err, b.rows, r.Session.Limits):
+	case !r.Pace.Ended() && !e.Again(f, err, b.rows, r.Session.Limits):
 		c.apart[e.step] = true // The members' own turns meet it again, and know whom to blame.
 	}
 	ends := e.step.toldOf() && c.apart[e.step] // Later steps might take rows along that are not told of yet.

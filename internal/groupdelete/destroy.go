@@ -83,7 +83,7 @@ func (e *Engine) newRun(ctx context.Context) *run {
 	r.Run = &drain.Run{
 		Session: e.Session, Owner: r.owner(), Rows: e.Sizes.Rows,
 		Steer: pace.Steer{Target: cmp.Or(e.Sizes.Target, defaultTarget), Smallest: 1, Largest: largestBatch},
-		Send:  r.send, Ended: r.ended, Paused: r.paused,
+		Send:  r.send, Paused: r.paused,
 		Alter: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
 			return r.alter(ctx, limits, 0, statements...)
 		},
