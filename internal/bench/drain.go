@@ -30,7 +30,7 @@ type DrainSet struct {
 	Parents int64 `json:"parents"`
 	Rows    int64 `json:"rows"`
 
-	Variants []DrainVariant `json:"contenders"`
+	Variants []Variant `json:"contenders"`
 
 	// The first three compare rows per second: more is better.
 	RatioOneStatement float64 `json:"ratio_to_one_statement"`
@@ -44,23 +44,15 @@ type DrainSet struct {
 	Foreground []Foreground `json:"foreground"`
 }
 
-// DrainVariant is one way to get rid of children, and what it took.
-type DrainVariant struct {
-	Variant
-
-	// ParentMS is the DELETE of all parents in one statement.
-	ParentMS float64 `json:"parent_delete_ms"`
-}
-
 // Drain deletes parents and measures how their children go: by Sexton, by one statement, by ON DELETE CASCADE
 // or SET NULL, and by statements of the original's shape. After every one it checks that exactly the right
 // rows are gone.
 func (o *Options) Drain(ctx context.Context, g *Cluster) (_ Report, err error) {
 	r := &DrainReport{Head: g.head("drain", *o), Pace: g.Pace}
 	r.Sets, err = compareSets(ctx, g, *o, newDataSet, func(set dataSet, found comparison) DrainSet {
-		out := DrainSet{Set: set.name, Parents: set.targets, Rows: found.rows, Foreground: found.foreground}
-		for _, c := range found.variants {
-			out.Variants = append(out.Variants, DrainVariant{c, latency.Milliseconds(c.begun)})
+		out := DrainSet{Set: set.name, Parents: set.targets, Rows: found.rows, Variants: found.variants, Foreground: found.foreground}
+		for i, c := range found.variants {
+			out.Variants[i].ParentMS = latency.Milliseconds(c.begun)
 		}
 		ours, native := found.of(sexton), found.of(nativeCascade)
 		out.RatioOneStatement = ratio(ours.RowsPerSecond, found.of(oneStatement).RowsPerSecond)

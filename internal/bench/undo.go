@@ -23,19 +23,12 @@ type UndoSet struct {
 	Parents int64 `json:"parents"`
 	Rows    int64 `json:"rows"`
 
-	Variants []UndoVariant `json:"contenders"`
+	Variants []Variant `json:"contenders"`
 
 	// RatioDrain and RatioRestore compare rows per second: more is better.
 	RatioDrain   float64 `json:"ratio_drain_to_off"`
 	RatioWAL     float64 `json:"ratio_wal_to_off"`
 	RatioRestore float64 `json:"ratio_restore_to_copy"`
-}
-
-// UndoVariant is a drain and the way back.
-type UndoVariant struct {
-	Variant
-
-	RestoredPerSecond float64 `json:"restored_rows_per_second"`
 }
 
 // Large is the data set with 50 parents that have 100 children of 20 KB each. The other is that of the drain, wide, with values that do not compress.
@@ -73,9 +66,9 @@ func Undo(ctx context.Context, g, keeping *Cluster, o Options) (_ Report, err er
 		return keptSet{s, keeping}, err
 	}
 	r.Sets, err = compareSets(ctx, g, o, newSet, func(set keptSet, found comparison) UndoSet {
-		out := UndoSet{Set: set.name, Parents: set.targets, Rows: found.rows}
-		for _, c := range found.variants {
-			out.Variants = append(out.Variants, UndoVariant{c, round(float64(out.Parents+out.Rows)/c.restored.Seconds(), 0)})
+		out := UndoSet{Set: set.name, Parents: set.targets, Rows: found.rows, Variants: found.variants}
+		for i, c := range found.variants {
+			out.Variants[i].RestoredPerSecond = round(float64(out.Parents+out.Rows)/c.restored.Seconds(), 0)
 		}
 		off, on := out.Variants[0], out.Variants[1]
 		out.RatioDrain, out.RatioWAL = ratio(on.RowsPerSecond, off.RowsPerSecond), ratio(float64(on.WALBytes), float64(off.WALBytes))

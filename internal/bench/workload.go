@@ -164,6 +164,10 @@ type Variant struct {
 	// Sexton's it is the whole transaction, from BEGIN to COMMIT: as long are its locks held.
 	Statements  int                 `json:"statements"`
 	StatementMS latency.Percentiles `json:"statement_ms"`
+	// ParentMS is the DELETE of all parents in one statement, in the benchmark that compares it. RestoredPerSecond are the rows that came
+	// back, in the one that brings them back.
+	ParentMS          float64 `json:"parent_delete_ms,omitempty"`
+	RestoredPerSecond float64 `json:"restored_rows_per_second,omitempty"`
 
 	begun, restored time.Duration
 }
