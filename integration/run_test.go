@@ -38,14 +38,14 @@ external_diffs: {enabled: true, bucket: "file://`+t.TempDir()+`"}
 
 	five := s.started(t, loopback)
 	readyWorker(t, five.httpAddress(t))
-	s.wait(t, 90*time.Second, "five kinds to need few connections", few, 9)
+	s.wait(t, 90*time.Second, "five kinds to need few connections", few, 8)
 	restful()
 	five.stop(t)
 
 	one := s.started(t, loopback, "SEXTON_GHOST_USERS__ENABLED=false", "SEXTON_PLACEHOLDER_USERS__ENABLED=false",
 		"SEXTON_ADJOURNED_GROUPS__ENABLED=false", "SEXTON_EXTERNAL_DIFFS__ENABLED=false")
 	readyWorker(t, one.httpAddress(t))
-	s.wait(t, 90*time.Second, "one kind to need few connections", few, 4)
+	s.wait(t, 90*time.Second, "one kind to need few connections", few, 3)
 	restful()
 	one.stop(t)
 }

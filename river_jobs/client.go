@@ -19,6 +19,7 @@ import (
 
 	"sexton/internal/dbsqlc"
 	"sexton/internal/jobrun"
+	"sexton/internal/listen"
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
 	"sexton/internal/telemetry"
@@ -41,8 +42,8 @@ const (
 )
 
 // NewClient returns River's client for one process, with one queue per kind. The id is the one that the
-// process's heartbeat is known by.
-func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
+// process's heartbeat is known by. Of inserted jobs the client hears by the ear of the jobs database.
+func NewClient(deps Deps, id string, ears ...*listen.Ear) (*river.Client[pgx.Tx], error) {
 	reindex, err := deps.Config.Jobs.Reindex.Parse()
 	if err != nil {
 		return nil, fmt.Errorf("read jobs.reindex: %w", err)
@@ -66,7 +67,12 @@ func NewClient(deps Deps, id string) (*river.Client[pgx.Tx], error) {
 	on := &driver{
 		Driver: riverpgxv5.New(deps.jobsDB().Async()), jobs: deps.jobsDB(), client: id, log: log, ticker: ticker,
 		look: dbsqlc.QueueLooksParams{Queues: slices.Collect(maps.Keys(queues))},
-		news: make(chan []*riverdriver.Notification, 1),
+		news: make(chan []*riverdriver.Notification, 1), inserted: make(chan string, mostInserted),
+	}
+	for _, ear := range ears {
+		if ear.Database == on.jobs.Name {
+			ear.Topic, ear.Heard = insertedTopic(on.jobs), on.hear
+		}
 	}
 	on.setGenerations(Generations(deps.Config, deps.Definitions))
 	if deps.Ask != nil {

@@ -19,7 +19,6 @@ import (
 	"sexton/internal/generation"
 	"sexton/internal/problem"
 	"sexton/internal/pulse"
-	"sexton/internal/sleep"
 )
 
 // River's topics, and the name that stands for all queues.
@@ -51,6 +50,8 @@ type driver struct {
 	ended sync.Map
 	// news holds what the last pulse has to tell River, until the listener takes it.
 	news chan []*riverdriver.Notification
+	// inserted holds what the ear has heard of inserted jobs.
+	inserted chan string
 	// said is when it was last logged of a queue.
 	said map[string]time.Time
 }
@@ -248,121 +249,55 @@ func narrow(params *riverdriver.JobSetStateIfRunningManyParams, ids []int64, now
 	return left
 }
 
-// listener is used by one goroutine at a time, as River's is. River never learns that a connection is lost: it would wait longer with each loss
-// in the life of the process, up to a minute, and look for nothing meanwhile.
+// listener has no connection of its own: the ear of the jobs database hears of inserted jobs. It is used by one goroutine at a time, as River's
+// is. River never learns that a connection is lost: it would wait longer with each loss in the life of the process, up to a minute, and look for
+// nothing meanwhile.
 type listener struct {
 	riverdriver.Listener
 
 	driver *driver
 	// told are notifications of the last pulse that River has not taken yet.
 	told []*riverdriver.Notification
-	// listens is true while River wants to hear of inserted jobs, lost while there is no connection to hear on.
-	listens, lost bool
 }
 
-const (
-	// redial is the pause before a lost connection is dialled again, dialAnswer how long that may take.
-	redial     = time.Second
-	dialAnswer = 2 * time.Second
-)
+func (*listener) Connect(context.Context) error { return nil }
 
-func (l *listener) Connect(ctx context.Context) error {
-	return l.kept(ctx, l.Listener.Connect(ctx))
-}
+func (*listener) Listen(context.Context, string) error { return nil }
 
-func (l *listener) Listen(ctx context.Context, topic string) error {
-	if topic != insertTopic {
-		return nil
-	}
-	if l.listens = true; l.lost {
-		return nil
-	}
-	return l.kept(ctx, l.Listener.Listen(ctx, topic))
-}
+func (*listener) Unlisten(context.Context, string) error { return nil }
 
-func (l *listener) Unlisten(ctx context.Context, topic string) error {
-	if topic != insertTopic {
-		return nil
-	}
-	if l.listens = false; l.lost {
-		return nil
-	}
-	return l.kept(ctx, l.Listener.Unlisten(ctx, topic))
-}
+func (*listener) Ping(context.Context) error { return nil }
 
-// Ping asks nothing, though River wants it every 5 s: the socket finds out by itself that the other end is gone, and the pulse what was not heard.
-func (l *listener) Ping(context.Context) error { return nil }
-
-// kept gives the connection up on an error that is not the end of ctx, and leaves it to the next wait to dial again.
-func (l *listener) kept(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	l.driver.log.WarnContext(ctx, "River's wake-up connection lost, dialling again; until then jobs are looked for every 2 s", "error", err)
-	l.lost = true
-	_ = l.Listener.Close(ctx) // How it ends tells nothing.
-	return nil
-}
-
-// dial reports whether the lost connection is there again.
-func (l *listener) dial(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, dialAnswer)
-	defer cancel()
-	err := l.Listener.Connect(ctx)
-	if err == nil && l.listens {
-		err = l.Listener.Listen(ctx, insertTopic)
-	}
-	if err != nil {
-		_ = l.Listener.Close(ctx)
-		return false
-	}
-	return true
-}
+func (*listener) Close(context.Context) error { return nil }
 
 // WaitForNotification returns what was inserted, or whether queues are paused.
 func (l *listener) WaitForNotification(ctx context.Context) (*riverdriver.Notification, error) {
-	for {
-		switch {
-		case len(l.told) > 0:
-			next := l.told[0]
-			l.told = l.told[1:]
-			return next, nil
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case l.lost:
-			if l.lost = !l.dial(ctx); l.lost {
-				l.await(ctx, func(ctx context.Context) { _ = sleep.For(ctx, redial) })
-			}
-			continue
-		}
-		var heard *riverdriver.Notification
-		l.await(ctx, func(ctx context.Context) {
-			var err error
-			if heard, err = l.Listener.WaitForNotification(ctx); err != nil && ctx.Err() == nil {
-				_ = l.kept(ctx, err)
-			}
-		})
-		if heard != nil {
-			return heard, nil
-		}
-	}
-}
-
-// await ends what it does when the pulse has something to tell.
-func (l *listener) await(ctx context.Context, do func(context.Context)) {
-	ctx, cancel := context.WithCancel(ctx)
-	told := make(chan struct{})
-	go func() {
-		defer close(told)
+	for len(l.told) == 0 {
 		select {
 		case l.told = <-l.driver.news:
-			cancel()
+		case payload := <-l.driver.inserted:
+			return &riverdriver.Notification{Topic: insertTopic, Payload: payload}, nil
 		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
-	}()
-	do(ctx)
-	cancel()
-	<-told
+	}
+	next := l.told[0]
+	l.told = l.told[1:]
+	return next, nil
+}
+
+// insertedTopic is the channel on which inserted jobs are told of.
+func insertedTopic(db database.Database) string { return db.Names.Jobs + "." + insertTopic }
+
+// mostInserted is how much may have been heard that River has not taken yet. Its own buffer is as long.
+const mostInserted = 1000
+
+// hear takes in what the ear has heard of an inserted job. A pulse tells of one that there is no room for.
+func (d *driver) hear(payload string) {
+	select {
+	case d.inserted <- payload:
+	default:
+	}
 }
 
 // queuesQuestion tells River the state of all queues at each pulse, whether it has changed or not: a queue that begins just now would miss the

@@ -46,7 +46,7 @@ func TestGroupDestroyWorker(t *testing.T) {
 func TestGroupDestroyOfTwoUsers(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
-	client := pgtest.Must(NewClient(b.deps, "test"))(t)
+	client := b.newClient(t, "test")
 	events, cancel := client.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed)
 	defer cancel()
 	for user := range int64(2) {

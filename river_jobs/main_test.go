@@ -103,11 +103,37 @@ func (b bundle) workOne(t *testing.T, args river.JobArgs) *river.Event {
 
 // start starts a client, which is stopped at the end of the test at the latest.
 func (b bundle) start(t *testing.T) (client *river.Client[pgx.Tx], stop func()) {
-	client = pgtest.Must(NewClient(b.deps, "test"))(t)
+	client = b.newClient(t, "test")
 	require.NoError(t, client.Start(t.Context()))
 	stop = sync.OnceFunc(func() { require.NoError(t, client.Stop(context.WithoutCancel(t.Context()))) })
 	t.Cleanup(stop)
 	return client, stop
+}
+
+// newClient is River's client with an ear that hears for it.
+func (b bundle) newClient(t *testing.T, id string) *river.Client[pgx.Tx] {
+	ear := &listen.Ear{Database: "main", Conn: pgtest.Must(pgx.ParseConfig(b.db.URL))(t), Pool: b.db.Pool(), Logger: pgtest.Logger(t)}
+	client := pgtest.Must(NewClient(b.deps, id, ear))(t)
+	hear, heard := ear.Heard, make(chan struct{}, 1)
+	ear.Heard = func(payload string) {
+		hear(payload)
+		select {
+		case heard <- struct{}{}:
+		default:
+		}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() { ear.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	pgtest.WaitFor(t, "the ear to hear", func(context.Context) (bool, error) {
+		b.db.Exec("SELECT pg_notify('sexton.river_insert', '{}')")
+		return len(heard) > 0, nil
+	})
+	return client
 }
 
 // enqueue inserts a job as SQL does.

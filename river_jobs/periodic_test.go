@@ -273,7 +273,7 @@ func TestASuspendedLeaderRepeatsNothing(t *testing.T) {
 
 // startClient runs River as a worker does, with other schedules.
 func startClient(t *testing.T, b bundle, id string) *river.Client[pgx.Tx] {
-	client := pgtest.Must(NewClient(b.deps, id))(t)
+	client := b.newClient(t, id)
 	require.NoError(t, client.Start(context.WithoutCancel(t.Context())))
 	t.Cleanup(func() { require.NoError(t, client.StopAndCancel(context.WithoutCancel(t.Context()))) })
 	return client

@@ -73,7 +73,7 @@ func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind 
 	return id, problem.Doing(err, "enqueue %s", kind)
 }
 
-// Subscriptions are what wakes up for the enabled kinds, by database and kind, and the ears that hear for them, one per database. What is
+// Subscriptions are what wakes up for the enabled kinds, by database and kind, and the ears that hear for them and for River, one per database. What is
 // due there is known once its parents are noted in the bindings.
 func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, ears []*listen.Ear) {
 	for _, db := range deps.Databases {
@@ -84,11 +84,12 @@ func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, ears []*lis
 				subscriptions = append(subscriptions, job.Subscription(deps, db))
 			}
 		}
-		if len(subscriptions) > before {
-			ear.Add(subscriptions[before:]...)
-			if deps.Ask != nil && db.Name == deps.jobsDB().Name {
-				deps.Ask(ear.Questions()...)
-			}
+		ear.Add(subscriptions[before:]...)
+		ofJobs := db.Name == deps.jobsDB().Name
+		if deps.Ask != nil && ofJobs {
+			deps.Ask(ear.Questions()...)
+		}
+		if ofJobs || len(subscriptions) > before {
 			ears = append(ears, ear)
 		}
 	}
@@ -163,7 +164,7 @@ func askArgs(db database.Database, job Job, args any, keyOf func(kind string, en
 	if err != nil {
 		return nil, fmt.Errorf("encode arguments of %s: %w", job.Kind, err)
 	}
-	return []any{job.Kind, string(encoded), job.MaxAttempts, job.Queue, keyOf(job.Kind, encoded), db.Names.Jobs + "." + insertTopic}, nil
+	return []any{job.Kind, string(encoded), job.MaxAttempts, job.Queue, keyOf(job.Kind, encoded), insertedTopic(db)}, nil
 }
 
 // askBeside asks for a job beside the one that a transaction has asked for that does not end: nothing waits for that. Only one is there at a

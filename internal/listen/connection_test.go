@@ -2,6 +2,7 @@ package listen_test
 
 import (
 	"context"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,6 +39,36 @@ func TestSubscriptionOutlivesItsConnections(t *testing.T) {
 	}
 	require.InDelta(t, 5, p.logged(lost), 2, "a busy machine may break a connection before it is there, and tell of it twice")
 	require.False(t, p.Deaf())
+}
+
+// On its one connection an ear hears for River as well, also on each later connection.
+func TestTheEarHearsForOthersToo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := newProbe(b)
+	heard := make(chan string, 1)
+	p.Ear.Topic, p.Ear.Heard = "sexton.other", func(payload string) {
+		select {
+		case heard <- payload:
+		default:
+		}
+	}
+	p.awaitSleep()
+	for round := range 3 {
+		want := strconv.Itoa(round)
+		pgtest.WaitFor(t, "the notification", func(context.Context) (bool, error) {
+			b.Exec("SELECT pg_notify('sexton.other', $1)", want)
+			select {
+			case got := <-heard:
+				return got == want, nil
+			default:
+				return false, nil
+			}
+		})
+		b.Exec("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1", ears)
+	}
+	b.Exec(insert)
+	b.requireDrained()
 }
 
 // What came in while nobody listened is found right after the connection is there again.

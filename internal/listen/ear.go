@@ -34,6 +34,9 @@ type Ear struct {
 	Sessions *pgxpool.Pool
 	Logger   *slog.Logger
 	Timing   Timing
+	// Heard, if set, is told of notifications on the channel Topic as well. It must not block.
+	Topic string
+	Heard func(payload string)
 	// Also are questions of other parts of the worker to the same database, where it has no pulse but the ear's.
 	Also []pulse.Question
 
@@ -73,6 +76,9 @@ func (e *Ear) Run(ctx context.Context) {
 	e.outage = outage{log: e.Logger.With("database", e.Database), lost: "wake-up connection lost, dialling again", back: "wake-up connection is back"}
 	listener := &pgxlisten.Listener{Connect: e.dial, LogError: e.failed, ReconnectDelay: e.timing.Reconnect}
 	listener.Handle(Channel, e)
+	if e.Heard != nil {
+		listener.Handle(e.Topic, pgxlisten.HandlerFunc(e.HandleNotification))
+	}
 	var running sync.WaitGroup
 	if !e.asked {
 		own := &pulse.Pulse{On: e.Pool, Period: min(e.timing.SelfCheck, e.timing.pulse()), Answer: e.timing.Answer}
@@ -196,6 +202,7 @@ func (e *Ear) hear(ctx context.Context, conn *pgx.Conn) (bool, error) {
 		case err == nil && heard.Payload == e.call:
 			return true, nil
 		case err == nil:
+			_ = e.HandleNotification(ctx, heard, conn) // It returns none.
 		case waiting.Err() != nil && ctx.Err() == nil && !conn.IsClosed():
 			return false, nil
 		default:
@@ -206,9 +213,12 @@ func (e *Ear) hear(ctx context.Context, conn *pgx.Conn) (bool, error) {
 
 // HandleNotification is called by the listener for each notification, and does not block.
 func (e *Ear) HandleNotification(_ context.Context, n *pgconn.Notification, _ *pgx.Conn) error {
-	if n.Payload == e.call {
+	switch {
+	case n.Channel != Channel:
+		e.Heard(n.Payload)
+	case n.Payload == e.call:
 		e.answered.Store(true)
-	} else {
+	default:
 		e.wake(n.Payload)
 	}
 	return nil

@@ -349,9 +349,9 @@ func (x *Examination) findServers(ctx context.Context) {
 }
 
 // mostConnections is the number that one worker may open to one database: its pool for work, the one for what an operator asks and changes,
-// and the two connections that listen.
+// and the connection that listens.
 func (x *Examination) mostConnections() int {
-	return 2*installation.PoolSize(x.Config) + 2
+	return 2*installation.PoolSize(x.Config) + 1
 }
 
 // share sums up what a worker may open to the databases on matching servers.

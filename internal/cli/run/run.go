@@ -111,7 +111,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 			ear.Also = sampler.Questions(all.Database(ear.Database))
 		}
 	}
-	client, err := riverjobs.NewClient(deps, id)
+	client, err := riverjobs.NewClient(deps, id, ears...)
 	if err != nil {
 		return err
 	}
