@@ -75,20 +75,19 @@ type waitingGroups struct {
 
 // readGroups reads the backlog of groups. Those whose period is not over are no backlog.
 func readGroups(ctx context.Context, _ component.Source, db database.Database) ([]component.Backlog, error) {
+	backlog, err := component.ReadBacklog(ctx, db, migrate.AdjournedGroups)
+	if err != nil {
+		return nil, err
+	}
 	var details waitingGroups
-	var err error
 	if details.Groups.Backlog, err = groupschedule.ReadBacklog(ctx, db.Pool, db.Names); err != nil {
 		return nil, err
 	}
 	if details.Groups.First, err = groupschedule.ReadGroups(ctx, db.Pool, db.Names, component.Shown); err != nil {
 		return nil, err
 	}
-	counts := details.Groups.Backlog
-	backlog := component.Backlog{
-		Table: groupschedule.Table, Database: db.Name, Pending: counts.Due, Capped: counts.Capped, OldestAgeSeconds: counts.OldestAgeSeconds,
-		Deferred: counts.Failed, DeferredCapped: counts.FailedCapped, Details: details,
-	}
-	if counts.Period == 0 && counts.Adjourned > 0 {
+	backlog.Details = details
+	if counts := details.Groups.Backlog; counts.Period == 0 && counts.Adjourned > 0 {
 		backlog.Lacks = "a period of 1 to 90 days in application_settings.deletion_adjourned_period"
 	}
 	return []component.Backlog{backlog}, nil

@@ -24,8 +24,6 @@ type Backlog struct {
 	// Due counts groups whose period is over and which are not destroyed yet; Capped reports that there are more.
 	Due    int64 `json:"due"`
 	Capped bool  `json:"capped"`
-	// OldestAgeSeconds is for how long the first of them has been due.
-	OldestAgeSeconds float64 `json:"-"`
 	// Adjourned counts groups whose period is not over.
 	Adjourned int64 `json:"adjourned"`
 	// Failed counts groups that are put off, as nothing could be decided or their destruction could not begin; FailedCapped reports that there

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -114,4 +115,18 @@ func TestPutOffPlaceholdersAreCountedByReason(t *testing.T) {
 	at := slices.IndexFunc(reading.DeletionTables, func(b component.Backlog) bool { return b.Table == "import_placeholder_user_details" })
 	require.GreaterOrEqual(t, at, 0)
 	require.Equal(t, "300 × kept by a note; 1 × todos: other", reading.DeletionTables[at].DeferredReason)
+}
+
+// Groups are read as all other backlogs are.
+func TestPutOffGroupsHaveAReasonAndAnEnd(t *testing.T) {
+	t.Parallel()
+	_, all := failingSite(t)
+	reading := pgtest.Must(Read(t.Context(), Noted(all, nil)))(t)
+	at := slices.IndexFunc(reading.DeletionTables, func(b component.Backlog) bool { return b.Table == "group_deletion_schedules" })
+	require.GreaterOrEqual(t, at, 0)
+	groups := reading.DeletionTables[at]
+	require.EqualValues(t, 1, groups.Deferred)
+	require.Equal(t, "nothing can be decided", groups.DeferredReason)
+	require.WithinDuration(t, time.Now().Add(2*time.Hour), *groups.DeferredUntil, 10*time.Minute)
+	require.InDelta(t, 22*24*3600, groups.OldestAgeSeconds, 24*3600)
 }

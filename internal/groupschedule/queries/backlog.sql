@@ -4,7 +4,6 @@ SELECT
     coalesce(today.day - today.cutoff, 0)::bigint,
     due.pending,
     due.capped,
-    due.oldest_age_seconds,
     (SELECT pg_catalog.count(*) FROM (
         SELECT FROM "public".group_deletion_schedules AS schedule JOIN "public".groups ON groups.id = schedule.group_id
         WHERE groups.marked_for_deletion_on >= coalesce(today.cutoff, '-infinity')
