@@ -2,6 +2,27 @@
 
 package undo_test
 
-import "math"
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
 
 func init() { seeds, most = 80, math.MaxInt }
+
+// One statement of a batch may take rows whose values together are more than one value holds.
+func TestABatchKeepsItsRowsInParts(t *testing.T) {
+	t.Parallel()
+	b := setup(t, folders, foldersDefinitions, "folders", "files")
+	b.Exec("ALTER TABLE files ADD large text; INSERT INTO folders VALUES (1)")
+	b.Exec("INSERT INTO files SELECT i, 1, NULL, repeat('x', 1000000) FROM generate_series(1, 70) AS i")
+	const digests = "SELECT id::text, md5(f::text) FROM files AS f ORDER BY id"
+	before := b.Rows(digests)
+	b.Exec("DELETE FROM folders")
+	b.drain(t, 1000)
+	require.Equal(t, [][]string{{"1", "2", "70"}},
+		b.Rows("SELECT count(DISTINCT id)::text, count(*)::text, sum(rows)::text FROM sexton.undo WHERE origins IS NOT NULL"))
+	require.Empty(t, b.restore(t, b.last(t).ID).Left)
+	require.Equal(t, before, b.Rows(digests))
+}
