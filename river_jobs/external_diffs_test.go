@@ -135,21 +135,31 @@ func TestDiffsComeSoonAfterAnOutage(t *testing.T) {
 	store := &b.deps.Bindings.store
 	require.NotZero(t, store.wait(time.Now()))
 	before := b.db.Rows("SELECT count(*) FROM sexton.runs")
-	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now(), metadata = '{}'")
+	b.db.Exec("UPDATE sexton.river_job SET state = 'available', scheduled_at = now(), metadata = '{}'")
 	b.workUntil(t, "the jobs to be put off again", "(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled' AND metadata ? 'snoozes')")
 	require.Equal(t, before, b.db.Rows("SELECT count(*) FROM sexton.runs"), "none of them has begun")
 
 	store.end(time.Now().Add(time.Hour)) // As if others went through.
-	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now(), metadata = '{}' WHERE args ->> 'diff_id' = '1'")
+	b.db.Exec("UPDATE sexton.river_job SET state = 'available', scheduled_at = now(), metadata = '{}' WHERE args ->> 'diff_id' = '1'")
 	b.workUntil(t, "the job to be put off", "(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled' AND metadata ? 'snoozes')")
 	require.Zero(t, store.wait(time.Now()))
 }
+
+// putOffForNoTime has jobs that are put off come at once, instead of when River next looks for them.
+const putOffForNoTime = `
+	CREATE FUNCTION at_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		NEW.state = 'available'; NEW.scheduled_at = now();
+		PERFORM pg_notify('sexton.river_insert', json_build_object('queue', NEW.queue)::text);
+		RETURN NEW;
+	END $$;
+	CREATE TRIGGER at_once BEFORE UPDATE ON sexton.river_job FOR EACH ROW
+	WHEN (OLD.state = 'running' AND NEW.state IN ('available', 'scheduled') AND NEW.errors IS NOT DISTINCT FROM OLD.errors) EXECUTE FUNCTION at_once();`
 
 // The server ends the sessions in which a diff is to be switched: more of them than a job has attempts.
 func TestALostConnectionCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
-	b.db.Exec(`CREATE SEQUENCE cuts;
+	b.db.Exec(putOffForNoTime + `CREATE SEQUENCE cuts;
 		CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			IF nextval('cuts') <= 4 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
 			RETURN NEW;
@@ -164,7 +174,7 @@ func TestALostConnectionCostsNoAttempt(t *testing.T) {
 func TestAJobThatAlwaysLosesItsConnectionFails(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
-	b.db.Exec(`CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$;
+	b.db.Exec(putOffForNoTime + `CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$;
 		CREATE TRIGGER cut BEFORE UPDATE ON merge_request_diff_files FOR EACH ROW EXECUTE FUNCTION cut()`)
 	b.enqueue(t, MigrateExternalDiffArgs{DiffID: 1})
 	b.db.Exec(`UPDATE sexton.river_job SET metadata = '{"output": {"cuts": 19}}' WHERE kind = 'migrate_external_diff'`)
