@@ -167,14 +167,8 @@ func (s *Server) writeSettings(dir string) error {
 	return problem.Doing(errors.Join(err, file.Close()), "write settings of the cluster")
 }
 
+// launch starts the server process and waits until it accepts connections. The server is locked, or known to its caller alone.
 func (s *Server) launch(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.launchLocked(ctx)
-}
-
-// launchLocked starts the server process and waits until it accepts connections.
-func (s *Server) launchLocked(ctx context.Context) error {
 	// A file and not a pipe: the server must be able to log its shutdown when this process is gone.
 	// It is added to: another server may be running there and writing it.
 	log, err := os.OpenFile(filepath.Join(s.dataDir, "server.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)

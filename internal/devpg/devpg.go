@@ -260,7 +260,7 @@ func (s *Server) Restart(ctx context.Context, mode Mode) error {
 	if err := s.proc.end(signal); err != nil {
 		return err
 	}
-	return s.launchLocked(ctx)
+	return s.launch(ctx)
 }
 
 // Stop ends the server, waits until it is gone and removes the temporary folder. It may be called more than once and from several
