@@ -15,7 +15,8 @@ func ReadOnly(db pgcatalog.Beginner, statementTime time.Duration) func(context.C
 	return func(ctx context.Context, _ batch.Limits, statements ...batch.Statement) error {
 		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('transaction_read_only', 'on', true), "+
-				"pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('statement_timeout', $1, true)", statementTime.String())
+				"pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), "+
+				"pg_catalog.set_config('statement_timeout', $1, true)", statementTime.String())
 			for i := 0; i < len(statements) && err == nil; i++ {
 				var rows pgx.Rows
 				if rows, err = tx.Query(ctx, statements[i].SQL, statements[i].Args...); err == nil {
