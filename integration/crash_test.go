@@ -85,23 +85,19 @@ func whileAsleep(t *testing.T, s twinSite) (*runningWorker, func()) {
 func testCrashes(t *testing.T, p program) {
 	t.Run("at random moments", func(t *testing.T) { t.Parallel(); testRandomCrashes(t, p) })
 	t.Run("process stopped between batches", func(t *testing.T) { t.Parallel(); testStoppedBetweenBatches(t, p) })
-	if pgtest.Long {
-		t.Run("process stopped in a batch", func(t *testing.T) { t.Parallel(); testStoppedInBatch(t, p) })
+	if !pgtest.Long {
+		return // Random moments have deaths of all sorts.
 	}
+	t.Run("process stopped in a batch", func(t *testing.T) { t.Parallel(); testStoppedInBatch(t, p) })
 	for name, reach := range crashPoints() {
-		if pgtest.Long {
-			t.Run("worker killed "+name, func(t *testing.T) {
-				t.Parallel()
-				s := newTwinSite(t, p, "", patientPace)
-				first, pass := reach(t, s)
-				s.bury(t, first)
-				pass()
-				s.recovers(t)
-			})
-		}
-		if !pgtest.Long && name != "before the commit of a batch" {
-			continue
-		}
+		t.Run("worker killed "+name, func(t *testing.T) {
+			t.Parallel()
+			s := newTwinSite(t, p, "", patientPace)
+			first, pass := reach(t, s)
+			s.bury(t, first)
+			pass()
+			s.recovers(t)
+		})
 		t.Run("server crashes with the worker "+name, func(t *testing.T) {
 			t.Parallel()
 			server := pgtest.Server(t)

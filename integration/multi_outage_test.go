@@ -240,7 +240,6 @@ func testMulti(t *testing.T, p program) {
 	tests := map[string]func(*testing.T, program){
 		"chain":                                 testMultiChain,
 		"other server crashes after the commit": testMultiCommitIsDurable,
-		"hangs":                                 testMultiHangs,
 		"jobs down meanwhile":                   testMultiJobsDown,
 		"broken definitions":                    testMultiBroken,
 	}
@@ -250,6 +249,7 @@ func testMulti(t *testing.T, p program) {
 			"killed between commit and removal":   testMultiKilledBetween,
 			"stopped between batches elsewhere":   testMultiStoppedBetweenBatches,
 			"stopped in a batch elsewhere":        testMultiStoppedInBatch,
+			"hangs":                               testMultiHangs,
 			"down at the start":                   testMultiDownAtStart,
 			"down meanwhile":                      testMultiDownMeanwhile,
 			"jobs die in the checks at the start": testMultiJobsDieAtStart,
