@@ -16,7 +16,7 @@ import (
 const windowRows = 10_000
 
 // drain works off one step in one leaf, window by window.
-func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, fault.Fault, error) {
+func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, error) {
 	if s.Action == drain.Remove && j.isHeavy(s) {
 		return r.fell(ctx, j, s, leaf, nil)
 	}
@@ -24,7 +24,7 @@ func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, f
 		return r.wait(ctx, j, s, leaf)
 	}
 	if done, err := r.direct(ctx, j, s, leaf); done || err != nil {
-		return finished, fault.Fault{}, err
+		return finished, err
 	}
 	for !r.paused(ctx) {
 		limit := min(windowRows, r.left*r.engine.Sizes.rows(s))
@@ -33,17 +33,17 @@ func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, f
 		if err != nil {
 			return r.beaten(j, fault.In(err, s.tableLabel), err)
 		}
-		changed, result, f, err := r.sweep(ctx, j, s, leaf, pointers)
+		changed, result, err := r.sweep(ctx, j, s, leaf, pointers)
 		switch {
 		case err != nil || result != finished:
-			return result, f, err
+			return result, err
 		case changed == int64(len(pointers)) && len(pointers) < limit:
-			return finished, fault.Fault{}, nil
+			return finished, nil
 		case changed == 0:
-			return blocked, fault.Fault{}, nil
+			return blocked, nil
 		}
 	}
-	return yielded, fault.Fault{}, nil
+	return yielded, nil
 }
 
 // direct works off what fits into one statement, as most of what users have does. It reports whether that was all. Where it
@@ -77,7 +77,7 @@ func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done boo
 // locked. Of a row that the ghost user cannot have, as it has its like already, becomes what would become of it on a hard
 // delete: it says nothing that the other one does not. Once a step has met such rows, each piece begins with a statement that
 // finds them by the unique indexes; where those do not explain the duplicate, the pieces are halved until it stands alone.
-func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers []pgtype.TID) (changed int64, _ result, _ fault.Fault, _ error) {
+func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers []pgtype.TID) (changed int64, _ result, _ error) {
 	l, do := r.engine.Sizes.ladder(s, false), s.Action
 	double := func(err error) bool { return s.Action == drain.Move && s.duplicate(err) }
 	l.Splits = func(err error) bool {
@@ -101,22 +101,22 @@ func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers [
 		late := f.Verdict == fault.Timeout && !r.Pace.Ended()
 		switch {
 		case ended == drain.Finished:
-			return changed, finished, fault.Fault{}, nil
+			return changed, finished, nil
 		case ended == drain.Yielded:
-			return changed, yielded, fault.Fault{}, nil
+			return changed, yielded, nil
 		case double(err) && do == drain.Remove && j.isHeavy(s):
-			result, f, err := r.fell(ctx, j, s, leaf, pointers[:1])
+			result, err := r.fell(ctx, j, s, leaf, pointers[:1])
 			if result != finished || err != nil {
-				return changed, result, f, err
+				return changed, result, err
 			}
 		case late && do == drain.Move && s.doubled && s.twins[leaf.OID] != nil:
 			delete(s.twins, leaf.OID) // The double is the slow one: row by row it is known as one.
 		case late && do == drain.Remove:
-			result, f, err := r.makeHeavy(ctx, j, s.tableLabel)
-			return changed, result, f, err
+			result, err := r.makeHeavy(ctx, j, s.tableLabel)
+			return changed, result, err
 		default:
-			result, f, err := r.beaten(j, tooSlow(f), err)
-			return changed, result, f, err
+			result, err := r.beaten(j, tooSlow(f), err)
+			return changed, result, err
 		}
 	}
 }
@@ -150,7 +150,7 @@ func (r *run) piece(
 }
 
 // wait works off one step in one leaf whose rows others have locked: each transaction waits until it has them.
-func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, fault.Fault, error) {
+func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, error) {
 	for l := r.engine.Sizes.ladder(s, true); !r.paused(ctx); {
 		limit := l.Rows()
 		var rows, kept int64
@@ -166,9 +166,9 @@ func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, fa
 			// Nothing is locked any more, so the rows can be tried one by one.
 			j.rounds++
 			if j.rounds > mostRounds {
-				return failed, f, nil
+				return j.fails(f)
 			}
-			return yielded, f, nil
+			return yielded, nil
 		case err != nil && !r.Pace.Ended() && l.Again(f, err, limit, r.Session.Limits):
 			continue
 		case err != nil && f.Verdict == fault.Timeout && !r.Pace.Ended() && s.Action == drain.Remove:
@@ -180,10 +180,10 @@ func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, fa
 		r.Progress(ctx)
 		switch {
 		case kept > 0 || rows == 0 && affected[0] > 0:
-			return failed, fault.Judge(keeps(s)), nil
+			return j.fails(fault.Judge(keeps(s)))
 		case affected[0] < int64(limit):
-			return finished, fault.Fault{}, nil
+			return finished, nil
 		}
 	}
-	return yielded, fault.Fault{}, nil
+	return yielded, nil
 }

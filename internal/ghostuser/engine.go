@@ -118,6 +118,8 @@ type job struct {
 	// waits reports that its next turn waits for rows that others have locked: nothing else is left to do.
 	waits    bool
 	obstacle pace.Blocked
+	// fault has ended its turn, if anything has.
+	fault fault.Fault
 	// beaten counts conflicts with other sessions, rounds how often rows were left where none should have been.
 	beaten, rounds int
 	// done are the rows of this run, estimated is when what remains was estimated last.
@@ -231,14 +233,14 @@ func (r *run) due(ctx context.Context, limit int) ([]*job, error) {
 func (r *run) serve(ctx context.Context, j *job) error {
 	j.begun, r.Waits = true, j.waits
 	r.stats.Current = &j.done
-	result, f, err := r.turn(ctx, j)
+	result, err := r.turn(ctx, j)
 	r.Waits = false
 	switch {
 	case err == nil:
 	case fault.Judge(err).Verdict != fault.Fatal || !r.sessions.Survives(ctx):
 		return fmt.Errorf("delete user %d: %w", j.userID, err)
 	case j.cut:
-		result, f.Message = failed, fault.Cut+cmp.Or(f.Message, err.Error())
+		result, j.fault.Message = failed, fault.Cut+cmp.Or(j.fault.Message, err.Error())
 	default:
 		result, j.cut = blocked, true // It may have been cut by chance, and is tried once more behind the others.
 	}
@@ -250,14 +252,15 @@ func (r *run) serve(ctx context.Context, j *job) error {
 		j.waits = true
 		r.waiting = append(r.waiting, j)
 	case failed:
-		return r.recordFailure(ctx, j, f)
+		return r.recordFailure(ctx, j)
 	case finished:
 	}
 	return nil
 }
 
 // recordFailure counts an attempt for a user, records the reason and puts the user off.
-func (r *run) recordFailure(ctx context.Context, j *job, f fault.Fault) error {
+func (r *run) recordFailure(ctx context.Context, j *job) error {
+	f := j.fault
 	affected, err := r.Session.Run(ctx, batch.Statement{
 		SQL: r.statement("blame"), Args: []any{j.id, f.Text(), r.limits.RetryAfter.Seconds()},
 	})
@@ -286,14 +289,14 @@ func (r *run) cancelled(ctx context.Context, j *job) {
 }
 
 // drop takes a user out of the queue who does not exist any more.
-func (r *run) drop(ctx context.Context, j *job) (result, fault.Fault, error) {
+func (r *run) drop(ctx context.Context, j *job) (result, error) {
 	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.statement("drop"), Args: []any{j.id}})
 	if err != nil {
 		return r.beaten(j, fault.Judge(err), fmt.Errorf("take the user out of the queue: %w", err))
 	}
 	r.stats.UsersDropped++
 	r.tell(ctx, r.item(j, Gone))
-	return finished, fault.Fault{}, nil
+	return finished, nil
 }
 
 func (*run) item(j *job, outcome Outcome) Item {

@@ -32,14 +32,14 @@ func restricted(live []*step) *step {
 }
 
 // refuse puts a user off that a step refuses to let go, and names one of the rows. Nothing of the user has been changed in this turn.
-func (r *run) refuse(ctx context.Context, j *job, s *step) (result, fault.Fault, error) {
+func (r *run) refuse(ctx context.Context, j *job, s *step) (result, error) {
 	sql, args := s.shownStatement(j)
 	rows, err := drain.Query(ctx, r.Run, pgx.RowTo[string], sql, args...)
 	switch {
 	case err != nil:
 		return r.beaten(j, fault.In(err, s.tableLabel), err)
 	case len(rows) == 0:
-		return yielded, fault.Fault{}, nil // It has gone meanwhile.
+		return yielded, nil // It has gone meanwhile.
 	}
-	return failed, fault.Fault{Table: s.tableLabel, Message: s.refusal, Detail: "row " + rows[0]}, nil
+	return j.fails(fault.Fault{Table: s.tableLabel, Message: s.refusal, Detail: "row " + rows[0]})
 }

@@ -14,45 +14,47 @@ const usersTable = "users"
 
 // finish deletes a user who has nothing left. What is found under the lock, a batch of each step at most, goes in the
 // same transaction; where there is more than that the user stays and has another turn.
-func (r *run) finish(ctx context.Context, j *job) (result, fault.Fault, error) {
+func (r *run) finish(ctx context.Context, j *job) (result, error) {
 	heavy := slices.Contains(j.heavy, usersTable)
 	if heavy {
-		if result, f, err := r.clearUser(ctx, j); result != finished || err != nil {
-			return result, f, err
+		if result, err := r.clearUser(ctx, j); result != finished || err != nil {
+			return result, err
 		}
 	}
-	destroyed, left, result, f, err := r.destroy(ctx, j, nil)
-	if err == nil && result == failed && f.Verdict == fault.Timeout && !heavy {
+	destroyed, left, result, err := r.destroy(ctx, j, nil)
+	if err == nil && result == failed && j.fault.Verdict == fault.Timeout && !heavy {
 		return r.makeHeavy(ctx, j, usersTable)
 	}
 	if s := restricted(left); err == nil && s != nil {
 		return r.refuse(ctx, j, s)
 	}
 	if err == nil && !destroyed && len(left) > 0 && result == yielded {
-		destroyed, _, result, f, err = r.destroy(ctx, j, left)
+		destroyed, _, result, err = r.destroy(ctx, j, left)
 	}
 	switch {
 	case err != nil || result == failed || result == blocked:
-		return result, f, err
+		return result, err
 	case destroyed:
-		return finished, fault.Fault{}, nil
+		return finished, nil
 	}
 	j.rounds++
 	if j.rounds > mostRounds {
+		f := j.fault
 		if f.Message == "" {
-			f = fault.Fault{Message: "rows come back as fast as they are taken away: a trigger puts them there, or a partition came after the run began"}
+			f.Message = "rows come back as fast as they are taken away: a trigger puts them there, or a partition came after the run began"
 			if len(left) > 0 {
 				f.Table = left[0].tableLabel
 			}
 		}
-		return failed, f, nil
+		return j.fails(f)
 	}
-	return yielded, fault.Fault{}, nil
+	return yielded, nil
 }
 
 // destroy locks the user, works off a batch of each of the steps and deletes the user if nothing is left. The result is
 // yielded where the user stays without anybody's fault.
-func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, left []*step, _ result, _ fault.Fault, _ error) {
+func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, left []*step, _ result, _ error) {
+	j.fault = fault.Fault{}
 	names := r.Session.Names
 	lockSQL, lockArgs := r.engine.Plan.lockStatement(j)
 	statements := []batch.Statement{{SQL: lockSQL, Args: lockArgs}}
@@ -90,16 +92,17 @@ func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, le
 			duplicate = slices.ContainsFunc(steps, func(s *step) bool { return s.duplicate(err) })
 		}
 		if duplicate || f.Verdict == fault.Timeout && len(steps) > 0 {
-			return false, nil, yielded, f, nil // They go the usual way, in pieces.
+			j.fault = f
+			return false, nil, yielded, nil // They go the usual way, in pieces.
 		}
-		result, f, err := r.beaten(j, f, err)
-		return false, nil, result, f, err
+		result, err := r.beaten(j, f, err)
+		return false, nil, result, err
 	}
 	for at, change := range changes {
 		r.stats.count(j, about[at], about[at].Action, change[0])
 	}
 	if !gone {
-		return false, r.liveSteps(j.hardDelete, live), yielded, fault.Fault{}, nil
+		return false, r.liveSteps(j.hardDelete, live), yielded, nil
 	}
 	r.stats.UsersProcessed++
 	r.stats.Latency.Add(time.Since(j.queued))
@@ -107,5 +110,5 @@ func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, le
 	item.Moved, item.Deleted, item.Nullified = total.Moved, total.Deleted, total.Nullified
 	r.progress(ctx)
 	r.tell(ctx, item)
-	return true, nil, finished, fault.Fault{}, nil
+	return true, nil, finished, nil
 }

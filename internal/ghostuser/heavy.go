@@ -26,13 +26,13 @@ const (
 )
 
 // makeHeavy notes that a user's rows of a table go children first from now on. The user yields: its next turn does so.
-func (r *run) makeHeavy(ctx context.Context, j *job, table string) (result, fault.Fault, error) {
+func (r *run) makeHeavy(ctx context.Context, j *job, table string) (result, error) {
 	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.statement("heavy"), Args: []any{j.id, table}})
 	if err != nil {
 		return r.beaten(j, fault.Judge(err), fmt.Errorf("note that rows of %s go children first: %w", table, err))
 	}
 	j.heavy = append(j.heavy, table)
-	return yielded, fault.Fault{}, nil
+	return yielded, nil
 }
 
 // isHeavy reports whether the user's rows of the step's table go children first.
@@ -40,22 +40,21 @@ func (j *job) isHeavy(s *step) bool { return slices.Contains(j.heavy, s.tableLab
 
 // fell deletes the step's rows in one leaf, each after everything that hangs below it; with only no others than the rows that these pointers
 // lead to.
-func (r *run) fell(ctx context.Context, j *job, s *step, leaf Table, only []pgtype.TID) (result, fault.Fault, error) {
+func (r *run) fell(ctx context.Context, j *job, s *step, leaf Table, only []pgtype.TID) (result, error) {
 	root, err := r.root(ctx, j, s, s.Child)
 	if err != nil {
 		return r.beaten(j, fault.Judge(err), err)
 	}
-	read := func() (*drain.Window, fault.Fault, error) {
+	read := func() (*drain.Window, error) {
 		sql, args := s.versionsStatement(leaf, j, only)
-		w, err := j.window(ctx, root, leaf, sql, args)
-		return w, fault.In(err, s.tableLabel), err
+		return j.window(ctx, root, leaf, sql, args)
 	}
 	before := j.tree.Changes
-	result, f, err := r.take(ctx, j, read, j.tree.Take)
+	result, err := r.take(ctx, j, s.tableLabel, read, j.tree.Take)
 	if result == finished && err == nil && only != nil && j.tree.Changes > before {
-		return yielded, f, nil // A trigger may have moved the row away from its pointer: the next turn looks for it.
+		return yielded, nil // A trigger may have moved the row away from its pointer: the next turn looks for it.
 	}
-	return result, f, err
+	return result, err
 }
 
 // window reads which rows of a leaf a statement selects, with their versions; nil where there are none.
@@ -72,24 +71,23 @@ func (j *job) window(ctx context.Context, root *drain.Table, leaf Table, sql str
 }
 
 // clearUser takes down what refers to the user by keys that no step is about: those of more or other columns than its id.
-func (r *run) clearUser(ctx context.Context, j *job) (result, fault.Fault, error) {
+func (r *run) clearUser(ctx context.Context, j *job) (result, error) {
 	users := r.engine.Plan.users
 	root, err := r.root(ctx, j, nil, users)
 	if err != nil {
 		return r.beaten(j, fault.Judge(err), err)
 	}
 	for _, leaf := range root.Leaves {
-		read := func() (*drain.Window, fault.Fault, error) {
-			w, err := j.window(ctx, root, leaf, fmt.Sprintf(
+		read := func() (*drain.Window, error) {
+			return j.window(ctx, root, leaf, fmt.Sprintf(
 				"SELECT picked.ctid, picked.xmin FROM ONLY %s AS picked WHERE picked.id OPERATOR(pg_catalog.=) $1", leaf.SQL()), []any{j.userID})
-			return w, fault.Judge(err), err
 		}
 		refs := slices.DeleteFunc(root.RefsOf(leaf), func(f *drain.Ref) bool {
 			return slices.Equal(f.Targets, []string{"id"}) || slices.ContainsFunc(r.engine.Plan.steps(j.hardDelete), func(s *step) bool {
 				return s.Child.OID == f.Table.OID && slices.Contains(f.Columns, s.column())
 			})
 		})
-		result, f, err := r.take(ctx, j, read, func(ctx context.Context, w *drain.Window) (drain.Rows, drain.Result, error) {
+		result, err := r.take(ctx, j, "", read, func(ctx context.Context, w *drain.Window) (drain.Rows, drain.Result, error) {
 			ended, err := j.tree.Clear(ctx, w, refs)
 			if ended == drain.Finished {
 				return nil, ended, err
@@ -97,28 +95,28 @@ func (r *run) clearUser(ctx context.Context, j *job) (result, fault.Fault, error
 			return w.Rows, ended, err
 		})
 		if result != finished || err != nil {
-			return result, f, err
+			return result, err
 		}
 	}
-	return finished, fault.Fault{}, nil
+	return finished, nil
 }
 
-// take works off the windows that read returns until there is none, or once finds nothing to do. An application, or a trigger on rows below,
+// take works off the windows of a table that read returns until there is none, or once finds nothing to do. An application, or a trigger on rows below,
 // may change the rows of a window at any time, so each attempt reads them anew: a row is to blame only if it has not changed since. Rings of rows, for
 // which no row is to blame, go once nothing else moves.
 func (r *run) take(
-	ctx context.Context, j *job, read func() (*drain.Window, fault.Fault, error),
+	ctx context.Context, j *job, of string, read func() (*drain.Window, error),
 	once func(context.Context, *drain.Window) (drain.Rows, drain.Result, error),
-) (result, fault.Fault, error) {
+) (result, error) {
 	tree, changed := j.tree, 0
 	tree.Waits = j.waits
 	for !r.paused(ctx) {
-		w, f, err := read()
+		w, err := read()
 		switch {
 		case err != nil:
-			return r.beaten(j, f, err)
+			return r.beaten(j, fault.In(err, of), err)
 		case w == nil:
-			return finished, fault.Fault{}, nil
+			return finished, nil
 		}
 		tree.Fault, tree.Obstacle, tree.Waiting = nil, fault.Fault{}, map[uint32][]drain.Tuple{}
 		before := tree.Changes
@@ -126,20 +124,20 @@ func (r *run) take(
 		top, held := errors.AsType[*topError](err)
 		switch {
 		case errors.Is(err, drain.ErrCancelled):
-			return yielded, fault.Fault{}, nil // The next turn finds no row in the queue.
+			return yielded, nil // The next turn finds no row in the queue.
 		case held && top.Lock():
 			return r.beaten(j, top.Fault, err)
 		case err != nil && !held:
 			return r.beaten(j, fault.Judge(err), err)
 		case ended == drain.Yielded:
-			return yielded, fault.Fault{}, nil
+			return yielded, nil
 		case tree.Fault != nil:
-			return failed, tooSlow(*tree.Fault), nil
+			return j.fails(tooSlow(*tree.Fault))
 		case tree.Changes > before:
 			changed = 0
 			continue
 		case !held && len(left) == 0:
-			return finished, fault.Fault{}, nil
+			return finished, nil
 		}
 		if !held {
 			same, err := drain.Query(ctx, tree, pgx.RowTo[bool], drain.UnchangedStatement(w.Leaf), w.Rows.Args()...)
@@ -157,13 +155,13 @@ func (r *run) take(
 		case !tree.Waits:
 			tree.Waits = true
 		case tree.Obstacle.Message != "":
-			return failed, tree.Obstacle, nil
+			return j.fails(tree.Obstacle)
 		default:
-			return failed, fault.Fault{Table: w.Table.Label(), Message: fmt.Sprintf(
-				"rows that refer to each other in a ring of more than %d cannot go one after the other", drain.MostInRing)}, nil
+			return j.fails(fault.Fault{Table: w.Table.Label(), Message: fmt.Sprintf(
+				"rows that refer to each other in a ring of more than %d cannot go one after the other", drain.MostInRing)})
 		}
 	}
-	return yielded, fault.Fault{}, nil
+	return yielded, nil
 }
 
 // topError says that a row at the top of a tree has changed since it was read, or that another session keeps it locked. No row below may go then.

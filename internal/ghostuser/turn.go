@@ -31,23 +31,23 @@ const (
 	yielded
 	// blocked: all that is left is locked by others.
 	blocked
-	// failed: the user is to be put off.
+	// failed: the user is to be put off, for the fault of the job.
 	failed
 )
 
 // turn gives a user some batches. It keeps nothing in memory: each turn looks afresh at what there is to do, as a run
-// after a crash would. The failure is set where the result is failed; the error is one that ends the run.
-func (r *run) turn(ctx context.Context, j *job) (result, fault.Fault, error) {
-	r.left = turnBatches
+// after a crash would. The error is one that ends the run.
+func (r *run) turn(ctx context.Context, j *job) (result, error) {
+	r.left, j.fault = turnBatches, fault.Fault{}
 	if j.cleared {
 		j.cleared = false
-		if gone, _, result, f, err := r.destroy(ctx, j, nil); gone || err != nil || result != yielded {
-			return result, f, err
+		if gone, _, result, err := r.destroy(ctx, j, nil); gone || err != nil || result != yielded {
+			return result, err
 		}
 	}
 	for {
 		if r.paused(ctx) {
-			return yielded, fault.Fault{}, nil
+			return yielded, nil
 		}
 		look, f, err := r.look(ctx, j)
 		if err != nil {
@@ -56,16 +56,16 @@ func (r *run) turn(ctx context.Context, j *job) (result, fault.Fault, error) {
 		switch {
 		case look.hardDelete == nil:
 			r.cancelled(ctx, j)
-			return finished, fault.Fault{}, nil
+			return finished, nil
 		case look.userType == nil:
 			return r.drop(ctx, j)
 		case *look.userType == ghostType:
-			return failed, fault.Fault{Message: "the ghost user cannot be deleted"}, nil
+			return j.fails(fault.Fault{Message: "the ghost user cannot be deleted"})
 		case !deletable(*look.userType):
-			return failed, fault.Fault{Message: fmt.Sprintf("an internal user (user_type %d) cannot be deleted", *look.userType)}, nil
+			return j.fails(fault.Fault{Message: fmt.Sprintf("an internal user (user_type %d) cannot be deleted", *look.userType)})
 		case !look.ghost:
 			if err := r.findGhost(ctx); err != nil {
-				return 0, fault.Fault{}, err
+				return 0, err
 			}
 			continue
 		case *look.hardDelete != j.hardDelete:
@@ -79,8 +79,8 @@ func (r *run) turn(ctx context.Context, j *job) (result, fault.Fault, error) {
 		if len(look.live) == 0 {
 			return r.finish(ctx, j)
 		}
-		if result, f, err := r.drainAll(ctx, j, look.live); result != finished || err != nil {
-			return result, f, err
+		if result, err := r.drainAll(ctx, j, look.live); result != finished || err != nil {
+			return result, err
 		}
 		return r.finish(ctx, j)
 	}
@@ -97,43 +97,51 @@ func deletable(userType int32) bool {
 
 // drainAll works the steps off in their order. One that others are in the way of holds up only deletions that might take rows along which it has
 // to tell of. finished means that there was nothing left of any.
-func (r *run) drainAll(ctx context.Context, j *job, live []*step) (result, fault.Fault, error) {
+func (r *run) drainAll(ctx context.Context, j *job, live []*step) (result, error) {
 	stuck, untold := false, false
 	for _, s := range live {
 		if untold && s.Action == drain.Remove {
 			continue
 		}
 		for _, leaf := range s.Leaves {
-			result, f, err := r.drain(ctx, j, s, leaf)
+			result, err := r.drain(ctx, j, s, leaf)
 			switch {
 			case err != nil:
-				return result, fault.In(err, s.tableLabel), err
+				j.fault = fault.In(err, s.tableLabel)
+				return result, err
 			case result == failed:
-				return result, f, nil
+				return failed, nil
 			case result == yielded:
-				return yielded, f, r.estimate(ctx, j, live)
+				return yielded, r.estimate(ctx, j, live)
 			case result == blocked:
 				stuck, untold = true, untold || s.toldOf()
 			}
 		}
 	}
 	if stuck {
-		return blocked, fault.Fault{}, nil
+		return blocked, nil
 	}
-	return finished, fault.Fault{}, nil
+	return finished, nil
+}
+
+// fails has the user put off for a fault.
+func (j *job) fails(f fault.Fault) (result, error) {
+	j.fault = f
+	return failed, nil
 }
 
 // beaten decides about an error that no step is to blame for alone.
-func (r *run) beaten(j *job, f fault.Fault, err error) (result, fault.Fault, error) {
+func (r *run) beaten(j *job, f fault.Fault, err error) (result, error) {
+	j.fault = f
 	switch {
 	case f.Verdict == fault.Fatal:
-		return 0, f, err
+		return 0, err
 	case r.Pace.Ended():
 		// The timeouts were cut to the lease's end.
-		return yielded, f, nil
+		return yielded, nil
 	case f.Verdict == fault.Conflict && j.beaten < mostBeaten:
 		j.beaten++
-		return yielded, f, nil
+		return yielded, nil
 	case f.Lock():
 		// That is no failure: the user stays, and is tried again until the run ends.
 		if j.waits {
@@ -141,9 +149,9 @@ func (r *run) beaten(j *job, f fault.Fault, err error) (result, fault.Fault, err
 			j.obstacle.Again(f.Table+": "+f.Message, r.Session.Seen().Transaction)
 			r.obstacles.Add(&j.obstacle)
 		}
-		return blocked, f, nil
+		return blocked, nil
 	}
-	return failed, f, nil
+	return failed, nil
 }
 
 // look is how a user stands.
