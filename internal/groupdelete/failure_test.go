@@ -165,7 +165,7 @@ func TestLockForLong(t *testing.T) {
 	pgtest.Exec(t, holder, "BEGIN")
 	pgtest.Exec(t, holder, "SELECT FROM notes WHERE id = 1111 FOR UPDATE")
 	engine.Session.Limits.LockTimeout = 20_000_000
-	engine.Runtime = 2 * time.Second
+	engine.Runtime = 5 * time.Second
 	stats := b.run(t, engine, groupdelete.Unfinished)
 	require.Contains(t, stats.Reason, "SQLSTATE 55P03")
 	require.Empty(t, stats.Errors)
