@@ -456,15 +456,15 @@ func TestDoctorCountsConnectionsPerServer(t *testing.T) {
 	s := clitest.InstalledTwo(t, "main")
 	role := s.CreateRole()
 	s.Environ = append(s.Environ, "SEXTON_DATABASES__MAIN__URL="+s.AsRole(role))
-	s.Exec("ALTER ROLE " + pgx.Identifier{role}.Sanitize() + " CONNECTION LIMIT 37")
+	s.Exec("ALTER ROLE " + pgx.Identifier{role}.Sanitize() + " CONNECTION LIMIT 36")
 	report, _ := s.Examined(5)
 	_, lines := s.Diagnosis(report, "connections")
-	require.Empty(t, lines, "36 for each, as two roles")
+	require.Empty(t, lines, "35 for each, as two roles")
 	ci := (&clitest.Site{Database: s.Ci, Tb: t}).AsRole(role)
 	s.Environ = append(s.Environ, "SEXTON_DATABASES__CI__URL="+ci)
 	report, _ = s.Examined(5)
 	_, lines = s.Diagnosis(report, "connections")
-	want := "warning | role " + role + " | of 37 connections others have 0, and a worker may open 72 to databases main, ci together | " +
-		"ALTER ROLE " + role + " CONNECTION LIMIT 72; or lower jobs.max_workers and loose_foreign_keys.connections"
+	want := "warning | role " + role + " | of 36 connections others have 0, and a worker may open 70 to databases main, ci together | " +
+		"ALTER ROLE " + role + " CONNECTION LIMIT 70; or lower jobs.max_workers and loose_foreign_keys.connections"
 	require.Equal(t, []string{want, want}, lines)
 }
