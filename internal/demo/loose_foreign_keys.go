@@ -63,8 +63,8 @@ type parentTable struct {
 	most int
 	// fraction divides the share of rows that go; 0 means 1.
 	fraction int64
-	// left is how many are still to go.
-	left int64
+	// left is how many are still to go, newest the last row that was there before them.
+	left, newest int64
 }
 
 // Plan counts the tables.
@@ -76,6 +76,7 @@ func (l *looseForeignKeys) Plan(ctx context.Context) (planned int64, err error) 
 			return 0, fmt.Errorf("count %s: %w", table.name, err)
 		}
 		l.tables[i].left = l.of(l.Script(), rows) / max(1, table.fraction)
+		l.tables[i].newest = l.tables[i].last
 		planned += l.tables[i].left
 	}
 	l.tables = slices.DeleteFunc(l.tables, func(t parentTable) bool { return t.left == 0 })
@@ -123,7 +124,7 @@ func (l *looseForeignKeys) pick() int {
 func (l *looseForeignKeys) remove(ctx context.Context, table *parentTable, from int64, limit int) ([]int64, error) {
 	quoted := pgx.Identifier{table.name}.Sanitize()
 	sql := "DELETE FROM " + quoted + " WHERE id IN (SELECT id FROM " + quoted + " WHERE id BETWEEN $1 AND $2 ORDER BY id LIMIT $3) RETURNING id"
-	rows, _ := l.pool.Query(ctx, sql, from, table.last, limit)
+	rows, _ := l.pool.Query(ctx, sql, from, table.newest, limit)
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
