@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/lease"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 	"sexton/internal/problem"
 )
@@ -128,7 +129,7 @@ func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...St
 	if failed != nil && failed.Index == Frame && len(statements) > 0 && timedOut(err) {
 		failed.Index = 0
 	}
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && (pgErr.Code == fenceRefused || raised && pgErr.Code == "40001") {
+	if state := pgcatalog.SQLState(err); state == fenceRefused || raised && state == "40001" {
 		return nil, fmt.Errorf("%w: %w", lease.ErrLost, err)
 	}
 	return nil, err
@@ -192,10 +193,7 @@ func unprepare(conn *pgx.Conn) {
 	delete(conn.PgConn().CustomData(), preparedKey)
 }
 
-func timedOut(err error) bool {
-	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pgErr.Code == "57014"
-}
+func timedOut(err error) bool { return pgcatalog.SQLState(err) == "57014" }
 
 // stale reports whether Postgres refused a statement because the connection has prepared it for tables as they were ("cached plan
 // must not change result type"), or has lost it. An application's trigger may raise 0A000 too: that goes to the caller.

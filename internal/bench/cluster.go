@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -186,10 +186,7 @@ func settle(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-func denied(err error) bool {
-	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pgErr.Code == "42501"
-}
+func denied(err error) bool { return pgcatalog.SQLState(err) == "42501" }
 
 type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/riverqueue/river/rivertype"
 
 	"sexton/internal/blobstore"
@@ -25,6 +24,7 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
@@ -346,7 +346,7 @@ const (
 
 // installed leaves out an error that the check of the schema reports.
 func installed(err error) error {
-	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && (failed.Code == undefinedTable || failed.Code == undefinedFunction) {
+	if state := pgcatalog.SQLState(err); state == undefinedTable || state == undefinedFunction {
 		return nil
 	}
 	return err

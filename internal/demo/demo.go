@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/definitions"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 )
 
@@ -203,7 +203,7 @@ func (a *application) act(ctx context.Context, limit int) (more bool, err error)
 	}
 	acted, more, err := a.scene.Act(ctx, limit)
 	// Two sessions that lock the same rows in different orders: an application tries again, this one later.
-	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == deadlock {
+	if pgcatalog.SQLState(err) == deadlock {
 		return true, nil
 	}
 	if err != nil {

@@ -2,13 +2,11 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
@@ -93,7 +91,7 @@ func (g *ghostUsers) ask(ctx context.Context, tx pgx.Tx, user int64, hard bool) 
 		const sql = `SELECT "sexton".delete_user($1, $2, $3)`
 		return tx.QueryRow(ctx, g.names.Render(sql), user, g.initiator, hard).Scan(&done)
 	})
-	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == soleOwner {
+	if pgcatalog.SQLState(err) == soleOwner {
 		return false, nil
 	}
 	if err != nil || !done || hard {

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -139,9 +139,8 @@ func (r *Report) Sick() bool {
 
 // remedy names the way out of a check that failed.
 func remedy(err error) string {
-	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
-	case ok && pgErr.Code == "42501":
+	case pgcatalog.SQLState(err) == "42501":
 		return "run the statements that `sexton migrate up --print-grants` prints"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "look what the server is busy with or who holds locks, and run `sexton doctor` again"

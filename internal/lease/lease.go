@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -342,10 +342,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	return nil
 }
 
-func lockNotAvailable(err error) bool {
-	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pgErr.Code == "55P03"
-}
+func lockNotAvailable(err error) bool { return pgcatalog.SQLState(err) == "55P03" }
 
 // raiseTimeout is how long a new holder waits for the batch of an earlier one.
 const raiseTimeout = 200 * time.Millisecond

@@ -2,7 +2,6 @@ package listen
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
@@ -12,11 +11,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pulse"
 	"sexton/internal/sleep"
 )
@@ -292,11 +291,10 @@ func (s *session) wake(ctx context.Context) error {
 	s.awake = true
 	err := s.script(ctx, fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d; SELECT pg_catalog.pg_advisory_lock('%d'::int, '%d'::int); COMMIT",
 		s.subscription.timing.LockTimeout.Milliseconds(), s.subscription.Key1, s.subscription.Key2))
-	var pgErr *pgconn.PgError
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &pgErr) && pgErr.Code == "55P03":
+	case pgcatalog.SQLState(err) == "55P03":
 		// The server may have granted the lock in the moment in which the time was over. The session would
 		// keep it, and no part of the program would know.
 		if err := s.script(ctx, "ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()"); err != nil {
@@ -326,9 +324,8 @@ func (s *session) wakeAndLook(ctx context.Context, fresh bool) (Due, error) {
 	looking, cancel := context.WithTimeout(ctx, s.subscription.timing.Answer)
 	now, err := s.subscription.Called(looking, ahead)
 	cancel()
-	pgErr, refused := errors.AsType[*pgconn.PgError](err)
 	switch {
-	case refused && pgErr.Code == "55P03": // A transaction that is still open has asked, too: that is for the work to wait for.
+	case pgcatalog.SQLState(err) == "55P03": // A transaction that is still open has asked, too: that is for the work to wait for.
 	case err != nil:
 		return Due{}, fmt.Errorf("look what is due: %w", err)
 	case now:

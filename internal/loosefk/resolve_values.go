@@ -2,14 +2,12 @@ package loosefk
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/drain"
 	"sexton/internal/fault"
@@ -137,10 +135,9 @@ func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Referen
 			"($1::pg_catalog.text::%[1]s)::pg_catalog.text OPERATOR(pg_catalog.=) ($1::pg_catalog.text::%[2]s)::pg_catalog.text", value.Type, value.Base)
 		return nested.QueryRow(ctx, sql, value.Value).Scan(&becomes, &same)
 	})
-	var pgErr *pgconn.PgError
-	fix := fmt.Sprintf("it would become %q", becomes)
+	state, fix := pgcatalog.SQLState(err), fmt.Sprintf("it would become %q", becomes)
 	switch {
-	case errors.As(err, &pgErr) && (pgErr.Code[:2] == "22" || pgErr.Code[:2] == "23"):
+	case strings.HasPrefix(state, "22") || strings.HasPrefix(state, "23"):
 		fix = "give a value of that type"
 	case err != nil:
 		return fmt.Errorf("check value of column %s: %w", value.Column, err)

@@ -6,13 +6,13 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"sexton/internal/jobrun"
 	"sexton/internal/latency"
+	"sexton/internal/pgcatalog"
 )
 
 // Options describe what is measured.
@@ -126,11 +126,7 @@ func (m *Metrics) RunEnded(ended jobrun.Ended) {
 		m.add(runErrors, fault.Count, ended.Kind, ended.Database, fault.Table, fault.SQLState)
 	}
 	if ended.Err != nil && ended.Outcome != jobrun.Skipped { // A pass that was asked to stop before it began met no error.
-		sqlState := ""
-		if pgErr, ok := errors.AsType[*pgconn.PgError](ended.Err); ok {
-			sqlState = pgErr.Code
-		}
-		m.add(runErrors, 1, ended.Kind, ended.Database, "", sqlState)
+		m.add(runErrors, 1, ended.Kind, ended.Database, "", pgcatalog.SQLState(ended.Err))
 	}
 	m.CountsAdded(ended.Kind, ended.Database, ended.Counts)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 	"sexton/triggers"
 )
@@ -222,7 +223,7 @@ func dropSchema(ctx context.Context, tx pgx.Tx, schema string) (kept bool, err e
 		_, err := nested.Exec(ctx, "DROP SCHEMA "+quote(schema)+" RESTRICT")
 		return err
 	})
-	if sqlState(err) == "2BP01" {
+	if pgcatalog.SQLState(err) == "2BP01" {
 		return true, nil
 	}
 	return false, err

@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/each"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -77,7 +77,7 @@ func (s *session) makeOwner(ctx context.Context, role string) (Ownership, error)
 		if err != nil || len(statements) == 0 {
 			return own, err
 		}
-		if _, failed = s.pool.Exec(ctx, statements[0]); sqlState(failed) == insufficientPrivilege {
+		if _, failed = s.pool.Exec(ctx, statements[0]); pgcatalog.SQLState(failed) == insufficientPrivilege {
 			own.Todo = statements
 			return own, nil
 		}
@@ -99,7 +99,7 @@ func (s *session) handOver(ctx context.Context, own *Ownership) error {
 		return err
 	}
 	for _, statement := range statements {
-		if _, err := s.pool.Exec(ctx, statement); sqlState(err) == insufficientPrivilege {
+		if _, err := s.pool.Exec(ctx, statement); pgcatalog.SQLState(err) == insufficientPrivilege {
 			own.Todo = append(own.Todo, statement)
 		} else if err != nil {
 			return fmt.Errorf("run %s: %w", statement, err)
@@ -151,7 +151,7 @@ func (s *session) grantOwner(ctx context.Context, own *Ownership) error {
 			_, err := tx.Exec(ctx, s.db.register(), "grant on "+grant.Kind, grant.Object, "owner")
 			return err
 		})
-		if err != nil && sqlState(err) != insufficientPrivilege {
+		if err != nil && pgcatalog.SQLState(err) != insufficientPrivilege {
 			return fmt.Errorf("run %s: %w", grant.statement(own.Role), err)
 		}
 	}
@@ -188,7 +188,7 @@ func (s *session) revokeOwner(ctx context.Context, look inspection) error {
 			continue
 		}
 		statement := fmt.Sprintf("REVOKE ALL ON %s %s FROM %s", kind, o.identity, quote(s.db.owner()))
-		if _, err := s.pool.Exec(ctx, statement); err != nil && sqlState(err) != insufficientPrivilege {
+		if _, err := s.pool.Exec(ctx, statement); err != nil && pgcatalog.SQLState(err) != insufficientPrivilege {
 			return fmt.Errorf("run %s: %w", statement, err)
 		}
 	}
@@ -196,13 +196,6 @@ func (s *session) revokeOwner(ctx context.Context, look inspection) error {
 }
 
 const insufficientPrivilege = "42501"
-
-func sqlState(err error) string {
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pgErr.Code
-	}
-	return ""
-}
 
 // OwnerRisk is something about the owner of Sexton's objects that a person has to put right.
 type OwnerRisk struct {

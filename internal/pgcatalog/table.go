@@ -75,10 +75,18 @@ func Unlocked(ctx context.Context, tx pgx.Tx, do func(nested pgx.Tx) error) erro
 	if back := nested.Rollback(ctx); back != nil {
 		return errors.Join(err, back)
 	}
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "55P03" {
+	if SQLState(err) == "55P03" {
 		return nil
 	}
 	return err
+}
+
+// SQLState is that of a server's error, and empty of others.
+func SQLState(err error) string {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pgErr.Code
+	}
+	return ""
 }
 
 //go:embed queries/named.sql

@@ -3,15 +3,14 @@ package throttle
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/config"
 	"sexton/internal/pace"
+	"sexton/internal/pgcatalog"
 )
 
 //go:embed queries/neighbours.sql
@@ -99,8 +98,7 @@ func (n *neighbours) look(ctx context.Context, conn *pgx.Conn, now time.Time) {
 	if !forbidden {
 		rows, _ := conn.Query(ctx, neighboursSQL)
 		others, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		refused, ok := errors.AsType[*pgconn.PgError](err)
-		if forbidden = ok && refused.Code == "42501"; forbidden {
+		if forbidden = pgcatalog.SQLState(err) == "42501"; forbidden {
 			until = now.Add(askAgain)
 		}
 	}

@@ -2,16 +2,15 @@ package undo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/database"
+	"sexton/internal/pgcatalog"
 )
 
 const (
@@ -188,7 +187,7 @@ func (e *Engine) round(ctx context.Context, tx pgx.Tx, u *unit, backs []*back, t
 	}
 	if good {
 		_, err := tx.Exec(ctx, "SET CONSTRAINTS ALL IMMEDIATE")
-		if pgErr, is := errors.AsType[*pgconn.PgError](err); is && strings.HasPrefix(pgErr.Code, "23") {
+		if strings.HasPrefix(pgcatalog.SQLState(err), "23") {
 			good = false
 			clear(tried) // The server does not say which rows it does not want.
 		} else if err != nil {
