@@ -214,8 +214,8 @@ func deletePlaceholder(*config.Config) kind[DeletePlaceholderUserArgs] {
 // passDeletePlaceholder looks at one placeholder. One whose references may go with tombstones comes back later, which costs no attempt, of
 // the job or of the placeholder. After the retry period the references count all the same, as tombstones may wait for ever.
 func passDeletePlaceholder(ctx context.Context, p *pass, args DeletePlaceholderUserArgs) (jobrun.Result, error) {
-	patient := p.job == nil || time.Since(p.job.CreatedAt) < p.Config.PlaceholderUsers.RetryPeriod
-	verdict, err := p.removePlaceholder(ctx, args.UserID, patient)
+	waits := p.job == nil || time.Since(p.job.CreatedAt) < p.Config.PlaceholderUsers.RetryPeriod
+	verdict, err := p.removePlaceholder(ctx, args.UserID, waits)
 	if err != nil {
 		return jobrun.Result{}, err
 	}
@@ -226,7 +226,7 @@ func passDeletePlaceholder(ctx context.Context, p *pass, args DeletePlaceholderU
 	return verdictResult(verdict), nil
 }
 
-func (p *pass) removePlaceholder(ctx context.Context, userID int64, patient bool) (placeholder.Verdict, error) {
+func (p *pass) removePlaceholder(ctx context.Context, userID int64, waits bool) (placeholder.Verdict, error) {
 	references, problems, err := CheckPlaceholderUsers(ctx, p.Config, p.db, p.db.Pool)
 	if err != nil {
 		return placeholder.Verdict{}, err
@@ -240,7 +240,7 @@ func (p *pass) removePlaceholder(ctx context.Context, userID int64, patient bool
 		Current: func(ctx context.Context, tx pgx.Tx) error { return p.Runner.Leases.Current(ctx, tx, placeholderLease) },
 	}
 	verdict, err := remover.Remove(ctx, userID)
-	if err != nil || !patient || len(verdict.Blockers) == 0 || !p.Config.Has(migrate.LooseForeignKeys) {
+	if err != nil || !waits || len(verdict.Blockers) == 0 || !p.Config.Has(migrate.LooseForeignKeys) {
 		return verdict, err
 	}
 	columns := each.Of(verdict.Blockers, func(blocker placeholder.Blocker) string { return blocker.Column })

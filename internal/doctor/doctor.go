@@ -99,7 +99,7 @@ func (r *Report) Run(ctx context.Context, check, database string, look func(cont
 	switch {
 	case err != nil:
 		result = Failed
-		found = append(found, One(problem.Error, check, fmt.Sprintf("the check failed: %v", err), remedy(err))...)
+		found = append(found, One(problem.Error, check, fmt.Sprintf("the check failed: %v", err), fixFor(err))...)
 	case len(found) > 0:
 		result = Found
 	}
@@ -137,8 +137,8 @@ func (r *Report) Sick() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity != problem.Info })
 }
 
-// remedy names the way out of a check that failed.
-func remedy(err error) string {
+// fixFor names the way out of a check that failed.
+func fixFor(err error) string {
 	switch {
 	case pgcatalog.SQLState(err) == "42501":
 		return "run the statements that `sexton migrate up --print-grants` prints"

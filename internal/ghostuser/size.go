@@ -38,12 +38,12 @@ func (s Sizes) usual(do drain.Action) int {
 }
 
 // ladder is the way through rows of the step.
-func (s Sizes) ladder(of *step, patient bool) *drain.Ladder {
+func (s Sizes) ladder(of *step, waits bool) *drain.Ladder {
 	steer := pace.Steer{Target: s.Target, Smallest: 1, Largest: largestBatch}
 	if s.Target == 0 {
 		steer.Target, steer.Largest = anyTime, float64(s.usual(of.Action))
 	}
-	return &drain.Ladder{Size: &of.size, Steer: steer, First: s.usual(of.Action), Waits: patient}
+	return &drain.Ladder{Size: &of.size, Steer: steer, First: s.usual(of.Action), Waits: waits}
 }
 
 // rows returns the rows of the step's next statement.

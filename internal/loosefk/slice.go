@@ -55,17 +55,17 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 		more, err := r.step(ctx, c, &t, last)
 		switch {
 		case err != nil:
-			remedy, fatal := r.remedy(ctx, c, &t, err)
+			next, fatal := r.strategy(ctx, c, &t, err)
 			if fatal != nil {
 				return nothing(), fatal
 			}
-			if remedy != giveUp {
+			if next != giveUp {
 				c.tasks = append(c.tasks, t)
 				smaller = true
 			}
-			if remedy == split || remedy == isolate {
+			if next == split || next == isolate {
 				c.tasks = append(c.tasks, others...)
-				return divided(c, remedy), nil
+				return divided(c, next), nil
 			}
 		case c.done():
 			return nothing(), nil
@@ -94,8 +94,8 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 // errRemoval marks a step that failed in the removal of tombstones and not in its own statement.
 var errRemoval = errors.New("remove tombstones")
 
-// remedy decides what becomes of a task that failed. The error is the one that ends the run.
-func (r *run) remedy(ctx context.Context, c *chunk, t *task, err error) (nextTry, error) {
+// strategy decides what becomes of a task that failed. The error is the one that ends the run.
+func (r *run) strategy(ctx context.Context, c *chunk, t *task, err error) (nextTry, error) {
 	f := r.judge(ctx, c.parent, err, t.reference.Child.Label())
 	if f.Lock() {
 		r.pace.Locked()

@@ -221,7 +221,7 @@ type Foreseen struct {
 	// Loose counts rows that go or change after it, by loose foreign keys, by table or table.column; Remote counts definitions
 	// whose children, in other databases, are not counted.
 	Loose  map[string]int64 `json:"loose,omitempty"`
-	Remote int              `json:"elsewhere,omitempty"`
+	Remote int              `json:"remote,omitempty"`
 	// Rows is all of them, an estimate where Capped reports that counting stopped before the end.
 	Rows   int64 `json:"rows"`
 	Capped bool  `json:"capped"`
