@@ -270,7 +270,7 @@ type Bound struct {
 func (b *Bound) Undo(holder string, databases []database.Database) *undo.Engine {
 	settings := b.Config.LooseForeignKeys.Undo
 	return &undo.Engine{
-		Databases: databases, Parents: b.Parents, Keep: settings.Keep, FireTriggers: settings.FireTriggers,
+		Databases: databases, Parents: b.Parents, Keep: settings.Keep, FireTriggers: settings.FireTriggers, Exclude: settings.Exclude,
 		Leases: b.Leases(holder), Key: riverjobs.LooseForeignKeysLease, StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second,
 	}
 }

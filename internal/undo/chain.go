@@ -2,14 +2,20 @@ package undo
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
+	"sexton/internal/batch"
 	"sexton/internal/drain"
+	"sexton/internal/each"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
@@ -194,7 +200,16 @@ func (b *back) handOver(ctx context.Context, tx pgx.Tx) error {
 // reminder looks for rows that a definition would have changed, had its column not had another value.
 type reminder struct {
 	check
-	parent *loosefk.Parent
+	parent    *loosefk.Parent
+	reference *loosefk.Reference
+}
+
+// passed is a row that the clean-up after its parent may have passed over: its place, where it stands, and its parent's key.
+type passed struct {
+	Place    int32
+	Relation uint32
+	TID      pgtype.TID
+	Key      string
 }
 
 // reminders are those of the definitions that the columns of a changed set matter to.
@@ -209,36 +224,50 @@ func (e *Engine) reminders(ctx context.Context, u *unit, s *set, f *shape) (foun
 		if matters && reference != by && reference.Usable() && !reference.Remote && reference.Child.OID == f.OID {
 			c := loose(parent, reference, f)
 			c.more = reference.Restrictions("r", c.args)
-			found = append(found, reminder{c, parent})
+			found = append(found, reminder{c, parent, reference})
 		}
 	}
 	return found, err
 }
 
-// remind has the clean-up after parents that have gone done again for rows that have a column back: while it had another value, the clean-up passed
-// over them. What it now takes is kept with the deletion of those parents.
-func (e *Engine) remind(ctx context.Context, tx pgx.Tx, b *back) error {
+// remind has rows cleaned up after parents that have gone: a clean-up passed over them while the column had another value than the one that is back. What
+// that takes is kept with the deletion of those parents. Values are set at once, and in those rows alone; for rows that have to go a worker does it again.
+func (e *Engine) remind(ctx context.Context, tx pgx.Tx, u *unit, b *back) error {
 	for _, r := range b.reminders {
 		values := make([]string, len(r.given))
 		for i := range r.given {
 			values[i] = r.given[i] + "::" + r.parent.KeyTypes[i]
 		}
-		sql := fmt.Sprintf("SELECT DISTINCT %s FROM %s WHERE %s AND %s", keyText(values), r.standing(), r.refers(), r.check.missing(false))
+		sql := fmt.Sprintf("SELECT sexton.n, r.tableoid, r.ctid, %s FROM %s WHERE %s AND %s", keyText(values), r.standing(), r.refers(), r.check.missing(false))
 		rows, _ := tx.Query(ctx, sql, b.done.args(&r.check)...)
-		keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[passed])
 		if err != nil {
 			return fmt.Errorf("look for parents that have gone since: %w", err)
 		}
-		if len(keys) == 0 {
+		if len(found) == 0 {
 			continue
 		}
-		keys, origins, err := e.origins(ctx, tx, b.set, &r, keys)
+		gone, err := e.origins(ctx, tx, b.set, &r, each.Of(found, func(p passed) string { return p.Key }))
 		if err != nil {
 			return err
 		}
-		if len(keys) == 0 {
+		found = slices.DeleteFunc(found, func(p passed) bool { return gone[p.Key] == 0 })
+		if len(found) == 0 {
 			continue
 		}
+		// Parents of this deletion may come back yet, and a foreign key is the worker's to ask.
+		asks := func(key foreignKey) bool { return slices.Contains(key.Columns, r.reference.Target.Column) }
+		if r.reference.Updates() && !slices.ContainsFunc(found, func(p passed) bool { return u.by[gone[p.Key]] != nil }) && !slices.ContainsFunc(b.shape.keys, asks) {
+			err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return e.cleanUp(ctx, tx, b, &r, found, gone) })
+			if _, refused := errors.AsType[*pgconn.PgError](err); !refused {
+				if err != nil {
+					return fmt.Errorf("clean up after %s: %w", r.parent.Recorded, err)
+				}
+				continue
+			} // The worker's run names what is in the way.
+		}
+		keys := slices.Collect(maps.Keys(gone))
+		origins := each.Of(keys, func(key string) int64 { return gone[key] })
 		if _, err := tx.Exec(ctx, b.on.Names.Render(text("remind")), r.parent.Recorded, r.parent.OID, r.parent.Integer, keys, origins); err != nil {
 			return fmt.Errorf("have the clean-up after %s done again: %w", r.parent.Recorded, err)
 		}
@@ -246,12 +275,44 @@ func (e *Engine) remind(ctx context.Context, tx pgx.Tx, b *back) error {
 	return nil
 }
 
-// origins are the newest sets in which parents of those keys are kept, with the keys. A parent that no set has may never have been there. Where the
+// cleanUp does to rows what the worker would have, and looks where they stand then.
+func (e *Engine) cleanUp(ctx context.Context, tx pgx.Tx, b *back, r *reminder, rows []passed, gone map[string]int64) (err error) {
+	keep, leaves := &drain.Keep{Exclude: append([]string{}, e.Exclude...)}, map[uint32][]pgtype.TID{}
+	if keep.Layout, err = loosefk.LayoutOf(ctx, tx, b.on.Names, r.reference.Child.OID, keep.Exclude, true); err != nil {
+		return err
+	}
+	for _, p := range rows {
+		leaves[p.Relation] = append(leaves[p.Relation], p.TID)
+	}
+	keep.Origins = slices.Compact(slices.Sorted(maps.Values(gone)))
+	keys := drain.Keys{Of: &r.parent.Key, Values: slices.Collect(maps.Keys(gone)), Keep: keep}
+	if r.parent.Integer {
+		keys.Values = "{" + strings.Join(slices.Collect(maps.Keys(gone)), ",") + "}"
+	}
+	begin, all := keep.Begin(b.on.Names), pgx.Batch{}
+	all.Queue(begin.SQL, begin.Args...)
+	batch.QueuePath(&all, b.on.Names)
+	for _, leaf := range r.reference.Leaves {
+		if len(leaves[leaf.OID]) > 0 {
+			sql, args := r.reference.PieceStatement(b.on.Names, leaf, keys, leaves[leaf.OID], false)
+			all.Queue(sql, args...)
+		}
+	}
+	all.Queue(ownPath)
+	columns, terms := b.byKey(b.shape, "child")
+	all.Queue(fmt.Sprintf("SELECT pg_catalog.array_agg(r.ctid), pg_catalog.array_agg(coalesce(child.tableoid, 0::pg_catalog.oid)), "+
+		"pg_catalog.array_agg(coalesce(child.ctid::pg_catalog.text, '(0,0)')) FROM %s LEFT JOIN %s AS child ON %s WHERE %s", // Its key may have been set.
+		b.rows(columns...), b.shape.Name, strings.Join(terms, " AND "), among), b.args(b.mask(b.done.places))...).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&b.done.places, &b.done.relations, &b.done.tids) })
+	return tx.SendBatch(ctx, &all).Close()
+}
+
+// origins are the newest sets in which parents are kept, by their keys. A parent that no set has may never have been there. Where the
 // clean-up after it took rows before the value was changed, it has seen the value that is back, or an application has written it since.
-func (e *Engine) origins(ctx context.Context, tx pgx.Tx, b *set, r *reminder, keys []string) (gone []string, origins []int64, _ error) {
+func (e *Engine) origins(ctx context.Context, tx pgx.Tx, b *set, r *reminder, keys []string) (map[string]int64, error) {
 	sets, err := e.read(ctx, b.on, nil, false, r.parent.OID, nil, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read which parents are kept: %w", err)
+		return nil, fmt.Errorf("read which parents are kept: %w", err)
 	}
 	newest, known := map[string]*set{}, map[int64]*set{}
 	for _, s := range sets {
@@ -260,7 +321,7 @@ func (e *Engine) origins(ctx context.Context, tx pgx.Tx, b *set, r *reminder, ke
 	for _, group := range alike(sets) {
 		at, columns, err := e.keyColumns(ctx, group)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if len(at) == 0 || len(group.Changed) > 0 {
 			continue
@@ -276,22 +337,18 @@ func (e *Engine) origins(ctx context.Context, tx pgx.Tx, b *set, r *reminder, ke
 			}
 			return nil
 		}); err != nil {
-			return nil, nil, fmt.Errorf("look for the deletions of parents: %w", err)
+			return nil, fmt.Errorf("look for the deletions of parents: %w", err)
 		}
 	}
-	for _, s := range newest {
-		origins = append(origins, s.ID)
+	gone := map[string]int64{}
+	for key, s := range newest {
+		gone[key] = s.ID
 	}
-	rows, _ := tx.Query(ctx, b.on.Names.Render(text("handled")), origins, r.parent.OID, b.Relation, r.columns, b.Number)
+	rows, _ := tx.Query(ctx, b.on.Names.Render(text("handled")), slices.Collect(maps.Values(gone)), r.parent.OID, b.Relation, r.columns, b.Number)
 	handled, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
-		return nil, nil, fmt.Errorf("look for earlier clean-ups: %w", err)
+		return nil, fmt.Errorf("look for earlier clean-ups: %w", err)
 	}
-	origins = nil
-	for key, s := range newest {
-		if !slices.Contains(handled, s.ID) {
-			gone, origins = append(gone, key), append(origins, s.ID)
-		}
-	}
-	return gone, origins, nil
+	maps.DeleteFunc(gone, func(_ string, origin int64) bool { return slices.Contains(handled, origin) })
+	return gone, nil
 }

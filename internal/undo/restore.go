@@ -402,7 +402,7 @@ func (e *Engine) transact(ctx context.Context, tx pgx.Tx, u *unit, b *back, wait
 			return err
 		}
 	}
-	if err := e.remind(ctx, tx, b); err != nil {
+	if err := e.remind(ctx, tx, u, b); err != nil {
 		return err
 	}
 	if err := b.handOver(ctx, tx); err != nil {

@@ -36,6 +36,8 @@ type Engine struct {
 	// Keep is how long deletions are kept, and FireTriggers has the application's triggers fire.
 	Keep         time.Duration
 	FireTriggers bool
+	// Exclude are the columns that are not kept.
+	Exclude []string
 	// Leases grants the leases of the queues, whose keys Key names.
 	Leases                        *lease.Manager
 	Key                           func(database string) string
