@@ -387,7 +387,7 @@ func (s *set) wrote(i int, value, kind string) string {
 	case len(s.Changed) == 1:
 		written := pgcatalog.Literal(*s.Written)
 		same := "pg_catalog.format('%s', " + value + ") OPERATOR(pg_catalog.=) " + written
-		if len(s.Via) > 0 && kind == s.Types[at] && s.Arrays[at] != texts {
+		if len(s.Via) > 0 && kind == s.Types[at] {
 			same = fmt.Sprintf("(%s OR %s::pg_catalog.text OPERATOR(pg_catalog.=) %s::%s::pg_catalog.text)", same, value, written, kind)
 		}
 		return same

@@ -184,8 +184,8 @@ func (b *back) handOver(ctx context.Context, tx pgx.Tx) error {
 		FROM ROWS FROM (pg_catalog.unnest($5::pg_catalog.int4[]), pg_catalog.unnest($6::pg_catalog.int4[])) AS pair (own, at)
 		JOIN %s ON r.ctid OPERATOR(pg_catalog.=) pair.own
 	) AS given ON given.place OPERATOR(pg_catalog.=) r.ctid
-) AS gone)`, slices.Index(next.kept(), at)+1, next.inOrder(at), next.value(at, next.Types[at]), pgcatalog.Quote(column), next.rows(at),
-				former.value(own, next.Types[at]), former.rows(own)))
+) AS gone)`, slices.Index(next.kept(), at)+1, next.inOrder(at), "r."+pgcatalog.Quote(next.Columns[at]), pgcatalog.Quote(column), next.rows(at),
+				"r."+pgcatalog.Quote(former.Columns[own]), former.rows(own)))
 		}
 		sql := fmt.Sprintf("UPDATE %s AS undo SET %s WHERE %s", b.on.Names.Render(`"sexton".undo`), strings.Join(sets, ", "), next.are("undo"))
 		if _, err := tx.Exec(ctx, sql, next.args([]int64{b.ID}, []int64{b.Number}, rows.places, rows.at)...); err != nil {

@@ -73,7 +73,7 @@ func (s *set) blank() string {
 	values, terms := []string{}, []string{}
 	for _, at := range s.kept() {
 		values = append(values, fmt.Sprintf("CASE WHEN NOT %s THEN %s END AS %s",
-			among, s.value(at, s.Types[at]), pgcatalog.Quote(s.Columns[at])))
+			among, "r."+pgcatalog.Quote(s.Columns[at]), pgcatalog.Quote(s.Columns[at])))
 		terms = append(terms, s.inOrder(at))
 	}
 	return fmt.Sprintf(`UPDATE %s AS undo SET c = (
@@ -84,5 +84,8 @@ func (s *set) blank() string {
 
 // inOrder is the term of a column over the rows of gone, in the order of their places.
 func (l *layout) inOrder(at int) string {
+	if l.Arrays[at] == texts {
+		return fmt.Sprintf("pg_catalog.array_agg(gone.%s ORDER BY gone.ctid)::pg_catalog.text", pgcatalog.Quote(l.Columns[at]))
+	}
 	return strings.Replace(l.Terms[at], ") FILTER", " ORDER BY gone.ctid) FILTER", 1)
 }

@@ -297,7 +297,7 @@ func (e *Engine) referring(ctx context.Context, u *unit, s *set, keys [][]*strin
 		names[i] = fmt.Sprintf("k%d", i)
 		value := "r." + pgcatalog.Quote(s.Via[i])
 		if reference != nil && child.kind(s.Via[i]) == s.Types[via[i]] {
-			terms[i] = reference.Compare[i].Equal(value, "k."+names[i]+"::"+parent.KeyTypes[i])
+			terms[i] = reference.Compare[i].Equal(s.value(via[i], s.Types[via[i]]), "k."+names[i]+"::"+parent.KeyTypes[i])
 		} else {
 			terms[i] = value + "::pg_catalog.text OPERATOR(pg_catalog.=) k." + names[i]
 		}
