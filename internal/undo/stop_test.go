@@ -1,0 +1,23 @@
+package undo_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/pgtest"
+)
+
+// One DELETE of 200,000 rows has as many tombstones, and each set ends 5,000 of them: to compare each with each takes longer than the timeout.
+func TestTombstonesEndByAHash(t *testing.T) {
+	t.Parallel()
+	b := setup(t, tree, treeDefinitions, "projects", "issues")
+	stop := string(pgtest.Must(os.ReadFile("queries/stop.sql"))(t))
+	rows, _ := b.Pool().Query(t.Context(), "EXPLAIN "+dbtest.Names().Render(stop), pgx.QueryExecModeExec, int64(1), []string{"1"}, uint32(1))
+	plan := pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
+	require.Contains(t, strings.Join(plan, "\n"), "hashed SubPlan")
+}
