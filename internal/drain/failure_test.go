@@ -276,7 +276,12 @@ func TestFailures(t *testing.T) {
 			require.NoError(t, err)
 		},
 	} {
-		for name, v := range verbs() {
+		// One verb of each engine stands for the others, except in what becomes of a row that fails.
+		tried := pgtest.Few(t, verbs(), "loose, four connections", "users together, move", "group, nullify in a tree")
+		if failure == "a row that fails is to blame" {
+			tried = verbs()
+		}
+		for name, v := range tried {
 			t.Run(failure+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				db := v.open(t)

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
 )
 
 const ring = `
@@ -25,12 +27,13 @@ notes: [{table: issues, column: issue_id, on_delete: async_delete}]
 func TestCirclesComeBack(t *testing.T) {
 	t.Parallel()
 	chunks := "INSERT INTO issues SELECT i, 1, i % 12000 + 101 FROM generate_series(101, 12100) AS i"
-	for name, c := range map[string]struct {
+	type example struct {
 		tables, more string
 		meanwhile    string
 		// left are the rows that stay.
 		left int64
-	}{
+	}
+	pgtest.Each(t, pgtest.Few(t, map[string]example{
 		"nullify":    {more: "projects: [{table: issues, column: main_issue, on_delete: async_nullify}]\n"},
 		"delete":     {more: "projects: [{table: issues, column: main_issue, on_delete: async_delete}]\n"},
 		"native key": {tables: "ALTER TABLE projects ADD FOREIGN KEY (main_issue) REFERENCES issues ON DELETE SET NULL"},
@@ -45,26 +48,23 @@ func TestCirclesComeBack(t *testing.T) {
 			more:      "projects: [{table: issues, column: main_issue, on_delete: async_nullify}]\n",
 			meanwhile: "DELETE FROM kinds", left: 5,
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, ring+c.tables, ringDefinitions+c.more, "projects", "issues")
-			before := b.all("projects", "issues", "notes")
-			b.Exec("DELETE FROM projects WHERE id IN (1, 3)")
-			b.drain(t, 0)
-			b.Exec("SELECT; " + c.meanwhile)
-			dry, err := b.engine.Restore(t.Context(), b.last(t).ID, true)
-			require.NoError(t, err)
-			report := b.restore(t, b.last(t).ID)
-			require.Equal(t, c.left, report.LeftRows, "%v", report.Left[:min(5, len(report.Left))])
-			if c.left == 0 {
-				require.Equal(t, before, b.all("projects", "issues", "notes"))
-			}
-			if c.meanwhile != "ALTER TABLE issues ADD CHECK (id <> 11)" {
-				require.Equal(t, []int64{report.Restored, report.LeftRows}, []int64{dry.Restored, dry.LeftRows}, "%v", dry.Left[:min(5, len(dry.Left))])
-			}
-		})
-	}
+	}, "nullify", "native key", "to itself", "one is refused"), func(t *testing.T, _ string, c example) {
+		b := setup(t, ring+c.tables, ringDefinitions+c.more, "projects", "issues")
+		before := b.all("projects", "issues", "notes")
+		b.Exec("DELETE FROM projects WHERE id IN (1, 3)")
+		b.drain(t, 0)
+		b.Exec("SELECT; " + c.meanwhile)
+		dry, err := b.engine.Restore(t.Context(), b.last(t).ID, true)
+		require.NoError(t, err)
+		report := b.restore(t, b.last(t).ID)
+		require.Equal(t, c.left, report.LeftRows, "%v", report.Left[:min(5, len(report.Left))])
+		if c.left == 0 {
+			require.Equal(t, before, b.all("projects", "issues", "notes"))
+		}
+		if c.meanwhile != "ALTER TABLE issues ADD CHECK (id <> 11)" {
+			require.Equal(t, []int64{report.Restored, report.LeftRows}, []int64{dry.Restored, dry.LeftRows}, "%v", dry.Left[:min(5, len(dry.Left))])
+		}
+	})
 }
 
 // No row comes back without the parent that a foreign key wants, however it came by its reference.

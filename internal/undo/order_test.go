@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/pgtest"
 	"sexton/triggers"
 )
 
@@ -42,6 +43,9 @@ INSERT INTO c VALUES (1, 1, 1, 7, 'a'), (2, 1, 2, 8, 'b'), (3, 2, 1, NULL, 'c');
 		},
 	} {
 		for _, first := range []int{0, 1} {
+			if first == 1 && name != "both set a column to one value" && one.left == "" && !pgtest.Long {
+				continue // The later one first goes wrong least: two cases stand for the others.
+			}
 			t.Run(fmt.Sprint(name, " ", first), func(t *testing.T) {
 				t.Parallel()
 				deletions := []string{"DELETE FROM p WHERE id = 1", cmp.Or(one.second, "DELETE FROM q WHERE id = 1")}
