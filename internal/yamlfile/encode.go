@@ -88,11 +88,15 @@ func encode(v reflect.Value) *yaml.Node {
 	}
 }
 
+var (
+	plain     = regexp.MustCompile(`^([A-Za-z_/][A-Za-z0-9_./-]*|([0-9.]+(ns|µs|ms|s|m|h))+)$`)
+	emptyTail = regexp.MustCompile(`(h)0m0s$|(m)0s$`)
+)
+
 // scalar leaves plain what every YAML reader takes for a text, and has Decode take each ${ as it is.
 func scalar(tag, text string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: strings.ReplaceAll(text, "${", "$${")}
 	words := []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
-	plain := regexp.MustCompile(`^([A-Za-z_/][A-Za-z0-9_./-]*|([0-9.]+(ns|µs|ms|s|m|h))+)$`)
 	if tag == tagText && (!plain.MatchString(text) || slices.Contains(words, strings.ToLower(text))) {
 		n.Style = yaml.DoubleQuotedStyle
 	}
@@ -101,7 +105,7 @@ func scalar(tag, text string) *yaml.Node {
 
 // formatDuration is time.Duration's own form without its empty tail: 30m instead of 30m0s.
 func formatDuration(d time.Duration) string {
-	return regexp.MustCompile(`(h)0m0s$|(m)0s$`).ReplaceAllString(d.String(), "$1$2")
+	return emptyTail.ReplaceAllString(d.String(), "$1$2")
 }
 
 // YAML renders a document that Parse and Decode turn into the same values again.
