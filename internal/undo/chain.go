@@ -1,6 +1,7 @@
 package undo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -251,14 +252,21 @@ func (e *Engine) remind(ctx context.Context, tx pgx.Tx, u *unit, b *back) error 
 		if err != nil {
 			return err
 		}
-		found = slices.DeleteFunc(found, func(p passed) bool { return gone[p.Key] == 0 })
+		found = slices.DeleteFunc(found, func(p passed) bool { return gone[p.Key] == nil })
 		if len(found) == 0 {
 			continue
 		}
 		// Parents of this deletion may come back yet, and a foreign key is the worker's to ask.
 		asks := func(key foreignKey) bool { return slices.Contains(key.Columns, r.reference.Target.Column) }
-		if r.reference.Updates() && !slices.ContainsFunc(found, func(p passed) bool { return u.by[gone[p.Key]] != nil }) && !slices.ContainsFunc(b.shape.keys, asks) {
-			err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return e.cleanUp(ctx, tx, b, &r, found, gone) })
+		own := func(p passed) bool { return u.by[gone[p.Key].ID] != nil }
+		if r.reference.Updates() && !slices.ContainsFunc(found, own) && !slices.ContainsFunc(b.shape.keys, asks) {
+			err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+				missed, err := e.missed(ctx, tx, b, &r, found, gone)
+				if err != nil || len(missed) == 0 {
+					return err
+				}
+				return e.cleanUp(ctx, tx, b, &r, missed, gone)
+			})
 			if _, refused := errors.AsType[*pgconn.PgError](err); !refused {
 				if err != nil {
 					return fmt.Errorf("clean up after %s: %w", r.parent.Recorded, err)
@@ -266,8 +274,15 @@ func (e *Engine) remind(ctx context.Context, tx pgx.Tx, u *unit, b *back) error 
 				continue
 			} // The worker's run names what is in the way.
 		}
-		keys := slices.Collect(maps.Keys(gone))
-		origins := each.Of(keys, func(key string) int64 { return gone[key] })
+		// Where the clean-up took rows before the value was changed, it has seen the value that is back, or an application has written it since.
+		handled, _ := tx.Query(ctx, b.on.Names.Render(text("handled")), ids(gone), r.parent.OID, b.Relation, r.columns, b.Number)
+		before, err := pgx.CollectRows(handled, pgx.RowTo[int64])
+		if err != nil {
+			return fmt.Errorf("look for earlier clean-ups: %w", err)
+		}
+		maps.DeleteFunc(gone, func(_ string, s *set) bool { return slices.Contains(before, s.ID) })
+		keys := slices.Sorted(maps.Keys(gone))
+		origins := each.Of(keys, func(key string) int64 { return gone[key].ID })
 		if _, err := tx.Exec(ctx, b.on.Names.Render(text("remind")), r.parent.Recorded, r.parent.OID, r.parent.Integer, keys, origins); err != nil {
 			return fmt.Errorf("have the clean-up after %s done again: %w", r.parent.Recorded, err)
 		}
@@ -275,19 +290,93 @@ func (e *Engine) remind(ctx context.Context, tx pgx.Tx, u *unit, b *back) error 
 	return nil
 }
 
+// ids are those of sets, each once.
+func ids(sets map[string]*set) []int64 {
+	all := each.Of(slices.Collect(maps.Values(sets)), func(s *set) int64 { return s.ID })
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// missed are the rows over which a clean-up has passed by a value that was just taken back: the changes that came back last gave them the one that it sets.
+// A change that stays, and found them with that one or gave it to them after their parents went, says that it had come to them before.
+func (e *Engine) missed(ctx context.Context, tx pgx.Tx, b *back, r *reminder, rows []passed, gone map[string]*set) ([]passed, error) {
+	target, to := r.columns[0], r.reference.Target
+	is := func(value string) string { return "pg_catalog.num_nonnulls(" + value + ") OPERATOR(pg_catalog.=) 0" }
+	if r.reference.Action == drain.Assign {
+		target = to.Column
+		is = func(value string) string {
+			return to.Compare.Equal(value, pgcatalog.Literal(to.Value)+"::"+to.Type) + " IS TRUE"
+		}
+	}
+	at := b.shape.former(&b.layout, target)
+	if at < 0 {
+		return nil, nil // Its values are not kept.
+	}
+	column, own, kind := b.Columns[at], *b.set, b.shape.kind(target)
+	own.skip = 2
+	sets, err := e.read(ctx, b.on, nil, false, b.Relation, []string{column}, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read earlier changes: %w", err)
+	}
+	sets = slices.DeleteFunc(sets, func(s *set) bool {
+		return s.Number > b.Number || !slices.Contains(s.Changed, column) || !slices.Equal(s.KeyCols, b.KeyCols) || len(s.Changed) > 1 && s.Written != nil
+	})
+	type change struct {
+		Place    int32
+		Number   int64
+		Back, Is bool
+	}
+	changes := map[int32][]change{}
+	key := "ARRAY[" + strings.Join(forms(drain.Qualified("r", b.KeyCols)), ", ") + "]"
+	for _, group := range alike(sets) {
+		written := "NULL"
+		if group.Written != nil {
+			written = pgcatalog.Literal(*group.Written)
+		}
+		sql := fmt.Sprintf(`SELECT own.place, former.number, mark.back, %[1]s OR NOT mark.back AND former.was
+FROM (SELECT r.cmin AS number, r.ctid AS place, %[2]s AS key, %[3]s AS was FROM %[4]s) AS former
+JOIN (SELECT r.ctid AS place, %[2]s AS key FROM %[5]s) AS own ON own.key OPERATOR(pg_catalog.=) former.key
+CROSS JOIN LATERAL (SELECT former.number OPERATOR(pg_catalog.=) ANY ($4) OR EXISTS (
+	SELECT FROM %[6]s AS mark WHERE mark.number OPERATOR(pg_catalog.=) former.number AND former.place OPERATOR(pg_catalog.=) ANY (mark.restored)
+) AS back) AS mark
+WHERE own.place OPERATOR(pg_catalog.=) ANY ($5::pg_catalog.int4[])`, is(written+"::"+kind), key, is(group.value(group.column(column), kind)),
+			group.numbered(append(each.Of(b.KeyCols, group.column), group.column(column))), own.rows(each.Of(b.KeyCols, own.column)...),
+			b.on.Names.Render(`"sexton".undo_marks`))
+		args := group.args([]int64{b.ID}, []int64{b.Number}, each.Of(rows, func(p passed) int32 { return p.Place }))
+		found, _ := tx.Query(ctx, sql, args...)
+		more, err := pgx.CollectRows(found, pgx.RowToStructByPos[change])
+		if err != nil {
+			return nil, fmt.Errorf("look for earlier changes: %w", err)
+		}
+		for _, c := range more {
+			changes[c.Place] = append(changes[c.Place], c)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(rows), func(p passed) bool {
+		slices.SortFunc(changes[p.Place], func(a, b change) int { return cmp.Compare(b.Number, a.Number) })
+		last, missed := true, !slices.Contains(b.Changed, column)
+		for _, c := range changes[p.Place] {
+			last = last && c.Back
+			missed = (missed || last && c.Is) && (c.Back || !c.Is || c.Number < gone[p.Key].Number)
+		}
+		return !missed
+	}), nil
+}
+
 // cleanUp does to rows what the worker would have, and looks where they stand then.
-func (e *Engine) cleanUp(ctx context.Context, tx pgx.Tx, b *back, r *reminder, rows []passed, gone map[string]int64) (err error) {
+func (e *Engine) cleanUp(ctx context.Context, tx pgx.Tx, b *back, r *reminder, rows []passed, gone map[string]*set) (err error) {
 	keep, leaves := &drain.Keep{Exclude: append([]string{}, e.Exclude...)}, map[uint32][]pgtype.TID{}
 	if keep.Layout, err = loosefk.LayoutOf(ctx, tx, b.on.Names, r.reference.Child.OID, keep.Exclude, true); err != nil {
 		return err
 	}
+	parents := map[string]*set{}
 	for _, p := range rows {
-		leaves[p.Relation] = append(leaves[p.Relation], p.TID)
+		leaves[p.Relation], parents[p.Key] = append(leaves[p.Relation], p.TID), gone[p.Key]
 	}
-	keep.Origins = slices.Compact(slices.Sorted(maps.Values(gone)))
-	keys := drain.Keys{Of: &r.parent.Key, Values: slices.Collect(maps.Keys(gone)), Keep: keep}
+	keep.Origins = ids(parents)
+	keys := drain.Keys{Of: &r.parent.Key, Values: slices.Collect(maps.Keys(parents)), Keep: keep}
 	if r.parent.Integer {
-		keys.Values = "{" + strings.Join(slices.Collect(maps.Keys(gone)), ",") + "}"
+		keys.Values = "{" + strings.Join(slices.Collect(maps.Keys(parents)), ",") + "}"
 	}
 	begin, all := keep.Begin(b.on.Names), pgx.Batch{}
 	all.Queue(begin.SQL, begin.Args...)
@@ -307,9 +396,8 @@ func (e *Engine) cleanUp(ctx context.Context, tx pgx.Tx, b *back, r *reminder, r
 	return tx.SendBatch(ctx, &all).Close()
 }
 
-// origins are the newest sets in which parents are kept, by their keys. A parent that no set has may never have been there. Where the
-// clean-up after it took rows before the value was changed, it has seen the value that is back, or an application has written it since.
-func (e *Engine) origins(ctx context.Context, tx pgx.Tx, b *set, r *reminder, keys []string) (map[string]int64, error) {
+// origins are the newest sets in which parents are kept, by their keys. A parent that no set has may never have been there.
+func (e *Engine) origins(ctx context.Context, tx pgx.Tx, b *set, r *reminder, keys []string) (map[string]*set, error) {
 	sets, err := e.read(ctx, b.on, nil, false, r.parent.OID, nil, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read which parents are kept: %w", err)
@@ -340,15 +428,5 @@ func (e *Engine) origins(ctx context.Context, tx pgx.Tx, b *set, r *reminder, ke
 			return nil, fmt.Errorf("look for the deletions of parents: %w", err)
 		}
 	}
-	gone := map[string]int64{}
-	for key, s := range newest {
-		gone[key] = s.ID
-	}
-	rows, _ := tx.Query(ctx, b.on.Names.Render(text("handled")), slices.Collect(maps.Values(gone)), r.parent.OID, b.Relation, r.columns, b.Number)
-	handled, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		return nil, fmt.Errorf("look for earlier clean-ups: %w", err)
-	}
-	maps.DeleteFunc(gone, func(_ string, origin int64) bool { return slices.Contains(handled, origin) })
-	return gone, nil
+	return newest, nil
 }
