@@ -173,7 +173,7 @@ INSERT INTO c SELECT i, 'x', 'a,"b', 1, i % 4 + 1, 'as it was' FROM generate_ser
 	}
 	for i, table := range tables {
 		require.Empty(t, b.restore(t, units[table]).Left)
-		require.Zero(t, len(b.Rows("SELECT FROM loose_foreign_keys_deleted_records")))
+		require.Empty(t, b.Rows("SELECT FROM loose_foreign_keys_deleted_records"))
 		want := "8"
 		if i == 2 {
 			want = "0"
