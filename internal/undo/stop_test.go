@@ -16,8 +16,10 @@ import (
 func TestTombstonesEndByAHash(t *testing.T) {
 	t.Parallel()
 	b := setup(t, tree, treeDefinitions, "projects", "issues")
-	stop := string(pgtest.Must(os.ReadFile("queries/stop.sql"))(t))
-	rows, _ := b.Pool().Query(t.Context(), "EXPLAIN "+dbtest.Names().Render(stop), pgx.QueryExecModeExec, int64(1), []string{"1"}, uint32(1))
-	plan := pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
-	require.Contains(t, strings.Join(plan, "\n"), "hashed SubPlan")
+	for _, name := range []string{"stop", "forsake"} {
+		sql := string(pgtest.Must(os.ReadFile("queries/" + name + ".sql"))(t))
+		rows, _ := b.Pool().Query(t.Context(), "EXPLAIN "+dbtest.Names().Render(sql), pgx.QueryExecModeExec, int64(1), []string{"1"}, uint32(1))
+		plan := pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
+		require.Contains(t, strings.Join(plan, "\n"), "hashed SubPlan", name)
+	}
 }
