@@ -89,6 +89,9 @@ func TestChildrenOfAParentThatLivesStay(t *testing.T) {
 			ALTER TABLE parents RENAME TO renamed`},
 	} {
 		for pace, setup := range paces {
+			if pace == "normal" && name != "the table was swapped" && !pgtest.Long {
+				continue // Both look at the parent alike: one case stands for the others.
+			}
 			t.Run(name+"/"+pace, func(t *testing.T) {
 				t.Parallel()
 				b := setup(t, test.given, deleteChildren, "parents")
@@ -126,6 +129,9 @@ func TestChildrenOfAParentThatLivesStayHoweverTheyAreChanged(t *testing.T) {
 			INSERT INTO children SELECT * FROM old;`, "async_delete}"},
 	} {
 		for pace, setup := range paces {
+			if pace == "normal" && name != "deleted" && !pgtest.Long {
+				continue // Both look at the parent alike: one case stands for the others.
+			}
 			t.Run(name+"/"+pace, func(t *testing.T) {
 				t.Parallel()
 				b := setup(t, parentsAndChildren+test.tables, "children: [{table: parents, column: parent_id, on_delete: "+test.definitions+"]", "parents")
