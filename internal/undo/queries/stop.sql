@@ -3,4 +3,4 @@ DELETE FROM "public".loose_foreign_keys_deleted_records AS waiting
 WHERE waiting.origin OPERATOR(pg_catalog.=) $1::pg_catalog.int8
   AND coalesce(waiting.parent_oid, $3::pg_catalog.oid) OPERATOR(pg_catalog.=) $3::pg_catalog.oid
   AND (coalesce(waiting.primary_key_value::pg_catalog.text, waiting.primary_key_text)
-      IN (SELECT given.key FROM pg_catalog.unnest($2::pg_catalog.text[]) AS given (key))) IS TRUE
+      OPERATOR(pg_catalog.=) ANY (SELECT given.key FROM pg_catalog.unnest($2::pg_catalog.text[]) AS given (key))) IS TRUE
