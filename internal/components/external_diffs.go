@@ -216,12 +216,10 @@ func refusedWorkers(ctx context.Context, x *component.Exam) ([]doctor.Finding, e
 		if run.Error != nil {
 			reason = *run.Error
 		}
-		return []doctor.Finding{{
-			Severity: problem.Error, Object: "external_diffs.bucket",
-			Message: fmt.Sprintf("the store has refused the worker %s at %s, but not this command: %s",
+		return doctor.One(problem.Error, "external_diffs.bucket",
+			fmt.Sprintf("the store has refused the worker %s at %s, but not this command: %s",
 				run.Holder, run.StartedAt.UTC().Format(time.RFC3339), reason),
-			Fix: "give the worker the credentials that this command has and start it anew; where the cause is gone, it tries again within 15 minutes",
-		}}, nil
+			"give the worker the credentials that this command has and start it anew; where the cause is gone, it tries again within 15 minutes"), nil
 	}
 	return nil, nil
 }
@@ -234,12 +232,10 @@ func heldBack(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) 
 		if s.HeldBack == 0 {
 			continue
 		}
-		found = append(found, doctor.Finding{
-			Severity: problem.Warning, Object: s.Store,
-			Message: fmt.Sprintf("no row refers to %s, more than half of those beside them, so the sweep leaves them: rows may be missing",
+		found = append(found, doctor.One(problem.Warning, s.Store,
+			fmt.Sprintf("no row refers to %s, more than half of those beside them, so the sweep leaves them: rows may be missing",
 				words.Counted(s.HeldBack, "object")),
-			Fix: "look at `sexton diffs verify`; where they may go, `sexton diffs verify --remove-dangling`",
-		})
+			"look at `sexton diffs verify`; where they may go, `sexton diffs verify --remove-dangling`")...)
 	}
 	return found, err
 }
@@ -266,11 +262,9 @@ func skippedDiffs(ctx context.Context, x *component.Exam) ([]doctor.Finding, err
 	if total >= manySkipped {
 		severity = problem.Warning
 	}
-	return []doctor.Finding{{
-		Severity: severity, Object: extdiff.Table,
-		Message: fmt.Sprintf("%s cannot be moved and stay in the database: %s", words.Counted(total, "diff"), strings.Join(reasons, ", ")),
-		Fix:     x.DB.Names.Render(`look at SELECT diff_id, skip_reason FROM "sexton".external_diffs WHERE skip_reason IS NOT NULL`),
-	}}, nil
+	return doctor.One(severity, extdiff.Table,
+		fmt.Sprintf("%s cannot be moved and stay in the database: %s", words.Counted(total, "diff"), strings.Join(reasons, ", ")),
+		x.DB.Names.Render(`look at SELECT diff_id, skip_reason FROM "sexton".external_diffs WHERE skip_reason IS NOT NULL`)), nil
 }
 
 // diffsTexts refuses texts of another type than text: bytes have no encoding by which to tell what is base64.
@@ -288,12 +282,10 @@ func diffsTexts(ctx context.Context, x *component.Exam) ([]doctor.Finding, error
 	if err != nil {
 		return nil, fmt.Errorf("look up the type of diffs: %w", err)
 	}
-	return []doctor.Finding{{
-		Severity: problem.Error, Object: "merge_request_diff_files.diff",
-		Message: fmt.Sprintf("the column is of type %s, so no diff can be moved: only texts can", kind),
-		Fix: x.DB.Names.Render(`ALTER TABLE "public".merge_request_diff_files ALTER diff TYPE text USING pg_catalog.convert_from(diff, 'UTF8'),` +
-			` or external_diffs: {enabled: false}`),
-	}}, nil
+	return doctor.One(problem.Error, "merge_request_diff_files.diff",
+		fmt.Sprintf("the column is of type %s, so no diff can be moved: only texts can", kind),
+		x.DB.Names.Render(`ALTER TABLE "public".merge_request_diff_files ALTER diff TYPE text USING pg_catalog.convert_from(diff, 'UTF8'),`+
+			` or external_diffs: {enabled: false}`)), nil
 }
 
 // diffsTrigger reports where deleted diffs leave their objects behind. An application that replaces its table, by a partitioned one,
@@ -303,11 +295,8 @@ func diffsTrigger(ctx context.Context, x *component.Exam) ([]doctor.Finding, err
 	if err != nil || state == "" {
 		return nil, err
 	}
-	return []doctor.Finding{{
-		Severity: problem.Warning, Object: extdiff.Table,
-		Message: fmt.Sprintf("the trigger %s is %s: the objects of deleted diffs are not removed", extdiff.TriggerName, state),
-		Fix:     x.DB.Names.Render(fix),
-	}}, nil
+	return doctor.One(problem.Warning, extdiff.Table,
+		fmt.Sprintf("the trigger %s is %s: the objects of deleted diffs are not removed", extdiff.TriggerName, state), x.DB.Names.Render(fix)), nil
 }
 
 // probeDiffStores writes an object to each store, reads it back and deletes it. Then it looks whose the store's objects are.
@@ -363,12 +352,11 @@ func unattended(ctx context.Context, x *component.Exam) ([]doctor.Finding, error
 	if queued.Capped {
 		count = "more than " + count
 	}
-	return []doctor.Finding{{
-		Severity: problem.Warning, Object: "table " + extdiff.RemovalTable,
-		Message: fmt.Sprintf("%s of deleted diffs to be removed, the oldest for %s, but %s is false: no worker removes them, and their trigger goes on queuing",
+	drop := fmt.Sprintf(`DROP TRIGGER %s ON "public".%s; DELETE FROM "sexton".%s`, extdiff.TriggerName, extdiff.Table, extdiff.RemovalTable)
+	return doctor.One(problem.Warning, "table "+extdiff.RemovalTable,
+		fmt.Sprintf("%s of deleted diffs to be removed, the oldest for %s, but %s is false: no worker removes them, and their trigger goes on queuing",
 			count, words.Span(queued.Oldest), diffsSwitch),
-		Fix: fmt.Sprintf("set %s: true, and `sexton pause %s` where no more diffs are to be moved; or, where objects may stay for ever: ",
-			diffsSwitch, riverjobs.MigrateExternalDiff) +
-			x.DB.Names.Render(fmt.Sprintf(`DROP TRIGGER %s ON "public".%s; DELETE FROM "sexton".%s`, extdiff.TriggerName, extdiff.Table, extdiff.RemovalTable)),
-	}}, nil
+		fmt.Sprintf("set %s: true, and `sexton pause %s` where no more diffs are to be moved; or, where objects may stay for ever: ",
+			diffsSwitch, riverjobs.MigrateExternalDiff)+
+			x.DB.Names.Render(drop)), nil
 }

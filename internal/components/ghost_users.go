@@ -127,17 +127,12 @@ func failingUsers(ctx context.Context, x *component.Exam) (found []doctor.Findin
 	failed = slices.DeleteFunc(failed, func(user ghostuser.Waiting) bool { return user.Attempts < failingAfter })
 	for i, user := range failed {
 		if i == failingShown {
-			return append(found, doctor.Finding{
-				Severity: problem.Warning, Object: "table " + ghostuser.QueueTable,
-				Message: fmt.Sprintf("it is the same with %s more", words.Counted(int64(len(failed)-i), "user")),
-				Fix:     "see the failures on the web page",
-			}), nil
+			return append(found, doctor.One(problem.Warning, "table "+ghostuser.QueueTable,
+				fmt.Sprintf("it is the same with %s more", words.Counted(int64(len(failed)-i), "user")), "see the failures on the web page")...), nil
 		}
-		found = append(found, doctor.Finding{
-			Severity: problem.Warning, Object: fmt.Sprintf("user %d", user.UserID),
-			Message: fmt.Sprintf("its deletion has failed %d times, and holds up no other: %s", user.Attempts, user.LastError),
-			Fix:     "change the rows or the constraint that the error names; the next attempt is made by itself, or at once with retry on the web page",
-		})
+		found = append(found, doctor.One(problem.Warning, fmt.Sprintf("user %d", user.UserID),
+			fmt.Sprintf("its deletion has failed %d times, and holds up no other: %s", user.Attempts, user.LastError),
+			"change the rows or the constraint that the error names; the next attempt is made by itself, or at once with retry on the web page")...)
 	}
 	return found, nil
 }

@@ -175,15 +175,7 @@ func retryTombstones(ctx context.Context, all *installation.Connections, db data
 
 // bindDefinitions holds the definitions against the databases that can be reached.
 func bindDefinitions(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
-	var sites []loosefk.Site
-	for _, settings := range x.Config.Databases {
-		site := loosefk.Site{Name: settings.Name, Schema: settings.Schema, Tables: settings.Tables}
-		if db := x.Database(settings.Name); db.Pool != nil {
-			site.DB = db.Pool
-		}
-		sites = append(sites, site)
-	}
-	found, problems, err := loosefk.Resolve(ctx, sites, x.Definitions)
+	found, problems, err := loosefk.Resolve(ctx, x.Sites(), x.Definitions)
 	// Of a database that is there, all parents are known, wherever their children are.
 	x.Parents, x.Bound = found, err == nil && x.Whole && problems.Err() == nil
 	return doctor.Findings(WithoutIndexes(problems)), err
@@ -206,7 +198,7 @@ func examineTriggers(ctx context.Context, x *component.Exam) (found []doctor.Fin
 			if d.Table != "" {
 				object += " on " + d.Table
 			}
-			found = append(found, doctor.Finding{Severity: severity, Object: object, Message: string(d.Kind) + ": " + d.Detail, Fix: d.Fix})
+			found = append(found, doctor.One(severity, object, string(d.Kind)+": "+d.Detail, d.Fix)...)
 		}
 		if err != nil {
 			return err
@@ -227,18 +219,13 @@ func failedTombstones(ctx context.Context, x *component.Exam) (found []doctor.Fi
 		if t.LastError != nil {
 			reason = *t.LastError
 		}
-		found = append(found, doctor.Finding{
-			Severity: problem.Warning, Object: fmt.Sprintf("%s, key %s", t.Table, t.Key),
-			Message: fmt.Sprintf("the clean-up after this row has failed, %s so far: %s", words.Counted(t.Attempts, "attempt"), reason),
-			Fix:     fmt.Sprintf("remove the reason; the next attempt is made by itself, or at once with `sexton tombstones retry --id %d`", t.ID),
-		})
+		found = append(found, doctor.One(problem.Warning, fmt.Sprintf("%s, key %s", t.Table, t.Key),
+			fmt.Sprintf("the clean-up after this row has failed, %s so far: %s", words.Counted(t.Attempts, "attempt"), reason),
+			fmt.Sprintf("remove the reason; the next attempt is made by itself, or at once with `sexton tombstones retry --id %d`", t.ID))...)
 	}
 	if list.More > 0 {
-		found = append(found, doctor.Finding{
-			Severity: problem.Warning, Object: "table " + triggers.TombstoneTable,
-			Message: words.Counted(list.More, "more tombstone") + " failed",
-			Fix:     "see `sexton tombstones list --failed`",
-		})
+		found = append(found, doctor.One(problem.Warning, "table "+triggers.TombstoneTable,
+			words.Counted(list.More, "more tombstone")+" failed", "see `sexton tombstones list --failed`")...)
 	}
 	return found, err
 }

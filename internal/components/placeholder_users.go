@@ -141,12 +141,10 @@ func bindPlaceholders(ctx context.Context, x *component.Exam) ([]doctor.Finding,
 	if err != nil || negative == 0 {
 		return found, err
 	}
-	return append(found, doctor.Finding{
-		Severity: problem.Warning, Object: "table " + placeholder.DetailsTable,
-		Message: words.Counted(negative, "row") + " with a negative number of attempts: they would be offered too often",
-		Fix: "UPDATE " + placeholder.DetailsTable + " SET deletion_attempts = 0 WHERE deletion_attempts < 0, " +
-			"then ALTER TABLE " + placeholder.DetailsTable + " ADD CHECK (deletion_attempts >= 0)",
-	}), nil
+	return append(found, doctor.One(problem.Warning, "table "+placeholder.DetailsTable,
+		words.Counted(negative, "row")+" with a negative number of attempts: they would be offered too often",
+		"UPDATE "+placeholder.DetailsTable+" SET deletion_attempts = 0 WHERE deletion_attempts < 0, "+
+			"then ALTER TABLE "+placeholder.DetailsTable+" ADD CHECK (deletion_attempts >= 0)")...), nil
 }
 
 // givenUpPlaceholders reports placeholders that no worker will try again.
@@ -155,9 +153,7 @@ func givenUpPlaceholders(ctx context.Context, x *component.Exam) ([]doctor.Findi
 	if err != nil || backlog.GivenUp == 0 {
 		return nil, err
 	}
-	return []doctor.Finding{{
-		Severity: problem.Warning, Object: "table " + placeholder.DetailsTable,
-		Message: fmt.Sprintf("%s given up after %d attempts", words.Counted(backlog.GivenUp, "placeholder user"), x.Config.PlaceholderUsers.MaxAttempts),
-		Fix:     "see `sexton placeholders list --given-up` for what refers to them, remove that, and run `sexton placeholders retry ID`, or with --all",
-	}}, nil
+	return doctor.One(problem.Warning, "table "+placeholder.DetailsTable,
+		fmt.Sprintf("%s given up after %d attempts", words.Counted(backlog.GivenUp, "placeholder user"), x.Config.PlaceholderUsers.MaxAttempts),
+		"see `sexton placeholders list --given-up` for what refers to them, remove that, and run `sexton placeholders retry ID`, or with --all"), nil
 }

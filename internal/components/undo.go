@@ -69,12 +69,10 @@ func Uncovered(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tr
 		if c.Uncovered == "" {
 			continue
 		}
-		found = append(found, doctor.Finding{
-			Severity: problem.Warning, Object: "table " + c.Table,
-			Message: fmt.Sprintf("sexton undo does not bring back what foreign key %s deletes or changes with rows of %s: %s",
+		found = append(found, doctor.One(problem.Warning, "table "+c.Table,
+			fmt.Sprintf("sexton undo does not bring back what foreign key %s deletes or changes with rows of %s: %s",
 				c.Constraint, c.Above, c.Uncovered),
-			Fix: c.Fix,
-		})
+			c.Fix)...)
 	}
 	var schemas, tables []string
 	for _, p := range tracked {
@@ -89,25 +87,19 @@ func Uncovered(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tr
 	lacking, err := undo.Lacks(ctx, conn, schemas, tables, parents, settings.Exclude, settings.MaxSize)
 	for _, one := range lacking {
 		if len(one.Rules) > 0 {
-			found = append(found, doctor.Finding{
-				Severity: problem.Warning, Object: "table " + one.Table,
-				Message: "sexton undo does not bring back its rows: with the rules " + words.Listed(one.Rules) + " they cannot be kept",
-				Fix:     "write triggers instead of the rules where such rows are to come back",
-			})
+			found = append(found, doctor.One(problem.Warning, "table "+one.Table,
+				"sexton undo does not bring back its rows: with the rules "+words.Listed(one.Rules)+" they cannot be kept",
+				"write triggers instead of the rules where such rows are to come back")...)
 		}
 		if len(one.Excluded) > 0 {
-			found = append(found, doctor.Finding{
-				Severity: problem.Info, Object: "table " + one.Table,
-				Message: "rows come back with the default of " + words.Listed(one.Excluded) + ", which loose_foreign_keys.undo.exclude names",
-			})
+			found = append(found, doctor.One(problem.Info, "table "+one.Table,
+				"rows come back with the default of "+words.Listed(one.Excluded)+", which loose_foreign_keys.undo.exclude names", "")...)
 		}
 		if one.TooLarge > 0 {
-			found = append(found, doctor.Finding{
-				Severity: problem.Info, Object: "table " + one.Table,
-				Message: fmt.Sprintf("its %.1f MB do not fit into loose_foreign_keys.undo.max_size, %.1f MB: "+
+			found = append(found, doctor.One(problem.Info, "table "+one.Table,
+				fmt.Sprintf("its %.1f MB do not fit into loose_foreign_keys.undo.max_size, %.1f MB: "+
 					"a deletion of most rows is kept in part, or waits (when_full)", float64(one.TooLarge)/1e6, float64(settings.MaxSize)/1e6),
-				Fix: "raise loose_foreign_keys.undo.max_size where such deletions are to come back",
-			})
+				"raise loose_foreign_keys.undo.max_size where such deletions are to come back")...)
 		}
 	}
 	return found, err

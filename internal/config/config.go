@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -343,15 +344,6 @@ func (c *Config) Problem(key, message, fix string) problem.Problem {
 
 // EffectiveLimits returns the pace's limits with the database's own in their stead where it has any.
 func (d Database) EffectiveLimits() Limits {
-	limits := d.Pace.Limits()
-	if d.Limits.Deletes > 0 {
-		limits.Deletes = d.Limits.Deletes
-	}
-	if d.Limits.Updates > 0 {
-		limits.Updates = d.Limits.Updates
-	}
-	if d.Limits.Runtime > 0 {
-		limits.Runtime = d.Limits.Runtime
-	}
-	return limits
+	own, pace := d.Limits, d.Pace.Limits()
+	return Limits{cmp.Or(own.Deletes, pace.Deletes), cmp.Or(own.Updates, pace.Updates), cmp.Or(own.Runtime, pace.Runtime)}
 }

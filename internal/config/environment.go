@@ -2,6 +2,7 @@ package config
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -120,7 +121,7 @@ func newResolver(names []string) resolver {
 	for _, key := range keysOfAllKinds() {
 		r.moved[variableName([]string{"loose_foreign_keys", key})] = variableName([]string{"jobs", key})
 	}
-	for _, leaf := range yamlfile.Leaves(Config{}) {
+	for _, leaf := range yamlfile.Leaves(reflect.TypeFor[Config]()) {
 		if section := strings.ToUpper(leaf.Path[0]); !slices.Contains(r.sections, section) {
 			r.sections = append(r.sections, section)
 		}
@@ -169,14 +170,9 @@ func (r resolver) unknown(variable string) problem.Problem {
 			return r.unknownDatabase(variable)
 		}
 	}
-	switch near := problem.Nearest(variable, known); {
-	case len(inside) > 0:
-		p.Message = "the variable names a section, not a key"
-		p.Fix = "its keys are " + strings.Join(inside, ", ")
-	case near != "":
-		p.Fix = "did you mean " + near + "?"
-	default:
-		p.Fix = "two underscores stand between the levels, as in SEXTON_LOG__LEVEL"
+	p.Fix = problem.Meant(variable, known, "two underscores stand between the levels, as in SEXTON_LOG__LEVEL")
+	if len(inside) > 0 {
+		p.Message, p.Fix = "the variable names a section, not a key", "its keys are "+strings.Join(inside, ", ")
 	}
 	return p
 }

@@ -94,7 +94,7 @@ func (l *loader) load() *Config {
 	l.problems.Add(found...)
 	c.Path, c.warnings = path, warnings
 	c.resolvePaths(l.options.Dir, filepath.Dir(path))
-	v := validator{config: &c, broken: broken(l.problems)}
+	v := validator{config: &c, before: l.problems}
 	v.validate()
 	l.problems.Add(v.problems...)
 	if len(c.Databases) == 0 && !l.aboutDatabases() {
@@ -198,21 +198,6 @@ func AbsoluteBucket(bucket URL, dir string) URL {
 		}
 	}
 	return bucket
-}
-
-// finding identifies the value that a problem is about.
-type finding struct {
-	position problem.Position
-	key      string
-}
-
-// broken are the values about which something has been said already.
-func broken(problems problem.List) map[finding]bool {
-	out := map[finding]bool{}
-	for _, p := range problems {
-		out[finding{p.Position, p.Key}] = true
-	}
-	return out
 }
 
 // Show returns the effective configuration: every key with its value, secrets as ***, limits as they apply,

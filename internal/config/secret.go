@@ -19,25 +19,22 @@ const mask = "***"
 // Secret is a text that is never shown; string(s) reveals it.
 type Secret string
 
-// Hidden returns *** for every secret that is set.
-func (s Secret) Hidden() string {
+// String is *** for every secret that is set.
+func (s Secret) String() string {
 	if s == "" {
 		return ""
 	}
 	return mask
 }
 
-// String hides the secret from format verbs and logs.
-func (s Secret) String() string { return s.Hidden() }
-
 // GoString hides the secret from %#v.
-func (s Secret) GoString() string { return s.Hidden() }
+func (s Secret) GoString() string { return s.String() }
 
 // URL is a connection string, as a URL or, for Postgres, in its keyword=value form; string(u) reveals it.
 type URL string
 
-// Hidden returns the connection string with *** for its passwords.
-func (u URL) Hidden() string {
+// String is the connection string with *** for its passwords.
+func (u URL) String() string {
 	text := string(u)
 	if scheme, rest, ok := strings.Cut(text, "://"); ok && !strings.ContainsAny(scheme, " ='") {
 		return scheme + "://" + hideInURL(rest)
@@ -45,11 +42,8 @@ func (u URL) Hidden() string {
 	return hideInKeywords(text)
 }
 
-// String hides the passwords from format verbs and logs.
-func (u URL) String() string { return u.Hidden() }
-
 // GoString hides the passwords from %#v.
-func (u URL) GoString() string { return u.Hidden() }
+func (u URL) GoString() string { return u.String() }
 
 // hideInURL works on what follows the scheme. It edits the text instead of rendering a parsed URL, so that
 // everything but the secret stays as it was written.

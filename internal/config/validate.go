@@ -37,11 +37,10 @@ const pathName = `(?:[a-z_][a-z0-9_$]*|"(?:[^"\x00]|"")+")`
 // searchPath is a list of names as in SET search_path.
 var searchPath = regexp.MustCompile(`^\s*` + pathName + `(?:\s*,\s*` + pathName + `)*\s*$`)
 
-// validator checks values that have the right shape. Those in broken have been reported and are left alone.
+// validator checks values that have the right shape. A value that one of the problems before is about is left alone.
 type validator struct {
-	config   *Config
-	broken   map[finding]bool
-	problems problem.List
+	config           *Config
+	before, problems problem.List
 }
 
 func (v *validator) fail(key, message, fix string) {
@@ -52,7 +51,7 @@ func (v *validator) fail(key, message, fix string) {
 
 func (v *validator) reported(key string) bool {
 	p := v.config.Problem(key, "", "")
-	return v.broken[finding{p.Position, p.Key}]
+	return slices.ContainsFunc(v.before, func(said problem.Problem) bool { return said.Position == p.Position && said.Key == p.Key })
 }
 
 func (v *validator) given(key string) bool {
@@ -132,15 +131,11 @@ func (v *validator) database(d Database) {
 	if !databaseName.MatchString(d.Name) {
 		v.fail(key, "a database's name must be lower-case letters, digits and underscores, beginning with a letter", "")
 	}
-	if v.given(key + ".url") {
-		if message, fix := checkURL(d.URL); message != "" {
-			v.fail(key+".url", message, fix)
-		}
+	if message, fix := checkURL(d.URL); message != "" && v.given(key+".url") {
+		v.fail(key+".url", message, fix)
 	}
-	if d.ListenURL != "" {
-		if message, fix := checkURL(d.ListenURL); message != "" {
-			v.fail(key+".listen_url", message, fix)
-		}
+	if message, fix := checkURL(d.ListenURL); message != "" && d.ListenURL != "" {
+		v.fail(key+".listen_url", message, fix)
 	}
 	switch {
 	case d.Schema == "":

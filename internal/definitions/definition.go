@@ -113,25 +113,21 @@ const maxIdentifier = 63
 // "my.schema"."my.table". The error continues a sentence that begins with the name's role.
 func ParseName(text string) (Name, error) {
 	first, rest, qualified, err := namePart(text, true)
+	name, parts := Name{Table: first}, []string{first}
+	if err == nil && qualified {
+		name.Schema = first
+		name.Table, _, _, err = namePart(rest, false)
+		parts = append(parts, name.Table)
+	}
+	for _, part := range parts {
+		if err == nil {
+			err = checkIdentifier(part)
+		}
+	}
 	if err != nil {
 		return Name{}, err
 	}
-	if !qualified {
-		if err := checkIdentifier(first); err != nil {
-			return Name{}, err
-		}
-		return Name{Table: first}, nil
-	}
-	second, _, _, err := namePart(rest, false)
-	if err != nil {
-		return Name{}, err
-	}
-	for _, part := range []string{first, second} {
-		if err := checkIdentifier(part); err != nil {
-			return Name{}, err
-		}
-	}
-	return Name{Schema: first, Table: second}, nil
+	return name, nil
 }
 
 // namePart reads up to the dot, or, where none may follow, to the end.

@@ -307,7 +307,7 @@ func LogEnd(ctx context.Context, log *slog.Logger, what string, err error) {
 	}
 }
 
-// RecordRetry records that a person at the command line has something tried again.
-func RecordRetry(ctx context.Context, all *Connections, target string) error {
-	return audittrail.Record(ctx, all.Jobs(), all.Jobs().Pool, audittrail.Entry{Actor: Actor(), Action: "retry", Target: target})
+// Record writes into the audit trail what a person is about to change.
+func (c *Connections) Record(ctx context.Context, by audittrail.Entry) error {
+	return audittrail.Record(ctx, c.Jobs(), c.Jobs().Pool, by)
 }

@@ -102,12 +102,10 @@ func (c *Connections) Complete() error {
 
 // Located adds where the connection string was written to an error about it.
 func Located(c *config.Config, err error) error {
-	var settings *database.SettingsError
-	var unreachable *database.UnreachableError
-	switch {
-	case errors.As(err, &settings):
+	if settings, ok := errors.AsType[*database.SettingsError](err); ok {
 		return problem.List{c.Problem("databases."+settings.Database+"."+settings.Key, "cannot be parsed", "look at its parameters")}
-	case errors.As(err, &unreachable):
+	}
+	if unreachable, ok := errors.AsType[*database.UnreachableError](err); ok {
 		// Without a message a problem renders as its place alone, ready for the text to follow.
 		prefix := c.Problem("databases."+unreachable.Database+"."+unreachable.Key, "", "")
 		return fmt.Errorf("%s%w", prefix, err)
@@ -241,13 +239,12 @@ func unknownParents(c *config.Config, defs []definitions.Definition) (found prob
 	return found
 }
 
-// Sites are the databases as definitions are held against them.
+// Sites are the configured databases as definitions are held against them, the ones that cannot be reached without a connection.
 func (c *Connections) Sites() []loosefk.Site {
-	sites := make([]loosefk.Site, len(c.Databases))
-	for i, db := range c.Databases {
-		settings, _ := c.Config.Database(db.Name)
-		sites[i] = loosefk.Site{Name: db.Name, Schema: db.Names.Tracked, Tables: settings.Tables}
-		if c.Down[db.Name] == nil {
+	sites := make([]loosefk.Site, len(c.Config.Databases))
+	for i, settings := range c.Config.Databases {
+		sites[i] = loosefk.Site{Name: settings.Name, Schema: settings.Schema, Tables: settings.Tables}
+		if db := c.Database(settings.Name); db.Pool != nil && c.Down[db.Name] == nil {
 			sites[i].DB = db.Pool
 		}
 	}

@@ -141,12 +141,10 @@ func (x *Examination) connect(ctx context.Context, settings config.Database) (fa
 
 // unconnected words why a database does not open.
 func unconnected(err error) []doctor.Finding {
-	var settings *database.SettingsError
-	var unreachable *database.UnreachableError
-	switch {
-	case errors.As(err, &settings):
+	if settings, ok := errors.AsType[*database.SettingsError](err); ok {
 		return doctor.One(problem.Error, "databases."+settings.Database+"."+settings.Key, "the connection string cannot be parsed", "look at its parameters")
-	case errors.As(err, &unreachable):
+	}
+	if unreachable, ok := errors.AsType[*database.UnreachableError](err); ok {
 		object := "databases." + unreachable.Database + "." + unreachable.Key
 		return doctor.One(problem.Error, object, "the database cannot be reached: "+unreachable.Reason, unreachable.Fix)
 	}
@@ -223,16 +221,13 @@ func (x *Examination) target(schema migrate.Database) doctor.Target {
 // schemaFindings words what migrate.Check says, whose errors name the way out in their texts.
 func schemaFindings(ctx context.Context, schema migrate.Database) ([]doctor.Finding, error) {
 	err := migrate.Check(ctx, schema)
-	var (
-		unfit     *migrate.SchemaError
-		privilege *migrate.PrivilegeError
-	)
-	switch {
-	case errors.As(err, &unfit):
+	if unfit, ok := errors.AsType[*migrate.SchemaError](err); ok {
 		return doctor.One(problem.Error, unfit.Object, err.Error(), unfit.Fix), nil
-	case errors.As(err, &privilege):
+	}
+	if privilege, ok := errors.AsType[*migrate.PrivilegeError](err); ok {
 		return doctor.One(problem.Error, "schema "+schema.JobsSchema, "role "+privilege.Role+": "+privilege.Missing, "run "+privilege.Grant), nil
-	case err != nil:
+	}
+	if err != nil {
 		return nil, err
 	}
 	return laterFunctions(ctx, schema)

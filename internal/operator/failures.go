@@ -81,7 +81,7 @@ func RetryFailures(ctx context.Context, all *installation.Connections, what comp
 	if what.Database != "" {
 		by.Target += " of " + what.Database
 	}
-	if err := audittrail.Record(ctx, all.Jobs(), all.Jobs().Pool, by); err != nil {
+	if err := all.Record(ctx, by); err != nil {
 		return "", err
 	}
 	return source.Retry(ctx, all, db, id)

@@ -156,7 +156,7 @@ func turnedBack(run dbsqlc.RunsLastRow) string {
 	switch {
 	case run.Outcome == nil:
 	case *run.Outcome == string(jobrun.Failed) && stats.Refused:
-		return "a remedy for the error of its last run; it tries again by itself"
+		return "a fix for the error of its last run; it tries again by itself"
 	case *run.Outcome == string(jobrun.Skipped) && stats.WaitingFor != "":
 		return "another try, after: " + stats.WaitingFor
 	}

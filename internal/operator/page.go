@@ -181,7 +181,7 @@ func (s *PageSource) RunNow(ctx context.Context, by web.Visitor, kind string) er
 	}
 	jobsDB := s.all.Jobs()
 	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Action: "run", Target: kind}
-	if err := audittrail.Record(ctx, jobsDB, jobsDB.Pool, entry); err != nil {
+	if err := s.all.Record(ctx, entry); err != nil {
 		return err
 	}
 	for _, name := range jobs[at].Databases {
@@ -196,7 +196,7 @@ func (s *PageSource) RunNow(ctx context.Context, by web.Visitor, kind string) er
 func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, userID int64) error {
 	jobsDB := s.all.Jobs()
 	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Action: "cancel", Target: fmt.Sprintf("group %d for user %d", groupID, userID)}
-	if err := audittrail.Record(ctx, jobsDB, jobsDB.Pool, entry); err != nil {
+	if err := s.all.Record(ctx, entry); err != nil {
 		return err
 	}
 	var cancelled bool

@@ -84,7 +84,7 @@ func ChangeKept(ctx context.Context, all *installation.Bound, id int64, by audit
 	}
 	defer stop()
 	by.Target = "deletion " + strconv.FormatInt(id, 10)
-	if err := audittrail.Record(ctx, all.Jobs(), all.Jobs().Pool, by); err != nil {
+	if err := all.Record(ctx, by); err != nil {
 		return err
 	}
 	// Workers that met the leases sleep until the next commit.

@@ -3,6 +3,7 @@
 package problem
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -108,19 +109,10 @@ func (l List) Only(severity Severity) List {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b Problem) int {
-		return compare(a.Position, b.Position)
+		one, two := a.Position, b.Position
+		return cmp.Or(strings.Compare(one.File, two.File), one.Line-two.Line, one.Column-two.Column)
 	})
 	return out
-}
-
-func compare(a, b Position) int {
-	if c := strings.Compare(a.File, b.File); c != 0 {
-		return c
-	}
-	if a.Line != b.Line {
-		return a.Line - b.Line
-	}
-	return a.Column - b.Column
 }
 
 // Error renders one finding per line.

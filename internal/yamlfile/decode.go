@@ -126,7 +126,7 @@ func (d *decoder) structure(n *yaml.Node, path string, v reflect.Value) {
 		at, key := slices.Index(known, pair[0].Value), Join(path, pair[0].Value)
 		switch {
 		case at < 0:
-			d.fail(pair[0], key, "unknown key", suggestKey(pair[0].Value, known))
+			d.fail(pair[0], key, "unknown key", problem.Meant(pair[0].Value, known, "known keys: "+strings.Join(known, ", ")))
 		case specs[at].keyed:
 			d.keyed(pair[1], key, v.Field(specs[at].index))
 		default:
@@ -215,13 +215,6 @@ func setDefaults(v reflect.Value) {
 	}
 }
 
-func suggestKey(key string, known []string) string {
-	if near := problem.Nearest(key, known); near != "" {
-		return "did you mean " + near + "?"
-	}
-	return "known keys: " + strings.Join(known, ", ")
-}
-
 // spec is the content of one struct field's tag.
 type spec struct {
 	key             string
@@ -249,21 +242,17 @@ type Leaf struct {
 	List bool
 }
 
-// Leaves lists the leaves of v, a struct as Decode fills it, in its order.
-func Leaves(v any) []Leaf {
-	return leaves(reflect.TypeOf(v), nil)
-}
-
-func leaves(t reflect.Type, path []string) []Leaf {
+// Leaves lists the leaves of t, a struct as Decode fills it, in its order, below path.
+func Leaves(t reflect.Type, path ...string) []Leaf {
 	var out []Leaf
 	for _, s := range fieldsOf(t) {
 		at := append(slices.Clone(path), s.key)
 		field := t.Field(s.index).Type
 		switch {
 		case s.keyed:
-			out = append(out, leaves(field.Elem(), append(at, "*"))...)
+			out = append(out, Leaves(field.Elem(), append(at, "*")...)...)
 		case field.Kind() == reflect.Struct:
-			out = append(out, leaves(field, at)...)
+			out = append(out, Leaves(field, at...)...)
 		default:
 			out = append(out, Leaf{Path: at, List: field.Kind() == reflect.Slice})
 		}
@@ -375,10 +364,7 @@ func text(n *yaml.Node, v reflect.Value) (message, fix string) {
 	chooser, limited := reflect.TypeAssert[Chooser](v)
 	switch {
 	case limited && !slices.Contains(chooser.Choices(), n.Value):
-		if near := problem.Nearest(n.Value, chooser.Choices()); near != "" {
-			fix = "did you mean " + near + "?"
-		}
-		return "must be one of " + strings.Join(chooser.Choices(), ", "), fix
+		return "must be one of " + strings.Join(chooser.Choices(), ", "), problem.Meant(n.Value, chooser.Choices(), "")
 	case n.Tag != tagText && n.Tag != tagUntyped:
 		return "must be a text, not " + describe(n), "put it in quotes"
 	}

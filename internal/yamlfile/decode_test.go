@@ -1,6 +1,7 @@
 package yamlfile_test
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ func (colour) Choices() []string { return []string{"red", "green"} }
 
 type secret string
 
-func (secret) Hidden() string { return "***" }
+func (secret) String() string { return "***" }
 
 type house struct {
 	Rooms []room `yaml:"rooms,keyed"`
@@ -174,7 +175,7 @@ func TestLeaves(t *testing.T) {
 	t.Parallel()
 
 	var lists, paths []string
-	for _, leaf := range yamlfile.Leaves(house{}) {
+	for _, leaf := range yamlfile.Leaves(reflect.TypeFor[house]()) {
 		name := ""
 		for _, part := range leaf.Path {
 			name = yamlfile.Join(name, part)

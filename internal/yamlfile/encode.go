@@ -16,14 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Hider is a text type that must not be shown as it is.
-type Hider interface {
-	// Hidden returns the text with its secret parts replaced.
-	Hidden() string
-}
-
-// Shown is a struct as Decode fills it, with every key that it has, in its order. Texts that are a Hider appear
-// hidden.
+// Shown is a struct as Decode fills it, with every key that it has, in its order. Texts that are a fmt.Stringer appear
+// as that has them, without what must not be shown.
 type Shown struct{ root *yaml.Node }
 
 // Encode shows v.
@@ -49,8 +43,8 @@ func encode(v reflect.Value) *yaml.Node {
 	switch value := v.Interface().(type) {
 	case time.Duration:
 		return scalar(tagText, formatDuration(value))
-	case Hider:
-		return scalar(tagText, value.Hidden())
+	case fmt.Stringer:
+		return scalar(tagText, value.String())
 	case encoding.TextMarshaler:
 		text, _ := value.MarshalText() // A value that was read has a text.
 		if _, err := strconv.Atoi(string(text)); err == nil {

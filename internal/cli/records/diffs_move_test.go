@@ -135,7 +135,7 @@ func TestARefusalIsOneFinding(t *testing.T) {
 		}
 	}
 	require.Contains(t, job["last_error"], "external_diffs.bucket file://"+folder)
-	require.Equal(t, "a remedy for the error of its last run; it tries again by itself", job["waiting_for"])
+	require.Equal(t, "a fix for the error of its last run; it tries again by itself", job["waiting_for"])
 	require.Len(t, ofCheck(s, 5, "external_diffs"), 1)
 	require.Empty(t, ofCheck(s, 5, "refused_workers"), "the probe says it")
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sexton/internal/audittrail"
 	"sexton/internal/cli"
 	"sexton/internal/components"
 	"sexton/internal/installation"
@@ -144,7 +145,7 @@ func retryPlaceholders(ctx context.Context, env *cli.Env, all *installation.Conn
 	if id != 0 {
 		target = fmt.Sprintf("placeholders %d", id)
 	}
-	if err := installation.RecordRetry(ctx, all, target); err != nil {
+	if err := all.Record(ctx, audittrail.Entry{Actor: installation.Actor(), Action: "retry", Target: target}); err != nil {
 		return err
 	}
 	log := env.Logger(all.Config).With("actor", installation.Actor())

@@ -110,7 +110,7 @@ func (on tombstones) each(ctx context.Context, do func(database, parent string, 
 
 // record writes into the audit trail what is about to be changed.
 func (on tombstones) record(ctx context.Context, action, target string) error {
-	return audittrail.Record(ctx, on.all.Jobs(), on.all.Jobs().Pool, audittrail.Entry{Actor: installation.Actor(), Action: action, Target: target})
+	return on.all.Record(ctx, audittrail.Entry{Actor: installation.Actor(), Action: action, Target: target})
 }
 
 // log tells of a change.

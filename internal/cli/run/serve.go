@@ -85,8 +85,7 @@ func (v *operatorView) serve(ctx context.Context, on Endpoint, ready *operator.R
 
 // record keeps what a visitor has River's pages change.
 func (v *operatorView) record(ctx context.Context, by web.Visitor, change web.Change) error {
-	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Action: change.Action, Target: change.Target}
-	return audittrail.Record(ctx, v.all.Jobs(), v.all.Jobs().Pool, entry)
+	return v.all.Record(ctx, audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Action: change.Action, Target: change.Target})
 }
 
 // riverPages are River's own pages. They are not started: that would have them count all jobs every ten seconds, without a reader.
