@@ -216,8 +216,8 @@ func TestKeptRowsAreReported(t *testing.T) {
 		"one, without a target": {"normal", keep("old.id = 15"), 1},
 		"one of few":            {"adaptive", keep("old.id = 15"), 1},
 		"all of few":            {"adaptive", keep("old.parent_id = 1"), 10},
-		"one, piecewise":        {"adaptive", overload + heavy(12_000) + keep("old.id = 12500"), 1},
-		"some, piecewise":       {"adaptive", overload + heavy(12_000) + keep("old.id % 3 = 0 AND old.parent_id = 1"), 4003},
+		"one, piecewise":        {"adaptive", overload + heavy(6000) + keep("old.id = 6500"), 1},
+		"some, piecewise":       {"adaptive", overload + heavy(6000) + keep("old.id % 3 = 0 AND old.parent_id = 1"), 2003},
 		"all of a heavy one":    {"adaptive", heavy(3000) + slow + keep("old.parent_id = 1"), 3010},
 	}, func(t *testing.T, _ string, test example) {
 		b := paces[test.pace](t, parentsAndChildren+test.tables, deleteChildren, "parents")

@@ -218,14 +218,14 @@ func TestAdaptiveHeavyParentOfPartitions(t *testing.T) {
 	b := setupAdaptive(t, `
 		CREATE TABLE parents (id bigint PRIMARY KEY);
 		CREATE TABLE children (id bigint, parent_id bigint) PARTITION BY RANGE (id);
-		CREATE TABLE children_1 PARTITION OF children FOR VALUES FROM (0) TO (10000);
-		CREATE TABLE children_2 PARTITION OF children FOR VALUES FROM (10000) TO (20000);
+		CREATE TABLE children_1 PARTITION OF children FOR VALUES FROM (0) TO (4000);
+		CREATE TABLE children_2 PARTITION OF children FOR VALUES FROM (4000) TO (8000);
 		CREATE INDEX ON children (parent_id);
 		INSERT INTO parents VALUES (1), (2);
-		INSERT INTO children SELECT n, 1 + (n % 10000 = 0)::int FROM generate_series(0, 19999) AS n;
+		INSERT INTO children SELECT n, 1 + (n % 4000 = 0)::int FROM generate_series(0, 7999) AS n;
 		CREATE FUNCTION too_many() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
-			IF (SELECT count(*) FROM gone) > 3000 THEN PERFORM pg_sleep(600); END IF;
+			IF (SELECT count(*) FROM gone) > 1000 THEN PERFORM pg_sleep(600); END IF;
 			RETURN NULL;
 		END $$;
 		CREATE TRIGGER too_many AFTER DELETE ON children_1 REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION too_many();
@@ -234,8 +234,8 @@ func TestAdaptiveHeavyParentOfPartitions(t *testing.T) {
 	b.Exec(innocent)
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	stats := b.runSound(t)
-	require.Equal(t, map[string]int64{"children": 19_998}, stats.DeleteCountByTable)
-	require.Equal(t, []string{"0", "10000"}, b.ids("SELECT id FROM children ORDER BY id"))
+	require.Equal(t, map[string]int64{"children": 7998}, stats.DeleteCountByTable)
+	require.Equal(t, []string{"0", "4000"}, b.ids("SELECT id FROM children ORDER BY id"))
 	require.Zero(t, b.Pending(t))
 }
 

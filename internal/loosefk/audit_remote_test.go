@@ -53,6 +53,9 @@ func (b bundle) auditBuilds(t *testing.T, auditor orphans.Auditor) orphans.Repor
 func TestAuditOfChildrenInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []int{1, 3, 12, 1000} {
+		if batch != 3 && batch != 12 && !pgtest.Long {
+			continue
+		}
 		b, ci := twoDatabases(t)
 		ci.Exec("INSERT INTO builds VALUES (1, NULL), (2, -5), (3, -5)")
 		b.untracked("DELETE FROM parents WHERE id IN (1, 3)")

@@ -152,7 +152,7 @@ notes:
 func TestAuditOfKeysOfAnyType(t *testing.T) {
 	t.Parallel()
 	type example struct{ column, value string }
-	pgtest.Each(t, map[string]example{
+	kinds := map[string]example{
 		"smallint":  {"smallint", "n"},
 		"uuid":      {"uuid", "md5(n::text)::uuid"},
 		"text":      {"text", `'it''s "' || n || E' \\ \t, {ä}'`},
@@ -161,25 +161,34 @@ func TestAuditOfKeysOfAnyType(t *testing.T) {
 		"timestamp": {"timestamptz", "'2026-01-01'::timestamptz + n * interval '1 day 1 microsecond'"},
 		"bytea":     {"bytea", "decode(lpad(to_hex(n), 4, '0'), 'hex')"},
 		"float":     {"double precision", "n / 7.0::double precision"},
-	}, func(t *testing.T, _ string, test example) {
-		b := setup(t, strings.NewReplacer("COLUMN", test.column, "VALUE", test.value).Replace(`
+	}
+	var tables, yaml, rows strings.Builder
+	var parents []string
+	for name, test := range kinds {
+		of := strings.NewReplacer("COLUMN", test.column, "VALUE", test.value, "parents", name+"_parents", "children", name+"_children")
+		tables.WriteString(of.Replace(`
 CREATE TABLE parents (id COLUMN PRIMARY KEY);
 CREATE TABLE children (parent_id COLUMN, n integer);
 CREATE INDEX ON children (parent_id);
 INSERT INTO children SELECT VALUE, n FROM generate_series(1, 20) AS n, generate_series(1, 2);
-INSERT INTO parents SELECT VALUE FROM generate_series(1, 20) AS n WHERE n % 2 = 0;`), deleteChildren, "parents")
-		b.Exec("DELETE FROM parents WHERE id = (SELECT parent_id FROM children WHERE n = 4 LIMIT 1)")
-		report := b.audit(t, b.auditor(3, false))["children[0]"]
-		require.EqualValues(t, 20, report.CheckedKeys)
-		require.EqualValues(t, 10, report.OrphanedKeys)
-		require.EqualValues(t, 20, report.OrphanedRows)
-
-		repaired := b.audit(t, b.auditor(3, true))["children[0]"]
-		require.EqualValues(t, 10, repaired.RepairedKeys)
-		require.Zero(t, b.audit(t, b.auditor(3, true))["children[0]"].RepairedKeys)
-		require.EqualValues(t, 11, b.run(t).Processed)
-		require.Equal(t, []string{"2", "6", "8", "10", "12", "14", "16", "18", "20"}, b.ids("SELECT DISTINCT n FROM children ORDER BY n"))
-	})
+INSERT INTO parents SELECT VALUE FROM generate_series(1, 20) AS n WHERE n % 2 = 0;`))
+		yaml.WriteString(of.Replace("children: [{table: parents, column: parent_id, on_delete: async_delete}]\n"))
+		rows.WriteString(of.Replace("DELETE FROM parents WHERE id = (SELECT parent_id FROM children WHERE n = 4 LIMIT 1);\n"))
+		parents = append(parents, of.Replace("parents"))
+	}
+	b := setup(t, tables.String(), yaml.String(), parents...)
+	b.Exec(rows.String())
+	found, repaired, again := b.audit(t, b.auditor(3, false)), b.audit(t, b.auditor(3, true)), b.audit(t, b.auditor(3, true))
+	require.EqualValues(t, 11*len(kinds), b.run(t).Processed)
+	for name := range kinds {
+		report := found[name+"_children[0]"]
+		require.EqualValues(t, 20, report.CheckedKeys, name)
+		require.EqualValues(t, 10, report.OrphanedKeys, name)
+		require.EqualValues(t, 20, report.OrphanedRows, name)
+		require.EqualValues(t, 10, repaired[name+"_children[0]"].RepairedKeys, name)
+		require.Zero(t, again[name+"_children[0]"].RepairedKeys, name)
+		require.Equal(t, []string{"2", "6", "8", "10", "12", "14", "16", "18", "20"}, b.ids("SELECT DISTINCT n FROM "+name+"_children ORDER BY n"), name)
+	}
 }
 
 // Where two spellings are one value, the tombstone may have the other one.

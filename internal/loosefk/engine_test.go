@@ -15,7 +15,7 @@ import (
 func TestKeyTypes(t *testing.T) {
 	t.Parallel()
 	type example struct{ parent, child, key string }
-	pgtest.Each(t, map[string]example{
+	kinds := map[string]example{
 		"smallint": {"smallint", "bigint", "7"},
 		"integer":  {"int", "smallint", "7"},
 		"bigint":   {"bigint", "int", "9000000000"},
@@ -25,22 +25,30 @@ func TestKeyTypes(t *testing.T) {
 		"date":     {"date", "date", "'2024-02-29'"},
 		"domain":   {"positive", "int", "7"},
 		"domains":  {"more", "more", "7"},
-	}, func(t *testing.T, name string, test example) {
-		b := setup(t, fmt.Sprintf(`
-			CREATE DOMAIN positive AS bigint CHECK (value > 0);
-			CREATE DOMAIN more AS positive;
-			CREATE TABLE parents (id %s PRIMARY KEY);
-			CREATE TABLE children (id bigint PRIMARY KEY, parent_id %s);
-			INSERT INTO parents VALUES (%s);`, test.parent, test.child, test.key), deleteChildren, "parents")
+	}
+	var tables, rows, yaml strings.Builder
+	tables.WriteString("CREATE DOMAIN positive AS bigint CHECK (value > 0); CREATE DOMAIN more AS positive;\n")
+	var parents []string
+	for name, test := range kinds {
+		parents = append(parents, name+"_parents")
+		fmt.Fprintf(&tables, `
+			CREATE TABLE %[1]s_parents (id %[2]s PRIMARY KEY);
+			CREATE TABLE %[1]s_children (id bigint PRIMARY KEY, parent_id %[3]s);
+			INSERT INTO %[1]s_parents VALUES (%[4]s);
+			INSERT INTO %[1]s_children VALUES (2, NULL);`, name, test.parent, test.child, test.key)
 		if name != "bigint" { // its key does not fit into the child's column, which must be no error
-			b.Exec("INSERT INTO children SELECT 1, id FROM parents")
+			fmt.Fprintf(&tables, "INSERT INTO %[1]s_children SELECT 1, id FROM %[1]s_parents;", name)
 		}
-		b.Exec("INSERT INTO children VALUES (2, NULL)")
-		b.Exec("DELETE FROM parents")
-		b.run(t)
-		require.Equal(t, []string{"2"}, b.ids("SELECT id FROM children"))
-		require.Zero(t, b.Pending(t))
-	})
+		fmt.Fprintf(&yaml, "%[1]s_children: [{table: %[1]s_parents, column: parent_id, on_delete: async_delete}]\n", name)
+		fmt.Fprintf(&rows, "DELETE FROM %s_parents;", name)
+	}
+	b := setup(t, tables.String(), yaml.String(), parents...)
+	b.Exec(rows.String())
+	b.run(t)
+	for name := range kinds {
+		require.Equal(t, []string{"2"}, b.ids("SELECT id FROM "+name+"_children"), name)
+	}
+	require.Zero(t, b.Pending(t))
 }
 
 // Everything at once in one run: a chain, a cycle, a table that refers to itself, two columns to one parent.

@@ -27,13 +27,13 @@ func TestWritersNeverLoseWhatALivingParentHasClaimed(t *testing.T) {
 		remote      bool
 		connections int
 	}
-	pgtest.Each(t, map[string]example{
+	pgtest.Each(t, pgtest.Few(t, map[string]example{
 		"normal":           {},
 		"adaptive":         {adaptive: loosefk.Adaptive{Target: target, Duty: 1}},
 		"four connections": {adaptive: loosefk.Adaptive{Target: target, Duty: 1}, connections: 4},
 		"remote, normal":   {remote: true},
 		"remote, adaptive": {adaptive: loosefk.Adaptive{Target: target, Duty: 1}, remote: true},
-	}, func(t *testing.T, _ string, test example) {
+	}, "normal", "four connections", "remote, adaptive"), func(t *testing.T, _ string, test example) {
 		b, ci := twoDatabases(t)
 		b.engine.Adaptive, b.engine.Limits = test.adaptive, loosefk.Limits{Runtime: b.engine.Limits.Runtime}
 		if test.connections > 0 {
