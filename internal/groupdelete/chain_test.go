@@ -210,8 +210,13 @@ func TestForeseesThatThereIsMuch(t *testing.T) {
 	require.Greater(t, seen.Rows, int64(20_000))
 }
 
-// seeds are so many random schemas.
-const seeds = 6
+// seeds are how many random schemas are tried.
+func seeds() uint64 {
+	if pgtest.Long {
+		return 6
+	}
+	return 3
+}
 
 // randomShape makes tables that refer to groups, to projects, to each other and to themselves by keys of all sorts, and rows.
 func randomShape(random *rand.Rand) shape {
@@ -276,7 +281,7 @@ func randomShape(random *rand.Rand) shape {
 // Random schemas: what is left must be what Postgres's own keys leave, and what they refuse must be refused.
 func TestRandomSchemas(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(seeds) {
+	for seed := range seeds() {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			s := randomShape(rand.New(rand.NewPCG(seed, 0)))

@@ -79,7 +79,7 @@ func (b *bundle) rows(names []string) map[string]string {
 }
 
 // seeds is how many random schemas are tried.
-var seeds uint64 = 3
+var seeds uint64 = 2
 
 // A database in which deletions were undone, in any order, equals the one in which they never happened, except for the rows that the undo has named. The
 // undo is cut off and its session killed again and again, within transactions, too; applications write other rows beside it, and workers go on in between.

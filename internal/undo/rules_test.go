@@ -20,12 +20,15 @@ func TestTablesWithRulesAreCleanedUp(t *testing.T) {
 		"no row stays":      {"CREATE RULE keep AS ON DELETE TO books WHERE old.id = 99 " + none, "async_delete", "0", [][]string{}},
 		"something else":    {"CREATE RULE also AS ON DELETE TO books DO ALSO INSERT INTO gone VALUES (old.id)", "async_delete", "0", [][]string{}},
 		"rules for updates": {"CREATE RULE also AS ON UPDATE TO books DO ALSO INSERT INTO gone VALUES (old.id)", "async_nullify", "0", [][]string{{"(1,)"}, {"(2,)"}}},
-	}, func(t *testing.T, _ string, c struct {
+	}, func(t *testing.T, name string, c struct {
 		rules, definition, pending string
 		books                      [][]string
 	},
 	) {
 		for _, limit := range []int{0, 1000} { // the adaptive pace and the other one
+			if limit > 0 && name != "some rows stay" && !pgtest.Long {
+				continue
+			}
 			b := setup(t, `
 CREATE TABLE authors (id bigint PRIMARY KEY);
 CREATE TABLE books (id bigint PRIMARY KEY, author_id bigint);

@@ -35,7 +35,7 @@ func (b *bundle) states() map[string]string {
 func TestCleanUpsThatTakeTurns(t *testing.T) {
 	t.Parallel()
 	const each = 12
-	turns := uint64(6)
+	turns := uint64(4)
 	if pgtest.Long {
 		turns = 60
 	}
