@@ -242,6 +242,7 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, stat
 	}
 	if statements != nil {
 		pipeline.Queue("COMMIT")
+		pipeline.Queue("RESET ALL") // A trigger of the application may have set something for the session.
 	}
 	began := time.Now()
 	results := s.Conn.SendBatch(ctx, pipeline)

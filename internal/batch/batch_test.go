@@ -166,6 +166,25 @@ func TestSettingsEndWithTheTransaction(t *testing.T) {
 	}
 }
 
+// An application's trigger may set something for the whole session: it must not outlast the batch, whose connection goes on.
+func TestSettingsOfTriggersEndWithTheBatch(t *testing.T) {
+	t.Parallel()
+
+	db, session := setup(t)
+	db.Exec(`CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+	PERFORM set_config('default_transaction_read_only', 'on', false), set_config('search_path', 'elsewhere, pg_catalog', false);
+	RETURN NULL;
+END$$;
+CREATE TRIGGER meddle AFTER DELETE ON items FOR EACH STATEMENT EXECUTE FUNCTION meddle()`)
+	const path = "SELECT pg_catalog.current_setting('search_path')"
+	before := pgtest.Scalar[string](t, session.Conn, path)
+	for id := range 3 {
+		affected := pgtest.Must(session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items WHERE id = $1", Args: []any{id + 1}}))(t)
+		require.Equal(t, []int64{1}, affected)
+	}
+	require.Equal(t, before, pgtest.Scalar[string](t, session.Conn, path))
+}
+
 func TestBatchesReadWhatIsCommittedWhateverTheDefault(t *testing.T) {
 	t.Parallel()
 

@@ -1,6 +1,6 @@
 // Package batch runs small write transactions under a lease, each in one round trip. Its entry point is Session.Run.
 //
-//	begin_batch ─► search_path ─► the caller's statements ─► COMMIT      one pipeline; the first error skips what is behind it
+//	begin_batch ─► search_path ─► the caller's statements ─► COMMIT ─► RESET ALL      one pipeline; the first error skips what is behind it
 //
 // Its one invariant: no transaction commits unless its lease is the current one. Every transaction begins with the function begin_batch, which
 // compares the fencing token of the lease and sets timeouts and planner settings for the length of the transaction alone, so that nothing leaks
