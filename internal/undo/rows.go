@@ -232,12 +232,9 @@ const texts = "pg_catalog.text[]"
 func (s *set) value(at int, kind string) string {
 	value := "r." + pgcatalog.Quote(s.Columns[at])
 	if kind != s.Types[at] && s.Arrays[at] != texts {
-		return value + "::pg_catalog.text::" + kind
+		value += "::pg_catalog.text"
 	}
-	if s.Arrays[at] == texts && kind != "pg_catalog.text" {
-		return value + "::" + kind
-	}
-	return value
+	return value + "::" + kind
 }
 
 // within runs do in a transaction that reads values as they were written.
@@ -289,21 +286,23 @@ func (e *Engine) referring(ctx context.Context, u *unit, s *set, keys [][]*strin
 	if err != nil {
 		return nil, err
 	}
-	args, names, terms := s.args(), make([]string, len(keys)), make([]string, len(keys))
+	args, names, terms, given := s.args(), make([]string, len(keys)), make([]string, len(keys)), make([]string, len(keys))
 	from, via := make([]string, len(keys)), make([]int, len(keys))
 	for i := range keys {
 		args, via[i] = append(args, keys[i]), s.column(s.Via[i])
 		from[i] = fmt.Sprintf("pg_catalog.unnest($%d::pg_catalog.text[])", i+3)
 		names[i] = fmt.Sprintf("k%d", i)
-		value := "r." + pgcatalog.Quote(s.Via[i])
+		given[i] = "r." + pgcatalog.Quote(s.Via[i])
 		if reference != nil && child.kind(s.Via[i]) == s.Types[via[i]] {
 			terms[i] = reference.Compare[i].Equal(s.value(via[i], s.Types[via[i]]), "k."+names[i]+"::"+parent.KeyTypes[i])
 		} else {
-			terms[i] = value + "::pg_catalog.text OPERATOR(pg_catalog.=) k." + names[i]
+			terms[i] = given[i] + "::pg_catalog.text OPERATOR(pg_catalog.=) k." + names[i]
 		}
 	}
-	sql := fmt.Sprintf("SELECT r.ctid FROM %s WHERE EXISTS (SELECT FROM ROWS FROM (%s) AS k (%s) WHERE %s) ORDER BY 1",
-		s.rows(via...), strings.Join(from, ", "), strings.Join(names, ", "), strings.Join(terms, " AND "))
+	// A type that takes no NULL refuses the ones of forgotten rows.
+	sql := fmt.Sprintf("SELECT r.ctid FROM %s WHERE pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0 AND "+
+		"EXISTS (SELECT FROM ROWS FROM (%s) AS k (%s) WHERE %s) ORDER BY 1",
+		s.rows(via...), strings.Join(given, ", "), strings.Join(from, ", "), strings.Join(names, ", "), strings.Join(terms, " AND "))
 	var places []int32
 	err = e.within(ctx, s.on, func(tx pgx.Tx) (err error) {
 		rows, _ := tx.Query(ctx, sql, args...)

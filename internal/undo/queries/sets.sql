@@ -11,16 +11,23 @@ SELECT undo.number, undo.id, undo.rows, undo.left_out, undo.c IS NOT NULL AS kep
     coalesce(undo.via, '{}') AS via, coalesce(undo.keys, '{}') AS keys, coalesce(undo.fields, '{}') AS fields, coalesce(undo.changed, '{}') AS changed,
     undo.written, coalesce(undo.actor, '') AS actor, layout.id AS layout, layout.relation, layout.name, layout.columns, layout.numbers, layout.types,
     -- Values of types that have gone stay texts, and of the application's own types, which may refuse one of an array by now, or the NULL of a forgotten
-    -- row, and all the others with it. Arrays of some have another delimiter, and a few are cast to text in another form than they are written.
+    -- row, and all the others with it. Arrays of some have another delimiter, and a few are cast to text in another form than they are written: domains
+    -- over them are read as what they are over.
     ARRAY(
-        SELECT CASE WHEN kept.type OPERATOR(pg_catalog.=) ANY (
-            SELECT pg_catalog.format('%I.%I', home.nspname, type.typname)
+        SELECT coalesce((
+            SELECT pg_catalog.format('%I.%I', home.nspname, coalesce(base.typname, type.typname))
             FROM pg_catalog.pg_type AS type
-            JOIN pg_catalog.pg_namespace AS home ON home.oid = type.typnamespace
+            JOIN pg_catalog.pg_namespace AS space ON space.oid = type.typnamespace
             LEFT JOIN pg_catalog.pg_type AS one ON one.oid = type.typelem
-            WHERE home.nspname = 'pg_catalog' OR type.typdelim <> ','
-                OR one.typoutput IN ('pg_catalog.bpcharout'::pg_catalog.regproc, 'pg_catalog.boolout'::pg_catalog.regproc)
-        ) THEN kept.type ELSE 'pg_catalog.text[]' END
+            LEFT JOIN pg_catalog.pg_type AS base ON one.typtype = 'd' AND base.oid = CASE one.typoutput
+                WHEN 'pg_catalog.bpcharout'::pg_catalog.regproc THEN 'pg_catalog.bpchar[]'::pg_catalog.regtype
+                WHEN 'pg_catalog.boolout'::pg_catalog.regproc THEN 'pg_catalog.bool[]'::pg_catalog.regtype
+                WHEN 'pg_catalog.box_out'::pg_catalog.regproc THEN 'pg_catalog.box[]'::pg_catalog.regtype
+            END
+            JOIN pg_catalog.pg_namespace AS home ON home.oid = coalesce(base.typnamespace, type.typnamespace)
+            WHERE pg_catalog.format('%I.%I', space.nspname, type.typname) = kept.type
+                AND (home.nspname = 'pg_catalog' OR type.typdelim <> ',')
+        ), 'pg_catalog.text[]')
         FROM pg_catalog.unnest(layout.arrays) WITH ORDINALITY AS kept (type, place) ORDER BY kept.place
     ) AS arrays, layout.terms, layout.key, layout.cascades, coalesce(undo.parent, 0) AS parent
 FROM "sexton".undo AS undo
