@@ -363,7 +363,8 @@ WHERE own.place OPERATOR(pg_catalog.=) ANY ($5::pg_catalog.int4[])`, is(written+
 	}), nil
 }
 
-// cleanUp does to rows what the worker would have, and looks where they stand then.
+// cleanUp does to rows what the worker would have, and looks where they stand then. It keeps their values whatever max_size says: they are few, and without
+// them the other deletion could not come back.
 func (e *Engine) cleanUp(ctx context.Context, tx pgx.Tx, b *back, r *reminder, rows []passed, gone map[string]*set) (err error) {
 	keep, leaves := &drain.Keep{Exclude: append([]string{}, e.Exclude...)}, map[uint32][]pgtype.TID{}
 	if keep.Layout, err = loosefk.LayoutOf(ctx, tx, b.on.Names, r.reference.Child.OID, keep.Exclude, true); err != nil {
