@@ -48,7 +48,7 @@ type Unit struct {
 }
 
 // summary counts what a unit has.
-func (e *Engine) summary(ctx context.Context, u *unit) (*Unit, error) {
+func (e *Engine) summary(ctx context.Context, u *unit, waiting map[int64]bool) (*Unit, error) {
 	root := u.sets[0]
 	out := &Unit{ID: u.id, Database: root.on.Name, Table: root.Name, DeletedAt: root.KeptAt, Actor: root.Actor, Keys: []string{}}
 	keep := e.Keep
@@ -81,11 +81,7 @@ func (e *Engine) summary(ctx context.Context, u *unit) (*Unit, error) {
 		t.LeftOut += int64(s.Left)
 		rows, restored, left = rows+int64(len(s.owned)), restored+int64(len(s.restored)), left+int64(s.Left)
 	}
-	waiting, err := e.waiting(ctx, u)
-	if err != nil {
-		return nil, err
-	}
-	out.Waiting = len(waiting) > 0
+	out.Waiting = slices.ContainsFunc(u.sets, func(s *set) bool { return waiting[s.ID] })
 	switch {
 	case restored == 0 && left > 0:
 		out.State = "incomplete"
@@ -118,8 +114,14 @@ func joined(columns [][]*string) []string {
 }
 
 // waiting are the sets whose parents still wait for the clean-up of their children.
-func (e *Engine) waiting(ctx context.Context, u *unit) (map[int64]bool, error) {
-	ids, waiting := slices.Collect(maps.Keys(u.by)), map[int64]bool{}
+func (e *Engine) waiting(ctx context.Context, units ...*unit) (map[int64]bool, error) {
+	waiting, of := map[int64]bool{}, map[int64]bool{}
+	for _, u := range units {
+		for id := range u.by {
+			of[id] = true
+		}
+	}
+	ids := slices.Collect(maps.Keys(of))
 	for _, db := range e.Databases {
 		rows, _ := db.Pool.Query(ctx, db.Names.Render(text("waiting")), ids)
 		found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
@@ -150,7 +152,11 @@ func (e *Engine) Show(ctx context.Context, id int64) (*Unit, error) {
 	if err := e.own(ctx, u); err != nil {
 		return nil, err
 	}
-	return e.summary(ctx, u)
+	waiting, err := e.waiting(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	return e.summary(ctx, u, waiting)
 }
 
 // List tells of the newest deletions of all databases.
@@ -162,11 +168,19 @@ func (e *Engine) List(ctx context.Context, limit int) ([]*Unit, error) {
 		if err != nil {
 			return nil, fmt.Errorf("database %s: list what is kept: %w", db.Name, err)
 		}
+		of, err := e.loadAll(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		waiting, err := e.waiting(ctx, slices.Collect(maps.Values(of))...)
+		if err != nil {
+			return nil, err
+		}
 		for _, id := range ids {
-			one, err := e.outline(ctx, id)
-			if errors.Is(err, ErrUnknown) {
+			if of[id] == nil {
 				continue // Its day has passed since.
 			}
+			one, err := e.outline(ctx, of[id], waiting)
 			if err != nil {
 				return nil, err
 			}
@@ -208,11 +222,7 @@ func Sized(bytes int64, oldest time.Duration) string {
 
 // outline is Show without a look at what is kept, which for many deletions that share their batches would take seconds. One that is partly back is
 // looked at: its state depends on its own rows.
-func (e *Engine) outline(ctx context.Context, id int64) (*Unit, error) {
-	u, err := e.load(ctx, id)
-	if err != nil {
-		return nil, err
-	}
+func (e *Engine) outline(ctx context.Context, u *unit, waiting map[int64]bool) (_ *Unit, err error) {
 	shared, back := map[int64]bool{}, false
 	for _, s := range u.sets {
 		back = back || len(s.restored) > 0
@@ -232,7 +242,7 @@ func (e *Engine) outline(ctx context.Context, id int64) (*Unit, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	one, err := e.summary(ctx, u)
+	one, err := e.summary(ctx, u, waiting)
 	if err == nil {
 		one.Shared = len(shared) > 0 && !back
 	}

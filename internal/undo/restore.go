@@ -100,7 +100,10 @@ func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Re
 			return report, err
 		}
 	}
-	report.Unit, err = e.summary(ctx, u)
+	waiting, err := e.waiting(ctx, u)
+	if err == nil {
+		report.Unit, err = e.summary(ctx, u, waiting)
+	}
 	return report, err
 }
 
@@ -293,6 +296,7 @@ func (e *Engine) again(do func() error) error {
 	err := do()
 	for tries := 1; errors.Is(err, errChanged) && tries < mostChanges; tries++ {
 		clear(e.shapes)
+		clear(e.operators)
 		err = do()
 	}
 	return err

@@ -69,7 +69,7 @@ func (e *Engine) shape(ctx context.Context, s *set) (*shape, error) {
 		if found.keys, err = pgx.CollectRows(keys, pgx.RowToStructByPos[foreignKey]); err != nil {
 			return err
 		}
-		return found.compare(ctx, tx)
+		return e.compare(ctx, tx, found, s.on.Name)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read table %s: %w", s.Name, err)
@@ -98,10 +98,13 @@ func (f *shape) same(all *pgx.Batch, s *set) {
 	})
 }
 
-func (f *shape) compare(ctx context.Context, db dbsqlc.DBTX) error {
-	operators, err := pgcatalog.ReadOperators(ctx, db)
-	if err != nil {
-		return fmt.Errorf("read operators: %w", err)
+func (e *Engine) compare(ctx context.Context, db dbsqlc.DBTX, f *shape, database string) (err error) {
+	operators := e.operators[database]
+	if operators == nil {
+		if operators, err = pgcatalog.ReadOperators(ctx, db); err != nil {
+			return fmt.Errorf("read operators: %w", err)
+		}
+		e.operators[database] = operators
 	}
 	relations, err := pgcatalog.Read(ctx, db, []uint32{f.OID})
 	if err != nil || relations[f.OID] == nil {

@@ -1,7 +1,6 @@
 package undo
 
 import (
-	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
+	"sexton/internal/pgcatalog"
 )
 
 //go:embed queries
@@ -48,7 +48,9 @@ type Engine struct {
 	leases  []*lease.Lease
 	renewed time.Time
 	silent  map[string]bool
-	shapes  map[shapeKey]*shape
+	// shapes are tables as they are, operators those of databases, read once while they are.
+	shapes    map[shapeKey]*shape
+	operators map[string]*pgcatalog.Operators
 }
 
 // layout is a row of sexton.undo_layouts.
@@ -105,13 +107,6 @@ type set struct {
 	untold bool
 }
 
-// unit is a deletion with all that it caused, parents before children.
-type unit struct {
-	id   int64
-	sets []*set
-	by   map[int64][]*set
-}
-
 // read reads the sets that one of ids caused, with roots those of ids, too, or those of a table behind a number: deleted rows, and the changes of columns.
 func (e *Engine) read(ctx context.Context, db database.Database, ids []int64, roots bool, table uint32, columns []string, behind int64) ([]*set, error) {
 	rows, _ := db.Pool.Query(ctx, db.Names.Render(text("sets")), ids, roots, table, columns, behind)
@@ -125,16 +120,26 @@ func (e *Engine) read(ctx context.Context, db database.Database, ids []int64, ro
 // along reports whether a trigger kept the set within a batch: its rows went with those of the batch's own set.
 func (s *set) along() bool { return slices.Contains(s.Origins, s.ID) }
 
+// place is where a set is.
+type place struct {
+	database string
+	number   int64
+}
+
 // load reads a unit and what of it is back.
 func (e *Engine) load(ctx context.Context, id int64) (*unit, error) {
-	u := &unit{id: id, by: map[int64][]*set{}}
-	e.shapes = map[shapeKey]*shape{} // Tables may have changed since.
-	type place struct {
-		database string
-		number   int64
+	units, err := e.loadAll(ctx, []int64{id})
+	if err == nil && units[id] == nil {
+		err = fmt.Errorf("deletion %d: %w", id, ErrUnknown)
 	}
-	seen := map[place]*set{}
-	for next, roots := []int64{id}, true; len(next) > 0; roots = false {
+	return units[id], err
+}
+
+// loadAll reads units, and the sets that they share once: one by one, a long list would read them as often as it has lines.
+func (e *Engine) loadAll(ctx context.Context, of []int64) (map[int64]*unit, error) {
+	e.shapes, e.operators = map[shapeKey]*shape{}, map[string]*pgcatalog.Operators{} // Tables may have changed since.
+	seen, kept := map[place]bool{}, map[string]*family{}
+	for next, roots := of, true; len(next) > 0; roots = false {
 		var found []int64
 		for _, db := range e.Databases {
 			if err := e.keep(ctx); err != nil {
@@ -144,10 +149,13 @@ func (e *Engine) load(ctx context.Context, id int64) (*unit, error) {
 			if err != nil {
 				return nil, fmt.Errorf("database %s: read what is kept: %w", db.Name, err)
 			}
+			if kept[db.Name] == nil {
+				kept[db.Name] = &family{roots: map[int64][]*set{}, below: map[int64][]*set{}}
+			}
 			for _, s := range sets {
-				if at := (place{db.Name, s.Number}); seen[at] == nil {
-					seen[at], u.by[s.ID] = s, append(u.by[s.ID], s)
-					u.sets = append(u.sets, s)
+				if at := (place{db.Name, s.Number}); !seen[at] {
+					seen[at] = true
+					kept[db.Name].add(s)
 					found = append(found, s.ID)
 				}
 			}
@@ -157,16 +165,21 @@ func (e *Engine) load(ctx context.Context, id int64) (*unit, error) {
 			break // All of it was there to be found.
 		}
 	}
-	if !slices.ContainsFunc(u.by[id], func(s *set) bool { return len(s.Origins) == 0 }) {
-		return nil, fmt.Errorf("deletion %d: %w", id, ErrUnknown)
+	units, places := map[int64]*unit{}, map[int64]map[place]*set{}
+	for _, id := range of {
+		u := &unit{id: id, by: map[int64][]*set{}}
+		places[id] = e.gather(u, kept)
+		if slices.ContainsFunc(u.by[id], func(s *set) bool { return len(s.Origins) == 0 }) {
+			u.sort()
+			units[id] = u
+		}
 	}
-	u.sort()
 	for _, db := range e.Databases {
-		rows, _ := db.Pool.Query(ctx, db.Names.Render(text("marks")), id)
-		var number int64
+		rows, _ := db.Pool.Query(ctx, db.Names.Render(text("marks")), of)
+		var id, number int64
 		var restored []int32
-		if _, err := pgx.ForEachRow(rows, []any{&number, &restored}, func() error {
-			if s := seen[place{db.Name, number}]; s != nil {
+		if _, err := pgx.ForEachRow(rows, []any{&id, &number, &restored}, func() error {
+			if s := places[id][place{db.Name, number}]; s != nil {
 				s.restored, s.known = slices.Clone(restored), true
 			}
 			return nil
@@ -174,44 +187,7 @@ func (e *Engine) load(ctx context.Context, id int64) (*unit, error) {
 			return nil, fmt.Errorf("database %s: read what is restored: %w", db.Name, err)
 		}
 	}
-	return u, nil
-}
-
-// sort puts each set behind the sets that caused it, native foreign keys among the causes, and changed rows last: they may have been deleted later.
-// Origins are older, so that a cycle of definitions makes no cycle of sets.
-func (u *unit) sort() {
-	sorted, done := make([]*set, 0, len(u.sets)), map[*set]bool{}
-	var add func(s *set)
-	add = func(s *set) {
-		if done[s] {
-			return
-		}
-		done[s] = true
-		for _, id := range s.Origins {
-			for _, above := range u.by[id] {
-				add(above)
-			}
-		}
-		for _, by := range s.Cascades {
-			for _, above := range u.by[s.ID] {
-				// A batch's own rows come first: the others of its sets went with them.
-				if above.Relation == by.Parent && (s.along() || len(s.Origins) == 0) {
-					add(above)
-				}
-			}
-		}
-		sorted = append(sorted, s)
-	}
-	for _, s := range u.sets {
-		add(s)
-	}
-	slices.SortStableFunc(sorted, func(a, b *set) int {
-		if len(a.Changed) > 0 && len(b.Changed) > 0 {
-			return cmp.Compare(a.Number, b.Number) // Each hands its values to the next one of a row.
-		}
-		return cmp.Compare(min(1, len(a.Changed)), min(1, len(b.Changed)))
-	})
-	u.sets = sorted
+	return units, nil
 }
 
 // own finds the rows of each set that belong to the unit.

@@ -1,0 +1,78 @@
+package undo_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/each"
+	"sexton/internal/pgtest"
+	"sexton/internal/undo"
+)
+
+// sent counts the statements that contain a text.
+type sent struct {
+	text  string
+	count atomic.Int64
+}
+
+func (s *sent) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(data.SQL, s.text) {
+		s.count.Add(1)
+	}
+	return ctx
+}
+
+func (*sent) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (b *bundle) counting(t *testing.T, text string) *atomic.Int64 {
+	counted := &sent{text: text}
+	config := pgtest.Must(pgxpool.ParseConfig(b.URL))(t)
+	config.ConnConfig.Tracer = counted
+	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
+	t.Cleanup(pool.Close)
+	b.engine.Databases[0].Pool = pool
+	return &counted.count
+}
+
+// Sets that deletions share are read once for a list of them, and not once for each.
+func TestTheListReadsWhatDeletionsShareOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, tree, treeDefinitions, "projects", "issues")
+	for id := range 4 {
+		b.Exec("DELETE FROM projects WHERE id = $1", id+1)
+	}
+	b.drain(t, 0)
+	b.Exec("DELETE FROM projects WHERE id = 5")
+	for of, most := range map[string]int64{"undo_layouts": 1, "undo_marks": 1, "loose_foreign_keys_deleted_records": 1} {
+		count := b.counting(t, of)
+		units := pgtest.Must(b.engine.List(t.Context(), 10))(t)
+		require.Len(t, units, 5)
+		require.Equal(t, most, count.Load(), of)
+		require.False(t, units[0].Shared)
+		require.Len(t, units[0].Tables, 1)
+		require.True(t, units[0].Waiting)
+		for _, one := range units[1:] {
+			tables := each.Of(one.Tables, func(rows undo.TableRows) string { return rows.Table })
+			require.Equal(t, []string{"public.projects", "public.issues", "public.notes", "public.pins", "public.states"}, tables)
+			require.True(t, one.Shared)
+			require.False(t, one.Waiting)
+		}
+	}
+}
+
+// The operators of a database are read once for all of its tables.
+func TestOperatorsAreReadOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, tree, treeDefinitions, "projects", "issues")
+	b.Exec("DELETE FROM projects WHERE id = 1")
+	b.drain(t, 0)
+	unit, count := b.last(t).ID, b.counting(t, "pg_catalog.pg_amop ")
+	require.Empty(t, b.restore(t, unit).Left)
+	require.EqualValues(t, 1, count.Load())
+}
