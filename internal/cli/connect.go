@@ -9,6 +9,7 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/database"
+	"sexton/internal/each"
 	"sexton/internal/installation"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
@@ -80,12 +81,9 @@ const lockWait = 10 * time.Second
 // FindJob finds an enabled job.
 func FindJob(c *config.Config, kind string) (riverjobs.Job, error) {
 	jobs := riverjobs.Jobs(c)
-	kinds := make([]string, len(jobs))
-	for i, job := range jobs {
-		if job.Kind == kind {
-			return job, nil
-		}
-		kinds[i] = job.Kind
+	kinds := each.Of(jobs, func(job riverjobs.Job) string { return job.Kind })
+	if at := slices.Index(kinds, kind); at >= 0 {
+		return jobs[at], nil
 	}
 	if component := riverjobs.ComponentOf(c, kind); component != "" {
 		return riverjobs.Job{}, Usage(fmt.Errorf("%s is not enabled; set %s.enabled: true", kind, component))

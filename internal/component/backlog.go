@@ -145,8 +145,7 @@ FROM "sexton".backlog_of_` + name + `()`
 	}
 	b.Deferred, b.DeferredCapped = min(b.Deferred, PendingCap), b.Deferred > PendingCap
 	if b.DeferredUntil != nil {
-		at := b.DeferredUntil.UTC()
-		b.DeferredUntil = &at
+		b.DeferredUntil = new(b.DeferredUntil.UTC())
 	}
 	return b, nil
 }

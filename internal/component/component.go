@@ -158,8 +158,7 @@ func (p *Planned) next(ctx context.Context, on dbsqlc.DBTX, db database.Database
 		return 0, fmt.Errorf("count what is due: %w", err)
 	}
 	if seconds > 0 {
-		at := time.Now().Add(time.Duration(seconds * float64(time.Second))).UTC().Truncate(time.Second)
-		p.NextDueAt = &at
+		p.NextDueAt = new(time.Now().Add(time.Duration(seconds * float64(time.Second))).UTC().Truncate(time.Second))
 	}
 	p.Capped = p.Capped || due > PendingCap
 	return min(due, PendingCap), nil

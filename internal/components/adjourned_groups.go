@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"sexton/internal/component"
 	"sexton/internal/database"
 	"sexton/internal/doctor"
+	"sexton/internal/each"
 	"sexton/internal/groupdelete"
 	"sexton/internal/groupschedule"
 	"sexton/internal/installation"
@@ -129,15 +131,12 @@ func groupFailures() *component.Failures {
 	read := func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]groupschedule.Group, error) {
 		return groupschedule.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit, id)
 	}
-	ids := func(ctx context.Context, all *installation.Connections) (ids []int64, err error) {
+	id := func(group groupschedule.Group) int64 { return group.GroupID }
+	ids := func(ctx context.Context, all *installation.Connections) ([]int64, error) {
 		failed, err := read(ctx, all, component.FailureWindow, nil)
-		for _, group := range failed {
-			ids = append(ids, group.GroupID)
-		}
-		return ids, err
+		return each.Of(failed, id), err
 	}
-	failures := component.Rows("groups", "group", "to be tried now", "has not failed, or not any more", read,
-		func(group groupschedule.Group) int64 { return group.GroupID },
+	failures := component.Rows("groups", "group", "to be tried now", "has not failed, or not any more", read, id,
 		func(_ *installation.Connections, group groupschedule.Group) component.Failure {
 			failure := component.Failure{Error: group.LastError, Attempts: group.Attempts}
 			if group.Path != "" {
@@ -172,14 +171,10 @@ func groupFailures() *component.Failures {
 			return retried, err
 		})
 	failures.Shows = func(ctx context.Context, all *installation.Connections) (func(*rivertype.JobRow) bool, error) {
-		failed, err := ids(ctx, all)
-		listed := map[int64]bool{}
-		for _, id := range failed {
-			listed[id] = true
-		}
+		listed, err := ids(ctx, all)
 		return func(row *rivertype.JobRow) bool {
 			var args riverjobs.GroupDestroyArgs
-			return row.Kind == riverjobs.GroupDestroy && json.Unmarshal(row.EncodedArgs, &args) == nil && listed[args.GroupID]
+			return row.Kind == riverjobs.GroupDestroy && json.Unmarshal(row.EncodedArgs, &args) == nil && slices.Contains(listed, args.GroupID)
 		}, err
 	}
 	return failures

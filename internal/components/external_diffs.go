@@ -20,6 +20,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/doctor"
+	"sexton/internal/each"
 	"sexton/internal/extdiff"
 	"sexton/internal/installation"
 	"sexton/internal/metrics"
@@ -90,8 +91,8 @@ func diffFailures() *component.Failures {
 	read := func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]extdiff.Failure, error) {
 		return extdiff.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit, id)
 	}
-	failures := component.Rows("diffs", "diff", "to be tried now", "is not in the database, or not any more", read,
-		func(diff extdiff.Failure) int64 { return diff.DiffID },
+	id := func(diff extdiff.Failure) int64 { return diff.DiffID }
+	failures := component.Rows("diffs", "diff", "to be tried now", "is not in the database, or not any more", read, id,
 		func(all *installation.Connections, diff extdiff.Failure) component.Failure {
 			failure := component.Failure{Error: diff.Error, Attempts: diff.Attempts}
 			if diff.Skip != "" {
@@ -112,17 +113,14 @@ func diffFailures() *component.Failures {
 			}
 			return failure
 		},
-		func(ctx context.Context, all *installation.Connections, id int64) (int64, error) {
-			wanted := []int64{id}
-			if id == 0 {
+		func(ctx context.Context, all *installation.Connections, one int64) (int64, error) {
+			wanted := []int64{one}
+			if one == 0 {
 				failed, err := read(ctx, all, component.FailureWindow, nil)
 				if err != nil {
 					return 0, err
 				}
-				wanted = wanted[:0]
-				for _, diff := range failed {
-					wanted = append(wanted, diff.DiffID)
-				}
+				wanted = each.Of(failed, id)
 			}
 			return extdiff.Retry(ctx, all.Jobs().Pool, all.Jobs().Names, wanted)
 		})

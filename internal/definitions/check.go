@@ -26,13 +26,8 @@ func (c *checker) fail(field, message, fix string) {
 
 // sound reports whether the field was there and readable, so that it may be judged.
 func (c *checker) sound(field string) bool {
-	path := c.Key + "." + field
-	for _, p := range c.problems {
-		if p.Key == path {
-			return false
-		}
-	}
-	return c.given(field)
+	broken := slices.ContainsFunc(c.problems, func(p problem.Problem) bool { return p.Key == c.Key+"."+field })
+	return !broken && c.given(field)
 }
 
 func (c *checker) identifier(field, name string) {

@@ -275,7 +275,11 @@ func (b *Bound) Undo(holder string, databases []database.Database) *undo.Engine 
 // Bind loads the definitions, connects, and holds the one against the other. What is wrong with the files
 // and what only the databases can tell is reported together.
 func Bind(ctx context.Context, c *config.Config) (*Bound, error) {
-	b, err := BindReachable(ctx, c)
+	return complete(BindReachable(ctx, c))
+}
+
+// complete refuses databases of which one cannot be reached.
+func complete(b *Bound, err error) (*Bound, error) {
 	if err == nil {
 		if err = b.Complete(); err != nil {
 			b.Close()

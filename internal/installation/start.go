@@ -110,13 +110,10 @@ const (
 // BindForWork goes on without what does not fit the databases, and without databases that cannot be reached, except the jobs
 // database. With failFast every database has to be there.
 func (f Files) BindForWork(ctx context.Context, c *config.Config, failFast bool) (*Bound, error) {
-	all, err := f.bindFitting(ctx, c)
-	if err == nil && failFast {
-		if err = all.Complete(); err != nil {
-			all.Close()
-		}
+	if failFast {
+		return complete(f.bindFitting(ctx, c))
 	}
-	return all, err
+	return f.bindFitting(ctx, c)
 }
 
 // Await returns once a database that was down at the start is there and fit to be worked on, and false where ctx ends first.

@@ -214,15 +214,11 @@ func (m *Metrics) Handler() http.Handler {
 type errorLog struct{ logger *slog.Logger }
 
 func (l errorLog) Println(v ...any) {
-	l.logger.Warn("metrics are incomplete", "error", errors.Join(errorsIn(v)...))
-}
-
-func errorsIn(v []any) []error {
-	var found []error
+	var found error
 	for _, one := range v {
 		if err, ok := one.(error); ok {
-			found = append(found, err)
+			found = errors.Join(found, err)
 		}
 	}
-	return found
+	l.logger.Warn("metrics are incomplete", "error", found)
 }

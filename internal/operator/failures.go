@@ -17,6 +17,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/each"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
 	"sexton/internal/problem"
@@ -44,11 +45,8 @@ func sources(all *installation.Connections) []*component.Failures {
 }
 
 // SourceNames are the names of all sources.
-func SourceNames(c *config.Config) (names []string) {
-	for _, source := range sources(&installation.Connections{Config: c}) {
-		names = append(names, source.Name)
-	}
-	return names
+func SourceNames(c *config.Config) []string {
+	return each.Of(sources(&installation.Connections{Config: c}), func(source *component.Failures) string { return source.Name })
 }
 
 // ReadFailures asks all sources for at most limit failures each. A source that cannot be read hides no other: the error names the first.
@@ -249,11 +247,10 @@ func retryJobs(ctx context.Context, all *installation.Connections, _ database.Da
 		if err != nil {
 			return "", err
 		}
-		ids = ids[:0]
-		for _, failure := range failures {
+		ids = each.Of(failures, func(failure component.Failure) int64 {
 			listed, _ := strconv.ParseInt(failure.ID, 10, 64) // It was written from a number.
-			ids = append(ids, listed)
-		}
+			return listed
+		})
 	}
 	client, err := all.RiverClient()
 	if err != nil {

@@ -163,8 +163,7 @@ func planJobs(ctx context.Context, all *installation.Bound) ([]PlannedJob, error
 		if job.Inserted() {
 			one.Unit = "job"
 		} else if cron, err := job.Cron.Parse(); err == nil {
-			next := cron.Next(time.Now().UTC())
-			one.NextRun = &next
+			one.NextRun = new(cron.Next(time.Now().UTC()))
 		}
 		for _, state := range states {
 			if state.Kind == job.Kind {

@@ -224,8 +224,7 @@ func (s *PageSource) Deletion(ctx context.Context, id int64) (*Deletion, error) 
 	s.undoing.Lock()
 	defer s.undoing.Unlock()
 	if at := slices.IndexFunc(s.undone, func(u *Undone) bool { return u.id == id }); at >= 0 {
-		done := *s.undone[at]
-		one.Undone = &done
+		one.Undone = new(*s.undone[at])
 	}
 	return &one, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,12 +68,8 @@ base64 is decoded. With --json it lists the files and where their texts are, wit
 
 // showDiff prints all files, or the one that is wanted.
 func showDiff(ctx context.Context, env *cli.Env, r *extdiff.Reading, wanted *int32) error {
-	files := []extdiff.File{}
-	for _, f := range r.Files {
-		if wanted == nil || f.Order == *wanted {
-			files = append(files, f)
-		}
-	}
+	files := append([]extdiff.File{}, r.Files...)
+	files = slices.DeleteFunc(files, func(f extdiff.File) bool { return wanted != nil && f.Order != *wanted })
 	if wanted != nil && len(files) == 0 {
 		return fmt.Errorf("the diff has no file %d; `sexton diffs show --json` lists its %s", *wanted, words.Counted(int64(len(r.Files)), "file"))
 	}

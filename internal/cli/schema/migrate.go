@@ -180,7 +180,7 @@ func migrateStatusCommand(env *cli.Env) *cobra.Command {
 				}
 				statuses = append(statuses, databaseStatus{Database: db.Name, Components: components})
 			}
-			if err := printMigrateStatus(env, statuses); err != nil {
+			if err := env.Print(statuses, func(w io.Writer) { printMigrateStatus(w, statuses) }); err != nil {
 				return err
 			}
 			return all.CheckSchemas(ctx)
@@ -188,24 +188,22 @@ func migrateStatusCommand(env *cli.Env) *cobra.Command {
 	})
 }
 
-func printMigrateStatus(env *cli.Env, statuses []databaseStatus) error {
-	return env.Print(statuses, func(w io.Writer) {
-		words.Heading(w, "DATABASE\tCOMPONENT\tINSTALLED\tTHIS BINARY\tPENDING\tFUNCTIONS")
-		for _, status := range statuses {
-			words.Rows(w, status.Components, func(c migrate.ComponentStatus) []any {
-				functions := "this release's"
-				switch {
-				case c.FunctionsLater:
-					functions = "a later release's"
-				case c.FunctionsDiffer:
-					functions = "another release's"
-				case !c.Enabled || c.Current == 0:
-					functions = "-"
-				}
-				return []any{status.Database, c.Component, c.Current, c.Latest, len(c.Pending), functions}
-			})
-		}
-	})
+func printMigrateStatus(w io.Writer, statuses []databaseStatus) {
+	words.Heading(w, "DATABASE\tCOMPONENT\tINSTALLED\tTHIS BINARY\tPENDING\tFUNCTIONS")
+	for _, status := range statuses {
+		words.Rows(w, status.Components, func(c migrate.ComponentStatus) []any {
+			functions := "this release's"
+			switch {
+			case c.FunctionsLater:
+				functions = "a later release's"
+			case c.FunctionsDiffer:
+				functions = "another release's"
+			case !c.Enabled || c.Current == 0:
+				functions = "-"
+			}
+			return []any{status.Database, c.Component, c.Current, c.Latest, len(c.Pending), functions}
+		})
+	}
 }
 
 // printGrants needs no connection: the statements are the same for every server.
