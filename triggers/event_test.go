@@ -181,8 +181,7 @@ func TestEventTriggerTakesNoSQLFromATrigger(t *testing.T) {
 		partition = "CREATE TABLE public.fresh PARTITION OF public.events FOR VALUES FROM (20) TO (30)"
 		unlike    = "the trigger of its root is not as triggers install makes it"
 	)
-	type example struct{ trigger, old, now, obstacle string }
-	pgtest.Each(t, map[string]example{
+	tests := map[string]struct{ trigger, old, now, obstacle string }{
 		"name of the transition table": {
 			"sexton_track", "sexton_deleted", `"o EXECUTE FUNCTION unique_key_recheck();CALL public.rise()--"`, unlike,
 		},
@@ -192,21 +191,25 @@ func TestEventTriggerTakesNoSQLFromATrigger(t *testing.T) {
 		"an argument with a backslash": {"sexton_truncate", "'reject'", `E'reject\\'');CALL public.rise()--'`, unlike},
 		"one more argument":            {"sexton_track", "'public.events'", `'public.events', 'x\000'');CALL public.rise()--'`, unlike},
 		"another function":             {"sexton_truncate", "sexton.track_truncate", `sexton."track_();CALL public.rise()--"`, unlike},
-	}, func(t *testing.T, _ string, test example) {
-		b := setup(t, partitioned)
-		b.installEvent(id("events"))
-		app, warnings := b.owner()
-		role := pgx.Identifier{app.Config().User}.Sanitize()
-		fresh := ""
-		for _, def := range b.Rows("SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = 'events'::regclass") {
-			statement := strings.Replace(def[0], "CREATE TRIGGER", "CREATE OR REPLACE TRIGGER", 1)
-			fresh += strings.ReplaceAll(statement, "ON public.events", "ON public.fresh") + ";"
-		}
-		b.Exec("GRANT USAGE, CREATE ON SCHEMA sexton TO " + role + "; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
+	}
+	b := setup(t, partitioned)
+	b.installEvent(id("events"))
+	app, warnings := b.owner()
+	role := pgx.Identifier{app.Config().User}.Sanitize()
+	fresh := ""
+	for _, def := range b.Rows("SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = 'events'::regclass") {
+		statement := strings.Replace(def[0], "CREATE TRIGGER", "CREATE OR REPLACE TRIGGER", 1)
+		fresh += strings.ReplaceAll(statement, "ON public.events", "ON public.fresh") + ";"
+	}
+	b.Exec("GRANT USAGE, CREATE ON SCHEMA sexton TO " + role + "; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
+	for name, test := range tests {
+		t.Log(name)
+		*warnings = nil
 		statement := pgtest.Scalar[string](t, app, `SELECT pg_get_triggerdef(oid) FROM pg_trigger
 			WHERE tgrelid = 'events'::regclass AND tgname = $1`, test.trigger)
 		require.Contains(t, statement, test.old)
 		for _, sql := range []string{
+			"BEGIN",
 			"CREATE PROCEDURE public.rise() LANGUAGE plpgsql AS $$ BEGIN ALTER ROLE " + role + " SUPERUSER; EXECUTE replace($x$" + fresh +
 				"$x$, concat('/', 'public.events'::regclass::oid), concat('/', 'public.fresh'::regclass::oid)); END $$",
 			`CREATE FUNCTION sexton."track_();CALL public.rise()--"() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`,
@@ -214,13 +217,13 @@ func TestEventTriggerTakesNoSQLFromATrigger(t *testing.T) {
 			strings.Replace(statement, test.old, test.now, 1),
 			partition,
 		} {
-			_, err := app.Exec(t.Context(), sql)
-			require.NoError(t, err, sql)
+			pgtest.Exec(t, app, sql)
 		}
-		require.Empty(t, b.Rows("SELECT FROM pg_roles WHERE rolname = '"+app.Config().User+"' AND rolsuper"))
+		require.Zero(t, pgtest.Scalar[int64](t, app, "SELECT count(*) FROM pg_roles WHERE rolname = $1 AND rolsuper", app.Config().User))
 		require.Equal(t, []string{"Sexton: trigger " + test.trigger + " is not on partition public.fresh: " + test.obstacle}, *warnings)
-		require.Empty(t, b.Rows("SELECT FROM pg_trigger WHERE tgrelid = 'fresh'::regclass AND tgname = '"+test.trigger+"'"))
-	})
+		require.Zero(t, pgtest.Scalar[int64](t, app, "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'fresh'::regclass AND tgname = $1", test.trigger))
+		pgtest.Exec(t, app, "ROLLBACK")
+	}
 }
 
 // A function of the right name that another role has put into the schema is not ours, nor may its owner read the partition.

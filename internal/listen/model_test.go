@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
 )
 
 // This file is the wake-up protocol as a model: writers, ears, subscriptions, the awake lock, the barrier, the lease and its
@@ -288,6 +290,9 @@ func exploreAll(g guards, start world) (states int, wrong string, trace []string
 func TestProtocol(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]world{"kill": killing, "crash": crashing, "crash and stalls": stalling} {
+		if name == "crash" && !pgtest.Long {
+			continue // Of what a crash does, one writer shows most.
+		}
 		t.Run("all guards, "+name, func(t *testing.T) {
 			states, wrong, trace := exploreAll(allGuards, start)
 			require.Empty(t, wrong, strings.Join(trace, "\n"))
@@ -308,6 +313,7 @@ func TestProtocol(t *testing.T) {
 			if without(&g); !g.Confirm {
 				start = stalling
 			}
+			start.Writers = stalling.Writers // One writer shows it.
 			_, wrong, trace := exploreAll(g, start)
 			require.NotEmpty(t, wrong, "the model does not need this guard")
 			t.Logf("%s:\n  %s", wrong, strings.Join(trace, "\n  "))
