@@ -13,7 +13,8 @@ import (
 // This file is the wake-up protocol as a model: writers, ears, subscriptions, the awake lock, the barrier, the lease and its
 // fence, each reduced to the steps between which another process may act. TestProtocol visits every state that two
 // writers, two workers and one kill can reach, in every order, and every state with one crash of the server: of two writers, and of one writer
-// whose workers lose their lease twice in between. Read it from writer to worker to learn the protocol; then take one guard away, and the test
+// whose workers lose their lease twice in between; the crash with two writers only with the tag long. Read it from
+// writer to worker to learn the protocol; then take one guard away, and the test
 // prints the shortest way to a lost row.
 //
 // That a lease runs out beside a crash matters for tokens, which are given by the lease and not by rows: one row will show a batch under an old
@@ -291,7 +292,7 @@ func TestProtocol(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]world{"kill": killing, "crash": crashing, "crash and stalls": stalling} {
 		if name == "crash" && !pgtest.Long {
-			continue // Of what a crash does, one writer shows most.
+			continue // One writer is in the crash with stalls.
 		}
 		t.Run("all guards, "+name, func(t *testing.T) {
 			states, wrong, trace := exploreAll(allGuards, start)

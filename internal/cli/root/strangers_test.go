@@ -161,7 +161,8 @@ func strangers(t *testing.T, as string) (s clitest.RoleSite, url string) {
 	s.Exec("INSERT INTO organizations (id, name, path) VALUES (1, 'one', 'one') ON CONFLICT DO NOTHING")
 	stranger := s.CreateRole()
 	s.Exec("CREATE SEQUENCE ran; GRANT ALL ON SEQUENCE ran TO PUBLIC; GRANT CREATE ON SCHEMA public TO " + pgx.Identifier{stranger}.Sanitize())
-	s.As(t, stranger, "SET search_path = pg_catalog", "SELECT set_config('traps.types', '"+trapTypes()+"', false)", "SELECT set_config('traps.names', '"+strings.Join(calls(t), ",")+"', false)", trapsSQL)
+	s.As(t, stranger, "SET search_path = pg_catalog", "SELECT set_config('traps.types', '"+trapTypes()+"', false)",
+		"SELECT set_config('traps.names', '"+strings.Join(calls(t), ",")+"', false)", trapsSQL)
 	require.Greater(t, pgtest.Scalar[int64](t, s.Database, "SELECT pg_catalog.count(*) FROM pg_catalog.pg_proc WHERE pronamespace = 'public'::regnamespace"), int64(1000))
 
 	// Passes look at it, since it may yet bring children of parents that are gone.
