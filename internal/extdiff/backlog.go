@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/dbsqlc"
-	"sexton/internal/dbsqlc/diffsqlc"
 	"sexton/internal/pgschema"
 	"sexton/internal/problem"
 )
@@ -59,7 +58,7 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Bac
 
 // ReadSkipped counts diffs that stay in the database although they are due, by reason. It counts 10,000 of them at most.
 func ReadSkipped(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (map[Skip]int64, error) {
-	rows, err := diffsqlc.New(names.On(db)).Skipped(ctx, backlogCap)
+	rows, err := names.Queries(db).DiffSkipped(ctx, backlogCap)
 	if err != nil {
 		return nil, fmt.Errorf("count diffs that cannot be moved: %w", err)
 	}
@@ -123,8 +122,8 @@ type Queued struct {
 // may not know.
 func ReadQueued(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Queued, error) {
 	var queued Queued
-	on := diffsqlc.New(names.On(db))
-	var found diffsqlc.RemovalsQueuedRow
+	on := names.Queries(db)
+	var found dbsqlc.RemovalsQueuedRow
 	readable, err := on.RemovalsReadable(ctx)
 	if err == nil && readable {
 		found, err = on.RemovalsQueued(ctx, backlogCap+1)

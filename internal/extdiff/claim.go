@@ -11,7 +11,6 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/dbsqlc/diffsqlc"
 	"sexton/internal/problem"
 )
 
@@ -54,18 +53,15 @@ type claim struct {
 	settled bool
 }
 
-// queries are the statements on diffs, each in a transaction of its own.
-func queries(db database.Database) *diffsqlc.Queries { return diffsqlc.New(db.Names.On(db.Pool)) }
-
 // take claims a diff in a transaction, which the caller commits. It returns a *BusyError where another worker has it.
 func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int64, holder string, ttl time.Duration) (*claim, error) {
 	c := &claim{db: db, diffID: diffID, ttl: ttl}
-	on := diffsqlc.New(db.Names.On(tx))
+	on := db.Names.Queries(tx)
 	busy := &BusyError{DiffID: diffID, Holder: "one after the other", Until: time.Now()}
 	for range mostTries {
 		// Before the statement is sent, so that the deadline can only be early.
 		asked := time.Now()
-		token, err := on.Claim(ctx, diffID, holder, ttl.Seconds())
+		token, err := on.DiffClaim(ctx, diffID, holder, ttl.Seconds())
 		if err == nil {
 			c.token = token
 			c.deadline = c.end(asked)
@@ -74,7 +70,7 @@ func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int6
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return nil, fmt.Errorf("claim diff %d: %w", diffID, err)
 		}
-		found, err := on.Busy(ctx, diffID)
+		found, err := on.DiffBusy(ctx, diffID)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			// The other's claim ended between the two statements, and its row went with it.
@@ -149,7 +145,7 @@ func (c *claim) keep(ctx context.Context, cancel context.CancelCauseFunc) {
 		}
 		asked := time.Now()
 		bounded, stop := context.WithDeadline(ctx, c.deadline)
-		renewed, err := queries(c.db).Renew(bounded, c.ttl.Seconds(), c.sent.Load(), c.diffID, c.token)
+		renewed, err := c.db.Queries().DiffRenew(bounded, c.ttl.Seconds(), c.sent.Load(), c.diffID, c.token)
 		stop()
 		switch {
 		case err == nil && renewed == 0:
@@ -165,7 +161,7 @@ func (c *claim) keep(ctx context.Context, cancel context.CancelCauseFunc) {
 
 // confirm locks the claim in a transaction, or returns errLost. From then on no other can take it before the transaction ends.
 func (c *claim) confirm(ctx context.Context, tx pgx.Tx) error {
-	found, err := diffsqlc.New(c.db.Names.On(tx)).Confirm(ctx, c.diffID, c.token)
+	found, err := c.db.Names.Queries(tx).DiffConfirm(ctx, c.diffID, c.token)
 	switch {
 	case err != nil:
 		return fmt.Errorf("confirm claim on diff %d: %w", c.diffID, err)
@@ -179,22 +175,22 @@ func (c *claim) confirm(ctx context.Context, tx pgx.Tx) error {
 const settleTimeout = 5 * time.Second
 
 // settle does what is to be done after the caller's context may have ended; errors say what that is.
-func settle(ctx context.Context, db database.Database, doing string, do func(context.Context, *diffsqlc.Queries) error) error {
+func settle(ctx context.Context, db database.Database, doing string, do func(context.Context, *dbsqlc.Queries) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	return problem.Doing(do(ctx, queries(db)), "%s", doing)
+	return problem.Doing(do(ctx, db.Queries()), "%s", doing)
 }
 
 // release gives the claim back. Where that fails, it ends by itself.
 func (c *claim) release(ctx context.Context) error {
-	return settle(ctx, c.db, fmt.Sprintf("release claim on diff %d", c.diffID), func(ctx context.Context, on *diffsqlc.Queries) error {
-		return on.Release(ctx, c.diffID, c.token)
+	return settle(ctx, c.db, fmt.Sprintf("release claim on diff %d", c.diffID), func(ctx context.Context, on *dbsqlc.Queries) error {
+		return on.DiffRelease(ctx, c.diffID, c.token)
 	})
 }
 
 // quarantine keeps all workers from the diff for a while, and ends the claim.
 func (c *claim) quarantine(ctx context.Context, length time.Duration) error {
-	return settle(ctx, c.db, fmt.Sprintf("keep diff %d from being moved", c.diffID), func(ctx context.Context, on *diffsqlc.Queries) error {
-		return on.Quarantine(ctx, length.Seconds(), c.diffID, c.token)
+	return settle(ctx, c.db, fmt.Sprintf("keep diff %d from being moved", c.diffID), func(ctx context.Context, on *dbsqlc.Queries) error {
+		return on.DiffQuarantine(ctx, length.Seconds(), c.diffID, c.token)
 	})
 }

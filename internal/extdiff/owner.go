@@ -15,7 +15,6 @@ import (
 
 	"sexton/internal/blobstore"
 	"sexton/internal/database"
-	"sexton/internal/dbsqlc/diffsqlc"
 	"sexton/internal/lease"
 	"sexton/internal/pgschema"
 	"sexton/internal/problem"
@@ -85,7 +84,7 @@ type self struct {
 
 func (o *Owner) self(ctx context.Context) (self, error) {
 	var s self
-	row, err := queries(o.DB).StoreSelf(ctx, o.Store.Identity())
+	row, err := o.DB.Queries().StoreSelf(ctx, o.Store.Identity())
 	if errors.Is(err, pgx.ErrNoRows) {
 		return s, errors.New(o.DB.Names.Render(`the table "sexton".external_diff_installation is empty`))
 	}
@@ -153,7 +152,7 @@ func (o *Owner) look(ctx context.Context) (self, time.Time, error) {
 func (o *Owner) introduce(ctx context.Context, s self) error {
 	m := s.Marker
 	var err error
-	if m.Seal, err = queries(o.DB).StoreIntroduce(ctx, o.Store.Identity()); err != nil {
+	if m.Seal, err = o.DB.Queries().StoreIntroduce(ctx, o.Store.Identity()); err != nil {
 		return fmt.Errorf("note the store %s: %w", o.Store, err)
 	}
 	if err := writeMarker(ctx, o.Store, "", m); err != nil && !errors.Is(err, blobstore.ErrChanged) {
@@ -164,7 +163,7 @@ func (o *Owner) introduce(ctx context.Context, s self) error {
 
 // acquaint notes that the store's marker has been seen. A store that is known under another name so far keeps its seal.
 func (o *Owner) acquaint(ctx context.Context, seal string) error {
-	return problem.Doing(queries(o.DB).StoreAcquaint(ctx, o.Store.Identity(), seal), "note the store %s", o.Store)
+	return problem.Doing(o.DB.Queries().StoreAcquaint(ctx, o.Store.Identity(), seal), "note the store %s", o.Store)
 }
 
 // Seal checks the marker and, where its seal has been there for the better part of an hour, changes it: first the database
@@ -178,7 +177,7 @@ func (o *Owner) Seal(ctx context.Context, fence *lease.Lease) (time.Time, error)
 	}
 	due := false
 	err = fenced(ctx, o.DB, fence, func(tx pgx.Tx) error {
-		on := diffsqlc.New(o.DB.Names.On(tx))
+		on := o.DB.Names.Queries(tx)
 		if err := on.StoreHold(ctx, holdFor.Seconds(), o.Store.Identity()); err != nil {
 			return err
 		}
@@ -228,7 +227,7 @@ func (o *Owner) stamp(ctx context.Context, s self, over blobstore.Version) (time
 	if found == nil || found.Seal != m.Seal || found.Installation != m.Installation {
 		return time.Time{}, fmt.Errorf("write %s in %s: %w", MarkerKey, o.Store, blobstore.ErrChanged)
 	}
-	err = queries(o.DB).StoreSealed(ctx, o.Store.Identity(), m.Seal)
+	err = o.DB.Queries().StoreSealed(ctx, o.Store.Identity(), m.Seal)
 	return written, problem.Doing(err, "note the store's seal")
 }
 
@@ -336,7 +335,7 @@ func (o *Owner) Adopt(ctx context.Context) (Adopted, error) {
 		done.Now = *done.Was
 		return done, o.acquaint(ctx, done.Was.Seal)
 	}
-	if s.next, err = queries(o.DB).StoreAdopt(ctx, o.Store.Identity()); err != nil {
+	if s.next, err = o.DB.Queries().StoreAdopt(ctx, o.Store.Identity()); err != nil {
 		return done, fmt.Errorf("choose the store's next seal: %w", err)
 	}
 	if _, err := o.stamp(ctx, s, over); err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/blobstore"
-	"sexton/internal/dbsqlc/diffsqlc"
 )
 
 // Relocate moves the object of a diff from the other store to this one: it copies and compares the object, then one transaction changes
@@ -110,7 +109,7 @@ func (e *Engine) switchStore(
 	ctx context.Context, claimed *claim, was external, digest blobstore.Digest, later time.Duration,
 ) (skipped Skip, err error) {
 	err = e.transact(ctx, func(tx pgx.Tx) error {
-		on := diffsqlc.New(e.DB.Names.On(tx))
+		on := e.DB.Names.Queries(tx)
 		if err := claimed.confirm(ctx, tx); err != nil {
 			return err
 		}
@@ -118,17 +117,17 @@ func (e *Engine) switchStore(
 			if !errors.Is(err, errChanged) {
 				return err
 			}
-			present, existsErr := on.Exists(ctx, was.diffID)
+			present, existsErr := on.DiffExists(ctx, was.diffID)
 			if existsErr != nil || present {
 				return errors.Join(err, existsErr)
 			}
 			skipped = Gone
-			return on.Orphan(ctx, was.diffID, was.key, int(e.Store.Kind()))
+			return on.DiffOrphan(ctx, was.diffID, was.key, int(e.Store.Kind()))
 		}
-		if err := on.SwitchStore(ctx, int(e.Store.Kind()), was.diffID); err != nil {
+		if err := on.DiffSwitchStore(ctx, int(e.Store.Kind()), was.diffID); err != nil {
 			return fmt.Errorf("note the diff's store: %w", err)
 		}
-		if err := on.Settle(ctx, digest.Size, digest.SHA256[:], was.diffID, claimed.token); err != nil {
+		if err := on.DiffSettle(ctx, digest.Size, digest.SHA256[:], was.diffID, claimed.token); err != nil {
 			return fmt.Errorf("note what was moved: %w", err)
 		}
 		if _, err := on.RemoveNext(ctx, was.diffID, was.key, was.store, later.Seconds()); err != nil {
@@ -195,7 +194,7 @@ func (r *Relocation) Run(ctx context.Context) (Relocations, error) {
 	}
 	window := cmp.Or(r.Window, windowRows)
 	for after, looked := int64(0), window; looked == window && !done.OverLimit; {
-		page, err := queries(r.Engine.DB).Relocatable(ctx, int(other.Store.Kind()), after, window)
+		page, err := r.Engine.DB.Queries().DiffRelocatable(ctx, int(other.Store.Kind()), after, window)
 		if err != nil {
 			return done, fmt.Errorf("look for diffs in %s: %w", other.Store, err)
 		}
@@ -212,7 +211,7 @@ func (r *Relocation) window(ctx context.Context, ids []int64, done *Relocations)
 		done.OverLimit, ids = true, ids[:room]
 	}
 	if r.DryRun {
-		bytes, err := queries(r.Engine.DB).RelocatableBytes(ctx, ids)
+		bytes, err := r.Engine.DB.Queries().DiffRelocatableBytes(ctx, ids)
 		if err != nil {
 			return fmt.Errorf("measure diffs: %w", err)
 		}

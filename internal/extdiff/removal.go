@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/blobstore"
-	"sexton/internal/dbsqlc/diffsqlc"
+	"sexton/internal/dbsqlc"
 )
 
 const (
@@ -66,7 +66,7 @@ func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 		if ctx.Err() != nil {
 			break
 		}
-		row, err := queries(e.DB).RemovalTake(ctx, removalLength.Seconds(), int(e.Store.Kind()), away)
+		row, err := e.DB.Queries().RemovalTake(ctx, removalLength.Seconds(), int(e.Store.Kind()), away)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return removed, failed
 		}
@@ -92,7 +92,7 @@ func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 		default:
 			removed.Spared++
 		}
-		if err := queries(e.DB).RemovalStrike(ctx, d.id); err != nil {
+		if err := e.DB.Queries().RemovalStrike(ctx, d.id); err != nil {
 			return removed, fmt.Errorf("strike %s from the list of objects to be removed: %w", d.key, err)
 		}
 	}
@@ -114,7 +114,7 @@ func bearable(err error) bool {
 }
 
 func (e *Engine) putOff(ctx context.Context, d removal, cause error) error {
-	return settle(ctx, e.DB, "put off the removal of "+d.key, func(ctx context.Context, on *diffsqlc.Queries) error {
+	return settle(ctx, e.DB, "put off the removal of "+d.key, func(ctx context.Context, on *dbsqlc.Queries) error {
 		return on.RemovalPutOff(ctx, retryAfter.Seconds(), cause.Error(), d.id)
 	})
 }
@@ -151,7 +151,7 @@ func (e *Engine) destroy(ctx context.Context, d removal) (gone bool, err error) 
 
 // destroyHeld tells beside whether the object is gone whether that is known for sure.
 func (e *Engine) destroyHeld(ctx context.Context, d removal, owner int64) (gone, sure bool, err error) {
-	used, err := queries(e.DB).RemovalInUse(ctx, []int64{owner, d.diffID}, d.key, d.store)
+	used, err := e.DB.Queries().RemovalInUse(ctx, []int64{owner, d.diffID}, d.key, d.store)
 	if err != nil {
 		return false, true, fmt.Errorf("look whether %s is in use: %w", d.key, err)
 	}

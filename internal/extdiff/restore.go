@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/blobstore"
-	"sexton/internal/dbsqlc/diffsqlc"
 	"sexton/internal/problem"
 )
 
@@ -48,13 +47,13 @@ func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err err
 		restored.Kept = object.key
 		return restored, nil //nolint:nilerr // it says so
 	}
-	return restored, problem.Doing(queries(e.DB).RemovalStrike(ctx, object.id), "strike %s from the list of objects to be removed", object.key)
+	return restored, problem.Doing(e.DB.Queries().RemovalStrike(ctx, object.id), "strike %s from the list of objects to be removed", object.key)
 }
 
 // Release lets a diff that was brought back by Restore be moved again, and reports whether it was kept at all. The error is ErrNoDiff
 // where there is none.
 func (e *Engine) Release(ctx context.Context, diffID int64) (released bool, err error) {
-	found, err := queries(e.DB).Unkeep(ctx, diffID)
+	found, err := e.DB.Queries().DiffUnkeep(ctx, diffID)
 	if err == nil && !found.There {
 		err = ErrNoDiff
 	}
@@ -99,11 +98,11 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 		if put.RowsAffected() != int64(len(external.files)) {
 			return fmt.Errorf("put texts back: %d of %d files changed", put.RowsAffected(), len(external.files))
 		}
-		on := diffsqlc.New(e.DB.Names.On(tx))
-		if err := on.Unmark(ctx, claimed.diffID); err != nil {
+		on := e.DB.Names.Queries(tx)
+		if err := on.DiffUnmark(ctx, claimed.diffID); err != nil {
 			return fmt.Errorf("mark diff as in the database: %w", err)
 		}
-		if err := on.Keep(ctx, claimed.diffID, claimed.token); err != nil {
+		if err := on.DiffKeep(ctx, claimed.diffID, claimed.token); err != nil {
 			return fmt.Errorf("note that the diff stays in the database: %w", err)
 		}
 		object = removal{diffID: claimed.diffID, key: external.key, store: &external.store}
@@ -121,7 +120,7 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 
 // unchanged locks the diff and ensures that it is still the one that was read.
 func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
-	locked, err := diffsqlc.New(e.DB.Names.On(tx)).LockUnchanged(ctx, was.diffID, was.mergeRequestID, was.store, was.name)
+	locked, err := e.DB.Names.Queries(tx).DiffLockUnchanged(ctx, was.diffID, was.mergeRequestID, was.store, was.name)
 	if err != nil {
 		return fmt.Errorf("lock diff: %w", err)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/dbsqlc/diffsqlc"
 	"sexton/internal/fault"
 	"sexton/internal/lease"
 	"sexton/internal/pgschema"
@@ -127,8 +126,8 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		if err := begin(ctx, tx, s.Names, s.Fence); err != nil {
 			return err
 		}
-		on, cursor := diffsqlc.New(s.Names.On(tx)), s.Rule.cursor(s.BySize)
-		found, err := on.Cursor(ctx, cursor, roundEvery.Seconds())
+		on, cursor := s.Names.Queries(tx), s.Rule.cursor(s.BySize)
+		found, err := on.DiffCursor(ctx, cursor, roundEvery.Seconds())
 		if err != nil {
 			return fmt.Errorf("read where the last run stopped: %w", err)
 		}
@@ -159,7 +158,7 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		default:
 			at.after = last
 		}
-		if err := on.CursorAdvance(ctx, at.after, restart, at.band, at.known, cursor); err != nil {
+		if err := on.DiffCursorAdvance(ctx, at.after, restart, at.band, at.known, cursor); err != nil {
 			return fmt.Errorf("note where this run stopped: %w", err)
 		}
 		due, inserted, err := s.insert(ctx, tx, due, firstWait)
@@ -202,7 +201,7 @@ func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64, wait tim
 		if f.SQLState != noRow {
 			return due, inserted, err
 		}
-		present, scanErr := diffsqlc.New(s.Names.On(tx)).Present(ctx, due)
+		present, scanErr := s.Names.Queries(tx).DiffPresent(ctx, due)
 		if scanErr != nil {
 			return nil, 0, errors.Join(err, fmt.Errorf("look which diffs are left: %w", scanErr))
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"sexton/internal/dbsqlc/diffsqlc"
 	"sexton/internal/problem"
 )
 
@@ -55,7 +54,7 @@ func (e *Engine) Read(ctx context.Context, diffID int64, read func(r *Reading) e
 		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
 			return fmt.Errorf("read diff %d: set path: %w", diffID, err)
 		}
-		there, err := diffsqlc.New(e.DB.Names.On(tx)).Exists(ctx, diffID)
+		there, err := e.DB.Names.Queries(tx).DiffExists(ctx, diffID)
 		if err != nil {
 			return fmt.Errorf("read diff %d: %w", diffID, err)
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/blobstore"
-	"sexton/internal/dbsqlc/diffsqlc"
 	"sexton/internal/lease"
 	"sexton/internal/problem"
 )
@@ -86,7 +85,7 @@ func (s *Sweeper) Run(ctx context.Context) (Swept, error) {
 func (s *Sweeper) begin(ctx context.Context) (after string, due bool, err error) {
 	e := s.Engine
 	err = fenced(ctx, e.DB, s.Fence, func(tx pgx.Tx) (err error) {
-		on := diffsqlc.New(e.DB.Names.On(tx))
+		on := e.DB.Names.Queries(tx)
 		if err = on.SweepBegin(ctx, e.Store.Identity(), s.Every.Seconds()); err == nil {
 			after, err = on.SweepPlace(ctx, e.Store.Identity())
 		}
@@ -219,7 +218,7 @@ func (s *Sweeper) advance(ctx context.Context, last *blobstore.Info, seen Swept,
 		after = &last.Key
 	}
 	err := fenced(ctx, e.DB, s.Fence, func(tx pgx.Tx) error {
-		return diffsqlc.New(e.DB.Names.On(tx)).SweepAdvance(ctx, after, seen.Listed, seen.Swept, seen.Foreign, seen.HeldBack, ended, e.Store.Identity())
+		return e.DB.Names.Queries(tx).SweepAdvance(ctx, after, seen.Listed, seen.Swept, seen.Foreign, seen.HeldBack, ended, e.Store.Identity())
 	})
 	return problem.Doing(err, "note how far the store is swept")
 }

@@ -12,7 +12,6 @@ import (
 
 	"sexton/internal/blobstore"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/dbsqlc/diffsqlc"
 	"sexton/internal/problem"
 )
 
@@ -145,10 +144,10 @@ func (e *Engine) lockAll(ctx context.Context, tx pgx.Tx, group []*switching, alo
 		skip = " SKIP LOCKED"
 	}
 	var q queue
-	on := diffsqlc.New(e.DB.Names.On(&q))
+	on := e.DB.Names.Queries(&q)
 	files := e.DB.Names.Render(statement("lock_files", "skip_locked", skip))
 	for _, s := range group {
-		_, _ = on.Confirm(ctx, s.was.diffID, s.claim.token) // See Exec.
+		_, _ = on.DiffConfirm(ctx, s.was.diffID, s.claim.token) // See Exec.
 		// It also keeps rows of files from coming in, whose foreign key wants a lock on this row.
 		q.Queue(s.engine.lookStatement("FOR UPDATE OF diff"+skip), s.was.diffID)
 		q.Queue(files, s.was.diffID)
@@ -184,7 +183,7 @@ func (e *Engine) lockAll(ctx context.Context, tx pgx.Tx, group []*switching, alo
 			}
 			s.skipped = Gone
 			key := Key(s.was.mergeRequestID, s.was.diffID)
-			return nil, diffsqlc.New(e.DB.Names.On(tx)).Orphan(ctx, s.was.diffID, key, int(s.engine.Store.Kind()))
+			return nil, e.DB.Names.Queries(tx).DiffOrphan(ctx, s.was.diffID, key, int(s.engine.Store.Kind()))
 		default:
 			s.skipped = found.skip
 		}
@@ -204,14 +203,14 @@ func (e *Engine) change(ctx context.Context, tx pgx.Tx, good []*switching) error
 	}
 	sql := e.DB.Names.Render(statement("switch", "project", project))
 	var q queue
-	on := diffsqlc.New(e.DB.Names.On(&q))
+	on := e.DB.Names.Queries(&q)
 	for _, s := range good {
 		id := s.was.diffID
 		q.Queue(sql, id)
 		// The queue takes them without an error.
-		_ = on.StepBack(ctx, id)
-		_ = on.Mark(ctx, objectName(id), int(s.engine.Store.Kind()), s.surveyed.files, id)
-		_ = on.Settle(ctx, s.digest.Size, s.digest.SHA256[:], id, s.claim.token)
+		_ = on.DiffStepBack(ctx, id)
+		_ = on.DiffMark(ctx, objectName(id), int(s.engine.Store.Kind()), s.surveyed.files, id)
+		_ = on.DiffSettle(ctx, s.digest.Size, s.digest.SHA256[:], id, s.claim.token)
 	}
 	results := tx.SendBatch(ctx, &q.Batch)
 	defer func() { _ = results.Close() }() // An error has been seen by then.
@@ -245,6 +244,6 @@ func (e *Engine) record(ctx context.Context, claimed *claim, reason Skip, state 
 	case Gone, External, NotDue, Kept:
 		return nil
 	}
-	err := queries(e.DB).Skip(ctx, string(reason), state, claimed.diffID, claimed.token)
+	err := e.DB.Queries().DiffSkip(ctx, string(reason), state, claimed.diffID, claimed.token)
 	return problem.Doing(err, "note that diff %d stays in the database", claimed.diffID)
 }

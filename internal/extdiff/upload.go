@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/blobstore"
-	"sexton/internal/dbsqlc/diffsqlc"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/problem"
 )
 
@@ -65,7 +65,7 @@ func (e *Engine) put(
 			e.reach(PointPart)
 		},
 		Begun: func(ctx context.Context, id string) error {
-			noted, err := queries(e.DB).UploadBegan(ctx, id, state, surveyed.bytes, claimed.diffID, claimed.token)
+			noted, err := e.DB.Queries().UploadBegan(ctx, id, state, surveyed.bytes, claimed.diffID, claimed.token)
 			if err == nil && noted == 0 {
 				return errLost
 			}
@@ -90,7 +90,7 @@ func (e *Engine) put(
 
 // earlierUpload returns the upload that an earlier attempt has left; "" where there is none, or one of other texts, which it ends.
 func (e *Engine) earlierUpload(ctx context.Context, claimed *claim, key, state string) (id string, err error) {
-	was, err := queries(e.DB).Upload(ctx, claimed.diffID, claimed.token)
+	was, err := e.DB.Queries().Upload(ctx, claimed.diffID, claimed.token)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return "", nil
@@ -105,7 +105,7 @@ func (e *Engine) earlierUpload(ctx context.Context, claimed *claim, key, state s
 
 // endUpload ends the upload that a deleted diff has left, in whichever store it is.
 func (e *Engine) endUpload(ctx context.Context, claimed *claim, key string) error {
-	id, err := queries(e.DB).UploadOfDeleted(ctx, claimed.diffID, claimed.token)
+	id, err := e.DB.Queries().UploadOfDeleted(ctx, claimed.diffID, claimed.token)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil
@@ -124,13 +124,13 @@ func (e *Engine) noteBrokenOff(ctx context.Context, claimed *claim, cause error)
 	if outage, ok := errors.AsType[*blobstore.OutageError](cause); ok {
 		reason, failures = &outage.Reason, 1
 	}
-	return settle(ctx, e.DB, fmt.Sprintf("note the upload of diff %d", claimed.diffID), func(ctx context.Context, on *diffsqlc.Queries) error {
+	return settle(ctx, e.DB, fmt.Sprintf("note the upload of diff %d", claimed.diffID), func(ctx context.Context, on *dbsqlc.Queries) error {
 		return on.UploadBrokenOff(ctx, claimed.sent.Load(), failures, reason, claimed.diffID, claimed.token)
 	})
 }
 
 func (e *Engine) forgetUpload(ctx context.Context, claimed *claim) error {
-	return problem.Doing(queries(e.DB).UploadForget(ctx, claimed.diffID, claimed.token), "forget the upload of diff %d", claimed.diffID)
+	return problem.Doing(e.DB.Queries().UploadForget(ctx, claimed.diffID, claimed.token), "forget the upload of diff %d", claimed.diffID)
 }
 
 // abort ends uploads in parts that no attempt goes on with: of diffs that are deleted or not due any more. It begins with the first of
@@ -156,7 +156,7 @@ func (s *Sweeper) abort(ctx context.Context, before time.Time, swept *Swept) err
 	if len(old) == 0 {
 		return nil
 	}
-	on := queries(s.Engine.DB)
+	on := s.Engine.DB.Queries()
 	abandoned, err := on.UploadsAbandoned(ctx, slices.Collect(maps.Keys(old)), s.Grace.Seconds())
 	if err != nil {
 		return fmt.Errorf("look for abandoned uploads: %w", err)

@@ -75,7 +75,7 @@ func (e *Engine) Verify(ctx context.Context, grace time.Duration, found func(Fin
 	}
 	after := int64(0)
 	for {
-		ids, err := queries(e.DB).External(ctx, after, verifyPage)
+		ids, err := e.DB.Queries().DiffExternal(ctx, after, verifyPage)
 		if err != nil {
 			return verified, fmt.Errorf("list external diffs: %w", err)
 		}
@@ -213,7 +213,7 @@ func (e *Engine) used(ctx context.Context, page []blobstore.Info) (map[string]bo
 			ids = append(ids, id)
 		}
 	}
-	keys, err := queries(e.DB).Keys(ctx, ids)
+	keys, err := e.DB.Queries().DiffKeys(ctx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("look which objects are in use: %w", err)
 	}

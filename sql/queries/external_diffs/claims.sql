@@ -1,6 +1,6 @@
 -- Statements on one diff's row, which may run in a batch behind the application's path: operators have their schema.
 
--- name: Claim :one
+-- name: DiffClaim :one
 INSERT INTO "sexton".external_diffs AS ledger (diff_id, holder, busy_until)
 VALUES (@diff_id, @holder::pg_catalog.text, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => @seconds::pg_catalog.float8))
 ON CONFLICT (diff_id) DO UPDATE
@@ -11,13 +11,13 @@ WHERE ledger.busy_until IS NULL
    OR ledger.busy_until OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
 RETURNING token;
 
--- name: Busy :one
+-- name: DiffBusy :one
 SELECT coalesce(holder, '')::pg_catalog.text AS holder, coalesce(busy_until, pg_catalog.clock_timestamp())::pg_catalog.timestamptz AS until,
     coalesce(extract(epoch FROM busy_until OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp()), 0)::pg_catalog.float8 AS seconds
 FROM "sexton".external_diffs
 WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint;
 
--- name: Renew :execrows
+-- name: DiffRenew :execrows
 UPDATE "sexton".external_diffs
 SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => @seconds::pg_catalog.float8),
     upload_sent = CASE WHEN upload_id IS NULL THEN upload_sent ELSE @sent::bigint END,
@@ -26,7 +26,7 @@ WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
   AND token OPERATOR(pg_catalog.=) @token::bigint
   AND busy_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp();
 
--- name: Confirm :execrows
+-- name: DiffConfirm :execrows
 -- Locks the claim: from then on no other worker can take it before the transaction ends.
 SELECT
 FROM "sexton".external_diffs
@@ -35,7 +35,7 @@ WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
   AND busy_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
 FOR UPDATE;
 
--- name: Release :exec
+-- name: DiffRelease :exec
 -- A row that says nothing goes with the claim, and so does that of a deleted diff. Its token begins anew, which is safe: a worker that
 -- holds an old one is late by a whole claim, and the versions of the rows have the last word.
 WITH idle AS (
@@ -54,14 +54,14 @@ WHERE ledger.diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
   AND ledger.token OPERATOR(pg_catalog.=) @token::bigint
   AND NOT EXISTS (SELECT FROM idle);
 
--- name: Quarantine :exec
+-- name: DiffQuarantine :exec
 UPDATE "sexton".external_diffs
 SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => @seconds::pg_catalog.float8),
     holder = 'a deletion that may still arrive'
 WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
   AND token OPERATOR(pg_catalog.=) @token::bigint;
 
--- name: Settle :exec
+-- name: DiffSettle :exec
 -- Notes a diff that is moved, and ends the claim.
 UPDATE "sexton".external_diffs
 SET size = @size::bigint,
@@ -76,7 +76,7 @@ SET size = @size::bigint,
 WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
   AND token OPERATOR(pg_catalog.=) @token::bigint;
 
--- name: Skip :exec
+-- name: DiffSkip :exec
 UPDATE "sexton".external_diffs
 SET skip_reason = @reason::pg_catalog.text,
     skip_state = @state::pg_catalog.text,
@@ -85,7 +85,7 @@ SET skip_reason = @reason::pg_catalog.text,
 WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
   AND token OPERATOR(pg_catalog.=) @token::bigint;
 
--- name: Keep :exec
+-- name: DiffKeep :exec
 -- Notes a diff that is back in the database.
 UPDATE "sexton".external_diffs
 SET kept = true,
@@ -95,7 +95,7 @@ SET kept = true,
 WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
   AND token OPERATOR(pg_catalog.=) @token::bigint;
 
--- name: Orphan :exec
+-- name: DiffOrphan :exec
 -- Lists an object as one to be removed, unless it is there. The trigger on diffs may not have seen the claim of a diff that it queued:
 -- in a transaction whose snapshot is older.
 INSERT INTO "sexton".external_diff_removals (diff_id, key, store)
@@ -162,14 +162,14 @@ WHERE NOT EXISTS (
 -- name: UploadAborted :exec
 UPDATE "sexton".external_diffs SET upload_id = NULL WHERE upload_id OPERATOR(pg_catalog.=) @id::pg_catalog.text;
 
--- name: Unkeep :one
+-- name: DiffUnkeep :one
 WITH released AS (
     UPDATE "sexton".external_diffs SET kept = false WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint AND kept RETURNING diff_id
 )
 SELECT EXISTS (SELECT FROM released) AS released,
     EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint) AS there;
 
--- name: Mark :exec
+-- name: DiffMark :exec
 UPDATE "public".merge_request_diffs AS diff
 SET stored_externally = true,
     external_diff = @name::pg_catalog.text,
@@ -178,18 +178,18 @@ SET stored_externally = true,
     sorted = true
 WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint;
 
--- name: Unmark :exec
+-- name: DiffUnmark :exec
 UPDATE "public".merge_request_diffs AS diff
 SET stored_externally = false,
     external_diff = NULL
 WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint;
 
--- name: SwitchStore :exec
+-- name: DiffSwitchStore :exec
 UPDATE "public".merge_request_diffs AS diff
 SET external_diff_store = @store::integer
 WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint;
 
--- name: LockUnchanged :execrows
+-- name: DiffLockUnchanged :execrows
 SELECT
 FROM "public".merge_request_diffs AS diff
 WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint
@@ -199,7 +199,7 @@ WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint
   AND diff.external_diff::pg_catalog.text OPERATOR(pg_catalog.=) @name::pg_catalog.text
 FOR UPDATE;
 
--- name: StepBack :exec
+-- name: DiffStepBack :exec
 UPDATE "public".merge_request_diff_files AS file
 SET relative_order = -1 OPERATOR(pg_catalog.-) file.relative_order
 WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) @diff_id::bigint

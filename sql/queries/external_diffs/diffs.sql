@@ -1,16 +1,16 @@
--- name: Skipped :many
+-- name: DiffSkipped :many
 SELECT skipped.skip_reason::pg_catalog.text AS reason, pg_catalog.count(*)
 FROM (SELECT ledger.skip_reason FROM "sexton".external_diffs AS ledger WHERE ledger.skip_reason IS NOT NULL LIMIT @most) AS skipped
 GROUP BY skipped.skip_reason;
 
--- name: Cursor :one
+-- name: DiffCursor :one
 INSERT INTO "sexton".external_diff_cursors AS cursor (rule, after_id)
 VALUES (@rule, 0)
 ON CONFLICT (rule) DO UPDATE SET rule = EXCLUDED.rule
 RETURNING after_id, band, known_id,
     (round_began_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => @seconds::pg_catalog.float8))::boolean AS old;
 
--- name: CursorAdvance :exec
+-- name: DiffCursorAdvance :exec
 UPDATE "sexton".external_diff_cursors
 SET after_id = @after_id,
     round_began_at = CASE WHEN @restart::boolean THEN pg_catalog.clock_timestamp() ELSE round_began_at END,
@@ -18,10 +18,10 @@ SET after_id = @after_id,
     known_id = @known_id
 WHERE rule = @rule;
 
--- name: Present :many
+-- name: DiffPresent :many
 SELECT diff.id FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) ANY (@ids::bigint[]) ORDER BY diff.id;
 
--- name: Relocatable :one
+-- name: DiffRelocatable :one
 -- Looks at some diffs behind one: how many there are, the last of them, and the ones that are in a store.
 WITH scanned AS MATERIALIZED (
     SELECT diff.id, diff.stored_externally AND coalesce(diff.external_diff_store, 1) = @store::integer AS there
@@ -33,23 +33,23 @@ WITH scanned AS MATERIALIZED (
 SELECT (SELECT pg_catalog.count(*) FROM scanned)::bigint AS looked, (SELECT coalesce(pg_catalog.max(scanned.id), 0) FROM scanned)::bigint AS after,
     ARRAY(SELECT scanned.id FROM scanned WHERE scanned.there ORDER BY scanned.id)::bigint[] AS ids;
 
--- name: RelocatableBytes :one
+-- name: DiffRelocatableBytes :one
 SELECT coalesce(pg_catalog.sum(coalesce(ledger.size, (
     SELECT pg_catalog.sum(file.external_diff_size) FROM "public".merge_request_diff_files AS file WHERE file.merge_request_diff_id = wanted.id
 ))), 0)::bigint AS bytes
 FROM pg_catalog.unnest(@ids::bigint[]) AS wanted (id)
 LEFT JOIN "sexton".external_diffs AS ledger ON ledger.diff_id = wanted.id;
 
--- name: External :many
+-- name: DiffExternal :many
 SELECT diff.id FROM "public".merge_request_diffs AS diff
 WHERE diff.stored_externally AND diff.id > @after::bigint
 ORDER BY diff.id
 LIMIT @most;
 
--- name: Exists :one
+-- name: DiffExists :one
 SELECT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) @id::bigint);
 
--- name: Keys :many
+-- name: DiffKeys :many
 SELECT pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff)::pg_catalog.text AS key
 FROM "public".merge_request_diffs AS diff
 WHERE diff.id = ANY (@ids::bigint[]) AND diff.stored_externally;

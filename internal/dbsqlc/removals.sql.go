@@ -3,7 +3,7 @@
 //   sqlc v1.31.1
 // source: removals.sql
 
-package diffsqlc
+package dbsqlc
 
 import (
 	"context"

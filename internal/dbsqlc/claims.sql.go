@@ -3,34 +3,34 @@
 //   sqlc v1.31.1
 // source: claims.sql
 
-package diffsqlc
+package dbsqlc
 
 import (
 	"context"
 	"time"
 )
 
-const busy = `-- name: Busy :one
+const diffBusy = `-- name: DiffBusy :one
 SELECT coalesce(holder, '')::pg_catalog.text AS holder, coalesce(busy_until, pg_catalog.clock_timestamp())::pg_catalog.timestamptz AS until,
     coalesce(extract(epoch FROM busy_until OPERATOR(pg_catalog.-) pg_catalog.clock_timestamp()), 0)::pg_catalog.float8 AS seconds
 FROM "sexton".external_diffs
 WHERE diff_id OPERATOR(pg_catalog.=) $1::bigint
 `
 
-type BusyRow struct {
+type DiffBusyRow struct {
 	Holder  string
 	Until   time.Time
 	Seconds float64
 }
 
-func (q *Queries) Busy(ctx context.Context, diffID int64) (BusyRow, error) {
-	row := q.db.QueryRow(ctx, busy, diffID)
-	var i BusyRow
+func (q *Queries) DiffBusy(ctx context.Context, diffID int64) (DiffBusyRow, error) {
+	row := q.db.QueryRow(ctx, diffBusy, diffID)
+	var i DiffBusyRow
 	err := row.Scan(&i.Holder, &i.Until, &i.Seconds)
 	return i, err
 }
 
-const claim = `-- name: Claim :one
+const diffClaim = `-- name: DiffClaim :one
 
 INSERT INTO "sexton".external_diffs AS ledger (diff_id, holder, busy_until)
 VALUES ($1, $2::pg_catalog.text, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3::pg_catalog.float8))
@@ -44,14 +44,14 @@ RETURNING token
 `
 
 // Statements on one diff's row, which may run in a batch behind the application's path: operators have their schema.
-func (q *Queries) Claim(ctx context.Context, diffID int64, holder string, seconds float64) (int64, error) {
-	row := q.db.QueryRow(ctx, claim, diffID, holder, seconds)
+func (q *Queries) DiffClaim(ctx context.Context, diffID int64, holder string, seconds float64) (int64, error) {
+	row := q.db.QueryRow(ctx, diffClaim, diffID, holder, seconds)
 	var token int64
 	err := row.Scan(&token)
 	return token, err
 }
 
-const confirm = `-- name: Confirm :execrows
+const diffConfirm = `-- name: DiffConfirm :execrows
 SELECT
 FROM "sexton".external_diffs
 WHERE diff_id OPERATOR(pg_catalog.=) $1::bigint
@@ -61,15 +61,15 @@ FOR UPDATE
 `
 
 // Locks the claim: from then on no other worker can take it before the transaction ends.
-func (q *Queries) Confirm(ctx context.Context, diffID int64, token int64) (int64, error) {
-	result, err := q.db.Exec(ctx, confirm, diffID, token)
+func (q *Queries) DiffConfirm(ctx context.Context, diffID int64, token int64) (int64, error) {
+	result, err := q.db.Exec(ctx, diffConfirm, diffID, token)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const keep = `-- name: Keep :exec
+const diffKeep = `-- name: DiffKeep :exec
 UPDATE "sexton".external_diffs
 SET kept = true,
     size = NULL,
@@ -80,12 +80,12 @@ WHERE diff_id OPERATOR(pg_catalog.=) $1::bigint
 `
 
 // Notes a diff that is back in the database.
-func (q *Queries) Keep(ctx context.Context, diffID int64, token int64) error {
-	_, err := q.db.Exec(ctx, keep, diffID, token)
+func (q *Queries) DiffKeep(ctx context.Context, diffID int64, token int64) error {
+	_, err := q.db.Exec(ctx, diffKeep, diffID, token)
 	return err
 }
 
-const lockUnchanged = `-- name: LockUnchanged :execrows
+const diffLockUnchanged = `-- name: DiffLockUnchanged :execrows
 SELECT
 FROM "public".merge_request_diffs AS diff
 WHERE diff.id OPERATOR(pg_catalog.=) $1::bigint
@@ -96,8 +96,8 @@ WHERE diff.id OPERATOR(pg_catalog.=) $1::bigint
 FOR UPDATE
 `
 
-func (q *Queries) LockUnchanged(ctx context.Context, diffID int64, mergeRequestID int64, store int, name string) (int64, error) {
-	result, err := q.db.Exec(ctx, lockUnchanged,
+func (q *Queries) DiffLockUnchanged(ctx context.Context, diffID int64, mergeRequestID int64, store int, name string) (int64, error) {
+	result, err := q.db.Exec(ctx, diffLockUnchanged,
 		diffID,
 		mergeRequestID,
 		store,
@@ -109,7 +109,7 @@ func (q *Queries) LockUnchanged(ctx context.Context, diffID int64, mergeRequestI
 	return result.RowsAffected(), nil
 }
 
-const mark = `-- name: Mark :exec
+const diffMark = `-- name: DiffMark :exec
 UPDATE "public".merge_request_diffs AS diff
 SET stored_externally = true,
     external_diff = $1::pg_catalog.text,
@@ -119,8 +119,8 @@ SET stored_externally = true,
 WHERE diff.id OPERATOR(pg_catalog.=) $4::bigint
 `
 
-func (q *Queries) Mark(ctx context.Context, name string, store int, files int64, diffID int64) error {
-	_, err := q.db.Exec(ctx, mark,
+func (q *Queries) DiffMark(ctx context.Context, name string, store int, files int64, diffID int64) error {
+	_, err := q.db.Exec(ctx, diffMark,
 		name,
 		store,
 		files,
@@ -129,7 +129,7 @@ func (q *Queries) Mark(ctx context.Context, name string, store int, files int64,
 	return err
 }
 
-const orphan = `-- name: Orphan :exec
+const diffOrphan = `-- name: DiffOrphan :exec
 INSERT INTO "sexton".external_diff_removals (diff_id, key, store)
 SELECT $1::bigint, $2::pg_catalog.text, $3::integer
 WHERE NOT EXISTS (SELECT FROM "sexton".external_diff_removals AS queued
@@ -139,12 +139,12 @@ WHERE NOT EXISTS (SELECT FROM "sexton".external_diff_removals AS queued
 
 // Lists an object as one to be removed, unless it is there. The trigger on diffs may not have seen the claim of a diff that it queued:
 // in a transaction whose snapshot is older.
-func (q *Queries) Orphan(ctx context.Context, diffID int64, key string, store int) error {
-	_, err := q.db.Exec(ctx, orphan, diffID, key, store)
+func (q *Queries) DiffOrphan(ctx context.Context, diffID int64, key string, store int) error {
+	_, err := q.db.Exec(ctx, diffOrphan, diffID, key, store)
 	return err
 }
 
-const quarantine = `-- name: Quarantine :exec
+const diffQuarantine = `-- name: DiffQuarantine :exec
 UPDATE "sexton".external_diffs
 SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $1::pg_catalog.float8),
     holder = 'a deletion that may still arrive'
@@ -152,12 +152,12 @@ WHERE diff_id OPERATOR(pg_catalog.=) $2::bigint
   AND token OPERATOR(pg_catalog.=) $3::bigint
 `
 
-func (q *Queries) Quarantine(ctx context.Context, seconds float64, diffID int64, token int64) error {
-	_, err := q.db.Exec(ctx, quarantine, seconds, diffID, token)
+func (q *Queries) DiffQuarantine(ctx context.Context, seconds float64, diffID int64, token int64) error {
+	_, err := q.db.Exec(ctx, diffQuarantine, seconds, diffID, token)
 	return err
 }
 
-const release = `-- name: Release :exec
+const diffRelease = `-- name: DiffRelease :exec
 WITH idle AS (
     DELETE FROM "sexton".external_diffs
     WHERE diff_id OPERATOR(pg_catalog.=) $1::bigint
@@ -177,8 +177,132 @@ WHERE ledger.diff_id OPERATOR(pg_catalog.=) $1::bigint
 
 // A row that says nothing goes with the claim, and so does that of a deleted diff. Its token begins anew, which is safe: a worker that
 // holds an old one is late by a whole claim, and the versions of the rows have the last word.
-func (q *Queries) Release(ctx context.Context, diffID int64, token int64) error {
-	_, err := q.db.Exec(ctx, release, diffID, token)
+func (q *Queries) DiffRelease(ctx context.Context, diffID int64, token int64) error {
+	_, err := q.db.Exec(ctx, diffRelease, diffID, token)
+	return err
+}
+
+const diffRenew = `-- name: DiffRenew :execrows
+UPDATE "sexton".external_diffs
+SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $1::pg_catalog.float8),
+    upload_sent = CASE WHEN upload_id IS NULL THEN upload_sent ELSE $2::bigint END,
+    upload_seen_at = CASE WHEN upload_id IS NOT NULL THEN pg_catalog.clock_timestamp() END
+WHERE diff_id OPERATOR(pg_catalog.=) $3::bigint
+  AND token OPERATOR(pg_catalog.=) $4::bigint
+  AND busy_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
+`
+
+func (q *Queries) DiffRenew(ctx context.Context, seconds float64, sent int64, diffID int64, token int64) (int64, error) {
+	result, err := q.db.Exec(ctx, diffRenew,
+		seconds,
+		sent,
+		diffID,
+		token,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const diffSettle = `-- name: DiffSettle :exec
+UPDATE "sexton".external_diffs
+SET size = $1::bigint,
+    sha256 = $2,
+    moved_at = pg_catalog.clock_timestamp(),
+    skip_reason = NULL,
+    skip_state = NULL,
+    skipped_at = NULL,
+    upload_id = NULL,
+    busy_until = NULL,
+    holder = NULL
+WHERE diff_id OPERATOR(pg_catalog.=) $3::bigint
+  AND token OPERATOR(pg_catalog.=) $4::bigint
+`
+
+// Notes a diff that is moved, and ends the claim.
+func (q *Queries) DiffSettle(ctx context.Context, size int64, sha256 []byte, diffID int64, token int64) error {
+	_, err := q.db.Exec(ctx, diffSettle,
+		size,
+		sha256,
+		diffID,
+		token,
+	)
+	return err
+}
+
+const diffSkip = `-- name: DiffSkip :exec
+UPDATE "sexton".external_diffs
+SET skip_reason = $1::pg_catalog.text,
+    skip_state = $2::pg_catalog.text,
+    skipped_at = pg_catalog.clock_timestamp(),
+    upload_id = NULL
+WHERE diff_id OPERATOR(pg_catalog.=) $3::bigint
+  AND token OPERATOR(pg_catalog.=) $4::bigint
+`
+
+func (q *Queries) DiffSkip(ctx context.Context, reason string, state string, diffID int64, token int64) error {
+	_, err := q.db.Exec(ctx, diffSkip,
+		reason,
+		state,
+		diffID,
+		token,
+	)
+	return err
+}
+
+const diffStepBack = `-- name: DiffStepBack :exec
+UPDATE "public".merge_request_diff_files AS file
+SET relative_order = -1 OPERATOR(pg_catalog.-) file.relative_order
+WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1::bigint
+  AND file.relative_order OPERATOR(pg_catalog.<) 0
+`
+
+func (q *Queries) DiffStepBack(ctx context.Context, diffID int64) error {
+	_, err := q.db.Exec(ctx, diffStepBack, diffID)
+	return err
+}
+
+const diffSwitchStore = `-- name: DiffSwitchStore :exec
+UPDATE "public".merge_request_diffs AS diff
+SET external_diff_store = $1::integer
+WHERE diff.id OPERATOR(pg_catalog.=) $2::bigint
+`
+
+func (q *Queries) DiffSwitchStore(ctx context.Context, store int, diffID int64) error {
+	_, err := q.db.Exec(ctx, diffSwitchStore, store, diffID)
+	return err
+}
+
+const diffUnkeep = `-- name: DiffUnkeep :one
+WITH released AS (
+    UPDATE "sexton".external_diffs SET kept = false WHERE diff_id OPERATOR(pg_catalog.=) $1::bigint AND kept RETURNING diff_id
+)
+SELECT EXISTS (SELECT FROM released) AS released,
+    EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) $1::bigint) AS there
+`
+
+type DiffUnkeepRow struct {
+	Released bool
+	There    bool
+}
+
+func (q *Queries) DiffUnkeep(ctx context.Context, diffID int64) (DiffUnkeepRow, error) {
+	row := q.db.QueryRow(ctx, diffUnkeep, diffID)
+	var i DiffUnkeepRow
+	err := row.Scan(&i.Released, &i.There)
+	return i, err
+}
+
+const diffUnmark = `-- name: DiffUnmark :exec
+UPDATE "public".merge_request_diffs AS diff
+SET stored_externally = false,
+    external_diff = NULL
+WHERE diff.id OPERATOR(pg_catalog.=) $1::bigint
+`
+
+func (q *Queries) DiffUnmark(ctx context.Context, diffID int64) error {
+	_, err := q.db.Exec(ctx, diffUnmark, diffID)
 	return err
 }
 
@@ -199,130 +323,6 @@ func (q *Queries) RemoveNext(ctx context.Context, diffID int64, key string, stor
 	var id int64
 	err := row.Scan(&id)
 	return id, err
-}
-
-const renew = `-- name: Renew :execrows
-UPDATE "sexton".external_diffs
-SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $1::pg_catalog.float8),
-    upload_sent = CASE WHEN upload_id IS NULL THEN upload_sent ELSE $2::bigint END,
-    upload_seen_at = CASE WHEN upload_id IS NOT NULL THEN pg_catalog.clock_timestamp() END
-WHERE diff_id OPERATOR(pg_catalog.=) $3::bigint
-  AND token OPERATOR(pg_catalog.=) $4::bigint
-  AND busy_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
-`
-
-func (q *Queries) Renew(ctx context.Context, seconds float64, sent int64, diffID int64, token int64) (int64, error) {
-	result, err := q.db.Exec(ctx, renew,
-		seconds,
-		sent,
-		diffID,
-		token,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const settle = `-- name: Settle :exec
-UPDATE "sexton".external_diffs
-SET size = $1::bigint,
-    sha256 = $2,
-    moved_at = pg_catalog.clock_timestamp(),
-    skip_reason = NULL,
-    skip_state = NULL,
-    skipped_at = NULL,
-    upload_id = NULL,
-    busy_until = NULL,
-    holder = NULL
-WHERE diff_id OPERATOR(pg_catalog.=) $3::bigint
-  AND token OPERATOR(pg_catalog.=) $4::bigint
-`
-
-// Notes a diff that is moved, and ends the claim.
-func (q *Queries) Settle(ctx context.Context, size int64, sha256 []byte, diffID int64, token int64) error {
-	_, err := q.db.Exec(ctx, settle,
-		size,
-		sha256,
-		diffID,
-		token,
-	)
-	return err
-}
-
-const skip = `-- name: Skip :exec
-UPDATE "sexton".external_diffs
-SET skip_reason = $1::pg_catalog.text,
-    skip_state = $2::pg_catalog.text,
-    skipped_at = pg_catalog.clock_timestamp(),
-    upload_id = NULL
-WHERE diff_id OPERATOR(pg_catalog.=) $3::bigint
-  AND token OPERATOR(pg_catalog.=) $4::bigint
-`
-
-func (q *Queries) Skip(ctx context.Context, reason string, state string, diffID int64, token int64) error {
-	_, err := q.db.Exec(ctx, skip,
-		reason,
-		state,
-		diffID,
-		token,
-	)
-	return err
-}
-
-const stepBack = `-- name: StepBack :exec
-UPDATE "public".merge_request_diff_files AS file
-SET relative_order = -1 OPERATOR(pg_catalog.-) file.relative_order
-WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1::bigint
-  AND file.relative_order OPERATOR(pg_catalog.<) 0
-`
-
-func (q *Queries) StepBack(ctx context.Context, diffID int64) error {
-	_, err := q.db.Exec(ctx, stepBack, diffID)
-	return err
-}
-
-const switchStore = `-- name: SwitchStore :exec
-UPDATE "public".merge_request_diffs AS diff
-SET external_diff_store = $1::integer
-WHERE diff.id OPERATOR(pg_catalog.=) $2::bigint
-`
-
-func (q *Queries) SwitchStore(ctx context.Context, store int, diffID int64) error {
-	_, err := q.db.Exec(ctx, switchStore, store, diffID)
-	return err
-}
-
-const unkeep = `-- name: Unkeep :one
-WITH released AS (
-    UPDATE "sexton".external_diffs SET kept = false WHERE diff_id OPERATOR(pg_catalog.=) $1::bigint AND kept RETURNING diff_id
-)
-SELECT EXISTS (SELECT FROM released) AS released,
-    EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) $1::bigint) AS there
-`
-
-type UnkeepRow struct {
-	Released bool
-	There    bool
-}
-
-func (q *Queries) Unkeep(ctx context.Context, diffID int64) (UnkeepRow, error) {
-	row := q.db.QueryRow(ctx, unkeep, diffID)
-	var i UnkeepRow
-	err := row.Scan(&i.Released, &i.There)
-	return i, err
-}
-
-const unmark = `-- name: Unmark :exec
-UPDATE "public".merge_request_diffs AS diff
-SET stored_externally = false,
-    external_diff = NULL
-WHERE diff.id OPERATOR(pg_catalog.=) $1::bigint
-`
-
-func (q *Queries) Unmark(ctx context.Context, diffID int64) error {
-	_, err := q.db.Exec(ctx, unmark, diffID)
-	return err
 }
 
 const upload = `-- name: Upload :one

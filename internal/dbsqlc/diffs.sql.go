@@ -3,13 +3,13 @@
 //   sqlc v1.31.1
 // source: diffs.sql
 
-package diffsqlc
+package dbsqlc
 
 import (
 	"context"
 )
 
-const cursor = `-- name: Cursor :one
+const diffCursor = `-- name: DiffCursor :one
 INSERT INTO "sexton".external_diff_cursors AS cursor (rule, after_id)
 VALUES ($1, 0)
 ON CONFLICT (rule) DO UPDATE SET rule = EXCLUDED.rule
@@ -17,16 +17,16 @@ RETURNING after_id, band, known_id,
     (round_began_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::pg_catalog.float8))::boolean AS old
 `
 
-type CursorRow struct {
+type DiffCursorRow struct {
 	AfterID int64
 	Band    int
 	KnownID int64
 	Old     bool
 }
 
-func (q *Queries) Cursor(ctx context.Context, rule string, seconds float64) (CursorRow, error) {
-	row := q.db.QueryRow(ctx, cursor, rule, seconds)
-	var i CursorRow
+func (q *Queries) DiffCursor(ctx context.Context, rule string, seconds float64) (DiffCursorRow, error) {
+	row := q.db.QueryRow(ctx, diffCursor, rule, seconds)
+	var i DiffCursorRow
 	err := row.Scan(
 		&i.AfterID,
 		&i.Band,
@@ -36,7 +36,7 @@ func (q *Queries) Cursor(ctx context.Context, rule string, seconds float64) (Cur
 	return i, err
 }
 
-const cursorAdvance = `-- name: CursorAdvance :exec
+const diffCursorAdvance = `-- name: DiffCursorAdvance :exec
 UPDATE "sexton".external_diff_cursors
 SET after_id = $1,
     round_began_at = CASE WHEN $2::boolean THEN pg_catalog.clock_timestamp() ELSE round_began_at END,
@@ -45,8 +45,8 @@ SET after_id = $1,
 WHERE rule = $5
 `
 
-func (q *Queries) CursorAdvance(ctx context.Context, afterID int64, restart bool, band int, knownID int64, rule string) error {
-	_, err := q.db.Exec(ctx, cursorAdvance,
+func (q *Queries) DiffCursorAdvance(ctx context.Context, afterID int64, restart bool, band int, knownID int64, rule string) error {
+	_, err := q.db.Exec(ctx, diffCursorAdvance,
 		afterID,
 		restart,
 		band,
@@ -56,26 +56,26 @@ func (q *Queries) CursorAdvance(ctx context.Context, afterID int64, restart bool
 	return err
 }
 
-const exists = `-- name: Exists :one
+const diffExists = `-- name: DiffExists :one
 SELECT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) $1::bigint)
 `
 
-func (q *Queries) Exists(ctx context.Context, id int64) (bool, error) {
-	row := q.db.QueryRow(ctx, exists, id)
+func (q *Queries) DiffExists(ctx context.Context, id int64) (bool, error) {
+	row := q.db.QueryRow(ctx, diffExists, id)
 	var exists bool
 	err := row.Scan(&exists)
 	return exists, err
 }
 
-const external = `-- name: External :many
+const diffExternal = `-- name: DiffExternal :many
 SELECT diff.id FROM "public".merge_request_diffs AS diff
 WHERE diff.stored_externally AND diff.id > $1::bigint
 ORDER BY diff.id
 LIMIT $2
 `
 
-func (q *Queries) External(ctx context.Context, after int64, most int32) ([]int64, error) {
-	rows, err := q.db.Query(ctx, external, after, most)
+func (q *Queries) DiffExternal(ctx context.Context, after int64, most int32) ([]int64, error) {
+	rows, err := q.db.Query(ctx, diffExternal, after, most)
 	if err != nil {
 		return nil, err
 	}
@@ -94,14 +94,14 @@ func (q *Queries) External(ctx context.Context, after int64, most int32) ([]int6
 	return items, nil
 }
 
-const keys = `-- name: Keys :many
+const diffKeys = `-- name: DiffKeys :many
 SELECT pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff)::pg_catalog.text AS key
 FROM "public".merge_request_diffs AS diff
 WHERE diff.id = ANY ($1::bigint[]) AND diff.stored_externally
 `
 
-func (q *Queries) Keys(ctx context.Context, ids []int64) ([]string, error) {
-	rows, err := q.db.Query(ctx, keys, ids)
+func (q *Queries) DiffKeys(ctx context.Context, ids []int64) ([]string, error) {
+	rows, err := q.db.Query(ctx, diffKeys, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -120,12 +120,12 @@ func (q *Queries) Keys(ctx context.Context, ids []int64) ([]string, error) {
 	return items, nil
 }
 
-const present = `-- name: Present :many
+const diffPresent = `-- name: DiffPresent :many
 SELECT diff.id FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) ORDER BY diff.id
 `
 
-func (q *Queries) Present(ctx context.Context, ids []int64) ([]int64, error) {
-	rows, err := q.db.Query(ctx, present, ids)
+func (q *Queries) DiffPresent(ctx context.Context, ids []int64) ([]int64, error) {
+	rows, err := q.db.Query(ctx, diffPresent, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (q *Queries) Present(ctx context.Context, ids []int64) ([]int64, error) {
 	return items, nil
 }
 
-const relocatable = `-- name: Relocatable :one
+const diffRelocatable = `-- name: DiffRelocatable :one
 WITH scanned AS MATERIALIZED (
     SELECT diff.id, diff.stored_externally AND coalesce(diff.external_diff_store, 1) = $1::integer AS there
     FROM "public".merge_request_diffs AS diff
@@ -156,21 +156,21 @@ SELECT (SELECT pg_catalog.count(*) FROM scanned)::bigint AS looked, (SELECT coal
     ARRAY(SELECT scanned.id FROM scanned WHERE scanned.there ORDER BY scanned.id)::bigint[] AS ids
 `
 
-type RelocatableRow struct {
+type DiffRelocatableRow struct {
 	Looked int64
 	After  int64
 	Ids    []int64
 }
 
 // Looks at some diffs behind one: how many there are, the last of them, and the ones that are in a store.
-func (q *Queries) Relocatable(ctx context.Context, store int, after int64, most int) (RelocatableRow, error) {
-	row := q.db.QueryRow(ctx, relocatable, store, after, most)
-	var i RelocatableRow
+func (q *Queries) DiffRelocatable(ctx context.Context, store int, after int64, most int) (DiffRelocatableRow, error) {
+	row := q.db.QueryRow(ctx, diffRelocatable, store, after, most)
+	var i DiffRelocatableRow
 	err := row.Scan(&i.Looked, &i.After, &i.Ids)
 	return i, err
 }
 
-const relocatableBytes = `-- name: RelocatableBytes :one
+const diffRelocatableBytes = `-- name: DiffRelocatableBytes :one
 SELECT coalesce(pg_catalog.sum(coalesce(ledger.size, (
     SELECT pg_catalog.sum(file.external_diff_size) FROM "public".merge_request_diff_files AS file WHERE file.merge_request_diff_id = wanted.id
 ))), 0)::bigint AS bytes
@@ -178,33 +178,33 @@ FROM pg_catalog.unnest($1::bigint[]) AS wanted (id)
 LEFT JOIN "sexton".external_diffs AS ledger ON ledger.diff_id = wanted.id
 `
 
-func (q *Queries) RelocatableBytes(ctx context.Context, ids []int64) (int64, error) {
-	row := q.db.QueryRow(ctx, relocatableBytes, ids)
+func (q *Queries) DiffRelocatableBytes(ctx context.Context, ids []int64) (int64, error) {
+	row := q.db.QueryRow(ctx, diffRelocatableBytes, ids)
 	var bytes int64
 	err := row.Scan(&bytes)
 	return bytes, err
 }
 
-const skipped = `-- name: Skipped :many
+const diffSkipped = `-- name: DiffSkipped :many
 SELECT skipped.skip_reason::pg_catalog.text AS reason, pg_catalog.count(*)
 FROM (SELECT ledger.skip_reason FROM "sexton".external_diffs AS ledger WHERE ledger.skip_reason IS NOT NULL LIMIT $1) AS skipped
 GROUP BY skipped.skip_reason
 `
 
-type SkippedRow struct {
+type DiffSkippedRow struct {
 	Reason string
 	Count  int64
 }
 
-func (q *Queries) Skipped(ctx context.Context, most int32) ([]SkippedRow, error) {
-	rows, err := q.db.Query(ctx, skipped, most)
+func (q *Queries) DiffSkipped(ctx context.Context, most int32) ([]DiffSkippedRow, error) {
+	rows, err := q.db.Query(ctx, diffSkipped, most)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []SkippedRow
+	var items []DiffSkippedRow
 	for rows.Next() {
-		var i SkippedRow
+		var i DiffSkippedRow
 		if err := rows.Scan(&i.Reason, &i.Count); err != nil {
 			return nil, err
 		}
