@@ -136,20 +136,40 @@ func (g *Cluster) template(ctx context.Context, tables, definitions string, fill
 	return &template{name: name, drop: drop}, nil
 }
 
-// copyOf makes a copy of a template and connects to it.
-func (g *Cluster) copyOf(ctx context.Context, t *template) (url string, conn *pgx.Conn, drop func() error, err error) {
-	_, url, dropDatabase, err := g.create(ctx, t.name)
+// copyOf makes a copy of a template for a trial: connected, with what prepare, if any, opens there, and settled. Drop it.
+func (g *Cluster) copyOf(
+	ctx context.Context, data *template, t trial, duty string, prepare func(context.Context, *dataCopy) error,
+) (_ *dataCopy, err error) {
+	_, url, dropDatabase, err := g.create(ctx, data.name)
 	if err != nil {
-		return "", nil, nil, err
+		return nil, err
 	}
 	conn, closeConn, err := connect(ctx, url)
 	if err != nil {
-		return "", nil, nil, errors.Join(err, dropDatabase())
+		return nil, errors.Join(err, dropDatabase())
 	}
-	return url, conn, func() error {
+	p := &dataCopy{cluster: g, trial: t, duty: duty, url: url, conn: conn}
+	p.drop = func() error {
+		for _, worker := range p.workers {
+			worker.Close()
+		}
 		closeConn()
 		return dropDatabase()
-	}, nil
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.drop())
+		}
+	}()
+	if p.before, err = t.look(ctx, p.conn); err != nil {
+		return nil, err
+	}
+	if prepare != nil {
+		if err := prepare(ctx, p); err != nil {
+			return nil, err
+		}
+	}
+	return p, settle(ctx, p.conn)
 }
 
 // connect opens a connection of its own to one of the benchmark's databases.
@@ -211,6 +231,5 @@ func memory(path, name string) *int64 {
 	if err != nil {
 		return nil
 	}
-	bytes := kib << 10
-	return &bytes
+	return new(kib << 10)
 }

@@ -193,23 +193,15 @@ func (g diffCluster) upload(ctx context.Context, _ *template, s diffSet) (m meas
 // move runs the job for each diff, some at once, on a fresh copy.
 func (g diffCluster) move(ctx context.Context, data *template, s diffSet) (m measured, err error) {
 	defer func() { err = errors.Join(err, g.clear(ctx)) }()
-	url, conn, drop, err := g.copyOf(ctx, data)
+	watch := &stopwatch{work: `UPDATE "public".merge_request_diff`, queue: tombstones}
+	p, err := g.copyOf(ctx, data, trial{watch: watch}, fullDuty, openWorker)
 	if err != nil {
 		return m, err
 	}
-	defer func() { err = errors.Join(err, drop()) }()
-	watch := stopwatch{work: `UPDATE "public".merge_request_diff`, queue: tombstones}
-	worker, err := g.Open(ctx, url, "", fullDuty, &watch)
-	if err != nil {
-		return m, err
-	}
-	defer worker.Close()
-	if err := settle(ctx, conn); err != nil {
-		return m, err
-	}
+	defer func() { err = errors.Join(err, p.drop()) }()
 	began := time.Now()
 	err = atOnce(ctx, g.workers, s.diffs, func(ctx context.Context, n int64) error {
-		pass, err := worker.Pass(ctx, json.RawMessage(fmt.Sprintf(`{"diff_id": %d}`, n+1)))
+		pass, err := p.workers[0].Pass(ctx, json.RawMessage(fmt.Sprintf(`{"diff_id": %d}`, n+1)))
 		if err == nil && pass.Trouble != "" {
 			err = errors.New(pass.Trouble)
 		}
@@ -224,7 +216,7 @@ func (g diffCluster) move(ctx context.Context, data *template, s diffSet) (m mea
 	if err != nil {
 		return m, err
 	}
-	return m, s.check(ctx, conn, want)
+	return m, s.check(ctx, p.conn, want)
 }
 
 // clear removes what a variant has written, also after an interruption.

@@ -137,8 +137,7 @@ func (g *Cluster) backlog(ctx context.Context, size int64, oldSnapshot bool) (_ 
 	for i := range sizes {
 		sizes[i] = scaleSize(size, runs[variants[i]])
 		if variants[i] {
-			speed := ratio(sizes[0].MicrosecondsPerRow, sizes[i].MicrosecondsPerRow)
-			sizes[i].OldSnapshot, sizes[i].SpeedRatio = true, &speed
+			sizes[i].OldSnapshot, sizes[i].SpeedRatio = true, new(ratio(sizes[0].MicrosecondsPerRow, sizes[i].MicrosecondsPerRow))
 		}
 	}
 	return sizes, nil
@@ -173,27 +172,16 @@ func scaleSize(size int64, runs []backlogRun) ScaleSize {
 
 // drainBacklog drains a copy, and then what single parents leave that are deleted later.
 func (g *Cluster) drainBacklog(ctx context.Context, data *template, set dataSet, oldSnapshot bool) (run backlogRun, err error) {
-	url, conn, drop, err := g.copyOf(ctx, data)
-	if err != nil {
-		return run, err
-	}
-	defer func() { err = errors.Join(err, drop()) }()
 	last := set.targets + afterwards
 	t := set.trial(last)
-	before, err := t.look(ctx, conn)
+	p, err := g.copyOf(ctx, data, t, fullDuty, openWorker)
 	if err != nil {
 		return run, err
 	}
-	worker, err := g.Open(ctx, url, t.definitions, fullDuty, t.watch)
-	if err != nil {
-		return run, err
-	}
-	defer worker.Close()
-	if err := settle(ctx, conn); err != nil {
-		return run, err
-	}
+	defer func() { err = errors.Join(err, p.drop()) }()
+	worker := p.workers[0]
 	if oldSnapshot {
-		release, err := holdSnapshot(ctx, url)
+		release, err := holdSnapshot(ctx, p.url)
 		if err != nil {
 			return run, err
 		}
@@ -207,7 +195,7 @@ func (g *Cluster) drainBacklog(ctx context.Context, data *template, set dataSet,
 	run.took, run.peak = time.Since(began), memory("/proc/self/status", "VmHWM:")
 	run.children, run.queue = t.watch.take()
 	for id := set.targets + 1; id <= last; id++ {
-		if _, err := conn.Exec(ctx, "DELETE FROM parents WHERE id = $1", id); err != nil {
+		if _, err := p.conn.Exec(ctx, "DELETE FROM parents WHERE id = $1", id); err != nil {
 			return run, fmt.Errorf("delete parent: %w", err)
 		}
 		if _, err := worker.drain(ctx); err != nil {
@@ -215,7 +203,7 @@ func (g *Cluster) drainBacklog(ctx context.Context, data *template, set dataSet,
 		}
 	}
 	_, run.after = t.watch.take()
-	return run, t.check(ctx, conn, before, true)
+	return run, p.check(ctx)
 }
 
 // holdSnapshot keeps a transaction open that could still see every row of now.

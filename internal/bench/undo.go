@@ -120,14 +120,15 @@ func (s keptSet) variants() []variant {
 		},
 		{
 			name: undoOn, drain: drainByWorker,
-			prepare: func(ctx context.Context, p *dataCopy) (err error) {
-				if err = s.keeping.Install(ctx, p.url, s.definitions()); err == nil {
-					p.worker, err = s.keeping.Open(ctx, p.url, s.definitions(), p.duty, p.trial.watch)
+			prepare: func(ctx context.Context, p *dataCopy) error {
+				p.cluster = s.keeping
+				if err := s.keeping.Install(ctx, p.url, s.definitions()); err != nil {
+					return err
 				}
-				return err
+				return openWorker(ctx, p)
 			},
 			restore: func(ctx context.Context, p *dataCopy) error {
-				_, err := p.worker.Undo(ctx)
+				_, err := p.workers[0].Undo(ctx)
 				return problem.Doing(err, "undo")
 			},
 		},

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // WorkersReport compares numbers of workers and of databases.
@@ -30,7 +32,7 @@ type WorkersCrew struct {
 	Ratio         float64 `json:"ratio_to_one_worker"`
 }
 
-// heldPause is the pause of a worker whose subscription another one has.
+// heldPause is the pause of a worker while another one has the lease.
 const heldPause = 250 * time.Millisecond
 
 // Workers drains the set wide by 1, 2 and 4 workers on one database, and by a worker each on 2 and 4 databases.
@@ -69,68 +71,51 @@ func (o *Options) Workers(ctx context.Context, g *Cluster) (_ Report, err error)
 
 // crew lets the workers of a crew drain fresh copies, and returns how long that took and the rows of each.
 func (g *Cluster) crew(ctx context.Context, data *template, t trial, c WorkersCrew) (took time.Duration, rows int64, err error) {
-	urls, drained := make([]string, c.Databases), make([]subscription, c.Databases)
-	var checks, closes []func() error
+	copies := make([]*dataCopy, c.Databases)
 	defer func() {
-		for _, closed := range slices.Backward(closes) {
-			err = errors.Join(err, closed())
+		for _, p := range slices.Backward(copies) {
+			if p != nil {
+				err = errors.Join(err, p.drop())
+			}
 		}
 	}()
-	for i := range urls {
-		url, conn, drop, err := g.copyOf(ctx, data)
+	for i := range copies {
+		p, err := g.copyOf(ctx, data, t, fullDuty, nil)
 		if err != nil {
 			return 0, 0, err
 		}
-		closes = append(closes, drop)
-		before, err := t.look(ctx, conn)
-		if err != nil {
+		copies[i], rows = p, concerned(p.before)
+		if _, err := t.begin(ctx, p.conn); err != nil {
 			return 0, 0, err
 		}
-		urls[i], rows = url, concerned(before)
-		drained[i] = newSubscription()
-		if err := settle(ctx, conn); err != nil {
-			return 0, 0, err
-		}
-		if _, err := t.begin(ctx, conn); err != nil {
-			return 0, 0, err
-		}
-		checks = append(checks, func() error { return t.check(ctx, conn, before, true) })
 	}
-	workers := make([]*Worker, c.Workers)
-	for i := range workers {
-		if workers[i], err = g.Open(ctx, urls[i%c.Databases], t.definitions, fullDuty, t.watch); err != nil {
+	for i := range c.Workers {
+		if err := openWorker(ctx, copies[i%c.Databases]); err != nil {
 			return 0, 0, err
 		}
-		closes = append(closes, func() error { workers[i].Close(); return nil })
 	}
 	began := time.Now()
-	err = atOnce(ctx, c.Workers, int64(c.Workers), func(ctx context.Context, i int64) error {
-		return workers[i].drainBeside(ctx, drained[int(i)%c.Databases])
-	})
+	all, working := errgroup.WithContext(ctx)
+	for _, p := range copies {
+		drained := make(chan struct{})
+		end := sync.OnceFunc(func() { close(drained) })
+		for _, worker := range p.workers {
+			all.Go(func() error { return worker.drainBeside(working, drained, end) })
+		}
+	}
+	err = all.Wait()
 	took = time.Since(began)
-	for _, check := range checks {
+	for _, p := range copies {
 		if err == nil {
-			err = check()
+			err = p.check(ctx)
 		}
 	}
 	return took, rows, err
 }
 
-// subscription is the work in one database.
-type subscription struct {
-	done <-chan struct{}
-	// end closes done. It may be called again.
-	end func()
-}
-
-func newSubscription() subscription {
-	done := make(chan struct{})
-	return subscription{done: done, end: sync.OnceFunc(func() { close(done) })}
-}
-
 // drainBeside is drain for a worker beside others of its database: one has the lease at a time, and the others are skipped until it ends
-// the subscription.
-func (w *Worker) drainBeside(ctx context.Context, drained subscription) error {
+// their common work.
+func (w *Worker) drainBeside(ctx context.Context, drained <-chan struct{}, end func()) error {
 	for {
 		pass, err := w.Pass(ctx, nil)
 		switch {
@@ -138,7 +123,7 @@ func (w *Worker) drainBeside(ctx context.Context, drained subscription) error {
 			return fmt.Errorf("run pass: %w", err)
 		case strings.HasPrefix(pass.Trouble, skippedPass):
 			select {
-			case <-drained.done:
+			case <-drained:
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
@@ -147,7 +132,7 @@ func (w *Worker) drainBeside(ctx context.Context, drained subscription) error {
 		case pass.Trouble != "":
 			return fmt.Errorf("run pass: %s", pass.Trouble)
 		case !pass.More:
-			drained.end()
+			end()
 			return nil
 		}
 	}

@@ -222,11 +222,15 @@ type dataCopy struct {
 	trial   trial
 	url     string
 	conn    *pgx.Conn
+	// before is the content of the tables ahead of the work.
+	before map[string]content
 	// times are those of the statements that changed rows.
 	times []time.Duration
-	// duty and worker are Sexton's alone.
-	duty   string
-	worker *Worker
+	// duty and workers are Sexton's alone.
+	duty    string
+	workers []*Worker
+	// drop closes the workers and removes the copy.
+	drop func() error
 }
 
 // comparison holds the figures of the variants of a workload.
@@ -311,46 +315,29 @@ func (g *Cluster) compare(ctx context.Context, w workload, o Options) (found com
 // measure lets a variant work on a fresh copy. It returns also how many rows were concerned. The load beside it, if
 // any, is put on the same copy.
 func (g *Cluster) measure(ctx context.Context, data *template, t trial, c variant, duty string, beside *load) (m measured, rows int64, err error) {
-	p := &dataCopy{cluster: g, trial: t, duty: duty}
-	url, conn, drop, err := g.copyOf(ctx, data)
+	p, err := g.copyOf(ctx, data, t, duty, c.prepare)
 	if err != nil {
 		return m, 0, err
 	}
-	p.url, p.conn = url, conn
-	defer func() { err = errors.Join(err, drop()) }()
-	before, err := t.look(ctx, conn)
-	if err != nil {
-		return m, 0, err
-	}
-	if c.prepare != nil {
-		if err := c.prepare(ctx, p); err != nil {
-			return m, 0, err
-		}
-	}
-	if p.worker != nil {
-		defer p.worker.Close()
-	}
-	if err := settle(ctx, conn); err != nil {
-		return m, 0, err
-	}
+	defer func() { err = errors.Join(err, p.drop()) }()
 	if beside != nil {
-		err = beside.during(ctx, url, func(ctx context.Context) error { return p.run(ctx, c, &m) })
+		err = beside.during(ctx, p.url, func(ctx context.Context) error { return p.run(ctx, c, &m) })
 	} else {
 		err = p.run(ctx, c, &m)
 	}
 	if err != nil {
 		return m, 0, err
 	}
-	if err := t.check(ctx, conn, before, p.worker != nil); err != nil || c.restore == nil {
-		return m, concerned(before), err
+	if err := p.check(ctx); err != nil || c.restore == nil {
+		return m, concerned(p.before), err
 	}
 	began := time.Now()
 	if err := c.restore(ctx, p); err != nil {
 		return m, 0, err
 	}
 	m.restored = time.Since(began)
-	t.done = func(c content) content { return c }
-	return m, concerned(before), t.check(ctx, conn, before, p.worker != nil)
+	p.trial.done = func(c content) content { return c }
+	return m, concerned(p.before), p.check(ctx)
 }
 
 // run does the measured work.
@@ -382,14 +369,21 @@ func (p *dataCopy) run(ctx context.Context, c variant, m *measured) error {
 	return err
 }
 
-// openWorker connects the worker, as one is up already when work comes.
-func openWorker(ctx context.Context, p *dataCopy) (err error) {
-	p.worker, err = p.cluster.Open(ctx, p.url, p.trial.definitions, p.duty, p.trial.watch)
+func (p *dataCopy) check(ctx context.Context) error {
+	return p.trial.check(ctx, p.conn, p.before, len(p.workers) > 0)
+}
+
+// openWorker connects a worker, as one is up already when work comes.
+func openWorker(ctx context.Context, p *dataCopy) error {
+	worker, err := p.cluster.Open(ctx, p.url, p.trial.definitions, p.duty, p.trial.watch)
+	if err == nil {
+		p.workers = append(p.workers, worker)
+	}
 	return err
 }
 
 func drainByWorker(ctx context.Context, p *dataCopy) error {
-	_, err := p.worker.drain(ctx)
+	_, err := p.workers[0].drain(ctx)
 	p.times, _ = p.trial.watch.take()
 	return err
 }
