@@ -148,8 +148,11 @@ func (s *set) hand(wanted []int32) (stay []int32, to map[*set]*handed) {
 	to = map[*set]*handed{}
 	var refused []int32
 	for _, place := range wanted {
-		var next follower
+		var next, first follower // The first one has handed on what it had, if it is back: whether that fits it was told by.
 		for _, one := range s.followers[place] {
+			if first.set == nil || one.set.Number < first.set.Number {
+				first = one
+			}
 			if _, back := slices.BinarySearch(one.set.restored, one.at); !back && (next.set == nil || one.set.Number < next.set.Number) {
 				next = one
 			}
@@ -157,7 +160,7 @@ func (s *set) hand(wanted []int32) (stay []int32, to map[*set]*handed) {
 		switch {
 		case next.set == nil:
 			stay = append(stay, place)
-		case !next.fits:
+		case !first.fits:
 			refused = append(refused, place)
 		default:
 			if to[next.set] == nil {
