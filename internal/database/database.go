@@ -203,6 +203,31 @@ func (r lastRow) Scan(into ...any) error {
 	return cmp.Or(err, r.results.Close())
 }
 
+// Beginner is a pool or a connection.
+type Beginner interface {
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+}
+
+// Write runs do in a transaction that may run code of other roles: triggers, and checks of their types. What that code sets for the session ends
+// with the transaction. It would stay on the connection otherwise, as search_path of another role or as read_only.
+func Write(ctx context.Context, on Beginner, do func(tx pgx.Tx) error) error {
+	if pool, ok := on.(*pgxpool.Pool); ok {
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			return err //nolint:wrapcheck // As from BeginTx.
+		}
+		defer conn.Release()
+		on = conn.Conn()
+	}
+	err := pgx.BeginTxFunc(ctx, on, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, do)
+	if conn, ok := on.(*pgx.Conn); ok && err == nil { // What fails has set nothing.
+		if _, failed := conn.Exec(ctx, "RESET ALL"); failed != nil {
+			_ = conn.Close(ctx) // The work is committed. The pool opens another one.
+		}
+	}
+	return err //nolint:wrapcheck // It is that of do, or of the server.
+}
+
 // ownPath is the search_path of direct sessions: a bare name in a statement of ours or of River's finds nothing that
 // another role may have created.
 const ownPath = "pg_catalog, pg_temp"

@@ -260,3 +260,34 @@ func TestLockTimeoutIsForSessionsOfOurOwn(t *testing.T) {
 		require.Equal(t, want, got, "a transaction pooler refuses it, and a URL says it itself")
 	}
 }
+
+// What an application's trigger sets for the session must not stay on the connection, be it a pool's or a single one.
+func TestSettingsOfTriggersEndWithTheTransaction(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	db.Exec(`CREATE TABLE items (id bigint);
+CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+	PERFORM set_config('default_transaction_read_only', 'on', false), set_config('search_path', 'elsewhere, pg_catalog', false);
+	RETURN NULL;
+END$$;
+CREATE CONSTRAINT TRIGGER meddle AFTER INSERT ON items DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION meddle()`)
+	pool := pgtest.Must(database.Open(t.Context(), "main", db.URL, "", pgschema.Names{}, 1))(t)
+	defer pool.Close()
+	single := pgtest.Connect(t, db.URL)
+	for _, on := range []database.Beginner{pool.Pool, single} {
+		path := func() (path string) {
+			require.NoError(t, database.Write(t.Context(), on, func(tx pgx.Tx) error {
+				return tx.QueryRow(t.Context(), "SELECT pg_catalog.current_setting('search_path')").Scan(&path)
+			}))
+			return path
+		}
+		before := path()
+		for range 2 {
+			require.NoError(t, database.Write(t.Context(), on, func(tx pgx.Tx) error {
+				_, err := tx.Exec(t.Context(), "INSERT INTO public.items VALUES (1)")
+				return err
+			}))
+			require.Equal(t, before, path())
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/blobstore"
+	"sexton/internal/database"
 	"sexton/internal/problem"
 )
 
@@ -67,7 +68,7 @@ const collectSQL = `CREATE TEMPORARY TABLE sexton_pieces (relative_order integer
 // the store gives up a connection over which no byte moves, and the claim ends with a database that does not answer. It returns the object, on the
 // list of those to be removed.
 func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restored) (object removal, err error) {
-	err = pgx.BeginFunc(ctx, e.DB.Pool, func(tx pgx.Tx) error {
+	err = database.Write(ctx, e.DB.Pool, func(tx pgx.Tx) error {
 		if err := e.bound(ctx, tx, e.Limits.orDefaults().Transfer); err != nil {
 			return err
 		}

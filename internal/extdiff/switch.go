@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/blobstore"
+	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/problem"
 )
@@ -28,7 +29,7 @@ func (e *Engine) boundArgs(each time.Duration) []any {
 
 // transact runs a short transaction.
 func (e *Engine) transact(ctx context.Context, do func(tx pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, e.DB.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	return database.Write(ctx, e.DB.Pool, func(tx pgx.Tx) error {
 		if err := e.bound(ctx, tx, e.Limits.orDefaults().Statement); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/batch"
+	"sexton/internal/database"
 	"sexton/internal/each"
 	"sexton/internal/fault"
 	"sexton/internal/pace"
@@ -55,9 +56,7 @@ type Verdict struct {
 // Remover hands placeholders over to the jobs that delete users.
 type Remover struct {
 	// DB is a connection or a pool; Watched is the pool that is asked which session the transaction waits for.
-	DB interface {
-		BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
-	}
+	DB         database.Beginner
 	Watched    *pgxpool.Pool
 	Names      pgschema.Names
 	References *References
@@ -107,7 +106,7 @@ func sessionKey(userID int64) string { return fmt.Sprintf("%s/%d", DeleteKind, u
 // transact bounds the transaction's statements. At a stricter isolation level, which the database or the role may have set,
 // the look would use a snapshot from before the lock: rows that were waited for would not be seen.
 func (r *Remover) transact(ctx context.Context, userID int64, do func(pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, r.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	return database.Write(ctx, r.DB, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, r.Names.Render(statement("settle")),
 			r.Limits.StatementTimeout.Milliseconds(), r.Limits.LockTimeout.Milliseconds(), r.Names.Path, sessionKey(userID))
 		if err != nil {

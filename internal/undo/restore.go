@@ -211,7 +211,7 @@ func (e *Engine) fenced(ctx context.Context, db database.Database, durable bool,
 	own := e.leases[slices.IndexFunc(e.Databases, func(queue database.Database) bool { return queue.Name == db.Name })]
 	ctx, cancel := own.Context(ctx)
 	defer cancel()
-	return pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	return database.Write(ctx, db.Pool, func(tx pgx.Tx) error {
 		if err := own.Confirm(ctx, tx.Conn()); err != nil {
 			return err
 		}
