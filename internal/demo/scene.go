@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/definitions"
+	"sexton/internal/each"
 	"sexton/internal/latency"
 	"sexton/internal/pgschema"
 	"sexton/internal/problem"
@@ -158,11 +159,8 @@ func (s span) anywhere(find func(from int64) ([]int64, error)) ([]int64, error) 
 }
 
 // items are rows of one name.
-func items(name string, ids []int64) (all []Item) {
-	for _, id := range ids {
-		all = append(all, Item{name, id})
-	}
-	return all
+func items(name string, ids []int64) []Item {
+	return each.Of(ids, func(id int64) Item { return Item{name, id} })
 }
 
 // ledger remembers what the application itself has deleted, so that the checks of other scenes can tell it from what

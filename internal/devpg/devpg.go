@@ -44,14 +44,12 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Mode says how Restart ends the running server.
-type Mode int
-
+// The signals that end a running server.
 const (
 	// Fast rolls open transactions back, disconnects everybody and writes a checkpoint.
-	Fast Mode = iota
+	Fast = syscall.SIGINT
 	// Immediate ends all server processes at once, as a crash would: the next start recovers from the write-ahead log.
-	Immediate
+	Immediate = syscall.SIGQUIT
 )
 
 // Server is a running private Postgres. Its methods are safe for concurrent use.
@@ -162,13 +160,17 @@ func (s *Server) prepare(ctx context.Context, c cluster) error {
 	case s.kept:
 		return s.create(ctx)
 	}
-	if err := makeDataDir(s.dataDir, s.owner); err != nil {
+	return s.makeCluster(ctx, s.dataDir)
+}
+
+func (s *Server) makeCluster(ctx context.Context, dir string) error {
+	if err := makeDataDir(dir, s.owner); err != nil {
 		return err
 	}
-	if err := s.owner.mustEnter(ctx, s.dataDir); err != nil {
+	if err := s.owner.mustEnter(ctx, dir); err != nil {
 		return err
 	}
-	return s.initdb(ctx, s.dataDir)
+	return s.initdb(ctx, dir)
 }
 
 // create makes a cluster that is kept. It appears in its folder as a whole: one that was interrupted would be
@@ -183,13 +185,11 @@ func (s *Server) create(ctx context.Context) error {
 		_ = os.RemoveAll(dir)
 	}
 	unfinished := s.dataDir + ".new-" + strconv.Itoa(os.Getpid())
-	if err := makeDataDir(unfinished, s.owner); err != nil {
-		return err
+	err = s.makeCluster(ctx, unfinished)
+	if err == nil {
+		err = s.writeSettings(unfinished)
 	}
-	if err := s.owner.mustEnter(ctx, unfinished); err != nil {
-		return errors.Join(err, os.RemoveAll(unfinished))
-	}
-	if err := errors.Join(s.initdb(ctx, unfinished), s.writeSettings(unfinished)); err != nil {
+	if err != nil {
 		return errors.Join(err, os.RemoveAll(unfinished))
 	}
 	return problem.Doing(os.Rename(unfinished, s.dataDir), "finish cluster")
@@ -247,17 +247,13 @@ func (s *Server) PID() int {
 
 // Restart ends the server in the given mode and starts it again on the same data, with the same URL and another PID. It returns
 // once the new server accepts connections. After Stop it returns an error.
-func (s *Server) Restart(ctx context.Context, mode Mode) error {
+func (s *Server) Restart(ctx context.Context, mode syscall.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return errors.New("restart postgres: the server has been stopped")
 	}
-	signal := syscall.SIGINT
-	if mode == Immediate {
-		signal = syscall.SIGQUIT
-	}
-	if err := s.proc.end(signal); err != nil {
+	if err := s.proc.end(mode); err != nil {
 		return err
 	}
 	return s.launch(ctx)

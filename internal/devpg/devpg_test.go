@@ -128,7 +128,7 @@ func TestRestart(t *testing.T) {
 	server := begin(t, Options{}, hostEnvironment())
 	url := server.URL("postgres")
 	execute(t, url, "CREATE TABLE t AS SELECT 1 AS id")
-	for _, mode := range []Mode{Fast, Immediate} {
+	for _, mode := range []syscall.Signal{Fast, Immediate} {
 		before := server.PID()
 		require.NoError(t, server.Restart(t.Context(), mode))
 		require.NotEqual(t, before, server.PID())

@@ -121,7 +121,7 @@ func patient(t *testing.T, argument string) *process {
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	cmd.SysProcAttr = (*account)(nil).attributes()
-	p, err := startProcess(cmd)
+	p, err := startProcess(cmd, Fast)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = stdin.Close()

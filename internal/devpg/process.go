@@ -30,8 +30,8 @@ type process struct {
 // startProcess starts cmd and waits for it in the background. The kernel's parent-death signal belongs to the thread that forked,
 // not to the process, and the runtime may end idle threads: so one goroutine keeps its thread locked from fork to wait. It never
 // unlocks, which makes the runtime end that thread afterwards.
-func startProcess(cmd *exec.Cmd) (*process, error) {
-	setDeathSignal(cmd.SysProcAttr)
+func startProcess(cmd *exec.Cmd, death syscall.Signal) (*process, error) {
+	setDeathSignal(cmd.SysProcAttr, death)
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
@@ -51,6 +51,19 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// Spawn starts another program as the server is started: where the system can do that, it gets the signal when this process dies. Ended is
+// closed when it has ended.
+func Spawn(cmd *exec.Cmd, death syscall.Signal) (ended <-chan struct{}, err error) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	p, err := startProcess(cmd, death)
+	if err != nil {
+		return nil, err
+	}
+	return p.done, nil
 }
 
 // end asks the process to end by signal and waits. A server that does not obey in time is ended harder.

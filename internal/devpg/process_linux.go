@@ -2,5 +2,5 @@ package devpg
 
 import "syscall"
 
-// setDeathSignal makes the kernel send SIGINT, Postgres's fast shutdown, when the parent dies, by SIGKILL too.
-func setDeathSignal(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGINT }
+// setDeathSignal makes the kernel send the signal when the parent dies, by SIGKILL too.
+func setDeathSignal(attr *syscall.SysProcAttr, signal syscall.Signal) { attr.Pdeathsig = signal }

@@ -5,4 +5,4 @@ package devpg
 import "syscall"
 
 // setDeathSignal does nothing where the system has no parent-death signal: there the janitor alone ends the server.
-func setDeathSignal(*syscall.SysProcAttr) {}
+func setDeathSignal(*syscall.SysProcAttr, syscall.Signal) {}

@@ -101,7 +101,7 @@ func (d *Database) Pool() *pgxpool.Pool {
 // Exec runs SQL and fails the test on an error. Without arguments the text may hold several statements.
 func (d *Database) Exec(sql string, args ...any) {
 	d.tb.Helper()
-	_, err := d.Pool().Exec(d.context(), sql, args...)
+	_, err := d.Pool().Exec(contextOf(d.tb), sql, args...)
 	require.NoError(d.tb, err, "exec: %s", sql)
 }
 
@@ -110,7 +110,7 @@ func (d *Database) Rows(sql string, args ...any) [][]string {
 	d.tb.Helper()
 	// One format code stands for all columns.
 	options := []any{pgx.QueryResultFormats{pgx.TextFormatCode}}
-	rows, err := d.Pool().Query(d.context(), sql, append(options, args...)...)
+	rows, err := d.Pool().Query(contextOf(d.tb), sql, append(options, args...)...)
 	require.NoError(d.tb, err, "query: %s", sql)
 	result, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]string, error) {
 		values := []string{}
@@ -173,9 +173,7 @@ func (d *Database) AsRole(role string) string {
 	return u.String()
 }
 
-// context is the test's, or a plain one while its clean-up functions run, when the test's is cancelled already.
-func (d *Database) context() context.Context { return contextOf(d.tb) }
-
+// contextOf is the test's, or a plain one while its clean-up functions run, when the test's is cancelled already.
 func contextOf(tb testing.TB) context.Context {
 	if ctx := tb.Context(); ctx.Err() == nil {
 		return ctx

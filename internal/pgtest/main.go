@@ -3,7 +3,6 @@ package pgtest
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -255,8 +254,5 @@ func dropStatement(database string) string {
 
 // uniqueName returns a name that no other test process uses, even on a server that many machines share.
 func uniqueName(prefix string) string {
-	var random [8]byte
-	// Read never fails: since Go 1.24 it ends the process instead.
-	_, _ = rand.Read(random[:])
-	return prefix + "_" + hex.EncodeToString(random[:])
+	return prefix + "_" + strings.ToLower(rand.Text())
 }

@@ -2,6 +2,7 @@ package s3test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,10 +13,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"sexton/internal/devpg"
 )
 
 const (
@@ -89,11 +93,7 @@ func New(tb testing.TB, options Options) *Gateway {
 	g := &Gateway{folder: folder, small: options.DiskBytes > 0}
 	socket := filepath.Join(folder, "s3.sock")
 	args := []string{path, "--port", socket, "--quiet", "posix", "--sidecar", filepath.Join(folder, "meta"), filepath.Join(folder, "data")}
-	secret := options.Secret
-	if secret == "" {
-		secret = secretKey
-	}
-	g.run(tb, args, secret, options.DiskBytes)
+	g.run(tb, args, cmp.Or(options.Secret, secretKey), options.DiskBytes)
 	g.Proxy = newProxy(tb, socket)
 	return g
 }
@@ -103,11 +103,12 @@ func (g *Gateway) run(tb testing.TB, args []string, secret string, diskBytes int
 	var output bytes.Buffer
 	cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), args[0], args[1:]...)
 	if diskBytes > 0 {
-		cmd = onSmallDisk(tb, filepath.Join(g.folder, "data"), diskBytes, args)
+		cmd = OnSmallDisk(tb, filepath.Join(g.folder, "data"), diskBytes, args...)
 	}
 	cmd.Env = []string{"ROOT_ACCESS_KEY=" + accessKey, "ROOT_SECRET_KEY=" + secret, "PATH=" + os.Getenv("PATH")}
 	cmd.Stdout, cmd.Stderr = &output, &output
-	ended, err := start(cmd)
+	// The kernel ends it with this process, even where that is killed.
+	ended, err := devpg.Spawn(cmd, syscall.SIGKILL)
 	require.NoError(tb, err, "start versitygw")
 	tb.Cleanup(func() {
 		_ = cmd.Process.Kill()

@@ -9,11 +9,9 @@ import (
 	"testing"
 )
 
-func setDeathSignal(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
-
-// onSmallDisk is a command that runs with a memory disk of that size in place of a folder. In a user and mount namespace of its
-// own anybody may mount one, and it goes with the process.
-func onSmallDisk(tb testing.TB, folder string, bytes int64, args []string) *exec.Cmd {
+// OnSmallDisk is a command in whose sight a folder is a memory disk of that many bytes, with an empty folder "diffs" on it. In a user and
+// mount namespace of its own anybody may mount one, and it goes with the process.
+func OnSmallDisk(tb testing.TB, folder string, bytes int64, args ...string) *exec.Cmd {
 	script := `mount -t tmpfs -o mode=0700,size="$1" tmpfs "$2" && mkdir "$2/diffs" && shift 2 && exec "$@"`
 	cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), "/bin/sh",
 		append([]string{"-c", script, "sh", strconv.FormatInt(bytes, 10), folder}, args...)...)
@@ -23,9 +21,4 @@ func onSmallDisk(tb testing.TB, folder string, bytes int64, args []string) *exec
 		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
 	}
 	return cmd
-}
-
-// OnSmallDisk is a command in whose sight a folder is a disk of that many bytes, with an empty folder "diffs" on it.
-func OnSmallDisk(tb testing.TB, folder string, bytes int64, args ...string) *exec.Cmd {
-	return onSmallDisk(tb, folder, bytes, args)
 }

@@ -9,7 +9,8 @@ import (
 // maxConnections are served at a time; more wait in the kernel. Each takes a descriptor, of which the databases need some, too.
 const maxConnections = 128
 
-// limited accepts no connection while maxConnections are open.
+// limited accepts no connection while maxConnections are open. It hands out the connections themselves: a wrapped one, as of x/net/netutil, has no
+// CloseWrite, without which net/http resets the connection of a refused request before the client has read why.
 type limited struct {
 	net.Listener
 

@@ -59,8 +59,7 @@ func Roles(t *testing.T) RoleSite {
 
 // As runs statements as a role, each in a transaction of its own, and returns what the last one gives.
 func (s RoleSite) As(t *testing.T, role string, statements ...string) [][]string {
-	conn := pgtest.Must(pgx.Connect(t.Context(), s.AsRole(role)+"&search_path=public"))(t)
-	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	conn := pgtest.Connect(t, s.AsRole(role)+"&search_path=public")
 	var result [][]string
 	for _, statement := range statements {
 		rows, err := conn.Query(t.Context(), statement)
@@ -80,8 +79,7 @@ func (s RoleSite) As(t *testing.T, role string, statements ...string) [][]string
 
 // Forbidden requires that the role may do none of this.
 func (s RoleSite) Forbidden(t *testing.T, role string, statements ...string) {
-	conn := pgtest.Must(pgx.Connect(t.Context(), s.AsRole(role)+"&search_path=public"))(t)
-	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	conn := pgtest.Connect(t, s.AsRole(role)+"&search_path=public")
 	for _, statement := range statements {
 		_, err := conn.Exec(t.Context(), statement)
 		var pgErr *pgconn.PgError

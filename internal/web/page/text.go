@@ -11,12 +11,7 @@ import (
 )
 
 // plural writes the unit that goes with a number.
-func plural(n int64, unit string) string {
-	if n == 1 {
-		return unit
-	}
-	return unit + "s"
-}
+func plural(n int64, unit string) string { return verb(n, unit, unit+"s") }
 
 // span writes a duration in two units at most, as people say it.
 func span(d time.Duration) string {
