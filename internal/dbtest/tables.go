@@ -1,0 +1,75 @@
+package dbtest
+
+import (
+	"fmt"
+	"strings"
+
+	"sexton/internal/each"
+)
+
+// Family is SQL that creates the table parents with the ids 1 to n, and tables of their children:
+//
+//	dbtest.Family(10, dbtest.Children{Each: 10}, dbtest.Children{Table: "notes", Columns: "kind int DEFAULT 3", Bare: true})
+func Family(n int, children ...Children) string {
+	return Parents("parents", n) + strings.Join(each.Of(children, Children.SQL), "")
+}
+
+// Parents is SQL that creates a table with the ids 1 to n.
+func Parents(table string, n int) string {
+	return fmt.Sprintf("CREATE TABLE %[1]s (id bigint PRIMARY KEY); INSERT INTO %[1]s SELECT generate_series(1, %d);\n", table, n)
+}
+
+// Children describes a table whose rows refer to parents by an id that no foreign key guards.
+type Children struct {
+	// Table is its name, children by default.
+	Table string
+	// Of is the table of the parents, parents by default. Without its last letter it names the column that refers to them: parent_id.
+	Of string
+	// Each is the number of rows of each parent. Those of parent p have the ids Each*p and following.
+	Each int
+	// Columns are further ones, written as in CREATE TABLE.
+	Columns string
+	// Partitions is their number, by a hash of the id. A table has none by default.
+	Partitions int
+	// Bare leaves out the index by parent.
+	Bare bool
+}
+
+// SQL creates the table, its partitions, its index and its rows.
+func (c Children) SQL() string {
+	table, of, columns, options := c.Table, c.Of, "", ""
+	if table == "" {
+		table = "children"
+	}
+	if of == "" {
+		of = "parents"
+	}
+	if c.Columns != "" {
+		columns = ", " + c.Columns
+	}
+	if c.Partitions > 0 {
+		options = " PARTITION BY HASH (id)"
+	}
+	column := of[:len(of)-1] + "_id"
+	var sql strings.Builder
+	fmt.Fprintf(&sql, "CREATE TABLE %s (id bigint PRIMARY KEY, %s bigint%s)%s;\n", table, column, columns, options)
+	for i := range c.Partitions {
+		fmt.Fprintf(&sql, "CREATE TABLE %[1]s_%[2]d PARTITION OF %[1]s FOR VALUES WITH (MODULUS %[3]d, REMAINDER %[2]d);\n", table, i, c.Partitions)
+	}
+	if !c.Bare {
+		fmt.Fprintf(&sql, "CREATE INDEX ON %s (%s);\n", table, column)
+	}
+	if c.Each > 0 {
+		fmt.Fprintf(&sql, "INSERT INTO %s (id, %s) SELECT %d * parent.id + n, parent.id FROM %s AS parent, generate_series(0, %d) AS n ORDER BY 1;\n",
+			table, column, c.Each, of, c.Each-1)
+	}
+	return sql.String()
+}
+
+// Defined are definitions of tables whose rows refer to parents by parent_id. What becomes of the rows may have settings behind it:
+// "async_delete, delete_limit: 3".
+func Defined(onDelete string, children ...string) string {
+	return strings.Join(each.Of(children, func(table string) string {
+		return table + ": [{table: parents, column: parent_id, on_delete: " + onDelete + "}]\n"
+	}), "")
+}
