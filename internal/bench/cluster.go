@@ -101,39 +101,39 @@ func ServerSettings() map[string]string {
 }
 
 // template is a database that is copied for every variant.
-type template struct {
-	name string
-	drop func() error
-}
+type template struct{ name string }
 
-// template makes a database with tables and Sexton's objects and fills it. The statements of fill run one by one.
-func (g *Cluster) template(ctx context.Context, tables, definitions string, fill ...string) (_ *template, err error) {
+// with does something with a template that has the tables and rows of a source, and Sexton's objects.
+func (g *Cluster) with(ctx context.Context, from source, do func(data *template) error) (err error) {
 	name, url, drop, err := g.create(ctx, "")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, drop())
-		}
-	}()
+	defer func() { err = errors.Join(err, drop()) }()
+	if err := g.fill(ctx, url, from); err != nil {
+		return err
+	}
+	return do(&template{name: name})
+}
+
+func (g *Cluster) fill(ctx context.Context, url string, from source) error {
 	conn, closeConn, err := connect(ctx, url)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer closeConn()
-	if _, err := conn.Exec(ctx, tables); err != nil {
-		return nil, fmt.Errorf("create tables: %w", err)
+	if _, err := conn.Exec(ctx, from.create()); err != nil {
+		return fmt.Errorf("create tables: %w", err)
 	}
-	if err := g.Install(ctx, url, definitions); err != nil {
-		return nil, err
+	if err := g.Install(ctx, url, from.definitions()); err != nil {
+		return err
 	}
-	for _, statement := range append(fill, "VACUUM (FREEZE, ANALYZE)") {
+	for _, statement := range append(from.fill(), "VACUUM (FREEZE, ANALYZE)") {
 		if _, err := conn.Exec(ctx, statement); err != nil {
-			return nil, fmt.Errorf("fill tables: %w", err)
+			return fmt.Errorf("fill tables: %w", err)
 		}
 	}
-	return &template{name: name, drop: drop}, nil
+	return nil
 }
 
 // copyOf makes a copy of a template for a trial: connected, with what prepare, if any, opens there, and settled. Drop it.

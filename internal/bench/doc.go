@@ -6,8 +6,6 @@
 // measure whole drains, pass by pass, on data sets of their own: each variant gets a fresh copy.
 package bench
 
-import "io"
-
 // Definitions are the loose foreign keys of the benchmark's tables.
 const Definitions = `children:
   - table: parents
@@ -33,9 +31,3 @@ CREATE INDEX ON native_children (parent_id);
 
 // tombstones is where the tracking trigger records, and whose wake trigger is switched on and off.
 const tombstones = "loose_foreign_keys_deleted_records"
-
-// Report is the result of a benchmark. It encodes as one JSON document.
-type Report interface {
-	// Text writes it for people.
-	Text(w io.Writer)
-}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -15,74 +14,31 @@ import (
 	"sexton/internal/problem"
 )
 
-// DrainReport compares ways to get rid of the children of deleted parents.
-type DrainReport struct {
-	Head
-
-	Pace string     `json:"pace"`
-	Sets []DrainSet `json:"sets"`
-}
-
-// DrainSet is the comparison on one data set. All ratios are those of Sexton's median to another one's.
-type DrainSet struct {
-	Set string `json:"set"`
-	// Parents are deleted, Rows are their children.
-	Parents int64 `json:"parents"`
-	Rows    int64 `json:"rows"`
-
-	Variants []Variant `json:"contenders"`
-
-	// The first three compare rows per second: more is better.
-	RatioOneStatement float64 `json:"ratio_to_one_statement"`
-	RatioNative       float64 `json:"ratio_to_native"`
-	RatioInList       float64 `json:"ratio_to_in_list"`
-	// RatioParents compares how long the application waits for its DELETE, and holds its locks.
-	RatioParents float64 `json:"ratio_parent_delete_to_native"`
-	RatioWAL     float64 `json:"ratio_wal_to_native"`
-
-	// Foreground is null where it was not asked for.
-	Foreground []Foreground `json:"foreground"`
+// drains says what Drain compares. The ratios are those of Sexton's median to another one's: of rows per second more is better.
+func drains(pace string) contest {
+	return contest{
+		name: "drain", targets: "parents", head: Row{{"pace", "", "", pace}}, begun: true,
+		ratios: []contestRatio{
+			{"ratio_to_one_statement", "sexton / one statement", speeds(sexton, oneStatement), ""},
+			{"ratio_to_native", "/ native", speeds(sexton, nativeCascade), ""},
+			{"ratio_to_in_list", "/ in list", speeds(sexton, inList), ""},
+			// How long the application waits for its DELETE, and holds its locks.
+			{"ratio_parent_delete_to_native", "parents / native", func(c comparison) float64 {
+				return ratio(latency.Milliseconds(c.of(sexton).begun), latency.Milliseconds(c.of(nativeCascade).begun))
+			}, "%.4f"},
+			{"ratio_wal_to_native", "WAL / native", wals(sexton, nativeCascade), ""},
+		},
+		how:  ", pace " + pace + ", limits of a pass lifted",
+		note: "in list: 1,000 parents per IN list, LIMIT 1,000 (updates 500), skipping and waiting pass, no sequential scans",
+		work: "half of the parents deleted",
+	}
 }
 
 // Drain deletes parents and measures how their children go: by Sexton, by one statement, by ON DELETE CASCADE
 // or SET NULL, and by statements of the original's shape. After every one it checks that exactly the right
 // rows are gone.
-func (o *Options) Drain(ctx context.Context, g *Cluster) (_ Report, err error) {
-	r := &DrainReport{Head: g.head("drain", *o), Pace: g.Pace}
-	r.Sets, err = compareSets(ctx, g, *o, newDataSet, func(set dataSet, found comparison) DrainSet {
-		out := DrainSet{Set: set.name, Parents: set.targets, Rows: found.rows, Variants: found.variants, Foreground: found.foreground}
-		for i, c := range found.variants {
-			out.Variants[i].ParentMS = latency.Milliseconds(c.begun)
-		}
-		ours, native := found.of(sexton), found.of(nativeCascade)
-		out.RatioOneStatement = ratio(ours.RowsPerSecond, found.of(oneStatement).RowsPerSecond)
-		out.RatioNative = ratio(ours.RowsPerSecond, native.RowsPerSecond)
-		out.RatioInList = ratio(ours.RowsPerSecond, found.of(inList).RowsPerSecond)
-		out.RatioParents = ratio(latency.Milliseconds(ours.begun), latency.Milliseconds(native.begun))
-		out.RatioWAL = ratio(float64(ours.WALBytes), float64(native.WALBytes))
-		return out
-	})
-	return r, err
-}
-
-// Text writes what was measured, the ratios, and the foreground where it was asked for.
-func (r *DrainReport) Text(w io.Writer) {
-	_, _ = fmt.Fprint(w, "set\tvariant\trows/s\tparents ms\tWAL MB\t"+statementsHead)
-	for _, s := range r.Sets {
-		for _, c := range s.Variants {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%.0f\t%.1f\t%.1f\t%s", s.Set, words(c.Name), c.RowsPerSecond, c.ParentMS, float64(c.WALBytes)/1e6, c.statements())
-		}
-	}
-	_, _ = fmt.Fprintln(w, "\nset\tsexton / one statement\t/ native\t/ in list\tparents / native\tWAL / native\trows")
-	var loads []underLoad
-	for _, s := range r.Sets {
-		_, _ = fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\t%.4f\t%.2f\t%d\n", s.Set, s.RatioOneStatement, s.RatioNative, s.RatioInList,
-			s.RatioParents, s.RatioWAL, s.Rows)
-		loads = append(loads, underLoad{s.Set, s.Foreground})
-	}
-	r.ending(w, "", ", pace "+r.Pace+", limits of a pass lifted",
-		"in list: 1,000 parents per IN list, LIMIT 1,000 (updates 500), skipping and waiting pass, no sequential scans\n",
-		"half of the parents deleted", loads)
+func (o *Options) Drain(ctx context.Context, g *Cluster) (*Report, error) {
+	return compareSets(ctx, g, *o, drains(g.Pace), newDataSet)
 }
 
 // The data sets, at their full size: 10,000 parents with 100 children each; 2,000 parents with 50 children in

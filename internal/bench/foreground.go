@@ -3,14 +3,15 @@ package bench
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/each"
 	"sexton/internal/latency"
+	"sexton/internal/problem"
 	"sexton/internal/sleep"
 )
 
@@ -35,80 +36,93 @@ func stillness(scale float64) time.Duration {
 	return max(shortCalm, time.Duration(min(scale/calmScale, 1)*float64(calm)))
 }
 
-// Foreground is the application's experience under one variant.
-type Foreground struct {
-	Variant string `json:"contender"`
-	// Transactions were due from the parents' DELETE until the last child was gone, in all rounds.
-	Transactions int `json:"transactions"`
-	// MS are from the time that a transaction was due until its COMMIT came back.
-	MS latency.Percentiles `json:"ms"`
-	// Busy is the share of their time, in percent, that the clients needed for these transactions. At 100 and above they
-	// were offered more than they got done: MS then tells of a queue that grew until the end.
-	Busy float64 `json:"clients_busy_percent"`
+// disturbance is the application's experience under one variant.
+type disturbance struct {
+	name string
+	// transactions were due from the parents' DELETE until the last child was gone, in all rounds.
+	transactions int
+	// ms are from the time that a transaction was due until its COMMIT came back.
+	ms latency.Percentiles
+	// busy is the share of their time, in percent, that the clients needed for these transactions. At 100 and above they
+	// were offered more than they got done: ms then tells of a queue that grew until the end.
+	busy float64
 	// The ratios compare with the undisturbed load.
-	RatioP50 float64 `json:"ratio_p50_to_undisturbed"`
-	RatioP99 float64 `json:"ratio_p99_to_undisturbed"`
-	// RowsPerSecond and StatementMS are those of the variant meanwhile, RatioAlone is its speed without the load to compare with.
-	RowsPerSecond float64             `json:"rows_per_second"`
-	RatioAlone    float64             `json:"ratio_rows_per_second_to_alone"`
-	StatementMS   latency.Percentiles `json:"statement_ms"`
+	ratioP50, ratioP99 float64
+	// rowsPerSecond and statementMS are those of the variant meanwhile, ratioAlone is its speed without the load to compare with.
+	rowsPerSecond, ratioAlone float64
+	statementMS               latency.Percentiles
+}
+
+func (f disturbance) figures() Row {
+	row := variantFigure("contender", f.name)
+	row[1].Head = "foreground under"
+	return append(row, Row{
+		{"ms", "", "", f.ms},
+		{"", "p50 ms", "%.2f", f.ms.P50},
+		{"", "p90 ms", "%.2f", f.ms.P90},
+		{"", "p99 ms", "%.2f", f.ms.P99},
+		{"", "max ms", "%.2f", f.ms.Max},
+		{"ratio_p50_to_undisturbed", "p50 / undisturbed", "%.2f", f.ratioP50},
+		{"ratio_p99_to_undisturbed", "p99 / undisturbed", "%.2f", f.ratioP99},
+		{"clients_busy_percent", "clients busy %", "%.0f", f.busy},
+		{"transactions", "transactions", "%d", f.transactions},
+		{"rows_per_second", "rows/s beside it", "%.0f", f.rowsPerSecond},
+		{"ratio_rows_per_second_to_alone", "/ alone", "%.2f", f.ratioAlone},
+		{"statement_ms", "", "", f.statementMS},
+		{"", "its statements p99 ms", "%.1f", f.statementMS.P99},
+		{"", "max ms", "%.1f", f.statementMS.Max},
+	}...)
 }
 
 // foreground measures the load with half of the parents or users going, so that it meets both rows that change and rows
 // that stay.
-func (g *Cluster) foreground(ctx context.Context, data *template, w workload, o Options, alone comparison) ([]Foreground, error) {
+func (g *Cluster) foreground(ctx context.Context, data *template, w workload, o Options, alone comparison) ([]disturbance, error) {
 	all := []variant{{name: undisturbed, drain: func(ctx context.Context, _ *dataCopy) error { return sleep.For(ctx, stillness(o.Scale)) }}}
-	names := []string{undisturbed}
-	for _, c := range w.variants() {
-		if c.stalls {
-			all, names = append(all, c), append(names, c.name)
-		}
-	}
-	loads, worked := map[string][]*load{}, map[string][]measured{}
+	all = append(all, slices.DeleteFunc(w.variants(), func(c variant) bool { return !c.stalls })...)
 	var rows int64
-	err := inTurn(o.Rounds, all, func(round int, c variant) error {
+	rounds, err := inTurn(o.Rounds, all, func(round int, c variant) (beside, error) {
 		g.Progress("%s: foreground load, round %d of %d, %s", w.title(), round, o.Rounds, c.name)
 		targets := max(1, w.size()/2)
 		if c.name == undisturbed {
 			targets = 0
 		}
-		beside := &load{transaction: w.transaction}
-		m, changed, err := g.measure(ctx, data, w.trial(targets), c, o.Duty, beside)
-		if err != nil {
-			return fmt.Errorf("%s under load: %w", c.name, err)
-		}
-		loads[c.name], worked[c.name] = append(loads[c.name], beside), append(worked[c.name], m)
+		l := &load{transaction: w.transaction}
+		m, changed, err := g.measure(ctx, data, w.trial(targets), c, o.Duty, l)
 		rows = max(rows, changed)
-		return nil
+		return beside{l, m}, problem.Doing(err, "%s under load", c.name)
 	})
 	if err != nil {
 		return nil, err
 	}
-	found := compareLoads(names, rows, loads, worked)
-	for i := range found {
-		found[i].RatioAlone = ratio(found[i].RowsPerSecond, alone.of(found[i].Variant).RowsPerSecond)
+	found := make([]disturbance, len(all))
+	for i, c := range all {
+		found[i] = disturbed(c.name, rows, rounds[i])
+		found[i].ratioP50, found[i].ratioP99 = ratio(found[i].ms.P50, found[0].ms.P50), ratio(found[i].ms.P99, found[0].ms.P99)
+		found[i].ratioAlone = ratio(found[i].rowsPerSecond, alone.of(c.name).rowsPerSecond)
 	}
 	return found, nil
 }
 
-// compareLoads sums up the rounds of each variant, of which the first is undisturbed.
-func compareLoads(names []string, rows int64, loads map[string][]*load, worked map[string][]measured) []Foreground {
-	out := make([]Foreground, len(names))
-	for i, name := range names {
-		var times []time.Duration
-		var busy, length time.Duration
-		for _, l := range loads[name] {
-			times, busy, length = append(times, l.times...), busy+l.busy, length+l.length
-		}
-		out[i] = Foreground{Variant: name, Transactions: len(times), MS: latency.Of(times)}
-		out[i].Busy = round(100*ratio(float64(busy), float64(foregroundClients*length)), 1)
-		out[i].RatioP50, out[i].RatioP99 = ratio(out[i].MS.P50, out[0].MS.P50), ratio(out[i].MS.P99, out[0].MS.P99)
-		if name != undisturbed {
-			work := summary(name, rows, worked[name])
-			out[i].RowsPerSecond, out[i].StatementMS = work.RowsPerSecond, work.StatementMS
-		}
+// beside is a load, and what a variant did meanwhile.
+type beside struct {
+	load *load
+	work measured
+}
+
+// disturbed sums up the rounds of a variant.
+func disturbed(name string, rows int64, rounds []beside) disturbance {
+	var times []time.Duration
+	var busy, length time.Duration
+	for _, round := range rounds {
+		times, busy, length = append(times, round.load.times...), busy+round.load.busy, length+round.load.length
 	}
-	return out
+	f := disturbance{name: name, transactions: len(times), ms: latency.Of(times)}
+	f.busy = round(100*ratio(float64(busy), float64(foregroundClients*length)), 1)
+	if name != undisturbed {
+		work := summary(name, rows, each.Of(rounds, func(b beside) measured { return b.work }))
+		f.rowsPerSecond, f.statementMS = work.rowsPerSecond, work.statementMS
+	}
+	return f
 }
 
 // load is a number of clients that read and update the rows that a variant changes.
@@ -201,57 +215,21 @@ func (l *load) client(ctx context.Context, url string, due time.Time, w *window)
 	}
 }
 
-const foregroundHead = "\nset\tforeground under\tp50 ms\tp90 ms\tp99 ms\tmax ms\tp50 / undisturbed\tp99 / undisturbed\tclients busy %\t" +
-	"transactions\trows/s beside it\t/ alone\tits statements p99 ms\tmax ms\n"
-
-func foregroundText(w io.Writer, set string, found []Foreground) {
-	for _, f := range found {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t%d\t%.0f\t%.2f\t%.1f\t%.1f\n", set, words(f.Variant),
-			f.MS.P50, f.MS.P90, f.MS.P99, f.MS.Max, f.RatioP50, f.RatioP99, f.Busy, f.Transactions, f.RowsPerSecond,
-			f.RatioAlone, f.StatementMS.P99, f.StatementMS.Max)
-	}
-}
-
 // crowded is the share of their time, in percent, up to which the clients may be busy while nothing runs beside them: with
 // less than half of it left, waits of a few milliseconds add up to a queue.
 const crowded = 50
 
-// foregroundNote explains the tables. Work says what the variants did, and Sexton's duty.
-func foregroundNote(w io.Writer, work string, duty any, tables ...[]Foreground) {
-	if percent, fixed := duty.(int); fixed {
-		duty = fmt.Sprintf("%d %%", percent)
+// foregroundNotes explain the tables. Work says what the variants did, and duty is Sexton's.
+func (r *Report) foregroundNotes(work, duty string, sets []comparison) {
+	if duty != autoDuty {
+		duty += " %"
 	}
-	_, _ = fmt.Fprintf(w, "foreground: %d clients, %d transactions per second offered, latency from when each was due; %s, Sexton's duty %s\n",
+	r.notef("foreground: %d clients, %d transactions per second offered, latency from when each was due; %s, Sexton's duty %s",
 		foregroundClients, foregroundRate, work, duty)
-	_, _ = fmt.Fprintln(w, "clients busy: at 100 % and above they could not keep up, and the latencies are those of a queue that grew until the end")
-	for _, found := range tables {
-		if alone := found[0].Busy; alone > crowded {
-			_, _ = fmt.Fprintf(w, "the undisturbed load took %.0f %% of the clients' time: "+
-				"this machine is too slow or too busy to tell what a variant adds\n", alone)
+	r.notef("clients busy: at 100 %% and above they could not keep up, and the latencies are those of a queue that grew until the end")
+	for _, set := range sets {
+		if alone := set.foreground[0].busy; alone > crowded {
+			r.notef("the undisturbed load took %.0f %% of the clients' time: this machine is too slow or too busy to tell what a variant adds", alone)
 		}
-	}
-}
-
-// underLoad are the clients' experiences on one data set.
-type underLoad struct {
-	set   string
-	found []Foreground
-}
-
-// ending writes the foreground, where it was asked for, and how the figures were taken: what, how and note are the benchmark's own
-// words, work says what the variants did beside the foreground.
-func (h Head) ending(w io.Writer, what, how, note, work string, loads []underLoad) {
-	var tables [][]Foreground
-	if h.Duty != nil {
-		_, _ = fmt.Fprint(w, foregroundHead)
-		for _, l := range loads {
-			foregroundText(w, l.set, l.found)
-			tables = append(tables, l.found)
-		}
-	}
-	_, _ = fmt.Fprintf(w, "\n%smedian of %d interleaved rounds, each on a fresh copy of the data; scale %g%s; %s\n%s",
-		what, h.Rounds, h.Scale, how, h.Server, note)
-	if h.Duty != nil {
-		foregroundNote(w, work, h.Duty, tables...)
 	}
 }

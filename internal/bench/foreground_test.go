@@ -52,37 +52,27 @@ func TestForegroundLoad(t *testing.T) {
 }
 
 // A load whose clients cannot keep up is told from one that is slow.
-func TestCompareLoads(t *testing.T) {
+func TestDisturbed(t *testing.T) {
 	t.Parallel()
-	rounds := func(times ...time.Duration) []*load {
-		var all []*load
-		for _, took := range times { // Every transaction takes all of the time from when it was due.
-			all = append(all, &load{times: []time.Duration{took, took}, busy: 2 * took, length: time.Second})
-		}
-		return all
+	round := func(took time.Duration, work measured) beside { // Every transaction takes all of the time from when it was due.
+		return beside{&load{times: []time.Duration{took, took}, busy: 2 * took, length: time.Second}, work}
 	}
-	found := compareLoads([]string{undisturbed, sexton}, 30,
-		map[string][]*load{undisturbed: rounds(time.Second, time.Second), sexton: rounds(2*time.Second, 8*time.Second)},
-		map[string][]measured{sexton: {{took: time.Second, times: []time.Duration{time.Millisecond}}, {took: 3 * time.Second}}})
-	require.Equal(t, []Foreground{
-		{
-			Variant: undisturbed, Transactions: 4, MS: latency.Percentiles{P50: 1000, P90: 1000, P99: 1000, Max: 1000},
-			Busy: 25, RatioP50: 1, RatioP99: 1,
-		},
-		{
-			Variant: sexton, Transactions: 4, MS: latency.Percentiles{P50: 2000, P90: 8000, P99: 8000, Max: 8000},
-			Busy: 125, RatioP50: 2, RatioP99: 8,
-			RowsPerSecond: 30, StatementMS: latency.Percentiles{P50: 1, P90: 1, P99: 1, Max: 1},
-		},
-	}, found)
+	require.Equal(t, disturbance{name: undisturbed, transactions: 4, ms: latency.Percentiles{P50: 1000, P90: 1000, P99: 1000, Max: 1000}, busy: 25},
+		disturbed(undisturbed, 30, []beside{round(time.Second, measured{}), round(time.Second, measured{})}))
+	require.Equal(t, disturbance{
+		name: sexton, transactions: 4, ms: latency.Percentiles{P50: 2000, P90: 8000, P99: 8000, Max: 8000}, busy: 125,
+		rowsPerSecond: 30, statementMS: latency.Percentiles{P50: 1, P90: 1, P99: 1, Max: 1},
+	}, disturbed(sexton, 30, []beside{
+		round(2*time.Second, measured{took: time.Second, times: []time.Duration{time.Millisecond}}), round(8*time.Second, measured{took: 3 * time.Second}),
+	}))
 }
 
 func TestNoteTellsThatTheMachineIsCrowded(t *testing.T) {
 	t.Parallel()
 	note := func(busy float64) string {
-		var text strings.Builder
-		foregroundNote(&text, "all deleted", 30, []Foreground{{Busy: 20}, {Busy: 99}}, []Foreground{{Busy: busy}, {Busy: 99}})
-		return text.String()
+		var r Report
+		r.foregroundNotes("all deleted", "30", []comparison{{foreground: []disturbance{{busy: 20}, {busy: 99}}}, {foreground: []disturbance{{busy: busy}, {busy: 99}}}})
+		return strings.Join(r.notes, "")
 	}
 	require.Contains(t, note(50), "all deleted, Sexton's duty 30 %\n")
 	require.NotContains(t, note(50), "too busy")
@@ -218,35 +208,36 @@ func TestDiffSets(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	conn := connected(t, db)
-	s := diffSets(0.004)[0]
+	s := diffSets(&diffStore{block: newBlock()}, 0.004)[0]
 	s.files, s.fileBytes = 12, 2*mib
 	for _, statement := range append([]string{exampleapp.Schema()}, s.fill()...) {
 		db.Exec(statement)
 	}
 	var sent bytes.Buffer
-	require.NoError(t, s.write(newBlock(), &sent))
+	require.NoError(t, s.write(&sent))
 	var text string
 	require.NoError(t, conn.QueryRow(t.Context(),
 		"SELECT string_agg(diff, '' ORDER BY new_path) FROM merge_request_diff_files WHERE merge_request_diff_id = 2").Scan(&text))
 	require.Equal(t, sha256.Sum256(sent.Bytes()), sha256.Sum256([]byte(text)), "what is uploaded, and the texts in the database")
-	digest := pgtest.Must(s.digest(newBlock()))(t)
-	require.Equal(t, sha256.Sum256(sent.Bytes()), digest.SHA256)
-	require.EqualValues(t, 24*mib, digest.Size)
+	size := sent.Len()
+	require.Equal(t, 24*mib, size)
 
 	// Every way to move them wrongly is found.
+	check := func() error { return s.trial(s.size()).check(t.Context(), conn, nil, true) }
 	db.Exec("CREATE SCHEMA sexton; CREATE TABLE sexton.external_diffs (diff_id bigint, size bigint, sha256 bytea)")
-	require.ErrorContains(t, s.check(t.Context(), conn, digest), "0 of 2 diffs were moved as they must be, 24 texts are left")
+	require.ErrorContains(t, check(), "2 of 2 diffs that were not moved as they must be, and 24 texts in the database, remain")
 	db.Exec("UPDATE merge_request_diffs SET stored_externally = true; UPDATE merge_request_diff_files SET diff = NULL")
-	db.Exec("INSERT INTO sexton.external_diffs VALUES (1, $1, $2), (2, $1, $2)", digest.Size, digest.SHA256[:])
-	require.NoError(t, s.check(t.Context(), conn, digest))
+	sum := sha256.Sum256(sent.Bytes())
+	db.Exec("INSERT INTO sexton.external_diffs VALUES (1, $1, $2), (2, $1, $2)", size, sum[:])
+	require.NoError(t, check())
 	db.Exec("UPDATE sexton.external_diffs SET sha256 = 'x' WHERE diff_id = 2")
-	require.ErrorContains(t, s.check(t.Context(), conn, digest), "1 of 2 diffs")
+	require.ErrorContains(t, check(), "1 of 2 diffs")
 }
 
 func TestBigDiff(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, diffSet{name: "big", diffs: 1, files: 1, fileBytes: 3 * mib}, bigDiff(3))
-	require.Equal(t, diffSet{name: "big", diffs: 1, files: 64, fileBytes: 16 * mib}, bigDiff(1024))
+	require.Equal(t, diffSet{name: "big", diffs: 1, files: 1, fileBytes: 3 * mib}, bigDiff(nil, 3))
+	require.Equal(t, diffSet{name: "big", diffs: 1, files: 64, fileBytes: 16 * mib}, bigDiff(nil, 1024))
 }
 
 func TestRatios(t *testing.T) {

@@ -3,28 +3,26 @@ package bench
 import (
 	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// GroupReport compares two ways to get rid of a group.
-type GroupReport struct {
-	Head
-
-	// Set is one of GroupSets.
-	Set string `json:"set"`
-	// Projects and Rows are those of the group, the projects among the rows.
-	Projects int64     `json:"projects"`
-	Rows     int64     `json:"rows"`
-	Variants []Variant `json:"contenders"`
-	// RatioSeconds and RatioWAL compare the job with the one DELETE, RatioLongest its longest transaction with that.
-	RatioSeconds float64 `json:"ratio_seconds_to_native"`
-	RatioLongest float64 `json:"ratio_longest_statement_to_native"`
-	RatioWAL     float64 `json:"ratio_wal_to_native"`
-	// Foreground is null where it was not asked for.
-	Foreground []Foreground `json:"foreground"`
+// destructions says what Group compares: the job with one DELETE, the longest transaction of the job with that DELETE.
+func destructions() contest {
+	return contest{
+		name: "group", targets: "projects", single: true,
+		ratios: []contestRatio{
+			{"ratio_seconds_to_native", "seconds / native", func(c comparison) float64 {
+				return ratio(c.of(sexton).seconds, c.of(nativeCascade).seconds)
+			}, ""},
+			{"ratio_longest_statement_to_native", "longest statement / native", func(c comparison) float64 {
+				return ratio(c.of(sexton).statementMS.Max, c.of(nativeCascade).statementMS.P50)
+			}, "%.4f"},
+			{"ratio_wal_to_native", "WAL / native", wals(sexton, nativeCascade), ""},
+		},
+		work: "the group deleted",
+	}
 }
 
 // FlatGroup has its projects itself; DeepGroup has them in four levels of groups; RingGroup has issues that refer to each other in rings of 10.
@@ -144,27 +142,13 @@ func (f forest) transaction(ctx context.Context, conn *pgx.Conn) error {
 
 // Group destroys a group in two ways and measures what that takes, and what others feel of it. The cluster has to be one of the
 // job that destroys group 1, on behalf of user 1. The full size are 1,000 projects, with 100 issues of 9 notes each. Set is one of GroupSets.
-func Group(ctx context.Context, g *Cluster, set string, o Options) (_ Report, err error) {
+func Group(ctx context.Context, g *Cluster, set string, o Options) (*Report, error) {
 	f := forest{set: set, targets: max(10, int64(1000*o.Scale))}
 	f.spared = max(2, f.targets/10)
-	r := &GroupReport{Head: g.head("group", o), Set: set, Projects: f.targets}
 	found, err := g.compare(ctx, f, o)
 	if err != nil {
 		return nil, err
 	}
-	r.Rows, r.Variants, r.Foreground = found.rows, found.variants, found.foreground
-	native, ours := found.of(nativeCascade), found.of(sexton)
-	r.RatioSeconds, r.RatioWAL = ratio(ours.Seconds, native.Seconds), ratio(float64(ours.WALBytes), float64(native.WALBytes))
-	r.RatioLongest = ratio(ours.StatementMS.Max, native.StatementMS.P50)
-	return r, nil
-}
-
-// Text writes what was measured, the ratios, and the foreground where it was asked for.
-func (r *GroupReport) Text(w io.Writer) {
-	_, _ = fmt.Fprint(w, "variant\tseconds\trows/s\tWAL MB\t"+statementsHead)
-	for _, c := range r.Variants {
-		_, _ = fmt.Fprintf(w, "%s\t%.2f\t%.0f\t%.1f\t%s", words(c.Name), c.Seconds, c.RowsPerSecond, float64(c.WALBytes)/1e6, c.statements())
-	}
-	_, _ = fmt.Fprintf(w, "\nsexton / native\ttime %.2f\tlongest statement %.4f\tWAL %.2f\n", r.RatioSeconds, r.RatioLongest, r.RatioWAL)
-	r.ending(w, fmt.Sprintf("%s: %d projects, %d rows; ", r.Set, r.Projects, r.Rows), "", "", "the group deleted", []underLoad{{"group", r.Foreground}})
+	found.set, found.targets = set, f.targets
+	return destructions().report(g, o, found), nil
 }

@@ -3,43 +3,30 @@ package bench
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"sexton/internal/problem"
 	"sexton/internal/sleep"
 )
 
-// IdleReport is the cost of a worker without work.
-type IdleReport struct {
-	Benchmark string  `json:"benchmark"`
-	Server    Server  `json:"server"`
-	Seconds   float64 `json:"seconds"`
-	// RSSBytes is that of the process, which holds the benchmark as well; RSSBefore that before the worker
-	// was started. Null where the system does not tell.
-	RSSBytes  *int64 `json:"rss_bytes"`
-	RSSBefore *int64 `json:"rss_before_worker_bytes"`
-	// Anonymous is the part of it that is no page of a file: the others are mostly the program itself, and copies of it share them.
-	Anonymous *int64 `json:"rss_anonymous_bytes"`
-	// Transactions are those of the database by pg_stat_database, on a server that is not the benchmark's own with autovacuum's.
-	Transactions float64 `json:"transactions_per_minute"`
-	// Connections are the worker's.
-	Connections int `json:"connections"`
-}
-
 // settled is how long the worker is left alone before it counts as idle: River elects its leader, and the
 // server's counters, which an idle session hands in after ten seconds, contain the warm-up.
 const settled = 12 * time.Second
 
 // Idle watches a worker that has worked and has nothing to do any more.
-func Idle(ctx context.Context, s *Site, length time.Duration) (Report, error) {
-	r := &IdleReport{Benchmark: "idle", Server: s.Server, Seconds: length.Seconds(), RSSBefore: rss()}
+func Idle(ctx context.Context, s *Site, length time.Duration) (*Report, error) {
+	// On a server that is not the benchmark's own the transactions contain those of autovacuum. The part of the memory that is not
+	// anonymous are pages of files: mostly the program itself, and copies of it share them.
+	var perMinute float64
+	var connections int
+	var resident, anonymous *int64
+	before := rss()
 	err := s.withWorker(ctx, func(ctx context.Context) error {
 		s.Progress("waiting %s for the worker to settle", settled)
 		if err := sleep.For(ctx, min(settled, 2*length)); err != nil {
 			return err
 		}
-		before, err := s.transactions(ctx)
+		earlier, err := s.transactions(ctx)
 		if err != nil {
 			return err
 		}
@@ -52,12 +39,39 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (Report, error) {
 		if err != nil {
 			return err
 		}
-		r.RSSBytes, r.Anonymous = rss(), memory("/proc/self/status", "RssAnon:")
-		r.Transactions = round(float64(after-before)/time.Since(began).Minutes(), 1)
+		resident, anonymous = rss(), memory("/proc/self/status", "RssAnon:")
+		perMinute = round(float64(after-earlier)/time.Since(began).Minutes(), 1)
 		const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND application_name LIKE 'sexton%'"
-		return problem.Doing(s.Admin.QueryRow(ctx, sessions, s.Pool.Config().ConnConfig.Database).Scan(&r.Connections), "count sessions")
+		return problem.Doing(s.Admin.QueryRow(ctx, sessions, s.Pool.Config().ConnConfig.Database).Scan(&connections), "count sessions")
 	})
-	return r, err
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Row: Row{
+		{"benchmark", "", "", "idle"},
+		{"server", "", "", s.Server},
+		{"seconds", "", "", length.Seconds()},
+		{"rss_bytes", "", "", resident},
+		{"rss_before_worker_bytes", "", "", before},
+		{"rss_anonymous_bytes", "", "", anonymous},
+		{"transactions_per_minute", "", "", perMinute},
+		{"connections", "", "", connections},
+	}}
+	line := func(what, format string, value any, remark string) Row {
+		return Row{{"", "", "%s", what}, {"", "", format, value}, {"", "", "%s", remark}}
+	}
+	var lines []Row
+	if resident != nil && before != nil {
+		grown := fmt.Sprintf("%.2f x that before the worker was started", ratio(float64(*resident), float64(*before)))
+		lines = append(lines, line("resident memory", "%.1f MiB", mebibytes(resident), grown))
+	}
+	if anonymous != nil {
+		lines = append(lines, line("of that anonymous", "%.1f MiB", mebibytes(anonymous), "the rest are pages of the program, which copies share"))
+	}
+	r.show(append(lines, line("transactions per minute", "%.0f", perMinute, "by pg_stat_database; on a given server autovacuum's included"),
+		line("connections", "%d", connections, ""))...)
+	r.notef("watched for %g s; %s", length.Seconds(), s.Server)
+	return r, nil
 }
 
 // StopAutovacuum ends it on a server of the benchmark's own: after the warm-up it has more transactions than an idle worker.
@@ -80,17 +94,3 @@ func (s *Site) transactions(ctx context.Context) (int64, error) {
 
 // rss is the resident memory of this process in bytes, as Linux tells it.
 func rss() *int64 { return memory("/proc/self/status", "VmRSS:") }
-
-// Text writes a few lines.
-func (r *IdleReport) Text(w io.Writer) {
-	if r.RSSBytes != nil && r.RSSBefore != nil {
-		_, _ = fmt.Fprintf(w, "resident memory\t%.1f MiB\t%.2f x that before the worker was started\n",
-			float64(*r.RSSBytes)/(1<<20), ratio(float64(*r.RSSBytes), float64(*r.RSSBefore)))
-	}
-	if r.Anonymous != nil {
-		_, _ = fmt.Fprintf(w, "of that anonymous\t%.1f MiB\tthe rest are pages of the program, which copies share\n", float64(*r.Anonymous)/(1<<20))
-	}
-	_, _ = fmt.Fprintf(w, "transactions per minute\t%.0f\tby pg_stat_database; on a given server autovacuum's included\n", r.Transactions)
-	_, _ = fmt.Fprintf(w, "connections\t%d\n", r.Connections)
-	_, _ = fmt.Fprintf(w, "\nwatched for %g s; %s\n", r.Seconds, r.Server)
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -58,32 +57,6 @@ type NotifyOptions struct {
 // lead is the part of a turn ahead of what is measured: the worker has got into its rhythm, and does as much as comes in.
 func (o NotifyOptions) lead() time.Duration { return o.Turn / 2 }
 
-// NotifyReport compares what clients get done that each delete one parent per transaction.
-type NotifyReport struct {
-	Benchmark string   `json:"benchmark"`
-	Server    Server   `json:"server"`
-	Seconds   float64  `json:"seconds_per_turn"`
-	Rounds    int      `json:"rounds"`
-	Commits   []Commit `json:"commits"`
-}
-
-// Commit is one cell of the comparison. Its figures are medians of the rounds.
-type Commit struct {
-	Variant   string  `json:"variant"`
-	Clients   int     `json:"clients"`
-	PerSecond float64 `json:"commits_per_second"`
-	// Ratio compares with tombstones_only in the same round; half of the rounds are between the quartiles.
-	Ratio     float64    `json:"ratio_to_tombstones_only"`
-	Quartiles [2]float64 `json:"ratio_quartiles"`
-	// ClientCPU is how much the clients' sessions need for a commit, CPU how much all sessions, clients and worker need, in microseconds: a busy
-	// machine changes it less. RatioCPU is tombstones_only's CPU by this one. Nil where the server's processes cannot be seen.
-	ClientCPU *float64 `json:"client_session_cpu_us"`
-	CPU       *float64 `json:"cpu_us"`
-	RatioCPU  *float64 `json:"ratio_of_cpu"`
-	// Notifications are those of all rounds that a listener of the same channel got.
-	Notifications int64 `json:"notifications"`
-}
-
 // turn has the figures of one measurement. CPU is per commit, in microseconds.
 type turn struct {
 	rate, clientCPU, cpu float64
@@ -93,8 +66,7 @@ type turn struct {
 
 // Notify measures the cost of waking the worker. A listener is connected all the time, as each notification
 // also costs for those whom it reaches, and so is the worker, which is paused where it is not to take part.
-func Notify(ctx context.Context, s *Site, o NotifyOptions) (Report, error) {
-	r := &NotifyReport{Benchmark: "notify", Server: s.Server, Seconds: o.Turn.Seconds(), Rounds: o.Rounds}
+func Notify(ctx context.Context, s *Site, o NotifyOptions) (*Report, error) {
 	if err := s.exec(ctx, "create the trigger that notifies each time", `
 		CREATE FUNCTION notify_each() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NOTIFY sexton_wake, 'each'; RETURN NULL; END $$;
 		CREATE TRIGGER notify_each AFTER INSERT ON `+tombstones+` FOR EACH STATEMENT EXECUTE FUNCTION notify_each();
@@ -106,22 +78,38 @@ func Notify(ctx context.Context, s *Site, o NotifyOptions) (Report, error) {
 		return nil, err
 	}
 	defer listener.close()
+	var figures []Row
 	err = s.withWorker(ctx, func(ctx context.Context) error {
 		if err := s.pause(ctx); err != nil {
 			return err
 		}
 		for _, clients := range o.Clients {
-			if err := r.compare(ctx, s, o, clients, listener); err != nil {
+			found, err := s.compareStates(ctx, o, clients, listener)
+			if err != nil {
 				return fmt.Errorf("with %d clients: %w", clients, err)
 			}
+			figures = append(figures, found...)
 		}
 		return nil
 	})
-	return r, err
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Row: Row{
+		{"benchmark", "", "", "notify"},
+		{"server", "", "", s.Server},
+		{"seconds_per_turn", "", "", o.Turn.Seconds()},
+		{"rounds", "", "", o.Rounds},
+		{"commits", "", "", figures},
+	}}
+	r.show(figures...)
+	r.notef("medians of %d rounds, in each of which every variant has a turn of %g s; ratios are of turns of one round; "+
+		"one DELETE by primary key per transaction, CPU per commit; clients, server and worker share the machine; %s", o.Rounds, o.Turn.Seconds(), s.Server)
+	return r, nil
 }
 
-// compare measures all variants with so many clients.
-func (r *NotifyReport) compare(ctx context.Context, s *Site, o NotifyOptions, clients int, listener *listener) error {
+// compareStates measures all variants with so many clients.
+func (s *Site) compareStates(ctx context.Context, o NotifyOptions, clients int, listener *listener) (figures []Row, err error) {
 	turns := map[string][]turn{}
 	states := notifyStates()
 	for round := range o.Rounds {
@@ -130,35 +118,48 @@ func (r *NotifyReport) compare(ctx context.Context, s *Site, o NotifyOptions, cl
 			s.Progress("%d clients, round %d of %d, %s", clients, round+1, o.Rounds, v.name)
 			found, err := s.commits(ctx, v, clients, o, listener)
 			if err != nil {
-				return fmt.Errorf("measure %s: %w", v.name, err)
+				return nil, fmt.Errorf("measure %s: %w", v.name, err)
 			}
 			turns[v.name] = append(turns[v.name], found)
 		}
 	}
 	for _, v := range states {
-		c := commitOf(turns[v.name], turns[tombstonesOnly])
-		c.Variant, c.Clients = v.name, clients
-		r.Commits = append(r.Commits, c)
+		row := append(Row{{"clients", "clients", "%d", clients}}, variantFigure("variant", v.name)...)
+		figures = append(figures, append(row, commitFigures(turns[v.name], turns[tombstonesOnly])...))
 	}
-	return nil
+	return figures, nil
 }
 
-// commitOf sums up the turns of a variant, each beside that of the base in the same round.
-func commitOf(turns, base []turn) (c Commit) {
+// commitFigures are the medians of a variant's turns, each beside that of the base in the same round; half of the ratios are between the quartiles.
+// The CPU of the clients' sessions, and of all sessions, clients and worker, is in microseconds per commit: a busy machine changes it less. It
+// is null where the server's processes cannot be seen. Notifications are those of all rounds that a listener of the same channel got.
+func commitFigures(turns, base []turn) Row {
 	var rates, ratios, clientCPU, cpu, ratiosCPU []float64
+	var heard int64
 	for i, t := range turns {
-		c.Notifications += t.heard
+		heard += t.heard
 		rates, ratios = append(rates, t.rate), append(ratios, ratio(t.rate, base[i].rate))
 		if t.seen && base[i].seen {
 			clientCPU, cpu, ratiosCPU = append(clientCPU, t.clientCPU), append(cpu, t.cpu), append(ratiosCPU, ratio(base[i].cpu, t.cpu))
 		}
 	}
-	c.PerSecond, c.Ratio = round(median(rates), 0), median(ratios)
-	c.Quartiles = [2]float64{quantile(ratios, 0.25), quantile(ratios, 0.75)}
-	if len(cpu) == len(turns) {
-		c.ClientCPU, c.CPU, c.RatioCPU = new(round(median(clientCPU), 1)), new(round(median(cpu), 1)), new(median(ratiosCPU))
+	seen := func(numbers []float64, digits int) any {
+		if len(cpu) < len(turns) {
+			return nil
+		}
+		return round(median(numbers), digits)
 	}
-	return c
+	low, high := quantile(ratios, 0.25), quantile(ratios, 0.75)
+	return Row{
+		{"commits_per_second", "commits/s", "%.0f", round(median(rates), 0)},
+		{"ratio_to_tombstones_only", "ratio to tombstones only", "%.2f", median(ratios)},
+		{"ratio_quartiles", "", "", [2]float64{low, high}},
+		{"", "quartiles", "%s", fmt.Sprintf("%.2f to %.2f", low, high)},
+		{"client_session_cpu_us", "clients' sessions us", "%.1f", seen(clientCPU, 1)},
+		{"cpu_us", "all CPU us", "%.1f", seen(cpu, 1)},
+		{"ratio_of_cpu", "ratio of CPU", "%.2f", seen(ratiosCPU, 4)},
+		{"notifications", "notifications", "%d", heard},
+	}
 }
 
 // commits fills the table and measures how many parents the clients delete.
@@ -363,19 +364,4 @@ func (s *Site) listen(ctx context.Context) (*listener, error) {
 		counting.Wait()
 		closeConn()
 	}}, nil
-}
-
-// Text writes a table.
-func (r *NotifyReport) Text(w io.Writer) {
-	_, _ = fmt.Fprintln(w, "clients\tvariant\tcommits/s\tratio to tombstones only\tquartiles\tclients' sessions us\tall CPU us\tratio of CPU\tnotifications")
-	for _, c := range r.Commits {
-		cpu := "\t\t"
-		if c.CPU != nil {
-			cpu = fmt.Sprintf("%.1f\t%.1f\t%.2f", *c.ClientCPU, *c.CPU, *c.RatioCPU)
-		}
-		_, _ = fmt.Fprintf(w, "%d\t%s\t%.0f\t%.2f\t%.2f to %.2f\t%s\t%d\n",
-			c.Clients, words(c.Variant), c.PerSecond, c.Ratio, c.Quartiles[0], c.Quartiles[1], cpu, c.Notifications)
-	}
-	_, _ = fmt.Fprintf(w, "\nmedians of %d rounds, in each of which every variant has a turn of %g s; ratios are of turns of one round; "+
-		"one DELETE by primary key per transaction, CPU per commit; clients, server and worker share the machine; %s\n", r.Rounds, r.Seconds, r.Server)
 }

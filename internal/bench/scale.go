@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime/debug"
 	"time"
 
+	"sexton/internal/each"
 	"sexton/internal/latency"
 )
 
@@ -36,38 +36,6 @@ type ScaleOptions struct {
 	OldSnapshot bool
 }
 
-// ScaleReport is the cost of a row by the size of the backlog.
-type ScaleReport struct {
-	Benchmark string      `json:"benchmark"`
-	Server    Server      `json:"server"`
-	Pace      string      `json:"pace"`
-	Sizes     []ScaleSize `json:"sizes"`
-}
-
-// ScaleSize is one size. Every deleted parent has one child: one row is one tombstone.
-type ScaleSize struct {
-	Tombstones  int64 `json:"tombstones"`
-	OldSnapshot bool  `json:"old_snapshot"`
-	// Rounds were measured; Seconds and Passes are of the median one.
-	Rounds  int     `json:"rounds"`
-	Seconds float64 `json:"seconds"`
-	Passes  int     `json:"passes"`
-	// MicrosecondsPerRow is the mean over the whole backlog, Ratio its ratio to that of the smallest backlog.
-	MicrosecondsPerRow float64 `json:"us_per_row"`
-	Ratio              float64 `json:"ratio_to_smallest"`
-	// SpeedRatio is the speed relative to that without the old snapshot; null without.
-	SpeedRatio *float64 `json:"ratio_speed_to_no_snapshot"`
-	// QueueMS are the statements that look for tombstones and load them, StatementMS those on the child table.
-	QueueMS     latency.Percentiles `json:"queue_statement_ms"`
-	StatementMS latency.Percentiles `json:"statement_ms"`
-	// AfterQueueMS are like QueueMS, but of later passes for one parent each: they may have to step over all
-	// that is gone from the queue, and its end is where that was.
-	AfterQueueMS latency.Percentiles `json:"after_queue_statement_ms"`
-	// PeakRSSBytes is the most that this process had in memory, the benchmark itself included; null where the
-	// system does not tell.
-	PeakRSSBytes *int64 `json:"peak_rss_bytes"`
-}
-
 // Backlogs are the sizes from the smallest to most.
 func Backlogs(most int64) (sizes []int64) {
 	for size := int64(SmallestBacklog); size <= most; size *= 10 {
@@ -76,42 +44,46 @@ func Backlogs(most int64) (sizes []int64) {
 	return sizes
 }
 
-// Scale drains ever larger backlogs.
-func (o *ScaleOptions) Scale(ctx context.Context, g *Cluster) (Report, error) {
-	r := &ScaleReport{Benchmark: "scale", Server: g.Server, Pace: g.Pace}
+// Scale drains ever larger backlogs. Every deleted parent has one child: one row is one tombstone.
+func (o *ScaleOptions) Scale(ctx context.Context, g *Cluster) (*Report, error) {
+	var figures []Row
+	smallest := map[bool]float64{}
 	for _, size := range o.Sizes {
 		found, err := g.backlog(ctx, size, o.OldSnapshot)
 		if err != nil {
 			return nil, fmt.Errorf("measure backlog of %d: %w", size, err)
 		}
-		r.Sizes = append(r.Sizes, found...)
-	}
-	for i := range r.Sizes {
-		smallest := r.Sizes[0]
-		if r.Sizes[i].OldSnapshot {
-			smallest = r.Sizes[1]
+		for _, one := range found {
+			if smallest[one.oldSnapshot] == 0 {
+				smallest[one.oldSnapshot] = one.perRow()
+			}
+			figures = append(figures, one.figures(smallest[one.oldSnapshot], found[0].perRow()))
 		}
-		r.Sizes[i].Ratio = ratio(r.Sizes[i].MicrosecondsPerRow, smallest.MicrosecondsPerRow)
 	}
+	r := &Report{Row: Row{{"benchmark", "", "", "scale"}, {"server", "", "", g.Server}, {"pace", "", "", g.Pace}, {"sizes", "", "", figures}}}
+	r.show(figures...)
+	r.notef("one child per tombstone; median of %d rounds, from %d tombstones on one; later: passes for %d parents deleted one by one after the backlog",
+		scaleRounds, bigBacklog, afterwards)
+	r.notef("memory is that of this process, the benchmark included; pace %s; %s", g.Pace, g.Server)
 	return r, nil
 }
 
-// backlog measures one size: without an old snapshot, and with one where asked for.
-func (g *Cluster) backlog(ctx context.Context, size int64, oldSnapshot bool) (_ []ScaleSize, err error) {
-	set := dataSet{
-		name: "backlog", targets: size, spared: size / 10, tables: []string{"children"}, rows: size + size/10, parentOf: "n",
-	}
-	fill := set.fill()
-	for first := int64(1); first <= size; first += parentsAtATime {
-		fill = append(fill, fmt.Sprintf("DELETE FROM parents WHERE id BETWEEN %d AND %d", first, min(size, first+parentsAtATime-1)))
-	}
-	g.Progress("%d tombstones: making them", size)
-	data, err := g.template(ctx, set.create(), set.definitions(), fill...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, data.drop()) }()
+// backlogSet is a data set whose parents are deleted before it is copied.
+type backlogSet struct{ dataSet }
 
+func (s backlogSet) fill() []string {
+	statements := s.dataSet.fill()
+	for first := int64(1); first <= s.targets; first += parentsAtATime {
+		statements = append(statements, fmt.Sprintf("DELETE FROM parents WHERE id BETWEEN %d AND %d", first, min(s.targets, first+parentsAtATime-1)))
+	}
+	return statements
+}
+
+// backlog measures one size: without an old snapshot, and with one where asked for.
+func (g *Cluster) backlog(ctx context.Context, size int64, oldSnapshot bool) (sizes []backlogSize, err error) {
+	set := backlogSet{dataSet{
+		name: "backlog", targets: size, spared: size / 10, tables: []string{"children"}, rows: size + size/10, parentOf: "n",
+	}}
 	rounds, variants := scaleRounds, []bool{false}
 	if size >= bigBacklog {
 		rounds = 1
@@ -119,28 +91,71 @@ func (g *Cluster) backlog(ctx context.Context, size int64, oldSnapshot bool) (_ 
 	if oldSnapshot {
 		variants = append(variants, true)
 	}
-	runs := map[bool][]backlogRun{}
-	err = inTurn(rounds, variants, func(round int, oldSnapshot bool) error {
-		held := ""
-		if oldSnapshot {
-			held = ", beside an old snapshot"
+	g.Progress("%d tombstones: making them", size)
+	err = g.with(ctx, set, func(data *template) error {
+		found, err := inTurn(rounds, variants, func(round int, oldSnapshot bool) (backlogRun, error) {
+			held := ""
+			if oldSnapshot {
+				held = ", beside an old snapshot"
+			}
+			g.Progress("%d tombstones: round %d of %d%s", size, round, rounds, held)
+			return g.drainBacklog(ctx, data, set.dataSet, oldSnapshot)
+		})
+		for i, runs := range found {
+			sizes = append(sizes, sumUp(size, variants[i], runs))
 		}
-		g.Progress("%d tombstones: round %d of %d%s", size, round, rounds, held)
-		run, err := g.drainBacklog(ctx, data, set, oldSnapshot)
-		runs[oldSnapshot] = append(runs[oldSnapshot], run)
 		return err
 	})
-	if err != nil {
-		return nil, err
+	return sizes, err
+}
+
+// backlogSize is one size, with the figures of its rounds.
+type backlogSize struct {
+	backlogRun
+
+	tombstones  int64
+	oldSnapshot bool
+	rounds      int
+}
+
+// perRow is the mean over the whole backlog in microseconds.
+func (s backlogSize) perRow() float64 {
+	return round(float64(s.took.Microseconds())/float64(s.tombstones), 3)
+}
+
+// figures compares with the smallest size, and with the same size without an old snapshot.
+func (s backlogSize) figures(smallest, without float64) Row {
+	queue, later, statements := latency.Of(s.queue), latency.Of(s.after), latency.Of(s.children)
+	snapshot, speed := "no", any(nil)
+	if s.oldSnapshot {
+		snapshot, speed = "yes", ratio(without, s.perRow())
 	}
-	sizes := make([]ScaleSize, len(variants))
-	for i := range sizes {
-		sizes[i] = scaleSize(size, runs[variants[i]])
-		if variants[i] {
-			sizes[i].OldSnapshot, sizes[i].SpeedRatio = true, new(ratio(sizes[0].MicrosecondsPerRow, sizes[i].MicrosecondsPerRow))
-		}
+	return Row{
+		{"tombstones", "tombstones", "%d", s.tombstones},
+		{"old_snapshot", "", "", s.oldSnapshot},
+		{"", "old snapshot", "%s", snapshot},
+		{"rounds", "", "", s.rounds},
+		{"seconds", "", "", round(s.took.Seconds(), 4)},
+		{"us_per_row", "us/row", "%.2f", s.perRow()},
+		{"ratio_to_smallest", "ratio to smallest", "%.2f", ratio(s.perRow(), smallest)},
+		{"ratio_speed_to_no_snapshot", "speed to no snapshot", "%.2f", speed},
+		// Statements that look for tombstones and load them.
+		{"queue_statement_ms", "", "", queue},
+		{"", "queue p50 ms", "%.2f", queue.P50},
+		{"", "p99 ms", "%.2f", queue.P99},
+		{"", "max ms", "%.2f", queue.Max},
+		// The same of later passes for one parent each: they may have to step over all that is gone from the queue, and its end is where that was.
+		{"after_queue_statement_ms", "", "", later},
+		{"", "later queue p50 ms", "%.2f", later.P50},
+		{"", "max ms", "%.2f", later.Max},
+		// Those on the child table.
+		{"statement_ms", "", "", statements},
+		{"", "statement p99 ms", "%.2f", statements.P99},
+		// The most that this process had in memory, the benchmark itself included.
+		{"peak_rss_bytes", "", "", s.peak},
+		{"", "peak RSS MiB", "%.1f", mebibytes(s.peak)},
+		{"passes", "passes", "%d", s.passes},
 	}
-	return sizes, nil
 }
 
 // backlogRun is the report of one drain of a backlog.
@@ -152,21 +167,17 @@ type backlogRun struct {
 	peak *int64
 }
 
-// scaleSize sums up the rounds of one size.
-func scaleSize(size int64, runs []backlogRun) ScaleSize {
-	s := ScaleSize{Tombstones: size, Rounds: len(runs)}
-	var took, queue, children, after []time.Duration
+// sumUp takes the median time of the rounds, and the most passes and memory.
+func sumUp(tombstones int64, oldSnapshot bool, runs []backlogRun) backlogSize {
+	s := backlogSize{tombstones: tombstones, oldSnapshot: oldSnapshot, rounds: len(runs)}
 	for _, run := range runs {
-		took, queue = append(took, run.took), append(queue, run.queue...)
-		children, after = append(children, run.children...), append(after, run.after...)
-		s.Passes = max(s.Passes, run.passes)
-		if s.PeakRSSBytes == nil || run.peak != nil && *run.peak > *s.PeakRSSBytes {
-			s.PeakRSSBytes = run.peak
+		s.queue, s.children, s.after = append(s.queue, run.queue...), append(s.children, run.children...), append(s.after, run.after...)
+		s.passes = max(s.passes, run.passes)
+		if s.peak == nil || run.peak != nil && *run.peak > *s.peak {
+			s.peak = run.peak
 		}
 	}
-	middle := median(took)
-	s.Seconds, s.MicrosecondsPerRow = round(middle.Seconds(), 4), round(float64(middle.Microseconds())/float64(size), 3)
-	s.QueueMS, s.StatementMS, s.AfterQueueMS = latency.Of(queue), latency.Of(children), latency.Of(after)
+	s.took = median(each.Of(runs, func(run backlogRun) time.Duration { return run.took }))
 	return s
 }
 
@@ -225,29 +236,4 @@ func holdSnapshot(ctx context.Context, url string) (release func(), err error) {
 func forgetPeak() {
 	debug.FreeOSMemory()
 	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0o600)
-}
-
-// Text writes a table.
-func (r *ScaleReport) Text(w io.Writer) {
-	_, _ = fmt.Fprintln(w, "tombstones\told snapshot\tus/row\tratio to smallest\tspeed to no snapshot\t"+
-		"queue p50 ms\tp99 ms\tmax ms\tlater queue p50 ms\tmax ms\tstatement p99 ms\tpeak RSS MiB\tpasses")
-	for _, s := range r.Sizes {
-		snapshot, speed, peak := "no", "", ""
-		if s.OldSnapshot {
-			snapshot = "yes"
-		}
-		if s.SpeedRatio != nil {
-			speed = fmt.Sprintf("%.2f", *s.SpeedRatio)
-		}
-		if s.PeakRSSBytes != nil {
-			peak = fmt.Sprintf("%.1f", float64(*s.PeakRSSBytes)/(1<<20))
-		}
-		_, _ = fmt.Fprintf(w, "%d\t%s\t%.2f\t%.2f\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%s\t%d\n",
-			s.Tombstones, snapshot, s.MicrosecondsPerRow, s.Ratio, speed, s.QueueMS.P50, s.QueueMS.P99, s.QueueMS.Max,
-			s.AfterQueueMS.P50, s.AfterQueueMS.Max, s.StatementMS.P99, peak, s.Passes)
-	}
-	_, _ = fmt.Fprintf(w, "\none child per tombstone; median of %d rounds, from %d tombstones on one; "+
-		"later: passes for %d parents deleted one by one after the backlog\n",
-		scaleRounds, bigBacklog, afterwards)
-	_, _ = fmt.Fprintf(w, "memory is that of this process, the benchmark included; pace %s; %s\n", r.Pace, r.Server)
 }

@@ -3,7 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
-	"io"
+	"slices"
 	"time"
 
 	"sexton/internal/latency"
@@ -32,29 +32,8 @@ const nativeChild = "native_1_child"
 // triggerRounds are interleaved: a round measures every state.
 const triggerRounds = 3
 
-// TriggerReport is the cost of the triggers for one DELETE.
-type TriggerReport struct {
-	Benchmark string `json:"benchmark"`
-	Server    Server `json:"server"`
-	Rounds    int    `json:"rounds"`
-	Costs     []Cost `json:"costs"`
-}
-
-// Cost is one cell of the comparison.
-type Cost struct {
-	Rows    int    `json:"rows"`
-	Variant string `json:"variant"`
-	// Statements were measured, MS is their median.
-	Statements int     `json:"statements"`
-	MS         float64 `json:"ms"`
-	Ratio      float64 `json:"ratio_to_no_trigger"`
-	// RatioNative is the ratio to one native foreign key whose child table is empty.
-	RatioNative float64 `json:"ratio_to_native_1_child"`
-}
-
 // Trigger measures autocommitted deletes of 1, 100, 10,000 and 1,000,000 rows by primary key, of at most most.
-func Trigger(ctx context.Context, s *Site, most int) (Report, error) {
-	r := &TriggerReport{Benchmark: "trigger", Server: s.Server, Rounds: triggerRounds}
+func Trigger(ctx context.Context, s *Site, most int) (*Report, error) {
 	for _, v := range triggerStates() {
 		for n := range v.children {
 			if err := s.exec(ctx, "create child table", fmt.Sprintf(`
@@ -65,32 +44,38 @@ func Trigger(ctx context.Context, s *Site, most int) (Report, error) {
 			}
 		}
 	}
+	states := triggerStates()
+	var costs []Row
 	for _, size := range []struct{ rows, statements int }{{1, 100}, {100, 34}, {10_000, 3}, {1_000_000, 1}} {
 		if size.rows > most {
 			break
 		}
-		took := map[string][]time.Duration{}
-		err := inTurn(triggerRounds, triggerStates(), func(_ int, v triggerState) error {
+		rounds, err := inTurn(triggerRounds, states, func(_ int, v triggerState) ([]time.Duration, error) {
 			s.Progress("%d rows, %s", size.rows, v.name)
-			durations, err := s.deletes(ctx, v, size.rows, size.statements)
-			if err != nil {
-				return fmt.Errorf("measure %s with %d rows: %w", v.name, size.rows, err)
-			}
-			took[v.name] = append(took[v.name], durations...)
-			return nil
+			took, err := s.deletes(ctx, v, size.rows, size.statements)
+			return took, problem.Doing(err, "measure %s with %d rows", v.name, size.rows)
 		})
 		if err != nil {
 			return nil, err
 		}
-		base, native := median(took[noTrigger]), median(took[nativeChild])
-		for _, v := range triggerStates() {
-			middle := median(took[v.name])
-			r.Costs = append(r.Costs, Cost{
-				Rows: size.rows, Variant: v.name, Statements: len(took[v.name]),
-				MS: latency.Milliseconds(middle), Ratio: ratio(float64(middle), float64(base)), RatioNative: ratio(float64(middle), float64(native)),
-			})
+		took, medians := map[string][]time.Duration{}, map[string]float64{}
+		for i, v := range states {
+			took[v.name] = slices.Concat(rounds[i]...)
+			medians[v.name] = float64(median(took[v.name]))
+		}
+		for _, v := range states {
+			middle := medians[v.name]
+			costs = append(costs, append(append(Row{{"rows", "rows", "%d", size.rows}}, variantFigure("variant", v.name)...), Row{
+				{"ms", "ms", "%.3f", latency.Milliseconds(time.Duration(middle))},
+				{"ratio_to_no_trigger", "ratio to no trigger", "%.2f", ratio(middle, medians[noTrigger])},
+				{"ratio_to_native_1_child", "to one native child", "%.2f", ratio(middle, medians[nativeChild])},
+				{"statements", "statements", "%d", len(took[v.name])},
+			}...))
 		}
 	}
+	r := &Report{Row: Row{{"benchmark", "", "", "trigger"}, {"server", "", "", s.Server}, {"rounds", "", "", triggerRounds}, {"costs", "", "", costs}}}
+	r.show(costs...)
+	r.notef("median of all statements of %d interleaved rounds, one DELETE by primary key each; %s", triggerRounds, s.Server)
 	return r, nil
 }
 
@@ -122,13 +107,4 @@ func (s *Site) deletes(ctx context.Context, v triggerState, rows, statements int
 		}
 	}
 	return durations, nil
-}
-
-// Text writes a table.
-func (r *TriggerReport) Text(w io.Writer) {
-	_, _ = fmt.Fprintln(w, "rows\tvariant\tms\tratio to no trigger\tto one native child\tstatements")
-	for _, c := range r.Costs {
-		_, _ = fmt.Fprintf(w, "%d\t%s\t%.3f\t%.2f\t%.2f\t%d\n", c.Rows, words(c.Variant), c.MS, c.Ratio, c.RatioNative, c.Statements)
-	}
-	_, _ = fmt.Fprintf(w, "\nmedian of all statements of %d interleaved rounds, one DELETE by primary key each; %s\n", r.Rounds, r.Server)
 }

@@ -4,31 +4,23 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 
 	"sexton/internal/problem"
 )
 
-// UndoReport compares a drain that keeps what it deletes with one that does not, and the way back with a COPY of the same rows.
-type UndoReport struct {
-	Head
-
-	Sets []UndoSet `json:"sets"`
-}
-
-// UndoSet is the comparison on one data set.
-type UndoSet struct {
-	Set string `json:"set"`
-	// Parents are deleted, Rows are their children. Both come back.
-	Parents int64 `json:"parents"`
-	Rows    int64 `json:"rows"`
-
-	Variants []Variant `json:"contenders"`
-
-	// RatioDrain and RatioRestore compare rows per second: more is better.
-	RatioDrain   float64 `json:"ratio_drain_to_off"`
-	RatioWAL     float64 `json:"ratio_wal_to_off"`
-	RatioRestore float64 `json:"ratio_restore_to_copy"`
+// undos says what Undo compares: a drain that keeps what it deletes with one that does not, and the way back with a COPY of the same rows.
+func undos() contest {
+	return contest{
+		name: "undo", targets: "parents",
+		ratios: []contestRatio{
+			{"ratio_drain_to_off", "drain on / off", speeds(undoOn, undoOff), ""},
+			{"ratio_wal_to_off", "WAL on / off", wals(undoOn, undoOff), ""},
+			{"ratio_restore_to_copy", "restore / COPY", func(c comparison) float64 {
+				return ratio(c.of(undoOff).restored.Seconds(), c.of(undoOn).restored.Seconds())
+			}, ""},
+		},
+		how: ", limits of a pass lifted", note: "off: the rows come back by COPY, one table at a time",
+	}
 }
 
 // Large is the data set with 50 parents that have 100 children of 20 KB each. The other is that of the drain, wide, with values that do not compress.
@@ -52,8 +44,7 @@ type keptSet struct {
 
 // Undo deletes parents, lets their children go, and brings all of them back: by COPY where undo is off, and by undo where it is on. Keeping is
 // the cluster with undo on.
-func Undo(ctx context.Context, g, keeping *Cluster, o Options) (_ Report, err error) {
-	r := &UndoReport{Head: g.head("undo", o)}
+func Undo(ctx context.Context, g, keeping *Cluster, o Options) (*Report, error) {
 	newSet := func(name string, scale float64) (keptSet, error) {
 		s, err := newDataSet(Wide, scale)
 		s.name, s.filler = name, "left(md5(n::text) || md5((-n)::text) || md5(n::text || 'x'), 70)"
@@ -65,32 +56,7 @@ func Undo(ctx context.Context, g, keeping *Cluster, o Options) (_ Report, err er
 		}
 		return keptSet{s, keeping}, err
 	}
-	r.Sets, err = compareSets(ctx, g, o, newSet, func(set keptSet, found comparison) UndoSet {
-		out := UndoSet{Set: set.name, Parents: set.targets, Rows: found.rows, Variants: found.variants}
-		for i, c := range found.variants {
-			out.Variants[i].RestoredPerSecond = round(float64(out.Parents+out.Rows)/c.restored.Seconds(), 0)
-		}
-		off, on := out.Variants[0], out.Variants[1]
-		out.RatioDrain, out.RatioWAL = ratio(on.RowsPerSecond, off.RowsPerSecond), ratio(float64(on.WALBytes), float64(off.WALBytes))
-		out.RatioRestore = ratio(on.RestoredPerSecond, off.RestoredPerSecond)
-		return out
-	})
-	return r, err
-}
-
-// Text writes what was measured, and the ratios.
-func (r *UndoReport) Text(w io.Writer) {
-	_, _ = fmt.Fprint(w, "set\tundo\trows/s\tWAL MB\trestored rows/s\t"+statementsHead)
-	for _, s := range r.Sets {
-		for _, c := range s.Variants {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%.0f\t%.1f\t%.0f\t%s", s.Set, c.Name, c.RowsPerSecond, float64(c.WALBytes)/1e6, c.RestoredPerSecond, c.statements())
-		}
-	}
-	_, _ = fmt.Fprintln(w, "\nset\tdrain on / off\tWAL on / off\trestore / COPY\trows")
-	for _, s := range r.Sets {
-		_, _ = fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\t%d\n", s.Set, s.RatioDrain, s.RatioWAL, s.RatioRestore, s.Rows)
-	}
-	r.ending(w, "", ", limits of a pass lifted", "off: the rows come back by COPY, one table at a time\n", "", nil)
+	return compareSets(ctx, g, o, undos(), newSet)
 }
 
 func (s keptSet) variants() []variant {

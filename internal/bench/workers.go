@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -13,65 +12,56 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// WorkersReport compares numbers of workers and of databases.
-type WorkersReport struct {
-	Head
-
-	// Rows are those of each database.
-	Rows  int64         `json:"rows"`
-	Crews []WorkersCrew `json:"crews"`
-}
-
-// WorkersCrew is so many workers on so many databases of one server, and what they got done together.
-type WorkersCrew struct {
-	Databases int     `json:"databases"`
-	Workers   int     `json:"workers"`
-	Seconds   float64 `json:"seconds"`
-	// RowsPerSecond are those of all databases. Ratio compares them with those of one worker on one.
-	RowsPerSecond float64 `json:"rows_per_second"`
-	Ratio         float64 `json:"ratio_to_one_worker"`
-}
+// crew is a number of workers on a number of databases of one server.
+type crew struct{ databases, workers int }
 
 // heldPause is the pause of a worker while another one has the lease.
 const heldPause = 250 * time.Millisecond
 
 // Workers drains the set wide by 1, 2 and 4 workers on one database, and by a worker each on 2 and 4 databases.
-func (o *Options) Workers(ctx context.Context, g *Cluster) (_ Report, err error) {
-	r := &WorkersReport{Head: g.head("workers", *o)}
-	for _, n := range [][2]int{{1, 1}, {1, 2}, {1, 4}, {2, 2}, {4, 4}} {
-		r.Crews = append(r.Crews, WorkersCrew{Databases: n[0], Workers: n[1]})
-	}
+func (o *Options) Workers(ctx context.Context, g *Cluster) (*Report, error) {
+	crews := []crew{{1, 1}, {1, 2}, {1, 4}, {2, 2}, {4, 4}}
 	set, err := newDataSet(Wide, o.Scale)
 	if err != nil {
 		return nil, err
 	}
+	var rows int64
+	var took [][]time.Duration
 	g.Progress("making the rows")
-	data, err := g.template(ctx, set.create(), set.definitions(), set.fill()...)
+	err = g.with(ctx, set, func(data *template) (err error) {
+		took, err = inTurn(o.Rounds, crews, func(round int, c crew) (took time.Duration, err error) {
+			g.Progress("round %d of %d, %d workers on %d databases", round, o.Rounds, c.workers, c.databases)
+			took, rows, err = g.crew(ctx, data, set.trial(set.targets), c)
+			return took, err
+		})
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, data.drop()) }()
-	took := map[WorkersCrew][]time.Duration{}
-	err = inTurn(o.Rounds, r.Crews, func(round int, c WorkersCrew) error {
-		g.Progress("round %d of %d, %d workers on %d databases", round, o.Rounds, c.Workers, c.Databases)
-		t, rows, err := g.crew(ctx, data, set.trial(set.targets), c)
-		took[c], r.Rows = append(took[c], t), rows
-		return err
-	})
-	for i, c := range r.Crews {
-		if len(took[c]) == 0 {
-			continue
-		}
-		t := median(took[c])
-		r.Crews[i].Seconds, r.Crews[i].RowsPerSecond = round(t.Seconds(), 3), round(float64(r.Rows*int64(c.Databases))/t.Seconds(), 0)
-		r.Crews[i].Ratio = ratio(r.Crews[i].RowsPerSecond, r.Crews[0].RowsPerSecond)
+	speed := func(at int) float64 {
+		return round(float64(rows*int64(crews[at].databases))/median(took[at]).Seconds(), 0)
 	}
-	return r, err
+	figures := make([]Row, len(crews))
+	for i, c := range crews {
+		figures[i] = Row{
+			{"databases", "databases", "%d", c.databases},
+			{"workers", "workers", "%d", c.workers},
+			{"seconds", "seconds", "%.2f", round(median(took[i]).Seconds(), 3)},
+			{"rows_per_second", "rows/s of all", "%.0f", speed(i)},
+			{"ratio_to_one_worker", "to one worker", "%.2f", ratio(speed(i), speed(0))},
+		}
+	}
+	// The rows are those of each database.
+	r := &Report{Row: append(g.head("workers", *o), Figure{"rows", "", "", rows}, Figure{"crews", "", "", figures})}
+	r.show(figures...)
+	r.notef("set wide, %d rows in each database; median of %d interleaved rounds; scale %g; %s", rows, o.Rounds, o.Scale, g.Server)
+	return r, nil
 }
 
 // crew lets the workers of a crew drain fresh copies, and returns how long that took and the rows of each.
-func (g *Cluster) crew(ctx context.Context, data *template, t trial, c WorkersCrew) (took time.Duration, rows int64, err error) {
-	copies := make([]*dataCopy, c.Databases)
+func (g *Cluster) crew(ctx context.Context, data *template, t trial, c crew) (took time.Duration, rows int64, err error) {
+	copies := make([]*dataCopy, c.databases)
 	defer func() {
 		for _, p := range slices.Backward(copies) {
 			if p != nil {
@@ -89,8 +79,8 @@ func (g *Cluster) crew(ctx context.Context, data *template, t trial, c WorkersCr
 			return 0, 0, err
 		}
 	}
-	for i := range c.Workers {
-		if err := openWorker(ctx, copies[i%c.Databases]); err != nil {
+	for i := range c.workers {
+		if err := openWorker(ctx, copies[i%c.databases]); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -140,12 +130,3 @@ func (w *Worker) drainBeside(ctx context.Context, drained <-chan struct{}, end f
 
 // skippedPass begins the trouble of a pass that another worker's lease kept from working.
 const skippedPass = "skipped: "
-
-// Text writes a table.
-func (r *WorkersReport) Text(w io.Writer) {
-	_, _ = fmt.Fprintln(w, "databases\tworkers\tseconds\trows/s of all\tto one worker")
-	for _, c := range r.Crews {
-		_, _ = fmt.Fprintf(w, "%d\t%d\t%.2f\t%.0f\t%.2f\n", c.Databases, c.Workers, c.Seconds, c.RowsPerSecond, c.Ratio)
-	}
-	_, _ = fmt.Fprintf(w, "\nset wide, %d rows in each database; median of %d interleaved rounds; scale %g; %s\n", r.Rows, r.Rounds, r.Scale, r.Server)
-}

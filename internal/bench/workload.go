@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"sexton/internal/each"
 	"sexton/internal/latency"
 	"sexton/internal/problem"
 )
@@ -36,37 +37,40 @@ func (o Options) alone() string {
 	return fullDuty
 }
 
-// Head begins the report of a benchmark of whole drains.
-type Head struct {
-	Benchmark string  `json:"benchmark"`
-	Server    Server  `json:"server"`
-	Scale     float64 `json:"scale"`
-	Rounds    int     `json:"rounds"`
-	// Duty is that of the worker beside the foreground load, in percent or auto; null where that was not asked for.
-	Duty any `json:"foreground_duty"`
-}
-
-func (g *Cluster) head(benchmark string, o Options) Head {
-	h := Head{Benchmark: benchmark, Server: g.Server, Scale: o.Scale, Rounds: o.Rounds}
-	if o.Foreground {
-		h.Duty = o.Duty
-		if percent, err := strconv.Atoi(o.Duty); err == nil {
-			h.Duty = percent
-		}
+// head begins the report of a benchmark of whole drains. The duty is that of the worker beside the foreground load, in percent or auto; null
+// where that was not asked for.
+func (g *Cluster) head(benchmark string, o Options) Row {
+	var duty any
+	if percent, err := strconv.Atoi(o.Duty); err == nil && o.Foreground {
+		duty = percent
+	} else if o.Foreground {
+		duty = o.Duty
 	}
-	return h
+	return Row{
+		{"benchmark", "", "", benchmark},
+		{"server", "", "", g.Server},
+		{"scale", "", "", o.Scale},
+		{"rounds", "", "", o.Rounds},
+		{"foreground_duty", "", "", duty},
+	}
 }
 
-// workload is a data set, the work that it can make, and the ways to do that.
-type workload interface {
-	// title names the data set.
-	title() string
-	// size is how many parents, users or groups it has whose rows can be made work of.
-	size() int64
+// source is data for a template.
+type source interface {
 	// create is the SQL of the tables, definitions are Sexton's, fill are the statements that fill the tables.
 	create() string
 	definitions() string
 	fill() []string
+}
+
+// workload is a data set, the work that it can make, and the ways to do that.
+type workload interface {
+	source
+
+	// title names the data set.
+	title() string
+	// size is how many parents, users or groups it has whose rows can be made work of.
+	size() int64
 	variants() []variant
 	// trial is the work for the first so many of them.
 	trial(targets int64) trial
@@ -151,47 +155,34 @@ func (t trial) check(ctx context.Context, conn *pgx.Conn, before map[string]cont
 	return nil
 }
 
-// Variant is one way to do the work, and what it took.
-type Variant struct {
-	Name string `json:"contender"`
-	// Seconds are from the first statement after the work was there to its end; of variants that have done it by then,
-	// the time that it took to make it.
-	Seconds       float64 `json:"seconds"`
-	RowsPerSecond float64 `json:"rows_per_second"`
-	// WALBytes are all that the server wrote meanwhile, that by which the work came about included.
-	WALBytes int64 `json:"wal_bytes"`
-	// Statements counts the ones that changed rows in one round, StatementMS how long they took in all rounds. Of
-	// Sexton's it is the whole transaction, from BEGIN to COMMIT: as long are its locks held.
-	Statements  int                 `json:"statements"`
-	StatementMS latency.Percentiles `json:"statement_ms"`
-	// ParentMS is the DELETE of all parents in one statement, in the benchmark that compares it. RestoredPerSecond are the rows that came
-	// back, in the one that brings them back.
-	ParentMS          float64 `json:"parent_delete_ms,omitempty"`
-	RestoredPerSecond float64 `json:"restored_rows_per_second,omitempty"`
-
+// outcome holds the figures of a variant: the medians of its rounds.
+type outcome struct {
+	name string
+	// took is from the first statement after the work was there to its end; of variants that have done it by then,
+	// the time that it took to make it. seconds is the same.
+	took                   time.Duration
+	seconds, rowsPerSecond float64
+	// begun is how long it took to make the work, restored how long to put the rows back, in the benchmark that does so.
 	begun, restored time.Duration
+	// wal is all that the server wrote meanwhile in bytes, that by which the work came about included.
+	wal int64
+	// sent counts the statements that changed rows in all rounds, statements those of one round, and statementMS is how long they
+	// took. Of Sexton's it is the whole transaction, from BEGIN to COMMIT: as long are its locks held.
+	sent, statements int
+	statementMS      latency.Percentiles
 }
 
 // summary takes the median of the rounds.
-func summary(name string, rows int64, rounds []measured) Variant {
-	var took, begun, restored, times []time.Duration
-	var wal []int64
-	for _, m := range rounds {
-		took, begun, wal, times = append(took, m.took), append(begun, m.begun), append(wal, m.wal), append(times, m.times...)
-		restored = append(restored, m.restored)
+func summary(name string, rows int64, rounds []measured) outcome {
+	took := median(each.Of(rounds, func(m measured) time.Duration { return m.took }))
+	times := slices.Concat(each.Of(rounds, func(m measured) []time.Duration { return m.times })...)
+	return outcome{
+		name: name, took: took, seconds: round(took.Seconds(), 4), rowsPerSecond: round(float64(rows)/took.Seconds(), 0),
+		begun:    median(each.Of(rounds, func(m measured) time.Duration { return m.begun })),
+		restored: median(each.Of(rounds, func(m measured) time.Duration { return m.restored })),
+		wal:      median(each.Of(rounds, func(m measured) int64 { return m.wal })),
+		sent:     len(times), statements: len(times) / len(rounds), statementMS: latency.Of(times),
 	}
-	middle := median(took)
-	return Variant{
-		Name: name, Seconds: round(middle.Seconds(), 4), RowsPerSecond: round(float64(rows)/middle.Seconds(), 0), WALBytes: median(wal),
-		Statements: len(times) / len(rounds), StatementMS: latency.Of(times), begun: median(begun), restored: median(restored),
-	}
-}
-
-// statementsHead and statements are the columns of the statements.
-const statementsHead = "statements\tp50 ms\tp99 ms\tmax ms\n"
-
-func (c Variant) statements() string {
-	return fmt.Sprintf("%d\t%.1f\t%.1f\t%.1f\n", c.Statements, c.StatementMS.P50, c.StatementMS.P99, c.StatementMS.Max)
 }
 
 // variant is one way to do a workload's work.
@@ -235,38 +226,44 @@ type dataCopy struct {
 
 // comparison holds the figures of the variants of a workload.
 type comparison struct {
-	rows       int64
-	variants   []Variant
-	foreground []Foreground
+	set string
+	// targets are deleted, rows are what goes or changes with them.
+	targets, rows int64
+	variants      []outcome
+	foreground    []disturbance
 }
 
 // of returns the variant of that name.
-func (c comparison) of(name string) Variant {
+func (c comparison) of(name string) outcome {
 	for _, one := range c.variants {
-		if one.Name == name {
+		if one.name == name {
 			return one
 		}
 	}
-	return Variant{}
+	return outcome{}
 }
 
-// inTurn calls do for every variant in every round; they take turns in which begins.
-func inTurn[V any](rounds int, variants []V, do func(round int, v V) error) error {
+// inTurn measures every variant in every round; they take turns in which begins. It returns the figures of each variant, round by round.
+func inTurn[V, M any](rounds int, variants []V, measure func(round int, v V) (M, error)) ([][]M, error) {
+	found := make([][]M, len(variants))
 	for round := range rounds {
 		for i := range variants {
-			if err := do(round+1, variants[(i+round)%len(variants)]); err != nil {
-				return err
+			at := (i + round) % len(variants)
+			m, err := measure(round+1, variants[at])
+			if err != nil {
+				return nil, err
 			}
+			found[at] = append(found[at], m)
 		}
 	}
-	return nil
+	return found, nil
 }
 
 // compareSets compares on each of the data sets.
-func compareSets[W workload, S any](
-	ctx context.Context, g *Cluster, o Options, newSet func(name string, scale float64) (W, error), report func(W, comparison) S,
-) ([]S, error) {
-	var sets []S
+func compareSets[W workload](
+	ctx context.Context, g *Cluster, o Options, c contest, newSet func(name string, scale float64) (W, error),
+) (*Report, error) {
+	var sets []comparison
 	for _, name := range o.Sets {
 		set, err := newSet(name, o.Scale)
 		if err != nil {
@@ -276,39 +273,33 @@ func compareSets[W workload, S any](
 		if err != nil {
 			return nil, fmt.Errorf("measure data set %s: %w", name, err)
 		}
-		sets = append(sets, report(set, found))
+		sets = append(sets, found)
 	}
-	return sets, nil
+	return c.report(g, o, sets...), nil
 }
 
 // compare makes the data of a workload and lets each variant work on fresh copies, after each of which it checks that exactly
 // the right rows have been changed; then once more beside the foreground, where that was asked for.
-func (g *Cluster) compare(ctx context.Context, w workload, o Options) (found comparison, err error) {
+func (g *Cluster) compare(ctx context.Context, w workload, o Options) (comparison, error) {
+	found := comparison{set: w.title(), targets: w.size()}
 	g.Progress("%s: making the rows", w.title())
-	data, err := g.template(ctx, w.create(), w.definitions(), w.fill()...)
-	if err != nil {
-		return found, err
-	}
-	defer func() { err = errors.Join(err, data.drop()) }()
-	rounds := map[string][]measured{}
-	err = inTurn(o.Rounds, w.variants(), func(round int, c variant) error {
-		g.Progress("%s: round %d of %d, %s", w.title(), round, o.Rounds, c.name)
-		m, rows, err := g.measure(ctx, data, w.trial(w.size()), c, o.alone(), nil)
+	err := g.with(ctx, w, func(data *template) error {
+		rounds, err := inTurn(o.Rounds, w.variants(), func(round int, c variant) (m measured, err error) {
+			g.Progress("%s: round %d of %d, %s", w.title(), round, o.Rounds, c.name)
+			m, found.rows, err = g.measure(ctx, data, w.trial(w.size()), c, o.alone(), nil)
+			return m, problem.Doing(err, "%s", c.name)
+		})
 		if err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+			return err
 		}
-		rounds[c.name], found.rows = append(rounds[c.name], m), rows
-		return nil
+		for i, c := range w.variants() {
+			found.variants = append(found.variants, summary(c.name, found.rows, rounds[i]))
+		}
+		if o.Foreground {
+			found.foreground, err = g.foreground(ctx, data, w, o, found)
+		}
+		return err
 	})
-	if err != nil {
-		return found, err
-	}
-	for _, c := range w.variants() {
-		found.variants = append(found.variants, summary(c.name, found.rows, rounds[c.name]))
-	}
-	if o.Foreground {
-		found.foreground, err = g.foreground(ctx, data, w, o, found)
-	}
 	return found, err
 }
 
@@ -440,5 +431,3 @@ func use(ctx context.Context, conn *pgx.Conn, some string, key int64, table, col
 	batch.Queue(fmt.Sprintf("UPDATE %s SET %s = reverse(%[2]s) WHERE id = $1", table, column), row)
 	return problem.Doing(conn.SendBatch(ctx, batch).Close(), "use %s", table)
 }
-
-func words(name string) string { return strings.ReplaceAll(name, "_", " ") }

@@ -46,7 +46,7 @@ func benchLatencyCommand(env *cli.Env) *cobra.Command {
 	cmd := benchmark(env, "latency --events 5 --children 50000", "Time from a parent's commit to its children being gone",
 		`Deletes parents one at a time under a worker, and measures from the COMMIT being sent to children and tombstone
 being gone, beside the same with ON DELETE CASCADE.`,
-		func(ctx context.Context, site *bench.Site) (bench.Report, error) {
+		func(ctx context.Context, site *bench.Site) (*bench.Report, error) {
 			return bench.Latency(ctx, site, events, children)
 		})
 	cmd.Flags().IntVar(&children, "children", 10, "how many children each has, `N`")
@@ -62,7 +62,7 @@ func benchNotifyCommand(env *cli.Env) *cobra.Command {
 		`Lets 1, 8 and 32 clients delete one parent per transaction: without a trigger, with tombstones only, with a
 NOTIFY each time, and with Sexton's triggers under a working worker. They take short turns in random order, and a turn is
 compared with that of tombstones only in the same round. CPU is that of the server, the clients and the worker.`,
-		func(ctx context.Context, site *bench.Site) (bench.Report, error) {
+		func(ctx context.Context, site *bench.Site) (*bench.Report, error) {
 			return bench.Notify(ctx, site, bench.NotifyOptions{Turn: seconds(length), Rounds: rounds, Clients: clients})
 		})
 	cmd.Flags().Float64Var(&length, "seconds", 1, "length of one turn in `SECONDS`, half as long a lead not counted")
@@ -83,7 +83,7 @@ func benchTriggerCommand(env *cli.Env) *cobra.Command {
 		`Deletes 1, 100, 10,000 and 1,000,000 rows in one statement: without a trigger, with the tracking trigger, with
 the wake trigger as well, while a worker is awake and while none is, and with native foreign keys of 1, 3 and 8 empty
 child tables.`,
-		func(ctx context.Context, site *bench.Site) (bench.Report, error) {
+		func(ctx context.Context, site *bench.Site) (*bench.Report, error) {
 			return bench.Trigger(ctx, site, rows)
 		})
 	cmd.Flags().IntVar(&rows, "rows", 1_000_000, "leave out statements of more than `N` rows")
@@ -94,7 +94,7 @@ func benchIdleCommand(env *cli.Env) *cobra.Command {
 	var length float64
 	cmd := benchmark(env, "idle --seconds 120", "Memory and statements of a worker that has nothing to do",
 		"Runs a worker in this process and watches it do nothing.",
-		func(ctx context.Context, site *bench.Site) (bench.Report, error) {
+		func(ctx context.Context, site *bench.Site) (*bench.Report, error) {
 			if env.DatabaseURL == "" {
 				if err := site.StopAutovacuum(ctx); err != nil {
 					return nil, err
@@ -109,17 +109,17 @@ func benchIdleCommand(env *cli.Env) *cobra.Command {
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
 // benchmark is a command that makes a site, measures and prints, and removes the site again.
-func benchmark(env *cli.Env, example, short, long string, measure func(context.Context, *bench.Site) (bench.Report, error)) *cobra.Command {
-	return measuring(env, example, short, long, func(ctx context.Context) (bench.Report, error) {
+func benchmark(env *cli.Env, example, short, long string, measure func(context.Context, *bench.Site) (*bench.Report, error)) *cobra.Command {
+	return measuring(env, example, short, long, func(ctx context.Context) (*bench.Report, error) {
 		job := measuredJob{file: "loose_foreign_keys: {definitions: [definitions.yml]}\n"}
-		return onCluster(ctx, env, siteSettings(), job, func(server *bench.Cluster, g installer) (bench.Report, error) {
+		return onCluster(ctx, env, siteSettings(), job, func(server *bench.Cluster, g installer) (*bench.Report, error) {
 			return onSite(ctx, server, g, measure)
 		})
 	})
 }
 
 // measuring is a command that measures and prints. It is named by the first word of its example.
-func measuring(env *cli.Env, example, short, long string, measure func(context.Context) (bench.Report, error)) *cobra.Command {
+func measuring(env *cli.Env, example, short, long string, measure func(context.Context) (*bench.Report, error)) *cobra.Command {
 	name, _, _ := strings.Cut(example, " ")
 	cmd := env.Reports(&cobra.Command{
 		Use: name, Short: short, Long: long + benchWhere,
@@ -156,8 +156,8 @@ func siteSettings() map[string]string {
 
 // onSite makes a database on the server, with tables and all of Sexton's objects.
 func onSite(
-	ctx context.Context, server *bench.Cluster, g installer, do func(context.Context, *bench.Site) (bench.Report, error),
-) (_ bench.Report, err error) {
+	ctx context.Context, server *bench.Cluster, g installer, do func(context.Context, *bench.Site) (*bench.Report, error),
+) (_ *bench.Report, err error) {
 	own, drop, err := server.CreateDatabase(ctx)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
 package bench_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/bench"
 	"sexton/internal/cli/clitest"
 	"sexton/internal/pgtest"
 )
@@ -32,14 +30,6 @@ func decoded(t *testing.T, r clitest.Result) (document map[string]any) {
 	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &document), r.Stdout)
 	require.Equal(t, []string{"fsync", "synchronous_commit", "version"}, keys(document["server"]))
 	return document
-}
-
-// text is what the benchmark prints for people when it has the same figures: it need not measure again.
-func text(t *testing.T, r clitest.Result, into bench.Report) string {
-	require.NoError(t, json.Unmarshal([]byte(r.Stdout), into), r.Stdout)
-	var out bytes.Buffer
-	into.Text(&out)
-	return out.String()
 }
 
 func benchmark(t *testing.T, args ...string) map[string]any {

@@ -50,14 +50,14 @@ func chosenSets(set string, all []string, duty string) ([]string, error) {
 // clusterBenchmark is benchmark for benchmarks that make databases themselves. Job looks at the flags and says whose passes are
 // measured.
 func clusterBenchmark(env *cli.Env,
-	example, short, long string, job func() (measuredJob, error), measure func(context.Context, *bench.Cluster) (bench.Report, error),
+	example, short, long string, job func() (measuredJob, error), measure func(context.Context, *bench.Cluster) (*bench.Report, error),
 ) *cobra.Command {
-	return measuring(env, example, short, long, func(ctx context.Context) (bench.Report, error) {
+	return measuring(env, example, short, long, func(ctx context.Context) (*bench.Report, error) {
 		measured, err := job()
 		if err != nil {
 			return nil, cli.Usage(err)
 		}
-		return onCluster(ctx, env, bench.ServerSettings(), measured, func(cluster *bench.Cluster, _ installer) (bench.Report, error) {
+		return onCluster(ctx, env, bench.ServerSettings(), measured, func(cluster *bench.Cluster, _ installer) (*bench.Report, error) {
 			return measure(ctx, cluster)
 		})
 	})
@@ -77,8 +77,8 @@ func sizeFlags(cmd *cobra.Command, scale *float64, rounds *int, of string) {
 
 // onCluster hands over the given server, or a private one with the settings, and with it what installs Sexton there.
 func onCluster(
-	ctx context.Context, env *cli.Env, settings map[string]string, job measuredJob, do func(*bench.Cluster, installer) (bench.Report, error),
-) (_ bench.Report, err error) {
+	ctx context.Context, env *cli.Env, settings map[string]string, job measuredJob, do func(*bench.Cluster, installer) (*bench.Report, error),
+) (_ *bench.Report, err error) {
 	url := env.DatabaseURL
 	if url == "" {
 		server, err := devpg.Start(ctx, devpg.Options{BinDir: env.Getenv("SEXTON_PG_BIN"), Settings: settings})

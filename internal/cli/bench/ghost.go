@@ -38,7 +38,7 @@ The clients of --foreground read the notes of issues and update single ones.`+be
 				environ: []string{"SEXTON_GHOST_USERS__TARGET=" + target.String()}, duty: "SEXTON_GHOST_USERS__DUTY", pass: passOf(usersPass),
 			}, nil
 		},
-		func(ctx context.Context, cluster *bench.Cluster) (bench.Report, error) {
+		func(ctx context.Context, cluster *bench.Cluster) (*bench.Report, error) {
 			return bench.Ghost(ctx, cluster, float64(target.Microseconds())/1000, o)
 		})
 	setFlag(cmd, &set, bench.GhostSets())

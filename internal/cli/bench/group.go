@@ -37,7 +37,7 @@ levels has them in four levels of groups, and ring has issues that refer to each
 				duty: "SEXTON_ADJOURNED_GROUPS__DUTY", pass: passOf(destroyPass),
 			}, nil
 		},
-		func(ctx context.Context, cluster *bench.Cluster) (bench.Report, error) {
+		func(ctx context.Context, cluster *bench.Cluster) (*bench.Report, error) {
 			return bench.Group(ctx, cluster, set, o)
 		})
 	cmd.Flags().StringVar(&set, "set", bench.FlatGroup, "the group, `NAME`")

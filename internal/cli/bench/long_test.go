@@ -10,14 +10,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"sexton/internal/bench"
 )
 
 func TestBenchScale(t *testing.T) {
 	t.Parallel()
-	r := measured(t, "scale", "--max", "10000", "--old-snapshot", "--json")
-	document := decoded(t, r)
+	document := benchmark(t, "scale", "--max", "10000", "--old-snapshot")
 	require.Equal(t, []string{"benchmark", "pace", "server", "sizes"}, keys(document))
 	sizes := document["sizes"].([]any)
 	require.Equal(t, [][]any{{10_000.0, false, 3.0}, {10_000.0, true, 3.0}}, cells(sizes, "tombstones", "old_snapshot", "rounds"))
@@ -29,8 +26,6 @@ func TestBenchScale(t *testing.T) {
 	}
 	require.Nil(t, sizes[0].(map[string]any)["ratio_speed_to_no_snapshot"])
 	require.Positive(t, sizes[1].(map[string]any)["ratio_speed_to_no_snapshot"])
-	var report bench.ScaleReport
-	require.Contains(t, text(t, r, &report), "peak RSS MiB")
 }
 
 func TestBenchGhostBesideForeground(t *testing.T) {

@@ -19,7 +19,7 @@ func benchUndoCommand(env *cli.Env) *cobra.Command {
 of the same data. Then all rows come back: by COPY where it was off, by "sexton undo" where it was on. Checks after
 each that exactly the right rows are gone, and are back. Data sets: wide (10,000 parents with 100 children, whose
 values do not compress), large (50 parents with 100 children of 20 KB).`,
-		func(ctx context.Context) (_ bench.Report, err error) {
+		func(ctx context.Context) (_ *bench.Report, err error) {
 			if o.Sets, err = chosenSets(set, bench.UndoSets(), o.Duty); err != nil {
 				return nil, cli.Usage(err)
 			}
@@ -27,7 +27,7 @@ values do not compress), large (50 parents with 100 children of 20 KB).`,
 			if err != nil {
 				return nil, err
 			}
-			return onCluster(ctx, env, bench.ServerSettings(), job, func(off *bench.Cluster, g installer) (bench.Report, error) {
+			return onCluster(ctx, env, bench.ServerSettings(), job, func(off *bench.Cluster, g installer) (*bench.Report, error) {
 				on := *off
 				g.job.environ = append(g.job.environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h")
 				on.Install, on.Open = g.installed, g.open
