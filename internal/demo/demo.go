@@ -77,19 +77,19 @@ func Run(ctx context.Context, site Site, drain bool) (_ Summary, err error) {
 		worker <- err
 	}()
 
-	w := &watch{site: site, stall: stallTimeout, began: time.Now()}
-	playing := scenes(site, !drain)
-	for _, scene := range playing {
-		at, err := newPlayed(running, site, scene, earlier, !drain)
+	on := newStage(site, !drain)
+	w := &watch{site: site, on: on, earlier: earlier, stall: stallTimeout, began: time.Now()}
+	for _, scene := range scenes(on, site) {
+		app, err := newApplication(running, on, scene, scene.Script().pace(!drain))
 		if err != nil {
 			stopWorker()
 			return newSummary(site, State{}, time.Since(w.began)), errors.Join(err, <-worker)
 		}
-		w.scenes = append(w.scenes, at)
+		w.scenes = append(w.scenes, app)
 	}
 	var parts sync.WaitGroup
-	for _, scene := range w.scenes {
-		for _, part := range []func(context.Context) error{scene.app.run, scene.times.run} {
+	for _, app := range w.scenes {
+		for _, part := range []func(context.Context) error{app.run, app.times.run} {
 			parts.Go(func() {
 				if err := part(running); err != nil && running.Err() == nil {
 					stop(err)
@@ -110,20 +110,20 @@ func Run(ctx context.Context, site Site, drain bool) (_ Summary, err error) {
 		err = fmt.Errorf("stop worker: %w", failed)
 	}
 	if err == nil {
-		err = w.settle(ctx, &state)
+		err = w.tell(ctx, &state)
 	}
 	summary := newSummary(site, state, took)
 	if err != nil || ctx.Err() != nil {
 		return summary, err
 	}
-	return summary, check(ctx, playing, &summary)
+	return summary, check(ctx, w.scenes, &summary)
 }
 
 // check adds what the scenes' checks find to the summary. A fault is an error.
-func check(ctx context.Context, playing []Scene, summary *Summary) error {
+func check(ctx context.Context, playing []*application, summary *Summary) error {
 	var faults error
-	for i, scene := range playing {
-		found, err := scene.Check(ctx)
+	for i, app := range playing {
+		found, err := app.scene.Check(ctx)
 		if err != nil {
 			return err
 		}
@@ -156,15 +156,17 @@ type application struct {
 	perSecond float64
 	acted     atomic.Int64
 	done      atomic.Bool
+	// rate is that of the rows that its job changes.
+	rate rate
 }
 
-func newApplication(ctx context.Context, scene Scene, times *stopwatch, pace Pace) (*application, error) {
+func newApplication(ctx context.Context, on stage, scene Scene, pace Pace) (*application, error) {
 	planned, err := scene.Plan(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("plan %s: %w", scene.Script().Title, err)
 	}
 	return &application{
-		scene: scene, times: times, planned: planned,
+		scene: scene, times: newStopwatch(on, scene.Script()), planned: planned,
 		perSecond: max(pace.Slowest, float64(planned)/pace.Length.Seconds()),
 	}, nil
 }

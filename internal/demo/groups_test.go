@@ -45,8 +45,8 @@ DELETE FROM groups USING gone WHERE gone.depth = 1 AND groups.id = gone.id;
 
 // rehearsal is an application that plays a scene, with the scene's stopwatch.
 func rehearsal(t *testing.T, db *dbtest.DB, scene Scene) (*application, *stopwatch) {
-	times := newStopwatch(db.Pool(), dbtest.Names(), scene.Script())
-	return pgtest.Must(newApplication(t.Context(), scene, times, Pace{Length: time.Millisecond}))(t), times
+	a := pgtest.Must(newApplication(t.Context(), testStage(db), scene, Pace{Length: time.Millisecond}))(t)
+	return a, a.times
 }
 
 // counting returns what expects the counts that a scene's check finds. Some of them are faults.
@@ -149,8 +149,7 @@ func TestGroupsCountTheRunsOfBothJobs(t *testing.T) {
 		('adjourned_group_deletion', 'main', 'test', '{"groups_enqueued": 2, "groups_restored": 1}', now(), 'done'),
 		('group_destroy', 'main', 'test', '{"groups": 4, "projects": 3, "deleted": {"groups": 4, "projects": 3}, "nullified": {"todos.x": 5}}', now(), 'done'),
 		('loose_foreign_keys_cleanup', 'main', 'test', '{"groups": 100}', now(), 'done')`)
-	scene := pgtest.Must(newPlayed(t.Context(), testSite(t, db), &groups{stage: testStage(db)}, 0, false))(t)
-	total := pgtest.Must(scene.runs.total(t.Context()))(t)
+	total := pgtest.Must(testStage(db).tallies(t.Context(), 0, []Script{(*groups)(nil).Script()}))(t)[0]
 	require.Equal(t, map[string]int64{"groups": 4, "projects": 3, "groups_enqueued": 2, "groups_restored": 1}, total.Numbers)
 	require.EqualValues(t, 2, total.Runs)
 	require.EqualValues(t, 12, total.Rows())

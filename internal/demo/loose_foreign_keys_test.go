@@ -20,7 +20,7 @@ const atOnce = time.Millisecond
 func newTestApplication(t *testing.T, db *dbtest.DB, pace Pace) *application {
 	scene := newLooseForeignKeys(testStage(db))
 	scene.share = pace.Share
-	return pgtest.Must(newApplication(t.Context(), scene, newTestStopwatch(db), pace))(t)
+	return pgtest.Must(newApplication(t.Context(), testStage(db), scene, pace))(t)
 }
 
 func tables(a *application) []parentTable { return a.scene.(*looseForeignKeys).tables }
@@ -197,7 +197,7 @@ func TestApplicationEndsWithAnyOtherError(t *testing.T) {
 	require.Empty(t, a.times.open, "what was rolled back is not waited for")
 
 	db.Exec("DROP TABLE web_hooks")
-	_, err = newApplication(t.Context(), newLooseForeignKeys(testStage(db)), nil, Pace{})
+	_, err = newApplication(t.Context(), testStage(db), newLooseForeignKeys(testStage(db)), Pace{})
 	require.ErrorContains(t, err, "plan loose foreign keys: count web_hooks: ")
 }
 

@@ -67,7 +67,7 @@ func testStage(db *dbtest.DB) stage {
 
 // newTestStopwatch is that of the loose foreign keys.
 func newTestStopwatch(db *dbtest.DB) *stopwatch {
-	return newStopwatch(db.Pool(), dbtest.Names(), (*looseForeignKeys)(nil).Script())
+	return newStopwatch(testStage(db), (*looseForeignKeys)(nil).Script())
 }
 
 // deletedFrom are the items that rows of a table become.

@@ -113,6 +113,10 @@ type stage struct {
 	share int64
 }
 
+func newStage(site Site, endless bool) stage {
+	return stage{pool: site.Pool, names: site.Names, definitions: site.Definitions, objects: site.Objects, endless: endless, ledger: &ledger{}}
+}
+
 //go:embed queries
 var queries embed.FS
 
@@ -189,8 +193,7 @@ func (l *ledger) of(table string) []int64 {
 func orNone(ids []int64) []int64 { return append([]int64{}, ids...) }
 
 // scenes are those of the kinds that are enabled, in the order in which they are shown.
-func scenes(site Site, endless bool) []Scene {
-	on := stage{pool: site.Pool, names: site.Names, definitions: site.Definitions, objects: site.Objects, endless: endless, ledger: &ledger{}}
+func scenes(on stage, site Site) []Scene {
 	var playing []Scene
 	all := []Scene{newLooseForeignKeys(on), &ghostUsers{stage: on}, &placeholderUsers{stage: on}, &groups{stage: on}, &diffs{stage: on}, newUndone(on, site)}
 	for _, scene := range all {

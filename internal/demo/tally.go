@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,11 +10,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/each"
 	"sexton/internal/latency"
-	"sexton/internal/pgschema"
 	"sexton/internal/problem"
 	"sexton/internal/sleep"
 	"sexton/internal/words"
@@ -74,47 +71,6 @@ func (t Tally) tables(most int) []string {
 	return each.Of(names[:min(most, len(names))], func(name string) string { return name + " " + words.Grouped(all[name]) })
 }
 
-// add returns the sum with the statistics of one more run. What the sum does not know it leaves out.
-func (t Tally) add(stats map[string]json.RawMessage) (Tally, error) {
-	out := Tally{Runs: t.Runs, Errors: t.Errors, Numbers: maps.Clone(t.Numbers), ByTable: map[string]map[string]int64{}}
-	for name := range t.Numbers {
-		var n int64
-		if err := decode(stats, name, &n); err != nil {
-			return t, err
-		}
-		out.Numbers[name] += n
-	}
-	for name, counts := range t.ByTable {
-		more, merged := map[string]int64{}, maps.Clone(counts)
-		if err := decode(stats, name, &more); err != nil {
-			return t, err
-		}
-		for table, n := range more {
-			merged[table] += n
-		}
-		out.ByTable[name] = merged
-	}
-	var failed []struct {
-		Count int64 `json:"count"`
-	}
-	if err := decode(stats, "errors", &failed); err != nil {
-		return t, err
-	}
-	for _, e := range failed {
-		out.Errors += e.Count
-	}
-	return out, nil
-}
-
-// decode leaves into alone where the key is absent.
-func decode(stats map[string]json.RawMessage, name string, into any) error {
-	raw, found := stats[name]
-	if !found {
-		return nil
-	}
-	return problem.Doing(json.Unmarshal(raw, into), "decode %s", name)
-}
-
 // flat is the tally as the summary has it.
 func (t Tally) flat() map[string]any {
 	out := map[string]any{"runs": t.Runs, "errors": t.Errors}
@@ -127,44 +83,41 @@ func (t Tally) flat() map[string]any {
 	return out
 }
 
-// runs sums up the runs of one scene's kinds.
-type runs struct {
-	pool  *pgxpool.Pool
-	names pgschema.Names
-	kinds []string
-	// earlier is the last run of what came before, which does not count.
-	earlier int64
-	// settled is the sum of all runs up to lastSettled: they have ended long ago, and are not read again.
-	settled     Tally
-	lastSettled int64
+// add adds what runs have counted. What the tally does not know it leaves out.
+func (t *Tally) add(name, place string, n int64) {
+	if counts := t.ByTable[name]; counts != nil && place != "" {
+		counts[place] += n
+	} else if _, known := t.Numbers[name]; known {
+		t.Numbers[name] += n
+	}
+	switch name {
+	case "runs":
+		t.Runs += n
+	case "errors":
+		t.Errors += n
+	}
 }
 
-// total sums up the runs, those at work included.
-func (r *runs) total(ctx context.Context) (Tally, error) {
-	rows, _ := r.pool.Query(ctx, r.names.Render(query("runs")), r.kinds, r.lastSettled)
-	total, settling := r.settled, true
-	var id int64
-	var old bool
-	var raw []byte
-	_, err := pgx.ForEachRow(rows, []any{&id, &old, &raw}, func() (err error) {
-		var stats map[string]json.RawMessage
-		if err = json.Unmarshal(raw, &stats); err == nil {
-			total, err = total.add(stats)
+// tallies sums up the runs of each script's kinds that came after an earlier one, those at work included.
+func (on stage) tallies(ctx context.Context, earlier int64, scripts []Script) ([]Tally, error) {
+	tallies, of, names := make([]Tally, len(scripts)), map[string]*Tally{}, []string{}
+	for i, script := range scripts {
+		tallies[i] = newTally(script)
+		for _, kind := range append(script.With, script.Kind) {
+			of[kind] = &tallies[i]
 		}
-		if err != nil {
-			return fmt.Errorf("read statistics of run %d: %w", id, err)
-		}
-		if settling = settling && old; settling {
-			r.settled, r.lastSettled = total, id
+		names = slices.AppendSeq(slices.AppendSeq(names, maps.Keys(tallies[i].Numbers)), maps.Keys(tallies[i].ByTable))
+	}
+	rows, _ := on.pool.Query(ctx, on.names.Render(query("tallies")), earlier, names)
+	var kind, name, place string
+	var n int64
+	_, err := pgx.ForEachRow(rows, []any{&kind, &name, &place, &n}, func() error {
+		if tally := of[kind]; tally != nil {
+			tally.add(name, place, n)
 		}
 		return nil
 	})
-	if err != nil {
-		return Tally{}, fmt.Errorf("read runs: %w", err)
-	}
-	// On their own: idle runs fold into rows that are settled.
-	err = r.pool.QueryRow(ctx, r.names.Render(query("count_runs")), r.kinds, r.earlier).Scan(&total.Runs)
-	return total, problem.Doing(err, "count runs")
+	return tallies, problem.Doing(err, "read runs")
 }
 
 // shortestLook is the pause between two looks at what waits where that costs next to nothing; it is by
@@ -177,18 +130,18 @@ const remembered = 100_000
 // stopwatch measures from the commit of an action to the end of what follows: the moment in which its item is no
 // longer among the waiting ones, as that goes together with the last of its rows.
 type stopwatch struct {
-	pool *pgxpool.Pool
-	sql  string
+	on  stage
+	sql string
 
 	mu      sync.Mutex
 	open    map[Item]time.Time
 	elapsed []time.Duration
 }
 
-func newStopwatch(pool *pgxpool.Pool, names pgschema.Names, script Script) *stopwatch {
+func newStopwatch(on stage, script Script) *stopwatch {
 	return &stopwatch{
-		pool: pool, open: map[Item]time.Time{},
-		sql: names.Render("SELECT waiting.name, waiting.number FROM (" + script.Waiting + ") AS waiting (name, number, since)"),
+		on: on, open: map[Item]time.Time{},
+		sql: on.names.Render("SELECT waiting.name, waiting.number FROM (" + script.Waiting + ") AS waiting (name, number, since)"),
 	}
 }
 
@@ -223,7 +176,7 @@ func (s *stopwatch) run(ctx context.Context) error {
 
 func (s *stopwatch) look(ctx context.Context) error {
 	asked := time.Now()
-	rows, _ := s.pool.Query(ctx, s.sql)
+	rows, _ := s.on.pool.Query(ctx, s.sql)
 	there := map[Item]bool{}
 	var item Item
 	var number *int64

@@ -52,168 +52,64 @@ func (h runHistory) fold(database string) {
 	h.finish(id, false, "{}")
 }
 
-// age has all runs that have ended do so long ago.
-func (h runHistory) age() {
-	h.t.Helper()
-	h.db.Exec("UPDATE sexton.runs SET ended_at = ended_at - interval '1 hour'")
+// total is the tally of the loose foreign keys.
+func (h runHistory) total(earlier int64) (Tally, error) {
+	tallies, err := testStage(h.db).tallies(h.t.Context(), earlier, []Script{(*ghostUsers)(nil).Script(), (*looseForeignKeys)(nil).Script()})
+	if err != nil {
+		return Tally{}, err
+	}
+	require.Equal(h.t, newTally((*ghostUsers)(nil).Script()), tallies[0], "which has no run")
+	return tallies[1], nil
 }
 
-// plainSum adds up all rows on the server, but for the number of runs.
-func (h runHistory) plainSum() Tally {
-	h.t.Helper()
-	const own = " FROM sexton.runs WHERE kind = '" + testKind + "'"
-	number := func(sql string, args ...any) (n int64) {
-		require.NoError(h.t, h.db.Pool().QueryRow(h.t.Context(), sql, args...).Scan(&n))
-		return n
-	}
-	tables := func(key string) (counts map[string]int64) {
-		require.NoError(h.t, h.db.Pool().QueryRow(h.t.Context(), `
-			SELECT coalesce(jsonb_object_agg(name, count), '{}') FROM (
-				SELECT entry.key AS name, sum(entry.value::bigint) AS count
-				FROM (SELECT stats->$1::text AS counts`+own+`) AS run, json_each_text(run.counts) AS entry
-				GROUP BY entry.key) AS counts`, key).Scan(&counts))
-		return counts
-	}
-	sum := Tally{Numbers: map[string]int64{}, ByTable: map[string]map[string]int64{}}
-	for _, name := range []string{"processed", "rescheduled"} {
-		sum.Numbers[name] = number(`SELECT coalesce(sum((stats->>$1::text)::bigint), 0)`+own, name)
-	}
-	for _, name := range []string{"delete_count_by_table", "update_count_by_table"} {
-		sum.ByTable[name] = tables(name)
-	}
-	sum.Errors = number(`
-		SELECT coalesce(sum((error->>'count')::bigint), 0) FROM
-			(SELECT json_array_elements(stats->'errors') AS error` + own + `) AS errors`)
-	return sum
-}
-
-// newTestRuns are those of the loose foreign keys.
-func newTestRuns(db *dbtest.DB) *runs {
-	return &runs{pool: db.Pool(), names: dbtest.Names(), kinds: []string{testKind}, settled: newTally((*looseForeignKeys)(nil).Script())}
-}
-
-func TestTallyEqualAPlainSum(t *testing.T) {
+func TestTalliesSumUpRuns(t *testing.T) {
 	t.Parallel()
 	h := newRunHistory(t)
-	r := newTestRuns(h.db)
-	var first, second, third int64
-	for _, step := range []struct {
-		what    string
-		do      func()
-		settled *int64
-	}{
-		{what: "no run", do: func() {}},
-		{what: "the first starts", do: func() { first = h.start(testKind, "main") }},
-		{what: "the first grows", do: func() {
-			h.progress(first, `{"processed": 3, "rescheduled": 0, "delete_count_by_table": {"notes": 5}, "update_count_by_table": {}, "errors": []}`)
-		}},
-		{what: "a younger one starts and grows", do: func() {
-			second = h.start(testKind, "ci")
-			h.progress(second, `{"processed": 10, "delete_count_by_table": {"notes": 1, "todos": 20}, "update_count_by_table": {"builds": 4}}`)
-		}},
-		{what: "another kind works", do: func() {
-			h.finish(h.start("another", "main"), true, `{"processed": 1000, "delete_count_by_table": {"notes": 1000}}`)
-		}},
-		{what: "the younger one ends first", do: func() {
-			h.finish(second, true, `{"processed": 11, "rescheduled": 2, "delete_count_by_table": {"notes": 2, "todos": 21}, "update_count_by_table": {"builds": 5},
-				"errors": [{"count": 2, "error": "x"}, {"count": 5}]}`)
-		}},
-		{what: "the first grows on", do: func() {
-			h.progress(first, `{"processed": 7, "delete_count_by_table": {"notes": 50, "events": 1}, "update_count_by_table": {"builds": 1}}`)
-		}},
-		{what: "the first ends", do: func() {
-			h.finish(first, true, `{"processed": 8, "delete_count_by_table": {"notes": 51, "events": 2}}`)
-		}},
-		{what: "both have ended long ago", settled: &second, do: h.age},
-		{what: "nothing happens", settled: &second, do: func() {}},
-		{what: "an idle run has a row, two fold into it", settled: &third, do: func() {
-			third = h.start(testKind, "main")
-			h.finish(third, false, "{}")
-			h.fold("main")
-			h.fold("main")
-			h.age()
-		}},
-		{what: "an idle run folds into a row that is settled", settled: &third, do: func() { h.fold("main") }},
-		{what: "a run after all", do: func() {
-			h.progress(h.start(testKind, "main"), `{"processed": 1, "delete_count_by_table": {"notes": 1}, "update_count_by_table": {"builds": 1}}`)
-		}},
-		{what: "a look at it again", settled: &third, do: func() {}},
-	} {
-		step.do()
-		got, err := r.total(t.Context())
-		require.NoError(t, err, step.what)
-		want := h.plainSum()
-		require.Equal(t, want.Rows(), got.Rows(), step.what)
-		want.Runs = got.Runs // The next test's.
-		require.Equal(t, want, got, step.what)
-		if step.settled != nil {
-			require.Equal(t, *step.settled, r.lastSettled, "%s: what has ended long ago is not read again", step.what)
+	want := newTally((*looseForeignKeys)(nil).Script())
+	counted := func(what string) {
+		t.Helper()
+		require.Equal(t, want, pgtest.Must(h.total(0))(t), what)
+	}
+	numbers := func(runs, failed, processed, rescheduled int64, deleted, updated map[string]int64) {
+		want = Tally{
+			Runs: runs, Errors: failed, Numbers: map[string]int64{"processed": processed, "rescheduled": rescheduled},
+			ByTable: map[string]map[string]int64{"delete_count_by_table": deleted, "update_count_by_table": updated},
 		}
 	}
-	require.Zero(t, pgtest.Scalar[int64](t, h.db.Database, "SELECT count(*) - 5 FROM sexton.runs"), "the idle runs share a row")
-
-	before := pgtest.Must(r.total(t.Context()))(t)
-	h.db.Exec("DELETE FROM sexton.runs WHERE id = ANY ($1)", []int64{first, second})
-	after := pgtest.Must(r.total(t.Context()))(t)
-	before.Runs = after.Runs
-	require.Equal(t, before, after, "history may be pruned")
-}
-
-// A run may be seen later than a younger one, and batches of a failed run are counted after its end.
-func TestTallyCountWhatComesLate(t *testing.T) {
-	t.Parallel()
-	h := newRunHistory(t)
-	r := newTestRuns(h.db)
-	tx := pgtest.Must(h.db.Pool().Begin(t.Context()))(t)
-	hidden := pgtest.Must(dbtest.Names().Queries(tx).RunStart(t.Context(), testKind, "main", "test"))(t)
-	younger := h.start(testKind, "main")
-	require.Less(t, hidden, younger)
-	h.finish(younger, true, `{"processed": 1, "delete_count_by_table": {"notes": 1}}`)
-	pgtest.Must(r.total(t.Context()))(t)
-	require.NoError(t, tx.Commit(t.Context()))
-	h.finish(hidden, true, `{"processed": 2, "delete_count_by_table": {"notes": 20}}`)
-	got := pgtest.Must(r.total(t.Context()))(t)
-	require.EqualValues(t, 21, got.Rows())
-
-	require.NoError(t, h.queries.RunCounted(t.Context(), json.RawMessage(`{"processed": 1, "delete_count_by_table": {"notes": 300}}`), json.RawMessage("{}"), younger))
-	got = pgtest.Must(r.total(t.Context()))(t)
-	require.EqualValues(t, 320, got.Rows())
-}
-
-// Idle runs share a row, whose column folded counts them.
-func TestTallyCountEveryRun(t *testing.T) {
-	t.Parallel()
-	h := newRunHistory(t)
-	r := newTestRuns(h.db)
-	count := func(want int64) {
-		require.Equal(t, want, pgtest.Must(r.total(t.Context()))(t).Runs)
-		require.Equal(t, want, pgtest.Scalar[int64](t, h.db.Database, "SELECT coalesce(sum(folded), 0) FROM sexton.runs"))
+	none := map[string]int64{}
+	counted("no run")
+	first := h.start(testKind, "main")
+	numbers(1, 0, 0, 0, none, none)
+	counted("the first starts")
+	h.progress(first, `{"processed": 3, "rescheduled": 0, "delete_count_by_table": {"notes": 5}, "update_count_by_table": {}, "errors": []}`)
+	second := h.start(testKind, "ci")
+	h.progress(second, `{"processed": 10, "delete_count_by_table": {"notes": 1, "todos": 20}, "update_count_by_table": {"builds": 4}}`)
+	numbers(2, 0, 13, 0, map[string]int64{"notes": 6, "todos": 20}, map[string]int64{"builds": 4})
+	counted("both grow")
+	h.finish(h.start("another", "main"), true, `{"processed": 1000, "delete_count_by_table": {"notes": 1000}}`)
+	counted("another kind works")
+	h.finish(second, true, `{"processed": 11, "rescheduled": 2, "delete_count_by_table": {"notes": 2, "todos": 21}, "update_count_by_table": {"builds": 5},
+		"lag": {"processed": 9}, "errors": [{"count": 2, "error": "x"}, {"count": 5}]}`)
+	h.finish(first, true, `{"processed": 8, "delete_count_by_table": {"notes": 51, "events": 2}, "errors": null, "rescheduled": null}`)
+	numbers(2, 7, 19, 2, map[string]int64{"notes": 53, "todos": 21, "events": 2}, map[string]int64{"builds": 5})
+	counted("both end")
+	late := json.RawMessage(`{"processed": 12, "delete_count_by_table": {"notes": 302}}`)
+	require.NoError(t, h.queries.RunCounted(t.Context(), late, json.RawMessage("{}"), second))
+	numbers(2, 0, 20, 0, map[string]int64{"notes": 353, "events": 2}, none)
+	counted("batches of a failed run are counted after its end")
+	require.EqualValues(t, 355, want.Rows())
+	for range 3 {
+		h.fold("main")
+		want.Runs++
+		counted("idle runs share a row")
 	}
-	count(0)
-	h.finish(h.start(testKind, "main"), true, `{"processed": 1}`)
-	count(1)
-	h.fold("main")
-	h.fold("main")
-	count(3)
-	h.fold("main")
-	count(4)
-	id := h.start(testKind, "main")
-	count(5)
-	h.finish(id, true, `{"processed": 1}`)
-	count(5)
-}
+	require.Zero(t, pgtest.Scalar[int64](t, h.db.Database, "SELECT count(*) - 4 FROM sexton.runs"))
+	numbers(3, 0, 0, 0, none, none)
+	require.Equal(t, want, pgtest.Must(h.total(second+1))(t), "what came before does not count")
 
-func TestTallyReportWhatTheyCannotRead(t *testing.T) {
-	t.Parallel()
-	h := newRunHistory(t)
-	r := newTestRuns(h.db)
 	h.finish(h.start(testKind, "main"), true, `{"processed": "many"}`)
-	_, err := r.total(t.Context())
-	require.ErrorContains(t, err, "read statistics of run 1: decode processed: ")
-	require.Zero(t, r.lastSettled)
-	h.db.Exec("DROP TABLE sexton.runs")
-	_, err = r.total(t.Context())
-	require.ErrorContains(t, err, "read runs: ")
+	_, err := h.total(0)
+	require.ErrorContains(t, err, `read runs: ERROR: invalid input syntax for type bigint: ""many""`)
 }
 
 // bury writes tombstones for rows of a table.

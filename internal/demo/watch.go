@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/each"
 	"sexton/internal/problem"
 )
 
@@ -44,32 +45,14 @@ func (s State) waiting() string {
 	return strings.Join(parts, "; ")
 }
 
-// played is a scene at work.
-type played struct {
-	app   *application
-	times *stopwatch
-	runs  *runs
-	rate  rate
-}
-
-func newPlayed(ctx context.Context, site Site, scene Scene, earlier int64, endless bool) (*played, error) {
-	script := scene.Script()
-	times := newStopwatch(site.Pool, site.Names, script)
-	app, err := newApplication(ctx, scene, times, script.pace(endless))
-	return &played{
-		app: app, times: times,
-		runs: &runs{
-			pool: site.Pool, names: site.Names, kinds: append([]string{script.Kind}, script.With...),
-			earlier: earlier, lastSettled: earlier, settled: newTally(script),
-		},
-	}, err
-}
-
 // watch reads the state again and again.
 type watch struct {
 	site   Site
-	scenes []*played
+	on     stage
+	scenes []*application
 	began  time.Time
+	// earlier is the last run of what came before, which does not count.
+	earlier int64
 	// stall is how long until waits without any progress.
 	stall time.Duration
 }
@@ -107,57 +90,53 @@ func (w *watch) until(ctx context.Context, drained bool) (State, error) {
 
 // measured reports that every stopwatch has seen all its items go.
 func (w *watch) measured() bool {
-	return !slices.ContainsFunc(w.scenes, func(scene *played) bool { return scene.times.pending() > 0 })
+	return !slices.ContainsFunc(w.scenes, func(app *application) bool { return app.times.pending() > 0 })
 }
 
 func (w *watch) read(ctx context.Context) (State, error) {
-	state := State{Scenes: make([]SceneState, len(w.scenes))}
-	for i, scene := range w.scenes {
-		app := scene.app
-		state.Scenes[i] = SceneState{Script: app.scene.Script(), Done: app.done.Load(), Acted: app.acted.Load(), Planned: app.planned}
-	}
+	state := State{Scenes: each.Of(w.scenes, func(app *application) SceneState {
+		return SceneState{Script: app.scene.Script(), Done: app.done.Load(), Acted: app.acted.Load(), Planned: app.planned}
+	})}
 	// Before the runs: what is finished after this is counted in both rather than in neither.
 	if err := w.backlogs(ctx, state.Scenes); err != nil {
 		return state, err
 	}
 	waiting := map[string]int64{}
-	for i, scene := range w.scenes {
-		now := &state.Scenes[i]
-		var err error
-		if now.Tally, err = scene.runs.total(ctx); err != nil {
-			return state, err
-		}
-		now.Latency = scene.times.percentiles()
-		now.RowsPerSecond = scene.rate.read(now.Tally.Rows())
-		waiting[now.Script.Kind] = now.Backlog
+	for _, scene := range state.Scenes {
+		waiting[scene.Script.Kind] = scene.Backlog
 	}
 	activities, err := w.site.Activity(ctx, waiting)
 	if err != nil {
 		return state, err
 	}
-	for i, scene := range w.scenes {
-		state.Scenes[i].Activity = activities[state.Scenes[i].Script.Kind]
-		scene.tell(&state.Scenes[i])
+	if err := w.tell(ctx, &state); err != nil {
+		return state, err
+	}
+	for i, app := range w.scenes {
+		now := &state.Scenes[i]
+		now.Latency, now.RowsPerSecond = app.times.percentiles(), app.rate.read(now.Tally.Rows())
+		if _, tells := app.scene.(teller); !tells {
+			now.Activity = activities[now.Script.Kind]
+		}
 	}
 	state.Elapsed = time.Since(w.began)
 	return state, nil
 }
 
-// settle reads the tallies once more when the worker has ended: a run tells of its last rows after they are gone.
-func (w *watch) settle(ctx context.Context, state *State) (err error) {
-	for i, scene := range w.scenes {
-		if state.Scenes[i].Tally, err = scene.runs.total(ctx); err != nil {
-			return err
+// tell has the tallies counted, and scenes without a job say how they stand. It does so once more when the worker has ended: a run tells of
+// its last rows after they are gone.
+func (w *watch) tell(ctx context.Context, state *State) error {
+	tallies, err := w.on.tallies(ctx, w.earlier, each.Of(state.Scenes, func(s SceneState) Script { return s.Script }))
+	if err != nil {
+		return err
+	}
+	for i, app := range w.scenes {
+		state.Scenes[i].Tally = tallies[i]
+		if scene, tells := app.scene.(teller); tells {
+			scene.Tell(&state.Scenes[i])
 		}
-		scene.tell(&state.Scenes[i])
 	}
 	return nil
-}
-
-func (p *played) tell(state *SceneState) {
-	if scene, tells := p.app.scene.(teller); tells {
-		scene.Tell(state)
-	}
 }
 
 // backlogs counts what waits, in one statement: what one scene's job finishes may be another one's to do, so two

@@ -70,13 +70,9 @@ func (s *stepped) end(ended <-chan error) error {
 
 // newTestWatch watches scenes that have nothing to do.
 func newTestWatch(db *dbtest.DB, site Site, playing ...Scene) *watch {
-	w := &watch{site: site, began: time.Now(), stall: time.Hour}
+	w := &watch{site: site, on: testStage(db), began: time.Now(), stall: time.Hour}
 	for _, scene := range playing {
-		script := scene.Script()
-		w.scenes = append(w.scenes, &played{
-			app: &application{scene: scene, planned: 9}, times: newStopwatch(db.Pool(), dbtest.Names(), script),
-			runs: &runs{pool: db.Pool(), names: dbtest.Names(), kinds: []string{script.Kind}, settled: newTally(script)},
-		})
+		w.scenes = append(w.scenes, &application{scene: scene, planned: 9, times: newStopwatch(w.on, scene.Script())})
 	}
 	return w
 }
@@ -101,7 +97,7 @@ func TestWatchEndsOnlyWhenNothingIsLeftToDo(t *testing.T) {
 	}
 	goesOn("an application at work", func(s State) bool { return !s.Scenes[0].Done && s.Scenes[0].Backlog == 0 })
 	bury(db, "public.issues", 1)
-	scene.app.done.Store(true)
+	scene.done.Store(true)
 	goesOn("a backlog", func(s State) bool { return s.Scenes[0].Done && s.Scenes[0].Backlog == 1 })
 	scene.times.committed(deletedFrom("issues", 1))
 	payOff(db, "public.issues", 1)
@@ -117,7 +113,7 @@ func TestWatchGoesOnUntilItsContextEnds(t *testing.T) {
 	shown := newStepped(t)
 	site.View = shown.view()
 	w := newTestWatch(db, site, newLooseForeignKeys(testStage(db)))
-	w.scenes[0].app.done.Store(true)
+	w.scenes[0].done.Store(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
@@ -185,7 +181,7 @@ func TestWatchReadsTheState(t *testing.T) {
 	db.Exec("UPDATE loose_foreign_keys_deleted_records SET created_at = now() - interval '90 seconds' WHERE primary_key_value = 2")
 	h.finish(h.start(ghostUsersKind, "main"), true, `{"users_processed": 5, "moved": {"notes.author_id": 6}, "users_unfinished": 7}`)
 	first := w.scenes[0]
-	first.app.acted.Store(4)
+	first.acted.Store(4)
 	first.times.elapsed = []time.Duration{time.Second}
 	state, err = w.read(t.Context())
 	require.NoError(t, err)
@@ -215,8 +211,8 @@ func TestWatchWaitsForAllScenes(t *testing.T) {
 	site, shown := testSite(t, db), newStepped(t)
 	site.View = shown.view()
 	w := newTestWatch(db, site, newLooseForeignKeys(testStage(db)), &ghostUsers{stage: testStage(db)})
-	w.scenes[0].app.done.Store(true)
-	w.scenes[1].app.done.Store(true)
+	w.scenes[0].done.Store(true)
+	w.scenes[1].done.Store(true)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := w.until(t.Context(), true)
