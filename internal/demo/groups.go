@@ -33,23 +33,14 @@ type groups struct {
 	initiator int64
 	// since is the last event of what came before.
 	since int64
-	// steps are still to be done, marked are the groups that have been marked.
-	steps  []groupStep
-	marked []*markedGroup
+	// steps are still to be done.
+	steps []groupStep
 }
 
-// groupStep marks a group or, with restore, takes that back.
+// groupStep marks a group or, with restore, takes that back. Restored reports that this is how the group ends.
 type groupStep struct {
-	group   *markedGroup
-	restore bool
-}
-
-// markedGroup is a group with what stood below it when it was marked, itself included.
-type markedGroup struct {
-	id               int64
-	restored         bool
-	path             string
-	groups, projects []int64
+	group             int64
+	restored, restore bool
 }
 
 // Script tells of groups.
@@ -70,12 +61,12 @@ func (g *groups) Plan(ctx context.Context) (int64, error) {
 	if err := g.row(ctx, "begin_groups", []any{&g.initiator, &g.since}); err != nil {
 		return 0, err
 	}
-	trees, err := g.trees(ctx)
-	if err != nil {
+	if err := g.record(ctx, "record_marks"); err != nil {
 		return 0, err
 	}
-	if len(trees) == 0 {
-		return 0, nil
+	trees, err := g.trees(ctx)
+	if err != nil || len(trees) == 0 {
+		return 0, err
 	}
 	// The fullest is one of the restored ones, where there are two: a small data set has most of what the other scenes
 	// look at below one group.
@@ -86,10 +77,10 @@ func (g *groups) Plan(ctx context.Context) (int64, error) {
 	trees = trees[:min(len(trees), max(2, int(g.of(g.Script(), int64(len(trees))))))]
 	var restores []groupStep
 	for i, id := range trees {
-		group := &markedGroup{id: id, restored: i%restoredEvery == 1}
-		g.steps = append(g.steps, groupStep{group: group})
-		if group.restored {
-			restores = append(restores, groupStep{group: group, restore: true})
+		restored := i%restoredEvery == 1
+		g.steps = append(g.steps, groupStep{group: id, restored: restored})
+		if restored {
+			restores = append(restores, groupStep{group: id, restored: true, restore: true})
 		}
 		if i%restoredEvery == (1+restoredAfter)%restoredEvery && len(restores) > 1 {
 			g.steps, restores = append(g.steps, restores[0]), restores[1:]
@@ -124,12 +115,9 @@ func (g *groups) Act(ctx context.Context, limit int) (acted []Item, more bool, e
 	}
 	g.steps = g.steps[len(steps):]
 	for _, step := range steps {
-		item := Item{} // Who is restored has nothing to wait for.
-		if !step.group.restored {
-			item = Item{"groups", step.group.id}
-		}
-		if !step.restore {
-			g.marked = append(g.marked, step.group)
+		item := Item{} // A group that is restored has nothing to wait for.
+		if !step.restored {
+			item = Item{"groups", step.group}
 		}
 		acted = append(acted, item)
 	}
@@ -137,19 +125,17 @@ func (g *groups) Act(ctx context.Context, limit int) (acted []Item, more bool, e
 }
 
 func (g *groups) take(ctx context.Context, tx pgx.Tx, step groupStep) error {
-	group := step.group
 	if step.restore {
-		return g.ask(ctx, tx, `SELECT "sexton".cancel_group_deletion($1, $2)`, "restore", group.id)
+		return g.ask(ctx, tx, `SELECT "sexton".cancel_group_deletion($1, $2)`, "restore", step.group)
 	}
-	err := tx.QueryRow(ctx, g.names.Render(query("look_below_group")), group.id).Scan(&group.path, &group.groups, &group.projects)
-	if err != nil {
-		return fmt.Errorf("look below group %d: %w", group.id, err)
+	if _, err := tx.Exec(ctx, g.names.Render(query("record_mark")), step.group, step.restored); err != nil {
+		return fmt.Errorf("look below group %d: %w", step.group, err)
 	}
-	if err := g.ask(ctx, tx, `SELECT "sexton".schedule_group_deletion($1, $2)`, "mark", group.id); err != nil || group.restored {
+	if err := g.ask(ctx, tx, `SELECT "sexton".schedule_group_deletion($1, $2)`, "mark", step.group); err != nil || step.restored {
 		return err
 	}
-	_, err = tx.Exec(ctx, g.names.Render(query("date_back_mark")), group.id)
-	return problem.Doing(err, "date back the mark of group %d", group.id)
+	_, err := tx.Exec(ctx, g.names.Render(query("date_back_mark")), step.group)
+	return problem.Doing(err, "date back the mark of group %d", step.group)
 }
 
 // ask goes through one of the doors.
@@ -166,81 +152,32 @@ func (g *groups) ask(ctx context.Context, tx pgx.Tx, door, verb string, id int64
 // tell of a parent before its children, and for restored groups that are not what they were. Projects that the
 // application has deleted itself have no event, and may be missing from restored groups.
 func (g *groups) Check(ctx context.Context) ([]Finding, error) {
-	var destroyed, projects []int64
-	for _, group := range g.marked {
-		if !group.restored {
-			destroyed, projects = append(destroyed, group.groups...), append(projects, group.projects...)
-		}
-	}
-	below, err := g.rowsBelow(ctx, destroyed, projects)
+	below, err := g.rowsBelow(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("look below destroyed groups: %w", err)
 	}
-	var left, missing, early, bySystem int64
-	err = g.row(ctx, "check_groups", []any{&left, &missing, &early, &bySystem}, g.since, orNone(destroyed), orNone(projects), g.ledger.of("projects"))
-	if err != nil {
-		return nil, err
-	}
-	restored, broken, err := g.countRestored(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return []Finding{
-		{Name: "groups", Text: "groups were to go, sub-groups included", Count: int64(len(destroyed))},
-		{Name: "projects", Text: "projects in them", Count: int64(len(projects))},
-		{Name: "left", Text: "of these groups and projects are left", Count: left, Fault: true},
-		{Name: "rows_below", Text: "rows are left below destroyed groups", Count: below, Fault: true},
-		{Name: "events_missing", Text: "of them have no event", Count: missing, Fault: true},
-		{Name: "events_early", Text: "events came before those of what stood below", Count: early, Fault: true},
-		{Name: "restored", Text: "groups were restored in time", Count: restored},
-		{Name: "not_whole", Text: "restored groups are not what they were", Count: broken, Fault: true},
-		{Name: "restored_by_system", Text: "restored, as their requester may not remove them", Count: bySystem},
-	}, nil
+	return g.findings(ctx, "check_groups", g.since, g.ledger.of("projects"), below)
 }
 
-// rowsBelow counts the rows of all tables that name one of the groups or projects, by the names of their columns: most of
+// rowsBelow counts the rows of all tables that name a destroyed group or project, by the names of their columns: most of
 // them have no foreign key.
-func (g *groups) rowsBelow(ctx context.Context, destroyed, projects []int64) (int64, error) {
+func (g *groups) rowsBelow(ctx context.Context) (total int64, err error) {
 	rows, _ := g.pool.Query(ctx, query("columns_below"), quoted(g.names.Tracked))
-	members := quoted(g.names.Tracked, "members")
-	parts := []string{
-		"SELECT count(*) FROM " + members + " WHERE source_type = 'Namespace' AND source_id = ANY ($1::bigint[])",
-		"SELECT count(*) FROM " + members + " WHERE source_type = 'Project' AND source_id = ANY ($2::bigint[])",
+	count := func(table, where, column, of string) string {
+		return fmt.Sprintf("SELECT count(*) FROM %s WHERE %s%s IN (SELECT unnest(marked.%s) FROM demo.marked WHERE NOT marked.restored)",
+			quoted(g.names.Tracked, table), where, quoted(column), of)
 	}
-	var table, column string
-	_, err := pgx.ForEachRow(rows, []any{&table, &column}, func() error {
-		ids := "$1"
-		if strings.HasSuffix(column, "project_id") {
-			ids = "$2"
-		}
-		parts = append(parts, fmt.Sprintf("SELECT count(*) FROM %s WHERE %s = ANY (%s)", quoted(g.names.Tracked, table), quoted(column), ids))
+	parts := []string{
+		count("members", "source_type = 'Namespace' AND ", "source_id", "groups"),
+		count("members", "source_type = 'Project' AND ", "source_id", "projects"),
+	}
+	var table, column, of string
+	if _, err := pgx.ForEachRow(rows, []any{&table, &column, &of}, func() error {
+		parts = append(parts, count(table, "", column, of))
 		return nil
-	})
-	if err != nil {
+	}); err != nil {
 		return 0, err
 	}
-	var total int64
-	sql := "SELECT sum(found.count)::bigint FROM (" + strings.Join(parts, " UNION ALL ") + ") AS found"
-	err = g.pool.QueryRow(ctx, sql, orNone(destroyed), orNone(projects)).Scan(&total)
+	err = g.pool.QueryRow(ctx, "SELECT sum(found.count)::bigint FROM ("+strings.Join(parts, " UNION ALL ")+") AS found").Scan(&total)
 	return total, err
-}
-
-// countRestored counts restored groups, and those among them that miss their name or anything that stood below them.
-func (g *groups) countRestored(ctx context.Context) (restored, broken int64, err error) {
-	deleted := g.ledger.of("projects")
-	for _, group := range g.marked {
-		if !group.restored {
-			continue
-		}
-		var whole bool
-		err := g.row(ctx, "restored_whole", []any{&whole}, group.id, group.path, group.groups, group.projects, deleted)
-		if err != nil {
-			return 0, 0, err
-		}
-		restored++
-		if !whole {
-			broken++
-		}
-	}
-	return restored, broken, nil
 }

@@ -128,7 +128,7 @@ func TestGroupsWithoutManyTrees(t *testing.T) {
 	require.EqualValues(t, 3, pgtest.Must(scene.Plan(t.Context()))(t))
 	var ids []int64
 	for _, step := range scene.steps {
-		ids = append(ids, step.group.id)
+		ids = append(ids, step.group)
 	}
 	require.ElementsMatch(t, []int64{31, 200, ids[2]}, ids, "groups with projects and without sub-groups, neither marked nor below a marked one")
 	require.True(t, scene.steps[2].restore)
@@ -138,8 +138,9 @@ func TestGroupsThatAreAllMarked(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
 	db.Exec(trees + "UPDATE groups SET marked_for_deletion_on = current_date")
-	planned := pgtest.Must((&groups{stage: testStage(db)}).Plan(t.Context()))(t)
-	require.Zero(t, planned)
+	scene := &groups{stage: testStage(db)}
+	require.Zero(t, pgtest.Must(scene.Plan(t.Context()))(t))
+	counting(t, scene)("nothing is marked by it", 0, 0, 0, 0, 0, 0, 0, 0, 0)
 }
 
 func TestGroupsCountTheRunsOfBothJobs(t *testing.T) {
@@ -166,7 +167,7 @@ func TestGroupsReportWhatTheyCannotDo(t *testing.T) {
 	require.ErrorContains(t, err, "mark group ")
 	require.ErrorContains(t, err, "user 1 may not remove it")
 	require.Len(t, scene.steps, int(planned), "nothing is done")
-	require.Empty(t, scene.marked)
+	require.Empty(t, db.Rows("SELECT FROM demo.marked"))
 }
 
 // requests are ten merge requests, each with a diff of one file; those of the last two are empty.

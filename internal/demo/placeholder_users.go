@@ -47,15 +47,5 @@ func (p *placeholderUsers) Act(ctx context.Context, limit int) (acted []Item, mo
 // Check looks for placeholders that are undecided, for kept ones without a reason, and for notes that have lost
 // their author to the ghost user although they should have kept it.
 func (p *placeholderUsers) Check(ctx context.Context) ([]Finding, error) {
-	var gone, queued, kept, undecided, lost int64
-	if err := p.row(ctx, "check_placeholders", []any{&gone, &queued, &kept, &undecided, &lost}, p.left); err != nil {
-		return nil, err
-	}
-	return []Finding{
-		{Name: "gone", Text: "of them are gone", Count: gone},
-		{Name: "queued", Text: "are in the queue of the users to be deleted", Count: queued},
-		{Name: "kept", Text: "kept, with the reason", Count: kept},
-		{Name: "undecided", Text: "are none of these", Count: undecided, Fault: true},
-		{Name: "authors_lost", Text: "imported notes have lost their author", Count: lost, Fault: true},
-	}, nil
+	return p.findings(ctx, "check_placeholders", p.left)
 }

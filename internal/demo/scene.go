@@ -135,6 +135,13 @@ func (on stage) ids(ctx context.Context, name string, args ...any) ([]int64, err
 	return found, named(name, err)
 }
 
+// findings reads what a check finds.
+func (on stage) findings(ctx context.Context, name string, args ...any) ([]Finding, error) {
+	rows, _ := on.pool.Query(ctx, on.names.Render(query(name)), args...)
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Finding])
+	return found, named(name, err)
+}
+
 // record runs the statements of a file that keeps for the check what is there now.
 func (on stage) record(ctx context.Context, name string) error {
 	_, err := on.pool.Exec(ctx, on.names.Render(query(name)))

@@ -1,4 +1,5 @@
-SELECT class.relname, attribute.attname
+-- The columns that name a group or a project, and which of the two.
+SELECT class.relname, attribute.attname, CASE WHEN attribute.attname IN ('project_id', 'target_project_id') THEN 'projects' ELSE 'groups' END
 FROM pg_class AS class
 JOIN pg_attribute AS attribute ON attribute.attrelid = class.oid AND NOT attribute.attisdropped
 WHERE class.relnamespace = $1::text::regnamespace AND class.relkind IN ('r', 'p') AND NOT class.relispartition
