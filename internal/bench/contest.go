@@ -8,10 +8,10 @@ import (
 	"sexton/internal/latency"
 )
 
-// contest says what a benchmark of whole drains compares, and how it reports that.
+// contest describes the comparison of a benchmark of whole drains, and its report.
 type contest struct {
 	name string
-	// targets names what is deleted: parents, users or projects.
+	// targets is the noun for the deleted rows: parents, users or projects.
 	targets string
 	// head is what the document has beside the figures, begun whether the time that the application waits for its DELETE is reported.
 	head  Row
