@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
@@ -28,8 +27,8 @@ func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, e
 	}
 	for !r.paused(ctx) {
 		limit := min(windowRows, r.left*r.engine.Sizes.rows(s))
-		sql, args := s.windowStatement(leaf, j, limit)
-		pointers, err := drain.Query(ctx, r.Run, pgx.RowTo[pgtype.TID], sql, args...)
+		sql, args := s.windowStatement(leaf, []*job{j}, limit)
+		pointers, err := drain.Query(ctx, r.Run, pgx.RowToStructByPos[pointer], sql, args...)
 		if err != nil {
 			return r.beaten(j, fault.In(err, s.tableLabel), err)
 		}
@@ -46,7 +45,7 @@ func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, e
 	return yielded, nil
 }
 
-// direct works off what fits into one statement, as most of what users have does. It reports whether that was all. Where it
+// direct works off what fits into one statement, as most of what users have does. It reports whether that was all, for all that it knows. Where it
 // fails, nothing is said yet: the rows are looked at one window at a time.
 func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done bool, _ error) {
 	if j.large || s.doubled || r.paused(ctx) {
@@ -54,10 +53,9 @@ func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done boo
 	}
 	l := r.engine.Sizes.ladder(s, false)
 	limit := l.Rows()
-	sql, args := s.directStatement(r.Session.Names, leaf, j, r.ghost, limit)
-	var rows, kept, found int64
-	err := r.Send(ctx, l.Limits(r.Session.Limits), batch.Statement{SQL: sql, Args: args, Scan: batch.One(&rows, &kept, &found)})
-	if err != nil {
+	var changes []change
+	sql, args := s.cleanStatement(r.Session.Names, leaf, j, r.ghost, limit, false)
+	if err := r.Send(ctx, l.Limits(r.Session.Limits), changing(&changes, sql, args)); err != nil {
 		f := fault.Judge(err)
 		if f.Verdict == fault.Fatal {
 			return false, err
@@ -67,17 +65,17 @@ func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done boo
 		}
 		return false, nil
 	}
-	j.large = found == int64(limit)
-	r.stats.count(j, s, s.Action, rows)
+	rows, kept := r.count(s, s.Action, changes)
+	j.large = rows == int64(limit)
 	r.Passed(ctx, l, rows, r.Session.Took())
-	return kept == 0 && rows == found && found < int64(limit), nil
+	return kept == 0 && rows > 0 && !j.large, nil
 }
 
 // sweep works off the rows of one window, piece by piece; once others are in the way, without the rows that they have
 // locked. Of a row that the ghost user cannot have, as it has its like already, becomes what would become of it on a hard
 // delete: it says nothing that the other one does not. Once a step has met such rows, each piece begins with a statement that
 // finds them by the unique indexes; where those do not explain the duplicate, the pieces are halved until it stands alone.
-func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers []pgtype.TID) (changed int64, _ result, _ error) {
+func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers []pointer) (changed int64, _ result, _ error) {
 	l, do := r.engine.Sizes.ladder(s, false), s.Action
 	double := func(err error) bool { return s.Action == drain.Move && s.duplicate(err) }
 	l.Splits = func(err error) bool {
@@ -127,38 +125,58 @@ func keeps(s *step) error {
 		"rows keep their %s although no session has locked them: a trigger, a rule or a default of the table sees to that", s.column())}}
 }
 
+// change is what a statement has done to the rows of a user.
+type change struct{ Owner, Rows, Kept int64 }
+
+// changing is a statement that returns changes.
+func changing(into *[]change, sql string, args []any) batch.Statement {
+	return batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(into, pgx.RowToStructByPos[change])}
+}
+
+// count notes rows for their users. It returns how many there are, and how many of them are as they were.
+func (r *run) count(s *step, do drain.Action, changes []change) (rows, kept int64) {
+	for _, one := range changes {
+		j := r.jobs[one.Owner]
+		j.begun = true
+		r.stats.Current = &j.done
+		r.stats.count(j, s, do, one.Rows)
+		rows, kept = rows+one.Rows, kept+one.Kept
+	}
+	return rows, kept
+}
+
 // piece runs one statement on the rows that pointers lead to.
 func (r *run) piece(
-	ctx context.Context, j *job, s *step, leaf Table, do drain.Action, pointers []pgtype.TID, limits batch.Limits, skip bool,
+	ctx context.Context, j *job, s *step, leaf Table, do drain.Action, pointers []pointer, limits batch.Limits, skip bool,
 ) (int64, error) {
-	var rows, kept, doubles, keptDoubles int64
+	var changes, doubles []change
 	var statements []batch.Statement
 	if do == drain.Move && s.doubled && len(s.twins[leaf.OID]) > 0 {
-		sql, args := s.doublesStatement(r.Session.Names, leaf, j, r.ghost, pointers, skip)
-		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&doubles, &keptDoubles)})
+		sql, args := s.doublesStatement(r.Session.Names, leaf, []*job{j}, r.ghost, pointers, skip)
+		statements = append(statements, changing(&doubles, sql, args))
 	}
-	sql, args := s.pieceStatement(r.Session.Names, leaf, j, do, r.ghost, pointers, skip)
-	if err := r.Send(ctx, limits, append(statements, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&rows, &kept)})...); err != nil {
+	sql, args := s.pieceStatement(r.Session.Names, leaf, []*job{j}, do, r.ghost, pointers, skip)
+	if err := r.Send(ctx, limits, append(statements, changing(&changes, sql, args))...); err != nil {
 		return 0, err
 	}
-	r.stats.count(j, s, do, rows)
-	r.stats.count(j, s, s.otherwise, doubles)
-	if kept+keptDoubles > 0 {
-		return rows + doubles, keeps(s)
+	rows, kept := r.count(s, do, changes)
+	others, keptOthers := r.count(s, s.otherwise, doubles)
+	if kept+keptOthers > 0 {
+		return rows + others, keeps(s)
 	}
-	return rows + doubles, nil
+	return rows + others, nil
 }
 
 // wait works off one step in one leaf whose rows others have locked: each transaction waits until it has them.
 func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, error) {
 	for l := r.engine.Sizes.ladder(s, true); !r.paused(ctx); {
 		limit := l.Rows()
-		var rows, kept int64
+		var changes []change
 		waitSQL, waitArgs := s.waitStatement(leaf, j, limit)
-		cleanSQL, cleanArgs := s.cleanStatement(r.Session.Names, leaf, j, r.ghost, limit)
+		cleanSQL, cleanArgs := s.cleanStatement(r.Session.Names, leaf, j, r.ghost, limit, true)
 		judge := r.Watch(ctx, r.Session.Limits)
 		affected, err := r.Session.RunWithin(ctx, r.within(r.Session.Limits),
-			batch.Statement{SQL: waitSQL, Args: waitArgs}, batch.Statement{SQL: cleanSQL, Args: cleanArgs, Scan: batch.One(&rows, &kept)})
+			batch.Statement{SQL: waitSQL, Args: waitArgs}, changing(&changes, cleanSQL, cleanArgs))
 		f := judge(err)
 		f.Table = s.tableLabel
 		switch {
@@ -176,7 +194,7 @@ func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, er
 		case err != nil:
 			return r.beaten(j, tooSlow(f), err)
 		}
-		r.stats.count(j, s, s.Action, rows)
+		rows, kept := r.count(s, s.Action, changes)
 		r.Progress(ctx)
 		switch {
 		case kept > 0 || rows == 0 && affected[0] > 0:

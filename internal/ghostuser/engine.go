@@ -64,7 +64,7 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 		Users: cmp.Or(max(e.Limits.Users, 0), 1000), Runtime: cmp.Or(max(e.Limits.Runtime, 0), time.Minute),
 		RetryAfter: cmp.Or(max(e.Limits.RetryAfter, 0), 30*time.Minute),
 	}
-	r := &run{engine: e, limits: limits, stats: newStats(), seen: []int64{}}
+	r := &run{engine: e, limits: limits, stats: newStats(), seen: []int64{}, jobs: map[int64]*job{}}
 	err := pace.Under(ctx, e.Session, r.limits.Runtime, reserve, func(ctx context.Context, frame *pace.Frame) error {
 		r.frame, r.Run = frame, r.onDrain(frame)
 		r.sessions = pace.Sessions{Own: e.Session, Most: e.Connections, More: e.More, Pace: r.Pace}
@@ -140,6 +140,8 @@ type run struct {
 	// seen are the queue's rows that the run has loaded. Each is loaded once, so a user who is put off has to wait for
 	// another run, however short the time.
 	seen []int64
+	// jobs are these users by their ids.
+	jobs map[int64]*job
 	// active are the users who take turns, waiting those who can only wait for rows that others have locked. They come
 	// when no other user has anything to do.
 	active, waiting []*job
@@ -202,7 +204,7 @@ func (r *run) load(ctx context.Context) error {
 	}
 	r.loaded = time.Now()
 	for _, j := range fresh {
-		r.seen = append(r.seen, j.id)
+		r.seen, r.jobs[j.userID] = append(r.seen, j.id), j
 		// Without a target everybody has the original's sizes for oneself, and those who come while many are worked off
 		// together are not to wait for them all.
 		j.alone = len(j.heavy) > 0 || r.engine.Sizes.Target == 0 || r.userBatch != nil && len(fresh) <= fewUsers

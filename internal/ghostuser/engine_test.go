@@ -181,16 +181,23 @@ func TestAPartitionThatComesDuringTheRun(t *testing.T) {
 
 func TestConditionsMoveSomeRowsOnly(t *testing.T) {
 	t.Parallel()
-	b := setup(t, `
-		CREATE TABLE snippets (id bigint PRIMARY KEY, author_id bigint REFERENCES users ON DELETE CASCADE, type varchar(20));
-		CREATE INDEX ON snippets (author_id);
-		INSERT INTO snippets VALUES (1, 1, 'project'), (2, 1, 'personal'), (3, 1, NULL), (4, 2, 'project');`,
-		ghostuser.Lists{Move: []ghostuser.Move{
-			{Table: "snippets", Columns: []string{"author_id"}, Conditions: []definitions.Condition{{Column: "type", Value: "project"}}},
-		}})
-	b.queue(false, 1)
-	b.requireDone(t, b.run(t), 1)
-	require.Equal(t, [][]string{{"1", "9"}, {"4", "2"}}, b.Rows("SELECT id, author_id FROM snippets ORDER BY id"))
+	pgtest.Each(t, map[string]time.Duration{"alone": 0, "together": time.Second}, func(t *testing.T, _ string, target time.Duration) {
+		b := setup(t, `
+			CREATE TABLE snippets (id bigint PRIMARY KEY, author_id bigint REFERENCES users ON DELETE CASCADE, type varchar(20));
+			CREATE INDEX ON snippets (author_id);
+			INSERT INTO snippets VALUES (1, 1, 'project'), (2, 1, 'personal'), (3, 1, NULL), (4, 2, 'project'), (5, 3, 'project'), (6, 3, NULL);`,
+			ghostuser.Lists{Move: []ghostuser.Move{
+				{Table: "snippets", Columns: []string{"author_id"}, Conditions: []definitions.Condition{{Column: "type", Value: "project"}}},
+			}})
+		b.engine.Sizes.Target = target
+		b.queue(false, 1, 3)
+		stats := b.run(t)
+		b.requireDone(t, stats, 2)
+		require.Equal(t, [][]string{{"1", "9"}, {"4", "2"}, {"5", "9"}}, b.Rows("SELECT id, author_id FROM snippets ORDER BY id"))
+		if target > 0 {
+			require.EqualValues(t, 2+2, stats.Batches, "one for the moved rows and one for the others, and the users' ends")
+		}
+	})
 }
 
 // A user with rows for many turns does not hold up others, not even those that come in while it is worked off.

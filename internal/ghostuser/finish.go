@@ -59,16 +59,15 @@ func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, le
 	lockSQL, lockArgs := r.engine.Plan.lockStatement(j)
 	statements := []batch.Statement{{SQL: lockSQL, Args: lockArgs}}
 	about := []*step{nil}
-	changes := map[int]*[2]int64{}
+	changes := map[int]*[]change{}
 	for _, s := range steps {
 		limit := r.engine.Sizes.rows(s)
 		for _, leaf := range s.Leaves {
 			waitSQL, waitArgs := s.waitStatement(leaf, j, limit)
-			cleanSQL, cleanArgs := s.cleanStatement(names, leaf, j, r.ghost, limit)
-			change := &[2]int64{}
-			changes[len(statements)+1] = change
-			statements = append(statements, batch.Statement{SQL: waitSQL, Args: waitArgs},
-				batch.Statement{SQL: cleanSQL, Args: cleanArgs, Scan: batch.One(&change[0], &change[1])})
+			cleanSQL, cleanArgs := s.cleanStatement(names, leaf, j, r.ghost, limit, true)
+			changed := &[]change{}
+			changes[len(statements)+1] = changed
+			statements = append(statements, batch.Statement{SQL: waitSQL, Args: waitArgs}, changing(changed, cleanSQL, cleanArgs))
 			about = append(about, s, s)
 		}
 	}
@@ -98,8 +97,8 @@ func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, le
 		result, err := r.beaten(j, f, err)
 		return false, nil, result, err
 	}
-	for at, change := range changes {
-		r.stats.count(j, about[at], about[at].Action, change[0])
+	for at, changed := range changes {
+		r.count(about[at], about[at].Action, *changed)
 	}
 	if !gone {
 		return false, r.liveSteps(j.hardDelete, live), yielded, nil

@@ -57,7 +57,7 @@ func (p *Plan) below(
 	for _, s := range steps {
 		for _, leaf := range s.Leaves {
 			args := &drain.Args{}
-			sql := s.pick(leaf, "picked.ctid, picked.xmin", j, drain.MostForeseen, args)
+			sql := s.pick(leaf, "picked.at, picked.version", []*job{j}, drain.MostForeseen, "", args)
 			rows, err := r.Versions(ctx, sql, args.Values...)
 			if err != nil && fault.Judge(err).Verdict != fault.Timeout {
 				return err

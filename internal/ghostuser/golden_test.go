@@ -42,31 +42,29 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	g, names := &pgtest.Statements{}, dbtest.Names()
 	for _, hard := range []bool{false, true} {
 		j := &job{id: 1, userID: 2, hardDelete: hard}
-		c := &userBatch{hardDelete: hard, members: map[int64]*job{2: j}}
-		of := func(name string) string { return fmt.Sprintf("hard=%t %s", hard, name) }
-		g.Add(of("look"))(p.lookStatement(names, j, 9))
-		g.Add(of("look at a batch"))(p.batchLookStatement(names, c, 9))
-		g.Add(of("destroy"))(p.destroyStatement(names, j))
-		g.Add(of("remaining"))(p.remainingStatement(names, p.steps(hard), j))
+		of, to := []*job{j}, []pointer{{Owner: 2}}
+		named := func(name string) string { return fmt.Sprintf("hard=%t %s", hard, name) }
+		g.Add(named("look"))(p.lookStatement(names, of, hard, 9))
+		g.Add(named("destroy"))(p.destroyStatement(names, j))
+		g.Add(named("remaining"))(p.remainingStatement(names, p.steps(hard), j))
 		for _, s := range p.steps(hard) {
 			leaf := s.Leaves[0]
-			title := func(name string) string { return of(s.label + " " + name) }
+			title := func(name string) string { return named(s.label + " " + name) }
 			g.Add(title("shown"))(s.shownStatement(j))
 			if s.Action == drain.Forbid {
 				continue
 			}
-			g.Add(title("direct"))(s.directStatement(names, leaf, j, 9, 10))
-			g.Add(title("window"))(s.windowStatement(leaf, j, 10))
+			g.Add(title("direct"))(s.cleanStatement(names, leaf, j, 9, 10, false))
+			g.Add(title("window"))(s.windowStatement(leaf, of, 10))
 			g.Add(title("versions"))(s.versionsStatement(leaf, j, nil))
+			g.Add(title("versions of some"))(s.versionsStatement(leaf, j, to))
 			g.Add(title("wait"))(s.waitStatement(leaf, j, 10))
-			g.Add(title("clean"))(s.cleanStatement(names, leaf, j, 9, 10))
-			g.Add(title("piece"))(s.pieceStatement(names, leaf, j, s.Action, 9, nil, false))
-			g.Add(title("piece, skipping"))(s.pieceStatement(names, leaf, j, s.Action, 9, nil, true))
-			g.Add(title("window of a batch"))(s.batchWindowStatement(leaf, c))
-			g.Add(title("piece of a batch"))(s.batchPieceStatement(names, leaf, 9, []pointer{{Owner: 2}}))
+			g.Add(title("clean"))(s.cleanStatement(names, leaf, j, 9, 10, true))
+			g.Add(title("piece"))(s.pieceStatement(names, leaf, of, s.Action, 9, to, false))
+			g.Add(title("piece, skipping"))(s.pieceStatement(names, leaf, of, s.Action, 9, to, true))
 			if s.Action == drain.Move {
-				g.Add(title("otherwise"))(s.pieceStatement(names, leaf, j, s.otherwise, 9, nil, true))
-				g.Add(title("doubles"))(s.doublesStatement(names, leaf, j, 9, nil, true))
+				g.Add(title("otherwise"))(s.pieceStatement(names, leaf, of, s.otherwise, 9, to, true))
+				g.Add(title("doubles"))(s.doublesStatement(names, leaf, of, 9, to, true))
 			}
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
@@ -40,7 +39,7 @@ func (j *job) isHeavy(s *step) bool { return slices.Contains(j.heavy, s.tableLab
 
 // fell deletes the step's rows in one leaf, each after everything that hangs below it; with only no others than the rows that these pointers
 // lead to.
-func (r *run) fell(ctx context.Context, j *job, s *step, leaf Table, only []pgtype.TID) (result, error) {
+func (r *run) fell(ctx context.Context, j *job, s *step, leaf Table, only []pointer) (result, error) {
 	root, err := r.root(ctx, j, s, s.Child)
 	if err != nil {
 		return r.beaten(j, fault.Judge(err), err)

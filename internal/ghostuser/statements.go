@@ -39,123 +39,137 @@ func (s *step) lock(do drain.Action) string {
 	return " FOR NO KEY UPDATE"
 }
 
-// pick is the subquery for at most limit rows of the user.
-func (s *step) pick(leaf Table, columns string, j *job, limit int, args *drain.Args) string {
-	return fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s LIMIT $%d",
-		columns, leaf.SQL(), s.matches("picked", j, args), s.Attached(leaf, args), args.Add(limit))
+func (j *job) row() int64  { return j.id }
+func (j *job) user() int64 { return j.userID }
+
+// owned is the condition for the step's rows of the user wanted.owner.
+func (s *step) owned(alias string, args *drain.Args) string {
+	return s.Belongs(alias, "OPERATOR(pg_catalog.=) wanted.owner", args)
 }
 
-// windowStatement reads pointers to at most limit rows. Reading many at once matters where an old snapshot keeps
-// deleted entries in the index: every read walks over all of them.
-func (s *step) windowStatement(leaf Table, j *job, limit int) (string, []any) {
+// pick is the query for columns of at most limit rows of each user, locked by the clause lock: where a row is (picked.at), its version
+// (picked.version), and the user (wanted.owner).
+func (s *step) pick(leaf Table, columns string, of []*job, limit int, lock string, args *drain.Args) string {
+	return fmt.Sprintf("SELECT %s FROM pg_catalog.unnest($%d::bigint[]) AS wanted (owner) CROSS JOIN LATERAL ("+
+		"SELECT picked.ctid AS at, picked.xmin AS version FROM ONLY %s AS picked WHERE %s%s LIMIT $%d%s) AS picked",
+		columns, args.Add(each.Of(of, (*job).user)), leaf.SQL(), s.owned("picked", args), s.Attached(leaf, args), args.Add(limit), lock)
+}
+
+const pointers = "picked.at, wanted.owner"
+
+// windowStatement reads pointers to at most limit rows of each user. Reading many at once matters where an old snapshot keeps
+// deleted entries in the index: every read passes over all of them.
+func (s *step) windowStatement(leaf Table, of []*job, limit int) (string, []any) {
 	args := &drain.Args{}
-	sql := s.pick(leaf, "picked.ctid", j, limit, args)
+	sql := s.pick(leaf, pointers, of, limit, "", args)
 	return sql, args.Values
 }
 
 // versionsStatement reads where heavyRows of the user's rows are and which transactions wrote them; with only the rows that these pointers lead to.
-func (s *step) versionsStatement(leaf Table, j *job, only []pgtype.TID) (string, []any) {
+func (s *step) versionsStatement(leaf Table, j *job, only []pointer) (string, []any) {
 	args := &drain.Args{}
 	if only == nil {
-		sql := s.pick(leaf, "picked.ctid, picked.xmin", j, heavyRows, args)
+		sql := s.pick(leaf, "picked.at, picked.version", []*job{j}, heavyRows, "", args)
 		return sql, args.Values
 	}
-	return fmt.Sprintf("SELECT picked.ctid, picked.xmin FROM ONLY %s AS picked "+
-		"WHERE picked.ctid OPERATOR(pg_catalog.=) ANY ($%d::pg_catalog.tid[]) AND (%s) IS TRUE",
-		leaf.SQL(), args.Add(only), s.matches("picked", j, args)), args.Values
+	sql := s.pointed(leaf, "child.ctid, child.xmin", only, "", args)
+	return sql, args.Values
 }
 
 // waitStatement waits until it has locked at most limit rows. The statement behind it in the transaction has a newer
 // snapshot: it sees what these rows have become.
 func (s *step) waitStatement(leaf Table, j *job, limit int) (string, []any) {
 	args := &drain.Args{}
-	sql := s.pick(leaf, "", j, limit, args) + s.lock(s.Action)
+	sql := s.pick(leaf, "", []*job{j}, limit, s.lock(s.Action), args)
 	return sql, args.Values
+}
+
+// pointed is the query for columns of the rows (child) that pointers lead to, as long as they belong to their users and meet the condition also,
+// which may end in a clause that locks them.
+func (s *step) pointed(leaf Table, columns string, to []pointer, also string, args *drain.Args) string {
+	return fmt.Sprintf("SELECT %s FROM %s JOIN ONLY %s AS child ON child.ctid OPERATOR(pg_catalog.=) wanted.at WHERE (%s) IS TRUE%s",
+		columns, unnested(to, args), leaf.SQL(), s.owned("child", args), also)
+}
+
+// unnested are pointers as an item of a FROM clause.
+func unnested(to []pointer, args *drain.Args) string {
+	tuples, owners := each.Of(to, func(p pointer) pgtype.TID { return p.At }), each.Of(to, func(p pointer) int64 { return p.Owner })
+	return fmt.Sprintf("unnest($%d::pg_catalog.tid[], $%d::bigint[]) AS wanted (at, owner)", args.Add(tuples), args.Add(owners))
 }
 
 // pieceStatement does to the rows that the pointers lead to what is to be done. With skip it leaves out rows that
 // another session has locked, which costs a lock on each row first; else it waits for them. What has moved since the
 // pointers were read is left for the next window.
-func (s *step) pieceStatement(names pgschema.Names, leaf Table, j *job, do drain.Action, ghost int64, pointers []pgtype.TID, skip bool) (string, []any) {
+func (s *step) pieceStatement(names pgschema.Names, leaf Table, of []*job, do drain.Action, ghost int64, to []pointer, skip bool) (string, []any) {
 	args := &drain.Args{}
-	picked := fmt.Sprintf("$%d::pg_catalog.tid[]", args.Add(pointers))
-	if skip {
-		picked = fmt.Sprintf("ARRAY(SELECT picked.ctid FROM ONLY %s AS picked "+
-			"WHERE picked.ctid OPERATOR(pg_catalog.=) ANY (%s) AND (%s) IS TRUE%s SKIP LOCKED)",
-			leaf.SQL(), picked, s.matches("picked", j, args), s.lock(do))
+	if !skip {
+		return s.change(names, leaf, of, do, ghost, "SELECT wanted.at, wanted.owner FROM "+unnested(to, args), args)
 	}
-	return s.change(names, leaf, j, do, ghost, picked, args), args.Values
+	return s.change(names, leaf, of, do, ghost, s.pointed(leaf, "wanted.at, wanted.owner", to, s.lock(do)+" OF child SKIP LOCKED", args), args)
 }
 
 // doublesStatement does to those of the rows that the ghost user cannot have, as it has their like, what becomes of them instead.
 // OFFSET 0 keeps the look for the like a look into the index for each row: joined, it could read all that the ghost user has.
-func (s *step) doublesStatement(names pgschema.Names, leaf Table, j *job, ghost int64, pointers []pgtype.TID, skip bool) (string, []any) {
+func (s *step) doublesStatement(names pgschema.Names, leaf Table, of []*job, ghost int64, to []pointer, skip bool) (string, []any) {
 	args := &drain.Args{}
-	pointersAt, ghostAt := args.Add(pointers), args.Add(ghost)
+	ghostAt := args.Add(ghost)
 	likes := each.Of(s.twins[leaf.OID], func(twin string) string {
 		return fmt.Sprintf("EXISTS (SELECT FROM ONLY %s AS twin WHERE twin.%s OPERATOR(pg_catalog.=) $%d::pg_catalog.int8 AND %s OFFSET 0)",
 			leaf.SQL(), pgcatalog.Quote(s.column()), ghostAt, twin)
 	})
-	lock := ""
+	also := " AND (" + strings.Join(likes, " OR ") + ")"
 	if skip {
-		lock = s.lock(s.otherwise) + " SKIP LOCKED"
+		also += s.lock(s.otherwise) + " OF child SKIP LOCKED"
 	}
-	picked := fmt.Sprintf("ARRAY(SELECT child.ctid FROM ONLY %s AS child "+
-		"WHERE child.ctid OPERATOR(pg_catalog.=) ANY ($%d::pg_catalog.tid[]) AND (%s) IS TRUE AND (%s)%s)",
-		leaf.SQL(), pointersAt, s.matches("child", j, args), strings.Join(likes, " OR "), lock)
-	return s.change(names, leaf, j, s.otherwise, ghost, picked, args), args.Values
+	return s.change(names, leaf, of, s.otherwise, ghost, s.pointed(leaf, "wanted.at, wanted.owner", to, also, args), args)
 }
 
-// cleanStatement does the same to at most limit rows.
-func (s *step) cleanStatement(names pgschema.Names, leaf Table, j *job, ghost int64, limit int) (string, []any) {
-	args := &drain.Args{}
-	picked := "ARRAY(" + s.pick(leaf, "picked.ctid", j, limit, args) + s.lock(s.Action) + " SKIP LOCKED)"
-	return s.change(names, leaf, j, s.Action, ghost, picked, args), args.Values
+// cleanStatement does it to at most limit rows, without reading pointers first. With skip it leaves out rows that another session has locked.
+func (s *step) cleanStatement(names pgschema.Names, leaf Table, j *job, ghost int64, limit int, skip bool) (string, []any) {
+	args, of, lock := &drain.Args{}, []*job{j}, ""
+	if skip {
+		lock = s.lock(s.Action) + " SKIP LOCKED"
+	}
+	return s.change(names, leaf, of, s.Action, ghost, s.pick(leaf, pointers, of, limit, lock, args), args)
 }
 
-// directStatement does it to at most limit rows at once, without reading pointers first. It returns a third number: of
-// rows that it found.
-func (s *step) directStatement(names pgschema.Names, leaf Table, j *job, ghost int64, limit int) (string, []any) {
-	args := &drain.Args{}
-	found := s.pick(leaf, "picked.ctid", j, limit, args)
-	changed := s.changed(names, leaf, j, s.Action, ghost, "ARRAY(SELECT found.ctid FROM found)", args)
-	return fmt.Sprintf("WITH found AS MATERIALIZED (%s),\n%s\nSELECT %s, totals.kept, (SELECT pg_catalog.count(*) FROM found) FROM totals",
-		found, changed, s.counts(names, s.Action, "totals.rows", args)), args.Values
-}
-
-// change is the statement that does it to the rows that an array of pointers leads to, counts them in the queue and
-// returns two numbers: of rows that it changed, and of those among them that refer to the user still, as a trigger or a
-// default has kept them.
-func (s *step) change(names pgschema.Names, leaf Table, j *job, do drain.Action, ghost int64, picked string, args *drain.Args) string {
-	return "WITH " + s.changed(names, leaf, j, do, ghost, picked, args) +
-		fmt.Sprintf("\nSELECT %s, totals.kept FROM totals", s.counts(names, do, "totals.rows", args))
-}
-
-// counts is the number of rows, which it adds to the run's figures.
-func (s *step) counts(names pgschema.Names, do drain.Action, rows string, args *drain.Args) string {
-	return batch.CountRows(names, "'"+field(do)+"'", fmt.Sprintf("$%d::pg_catalog.text", args.Add(s.label)), rows)
-}
-
-// changed are the WITH queries of change. They lock the user's row of the queue before the first change, and change nothing
-// where there is none any more: a deletion that is cancelled meanwhile has either not begun, or is refused.
+// change is the statement that does it to the rows that the query wanted finds (at, owner), and counts them in the queue. It locks the users' rows of
+// the queue before the first change, and changes nothing of a user that has none any more: a deletion that is cancelled meanwhile has either not
+// begun, or is refused. It returns per user how many rows it changed, and how many of them refer to the user still, as a trigger or a default has
+// kept them.
 //
 // The condition is repeated on the row itself; IS TRUE keeps the planner from serving that by the index.
-func (s *step) changed(names pgschema.Names, leaf Table, j *job, do drain.Action, ghost int64, picked string, args *drain.Args) string {
-	where := fmt.Sprintf("child.ctid OPERATOR(pg_catalog.=) ANY (%s) AND (%s) IS TRUE%s", picked, s.matches("child", j, args), s.Attached(leaf, args))
-	kept := "false"
+func (s *step) change(
+	names pgschema.Names, leaf Table, of []*job, do drain.Action, ghost int64, wanted string, args *drain.Args,
+) (string, []any) {
+	from, kept := "USING", "false"
 	if do != drain.Remove {
-		kept = fmt.Sprintf("(%s) IS TRUE", s.matches("child", j, args))
+		from, kept = "FROM", fmt.Sprintf("(%s) IS TRUE", s.owned("child", args))
 	}
-	counter, queue, jobAt := counter(do), names.Render(`"public".`)+QueueTable, args.Add(j.id)
-	return fmt.Sprintf(`held AS MATERIALIZED (SELECT queued.user_id FROM %s AS queued WHERE queued.id OPERATOR(pg_catalog.=) $%d FOR KEY SHARE),
-changed AS (%s WHERE %s AND EXISTS (SELECT FROM held) RETURNING %s AS kept%s)%s,
-totals AS MATERIALIZED (SELECT pg_catalog.count(*) AS rows, pg_catalog.count(*) FILTER (WHERE changed.kept) AS kept FROM changed),
+	counter, queue, jobsAt := counter(do), names.Render(`"public".`)+QueueTable, args.Add(each.Of(of, (*job).row))
+	return fmt.Sprintf(`WITH wanted AS MATERIALIZED (%s),
+held AS MATERIALIZED (
+	SELECT queued.user_id FROM %s AS queued WHERE queued.id OPERATOR(pg_catalog.=) ANY ($%d::bigint[]) ORDER BY queued.id FOR KEY SHARE
+),
+changed AS (
+	%s %s wanted
+	WHERE child.ctid OPERATOR(pg_catalog.=) wanted.at AND (%s) IS TRUE%s AND wanted.owner OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT held.user_id FROM held))
+	RETURNING wanted.owner, %s AS kept%s
+)%s,
+totals AS MATERIALIZED (
+	SELECT changed.owner, pg_catalog.count(*) AS rows, pg_catalog.count(*) FILTER (WHERE changed.kept) AS kept FROM changed GROUP BY changed.owner
+),
 counted AS (
 	UPDATE %s AS job SET %s = job.%s OPERATOR(pg_catalog.+) totals.rows, updated_at = pg_catalog.clock_timestamp()
-	FROM totals WHERE job.id OPERATOR(pg_catalog.=) $%d AND totals.rows OPERATOR(pg_catalog.>) 0
-)`,
-		queue, jobAt, s.verb(leaf, do, ghost, args), where, kept, s.keys(do, "child"),
-		s.event(names, do, "(SELECT held.user_id FROM held)", "changed", someRows), queue, counter, counter, jobAt)
+	FROM totals WHERE job.id OPERATOR(pg_catalog.=) ANY ($%d::bigint[]) AND job.user_id OPERATOR(pg_catalog.=) totals.owner
+),
+added AS MATERIALIZED (SELECT %s FROM totals)
+SELECT totals.owner, totals.rows, totals.kept FROM totals CROSS JOIN added`,
+		wanted, queue, jobsAt,
+		s.verb(leaf, do, ghost, args), from, s.owned("child", args), s.Attached(leaf, args), kept,
+		s.keys(do, "child"), s.event(names, do, "changed.owner", "changed", "GROUP BY changed.owner"), queue, counter, counter, jobsAt,
+		batch.CountRows(names, "'"+field(do)+"'", fmt.Sprintf("$%d::pg_catalog.text", args.Add(s.label)), "pg_catalog.sum(totals.rows)::pg_catalog.int8"),
+	), args.Values
 }
 
 // keys are the columns that a deletion returns beside, where its rows are told of. Event is the CTE that tells of them, with their user,
@@ -199,18 +213,19 @@ func live(steps []*step, owner string, args *drain.Args) string {
 	return "ARRAY[" + strings.Join(each.Of(steps, func(s *step) string { return s.exists(owner, args) }), ",\n") + "]"
 }
 
-// lookStatement tells in one row how the user stands: what the queue says of its deletion, NULL where it is in there no more,
-// its type, NULL where it does not exist, whether the ghost user is still one, and which steps have rows.
-func (p *Plan) lookStatement(names pgschema.Names, j *job, ghost int64) (string, []any) {
+// lookStatement selects how each user stands, in the order of look: what the queue says of its deletion, NULL where it is in there no more,
+// its type, NULL where it does not exist, whether the ghost user is still one, and which steps of the kind of deletion have rows.
+func (p *Plan) lookStatement(names pgschema.Names, of []*job, hardDelete bool, ghost int64) (string, []any) {
 	args := &drain.Args{}
-	jobAt, userAt, ghostAt := args.Add(j.id), args.Add(j.userID), args.Add(ghost)
-	sql := fmt.Sprintf(`SELECT
-(SELECT job.hard_delete FROM %s AS job WHERE job.id OPERATOR(pg_catalog.=) $%d AND job.user_id OPERATOR(pg_catalog.=) $%d),
-(SELECT coalesce(leaving.user_type, 0)::integer FROM %s AS leaving WHERE leaving.id OPERATOR(pg_catalog.=) $%d),
-EXISTS (SELECT FROM %s AS ghost WHERE ghost.id OPERATOR(pg_catalog.=) $%d AND ghost.user_type OPERATOR(pg_catalog.=) %d),
-%s`, names.Render(`"public".`)+QueueTable, jobAt, userAt, p.users.SQL(), userAt, p.users.SQL(), ghostAt, ghostType,
-		live(p.steps(j.hardDelete), fmt.Sprintf("OPERATOR(pg_catalog.=) $%d::bigint", userAt), args))
-	return sql, args.Values
+	return fmt.Sprintf(`SELECT wanted.owner,
+(SELECT job.hard_delete FROM %[1]s AS job WHERE job.id OPERATOR(pg_catalog.=) wanted.job AND job.user_id OPERATOR(pg_catalog.=) wanted.owner),
+(SELECT coalesce(leaving.user_type, 0)::pg_catalog.int4 FROM %[2]s AS leaving WHERE leaving.id OPERATOR(pg_catalog.=) wanted.owner),
+EXISTS (SELECT FROM %[2]s AS ghost WHERE ghost.id OPERATOR(pg_catalog.=) $%[3]d AND ghost.user_type OPERATOR(pg_catalog.=) %[4]d),
+%[5]s
+FROM unnest($%[6]d::bigint[], $%[7]d::bigint[]) AS wanted (job, owner)`,
+		names.Render(`"public".`)+QueueTable, p.users.SQL(), args.Add(ghost), ghostType,
+		live(p.steps(hardDelete), "OPERATOR(pg_catalog.=) wanted.owner", args),
+		args.Add(each.Of(of, (*job).row)), args.Add(each.Of(of, (*job).user))), args.Values
 }
 
 // lockStatement locks the user: from then on no session can insert a row whose foreign key refers to it.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/fault"
@@ -49,37 +51,35 @@ func (r *run) turn(ctx context.Context, j *job) (result, error) {
 		if r.paused(ctx) {
 			return yielded, nil
 		}
-		look, f, err := r.look(ctx, j)
+		looks, f, err := r.look(ctx, []*job{j}, j.hardDelete)
 		if err != nil {
 			return r.beaten(j, f, err)
 		}
-		switch {
-		case look.hardDelete == nil:
+		switch look := looks[0]; {
+		case look.HardDelete == nil:
 			r.cancelled(ctx, j)
 			return finished, nil
-		case look.userType == nil:
+		case look.UserType == nil:
 			return r.drop(ctx, j)
-		case *look.userType == ghostType:
+		case *look.UserType == ghostType:
 			return j.fails(fault.Fault{Message: "the ghost user cannot be deleted"})
-		case !deletable(*look.userType):
-			return j.fails(fault.Fault{Message: fmt.Sprintf("an internal user (user_type %d) cannot be deleted", *look.userType)})
-		case !look.ghost:
+		case !deletable(*look.UserType):
+			return j.fails(fault.Fault{Message: fmt.Sprintf("an internal user (user_type %d) cannot be deleted", *look.UserType)})
+		case !look.Ghost:
 			if err := r.findGhost(ctx); err != nil {
 				return 0, err
 			}
 			continue
-		case *look.hardDelete != j.hardDelete:
+		case *look.HardDelete != j.hardDelete:
 			// The kind of deletion has been changed meanwhile. What was looked at are the columns of the other kind of deletion.
-			j.hardDelete = *look.hardDelete
+			j.hardDelete = *look.HardDelete
 			continue
 		}
-		if s := restricted(look.live); s != nil {
+		live := r.liveSteps(j.hardDelete, looks[0].Live)
+		if s := restricted(live); s != nil {
 			return r.refuse(ctx, j, s)
 		}
-		if len(look.live) == 0 {
-			return r.finish(ctx, j)
-		}
-		if result, err := r.drainAll(ctx, j, look.live); result != finished || err != nil {
+		if result, err := r.drainAll(ctx, j, live); result != finished || err != nil {
 			return result, err
 		}
 		return r.finish(ctx, j)
@@ -156,22 +156,20 @@ func (r *run) beaten(j *job, f fault.Fault, err error) (result, error) {
 
 // look is how a user stands.
 type look struct {
-	// hardDelete is the queue's flag, nil where the user is in there no more.
-	hardDelete *bool
-	userType   *int32
-	ghost      bool
-	live       []*step
+	User int64
+	// HardDelete is the queue's flag, nil where the user is in there no more, UserType nil where there is no such user.
+	HardDelete *bool
+	UserType   *int32
+	// Ghost reports that the ghost user is still one.
+	Ghost bool
+	Live  []bool
 }
 
-func (r *run) look(ctx context.Context, j *job) (found look, _ fault.Fault, err error) {
-	sql, args := r.engine.Plan.lookStatement(r.Session.Names, j, r.ghost)
-	var live []bool
+func (r *run) look(ctx context.Context, of []*job, hardDelete bool) (found []look, _ fault.Fault, err error) {
+	sql, args := r.engine.Plan.lookStatement(r.Session.Names, of, hardDelete, r.ghost)
 	r.Session.Seen() // Of an earlier wait.
 	judge := r.Watch(ctx, r.ShortWaits())
-	err = r.Send(ctx, r.ShortWaits(), batch.Statement{SQL: sql, Args: args, Scan: batch.One(&found.hardDelete, &found.userType, &found.ghost, &live)})
-	if err == nil {
-		found.live = r.liveSteps(j.hardDelete, live)
-	}
+	found, err = drain.Query(ctx, r.Run, pgx.RowToStructByPos[look], sql, args...)
 	return found, judge(err), err
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
+	"sexton/internal/each"
 	"sexton/internal/fault"
 )
 
@@ -44,7 +45,7 @@ type userBatch struct {
 	apart map[*step]bool
 	more  map[int64]bool
 	turns int
-	// errands are what there is to do, in the order of the steps. A turn may end in the midst of some.
+	// errands are what there is to do in this turn, in the order of the steps.
 	errands []*errand
 
 	// One goroutine per session works on errands. Each has the lock, except while its statement runs. Moved tells them that one has ended.
@@ -104,8 +105,9 @@ func (r *run) gather() *userBatch {
 }
 
 // users are the members whose rows are still looked for, in the order of their ids.
-func (c *userBatch) users() []int64 {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.members)), func(user int64) bool { return c.more[user] })
+func (c *userBatch) users() []*job {
+	users := slices.DeleteFunc(slices.Sorted(maps.Keys(c.members)), func(user int64) bool { return c.more[user] })
+	return each.Of(users, func(user int64) *job { return c.members[user] })
 }
 
 // leave leaves a user to turns of its own.
@@ -166,9 +168,8 @@ func (r *run) batchTurn(ctx context.Context, c *userBatch) (finished bool, err e
 	return true, nil
 }
 
-// plan lists the errands, first of all the begun ones of each step.
+// plan lists the errands.
 func (r *run) plan(c *userBatch, live []*step) {
-	begun := c.errands
 	c.errands = nil
 	for _, s := range live {
 		if s.doubled {
@@ -178,38 +179,30 @@ func (r *run) plan(c *userBatch, live []*step) {
 			continue
 		}
 		for _, leaf := range s.Leaves {
-			again := len(c.errands)
-			for _, e := range begun {
-				if e.step == s && e.leaf.OID == leaf.OID {
-					e.pointers = slices.DeleteFunc(e.pointers, func(p pointer) bool { return c.members[p.Owner] == nil })
-					if !e.read || len(e.pointers) > 0 {
-						c.errands = append(c.errands, e)
-					}
-				}
-			}
-			if len(c.errands) == again {
-				e := &errand{Ladder: r.engine.Sizes.ladder(s, false), step: s, leaf: leaf}
-				e.Skip = true // Rows that others have locked are left to the members' own turns.
-				c.errands = append(c.errands, e)
-			}
+			e := &errand{Ladder: r.engine.Sizes.ladder(s, false), step: s, leaf: leaf}
+			e.Skip = true // Rows that others have locked are left to the members' own turns.
+			c.errands = append(c.errands, e)
 		}
 	}
 }
 
 // lookAtAll returns the steps of which a user in the batch has rows. A user who is not in the queue any more, or not for
 // this kind of deletion, or may not be deleted, leaves it.
-func (r *run) lookAtAll(ctx context.Context, c *userBatch) (steps []*step, err error) {
-	sql, args := r.engine.Plan.batchLookStatement(r.Session.Names, c, r.ghost)
-	var entitled []int64
-	var ghost bool
-	var live []bool
-	err = r.Send(ctx, r.ShortWaits(), batch.Statement{SQL: sql, Args: args, Scan: batch.One(&entitled, &ghost, &live)})
+func (r *run) lookAtAll(ctx context.Context, c *userBatch) ([]*step, error) {
+	looks, _, err := r.look(ctx, slices.Collect(maps.Values(c.members)), c.hardDelete)
 	if err != nil {
 		return nil, err
 	}
-	for user := range c.members {
-		if !slices.Contains(entitled, user) {
-			c.leave(user)
+	live, ghost := make([]bool, len(r.engine.Plan.steps(c.hardDelete))), true
+	for _, one := range looks {
+		ghost = one.Ghost
+		if one.HardDelete == nil || *one.HardDelete != c.hardDelete || one.UserType == nil || !deletable(*one.UserType) ||
+			restricted(r.liveSteps(c.hardDelete, one.Live)) != nil {
+			c.leave(one.User)
+			continue
+		}
+		for i, has := range one.Live {
+			live[i] = live[i] || has && !c.more[one.User]
 		}
 	}
 	if !ghost {
@@ -336,7 +329,7 @@ func (r *run) nextBatch(c *userBatch, e *errand) errandBatch {
 		return r.batchPiece(c, e)
 	}
 	var found []pointer
-	sql, args := e.step.batchWindowStatement(e.leaf, c)
+	sql, args := e.step.windowStatement(e.leaf, c.users(), batchRows)
 	return errandBatch{
 		statement: batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, pgx.RowToStructByPos[pointer])}, limits: r.ShortWaits(),
 		done: func(context.Context, time.Duration) error {
@@ -359,32 +352,25 @@ func (r *run) nextBatch(c *userBatch, e *errand) errandBatch {
 // batchPiece works off the next rows that pointers lead to.
 func (r *run) batchPiece(c *userBatch, e *errand) errandBatch {
 	s, n := e.step, min(e.Rows(), len(e.pointers))
-	sql, args := s.batchPieceStatement(r.Session.Names, e.leaf, r.ghost, e.pointers[:n])
-	type change struct{ Owner, Rows, Kept int64 }
+	owners := map[int64]*job{}
+	for _, p := range e.pointers[:n] {
+		owners[p.Owner] = c.members[p.Owner]
+	}
 	var changes []change
+	sql, args := s.pieceStatement(r.Session.Names, e.leaf, slices.Collect(maps.Values(owners)), s.Action, r.ghost, e.pointers[:n], false)
 	return errandBatch{
-		statement: batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&changes, pgx.RowToStructByPos[change])},
-		limits:    e.Limits(r.Session.Limits), rows: n,
-		done: func(ctx context.Context, took time.Duration) (err error) {
-			left := int64(n)
-			for _, one := range changes {
-				left -= one.Rows
-				j := c.members[one.Owner]
-				j.begun = true
-				r.stats.Current = &j.done
-				r.stats.count(j, s, s.Action, one.Rows)
-				if one.Kept > 0 {
-					err = keeps(s)
-				}
+		statement: changing(&changes, sql, args), limits: e.Limits(r.Session.Limits), rows: n,
+		done: func(ctx context.Context, took time.Duration) error {
+			rows, kept := r.count(s, s.Action, changes)
+			if kept > 0 {
+				return keeps(s)
 			}
-			if err == nil {
-				e.pointers = e.pointers[n:]
-				if s.toldOf() && left > 0 {
-					c.apart[s] = true // Other sessions have changed the rest: they are somewhere else now.
-				}
-				c.passed = append(c.passed, func() { r.Passed(ctx, e.Ladder, int64(n), took) })
+			e.pointers = e.pointers[n:]
+			if s.toldOf() && rows < int64(n) {
+				c.apart[s] = true // Other sessions have changed the rest: they are somewhere else now.
 			}
-			return err
+			c.passed = append(c.passed, func() { r.Passed(ctx, e.Ladder, int64(n), took) })
+			return nil
 		},
 	}
 }
