@@ -13,7 +13,7 @@ type contest struct {
 	name string
 	// targets is the noun for the deleted rows: parents, users or projects.
 	targets string
-	// head is what the document has beside the figures, begun whether the time that the application waits for its DELETE is reported.
+	// head has further figures of the document; begun adds how long the application waits for its DELETE.
 	head  Row
 	begun bool
 	// single reports that there is one data set, whose figures are the document's own.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -73,19 +75,6 @@ func TestRunEndsWhenAllIsClean(t *testing.T) {
 	require.EqualValues(t, 6, last.Scenes[0].Planned)
 }
 
-func TestRunCountsWhatItsWorkerTellsLast(t *testing.T) {
-	t.Parallel()
-	db := parentsIn(t)
-	site := testSite(t, db)
-	site.Work = func(ctx context.Context) error {
-		<-ctx.Done()
-		db.Exec(`INSERT INTO sexton.runs (kind, database, holder, stats, ended_at, outcome) VALUES
-			('loose_foreign_keys_cleanup', 'main', 'test', '{"processed": 7}', now(), 'done')`)
-		return nil
-	}
-	require.EqualValues(t, 7, pgtest.Must(Run(t.Context(), site, true))(t).Jobs[testKind].Tally.Numbers["processed"])
-}
-
 func TestRunReportsOrphans(t *testing.T) {
 	t.Parallel()
 	db := parentsIn(t)
@@ -102,42 +91,48 @@ func TestRunReportsOrphans(t *testing.T) {
 	require.True(t, w.ended.Load())
 }
 
-func TestRunReportsOrphansThatCannotBeCounted(t *testing.T) {
+func TestRunEndsWithAnErrorOfAnyPart(t *testing.T) {
 	t.Parallel()
-	db := parentsIn(t)
-	db.Exec("DROP TABLE notes")
-	summary, err := Run(t.Context(), testSite(t, db), true)
-	require.ErrorContains(t, err, "count orphans of issues in notes: ")
-	require.Nil(t, summary.OrphansLeft)
-}
-
-func TestRunEndsWithItsWorker(t *testing.T) {
-	t.Parallel()
+	unknown := errors.New("nobody knows")
+	// atOnce is a worker that ends when something has been shown.
+	atOnce := func(err error) func(*dbtest.DB, *Site) {
+		return func(_ *dbtest.DB, site *Site) {
+			shown := make(chan struct{})
+			var first sync.Once
+			site.View = viewFunc(func(State) { first.Do(func() { close(shown) }) })
+			site.Work = func(context.Context) error { <-shown; return err }
+		}
+	}
+	does := func(sql string) func(*dbtest.DB, *Site) { return func(db *dbtest.DB, _ *Site) { db.Exec(sql) } }
 	for name, test := range map[string]struct {
-		err  error
-		want string
+		spoil func(db *dbtest.DB, site *Site)
+		want  string
 	}{
-		"with an error":    {errors.New("no river"), "the worker ended: no river"},
-		"without an error": {nil, "the worker ended: it was not told to"},
+		"worker":               {atOnce(unknown), "the worker ended: nobody knows"},
+		"worker without error": {atOnce(nil), "the worker ended: it was not told to"},
+		"activity": {func(_ *dbtest.DB, site *Site) {
+			site.Activity = func(context.Context, map[string]int64) (map[string]string, error) { return nil, unknown }
+		}, "nobody knows"},
+		"application":                  {does(failing + "'22012')"), "delete from issues: "},
+		"application before it begins": {does("DROP TABLE web_hooks"), "count web_hooks: "},
+		"tombstones":                   {does("DROP TABLE loose_foreign_keys_deleted_records"), "loose_foreign_keys_deleted_records"},
 	} {
 		for _, drain := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				db := parentsIn(t)
 				db.Exec(`INSERT INTO issues SELECT generate_series(1, 5000)`)
+				w := worker{err: errors.New("a worker that fails at its end hides no cause")}
 				site := testSite(t, db)
-				shown := make(chan struct{})
-				var first atomic.Bool
-				site.View = viewFunc(func(State) {
-					if first.CompareAndSwap(false, true) {
-						close(shown)
-					}
-				})
-				site.Work = func(context.Context) error { <-shown; return test.err }
+				site.Work = w.work
+				test.spoil(db, &site)
 				summary, err := Run(t.Context(), site, drain)
-				require.EqualError(t, err, test.want)
-				if test.err != nil {
-					require.ErrorIs(t, err, test.err)
+				require.ErrorContains(t, err, test.want)
+				require.NotErrorIs(t, err, context.Canceled)
+				if strings.HasPrefix(name, "worker") {
+					require.EqualError(t, err, test.want)
+				} else {
+					require.True(t, w.ended.Load(), "no worker is left")
 				}
 				require.Nil(t, summary.OrphansLeft)
 				require.EqualValues(t, 17, summary.RowsLoaded)
@@ -146,52 +141,37 @@ func TestRunEndsWithItsWorker(t *testing.T) {
 	}
 }
 
-func TestRunEndsWithAnErrorOfAnyPart(t *testing.T) {
+// Runs of a demo in which there is nothing to delete.
+func TestRunOfNothing(t *testing.T) {
 	t.Parallel()
-	unknown := errors.New("nobody knows")
-	for name, test := range map[string]struct {
-		spoil func(db *dbtest.DB, site *Site)
-		want  string
-	}{
-		"activity": {
-			func(_ *dbtest.DB, site *Site) {
-				site.Activity = func(context.Context, map[string]int64) (map[string]string, error) { return nil, unknown }
-			}, "nobody knows",
-		},
-		"application": {
-			func(db *dbtest.DB, _ *Site) { db.Exec(failing + "'22012')") }, "delete from issues: ",
-		},
-		"application before it begins": {
-			func(db *dbtest.DB, _ *Site) { db.Exec("DROP TABLE web_hooks") }, "count web_hooks: ",
-		},
-		"tombstones": {
-			func(db *dbtest.DB, _ *Site) { db.Exec("DROP TABLE loose_foreign_keys_deleted_records") }, "loose_foreign_keys_deleted_records",
-		},
-	} {
-		for _, drain := range []bool{true, false} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				db := parentsIn(t)
-				db.Exec(`INSERT INTO issues SELECT generate_series(1, 5000)`)
-				site, w := testSite(t, db), worker{err: errors.New("a worker that fails at its end hides no cause")}
-				site.Work = w.work
-				test.spoil(db, &site)
-				summary, err := Run(t.Context(), site, drain)
-				require.ErrorContains(t, err, test.want)
-				require.NotErrorIs(t, err, context.Canceled)
-				require.True(t, w.ended.Load(), "nobody is left at work")
-				require.Nil(t, summary.OrphansLeft)
-			})
-		}
+	db := parentsIn(t)
+	site := testSite(t, db)
+	site.Work = func(ctx context.Context) error {
+		<-ctx.Done()
+		db.Exec(`INSERT INTO sexton.runs (kind, database, holder, stats, ended_at, outcome) VALUES
+			('loose_foreign_keys_cleanup', 'main', 'test', '{"processed": 7}', now(), 'done')`)
+		return nil
 	}
-}
+	summary := pgtest.Must(Run(t.Context(), site, true))(t)
+	require.EqualValues(t, 7, summary.Jobs[testKind].Tally.Numbers["processed"], "the worker tells of it last")
 
-func TestRunReportsThatTheWorkerCannotStop(t *testing.T) {
-	t.Parallel()
-	site, w := testSite(t, parentsIn(t)), worker{err: errors.New("stuck")}
+	w := worker{err: errors.New("stuck")}
 	site.Work = w.work
 	_, err := Run(t.Context(), site, true)
 	require.EqualError(t, err, "stop worker: stuck")
+
+	w.err = nil
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = Run(over, site, true)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = Run(over, site, false)
+	require.NoError(t, err, "the end of the context is how a demo ends")
+
+	db.Exec("DROP TABLE notes")
+	summary, err = Run(t.Context(), site, true)
+	require.ErrorContains(t, err, "count orphans of issues in notes: ")
+	require.Nil(t, summary.OrphansLeft)
 }
 
 func TestRunEndsWithItsContext(t *testing.T) {
@@ -228,20 +208,4 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		require.Positive(t, summary.ParentsDeleted)
 		require.Nil(t, summary.OrphansLeft, "what is not drained has no count")
 	})
-}
-
-func TestRunThatIsOverBeforeItBegins(t *testing.T) {
-	t.Parallel()
-	for _, drain := range []bool{false, true} {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		site, w := testSite(t, parentsIn(t)), worker{}
-		site.Work = w.work
-		_, err := Run(ctx, site, drain)
-		if drain {
-			require.ErrorIs(t, err, context.Canceled)
-		} else {
-			require.NoError(t, err, "the end of the context is how a demo ends")
-		}
-	}
 }

@@ -132,21 +132,17 @@ func TestGroupsWithoutManyTrees(t *testing.T) {
 	}
 	require.ElementsMatch(t, []int64{31, 200, ids[2]}, ids, "groups with projects and without sub-groups, neither marked nor below a marked one")
 	require.True(t, scene.steps[2].restore)
-}
 
-func TestGroupsThatAreAllMarked(t *testing.T) {
-	t.Parallel()
-	db := dbtest.Reference(t)
-	db.Exec(trees + "UPDATE groups SET marked_for_deletion_on = current_date")
-	scene := &groups{stage: testStage(db)}
-	require.Zero(t, pgtest.Must(scene.Plan(t.Context()))(t))
+	db.Exec("UPDATE groups SET marked_for_deletion_on = current_date")
+	scene = &groups{stage: testStage(db)}
+	require.Zero(t, pgtest.Must(scene.Plan(t.Context()))(t), "all are marked")
 	counting(t, scene)("nothing is marked by it", 0, 0, 0, 0, 0, 0, 0, 0, 0)
 }
 
 func TestGroupsCountTheRunsOfBothJobs(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Reference(t)
-	db.Exec(trees + `INSERT INTO sexton.runs (kind, database, holder, stats, ended_at, outcome) VALUES
+	db := dbtest.New(t)
+	db.Exec(`INSERT INTO sexton.runs (kind, database, holder, stats, ended_at, outcome) VALUES
 		('adjourned_group_deletion', 'main', 'test', '{"groups_enqueued": 2, "groups_restored": 1}', now(), 'done'),
 		('group_destroy', 'main', 'test', '{"groups": 4, "projects": 3, "deleted": {"groups": 4, "projects": 3}, "nullified": {"todos.x": 5}}', now(), 'done'),
 		('loose_foreign_keys_cleanup', 'main', 'test', '{"groups": 100}', now(), 'done')`)
@@ -259,19 +255,13 @@ func TestDiffsAreAddedAndReadBack(t *testing.T) {
 
 func TestDiffsOfADemoWithoutMergeRequests(t *testing.T) {
 	t.Parallel()
-	scene := &diffs{stage: testStage(dbtest.Reference(t))}
+	on := testStage(dbtest.Reference(t))
+	on.objects = filepath.Join(t.TempDir(), "missing")
+	scene := &diffs{stage: on}
 	require.Zero(t, pgtest.Must(scene.Plan(t.Context()))(t))
 	acted, more := pgtest.Must2(scene.Act(t.Context(), 1))(t)
 	require.False(t, more)
 	require.Empty(t, acted)
-}
-
-func TestDiffsReportAFolderThatIsMissing(t *testing.T) {
-	t.Parallel()
-	on := testStage(dbtest.Reference(t))
-	on.objects = filepath.Join(t.TempDir(), "missing")
-	scene := &diffs{stage: on}
-	pgtest.Must(scene.Plan(t.Context()))(t)
 	_, err := scene.Check(t.Context())
 	require.ErrorContains(t, err, "look for dangling objects: ")
 }

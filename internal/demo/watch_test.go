@@ -39,12 +39,17 @@ type stepped struct {
 	states chan State
 }
 
-func newStepped(t *testing.T) *stepped {
-	return &stepped{t, make(chan State)}
+// watched starts a watch, and takes what it shows. The end of its goroutine comes by ended.
+func watched(ctx context.Context, t *testing.T, w *watch, drained bool) (shown *stepped, ended <-chan error) {
+	shown = &stepped{t, make(chan State)}
+	w.site.View = viewFunc(func(state State) { shown.states <- state })
+	result := make(chan error, 1)
+	go func() {
+		_, err := w.until(ctx, drained)
+		result <- err
+	}()
+	return shown, result
 }
-
-// view may be used by one goroutine, whose end takes.
-func (s *stepped) view() View { return viewFunc(func(state State) { s.states <- state }) }
 
 // next takes states until one is as it should be.
 func (s *stepped) next(what string, accept func(State) bool) {
@@ -80,16 +85,9 @@ func newTestWatch(db *dbtest.DB, site Site, playing ...Scene) *watch {
 func TestWatchEndsOnlyWhenNothingIsLeftToDo(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	site := testSite(t, db)
-	shown := newStepped(t)
-	site.View = shown.view()
-	w := newTestWatch(db, site, newLooseForeignKeys(testStage(db)))
+	w := newTestWatch(db, testSite(t, db), newLooseForeignKeys(testStage(db)))
 	scene := w.scenes[0]
-	ended := make(chan error, 1)
-	go func() {
-		_, err := w.until(t.Context(), true)
-		ended <- err
-	}()
+	shown, ended := watched(t.Context(), t, w, true)
 	// A state that is shown after one that would do proves that the latter did not end it.
 	goesOn := func(what string, accept func(State) bool) {
 		shown.next(what, accept)
@@ -109,18 +107,11 @@ func TestWatchEndsOnlyWhenNothingIsLeftToDo(t *testing.T) {
 func TestWatchGoesOnUntilItsContextEnds(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	site := testSite(t, db)
-	shown := newStepped(t)
-	site.View = shown.view()
-	w := newTestWatch(db, site, newLooseForeignKeys(testStage(db)))
+	w := newTestWatch(db, testSite(t, db), newLooseForeignKeys(testStage(db)))
 	w.scenes[0].done.Store(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	ended := make(chan error, 1)
-	go func() {
-		_, err := w.until(ctx, false)
-		ended <- err
-	}()
+	shown, ended := watched(ctx, t, w, false)
 	for range 3 {
 		shown.next("a state with nothing left to do", func(s State) bool { return s.Scenes[0].Done && s.Scenes[0].Backlog == 0 })
 	}
@@ -208,16 +199,10 @@ func TestWatchWaitsForAllScenes(t *testing.T) {
 	db := dbtest.New(t)
 	db.Exec(`CREATE TABLE users_ghost_user_migrations (user_id bigint, created_at timestamptz);
 		INSERT INTO users_ghost_user_migrations VALUES (1, now())`)
-	site, shown := testSite(t, db), newStepped(t)
-	site.View = shown.view()
-	w := newTestWatch(db, site, newLooseForeignKeys(testStage(db)), &ghostUsers{stage: testStage(db)})
+	w := newTestWatch(db, testSite(t, db), newLooseForeignKeys(testStage(db)), &ghostUsers{stage: testStage(db)})
 	w.scenes[0].done.Store(true)
 	w.scenes[1].done.Store(true)
-	ended := make(chan error, 1)
-	go func() {
-		_, err := w.until(t.Context(), true)
-		ended <- err
-	}()
+	shown, ended := watched(t.Context(), t, w, true)
 	for range 2 {
 		shown.next("a user that waits", func(s State) bool { return s.Scenes[0].Backlog == 0 && s.Scenes[1].Backlog == 1 })
 	}
