@@ -2,6 +2,7 @@ package dbtest
 
 import (
 	"fmt"
+	"hash/crc32"
 	"strings"
 
 	"sexton/internal/each"
@@ -72,4 +73,21 @@ func Defined(onDelete string, children ...string) string {
 	return strings.Join(each.Of(children, func(table string) string {
 		return table + ": [{table: parents, column: parent_id, on_delete: " + onDelete + "}]\n"
 	}), "")
+}
+
+// OnStatement is SQL for a trigger that runs plpgsql behind each statement of an event, such as DELETE. The rows are in gone, as they were.
+func OnStatement(event, table, plpgsql string) string {
+	return hook(plpgsql+" RETURN NULL;", "AFTER "+event+" ON "+table+" REFERENCING OLD TABLE AS gone FOR EACH STATEMENT")
+}
+
+// OnRow is SQL for a trigger that runs plpgsql before each row of an event for which a condition holds. RETURN NULL keeps the row as it is.
+func OnRow(event, table, condition, plpgsql string) string {
+	return hook(plpgsql+" RETURN coalesce(new, old);", "BEFORE "+event+" ON "+table+" FOR EACH ROW WHEN ("+condition+")")
+}
+
+// hook names a trigger and its function after what they do.
+func hook(body, on string) string {
+	name := fmt.Sprintf("hook_%x", crc32.ChecksumIEEE([]byte(body+on)))
+	return fmt.Sprintf("CREATE FUNCTION %[1]s() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN %[2]s END $$;\n"+
+		"CREATE TRIGGER %[1]s %[3]s EXECUTE FUNCTION %[1]s();\n", name, body, on)
 }

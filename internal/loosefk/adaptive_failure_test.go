@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 )
@@ -23,18 +24,14 @@ func TestAdaptiveLockedChildrenAreWaitedFor(t *testing.T) {
 		"of a heavy parent": {20_000, "id IN (15, 6000)", 1},
 	}, func(t *testing.T, _ string, test example) {
 		b := setupAdaptive(t, parentsAndChildren+overload+heavy(test.children), deleteChildren, "parents")
-		b.Exec(innocent)
-		b.Exec("DELETE FROM parents WHERE id <= 3")
+		b.Exec(innocent + "DELETE FROM parents WHERE id <= 3")
 		tx, pid := b.lockRows(t, test.locked)
 		ended := b.runWhile(t.Context(), t)
 		pgtest.Await(t, b.Pool(), "all but the locked children to go", "SELECT count(*) = 2 FROM children WHERE parent_id <= 3")
 		pgtest.Outlast(t, b.Database, pid, 6*target)
 		require.Equal(t, test.parents, b.Pending(t), "the other parents are through")
 		require.NoError(t, tx.Rollback(t.Context()))
-		stats := ended()
-		require.EqualValues(t, 30+test.children, stats.DeleteCount)
-		require.Empty(t, stats.Errors)
-		require.Zero(t, b.Pending(t))
+		require.EqualValues(t, 30+test.children, b.clean(t, ended()).DeleteCount)
 	})
 }
 
@@ -42,11 +39,10 @@ func TestAdaptiveLockedChildrenAreWaitedFor(t *testing.T) {
 func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(12_000), deleteChildren, "parents")
-	b.Exec(innocent)
-	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
 	tx, pid := b.lockRows(t, "false")
 	locked := make(chan error, 1)
-	b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCount > 0 }, func() {
+	b.onProgress(someGone, func() {
 		_, err := tx.Exec(t.Context(), "SELECT FROM children WHERE id = 12000 FOR UPDATE")
 		locked <- err
 	})
@@ -55,10 +51,22 @@ func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
 	pgtest.Await(t, b.Pool(), "all but the locked child to go", "SELECT count(*) = 1 FROM children WHERE parent_id = 1")
 	pgtest.Outlast(t, b.Database, pid, 6*target)
 	require.NoError(t, tx.Rollback(t.Context()))
-	stats := ended()
-	require.EqualValues(t, 12_010, stats.DeleteCount)
-	require.Empty(t, stats.Errors)
-	require.Zero(t, b.Pending(t))
+	require.EqualValues(t, 12_010, b.clean(t, ended()).DeleteCount)
+}
+
+// changedIf is plpgsql that fails as if another session had changed rows meanwhile, and keeps the form of the statements that it lets through.
+func changedIf(condition string) string {
+	return "IF " + condition + ` THEN RAISE EXCEPTION 'changed' USING ERRCODE = '40001'; END IF;
+		INSERT INTO public.forms VALUES (current_setting('transaction_isolation'));`
+}
+
+// ones leaves a run with the knowledge that parents have one child, and 500 parents.
+func (b bundle) ones(t *testing.T) {
+	b.Exec(`DELETE FROM children;
+		INSERT INTO parents SELECT generate_series(11, 1000);
+		INSERT INTO children SELECT n, n FROM generate_series(1, 1000) AS n;
+		DELETE FROM parents WHERE id > 500`)
+	require.EqualValues(t, 500, b.run(t).Processed)
 }
 
 // A row that changed a moment ago is free again: the form that takes a statement's rows at once takes it then. A trigger that says so each time
@@ -74,23 +82,10 @@ func TestAdaptiveRowsThatChangeMeanwhileAreTriedAgain(t *testing.T) {
 		"twice":     {"nextval('public.tries') <= 2", "repeatable read"},
 		"each time": {"current_setting('transaction_isolation') = 'repeatable read'", "read committed"},
 	}, func(t *testing.T, _ string, test struct{ fails, form string }) {
-		b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
-		b.Exec(innocent)
-		b.Exec(`CREATE SEQUENCE tries;
-			CREATE TABLE forms (form text);
-			CREATE FUNCTION changed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-				IF ` + test.fails + ` THEN
-					RAISE EXCEPTION 'changed' USING ERRCODE = '40001';
-				END IF;
-				INSERT INTO public.forms VALUES (current_setting('transaction_isolation'));
-				RETURN old;
-			END $$;
-			CREATE TRIGGER changed BEFORE DELETE ON children FOR EACH ROW EXECUTE FUNCTION changed();
-			DELETE FROM parents WHERE id <= 3`)
-		stats := b.run(t)
-		require.EqualValues(t, 30, stats.DeleteCount)
-		require.Empty(t, stats.Errors)
-		require.Zero(t, b.Pending(t))
+		b := setupAdaptive(t, parentsAndChildren+"CREATE SEQUENCE tries; CREATE TABLE forms (form text);"+
+			dbtest.OnRow("DELETE", "children", "true", changedIf(test.fails)), deleteChildren, "parents")
+		b.Exec(innocent + "DELETE FROM parents WHERE id <= 3")
+		require.EqualValues(t, 30, b.drained(t).DeleteCount)
 		require.Equal(t, test.form, pgtest.Scalar[string](t, b.Database, "SELECT string_agg(DISTINCT form, ', ') FROM forms"))
 	})
 }
@@ -100,26 +95,10 @@ func TestAdaptiveRowsThatChangeMeanwhileAreTriedAgain(t *testing.T) {
 func TestAdaptiveRowsThatChangeAgainAndAgainAreDividedFirst(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
-	b.Exec(`DELETE FROM children;
-		INSERT INTO parents SELECT generate_series(11, 1000);
-		INSERT INTO children SELECT n, n FROM generate_series(1, 1000) AS n;
-		DELETE FROM parents WHERE id > 500`)
-	require.EqualValues(t, 500, b.run(t).Processed) // It teaches that parents have one child.
-	b.Exec(`CREATE SEQUENCE tries;
-		CREATE TABLE forms (form text);
-		CREATE FUNCTION changed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-			IF nextval('public.tries') <= 4 THEN
-				RAISE EXCEPTION 'changed' USING ERRCODE = '40001';
-			END IF;
-			INSERT INTO public.forms VALUES (current_setting('transaction_isolation'));
-			RETURN NULL;
-		END $$;
-		CREATE TRIGGER changed AFTER DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION changed();
-		DELETE FROM parents WHERE id <= 80`)
-	stats := b.run(t)
-	require.EqualValues(t, 80, stats.DeleteCount)
-	require.Empty(t, stats.Errors)
-	require.Zero(t, b.Pending(t))
+	b.ones(t)
+	b.Exec("CREATE SEQUENCE tries; CREATE TABLE forms (form text);" + dbtest.OnStatement("DELETE", "children", changedIf("nextval('public.tries') <= 4")) +
+		"DELETE FROM parents WHERE id <= 80")
+	require.EqualValues(t, 80, b.drained(t).DeleteCount)
 	require.Equal(t, [][]string{{"repeatable read", "8"}}, b.Rows("SELECT form, count(*) FROM forms GROUP BY form"))
 }
 
@@ -129,18 +108,11 @@ func TestAdaptiveSplitsUntilTheHeavyParentStandsAlone(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+overload, deleteChildren, "parents")
 	b.Exec(innocent)
-	b.Exec(`DELETE FROM children;
-		INSERT INTO parents SELECT generate_series(11, 1000);
-		INSERT INTO children SELECT n, n FROM generate_series(1, 1000) AS n;
-		DELETE FROM parents WHERE id > 500`)
-	require.EqualValues(t, 500, b.run(t).Processed) // It teaches that parents have one child.
-	b.Exec("TRUNCATE statements")
-	b.Exec(heavy(20_000))
-	b.Exec("DELETE FROM parents WHERE id <= 100")
-	stats := b.runSound(t)
+	b.ones(t)
+	b.Exec("TRUNCATE statements;" + heavy(20_000) + "DELETE FROM parents WHERE id <= 100")
+	stats := b.drained(t)
 	require.EqualValues(t, 20_100, stats.DeleteCount)
 	require.EqualValues(t, 100, stats.Processed)
-	require.Zero(t, b.Pending(t))
 	require.Zero(t, b.count(t, "statements WHERE heavy AND parents > 1"), "the heavy one stood alone")
 	small := b.count(t, "statements WHERE NOT heavy")
 	require.Greater(t, small, int64(1), "the first statement was too big")
@@ -150,11 +122,8 @@ func TestAdaptiveSplitsUntilTheHeavyParentStandsAlone(t *testing.T) {
 // A table of which even ten rows take longer than the leash gets the time that the settings allow.
 func TestAdaptiveSlowTableIsWorkedOff(t *testing.T) {
 	t.Parallel()
-	b := setupAdaptive(t, parentsAndChildren+`
-		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.02); RETURN old; END';
-		CREATE TRIGGER slow BEFORE DELETE ON children FOR EACH ROW EXECUTE FUNCTION slow();`, deleteChildren, "parents")
-	b.Exec(innocent)
-	b.Exec("DELETE FROM parents WHERE id <= 4")
+	b := setupAdaptive(t, parentsAndChildren+slowRow, deleteChildren, "parents")
+	b.Exec(innocent + "DELETE FROM parents WHERE id <= 4")
 	stats := b.run(t)
 	require.EqualValues(t, 4, stats.Processed)
 	require.EqualValues(t, 40, stats.DeleteCount)
@@ -169,23 +138,15 @@ func TestAdaptiveHeavyParentsOfASlowTableStayOnTheLeash(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(6000)+`
 		INSERT INTO children SELECT 100000 + n, 2 FROM generate_series(1, 6000) AS n;
-		CREATE SEQUENCE tries;
-		CREATE FUNCTION stumble() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN
-			IF nextval('public.tries') <= 3 THEN PERFORM pg_sleep(600); END IF;
-			RETURN NULL;
-		END $$;
-		CREATE TRIGGER stumble BEFORE DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION stumble();`, deleteChildren, "parents")
-	b.Exec(innocent)
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCount > 0 }, func() { b.Exec("DELETE FROM parents WHERE id = 2") })
+		CREATE SEQUENCE tries;`+dbtest.OnStatement("DELETE", "children", "IF nextval('public.tries') <= 3 THEN PERFORM pg_sleep(600); END IF;"),
+		deleteChildren, "parents")
+	b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
+	b.onProgress(someGone, func() { b.Exec("DELETE FROM parents WHERE id = 2") })
 	b.engine.Session.Limits.StatementTimeout = 3 * time.Second
 	began := time.Now()
-	stats := b.run(t)
+	b.drained(t) // To find out how many rows fit into a statement is no error.
 	require.Less(t, time.Since(began), b.engine.Session.Limits.StatementTimeout, "no statement ran into the timeout of the settings")
-	require.Empty(t, stats.Errors, "to find out how many rows fit into a statement is none")
 	require.Zero(t, b.count(t, "children WHERE parent_id <= 2"))
-	require.Zero(t, b.Pending(t))
 }
 
 // The same in a parent that goes piecewise: it alone is blamed, and ends.
@@ -200,11 +161,7 @@ func TestAdaptivePoisonedRowOfAHeavyParent(t *testing.T) {
 // Rows that a trigger keeps end in a reason, and neither in an endless loop nor in a tombstone that counts as done.
 func TestKeptRowsAreReported(t *testing.T) {
 	t.Parallel()
-	keep := func(condition string) string {
-		return `
-		CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
-		CREATE TRIGGER keep BEFORE DELETE ON children FOR EACH ROW WHEN (` + condition + `) EXECUTE FUNCTION keep();`
-	}
+	keep := func(condition string) string { return dbtest.OnRow("DELETE", "children", condition, "RETURN NULL;") }
 	slow := `
 		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.001); RETURN old; END';
 		CREATE TRIGGER a_slow BEFORE DELETE ON children FOR EACH ROW WHEN (old.id % 10 = 0) EXECUTE FUNCTION slow();`
@@ -220,7 +177,7 @@ func TestKeptRowsAreReported(t *testing.T) {
 		"some, piecewise":       {"adaptive", overload + heavy(6000) + keep("old.id % 3 = 0 AND old.parent_id = 1"), 2003},
 		"all of a heavy one":    {"adaptive", heavy(3000) + slow + keep("old.parent_id = 1"), 3010},
 	}, func(t *testing.T, _ string, test example) {
-		b := paces[test.pace](t, parentsAndChildren+test.tables, deleteChildren, "parents")
+		b := setup(t, parentsAndChildren+test.tables, deleteChildren, "parents").at(test.pace)
 		b.Exec("DELETE FROM parents")
 		stats := b.run(t)
 		require.False(t, stats.Interrupted, "it ends before its time is over")
@@ -234,17 +191,14 @@ func TestKeptRowsAreReported(t *testing.T) {
 }
 
 // slowRows makes a row take 0.1 ms, so that tens of thousands outlast a short run on any machine.
-const slowRows = `
-CREATE FUNCTION slow_rows() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep((SELECT count(*) FROM gone) * 0.0001); RETURN NULL; END $$;
-CREATE TRIGGER slow_rows AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION slow_rows();`
+var slowRows = dbtest.OnStatement("DELETE", "children", "PERFORM pg_sleep((SELECT count(*) FROM gone) * 0.0001);")
 
 // The end of its time is a boundary between runs here, and no parent is too big for it.
 func TestAdaptiveEndOfTimeBlamesNobody(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+slowRows+heavy(30_000), deleteChildren, "parents")
-	b.Exec(innocent)
+	b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
 	b.engine.Limits.Runtime = 400 * time.Millisecond
-	b.Exec("DELETE FROM parents WHERE id = 1")
 	for run := range 2 {
 		stats := b.run(t)
 		require.False(t, stats.OverLimit, "run %d", run)
@@ -255,11 +209,10 @@ func TestAdaptiveEndOfTimeBlamesNobody(t *testing.T) {
 	}
 	b.Exec("ALTER TABLE children DISABLE TRIGGER USER")
 	b.engine.Limits.Runtime = time.Minute
-	stats := b.run(t)
+	stats := b.drained(t)
 	require.False(t, stats.Interrupted)
 	require.EqualValues(t, 1, stats.Processed)
 	require.Zero(t, b.count(t, "children WHERE parent_id = 1"))
-	require.Zero(t, b.Pending(t))
 }
 
 // In the paces with limits time is one of them, and counts like the others.
@@ -280,13 +233,8 @@ func TestEndOfTimeBlamesTheHeavyParentAlone(t *testing.T) {
 // A run that ends in the middle of a chunk of many parents says nothing about any of them.
 func TestEndOfTimeBlamesNobodyForASharedStatement(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren+heavy(1500)+`
-		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN
-			IF (SELECT count(*) FROM gone) > 500 THEN PERFORM pg_sleep(1.5); END IF;
-			RETURN NULL;
-		END $$;
-		CREATE TRIGGER slow AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION slow();`, deleteChildren, "parents")
+	b := setup(t, parentsAndChildren+heavy(1500)+
+		dbtest.OnStatement("DELETE", "children", "IF (SELECT count(*) FROM gone) > 500 THEN PERFORM pg_sleep(1.5); END IF;"), deleteChildren, "parents")
 	b.engine.Limits.Runtime = time.Second
 	b.Exec("DELETE FROM parents")
 	stats := b.run(t)
@@ -299,37 +247,29 @@ func TestEndOfTimeBlamesNobodyForASharedStatement(t *testing.T) {
 
 func TestRowLimitsAreExactAndTheRestFollows(t *testing.T) {
 	t.Parallel()
-	const parts = `ALTER TABLE children RENAME TO plain; CREATE TABLE children (LIKE plain) PARTITION BY HASH (id);
-		CREATE TABLE children_0 PARTITION OF children FOR VALUES WITH (MODULUS 2, REMAINDER 0);
-		CREATE TABLE children_1 PARTITION OF children FOR VALUES WITH (MODULUS 2, REMAINDER 1);
-		CREATE INDEX ON children (parent_id); INSERT INTO children SELECT * FROM plain;`
-	for name, test := range map[string]struct {
+	parts := "DROP TABLE children;" + dbtest.Children{Each: 10, Columns: "note text", Partitions: 2}.SQL()
+	type example struct {
 		tables, action string
 		limits         loosefk.Limits
-	}{
+	}
+	eachAtPaces(t, map[string]example{
 		"deletes":         {"", "async_delete", loosefk.Limits{Deletes: 35, Runtime: time.Minute}},
 		"updates":         {"", "async_nullify", loosefk.Limits{Updates: 35, Runtime: time.Minute}},
 		"over partitions": {parts, "async_delete", loosefk.Limits{Deletes: 35, Runtime: time.Minute}},
-	} {
-		for pace, setup := range paces {
-			t.Run(name+"/"+pace, func(t *testing.T) {
-				t.Parallel()
-				b := setup(t, parentsAndChildren+test.tables, "children: [{table: parents, column: parent_id, on_delete: "+test.action+"}]", "parents")
-				b.engine.Limits = test.limits
-				b.Exec("DELETE FROM parents")
-				stats := b.run(t)
-				require.EqualValues(t, 35, stats.DeleteCount+stats.UpdateCount)
-				require.True(t, stats.OverLimit)
-				require.False(t, stats.Interrupted)
-				require.EqualValues(t, 65, b.count(t, "children WHERE parent_id IS NOT NULL"))
-				b.engine.Limits = loosefk.Limits{Deletes: 1000, Updates: 1000, Runtime: time.Minute}
-				stats = b.run(t)
-				require.False(t, stats.OverLimit)
-				require.EqualValues(t, 65, stats.DeleteCount+stats.UpdateCount)
-				require.Zero(t, b.Pending(t))
-			})
-		}
-	}
+	}, func(t *testing.T, _, pace string, test example) {
+		b := setup(t, parentsAndChildren+test.tables, dbtest.Defined(test.action, "children"), "parents").at(pace)
+		b.engine.Limits = test.limits
+		b.Exec("DELETE FROM parents")
+		stats := b.run(t)
+		require.EqualValues(t, 35, stats.DeleteCount+stats.UpdateCount)
+		require.True(t, stats.OverLimit)
+		require.False(t, stats.Interrupted)
+		require.EqualValues(t, 65, b.count(t, "children WHERE parent_id IS NOT NULL"))
+		b.engine.Limits = loosefk.Limits{Deletes: 1000, Updates: 1000, Runtime: time.Minute}
+		stats = b.drained(t)
+		require.False(t, stats.OverLimit)
+		require.EqualValues(t, 65, stats.DeleteCount+stats.UpdateCount)
+	})
 }
 
 // A quarter of the time for work makes a run four times as long as one without pauses.

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/fault"
 	"sexton/internal/loosefk"
 	"sexton/internal/pace"
@@ -22,31 +22,20 @@ const target = 20 * time.Millisecond
 
 // setupAdaptive is setup for the pace that steers itself, without pauses.
 func setupAdaptive(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle {
-	b := setup(t, tables, definitionsYAML, tracked...)
-	b.engine.Pace = "adaptive"
-	b.engine.Limits = loosefk.Limits{Runtime: time.Minute}
-	b.engine.Adaptive = loosefk.Adaptive{Target: target, Duty: 1}
-	return b
+	return setup(t, tables, definitionsYAML, tracked...).at("adaptive")
 }
 
-// overload makes every statement that deletes more than 5,000 children run into its timeout, however fast the
-// machine is, and keeps of all others how many children of how many parents they deleted.
-const overload = `
-CREATE TABLE statements (number bigint GENERATED ALWAYS AS IDENTITY, parents bigint, heavy boolean, affected bigint);
-CREATE FUNCTION overload() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-	affected bigint := (SELECT count(*) FROM gone);
-BEGIN
-	IF affected > 5000 THEN
-		PERFORM pg_sleep(600);
-	END IF;
-	IF affected > 0 THEN
-		INSERT INTO public.statements (parents, heavy, affected)
-		SELECT count(DISTINCT parent_id), bool_or(parent_id = 1), affected FROM gone;
-	END IF;
-	RETURN NULL;
-END $$;
-CREATE TRIGGER overload AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION overload();`
+// tooMany makes every statement of an event that takes more rows of a table run into its timeout, however fast the machine is.
+func tooMany(event, table string, rows int) string {
+	return dbtest.OnStatement(event, table, fmt.Sprintf("IF (SELECT count(*) FROM gone) > %d THEN PERFORM pg_sleep(600); END IF;", rows))
+}
+
+// noted keeps of each statement how many children of how many parents it deleted.
+var noted = "CREATE TABLE statements (parents bigint, heavy boolean, affected bigint);\n" + dbtest.OnStatement("DELETE", "children",
+	"INSERT INTO public.statements SELECT count(DISTINCT parent_id), bool_or(parent_id = 1), count(*) FROM gone HAVING count(*) > 0;")
+
+// overload is too many children for a statement, and a note of all others.
+var overload = tooMany("DELETE", "children", 5000) + noted
 
 // heavy gives the first parent so many more children. Their rows come last in the table and in the index.
 func heavy(children int) string {
@@ -69,6 +58,9 @@ func (b bundle) onProgress(condition func(*loosefk.Stats) bool, f func()) {
 	}
 }
 
+// someGone is a condition of onProgress.
+func someGone(stats *loosefk.Stats) bool { return stats.DeleteCount > 0 }
+
 func (b bundle) count(t *testing.T, sql string) int64 {
 	return pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM "+sql)
 }
@@ -82,8 +74,7 @@ func (b bundle) lockRows(t *testing.T, condition string) (pgx.Tx, uint32) {
 // Everything that a definition can do, at either pace, with and without statements of so many rows.
 func TestActions(t *testing.T) {
 	t.Parallel()
-	type setUp func(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle
-	pgtest.Each(t, map[string]setUp{"normal": setup, "adaptive": setupAdaptive}, func(t *testing.T, pace string, setup setUp) {
+	atPaces(t, func(t *testing.T, pace string) {
 		b := setup(t, `
 		CREATE TABLE parents (id bigint PRIMARY KEY, parent_id bigint);
 		CREATE TABLE deleted (id bigint PRIMARY KEY, parent_id int, second_id bigint);
@@ -110,9 +101,7 @@ func TestActions(t *testing.T) {
 		INSERT INTO few SELECT n, 1 + n % 2 FROM generate_series(1, 20) AS n;
 		INSERT INTO artifacts SELECT n, 7, n % 2 + 1 FROM generate_series(1, 6) AS n;
 		INSERT INTO parted SELECT n, n % 2 + 1 FROM generate_series(0, 99) AS n;
-		CREATE TABLE statements (affected bigint);
-		CREATE FUNCTION measure() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.statements SELECT count(*) FROM gone; RETURN NULL; END';
-		CREATE TRIGGER measure AFTER DELETE ON few REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION measure();`, `
+		CREATE TABLE statements (affected bigint);`+dbtest.OnStatement("DELETE", "few", "INSERT INTO public.statements SELECT count(*) FROM gone;"), `
 parents: [{table: parents, column: parent_id, on_delete: async_delete}]
 deleted:
   - {table: parents, column: parent_id, on_delete: async_delete}
@@ -122,9 +111,9 @@ nullified: [{table: parents, column: parent_id, on_delete: async_nullify}]
 updated: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: gone}]
 conditional: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: kind, value: A}]}]
 few: [{table: parents, column: parent_id, on_delete: async_delete, delete_limit: 3}]
-artifacts: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]
+artifacts: [{table: parents, column: parent_id, on_delete: async_delete, delete_limit: 2, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]
 parted: [{table: parents, column: parent_id, on_delete: async_delete}]
-`, "parents", "deleted")
+`, "parents", "deleted").at(pace)
 		b.Exec(innocent)
 		b.Exec("DELETE FROM parents WHERE id = 1")
 		b.Exec("ALTER TABLE loose_foreign_keys_deleted_records DISABLE TRIGGER innocent; " +
@@ -153,6 +142,7 @@ parted: [{table: parents, column: parent_id, on_delete: async_delete}]
 			"SELECT id FROM artifacts ORDER BY id":        {"1", "3", "5"},
 			"SELECT DISTINCT parent_id FROM parted":       {"2"},
 			"SELECT max(affected) FROM statements":        {"3"},
+			"SELECT count(*) FROM sexton.events":          {"2"}, // one for each batch of artifacts
 			`SELECT kind || ' ' || (payload ->> 'table') || ' ' || (key ->> 'id') || ' ' || (key ->> 'part')
 		 FROM sexton.events, jsonb_array_elements(payload -> 'keys') AS key ORDER BY 1`: {
 				"files_orphaned artifacts 2 7", "files_orphaned artifacts 4 7", "files_orphaned artifacts 6 7",
@@ -170,16 +160,7 @@ parted: [{table: parents, column: parent_id, on_delete: async_delete}]
 func TestAdaptiveHeavyParentByAction(t *testing.T) {
 	t.Parallel()
 	const children = 12_010
-	big := fmt.Sprintf(`
-		ALTER TABLE children ADD state text;
-		INSERT INTO children SELECT 1000 + n, 1 FROM generate_series(1, %d) AS n;
-		CREATE FUNCTION too_many() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN
-			IF (SELECT count(*) FROM gone) > 5000 THEN PERFORM pg_sleep(600); END IF;
-			RETURN NULL;
-		END $$;
-		CREATE TRIGGER too_many_gone AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION too_many();
-		CREATE TRIGGER too_many_changed AFTER UPDATE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION too_many();`, children-10)
+	big := "ALTER TABLE children ADD state text;" + heavy(children-10) + tooMany("DELETE", "children", 5000) + tooMany("UPDATE", "children", 5000)
 	type example struct{ action, left string }
 	pgtest.Each(t, pgtest.Few(t, map[string]example{
 		"delete":       {"on_delete: async_delete", "parent_id = 1"},
@@ -196,13 +177,11 @@ func TestAdaptiveHeavyParentByAction(t *testing.T) {
 			b.Exec("ALTER TABLE children ENABLE TRIGGER USER; INSERT INTO children VALUES (1000000, 1, 'B')")
 			test.left += " AND note = 'A'"
 		}
-		b.Exec(innocent)
-		b.Exec("DELETE FROM parents WHERE id = 1")
-		stats := b.runSound(t)
+		b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
+		stats := b.drained(t)
 		require.EqualValues(t, children, stats.DeleteCount+stats.UpdateCount)
 		require.Zero(t, b.count(t, "children WHERE "+test.left))
 		require.EqualValues(t, 90, b.count(t, "children WHERE parent_id > 1"))
-		require.Zero(t, b.Pending(t))
 		switch name {
 		case "conditions":
 			require.Equal(t, []string{"1000000"}, b.ids("SELECT id FROM children WHERE parent_id = 1"))
@@ -215,28 +194,16 @@ func TestAdaptiveHeavyParentByAction(t *testing.T) {
 
 func TestAdaptiveHeavyParentOfPartitions(t *testing.T) {
 	t.Parallel()
-	b := setupAdaptive(t, `
-		CREATE TABLE parents (id bigint PRIMARY KEY);
+	b := setupAdaptive(t, dbtest.Parents("parents", 2)+`
 		CREATE TABLE children (id bigint, parent_id bigint) PARTITION BY RANGE (id);
 		CREATE TABLE children_1 PARTITION OF children FOR VALUES FROM (0) TO (4000);
 		CREATE TABLE children_2 PARTITION OF children FOR VALUES FROM (4000) TO (8000);
 		CREATE INDEX ON children (parent_id);
-		INSERT INTO parents VALUES (1), (2);
-		INSERT INTO children SELECT n, 1 + (n % 4000 = 0)::int FROM generate_series(0, 7999) AS n;
-		CREATE FUNCTION too_many() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN
-			IF (SELECT count(*) FROM gone) > 1000 THEN PERFORM pg_sleep(600); END IF;
-			RETURN NULL;
-		END $$;
-		CREATE TRIGGER too_many AFTER DELETE ON children_1 REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION too_many();
-		CREATE TRIGGER too_many AFTER DELETE ON children_2 REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION too_many();`,
-		deleteChildren, "parents")
-	b.Exec(innocent)
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	stats := b.runSound(t)
-	require.Equal(t, map[string]int64{"children": 7998}, stats.DeleteCountByTable)
+		INSERT INTO children SELECT n, 1 + (n % 4000 = 0)::int FROM generate_series(0, 7999) AS n;`+
+		tooMany("DELETE", "children_1", 1000)+tooMany("DELETE", "children_2", 1000), deleteChildren, "parents")
+	b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
+	require.Equal(t, map[string]int64{"children": 7998}, b.drained(t).DeleteCountByTable)
 	require.Equal(t, []string{"0", "4000"}, b.ids("SELECT id FROM children ORDER BY id"))
-	require.Zero(t, b.Pending(t))
 }
 
 // A heavy parent at the head of the queue does not hold up the small ones behind it, and its tombstone stays
@@ -260,13 +227,11 @@ func TestAdaptiveHeavyParentGoesPiecewiseBehindSmallOnes(t *testing.T) {
 			}
 		}
 	}
-	stats := b.run(t)
+	stats := b.drained(t)
 	require.Empty(t, order)
 	require.Greater(t, left, int64(15_000), "the small ones are through before half of the heavy one is")
-	require.Empty(t, stats.Errors)
 	require.EqualValues(t, 30_100, stats.DeleteCount)
 	require.EqualValues(t, 10, stats.Processed)
-	require.Zero(t, b.Pending(t))
 	require.Zero(t, b.count(t, "statements WHERE affected > 5000"))
 	require.Greater(t, b.count(t, "statements WHERE heavy"), int64(6))
 }
@@ -276,11 +241,9 @@ func TestAdaptiveWindowServesManyStatements(t *testing.T) {
 	t.Parallel()
 	pgtest.Since(t, 15) // Before, the statistics of a session come late.
 
-	b := setupAdaptive(t, parentsAndChildren+strings.Replace(overload, "> 5000", "> 500", 1)+heavy(10_000), deleteChildren, "parents")
-	b.Exec(innocent)
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	b.run(t)
-	require.Zero(t, b.Pending(t))
+	b := setupAdaptive(t, parentsAndChildren+tooMany("DELETE", "children", 500)+noted+heavy(10_000), deleteChildren, "parents")
+	b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
+	b.drained(t)
 	pgtest.Exec(t, b.engine.Session.Conn, "SELECT pg_stat_force_next_flush()")
 	statements := b.count(t, "statements")
 	require.Greater(t, statements, int64(20))
@@ -308,14 +271,11 @@ func TestAdaptiveRowsThatMoveAfterTheirWindowWasRead(t *testing.T) {
 		"moved and changed": {"UPDATE children SET parent_id = 2 WHERE id IN " + last + "; UPDATE children SET parent_id = 1 WHERE id > 1000 AND parent_id = 2", children, 0},
 	}, "moved in", "moved and changed"), func(t *testing.T, _ string, test example) {
 		b := setupAdaptive(t, parentsAndChildren+overload+heavy(children-10), deleteChildren, "parents")
-		b.Exec(innocent)
-		b.Exec("DELETE FROM parents WHERE id = 1")
-		b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCount > 0 }, func() { b.Exec(test.statement) })
-		stats := b.runSound(t)
-		require.Equal(t, test.deleted, stats.DeleteCount)
+		b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
+		b.onProgress(someGone, func() { b.Exec(test.statement) })
+		require.Equal(t, test.deleted, b.drained(t).DeleteCount)
 		require.Zero(t, b.count(t, "children WHERE parent_id = 1"))
 		require.Equal(t, test.stay, b.count(t, "children WHERE id > 1000"))
-		require.Zero(t, b.Pending(t))
 	})
 }
 
@@ -325,7 +285,7 @@ func TestAdaptivePointersToOtherRowsTouchNothing(t *testing.T) {
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(20_000), deleteChildren, "parents")
 	b.Exec("ALTER TABLE children SET (autovacuum_enabled = off)")
 	b.Exec("DELETE FROM parents WHERE id = 1")
-	b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCount > 0 }, func() {
+	b.onProgress(someGone, func() {
 		b.Exec("ALTER TABLE children DISABLE TRIGGER USER")
 		b.Exec("CREATE TABLE places AS SELECT ctid AS place FROM children WHERE parent_id = 1 ORDER BY id DESC LIMIT 1000")
 		b.Exec("DELETE FROM children WHERE ctid IN (SELECT place FROM places)")
@@ -333,11 +293,10 @@ func TestAdaptivePointersToOtherRowsTouchNothing(t *testing.T) {
 		b.Exec("VACUUM (TRUNCATE false) children")
 		b.Exec("INSERT INTO children SELECT 100000 + n, 2 FROM generate_series(1, 3000) AS n")
 	})
-	stats := b.run(t)
+	stats := b.drained(t)
 	require.Greater(t, b.count(t, "children JOIN places ON places.place = children.ctid"), int64(100), "the places were taken")
 	require.EqualValues(t, 3000, b.count(t, "children WHERE id > 100000"))
 	require.EqualValues(t, 19_010, stats.DeleteCount)
-	require.Zero(t, b.Pending(t))
 }
 
 // Over a slow network statements grow as they do beside the server: what takes long is the way there.
@@ -350,9 +309,8 @@ func TestAdaptiveSizesDoNotCountTheNetwork(t *testing.T) {
 	settings.DialFunc = network.Dial
 	b.engine.Session.Conn = pgtest.ConnectAs(t, settings)
 	b.Exec("DELETE FROM parents")
-	require.EqualValues(t, 20_100, b.run(t).DeleteCount)
+	require.EqualValues(t, 20_100, b.drained(t).DeleteCount)
 	require.LessOrEqual(t, b.count(t, "statements"), int64(60))
-	require.Zero(t, b.Pending(t))
 }
 
 // A writer that deletes one parent after the other costs a batch for many of them, not for each; beside others even fewer.
@@ -386,15 +344,12 @@ func gathers(t *testing.T, pause time.Duration, share pace.Share) {
 func TestWideParentsAreLoadedInFewer(t *testing.T) {
 	t.Parallel()
 	const references, deleted = 10, 1500
-	var tables, yaml strings.Builder
-	tables.WriteString("CREATE TABLE parents (id bigint PRIMARY KEY); INSERT INTO parents SELECT generate_series(1, 1500);\n")
-	for i := range references {
-		fmt.Fprintf(&tables, "CREATE TABLE c%d (parent_id bigint); INSERT INTO c%d VALUES (1500); CREATE INDEX ON c%d (parent_id);\n", i, i, i)
-		fmt.Fprintf(&yaml, "c%d: [{table: parents, column: parent_id, on_delete: async_delete}]\n", i)
+	tables, names := dbtest.Family(deleted, dbtest.Children{Table: "c0", Each: 1}), []string{"c0"}
+	for i := 1; i < references; i++ {
+		names = append(names, fmt.Sprintf("c%d", i))
+		tables += dbtest.Children{Table: names[i]}.SQL() + "INSERT INTO " + names[i] + " VALUES (1, 1500);\n"
 	}
-	tables.WriteString("INSERT INTO c0 SELECT generate_series(1, 1500);")
-	b := setup(t, tables.String(), yaml.String(), "parents")
-	b.engine.Adaptive = loosefk.Adaptive{Target: 20 * time.Millisecond, Duty: 1}
+	b := setupAdaptive(t, tables, dbtest.Defined("async_delete", names...), "parents")
 	batches := 0
 	b.engine.Progress = func(context.Context, *loosefk.Stats) { batches++ }
 	b.Exec("DELETE FROM parents")

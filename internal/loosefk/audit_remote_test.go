@@ -3,6 +3,7 @@ package loosefk_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
+	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/orphans"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
@@ -41,13 +43,24 @@ func auditorOfTwo(b bundle, ci *dbtest.DB, repair bool) orphans.Auditor {
 
 // auditBuilds audits the definition whose children are in the other database.
 func (b bundle) auditBuilds(t *testing.T, auditor orphans.Auditor) orphans.Report {
-	for _, reference := range b.engine.Parents[0].References {
-		if reference.Remote {
-			return pgtest.Must(auditor.Audit(t.Context(), b.engine.Parents[0], reference))(t)
+	return pgtest.Must(auditor.Audit(t.Context(), b.engine.Parents[0], b.builds(t)))(t)
+}
+
+func (b bundle) builds(t *testing.T) *loosefk.Reference {
+	references := b.engine.Parents[0].References
+	at := slices.IndexFunc(references, func(r *loosefk.Reference) bool { return r.Remote })
+	require.GreaterOrEqual(t, at, 0, "no definition with remote children")
+	return references[at]
+}
+
+// before has calls of the auditor's transactions in the other database go through a function first.
+func before(ci *dbtest.DB, at int, do func() error) *remoteDB {
+	return &remoteDB{Beginner: ci.Pool(), before: func(n int) error {
+		if n == at {
+			return do()
 		}
-	}
-	require.Fail(t, "no definition with remote children")
-	return orphans.Report{}
+		return nil
+	}}
 }
 
 func TestAuditOfChildrenInAnotherDatabase(t *testing.T) {
@@ -84,13 +97,10 @@ func TestAuditOfChildrenInAnotherDatabase(t *testing.T) {
 func TestAuditWakesTheParentsDatabase(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
-	listener := pgtest.Connect(t, b.URL)
-	pgtest.Exec(t, listener, "LISTEN "+wake)
 	b.untracked("DELETE FROM parents WHERE id = 1")
+	heard := listening(t, b)
 	require.EqualValues(t, 1, b.auditBuilds(t, auditorOfTwo(b, ci, true)).RepairedKeys)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	pgtest.Must(listener.WaitForNotification(ctx))(t)
+	require.Equal(t, 1, heard())
 }
 
 // Keys travel as text: what the two databases print differently is the same key all the same.
@@ -160,12 +170,7 @@ func TestAuditWhileParentsComeAndGo(t *testing.T) {
 		b, ci := twoDatabases(t)
 		b.untracked("DELETE FROM parents WHERE id = 1")
 		auditor := auditorOfTwo(b, ci, true)
-		auditor.Remotes["ci"] = &remoteDB{Beginner: ci.Pool(), before: func(n int) error {
-			if n == test.at {
-				test.happens(t, b, ci)
-			}
-			return nil
-		}}
+		auditor.Remotes["ci"] = before(ci, test.at, func() error { test.happens(t, b, ci); return nil })
 		report := b.auditBuilds(t, auditor)
 		require.Empty(t, report.Error)
 		require.Equal(t, test.want, report.Samples)
@@ -179,14 +184,12 @@ func TestAuditsThatRepairAtOnce(t *testing.T) {
 	b, ci := twoDatabases(t)
 	b.untracked("DELETE FROM parents WHERE id <= 3")
 	auditor := auditorOfTwo(b, ci, true)
-	auditor.Remotes["ci"] = &remoteDB{Beginner: ci.Pool(), before: func(n int) error {
-		if n == 3 { // the rows are counted, and the lock of audits is still to be had
-			require.EqualValues(t, 3, b.auditBuilds(t, auditorOfTwo(b, ci, true)).RepairedKeys)
-			b.Exec("DELETE FROM loose_foreign_keys_deleted_records WHERE primary_key_value = 1")
-			ci.Exec("DELETE FROM builds WHERE parent_id = 1")
-		}
+	auditor.Remotes["ci"] = before(ci, 3, func() error { // The rows are counted, and the lock of audits is still to be had.
+		require.EqualValues(t, 3, b.auditBuilds(t, auditorOfTwo(b, ci, true)).RepairedKeys)
+		b.Exec("DELETE FROM loose_foreign_keys_deleted_records WHERE primary_key_value = 1")
+		ci.Exec("DELETE FROM builds WHERE parent_id = 1")
 		return nil
-	}}
+	})
 	require.Zero(t, b.auditBuilds(t, auditor).RepairedKeys)
 	require.EqualValues(t, 2, b.Pending(t))
 }
@@ -208,22 +211,17 @@ func TestAuditLosesADatabase(t *testing.T) {
 	b, ci := twoDatabases(t)
 	b.untracked("DELETE FROM parents WHERE id = 1")
 	auditor := auditorOfTwo(b, ci, true)
-	auditor.Remotes["ci"] = &remoteDB{Beginner: ci.Pool(), before: func(n int) error {
-		if n == 4 { // in the middle of the repair
-			return errors.New("dial tcp 10.0.0.1:5432: connection refused\nand more")
-		}
-		return nil
-	}}
+	auditor.Remotes["ci"] = before(ci, 4, func() error { // In the middle of the repair.
+		return errors.New("dial tcp 10.0.0.1:5432: connection refused\nand more")
+	})
 	require.Equal(t, "builds: database ci: the connection failed", b.auditBuilds(t, auditor).Error)
 	require.Zero(t, b.Pending(t))
 
 	ctx, cancel := context.WithCancel(t.Context())
-	auditor.Remotes["ci"] = &remoteDB{Beginner: ci.Pool(), before: func(int) error { cancel(); return ctx.Err() }}
-	for _, reference := range b.engine.Parents[0].References {
-		if reference.Remote {
-			_, err := auditor.Audit(ctx, b.engine.Parents[0], reference)
-			require.ErrorIs(t, err, context.Canceled)
-		}
+	auditor.Remotes["ci"] = before(ci, 1, func() error { cancel(); return ctx.Err() })
+	for _, reference := range append([]*loosefk.Reference{b.builds(t)}, b.engine.Parents[0].References...) {
+		_, err := auditor.Audit(ctx, b.engine.Parents[0], reference)
+		require.ErrorIs(t, err, context.Canceled)
 	}
 }
 
@@ -235,13 +233,10 @@ func TestRemoteAuditThatTimesOut(t *testing.T) {
 	blocker := pgtest.Begin(t, ci.Pool())
 	auditor := auditorOfTwo(b, ci, true)
 	auditor.Bounds.LockTimeout = 50 * time.Millisecond
-	auditor.Remotes["ci"] = &remoteDB{Beginner: ci.Pool(), before: func(n int) error {
-		if n == 4 {
-			_, err := blocker.Exec(t.Context(), "LOCK TABLE builds")
-			return err
-		}
-		return nil
-	}}
+	auditor.Remotes["ci"] = before(ci, 4, func() error {
+		_, err := blocker.Exec(t.Context(), "LOCK TABLE builds")
+		return err
+	})
 	require.Contains(t, b.auditBuilds(t, auditor).Error, "builds: SQLSTATE 55P03")
 	require.Zero(t, b.Pending(t))
 	require.NoError(t, blocker.Rollback(t.Context()))
@@ -261,16 +256,11 @@ BEGIN
 END $$;
 CREATE OPERATOR = (LEFTARG = slow, RIGHTARG = slow, FUNCTION = slowly);
 CREATE OPERATOR CLASS slow_ops DEFAULT FOR TYPE slow USING btree AS OPERATOR 3 =, FUNCTION 1 btrecordcmp (record, record);
-CREATE TABLE parents (id bigint PRIMARY KEY);
-CREATE TABLE children (parent_id bigint, kind slow);
-CREATE INDEX ON children (parent_id);
-INSERT INTO children SELECT n, ('(' || n || ')')::slow FROM generate_series(0, 3) AS n;`, `
-children:
-  - {table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: kind, value: (1)}]}
-`, "parents")
+`+dbtest.Family(0, dbtest.Children{Columns: "kind slow"})+"INSERT INTO children SELECT n, n, ('(' || n || ')')::slow FROM generate_series(0, 3) AS n;",
+		dbtest.Defined("async_delete, conditions: [{column: kind, value: (1)}]", "children"), "parents")
 	auditor := b.auditor(1000, true)
 	auditor.Bounds.StatementTimeout = time.Second
-	report := b.audit(t, auditor)["children[0]"]
+	report := b.auditFirst(t, auditor)
 	require.EqualValues(t, 4, report.CheckedKeys)
 	require.EqualValues(t, 1, report.UncheckedKeys)
 	require.Equal(t, []string{"1", "3"}, report.Samples)
@@ -280,15 +270,10 @@ children:
 // However many keys a statement is asked for, it reads as many as the timeout allows.
 func TestAuditFindsItsOwnBatch(t *testing.T) {
 	t.Parallel()
-	b := setup(t, `
-CREATE TABLE parents (id bigint PRIMARY KEY);
-CREATE TABLE children (parent_id bigint);
-INSERT INTO parents SELECT n FROM generate_series(1, 150000) AS n WHERE n % 50000 > 0;
-INSERT INTO children SELECT generate_series(1, 150000);
-CREATE INDEX ON children (parent_id);`, deleteChildren, "parents")
+	b := setup(t, dbtest.Family(150_000, dbtest.Children{Each: 1})+"DELETE FROM parents WHERE id % 50000 = 0", deleteChildren, "parents")
 	auditor := b.auditor(1_000_000, false)
 	auditor.Bounds.StatementTimeout = 250 * time.Millisecond
-	report := b.audit(t, auditor)["children[0]"]
+	report := b.auditFirst(t, auditor)
 	require.EqualValues(t, 150_000, report.CheckedKeys)
 	require.Equal(t, []string{"50000", "100000", "150000"}, report.Samples)
 }
@@ -297,12 +282,11 @@ func TestAuditBehindALongBacklog(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec("DELETE FROM parents WHERE id <= 5")
-	auditor, parent := b.auditor(1000, true), b.engine.Parents[0]
+	auditor := b.auditor(1000, true)
 	auditor.Backlog = 5
-	require.Empty(t, b.audit(t, auditor)["children[0]"].Error)
+	require.Empty(t, b.auditFirst(t, auditor).Error)
 	auditor.Backlog = 4
-	report := pgtest.Must(auditor.Audit(t.Context(), parent, parent.References[0]))(t)
-	require.Equal(t, "more than 4 tombstones of public.parents wait: audit again when they are worked off", report.Error)
+	require.Equal(t, "more than 4 tombstones of public.parents wait: audit again when they are worked off", b.auditFirst(t, auditor).Error)
 }
 
 func TestAuditDoesNotTrustHiddenRows(t *testing.T) {
@@ -314,29 +298,15 @@ func TestAuditDoesNotTrustHiddenRows(t *testing.T) {
 	conn := pgtest.Connect(t, b.AsRole(role))
 	auditor := b.auditor(1000, true)
 	auditor.DB = conn
-	parent := b.engine.Parents[0]
-
-	report := pgtest.Must(auditor.Audit(t.Context(), parent, parent.References[0]))(t)
-	require.Equal(t, "children: SQLSTATE 42501: permission denied for table parents", report.Error)
+	require.Equal(t, "children: SQLSTATE 42501: permission denied for table parents", b.auditFirst(t, auditor).Error)
 
 	b.Exec("GRANT SELECT ON parents TO " + quoted + "; ALTER TABLE parents ENABLE ROW LEVEL SECURITY")
-	report = pgtest.Must(auditor.Audit(t.Context(), parent, parent.References[0]))(t)
-	require.Contains(t, report.Error, "row-level security")
+	require.Contains(t, b.auditFirst(t, auditor).Error, "row-level security")
 	require.Zero(t, b.Pending(t))
 
 	b.Exec("ALTER TABLE parents DISABLE ROW LEVEL SECURITY")
 	b.untracked("DELETE FROM parents WHERE id = 1")
-	report = pgtest.Must(auditor.Audit(t.Context(), parent, parent.References[0]))(t)
+	report := b.auditFirst(t, auditor)
 	require.Empty(t, report.Error)
 	require.EqualValues(t, 1, report.RepairedKeys, "to read the tables and to leave tombstones is all it needs")
-}
-
-func TestAuditEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	parent := b.engine.Parents[0]
-	_, err := b.auditor(1000, true).Audit(ctx, parent, parent.References[0])
-	require.ErrorIs(t, err, context.Canceled)
 }

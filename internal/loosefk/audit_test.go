@@ -3,7 +3,6 @@ package loosefk_test
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +47,18 @@ func (b bundle) audit(t *testing.T, auditor orphans.Auditor) map[string]orphans.
 	return reports
 }
 
+// auditFirst audits the first definition of the first parent.
+func (b bundle) auditFirst(t *testing.T, auditor orphans.Auditor) orphans.Report {
+	return pgtest.Must(auditor.Audit(t.Context(), b.engine.Parents[0], b.engine.Parents[0].References[0]))(t)
+}
+
+// orphaned is a database where parents of the condition are gone without a tombstone.
+func orphaned(t *testing.T, condition string) bundle {
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.untracked("DELETE FROM parents WHERE " + condition)
+	return b
+}
+
 // untracked deletes rows as TRUNCATE ... ignore or a detached partition would: without tombstones.
 func (b bundle) untracked(sql string) {
 	b.Exec("SET session_replication_role = replica; ALTER TABLE parents DISABLE TRIGGER sexton_track; " + sql +
@@ -65,8 +76,7 @@ func (b bundle) repaired(t *testing.T, batch int) int64 {
 		require.Zero(t, report.RepairedKeys)
 	}
 	require.Equal(t, keys, b.Pending(t), "one tombstone per key")
-	b.run(t)
-	require.Zero(t, b.Pending(t))
+	b.drained(t)
 	for _, report := range b.audit(t, b.auditor(batch, false)) {
 		require.Zero(t, report.OrphanedKeys, "%+v", report)
 		require.Zero(t, report.OrphanedRows, "%+v", report)
@@ -76,37 +86,32 @@ func (b bundle) repaired(t *testing.T, batch int) int64 {
 
 func TestAuditFindsOrphansWhateverTheBatch(t *testing.T) {
 	t.Parallel()
-	for _, batch := range []int{1, 3, 9, 10, 11, 1000} {
-		t.Run(strconv.Itoa(batch), func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, parentsAndChildren+"INSERT INTO children VALUES (1, NULL), (2, -5)", deleteChildren, "parents")
-			b.untracked("DELETE FROM parents WHERE id IN (1, 3, 4, 10)")
-			b.Exec("DELETE FROM parents WHERE id = 7")
-			before := b.Rows("SELECT 'children', xmin::text, t::text FROM children AS t UNION ALL SELECT 'tombstones', xmin::text, t::text FROM loose_foreign_keys_deleted_records AS t ORDER BY 1, 3")
-
-			want := orphans.Report{
-				Definition: "children[0]", Child: "children", Column: "parent_id", Parent: "parents",
-				CheckedKeys: 11, OrphanedKeys: 5, OrphanedRows: 41, Samples: []string{"-5", "1", "3", "4", "10"},
-			}
-			require.Equal(t, want, b.audit(t, b.auditor(batch, false))["children[0]"])
-			require.Equal(t, before, b.Rows("SELECT 'children', xmin::text, t::text FROM children AS t UNION ALL SELECT 'tombstones', xmin::text, t::text FROM loose_foreign_keys_deleted_records AS t ORDER BY 1, 3"),
-				"looking changes nothing")
-
-			want.RepairedKeys = 5
-			require.Equal(t, want, b.audit(t, b.auditor(batch, true))["children[0]"])
-			require.Equal(t, [][]string{
-				{"public.parents", "-5"},
-				{"public.parents", "1"},
-				{"public.parents", "3"},
-				{"public.parents", "4"},
-				{"public.parents", "7"},
-				{"public.parents", "10"},
-			}, b.Rows("SELECT fully_qualified_table_name, primary_key_value FROM loose_foreign_keys_deleted_records ORDER BY primary_key_value"))
-			require.Zero(t, b.audit(t, b.auditor(batch, true))["children[0]"].RepairedKeys, "repairing twice is repairing once")
-			require.EqualValues(t, 6, b.run(t).Processed)
-			require.Equal(t, []string{"NULL", "2", "5", "6", "8", "9"}, b.ids("SELECT DISTINCT parent_id FROM children ORDER BY parent_id NULLS FIRST"))
-		})
+	b := setup(t, parentsAndChildren+"INSERT INTO children VALUES (1, NULL), (2, -5)", deleteChildren, "parents")
+	b.untracked("DELETE FROM parents WHERE id IN (1, 3, 4, 10)")
+	b.Exec("DELETE FROM parents WHERE id = 7")
+	all := func() [][]string {
+		return b.Rows(`SELECT 'children', xmin::text, t::text FROM children AS t
+			UNION ALL SELECT 'tombstones', xmin::text, t::text FROM loose_foreign_keys_deleted_records AS t ORDER BY 1, 3`)
 	}
+	before := all()
+	for _, batch := range []int{1, 3, 9, 10, 11, 1000} {
+		want := orphans.Report{
+			Definition: "children[0]", Child: "children", Column: "parent_id", Parent: "parents",
+			CheckedKeys: 11, OrphanedKeys: 5, OrphanedRows: 41, Samples: []string{"-5", "1", "3", "4", "10"},
+		}
+		require.Equal(t, want, b.auditFirst(t, b.auditor(batch, false)), batch)
+		require.Equal(t, before, all(), "looking changes nothing")
+
+		want.RepairedKeys = 5
+		require.Equal(t, want, b.auditFirst(t, b.auditor(batch, true)), batch)
+		require.Equal(t, [][]string{{"-5"}, {"1"}, {"3"}, {"4"}, {"7"}, {"10"}},
+			b.Rows("SELECT primary_key_value FROM loose_foreign_keys_deleted_records WHERE fully_qualified_table_name = 'public.parents' ORDER BY 1"))
+		require.Zero(t, b.auditFirst(t, b.auditor(batch, true)).RepairedKeys, "repairing twice is repairing once")
+		b.Exec("DELETE FROM loose_foreign_keys_deleted_records WHERE primary_key_value <> 7")
+	}
+	b.auditFirst(t, b.auditor(3, true))
+	require.EqualValues(t, 6, b.drained(t).Processed)
+	require.Equal(t, []string{"NULL", "2", "5", "6", "8", "9"}, b.ids("SELECT DISTINCT parent_id FROM children ORDER BY parent_id NULLS FIRST"))
 }
 
 // Three definitions with conditions and a target on one column, and a fourth on another.
@@ -200,9 +205,10 @@ CREATE TABLE children (id bigint, parent_id numeric);
 CREATE INDEX ON children (parent_id);
 INSERT INTO parents VALUES (1.0), (2.00);
 INSERT INTO children VALUES (1, 1), (2, 2.0);`, deleteChildren, "parents")
-	require.Zero(t, b.audit(t, b.auditor(1, false))["children[0]"].OrphanedKeys)
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	require.Zero(t, b.audit(t, b.auditor(1, false))["children[0]"].OrphanedKeys)
+	for _, statement := range []string{"SELECT", "DELETE FROM parents WHERE id = 1"} {
+		b.Exec(statement)
+		require.Zero(t, b.audit(t, b.auditor(1, false))["children[0]"].OrphanedKeys)
+	}
 }
 
 func TestAuditOfQuotedAndPartitionedTables(t *testing.T) {
@@ -260,9 +266,10 @@ children:
 
 func TestAuditWithoutIndex(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren+"DROP INDEX children_parent_id_idx", deleteChildren, "parents")
-	b.untracked("DELETE FROM parents WHERE id > 7")
-	report := b.audit(t, b.auditor(4, false))["children[0]"]
+	b := orphaned(t, "id > 7")
+	b.Exec("DROP INDEX children_parent_id_idx")
+	b.resolve(t, deleteChildren)
+	report := b.auditFirst(t, b.auditor(4, false))
 	require.EqualValues(t, 10, report.CheckedKeys)
 	require.Equal(t, []string{"8", "9", "10"}, report.Samples)
 }
@@ -285,13 +292,8 @@ parents:
 // A parent with many children costs one step, and its rows are counted up to the cap.
 func TestAuditSkipsOverEqualKeys(t *testing.T) {
 	t.Parallel()
-	b := setup(t, `
-CREATE TABLE parents (id bigint PRIMARY KEY);
-CREATE TABLE children (parent_id bigint);
-CREATE INDEX ON children (parent_id);
-INSERT INTO children SELECT n % 3 FROM generate_series(1, 40000) AS n;
-INSERT INTO parents VALUES (1);`, deleteChildren, "parents")
-	report := b.audit(t, b.auditor(1000, false))["children[0]"]
+	b := setup(t, dbtest.Family(1, dbtest.Children{})+"INSERT INTO children SELECT n, n % 3 FROM generate_series(1, 40000) AS n", deleteChildren, "parents")
+	report := b.auditFirst(t, b.auditor(1000, false))
 	require.EqualValues(t, 3, report.CheckedKeys)
 	require.EqualValues(t, 2, report.OrphanedKeys)
 	require.EqualValues(t, 10_000, report.OrphanedRows)
@@ -301,19 +303,17 @@ INSERT INTO parents VALUES (1);`, deleteChildren, "parents")
 // Between looking and repairing the parent comes back, somebody else leaves a tombstone, or the children go.
 func TestRepairLooksAgain(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	b.untracked("DELETE FROM parents WHERE id <= 5")
+	b := orphaned(t, "id <= 5")
 
 	// The lock under which audits repair holds this one up right there.
-	holder := pgtest.Acquire(t, b.Pool())
-	pgtest.Exec(t, holder, "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('sexton audit of public', 0))")
+	holder := b.Begin(t, "SELECT pg_advisory_xact_lock(hashtextextended('sexton audit of public', 0))")
 	auditor, parent := b.auditor(1000, true), b.engine.Parents[0]
 	wait := dbtest.Meanwhile(func() (orphans.Report, error) { return auditor.Audit(t.Context(), parent, parent.References[0]) })
 	pgtest.Await(t, b.Pool(), "the audit to wait for its lock", "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))")
 	b.Exec(`INSERT INTO parents VALUES (1);
 		INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 2);
 		DELETE FROM children WHERE parent_id = 3`)
-	pgtest.Exec(t, holder, "COMMIT")
+	require.NoError(t, holder.Commit(t.Context()))
 
 	report := pgtest.Must(wait())(t)
 	require.Empty(t, report.Error)
@@ -326,14 +326,13 @@ func TestRepairLooksAgain(t *testing.T) {
 // Any role may take the lock under which audits repair.
 func TestRepairNamesWhoHoldsItsLock(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	b.untracked("DELETE FROM parents WHERE id <= 5")
+	b := orphaned(t, "id <= 5")
 	holder := pgtest.Acquire(t, b.Pool())
 	pgtest.Exec(t, holder, "SET application_name = 'stranger'; SELECT pg_advisory_lock(hashtextextended('sexton audit of public', 0))")
 	pid := holder.Conn().PgConn().PID()
-	auditor, parent := b.auditor(1000, true), b.engine.Parents[0]
+	auditor := b.auditor(1000, true)
 	auditor.Bounds.LockTimeout = 10 * time.Millisecond
-	report := pgtest.Must(auditor.Audit(t.Context(), parent, parent.References[0]))(t)
+	report := b.auditFirst(t, auditor)
 	pgtest.Exec(t, holder, "SELECT pg_advisory_unlock_all()")
 	require.Contains(t, report.Error, fmt.Sprintf("canceling statement due to lock timeout (lock held by pid %d (stranger))", pid))
 	require.Zero(t, report.RepairedKeys)
@@ -341,8 +340,7 @@ func TestRepairNamesWhoHoldsItsLock(t *testing.T) {
 
 func TestRepairWakes(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	b.untracked("DELETE FROM parents WHERE id <= 5")
+	b := orphaned(t, "id <= 5")
 	heard := listening(t, b)
 	b.audit(t, b.auditor(2, false))
 	b.audit(t, b.auditor(2, true))

@@ -2,108 +2,72 @@ package loosefk_test
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/fault"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 )
 
-// The original deletes a child that was moved to a living parent while its second pass waited for it.
+// The original deletes a child that was moved to a living parent while its second pass waited for it. One that is changed, but not moved, has a new
+// row version that the waiting statement cannot see: it must not be forgotten.
 func TestChildMovedWhileWaitedForStays(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]string{
-		"delete":  deleteChildren,
-		"nullify": "children: [{table: parents, column: parent_id, on_delete: async_nullify}]",
-	}, func(t *testing.T, _, yaml string) {
-		b := setup(t, parentsAndChildren, yaml, "parents")
+	type example struct{ action, change, parent string }
+	pgtest.Each(t, map[string]example{
+		"delete":          {"async_delete", "parent_id = 2", "2"},
+		"nullify":         {"async_nullify", "parent_id = 2", "2"},
+		"delete, changed": {"async_delete", "note = 'changed'", ""},
+	}, func(t *testing.T, _ string, test example) {
+		b := setup(t, parentsAndChildren, dbtest.Defined(test.action, "children"), "parents")
 		b.Exec("DELETE FROM parents WHERE id = 1")
-		tx := b.Begin(t, "UPDATE children SET parent_id = 2 WHERE id = 15")
+		tx := b.Begin(t, "UPDATE children SET "+test.change+" WHERE id = 15")
 		ended := b.runWhile(t.Context(), t)
 		b.AwaitLock(t)
 		require.NoError(t, tx.Commit(t.Context()))
-		ended()
-		require.Equal(t, []string{"2"}, b.ids("SELECT parent_id FROM children WHERE id = 15"))
-		require.Zero(t, b.Pending(t))
+		b.clean(t, ended())
+		require.Equal(t, test.parent, strings.Join(b.ids("SELECT parent_id FROM children WHERE id = 15"), ", "))
+		require.Zero(t, b.count(t, "children WHERE parent_id = 1"))
 	})
-}
-
-// A child that is changed, but not moved, while it is waited for has a new row version that the waiting
-// statement cannot see. It must not be forgotten.
-func TestChildChangedWhileWaitedForGoes(t *testing.T) {
-	t.Parallel()
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	tx := b.Begin(t, "UPDATE children SET note = 'changed' WHERE id = 15")
-	ended := b.runWhile(t.Context(), t)
-	b.AwaitLock(t)
-	require.NoError(t, tx.Commit(t.Context()))
-	ended()
-	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id = 1"))
-	require.Zero(t, b.Pending(t))
 }
 
 // A child that the application never stops updating is locked most of the time and has a new version at each look.
 func TestBusyChildGoes(t *testing.T) {
 	t.Parallel()
-	for name, adaptive := range bothPaces() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, parentsAndChildren, deleteChildren, "parents")
-			b.engine.Adaptive = adaptive
-			b.Exec(innocent)
-			b.Exec("DELETE FROM parents WHERE id = 1")
-			busy := make(chan error, 1)
-			go func() {
-				for {
-					tag, err := b.Pool().Exec(t.Context(), "UPDATE children SET note = clock_timestamp()::text WHERE id = 15")
-					if err != nil || tag.RowsAffected() == 0 {
-						busy <- err
-						return
-					}
+	atPaces(t, func(t *testing.T, pace string) {
+		b := setup(t, parentsAndChildren, deleteChildren, "parents").at(pace)
+		b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
+		busy := make(chan error, 1)
+		go func() {
+			for {
+				tag, err := b.Pool().Exec(t.Context(), "UPDATE children SET note = clock_timestamp()::text WHERE id = 15")
+				if err != nil || tag.RowsAffected() == 0 {
+					busy <- err
+					return
 				}
-			}()
-			stats := b.run(t)
-			require.NoError(t, <-busy, "the updates end when their row is gone")
-			require.Empty(t, stats.Errors)
-			require.Zero(t, b.Pending(t))
-		})
-	}
+			}
+		}()
+		b.drained(t)
+		require.NoError(t, <-busy, "the updates end when their row is gone")
+	})
 }
 
-// bothPaces are the one with fixed sizes and the one that steers itself.
-func bothPaces() map[string]loosefk.Adaptive {
-	return map[string]loosefk.Adaptive{"normal": {}, "adaptive": {Target: target, Duty: 1}}
-}
-
-// poison makes every change to a child with this note fail.
-const poison = `
-CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-	IF old.note = 'poison' THEN
-		RAISE EXCEPTION 'child % is poisoned', old.id;
-	END IF;
-	RETURN old;
-END $$;
-CREATE TRIGGER poison BEFORE DELETE ON children FOR EACH ROW EXECUTE FUNCTION poison();`
+// poison makes every deletion of a child with this note fail.
+var poison = dbtest.OnRow("DELETE", "children", "old.note = 'poison'", "RAISE EXCEPTION 'child % is poisoned', old.id;")
 
 // The original retries a poisoned head batch for ever and stops all other tables with it.
 func TestPoisonedRowStandsAlone(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren+poison+`
-		CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
-		CREATE INDEX ON others (parent_id);
-		INSERT INTO others SELECT n, n FROM generate_series(1, 10) AS n;
-		UPDATE children SET note = 'poison' WHERE id IN (15, 75);`, deleteChildren+`
-others: [{table: parents, column: parent_id, on_delete: async_delete}]
-`, "parents")
+	b := setup(t, parentsAndChildren+poison+others+"UPDATE children SET note = 'poison' WHERE id IN (15, 75);",
+		dbtest.Defined("async_delete", "children", "others"), "parents")
 	b.Exec("DELETE FROM parents")
 	require.EqualValues(t, 8, b.run(t).Processed)
-	require.Zero(t, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM others"), "a poisoned table never stops the others")
+	require.Zero(t, b.count(t, "others"), "a poisoned table never stops the others")
 	require.Equal(t, [][]string{
 		{"1", "1", "f", "children: SQLSTATE P0001: child 15 is poisoned"},
 		{"7", "1", "f", "children: SQLSTATE P0001: child 75 is poisoned"},
@@ -115,8 +79,7 @@ others: [{table: parents, column: parent_id, on_delete: async_delete}]
 		`"kept" on table "grandchildren": Key (id)=(15) is still referenced from table "grandchildren".`}}, b.tombstones())
 
 	b.Exec("DROP TABLE grandchildren")
-	require.EqualValues(t, 1, b.run(t).Processed, "once the cause is gone the rest follows")
-	require.Zero(t, b.Pending(t))
+	require.EqualValues(t, 1, b.drained(t).Processed, "once the cause is gone the rest follows")
 }
 
 func TestFailingTombstonesArePutOffLongerEachTime(t *testing.T) {
@@ -139,11 +102,7 @@ func TestFailingTombstonesArePutOffLongerEachTime(t *testing.T) {
 // A table that goes away under the engine's feet is no reason to call its tombstones done.
 func TestDroppedChildTable(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren+`
-		CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
-		INSERT INTO others SELECT n, n FROM generate_series(1, 10) AS n;`, `
-others: [{table: parents, column: parent_id, on_delete: async_delete}]
-`+deleteChildren, "parents")
+	b := setup(t, parentsAndChildren+others, dbtest.Defined("async_delete", "others", "children"), "parents")
 	b.Exec("DELETE FROM parents WHERE id <= 2")
 	b.Exec("DROP TABLE others")
 	stats := b.run(t)
@@ -158,10 +117,8 @@ others: [{table: parents, column: parent_id, on_delete: async_delete}]
 // A trigger that puts rows back would keep the engine busy until its limits, run after run.
 func TestRowsPutBackAreReported(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren+`
-		CREATE FUNCTION restore() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN new.parent_id = old.parent_id; RETURN new; END';
-		CREATE TRIGGER restore BEFORE UPDATE ON children FOR EACH ROW WHEN (old.id = 15) EXECUTE FUNCTION restore();`,
-		"children: [{table: parents, column: parent_id, on_delete: async_nullify}]", "parents")
+	b := setup(t, parentsAndChildren+dbtest.OnRow("UPDATE", "children", "old.id = 15", "new.parent_id = old.parent_id;"),
+		dbtest.Defined("async_nullify", "children"), "parents")
 	b.Exec("DELETE FROM parents WHERE id < 3")
 	stats := b.run(t)
 	require.EqualValues(t, 1, stats.Processed)
@@ -177,51 +134,33 @@ func TestHiddenChildrenAreNotGone(t *testing.T) {
 		ALTER TABLE children ENABLE ROW LEVEL SECURITY;
 		CREATE POLICY few ON children USING (id > 1000);`, deleteChildren, "parents")
 	b.Exec("DELETE FROM parents WHERE id = 1")
-	role := b.CreateRole()
-	b.Exec("GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role + "; GRANT USAGE ON SCHEMA sexton TO " + role +
-		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
-	pool := pgtest.Must(pgxpool.New(t.Context(), b.AsRole(role)))(t)
-	t.Cleanup(pool.Close)
-	b.engine.Session.Conn = pgtest.Acquire(t, pool).Conn()
+	b.asRole(t)
 	require.Zero(t, b.run(t).Processed)
 	require.Contains(t, b.tombstones()[0][3], "row-level security")
-	missing := pgtest.Must(loosefk.MissingPrivileges(t.Context(), pool, "main", b.engine.Parents))(t)
+	missing := pgtest.Must(loosefk.MissingPrivileges(t.Context(), b.engine.Session.Conn, "main", b.engine.Parents))(t)
 	require.ErrorContains(t, missing.Err(), "row-level security hides rows of public.children")
 }
 
 // A child table on which every statement times out is given up for the run, and only for the run.
 func TestHopelesslySlowTableIsGivenUp(t *testing.T) {
 	t.Parallel()
-	for name, adaptive := range bothPaces() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, parentsAndChildren+`
-				CREATE TABLE others (id bigint PRIMARY KEY, parent_id bigint);
-				CREATE INDEX ON others (parent_id);
-				INSERT INTO others SELECT n, n FROM generate_series(1, 10) AS n;
-				CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(600); RETURN NULL; END';
-				CREATE TRIGGER slow AFTER DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION slow();`, deleteChildren+`
-others: [{table: parents, column: parent_id, on_delete: async_delete}]
-`, "parents")
-			b.engine.Adaptive = adaptive
-			b.engine.Session.Limits.StatementTimeout = 200 * time.Millisecond
-			b.Exec("DELETE FROM parents")
-			stats := b.run(t)
-			require.Zero(t, stats.Processed)
-			require.Len(t, stats.Errors, 1)
-			most := 6
-			if name == "adaptive" {
-				most = 4
-			}
-			require.LessOrEqual(t, stats.Errors[0].Count, int64(most), "it is given up")
-			stats.Errors[0].Count = 0
-			require.Equal(t, fault.Counts{Table: "children", SQLState: "57014", Message: "canceling statement due to statement timeout"}, stats.Errors[0])
-			require.Zero(t, b.count(t, "others"))
-			for _, tombstone := range b.tombstones() {
-				require.Equal(t, []string{"1", "f", "children: SQLSTATE 57014: canceling statement due to statement timeout"}, tombstone[1:])
-			}
-		})
-	}
+	atPaces(t, func(t *testing.T, pace string) {
+		b := setup(t, parentsAndChildren+others+dbtest.OnStatement("DELETE", "children", "PERFORM pg_sleep(600);"),
+			dbtest.Defined("async_delete", "children", "others"), "parents").at(pace)
+		b.engine.Session.Limits.StatementTimeout = 200 * time.Millisecond
+		b.Exec("DELETE FROM parents")
+		stats := b.run(t)
+		require.Zero(t, stats.Processed)
+		require.Len(t, stats.Errors, 1)
+		most := map[string]int64{"normal": 6, "adaptive": 4}[pace]
+		require.LessOrEqual(t, stats.Errors[0].Count, most, "it is given up")
+		stats.Errors[0].Count = 0
+		require.Equal(t, fault.Counts{Table: "children", SQLState: "57014", Message: "canceling statement due to statement timeout"}, stats.Errors[0])
+		require.Zero(t, b.count(t, "others"))
+		for _, tombstone := range b.tombstones() {
+			require.Equal(t, []string{"1", "f", "children: SQLSTATE 57014: canceling statement due to statement timeout"}, tombstone[1:])
+		}
+	})
 }
 
 // A tombstone from before the parent's key changed its type cannot be worked on and is not dropped either, as one with two keys or none.

@@ -23,19 +23,19 @@ import (
 func TestWritersNeverLoseWhatALivingParentHasClaimed(t *testing.T) {
 	t.Parallel()
 	type example struct {
-		adaptive    loosefk.Adaptive
+		pace        string
 		remote      bool
 		connections int
 	}
 	pgtest.Each(t, pgtest.Few(t, map[string]example{
-		"normal":           {},
-		"adaptive":         {adaptive: loosefk.Adaptive{Target: target, Duty: 1}},
-		"four connections": {adaptive: loosefk.Adaptive{Target: target, Duty: 1}, connections: 4},
-		"remote, normal":   {remote: true},
-		"remote, adaptive": {adaptive: loosefk.Adaptive{Target: target, Duty: 1}, remote: true},
+		"normal":           {pace: "normal"},
+		"adaptive":         {pace: "adaptive"},
+		"four connections": {pace: "adaptive", connections: 4},
+		"remote, normal":   {pace: "normal", remote: true},
+		"remote, adaptive": {pace: "adaptive", remote: true},
 	}, "normal", "four connections", "remote, adaptive"), func(t *testing.T, _ string, test example) {
 		b, ci := twoDatabases(t)
-		b.engine.Adaptive, b.engine.Limits = test.adaptive, loosefk.Limits{Runtime: b.engine.Limits.Runtime}
+		b.at(test.pace).engine.Limits = loosefk.Limits{Runtime: b.engine.Limits.Runtime}
 		if test.connections > 0 {
 			b.connections(t, test.connections)
 		}

@@ -12,31 +12,20 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
-	"sexton/triggers"
 )
 
-// paces are setups for the two ways in which statements are sized.
-var paces = map[string]func(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle{"normal": setup, "adaptive": setupAdaptive}
+var family = dbtest.Family(2, dbtest.Children{Each: 10})
 
-const family = `
-CREATE TABLE parents (id bigint PRIMARY KEY);
-CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
-CREATE INDEX ON children (parent_id);
-INSERT INTO parents VALUES (1), (2);
-INSERT INTO children VALUES (10, 1), (20, 2);`
-
-const partitionedFamily = `
+var partitionedFamily = `
 CREATE TABLE parents (id bigint PRIMARY KEY) PARTITION BY RANGE (id);
 CREATE TABLE parents_low PARTITION OF parents FOR VALUES FROM (0) TO (100);
-CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
-CREATE INDEX ON children (parent_id);
-INSERT INTO parents VALUES (1), (2);
-INSERT INTO children VALUES (10, 1), (20, 2);`
+INSERT INTO parents VALUES (1), (2);` + dbtest.Children{Each: 10}.SQL()
 
 // Parent 1 lives in the end, whatever was deleted, and parent 2 is gone.
 func TestChildrenOfAParentThatLivesStay(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ given, when string }{
+	type example struct{ given, when string }
+	eachAtPaces(t, map[string]example{
 		"the table was swapped": {family, `
 			CREATE TABLE parents_new (LIKE parents INCLUDING ALL);
 			INSERT INTO parents_new VALUES (1);
@@ -88,131 +77,97 @@ func TestChildrenOfAParentThatLivesStay(t *testing.T) {
 			DELETE FROM parents;
 			INSERT INTO parents VALUES (1);
 			ALTER TABLE parents RENAME TO renamed`},
-	} {
-		for pace, setup := range paces {
-			if pace == "normal" && name != "the table was swapped" && !pgtest.Long {
-				continue // Both look at the parent alike: one case stands for the others.
-			}
-			t.Run(name+"/"+pace, func(t *testing.T) {
-				t.Parallel()
-				b := setup(t, test.given, deleteChildren, "parents")
-				b.Exec(test.when)
-				if name == "the table was renamed" {
-					b.resolve(t, "children: [{table: renamed, column: parent_id, on_delete: async_delete}]")
-				}
-				stats := b.runSound(t)
-				require.Equal(t, []string{"10"}, b.ids("SELECT id FROM children"))
-				require.EqualValues(t, 1, stats.Processed)
-				require.EqualValues(t, 1, stats.Revived)
-				require.Equal(t, [][]string{{"1", "3", "t", "infinity"}}, b.Rows(`
-					SELECT primary_key_value, status, settled_at <= now(), consume_after FROM loose_foreign_keys_deleted_records`))
-				again := b.run(t)
-				require.Zero(t, again.Revived+again.Processed+again.DeleteCount, "a second run changes nothing")
-			})
+	}, func(t *testing.T, name, pace string, test example) {
+		b := setup(t, test.given, deleteChildren, "parents").at(pace)
+		b.Exec(test.when)
+		if name == "the table was renamed" {
+			b.resolve(t, "children: [{table: renamed, column: parent_id, on_delete: async_delete}]")
 		}
-	}
+		stats := b.runSound(t)
+		require.Equal(t, []string{"10", "1"}, b.Rows("SELECT count(*), max(parent_id) FROM children")[0])
+		require.EqualValues(t, 1, stats.Processed)
+		require.EqualValues(t, 1, stats.Revived)
+		require.Equal(t, [][]string{{"1", "3", "t", "infinity"}}, b.Rows(`
+			SELECT primary_key_value, status, settled_at <= now(), consume_after FROM loose_foreign_keys_deleted_records`))
+		again := b.run(t)
+		require.Zero(t, again.Revived+again.Processed+again.DeleteCount, "a second run changes nothing")
+	}, "the table was swapped") // Both paces look at the parent alike.
 }
 
 // The children are changed in many ways, and each statement has to look for itself.
 func TestChildrenOfAParentThatLivesStayHoweverTheyAreChanged(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ tables, definitions string }{
-		"deleted":   {"", "async_delete}"},
-		"nullified": {"", "async_nullify}"},
-		"updated":   {"ALTER TABLE children ADD state int;", "update_column_to, target_column: state, target_value: 4}"},
-		"in pieces": {heavy(12_000) + overload, "async_delete}"},
-		"limited":   {heavy(300), "async_delete, delete_limit: 7}"},
-		"partitioned": {`
-			ALTER TABLE children RENAME TO old;
-			CREATE TABLE children (id bigint, parent_id bigint, note text) PARTITION BY HASH (id);
-			CREATE TABLE children_0 PARTITION OF children FOR VALUES WITH (MODULUS 2, REMAINDER 0);
-			CREATE TABLE children_1 PARTITION OF children FOR VALUES WITH (MODULUS 2, REMAINDER 1);
-			INSERT INTO children SELECT * FROM old;`, "async_delete}"},
-	} {
-		for pace, setup := range paces {
-			if pace == "normal" && name != "deleted" && !pgtest.Long {
-				continue // Both look at the parent alike: one case stands for the others.
-			}
-			t.Run(name+"/"+pace, func(t *testing.T) {
-				t.Parallel()
-				b := setup(t, parentsAndChildren+test.tables, "children: [{table: parents, column: parent_id, on_delete: "+test.definitions+"]", "parents")
-				const living = "SELECT count(*), sum(id) FROM children WHERE parent_id > 3"
-				before := b.Rows(living)
-				b.Exec("DELETE FROM parents; INSERT INTO parents SELECT generate_series(4, 10)")
-				stats := b.runSound(t)
-				require.EqualValues(t, 3, stats.Processed)
-				require.EqualValues(t, 7, stats.Revived)
-				require.Equal(t, before, b.Rows(living))
-				if name == "updated" {
-					require.Equal(t, [][]string{{"30", "1", "3"}}, b.Rows("SELECT count(*), min(parent_id), max(parent_id) FROM children WHERE state = 4"))
-				} else {
-					require.Empty(t, b.Rows("SELECT FROM children WHERE parent_id <= 3"))
-				}
-			})
+	type example struct{ tables, action string }
+	eachAtPaces(t, map[string]example{
+		"deleted":     {"", "async_delete"},
+		"nullified":   {"", "async_nullify"},
+		"updated":     {"ALTER TABLE children ADD state int;", "update_column_to, target_column: state, target_value: 4"},
+		"in pieces":   {heavy(12_000) + overload, "async_delete"},
+		"limited":     {heavy(300), "async_delete, delete_limit: 7"},
+		"partitioned": {"DROP TABLE children;" + dbtest.Children{Each: 10, Partitions: 2, Bare: true}.SQL(), "async_delete"},
+	}, func(t *testing.T, name, pace string, test example) {
+		b := setup(t, parentsAndChildren+test.tables, dbtest.Defined(test.action, "children"), "parents").at(pace)
+		const living = "SELECT count(*), sum(id) FROM children WHERE parent_id > 3"
+		before := b.Rows(living)
+		b.Exec("DELETE FROM parents; INSERT INTO parents SELECT generate_series(4, 10)")
+		stats := b.runSound(t)
+		require.EqualValues(t, 3, stats.Processed)
+		require.EqualValues(t, 7, stats.Revived)
+		require.Equal(t, before, b.Rows(living))
+		if name == "updated" {
+			require.Equal(t, [][]string{{"30", "1", "3"}}, b.Rows("SELECT count(*), min(parent_id), max(parent_id) FROM children WHERE state = 4"))
+		} else {
+			require.Empty(t, b.Rows("SELECT FROM children WHERE parent_id <= 3"))
 		}
-	}
+	}, "deleted")
 }
 
 func TestCompositeKeysThatLive(t *testing.T) {
 	t.Parallel()
-	for pace, setup := range paces {
-		t.Run(pace, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, `
-				CREATE TABLE sites (site int, slug text, PRIMARY KEY (site, slug));
-				CREATE TABLE pages (id int PRIMARY KEY, site int, slug text);
-				CREATE INDEX ON pages (site, slug);
-				INSERT INTO sites VALUES (1, 'a,b'), (1, '{c}'), (2, 'a,b');
-				INSERT INTO pages VALUES (1, 1, 'a,b'), (2, 1, '{c}'), (3, 2, 'a,b'), (4, NULL, 'a,b');`,
-				"pages: [{table: sites, column: [site, slug], on_delete: async_delete}]")
-			b.TrackKeys(t, triggers.Parent{Schema: "public", Table: "sites", KeyColumns: []string{"site", "slug"}})
-			b.Exec("DELETE FROM sites; INSERT INTO sites VALUES (1, '{c}')")
-			stats := b.run(t)
-			require.EqualValues(t, 2, stats.Processed)
-			require.EqualValues(t, 1, stats.Revived)
-			require.Equal(t, []string{"2", "4"}, b.ids("SELECT id FROM pages ORDER BY 1"))
-		})
-	}
+	atPaces(t, func(t *testing.T, pace string) {
+		b := composites(t, `
+			CREATE TABLE parents (a int, b text, PRIMARY KEY (a, b));
+			CREATE TABLE children (id int PRIMARY KEY, a int, b text);
+			CREATE INDEX ON children (a, b);
+			INSERT INTO parents VALUES (1, 'a,b'), (1, '{c}'), (2, 'a,b');
+			INSERT INTO children VALUES (1, 1, 'a,b'), (2, 1, '{c}'), (3, 2, 'a,b'), (4, NULL, 'a,b');`, byPair, "parents").at(pace)
+		b.Exec("DELETE FROM parents; INSERT INTO parents VALUES (1, '{c}')")
+		stats := b.run(t)
+		require.EqualValues(t, 2, stats.Processed)
+		require.EqualValues(t, 1, stats.Revived)
+		require.Equal(t, []string{"2", "4"}, b.ids("SELECT id FROM children ORDER BY 1"))
+	})
 }
 
 // While the statement waits for a child, another transaction inserts the parent and gives it that child. Postgres then looks
 // at the child again, whose key is the same, and not at the parent.
 func TestAParentThatIsInsertedWhileAStatementWaits(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ tables, action string }{
+	type example struct{ tables, action string }
+	eachAtPaces(t, map[string]example{
 		"delete":    {"", "async_delete"},
 		"nullify":   {"", "async_nullify"},
 		"in pieces": {heavy(12_000) + overload, "async_delete"},
-	} {
-		for pace, setup := range paces {
-			if pace == "normal" && name != "delete" && !pgtest.Long {
-				continue
-			}
-			t.Run(name+"/"+pace, func(t *testing.T) {
-				t.Parallel()
-				b := setup(t, parentsAndChildren+test.tables, "children: [{table: parents, column: parent_id, on_delete: "+test.action+"}]", "parents")
-				b.Exec("DELETE FROM parents WHERE id <= 2")
-				writer := b.begun(t)
-				writer.exec("INSERT INTO parents VALUES (1); UPDATE children SET note = 'claimed' WHERE parent_id = 1 AND id < 20")
-				wait := b.runWhile(t.Context(), t)
-				b.AwaitLock(t)
-				writer.exec("COMMIT")
-				wait()
-				require.Equal(t, [][]string{{"10", "1"}}, b.Rows("SELECT count(*), max(parent_id) FROM children WHERE note = 'claimed'"))
-				require.Empty(t, b.Rows("SELECT FROM children WHERE parent_id = 2"))
-				require.Zero(t, b.Pending(t))
-			})
-		}
-	}
+	}, func(t *testing.T, _, pace string, test example) {
+		b := setup(t, parentsAndChildren+test.tables, dbtest.Defined(test.action, "children"), "parents").at(pace)
+		b.Exec("DELETE FROM parents WHERE id <= 2")
+		writer := b.begun(t)
+		writer.exec("INSERT INTO parents VALUES (1); UPDATE children SET note = 'claimed' WHERE parent_id = 1 AND id < 20")
+		wait := b.runWhile(t.Context(), t)
+		b.AwaitLock(t)
+		writer.exec("COMMIT")
+		b.clean(t, wait())
+		require.Equal(t, [][]string{{"10", "1"}}, b.Rows("SELECT count(*), max(parent_id) FROM children WHERE note = 'claimed'"))
+		require.Empty(t, b.Rows("SELECT FROM children WHERE parent_id = 2"))
+	}, "delete")
 }
 
 func TestRemoteChildrenOfAParentThatLivesStay(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]loosefk.Adaptive{"normal": {}, "adaptive": {Target: target, Duty: 1}}, func(t *testing.T, _ string, adaptive loosefk.Adaptive) {
+	atPaces(t, func(t *testing.T, pace string) {
 		b, ci := twoDatabases(t)
-		b.engine.Adaptive = adaptive
 		ci.Exec("INSERT INTO builds SELECT 1000 + n, 4 FROM generate_series(1, 2000) AS n")
-		b.Exec("DELETE FROM parents WHERE id <= 4; INSERT INTO parents VALUES (3), (4)")
+		b.at(pace).Exec("DELETE FROM parents WHERE id <= 4; INSERT INTO parents VALUES (3), (4)")
 		stats := b.runSound(t)
 		require.EqualValues(t, 2, stats.Processed)
 		require.EqualValues(t, 2, stats.Revived)
@@ -264,29 +219,21 @@ func TestARemoteChildThatIsClaimedWhileAStatementWaits(t *testing.T) {
 // What an operator has cleaned up after all, and what a definition says is to go with its key, goes.
 func TestChildrenThatGoAlthoughTheirParentLives(t *testing.T) {
 	t.Parallel()
-	for pace, setup := range paces {
-		t.Run(pace, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, parentsAndChildren+`
-				CREATE TABLE notes (id bigint PRIMARY KEY, parent_id bigint);
-				INSERT INTO notes SELECT id, id FROM parents;`, `
-children: [{table: parents, column: parent_id, on_delete: async_delete}]
-notes: [{table: parents, column: parent_id, on_delete: async_delete, on_reuse: delete}]
-`, "parents")
-			b.Exec("DELETE FROM parents WHERE id <= 2; INSERT INTO parents VALUES (1), (2)")
-			stats := b.run(t)
-			require.EqualValues(t, 2, stats.Revived)
-			require.Equal(t, "3", b.Rows("SELECT min(id) FROM notes")[0][0])
-			require.Equal(t, "10", b.Rows("SELECT min(id) FROM children")[0][0])
-			b.Exec("UPDATE loose_foreign_keys_deleted_records SET status = 1, consume_after = now() WHERE primary_key_value = 1")
-			b.Exec("DELETE FROM parents WHERE id = 3")
-			stats = b.run(t)
-			require.EqualValues(t, 2, stats.Processed)
-			require.Zero(t, stats.Revived)
-			require.Equal(t, [][]string{{"20"}}, b.Rows("SELECT count(*) FROM children WHERE parent_id IN (1, 2, 4)"))
-			require.Equal(t, []string{"2"}, b.ids("SELECT primary_key_value FROM loose_foreign_keys_deleted_records"))
-		})
-	}
+	atPaces(t, func(t *testing.T, pace string) {
+		b := setup(t, parentsAndChildren+others, deleteChildren+dbtest.Defined("async_delete, on_reuse: delete", "others"), "parents").at(pace)
+		b.Exec("DELETE FROM parents WHERE id <= 2; INSERT INTO parents VALUES (1), (2)")
+		stats := b.run(t)
+		require.EqualValues(t, 2, stats.Revived)
+		require.Equal(t, "3", b.Rows("SELECT min(id) FROM others")[0][0])
+		require.Equal(t, "10", b.Rows("SELECT min(id) FROM children")[0][0])
+		b.Exec("UPDATE loose_foreign_keys_deleted_records SET status = 1, consume_after = now() WHERE primary_key_value = 1")
+		b.Exec("DELETE FROM parents WHERE id = 3")
+		stats = b.run(t)
+		require.EqualValues(t, 2, stats.Processed)
+		require.Zero(t, stats.Revived)
+		require.EqualValues(t, 20, b.count(t, "children WHERE parent_id IN (1, 2, 4)"))
+		require.Equal(t, []string{"2"}, b.ids("SELECT primary_key_value FROM loose_foreign_keys_deleted_records"))
+	})
 }
 
 // A child that comes late is looked after by a second look, which looks for the parent as well.
@@ -303,60 +250,46 @@ func TestLateChildrenOfAParentThatLivesStay(t *testing.T) {
 // A role that may not see parents cannot tell whether they are gone.
 func TestAnUnreadableParentHoldsItsTombstones(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ given, fix string }{
-		"no grant":      {"SELECT", "GRANT SELECT (id) ON public.parents TO %s"},
+	type example struct{ given, fix string }
+	eachAtPaces(t, map[string]example{
+		"no grant":      {"REVOKE ALL ON parents FROM %s", "GRANT SELECT (id) ON public.parents TO %s"},
 		"row security":  {"GRANT SELECT (id) ON parents TO %s; ALTER TABLE parents ENABLE ROW LEVEL SECURITY", "ALTER ROLE %s BYPASSRLS"},
 		"other columns": {"ALTER TABLE parents ADD name text; GRANT SELECT (name) ON parents TO %s", "GRANT SELECT (id) ON public.parents TO %s"},
-	} {
-		for pace, setup := range paces {
-			t.Run(name+"/"+pace, func(t *testing.T) {
-				t.Parallel()
-				b := setup(t, parentsAndChildren, deleteChildren, "parents")
-				role := b.CreateRole()
-				b.Exec(fmt.Sprintf(`GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO %[1]s; GRANT USAGE ON SCHEMA sexton TO %[1]s;
-					GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO %[1]s; GRANT pg_read_all_stats TO %[1]s; REVOKE ALL ON parents FROM %[1]s`, role))
-				if test.given != "SELECT" {
-					b.Exec(fmt.Sprintf(test.given, role))
-				}
-				b.engine.Session.Conn = b.session(t, b.AsRole(role)).conn
-				b.Exec("DELETE FROM parents WHERE id = 1; INSERT INTO parents VALUES (1)")
-				require.EqualValues(t, 1, b.run(t).Rescheduled)
-				require.Equal(t, "100", b.Rows("SELECT count(*) FROM children")[0][0])
-				held := b.tombstones()
-				require.Len(t, held, 1)
-				require.Equal(t, []string{"1", "0", "t"}, held[0][:3], "that is no attempt")
-				require.Contains(t, held[0][3], fmt.Sprintf(test.fix, role))
-				b.Exec("ALTER ROLE " + role + " BYPASSRLS; GRANT SELECT (id) ON parents TO " + role +
-					"; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
-				require.EqualValues(t, 1, b.run(t).Revived)
-			})
-		}
-	}
+	}, func(t *testing.T, _, pace string, test example) {
+		b := setup(t, parentsAndChildren, deleteChildren, "parents").at(pace)
+		role := b.asRole(t)
+		b.Exec("GRANT pg_read_all_stats TO " + role + "; REVOKE ALL ON parents FROM " + role)
+		b.Exec(fmt.Sprintf(test.given, role))
+		b.Exec("DELETE FROM parents WHERE id = 1; INSERT INTO parents VALUES (1)")
+		require.EqualValues(t, 1, b.run(t).Rescheduled)
+		require.EqualValues(t, 100, b.count(t, "children"))
+		held := b.tombstones()
+		require.Len(t, held, 1)
+		require.Equal(t, []string{"1", "0", "t"}, held[0][:3], "that is no attempt")
+		require.Contains(t, held[0][3], fmt.Sprintf(test.fix, role))
+		b.Exec("ALTER ROLE " + role + " BYPASSRLS; GRANT SELECT (id) ON parents TO " + role +
+			"; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+		require.EqualValues(t, 1, b.run(t).Revived)
+	})
 }
 
 // No tombstone is to blame where the role may not remove them.
 func TestALostGrantOnTombstonesIsNoAttempt(t *testing.T) {
 	t.Parallel()
-	for pace, setup := range paces {
-		t.Run(pace, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, parentsAndChildren, deleteChildren, "parents")
-			role := b.CreateRole()
-			b.Exec(fmt.Sprintf(`GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO %[1]s; GRANT USAGE ON SCHEMA sexton TO %[1]s;
-				GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO %[1]s; GRANT pg_read_all_stats TO %[1]s`, role))
-			b.engine.Cursors = &loosefk.Cursors{}
-			b.run(t) // It removes old ones.
-			b.Exec(fmt.Sprintf(`REVOKE DELETE ON loose_foreign_keys_deleted_records FROM %[1]s; DELETE FROM parents WHERE id <= 2`, role))
-			b.engine.Session.Conn = b.session(t, b.AsRole(role)).conn
-			require.EqualValues(t, 2, b.run(t).Rescheduled)
-			held := b.tombstones()
-			require.Len(t, held, 2)
-			require.Equal(t, []string{"1", "0", "t"}, held[0][:3])
-			require.Contains(t, held[0][3], "permission denied for table loose_foreign_keys_deleted_records")
-			b.Exec("GRANT DELETE ON loose_foreign_keys_deleted_records TO " + role + "; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
-			require.EqualValues(t, 2, b.run(t).Processed)
-		})
-	}
+	atPaces(t, func(t *testing.T, pace string) {
+		b := setup(t, parentsAndChildren, deleteChildren, "parents").at(pace)
+		b.engine.Cursors = &loosefk.Cursors{}
+		b.run(t) // It removes old ones.
+		role := b.asRole(t)
+		b.Exec("GRANT pg_read_all_stats TO " + role + "; REVOKE DELETE ON loose_foreign_keys_deleted_records FROM " + role + "; DELETE FROM parents WHERE id <= 2")
+		require.EqualValues(t, 2, b.run(t).Rescheduled)
+		held := b.tombstones()
+		require.Len(t, held, 2)
+		require.Equal(t, []string{"1", "0", "t"}, held[0][:3])
+		require.Contains(t, held[0][3], "permission denied for table loose_foreign_keys_deleted_records")
+		b.Exec("GRANT DELETE ON loose_foreign_keys_deleted_records TO " + role + "; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+		require.EqualValues(t, 2, b.run(t).Processed)
+	})
 }
 
 func TestRevivedTombstonesAreListedClearedAndPruned(t *testing.T) {

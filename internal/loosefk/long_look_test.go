@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 )
@@ -87,16 +88,13 @@ func TestSecondLookThatTimesOutGetsTheTimeItNeeds(t *testing.T) {
 }
 
 // twoLeaves is two parents of ten rows, each with a leaf that no statement of a run can read.
-const twoLeaves = parentsAndChildren + `
-	DROP INDEX children_parent_id_idx;
-	CREATE TABLE others (id bigint PRIMARY KEY);
-	CREATE TABLE theirs (id bigint PRIMARY KEY, other_id bigint);
-	INSERT INTO others SELECT generate_series(1, 10);`
+var twoLeaves = dbtest.Family(10, dbtest.Children{Each: 10, Bare: true}) + dbtest.Parents("others", 10) + dbtest.Children{Table: "theirs", Of: "others", Bare: true}.SQL()
+
+const ofTwoLeaves = deleteChildren + "theirs: [{table: others, column: other_id, on_delete: async_delete}]\n"
 
 // long is an engine on two parents, with rows that wait for their second look as the statement says.
 func long(t *testing.T, swept string) bundle {
-	b := setupAdaptive(t, twoLeaves, deleteChildren+`theirs: [{table: others, column: other_id, on_delete: async_delete}]
-`, "parents", "others")
+	b := setupAdaptive(t, twoLeaves, ofTwoLeaves, "parents", "others")
 	for _, parent := range b.engine.Parents {
 		parent.ReadByRanges(8)
 	}
@@ -185,11 +183,8 @@ func TestALongLookThatFailsPutsItsParentOff(t *testing.T) {
 
 // Beside the heavy parent's children stand those of others, block by block. A block has fewer of them than the smallest
 // statement takes, so that a slow machine walks as well.
-const scattered = `
-CREATE TABLE parents (id bigint PRIMARY KEY);
-CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint, note text) WITH (autovacuum_enabled = off);
-CREATE INDEX ON children (parent_id);
-INSERT INTO parents SELECT generate_series(1, 10);
+var scattered = dbtest.Family(10, dbtest.Children{Columns: "note text"}) + `
+ALTER TABLE children SET (autovacuum_enabled = off);
 INSERT INTO children SELECT n, CASE WHEN n % 4 = 0 THEN 2 + n / 4 % 9 ELSE 1 END, repeat('x', 80) FROM generate_series(1, 120000) AS n;`
 
 // Most of the heavy parent's children go by a walk through the table. An older transaction keeps second looks away, so
@@ -208,10 +203,9 @@ func TestWalkLeavesNothingBehind(t *testing.T) {
 		"moved in":                {[]string{"UPDATE children SET parent_id = 1 WHERE parent_id = 3"}, 93_333, 26_667},
 		"added":                   {[]string{"INSERT INTO children SELECT 200000 + n, 1 FROM generate_series(1, 500) AS n"}, 90_500, 30_000},
 	}, "moved in", "moved to where it began"), func(t *testing.T, _ string, test example) {
-		b := setupAdaptive(t, scattered+overloadQuietly, deleteChildren, "parents")
-		b.Exec(innocent)
+		b := setupAdaptive(t, scattered+tooMany("DELETE", "children", 5000), deleteChildren, "parents")
 		b.begun(t)
-		b.Exec("DELETE FROM parents WHERE id = 1")
+		b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
 		b.onProgress(func(s *loosefk.Stats) bool { return s.DeleteCount > 20_000 }, func() {
 			for _, statement := range test.meanwhile {
 				b.Exec(statement)
@@ -225,21 +219,14 @@ func TestWalkLeavesNothingBehind(t *testing.T) {
 		require.Zero(t, stats.LateChildren)
 		require.Equal(t, []string{"1"}, b.swept())
 
-		var stretches int64
-		require.NoError(t, b.engine.Session.Conn.QueryRow(t.Context(),
-			"SELECT coalesce(sum(generic_plans), 0)::bigint FROM pg_prepared_statements WHERE statement LIKE '%child.ctid >= %'").Scan(&stretches))
-		require.Positive(t, stretches, "statements of the walk")
+		b.walked(t)
 	})
 }
 
-// overloadQuietly makes statements for more than 5,000 children run into their timeout, as overload does, without a
-// count of them.
-const overloadQuietly = `
-CREATE FUNCTION overload() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-	IF (SELECT count(*) FROM gone) > 5000 THEN
-		PERFORM pg_sleep(600);
-	END IF;
-	RETURN NULL;
-END $$;
-CREATE TRIGGER overload AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION overload();`
+// walked checks that statements of a walk through the table were sent.
+func (b bundle) walked(t *testing.T) {
+	var stretches int64
+	require.NoError(t, b.engine.Session.Conn.QueryRow(t.Context(),
+		"SELECT coalesce(sum(generic_plans), 0)::bigint FROM pg_prepared_statements WHERE statement LIKE '%child.ctid >= %'").Scan(&stretches))
+	require.Positive(t, stretches, "statements of the walk")
+}

@@ -111,51 +111,31 @@ func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 // A partition takes no row that belongs into another one; only the partitioned table moves it there.
 func TestChangesOfThePartitionKeyMoveTheRow(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]string{
-		"nullify": "async_nullify",
-		"update":  "update_column_to, target_column: state, target_value: 9",
-	} {
-		for _, pace := range []string{"normal", "adaptive"} {
-			t.Run(name+" "+pace, func(t *testing.T) {
-				t.Parallel()
-				key := map[string]string{"nullify": "parent_id", "update": "state"}[name]
-				b := setup(t, `
-CREATE TABLE parents (id bigint PRIMARY KEY);
-CREATE TABLE children (id bigint, parent_id bigint, state int DEFAULT 1) PARTITION BY RANGE (id);
-CREATE TABLE children_low PARTITION OF children FOR VALUES FROM (0) TO (100) PARTITION BY LIST (`+key+`);
-CREATE TABLE children_1 PARTITION OF children_low FOR VALUES IN (1);
-CREATE TABLE children_2 PARTITION OF children_low FOR VALUES IN (2);
-CREATE TABLE children_rest PARTITION OF children_low DEFAULT;
-CREATE INDEX ON children (parent_id);
-INSERT INTO parents VALUES (1), (2);
-INSERT INTO children SELECT n, n % 2 + 1 FROM generate_series(0, 19) AS n;`,
-					"children: [{table: parents, column: parent_id, on_delete: "+change+"}]", "parents")
-				if pace == "adaptive" {
-					b.adapts()
-				}
-				b.Exec("DELETE FROM parents WHERE id = 1")
-				b.run(t)
-				require.Empty(t, b.tombstones())
-				require.Equal(t, [][]string{{"10"}}, b.Rows("SELECT count(*) FROM children_rest"))
-			})
-		}
-	}
+	type example struct{ action, key string }
+	eachAtPaces(t, map[string]example{
+		"nullify": {"async_nullify", "parent_id"},
+		"update":  {"update_column_to, target_column: state, target_value: 9", "state"},
+	}, func(t *testing.T, _, pace string, test example) {
+		b := setup(t, dbtest.Parents("parents", 2)+`
+			CREATE TABLE children (id bigint, parent_id bigint, state int DEFAULT 1) PARTITION BY RANGE (id);
+			CREATE TABLE children_low PARTITION OF children FOR VALUES FROM (0) TO (100) PARTITION BY LIST (`+test.key+`);
+			CREATE TABLE children_1 PARTITION OF children_low FOR VALUES IN (1);
+			CREATE TABLE children_2 PARTITION OF children_low FOR VALUES IN (2);
+			CREATE TABLE children_rest PARTITION OF children_low DEFAULT;
+			CREATE INDEX ON children (parent_id);
+			INSERT INTO children SELECT n, n % 2 + 1 FROM generate_series(0, 19) AS n;`, dbtest.Defined(test.action, "children"), "parents").at(pace)
+		b.Exec("DELETE FROM parents WHERE id = 1")
+		b.drained(t)
+		require.EqualValues(t, 10, b.count(t, "children_rest"))
+	})
 }
 
-const toAandB = `
-a: [{table: parents, column: parent_id, on_delete: async_delete}]
-b: [{table: parents, column: parent_id, on_delete: async_delete}]
-`
-
-const aAndB = `
-CREATE TABLE parents (id bigint PRIMARY KEY);
-CREATE TABLE a (id bigint PRIMARY KEY, parent_id bigint);
-CREATE TABLE b (id bigint PRIMARY KEY, parent_id bigint);
-CREATE INDEX ON a (parent_id);
-CREATE INDEX ON b (parent_id);
-INSERT INTO parents VALUES (1), (2);
+var (
+	toAandB = dbtest.Defined("async_delete", "a", "b")
+	aAndB   = dbtest.Family(2, dbtest.Children{Table: "a"}, dbtest.Children{Table: "b"}) + `
 INSERT INTO a SELECT n, 1 FROM generate_series(1, 10) AS n;
 INSERT INTO b SELECT n, 1 FROM generate_series(1, 20) AS n;`
+)
 
 // What comes to a table behind the exact statement is not looked for when the tombstone goes: its transaction is
 // older, so the second look has to wait for it.
@@ -167,10 +147,9 @@ func TestChildBehindAnExactStatementIsALateOne(t *testing.T) {
 	b.onProgress(func(s *loosefk.Stats) bool { return len(s.DeleteCountByTable) == 1 }, func() {
 		older.exec("INSERT INTO a VALUES (100, 1); INSERT INTO b VALUES (100, 1)")
 	})
-	stats := b.run(t)
+	stats := b.drained(t)
 	require.EqualValues(t, 30, stats.DeleteCount)
 	require.EqualValues(t, 1, stats.Processed)
-	require.Zero(t, b.Pending(t))
 	require.Len(t, b.swept(), 1, "the older transaction is waited for")
 
 	older.exec("COMMIT")
@@ -178,7 +157,6 @@ func TestChildBehindAnExactStatementIsALateOne(t *testing.T) {
 	require.EqualValues(t, 1, stats.LateChildren)
 	require.EqualValues(t, 2, stats.DeleteCount)
 	require.Zero(t, b.count(t, "a")+b.count(t, "b"))
-	require.Zero(t, b.Pending(t))
 }
 
 // The same for one whose transaction ends before the tombstone goes: it is found in the same run.
@@ -189,58 +167,40 @@ func TestCommittedChildBehindAnExactStatementGoesInTheSameRun(t *testing.T) {
 	b.onProgress(func(s *loosefk.Stats) bool { return len(s.DeleteCountByTable) == 1 }, func() {
 		b.Exec("INSERT INTO a VALUES (100, 1); INSERT INTO b VALUES (100, 1)")
 	})
-	require.EqualValues(t, 32, b.run(t).DeleteCount)
+	require.EqualValues(t, 32, b.drained(t).DeleteCount)
 	require.Zero(t, b.count(t, "a")+b.count(t, "b"))
-	require.Zero(t, b.Pending(t))
 	require.Empty(t, b.swept())
 }
 
-// What the exact statements have to be looked after for is found before the tombstone goes: an older transaction
-// keeps second looks away here.
+// What the exact statements have to be looked after for is found before the tombstone goes, such as a row that moves to a partition which is done.
+// An older transaction keeps second looks away here.
 func TestStatementsThatAreNotExactAreLookedAfter(t *testing.T) {
 	t.Parallel()
-	type example struct {
-		tables, definitions string
-		// meanwhile happens after the first statement that deleted or changed anything.
-		meanwhile string
-		left      string
-	}
-	pgtest.Each(t, map[string]example{
-		"a row that moves to a partition which is done": {
-			`CREATE TABLE parents (id bigint PRIMARY KEY);
-			CREATE TABLE parted (id bigint, parent_id bigint) PARTITION BY RANGE (id);
-			CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (50);
-			CREATE TABLE parted_2 PARTITION OF parted FOR VALUES FROM (50) TO (100);
-			CREATE INDEX ON parted (parent_id);
-			INSERT INTO parents VALUES (1);
-			INSERT INTO parted VALUES (1, 1), (51, 1), (52, 1);`,
-			"parted: [{table: parents, column: parent_id, on_delete: async_delete}]",
-			"UPDATE parted SET id = 100 - id WHERE id IN (51, 52); UPDATE parted SET id = 99 WHERE id = 1",
-			"parted",
-		},
-	}, func(t *testing.T, _ string, test example) {
-		b := setupAdaptive(t, test.tables, test.definitions, "parents")
-		b.begun(t)
-		b.Exec("DELETE FROM parents")
-		b.onProgress(func(s *loosefk.Stats) bool { return s.DeleteCount+s.UpdateCount > 0 }, func() { b.Exec(test.meanwhile) })
-		stats := b.run(t)
-		require.Zero(t, b.count(t, test.left))
-		require.EqualValues(t, 1, stats.Processed)
-		require.Zero(t, stats.LateChildren)
-		require.Len(t, b.swept(), 1)
+	b := setupAdaptive(t, dbtest.Parents("parents", 1)+`
+		CREATE TABLE children (id bigint, parent_id bigint) PARTITION BY RANGE (id);
+		CREATE TABLE children_1 PARTITION OF children FOR VALUES FROM (0) TO (50);
+		CREATE TABLE children_2 PARTITION OF children FOR VALUES FROM (50) TO (100);
+		CREATE INDEX ON children (parent_id);
+		INSERT INTO children VALUES (1, 1), (51, 1), (52, 1);`, deleteChildren, "parents")
+	b.begun(t)
+	b.Exec("DELETE FROM parents")
+	b.onProgress(someGone, func() {
+		b.Exec("UPDATE children SET id = 100 - id WHERE id IN (51, 52); UPDATE children SET id = 99 WHERE id = 1")
 	})
+	stats := b.run(t)
+	require.Zero(t, b.count(t, "children"))
+	require.EqualValues(t, 1, stats.Processed)
+	require.Zero(t, stats.LateChildren)
+	require.Len(t, b.swept(), 1)
 }
 
 // A rule or trigger that keeps rows would have its tombstone go and come back for ever if nobody looked.
 func TestRowsThatARuleKeepsAreReported(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
-		"a rule": "CREATE RULE keep AS ON DELETE TO a WHERE old.id = 5 DO INSTEAD NOTHING",
-		"a trigger": `CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
-			CREATE TRIGGER keep BEFORE DELETE ON a FOR EACH ROW WHEN (old.id = 5) EXECUTE FUNCTION keep()`,
-		"a trigger that puts them back": `CREATE FUNCTION again() RETURNS trigger LANGUAGE plpgsql AS
-				'BEGIN INSERT INTO public.a SELECT gone.* FROM gone WHERE gone.id = 5; RETURN NULL; END';
-			CREATE TRIGGER again AFTER DELETE ON a REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION again()`,
+		"a rule":                        "CREATE RULE keep AS ON DELETE TO a WHERE old.id = 5 DO INSTEAD NOTHING",
+		"a trigger":                     dbtest.OnRow("DELETE", "a", "old.id = 5", "RETURN NULL;"),
+		"a trigger that puts them back": dbtest.OnStatement("DELETE", "a", "INSERT INTO public.a SELECT gone.* FROM gone WHERE gone.id = 5;"),
 	}, func(t *testing.T, _, keep string) {
 		b := setupAdaptive(t, aAndB+keep, toAandB, "parents")
 		b.Exec("DELETE FROM parents")

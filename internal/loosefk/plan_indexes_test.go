@@ -93,28 +93,6 @@ func run(db *dbtest.DB, lines []string) {
 	}
 }
 
-func TestPlanQuotesNamesThatNeedIt(t *testing.T) {
-	t.Parallel()
-	db := with(t, `
-		CREATE SCHEMA "My App";
-		CREATE TABLE "My App"."Parents" (id bigint PRIMARY KEY);
-		CREATE TABLE "My App"."it's ""x""" (id bigint PRIMARY KEY, "order" bigint, "Größe" bigint);
-		CREATE TABLE "My App".plain (id bigint PRIMARY KEY, kid_id bigint REFERENCES "My App"."it's ""x""");`)
-	const yaml = `
-'"My App"."it''s ""x"""':
-  - {table: '"My App"."Parents"', column: order, on_delete: async_delete}
-  - {table: '"My App"."Parents"', column: Größe, on_delete: async_nullify}
-`
-	lines := creates(planOn(t, db, yaml, planLimits()))
-	require.Equal(t, []string{
-		`CREATE INDEX CONCURRENTLY ON "My App"."it's ""x""" ("Größe");`,
-		`CREATE INDEX CONCURRENTLY ON "My App"."it's ""x""" ("order");`,
-		`CREATE INDEX CONCURRENTLY ON "My App".plain (kid_id);`,
-	}, lines)
-	run(db, lines)
-	require.Empty(t, creates(planOn(t, db, yaml, planLimits())), "the lines are what was missing")
-}
-
 const partitioned = `
 CREATE TABLE parents (id bigint PRIMARY KEY);
 CREATE SCHEMA parts;
@@ -124,56 +102,63 @@ CREATE TABLE parts.children_2 PARTITION OF children FOR VALUES IN (2, 3) PARTITI
 CREATE TABLE parts."Children 2" PARTITION OF parts.children_2 FOR VALUES IN (2);
 CREATE TABLE children_with_a_name_that_is_as_long_as_names_may_be_in_postgre PARTITION OF parts.children_2 FOR VALUES IN (3);`
 
-func TestPlanGivesARecipeForPartitionedTables(t *testing.T) {
+// The lines are what was missing: once they have been run nothing is.
+func TestPlanGivesARecipe(t *testing.T) {
 	t.Parallel()
-	db := with(t, partitioned)
-	db.Exec("CREATE TABLE children_parent_id_idx ()") // the name is taken
-	plan := planOn(t, db, deleteChildren, planLimits())
-	require.Len(t, plan.Definitions[0].MissingIndexes, 1)
-	require.Contains(t, plan.Definitions[0].MissingIndexes[0].Why, "no index of parts.children_1, parts.Children 2, children_with_")
-	lines := creates(plan)
-	require.Equal(t, []string{
-		"CREATE INDEX children_parent_id_idx1 ON ONLY public.children (parent_id);",
-		"CREATE INDEX CONCURRENTLY children_1_parent_id_idx ON parts.children_1 (parent_id);",
-		"ALTER INDEX public.children_parent_id_idx1 ATTACH PARTITION parts.children_1_parent_id_idx;",
-		"CREATE INDEX children_2_parent_id_idx ON ONLY parts.children_2 (parent_id);",
-		`CREATE INDEX CONCURRENTLY "Children 2_parent_id_idx" ON parts."Children 2" (parent_id);`,
-		`ALTER INDEX parts.children_2_parent_id_idx ATTACH PARTITION parts."Children 2_parent_id_idx";`,
-		"CREATE INDEX CONCURRENTLY children_with_a_name_that_is_as_long_as_names_may_be_in_pos_idx ON public.children_with_a_name_that_is_as_long_as_names_may_be_in_postgre (parent_id);",
-		"ALTER INDEX parts.children_2_parent_id_idx ATTACH PARTITION public.children_with_a_name_that_is_as_long_as_names_may_be_in_pos_idx;",
-		"ALTER INDEX public.children_parent_id_idx1 ATTACH PARTITION parts.children_2_parent_id_idx;",
-	}, lines)
-	run(db, lines)
-	require.Equal(t, [][]string{{"t"}}, db.Rows("SELECT indisvalid FROM pg_index WHERE indexrelid = 'children_parent_id_idx1'::regclass"))
-	after := planOn(t, db, deleteChildren, planLimits()).Definitions[0]
-	require.Empty(t, after.MissingIndexes)
-	require.True(t, after.Access.UsesIndex)
-}
-
-func TestPlanNamesThePartitionsThatLackAnIndex(t *testing.T) {
-	t.Parallel()
-	db := with(t, partitioned)
-	db.Exec(`CREATE INDEX ON parts.children_1 (parent_id, id);
-		CREATE INDEX ON parts."Children 2" (parent_id) WHERE parent_id IS NOT NULL AND id IS NULL;`)
-	lines := creates(planOn(t, db, deleteChildren, planLimits()))
-	require.Equal(t, []string{
-		`CREATE INDEX CONCURRENTLY ON parts."Children 2" (parent_id);`,
-		"CREATE INDEX CONCURRENTLY ON public.children_with_a_name_that_is_as_long_as_names_may_be_in_postgre (parent_id);",
-	}, lines)
-	run(db, lines)
-	require.Empty(t, creates(planOn(t, db, deleteChildren, planLimits())))
-}
-
-func TestPlanOfAPartitionedTableWithoutPartitions(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec("CREATE TABLE parents (id bigint PRIMARY KEY); CREATE TABLE children (parent_id bigint) PARTITION BY LIST (parent_id)")
-	plan := planOn(t, db, deleteChildren, planLimits())
-	require.Empty(t, plan.Definitions[0].Access)
-	lines := creates(plan)
-	require.Equal(t, []string{"CREATE INDEX children_parent_id_idx ON ONLY public.children (parent_id);"}, lines)
-	run(db, lines)
-	require.Empty(t, creates(planOn(t, db, deleteChildren, planLimits())))
+	type example struct {
+		tables, definitions string
+		lines               []string
+	}
+	pgtest.Each(t, map[string]example{
+		"names that need quotes": {`
+			CREATE SCHEMA "My App";
+			CREATE TABLE "My App"."Parents" (id bigint PRIMARY KEY);
+			CREATE TABLE "My App"."it's ""x""" (id bigint PRIMARY KEY, "order" bigint, "Größe" bigint);
+			CREATE TABLE "My App".plain (id bigint PRIMARY KEY, kid_id bigint REFERENCES "My App"."it's ""x""");`, `
+'"My App"."it''s ""x"""':
+  - {table: '"My App"."Parents"', column: order, on_delete: async_delete}
+  - {table: '"My App"."Parents"', column: Größe, on_delete: async_nullify}
+`, []string{
+			`CREATE INDEX CONCURRENTLY ON "My App"."it's ""x""" ("Größe");`,
+			`CREATE INDEX CONCURRENTLY ON "My App"."it's ""x""" ("order");`,
+			`CREATE INDEX CONCURRENTLY ON "My App".plain (kid_id);`,
+		}},
+		"a partitioned table, and the name is taken": {partitioned + "CREATE TABLE children_parent_id_idx ();", deleteChildren, []string{
+			"CREATE INDEX children_parent_id_idx1 ON ONLY public.children (parent_id);",
+			"CREATE INDEX CONCURRENTLY children_1_parent_id_idx ON parts.children_1 (parent_id);",
+			"ALTER INDEX public.children_parent_id_idx1 ATTACH PARTITION parts.children_1_parent_id_idx;",
+			"CREATE INDEX children_2_parent_id_idx ON ONLY parts.children_2 (parent_id);",
+			`CREATE INDEX CONCURRENTLY "Children 2_parent_id_idx" ON parts."Children 2" (parent_id);`,
+			`ALTER INDEX parts.children_2_parent_id_idx ATTACH PARTITION parts."Children 2_parent_id_idx";`,
+			"CREATE INDEX CONCURRENTLY children_with_a_name_that_is_as_long_as_names_may_be_in_pos_idx ON public.children_with_a_name_that_is_as_long_as_names_may_be_in_postgre (parent_id);",
+			"ALTER INDEX parts.children_2_parent_id_idx ATTACH PARTITION public.children_with_a_name_that_is_as_long_as_names_may_be_in_pos_idx;",
+			"ALTER INDEX public.children_parent_id_idx1 ATTACH PARTITION parts.children_2_parent_id_idx;",
+		}},
+		"some partitions": {partitioned + `CREATE INDEX ON parts.children_1 (parent_id, id);
+			CREATE INDEX ON parts."Children 2" (parent_id) WHERE parent_id IS NOT NULL AND id IS NULL;`, deleteChildren, []string{
+			`CREATE INDEX CONCURRENTLY ON parts."Children 2" (parent_id);`,
+			"CREATE INDEX CONCURRENTLY ON public.children_with_a_name_that_is_as_long_as_names_may_be_in_postgre (parent_id);",
+		}},
+		"no partitions": {"CREATE TABLE parents (id bigint PRIMARY KEY); CREATE TABLE children (parent_id bigint) PARTITION BY LIST (parent_id)", deleteChildren, []string{
+			"CREATE INDEX children_parent_id_idx ON ONLY public.children (parent_id);",
+		}},
+	}, func(t *testing.T, name string, test example) {
+		db := with(t, test.tables)
+		plan := planOn(t, db, test.definitions, planLimits())
+		require.Equal(t, test.lines, creates(plan))
+		run(db, test.lines)
+		after := planOn(t, db, test.definitions, planLimits())
+		require.Empty(t, creates(after))
+		switch name {
+		case "no partitions":
+			require.Empty(t, plan.Definitions[0].Access)
+		case "a partitioned table, and the name is taken":
+			require.Len(t, plan.Definitions[0].MissingIndexes, 1)
+			require.Contains(t, plan.Definitions[0].MissingIndexes[0].Why, "no index of parts.children_1, parts.Children 2, children_with_")
+			require.Equal(t, [][]string{{"t"}}, db.Rows("SELECT indisvalid FROM pg_index WHERE indexrelid = 'children_parent_id_idx1'::regclass"))
+			require.True(t, after.Definitions[0].Access.UsesIndex)
+		}
+	})
 }
 
 // needed lists table, columns and way of the missing indexes of the first definition.
@@ -231,7 +216,7 @@ func TestPlanOfChangesLooksAtNoKeys(t *testing.T) {
 	t.Parallel()
 	db := with(t, parentsAndChildren)
 	db.Exec("CREATE TABLE notes (child_id bigint REFERENCES children ON DELETE CASCADE)")
-	require.Empty(t, creates(planOn(t, db, "children: [{table: parents, column: parent_id, on_delete: async_nullify}]", planLimits())),
+	require.Empty(t, creates(planOn(t, db, dbtest.Defined("async_nullify", "children"), planLimits())),
 		"rows that stay take nothing with them")
 	require.Len(t, creates(planOn(t, db, deleteChildren, planLimits())), 1)
 }
@@ -255,28 +240,19 @@ func TestPlanWalksKeysOfPartitionedTables(t *testing.T) {
 		"CREATE INDEX CONCURRENTLY ON public.tags (child_id, part);",
 	}
 	require.ElementsMatch(t, wanted, creates(planOn(t, db, deleteChildren, planLimits())))
-	require.ElementsMatch(t, wanted, creates(planOn(t, db, "children_2: [{table: parents, column: parent_id, on_delete: async_delete}]", planLimits())),
+	require.ElementsMatch(t, wanted, creates(planOn(t, db, dbtest.Defined("async_delete", "children_2"), planLimits())),
 		"what refers to the whole refers to the partition")
-	require.Equal(t, wanted[:1], creates(planOn(t, db, "children_1: [{table: parents, column: parent_id, on_delete: async_delete}]", planLimits())))
+	require.Equal(t, wanted[:1], creates(planOn(t, db, dbtest.Defined("async_delete", "children_1"), planLimits())))
 }
 
 // twoSites has builds of parents in ci, with traces of builds in main and steps of builds, by a real foreign key, in ci.
-func twoSites(t *testing.T) (main, ci *dbtest.DB, sites []dryrun.Site) {
-	main, ci = dbtest.New(t), dbtest.New(t)
-	main.Exec(parentsAndChildren + "CREATE TABLE traces (id bigint PRIMARY KEY, build_id bigint); CREATE INDEX ON traces (build_id);")
-	ci.Exec(`
-		CREATE TABLE builds (id bigint PRIMARY KEY, parent_id bigint);
-		CREATE TABLE steps (id bigint PRIMARY KEY, build_id bigint REFERENCES builds ON DELETE CASCADE);
-		INSERT INTO builds SELECT 10 * p + n, p FROM generate_series(1, 10) AS p, generate_series(0, 9) AS n;`)
+func twoSites(t *testing.T, definitions string) (main, ci *dbtest.DB, planned []dryrun.Site) {
+	main = with(t, parentsAndChildren+dbtest.Children{Table: "traces", Of: "builds"}.SQL())
+	ci = with(t, dbtest.Family(10, dbtest.Children{Table: "builds", Each: 10, Bare: true})+
+		"CREATE TABLE steps (id bigint PRIMARY KEY, build_id bigint REFERENCES builds ON DELETE CASCADE); DROP TABLE parents; CREATE TABLE logs (step_id bigint)")
 	main.Track(t, "parents")
 	ci.Track(t, "builds")
-	found, problems, err := loosefk.Resolve(t.Context(), []loosefk.Site{
-		{Name: "main", Schema: "public", DB: main.Pool()}, {Name: "ci", Schema: "public", DB: ci.Pool()},
-	}, parse(t, deleteChildren+`
-builds: [{table: parents, column: parent_id, on_delete: async_delete}]
-traces: [{table: builds, column: build_id, on_delete: async_nullify}]
-`))
-	require.NoError(t, err)
+	found, problems := pgtest.Must2(loosefk.Resolve(t.Context(), sites(main, ci), parse(t, definitions)))(t)
 	require.NoError(t, problems.Err())
 	return main, ci, []dryrun.Site{
 		{Name: "main", DB: main.Pool(), Names: dbtest.Names(), Parents: found["main"]},
@@ -284,9 +260,14 @@ traces: [{table: builds, column: build_id, on_delete: async_nullify}]
 	}
 }
 
+const builds = `
+builds: [{table: parents, column: parent_id, on_delete: async_delete}]
+traces: [{table: builds, column: build_id, on_delete: async_nullify}]
+`
+
 func TestPlanAsksTheChildrensDatabase(t *testing.T) {
 	t.Parallel()
-	main, ci, sites := twoSites(t)
+	main, ci, sites := twoSites(t, deleteChildren+builds)
 	main.Exec("DELETE FROM parents WHERE id <= 2")
 	ci.Exec("DELETE FROM builds WHERE id = 10")
 	runs := pgtest.Must(dryrun.Plan(t.Context(), sites, planLimits()))(t)
@@ -325,17 +306,7 @@ func TestPlanAsksTheChildrensDatabase(t *testing.T) {
 // What leads on from rows that go in another database is said with the databases as seen from the parent's.
 func TestPlanFollowsOnAcrossDatabases(t *testing.T) {
 	t.Parallel()
-	_, ci, sites := twoSites(t)
-	ci.Exec("CREATE TABLE logs (step_id bigint)")
-	found, problems, err := loosefk.Resolve(t.Context(), []loosefk.Site{
-		{Name: "main", Schema: "public", DB: sites[0].DB}, {Name: "ci", Schema: "public", DB: sites[1].DB},
-	}, parse(t, `
-builds: [{table: parents, column: parent_id, on_delete: async_delete}]
-logs: [{table: steps, column: step_id, on_delete: async_delete}]
-`))
-	require.NoError(t, err)
-	require.NoError(t, problems.Err())
-	sites[0].Parents, sites[1].Parents = found["main"], found["ci"]
+	_, _, sites := twoSites(t, dbtest.Defined("async_delete", "builds")+"logs: [{table: steps, column: step_id, on_delete: async_delete}]")
 	runs := pgtest.Must(dryrun.Plan(t.Context(), sites, planLimits()))(t)
 	require.Equal(t, []dryrun.Named{{Child: "logs", ChildDatabase: "ci", Column: "step_id", Parent: "steps", Action: definitions.Delete}},
 		runs["main"].Definitions[0].Then, "steps go by cascade")
@@ -344,7 +315,7 @@ logs: [{table: steps, column: step_id, on_delete: async_delete}]
 
 func TestPlanGoesOnWithoutADatabase(t *testing.T) {
 	t.Parallel()
-	main, _, sites := twoSites(t)
+	main, _, sites := twoSites(t, deleteChildren+builds)
 	main.Exec("DELETE FROM parents WHERE id <= 2")
 	type example struct {
 		change func(reference *loosefk.Reference, site *dryrun.Site)

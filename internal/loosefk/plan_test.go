@@ -139,16 +139,9 @@ func TestPlanStopsCountingAtItsCaps(t *testing.T) {
 
 func TestPlanFindsReadsOfWholeTables(t *testing.T) {
 	t.Parallel()
-	db := with(t, `
-		CREATE TABLE parents (id bigint PRIMARY KEY);
-		CREATE TABLE small (id bigint PRIMARY KEY, parent_id bigint);
-		CREATE TABLE big (id bigint PRIMARY KEY, parent_id bigint, other bigint);
-		INSERT INTO small SELECT n, n FROM generate_series(1, 10) AS n;
-		INSERT INTO big SELECT n, n, n FROM generate_series(1, 5000) AS n;`)
-	const yaml = `
-big: [{table: parents, column: parent_id, on_delete: async_delete}]
-small: [{table: parents, column: parent_id, on_delete: async_delete}]
-`
+	db := with(t, dbtest.Family(10, dbtest.Children{Table: "small", Each: 1, Bare: true}, dbtest.Children{Table: "big", Columns: "other bigint", Bare: true})+
+		"INSERT INTO big SELECT n, n, n FROM generate_series(1, 5000) AS n")
+	yaml := dbtest.Defined("async_delete", "big", "small")
 	run := planOn(t, db, yaml, planLimits())
 	big, small := run.Definitions[0], run.Definitions[1]
 	require.Greater(t, big.Access.Pages, int64(8))
@@ -207,8 +200,7 @@ func TestPlanGoesOnPastATableThatItMayNotRead(t *testing.T) {
 	config.MaxConns = 1 // nothing is left behind on the connection
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	defer pool.Close()
-	parents := parentsOf(t, pool, deleteChildren+
-		"hidden: [{table: parents, column: parent_id, on_delete: async_delete}]")
+	parents := parentsOf(t, pool, dbtest.Defined("async_delete", "children", "hidden"))
 	for range 2 {
 		run := pgtest.Must(plan(t.Context(), pool, parents, planLimits()))(t)
 		require.EqualValues(t, 10, run.Definitions[0].Rows)
@@ -224,13 +216,18 @@ func TestPlanGoesOnPastATableThatItMayNotRead(t *testing.T) {
 	}
 }
 
-// A table that somebody has locked costs the statement timeout and becomes a finding.
+// A table that another session has locked costs the statement timeout and becomes a finding.
 func TestPlanDoesNotWaitForLocks(t *testing.T) {
 	t.Parallel()
 	db := with(t, parentsAndChildren)
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents WHERE id = 1")
 	parents, _ := resolve(t, db.Pool(), deleteChildren)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := plan(ctx, db.Pool(), parents, planLimits())
+	require.ErrorIs(t, err, context.Canceled)
+
 	db.Begin(t, "LOCK TABLE children")
 	limits := planLimits()
 	limits.StatementTimeout = time.Second // reading the catalogue has to fit
@@ -238,16 +235,6 @@ func TestPlanDoesNotWaitForLocks(t *testing.T) {
 	require.Len(t, run.Definitions[0].Findings, 2)
 	require.Regexp(t, `^rows could not be counted: canceling statement due to (lock|statement) timeout`, run.Definitions[0].Findings[0])
 	require.Regexp(t, `^no plan could be had for children: canceling statement due to (lock|statement) timeout`, run.Definitions[0].Findings[1])
-}
-
-func TestPlanEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	db := with(t, parentsAndChildren)
-	parents, _ := resolve(t, db.Pool(), deleteChildren)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := plan(ctx, db.Pool(), parents, planLimits())
-	require.ErrorIs(t, err, context.Canceled)
 }
 
 // Behind a transaction pooler nothing may be prepared, and the statement that writes events is no plain DELETE.
@@ -258,7 +245,7 @@ func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	defer pool.Close()
-	parents := parentsOf(t, pool, `children: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`)
+	parents := parentsOf(t, pool, dbtest.Defined("async_delete, cleaner_class: "+definitions.ArtifactsCleaner, "children"))
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents WHERE id <= 2")
 	run := pgtest.Must(plan(t.Context(), pool, parents, planLimits()))(t)

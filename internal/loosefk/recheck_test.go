@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
+	"sexton/internal/dbtest"
 	"sexton/internal/fault"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
@@ -41,15 +42,6 @@ func behind(t *testing.T, deleted string) (b bundle, older session) {
 	b.Exec("DELETE FROM parents WHERE " + deleted)
 	b.run(t)
 	return b, older
-}
-
-// asRole has the engine work as another role, with all rights on tables.
-func (b bundle) asRole(t *testing.T) string {
-	role := b.CreateRole()
-	b.Exec("GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role + "; GRANT USAGE ON SCHEMA sexton TO " + role +
-		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
-	b.engine.Session.Conn = b.session(t, b.AsRole(role)).conn
-	return role
 }
 
 func (s session) exec(sql string) {
@@ -340,12 +332,8 @@ func TestLooksAreSmallerBesideOthers(t *testing.T) {
 		b.engine.Throttle.Share = func(context.Context, float64, bool) (float64, pace.Duty) { return test.share, pace.Duty{} }
 		b.Exec(`INSERT INTO sexton.swept (database, parent, integer_keys)
 				SELECT 'main', 'public.parents', array_agg(id) FROM generate_series(100000, 101999) AS id GROUP BY id / 20;
-			CREATE TABLE looks (keys bigint);
-			CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-				INSERT INTO public.looks SELECT sum(cardinality(integer_keys)) FROM gone;
-				RETURN NULL;
-			END $$;
-			CREATE TRIGGER look AFTER DELETE ON sexton.swept REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION look()`)
+			CREATE TABLE looks (keys bigint);` +
+			dbtest.OnStatement("DELETE", "sexton.swept", "INSERT INTO public.looks SELECT sum(cardinality(integer_keys)) FROM gone;"))
 		require.EqualValues(t, 2000, b.openedGate(t).Confirmed)
 		require.Equal(t, [][]string{{test.most, "2000"}}, b.Rows("SELECT max(keys), sum(keys) FROM looks"))
 	})
@@ -356,6 +344,10 @@ func TestConfirmingGoesOnUnderABacklog(t *testing.T) {
 	t.Parallel()
 	b, older := behind(t, "id = 1")
 	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	require.Zero(t, pgtest.Must(b.engine.Run(stopped))(t).LateChildren, "a run that is stopped confirms nothing")
+	require.Equal(t, []string{"1"}, b.swept())
 	b.Exec("DELETE FROM parents WHERE id BETWEEN 2 AND 9")
 	b.engine.Limits.Deletes = 5
 	stats := b.run(t)
@@ -363,23 +355,11 @@ func TestConfirmingGoesOnUnderABacklog(t *testing.T) {
 	require.EqualValues(t, 1, stats.LateChildren)
 }
 
-func TestStopEndsConfirming(t *testing.T) {
-	t.Parallel()
-	b, older := behind(t, "id = 1")
-	older.exec("ROLLBACK")
-	stopped, stop := context.WithCancel(t.Context())
-	stop()
-	require.Zero(t, pgtest.Must(b.engine.Run(stopped))(t).Confirmed)
-	require.Equal(t, []string{"1"}, b.swept())
-}
-
 // A key that cannot be read back is put off alone, and given up in the end.
 func TestUnreadableKeyIsPutOffAlone(t *testing.T) {
 	t.Parallel()
-	b := setup(t, `
-		CREATE TABLE parents (id uuid PRIMARY KEY);
-		CREATE TABLE children (id int PRIMARY KEY, parent_id uuid);
-		CREATE INDEX ON children (parent_id);`, deleteChildren, "parents")
+	b := setup(t, "CREATE TABLE parents (id uuid PRIMARY KEY); CREATE TABLE children (id int PRIMARY KEY, parent_id uuid); CREATE INDEX ON children (parent_id);",
+		deleteChildren, "parents")
 	b.Exec(`INSERT INTO sexton.swept (database, parent, text_keys) VALUES
 		('main', 'public.parents', '{00000000-0000-0000-0000-000000000001}'),
 		('main', 'public.parents', '{none}'),
@@ -403,19 +383,12 @@ func TestUnreadableKeyIsPutOffAlone(t *testing.T) {
 // A locked child table costs one lock timeout per run, and the other parents are confirmed.
 func TestLockedTablePutsOffItsParentAlone(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren+`
-		CREATE TABLE others (id bigint PRIMARY KEY);
-		CREATE TABLE theirs (id bigint PRIMARY KEY, other_id bigint);
-		CREATE INDEX ON theirs (other_id);
-		INSERT INTO others VALUES (1)`, deleteChildren+`theirs: [{table: others, column: other_id, on_delete: async_delete}]
-`, "parents", "others")
+	b := setup(t, twoLeaves+"CREATE INDEX ON children (parent_id); CREATE INDEX ON theirs (other_id);", ofTwoLeaves, "parents", "others")
 	older := b.begun(t)
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	b.run(t)
-	b.Exec("DELETE FROM parents WHERE id = 2")
-	b.run(t)
-	b.Exec("DELETE FROM others")
-	b.run(t)
+	for _, deletion := range []string{"DELETE FROM parents WHERE id = 1", "DELETE FROM parents WHERE id = 2", "DELETE FROM others WHERE id = 1"} {
+		b.Exec(deletion)
+		b.run(t)
+	}
 	older.exec("ROLLBACK")
 	b.begun(t).exec("LOCK TABLE children")
 	b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond

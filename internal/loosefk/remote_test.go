@@ -19,34 +19,35 @@ import (
 
 // twoDatabases has ten parents in main with ten children each in main and ten builds each in ci.
 func twoDatabases(t *testing.T) (main bundle, ci *dbtest.DB) {
-	b := setup(t, parentsAndChildren, deleteChildren)
-	ci = dbtest.New(t)
-	ci.Connected.Name = "ci"
-	ci.Exec(`
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	ci = b.beside(t, `
 		CREATE TABLE builds (id bigint PRIMARY KEY, parent_id bigint);
 		CREATE INDEX ON builds (parent_id);
 		INSERT INTO builds SELECT 10 * p + n, p FROM generate_series(1, 10) AS p, generate_series(0, 9) AS n;`)
-	b.Track(t, "parents")
-	bindTwo(t, b, ci)
+	bindTwoTo(t, b, ci, dbtest.Defined("async_delete", "children", "builds"))
+	return b, ci
+}
+
+// beside is another database, ci, with tables and a session of the engine.
+func (b bundle) beside(t *testing.T, tables string) *dbtest.DB {
+	ci := with(t, tables)
+	ci.Connected.Name = "ci"
 	require.NoError(t, b.engine.Session.Fence.Raise(t.Context(), ci.Connected))
 	b.engine.Remotes = map[string]loosefk.Remote{"ci": {Session: sessionOn(t, b, ci)}}
-	return b, ci
+	return ci
 }
 
 func sessionOn(t *testing.T, b bundle, ci *dbtest.DB) *batch.Session {
 	return &batch.Session{Conn: pgtest.Acquire(t, ci.Pool()).Conn(), Names: dbtest.Names(), Fence: b.engine.Session.Fence, Limits: b.engine.Session.Limits}
 }
 
-func bindTwo(t *testing.T, b bundle, ci *dbtest.DB) {
-	bindTwoTo(t, b, ci, deleteChildren+`
-builds:
-  - {table: parents, column: parent_id, on_delete: async_delete}
-`)
+// sites are the two databases.
+func sites(b, ci *dbtest.DB) []loosefk.Site {
+	return []loosefk.Site{{Name: "main", Schema: "public", DB: b.Pool()}, {Name: "ci", Schema: "public", DB: ci.Pool()}}
 }
 
 func bindTwoTo(t *testing.T, b bundle, ci *dbtest.DB, yaml string) {
-	sites := []loosefk.Site{{Name: "main", Schema: "public", DB: b.Pool()}, {Name: "ci", Schema: "public", DB: ci.Pool()}}
-	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(), sites, parse(t, yaml)))(t)
+	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(), sites(b.DB, ci), parse(t, yaml)))(t)
 	require.Empty(t, problems)
 	require.Empty(t, parents["ci"])
 	b.engine.Parents = parents["main"]
@@ -54,14 +55,12 @@ func bindTwoTo(t *testing.T, b bundle, ci *dbtest.DB, yaml string) {
 
 func TestChildrenInAnotherDatabase(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]loosefk.Adaptive{"normal": {}, "adaptive": {Target: 20 * time.Millisecond, Duty: 1}}, func(t *testing.T, _ string, adaptive loosefk.Adaptive) {
+	atPaces(t, func(t *testing.T, pace string) {
 		b, ci := twoDatabases(t)
-		b.engine.Adaptive = adaptive
-		b.Exec("DELETE FROM parents WHERE id <= 3")
-		stats := b.runSound(t)
+		b.at(pace).Exec("DELETE FROM parents WHERE id <= 3")
+		stats := b.drained(t)
 		require.EqualValues(t, 3, stats.Processed)
 		require.Equal(t, map[string]int64{"children": 30, "builds": 30}, stats.DeleteCountByTable)
-		require.Zero(t, b.Pending(t))
 		require.Equal(t, [][]string{{"70", "4"}}, ci.Rows("SELECT count(*), min(parent_id) FROM builds"))
 		require.Zero(t, b.run(t).DeleteCount, "a second run changes nothing")
 	})
@@ -165,22 +164,16 @@ func TestFenceHoldsInEveryDatabase(t *testing.T) {
 func TestLateChildInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
-	older := pgtest.Connect(t, ci.URL)
-	exec := func(sql string) {
-		_, err := older.Exec(t.Context(), sql)
-		require.NoError(t, err, sql)
-	}
-	exec("BEGIN; SELECT FROM builds")
+	older := bundle{DB: ci}.begun(t)
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	require.EqualValues(t, 1, b.run(t).Processed)
 	b.Exec("UPDATE sexton.swept SET not_before = NULL")
 	require.Zero(t, b.run(t).Confirmed, "the transaction is still open")
 	require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT not_before > now() FROM sexton.swept"), "nobody looks again at once")
-	exec("INSERT INTO builds VALUES (1000, 1); COMMIT")
+	older.exec("INSERT INTO builds VALUES (1000, 1); COMMIT")
 	b.Exec("UPDATE sexton.swept SET not_before = NULL")
-	require.EqualValues(t, 1, b.run(t).LateChildren)
+	require.EqualValues(t, 1, b.drained(t).LateChildren)
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
-	require.Zero(t, b.Pending(t))
 }
 
 // Where a parent has no children in its own database, nothing in the statements there is about children.
@@ -192,16 +185,12 @@ func TestAllChildrenInAnotherDatabase(t *testing.T) {
 	}
 	older := pgtest.Begin(t, ci.Pool())
 	b.Exec("DELETE FROM parents WHERE id = 1")
-	stats := b.runSound(t)
-	require.EqualValues(t, 1, stats.Processed)
+	require.EqualValues(t, 1, b.runSound(t).Processed)
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
 
 	pgtest.Exec(t, older, "INSERT INTO builds VALUES (1000, 1)")
 	require.NoError(t, older.Commit(t.Context()))
 	b.Exec("UPDATE sexton.swept SET not_before = NULL")
-	stats = b.run(t)
-	require.Empty(t, stats.Errors)
-	require.EqualValues(t, 1, stats.LateChildren)
+	require.EqualValues(t, 1, b.drained(t).LateChildren)
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
-	require.Zero(t, b.Pending(t))
 }

@@ -2,6 +2,7 @@ package loosefk_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
+	"sexton/internal/each"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
@@ -96,6 +98,31 @@ func parentsOf(tb testing.TB, db pgcatalog.Beginner, yaml string) []*loosefk.Par
 	return parents
 }
 
+// at has the engine work at a pace: normal, with statements of fixed sizes, or adaptive, which steers itself, here without pauses.
+func (b bundle) at(pace string) bundle {
+	if b.engine.Pace = pace; pace == "adaptive" {
+		b.engine.Limits = loosefk.Limits{Runtime: b.engine.Limits.Runtime}
+		b.engine.Adaptive = loosefk.Adaptive{Target: target, Duty: 1}
+	}
+	return b
+}
+
+// atPaces runs a test at both paces.
+func atPaces(t *testing.T, test func(t *testing.T, pace string)) {
+	pgtest.Each(t, map[string]bool{"normal": true, "adaptive": true}, func(t *testing.T, pace string, _ bool) { test(t, pace) })
+}
+
+// eachAtPaces runs all cases at the pace adaptive. At the pace normal those of some names stand for the others, if any are given: with Long all are tried.
+func eachAtPaces[T any](t *testing.T, cases map[string]T, test func(t *testing.T, name, pace string, one T), normal ...string) {
+	atPaces(t, func(t *testing.T, pace string) {
+		tried := cases
+		if pace == "normal" && len(normal) > 0 {
+			tried = pgtest.Few(t, cases, normal...)
+		}
+		pgtest.Each(t, tried, func(t *testing.T, name string, one T) { test(t, name, pace, one) })
+	})
+}
+
 func (b bundle) resolve(t *testing.T, yaml string) {
 	b.engine.Parents = parentsOf(t, b.Pool(), yaml)
 }
@@ -130,10 +157,29 @@ func (b bundle) runSound(t *testing.T) *loosefk.Stats {
 	return stats
 }
 
+// drained is runSound for one that leaves no tombstone.
+func (b bundle) drained(t *testing.T) *loosefk.Stats { return b.clean(t, b.run(t)) }
+
+// clean checks that a run has met no error and left no tombstone.
+func (b bundle) clean(t *testing.T, stats *loosefk.Stats) *loosefk.Stats {
+	require.Empty(t, stats.Errors)
+	require.Zero(t, b.Pending(t))
+	return stats
+}
+
 // runWhile runs the engine in the background and returns what waits for its end.
 func (b bundle) runWhile(ctx context.Context, t *testing.T) func() *loosefk.Stats {
 	wait := dbtest.Meanwhile(func() (*loosefk.Stats, error) { return b.engine.Run(ctx) })
 	return func() *loosefk.Stats { return pgtest.Must(wait())(t) }
+}
+
+// asRole has the engine work as another role, with all rights on tables.
+func (b bundle) asRole(t *testing.T) string {
+	role := b.CreateRole()
+	b.Exec(fmt.Sprintf(`GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO %[1]s; GRANT USAGE ON SCHEMA sexton TO %[1]s;
+		GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO %[1]s`, role))
+	b.engine.Session.Conn = pgtest.Connect(t, b.AsRole(role))
+	return role
 }
 
 // tombstones returns attempts, whether it is put off, and the reason, by key.
@@ -143,11 +189,7 @@ func (b bundle) tombstones() [][]string {
 }
 
 func (b bundle) ids(sql string) []string {
-	var ids []string
-	for _, row := range b.Rows(sql) {
-		ids = append(ids, row[0])
-	}
-	return ids
+	return each.Of(b.Rows(sql), func(row []string) string { return row[0] })
 }
 
 // parentsAndChildren has ten parents with ten children each: child 10 × parent + n.
@@ -157,6 +199,9 @@ CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint, note text);
 CREATE INDEX ON children (parent_id);
 INSERT INTO parents SELECT generate_series(1, 10);
 INSERT INTO children SELECT 10 * p + n, p FROM generate_series(1, 10) AS p, generate_series(0, 9) AS n;`
+
+// others have one row of each parent.
+var others = dbtest.Children{Table: "others", Each: 1}.SQL()
 
 const deleteChildren = `
 children:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
 	"sexton/internal/pace"
 	"sexton/internal/pgtest"
@@ -29,10 +30,11 @@ func classOf(reason string) pace.WaitClass {
 	}
 }
 
-// adaptive has the engine work in its own pace and returns what it says that it waits for, in order.
-func (b bundle) adaptive() (said func() []string) {
-	b.engine.Pace, b.engine.Adaptive = "adaptive", loosefk.Adaptive{Target: 100 * time.Millisecond, Duty: 1}
-	b.engine.Limits = loosefk.Limits{Runtime: time.Minute}
+// held is an engine with tombstones of some parents. It works in its own pace and returns what it says that it waits for, in order.
+func held(t *testing.T, deleted string) (b bundle, said func() []string) {
+	b = setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec("DELETE FROM parents WHERE " + deleted)
+	b.engine.Adaptive.Target = 100 * time.Millisecond
 	b.engine.Session.Limits.LockTimeout = 10 * time.Second
 	reasons := []string{""}
 	b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) {
@@ -43,32 +45,28 @@ func (b bundle) adaptive() (said func() []string) {
 			reasons = append(reasons, stats.WaitingFor)
 		}
 	}
-	return func() []string { return reasons[1:] }
+	return b, func() []string { return reasons[1:] }
 }
 
 func TestRunHoldsWhileItIsAskedTo(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	said := b.adaptive()
+	b, said := held(t, "true")
 	answers := []string{"replica r1 12 s behind", "replica r1 11 s behind", ""}
-	b.engine.Throttle.Hold = func(ctx context.Context) string {
+	b.engine.Throttle.Hold = func(context.Context) string {
 		if len(answers) == 0 {
 			return ""
 		}
-		var children int64
-		if err := b.Pool().QueryRow(ctx, "SELECT count(*) FROM children").Scan(&children); err != nil || children != 100 {
-			return "children are gone: " + strconv.FormatInt(children, 10)
+		if left := b.ids("SELECT count(*) FROM children"); left[0] != "100" {
+			return "children are gone: " + left[0]
 		}
 		answer := answers[0]
 		answers = answers[1:]
 		return answer
 	}
-	b.Exec("DELETE FROM parents")
 	began := time.Now()
-	stats := b.run(t)
+	stats := b.drained(t)
 	require.GreaterOrEqual(t, time.Since(began), 750*time.Millisecond, "250 ms and then twice as long between the questions")
 	require.EqualValues(t, 100, stats.DeleteCount)
-	require.Zero(t, b.Pending(t))
 	require.False(t, stats.Interrupted || stats.OverLimit)
 	require.Equal(t, []string{"replica r1 12 s behind", "replica r1 11 s behind", ""}, said(), "each change is told at once")
 	require.Empty(t, stats.WaitingFor)
@@ -77,11 +75,9 @@ func TestRunHoldsWhileItIsAskedTo(t *testing.T) {
 // A run that holds until its time is over ends in order and blames nobody; the next one goes on.
 func TestHeldRunEndsWithItsTime(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	said := b.adaptive()
+	b, said := held(t, "id = 1")
 	b.engine.Limits.Runtime = 400 * time.Millisecond
 	b.engine.Throttle.Hold = func(context.Context) string { return "replica r1 12 s behind" }
-	b.Exec("DELETE FROM parents WHERE id = 1")
 	stats := b.run(t)
 	require.True(t, stats.Interrupted)
 	require.False(t, stats.OverLimit)
@@ -91,19 +87,15 @@ func TestHeldRunEndsWithItsTime(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.tombstones())
 
 	b.engine.Limits.Runtime, b.engine.Throttle.Hold = time.Minute, nil
-	stats = b.run(t)
-	require.EqualValues(t, 10, stats.DeleteCount)
-	require.Zero(t, b.Pending(t))
+	require.EqualValues(t, 10, b.drained(t).DeleteCount)
 }
 
 func TestStopEndsAHeldRun(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	b.adaptive()
+	b, _ := held(t, "id = 1")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	b.engine.Throttle.Hold = func(context.Context) string { stop(); return "replica r1 12 s behind" }
-	b.Exec("DELETE FROM parents WHERE id = 1")
 	require.True(t, b.runWhile(ctx, t)().Interrupted)
 	require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.tombstones())
 }
@@ -111,11 +103,9 @@ func TestStopEndsAHeldRun(t *testing.T) {
 // However many batches there are, others are asked once a second.
 func TestHoldIsAskedOnceASecond(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	b.adaptive()
+	b, _ := held(t, "true")
 	var asked []time.Time
 	b.engine.Throttle.Hold = func(context.Context) string { asked = append(asked, time.Now()); return "" }
-	b.Exec("DELETE FROM parents")
 	b.run(t)
 	require.NotEmpty(t, asked)
 	for i := range asked[1:] {
@@ -126,8 +116,7 @@ func TestHoldIsAskedOnceASecond(t *testing.T) {
 // While a batch waits for a row, the statistics name the session that has it.
 func TestHolderOfALockIsNamed(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	said := b.adaptive()
+	b, said := held(t, "id <= 3")
 	named := make(chan string, 100)
 	b.engine.Throttle.Blocker = func(ctx context.Context, _ string) string {
 		blocker, err := b.engine.Session.Blocker(ctx, b.Pool())
@@ -136,7 +125,6 @@ func TestHolderOfALockIsNamed(t *testing.T) {
 		}
 		return blocker
 	}
-	b.Exec("DELETE FROM parents WHERE id <= 3")
 	tx := b.Begin(t, "SELECT FROM children WHERE id = 15 FOR UPDATE")
 	ended := b.runWhile(t.Context(), t)
 	blocker := <-named
@@ -149,41 +137,25 @@ func TestHolderOfALockIsNamed(t *testing.T) {
 	require.Equal(t, []string{blocker, ""}, said())
 }
 
-// deadlocks makes three of four statements on children fail as if they had been chosen to end a deadlock.
-const deadlocks = `
-CREATE SEQUENCE attempts;
-CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-	IF nextval('public.attempts') % 4 <> 0 THEN
-		RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01';
-	END IF;
-	RETURN NULL;
-END $$;
-CREATE TRIGGER lose BEFORE DELETE ON children FOR EACH STATEMENT EXECUTE FUNCTION lose();`
-
-// Tries in vain cost pauses, and nobody is blamed.
+// Three of four statements on children fail as if they had been chosen to end a deadlock. Tries in vain cost pauses, and nobody is blamed.
 func TestDeadlocksAreFollowedByPauses(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	b.adaptive()
-	b.Exec(deadlocks)
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	stats := b.run(t)
+	b, _ := held(t, "id = 1")
+	b.Exec("CREATE SEQUENCE attempts;" + dbtest.OnStatement("DELETE", "children",
+		"IF nextval('public.attempts') % 4 <> 0 THEN RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01'; END IF;"))
+	stats := b.drained(t)
 	require.EqualValues(t, 10, stats.DeleteCount)
 	require.Zero(t, stats.Rescheduled)
-	require.Zero(t, b.Pending(t))
 	require.EqualValues(t, 4, pgtest.Scalar[int64](t, b.Database, "SELECT last_value FROM attempts"))
 }
 
 func TestShareIsAskedAfterBatchesAndTold(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	b.adaptive()
+	b, _ := held(t, "true")
 	told := pace.Duty{Percent: 99, Why: "others"}
 	b.engine.Throttle.Share = func(context.Context, float64, bool) (float64, pace.Duty) { return 0.99, told }
 	seen := map[pace.Duty]bool{}
 	b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) { seen[stats.Duty] = true }
-	b.Exec("DELETE FROM parents")
 	stats := b.run(t)
 	require.True(t, seen[told], "%v", seen)
 	require.Zero(t, stats.Duty, "a run that has ended works at none")

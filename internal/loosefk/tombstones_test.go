@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
@@ -128,12 +127,18 @@ func TestRetryMakesFailedTombstonesDue(t *testing.T) {
 
 func TestRetryByID(t *testing.T) {
 	t.Parallel()
-	tombstones := tombstonesOf(with(t, queue))
+	db := with(t, queue)
+	tombstones := tombstonesOf(db)
 	options := loosefk.RetryOptions{IDs: []int64{99, 13, 11, 22, 13, 4}}
 	require.Equal(t, loosefk.Retried{Retried: 2, Due: 1, Unknown: []int64{4, 99}}, retry(t, tombstones, options))
 	require.Equal(t, loosefk.Retried{Due: 3, Unknown: []int64{4, 99}}, retry(t, tombstones, options))
 	ids, _ := list(t, tombstones, loosefk.ListOptions{Limit: 10, FailedOnly: true})
 	require.Equal(t, []int64{12, 14}, ids, "nothing else")
+
+	heard := listening(t, bundle{DB: db})
+	retry(t, tombstones, loosefk.RetryOptions{IDs: []int64{12}})
+	retry(t, tombstones, loosefk.RetryOptions{IDs: []int64{11, 12}})
+	require.Equal(t, 1, heard(), "for what changed alone")
 }
 
 // Pages, batches and their seams: more than one page of tombstones of which every third failed, the last of the
@@ -145,7 +150,7 @@ func TestRetryOfManyTombstones(t *testing.T) {
 	b := bundle{DB: db}
 	heard := listening(t, b)
 	require.EqualValues(t, 6667, retry(t, tombstonesOf(db), loosefk.RetryOptions{}).Retried)
-	require.Zero(t, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE cleanup_attempts > 0"))
+	require.Zero(t, b.count(t, "loose_foreign_keys_deleted_records WHERE cleanup_attempts > 0"))
 	require.EqualValues(t, 8, pgtest.Scalar[int64](t, db.Database, "SELECT count(DISTINCT xmin::text) - 1 FROM loose_foreign_keys_deleted_records"),
 		"at most a thousand per transaction: 3,334 of the first page, 3,333 of the second")
 	require.Equal(t, 8, heard(), "each of them wakes")
@@ -158,12 +163,9 @@ func TestRetryOfManyTombstones(t *testing.T) {
 func TestRetryLeavesWhatAWorkerHasInHand(t *testing.T) {
 	t.Parallel()
 	db := with(t, queue)
-	err := pgx.BeginFunc(t.Context(), db.Pool(), func(tx pgx.Tx) error {
-		pgtest.Exec(t, tx, "DELETE FROM loose_foreign_keys_deleted_records WHERE id = 12")
-		require.Equal(t, loosefk.Retried{Retried: 3, Busy: 1, Unknown: []int64{}}, retry(t, tombstonesOf(db), loosefk.RetryOptions{}))
-		return nil
-	})
-	require.NoError(t, err)
+	tx := db.Begin(t, "DELETE FROM loose_foreign_keys_deleted_records WHERE id = 12")
+	require.Equal(t, loosefk.Retried{Retried: 3, Busy: 1, Unknown: []int64{}}, retry(t, tombstonesOf(db), loosefk.RetryOptions{}))
+	require.NoError(t, tx.Commit(t.Context()))
 	require.Equal(t, loosefk.Retried{Unknown: []int64{12}}, retry(t, tombstonesOf(db), loosefk.RetryOptions{IDs: []int64{12}}))
 }
 
@@ -171,26 +173,12 @@ func TestRetryLeavesWhatAWorkerHasInHand(t *testing.T) {
 func TestRetryDoesNotWaitForTableLocks(t *testing.T) {
 	t.Parallel()
 	db := with(t, queue)
-	err := pgx.BeginFunc(t.Context(), db.Pool(), func(tx pgx.Tx) error {
-		pgtest.Exec(t, tx, "LOCK TABLE loose_foreign_keys_deleted_records IN EXCLUSIVE MODE")
-		tombstones := tombstonesOf(db)
-		tombstones.Bounds.LockTimeout = 50 * time.Millisecond
-		_, err := tombstones.Retry(t.Context(), loosefk.RetryOptions{Parent: "public.a"})
-		require.ErrorContains(t, err, "retry tombstones of public.a: ")
-		require.ErrorContains(t, err, "SQLSTATE 55P03")
-		return nil
-	})
-	require.NoError(t, err)
-}
-
-func TestRetryNotifiesOnlyForWhatItChanged(t *testing.T) {
-	t.Parallel()
-	db := with(t, queue)
-	heard := listening(t, bundle{DB: db})
+	db.Begin(t, "LOCK TABLE loose_foreign_keys_deleted_records IN EXCLUSIVE MODE")
 	tombstones := tombstonesOf(db)
-	retry(t, tombstones, loosefk.RetryOptions{IDs: []int64{12}})
-	retry(t, tombstones, loosefk.RetryOptions{IDs: []int64{11, 12}})
-	require.Equal(t, 1, heard())
+	tombstones.Bounds.LockTimeout = 50 * time.Millisecond
+	_, err := tombstones.Retry(t.Context(), loosefk.RetryOptions{Parent: "public.a"})
+	require.ErrorContains(t, err, "retry tombstones of public.a: ")
+	require.ErrorContains(t, err, "SQLSTATE 55P03")
 }
 
 // One MERGE inserts, changes and deletes parents, another one deletes children that are parents themselves.
@@ -229,12 +217,10 @@ leaves: [{table: children, column: child_id, on_delete: async_delete}]`, "parent
 func TestNotNullAsAConstraint(t *testing.T) {
 	t.Parallel()
 	pgtest.Since(t, 18)
-	b := setup(t, `
-CREATE TABLE parents (id bigint PRIMARY KEY);
-CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint CONSTRAINT named NOT NULL, other_id bigint);
-ALTER TABLE children ADD CONSTRAINT later NOT NULL other_id NOT VALID`, "children: [{table: parents, column: parent_id, on_delete: async_delete}]", "parents")
+	db := with(t, dbtest.Family(0, dbtest.Children{Columns: "other_id bigint"})+
+		"ALTER TABLE children ADD CONSTRAINT named NOT NULL parent_id, ADD CONSTRAINT later NOT NULL other_id NOT VALID")
 	for _, column := range []string{"parent_id", "other_id"} {
-		_, problems := resolve(t, b.Pool(), "children: [{table: parents, column: "+column+", on_delete: async_nullify}]")
+		_, problems := resolve(t, db.Pool(), "children: [{table: parents, column: "+column+", on_delete: async_nullify}]")
 		require.Contains(t, problems.Only(problem.Error)[0].String(), "NOT NULL")
 	}
 }
@@ -247,17 +233,16 @@ func TestVirtualColumns(t *testing.T) {
 CREATE TABLE parents (id bigint PRIMARY KEY, twice bigint GENERATED ALWAYS AS (id * 2) VIRTUAL);
 CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint GENERATED ALWAYS AS (id / 10) VIRTUAL);
 INSERT INTO parents SELECT generate_series(1, 3);
-INSERT INTO children SELECT generate_series(10, 39);`, "children: [{table: parents, column: parent_id, on_delete: async_delete}]", "parents")
+INSERT INTO children SELECT generate_series(10, 39);`, deleteChildren, "parents")
 	b.Exec("DELETE FROM parents WHERE id = 2")
-	b.run(t)
-	require.Zero(t, b.Pending(t))
+	b.drained(t)
 	require.Equal(t, [][]string{{"1", "10"}, {"3", "10"}}, b.Rows("SELECT parent_id, count(*) FROM children GROUP BY 1 ORDER BY 1"))
 
 	_, problems := resolve(t, b.Pool(), "children: [{table: parents, column: parent_id, parent_column: twice, on_delete: async_delete}]")
 	found := problems.Only(problem.Error)
 	require.Len(t, found, 1)
 	require.Contains(t, found[0].String(), "column twice of parent parents is not unique")
-	_, problems = resolve(t, b.Pool(), "children: [{table: parents, column: parent_id, on_delete: async_nullify}]")
+	_, problems = resolve(t, b.Pool(), dbtest.Defined("async_nullify", "children"))
 	require.Contains(t, problems.Only(problem.Error)[0].String(), "children.parent_id is a generated column and cannot be set")
 }
 
@@ -272,11 +257,14 @@ CREATE INDEX ON children (a, b);
 INSERT INTO parents SELECT int4range(1, 2), daterange(make_date(n, 1, 1), make_date(n + 1, 1, 1)) FROM generate_series(2020, 2023) AS n;
 INSERT INTO children SELECT 1000 + lower(b) - '2020-01-01'::date, a, b FROM parents;
 INSERT INTO children VALUES (1, '[1,1]', '[2021-03-01,2021-04-01)');`,
-		"children: [{table: parents, column: [a, b], on_delete: async_delete}]", "parents")
+		byPair, "parents")
 	b.Exec("DELETE FROM parents WHERE b @> '2021-06-01'::date")
-	b.run(t)
-	require.Zero(t, b.Pending(t))
+	b.drained(t)
 	require.Equal(t, []string{"1", "1000", "1731", "2096"}, b.ids("SELECT id FROM children ORDER BY id"))
+}
+
+func (b bundle) fingerprint(t *testing.T) string {
+	return pgtest.Must(loosefk.Fingerprint(t.Context(), b.Pool(), "main", b.engine.Parents))(t)
 }
 
 func TestFingerprintFollowsDefinitionsAndNotData(t *testing.T) {
@@ -285,12 +273,9 @@ func TestFingerprintFollowsDefinitionsAndNotData(t *testing.T) {
 		CREATE TABLE parents (id bigint PRIMARY KEY);
 		CREATE TABLE children (id bigint, parent_id bigint) PARTITION BY LIST (id);
 		CREATE TABLE children_1 PARTITION OF children FOR VALUES IN (1);`, deleteChildren, "parents")
-	take := func() string {
-		return pgtest.Must(loosefk.Fingerprint(t.Context(), b.Pool(), "main", b.engine.Parents))(t)
-	}
-	first := take()
+	first := b.fingerprint(t)
 	b.Exec("INSERT INTO parents VALUES (1); INSERT INTO children VALUES (1, 1); ANALYZE parents, children_1")
-	require.Equal(t, first, take(), "data and statistics change nothing")
+	require.Equal(t, first, b.fingerprint(t), "data and statistics change nothing")
 	for _, change := range []string{
 		"CREATE TABLE children_2 PARTITION OF children FOR VALUES IN (2)",
 		"ALTER TABLE children DETACH PARTITION children_2",
@@ -301,29 +286,23 @@ func TestFingerprintFollowsDefinitionsAndNotData(t *testing.T) {
 		"ALTER TABLE parents RENAME TO elders",
 		"DROP TABLE children_1",
 	} {
-		before := take()
+		before := b.fingerprint(t)
 		b.Exec(change)
-		require.NotEqual(t, before, take(), change)
+		require.NotEqual(t, before, b.fingerprint(t), change)
 	}
 }
 
 // The run itself compares it, and has changed nothing where the tables are others by now.
 func TestRunEndsWhereTablesHaveChanged(t *testing.T) {
 	t.Parallel()
-	b := setup(t, `
-		CREATE TABLE parents (id bigint PRIMARY KEY);
-		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
-		CREATE INDEX ON children (parent_id);
-		INSERT INTO parents VALUES (1);
-		INSERT INTO children VALUES (1, 1)`, deleteChildren, "parents")
-	var err error
-	b.engine.Fingerprint = pgtest.Must(loosefk.Fingerprint(t.Context(), b.Pool(), "main", b.engine.Parents))(t)
+	b := setup(t, dbtest.Family(1, dbtest.Children{Each: 1}), deleteChildren, "parents")
+	b.engine.Fingerprint = b.fingerprint(t)
 	b.Exec("DELETE FROM parents; ALTER TABLE children ADD note text")
-	_, err = b.engine.Run(t.Context())
+	_, err := b.engine.Run(t.Context())
 	require.ErrorIs(t, err, loosefk.ErrChanged)
-	require.EqualValues(t, 1, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children"))
+	require.EqualValues(t, 1, b.count(t, "children"))
 
-	b.engine.Fingerprint = pgtest.Must(loosefk.Fingerprint(t.Context(), b.Pool(), "main", b.engine.Parents))(t)
+	b.engine.Fingerprint = b.fingerprint(t)
 	pgtest.Must(b.engine.Run(t.Context()))(t)
-	require.Zero(t, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children"))
+	require.Zero(t, b.count(t, "children"))
 }
