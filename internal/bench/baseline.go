@@ -31,10 +31,10 @@ func analyzeTombstones(ctx context.Context, p *dataCopy) error {
 // drainByOneStatement is the yardstick: one statement per child table, joined to the tombstones, in one transaction.
 func (s dataSet) drainByOneStatement(ctx context.Context, p *dataCopy) error {
 	change := "DELETE FROM %s AS child USING"
-	if s.nullify {
+	if s.Nullify {
 		change = "UPDATE %s AS child SET parent_id = NULL FROM"
 	}
-	statements := each.Of(s.tables, func(table string) counted {
+	statements := each.Of(s.Tables, func(table string) counted {
 		return counted{
 			table: table, sql: fmt.Sprintf(change, table) + " " + tombstones + " AS tombstone WHERE child.parent_id = tombstone.primary_key_value",
 		}
@@ -45,11 +45,11 @@ func (s dataSet) drainByOneStatement(ctx context.Context, p *dataCopy) error {
 // addForeignKeys makes Postgres do the work, without the tracking trigger.
 func (s dataSet) addForeignKeys(ctx context.Context, p *dataCopy) error {
 	action := "CASCADE"
-	if s.nullify {
+	if s.Nullify {
 		action = "SET NULL"
 	}
 	statements := []string{"ALTER TABLE parents DISABLE TRIGGER sexton_track"}
-	for _, table := range s.tables {
+	for _, table := range s.Tables {
 		statements = append(statements, fmt.Sprintf("ALTER TABLE %s ADD FOREIGN KEY (parent_id) REFERENCES parents ON DELETE %s", table, action))
 	}
 	for _, statement := range statements {
@@ -84,7 +84,7 @@ func (s dataSet) drainByInLists(ctx context.Context, p *dataCopy) error {
 			return err
 		}
 		keys := each.Of(batch, func(tombstone listed) string { return strconv.FormatInt(tombstone.Key, 10) })
-		for _, table := range s.tables {
+		for _, table := range s.Tables {
 			for _, lock := range []string{" FOR UPDATE SKIP LOCKED", ""} {
 				if err := p.exhaust(ctx, table, inListStatement(s, table, keys, lock)); err != nil {
 					return err
@@ -117,7 +117,7 @@ func (p *dataCopy) nextList(ctx context.Context, last listed) ([]listed, error) 
 
 func inListStatement(s dataSet, table string, keys []string, lock string) string {
 	change, limit := "DELETE FROM "+table, listDeletes
-	if s.nullify {
+	if s.Nullify {
 		change, limit = "UPDATE "+table+" SET parent_id = NULL", listUpdates
 	}
 	return fmt.Sprintf("%s WHERE id IN (SELECT id FROM %s WHERE parent_id IN (%s) LIMIT %d%s)", change, table, strings.Join(keys, ", "), limit, lock)

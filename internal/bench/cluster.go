@@ -122,13 +122,13 @@ func (g *Cluster) fill(ctx context.Context, url string, from source) error {
 		return err
 	}
 	defer closeConn()
-	if _, err := conn.Exec(ctx, from.create()); err != nil {
+	if _, err := conn.Exec(ctx, from.create); err != nil {
 		return fmt.Errorf("create tables: %w", err)
 	}
-	if err := g.Install(ctx, url, from.definitions()); err != nil {
+	if err := g.Install(ctx, url, from.definitions); err != nil {
 		return err
 	}
-	for _, statement := range append(from.fill(), "VACUUM (FREEZE, ANALYZE)") {
+	for _, statement := range append(from.fill, "VACUUM (FREEZE, ANALYZE)") {
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("fill tables: %w", err)
 		}

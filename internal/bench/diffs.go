@@ -91,7 +91,7 @@ func (o *DiffsOptions) Diffs(ctx context.Context, g *Cluster) (_ *Report, err er
 // bigDiff moves one diff and watches the memory.
 func (g *Cluster) bigDiff(ctx context.Context, s diffSet) (figures Row, err error) {
 	g.Progress("making a diff of %d MiB", s.bytes()/mib)
-	err = g.with(ctx, s, func(data *template) error {
+	err = g.with(ctx, s.source(), func(data *template) error {
 		g.Progress("moving it")
 		forgetPeak()
 		before := rss()
@@ -121,7 +121,7 @@ func (s diffSet) figures(found comparison) (set Row, lines []Row) {
 	toPlain := ratio(speeds[1], speeds[0])
 	var variants []Row
 	for i, v := range found.variants {
-		objects := round(float64(s.diffs)/v.took.Seconds(), 1)
+		objects := round(float64(s.Diffs)/v.took.Seconds(), 1)
 		row := slices.Concat(variantFigure("contender", v.name), Row{
 			{"seconds", "seconds", "%.2f", round(v.took.Seconds(), 3)},
 			{"mb_per_second", "MB/s", "%.1f", speeds[i]},
@@ -137,12 +137,12 @@ func (s diffSet) figures(found comparison) (set Row, lines []Row) {
 		if v.name == sexton {
 			shown.Value = toPlain
 		}
-		of := Row{{"", "set", "%s", s.name}, {"", "objects", "%d", s.diffs}, {"", "KiB each", "%d", s.objectBytes() / kib}}
+		of := Row{{"", "set", "%s", s.name}, {"", "objects", "%d", s.Diffs}, {"", "KiB each", "%d", s.objectBytes() / kib}}
 		lines = append(lines, slices.Concat(of, row, Row{shown}))
 	}
 	return Row{
 		{"set", "", "", s.name},
-		{"objects", "", "", s.diffs},
+		{"objects", "", "", s.Diffs},
 		{"object_bytes", "", "", s.objectBytes()},
 		{"contenders", "", "", variants},
 		{"ratio_to_plain_uploads", "", "", toPlain},
@@ -168,7 +168,7 @@ func (s diffSet) clearStore(ctx context.Context, _ *dataCopy) error { return s.t
 
 // upload is the yardstick.
 func (s diffSet) upload(ctx context.Context, _ *dataCopy) error {
-	for id := range s.diffs {
+	for id := range s.Diffs {
 		if _, err := s.to.Put(ctx, fmt.Sprintf("plain/diff-%d", id+1), "", s.write); err != nil {
 			return err
 		}
@@ -178,7 +178,7 @@ func (s diffSet) upload(ctx context.Context, _ *dataCopy) error {
 
 // move runs the job for each diff, some at once.
 func (s diffSet) move(ctx context.Context, p *dataCopy) error {
-	err := atOnce(ctx, s.to.workers, s.diffs, func(ctx context.Context, n int64) error {
+	err := atOnce(ctx, s.to.workers, s.Diffs, func(ctx context.Context, n int64) error {
 		pass, err := p.workers[0].Pass(ctx, json.RawMessage(fmt.Sprintf(`{"diff_id": %d}`, n+1)))
 		if err == nil && pass.Trouble != "" {
 			err = errors.New(pass.Trouble)
@@ -214,8 +214,8 @@ const (
 // diffSet are diffs that are all alike.
 type diffSet struct {
 	name string
-	// diffs have files each, of fileBytes bytes; those are below 1 MiB or a multiple of it.
-	diffs, files, fileBytes int64
+	// Diffs have Files each, of FileBytes bytes; those are below 1 MiB or a multiple of it.
+	Diffs, Files, FileBytes int64
 
 	to *diffStore
 }
@@ -223,39 +223,32 @@ type diffSet struct {
 // diffSets are objects that go in one request each, and objects that go in parts.
 func diffSets(to *diffStore, scale float64) []diffSet {
 	return []diffSet{
-		{name: "small", diffs: max(2, int64(500*scale)), files: 4, fileBytes: 8 * kib, to: to},
-		{name: "large", diffs: max(1, int64(20*scale)), files: 8, fileBytes: mib, to: to},
+		{name: "small", Diffs: max(2, int64(500*scale)), Files: 4, FileBytes: 8 * kib, to: to},
+		{name: "large", Diffs: max(1, int64(20*scale)), Files: 8, FileBytes: mib, to: to},
 	}
 }
 
 // bigDiff is one diff of so many MiB.
 func bigDiff(to *diffStore, size int) diffSet {
-	s := diffSet{name: "big", diffs: 1, files: 1, fileBytes: int64(size) * mib, to: to}
-	if s.fileBytes > bigFile {
-		s.files, s.fileBytes = (s.fileBytes+bigFile-1)/bigFile, bigFile
+	s := diffSet{name: "big", Diffs: 1, Files: 1, FileBytes: int64(size) * mib, to: to}
+	if s.FileBytes > bigFile {
+		s.Files, s.FileBytes = (s.FileBytes+bigFile-1)/bigFile, bigFile
 	}
 	return s
 }
 
 func (s diffSet) title() string { return s.name }
 
-func (s diffSet) size() int64 { return s.diffs }
-
-func (diffSet) create() string { return exampleapp.Schema() }
-
-func (diffSet) definitions() string { return "" }
+func (s diffSet) size() int64 { return s.Diffs }
 
 // transaction is not asked for: these benchmarks have no foreground.
 func (diffSet) transaction(context.Context, *pgx.Conn) error { return nil }
 
-func (s diffSet) objectBytes() int64 { return s.files * s.fileBytes }
+func (s diffSet) objectBytes() int64 { return s.Files * s.FileBytes }
 
-func (s diffSet) bytes() int64 { return s.diffs * s.objectBytes() }
+func (s diffSet) bytes() int64 { return s.Diffs * s.objectBytes() }
 
-// blockSQL is a text of 1 MiB that Postgres finds nothing to compress in.
-const blockSQL = "(SELECT string_agg(md5(n::text), '' ORDER BY n) FROM generate_series(1, 32768) AS n)"
-
-// newBlock is blockSQL.
+// newBlock is the text of 1 MiB of which the texts in the database consist.
 func newBlock() []byte {
 	block := make([]byte, 0, mib)
 	for n := 1; len(block) < mib; n++ {
@@ -265,27 +258,14 @@ func newBlock() []byte {
 	return block
 }
 
-// fill are the statements that fill the tables of the reference application.
-func (s diffSet) fill() []string {
-	return []string{
-		"INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group')",
-		"INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project')",
-		"INSERT INTO merge_requests (id, target_project_id, title, source_branch, target_branch) VALUES (1, 1, 'title', 'branch', 'main')",
-		fmt.Sprintf(`INSERT INTO merge_request_diffs (id, merge_request_id, project_id, files_count)
-			SELECT id, 1, 1, %d FROM generate_series(1, %d) AS id`, s.files, s.diffs),
-		fmt.Sprintf(`INSERT INTO merge_request_diff_files (
-				merge_request_diff_id, relative_order, new_file, renamed_file, deleted_file, too_large, a_mode, b_mode, old_path, new_path, "binary", diff
-			)
-			SELECT id, file, false, false, false, false, '100644', '100644', to_char(file, '0000'), to_char(file, '0000'), false, text.diff
-			FROM generate_series(1, %d) AS id, generate_series(0, %d) AS file, (SELECT left(repeat(%s, %d), %d) AS diff OFFSET 0) AS text`,
-			s.diffs, s.files-1, blockSQL, (s.fileBytes+mib-1)/mib, s.fileBytes),
-	}
+func (s diffSet) source() source {
+	return source{create: exampleapp.Schema(), fill: statements("diffs_fill.sql", s)}
 }
 
 // write sends the content of one object.
 func (s diffSet) write(w io.Writer) error {
-	for range s.files {
-		for left := s.fileBytes; left > 0; left -= mib {
+	for range s.Files {
+		for left := s.FileBytes; left > 0; left -= mib {
 			if _, err := w.Write(s.to.block[:min(left, mib)]); err != nil {
 				return err
 			}
@@ -305,6 +285,6 @@ func (s diffSet) trial(int64) trial {
 			FROM (
 				SELECT count(*) AS moved FROM merge_request_diffs AS diff JOIN sexton.external_diffs AS ledger ON ledger.diff_id = diff.id
 				WHERE diff.stored_externally AND ledger.size = %[2]d AND ledger.sha256 = '\x%[3]x'
-			) AS a, (SELECT count(*) AS texts FROM merge_request_diff_files WHERE diff IS NOT NULL) AS b`, s.diffs, s.objectBytes(), sum.Sum(nil)),
+			) AS a, (SELECT count(*) AS texts FROM merge_request_diff_files WHERE diff IS NOT NULL) AS b`, s.Diffs, s.objectBytes(), sum.Sum(nil)),
 	}
 }

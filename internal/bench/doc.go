@@ -13,21 +13,8 @@ const Definitions = `children:
     on_delete: async_delete
 `
 
-// Tables creates the benchmark's tables: parents is tracked; plain_parents is like it without any trigger;
-// native_parents has a foreign key of Postgres's own.
-const Tables = `
-CREATE TABLE parents (id bigint PRIMARY KEY, filler text);
-CREATE TABLE children (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, parent_id bigint, filler text);
-CREATE INDEX ON children (parent_id);
-CREATE TABLE plain_parents (id bigint PRIMARY KEY, filler text);
-CREATE TABLE native_parents (id bigint PRIMARY KEY, filler text);
-CREATE TABLE native_children (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    parent_id bigint REFERENCES native_parents ON DELETE CASCADE,
-    filler text
-);
-CREATE INDEX ON native_children (parent_id);
-`
+// Tables creates the benchmark's tables.
+func Tables() string { return text("site.sql", nil) }
 
 // tombstones is where the tracking trigger records, and whose wake trigger is switched on and off.
 const tombstones = "loose_foreign_keys_deleted_records"

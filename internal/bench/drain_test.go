@@ -20,7 +20,7 @@ import (
 func filled[W workload](t *testing.T, newSet func(string, float64) (W, error), name string, scale float64) (W, *pgtest.Database, *pgx.Conn) {
 	set := pgtest.Must(newSet(name, scale))(t)
 	db := pgtest.New(t)
-	for _, statement := range append([]string{set.create()}, set.fill()...) {
+	for _, statement := range append([]string{set.source().create}, set.source().fill...) {
 		db.Exec(statement)
 	}
 	return set, db, connected(t, db)
@@ -43,9 +43,9 @@ func TestForegroundLeavesTheBigParentOut(t *testing.T) {
 	require.Contains(t, plan(1), "Seq Scan", "what is avoided")
 	require.EqualValues(t, 2, set.readable())
 	require.NotContains(t, plan(set.readable()), "Seq Scan")
-	require.NotContains(t, plan(set.targets+set.spared), "Seq Scan")
+	require.NotContains(t, plan(set.Targets+set.Spared), "Seq Scan")
 	require.NoError(t, set.transaction(t.Context(), conn))
-	set.name = Wide
+	set.Name = Wide
 	require.EqualValues(t, 1, set.readable())
 }
 
@@ -64,11 +64,11 @@ func TestDataSets(t *testing.T) {
 		{name: Slow, parents: 610, tables: 3, first: 3, each: 3, targets: 10 * 3, indexes: 2},
 	} {
 		set, db, conn := filled(t, newDataSet, test.name, 0.01)
-		before := pgtest.Must(set.trial(set.targets).look(t.Context(), conn))(t)
+		before := pgtest.Must(set.trial(set.Targets).look(t.Context(), conn))(t)
 		require.Equal(t, test.targets, concerned(before), test.name)
 		require.Len(t, before, int(test.tables), test.name)
 		require.Equal(t, test.parents, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM parents"), test.name)
-		table := set.tables[0]
+		table := set.Tables[0]
 		var first, least, most int64
 		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM "+table+" WHERE parent_id = 1").Scan(&first))
 		require.NoError(t, conn.QueryRow(t.Context(), `SELECT min(n), max(n) FROM
@@ -95,7 +95,7 @@ func TestCheck(t *testing.T) {
 			"UPDATE children SET id = -id WHERE id = (SELECT max(id) FROM children WHERE parent_id > 10)",
 		} {
 			set, db, conn := filled(t, newDataSet, name, 0.001)
-			work := set.trial(set.targets)
+			work := set.trial(set.Targets)
 			before := pgtest.Must(work.look(t.Context(), conn))(t)
 			require.ErrorContains(t, work.check(t.Context(), conn, before, false), "children is not as it must be", "nothing was done")
 			db.Exec(right)
@@ -145,7 +145,7 @@ func TestInListStatement(t *testing.T) {
 	require.Equal(t, "DELETE FROM children WHERE id IN (SELECT id FROM children WHERE parent_id IN (1, 2) LIMIT 1000 FOR UPDATE SKIP LOCKED)",
 		inListStatement(dataSet{}, "children", keys, " FOR UPDATE SKIP LOCKED"))
 	require.Equal(t, "UPDATE children SET parent_id = NULL WHERE id IN (SELECT id FROM children WHERE parent_id IN (1, 2) LIMIT 500)",
-		inListStatement(dataSet{nullify: true}, "children", keys, ""))
+		inListStatement(dataSet{Nullify: true}, "children", keys, ""))
 }
 
 func TestNextList(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/exampleapp"
 	"sexton/internal/latency"
 	"sexton/internal/pgtest"
 )
@@ -38,12 +37,12 @@ func TestForegroundLoad(t *testing.T) {
 	require.Positive(t, l.busy)
 	require.Positive(t, l.length)
 	before := pgtest.Must(set.trial(0).look(t.Context(), conn))(t)
-	require.Equal(t, set.rows, before["children_01"].referring, "the load moves no child")
+	require.Equal(t, set.Rows, before["children_01"].referring, "the load moves no child")
 
 	failed := errors.New("failed")
 	require.ErrorIs(t, l.during(t.Context(), db.URL, func(context.Context) error { return failed }), failed)
 	pgtest.Exec(t, conn, "DROP TABLE children_07")
-	set.tables = []string{"children_07"}
+	set.Tables = []string{"children_07"}
 	l.transaction = set.transaction
 	require.ErrorContains(t, l.during(t.Context(), db.URL, func(ctx context.Context) error {
 		<-ctx.Done()
@@ -167,7 +166,7 @@ func TestForegroundReadsByIndexWhateverHasMoved(t *testing.T) {
 	for _, name := range GhostSets() {
 		set, db, conn := filled(t, newUserSet, name, 0.02)
 		db.Exec("VACUUM (FREEZE, ANALYZE)")
-		row := set.rows(set.tables[0]) / 2
+		row := set.Rows(set.Tables[0]) / 2
 		plan := func() string {
 			return fmt.Sprint(db.Rows("EXPLAIN (ANALYZE, TIMING off) " + strings.Replace(notesOfAnIssue, "$1", strconv.FormatInt(row, 10), 1)))
 		}
@@ -200,7 +199,7 @@ func TestUsersThatRemainAreNoticed(t *testing.T) {
 func TestOriginalStatement(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "UPDATE notes SET author_id = 1 WHERE id IN (SELECT id FROM notes WHERE author_id = $1 LIMIT 50)",
-		originalStatement(moved{table: "notes", column: "author_id"}))
+		originalStatement(moved{Table: "notes", Column: "author_id"}))
 }
 
 // TestDiffSets compares the texts in the database with what plain uploads send.
@@ -209,8 +208,8 @@ func TestDiffSets(t *testing.T) {
 	db := pgtest.New(t)
 	conn := connected(t, db)
 	s := diffSets(&diffStore{block: newBlock()}, 0.004)[0]
-	s.files, s.fileBytes = 12, 2*mib
-	for _, statement := range append([]string{exampleapp.Schema()}, s.fill()...) {
+	s.Files, s.FileBytes = 12, 2*mib
+	for _, statement := range append([]string{s.source().create}, s.source().fill...) {
 		db.Exec(statement)
 	}
 	var sent bytes.Buffer
@@ -236,8 +235,8 @@ func TestDiffSets(t *testing.T) {
 
 func TestBigDiff(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, diffSet{name: "big", diffs: 1, files: 1, fileBytes: 3 * mib}, bigDiff(nil, 3))
-	require.Equal(t, diffSet{name: "big", diffs: 1, files: 64, fileBytes: 16 * mib}, bigDiff(nil, 1024))
+	require.Equal(t, diffSet{name: "big", Diffs: 1, Files: 1, FileBytes: 3 * mib}, bigDiff(nil, 3))
+	require.Equal(t, diffSet{name: "big", Diffs: 1, Files: 64, FileBytes: 16 * mib}, bigDiff(nil, 1024))
 }
 
 func TestRatios(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -63,20 +62,18 @@ const (
 
 // moved is a table of the reference application with a column that is moved to the ghost user.
 type moved struct {
-	table, column string
-	// each is how many rows a user has.
-	each int64
-	// insert takes rows n whose user is %s.
-	insert string
-	// double is the condition for rows of which the ghost user has the like, as like makes them; "" where there are none.
-	double, like string
+	Table, Column string
+	// Each is how many rows a user has.
+	Each int64
+	// Double is the condition for rows of which the ghost user has the like; "" where there are none.
+	Double string
 }
 
 // clear deletes the doubles of the users $1, as plain SQL does it.
 func (t moved) clear() string {
 	return fmt.Sprintf(`DELETE FROM %[1]s AS child USING %[1]s AS twin
 		WHERE child.%[2]s = ANY ($1) AND twin.%[2]s = %[3]d AND twin.awardable_type = child.awardable_type
-			AND twin.awardable_id = child.awardable_id AND twin.name = child.name`, t.table, t.column, ghostID)
+			AND twin.awardable_id = child.awardable_id AND twin.name = child.name`, t.Table, t.Column, ghostID)
 }
 
 // userSet is users with what they have written. Neighbours in a table belong to different users, the bad case for
@@ -84,88 +81,67 @@ func (t moved) clear() string {
 type userSet struct {
 	name            string
 	targets, spared int64
-	tables          []moved
+	Tables          []moved
 }
-
-const emoji = `INSERT INTO award_emoji (id, user_id, awardable_type, awardable_id, name) SELECT n, %s, 'Issue', n, 'thumbsup'`
 
 // newUserSet returns one of GhostSets at a fraction of its full size.
 func newUserSet(name string, scale float64) (userSet, error) {
-	notes := moved{
-		table: "notes", column: "author_id",
-		insert: "INSERT INTO notes (id, noteable_type, noteable_id, author_id, note)" + //nolint:misspell // the column's name
-			" SELECT n, 'Issue', n %% " + strconv.Itoa(issuesWithNotes) + ", %s, repeat('x', 60)",
-	}
+	notes := moved{Table: "notes", Column: "author_id"}
 	switch name {
 	case BigUser:
 		// Those who stay have a tenth of the notes together.
-		notes.each = max(100, int64(1_000_000*scale))
-		return userSet{name: name, targets: 1, spared: 1, tables: []moved{notes}}, nil
+		notes.Each = max(100, int64(1_000_000*scale))
+		return userSet{name: name, targets: 1, spared: 1, Tables: []moved{notes}}, nil
 	case ManyUsers:
-		notes.each = 400
+		notes.Each = 400
 		users := max(10, int64(200*scale))
-		return userSet{name: name, targets: users, spared: users / 10, tables: []moved{
+		return userSet{name: name, targets: users, spared: users / 10, Tables: []moved{
 			notes,
-			{table: "issues", column: "author_id", each: 200, insert: `INSERT INTO issues (id, project_id, author_id, title) SELECT n, 1, %s, repeat('x', 60)`},
-			{table: "award_emoji", column: "user_id", each: 200, insert: emoji},
-			{
-				table: "resource_label_events", column: "user_id", each: 200,
-				insert: `INSERT INTO resource_label_events (id, issue_id, user_id, action) SELECT n, 1 + n %% 1000, %s, 1`,
-			},
+			{Table: "issues", Column: "author_id", Each: 200},
+			{Table: "award_emoji", Column: "user_id", Each: 200},
+			{Table: "resource_label_events", Column: "user_id", Each: 200},
 		}}, nil
 	case Duplicates:
-		notes.each = max(100, int64(200_000*scale))
-		doubles := moved{table: "award_emoji", column: "user_id", each: notes.each, insert: emoji, double: "awardable_id % 2 = 0"}
-		doubles.like = fmt.Sprintf(`INSERT INTO award_emoji (id, user_id, awardable_type, awardable_id, name)
-			SELECT %d + n, %d, 'Issue', n, 'thumbsup' FROM generate_series(2, %d, 2) AS n`, 2*doubles.each, ghostID, doubles.each+doubles.each/10)
-		return userSet{name: name, targets: 1, spared: 1, tables: []moved{notes, doubles}}, nil
+		notes.Each = max(100, int64(200_000*scale))
+		doubles := moved{Table: "award_emoji", Column: "user_id", Each: notes.Each, Double: "awardable_id % 2 = 0"}
+		return userSet{name: name, targets: 1, spared: 1, Tables: []moved{notes, doubles}}, nil
 	default:
 		return userSet{}, fmt.Errorf("no data set %q", name)
 	}
 }
 
-// rows are those of a table, of all users. One user who stays beside a big one has a tenth of its rows.
-func (s userSet) rows(t moved) int64 {
+// Rows are those of a table, of all users. One user who stays beside a big one has a tenth of its rows.
+func (s userSet) Rows(t moved) int64 {
 	if s.targets == 1 {
-		return t.each + t.each/10
+		return t.Each + t.Each/10
 	}
-	return (s.targets + s.spared) * t.each
+	return (s.targets + s.spared) * t.Each
 }
 
-// owner is the SQL expression for the user of row n.
-func (s userSet) owner() string {
+// Owner is the SQL expression for the user of row n.
+func (s userSet) Owner() string {
 	if s.targets == 1 {
 		return fmt.Sprintf("%d + (n %% 11 = 0)::integer", firstUser)
 	}
 	return fmt.Sprintf("%d + n %% %d", firstUser, s.targets+s.spared)
 }
 
-// fill are the statements that fill the tables of the reference application.
-func (s userSet) fill() []string {
-	statements := []string{
-		fmt.Sprintf(`INSERT INTO users (id, username, email, name, user_type)
-			SELECT id, 'user' || id, id || '@example.com', 'User ' || id, CASE id WHEN %d THEN 5 ELSE 0 END FROM generate_series(%d, %d) AS id`,
-			ghostID, ghostID, firstUser+s.targets+s.spared-1),
-		"INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group')",
-		"INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project')",
-	}
-	for _, t := range s.tables {
-		statements = append(statements, fmt.Sprintf(t.insert, s.owner())+fmt.Sprintf(" FROM generate_series(1, %d::bigint) AS n", s.rows(t)))
-		if t.like != "" {
-			statements = append(statements, t.like)
-		}
-	}
-	return statements
+// Ghost is the id of the ghost user.
+func (userSet) Ghost() int64 { return ghostID }
+
+// Last is the id of the last user.
+func (s userSet) Last() int64 { return firstUser + s.targets + s.spared - 1 }
+
+// Issues is how many issues the notes are spread over.
+func (userSet) Issues() int64 { return issuesWithNotes }
+
+func (s userSet) source() source {
+	return source{create: exampleapp.Schema(), fill: statements("users_fill.sql", s)}
 }
 
 func (s userSet) title() string { return s.name }
 
 func (s userSet) size() int64 { return s.targets }
-
-// create is the SQL of the reference application's tables.
-func (userSet) create() string { return exampleapp.Schema() }
-
-func (userSet) definitions() string { return "" }
 
 func (s userSet) variants() []variant {
 	return []variant{
@@ -191,11 +167,11 @@ func (s userSet) trial(targets int64) trial {
 		// What a batch changes it changes in one table alone, no partition and no heir of it.
 		watch: &stopwatch{work: "UPDATE ONLY", queue: userQueue},
 	}
-	for _, table := range s.tables {
-		t.tables = append(t.tables, counted{table.table, fmt.Sprintf(`
+	for _, table := range s.Tables {
+		t.tables = append(t.tables, counted{table.Table, fmt.Sprintf(`
 			SELECT count(*), count(*) FILTER (WHERE %[1]s = $1), count(*) FILTER (WHERE %[1]s BETWEEN $2 AND $3),
 				coalesce(sum(id) FILTER (WHERE %[1]s > $3), 0)::bigint, count(*) FILTER (WHERE %[1]s BETWEEN $2 AND $3 AND %[3]s)
-			FROM %[2]s`, table.column, table.table, cmp.Or(table.double, "false")), []any{ghostID, firstUser, last}})
+			FROM %[2]s`, table.Column, table.Table, cmp.Or(table.Double, "false")), []any{ghostID, firstUser, last}})
 	}
 	return t
 }
@@ -207,7 +183,7 @@ const notesOfAnIssue = "SELECT id, note FROM notes WHERE noteable_id = $1 AND no
 
 // transaction reads the notes of some issue and another note, and updates that one, in one round trip.
 func (s userSet) transaction(ctx context.Context, conn *pgx.Conn) error {
-	notes := s.rows(s.tables[0])
+	notes := s.Rows(s.Tables[0])
 	return use(ctx, conn, notesOfAnIssue, (1+rand.Int64N(notes))%issuesWithNotes, "notes", "note", 1+rand.Int64N(notes))
 }
 
@@ -229,12 +205,12 @@ func (s userSet) moveByOneStatement(ctx context.Context, p *dataCopy) error {
 		return err
 	}
 	var statements []counted
-	for _, t := range s.tables {
-		if t.double != "" {
-			statements = append(statements, counted{t.table, t.clear(), []any{users}})
+	for _, t := range s.Tables {
+		if t.Double != "" {
+			statements = append(statements, counted{t.Table, t.clear(), []any{users}})
 		}
-		sql := fmt.Sprintf("UPDATE %s SET %s = %d WHERE %[2]s = ANY ($1)", t.table, t.column, ghostID)
-		statements = append(statements, counted{t.table, sql, []any{users}})
+		sql := fmt.Sprintf("UPDATE %s SET %s = %d WHERE %[2]s = ANY ($1)", t.Table, t.Column, ghostID)
+		statements = append(statements, counted{t.Table, sql, []any{users}})
 	}
 	return p.together(ctx, statements)
 }
@@ -254,13 +230,13 @@ func (s userSet) moveByOriginal(ctx context.Context, p *dataCopy) error {
 		return err
 	}
 	for _, user := range users {
-		for _, t := range s.tables {
-			if t.double != "" {
-				if _, err := p.send(ctx, t.table, t.clear(), []int64{user}); err != nil {
+		for _, t := range s.Tables {
+			if t.Double != "" {
+				if _, err := p.send(ctx, t.Table, t.clear(), []int64{user}); err != nil {
 					return err
 				}
 			}
-			if err := p.exhaust(ctx, t.table, originalStatement(t), user); err != nil {
+			if err := p.exhaust(ctx, t.Table, originalStatement(t), user); err != nil {
 				return err
 			}
 		}
@@ -270,5 +246,5 @@ func (s userSet) moveByOriginal(ctx context.Context, p *dataCopy) error {
 
 func originalStatement(t moved) string {
 	return fmt.Sprintf("UPDATE %[1]s SET %[2]s = %[3]d WHERE id IN (SELECT id FROM %[1]s WHERE %[2]s = $1 LIMIT %[4]d)",
-		t.table, t.column, ghostID, originalMoves)
+		t.Table, t.Column, ghostID, originalMoves)
 }

@@ -68,22 +68,13 @@ func (o *ScaleOptions) Scale(ctx context.Context, g *Cluster) (*Report, error) {
 	return r, nil
 }
 
-// backlogSet is a data set whose parents are deleted before it is copied.
-type backlogSet struct{ dataSet }
-
-func (s backlogSet) fill() []string {
-	statements := s.dataSet.fill()
-	for first := int64(1); first <= s.targets; first += parentsAtATime {
-		statements = append(statements, fmt.Sprintf("DELETE FROM parents WHERE id BETWEEN %d AND %d", first, min(s.targets, first+parentsAtATime-1)))
-	}
-	return statements
-}
-
 // backlog measures one size: without an old snapshot, and with one where asked for.
 func (g *Cluster) backlog(ctx context.Context, size int64, oldSnapshot bool) (sizes []backlogSize, err error) {
-	set := backlogSet{dataSet{
-		name: "backlog", targets: size, spared: size / 10, tables: []string{"children"}, rows: size + size/10, parentOf: "n",
-	}}
+	set := dataSet{Name: "backlog", Targets: size, Spared: size / 10, Tables: []string{"children"}, Rows: size + size/10, ParentOf: "n"}
+	from := set.source()
+	for first := int64(1); first <= size; first += parentsAtATime {
+		from.fill = append(from.fill, fmt.Sprintf("DELETE FROM parents WHERE id BETWEEN %d AND %d", first, min(size, first+parentsAtATime-1)))
+	}
 	rounds, variants := scaleRounds, []bool{false}
 	if size >= bigBacklog {
 		rounds = 1
@@ -92,14 +83,14 @@ func (g *Cluster) backlog(ctx context.Context, size int64, oldSnapshot bool) (si
 		variants = append(variants, true)
 	}
 	g.Progress("%d tombstones: making them", size)
-	err = g.with(ctx, set, func(data *template) error {
+	err = g.with(ctx, from, func(data *template) error {
 		found, err := inTurn(rounds, variants, func(round int, oldSnapshot bool) (backlogRun, error) {
 			held := ""
 			if oldSnapshot {
 				held = ", beside an old snapshot"
 			}
 			g.Progress("%d tombstones: round %d of %d%s", size, round, rounds, held)
-			return g.drainBacklog(ctx, data, set.dataSet, oldSnapshot)
+			return g.drainBacklog(ctx, data, set, oldSnapshot)
 		})
 		for i, runs := range found {
 			sizes = append(sizes, sumUp(size, variants[i], runs))
@@ -183,7 +174,7 @@ func sumUp(tombstones int64, oldSnapshot bool, runs []backlogRun) backlogSize {
 
 // drainBacklog drains a copy, and then what single parents leave that are deleted later.
 func (g *Cluster) drainBacklog(ctx context.Context, data *template, set dataSet, oldSnapshot bool) (run backlogRun, err error) {
-	last := set.targets + afterwards
+	last := set.Targets + afterwards
 	t := set.trial(last)
 	p, err := g.copyOf(ctx, data, t, fullDuty, openWorker)
 	if err != nil {
@@ -205,7 +196,7 @@ func (g *Cluster) drainBacklog(ctx context.Context, data *template, set dataSet,
 	}
 	run.took, run.peak = time.Since(began), memory("/proc/self/status", "VmHWM:")
 	run.children, run.queue = t.watch.take()
-	for id := set.targets + 1; id <= last; id++ {
+	for id := set.Targets + 1; id <= last; id++ {
 		if _, err := p.conn.Exec(ctx, "DELETE FROM parents WHERE id = $1", id); err != nil {
 			return run, fmt.Errorf("delete parent: %w", err)
 		}

@@ -47,12 +47,12 @@ type keptSet struct {
 func Undo(ctx context.Context, g, keeping *Cluster, o Options) (*Report, error) {
 	newSet := func(name string, scale float64) (keptSet, error) {
 		s, err := newDataSet(Wide, scale)
-		s.name, s.filler = name, "left(md5(n::text) || md5((-n)::text) || md5(n::text || 'x'), 70)"
+		s.Name, s.Filler = name, "left(md5(n::text) || md5((-n)::text) || md5(n::text || 'x'), 70)"
 		if name == Large {
-			s.targets = max(4, s.targets/200)
-			s.spared, s.rows = 1, (s.targets+1)*100
-			s.parentOf = fmt.Sprintf("(n - 1) %% %d + 1", s.targets+s.spared)
-			s.filler = "(SELECT string_agg(md5(n::text || ' ' || i), '') FROM generate_series(1, 640) AS i)"
+			s.Targets = max(4, s.Targets/200)
+			s.Spared, s.Rows = 1, (s.Targets+1)*100
+			s.ParentOf = fmt.Sprintf("(n - 1) %% %d + 1", s.Targets+s.Spared)
+			s.Filler = "(SELECT string_agg(md5(n::text || ' ' || i), '') FROM generate_series(1, 640) AS i)"
 		}
 		return keptSet{s, keeping}, err
 	}
@@ -68,7 +68,7 @@ func (s keptSet) variants() []variant {
 			prepare: func(ctx context.Context, p *dataCopy) error {
 				for i, of := range []string{"id", "parent_id"} {
 					kept[i].Reset()
-					sql := fmt.Sprintf("COPY (SELECT * FROM %s WHERE %s <= %d) TO STDOUT", tables[i], of, s.targets)
+					sql := fmt.Sprintf("COPY (SELECT * FROM %s WHERE %s <= %d) TO STDOUT", tables[i], of, s.Targets)
 					if _, err := p.conn.PgConn().CopyTo(ctx, &kept[i], sql); err != nil {
 						return fmt.Errorf("copy rows of %s: %w", tables[i], err)
 					}
@@ -88,7 +88,7 @@ func (s keptSet) variants() []variant {
 			name: undoOn, drain: drainByWorker,
 			prepare: func(ctx context.Context, p *dataCopy) error {
 				p.cluster = s.keeping
-				if err := s.keeping.Install(ctx, p.url, s.definitions()); err != nil {
+				if err := s.keeping.Install(ctx, p.url, s.source().definitions); err != nil {
 					return err
 				}
 				return openWorker(ctx, p)

@@ -28,10 +28,10 @@ func (o *Options) Workers(ctx context.Context, g *Cluster) (*Report, error) {
 	var rows int64
 	var took [][]time.Duration
 	g.Progress("making the rows")
-	err = g.with(ctx, set, func(data *template) (err error) {
+	err = g.with(ctx, set.source(), func(data *template) (err error) {
 		took, err = inTurn(o.Rounds, crews, func(round int, c crew) (took time.Duration, err error) {
 			g.Progress("round %d of %d, %d workers on %d databases", round, o.Rounds, c.workers, c.databases)
-			took, rows, err = g.crew(ctx, data, set.trial(set.targets), c)
+			took, rows, err = g.crew(ctx, data, set.trial(set.Targets), c)
 			return took, err
 		})
 		return err

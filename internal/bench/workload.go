@@ -55,18 +55,9 @@ func (g *Cluster) head(benchmark string, o Options) Row {
 	}
 }
 
-// source is data for a template.
-type source interface {
-	// create is the SQL of the tables, definitions are Sexton's, fill are the statements that fill the tables.
-	create() string
-	definitions() string
-	fill() []string
-}
-
 // workload is a data set, the work that it can make, and the ways to do that.
 type workload interface {
-	source
-
+	source() source
 	// title names the data set.
 	title() string
 	// size is how many parents, users or groups it has whose rows can be made work of.
@@ -283,7 +274,7 @@ func compareSets[W workload](
 func (g *Cluster) compare(ctx context.Context, w workload, o Options) (comparison, error) {
 	found := comparison{set: w.title(), targets: w.size()}
 	g.Progress("%s: making the rows", w.title())
-	err := g.with(ctx, w, func(data *template) error {
+	err := g.with(ctx, w.source(), func(data *template) error {
 		rounds, err := inTurn(o.Rounds, w.variants(), func(round int, c variant) (m measured, err error) {
 			g.Progress("%s: round %d of %d, %s", w.title(), round, o.Rounds, c.name)
 			m, found.rows, err = g.measure(ctx, data, w.trial(w.size()), c, o.alone(), nil)

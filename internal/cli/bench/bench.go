@@ -168,7 +168,7 @@ func onSite(
 		return nil, fmt.Errorf("connect to the benchmark's database: %w", err)
 	}
 	defer application.Close()
-	if _, err := application.Exec(ctx, bench.Tables); err != nil {
+	if _, err := application.Exec(ctx, bench.Tables()); err != nil {
 		return nil, fmt.Errorf("create tables: %w", err)
 	}
 	all, err := g.install(ctx, own, bench.Definitions)
