@@ -67,25 +67,25 @@ func (n ranNode) change(t *testing.T) ranNode {
 // ten of the tombstones. Statistics are never or wrongly taken.
 func backlog(t *testing.T, pending int, analysed bool) (*dbtest.DB, []tombstone) {
 	db := dbtest.New(t)
-	db.Exec(`
-		CREATE TABLE parents (id bigint PRIMARY KEY);
-		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint) WITH (autovacuum_enabled = off);
-		CREATE INDEX ON children (parent_id);
-		ALTER TABLE ` + queueTable + ` SET (autovacuum_enabled = off)`)
+	db.Exec(dbtest.Family(0, dbtest.Children{}) + "ALTER TABLE children SET (autovacuum_enabled = off); ALTER TABLE " + queueTable + " SET (autovacuum_enabled = off)")
 	if analysed {
 		db.Exec("ANALYZE " + queueTable + ", children")
 	}
 	db.Exec(`INSERT INTO `+queueTable+` (fully_qualified_table_name, primary_key_value, consume_after)
 		SELECT 'public.parents', n, timestamptz '2024-01-01' + n / 7 * interval '1 ms' FROM generate_series(1, $1::int) AS n`, pending)
 	db.Exec("INSERT INTO children SELECT n, 2 * n FROM generate_series(1, $1::int) AS n", pending)
-	rows := pgtest.Must(db.Pool().Query(t.Context(), "SELECT id, consume_after, ctid, primary_key_value FROM "+queueTable+" ORDER BY primary_key_value LIMIT 10"))(t)
-	tombstones := pgtest.Must(pgx.CollectRows(rows, func(row pgx.CollectableRow) (tombstone, error) {
-		var found tombstone
-		err := row.Scan(&found.id, &found.consumeAfter, &found.tuple, &found.integer)
+	return db, firstTen(t, db)
+}
+
+// firstTen are tombstones as a run loads them.
+func firstTen(t *testing.T, db *dbtest.DB) []tombstone {
+	rows, _ := db.Pool().Query(t.Context(), "SELECT id, consume_after, ctid, primary_key_value, primary_key_text FROM "+queueTable+" ORDER BY id LIMIT 10")
+	tombstones := pgtest.Must(pgx.CollectRows(rows, func(row pgx.CollectableRow) (found tombstone, err error) {
+		err = row.Scan(&found.id, &found.consumeAfter, &found.tuple, &found.integer, &found.text)
 		return found, err
 	}))(t)
 	require.Len(t, tombstones, 10)
-	return db, tombstones
+	return tombstones
 }
 
 // backlogParent is the parent of a backlog's tombstones.
@@ -161,45 +161,45 @@ func requireLookups(t *testing.T, plan ranNode, found int) {
 	require.Equal(t, 1, lookups)
 }
 
-// Statistics of a queueTable are never right. A plan that follows them reads the whole backlog in each batch.
+// Statistics of a queue are never right. A plan that follows them reads the whole backlog in each batch.
 func TestTombstonesAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 	t.Parallel()
 	parent := backlogParent()
-	for name, statement := range map[string]struct {
-		// of the ten tombstones
+	removal := func(checked, exact bool) func([]tombstone) (string, []any) {
+		return func(tombstones []tombstone) (string, []any) {
+			return parent.removeStatement(dbtest.Names(), "main", tombstones, false, []bool{checked}, []bool{exact})
+		}
+	}
+	type example struct {
+		// changed is the number of the ten tombstones.
 		changed int
 		build   func([]tombstone) (string, []any)
-	}{
-		"removal": {5, func(tombstones []tombstone) (string, []any) {
-			return parent.removeStatement(dbtest.Names(), "main", tombstones, false, []bool{true}, []bool{false})
-		}},
-		"removal without a look at children": {10, func(tombstones []tombstone) (string, []any) {
-			return parent.removeStatement(dbtest.Names(), "main", tombstones, false, []bool{false}, []bool{false})
-		}},
-		"removal of what an exact statement has cleaned": {10, func(tombstones []tombstone) (string, []any) {
-			return parent.removeStatement(dbtest.Names(), "main", tombstones, false, []bool{true}, []bool{true})
-		}},
+	}
+	statements := map[string]example{
+		"removal":                            {5, removal(true, false)},
+		"removal without a look at children": {10, removal(false, false)},
+		"removal of what an exact statement has cleaned": {10, removal(true, true)},
 		"blame": {10, func(tombstones []tombstone) (string, []any) {
 			ids, times := positions(tombstones)
 			return dbtest.Names().Render(statement("blame")), []any{parent.Recorded, ids, times, "reason", false, nil}
 		}},
-	} {
-		for statistics, analysed := range map[string]bool{"never analysed": false, "analysed when empty": true} {
-			t.Run(name+", "+statistics, func(t *testing.T) {
-				t.Parallel()
-				var read []float64
-				for _, pending := range []int{100, 5000} {
-					db, tombstones := backlog(t, pending, analysed)
-					sql, args := statement.build(tombstones)
-					plan := explain(t, db, sql, args)
-					requireLookups(t, plan, statement.changed)
-					read = append(read, plan.read())
-				}
-				require.InDelta(t, read[0], read[1], 0, "rows read with 100 and with 5000 pending")
-				require.LessOrEqual(t, read[1], 40.0)
-			})
-		}
 	}
+	pgtest.Each(t, map[string]bool{"never analysed": false, "analysed when empty": true}, func(t *testing.T, _ string, analysed bool) {
+		read := map[string][]float64{}
+		for _, pending := range []int{100, 5000} {
+			db, tombstones := backlog(t, pending, analysed)
+			for name, statement := range statements {
+				sql, args := statement.build(tombstones)
+				plan := explain(t, db, sql, args)
+				requireLookups(t, plan, statement.changed)
+				read[name] = append(read[name], plan.read())
+			}
+		}
+		for name, rows := range read {
+			require.InDelta(t, rows[0], rows[1], 0, "rows read with 100 and with 5000 pending: %s", name)
+			require.LessOrEqual(t, rows[1], 40.0, name)
+		}
+	})
 }
 
 // A tombstone that has been put off since it was loaded has another place, and is somebody else's to remove.

@@ -6,13 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
 	"sexton/internal/drain"
+	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgschema"
 	"sexton/internal/pgtest"
@@ -129,60 +129,12 @@ func compositeBacklog(t *testing.T, children int, statistics string) (*dbtest.DB
 	require.NoError(t, err)
 	parents, problems := pgtest.Must2(Resolve(t.Context(), []Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
 	require.Empty(t, problems)
-	rows := pgtest.Must(db.Pool().Query(t.Context(), "SELECT id, consume_after, primary_key_text FROM "+queueTable+" ORDER BY id LIMIT 10"))(t)
-	tombstones, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (tombstone, error) {
-		var found tombstone
-		err := row.Scan(&found.id, &found.consumeAfter, &found.text)
-		return found, err
-	})
-	require.NoError(t, err)
-	require.Len(t, tombstones, 10)
-	return db, parents["main"][0], tombstones
+	return db, parents["main"][0], firstTen(t, db)
 }
 
 // Statistics of children may be of a time when there were none, or when all of them had one key.
 func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 	t.Parallel()
-	type statement func(p *Parent, tombstones []tombstone) (string, []any)
-	keys := func(tombstones []tombstone) []string {
-		var texts []string
-		for _, t := range tombstones {
-			texts = append(texts, *t.text)
-		}
-		return texts
-	}
-	batches := map[string]statement{
-		"direct": func(p *Parent, tombstones []tombstone) (string, []any) {
-			r := p.References[0]
-			return r.DirectStatement(dbtest.Names(), r.Leaves[0], p.targetKeys(r, tombstones, false))
-		},
-		"clean": func(p *Parent, tombstones []tombstone) (string, []any) {
-			r := p.References[0]
-			return r.CleanStatement(dbtest.Names(), r.Leaves[0], p.targetKeys(r, tombstones, false), 1000)
-		},
-		"wait": func(p *Parent, tombstones []tombstone) (string, []any) {
-			r := p.References[0]
-			return r.PickStatement(r.Leaves[0], "", r.Lock(), p.targetKeys(r, tombstones, false), 1000)
-		},
-		"window": func(p *Parent, tombstones []tombstone) (string, []any) {
-			r := p.References[0]
-			return r.PickStatement(r.Leaves[0], "picked.ctid", "", p.targetKeys(r, tombstones, false), 1000)
-		},
-		"piece": func(p *Parent, tombstones []tombstone) (string, []any) {
-			r := p.References[0]
-			pointers := []pgtype.TID{{BlockNumber: 0, OffsetNumber: 1, Valid: true}, {BlockNumber: 0, OffsetNumber: 2, Valid: true}}
-			return r.PieceStatement(dbtest.Names(), r.Leaves[0], p.targetKeys(r, tombstones, false), pointers, false)
-		},
-		"probe": func(p *Parent, tombstones []tombstone) (string, []any) {
-			return p.probeStatement("main", keys(tombstones))
-		},
-		"removal": func(p *Parent, tombstones []tombstone) (string, []any) {
-			return p.removeStatement(dbtest.Names(), "main", tombstones, false, []bool{true}, []bool{false})
-		},
-		"late": func(p *Parent, tombstones []tombstone) (string, []any) {
-			return p.lateStatement(dbtest.Names(), "main", []int64{1}, keys(tombstones), []string{}, []bool{true}, false)
-		},
-	}
 	pgtest.Each(t, map[string]string{
 		"never analysed":         "SELECT",
 		"analysed when empty":    "ANALYZE children, " + queueTable,
@@ -190,15 +142,33 @@ func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 		"analysed with one half": "INSERT INTO children SELECT n, n, '1' FROM generate_series(1, 5000) AS n; ANALYZE children",
 	}, func(t *testing.T, _, statistics string) {
 		db, parent, tombstones := compositeBacklog(t, 5000, statistics)
-		for name, build := range batches {
-			sql, args := build(parent, tombstones)
-			plan := explain(t, db, sql, args)
+		type built struct {
+			sql  string
+			args []any
+		}
+		statements := map[string]built{}
+		as := func(name string) func(string, []any) {
+			return func(sql string, args []any) { statements[name] = built{sql, args} }
+		}
+		names, r, keys := dbtest.Names(), parent.References[0], each.Of(tombstones, func(t tombstone) string { return *t.text })
+		leaf, of := r.Leaves[0], parent.targetKeys(r, tombstones, false)
+		pointers := []pgtype.TID{{BlockNumber: 0, OffsetNumber: 1, Valid: true}, {BlockNumber: 0, OffsetNumber: 2, Valid: true}}
+		as("direct")(r.DirectStatement(names, leaf, of))
+		as("clean")(r.CleanStatement(names, leaf, of, 1000))
+		as("wait")(r.PickStatement(leaf, "", r.Lock(), of, 1000))
+		as("window")(r.PickStatement(leaf, "picked.ctid", "", of, 1000))
+		as("piece")(r.PieceStatement(names, leaf, of, pointers, false))
+		as("probe")(parent.probeStatement("main", keys))
+		as("removal")(parent.removeStatement(names, "main", tombstones, false, []bool{true}, []bool{false}))
+		as("late")(parent.lateStatement(names, "main", []int64{1}, keys, []string{}, []bool{true}, false))
+		for name, s := range statements {
+			plan := explain(t, db, s.sql, s.args)
 			requireByKey(t, plan, name)
 			require.LessOrEqual(t, plan.read(), 40.0, name)
 		}
 		for name, settings := range map[string]string{"direct": BitmapOn, "probe": bitmapOnly} {
-			sql, args := batches[name](parent, tombstones)
-			requireByKey(t, explainUnder(t, db, append(batchSettings(), settings), sql, args), name+" by bitmap")
+			plan := explainUnder(t, db, append(batchSettings(), settings), statements[name].sql, statements[name].args)
+			requireByKey(t, plan, name+" by bitmap")
 		}
 	})
 }
@@ -311,11 +281,7 @@ func TestWalkLooksLessOftenWhereLooksAreSlow(t *testing.T) {
 func TestStretchReadsItsBlocksAlone(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	db.Exec(`
-		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint) WITH (autovacuum_enabled = off);
-		CREATE INDEX ON children (parent_id);
-		INSERT INTO children SELECT n, n % 10 FROM generate_series(1, 20000) AS n;
-		ANALYZE children`)
+	db.Exec(dbtest.Children{}.SQL() + "INSERT INTO children SELECT n, n % 10 FROM generate_series(1, 20000) AS n; ANALYZE children")
 	parent := backlogParent()
 	reference := parent.References[0]
 	sql, args := reference.StretchStatement(dbtest.Names(), reference.Leaves[0], drain.Keys{Of: &parent.Key, Values: []int64{1}}, 3, 2)
