@@ -48,7 +48,7 @@ func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, e
 // direct works off what fits into one statement, as most of what users have does. It reports whether that was all, for all that it knows. Where it
 // fails, nothing is said yet: the rows are looked at one window at a time.
 func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done bool, _ error) {
-	if j.large || s.doubled || r.paused(ctx) {
+	if s.doubled || r.paused(ctx) {
 		return false, nil
 	}
 	l := r.engine.Sizes.ladder(s, false)
@@ -66,9 +66,8 @@ func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done boo
 		return false, nil
 	}
 	rows, kept := r.count(s, s.Action, changes)
-	j.large = rows == int64(limit)
 	r.Passed(ctx, l, rows, r.Session.Took())
-	return kept == 0 && rows > 0 && !j.large, nil
+	return kept == 0 && rows > 0 && rows < int64(limit), nil
 }
 
 // sweep works off the rows of one window, piece by piece; once others are in the way, without the rows that they have

@@ -55,13 +55,16 @@ func (s *step) pick(leaf Table, columns string, of []*job, limit int, lock strin
 		columns, args.Add(each.Of(of, (*job).user)), leaf.SQL(), s.owned("picked", args), s.Attached(leaf, args), args.Add(limit), lock)
 }
 
-const pointers = "picked.at, wanted.owner"
+// pointers is the query for pointers to these rows, in their order on disk.
+func (s *step) pointers(leaf Table, of []*job, limit int, lock string, args *drain.Args) string {
+	return s.pick(leaf, "picked.at, wanted.owner", of, limit, lock, args) + " ORDER BY picked.at"
+}
 
 // windowStatement reads pointers to at most limit rows of each user. Reading many at once matters where an old snapshot keeps
 // deleted entries in the index: every read passes over all of them.
 func (s *step) windowStatement(leaf Table, of []*job, limit int) (string, []any) {
 	args := &drain.Args{}
-	sql := s.pick(leaf, pointers, of, limit, "", args)
+	sql := s.pointers(leaf, of, limit, "", args)
 	return sql, args.Values
 }
 
@@ -130,7 +133,7 @@ func (s *step) cleanStatement(names pgschema.Names, leaf Table, j *job, ghost in
 	if skip {
 		lock = s.lock(s.Action) + " SKIP LOCKED"
 	}
-	return s.change(names, leaf, of, s.Action, ghost, s.pick(leaf, pointers, of, limit, lock, args), args)
+	return s.change(names, leaf, of, s.Action, ghost, s.pointers(leaf, of, limit, lock, args), args)
 }
 
 // change is the statement that does it to the rows that the query wanted finds (at, owner), and counts them in the queue. It locks the users' rows of

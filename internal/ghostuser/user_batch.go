@@ -1,7 +1,6 @@
 package ghostuser
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -339,9 +338,6 @@ func (r *run) nextBatch(c *userBatch, e *errand) errandBatch {
 					c.more[p.Owner] = true
 				}
 			}
-			slices.SortFunc(found, func(a, b pointer) int {
-				return cmp.Or(cmp.Compare(a.At.BlockNumber, b.At.BlockNumber), cmp.Compare(a.At.OffsetNumber, b.At.OffsetNumber))
-			})
 			e.read, e.pointers = true, found
 			r.divide(c, e)
 			return nil
