@@ -141,8 +141,11 @@ func TestDeleteUserRefuses(t *testing.T) {
 // An owner of a group above counts, if it is one to rely on.
 func TestDeleteUserLooksAtTheGroupsAbove(t *testing.T) {
 	t.Parallel()
-	type example struct{ given, refused string }
-	pgtest.Each(t, map[string]example{
+	db := dbtest.WithUsers(t, application+groups, `
+		DELETE FROM members;
+		INSERT INTO groups VALUES (12, 'top', NULL), (10, 'base', 12), (13, 'below', 10), (14, 'beside', 12);
+		INSERT INTO members VALUES (1, 'Namespace', 10, 50);`)
+	for name, test := range map[string]struct{ given, refused string }{
 		"owned above":              {"INSERT INTO members VALUES (2, 'Namespace', 10, 50)", ""},
 		"owned at the top":         {"INSERT INTO members VALUES (2, 'Namespace', 12, 50)", ""},
 		"owned by the user only":   {"INSERT INTO members VALUES (1, 'Namespace', 12, 50)", "base (id 10), top (id 12)"},
@@ -155,19 +158,16 @@ func TestDeleteUserLooksAtTheGroupsAbove(t *testing.T) {
 		"by one who is about to":   {"INSERT INTO members VALUES (2, 'Namespace', 12, 50), (3, 'Namespace', 12, 50); SELECT sexton.delete_user(2, NULL); UPDATE users SET state = 'banned' WHERE id = 3", "base (id 10)"},
 		"above by one who is over": {"INSERT INTO members VALUES (2, 'Namespace', 12, 50, 0, NULL, current_date - 1)", "base (id 10)"},
 		"in a circle":              {"UPDATE groups SET parent_id = 10 WHERE id = 12", "base (id 10)"},
-	}, func(t *testing.T, _ string, test example) {
-		db := dbtest.WithUsers(t, application+groups, `
-			DELETE FROM members;
-			INSERT INTO groups VALUES (12, 'top', NULL), (10, 'base', 12), (13, 'below', 10), (14, 'beside', 12);
-			INSERT INTO members VALUES (1, 'Namespace', 10, 50);`)
-		db.Exec(test.given)
-		_, err := db.Pool().Exec(t.Context(), "SELECT sexton.delete_user(1, NULL)")
+	} {
+		tx := db.Begin(t, test.given)
+		_, err := tx.Exec(t.Context(), "SELECT sexton.delete_user(1, NULL)")
 		if test.refused == "" {
-			require.NoError(t, err)
-			return
+			require.NoError(t, err, name)
+		} else {
+			requireState(t, err, "SX012", "delete user 1: sole owner of the groups "+test.refused)
 		}
-		requireState(t, err, "SX012", "delete user 1: sole owner of the groups "+test.refused)
-	})
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
 }
 
 func TestDeleteUserSchedulesItsGroups(t *testing.T) {

@@ -151,10 +151,13 @@ func (r *run) piece(
 	var changes, doubles []change
 	var statements []batch.Statement
 	if do == drain.Move && s.doubled && len(s.twins[leaf.OID]) > 0 {
-		sql, args := s.doublesStatement(r.Session.Names, leaf, []*job{j}, r.ghost, pointers, skip)
+		sql, args := s.doublesStatement(r.Session.Names, leaf, j, r.ghost, pointers, skip)
 		statements = append(statements, changing(&doubles, sql, args))
 	}
-	sql, args := s.pieceStatement(r.Session.Names, leaf, []*job{j}, do, r.ghost, pointers, skip)
+	sql, args := s.pieceStatement(r.Session.Names, leaf, []*job{j}, do, r.ghost, pointers)
+	if skip {
+		sql, args = s.skipStatement(r.Session.Names, leaf, j, do, r.ghost, pointers)
+	}
 	if err := r.Send(ctx, limits, append(statements, changing(&changes, sql, args))...); err != nil {
 		return 0, err
 	}

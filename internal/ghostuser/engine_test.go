@@ -208,20 +208,12 @@ func TestUsersTakeTurns(t *testing.T) {
 		INSERT INTO posts VALUES (100001, 2, 'post'), (100002, 3, 'post');`, lists())
 	b.queue(false, 1, 2)
 	b.engine.Sizes.Move = 5
-	late := false
-	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
-		if !late && stats.Moved["posts.author_id"] > 1000 {
-			late = true
-			b.queue(false, 3)
-			b.Exec("UPDATE users_ghost_user_migrations SET consume_after = '-infinity' WHERE user_id = 3")
-		}
-	}
+	b.once(func(stats *ghostuser.Stats) bool { return stats.Moved["posts.author_id"] > 1000 }, func() {
+		b.queue(false, 3)
+		b.Exec("UPDATE users_ghost_user_migrations SET consume_after = '-infinity' WHERE user_id = 3")
+	})
 	b.requireDone(t, b.run(t), 3)
-	order := make([]int64, len(b.items))
-	for i, item := range b.items {
-		order[i] = item.UserID
-	}
-	require.Equal(t, []int64{2, 3, 1}, order)
+	require.Equal(t, []int64{2, 3, 1}, b.order())
 }
 
 // drafts have files behind them.

@@ -2,7 +2,6 @@ package ghostuser_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -18,54 +17,30 @@ import (
 	"sexton/internal/pgtest"
 )
 
+// A row that another session has locked holds up its own user only, and progress names that session.
 func TestLockedRowsAreWaitedForLast(t *testing.T) {
 	t.Parallel()
-	b := setup(t, contributions, lists())
-	b.queue(false, 1, 2)
-	tx := b.Begin(t, "SELECT FROM posts WHERE author_id = 1 AND id < 10 FOR UPDATE")
-	waiting := []string{}
-	b.engine.Throttle.Blocker = func(ctx context.Context, _ string) string {
-		reason, err := b.engine.Session.Blocker(ctx, b.Pool())
-		if err != nil {
-			return ""
+	pgtest.Each(t, map[string]ghostuser.Sizes{"alone": {}, "together": {Target: time.Second}}, func(t *testing.T, _ string, sizes ghostuser.Sizes) {
+		b := setupPeople(t, "")
+		b.engine.Sizes = sizes
+		b.namesBlockers()
+		b.queue(false, numbers(1001, 1010)...)
+		tx := b.Begin(t, "SELECT FROM posts WHERE id = (SELECT min(id) FROM posts WHERE author_id = 1004) FOR UPDATE")
+		waiting := []string{}
+		b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
+			if stats.WaitingFor != "" {
+				waiting = append(waiting, stats.WaitingFor)
+			}
 		}
-		return reason
-	}
-	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
-		if stats.WaitingFor != "" {
-			waiting = append(waiting, stats.WaitingFor)
-		}
-	}
-	wait := b.runWhile(t.Context(), t)
-	pgtest.Await(t, b.Pool(), "the other user to be through", "SELECT NOT EXISTS (SELECT FROM users WHERE id = 2)")
-	pgtest.Outlast(t, b.Database, tx.Conn().PgConn().PID(), 300*time.Millisecond)
-	require.NoError(t, tx.Commit(t.Context()))
-	b.requireDone(t, wait(), 2)
-	require.NotEmpty(t, waiting)
-	require.Contains(t, waiting[0], "row locked by pid")
-}
-
-// A row that the ghost user may not have by a rule of the table names table and constraint, however often its turn comes, and
-// stops nobody else.
-func TestConstraintThatAMoveViolates(t *testing.T) {
-	t.Parallel()
-	b := setup(t, contributions+`
-		ALTER TABLE posts ADD CONSTRAINT signed CHECK (author_id <> 9 OR note IS DISTINCT FROM 'signed');
-		UPDATE posts SET note = 'signed' WHERE id IN (SELECT min(id) FROM posts WHERE author_id = 1);`, lists())
-	b.engine.Limits.RetryAfter = time.Hour
-	b.queue(false, 1, 2)
-	const violated = `new row for relation "posts" violates check constraint "signed"`
-	for attempt := range 2 {
-		stats := b.run(t)
-		require.EqualValues(t, 1-attempt, stats.UsersProcessed)
-		require.Equal(t, []fault.Counts{{Table: "posts", SQLState: "23514", Message: violated, Count: 1}}, stats.Errors)
-		require.Equal(t, [][]string{{"1", fmt.Sprint(attempt + 1), "t", "posts: SQLSTATE 23514: " + violated}},
-			b.Rows("SELECT user_id, attempts, consume_after > now() + interval '50 minutes', last_error FROM users_ghost_user_migrations"))
-		require.Zero(t, b.run(t).UsersFailed, "not before its time")
-		b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now()")
-	}
-	b.Exec("UPDATE posts SET note = NULL")
-	b.requireDone(t, b.run(t), 1)
+		wait := b.runWhile(t.Context(), t)
+		pgtest.Await(t, b.Pool(), "the others to be deleted", "SELECT count(*) = 1 FROM users_ghost_user_migrations")
+		pgtest.Outlast(t, b.Database, tx.Conn().PgConn().PID(), 300*time.Millisecond)
+		require.NoError(t, tx.Rollback(t.Context()))
+		b.requireDone(t, wait(), 10)
+		require.EqualValues(t, 1004, b.items[9].UserID)
+		require.NotEmpty(t, waiting)
+		require.Contains(t, waiting[0], "row locked by pid")
+	})
 }
 
 func TestErrorsPutOneUserOffAndNoOther(t *testing.T) {
@@ -317,26 +292,44 @@ func TestTheKindOfDeletionChangesOnTheWay(t *testing.T) {
 	require.False(t, b.items[0].HardDelete)
 }
 
-// A session that is killed after any batch leaves what the next one goes on with.
+// A session that is killed after any batch leaves what the next one goes on with, whether users go alone or together.
 func TestKilledAnywhereAndContinued(t *testing.T) {
 	t.Parallel()
-	b := setup(t, contributions, lists())
-	b.queue(false, 1)
-	kills := 0
-	for done := false; !done; {
-		b.engine = b.newEngineOver(t)
-		kill := b.KillOnce(b.engine.Session.Conn)
-		b.engine.Progress = func(context.Context, *ghostuser.Stats) { kill() }
-		_, err := b.engine.Run(t.Context())
-		if done = len(b.Rows("SELECT FROM users WHERE id = 1")) == 0; !done {
-			require.Error(t, err)
-			require.NotErrorIs(t, err, lease.ErrLost)
-			kills++
-		}
+	type example struct {
+		target time.Duration
+		two    bool
+		// least is the number of batches on the run's own connection but the last.
+		least int
 	}
-	require.Equal(t, 3+1+2, kills, "after each batch but the last")
-	require.Equal(t, [][]string{{"150", "1500"}}, b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted' FROM sexton.events"))
-	require.Equal(t, [][]string{{"9", "120"}}, b.Rows("SELECT author_id, count(*) FROM posts WHERE author_id <> 2 GROUP BY 1"))
+	pgtest.Each(t, map[string]example{
+		"alone":                       {0, false, 4*(1+1+1+1) - 1},
+		"together, on one connection": {time.Second, false, 3 + 1 + 3 + 3 - 1},
+		"together, on two":            {time.Second, true, 1},
+	}, func(t *testing.T, _ string, c example) {
+		b := setupPeople(t, "")
+		b.queue(false, numbers(1001, 1004)...)
+		kills := 0
+		for done := false; !done; {
+			b.engine = b.newEngineOver(t)
+			if c.two {
+				b.onTwo(t)
+			}
+			b.engine.Sizes = ghostuser.Sizes{Target: c.target, Move: 30, Delete: 50}
+			kill := b.KillOnce(b.engine.Session.Conn)
+			b.engine.Progress = func(context.Context, *ghostuser.Stats) { kill() }
+			_, err := b.engine.Run(t.Context())
+			if done = len(b.queued()) == 0; !done {
+				require.Error(t, err)
+			}
+			if err != nil { // On two a run goes on by the other connection, and says so.
+				require.NotErrorIs(t, err, lease.ErrLost)
+				kills++
+			}
+		}
+		require.GreaterOrEqual(t, kills, c.least)
+		require.Equal(t, [][]string{{"25", "30", "4"}}, b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted', count(*) FROM sexton.events GROUP BY 1, 2"))
+		require.Equal(t, [][]string{{"80"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 9"))
+	})
 }
 
 // newEngineOver is a new engine for a lease that nobody gave back.

@@ -28,7 +28,7 @@ func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user int64, h
 	for _, s := range steps {
 		args := &drain.Args{}
 		sql := fmt.Sprintf("SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted",
-			s.Whole(), s.matches("child", j, args), args.Add(drain.MostForeseen+1))
+			s.Whole(), s.matches(j, args), args.Add(drain.MostForeseen+1))
 		var n int64
 		if err := send(ctx, batch.Limits{}, batch.Statement{SQL: sql, Args: args.Values, Scan: batch.One(&n)}); err != nil {
 			return nil, fmt.Errorf("count rows of %s: %w", s.label, err)

@@ -60,11 +60,12 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 			g.Add(title("versions of some"))(s.versionsStatement(leaf, j, to))
 			g.Add(title("wait"))(s.waitStatement(leaf, j, 10))
 			g.Add(title("clean"))(s.cleanStatement(names, leaf, j, 9, 10, true))
-			g.Add(title("piece"))(s.pieceStatement(names, leaf, of, s.Action, 9, to, false))
-			g.Add(title("piece, skipping"))(s.pieceStatement(names, leaf, of, s.Action, 9, to, true))
+			g.Add(title("piece"))(s.pieceStatement(names, leaf, of, s.Action, 9, to))
+			g.Add(title("piece, skipping"))(s.skipStatement(names, leaf, j, s.Action, 9, to))
+			g.Add(title("piece of two"))(s.pieceStatement(names, leaf, []*job{j, {id: 3, userID: 4}}, s.Action, 9, to))
 			if s.Action == drain.Move {
-				g.Add(title("otherwise"))(s.pieceStatement(names, leaf, of, s.otherwise, 9, to, true))
-				g.Add(title("doubles"))(s.doublesStatement(names, leaf, of, 9, to, true))
+				g.Add(title("otherwise"))(s.skipStatement(names, leaf, j, s.otherwise, 9, to))
+				g.Add(title("doubles"))(s.doublesStatement(names, leaf, j, 9, to, true))
 			}
 		}
 	}

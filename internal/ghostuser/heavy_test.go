@@ -202,12 +202,10 @@ func TestHeavyTreesGivenToAnotherUser(t *testing.T) {
 	b := setup(t, topics, lists())
 	b.queue(true, 1)
 	left := 0
-	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
-		if left == 0 && stats.Deleted["replies"] > 0 {
-			left = len(b.Rows("SELECT FROM replies WHERE topic_id = 1"))
-			b.Exec("UPDATE topics SET user_id = 2 WHERE id = 1")
-		}
-	}
+	b.once(func(stats *ghostuser.Stats) bool { return stats.Deleted["replies"] > 0 }, func() {
+		left = len(b.Rows("SELECT FROM replies WHERE topic_id = 1"))
+		b.Exec("UPDATE topics SET user_id = 2 WHERE id = 1")
+	})
 	b.requireDone(t, b.run(t), 1)
 	require.Positive(t, left)
 	require.Len(t, b.Rows("SELECT FROM replies WHERE topic_id = 1"), left)

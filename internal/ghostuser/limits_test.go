@@ -122,36 +122,6 @@ func TestBacklog(t *testing.T) {
 	require.Equal(t, []string{"1", "NULL"}, []string{read()[1], read()[3]}, "never")
 }
 
-// overload makes every statement that changes more than 40 posts run into its timeout, however fast the machine is.
-const overload = `
-CREATE TABLE statements (number bigint GENERATED ALWAYS AS IDENTITY, affected bigint);
-CREATE FUNCTION overload() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-	affected bigint := (SELECT count(*) FROM changed);
-BEGIN
-	IF affected > 40 THEN
-		PERFORM pg_sleep(600);
-	END IF;
-	INSERT INTO public.statements (affected) VALUES (affected);
-	RETURN NULL;
-END $$;
-CREATE TRIGGER overload AFTER UPDATE ON posts REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION overload();`
-
-// With a target the statements find their size: bigger where that is fast, smaller after a timeout.
-func TestSizesFollowTheTarget(t *testing.T) {
-	t.Parallel()
-	b := setup(t, overload+`
-		INSERT INTO posts SELECT n, 1 FROM generate_series(1, 300) AS n;
-		INSERT INTO visits SELECT n, 1 FROM generate_series(1, 30000) AS n;`, lists())
-	b.engine.Sizes = ghostuser.Sizes{Target: 200 * time.Millisecond}
-	b.queue(false, 1)
-	stats := b.run(t)
-	b.requireDone(t, stats, 1)
-	require.EqualValues(t, 300, stats.Moved["posts.author_id"])
-	require.LessOrEqual(t, pgtest.Scalar[int64](t, b.Database, "SELECT max(affected) FROM statements"), int64(40))
-	require.Less(t, stats.Batches, int64(30+30), "visits go in growing batches")
-}
-
 func TestARunHoldsWhileItIsAskedTo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())
@@ -210,13 +180,7 @@ func TestTheReasonNamesWhoHeldTheLock(t *testing.T) {
 		b := setup(t, contributions, lists())
 		// Half a second more than it takes until somebody asks.
 		b.engine.Session.Limits.LockTimeout = 700 * time.Millisecond
-		b.engine.Throttle.Blocker = func(ctx context.Context, _ string) string {
-			reason, err := b.engine.Session.Blocker(ctx, b.Pool())
-			if err != nil {
-				return ""
-			}
-			return reason
-		}
+		b.namesBlockers()
 		b.queue(false, 1)
 		tx := b.Begin(t, lock.statement)
 		pid := tx.Conn().PgConn().PID()
@@ -258,12 +222,10 @@ func TestALockInTheQueueEndsNoRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var last pgx.Tx
-	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
-		if stats.UsersProcessed == 1 && last == nil {
-			last = b.Begin(t, "SELECT FROM users_ghost_user_migrations FOR UPDATE SKIP LOCKED")
-			cancel()
-		}
-	}
+	b.once(func(stats *ghostuser.Stats) bool { return stats.UsersProcessed == 1 }, func() {
+		last = b.Begin(t, "SELECT FROM users_ghost_user_migrations FOR UPDATE SKIP LOCKED")
+		cancel()
+	})
 	stats := pgtest.Must(b.engine.Run(ctx))(t)
 	require.EqualValues(t, 1, stats.UsersProcessed)
 	require.True(t, stats.Interrupted)

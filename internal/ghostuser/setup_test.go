@@ -115,6 +115,35 @@ func (b *bundle) runWhile(ctx context.Context, t *testing.T) func() *ghostuser.S
 	return func() *ghostuser.Stats { return pgtest.Must(wait())(t) }
 }
 
+// once does something after the first batch for which when holds, or after the first of all.
+func (b *bundle) once(when func(*ghostuser.Stats) bool, do func()) {
+	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
+		if when == nil || when(stats) {
+			b.engine.Progress = nil
+			do()
+		}
+	}
+}
+
+// namesBlockers has the engine find out whom its batches wait for.
+func (b *bundle) namesBlockers() {
+	b.engine.Throttle.Blocker = func(ctx context.Context, _ string) string {
+		reason, err := b.engine.Session.Blocker(ctx, b.Pool())
+		if err != nil {
+			return ""
+		}
+		return reason
+	}
+}
+
+// order are the users whose part in a run has ended, one after the other.
+func (b *bundle) order() (users []int64) {
+	for _, item := range b.items {
+		users = append(users, item.UserID)
+	}
+	return users
+}
+
 // queue asks for users' deletion, one transaction each.
 func (b *bundle) queue(hardDelete bool, users ...int64) {
 	for _, user := range users {
@@ -127,7 +156,7 @@ func (b *bundle) queued() [][]string {
 	return b.Rows(`SELECT user_id, attempts, consume_after > now(), coalesce(last_error, '') FROM users_ghost_user_migrations ORDER BY user_id`)
 }
 
-// requireNoPending fails where the run has left anything of its users.
+// requireDone fails where the run has left anything of its users.
 func (b *bundle) requireDone(t *testing.T, stats *ghostuser.Stats, users int64) {
 	require.Empty(t, stats.Errors)
 	require.Equal(t, users, stats.UsersProcessed, "users processed")

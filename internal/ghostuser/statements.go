@@ -25,9 +25,9 @@ const (
 	placeholderType    = 15
 )
 
-// matches is the condition for the step's rows of a user.
-func (s *step) matches(alias string, j *job, args *drain.Args) string {
-	return s.Belongs(alias, fmt.Sprintf("OPERATOR(pg_catalog.=) $%d::bigint", args.Add(j.userID)), args)
+// matches is the condition for the rows (child) of a user.
+func (s *step) matches(j *job, args *drain.Args) string {
+	return s.owned("child", fmt.Sprintf("$%d::bigint", args.Add(j.userID)), args)
 }
 
 // lock is the clause that locks picked rows. Where no key changes the weaker lock will do, beside which others may
@@ -42,9 +42,9 @@ func (s *step) lock(do drain.Action) string {
 func (j *job) row() int64  { return j.id }
 func (j *job) user() int64 { return j.userID }
 
-// owned is the condition for the step's rows of the user wanted.owner.
-func (s *step) owned(alias string, args *drain.Args) string {
-	return s.Belongs(alias, "OPERATOR(pg_catalog.=) wanted.owner", args)
+// owned is the condition for the step's rows of an owner, an expression.
+func (s *step) owned(alias, owner string, args *drain.Args) string {
+	return s.Belongs(alias, "OPERATOR(pg_catalog.=) "+owner, args)
 }
 
 // pick is the query for columns of at most limit rows of each user, locked by the clause lock: where a row is (picked.at), its version
@@ -52,7 +52,7 @@ func (s *step) owned(alias string, args *drain.Args) string {
 func (s *step) pick(leaf Table, columns string, of []*job, limit int, lock string, args *drain.Args) string {
 	return fmt.Sprintf("SELECT %s FROM pg_catalog.unnest($%d::bigint[]) AS wanted (owner) CROSS JOIN LATERAL ("+
 		"SELECT picked.ctid AS at, picked.xmin AS version FROM ONLY %s AS picked WHERE %s%s LIMIT $%d%s) AS picked",
-		columns, args.Add(each.Of(of, (*job).user)), leaf.SQL(), s.owned("picked", args), s.Attached(leaf, args), args.Add(limit), lock)
+		columns, args.Add(each.Of(of, (*job).user)), leaf.SQL(), s.owned("picked", "wanted.owner", args), s.Attached(leaf, args), args.Add(limit), lock)
 }
 
 // pointers is the query for pointers to these rows, in their order on disk.
@@ -75,7 +75,7 @@ func (s *step) versionsStatement(leaf Table, j *job, only []pointer) (string, []
 		sql := s.pick(leaf, "picked.at, picked.version", []*job{j}, heavyRows, "", args)
 		return sql, args.Values
 	}
-	sql := s.pointed(leaf, "child.ctid, child.xmin", only, "", args)
+	sql := s.pointed(leaf, "child.ctid, child.xmin", j, only, "", args)
 	return sql, args.Values
 }
 
@@ -87,33 +87,34 @@ func (s *step) waitStatement(leaf Table, j *job, limit int) (string, []any) {
 	return sql, args.Values
 }
 
-// pointed is the query for columns of the rows (child) that pointers lead to, as long as they belong to their users and meet the condition also,
+// pointed is the query for columns of the rows (child) that pointers lead to, as long as they are the user's and meet the condition also,
 // which may end in a clause that locks them.
-func (s *step) pointed(leaf Table, columns string, to []pointer, also string, args *drain.Args) string {
-	return fmt.Sprintf("SELECT %s FROM %s JOIN ONLY %s AS child ON child.ctid OPERATOR(pg_catalog.=) wanted.at WHERE (%s) IS TRUE%s",
-		columns, unnested(to, args), leaf.SQL(), s.owned("child", args), also)
+func (s *step) pointed(leaf Table, columns string, j *job, to []pointer, also string, args *drain.Args) string {
+	return fmt.Sprintf("SELECT %s FROM ONLY %s AS child WHERE child.ctid OPERATOR(pg_catalog.=) ANY ($%d::pg_catalog.tid[]) AND (%s) IS TRUE%s",
+		columns, leaf.SQL(), args.Add(tuples(to)), s.matches(j, args), also)
 }
 
-// unnested are pointers as an item of a FROM clause.
-func unnested(to []pointer, args *drain.Args) string {
-	tuples, owners := each.Of(to, func(p pointer) pgtype.TID { return p.At }), each.Of(to, func(p pointer) int64 { return p.Owner })
-	return fmt.Sprintf("unnest($%d::pg_catalog.tid[], $%d::bigint[]) AS wanted (at, owner)", args.Add(tuples), args.Add(owners))
+func tuples(of []pointer) []pgtype.TID {
+	return each.Of(of, func(p pointer) pgtype.TID { return p.At })
 }
 
-// pieceStatement does to the rows that the pointers lead to what is to be done. With skip it leaves out rows that
-// another session has locked, which costs a lock on each row first; else it waits for them. What has moved since the
-// pointers were read is left for the next window.
-func (s *step) pieceStatement(names pgschema.Names, leaf Table, of []*job, do drain.Action, ghost int64, to []pointer, skip bool) (string, []any) {
+// pieceStatement does to the rows that the pointers lead to what is to be done. It waits for rows that another session has locked. What has moved
+// since the pointers were read is left for the next window.
+func (s *step) pieceStatement(names pgschema.Names, leaf Table, of []*job, do drain.Action, ghost int64, to []pointer) (string, []any) {
 	args := &drain.Args{}
-	if !skip {
-		return s.change(names, leaf, of, do, ghost, "SELECT wanted.at, wanted.owner FROM "+unnested(to, args), args)
-	}
-	return s.change(names, leaf, of, do, ghost, s.pointed(leaf, "wanted.at, wanted.owner", to, s.lock(do)+" OF child SKIP LOCKED", args), args)
+	return s.change(names, leaf, of, do, ghost, fmt.Sprintf("SELECT * FROM unnest($%d::pg_catalog.tid[], $%d::bigint[]) AS wanted (at, owner)",
+		args.Add(tuples(to)), args.Add(each.Of(to, func(p pointer) int64 { return p.Owner }))), args)
+}
+
+// skipStatement is the same for one user's rows, except those that another session has locked. It costs a lock on each row first.
+func (s *step) skipStatement(names pgschema.Names, leaf Table, j *job, do drain.Action, ghost int64, to []pointer) (string, []any) {
+	args := &drain.Args{}
+	return s.change(names, leaf, []*job{j}, do, ghost, s.pointed(leaf, "child.ctid AS at", j, to, s.lock(do)+" SKIP LOCKED", args), args)
 }
 
 // doublesStatement does to those of the rows that the ghost user cannot have, as it has their like, what becomes of them instead.
 // OFFSET 0 keeps the look for the like a look into the index for each row: joined, it could read all that the ghost user has.
-func (s *step) doublesStatement(names pgschema.Names, leaf Table, of []*job, ghost int64, to []pointer, skip bool) (string, []any) {
+func (s *step) doublesStatement(names pgschema.Names, leaf Table, j *job, ghost int64, to []pointer, skip bool) (string, []any) {
 	args := &drain.Args{}
 	ghostAt := args.Add(ghost)
 	likes := each.Of(s.twins[leaf.OID], func(twin string) string {
@@ -122,9 +123,9 @@ func (s *step) doublesStatement(names pgschema.Names, leaf Table, of []*job, gho
 	})
 	also := " AND (" + strings.Join(likes, " OR ") + ")"
 	if skip {
-		also += s.lock(s.otherwise) + " OF child SKIP LOCKED"
+		also += s.lock(s.otherwise) + " SKIP LOCKED"
 	}
-	return s.change(names, leaf, of, s.otherwise, ghost, s.pointed(leaf, "wanted.at, wanted.owner", to, also, args), args)
+	return s.change(names, leaf, []*job{j}, s.otherwise, ghost, s.pointed(leaf, "child.ctid AS at", j, to, also, args), args)
 }
 
 // cleanStatement does it to at most limit rows, without reading pointers first. With skip it leaves out rows that another session has locked.
@@ -141,13 +142,21 @@ func (s *step) cleanStatement(names pgschema.Names, leaf Table, j *job, ghost in
 // begun, or is refused. It returns per user how many rows it changed, and how many of them refer to the user still, as a trigger or a default has
 // kept them.
 //
-// The condition is repeated on the row itself; IS TRUE keeps the planner from serving that by the index.
+// The condition is repeated on the row itself; IS TRUE keeps the planner from serving that by the index. The rows of a single user are read
+// by one sorted list of places, without a join.
 func (s *step) change(
 	names pgschema.Names, leaf Table, of []*job, do drain.Action, ghost int64, wanted string, args *drain.Args,
 ) (string, []any) {
-	from, kept := "USING", "false"
+	const held = " OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT held.user_id FROM held))"
+	from, at, owner, kept := "FROM wanted", "wanted.at", "wanted.owner", "false"
+	if do == drain.Remove {
+		from = "USING wanted"
+	}
+	if len(of) == 1 {
+		from, at, owner = "", "ANY (ARRAY(SELECT wanted.at FROM wanted))", fmt.Sprintf("$%d::bigint", args.Add(of[0].userID))
+	}
 	if do != drain.Remove {
-		from, kept = "FROM", fmt.Sprintf("(%s) IS TRUE", s.owned("child", args))
+		kept = "(" + s.owned("child", owner, args) + ") IS TRUE"
 	}
 	counter, queue, jobsAt := counter(do), names.Render(`"public".`)+QueueTable, args.Add(each.Of(of, (*job).row))
 	return fmt.Sprintf(`WITH wanted AS MATERIALIZED (%s),
@@ -155,9 +164,8 @@ held AS MATERIALIZED (
 	SELECT queued.user_id FROM %s AS queued WHERE queued.id OPERATOR(pg_catalog.=) ANY ($%d::bigint[]) ORDER BY queued.id FOR KEY SHARE
 ),
 changed AS (
-	%s %s wanted
-	WHERE child.ctid OPERATOR(pg_catalog.=) wanted.at AND (%s) IS TRUE%s AND wanted.owner OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT held.user_id FROM held))
-	RETURNING wanted.owner, %s AS kept%s
+	%s %s WHERE child.ctid OPERATOR(pg_catalog.=) %s AND (%s) IS TRUE%s AND %s
+	RETURNING %s AS owner, %s AS kept%s
 )%s,
 totals AS MATERIALIZED (
 	SELECT changed.owner, pg_catalog.count(*) AS rows, pg_catalog.count(*) FILTER (WHERE changed.kept) AS kept FROM changed GROUP BY changed.owner
@@ -169,7 +177,7 @@ counted AS (
 added AS MATERIALIZED (SELECT %s FROM totals)
 SELECT totals.owner, totals.rows, totals.kept FROM totals CROSS JOIN added`,
 		wanted, queue, jobsAt,
-		s.verb(leaf, do, ghost, args), from, s.owned("child", args), s.Attached(leaf, args), kept,
+		s.verb(leaf, do, ghost, args), from, at, s.owned("child", owner, args), s.Attached(leaf, args), owner+held, owner, kept,
 		s.keys(do, "child"), s.event(names, do, "changed.owner", "changed", "GROUP BY changed.owner"), queue, counter, counter, jobsAt,
 		batch.CountRows(names, "'"+field(do)+"'", fmt.Sprintf("$%d::pg_catalog.text", args.Add(s.label)), "pg_catalog.sum(totals.rows)::pg_catalog.int8"),
 	), args.Values
@@ -277,7 +285,7 @@ FROM looked LEFT JOIN job ON true`,
 // shownStatement names one of the user's rows.
 func (s *step) shownStatement(j *job) (string, []any) {
 	args := &drain.Args{}
-	return fmt.Sprintf("SELECT %s FROM %s WHERE %s LIMIT 1", s.shown, s.Whole(), s.matches("child", j, args)), args.Values
+	return fmt.Sprintf("SELECT %s FROM %s WHERE %s LIMIT 1", s.shown, s.Whole(), s.matches(j, args)), args.Values
 }
 
 // remainingStatement estimates how many rows the steps have for the user. It counts no further than remainingCap each.
@@ -286,7 +294,7 @@ func (p *Plan) remainingStatement(names pgschema.Names, steps []*step, j *job) (
 	capAt := args.Add(remainingCap)
 	terms := each.Of(steps, func(s *step) string {
 		return fmt.Sprintf("(SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted)",
-			s.Whole(), s.matches("child", j, args), capAt)
+			s.Whole(), s.matches(j, args), capAt)
 	})
 	return fmt.Sprintf("UPDATE %s AS job SET remaining_rows = least(%s, $%d) WHERE job.id OPERATOR(pg_catalog.=) $%d RETURNING job.remaining_rows",
 		names.Render(`"public".`)+QueueTable, strings.Join(terms, "\n+ "), capAt, args.Add(j.id)), args.Values

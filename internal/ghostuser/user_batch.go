@@ -353,7 +353,7 @@ func (r *run) batchPiece(c *userBatch, e *errand) errandBatch {
 		owners[p.Owner] = c.members[p.Owner]
 	}
 	var changes []change
-	sql, args := s.pieceStatement(r.Session.Names, e.leaf, slices.Collect(maps.Values(owners)), s.Action, r.ghost, e.pointers[:n], false)
+	sql, args := s.pieceStatement(r.Session.Names, e.leaf, slices.Collect(maps.Values(owners)), s.Action, r.ghost, e.pointers[:n])
 	return errandBatch{
 		statement: changing(&changes, sql, args), limits: e.Limits(r.Session.Limits), rows: n,
 		done: func(ctx context.Context, took time.Duration) error {

@@ -10,9 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 	"sexton/internal/ghostuser"
-	"sexton/internal/lease"
 	"sexton/internal/pgtest"
 )
 
@@ -129,31 +127,14 @@ func TestWhoMayNotGoIsInNoBatch(t *testing.T) {
 	require.EqualValues(t, 19*20, stats.Moved["posts.author_id"])
 }
 
-// What one user's rows do to a statement is that user's fault alone.
-func TestOneOfABatchFails(t *testing.T) {
-	t.Parallel()
-	b := setupPeople(t, `
-		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
-		CREATE TRIGGER refuse BEFORE UPDATE ON posts FOR EACH ROW WHEN (old.author_id = 1007) EXECUTE FUNCTION refuse();`)
-	b.queue(false, numbers(1001, 1020)...)
-	stats := b.run(t)
-	require.EqualValues(t, 19, stats.UsersProcessed)
-	require.Equal(t, []fault.Counts{{Table: "posts", SQLState: "P0001", Message: "not this one", Count: 1}}, stats.Errors)
-	require.Equal(t, [][]string{{"1007", "1", "t", "posts: SQLSTATE P0001: not this one"}}, b.queued())
-}
-
 // A user whose kind of deletion changes is not deleted as the others are.
 func TestTheKindOfDeletionChangesInBatch(t *testing.T) {
 	t.Parallel()
 	b := setupPeople(t, "")
 	b.queue(true, numbers(1001, 1020)...)
-	late := false
-	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
-		if !late && stats.Nullified["posts.author_id"] == 20*20 {
-			late = true
-			b.Exec("UPDATE users_ghost_user_migrations SET hard_delete = false WHERE user_id IN (1007, 1009); INSERT INTO posts VALUES (9001, 1007), (9002, 1008)")
-		}
-	}
+	b.once(func(stats *ghostuser.Stats) bool { return stats.Nullified["posts.author_id"] == 20*20 }, func() {
+		b.Exec("UPDATE users_ghost_user_migrations SET hard_delete = false WHERE user_id IN (1007, 1009); INSERT INTO posts VALUES (9001, 1007), (9002, 1008)")
+	})
 	b.requireDone(t, b.run(t), 20)
 	require.Equal(t, [][]string{{"9001", "9"}, {"9002", "NULL"}}, b.Rows("SELECT id, author_id FROM posts WHERE id > 9000 ORDER BY id"))
 	require.Equal(t, [][]string{{"1007"}, {"1009"}}, b.Rows("SELECT payload ->> 'user_id' FROM sexton.events WHERE payload ->> 'hard_delete' = 'false' ORDER BY 1"))
@@ -221,10 +202,7 @@ func TestWhatIsToldOfGoesBeforeWhatIsAbove(t *testing.T) {
 		all := b.Rows(known)
 		b.queue(true, numbers(1001, 1020)...)
 		if c.moved {
-			b.engine.Progress = func(context.Context, *ghostuser.Stats) {
-				b.engine.Progress = nil
-				b.Exec("UPDATE uploads SET folder_id = folder_id WHERE id > 400")
-			}
+			b.once(nil, func() { b.Exec("UPDATE uploads SET folder_id = folder_id WHERE id > 400") })
 		}
 		left := [][]string{{c.left}}
 		if c.locked {
@@ -274,49 +252,6 @@ func TestRowsComeBackInBatch(t *testing.T) {
 	require.Equal(t, [][]string{{"1001"}, {"1002"}}, b.Rows("SELECT user_id FROM users_ghost_user_migrations ORDER BY user_id"))
 }
 
-// A row that somebody else has locked holds up its own user only.
-func TestALockedRowInBatch(t *testing.T) {
-	t.Parallel()
-	b := setupPeople(t, "")
-	b.queue(false, numbers(1001, 1010)...)
-	tx := b.Begin(t)
-	pgtest.Exec(t, tx, "SELECT FROM posts WHERE id = (SELECT min(id) FROM posts WHERE author_id = 1004) FOR UPDATE")
-	wait := b.runWhile(t.Context(), t)
-	pgtest.Await(t, b.Pool(), "the others to be deleted", "SELECT count(*) = 1 FROM users_ghost_user_migrations")
-	require.NoError(t, tx.Rollback(t.Context()))
-	b.requireDone(t, wait(), 10)
-	require.EqualValues(t, 1004, b.items[9].UserID)
-}
-
-func TestUserBatchKilledAnywhereAndContinued(t *testing.T) {
-	t.Parallel()
-	pgtest.Each(t, map[string]int{"on one connection": 3 + 1 + 3 + 2, "on two": 1}, func(t *testing.T, name string, least int) {
-		b := setupPeople(t, "")
-		b.queue(false, numbers(1001, 1004)...)
-		kills := 0
-		for done := false; !done; {
-			b.engine = b.newEngineOver(t)
-			if name == "on two" {
-				b.onTwo(t)
-			}
-			b.engine.Sizes = ghostuser.Sizes{Target: time.Second, Move: 30, Delete: 50}
-			kill := b.KillOnce(b.engine.Session.Conn)
-			b.engine.Progress = func(context.Context, *ghostuser.Stats) { kill() }
-			_, err := b.engine.Run(t.Context())
-			if done = len(b.Rows("SELECT FROM users_ghost_user_migrations")) == 0; !done {
-				require.Error(t, err)
-			}
-			if err != nil { // On two a run goes on by the other connection, and says so.
-				require.NotErrorIs(t, err, lease.ErrLost)
-				kills++
-			}
-		}
-		require.GreaterOrEqual(t, kills, least, "after each batch on the run's own connection but the last")
-		require.Equal(t, [][]string{{"25", "30", "4"}}, b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted', count(*) FROM sexton.events GROUP BY 1, 2"))
-		require.Equal(t, [][]string{{"80"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 9"))
-	})
-}
-
 // A run that ends in the middle of a batch sends those whose rows it has begun with to the back.
 func TestARunEndsWithinABatch(t *testing.T) {
 	t.Parallel()
@@ -354,20 +289,11 @@ func TestABigUserHoldsUpNobody(t *testing.T) {
 	b.queue(false, 1)
 	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now() - interval '1 day'")
 	b.queue(false, numbers(1001, 1030)...)
-	late := false
-	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
-		if !late && stats.UsersProcessed == 30 {
-			late = true
-			b.queue(false, numbers(1031, 1050)...)
-		}
-	}
+	b.once(func(stats *ghostuser.Stats) bool { return stats.UsersProcessed == 30 }, func() { b.queue(false, numbers(1031, 1050)...) })
 	stats := b.run(t)
 	b.requireDone(t, stats, 51)
 	require.EqualValues(t, rows+50*20, stats.Moved["posts.author_id"])
-	order := make([]int64, len(b.items))
-	for i, item := range b.items {
-		order[i] = item.UserID
-	}
+	order := b.order()
 	require.EqualValues(t, 1, order[50], "the big one is the last")
 	require.Equal(t, numbers(1001, 1030), slices.Sorted(slices.Values(order[:30])))
 
