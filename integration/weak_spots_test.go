@@ -27,7 +27,7 @@ import (
 //	 3  one heavy parent counts an attempt for all 500       internal/loosefk TestOverLimitBlamesTheBigParentAlone
 //	 4  no progress per definition                           TestFinishedDefinitionsAreNotBegunAgain
 //	    a heavy parent is not split                          TestProgram/small_parents_pass_a_heavy_one
-//	                                                         internal/loosefk TestSmallParentsPassAHeavyOne
+//	                                                         internal/loosefk TestOverLimitBlamesTheBigParentAlone
 //	 5  two statements per definition without children       TestEmptyDefinitionsCostNothing
 //	 6  one lock for all databases                           internal/lease TestTakeOverSparesOtherLeases
 //	    a taken lock is a failed job                         river_jobs TestWorkerLeavesALeaseThatIsTaken

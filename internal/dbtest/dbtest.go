@@ -146,8 +146,7 @@ func WithGroups(tb testing.TB, tables string) *DB {
 	return connected(d)
 }
 
-// components are the ones that need tables of the application.
-// withUsers are components, with the ones that need no groups and no diffs.
+// withUsers are the components that need users, and more.
 func withUsers(more ...string) []string {
 	return append([]string{migrate.LooseForeignKeys, migrate.GhostUsers, migrate.PlaceholderUsers}, more...)
 }

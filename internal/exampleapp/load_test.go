@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/definitions"
+	"sexton/internal/each"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 	sqlfiles "sexton/sql"
@@ -95,10 +94,8 @@ func TestTwoLoadsAreEqual(t *testing.T) {
 	require.Equal(t, first, second)
 }
 
-func TestIDsGoOnWhereTheDataEnds(t *testing.T) {
-	t.Parallel()
-	d := empty(t)
-	pgtest.Must(load(t.Context(), d.Pool(), 1_000, today(), nil))(t)
+// requireIDsGoOn looks at the sequences: each goes on where the data ends.
+func requireIDsGoOn(t *testing.T, d *pgtest.Database) {
 	sequences := d.Rows(`
 		SELECT relname, pg_get_serial_sequence(quote_ident(relname), 'id')
 		FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid AND attname = 'id'
@@ -154,43 +151,28 @@ func TestEveryFileHasItsUse(t *testing.T) {
 	require.ElementsMatch(t, want, got)
 }
 
-func TestPlanFillsEveryTable(t *testing.T) {
+func TestSchemaIsThatOfAnApplication(t *testing.T) {
 	t.Parallel()
-	var planned []string
-	for _, s := range newPlan(1_000).tables() {
-		planned = append(planned, s.table)
-	}
+	d := empty(t)
+	tables := ordinaryTables(d)
+	planned := each.Of(newPlan(1_000).tables(), func(s step) string { return s.table })
 	slices.Sort(planned)
-	require.Equal(t, ordinaryTables(empty(t)), planned)
-}
-
-func TestSchemaLeavesSextonsTablesToSexton(t *testing.T) {
-	t.Parallel()
-	tables := ordinaryTables(empty(t))
-	require.NotContains(t, tables, "loose_foreign_keys_deleted_records")
-	require.NotContains(t, tables, "users_ghost_user_migrations")
-}
-
-func TestEveryForeignKeyIsIndexed(t *testing.T) {
-	t.Parallel()
-	require.Empty(t, empty(t).Rows(`
+	require.Equal(t, tables, planned, "the plan fills every table")
+	require.NotContains(t, tables, "loose_foreign_keys_deleted_records", "it is Sexton's")
+	require.NotContains(t, tables, "users_ghost_user_migrations", "it is Sexton's")
+	require.Empty(t, d.Rows(`
 		SELECT conrelid::regclass, conname
 		FROM pg_constraint AS key
 		WHERE key.contype = 'f' AND NOT EXISTS (
 			SELECT FROM pg_index AS index
 			WHERE index.indrelid = key.conrelid AND index.indisvalid AND index.indpred IS NULL AND index.indkey[0] = key.conkey[1]
 		)`), "keys whose first column leads no whole index")
-}
-
-func TestOneKeyStopsTheDeletionOfAUser(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, [][]string{{"abuse_reports", "reporter_id"}}, empty(t).Rows(`
+	require.Equal(t, [][]string{{"abuse_reports", "reporter_id"}}, d.Rows(`
 		SELECT key.conrelid::regclass, attribute.attname
 		FROM pg_constraint AS key
 		JOIN pg_attribute AS attribute ON attribute.attrelid = key.conrelid AND attribute.attnum = key.conkey[1]
-		WHERE key.contype = 'f' AND key.confrelid = 'users'::regclass AND key.confdeltype IN ('a', 'r')
-`), "columns that stop a user's deletion")
-	require.Empty(t, empty(t).Rows(`
+		WHERE key.contype = 'f' AND key.confrelid = 'users'::regclass AND key.confdeltype IN ('a', 'r')`), "columns that stop a user's deletion")
+	require.Empty(t, d.Rows(`
 		SELECT key.conrelid::regclass, attribute.attname
 		FROM pg_constraint AS key
 		JOIN pg_attribute AS attribute ON attribute.attrelid = key.conrelid AND attribute.attnum = ANY (key.conkey)
@@ -208,18 +190,26 @@ func TestDefinitionsFitTheSchema(t *testing.T) {
 		bound += len(parent.References)
 	}
 	require.Equal(t, len(defs), bound)
+	for _, definition := range defs {
+		require.Zero(t, pgtest.Scalar[int64](t, d, `
+			SELECT count(*)
+			FROM pg_constraint AS key
+			JOIN pg_attribute AS attribute ON attribute.attrelid = key.conrelid AND attribute.attnum = ANY (key.conkey)
+			WHERE key.contype = 'f' AND key.conrelid = $1::text::regclass AND attribute.attname = $2`,
+			definition.Child.String(), definition.Columns[0]), "%s has a real key, too", definition.Key)
+	}
 }
 
 func TestDefinitionsShowEveryKindOfCleanUp(t *testing.T) {
 	t.Parallel()
-	actions, others := map[definitions.Action]int{}, map[string]int{}
-	updates := map[string]map[definitions.Action]bool{}
+	type update struct {
+		child string
+		how   definitions.Action
+	}
+	actions, others, updates := map[definitions.Action]int{}, map[string]int{}, map[update]bool{}
 	for _, d := range loose(t) {
 		actions[d.OnDelete]++
-		if updates[d.Child.String()] == nil {
-			updates[d.Child.String()] = map[definitions.Action]bool{}
-		}
-		updates[d.Child.String()][d.OnDelete] = true
+		updates[update{d.Child.String(), d.OnDelete}] = true
 		if len(d.Conditions) > 0 {
 			others["conditions"]++
 		}
@@ -232,22 +222,9 @@ func TestDefinitionsShowEveryKindOfCleanUp(t *testing.T) {
 	}
 	require.Equal(t, map[definitions.Action]int{definitions.Delete: 24, definitions.Nullify: 5, definitions.UpdateColumn: 1}, actions)
 	require.Equal(t, map[string]int{"conditions": 10, "cleaner_class": 2, "delete_limit": 1}, others)
-	for child, of := range updates {
+	for of := range updates {
 		// Updated rows are counted by table, so one table can be told only one of the two ways.
-		require.False(t, of[definitions.Nullify] && of[definitions.UpdateColumn], "%s is both nullified and updated", child)
-	}
-}
-
-func TestLooseColumnsHaveNoRealKey(t *testing.T) {
-	t.Parallel()
-	d := empty(t)
-	for _, definition := range loose(t) {
-		require.Zero(t, pgtest.Scalar[int64](t, d, `
-			SELECT count(*)
-			FROM pg_constraint AS key
-			JOIN pg_attribute AS attribute ON attribute.attrelid = key.conrelid AND attribute.attnum = ANY (key.conkey)
-			WHERE key.contype = 'f' AND key.conrelid = $1::text::regclass AND attribute.attname = $2`,
-			definition.Child.String(), definition.Columns[0]), "%s: %s.%s", definition.Key, definition.Child, definition.Columns[0])
+		require.False(t, of.how == definitions.Nullify && updates[update{of.child, definitions.UpdateColumn}], "%s is both nullified and updated", of.child)
 	}
 }
 
@@ -268,19 +245,13 @@ func empty(t *testing.T) *pgtest.Database {
 
 // loose returns the application's definitions, read as a worker reads them.
 func loose(t *testing.T) []definitions.Definition {
-	path := filepath.Join(t.TempDir(), "loose_foreign_keys.yml")
-	require.NoError(t, os.WriteFile(path, []byte(Definitions()), 0o600))
-	return pgtest.Must(definitions.Load([]string{path}))(t)
+	return pgtest.Must(definitions.Parse(definitions.File{Name: "loose_foreign_keys.yml", Data: []byte(Definitions())}))(t)
 }
 
 // ordinaryTables lists the tables of the database, a partitioned one as one.
 func ordinaryTables(d *pgtest.Database) []string {
-	var names []string
-	for _, row := range d.Rows(`
+	return each.Of(d.Rows(`
 		SELECT relname FROM pg_class
 		WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
-		ORDER BY relname`) {
-		names = append(names, row[0])
-	}
-	return names
+		ORDER BY relname`), func(row []string) string { return row[0] })
 }

@@ -25,6 +25,7 @@ func TestLoadedDataHasTheShapeOfAnApplication(t *testing.T) {
 	for _, c := range claims() {
 		require.True(t, pgtest.Scalar[bool](t, d, c.query), c.holds)
 	}
+	requireIDsGoOn(t, d)
 }
 
 func claims() []claim {

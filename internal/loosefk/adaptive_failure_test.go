@@ -158,7 +158,8 @@ func TestAdaptivePoisonedRowOfAHeavyParent(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "1", "f", "children: SQLSTATE P0001: child 12500 is poisoned"}}, b.tombstones())
 }
 
-// Rows that a trigger keeps end in a reason, and neither in an endless loop nor in a tombstone that counts as done.
+// Rows that a trigger or rule keeps, or puts back, end in a reason, and neither in an endless loop, run after run, nor in a tombstone that counts as
+// done.
 func TestKeptRowsAreReported(t *testing.T) {
 	t.Parallel()
 	keep := func(condition string) string { return dbtest.OnRow("DELETE", "children", condition, "RETURN NULL;") }
@@ -166,23 +167,30 @@ func TestKeptRowsAreReported(t *testing.T) {
 		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.001); RETURN old; END';
 		CREATE TRIGGER a_slow BEFORE DELETE ON children FOR EACH ROW WHEN (old.id % 10 = 0) EXECUTE FUNCTION slow();`
 	type example struct {
-		pace, tables string
-		stay         int64
+		pace, action, tables string
+		stay                 int64
 	}
 	pgtest.Each(t, map[string]example{
-		"one, without a target": {"normal", keep("old.id = 15"), 1},
-		"one of few":            {"adaptive", keep("old.id = 15"), 1},
-		"all of few":            {"adaptive", keep("old.parent_id = 1"), 10},
-		"one, piecewise":        {"adaptive", overload + heavy(6000) + keep("old.id = 6500"), 1},
-		"some, piecewise":       {"adaptive", overload + heavy(6000) + keep("old.id % 3 = 0 AND old.parent_id = 1"), 2003},
-		"all of a heavy one":    {"adaptive", heavy(3000) + slow + keep("old.parent_id = 1"), 3010},
+		"one, without a target": {"normal", "async_delete", keep("old.id = 15"), 1},
+		"one, set back":         {"normal", "async_nullify", dbtest.OnRow("UPDATE", "children", "old.id = 15", "new.parent_id = old.parent_id;"), 1},
+		"one of few":            {"adaptive", "async_delete", keep("old.id = 15"), 1},
+		"one, by a rule":        {"adaptive", "async_delete", "CREATE RULE keep AS ON DELETE TO children WHERE old.id = 15 DO INSTEAD NOTHING;", 1},
+		"one, put back": {
+			"adaptive", "async_delete", dbtest.OnStatement("DELETE", "children", "INSERT INTO public.children SELECT gone.* FROM gone WHERE gone.id = 15;"), 1,
+		},
+		"all of few":         {"adaptive", "async_delete", keep("old.parent_id = 1"), 10},
+		"one, piecewise":     {"adaptive", "async_delete", overload + heavy(6000) + keep("old.id = 6500"), 1},
+		"some, piecewise":    {"adaptive", "async_delete", overload + heavy(6000) + keep("old.id % 3 = 0 AND old.parent_id = 1"), 2003},
+		"all of a heavy one": {"adaptive", "async_delete", heavy(3000) + slow + keep("old.parent_id = 1"), 3010},
 	}, func(t *testing.T, _ string, test example) {
-		b := setup(t, parentsAndChildren+test.tables, deleteChildren, "parents").at(test.pace)
+		b := setup(t, parentsAndChildren+test.tables+others, dbtest.Defined(test.action, "children", "others"), "parents").at(test.pace)
 		b.Exec("DELETE FROM parents")
 		stats := b.run(t)
 		require.False(t, stats.Interrupted, "it ends before its time is over")
+		require.Less(t, stats.UpdateCount, int64(200))
 		require.EqualValues(t, 9, stats.Processed)
-		require.Equal(t, test.stay, b.count(t, "children"))
+		require.Equal(t, test.stay, b.count(t, "children WHERE parent_id IS NOT NULL"))
+		require.Zero(t, b.count(t, "others WHERE parent_id IS NOT NULL"))
 		left := b.tombstones()
 		require.Len(t, left, 1)
 		require.Equal(t, []string{"1", "1", "f"}, left[0][:3])

@@ -114,19 +114,6 @@ func TestDroppedChildTable(t *testing.T) {
 	}, b.tombstones())
 }
 
-// A trigger that puts rows back would keep the engine busy until its limits, run after run.
-func TestRowsPutBackAreReported(t *testing.T) {
-	t.Parallel()
-	b := setup(t, parentsAndChildren+dbtest.OnRow("UPDATE", "children", "old.id = 15", "new.parent_id = old.parent_id;"),
-		dbtest.Defined("async_nullify", "children"), "parents")
-	b.Exec("DELETE FROM parents WHERE id < 3")
-	stats := b.run(t)
-	require.EqualValues(t, 1, stats.Processed)
-	require.Less(t, stats.UpdateCount, int64(100))
-	require.Len(t, stats.Errors, 1)
-	require.Contains(t, stats.Errors[0].Message, "puts them back")
-}
-
 // Row-level security hides children from a role that does not own their table. Hidden is not gone.
 func TestHiddenChildrenAreNotGone(t *testing.T) {
 	t.Parallel()

@@ -236,17 +236,6 @@ func TestChildrenThatGoAlthoughTheirParentLives(t *testing.T) {
 	})
 }
 
-// A child that comes late is looked after by a second look, which looks for the parent as well.
-func TestLateChildrenOfAParentThatLivesStay(t *testing.T) {
-	t.Parallel()
-	b, older := behind(t, "id <= 2")
-	older.exec("INSERT INTO children VALUES (1000, 1), (2000, 2); COMMIT")
-	b.Exec("INSERT INTO parents VALUES (1)")
-	require.EqualValues(t, 1, b.run(t).LateChildren)
-	require.Equal(t, []string{"1000"}, b.ids("SELECT id FROM children WHERE parent_id <= 2"))
-	require.Zero(t, b.Pending(t))
-}
-
 // A role that may not see parents cannot tell whether they are gone.
 func TestAnUnreadableParentHoldsItsTombstones(t *testing.T) {
 	t.Parallel()

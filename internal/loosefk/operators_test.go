@@ -194,26 +194,6 @@ func TestStatementsThatAreNotExactAreLookedAfter(t *testing.T) {
 	require.Len(t, b.swept(), 1)
 }
 
-// A rule or trigger that keeps rows would have its tombstone go and come back for ever if nobody looked.
-func TestRowsThatARuleKeepsAreReported(t *testing.T) {
-	t.Parallel()
-	pgtest.Each(t, map[string]string{
-		"a rule":                        "CREATE RULE keep AS ON DELETE TO a WHERE old.id = 5 DO INSTEAD NOTHING",
-		"a trigger":                     dbtest.OnRow("DELETE", "a", "old.id = 5", "RETURN NULL;"),
-		"a trigger that puts them back": dbtest.OnStatement("DELETE", "a", "INSERT INTO public.a SELECT gone.* FROM gone WHERE gone.id = 5;"),
-	}, func(t *testing.T, _, keep string) {
-		b := setupAdaptive(t, aAndB+keep, toAandB, "parents")
-		b.Exec("DELETE FROM parents")
-		require.EqualValues(t, 1, b.run(t).Processed, "the other parent's")
-		left := b.tombstones()
-		require.Len(t, left, 1)
-		require.Equal(t, []string{"1", "1"}, left[0][:2])
-		require.Contains(t, left[0][3], "a trigger or rule of a child table keeps them or puts them back")
-		require.Equal(t, [][]string{{"5"}}, b.Rows("SELECT id FROM a"))
-		require.Zero(t, b.count(t, "b"))
-	})
-}
-
 // The triggers that change nothing about what a statement leaves behind cost no look: those of inserts, those that
 // are disabled, and the tracking trigger of a child that is a parent itself.
 func TestWhichTriggersNeedALook(t *testing.T) {
