@@ -48,49 +48,6 @@ func (i Index) Order(columns []string) []int {
 	return order
 }
 
-const indexesSQL = `
-SELECT index.indrelid, index.indisprimary, index.indisunique, NOT index.indimmediate, index.indisvalid, ` + predicateSQL + `,
-    class.relname, pg_catalog.format('%s.%I', class.relnamespace::pg_catalog.regnamespace, class.relname), method.amname,
-    ARRAY(
-        SELECT coalesce(attribute.attname, '')::pg_catalog.text
-        FROM pg_catalog.unnest(index.indkey::smallint[]) WITH ORDINALITY AS key (number, position)
-        LEFT JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = index.indrelid AND attribute.attnum = key.number
-        WHERE key.position <= index.indnkeyatts
-        ORDER BY key.position
-    ),
-    order_by.families, order_by.inputs, order_by.collations, order_by.loose
-FROM pg_catalog.pg_index AS index
-JOIN pg_catalog.pg_class AS class ON class.oid = index.indexrelid
-JOIN pg_catalog.pg_am AS method ON method.oid = class.relam
-CROSS JOIN LATERAL (
-    SELECT pg_catalog.array_agg(pg_catalog.format('%s.%I', family.opfnamespace::pg_catalog.regnamespace, family.opfname) ORDER BY key.position) AS families,
-        pg_catalog.array_agg(pg_catalog.format('%s.%I', type.typnamespace::pg_catalog.regnamespace, type.typname) ORDER BY key.position) AS inputs,
-        pg_catalog.array_agg(CASE WHEN rule.oid IS NULL THEN '' ELSE pg_catalog.format('%s.%I', rule.collnamespace::pg_catalog.regnamespace, rule.collname) END
-            ORDER BY key.position) AS collations,
-        pg_catalog.array_agg(rule.oid IS NOT NULL AND NOT rule.collisdeterministic ORDER BY key.position) AS loose
-    FROM ROWS FROM (pg_catalog.unnest(index.indclass::pg_catalog.oid[]), pg_catalog.unnest(index.indcollation::pg_catalog.oid[]))
-        WITH ORDINALITY AS key (class, rule, position)
-    JOIN pg_catalog.pg_opclass AS class ON class.oid OPERATOR(pg_catalog.=) key.class
-    JOIN pg_catalog.pg_type AS type ON type.oid OPERATOR(pg_catalog.=) class.opcintype
-    JOIN pg_catalog.pg_opfamily AS family ON family.oid OPERATOR(pg_catalog.=) class.opcfamily
-    LEFT JOIN pg_catalog.pg_collation AS rule ON rule.oid OPERATOR(pg_catalog.=) key.rule
-) AS order_by
-WHERE index.indrelid = ANY ($1)
-ORDER BY index.indexrelid`
-
-// predicateSQL is Index.Predicate of a row of pg_index. pg_get_expr would show any predicate, but it locks the table, and waits while another
-// session holds it.
-const predicateSQL = `CASE WHEN index.indpred IS NULL THEN ''
-    WHEN pg_catalog.regexp_replace(index.indpred::pg_catalog.text, ` + notNullNode + `, '', 'g')
-        ~ '^({BOOLEXPR :boolop and :args \( *\) :location -?[0-9]+})?$' THEN (
-        SELECT pg_catalog.string_agg(pg_catalog.format('(%I IS NOT NULL)', attribute.attname), ' AND ' ORDER BY attribute.attnum)
-        FROM pg_catalog.regexp_matches(index.indpred::pg_catalog.text, ` + notNullNode + `, 'g') AS node (number)
-        JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = index.indrelid AND attribute.attnum = node.number[1]::smallint
-    ) ELSE '?' END`
-
-// notNullNode is how the server keeps the condition that a column is not NULL.
-const notNullNode = `'{NULLTEST :arg {VAR :varno 1 :varattno ([0-9]+) [^{}]*} :nulltesttype 1 [^{}]*}'`
-
 // readIndexes reads those of relations and of their leaves.
 func readIndexes(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Relation) error {
 	var tables []uint32
@@ -107,7 +64,7 @@ func readIndexes(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Rela
 			}
 		}
 	}
-	rows, _ := db.Query(ctx, indexesSQL, tables)
+	rows, _ := db.Query(ctx, text("indexes"), tables)
 	var table uint32
 	var i Index
 	var collations []string

@@ -2,7 +2,6 @@ package pgcatalog
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -50,31 +49,10 @@ type castWay struct {
 	binary, immutable, preferred bool
 }
 
-const operatorsSQL = `
-SELECT pg_catalog.format('%s.%I', family.opfnamespace::pg_catalog.regnamespace, family.opfname),
-    pg_catalog.format('%s.%I', lefttype.typnamespace::pg_catalog.regnamespace, lefttype.typname),
-    pg_catalog.format('%s.%I', righttype.typnamespace::pg_catalog.regnamespace, righttype.typname), member.amopstrategy, operator.oid,
-    pg_catalog.format('OPERATOR(%s.%s)', operator.oprnamespace::pg_catalog.regnamespace, operator.oprname),
-    operator.oprnamespace::pg_catalog.regnamespace::pg_catalog.text, function.provolatile OPERATOR(pg_catalog.=) 'i'
-FROM pg_catalog.pg_amop AS member
-JOIN pg_catalog.pg_opfamily AS family ON family.oid OPERATOR(pg_catalog.=) member.amopfamily
-JOIN pg_catalog.pg_type AS lefttype ON lefttype.oid OPERATOR(pg_catalog.=) member.amoplefttype
-JOIN pg_catalog.pg_type AS righttype ON righttype.oid OPERATOR(pg_catalog.=) member.amoprighttype
-JOIN pg_catalog.pg_operator AS operator ON operator.oid OPERATOR(pg_catalog.=) member.amopopr
-JOIN pg_catalog.pg_proc AS function ON function.oid OPERATOR(pg_catalog.=) operator.oprcode
-WHERE member.amopmethod OPERATOR(pg_catalog.=) (SELECT method.oid FROM pg_catalog.pg_am AS method WHERE method.amname OPERATOR(pg_catalog.=) 'btree')
-AND member.amoppurpose OPERATOR(pg_catalog.=) 's' AND member.amopstrategy OPERATOR(pg_catalog.=) ANY (ARRAY[3, 5]::pg_catalog.int2[])`
-
-//go:embed queries/classes.sql
-var classesSQL string
-
-//go:embed queries/casts.sql
-var castsSQL string
-
 // ReadOperators reads the operators of a database.
 func ReadOperators(ctx context.Context, db dbsqlc.DBTX) (*Operators, error) {
 	o := &Operators{members: map[member]operator{}, families: map[uint32][]string{}, classes: map[string]class{}, casts: map[cast]castWay{}}
-	rows, err := db.Query(ctx, operatorsSQL)
+	rows, err := db.Query(ctx, text("operators"))
 	if err == nil {
 		var m member
 		var found operator
@@ -88,14 +66,14 @@ func ReadOperators(ctx context.Context, db dbsqlc.DBTX) (*Operators, error) {
 		})
 	}
 	if err == nil {
-		rows, err = db.Query(ctx, classesSQL)
+		rows, err = db.Query(ctx, text("classes"))
 	}
 	if err == nil {
 		var c class
 		_, err = pgx.ForEachRow(rows, []any{&c.input, &c.family}, func() error { o.classes[c.input] = c; return nil })
 	}
 	if err == nil {
-		rows, err = db.Query(ctx, castsSQL)
+		rows, err = db.Query(ctx, text("casts"))
 	}
 	if err == nil {
 		var c cast

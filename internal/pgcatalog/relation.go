@@ -2,7 +2,6 @@ package pgcatalog
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"maps"
 	"slices"
@@ -126,20 +125,11 @@ func (r *Relation) Unindexed(column string) string {
 // ColumnNames returns the names of its columns, sorted.
 func (r *Relation) ColumnNames() []string { return slices.Sorted(maps.Keys(r.Columns)) }
 
-//go:embed queries/relations.sql
-var relationsSQL string
-
-//go:embed queries/columns.sql
-var columnsSQL string
-
-//go:embed queries/leaves.sql
-var leavesSQL string
-
 // Read reads everything about relations in a handful of statements, however many there are. What has been dropped since
 // its OID was found is left out.
 func Read(ctx context.Context, db dbsqlc.DBTX, oids []uint32) (map[uint32]*Relation, error) {
 	relations := map[uint32]*Relation{}
-	rows, _ := db.Query(ctx, relationsSQL, oids)
+	rows, _ := db.Query(ctx, text("relations"), oids)
 	var found Relation
 	var roots []uint32
 	_, err := pgx.ForEachRow(rows, []any{&found.OID, &found.Schema, &found.Name, &found.Printed, &found.Kind, &found.Root, &found.Rules}, func() error {
@@ -168,7 +158,7 @@ func Read(ctx context.Context, db dbsqlc.DBTX, oids []uint32) (map[uint32]*Relat
 }
 
 func readColumns(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Relation, oids []uint32) error {
-	rows, _ := db.Query(ctx, columnsSQL, oids)
+	rows, _ := db.Query(ctx, text("columns"), oids)
 	var oid uint32
 	var c Column
 	target := []any{
@@ -188,7 +178,7 @@ func readLeaves(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Relat
 	if len(roots) == 0 {
 		return nil
 	}
-	rows, _ := db.Query(ctx, leavesSQL, roots)
+	rows, _ := db.Query(ctx, text("leaves"), roots)
 	var root uint32
 	var leaf Table
 	var kind string

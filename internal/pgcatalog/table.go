@@ -2,7 +2,7 @@ package pgcatalog
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,6 +14,15 @@ import (
 	"sexton/internal/each"
 	"sexton/internal/problem"
 )
+
+//go:embed queries
+var queries embed.FS
+
+// text is a statement of a file. As parts of the program they are never missing.
+func text(name string) string {
+	data, _ := queries.ReadFile("queries/" + name + ".sql")
+	return string(data)
+}
 
 // Table is a relation of the database.
 type Table struct {
@@ -31,7 +40,7 @@ func QuoteAll(names []string) string {
 }
 
 // Literal returns a text as SQL has it, for sessions with standard_conforming_strings on.
-func Literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+func Literal(value string) string { return "'" + strings.ReplaceAll(value, "'", "''") + "'" }
 
 // SQL returns the quoted, qualified name.
 func (t Table) SQL() string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
@@ -89,21 +98,15 @@ func SQLState(err error) string {
 	return ""
 }
 
-//go:embed queries/named.sql
-var namedSQL string
-
 // Named finds tables, views and foreign tables by schema and name, the one beside the other in two slices. What does not
 // exist is left out.
 func Named(ctx context.Context, db dbsqlc.DBTX, schemas, names []string) ([]uint32, error) {
-	return oids(ctx, db, namedSQL, schemas, names)
+	return oids(ctx, db, text("named"), schemas, names)
 }
-
-//go:embed queries/in_schemas.sql
-var inSchemasSQL string
 
 // InSchemas finds all tables, views and foreign tables of some schemas.
 func InSchemas(ctx context.Context, db dbsqlc.DBTX, schemas []string) ([]uint32, error) {
-	return oids(ctx, db, inSchemasSQL, schemas)
+	return oids(ctx, db, text("in_schemas"), schemas)
 }
 
 func oids(ctx context.Context, db dbsqlc.DBTX, sql string, args ...any) ([]uint32, error) {
@@ -136,13 +139,10 @@ type ForeignKey struct {
 	Period bool
 }
 
-//go:embed queries/foreign_keys.sql
-var foreignKeysSQL string
-
 // ForeignKeys returns the foreign keys of the database, by the referring table's name and the place of its
 // columns. Keys that partitions have inherited are left out, as are keys that stand for the partitions of a target.
 func ForeignKeys(ctx context.Context, db dbsqlc.DBTX) ([]ForeignKey, error) {
-	rows, _ := db.Query(ctx, foreignKeysSQL)
+	rows, _ := db.Query(ctx, text("foreign_keys"))
 	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (key ForeignKey, err error) {
 		return key, row.Scan(&key.Name, &key.Table, &key.Target, &key.OnDelete, &key.Columns, &key.TargetColumns, &key.Set, &key.Period)
 	})

@@ -6,14 +6,18 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/dbsqlc"
+	"sexton/internal/problem"
 )
 
 // ErrHidden says that there are standbys whose state the role may not see. It needs pg_read_all_stats, which pg_monitor has.
@@ -40,33 +44,19 @@ func (l Limits) On() bool { return l.Lag > 0 || l.Bytes > 0 }
 
 // Worst returns the standby that is furthest beyond the limits, in time before bytes, and false where none is.
 func (l Limits) Worst(replicas []Replica) (Replica, bool) {
-	var worst Replica
-	found := false
-	for _, r := range replicas {
-		if !l.late(r) && !l.long(r) {
-			continue
-		}
-		if !found || l.worse(r, worst) {
-			worst, found = r, true
-		}
+	beyond := slices.DeleteFunc(slices.Clone(replicas), func(r Replica) bool { return !l.late(r) && (l.Bytes == 0 || r.Bytes <= l.Bytes) })
+	if len(beyond) == 0 {
+		return Replica{}, false
 	}
-	return worst, found
-}
-
-func (l Limits) worse(r, than Replica) bool {
-	switch {
-	case l.late(r) != l.late(than):
-		return l.late(r)
-	case l.late(r):
-		return r.Lag > than.Lag
-	default:
-		return r.Bytes > than.Bytes
-	}
+	return slices.MaxFunc(beyond, func(a, b Replica) int {
+		if l.late(a) || l.late(b) {
+			return cmp.Compare(a.Lag, b.Lag)
+		}
+		return cmp.Compare(a.Bytes, b.Bytes)
+	}), true
 }
 
 func (l Limits) late(r Replica) bool { return l.Lag > 0 && r.Lag > l.Lag }
-
-func (l Limits) long(r Replica) bool { return l.Bytes > 0 && r.Bytes > l.Bytes }
 
 // Describe words the lag of a standby beyond the limits: "replica r1 12 s behind" or "replica r1 300 MiB behind".
 func (l Limits) Describe(r Replica) string {
@@ -94,52 +84,23 @@ func size(bytes int64) string {
 //go:embed queries/read.sql
 var readSQL string
 
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
 // Read asks a primary for its standbys. The error is ErrHidden where there are some that the role may not see.
-func Read(ctx context.Context, on querier) ([]Replica, error) {
+func Read(ctx context.Context, on dbsqlc.DBTX) ([]Replica, error) {
+	replicas := []Replica{}
+	var hidden bool
+	var seconds float64
+	var r Replica
 	rows, _ := on.Query(ctx, readSQL)
-	var found []sender
-	var s sender
-	_, err := pgx.ForEachRow(rows, []any{&s.hidden, &s.application, &s.address, &s.seconds, &s.bytes}, func() error {
-		found = append(found, s)
+	_, err := pgx.ForEachRow(rows, []any{&hidden, &r.Name, &seconds, &r.Bytes}, func() error {
+		if hidden {
+			return ErrHidden
+		}
+		r.Lag = time.Duration(seconds * float64(time.Second))
+		replicas = append(replicas, r)
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read state of replicas: %w", err)
+	if errors.Is(err, ErrHidden) {
+		return nil, ErrHidden
 	}
-	replicas := make([]Replica, len(found))
-	for i, s := range found {
-		if s.hidden {
-			return nil, ErrHidden
-		}
-		replicas[i] = Replica{Name: s.name(found), Lag: time.Duration(s.seconds * float64(time.Second)), Bytes: s.bytes}
-	}
-	return replicas, nil
-}
-
-type sender struct {
-	hidden      bool
-	application string
-	address     string
-	seconds     float64
-	bytes       int64
-}
-
-// name is the application_name where that tells the sender from all others, and else has its address with it.
-func (s sender) name(all []sender) string {
-	// What standbys call themselves that have no cluster_name and no application_name in primary_conninfo.
-	const anonymous = "walreceiver"
-	alike := 0
-	for _, other := range all {
-		if other.application == s.application {
-			alike++
-		}
-	}
-	if alike == 1 && s.application != "" && s.application != anonymous || s.address == "" && s.application != "" {
-		return s.application
-	}
-	return strings.TrimSpace(s.application + " at " + s.address)
+	return replicas, problem.Doing(err, "read state of replicas")
 }

@@ -1,14 +1,22 @@
--- A sender that is hidden shows as a row whose state is null. One that only receives, such as pg_receivewal, or copies
--- the cluster never replays.
-SELECT sender.state IS NULL,
-    coalesce(sender.application_name, ''),
-    coalesce(pg_catalog.host(sender.client_addr), ''),
-    coalesce(extract(epoch FROM sender.replay_lag), 0)::double precision,
-    coalesce(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), sender.replay_lsn), 0)::bigint
-FROM pg_catalog.pg_stat_replication AS sender
-WHERE (sender.state IS NULL OR sender.replay_lsn IS NOT NULL)
-  AND NOT EXISTS (
-      SELECT FROM pg_catalog.pg_replication_slots AS slot
-      WHERE slot.active_pid = sender.pid AND slot.slot_type = 'logical'
-  )
-ORDER BY 2, 3;
+-- A sender that is hidden shows as a row whose state is null. One that only receives, such as pg_receivewal, or copies the cluster never replays.
+-- The name is application_name where that tells the standby from all others, and else has its address with it. Standbys that have no cluster_name and no
+-- application_name in primary_conninfo are called walreceiver.
+SELECT sender.state IS NULL AS hidden,
+    CASE
+        WHEN sender.name <> '' AND (sender.address = '' OR sender.alike = 1 AND sender.name <> 'walreceiver') THEN sender.name
+        ELSE pg_catalog.btrim(pg_catalog.concat(sender.name, ' at ', sender.address))
+    END AS name,
+    coalesce(extract(epoch FROM sender.replay_lag), 0)::double precision AS seconds,
+    coalesce(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), sender.replay_lsn), 0)::bigint AS bytes
+FROM (
+    SELECT replication.state, replication.replay_lag, replication.replay_lsn,
+        coalesce(replication.application_name, '') AS name, coalesce(pg_catalog.host(replication.client_addr), '') AS address,
+        pg_catalog.count(*) OVER (PARTITION BY coalesce(replication.application_name, '')) AS alike
+    FROM pg_catalog.pg_stat_replication AS replication
+    WHERE (replication.state IS NULL OR replication.replay_lsn IS NOT NULL)
+      AND NOT EXISTS (
+          SELECT FROM pg_catalog.pg_replication_slots AS slot
+          WHERE slot.active_pid = replication.pid AND slot.slot_type = 'logical'
+      )
+) AS sender
+ORDER BY sender.name, sender.address;

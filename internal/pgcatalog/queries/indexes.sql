@@ -1,0 +1,38 @@
+-- The indexes of the tables $1. A predicate is told where it says of columns that they are not NULL and nothing else, and is '?' otherwise: the server keeps
+-- such a condition as a node NULLTEST. pg_get_expr would show any predicate, but it locks the table, and waits while another session holds it.
+SELECT index.indrelid, index.indisprimary, index.indisunique, NOT index.indimmediate, index.indisvalid,
+    CASE WHEN index.indpred IS NULL THEN ''
+    WHEN pg_catalog.regexp_replace(index.indpred::pg_catalog.text, not_null.node, '', 'g')
+        ~ '^({BOOLEXPR :boolop and :args \( *\) :location -?[0-9]+})?$' THEN (
+        SELECT pg_catalog.string_agg(pg_catalog.format('(%I IS NOT NULL)', attribute.attname), ' AND ' ORDER BY attribute.attnum)
+        FROM pg_catalog.regexp_matches(index.indpred::pg_catalog.text, not_null.node, 'g') AS column_of (number)
+        JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = index.indrelid AND attribute.attnum = column_of.number[1]::smallint
+    ) ELSE '?' END,
+    class.relname, pg_catalog.format('%s.%I', class.relnamespace::pg_catalog.regnamespace, class.relname), method.amname,
+    ARRAY(
+        SELECT coalesce(attribute.attname, '')::pg_catalog.text
+        FROM pg_catalog.unnest(index.indkey::smallint[]) WITH ORDINALITY AS key (number, position)
+        LEFT JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = index.indrelid AND attribute.attnum = key.number
+        WHERE key.position <= index.indnkeyatts
+        ORDER BY key.position
+    ),
+    order_by.families, order_by.inputs, order_by.collations, order_by.loose
+FROM pg_catalog.pg_index AS index
+CROSS JOIN (VALUES ('{NULLTEST :arg {VAR :varno 1 :varattno ([0-9]+) [^{}]*} :nulltesttype 1 [^{}]*}')) AS not_null (node)
+JOIN pg_catalog.pg_class AS class ON class.oid = index.indexrelid
+JOIN pg_catalog.pg_am AS method ON method.oid = class.relam
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.array_agg(pg_catalog.format('%s.%I', family.opfnamespace::pg_catalog.regnamespace, family.opfname) ORDER BY key.position) AS families,
+        pg_catalog.array_agg(pg_catalog.format('%s.%I', type.typnamespace::pg_catalog.regnamespace, type.typname) ORDER BY key.position) AS inputs,
+        pg_catalog.array_agg(CASE WHEN rule.oid IS NULL THEN '' ELSE pg_catalog.format('%s.%I', rule.collnamespace::pg_catalog.regnamespace, rule.collname) END
+            ORDER BY key.position) AS collations,
+        pg_catalog.array_agg(rule.oid IS NOT NULL AND NOT rule.collisdeterministic ORDER BY key.position) AS loose
+    FROM ROWS FROM (pg_catalog.unnest(index.indclass::pg_catalog.oid[]), pg_catalog.unnest(index.indcollation::pg_catalog.oid[]))
+        WITH ORDINALITY AS key (class, rule, position)
+    JOIN pg_catalog.pg_opclass AS class ON class.oid OPERATOR(pg_catalog.=) key.class
+    JOIN pg_catalog.pg_type AS type ON type.oid OPERATOR(pg_catalog.=) class.opcintype
+    JOIN pg_catalog.pg_opfamily AS family ON family.oid OPERATOR(pg_catalog.=) class.opcfamily
+    LEFT JOIN pg_catalog.pg_collation AS rule ON rule.oid OPERATOR(pg_catalog.=) key.rule
+) AS order_by
+WHERE index.indrelid = ANY ($1)
+ORDER BY index.indexrelid
