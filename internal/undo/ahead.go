@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/each"
+	"sexton/internal/drain"
 	"sexton/internal/pgcatalog"
 )
 
@@ -114,7 +114,7 @@ func (e *Engine) offers(ctx context.Context, u *unit, database string, c check, 
 		if !known {
 			continue
 		}
-		names := each.Of(c.others, func(other string) string { return "r." + pgcatalog.Quote(other) })
+		names := drain.Qualified("r", c.others)
 		found, err := e.links(ctx, s, fmt.Sprintf("SELECT r.ctid, ARRAY[%s]::pg_catalog.text FROM %s", strings.Join(forms(names), ", "), from), target, nil)
 		if err != nil {
 			return err
@@ -151,13 +151,13 @@ func (e *Engine) settle(ctx context.Context, u *unit, coming map[*set][]int32, l
 			}
 			coming[s], dropped = without(coming[s], lacking), dropped || len(lacking) > 0
 			may, err := e.below(ctx, u, s, func(above *set) []int32 {
-				return slices.Sorted(slices.Values(slices.Concat(above.restored, coming[above])))
+				return both(above.restored, coming[above])
 			})
 			if err != nil {
 				return err
 			}
 			orphaned := without(coming[s], may)
-			s.orphaned = slices.Sorted(slices.Values(slices.Concat(s.orphaned, orphaned)))
+			s.orphaned = both(s.orphaned, orphaned)
 			coming[s], dropped = without(coming[s], orphaned), dropped || len(orphaned) > 0
 		}
 	}

@@ -35,6 +35,11 @@ func without(places, others []int32) []int32 {
 	return left
 }
 
+// both returns the sorted places of two lists that have none in common.
+func both(places, others []int32) []int32 {
+	return slices.Sorted(slices.Values(slices.Concat(places, others)))
+}
+
 // back is the restoring of one set.
 type back struct {
 	*set

@@ -61,12 +61,8 @@ func (c *check) partly() string {
 
 // any asks whether there are such rows, once for equal references.
 func (c *check) any() string {
-	names := make([]string, len(c.columns))
-	for i, column := range c.columns {
-		names[i] = "r." + pgcatalog.Quote(column)
-	}
 	return fmt.Sprintf(`SELECT EXISTS (SELECT FROM %s WHERE %s) OR EXISTS (SELECT FROM (SELECT DISTINCT ON (%s) %s FROM %s WHERE %s OFFSET 0) AS r WHERE %s)`,
-		c.standing(), c.partly(), strings.Join(c.distinct, ", "), strings.Join(names, ", "), c.standing(), c.refers(), c.missing(true))
+		c.standing(), c.partly(), strings.Join(c.distinct, ", "), strings.Join(drain.Qualified("r", c.columns), ", "), c.standing(), c.refers(), c.missing(true))
 }
 
 // all are the places of those rows.
@@ -76,12 +72,8 @@ func (c *check) all() string {
 
 // links is, where a table refers to itself, the place of each row with the text forms of its key and of its reference.
 func (c *check) links() string {
-	own := make([]string, len(c.others))
-	for i, other := range c.others {
-		own[i] = "r." + pgcatalog.Quote(other)
-	}
 	return fmt.Sprintf("SELECT sexton.n, ARRAY[%s]::pg_catalog.text, CASE WHEN %s THEN ARRAY[%s]::pg_catalog.text END FROM %s",
-		strings.Join(forms(own), ", "), c.refers(), strings.Join(forms(c.given), ", "), c.standing())
+		strings.Join(forms(drain.Qualified("r", c.others)), ", "), c.refers(), strings.Join(forms(c.given), ", "), c.standing())
 }
 
 // forms are the text forms of values, compared byte by byte.

@@ -2,6 +2,7 @@ package undo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -30,6 +31,9 @@ func (s *set) refusals() []int32 {
 	return slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(s.refused))...)))
 }
 
+// errNone ends a transaction that has restored no circle.
+var errNone = errors.New("no row of a circle comes back")
+
 // circles restores the rows of a database that wait for each other: all of them in one transaction, at whose end their parents are looked up.
 func (e *Engine) circles(ctx context.Context, u *unit, db database.Database, waiting map[int64]bool, report *Report) error {
 	tried, err := e.waitingForEachOther(ctx, u, db)
@@ -57,29 +61,25 @@ func (e *Engine) circles(ctx context.Context, u *unit, db database.Database, wai
 		left[s] = s.left
 		backs = append(backs, b)
 	}
-	found := false
-	if err := e.fenced(ctx, db, false, func(tx pgx.Tx) error {
-		if err := e.point("begun"); err != nil {
-			return err
-		}
-		for round := 0; !found && len(tried) > 0 && round < mostRounds; round++ {
-			if found, err = e.round(ctx, tx, u, backs, tried); err != nil {
+	err = e.transact(ctx, db, func(tx pgx.Tx) error {
+		for round := 0; len(tried) > 0 && round < mostRounds; round++ {
+			if found, err := e.round(ctx, tx, u, backs, tried); err != nil || found {
 				return err
 			}
 		}
-		if !found {
-			return nil
-		}
-		if err := e.point("inserted"); err != nil {
-			return err
-		}
+		return errNone
+	}, func(tx pgx.Tx) error {
 		for _, b := range backs {
 			if err := e.mark(ctx, tx, u, b, waiting[b.ID]); err != nil {
 				return err
 			}
 		}
-		return e.point("marked")
-	}); err != nil || !found {
+		return nil
+	})
+	if errors.Is(err, errNone) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	for _, b := range backs {
@@ -140,7 +140,7 @@ func (e *Engine) prune(ctx context.Context, u *unit, tried map[*set][]int32) err
 			continue
 		}
 		may, err := e.below(ctx, u, s, func(above *set) []int32 {
-			return slices.Sorted(slices.Values(slices.Concat(above.restored, tried[above])))
+			return both(above.restored, tried[above])
 		})
 		if err != nil {
 			return err

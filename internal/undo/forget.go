@@ -2,7 +2,6 @@ package undo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,21 +13,12 @@ import (
 
 // Forget removes what is kept of a deletion. Rows of other deletions in the same sets stay.
 func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
-	if _, err := e.load(ctx, id); err != nil {
-		return 0, err
-	}
 	e.silent = map[string]bool{}
-	if err := e.acquire(ctx); err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, e.release(context.WithoutCancel(ctx))) }()
-	u, err := e.load(ctx, id)
-	if err == nil {
-		err = e.own(ctx, u)
-	}
-	if err != nil {
-		return 0, err
-	}
+	err = e.with(ctx, id, true, func(u *unit) error { return e.forget(ctx, u, &rows) })
+	return rows, err
+}
+
+func (e *Engine) forget(ctx context.Context, u *unit, rows *int64) error {
 	shared := func(s *set) bool {
 		return len(s.owned) < int(s.Rows) || slices.ContainsFunc(s.Origins, func(id int64) bool { return len(u.by[id]) == 0 })
 	}
@@ -46,7 +36,7 @@ func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 			_, err = tx.Exec(ctx, s.on.Names.Render(text("forsake")), s.ID, keys, s.Relation)
 			return err
 		}); err != nil {
-			return rows, fmt.Errorf("database %s: %w", s.on.Name, err)
+			return fmt.Errorf("database %s: %w", s.on.Name, err)
 		}
 	}
 	for _, s := range slices.Backward(u.sets) { // The set of parents goes last: until then the command can be given again.
@@ -61,11 +51,11 @@ func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 			_, err := tx.Exec(ctx, sql, args...)
 			return err
 		}); err != nil {
-			return rows, fmt.Errorf("database %s: forget rows of %s: %w", s.on.Name, s.Name, err)
+			return fmt.Errorf("database %s: forget rows of %s: %w", s.on.Name, s.Name, err)
 		}
-		rows += int64(len(s.owned))
+		*rows += int64(len(s.owned))
 	}
-	return rows, nil
+	return nil
 }
 
 // blank is the statement that makes the rows at the places $3 of the set NULL, so that the others keep their places.

@@ -144,19 +144,15 @@ func Keeps(ctx context.Context, db database.Database) (there bool, err error) {
 }
 
 // Show tells of one deletion.
-func (e *Engine) Show(ctx context.Context, id int64) (*Unit, error) {
-	u, err := e.load(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if err := e.own(ctx, u); err != nil {
-		return nil, err
-	}
-	waiting, err := e.waiting(ctx, u)
-	if err != nil {
-		return nil, err
-	}
-	return e.summary(ctx, u, waiting)
+func (e *Engine) Show(ctx context.Context, id int64) (shown *Unit, err error) {
+	err = e.with(ctx, id, false, func(u *unit) error {
+		waiting, err := e.waiting(ctx, u)
+		if err == nil {
+			shown, err = e.summary(ctx, u, waiting)
+		}
+		return err
+	})
+	return shown, err
 }
 
 // List tells of the newest deletions of all databases.

@@ -1,7 +1,6 @@
 package undo
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,39 +71,49 @@ func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Re
 		e.silent[db.Name] = may && !e.FireTriggers
 		report.Triggers = report.Triggers || !e.silent[db.Name]
 	}
-	if _, err := e.load(ctx, id); err != nil {
-		return nil, err
-	}
-	if !dryRun {
-		// No worker goes on with the deletion meanwhile.
-		if err := e.acquire(ctx); err != nil {
-			return nil, err
+	found := false
+	err = e.with(ctx, id, !dryRun, func(u *unit) error {
+		if err := e.follow(ctx, u); err != nil {
+			return err
 		}
-		defer func() { err = errors.Join(err, e.release(context.WithoutCancel(ctx))) }()
-	}
-	u, err := e.load(ctx, id) // With what the workers have done by now.
-	if err != nil {
-		return nil, err
-	}
-	if err := e.own(ctx, u); err != nil {
-		return nil, err
-	}
-	if err := e.follow(ctx, u); err != nil {
-		return nil, err
-	}
-	if err := e.through(ctx, u, report); err != nil {
-		return report, err
-	}
-	if !dryRun {
-		if err := e.flush(ctx); err != nil {
-			return report, err
+		found = true
+		if err := e.through(ctx, u, report); err != nil {
+			return err
 		}
-	}
-	waiting, err := e.waiting(ctx, u)
-	if err == nil {
-		report.Unit, err = e.summary(ctx, u, waiting)
+		if !dryRun {
+			if err := e.flush(ctx); err != nil {
+				return err
+			}
+		}
+		waiting, err := e.waiting(ctx, u)
+		if err == nil {
+			report.Unit, err = e.summary(ctx, u, waiting)
+		}
+		return err
+	})
+	if !found {
+		return nil, err
 	}
 	return report, err
+}
+
+// with runs do on a deletion, with the rows of each of its sets that belong to it; held under the leases of all queues: no worker goes on with it meanwhile.
+func (e *Engine) with(ctx context.Context, id int64, held bool, do func(*unit) error) (err error) {
+	u, err := e.load(ctx, id)
+	if err == nil && held {
+		if err := e.acquire(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, e.release(context.WithoutCancel(ctx))) }()
+		u, err = e.load(ctx, id) // With what the workers have done by now.
+	}
+	if err == nil {
+		err = e.own(ctx, u)
+	}
+	if err != nil {
+		return err
+	}
+	return do(u)
 }
 
 // through works on all sets until nothing more comes back: a row may have to wait for another one that it refers to. Each time at least one row comes
@@ -317,22 +326,35 @@ func (e *Engine) atOnce(ctx context.Context, u *unit, sets []*set, f *shape) err
 		return err
 	}
 	b := back{set: &all, shape: f, checks: checks}
-	return e.fenced(ctx, all.on, false, func(tx pgx.Tx) error {
-		if err := e.point("begun"); err != nil {
-			return err
+	return e.transact(ctx, all.on, func(tx pgx.Tx) error {
+		_, suspect, err := b.try(ctx, tx, upTo(all.Rows))
+		if err == nil && suspect != nil {
+			err = errOneByOne
 		}
-		if _, suspect, err := b.try(ctx, tx, upTo(all.Rows)); err != nil || suspect != nil {
-			return cmp.Or(err, errOneByOne)
-		}
-		if err := e.point("inserted"); err != nil {
-			return err
-		}
+		return err
+	}, func(tx pgx.Tx) error {
 		var marks pgx.Batch
 		for _, s := range sets {
 			marks.Queue(s.on.Names.Render(text("mark")), u.id, s.ID, s.Number, s.owned)
 		}
-		if err := tx.SendBatch(ctx, &marks).Close(); err != nil {
-			return fmt.Errorf("mark what is restored: %w", err)
+		return problem.Doing(tx.SendBatch(ctx, &marks).Close(), "mark what is restored")
+	})
+}
+
+// transact runs the steps of one transaction under the lease of the database's queue: rows come back, and are marked as restored.
+func (e *Engine) transact(ctx context.Context, db database.Database, insert, mark func(tx pgx.Tx) error) error {
+	return e.fenced(ctx, db, false, func(tx pgx.Tx) error {
+		if err := e.point("begun"); err != nil {
+			return err
+		}
+		if err := insert(tx); err != nil {
+			return err
+		}
+		if err := e.point("inserted"); err != nil {
+			return err
+		}
+		if err := mark(tx); err != nil {
+			return err
 		}
 		return e.point("marked")
 	})
@@ -349,9 +371,11 @@ func (r *Report) gone(s *set, f *shape) {
 
 // set restores what can be of a set's rows.
 func (e *Engine) set(ctx context.Context, u *unit, s *set, f *shape, waiting bool, report *Report) error {
-	eligible, err := e.eligible(ctx, u, s, report.DryRun)
-	if err != nil {
-		return err
+	eligible, err := s.owned, error(nil)
+	if !report.DryRun {
+		if eligible, err = e.below(ctx, u, s, func(above *set) []int32 { return above.restored }); err != nil {
+			return err
+		}
 	}
 	s.orphaned, s.left = without(s.owned, eligible), nil
 	wanted := without(without(eligible, s.restored), s.refusals())
@@ -387,7 +411,9 @@ func (e *Engine) set(ctx context.Context, u *unit, s *set, f *shape, waiting boo
 	s.left = map[string][]int32{}
 	for waiting && !s.stopped || len(b.parts)+len(b.handed) > 0 {
 		b.done = came{}
-		if err := e.fenced(ctx, s.on, false, func(tx pgx.Tx) error { return e.transact(ctx, tx, u, &b, waiting) }); err != nil {
+		if err := e.transact(ctx, s.on,
+			func(tx pgx.Tx) error { return e.restoreParts(ctx, tx, u, &b) }, func(tx pgx.Tx) error { return e.mark(ctx, tx, u, &b, waiting) },
+		); err != nil {
 			return err
 		}
 		s.stopped = true
@@ -396,11 +422,8 @@ func (e *Engine) set(ctx context.Context, u *unit, s *set, f *shape, waiting boo
 	return nil
 }
 
-// transact restores rows of a set in one transaction, for as long as that may take, with the mark of the ones that are back.
-func (e *Engine) transact(ctx context.Context, tx pgx.Tx, u *unit, b *back, waiting bool) error {
-	if err := e.point("begun"); err != nil {
-		return err
-	}
+// restoreParts restores rows of a set for as long as one transaction may take.
+func (e *Engine) restoreParts(ctx context.Context, tx pgx.Tx, u *unit, b *back) error {
 	for until := time.Now().Add(timeAtOnce); len(b.parts) > 0 && len(b.done.places) < rowsAtOnce && time.Now().Before(until); {
 		if err := b.restore(ctx, tx); err != nil {
 			return err
@@ -409,21 +432,12 @@ func (e *Engine) transact(ctx context.Context, tx pgx.Tx, u *unit, b *back, wait
 	if err := e.remind(ctx, tx, u, b); err != nil {
 		return err
 	}
-	if err := b.handOver(ctx, tx); err != nil {
-		return err
-	}
-	if err := e.point("inserted"); err != nil {
-		return err
-	}
-	if err := e.mark(ctx, tx, u, b, waiting); err != nil {
-		return err
-	}
-	return e.point("marked")
+	return b.handOver(ctx, tx)
 }
 
 // mark notes the rows that the transaction has put back, and ends the clean-up after them.
 func (e *Engine) mark(ctx context.Context, tx pgx.Tx, u *unit, b *back, waiting bool) error {
-	restored := slices.Sorted(slices.Values(slices.Concat(b.restored, b.done.places)))
+	restored := both(b.restored, b.done.places)
 	if waiting {
 		if err := e.stop(ctx, tx, b.set, restored); err != nil {
 			return err

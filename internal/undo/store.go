@@ -138,7 +138,7 @@ func (e *Engine) load(ctx context.Context, id int64) (*unit, error) {
 // loadAll reads units, and the sets that they share once: one by one, a long list would read them as often as it has lines.
 func (e *Engine) loadAll(ctx context.Context, of []int64) (map[int64]*unit, error) {
 	e.shapes, e.operators = map[shapeKey]*shape{}, map[string]*pgcatalog.Operators{} // Tables may have changed since.
-	seen, kept := map[place]bool{}, map[string]*family{}
+	seen, kept := map[place]bool{}, family{roots: map[int64][]*set{}, below: map[int64][]*set{}}
 	for next, roots := of, true; len(next) > 0; roots = false {
 		var found []int64
 		for _, db := range e.Databases {
@@ -149,13 +149,10 @@ func (e *Engine) loadAll(ctx context.Context, of []int64) (map[int64]*unit, erro
 			if err != nil {
 				return nil, fmt.Errorf("database %s: read what is kept: %w", db.Name, err)
 			}
-			if kept[db.Name] == nil {
-				kept[db.Name] = &family{roots: map[int64][]*set{}, below: map[int64][]*set{}}
-			}
 			for _, s := range sets {
 				if at := (place{db.Name, s.Number}); !seen[at] {
 					seen[at] = true
-					kept[db.Name].add(s)
+					kept.add(s)
 					found = append(found, s.ID)
 				}
 			}
@@ -165,12 +162,9 @@ func (e *Engine) loadAll(ctx context.Context, of []int64) (map[int64]*unit, erro
 			break // All of it was there to be found.
 		}
 	}
-	units, places := map[int64]*unit{}, map[int64]map[place]*set{}
+	units := map[int64]*unit{}
 	for _, id := range of {
-		u := &unit{id: id, by: map[int64][]*set{}}
-		places[id] = e.gather(u, kept)
-		if slices.ContainsFunc(u.by[id], func(s *set) bool { return len(s.Origins) == 0 }) {
-			u.sort()
+		if u := kept.unit(id); u != nil {
 			units[id] = u
 		}
 	}
@@ -179,7 +173,8 @@ func (e *Engine) loadAll(ctx context.Context, of []int64) (map[int64]*unit, erro
 		var id, number int64
 		var restored []int32
 		if _, err := pgx.ForEachRow(rows, []any{&id, &number, &restored}, func() error {
-			if s := places[id][place{db.Name, number}]; s != nil {
+			if u := units[id]; u != nil && u.at[place{db.Name, number}] != nil {
+				s := u.at[place{db.Name, number}]
 				s.restored, s.known = slices.Clone(restored), true
 			}
 			return nil
@@ -206,19 +201,11 @@ func (e *Engine) own(ctx context.Context, u *unit) (err error) {
 	return nil
 }
 
-// eligible are the rows of a set whose parents are back, or would be. A parent that was put back by hand under its key lives, too.
-func (e *Engine) eligible(ctx context.Context, u *unit, s *set, dryRun bool) ([]int32, error) {
-	if dryRun {
-		return s.owned, nil
-	}
-	return e.below(ctx, u, s, func(above *set) []int32 { return above.restored })
-}
-
-// below are the rows of a set whose parents are among certain ones, or live.
+// below are the rows of a set whose parents are among certain ones, or live: one that was put back by hand under its key does.
 func (e *Engine) below(ctx context.Context, u *unit, s *set, of func(above *set) []int32) ([]int32, error) {
 	with := func(above *set) []int32 {
 		if alive := above.refused[keyTaken]; len(alive) > 0 && slices.Equal(s.Keys, above.KeyCols) {
-			return slices.Sorted(slices.Values(slices.Concat(of(above), alive)))
+			return both(of(above), alive)
 		}
 		return of(above)
 	}
@@ -315,7 +302,7 @@ func (e *Engine) taken(ctx context.Context, u *unit, s *set, of func(*set) []int
 				}
 				below.untold = below.untold || one.untold
 				if more := without(found, known[below]); len(more) > 0 {
-					known[below], grew = slices.Sorted(slices.Values(slices.Concat(known[below], more))), true
+					known[below], grew = both(known[below], more), true
 				}
 			}
 		}

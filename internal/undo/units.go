@@ -11,9 +11,10 @@ type unit struct {
 	id   int64
 	sets []*set
 	by   map[int64][]*set
+	at   map[place]*set
 }
 
-// family are the sets that a database keeps: the ones that no set caused by their IDs, and the others by the IDs of the ones that did.
+// family are the sets that databases keep: the ones that no set caused by their IDs, and the others by the IDs of the ones that did.
 type family struct{ roots, below map[int64][]*set }
 
 func (f *family) add(s *set) {
@@ -26,49 +27,34 @@ func (f *family) add(s *set) {
 	}
 }
 
-// gather gives a unit its sets, copies of their own, by their places. It looks through the databases as often as there are causes in other ones.
-func (e *Engine) gather(u *unit, kept map[string]*family) map[place]*set {
-	has := map[place]*set{}
-	for next, first := []int64{u.id}, true; len(next) > 0; first = false {
-		var found []int64
-		for _, db := range e.Databases {
-			var sets []*set
-			add := func(of []*set) {
-				for _, s := range of {
-					if at := (place{db.Name, s.Number}); has[at] == nil {
-						one := *s
-						has[at], sets = &one, append(sets, &one)
-					}
-				}
+// unit gathers the sets of a deletion, copies of their own; nil where none began it.
+func (f *family) unit(id int64) *unit {
+	u := &unit{id: id, by: map[int64][]*set{}, at: map[place]*set{}}
+	next, known := []int64{id}, map[int64]bool{}
+	for sets := f.roots[id]; ; {
+		for _, s := range sets {
+			if at := (place{s.on.Name, s.Number}); u.at[at] == nil {
+				one := *s
+				u.at[at], u.sets, next = &one, append(u.sets, &one), append(next, s.ID)
 			}
-			if first {
-				add(kept[db.Name].roots[u.id])
-			}
-			caused, known := slices.Clone(next), map[int64]bool{}
-			for len(caused) > 0 {
-				id := caused[0]
-				if caused = caused[1:]; known[id] {
-					continue
-				}
-				known[id] = true
-				before := len(sets)
-				add(kept[db.Name].below[id])
-				for _, s := range sets[before:] {
-					caused = append(caused, s.ID)
-				}
-			}
-			slices.SortFunc(sets, inTurn)
-			for _, s := range sets {
-				u.by[s.ID], found = append(u.by[s.ID], s), append(found, s.ID)
-			}
-			u.sets = append(u.sets, sets...)
 		}
-		slices.Sort(found)
-		if next = slices.Compact(found); len(e.Databases) == 1 {
+		for len(next) > 0 && known[next[0]] {
+			next = next[1:]
+		}
+		if len(next) == 0 {
 			break
 		}
+		known[next[0]], sets = true, f.below[next[0]]
 	}
-	return has
+	if len(f.roots[id]) == 0 {
+		return nil
+	}
+	slices.SortFunc(u.sets, inTurn)
+	for _, s := range u.sets {
+		u.by[s.ID] = append(u.by[s.ID], s)
+	}
+	u.sort()
+	return u
 }
 
 // inTurn is the order of sets: that of their statement.
