@@ -2,6 +2,7 @@ package demo
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,7 +15,7 @@ import (
 // writer is the user whose contributions the tests look at, ghost the one that they pass to.
 const writer, ghost = 2, 3
 
-// belongings are what row number n of a contribution belongs to: each has its own.
+// belongings are what row number n of a contribution belongs to: each has its own, number n + 1000. Other tests may take another number.
 const belongings = `
 INSERT INTO projects (id, group_id, name, path) SELECT n, 1, 'p', 'p' || n FROM generate_series(1001, 1040) AS n;
 INSERT INTO issues (id, project_id, title) SELECT n, 1, 'i' FROM generate_series(1001, 1040) AS n;
@@ -65,11 +66,14 @@ func written(table string) string {
 
 func TestContributionsAreCountedOneByOne(t *testing.T) {
 	t.Parallel()
-	for _, c := range contributions() {
+	db := dbtest.Reference(t)
+	db.Exec(people)
+	for i, c := range contributions() {
 		t.Run(c.table, func(t *testing.T) {
-			t.Parallel()
-			db := dbtest.Reference(t)
-			db.Exec(people + belongings + written(c.table) + ";" + query("contributions"))
+			// What others of the tables belong to goes with them.
+			base := int64(1000 * (i + 1))
+			own := strings.NewReplacer("1001, 1040", fmt.Sprintf("%d, %d", base+1, base+40), "n + 1000", fmt.Sprintf("n + %d", base))
+			db.Exec(own.Replace(belongings+written(c.table)) + ";" + query("contributions"))
 			db.Exec(recordContributions(dbtest.Names()), writer)
 			on := testStage(db)
 			want := contributionCount{before: 40}
@@ -102,7 +106,7 @@ func TestContributionsAreCountedOneByOne(t *testing.T) {
 			for _, o := range c.owners {
 				// One of either sort: it went with this owner if that was its own.
 				remove(c.table, at, at+1)
-				remove(o.table, at+1000, at+1001)
+				remove(o.table, at+base, at+base+1)
 				switch {
 				case o.kind == "" && o.column != "issue_id" && (o.column != "merge_request_id" || c.table == "reviews" || c.table == "ci_pipelines"):
 					want.gone += 2
@@ -112,6 +116,7 @@ func TestContributionsAreCountedOneByOne(t *testing.T) {
 				count("those that have gone with their " + o.table)
 				at += 2
 			}
+			db.Exec("DELETE FROM " + c.table + " WHERE id <= 40 AND id > 0")
 		})
 	}
 }

@@ -2,7 +2,6 @@ package web
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -73,19 +72,12 @@ func (s *Server) recordChange(w http.ResponseWriter, r *http.Request) bool {
 		return false // The sender has gone away.
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	if err := s.record(r.Context(), riverChange(r.URL.Path, body)); err != nil {
+	if err := s.Record(r.Context(), VisitorOf(r.Context()), riverChange(r.URL.Path, body)); err != nil {
 		s.Logger.ErrorContext(r.Context(), "change is not made as it cannot be recorded", "path", r.URL.Path, "error", err)
 		http.Error(w, "the change cannot be recorded and so is not made", http.StatusServiceUnavailable)
 		return false
 	}
 	return true
-}
-
-func (s *Server) record(ctx context.Context, change Change) error {
-	if s.Record == nil {
-		return nil
-	}
-	return s.Record(ctx, VisitorOf(ctx), change)
 }
 
 // riverChange words a request to River: POST jobs/ACTION with ids in its body, PUT queues/NAME/ACTION, PATCH queues/NAME.
