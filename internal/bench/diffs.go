@@ -31,7 +31,7 @@ type DiffsOptions struct {
 	Bucket string
 	// Scale is a fraction of 500 small and 20 large diffs.
 	Scale float64
-	// Rounds are how often each variant works; they take turns in who begins.
+	// Rounds are how often each variant works; another one begins in each round.
 	Rounds int
 	// Big is the size of one more diff, in MiB.
 	Big int

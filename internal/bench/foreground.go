@@ -17,8 +17,8 @@ import (
 
 const (
 	// foregroundClients are sessions of the application, which together begin foregroundRate transactions per
-	// second whether those before have ended or not: who waits for a lock is late for what comes after it as
-	// well, as users are. Each has 5.3 ms for a transaction: where they take longer than that on average, the queue
+	// second whether the earlier ones have ended or not: a client that waits for a lock is late for its next transactions, too,
+	// as a user is. Each has 5.3 ms for a transaction: where they take longer than that on average, the queue
 	// grows as long as the load lasts, and with it the latencies.
 	foregroundClients = 8
 	foregroundRate    = 1500

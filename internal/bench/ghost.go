@@ -51,7 +51,7 @@ const (
 func GhostSets() []string { return []string{BigUser, ManyUsers, Duplicates} }
 
 const (
-	// ghostID is the ghost user's; those who are deleted come behind it, and then those who stay.
+	// ghostID is the ghost user's; the deleted users come behind it, and then the users that stay.
 	ghostID   = 1
 	firstUser = 2
 	// userQueue is where users wait for their deletion.
@@ -77,7 +77,7 @@ func (t moved) clear() string {
 }
 
 // userSet is users with what they have written. Neighbours in a table belong to different users, the bad case for
-// locality. Those who stay are there to show that nothing else is moved.
+// locality. The users that stay show that nothing else is moved.
 type userSet struct {
 	name            string
 	targets, spared int64
@@ -89,7 +89,7 @@ func newUserSet(name string, scale float64) (userSet, error) {
 	notes := moved{Table: "notes", Column: "author_id"}
 	switch name {
 	case BigUser:
-		// Those who stay have a tenth of the notes together.
+		// The users that stay have a tenth of the notes together.
 		notes.Each = max(100, int64(1_000_000*scale))
 		return userSet{name: name, targets: 1, spared: 1, Tables: []moved{notes}}, nil
 	case ManyUsers:
@@ -110,7 +110,7 @@ func newUserSet(name string, scale float64) (userSet, error) {
 	}
 }
 
-// Rows are those of a table, of all users. One user who stays beside a big one has a tenth of its rows.
+// Rows are those of a table, of all users. The user that stays beside a big one has a tenth of its rows.
 func (s userSet) Rows(t moved) int64 {
 	if s.targets == 1 {
 		return t.Each + t.Each/10

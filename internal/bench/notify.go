@@ -64,8 +64,8 @@ type turn struct {
 	heard                int64
 }
 
-// Notify measures the cost of waking the worker. A listener is connected all the time, as each notification
-// also costs for those whom it reaches, and so is the worker, which is paused where it is not to take part.
+// Notify measures the cost of waking the worker. A listener stays connected, as a notification
+// also costs each session that it reaches. So does the worker; it is paused while a variant without a worker is measured.
 func Notify(ctx context.Context, s *Site, o NotifyOptions) (*Report, error) {
 	if err := s.exec(ctx, "create the trigger that notifies each time", `
 		CREATE FUNCTION notify_each() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NOTIFY sexton_wake, 'each'; RETURN NULL; END $$;

@@ -21,7 +21,7 @@ type Options struct {
 	// Sets are among the benchmark's data sets; Scale is a fraction of their full size.
 	Sets  []string
 	Scale float64
-	// Rounds are how often each variant works; they take turns in who begins.
+	// Rounds are how often each variant works; another one begins in each round.
 	Rounds int
 	// Foreground also measures what clients feel that use the same tables meanwhile.
 	Foreground bool
@@ -234,7 +234,7 @@ func (c comparison) of(name string) outcome {
 	return outcome{}
 }
 
-// inTurn measures every variant in every round; they take turns in which begins. It returns the figures of each variant, round by round.
+// inTurn measures every variant in every round; another one begins in each round. It returns the figures of each variant, round by round.
 func inTurn[V, M any](rounds int, variants []V, measure func(round int, v V) (M, error)) ([][]M, error) {
 	found := make([][]M, len(variants))
 	for round := range rounds {

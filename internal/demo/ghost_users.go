@@ -149,7 +149,7 @@ func contributions() []contribution {
 		{"issues", "author_id", []owner{project}},
 		{"merge_requests", "author_id", []owner{{column: "target_project_id", table: "projects"}}},
 		{"notes", "author_id", either("noteable_id", "noteable_type")}, //nolint:misspell // the column's name
-		// A todo is also its reader's, who may be deleted as well.
+		// A todo also belongs to its reader, a user that may be deleted as well.
 		{"todos", "author_id", append(either("target_id", "target_type"), owner{column: "user_id", table: "users"})},
 		{"resource_label_events", "user_id", []owner{issue, mergeRequest}},
 		{"reviews", "author_id", []owner{project, mergeRequest}},

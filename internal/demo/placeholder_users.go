@@ -7,7 +7,7 @@ import (
 
 const placeholderUsersKind = "import_placeholder_user_cleanup"
 
-// placeholderUsers takes the group away from placeholder users of an import, as the deletion of that group does. Those who
+// placeholderUsers takes the group away from placeholder users of an import, as the deletion of that group does. Placeholders that
 // have written nothing are deleted, by way of the ghost users' queue; the others stay.
 type placeholderUsers struct {
 	stage
@@ -28,7 +28,7 @@ func (*placeholderUsers) Script() Script {
 	}
 }
 
-// Plan counts the placeholders with an owner, and takes down who wrote the notes and issues that keep them.
+// Plan counts the placeholders with an owner, and records the authors of the notes that keep them.
 func (p *placeholderUsers) Plan(ctx context.Context) (owned int64, err error) {
 	if err := p.record(ctx, "record_imported"); err != nil {
 		return 0, err

@@ -6,13 +6,13 @@ import (
 	"net/http"
 )
 
-// The names of actors who have none of their own.
+// The names of actors without a name of their own.
 const (
 	anybody = "page"  // where no login is needed
 	bearer  = "token" // any client that has it
 )
 
-// Visitor is who sent a request.
+// Visitor is the sender of a request.
 type Visitor struct {
 	// Actor is the user that logged in, "token" for a bearer token, or "page" where no login is needed.
 	Actor string
@@ -34,7 +34,7 @@ func withVisitor(ctx context.Context, v Visitor) context.Context {
 	return context.WithValue(ctx, visitorKey{}, v)
 }
 
-// VisitorOf returns who sent the request with this context. Outside of the server it is the zero Visitor.
+// VisitorOf returns the sender of the request with this context. Outside of the server it is the zero Visitor.
 func VisitorOf(ctx context.Context) Visitor {
 	visitor, _ := ctx.Value(visitorKey{}).(Visitor)
 	return visitor

@@ -40,7 +40,7 @@ type Server struct {
 	// Page serves all other paths, and River those under RiverPath. Nil means that there is nothing.
 	Page  http.Handler
 	River http.Handler
-	// Record is told of each change that is asked of River, and by whom, before it is made. An error refuses it.
+	// Record gets each change that a visitor asks of River, before it is made. An error refuses it.
 	Record func(ctx context.Context, by Visitor, change Change) error
 	// Listener, if set, is served in place of Settings.Listen, and closed at the end.
 	Listener net.Listener

@@ -35,7 +35,7 @@ const (
 	gap = 3
 )
 
-// histories are the last readings of each stretch, shared among all who look.
+// histories are the last readings of each stretch, shared among all readers.
 type histories map[string]*cache.Value[reading[[]history.Series]]
 
 func newHistory(source Source) histories {

@@ -50,7 +50,7 @@ func took(d time.Duration) string {
 
 // moment is a time with its distance, for an element that names both.
 type moment struct {
-	// Machine is for the datetime attribute, Exact for people who want to know, Relative for the others.
+	// Machine is for the datetime attribute, Exact for the tooltip, Relative for the text.
 	Machine, Exact, Relative string
 }
 
