@@ -177,23 +177,6 @@ func TestTheLongestOfSeveralPeriodsCounts(t *testing.T) {
 	require.EqualValues(t, 60, pgtest.Scalar[int32](t, s.Database, "SELECT (now() AT TIME ZONE 'UTC')::date - sexton.group_deletion_cutoff()"))
 }
 
-func TestWhoMayNotRemoveItAnyMoreRestoresIt(t *testing.T) {
-	t.Parallel()
-	s := setup(t)
-	s.ask(t, "schedule_group_deletion", 11, 2)
-	s.ask(t, "schedule_group_deletion", 20, 1)
-	s.ask(t, "schedule_group_deletion", 12, 1)
-	s.age(40, 11, 12, 20)
-	s.Exec("DELETE FROM sexton.events; UPDATE users SET admin = false WHERE id = 1; DELETE FROM users WHERE id = 2")
-	require.EqualValues(t, 3, s.pass(t).GroupsRestored)
-	require.Empty(t, s.marked())
-	require.Empty(t, s.jobs())
-	require.Equal(t, [][]string{{"11", "child"}, {"12", "grandchild"}, {"20", "other"}}, s.Rows("SELECT id, path FROM groups WHERE id > 10 ORDER BY id"))
-	require.Equal(t, [][]string{
-		{"group_restored", "11", "", "user_missing"}, {"group_restored", "12", "", "not_permitted"}, {"group_restored", "20", "", "not_permitted"},
-	}, s.events())
-}
-
 func TestMarkedWithoutAScheduleStays(t *testing.T) {
 	t.Parallel()
 	s := setup(t, "UPDATE groups SET marked_for_deletion_on = current_date - 99 WHERE id = 20", "INSERT INTO group_deletion_schedules VALUES (11, 2, current_date - 99)")
@@ -201,17 +184,6 @@ func TestMarkedWithoutAScheduleStays(t *testing.T) {
 	require.False(t, s.pass(t).Changed())
 	backlog := pgtest.Must(groupschedule.ReadBacklog(t.Context(), s.Pool(), s.Connected.Names))(t)
 	require.Equal(t, groupschedule.Backlog{Period: 30, Unscheduled: 1}, backlog)
-}
-
-// What has begun goes on without asking, also where its job was lost.
-func TestLostDestructionIsEnqueuedAgain(t *testing.T) {
-	t.Parallel()
-	s := setup(t)
-	s.ask(t, "delete_group_now", 11, 2)
-	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (11, 2); DELETE FROM members; UPDATE sexton.river_job SET state = 'discarded', finalized_at = now()")
-	require.True(t, s.due(t).Now)
-	require.EqualValues(t, 1, s.pass(t).GroupsEnqueued)
-	require.Len(t, s.marked(), 1)
 }
 
 // Whatever becomes of mark, schedule and period: half a group is of no use.

@@ -50,61 +50,6 @@ func TestKeyTypes(t *testing.T) {
 	}
 }
 
-// Everything at once in one run: a chain, a cycle, a table that refers to itself, two columns to one parent.
-func TestChainsAndCyclesEnd(t *testing.T) {
-	t.Parallel()
-	b := setup(t, `
-		CREATE TABLE a (id bigint PRIMARY KEY, b_id bigint, a_id bigint);
-		CREATE TABLE b (id bigint PRIMARY KEY, a_id bigint, other_a_id bigint);
-		CREATE INDEX ON a (b_id); CREATE INDEX ON a (a_id); CREATE INDEX ON b (a_id); CREATE INDEX ON b (other_a_id);
-		INSERT INTO a SELECT n, n, n - 1 FROM generate_series(1, 50) AS n;
-		INSERT INTO b SELECT n, n - 1, n FROM generate_series(1, 50) AS n;`, `
-a:
-  - {table: b, column: b_id, on_delete: async_delete}
-  - {table: a, column: a_id, on_delete: async_delete}
-b:
-  - {table: a, column: a_id, on_delete: async_delete}
-  - {table: a, column: other_a_id, on_delete: async_nullify}
-`, "a", "b")
-	b.Exec("DELETE FROM a WHERE id = 11")
-	b.drained(t)
-	require.EqualValues(t, 10, b.count(t, "a"))
-	// b 11 only points at a 11 by the column that is nullified.
-	require.Equal(t, []string{"11"}, b.ids("SELECT id FROM b WHERE other_a_id IS NULL"))
-	require.EqualValues(t, 11, b.count(t, "b"))
-}
-
-func TestPartitionedTablesLeafByLeaf(t *testing.T) {
-	t.Parallel()
-	b := setup(t, `
-		CREATE TABLE parents (id bigint, part int, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
-		CREATE TABLE parents_1 PARTITION OF parents FOR VALUES IN (1);
-		CREATE TABLE parents_2 PARTITION OF parents FOR VALUES IN (2);
-		CREATE TABLE children (id bigint, parent_id bigint, part int) PARTITION BY LIST (part);
-		CREATE TABLE children_1 PARTITION OF children FOR VALUES IN (1);
-		CREATE TABLE children_2 PARTITION OF children FOR VALUES IN (2) PARTITION BY RANGE (id);
-		CREATE TABLE children_2a PARTITION OF children_2 FOR VALUES FROM (0) TO (50);
-		CREATE TABLE children_2b PARTITION OF children_2 FOR VALUES FROM (50) TO (1000);
-		CREATE INDEX ON children (parent_id);
-		INSERT INTO parents SELECT n, n % 2 + 1 FROM generate_series(1, 10) AS n;
-		INSERT INTO children SELECT n, n % 10 + 1, n % 2 + 1 FROM generate_series(0, 99) AS n;`, deleteChildren, "parents")
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	b.Exec("DELETE FROM parents_2 WHERE id = 3")
-	stats := b.drained(t)
-	require.Equal(t, map[string]int64{"children": 20}, stats.DeleteCountByTable, "counted under the name in the definition")
-	require.Zero(t, b.count(t, "children WHERE parent_id IN (1, 3)"))
-	require.EqualValues(t, 80, b.count(t, "children"))
-}
-
-// As with a real foreign key, rows of tables that inherit from the child are not the child's.
-func TestInheritedRowsAreNotChildren(t *testing.T) {
-	t.Parallel()
-	b := setup(t, parentsAndChildren+`CREATE TABLE heirs () INHERITS (children); INSERT INTO heirs VALUES (1000, 1);`, deleteChildren, "parents")
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	b.drained(t)
-	require.Equal(t, []string{"1000"}, b.ids("SELECT id FROM children WHERE parent_id = 1"))
-}
-
 // A database may print all identifiers in quotes; the trigger's and the engine's names must still agree.
 func TestUnusualSettingsOfTheDatabase(t *testing.T) {
 	t.Parallel()
@@ -116,39 +61,6 @@ func TestUnusualSettingsOfTheDatabase(t *testing.T) {
 	b := onto(t, db, deleteChildren, "parents")
 	b.Exec("DELETE FROM public.parents WHERE id = 1")
 	require.EqualValues(t, 1, b.run(t).Processed)
-}
-
-// A partition that is detached while a run goes on is not touched any more.
-func TestDetachedPartitionIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	b := setup(t, dbtest.Family(1, dbtest.Children{Each: 10, Partitions: 2}), deleteChildren, "parents")
-	before := b.ids("SELECT id FROM children_1")
-	require.NotEmpty(t, before)
-	b.Exec("DELETE FROM parents; ALTER TABLE children DETACH PARTITION children_1")
-	require.EqualValues(t, 1, b.drained(t).Processed)
-	require.Equal(t, before, b.ids("SELECT id FROM children_1"))
-	require.Zero(t, b.count(t, "children"))
-}
-
-func TestHostileNames(t *testing.T) {
-	t.Parallel()
-	b := setup(t, `
-		CREATE SCHEMA "Sche ma";
-		CREATE TABLE "Sche ma"."Pa""rents; DROP TABLE x" (id bigint PRIMARY KEY);
-		CREATE TABLE "public"."sel.ect" ("from" bigint PRIMARY KEY, "Par%I'ent $1" bigint, "ünï" text);
-		INSERT INTO "Sche ma"."Pa""rents; DROP TABLE x" VALUES (1), (2);
-		INSERT INTO "sel.ect" VALUES (1, 1, 'it''s'), (2, 1, 'other'), (3, 2, 'it''s');`, `
-'"sel.ect"':
-  - table: '"Sche ma"."Pa""rents; DROP TABLE x"'
-    column: "Par%I'ent $1"
-    on_delete: async_delete
-    conditions: [{column: "ünï", value: "it's"}]
-`)
-	b.Exec(`DELETE FROM "Sche ma"."Pa""rents; DROP TABLE x" WHERE id = 1`)
-	b.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value)
-		SELECT quote_ident('Sche ma') || '.' || quote_ident('Pa"rents; DROP TABLE x'), 1`)
-	b.drained(t)
-	require.Equal(t, []string{"2", "3"}, b.ids(`SELECT "from" FROM "sel.ect" ORDER BY 1`))
 }
 
 // One is put off, and one was put first by hand. Being stopped before the first batch is nobody's fault.

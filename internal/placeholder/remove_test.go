@@ -112,23 +112,9 @@ func TestAllReferencesAreNamedAtOnce(t *testing.T) {
 	require.Equal(t, before, b.Rows("SELECT xmin, * FROM import_placeholder_user_details"), "which changes nothing")
 }
 
-// What the ghost user takes over, or what goes with the user, keeps nobody.
-func TestOtherColumnsDoNotKeepThePlaceholder(t *testing.T) {
+func TestPlaceholderIsQueuedOnce(t *testing.T) {
 	t.Parallel()
 	b := scene(t)
-	for _, write := range []string{
-		"UPDATE merge_requests SET last_edited_by_id = 1, assignee_id = 1",
-		"INSERT INTO events (project_id, author_id, action) VALUES (1, 1, 1)",
-		"INSERT INTO ci_pipelines (id, partition_id, project_id, user_id, ref, sha, status) VALUES (1, 100, 1, 1, 'main', 'x', 'success')",
-		"INSERT INTO p_ci_builds (partition_id, commit_id, project_id, user_id, name, stage, status) VALUES (100, 1, 1, 1, 'b', 's', 'success')",
-		"INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (1, 'Namespace', 1, 30)",
-		"INSERT INTO todos (user_id, author_id, target_type, target_id, action) VALUES (1, 1, 'Issue', 11, 1)",
-		"INSERT INTO subscriptions (user_id, subscribable_type, subscribable_id) VALUES (1, 'Issue', 11)",
-		`INSERT INTO import_source_users (id, placeholder_user_id, namespace_id, source_user_identifier, source_hostname, import_type) VALUES (1, 1, 2, 'x', 'h', 'gitlab')`,
-		`INSERT INTO import_source_user_placeholder_references (source_user_id, namespace_id, numeric_key, model, user_reference_column, alias_version) VALUES (1, 2, 1, 'Note', 'author_id', 1)`,
-	} {
-		b.Exec(write)
-	}
 	b.Exec("UPDATE import_placeholder_user_details SET last_error = 'of old'")
 	verdict := b.remove(t, 1)
 	require.Equal(t, placeholder.Verdict{UserID: 1, Outcome: placeholder.Queued, Blockers: []placeholder.Blocker{}}, verdict)
@@ -159,19 +145,6 @@ func TestOnlyPlaceholdersAreRemoved(t *testing.T) {
 	require.Equal(t, placeholder.Verdict{UserID: 99, Outcome: placeholder.Gone, Blockers: []placeholder.Blocker{}}, b.remove(t, 99))
 	b.Exec("UPDATE users SET user_type = 15")
 	require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)
-}
-
-// The door that everybody's deletion goes through has the last word.
-func TestSoleOwnerOfAGroupStays(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.placeholders(1)
-	b.Exec("INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (1, 'Namespace', 1, 50)")
-	verdict := b.remove(t, 1)
-	require.Equal(t, placeholder.Blocked, verdict.Outcome)
-	require.Equal(t, "delete user 1: sole owner of the groups one (id 1)", verdict.Reason)
-	require.Equal(t, [][]string{{"1", verdict.Reason}}, b.lastErrors())
-	require.Equal(t, [][]string{{"active"}}, b.Rows("SELECT state FROM users"), "nothing else is left of the try")
 }
 
 // A row that is being written by somebody else is waited for, and seen: also where the database has set another isolation

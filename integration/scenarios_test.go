@@ -1,0 +1,322 @@
+package integration
+
+import (
+	"cmp"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/dbtest"
+	"sexton/internal/definitions"
+	"sexton/internal/each"
+	"sexton/internal/ghostuser"
+	"sexton/internal/jobrun"
+	"sexton/internal/lease"
+	"sexton/internal/pgtest"
+	riverjobs "sexton/river_jobs"
+	"sexton/triggers"
+)
+
+const ghostKind = "users_migrate_records_to_ghost_user_in_batches"
+
+// scenarios has a folder per component, and in it a folder per scenario. Of given.sql and when.sql both run, the component's first.
+//
+//	given.sql        rows, or tables
+//	when.sql         what is asked for; $1, if it is there, is true in a hard delete
+//	sexton.yaml      of the scenario: other settings than the default ones, if any
+//	definitions.yml  of the scenario: loose foreign keys, if any
+//	left.sql         of the component: a query for rows that no scenario may leave
+//	then.sql         of the scenario: a query, and as comments its rows after each sort of deletion
+//	error.txt        in place of then.sql: why nothing was done
+const scenarios = "testdata/scenarios"
+
+// family is a component with scenarios.
+type family struct {
+	// kind is that of the pass which a scenario runs. Jobs that the pass inserts are worked off after it.
+	kind    string
+	environ []string
+	// begin makes the database that scenarios share, except those that create tables.
+	begin func(testing.TB) *dbtest.DB
+	// deletions are the sorts of deletion; the last one is tried in the long tests alone, if there are several.
+	deletions []string
+	// refusal is a query for the reason why nothing was done.
+	refusal string
+	// seen, if set, learns the statistics of each pass over the default settings.
+	seen func(t *testing.T, deletion string, stats json.RawMessage)
+}
+
+// families are the components that have scenarios, by their folders.
+func families(covered *coverage) map[string]family {
+	without := func(environ ...string) []string { return append(environ, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false") }
+	return map[string]family{
+		"loose_foreign_keys": {kind: kind, begin: dbtest.New, deletions: []string{"any"}},
+		"ghost_users": {
+			kind: ghostKind, environ: without("SEXTON_GHOST_USERS__ENABLED=true"), begin: dbtest.Reference, deletions: []string{"soft", "hard"},
+			refusal: `SELECT last_error FROM users_ghost_user_migrations WHERE 2 = (SELECT count(*) FROM users WHERE username IN ('ada', 'ben'))`,
+			seen:    covered.note,
+		},
+		"placeholder_users": {
+			kind: riverjobs.PlaceholderCleanup, begin: dbtest.Reference, deletions: []string{"any"},
+			environ: without("SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true"),
+		},
+		"adjourned_groups": {
+			kind: riverjobs.AdjournedGroupDeletion, begin: dbtest.Reference, deletions: []string{"any"},
+			environ: without("SEXTON_ADJOURNED_GROUPS__ENABLED=true"),
+		},
+	}
+}
+
+// TestScenarios plays each component's scenarios, each in the database of its family.
+func TestScenarios(t *testing.T) {
+	t.Parallel()
+	covered := &coverage{seen: map[string]bool{}}
+	t.Run("of", func(t *testing.T) {
+		for component, f := range families(covered) {
+			if !pgtest.Long {
+				f.deletions = f.deletions[:1]
+			}
+			folder := filepath.Join(scenarios, component)
+			given := pgtest.Must(fs.Glob(os.DirFS(folder), "*/given.sql"))(t)
+			require.NotEmpty(t, given, "scenarios of %s", component)
+			for _, deletion := range f.deletions {
+				t.Run(component+"/"+deletion, func(t *testing.T) {
+					t.Parallel()
+					shared := sync.OnceValue(func() *dbtest.DB { return f.begin(t) })
+					for _, given := range given {
+						t.Run(filepath.Dir(given), func(t *testing.T) {
+							s := newScenario(t, f, folder, filepath.Dir(given), shared)
+							s.play(t, deletion)
+						})
+					}
+				})
+			}
+		}
+	})
+	unseen := slices.DeleteFunc(defaultFates(t), func(fate string) bool {
+		return covered.seen[fate] || !pgtest.Long && strings.HasPrefix(fate, "hard")
+	})
+	require.Empty(t, unseen, "what is done to contributions by default and no scenario shows")
+}
+
+// coverage collects what scenarios of ghost users with the default lists have seen done, as "soft moved issues.author_id".
+type coverage struct {
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+func (c *coverage) note(t *testing.T, deletion string, text json.RawMessage) {
+	var stats ghostuser.Stats
+	require.NoError(t, json.Unmarshal(text, &stats))
+	require.EqualValues(t, 1, stats.UsersProcessed)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for did, columns := range map[string]map[string]int64{" moved ": stats.Moved, " deleted ": stats.Deleted, " nullified ": stats.Nullified} {
+		for column := range columns {
+			c.seen[deletion+did+column] = true
+		}
+	}
+}
+
+// defaultFates is all that the default lists, and the keys of the reference application that none of them names, have done.
+func defaultFates(t *testing.T) []string {
+	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir()}))(t)
+	var fates []string
+	moved := map[string]bool{}
+	for _, entry := range c.GhostUsers.Move {
+		for _, column := range entry.Columns {
+			label := entry.Table + "." + column
+			moved[label] = len(entry.Conditions) == 0
+			fates = append(fates, "soft moved "+label)
+			if entry.Always {
+				fates = append(fates, "hard moved "+label)
+			}
+		}
+	}
+	listed := map[string]bool{}
+	add := func(did, table string, columns []string) {
+		for _, column := range columns {
+			label := table + "." + column
+			listed[label] = true
+			fates = append(fates, "hard "+did+" "+label)
+			if !moved[label] {
+				fates = append(fates, "soft "+did+" "+label)
+			}
+		}
+	}
+	for _, entry := range c.GhostUsers.Delete {
+		add("deleted", entry.Table, entry.Columns)
+	}
+	for _, entry := range c.GhostUsers.Nullify {
+		add("nullified", entry.Table, entry.Columns)
+	}
+	require.Greater(t, len(fates), 70, "fates of the default lists")
+	for _, key := range dbtest.Reference(t).Rows(`
+		SELECT conrelid::regclass || '.' || attname, CASE confdeltype WHEN 'c' THEN 'deleted' ELSE 'nullified' END
+		FROM pg_constraint JOIN pg_attribute ON attrelid = conrelid AND attnum = conkey[1]
+		WHERE contype = 'f' AND confrelid = 'users'::regclass AND conrelid <> 'users_ghost_user_migrations'::regclass AND conparentid = 0`) {
+		label := key[0]
+		if _, is := moved[label]; !is && !listed[label] {
+			fates = append(fates, "soft "+key[1]+" "+label, "hard "+key[1]+" "+label)
+		} else if always := slices.Contains(fates, "hard moved "+label); is && !listed[label] && !always {
+			fates = append(fates, "hard "+key[1]+" "+label)
+		}
+	}
+	return fates
+}
+
+// scenarioRun is a database in the state of given.sql, and the program's own way to run a pass on it.
+type scenarioRun struct {
+	family
+
+	folders [2]string // of the component and of the scenario
+	db      *dbtest.DB
+	deps    riverjobs.Deps
+}
+
+// wipe empties the tables of the application and forgets what was done to them.
+const wipe = `
+DO $$
+DECLARE
+    used regclass;
+BEGIN
+    SET LOCAL session_replication_role = replica;
+    FOR used IN
+        SELECT oid::regclass FROM pg_class WHERE relkind = 'r' AND (relnamespace = 'public'::regnamespace
+            OR relnamespace = 'sexton'::regnamespace AND relname IN ('events', 'river_job', 'group_destructions', 'group_deletion_failures'))
+    LOOP
+        EXECUTE format('DELETE FROM %s', used);
+    END LOOP;
+    IF to_regclass('users') IS NOT NULL THEN
+        ALTER TABLE users ALTER id RESTART;
+    END IF;
+END $$`
+
+// newScenario takes the shared database, as a copy of its own costs more than the whole scenario, unless given.sql
+// changes the schema.
+func newScenario(t *testing.T, f family, component, name string, shared func() *dbtest.DB) *scenarioRun {
+	s := &scenarioRun{family: f, folders: [2]string{component, filepath.Join(component, name)}}
+	given := s.text(t, "given.sql")
+	if strings.Contains(strings.Join(given, ""), "CREATE TABLE") {
+		s.db = f.begin(t)
+	} else {
+		s.db = shared()
+	}
+	s.db.Exec(wipe)
+	for _, sql := range given {
+		s.db.Exec(sql)
+	}
+	options := config.Options{DatabaseURL: s.db.URL, Dir: t.TempDir(), Environ: f.environ}
+	if s.text(t, "sexton.yaml")[1] != "" {
+		options.Path = pgtest.Must(filepath.Abs(filepath.Join(s.folders[1], "sexton.yaml")))(t)
+	}
+	c := pgtest.Must(config.Load(options))(t)
+	var defs []definitions.Definition
+	if yaml := s.text(t, "definitions.yml")[1]; yaml != "" {
+		defs = pgtest.Must(definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(yaml)}))(t)
+	}
+	for _, d := range defs {
+		s.db.TrackKeys(t, triggers.Parent{Schema: cmp.Or(d.Parent.Schema, "public"), Table: d.Parent.Table, KeyColumns: []string{"id"}})
+	}
+	for _, k := range riverjobs.Kinds(c) {
+		s.db.Exec(`INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults) VALUES ($1, $1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`,
+			k.Kind, k.Cron, k.MaxAttempts, k.Args, k.Defaults)
+	}
+	logger := pgtest.Logger(t)
+	s.deps = riverjobs.Deps{
+		Bindings: &riverjobs.Bindings{}, Config: c, Databases: []database.Database{s.db.Connected}, Definitions: defs, Logger: logger,
+		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: s.db.Connected, Holder: t.Name()}, Logger: logger},
+	}
+	return s
+}
+
+func read(t *testing.T, path string) string {
+	return string(pgtest.Must(os.ReadFile(path))(t))
+}
+
+// text returns the texts of the component's and of the scenario's file; one that is not there is empty.
+func (s *scenarioRun) text(t *testing.T, name string) []string {
+	return each.Of(s.folders[:], func(folder string) string {
+		if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
+			return ""
+		}
+		return read(t, filepath.Join(folder, name))
+	})
+}
+
+// play has the work done and expects the rows of then.sql, which a second run does not change, or the reason why nothing was done.
+func (s *scenarioRun) play(t *testing.T, deletion string) {
+	for _, sql := range s.text(t, "when.sql") {
+		args := []any{}
+		if strings.Contains(sql, "$1") {
+			args = append(args, deletion == "hard")
+		}
+		s.db.Exec(sql, args...)
+	}
+	report := s.worked(t)
+	if reason := s.text(t, "error.txt")[1]; reason != "" {
+		require.Equal(t, [][]string{{strings.TrimSpace(reason)}}, s.db.Rows(s.refusal))
+		return
+	}
+	var stats struct{ Errors []json.RawMessage }
+	require.NoError(t, json.Unmarshal(report.Stats, &stats))
+	require.Empty(t, stats.Errors)
+	if s.seen != nil && s.text(t, "sexton.yaml")[1] == "" {
+		s.seen(t, deletion, report.Stats)
+	}
+	query, expected := expectation(t, s.text(t, "then.sql")[1], deletion)
+	require.Equal(t, expected, s.lines(query), "rows of %s", query)
+	require.Empty(t, s.lines(s.text(t, "left.sql")[0]))
+	again := s.worked(t)
+	require.Empty(t, s.db.Rows("SELECT FROM sexton.runs WHERE id = $1 AND changed", again.RunID), "the second run")
+	require.Equal(t, expected, s.lines(query), "rows after the second run")
+}
+
+// worked runs a pass, and then the jobs that it has inserted.
+func (s *scenarioRun) worked(t *testing.T) jobrun.Report {
+	jobs := riverjobs.Jobs(s.deps.Config)
+	run := func(kind, args string) jobrun.Report {
+		job := jobs[slices.IndexFunc(jobs, func(job riverjobs.Job) bool { return job.Kind == kind })]
+		report := pgtest.Must(job.Run(t.Context(), s.deps, riverjobs.Pass{Database: "main", Args: json.RawMessage(args)}))(t)
+		require.Equal(t, jobrun.Done, report.Outcome, "%s: %s", kind, report.Reason)
+		return report
+	}
+	report := run(s.kind, "{}")
+	for _, job := range s.db.Rows("DELETE FROM sexton.river_job RETURNING kind, args") {
+		run(job[0], job[1])
+	}
+	return report
+}
+
+func (s *scenarioRun) lines(query string) []string {
+	return each.Of(s.db.Rows(query), func(row []string) string { return strings.Join(row, " | ") })
+}
+
+// expectation takes a then.sql apart: the query, and the rows that are expected after that sort of deletion.
+func expectation(t *testing.T, text, deletion string) (query string, rows []string) {
+	rows = []string{}
+	applies, found := false, false
+	for line := range strings.Lines(text) {
+		comment, is := strings.CutPrefix(strings.TrimSpace(line), "--")
+		comment = strings.TrimSpace(comment)
+		switch {
+		case !is:
+			query += line
+		case comment == "any:" || comment == "soft:" || comment == "hard:" || comment == "soft and hard:":
+			applies = strings.Contains(comment, deletion)
+			found = found || applies
+		case applies && comment != "" && comment != "(none)":
+			rows = append(rows, comment)
+		}
+	}
+	require.True(t, found, "then.sql says nothing of a %s delete", deletion)
+	return strings.TrimSpace(query), rows
+}

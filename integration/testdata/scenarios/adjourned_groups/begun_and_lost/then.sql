@@ -1,0 +1,5 @@
+SELECT id FROM groups ORDER BY id;
+
+-- any:
+--   10
+--   20

@@ -1,0 +1,5 @@
+-- Ada, her place in the queue, and an end that is not announced once.
+SELECT 'user' FROM users WHERE username = 'ada'
+UNION ALL SELECT 'in the queue' FROM users_ghost_user_migrations
+UNION ALL SELECT 'announced ' || count(*) || ' times' FROM sexton.events WHERE kind = 'user_destroyed'
+HAVING count(*) <> 1 OR min(payload ->> 'user_id') <> '1' OR min(payload ->> 'initiator_user_id') <> '2';

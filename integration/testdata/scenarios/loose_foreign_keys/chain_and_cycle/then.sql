@@ -1,0 +1,7 @@
+-- b 11 refers to a 11 by the column that is nullified alone.
+SELECT 'a', count(*), max(id), NULL FROM a
+UNION ALL SELECT 'b', count(*), max(id), string_agg(id::text, ' ') FILTER (WHERE other_a_id IS NULL) FROM b;
+
+-- any:
+--   a | 10 | 10 | NULL
+--   b | 11 | 11 | 11

@@ -1,0 +1,1 @@
+ALTER TABLE children DETACH PARTITION children_1;

@@ -1,0 +1,1 @@
+SELECT fully_qualified_table_name, primary_key_value FROM loose_foreign_keys_deleted_records;

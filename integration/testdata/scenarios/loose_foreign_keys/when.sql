@@ -1,0 +1,1 @@
+DELETE FROM parents WHERE id = 1;
