@@ -252,10 +252,10 @@ INSERT INTO children VALUES (1, 1, 'x,y');`, byPair, "parents")
 	older := b.begun(t)
 	b.Exec("DELETE FROM parents WHERE b <> 'x'")
 	require.EqualValues(t, 3, b.run(t).Processed)
-	require.Equal(t, []string{`{1,"x,y"}`, `{2,"\""}`, `{3,""}`}, b.swept())
+	require.Equal(t, []string{`{1,"x,y"}`, `{2,"\""}`, `{3,""}`}, b.unchecked())
 	b.Exec("INSERT INTO parents VALUES (3, '')")
 	older.exec(`INSERT INTO children VALUES (2, 1, 'x,y'), (3, 2, '"'), (4, 1, 'x'), (5, 3, ''), (6, 1, NULL), (7, NULL, 'x,y'); COMMIT`)
-	require.EqualValues(t, 2, b.openedGate(t).LateChildren)
+	require.EqualValues(t, 2, b.rechecked(t).LateChildren)
 	require.Equal(t, []string{"4", "5", "6", "7"}, b.ids("SELECT id FROM children ORDER BY id"), "what is new at an old place has its parent")
 }
 
@@ -274,7 +274,7 @@ func TestCompositeChildrenInAnotherDatabase(t *testing.T) {
 	require.Equal(t, [][]string{{"3"}, {"4"}}, ci.Rows("SELECT id FROM builds ORDER BY id"))
 	older.exec("INSERT INTO builds VALUES (6, 1, 'x,y'); COMMIT")
 	b.Exec("UPDATE sexton.swept SET not_before = NULL")
-	require.EqualValues(t, 1, b.openedGate(t).LateChildren)
+	require.EqualValues(t, 1, b.rechecked(t).LateChildren)
 	require.Equal(t, [][]string{{"3"}, {"4"}}, ci.Rows("SELECT id FROM builds ORDER BY id"))
 }
 

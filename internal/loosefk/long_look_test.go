@@ -22,7 +22,7 @@ func TestSecondLookAtALeafThatIsTooBigForAStatement(t *testing.T) {
 		older := b.begun(t)
 		b.Exec("DELETE FROM parents WHERE id <= 3")
 		require.EqualValues(t, 3, b.run(t).Processed)
-		require.Equal(t, []string{"1", "2", "3"}, b.swept())
+		require.Equal(t, []string{"1", "2", "3"}, b.unchecked())
 		if late {
 			older.exec("INSERT INTO children VALUES (1000, 2)")
 		}
@@ -35,7 +35,7 @@ func TestSecondLookAtALeafThatIsTooBigForAStatement(t *testing.T) {
 		stats := b.run(t)
 		require.Zero(t, stats.Confirmed+stats.LateChildren)
 		require.Empty(t, stats.Errors)
-		require.Equal(t, []string{"1", "2", "3"}, b.swept())
+		require.Equal(t, []string{"1", "2", "3"}, b.unchecked())
 		locked.exec("ROLLBACK")
 		require.True(t, b.engine.Cursors.AwaitLook())
 
@@ -50,7 +50,7 @@ func TestSecondLookAtALeafThatIsTooBigForAStatement(t *testing.T) {
 		} else {
 			require.EqualValues(t, 3, confirmed.Confirmed)
 		}
-		require.Empty(t, b.swept())
+		require.Empty(t, b.unchecked())
 		require.Zero(t, b.Pending(t))
 	})
 }
@@ -61,7 +61,7 @@ func TestALongLookHoldsNoOtherUp(t *testing.T) {
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.begun(t).exec("SET LOCAL application_name = 'sexton second look'")
 	b.Exec("DELETE FROM parents WHERE id = 1")
-	b.openedGate(t)
+	b.rechecked(t)
 }
 
 // What times out once has a look of its own from then on.
@@ -75,16 +75,16 @@ func TestSecondLookThatTimesOutGetsTheTimeItNeeds(t *testing.T) {
 	older := b.begun(t)
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.run(t)
-	require.Equal(t, []string{"1"}, b.swept())
+	require.Equal(t, []string{"1"}, b.unchecked())
 	older.exec("ROLLBACK")
 	b.engine.Session.Limits.StatementTimeout = 25 * time.Millisecond
-	for tries := 0; len(b.swept()) > 0 && tries < 20; tries++ {
+	for tries := 0; len(b.unchecked()) > 0 && tries < 20; tries++ {
 		b.Exec("UPDATE sexton.swept SET not_before = NULL")
 		pgtest.Must(b.engine.Run(context.WithoutCancel(t.Context())))(t)
 		b.engine.Cursors.AwaitLook()
 	}
 	require.True(t, b.engine.Cursors.AwaitLook())
-	require.Empty(t, b.swept())
+	require.Empty(t, b.unchecked())
 }
 
 // twoLeaves is two parents of ten rows, each with a leaf that no statement of a run can read.
@@ -108,7 +108,7 @@ func TestRowsOfTwoParentsThatAlternateShareTwoLooks(t *testing.T) {
 	t.Parallel()
 	b := long(t, `SELECT 'main', (ARRAY['public.parents', 'public.others'])[1 + n % 2], ARRAY[1000 + n] FROM generate_series(1, 10) AS n`)
 	looks := map[any]bool{}
-	for tries := 0; len(b.swept()) > 0 && tries < 40; tries++ {
+	for tries := 0; len(b.unchecked()) > 0 && tries < 40; tries++ {
 		b.Exec("UPDATE sexton.swept SET not_before = NULL")
 		b.run(t)
 		require.True(t, b.engine.Cursors.AwaitLook())
@@ -116,7 +116,7 @@ func TestRowsOfTwoParentsThatAlternateShareTwoLooks(t *testing.T) {
 			looks[look] = true
 		}
 	}
-	require.Empty(t, b.swept())
+	require.Empty(t, b.unchecked())
 	require.Len(t, looks, 2)
 }
 
@@ -128,7 +128,7 @@ func TestRowsThatComeMeanwhileKeepNoAnswerFromOthers(t *testing.T) {
 	require.True(t, b.engine.Cursors.AwaitLook())
 	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys) VALUES ('main', 'public.parents', ARRAY[1002]); UPDATE sexton.swept SET not_before = NULL")
 	require.EqualValues(t, 1, b.run(t).Confirmed)
-	require.Equal(t, []string{"1002"}, b.swept())
+	require.Equal(t, []string{"1002"}, b.unchecked())
 }
 
 func TestALongLookEndsWithItsProcess(t *testing.T) {
@@ -217,7 +217,7 @@ func TestWalkLeavesNothingBehind(t *testing.T) {
 		require.InDelta(t, test.stay, b.count(t, "children"), 1)
 		require.EqualValues(t, 1, stats.Processed)
 		require.Zero(t, stats.LateChildren)
-		require.Equal(t, []string{"1"}, b.swept())
+		require.Equal(t, []string{"1"}, b.unchecked())
 
 		b.walked(t)
 	})

@@ -150,10 +150,10 @@ func TestChildBehindAnExactStatementIsALateOne(t *testing.T) {
 	stats := b.drained(t)
 	require.EqualValues(t, 30, stats.DeleteCount)
 	require.EqualValues(t, 1, stats.Processed)
-	require.Len(t, b.swept(), 1, "the older transaction is waited for")
+	require.Len(t, b.unchecked(), 1, "the older transaction is waited for")
 
 	older.exec("COMMIT")
-	stats = b.openedGate(t)
+	stats = b.rechecked(t)
 	require.EqualValues(t, 1, stats.LateChildren)
 	require.EqualValues(t, 2, stats.DeleteCount)
 	require.Zero(t, b.count(t, "a")+b.count(t, "b"))
@@ -169,7 +169,7 @@ func TestCommittedChildBehindAnExactStatementGoesInTheSameRun(t *testing.T) {
 	})
 	require.EqualValues(t, 32, b.drained(t).DeleteCount)
 	require.Zero(t, b.count(t, "a")+b.count(t, "b"))
-	require.Empty(t, b.swept())
+	require.Empty(t, b.unchecked())
 }
 
 // What the exact statements have to be looked after for is found before the tombstone goes, such as a row that moves to a partition which is done.
@@ -191,7 +191,7 @@ func TestStatementsThatAreNotExactAreLookedAfter(t *testing.T) {
 	require.Zero(t, b.count(t, "children"))
 	require.EqualValues(t, 1, stats.Processed)
 	require.Zero(t, stats.LateChildren)
-	require.Len(t, b.swept(), 1)
+	require.Len(t, b.unchecked(), 1)
 }
 
 // The triggers that change nothing about what a statement leaves behind cost no look: those of inserts, those that

@@ -49,16 +49,16 @@ func (s session) exec(sql string) {
 	pgtest.Exec(s.t, s.conn, sql)
 }
 
-// swept returns the keys of parents that wait for their second look.
-func (b bundle) swept() []string {
+// unchecked returns the keys of parents that wait for their second look.
+func (b bundle) unchecked() []string {
 	return b.ids("SELECT unnest(coalesce(integer_keys::text[], text_keys)) AS key FROM sexton.swept ORDER BY key")
 }
 
-// openedGate runs the engine until nothing waits any more. Sessions that the test itself has used a moment ago
+// rechecked runs the engine once, after which nothing waits any more. Sessions that the test itself has used a moment ago
 // may still be about to end.
-func (b bundle) openedGate(t *testing.T) *loosefk.Stats {
+func (b bundle) rechecked(t *testing.T) *loosefk.Stats {
 	stats := b.run(t)
-	require.Empty(t, b.swept(), "parents that still wait for their second look")
+	require.Empty(t, b.unchecked(), "parents that still wait for their second look")
 	require.Zero(t, b.Pending(t))
 	return stats
 }
@@ -76,13 +76,13 @@ func TestLateChildOfAnOlderTransaction(t *testing.T) {
 		require.EqualValues(t, 2, stats.Processed)
 		require.Zero(t, stats.Confirmed)
 		require.Zero(t, b.Pending(t), "it is no backlog")
-		require.Equal(t, []string{"1", "2"}, b.swept())
+		require.Equal(t, []string{"1", "2"}, b.unchecked())
 		older.exec(insert)
 		require.False(t, b.run(t).Changed(), "the older transaction is open")
-		require.Equal(t, []string{"1", "2"}, b.swept())
+		require.Equal(t, []string{"1", "2"}, b.unchecked())
 		older.exec("COMMIT")
 
-		stats = b.openedGate(t)
+		stats = b.rechecked(t)
 		require.EqualValues(t, 1, stats.LateChildren)
 		require.EqualValues(t, 2, stats.Confirmed, "one that stayed without children, and the other after its second clean-up")
 		require.EqualValues(t, 1, stats.DeleteCount)
@@ -97,7 +97,7 @@ func TestLateChildrenAreLookedAtWhereTombstonesComeBack(t *testing.T) {
 	t.Parallel()
 	b, older := behind(t, "id = 1")
 	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
-	require.EqualValues(t, 1, b.openedGate(t).LateChildren)
+	require.EqualValues(t, 1, b.rechecked(t).LateChildren)
 	prepared := func(like string) (n int) {
 		const sql = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE $1"
 		require.NoError(t, b.engine.Session.Conn.QueryRow(t.Context(), sql, like).Scan(&n))
@@ -111,10 +111,10 @@ func TestLateChildrenAreLookedAtWhereTombstonesComeBack(t *testing.T) {
 func TestYoungerTransactionHoldsNothing(t *testing.T) {
 	t.Parallel()
 	b, older := behind(t, "id = 1")
-	require.Equal(t, []string{"1"}, b.swept())
+	require.Equal(t, []string{"1"}, b.unchecked())
 	b.begun(t).exec("INSERT INTO children VALUES (1000, 5)")
 	older.exec("ROLLBACK")
-	require.EqualValues(t, 1, b.openedGate(t).Confirmed)
+	require.EqualValues(t, 1, b.rechecked(t).Confirmed)
 }
 
 func TestLateChildOfATransactionThatIsPreparedMeanwhile(t *testing.T) {
@@ -132,14 +132,14 @@ func TestLateChildOfATransactionThatIsPreparedMeanwhile(t *testing.T) {
 	younger.exec("PREPARE TRANSACTION '" + gid + "_younger'")
 	defer b.session(t, b.URL).exec("ROLLBACK PREPARED '" + gid + "_younger'")
 	b.run(t)
-	require.Equal(t, []string{"1"}, b.swept(), "the prepared transaction is there")
+	require.Equal(t, []string{"1"}, b.unchecked(), "the prepared transaction is there")
 	older.exec("COMMIT PREPARED '" + gid + "'")
 	require.EqualValues(t, 1, b.run(t).LateChildren)
-	require.Equal(t, []string{"1"}, b.swept(), "the clean-up of the late child waits for a prepared transaction in its turn")
+	require.Equal(t, []string{"1"}, b.unchecked(), "the clean-up of the late child waits for a prepared transaction in its turn")
 	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id = 1"))
 	b.Exec("COMMIT PREPARED '" + gid + "_younger'")
 	b.begun(t).exec("PREPARE TRANSACTION '" + gid + "_younger'")
-	require.EqualValues(t, 1, b.openedGate(t).Confirmed, "prepared transactions that came later hold nothing")
+	require.EqualValues(t, 1, b.rechecked(t).Confirmed, "prepared transactions that came later hold nothing")
 }
 
 // A role that may not see other roles' transactions waits for a fixed time.
@@ -153,7 +153,7 @@ func TestBlindRoleWaitsForTheGraceTime(t *testing.T) {
 	require.True(t, stats.ConfirmBlind)
 	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
 	b.run(t)
-	require.Equal(t, []string{"1"}, b.swept(), "the other role has idle sessions, which look no different")
+	require.Equal(t, []string{"1"}, b.unchecked(), "the other role has idle sessions, which look no different")
 	b.engine.Confirming.Grace = time.Nanosecond
 	stats = b.run(t)
 	require.EqualValues(t, 1, stats.LateChildren)
@@ -162,7 +162,7 @@ func TestBlindRoleWaitsForTheGraceTime(t *testing.T) {
 	b.Exec("GRANT pg_read_all_stats TO " + role)
 	b.engine.Confirming.Grace = time.Hour
 	b.Exec("DELETE FROM parents WHERE id = 2")
-	stats = b.openedGate(t)
+	stats = b.rechecked(t)
 	require.False(t, stats.ConfirmBlind)
 	require.EqualValues(t, 1, stats.Confirmed)
 }
@@ -172,17 +172,17 @@ func TestConfirmedAfterTheCap(t *testing.T) {
 	b, older := behind(t, "id <= 2")
 	b.Exec("INSERT INTO children VALUES (1000, 1)")
 	b.run(t)
-	require.Equal(t, []string{"1", "2"}, b.swept(), "younger than an hour")
+	require.Equal(t, []string{"1", "2"}, b.unchecked(), "younger than an hour")
 	b.engine.Confirming.Within = time.Nanosecond
 	stats := b.run(t)
 	require.EqualValues(t, 3, stats.ConfirmedEarly, "two, and one once more after its second clean-up")
 	require.EqualValues(t, 1, stats.LateChildren, "it is looked at all the same")
 	require.True(t, stats.Changed())
-	require.Empty(t, b.swept())
+	require.Empty(t, b.unchecked())
 	older.exec("ROLLBACK")
 	b.Exec("DELETE FROM parents WHERE id = 3")
 	b.engine.Confirming.Within = 0
-	require.Zero(t, b.openedGate(t).ConfirmedEarly)
+	require.Zero(t, b.rechecked(t).ConfirmedEarly)
 }
 
 // The second look looks for the parent as well, by whichever transaction it came back.
@@ -195,7 +195,7 @@ func TestParentCreatedAnewOwnsItsChildren(t *testing.T) {
 		b, older := behind(t, "id <= 2")
 		older.exec(comes[0] + "INSERT INTO children VALUES (1000, 1), (1001, 2); COMMIT")
 		b.Exec(comes[1])
-		require.EqualValues(t, 1, b.openedGate(t).LateChildren)
+		require.EqualValues(t, 1, b.rechecked(t).LateChildren)
 		require.Equal(t, []string{"1000"}, b.ids("SELECT id FROM children WHERE parent_id <= 2"))
 	})
 }
@@ -232,10 +232,10 @@ parted: [{table: parents, column: parent_id, on_delete: async_delete, conditions
 			older := b.begun(t)
 			b.Exec("DELETE FROM parents")
 			b.run(t)
-			require.Contains(t, b.swept(), key.second)
+			require.Contains(t, b.unchecked(), key.second)
 			older.exec(insert)
 			older.exec("COMMIT")
-			require.EqualValues(t, 1, b.openedGate(t).LateChildren, table)
+			require.EqualValues(t, 1, b.rechecked(t).LateChildren, table)
 			b.Exec("INSERT INTO parents VALUES ('" + key.first + "'), ('" + key.second + "')")
 		}
 		require.Equal(t, [][]string{{"changed", "1 gone"}, {"parted", "1 A"}, {"plain", "1 -"}}, b.Rows(`
@@ -256,12 +256,12 @@ func TestConfirmingPassesOnWithTheLease(t *testing.T) {
 	granted := pgtest.Must(manager.Acquire(t.Context(), "loose_foreign_keys/cleanup_worker:main", time.Minute, b.Connected))(t)
 	_, err := former.Run(t.Context())
 	require.ErrorIs(t, err, lease.ErrLost)
-	require.Equal(t, []string{"1"}, b.swept())
+	require.Equal(t, []string{"1"}, b.unchecked())
 	require.Zero(t, b.Pending(t))
 
 	held := b.engine.Session
 	b.engine.Session = &batch.Session{Conn: b.session(t, b.URL).conn, Names: held.Names, Fence: granted, Limits: held.Limits}
-	require.EqualValues(t, 1, b.openedGate(t).LateChildren)
+	require.EqualValues(t, 1, b.rechecked(t).LateChildren)
 	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id = 1"))
 }
 
@@ -307,7 +307,7 @@ func TestParentThatBecomesUnreadableIsPutOffAndGivenUpLongAfterTheCap(t *testing
 	stats = b.run(t)
 	require.Len(t, stats.Errors, 1)
 	require.EqualValues(t, 1, stats.ConfirmedEarly)
-	require.Empty(t, b.swept())
+	require.Empty(t, b.unchecked())
 }
 
 // Hundreds of batches wait behind one transaction, and go in a few statements afterwards.
@@ -319,9 +319,9 @@ func TestManyBatchesAreConfirmed(t *testing.T) {
 	b.Exec("DELETE FROM parents WHERE id > 10")
 	b.Exec("TRUNCATE loose_foreign_keys_deleted_records")
 	b.run(t)
-	require.Len(t, b.swept(), 1495)
+	require.Len(t, b.unchecked(), 1495)
 	older.exec("INSERT INTO children SELECT id, id FROM generate_series(2001, 2010) AS id; COMMIT")
-	stats := b.openedGate(t)
+	stats := b.rechecked(t)
 	require.EqualValues(t, 5, stats.LateChildren)
 	require.EqualValues(t, 1495, stats.Confirmed)
 	require.Len(t, b.ids("SELECT id FROM children WHERE parent_id > 10"), 5)
@@ -341,7 +341,7 @@ func TestLooksAreSmallerBesideOthers(t *testing.T) {
 				SELECT 'main', 'public.parents', array_agg(id) FROM generate_series(100000, 101999) AS id GROUP BY id / 20;
 			CREATE TABLE looks (keys bigint);` +
 			dbtest.OnStatement("DELETE", "sexton.swept", "INSERT INTO public.looks SELECT sum(cardinality(integer_keys)) FROM gone;"))
-		require.EqualValues(t, 2000, b.openedGate(t).Confirmed)
+		require.EqualValues(t, 2000, b.rechecked(t).Confirmed)
 		require.Equal(t, [][]string{{test.most, "2000"}}, b.Rows("SELECT max(keys), sum(keys) FROM looks"))
 	})
 }
@@ -354,7 +354,7 @@ func TestConfirmingGoesOnUnderABacklog(t *testing.T) {
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
 	require.Zero(t, pgtest.Must(b.engine.Run(stopped))(t).LateChildren, "a run that is stopped confirms nothing")
-	require.Equal(t, []string{"1"}, b.swept())
+	require.Equal(t, []string{"1"}, b.unchecked())
 	b.Exec("DELETE FROM parents WHERE id BETWEEN 2 AND 9")
 	b.engine.Limits.Deletes = 5
 	stats := b.run(t)
@@ -377,14 +377,14 @@ func TestUnreadableKeyIsPutOffAlone(t *testing.T) {
 	require.Equal(t, "22P02", stats.Errors[0].SQLState)
 	require.EqualValues(t, 1, stats.LateChildren)
 	require.EqualValues(t, 2, stats.Confirmed)
-	require.Equal(t, []string{"none"}, b.swept())
+	require.Equal(t, []string{"none"}, b.unchecked())
 	require.Empty(t, b.run(t).Errors, "it is put off")
 	b.Exec("UPDATE sexton.swept SET not_before = NULL, swept_at = now() - interval '1 hour'")
 	b.run(t)
-	require.Equal(t, []string{"none"}, b.swept())
+	require.Equal(t, []string{"none"}, b.unchecked())
 	b.Exec("UPDATE sexton.swept SET not_before = NULL, swept_at = now() - interval '2 hours'")
 	require.EqualValues(t, 1, b.run(t).ConfirmedEarly)
-	require.Empty(t, b.swept())
+	require.Empty(t, b.unchecked())
 }
 
 // A locked child table costs one lock timeout per run, and the other parents are confirmed.
@@ -402,6 +402,6 @@ func TestLockedTablePutsOffItsParentAlone(t *testing.T) {
 	stats := b.run(t)
 	require.Equal(t, []fault.Counts{{Table: "parents", SQLState: "55P03", Message: stats.Errors[0].Message, Count: 1}}, stats.Errors)
 	require.EqualValues(t, 1, stats.Confirmed)
-	require.Equal(t, []string{"1", "2"}, b.swept())
+	require.Equal(t, []string{"1", "2"}, b.unchecked())
 	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT count(*) FROM sexton.swept WHERE not_before > now()"))
 }

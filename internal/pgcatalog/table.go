@@ -61,11 +61,14 @@ type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
+// Pinned are the settings of Settled.
+const Pinned = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL quote_all_identifiers = off"
+
 // Settled runs do in a transaction in which names are resolved and printed alike wherever it runs, whatever database and
 // role have set.
 func Settled(ctx context.Context, db Beginner, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL quote_all_identifiers = off"); err != nil {
+		if _, err := tx.Exec(ctx, Pinned); err != nil {
 			return fmt.Errorf("settle session: %w", err)
 		}
 		return do(tx)

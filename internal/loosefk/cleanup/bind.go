@@ -1,6 +1,7 @@
 package cleanup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,8 +135,8 @@ func (b *binding) checkPrivileges(ctx context.Context, p *pass) error {
 			p.log.ErrorContext(ctx, "a privilege is missing: tombstones of its parent wait", "error", lacking.String())
 		}
 		for _, reference := range loosefk.References(b.parents) {
-			if reference.Definition.Key == lacking.Key && reference.Broken == "" {
-				reference.Broken = lacking.Message + ": " + lacking.Fix
+			if reference.Definition.Key == lacking.Key {
+				reference.Broken = cmp.Or(reference.Broken, lacking.Message+": "+lacking.Fix)
 			}
 		}
 	}
@@ -197,9 +198,7 @@ func (b *binding) checkKeys(ctx context.Context, p *pass) error {
 			p.log.ErrorContext(ctx, "definitions and triggers differ: tombstones of the parent wait", "parent", b.parents[at].Recorded, "error", reason)
 		}
 		for _, reference := range b.parents[at].References {
-			if reference.Broken == "" {
-				reference.Broken = reason
-			}
+			reference.Broken = cmp.Or(reference.Broken, reason)
 		}
 	}
 	return nil

@@ -17,9 +17,9 @@ import (
 
 const (
 	// reachTimeout bounds the dialling of another database than the pass's own, and its first answer: what does not depend on
-	// it is not to wait.
+	// it must not wait.
 	reachTimeout = 2 * time.Second
-	// reachAgain is the pause after a database could not be reached before anybody tries again.
+	// reachAgain is the pause between two tries to reach a database.
 	reachAgain = 5 * time.Second
 	// fenceTimeout bounds the raising of a fence there, which may have to end an earlier holder's transaction.
 	fenceTimeout = 5 * time.Second

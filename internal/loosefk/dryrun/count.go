@@ -42,12 +42,10 @@ func inChunks[T comparable](keys []*T) (chunks []any) {
 	return chunks
 }
 
-// readOnly runs do in a transaction that can change nothing, with further settings.
-// The search path stays the session's, as operators of extension types are found through it.
+// readOnly is readOnly in the planner's database. The search path stays the session's where a statement compares keys: operators of extension types
+// are found through it.
 func (p *planner) readOnly(ctx context.Context, settings string, do func(pgx.Tx) error) error {
-	timeout := max(p.limits.StatementTimeout, time.Millisecond) // 0 would be none
-	bounds := loosefk.Bounds{StatementTimeout: timeout, LockTimeout: timeout}
-	return bounds.Run(ctx, p.db, "SET TRANSACTION READ ONLY; "+settings, do)
+	return readOnly(ctx, p.db, p.limits.StatementTimeout, settings, do)
 }
 
 // Planned with their values: a generic plan for a thousand keys could read a whole table by the index.

@@ -18,15 +18,10 @@ import (
 // survey holds the catalogue's facts about the children of definitions, and about all tables with foreign keys.
 type survey struct{ *drain.Catalog }
 
-// settled runs do in a transaction that changes nothing, with a pinned search_path.
-func settled(ctx context.Context, db pgcatalog.Beginner, timeout time.Duration, do func(pgx.Tx) error) error {
-	return pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
-		ms := max(timeout.Milliseconds(), 1)
-		if _, err := tx.Exec(ctx, fmt.Sprintf("SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %[1]d", ms)); err != nil {
-			return fmt.Errorf("open read-only transaction: %w", err)
-		}
-		return do(tx)
-	})
+// readOnly runs do in a transaction that can change nothing, with further settings.
+func readOnly(ctx context.Context, db pgcatalog.Beginner, timeout time.Duration, settings string, do func(pgx.Tx) error) error {
+	timeout = max(timeout, time.Millisecond) // 0 would be none
+	return loosefk.Bounds{StatementTimeout: timeout, LockTimeout: timeout}.Run(ctx, db, "SET TRANSACTION READ ONLY; "+settings, do)
 }
 
 // readSurvey reads the catalogue in a handful of statements, whatever the number of definitions.
@@ -42,7 +37,7 @@ func readSurvey(ctx context.Context, site Site, sites []Site, timeout time.Durat
 			oids = append(oids, reference.Child.OID)
 		}
 	}
-	err = settled(ctx, site.DB, timeout, func(tx pgx.Tx) (err error) {
+	err = readOnly(ctx, site.DB, timeout, pgcatalog.Pinned, func(tx pgx.Tx) (err error) {
 		s.Catalog, err = drain.Read(ctx, tx, oids)
 		return err
 	})
