@@ -82,14 +82,12 @@ func TestRowsThatComeInBelowAChain(t *testing.T) {
 func TestChainOfWhichARowIsLocked(t *testing.T) {
 	t.Parallel()
 	b := setup(t, links, chainOf(1000))
-	holder := connect(t, b.URL)
-	pgtest.Exec(t, holder, "BEGIN; SELECT FROM links WHERE id = 400 FOR UPDATE")
-	engine := b.engine(t, 1)
-	wait := dbtest.Meanwhile(func() (*groupdelete.Stats, error) { return engine.Run(t.Context()) })
+	holder := b.Begin(t, "SELECT FROM links WHERE id = 400 FOR UPDATE")
+	wait := runWhile(t, b.engine(t, 1))
 	pgtest.Await(t, b.Pool(), "all that is below the locked row to be gone", "SELECT count(*) = 400 FROM links")
 	b.AwaitLock(t)
-	pgtest.Exec(t, holder, "COMMIT")
-	pgtest.Must(wait())(t)
+	require.NoError(t, holder.Commit(t.Context()))
+	wait(groupdelete.Destroyed)
 	b.requireAsNative(t, links, chainOf(1000))
 }
 

@@ -52,15 +52,10 @@ func TestGroupIsDestroyed(t *testing.T) {
 func TestSubgroupThatGoesMeanwhileLeavesNoLease(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", "")
-	engine, deleted := b.engine(t, 1), false
-	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
-		if !deleted && stats.Step == "projects of group 4" {
-			deleted = true
-			b.Exec("DELETE FROM projects WHERE group_id = 4; DELETE FROM groups WHERE id = 4")
-		}
-	}
+	engine := b.engine(t, 1)
+	deleted := once(engine, at("projects of group 4"), func() { b.Exec("DELETE FROM projects WHERE group_id = 4; DELETE FROM groups WHERE id = 4") })
 	b.run(t, engine, groupdelete.Destroyed)
-	require.True(t, deleted)
+	require.True(t, deleted())
 	require.Empty(t, b.Rows("SELECT key FROM sexton.leases UNION ALL SELECT key FROM sexton.fences"))
 }
 
@@ -87,18 +82,11 @@ func TestGroupIsKept(t *testing.T) {
 func TestRestoreWinsTheRace(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
-	engine := b.engine(t, 1)
-	restoring := pgtest.Acquire(t, b.Pool())
-	pgtest.Exec(t, restoring, "BEGIN; SELECT sexton.cancel_group_deletion(1, 1)")
-	var running sync.WaitGroup
-	var stats *groupdelete.Stats
-	var runErr error
-	running.Go(func() { stats, runErr = engine.Run(t.Context()) })
+	restoring := b.Begin(t, "SELECT sexton.cancel_group_deletion(1, 1)")
+	wait := runWhile(t, b.engine(t, 1))
 	b.AwaitLock(t)
-	pgtest.Exec(t, restoring, "COMMIT")
-	running.Wait()
-	require.NoError(t, runErr)
-	require.Equal(t, groupdelete.Kept, stats.Outcome)
+	require.NoError(t, restoring.Commit(t.Context()))
+	wait(groupdelete.Kept)
 	require.Len(t, b.Rows("SELECT FROM notes"), 40)
 }
 
@@ -113,15 +101,10 @@ func TestCancelStopsADestructionThatHasRemovedNothing(t *testing.T) {
 		b := setup(t, issues, someIssues)
 		b.Exec("DELETE FROM notes; DELETE FROM issues; " + prepare)
 		before := content(b.Database)
-		engine, cancelled := b.engine(t, 1), false
-		engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
-			if !cancelled && stats.Step == step {
-				b.Exec("SELECT sexton.cancel_group_deletion(1, 1)")
-				cancelled = true
-			}
-		}
+		engine := b.engine(t, 1)
+		cancelled := once(engine, at(step), func() { b.Exec("SELECT sexton.cancel_group_deletion(1, 1)") })
 		stats := b.run(t, engine, groupdelete.Kept)
-		require.True(t, cancelled)
+		require.True(t, cancelled())
 		require.Equal(t, "the deletion was cancelled before the first row was removed", stats.Reason)
 		require.Empty(t, stats.Errors)
 		require.Equal(t, before, content(b.Database))
@@ -136,17 +119,13 @@ func TestCancelIsRefusedOnceARowHasChanged(t *testing.T) {
 	b := setup(t, "CREATE TABLE notices (id bigint PRIMARY KEY, group_id bigint REFERENCES groups ON DELETE SET NULL); CREATE INDEX ON notices (group_id);",
 		"INSERT INTO notices VALUES (1, 1); DELETE FROM projects; DELETE FROM groups WHERE id = 3; DELETE FROM groups WHERE id IN (2, 4);"+
 			"DELETE FROM members; DELETE FROM group_group_links")
-	engine, asked := b.engine(t, 1), false
-	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
-		if len(stats.Nullified) > 0 && !asked {
-			asked = true
-			require.Zero(t, stats.Done)
-			_, err := b.Pool().Exec(t.Context(), "SELECT sexton.cancel_group_deletion(1, 1)")
-			require.ErrorContains(t, err, "has begun")
-		}
-	}
+	engine := b.engine(t, 1)
+	asked := once(engine, func(stats *groupdelete.Stats) bool { return len(stats.Nullified) > 0 && stats.Done == 0 }, func() {
+		_, err := b.Pool().Exec(t.Context(), "SELECT sexton.cancel_group_deletion(1, 1)")
+		require.ErrorContains(t, err, "has begun")
+	})
 	b.run(t, engine, groupdelete.Destroyed)
-	require.True(t, asked)
+	require.True(t, asked())
 }
 
 // Whichever comes first, all of the group is left or nothing.
@@ -210,11 +189,7 @@ func TestSubgroupThatIsMovedAway(t *testing.T) {
 			t.Parallel()
 			b := setup(t, issues, someIssues)
 			engine := b.engine(t, 1)
-			engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
-				if stats.Step == step {
-					b.Exec("UPDATE groups SET parent_id = 9 WHERE id = 2")
-				}
-			}
+			once(engine, at(step), func() { b.Exec("UPDATE groups SET parent_id = 9 WHERE id = 2") })
 			b.run(t, engine, groupdelete.Destroyed)
 			require.Equal(t, [][]string{{"2"}, {"3"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
 			require.Len(t, b.Rows("SELECT FROM notes WHERE id BETWEEN $1 AND 4000", kept.above), kept.notes)
@@ -234,15 +209,9 @@ func TestMovedAwayInTheMiddle(t *testing.T) {
 		b.Exec("INSERT INTO notes SELECT n, 311 FROM generate_series(1000001, 1000100) AS n")
 		engine := b.engine(t, 1)
 		engine.Sizes = groupdelete.Sizes{Rows: 1, Target: time.Nanosecond}
-		moved := false
-		engine.Progress = func(_ context.Context, _ *groupdelete.Stats) {
-			if !moved && len(b.Rows("SELECT FROM notes WHERE issue_id = 311")) < 101 {
-				moved = true
-				b.Exec(move)
-			}
-		}
+		moved := once(engine, func(*groupdelete.Stats) bool { return len(b.Rows("SELECT FROM notes WHERE issue_id = 311")) < 101 }, func() { b.Exec(move) })
 		b.run(t, engine, groupdelete.Destroyed)
-		require.True(t, moved)
+		require.True(t, moved())
 		require.Greater(t, len(b.Rows("SELECT FROM notes WHERE issue_id = 311")), 80)
 		require.Equal(t, [][]string{{"31"}}, b.Rows("SELECT id FROM projects WHERE id = 31"))
 		require.Empty(t, b.Rows("SELECT FROM groups WHERE id = 1"))
@@ -289,22 +258,16 @@ func TestRowsThatAreCommittedMeanwhile(t *testing.T) {
 	}, func(t *testing.T, table string, c example) {
 		b := setup(t, issues, someIssues)
 		b.noteDeletions()
-		other := connect(t, b.URL)
-		pgtest.Exec(t, other, "BEGIN; "+c.insert)
+		other := b.Begin(t, c.insert)
 		engine := b.engine(t, 1)
 		engine.Sizes.Target = time.Second // The first wait is to last until the commit.
 		deleted := make(chan struct{})
-		var once sync.Once
-		engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
-			if stats.Projects == c.projects {
-				once.Do(func() { close(deleted) })
-			}
-		}
-		wait := dbtest.Meanwhile(func() (*groupdelete.Stats, error) { return engine.Run(t.Context()) })
+		once(engine, func(stats *groupdelete.Stats) bool { return stats.Projects == c.projects }, func() { close(deleted) })
+		wait := runWhile(t, engine)
 		<-deleted // Nothing is left but to wait for the other transaction.
 		b.AwaitLock(t)
-		pgtest.Exec(t, other, "COMMIT")
-		require.Equal(t, groupdelete.Destroyed, pgtest.Must(wait())(t).Outcome)
+		require.NoError(t, other.Commit(t.Context()))
+		wait(groupdelete.Destroyed)
 		require.Equal(t, [][]string{{"f"}}, b.Rows("SELECT DISTINCT cascade FROM deletions"))
 		require.Equal(t, [][]string{{fmt.Sprint(c.rows)}}, b.Rows("SELECT sum(n) FROM deletions WHERE at_table = $1", table))
 	})

@@ -3,7 +3,6 @@ package groupdelete_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -69,8 +68,22 @@ func TestParentAndChildAtOnce(t *testing.T) {
 	held := &lease.HeldError{}
 	require.ErrorAs(t, err, &held)
 
+	waits := waitsOf(parent)
+	wait := runWhile(t, parent)
+	require.Contains(t, <-waits, "sub-group: lease groups/2 is held by two")
+	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT id FROM groups WHERE id IN (2, 4)"), "the parent has done what it could")
+	b.run(t, child, groupdelete.Destroyed)
+	wait(groupdelete.Destroyed)
+	b.requireAsNative(t, issues, forest)
+	require.Len(t, b.events(), 5+58)
+	b.requireChildrenFirst(t)
+	b.run(t, b.engine(t, 2), groupdelete.Gone)
+}
+
+// waitsOf is the channel that takes what a run waits for first.
+func waitsOf(engine *groupdelete.Engine) chan string {
 	waits := make(chan string, 1)
-	parent.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
 		if stats.WaitingFor != "" {
 			select {
 			case waits <- stats.WaitingFor:
@@ -78,20 +91,7 @@ func TestParentAndChildAtOnce(t *testing.T) {
 			}
 		}
 	}
-	var both sync.WaitGroup
-	var stats *groupdelete.Stats
-	var parentErr error
-	both.Go(func() { stats, parentErr = parent.Run(t.Context()) })
-	require.Contains(t, <-waits, "sub-group: lease groups/2 is held by two")
-	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT id FROM groups WHERE id IN (2, 4)"), "the parent has done what it could")
-	b.run(t, child, groupdelete.Destroyed)
-	both.Wait()
-	require.NoError(t, parentErr)
-	require.Equal(t, groupdelete.Destroyed, stats.Outcome)
-	b.requireAsNative(t, issues, forest)
-	require.Len(t, b.events(), 5+58)
-	b.requireChildrenFirst(t)
-	b.run(t, b.engine(t, 2), groupdelete.Gone)
+	return waits
 }
 
 // poison makes every deletion of a row that meets the condition an error.
@@ -126,34 +126,17 @@ func TestLockedRowsAreWaitedFor(t *testing.T) {
 	}, func(t *testing.T, table string, lock string) {
 		b := setup(t, issues, forest)
 		engine := b.engine(t, 1)
-		blockers := make(chan struct{}, 1)
 		engine.Throttle.Blocker = func(ctx context.Context, _ string) string {
 			blocker, _ := engine.Session.Blocker(ctx, b.Pool())
 			return blocker
 		}
-		engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
-			if stats.WaitingFor != "" {
-				select {
-				case blockers <- struct{}{}:
-				default:
-				}
-			}
-		}
-		holder := pgtest.Connect(t, b.URL)
-		pgtest.Exec(t, holder, "BEGIN")
-		pgtest.Exec(t, holder, lock)
-		var running sync.WaitGroup
-		var stats *groupdelete.Stats
-		var runErr error
-		running.Go(func() { stats, runErr = engine.Run(t.Context()) })
+		waits, holder, wait := waitsOf(engine), b.Begin(t, lock), runWhile(t, engine)
 		pgtest.Await(t, b.Pool(), "all that nobody has locked to be gone", "SELECT count(*) < 3 FROM issues WHERE project_id < 90")
 		if table != "groups" { // Sub-groups are passed over for a short time only.
-			b.AwaitLock(t)
+			require.Contains(t, <-waits, fmt.Sprint("by pid ", holder.Conn().PgConn().PID()))
 		}
-		pgtest.Exec(t, holder, "COMMIT")
-		running.Wait()
-		require.NoError(t, runErr)
-		require.Equal(t, groupdelete.Destroyed, stats.Outcome, "%+v", stats)
+		require.NoError(t, holder.Commit(t.Context()))
+		wait(groupdelete.Destroyed)
 		b.requireAsNative(t, issues, forest)
 	})
 }
@@ -163,37 +146,26 @@ func TestLockForLong(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
 	engine := b.engine(t, 1)
-	engine.Session.Limits.LockTimeout = 1
-	holder := pgtest.Acquire(t, b.Pool())
-	pgtest.Exec(t, holder, "BEGIN")
-	pgtest.Exec(t, holder, "SELECT FROM notes WHERE id = 1111 FOR UPDATE")
-	engine.Session.Limits.LockTimeout = 20_000_000
+	holder := b.Begin(t, "SELECT FROM notes WHERE id = 1111 FOR UPDATE")
+	engine.Session.Limits.LockTimeout = 20 * time.Millisecond
 	engine.Runtime = 5 * time.Second
 	stats := b.run(t, engine, groupdelete.Unfinished)
 	require.Contains(t, stats.Reason, "SQLSTATE 55P03")
 	require.Empty(t, stats.Errors)
 	require.Equal(t, [][]string{{"0"}}, b.Rows("SELECT attempts FROM sexton.group_destructions"))
-	pgtest.Exec(t, holder, "ROLLBACK")
+	require.NoError(t, holder.Rollback(t.Context()))
 	require.Equal(t, [][]string{{"1111"}}, b.Rows("SELECT id FROM notes WHERE id < 9000"))
 }
 
-func TestLeaseLostEndsTheRun(t *testing.T) {
+// The lease of the group itself is in the matrix of failures.
+func TestLostLeaseOfASubgroupEndsTheRun(t *testing.T) {
 	t.Parallel()
-	for group, kept := range map[int]int{1: 40, 2: 32} {
-		t.Run(fmt.Sprint("group ", group), func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, issues, someIssues)
-			engine := b.engine(t, 1)
-			engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
-				if stats.Step == fmt.Sprintf("projects of group %d", group) {
-					b.Exec("UPDATE sexton.fences SET token = token + 1 WHERE key = $1", groupdelete.LeaseKey(int64(group)))
-				}
-			}
-			_, err := engine.Run(t.Context())
-			require.ErrorIs(t, err, lease.ErrLost)
-			require.Len(t, b.Rows("SELECT FROM notes"), kept)
-		})
-	}
+	b := setup(t, issues, someIssues)
+	engine := b.engine(t, 1)
+	once(engine, at("projects of group 2"), func() { b.Exec("UPDATE sexton.fences SET token = token + 1 WHERE key = $1", groupdelete.LeaseKey(2)) })
+	_, err := engine.Run(t.Context())
+	require.ErrorIs(t, err, lease.ErrLost)
+	require.Len(t, b.Rows("SELECT FROM notes"), 32)
 }
 
 // A run whose time is over, or that is asked to stop, goes on in the next one.

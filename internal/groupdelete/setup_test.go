@@ -1,12 +1,12 @@
 package groupdelete_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
@@ -88,16 +88,37 @@ func (b bundle) engineOf(t *testing.T, group int64, manager *lease.Manager, ghos
 	require.NoError(t, problems.Err())
 	return &groupdelete.Engine{
 		Session: &batch.Session{
-			Conn: connect(t, b.URL), Names: dbtest.Names(), Fence: granted,
+			Conn: pgtest.Connect(t, b.URL), Names: dbtest.Names(), Fence: granted,
 			Limits: batch.Limits{StatementTimeout: 10 * time.Second, LockTimeout: 10 * time.Second},
 		},
 		Plan: plan, GroupID: group, Leases: manager, Database: b.Connected,
 	}
 }
 
-// connect opens a connection that is closed at the end of the test, unless it is before.
-func connect(t *testing.T, url string) *pgx.Conn {
-	return pgtest.Connect(t, url)
+// once does something when a run shows statistics of this sort first. It reports whether it has.
+func once(engine *groupdelete.Engine, when func(*groupdelete.Stats) bool, do func()) (done func() bool) {
+	yes := false
+	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
+		if !yes && when(stats) {
+			yes = true
+			do()
+		}
+	}
+	return func() bool { return yes }
+}
+
+// at is the time at which a run is at a step.
+func at(step string) func(*groupdelete.Stats) bool {
+	return func(stats *groupdelete.Stats) bool { return stats.Step == step }
+}
+
+// runWhile runs an engine in the background. What it returns waits for the end, and expects an outcome.
+func runWhile(t *testing.T, engine *groupdelete.Engine) func(want groupdelete.Outcome) {
+	wait := dbtest.Meanwhile(func() (*groupdelete.Stats, error) { return engine.Run(t.Context()) })
+	return func(want groupdelete.Outcome) {
+		stats := pgtest.Must(wait())(t)
+		require.Equal(t, want, stats.Outcome, "%+v", stats)
+	}
 }
 
 // end gives back what an engine has.
