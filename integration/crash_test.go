@@ -76,7 +76,7 @@ func whileAsleep(t *testing.T, s twinSite) (*runningWorker, func()) {
 	w := s.started(t)
 	s.deleteParents(t, "id = 40")
 	s.drained(t)
-	s.wait(t, time.Minute, "the worker to sleep", asleep, awakeKey()...)
+	s.sleeps(t)
 	return w, func() {}
 }
 
@@ -117,7 +117,7 @@ func (s twinSite) recovers(t *testing.T) {
 	s.deleteParents(t, "id BETWEEN 4 AND 9")
 	second := s.started(t)
 	s.drained(t)
-	s.wait(t, time.Minute, "the second worker to sleep", asleep, awakeKey()...)
+	s.sleeps(t)
 	s.deleteParents(t, "id = 10")
 	s.rests(t, second)
 }
@@ -129,7 +129,7 @@ func testStoppedInBatch(t *testing.T, p program) {
 	first, pass, release := inFirstBatch(t, s)
 	first.signal(t, syscall.SIGSTOP)
 	pass()
-	s.takenOver(t, first, release, "lease lost") // It was terminated, and the fence refuses its next connection.
+	s.takenOver(t, first, release) // Its session was terminated, and the fence refuses its next connection.
 	require.Zero(t, s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("1")), "changes of the worker that stood still in its first batch")
 }
 
@@ -141,13 +141,13 @@ func testStoppedBetweenBatches(t *testing.T, p program) {
 	first.signal(t, syscall.SIGSTOP)
 	release()
 	s.wait(t, time.Minute, "the stopped worker's batch to end", "EXISTS (SELECT FROM changes)")
-	s.takenOver(t, first, func() {}, "lease lost")
+	s.takenOver(t, first, func() {})
 	require.NotZero(t, s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("1")), "changes before the worker stood still")
 }
 
 // takenOver expires the lease of a worker that stands still, lets another one finish, and the first one go on
-// where there is new work. Its pass must fail for the reason given; what it does then has another token.
-func (s twinSite) takenOver(t *testing.T, first *runningWorker, release func(), because string) {
+// where there is new work. Its pass must fail, as its lease is lost; what it does then has another token.
+func (s twinSite) takenOver(t *testing.T, first *runningWorker, release func()) {
 	s.exec(t, "UPDATE sexton.leases SET expires_at = clock_timestamp() WHERE key = $1", leaseKey)
 	require.Equal(t, "done", s.program.pass(t, s.dir, s.url).Outcome)
 	s.drained(t)
@@ -157,9 +157,9 @@ func (s twinSite) takenOver(t *testing.T, first *runningWorker, release func(), 
 	s.deleteParents(t, "id BETWEEN 6 AND 9")
 	first.signal(t, syscall.SIGCONT)
 	first.logged(t, `"msg":"run_failed"`)
-	first.logged(t, because)
+	first.logged(t, "lease lost")
 	s.drained(t)
-	s.wait(t, time.Minute, "the first worker to sleep", asleep, awakeKey()...)
+	s.sleeps(t)
 	require.Equal(t, before, s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("1")), "changes under a token whose lease has passed on")
 	require.Equal(t, s.rows(t, "native"), s.rows(t, "public"))
 	first.stop(t)
@@ -233,19 +233,6 @@ func (s twinSite) deleteParents(t *testing.T, condition string) {
 	}
 }
 
-// shut makes workers stop in their next statement on the table. The function pass lets those pass that come
-// later, release also those that stand there.
-func (s twinSite) shut(t *testing.T, table string) (pass, release func()) {
-	keeper := connect(t, s.url)
-	pgtest.Exec(t, keeper, "SELECT pg_advisory_lock($1)", gate)
-	s.exec(t, "INSERT INTO closed_gate VALUES ($1)", table)
-	pass = func() { s.exec(t, "DELETE FROM closed_gate") }
-	return pass, func() {
-		pass()
-		pgtest.Exec(t, keeper, "SELECT pg_advisory_unlock($1)", gate)
-	}
-}
-
 // bury kills a worker and stands for the time after which the others take it for dead.
 func (s workSite) bury(t *testing.T, w *runningWorker) {
 	w.signal(t, syscall.SIGKILL)
@@ -280,7 +267,7 @@ func (s twinSite) drained(t *testing.T) {
 // rests waits until a worker has nothing left to do, not even to bury others, and stops it.
 func (s twinSite) rests(t *testing.T, w *runningWorker) {
 	s.drained(t)
-	s.wait(t, time.Minute, "the worker to sleep", asleep, awakeKey()...)
+	s.sleeps(t)
 	s.wait(t, time.Minute, "dead workers to be buried", "(SELECT count(*) FROM sexton.clients) = 1")
 	w.stop(t)
 	s.settled(t)
@@ -314,11 +301,8 @@ func changedUnder(token string) string { return "session LIKE 'sexton%#" + token
 func testRunKilled(t *testing.T, p program) {
 	t.Helper()
 	s := newWorkSite(t, p)
-	open, _ := s.closeGate(t)
-	first := s.started(t, soonDead)
-	s.exec(t, "DELETE FROM parents WHERE id <= 5")
-	s.wait(t, time.Minute, "the worker to stop in its batch", stopped)
-	open()
+	first, pass, _ := s.inBatch(t, "id <= 5", soonDead)
+	pass()
 	second := s.started(t, soonDead)
 	first.signal(t, syscall.SIGKILL)
 	killed := time.Now()
@@ -335,7 +319,7 @@ func testRunKilled(t *testing.T, p program) {
 func testRunServerCrash(t *testing.T, p program) {
 	server := pgtest.Server(t)
 	s := p.site(t, server.URL("postgres"), gated())
-	s.closeGate(t)
+	s.shut(t, "children")
 	// The crash leaves the worker's lease behind, which it has to wait for: 13 s long instead of 40.
 	w := s.started(t, "SEXTON_DATABASES__MAIN__LIMITS__RUNTIME=3s")
 	s.exec(t, "DELETE FROM parents WHERE id <= 5")
@@ -345,7 +329,7 @@ func testRunServerCrash(t *testing.T, p program) {
 	s.exec(t, "DELETE FROM closed_gate")
 	s.wait(t, time.Minute, "the worker to come back and finish", noWork)
 
-	s.wait(t, time.Minute, "the worker to sleep", asleep, awakeKey()...)
+	s.sleeps(t)
 	require.NoError(t, server.Restart(t.Context(), devpg.Immediate))
 	s.wait(t, time.Minute, "the server", "true")
 	s.exec(t, "DELETE FROM parents")

@@ -20,7 +20,6 @@ import (
 	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
 	"sexton/internal/s3test"
-	"sexton/triggers"
 )
 
 // testDiffs moves diffs as they come in, with two workers and passes in the foreground at once and one worker killed in the
@@ -74,12 +73,11 @@ func (s diffSite) wakes(t *testing.T, sql string, args ...any) {
 // diff is as it was meanwhile.
 func (s diffSite) killedInUpload(t *testing.T, first *runningWorker) *runningWorker {
 	const key = "merge_request_diffs/mr-3/diff-1000"
-	pgtest.Exec(t, connect(t, s.url), "SELECT pg_advisory_lock($1)", gate)
-	s.exec(t, "INSERT INTO closed_gate VALUES (now())")
+	pass, _ := s.shut(t, "gated")
 	s.exec(t, addBigDiff)
 	s.wait(t, time.Minute, "the worker to stop in the upload", atGate)
 	pgtest.WaitFor(t, "the upload to begin", func(context.Context) (bool, error) { return s.store.begun(key), nil })
-	s.exec(t, "DELETE FROM closed_gate")
+	pass()
 	second := s.started(t)
 	// As if the time had passed after which the claim of a dead worker ends.
 	s.bury(t, first)
@@ -171,7 +169,7 @@ func diffsIn(t *testing.T, gateway *s3test.Gateway) diffStore {
 const diffGate = `
 CREATE SCHEMA original;
 CREATE TABLE original.files (diff_id bigint, path text, diff text, PRIMARY KEY (diff_id, path));
-CREATE TABLE closed_gate (closed_at timestamptz);
+CREATE TABLE closed_gate (at_text text);
 ALTER FUNCTION sexton.external_diff_body(text) RENAME TO external_diff_ungated;
 CREATE FUNCTION sexton.external_diff_body(diff text) RETURNS bytea LANGUAGE plpgsql SET lock_timeout = '1min' AS $$
 BEGIN
@@ -225,17 +223,13 @@ func newDiffSite(t *testing.T, p program, store diffStore) diffSite {
 			p.environ = append(p.environ, setting)
 		}
 	}
-	return diffSite{p.site(t, pgtest.New(t).URL, onMain(`
+	site := p.site(t, pgtest.New(t).URL, onMain(`
 loose_foreign_keys: {enabled: false}
 external_diffs: {enabled: true, schedule: "0 0 1 1 *", bucket: "`+store.url+`"}
 http: {listen: ""}
-`, exampleapp.Schema(), diffGate)), store}
-}
-
-// sleeps waits until the workers have nothing to do and have noticed.
-func (s diffSite) sleeps(t *testing.T) {
-	k1, k2 := triggers.AwakeKey("sexton", scheduleDiffs)
-	s.wait(t, time.Minute, "the worker to sleep", asleep, int64(uint32(k1)), int64(uint32(k2)))
+`, exampleapp.Schema(), diffGate))
+	site.kind = scheduleDiffs
+	return diffSite{site, store}
 }
 
 // rows are the diffs, their files and what Sexton knows of them, each with the transaction that wrote it last.

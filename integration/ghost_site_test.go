@@ -5,14 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
-	"sexton/triggers"
 )
 
 const (
@@ -92,11 +90,13 @@ func newGhostSite(t *testing.T, p program, url string) ghostSite {
 		before += "; CREATE TABLE expected." + table + " AS TABLE public." + table
 	}
 	// Small batches, so that there is a middle, and no target: a statement has 5 s, time to act while it stands at a gate.
-	return ghostSite{p.site(t, url, onMain(`
+	site := p.site(t, url, onMain(`
 loose_foreign_keys: {enabled: false}
 ghost_users: {enabled: true, schedule: "0 0 1 1 *", target: 0s, batches: {move: 4, delete: 5, nullify: 3}}
 http: {listen: ""}
-`, before, ghostGates))}
+`, before, ghostGates))
+	site.kind = ghostKind
+	return ghostSite{site}
 }
 
 // leave asks for the deletion of users, some of them with all that they wrote.
@@ -115,24 +115,6 @@ func (s ghostSite) write(t *testing.T, user int64, notes int) {
 		)
 		INSERT INTO expected.notes SELECT * FROM written`
 	s.exec(t, sql, user, notes)
-}
-
-// shut closes the gate of one point. The function pass lets those pass that come later, release also those that stand there.
-func (s ghostSite) shut(t *testing.T, point string) (pass, release func()) {
-	keeper := connect(t, s.url)
-	pgtest.Exec(t, keeper, "SELECT pg_advisory_lock($1)", gate)
-	s.exec(t, "INSERT INTO closed_gate VALUES ($1)", point)
-	pass = func() { s.exec(t, "DELETE FROM closed_gate") }
-	return pass, func() {
-		pass()
-		pgtest.Exec(t, keeper, "SELECT pg_advisory_unlock($1)", gate)
-	}
-}
-
-// sleeps waits until a worker has nothing to do and has noticed.
-func (s ghostSite) sleeps(t *testing.T) {
-	k1, k2 := triggers.AwakeKey("sexton", ghostKind)
-	s.wait(t, time.Minute, "the worker to sleep", asleep, int64(uint32(k1)), int64(uint32(k2)))
 }
 
 // expect computes in plain SQL what the deletion of these users has to leave of the copied tables, and returns for each user

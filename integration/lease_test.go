@@ -41,7 +41,7 @@ INSERT INTO parents SELECT generate_series(1, 10);
 INSERT INTO children SELECT number, number % 10 + 1 FROM generate_series(0, 99) AS number;
 
 CREATE TABLE deletions (child_id bigint PRIMARY KEY, session text NOT NULL);
-CREATE TABLE closed_gate (since timestamptz NOT NULL);
+CREATE TABLE closed_gate (at_table name NOT NULL);
 CREATE FUNCTION note_deletion() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = '1min' AS $$
 BEGIN
     INSERT INTO deletions VALUES (OLD.id, current_setting('application_name'));

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -36,6 +37,8 @@ type workSite struct {
 	url     string
 	dir     string
 	pool    *pgxpool.Pool
+	// kind is the kind of jobs that the site is about; empty: loose foreign keys.
+	kind string
 }
 
 // kit is what a site begins with: files of the program's folder, and what runs in the database before and after the program
@@ -139,21 +142,32 @@ const (
 		AND NOT EXISTS (SELECT FROM sexton.river_job WHERE finalized_at IS NULL)`
 )
 
-// awakeKey is the awake lock's key as pg_locks shows it.
-func awakeKey() []any {
-	k1, k2 := triggers.AwakeKey("sexton", kind)
-	return []any{int64(uint32(k1)), int64(uint32(k2))}
+// sleeps waits until the workers have nothing to do and have noticed.
+func (s workSite) sleeps(t *testing.T) {
+	k1, k2 := triggers.AwakeKey("sexton", cmp.Or(s.kind, kind))
+	s.wait(t, time.Minute, "the workers to sleep", asleep, int64(uint32(k1)), int64(uint32(k2)))
 }
 
-// closeGate makes workers stop in their next batch. The function returned opens the gate for those that come
-// later, and the next one also for those that stand there.
-func (s workSite) closeGate(t *testing.T) (open, release func()) {
-	keeper := pgtest.Connect(t, s.url)
+// shut closes the gate of one point, at which workers stop then. The function pass lets workers pass that come later, release also the
+// worker that stands there.
+func (s workSite) shut(t *testing.T, point string) (pass, release func()) {
+	keeper := connect(t, s.url)
 	pgtest.Exec(t, keeper, "SELECT pg_advisory_lock($1)", gate)
-	s.exec(t, "INSERT INTO closed_gate VALUES (now())")
-	return func() { s.exec(t, "DELETE FROM closed_gate") }, func() {
+	s.exec(t, "INSERT INTO closed_gate VALUES ($1)", point)
+	pass = func() { s.exec(t, "DELETE FROM closed_gate") }
+	return pass, func() {
+		pass()
 		pgtest.Exec(t, keeper, "SELECT pg_advisory_unlock($1)", gate)
 	}
+}
+
+// inBatch starts a worker that stops in the middle of its first batch.
+func (s workSite) inBatch(t *testing.T, parents string, environ ...string) (w *runningWorker, pass, release func()) {
+	pass, release = s.shut(t, "children")
+	w = s.started(t, environ...)
+	s.exec(t, "DELETE FROM parents WHERE "+parents)
+	s.wait(t, time.Minute, "the worker to stop in its batch", stopped)
+	return w, pass, release
 }
 
 // runningWorker is a `sexton run` process.

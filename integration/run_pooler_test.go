@@ -125,7 +125,7 @@ func testRunPoolerListenURL(t *testing.T, p program) {
 	w := pooled.started(t, "SEXTON_DATABASES__MAIN__LISTEN_URL="+s.url)
 	deadline := time.Now().Add(80 * time.Second)
 	for id := 1; id <= 10; id++ {
-		s.wait(t, time.Until(deadline), "the worker to sleep", asleep, awakeKey()...)
+		s.sleeps(t)
 		s.exec(t, "DELETE FROM parents WHERE id = $1", id)
 		s.wait(t, time.Until(deadline), "the children to be gone", noWork)
 	}

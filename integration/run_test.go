@@ -139,11 +139,11 @@ func testRunLateChild(t *testing.T, p program) {
 	exec("SELECT FROM parents WHERE id = 1")
 	s.exec(t, "DELETE FROM parents WHERE id = 1")
 	s.wait(t, time.Minute, "the clean-up", noWork)
-	s.wait(t, time.Minute, "the workers to sleep", asleep, awakeKey()...)
+	s.sleeps(t)
 	require.Equal(t, int64(1), s.count(t, "SELECT count(*) FROM sexton.swept"))
 	require.Contains(t, p.run(t, s.dir, s.url, 0, "status", "--json"), `"confirming": 1`)
 	exec("INSERT INTO children VALUES (1000, 1)")
-	s.wait(t, time.Minute, "the workers to sleep on", asleep, awakeKey()...)
+	s.sleeps(t)
 	exec("COMMIT")
 	s.wait(t, 2*time.Minute, "the late child to be gone", "NOT EXISTS (SELECT FROM children WHERE parent_id = 1)")
 	s.wait(t, 2*time.Minute, "nothing to be left to confirm", "NOT EXISTS (SELECT FROM sexton.swept)")
@@ -211,7 +211,7 @@ func testRunReloads(t *testing.T, p program) {
 	s.wait(t, stopLimit, "the new definitions to be worked with", noWork)
 
 	// What becomes of files that were right, while the worker stops for them, is for the next time.
-	open, release := s.closeGate(t)
+	_, release := s.shut(t, "children")
 	s.exec(t, "DELETE FROM parents WHERE id = 3")
 	s.wait(t, stopLimit, "a batch", stopped)
 	require.NoError(t, os.WriteFile(file, []byte("# right\n"+gatedDefinitions), 0o600))
@@ -221,7 +221,6 @@ func testRunReloads(t *testing.T, p program) {
 		return strings.Count(w.log.String(), `"msg":"worker stops: `) == 2, nil
 	})
 	require.NoError(t, os.WriteFile(file, []byte("children: [\n"), 0o600))
-	open()
 	release()
 	pgtest.WaitFor(t, "the third start", func(context.Context) (bool, error) {
 		return strings.Count(w.log.String(), `"msg":"worker started"`) == 3, nil
@@ -298,7 +297,7 @@ func testRunWakes(t *testing.T, p program) {
 	const rounds, limit = 10, 80 * time.Second
 	deadline := time.Now().Add(limit)
 	for id := 1; id <= rounds; id++ {
-		s.wait(t, time.Until(deadline), "the worker to sleep", asleep, awakeKey()...)
+		s.sleeps(t)
 		s.exec(t, "DELETE FROM parents WHERE id = $1", id)
 		s.wait(t, time.Until(deadline), "the children to be gone", noWork)
 	}
@@ -315,14 +314,18 @@ func (s workSite) cleanedUp(t *testing.T) {
 	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.runs WHERE ended_at IS NULL"), "runs without an end")
 }
 
-// testRunStops asks a worker to stop in the middle of a batch: the batch ends, and no other begins.
+// testRunStops asks workers to stop in the middle of a batch: one whose batch does not end by itself, one whose batch ends, after which
+// no other begins, and one that is asked twice.
 func testRunStops(t *testing.T, p program) {
 	s := newWorkSite(t, p)
-	open, release := s.closeGate(t)
-	first := s.started(t)
-	s.exec(t, "DELETE FROM parents WHERE id <= 5")
-	s.wait(t, time.Minute, "the worker to stop in its batch", stopped)
-	open()
+	stuck, _, release := s.inBatch(t, "id <= 5")
+	stuck.stop(t)
+	s.cleanedUp(t)
+	require.Zero(t, s.count(t, "SELECT count(*) FROM deletions"))
+	release()
+
+	first, pass, release := s.inBatch(t, "id <= 5")
+	pass()
 	first.signal(t, syscall.SIGTERM)
 	first.logged(t, `"msg":"worker stops`)
 	release()
@@ -335,29 +338,10 @@ func testRunStops(t *testing.T, p program) {
 	second.stop(t)
 	require.Equal(t, int64(50), s.count(t, "SELECT count(*) FROM deletions"))
 	s.cleanedUp(t)
-}
 
-// testRunStopsInTime asks a worker to stop whose batch does not end by itself.
-func testRunStopsInTime(t *testing.T, p program) {
-	s := newWorkSite(t, p)
-	s.closeGate(t)
-	w := s.started(t)
-	s.exec(t, "DELETE FROM parents WHERE id <= 5")
-	s.wait(t, time.Minute, "the worker to stop in its batch", stopped)
-	w.stop(t)
-	s.cleanedUp(t)
-	require.Zero(t, s.count(t, "SELECT count(*) FROM deletions"))
-}
-
-// testRunSecondSignal ends a worker that is stopping by a second signal.
-func testRunSecondSignal(t *testing.T, p program) {
-	s := newWorkSite(t, p)
-	s.closeGate(t)
-	w := s.started(t)
-	s.exec(t, "DELETE FROM parents WHERE id <= 5")
-	s.wait(t, time.Minute, "the worker to stop in its batch", stopped)
-	w.signal(t, syscall.SIGINT)
-	w.logged(t, `"msg":"worker stops`)
-	w.signal(t, syscall.SIGINT)
-	require.Equal(t, -1, w.exit(t, stopLimit), "a second signal ends the process itself")
+	twice, _, _ := s.inBatch(t, "id > 5")
+	twice.signal(t, syscall.SIGINT)
+	twice.logged(t, `"msg":"worker stops`)
+	twice.signal(t, syscall.SIGINT)
+	require.Equal(t, -1, twice.exit(t, stopLimit), "a second signal ends the process itself")
 }

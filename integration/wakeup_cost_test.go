@@ -138,7 +138,7 @@ func testWakeUpCost(t *testing.T, p program) {
 	worker := s
 	worker.url = counter.listen(t, s.url)
 	w := worker.started(t, cronOff)
-	s.wait(t, time.Minute, "the worker to sleep", asleep, awakeKey()...)
+	s.sleeps(t)
 	before, records := s.flushes(t), s.count(t, walRecords)
 	fewest := []trip{}
 	batches := 0
@@ -147,7 +147,7 @@ func testWakeUpCost(t *testing.T, p program) {
 		s.exec(t, "DELETE FROM parents WHERE id = $1", 101+n)
 		s.wait(t, time.Minute, "children to go", noWork)
 		trips := counter.take()
-		s.wait(t, time.Minute, "the worker to sleep", asleep, awakeKey()...)
+		s.sleeps(t)
 		batches += begun(append(slices.Clone(trips), counter.take()...))
 		trips = trips[:1+slices.IndexFunc(trips, cleans)]
 		if len(trips) > 0 && (len(fewest) == 0 || len(trips) < len(fewest)) {
