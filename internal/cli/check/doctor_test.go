@@ -26,6 +26,14 @@ func requireFindings(s *clitest.Site, code int, check string, want ...string) {
 	require.Equal(s.Tb, want, lines)
 }
 
+// findings runs the doctor, and returns what one check has found.
+func findings(s *clitest.Site, code int, check string) []string {
+	s.Tb.Helper()
+	report, _ := s.Examined(code)
+	_, lines := s.Diagnosis(report, check)
+	return lines
+}
+
 func TestDoctorFindsNothing(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
@@ -59,6 +67,11 @@ func TestDoctorIsForPeopleToo(t *testing.T) {
   fix: sexton run
 32 checks: 0 errors, 1 warning, 2 for information; 1 skipped
 `, r.Stdout)
+
+	s.Exec("INSERT INTO sexton.migrations_base SELECT (jsonb_populate_record(m, '{\"version\": 99}')).* FROM sexton.migrations_base AS m LIMIT 1")
+	lines := findings(s, 5, "schema")
+	require.Len(t, lines, 1)
+	require.Regexp(t, `^error \| component base \| .* is at version 99, .* \| run a newer sexton$`, lines[0])
 }
 
 // superuser is what doctor prints of the role of the tests.
@@ -86,16 +99,6 @@ func TestDoctorBeforeTheInstallation(t *testing.T) {
 	}
 }
 
-func TestDoctorWithANewerSchema(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec("INSERT INTO sexton.migrations_base SELECT (jsonb_populate_record(m, '{\"version\": 99}')).* FROM sexton.migrations_base AS m LIMIT 1")
-	report, _ := s.Examined(5)
-	_, lines := s.Diagnosis(report, "schema")
-	require.Len(t, lines, 1)
-	require.Regexp(t, `^error \| component base \| .* is at version 99, .* \| run a newer sexton$`, lines[0])
-}
-
 func TestDoctorWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
@@ -109,8 +112,7 @@ func TestDoctorWithoutDatabase(t *testing.T) {
 	require.Equal(t, doctor.Skipped, result)
 
 	s.Configure(s.With(func(u *url.URL) { u.RawQuery += "&pool_max_conns=none" }), "")
-	report, _ = s.Examined(2)
-	_, lines = s.Diagnosis(report, "connection")
+	lines = findings(s, 2, "connection")
 	require.Equal(t, []string{"error | databases.main.url | the connection string cannot be parsed | look at its parameters"}, lines)
 
 	s.Configure(s.URL, "loose_foreign_keys: {shedule: \"* * * * *\"}\n")
@@ -133,8 +135,7 @@ func TestDoctorGoesOnWithoutListenURL(t *testing.T) {
 
 	// The server may be another one as well.
 	s.Environ[len(s.Environ)-1] = "SEXTON_DATABASES__MAIN__LISTEN_URL=" + pgtest.New(t).URL
-	report, _ = s.Examined(5)
-	_, lines = s.Diagnosis(report, "listen")
+	lines = findings(s, 5, "listen")
 	require.Len(t, lines, 1)
 	require.Contains(t, lines[0], "error | listen_url | listen_url leads to another place")
 }
@@ -142,6 +143,12 @@ func TestDoctorGoesOnWithoutListenURL(t *testing.T) {
 func TestDoctorOfDefinitions(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
+	s.Exec("ALTER TABLE projects ADD parent_id bigint; CREATE INDEX ON projects (parent_id)")
+	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+"projects:\n  - {table: projects, column: parent_id, on_delete: async_delete}\n")
+	s.OK("triggers", "install")
+	requireFindings(s, 0, "tables", "info | projects[0] | DIR/loose_foreign_keys.yml:6:5: "+
+		`async_delete comes back to "public"."projects" in a cycle | nothing, where it is meant so`)
+
 	s.Exec("ALTER TABLE issues ALTER COLUMN project_id SET NOT NULL")
 	s.Write("loose_foreign_keys.yml", `issues:
   - table: projects
@@ -167,20 +174,9 @@ func TestDoctorOfDefinitions(t *testing.T) {
 	require.Equal(t, doctor.Skipped, result)
 
 	require.NoError(t, os.Remove(filepath.Join(s.Dir, "loose_foreign_keys.yml")))
-	report, _ = s.Examined(5)
-	_, lines = s.Diagnosis(report, "definitions")
+	lines = findings(s, 5, "definitions")
 	require.Len(t, lines, 1)
 	require.Contains(t, lines[0], "error | DIR/loose_foreign_keys.yml | the definitions file does not exist")
-}
-
-func TestDoctorOfACycle(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec("ALTER TABLE projects ADD parent_id bigint; CREATE INDEX ON projects (parent_id)")
-	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+"projects:\n  - {table: projects, column: parent_id, on_delete: async_delete}\n")
-	s.OK("triggers", "install")
-	requireFindings(s, 0, "tables", "info | projects[0] | DIR/loose_foreign_keys.yml:6:5: "+
-		`async_delete comes back to "public"."projects" in a cycle | nothing, where it is meant so`)
 }
 
 func TestDoctorOfTriggers(t *testing.T) {
@@ -199,8 +195,7 @@ func TestDoctorOfTriggers(t *testing.T) {
 
 	s.OK("triggers", "install")
 	s.Write("loose_foreign_keys.yml", "issues:\n  - {table: builds, column: author_id, on_delete: async_delete}\n")
-	report, _ := s.Examined(5)
-	_, lines := s.Diagnosis(report, "triggers")
+	lines := findings(s, 5, "triggers")
 	require.Contains(t, lines, "warning | sexton_track on public.projects | surplus: no definition names this table as parent"+
 		` | restore the definition, or run: DROP TRIGGER "sexton_track" ON public.projects`)
 }
@@ -209,15 +204,13 @@ func TestDoctorOfTombstonesWithoutDefinition(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.gone', 1), ('public.projects', 1)")
-	report, _ := s.Examined(5)
-	_, lines := s.Diagnosis(report, "tombstones")
+	lines := findings(s, 5, "tombstones")
 	require.Len(t, lines, 1)
 	require.Contains(t, lines[0], "warning | public.gone | tombstones of public.gone wait, and no definition names it")
 
 	// Tombstones of a table that was swapped or renamed are about a parent that is defined: the next run takes them.
 	s.Exec(`UPDATE loose_foreign_keys_deleted_records SET tracked_as = 'public.projects' WHERE fully_qualified_table_name = 'public.gone'`)
-	report, _ = s.Examined(0)
-	_, lines = s.Diagnosis(report, "tombstones")
+	lines = findings(s, 0, "tombstones")
 	require.Empty(t, lines)
 	require.NotContains(t, s.OK("status"), "a definition for tombstones")
 	s.Exec(`UPDATE loose_foreign_keys_deleted_records SET tracked_as = NULL, parent_oid = 'projects'::regclass WHERE fully_qualified_table_name = 'public.gone'`)
@@ -265,11 +258,25 @@ func TestDoctorNamesTheTombstonesThatStay(t *testing.T) {
 	}
 }
 
-func TestDoctorOfAPausedJob(t *testing.T) {
+func TestDoctorOfWorkThatStandsStill(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
+	s.Exec(`INSERT INTO sexton.river_job (id, args, kind, queue, state, max_attempts, scheduled_at)
+		VALUES (7, '{"database": "main"}', $1, $1, 'available', 1, '2026-01-02T03:04:05Z')`, clitest.Kind)
+	requireFindings(s, 5, "stalled_jobs", "warning | "+clitest.Kind+"/main | the job waits for a worker: none has fetched job 7, available since 2026-01-02T03:04:05Z"+
+		" | start a worker (sexton run), or look into the log of the one that runs")
 	s.Pause()
-	requireFindings(s, 0, "pauses", "info | "+clitest.Kind+" | the job is paused since 2026-01-02T03:04:05Z | sexton resume "+clitest.Kind)
+	report, _ := s.Examined(0)
+	result, _ := s.Diagnosis(report, "stalled_jobs")
+	require.Equal(t, doctor.OK, result, "it is meant to wait")
+	_, lines := s.Diagnosis(report, "pauses")
+	require.Equal(t, []string{"info | " + clitest.Kind + " | the job is paused since 2026-01-02T03:04:05Z | sexton resume " + clitest.Kind}, lines)
+
+	enter(s, "host:1:abc")
+	s.Exec("UPDATE sexton.clients SET started_at = now() - interval '10 minutes'")
+	s.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', '2026-01-02T03:04:05Z')", clitest.Kind)
+	requireFindings(s, 5, "schedules", "warning | "+clitest.Kind+"/main | 3 ticks of the schedule and more are missing although a worker runs; "+
+		"it ticked last at 2026-01-02T03:04:05Z | look into the log of worker host:1:abc for the schedule's error, or start it again")
 }
 
 func TestDoctorOfFailedTombstones(t *testing.T) {
@@ -284,34 +291,10 @@ func TestDoctorOfFailedTombstones(t *testing.T) {
 	requireFindings(s, 5, "failed_tombstones", line("8", "2"))
 	s.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, cleanup_attempts, last_error, consume_after)
 		SELECT 'public.projects', id, 1, 'x', now() + interval '2 hours' FROM generate_series(3, 15) AS id`)
-	report, _ := s.Examined(5)
-	_, lines := s.Diagnosis(report, "failed_tombstones")
+	lines := findings(s, 5, "failed_tombstones")
 	require.Len(t, lines, 11)
 	require.Equal(t, line("8", "2"), lines[0])
 	require.Equal(t, "warning | table loose_foreign_keys_deleted_records | 4 more tombstones failed | see `sexton tombstones list --failed`", lines[10])
-}
-
-func TestDoctorOfAJobThatNoWorkerFetches(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec(`INSERT INTO sexton.river_job (id, args, kind, queue, state, max_attempts, scheduled_at)
-		VALUES (7, '{"database": "main"}', $1, $1, 'available', 1, '2026-01-02T03:04:05Z')`, clitest.Kind)
-	requireFindings(s, 5, "stalled_jobs", "warning | "+clitest.Kind+"/main | the job waits for a worker: none has fetched job 7, available since 2026-01-02T03:04:05Z"+
-		" | start a worker (sexton run), or look into the log of the one that runs")
-	s.Pause()
-	report, _ := s.Examined(0)
-	result, _ := s.Diagnosis(report, "stalled_jobs")
-	require.Equal(t, doctor.OK, result, "it is meant to wait")
-}
-
-func TestDoctorOfAScheduleThatStopped(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	enter(s, "host:1:abc")
-	s.Exec("UPDATE sexton.clients SET started_at = now() - interval '10 minutes'")
-	s.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', '2026-01-02T03:04:05Z')", clitest.Kind)
-	requireFindings(s, 5, "schedules", "warning | "+clitest.Kind+"/main | 3 ticks of the schedule and more are missing although a worker runs; "+
-		"it ticked last at 2026-01-02T03:04:05Z | look into the log of worker host:1:abc for the schedule's error, or start it again")
 }
 
 // The fixes lead from a role without any right to one that the doctor finds well.
@@ -457,13 +440,11 @@ func TestDoctorCountsConnectionsPerServer(t *testing.T) {
 	role := s.CreateRole()
 	s.Environ = append(s.Environ, "SEXTON_DATABASES__MAIN__URL="+s.AsRole(role))
 	s.Exec("ALTER ROLE " + pgx.Identifier{role}.Sanitize() + " CONNECTION LIMIT 36")
-	report, _ := s.Examined(5)
-	_, lines := s.Diagnosis(report, "connections")
+	lines := findings(s.Site, 5, "connections")
 	require.Empty(t, lines, "35 for each, as two roles")
 	ci := (&clitest.Site{Database: s.Ci, Tb: t}).AsRole(role)
 	s.Environ = append(s.Environ, "SEXTON_DATABASES__CI__URL="+ci)
-	report, _ = s.Examined(5)
-	_, lines = s.Diagnosis(report, "connections")
+	lines = findings(s.Site, 5, "connections")
 	want := "warning | role " + role + " | of 36 connections others have 0, and a worker may open 70 to databases main, ci together | " +
 		"ALTER ROLE " + role + " CONNECTION LIMIT 70; or lower jobs.max_workers and loose_foreign_keys.connections"
 	require.Equal(t, []string{want, want}, lines)

@@ -47,9 +47,14 @@ loose_foreign_keys_cleanup +in \d+d\d+h +never +-
 cron is led by host:1:abc until 2099-01-02T03:04:05Z
 $`, s.OK("status"))
 	require.Equal(t, before, s.Snapshot())
+
+	s.Exec("UPDATE sexton.schedules SET ticked = false")
+	_, job, _ := s.StatusOf()
+	require.Nil(t, job["last_tick"], "the schedule is known only since the first start")
+	require.NotNil(t, job["next_tick"])
 }
 
-func TestStatusShowsBacklogAndLease(t *testing.T) {
+func TestStatusShowsBacklogLeaseAndWhatRuns(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec("DELETE FROM projects WHERE id <= 3")
@@ -69,98 +74,10 @@ func TestStatusShowsBacklogAndLease(t *testing.T) {
 	shown := s.OK("status")
 	require.Regexp(t, `loose_foreign_keys_deleted_records +main +3 +1h0m\d+s +0 +0\n`, shown)
 	require.Regexp(t, `LEASE +HOLDER +EXPIRES\n`+clitest.LeaseKey+` +host:1:abc +2099-01-02T03:04:05Z\n`, shown)
-}
 
-func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec("DELETE FROM projects WHERE id <= 3")
-	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour' WHERE primary_key_value > 1")
-	table, job, _ := s.StatusOf()
-	require.EqualValues(t, 2, table["deferred"])
-	require.Equal(t, "a worker: none is running (start one with sexton run)", job["waiting_for"], "one tombstone is due")
-
-	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
-	_, job, _ = s.StatusOf()
-	require.Contains(t, job["waiting_for"], "3 tombstones put off, the first until ")
-
-	s.Pause()
-	_, job, _ = s.StatusOf()
-	require.Equal(t, true, job["paused"])
-	require.Equal(t, "paused since 2026-01-02T03:04:05Z", job["waiting_for"], "the pause comes first")
-}
-
-func TestStatusStopsCountingAtTheCap(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec(`INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name)
-		SELECT id, 'public.projects' FROM generate_series(1, 10000) AS id`)
-	table, _, _ := s.StatusOf()
-	require.EqualValues(t, 10_000, table["pending"])
-	require.Equal(t, false, table["capped"])
-
-	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name) VALUES (0, 'public.projects')")
-	table, _, _ = s.StatusOf()
-	require.EqualValues(t, 10_000, table["pending"])
-	require.Equal(t, true, table["capped"])
-	require.Regexp(t, `loose_foreign_keys_deleted_records +main +10,000\+ +\d+s +0 +0\n`, s.OK("status"))
-}
-
-func TestStatusKeepsLongErrorsInOneLine(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, error, stats)
-		VALUES ($1, 'main', 'me', now(), 'failed', E'first\nsecond', '{}')`, clitest.Kind)
-	require.Regexp(t, ` failed\n\nFAILED +ERROR\n\S+ +first; second\n\ncron is led by no worker\n$`, s.OK("status"))
-	_, job, _ := s.StatusOf()
-	require.Equal(t, "first\nsecond", job["last_error"])
-
-	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, changed, stats) VALUES ($1, 'main', 'me', now(), 'done', true,
-		'{"errors": [{"table": "a", "sqlstate": "23503", "message": "no", "count": 2}, {"table": "b", "sqlstate": "23503", "message": "no", "count": 1}]}')`, clitest.Kind)
-	_, job, _ = s.StatusOf()
-	require.Equal(t, "a: SQLSTATE 23503: no (2 times) and 1 more", job["last_error"])
-
-	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, changed, stats) VALUES ($1, 'main', 'me', now(), 'done', true,
-		'{"errors": [{"table": "a", "sqlstate": "", "message": "not the server", "count": 1}]}')`, clitest.Kind)
-	_, job, _ = s.StatusOf()
-	require.Equal(t, "a: not the server (1 time)", job["last_error"])
-}
-
-func TestStatusSaysWhoPollsAndUntilWhenWorkIsPutOff(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec("INSERT INTO sexton.clients (client_id, host, pid, deaf) VALUES ('host:1:abc', 'host', 1, $1)", []string{clitest.Kind + "/main"})
-	require.Contains(t, s.OK("status"), "the next poll of host:1:abc: notifications do not reach it")
-	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after) VALUES ('public.projects', 1, '2100-01-02 03:04:05Z')")
-	require.Contains(t, s.OK("status"), "1 tombstone put off until 2100-01-02T03:04:05Z")
-	s.Exec("UPDATE loose_foreign_keys_deleted_records SET last_error = 'builds: database ci: no answer'")
-	require.Contains(t, s.OK("status"), "1 tombstone put off until 2100-01-02T03:04:05Z, after: builds: database ci: no answer")
-	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = 'infinity'")
-	require.Contains(t, s.OK("status"), "1 tombstone put off, after: builds: database ci: no answer", "put off until told otherwise")
-}
-
-func TestStatusNamesTombstonesWithoutDefinition(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.gone', 1)")
-	s.OK("job", "run", clitest.Kind)
-	require.Contains(t, s.OK("status"), "a definition for tombstones of public.gone")
-}
-
-// enter adds a live worker.
-func enter(s *clitest.Site, client string) {
-	s.Tb.Helper()
-	s.Exec("INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at) VALUES ($1, 'host', 1, now(), now())", client)
-}
-
-func TestStatusShowsWhatRuns(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec("DELETE FROM projects WHERE id <= 3")
-	s.HoldLease()
 	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at, stats)
 		VALUES ($1, 'main', 'host:1:abc', now() - interval '200 seconds', '{"processed": 1, "delete_count_by_table": {"issues": 400000}}')`, clitest.Kind)
-	_, job, _ := s.StatusOf()
+	_, job, _ = s.StatusOf()
 	require.Nil(t, job["running"], "its worker is dead")
 	require.Equal(t, "lease held by host:1:abc until 2099-01-02T03:04:05Z", job["waiting_for"])
 
@@ -181,6 +98,105 @@ func TestStatusShowsWhatRuns(t *testing.T) {
 	_, job, _ = s.StatusOf()
 	require.Nil(t, job["running"], "its worker has been silent for too long")
 	require.Contains(t, job["waiting_for"], "lease held by", "what a dead pass said last is over")
+}
+
+func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec("INSERT INTO sexton.clients (client_id, host, pid, deaf) VALUES ('host:1:abc', 'host', 1, $1)", []string{clitest.Kind + "/main"})
+	require.Contains(t, s.OK("status"), "the next poll of host:1:abc: notifications do not reach it")
+	s.Exec("DELETE FROM sexton.clients; DELETE FROM projects WHERE id <= 3")
+	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour' WHERE primary_key_value > 1")
+	table, job, _ := s.StatusOf()
+	require.EqualValues(t, 2, table["deferred"])
+	require.Equal(t, "a worker: none is running (start one with sexton run)", job["waiting_for"], "one tombstone is due")
+
+	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
+	_, job, _ = s.StatusOf()
+	require.Contains(t, job["waiting_for"], "3 tombstones put off, the first until ")
+	s.Exec("DELETE FROM loose_foreign_keys_deleted_records WHERE primary_key_value > 1")
+	for _, each := range []struct{ set, want, why string }{
+		{"consume_after = '2100-01-02 03:04:05Z'", "1 tombstone put off until 2100-01-02T03:04:05Z", ""},
+		{"last_error = 'builds: no answer'", "1 tombstone put off until 2100-01-02T03:04:05Z, after: builds: no answer", ""},
+		{"consume_after = 'infinity'", "1 tombstone put off, after: builds: no answer", "put off until told otherwise"},
+	} {
+		s.Exec("UPDATE loose_foreign_keys_deleted_records SET " + each.set)
+		require.Contains(t, s.OK("status"), each.want, each.why)
+	}
+
+	s.Pause()
+	_, job, _ = s.StatusOf()
+	require.Equal(t, true, job["paused"])
+	require.Equal(t, "paused since 2026-01-02T03:04:05Z", job["waiting_for"], "the pause comes first")
+}
+
+func TestStatusCountsABacklog(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec(`INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name)
+		SELECT id, 'public.projects' FROM generate_series(1, 10000) AS id`)
+	table, _, _ := s.StatusOf()
+	require.EqualValues(t, 10_000, table["pending"])
+	require.Equal(t, false, table["capped"])
+
+	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name) VALUES (0, 'public.projects')")
+	table, _, _ = s.StatusOf()
+	require.EqualValues(t, 10_000, table["pending"])
+	require.Equal(t, true, table["capped"])
+	require.Regexp(t, `loose_foreign_keys_deleted_records +main +10,000\+ +\d+s +0 +0\n`, s.OK("status"))
+
+	// By parent table it stops earlier.
+	s.Exec(`DELETE FROM loose_foreign_keys_deleted_records;
+		INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name, created_at)
+		SELECT id, 'public.projects', now() - interval '1 minute' FROM generate_series(1, 1001) AS id
+		UNION ALL SELECT 1, 'public.users', now() - interval '2 hours'`)
+	table, _, _ = s.StatusOf()
+	parents, ok := table["parents"].([]any)
+	require.True(t, ok)
+	require.Len(t, parents, 2)
+	require.Subset(t, parents[0], map[string]any{"parent": "public.users", "pending": 1.0}, "the oldest comes first")
+	require.InDelta(t, 7200, parents[0].(map[string]any)["oldest_age_seconds"], 60)
+	require.Subset(t, parents[1], map[string]any{"parent": "public.projects", "pending": 1000.0, "capped": true})
+	require.Regexp(t, `(?m)^PARENT +DATABASE +PENDING +OLDEST\npublic\.users +main +1 +2h0m.*\npublic\.projects +main +1,000\+ +1m`, s.OK("status"))
+
+	// What waits for its second look is no backlog.
+	s.Exec(`DELETE FROM loose_foreign_keys_deleted_records; INSERT INTO sexton.swept (database, parent, integer_keys, text_keys) VALUES
+		('main', 'public.projects', '{1,2}', NULL), ('main', 'public.tags', NULL, '{a}'), ('other', 'public.projects', '{4}', NULL)`)
+	table, job, _ := s.StatusOf()
+	require.EqualValues(t, 3, table["confirming"])
+	require.EqualValues(t, 0, table["pending"])
+	require.Nil(t, job["waiting_for"])
+	require.Regexp(t, `loose_foreign_keys_deleted_records +main +0 +- +0 +3\n`, s.OK("status"))
+	require.NotContains(t, s.OK("migrate", "down"), "pending")
+}
+
+func TestStatusKeepsLongErrorsInOneLine(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, error, stats)
+		VALUES ($1, 'main', 'me', now(), 'failed', E'first\nsecond', '{}')`, clitest.Kind)
+	require.Regexp(t, ` failed\n\nFAILED +ERROR\n\S+ +first; second\n\ncron is led by no worker\n$`, s.OK("status"))
+	_, job, _ := s.StatusOf()
+	require.Equal(t, "first\nsecond", job["last_error"])
+
+	for _, each := range []struct{ errors, want string }{
+		{
+			`{"table": "a", "sqlstate": "23503", "message": "no", "count": 2}, {"table": "b", "sqlstate": "23503", "message": "no", "count": 1}`,
+			"a: SQLSTATE 23503: no (2 times) and 1 more",
+		},
+		{`{"table": "a", "sqlstate": "", "message": "not the server", "count": 1}`, "a: not the server (1 time)"},
+	} {
+		s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, changed, stats)
+			VALUES ($1, 'main', 'me', now(), 'done', true, '{"errors": [` + each.errors + `]}')`, clitest.Kind)
+		_, job, _ = s.StatusOf()
+		require.Equal(t, each.want, job["last_error"])
+	}
+}
+
+// enter adds a live worker.
+func enter(s *clitest.Site, client string) {
+	s.Tb.Helper()
+	s.Exec("INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at) VALUES ($1, 'host', 1, now(), now())", client)
 }
 
 // On a terminal --watch shows it anew in the same place, with no line wider than the terminal.
@@ -240,32 +256,6 @@ func TestStatusSaysThatTheTickIsSpent(t *testing.T) {
 	require.Nil(t, job["waiting_for"], "a new tick has come")
 }
 
-func TestStatusCountsWhatIsConfirmed(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec(`INSERT INTO sexton.swept (database, parent, integer_keys, text_keys) VALUES
-		('main', 'public.projects', '{1,2}', NULL), ('main', 'public.tags', NULL, '{a}'), ('other', 'public.projects', '{4}', NULL)`)
-	table, job, _ := s.StatusOf()
-	require.EqualValues(t, 3, table["confirming"])
-	require.EqualValues(t, 0, table["pending"], "it is no backlog")
-	require.Nil(t, job["waiting_for"])
-	require.Regexp(t, `loose_foreign_keys_deleted_records +main +0 +- +0 +3\n`, s.OK("status"))
-	require.NotContains(t, s.OK("migrate", "down"), "pending")
-}
-
-// A schedule that is known only since the first start has had no tick.
-func TestStatusShowsNoTickBeforeTheFirst(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec("INSERT INTO sexton.schedules (kind, database, last_tick, ticked) VALUES ($1, 'main', '2026-01-02T03:04:05Z', false)", clitest.Kind)
-	_, job, _ := s.StatusOf()
-	require.Nil(t, job["last_tick"])
-	require.NotNil(t, job["next_tick"])
-	s.Exec("UPDATE sexton.schedules SET ticked = true")
-	_, job, _ = s.StatusOf()
-	require.Equal(t, "2026-01-02T03:04:05Z", job["last_tick"])
-}
-
 // The worker that leads River inserts the ticks of its own schedules. Others' have none, which status and doctor say.
 func TestSchedulesThatTheLeaderLacks(t *testing.T) {
 	t.Parallel()
@@ -286,25 +276,6 @@ func TestSchedulesThatTheLeaderLacks(t *testing.T) {
 	requireFindings(s, 5, "cron", "warning | adjourned_group_deletion | "+said+
 		" | give all workers the same enabled components and databases; until then commits alone wake the job")
 	require.Nil(t, lead("somebody")["unled"], "a leader of whom nothing is known")
-}
-
-func TestStatusShowsTheBacklogOfEachParentTable(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec(`INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name, created_at)
-		SELECT id, 'public.projects', now() - interval '1 minute' FROM generate_series(1, 1001) AS id
-		UNION ALL SELECT 1, 'public.users', now() - interval '2 hours'`)
-	table, _, _ := s.StatusOf()
-	parents, ok := table["parents"].([]any)
-	require.True(t, ok)
-	require.Len(t, parents, 2)
-	users, ok := parents[0].(map[string]any)
-	require.True(t, ok)
-	require.Equal(t, "public.users", users["parent"], "the oldest comes first")
-	require.EqualValues(t, 1, users["pending"])
-	require.InDelta(t, 7200, users["oldest_age_seconds"], 60)
-	require.Subset(t, parents[1], map[string]any{"parent": "public.projects", "pending": 1000.0, "capped": true})
-	require.Regexp(t, `(?m)^PARENT +DATABASE +PENDING +OLDEST\npublic\.users +main +1 +2h0m.*\npublic\.projects +main +1,000\+ +1m`, s.OK("status"))
 }
 
 func TestFailuresAreListedAndRetried(t *testing.T) {
