@@ -16,15 +16,17 @@ const (
 
 // Foresight foresees a deletion.
 type Foresight struct {
-	// Moved and Deleted count rows by table, Nullified rows that stay by table, or by table.column below deleted ones. Capped reports
-	// that there are more.
-	Moved, Deleted, Nullified map[string]int64
-	Rows                      int64
-	Capped                    bool
+	// Moved and Deleted count rows by table, Nullified rows that stay by table, or by table.column below deleted ones.
+	Moved     map[string]int64 `json:"moved,omitempty"`
+	Deleted   map[string]int64 `json:"deleted"`
+	Nullified map[string]int64 `json:"nullified"`
 	// Loose are the rows that go or change later, by loose foreign keys; at least as many where Capped is set.
-	Loose map[string]int64
+	Loose map[string]int64 `json:"loose,omitempty"`
+	// Rows is all of them except the loose ones, an estimate where Capped reports that counting stopped before the end.
+	Rows   int64 `json:"rows"`
+	Capped bool  `json:"capped"`
 	// Forbidden says what stands in the way; empty where nothing was found.
-	Forbidden []string
+	Forbidden []string `json:"forbidden"`
 }
 
 // NewForesight returns one that has counted nothing yet.

@@ -213,33 +213,17 @@ func (j PlannedJob) Text() string {
 type Foreseen struct {
 	GroupID int64 `json:"group_id,omitempty"`
 	UserID  int64 `json:"user_id,omitempty"`
-	// Moved, Deleted and Nullified count rows by table; nullified ones of groups, and those below a user's deleted rows, by table.column.
-	Moved     map[string]int64 `json:"moved,omitempty"`
-	Deleted   map[string]int64 `json:"deleted"`
-	Nullified map[string]int64 `json:"nullified"`
-	// Loose counts rows that go or change after it, by loose foreign keys, by table or table.column; Remote counts definitions
-	// whose children, in other databases, are not counted.
-	Loose  map[string]int64 `json:"loose,omitempty"`
-	Remote int              `json:"remote,omitempty"`
-	// Rows is all of them, an estimate where Capped reports that counting stopped before the end.
-	Rows   int64 `json:"rows"`
-	Capped bool  `json:"capped"`
+	// Nullified rows of groups, and those below a user's deleted rows, are by table.column, and so are loose ones that stay.
+	*drain.Foresight //nolint:embeddedstructfieldcheck // the order is that of the document
+	// Remote counts definitions of loose foreign keys whose children, in other databases, are not counted.
+	Remote int `json:"remote,omitempty"`
 	// Groups go along with a user, after the period in which they can be restored; MoreGroups counts the others.
 	Groups     []*Foreseen `json:"groups,omitempty"`
 	MoreGroups int         `json:"more_groups,omitempty"`
-	// Forbidden says what stands in the way; empty where nothing was found.
-	Forbidden []string `json:"forbidden"`
 	// AboutSeconds is the time that it takes at RowsPerSecond, which is that of the last runs where Measured is set.
 	AboutSeconds  float64 `json:"about_seconds"`
 	RowsPerSecond float64 `json:"rows_per_second"`
 	Measured      bool    `json:"measured"`
-}
-
-func foreseen(seen *drain.Foresight, remote int) *Foreseen {
-	return &Foreseen{
-		Moved: seen.Moved, Deleted: seen.Deleted, Nullified: seen.Nullified, Loose: seen.Loose, Remote: remote,
-		Rows: seen.Rows, Capped: seen.Capped, Forbidden: seen.Forbidden,
-	}
 }
 
 // UserDeletion is a request to delete a user. By is the user on whose behalf it is made, if one is named.
@@ -276,8 +260,7 @@ func ForeseeGroup(ctx context.Context, all *installation.Connections, id, by int
 	case seen == nil:
 		return nil, fmt.Errorf("there is no group %d", id)
 	}
-	p := foreseen(seen, remote)
-	p.GroupID = id
+	p := &Foreseen{GroupID: id, Foresight: seen, Remote: remote}
 	if by != 0 {
 		var may bool
 		const rule = `SELECT coalesce("sexton".may_remove_group($1, $2), false)`
@@ -344,8 +327,7 @@ func ForeseeUser(ctx context.Context, all *installation.Connections, request Use
 	if err != nil {
 		return nil, fmt.Errorf("plan the deletion of user %d: %w", request.ID, err)
 	}
-	p := foreseen(seen, remote)
-	p.UserID = request.ID
+	p := &Foreseen{UserID: request.ID, Foresight: seen, Remote: remote}
 	var groups []int64
 	undone := errors.New("rolled back")
 	err = pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error {

@@ -187,7 +187,7 @@ func TestStatusKeepsLongErrorsInOneLine(t *testing.T) {
 		{`{"table": "a", "sqlstate": "", "message": "not the server", "count": 1}`, "a: not the server (1 time)"},
 	} {
 		s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, changed, stats)
-			VALUES ($1, 'main', 'me', now(), 'done', true, '{"errors": [` + each.errors + `]}')`, clitest.Kind)
+			VALUES ($1, 'main', 'me', now(), 'done', true, '{"errors": [`+each.errors+`]}')`, clitest.Kind)
 		_, job, _ = s.StatusOf()
 		require.Equal(t, each.want, job["last_error"])
 	}
