@@ -79,7 +79,7 @@ func TestCancelUserDeletionRestoresTheState(t *testing.T) {
 	requireState(t, err, "SX010", "cancel the deletion: there is no user 404")
 }
 
-// Either the deletion has begun and is not cancelled, or nothing of the user is touched, whoever comes first.
+// Either the deletion has begun and is not cancelled, or nothing of the user is touched, whichever session comes first.
 func TestACancelMeetsABatch(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]time.Duration{"one by one": 0, "together": 10 * time.Second}, func(t *testing.T, _ string, target time.Duration) {
@@ -215,7 +215,7 @@ func TestGroupsOfADeletedUserAreHandedOver(t *testing.T) {
 	require.Equal(t, [][]string{{"b", "NULL"}}, db.Rows("SELECT path, marked_for_deletion_on FROM groups WHERE id = 2"))
 }
 
-// Somebody may own more groups than the server has memory for locks.
+// A user may own more groups than the server has memory for locks.
 func TestDeleteUserTakesFewLocks(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application+groups, `

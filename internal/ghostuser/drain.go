@@ -124,7 +124,7 @@ func keeps(s *step) error {
 		"rows keep their %s although no session has locked them: a trigger, a rule or a default of the table sees to that", s.column())}}
 }
 
-// change is what a statement has done to the rows of a user.
+// change counts the rows of a user that a statement has changed, and those among them that are as they were.
 type change struct{ Owner, Rows, Kept int64 }
 
 // changing is a statement that returns changes.

@@ -200,7 +200,7 @@ func TestConditionsMoveSomeRowsOnly(t *testing.T) {
 	})
 }
 
-// A user with rows for many turns does not hold up others, not even those that come in while it is worked off.
+// A user with rows for many turns does not hold up others, not even users that come in while it is worked off.
 func TestUsersTakeTurns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `

@@ -76,7 +76,7 @@ func TestErrorsPutOneUserOffAndNoOther(t *testing.T) {
 			require.Contains(t, item.Stack, "PL/pgSQL function picky()")
 		}
 	}
-	require.False(t, b.run(t).Changed(), "nobody is tried before the time")
+	require.False(t, b.run(t).Changed(), "no user is tried before its time")
 
 	b.Exec("DELETE FROM receipts; DROP TRIGGER picky ON posts; UPDATE users_ghost_user_migrations SET consume_after = now()")
 	b.requireDone(t, b.run(t), 2)
@@ -275,7 +275,7 @@ func TestWhoIsTakenOutOfTheQueueStays(t *testing.T) {
 	require.Equal(t, ghostuser.Cancelled, b.items[0].Outcome)
 }
 
-// Whoever thinks better of a hard delete saves what is there still, and the event tells what the queue said last.
+// An operator who changes a hard delete into a soft one saves what is there still, and the event tells what the queue said last.
 func TestTheKindOfDeletionChangesOnTheWay(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "INSERT INTO posts SELECT n, 1 FROM generate_series(1, 40) AS n;", lists())
@@ -332,7 +332,7 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 	})
 }
 
-// newEngineOver is a new engine for a lease that nobody gave back.
+// newEngineOver is a new engine for a lease that was not given back.
 func (b *bundle) newEngineOver(t *testing.T) *ghostuser.Engine {
 	b.Exec("UPDATE sexton.leases SET expires_at = now()")
 	return b.newEngine(t, lists())

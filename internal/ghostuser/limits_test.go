@@ -60,7 +60,7 @@ func TestAnUnfinishedUserGoesToTheBack(t *testing.T) {
 			require.Equal(t, how == "time", stats.OverLimit)
 			require.Equal(t, how == "stop", stats.Interrupted)
 			require.Equal(t, [][]string{{"2", "0"}, {"1", "50"}}, b.Rows("SELECT user_id, moved_rows FROM users_ghost_user_migrations ORDER BY consume_after, id"))
-			require.Equal(t, [][]string{{"1", "0", "f", ""}, {"2", "0", "f", ""}}, b.queued(), "due, and nobody is to blame")
+			require.Equal(t, [][]string{{"1", "0", "f", ""}, {"2", "0", "f", ""}}, b.queued(), "due, and without an attempt")
 
 			b.engine.Progress = nil
 			b.engine.Limits.Runtime = time.Minute
@@ -113,7 +113,7 @@ func TestBacklog(t *testing.T) {
 	b.run(t)
 	require.Equal(t, []string{"f", "30"}, due(), "what is put off is not due")
 
-	// An operator's way to put somebody off until told otherwise.
+	// An operator puts a user off for ever.
 	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = 'infinity'")
 	require.Equal(t, []string{"f", "0"}, due(), "for ever")
 	require.Zero(t, b.run(t).UsersProcessed)
@@ -168,7 +168,7 @@ func TestDeletionsFeedLooseForeignKeys(t *testing.T) {
 		"SELECT fully_qualified_table_name, count(*) FROM loose_foreign_keys_deleted_records GROUP BY 1 ORDER BY 1"))
 }
 
-// Whoever looks at a run that could not go on because of a lock wants to know whose it was. The user has not failed.
+// A run that could not go on because of a lock names the session that held it. The user has not failed.
 func TestTheReasonNamesWhoHeldTheLock(t *testing.T) {
 	t.Parallel()
 	type example struct{ statement, table string }
@@ -178,7 +178,7 @@ func TestTheReasonNamesWhoHeldTheLock(t *testing.T) {
 		"the user":            {"SELECT FROM users WHERE id = 1 FOR KEY SHARE", "users: "},
 	}, func(t *testing.T, _ string, lock example) {
 		b := setup(t, contributions, lists())
-		// Half a second more than it takes until somebody asks.
+		// Half a second more than it takes until the run asks for the blocker.
 		b.engine.Session.Limits.LockTimeout = 700 * time.Millisecond
 		b.namesBlockers()
 		b.queue(false, 1)
@@ -195,7 +195,7 @@ func TestTheReasonNamesWhoHeldTheLock(t *testing.T) {
 	})
 }
 
-// A user whose very row in the queue is locked stops nobody else.
+// A user whose row in the queue is locked stops no other user.
 func TestALockInTheQueueStopsNobodyElse(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())

@@ -43,7 +43,7 @@ func (b *bundle) onTwo(t *testing.T) {
 	}
 }
 
-// Two tables of a batch are worked off at once. What fails there because of the other connection goes again on the run's own, and is nobody's failure.
+// Two tables of a batch are worked off at once. What fails there because of the other connection goes again on the run's own, and counts as no failure.
 func TestABatchOnTwoConnections(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ does, shows string }{
@@ -112,7 +112,7 @@ func TestManyUsersAreWorkedOffTogether(t *testing.T) {
 	require.Equal(t, [][]string{{"1060", "30"}}, b.Rows("SELECT user_id, count(*) FROM visits GROUP BY 1"))
 }
 
-// Whoever is nobody's to delete loses nothing because others are deleted.
+// A user that may not be deleted loses nothing because others are deleted.
 func TestWhoMayNotGoIsInNoBatch(t *testing.T) {
 	t.Parallel()
 	b := setupPeople(t, "UPDATE users SET user_type = 11 WHERE id = 1001")
@@ -279,7 +279,7 @@ BEGIN
 END $$;
 CREATE TRIGGER timed AFTER UPDATE ON posts REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION timed();`
 
-// One user with 40,000 posts holds up nobody: not those who were queued behind it, nor those who come in later. And no
+// One user with 40,000 posts holds up no other: neither users that were queued behind it nor users that come in later. And no
 // statement has more rows than three times the target's time allows, whatever the machine.
 func TestABigUserHoldsUpNobody(t *testing.T) {
 	t.Parallel()

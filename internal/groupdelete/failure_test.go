@@ -57,7 +57,7 @@ func (b bundle) requireChildrenFirst(t *testing.T) {
 			(below.payload -> 'parent_id', CASE WHEN below.kind = 'project_destroyed' THEN below.payload -> 'group_id' END)`))
 }
 
-// Two workers: the one that finds the lease taken leaves the group alone, and a sub-group that somebody is at is waited for.
+// Two workers: the one that finds the lease taken leaves the group alone, and a sub-group that another worker is at is waited for.
 func TestParentAndChildAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, forest)
@@ -116,7 +116,7 @@ func TestPoisonedProjectStopsNothingElse(t *testing.T) {
 	require.Len(t, b.events(), 5+58)
 }
 
-// Rows that others have locked are passed over, then waited for, and whoever has them is named.
+// Rows that others have locked are passed over, then waited for, and the session that has them is named.
 func TestLockedRowsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
@@ -131,7 +131,7 @@ func TestLockedRowsAreWaitedFor(t *testing.T) {
 			return blocker
 		}
 		waits, holder, wait := waitsOf(engine), b.Begin(t, lock), runWhile(t, engine)
-		pgtest.Await(t, b.Pool(), "all that nobody has locked to be gone", "SELECT count(*) < 3 FROM issues WHERE project_id < 90")
+		pgtest.Await(t, b.Pool(), "all that is not locked to be gone", "SELECT count(*) < 3 FROM issues WHERE project_id < 90")
 		if table != "groups" { // Sub-groups are passed over for a short time only.
 			require.Contains(t, <-waits, fmt.Sprint("by pid ", holder.Conn().PgConn().PID()))
 		}

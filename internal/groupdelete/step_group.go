@@ -70,7 +70,7 @@ func (r *run) at(ctx context.Context, p int, groupID int64) error {
 	return r.send(ctx, r.Session.Limits, batch.Statement{SQL: statement(r.Session.Names, "step"), Args: []any{r.engine.GroupID, r.stats.Step}})
 }
 
-// handle is stumble for statements on Sexton's own tables and on single groups.
+// handle is the drain's Handle for statements on Sexton's own tables and on single groups.
 func (r *run) handle(err error) (drain.Result, error) { return r.Handle(err, "groups") }
 
 // clearPart takes down what hangs below a group by the keys of one part.
