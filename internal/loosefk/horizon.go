@@ -41,57 +41,21 @@ func (c Confirming) grace() float64  { return cmp.Or(c.Grace, 10*time.Minute).Se
 // compared, but lengths of time can: what is open there began at most so long before a moment here that was read first.
 // A prepared transaction there does not tell when it began, and holds the horizon back.
 
-// horizonSQL returns in one row the time before which no session has a transaction open (infinity where none is
-// open at all), and whether there are sessions whose transactions cannot be seen: those of other roles, and those
-// that do not report. Autovacuum inserts nothing, parallel workers have a leader, nor does a long look of the engine insert (longName). A
-// transaction that began in the future began before the clock was set back, and counts as older than everything. $1 is the grace time.
-func horizonSQL() string { return statement("horizon") }
-
-// HorizonSQL is horizonSQL with the grace time in another parameter.
+// HorizonSQL returns in one row the time before which no session has a transaction open (infinity if none is open at all), and
+// whether there are sessions whose transactions cannot be seen: those of other roles, and those that do not report. Autovacuum
+// inserts nothing, parallel workers have a leader, and a long look of the engine does not insert either (longName). A transaction
+// that began in the future began before the clock was set back, and counts as older than everything. grace is the number of the
+// parameter with the grace time.
+//
+// open.sql returns it and the time if database $2 has anything to recheck, and no row otherwise. It keeps the horizon for the page in the same
+// transaction, as seconds: as text a time may be read back in another zone. age.sql returns for how many seconds the oldest transaction of another
+// database has been open.
 func HorizonSQL(grace int) string {
-	return strings.ReplaceAll(horizonSQL(), "$1", fmt.Sprintf("$%d", grace))
+	return strings.ReplaceAll(statement("horizon"), "$1", fmt.Sprintf("$%d", grace))
 }
 
 // PreparedSQL lists the prepared transactions of the database.
-const PreparedSQL = `SELECT prepared.transaction FROM pg_catalog.pg_prepared_xacts AS prepared
-WHERE prepared.database OPERATOR(pg_catalog.=) pg_catalog.current_database()`
-
-// openSQL is horizonSQL and the time where database $2 has anything to recheck, and no row in another database. It keeps the horizon for the page in the
-// same transaction, as seconds: as text a time may be read back in another zone.
-func openSQL() string {
-	return "SELECT present.horizon, present.blind, pg_catalog.clock_timestamp(), " +
-		"pg_catalog.set_config('sexton.horizon', extract(epoch FROM present.horizon)::pg_catalog.text, true)\n" +
-		"FROM (" + horizonSQL() + ") AS present\n" +
-		`WHERE EXISTS (SELECT FROM "sexton".swept AS swept WHERE swept.database OPERATOR(pg_catalog.=) $2)`
-}
-
-// ageSQL returns in another database for how many seconds its oldest transaction has been open, and whether there are any
-// that cannot be seen.
-func ageSQL() string {
-	return `SELECT CASE WHEN present.horizon OPERATOR(pg_catalog.=) 'infinity' THEN 0 WHEN present.horizon OPERATOR(pg_catalog.=) '-infinity' THEN 1e9
-    ELSE greatest(extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) present.horizon), 0) END::pg_catalog.float8, present.blind
-FROM (` + horizonSQL() + ") AS present"
-}
-
-// noteSQL notes the prepared transactions for rows behind the first horizon. Transactions that have ended since it was
-// found there need not be waited for.
-const noteSQL = `
-UPDATE "sexton".swept AS swept
-SET prepared = ARRAY(` + PreparedSQL + `)
-WHERE swept.database OPERATOR(pg_catalog.=) $1 AND swept.id OPERATOR(pg_catalog.=) ANY ($2::bigint[]) AND swept.prepared IS NULL`
-
-// forgetSQL removes confirmed rows.
-const forgetSQL = `
-DELETE FROM "sexton".swept AS swept
-WHERE swept.database OPERATOR(pg_catalog.=) $1 AND swept.id OPERATOR(pg_catalog.=) ANY ($2::bigint[])`
-
-// holdSQL keeps rows $2, and all rows of parent $4 that are due, from being looked at for $3 seconds.
-const holdSQL = `
-UPDATE "sexton".swept AS swept
-SET not_before = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3::pg_catalog.float8)
-WHERE swept.database OPERATOR(pg_catalog.=) $1
-  AND (swept.id OPERATOR(pg_catalog.=) ANY ($2::bigint[])
-      OR swept.parent OPERATOR(pg_catalog.=) $4 AND (swept.not_before IS NULL OR swept.not_before OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()))`
+func PreparedSQL() string { return statement("prepared") }
 
 const (
 	// heldRetry is the pause before the next look at rows that transactions in other databases hold up, awayRetry that where
@@ -124,7 +88,7 @@ type closing struct {
 // horizon is the statement that looks at the transactions of this database.
 func (r *run) horizon(c *closing) batch.Statement {
 	return batch.Statement{
-		SQL: r.engine.Session.Names.Render(openSQL()), Args: []any{r.engine.Confirming.grace(), r.engine.Database},
+		SQL: r.engine.statement("open"), Args: []any{r.engine.Confirming.grace(), r.engine.Database},
 		Scan: func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&c.horizons.horizon, &c.horizons.blind, &c.now, new(string)}, func() error { c.waits = true; return nil })
 			return err
@@ -198,8 +162,8 @@ func (r *run) far() (parents, databases []string) {
 func (r *run) oldest(ctx context.Context, database string) (age time.Duration, prepared, blind bool, err error) {
 	var seconds float64
 	_, err = r.in(ctx, database, r.engine.Session.Limits,
-		batch.Statement{SQL: ageSQL(), Args: []any{r.engine.Confirming.grace()}, Scan: batch.One(&seconds, &blind)},
+		batch.Statement{SQL: statement("age"), Args: []any{r.engine.Confirming.grace()}, Scan: batch.One(&seconds, &blind)},
 		// In a later statement, as within one database.
-		batch.Statement{SQL: "SELECT EXISTS (" + PreparedSQL + ")", Scan: batch.One(&prepared)})
+		batch.Statement{SQL: "SELECT EXISTS (" + PreparedSQL() + ")", Scan: batch.One(&prepared)})
 	return time.Duration(seconds * float64(time.Second)), prepared, blind, err
 }

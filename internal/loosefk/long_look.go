@@ -170,15 +170,8 @@ func (r *run) longLook(ctx context.Context, parent *Parent, rows []recheck, keys
 			m.begin(parent.Recorded, &longLook{ids: ids, of: of}, questions, r.engine.Session.Limits)
 		}
 	}
-	return nil, r.change(ctx, holdSQL, ids, wait.Seconds(), &parent.Recorded)
+	return nil, r.change(ctx, "hold", ids, wait.Seconds(), &parent.Recorded)
 }
-
-// lookingSQL reports whether a look is under way in the database, of a process that has just ended, say.
-const lookingSQL = `SELECT EXISTS (
-    SELECT FROM pg_catalog.pg_stat_activity AS activity
-    WHERE activity.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
-      AND activity.usename OPERATOR(pg_catalog.=) current_user AND activity.application_name OPERATOR(pg_catalog.=) $1
-)`
 
 // questions are what a look asks each database. busy reports that another process's look is under way in one of them.
 func (r *run) questions(ctx context.Context, parent *Parent, long []*Reference, keys any) (questions []question, busy bool, err error) {
@@ -187,7 +180,7 @@ func (r *run) questions(ctx context.Context, parent *Parent, long []*Reference, 
 		if at < 0 {
 			continue
 		}
-		looking := batch.Statement{SQL: lookingSQL, Args: []any{longName}, Scan: batch.One(&busy)}
+		looking := batch.Statement{SQL: statement("looking"), Args: []any{longName}, Scan: batch.One(&busy)}
 		if _, err := r.in(ctx, database, r.engine.Session.Limits, looking); err != nil || busy {
 			return nil, busy, err
 		}

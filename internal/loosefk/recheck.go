@@ -113,13 +113,13 @@ func (r *run) recheck(ctx context.Context) error {
 		}
 		found := len(ready)+len(unnoted)+len(held)+len(c.long)-waiting > 0
 		if len(unnoted) > 0 {
-			if err := r.change(ctx, noteSQL, unnoted); err != nil {
+			if err := r.change(ctx, "record_prepared", unnoted); err != nil {
 				return err
 			}
 		}
 		if len(held) > 0 {
 			// A look in this database alone cannot tell that these have to wait.
-			if err := r.change(ctx, holdSQL, held, horizons.retry.Seconds(), nil); err != nil {
+			if err := r.change(ctx, "hold", held, horizons.retry.Seconds(), nil); err != nil {
 				return err
 			}
 		}
@@ -217,10 +217,11 @@ func (r *run) pageStatement(after int64, g horizons, page *[]recheck) batch.Stat
 	}
 }
 
-// change runs a statement about rows of this database.
-func (r *run) change(ctx context.Context, sql string, ids []int64, more ...any) error {
-	session := r.engine.Session
-	_, err := session.Run(ctx, batch.Statement{SQL: session.Names.Render(sql), Args: append([]any{r.engine.Database, ids}, more...)})
+// change runs a statement on rows of this database in the recheck queue: forget removes them, and record_prepared records the prepared transactions for
+// rows behind the first horizon, of which those that have ended since need not be waited for. hold keeps them, and all due rows of a parent, from
+// being looked at for some seconds.
+func (r *run) change(ctx context.Context, name string, ids []int64, more ...any) error {
+	_, err := r.engine.Session.Run(ctx, batch.Statement{SQL: r.engine.statement(name), Args: append([]any{r.engine.Database, ids}, more...)})
 	return err
 }
 
@@ -233,7 +234,7 @@ func (c *rechecker) look(ctx context.Context, rows []recheck) error {
 	parent := c.parent(rows[0])
 	if parent == nil {
 		// No definition names it any more, or its key is another one now.
-		return c.change(ctx, forgetSQL, idsOf(rows))
+		return c.change(ctx, "forget", idsOf(rows))
 	}
 	began := time.Now()
 	late, waits, err := c.recheckRows(ctx, parent, rows)
@@ -307,7 +308,7 @@ func (c *rechecker) putOff(ctx context.Context, rows []recheck, f fault.Fault) e
 		}
 	}
 	if len(given) > 0 {
-		if err := c.change(ctx, forgetSQL, idsOf(given)); err != nil {
+		if err := c.change(ctx, "forget", idsOf(given)); err != nil {
 			return err
 		}
 	}
@@ -320,7 +321,7 @@ func (c *rechecker) putOff(ctx context.Context, rows []recheck, f fault.Fault) e
 	if look := c.cursors.longLook(rows[0].parent); f.Verdict == fault.Timeout && look != nil && look.over() && look.err != nil {
 		pause = look.pause()
 	}
-	return c.change(ctx, holdSQL, idsOf(later), pause.Seconds(), all)
+	return c.change(ctx, "hold", idsOf(later), pause.Seconds(), all)
 }
 
 // recheckRows is the second look at the children of rows. It removes the rows, and brings back as tombstones the keys that
@@ -355,7 +356,7 @@ func (r *run) recheckRows(ctx context.Context, parent *Parent, rows []recheck) (
 		}
 	}
 	if !slices.Contains(live, true) && (look == nil || !look.found) {
-		return 0, false, r.change(ctx, forgetSQL, idsOf(rows))
+		return 0, false, r.change(ctx, "forget", idsOf(rows))
 	}
 	remoteKeys, err := r.withChildren(ctx, r.engine.Session.Limits, parent, keys, parent.remote(live))
 	if err != nil {

@@ -117,10 +117,10 @@ func TestTransactionsFromTheFutureKeepTheGateShut(t *testing.T) {
 	seen := func(sql string) [][]string {
 		return db.Rows(strings.ReplaceAll(sql, "pg_catalog.pg_stat_activity", "activity"), 1.0)
 	}
-	require.Equal(t, [][]string{{"-infinity", "f"}}, seen(horizonSQL()))
-	require.Equal(t, [][]string{{"1000000000", "f"}}, seen(ageSQL()), "elsewhere it counts as older than everything")
+	require.Equal(t, [][]string{{"-infinity", "f"}}, seen(statement("horizon")))
+	require.Equal(t, [][]string{{"1000000000", "f"}}, seen(statement("age")), "elsewhere it counts as older than everything")
 	db.Exec("UPDATE activity SET xact_start = NULL")
-	require.Equal(t, [][]string{{"infinity", "f"}}, seen(horizonSQL()))
+	require.Equal(t, [][]string{{"infinity", "f"}}, seen(statement("horizon")))
 }
 
 // A chunk whose statements are all short is divided where they are many, and the second look at it takes fewer keys.

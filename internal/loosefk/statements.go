@@ -104,7 +104,7 @@ SELECT removed.id FROM removed`, origin, names.Render(`"sexton".swept`), origins
 func (p *Parent) forgetStatement(names pgschema.Names, database string, ids []int64, keys any) (string, []any) {
 	args := &drain.Args{}
 	var sql strings.Builder
-	sql.WriteString(names.Render(forgetSQL))
+	sql.WriteString("\n" + names.Render(statement("forget")))
 	args.Add(database)
 	args.Add(ids)
 	keysAt := args.Once(keys)

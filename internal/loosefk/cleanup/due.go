@@ -39,7 +39,7 @@ const ConfirmEvery = 5 * time.Second
 
 // dueText is dueSQL with all parts but {barred}.
 var dueText = strings.NewReplacer( //nolint:gochecknoglobals // a constant
-	"{waiting}", waitingSQL, "{prepared}", loosefk.PreparedSQL, "{horizon}", loosefk.HorizonSQL(7)).Replace(dueSQL)
+	"{waiting}", waitingSQL, "{prepared}", loosefk.PreparedSQL(), "{horizon}", loosefk.HorizonSQL(7)).Replace(dueSQL)
 
 // Called reports whether the jobs database, on a connection of its own, has tombstones of which a writer may have told, and that may be taken now.
 func (w *Work) Called(ctx context.Context, on listen.Querier, db database.Database, barredSQL string) (now bool, err error) {
