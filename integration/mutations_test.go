@@ -32,7 +32,7 @@ func mutations() []mutation {
 	return []mutation{
 		{
 			name: "without the waiting pass",
-			file: "internal/loosefk/slice.go", old: "c.how = waiting\n", new: "return nothing(), nil\n",
+			file: "internal/loosefk/tasks.go", old: "c.how = waiting\n", new: "return nothing(), nil\n",
 			message: "tombstones are left after the run",
 			suite:   engine,
 		},

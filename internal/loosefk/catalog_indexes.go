@@ -83,7 +83,7 @@ func (r *Reference) bindIndexes(child *pgcatalog.Relation, operators *pgcatalog.
 	for _, table := range tables {
 		r.Indexed[table.OID] = serves(ordered(child, table.OID, compared, by, operators), columns, given)
 		r.Index = r.Index && r.Indexed[table.OID]
-		order, complete := walkOrder(ordered(child, table.OID, columns, r.Own, operators), columns, r.Order)
+		order, complete := indexOrder(ordered(child, table.OID, columns, r.Own, operators), columns, r.Order)
 		if r.Order == nil {
 			r.Order = order
 		}
@@ -91,9 +91,9 @@ func (r *Reference) bindIndexes(child *pgcatalog.Relation, operators *pgcatalog.
 	}
 }
 
-// walkOrder is the order in which an index that has all rows with a key goes through columns: the wanted one, if that is
+// indexOrder is the order in which an index that has all rows with a key goes through columns: the wanted one, if that is
 // not nil and there is such an index. complete is false where there is none.
-func walkOrder(indexes []pgcatalog.Index, columns []string, wanted []int) (order []int, complete bool) {
+func indexOrder(indexes []pgcatalog.Index, columns []string, wanted []int) (order []int, complete bool) {
 	for _, i := range indexes {
 		found := i.Order(columns)
 		all := i.Complete() || len(columns) == 1 && pgcatalog.ExcludesNullsOf(i.Predicate, columns)

@@ -17,8 +17,8 @@ import (
 type chunk struct {
 	parent     *Parent
 	tombstones []tombstone
-	// spread is the number of parts that its statements were to be divided into when its size was chosen.
-	spread int
+	// divisor is the number of parts that its statements were to be divided into when its size was chosen.
+	divisor int
 	// tasks are the statements still to be tried in this pass.
 	tasks []task
 	// verify marks the references whose children decide whether a tombstone is done.
@@ -62,23 +62,23 @@ type task struct {
 	reference *Reference
 	leaf      Table
 	// window are pointers to rows that are still to be worked off piecewise. Reading many at once matters where
-	// an old snapshot keeps deleted entries in the index: every read walks over all of them.
+	// an old snapshot keeps deleted entries in the index: every read goes through all of them.
 	window []pgtype.TID
 	// scan is the way through a leaf that is too big to be looked through in one statement.
 	scan blockScan
-	// walk is the way through the table where that needs no pointers.
-	walk walk
+	// stretches are the way through the table where that needs no pointers.
+	stretches stretches
 	// looked reports that a window has been read, cleanedBefore what the chunk had cleaned by then.
 	looked        bool
 	cleanedBefore int64
-	// seen are the versions of rows that a step in another database is about, without the keys that had no parent behind that look.
+	// seen are the versions of rows that a statement in another database is about, without the keys that had no parent behind that look.
 	seen    []drain.Row
 	without any
 	// skips makes pieces of a leaf without an index leave out locked rows; lockedOnly reports that the last scan found no others.
 	skips, lockedOnly bool
 }
 
-// rest is the part of its chunk that a slice of work leaves.
+// rest is the part of its chunk that one turn leaves.
 type rest struct {
 	// later goes on in the queue's next turn, next at once.
 	later *chunk

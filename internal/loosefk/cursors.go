@@ -16,7 +16,7 @@ const rescanAfter = time.Minute
 
 // Cursors remember, per parent, up to where a queue has been worked off, between the runs of one process. A
 // queue's index keeps the entries of finished tombstones for as long as a session holds an old snapshot, and
-// a look that begins at its head walks over all of them: with a million, that is a tenth of a second each time.
+// a look that begins at its head reads all of them: with a million, that is a tenth of a second each time.
 // What is below a cursor is found by those who look from the beginning: a run after a minute or with nothing
 // above the cursors, and a queue behind its barrier. The zero value is ready to use and knows nothing.
 type Cursors struct {

@@ -45,7 +45,7 @@ type Engine struct {
 	// of the run, nil where there is none to spare.
 	Connections int
 	More        func(ctx context.Context) *batch.Session
-	// Worth is the number of rows that are worth a part of a step; 0 is an eighth of what a statement has. Tests have few rows.
+	// Worth is the number of rows that are worth a part of a task; 0 is an eighth of what a statement has. Tests have few rows.
 	Worth float64
 	// Remotes are the other databases in which parents have children, by name.
 	Remotes map[string]Remote
@@ -221,7 +221,7 @@ func (r *run) cutShort(ctx context.Context) error {
 			if c.failed != nil {
 				reason = *c.failed
 			}
-			if err := r.blame(ctx, c.parent, c.tombstones, reason); err != nil {
+			if err := r.recordFailure(ctx, c.parent, c.tombstones, reason); err != nil {
 				return err
 			}
 		}
@@ -230,7 +230,7 @@ func (r *run) cutShort(ctx context.Context) error {
 }
 
 // probe tells which references have children of these keys. Where it cannot be told at once, all of them
-// count as live, so that the error comes up where it can be blamed on one of them.
+// count as live, so that the error comes up in the statement on one of them.
 func (r *run) probe(ctx context.Context, parent *Parent, keys any) []bool {
 	live, err := r.live(ctx, parent, keys, false)
 	if err != nil && fault.Judge(err).Lock() && r.findLocked(ctx, parent) {

@@ -18,7 +18,7 @@ func (e *Engine) Blamed(ctx context.Context, keys ...int64) (blamed, waits int, 
 		c.tombstones = append(c.tombstones, tombstone{integer: &key})
 	}
 	c.fail(fault.Fault{Verdict: fault.Timeout}, c.parent.References[0])
-	some, others, err := r.blameless(ctx, c)
+	some, others, err := r.splitFailed(ctx, c)
 	return len(some), len(others), err
 }
 

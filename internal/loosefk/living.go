@@ -89,7 +89,7 @@ func (r *run) settlement(
 		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&ended.revived, pgx.RowTo[int64])})
 	}
 	if len(finished) > 0 {
-		sql, args := c.parent.removeStatement(r.engine.Session.Names, r.engine.Database, finished, loaded, c.unseen(), c.parent.marks(exact))
+		sql, args := c.parent.removeStatement(r.engine.Session.Names, r.engine.Database, finished, loaded, c.unseen(), c.parent.flags(exact))
 		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&ended.gone, pgx.RowTo[int64])})
 	}
 	return statements
@@ -147,7 +147,7 @@ func (r *run) prune(ctx context.Context) error {
 // A direct statement takes every child that it sees, and follows children that others are just changing. So where one
 // has gone through, a look at the same table in the same pass finds only children that came after its snapshot:
 // those are late ones, for which removed tombstones are remembered in any case. The look itself is dear, as it
-// walks over the index entries of all rows that the statement has just deleted: half as long again.
+// reads the index entries of all rows that the statement has just deleted: half as long again.
 //
 // What it may be left out for is narrow, though. The limited forms skip rows, and have to be looked after. So have
 // composite keys, whose rows are found by pointers that do not follow a change, and partitions, between which a row
@@ -177,8 +177,8 @@ func (c *chunk) exactWith(t task, form pass) []*Reference {
 	return exact
 }
 
-// marks tells of each of the parent's references whether it is among some of them.
-func (p *Parent) marks(some []*Reference) []bool {
+// flags reports, for each of the parent's references, whether it is among some of them.
+func (p *Parent) flags(some []*Reference) []bool {
 	return each.Of(p.References, func(reference *Reference) bool { return slices.Contains(some, reference) })
 }
 

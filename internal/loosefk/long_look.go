@@ -158,7 +158,7 @@ func (r *run) longLook(ctx context.Context, parent *Parent, rows []recheck, keys
 		look.told = look.err != nil
 		return look, nil
 	}
-	wait := m.turn(parent.Recorded)
+	wait := m.waitFor(parent.Recorded)
 	if wait == 0 {
 		wait = longRetry
 		questions, busy, err := r.questions(ctx, parent, long, keys)
@@ -209,8 +209,8 @@ func (m *Cursors) longLook(parent string) *longLook {
 	return m.looks.of[parent]
 }
 
-// turn is how long a parent has to wait before its look may begin.
-func (m *Cursors) turn(parent string) time.Duration {
+// waitFor is how long a parent has to wait before its look may begin.
+func (m *Cursors) waitFor(parent string) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, look := range m.looks.of {

@@ -187,7 +187,7 @@ var scattered = dbtest.Family(10, dbtest.Children{Columns: "note text"}) + `
 ALTER TABLE children SET (autovacuum_enabled = off);
 INSERT INTO children SELECT n, CASE WHEN n % 4 = 0 THEN 2 + n / 4 % 9 ELSE 1 END, repeat('x', 80) FROM generate_series(1, 120000) AS n;`
 
-// Most of the heavy parent's children go by a walk through the table. An older transaction keeps second looks away, so
+// Most of the heavy parent's children go by stretches of the table. An older transaction keeps second looks away, so
 // whatever others do on the way has to be found before the tombstone goes.
 func TestWalkLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
@@ -223,10 +223,10 @@ func TestWalkLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// walked checks that statements of a walk through the table were sent.
+// walked checks that statements on stretches of the table were sent.
 func (b bundle) walked(t *testing.T) {
 	var stretches int64
 	require.NoError(t, b.engine.Session.Conn.QueryRow(t.Context(),
 		"SELECT coalesce(sum(generic_plans), 0)::bigint FROM pg_prepared_statements WHERE statement LIKE '%child.ctid >= %'").Scan(&stretches))
-	require.Positive(t, stretches, "statements of the walk")
+	require.Positive(t, stretches, "statements on stretches")
 }

@@ -106,12 +106,12 @@ func (r *run) findLocked(ctx context.Context, parent *Parent) bool {
 		}
 		found, err := session.TableLocks(ctx, leaves)
 		if err != nil {
-			return false // Whatever is wrong comes up where it can be blamed on a statement.
+			return false // Whatever is wrong comes up in the statement that it belongs to.
 		}
-		noted := map[uint32]bool{}
+		known := map[uint32]bool{}
 		for _, o := range found {
-			if !noted[o.Table] {
-				noted[o.Table], locked = true, true
+			if !known[o.Table] {
+				known[o.Table], locked = true, true
 				if database != r.engine.Database {
 					o.Transaction = ""
 				}
@@ -169,14 +169,14 @@ func (r *run) free(ctx context.Context) error {
 	return nil
 }
 
-// blameless divides what is left of a chunk that has failed: only tombstones with children in the references that were given up count an
+// splitFailed divides what is left of a chunk that has failed: only tombstones with children in the references that were given up count an
 // attempt for it. The others have children that another session has locked, which is no failure.
-func (r *run) blameless(ctx context.Context, c *chunk) (blamed, waits []tombstone, err error) {
+func (r *run) splitFailed(ctx context.Context, c *chunk) (failed, waits []tombstone, err error) {
 	if len(c.gaveUp) == 0 || c.failed.Verdict != fault.Timeout {
 		return c.tombstones, nil, nil // The removal has failed, or a table that cannot be read at all.
 	}
-	failed := each.Of(c.parent.References, func(reference *Reference) bool { return slices.Contains(c.gaveUp, reference) })
-	keys, err := r.withChildren(ctx, r.shortWaits(), c.parent, keysOf(c.parent, c.tombstones), failed)
+	gaveUp := each.Of(c.parent.References, func(reference *Reference) bool { return slices.Contains(c.gaveUp, reference) })
+	keys, err := r.withChildren(ctx, r.shortWaits(), c.parent, keysOf(c.parent, c.tombstones), gaveUp)
 	switch f := fault.Judge(err); {
 	case err == nil:
 	case f.Verdict == fault.Fatal:
@@ -188,37 +188,37 @@ func (r *run) blameless(ctx context.Context, c *chunk) (blamed, waits []tombston
 	}
 	for _, t := range c.tombstones {
 		if t.among(keys) {
-			blamed = append(blamed, t)
+			failed = append(failed, t)
 		} else {
 			waits = append(waits, t)
 		}
 	}
-	return blamed, waits, nil
+	return failed, waits, nil
 }
 
-// blame counts an attempt for tombstones and records the reason. Tombstones that wait for another database are put off for a
+// recordFailure counts an attempt for tombstones and records the reason. Tombstones that wait for another database are put off for a
 // while, which is no attempt.
-func (r *run) blame(ctx context.Context, parent *Parent, tombstones []tombstone, f fault.Fault) error {
+func (r *run) recordFailure(ctx context.Context, parent *Parent, tombstones []tombstone, f fault.Fault) error {
 	for _, l := range r.queues {
 		if l.parent == parent {
 			l.leave(tombstones)
 		}
 	}
 	ids, times := positions(tombstones)
-	var putOff, blamed int64
+	var putOff, recorded int64
 	var wait *float64
 	if f.Verdict == fault.Unavailable {
 		seconds := r.putOffFor(parent).Seconds()
 		wait = &seconds
 	}
 	_, err := r.engine.Session.Run(ctx, batch.Statement{
-		SQL:  r.engine.statement("blame"),
-		Args: []any{parent.Recorded, ids, times, f.Text(), f.Verdict == fault.Unfinished, wait}, Scan: batch.One(&putOff, &blamed),
+		SQL:  r.engine.statement("record_failure"),
+		Args: []any{parent.Recorded, ids, times, f.Text(), f.Verdict == fault.Unfinished, wait}, Scan: batch.One(&putOff, &recorded),
 	})
 	if err != nil {
 		return fmt.Errorf("record failed attempts: %w", err)
 	}
-	r.stats.count(parent, ParentCounts{Rescheduled: putOff, Incremented: blamed - putOff})
+	r.stats.count(parent, ParentCounts{Rescheduled: putOff, Incremented: recorded - putOff})
 	return nil
 }
 

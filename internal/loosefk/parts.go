@@ -14,11 +14,11 @@ import (
 	"sexton/internal/fault"
 )
 
-// A step with more rows than fit into one statement is divided among connections: by keys, or by positions where its rows have a single key. Each
+// A task with more rows than fit into one statement is divided among connections: by keys, or by positions where its rows have a single key. Each
 // part is a transaction with its own fence, probe of parents and timeouts, and takes the removal of its own tombstones along. So no tombstone goes
-// before its children, and whichever parts go through, the rest of the step is still there.
+// before its children, and whichever parts go through, the rest of the task is still there.
 
-// part is one transaction of a step.
+// part is one transaction of a task.
 type part struct {
 	task       task
 	tombstones []tombstone
@@ -36,9 +36,9 @@ type part struct {
 	err     error
 }
 
-// spread is by how much a chunk may be larger as its steps are divided, for which it connects further sessions. So many tombstones are there: what
+// divisor is by how much a chunk may be larger as its tasks are divided, for which it connects further sessions. So many tombstones are there: what
 // a single statement would do in all tables together stays in one piece.
-func (r *run) spread(ctx context.Context, parent *Parent, live []bool, tombstones int) int {
+func (r *run) divisor(ctx context.Context, parent *Parent, live []bool, tombstones int) int {
 	statements := 0.0
 	for i, reference := range parent.References {
 		if !live[i] {
@@ -62,7 +62,7 @@ func (r *run) spread(ctx context.Context, parent *Parent, live []bool, tombstone
 	return r.sessions.Free()
 }
 
-// parts divides a step of a chunk; while other tables keep the sessions busy, into no more than its rows need.
+// parts divides a task of a chunk; while other tables keep the sessions busy, into no more than its rows need.
 func (r *run) parts(c *chunk, t task, form pass, limit int, remove, busy bool) []*part {
 	n := 1
 	if !t.reference.Remote {
@@ -70,9 +70,9 @@ func (r *run) parts(c *chunk, t task, form pass, limit int, remove, busy bool) [
 	}
 	var all []*part
 	switch {
-	case form == direct && !t.reference.Remote && max(n, c.spread) > 1:
+	case form == direct && !t.reference.Remote && max(n, c.divisor) > 1:
 		// Also where other sessions have been left since: in one piece the chunk would be too much for the time of a statement.
-		n = max(n, c.spread)
+		n = max(n, c.divisor)
 		// A part is worth its round trip from an eighth of a statement on.
 		worth := cmp.Or(r.engine.Worth, float64(limit)/8)
 		rows := float64(len(c.tombstones)) * cmp.Or(t.reference.rowsPerParent, 1)
@@ -83,10 +83,10 @@ func (r *run) parts(c *chunk, t task, form pass, limit int, remove, busy bool) [
 		for some := range slices.Chunk(c.tombstones, (len(c.tombstones)+n-1)/n) {
 			all = append(all, &part{task: t, tombstones: some})
 		}
-	case form == piecewise && t.walk.underWay():
+	case form == piecewise && t.stretches.underWay():
 		for i := range n {
 			p := &part{task: t, tombstones: c.tombstones}
-			p.task.walk.next += uint32(i) * t.walk.blocks(limit)
+			p.task.stretches.next += uint32(i) * t.stretches.blocks(limit)
 			all = append(all, p)
 		}
 	case form == piecewise:
@@ -204,7 +204,7 @@ func (r *run) learn(ctx context.Context, c *chunk, t task, form pass, parts []*p
 }
 
 // send runs the parts, as many at once as there are sessions now, each on its own; whichever is through with one takes the next. The run's own sends
-// as it does a step of one piece. It reports whether some ran at once.
+// as it does a task of one piece. It reports whether some ran at once.
 func (r *run) send(ctx context.Context, parts []*part, form pass) (atOnce bool) {
 	reference := parts[0].task.reference
 	r.session(reference).Seen() // Of an earlier wait.
@@ -252,8 +252,8 @@ func (p *part) done(affected []int64, err error) {
 	}
 }
 
-// absorb takes in the parts of a step that went through, in their order, and returns the first error of the others. apart reports that the rest of the
-// step is to be done again, one part after the other: some ran at once, and may have met each other, or lost a connection that the run can do without.
+// absorb takes in the parts of a task that went through, in their order, and returns the first error of the others. apart reports that the rest of the
+// task must be done again, one part after the other: some ran at once, and may have met each other, or lost a connection that the run can do without.
 func (r *run) absorb(ctx context.Context, c *chunk, t task, form pass, limit int, parts []*part, atOnce bool) (more, apart bool, err error) {
 	for _, p := range parts {
 		if p.err != nil {

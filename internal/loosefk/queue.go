@@ -84,8 +84,8 @@ func (l *queue) open() bool {
 	return !l.drained || l.loaded || len(l.fresh)+len(l.next)+len(l.carried) > 0
 }
 
-// marked reports whether the queue has not begun at the beginning of its queue.
-func (l *queue) marked() bool { return beginning().less(l.after) }
+// pastBeginning reports whether the run reads the queue from a later position than its beginning.
+func (l *queue) pastBeginning() bool { return beginning().less(l.after) }
 
 // drain serves the queues in turn, each for its share of a round. Deleting children can leave tombstones of their own in
 // queues that were already empty, and others come in meanwhile, so it asks again and again.
@@ -102,7 +102,7 @@ func (r *run) drain(ctx context.Context) error {
 				r.rounds++
 			}
 		}
-		if first && !slices.ContainsFunc(r.queues, (*queue).open) && slices.ContainsFunc(r.queues, (*queue).marked) {
+		if first && !slices.ContainsFunc(r.queues, (*queue).open) && slices.ContainsFunc(r.queues, (*queue).pastBeginning) {
 			// The look that began the run saw work, and it is not above the cursors.
 			for _, l := range r.queues {
 				l.after = beginning()
@@ -121,7 +121,7 @@ func (r *run) drain(ctx context.Context) error {
 		worked := false
 		r.closing = nil
 		for _, l := range open {
-			busy, err := r.turn(ctx, l, len(open))
+			busy, err := r.serve(ctx, l, len(open))
 			if err != nil {
 				return err
 			}
@@ -202,8 +202,8 @@ func (r *run) drained(due []string, all bool) {
 	}
 }
 
-// turn works on a queue for its share of a round, and reports whether there was anything to do.
-func (r *run) turn(ctx context.Context, l *queue, queues int) (worked bool, err error) {
+// serve works on a queue for its share of a round, and reports whether there was anything to do.
+func (r *run) serve(ctx context.Context, l *queue, queues int) (worked bool, err error) {
 	ends := time.Now().Add(round / time.Duration(queues))
 	for !r.ended() && (!worked || time.Now().Before(ends)) {
 		c, carried, err := r.take(ctx, l)
@@ -217,7 +217,7 @@ func (r *run) turn(ctx context.Context, l *queue, queues int) (worked bool, err 
 		}
 		worked, r.contended = true, queues > 1 || l.open()
 		began := time.Now()
-		left, err := r.slice(ctx, c)
+		left, err := r.runTasks(ctx, c)
 		if err != nil {
 			return worked, err
 		}
@@ -270,13 +270,13 @@ func (r *run) take(ctx context.Context, l *queue) (c *chunk, carried bool, err e
 	case len(l.fresh) > 0:
 		// One chunk at a time: its size follows what the ones before it have taught.
 		size := l.parent.chunkSize(l.live, r.statementRows)
-		spread := r.spread(ctx, l.parent, l.live, len(l.fresh))
-		size = min(size*spread, len(l.fresh))
+		divisor := r.divisor(ctx, l.parent, l.live, len(l.fresh))
+		size = min(size*divisor, len(l.fresh))
 		if at := slices.IndexFunc(l.fresh, func(t tombstone) bool { return t.anyway != l.fresh[0].anyway || t.kept() != l.fresh[0].kept() }); at > 0 {
 			size = min(size, at)
 		}
 		c = r.newChunk(l.parent, l.fresh[:size], l.live)
-		c.spread = spread
+		c.divisor = divisor
 		l.fresh = l.fresh[size:]
 		return c, false, nil
 	}
@@ -310,7 +310,7 @@ func (r *run) examine(ctx context.Context, l *queue) error {
 	if len(foreign) > 0 {
 		f := fault.Fault{Table: l.parent.Label(), Message: "the tombstone's key is not of the type of column " + l.parent.label()}
 		r.stats.fail(f)
-		if err := r.blame(ctx, l.parent, foreign, f); err != nil {
+		if err := r.recordFailure(ctx, l.parent, foreign, f); err != nil {
 			return err
 		}
 	}

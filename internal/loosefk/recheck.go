@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// sweptPage is the rows that are read at once, recheckKeys the keys from which on a look takes no more rows, where a parent has few tables with
+	// recheckPage is the rows that are read at once, recheckKeys the keys from which on a look takes no more rows, where a parent has few tables with
 	// children: each key is looked for in each of them, recheckLooks in all, which is about what a statement may take.
-	sweptPage    = 100
+	recheckPage  = 100
 	recheckKeys  = 1000
 	recheckLooks = 5000
 	// lessBeside is by how much looks are smaller beside others: where keys have index entries of many rows that are gone, one takes some 40 ms.
@@ -36,8 +36,8 @@ type recheck struct {
 	integers []int64
 	texts    []string
 	// early reports that it is not waited for any longer, and expired that this was so for long; open that all older
-	// transactions have ended, unnoted that they have except prepared ones, which are not noted yet.
-	early, expired, open, unnoted bool
+	// transactions have ended, unrecorded that they have except prepared ones, which are not recorded yet.
+	early, expired, open, unrecorded bool
 	// held reports that only transactions in other databases with children of the parent are waited for.
 	held bool
 	// looked reports that a finished long look was about it.
@@ -97,7 +97,7 @@ func (r *run) recheck(ctx context.Context) error {
 		}
 		var ready []recheck
 		waiting := len(c.long)
-		var unnoted, held []int64
+		var unrecorded, held []int64
 		for _, s := range page {
 			after = s.id
 			switch {
@@ -105,15 +105,15 @@ func (r *run) recheck(ctx context.Context) error {
 				c.long, c.longKeys = append(c.long, s), c.longKeys+s.keys()
 			case s.early || s.open:
 				ready = append(ready, s)
-			case s.unnoted:
-				unnoted = append(unnoted, s.id)
+			case s.unrecorded:
+				unrecorded = append(unrecorded, s.id)
 			case s.held:
 				held = append(held, s.id)
 			}
 		}
-		found := len(ready)+len(unnoted)+len(held)+len(c.long)-waiting > 0
-		if len(unnoted) > 0 {
-			if err := r.change(ctx, "record_prepared", unnoted); err != nil {
+		found := len(ready)+len(unrecorded)+len(held)+len(c.long)-waiting > 0
+		if len(unrecorded) > 0 {
+			if err := r.change(ctx, "record_prepared", unrecorded); err != nil {
 				return err
 			}
 		}
@@ -127,7 +127,7 @@ func (r *run) recheck(ctx context.Context) error {
 			return err
 		}
 		// Older rows fall behind both horizons first, so there is nothing to find behind a page that has none ready.
-		if len(page) < sweptPage || !found {
+		if len(page) < recheckPage || !found {
 			break
 		}
 	}
@@ -209,9 +209,9 @@ func (r *run) page(ctx context.Context, after int64, g horizons) (page []recheck
 func (r *run) pageStatement(after int64, g horizons, page *[]recheck) batch.Statement {
 	return batch.Statement{
 		SQL:  r.engine.statement("recheckable"),
-		Args: []any{r.engine.Database, after, sweptPage, g.horizon, r.engine.Confirming.within(), g.far, g.farHorizon},
+		Args: []any{r.engine.Database, after, recheckPage, g.horizon, r.engine.Confirming.within(), g.far, g.farHorizon},
 		Scan: batch.Collect(page, func(row pgx.CollectableRow) (s recheck, err error) {
-			err = row.Scan(&s.id, &s.parent, &s.integers, &s.texts, &s.early, &s.expired, &s.open, &s.unnoted, &s.held)
+			err = row.Scan(&s.id, &s.parent, &s.integers, &s.texts, &s.early, &s.expired, &s.open, &s.unrecorded, &s.held)
 			return s, err
 		}),
 	}

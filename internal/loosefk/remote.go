@@ -176,8 +176,8 @@ func (r *run) withChildren(ctx context.Context, limits batch.Limits, parent *Par
 }
 
 // remote leaves the cursors of references to other databases: statements on the parent's own look at its children themselves.
-func (p *Parent) remote(marked []bool) []bool {
-	remote := slices.Clone(marked)
+func (p *Parent) remote(flags []bool) []bool {
+	remote := slices.Clone(flags)
 	for i, reference := range p.References {
 		remote[i] = remote[i] && reference.Remote
 	}

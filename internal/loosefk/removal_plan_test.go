@@ -179,9 +179,9 @@ func TestTombstonesAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 		"removal":                            {5, removal(true, false)},
 		"removal without a look at children": {10, removal(false, false)},
 		"removal of what an exact statement has cleaned": {10, removal(true, true)},
-		"blame": {10, func(tombstones []tombstone) (string, []any) {
+		"record failure": {10, func(tombstones []tombstone) (string, []any) {
 			ids, times := positions(tombstones)
-			return dbtest.Names().Render(statement("blame")), []any{parent.Recorded, ids, times, "reason", false, nil}
+			return dbtest.Names().Render(statement("record_failure")), []any{parent.Recorded, ids, times, "reason", false, nil}
 		}},
 	}
 	pgtest.Each(t, map[string]bool{"never analysed": false, "analysed when empty": true}, func(t *testing.T, _ string, analysed bool) {

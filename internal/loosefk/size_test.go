@@ -126,7 +126,7 @@ func TestTransactionsFromTheFutureKeepTheGateShut(t *testing.T) {
 // A chunk whose statements are all short is divided where they are many, and the second look at it takes fewer keys.
 func TestManyTablesAreMuchWork(t *testing.T) {
 	t.Parallel()
-	for tables, want := range map[int]struct{ spread, keys int }{1: {1, 1000}, 2: {2, 1000}, 20: {2, 250}} {
+	for tables, want := range map[int]struct{ divisor, keys int }{1: {1, 1000}, 2: {2, 1000}, 20: {2, 250}} {
 		r := steered(t.Context(), 1)
 		r.sessions = pace.Sessions{Most: 2, More: func(context.Context) *batch.Session { return &batch.Session{} }, Pace: r.pace}
 		parent := &Parent{Recorded: "parents"}
@@ -139,9 +139,9 @@ func TestManyTablesAreMuchWork(t *testing.T) {
 			one.directSize.Rows(40_000)
 			parent.References = append(parent.References, one)
 		}
-		require.Equal(t, want.spread, r.spread(t.Context(), parent, live, 500), "%d statements of 25,000 rows", tables)
+		require.Equal(t, want.divisor, r.divisor(t.Context(), parent, live, 500), "%d statements of 25,000 rows", tables)
 		require.Equal(t, want.keys, r.mostKeys(recheck{parent: "parents"}))
 		parent.References[0].rowsPerParent = 0
-		require.Equal(t, 1, r.spread(t.Context(), parent, live, 500), "of an unknown number of rows")
+		require.Equal(t, 1, r.divisor(t.Context(), parent, live, 500), "of an unknown number of rows")
 	}
 }

@@ -48,15 +48,15 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 func (g *golden) parent(p *Parent, where string) {
 	title := func(name string) string { return p.Recorded + " " + where + " " + name }
 	keys := keysOf(p, nil)
-	marks := p.marks(nil)
+	flags := p.flags(nil)
 	g.Add(title("probe"))(p.probeStatement("main", keys))
 	g.Add(title("probe but the first"))(p.probeStatement("main", keys, p.References[0]))
-	g.Add(title("children"))(p.childrenStatement("main", keys, marks))
-	g.Add(title("remove"))(p.removeStatement(schemas, "main", nil, false, marks, marks))
-	g.Add(title("remove loaded"))(p.removeStatement(schemas, "main", nil, true, marks, marks))
-	g.Add(title("revive"))(p.reviveStatement(schemas, nil, marks))
+	g.Add(title("children"))(p.childrenStatement("main", keys, flags))
+	g.Add(title("remove"))(p.removeStatement(schemas, "main", nil, false, flags, flags))
+	g.Add(title("remove loaded"))(p.removeStatement(schemas, "main", nil, true, flags, flags))
+	g.Add(title("revive"))(p.reviveStatement(schemas, nil, flags))
 	g.Add(title("forget"))(p.forgetStatement(schemas, "main", nil, keys))
-	g.Add(title("late"))(p.lateStatement(schemas, "main", nil, keys, keys, marks, false))
+	g.Add(title("late"))(p.lateStatement(schemas, "main", nil, keys, keys, flags, false))
 	g.Add(title("gone"))(p.goneStatement(keys))
 }
 
@@ -218,7 +218,7 @@ func TestWalkBeginsWhereManyChildrenStandTogether(t *testing.T) {
 		"statements smaller than a block":  {window(largestBatch, 60, 7), 59, false},
 		"statements as large as one block": {window(largestBatch, 50, 7), 50, true},
 	}, func(t *testing.T, _ string, test example) {
-		var w walk
+		var w stretches
 		require.Equal(t, firstWindow, w.looksFor(true))
 		require.Equal(t, largestBatch, w.looksFor(false))
 		require.Equal(t, test.want, w.begin(test.window, test.limit))
@@ -232,7 +232,7 @@ func TestWalkBeginsWhereManyChildrenStandTogether(t *testing.T) {
 
 func TestWalkGoesOnUntilTheNextLook(t *testing.T) {
 	t.Parallel()
-	var w walk
+	var w stretches
 	require.True(t, w.begin(window(largestBatch, 50, 0), 1000))
 	require.EqualValues(t, 20, w.blocks(1000))
 	w.advance(20, 800)
@@ -260,7 +260,7 @@ func TestWalkGoesOnUntilTheNextLook(t *testing.T) {
 // With an old snapshot each look walks over all that was deleted before.
 func TestWalkLooksLessOftenWhereLooksAreSlow(t *testing.T) {
 	t.Parallel()
-	var w walk
+	var w stretches
 	w.looked(time.Hour, target)
 	require.True(t, w.begin(window(largestBatch, 50, 0), 1000))
 	require.EqualValues(t, largestBatch, w.left, "the look for pointers says nothing")

@@ -8,7 +8,7 @@ import (
 	"sexton/internal/drain"
 )
 
-// A child in another database is never seen in one snapshot with its parent. So a step there looks first at children, then
+// A child in another database is never seen in one snapshot with its parent. So a task there looks first at children, then
 // at the parents' database, and then changes exactly those versions of rows that it has seen, and only those whose key had no
 // parent in between. A parent that was there before its child is seen by the second look; a session that inserts the parent after
 // that and gives it an old child makes a new version of that row, which the third statement leaves alone.
@@ -29,8 +29,8 @@ WHERE NOT %s`, n, values, p.Lives("wanted.key", values)), args.Values
 	return fmt.Sprintf("SELECT gone.key FROM pg_catalog.unnest(%s) AS gone (key)", p.WithoutParent(args.Add(keys))), args.Values
 }
 
-// see reads which versions of rows a step of the task is about, and of whose keys. Children of parents that live would fill the window again and again,
-// so those are left out before.
+// see reads which versions of rows the next statement of the task is about, and of whose keys. Children of parents that live would fill the window
+// again and again, so those are left out before.
 func (r *run) see(ctx context.Context, c *chunk, t *task, form pass, limit int) error {
 	t.seen = nil
 	keys, err := r.gone(ctx, c, keysOf(c.parent, c.tombstones))

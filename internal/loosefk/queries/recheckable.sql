@@ -1,10 +1,10 @@
 -- Reads rows of database $1 behind id $2, oldest first: what they are about, whether they have been waited for long enough ($5) and twice as
 -- long, whether both horizons have passed them, whether the first one has (horizon $4, or the kept one) while prepared transactions are
--- there, which are to be noted then, and whether transactions in other databases alone hold the second one back (parents $6, horizon $7).
+-- there, which must be recorded then, and whether transactions in other databases alone hold the second one back (parents $6, horizon $7).
 SELECT oldest.id, oldest.parent, oldest.integer_keys, oldest.text_keys, oldest.early, oldest.expired,
        passed.here AND passed.remote AS open,
        oldest.prepared IS NULL AND oldest.swept_at OPERATOR(pg_catalog.<) present.horizon
-           AND pg_catalog.cardinality(present.transactions) OPERATOR(pg_catalog.<>) 0 AS unnoted,
+           AND pg_catalog.cardinality(present.transactions) OPERATOR(pg_catalog.<>) 0 AS unrecorded,
        passed.here AND NOT passed.remote AS held
 FROM (
     SELECT swept.*,

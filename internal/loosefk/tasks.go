@@ -15,8 +15,8 @@ import (
 	"sexton/internal/fault"
 )
 
-// slice gives a chunk one statement per task and settles it where that was enough.
-func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
+// runTasks runs one statement per task of a chunk, and settles the chunk if that was enough.
+func (r *run) runTasks(ctx context.Context, c *chunk) (rest, error) {
 	c.begun = true
 	tasks := c.tasks
 	c.tasks = nil
@@ -52,7 +52,7 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 		// The pass's last statement takes the removal along, so that a tombstone goes in the transaction of
 		// its last batch.
 		last := len(others) == 0 && len(c.tasks) == 0 && c.failed == nil && !c.alone && !c.remote && r.form(t, c.how) != piecewise
-		more, err := r.step(ctx, c, &t, last)
+		more, err := r.runTask(ctx, c, &t, last)
 		switch {
 		case err != nil:
 			next, fatal := r.strategy(ctx, c, &t, err)
@@ -91,7 +91,7 @@ func (r *run) slice(ctx context.Context, c *chunk) (rest, error) {
 	return r.settle(ctx, c)
 }
 
-// errRemoval marks a step that failed in the removal of tombstones and not in its own statement.
+// errRemoval marks a task that failed in the removal of tombstones and not in its own statement.
 var errRemoval = errors.New("remove tombstones")
 
 // strategy decides what becomes of a task that failed. The error is the one that ends the run.
@@ -172,9 +172,9 @@ func (r *run) cut(ctx context.Context, c *chunk, t *task, f fault.Fault, err err
 	return m, nil
 }
 
-// step runs one task's statement, perhaps in parts: behind one that waits for locks in the waiting pass, and together with the
+// runTask runs one task's statement, perhaps in parts: behind one that waits for locks in the waiting pass, and together with the
 // removal of finished tombstones where remove is set. It reports whether there may be more rows at once.
-func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bool, err error) {
+func (r *run) runTask(ctx context.Context, c *chunk, t *task, remove bool) (more bool, err error) {
 	form := r.form(*t, c.how)
 	limit := r.limit(*t, form)
 	if t.reference.exactly() {
@@ -182,15 +182,15 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 			return false, err
 		}
 	}
-	if form == piecewise && t.walk.underWay() && t.walk.blocks(limit) == 0 {
-		t.walk.stop()
+	if form == piecewise && t.stretches.underWay() && t.stretches.blocks(limit) == 0 {
+		t.stretches.stop()
 	}
-	if form == piecewise && len(t.window) == 0 && !t.walk.underWay() {
-		if err := r.look(ctx, c, t, limit); err != nil || len(t.window) == 0 && !t.walk.underWay() {
+	if form == piecewise && len(t.window) == 0 && !t.stretches.underWay() {
+		if err := r.look(ctx, c, t, limit); err != nil || len(t.window) == 0 && !t.stretches.underWay() {
 			return t.scan.underWay() || t.scan.found, err
 		}
 	}
-	if form == piecewise && (t.walk.underWay() || len(t.window) > limit) {
+	if form == piecewise && (t.stretches.underWay() || len(t.window) > limit) {
 		r.sessions.Connect(ctx)
 	}
 	parts := r.parts(c, *t, form, limit, remove, false)
@@ -198,7 +198,7 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	more, apart, err := r.absorb(ctx, c, *t, form, limit, parts, atOnce)
 	switch {
 	case apart && !c.done():
-		return r.step(ctx, c, t, remove)
+		return r.runTask(ctx, c, t, remove)
 	case err != nil:
 		return false, err
 	}
@@ -208,8 +208,8 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	}
 	switch {
 	case form != piecewise:
-	case t.walk.underWay():
-		t.walk.advance(uint32(len(parts))*t.walk.blocks(limit), rows)
+	case t.stretches.underWay():
+		t.stretches.advance(uint32(len(parts))*t.stretches.blocks(limit), rows)
 	default:
 		t.window = t.window[min(len(parts)*limit, len(t.window)):]
 	}
@@ -217,7 +217,7 @@ func (r *run) step(ctx context.Context, c *chunk, t *task, remove bool) (more bo
 	return more, nil
 }
 
-// statements are those of one part of a step; the last one cleans.
+// statements are those of one part of a task; the last one cleans.
 func (r *run) statements(keys drain.Keys, t task, form pass, limit int) []batch.Statement {
 	names := r.session(t.reference).Names
 	var all []batch.Statement
@@ -235,8 +235,8 @@ func (r *run) statements(keys drain.Keys, t task, form pass, limit int) []batch.
 	case form == direct:
 		add(BitmapOn, nil)
 		add(t.reference.DirectStatement(names, t.leaf, keys))
-	case form == piecewise && t.walk.underWay():
-		add(t.reference.StretchStatement(names, t.leaf, keys, t.walk.next, t.walk.blocks(limit)))
+	case form == piecewise && t.stretches.underWay():
+		add(t.reference.StretchStatement(names, t.leaf, keys, t.stretches.next, t.stretches.blocks(limit)))
 	case form == piecewise:
 		add(t.reference.PieceStatement(names, t.leaf, keys, t.window[:min(limit, len(t.window))], t.skips))
 	default:
@@ -261,7 +261,7 @@ func (r *run) look(ctx context.Context, c *chunk, t *task, limit int) error {
 		}
 		t.skips, t.lockedOnly = false, true
 	}
-	wanted := t.walk.looksFor(!t.looked)
+	wanted := t.stretches.looksFor(!t.looked)
 	if t.slow() {
 		wanted = min(wanted, limit*slowWindow)
 	}
@@ -290,8 +290,8 @@ func (r *run) look(ctx context.Context, c *chunk, t *task, limit int) error {
 	case len(t.window) == 0:
 		c.saw(t)
 	}
-	t.walk.looked(r.session(t.reference).Took(), r.engine.Adaptive.Target)
-	if t.walk.begin(t.window, limit) {
+	t.stretches.looked(r.session(t.reference).Took(), r.engine.Adaptive.Target)
+	if t.stretches.begin(t.window, limit) {
 		t.window = nil
 	}
 	return nil
@@ -323,7 +323,7 @@ func (r *run) remove(c *chunk, ended settled) {
 }
 
 // settle removes finished tombstones in a transaction of its own, where no task could take that along. What
-// is left is blamed where the chunk has failed, and else waited for.
+// is left counts a failed attempt if the chunk has failed, and is waited for otherwise.
 func (r *run) settle(ctx context.Context, c *chunk) (rest, error) {
 	// A table that cannot be read would fail the removal as well, for all.
 	if c.failed == nil || c.failed.Verdict != fault.Hopeless && c.failed.Verdict != fault.Unavailable {
@@ -340,12 +340,12 @@ func (r *run) settle(ctx context.Context, c *chunk) (rest, error) {
 				r.waitWith(c, c.again(), "tombstones of "+f.Table+": "+f.Message, "")
 				return later(c), nil
 			case f.Lock():
-				r.findLocked(ctx, c.parent) // The chunk's own failure stays the reason of the tombstones that it is blamed for.
+				r.findLocked(ctx, c.parent) // The chunk's own failure stays the reason that its tombstones record.
 			case f.Verdict != fault.Hopeless && f.Verdict != fault.Unavailable && len(c.tombstones) > 1:
 				return divided(c, split), nil
 			default:
 				if c.failed == nil && f.Verdict == fault.Hopeless {
-					f.Verdict = fault.Unavailable // A lost grant, say: none of the tombstones is to blame.
+					f.Verdict = fault.Unavailable // A lost grant, say: no tombstone is the cause.
 				}
 				r.stats.fail(f)
 				c.fail(f)
@@ -360,11 +360,11 @@ func (r *run) settle(ctx context.Context, c *chunk) (rest, error) {
 	case c.failed == nil:
 		return r.wait(ctx, c)
 	}
-	blamed, waits, err := r.blameless(ctx, c)
+	failed, waits, err := r.splitFailed(ctx, c)
 	if err != nil {
 		return nothing(), err
 	}
-	if err := r.blame(ctx, c.parent, blamed, *c.failed); err != nil || len(waits) == 0 {
+	if err := r.recordFailure(ctx, c.parent, failed, *c.failed); err != nil || len(waits) == 0 {
 		return nothing(), err
 	}
 	c.tombstones, c.failed, c.gaveUp = waits, nil, nil
@@ -388,7 +388,7 @@ func (r *run) wait(ctx context.Context, c *chunk) (rest, error) {
 			Message: "children remain that no session has locked: a trigger or rule of a child table keeps them or puts them back",
 		}
 		r.stats.fail(f)
-		return nothing(), r.blame(ctx, c.parent, c.tombstones, f)
+		return nothing(), r.recordFailure(ctx, c.parent, c.tombstones, f)
 	}
 	c.how = waiting
 	c.exact, c.seen = nil, nil

@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// denseBlock is how many children of a parent a block must hold on average for the table to be walked through. To
+// denseBlock is how many children of a parent a block must hold on average for the table to be cleaned in stretches. To
 // read a block costs about as much as to take five rows by pointers that were read and sent to and fro before.
 const denseBlock = 8
 
@@ -14,25 +14,25 @@ const denseBlock = 8
 // statements: reading 50,000 pointers takes longer than a statement should.
 const firstWindow = largestBatch / 2
 
-// walk is the way through a table in which nearly every block has children of one heavy parent: stretches of blocks,
+// stretches are the way through a table in which nearly every block has children of one heavy parent: stretches of blocks,
 // one after the other, need no pointers. It finds nothing out about what lies behind it, so after every so many rows
-// a look at the index tells where to go on, and in the end that nothing is left. Those looks walk over the
+// a look at the index tells where to go on, and in the end that nothing is left. Those looks read all the
 // entries of what was deleted since the last one, as the looks for pointers do.
-type walk struct {
+type stretches struct {
 	// perBlock is the number of children in a block of the last stretch, next the first block of the next one.
 	perBlock float64
 	next     uint32
-	// left are the rows until the next look; 0 is no walk under way. They begin with every.
+	// left are the rows until the next look; 0 is none under way. They begin with every.
 	left, every int64
-	// over reports that the rest is not worth walking through, or not possible in statements as small as they have to be.
+	// over reports that the rest is not worth stretches, or not possible in statements as small as they have to be.
 	over bool
 }
 
-func (w *walk) underWay() bool { return w.left > 0 }
+func (w *stretches) underWay() bool { return w.left > 0 }
 
 // begin goes on from what a look has found: pointers to all children that it was to look for, which the index has in
-// the order of the table. It reports whether they are worth a walk with statements of so many rows.
-func (w *walk) begin(window []pgtype.TID, limit int) bool {
+// the order of the table. It reports whether they are worth stretches with statements of so many rows.
+func (w *stretches) begin(window []pgtype.TID, limit int) bool {
 	if w.over || len(window) == 0 {
 		return false
 	}
@@ -52,8 +52,8 @@ func (w *walk) begin(window []pgtype.TID, limit int) bool {
 	return true
 }
 
-// looksFor is how many pointers the next look needs: on a walk the first one says it all.
-func (w *walk) looksFor(first bool) int {
+// looksFor is how many pointers the next look needs: between stretches the first one says it all.
+func (w *stretches) looksFor(first bool) int {
 	switch {
 	case first:
 		return firstWindow
@@ -64,8 +64,8 @@ func (w *walk) looksFor(first bool) int {
 }
 
 // looked keeps the looks from growing with the square of the rows: while an old snapshot keeps deleted entries in the
-// index, every look walks over all of them.
-func (w *walk) looked(took, target time.Duration) {
+// index, every look reads all of them.
+func (w *stretches) looked(took, target time.Duration) {
 	const most = 8 * largestBatch
 	switch {
 	case w.every == 0:
@@ -77,10 +77,10 @@ func (w *walk) looked(took, target time.Duration) {
 }
 
 // blocks are those of a stretch with about so many rows. 0 means that a single block has more.
-func (w *walk) blocks(limit int) uint32 { return uint32(float64(limit) / w.perBlock) }
+func (w *stretches) blocks(limit int) uint32 { return uint32(float64(limit) / w.perBlock) }
 
 // advance notes what a stretch of so many blocks has cleaned.
-func (w *walk) advance(blocks uint32, rows int64) {
+func (w *stretches) advance(blocks uint32, rows int64) {
 	w.next += blocks
 	w.left = max(0, w.left-rows)
 	w.perBlock = float64(rows) / float64(blocks)
@@ -90,5 +90,5 @@ func (w *walk) advance(blocks uint32, rows int64) {
 	}
 }
 
-// stop ends a walk for good.
-func (w *walk) stop() { w.left, w.over = 0, true }
+// stop ends the stretches for good.
+func (w *stretches) stop() { w.left, w.over = 0, true }

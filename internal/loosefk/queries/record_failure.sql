@@ -2,7 +2,7 @@
 -- wait so many seconds for a database that cannot be reached, which is no attempt. Else an attempt counts: after the third a tombstone is put off,
 -- one that fails for 5 minutes, doubling up to an hour; one that is merely too big for the limits ($5) for 5 minutes, from where it starts afresh,
 -- as in GitLab.
-WITH blamed AS (
+WITH recorded AS (
     UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
     SET last_error = $4,
         cleanup_attempts = CASE
@@ -35,6 +35,6 @@ WITH blamed AS (
     ))
     RETURNING tombstone.consume_after
 )
-SELECT pg_catalog.count(*) FILTER (WHERE $6::pg_catalog.float8 IS NOT NULL OR blamed.consume_after OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp())
-    AS put_off, pg_catalog.count(*) AS blamed
-FROM blamed
+SELECT pg_catalog.count(*) FILTER (WHERE $6::pg_catalog.float8 IS NOT NULL OR recorded.consume_after OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp())
+    AS put_off, pg_catalog.count(*) AS recorded
+FROM recorded
