@@ -36,6 +36,15 @@ type Limits struct {
 	Reads bool
 }
 
+// shortWait bounds each wait for a lock while there is something else to do.
+const shortWait = 200 * time.Millisecond
+
+// ShortWaits are the same limits with short waits for locks.
+func (l Limits) ShortWaits() Limits {
+	l.LockTimeout = min(l.LockTimeout, shortWait)
+	return l
+}
+
 // Statement is one statement of a transaction.
 type Statement struct {
 	SQL  string

@@ -98,14 +98,13 @@ func (l *Ladder) Limits(all batch.Limits) batch.Limits {
 	if !l.Size.slow {
 		all = l.Steer.Limits(all)
 	}
-	all.LockTimeout = min(all.LockTimeout, shortWait)
-	return all
+	return all.ShortWaits()
 }
 
 // Passed learns from a statement with so many rows that went through, and leaves others their share of the time.
 func (r *Run) Passed(ctx context.Context, l *Ladder, rows int64, took time.Duration) {
 	l.Size.Learn(r.Pace.Beside(l.Steer), rows, 0, took)
-	l.most, l.beaten = min(2*l.most, largestBatch), 0
+	l.most, l.beaten = min(2*l.most, LargestBatch), 0
 	r.Progress(ctx)
 	r.Pace.Breathe(ctx, took, l.Size.Slow())
 }

@@ -3,7 +3,6 @@ package drain
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -18,10 +17,8 @@ type Tuple = pgtype.TID
 
 const (
 	defaultRows = 1000
-	// largestBatch bounds what the target may come to.
-	largestBatch = 50_000
-	// shortWait bounds waits for locks as long as there is something else to do.
-	shortWait = 200 * time.Millisecond
+	// LargestBatch bounds the rows of one statement, however short a time they take.
+	LargestBatch = 50_000
 )
 
 // Owner is the thing on whose behalf rows go, such as a group: it counts them, and may do more in the transactions that delete them. Its
@@ -116,11 +113,10 @@ func (r *Run) Versions(ctx context.Context, sql string, args ...any) (Rows, erro
 
 // ShortWaits are the session's limits with short waits for locks, as long as there is something else to do.
 func (r *Run) ShortWaits() batch.Limits {
-	limits := r.Session.Limits
-	if !r.Waits {
-		limits.LockTimeout = min(limits.LockTimeout, shortWait)
+	if r.Waits {
+		return r.Session.Limits
 	}
-	return limits
+	return r.Session.Limits.ShortWaits()
 }
 
 // Watch finds out whom a batch with such limits waits for, if that may last, until the function that it returns is called with the batch's error:

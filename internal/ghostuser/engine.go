@@ -79,7 +79,7 @@ func (r *run) onDrain(frame *pace.Frame) *drain.Run {
 	e := r.engine
 	return &drain.Run{
 		Session: e.Session, Rows: e.Sizes.Delete, Paused: r.paused,
-		Steer: pace.Steer{Target: cmp.Or(e.Sizes.Target, heavyTarget), Smallest: 1, Largest: largestBatch},
+		Steer: pace.Steer{Target: cmp.Or(e.Sizes.Target, heavyTarget), Smallest: 1, Largest: drain.LargestBatch},
 		Pace: &pace.Run{
 			Until: frame.Until, Stop: frame.Stop, Ended: frame.Ended, Target: e.Sizes.Target, Duty: e.Sizes.Duty, Waits: r.waitsFor,
 			Throttle: e.Throttle, Tells: &r.stats.Duty,

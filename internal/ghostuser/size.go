@@ -19,8 +19,6 @@ type Sizes struct {
 }
 
 const (
-	// largestBatch bounds what a target may come to.
-	largestBatch = 50_000
 	// anyTime is the target of statements without one: only timeouts make them smaller, and success as big as they were.
 	anyTime = 24 * time.Hour
 )
@@ -39,7 +37,7 @@ func (s Sizes) usual(do drain.Action) int {
 
 // ladder is the way through rows of the step.
 func (s Sizes) ladder(of *step, waits bool) *drain.Ladder {
-	steer := pace.Steer{Target: s.Target, Smallest: 1, Largest: largestBatch}
+	steer := pace.Steer{Target: s.Target, Smallest: 1, Largest: drain.LargestBatch}
 	if s.Target == 0 {
 		steer.Target, steer.Largest = anyTime, float64(s.usual(of.Action))
 	}

@@ -37,8 +37,6 @@ type Sizes struct {
 
 const (
 	defaultTarget = 20 * time.Millisecond
-	// largestBatch bounds what the target may come to.
-	largestBatch = 50_000
 	// DefaultRuntime is how long a run works, shorter than the lease and than a step.
 	DefaultRuntime = 50 * time.Second
 )
@@ -82,7 +80,7 @@ func (e *Engine) newRun(ctx context.Context) *run {
 	r.until = r.began.Add(cmp.Or(max(e.Runtime, 0), DefaultRuntime))
 	r.Run = &drain.Run{
 		Session: e.Session, Owner: r.owner(), Rows: e.Sizes.Rows,
-		Steer: pace.Steer{Target: cmp.Or(e.Sizes.Target, defaultTarget), Smallest: 1, Largest: largestBatch},
+		Steer: pace.Steer{Target: cmp.Or(e.Sizes.Target, defaultTarget), Smallest: 1, Largest: drain.LargestBatch},
 		Send:  r.send, Paused: r.paused,
 		Alter: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
 			return r.alter(ctx, limits, 0, statements...)

@@ -26,7 +26,6 @@ const (
 	// into its timeout, one that is too small only costs a commit.
 	smallestBatch = 100
 	firstBatch    = 200
-	largestBatch  = 50_000
 	// beside bounds a statement that cannot be made any smaller while others wait.
 	beside = 1500 * time.Millisecond
 	// A row that others change between snapshot and statement ends that with changedMeanwhile. It is tried again mostChanged times per chunk, and
@@ -36,7 +35,7 @@ const (
 
 // steer bounds the sizes.
 func (a Adaptive) steer() pace.Steer {
-	return pace.Steer{Target: a.Target, Smallest: smallestBatch, Largest: largestBatch}
+	return pace.Steer{Target: a.Target, Smallest: smallestBatch, Largest: drain.LargestBatch}
 }
 
 // size is the one that steers a task's next statement.
@@ -84,7 +83,7 @@ func (r *run) usual(t task, how pass) int {
 
 // limit is the number of rows of a task's next statement.
 func (r *run) limit(t task, form pass) int {
-	return r.budget.rows(t.reference, r.breaker.limit(t, r.usual(t, form)))
+	return r.budget.rows(t.reference, t.atMost(r.usual(t, form)))
 }
 
 // statementRows is usual for the first statement of a chunk.
@@ -111,7 +110,7 @@ func (r *run) limits(t task, how pass) batch.Limits {
 	a := r.engine.Adaptive
 	switch {
 	case how == waiting && r.contended:
-		limits.LockTimeout = min(limits.LockTimeout, shortWait)
+		limits = limits.ShortWaits()
 	case !a.on():
 	case how != waiting && (how == direct || !t.slow()):
 		limits = a.steer().Limits(limits)

@@ -84,8 +84,8 @@ func (b *breaker) open(t task, how pass) (fault.Fault, bool) {
 	return f, broken
 }
 
-// limit bounds the rows of the task's next statement, which are usually so many.
-func (*breaker) limit(t task, usual int) int {
+// atMost bounds the rows of the task's next statement, which are usually so many.
+func (t task) atMost(usual int) int {
 	if rows, slow := t.reference.slow[t.leaf.OID]; slow {
 		return min(int(rows), usual)
 	}
@@ -118,10 +118,10 @@ func (b *breaker) failed(t task, how pass, f fault.Fault, parents int) nextTry {
 	case f.Verdict == fault.Hopeless:
 		b.broken[lock{t.target(), skipping}], b.broken[lock{t.target(), waiting}] = f, f
 		return giveUp
-	case f.Verdict == fault.Timeout && b.limit(t, t.reference.limit()) > 1:
+	case f.Verdict == fault.Timeout && t.atMost(t.reference.limit()) > 1:
 		// At once to few rows, and then to one: every try may cost another statement timeout.
 		fewer := 1
-		if b.limit(t, t.reference.limit()) > fewestRows {
+		if t.atMost(t.reference.limit()) > fewestRows {
 			fewer = fewestRows
 		}
 		t.slowed(fewer)

@@ -257,7 +257,7 @@ func (r *run) live(ctx context.Context, parent *Parent, keys any, late bool) ([]
 		if late {
 			without = long
 		} else {
-			without, limits = r.unasked(parent), r.shortWaits()
+			without, limits = r.unasked(parent), limits.ShortWaits()
 		}
 		sql, args := parent.probeStatement(database, keys, without...)
 		var found []bool

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"sexton/internal/batch"
 	"sexton/internal/each"
@@ -17,16 +16,6 @@ import (
 //
 // A lock on rows blocks the target for waiting passes alone, since the others skip such rows: so one statement in all waits,
 // however many parents have locked children. A lock on the whole leaf keeps all statements away from it.
-
-// shortWait bounds the waits for locks of statements whose rows no lock matters for, and of all that hold up others.
-const shortWait = 200 * time.Millisecond
-
-// shortWaits are the session's limits with short waits for locks.
-func (r *run) shortWaits() batch.Limits {
-	limits := r.engine.Session.Limits
-	limits.LockTimeout = min(limits.LockTimeout, shortWait)
-	return limits
-}
 
 // inTheWay notes what kept a task's statement from going through.
 func (r *run) inTheWay(ctx context.Context, c *chunk, t task, f fault.Fault) {
@@ -176,7 +165,7 @@ func (r *run) splitFailed(ctx context.Context, c *chunk) (failed, waits []tombst
 		return c.tombstones, nil, nil // The removal has failed, or a table that cannot be read at all.
 	}
 	gaveUp := each.Of(c.parent.References, func(reference *Reference) bool { return slices.Contains(c.gaveUp, reference) })
-	keys, err := r.withChildren(ctx, r.shortWaits(), c.parent, keysOf(c.parent, c.tombstones), gaveUp)
+	keys, err := r.withChildren(ctx, r.engine.Session.Limits.ShortWaits(), c.parent, keysOf(c.parent, c.tombstones), gaveUp)
 	switch f := fault.Judge(err); {
 	case err == nil:
 	case f.Verdict == fault.Fatal:

@@ -212,15 +212,15 @@ func TestWalkBeginsWhereManyChildrenStandTogether(t *testing.T) {
 	}
 	pgtest.Each(t, map[string]example{
 		"dense":                            {window(firstWindow, denseBlock, 7), limit, true},
-		"sparse":                           {window(largestBatch, denseBlock-1, 7), limit, false},
+		"sparse":                           {window(drain.LargestBatch, denseBlock-1, 7), limit, false},
 		"few":                              {window(firstWindow-1, 60, 7), limit, false},
 		"none":                             {nil, limit, false},
-		"statements smaller than a block":  {window(largestBatch, 60, 7), 59, false},
-		"statements as large as one block": {window(largestBatch, 50, 7), 50, true},
+		"statements smaller than a block":  {window(drain.LargestBatch, 60, 7), 59, false},
+		"statements as large as one block": {window(drain.LargestBatch, 50, 7), 50, true},
 	}, func(t *testing.T, _ string, test example) {
 		var w stretches
 		require.Equal(t, firstWindow, w.looksFor(true))
-		require.Equal(t, largestBatch, w.looksFor(false))
+		require.Equal(t, drain.LargestBatch, w.looksFor(false))
 		require.Equal(t, test.want, w.begin(test.window, test.limit))
 		require.Equal(t, test.want, w.underWay())
 		if test.want {
@@ -233,7 +233,7 @@ func TestWalkBeginsWhereManyChildrenStandTogether(t *testing.T) {
 func TestWalkGoesOnUntilTheNextLook(t *testing.T) {
 	t.Parallel()
 	var w stretches
-	require.True(t, w.begin(window(largestBatch, 50, 0), 1000))
+	require.True(t, w.begin(window(drain.LargestBatch, 50, 0), 1000))
 	require.EqualValues(t, 20, w.blocks(1000))
 	w.advance(20, 800)
 	require.EqualValues(t, 20, w.next)
@@ -247,14 +247,14 @@ func TestWalkGoesOnUntilTheNextLook(t *testing.T) {
 	require.EqualValues(t, 3000, w.next)
 	w.advance(100, 100)
 	require.False(t, w.underWay(), "hardly any there")
-	require.Equal(t, largestBatch, w.looksFor(false), "the next look decides anew")
+	require.Equal(t, drain.LargestBatch, w.looksFor(false), "the next look decides anew")
 	require.False(t, w.begin(window(100, 1, 0), 1000))
-	require.True(t, w.begin(window(largestBatch, 20, 0), 1000))
+	require.True(t, w.begin(window(drain.LargestBatch, 20, 0), 1000))
 	w.advance(10, 200)
 	require.Zero(t, w.blocks(19), "fewer rows than one block has")
 	w.stop()
 	require.False(t, w.underWay())
-	require.False(t, w.begin(window(largestBatch, 20, 0), 1000), "that was for good")
+	require.False(t, w.begin(window(drain.LargestBatch, 20, 0), 1000), "that was for good")
 }
 
 // With an old snapshot each look walks over all that was deleted before.
@@ -262,18 +262,18 @@ func TestWalkLooksLessOftenWhereLooksAreSlow(t *testing.T) {
 	t.Parallel()
 	var w stretches
 	w.looked(time.Hour, target)
-	require.True(t, w.begin(window(largestBatch, 50, 0), 1000))
-	require.EqualValues(t, largestBatch, w.left, "the look for pointers says nothing")
+	require.True(t, w.begin(window(drain.LargestBatch, 50, 0), 1000))
+	require.EqualValues(t, drain.LargestBatch, w.left, "the look for pointers says nothing")
 	for _, want := range []int64{2, 4, 8, 8} {
 		w.looked(target+1, target)
 		require.True(t, w.begin(window(1, 1, 0), 1000))
-		require.Equal(t, want*largestBatch, w.left)
+		require.Equal(t, want*drain.LargestBatch, w.left)
 	}
 	w.looked(target, target)
-	require.EqualValues(t, 8*largestBatch, w.every)
+	require.EqualValues(t, 8*drain.LargestBatch, w.every)
 	for _, want := range []int64{4, 2, 1, 1} {
 		w.looked(target/2-1, target)
-		require.Equal(t, want*largestBatch, w.every)
+		require.Equal(t, want*drain.LargestBatch, w.every)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/drain"
 )
 
 // denseBlock is how many children of a parent a block must hold on average for the table to be cleaned in stretches. To
@@ -12,7 +14,7 @@ const denseBlock = 8
 
 // firstWindow is the size of the first look. It decides, so it is smaller than those which have to serve many
 // statements: reading 50,000 pointers takes longer than a statement should.
-const firstWindow = largestBatch / 2
+const firstWindow = drain.LargestBatch / 2
 
 // stretches are the way through a table in which nearly every block has children of one heavy parent: stretches of blocks,
 // one after the other, need no pointers. It finds nothing out about what lies behind it, so after every so many rows
@@ -47,7 +49,7 @@ func (w *stretches) begin(window []pgtype.TID, limit int) bool {
 		}
 		w.perBlock = perBlock
 	}
-	w.every = max(w.every, largestBatch)
+	w.every = max(w.every, drain.LargestBatch)
 	w.next, w.left = first, w.every
 	return true
 }
@@ -60,19 +62,19 @@ func (w *stretches) looksFor(first bool) int {
 	case w.perBlock > 0 && !w.over:
 		return 1
 	}
-	return largestBatch
+	return drain.LargestBatch
 }
 
 // looked keeps the looks from growing with the square of the rows: while an old snapshot keeps deleted entries in the
 // index, every look reads all of them.
 func (w *stretches) looked(took, target time.Duration) {
-	const most = 8 * largestBatch
+	const most = 8 * drain.LargestBatch
 	switch {
 	case w.every == 0:
 	case took > target:
 		w.every = min(2*w.every, most)
 	case took < target/2:
-		w.every = max(w.every/2, largestBatch)
+		w.every = max(w.every/2, drain.LargestBatch)
 	}
 }
 
