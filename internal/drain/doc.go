@@ -4,7 +4,7 @@
 // An Edge is one column list that refers to a Key; it makes the statements on rows of Keys, one leaf table at a time: those of loose foreign keys,
 // of the columns that refer to users, and of their dry runs. Lacking tells which privileges edges miss.
 //
-// Read and Spread find in the catalogue which tables hang below others (Table, Ref). Run.Clear then takes down what hangs below the rows
+// Read and Expand find in the catalogue which tables hang below others (Table, Ref). Run.Clear then takes down what hangs below the rows
 // of a Window, children first; what nothing can hang below goes by the statement that finds it (sweep). It keeps nothing that is needed later:
 // killed anywhere, the next one finds what is left and goes on.
 //

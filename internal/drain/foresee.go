@@ -67,7 +67,7 @@ func (f *Foresight) Below(ctx context.Context, r *Run, label func(*Table) string
 	}
 	left := MostForeseen
 	for _, w := range windows {
-		c, err := r.Spread(ctx, w, len(w.Rows)+left)
+		c, err := r.Expand(ctx, w, len(w.Rows)+left)
 		if err != nil && fault.Judge(err).Verdict != fault.Timeout {
 			return err
 		}

@@ -35,7 +35,7 @@ func Below(ctx context.Context, db pgcatalog.Beginner, oids []uint32, loose ...L
 				}
 			}
 		}
-		Order(c.Spread(roots, nil, func(to *Table) { c.AddLoose(to, 0, loose...) }), roots...)
+		Order(c.Expand(roots, nil, func(to *Table) { c.AddLoose(to, 0, loose...) }), roots...)
 		return nil
 	})
 	return below, problem.Doing(err, "read what hangs below rows")
@@ -54,17 +54,16 @@ func (c *Catalog) Table(of *pgcatalog.Relation) *Table {
 	return t
 }
 
-// Spread hangs the keys onto the tables that they refer to, where deletions spread from the roots. It
-// returns the tables whose rows may go. Adapt, if set, may change a key to a table, or return false for one that is to be left out; more,
-// if set, may add further ones to a table.
-func (c *Catalog) Spread(roots []*Table, adapt func(to *Table, from *pgcatalog.Relation, f *Ref) bool, more func(to *Table)) map[*Table]bool {
+// Expand adds each key to the table that it refers to, for all tables that deletions reach from the roots. It returns the tables whose rows may go.
+// Adapt, if set, may change a key to a table, or return false if the key must be left out; more, if set, may add further keys to a table.
+func (c *Catalog) Expand(roots []*Table, adapt func(to *Table, from *pgcatalog.Relation, f *Ref) bool, more func(to *Table)) map[*Table]bool {
 	byTarget := map[uint32][]pgcatalog.ForeignKey{}
 	for _, k := range c.Keys {
 		byTarget[c.roots[k.Target]] = append(byTarget[c.roots[k.Target]], k)
 	}
-	spread := map[*Table]bool{}
+	deleted := map[*Table]bool{}
 	for _, t := range roots {
-		spread[t] = true
+		deleted[t] = true
 	}
 	for todo := slices.Clone(roots); len(todo) > 0; todo = todo[1:] {
 		t := todo[0]
@@ -80,13 +79,13 @@ func (c *Catalog) Spread(roots []*Table, adapt func(to *Table, from *pgcatalog.R
 			more(t)
 		}
 		for _, f := range t.Refs {
-			if f.Action == Remove && !spread[f.Table] {
-				spread[f.Table] = true
+			if f.Action == Remove && !deleted[f.Table] {
+				deleted[f.Table] = true
 				todo = append(todo, f.Table)
 			}
 		}
 	}
-	return spread
+	return deleted
 }
 
 // ref is the key of t's that the catalogue has as k; nil where there is nothing to be done about it.
@@ -156,8 +155,8 @@ func Item(of *pgcatalog.Relation) string {
 }
 
 // Order sorts the keys of each table: first those whose rows are deleted, what refers to other tables of the plan before
-// them, so that rows are not set to NULL first and deleted then. It returns the tables of spread, children first.
-func Order(spread map[*Table]bool, roots ...*Table) []*Table {
+// them, so that rows are not set to NULL first and deleted then. It returns the tables among deleted, children first.
+func Order(deleted map[*Table]bool, roots ...*Table) []*Table {
 	var reachable []*Table
 	rank := map[*Table]int{}
 	var visit func(t *Table)
@@ -191,7 +190,7 @@ func Order(spread map[*Table]bool, roots ...*Table) []*Table {
 			return rank[a.Table] - rank[b.Table]
 		})
 	}
-	return slices.DeleteFunc(reachable, func(t *Table) bool { return !spread[t] })
+	return slices.DeleteFunc(reachable, func(t *Table) bool { return !deleted[t] })
 }
 
 // Unindexed returns the leaves of the key that no index serves.

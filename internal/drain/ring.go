@@ -23,8 +23,8 @@ type Closure struct {
 	Most bool
 }
 
-// Spread finds everything that would go with a window's rows or be changed, at most so many rows.
-func (r *Run) Spread(ctx context.Context, w *Window, most int) (Closure, error) {
+// Expand finds everything that would go with a window's rows or be changed, at most so many rows.
+func (r *Run) Expand(ctx context.Context, w *Window, most int) (Closure, error) {
 	c := Closure{Windows: []*Window{w}, Rows: len(w.Rows), Changed: map[string]int64{}}
 	seen := map[uint32][]Tuple{w.Leaf.OID: w.Rows.tuples()}
 	for i := 0; i < len(c.Windows) && c.Rows <= most; i++ {
@@ -82,7 +82,7 @@ func (r *Run) breakRings(ctx context.Context, w *Window, left Rows) (Rows, Resul
 		}
 		n := min(size, len(left))
 		piece := &Window{Table: w.Table, Leaf: w.Leaf, Rows: left[:n]}
-		c, err := r.Spread(ctx, piece, MostInRing)
+		c, err := r.Expand(ctx, piece, MostInRing)
 		if err != nil {
 			result, err := r.Handle(err, w.Table.Label())
 			return left, result, err

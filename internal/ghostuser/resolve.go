@@ -186,7 +186,7 @@ func (r *resolver) orderTold() {
 		}
 	}
 	r.told = nil
-	for _, t := range drain.Order(r.Spread(roots, nil, nil), roots...) {
+	for _, t := range drain.Order(r.Expand(roots, nil, nil), roots...) {
 		r.told = append(r.told, t.OID)
 	}
 }

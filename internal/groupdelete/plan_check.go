@@ -177,7 +177,7 @@ func (r *run) estimate(ctx context.Context, groups []int64) (int64, error) {
 			return 0, fmt.Errorf("estimate the rows of the group: %w", err)
 		}
 		if n := len(found); n > 0 {
-			below, err := r.Spread(ctx, &window{Table: projects, Leaf: leaf, Rows: found}, mostSampled)
+			below, err := r.Expand(ctx, &window{Table: projects, Leaf: leaf, Rows: found}, mostSampled)
 			if err != nil {
 				return 0, fmt.Errorf("estimate the rows of the group: %w", err)
 			}

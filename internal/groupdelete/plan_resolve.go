@@ -98,7 +98,7 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	p.groups.Told, p.groups.Apart, p.projects.Told = true, true, true
 	_, p.projectPath = p.projects.Columns["path"]
 	r.plan = p
-	p.reachable = drain.Order(r.catalog.Spread([]*table{p.groups, p.projects}, r.adapt, r.addColumns), p.groups)
+	p.reachable = drain.Order(r.catalog.Expand([]*table{p.groups, p.projects}, r.adapt, r.addColumns), p.groups)
 	for _, t := range p.reachable {
 		for _, f := range t.Refs {
 			r.checkRef(t, f)

@@ -242,7 +242,7 @@ func (r *run) ringOfGroup(ctx context.Context, g int64) (bool, error) {
 	if err != nil || w == nil {
 		return false, err
 	}
-	c, err := r.Spread(ctx, w, drain.MostInRing)
+	c, err := r.Expand(ctx, w, drain.MostInRing)
 	if err != nil || c.Most {
 		return false, err
 	}
