@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/dryrun"
 	"sexton/internal/pgtest"
@@ -47,7 +46,9 @@ CREATE RULE stays AS ON DELETE TO ruled WHERE old.id = 1 DO INSTEAD NOTHING;
 CREATE TABLE ruled_in_part (id bigint PRIMARY KEY, parent_id bigint) PARTITION BY LIST (id);
 CREATE TABLE ruled_part PARTITION OF ruled_in_part FOR VALUES IN (1);
 CREATE INDEX ON ruled_in_part (parent_id);
-CREATE RULE also AS ON DELETE TO ruled_part DO ALSO INSERT INTO rowless VALUES (old.id);`
+CREATE RULE also AS ON DELETE TO ruled_part DO ALSO INSERT INTO rowless VALUES (old.id);
+CREATE TABLE a (id bigint PRIMARY KEY, b_id bigint);
+CREATE TABLE b (id bigint PRIMARY KEY, a_id bigint);`
 
 func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 	t.Parallel()
@@ -100,45 +101,35 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 	}
 }
 
-func TestResolveFindsDuplicatesBehindSpelling(t *testing.T) {
+func TestResolveOfWholeFiles(t *testing.T) {
 	t.Parallel()
-	_, problems := resolve(t, with(t, catalogTables).Pool(), `
+	db := with(t, catalogTables)
+	for name, test := range map[string]struct {
+		definitions string
+		// errors are all of them. The others are looked at where some are given.
+		errors, warnings, information []string
+	}{
+		"duplicates behind spelling": {definitions: `
 children: [{table: parents, column: parent_id, on_delete: async_delete}]
 public.children: [{table: public.parents, column: parent_id, on_delete: async_delete}]
-`)
-	require.EqualError(t, problems.Err(), "lfk.yml:3:19: public.children[0]: the same definition stands at lfk.yml:2:12 (remove one of them)")
-}
-
-func TestResolveReportsEverythingAtOnce(t *testing.T) {
-	t.Parallel()
-	_, problems := resolve(t, with(t, catalogTables).Pool(), `
+`, errors: []string{"lfk.yml:3:19: public.children[0]: the same definition stands at lfk.yml:2:12 (remove one of them)"}},
+		"everything at once": {definitions: `
 children:
   - {table: nobody, column: parent_id, on_delete: async_delete}
   - {table: parents, column: wrong, on_delete: async_delete}
   - {table: parents, column: code, on_delete: async_delete}
-`)
-	require.Len(t, problems.Only(problem.Error), 3)
-}
-
-func TestResolveWarnsOfMissingIndexes(t *testing.T) {
-	t.Parallel()
-	_, problems := resolve(t, with(t, catalogTables).Pool(), `
+`, errors: []string{"parent table public.nobody does not exist", "table children has no column wrong", "children.code is of type varchar"}},
+		"missing indexes": {definitions: `
 children:
   - {table: parents, column: parent_id, on_delete: async_delete}
   - {table: parents, column: id, on_delete: async_delete}
   - {table: parted, column: part_id, on_delete: async_delete}
 keyless: [{table: parents, column: id, on_delete: async_delete}]
-`)
-	require.NoError(t, problems.Err())
-	warnings := problems.Only(problem.Warning)
-	require.Len(t, warnings, 2)
-	require.Contains(t, warnings[0].String(), "children[2].table: id is only a part of the primary key of parted")
-	require.Equal(t, `lfk.yml:6:36: keyless[0].column: no index of keyless begins with id, so every batch reads the whole table (CREATE INDEX CONCURRENTLY ON "public"."keyless" ("id"))`, warnings[1].String())
-}
-
-func TestResolveTakesWhatConstraintsAllow(t *testing.T) {
-	t.Parallel()
-	_, problems := resolve(t, with(t, catalogTables).Pool(), `
+`, warnings: []string{
+			"children[2].table: id is only a part of the primary key of parted",
+			`lfk.yml:6:36: keyless[0].column: no index of keyless begins with id, so every batch reads the whole table (CREATE INDEX CONCURRENTLY ON "public"."keyless" ("id"))`,
+		}},
+		"what constraints allow": {definitions: `
 checked:
   - {table: parents, column: free, on_delete: async_nullify}
   - {table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: 2}
@@ -148,21 +139,25 @@ children:
 parted:
   - {table: parents, column: id, on_delete: update_column_to, target_column: part, target_value: 1, conditions: [{column: part, value: 0}]}
   - {table: parents, column: part, on_delete: update_column_to, target_column: part, target_value: 1, conditions: [{column: part, value: 0}]}
-`)
-	require.NoError(t, problems.Err())
-}
-
-func TestResolveTellsOfCycles(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec("CREATE TABLE a (id bigint PRIMARY KEY, b_id bigint); CREATE TABLE b (id bigint PRIMARY KEY, a_id bigint)")
-	_, problems := resolve(t, db.Pool(), `
+`},
+		"a cycle": {definitions: `
 a: [{table: b, column: b_id, on_delete: async_delete}]
 b: [{table: a, column: a_id, on_delete: async_delete}]
-`)
-	require.NoError(t, problems.Err(), "a cycle is no error")
-	require.Len(t, problems.Only(problem.Info), 2)
-	require.Contains(t, problems.Only(problem.Info).Error(), `async_delete comes back to "public"."a" in a cycle`)
+`, information: []string{`async_delete comes back to "public"."a" in a cycle`, "in a cycle"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, problems := resolve(t, db.Pool(), test.definitions)
+			for severity, want := range map[problem.Severity][]string{problem.Error: test.errors, problem.Warning: test.warnings, problem.Info: test.information} {
+				found := problems.Only(severity)
+				if len(want) > 0 || severity == problem.Error {
+					require.Len(t, found, len(want), "%v", found)
+				}
+				for i, text := range want {
+					require.Contains(t, found[i].String(), text)
+				}
+			}
+		})
+	}
 }
 
 func TestResolveChoosesTheKey(t *testing.T) {
