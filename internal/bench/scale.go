@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -176,36 +175,35 @@ func sumUp(tombstones int64, oldSnapshot bool, runs []backlogRun) backlogSize {
 func (g *Cluster) drainBacklog(ctx context.Context, data *template, set dataSet, oldSnapshot bool) (run backlogRun, err error) {
 	last := set.Targets + afterwards
 	t := set.trial(last)
-	p, err := g.copyOf(ctx, data, t, fullDuty, openWorker)
-	if err != nil {
-		return run, err
-	}
-	defer func() { err = errors.Join(err, p.drop()) }()
-	worker := p.workers[0]
-	if oldSnapshot {
-		release, err := holdSnapshot(ctx, p.url)
-		if err != nil {
-			return run, err
+	t.begin = nil // The tombstones are there.
+	drain := func(ctx context.Context, p *dataCopy) (err error) {
+		if oldSnapshot {
+			release, err := holdSnapshot(ctx, p.url)
+			if err != nil {
+				return err
+			}
+			defer release()
 		}
-		defer release()
-	}
-	forgetPeak()
-	began := time.Now()
-	if run.passes, err = worker.drain(ctx); err != nil {
-		return run, err
-	}
-	run.took, run.peak = time.Since(began), memory("/proc/self/status", "VmHWM:")
-	run.children, run.queue = t.watch.take()
-	for id := set.Targets + 1; id <= last; id++ {
-		if _, err := p.conn.Exec(ctx, "DELETE FROM parents WHERE id = $1", id); err != nil {
-			return run, fmt.Errorf("delete parent: %w", err)
+		forgetPeak()
+		began := time.Now()
+		if run.passes, err = p.workers[0].drain(ctx); err != nil {
+			return err
 		}
-		if _, err := worker.drain(ctx); err != nil {
-			return run, err
+		run.took, run.peak = time.Since(began), memory("/proc/self/status", "VmHWM:")
+		run.children, run.queue = t.watch.take()
+		for id := set.Targets + 1; id <= last; id++ {
+			if _, err := p.conn.Exec(ctx, "DELETE FROM parents WHERE id = $1", id); err != nil {
+				return fmt.Errorf("delete parent: %w", err)
+			}
+			if _, err := p.workers[0].drain(ctx); err != nil {
+				return err
+			}
 		}
+		_, run.after = t.watch.take()
+		return nil
 	}
-	_, run.after = t.watch.take()
-	return run, p.check(ctx)
+	_, _, err = g.measure(ctx, data, t, variant{prepare: openWorker, drain: drain}, fullDuty, nil)
+	return run, err
 }
 
 // holdSnapshot keeps a transaction open that could still see every row of now.

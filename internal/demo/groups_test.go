@@ -324,20 +324,16 @@ func TestGhostUsersPlansAShareOfTheUsers(t *testing.T) {
 		require.Equal(t, "users", item.Name)
 		require.True(t, slices.Contains(scene.deleted, item.Number))
 	}
-}
 
-func TestGhostUsersReportsWhatItCannotDo(t *testing.T) {
-	t.Parallel()
-	db := dbtest.Reference(t)
-	db.Exec(crowd)
-	scene := &ghostUsers{stage: testStage(db)}
+	queued := db.Rows("SELECT count(*) FROM users_ghost_user_migrations")
+	scene = &ghostUsers{stage: testStage(db)}
 	pgtest.Must(scene.Plan(t.Context()))(t)
 	scene.last = scene.first // From the first one on.
 	db.Exec("DROP TABLE reviews CASCADE")
 	_, _, err := scene.Act(t.Context(), 20)
 	require.ErrorContains(t, err, "delete user ")
 	require.Empty(t, scene.deleted)
-	require.Equal(t, [][]string{{"0"}}, db.Rows("SELECT count(*) FROM users_ghost_user_migrations"), "the transaction is undone as a whole")
+	require.Equal(t, queued, db.Rows("SELECT count(*) FROM users_ghost_user_migrations"), "the transaction is undone as a whole")
 	_, err = scene.Check(t.Context())
 	require.ErrorContains(t, err, "count contributions in reviews: ")
 }
