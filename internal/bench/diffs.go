@@ -99,7 +99,7 @@ func (g *Cluster) bigDiff(ctx context.Context, s diffSet) (figures Row, err erro
 		peak, statements := memory("/proc/self/status", "VmHWM:"), latency.Of(m.times)
 		figures = Row{
 			{"bytes", "", "", s.bytes()},
-			{"", "one diff of MiB", "%d", s.bytes() / mib},
+			{"", "", "one diff of %d MiB", s.bytes() / mib},
 			{"seconds", "seconds", "%.2f", round(m.took.Seconds(), 3)},
 			{"mb_per_second", "MB/s", "%.1f", speed(s.bytes(), m.took)},
 			{"statement_ms", "", "", statements},
