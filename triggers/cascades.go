@@ -3,7 +3,6 @@ package triggers
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -127,7 +126,7 @@ func (c Config) keepTargets(ctx context.Context, tx pgx.Tx, parents []Parent) (f
 // any more. What another role owns stays, and is reported.
 func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, look inspection, report *Report) error {
 	surplus := slices.DeleteFunc(slices.Clone(look.triggers), func(t target) bool {
-		return !t.keepsRows() || slices.ContainsFunc(look.targets, func(w target) bool { return w.OID == t.OID && w.Trigger == t.Trigger })
+		return !t.keepsRows() || slices.ContainsFunc(look.targets, func(w target) bool { return w.slot() == t.slot() })
 	})
 	for _, t := range surplus {
 		err := c.eachTable(ctx, conn, []target{t}, true, dropTriggers, func(t target) {
@@ -138,7 +137,7 @@ func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, look inspection,
 			return err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Values(look.registered)) {
+	for _, name := range look.registered {
 		wanted := slices.ContainsFunc(look.functions, func(f function) bool { return f.name == name })
 		runs := slices.ContainsFunc(look.triggers, func(t target) bool {
 			moved := slices.ContainsFunc(report.Triggers, func(change Change) bool { return change.Table == t.Display && change.Trigger == t.Trigger })

@@ -52,6 +52,14 @@ type target struct {
 	tracks string
 }
 
+// slot is the place of a trigger in a database.
+type slot struct {
+	table   uint32
+	trigger string
+}
+
+func (t target) slot() slot { return slot{t.OID, t.Trigger} }
+
 // function returns the name of the function that the trigger has to run.
 func (t target) function() string {
 	switch {
@@ -316,62 +324,53 @@ func (c Config) wantedFunctions(parents []*resolved, kept []target) []function {
 	return append(wanted, c.wakeFunctions()...)
 }
 
+// functionLook is a row of functions.sql: what there is of a function.
+type functionLook struct {
+	There, Shape, Public, MayRecord bool
+	Body, Owner                     string
+	Settings                        []string
+}
+
 // compareFunctions returns one finding per function that is missing or not as wanted.
-func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []function) ([]Finding, error) {
+func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []function) (findings []Finding, _ error) {
 	names := make([]string, len(wanted))
 	for i, f := range wanted {
 		names[i] = f.name
 	}
 	rows, _ := tx.Query(ctx, sqlText("queries/functions"), c.JobsSchema, names, c.TrackedSchema)
-	details := map[string]string{}
-	var name, body, owner string
-	var settings []string
-	var shape, public, mayRecord bool
-	_, err := pgx.ForEachRow(rows, []any{&name, &body, &settings, &shape, &public, &mayRecord, &owner}, func() error {
-		want := wanted[slices.Index(names, name)]
-		switch {
-		case body != want.body:
-			details[name] = "its body differs"
-		case !slices.EqualFunc(settings, want.settings, strings.EqualFold):
-			details[name] = fmt.Sprintf("its settings are %q", settings)
-		case !shape:
-			details[name] = "it is not a SECURITY DEFINER trigger function in plpgsql"
-		case public:
-			details[name] = "PUBLIC may execute it"
-		case !mayRecord && name != wakeInsertedFunction && name != wakeChangedFunction:
-			details[name] = fmt.Sprintf("its owner %s may not insert into %s, or not execute %s, so deletes on the parents fail",
-				owner, c.tombstones(), quoteIdent(c.JobsSchema)+".is_as_installed")
-		default:
-			details[name] = ""
-		}
-		return nil
-	})
+	looks, err := pgx.CollectRows(rows, pgx.RowToStructByPos[functionLook])
 	if err != nil {
 		return nil, fmt.Errorf("look up functions: %w", err)
 	}
-	var findings []Finding
-	for _, f := range wanted {
-		switch detail, there := details[f.name]; {
-		case !there:
-			findings = append(findings, Finding{Trigger: f.name, Kind: Missing, Detail: "the function does not exist", Fix: fixInstall})
-		case detail != "":
-			findings = append(findings, Finding{Trigger: f.name, Kind: Altered, Detail: "the function is not as installed: " + detail, Fix: fixInstall})
+	for i, look := range looks {
+		detail := ""
+		switch want := wanted[i]; {
+		case !look.There:
+			findings = append(findings, Finding{Trigger: want.name, Kind: Missing, Detail: "the function does not exist", Fix: fixInstall})
+		case look.Body != want.body:
+			detail = "its body differs"
+		case !slices.EqualFunc(look.Settings, want.settings, strings.EqualFold):
+			detail = fmt.Sprintf("its settings are %q", look.Settings)
+		case !look.Shape:
+			detail = "it is not a SECURITY DEFINER trigger function in plpgsql"
+		case look.Public:
+			detail = "PUBLIC may execute it"
+		case !look.MayRecord && want.name != wakeInsertedFunction && want.name != wakeChangedFunction:
+			detail = fmt.Sprintf("its owner %s may not insert into %s, or not execute %s, so deletes on the parents fail",
+				look.Owner, c.tombstones(), quoteIdent(c.JobsSchema)+".is_as_installed")
+		}
+		if detail != "" {
+			findings = append(findings, Finding{Trigger: names[i], Kind: Altered, Detail: "the function is not as installed: " + detail, Fix: fixInstall})
 		}
 	}
 	return findings, nil
 }
 
-// registered returns the functions that Sexton created here, by oid.
-func (c Config) registered(ctx context.Context, tx pgx.Tx) (map[uint32]string, error) {
+// registered returns the names of the functions that Sexton created here, sorted.
+func (c Config) registered(ctx context.Context, tx pgx.Tx) ([]string, error) {
 	query := strings.ReplaceAll(sqlText("queries/registered"), `"sexton"`, quoteIdent(c.JobsSchema))
 	rows, _ := tx.Query(ctx, query, c.JobsSchema)
-	functions := map[uint32]string{}
-	var oid uint32
-	var name string
-	_, err := pgx.ForEachRow(rows, []any{&oid, &name}, func() error {
-		functions[oid] = name
-		return nil
-	})
+	functions, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("look up registered functions: %w", err)
 	}
@@ -379,12 +378,8 @@ func (c Config) registered(ctx context.Context, tx pgx.Tx) (map[uint32]string, e
 }
 
 // installed returns every trigger that runs one of the functions, wherever it is.
-func installed(ctx context.Context, tx pgx.Tx, functions map[uint32]string) ([]target, error) {
-	oids := make([]uint32, 0, len(functions))
-	for oid := range functions {
-		oids = append(oids, oid)
-	}
-	rows, _ := tx.Query(ctx, sqlText("queries/installed"), oids)
+func (c Config) installed(ctx context.Context, tx pgx.Tx, functions []string) ([]target, error) {
+	rows, _ := tx.Query(ctx, sqlText("queries/installed"), c.JobsSchema, functions)
 	triggers, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
 		var t target
 		err := row.Scan(&t.OID, &t.Schema, &t.Table, &t.Display, &t.Trigger, &t.functionName, &t.tracks)

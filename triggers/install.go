@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -167,9 +166,8 @@ func (c Config) refuseOtherKey(ctx context.Context, tx pgx.Tx, t target) error {
 
 // refuseFunctions keeps a user's own function of one of our names from being replaced.
 func (c Config) refuseFunctions(look inspection) error {
-	ours := slices.Collect(maps.Values(look.registered))
 	for _, finding := range look.functionFindings {
-		if finding.Kind == Altered && !slices.Contains(ours, finding.Trigger) {
+		if finding.Kind == Altered && !slices.Contains(look.registered, finding.Trigger) {
 			return fmt.Errorf("create function %s: a function of that name exists which Sexton did not create",
 				pgx.Identifier{c.JobsSchema, finding.Trigger}.Sanitize())
 		}
@@ -350,7 +348,7 @@ func dropTriggers(ctx context.Context, tx pgx.Tx, triggers []target) error {
 }
 
 // dropFunctions drops the functions together with their entries among Sexton's objects.
-func (c Config) dropFunctions(ctx context.Context, conn *pgx.Conn, functions map[uint32]string, report *Report) error {
+func (c Config) dropFunctions(ctx context.Context, conn *pgx.Conn, functions []string, report *Report) error {
 	return inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
 		for _, name := range functions {
 			statement := fmt.Sprintf("DROP FUNCTION %s()", pgx.Identifier{c.JobsSchema, name}.Sanitize())
@@ -359,7 +357,6 @@ func (c Config) dropFunctions(ctx context.Context, conn *pgx.Conn, functions map
 			}
 			report.Functions = append(report.Functions, name)
 		}
-		slices.Sort(report.Functions)
 		statement := fmt.Sprintf("DELETE FROM %s.objects WHERE component = 'triggers'", quoteIdent(c.JobsSchema))
 		if _, err := tx.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("remove functions from the list of objects: %w", err)

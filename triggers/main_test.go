@@ -55,6 +55,13 @@ func (b *bundle) install(parents ...triggers.Parent) triggers.Report {
 	return pgtest.Must(triggers.Install(b.t.Context(), b.conn, b.cfg, parents))(b.t)
 }
 
+// fresh makes tables for a further case in the same database, where nothing is recorded yet, and installs.
+func (b *bundle) fresh(tables string, of ...triggers.Parent) triggers.Report {
+	b.t.Helper()
+	b.Exec("DROP TABLE IF EXISTS parents, events, events_low, owners, p CASCADE; DELETE FROM loose_foreign_keys_deleted_records;" + tables)
+	return b.install(of...)
+}
+
 func (b *bundle) status(parents ...triggers.Parent) []triggers.Finding {
 	b.t.Helper()
 	return pgtest.Must(triggers.Status(b.t.Context(), b.conn, b.cfg, parents))(b.t)

@@ -77,17 +77,13 @@ func (c Config) lackingTargets(ctx context.Context, conn *pgx.Conn, parents []Pa
 		if err != nil {
 			return err
 		}
-		type slot struct {
-			root    uint32
-			trigger string
-		}
 		onRoot := map[slot]target{}
 		for _, t := range targets {
 			root := onRoot[slot{t.parent.oid, t.Trigger}]
 			key := other[slices.Index(found, t.parent)]
 			switch {
 			case t.OID == t.parent.oid:
-				onRoot[slot{t.OID, t.Trigger}] = t
+				onRoot[t.slot()] = t
 			case t.present || !root.present || c.foreign(root):
 			case t.relkind == "f":
 				problems = append(problems, t.foreignTable())

@@ -41,8 +41,8 @@ type inspection struct {
 
 	functions        []function
 	functionFindings []Finding
-	// registered are the functions that Sexton created, by oid, and triggers the ones that run them.
-	registered map[uint32]string
+	// registered are the functions that Sexton created, and triggers the ones that run them.
+	registered []string
 	triggers   []target
 	targets    []target
 	surplus    []Finding
@@ -54,7 +54,7 @@ func (c Config) present(ctx context.Context, tx pgx.Tx, look *inspection) (err e
 	if look.registered, err = c.registered(ctx, tx); err != nil {
 		return err
 	}
-	if look.triggers, err = installed(ctx, tx, look.registered); err != nil {
+	if look.triggers, err = c.installed(ctx, tx, look.registered); err != nil {
 		return err
 	}
 	look.event, err = c.lookAtEvent(ctx, tx)
@@ -108,20 +108,16 @@ func (c Config) inspect(ctx context.Context, tx pgx.Tx, look *inspection, parent
 
 // surplus returns the triggers of ours that no target accounts for.
 func surplus(triggers, targets []target) []Finding {
-	type slot struct {
-		oid     uint32
-		trigger string
-	}
 	wanted, roots := map[slot]bool{}, map[string]bool{}
 	for _, t := range targets {
 		if t.parent != nil {
 			roots[t.parent.recorded] = true
 		}
-		wanted[slot{t.OID, t.Trigger}] = true
+		wanted[t.slot()] = true
 	}
 	found := []Finding{}
 	for _, t := range triggers {
-		if wanted[slot{t.OID, t.Trigger}] {
+		if wanted[t.slot()] {
 			continue
 		}
 		if roots[t.tracks] && !t.wakesWorkers() && !t.keepsRows() {

@@ -41,23 +41,21 @@ func TestStatusFindsEveryDifferenceAndInstallRepairsIt(t *testing.T) {
 			triggers.Altered, "the trigger has another event, other arguments",
 		},
 	}
+	b := setup(t, parents)
+	b.install(id("parents"))
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, parents)
-			b.install(id("parents"))
-			b.Exec(test.damage)
-			before := b.catalogue()
-			findings := b.status(id("parents"))
-			require.Equal(t, []triggers.Finding{{
-				Table: "public.parents", Trigger: triggers.TrackTrigger, Kind: test.want, Detail: test.detail, Fix: "run `sexton triggers install`",
-			}}, findings)
-			require.Equal(t, test.want != triggers.Plain, findings[0].Drift())
-			require.Equal(t, before, b.catalogue(), "status changes nothing")
+		t.Log(name)
+		b.Exec(test.damage)
+		before := b.catalogue()
+		findings := b.status(id("parents"))
+		require.Equal(t, []triggers.Finding{{
+			Table: "public.parents", Trigger: triggers.TrackTrigger, Kind: test.want, Detail: test.detail, Fix: "run `sexton triggers install`",
+		}}, findings)
+		require.Equal(t, test.want != triggers.Plain, findings[0].Drift())
+		require.Equal(t, before, b.catalogue(), "status changes nothing")
 
-			require.Len(t, b.install(id("parents")).Triggers, 1)
-			require.Empty(t, b.status(id("parents")))
-		})
+		require.Len(t, b.install(id("parents")).Triggers, 1)
+		require.Empty(t, b.status(id("parents")))
 	}
 }
 
@@ -75,23 +73,21 @@ func TestStatusFindsAlteredFunctions(t *testing.T) {
 		"security invoker": {"ALTER FUNCTION sexton.track_truncate() SECURITY INVOKER", "the function is not as installed: it is not a SECURITY DEFINER trigger function in plpgsql"},
 		"public":           {"GRANT EXECUTE ON FUNCTION sexton.track_truncate() TO PUBLIC", "the function is not as installed: PUBLIC may execute it"},
 	}
+	b := setup(t, parents)
+	b.install(id("parents"))
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, parents)
-			b.install(id("parents"))
-			b.Exec(test.damage)
-			findings := b.status(id("parents"))
-			require.Len(t, findings, 1)
-			require.Equal(t, "track_truncate", findings[0].Trigger)
-			require.Equal(t, triggers.Altered, findings[0].Kind)
-			require.Contains(t, findings[0].Detail, test.detail)
+		t.Log(name)
+		b.Exec(test.damage)
+		findings := b.status(id("parents"))
+		require.Len(t, findings, 1)
+		require.Equal(t, "track_truncate", findings[0].Trigger)
+		require.Equal(t, triggers.Altered, findings[0].Kind)
+		require.Contains(t, findings[0].Detail, test.detail)
 
-			report := b.install(id("parents"))
-			require.Equal(t, []string{"track_truncate"}, report.Functions)
-			require.Empty(t, report.Triggers, "the triggers need no lock for that")
-			require.Empty(t, b.status(id("parents")))
-		})
+		report := b.install(id("parents"))
+		require.Equal(t, []string{"track_truncate"}, report.Functions)
+		require.Empty(t, report.Triggers, "the triggers need no lock for that")
+		require.Empty(t, b.status(id("parents")))
 	}
 }
 

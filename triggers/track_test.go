@@ -41,14 +41,12 @@ func TestDeletesAreRecorded(t *testing.T) {
 		},
 		"column added later": {"ALTER TABLE parents ADD extra int; DELETE FROM parents WHERE id = 1", []string{"public.parents 1"}},
 	}
+	b := setup(t)
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, parents)
-			b.install(id("parents"))
-			b.Exec(test.when)
-			require.Equal(t, test.want, b.tombstones())
-		})
+		t.Log(name)
+		b.fresh(parents, id("parents"))
+		b.Exec(test.when)
+		require.Equal(t, test.want, b.tombstones())
 	}
 }
 
@@ -110,18 +108,17 @@ func TestKeysOfEveryType(t *testing.T) {
 			`CREATE TABLE p (id bytea); INSERT INTO p VALUES ('\x5c00'); SET bytea_output = 'escape'`, "id", []string{`public.p \x5c00`}, true,
 		},
 	}
+	b := setup(t)
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			conn := b.connect(b.URL)
-			pgtest.Exec(t, conn, test.given)
-			b.install(triggers.Parent{Schema: "public", Table: "p", KeyColumns: []string{test.key}})
-			pgtest.Exec(t, conn, "DELETE FROM p")
-			require.Equal(t, test.want, b.tombstones())
-			require.Equal(t, test.text, pgtest.Scalar[bool](t, b.Database,
-				"SELECT bool_and(primary_key_text IS NOT NULL) FROM loose_foreign_keys_deleted_records"))
-		})
+		t.Log(name)
+		b.fresh("")
+		conn := b.connect(b.URL)
+		pgtest.Exec(t, conn, test.given)
+		b.install(triggers.Parent{Schema: "public", Table: "p", KeyColumns: []string{test.key}})
+		pgtest.Exec(t, conn, "DELETE FROM p")
+		require.Equal(t, test.want, b.tombstones())
+		require.Equal(t, test.text, pgtest.Scalar[bool](t, b.Database,
+			"SELECT bool_and(primary_key_text IS NOT NULL) FROM loose_foreign_keys_deleted_records"))
 	}
 }
 
@@ -233,6 +230,7 @@ INSERT INTO events (id) VALUES (1), (2), (11), (12)`
 
 func TestPartitionsRecordTheirRootOnce(t *testing.T) {
 	t.Parallel()
+	b := setup(t)
 	for statement, want := range map[string][]string{
 		"DELETE FROM events":                             {"public.events 1", "public.events 2", "public.events 11", "public.events 12"},
 		"DELETE FROM events_low WHERE id = 1":            {"public.events 1"},
@@ -242,14 +240,11 @@ func TestPartitionsRecordTheirRootOnce(t *testing.T) {
 		"ALTER TABLE events DETACH PARTITION events_low": {},
 		"SET session_replication_role = replica; DELETE FROM events_high_11; RESET session_replication_role": {"public.events 11"},
 	} {
-		t.Run(statement, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, partitioned)
-			require.Len(t, b.install(id("events")).Triggers, 10, "two on each of the five tables")
-			require.Empty(t, b.status(id("events")))
-			b.Exec(statement)
-			require.Equal(t, want, b.tombstones())
-		})
+		t.Log(statement)
+		require.Len(t, b.fresh(partitioned, id("events")).Triggers, 10, "two on each of the five tables")
+		require.Empty(t, b.status(id("events")))
+		b.Exec(statement)
+		require.Equal(t, want, b.tombstones())
 	}
 }
 

@@ -1,10 +1,8 @@
 -- The functions of this installation as they stand: $1 is the schema of Sexton's own tables, $2 the
--- names that are looked for.
+-- names that are looked for, in whose order they come, $3 the schema of the tombstones.
 SELECT
-    p.proname::pg_catalog.text,
-    p.prosrc,
-    coalesce(p.proconfig, '{}') AS settings,
-    p.prosecdef AND l.lanname = 'plpgsql' AND p.prorettype = 'pg_catalog.trigger'::pg_catalog.regtype AND p.pronargs = 0 AS shape_matches,
+    p.oid IS NOT NULL AS there,
+    coalesce(p.prosecdef AND l.lanname = 'plpgsql' AND p.prorettype = 'pg_catalog.trigger'::pg_catalog.regtype, false) AS shape_matches,
     EXISTS (
         SELECT FROM pg_catalog.aclexplode(coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))) AS acl
         WHERE acl.grantee = 0) AS public_may_execute,
@@ -12,11 +10,14 @@ SELECT
         AND pg_catalog.has_function_privilege(p.proowner, pg_catalog.to_regprocedure(pg_catalog.format(
             '%I.is_as_installed(pg_catalog.regclass, pg_catalog.text, pg_catalog.int2[], pg_catalog.text[])', n.nspname)), 'EXECUTE'),
         false) AS owner_may_record,
-    pg_catalog.pg_get_userbyid(p.proowner)::pg_catalog.text AS owner
-FROM pg_catalog.pg_proc AS p
-JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
-JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang
-JOIN pg_catalog.pg_namespace AS tracked ON tracked.nspname = $3::pg_catalog.text
+    coalesce(p.prosrc, '') AS body,
+    coalesce(pg_catalog.pg_get_userbyid(p.proowner)::pg_catalog.text, '') AS owner,
+    coalesce(p.proconfig, '{}') AS settings
+FROM pg_catalog.unnest($2::pg_catalog.text[]) WITH ORDINALITY AS w (name, place)
+JOIN pg_catalog.pg_namespace AS n ON n.nspname = $1::pg_catalog.text
+LEFT JOIN pg_catalog.pg_proc AS p ON p.pronamespace = n.oid AND p.proname = w.name AND p.pronargs = 0
+LEFT JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang
+LEFT JOIN pg_catalog.pg_namespace AS tracked ON tracked.nspname = $3::pg_catalog.text
 LEFT JOIN pg_catalog.pg_class AS tombstones
     ON tombstones.relnamespace = tracked.oid AND tombstones.relname = 'loose_foreign_keys_deleted_records'
-WHERE n.nspname = $1::pg_catalog.text AND p.proname = ANY ($2::pg_catalog.text[]) AND p.pronargs = 0;
+ORDER BY w.place;

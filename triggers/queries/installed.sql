@@ -1,4 +1,4 @@
--- Every trigger that runs one of our functions ($1, oids), wherever it is, with its first argument: the name that its table,
+-- Every trigger that runs one of our functions (schema $1, names $2), wherever it is, with its first argument: the name that its table,
 -- or that table's root, had when it was installed.
 SELECT
     c.oid,
@@ -12,5 +12,6 @@ FROM pg_catalog.pg_trigger AS tg
 JOIN pg_catalog.pg_class AS c ON c.oid = tg.tgrelid
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 JOIN pg_catalog.pg_proc AS p ON p.oid = tg.tgfoid
-WHERE tg.tgfoid = ANY ($1::pg_catalog.oid[]) AND NOT tg.tgisinternal
+JOIN pg_catalog.pg_namespace AS home ON home.oid = p.pronamespace
+WHERE home.nspname = $1::pg_catalog.text AND p.proname = ANY ($2::pg_catalog.text[]) AND p.pronargs = 0 AND NOT tg.tgisinternal
 ORDER BY display, name;
