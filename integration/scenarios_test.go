@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -71,6 +72,10 @@ func families(covered *coverage) map[string]family {
 		"adjourned_groups": {
 			kind: riverjobs.AdjournedGroupDeletion, begin: dbtest.Reference, deletions: []string{"any"},
 			environ: without("SEXTON_ADJOURNED_GROUPS__ENABLED=true"),
+		},
+		"external_diffs": {
+			kind: riverjobs.ScheduleExternalDiffs, begin: dbtest.Reference, deletions: []string{"any"},
+			environ: without("SEXTON_EXTERNAL_DIFFS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__BUCKET=file://."),
 		},
 	}
 }
@@ -191,7 +196,8 @@ BEGIN
     SET LOCAL session_replication_role = replica;
     FOR used IN
         SELECT oid::regclass FROM pg_class WHERE relkind = 'r' AND (relnamespace = 'public'::regnamespace
-            OR relnamespace = 'sexton'::regnamespace AND relname IN ('events', 'river_job', 'group_destructions', 'group_deletion_failures'))
+            OR relnamespace = 'sexton'::regnamespace AND relname IN ('events', 'river_job', 'group_destructions', 'group_deletion_failures',
+                'external_diffs', 'external_diff_removals', 'external_diff_cursors', 'external_diff_stores'))
     LOOP
         EXECUTE format('DELETE FROM %s', used);
     END LOOP;
@@ -200,12 +206,14 @@ BEGIN
     END IF;
 END $$`
 
+var changesSchema = regexp.MustCompile(`(CREATE|ALTER) TABLE`)
+
 // newScenario takes the shared database, as a copy of its own costs more than the whole scenario, unless given.sql
 // changes the schema.
 func newScenario(t *testing.T, f family, component, name string, shared func() *dbtest.DB) *scenarioRun {
 	s := &scenarioRun{family: f, folders: [2]string{component, filepath.Join(component, name)}}
 	given := s.text(t, "given.sql")
-	if strings.Contains(strings.Join(given, ""), "CREATE TABLE") {
+	if changesSchema.MatchString(strings.Join(given, "")) {
 		s.db = f.begin(t)
 	} else {
 		s.db = shared()

@@ -252,16 +252,6 @@ func TestMoveRefusesAnObjectThatIsNotWhatWasWritten(t *testing.T) {
 	require.Equal(t, onePart, b.object(t, key1))
 }
 
-// A column that old applications do not let be NULL stays as it is.
-func TestMoveKeepsPathsThatMustNotBeNull(t *testing.T) {
-	t.Parallel()
-	b := inFolder(t)
-	b.add(1, file{path: "a", text: new("a")})
-	b.Exec("ALTER TABLE merge_request_diff_files ALTER new_path SET NOT NULL")
-	require.Empty(t, b.move(t, 1).Skipped)
-	require.Equal(t, [][]string{{"0", "a", "a", "f", "0", "1", "NULL"}}, b.files(1))
-}
-
 func TestAManyFilesDiffMovesInOneTransaction(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
@@ -278,30 +268,6 @@ func TestAManyFilesDiffMovesInOneTransaction(t *testing.T) {
 	require.Equal(t, before, b.texts(t, 1))
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, b.Database, "SELECT count(DISTINCT xmin::text) FROM merge_request_diff_files"))
 	require.Empty(t, b.verified(t, time.Hour))
-}
-
-// Files without a project get that of their diff, or of the merge request, and those that say nothing of base64 are none.
-func TestMoveFillsInProjectAndBinary(t *testing.T) {
-	t.Parallel()
-	type example struct {
-		change string
-		want   [][]string
-	}
-	pgtest.Each(t, map[string]example{
-		"from the diff":          {"", [][]string{{"a", "f", "1"}, {"b", "t", "2"}, {"c", "t", "1"}}},
-		"from the merge request": {"ALTER TABLE merge_request_diffs DROP project_id", [][]string{{"a", "f", "2"}, {"b", "t", "2"}, {"c", "t", "2"}}},
-		"without a column":       {"ALTER TABLE merge_request_diff_files RENAME project_id TO project", [][]string{{"a", "f", "NULL"}, {"b", "t", "2"}, {"c", "t", "NULL"}}},
-	}, func(t *testing.T, _ string, c example) {
-		b := inFolder(t)
-		b.add(1, file{path: "a", text: new(onePart)}, file{path: "b", text: encoded("\xff"), binary: true}, file{path: "c", text: encoded("\x00"), binary: true})
-		b.Exec(`INSERT INTO projects (id, group_id, name, path) VALUES (2, 1, 'two', 'two');
-			UPDATE merge_requests SET target_project_id = 2;
-			UPDATE merge_request_diff_files SET project_id = CASE WHEN old_path = 'b' THEN 2 END, "binary" = CASE WHEN old_path <> 'a' THEN true END`)
-		b.Exec(c.change)
-		require.Empty(t, b.move(t, 1).Skipped)
-		require.Equal(t, c.want, b.Rows(`SELECT old_path, "binary", coalesce(to_jsonb(file) ->> 'project_id', to_jsonb(file) ->> 'project')
-			FROM merge_request_diff_files AS file ORDER BY 1`))
-	})
 }
 
 // deaf is a connection that loses the answer to the first COMMIT of its pool.
