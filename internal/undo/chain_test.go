@@ -29,8 +29,7 @@ func TestManyLevelsComeBackTogether(t *testing.T) {
 		"nodes: [{table: nodes, column: above, on_delete: async_delete}]", "nodes")
 	b.Exec(fmt.Sprintf("INSERT INTO nodes SELECT i, nullif(i - 1, 0) FROM generate_series(1, %d) AS i", levels))
 	before := b.all("nodes")
-	b.Exec("DELETE FROM nodes WHERE id = 1")
-	b.drain(t, 0)
+	b.delete(t, "nodes WHERE id = 1")
 	require.Empty(t, b.Rows("SELECT FROM nodes"))
 	unit := b.last(t).ID
 	transactions := b.points("marked")

@@ -54,8 +54,7 @@ INSERT INTO authors VALUES (1); INSERT INTO films VALUES (1, 1); INSERT INTO boo
 books: [{table: authors, column: author_id, on_delete: async_delete}]
 films: [{table: authors, column: author_id, on_delete: async_nullify}]
 `, "authors")
-			b.Exec("DELETE FROM authors WHERE id = 1")
-			b.drain(t, 0)
+			b.delete(t, "authors WHERE id = 1")
 			b.Exec(c.ddl)
 			report := b.restore(t, b.last(t).ID)
 			require.Equal(t, [][][]string{c.books, c.films}, b.all("books", "films"))
@@ -87,8 +86,7 @@ func TestRowsThatATriggerKeepsOutStayKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := library(t)
-			b.Exec("DELETE FROM authors WHERE id = 1")
-			b.drain(t, 0)
+			b.delete(t, "authors WHERE id = 1")
 			b.Exec(c.ddl)
 			b.engine.FireTriggers = c.fire
 			id := b.last(t).ID
@@ -107,8 +105,7 @@ func TestRowsThatATriggerKeepsOutStayKept(t *testing.T) {
 func TestASetThatGoesMeanwhileEndsTheWork(t *testing.T) {
 	t.Parallel()
 	b := library(t)
-	b.Exec("DELETE FROM authors WHERE id = 1")
-	b.drain(t, 0)
+	b.delete(t, "authors WHERE id = 1")
 	begun := 0
 	b.engine.Reached = func(point string) error {
 		if point == "begun" {
@@ -179,8 +176,7 @@ INSERT INTO books SELECT i, 1, 's' || i FROM generate_series(1, 300) AS i;`, `
 books: [{table: authors, column: author_id, on_delete: async_delete}]
 films: [{table: authors, column: author_id, on_delete: async_nullify}]
 `, "authors")
-			b.Exec("DELETE FROM authors WHERE id = 1")
-			b.drain(t, 0)
+			b.delete(t, "authors WHERE id = 1")
 			b.Exec(c.ddl)
 			b.Exec("ALTER TABLE books ENABLE ALWAYS TRIGGER tried; SELECT pg_catalog.setval('tries', 1, false)")
 			b.engine.FireTriggers = c.fire

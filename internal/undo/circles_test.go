@@ -51,8 +51,7 @@ func TestCirclesComeBack(t *testing.T) {
 	}, "nullify", "native key", "to itself", "one is refused"), func(t *testing.T, _ string, c example) {
 		b := setup(t, ring+c.tables, ringDefinitions+c.more, "projects", "issues")
 		before := b.all("projects", "issues", "notes")
-		b.Exec("DELETE FROM projects WHERE id IN (1, 3)")
-		b.drain(t, 0)
+		b.delete(t, "projects WHERE id IN (1, 3)")
 		b.Exec("SELECT; " + c.meanwhile)
 		dry, err := b.engine.Restore(t.Context(), b.last(t).ID, true)
 		require.NoError(t, err)
@@ -125,8 +124,7 @@ CREATE INDEX ON books (author_id); INSERT INTO books VALUES (1, 1, 5, NULL);`,
 			}
 			b := setup(t, c.tables, c.definitions, "authors")
 			b.exclude = append(b.exclude, c.exclude)
-			b.Exec("DELETE FROM authors WHERE id = 1")
-			b.drain(t, 0)
+			b.delete(t, "authors WHERE id = 1")
 			b.Exec(c.meanwhile)
 			dry, err := b.engine.Restore(t.Context(), b.last(t).ID, true)
 			require.NoError(t, err)
@@ -157,8 +155,7 @@ CREATE TABLE authors (id bigint PRIMARY KEY); CREATE TABLE shelves (id bigint PR
 CREATE TABLE books (id bigint PRIMARY KEY, author_id bigint, author2 bigint DEFAULT 77, other bigint DEFAULT 88);
 CREATE INDEX ON books (author_id);
 INSERT INTO authors VALUES (1); INSERT INTO books VALUES (1, 1);`, "books: [{table: authors, column: author_id, on_delete: async_delete}]\n", "authors")
-			b.Exec("DELETE FROM authors WHERE id = 1")
-			b.drain(t, 0)
+			b.delete(t, "authors WHERE id = 1")
 			begun := 0
 			b.engine.Reached = func(point string) error {
 				if point == "begun" {

@@ -74,8 +74,7 @@ func TestABatchTakesMoreOfItsOwnTableAlong(t *testing.T) {
 			b.Exec("INSERT INTO folders VALUES (1); INSERT INTO files VALUES (1, 1, NULL), (2, 1, NULL), (3, NULL, 1), (4, NULL, 3)")
 			b.Exec(c.meanwhile)
 			before := b.all("files")
-			b.Exec("DELETE FROM folders")
-			b.drain(t, 0)
+			b.delete(t, "folders")
 			unit := b.last(t)
 			require.Equal(t, c.state, unit.State)
 			var left int64
@@ -106,8 +105,7 @@ func TestDeletionsDoNotWaitForEachOtherToNoteTheColumns(t *testing.T) {
 	b.Exec("SET lock_timeout = '2s'; DELETE FROM folders WHERE id = 2; SET lock_timeout = 0")
 	b.drain(t, 0)
 	require.NoError(t, first.Commit(t.Context()))
-	b.Exec("DELETE FROM folders WHERE id = 3")
-	b.drain(t, 0)
+	b.delete(t, "folders WHERE id = 3")
 	require.Equal(t, "4", pgtest.Scalar[string](t, b, "SELECT count(*)::text FROM sexton.undo_layouts WHERE 'more' = ANY (columns)"))
 	for _, unit := range pgtest.Must(b.engine.List(t.Context(), 10))(t) {
 		require.Empty(t, b.restore(t, unit.ID).Left)
@@ -187,9 +185,7 @@ func TestLateChildrenComeBack(t *testing.T) {
 			late := b.Begin(t, "INSERT INTO files VALUES (4, 1), (5, 2)")
 			b.Exec("DELETE FROM folders WHERE id = 1")
 			first := b.last(t).ID
-			b.Exec("DELETE FROM folders WHERE id = 2")
-			b.drain(t, 0)
-			second := b.last(t).ID
+			second := b.delete(t, "folders WHERE id = 2")
 			require.Equal(t, [][]string{{"3"}}, b.Rows("SELECT id::text FROM files"))
 			if forgotten {
 				pgtest.Must(b.engine.Forget(t.Context(), first))(t)

@@ -70,8 +70,7 @@ func TestTheListReadsWhatDeletionsShareOnce(t *testing.T) {
 func TestOperatorsAreReadOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, tree, treeDefinitions, "projects", "issues")
-	b.Exec("DELETE FROM projects WHERE id = 1")
-	b.drain(t, 0)
+	b.delete(t, "projects WHERE id = 1")
 	unit, count := b.last(t).ID, b.counting(t, "pg_catalog.pg_amop ")
 	require.Empty(t, b.restore(t, unit).Left)
 	require.EqualValues(t, 1, count.Load())

@@ -26,8 +26,7 @@ func TestAParentThatStaysDeletedKeepsItsTombstone(t *testing.T) {
 func TestForgettingLeavesTheTombstonesOfOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, tree, treeDefinitions, "projects", "issues")
-	b.Exec("DELETE FROM issues WHERE project_id > 2")
-	b.drain(t, 0)
+	b.delete(t, "issues WHERE project_id > 2")
 	b.Exec("DELETE FROM projects WHERE id = 1")
 	first := b.last(t).ID
 	b.Exec("DELETE FROM projects WHERE id = 2")
@@ -50,8 +49,7 @@ func TestForgettingLeavesTheTombstonesOfOthers(t *testing.T) {
 func TestRowsComeBackIntoTheTableOfTheirName(t *testing.T) {
 	t.Parallel()
 	b := library(t)
-	b.Exec("DELETE FROM authors WHERE id = 1")
-	b.drain(t, 0)
+	b.delete(t, "authors WHERE id = 1")
 	b.Exec(`CREATE TABLE newer (title text, id bigint PRIMARY KEY, author_id bigint, shelf_id bigint);
 ALTER TABLE books RENAME TO books_old; ALTER TABLE newer RENAME TO books`)
 	require.Empty(t, b.restore(t, b.last(t).ID).Left)
@@ -63,13 +61,10 @@ ALTER TABLE books RENAME TO books_old; ALTER TABLE newer RENAME TO books`)
 func TestNoValueComesBackWithoutItsParent(t *testing.T) {
 	t.Parallel()
 	b := library(t)
-	b.Exec("DELETE FROM authors WHERE id = 1")
-	b.drain(t, 0)
-	first := b.last(t).ID
+	first := b.delete(t, "authors WHERE id = 1")
 	b.Exec("UPDATE films SET author_id = 2 WHERE id = 1")
 	require.EqualValues(t, 4, b.restore(t, first).Restored)
-	b.Exec("DELETE FROM authors WHERE id = 1")
-	b.drain(t, 0)
+	b.delete(t, "authors WHERE id = 1")
 	b.Exec("UPDATE films SET author_id = NULL WHERE id = 1")
 	again := b.restore(t, first)
 	require.Zero(t, again.Restored)
@@ -84,8 +79,7 @@ func TestRowsWithoutTheirReferenceAreNotTold(t *testing.T) {
 	b := library(t)
 	b.exclude = []string{"books.author_id"}
 	b.Exec("DELETE FROM authors WHERE id = 1")
-	b.Exec("DELETE FROM authors WHERE id = 2")
-	b.drain(t, 0)
+	b.delete(t, "authors WHERE id = 2")
 	report := b.restore(t, b.last(t).ID)
 	require.Contains(t, report.Notes, "which rows of public.books belong to it cannot be told: author_id is excluded")
 	require.EqualValues(t, 2, report.Restored)
@@ -98,8 +92,7 @@ func TestRowsComeBackThatWentWithOthersOfTheirTable(t *testing.T) {
 	b.keepBelow(t)
 	b.Exec("INSERT INTO folders VALUES (1); INSERT INTO files VALUES (1, 1, NULL), (3, NULL, 1), (4, NULL, 3)")
 	before := b.all("folders", "files")
-	b.Exec("DELETE FROM folders")
-	b.drain(t, 0)
+	b.delete(t, "folders")
 	require.Empty(t, b.restore(t, b.last(t).ID).Left)
 	require.Equal(t, before, b.all("folders", "files"))
 }
@@ -126,8 +119,7 @@ links: [{table: folders, column: owner_id, on_delete: async_nullify}]
 	b.keepBelow(t)
 	tables := []string{"folders", "files", "links", "native", "pale"}
 	before := b.all(tables...)
-	b.Exec("DELETE FROM folders")
-	b.drain(t, 0)
+	b.delete(t, "folders")
 	require.NotEqual(t, before, b.all(tables...))
 	require.NotEmpty(t, b.Rows("SELECT FROM sexton.events"))
 	id := b.last(t).ID
@@ -143,8 +135,7 @@ func TestARestoredParentMayBeDeletedAgain(t *testing.T) {
 	want := b.all("authors", "books", "films")
 	var units []int64
 	for range 3 {
-		b.Exec("DELETE FROM authors WHERE id = 1")
-		b.drain(t, 0)
+		b.delete(t, "authors WHERE id = 1")
 		gone := b.all("authors", "books", "films")
 		units = append(units, b.last(t).ID)
 		for _, earlier := range units[:len(units)-1] {
@@ -168,8 +159,7 @@ CREATE TABLE books_1 PARTITION OF books FOR VALUES IN (1); CREATE TABLE books_2 
 CREATE INDEX ON books (author_id); INSERT INTO books SELECT i, 1, i % 2 + 1 FROM generate_series(1, 10) AS i;`,
 		"books: [{table: authors, column: author_id, on_delete: async_delete}]", "authors")
 	want := b.all("authors", "books")
-	b.Exec("DELETE FROM authors")
-	b.drain(t, 0)
+	b.delete(t, "authors")
 	b.Exec("ALTER TABLE books DETACH PARTITION books_2")
 	report := b.restore(t, b.last(t).ID)
 	require.EqualValues(t, 6, report.Restored)

@@ -95,12 +95,8 @@ func TestColumnsThatWereChangedTogetherAndOneOfThemAgain(t *testing.T) {
 			"c: [{table: k, column: [p, q], parent_column: [a, b], on_delete: async_nullify}, "+setsTo("r", "q", 9)+"]", "r")
 		b.TrackKeys(t, triggers.Parent{Schema: "public", Table: "k", KeyColumns: []string{"a", "b"}, Undo: triggers.KeepsAll})
 		before := b.all("k", "r", "c")
-		b.Exec("DELETE FROM k WHERE a = 1 AND b = 1")
-		first := b.last(t).ID
-		b.drain(t, 0)
-		b.Exec("DELETE FROM r WHERE id = 1")
-		second := b.last(t).ID
-		b.drain(t, 0)
+		first := b.delete(t, "k WHERE a = 1 AND b = 1")
+		second := b.delete(t, "r WHERE id = 1")
 		if written {
 			b.Exec("UPDATE c SET q = NULL WHERE id = 1")
 		}

@@ -97,6 +97,13 @@ func (b *bundle) run(t *testing.T, limit int) (*loosefk.Stats, error) {
 	return engine.Run(t.Context())
 }
 
+// delete deletes rows, has the worker clean up after them, and returns the ID of the newest deletion that is kept, 0 for none.
+func (b *bundle) delete(t *testing.T, rows string) int64 {
+	b.Exec("DELETE FROM " + rows)
+	b.drain(t, 0)
+	return pgtest.Scalar[int64](t, b.Database, "SELECT coalesce(max(id), 0) FROM sexton.undo WHERE origins IS NULL AND via IS NULL")
+}
+
 // last is the newest deletion.
 func (b *bundle) last(t *testing.T) *undo.Unit {
 	units := pgtest.Must(b.engine.List(t.Context(), 10))(t)

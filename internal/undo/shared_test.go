@@ -15,9 +15,7 @@ import (
 func TestMarksGoWithTheirSets(t *testing.T) {
 	t.Parallel()
 	b := library(t)
-	b.Exec("DELETE FROM authors WHERE id = 1")
-	b.drain(t, 0)
-	id := b.last(t).ID
+	id := b.delete(t, "authors WHERE id = 1")
 	require.EqualValues(t, 5, b.restore(t, id).Restored)
 	b.Exec("UPDATE sexton.undo_marks SET marked_at = marked_at - interval '73 hours'; SELECT sexton.undo_rotate('undo', '72 hours', true)")
 	require.Equal(t, "restored", b.last(t).State)
@@ -42,8 +40,7 @@ books_low: [{table: authors, column: author_id, on_delete: async_delete}]
 pages: [{table: books, column: book_id, on_delete: async_delete}]
 `, "authors", "books")
 	before := b.all("authors", "books", "pages")
-	b.Exec("DELETE FROM authors")
-	b.drain(t, 0)
+	b.delete(t, "authors")
 	require.Equal(t, [][]string{{"2", "public.authors"}, {"3", "public.books"}, {"2", "public.pages"}}, b.Rows(
 		`SELECT sum(u.rows)::text, l.name FROM sexton.undo AS u JOIN sexton.undo_layouts AS l ON l.id = u.layout GROUP BY l.name ORDER BY l.name`))
 	report := b.restore(t, b.last(t).ID)
@@ -58,8 +55,7 @@ func TestASecondUndoWaitsForTheFirst(t *testing.T) {
 	b := library(t)
 	b.Exec("DELETE FROM authors WHERE id = 1")
 	first := b.last(t).ID
-	b.Exec("DELETE FROM authors WHERE id = 2")
-	b.drain(t, 0)
+	b.delete(t, "authors WHERE id = 2")
 	other := *b.engine
 	other.Leases = &lease.Manager{Jobs: b.Connected, Holder: undo.Holder + "second"}
 	second, refused := b.last(t).ID, 0
@@ -97,8 +93,7 @@ func TestDeletionsOfCopiesAreNotMixed(t *testing.T) {
 	t.Parallel()
 	b, copied := library(t), library(t)
 	b.Exec("DELETE FROM authors WHERE id = 1")
-	copied.Exec("DELETE FROM authors WHERE id = 2")
-	copied.drain(t, 0)
+	copied.delete(t, "authors WHERE id = 2")
 	id := b.last(t).ID
 	copied.Exec("SELECT 1 / (count(*) FILTER (WHERE id = $1))::integer FROM sexton.undo", id)
 	ci := copied.Connected
@@ -122,8 +117,7 @@ func TestTheListCountsWhatDeletionsShare(t *testing.T) {
 	b.Exec("DELETE FROM authors WHERE id = 1")
 	first := b.last(t)
 	require.False(t, first.Shared)
-	b.Exec("DELETE FROM authors WHERE id = 2")
-	b.drain(t, 0)
+	b.delete(t, "authors WHERE id = 2")
 	rows := func(u *undo.Unit) (rows []int64) {
 		for _, table := range u.Tables {
 			rows = append(rows, table.Rows)

@@ -21,12 +21,10 @@ func TestRowsBelowATableThatIsKept(t *testing.T) {
 		{Schema: "public", Table: "projects", KeyColumns: []string{"id"}, Undo: triggers.KeepsAll},
 		{Schema: "public", Table: "issues", KeyColumns: []string{"id"}, Undo: triggers.KeepsBelow},
 	}))(t)
-	c.Exec("DELETE FROM issues WHERE id = 4")
-	c.drain(t, 0)
+	c.delete(t, "issues WHERE id = 4")
 	require.Empty(t, pgtest.Must(c.engine.List(t.Context(), 10))(t), "nothing is kept of an issue")
 	want := c.all(treeTables...)
-	c.Exec("DELETE FROM projects WHERE id = 3")
-	c.drain(t, 0)
+	c.delete(t, "projects WHERE id = 3")
 	require.NotEqual(t, want, c.all(treeTables...))
 	require.Empty(t, c.restore(t, c.last(t).ID).Left)
 	require.Equal(t, want, c.all(treeTables...))

@@ -73,19 +73,16 @@ func TestAnUndoDeletesNothing(t *testing.T) {
 	b := setup(t, threeParents, "c: [{table: p, column: p, on_delete: async_nullify}, {table: q, column: p, on_delete: async_delete}]", "p", "q")
 	b.Exec("INSERT INTO p VALUES (50); INSERT INTO c VALUES (50, 50)")
 	before := b.all("p", "q", "c")
-	b.Exec("DELETE FROM p WHERE id = 50")
-	b.drain(t, 0)
+	b.delete(t, "p WHERE id = 50")
 	require.Empty(t, b.restore(t, b.last(t).ID).Left)
 	b.drain(t, 0)
 	require.Equal(t, before, b.all("p", "q", "c"))
 
 	b = setup(t, threeParents, fmt.Sprintf("c: [%s, %s]", setsTo("p", "state", 4), setsTo("r", "state", 6)), "p", "r")
-	b.Exec("DELETE FROM p WHERE id = 1")
-	b.drain(t, 0)
+	b.delete(t, "p WHERE id = 1")
 	b.Exec("UPDATE c SET state = 9 WHERE p = 1")
 	before = b.all("p", "r", "c")
-	b.Exec("DELETE FROM r WHERE id = 1")
-	b.drain(t, 0)
+	b.delete(t, "r WHERE id = 1")
 	require.Empty(t, b.restore(t, b.last(t).ID).Left)
 	b.drain(t, 0)
 	require.Equal(t, before, b.all("p", "r", "c"))
@@ -97,9 +94,7 @@ func TestRowsThatWentByTheValueThatWasSet(t *testing.T) {
 	for _, order := range [][]string{{"r WHERE id = 2", "q WHERE id = 5"}, {"q WHERE id = 5", "r WHERE id = 3"}} {
 		b := setup(t, threeParents+"UPDATE c SET p = 2 WHERE id = 5; INSERT INTO c VALUES (7, 1, 1, 3, 0)", "c: ["+setsTo("p", "q", 5)+
 			", {table: q, column: q, on_delete: async_delete}, {table: r, column: r, on_delete: async_delete}]", "p", "q", "r")
-		b.Exec("DELETE FROM p WHERE id = 1")
-		unit := b.last(t).ID
-		b.drain(t, 0)
+		unit := b.delete(t, "p WHERE id = 1")
 		for _, from := range order {
 			b.Exec("DELETE FROM " + from)
 			b.drain(t, 0)
@@ -118,13 +113,9 @@ func TestRowsThatWentByTheValueThatWasSet(t *testing.T) {
 func TestACleanUpFindsItsDeletionAmongMany(t *testing.T) {
 	t.Parallel()
 	b := setup(t, threeParents+"INSERT INTO q SELECT generate_series(100, 399)", fmt.Sprintf("c: [%s, %s]", setsTo("p", "state", 4), setsTo("q", "state", 4)), "p", "q")
-	b.Exec("DELETE FROM p WHERE id = 1")
-	unit := b.last(t).ID
-	b.drain(t, 0)
+	unit := b.delete(t, "p WHERE id = 1")
 	b.Exec("DO $$ BEGIN FOR i IN 100..399 LOOP DELETE FROM q WHERE id = i; COMMIT; END LOOP; END $$")
-	b.Exec("DELETE FROM q WHERE id = 1")
-	last := b.last(t).ID
-	b.drain(t, 0)
+	last := b.delete(t, "q WHERE id = 1")
 	require.Empty(t, b.restore(t, unit).Left)
 	b.drain(t, 0)
 	require.Equal(t, [][]string{{"4"}}, b.Rows("SELECT state::text FROM c WHERE id = 1"))
@@ -141,8 +132,7 @@ func TestTheValueThatWasSetIsKnownAgain(t *testing.T) {
 			b := setup(t, threeParents+"ALTER TABLE c ADD v "+kind,
 				"c: [{table: p, column: p, on_delete: update_column_to, target_column: v, target_value: "+value+"}]", "p")
 			before := b.all("c")
-			b.Exec("DELETE FROM p WHERE id = 1")
-			b.drain(t, 0)
+			b.delete(t, "p WHERE id = 1")
 			require.NotEqual(t, before, b.all("c"))
 			require.Empty(t, b.restore(t, b.last(t).ID).Left)
 			require.Equal(t, before, b.all("c"))

@@ -128,11 +128,9 @@ func TestOnlyRowsThatWerePassedOverAreCleanedUp(t *testing.T) {
 		run := func(without bool) {
 			b.Exec("UPDATE c SET state = 7, q = 1 WHERE id IN (1, 3)")
 			if !without {
-				b.Exec("DELETE FROM p WHERE id = 1")
-				b.drain(t, 0)
+				b.delete(t, "p WHERE id = 1")
 			}
-			b.Exec("DELETE FROM q WHERE id = 1")
-			b.drain(t, 0)
+			b.delete(t, "q WHERE id = 1")
 			b.Exec("UPDATE c SET state = 7, q = 1 WHERE id = 3")
 		}
 		other := b
@@ -193,11 +191,8 @@ CREATE TABLE c_1 PARTITION OF c FOR VALUES IN (1); CREATE TABLE c_2 PARTITION OF
 CREATE INDEX ON c (p); CREATE INDEX ON c (q); INSERT INTO c VALUES (1, 1, 1, 1, 'open')`, `c: [
 	{table: p, column: p, on_delete: update_column_to, target_column: title, target_value: gone},
 	{table: q, column: q, on_delete: update_column_to, target_column: state, target_value: 2, conditions: [{column: title, value: open}]}]`, "p", "q")
-	b.Exec("DELETE FROM p")
-	unit := b.last(t).ID
-	b.drain(t, 0)
-	b.Exec("DELETE FROM q")
-	b.drain(t, 0)
+	unit := b.delete(t, "p")
+	b.delete(t, "q")
 	report := b.restore(t, unit)
 	require.Empty(t, report.Left)
 	require.EqualValues(t, 2, report.Restored)

@@ -38,8 +38,7 @@ var treeTables = []string{"projects", "issues", "notes", "pins", "states"}
 func TestADeletionComesBackWithAllThatWentWithIt(t *testing.T) {
 	t.Parallel()
 	other := setup(t, tree, treeDefinitions, "projects", "issues")
-	other.Exec("DELETE FROM projects WHERE id = 3")
-	other.drain(t, 0)
+	other.delete(t, "projects WHERE id = 3")
 	want := other.all(treeTables...)
 
 	c := setup(t, tree, treeDefinitions, "projects", "issues")
@@ -108,8 +107,7 @@ func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := library(t)
-			b.Exec("DELETE FROM authors WHERE id = 1")
-			b.drain(t, 0)
+			b.delete(t, "authors WHERE id = 1")
 			b.Exec(c.meanwhile)
 			report := b.restore(t, b.last(t).ID)
 			left := [][3]string{}
@@ -143,8 +141,7 @@ func TestForgettingLeavesOtherDeletions(t *testing.T) {
 	t.Parallel()
 	b := library(t)
 	b.Exec("DELETE FROM authors WHERE id = 1")
-	b.Exec("DELETE FROM authors WHERE id = 2")
-	b.drain(t, 0)
+	b.delete(t, "authors WHERE id = 2")
 	require.Equal(t, [][]string{{"public.authors", "{1,2}", "books", "async_delete", "4"}, {"public.authors", "{1,2}", "films", "async_nullify", "2"}},
 		b.Rows("SELECT parent, keys::text, child, action, rows::text FROM sexton.batches ORDER BY child"))
 	units := pgtest.Must(b.engine.List(t.Context(), 10))(t)
@@ -164,8 +161,7 @@ func TestSomeRowsAndColumnsAreNotKept(t *testing.T) {
 	b := library(t)
 	b.exclude, b.maxRow = []string{"books.title"}, 100
 	b.Exec("ALTER TABLE books ADD large text; ALTER TABLE books ALTER large SET STORAGE EXTERNAL; UPDATE books SET large = repeat('x', 1000) WHERE id = 2")
-	b.Exec("DELETE FROM authors WHERE id = 1")
-	b.drain(t, 0)
+	b.delete(t, "authors WHERE id = 1")
 	unit := b.last(t)
 	require.Equal(t, "incomplete", unit.State)
 	report := b.restore(t, unit.ID)
@@ -191,8 +187,7 @@ func TestTriggersFireWhereTheyCannotBeSilenced(t *testing.T) {
 	b.Exec(`CREATE TABLE fired (id bigint);
 CREATE FUNCTION fire() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO fired VALUES (NEW.id); RETURN NEW; END';
 CREATE TRIGGER fire AFTER INSERT ON books FOR EACH ROW EXECUTE FUNCTION fire()`)
-	b.Exec("DELETE FROM authors WHERE id = 1")
-	b.drain(t, 0)
+	b.delete(t, "authors WHERE id = 1")
 	b.Exec("DELETE FROM shelves WHERE id = 2")
 	b.engine.FireTriggers = true
 	report := b.restore(t, b.last(t).ID)
