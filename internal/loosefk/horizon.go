@@ -42,7 +42,7 @@ func (c Confirming) grace() float64  { return cmp.Or(c.Grace, 10*time.Minute).Se
 // A prepared transaction there does not tell when it began, and holds the horizon back.
 
 // HorizonSQL returns in one row the time before which no session has a transaction open (infinity if none is open at all), and
-// whether there are sessions whose transactions cannot be seen: those of other roles, and those that do not report. Autovacuum
+// whether there are sessions whose transactions cannot be seen: those of other roles, and sessions that do not report. Autovacuum
 // inserts nothing, parallel workers have a leader, and a long look of the engine does not insert either (longName). A transaction
 // that began in the future began before the clock was set back, and counts as older than everything. grace is the number of the
 // parameter with the grace time.

@@ -218,7 +218,7 @@ func (r *run) pageStatement(after int64, g horizons, page *[]recheck) batch.Stat
 }
 
 // change runs a statement on rows of this database in the recheck queue: forget removes them, and record_prepared records the prepared transactions for
-// rows behind the first horizon, of which those that have ended since need not be waited for. hold keeps them, and all due rows of a parent, from
+// rows behind the first horizon, of which the ones that have ended since need not be waited for. hold keeps them, and all due rows of a parent, from
 // being looked at for some seconds.
 func (r *run) change(ctx context.Context, name string, ids []int64, more ...any) error {
 	_, err := r.engine.Session.Run(ctx, batch.Statement{SQL: r.engine.statement(name), Args: append([]any{r.engine.Database, ids}, more...)})
