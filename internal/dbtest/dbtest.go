@@ -1,4 +1,3 @@
-// Package dbtest gives tests a database of their own with Sexton's tables in it.
 package dbtest
 
 import (

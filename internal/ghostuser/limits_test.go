@@ -122,6 +122,36 @@ func TestBacklog(t *testing.T) {
 	require.Equal(t, []string{"1", "NULL"}, []string{read()[1], read()[3]}, "never")
 }
 
+// overload makes every statement that changes more than 40 posts run into its timeout, however fast the machine is.
+const overload = `
+CREATE TABLE statements (number bigint GENERATED ALWAYS AS IDENTITY, affected bigint);
+CREATE FUNCTION overload() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+	affected bigint := (SELECT count(*) FROM changed);
+BEGIN
+	IF affected > 40 THEN
+		PERFORM pg_sleep(600);
+	END IF;
+	INSERT INTO public.statements (affected) VALUES (affected);
+	RETURN NULL;
+END $$;
+CREATE TRIGGER overload AFTER UPDATE ON posts REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION overload();`
+
+// With a target the statements find their size: bigger where that is fast, smaller after a timeout.
+func TestSizesFollowTheTarget(t *testing.T) {
+	t.Parallel()
+	b := setup(t, overload+`
+		INSERT INTO posts SELECT n, 1 FROM generate_series(1, 300) AS n;
+		INSERT INTO visits SELECT n, 1 FROM generate_series(1, 30000) AS n;`, lists())
+	b.engine.Sizes = ghostuser.Sizes{Target: 200 * time.Millisecond}
+	b.queue(false, 1)
+	stats := b.run(t)
+	b.requireDone(t, stats, 1)
+	require.EqualValues(t, 300, stats.Moved["posts.author_id"])
+	require.LessOrEqual(t, pgtest.Scalar[int64](t, b.Database, "SELECT max(affected) FROM statements"), int64(40))
+	require.Less(t, stats.Batches, int64(30+30), "visits go in growing batches")
+}
+
 func TestARunHoldsWhileItIsAskedTo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())

@@ -106,13 +106,13 @@ func (s *step) pieceStatement(names pgschema.Names, leaf Table, of []*job, do dr
 		args.Add(tuples(to)), args.Add(each.Of(to, func(p pointer) int64 { return p.Owner }))), args)
 }
 
-// skipStatement is the same for one user's rows, except those that another session has locked. It costs a lock on each row first.
+// skipStatement is the same for the rows of one user, and leaves out what another session has locked. It costs a lock on each row first.
 func (s *step) skipStatement(names pgschema.Names, leaf Table, j *job, do drain.Action, ghost int64, to []pointer) (string, []any) {
 	args := &drain.Args{}
 	return s.change(names, leaf, []*job{j}, do, ghost, s.pointed(leaf, "child.ctid AS at", j, to, s.lock(do)+" SKIP LOCKED", args), args)
 }
 
-// doublesStatement does to those of the rows that the ghost user cannot have, as it has their like, what becomes of them instead.
+// doublesStatement does the step's other action to the rows whose like the ghost user has already: it cannot have them as well.
 // OFFSET 0 keeps the look for the like a look into the index for each row: joined, it could read all that the ghost user has.
 func (s *step) doublesStatement(names pgschema.Names, leaf Table, j *job, ghost int64, to []pointer, skip bool) (string, []any) {
 	args := &drain.Args{}
