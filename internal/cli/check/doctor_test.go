@@ -1,11 +1,9 @@
 package check_test
 
 import (
-	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -338,114 +336,4 @@ func TestDoctorWithoutLooseForeignKeys(t *testing.T) {
 		result, _ := s.Diagnosis(report, check)
 		require.Empty(t, result, check)
 	}
-}
-
-// checks are the names of a database's checks with the result, in order.
-func checks(report doctor.Report, database string, result doctor.Result) []string {
-	var names []string
-	for _, c := range report.Checks {
-		if c.Database == database && c.Result == result {
-			names = append(names, c.Check)
-		}
-	}
-	return names
-}
-
-// about are the findings about a database, as in diagnosis.
-func about(s *clitest.TwoSites, report doctor.Report, database string) []string {
-	s.Tb.Helper()
-	var lines []string
-	for _, f := range report.Findings {
-		if f.Database == database {
-			lines = append(lines, strings.ReplaceAll(fmt.Sprintf("%s | %s | %s | %s | %s", f.Severity, f.Check, f.Object, f.Message, f.Fix), s.Dir, "DIR"))
-		}
-	}
-	return lines
-}
-
-func TestDoctorOfTwoDatabases(t *testing.T) {
-	t.Parallel()
-	clitest.EachJobs(t, func(t *testing.T, jobs string) {
-		s := clitest.InstalledTwo(t, jobs)
-		enter(s.At(jobs), "host:1:abc")
-		report, _ := s.Examined(0)
-		require.Empty(t, report.Findings)
-		other := map[string]string{"main": "ci", "ci": "main"}[jobs]
-		made := checks(report, other, doctor.OK)
-		require.Subset(t, checks(report, jobs, doctor.OK), append(made, "workers", "schedules", "pauses", "stalled_jobs", "cron"))
-		for _, c := range report.Checks {
-			require.Equal(t, doctor.OK, c.Result, c)
-		}
-
-		// Where one is down, the other is examined as before, its triggers included.
-		s.Without(other)
-		report, r := s.Examined(5)
-		require.Empty(t, r.Stderr)
-		require.Equal(t, []string{"error | connection | databases." + other + ".url | the database cannot be reached: no server answers at DIR port 5432: " +
-			"no such file or directory | start it, or correct host and port"}, about(s, report, other))
-		require.Empty(t, about(s, report, jobs))
-		require.Equal(t, made[1:], checks(report, other, doctor.Skipped), "all but the connection itself")
-		require.Subset(t, checks(report, jobs, doctor.OK), append(made, "workers", "schedules", "pauses", "stalled_jobs", "cron"))
-
-		s.Without(jobs)
-		report, _ = s.Examined(5)
-		require.Len(t, report.Findings, 1)
-		require.Equal(t, append(made[1:], "workers", "schedules", "pauses", "stalled_jobs", "cron"), checks(report, jobs, doctor.Skipped))
-		require.Equal(t, made, checks(report, other, doctor.OK))
-	})
-}
-
-// Where a table of one name in two databases is meant, tables or database decides.
-func TestDoctorOfATableInTwoDatabases(t *testing.T) {
-	t.Parallel()
-	s := clitest.InstalledTwo(t, "main")
-	s.Exec("CREATE TABLE builds (id bigint PRIMARY KEY, project_id bigint); CREATE INDEX ON builds (project_id)")
-	requireFindings(s.Site, 5, "tables",
-		"error | builds[0] | DIR/loose_foreign_keys.yml:6:5: table builds is in more than one database: main, ci | "+
-			"say where it lives with tables of the databases, such as tables: [builds], or with database in the definition",
-		"error | traces[0].table | DIR/loose_foreign_keys.yml:8:13: table builds is in more than one database: main, ci | "+
-			"say where it lives with tables of the databases, such as tables: [builds]")
-	s.Environ = append(s.Environ, "SEXTON_DATABASES__CI__TABLES=builds")
-	s.OK("triggers", "install")
-	report, _ := s.Examined(0)
-	require.Empty(t, clitest.Found(report))
-}
-
-func TestDoctorOfTheSchemaInTheOtherDatabase(t *testing.T) {
-	t.Parallel()
-	s := clitest.InstalledTwo(t, "main")
-	s.Ci.Exec("DROP TABLE sexton.fences")
-	report, _ := s.Examined(5)
-	lines := about(s, report, "ci")
-	require.Len(t, lines, 1)
-	require.Contains(t, lines[0], `error | schema | component base | schema of database ci: table "sexton".fences`)
-	require.Empty(t, clitest.Found(doctor.Report{Findings: slices.DeleteFunc(slices.Clone(report.Findings), func(f doctor.Finding) bool { return f.Database != "main" })}))
-
-	s.Ci.Exec("CREATE TABLE sexton.fences (key text, token bigint); " +
-		"UPDATE sexton.objects SET identity = 'older' WHERE kind = 'functions' AND component = 'loose_foreign_keys'")
-	report, _ = s.Examined(5)
-	require.Equal(t, []string{"error | schema | component loose_foreign_keys | schema of database ci: functions of component loose_foreign_keys " +
-		"come from another release than this binary; run `sexton migrate up` of the newer one | sexton migrate up"}, about(s, report, "ci"))
-
-	s.Ci.Exec("DROP SCHEMA sexton CASCADE; DROP TABLE loose_foreign_keys_deleted_records")
-	report, _ = s.Examined(5)
-	require.Equal(t, []string{"error | schema | component base | schema of database ci: component base is not installed; run `sexton migrate up` | sexton migrate up"},
-		about(s, report, "ci"))
-}
-
-// Databases on one server share its limits: what fits each may be too much for both.
-func TestDoctorCountsConnectionsPerServer(t *testing.T) {
-	t.Parallel()
-	s := clitest.InstalledTwo(t, "main")
-	role := s.CreateRole()
-	s.Environ = append(s.Environ, "SEXTON_DATABASES__MAIN__URL="+s.AsRole(role))
-	s.Exec("ALTER ROLE " + pgx.Identifier{role}.Sanitize() + " CONNECTION LIMIT 36")
-	lines := findings(s.Site, 5, "connections")
-	require.Empty(t, lines, "35 for each, as two roles")
-	ci := (&clitest.Site{Database: s.Ci, Tb: t}).AsRole(role)
-	s.Environ = append(s.Environ, "SEXTON_DATABASES__CI__URL="+ci)
-	lines = findings(s.Site, 5, "connections")
-	want := "warning | role " + role + " | of 36 connections others have 0, and a worker may open 70 to databases main, ci together | " +
-		"ALTER ROLE " + role + " CONNECTION LIMIT 70; or lower jobs.max_workers and loose_foreign_keys.connections"
-	require.Equal(t, []string{want, want}, lines)
 }
