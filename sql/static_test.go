@@ -24,10 +24,10 @@ import (
 
 // static is how many whole statements may still stand in Go strings. It only goes down: a statement that does not depend on the user's
 // tables belongs into a file in sql/queries, typed by sqlc, or into a package's own folder queries.
-const static = 40
+const static = 20
 
 // slack is how far the number may be behind, so that two changes that move statements at the same time do not meet in it.
-const slack = 30
+const slack = 10
 
 var (
 	isStatement = regexp.MustCompile(`(?s)^\s*(--[^\n]*\n\s*)*(SELECT\s.*\sFROM|INSERT INTO|UPDATE\s.*\sSET|DELETE FROM|WITH\s.*\sAS)\s`)

@@ -230,10 +230,7 @@ func (s *Scheduler) Enqueue(ctx context.Context, tx pgx.Tx, ids []int64, wait ti
 	if err := tx.QueryRow(ctx, s.Names.Render(statement("enqueue")), MoveKind, ids, wait.Milliseconds()).Scan(&jobs); err != nil {
 		return 0, fmt.Errorf("enqueue %s: %w", MoveKind, err)
 	}
-	// A new job's time is that of this transaction's begin; its xmin may be that of a savepoint.
-	const count = `
-SELECT pg_catalog.count(*) FROM "sexton".river_job AS job WHERE job.id = ANY ($1::bigint[]) AND job.created_at = pg_catalog.now() AND job.attempt = 0`
-	return inserted, problem.Doing(tx.QueryRow(ctx, s.Names.Render(count), jobs).Scan(&inserted), "count enqueued jobs")
+	return inserted, problem.Doing(tx.QueryRow(ctx, s.Names.Render(statement("count_enqueued")), jobs).Scan(&inserted), "count enqueued jobs")
 }
 
 // DueSQL is a condition, to be rendered for the configured schemas: there are diffs for a run that begins now. It looks at a window

@@ -107,10 +107,7 @@ func first(groups []Group, err error) (*Group, error) {
 // Retry lets the next pass decide about a failed group at once, and returns how it stands; nil where it has not failed, or not
 // any more. A job that waits is the caller's to pull forward, and where there is none for a destruction that has begun, to insert.
 func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, id int64) (*Group, error) {
-	const sql = `UPDATE "sexton".group_deletion_failures AS failure
-		SET retry_at = pg_catalog.statement_timestamp(), updated_at = pg_catalog.clock_timestamp()
-		WHERE failure.group_id = $1 AND failure.retry_at > pg_catalog.statement_timestamp()`
-	if _, err := tx.Exec(ctx, names.Render(sql), id); err != nil {
+	if _, err := tx.Exec(ctx, names.Render(statement("retry")), id); err != nil {
 		return nil, fmt.Errorf("retry group %d: %w", id, err)
 	}
 	return first(read(ctx, tx, names, 1, &id, true))

@@ -132,10 +132,7 @@ func (b *binder) table(ctx context.Context, key, text string) (*pgcatalog.Relati
 		}
 		return table, nil
 	}
-	const sql = `SELECT class.relname::pg_catalog.text FROM pg_catalog.pg_class AS class
-		JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
-		WHERE namespace.nspname = $1 AND class.relkind IN ('r', 'p') AND NOT class.relispartition ORDER BY 1`
-	rows, _ := b.db.Query(ctx, sql, name.Schema)
+	rows, _ := b.db.Query(ctx, statement("names"), name.Schema)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("look for similar names: %w", err)
@@ -152,9 +149,7 @@ func (b *binder) table(ctx context.Context, key, text string) (*pgcatalog.Relati
 
 // readable are the columns that the role may read.
 func (b *binder) readable(ctx context.Context, table *pgcatalog.Relation, columns []string) ([]string, error) {
-	const sql = `SELECT attribute.attname::pg_catalog.text FROM pg_catalog.pg_attribute AS attribute
-		WHERE attribute.attrelid = $1 AND attribute.attname = ANY ($2) AND pg_catalog.has_column_privilege(attribute.attrelid, attribute.attnum, 'SELECT')`
-	rows, _ := b.db.Query(ctx, sql, table.OID, columns)
+	rows, _ := b.db.Query(ctx, statement("readable"), table.OID, columns)
 	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return found, problem.Doing(err, "look up privileges")
 }

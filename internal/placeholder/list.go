@@ -180,10 +180,7 @@ type Backlog struct {
 
 // ReadBacklog counts what waits. The database has the one definition of it, which "sexton".backlog shows as well.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules) (Backlog, error) {
-	const sql = `SELECT pending, capped, oldest_age_seconds, least(deferred, 10000), deferred_until, coalesce(deferred_reason, ''),
-		given_up, deferred OPERATOR(pg_catalog.>) 10000
-		FROM "sexton".placeholder_backlog($1, $2)`
-	rows, _ := db.Query(ctx, names.Render(sql), rules.args()...)
+	rows, _ := db.Query(ctx, names.Render(statement("backlog")), rules.args()...)
 	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Backlog])
 	return b, problem.Doing(err, "count placeholder users")
 }
@@ -191,14 +188,7 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rule
 // SaveRules tells the database which rules are in force, for "sexton".backlog, which knows no configuration. Where they stand
 // there already nothing is written.
 func SaveRules(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules) error {
-	const sql = `
-INSERT INTO "sexton".placeholder_rules AS rules (max_attempts, retry_seconds)
-SELECT $1::integer, $2::pg_catalog.float8
-WHERE NOT EXISTS (SELECT FROM "sexton".placeholder_rules AS saved
-    WHERE saved.max_attempts OPERATOR(pg_catalog.=) $1 AND saved.retry_seconds OPERATOR(pg_catalog.=) $2)
-ON CONFLICT (one) DO UPDATE
-SET max_attempts = excluded.max_attempts, retry_seconds = excluded.retry_seconds, updated_at = pg_catalog.clock_timestamp()`
-	_, err := db.Exec(ctx, names.Render(sql), rules.args()...)
+	_, err := db.Exec(ctx, names.Render(statement("save_rules")), rules.args()...)
 	return problem.Doing(err, "save the rules of placeholder users")
 }
 

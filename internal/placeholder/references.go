@@ -92,14 +92,7 @@ func (r *References) Above(
 
 // Pending returns those of the tables that have pending tombstones in a database.
 func Pending(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, tables []string) ([]string, error) {
-	const sql = `
-SELECT wanted.name FROM pg_catalog.unnest($1::pg_catalog.text[]) AS wanted (name)
-WHERE EXISTS (
-    SELECT FROM "public".loose_foreign_keys_deleted_records AS tombstone
-    WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) wanted.name AND tombstone.status OPERATOR(pg_catalog.=) 1
-)
-ORDER BY wanted.name`
-	rows, _ := db.Query(ctx, names.Render(sql), tables)
+	rows, _ := db.Query(ctx, names.Render(statement("pending")), tables)
 	pending, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return pending, problem.Doing(err, "look for tombstones")
 }

@@ -67,13 +67,6 @@ type Remover struct {
 	Current func(ctx context.Context, tx pgx.Tx) error
 }
 
-// Rows that refer to the user by a foreign key wait for this lock, and this lock for rows that are being written: they are
-// seen by the look that follows, as its snapshot is younger than the lock.
-const lockSQL = `SELECT coalesce(placeholder.user_type, 0)::integer FROM "public".users AS placeholder
-WHERE placeholder.id OPERATOR(pg_catalog.=) $1 FOR UPDATE`
-
-const queuedSQL = `SELECT EXISTS (SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id OPERATOR(pg_catalog.=) $1)`
-
 // Remove queues the placeholder for deletion, with itself as the initiator, or records in its rows what keeps it. It does
 // either in one transaction, changes nothing where it is called again, and may be called by several workers at once. What
 // the database refuses is recorded in the rows, too, until the next call succeeds.
@@ -168,11 +161,11 @@ func (r *Remover) look(ctx context.Context, tx pgx.Tx, userID int64) (look, erro
 	found := look{}
 	var samples []*string
 	trip := &pgx.Batch{}
-	trip.Queue(r.Names.Render(lockSQL), userID).Query(func(rows pgx.Rows) (err error) {
+	trip.Queue(r.Names.Render(statement("lock")), userID).Query(func(rows pgx.Rows) (err error) {
 		_, err = pgx.ForEachRow(rows, []any{&found.userType}, func() error { return nil })
 		return err
 	})
-	trip.Queue(r.Names.Render(queuedSQL), userID).QueryRow(func(row pgx.Row) error { return row.Scan(&found.queued) })
+	trip.Queue(r.Names.Render(statement("queued")), userID).QueryRow(func(row pgx.Row) error { return row.Scan(&found.queued) })
 	// Names of the application's tables are not to be rendered: one of their schemas may be called public.
 	trip.Queue(r.References.lookSQL(), []int64{userID}).QueryRow(func(row pgx.Row) error { return row.Scan(nil, &samples) })
 	if err := tx.SendBatch(ctx, trip).Close(); err != nil {

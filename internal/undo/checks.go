@@ -61,8 +61,9 @@ func (c *check) partly() string {
 
 // any asks whether there are such rows, once for equal references.
 func (c *check) any() string {
+	once, columns := strings.Join(c.distinct, ", "), strings.Join(drain.Qualified("r", c.columns), ", ")
 	return fmt.Sprintf(`SELECT EXISTS (SELECT FROM %s WHERE %s) OR EXISTS (SELECT FROM (SELECT DISTINCT ON (%s) %s FROM %s WHERE %s OFFSET 0) AS r WHERE %s)`,
-		c.standing(), c.partly(), strings.Join(c.distinct, ", "), strings.Join(drain.Qualified("r", c.columns), ", "), c.standing(), c.refers(), c.missing(true))
+		c.standing(), c.partly(), once, columns, c.standing(), c.refers(), c.missing(true))
 }
 
 // all are the places of those rows.

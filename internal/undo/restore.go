@@ -285,7 +285,8 @@ func (r *Report) gone(s *set, f *shape) {
 
 // set restores what can be of a set's rows.
 func (e *Engine) set(ctx context.Context, u *unit, s *set, f *shape, waiting bool, report *Report) error {
-	eligible, err := s.owned, error(nil)
+	var err error
+	eligible := s.owned
 	if !report.DryRun {
 		if eligible, err = e.below(ctx, u, s, func(above *set) []int32 { return above.restored }); err != nil {
 			return err

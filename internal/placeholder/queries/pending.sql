@@ -1,0 +1,7 @@
+-- The tables, among these, that have pending tombstones.
+SELECT wanted.name FROM pg_catalog.unnest($1::pg_catalog.text[]) AS wanted (name)
+WHERE EXISTS (
+    SELECT FROM "public".loose_foreign_keys_deleted_records AS tombstone
+    WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) wanted.name AND tombstone.status OPERATOR(pg_catalog.=) 1
+)
+ORDER BY wanted.name
