@@ -91,6 +91,8 @@ func TestScenarios(t *testing.T) {
 			}
 			folder := filepath.Join(scenarios, component)
 			given := pgtest.Must(fs.Glob(os.DirFS(folder), "*/given.sql"))(t)
+			require.Len(t, given, len(pgtest.Must(fs.Glob(os.DirFS(folder), "*/then.sql"))(t))+len(pgtest.Must(fs.Glob(os.DirFS(folder), "*/error.txt"))(t)),
+				"each scenario of %s has a given.sql, and either a then.sql or an error.txt", component)
 			require.NotEmpty(t, given, "scenarios of %s", component)
 			for _, deletion := range f.deletions {
 				t.Run(component+"/"+deletion, func(t *testing.T) {

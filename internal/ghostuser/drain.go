@@ -45,10 +45,10 @@ func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, e
 	return yielded, nil
 }
 
-// direct works off what fits into one statement, as most of what users have does. It reports whether that was all, for all that it knows. Where it
-// fails, nothing is said yet: the rows are looked at one window at a time.
+// direct works off what fits into one statement, as most of what users have does. It reports whether it has changed all rows that it found, and these
+// were all. Where it fails, nothing is said yet: the rows are looked at one window at a time.
 func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done bool, _ error) {
-	if s.doubled || r.paused(ctx) {
+	if j.large || s.doubled || r.paused(ctx) {
 		return false, nil
 	}
 	l := r.engine.Sizes.ladder(s, false)
@@ -66,8 +66,13 @@ func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done boo
 		return false, nil
 	}
 	rows, kept := r.count(s, s.Action, changes)
+	var found int64
+	for _, one := range changes {
+		found += one.Found
+	}
+	j.large = found == int64(limit)
 	r.Passed(ctx, l, rows, r.Session.Took())
-	return kept == 0 && rows > 0 && rows < int64(limit), nil
+	return kept == 0 && rows == found && !j.large, nil
 }
 
 // sweep works off the rows of one window, piece by piece; once others are in the way, without the rows that they have
@@ -124,8 +129,8 @@ func keeps(s *step) error {
 		"rows keep their %s although no session has locked them: a trigger, a rule or a default of the table sees to that", s.column())}}
 }
 
-// change counts the rows of a user that a statement has changed, and those among them that are as they were.
-type change struct{ Owner, Rows, Kept int64 }
+// change counts the rows of a user that a statement has found, the ones that it has changed, and those among these that refer to the user still.
+type change struct{ Owner, Found, Rows, Kept int64 }
 
 // changing is a statement that returns changes.
 func changing(into *[]change, sql string, args []any) batch.Statement {
@@ -135,6 +140,9 @@ func changing(into *[]change, sql string, args []any) batch.Statement {
 // count notes rows for their users. It returns how many there are, and how many of them are as they were.
 func (r *run) count(s *step, do drain.Action, changes []change) (rows, kept int64) {
 	for _, one := range changes {
+		if one.Rows == 0 {
+			continue
+		}
 		j := r.jobs[one.Owner]
 		j.begun = true
 		r.stats.Current = &j.done

@@ -113,6 +113,8 @@ type job struct {
 	tree  *drain.Run
 	// cut reports that its statements have cost a connection.
 	cut bool
+	// large reports that the rows of one of its steps did not fit into one statement.
+	large bool
 	// waits reports that its next turn waits for rows that others have locked: nothing else is left to do.
 	waits    bool
 	obstacle pace.Blocked

@@ -139,8 +139,8 @@ func (s *step) cleanStatement(names pgschema.Names, leaf Table, j *job, ghost in
 
 // change is the statement that does it to the rows that the query wanted finds (at, owner), and counts them in the queue. It locks the users' rows of
 // the queue before the first change, and changes nothing of a user that has none any more: a deletion that is cancelled meanwhile has either not
-// begun, or is refused. It returns per user how many rows it changed, and how many of them refer to the user still, as a trigger or a default has
-// kept them.
+// begun, or is refused. It returns per user how many rows it found, how many it changed, and how many of these refer to the user still, as a trigger
+// or a default has kept them.
 //
 // The condition is repeated on the row itself; IS TRUE keeps the planner from serving that by the index. The rows of a single user are read
 // by one sorted list of places, without a join.
@@ -148,12 +148,12 @@ func (s *step) change(
 	names pgschema.Names, leaf Table, of []*job, do drain.Action, ghost int64, wanted string, args *drain.Args,
 ) (string, []any) {
 	const held = " OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT held.user_id FROM held))"
-	from, at, owner, kept := "FROM wanted", "wanted.at", "wanted.owner", "false"
+	from, at, owner, perOwner, kept := "FROM wanted", "wanted.at", "wanted.owner", " GROUP BY wanted.owner", "false"
 	if do == drain.Remove {
 		from = "USING wanted"
 	}
 	if len(of) == 1 {
-		from, at, owner = "", "ANY (ARRAY(SELECT wanted.at FROM wanted))", fmt.Sprintf("$%d::bigint", args.Add(of[0].userID))
+		from, at, owner, perOwner = "", "ANY (ARRAY(SELECT wanted.at FROM wanted))", fmt.Sprintf("$%d::bigint", args.Add(of[0].userID)), ""
 	}
 	if do != drain.Remove {
 		kept = "(" + s.owned("child", owner, args) + ") IS TRUE"
@@ -174,12 +174,15 @@ counted AS (
 	UPDATE %s AS job SET %s = job.%s OPERATOR(pg_catalog.+) totals.rows, updated_at = pg_catalog.clock_timestamp()
 	FROM totals WHERE job.id OPERATOR(pg_catalog.=) ANY ($%d::bigint[]) AND job.user_id OPERATOR(pg_catalog.=) totals.owner
 ),
-added AS MATERIALIZED (SELECT %s FROM totals)
-SELECT totals.owner, totals.rows, totals.kept FROM totals CROSS JOIN added`,
+added AS MATERIALIZED (SELECT %s FROM totals),
+found AS (SELECT %s AS owner, pg_catalog.count(*) AS rows FROM wanted%s)
+SELECT found.owner, found.rows, coalesce(totals.rows, 0), coalesce(totals.kept, 0)
+FROM found LEFT JOIN totals ON totals.owner OPERATOR(pg_catalog.=) found.owner CROSS JOIN added`,
 		wanted, queue, jobsAt,
 		s.verb(leaf, do, ghost, args), from, at, s.owned("child", owner, args), s.Attached(leaf, args), owner+held, owner, kept,
 		s.keys(do, "child"), s.event(names, do, "changed.owner", "changed", "GROUP BY changed.owner"), queue, counter, counter, jobsAt,
 		batch.CountRows(names, "'"+field(do)+"'", fmt.Sprintf("$%d::pg_catalog.text", args.Add(s.label)), "pg_catalog.sum(totals.rows)::pg_catalog.int8"),
+		owner, perOwner,
 	), args.Values
 }
 

@@ -44,7 +44,7 @@ type userBatch struct {
 	apart map[*step]bool
 	more  map[int64]bool
 	turns int
-	// errands are what there is to do in this turn, in the order of the steps.
+	// errands are what there is to do, in the order of the steps. A turn may end in the midst of some.
 	errands []*errand
 
 	// One goroutine per session works on errands. Each has the lock, except while its statement runs. Moved tells them that one has ended.
@@ -167,8 +167,9 @@ func (r *run) batchTurn(ctx context.Context, c *userBatch) (finished bool, err e
 	return true, nil
 }
 
-// plan lists the errands.
+// plan lists the errands, first of all the begun ones of each step.
 func (r *run) plan(c *userBatch, live []*step) {
+	begun := c.errands
 	c.errands = nil
 	for _, s := range live {
 		if s.doubled {
@@ -178,9 +179,20 @@ func (r *run) plan(c *userBatch, live []*step) {
 			continue
 		}
 		for _, leaf := range s.Leaves {
-			e := &errand{Ladder: r.engine.Sizes.ladder(s, false), step: s, leaf: leaf}
-			e.Skip = true // Rows that others have locked are left to the members' own turns.
-			c.errands = append(c.errands, e)
+			again := len(c.errands)
+			for _, e := range begun {
+				if e.step == s && e.leaf.OID == leaf.OID {
+					e.pointers = slices.DeleteFunc(e.pointers, func(p pointer) bool { return c.members[p.Owner] == nil })
+					if !e.read || len(e.pointers) > 0 {
+						c.errands = append(c.errands, e)
+					}
+				}
+			}
+			if len(c.errands) == again {
+				e := &errand{Ladder: r.engine.Sizes.ladder(s, false), step: s, leaf: leaf}
+				e.Skip = true // Rows that others have locked are left to the members' own turns.
+				c.errands = append(c.errands, e)
+			}
 		}
 	}
 }

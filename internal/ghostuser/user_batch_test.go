@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
+	"sexton/internal/fault"
 	"sexton/internal/ghostuser"
 	"sexton/internal/pgtest"
 )
@@ -301,4 +302,17 @@ func TestABigUserHoldsUpNobody(t *testing.T) {
 	require.LessOrEqual(t, pgtest.Scalar[int64](t, b.Database, "SELECT max(affected) FROM statements"), most)
 	require.GreaterOrEqual(t, stats.Batches, rows/most)
 	require.Greater(t, pgtest.Scalar[int64](t, b.Database, "SELECT max(affected) FROM statements"), int64(50), "it grows beyond what it begins with")
+}
+
+// What one user's rows do to a statement is that user's fault alone.
+func TestOneOfABatchFails(t *testing.T) {
+	t.Parallel()
+	b := setupPeople(t, `
+		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
+		CREATE TRIGGER refuse BEFORE UPDATE ON posts FOR EACH ROW WHEN (old.author_id = 1007) EXECUTE FUNCTION refuse();`)
+	b.queue(false, numbers(1001, 1020)...)
+	stats := b.run(t)
+	require.EqualValues(t, 19, stats.UsersProcessed)
+	require.Equal(t, []fault.Counts{{Table: "posts", SQLState: "P0001", Message: "not this one", Count: 1}}, stats.Errors)
+	require.Equal(t, [][]string{{"1007", "1", "t", "posts: SQLSTATE P0001: not this one"}}, b.queued())
 }
