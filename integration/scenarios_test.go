@@ -45,7 +45,7 @@ type family struct {
 	// kind is that of the pass which a scenario runs. Jobs that the pass inserts are worked off after it.
 	kind    string
 	environ []string
-	// begin makes the database that scenarios share, except those that create tables.
+	// begin makes the database that scenarios share; a scenario that creates or alters tables gets one of its own.
 	begin func(testing.TB) *dbtest.DB
 	// deletions are the sorts of deletion; the last one is tried in the long tests alone, if there are several.
 	deletions []string

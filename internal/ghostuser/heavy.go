@@ -263,6 +263,7 @@ func (r *run) owner(j *job, s *step, root *drain.Table) drain.Owner {
 				return drain.Beside{}
 			}
 			user := "(SELECT queued.user_id FROM " + names.Render(`"public".`) + QueueTable + " AS queued WHERE queued.id OPERATOR(pg_catalog.=) $3)"
+			const someRows = "HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0"
 			return drain.Beside{Returning: s.keys(drain.Remove, "target"), CTEs: s.event(names, drain.Remove, user, "gone", someRows)}
 		},
 		Figures: func(t *drain.Table) []batch.Figure {

@@ -195,8 +195,6 @@ func (s *step) keys(do drain.Action, row string) string {
 	return ", " + batch.RowKey(row, s.PrimaryKey) + " AS key"
 }
 
-const someRows = "HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0"
-
 func (s *step) event(names pgschema.Names, do drain.Action, user, from, behind string) string {
 	if do != drain.Remove || !s.Tells {
 		return ""

@@ -1,4 +1,4 @@
--- Files without a project get that of the merge request where the diff has none, and those that say nothing of base64 are none.
+-- Files without a project get that of the merge request where the diff has none, and a file that says nothing of base64 is none.
 ALTER TABLE merge_request_diffs DROP project_id;
 INSERT INTO merge_request_diffs (id, merge_request_id, files_count) VALUES (1, 7, 3);
 INSERT INTO merge_request_diff_files (merge_request_diff_id, relative_order, project_id, new_file, renamed_file, deleted_file, too_large, a_mode, b_mode, old_path, new_path, "binary", diff) VALUES
