@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -83,6 +84,7 @@ func newLane(t *testing.T) *lane {
 	l.worker.config.LooseForeignKeys.Duty = 100
 	l.worker.config.Jobs.StatementTimeout *= 4 // A machine that is busy gives the test's own sessions no time for as long as the default.
 	l.worker.config.Jobs.LockTimeout = l.worker.config.Jobs.StatementTimeout
+	l.worker.config.Databases[0].Limits.Runtime = 50 * time.Second // A run ends by the time of a statement before its lease does.
 	for range 4 {
 		l.others = append(l.others, connectQuietly(t, ours.URL))
 	}

@@ -32,8 +32,8 @@ func (a *Ahead) Queue(conn *pgx.Conn, pipeline *pgx.Batch) bool {
 	if _, known := session.knows(a.Statements); !session.prepares() || !known {
 		return false
 	}
-	pipeline.Queue(a.Names.Render(aheadSQL), a.Key, a.Limits.StatementTimeout.Milliseconds(), a.Limits.LockTimeout.Milliseconds(),
-		session.knownPath(), a.Names.Path)
+	statement, lock := a.Limits.Timeouts()
+	pipeline.Queue(a.Names.Render(aheadSQL), a.Key, statement, lock, session.knownPath(), a.Names.Path)
 	for _, statement := range a.Statements {
 		pipeline.Queue(statement.SQL, statement.Args...)
 	}

@@ -45,6 +45,16 @@ func (l Limits) ShortWaits() Limits {
 	return l
 }
 
+// Timeouts are those of a statement and of one wait for a lock as the server takes them, in milliseconds. A wait ends before its statement: of two
+// that end together the server reports the statement's, and one that was held up would pass for one that is too big.
+func (l Limits) Timeouts() (statement, lock int64) {
+	wait := l.LockTimeout
+	if most := l.StatementTimeout * 2 / 3; most > 0 && wait > most {
+		wait = max(most, time.Millisecond) // 0 would be no timeout at all.
+	}
+	return l.StatementTimeout.Milliseconds(), wait.Milliseconds()
+}
+
 // Statement is one statement of a transaction.
 type Statement struct {
 	SQL  string
@@ -159,8 +169,8 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 		begin += " READ ONLY"
 	}
 	pipeline.Queue(begin)
-	pipeline.Queue(s.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, $5)`),
-		s.Fence.Key(), s.Fence.Token(), limits.StatementTimeout.Milliseconds(), limits.LockTimeout.Milliseconds(), limits.Durable)
+	statement, lock := limits.Timeouts()
+	pipeline.Queue(s.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, $5)`), s.Fence.Key(), s.Fence.Token(), statement, lock, limits.Durable)
 	s.queuePath(pipeline)
 	frame := pipeline.Len()
 	if statements = s.counting(statements); s.Kept && len(statements) > 0 {

@@ -113,9 +113,9 @@ func TestRunWithinItsOwnLimits(t *testing.T) {
 		}))(t)
 		return got
 	}
-	require.Equal(t, []string{"40ms", "30ms", "off"}, settings(batch.Limits{StatementTimeout: 40 * time.Millisecond, LockTimeout: 30 * time.Millisecond}))
-	require.Equal(t, []string{"20s", "15s", "on"}, settings(batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 15 * time.Second, Durable: true}))
-	require.Equal(t, []string{"10s", "10s", "off"}, settings(session.Limits), "the session's are as before")
+	require.Equal(t, []string{"40ms", "26ms", "off"}, settings(batch.Limits{StatementTimeout: 40 * time.Millisecond, LockTimeout: 30 * time.Millisecond}))
+	require.Equal(t, []string{"20s", "13s", "on"}, settings(batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 13 * time.Second, Durable: true}))
+	require.Equal(t, []string{"10s", "6666ms", "off"}, settings(session.Limits), "the session's are as before")
 
 	_, err := session.RunWithin(t.Context(), batch.Limits{StatementTimeout: 20 * time.Millisecond, LockTimeout: 10 * time.Second}, batch.Statement{SQL: "SELECT pg_sleep(60)"})
 	requireCode(t, err, "57014")
@@ -125,6 +125,9 @@ func TestRunWithinItsOwnLimits(t *testing.T) {
 	_, err = session.RunWithin(t.Context(), short, batch.Statement{SQL: "DELETE FROM items WHERE id = 2"}, batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
 	requireCode(t, err, "55P03")
 	require.EqualValues(t, 10, count(t, db), "a failed batch leaves nothing")
+	equal := batch.Limits{StatementTimeout: 300 * time.Millisecond, LockTimeout: 300 * time.Millisecond}
+	_, err = session.RunWithin(t.Context(), equal, batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
+	requireCode(t, err, "55P03") // A statement's timeout would pass for one that is too big.
 	affected, err := session.RunWithin(t.Context(), short, batch.Statement{SQL: "DELETE FROM items WHERE id = 2"})
 	require.NoError(t, err, "the session goes on")
 	require.Equal(t, []int64{1}, affected)

@@ -123,7 +123,8 @@ type Jobs struct {
 	Silence time.Duration `check:"2s..10m" default:"15s" yaml:"silence"`
 	// Reindex is when River rebuilds the indexes of its tables. It waits for old transactions of the whole database: choose a quiet hour.
 	Reindex Schedule `default:"0 3 * * *" yaml:"reindex"`
-	// LockTimeout is how long a statement on the application's tables waits for one lock; at most StatementTimeout.
+	// LockTimeout is how long a statement on the application's tables waits for one lock; at most StatementTimeout, of whose time it gets two thirds
+	// at most.
 	LockTimeout time.Duration `check:"positive" default:"1s" yaml:"lock_timeout"`
 	// StatementTimeout is how long such a statement may take, at most 5s: a lease ends 5 s after its holder stops.
 	StatementTimeout time.Duration `check:"positive" default:"5s" yaml:"statement_timeout"`

@@ -188,6 +188,9 @@ func (r *run) adapt(c *chunk, t task, how pass, f fault.Fault) (nextTry, bool) {
 		return retry, true
 	case f.Verdict == fault.Timeout && !t.slow() && size.TimedOut(steer, size.Rows(firstBatch)):
 		return shrink, true
+	case f.Verdict == fault.Timeout && !t.slow() && t.reference.limit() == 1:
+		t.slowed(1)
+		return shrink, true
 	}
 	return giveUp, false
 }

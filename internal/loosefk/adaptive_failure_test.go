@@ -1,6 +1,7 @@
 package loosefk_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -33,6 +34,16 @@ func TestAdaptiveLockedChildrenAreWaitedFor(t *testing.T) {
 		require.NoError(t, tx.Rollback(t.Context()))
 		require.EqualValues(t, 30+test.children, b.clean(t, ended()).DeleteCount)
 	})
+}
+
+// A statement that its definition limits to one row cannot be made any smaller. It gets all the time of the settings.
+func TestAdaptiveOneRowThatTakesLongGoes(t *testing.T) {
+	t.Parallel()
+	b := setupAdaptive(t, parentsAndChildren+dbtest.OnRow("DELETE", "children", "true", fmt.Sprintf("PERFORM pg_sleep(%f);", (4*target).Seconds())),
+		dbtest.Defined("async_delete, delete_limit: 1", "children"), "parents")
+	b.Exec("ALTER TABLE children DISABLE TRIGGER USER; DELETE FROM children WHERE id % 10 > 1; ALTER TABLE children ENABLE TRIGGER USER; DELETE FROM parents WHERE id = 1")
+	require.Positive(t, b.drained(t).DeleteCount)
+	require.Empty(t, b.Rows("SELECT FROM children WHERE parent_id = 1"))
 }
 
 // A piece that meets a locked row gives way as well: its parent goes on by skipping.

@@ -124,7 +124,7 @@ func (r *run) through(ctx context.Context) error {
 	if err == nil {
 		err = r.prune(ctx)
 	}
-	r.stats.Duty = pace.Duty{}
+	r.stats.Duty, r.stats.WaitingFor, r.stats.WaitingClass = pace.Duty{}, "", ""
 	if err != nil {
 		r.cursors.Forget()
 		return err

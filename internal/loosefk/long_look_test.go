@@ -29,9 +29,10 @@ func TestSecondLookAtALeafThatIsTooBigForAStatement(t *testing.T) {
 		older.exec("COMMIT")
 
 		// The look is longer than the run, and no session waits for it.
+		b.engine.Parents[0].ReadByRanges(8)
+		b.engine.Cursors = loosefk.Learning(b.engine.Parents)
 		locked := b.session(t, b.URL)
 		locked.exec("BEGIN; LOCK TABLE children")
-		b.engine.Session.Limits.StatementTimeout = 200 * time.Millisecond
 		stats := b.run(t)
 		require.Zero(t, stats.Confirmed+stats.LateChildren)
 		require.Empty(t, stats.Errors)

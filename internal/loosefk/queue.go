@@ -127,7 +127,9 @@ func (r *run) drain(ctx context.Context) error {
 			}
 			worked = worked || busy
 		}
-		if !worked && !r.ended() && !r.resume() {
+		if worked {
+			r.waitsFor(ctx, "", "")
+		} else if !r.ended() && !r.resume() {
 			r.waitsFor(ctx, pace.WaitBackOff, r.rows.Reason())
 			r.pace.Pause(ctx, idlePause)
 		}

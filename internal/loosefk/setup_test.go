@@ -163,6 +163,7 @@ func (b bundle) drained(t *testing.T) *loosefk.Stats { return b.clean(t, b.run(t
 // clean checks that a run has met no error and left no tombstone.
 func (b bundle) clean(t *testing.T, stats *loosefk.Stats) *loosefk.Stats {
 	require.Empty(t, stats.Errors)
+	require.Empty(t, stats.WaitingFor)
 	require.Zero(t, b.Pending(t))
 	return stats
 }

@@ -32,8 +32,11 @@ type Blocked struct {
 	until time.Time
 }
 
-// Again notes one more try in vain.
+// Again notes one more try in vain. While it waits already there was no further one: a turn may meet several locks.
 func (b *Blocked) Again(reason, by string) {
+	if b.Waits() {
+		return
+	}
 	b.Failures++
 	b.Reason, b.By, b.until = reason, by, time.Now().Add(PauseAfter(b.Failures))
 }

@@ -198,6 +198,7 @@ func TestBlockedWorkComesBack(t *testing.T) {
 		var all Obstacles
 		for _, pause := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 15 * time.Second, 15 * time.Second} {
 			b.Again("row locked by pid 7", "3/4")
+			b.Again("row locked by pid 8", "5/6") // A turn that meets two locks has failed once.
 			all.Add(&b)
 			<-time.After(pause - 1)
 			require.True(t, b.Waits())

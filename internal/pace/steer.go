@@ -7,11 +7,8 @@ import (
 )
 
 const (
-	// Leash is how many times its target a statement may take, lockLeash the same for one wait for a lock. It is shorter:
-	// of two that end together the server reports the statement's, and a statement that was held up would pass for
-	// one that is too big.
-	Leash     = 3
-	lockLeash = 2
+	// Leash is how many times its target a statement may take.
+	Leash = 3
 	// settling is the part of the lease that a statement near its end leaves, shortest the least time that it gets.
 	settling = 300 * time.Millisecond
 	shortest = 50 * time.Millisecond
@@ -55,20 +52,18 @@ func (s Steer) Learn(size float64, rows int64, next float64, took time.Duration)
 // TimedOut returns a much smaller size, as it is unknown how long the statement would have taken.
 func (s Steer) TimedOut(size float64) float64 { return max(size/Leash, s.Smallest) }
 
-// Limits cuts the timeouts of a statement to what its target allows.
+// Limits cuts the timeout of a statement to what its target allows.
 func (s Steer) Limits(all batch.Limits) batch.Limits {
 	all.StatementTimeout = min(all.StatementTimeout, Leash*s.Target)
-	all.LockTimeout = min(all.LockTimeout, lockLeash*s.Target)
 	return all
 }
 
-// Within cuts timeouts to what is left of a lease that ends at deadline: a statement that it ends under would count as a
+// Within cuts the timeout to what is left of a lease that ends at deadline: a statement that it ends under would count as a
 // loss. The zero time is no deadline.
 func Within(limits batch.Limits, deadline time.Time) batch.Limits {
 	if deadline.IsZero() {
 		return limits
 	}
-	left := max(time.Until(deadline)-settling, shortest)
-	limits.StatementTimeout, limits.LockTimeout = min(limits.StatementTimeout, left), min(limits.LockTimeout, left)
+	limits.StatementTimeout = min(limits.StatementTimeout, max(time.Until(deadline)-settling, shortest))
 	return limits
 }

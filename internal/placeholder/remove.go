@@ -100,8 +100,8 @@ func sessionKey(userID int64) string { return fmt.Sprintf("%s/%d", DeleteKind, u
 // the look would use a snapshot from before the lock: rows that were waited for would not be seen.
 func (r *Remover) transact(ctx context.Context, userID int64, do func(pgx.Tx) error) error {
 	return database.Write(ctx, r.DB, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, r.Names.Render(statement("settle")),
-			r.Limits.StatementTimeout.Milliseconds(), r.Limits.LockTimeout.Milliseconds(), r.Names.Path, sessionKey(userID))
+		longest, wait := r.Limits.Timeouts()
+		_, err := tx.Exec(ctx, r.Names.Render(statement("settle")), longest, wait, r.Names.Path, sessionKey(userID))
 		if err != nil {
 			return fmt.Errorf("settle session: %w", err)
 		}
