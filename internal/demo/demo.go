@@ -116,7 +116,8 @@ func Run(ctx context.Context, site Site, drain bool) (_ Summary, err error) {
 	if err != nil || ctx.Err() != nil {
 		return summary, err
 	}
-	return summary, check(ctx, w.scenes, &summary)
+	err = check(ctx, w.scenes, &summary)
+	return summary, err
 }
 
 // check adds what the scenes' checks find to the summary. A fault is an error.

@@ -230,7 +230,8 @@ func (s *Scheduler) Enqueue(ctx context.Context, tx pgx.Tx, ids []int64, wait ti
 	if err := tx.QueryRow(ctx, s.Names.Render(statement("enqueue")), MoveKind, ids, wait.Milliseconds()).Scan(&jobs); err != nil {
 		return 0, fmt.Errorf("enqueue %s: %w", MoveKind, err)
 	}
-	return inserted, problem.Doing(tx.QueryRow(ctx, s.Names.Render(statement("count_enqueued")), jobs).Scan(&inserted), "count enqueued jobs")
+	err = tx.QueryRow(ctx, s.Names.Render(statement("count_enqueued")), jobs).Scan(&inserted)
+	return inserted, problem.Doing(err, "count enqueued jobs")
 }
 
 // DueSQL is a condition, to be rendered for the configured schemas: there are diffs for a run that begins now. It looks at a window

@@ -147,7 +147,8 @@ type ForeignKey struct {
 func ForeignKeys(ctx context.Context, db dbsqlc.DBTX) ([]ForeignKey, error) {
 	rows, _ := db.Query(ctx, text("foreign_keys"))
 	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (key ForeignKey, err error) {
-		return key, row.Scan(&key.Name, &key.Table, &key.Target, &key.OnDelete, &key.Columns, &key.TargetColumns, &key.Set, &key.Period)
+		err = row.Scan(&key.Name, &key.Table, &key.Target, &key.OnDelete, &key.Columns, &key.TargetColumns, &key.Set, &key.Period)
+		return key, err
 	})
 	return keys, problem.Doing(err, "read foreign keys")
 }

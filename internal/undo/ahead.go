@@ -81,8 +81,8 @@ func (s *set) foreseen(f *shape, columns []string) (string, bool) {
 }
 
 // links reads the places of rows with their keys.
-func (e *Engine) links(ctx context.Context, s *set, sql, target string, args []any) (found []link, _ error) {
-	return found, e.within(ctx, s.on, func(tx pgx.Tx) error {
+func (e *Engine) links(ctx context.Context, s *set, sql, target string, args []any) (found []link, err error) {
+	err = e.within(ctx, s.on, func(tx pgx.Tx) error {
 		var place int32
 		var key *string
 		rows, _ := tx.Query(ctx, sql, append(s.args(s.mask(s.rest())), args...)...)
@@ -98,6 +98,7 @@ func (e *Engine) links(ctx context.Context, s *set, sql, target string, args []a
 		}
 		return nil
 	})
+	return found, err
 }
 
 // offers reads the keys of the rows that would be parents by a check.
