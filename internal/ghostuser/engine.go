@@ -70,7 +70,7 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 		r.sessions = pace.Sessions{Own: e.Session, Most: e.Connections, More: e.More, Pace: r.Pace}
 		return cmp.Or(r.work(ctx), r.sessions.Broken())
 	})
-	r.stats.Current, r.stats.Duty = nil, pace.Duty{}
+	r.stats.Current, r.stats.Duty, r.stats.WaitingFor = nil, pace.Duty{}, ""
 	return r.stats, err
 }
 
@@ -176,6 +176,7 @@ func (r *run) work(ctx context.Context) error {
 				}
 				continue
 			}
+			r.waitsFor(ctx, "", "") // Others may wait still, but the run does not.
 			r.active = []*job{r.waiting[at]}
 			r.waiting = slices.Delete(r.waiting, at, at+1)
 		}

@@ -3,6 +3,7 @@ package ghostuser_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -223,6 +224,31 @@ func TestTheReasonNamesWhoHeldTheLock(t *testing.T) {
 		b.engine.Limits.Runtime = time.Minute
 		b.requireDone(t, b.run(t), 1)
 	})
+}
+
+// A run that works on one user while another waits does not wait itself, and says so.
+func TestARunThatWorksSaysNothingOfOthersThatWait(t *testing.T) {
+	t.Parallel()
+	b := setup(t, contributions, lists())
+	b.engine.Session.Limits.LockTimeout = 100 * time.Millisecond
+	b.queue(false, 1, 2)
+	locks := []pgx.Tx{b.Begin(t, "SELECT FROM users WHERE id = 1 FOR KEY SHARE"), b.Begin(t, "SELECT FROM users WHERE id = 2 FOR KEY SHARE")}
+	var said []string
+	batches := int64(0)
+	b.engine.Progress = func(ctx context.Context, stats *ghostuser.Stats) {
+		freed := len(locks) < 2
+		if freed && stats.Batches > batches {
+			said = append(said, stats.WaitingFor)
+		}
+		if len(locks) > 0 && (stats.WaitingFor != "" && !freed || len(said) > 0) {
+			require.NoError(t, locks[0].Commit(ctx))
+			locks = locks[1:]
+		}
+		batches = stats.Batches
+	}
+	b.requireDone(t, b.run(t), 2)
+	require.NotEmpty(t, said)
+	require.Empty(t, strings.Join(said, ""))
 }
 
 // A user whose row in the queue is locked stops no other user.

@@ -161,6 +161,7 @@ func (b *bundle) requireDone(t *testing.T, stats *ghostuser.Stats, users int64) 
 	require.Empty(t, stats.Errors)
 	require.Equal(t, users, stats.UsersProcessed, "users processed")
 	require.Zero(t, stats.UsersFailed+stats.UsersUnfinished)
+	require.Empty(t, stats.WaitingFor)
 	require.Empty(t, b.queued())
 }
 
