@@ -125,7 +125,7 @@ type run struct {
 	moved bool
 	// busy is a sub-group that another run is destroying.
 	busy *lease.HeldError
-	// lock is the wait for others' locks, which grows with every one.
+	// lock is the wait for others' locks, which grows with every one in a row.
 	lock      pace.Blocked
 	obstacles pace.Obstacles
 }
@@ -159,6 +159,9 @@ func (r *run) work(ctx context.Context) error {
 		before := r.Changes
 		r.Waiting = map[uint32][]tuple{}
 		result, err := r.destroyGroup(ctx, r.engine.GroupID)
+		if r.Changes > before {
+			r.lock = pace.Blocked{}
+		}
 		switch {
 		case errors.Is(err, drain.ErrCancelled):
 			r.stats.Outcome, r.stats.Reason = Kept, "the deletion was cancelled before the first row was removed"

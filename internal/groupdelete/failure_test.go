@@ -157,6 +157,32 @@ func TestLockForLong(t *testing.T) {
 	require.Equal(t, [][]string{{"1111"}}, b.Rows("SELECT id FROM notes WHERE id < 9000"))
 }
 
+// What a run waited for is no reason once it has gone on.
+func TestALockThatIsOverIsNoReason(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, someIssues)
+	engine := b.engine(t, 1)
+	holder := b.Begin(t, "SELECT FROM notes WHERE id = 1111 FOR UPDATE")
+	engine.Session.Limits.LockTimeout = 20 * time.Millisecond
+	ctx, stop := context.WithCancel(t.Context())
+	batches := int64(-1)
+	engine.Progress = func(ctx context.Context, stats *groupdelete.Stats) {
+		switch {
+		case batches < 0 && stats.WaitingFor != "":
+			require.NoError(t, holder.Rollback(ctx))
+			batches = stats.Batches
+		case batches >= 0 && stats.Batches > batches:
+			stop()
+		}
+	}
+	stats := pgtest.Must(engine.Run(ctx))(t)
+	end(t, engine)
+	require.Equal(t, groupdelete.Unfinished, stats.Outcome)
+	require.Empty(t, stats.Reason)
+	require.Empty(t, b.Rows("SELECT FROM notes WHERE id = 1111"))
+	b.destroy(t, groupdelete.Destroyed)
+}
+
 // The lease of the group itself is in the matrix of failures.
 func TestLostLeaseOfASubgroupEndsTheRun(t *testing.T) {
 	t.Parallel()
