@@ -236,6 +236,7 @@ func (r *run) due(ctx context.Context, limit int) ([]*job, error) {
 func (r *run) serve(ctx context.Context, j *job) error {
 	j.begun, r.Waits = true, j.waits
 	r.stats.Current = &j.done
+	before := r.stats.Batches
 	result, err := r.turn(ctx, j)
 	r.Waits = false
 	switch {
@@ -250,6 +251,9 @@ func (r *run) serve(ctx context.Context, j *job) error {
 	switch result {
 	case yielded:
 		j.waits = false
+		if r.stats.Batches > before {
+			j.obstacle = pace.Blocked{}
+		}
 		r.active = append(r.active, j)
 	case blocked:
 		j.waits = true

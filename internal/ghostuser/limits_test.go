@@ -251,6 +251,31 @@ func TestARunThatWorksSaysNothingOfOthersThatWait(t *testing.T) {
 	require.Empty(t, strings.Join(said, ""))
 }
 
+// What a user waited for holds nothing up once rows of the user have gone.
+func TestALockThatIsOverHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	b := setup(t, contributions, lists())
+	b.engine.Sizes.Delete = 100
+	b.engine.Session.Limits.LockTimeout = 100 * time.Millisecond
+	b.queue(false, 1)
+	lock := b.Begin(t, "SELECT FROM visits WHERE user_id = 1 FOR UPDATE")
+	ctx, stop := context.WithCancel(t.Context())
+	batches := int64(-1)
+	b.engine.Progress = func(ctx context.Context, stats *ghostuser.Stats) {
+		switch {
+		case batches < 0 && stats.WaitingFor != "":
+			require.NoError(t, lock.Rollback(ctx))
+			batches = stats.Batches
+		case batches >= 0 && stats.Batches > batches:
+			stop()
+		}
+	}
+	stats := pgtest.Must(b.engine.Run(ctx))(t)
+	require.EqualValues(t, 1, stats.UsersUnfinished)
+	require.Empty(t, stats.Held)
+	require.NotEmpty(t, b.Rows("SELECT FROM visits WHERE user_id = 1"), "it has ended on the way")
+}
+
 // A user whose row in the queue is locked stops no other user.
 func TestALockInTheQueueStopsNobodyElse(t *testing.T) {
 	t.Parallel()
