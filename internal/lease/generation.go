@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -63,6 +64,9 @@ func (l *Lease) Installed(ctx context.Context, err error) bool {
 
 // UndoHolder begins the names of the holders of leases that take deletions back or forget them.
 const UndoHolder = "undo:"
+
+// UndoTTL is the length of their leases: no lease that shares its key with leases of other lengths is longer.
+const UndoTTL = 2 * time.Minute
 
 // Undoing reports whether the lease has passed to a holder that takes deletions back: it does so on purpose, and gives the lease back.
 func (l *Lease) Undoing(ctx context.Context, err error) bool {

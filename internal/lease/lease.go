@@ -238,11 +238,12 @@ func (m *Manager) see(key string, token int64, until time.Time) {
 }
 
 // outlasted is a lease that has not changed for its whole time by this process's clock, which is never set. The server's may
-// have been set back: then the row counts as held for as long, and is free. No token is 0.
+// have been set back: then the row counts as held for as long, and is free. Its whole time may be longer than ttl: an undo takes the same
+// leases. No token is 0.
 func (m *Manager) outlasted(key string, ttl time.Duration) sighting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if seen := m.seen[key]; seen.token > 0 && time.Since(seen.since) > ttl {
+	if seen := m.seen[key]; seen.token > 0 && time.Since(seen.since) > max(ttl, UndoTTL) {
 		return seen
 	}
 	return sighting{}

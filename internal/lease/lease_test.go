@@ -248,30 +248,40 @@ func TestReleasedLeaseStaysReleasedWhenTheServersClockIsSetBack(t *testing.T) {
 	pgtest.Must(manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 }
 
+// The lease of an undo is longer than that of the worker who asks for it, and renewed rarely.
+func TestALeaseIsNotOverAfterTheTimeOfAShorterOne(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	undo := pgtest.Must(manager(db, lease.UndoHolder+"one").Acquire(t.Context(), key, lease.UndoTTL, db.Connected))(t)
+	worker := manager(db, "worker")
+	const ttl = 40 * time.Second
+	for range 2 {
+		_, err := worker.Acquire(t.Context(), key, ttl, db.Connected)
+		require.ErrorAs(t, err, new(*lease.HeldError))
+		worker.Pass(ttl + time.Second)
+	}
+	require.NoError(t, undo.Renew(t.Context()))
+}
+
 func TestLeaseIsOverAfterItsTimeByTheClockThatNobodySets(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	const ttl = 50 * time.Millisecond
 	first := pgtest.Must(manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	second := manager(db, "second")
 	refused := func() {
-		_, err := second.Acquire(t.Context(), key, ttl, db.Connected)
-		var held *lease.HeldError
-		require.ErrorAs(t, err, &held)
-	}
-	outlast := func() {
-		over := time.Now().Add(ttl)
-		pgtest.WaitFor(t, "the lease's time", func(context.Context) (bool, error) { return time.Now().After(over), nil })
+		_, err := second.Acquire(t.Context(), key, time.Minute, db.Connected)
+		require.ErrorAs(t, err, new(*lease.HeldError))
 	}
 	setBack(db)
 	refused()
-	outlast()
+	second.Pass(lease.UndoTTL)
 	// A renewed lease has a holder.
 	require.NoError(t, first.Renew(t.Context()))
 	refused()
-	outlast()
-	taken := pgtest.Must(second.Acquire(t.Context(), key, ttl, db.Connected))(t)
+	second.Pass(lease.UndoTTL)
+	taken := pgtest.Must(second.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	require.Equal(t, int64(2), taken.Token(), "the first one's fence is raised")
 	require.ErrorIs(t, first.Renew(t.Context()), lease.ErrLost)
 }

@@ -20,7 +20,7 @@ import (
 func (e *Engine) acquire(ctx context.Context) error {
 	for _, queue := range e.Databases {
 		for try := 0; ; try++ {
-			granted, err := e.Leases.Acquire(ctx, e.Key(queue.Name), ttl, e.Databases...)
+			granted, err := e.Leases.Acquire(ctx, e.Key(queue.Name), lease.UndoTTL, e.Databases...)
 			if err == nil {
 				e.leases, e.renewed = append(e.leases, granted), time.Now()
 				break
@@ -58,7 +58,7 @@ func (e *Engine) release(ctx context.Context) (err error) {
 
 // keep renews the leases now and then. Their holder may work for hours, in transactions that end long before a lease does.
 func (e *Engine) keep(ctx context.Context) error {
-	if time.Since(e.renewed) < ttl/4 {
+	if time.Since(e.renewed) < lease.UndoTTL/4 {
 		return nil
 	}
 	for _, held := range e.leases {

@@ -17,8 +17,6 @@ import (
 )
 
 const (
-	// ttl is that of the leases, renewed between transactions.
-	ttl = 2 * time.Minute
 	// takeOver is how often leases are tried for before a worker that has one is made to give it up.
 	takeOver = 3
 	// pause is between two tries: a pass that is about to end may.
