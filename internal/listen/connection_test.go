@@ -2,6 +2,8 @@ package listen_test
 
 import (
 	"context"
+	"errors"
+	"net"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -280,6 +282,27 @@ func TestDeafSubscriptionStaysDeafOnFreshConnections(t *testing.T) {
 	}
 	require.True(t, p.Deaf())
 	require.Equal(t, 1, p.logged(deaf))
+}
+
+// The reason for which the ear has cut its last connection is none for which the next one cannot be dialled: that is an outage, and to be told.
+func TestADeafEarThatCannotDialSaysSo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := newProbe(b)
+	p.Ear.Pool = elsewhere(t, pgtest.New(t).URL).pool
+	p.Timing.SelfCheck, p.Timing.SelfCheckWait = 50*time.Millisecond, 50*time.Millisecond
+	var away atomic.Bool
+	p.Ear.Conn.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if away.Load() {
+			return nil, errors.New("no route to host")
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
+	p.start()
+	p.await("the subscription to be deaf", p.Deaf)
+	away.Store(true)
+	p.await("a line about it", func() bool { return p.logged(lost) > 0 })
+	require.Regexp(t, lost+`.* error=.*no route to host`, p.log.String())
 }
 
 // An application may ask for the same job in a transaction that it leaves open. The look must not fail for that, again and again.

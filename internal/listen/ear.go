@@ -116,12 +116,15 @@ func (e *Ear) Questions() []pulse.Question {
 func (e *Ear) hears() bool { return e.connected.Load() && !e.deaf.Load() }
 
 func (e *Ear) dial(ctx context.Context) (*pgx.Conn, error) {
+	e.mu.Lock()
+	e.why = nil // That of the last cut is none for a connection that cannot be had.
+	e.mu.Unlock()
 	conn, err := pgx.ConnectConfig(ctx, e.Conn)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the listener words it
 	}
 	e.mu.Lock()
-	e.conn, e.why = conn, nil
+	e.conn = conn
 	e.mu.Unlock()
 	e.unanswered = time.AfterFunc(e.timing.Answer, func() { e.cut(conn, errStalled) })
 	return conn, nil
