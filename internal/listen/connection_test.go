@@ -284,6 +284,25 @@ func TestDeafSubscriptionStaysDeafOnFreshConnections(t *testing.T) {
 	require.Equal(t, 1, p.logged(deaf))
 }
 
+// The ear's first call may come late, as on a busy machine. It hears all the same, from the first call that comes back on.
+func TestAnEarThatHearsLateIsNotDeafForEver(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := newProbe(b)
+	p.Ear.Pool = elsewhere(t, pgtest.New(t).URL).pool
+	p.Timing.SelfCheckWait = 2 * time.Second
+	calls := &pulse.Pulse{On: b.Pool()}
+	calls.Add(p.Ear.Questions()...)
+	p.start()
+	p.await("the subscription to be deaf", p.Deaf)
+	require.NoError(t, calls.Next(t.Context()))
+	p.await("the subscription to hear", func() bool { return !p.Deaf() })
+	require.Zero(t, p.logged(lost), "nothing is wrong with the connection")
+	require.Equal(t, 1, p.logged("notifications arrive again"))
+	b.Exec(insert)
+	b.requireDrained()
+}
+
 // The reason for which the ear has cut its last connection is none for which the next one cannot be dialled: that is an outage, and to be told.
 func TestADeafEarThatCannotDialSaysSo(t *testing.T) {
 	t.Parallel()

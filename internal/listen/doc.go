@@ -51,5 +51,5 @@
 //
 // Nothing depends on it: a notification is a hint, and cron is the floor. The ear calls itself when it has dialled and every 30 s.
 // A call that does not come back means that the connection is stalled, and it is cut; on a fresh one, that LISTEN does not
-// deliver there, and subscriptions poll and say so.
+// deliver there, and subscriptions poll and say so, until a call comes back.
 package listen

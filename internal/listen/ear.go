@@ -183,16 +183,21 @@ func (e *Ear) HandleBacklog(ctx context.Context, _ string, conn *pgx.Conn) error
 	}
 	e.outage.note(ctx, nil)
 	e.connected.Store(true)
-	switch wasDeaf := e.deaf.Swap(!heard); {
-	case heard && wasDeaf:
+	e.found(ctx, heard)
+	e.check.Do(func() { close(e.checked) })
+	return nil
+}
+
+// found notes whether the ear hears. All subscriptions look, and go on as that has it.
+func (e *Ear) found(ctx context.Context, hears bool) {
+	switch wasDeaf := e.deaf.Swap(!hears); {
+	case hears && wasDeaf:
 		e.outage.log.InfoContext(ctx, "notifications arrive again")
-	case !heard && !wasDeaf:
+	case !hears && !wasDeaf:
 		e.outage.log.WarnContext(ctx, "notifications do not arrive, polling instead: give the database's listen_url a direct connection",
 			"poll_ms", e.timing.Poll.Milliseconds())
 	}
 	e.wake("")
-	e.check.Do(func() { close(e.checked) })
-	return nil
 }
 
 // hear waits for the ear's own call.
@@ -215,12 +220,14 @@ func (e *Ear) hear(ctx context.Context, conn *pgx.Conn) (bool, error) {
 }
 
 // HandleNotification is called by the listener for each notification, and does not block.
-func (e *Ear) HandleNotification(_ context.Context, n *pgconn.Notification, _ *pgx.Conn) error {
+func (e *Ear) HandleNotification(ctx context.Context, n *pgconn.Notification, _ *pgx.Conn) error {
 	switch {
 	case n.Channel != Channel:
 		e.Heard(n.Payload)
 	case n.Payload == e.call:
-		e.answered.Store(true)
+		if e.answered.Store(true); e.deaf.Load() { // It came too late for the check, or a later one has come.
+			e.found(ctx, true)
+		}
 	default:
 		e.wake(n.Payload)
 	}
