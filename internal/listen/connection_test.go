@@ -343,6 +343,22 @@ func TestALookDoesNotWaitForOthersWhoAsk(t *testing.T) {
 	require.Zero(t, p.logged("looking for work fails"))
 }
 
+// An application may have the table locked for longer than a subscription waits for its awake lock. The look has its own time.
+func TestALookWaitsForALockedTable(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := newProbe(b)
+	p.awaitSleep()
+	locked := b.Begin(t, "LOCK TABLE "+table)
+	b.Exec("SELECT pg_notify($1, $2)", listen.Channel, kind)
+	pgtest.Await(t, b.Pool(), "the look to wait", `
+		SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = $1 AND datname = current_database() AND wait_event = 'relation')`, subscriptions)
+	require.NoError(t, locked.Rollback(t.Context()))
+	b.Exec(insert)
+	b.requireDrained()
+	require.Zero(t, p.logged(failing))
+}
+
 // The subscription's own look never comes, and no notification does.
 func TestAPulseLooksForASubscriptionThatSleeps(t *testing.T) {
 	t.Parallel()

@@ -312,15 +312,15 @@ func (s *session) wake(ctx context.Context) error {
 func (s *session) wakeAndLook(ctx context.Context, fresh bool) (Due, error) {
 	s.awake = true
 	ahead := behind{
-		conn: s.conn.Conn(), sql: "SELECT pg_catalog.pg_try_advisory_lock($1::int, $2::int), " + database.GenericPlan +
-			", pg_catalog.set_config('lock_timeout', $3::bigint::pg_catalog.text, true)",
-		args: []any{s.subscription.Key1, s.subscription.Key2, s.subscription.timing.LockTimeout.Milliseconds()},
-		into: []any{&s.awake, new(string), new(string)},
+		conn: s.conn.Conn(), sql: "SELECT pg_catalog.pg_try_advisory_lock($1::int, $2::int), " + database.GenericPlan,
+		args: []any{s.subscription.Key1, s.subscription.Key2}, into: []any{&s.awake, new(string)},
 	}
 	if s.subscription.Called == nil {
 		return s.look(ctx, ahead, fresh)
 	}
 	ahead.asks = s
+	ahead.sql += ", pg_catalog.set_config('lock_timeout', $3::bigint::pg_catalog.text, true)"
+	ahead.args, ahead.into = append(ahead.args, s.subscription.timing.LockTimeout.Milliseconds()), append(ahead.into, new(string))
 	looking, cancel := context.WithTimeout(ctx, s.subscription.timing.Answer)
 	now, err := s.subscription.Called(looking, ahead)
 	cancel()
