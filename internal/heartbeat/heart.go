@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -66,12 +65,8 @@ type Heart struct {
 
 // Run beats at once and at every interval, and reclaims in between, until ctx ends. Then it removes its
 // own row and gives back the jobs and leases that it still has, so ctx must outlive the worker's jobs.
-// Failures of the database are logged once per outage and retried. An error means settings that cannot
-// work; nothing was done then.
-func (h *Heart) Run(ctx context.Context) error {
-	if err := h.check(); err != nil {
-		return err
-	}
+// Failures of the database are logged once per outage and retried.
+func (h *Heart) Run(ctx context.Context) {
 	var failing time.Time
 	h.Pulse().Run(ctx, func(err error) {
 		switch {
@@ -84,7 +79,6 @@ func (h *Heart) Run(ctx context.Context) error {
 		}
 	})
 	h.leave(context.WithoutCancel(ctx))
-	return nil
 }
 
 // Pulse asks everything that the worker asks of the jobs database. It looks for dead workers each time, and beats at every interval: that writes.
@@ -102,16 +96,6 @@ func (h *Heart) Pulse() *pulse.Pulse {
 	)
 	p.Add(h.Also...)
 	return p
-}
-
-func (h *Heart) check() error {
-	if h.ClientID == "" {
-		return errors.New("start heartbeat: no client ID")
-	}
-	if h.silence() <= h.interval() {
-		return fmt.Errorf("start heartbeat: a silence of %s is not longer than the interval of %s", h.silence(), h.interval())
-	}
-	return nil
 }
 
 func (h *Heart) interval() time.Duration { return cmp.Or(h.Interval, min(longest, h.silence()/3)) }

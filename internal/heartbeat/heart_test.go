@@ -149,15 +149,6 @@ func TestTheEndDoesNotWaitForALostDatabase(t *testing.T) {
 	require.LessOrEqual(t, len(logged), 2)
 }
 
-func TestRunRefusesSettingsThatCannotWork(t *testing.T) {
-	t.Parallel()
-
-	h := &heartbeat.Heart{Logger: pgtest.Logger(t)}
-	require.EqualError(t, h.Run(t.Context()), "start heartbeat: no client ID")
-	h = &heartbeat.Heart{Logger: pgtest.Logger(t), ClientID: "one", Interval: 20 * time.Second}
-	require.EqualError(t, h.Run(t.Context()), "start heartbeat: a silence of 15s is not longer than the interval of 20s")
-}
-
 // River's fetch has committed, and its answer was lost.
 func TestJobsThatNoGoroutineWorksOnAreGivenBack(t *testing.T) {
 	t.Parallel()

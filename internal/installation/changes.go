@@ -279,7 +279,7 @@ func Beat(ctx context.Context, all *Connections, id string, log *slog.Logger) (s
 	}
 	beating, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	running.Go(func() { LogEnd(beating, log, "heartbeat", heart.Run(beating)) })
+	running.Go(func() { heart.Run(beating) })
 	return func() { cancel(); running.Wait() }, nil
 }
 
@@ -298,13 +298,6 @@ func Actor() string {
 		return current.Username
 	}
 	return "unknown"
-}
-
-// LogEnd logs the error with which a part of the worker ended.
-func LogEnd(ctx context.Context, log *slog.Logger, what string, err error) {
-	if err != nil {
-		log.ErrorContext(ctx, "part of the worker ended", "part", what, "error", err)
-	}
 }
 
 // Record writes into the audit trail what a person is about to change.

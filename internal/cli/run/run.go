@@ -122,7 +122,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 		return fmt.Errorf("begin heartbeat: %w", err)
 	}
 	var beating, waking, serving sync.WaitGroup
-	beating.Go(func() { installation.LogEnd(settle, log, "heartbeat", heart.Run(settle)) })
+	beating.Go(func() { heart.Run(settle) })
 	if err := client.Start(settle); err != nil {
 		cancel()
 		beating.Wait()
