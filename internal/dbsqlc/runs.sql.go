@@ -194,7 +194,7 @@ WITH durable AS MATERIALIZED (
       AND NOT EXISTS (SELECT FROM folded)
     RETURNING runs.counted
 )
-SELECT (run.counted IS NOT NULL)::boolean AS abandoned
+SELECT run.counted
 FROM (SELECT gone.counted FROM gone UNION ALL SELECT ended.counted FROM ended) AS run
 `
 
@@ -211,10 +211,11 @@ type RunFinishParams struct {
 }
 
 // The counts of a run that failed stay: the answer to its last COMMIT may be lost. A run with counts has changed something, whatever its process
-// knows of that, and is not folded: another process may have read its counts and looks for its row. It returns whether another process has taken the run for dead.
+// knows of that, and is not folded: another process may have read its counts and looks for its row. It returns which counts another process that has taken
+// the run for dead has handed on, NULL where none has.
 // The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, too. The run's lease
 // is given back with it, if it is still held. Runs that changed nothing, and that nothing kept from their work, share one row per minute.
-func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) (bool, error) {
+func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) ([]byte, error) {
 	row := q.db.QueryRow(ctx, runFinish,
 		arg.Changed,
 		arg.Outcome,
@@ -226,9 +227,9 @@ func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) (bool, err
 		arg.Stats,
 		arg.Held,
 	)
-	var abandoned bool
-	err := row.Scan(&abandoned)
-	return abandoned, err
+	var counted []byte
+	err := row.Scan(&counted)
+	return counted, err
 }
 
 const runProgress = `-- name: RunProgress :exec
@@ -288,14 +289,31 @@ WHERE kind = $1
   AND database = $2
   AND ended_at IS NULL
   AND started_at < pg_catalog.clock_timestamp() - CASE
-      WHEN $3::boolean AND EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = runs.holder) THEN interval '1 day'
+      WHEN $3::boolean
+          AND (holder <> $4 OR id = ANY ($5::bigint[]))
+          AND EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = runs.holder) THEN interval '1 day'
       ELSE interval '5 minutes'
   END
 `
 
-// The workers that left these rows open are gone. A run that is long lasts as long as bytes move, so a worker that beats has a day for it.
-func (q *Queries) RunsAbandonOld(ctx context.Context, kind string, database string, long bool) (int64, error) {
-	result, err := q.db.Exec(ctx, runsAbandonOld, kind, database, long)
+type RunsAbandonOldParams struct {
+	Kind     string
+	Database string
+	Long     bool
+	Holder   string
+	Live     []int64
+}
+
+// The workers that left these rows open are gone. A run that is long lasts as long as bytes move, so a worker that beats has a day for it. Of its
+// own runs the caller knows those that are live: of the others only the end is not recorded.
+func (q *Queries) RunsAbandonOld(ctx context.Context, arg RunsAbandonOldParams) (int64, error) {
+	result, err := q.db.Exec(ctx, runsAbandonOld,
+		arg.Kind,
+		arg.Database,
+		arg.Long,
+		arg.Holder,
+		arg.Live,
+	)
 	if err != nil {
 		return 0, err
 	}

@@ -153,6 +153,31 @@ func (r *Runner) merge(run dbsqlc.RunEndedRow, name string, found []dbsqlc.RunCo
 	return stats, given, grown, nil
 }
 
+// untold returns what the observer has yet to hear of a run. Given are the counts that another process has handed on which took it for dead: that
+// one has told the metrics, and those of a run that failed are all told as they are handed on.
+func (r *Runner) untold(report Report, counts []Count, given []byte) (left []Count) {
+	known := map[string]counted{}
+	if given == nil || r.Figures == nil || json.Unmarshal(given, &known) != nil {
+		return counts
+	}
+	byBatches, told := map[string]bool{}, map[Count]int64{}
+	for _, metric := range r.Figures(report.Kind) {
+		byBatches[metric] = true
+	}
+	for of, rows := range sums(known) {
+		told[Count{Metric: r.Figures(report.Kind)[of.Field], Table: of.Label}] += rows
+	}
+	for _, count := range counts {
+		if byBatches[count.Metric] && report.Outcome == Failed {
+			continue
+		}
+		if count.N -= told[Count{Metric: count.Metric, Table: count.Table}]; count.N > 0 {
+			left = append(left, count)
+		}
+	}
+	return left
+}
+
 // figure is one in statistics.
 type figure struct{ Field, Label string }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -132,28 +133,48 @@ func TestCountsOfARunThatEnds(t *testing.T) {
 	require.Zero(t, pgtest.Scalar[int64](t, ci.Database, allCounts))
 }
 
-// A process that stood still finds, when it goes on, that another one has closed its run and handed its counts on.
+// A process that stood still finds, when it goes on, that another one has closed its run and handed its counts on. What that one has told the metrics
+// is not told again, whether the run then fails or, without another batch, ends well.
 func TestCountsOfARunThatWasTakenForDead(t *testing.T) {
 	t.Parallel()
 
 	b, _ := withDead(t)
-	var first, second observed
-	b.runner.Observer = &first
-	other := &jobrun.Runner{
-		Leases: &lease.Manager{Jobs: b.db.Connected, Holder: "other"}, Logger: b.runner.Logger, Figures: figures, Observer: &second,
+	confirmed, late := jobrun.Count{Metric: "confirmed", N: 1}, jobrun.Count{Metric: "some_kind rows", Table: "late", N: 2}
+	for fails, want := range map[error][]jobrun.Count{lease.ErrLost: {confirmed}, nil: {confirmed, late}} {
+		var first, second observed
+		b.runner.Observer = &first
+		other := &jobrun.Runner{
+			Leases: &lease.Manager{Jobs: b.db.Connected, Holder: "other"}, Logger: b.runner.Logger, Figures: figures, Observer: &second,
+		}
+		report, err := b.runner.Do(t.Context(), b.spec, func(_ context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
+			b.db.Exec(insertCount, granted.Run(), 10, "deleted", "notes", 5)
+			b.db.Exec("UPDATE sexton.leases SET expires_at = '-infinity'")
+			pgtest.Must(other.Do(t.Context(), b.spec, idle))(t)
+			b.db.Exec(insertCount, granted.Run(), 10, "deleted", "late", 2)
+			counts := []jobrun.Count{{Metric: "some_kind rows", Table: "notes", N: 5}, confirmed, late}
+			return jobrun.Result{Outcome: jobrun.Done, Changed: true, Stats: map[string]map[string]int{"deleted": {"notes": 5, "late": 2}}, Counts: counts}, fails
+		})
+		require.ErrorIs(t, err, fails)
+		require.JSONEq(t, `{"deleted": {"notes": 5, "late": 2}}`, b.db.Rows("SELECT stats FROM sexton.runs WHERE id = $1", report.RunID)[0][0])
+		require.Contains(t, second.added, jobrun.Count{Metric: "some_kind rows", Table: "notes", N: 5})
+		require.ElementsMatch(t, want, first.ended[0].Counts)
+		require.Equal(t, fails != nil, len(first.added) == 1, "the rest of a run that failed is told as it is handed on")
+		require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, allCounts))
 	}
-	report, err := b.runner.Do(t.Context(), b.spec, func(_ context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
-		b.db.Exec(insertCount, granted.Run(), 10, "deleted", "notes", 5)
-		b.db.Exec("UPDATE sexton.leases SET expires_at = '-infinity'")
-		pgtest.Must(other.Do(t.Context(), b.spec, idle))(t)
-		counts := []jobrun.Count{{Metric: "some_kind rows", Table: "notes", N: 5}}
-		return jobrun.Result{Outcome: jobrun.Done, Changed: true, Stats: map[string]map[string]int{"deleted": {"notes": 5}}, Counts: counts}, lease.ErrLost
-	})
-	require.ErrorIs(t, err, lease.ErrLost)
-	require.JSONEq(t, `{"deleted": {"notes": 5}}`, b.db.Rows("SELECT stats FROM sexton.runs WHERE id = $1", report.RunID)[0][0])
-	require.Contains(t, second.added, jobrun.Count{Metric: "some_kind rows", Table: "notes", N: 5})
-	require.Empty(t, first.added)
-	require.Empty(t, first.ended[0].Counts)
+}
+
+// A pass without its lease cannot hand on what batches have counted, and leaves that to the next one.
+func TestASkippedPassPutsOffNoCounts(t *testing.T) {
+	t.Parallel()
+
+	b, ci := withDead(t)
+	b.db.Exec("UPDATE sexton.runs SET ended_at = now(), outcome = 'failed', counted = '{}'")
+	other := pgtest.Must((&lease.Manager{Jobs: b.db.Connected, Holder: "other"}).Acquire(t.Context(), b.spec.LeaseKey, time.Minute))(t)
+	b.pass(t, idle)
+	require.NoError(t, other.Release(t.Context()))
+	b.pass(t, idle)
+	require.JSONEq(t, whole, b.db.Rows(deadStats)[0][0])
+	require.Zero(t, pgtest.Scalar[int64](t, ci.Database, allCounts))
 }
 
 // A run that lost the answer to a COMMIT, and found nothing left to do, has counts and does not know of a change.

@@ -110,6 +110,8 @@ type Runner struct {
 	mu     sync.Mutex
 	tidied map[string]tidied
 	held   map[holding]*heldLine
+	// live are the IDs of the runs under way.
+	live map[int64]bool
 }
 
 // Do runs work under the lease of spec. The error repeats what the report says of a failed pass, for
@@ -145,6 +147,7 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 		return report, fmt.Errorf("begin run of %s: %w", spec.Kind, err)
 	}
 	report.RunID = runID
+	defer r.alive(runID)()
 	log = log.With("run_id", runID)
 
 	result, written, err := r.underLease(ctx, log, queries, spec, &report, granted, err, work)
@@ -174,15 +177,13 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 		}
 		log.InfoContext(ctx, "run_ended", "outcome", report.Outcome)
 	}
-	abandoned, unrecorded := record(settle, queries, granted, report, result)
+	given, unrecorded := record(settle, queries, granted, report, result)
 	ended = unrecorded == nil
+	result.Counts = r.untold(report, result.Counts, given)
 	failed := int64(0)
 	switch {
 	case ended && report.Outcome == Failed:
 		failed = report.RunID
-		if abandoned {
-			result.Counts = nil // The observer hears of them from the process that hands them on.
-		}
 	case ended:
 		r.told(settle, log, report.RunID, result, written)
 	}
@@ -285,9 +286,24 @@ func progress(log *slog.Logger, queries *dbsqlc.Queries, runID int64) Progress {
 	}
 }
 
-// record ends the run's row and its lease, and reports whether another process had ended it. Runs that changed nothing are
-// folded, except where something kept them from their work.
-func record(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, report Report, result Result) (abandoned bool, _ error) {
+// alive notes that a run is under way, until the function that it returns is called.
+func (r *Runner) alive(runID int64) (over func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.live == nil {
+		r.live = map[int64]bool{}
+	}
+	r.live[runID] = true
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.live, runID)
+	}
+}
+
+// record ends the run's row and its lease, and returns which counts another process has handed on that had ended it, nil where none has. Runs that
+// changed nothing are folded, except where something kept them from their work.
+func record(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, report Report, result Result) (given []byte, _ error) {
 	changed := result.Changed || result.Held != ""
 	ended := dbsqlc.RunFinishParams{ID: report.RunID, Outcome: string(report.Outcome), Changed: changed, Stats: report.Stats}
 	if report.Error != "" {
@@ -299,12 +315,12 @@ func record(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, 
 	if granted != nil {
 		ended.Key, ended.Holder, ended.Attempt = granted.Key(), granted.Holder(), granted.Attempt()
 	}
-	abandoned, err := queries.RunFinish(ctx, ended)
+	given, err := queries.RunFinish(ctx, ended)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) { // A crash of the server may have lost the row.
-		return false, fmt.Errorf("record end of run %d: %w", report.RunID, err)
+		return nil, fmt.Errorf("record end of run %d: %w", report.RunID, err)
 	}
 	if granted != nil {
 		granted.Over()
 	}
-	return abandoned, nil
+	return given, nil
 }

@@ -383,13 +383,14 @@ func TestPassesSideBySide(t *testing.T) {
 
 	b := setup(t)
 	b.spec.Shared, b.spec.Long, b.spec.LeaseKey = true, true, "some/key/1"
-	b.db.Exec(`INSERT INTO sexton.clients (client_id, host, pid) VALUES ('uploading', 'host', 1)`)
+	b.db.Exec(`INSERT INTO sexton.clients (client_id, host, pid) VALUES ('uploading', 'host', 1), ('test', 'host', 2)`)
 	b.db.Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at) VALUES
 		('some_kind', 'main', 'alive', clock_timestamp()), ('some_kind', 'main', 'dead', clock_timestamp() - interval '6 minutes'),
-		('some_kind', 'main', 'uploading', clock_timestamp() - interval '6 hours')`)
+		('some_kind', 'main', 'uploading', clock_timestamp() - interval '6 hours'),
+		('some_kind', 'main', 'test', clock_timestamp() - interval '6 minutes')`)
 	b.pass(t, busy)
-	open := []string{"NULL", "f", "1", "", ""}
-	require.Equal(t, [][]string{open, {"failed", "f", "1", "", abandoned}, open}, b.runs()[:3])
+	open, closed := []string{"NULL", "f", "1", "", ""}, []string{"failed", "f", "1", "", abandoned}
+	require.Equal(t, [][]string{open, closed, open, closed}, b.runs()[:4], "a process knows which runs of its own have an end that is not recorded")
 
 	b.spec.LeaseKey = ""
 	pgtest.Must(b.runner.Do(t.Context(), b.spec, func(_ context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
@@ -397,5 +398,22 @@ func TestPassesSideBySide(t *testing.T) {
 		return jobrun.Result{Outcome: jobrun.Done, Changed: true}, nil
 	}))(t)
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.leases WHERE key = ''"))
-	require.Equal(t, "done", b.runs()[4][0])
+	require.Equal(t, "done", b.runs()[5][0])
+}
+
+func TestALongRunOfTheProcessItselfIsNotClosed(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t)
+	b.spec.Shared, b.spec.Long, b.spec.LeaseKey = true, true, ""
+	b.db.Exec(`INSERT INTO sexton.clients (client_id, host, pid) VALUES ('test', 'host', 1)`)
+	b.pass(t, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
+		b.db.Exec("UPDATE sexton.runs SET started_at = clock_timestamp() - interval '6 minutes'")
+		require.Panics(t, func() { // So that the next one looks for runs without an end.
+			_, _ = b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) { panic("bug") })
+		})
+		b.pass(t, busy)
+		return jobrun.Result{Outcome: jobrun.Done, Changed: true}, nil
+	})
+	require.Equal(t, [][]string{{"done", "t", "1", "", ""}, {"NULL", "f", "1", "", ""}, {"over_limit", "t", "1", "7", ""}}, b.runs())
 }

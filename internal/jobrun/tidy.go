@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"sexton/internal/database"
@@ -58,7 +60,11 @@ func (r *Runner) abandonOld(ctx context.Context, queries *dbsqlc.Queries, spec S
 	if !due {
 		return nil
 	}
-	closed, err := queries.RunsAbandonOld(ctx, spec.Kind, spec.Database, spec.Long)
+	old := dbsqlc.RunsAbandonOldParams{Kind: spec.Kind, Database: spec.Database, Long: spec.Long, Holder: r.Leases.Holder}
+	r.mu.Lock()
+	old.Live = slices.Collect(maps.Keys(r.live))
+	r.mu.Unlock()
+	closed, err := queries.RunsAbandonOld(ctx, old)
 	if err != nil {
 		return fmt.Errorf("close abandoned runs of %s: %w", spec.Kind, err)
 	}
@@ -96,11 +102,17 @@ func (r *Runner) passed(key string, token int64) bool {
 func (r *Runner) tidy(ctx context.Context, log *slog.Logger, queries *dbsqlc.Queries, spec Spec, written []database.Database, failed int64) error {
 	settle, prune := failed > 0, false
 	r.note(spec.history(), func(t *tidied) {
-		if now := time.Now(); now.Sub(t.settled) >= tidyEvery {
-			t.settled, settle = now, true
-			prune = !now.Before(t.prune)
+		now := time.Now()
+		if prune = !now.Before(t.prune); prune {
+			t.prune = now.Add(tidyEvery)
 		}
-		settle, t.uncounted = settle || t.uncounted, false
+		if len(written) == 0 {
+			return // A pass that was refused its lease leaves the counts to the next one.
+		}
+		settle = settle || t.uncounted || now.Sub(t.settled) >= tidyEvery
+		if settle {
+			t.settled, t.uncounted = now, false
+		}
 	})
 	if settle {
 		for _, db := range written {

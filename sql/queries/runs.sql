@@ -17,7 +17,8 @@ WHERE kind = @kind
   AND id < @before_id;
 
 -- name: RunsAbandonOld :execrows
--- The workers that left these rows open are gone. A run that is long lasts as long as bytes move, so a worker that beats has a day for it.
+-- The workers that left these rows open are gone. A run that is long lasts as long as bytes move, so a worker that beats has a day for it. Of its
+-- own runs the caller knows those that are live: of the others only the end is not recorded.
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
@@ -27,7 +28,9 @@ WHERE kind = @kind
   AND database = @database
   AND ended_at IS NULL
   AND started_at < pg_catalog.clock_timestamp() - CASE
-      WHEN @long::boolean AND EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = runs.holder) THEN interval '1 day'
+      WHEN @long::boolean
+          AND (holder <> @holder OR id = ANY (@live::bigint[]))
+          AND EXISTS (SELECT FROM "sexton".clients AS client WHERE client.client_id = runs.holder) THEN interval '1 day'
       ELSE interval '5 minutes'
   END;
 
@@ -39,7 +42,8 @@ WHERE id = @id
 
 -- name: RunFinish :one
 -- The counts of a run that failed stay: the answer to its last COMMIT may be lost. A run with counts has changed something, whatever its process
--- knows of that, and is not folded: another process may have read its counts and looks for its row. It returns whether another process has taken the run for dead.
+-- knows of that, and is not folded: another process may have read its counts and looks for its row. It returns which counts another process that has taken
+-- the run for dead has handed on, NULL where none has.
 -- The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, too. The run's lease
 -- is given back with it, if it is still held. Runs that changed nothing, and that nothing kept from their work, share one row per minute.
 WITH durable AS MATERIALIZED (
@@ -87,7 +91,7 @@ WITH durable AS MATERIALIZED (
       AND NOT EXISTS (SELECT FROM folded)
     RETURNING runs.counted
 )
-SELECT (run.counted IS NOT NULL)::boolean AS abandoned
+SELECT run.counted
 FROM (SELECT gone.counted FROM gone UNION ALL SELECT ended.counted FROM ended) AS run;
 
 -- name: RunCounts :many
