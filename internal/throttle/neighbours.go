@@ -107,6 +107,8 @@ func (n *neighbours) look(ctx context.Context, conn *pgx.Conn, now time.Time) {
 	}
 	n.mu.Lock()
 	switch {
+	case err != nil && ctx.Err() != nil: // A pass that is asked to stop says nothing to others.
+		return
 	case err != nil:
 		n.Blind(now, err.Error())
 	case !forbidden:

@@ -1,7 +1,9 @@
 package throttle
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -137,6 +139,22 @@ func TestARoleThatMayNotLookFallsBackAndSaysSo(t *testing.T) {
 	s.db.Exec("GRANT SELECT ON pg_catalog.pg_locks TO PUBLIC")
 	s.memory.on("main").until = time.Time{} // A minute later.
 	require.Equal(t, pace.Duty{Percent: 100, Why: "alone"}, s.look(t))
+}
+
+// What a pass that is asked to stop cannot see is no news for the others.
+func TestAStopBlindsNoOther(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t)
+	s.look(t)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.memory.on("main").due = time.Time{}
+	_, told := s.share(gone, 1, false)
+	require.Equal(t, pace.Duty{Percent: 100, Why: "alone"}, told)
+	var log bytes.Buffer
+	held := New(slog.New(slog.NewTextHandler(&log, nil)), &s.memory, replica.Limits{Bytes: 1}, Target{Session: &batch.Session{Conn: s.session(t, "sexton")}})
+	require.Empty(t, held.Hold(gone))
+	require.Empty(t, log.String())
 }
 
 // Looks are rationed, and shared by the passes of the process.

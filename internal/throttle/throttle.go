@@ -84,6 +84,9 @@ func (t *Throttle) holdFor(ctx context.Context, at *target) string {
 	}
 	// On the pass's own connection, which is idle between its batches: another one would have to be opened for this alone.
 	replicas, err := replica.Read(ctx, at.Session.Conn)
+	if err != nil && ctx.Err() != nil {
+		return "" // The pass is asked to stop.
+	}
 	if err != nil {
 		at.blind = true
 		if !errors.Is(err, replica.ErrHidden) || t.memory.firstHidden(at.DB.Name) {
