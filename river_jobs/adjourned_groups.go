@@ -2,6 +2,7 @@ package riverjobs
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/config"
+	"sexton/internal/database"
 	"sexton/internal/fault"
 	"sexton/internal/groupdelete"
 	"sexton/internal/groupschedule"
@@ -45,11 +47,8 @@ func (AdjournedGroupDeletionArgs) InsertOpts() river.InsertOpts {
 	return once(AdjournedGroupDeletion, 25)
 }
 
-// retriedSQL reports whether a failed pass waits for its next attempt: a subscription that took what is due would cut that short.
-const retriedSQL = `EXISTS (
-	SELECT FROM "sexton".river_job AS job
-	WHERE job.queue = $1 AND job.kind = $1 AND job.state = 'retryable' AND job.scheduled_at > pg_catalog.statement_timestamp()
-)`
+// longestRetry bounds River's pauses between failed passes: they grow to days, and the job that waits keeps out those of the ticks.
+const longestRetry = time.Hour
 
 func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {
 	return kind[AdjournedGroupDeletionArgs]{
@@ -63,7 +62,10 @@ func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {
 			return bounds{lease: "adjourned_group_deletion_worker", ttl: time.Minute, timeout: time.Minute}
 		},
 		pass: passAdjournedGroups,
-		due:  dueBy[AdjournedGroupDeletionArgs]("groups", groupschedule.DueSQL()+" AND NOT "+retriedSQL, groupschedule.NextDueSQL()),
+		due:  dueBy[AdjournedGroupDeletionArgs]("groups", groupschedule.DueSQL(), groupschedule.NextDueSQL()),
+		rest: func(ctx context.Context, _ Deps, db database.Database) (time.Duration, error) {
+			return untilRetried(ctx, db, AdjournedGroupDeletion, longestRetry)
+		},
 	}
 }
 
@@ -184,7 +186,7 @@ func destroyGroups(ctx context.Context, p *pass, args GroupDestroyArgs, together
 		return stats, err
 	}
 	d.stats = stats
-	if err := d.others(ctx, p.granted.Run()); err != nil {
+	if err := d.others(ctx, p.granted.Run()); err != nil && ctx.Err() == nil { // A stop on request is no failure.
 		f := fault.Judge(err)
 		f.Message = err.Error()
 		stats.Errors = fault.Count(stats.Errors, f)
@@ -251,25 +253,11 @@ func (d *destroyer) destroy(ctx context.Context, granted *lease.Lease, args Grou
 	return stats, err
 }
 
-// nextGroupSQL takes the next waiting job of the kind $1 for this run: it is put off, so that no other worker takes it, and so that it
-// comes by itself if this run dies or the group is not gone by its end.
-const nextGroupSQL = `
-UPDATE "sexton".river_job AS taken
-SET state = 'scheduled', scheduled_at = pg_catalog.clock_timestamp() + interval '1 minute'
-WHERE taken.id = (
-    SELECT job.id FROM "sexton".river_job AS job
-    WHERE job.kind = $1 AND job.queue = $1 AND job.state = 'available' AND job.scheduled_at <= pg_catalog.statement_timestamp()
-      AND job.attempt = 0 AND NOT ` + pausedSQL + `
-    ORDER BY job.priority, job.scheduled_at, job.id
-    LIMIT 1
-    FOR UPDATE SKIP LOCKED
-)
-RETURNING taken.id, taken.args, coalesce((taken.metadata ->> 'due_at')::pg_catalog.timestamptz, taken.created_at)`
+//go:embed queries/next_group.sql
+var nextGroupSQL string
 
-// groupDoneSQL completes a job that nextGroupSQL has put off.
-const groupDoneSQL = `
-UPDATE "sexton".river_job AS job SET state = 'completed', finalized_at = pg_catalog.clock_timestamp(), attempted_at = $2
-WHERE job.id = $1 AND job.state IN ('scheduled', 'available')`
+//go:embed queries/group_done.sql
+var groupDoneSQL string
 
 const (
 	// mostTogether bounds the groups of one run, leastTogether the time that one needs to begin.
@@ -299,7 +287,7 @@ func (d *destroyer) others(ctx context.Context, run int64) error {
 		if !over {
 			return nil
 		}
-		if _, err := d.conn.Exec(ctx, d.db.Names.Render(groupDoneSQL), job, began); err != nil {
+		if _, err := d.conn.Exec(ctx, d.db.Names.Render(groupDoneSQL), job, time.Since(began).Seconds()); err != nil {
 			return fmt.Errorf("complete the job of group %d: %w", args.GroupID, err)
 		}
 	}

@@ -265,10 +265,35 @@ func TestAdjournedGroupsAreNotDueWhilePausedOrPutOff(t *testing.T) {
 	require.False(t, b.due(t, AdjournedGroupDeletion).Now, "paused")
 	b.db.Exec("DELETE FROM sexton.river_queue")
 	b.db.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, queue, scheduled_at, state)
-		VALUES ('{}', $1, 25, $1, now() + interval '1 hour', 'retryable')`, AdjournedGroupDeletion)
-	require.False(t, b.due(t, AdjournedGroupDeletion).Now, "the next attempt has its time")
+		VALUES ('{}', $1, 25, $1, now() + interval '10 minutes', 'retryable')`, AdjournedGroupDeletion)
+	rest := func() time.Duration {
+		return pgtest.Must(adjournedGroups(b.deps.Config).rest(t.Context(), b.deps, b.db.Connected))(t)
+	}
+	require.InDelta(t, 600, rest().Seconds(), 60, "the next attempt has its time")
+	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now() + interval '3 days', attempted_at = now() - interval '10 minutes'")
+	require.InDelta(t, 3000, rest().Seconds(), 60, "a job that waits for days would keep out those of the ticks")
 	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now()")
-	require.True(t, b.due(t, AdjournedGroupDeletion).Now)
+	require.Zero(t, rest())
+}
+
+// A worker that is asked to stop as it looks for the next group has done its own.
+func TestAStopBetweenGroupsIsNoFailure(t *testing.T) {
+	t.Parallel()
+	b := destroyBundle(t)
+	b.deps.Config.AdjournedGroups.Spacing = 0
+	locked := pgtest.Begin(t, b.db.Pool(), "LOCK TABLE sexton.river_job")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := groupDestroy(b.deps.Config).run(ctx, &pass{Deps: b.deps, job: &rivertype.JobRow{}}, GroupDestroyArgs{GroupID: 10, UserID: 1})
+		ended <- err
+	}()
+	pgtest.Await(t, b.db.Database, "the look for the next group",
+		"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'UPDATE .*river_job')")
+	stop()
+	require.NoError(t, <-ended)
+	require.NoError(t, locked.Rollback(t.Context()))
+	require.Equal(t, [][]string{{"done", "destroyed"}}, b.db.Rows("SELECT outcome, stats ->> 'outcome' FROM sexton.runs"))
 }
 
 func TestFailedPassIsTriedAgain(t *testing.T) {

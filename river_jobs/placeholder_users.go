@@ -68,7 +68,7 @@ func placeholderCleanup(c *config.Config) kind[PlaceholderUserCleanupArgs] {
 		due: dueBy[PlaceholderUserCleanupArgs](
 			"placeholder users", placeholder.DueSQL(), placeholder.NextDueSQL(), rules.MaxAttempts, rules.RetryPeriod.Seconds()),
 		rest: func(ctx context.Context, _ Deps, db database.Database) (time.Duration, error) {
-			return untilRetried(ctx, db, PlaceholderCleanup)
+			return untilRetried(ctx, db, PlaceholderCleanup, retryPause)
 		},
 	}
 }
@@ -81,10 +81,10 @@ func PlaceholderRules(c *config.Config) placeholder.Rules {
 // retryPause is how long the wake-ups leave a kind alone that has failed. River's own retries take ever longer.
 const retryPause = time.Minute
 
-// untilRetried returns how long a failed job of the kind is to be left alone: what is due was so before, and asking for it at
+// untilRetried returns how long a failed job of the kind is to be left alone, the longest time at most: what is due was so before, and asking for it at
 // once would only fail again.
-func untilRetried(ctx context.Context, db database.Database, kind string) (time.Duration, error) {
-	seconds, err := db.Queries().JobsRetryIn(ctx, retryPause.Seconds(), kind)
+func untilRetried(ctx context.Context, db database.Database, kind string, longest time.Duration) (time.Duration, error) {
+	seconds, err := db.Queries().JobsRetryIn(ctx, longest.Seconds(), kind)
 	return max(0, time.Duration(seconds*float64(time.Second))), problem.Doing(err, "look for failed jobs of %s", kind)
 }
 

@@ -151,7 +151,7 @@ func TestFailedRowsAreRetriedInTime(t *testing.T) {
 	require.True(t, b.due(t, PlaceholderCleanup).Now, "row 11 is")
 
 	until := func() time.Duration {
-		return pgtest.Must(untilRetried(t.Context(), b.db.Connected, PlaceholderCleanup))(t)
+		return pgtest.Must(untilRetried(t.Context(), b.db.Connected, PlaceholderCleanup, retryPause))(t)
 	}
 	require.Zero(t, until())
 	b.enqueue(t, PlaceholderUserCleanupArgs{})
