@@ -29,6 +29,8 @@ const (
 	// scheduleLease and its length are the original's. It is given back at the end.
 	scheduleLease    = "schedule_migrate_external_diffs_worker"
 	scheduleLeaseTTL = 2 * time.Hour
+	// scheduleRuntime leaves a pass a few seconds of its job's time to end in, which is maxJobTime.
+	scheduleRuntime = 50 * time.Second
 	// removalsPerRun bounds how many objects one run removes.
 	removalsPerRun = 1000
 )
@@ -156,17 +158,34 @@ type scheduleStats struct {
 }
 
 func passScheduleDiffs(ctx context.Context, p *pass, _ ScheduleExternalDiffsArgs) (jobrun.Result, error) {
-	ctx, cancel := p.granted.Context(ctx)
+	working, cancel := context.WithTimeout(ctx, scheduleRuntime)
 	defer cancel()
 	stats := &scheduleStats{}
-	err := stats.schedule(ctx, p)
+	if err := p.db.Async().QueryRow(working, p.db.Names.Render(handedOnSQL), ScheduleExternalDiffs, p.db.Name).Scan(&stats.DueInTick); err != nil {
+		return jobrun.Result{}, fmt.Errorf("read what was handed on in this tick: %w", err) // Without statistics: a later pass goes by those.
+	}
+	err := stats.work(working, p)
+	result := scheduleResult(stats)
+	if working.Err() != nil {
+		cutShort(&result, ctx.Err() == nil, true, "its time was over before everything was done; the next pass goes on at once")
+		err = nil
+	}
+	return result, err
+}
+
+// handedOnSQL is how many diffs were handed on in this tick, by the last pass that says so: one that was killed, or could not begin, does not.
+const handedOnSQL = `SELECT coalesce((SELECT CASE WHEN ` + inTickSQL + ` THEN (run.stats ->> 'due_in_tick')::bigint END` +
+	passesSQL + ` AND run.stats ->> 'due_in_tick' IS NOT NULL` + lastSQL + `), 0)`
+
+func (s *scheduleStats) work(ctx context.Context, p *pass) error {
+	err := s.schedule(ctx, p)
 	if err == nil {
-		err = stats.remove(ctx, p)
+		err = s.remove(ctx, p)
 	}
-	if err == nil && stats.WaitingFor == "" && ctx.Err() == nil {
-		err = stats.sweep(ctx, p)
+	if err == nil && s.WaitingFor == "" && ctx.Err() == nil {
+		err = s.sweep(ctx, p)
 	}
-	return scheduleResult(stats), err
+	return err
 }
 
 func (s *scheduleStats) schedule(ctx context.Context, p *pass) error {
@@ -176,10 +195,6 @@ func (s *scheduleStats) schedule(ctx context.Context, p *pass) error {
 	}
 	defer conn.Release()
 	limits := p.Config.ExternalDiffs
-	const handedOn = `SELECT coalesce((SELECT CASE WHEN ` + inTickSQL + ` THEN (run.stats ->> 'due_in_tick')::bigint END` + lastPassSQL + `), 0)`
-	if err := conn.QueryRow(ctx, p.db.Names.Render(handedOn), ScheduleExternalDiffs, p.db.Name).Scan(&s.DueInTick); err != nil {
-		return fmt.Errorf("read what was handed on in this tick: %w", err)
-	}
 	limit := limits.Limit
 	// One that is asked for although the tick's limit is spent has that of one pass.
 	if left := perTick(limits) - s.DueInTick; left > 0 {
@@ -350,6 +365,9 @@ func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs)
 		}
 		return nil
 	})
+	if err != nil && ctx.Err() != nil {
+		return jobrun.Result{}, fmt.Errorf("diff %d: %w", args.DiffID, err) // A stop on request is no failure, and says nothing of the store.
+	}
 	outage, out := errors.AsType[*blobstore.OutageError](err)
 	busy, taken := errors.AsType[*extdiff.BusyError](err)
 	refused, no := errors.AsType[*blobstore.AccessError](err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/require"
 
@@ -304,6 +305,57 @@ func TestTheTickLimitsTheSchedule(t *testing.T) {
 	require.Equal(t, jobrun.Skipped, report.Outcome)
 	require.Contains(t, b.log.String(), "failed to obtain lock")
 	require.NoError(t, taken.Release(t.Context()))
+}
+
+// A pass that was killed, or failed before it could read what others had handed on, does not begin the tick's limit anew.
+func TestAFailedPassKeepsTheLimitOfItsTick(t *testing.T) {
+	t.Parallel()
+	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__LIMIT=1", "SEXTON_EXTERNAL_DIFFS__LIMIT_PER_TICK=2")
+	b.db.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '1 minute')", ScheduleExternalDiffs)
+	b.ran(t, ScheduleExternalDiffsArgs{})
+	b.db.Exec("INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome) VALUES ($1, 'main', 'dead', clock_timestamp(), clock_timestamp(), 'failed')", ScheduleExternalDiffs)
+	var stats scheduleStats
+	require.NoError(t, json.Unmarshal(b.ran(t, ScheduleExternalDiffsArgs{}).Stats, &stats))
+	require.EqualValues(t, 2, stats.DueInTick)
+}
+
+// A worker that is asked to stop has failed in nothing, whatever it was at.
+func TestAStopFailsNoWorkOnDiffs(t *testing.T) {
+	t.Parallel()
+	pgtest.Each(t, map[string]struct {
+		args river.JobArgs
+		lock string
+	}{
+		"move":   {MigrateExternalDiffArgs{DiffID: 1}, "LOCK TABLE merge_request_diff_files"},
+		"remove": {ScheduleExternalDiffsArgs{}, `INSERT INTO sexton.external_diffs (diff_id, holder, busy_until)
+			VALUES (2, 'other', now()) ON CONFLICT (diff_id) DO UPDATE SET holder = 'other'`},
+	}, func(t *testing.T, _ string, c struct {
+		args river.JobArgs
+		lock string
+	},
+	) {
+		b, _ := diffBundle(t)
+		b.ran(t, MigrateExternalDiffArgs{DiffID: 2})
+		b.db.Exec("DELETE FROM merge_request_diffs WHERE id = 2; UPDATE merge_request_diffs SET files_count = 0 WHERE id = 3; DELETE FROM sexton.runs")
+		if c.args.Kind() == ScheduleExternalDiffs {
+			b.db.Exec("UPDATE merge_request_diffs SET files_count = 0")
+		}
+		stopping, stop := context.WithCancel(t.Context())
+		b.deps.Stopping = stopping
+		ended := make(chan struct{})
+		b.deps.Working = func(int64) func() { return func() { close(ended) } }
+		client, _ := b.start(t)
+		locked := pgtest.Begin(t, b.db.Pool(), c.lock)
+		pgtest.Must(client.Insert(t.Context(), c.args, nil))(t)
+		pgtest.Await(t, b.db.Database, "the work", `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+			AND wait_event_type = 'Lock' AND pid <> pg_backend_pid())`)
+		stop()
+		<-ended
+		require.NoError(t, locked.Rollback(t.Context()))
+		require.NotContains(t, b.log.String(), "level=ERROR")
+		require.Equal(t, [][]string{{"0"}}, b.db.Rows("SELECT count(*) FROM sexton.runs WHERE outcome = 'failed' OR outcome IS NULL"))
+		require.Empty(t, b.db.Rows("SELECT FROM sexton.external_diff_removals WHERE last_error IS NOT NULL"))
+	})
 }
 
 // Where most diffs are small, the search for big ones is longer than a pass, and waits for no tick.

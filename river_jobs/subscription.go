@@ -213,18 +213,20 @@ func (e *ends) end(id int64) {
 }
 
 // tickSpentSQL reports whether the last pass of kind $1 for database $2 met its limits after the last tick.
-const tickSpentSQL = `coalesce((SELECT (run.stats ->> 'over_limit')::boolean AND ` + inTickSQL + lastPassSQL + `), false)`
+const tickSpentSQL = `coalesce((SELECT (run.stats ->> 'over_limit')::boolean AND ` + inTickSQL + passesSQL + lastSQL + `), false)`
 
 const (
 	inTickSQL = `run.ended_at > (
             SELECT schedule.last_tick FROM "sexton".schedules AS schedule WHERE schedule.kind = $1 AND schedule.database = $2
         )`
 
-	lastPassSQL = `
+	passesSQL = `
         FROM "sexton".runs AS run
         WHERE (run.kind, run.database) >= ($1, $2)
           AND (run.kind, run.database) <= ($1, $2)
-          AND run.outcome IN ('done', 'over_limit', 'failed')
+          AND run.outcome IN ('done', 'over_limit', 'failed')`
+
+	lastSQL = `
         ORDER BY run.kind, run.database, run.started_at DESC, run.id DESC
         LIMIT 1`
 )

@@ -77,6 +77,8 @@ func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 		e.reach(PointEntry)
 		gone, err := e.destroy(ctx, d)
 		switch {
+		case err != nil && ctx.Err() != nil: // Asked to stop. The entry comes again by itself.
+			return removed, failed
 		case err != nil:
 			removed.Failed++
 			if putOffErr := e.putOff(ctx, d, err); putOffErr != nil {
