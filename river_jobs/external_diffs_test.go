@@ -326,7 +326,7 @@ func TestAStopFailsNoWorkOnDiffs(t *testing.T) {
 		args river.JobArgs
 		lock string
 	}{
-		"move":   {MigrateExternalDiffArgs{DiffID: 1}, "LOCK TABLE merge_request_diff_files"},
+		"move": {MigrateExternalDiffArgs{DiffID: 1}, "LOCK TABLE merge_request_diff_files"},
 		"remove": {ScheduleExternalDiffsArgs{}, `INSERT INTO sexton.external_diffs (diff_id, holder, busy_until)
 			VALUES (2, 'other', now()) ON CONFLICT (diff_id) DO UPDATE SET holder = 'other'`},
 	}, func(t *testing.T, _ string, c struct {

@@ -147,7 +147,8 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 		return report, fmt.Errorf("begin run of %s: %w", spec.Kind, err)
 	}
 	report.RunID = runID
-	defer r.alive(runID)()
+	over := r.alive(runID)
+	defer over()
 	log = log.With("run_id", runID)
 
 	result, written, err := r.underLease(ctx, log, queries, spec, &report, granted, err, work)

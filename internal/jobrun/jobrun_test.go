@@ -51,6 +51,11 @@ func busy(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error)
 	return jobrun.Result{Outcome: jobrun.OverLimit, Stats: map[string]int{"processed": 7}, Changed: true, Processed: 7}, nil
 }
 
+// buggy panics.
+func buggy(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
+	return jobrun.Result{Reason: strings.Repeat("bug", -1)}, nil
+}
+
 // pass runs a pass that does not fail.
 func (b bundle) pass(t *testing.T, work jobrun.Work) {
 	pgtest.Must(b.runner.Do(t.Context(), b.spec, work))(t)
@@ -369,9 +374,7 @@ func TestPassThatPanicsIsObservedAsFailed(t *testing.T) {
 	var o observed
 	b.runner.Observer = &o
 	require.Panics(t, func() {
-		_, _ = b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
-			return jobrun.Result{Reason: strings.Repeat("bug", -len(b.spec.Kind))}, nil
-		})
+		_, _ = b.runner.Do(t.Context(), b.spec, buggy)
 	})
 	require.Len(t, o.ended, 1)
 	require.Equal(t, jobrun.Failed, o.ended[0].Outcome)
@@ -410,7 +413,7 @@ func TestALongRunOfTheProcessItselfIsNotClosed(t *testing.T) {
 	b.pass(t, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
 		b.db.Exec("UPDATE sexton.runs SET started_at = clock_timestamp() - interval '6 minutes'")
 		require.Panics(t, func() { // So that the next one looks for runs without an end.
-			_, _ = b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) { panic("bug") })
+			_, _ = b.runner.Do(t.Context(), b.spec, buggy)
 		})
 		b.pass(t, busy)
 		return jobrun.Result{Outcome: jobrun.Done, Changed: true}, nil
