@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,9 +23,18 @@ func fakeBinaries(t *testing.T, version string) string {
 	dir := openTemp(t)
 	for _, name := range []string{"initdb", "postgres"} {
 		script := "#!/bin/sh\necho '" + name + " (PostgreSQL) " + version + "'\n"
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
+		installProgram(t, filepath.Join(dir, name), strings.NewReader(script))
 	}
 	return dir
+}
+
+// installProgram has another process write a program. If this one did, what other tests start in that moment would inherit the open file, and a
+// file that is open for writing cannot be started: "text file busy".
+func installProgram(t *testing.T, path string, content io.Reader) {
+	install := exec.Command("install", "-m", "755", "/dev/stdin", path)
+	install.Stdin = content
+	output, err := install.CombinedOutput()
+	require.NoError(t, err, "%s", output)
 }
 
 // among is an environment whose only folders are the given ones and whose download fails.

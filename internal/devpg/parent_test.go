@@ -27,10 +27,11 @@ func startParent(t *testing.T, owner *account, env ...string) parent {
 	require.NoError(t, err)
 	if owner != nil {
 		// The go tool builds into a folder that others cannot enter.
-		content, err := os.ReadFile(binary)
+		content, err := os.Open(binary)
 		require.NoError(t, err)
+		defer content.Close()
 		binary = filepath.Join(openTemp(t), "devpg.test")
-		require.NoError(t, os.WriteFile(binary, content, 0o755))
+		installProgram(t, binary, content)
 	}
 	cmd := exec.Command(binary)
 	cmd.Env = append(os.Environ(), childMode+"=1", "TMPDIR=/tmp")

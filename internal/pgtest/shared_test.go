@@ -23,9 +23,9 @@ import (
 func TestServerOfARunEndsWithItsGoCommand(t *testing.T) {
 	t.Parallel()
 	self := pgtest.Must(os.Executable())(t)
-	shell := pgtest.Must(os.ReadFile("/bin/sh"))(t)
 	command := filepath.Join(t.TempDir(), "go")
-	require.NoError(t, os.WriteFile(command, shell, 0o700))
+	// By another process: what other tests start while this one has the file open could not let go of it, and it could not be started.
+	require.NoError(t, exec.CommandContext(t.Context(), "install", "-m", "700", "/bin/sh", command).Run())
 	run := exec.CommandContext(t.Context(), command, "-c", `"$0" & "$0"; wait; "$0"; read -r _`, self)
 	run.Env = append(os.Environ(), memberVariable+"=1")
 	pgtest.Must(run.StdinPipe())(t)
