@@ -193,7 +193,7 @@ func TestGhostUsersNameTheSessionInTheWay(t *testing.T) {
 	t.Parallel()
 	b := ghostBundle(t)
 	// Work stops five seconds before the lease ends.
-	b.deps.Config.GhostUsers.MaxRuntime = 7 * time.Second
+	b.deps.Config.GhostUsers.MaxRuntime = 10 * time.Second
 	b.db.Exec("SELECT sexton.delete_user(1, 2)")
 	tx := pgtest.Begin(t, b.db.Pool(), "SELECT FROM issues WHERE author_id = 1 FOR UPDATE")
 	require.Equal(t, jobrun.OverLimit, b.ran(t, MigrateRecordsToGhostUserArgs{}).Outcome)
