@@ -28,6 +28,9 @@ func TestReclaimJobs(t *testing.T) {
 		{"dead client", job{clients: []string{"dead"}, attempt: 1}, []string{"available", "0", once}},
 		{"dead client, later attempt", job{clients: []string{"live", "dead"}, attempt: 3}, []string{"available", "2", once}},
 		{"dead client, again", job{clients: []string{"dead"}, attempt: 1, metadata: `{"sexton:reclaim_count": 4, "a": 1}`}, []string{"available", "0", `{"a": 1, "sexton:reclaim_count": 5}`}},
+		{"dead client, for the 20th time", job{clients: []string{"dead"}, attempt: 1, metadata: `{"sexton:reclaim_count": 19}`}, []string{"available", "0", `{"sexton:reclaim_count": 20}`}},
+		{"dead client, for the 21st time", job{clients: []string{"dead"}, attempt: 1, metadata: `{"sexton:reclaim_count": 20}`}, []string{"scheduled", "0", `{"sexton:reclaim_count": 21}`}},
+		{"dead client, no count", job{clients: []string{"dead"}, attempt: 1, metadata: `{"sexton:reclaim_count": 1.5e30}`}, []string{"scheduled", "0", `{"sexton:reclaim_count": 1000001}`}},
 		{"dead client, foreign metadata", job{clients: []string{"dead"}, attempt: 0, metadata: `{"sexton:reclaim_count": "x"}`}, []string{"available", "0", once}},
 		{"dead client, to be cancelled", job{clients: []string{"dead"}, attempt: 1, metadata: `{"cancel_attempted_at": "2026-01-01T00:00:00Z"}`}, []string{"cancelled", "1", `{"cancel_attempted_at": "2026-01-01T00:00:00Z", "sexton:reclaim_count": 1}`}},
 		{"dead client, not running", job{state: "retryable", clients: []string{"dead"}, attempt: 1}, []string{"retryable", "1", untouched}},
@@ -53,6 +56,8 @@ func TestReclaimJobs(t *testing.T) {
 			require.Equal(t, changed, slices.Contains(taken.Jobs, id), "reported jobs: %v", taken.Jobs)
 			ready := db.Rows("SELECT FROM sexton.river_job WHERE state = 'available' AND scheduled_at > attempted_at AND scheduled_at <= clock_timestamp()")
 			require.Equal(t, c.state[0] == "available", len(ready) == 1, "ready now: %v", ready)
+			const rests = "SELECT FROM sexton.river_job WHERE state = 'scheduled' AND scheduled_at BETWEEN clock_timestamp() + interval '50 s' AND clock_timestamp() + interval '1 h'"
+			require.Equal(t, c.state[0] == "scheduled", len(db.Rows(rests)) == 1)
 
 			require.Equal(t, heartbeat.Reclaimed{}, pgtest.Must(newHeart(t, db, "self").Reclaim(t.Context()))(t))
 			require.Equal(t, [][]string{c.state}, states(db))

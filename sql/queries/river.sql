@@ -199,9 +199,14 @@ SELECT ((SELECT pg_catalog.count(*) FROM ahead) > (SELECT pg_catalog.count(*) FR
 -- name: JobsGiveBack :many
 -- What River does with a job that a shutdown interrupted: the attempt does not count, and a job whose cancelling was asked for is cancelled.
 -- It is done for running jobs of the removed @clients and of clients without a row, and for those among @own that the own client has fetched so
--- long ago that their goroutine would be there. A locked row belongs to a client that is ending that job.
+-- long ago that their goroutine would be there. A locked row belongs to a client that is ending that job. A job that was given back 20 times may be
+-- what kills its workers: from then on it comes back after pauses that grow by a minute up to an hour, so that others have their turn.
 WITH orphan AS (
-    SELECT job.id, job.metadata ? 'cancel_attempted_at' AS cancelled
+    SELECT job.id, job.metadata ? 'cancel_attempted_at' AS cancelled, 1 + CASE
+        WHEN pg_catalog.jsonb_typeof(job.metadata -> 'sexton:reclaim_count') = 'number'
+        THEN least((job.metadata ->> 'sexton:reclaim_count')::pg_catalog.numeric, 1000000)::integer
+        ELSE 0
+    END AS times
     FROM "sexton".river_job AS job
     CROSS JOIN LATERAL (SELECT job.attempted_by[pg_catalog.cardinality(job.attempted_by)] AS client) AS last
     WHERE job.state = 'running'
@@ -215,15 +220,14 @@ WITH orphan AS (
     FOR UPDATE OF job SKIP LOCKED
 )
 UPDATE "sexton".river_job AS job
-SET state = (CASE WHEN orphan.cancelled THEN 'cancelled' ELSE 'available' END)::"sexton".river_job_state,
+SET state = (CASE WHEN orphan.cancelled THEN 'cancelled' WHEN orphan.times > 20 THEN 'scheduled' ELSE 'available' END)::"sexton".river_job_state,
     finalized_at = CASE WHEN orphan.cancelled THEN pg_catalog.now() END,
-    scheduled_at = CASE WHEN orphan.cancelled THEN job.scheduled_at ELSE pg_catalog.now() END,
+    scheduled_at = CASE
+        WHEN orphan.cancelled THEN job.scheduled_at
+        ELSE pg_catalog.now() + pg_catalog.make_interval(mins => greatest(least(orphan.times - 20, 60), 0))
+    END,
     attempt = CASE WHEN orphan.cancelled THEN job.attempt ELSE greatest(job.attempt - 1, 0) END,
-    metadata = job.metadata || pg_catalog.jsonb_build_object('sexton:reclaim_count', 1 + CASE
-        WHEN pg_catalog.jsonb_typeof(job.metadata -> 'sexton:reclaim_count') = 'number'
-        THEN (job.metadata ->> 'sexton:reclaim_count')::integer
-        ELSE 0
-    END)
+    metadata = job.metadata || pg_catalog.jsonb_build_object('sexton:reclaim_count', orphan.times)
 FROM orphan
 WHERE job.id = orphan.id
 RETURNING job.id, job.kind, job.queue, job.state::pg_catalog.text AS state,
