@@ -305,7 +305,7 @@ type RunsAbandonOldParams struct {
 }
 
 // The workers that left these rows open are gone. A run that is long lasts as long as bytes move, so a worker that beats has a day for it. Of its
-// own runs the caller knows those that are live: of the others only the end is not recorded.
+// own runs the caller knows which ones are live: of the others only the end is not recorded.
 func (q *Queries) RunsAbandonOld(ctx context.Context, arg RunsAbandonOldParams) (int64, error) {
 	result, err := q.db.Exec(ctx, runsAbandonOld,
 		arg.Kind,

@@ -18,7 +18,7 @@ WHERE kind = @kind
 
 -- name: RunsAbandonOld :execrows
 -- The workers that left these rows open are gone. A run that is long lasts as long as bytes move, so a worker that beats has a day for it. Of its
--- own runs the caller knows those that are live: of the others only the end is not recorded.
+-- own runs the caller knows which ones are live: of the others only the end is not recorded.
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
