@@ -128,10 +128,15 @@ func TestRowsAreRefusedTogether(t *testing.T) {
 	const unique = "a value that must be unique is taken, or a trigger kept it out"
 	for name, c := range map[string]struct {
 		ddl, reason string
+		// alone is the reason of a row that is the only one of its set, as it may be on a busy machine.
+		alone       string
 		left, tries int
 		fire        bool
 	}{
-		"unique index": {ddl: "CREATE UNIQUE INDEX ON books (pg_catalog.lower(slug));" + other, left: 299, tries: 3, reason: unique},
+		"unique index": {
+			ddl: "CREATE UNIQUE INDEX ON books (pg_catalog.lower(slug));" + other, left: 299, tries: 3, reason: unique,
+			alone: `duplicate key value violates unique constraint "books_lower_idx"`,
+		},
 		"deferrable index": {
 			ddl: "ALTER TABLE books ADD UNIQUE (slug) DEFERRABLE; INSERT INTO books VALUES (1000, 2, 's7')", left: 1, tries: 20, fire: true,
 			reason: `duplicate key value violates unique constraint "books_slug_key"`,
@@ -140,7 +145,10 @@ func TestRowsAreRefusedTogether(t *testing.T) {
 			ddl: "ALTER TABLE books ADD UNIQUE (slug) DEFERRABLE; INSERT INTO books VALUES (1000, 2, 's7')", left: 300,
 			reason: "its unique key books_slug_key is deferrable, and checked by triggers alone: set loose_foreign_keys.undo.fire_triggers to true",
 		},
-		"exclusion": {ddl: "ALTER TABLE books ADD EXCLUDE USING btree (slug WITH =);" + other, left: 299, tries: 3, reason: unique},
+		"exclusion": {
+			ddl: "ALTER TABLE books ADD EXCLUDE USING btree (slug WITH =);" + other, left: 299, tries: 3, reason: unique,
+			alone: `conflicting key value violates exclusion constraint "books_slug_excl"`,
+		},
 		"column added since": {
 			ddl: "DELETE FROM books; ALTER TABLE books ADD pages int NOT NULL", left: 300, tries: 1,
 			reason: `null value in column "pages" of relation "books" violates not-null constraint`,
@@ -183,13 +191,20 @@ films: [{table: authors, column: author_id, on_delete: async_nullify}]
 			report := b.restore(t, b.last(t).ID)
 			require.EqualValues(t, 302-c.left, report.Restored)
 			require.EqualValues(t, c.left, report.LeftRows)
+			alone := 0
 			for _, left := range report.Left {
-				require.Equal(t, c.reason, left.Reason)
+				if left.Reason == c.alone {
+					alone++
+				} else {
+					require.Equal(t, c.reason, left.Reason)
+				}
 			}
 			require.Equal(t, [][]string{{"(1,1)"}}, b.all("films")[0])
 			count := "SELECT (SELECT pg_catalog.nextval('tries') - 2)::text, (SELECT pg_catalog.count(*) FROM sexton.undo WHERE changed IS NULL AND via IS NOT NULL)::text"
 			counts := b.Rows(count)[0] // Besides, one statement for all sets.
-			require.LessOrEqual(t, pgtest.Must(strconv.Atoi(counts[0]))(t), c.tries*pgtest.Must(strconv.Atoi(counts[1]))(t))
+			sets := pgtest.Must(strconv.Atoi(counts[1]))(t)
+			require.LessOrEqual(t, pgtest.Must(strconv.Atoi(counts[0]))(t), c.tries*sets)
+			require.LessOrEqual(t, alone, sets)
 		})
 	}
 }
