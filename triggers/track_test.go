@@ -289,6 +289,8 @@ func TestInstallSaysWhoHoldsItsLock(t *testing.T) {
 	b := setup(t, partitioned)
 	holder := b.connect(b.URL)
 	pgtest.Exec(t, holder, "SET application_name = 'stranger'; SELECT pg_advisory_lock(x'73657874726967'::bigint)")
+	meanwhile := *b
+	meanwhile.conn = b.connect(b.URL) // The installation has the other one.
 	said := make(chan string, 1)
 	b.cfg.Waits = func(holders string) { said <- holders }
 	installed := make(chan error, 1)
@@ -297,7 +299,7 @@ func TestInstallSaysWhoHoldsItsLock(t *testing.T) {
 		installed <- err
 	}()
 	require.Equal(t, fmt.Sprintf("pid %d (stranger, role %s)", holder.PgConn().PID(), pgtest.Scalar[string](t, b.Database, "SELECT current_user::text")), <-said)
-	require.NotEmpty(t, b.status(id("events")))
+	require.NotEmpty(t, meanwhile.status(id("events")))
 	pgtest.Exec(t, holder, "SELECT pg_advisory_unlock_all()")
 	require.NoError(t, <-installed)
 	require.Empty(t, b.status(id("events")))
