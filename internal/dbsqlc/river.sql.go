@@ -205,7 +205,7 @@ const jobsGiveBack = `-- name: JobsGiveBack :many
 WITH orphan AS (
     SELECT job.id, job.metadata ? 'cancel_attempted_at' AS cancelled, 1 + CASE
         WHEN pg_catalog.jsonb_typeof(job.metadata -> 'sexton:reclaim_count') = 'number'
-        THEN least((job.metadata ->> 'sexton:reclaim_count')::pg_catalog.numeric, 1000000)::integer
+        THEN greatest(least((job.metadata ->> 'sexton:reclaim_count')::pg_catalog.numeric, 1000000), 0)::integer
         ELSE 0
     END AS times
     FROM "sexton".river_job AS job

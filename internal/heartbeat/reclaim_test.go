@@ -31,6 +31,7 @@ func TestReclaimJobs(t *testing.T) {
 		{"dead client, for the 20th time", job{clients: []string{"dead"}, attempt: 1, metadata: `{"sexton:reclaim_count": 19}`}, []string{"available", "0", `{"sexton:reclaim_count": 20}`}},
 		{"dead client, for the 21st time", job{clients: []string{"dead"}, attempt: 1, metadata: `{"sexton:reclaim_count": 20}`}, []string{"scheduled", "0", `{"sexton:reclaim_count": 21}`}},
 		{"dead client, no count", job{clients: []string{"dead"}, attempt: 1, metadata: `{"sexton:reclaim_count": 1.5e30}`}, []string{"scheduled", "0", `{"sexton:reclaim_count": 1000001}`}},
+		{"dead client, less than no count", job{clients: []string{"dead"}, attempt: 1, metadata: `{"sexton:reclaim_count": -1.5e30}`}, []string{"available", "0", once}},
 		{"dead client, foreign metadata", job{clients: []string{"dead"}, attempt: 0, metadata: `{"sexton:reclaim_count": "x"}`}, []string{"available", "0", once}},
 		{"dead client, to be cancelled", job{clients: []string{"dead"}, attempt: 1, metadata: `{"cancel_attempted_at": "2026-01-01T00:00:00Z"}`}, []string{"cancelled", "1", `{"cancel_attempted_at": "2026-01-01T00:00:00Z", "sexton:reclaim_count": 1}`}},
 		{"dead client, not running", job{state: "retryable", clients: []string{"dead"}, attempt: 1}, []string{"retryable", "1", untouched}},

@@ -160,12 +160,12 @@ func (r *Runner) untold(report Report, counts []Count, given []byte) (left []Cou
 	if given == nil || r.Figures == nil || json.Unmarshal(given, &known) != nil {
 		return counts
 	}
-	byBatches, told := map[string]bool{}, map[Count]int64{}
-	for _, metric := range r.Figures(report.Kind) {
+	metrics, byBatches, told := r.Figures(report.Kind), map[string]bool{}, map[Count]int64{}
+	for _, metric := range metrics {
 		byBatches[metric] = true
 	}
 	for of, rows := range sums(known) {
-		told[Count{Metric: r.Figures(report.Kind)[of.Field], Table: of.Label}] += rows
+		told[Count{Metric: metrics[of.Field], Table: of.Label}] += rows
 	}
 	for _, count := range counts {
 		if byBatches[count.Metric] && report.Outcome == Failed {

@@ -2,7 +2,7 @@ package lease
 
 import "time"
 
-// Pass stands for the passing of time by the clock that nobody sets, since leases of others were last seen to change.
+// Pass stands for the passing of time by the clock of this process, since leases of others were last seen to change.
 func (m *Manager) Pass(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

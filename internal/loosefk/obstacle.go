@@ -124,10 +124,8 @@ func (r *run) lock(o batch.Obstacle) {
 		b = &pace.Blocked{}
 		r.locked[o.Table] = b
 	}
-	if !b.Waits() {
-		b.Again(o.Text, o.Transaction)
-		r.tables.Add(b)
-	}
+	b.Again(o.Text, o.Transaction)
+	r.tables.Add(b)
 }
 
 // unasked are the references that a probe leaves out, and that count as live: whose leaves others have locked, or are read by

@@ -62,7 +62,8 @@ func TestLimitsOfAStatement(t *testing.T) {
 	for _, how := range []pass{direct, piecewise, skipping} {
 		short := r.limits(sound, how)
 		require.Equal(t, pace.Leash*target, short.StatementTimeout)
-		_, wait := short.Timeouts()
+		statement, wait := short.Timeouts()
+		require.Less(t, wait, statement, "a statement timeout of the same length comes first and hides what it waited for")
 		require.GreaterOrEqual(t, wait, target.Milliseconds())
 		require.True(t, short.Durable)
 	}

@@ -84,7 +84,8 @@ func TestLimitsOfAStatement(t *testing.T) {
 
 	short := steer.Limits(batch.Limits{StatementTimeout: time.Minute, LockTimeout: 2 * time.Minute, Durable: true})
 	require.Equal(t, pace.Leash*target, short.StatementTimeout)
-	_, wait := short.Timeouts()
+	statement, wait := short.Timeouts()
+	require.Less(t, wait, statement, "a statement timeout of the same length comes first and hides what it waited for")
 	require.GreaterOrEqual(t, wait, target.Milliseconds())
 	require.True(t, short.Durable)
 
@@ -106,4 +107,7 @@ func TestTimeoutsEndBeforeTheLease(t *testing.T) {
 	late := pace.Within(all, time.Now().Add(-time.Second))
 	require.Positive(t, late.StatementTimeout, "0 would be no timeout at all")
 	require.Less(t, late.StatementTimeout, 100*time.Millisecond)
+	statement, wait := late.Timeouts()
+	require.Positive(t, wait)
+	require.Less(t, wait, statement)
 }

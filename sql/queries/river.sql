@@ -204,7 +204,7 @@ SELECT ((SELECT pg_catalog.count(*) FROM ahead) > (SELECT pg_catalog.count(*) FR
 WITH orphan AS (
     SELECT job.id, job.metadata ? 'cancel_attempted_at' AS cancelled, 1 + CASE
         WHEN pg_catalog.jsonb_typeof(job.metadata -> 'sexton:reclaim_count') = 'number'
-        THEN least((job.metadata ->> 'sexton:reclaim_count')::pg_catalog.numeric, 1000000)::integer
+        THEN greatest(least((job.metadata ->> 'sexton:reclaim_count')::pg_catalog.numeric, 1000000), 0)::integer
         ELSE 0
     END AS times
     FROM "sexton".river_job AS job
