@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgschema"
+	"sexton/internal/pgtest"
 	"sexton/internal/problem"
 )
 
@@ -89,4 +91,17 @@ func TestStopped(t *testing.T) {
 	require.True(t, stopped(minutely, long, noon, after(3*time.Minute)))
 	require.True(t, stopped(minutely, time.Time{}, noon, after(3*time.Minute)), "it has never ticked")
 	require.False(t, stopped(leapDays, noon, long, after(3*time.Minute)), "it never ticks")
+}
+
+// An idle session that catches up on what others have defined shows the time of its last statement as the beginning of a transaction.
+func TestIdleSessionsHaveNoOldTransaction(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	db.Exec(`CREATE TABLE activity AS SELECT * FROM pg_catalog.pg_stat_activity LIMIT 0;
+		INSERT INTO activity (datname, pid, backend_type, xact_start, state) VALUES
+			(current_database(), 1, 'client backend', '2026-01-01', 'idle'), (current_database(), 2, 'client backend', '2026-01-01', 'active'),
+			(current_database(), 3, 'client backend', '2026-01-01', 'disabled')`)
+	found := db.Rows(strings.ReplaceAll(sqlText("transactions"), "pg_catalog.pg_stat_activity", "activity"), 1.0)
+	require.Len(t, found, 2)
+	require.ElementsMatch(t, []string{"2", "3"}, []string{found[0][0], found[1][0]})
 }

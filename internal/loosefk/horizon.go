@@ -43,9 +43,11 @@ func (c Confirming) grace() float64  { return cmp.Or(c.Grace, 10*time.Minute).Se
 
 // HorizonSQL returns in one row the time before which no session has a transaction open (infinity if none is open at all), and
 // whether there are sessions whose transactions cannot be seen: those of other roles, and sessions that do not report. Autovacuum
-// inserts nothing, parallel workers have a leader, and a long look of the engine does not insert either (longName). A transaction
-// that began in the future began before the clock was set back, and counts as older than everything. grace is the number of the
-// parameter with the grace time.
+// inserts nothing, parallel workers have a leader, and a long look of the engine does not insert either (longName). An idle session has no
+// transaction, though it may show one: Postgres opens one for a moment to catch up on what others have defined, and shows the time of the last
+// statement as its beginning. With a snapshot it is waited for all the same: a client that pipelines may have asked for no more than the columns
+// of a statement yet. A transaction that began in the future began before the clock was set back, and counts as older than everything. grace is
+// the number of the parameter with the grace time.
 //
 // open.sql returns it and the time if database $2 has anything to recheck, and no row otherwise. It keeps the horizon for the page in the same
 // transaction, as seconds: as text a time may be read back in another zone. age.sql returns for how many seconds the oldest transaction of another

@@ -107,21 +107,44 @@ func TestPlanningKeepsNoStatementSmall(t *testing.T) {
 	}
 }
 
+// activity has one session in a table in place of pg_stat_activity, with a transaction, and returns what a query on it answers.
+func activity(t *testing.T, began string) (db *dbtest.DB, seen func(sql string) [][]string) {
+	db = dbtest.New(t)
+	db.Exec(`CREATE TABLE activity AS SELECT * FROM pg_catalog.pg_stat_activity LIMIT 0;
+		INSERT INTO activity (datname, pid, usesysid, xact_start, state)
+		SELECT current_database(), 1, usesysid, ` + began + `, 'active' FROM pg_catalog.pg_user WHERE usename = current_user`)
+	return db, func(sql string) [][]string {
+		return db.Rows(strings.ReplaceAll(sql, "pg_catalog.pg_stat_activity", "activity"), 1.0)
+	}
+}
+
 // A transaction that was open when the server's clock was set back began, by that clock, in the future, and later than
 // everything that is removed now.
 func TestTransactionsFromTheFutureKeepTheGateShut(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(`CREATE TABLE activity AS SELECT * FROM pg_catalog.pg_stat_activity LIMIT 0;
-		INSERT INTO activity (datname, pid, usesysid, xact_start, state)
-		SELECT current_database(), 1, usesysid, clock_timestamp() + interval '1 hour', 'active' FROM pg_catalog.pg_user WHERE usename = current_user`)
-	seen := func(sql string) [][]string {
-		return db.Rows(strings.ReplaceAll(sql, "pg_catalog.pg_stat_activity", "activity"), 1.0)
-	}
+	db, seen := activity(t, "clock_timestamp() + interval '1 hour'")
 	require.Equal(t, [][]string{{"-infinity", "f"}}, seen(statement("horizon")))
 	require.Equal(t, [][]string{{"1000000000", "f"}}, seen(statement("age")), "elsewhere it counts as older than everything")
 	db.Exec("UPDATE activity SET xact_start = NULL")
 	require.Equal(t, [][]string{{"infinity", "f"}}, seen(statement("horizon")))
+}
+
+// An idle session catches up on what others have defined in a transaction that seems to have begun with its last statement.
+func TestAnIdleSessionThatCatchesUpHoldsNothing(t *testing.T) {
+	t.Parallel()
+	db, seen := activity(t, "'-infinity'")
+	for changed, horizon := range map[string]string{
+		"state = 'idle'":                        "infinity",
+		"state = 'idle', backend_xmin = '1000'": "-infinity",
+		"state = 'idle', backend_xid = '1000'":  "-infinity",
+		"state = 'idle in transaction'":         "-infinity",
+		"state = 'active'":                      "-infinity",
+		"state = NULL":                          "-infinity",
+	} {
+		db.Exec("UPDATE activity SET backend_xmin = NULL, backend_xid = NULL")
+		db.Exec("UPDATE activity SET " + changed)
+		require.Equal(t, [][]string{{horizon, "f"}}, seen(statement("horizon")), changed)
+	}
 }
 
 // A chunk whose statements are all short is divided where they are many, and the second look at it takes fewer keys.

@@ -1,10 +1,12 @@
--- Transactions of other databases hold back neither. Five of them are enough to begin with.
+-- Transactions of other databases hold back neither. Nor do the ones that Postgres itself opens for a moment in a session that is idle, to catch up,
+-- with the time of the last statement as their beginning. Five are enough to begin with.
 SELECT session.pid, coalesce(session.usename, '?')::pg_catalog.text, coalesce(nullif(session.application_name, ''), 'no application_name'),
        coalesce(session.state, '?'), session.xact_start
 FROM pg_catalog.pg_stat_activity AS session
 WHERE session.datname = pg_catalog.current_database()
   AND session.pid <> pg_catalog.pg_backend_pid()
   AND session.backend_type = 'client backend'
+  AND session.state IS DISTINCT FROM 'idle'
   AND session.xact_start < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1)
 ORDER BY session.xact_start
 LIMIT 5;

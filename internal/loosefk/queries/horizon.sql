@@ -11,6 +11,7 @@ FROM (
     WHERE activity.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
       AND activity.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
       AND activity.usesysid IS NOT NULL
+      AND (activity.state OPERATOR(pg_catalog.=) 'idle' AND activity.backend_xid IS NULL AND activity.backend_xmin IS NULL) IS NOT TRUE
       AND coalesce(activity.backend_type, '') OPERATOR(pg_catalog.<>) ALL ('{autovacuum worker,parallel worker}')
       AND (activity.usename OPERATOR(pg_catalog.=) current_user AND activity.application_name OPERATOR(pg_catalog.=) 'sexton second look') IS NOT TRUE
 ) AS session
