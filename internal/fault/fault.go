@@ -95,7 +95,7 @@ func Judge(err error) Fault {
 	case waits:
 		f.Verdict = others
 	case !strings.Contains(pgErr.Where, "PL/") && !strings.Contains(pgErr.Where, "SQL function"):
-		f.Verdict = byClass(pgErr.Code[:2])
+		f.Verdict = ofServer(pgErr)
 	}
 	return f
 }
@@ -144,8 +144,15 @@ func inTheWay(code string) (Verdict, bool) {
 	}
 }
 
-func byClass(class string) Verdict {
-	switch class {
+func ofServer(err *pgconn.PgError) Verdict {
+	switch err.Code {
+	case "53200", "53400": // out of memory, or over a limit such as temp_file_limit: that of one statement alone
+		if strings.Contains(err.Hint, "max_locks_per_transaction") {
+			return Hopeless // Each partition and index takes a lock, however few the rows are.
+		}
+		return Row
+	}
+	switch err.Code[:2] {
 	case "08", "25", "53", "57": // connection, read-only or broken transaction, resources, shutdown
 		return Fatal
 	case "42", "0A", "3F", "58", "XX": // syntax or access, not supported, no schema, system, corruption

@@ -34,6 +34,8 @@ func TestVerdicts(t *testing.T) {
 	}
 	severe := said("23514")
 	severe.Severity = "FATAL"
+	locks := said("53200")
+	locks.Hint = `You might need to increase "max_locks_per_transaction".`
 	type example struct {
 		err  error
 		want fault.Verdict
@@ -47,6 +49,10 @@ func TestVerdicts(t *testing.T) {
 		"the server ends the session": {in(0, severe), fault.Fatal},
 		"shutdown":                    {in(0, said("57P01")), fault.Fatal},
 		"disk full":                   {in(0, said("53100")), fault.Fatal},
+		"a statement's memory":        {in(0, said("53200")), fault.Row},
+		"a statement's files":         {in(0, said("53400")), fault.Row},
+		"the frame's memory":          {in(batch.Frame, said("53200")), fault.Fatal},
+		"a lock for each partition":   {in(0, locks), fault.Hopeless},
 		"read only":                   {in(0, said("25006")), fault.Fatal},
 		"no such table":               {in(0, said("42P01")), fault.Hopeless},
 		"not allowed":                 {in(0, said("42501")), fault.Hopeless},

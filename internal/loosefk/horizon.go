@@ -71,8 +71,9 @@ type horizons struct {
 	// horizon is the time before which no transaction of this database is open, of those in sight.
 	horizon pgtype.Timestamptz
 	blind   bool
-	// far are the parents with children in other databases, as tombstones name them, farHorizon the time for those.
+	// far are the parents with children in other databases, as tombstones name them, and their tables; farHorizon is the time for those.
 	far        []string
+	farTables  []uint32
 	farHorizon pgtype.Timestamptz
 	// retry is the pause for rows that only farHorizon keeps waiting.
 	retry time.Duration
@@ -119,7 +120,7 @@ func (r *run) horizons(ctx context.Context) (*closing, error) {
 // remoteHorizons looks at the transactions of other databases.
 func (r *run) remoteHorizons(ctx context.Context, g *horizons, now time.Time) error {
 	var others []string
-	g.far, others = r.far()
+	g.far, g.farTables, others = r.far()
 	g.farHorizon, g.retry = pgtype.Timestamptz{Time: now, Valid: true}, heldRetry
 	for _, database := range others {
 		age, prepared, blind, err := r.oldest(ctx, database)
@@ -142,21 +143,21 @@ func (r *run) remoteHorizons(ctx context.Context, g *horizons, now time.Time) er
 	return nil
 }
 
-// far are the parents with children in other databases, and those databases.
-func (r *run) far() (parents, databases []string) {
-	parents = []string{}
+// far are the parents with children in other databases, by name and by table, and those databases.
+func (r *run) far() (parents []string, tables []uint32, databases []string) {
+	parents, tables = []string{}, []uint32{}
 	for parent, reference := range References(r.engine.Parents) {
 		if !reference.Remote {
 			continue
 		}
 		if !slices.Contains(parents, parent.Recorded) {
-			parents = append(parents, parent.Recorded)
+			parents, tables = append(parents, parent.Recorded), append(tables, parent.OID)
 		}
 		if !slices.Contains(databases, reference.Database) {
 			databases = append(databases, reference.Database)
 		}
 	}
-	return parents, databases
+	return parents, tables, databases
 }
 
 // oldest tells for how long the oldest transaction of another database has been open, whether any is prepared there, and

@@ -190,10 +190,10 @@ func (r *run) due(ctx context.Context) error {
 
 // closes adds the reads that confirming begins with, unless they are about other databases, too.
 func (r *run) closes(statements []batch.Statement) (*closing, []batch.Statement) {
-	if _, others := r.far(); len(others) > 0 {
+	if _, _, others := r.far(); len(others) > 0 {
 		return nil, statements
 	}
-	last := &closing{horizons: horizons{far: []string{}}}
+	last := &closing{horizons: horizons{far: []string{}, farTables: []uint32{}}}
 	return last, append(statements, r.horizon(last), r.pageStatement(0, last.horizons, &last.page))
 }
 

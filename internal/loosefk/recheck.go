@@ -7,10 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sexton/internal/batch"
-	"sexton/internal/each"
 	"sexton/internal/fault"
 )
 
@@ -27,24 +24,9 @@ const (
 	leastRechecking = time.Second
 	// putOffPause is how long rows wait whose look failed.
 	putOffPause = 5 * time.Minute
+	// strangersKept is how long rows wait for a definition of their parent.
+	strangersKept = 7 * 24 * time.Hour
 )
-
-// recheck is a batch of parents whose tombstones were removed.
-type recheck struct {
-	id       int64
-	parent   string
-	integers []int64
-	texts    []string
-	// early reports that it is not waited for any longer, and expired that this was so for long; open that all older
-	// transactions have ended, unrecorded that they have except prepared ones, which are not recorded yet.
-	early, expired, open, unrecorded bool
-	// held reports that only transactions in other databases with children of the parent are waited for.
-	held bool
-	// looked reports that a finished long look was about it.
-	looked bool
-}
-
-func (s recheck) keys() int { return len(s.integers) + len(s.texts) }
 
 // work drains the queues and rechecks what was removed before. Children that came late are work for the queues.
 func (r *run) work(ctx context.Context) error {
@@ -200,31 +182,6 @@ func together(ready []recheck, most int) int {
 	return len(ready)
 }
 
-// page reads the next rows behind an id. It must come in a later statement than the horizons.
-func (r *run) page(ctx context.Context, after int64, g horizons) (page []recheck, err error) {
-	_, err = r.engine.Session.Run(ctx, r.pageStatement(after, g, &page))
-	return page, err
-}
-
-func (r *run) pageStatement(after int64, g horizons, page *[]recheck) batch.Statement {
-	return batch.Statement{
-		SQL:  r.engine.statement("recheckable"),
-		Args: []any{r.engine.Database, after, recheckPage, g.horizon, r.engine.Confirming.within(), g.far, g.farHorizon},
-		Scan: batch.Collect(page, func(row pgx.CollectableRow) (s recheck, err error) {
-			err = row.Scan(&s.id, &s.parent, &s.integers, &s.texts, &s.early, &s.expired, &s.open, &s.unrecorded, &s.held)
-			return s, err
-		}),
-	}
-}
-
-// change runs a statement on rows of this database in the recheck queue: forget removes them, and record_prepared records the prepared transactions for
-// rows behind the first horizon, of which the ones that have ended since need not be waited for. hold keeps them, and all due rows of a parent, from
-// being looked at for some seconds.
-func (r *run) change(ctx context.Context, name string, ids []int64, more ...any) error {
-	_, err := r.engine.Session.Run(ctx, batch.Statement{SQL: r.engine.statement(name), Args: append([]any{r.engine.Database, ids}, more...)})
-	return err
-}
-
 // look looks for children of rows that have one parent. Where that fails the rows are looked at one by one, and
 // tombstones that fail alone are put off.
 func (c *rechecker) look(ctx context.Context, rows []recheck) error {
@@ -233,8 +190,7 @@ func (c *rechecker) look(ctx context.Context, rows []recheck) error {
 	}
 	parent := c.parent(rows[0])
 	if parent == nil {
-		// No definition names it any more, or its key is another one now.
-		return c.change(ctx, "forget", idsOf(rows))
+		return c.keepStrangers(ctx, rows)
 	}
 	began := time.Now()
 	late, waits, err := c.recheckRows(ctx, parent, rows)
@@ -258,7 +214,7 @@ func (c *rechecker) look(ctx context.Context, rows []recheck) error {
 		return err
 	case f.Verdict == fault.Hopeless, len(rows) == 1, f.Verdict == fault.Timeout && parent.scans():
 		c.stats.fail(f)
-		return c.putOff(ctx, rows, f)
+		return c.putOff(ctx, parent, rows, f)
 	}
 	for i := range rows {
 		if c.over() {
@@ -271,12 +227,29 @@ func (c *rechecker) look(ctx context.Context, rows []recheck) error {
 	return nil
 }
 
+// keepStrangers leaves rows whose parent no definition names, or one that does not fit it now, for the time when one does again. Of a
+// parent that was given up they are forgotten some day.
+func (c *rechecker) keepStrangers(ctx context.Context, rows []recheck) error {
+	var kept, forgotten []int64
+	for _, s := range rows {
+		if s.forgotten {
+			forgotten = append(forgotten, s.id)
+		} else {
+			kept = append(kept, s.id)
+		}
+	}
+	if err := c.change(ctx, "forget", forgotten); err != nil {
+		return err
+	}
+	return c.change(ctx, "hold", kept, putOffPause.Seconds(), nil)
+}
+
 // count adds rows of which so many keys came back.
 func (r *run) count(rows []recheck, late int64) {
 	for _, s := range rows {
 		keys := int64(s.keys())
 		r.stats.Confirmed += keys
-		if s.early {
+		if s.early && !s.open {
 			r.stats.ConfirmedEarly += keys
 		}
 	}
@@ -284,23 +257,16 @@ func (r *run) count(rows []recheck, late int64) {
 	r.stats.LateChildren += late
 }
 
-// parent is the one that rows are about, or nil where there is none.
-func (r *run) parent(s recheck) *Parent {
-	for _, parent := range r.engine.Parents {
-		if parent.Recorded == s.parent && parent.Integer == (s.integers != nil) {
-			return parent
-		}
-	}
-	return nil
-}
-
 // putOff leaves rows whose look failed for later, and with them all rows of the parent, unless the error may be
 // about a single key. Rows that have waited for too long already are given up.
-func (c *rechecker) putOff(ctx context.Context, rows []recheck, f fault.Fault) error {
+func (c *rechecker) putOff(ctx context.Context, parent *Parent, rows []recheck, f fault.Fault) error {
 	var later, given []recheck
+	_, unreadable := c.unreadable[parent]
+	// Another database is away, or a definition does not fit for now.
+	away := !unreadable && c.troubleOf(parent) != nil
 	for _, s := range rows {
-		// What is slow or locked is looked at again for as long as it takes: a child may be there.
-		if s.expired && f.Verdict != fault.Timeout && !f.Lock() || s.early && f.Verdict == fault.Hopeless {
+		// What is slow, locked or away is looked at again for as long as it takes: a child may be there.
+		if s.expired && f.Verdict != fault.Timeout && !f.Lock() && !away || s.early && f.Verdict == fault.Hopeless {
 			given = append(given, s)
 			c.stats.ConfirmedEarly += int64(s.keys())
 		} else {
@@ -371,19 +337,6 @@ func (r *run) recheckRows(ctx context.Context, parent *Parent, rows []recheck) (
 	return late, false, err
 }
 
-// keysOf are the keys of rows of the parent.
-func (p *Parent) keysOf(rows []recheck) any {
-	var integers []int64
-	var texts []string
-	for _, s := range rows {
-		integers, texts = append(integers, s.integers...), append(texts, s.texts...)
-	}
-	if p.Integer {
-		return integers
-	}
-	return texts
-}
-
 // worthDividing is how many looks for children of one key in one table are a part of their own.
 const worthDividing = 500
 
@@ -421,5 +374,3 @@ func (r *run) forget(ctx context.Context, parent *Parent, rows []recheck) (left 
 	}
 	return left, errs[0] // What fails on a further session is left to the run's own.
 }
-
-func idsOf(rows []recheck) []int64 { return each.Of(rows, func(s recheck) int64 { return s.id }) }

@@ -275,14 +275,23 @@ func TestRemovalRemembersInItsTransaction(t *testing.T) {
 	require.Equal(t, []string{"2"}, b.ids("SELECT primary_key_value FROM loose_foreign_keys_deleted_records"))
 }
 
-func TestUndefinedParentsAreForgotten(t *testing.T) {
+// Which may come back, or fit again.
+func TestUndefinedParentsAreForgottenAfterAWeek(t *testing.T) {
 	t.Parallel()
 	b, older := behind(t, "id = 1")
 	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys) VALUES ('other', 'public.parents', '{1}')")
 	older.exec("ROLLBACK")
+	defined := b.engine.Parents
 	b.engine.Parents = nil
 	require.Zero(t, b.run(t).Confirmed)
-	require.Equal(t, [][]string{{"other"}}, b.Rows("SELECT database FROM sexton.swept"), "those of another configured database are its own")
+	require.Equal(t, []string{"main", "other"}, b.ids("SELECT database FROM sexton.swept ORDER BY 1"), "the definition may come back")
+	b.engine.Parents = defined
+	b.Exec("UPDATE sexton.swept SET not_before = NULL; INSERT INTO children VALUES (1000, 1)")
+	require.EqualValues(t, 1, b.run(t).LateChildren)
+
+	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys, swept_at) VALUES ('main', 'public.gone', '{1}', now() - interval '8 days')")
+	require.Zero(t, b.run(t).ConfirmedEarly)
+	require.Equal(t, []string{"other"}, b.ids("SELECT database FROM sexton.swept"), "those of another configured database are its own")
 }
 
 // Without the right to read parents nobody can tell whether a child has one.

@@ -35,7 +35,7 @@ const (
 
 // away notes the databases that cannot be reached as the run begins.
 func (r *run) away() {
-	_, others := r.far()
+	_, _, others := r.far()
 	for _, name := range others {
 		if other := r.engine.Remotes[name]; other.Session == nil {
 			r.down[name] = other.Err

@@ -181,3 +181,24 @@ func TestLateChildInAnotherDatabase(t *testing.T) {
 		require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
 	})
 }
+
+// Others may come in the parent's own database meanwhile.
+func TestSecondLooksOutlastAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	b, _ := twoDatabases(t)
+	there := b.engine.Remotes["ci"]
+	older := b.begun(t)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	require.EqualValues(t, 1, b.drained(t).Processed)
+	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
+	b.engine.Remotes["ci"] = loosefk.Remote{Err: errors.New("no route to host"), Down: time.Hour}
+	b.Exec("UPDATE sexton.swept SET not_before = NULL, swept_at = now() - interval '1 day'")
+	stats := b.run(t)
+	require.Zero(t, stats.ConfirmedEarly)
+	require.Equal(t, []string{"1"}, b.unchecked())
+
+	b.engine.Remotes["ci"] = there
+	b.Exec("UPDATE sexton.swept SET not_before = NULL")
+	require.EqualValues(t, 1, b.run(t).LateChildren)
+	require.Empty(t, b.Rows("SELECT FROM children WHERE parent_id = 1"))
+}

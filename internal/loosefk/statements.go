@@ -89,13 +89,13 @@ WHERE true`, table, finished, found, table, at, nameAt)
 ))
 RETURNING gone.id, gone.primary_key_value, gone.primary_key_text%s
 ), remembered AS (
-INSERT INTO %s (database, parent, integer_keys, text_keys%s)
-SELECT $%d::pg_catalog.text, $%d::pg_catalog.text, pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
+INSERT INTO %s (database, parent, parent_oid, integer_keys, text_keys%s)
+SELECT $%d::pg_catalog.text, $%d::pg_catalog.text, $%d::pg_catalog.oid, pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
 	pg_catalog.array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)%s
 FROM removed
 HAVING %s OPERATOR(pg_catalog.>) 0
 )
-SELECT removed.id FROM removed`, origin, names.Render(`"sexton".swept`), origins, args.Add(database), nameAt, collected,
+SELECT removed.id FROM removed`, origin, names.Render(`"sexton".swept`), origins, args.Add(database), nameAt, args.Add(p.OID), collected,
 		batch.CountRows(names, "'processed'", fmt.Sprintf("$%d::pg_catalog.text", args.Add(p.Label())), "pg_catalog.count(*)"))
 	return sql.String(), args.Values
 }

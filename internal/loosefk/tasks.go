@@ -393,6 +393,11 @@ func (r *run) wait(ctx context.Context, c *chunk) (rest, error) {
 	c.how = waiting
 	c.exact, c.seen = nil, nil
 	c.verify = r.probe(ctx, c.parent, keysOf(c.parent, c.tombstones))
+	if f := r.troubleOf(c.parent); f != nil {
+		// The probe counts references with trouble as without children, and would let the tombstones go.
+		r.stats.fail(*f)
+		return nothing(), r.recordFailure(ctx, c.parent, c.tombstones, *f)
+	}
 	c.plan(c.verify)
 	return later(c), nil
 }

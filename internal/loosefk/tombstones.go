@@ -3,6 +3,7 @@ package loosefk
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -32,6 +33,8 @@ type Tombstones struct {
 	Bounds Bounds
 	// Wake is called in each transaction that made tombstones due.
 	Wake Waker
+	// Lease is the key of the lease of the database's queue.
+	Lease string
 }
 
 // in runs do in one bounded transaction; an error names what was done.
@@ -279,16 +282,23 @@ func (t Tombstones) Drop(ctx context.Context, parent string) (Relocated, error) 
 	})
 }
 
-// relocate changes batch after batch what waited when it began.
+// relocate changes batch after batch what waited when it began. A pass has tombstones in hand without their locks: before the first change and after
+// the last one its next batch is refused, so that the next pass loads what is left.
 func (t Tombstones) relocate(
 	ctx context.Context, verb, parent string, do func(q *dbsqlc.Queries, until time.Time) (int64, error),
 ) (result Relocated, err error) {
 	what := verb + " tombstones of " + parent
+	refuse := func() error {
+		return t.in(ctx, what, func(q *dbsqlc.Queries, _ pgx.Tx) error { return q.FenceLift(ctx, t.Lease) })
+	}
+	if err := refuse(); err != nil {
+		return result, err
+	}
 	start, err := asked(ctx, t, what, func(q *dbsqlc.Queries) (time.Time, error) { return q.Now(ctx) })
 	for changed := int64(1); err == nil && changed > 0; result.Changed += changed {
 		changed, err = t.change(ctx, what, func(q *dbsqlc.Queries) (int64, error) { return do(q, start) })
 	}
-	if err != nil {
+	if err = errors.Join(err, refuse()); err != nil {
 		return result, err
 	}
 	result.Busy, err = asked(ctx, t, what, func(q *dbsqlc.Queries) (int64, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func init() { seeds, most = 80, math.MaxInt }
+func init() { seeds, most = 40, math.MaxInt }
 
 // One statement of a batch may take rows whose values together are more than one value holds.
 func TestABatchKeepsItsRowsInParts(t *testing.T) {

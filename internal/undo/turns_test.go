@@ -37,7 +37,7 @@ func TestCleanUpsThatTakeTurns(t *testing.T) {
 	const each = 12
 	turns := uint64(4)
 	if pgtest.Long {
-		turns = 60
+		turns = 30
 	}
 	for seed := range turns {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -1,17 +1,14 @@
--- Reads rows of database $1 behind id $2, oldest first: what they are about, whether they have been waited for long enough ($5) and twice as
--- long, whether both horizons have passed them, whether the first one has (horizon $4, or the kept one) while prepared transactions are
--- there, which must be recorded then, and whether transactions in other databases alone hold the second one back (parents $6, horizon $7).
-SELECT oldest.id, oldest.parent, oldest.integer_keys, oldest.text_keys, oldest.early, oldest.expired,
+-- Reads rows of database $1 behind id $2, oldest first: what they are about, for how many seconds they have been waited for,
+-- whether both horizons have passed them, whether the first one has (horizon $4, or the kept one) while prepared transactions are
+-- there, which must be recorded then, and whether transactions in other databases alone hold the second one back (parents $5 and $6, horizon $7).
+SELECT oldest.id, oldest.parent, coalesce(oldest.parent_oid, 0), oldest.integer_keys, oldest.text_keys,
+       pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.-) pg_catalog.date_part('epoch', oldest.swept_at) AS waited,
        passed.here AND passed.remote AS open,
        oldest.prepared IS NULL AND oldest.swept_at OPERATOR(pg_catalog.<) present.horizon
            AND pg_catalog.cardinality(present.transactions) OPERATOR(pg_catalog.<>) 0 AS unrecorded,
        passed.here AND NOT passed.remote AS held
 FROM (
-    SELECT swept.*,
-           swept.swept_at OPERATOR(pg_catalog.<=) (pg_catalog.clock_timestamp()
-               OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $5::pg_catalog.float8)) AS early,
-           swept.swept_at OPERATOR(pg_catalog.<=) (pg_catalog.clock_timestamp()
-               OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => 2::pg_catalog.float8 OPERATOR(pg_catalog.*) $5::pg_catalog.float8)) AS expired
+    SELECT swept.*
     FROM "sexton".swept AS swept
     WHERE swept.database OPERATOR(pg_catalog.=) $1
       AND swept.id OPERATOR(pg_catalog.>) $2
@@ -32,7 +29,8 @@ CROSS JOIN LATERAL (
     SELECT CASE WHEN oldest.prepared IS NULL THEN oldest.swept_at OPERATOR(pg_catalog.<) present.horizon
             AND pg_catalog.cardinality(present.transactions) OPERATOR(pg_catalog.=) 0
                 ELSE NOT oldest.prepared OPERATOR(pg_catalog.&&) present.transactions END AS here,
-           NOT oldest.parent OPERATOR(pg_catalog.=) ANY ($6::pg_catalog.text[])
+           NOT (oldest.parent OPERATOR(pg_catalog.=) ANY ($5::pg_catalog.text[])
+                   OR coalesce(oldest.parent_oid OPERATOR(pg_catalog.=) ANY ($6::pg_catalog.oid[]), false))
                OR oldest.swept_at OPERATOR(pg_catalog.<) $7::pg_catalog.timestamptz AS remote
 ) AS passed
 ORDER BY oldest.id
