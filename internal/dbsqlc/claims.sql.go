@@ -30,25 +30,30 @@ func (q *Queries) DiffBusy(ctx context.Context, diffID int64) (DiffBusyRow, erro
 	return i, err
 }
 
-const diffClaim = `-- name: DiffClaim :one
+const diffClaim = `-- name: DiffClaim :execrows
 
-INSERT INTO "sexton".external_diffs AS ledger (diff_id, holder, busy_until)
-VALUES ($1, $2::pg_catalog.text, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3::pg_catalog.float8))
+INSERT INTO "sexton".external_diffs AS ledger (diff_id, token, holder, busy_until)
+VALUES ($1, $2, $3::pg_catalog.text, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $4::pg_catalog.float8))
 ON CONFLICT (diff_id) DO UPDATE
-SET token = ledger.token OPERATOR(pg_catalog.+) 1,
+SET token = EXCLUDED.token,
     holder = EXCLUDED.holder,
     busy_until = EXCLUDED.busy_until
 WHERE ledger.busy_until IS NULL
    OR ledger.busy_until OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
-RETURNING token
 `
 
 // Statements on one diff's row, which may run in a batch behind the application's path: operators have their schema.
-func (q *Queries) DiffClaim(ctx context.Context, diffID int64, holder string, seconds float64) (int64, error) {
-	row := q.db.QueryRow(ctx, diffClaim, diffID, holder, seconds)
-	var token int64
-	err := row.Scan(&token)
-	return token, err
+func (q *Queries) DiffClaim(ctx context.Context, diffID int64, token int64, holder string, seconds float64) (int64, error) {
+	result, err := q.db.Exec(ctx, diffClaim,
+		diffID,
+		token,
+		holder,
+		seconds,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const diffConfirm = `-- name: DiffConfirm :execrows
@@ -175,8 +180,8 @@ WHERE ledger.diff_id OPERATOR(pg_catalog.=) $1::bigint
   AND NOT EXISTS (SELECT FROM idle)
 `
 
-// A row that says nothing goes with the claim, and so does that of a deleted diff. Its token begins anew, which is safe: a worker that
-// holds an old one is late by a whole claim, and the versions of the rows have the last word.
+// A row that says nothing goes with the claim, and so does that of a deleted diff. No later claim has its token, so a worker that is late
+// ends no claim but its own.
 func (q *Queries) DiffRelease(ctx context.Context, diffID int64, token int64) error {
 	_, err := q.db.Exec(ctx, diffRelease, diffID, token)
 	return err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -41,8 +43,10 @@ func (e *BusyError) Error() string {
 type claim struct {
 	db     database.Database
 	diffID int64
-	token  int64
-	ttl    time.Duration
+	// token is random, so that no two claims have the same: neither one that was rolled back and the next one, nor those before and after a
+	// row that has gone.
+	token int64
+	ttl   time.Duration
 	// deadline is monotonic; margin before the claim ends at the earliest.
 	deadline time.Time
 	// sent counts the bytes of parts that the store has.
@@ -61,14 +65,13 @@ func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int6
 	for range mostTries {
 		// Before the statement is sent, so that the deadline can only be early.
 		asked := time.Now()
-		token, err := on.DiffClaim(ctx, diffID, holder, ttl.Seconds())
-		if err == nil {
-			c.token = token
-			c.deadline = c.end(asked)
-			return c, nil
-		}
-		if !errors.Is(err, pgx.ErrNoRows) {
+		c.token, c.deadline = rand.Int64N(math.MaxInt64/2)+2, c.end(asked) // An earlier release, whose workers may run as well, adds one.
+		taken, err := on.DiffClaim(ctx, diffID, c.token, holder, ttl.Seconds())
+		if err != nil {
 			return nil, fmt.Errorf("claim diff %d: %w", diffID, err)
+		}
+		if taken > 0 {
+			return c, nil
 		}
 		found, err := on.DiffBusy(ctx, diffID)
 		switch {

@@ -276,12 +276,16 @@ type queryer interface {
 // claim takes the diff's claim, and looks again under a lock.
 func (e *Engine) claim(ctx context.Context, diffID int64) (claimed *claim, found look, err error) {
 	err = e.transact(ctx, func(tx pgx.Tx) error {
-		if claimed, err = take(ctx, tx, e.DB, diffID, e.Holder, e.ttl()); err != nil {
+		taken, err := take(ctx, tx, e.DB, diffID, e.Holder, e.ttl())
+		if err != nil {
 			return err
 		}
 		found, err = e.look(ctx, tx, diffID, "FOR NO KEY UPDATE OF diff")
 		if err == nil && found.skip != "" {
 			return errNothingToDo
+		}
+		if err == nil {
+			claimed = taken
 		}
 		return err
 	})
@@ -289,7 +293,7 @@ func (e *Engine) claim(ctx context.Context, diffID int64) (claimed *claim, found
 	case errors.Is(err, errNothingToDo):
 		err = nil
 	case err != nil && claimed != nil:
-		// The answer may have got lost behind the commit.
+		// It has come to the commit, behind which the answer may have got lost. What fails before is rolled back.
 		err = errors.Join(err, claimed.release(ctx))
 	}
 	return claimed, found, err

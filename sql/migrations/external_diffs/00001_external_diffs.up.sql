@@ -5,7 +5,7 @@
 -- diff would make too many; here the row is needed anyway, and goes with the diff.
 CREATE TABLE "sexton".external_diffs (
     diff_id bigint PRIMARY KEY,
-    -- Grows by one with each claim. Nothing is written for a diff under another token than the newest.
+    -- Another one with each claim, at random. Nothing is written for a diff under another token than the newest.
     token bigint NOT NULL DEFAULT 1,
     holder text,
     -- Until then no other job may touch the diff's object; NULL while no job works on it.

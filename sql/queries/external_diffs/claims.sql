@@ -1,15 +1,14 @@
 -- Statements on one diff's row, which may run in a batch behind the application's path: operators have their schema.
 
--- name: DiffClaim :one
-INSERT INTO "sexton".external_diffs AS ledger (diff_id, holder, busy_until)
-VALUES (@diff_id, @holder::pg_catalog.text, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => @seconds::pg_catalog.float8))
+-- name: DiffClaim :execrows
+INSERT INTO "sexton".external_diffs AS ledger (diff_id, token, holder, busy_until)
+VALUES (@diff_id, @token, @holder::pg_catalog.text, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => @seconds::pg_catalog.float8))
 ON CONFLICT (diff_id) DO UPDATE
-SET token = ledger.token OPERATOR(pg_catalog.+) 1,
+SET token = EXCLUDED.token,
     holder = EXCLUDED.holder,
     busy_until = EXCLUDED.busy_until
 WHERE ledger.busy_until IS NULL
-   OR ledger.busy_until OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
-RETURNING token;
+   OR ledger.busy_until OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp();
 
 -- name: DiffBusy :one
 SELECT coalesce(holder, '')::pg_catalog.text AS holder, coalesce(busy_until, pg_catalog.clock_timestamp())::pg_catalog.timestamptz AS until,
@@ -36,8 +35,8 @@ WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
 FOR UPDATE;
 
 -- name: DiffRelease :exec
--- A row that says nothing goes with the claim, and so does that of a deleted diff. Its token begins anew, which is safe: a worker that
--- holds an old one is late by a whole claim, and the versions of the rows have the last word.
+-- A row that says nothing goes with the claim, and so does that of a deleted diff. No later claim has its token, so a worker that is late
+-- ends no claim but its own.
 WITH idle AS (
     DELETE FROM "sexton".external_diffs
     WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
