@@ -247,13 +247,19 @@ func (s *scheduleStats) sweep(ctx context.Context, p *pass) error {
 	if !settings.Enabled {
 		sweeper.Every = 0
 	}
+	var refused error // Of one store or object: the other store is swept all the same.
 	err := p.useDiffs(ctx, func(engine *extdiff.Engine) error {
-		return engine.Each(ctx, func(at *extdiff.Engine) error {
+		err := engine.Each(ctx, func(at *extdiff.Engine) error {
 			sweeper.Engine = at
 			swept, err := sweeper.Run(ctx)
 			s.Swept = s.Swept.Plus(swept)
-			return err
+			if _, outage := errors.AsType[*blobstore.OutageError](err); outage {
+				return err
+			}
+			refused = errors.Join(refused, err)
+			return nil
 		})
+		return errors.Join(err, refused)
 	})
 	if s.HeldBack > 0 {
 		p.log.WarnContext(ctx, "objects_held_back", "objects", s.HeldBack)
@@ -261,7 +267,10 @@ func (s *scheduleStats) sweep(ctx context.Context, p *pass) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // The next pass goes on.
 	}
-	return s.available(ctx, p, err)
+	if err := s.available(ctx, p, err); err != nil {
+		return err
+	}
+	return refused
 }
 
 // available notes a store that is not: that is no fault of the pass, which has done the rest.

@@ -3,6 +3,7 @@ package riverjobs
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -105,6 +106,27 @@ func TestARefusedStoreStaysOpenForThoseAtWork(t *testing.T) {
 		return err
 	}))
 	require.Equal(t, [][]string{{"3"}}, b.db.Rows("SELECT count(*) FROM merge_request_diffs WHERE stored_externally"))
+}
+
+func TestAStoreThatKeepsAnObjectStopsNoSweepOfTheOther(t *testing.T) {
+	t.Parallel()
+	gateway, other := s3test.New(t, s3test.Options{}), t.TempDir()
+	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET="+gateway.URL("diffs"), "SEXTON_EXTERNAL_DIFFS__OTHER_BUCKET=file://"+other)
+	sweep := &b.deps.Config.ExternalDiffs.Sweep
+	sweep.Every, sweep.Grace = time.Nanosecond, -time.Hour
+	left := filepath.Join(other, extdiff.Key(7, 98))
+	require.NoError(t, os.MkdirAll(filepath.Dir(left), 0o750))
+	require.NoError(t, os.WriteFile(left, nil, 0o600))
+	pgtest.Must(b.opened(t).Store.Put(t.Context(), extdiff.Key(7, 99), "", func(io.Writer) error { return nil }))(t)
+	gateway.Proxy.Fail(func(request string) s3test.Fault {
+		if strings.HasPrefix(request, "DELETE ") {
+			return s3test.Deny
+		}
+		return s3test.Pass
+	})
+	_, err := run(t.Context(), b.deps, ScheduleExternalDiffsArgs{})
+	require.ErrorContains(t, err, "sweep "+extdiff.Key(7, 99))
+	require.NoFileExists(t, left)
 }
 
 func TestRefusalsPauseTogether(t *testing.T) {

@@ -42,7 +42,7 @@ const NextRemovalSQL = `coalesce((
 type Removed struct {
 	// Objects were deleted, or had gone already.
 	Objects int64 `json:"objects_removed"`
-	// Spared counts entries whose object is in use again, or is in another store than the configured one.
+	// Spared counts entries whose object is in use again or is in another store than the configured one, and those whose key no object can have.
 	Spared int64 `json:"objects_spared"`
 	// Failed counts entries that were put off with an error.
 	Failed int64 `json:"removals_failed"`
@@ -112,8 +112,15 @@ func (e *Engine) kindOf(d removal) blobstore.Kind {
 func bearable(err error) bool {
 	_, busy := errors.AsType[*BusyError](err)
 	_, other := errors.AsType[*otherStoreError](err)
-	return busy || other
+	_, kept := errors.AsType[*undeletedError](err)
+	_, refused := errors.AsType[*blobstore.AccessError](err)
+	return busy || other || kept && !refused
 }
+
+// undeletedError is the answer of a store that does not delete one object. It may delete others.
+type undeletedError struct{ error }
+
+func (e *undeletedError) Unwrap() error { return e.error }
 
 func (e *Engine) putOff(ctx context.Context, d removal, cause error) error {
 	return settle(ctx, e.DB, "put off the removal of "+d.key, func(ctx context.Context, on *dbsqlc.Queries) error {
@@ -157,18 +164,18 @@ func (e *Engine) destroyHeld(ctx context.Context, d removal, owner int64) (gone,
 	if err != nil {
 		return false, true, fmt.Errorf("look whether %s is in use: %w", d.key, err)
 	}
-	if used {
-		return false, true, nil
+	if used || blobstore.CheckKey(d.key) != nil {
+		return false, true, nil //nolint:nilerr // No object has a key that is none.
 	}
 	e.reach(PointUnused)
 	err = e.Store.Delete(ctx, d.key)
-	refused, ok := errors.AsType[*blobstore.AccessError](err)
-	switch {
-	case err == nil || errors.Is(err, blobstore.ErrNotFound):
+	if err == nil || errors.Is(err, blobstore.ErrNotFound) {
 		e.reach(PointDeleted)
 		return true, true, nil
-	case ok:
-		return false, true, refused
 	}
-	return false, false, err
+	if _, outage := errors.AsType[*blobstore.OutageError](err); !outage {
+		err = &undeletedError{err}
+	}
+	_, refused := errors.AsType[*blobstore.AccessError](err)
+	return false, refused, err
 }

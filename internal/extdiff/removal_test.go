@@ -98,6 +98,28 @@ func TestRemovalLeavesOtherStoresAlone(t *testing.T) {
 	require.Contains(t, b.Rows("SELECT last_error FROM sexton.external_diff_removals")[0][0], "was written to object storage, but the configured store file://")
 }
 
+// A folder that has the name of an object can neither be deleted, nor does it keep others from it.
+func TestAnObjectThatCannotBeRemovedStopsNoOther(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.put(t, key1+"/file", "merge_request_diffs/mr-7/diff-2")
+	b.Exec(`INSERT INTO sexton.external_diff_removals (diff_id, key, store) VALUES (1, $1, 1), (2, 'merge_request_diffs/mr-7/diff-2', 1)`, key1)
+	require.Equal(t, extdiff.Removed{Objects: 1, Failed: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
+	require.Equal(t, [][]string{{"1", "t"}}, b.Rows("SELECT diff_id, last_error LIKE '%delete merge_request_diffs/mr-7/diff-1 in%' FROM sexton.external_diff_removals"))
+}
+
+// An application may leave the name of an object empty, or have one there that is none.
+func TestRemovalOfDiffsWithoutAnObject(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.moved(t, 1, file{path: "a", text: new(onePart)})
+	b.moved(t, 2, file{path: "a", text: new(onePart)})
+	b.Exec("UPDATE merge_request_diffs SET external_diff = CASE id WHEN 1 THEN '' ELSE 'none/' END; DELETE FROM merge_request_diffs")
+	require.Equal(t, [][]string{{"1", key1}, {"2", "merge_request_diffs/mr-7/none/"}}, b.Rows("SELECT diff_id, key FROM sexton.external_diff_removals ORDER BY diff_id"))
+	require.Equal(t, extdiff.Removed{Objects: 1, Spared: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
+	require.Empty(t, b.Rows("SELECT FROM sexton.external_diff_removals UNION ALL SELECT FROM sexton.external_diffs"))
+}
+
 func TestVerifyFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)

@@ -56,12 +56,22 @@ type Sweeper struct {
 	Page int
 	// Gone, if set, is told of every object that was removed.
 	Gone func(blobstore.Info)
+
+	// refused is the first error that was about one object alone.
+	refused error
 }
 
 // Run seals the store and, where a round is due or under way, goes on with it from where the last pass has stopped, for 20 s at
 // most. Its place is kept page by page, so a pass that was killed is gone on with by the next. It ends at the first outage,
-// which it returns.
+// which it returns. An object that the store does not delete is for the next round: Run goes on behind it, and returns the first such
+// error at its end.
 func (s *Sweeper) Run(ctx context.Context) (Swept, error) {
+	s.refused = nil
+	swept, err := s.run(ctx)
+	return swept, errors.Join(err, s.refused)
+}
+
+func (s *Sweeper) run(ctx context.Context) (Swept, error) {
 	var swept Swept
 	// The store's time: how this machine's clock goes does not matter for what is old enough.
 	now, err := s.Engine.Owner.Seal(ctx, s.Fence)
@@ -197,7 +207,11 @@ func (s *Sweeper) remove(ctx context.Context, object blobstore.Info, seen *Swept
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("sweep %s: %w", object.Key, err)
+		err = fmt.Errorf("sweep %s: %w", object.Key, err)
+		if _, kept := errors.AsType[*undeletedError](err); kept && s.passOver(ctx, err) {
+			return nil
+		}
+		return err
 	}
 	if gone {
 		seen.Swept++
@@ -206,6 +220,17 @@ func (s *Sweeper) remove(ctx context.Context, object blobstore.Info, seen *Swept
 		}
 	}
 	return nil
+}
+
+// passOver notes an error of the store that is about one object or upload alone, and reports whether it is one.
+func (s *Sweeper) passOver(ctx context.Context, err error) bool {
+	if _, outage := errors.AsType[*blobstore.OutageError](err); outage || ctx.Err() != nil {
+		return false
+	}
+	if s.refused == nil {
+		s.refused = err
+	}
+	return true
 }
 
 // advance notes how far the round has come, also when the pass has to end now.

@@ -218,3 +218,30 @@ func TestASweepWaitsForTheStore(t *testing.T) {
 	require.Equal(t, []string{extdiff.MarkerKey}, b.keys(t))
 	require.True(t, pgtest.Scalar[bool](t, b.Database, "SELECT sweep_ended_at IS NOT NULL FROM sexton.external_diff_stores"))
 }
+
+// The store does not delete one object: those behind it go, and the round comes to its end.
+func TestASweepGoesOnBehindAnObjectThatStays(t *testing.T) {
+	t.Parallel()
+	gateway := s3test.New(t, s3test.Options{})
+	b := onStore(t, gateway.URL("diffs"))
+	owned(b.engine)
+	require.NoError(t, b.engine.Owner.Check(t.Context()))
+	b.put(t, key1, "merge_request_diffs/mr-7/diff-2", "merge_request_diffs/mr-7/diff-3")
+	s := b.sweeper(t, b.engine)
+	gateway.Proxy.Fail(func(request string) s3test.Fault {
+		if strings.HasPrefix(request, "DELETE ") && strings.Contains(request, "diff-2") {
+			return s3test.Deny
+		}
+		return s3test.Pass
+	})
+	for _, want := range []extdiff.Swept{{Listed: 3, Swept: 2}, {Listed: 1}} {
+		swept, err := s.Run(t.Context())
+		var refused *blobstore.AccessError
+		require.ErrorAs(t, err, &refused)
+		require.ErrorContains(t, err, "sweep merge_request_diffs/mr-7/diff-2: ")
+		require.Equal(t, want, swept)
+		require.True(t, pgtest.Scalar[bool](t, b.Database, "SELECT sweep_ended_at IS NOT NULL FROM sexton.external_diff_stores"))
+	}
+	gateway.Proxy.Fail(nil)
+	require.Equal(t, extdiff.Swept{Listed: 1, Swept: 1}, b.swept(t, s), "and it goes once it can")
+}

@@ -161,18 +161,18 @@ func (s *Sweeper) abort(ctx context.Context, before time.Time, swept *Swept) err
 	if err != nil {
 		return fmt.Errorf("look for abandoned uploads: %w", err)
 	}
-	until := time.Now().Add(sweepTime)
-	for _, id := range abandoned {
+	for until := time.Now().Add(sweepTime); len(abandoned) > 0 && time.Now().Before(until); abandoned = abandoned[1:] {
+		id := abandoned[0]
 		if err := s.Engine.Store.Abort(ctx, old[id].Key, id); err != nil {
-			return fmt.Errorf("sweep uploads: %w", err)
+			if err = fmt.Errorf("sweep uploads: %w", err); s.passOver(ctx, err) {
+				continue
+			}
+			return err
 		}
 		if err := on.UploadAborted(ctx, id); err != nil {
 			return fmt.Errorf("note an aborted upload: %w", err)
 		}
 		swept.Aborted++
-		if time.Now().After(until) {
-			break
-		}
 	}
 	return nil
 }

@@ -266,6 +266,16 @@ func TestTheSweepAbortsAbandonedUploads(t *testing.T) {
 		return s3test.Pass
 	})
 	require.Zero(t, sweep(-time.Hour), "a key without that right sweeps objects all the same")
+	gateway.Proxy.Fail(func(request string) s3test.Fault {
+		if strings.HasPrefix(request, "DELETE ") && strings.Contains(request, "uploadId=") {
+			return s3test.Deny
+		}
+		return s3test.Pass
+	})
+	b.put(t, "merge_request_diffs/mr-7/diff-2")
+	swept, err := (&extdiff.Sweeper{Engine: engine, Fence: fence, Every: time.Nanosecond, Grace: -time.Hour}).Run(t.Context())
+	require.ErrorContains(t, err, "sweep uploads: ")
+	require.Equal(t, extdiff.Swept{Listed: 1, Swept: 1}, swept, "nor does one that may not end them stop it")
 	gateway.Proxy.Fail(nil)
 	require.Equal(t, int64(1), sweep(-time.Hour))
 	require.Zero(t, b.uploads(t))

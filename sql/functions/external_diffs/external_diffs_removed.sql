@@ -11,7 +11,7 @@ BEGIN
     INSERT INTO "sexton".external_diff_removals (diff_id, key, store)
     SELECT
         removed.id,
-        pg_catalog.format('merge_request_diffs/mr-%s/%s', removed.merge_request_id, coalesce(removed.external_diff, 'diff-' || removed.id)),
+        pg_catalog.format('merge_request_diffs/mr-%s/%s', removed.merge_request_id, coalesce(nullif(removed.external_diff, ''), 'diff-' || removed.id)),
         CASE WHEN removed.stored_externally THEN removed.external_diff_store END
     FROM sexton_removed AS removed
     WHERE removed.stored_externally
