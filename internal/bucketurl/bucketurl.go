@@ -30,18 +30,29 @@ func Parse(address string) (*url.URL, error) {
 	if u.User != nil {
 		return u, &Error{Reason: "holds credentials", Fix: "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment instead"}
 	}
+	parameters, err := url.ParseQuery(u.RawQuery)
+	switch {
+	case strings.Contains(address, "#"):
+		return u, &Error{Reason: "has a part behind #, which belongs to no store", Fix: "write %23 for a # that is meant so"}
+	case err != nil: // It repeats the value.
+		return u, &Error{Reason: "has parameters that cannot be read", Fix: "write %25 for %, and %3B for ;"}
+	}
+	for _, name := range slices.Sorted(maps.Keys(parameters)) {
+		if len(parameters[name]) > 1 {
+			return u, &Error{Reason: fmt.Sprintf("has the parameter %q more than once", name), Fix: "leave one of them"}
+		}
+	}
 	switch u.Scheme {
 	case "file":
-		return u, folder(u)
+		return u, folder(u, parameters)
 	case "s3":
-		return u, bucket(u)
+		return u, bucket(u, parameters)
 	default:
 		return u, &Error{Reason: fmt.Sprintf("has the scheme %q", u.Scheme), Fix: example}
 	}
 }
 
-func folder(u *url.URL) error {
-	parameters := u.Query()
+func folder(u *url.URL, parameters url.Values) error {
 	prefix := parameters.Get("prefix")
 	parameters.Del("prefix")
 	for name := range parameters {
@@ -56,24 +67,24 @@ func folder(u *url.URL) error {
 	return nil
 }
 
-func bucket(u *url.URL) error {
+func bucket(u *url.URL, values url.Values) error {
 	if u.Host == "" || strings.Trim(u.Path, "/") != "" {
 		return &Error{Reason: "names no bucket", Fix: "write s3://bucket?region=…, a folder in it as prefix=folder/"}
 	}
 	// Clients and services write these in other ways: objects would go to another place.
-	if prefix := u.Query().Get("prefix"); strings.Contains(prefix, "//") || strings.Contains(prefix, "../") || strings.ContainsFunc(prefix, unicode.IsControl) {
+	if prefix := values.Get("prefix"); strings.Contains(prefix, "//") || strings.Contains(prefix, "../") || strings.ContainsFunc(prefix, unicode.IsControl) {
 		return &Error{Reason: "has a prefix with //, ../ or control characters", Fix: "write prefix=folder/"}
 	}
-	if endpoint := u.Query().Get("endpoint"); endpoint != "" && !isServer(endpoint) {
+	if endpoint := values.Get("endpoint"); endpoint != "" && !isServer(endpoint) {
 		return &Error{Reason: "has an endpoint that is no URL of a server", Fix: "write endpoint=https://host, with a port where it has one"}
 	}
-	for name, values := range u.Query() {
+	for name := range values {
 		right, known := parameters()[name]
 		switch {
 		case !known:
 			return &Error{Reason: fmt.Sprintf("has the unknown parameter %q", name), Fix: "remove it; a bucket knows " + knownParameters()}
-		case values[0] != "" && !right.fits(values[0]):
-			return &Error{Reason: "has " + name + "=" + values[0], Fix: right.fix}
+		case values.Get(name) != "" && !right.fits(values.Get(name)):
+			return &Error{Reason: "has " + name + "=" + values.Get(name), Fix: right.fix}
 		}
 	}
 	return nil

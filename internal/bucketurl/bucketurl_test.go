@@ -27,11 +27,18 @@ func TestParse(t *testing.T) {
 		"s3://bucket?prefix=a//b/":         "has a prefix with //, ../ or control characters (write prefix=folder/)",
 		"s3://bucket?region=x&endpoint=http://h&profile=p&role=arn:aws:iam::1:role/r&anonymous=1&dualstack=f&fips=true&hostname_immutable=true" +
 			"&request_checksum_calculation=when_required&response_checksum_validation=when_supported&rate_limiter_capacity=5": "",
-		"s3://bucket?endpoint=host:9000":       "has an endpoint that is no URL of a server (write endpoint=https://host, with a port where it has one)",
-		"s3://bucket?endpoint=http://h/a":      "has an endpoint that is no URL of a server (write endpoint=https://host, with a port where it has one)",
-		"s3://bucket?fips=2":                   "has fips=2 (write true or false)",
-		"s3://bucket?rate_limiter_capacity=-1": "has rate_limiter_capacity=-1 (write a number)",
-		"s3://bucket?role=me":                  "has role=me (write the role's ARN, which begins with arn:)",
+		"s3://bucket?region=x&prefix=team;a/":      "has parameters that cannot be read (write %25 for %, and %3B for ;)",
+		"file:///x?prefix=100%/":                   "has parameters that cannot be read (write %25 for %, and %3B for ;)",
+		"s3://bucket?prefix=team%3Ba/100%25/%23/":  "",
+		"s3://bucket?region=x&prefix=a#b/":         "has a part behind #, which belongs to no store (write %23 for a # that is meant so)",
+		"file:///x#":                               "has a part behind #, which belongs to no store (write %23 for a # that is meant so)",
+		"s3://bucket?prefix=a/&region=x&prefix=b/": `has the parameter "prefix" more than once (leave one of them)`,
+		"file:///x?prefix=a/&prefix=a/":            `has the parameter "prefix" more than once (leave one of them)`,
+		"s3://bucket?endpoint=host:9000":           "has an endpoint that is no URL of a server (write endpoint=https://host, with a port where it has one)",
+		"s3://bucket?endpoint=http://h/a":          "has an endpoint that is no URL of a server (write endpoint=https://host, with a port where it has one)",
+		"s3://bucket?fips=2":                       "has fips=2 (write true or false)",
+		"s3://bucket?rate_limiter_capacity=-1":     "has rate_limiter_capacity=-1 (write a number)",
+		"s3://bucket?role=me":                      "has role=me (write the role's ARN, which begins with arn:)",
 		"s3://bucket?request_checksum_calculation=never": "has request_checksum_calculation=never " +
 			"(write when_supported or when_required)",
 		"s3://bucket?accelerate=true": `has the unknown parameter "accelerate" (remove it; a bucket knows anonymous, dualstack, endpoint, fips, ` +
