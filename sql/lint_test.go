@@ -172,7 +172,8 @@ var private = regexp.MustCompile(`internal/(bench|demo|dbtest|pgtest|exampleapp|
 // batched matches the files whose statements run in a batch, behind the application's path.
 var (
 	batched = regexp.MustCompile(`internal/((batch|loosefk|ghostuser|groupdelete|drain|groupschedule|placeholder)/` +
-		`|extdiff/((switch|claim|layout|restore|marker)\.|queries/(bound|external|layout|lock|owned|put_back|stream|survey|switch|with)))` +
+		`|extdiff/((switch|claim|layout|restore|marker|schedule)\.` +
+		`|queries/(bound|external|layout|lock|look|outdated|owned|put_back|size|stream|survey|switch|with)))` +
 		`|queries/external_diffs/claims`)
 	notBatched = regexp.MustCompile(
 		`/(dryrun/[\w/]+|plan_\w+|resolve\w*|catalog\w*|privileges|fingerprint|bounds|tombstones|waiting|bind|backlog\w*|examine\w*|path)\.(go|sql)$`)

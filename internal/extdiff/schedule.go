@@ -269,8 +269,8 @@ var queryFiles embed.FS
 func statement(name string, more ...string) string {
 	return pgschema.Texts{Files: queryFiles, Parts: map[string]string{
 		// It is written as the partial index that finds such diffs has it.
-		"in_database": "diff.files_count > 0 AND (NOT diff.stored_externally OR diff.stored_externally IS NULL)",
-		"kept":        `EXISTS (SELECT FROM "sexton".external_diffs AS ledger WHERE ledger.diff_id = diff.id AND ledger.kept)`,
+		"in_database": "diff.files_count OPERATOR(pg_catalog.>) 0 AND (NOT diff.stored_externally OR diff.stored_externally IS NULL)",
+		"kept":        `EXISTS (SELECT FROM "sexton".external_diffs AS ledger WHERE ledger.diff_id OPERATOR(pg_catalog.=) diff.id AND ledger.kept)`,
 		"always":      "{in_database} AND NOT {kept}",
 	}}.Statement(name, more...)
 }
