@@ -35,53 +35,73 @@ type File struct {
 // Reading is one diff as it is at one moment, wherever it is stored.
 type Reading struct {
 	engine *Engine
-	// at works on the store that the object is in.
+	// at works on the store that the object is in, tx reads texts that are in the database: one of them is nil.
 	at     *Engine
 	tx     pgx.Tx
 	diffID int64
 	Files  []File
 }
 
-// Read calls read with a diff. Until that returns, the diff's rows stay readable as they are; of an external one the object may
+// Read calls read with a diff. Texts in the database stay readable as they are until that returns; the object of an external diff may
 // go when the diff is deleted or restored meanwhile. The error is ErrNoDiff where there is none.
 func (e *Engine) Read(ctx context.Context, diffID int64, read func(r *Reading) error) error {
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	return pgx.BeginTxFunc(ctx, e.DB.Pool, snapshot, func(tx pgx.Tx) error {
-		if err := e.bound(ctx, tx, e.Limits.orDefaults().Transfer); err != nil {
-			return err
-		}
-		// No trigger fires here that would need the application's path.
-		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
-			return fmt.Errorf("read diff %d: set path: %w", diffID, err)
-		}
-		there, err := e.DB.Names.Queries(tx).DiffExists(ctx, diffID)
-		if err != nil {
+	r := &Reading{engine: e, diffID: diffID}
+	err := pgx.BeginTxFunc(ctx, e.DB.Pool, snapshot, func(tx pgx.Tx) error {
+		if err := r.look(ctx, tx); err != nil {
 			return fmt.Errorf("read diff %d: %w", diffID, err)
 		}
-		if !there {
-			return fmt.Errorf("read diff %d: %w", diffID, ErrNoDiff)
+		if r.at != nil {
+			return nil
 		}
-		r := &Reading{engine: e, tx: tx, diffID: diffID}
-		rows, _ := tx.Query(ctx, e.DB.Names.Render(statement("files")), diffID)
-		var f File
-		var store int
-		row := []any{&f.Order, &f.OldPath, &f.NewPath, &f.Bytes, &f.Binary, &f.External, &f.Offset, &f.Unplaced, &f.key, &store}
-		_, err = pgx.ForEachRow(rows, row, func() error {
-			r.Files = append(r.Files, f)
-			switch {
-			case !f.External:
-				return nil
-			case f.key == "":
-				return nameless(diffID)
-			}
-			r.at, err = e.at(ctx, f.key, store)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("read diff %d: %w", diffID, err)
-		}
+		r.tx = tx
 		return read(r)
 	})
+	if err != nil || r.at == nil {
+		return err
+	}
+	return read(r)
+}
+
+// unbound lets reading take its time, as behind a pager.
+const unbound = `SELECT pg_catalog.set_config('statement_timeout', '0', true), pg_catalog.set_config('idle_in_transaction_session_timeout', '0', true)`
+
+// look reads what files the diff has, and in which store they are.
+func (r *Reading) look(ctx context.Context, tx pgx.Tx) error {
+	e := r.engine
+	if err := e.bound(ctx, tx, e.Limits.orDefaults().Transfer); err != nil {
+		return err
+	}
+	// No trigger fires here that would need the application's path.
+	if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
+		return fmt.Errorf("set path: %w", err)
+	}
+	there, err := e.DB.Names.Queries(tx).DiffExists(ctx, r.diffID)
+	if err != nil {
+		return err
+	}
+	if !there {
+		return ErrNoDiff
+	}
+	rows, _ := tx.Query(ctx, e.DB.Names.Render(statement("files")), r.diffID)
+	var f File
+	var store int
+	row := []any{&f.Order, &f.OldPath, &f.NewPath, &f.Bytes, &f.Binary, &f.External, &f.Offset, &f.Unplaced, &f.key, &store}
+	_, err = pgx.ForEachRow(rows, row, func() error {
+		r.Files = append(r.Files, f)
+		switch {
+		case !f.External:
+			return nil
+		case f.key == "":
+			return nameless(r.diffID)
+		}
+		r.at, err = e.at(ctx, f.key, store)
+		return err
+	})
+	if err == nil && r.at == nil {
+		_, err = tx.Exec(ctx, unbound)
+	}
+	return err
 }
 
 // WriteText sends the text of a file to a writer, decoded where it is base64. What is marked so and is none, as old applications have

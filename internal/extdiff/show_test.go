@@ -1,0 +1,54 @@
+package extdiff_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/extdiff"
+)
+
+// pager shows the first bytes for a while before it takes more.
+type pager struct {
+	bytes.Buffer
+
+	pause func()
+}
+
+func (p *pager) Write(b []byte) (int, error) {
+	if p.Len() == 0 {
+		p.pause()
+	}
+	return p.Buffer.Write(b)
+}
+
+// No limit of a statement or transaction holds for the time in which somebody reads. Texts in a store need no transaction at all.
+func TestReadingTakesAsLongAsItsReader(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, file{path: "a", text: new("")})
+	// More than the connection holds, so that the statement goes on while nothing is read.
+	b.Exec("UPDATE merge_request_diff_files SET diff = repeat('0123456789abcde' || chr(10), 1 << 20)")
+	read := func(external bool) {
+		limits := b.engine.Limits
+		b.engine.Limits.Transfer = time.Second
+		defer func() { b.engine.Limits = limits }()
+		pause := func() {
+			began := b.Rows("SELECT clock_timestamp()")[0][0]
+			b.waitFor(t, "the limit to be over", "clock_timestamp() > $1::timestamptz + interval '2 s'", began)
+		}
+		shown := &pager{pause: pause}
+		require.NoError(t, b.engine.Read(t.Context(), 1, func(r *extdiff.Reading) error {
+			pause()
+			idle := b.Rows("SELECT FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'")
+			require.Equal(t, external, len(idle) == 0)
+			return r.WriteText(t.Context(), r.Files[0], shown)
+		}))
+		require.Equal(t, 16<<20, shown.Len())
+	}
+	read(false)
+	b.move(t, 1)
+	read(true)
+}
