@@ -51,6 +51,8 @@ type claim struct {
 	deadline time.Time
 	// sent counts the bytes of parts that the store has.
 	sent atomic.Int64
+	// confirmed reports that a transaction is under way that has locked the claim, or is about to. Its lock keeps others out until its end.
+	confirmed atomic.Bool
 	// again reports that an earlier try has found the rows or the object changed.
 	again bool
 	// settled reports that the transaction that moved the diff has ended the claim.
@@ -142,15 +144,23 @@ func (c *claim) keep(ctx context.Context, cancel context.CancelCauseFunc) {
 		case <-ctx.Done():
 			return
 		case <-end.C:
-			cancel(errLost)
-			return
+			if !c.confirmed.Load() {
+				cancel(errLost)
+				return
+			}
+			end.Reset(c.ttl / renewals)
+			continue
 		case <-tick.C:
+			if c.confirmed.Load() {
+				continue // A renewal would wait for that transaction.
+			}
 		}
 		asked := time.Now()
 		bounded, stop := context.WithDeadline(ctx, c.deadline)
 		renewed, err := c.db.Queries().DiffRenew(bounded, c.ttl.Seconds(), c.sent.Load(), c.diffID, c.token)
 		stop()
 		switch {
+		case err == nil && renewed == 0 && c.confirmed.Load(): // The transaction knows better, or has ended the claim.
 		case err == nil && renewed == 0:
 			cancel(errLost)
 			return
@@ -162,8 +172,10 @@ func (c *claim) keep(ctx context.Context, cancel context.CancelCauseFunc) {
 	}
 }
 
-// confirm locks the claim in a transaction, or returns errLost. From then on no other can take it before the transaction ends.
+// confirm locks the claim in a transaction, or returns errLost. From then on no other can take it before the transaction ends, however
+// long that takes. The caller sets confirmed back after it.
 func (c *claim) confirm(ctx context.Context, tx pgx.Tx) error {
+	c.confirmed.Store(true)
 	found, err := c.db.Names.Queries(tx).DiffConfirm(ctx, c.diffID, c.token)
 	switch {
 	case err != nil:

@@ -88,3 +88,47 @@ func (b *bundle) stopsClaimed(t *testing.T, done chan<- error) (claim, goOn func
 		<-claimed
 	}, goOn
 }
+
+// The last transaction has locked the claim, which need not be renewed meanwhile, and cannot be: it may take longer than the claim lasts.
+func TestTheLastTransactionMayOutlastTheClaim(t *testing.T) {
+	t.Parallel()
+	over := func(t *testing.T, p *pair) {
+		p.waitFor(t, "the claim's time to be over", "EXISTS (SELECT FROM sexton.external_diffs WHERE busy_until < clock_timestamp())")
+	}
+	pgtest.Each(t, map[string]func(t *testing.T, p *pair) error{
+		"move": func(t *testing.T, p *pair) error {
+			_, err := p.engine.Move(t.Context(), 2)
+			return err
+		},
+		"relocate": func(t *testing.T, p *pair) error {
+			_, err := p.bucket.Relocate(t.Context(), 1, 0)
+			return err
+		},
+		"restore": func(t *testing.T, p *pair) error {
+			locked, done := pgtest.Begin(t, p.Pool(), "SELECT FROM merge_request_diffs WHERE id = 1 FOR UPDATE"), make(chan error, 1)
+			go func() {
+				_, err := p.engine.Restore(t.Context(), 1)
+				done <- err
+			}()
+			over(t, p)
+			require.NoError(t, locked.Rollback(t.Context()))
+			return <-done
+		},
+	}, func(t *testing.T, _ string, work func(t *testing.T, p *pair) error) {
+		p := inBoth(t)
+		p.moved(t, 1, threeFiles()...)
+		p.add(2, threeFiles()...)
+		before := p.texts(t, 1)
+		for _, engine := range []*extdiff.Engine{p.engine, p.bucket} {
+			engine.TTL, engine.Limits.Lock = 4*time.Second, time.Minute
+			engine.Reached = func(point extdiff.Point) {
+				if point == extdiff.PointSwitched {
+					over(t, p)
+				}
+			}
+		}
+		require.NoError(t, work(t, p))
+		require.Equal(t, before, p.texts(t, 1))
+		require.Empty(t, p.Rows("SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL"))
+	})
+}

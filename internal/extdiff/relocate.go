@@ -108,6 +108,7 @@ func (e *Engine) copy(ctx context.Context, claimed *claim, was external) (blobst
 func (e *Engine) switchStore(
 	ctx context.Context, claimed *claim, was external, digest blobstore.Digest, later time.Duration,
 ) (skipped Skip, err error) {
+	defer claimed.confirmed.Store(false)
 	err = e.transact(ctx, func(tx pgx.Tx) error {
 		on := e.DB.Names.Queries(tx)
 		if err := claimed.confirm(ctx, tx); err != nil {

@@ -64,10 +64,14 @@ func (e *Engine) Release(ctx context.Context, diffID int64) (released bool, err 
 // The pieces of a diff until they are put together, where the transaction alone sees them.
 const collectSQL = `CREATE TEMPORARY TABLE sexton_pieces (relative_order integer, number integer, body pg_catalog.bytea) ON COMMIT DROP`
 
+// Each file looks for its pieces.
+const indexSQL = `CREATE INDEX ON pg_temp.sexton_pieces (relative_order, number)`
+
 // bringBack does all of it in one transaction, which locks nothing before the object has been read. Each of its statements has a limit,
-// the store gives up a connection over which no byte moves, and the claim ends with a database that does not answer. It returns the object, on the
-// list of those to be removed.
+// the store gives up a connection over which no byte moves, and until it is confirmed the claim ends with a database that does not answer. It
+// returns the object, on the list of those to be removed.
 func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restored) (object removal, err error) {
+	defer claimed.confirmed.Store(false)
 	err = database.Write(ctx, e.DB.Pool, func(tx pgx.Tx) error {
 		if err := e.bound(ctx, tx, e.Limits.orDefaults().Transfer); err != nil {
 			return err
@@ -167,7 +171,8 @@ func collect(ctx context.Context, tx pgx.Tx, was external) error {
 	if was.sha256 != nil && [sha256.Size]byte(hash.Sum(nil)) != *was.sha256 {
 		return fmt.Errorf("collect texts of %s: its checksum is not that of what was written", was.key)
 	}
-	return nil
+	_, err = tx.Exec(ctx, indexSQL)
+	return problem.Doing(err, "index texts of %s", was.key)
 }
 
 // piecesAtOnce are the pieces of one statement, so that bytes that move are the only limit of an object, as of an upload.

@@ -117,6 +117,9 @@ func (e *Engine) switchAll(ctx context.Context, group []*switching, alone bool) 
 		}
 		return err
 	})
+	for _, s := range group {
+		s.claim.confirmed.Store(false)
+	}
 	if err != nil {
 		return err
 	}
@@ -148,7 +151,9 @@ func (e *Engine) lockAll(ctx context.Context, tx pgx.Tx, group []*switching, alo
 	on := e.DB.Names.Queries(&q)
 	files := e.DB.Names.Render(statement("lock_files", "skip_locked", skip))
 	for _, s := range group {
-		_, _ = on.DiffConfirm(ctx, s.was.diffID, s.claim.token) // See Exec.
+		// As confirm does; for the error see Exec.
+		s.claim.confirmed.Store(true)
+		_, _ = on.DiffConfirm(ctx, s.was.diffID, s.claim.token)
 		// It also keeps rows of files from coming in, whose foreign key wants a lock on this row.
 		q.Queue(s.engine.lookStatement("FOR UPDATE OF diff"+skip), s.was.diffID)
 		q.Queue(files, s.was.diffID)
