@@ -23,9 +23,11 @@ const (
 	windowsOfChain = 4
 	// mostExcluded is how many rows a look may leave out that cannot go for now. With more than that the rest waits as well.
 	mostExcluded = 10_000
-	// mostRounds is how often rows may be found again that were done. No application writes that fast for long; a trigger that puts
+	// MostRounds is how often rows may be found again that were done. No application writes that fast for long; a trigger that puts
 	// rows back does.
-	mostRounds = 1000
+	MostRounds = 20
+	// mostTurns is how often one Clear or sweep may begin again: rows of several keys may have to go in turns, as each forbids the end of others.
+	mostTurns = 1000
 )
 
 // Clear takes down what hangs below a window's rows by some of the keys that refer to them. Finished means that nothing was
@@ -39,12 +41,14 @@ func (r *Run) Clear(ctx context.Context, w *Window, refs []*Ref) (Result, error)
 		r.Deepest, r.Lowest = len(r.Stack), w.Table
 	}
 	defer func() { r.Stack = r.Stack[:len(r.Stack)-1] }()
-	for range mostRounds {
+	var live []*Ref
+	for range mostTurns {
 		if r.Paused(ctx) {
 			return Yielded, nil
 		}
 		// A single key is looked at where its rows are read.
-		live, err := refs, error(nil)
+		var err error
+		live = refs
 		if len(refs) > 1 {
 			live, err = r.look(ctx, w, refs)
 		}
@@ -72,10 +76,35 @@ func (r *Run) Clear(ctx context.Context, w *Window, refs []*Ref) (Result, error)
 			return r.verify(ctx, w, refs)
 		}
 	}
-	if r.Fault == nil {
-		r.Fault = &fault.Fault{Table: w.Table.Label(), Message: "rows below come back as fast as they are taken away: a trigger puts them there"}
-	}
+	w.Spins = true
+	r.Blame(ComeBack(live[0]))
 	return Blocked, nil
+}
+
+// ComeBack is the fault of a key whose rows are there again as fast as they go.
+func ComeBack(f *Ref) fault.Fault {
+	return fault.Fault{
+		Table: f.Table.Label(), Message: "rows come back as fast as they are taken away: a trigger puts them there", Verdict: fault.Row,
+	}
+}
+
+// spun reports that a window's rows are given up, of which none has gone after Clear. It counts how often rows came in below them between the look that
+// found none and the deletion.
+func (r *Run) spun(ctx context.Context, w *Window, refs []*Ref) (bool, error) {
+	t := w.Table
+	live, err := r.look(ctx, w, refs)
+	if err != nil || len(live) == 0 {
+		return false, err // The rows themselves are locked, or have changed since they were read.
+	}
+	if t.rounds++; t.rounds <= MostRounds && !w.Spins {
+		return false, nil
+	}
+	t.rounds = 0
+	if !w.Spins { // Else Clear has blamed them.
+		r.Blame(ComeBack(live[0]))
+	}
+	r.Failed[w.Leaf.OID] = append(r.Failed[w.Leaf.OID], w.Rows.tuples()...)
+	return true, nil
 }
 
 // verify reports whether rows that have been passed over are below the window's, or below others.
@@ -129,6 +158,7 @@ func (r *Run) drain(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table
 	}
 	// Rows that are left out may be below the window's.
 	stuck := slices.Clone(r.Failed[leaf.OID])
+	known := len(stuck)
 	if f.chain {
 		stuck = append(stuck, r.Waiting[leaf.OID]...)
 	}
@@ -161,6 +191,7 @@ func (r *Run) drain(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table
 		if err != nil || result == Yielded {
 			return result, err
 		}
+		idle, known = append(idle, r.Failed[leaf.OID][known:]...), len(r.Failed[leaf.OID])
 		if len(idle) > 0 {
 			stuck, through = append(stuck, idle...), Blocked
 		}
@@ -212,13 +243,32 @@ func (r *Run) workOff(ctx context.Context, f *Ref, w *Window) (Rows, Result, err
 		}
 		w = &Window{Table: w.Table, Leaf: w.Leaf, Rows: left}
 	}
-	if result, err := r.Clear(ctx, w, refs); err != nil || result == Yielded {
-		return w.Rows, result, err
-	}
 	before := r.Changes
+	cleared, err := r.Clear(ctx, w, refs)
+	if err != nil || cleared == Yielded {
+		return w.Rows, cleared, err
+	}
+	changed := r.Changes > before
+	before = r.Changes
 	left, result, err := r.remove(ctx, w)
-	if err != nil || result == Yielded || r.Changes > before || !r.Waits {
+	if r.Changes > before {
+		w.Table.rounds = 0
+	}
+	if err != nil || result == Yielded || r.Changes > before {
 		return left, result, err
+	}
+	if result == Finished && (changed && cleared == Finished || w.Spins) {
+		given, err := r.spun(ctx, &Window{Table: w.Table, Leaf: w.Leaf, Rows: left, Spins: w.Spins}, refs)
+		if err != nil {
+			result, err := r.Handle(err, w.Table.Label())
+			return left, result, err
+		}
+		if given {
+			return left, Blocked, nil
+		}
+	}
+	if !r.Waits {
+		return left, result, nil
 	}
 	if f.chain && len(r.Waiting[w.Leaf.OID]) > 0 {
 		return left, Blocked, nil // These are above rows that could not be uprooted, or may be.

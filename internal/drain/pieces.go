@@ -3,6 +3,8 @@ package drain
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"strings"
 
 	"sexton/internal/batch"
 	"sexton/internal/fault"
@@ -40,17 +42,21 @@ func (r *Run) remove(ctx context.Context, w *Window) (left Rows, _ Result, _ err
 // they are afterwards.
 func (r *Run) change(ctx context.Context, f *Ref, w *Window) (left Rows, _ Result, _ error) {
 	return r.pieces(ctx, w, &f.size, func(ctx context.Context, piece Rows, limits batch.Limits, skip bool) (Rows, error) {
-		var old, moved []Tuple
+		var old, moved, kept []Tuple
 		var version []uint32
 		sql := r.Owner.changeStatement(r.Session.Names, f, w.Leaf, skip)
 		args := piece.Args(r.Owner.ID, f.Label())
-		err := r.Alter(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&old, &moved, &version)})
+		err := r.Alter(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&old, &moved, &version, &kept)})
 		if err != nil {
 			return piece, err
 		}
-		if n := int64(len(old)); n > 0 {
+		if n := int64(len(old) - len(kept)); n > 0 {
 			r.Changes += n
 			r.Owner.Altered(f, n)
+		}
+		if len(kept) > 0 {
+			r.Blame(Keeps(f.Table.Label(), strings.Join(f.Columns, ", ")))
+			r.Failed[w.Leaf.OID] = append(r.Failed[w.Leaf.OID], kept...)
 		}
 		for _, on := range r.Stack {
 			if on.Leaf.OID == w.Leaf.OID {
@@ -118,12 +124,23 @@ func (r *Run) giveUp(w *Window, row Row, f fault.Fault) {
 		r.Obstacle = f
 		return
 	}
+	r.Blame(f)
+	r.Failed[w.Leaf.OID] = append(r.Failed[w.Leaf.OID], row.At)
+}
+
+// Blame counts a fault of rows that are left for good.
+func (r *Run) Blame(f fault.Fault) {
 	r.Owner.Failed(f)
 	r.Failures++
-	r.Failed[w.Leaf.OID] = append(r.Failed[w.Leaf.OID], row.At)
 	if r.Fault == nil {
 		r.Fault = &f
 	}
+}
+
+// Keeps is the fault of a table with a statement that went through and changed rows to what they were.
+func Keeps(table, column string) fault.Fault {
+	return fault.Fault{Table: table, Verdict: fault.Row, Message: fmt.Sprintf(
+		"rows keep their %s although no session has locked them: a trigger, a rule or a default of the table sees to that", column)}
 }
 
 // gone notes rows of a table that were deleted.

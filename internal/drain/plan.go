@@ -70,6 +70,8 @@ type Table struct {
 	window float64
 	// below is how many rows below one of its rows went with it lately.
 	below float64
+	// rounds is how often in a row none of its rows went although nothing had been left below them.
+	rounds int
 }
 
 // RefsOf are the keys that refer to rows in the leaf.

@@ -54,6 +54,8 @@ type Window struct {
 	Table *Table
 	Leaf  pgcatalog.Table
 	Rows  Rows
+	// Spins reports that rows below come back as fast as they go.
+	Spins bool
 }
 
 // wantSQL is a CTE of the rows that the first two parameters name.
@@ -228,23 +230,29 @@ FROM want JOIN ONLY %s AS target ON target.ctid OPERATOR(pg_catalog.=) want.at A
 		wantSQL, leaf.SQL())
 }
 
-// changeStatement does to rows what the key's action says, and has the owner $3 count them. It returns
-// their old and new tuples and versions. The run counts them for the column $4.
+// changeStatement does to rows what the key's action says, and has the owner $3 count the ones that it changed. It returns their old and new
+// tuples and versions, and the new tuples of rows that have the same key as before. The run counts them for the column $4.
 func (o *Owner) changeStatement(names pgschema.Names, f *Ref, leaf pgcatalog.Table, skip bool) string {
 	from, ctes := "want", wantSQL
 	if skip {
 		from, ctes = "free", wantSQL+",\n"+locked(leaf)
 	}
+	// The texts are cast, as Postgres would compare two ROWs column by column, by operators of their types.
+	key := func(alias string) string {
+		return "ROW(" + strings.Join(Qualified(alias, f.Columns), ", ") + ")::pg_catalog.record"
+	}
 	return fmt.Sprintf(`WITH %s,
-changed AS (
-	%s FROM %s AS want
+written AS (
+	%s FROM %s AS want JOIN ONLY %s AS was ON was.ctid OPERATOR(pg_catalog.=) want.at
 	WHERE child.ctid OPERATOR(pg_catalog.=) want.at AND child.xmin OPERATOR(pg_catalog.=) want.version
-	RETURNING want.at, child.ctid AS moved, child.xmin AS version
-)%s
-SELECT pg_catalog.array_agg(changed.at), pg_catalog.array_agg(changed.moved), pg_catalog.array_agg(changed.version) FROM changed
-HAVING %s OPERATOR(pg_catalog.>=) 0`,
-		ctes, Change(f.Action, "ONLY "+leaf.SQL(), f.set, ""), from, o.Changed,
-		batch.CountRows(names, "'"+o.Field+"'", "$4::pg_catalog.text", "pg_catalog.count(*)"))
+	RETURNING want.at, child.ctid AS moved, child.xmin AS version, %s OPERATOR(pg_catalog.*=) %s AS kept
+),
+changed AS (SELECT FROM written WHERE NOT written.kept)%s
+SELECT pg_catalog.array_agg(written.at), pg_catalog.array_agg(written.moved), pg_catalog.array_agg(written.version),
+	pg_catalog.array_agg(written.moved) FILTER (WHERE written.kept)
+FROM written HAVING %s OPERATOR(pg_catalog.>=) 0`,
+		ctes, Change(f.Action, "ONLY "+leaf.SQL(), f.set, ""), from, leaf.SQL(), key("child"), key("was"), o.Changed,
+		batch.CountRows(names, "'"+o.Field+"'", "$4::pg_catalog.text", "pg_catalog.count(*) FILTER (WHERE NOT written.kept)"))
 }
 
 // UnchangedStatement reports whether a window's rows are all still there as they were read.

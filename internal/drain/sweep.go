@@ -85,7 +85,7 @@ func (r *Run) sweep(ctx context.Context, w *Window, branches []branch, above boo
 			return rest, Blocked, err
 		case err != nil && r.Pace.Ended():
 			return rest, Yielded, nil
-		case err != nil, round == mostRounds:
+		case err != nil, round == mostTurns:
 			return append(left, rest...), Blocked, nil //nolint:nilerr // The way that looks at every row meets it again.
 		}
 		if below+gone > 0 {

@@ -2,7 +2,6 @@ package ghostuser
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -125,8 +124,7 @@ func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers [
 
 // keeps is the error of a statement that went through and changed rows to what they were.
 func keeps(s *step) error {
-	return &fault.Error{Fault: fault.Fault{Table: s.tableLabel, Verdict: fault.Row, Message: fmt.Sprintf(
-		"rows keep their %s although no session has locked them: a trigger, a rule or a default of the table sees to that", s.column())}}
+	return &fault.Error{Fault: drain.Keeps(s.tableLabel, s.column())}
 }
 
 // change counts the rows of a user that a statement has found, the ones that it has changed, and those among these that refer to the user still.
@@ -193,7 +191,7 @@ func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, er
 		case s.Action == drain.Move && s.duplicate(err):
 			// Nothing is locked any more, so the rows can be tried one by one.
 			j.rounds++
-			if j.rounds > mostRounds {
+			if j.rounds > drain.MostRounds {
 				return j.fails(f)
 			}
 			return yielded, nil

@@ -7,10 +7,14 @@ import (
 	"time"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain"
 	"sexton/internal/fault"
 )
 
-const usersTable = "users"
+const (
+	usersTable = "users"
+	comeBack   = "rows come back as fast as they are taken away: a trigger puts them there, or a partition came after the run began"
+)
 
 // finish deletes a user who has nothing left. What is found under the lock, a batch of each step at most, goes in the
 // same transaction; where there is more than that the user stays and has another turn.
@@ -38,10 +42,10 @@ func (r *run) finish(ctx context.Context, j *job) (result, error) {
 		return finished, nil
 	}
 	j.rounds++
-	if j.rounds > mostRounds {
+	if j.rounds > drain.MostRounds {
 		f := j.fault
 		if f.Message == "" {
-			f.Message = "rows come back as fast as they are taken away: a trigger puts them there, or a partition came after the run began"
+			f.Message = comeBack
 			if len(left) > 0 {
 				f.Table = left[0].tableLabel
 			}

@@ -107,7 +107,7 @@ func (r *run) take(
 	ctx context.Context, j *job, of string, read func() (*drain.Window, error),
 	once func(context.Context, *drain.Window) (drain.Rows, drain.Result, error),
 ) (result, error) {
-	tree, changed := j.tree, 0
+	tree, changed, all := j.tree, 0, false
 	tree.Waits = j.waits
 	for !r.paused(ctx) {
 		w, err := read()
@@ -116,6 +116,12 @@ func (r *run) take(
 			return r.beaten(j, fault.In(err, of), err)
 		case w == nil:
 			return finished, nil
+		}
+		if all {
+			j.rounds++
+		}
+		if j.rounds > drain.MostRounds {
+			return j.fails(fault.Fault{Table: w.Table.Label(), Message: comeBack, Verdict: fault.Row})
 		}
 		tree.Fault, tree.Obstacle, tree.Waiting = nil, fault.Fault{}, map[uint32][]drain.Tuple{}
 		before := tree.Changes
@@ -133,7 +139,8 @@ func (r *run) take(
 		case tree.Fault != nil:
 			return j.fails(tooSlow(*tree.Fault))
 		case tree.Changes > before:
-			changed = 0
+			// All rows of the step have gone with these. With of empty the window is the user, who stays.
+			changed, all = 0, of != "" && len(left) == 0 && len(w.Rows) < heavyRows
 			continue
 		case !held && len(left) == 0:
 			return finished, nil
@@ -146,7 +153,7 @@ func (r *run) take(
 			held = !same[0]
 		}
 		switch changed++; {
-		case held && changed > mostRounds:
+		case held && changed > drain.MostRounds:
 			return r.beaten(j, fault.Fault{Table: w.Table.Label(), Message: "another session changes the rows all the time", Verdict: fault.Conflict}, nil)
 		case held:
 		case tree.Obstacle.Lock():

@@ -227,3 +227,23 @@ func TestHeavyTreesWaitForARowThatIsGivenAway(t *testing.T) {
 	require.Equal(t, map[string]int64{"topics.user_id": 1, "replies": 1, "marks": 1}, stats.Deleted)
 	require.Empty(t, stats.Nullified)
 }
+
+// Rows that a trigger puts back put the user off, at the top of a tree or below.
+func TestHeavyTreesThatComeBack(t *testing.T) {
+	t.Parallel()
+	pgtest.Each(t, map[string]string{
+		"topics":  "INSERT INTO public.topics VALUES (old.id + 10, old.user_id)",
+		"replies": "INSERT INTO public.replies VALUES (old.id + 10000, old.topic_id)",
+	}, func(t *testing.T, table string, insert string) {
+		b := setup(t, topics+`
+			CREATE FUNCTION put_back() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN `+insert+`; RETURN NULL; END';
+			CREATE TRIGGER put_back AFTER DELETE ON `+table+` FOR EACH ROW EXECUTE FUNCTION put_back();`, lists())
+		b.queue(true, 2)
+		b.Exec("UPDATE users_ghost_user_migrations SET children_first = '{topics}'")
+		stats := b.run(t)
+		require.Len(t, stats.Errors, 1)
+		require.Equal(t, table, stats.Errors[0].Table)
+		require.Contains(t, stats.Errors[0].Message, "rows come back as fast as they are taken away")
+		require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT attempts FROM users_ghost_user_migrations"))
+	})
+}

@@ -16,9 +16,6 @@ import (
 const (
 	// turnBatches is how many batches a user has in one turn: half a second's worth at the usual target.
 	turnBatches = 25
-	// mostRounds is how often a user may be found with rows again that were done. No application writes that fast for long;
-	// a trigger that puts rows back does.
-	mostRounds = 20
 	// mostBeaten is how many deadlocks and the like are tried again in one run.
 	mostBeaten = 5
 )

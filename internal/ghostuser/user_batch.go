@@ -139,7 +139,7 @@ func (r *run) together(ctx context.Context) error {
 		}
 		finished = true
 	}
-	if c.turns++; finished || c.turns == mostRounds {
+	if c.turns++; finished || c.turns == drain.MostRounds {
 		for user, j := range c.members {
 			j.cleared = err == nil && finished && len(c.apart) == 0 && !c.more[user]
 		}

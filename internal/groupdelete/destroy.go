@@ -76,6 +76,7 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 func (e *Engine) newRun(ctx context.Context) *run {
 	r := &run{
 		engine: e, stop: ctx, stats: newStats(e.GroupID), leases: []*lease.Lease{e.Session.Fence}, renewed: time.Now(), began: time.Now(),
+		rounds: map[int64]int{},
 	}
 	r.until = r.began.Add(cmp.Or(max(e.Runtime, 0), DefaultRuntime))
 	r.Run = &drain.Run{
@@ -123,6 +124,8 @@ type run struct {
 	// asked counts looks whether what is in hand is still below the group, moved reports that it is not.
 	asked int
 	moved bool
+	// rounds is how often groups were found with rows again below which nothing had been left. More than drain.MostRounds gives a group up.
+	rounds map[int64]int
 	// busy is a sub-group that another run is destroying.
 	busy *lease.HeldError
 	// lock is the wait for others' locks, which grows with every one in a row.

@@ -3,6 +3,7 @@ package groupdelete_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -257,4 +258,41 @@ func TestGroupThatIsItsOwnAncestor(t *testing.T) {
 	b.Exec("UPDATE groups SET parent_id = 3 WHERE id = 1")
 	require.Equal(t, "groups: group 1 is its own ancestor", b.destroy(t, groupdelete.Stuck).Reason)
 	require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
+}
+
+// Rows that a default or a trigger keeps, or puts back, are a failure that names their table, at the group or anywhere below. The rest goes.
+func TestRowsThatStayOrComeBack(t *testing.T) {
+	t.Parallel()
+	const boards = `
+		CREATE TABLE boards (id bigint PRIMARY KEY, group_id bigint DEFAULT 1 REFERENCES groups ON DELETE {action});
+		CREATE INDEX ON boards (group_id); INSERT INTO boards VALUES (1, 1), (2, 9);`
+	const kept, back = "rows keep their group_id although no session has locked them", "rows come back as fast as they are taken away"
+	type example struct{ action, trigger, want string }
+	pgtest.Each(t, map[string]example{
+		"by a default": {"SET DEFAULT", "", "boards: " + kept},
+		"by a trigger that undoes the change": {"SET NULL", `
+			CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN new.group_id := old.group_id; RETURN new; END';
+			CREATE TRIGGER hook BEFORE UPDATE ON boards FOR EACH ROW EXECUTE FUNCTION hook();`, "boards: " + kept},
+		"by a trigger that changes them back": {"SET NULL", `
+			CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN UPDATE public.boards SET group_id = old.group_id WHERE id = old.id; RETURN NULL; END';
+			CREATE TRIGGER hook AFTER UPDATE ON boards FOR EACH ROW WHEN (new.group_id IS NULL) EXECUTE FUNCTION hook();`, "boards: " + back},
+		"by a trigger that puts them back": {"CASCADE", `
+			CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.boards VALUES (old.id + 10, old.group_id); RETURN NULL; END';
+			CREATE TRIGGER hook AFTER DELETE ON boards FOR EACH ROW EXECUTE FUNCTION hook();`, "boards: " + back},
+		"below a project": {"CASCADE", `
+			CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.notes VALUES (old.id + 1000000, old.issue_id); RETURN NULL; END';
+			CREATE TRIGGER hook AFTER DELETE ON notes FOR EACH ROW WHEN (old.issue_id = 112) EXECUTE FUNCTION hook();`, "notes: " + back},
+	}, func(t *testing.T, name string, c example) {
+		b := setup(t, issues+strings.ReplaceAll(boards, "{action}", c.action)+c.trigger, someIssues)
+		stats := b.destroy(t, groupdelete.Stuck)
+		require.Contains(t, stats.Reason, c.want)
+		require.Equal(t, [][]string{{"1", stats.Reason}}, b.Rows("SELECT attempts, last_error FROM sexton.group_destructions"))
+		require.Equal(t, [][]string{{"1"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
+		if name == "below a project" {
+			require.Equal(t, [][]string{{"112"}}, b.Rows("SELECT id FROM issues WHERE project_id < 90"))
+			require.Len(t, b.Rows("SELECT FROM members WHERE source_id = 1"), 1, "its owners still own it")
+		}
+		b.Exec("DROP TRIGGER IF EXISTS hook ON boards; DROP TRIGGER IF EXISTS hook ON notes; ALTER TABLE boards ALTER group_id DROP DEFAULT")
+		b.destroy(t, groupdelete.Destroyed)
+	})
 }

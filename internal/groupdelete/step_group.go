@@ -18,6 +18,9 @@ import (
 // destroyGroup takes down a group, as long as it is below the one that the run is about: its projects, its sub-groups,
 // memberships and shares, what else refers to it, itself.
 func (r *run) destroyGroup(ctx context.Context, g int64) (drain.Result, error) {
+	if r.rounds[g] > drain.MostRounds {
+		return drain.Blocked, nil
+	}
 	r.line = append(r.line, g)
 	defer func() { r.line = r.line[:len(r.line)-1] }()
 	held := false
@@ -83,7 +86,11 @@ func (r *run) clearPart(ctx context.Context, g int64, p int) (drain.Result, erro
 		return drain.Finished, nil
 	}
 	refs := slices.DeleteFunc(w.Table.RefsOf(w.Leaf), func(f *ref) bool { return f.Part != p })
-	return r.Clear(ctx, w, refs)
+	ended, err := r.Clear(ctx, w, refs)
+	if w.Spins {
+		r.rounds[g] = drain.MostRounds + 1
+	}
+	return ended, err
 }
 
 // groupWindow is the row of a group, or nil where it is not there any more.
@@ -198,9 +205,12 @@ func (r *run) finish(ctx context.Context, g int64) (drain.Result, error) {
 		}
 		return drain.Finished, nil
 	}
-	for i, f := range refs {
-		if live[i] && r.Obstacle.Message == "" {
-			r.Obstacle = fault.Fault{Table: f.Table.Label(), Message: "rows refer to the group still: " + f.Label()}
+	if at := slices.Index(live, true); at >= 0 {
+		if r.Obstacle.Message == "" {
+			r.Obstacle = fault.Fault{Table: refs[at].Table.Label(), Message: "rows refer to the group still: " + refs[at].Label()}
+		}
+		if r.rounds[g]++; r.rounds[g] > drain.MostRounds {
+			r.Blame(drain.ComeBack(refs[at]))
 		}
 	}
 	return drain.Blocked, nil
