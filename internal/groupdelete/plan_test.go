@@ -2,6 +2,7 @@ package groupdelete_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -238,6 +239,30 @@ func TestForbiddenMeanwhile(t *testing.T) {
 
 	b.Exec("DELETE FROM invoices")
 	b.destroy(t, groupdelete.Destroyed)
+}
+
+// A change of the group's own row does not hide the projects that are left: its members stay with them.
+func TestGroupThatChangesWhileItsProjectsGo(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues+`CREATE TABLE invoices (id bigint PRIMARY KEY, note_id bigint, CONSTRAINT paid FOREIGN KEY (note_id) REFERENCES notes ON DELETE RESTRICT);
+		CREATE INDEX ON invoices (note_id);`, someIssues)
+	b.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (1, 1)")
+	b.Exec("INSERT INTO invoices VALUES (7, 1111)")
+	engine := b.engine(t, 1)
+	changed := once(engine, func(stats *groupdelete.Stats) bool { return stats.Batches > 0 && stats.Step == "projects of group 1" },
+		func() { b.Exec("UPDATE groups SET name = 'changed' WHERE id = 1") })
+	b.run(t, engine, groupdelete.Stuck)
+	require.True(t, changed())
+	require.Equal(t, [][]string{{"11"}}, b.Rows("SELECT id FROM projects WHERE id < 90"))
+	require.Len(t, b.Rows("SELECT FROM members WHERE source_id = 1"), 1, "its owners still own it")
+
+	// A trigger that changes it with each batch stops nothing.
+	b.Exec(`DELETE FROM invoices; ALTER TABLE groups ADD n integer NOT NULL DEFAULT 0; INSERT INTO projects SELECT n, 1, n FROM generate_series(1000, 1030) AS n;
+		CREATE FUNCTION recount() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN UPDATE public.groups SET n = n + 1 WHERE id = old.group_id; RETURN NULL; END';
+		CREATE TRIGGER recount AFTER DELETE ON projects FOR EACH ROW EXECUTE FUNCTION recount()`)
+	engine = b.engine(t, 1)
+	engine.Sizes = groupdelete.Sizes{Rows: 1, Target: time.Nanosecond}
+	b.run(t, engine, groupdelete.Destroyed)
 }
 
 func TestPlanOfTheReference(t *testing.T) {

@@ -76,21 +76,40 @@ func (r *run) at(ctx context.Context, p int, groupID int64) error {
 // handle is the drain's Handle for statements on Sexton's own tables and on single groups.
 func (r *run) handle(err error) (drain.Result, error) { return r.Handle(err, "groups") }
 
-// clearPart takes down what hangs below a group by the keys of one part.
+// clearPart takes down what hangs below a group by the keys of one part. Once the group's row has changed nothing is found below it any more, so it is
+// read anew until it is as it was at the end. An application may change it at any time, and triggers on rows below with each batch.
 func (r *run) clearPart(ctx context.Context, g int64, p int) (drain.Result, error) {
-	w, err := r.groupWindow(ctx, g)
-	if err != nil {
-		return r.handle(err)
+	for changed := 0; changed <= drain.MostRounds; {
+		w, err := r.groupWindow(ctx, g)
+		if err != nil {
+			return r.handle(err)
+		}
+		if w == nil {
+			return drain.Finished, nil
+		}
+		refs := slices.DeleteFunc(w.Table.RefsOf(w.Leaf), func(f *ref) bool { return f.Part != p })
+		before := r.Changes
+		ended, err := r.Clear(ctx, w, refs)
+		if w.Spins {
+			r.rounds[g] = drain.MostRounds + 1
+		}
+		if err != nil || ended != drain.Finished || len(refs) == 0 {
+			return ended, err
+		}
+		same, err := drain.Query(ctx, r.Run, pgx.RowTo[bool], drain.UnchangedStatement(w.Leaf), w.Rows.Args()...)
+		switch {
+		case err != nil:
+			return r.handle(err)
+		case same[0]:
+			return drain.Finished, nil
+		case r.Changes > before:
+			changed = 0
+		default:
+			changed++
+		}
 	}
-	if w == nil {
-		return drain.Finished, nil
-	}
-	refs := slices.DeleteFunc(w.Table.RefsOf(w.Leaf), func(f *ref) bool { return f.Part != p })
-	ended, err := r.Clear(ctx, w, refs)
-	if w.Spins {
-		r.rounds[g] = drain.MostRounds + 1
-	}
-	return ended, err
+	r.Obstacle = fault.Fault{Table: "groups", Message: fmt.Sprintf("another session changes group %d all the time", g)}
+	return drain.Blocked, nil
 }
 
 // groupWindow is the row of a group, or nil where it is not there any more.
