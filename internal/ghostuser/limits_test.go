@@ -70,6 +70,29 @@ func TestAnUnfinishedUserGoesToTheBack(t *testing.T) {
 	}
 }
 
+// A user whom an operator puts off while a run has the user in hand stays put off, whether the run ends before the user is through or with an error.
+func TestAUserWhoIsPutOffInHandStaysSo(t *testing.T) {
+	t.Parallel()
+	pgtest.Each(t, map[string]int{"unfinished": 0, "failed": 1}, func(t *testing.T, how string, attempts int) {
+		b := setup(t, contributions, lists())
+		b.queue(false, 1)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		b.engine.Progress = func(context.Context, *ghostuser.Stats) {
+			b.Exec("UPDATE users_ghost_user_migrations SET consume_after = 'infinity'")
+			if how == "unfinished" {
+				stop()
+			} else {
+				b.Exec("ALTER TABLE posts ADD CONSTRAINT kept CHECK (author_id <> 9) NOT VALID")
+				b.engine.Progress = nil
+			}
+		}
+		stats := pgtest.Must(b.engine.Run(ctx))(t)
+		require.EqualValues(t, 1, stats.UsersUnfinished+stats.UsersFailed)
+		require.Equal(t, [][]string{{"infinity", fmt.Sprint(attempts)}}, b.Rows("SELECT consume_after, attempts FROM users_ghost_user_migrations"))
+	})
+}
+
 func TestProgressTellsWhatRemains(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "INSERT INTO posts SELECT n, 1 FROM generate_series(1, 3000) AS n; INSERT INTO visits SELECT n, 1 FROM generate_series(1, 20) AS n", lists())
