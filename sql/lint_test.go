@@ -176,7 +176,7 @@ var (
 		`|queries/(bound|external|layout|lock|look|outdated|owned|put_back|size|stream|survey|switch|with)))` +
 		`|queries/external_diffs/claims`)
 	notBatched = regexp.MustCompile(
-		`/(dryrun/[\w/]+|plan_\w+|resolve\w*|catalog\w*|privileges|fingerprint|bounds|tombstones|waiting|bind|backlog\w*|examine\w*|path)\.(go|sql)$`)
+		`/(dryrun/[\w/]+|plan_resolve|resolve\w*|catalog\w*|privileges|fingerprint|bounds|tombstones|waiting|bind|backlog\w*|examine\w*|path)\.(go|sql)$`)
 )
 
 // escapes keeps the length of a literal's text, so that offsets stay.

@@ -76,12 +76,12 @@ func (p *Plan) targeted(t *table) string {
 	for root, column := range map[*table]string{p.groups: "id", p.projects: "group_id"} {
 		for _, way := range p.paths(root, t) {
 			if len(way) == 0 {
-				terms = append(terms, "child."+column+" = ANY ($2::bigint[])")
+				terms = append(terms, "child."+column+" OPERATOR(pg_catalog.=) ANY ($2::bigint[])")
 				continue
 			}
 			last := way[len(way)-1]
 			upper := way[:len(way)-1]
-			terms = append(terms, fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s AND up0.%s = ANY ($2::bigint[]))",
+			terms = append(terms, fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s AND up0.%s OPERATOR(pg_catalog.=) ANY ($2::bigint[]))",
 				upper.down(root, "up"), last.On("child", fmt.Sprint("up", len(upper))), column))
 		}
 	}
