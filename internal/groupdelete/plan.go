@@ -37,7 +37,7 @@ type Plan struct {
 	reachable []*table
 	// projectPath reports that projects have a path.
 	projectPath bool
-	forbidden   []*ref
+	barriers    []barrier
 }
 
 // figures are the fields of the statistics that rows of the table belong to: one by table, and perhaps one for all.

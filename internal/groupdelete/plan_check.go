@@ -41,6 +41,9 @@ type path []*ref
 
 // paths returns the ways on which deletions get to a table, none of them through a table twice.
 func (p *Plan) paths(root, to *table) (found []path) {
+	if !slices.Contains(p.reachable, to) {
+		return nil
+	}
 	var walk func(at *table, so path, seen []*table)
 	walk = func(at *table, so path, seen []*table) {
 		if len(found) >= mostPaths {
@@ -51,13 +54,77 @@ func (p *Plan) paths(root, to *table) (found []path) {
 			return
 		}
 		for _, f := range at.Refs {
-			if f.Action == drain.Remove && f.Part != projectsPart && f.Part != subgroupsPart && !slices.Contains(seen, f.Table) {
+			if leads(f) && !slices.Contains(seen, f.Table) {
 				walk(f.Table, append(so, f), append(seen, f.Table))
 			}
 		}
 	}
 	walk(root, nil, []*table{root})
 	return found
+}
+
+// leads reports whether deletions get further by a key. Those of groups to groups and projects are not followed: the roots are all of these.
+func leads(f *ref) bool {
+	return f.Action == drain.Remove && f.Part != projectsPart && f.Part != subgroupsPart
+}
+
+// endless are the tables at or below keys that lead in a ring. Deletions get to them on more ways than any number of paths.
+func (p *Plan) endless() map[*table]bool {
+	var rings []*table
+	left := map[*table]bool{} // false for tables on the way to the one in hand
+	var visit func(at *table)
+	visit = func(at *table) {
+		left[at] = false
+		for _, f := range at.Refs {
+			through, seen := left[f.Table]
+			switch {
+			case !leads(f):
+			case !seen:
+				visit(f.Table)
+			case !through:
+				rings = append(rings, f.Table)
+			}
+		}
+		left[at] = true
+	}
+	for _, root := range []*table{p.groups, p.projects} {
+		if _, seen := left[root]; !seen {
+			visit(root)
+		}
+	}
+	found := map[*table]bool{}
+	for ; len(rings) > 0; rings = rings[1:] {
+		at := rings[0]
+		if found[at] {
+			continue
+		}
+		found[at] = true
+		for _, f := range at.Refs {
+			if leads(f) {
+				rings = append(rings, f.Table)
+			}
+		}
+	}
+	return found
+}
+
+// barrier is a key whose rows forbid the end of the rows that they refer to.
+type barrier struct {
+	of *table
+	by *ref
+}
+
+// findBarriers finds the ones that can be looked for before the beginning: all ways on which rows of the key may go themselves have to be known.
+func (p *Plan) findBarriers() {
+	endless := p.endless()
+	for _, t := range p.reachable {
+		for _, f := range t.Refs {
+			if f.Action == drain.Forbid && f.Only == nil && !endless[f.Table] &&
+				len(p.paths(p.groups, f.Table)) < mostPaths && len(p.paths(p.projects, f.Table)) < mostPaths {
+				p.barriers = append(p.barriers, barrier{of: t, by: f})
+			}
+		}
+	}
 }
 
 // down is the FROM clause of a path, with the aliases prefix0, prefix1 … from its root on.
@@ -100,7 +167,7 @@ LIMIT 1`, f.Table.Shown("child"), way.down(root, "down"), f.From, f.On("child", 
 // forbidden looks, before the destruction begins, for rows that its end would be refused for. It returns the reason, or nil.
 func (r *run) forbidden(ctx context.Context, groups []int64) (*fault.Fault, error) {
 	p := r.engine.Plan
-	if len(p.forbidden) == 0 {
+	if len(p.barriers) == 0 {
 		return nil, nil //nolint:nilnil // documented: nothing forbids it
 	}
 	until := time.Now().Add(checkTime)
@@ -132,19 +199,14 @@ func (r *run) forbidden(ctx context.Context, groups []int64) (*fault.Fault, erro
 // forbiddenBelow looks below some groups or projects. Where that takes too long it is left to the rows' own turn.
 func (r *run) forbiddenBelow(ctx context.Context, root *table, roots, groups []int64) (*fault.Fault, error) {
 	p := r.engine.Plan
-	for _, t := range p.reachable {
-		for _, f := range t.Refs {
-			if f.Action != drain.Forbid || f.Only != nil {
-				continue
+	for _, b := range p.barriers {
+		for _, way := range p.paths(root, b.of) {
+			shown, err := drain.Query(ctx, r.Run, pgx.RowTo[string], p.forbiddenStatement(root, way, b.by), roots, groups)
+			if verdict := fault.Judge(err).Verdict; err != nil && verdict != fault.Timeout && verdict != fault.LockTimeout {
+				return nil, fmt.Errorf("look for rows that forbid the destruction: %w", err)
 			}
-			for _, way := range p.paths(root, t) {
-				shown, err := drain.Query(ctx, r.Run, pgx.RowTo[string], p.forbiddenStatement(root, way, f), roots, groups)
-				if verdict := fault.Judge(err).Verdict; err != nil && verdict != fault.Timeout && verdict != fault.LockTimeout {
-					return nil, fmt.Errorf("look for rows that forbid the destruction: %w", err)
-				}
-				if len(shown) > 0 {
-					return &fault.Fault{Table: f.Table.Label(), Message: f.Forbids(t, shown[0]), Verdict: fault.Row}, nil
-				}
+			if len(shown) > 0 {
+				return &fault.Fault{Table: b.by.Table.Label(), Message: b.by.Forbids(b.of, shown[0]), Verdict: fault.Row}, nil
 			}
 		}
 	}

@@ -104,6 +104,7 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 			r.checkRef(t, f)
 		}
 	}
+	p.findBarriers()
 	return nil
 }
 
@@ -175,9 +176,6 @@ func (r *resolver) addColumns(to *table) {
 
 // checkRef reports what stands in the way of a key, or makes it slow.
 func (r *resolver) checkRef(t *table, f *ref) {
-	if f.Action == drain.Forbid {
-		r.plan.forbidden = append(r.plan.forbidden, f)
-	}
 	for _, leaf := range r.catalog.Unindexed(f) {
 		r.reportf(problem.Warning, fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", leaf.SQL(), strings.Join(f.Columns, ", ")),
 			"no index of %s begins with %s, which refers to %s: every look reads the whole table", leaf.Label(), strings.Join(f.Columns, " or "), t.Label())

@@ -149,6 +149,12 @@ var shapes = map[string]shape{
 		someIssues + `INSERT INTO milestones SELECT id, id FROM groups; UPDATE issues SET milestone_id = project_id / 10 % 2 + 1, duplicate_of = 421 WHERE project_id < 90;
 		UPDATE issues SET milestone_id = 9 WHERE project_id > 90;`,
 	},
+	"forbidden by what goes by a path through one table twice": {
+		`CREATE TABLE notes (id bigint PRIMARY KEY, project_id bigint REFERENCES projects ON DELETE CASCADE, reply_to bigint REFERENCES notes ON DELETE CASCADE);
+		CREATE TABLE pins (id bigint PRIMARY KEY, note_id bigint REFERENCES notes ON DELETE CASCADE, project_id bigint REFERENCES projects ON DELETE NO ACTION);
+		CREATE INDEX ON notes (project_id); CREATE INDEX ON notes (reply_to); CREATE INDEX ON pins (note_id); CREATE INDEX ON pins (project_id);`,
+		`INSERT INTO notes VALUES (1, 11, NULL), (2, NULL, 1), (3, 91, NULL), (4, NULL, 3); INSERT INTO pins VALUES (1, 2, 11), (2, 4, 91);`,
+	},
 	"projects below projects": {
 		`ALTER TABLE projects ADD COLUMN forked_from bigint REFERENCES projects ON DELETE CASCADE; CREATE INDEX ON projects (forked_from);
 		ALTER TABLE groups ADD COLUMN template bigint REFERENCES groups ON DELETE SET NULL; CREATE INDEX ON groups (template);`,
