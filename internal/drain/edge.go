@@ -105,13 +105,13 @@ func (e *Edge) Belongs(alias, key string, args *Args) string {
 }
 
 // Attached keeps a statement from a partition that is detached while the run goes on: it is no part of the
-// child any more.
+// child any more. The child may be a partition itself.
 func (e *Edge) Attached(leaf pgcatalog.Table, args *Args) string {
 	if !e.Partitioned() {
 		return ""
 	}
-	return fmt.Sprintf(" AND pg_catalog.pg_partition_root($%d::pg_catalog.oid)::pg_catalog.oid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid",
-		args.Add(leaf.OID), args.Add(e.Child.OID))
+	return fmt.Sprintf(" AND EXISTS (SELECT FROM pg_catalog.pg_partition_ancestors($%d::pg_catalog.oid) AS above (relid)"+
+		" WHERE above.relid::pg_catalog.oid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid)", args.Add(leaf.OID), args.Add(e.Child.OID))
 }
 
 // Lock is the clause that locks picked rows. An update that leaves keys alone takes the weaker lock, beside

@@ -159,6 +159,28 @@ func TestPartitionsAreWorkedOffLeafByLeaf(t *testing.T) {
 	require.Equal(t, [][]string{{"9", "200"}}, b.Rows("SELECT user_id, count(*) FROM builds GROUP BY 1"))
 }
 
+// A key may be on a partition that is partitioned itself.
+func TestAKeyOnAPartitionWithPartitions(t *testing.T) {
+	t.Parallel()
+	pgtest.Each(t, map[string]time.Duration{"alone": 0, "together": time.Second}, func(t *testing.T, _ string, target time.Duration) {
+		b := setup(t, `
+			CREATE TABLE builds (id bigint, part int, user_id bigint) PARTITION BY LIST (part);
+			CREATE TABLE builds_1 PARTITION OF builds FOR VALUES IN (1);
+			CREATE TABLE builds_2 PARTITION OF builds FOR VALUES IN (2) PARTITION BY RANGE (id);
+			CREATE TABLE builds_2a PARTITION OF builds_2 FOR VALUES FROM (0) TO (50);
+			CREATE TABLE builds_2b PARTITION OF builds_2 FOR VALUES FROM (50) TO (1000);
+			ALTER TABLE builds_2 ADD FOREIGN KEY (user_id) REFERENCES users ON DELETE CASCADE;
+			CREATE INDEX ON builds (user_id);
+			INSERT INTO builds SELECT n, 1 + n % 2, 1 + n % 4 / 2 FROM generate_series(1, 200) AS n;`, lists())
+		b.engine.Sizes.Target = target
+		b.queue(false, 1)
+		stats := b.run(t)
+		b.requireDone(t, stats, 1)
+		require.Equal(t, map[string]int64{"builds_2.user_id": 50}, stats.Deleted)
+		require.Equal(t, [][]string{{"1", "1", "50"}, {"1", "2", "50"}, {"2", "2", "50"}}, b.Rows("SELECT part, user_id, count(*) FROM builds GROUP BY 1, 2 ORDER BY 1, 2"))
+	})
+}
+
 // The plan knows the partitions of its time. What is in another one stops the user until the next run.
 func TestAPartitionThatComesDuringTheRun(t *testing.T) {
 	t.Parallel()
