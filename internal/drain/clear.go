@@ -26,7 +26,7 @@ const (
 	// MostRounds is how often rows may be found again that were done. No application writes that fast for long; a trigger that puts
 	// rows back does.
 	MostRounds = 20
-	// mostTurns is how often one Clear or sweep may begin again: rows of several keys may have to go in turns, as each forbids the end of others.
+	// mostTurns is how often one Clear may begin again: rows of several keys may have to go in turns, as each forbids the end of others.
 	mostTurns = 1000
 )
 
@@ -63,8 +63,12 @@ func (r *Run) Clear(ctx context.Context, w *Window, refs []*Ref) (Result, error)
 		for _, f := range live {
 			for _, leaf := range f.leaves {
 				result, err := r.drain(ctx, w, f, leaf)
-				if err != nil || result == Yielded {
+				switch {
+				case err != nil || result == Yielded:
 					return result, err
+				case w.Spins:
+					r.Blame(ComeBack(f))
+					return Blocked, nil
 				}
 				ended = max(ended, result)
 			}
@@ -152,17 +156,17 @@ func (r *Run) drain(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table
 	}
 	if !r.Waits && r.sweepable(f) {
 		left, result, err := r.sweep(ctx, w, []branch{{f, leaf}}, false)
-		if err != nil || result == Yielded || len(left) == 0 {
+		if err != nil || result == Yielded || len(left) == 0 || w.Spins {
 			return result, err
 		}
 	}
 	// Rows that are left out may be below the window's.
-	stuck := slices.Clone(r.Failed[leaf.OID])
+	stuck := append([]Tuple{}, r.Failed[leaf.OID]...)
 	known := len(stuck)
 	if f.chain {
 		stuck = append(stuck, r.Waiting[leaf.OID]...)
 	}
-	through := Finished
+	through, back := Finished, tide{}
 	if len(stuck) > 0 {
 		through = Blocked
 	}
@@ -187,10 +191,11 @@ func (r *Run) drain(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table
 		if f.chain {
 			slices.Reverse(fresh) // Those furthest below go first.
 		}
-		idle, left, result, err := r.workOffAll(ctx, f, &Window{Table: f.Table, Leaf: leaf, Rows: fresh}, size)
+		idle, done, result, err := r.workOffAll(ctx, f, &Window{Table: f.Table, Leaf: leaf, Rows: fresh}, size)
 		if err != nil || result == Yielded {
 			return result, err
 		}
+		left := done+len(idle) < len(fresh)
 		idle, known = append(idle, r.Failed[leaf.OID][known:]...), len(r.Failed[leaf.OID])
 		if len(idle) > 0 {
 			stuck, through = append(stuck, idle...), Blocked
@@ -198,22 +203,24 @@ func (r *Run) drain(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table
 		if !left && len(found) < limit {
 			return through, nil // The caller that deletes the row above looks again.
 		}
+		if w.Spins = r.turns(ctx, &back, int64(done), w, f, leaf, stuck); w.Spins {
+			break
+		}
 	}
 	return Blocked, nil
 }
 
-// workOffAll works off rows by so many at a time. It returns the tuples of those of which none moved, and whether any others
-// are left.
-func (r *Run) workOffAll(ctx context.Context, f *Ref, all *Window, size int) (idle []Tuple, some bool, _ Result, _ error) {
+// workOffAll works off rows by so many at a time. It returns the tuples of windows of which none moved, and how many rows are done with.
+func (r *Run) workOffAll(ctx context.Context, f *Ref, all *Window, size int) (idle []Tuple, done int, _ Result, _ error) {
 	for at := 0; at < len(all.Rows); at += size {
 		before := r.Changes
 		w := &Window{Table: all.Table, Leaf: all.Leaf, Rows: all.Rows[at:min(at+size, len(all.Rows))]}
 		left, result, err := r.workOff(ctx, f, w)
+		done += len(w.Rows) - len(left)
 		switch {
 		case err != nil || result == Yielded:
-			return nil, false, result, err
+			return nil, 0, result, err
 		case r.Changes > before:
-			some = some || len(left) > 0
 		case f.chain:
 			// All that are above them would try them again, and those above these.
 			r.Waiting[all.Leaf.OID] = append(r.Waiting[all.Leaf.OID], left.tuples()...)
@@ -222,7 +229,7 @@ func (r *Run) workOffAll(ctx context.Context, f *Ref, all *Window, size int) (id
 			idle = append(idle, left.tuples()...)
 		}
 	}
-	return idle, some, Finished, nil
+	return idle, done, Finished, nil
 }
 
 // Take deletes a window's rows, after what hangs below them. It returns the ones that are left.
@@ -312,12 +319,16 @@ func (r *Run) children(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Ta
 	if except == nil {
 		except = []Tuple{}
 	}
-	sql := childrenStatement(w.Leaf, f, leaf)
-	if f.chain {
-		sql = chainStatement(leaf, f)
-	}
 	defer func() { r.adapt(w.Table, r.Session.Took()) }()
-	return r.Versions(ctx, sql, w.Rows.Args(except, limit)...)
+	return r.Versions(ctx, readStatement(w.Leaf, f, leaf), w.Rows.Args(except, limit)...)
+}
+
+// readStatement is the one that reads rows of the key in one of its leaves.
+func readStatement(leaf pgcatalog.Table, f *Ref, in pgcatalog.Table) string {
+	if f.chain {
+		return chainStatement(in, f)
+	}
+	return childrenStatement(leaf, f, in)
 }
 
 // note remembers that rows of a key forbid a deletion, as the reason should nothing move any more.

@@ -70,6 +70,7 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 		}
 		for _, f := range refs {
 			add(name+" children by "+f.Label(), childrenStatement(leaf, f, f.leaves[0]))
+			add(name+" count by "+f.Label(), countStatement(leaf, f, f.leaves[0]))
 			add(name+" swept by "+f.Label(), owner.sweepStatement(dbtest.Names(), f.Table, f.leaves[0], sweptStatement(leaf, f, f.leaves[0]), true))
 			add(name+" sample by "+f.Label(), sampleStatement(leaf, f))
 			if f.chain {

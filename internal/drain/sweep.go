@@ -69,7 +69,7 @@ func (r *Run) sweep(ctx context.Context, w *Window, branches []branch, above boo
 	t := w.Table
 	t.below = cmp.Or(t.below, firstBelow)
 	l := &Ladder{Size: &branches[0].size, Steer: r.Steer, First: cmp.Or(r.Rows, defaultRows)}
-	rest := w.Rows
+	rest, back := w.Rows, tide{}
 	for round := 0; len(rest) > 0; round++ {
 		if r.Paused(ctx) {
 			return rest, Yielded, nil
@@ -85,7 +85,7 @@ func (r *Run) sweep(ctx context.Context, w *Window, branches []branch, above boo
 			return rest, Blocked, err
 		case err != nil && r.Pace.Ended():
 			return rest, Yielded, nil
-		case err != nil, round == mostTurns:
+		case err != nil, above && round == MostRounds:
 			return append(left, rest...), Blocked, nil //nolint:nilerr // The way that looks at every row meets it again.
 		}
 		if below+gone > 0 {
@@ -102,6 +102,9 @@ func (r *Run) sweep(ctx context.Context, w *Window, branches []branch, above boo
 			rest, round = rest[n:], 0
 		case through || below == 0:
 			left, rest, round = append(left, piece...), rest[n:], 0
+		case !above && r.turns(ctx, &back, below, w, branches[0].Ref, branches[0].leaf, []Tuple{}):
+			w.Spins = true
+			return rest, Blocked, nil
 		}
 	}
 	return left, Finished, nil

@@ -268,6 +268,9 @@ func TestRowsThatStayOrComeBack(t *testing.T) {
 		CREATE INDEX ON boards (group_id); INSERT INTO boards VALUES (1, 1), (2, 9);`
 	const kept, back = "rows keep their group_id although no session has locked them", "rows come back as fast as they are taken away"
 	type example struct{ action, trigger, want string }
+	const putBack = `
+			CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.boards VALUES (old.id + 1000000, old.group_id); RETURN NULL; END';
+			CREATE TRIGGER hook AFTER DELETE ON boards FOR EACH ROW EXECUTE FUNCTION hook();`
 	pgtest.Each(t, map[string]example{
 		"by a default": {"SET DEFAULT", "", "boards: " + kept},
 		"by a trigger that undoes the change": {"SET NULL", `
@@ -276,15 +279,18 @@ func TestRowsThatStayOrComeBack(t *testing.T) {
 		"by a trigger that changes them back": {"SET NULL", `
 			CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN UPDATE public.boards SET group_id = old.group_id WHERE id = old.id; RETURN NULL; END';
 			CREATE TRIGGER hook AFTER UPDATE ON boards FOR EACH ROW WHEN (new.group_id IS NULL) EXECUTE FUNCTION hook();`, "boards: " + back},
-		"by a trigger that puts them back": {"CASCADE", `
-			CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.boards VALUES (old.id + 10, old.group_id); RETURN NULL; END';
-			CREATE TRIGGER hook AFTER DELETE ON boards FOR EACH ROW EXECUTE FUNCTION hook();`, "boards: " + back},
+		"by a trigger that puts them back": {"CASCADE", putBack, "boards: " + back},
+		"more of them than a statement takes": {
+			"CASCADE", "INSERT INTO boards SELECT n, 1 FROM generate_series(1001, 3000) AS n;" + putBack, "boards: " + back,
+		},
 		"below a project": {"CASCADE", `
 			CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.notes VALUES (old.id + 1000000, old.issue_id); RETURN NULL; END';
 			CREATE TRIGGER hook AFTER DELETE ON notes FOR EACH ROW WHEN (old.issue_id = 112) EXECUTE FUNCTION hook();`, "notes: " + back},
 	}, func(t *testing.T, name string, c example) {
 		b := setup(t, issues+strings.ReplaceAll(boards, "{action}", c.action)+c.trigger, someIssues)
-		stats := b.destroy(t, groupdelete.Stuck)
+		engine := b.engine(t, 1)
+		engine.Sizes.Target = 5 * time.Millisecond
+		stats := b.run(t, engine, groupdelete.Stuck)
 		require.Contains(t, stats.Reason, c.want)
 		require.Equal(t, [][]string{{"1", stats.Reason}}, b.Rows("SELECT attempts, last_error FROM sexton.group_destructions"))
 		require.Equal(t, [][]string{{"1"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
