@@ -87,9 +87,8 @@ func (r *Run) Clear(ctx context.Context, w *Window, refs []*Ref) (Result, error)
 
 // ComeBack is the fault of a key whose rows are there again as fast as they go.
 func ComeBack(f *Ref) fault.Fault {
-	return fault.Fault{
-		Table: f.Table.Label(), Message: "rows come back as fast as they are taken away: a trigger puts them there", Verdict: fault.Row,
-	}
+	const message = "rows come back as fast as they are taken away: a trigger puts them there, or an application that does not stop"
+	return fault.Fault{Table: f.Table.Label(), Message: message, Verdict: fault.Row}
 }
 
 // spun reports that a window's rows are given up, of which none has gone after Clear. It counts how often rows came in below them between the look that
