@@ -7,6 +7,7 @@ import (
 
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/pgschema"
 )
 
 // Edge is one column list that refers to keys, on all leaf tables that hold its rows.
@@ -39,8 +40,10 @@ type Value struct {
 	Column string
 	// Type is the column's declared type, Base the same without length, precision and domain.
 	Type, Base string
-	Compare    pgcatalog.Comparison
-	Value      string
+	// Array reports that the type is one of arrays.
+	Array   bool
+	Compare pgcatalog.Comparison
+	Value   string
 }
 
 // Equal is true for rows of alias whose column has the value.
@@ -51,6 +54,16 @@ func (v Value) Equal(alias string, args *Args) string {
 // parameter is the value, in its text form, cast to the column's type.
 func (v Value) parameter(args *Args) string {
 	return fmt.Sprintf("$%d::pg_catalog.text::%s", args.Add(v.Value), v.Type)
+}
+
+// Kept is the text form that the function undo_text gives to the value as the session reads it. The session's settings, which decide what a date or a time
+// is, are not those of another session.
+func (v Value) Kept(names pgschema.Names, args *Args) string {
+	if v.Array {
+		return names.Render(`"sexton".undo_text(`) + v.parameter(args) + ")"
+	}
+	// Arrays of a few types have another delimiter, so that commas of theirs have no quotes.
+	return fmt.Sprintf("pg_catalog.array_to_string(%s(ARRAY[%s])::pg_catalog.text[], ',')", names.Render(`"sexton".undo_text`), v.parameter(args))
 }
 
 // Args numbers the parameters of one statement.

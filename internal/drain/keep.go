@@ -184,7 +184,7 @@ func (k *Keep) insert(cte, from string, names pgschema.Names, e *Edge, keys Keys
 	if set != nil {
 		fields, changed = array(columns), array(set)
 		if e.Action == Assign {
-			written = pgcatalog.Literal(e.Target.Value)
+			written = e.Target.Kept(names, args)
 		}
 	}
 	return fmt.Sprintf(`%[17]s AS (

@@ -327,7 +327,9 @@ func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relatio
 		if err != nil {
 			ok = r.refuse(d, key, "name another column", "%s.%s: %v", d.Child, column.Name, err)
 		}
-		return drain.Value{Column: column.Name, Type: column.Type, Base: column.Base, Compare: compare, Value: value}
+		return drain.Value{
+			Column: column.Name, Type: column.Type, Base: column.Base, Array: column.Polymorphic == "pg_catalog.anyarray", Compare: compare, Value: value,
+		}
 	}
 	for i, condition := range d.Conditions {
 		key := fmt.Sprintf(".conditions[%d].column", i)

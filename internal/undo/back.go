@@ -382,8 +382,8 @@ func (b *back) giveBack() string {
 		b.shape.Name, strings.Join(set, ", "), b.rows(columns...), strings.Join(terms, " AND "), among)
 }
 
-// wrote is the condition that a value of a type is the one that was written into the changed column at that place. Definitions have it in a form of their
-// own: true is kept as t in an array, and padding as none.
+// wrote is the condition that a value of a type is the one that was written into the changed column at that place. Sets of earlier releases have it in the
+// form that a definition has it in: true is kept as t in an array, and padding as none.
 func (s *set) wrote(i int, value, kind string) string {
 	at := s.column(s.Changed[i])
 	switch {
@@ -395,7 +395,7 @@ func (s *set) wrote(i int, value, kind string) string {
 		if len(s.Via) > 0 && kind == s.Types[at] {
 			same = fmt.Sprintf("(%s OR %s::pg_catalog.text OPERATOR(pg_catalog.=) %s::%s::pg_catalog.text)", same, value, written, kind)
 		}
-		return same
+		return "pg_catalog.num_nulls(" + value + ") OPERATOR(pg_catalog.=) 0 AND " + same // format has the empty text for NULL.
 	}
 	tagged := "pg_catalog.concat(pg_catalog.num_nulls(%[1]s), '/', pg_catalog.format('%%s', %[1]s))" // NULL is not the empty text.
 	was := fmt.Sprintf("(%s::pg_catalog.text[])[%d]", pgcatalog.Literal(*s.Written), i+1)

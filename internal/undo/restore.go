@@ -68,6 +68,9 @@ func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Re
 		e.silent[db.Name] = may && !e.FireTriggers
 		report.Triggers = report.Triggers || !e.silent[db.Name]
 	}
+	if e, err = e.settled(ctx); err != nil {
+		return nil, err
+	}
 	found := false
 	err = e.with(ctx, id, !dryRun, func(u *unit) error {
 		if err := e.follow(ctx, u); err != nil {

@@ -43,11 +43,14 @@ FOR one IN
                                 name), ' OR ')) FROM pg_catalog.unnest(one.changed) AS name)
                             ELSE (SELECT pg_catalog.format('pg_catalog.num_nonnulls(%s) OPERATOR(pg_catalog.=) 0',
                                 pg_catalog.string_agg(pg_catalog.format('now.%I', name), ', ')) FROM pg_catalog.unnest(one.changed) AS name) END,
-                        -- Of several columns the text of an array.
+                        -- Of several columns the text of an array. Where a type has arrays, the form is the same in all sessions.
                         CASE WHEN one.defaults THEN (
                             SELECT pg_catalog.format(CASE WHEN pg_catalog.count(*) = 1 THEN '%s' ELSE 'ARRAY[%s]::pg_catalog.text' END, pg_catalog.string_agg(
-                                pg_catalog.format('CASE WHEN pg_catalog.num_nulls(now.%1$I) OPERATOR(pg_catalog.=) 0 THEN pg_catalog.format(''%%s'', now.%1$I) END',
-                                    c.name), ', ' ORDER BY c.place)) FROM pg_catalog.unnest(one.changed) WITH ORDINALITY AS c (name, place))
+                                pg_catalog.format('CASE WHEN pg_catalog.num_nulls(now.%1$I) OPERATOR(pg_catalog.=) 0 THEN %2$s END', c.name, pg_catalog.format(
+                                    CASE WHEN kept.arrays[pg_catalog.array_position(kept.columns, c.name)] = 'pg_catalog.text[]'
+                                        THEN 'pg_catalog.format(''%%s'', now.%I)'
+                                        ELSE 'pg_catalog.array_to_string("sexton".undo_text(ARRAY[now.%I])::pg_catalog.text[], '','')' END,
+                                    c.name)), ', ' ORDER BY c.place)) FROM pg_catalog.unnest(one.changed) WITH ORDINALITY AS c (name, place))
                             ELSE 'NULL::pg_catalog.text' END))
                 USING origin, layout, CASE WHEN by_batch THEN ARRAY[origin] END, one.via, one.keys, one.parent, one.fields, one.changed,
                     CASE WHEN NOT by_batch THEN session_user::pg_catalog.text END;

@@ -1,0 +1,116 @@
+package undo_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/pgtest"
+)
+
+// in has the sessions from now on begin with settings.
+func (b *bundle) in(settings ...string) {
+	for _, setting := range settings {
+		b.Exec("ALTER DATABASE " + pgx.Identifier{b.Name}.Sanitize() + " SET " + setting)
+	}
+	b.Pool().Reset()
+}
+
+// A definition's value is what the session of the worker takes it for. It is known again, and set again, where others would take it for something else.
+func TestTheValueThatWasSetDependsOnTheSession(t *testing.T) {
+	t.Parallel()
+	for kind, value := range map[string]string{
+		"timestamptz": "2021-01-01", "date": "01/02/2021", "timestamp": "01/02/2021", "interval": "1 day 2:03:04", "float8": "0.1", "int4": "1",
+		"timestamptz[]": "{2021-01-01,NULL}", "text[]": `{"a,b",""}`, "tstzrange": "[2021-01-01,2021-01-02)", "text": `a,"b"`, "boolean": "yes", "char(3)": "a",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			sets := "on_delete: update_column_to, target_column: v, target_value: '" + value + "'}"
+			b := setup(t, threeParents+"ALTER TABLE c ADD v "+kind, "c: [{table: p, column: p, "+sets+", {table: q, column: q, "+sets+"]", "p", "q")
+			b.in("TimeZone = 'Europe/Berlin'", "DateStyle = 'SQL, DMY'", "IntervalStyle = 'sql_standard'", "extra_float_digits = '-9'")
+			before := b.all("c")
+			first := b.delete(t, "p WHERE id = 1")
+			set := b.Rows("SELECT v::text FROM c WHERE id = 1")[0][0]
+			require.NotEqual(t, "NULL", set)
+			second := b.delete(t, "q WHERE id = 1")
+			require.Empty(t, b.restore(t, first).Left)
+			// The second clean-up has passed over rows 1 and 4, and would have set the same.
+			want := [][]string{{"1", set}, {"2", "NULL"}, {"3", set}, {"4", set}, {"5", "NULL"}, {"6", "NULL"}}
+			require.Equal(t, want, b.Rows("SELECT id::text, v::text FROM c ORDER BY id"))
+			require.Empty(t, b.restore(t, second).Left)
+			b.drain(t, 0)
+			require.Equal(t, before, b.all("c"))
+		})
+	}
+}
+
+// So are the values of conditions: a clean-up that passed over a row by one of them is done for that row.
+func TestTheValueOfAConditionDependsOnTheSession(t *testing.T) {
+	t.Parallel()
+	b := setup(t, threeParents+"ALTER TABLE c ADD at timestamptz", `c: [
+	{table: p, column: p, on_delete: update_column_to, target_column: at, target_value: '2022-01-01'},
+	{table: q, column: q, on_delete: async_nullify, conditions: [{column: at, value: '2021-01-01'}]}]`, "p", "q")
+	b.in("TimeZone = 'Europe/Berlin'")
+	b.Exec("UPDATE c SET at = '2021-01-01'")
+	first := b.delete(t, "p WHERE id = 1")
+	b.delete(t, "q WHERE id = 1")
+	require.Empty(t, b.restore(t, first).Left)
+	b.drain(t, 0)
+	require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT count(*)::text FROM c WHERE id = 1 AND q IS NULL AND at = '2021-01-01'"))
+}
+
+// NULL that the application has written since is not the empty text that was set.
+func TestNULLIsNotTheEmptyTextThatWasSet(t *testing.T) {
+	t.Parallel()
+	const sets = "{table: %s, column: %[1]s, on_delete: update_column_to, target_column: v, target_value: '%s'}"
+	b := setup(t, threeParents+"ALTER TABLE c ADD v text DEFAULT 'former'",
+		"c: ["+fmt.Sprintf(sets, "p", "")+", "+fmt.Sprintf(sets, "r", "last")+"]", "p", "r")
+	first := b.delete(t, "p WHERE id = 1")
+	b.Exec("UPDATE c SET v = NULL WHERE id IN (1, 4)")
+	second := b.delete(t, "r WHERE id = 1")
+	for range 2 {
+		left := b.restore(t, first).Left
+		require.Len(t, left, 2)
+		require.Equal(t, "the row has gone, or was changed since", left[0].Reason)
+	}
+	require.Empty(t, b.restore(t, second).Left)
+	require.Equal(t, [][]string{{"1", "NULL"}, {"2", "former"}, {"4", "NULL"}, {"5", "former"}}, b.Rows("SELECT id::text, v FROM c WHERE p = 1 ORDER BY id"))
+}
+
+// What an earlier release has kept has the definition's own form of the value.
+func TestTheValueThatAnEarlierReleaseHasSet(t *testing.T) {
+	t.Parallel()
+	b := setup(t, threeParents+"ALTER TABLE c ADD v boolean", "c: [{table: p, column: p, on_delete: update_column_to, target_column: v, target_value: 'yes'}]", "p")
+	before := b.all("c")
+	b.delete(t, "p WHERE id = 1")
+	require.Equal(t, "t", pgtest.Scalar[string](t, b, "SELECT DISTINCT written FROM sexton.undo WHERE changed IS NOT NULL"))
+	b.Exec("UPDATE sexton.undo SET written = 'yes' WHERE changed IS NOT NULL")
+	require.Empty(t, b.restore(t, b.last(t).ID).Left)
+	require.Equal(t, before, b.all("c"))
+}
+
+// What a native key has set is known again, too, whatever the form in which the session has dates that deleted.
+func TestTheDefaultThatWasSetDependsOnTheSession(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `
+CREATE TABLE folders (id date PRIMARY KEY, moment timestamptz UNIQUE, tags text[] UNIQUE, UNIQUE (id, moment));
+CREATE TABLE files (id bigint PRIMARY KEY, folder_id date); CREATE INDEX ON files (folder_id);
+CREATE TABLE days (id bigint PRIMARY KEY, day date DEFAULT '2021-02-01' REFERENCES folders ON DELETE SET DEFAULT);
+CREATE TABLE moments (id bigint PRIMARY KEY, moment timestamptz DEFAULT '2021-02-01 00:00+00' REFERENCES folders (moment) ON DELETE SET DEFAULT);
+CREATE TABLE tags (id bigint PRIMARY KEY, tags text[] DEFAULT '{"a,b"}' REFERENCES folders (tags) ON DELETE SET DEFAULT);
+CREATE TABLE pairs (id bigint PRIMARY KEY, day date DEFAULT '2021-02-01', moment timestamptz DEFAULT '2021-02-01 00:00+00',
+	FOREIGN KEY (day, moment) REFERENCES folders (id, moment) ON DELETE SET DEFAULT);
+INSERT INTO folders VALUES ('2021-02-01', '2021-02-01 00:00+00', '{"a,b"}'), ('2021-03-13', '2021-03-13 00:00+00', '{c}');
+INSERT INTO days VALUES (1, '2021-03-13'); INSERT INTO moments VALUES (1, '2021-03-13 00:00+00'); INSERT INTO tags VALUES (1, '{c}');
+INSERT INTO pairs VALUES (1, '2021-03-13', '2021-03-13 00:00+00')`, foldersDefinitions, "folders")
+	b.keepBelow(t)
+	b.in("TimeZone = 'Europe/Berlin'", "DateStyle = 'SQL, DMY'")
+	tables := []string{"folders", "days", "moments", "tags", "pairs"}
+	before := b.all(tables...)
+	b.delete(t, "folders WHERE id = '2021-03-13'::date")
+	require.NotEqual(t, before, b.all(tables...))
+	require.Empty(t, b.restore(t, b.last(t).ID).Left)
+	require.Equal(t, before, b.all(tables...))
+}
