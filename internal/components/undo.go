@@ -55,8 +55,8 @@ func keptGauges(b component.Backlog) []metrics.Sample {
 	return samples
 }
 
-// Uncovered names what `sexton undo` does not bring back: what native keys take along or change with rows that are kept, rows of tables with rules,
-// excluded columns, and tables that are larger than all that may be kept.
+// Uncovered names what `sexton undo` does not bring back: what native keys take along or change with rows that are kept, rows of tables with rules or with
+// tables that inherit from them, excluded columns, and tables that are larger than all that may be kept.
 func Uncovered(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg triggers.Config, tracked []triggers.Parent) (found []doctor.Finding, _ error) {
 	if !settings.On() {
 		return nil, nil
@@ -90,6 +90,11 @@ func Uncovered(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tr
 			found = append(found, doctor.One(problem.Warning, "table "+one.Table,
 				"sexton undo does not bring back its rows: with the rules "+words.Listed(one.Rules)+" they cannot be kept",
 				"write triggers instead of the rules where such rows are to come back")...)
+		}
+		if len(one.Heirs) > 0 {
+			found = append(found, doctor.One(problem.Warning, "table "+one.Table,
+				"sexton undo brings back nothing that is deleted from it: rows of tables that inherit from it go along, and cannot be told from its own: "+
+					words.Listed(one.Heirs), "make them partitions of it where such rows are to come back")...)
 		}
 		if len(one.Excluded) > 0 {
 			found = append(found, doctor.One(problem.Info, "table "+one.Table,

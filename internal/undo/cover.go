@@ -15,6 +15,8 @@ type Lacking struct {
 	TooLarge int64
 	// Rules are the child's own: with them none of its rows is kept.
 	Rules []string
+	// Heirs inherit from the parent: rows that are deleted from it cannot be told from theirs.
+	Heirs []string
 }
 
 // Lacks finds what is not kept of tables, of which so many are parents and the others children, given the excluded columns and the limit in bytes; 0 is
@@ -26,7 +28,7 @@ func Lacks(ctx context.Context, conn *pgx.Conn, schemas, tables []string, parent
 		return nil, fmt.Errorf("look what is not kept: %w", err)
 	}
 	for _, one := range all {
-		if len(one.Excluded) > 0 || one.TooLarge > 0 || len(one.Rules) > 0 {
+		if len(one.Excluded) > 0 || one.TooLarge > 0 || len(one.Rules)+len(one.Heirs) > 0 {
 			found = append(found, one)
 		}
 	}

@@ -29,3 +29,45 @@ func TestRowsBelowATableThatIsKept(t *testing.T) {
 	require.Empty(t, c.restore(t, c.last(t).ID).Left)
 	require.Equal(t, want, c.all(treeTables...))
 }
+
+// A DELETE on a table takes rows of tables that inherit from it along, in its own form: they would come back into it. Batches and foreign keys take its own
+// rows alone.
+func TestRowsOfTablesThatInheritAreNotItsOwn(t *testing.T) {
+	t.Parallel()
+	const heirs = "CREATE TABLE old_folders (shelf int) INHERITS (folders); CREATE TABLE old_files () INHERITS (files);" +
+		"INSERT INTO folders VALUES (1, 'a'); INSERT INTO old_folders VALUES (2, 'b', 5);" +
+		"INSERT INTO files VALUES (1, 1, NULL), (3, NULL, 1); INSERT INTO old_files VALUES (4, 1);"
+	t.Run("parent", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, folders+heirs, foldersDefinitions, "folders")
+		b.delete(t, "folders")
+		unit := b.last(t)
+		require.Equal(t, "incomplete", unit.State)
+		require.EqualValues(t, 2, unit.Tables[0].LeftOut)
+		require.Zero(t, b.restore(t, unit.ID).Restored)
+		require.Empty(t, b.Rows("SELECT FROM folders"))
+	})
+	for name, c := range map[string]struct{ ddl, state string }{
+		"batch and foreign key": {"DROP TABLE old_folders", "whole"},
+		"trigger": {
+			"DROP TABLE old_folders; CREATE FUNCTION below() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN DELETE FROM public.files WHERE folder_id = OLD.id; RETURN NULL; END';" +
+				"CREATE TRIGGER below AFTER DELETE ON folders FOR EACH ROW EXECUTE FUNCTION below()", "incomplete",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, folders+heirs+c.ddl, foldersDefinitions, "folders")
+			b.keepBelow(t)
+			before := b.all("folders", "ONLY files")
+			b.delete(t, "folders")
+			require.Equal(t, c.state, b.last(t).State)
+			require.Empty(t, b.Rows("SELECT FROM ONLY files"))
+			b.restore(t, b.last(t).ID)
+			if c.state == "whole" {
+				require.Equal(t, before, b.all("folders", "ONLY files"))
+			} else {
+				require.Empty(t, b.Rows("SELECT FROM ONLY files"))
+			}
+		})
+	}
+}

@@ -1,4 +1,13 @@
-IF own THEN
+-- A DELETE on a table takes rows of the ones that inherit from it along, which look like its own here. Foreign keys do not, nor do batches.
+            IF (pg_catalog.pg_trigger_depth() > 1 OR NOT by_batch AND "undo_via" IS NULL) AND EXISTS (
+                SELECT
+                FROM pg_catalog.pg_inherits AS below
+                JOIN pg_catalog.pg_class AS heir ON heir.oid OPERATOR(pg_catalog.=) below.inhrelid AND NOT heir.relispartition
+                WHERE below.inhparent OPERATOR(pg_catalog.=) TG_RELID
+            ) THEN
+                RAISE EXCEPTION 'whose rows they are cannot be told' USING ERRCODE = 'SX007';
+            END IF;
+            IF own THEN
                 IF kept.key OPERATOR(pg_catalog.=) '{}' OR NOT kept.key OPERATOR(pg_catalog.<@) kept.columns THEN
                     RAISE EXCEPTION 'without a key the rows that the batch keeps are not known' USING ERRCODE = 'SX007';
                 END IF;

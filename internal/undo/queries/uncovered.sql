@@ -1,5 +1,6 @@
 -- What is not kept of the tables $1 (schemas) and $2 (names), in parallel: columns among $3, and tables of more than $4 bytes with their parts, 0
--- for any size. Of the tables behind the first $5, which are children, also the rules that decide what a DELETE or UPDATE does.
+-- for any size. Of the first $5, which are parents, also the tables that inherit from them, and of the others, which are children, the rules that decide
+-- what a DELETE or UPDATE does.
 SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name,
     coalesce((
         SELECT pg_catalog.array_agg(a.attname::pg_catalog.text ORDER BY a.attnum)
@@ -14,7 +15,14 @@ SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name,
         FROM pg_catalog.pg_rewrite AS rule
         WHERE rule.ev_type IN ('2', '4') AND pg_catalog.bool_or(w.place > $5::bigint)
           AND (rule.ev_class = c.oid OR rule.ev_class IN (SELECT leaf.relid FROM pg_catalog.pg_partition_tree(c.oid) AS leaf))
-    ), '{}') AS rules
+    ), '{}') AS rules,
+    coalesce((
+        SELECT pg_catalog.array_agg(pg_catalog.format('%I.%I', home.nspname, heir.relname) ORDER BY home.nspname, heir.relname)
+        FROM pg_catalog.pg_inherits AS below
+        JOIN pg_catalog.pg_class AS heir ON heir.oid = below.inhrelid AND NOT heir.relispartition
+        JOIN pg_catalog.pg_namespace AS home ON home.oid = heir.relnamespace
+        WHERE below.inhparent = c.oid AND pg_catalog.bool_or(w.place <= $5::bigint)
+    ), '{}') AS heirs
 FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]))
     WITH ORDINALITY AS w (schema_name, table_name, place)
 JOIN pg_catalog.pg_namespace AS n ON n.nspname = w.schema_name
