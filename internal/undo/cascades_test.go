@@ -178,3 +178,46 @@ INSERT INTO notes VALUES (3)`)
 	require.Len(t, pgtest.Must(b.engine.List(t.Context(), 10))(t), 3)
 	require.EqualValues(t, 2, b.last(t).Tables[0].Rows, "folder 8 went with folder 4")
 }
+
+// A native key may stand on a single partition, or refer to one: what it takes along and what it changes comes back with its own deletion.
+func TestKeysOfSinglePartitions(t *testing.T) {
+	t.Parallel()
+	for _, earlier := range []bool{false, true} {
+		t.Run(fmt.Sprint(earlier), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, `
+CREATE TABLE folders (id bigint PRIMARY KEY);
+CREATE TABLE files (id bigint PRIMARY KEY, folder_id bigint) PARTITION BY LIST (id);
+CREATE TABLE files_1 PARTITION OF files FOR VALUES IN (1, 2, 3); CREATE TABLE files_4 PARTITION OF files FOR VALUES IN (4);
+CREATE TABLE parts (id bigint, kind int, file_id bigint, PRIMARY KEY (id, kind)) PARTITION BY LIST (kind);
+CREATE TABLE parts_1 PARTITION OF parts FOR VALUES IN (1); CREATE TABLE parts_2 PARTITION OF parts FOR VALUES IN (2);
+ALTER TABLE parts_1 ADD FOREIGN KEY (file_id) REFERENCES files ON DELETE CASCADE;
+CREATE TABLE lines (id bigint PRIMARY KEY, part_id bigint, kind int, FOREIGN KEY (part_id, kind) REFERENCES parts ON DELETE CASCADE);
+CREATE TABLE links (id bigint PRIMARY KEY, a bigint REFERENCES files_1 ON DELETE SET NULL, b bigint DEFAULT 3 REFERENCES files_1 ON DELETE SET DEFAULT);
+CREATE INDEX ON files (folder_id); CREATE INDEX ON parts (file_id);
+INSERT INTO folders SELECT generate_series(1, 4); INSERT INTO files SELECT i, i FROM generate_series(1, 4) AS i;
+INSERT INTO parts SELECT i, 1, i FROM generate_series(1, 4) AS i; INSERT INTO parts SELECT i, 2, i FROM generate_series(1, 4) AS i;
+INSERT INTO lines SELECT id * 2 + kind, id, kind FROM parts;
+INSERT INTO links SELECT i, i, i FROM generate_series(1, 3) AS i`, foldersDefinitions, "folders")
+			for _, c := range b.keepBelow(t) {
+				require.Empty(t, c.Uncovered, "%v", c)
+			}
+			tables := []string{"folders", "files", "parts", "lines", "links"}
+			before := b.all(tables...)
+			b.Exec("DELETE FROM folders WHERE id = 1")
+			first := b.last(t).ID
+			b.Exec("DELETE FROM folders WHERE id IN (2, 4)")
+			second := b.last(t).ID
+			b.drain(t, 100_000) // Both in the same batches.
+			if earlier {
+				b.Exec("UPDATE sexton.undo SET parent = 'files_1'::regclass WHERE changed IS NOT NULL")
+			}
+			report := b.restore(t, first)
+			require.Empty(t, report.Left)
+			require.EqualValues(t, 6, report.Restored, "a folder, a file, a part, its line, and two values")
+			require.Equal(t, [][]string{{"1", "1"}, {"3", "1"}}, b.Rows("SELECT id::text, kind::text FROM parts WHERE kind = 1 ORDER BY 1"))
+			require.Empty(t, b.restore(t, second).Left)
+			require.Equal(t, before, b.all(tables...))
+		})
+	}
+}

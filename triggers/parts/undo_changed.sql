@@ -1,5 +1,7 @@
 FOR one IN
-                SELECT key.confrelid AS parent, key.confdeltype = 'd' AS defaults, via.names AS via, keys.names AS keys, changed.names AS changed,
+                -- Rows of a partition are kept as those of its root.
+                SELECT coalesce(pg_catalog.pg_partition_root(key.confrelid)::pg_catalog.oid, key.confrelid) AS parent,
+                    key.confdeltype = 'd' AS defaults, via.names AS via, keys.names AS keys, changed.names AS changed,
                     kept.key OPERATOR(pg_catalog.||) ARRAY(SELECT v FROM pg_catalog.unnest(via.names) AS v WHERE v <> ALL (kept.key)) AS fields
                 FROM pg_catalog.pg_constraint AS key
                 CROSS JOIN LATERAL (

@@ -1,5 +1,6 @@
 -- Native foreign keys by which rows go, or change, with rows that are kept: $1 schemas and $2 tables whose rows are kept as they are deleted, in
--- parallel; $3 tells of each whether its own trigger keeps what goes with others. A key leads on from table to table as long as it deletes.
+-- parallel; $3 tells of each whether its own trigger keeps what goes with others. A key leads on from table to table as long as it deletes. Rows of a partition
+-- may go by a key of its own; a key that refers to the partitioned table then goes on.
 -- from_tables are the ones of $2 that a path to the key begins at. Rows of table $5 in schema $4 are never kept.
 WITH RECURSIVE given AS (
     SELECT c.oid, c.oid::pg_catalog.regclass::pg_catalog.text AS name, w.tracked
@@ -22,8 +23,13 @@ kept AS (
         SELECT part.inhrelid FROM pg_catalog.pg_inherits AS part WHERE part.inhparent = kept.oid
         UNION ALL
         SELECT key.conrelid
-        FROM pg_catalog.pg_constraint AS key
-        WHERE key.confrelid = kept.oid AND key.contype = 'f' AND key.confdeltype = 'c' AND key.conparentid = 0
+        FROM (
+            SELECT kept.oid
+            UNION
+            SELECT up.relid::pg_catalog.oid FROM pg_catalog.pg_partition_ancestors(kept.oid) AS up (relid)
+        ) AS target (oid)
+        JOIN pg_catalog.pg_constraint AS key ON key.confrelid = target.oid
+        WHERE key.contype = 'f' AND key.confdeltype = 'c' AND key.conparentid = 0
     ) AS further (oid)
     WHERE further.oid IS DISTINCT FROM (SELECT spared.oid FROM spared)
 )
@@ -40,7 +46,12 @@ SELECT
     EXISTS (SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary) AS keyed,
     key.confdeltype = 'c' AND EXISTS (SELECT FROM spared WHERE spared.oid = c.oid) AS spared
 FROM kept
-JOIN pg_catalog.pg_constraint AS key ON key.confrelid = kept.oid AND key.contype = 'f' AND key.conparentid = 0 AND key.confdeltype IN ('c', 'n', 'd')
+CROSS JOIN LATERAL (
+    SELECT kept.oid
+    UNION
+    SELECT up.relid::pg_catalog.oid FROM pg_catalog.pg_partition_ancestors(kept.oid) AS up (relid)
+) AS target (oid)
+JOIN pg_catalog.pg_constraint AS key ON key.confrelid = target.oid AND key.contype = 'f' AND key.conparentid = 0 AND key.confdeltype IN ('c', 'n', 'd')
 JOIN pg_catalog.pg_class AS c ON c.oid = key.conrelid
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 JOIN pg_catalog.pg_class AS above ON above.oid = key.confrelid

@@ -29,7 +29,9 @@ SELECT undo.number, undo.id, undo.rows, undo.left_out, undo.c IS NOT NULL AS kep
                 AND (home.nspname = 'pg_catalog' OR type.typdelim <> ',')
         ), 'pg_catalog.text[]')
         FROM pg_catalog.unnest(layout.arrays) WITH ORDINALITY AS kept (type, place) ORDER BY kept.place
-    ) AS arrays, layout.terms, layout.key, layout.cascades, coalesce(undo.parent, 0) AS parent
+    ) AS arrays, layout.terms, layout.key, layout.cascades,
+    -- Triggers of earlier releases name the partition that a key refers to, and not its root.
+    coalesce(pg_catalog.pg_partition_root(undo.parent)::pg_catalog.oid, undo.parent, 0::pg_catalog.oid) AS parent
 FROM "sexton".undo AS undo
 JOIN "sexton".undo_layouts AS layout ON layout.id = undo.layout
 WHERE $2::boolean AND undo.id = ANY ($1::bigint[]) AND undo.origins IS NULL

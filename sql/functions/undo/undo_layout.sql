@@ -14,9 +14,19 @@ AS $sexton$
 DECLARE
     -- The output function of arrays would drop the encoding of xml, and writes the vectors in another form than they are read.
     ownform CONSTANT pg_catalog.regtype[] := '{xml,int2vector,oidvector}';
+    -- The table with its partitions, which may have keys of their own. pg_partition_tree would wait for a lock on each.
+    tree pg_catalog.oid[] := ARRAY[of_table];
     made "sexton".undo_layouts;
 BEGIN
     made.name := of_table::pg_catalog.regclass::pg_catalog.text;
+    IF EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = of_table AND c.relkind = 'p') THEN
+        WITH RECURSIVE parts AS (
+            SELECT of_table AS oid
+            UNION ALL
+            SELECT below.inhrelid FROM parts JOIN pg_catalog.pg_inherits AS below ON below.inhparent = parts.oid
+        )
+        SELECT pg_catalog.array_agg(parts.oid) INTO STRICT tree FROM parts;
+    END IF;
     made.cascades := coalesce((
         SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object(
             'parent', coalesce(pg_catalog.pg_partition_root(f.confrelid)::pg_catalog.oid, f.confrelid)::pg_catalog.int8,
@@ -28,7 +38,7 @@ BEGIN
                 JOIN pg_catalog.pg_attribute AS other ON other.attrelid = f.confrelid AND other.attnum = place.number ORDER BY place.at)
         ) ORDER BY f.oid)
         FROM pg_catalog.pg_constraint AS f
-        WHERE f.conrelid = of_table AND f.contype = 'f' AND f.confdeltype = 'c' AND f.conparentid = 0
+        WHERE f.conrelid = ANY (tree) AND f.contype = 'f' AND f.confdeltype = 'c' AND f.conparentid = 0
     ), '[]');
     SELECT pg_catalog.md5(ROW(1, made.name, exclude, made.cascades,
         ARRAY(SELECT ROW(i.indkey, i.indnkeyatts)::pg_catalog.text FROM pg_catalog.pg_index AS i WHERE i.indrelid = of_table AND i.indisprimary),
