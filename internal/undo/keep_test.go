@@ -6,8 +6,10 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 )
@@ -260,6 +262,34 @@ UPDATE sexton.undo SET kept_at = '2026-01-01 12:00' WHERE id = (SELECT min(id) F
 	require.Len(t, pgtest.Must(b.engine.List(t.Context(), 10))(t), 1)
 	b.Exec("UPDATE sexton.undo_state SET keep = '-3 days'; SELECT sexton.undo_rotate('undo', '0', false)")
 	require.Equal(t, [][]string{{"1"}}, b.Rows(days), "the rest stays")
+}
+
+// What no day takes goes once its own day is past, and not while anything comes to it, nor by a worker that knows of no time yet.
+func TestTheRestExpires(t *testing.T) {
+	t.Parallel()
+	b := setup(t, folders, foldersDefinitions, "folders", "files")
+	b.Exec(`DO $$ DECLARE part text; BEGIN
+	FOR part IN SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'sexton.undo'::regclass AND inhrelid::regclass::text <> 'sexton.undo_rest' LOOP
+		EXECUTE 'DROP TABLE ' || part;
+	END LOOP;
+END $$`)
+	b.Exec("ALTER FUNCTION sexton.undo_rotate SET lock_timeout = '20s'; INSERT INTO folders SELECT generate_series(1, 2)")
+	b.Exec("DELETE FROM folders WHERE id = 1; UPDATE sexton.undo_state SET keep = '0'")
+	const rotate, count = "SELECT sexton.undo_rotate('undo', '0', false)", "SELECT count(*)::text FROM sexton.undo_rest"
+	b.Exec(rotate)
+	require.Equal(t, [][]string{{"1"}}, b.Rows(count), "undo is on, and no worker has heard of it")
+	b.Exec("UPDATE sexton.undo_state SET keep = '72 hours'; UPDATE sexton.undo SET kept_at = date_trunc('day', now(), 'UTC') - interval '3 days'; " + rotate)
+	require.Equal(t, [][]string{{"1"}}, b.Rows(count), "the end of its day is 72 hours ago by tomorrow")
+
+	b.Exec("UPDATE sexton.undo SET kept_at = kept_at - interval '2 days'")
+	deletion := b.Begin(t, "DELETE FROM folders WHERE id = 2")
+	rotated := dbtest.Meanwhile(func() (pgconn.CommandTag, error) { return b.Pool().Exec(t.Context(), rotate) })
+	pgtest.Await(t, b.Pool(), "the rotation to wait", "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'sexton.undo_rest'::regclass AND NOT granted)")
+	require.NoError(t, deletion.Commit(t.Context()))
+	pgtest.Must(rotated())(t)
+	require.Equal(t, [][]string{{"2"}}, b.Rows(count), "one has come meanwhile")
+	b.Exec("UPDATE sexton.undo SET kept_at = kept_at - interval '5 days'; " + rotate)
+	require.Equal(t, [][]string{{"0"}}, b.Rows(count))
 }
 
 // Rows that a trigger of the application spares are not kept, as they are not deleted.

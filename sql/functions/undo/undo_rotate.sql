@@ -1,6 +1,7 @@
 -- Makes the partitions of the coming week and drops those of days that are past their time, for a table partitioned by the day of kept_at. What no
--- day takes stands in the rest: it is emptied once all of it is past its time. A lock that is not to be had within a moment is left for the next call.
--- With coming unset nothing is kept any more: partitions of later days are dropped, too. A keep of nothing is then the one that there was before.
+-- day takes stands in the rest: it is emptied once the days of all of it are past their time. A lock that is not to be had within a moment is left for the
+-- next call. With coming unset nothing is kept any more: partitions of later days are dropped, too. A keep of nothing is then the one that there was before;
+-- until there was one, triggers may keep rows for a configuration that this worker does not have yet.
 CREATE OR REPLACE FUNCTION "sexton".undo_rotate(of_table text, keep interval, coming boolean)
 RETURNS integer
 LANGUAGE plpgsql
@@ -11,8 +12,11 @@ SET TimeZone = 'UTC'
 AS $sexton$
 DECLARE
     today CONSTANT pg_catalog.date := pg_catalog.date_trunc('day', pg_catalog.clock_timestamp())::pg_catalog.date;
+    rest CONSTANT pg_catalog.text := pg_catalog.concat(of_table, '_rest');
+    look CONSTANT pg_catalog.text := pg_catalog.format(
+        'SELECT pg_catalog.date_trunc(''day'', pg_catalog.max(kept_at)) + $1 < pg_catalog.clock_timestamp() FROM "sexton".%I', rest);
     one pg_catalog.record;
-    newest timestamptz;
+    past boolean;
     changed integer := 0;
 BEGIN
     IF of_table <> ALL ('{undo,batches}') OR NOT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtext('sexton rotate'), pg_catalog.hashtext(of_table)) THEN
@@ -22,6 +26,9 @@ BEGIN
         UPDATE "sexton".undo_state AS state SET keep = undo_rotate.keep WHERE state.keep <> undo_rotate.keep;
     ELSIF of_table = 'undo' THEN
         keep := (SELECT state.keep FROM "sexton".undo_state AS state);
+        IF keep = interval '0' THEN
+            RETURN 0;
+        END IF;
     END IF;
 
     FOR one IN
@@ -55,9 +62,14 @@ BEGIN
     END LOOP;
 
     BEGIN
-        EXECUTE pg_catalog.format('SELECT pg_catalog.max(kept_at) FROM "sexton".%I', of_table || '_rest') INTO newest;
-        IF newest + keep < pg_catalog.clock_timestamp() THEN
-            EXECUTE pg_catalog.format('TRUNCATE "sexton".%I', of_table || '_rest');
+        EXECUTE look INTO past USING interval '1 day' + keep;
+        IF past THEN
+            EXECUTE pg_catalog.format('LOCK TABLE "sexton".%I IN ACCESS EXCLUSIVE MODE', rest);
+            -- Something may have been kept there meanwhile.
+            EXECUTE look INTO past USING interval '1 day' + keep;
+        END IF;
+        IF past THEN
+            EXECUTE pg_catalog.format('TRUNCATE "sexton".%I', rest);
         END IF;
     EXCEPTION WHEN lock_not_available THEN
         NULL;
