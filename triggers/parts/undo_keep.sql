@@ -46,9 +46,15 @@ BEGIN
             END IF;
             BEGIN
                 IF origin IS NOT NULL AND NOT EXISTS (SELECT FROM "sexton".undo_layouts AS known WHERE known.id = layout) THEN
-                    INSERT INTO "sexton".undo_layouts (relation, name, signature, columns, numbers, types, arrays, terms, size, key, cascades)
-                    VALUES (root, present, '', '{}', '{}', '{}', '{}', '{}', '', '{}', '[]')
-                    RETURNING id INTO layout;
+                    -- One without columns names the table. What undo_layout has made above is gone with the error, each time anew.
+                    layout := (SELECT pg_catalog.min(known.id) FROM "sexton".undo_layouts AS known
+                        WHERE known.relation OPERATOR(pg_catalog.=) root AND known.signature OPERATOR(pg_catalog.=) ''
+                            AND known.name OPERATOR(pg_catalog.=) present);
+                    IF layout IS NULL THEN
+                        INSERT INTO "sexton".undo_layouts (relation, name, signature, columns, numbers, types, arrays, terms, size, key, cascades)
+                        VALUES (root, present, '', '{}', '{}', '{}', '{}', '{}', '', '{}', '[]')
+                        RETURNING id INTO layout;
+                    END IF;
                 END IF;
                 INSERT INTO "sexton".undo (id, number, layout, rows, left_out, origins, actor, via)
                 SELECT origin, pg_catalog.nextval('"sexton".undo_ids'), layout, 0, pg_catalog.count(*) OPERATOR(pg_catalog.-) "undo_known",
