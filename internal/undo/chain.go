@@ -62,7 +62,7 @@ func (s *set) numbered(columns []int) string {
 func (e *Engine) follow(ctx context.Context, u *unit) error {
 	changed := slices.DeleteFunc(slices.Clone(u.sets), func(s *set) bool { return len(s.Changed) == 0 || len(s.owned) == 0 })
 	for _, before := range alike(changed) {
-		later, err := e.read(ctx, before.on, nil, false, before.Relation, before.Changed, before.Number)
+		later, err := read(ctx, before.on.Pool, before.on, nil, false, before.Relation, before.Changed, before.Number)
 		if err != nil {
 			return fmt.Errorf("database %s: read what was kept later: %w", before.on.Name, err)
 		}
@@ -317,7 +317,7 @@ func (e *Engine) missed(ctx context.Context, tx pgx.Tx, b *back, r *reminder, ro
 	}
 	column, own, kind := b.Columns[at], *b.set, b.shape.kind(target)
 	own.skip = 2
-	sets, err := e.read(ctx, b.on, nil, false, b.Relation, []string{column}, 0)
+	sets, err := read(ctx, tx, b.on, nil, false, b.Relation, []string{column}, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read earlier changes: %w", err)
 	}
@@ -402,7 +402,7 @@ func (e *Engine) cleanUp(ctx context.Context, tx pgx.Tx, b *back, r *reminder, r
 
 // origins are the newest sets in which parents are kept, by their keys. A parent that no set has may never have been there.
 func (e *Engine) origins(ctx context.Context, tx pgx.Tx, b *set, r *reminder, keys []string) (map[string]*set, error) {
-	sets, err := e.read(ctx, b.on, nil, false, r.parent.OID, nil, 0)
+	sets, err := read(ctx, tx, b.on, nil, false, r.parent.OID, nil, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read which parents are kept: %w", err)
 	}

@@ -2,6 +2,7 @@ package undo_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,29 +16,32 @@ import (
 	"sexton/internal/undo"
 )
 
-// sent counts the statements that contain a text.
+// sent counts the statements that contain a text, and the ones of them within transactions.
 type sent struct {
-	text  string
-	count atomic.Int64
+	text          string
+	count, within atomic.Int64
 }
 
-func (s *sent) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+func (s *sent) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
 	if strings.Contains(data.SQL, s.text) {
 		s.count.Add(1)
+		if conn.PgConn().TxStatus() == 'T' {
+			s.within.Add(1)
+		}
 	}
 	return ctx
 }
 
 func (*sent) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-func (b *bundle) counting(t *testing.T, text string) *atomic.Int64 {
+func (b *bundle) counting(t *testing.T, text string) *sent {
 	counted := &sent{text: text}
 	config := pgtest.Must(pgxpool.ParseConfig(b.URL))(t)
 	config.ConnConfig.Tracer = counted
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	t.Cleanup(pool.Close)
 	b.engine.Databases[0].Pool = pool
-	return &counted.count
+	return counted
 }
 
 // Sets that deletions share are read once for a list of them, and not once for each.
@@ -50,7 +54,7 @@ func TestTheListReadsWhatDeletionsShareOnce(t *testing.T) {
 	b.drain(t, 0)
 	b.Exec("DELETE FROM projects WHERE id = 5")
 	for of, most := range map[string]int64{"undo_layouts": 1, "undo_marks": 1, "loose_foreign_keys_deleted_records": 1} {
-		count := b.counting(t, of)
+		count := &b.counting(t, of).count
 		units := pgtest.Must(b.engine.List(t.Context(), 10))(t)
 		require.Len(t, units, 5)
 		require.Equal(t, most, count.Load(), of)
@@ -71,7 +75,18 @@ func TestOperatorsAreReadOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, tree, treeDefinitions, "projects", "issues")
 	b.delete(t, "projects WHERE id = 1")
-	unit, count := b.last(t).ID, b.counting(t, "pg_catalog.pg_amop ")
+	unit, sent := b.last(t).ID, b.counting(t, "pg_catalog.pg_amop ")
 	require.Empty(t, b.restore(t, unit).Left)
-	require.EqualValues(t, 1, count.Load())
+	require.EqualValues(t, 1, sent.count.Load())
+}
+
+// What a transaction has to know of other deletions it reads itself: beside another connection it would be idle, and the server ends those after a while.
+func TestATransactionReadsOtherDeletionsItself(t *testing.T) {
+	t.Parallel()
+	b := setup(t, threeParents, fmt.Sprintf("c: [%s, %s]", setsTo("p", "state", 4), setsTo("q", "state", 4)), "p", "q")
+	unit := b.delete(t, "p WHERE id = 1")
+	b.delete(t, "q WHERE id = 1")
+	sent := b.counting(t, "WITH RECURSIVE caused")
+	require.Empty(t, b.restore(t, unit).Left)
+	require.EqualValues(t, 2, sent.within.Load(), "the deletion of q, and earlier changes of the rows")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
@@ -107,9 +108,10 @@ type set struct {
 	untold bool
 }
 
-// read reads the sets that one of ids caused, with roots those of ids, too, or those of a table behind a number: deleted rows, and the changes of columns.
-func (e *Engine) read(ctx context.Context, db database.Database, ids []int64, roots bool, table uint32, columns []string, behind int64) ([]*set, error) {
-	rows, _ := db.Pool.Query(ctx, db.Names.Render(text("sets")), ids, roots, table, columns, behind)
+// read reads the sets of a database that one of ids caused, with roots those of ids, too, or those of a table behind a number: deleted rows, and the changes of
+// columns. Within a transaction it is the one to read: another connection would have that one idle for too long.
+func read(ctx context.Context, by dbsqlc.DBTX, db database.Database, ids []int64, roots bool, table uint32, columns []string, behind int64) ([]*set, error) {
+	rows, _ := by.Query(ctx, db.Names.Render(text("sets")), ids, roots, table, columns, behind)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*set, error) {
 		s := &set{on: db}
 		return s, row.Scan(&s.Number, &s.ID, &s.Rows, &s.Left, &s.Kept, &s.KeptAt, &s.Origins, &s.Via, &s.Keys, &s.Fields, &s.Changed, &s.Written, &s.Actor,
@@ -145,7 +147,7 @@ func (e *Engine) loadAll(ctx context.Context, of []int64) (map[int64]*unit, erro
 			if err := e.keep(ctx); err != nil {
 				return nil, err
 			}
-			sets, err := e.read(ctx, db, next, roots, 0, nil, 0)
+			sets, err := read(ctx, db.Pool, db, next, roots, 0, nil, 0)
 			if err != nil {
 				return nil, fmt.Errorf("database %s: read what is kept: %w", db.Name, err)
 			}

@@ -6,38 +6,51 @@ WITH RECURSIVE caused (id) AS (
     SELECT undo.id
     FROM caused
     JOIN "sexton".undo AS undo ON undo.origins OPERATOR(pg_catalog.&&) ARRAY[caused.id]
+),
+found AS MATERIALIZED (
+    SELECT undo.number, undo.id, undo.rows, undo.left_out, undo.c IS NOT NULL AS kept, undo.kept_at, undo.origins, undo.via, undo.keys, undo.fields,
+        undo.changed, undo.written, undo.actor, undo.parent, undo.layout
+    FROM "sexton".undo AS undo
+    JOIN "sexton".undo_layouts AS layout ON layout.id = undo.layout
+    WHERE $2::boolean AND undo.id = ANY ($1::bigint[]) AND undo.origins IS NULL
+       OR undo.origins OPERATOR(pg_catalog.&&) (SELECT pg_catalog.array_agg(caused.id) FROM caused)
+       OR $3::pg_catalog.oid <> 0 AND undo.number > $5::bigint AND undo.c IS NOT NULL
+          AND coalesce(undo.changed OPERATOR(pg_catalog.&&) $4::pg_catalog.text[], undo.changed IS NULL)
+          AND coalesce(pg_catalog.pg_partition_root(layout.relation)::pg_catalog.oid, layout.relation)
+            = coalesce(pg_catalog.pg_partition_root($3::pg_catalog.oid)::pg_catalog.oid, $3::pg_catalog.oid)
+),
+-- Values of types that have gone stay texts, and of the application's own types, which may refuse one of an array by now, or the NULL of a forgotten
+-- row, and all the others with it. Arrays of some have another delimiter, and a few are cast to text in another form than they are written: domains
+-- over them are read as what they are over. Types are read once: there are as many as tables, and each set has as many as columns.
+arrays AS MATERIALIZED (
+    SELECT pg_catalog.format('%I.%I', space.nspname, type.typname) AS kept,
+        pg_catalog.format('%I.%I', home.nspname, coalesce(base.typname, type.typname)) AS name
+    FROM pg_catalog.pg_type AS type
+    JOIN pg_catalog.pg_namespace AS space ON space.oid = type.typnamespace
+    JOIN pg_catalog.pg_type AS one ON one.oid = type.typelem
+    LEFT JOIN pg_catalog.pg_type AS base ON one.typtype = 'd' AND base.oid = CASE one.typoutput
+        WHEN 'pg_catalog.bpcharout'::pg_catalog.regproc THEN 'pg_catalog.bpchar[]'::pg_catalog.regtype
+        WHEN 'pg_catalog.boolout'::pg_catalog.regproc THEN 'pg_catalog.bool[]'::pg_catalog.regtype
+        WHEN 'pg_catalog.box_out'::pg_catalog.regproc THEN 'pg_catalog.box[]'::pg_catalog.regtype
+    END
+    JOIN pg_catalog.pg_namespace AS home ON home.oid = coalesce(base.typnamespace, type.typnamespace)
+    WHERE home.nspname = 'pg_catalog' OR type.typdelim <> ','
+),
+layouts AS MATERIALIZED (
+    SELECT layout.*, ARRAY(
+        SELECT coalesce(arrays.name, 'pg_catalog.text[]')
+        FROM pg_catalog.unnest(layout.arrays) WITH ORDINALITY AS given (type, place) LEFT JOIN arrays ON arrays.kept = given.type
+        ORDER BY given.place
+    ) AS readable
+    FROM "sexton".undo_layouts AS layout
+    WHERE layout.id IN (SELECT found.layout FROM found)
 )
-SELECT undo.number, undo.id, undo.rows, undo.left_out, undo.c IS NOT NULL AS kept, undo.kept_at, coalesce(undo.origins, '{}') AS origins,
+SELECT undo.number, undo.id, undo.rows, undo.left_out, undo.kept, undo.kept_at, coalesce(undo.origins, '{}') AS origins,
     coalesce(undo.via, '{}') AS via, coalesce(undo.keys, '{}') AS keys, coalesce(undo.fields, '{}') AS fields, coalesce(undo.changed, '{}') AS changed,
     undo.written, coalesce(undo.actor, '') AS actor, layout.id AS layout, layout.relation, layout.name, layout.columns, layout.numbers, layout.types,
-    -- Values of types that have gone stay texts, and of the application's own types, which may refuse one of an array by now, or the NULL of a forgotten
-    -- row, and all the others with it. Arrays of some have another delimiter, and a few are cast to text in another form than they are written: domains
-    -- over them are read as what they are over.
-    ARRAY(
-        SELECT coalesce((
-            SELECT pg_catalog.format('%I.%I', home.nspname, coalesce(base.typname, type.typname))
-            FROM pg_catalog.pg_type AS type
-            JOIN pg_catalog.pg_namespace AS space ON space.oid = type.typnamespace
-            LEFT JOIN pg_catalog.pg_type AS one ON one.oid = type.typelem
-            LEFT JOIN pg_catalog.pg_type AS base ON one.typtype = 'd' AND base.oid = CASE one.typoutput
-                WHEN 'pg_catalog.bpcharout'::pg_catalog.regproc THEN 'pg_catalog.bpchar[]'::pg_catalog.regtype
-                WHEN 'pg_catalog.boolout'::pg_catalog.regproc THEN 'pg_catalog.bool[]'::pg_catalog.regtype
-                WHEN 'pg_catalog.box_out'::pg_catalog.regproc THEN 'pg_catalog.box[]'::pg_catalog.regtype
-            END
-            JOIN pg_catalog.pg_namespace AS home ON home.oid = coalesce(base.typnamespace, type.typnamespace)
-            WHERE pg_catalog.format('%I.%I', space.nspname, type.typname) = kept.type
-                AND (home.nspname = 'pg_catalog' OR type.typdelim <> ',')
-        ), 'pg_catalog.text[]')
-        FROM pg_catalog.unnest(layout.arrays) WITH ORDINALITY AS kept (type, place) ORDER BY kept.place
-    ) AS arrays, layout.terms, layout.key, layout.cascades,
+    layout.readable AS arrays, layout.terms, layout.key, layout.cascades,
     -- Triggers of earlier releases name the partition that a key refers to, and not its root.
     coalesce(pg_catalog.pg_partition_root(undo.parent)::pg_catalog.oid, undo.parent, 0::pg_catalog.oid) AS parent
-FROM "sexton".undo AS undo
-JOIN "sexton".undo_layouts AS layout ON layout.id = undo.layout
-WHERE $2::boolean AND undo.id = ANY ($1::bigint[]) AND undo.origins IS NULL
-   OR undo.origins OPERATOR(pg_catalog.&&) (SELECT pg_catalog.array_agg(caused.id) FROM caused)
-   OR $3::pg_catalog.oid <> 0 AND undo.number > $5::bigint AND undo.c IS NOT NULL
-      AND coalesce(undo.changed OPERATOR(pg_catalog.&&) $4::pg_catalog.text[], undo.changed IS NULL)
-      AND coalesce(pg_catalog.pg_partition_root(layout.relation)::pg_catalog.oid, layout.relation)
-        = coalesce(pg_catalog.pg_partition_root($3::pg_catalog.oid)::pg_catalog.oid, $3::pg_catalog.oid)
+FROM found AS undo
+JOIN layouts AS layout ON layout.id = undo.layout
 ORDER BY undo.fields IS NOT NULL, undo.via IS NOT NULL, undo.kept_at, undo.number
