@@ -165,7 +165,7 @@ func (r *Run) drain(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table
 	if f.chain {
 		stuck = append(stuck, r.Waiting[leaf.OID]...)
 	}
-	through, back := Finished, tide{}
+	through, back := Finished, Tide{}
 	if len(stuck) > 0 {
 		through = Blocked
 	}

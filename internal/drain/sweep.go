@@ -69,7 +69,7 @@ func (r *Run) sweep(ctx context.Context, w *Window, branches []branch, above boo
 	t := w.Table
 	t.below = cmp.Or(t.below, firstBelow)
 	l := &Ladder{Size: &branches[0].size, Steer: r.Steer, First: cmp.Or(r.Rows, defaultRows)}
-	rest, back := w.Rows, tide{}
+	rest, back := w.Rows, Tide{}
 	for round := 0; len(rest) > 0; round++ {
 		if r.Paused(ctx) {
 			return rest, Yielded, nil

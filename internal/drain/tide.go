@@ -16,31 +16,36 @@ const (
 	mostTides = 4
 )
 
-// tide finds out whether the rows of a key come back as fast as they go, where so many are there that no look finds all.
-type tide struct {
-	// gone rows have gone. The next count is due at so many.
-	gone, due int64
+// Tide finds out whether the rows of a key come back as fast as they go, where so many are there that no look finds all.
+type Tide struct {
+	// Gone rows have gone. The next count is due at so many.
+	Gone, due int64
 	// few reports that the last count found fewer than had gone, tides how often all of these have gone since, and others were there.
 	few   bool
 	tides int
 }
 
-// turns reports that the rows of a key come back, now that n more have gone. A count reads no more rows than have gone before it.
-func (r *Run) turns(ctx context.Context, t *tide, n int64, w *Window, f *Ref, leaf pgcatalog.Table, except []Tuple) bool {
-	t.gone += n
-	if t.gone < max(t.due, firstTide) {
+// Turns reports that the rows come back. It counts now and then by a statement that counts as many as its last parameter says, which is how many have gone.
+func (t *Tide) Turns(ctx context.Context, r *Run, sql string, args ...any) bool {
+	if t.Gone < max(t.due, firstTide) {
 		return false
 	}
-	left, err := Query(ctx, r, pgx.RowTo[int64], countStatement(w.Leaf, f, leaf), w.Rows.Args(except, t.gone)...)
+	left, err := Query(ctx, r, pgx.RowTo[int64], sql, append(args, t.Gone)...)
 	if err != nil {
-		left = []int64{t.gone} // An error that lasts is met by the next batch as well.
+		left = []int64{t.Gone} // An error that lasts is met by the next batch as well.
 	}
 	t.tides++
 	if !t.few {
 		t.tides = 0
 	}
-	t.few, t.due = left[0] < t.gone, t.gone+left[0]+firstTide
+	t.few, t.due = left[0] < t.Gone, t.Gone+left[0]+firstTide
 	return t.tides == mostTides
+}
+
+// turns is Turns for a key, of which n more rows below a window have gone.
+func (r *Run) turns(ctx context.Context, t *Tide, n int64, w *Window, f *Ref, leaf pgcatalog.Table, except []Tuple) bool {
+	t.Gone += n
+	return t.Turns(ctx, r, countStatement(w.Leaf, f, leaf), w.Rows.Args(except)...)
 }
 
 // countStatement counts the rows that childrenStatement reads, or chainStatement.

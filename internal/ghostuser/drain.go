@@ -145,9 +145,26 @@ func (r *run) count(s *step, do drain.Action, changes []change) (rows, kept int6
 		j.begun = true
 		r.stats.Current = &j.done
 		r.stats.count(j, s, do, one.Rows)
+		j.tide(s).Gone += one.Rows
 		rows, kept = rows+one.Rows, kept+one.Kept
 	}
 	return rows, kept
+}
+
+// tide is that of a step.
+func (j *job) tide(s *step) *drain.Tide {
+	if j.tides[s] == nil {
+		j.tides[s] = &drain.Tide{}
+	}
+	return j.tides[s]
+}
+
+// comesBack is the fault of a step whose rows come back.
+func comesBack(table string) fault.Fault {
+	return fault.Fault{
+		Table: table, Verdict: fault.Row,
+		Message: "rows come back as fast as they are taken away: a trigger puts them there, or a partition came after the run began",
+	}
 }
 
 // piece runs one statement on the rows that pointers lead to.

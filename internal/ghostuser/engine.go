@@ -122,6 +122,8 @@ type job struct {
 	fault fault.Fault
 	// beaten counts conflicts with other sessions, rounds how often rows were left where none should have been.
 	beaten, rounds int
+	// tides are the rows that have gone, by the step.
+	tides map[*step]*drain.Tide
 	// done are the rows of this run, estimated is when what remains was estimated last.
 	done      Current
 	estimated time.Time
@@ -220,7 +222,7 @@ func (r *run) due(ctx context.Context, limit int) ([]*job, error) {
 		SQL: r.statement("load"), Args: []any{r.seen, limit},
 		Scan: func(rows pgx.Rows) (err error) {
 			fresh, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*job, error) {
-				j := &job{}
+				j := &job{tides: map[*step]*drain.Tide{}}
 				var age float64
 				err := row.Scan(&j.id, &j.userID, &j.hardDelete, &j.heavy, &age)
 				j.done.UserID, j.queued = j.userID, time.Now().Add(-time.Duration(age*float64(time.Second)))

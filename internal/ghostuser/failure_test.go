@@ -265,12 +265,17 @@ func TestTriggersThatKeepRowsAreBlamed(t *testing.T) {
 		"puts the row back": {
 			`CREATE TRIGGER t AFTER DELETE ON visits FOR EACH ROW EXECUTE FUNCTION put_back();`, "visits", "rows come back as fast as they are taken away",
 		},
+		"puts back more rows than it finds at once": {
+			`INSERT INTO visits SELECT n, 1 FROM generate_series(10001, 11000) AS n;
+			CREATE TRIGGER t AFTER DELETE ON visits FOR EACH ROW EXECUTE FUNCTION put_back();`, "visits", "rows come back as fast as they are taken away",
+		},
 	}, func(t *testing.T, _ string, test example) {
 		b := setup(t, `
 			CREATE FUNCTION keep_old() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN old; END';
 			CREATE FUNCTION keep_nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
-			CREATE FUNCTION put_back() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.visits VALUES (old.id + 10, old.user_id); RETURN NULL; END';
+			CREATE FUNCTION put_back() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.visits VALUES (old.id + 1000000, old.user_id); RETURN NULL; END';
 			INSERT INTO posts VALUES (1, 1), (2, 2); INSERT INTO visits VALUES (1, 1), (2, 2);`+test.tables, lists())
+		b.engine.Sizes.Delete = 10
 		b.queue(false, 1)
 		stats := b.run(t)
 		require.Len(t, stats.Errors, 1)

@@ -11,10 +11,7 @@ import (
 	"sexton/internal/fault"
 )
 
-const (
-	usersTable = "users"
-	comeBack   = "rows come back as fast as they are taken away: a trigger puts them there, or a partition came after the run began"
-)
+const usersTable = "users"
 
 // finish deletes a user who has nothing left. What is found under the lock, a batch of each step at most, goes in the
 // same transaction; where there is more than that the user stays and has another turn.
@@ -45,7 +42,7 @@ func (r *run) finish(ctx context.Context, j *job) (result, error) {
 	if j.rounds > drain.MostRounds {
 		f := j.fault
 		if f.Message == "" {
-			f.Message = comeBack
+			f = comesBack("")
 			if len(left) > 0 {
 				f.Table = left[0].tableLabel
 			}

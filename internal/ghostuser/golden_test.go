@@ -54,6 +54,7 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 			if s.Action == drain.Forbid {
 				continue
 			}
+			g.Add(title("left"))(s.leftStatement(j))
 			g.Add(title("direct"))(s.cleanStatement(names, leaf, j, 9, 10, false))
 			g.Add(title("window"))(s.windowStatement(leaf, of, 10))
 			g.Add(title("versions"))(s.versionsStatement(leaf, j, nil))

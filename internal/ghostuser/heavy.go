@@ -121,7 +121,7 @@ func (r *run) take(
 			j.rounds++
 		}
 		if j.rounds > drain.MostRounds {
-			return j.fails(fault.Fault{Table: w.Table.Label(), Message: comeBack, Verdict: fault.Row})
+			return j.fails(comesBack(w.Table.Label()))
 		}
 		tree.Fault, tree.Obstacle, tree.Waiting = nil, fault.Fault{}, map[uint32][]drain.Tuple{}
 		before := tree.Changes
@@ -279,6 +279,7 @@ func (r *run) owner(j *job, s *step, root *drain.Table) drain.Owner {
 		Gone: func(t *drain.Table, rows, _ int64) {
 			if s != nil && t == root {
 				r.stats.count(j, s, drain.Remove, rows)
+				j.tide(s).Gone += rows
 			} else if rows > 0 {
 				r.stats.Deleted[label(t)] += rows
 				j.done.Deleted += rows

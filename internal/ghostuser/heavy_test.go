@@ -231,18 +231,24 @@ func TestHeavyTreesWaitForARowThatIsGivenAway(t *testing.T) {
 // Rows that a trigger puts back put the user off, at the top of a tree or below.
 func TestHeavyTreesThatComeBack(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]string{
-		"topics":  "INSERT INTO public.topics VALUES (old.id + 10, old.user_id)",
-		"replies": "INSERT INTO public.replies VALUES (old.id + 10000, old.topic_id)",
-	}, func(t *testing.T, table string, insert string) {
+	type example struct {
+		table, insert string
+		more          int
+	}
+	pgtest.Each(t, map[string]example{
+		"at the top":      {"topics", "INSERT INTO public.topics VALUES (old.id + 1000, old.user_id)", 0},
+		"many at the top": {"topics", "INSERT INTO public.topics VALUES (old.id + 1000, old.user_id)", 70},
+		"below":           {"replies", "INSERT INTO public.replies VALUES (old.id + 10000, old.topic_id)", 0},
+	}, func(t *testing.T, _ string, c example) {
 		b := setup(t, topics+`
-			CREATE FUNCTION put_back() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN `+insert+`; RETURN NULL; END';
-			CREATE TRIGGER put_back AFTER DELETE ON `+table+` FOR EACH ROW EXECUTE FUNCTION put_back();`, lists())
+			CREATE FUNCTION put_back() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN `+c.insert+`; RETURN NULL; END';
+			CREATE TRIGGER put_back AFTER DELETE ON `+c.table+` FOR EACH ROW EXECUTE FUNCTION put_back();`, lists())
+		b.Exec("INSERT INTO topics SELECT n, 2 FROM generate_series(101, 100 + $1) AS n", c.more)
 		b.queue(true, 2)
 		b.Exec("UPDATE users_ghost_user_migrations SET children_first = '{topics}'")
 		stats := b.run(t)
 		require.Len(t, stats.Errors, 1)
-		require.Equal(t, table, stats.Errors[0].Table)
+		require.Equal(t, c.table, stats.Errors[0].Table)
 		require.Contains(t, stats.Errors[0].Message, "rows come back as fast as they are taken away")
 		require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT attempts FROM users_ghost_user_migrations"))
 	})

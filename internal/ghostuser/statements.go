@@ -289,6 +289,13 @@ func (s *step) shownStatement(j *job) (string, []any) {
 	return fmt.Sprintf("SELECT %s FROM %s WHERE %s LIMIT 1", s.shown, s.Whole(), s.matches(j, args)), args.Values
 }
 
+// leftStatement counts the user's rows of the step, as many as a parameter behind the others says.
+func (s *step) leftStatement(j *job) (string, []any) {
+	args := &drain.Args{}
+	where := s.matches(j, args)
+	return fmt.Sprintf("SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted", s.Whole(), where, len(args.Values)+1), args.Values
+}
+
 // remainingStatement estimates how many rows the steps have for the user. It counts no further than remainingCap each.
 func (p *Plan) remainingStatement(names pgschema.Names, steps []*step, j *job) (string, []any) {
 	args := &drain.Args{}

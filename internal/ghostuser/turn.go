@@ -109,6 +109,9 @@ func (r *run) drainAll(ctx context.Context, j *job, live []*step) (result, error
 			case result == failed:
 				return failed, nil
 			case result == yielded:
+				if sql, args := s.leftStatement(j); j.tide(s).Turns(ctx, r.Run, sql, args...) {
+					return j.fails(comesBack(s.tableLabel))
+				}
 				return yielded, r.estimate(ctx, j, live)
 			case result == blocked:
 				stuck, untold = true, untold || s.toldOf()
