@@ -99,7 +99,11 @@ func TestRemovedTombstonesAreDueOnceOlderTransactionsHaveEnded(t *testing.T) {
 func TestEarlyConfirmationIsLogged(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.db.Exec("INSERT INTO sexton.swept (database, parent, integer_keys, swept_at) VALUES ('main', 'public.parents', '{1,2}', now() - interval '2 hours')")
+	gid := "'" + b.db.Name + "'"
+	b.db.Exec("BEGIN; UPDATE parents SET id = id WHERE id = 3; PREPARE TRANSACTION " + gid)
+	t.Cleanup(func() { b.db.Exec("ROLLBACK PREPARED " + gid) }) // Or the database could not be dropped.
+	b.db.Exec(`INSERT INTO sexton.swept (database, parent, integer_keys, swept_at, prepared) SELECT 'main', 'public.parents', '{1,2}', now() - interval '2 hours',
+		array_agg(transaction) FROM pg_prepared_xacts WHERE database = current_database()`)
 	b.worked(t, "main")
 	require.Contains(t, b.log.String(), "clean-up confirmed although older transactions are open")
 	require.Contains(t, b.log.String(), "parents=2")
