@@ -68,9 +68,12 @@ func TestRemovedTombstonesAreDueOnceOlderTransactionsHaveEnded(t *testing.T) {
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 	b.worked(t, "main")
 	require.Equal(t, listen.Due{In: cleanup.ConfirmEvery}, b.tombstonesDue(t), "the gate is shut, and the worker looks again by itself")
-	b.db.Exec("UPDATE sexton.swept SET swept_at = clock_timestamp()")
 	exec("COMMIT")
-	require.Equal(t, listen.Due{In: cleanup.ConfirmEvery}, b.tombstonesDue(t), "no run begins at once for what can wait for the next one")
+	// On a busy machine more than the second that it can wait may pass until the look.
+	pgtest.WaitFor(t, "a look that begins no run at once for what can wait for the next one", func(context.Context) (bool, error) {
+		b.db.Exec("UPDATE sexton.swept SET swept_at = clock_timestamp()")
+		return b.tombstonesDue(t) == listen.Due{In: cleanup.ConfirmEvery}, nil
+	})
 
 	exec("BEGIN")
 	age := "UPDATE sexton.swept SET swept_at = (SELECT min(xact_start) FROM pg_stat_activity WHERE pid = $1) + $2::interval, prepared = NULL"
@@ -255,9 +258,9 @@ func (b *bundle) over(t *testing.T, network *pgtest.Distance) {
 func TestPassOverASlowNetworkMakesProgress(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	settings := b.deps.Config.Databases[0]
-	settings.Limits.Runtime = time.Second
-	b.deps.Config.Databases[0] = settings
+	limits := &b.deps.Config.Databases[0].Limits
+	usual := limits.Runtime
+	limits.Runtime = time.Second
 	network := &pgtest.Distance{}
 	b.over(t, network)
 	b.db.Exec("DELETE FROM parents WHERE id <= 2")
@@ -266,6 +269,7 @@ func TestPassOverASlowNetworkMakesProgress(t *testing.T) {
 	require.Contains(t, []jobrun.Outcome{jobrun.Done, jobrun.OverLimit}, report.Outcome)
 
 	network.Delay.Store(0)
+	limits.Runtime = usual
 	before := network.Trips.Load()
 	report = b.ran(t, LooseForeignKeysCleanupArgs{Database: "main"})
 	require.Equal(t, jobrun.Done, report.Outcome)

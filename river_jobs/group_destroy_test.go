@@ -289,7 +289,7 @@ func TestAStopBetweenGroupsIsNoFailure(t *testing.T) {
 		ended <- err
 	}()
 	pgtest.Await(t, b.db.Database, "the look for the next group",
-		"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'UPDATE .*river_job')")
+		"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query ~ 'UPDATE .*river_job')")
 	stop()
 	require.NoError(t, <-ended)
 	require.NoError(t, locked.Rollback(t.Context()))

@@ -121,6 +121,8 @@ func TestPassThatHeldIsGoneOnWith(t *testing.T) {
 	require.Empty(t, r.db.Rows("SELECT FROM sexton.leases WHERE expires_at > now()"))
 
 	r.resume(t)
+	r.await(t, "pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) < 1000")
+	r.deps.Config = configuration(t, mainURL, shortLog) // With the usual time, as this pass is to get through.
 	require.Equal(t, jobrun.Done, r.pass(t)().Outcome)
 	require.Zero(t, r.db.Pending(t))
 }

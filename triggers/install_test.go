@@ -93,7 +93,8 @@ func TestInstallTriesAgainUntilTheTableIsFree(t *testing.T) {
 		_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents")})
 		failed <- err
 	}()
-	pgtest.Await(t, b.Pool(), "the installer to wait for the table", "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'parents'::regclass AND NOT granted)")
+	pgtest.Await(t, b.Pool(), "the installer to wait for the table", "SELECT EXISTS (SELECT FROM pg_locks "+
+		"WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation = 'parents'::regclass AND NOT granted)")
 	pgtest.Exec(t, holder, "ROLLBACK")
 	require.NoError(t, <-failed)
 	require.Empty(t, b.status(id("parents")))

@@ -113,7 +113,7 @@ func TestRunWithinItsOwnLimits(t *testing.T) {
 		}))(t)
 		return got
 	}
-	require.Equal(t, []string{"40ms", "26ms", "off"}, settings(batch.Limits{StatementTimeout: 40 * time.Millisecond, LockTimeout: 30 * time.Millisecond}))
+	require.Equal(t, []string{"4s", "2666ms", "off"}, settings(batch.Limits{StatementTimeout: 4 * time.Second, LockTimeout: 3 * time.Second}))
 	require.Equal(t, []string{"20s", "13s", "on"}, settings(batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 13 * time.Second, Durable: true}))
 	require.Equal(t, []string{"10s", "6666ms", "off"}, settings(session.Limits), "the session's are as before")
 

@@ -227,9 +227,9 @@ func TestFailures(t *testing.T) {
 			require.Empty(t, errors)
 		},
 		"statements that take too long become smaller": func(t *testing.T, v verb, db *dbtest.DB) {
-			v.trigger(db, "ROW", "PERFORM pg_sleep(0.03);") // Longer than the leash of a target, and all rows than a statement may.
+			v.trigger(db, "ROW", "PERFORM pg_sleep(0.12);") // Longer than the leash of a target, and all rows than a statement may.
 			tight := limits
-			tight.StatementTimeout = 250 * time.Millisecond
+			tight.StatementTimeout = time.Second
 			_, errors := pgtest.Must2(v.run(t, db, tight, ignore))(t)
 			for _, e := range errors {
 				require.Equal(t, "57014", e.SQLState)

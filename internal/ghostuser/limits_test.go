@@ -3,6 +3,7 @@ package ghostuser_test
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -46,13 +47,11 @@ func TestAnUnfinishedUserGoesToTheBack(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			b.engine.Limits.Runtime = 2 * time.Second
-			over, ended := context.WithTimeout(t.Context(), b.engine.Limits.Runtime)
-			defer ended()
 			b.engine.Progress = func(context.Context, *ghostuser.Stats) {
 				if how == "stop" {
 					cancel()
 				} else {
-					<-over.Done()
+					<-time.After(b.engine.Limits.Runtime) // The run began before its first batch, so that its time is over then.
 				}
 			}
 			stats := pgtest.Must(b.engine.Run(ctx))(t)
@@ -238,13 +237,20 @@ func TestTheReasonNamesWhoHeldTheLock(t *testing.T) {
 		b.queue(false, 1)
 		tx := b.Begin(t, lock.statement)
 		pid := tx.Conn().PgConn().PID()
-		b.engine.Limits.Runtime = 2 * time.Second
-		stats := b.run(t)
+		reason := regexp.MustCompile(fmt.Sprintf(`^%scanceling statement due to lock timeout \(.+ by pid %d\b.*\)$`, lock.table, pid))
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
+			if reason.MatchString(stats.WaitingFor) {
+				stop()
+			}
+		}
+		stats := pgtest.Must(b.engine.Run(ctx))(t)
 		require.NoError(t, tx.Commit(t.Context()))
 		require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.queued())
 		require.Empty(t, stats.Errors)
-		require.Regexp(t, fmt.Sprintf(`^%scanceling statement due to lock timeout \(.+ by pid %d\b.*\)$`, lock.table, pid), stats.Held)
-		b.engine.Limits.Runtime = time.Minute
+		require.True(t, stats.Interrupted, "its time was over before it said what it waits for")
+		require.Regexp(t, reason, stats.Held)
 		b.requireDone(t, b.run(t), 1)
 	})
 }
@@ -335,9 +341,16 @@ func TestALockInTheQueueEndsNoRun(t *testing.T) {
 	require.True(t, stats.Interrupted)
 	require.NoError(t, last.Commit(t.Context()))
 
-	b.engine.Progress = nil
-	b.engine.Limits.Runtime = 2 * time.Second
-	stats = b.run(t)
+	// The other user goes, and then nothing is left but the one in the locked row.
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
+		if stats.UsersProcessed == 1 && strings.Contains(stats.WaitingFor, "lock timeout") {
+			stop()
+		}
+	}
+	stats = pgtest.Must(b.engine.Run(ctx))(t)
+	require.True(t, stats.Interrupted, "its time was over before it waited for the locked row")
 	require.EqualValues(t, 1, stats.UsersProcessed)
 	require.Zero(t, stats.UsersFailed)
 	require.NoError(t, queued.Commit(t.Context()))

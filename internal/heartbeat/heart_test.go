@@ -83,7 +83,7 @@ func TestRunOutlivesAnOutage(t *testing.T) {
 
 	db := dbtest.New(t)
 	h := newHeart(t, db, "one")
-	h.Interval, h.Silence = 5*time.Millisecond, 200*time.Millisecond
+	h.Interval, h.Silence = 5*time.Millisecond, 2*time.Second
 	messages := record(h)
 	lines := func(count int) {
 		pgtest.WaitFor(t, "log lines", func(context.Context) (bool, error) { return len(messages.Messages()) >= count, nil })
@@ -96,7 +96,7 @@ func TestRunOutlivesAnOutage(t *testing.T) {
 	lines(2)
 	db.Exec("ALTER TABLE sexton.clients RENAME TO hidden")
 	lines(3)
-	// Dozens of beats fail until then.
+	// Hundreds of beats fail until then.
 	pgtest.WaitFor(t, "the end of the silence", func(context.Context) (bool, error) { return !h.Alive(), nil })
 	db.Exec("ALTER TABLE sexton.hidden RENAME TO clients")
 	lines(4)

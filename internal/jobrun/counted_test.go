@@ -207,7 +207,8 @@ func TestCountsThatARunHasRemovedItselfAreNotCalledDropped(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	pgtest.Await(t, b.db.Database, "the look for the run", "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'name: RunEnded')")
+	pgtest.Await(t, b.db.Database, "the look for the run",
+		"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query ~ 'name: RunEnded')")
 	require.NoError(t, ending.Commit(t.Context()))
 	other.Wait()
 	require.Contains(t, b.log.String(), "run_ended kind=another_kind")

@@ -102,7 +102,7 @@ func TestStalledConnectionIsNoticedAsleep(t *testing.T) {
 	b.Exec(insert)
 	b.requireDrained()
 	require.Positive(t, p.logged(lost))
-	require.False(t, p.Deaf(), "a fresh connection hears")
+	p.await("a fresh connection to hear", func() bool { return !p.Deaf() })
 }
 
 // Awake, it notices by the answer that does not come.

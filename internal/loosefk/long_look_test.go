@@ -79,9 +79,12 @@ func TestSecondLookThatTimesOutGetsTheTimeItNeeds(t *testing.T) {
 	require.Equal(t, []string{"1"}, b.unchecked())
 	older.exec("ROLLBACK")
 	b.engine.Session.Limits.StatementTimeout = 25 * time.Millisecond
-	for tries := 0; len(b.unchecked()) > 0 && tries < 20; tries++ {
+	for tries := 0; len(b.unchecked()) > 0 && tries < 40; tries++ {
 		b.Exec("UPDATE sexton.swept SET not_before = NULL")
-		pgtest.Must(b.engine.Run(context.WithoutCancel(t.Context())))(t)
+		// On a busy machine a small statement of a run may need longer, too. That ends the run, and the next one goes on.
+		if _, err := b.engine.Run(context.WithoutCancel(t.Context())); err != nil {
+			require.ErrorContains(t, err, "SQLSTATE 57014")
+		}
 		b.engine.Cursors.AwaitLook()
 	}
 	require.True(t, b.engine.Cursors.AwaitLook())

@@ -34,8 +34,8 @@ ALTER SEQUENCE tries RESTART;` +
 // timedOut is plpgsql that fails after a while as a statement does that runs into its timeout.
 const timedOut = "PERFORM pg_sleep(0.1); RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014';"
 
-// With all obstacles of a slow neighbour at once, a healthy parent's children are gone within a bounded number of its statements, which is less
-// than a second of them. All the rest ends, too, or has its reason.
+// With all obstacles of a slow neighbour at once, a healthy parent's children are gone within a bounded number of its statements, which is two
+// seconds of them. All the rest ends, too, or has its reason.
 func TestEveryObstacleAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+everyObstacle, withNeighbours+dbtest.Defined("async_delete", "bare", "above", "claimed", "locked", "stuck"),
@@ -68,7 +68,7 @@ func TestEveryObstacleAtOnce(t *testing.T) {
 	require.NoError(t, rows.Rollback(t.Context()))
 	stats := ended()
 	require.Positive(t, *late)
-	require.LessOrEqual(t, *late-*first, int64(200), "statements on slow children that went before the neighbours'")
+	require.LessOrEqual(t, *late-*first, int64(400), "statements on slow children that went before the neighbours'")
 	require.Equal(t, 610-b.Pending(t), stats.Processed)
 	for _, row := range b.tombstones() {
 		require.Contains(t, row[3], "stuck: ", "the reason of parent %s", row[0])
@@ -131,7 +131,7 @@ func TestALockedRowOfATableWithoutAnIndexIsNoFailure(t *testing.T) {
 DROP INDEX children_parent_id_idx;
 INSERT INTO parents SELECT generate_series(11, 200);
 INSERT INTO children SELECT 1000 + n, 11 + n % 190, repeat('x', 100) FROM generate_series(1, 100000) AS n;`, deleteChildren, "parents")
-	b.engine.Session.Limits.StatementTimeout = 100 * time.Millisecond
+	b.engine.Session.Limits.StatementTimeout = time.Second // Less than as many reads of the table take as there are parents.
 	for _, parent := range b.engine.Parents {
 		parent.ReadByRanges(200)
 	}
