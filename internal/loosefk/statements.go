@@ -90,7 +90,8 @@ WHERE true`, table, finished, found, table, at, nameAt)
 RETURNING gone.id, gone.primary_key_value, gone.primary_key_text%s
 ), remembered AS (
 INSERT INTO %s (database, parent, parent_oid, integer_keys, text_keys%s)
-SELECT $%d::pg_catalog.text, $%d::pg_catalog.text, $%d::pg_catalog.oid, pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
+SELECT $%d::pg_catalog.text, $%d::pg_catalog.text, $%d::pg_catalog.oid,
+	pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
 	pg_catalog.array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)%s
 FROM removed
 HAVING %s OPERATOR(pg_catalog.>) 0
