@@ -221,3 +221,50 @@ INSERT INTO links SELECT i, i, i FROM generate_series(1, 3) AS i`, foldersDefini
 		})
 	}
 }
+
+// A parent whose rows are kept becomes the first partition of a new table, as where a big table is divided.
+func TestChildrenComeBackToATableThatHasBecomeAPartition(t *testing.T) {
+	t.Parallel()
+	b := setup(t, folders, foldersDefinitions, "folders", "files")
+	b.Exec("INSERT INTO folders SELECT generate_series(1, 3), 'body'; INSERT INTO files SELECT i, 1 + i % 3 FROM generate_series(1, 9) AS i")
+	before := b.all("folders", "files")
+	b.Exec("DELETE FROM folders WHERE id <= 2")
+	unit := b.last(t).ID
+	b.drain(t, 1000)
+	b.Exec(`CREATE TABLE all_folders (id bigint PRIMARY KEY, body text) PARTITION BY RANGE (id);
+		ALTER TABLE all_folders ATTACH PARTITION folders FOR VALUES FROM (MINVALUE) TO (MAXVALUE)`)
+	report := b.restore(t, unit)
+	require.Empty(t, report.Left)
+	require.EqualValues(t, 8, report.Restored)
+	require.Equal(t, before, b.all("folders", "files"))
+}
+
+// Partitions may each have a key of their own that says the same. New ones make no other layout, and a table that is tracked itself keeps its rows once.
+func TestKeysOfPartitionsThatSayTheSame(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `
+CREATE TABLE folders (id bigint PRIMARY KEY);
+CREATE TABLE files (id bigint, kind int, folder_id bigint, PRIMARY KEY (id, kind)) PARTITION BY LIST (kind);
+CREATE TABLE files_1 PARTITION OF files FOR VALUES IN (1); CREATE TABLE files_2 PARTITION OF files FOR VALUES IN (2);
+ALTER TABLE files_1 ADD FOREIGN KEY (folder_id) REFERENCES folders ON DELETE CASCADE;
+ALTER TABLE files_2 ADD FOREIGN KEY (folder_id) REFERENCES folders ON DELETE CASCADE;
+CREATE INDEX ON files (folder_id);
+INSERT INTO folders VALUES (1); INSERT INTO files VALUES (1, 1, 1), (1, 2, 1);`, foldersDefinitions, "folders")
+	layout := func() string { return b.Rows("SELECT sexton.undo_layout('files'::regclass, '{}')")[0][0] }
+	first := layout()
+	require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT jsonb_array_length(cascades) FROM sexton.undo_layouts WHERE id = "+first))
+	b.Exec("CREATE TABLE files_3 PARTITION OF files FOR VALUES IN (3); ALTER TABLE files_3 ADD FOREIGN KEY (folder_id) REFERENCES folders ON DELETE CASCADE")
+	require.Equal(t, first, layout())
+
+	cfg := triggers.Config{JobsSchema: dbtest.Names().Jobs, TrackedSchema: dbtest.Names().Tracked, Undo: triggers.Undo{MaxRow: b.maxRow}}
+	pgtest.Must(triggers.Install(t.Context(), pgtest.Acquire(t, b.Pool()).Conn(), cfg, []triggers.Parent{
+		{Schema: "public", Table: "folders", KeyColumns: []string{"id"}, Undo: triggers.KeepsAll},
+		{Schema: "public", Table: "files", KeyColumns: []string{"id", "kind"}, Undo: triggers.KeepsAll},
+	}))(t)
+	before := b.all("folders", "files")
+	b.Exec("DELETE FROM folders")
+	unit := b.last(t).ID
+	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT sum(rows) FROM sexton.undo AS kept JOIN sexton.undo_layouts AS layout ON layout.id = kept.layout WHERE layout.name ~ 'files'"))
+	require.Empty(t, b.restore(t, unit).Left)
+	require.Equal(t, before, b.all("folders", "files"))
+}

@@ -82,8 +82,8 @@ type set struct {
 	Origins    []int64
 	// Via are the columns by which rows referred to their parents, Keys the parents' own.
 	Via, Keys []string
-	// Parent is their table.
-	Parent uint32
+	// Parent is their table, root the partitioned one above that now, or 0.
+	Parent, root uint32
 	// Fields are the kept columns of changed rows, Changed the ones that were set to Written.
 	Fields, Changed []string
 	Written         *string
@@ -115,7 +115,7 @@ func read(ctx context.Context, by dbsqlc.DBTX, db database.Database, ids []int64
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*set, error) {
 		s := &set{on: db}
 		return s, row.Scan(&s.Number, &s.ID, &s.Rows, &s.Left, &s.Kept, &s.KeptAt, &s.Origins, &s.Via, &s.Keys, &s.Fields, &s.Changed, &s.Written, &s.Actor,
-			&s.layout.ID, &s.Relation, &s.Name, &s.Columns, &s.Numbers, &s.Types, &s.Arrays, &s.Terms, &s.KeyCols, &s.Cascades, &s.Parent)
+			&s.layout.ID, &s.Relation, &s.Name, &s.Columns, &s.Numbers, &s.Types, &s.Arrays, &s.Terms, &s.KeyCols, &s.Cascades, &s.Parent, &s.root)
 	})
 }
 
@@ -263,7 +263,7 @@ func (s *set) above(u *unit, id int64) []*set {
 	for _, above := range u.by[id] {
 		// Of one batch, what triggers kept comes of its own set.
 		beside := id == s.ID && len(s.Changed) == 0 && above.along()
-		if len(above.Changed) == 0 && !beside && (above.Relation == s.Parent || s.Parent == 0) {
+		if len(above.Changed) == 0 && !beside && (above.Relation == s.Parent || above.Relation == s.root || s.Parent == 0) {
 			found = append(found, above)
 		}
 	}

@@ -42,7 +42,7 @@ SELECT
     pg_catalog.format('%I.%I', home.nspname, above.relname) AS above,
     pg_catalog.array_agg(DISTINCT kept.name ORDER BY kept.name) AS from_tables,
     key.confdeltype::pg_catalog.text AS action,
-    EXISTS (SELECT FROM given WHERE given.oid = c.oid AND given.tracked) AS tracked,
+    EXISTS (SELECT FROM given WHERE given.oid = coalesce(pg_catalog.pg_partition_root(c.oid)::pg_catalog.oid, c.oid) AND given.tracked) AS tracked,
     EXISTS (SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary) AS keyed,
     key.confdeltype = 'c' AND EXISTS (SELECT FROM spared WHERE spared.oid = c.oid) AS spared
 FROM kept

@@ -28,17 +28,25 @@ BEGIN
         SELECT pg_catalog.array_agg(parts.oid) INTO STRICT tree FROM parts;
     END IF;
     made.cascades := coalesce((
-        SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object(
-            'parent', coalesce(pg_catalog.pg_partition_root(f.confrelid)::pg_catalog.oid, f.confrelid)::pg_catalog.int8,
-            'via', ARRAY(
-                SELECT own.attname::pg_catalog.text FROM pg_catalog.unnest(f.conkey) WITH ORDINALITY AS place (number, at)
-                JOIN pg_catalog.pg_attribute AS own ON own.attrelid = f.conrelid AND own.attnum = place.number ORDER BY place.at),
-            'keys', ARRAY(
-                SELECT other.attname::pg_catalog.text FROM pg_catalog.unnest(f.confkey) WITH ORDINALITY AS place (number, at)
-                JOIN pg_catalog.pg_attribute AS other ON other.attrelid = f.confrelid AND other.attnum = place.number ORDER BY place.at)
-        ) ORDER BY f.oid)
-        FROM pg_catalog.pg_constraint AS f
-        WHERE f.conrelid = ANY (tree) AND f.contype = 'f' AND f.confdeltype = 'c' AND f.conparentid = 0
+        SELECT pg_catalog.jsonb_agg(alike.key ORDER BY alike.first)
+        FROM (
+            -- Each partition may have one of its own that says the same.
+            SELECT keys.key, pg_catalog.min(keys.oid) AS first
+            FROM (
+                SELECT f.oid, pg_catalog.jsonb_build_object(
+                    'parent', coalesce(pg_catalog.pg_partition_root(f.confrelid)::pg_catalog.oid, f.confrelid)::pg_catalog.int8,
+                    'via', ARRAY(
+                        SELECT own.attname::pg_catalog.text FROM pg_catalog.unnest(f.conkey) WITH ORDINALITY AS place (number, at)
+                        JOIN pg_catalog.pg_attribute AS own ON own.attrelid = f.conrelid AND own.attnum = place.number ORDER BY place.at),
+                    'keys', ARRAY(
+                        SELECT other.attname::pg_catalog.text FROM pg_catalog.unnest(f.confkey) WITH ORDINALITY AS place (number, at)
+                        JOIN pg_catalog.pg_attribute AS other ON other.attrelid = f.confrelid AND other.attnum = place.number ORDER BY place.at)
+                ) AS key
+                FROM pg_catalog.pg_constraint AS f
+                WHERE f.conrelid = ANY (tree) AND f.contype = 'f' AND f.confdeltype = 'c' AND f.conparentid = 0
+            ) AS keys
+            GROUP BY keys.key
+        ) AS alike
     ), '[]');
     SELECT pg_catalog.md5(ROW(1, made.name, exclude, made.cascades,
         ARRAY(SELECT ROW(i.indkey, i.indnkeyatts)::pg_catalog.text FROM pg_catalog.pg_index AS i WHERE i.indrelid = of_table AND i.indisprimary),
