@@ -186,6 +186,9 @@ func (r *Run) drain(ctx context.Context, w *Window, f *Ref, leaf pgcatalog.Table
 		if f.Action == Remove {
 			onStack := r.onStack(leaf, found)
 			fresh, stuck = found.without(onStack), append(stuck, onStack...)
+			if len(onStack) > 0 {
+				through = Blocked // A ring: they refer to the window until all of it goes together.
+			}
 		}
 		if f.chain {
 			slices.Reverse(fresh) // Those furthest below go first.
@@ -279,7 +282,11 @@ func (r *Run) workOff(ctx context.Context, f *Ref, w *Window) (Rows, Result, err
 	if f.chain && len(r.Waiting[w.Leaf.OID]) > 0 {
 		return left, Blocked, nil // These are above rows that could not be uprooted, or may be.
 	}
-	return r.breakRings(ctx, w, left)
+	left, result, err = r.breakRings(ctx, w, left)
+	if r.Changes > before {
+		w.Table.rounds = 0
+	}
+	return left, result, err
 }
 
 // windowOf is how many rows of a key are read at once.

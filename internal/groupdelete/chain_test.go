@@ -102,6 +102,21 @@ func TestRingInOneTable(t *testing.T) {
 	require.Equal(t, [][]string{{"f", "60"}}, b.Rows("SELECT DISTINCT cascade, n FROM deletions"))
 }
 
+// Each pair stands in the way of itself, which is no row that comes back, however many pairs there are.
+func TestManyRingsWithRowsBelow(t *testing.T) {
+	t.Parallel()
+	rings := shapes["ring of rows"]
+	b := setup(t, rings.tables, `
+		INSERT INTO a SELECT n, 11 FROM generate_series(1, 60) AS n;
+		INSERT INTO b SELECT n, n FROM generate_series(1, 60) AS n; UPDATE a SET b = id;
+		INSERT INTO below SELECT n, n FROM generate_series(1, 60) AS n;`)
+	engine := unhurried(b.engine(t, 1))
+	engine.Sizes.Target = time.Microsecond // Each look is at one row.
+	stats := b.run(t, engine, groupdelete.Destroyed)
+	require.Empty(t, stats.Errors)
+	require.Empty(t, b.Rows("SELECT FROM a"))
+}
+
 func TestShareIsAskedAfterBatchesAndTold(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
