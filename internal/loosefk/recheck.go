@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"sexton/internal/batch"
@@ -263,10 +264,10 @@ func (c *rechecker) putOff(ctx context.Context, parent *Parent, rows []recheck, 
 	var later, given []recheck
 	_, unreadable := c.unreadable[parent]
 	// Another database is away, or a definition does not fit for now.
-	away := !unreadable && c.troubleOf(parent) != nil
+	away := !unreadable && c.troubleOf(parent) != nil || strings.HasPrefix(f.SQLState, "53") // Or the server is short of locks or memory.
 	for _, s := range rows {
 		// What is slow, locked or away is looked at again for as long as it takes: a child may be there.
-		if s.expired && f.Verdict != fault.Timeout && !f.Lock() && !away || s.early && f.Verdict == fault.Hopeless {
+		if s.expired && f.Verdict != fault.Timeout && !f.Lock() && !away || s.early && f.Verdict == fault.Hopeless && !away {
 			given = append(given, s)
 			c.stats.ConfirmedEarly += int64(s.keys())
 		} else {
@@ -280,7 +281,7 @@ func (c *rechecker) putOff(ctx context.Context, parent *Parent, rows []recheck, 
 	}
 	var all *string
 	if f.Verdict != fault.Row {
-		all = &rows[0].parent
+		all = &rows[0].stored
 		c.off[rows[0].parent] = true
 	}
 	pause := putOffPause

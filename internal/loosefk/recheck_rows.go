@@ -12,8 +12,10 @@ import (
 
 // recheck is a batch of parents whose tombstones were removed.
 type recheck struct {
-	id       int64
-	parent   string
+	id     int64
+	parent string
+	// stored is the parent's name in the row, which may be an earlier one.
+	stored   string
 	integers []int64
 	texts    []string
 	// early reports that it is not waited for any longer, and expired that this was so for long; open that all older
@@ -45,6 +47,7 @@ func (r *run) pageStatement(after int64, g horizons, page *[]recheck) batch.Stat
 			err = row.Scan(&s.id, &s.parent, &table, &s.integers, &s.texts, &waited, &s.open, &s.unrecorded, &s.held)
 			within := r.engine.Confirming.within()
 			s.early, s.expired, s.forgotten = waited >= within, waited >= 2*within, waited >= strangersKept.Seconds()
+			s.stored = s.parent
 			if parent := r.about(s.parent, table); parent != nil {
 				s.of(parent)
 			}

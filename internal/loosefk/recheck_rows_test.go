@@ -52,3 +52,20 @@ func TestWhatNoTransactionHeldIsNotConfirmedEarly(t *testing.T) {
 	require.EqualValues(t, 1, stats.Confirmed)
 	require.Zero(t, stats.ConfirmedEarly)
 }
+
+// A server that is short of locks or memory says nothing of the children.
+func TestSecondLooksOutlastAServerThatIsShort(t *testing.T) {
+	t.Parallel()
+	b, older := behind(t, "id = 1")
+	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
+	b.Exec(`UPDATE sexton.swept SET swept_at = now() - interval '1 day';
+		CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			RAISE EXCEPTION 'out of shared memory' USING ERRCODE = '53200'; END $$;
+		CREATE TRIGGER fails BEFORE DELETE ON sexton.swept FOR EACH ROW EXECUTE FUNCTION fails()`)
+	stats := b.run(t)
+	require.Equal(t, "53200", stats.Errors[0].SQLState)
+	require.Zero(t, stats.ConfirmedEarly)
+	require.Equal(t, []string{"1"}, b.unchecked())
+	b.Exec("DROP TRIGGER fails ON sexton.swept; UPDATE sexton.swept SET not_before = NULL")
+	require.EqualValues(t, 1, b.rechecked(t).LateChildren)
+}

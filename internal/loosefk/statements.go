@@ -130,11 +130,11 @@ func (p *Parent) lateStatement(
 	terms = append(terms, p.children(func(r *Reference) bool { return !r.Remote }, key, live, args)...)
 	returning, origin, former := "", "", ""
 	if kept {
-		list := "text_keys"
+		list, of := "text_keys", "coalesce(swept.text_keys, swept.integer_keys::pg_catalog.text[]) AS text_keys" // The key's type may have changed.
 		if p.Integer {
-			list = "integer_keys"
+			list, of = "integer_keys", "swept.integer_keys"
 		}
-		returning, origin = " RETURNING swept."+list+", swept.origins", ", origin"
+		returning, origin = " RETURNING "+of+", swept.origins", ", origin"
 		former = fmt.Sprintf(`, (
 	SELECT pg_catalog.max(former.origin)
 	FROM confirmed

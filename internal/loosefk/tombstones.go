@@ -24,6 +24,8 @@ const (
 	// pageSize is how many tombstones one statement of a retry reads, changeSize how many one transaction changes.
 	pageSize   = 10_000
 	changeSize = 1_000
+	// refuseTimeout is how long a batch in flight is waited for, of which a single statement may take as long as the settings say.
+	refuseTimeout = 20 * time.Second
 )
 
 // Tombstones shows the waiting tombstones of one database and has failed ones tried again, beside workers.
@@ -288,8 +290,10 @@ func (t Tombstones) relocate(
 	ctx context.Context, verb, parent string, do func(q *dbsqlc.Queries, until time.Time) (int64, error),
 ) (result Relocated, err error) {
 	what := verb + " tombstones of " + parent
+	patient := t
+	patient.Bounds = Bounds{StatementTimeout: refuseTimeout, LockTimeout: refuseTimeout}
 	refuse := func() error {
-		return t.in(ctx, what, func(q *dbsqlc.Queries, _ pgx.Tx) error { return q.FenceLift(ctx, t.Lease) })
+		return patient.in(ctx, what, func(q *dbsqlc.Queries, _ pgx.Tx) error { return q.FenceLift(ctx, t.Lease) })
 	}
 	if err := refuse(); err != nil {
 		return result, err

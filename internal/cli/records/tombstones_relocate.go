@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
 	"sexton/internal/component"
 	"sexton/internal/installation"
+	"sexton/internal/lease"
 	"sexton/internal/loosefk"
 	"sexton/internal/words"
 )
@@ -99,6 +102,11 @@ func (on tombstones) relocate(ctx context.Context, cmd *cobra.Command, r relocat
 			return err
 		}
 	}
+	for _, plan := range plans {
+		if err := on.notUndone(ctx, plan); err != nil {
+			return err
+		}
+	}
 	if len(plans) > 0 {
 		if err := on.record(ctx, action, target); err != nil {
 			return err
@@ -133,6 +141,20 @@ func (on tombstones) relocate(ctx context.Context, cmd *cobra.Command, r relocat
 			_, _ = fmt.Fprintf(w, "%s: %s of %s %s%s\n", r.Database, words.Counted(r.Changed, "tombstone"), r.Table, done, busyText(r.Busy))
 		}
 	})
+}
+
+// notUndone returns an error while a deletion is taken back: it works under the lease of the queue, as a pass does, and would be ended as one.
+func (on tombstones) notUndone(ctx context.Context, plan planned) error {
+	held, err := on.all.Jobs().Queries().LeaseLook(ctx, plan.queue.Lease)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look who works on the tombstones of database %s: %w", plan.database, err)
+	case strings.HasPrefix(held.Holder, lease.UndoHolder) && held.ExpiresAt.After(time.Now()):
+		return fmt.Errorf("database %s: a deletion is being taken back or forgotten (%s): try again when that has ended", plan.database, held.Holder)
+	}
+	return nil
 }
 
 // planned looks for what waits, database by database.
