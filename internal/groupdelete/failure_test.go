@@ -45,7 +45,7 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 		}
 	}
 	b.requireAsNative(t, issues, forest)
-	require.Greater(t, kills, 30)
+	require.Greater(t, kills, 20) // Some thirty, fewer where a busy machine has batches end before the kill arrives.
 	require.Empty(t, b.Rows("SELECT payload FROM sexton.events GROUP BY payload HAVING count(*) > 1"))
 	require.Len(t, b.events(), 5+58)
 	b.requireChildrenFirst(t)
@@ -290,6 +290,7 @@ func TestRowsThatStayOrComeBack(t *testing.T) {
 		b := setup(t, issues+strings.ReplaceAll(boards, "{action}", c.action)+c.trigger, someIssues)
 		engine := b.engine(t, 1)
 		engine.Sizes.Target = 5 * time.Millisecond
+		engine.Runtime = 3 * time.Minute // A busy machine may need the usual one for thousands of rows.
 		stats := b.run(t, engine, groupdelete.Stuck)
 		require.Contains(t, stats.Reason, c.want)
 		require.Equal(t, [][]string{{"1", stats.Reason}}, b.Rows("SELECT attempts, last_error FROM sexton.group_destructions"))
