@@ -190,8 +190,8 @@ func TestASweepHoldsBackWhereTooMuchIsDangling(t *testing.T) {
 	require.Equal(t, extdiff.Swept{Listed: 20, Swept: 20}, b.swept(t, s), "few enough")
 }
 
-func TestASweepWaitsForTheStore(t *testing.T) {
-	t.Parallel()
+// keeping is a store with three objects that answers deletions of the second one with a fault.
+func keeping(t *testing.T, fault s3test.Fault) (*bundle, *s3test.Gateway, *extdiff.Sweeper) {
 	gateway := s3test.New(t, s3test.Options{})
 	b := onStore(t, gateway.URL("diffs"))
 	owned(b.engine)
@@ -200,10 +200,16 @@ func TestASweepWaitsForTheStore(t *testing.T) {
 	s := b.sweeper(t, b.engine)
 	gateway.Proxy.Fail(func(request string) s3test.Fault {
 		if strings.HasPrefix(request, "DELETE ") && strings.Contains(request, "diff-2") {
-			return s3test.Busy
+			return fault
 		}
 		return s3test.Pass
 	})
+	return b, gateway, s
+}
+
+func TestASweepWaitsForTheStore(t *testing.T) {
+	t.Parallel()
+	b, gateway, s := keeping(t, s3test.Busy)
 	swept, err := s.Run(t.Context())
 	var outage *blobstore.OutageError
 	require.ErrorAs(t, err, &outage)
@@ -222,18 +228,7 @@ func TestASweepWaitsForTheStore(t *testing.T) {
 // The store does not delete one object: those behind it go, and the round comes to its end.
 func TestASweepGoesOnBehindAnObjectThatStays(t *testing.T) {
 	t.Parallel()
-	gateway := s3test.New(t, s3test.Options{})
-	b := onStore(t, gateway.URL("diffs"))
-	owned(b.engine)
-	require.NoError(t, b.engine.Owner.Check(t.Context()))
-	b.put(t, key1, "merge_request_diffs/mr-7/diff-2", "merge_request_diffs/mr-7/diff-3")
-	s := b.sweeper(t, b.engine)
-	gateway.Proxy.Fail(func(request string) s3test.Fault {
-		if strings.HasPrefix(request, "DELETE ") && strings.Contains(request, "diff-2") {
-			return s3test.Deny
-		}
-		return s3test.Pass
-	})
+	b, gateway, s := keeping(t, s3test.Deny)
 	for _, want := range []extdiff.Swept{{Listed: 3, Swept: 2}, {Listed: 1}} {
 		swept, err := s.Run(t.Context())
 		var refused *blobstore.AccessError

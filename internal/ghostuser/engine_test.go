@@ -141,15 +141,18 @@ func TestOtherForeignKeysFollowTheirAction(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "3"}, {"2", "2"}}, b.Rows("SELECT * FROM files ORDER BY id"))
 }
 
+// partedBuilds have a partition with partitions of its own.
+const partedBuilds = `
+CREATE TABLE builds (id bigint, part int, user_id bigint) PARTITION BY LIST (part);
+CREATE TABLE builds_1 PARTITION OF builds FOR VALUES IN (1);
+CREATE TABLE builds_2 PARTITION OF builds FOR VALUES IN (2) PARTITION BY RANGE (id);
+CREATE TABLE builds_2a PARTITION OF builds_2 FOR VALUES FROM (0) TO (50);
+CREATE TABLE builds_2b PARTITION OF builds_2 FOR VALUES FROM (50) TO (1000);
+CREATE INDEX ON builds (user_id);`
+
 func TestPartitionsAreWorkedOffLeafByLeaf(t *testing.T) {
 	t.Parallel()
-	b := setup(t, `
-		CREATE TABLE builds (id bigint, part int, user_id bigint) PARTITION BY LIST (part);
-		CREATE TABLE builds_1 PARTITION OF builds FOR VALUES IN (1);
-		CREATE TABLE builds_2 PARTITION OF builds FOR VALUES IN (2) PARTITION BY RANGE (id);
-		CREATE TABLE builds_2a PARTITION OF builds_2 FOR VALUES FROM (0) TO (50);
-		CREATE TABLE builds_2b PARTITION OF builds_2 FOR VALUES FROM (50) TO (1000);
-		CREATE INDEX ON builds (user_id);
+	b := setup(t, partedBuilds+`
 		INSERT INTO builds SELECT n, 1 + n % 2, 1 FROM generate_series(1, 200) AS n;`,
 		ghostuser.Lists{Move: []ghostuser.Move{{Table: "builds", Columns: []string{"user_id"}}}})
 	b.queue(false, 1)
@@ -163,14 +166,8 @@ func TestPartitionsAreWorkedOffLeafByLeaf(t *testing.T) {
 func TestAKeyOnAPartitionWithPartitions(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]time.Duration{"alone": 0, "together": time.Second}, func(t *testing.T, _ string, target time.Duration) {
-		b := setup(t, `
-			CREATE TABLE builds (id bigint, part int, user_id bigint) PARTITION BY LIST (part);
-			CREATE TABLE builds_1 PARTITION OF builds FOR VALUES IN (1);
-			CREATE TABLE builds_2 PARTITION OF builds FOR VALUES IN (2) PARTITION BY RANGE (id);
-			CREATE TABLE builds_2a PARTITION OF builds_2 FOR VALUES FROM (0) TO (50);
-			CREATE TABLE builds_2b PARTITION OF builds_2 FOR VALUES FROM (50) TO (1000);
+		b := setup(t, partedBuilds+`
 			ALTER TABLE builds_2 ADD FOREIGN KEY (user_id) REFERENCES users ON DELETE CASCADE;
-			CREATE INDEX ON builds (user_id);
 			INSERT INTO builds SELECT n, 1 + n % 2, 1 + n % 4 / 2 FROM generate_series(1, 200) AS n;`, lists())
 		b.engine.Sizes.Target = target
 		b.queue(false, 1)

@@ -227,11 +227,14 @@ func TestForbidden(t *testing.T) {
 	})
 }
 
+// invoices forbid the end of notes.
+const invoices = `CREATE TABLE invoices (id bigint PRIMARY KEY, note_id bigint, CONSTRAINT paid FOREIGN KEY (note_id) REFERENCES notes ON DELETE RESTRICT);
+CREATE INDEX ON invoices (note_id);`
+
 // A row that forbids it and comes in once it has begun stops the rows above it alone.
 func TestForbiddenMeanwhile(t *testing.T) {
 	t.Parallel()
-	b := setup(t, issues+`CREATE TABLE invoices (id bigint PRIMARY KEY, note_id bigint, CONSTRAINT paid FOREIGN KEY (note_id) REFERENCES notes ON DELETE RESTRICT);
-		CREATE INDEX ON invoices (note_id);`, someIssues)
+	b := setup(t, issues+invoices, someIssues)
 	b.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (1, 1)")
 	b.Exec("INSERT INTO invoices VALUES (7, 3211)")
 	stats := b.destroy(t, groupdelete.Stuck)
@@ -250,8 +253,7 @@ func TestForbiddenMeanwhile(t *testing.T) {
 // A change of the group's own row does not hide the projects that are left: its members stay with them.
 func TestGroupThatChangesWhileItsProjectsGo(t *testing.T) {
 	t.Parallel()
-	b := setup(t, issues+`CREATE TABLE invoices (id bigint PRIMARY KEY, note_id bigint, CONSTRAINT paid FOREIGN KEY (note_id) REFERENCES notes ON DELETE RESTRICT);
-		CREATE INDEX ON invoices (note_id);`, someIssues)
+	b := setup(t, issues+invoices, someIssues)
 	b.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (1, 1)")
 	b.Exec("INSERT INTO invoices VALUES (7, 1111)")
 	engine := b.engine(t, 1)

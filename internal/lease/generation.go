@@ -65,6 +65,9 @@ func (l *Lease) Installed(ctx context.Context, err error) bool {
 // UndoHolder begins the names of the holders of leases that take deletions back or forget them.
 const UndoHolder = "undo:"
 
+// ByUndo reports whether a holder of this name takes deletions back.
+func ByUndo(holder string) bool { return strings.HasPrefix(holder, UndoHolder) }
+
 // UndoTTL is the length of their leases: no lease that shares its key with leases of other lengths is longer.
 const UndoTTL = 2 * time.Minute
 
@@ -74,5 +77,5 @@ func (l *Lease) Undoing(ctx context.Context, err error) bool {
 		return false
 	}
 	look, err := l.manager.Jobs.AsyncQueries().LeaseLook(ctx, l.key)
-	return err == nil && strings.HasPrefix(look.Holder, UndoHolder)
+	return err == nil && ByUndo(look.Holder)
 }

@@ -8,7 +8,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -38,7 +37,7 @@ func (e *HeldError) Error() string {
 }
 
 // ByUndo reports whether a deletion is being taken back under it.
-func (e *HeldError) ByUndo() bool { return strings.HasPrefix(e.Holder, UndoHolder) }
+func (e *HeldError) ByUndo() bool { return ByUndo(e.Holder) }
 
 // Manager acquires leases in one jobs database on behalf of one holder.
 type Manager struct {

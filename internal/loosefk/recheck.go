@@ -267,7 +267,7 @@ func (c *rechecker) putOff(ctx context.Context, parent *Parent, rows []recheck, 
 	away := !unreadable && c.troubleOf(parent) != nil || strings.HasPrefix(f.SQLState, "53") // Or the server is short of locks or memory.
 	for _, s := range rows {
 		// What is slow, locked or away is looked at again for as long as it takes: a child may be there.
-		if s.expired && f.Verdict != fault.Timeout && !f.Lock() && !away || s.early && f.Verdict == fault.Hopeless && !away {
+		if !away && (s.expired && f.Verdict != fault.Timeout && !f.Lock() || s.early && f.Verdict == fault.Hopeless) {
 			given = append(given, s)
 			c.stats.ConfirmedEarly += int64(s.keys())
 		} else {

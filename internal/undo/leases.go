@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,7 +25,7 @@ func (e *Engine) acquire(ctx context.Context) error {
 				break
 			}
 			held, is := errors.AsType[*lease.HeldError](err)
-			if is && strings.HasPrefix(held.Holder, Holder) {
+			if is && held.ByUndo() {
 				is, err = false, fmt.Errorf("%w: %w", ErrBusy, err)
 			}
 			if is && try < 2*takeOver {

@@ -6,10 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
-	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
@@ -102,12 +101,10 @@ func (on tombstones) relocate(ctx context.Context, cmd *cobra.Command, r relocat
 			return err
 		}
 	}
-	for _, plan := range plans {
-		if err := on.notUndone(ctx, plan); err != nil {
+	if len(plans) > 0 {
+		if err := on.notUndone(ctx, plans); err != nil {
 			return err
 		}
-	}
-	if len(plans) > 0 {
 		if err := on.record(ctx, action, target); err != nil {
 			return err
 		}
@@ -144,15 +141,16 @@ func (on tombstones) relocate(ctx context.Context, cmd *cobra.Command, r relocat
 }
 
 // notUndone returns an error while a deletion is taken back: it works under the lease of the queue, as a pass does, and would be ended as one.
-func (on tombstones) notUndone(ctx context.Context, plan planned) error {
-	held, err := on.all.Jobs().Queries().LeaseLook(ctx, plan.queue.Lease)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil
-	case err != nil:
-		return fmt.Errorf("look who works on the tombstones of database %s: %w", plan.database, err)
-	case strings.HasPrefix(held.Holder, lease.UndoHolder) && held.ExpiresAt.After(time.Now()):
-		return fmt.Errorf("database %s: a deletion is being taken back or forgotten (%s): try again when that has ended", plan.database, held.Holder)
+func (on tombstones) notUndone(ctx context.Context, plans []planned) error {
+	held, err := on.all.Jobs().Queries().LeasesHeld(ctx, 0)
+	if err != nil {
+		return fmt.Errorf("look who works on tombstones: %w", err)
+	}
+	for _, one := range held {
+		at := slices.IndexFunc(plans, func(plan planned) bool { return plan.queue.Lease == one.Key })
+		if at >= 0 && lease.ByUndo(one.Holder) {
+			return fmt.Errorf("database %s: a deletion is being taken back or forgotten (%s): try again when that has ended", plans[at].database, one.Holder)
+		}
 	}
 	return nil
 }

@@ -191,6 +191,10 @@ func TestTombstonesDrop(t *testing.T) {
 	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.other', 1)")
 	s.Refused(t, 2, [][]string{{"tombstones", "drop", "--yes"}}, "sexton: sexton tombstones drop needs --table")
 
+	s.Exec("INSERT INTO sexton.leases (key, token, holder, acquired_at, expires_at) VALUES ('" + clitest.LeaseKey + "', 1, 'undo:person', now(), now() + interval '1 minute')")
+	s.Refused(t, 1, [][]string{{"tombstones", "drop", "--table", "projects", "--yes"}}, "database main: a deletion is being taken back or forgotten (undo:person)")
+	s.Exec("UPDATE sexton.leases SET expires_at = '-infinity'")
+
 	tx, err := s.Pool().Begin(t.Context())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "SELECT FROM loose_foreign_keys_deleted_records WHERE id = 1002 FOR UPDATE")
