@@ -20,7 +20,7 @@ import (
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
@@ -178,7 +178,7 @@ func newWorker(t *testing.T, db *pgtest.Database, holder string, log *slog.Logge
 	w := &worker{config: c, logger: log}
 	w.db = database.Database{
 		Name: "main", Pool: pool, Direct: settings.ConnConfig,
-		Names: pgschema.Names{Jobs: c.Jobs.Schema, Tracked: c.Databases[0].Schema},
+		Names: pgcatalog.Names{Jobs: c.Jobs.Schema, Tracked: c.Databases[0].Schema},
 	}
 	w.runner = &jobrun.Runner{Leases: &lease.Manager{Jobs: w.db, Holder: holder}, Logger: w.logger}
 	return w

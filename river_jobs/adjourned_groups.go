@@ -15,7 +15,6 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/database"
-	"sexton/internal/fault"
 	"sexton/internal/groupdelete"
 	"sexton/internal/groupschedule"
 	"sexton/internal/jobrun"
@@ -187,9 +186,9 @@ func destroyGroups(ctx context.Context, p *pass, args GroupDestroyArgs, together
 	}
 	d.stats = stats
 	if err := d.others(ctx, p.granted.Run()); err != nil && ctx.Err() == nil { // A stop on request is no failure.
-		f := fault.Judge(err)
+		f := batch.Judge(err)
 		f.Message = err.Error()
-		stats.Errors = fault.Count(stats.Errors, f)
+		stats.Errors = batch.CountFault(stats.Errors, f)
 		// The run fails, so that the counts of its batches become its figures. The job does not: its own group is gone, and the other one has a
 		// job of its own. The error wraps nothing, as that of another group's lease says nothing about the run's own.
 		p.over = true

@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/fault"
+	"sexton/internal/batch"
 	"sexton/internal/ghostuser"
 	"sexton/internal/groupdelete"
 	"sexton/internal/groupschedule"
@@ -90,7 +90,7 @@ func TestReferenceHasEachStatistic(t *testing.T) {
 		require.ElementsMatch(t, want, named(text.section(t, job.Kind).table("statistic")), "statistics of %s", job.Kind)
 	}
 	require.ElementsMatch(t, jsonKeys(reflect.TypeFor[jobrun.Report](), ""), named(text.table("key of a report")))
-	require.ElementsMatch(t, jsonKeys(reflect.TypeFor[fault.Counts](), ""), named(text.table("key of an error")))
+	require.ElementsMatch(t, jsonKeys(reflect.TypeFor[batch.FaultCounts](), ""), named(text.table("key of an error")))
 }
 
 // An event has the same keys wherever it is described.
@@ -142,7 +142,7 @@ func jsonKeys(of reflect.Type, prefix string) []string {
 			}
 			inner = inner.Elem()
 		}
-		if inner.Kind() == reflect.Struct && inner != reflect.TypeFor[fault.Counts]() && inner != reflect.TypeFor[time.Time]() {
+		if inner.Kind() == reflect.Struct && inner != reflect.TypeFor[batch.FaultCounts]() && inner != reflect.TypeFor[time.Time]() {
 			found = append(found, jsonKeys(inner, prefix+name+dot)...)
 		}
 	}
@@ -190,7 +190,7 @@ func TestReferenceHasEachLogLine(t *testing.T) {
 		}
 	}
 	var logged []string
-	for _, folder := range []string{".", "../internal/jobrun", "../internal/throttle", "../internal/loosefk/cleanup"} {
+	for _, folder := range []string{".", "../internal/jobrun", "../internal/pace", "../internal/loosefk/cleanup"} {
 		logged = append(logged, messages(t, folder)...)
 	}
 	for _, message := range logged {

@@ -13,9 +13,9 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
 
+	"sexton/internal/batch"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/fault"
 	"sexton/internal/generation"
 	"sexton/internal/problem"
 	"sexton/internal/pulse"
@@ -133,7 +133,7 @@ func (t transaction) insert(ctx context.Context, one *riverdriver.JobInsertFastM
 		return nil, err //nolint:wrapcheck // River words it
 	}
 	results, err := t.inserter.JobInsertFastMany(ctx, one)
-	if !fault.Judge(err).Lock() {
+	if !batch.Judge(err).Lock() {
 		return results, err
 	}
 	if err := t.Exec(ctx, "ROLLBACK TO SAVEPOINT asked"); err != nil {

@@ -16,7 +16,7 @@ import (
 
 	"sexton/internal/definitions"
 	"sexton/internal/heartbeat"
-	"sexton/internal/history"
+	"sexton/internal/jobrun"
 	"sexton/internal/pgtest"
 	"sexton/internal/pulse"
 	"sexton/triggers"
@@ -280,7 +280,7 @@ func TestAnIdleWorkerAsksThirtyTimesAMinute(t *testing.T) {
 		require.Len(t, subscriptions, test.subscriptions)
 		require.Len(t, ears, 1)
 		pgtest.Must(NewClient(b.deps, "test"))(t)
-		sampler := &history.Sampler{Jobs: "main", Tables: DeletionTables(b.deps.Config), Logger: b.deps.Logger}
+		sampler := &jobrun.Sampler{Jobs: "main", Tables: DeletionTables(b.deps.Config), Logger: b.deps.Logger}
 		b.deps.Ask(sampler.Questions(b.db.Connected)...)
 
 		every := map[time.Duration]int{}
@@ -288,7 +288,7 @@ func TestAnIdleWorkerAsksThirtyTimesAMinute(t *testing.T) {
 			every[q.Every]++
 		}
 		require.Equal(t, map[time.Duration]int{
-			0: 1, 8 * time.Second: test.subscriptions, history.Every: 3, 30 * time.Second: 1, // The queues, subscriptions, samples, the ear.
+			0: 1, 8 * time.Second: test.subscriptions, jobrun.SampleEvery: 3, 30 * time.Second: 1, // The queues, subscriptions, samples, the ear.
 		}, every)
 		require.GreaterOrEqual(t, fetchPoll, 30*time.Second)
 

@@ -14,7 +14,6 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/extdiff"
 	"sexton/internal/jobrun"
-	"sexton/internal/latency"
 	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
@@ -353,7 +352,7 @@ type moveStats struct {
 	// Refused reports that the store cannot be used as it is configured, or not with this process's credentials.
 	Refused bool `json:"refused,omitempty"`
 	// Latency is the time since a diff that was moved fell due.
-	Latency latency.Histogram `json:"latency_seconds,omitempty"`
+	Latency jobrun.Histogram `json:"latency_seconds,omitempty"`
 }
 
 // passMigrateDiff moves one diff. It is skipped where it has to wait, and done where there was nothing to do. Where the store is not

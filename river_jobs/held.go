@@ -8,16 +8,16 @@ import (
 	"sync"
 	"time"
 
+	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/extdiff"
-	"sexton/internal/fault"
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/cleanup"
 	"sexton/internal/metrics"
+	"sexton/internal/pace"
 	"sexton/internal/problem"
-	"sexton/internal/throttle"
 )
 
 // Bindings keeps what the passes of one process have learned. The zero value is ready to use.
@@ -28,7 +28,7 @@ type Bindings struct {
 	Worth float64
 
 	tombstones cleanup.Memory
-	pauses     throttle.Memory
+	pauses     pace.OthersMemory
 
 	mu sync.Mutex
 	// wrong is by kind and database.
@@ -238,12 +238,12 @@ func Figures(kind string) map[string]string {
 
 // heldUp returns why a run that has left work undone got nothing done, or "": done counts its changes, the errors are the ones that it
 // met, and reason names the last thing that it waited for.
-func heldUp(done int64, left bool, reason string, met []fault.Counts) string {
+func heldUp(done int64, left bool, reason string, met []batch.FaultCounts) string {
 	switch {
 	case done > 0 || !left && len(met) == 0:
 		return ""
 	case reason == "" && len(met) > 0:
-		return fault.Fault{Table: met[0].Table, SQLState: met[0].SQLState, Message: met[0].Message}.Text()
+		return batch.Fault{Table: met[0].Table, SQLState: met[0].SQLState, Message: met[0].Message}.Text()
 	}
 	return cmp.Or(reason, "its time was over before anything was done")
 }

@@ -18,15 +18,12 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/fault"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/listen"
 	"sexton/internal/loosefk"
 	"sexton/internal/pace"
 	"sexton/internal/problem"
-	"sexton/internal/replica"
-	"sexton/internal/throttle"
 	"sexton/triggers"
 )
 
@@ -114,8 +111,8 @@ func (p *pass) session(ctx context.Context, durable bool) (*batch.Session, func(
 
 // throttle has the pass wait for replicas and locks of its database.
 func (p *pass) throttle(session *batch.Session, duty config.Duty) pace.Throttle {
-	limits := replica.Limits{Lag: p.Config.Jobs.ReplicaLag, Bytes: int64(p.Config.Jobs.ReplicaLagBytes)}
-	return throttle.New(p.log, &p.Bindings.pauses, limits, throttle.Target{DB: p.db, Session: session}).For(duty)
+	limits := pace.ReplicaLimits{Lag: p.Config.Jobs.ReplicaLag, Bytes: int64(p.Config.Jobs.ReplicaLagBytes)}
+	return pace.NewOthers(p.log, &p.Bindings.pauses, limits, pace.Target{DB: p.db, Session: session}).For(duty.Fixed())
 }
 
 // output is kept in a job's row.
@@ -308,9 +305,9 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 	if p.over {
 		err = nil
 	}
-	f := fault.Judge(err)
+	f := batch.Judge(err)
 	// What a deadline of the job itself has broken off looks like a lost connection.
-	cut := f.Verdict == fault.Fatal && database.Lost(err) && ctx.Err() == nil && stopping.Err() == nil
+	cut := f.Verdict == batch.Fatal && database.Lost(err) && ctx.Err() == nil && stopping.Err() == nil
 	if cut {
 		p.cuts++
 	}

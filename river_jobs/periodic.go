@@ -15,7 +15,6 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/schedule"
 )
 
 const (
@@ -58,7 +57,7 @@ func Ticks(c *config.Config) (ticks []*Tick, _ error) {
 		}
 		for i, name := range job.Databases {
 			ticks = append(ticks, &Tick{
-				Kind: job.Kind, Database: name, Schedule: schedule.Rotate(cron, i, len(job.Databases)), Args: job.ArgsOf(name),
+				Kind: job.Kind, Database: name, Schedule: Rotate(cron, i, len(job.Databases)), Args: job.ArgsOf(name),
 			})
 		}
 	}
@@ -90,7 +89,7 @@ func (t *Tick) Next(at time.Time) time.Time {
 		return at.Add(recheck)
 	}
 	from := t.last
-	if passed := schedule.Latest(t.Schedule, t.last, at); !passed.IsZero() {
+	if passed := LatestTick(t.Schedule, t.last, at); !passed.IsZero() {
 		from = passed
 	}
 	next := t.Schedule.Next(from)
@@ -124,7 +123,7 @@ func (t *Tick) due() time.Time {
 	if t.last.IsZero() {
 		return time.Time{}
 	}
-	return schedule.Latest(t.Schedule, t.last, t.ticker.now().UTC().Add(early))
+	return LatestTick(t.Schedule, t.last, t.ticker.now().UTC().Add(early))
 }
 
 // id is the schedule's name in the metadata of its jobs.

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgtest"
-	"sexton/internal/schedule"
 )
 
 // term does what River's leader does in one term, on a clock that stands still until it is told otherwise: it calls the hook, then
@@ -221,7 +220,7 @@ func TestSchedulesThatTakeTurns(t *testing.T) {
 	b := setupTicks(t)
 	var ticks []*Tick
 	for i, name := range []string{"main", "ci", "sec"} {
-		ticks = append(ticks, &Tick{Kind: "k", Database: name, Schedule: schedule.Rotate(times(t, "* * * * *"), i, 3), Args: LooseForeignKeysCleanupArgs{}})
+		ticks = append(ticks, &Tick{Kind: "k", Database: name, Schedule: Rotate(times(t, "* * * * *"), i, 3), Args: LooseForeignKeysCleanupArgs{}})
 	}
 	lead(t, b, "2026-03-01 11:59:30", ticks...).pass(5*time.Minute + 32*time.Second)
 	require.Equal(t, [][]string{{"main", "0"}, {"ci", "1"}, {"sec", "2"}, {"main", "3"}, {"ci", "4"}, {"sec", "5"}},

@@ -11,7 +11,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/fault"
+	"sexton/internal/batch"
 	"sexton/internal/groupdelete"
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
@@ -265,7 +265,7 @@ func TestRunWithoutProgressIsNoSuccess(t *testing.T) {
 
 func TestHeldUp(t *testing.T) {
 	t.Parallel()
-	met := []fault.Counts{{Table: "notes", SQLState: "ZZ001", Message: "kept", Count: 2}}
+	met := []batch.FaultCounts{{Table: "notes", SQLState: "ZZ001", Message: "kept", Count: 2}}
 	require.Empty(t, heldUp(0, false, "", nil), "nothing to do")
 	require.Empty(t, heldUp(1, true, "row locked", met), "something was done")
 	require.Equal(t, "row locked", heldUp(0, true, "row locked", met))

@@ -16,11 +16,11 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
+	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/each"
-	"sexton/internal/fault"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
 	"sexton/internal/loosefk"
@@ -67,7 +67,7 @@ func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind 
 		SELECT "sexton".enqueue($1, $2, $3) FROM bounded`
 	var id int64
 	err = on.QueryRow(ctx, db.Names.Render(sql), kind, string(encoded), runAt).Scan(&id)
-	if fault.Judge(err).Verdict == fault.LockTimeout { // enqueue raises 40001 of its own.
+	if batch.Judge(err).Verdict == batch.LockTimeout { // enqueue raises 40001 of its own.
 		err = fmt.Errorf("another transaction asks for the same job and has not ended: %w", err)
 	}
 	return id, problem.Doing(err, "enqueue %s", kind)
@@ -102,7 +102,7 @@ func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, ears []*lis
 func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, job Job, args any, id int64) (_ time.Duration, err error) {
 	db := deps.jobsDB()
 	if id == 0 {
-		if id, err = Enqueue(ctx, on, db, job.Kind, args, nil); fault.Judge(err).Lock() {
+		if id, err = Enqueue(ctx, on, db, job.Kind, args, nil); batch.Judge(err).Lock() {
 			id, err = askBeside(ctx, on, db, job, args)
 		}
 		switch {

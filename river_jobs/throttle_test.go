@@ -15,9 +15,8 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
 	"sexton/internal/jobrun"
+	"sexton/internal/pace"
 	"sexton/internal/pgtest"
-	"sexton/internal/replica"
-	"sexton/internal/throttle"
 )
 
 const (
@@ -132,12 +131,12 @@ func TestPassesShareTheAnswerThatReplicasAreClear(t *testing.T) {
 	t.Parallel()
 	r := setupReplicated(t, shortLog)
 	memory := &r.deps.Bindings.pauses
-	require.Greater(t, memory.ClearSince("other"), throttle.ClearFor)
+	require.Greater(t, memory.ClearSince("other"), pace.ClearFor)
 	session := &batch.Session{Conn: pgtest.Acquire(t, r.db.Pool()).Conn()}
-	asked := throttle.New(r.deps.Logger, memory, replica.Limits{Bytes: 100_000}, throttle.Target{DB: r.db.Connected, Session: session})
+	asked := pace.NewOthers(r.deps.Logger, memory, pace.ReplicaLimits{Bytes: 100_000}, pace.Target{DB: r.db.Connected, Session: session})
 	memory.NoteClear("main", time.Now().Add(time.Hour)) // However slow the machine is.
 	require.Empty(t, asked.Hold(t.Context()))
-	memory.NoteClear("main", time.Now().Add(-throttle.ClearFor))
+	memory.NoteClear("main", time.Now().Add(-pace.ClearFor))
 	require.Regexp(t, `^replica r1 \d+ [KM]iB behind$`, asked.Hold(t.Context()))
 	r.resume(t)
 	r.await(t, "pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) < 1000")

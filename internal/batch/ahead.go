@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 )
 
 // aheadSQL is begin_batch for statements that write nothing, in the transaction that has raised the fence: whatever its token. The path is a batch's:
@@ -18,7 +18,7 @@ const aheadSQL = `SELECT pg_catalog.set_config('transaction_read_only', 'on', tr
 // under it.
 type Ahead struct {
 	Statements []Statement
-	Names      pgschema.Names
+	Names      pgcatalog.Names
 	// Key is the lease's.
 	Key    string
 	Limits Limits

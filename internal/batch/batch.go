@@ -13,7 +13,6 @@ import (
 
 	"sexton/internal/lease"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 	"sexton/internal/problem"
 )
 
@@ -95,7 +94,7 @@ func (e *StatementError) Unwrap() error { return e.Err }
 // Session runs transactions on one connection under one lease. It is not safe for concurrent use.
 type Session struct {
 	Conn   *pgx.Conn
-	Names  pgschema.Names
+	Names  pgcatalog.Names
 	Fence  *lease.Lease
 	Limits Limits
 	// Kept has triggers keep what the session's statements delete, for `sexton undo`, as they do for sessions of the application.

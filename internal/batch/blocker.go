@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -61,7 +61,7 @@ func (s *Session) Blocker(ctx context.Context, pool *pgxpool.Pool) (string, erro
 // Blocker asks whom the running transaction of a session waits for, which has the name that session_name gives the key, and the token behind it: "row
 // locked by pid 4711 (psql) since 14:02:03Z", in UTC. It is "" where the transaction waits for no other. It waits for a connection until ctx ends; a
 // question that is on its way then is not broken off, which would cost its connection.
-func Blocker(ctx context.Context, pool *pgxpool.Pool, names pgschema.Names, key string, token int64) (found Obstacle, _ error) {
+func Blocker(ctx context.Context, pool *pgxpool.Pool, names pgcatalog.Names, key string, token int64) (found Obstacle, _ error) {
 	on, err := pool.Acquire(ctx)
 	if err != nil {
 		return found, fmt.Errorf("look who blocks %s: %w", key, err)

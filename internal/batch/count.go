@@ -1,6 +1,6 @@
 package batch
 
-import "sexton/internal/pgschema"
+import "sexton/internal/pgcatalog"
 
 // A run counts in its process what it has changed, and a killed process takes that along. So each batch also adds its figures to
 // sexton.run_counts, in its own transaction: sexton.run_counts holds only committed figures. The client cannot say them, as the whole
@@ -35,7 +35,7 @@ WHERE changed.rows OPERATOR(pg_catalog.>) 0`
 
 // CountRows is the SQL expression that adds rows, an expression of type bigint, to a figure of the run, and returns them. Field and label are
 // expressions of type text.
-func CountRows(names pgschema.Names, field, label, rows string) string {
+func CountRows(names pgcatalog.Names, field, label, rows string) string {
 	return names.Render(`"sexton".count_rows(`) + field + ", " + label + ", " + rows + ")"
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/each"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 )
 
 // RowKey is an SQL expression of type jsonb: an object of the row's columns by name.
@@ -21,7 +21,7 @@ func RowKey(row string, columns []string) string {
 // the SELECT, such as GROUP BY.
 //
 // The name is text that the database's settings cannot change the meaning of.
-func OrphanedFiles(names pgschema.Names, table, more, from, behind string) string {
+func OrphanedFiles(names pgcatalog.Names, table, more, from, behind string) string {
 	return fmt.Sprintf(`INSERT INTO %s (kind, payload)
 	SELECT 'files_orphaned', pg_catalog.jsonb_build_object(%s'table', pg_catalog.convert_from(pg_catalog.decode('%x', 'hex'), 'UTF8'),
 		'keys', pg_catalog.jsonb_agg(%s.key))

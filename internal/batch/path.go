@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -51,13 +51,13 @@ func (s *Session) knownPath() any {
 }
 
 // UsePath gives the application's triggers their search_path for the length of a transaction without a fence.
-func UsePath(ctx context.Context, tx pgx.Tx, names pgschema.Names) error {
+func UsePath(ctx context.Context, tx pgx.Tx, names pgcatalog.Names) error {
 	_, err := tx.Exec(ctx, names.Render(pathSQL), names.Path)
 	return problem.Doing(err, "set the search_path of triggers")
 }
 
 // QueuePath is UsePath in a pipeline.
-func QueuePath(pipeline *pgx.Batch, names pgschema.Names) {
+func QueuePath(pipeline *pgx.Batch, names pgcatalog.Names) {
 	pipeline.Queue(names.Render(pathSQL), names.Path)
 }
 

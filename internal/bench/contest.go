@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"sexton/internal/each"
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
 )
 
 // contest describes the comparison of a benchmark of whole drains, and its report.
@@ -45,7 +45,7 @@ func (c contest) outcome(v outcome, in comparison) Row {
 	row := append(variantFigure("contender", v.name),
 		Figure{"seconds", "seconds", "%.2f", v.seconds}, Figure{"rows_per_second", "rows/s", "%.0f", v.rowsPerSecond})
 	if c.begun {
-		waited := latency.Milliseconds(v.begun)
+		waited := jobrun.Milliseconds(v.begun)
 		row = append(row, Figure{"parent_delete_ms", "parents ms", "%.1f", waited})
 	}
 	row = append(row, Figure{"wal_bytes", "", "", v.wal}, Figure{"", "WAL MB", "%.1f", float64(v.wal) / 1e6})

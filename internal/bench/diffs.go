@@ -18,7 +18,7 @@ import (
 	"sexton/internal/blobstore"
 	"sexton/internal/each"
 	"sexton/internal/exampleapp"
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
 	"sexton/internal/problem"
 )
 
@@ -96,7 +96,7 @@ func (g *Cluster) bigDiff(ctx context.Context, s diffSet) (figures Row, err erro
 		forgetPeak()
 		before := rss()
 		m, _, err := g.measure(ctx, data, s.trial(1), s.moving(), fullDuty, nil)
-		peak, statements := memory("/proc/self/status", "VmHWM:"), latency.Of(m.times)
+		peak, statements := memory("/proc/self/status", "VmHWM:"), jobrun.PercentilesOf(m.times)
 		figures = Row{
 			{"bytes", "", "", s.bytes()},
 			{"", "", "one diff of %d MiB", s.bytes() / mib},

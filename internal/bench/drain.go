@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
 	"sexton/internal/problem"
 )
 
@@ -22,7 +22,7 @@ func drains(pace string) contest {
 			{"ratio_to_in_list", "/ in list", speeds(sexton, inList), ""},
 			// How long the application waits for its DELETE, and holds its locks.
 			{"ratio_parent_delete_to_native", "parents / native", func(c comparison) float64 {
-				return ratio(latency.Milliseconds(c.of(sexton).begun), latency.Milliseconds(c.of(nativeCascade).begun))
+				return ratio(jobrun.Milliseconds(c.of(sexton).begun), jobrun.Milliseconds(c.of(nativeCascade).begun))
 			}, "%.4f"},
 			{"ratio_wal_to_native", "WAL / native", wals(sexton, nativeCascade), ""},
 		},

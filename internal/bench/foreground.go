@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/each"
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
+	"sexton/internal/pace"
 	"sexton/internal/problem"
-	"sexton/internal/sleep"
 )
 
 const (
@@ -42,7 +42,7 @@ type disturbance struct {
 	// transactions were due from the parents' DELETE until the last child was gone, in all rounds.
 	transactions int
 	// ms are from the time that a transaction was due until its COMMIT came back.
-	ms latency.Percentiles
+	ms jobrun.Percentiles
 	// busy is the share of their time, in percent, that the clients needed for these transactions. At 100 and above they
 	// were offered more than they got done: ms then tells of a queue that grew until the end.
 	busy float64
@@ -50,7 +50,7 @@ type disturbance struct {
 	ratioP50, ratioP99 float64
 	// rowsPerSecond and statementMS are those of the variant meanwhile, ratioAlone is its speed without the load to compare with.
 	rowsPerSecond, ratioAlone float64
-	statementMS               latency.Percentiles
+	statementMS               jobrun.Percentiles
 }
 
 func (f disturbance) figures() Row {
@@ -77,7 +77,7 @@ func (f disturbance) figures() Row {
 // foreground measures the load with half of the parents or users going, so that it meets both rows that change and rows
 // that stay.
 func (g *Cluster) foreground(ctx context.Context, data *template, w workload, o Options, alone comparison) ([]disturbance, error) {
-	all := []variant{{name: undisturbed, drain: func(ctx context.Context, _ *dataCopy) error { return sleep.For(ctx, stillness(o.Scale)) }}}
+	all := []variant{{name: undisturbed, drain: func(ctx context.Context, _ *dataCopy) error { return pace.Sleep(ctx, stillness(o.Scale)) }}}
 	all = append(all, slices.DeleteFunc(w.variants(), func(c variant) bool { return !c.stalls })...)
 	var rows int64
 	rounds, err := inTurn(o.Rounds, all, func(round int, c variant) (beside, error) {
@@ -116,7 +116,7 @@ func disturbed(name string, rows int64, rounds []beside) disturbance {
 	for _, round := range rounds {
 		times, busy, length = append(times, round.load.times...), busy+round.load.busy, length+round.load.length
 	}
-	f := disturbance{name: name, transactions: len(times), ms: latency.Of(times)}
+	f := disturbance{name: name, transactions: len(times), ms: jobrun.PercentilesOf(times)}
 	f.busy = round(100*ratio(float64(busy), float64(foregroundClients*length)), 1)
 	if name != undisturbed {
 		work := summary(name, rows, each.Of(rounds, func(b beside) measured { return b.work }))
@@ -156,7 +156,7 @@ func (l *load) during(ctx context.Context, url string, do func(ctx context.Conte
 			}
 		})
 	}
-	err := sleep.For(ctx, warmLoad)
+	err := pace.Sleep(ctx, warmLoad)
 	w.from = time.Now()
 	if err == nil {
 		err = do(ctx)

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
 	"sexton/internal/pgtest"
 )
 
@@ -56,11 +56,11 @@ func TestDisturbed(t *testing.T) {
 	round := func(took time.Duration, work measured) beside { // Every transaction takes all of the time from when it was due.
 		return beside{&load{times: []time.Duration{took, took}, busy: 2 * took, length: time.Second}, work}
 	}
-	require.Equal(t, disturbance{name: undisturbed, transactions: 4, ms: latency.Percentiles{P50: 1000, P90: 1000, P99: 1000, Max: 1000}, busy: 25},
+	require.Equal(t, disturbance{name: undisturbed, transactions: 4, ms: jobrun.Percentiles{P50: 1000, P90: 1000, P99: 1000, Max: 1000}, busy: 25},
 		disturbed(undisturbed, 30, []beside{round(time.Second, measured{}), round(time.Second, measured{})}))
 	require.Equal(t, disturbance{
-		name: sexton, transactions: 4, ms: latency.Percentiles{P50: 2000, P90: 8000, P99: 8000, Max: 8000}, busy: 125,
-		rowsPerSecond: 30, statementMS: latency.Percentiles{P50: 1, P90: 1, P99: 1, Max: 1},
+		name: sexton, transactions: 4, ms: jobrun.Percentiles{P50: 2000, P90: 8000, P99: 8000, Max: 8000}, busy: 125,
+		rowsPerSecond: 30, statementMS: jobrun.Percentiles{P50: 1, P90: 1, P99: 1, Max: 1},
 	}, disturbed(sexton, 30, []beside{
 		round(2*time.Second, measured{took: time.Second, times: []time.Duration{time.Millisecond}}), round(8*time.Second, measured{took: 3 * time.Second}),
 	}))

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"sexton/internal/pace"
 	"sexton/internal/problem"
-	"sexton/internal/sleep"
 )
 
 // settled is how long the worker is left alone before it counts as idle: River elects its leader, and the
@@ -23,7 +23,7 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (*Report, error) {
 	before := rss()
 	err := s.withWorker(ctx, func(ctx context.Context) error {
 		s.Progress("waiting %s for the worker to settle", settled)
-		if err := sleep.For(ctx, min(settled, 2*length)); err != nil {
+		if err := pace.Sleep(ctx, min(settled, 2*length)); err != nil {
 			return err
 		}
 		earlier, err := s.transactions(ctx)
@@ -32,7 +32,7 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (*Report, error) {
 		}
 		s.Progress("watching the idle worker for %s", length)
 		began := time.Now()
-		if err := sleep.For(ctx, length); err != nil {
+		if err := pace.Sleep(ctx, length); err != nil {
 			return err
 		}
 		after, err := s.transactions(ctx)

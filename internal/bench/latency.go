@@ -8,9 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
+	"sexton/internal/pace"
 	"sexton/internal/problem"
-	"sexton/internal/sleep"
 )
 
 // The worker is to be asleep when the next parent goes; the pause is random, so that no rhythm of the
@@ -64,7 +64,7 @@ func Latency(ctx context.Context, s *Site, events, children int) (*Report, error
 	var wal int64
 	err = s.withWorker(ctx, func(ctx context.Context) (err error) {
 		wal, err = s.walPer(ctx, events, func(i int) error {
-			if err := sleep.For(ctx, shortestGap+rand.N(longestGap-shortestGap)); err != nil {
+			if err := pace.Sleep(ctx, shortestGap+rand.N(longestGap-shortestGap)); err != nil {
 				return err
 			}
 			began := time.Now()
@@ -84,22 +84,22 @@ func Latency(ctx context.Context, s *Site, events, children int) (*Report, error
 	if err != nil {
 		return nil, err
 	}
-	r := latencyReport(latency.Of(whole), latency.Of(commits), latency.Of(deletes), latency.Of(native), wal, nativeWAL)
+	r := latencyReport(jobrun.PercentilesOf(whole), jobrun.PercentilesOf(commits), jobrun.PercentilesOf(deletes), jobrun.PercentilesOf(native), wal, nativeWAL)
 	r.Row = append(Row{
 		{"benchmark", "", "", "latency"},
 		{"server", "", "", s.Server},
 		{"events", "", "", events},
 		{"children", "", "", children},
-		{"look_every_ms", "", "", latency.Milliseconds(look)},
+		{"look_every_ms", "", "", jobrun.Milliseconds(look)},
 	}, r.Row...)
-	r.notef("%d isolated deletes of a parent with %d children, looked at every %.1f ms; %s", events, children, latency.Milliseconds(look), s.Server)
+	r.notef("%d isolated deletes of a parent with %d children, looked at every %.1f ms; %s", events, children, jobrun.Milliseconds(look), s.Server)
 	return r, nil
 }
 
 // latencyReport has the times from the parent's COMMIT being sent to its children and its tombstone being gone, of which commits are the part
 // that the COMMIT itself took; deletes, in which the application waits and locks are held; and native, DELETE and COMMIT of such a parent
 // whose children go by ON DELETE CASCADE. The WAL is all that the server wrote per event, idle time between events included.
-func latencyReport(whole, commits, deletes, native latency.Percentiles, wal, nativeWAL int64) *Report {
+func latencyReport(whole, commits, deletes, native jobrun.Percentiles, wal, nativeWAL int64) *Report {
 	toNative, waits, cron := ratio(whole.P50, native.P50), ratio(deletes.P50, native.P50), ratio(cronP50, whole.P50)
 	walToNative := ratio(float64(wal), float64(nativeWAL))
 	r := &Report{Row: Row{
@@ -117,7 +117,7 @@ func latencyReport(whole, commits, deletes, native latency.Percentiles, wal, nat
 		{"minute_cron_computed_p99_ms", "", "", cronP99},
 		{"ratio_minute_cron_to_p50", "", "", cron},
 	}}
-	line := func(name string, p latency.Percentiles, wal any) Row {
+	line := func(name string, p jobrun.Percentiles, wal any) Row {
 		return Row{
 			{"", "milliseconds", "%s", name},
 			{"", "p50", "%.2f", p.P50},

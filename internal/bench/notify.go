@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"sexton/internal/sleep"
+	"sexton/internal/pace"
 )
 
 // fastest is more commits per second than any client count reaches, for the number of rows to delete. Where
@@ -289,7 +289,7 @@ func (s *Site) deleteEach(ctx context.Context, table string, rows int64, clients
 		done.Wait()
 		err = errors.Join(err, errors.Join(failures...))
 	}()
-	if err := sleep.For(ctx, o.lead()); err != nil {
+	if err := pace.Sleep(ctx, o.lead()); err != nil {
 		return turn{}, err
 	}
 	before, err := s.spent(ctx, sessions)
@@ -297,7 +297,7 @@ func (s *Site) deleteEach(ctx context.Context, table string, rows int64, clients
 		return turn{}, err
 	}
 	began, count := time.Now(), committed.Load()
-	if err := sleep.For(ctx, o.Turn); err != nil {
+	if err := pace.Sleep(ctx, o.Turn); err != nil {
 		return turn{}, err
 	}
 	took, count := time.Since(began), committed.Load()-count

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"sexton/internal/each"
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
 	"sexton/internal/words"
 )
 
@@ -103,7 +103,7 @@ func variantFigure(key, name string) Row {
 }
 
 // statementFigures are how long statements took.
-func statementFigures(p latency.Percentiles) Row {
+func statementFigures(p jobrun.Percentiles) Row {
 	return Row{{"statement_ms", "", "", p}, {"", "p50 ms", "%.1f", p.P50}, {"", "p99 ms", "%.1f", p.P99}, {"", "max ms", "%.1f", p.Max}}
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
 	"sexton/internal/words"
 )
 
@@ -48,7 +48,7 @@ func TestContests(t *testing.T) {
 		}
 		variants = append(variants, summary(name, 100, []measured{one}))
 	}
-	quiet := disturbance{name: undisturbed, ms: latency.Percentiles{P50: 1}}
+	quiet := disturbance{name: undisturbed, ms: jobrun.Percentiles{P50: 1}}
 	found := comparison{set: "few", targets: 10, rows: 100, variants: variants, foreground: []disturbance{quiet}}
 	for _, test := range []struct {
 		contest contest

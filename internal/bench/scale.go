@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"sexton/internal/each"
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
 )
 
 // The sizes of the backlog are these and what lies between them in powers of ten.
@@ -115,7 +115,7 @@ func (s backlogSize) perRow() float64 {
 
 // figures compares with the smallest size, and with the same size without an old snapshot.
 func (s backlogSize) figures(smallest, without float64) Row {
-	queue, later, statements := latency.Of(s.queue), latency.Of(s.after), latency.Of(s.children)
+	queue, later, statements := jobrun.PercentilesOf(s.queue), jobrun.PercentilesOf(s.after), jobrun.PercentilesOf(s.children)
 	snapshot, speed := "no", any(nil)
 	if s.oldSnapshot {
 		snapshot, speed = "yes", ratio(without, s.perRow())

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
 	"sexton/internal/problem"
 )
 
@@ -66,7 +66,7 @@ func Trigger(ctx context.Context, s *Site, most int) (*Report, error) {
 		for _, v := range states {
 			middle := medians[v.name]
 			costs = append(costs, append(append(Row{{"rows", "rows", "%d", size.rows}}, variantFigure("variant", v.name)...), Row{
-				{"ms", "ms", "%.3f", latency.Milliseconds(time.Duration(middle))},
+				{"ms", "ms", "%.3f", jobrun.Milliseconds(time.Duration(middle))},
 				{"ratio_to_no_trigger", "ratio to no trigger", "%.2f", ratio(middle, medians[noTrigger])},
 				{"ratio_to_native_1_child", "to one native child", "%.2f", ratio(middle, medians[nativeChild])},
 				{"statements", "statements", "%d", len(took[v.name])},

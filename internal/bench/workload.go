@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/each"
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
 	"sexton/internal/problem"
 )
 
@@ -160,7 +160,7 @@ type outcome struct {
 	// sent counts the statements that changed rows in all rounds, statements those of one round, and statementMS is how long they
 	// took. Of Sexton's it is the whole transaction, from BEGIN to COMMIT: as long are its locks held.
 	sent, statements int
-	statementMS      latency.Percentiles
+	statementMS      jobrun.Percentiles
 }
 
 // summary takes the median of the rounds.
@@ -172,7 +172,7 @@ func summary(name string, rows int64, rounds []measured) outcome {
 		begun:    median(each.Of(rounds, func(m measured) time.Duration { return m.begun })),
 		restored: median(each.Of(rounds, func(m measured) time.Duration { return m.restored })),
 		wal:      median(each.Of(rounds, func(m measured) int64 { return m.wal })),
-		sent:     len(times), statements: len(times) / len(rounds), statementMS: latency.Of(times),
+		sent:     len(times), statements: len(times) / len(rounds), statementMS: jobrun.PercentilesOf(times),
 	}
 }
 

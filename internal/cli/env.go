@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/database"
-	"sexton/internal/fault"
 	"sexton/internal/installation"
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
@@ -112,7 +112,7 @@ func (env *Env) Exit(cmd *cobra.Command, err error) int {
 		code = exitUsage
 	case is[*database.UnreachableError](err):
 		code = exitUnreachable
-	case fault.Judge(err).Verdict == fault.LockTimeout && !is[*triggers.LockError](err):
+	case batch.Judge(err).Verdict == batch.LockTimeout && !is[*triggers.LockError](err):
 		err = fmt.Errorf("%w: another session holds a table or row that this needs; end its transaction, which `sexton doctor` may name, or wait for it, "+
 			"and run the command again", err)
 	case errors.Is(err, context.Canceled):

@@ -11,8 +11,8 @@ import (
 
 	"github.com/riverqueue/river/rivertype"
 
+	"sexton/internal/batch"
 	"sexton/internal/database"
-	"sexton/internal/fault"
 	"sexton/internal/installation"
 	"sexton/internal/pace"
 	"sexton/internal/words"
@@ -198,7 +198,7 @@ type Failure struct {
 func (f Failure) Failed() bool { return f.GivenUp || f.Attempts > 0 || f.Error != "" }
 
 // Locked reports that it only waits for a lock of another session, which is no failure.
-func (f Failure) Locked() bool { return !f.GivenUp && fault.LockIn(f.Error) }
+func (f Failure) Locked() bool { return !f.GivenUp && batch.LockIn(f.Error) }
 
 // MarshalJSON has null where there is no next attempt.
 func (f Failure) MarshalJSON() ([]byte, error) {

@@ -12,7 +12,6 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/component"
 	"sexton/internal/components"
 	"sexton/internal/config"
@@ -167,7 +166,7 @@ func TestASixthFamilyShowsEverywhere(t *testing.T) {
 	require.Contains(t, components.Grants(component.Granting{Config: c, Database: c.Databases[0]}),
 		migrate.TableGrant{Table: "public.documents", Privileges: "SELECT"}, "grants")
 
-	said := pgtest.Must(operator.RetryFailures(t.Context(), all, component.Retry{Source: "documents", ID: "3"}, audittrail.Entry{Actor: "ann"}))(t)
+	said := pgtest.Must(operator.RetryFailures(t.Context(), all, component.Retry{Source: "documents", ID: "3"}, database.Change{Actor: "ann"}))(t)
 	require.Equal(t, "1 document to be tried now", said)
 	require.Equal(t, [][]string{{"documents 3"}}, db.Rows("SELECT target FROM sexton.audit"))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/dbsqlc"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/telemetry"
 )
 
@@ -22,7 +22,7 @@ type Database struct {
 	// Name is the configured one.
 	Name  string
 	Pool  *pgxpool.Pool
-	Names pgschema.Names
+	Names pgcatalog.Names
 	// Direct connects past a transaction pooler, for what needs a session of its own; Sessions are such connections: those of
 	// Pool where no direct URL is given.
 	Direct   *pgx.ConnConfig
@@ -73,7 +73,7 @@ func LockTimeout(wait time.Duration) Option {
 // URL is for Database.Direct and checked as well; empty means url. The error is a *SettingsError, an
 // *UnreachableError, or that of ctx. Beside an *UnreachableError the database is returned open all the same: its pool
 // connects as soon as the server answers.
-func Open(ctx context.Context, name, url, direct string, names pgschema.Names, maxConns int32, options ...Option) (Database, error) {
+func Open(ctx context.Context, name, url, direct string, names pgcatalog.Names, maxConns int32, options ...Option) (Database, error) {
 	settings, err := parse(name, keyURL, url)
 	if err != nil {
 		return Database{}, err

@@ -16,7 +16,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/devpg"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 )
 
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // open opens the database main with three connections.
 func open(ctx context.Context, url, direct string) (database.Database, error) {
-	return database.Open(ctx, "main", url, direct, pgschema.Names{Jobs: "sexton", Tracked: "public"}, 3)
+	return database.Open(ctx, "main", url, direct, pgcatalog.Names{Jobs: "sexton", Tracked: "public"}, 3)
 }
 
 // secret is the password in every connection string that must fail.
@@ -35,7 +35,7 @@ func TestOpen(t *testing.T) {
 	db := pgtest.Must(open(t.Context(), query(t, pgtest.New(t).URL, "&pool_max_conns=1"), ""))(t)
 	defer db.Close()
 	require.Equal(t, "main", db.Name)
-	require.Equal(t, pgschema.Names{Jobs: "sexton", Tracked: "public"}, db.Names)
+	require.Equal(t, pgcatalog.Names{Jobs: "sexton", Tracked: "public"}, db.Names)
 	require.EqualValues(t, 3, db.Pool.Config().MaxConns)
 	application := pgtest.Scalar[string](t, db.Pool, "SHOW application_name")
 	require.Equal(t, "sexton", application)
@@ -238,7 +238,7 @@ func TestQueriesUseTheSchemas(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(`CREATE SCHEMA other; CREATE TABLE other.clients (client_id text, seen_at timestamptz); CREATE TABLE other.leases (key text, token bigint, holder text, acquired_at timestamptz, expires_at timestamptz)`)
-	db := pgtest.Must(database.Open(t.Context(), "main", d.URL, "", pgschema.Names{Jobs: "other", Tracked: "public"}, 3))(t)
+	db := pgtest.Must(database.Open(t.Context(), "main", d.URL, "", pgcatalog.Names{Jobs: "other", Tracked: "public"}, 3))(t)
 	defer db.Close()
 	require.Empty(t, pgtest.Must(db.Queries().LeasesHeld(t.Context(), 15))(t))
 }
@@ -252,7 +252,7 @@ func TestLockTimeoutIsForSessionsOfOurOwn(t *testing.T) {
 		d.URL + "&lock_timeout=3s":              "3s",
 		d.URL + "&default_query_exec_mode=exec": "0",
 	} {
-		db := pgtest.Must(database.Open(t.Context(), "main", url, "", pgschema.Names{}, 2, database.LockTimeout(7*time.Second)))(t)
+		db := pgtest.Must(database.Open(t.Context(), "main", url, "", pgcatalog.Names{}, 2, database.LockTimeout(7*time.Second)))(t)
 		var got string
 		err := db.Pool.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&got)
 		db.Close()
@@ -271,7 +271,7 @@ CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
 	RETURN NULL;
 END$$;
 CREATE CONSTRAINT TRIGGER meddle AFTER INSERT ON items DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION meddle()`)
-	pool := pgtest.Must(database.Open(t.Context(), "main", db.URL, "", pgschema.Names{}, 1))(t)
+	pool := pgtest.Must(database.Open(t.Context(), "main", db.URL, "", pgcatalog.Names{}, 1))(t)
 	defer pool.Close()
 	single := pgtest.Connect(t, db.URL)
 	for _, on := range []database.Beginner{pool.Pool, single} {

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/database"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 )
 
@@ -110,7 +110,7 @@ func TestWorkersCommitAsynchronouslyOnOneServerAlone(t *testing.T) {
 			if i == 0 {
 				direct = test.direct
 			}
-			databases[i] = pgtest.Must(database.Open(t.Context(), "main", url, direct, pgschema.Names{}, 4))(t)
+			databases[i] = pgtest.Must(database.Open(t.Context(), "main", url, direct, pgcatalog.Names{}, 4))(t)
 		}
 		require.NoError(t, database.ForWork(t.Context(), databases))
 		kept := databases[0].Async()
@@ -140,7 +140,7 @@ func TestNoCommitIsAsynchronousOnceADatabaseHasMoved(t *testing.T) {
 	moving := newDoor(t, second.URL)
 	databases := make([]database.Database, 2)
 	for i, url := range []string{first.URL, moving.url} {
-		databases[i] = pgtest.Must(database.Open(t.Context(), "main", url, "", pgschema.Names{}, 4))(t)
+		databases[i] = pgtest.Must(database.Open(t.Context(), "main", url, "", pgcatalog.Names{}, 4))(t)
 	}
 	require.NoError(t, database.ForWork(t.Context(), databases))
 	for i := range databases {

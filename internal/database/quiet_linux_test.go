@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/database"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 )
 
@@ -16,7 +16,7 @@ import (
 func TestIdleConnectionIsTriedOnlyWhereItsSocketSaysSomething(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	db := pgtest.Must(database.Open(t.Context(), "main", d.URL, "", pgschema.Names{}, 4))(t)
+	db := pgtest.Must(database.Open(t.Context(), "main", d.URL, "", pgcatalog.Names{}, 4))(t)
 	t.Cleanup(db.Close)
 	conn := pgtest.Must(db.Pool.Acquire(t.Context()))(t)
 	idle := pgxpool.ShouldPingParams{Conn: conn.Conn(), IdleDuration: 2 * database.PingAfter}

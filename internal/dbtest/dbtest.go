@@ -14,13 +14,13 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/exampleapp"
 	"sexton/internal/migrate"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 	"sexton/triggers"
 )
 
 // Names are the schemas of every test database.
-func Names() pgschema.Names { return pgschema.Names{Jobs: "sexton", Tracked: "public"} }
+func Names() pgcatalog.Names { return pgcatalog.Names{Jobs: "sexton", Tracked: "public"} }
 
 // DB is a migrated database, dropped at the end of the test.
 type DB struct {

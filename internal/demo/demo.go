@@ -13,13 +13,12 @@ import (
 
 	"sexton/internal/definitions"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 )
 
 // Site is a database with the reference application and all that Sexton installs.
 type Site struct {
 	Pool        *pgxpool.Pool
-	Names       pgschema.Names
+	Names       pgcatalog.Names
 	Definitions []definitions.Definition
 	// Kinds are the jobs that are enabled. Jobs with a scene are shown.
 	Kinds []string

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
 	"sexton/internal/pgtest"
 )
 
@@ -22,7 +22,7 @@ func timeless(t *testing.T, s Summary) string {
 	require.GreaterOrEqual(t, s.P99LatencyMS, s.P50LatencyMS)
 	s.P50LatencyMS, s.P99LatencyMS, s.Seconds = 0, 0, 0
 	for kind, job := range s.Jobs {
-		job.Latency = latency.Percentiles{}
+		job.Latency = jobrun.Percentiles{}
 		s.Jobs[kind] = job
 	}
 	return string(pgtest.Must(json.Marshal(s))(t))

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 )
 
 const (
@@ -163,7 +162,7 @@ func contributions() []contribution {
 func quoted(parts ...string) string { return pgx.Identifier(parts).Sanitize() }
 
 // recordContributions is the statement that takes down those of user $1.
-func recordContributions(names pgschema.Names) string {
+func recordContributions(names pgcatalog.Names) string {
 	var parts []string
 	for _, c := range contributions() {
 		var pairs []string
@@ -198,7 +197,7 @@ func countContributions(ctx context.Context, on stage) (contributionCount, error
 }
 
 // countOf is the statement for one column. $1 are the rows of the table that the application has deleted itself.
-func countOf(c contribution, names pgschema.Names) string {
+func countOf(c contribution, names pgcatalog.Names) string {
 	excuses := []string{"before.row_id = ANY ($1::bigint[])"}
 	for _, o := range c.owners {
 		id := fmt.Sprintf("(before.owners ->> %s)::bigint", pgcatalog.Literal(o.table+"."+o.column))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
 	"sexton/internal/words"
 )
 
@@ -30,7 +30,7 @@ func busy() State {
 					},
 				},
 				RowsPerSecond: 34567.8,
-				Latency:       latency.Percentiles{P50: 12.4, P90: 20, P99: 1234.5, Max: 2000},
+				Latency:       jobrun.Percentiles{P50: 12.4, P90: 20, P99: 1234.5, Max: 2000},
 				Activity:      "works (run 3)",
 			},
 			{

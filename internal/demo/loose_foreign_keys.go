@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/definitions"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 )
 
 const looseForeignKeysKind = "loose_foreign_keys_cleanup"
@@ -155,7 +155,7 @@ func orphans(ctx context.Context, on stage) (int64, error) {
 	return total, nil
 }
 
-func orphansOf(d definitions.Definition, names pgschema.Names) (sql string, args []any) {
+func orphansOf(d definitions.Definition, names pgcatalog.Names) (sql string, args []any) {
 	table := func(n definitions.Name) string {
 		if n.Schema == "" {
 			n.Schema = names.Tracked

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 )
 
@@ -299,12 +299,12 @@ func TestOrphansAreCountedExactly(t *testing.T) {
 		},
 	} {
 		db.Exec(test.sql)
-		names := pgschema.Names{Jobs: "sexton", Tracked: cmp.Or(test.tracked, "public")}
+		names := pgcatalog.Names{Jobs: "sexton", Tracked: cmp.Or(test.tracked, "public")}
 		got := pgtest.Must(orphans(t.Context(), stage{pool: db.Pool(), names: names, definitions: parsed(t, test.definitions)}))(t)
 		require.Equal(t, test.want, got, name)
 	}
 	_, err := orphans(t.Context(), stage{
-		pool: db.Pool(), names: pgschema.Names{Tracked: "public"},
+		pool: db.Pool(), names: pgcatalog.Names{Tracked: "public"},
 		definitions: parsed(t, `app.kids: [{table: parents, column: parent_id, on_delete: async_delete}]`),
 	})
 	require.ErrorContains(t, err, "count orphans of parents in app.kids: ")

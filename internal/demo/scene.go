@@ -15,8 +15,8 @@ import (
 
 	"sexton/internal/definitions"
 	"sexton/internal/each"
-	"sexton/internal/latency"
-	"sexton/internal/pgschema"
+	"sexton/internal/jobrun"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -59,7 +59,7 @@ type Script struct {
 	// Pace is that of a demo that ends by itself, EndlessPace that of one that does not.
 	Pace, EndlessPace Pace
 	// Waiting is a query for what waits: a name, a number (or NULL) and since when. Together, the name and the number
-	// are an Item. Schemas are those of pgschema.Names.Render.
+	// are an Item. Schemas are those of pgcatalog.Names.Render.
 	Waiting string
 	// Processed is the number in the statistics of a run that counts what is finished, Numbers are further ones that are
 	// worth a place in the summary, and Rows the numbers by table.
@@ -102,7 +102,7 @@ type Finding struct {
 // stage is where scenes play: the database, and what they know of each other.
 type stage struct {
 	pool        *pgxpool.Pool
-	names       pgschema.Names
+	names       pgcatalog.Names
 	definitions []definitions.Definition
 	// objects is the folder to which diffs are moved.
 	objects string
@@ -121,7 +121,7 @@ func newStage(site Site, endless bool) stage {
 var queries embed.FS
 
 // query is one of the folder, with the schemas "public" and "sexton".
-func query(name string) string { return pgschema.Texts{Files: queries}.Statement(name) }
+func query(name string) string { return pgcatalog.Texts{Files: queries}.Statement(name) }
 
 // row reads the one row of a query. Its name says in errors what it does.
 func (on stage) row(ctx context.Context, name string, into []any, args ...any) error {
@@ -232,7 +232,7 @@ type SceneState struct {
 	Tally         Tally
 	RowsPerSecond float64
 	// Latency is from the commit of an action to the moment in which its item is gone.
-	Latency latency.Percentiles
+	Latency jobrun.Percentiles
 	// Activity says what the worker does or what it waits for.
 	Activity string
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/each"
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
+	"sexton/internal/pace"
 	"sexton/internal/problem"
-	"sexton/internal/sleep"
 	"sexton/internal/words"
 )
 
@@ -168,7 +168,7 @@ func (s *stopwatch) run(ctx context.Context) error {
 			}
 			pause = max(pause, 10*time.Since(began))
 		}
-		if err := sleep.For(ctx, pause); err != nil {
+		if err := pace.Sleep(ctx, pause); err != nil {
 			return err
 		}
 	}
@@ -211,9 +211,9 @@ func (s *stopwatch) pending() int {
 }
 
 // percentiles of all times so far, or of the latest of them.
-func (s *stopwatch) percentiles() latency.Percentiles {
+func (s *stopwatch) percentiles() jobrun.Percentiles {
 	s.mu.Lock()
 	elapsed := slices.Clone(s.elapsed)
 	s.mu.Unlock()
-	return latency.Of(elapsed)
+	return jobrun.PercentilesOf(elapsed)
 }

@@ -10,7 +10,7 @@ import (
 
 	"sexton/internal/dbsqlc"
 	"sexton/internal/dbtest"
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
 	"sexton/internal/pgtest"
 )
 
@@ -128,7 +128,7 @@ func TestStopwatchMeasuresUntilTheTombstoneIsGone(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	s := newTestStopwatch(db)
-	require.Equal(t, latency.Percentiles{}, s.percentiles(), "of nothing")
+	require.Equal(t, jobrun.Percentiles{}, s.percentiles(), "of nothing")
 	require.Zero(t, s.pending())
 
 	bury(db, "public.issues", 1, 2)
@@ -147,7 +147,7 @@ func TestStopwatchMeasuresUntilTheTombstoneIsGone(t *testing.T) {
 	require.Len(t, s.elapsed, 1)
 	require.GreaterOrEqual(t, s.elapsed[0], gone.Sub(after), "it was there so long")
 	require.LessOrEqual(t, s.elapsed[0], seen.Sub(before))
-	require.Equal(t, latency.Of(s.elapsed), s.percentiles())
+	require.Equal(t, jobrun.PercentilesOf(s.elapsed), s.percentiles())
 
 	payOff(db, "public.issues", 1)
 	require.NoError(t, s.look(t.Context()))

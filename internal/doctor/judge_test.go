@@ -8,7 +8,7 @@ import (
 	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 	"sexton/internal/problem"
 )
@@ -59,7 +59,7 @@ GRANT SELECT ON TABLE "sexton".viewed TO :"viewer";
 		{"TABLE", "it's; odd", "tombstones", "UPDATE"},
 		{"FUNCTION", "j", "enqueue", "EXECUTE"},
 		{"FUNCTION", "j", "other", "EXECUTE"},
-	}, needs(sql, pgschema.Names{Jobs: "j", Tracked: "it's; odd"}))
+	}, needs(sql, pgcatalog.Names{Jobs: "j", Tracked: "it's; odd"}))
 }
 
 func TestLift(t *testing.T) {

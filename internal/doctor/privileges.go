@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 	"sexton/triggers"
 )
@@ -23,7 +23,7 @@ var (
 )
 
 // needs reads the worker's rights out of the statements that grant them, so that there is one list of them.
-func needs(sql string, names pgschema.Names) []right {
+func needs(sql string, names pgcatalog.Names) []right {
 	var rights []right
 	for _, grant := range grants.FindAllStringSubmatch(remarks.ReplaceAllString(sql, ""), -1) {
 		if !strings.Contains(grant[4], `:"worker"`) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/fault"
+	"sexton/internal/batch"
 	"sexton/internal/pace"
 	"sexton/internal/pgcatalog"
 )
@@ -86,9 +86,9 @@ func (r *Run) Clear(ctx context.Context, w *Window, refs []*Ref) (Result, error)
 }
 
 // ComeBack is the fault of a key whose rows are there again as fast as they go.
-func ComeBack(f *Ref) fault.Fault {
+func ComeBack(f *Ref) batch.Fault {
 	const message = "rows come back as fast as they are taken away: a trigger puts them there, or an application that does not stop"
-	return fault.Fault{Table: f.Table.Label(), Message: message, Verdict: fault.Row}
+	return batch.Fault{Table: f.Table.Label(), Message: message, Verdict: batch.Row}
 }
 
 // spun reports that a window's rows are given up, of which none has gone after Clear. It counts how often rows came in below them between the look that
@@ -348,7 +348,7 @@ func (r *Run) note(ctx context.Context, w *Window, f *Ref) error {
 		return err
 	}
 	if len(shown) > 0 {
-		r.Obstacle = fault.Fault{Table: f.Table.Label(), Message: f.Forbids(w.Table, shown[0])}
+		r.Obstacle = batch.Fault{Table: f.Table.Label(), Message: f.Forbids(w.Table, shown[0])}
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 )
 
 // Edge is one column list that refers to keys, on all leaf tables that hold its rows.
@@ -58,7 +57,7 @@ func (v Value) parameter(args *Args) string {
 
 // Kept is the text form that the function undo_text gives to the value as the session reads it. The session's settings, which decide what a date or a time
 // is, are not those of another session.
-func (v Value) Kept(names pgschema.Names, args *Args) string {
+func (v Value) Kept(names pgcatalog.Names, args *Args) string {
 	if v.Array {
 		return names.Render(`"sexton".undo_text(`) + v.parameter(args) + ")"
 	}

@@ -9,7 +9,6 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 )
 
 // equal compares the edge's columns with the values of a key, one for each.
@@ -72,7 +71,7 @@ func (e *Edge) here(alias string, leaf pgcatalog.Table, keys Keys, keysAt int, a
 
 // PieceStatement deletes or changes the rows of keys that the pointers lead to. It waits for rows that another session
 // has locked, or with skip leaves them out; what has moved since is left for the next window.
-func (e *Edge) PieceStatement(names pgschema.Names, leaf pgcatalog.Table, keys Keys, pointers []pgtype.TID, skip bool) (string, []any) {
+func (e *Edge) PieceStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, pointers []pgtype.TID, skip bool) (string, []any) {
 	args := &Args{}
 	keysAt, pointersAt := args.Add(keys.Values), args.Add(pointers)
 	found := func(alias string) string {
@@ -87,7 +86,7 @@ func (e *Edge) PieceStatement(names pgschema.Names, leaf pgcatalog.Table, keys K
 
 // CleanStatement deletes or changes at most limit rows of keys in one leaf, without waiting for rows that another session has locked. It is
 // built around row pointers, as a LIMIT needs a subquery.
-func (e *Edge) CleanStatement(names pgschema.Names, leaf pgcatalog.Table, keys Keys, limit int) (string, []any) {
+func (e *Edge) CleanStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, limit int) (string, []any) {
 	args := &Args{}
 	keysAt, limitAt := args.Add(keys.Values), args.Add(limit)
 	picked := e.pick(keys.Of, leaf, "picked.ctid", e.Lock()+" SKIP LOCKED", keys.array(keysAt), limitAt, args)
@@ -105,7 +104,7 @@ func (e *Edge) pointed(picked string, keys Keys, keysAt int, args *Args) string 
 // DirectStatement deletes or changes all rows of keys in one leaf. It waits for rows that another session has locked. By composite keys it goes
 // to the rows by pointers, as what is looked up must not be joined with the table that is changed; what moves while it waits is left to the pass
 // behind it.
-func (e *Edge) DirectStatement(names pgschema.Names, leaf pgcatalog.Table, keys Keys) (string, []any) {
+func (e *Edge) DirectStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys) (string, []any) {
 	args := &Args{}
 	keysAt := args.Add(keys.Values)
 	if e.lookedUp(keys.Of, leaf) {
@@ -126,7 +125,7 @@ func blocks(first, number uint32, args *Args) string {
 
 // StretchStatement deletes or changes the rows of keys in so many blocks. It waits for rows that another session
 // has locked.
-func (e *Edge) StretchStatement(names pgschema.Names, leaf pgcatalog.Table, keys Keys, first, number uint32) (string, []any) {
+func (e *Edge) StretchStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, first, number uint32) (string, []any) {
 	args := &Args{}
 	keysAt := args.Add(keys.Values)
 	return e.change(names, leaf, keys, blocks(first, number, args)+e.here("child", leaf, keys, keysAt, args), args), args.Values
@@ -141,7 +140,7 @@ func (e *Edge) RangeStatement(leaf pgcatalog.Table, keys Keys, first, number uin
 }
 
 // ExactStatement deletes or changes those versions of rows that belong to keys, locked by the clause lock.
-func (e *Edge) ExactStatement(names pgschema.Names, leaf pgcatalog.Table, keys Keys, seen Rows, lock string) (string, []any) {
+func (e *Edge) ExactStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, seen Rows, lock string) (string, []any) {
 	args := &Args{}
 	keysAt, at := args.Add(keys.Values), seen.Args()
 	picked := fmt.Sprintf(`SELECT picked.ctid
@@ -157,7 +156,7 @@ WHERE true%s`, args.Add(at[0]), args.Add(at[1]), leaf.SQL(), e.matches(keys.Of, 
 }
 
 // change is the statement that does to rows what the action says.
-func (e *Edge) change(names pgschema.Names, leaf pgcatalog.Table, keys Keys, where string, args *Args) string {
+func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, where string, args *Args) string {
 	if e.Action == Remove {
 		sql := Change(Remove, "ONLY "+leaf.SQL(), nil, "") + " WHERE " + where
 		switch {
@@ -208,13 +207,13 @@ func Change(do Action, table string, columns []string, to string) string {
 
 // telling makes a DELETE also write one event that names table and keys, for the owner of the
 // files behind the rows. The statement's affected rows are those of its INSERT, hence the count as a row.
-func (e *Edge) telling(names pgschema.Names, deletion string) string {
+func (e *Edge) telling(names pgcatalog.Names, deletion string) string {
 	return fmt.Sprintf("WITH gone AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM gone",
 		deletion, batch.RowKey("child", e.PrimaryKey), e.event(names, "gone"))
 }
 
 // event is the INSERT of that event, by the column key of a CTE.
-func (e *Edge) event(names pgschema.Names, from string) string {
+func (e *Edge) event(names pgcatalog.Names, from string) string {
 	return batch.OrphanedFiles(names, e.Child.Label(), "", from, "HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0")
 }
 

@@ -13,7 +13,6 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
-	"sexton/internal/fault"
 	"sexton/internal/ghostuser"
 	"sexton/internal/groupdelete"
 	"sexton/internal/lease"
@@ -49,7 +48,7 @@ type verb struct {
 	// open returns a database in which both rows are to go.
 	open func(t *testing.T) *dbtest.DB
 	// run makes a pass, which calls then after every batch. It returns how many rows the statistics count.
-	run func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []fault.Counts, error)
+	run func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []batch.FaultCounts, error)
 	// blamed selects which rows were put off or blamed: attempts and the reason. Due makes them due again.
 	blamed, due string
 }
@@ -75,7 +74,7 @@ func looseForeignKey(onDelete, event string, adaptive loosefk.Adaptive, connecti
 			db.Exec("DELETE FROM parents")
 			return db
 		},
-		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []fault.Counts, error) {
+		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []batch.FaultCounts, error) {
 			defs := pgtest.Must(definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(
 				"children: [{table: parents, column: top_id, on_delete: " + onDelete + "}]")}))(t)
 			parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
@@ -100,7 +99,7 @@ func userColumn(lists ghostuser.Lists, event string, sizes ghostuser.Sizes) verb
 			db.Exec("SELECT sexton.delete_user(id, NULL, false) FROM users WHERE id < 3")
 			return db
 		},
-		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []fault.Counts, error) {
+		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []batch.FaultCounts, error) {
 			plan, problems := pgtest.Must2(ghostuser.Resolve(t.Context(), db.Pool(), "public", lists))(t)
 			require.NoError(t, problems.Err())
 			s := session(t, db, "users/migrate_records_to_ghost_user_in_batches_worker", limits)
@@ -124,7 +123,7 @@ func nativeKey(action, event string) verb {
 			db.Exec("INSERT INTO group_deletion_schedules SELECT id, 3, marked_for_deletion_on FROM groups")
 			return db
 		},
-		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (n int64, all []fault.Counts, _ error) {
+		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (n int64, all []batch.FaultCounts, _ error) {
 			for group := int64(1); group <= 2; group++ {
 				plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), db.Pool(), dbtest.Names(), false))(t)
 				require.NoError(t, problems.Err())
@@ -198,7 +197,7 @@ func TestFailures(t *testing.T) {
 		"a row that stays locked is tried again": func(t *testing.T, v verb, db *dbtest.DB) {
 			tx := pgtest.Begin(t, db.Pool(), "SELECT FROM children WHERE id = 15 FOR UPDATE")
 			var running sync.WaitGroup
-			var errors []fault.Counts
+			var errors []batch.FaultCounts
 			var runErr error
 			brief := limits
 			brief.LockTimeout = 100 * time.Millisecond
@@ -240,7 +239,7 @@ func TestFailures(t *testing.T) {
 			for i, state := range []string{"42501", "57P01"} {
 				v.trigger(db, "ROW WHEN (old.id = 15)", "RAISE EXCEPTION 'raised' USING ERRCODE = '"+state+"';")
 				_, errors := pgtest.Must2(v.run(t, db, limits, ignore))(t)
-				require.Equal(t, []fault.Counts{{Table: "children", SQLState: state, Message: "raised", Count: errors[0].Count}}, errors)
+				require.Equal(t, []batch.FaultCounts{{Table: "children", SQLState: state, Message: "raised", Count: errors[0].Count}}, errors)
 				require.Equal(t, [][]string{{"1", fmt.Sprint(i + 1), "children: SQLSTATE " + state + ": raised"}}, db.Rows(v.blamed))
 				require.Zero(t, left(t, db, 2), "the others go on")
 				require.Positive(t, left(t, db, 1))

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"sexton/internal/fault"
+	"sexton/internal/batch"
 )
 
 const (
@@ -68,7 +68,7 @@ func (f *Foresight) Below(ctx context.Context, r *Run, label func(*Table) string
 	left := MostForeseen
 	for _, w := range windows {
 		c, err := r.Expand(ctx, w, len(w.Rows)+left)
-		if err != nil && fault.Judge(err).Verdict != fault.Timeout {
+		if err != nil && batch.Judge(err).Verdict != batch.Timeout {
 			return err
 		}
 		f.Capped = f.Capped || c.Most || err != nil

@@ -8,7 +8,6 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 )
 
 // Layout is how the rows of a table are kept, as the function undo_layout has it.
@@ -50,7 +49,7 @@ const Room = `CASE WHEN pg_catalog.current_setting('sexton.room', true) IS NULL 
 	pg_catalog.repeat(pg_catalog.repeat('x', pg_catalog.current_setting('block_size')::pg_catalog.int4), 1000))::pg_catalog.text, false) END`
 
 // Begin is the statement before: the trigger of a child that is a parent itself reads which set its rows are in.
-func (k *Keep) Begin(names pgschema.Names) batch.Statement {
+func (k *Keep) Begin(names pgcatalog.Names) batch.Statement {
 	return batch.Statement{
 		SQL: names.Render(`SELECT pg_catalog.set_config(
 	'sexton.undo', pg_catalog.concat(pg_catalog.nextval('"sexton".undo_ids'), '/', $1::pg_catalog.oid), true), ` + Room),
@@ -59,7 +58,7 @@ func (k *Keep) Begin(names pgschema.Names) batch.Statement {
 }
 
 // countingRows counts the rows that the next statement will find as left out.
-func (e *Edge) countingRows(names pgschema.Names, table string, keys Keys, where string, args *Args) string {
+func (e *Edge) countingRows(names pgcatalog.Names, table string, keys Keys, where string, args *Args) string {
 	from := fmt.Sprintf("(SELECT FROM %s AS child WHERE %s) AS gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", table, where)
 	return "WITH " + keys.Keep.insert("kept", from, names, e, keys, nil, nil, nil, "0", args) + "\n" + fmt.Sprintf(total, "kept")
 }
@@ -67,7 +66,7 @@ func (e *Edge) countingRows(names pgschema.Names, table string, keys Keys, where
 // keepingRemoved has a DELETE keep its rows. What stands beside their columns has the name of a system column, which no column of a table may have: xmin
 // is true for rows that are kept, cmin the part that a row is kept in, cmax its key. The number of rows comes as a row, since the statement's affected rows
 // are the inserted ones.
-func (e *Edge) keepingRemoved(names pgschema.Names, leaf pgcatalog.Table, keys Keys, where string, args *Args) string {
+func (e *Edge) keepingRemoved(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, where string, args *Args) string {
 	k := keys.Keep
 	deletion := Change(Remove, "ONLY "+leaf.SQL(), nil, "") + " WHERE " + where
 	if k.Ahead != 0 {
@@ -110,7 +109,7 @@ const Null = `E'\x02'`
 
 // keepingAhead has a DELETE keep its rows without a second look at them. The function undo_set refuses that where the table may let rows stay, some are
 // so large that their arrays may not fit into memory, or a text has a separator in it.
-func (e *Edge) keepingAhead(names pgschema.Names, leaf pgcatalog.Table, keys Keys, deletion, where string, args *Args) string {
+func (e *Edge) keepingAhead(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, deletion, where string, args *Args) string {
 	k, small := keys.Keep, "true"
 	if k.Size != "" {
 		small = fmt.Sprintf("%s OPERATOR(pg_catalog.<=) %d", k.size("child"), min(k.MaxRow, mostAhead))
@@ -144,7 +143,7 @@ const (
 
 // keepingChanged has an UPDATE keep what its rows were: their keys and the columns that it sets. A row that another session changes meanwhile is left to
 // a later statement.
-func (e *Edge) keepingChanged(names pgschema.Names, keys Keys, set []string, update, table, here, where string, args *Args) string {
+func (e *Edge) keepingChanged(names pgcatalog.Names, keys Keys, set []string, update, table, here, where string, args *Args) string {
 	k := keys.Keep
 	fields := slices.Clone(k.Key)
 	for _, column := range slices.Concat(set, e.Columns) {
@@ -171,7 +170,7 @@ gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.ctid RETURNIN
 
 // insert is the CTE that keeps the rows of gone. Of changed rows, columns are the ones that are kept, and set the ones that were changed.
 // More than 0 unfit values have the function undo_set refuse them.
-func (k *Keep) insert(cte, from string, names pgschema.Names, e *Edge, keys Keys, columns, set, terms []string, unfit string, args *Args) string {
+func (k *Keep) insert(cte, from string, names pgcatalog.Names, e *Edge, keys Keys, columns, set, terms []string, unfit string, args *Args) string {
 	rows, left, kept := "pg_catalog.count(*) FILTER (WHERE gone.xmin)", "pg_catalog.count(*) FILTER (WHERE NOT gone.xmin)",
 		"ARRAY["+strings.Join(terms, ", ")+"]"
 	if k.Full || terms == nil {

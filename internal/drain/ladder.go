@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
 
@@ -110,14 +109,14 @@ func (r *Run) Passed(ctx context.Context, l *Ladder, rows int64, took time.Durat
 }
 
 // Again reports whether n rows whose statement failed are to be tried again, perhaps fewer at a time.
-func (l *Ladder) Again(f fault.Fault, err error, n int, all batch.Limits) bool {
+func (l *Ladder) Again(f batch.Fault, err error, n int, all batch.Limits) bool {
 	switch {
 	case f.Lock() && !l.Waits && !l.Skip:
 		l.Skip = true
-	case f.Verdict == fault.Conflict && l.beaten < mostBeaten:
+	case f.Verdict == batch.Conflict && l.beaten < mostBeaten:
 		l.beaten++
-	case f.Verdict == fault.Timeout && l.Size.TimedOut(l.Steer, n):
-	case f.Verdict == fault.Timeout && !l.Waits && !l.Size.slow && l.Steer.Limits(all) != all:
+	case f.Verdict == batch.Timeout && l.Size.TimedOut(l.Steer, n):
+	case f.Verdict == batch.Timeout && !l.Waits && !l.Size.slow && l.Steer.Limits(all) != all:
 		l.Size.slow = true
 	case n > 1 && l.Splits != nil && l.Splits(err):
 		l.most = (n + 1) / 2
@@ -131,10 +130,10 @@ func (l *Ladder) Again(f fault.Fault, err error, n int, all batch.Limits) bool {
 // Blocked with the error of those behind them that do not go, which is fatal or that of as few rows as may be.
 func (r *Run) Pieces(
 	ctx context.Context, n int, l *Ladder, try func(ctx context.Context, at, n int, limits batch.Limits) error,
-) (at int, _ Result, _ fault.Fault, _ error) {
+) (at int, _ Result, _ batch.Fault, _ error) {
 	for at < n {
 		if r.Paused(ctx) {
-			return at, Yielded, fault.Fault{}, nil
+			return at, Yielded, batch.Fault{}, nil
 		}
 		some := min(l.Rows(), n-at)
 		limits := l.Limits(r.Session.Limits)
@@ -144,7 +143,7 @@ func (r *Run) Pieces(
 		case err == nil:
 			r.Passed(ctx, l, int64(some), r.Session.Took())
 			at += some
-		case f.Verdict == fault.Fatal:
+		case f.Verdict == batch.Fatal:
 			return at, Blocked, f, err
 		case r.Pace.Ended():
 			return at, Yielded, f, nil
@@ -152,5 +151,5 @@ func (r *Run) Pieces(
 			return at, Blocked, f, err
 		}
 	}
-	return at, Finished, fault.Fault{}, nil
+	return at, Finished, batch.Fault{}, nil
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 )
 
 // remove deletes those of a window's rows below which nothing is left, piece by piece. It returns the others.
@@ -101,9 +100,9 @@ func (r *Run) pieces(
 			return left, Finished, nil
 		case result == Yielded:
 			return pending, Yielded, nil
-		case f.Verdict == fault.Fatal:
+		case f.Verdict == batch.Fatal:
 			return pending, Blocked, err
-		case f.Verdict == fault.Hopeless:
+		case f.Verdict == batch.Hopeless:
 			r.Owner.Failed(f)
 			if r.Fault == nil {
 				r.Fault = &f
@@ -116,10 +115,10 @@ func (r *Run) pieces(
 }
 
 // splits reports whether an error may come of a single row: fewer rows would fail alike where the whole table is to blame.
-func splits(err error) bool { return fault.Judge(err).Verdict != fault.Hopeless }
+func splits(err error) bool { return batch.Judge(err).Verdict != batch.Hopeless }
 
 // giveUp leaves a row for good, or, where only another session's lock is in the way, for now.
-func (r *Run) giveUp(w *Window, row Row, f fault.Fault) {
+func (r *Run) giveUp(w *Window, row Row, f batch.Fault) {
 	if f.Lock() {
 		r.Obstacle = f
 		return
@@ -129,7 +128,7 @@ func (r *Run) giveUp(w *Window, row Row, f fault.Fault) {
 }
 
 // Blame counts a fault of rows that are left for good.
-func (r *Run) Blame(f fault.Fault) {
+func (r *Run) Blame(f batch.Fault) {
 	r.Owner.Failed(f)
 	r.Failures++
 	if r.Fault == nil {
@@ -138,8 +137,8 @@ func (r *Run) Blame(f fault.Fault) {
 }
 
 // Keeps is the fault of a table with a statement that went through and changed rows to what they were.
-func Keeps(table, column string) fault.Fault {
-	return fault.Fault{Table: table, Verdict: fault.Row, Message: fmt.Sprintf(
+func Keeps(table, column string) batch.Fault {
+	return batch.Fault{Table: table, Verdict: batch.Row, Message: fmt.Sprintf(
 		"rows keep their %s although no session has locked them: a trigger, a rule or a default of the table sees to that", column)}
 }
 

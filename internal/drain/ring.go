@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 	"sexton/internal/pgcatalog"
 )
 
@@ -145,7 +144,7 @@ func (r *Run) pull(ctx context.Context, w *Window, c Closure) (bool, error) {
 	f := judge(err)
 	f.Table = w.Table.Label()
 	switch {
-	case err != nil && f.Verdict == fault.Fatal:
+	case err != nil && f.Verdict == batch.Fatal:
 		return false, err
 	case err != nil:
 		if !f.Lock() {
@@ -161,7 +160,7 @@ func (r *Run) pull(ctx context.Context, w *Window, c Closure) (bool, error) {
 	}
 	r.Progress(ctx)
 	if n == 0 && r.Obstacle.Message == "" {
-		r.Obstacle = fault.Fault{Table: w.Table.Label(), Message: "rows stay although no session has locked them: a trigger or rule of the table does that"}
+		r.Obstacle = batch.Fault{Table: w.Table.Label(), Message: "rows stay although no session has locked them: a trigger or rule of the table does that"}
 	}
 	if n == 0 {
 		return false, nil

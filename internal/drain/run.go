@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
 
@@ -38,7 +37,7 @@ type Owner struct {
 	Gone    func(t *Table, rows, aside int64)
 	Altered func(f *Ref, rows int64)
 	// Failed learns of errors that rows are to blame for.
-	Failed func(f fault.Fault)
+	Failed func(f batch.Fault)
 }
 
 // label is the one under which deleted rows of a table are counted.
@@ -81,8 +80,8 @@ type Run struct {
 	// Waiting are rows of chains, by leaf, that did not move since the caller looked from the top.
 	Waiting map[uint32][]Tuple
 	// Fault is the first error that rows are to blame for, Obstacle something weaker that stood in the way.
-	Fault    *fault.Fault
-	Obstacle fault.Fault
+	Fault    *batch.Fault
+	Obstacle batch.Fault
 }
 
 // MostFailures is how many single rows may fail in one run: one by one they cost more than they are worth.
@@ -121,13 +120,13 @@ func (r *Run) ShortWaits() batch.Limits {
 
 // Watch finds out whom a batch with such limits waits for, if that may last, until the function that it returns is called with the batch's error:
 // that judges it, and names the session that held the lock.
-func (r *Run) Watch(ctx context.Context, limits batch.Limits) func(error) fault.Fault {
+func (r *Run) Watch(ctx context.Context, limits batch.Limits) func(error) batch.Fault {
 	end := func() string { return "" }
 	if limits.LockTimeout > pace.WorthAWord {
 		end = r.Pace.Watch(ctx, "")
 	}
-	return func(err error) fault.Fault {
-		blocker, f := end(), fault.Judge(err)
+	return func(err error) batch.Fault {
+		blocker, f := end(), batch.Judge(err)
 		if f.Lock() {
 			r.Pace.Locked()
 		}
@@ -137,11 +136,11 @@ func (r *Run) Watch(ctx context.Context, limits batch.Limits) func(error) fault.
 
 // Handle decides about an error that no row is to blame for: the run ends, or what it was about is left for later.
 func (r *Run) Handle(err error, label string) (Result, error) {
-	return r.HandleFault(fault.Judge(err), err, label)
+	return r.HandleFault(batch.Judge(err), err, label)
 }
 
 // HandleFault is Handle for an error that was judged.
-func (r *Run) HandleFault(f fault.Fault, err error, label string) (Result, error) {
+func (r *Run) HandleFault(f batch.Fault, err error, label string) (Result, error) {
 	if errors.Is(err, ErrCancelled) {
 		return Blocked, err
 	}
@@ -150,11 +149,11 @@ func (r *Run) HandleFault(f fault.Fault, err error, label string) (Result, error
 		r.Owner.Failed(f)
 	}
 	switch {
-	case f.Verdict == fault.Fatal:
+	case f.Verdict == batch.Fatal:
 		return Blocked, err
 	case r.Pace.Ended():
 		return Yielded, nil
-	case f.Lock() || f.Verdict == fault.Timeout:
+	case f.Lock() || f.Verdict == batch.Timeout:
 		r.Obstacle = f
 	case r.Fault == nil:
 		r.Fault = &f

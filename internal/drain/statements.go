@@ -11,10 +11,9 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 )
 
-// Only texts without a table of the application's in them go through pgschema.Render: such a table may itself live in a
+// Only texts without a table of the application's in them go through pgcatalog.Render: such a table may itself live in a
 // schema called public.
 
 // Row is a version of a row in one leaf: where it is, and the transaction that wrote it. Once vacuum has been there another row may stand in the
@@ -156,7 +155,7 @@ SELECT pg_catalog.count(*) FROM held`, wantSQL, leaf.SQL())
 // owner $3, and for the table $4 of the run. Rows that come in below between its snapshot and its lock on a row are the only ones that are left to
 // the key's own action. It returns how many it deleted, where that is not all of them, their tuples, and what the owner selects
 // beside. Bare leaves the rows below to the keys' actions; their figures are $5 to $7.
-func (o *Owner) removeStatement(names pgschema.Names, t *Table, leaf pgcatalog.Table, skip, bare bool) string {
+func (o *Owner) removeStatement(names pgcatalog.Names, t *Table, leaf pgcatalog.Table, skip, bare bool) string {
 	from, ctes := "want", wantSQL
 	if skip {
 		from, ctes = "free", wantSQL+",\n"+locked(leaf)
@@ -199,7 +198,7 @@ SELECT %s,
 }
 
 // counts is the number of rows in total, which it adds to the run's figures.
-func (o *Owner) counts(names pgschema.Names, t *Table) string {
+func (o *Owner) counts(names pgcatalog.Names, t *Table) string {
 	rows := "total.rows"
 	for _, f := range o.Figures(t) {
 		label := "''"
@@ -232,7 +231,7 @@ FROM want JOIN ONLY %s AS target ON target.ctid OPERATOR(pg_catalog.=) want.at A
 
 // changeStatement does to rows what the key's action says, and has the owner $3 count the ones that it changed. It returns their old and new
 // tuples and versions, and the new tuples of rows that have the same key as before. The run counts them for the column $4.
-func (o *Owner) changeStatement(names pgschema.Names, f *Ref, leaf pgcatalog.Table, skip bool) string {
+func (o *Owner) changeStatement(names pgcatalog.Names, f *Ref, leaf pgcatalog.Table, skip bool) string {
 	from, ctes := "want", wantSQL
 	if skip {
 		from, ctes = "free", wantSQL+",\n"+locked(leaf)

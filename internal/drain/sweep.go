@@ -9,9 +9,7 @@ import (
 	"strings"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 )
 
 // Where nothing can hang below rows, one statement finds and deletes them, so that no tuple of theirs travels to the client and back. Where that
@@ -81,7 +79,7 @@ func (r *Run) sweep(ctx context.Context, w *Window, branches []branch, above boo
 		piece := rest[:n]
 		below, gone, through, err := r.sweepPiece(ctx, &Window{Table: t, Leaf: w.Leaf, Rows: piece}, branches, limit, l, above)
 		switch {
-		case err != nil && fault.Judge(err).Verdict == fault.Fatal, errors.Is(err, ErrCancelled):
+		case err != nil && batch.Judge(err).Verdict == batch.Fatal, errors.Is(err, ErrCancelled):
 			return rest, Blocked, err
 		case err != nil && r.Pace.Ended():
 			return rest, Yielded, nil
@@ -135,7 +133,7 @@ func (r *Run) sweepPiece(
 	judge := r.Watch(ctx, limits)
 	err = r.Alter(ctx, limits, statements...)
 	if f := judge(err); err != nil {
-		if f.Verdict == fault.Timeout {
+		if f.Verdict == batch.Timeout {
 			l.Size.TimedOut(l.Steer, limit)
 		}
 		return 0, 0, false, err
@@ -177,7 +175,7 @@ found AS MATERIALIZED (SELECT ARRAY(
 // sweepStatement deletes the rows of a leaf at the tuples of the CTE found, and counts them for the owner $3 and the table $4 of the run. It
 // returns how many it deleted, and whether the transaction's statements up to it have left none: each has found fewer than its limit and
 // deleted all that it found.
-func (o *Owner) sweepStatement(names pgschema.Names, t *Table, leaf pgcatalog.Table, found string, first bool) string {
+func (o *Owner) sweepStatement(names pgcatalog.Names, t *Table, leaf pgcatalog.Table, found string, first bool) string {
 	before := restSQL
 	if first {
 		before = "''"

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/dbsqlc"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -38,7 +38,7 @@ type Backlog struct {
 }
 
 // ReadBacklog counts what is left. It never reads a big table as a whole.
-func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Backlog, error) {
+func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Backlog, error) {
 	var b Backlog
 	err := db.QueryRow(ctx, names.Render(statement("backlog")), bytesCap).
 		Scan(&b.Pending, &b.Capped, &b.Bytes, &b.Removals)
@@ -57,7 +57,7 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Bac
 }
 
 // ReadSkipped counts diffs that stay in the database although they are due, by reason. It counts 10,000 of them at most.
-func ReadSkipped(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (map[Skip]int64, error) {
+func ReadSkipped(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (map[Skip]int64, error) {
 	rows, err := names.Queries(db).DiffSkipped(ctx, backlogCap)
 	if err != nil {
 		return nil, fmt.Errorf("count diffs that cannot be moved: %w", err)
@@ -87,7 +87,7 @@ type StoreState struct {
 }
 
 // ReadStores returns the stores that were used, the one that was used last first, ten at most.
-func ReadStores(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) ([]StoreState, error) {
+func ReadStores(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) ([]StoreState, error) {
 	return read[StoreState](ctx, db, names, "stores", mostStores)
 }
 
@@ -120,7 +120,7 @@ type Queued struct {
 // ReadQueued reads how many objects wait to be removed where external diffs are not enabled: their trigger queues objects all the
 // same, and the functions of the newest version may be missing. There are none where the component was never installed, or the role
 // may not know.
-func ReadQueued(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Queued, error) {
+func ReadQueued(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Queued, error) {
 	var queued Queued
 	on := names.Queries(db)
 	var found dbsqlc.RemovalsQueuedRow
@@ -160,19 +160,19 @@ type Failure struct {
 
 // ReadFailed lists the first of the diffs that stay in the database although they are due: those of which an attempt has failed
 // before skipped ones. With an id it returns that diff, failed or not.
-func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int, id *int64) ([]Failure, error) {
+func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int, id *int64) ([]Failure, error) {
 	return read[Failure](ctx, db, names, "failed", limit, failedWindow, MoveKind, id)
 }
 
 // read collects the rows of a statement.
-func read[T any](ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, name string, args ...any) ([]T, error) {
+func read[T any](ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, name string, args ...any) ([]T, error) {
 	rows, _ := db.Query(ctx, names.Render(statement(name)), args...)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[T])
 	return found, problem.Doing(err, "read %s of diffs", name)
 }
 
 // Retry has diffs tried again at once, and returns how many of them are in the database still.
-func Retry(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, ids []int64) (int64, error) {
+func Retry(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, ids []int64) (int64, error) {
 	var retried int64
 	err := db.QueryRow(ctx, names.Render(statement("retry")), ids, MoveKind).Scan(&retried)
 	return retried, problem.Doing(err, "retry diffs")
@@ -183,7 +183,7 @@ const TriggerName = "sexton_external_diffs_removed"
 
 // LostTrigger returns how that trigger does not work, and the SQL that has it work again, to be rendered for the configured schemas; "" where it
 // works.
-func LostTrigger(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (state, fix string, _ error) {
+func LostTrigger(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (state, fix string, _ error) {
 	const enable = `ALTER TABLE "public".merge_request_diffs ENABLE ALWAYS TRIGGER ` + TriggerName
 	var fires bool
 	err := db.QueryRow(ctx, names.Render(statement("trigger")), TriggerName).Scan(&fires)

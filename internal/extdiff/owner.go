@@ -16,7 +16,7 @@ import (
 	"sexton/internal/blobstore"
 	"sexton/internal/database"
 	"sexton/internal/lease"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -232,7 +232,7 @@ func (o *Owner) stamp(ctx context.Context, s self, over blobstore.Version) (time
 }
 
 // begin checks in a transaction that the lease is still held, and bounds it.
-func begin(ctx context.Context, tx pgx.Tx, names pgschema.Names, fence *lease.Lease) error {
+func begin(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, fence *lease.Lease) error {
 	if err := fence.Confirm(ctx, tx.Conn()); err != nil {
 		return err //nolint:wrapcheck // It names the lease.
 	}

@@ -12,9 +12,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/fault"
+	"sexton/internal/batch"
 	"sexton/internal/lease"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -53,7 +53,7 @@ type Schedule struct {
 // Scheduler hands diffs that are due on to the jobs that move them.
 type Scheduler struct {
 	Conn  *pgx.Conn
-	Names pgschema.Names
+	Names pgcatalog.Names
 	Fence *lease.Lease
 	Rule  Rule
 	// BySize hands on the biggest diffs first, in bands of sizes.
@@ -194,7 +194,7 @@ func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64, wait tim
 			inserted, err = enqueue(ctx, attempt, due, wait)
 			return err
 		})
-		f := fault.Judge(err)
+		f := batch.Judge(err)
 		if f.Lock() {
 			break
 		}
@@ -267,7 +267,7 @@ var queryFiles embed.FS
 
 // statement is a text of the folder queries, to be rendered for the configured schemas.
 func statement(name string, more ...string) string {
-	return pgschema.Texts{Files: queryFiles, Parts: map[string]string{
+	return pgcatalog.Texts{Files: queryFiles, Parts: map[string]string{
 		// It is written as the partial index that finds such diffs has it.
 		"in_database": "diff.files_count OPERATOR(pg_catalog.>) 0 AND (NOT diff.stored_externally OR diff.stored_externally IS NULL)",
 		"kept":        `EXISTS (SELECT FROM "sexton".external_diffs AS ledger WHERE ledger.diff_id OPERATOR(pg_catalog.=) diff.id AND ledger.kept)`,

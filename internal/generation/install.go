@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/database"
 )
 
@@ -59,8 +58,8 @@ func Install(
 			found, err := InstallIn(ctx, tx, db, db.Name == jobs.Name, generations)
 			for _, m := range found {
 				if err == nil {
-					entry := audittrail.Entry{Actor: actor, Action: "install", Target: "definitions of " + m.Kind, Reason: m.Installed + ", was " + m.Was}
-					err = audittrail.Record(ctx, jobs, tx, entry)
+					entry := database.Change{Actor: actor, Action: "install", Target: "definitions of " + m.Kind, Reason: m.Installed + ", was " + m.Was}
+					err = database.RecordChange(ctx, jobs, tx, entry)
 				}
 			}
 			moved = append(moved, found...)

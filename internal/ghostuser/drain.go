@@ -7,7 +7,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
 )
 
 // windowRows is the most pointers that are read at once.
@@ -29,7 +28,7 @@ func (r *run) drain(ctx context.Context, j *job, s *step, leaf Table) (result, e
 		sql, args := s.windowStatement(leaf, []*job{j}, limit)
 		pointers, err := drain.Query(ctx, r.Run, pgx.RowToStructByPos[pointer], sql, args...)
 		if err != nil {
-			return r.beaten(j, fault.In(err, s.tableLabel), err)
+			return r.beaten(j, batch.FaultIn(err, s.tableLabel), err)
 		}
 		changed, result, err := r.sweep(ctx, j, s, leaf, pointers)
 		switch {
@@ -55,8 +54,8 @@ func (r *run) direct(ctx context.Context, j *job, s *step, leaf Table) (done boo
 	var changes []change
 	sql, args := s.cleanStatement(r.Session.Names, leaf, j, r.ghost, limit, false)
 	if err := r.Send(ctx, l.Limits(r.Session.Limits), changing(&changes, sql, args)); err != nil {
-		f := fault.Judge(err)
-		if f.Verdict == fault.Fatal {
+		f := batch.Judge(err)
+		if f.Verdict == batch.Fatal {
 			return false, err
 		}
 		if !r.Pace.Ended() {
@@ -99,7 +98,7 @@ func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers [
 			return err
 		})
 		pointers, f.Table = pointers[at:], s.tableLabel
-		late := f.Verdict == fault.Timeout && !r.Pace.Ended()
+		late := f.Verdict == batch.Timeout && !r.Pace.Ended()
 		switch {
 		case ended == drain.Finished:
 			return changed, finished, nil
@@ -124,7 +123,7 @@ func (r *run) sweep(ctx context.Context, j *job, s *step, leaf Table, pointers [
 
 // keeps is the error of a statement that went through and changed rows to what they were.
 func keeps(s *step) error {
-	return &fault.Error{Fault: drain.Keeps(s.tableLabel, s.column())}
+	return &batch.FaultError{Fault: drain.Keeps(s.tableLabel, s.column())}
 }
 
 // change counts the rows of a user that a statement has found, the ones that it has changed, and those among these that refer to the user still.
@@ -160,9 +159,9 @@ func (j *job) tide(s *step) *drain.Tide {
 }
 
 // comesBack is the fault of a step whose rows come back.
-func comesBack(table string) fault.Fault {
-	return fault.Fault{
-		Table: table, Verdict: fault.Row,
+func comesBack(table string) batch.Fault {
+	return batch.Fault{
+		Table: table, Verdict: batch.Row,
 		Message: "rows come back as fast as they are taken away: a trigger puts them there, or a partition came after the run began",
 	}
 }
@@ -214,7 +213,7 @@ func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, er
 			return yielded, nil
 		case err != nil && !r.Pace.Ended() && l.Again(f, err, limit, r.Session.Limits):
 			continue
-		case err != nil && f.Verdict == fault.Timeout && !r.Pace.Ended() && s.Action == drain.Remove:
+		case err != nil && f.Verdict == batch.Timeout && !r.Pace.Ended() && s.Action == drain.Remove:
 			return r.makeHeavy(ctx, j, s.tableLabel)
 		case err != nil:
 			return r.beaten(j, tooSlow(f), err)
@@ -223,7 +222,7 @@ func (r *run) wait(ctx context.Context, j *job, s *step, leaf Table) (result, er
 		r.Progress(ctx)
 		switch {
 		case kept > 0 || rows == 0 && affected[0] > 0:
-			return j.fails(fault.Judge(keeps(s)))
+			return j.fails(batch.Judge(keeps(s)))
 		case affected[0] < int64(limit):
 			return finished, nil
 		}

@@ -11,7 +11,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
 	"sexton/internal/pace"
 	"sexton/internal/problem"
 )
@@ -119,7 +118,7 @@ type job struct {
 	waits    bool
 	obstacle pace.Blocked
 	// fault has ended its turn, if anything has.
-	fault fault.Fault
+	fault batch.Fault
 	// beaten counts conflicts with other sessions, rounds how often rows were left where none should have been.
 	beaten, rounds int
 	// tides are the rows that have gone, by the step.
@@ -243,10 +242,10 @@ func (r *run) serve(ctx context.Context, j *job) error {
 	r.Waits = false
 	switch {
 	case err == nil:
-	case fault.Judge(err).Verdict != fault.Fatal || !r.sessions.Survives(ctx):
+	case batch.Judge(err).Verdict != batch.Fatal || !r.sessions.Survives(ctx):
 		return fmt.Errorf("delete user %d: %w", j.userID, err)
 	case j.cut:
-		result, j.fault.Message = failed, fault.Cut+cmp.Or(j.fault.Message, err.Error())
+		result, j.fault.Message = failed, batch.LostConnection+cmp.Or(j.fault.Message, err.Error())
 	default:
 		result, j.cut = blocked, true // It may have been cut by chance, and is tried once more behind the others.
 	}
@@ -277,7 +276,7 @@ func (r *run) recordFailure(ctx context.Context, j *job) error {
 	case err == nil && affected[0] == 0:
 		r.cancelled(ctx, j)
 		return nil
-	case err != nil && fault.Judge(err).Verdict == fault.Fatal:
+	case err != nil && batch.Judge(err).Verdict == batch.Fatal:
 		return fmt.Errorf("put off user %d: %w", j.userID, err)
 	case err != nil:
 		// Another session keeps its row in the queue locked, say. It stays due for the next run, and the others go on.
@@ -301,7 +300,7 @@ func (r *run) cancelled(ctx context.Context, j *job) {
 func (r *run) drop(ctx context.Context, j *job) (result, error) {
 	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.statement("drop"), Args: []any{j.id}})
 	if err != nil {
-		return r.beaten(j, fault.Judge(err), fmt.Errorf("take the user out of the queue: %w", err))
+		return r.beaten(j, batch.Judge(err), fmt.Errorf("take the user out of the queue: %w", err))
 	}
 	r.stats.UsersDropped++
 	r.tell(ctx, r.item(j, Gone))

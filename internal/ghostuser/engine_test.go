@@ -11,7 +11,7 @@ import (
 
 	"sexton/internal/definitions"
 	"sexton/internal/ghostuser"
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
 	"sexton/internal/pgtest"
 )
 
@@ -27,7 +27,7 @@ func TestSoftDelete(t *testing.T) {
 	b.Exec("UPDATE users_ghost_user_migrations SET created_at = now() - interval '50 minutes'")
 	stats := b.run(t)
 	b.requireDone(t, stats, 1)
-	require.Equal(t, latency.Histogram{"3600": 1}, stats.Latency)
+	require.Equal(t, jobrun.Histogram{"3600": 1}, stats.Latency)
 	require.Equal(t, map[string]int64{"posts.author_id": 120, "likes.user_id": 30}, stats.Moved)
 	require.Equal(t, map[string]int64{"visits.user_id": 1500}, stats.Deleted)
 	require.Empty(t, stats.Nullified)

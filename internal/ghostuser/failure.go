@@ -6,18 +6,18 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
 )
 
 // duplicate reports whether an error comes of a row whose like the step's table has already.
 func (s *step) duplicate(err error) bool {
-	return fault.DuplicateIn(err, s.Child) || fault.DuplicateIn(err, s.Leaves...)
+	return batch.DuplicateIn(err, s.Child) || batch.DuplicateIn(err, s.Leaves...)
 }
 
 // tooSlow says what to look for where not even one row can be changed in time, although nothing hangs below it any more.
-func tooSlow(f fault.Fault) fault.Fault {
-	if f.Verdict == fault.Timeout {
+func tooSlow(f batch.Fault) batch.Fault {
+	if f.Verdict == batch.Timeout {
 		f.Message += ": a single row takes longer; look at its triggers, and at foreign keys that refer to " + f.Table + " without an index"
 	}
 	return f
@@ -37,9 +37,9 @@ func (r *run) refuse(ctx context.Context, j *job, s *step) (result, error) {
 	rows, err := drain.Query(ctx, r.Run, pgx.RowTo[string], sql, args...)
 	switch {
 	case err != nil:
-		return r.beaten(j, fault.In(err, s.tableLabel), err)
+		return r.beaten(j, batch.FaultIn(err, s.tableLabel), err)
 	case len(rows) == 0:
 		return yielded, nil // It has gone meanwhile.
 	}
-	return j.fails(fault.Fault{Table: s.tableLabel, Message: s.refusal, Detail: "row " + rows[0]})
+	return j.fails(batch.Fault{Table: s.tableLabel, Message: s.refusal, Detail: "row " + rows[0]})
 }

@@ -12,7 +12,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/dbtest"
-	"sexton/internal/fault"
 	"sexton/internal/ghostuser"
 	"sexton/internal/lease"
 	"sexton/internal/pgtest"
@@ -64,7 +63,7 @@ func TestConstraintThatAMoveViolates(t *testing.T) {
 	for attempt := range 2 {
 		stats := b.run(t)
 		require.EqualValues(t, 1-attempt, stats.UsersProcessed)
-		require.Equal(t, []fault.Counts{{Table: "posts", SQLState: "23514", Message: violated, Count: 1}}, stats.Errors)
+		require.Equal(t, []batch.FaultCounts{{Table: "posts", SQLState: "23514", Message: violated, Count: 1}}, stats.Errors)
 		require.Equal(t, [][]string{{"1", fmt.Sprint(attempt + 1), "t", "posts: SQLSTATE 23514: " + violated}},
 			b.Rows("SELECT user_id, attempts, consume_after > now() + interval '50 minutes', last_error FROM users_ghost_user_migrations"))
 		require.Zero(t, b.run(t).UsersFailed, "not before its time")
@@ -94,7 +93,7 @@ func TestErrorsPutOneUserOffAndNoOther(t *testing.T) {
 		state, restricted = "23001", strings.Replace(restricted, "violates", "violates RESTRICT setting of", 1)
 		needed = strings.Replace(needed, "still ", "", 1)
 	}
-	require.ElementsMatch(t, []fault.Counts{
+	require.ElementsMatch(t, []batch.FaultCounts{
 		{Table: "visits", SQLState: state, Message: restricted, Count: 1}, {Table: "posts", SQLState: "53100", Message: "not this one", Count: 1},
 	}, stats.Errors)
 	require.Equal(t, [][]string{

@@ -8,7 +8,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
 )
 
 const usersTable = "users"
@@ -23,7 +22,7 @@ func (r *run) finish(ctx context.Context, j *job) (result, error) {
 		}
 	}
 	destroyed, left, result, err := r.destroy(ctx, j, nil)
-	if err == nil && result == failed && j.fault.Verdict == fault.Timeout && !heavy {
+	if err == nil && result == failed && j.fault.Verdict == batch.Timeout && !heavy {
 		return r.makeHeavy(ctx, j, usersTable)
 	}
 	if s := restricted(left); err == nil && s != nil {
@@ -55,7 +54,7 @@ func (r *run) finish(ctx context.Context, j *job) (result, error) {
 // destroy locks the user, works off a batch of each of the steps and deletes the user if nothing is left. The result is
 // yielded where the user stays without anybody's fault.
 func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, left []*step, _ result, _ error) {
-	j.fault = fault.Fault{}
+	j.fault = batch.Fault{}
 	names := r.Session.Names
 	lockSQL, lockArgs := r.engine.Plan.lockStatement(j)
 	statements := []batch.Statement{{SQL: lockSQL, Args: lockArgs}}
@@ -86,12 +85,12 @@ func (r *run) destroy(ctx context.Context, j *job, steps []*step) (gone bool, le
 		var duplicate bool
 		if at, ok := errors.AsType[*batch.StatementError](err); ok && at.Index > 0 && at.Index < len(about) {
 			f.Table, duplicate = about[at.Index].tableLabel, about[at.Index].duplicate(err)
-		} else if f.Verdict != fault.Fatal {
+		} else if f.Verdict != batch.Fatal {
 			f.Table = usersTable
 			// At the COMMIT, by a deferred constraint.
 			duplicate = slices.ContainsFunc(steps, func(s *step) bool { return s.duplicate(err) })
 		}
-		if duplicate || f.Verdict == fault.Timeout && len(steps) > 0 {
+		if duplicate || f.Verdict == batch.Timeout && len(steps) > 0 {
 			j.fault = f
 			return false, nil, yielded, nil // They go the usual way, in pieces.
 		}

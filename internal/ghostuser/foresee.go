@@ -8,7 +8,6 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/each"
-	"sexton/internal/fault"
 	"sexton/internal/pgcatalog"
 )
 
@@ -59,7 +58,7 @@ func (p *Plan) below(
 			args := &drain.Args{}
 			sql := s.pick(leaf, "picked.at, picked.version", []*job{j}, drain.MostForeseen, "", args)
 			rows, err := r.Versions(ctx, sql, args.Values...)
-			if err != nil && fault.Judge(err).Verdict != fault.Timeout {
+			if err != nil && batch.Judge(err).Verdict != batch.Timeout {
 				return err
 			}
 			seen.Capped = seen.Capped || err != nil

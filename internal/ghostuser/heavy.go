@@ -11,7 +11,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
 )
 
 // A row may have more below it, by foreign keys of the database, than one statement can delete in its time. Such rows are found when the
@@ -28,7 +27,7 @@ const (
 func (r *run) makeHeavy(ctx context.Context, j *job, table string) (result, error) {
 	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.statement("heavy"), Args: []any{j.id, table}})
 	if err != nil {
-		return r.beaten(j, fault.Judge(err), fmt.Errorf("note that rows of %s go children first: %w", table, err))
+		return r.beaten(j, batch.Judge(err), fmt.Errorf("note that rows of %s go children first: %w", table, err))
 	}
 	j.heavy = append(j.heavy, table)
 	return yielded, nil
@@ -42,7 +41,7 @@ func (j *job) isHeavy(s *step) bool { return slices.Contains(j.heavy, s.tableLab
 func (r *run) fell(ctx context.Context, j *job, s *step, leaf Table, only []pointer) (result, error) {
 	root, err := r.root(ctx, j, s, s.Child)
 	if err != nil {
-		return r.beaten(j, fault.Judge(err), err)
+		return r.beaten(j, batch.Judge(err), err)
 	}
 	read := func() (*drain.Window, error) {
 		sql, args := s.versionsStatement(leaf, j, only)
@@ -74,7 +73,7 @@ func (r *run) clearUser(ctx context.Context, j *job) (result, error) {
 	users := r.engine.Plan.users
 	root, err := r.root(ctx, j, nil, users)
 	if err != nil {
-		return r.beaten(j, fault.Judge(err), err)
+		return r.beaten(j, batch.Judge(err), err)
 	}
 	for _, leaf := range root.Leaves {
 		read := func() (*drain.Window, error) {
@@ -113,7 +112,7 @@ func (r *run) take(
 		w, err := read()
 		switch {
 		case err != nil:
-			return r.beaten(j, fault.In(err, of), err)
+			return r.beaten(j, batch.FaultIn(err, of), err)
 		case w == nil:
 			return finished, nil
 		}
@@ -123,7 +122,7 @@ func (r *run) take(
 		if j.rounds > drain.MostRounds {
 			return j.fails(comesBack(w.Table.Label()))
 		}
-		tree.Fault, tree.Obstacle, tree.Waiting = nil, fault.Fault{}, map[uint32][]drain.Tuple{}
+		tree.Fault, tree.Obstacle, tree.Waiting = nil, batch.Fault{}, map[uint32][]drain.Tuple{}
 		before := tree.Changes
 		left, ended, err := once(ctx, w)
 		top, held := errors.AsType[*topError](err)
@@ -133,7 +132,7 @@ func (r *run) take(
 		case held && top.Lock():
 			return r.beaten(j, top.Fault, err)
 		case err != nil && !held:
-			return r.beaten(j, fault.Judge(err), err)
+			return r.beaten(j, batch.Judge(err), err)
 		case ended == drain.Yielded:
 			return yielded, nil
 		case tree.Fault != nil:
@@ -148,13 +147,13 @@ func (r *run) take(
 		if !held {
 			same, err := drain.Query(ctx, tree, pgx.RowTo[bool], drain.UnchangedStatement(w.Leaf), w.Rows.Args()...)
 			if err != nil {
-				return r.beaten(j, fault.Judge(err), err)
+				return r.beaten(j, batch.Judge(err), err)
 			}
 			held = !same[0]
 		}
 		switch changed++; {
 		case held && changed > drain.MostRounds:
-			return r.beaten(j, fault.Fault{Table: w.Table.Label(), Message: "another session changes the rows all the time", Verdict: fault.Conflict}, nil)
+			return r.beaten(j, batch.Fault{Table: w.Table.Label(), Message: "another session changes the rows all the time", Verdict: batch.Conflict}, nil)
 		case held:
 		case tree.Obstacle.Lock():
 			return r.beaten(j, tree.Obstacle, nil)
@@ -163,7 +162,7 @@ func (r *run) take(
 		case tree.Obstacle.Message != "":
 			return j.fails(tree.Obstacle)
 		default:
-			return j.fails(fault.Fault{Table: w.Table.Label(), Message: fmt.Sprintf(
+			return j.fails(batch.Fault{Table: w.Table.Label(), Message: fmt.Sprintf(
 				"rows that refer to each other in a ring of more than %d cannot go one after the other", drain.MostInRing)})
 		}
 	}
@@ -171,7 +170,7 @@ func (r *run) take(
 }
 
 // topError says that a row at the top of a tree has changed since it was read, or that another session keeps it locked. No row below may go then.
-type topError struct{ fault.Fault }
+type topError struct{ batch.Fault }
 
 func (e *topError) Error() string { return e.Message }
 
@@ -187,7 +186,7 @@ func (r *run) alter(ctx context.Context, j *job, limits batch.Limits, statements
 		all = slices.Insert(all, top, batch.Statement{SQL: drain.HoldStatement(on.Leaf), Args: on.Rows.Args()})
 	}
 	err := r.Send(ctx, limits, all...)
-	f := fault.Judge(err)
+	f := batch.Judge(err)
 	switch failed, ok := errors.AsType[*batch.StatementError](err); {
 	case ok && failed.Index == 0 && f.SQLState == "22012":
 		return drain.ErrCancelled
@@ -289,6 +288,6 @@ func (r *run) owner(j *job, s *step, root *drain.Table) drain.Owner {
 			r.stats.Nullified[f.Label()] += rows
 			j.done.Nullified += rows
 		},
-		Failed: func(fault.Fault) {}, // The user fails with it.
+		Failed: func(batch.Fault) {}, // The user fails with it.
 	}
 }

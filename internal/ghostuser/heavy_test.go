@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/fault"
+	"sexton/internal/batch"
 	"sexton/internal/ghostuser"
 	"sexton/internal/pgtest"
 )
@@ -105,7 +105,7 @@ func TestHeavyTreesWithLockedAndForbiddingRows(t *testing.T) {
 `, lists())
 	b.engine.Limits.RetryAfter = time.Hour
 	b.queue(true, 1)
-	require.Equal(t, []fault.Counts{{
+	require.Equal(t, []batch.FaultCounts{{
 		Table: "receipts", Message: "the row with id 77 refers to marks, and foreign key receipts_mark_id_fkey has no action for it", Count: 1,
 	}}, b.run(t).Errors)
 	require.Equal(t, [][]string{{"1", "1", "t", "receipts: the row with id 77 refers to marks, and foreign key receipts_mark_id_fkey has no action for it"}}, b.queued())

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
 
@@ -52,7 +51,7 @@ func (r *run) estimate(ctx context.Context, j *job, live []*step) error {
 	j.estimated = time.Now()
 	sql, args := r.engine.Plan.remainingStatement(r.Session.Names, live, j)
 	err := r.Send(ctx, r.Session.Limits, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&j.done.Remaining)})
-	if err != nil && fault.Judge(err).Verdict == fault.Fatal {
+	if err != nil && batch.Judge(err).Verdict == batch.Fatal {
 		return fmt.Errorf("estimate what remains: %w", err)
 	}
 	return nil

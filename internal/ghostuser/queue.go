@@ -10,7 +10,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -19,7 +19,7 @@ var queries embed.FS
 
 // statement is a text of the package's, to be rendered for the configured schemas.
 func statement(name string, more ...string) string {
-	return pgschema.Texts{Files: queries}.Statement(name, more...)
+	return pgcatalog.Texts{Files: queries}.Statement(name, more...)
 }
 
 // statement is one of them, rendered for the run.
@@ -50,7 +50,7 @@ type Backlog struct {
 }
 
 // ReadBacklog counts what waits. The database has the one definition of it, which "sexton".backlog shows as well.
-func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Backlog, error) {
+func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Backlog, error) {
 	rows, _ := db.Query(ctx, names.Render(`SELECT pending, capped, oldest_age_seconds, deferred FROM "sexton".backlog_of_ghost_users()`))
 	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Backlog])
 	return b, problem.Doing(err, "count users to be deleted")
@@ -76,7 +76,7 @@ type Waiting struct {
 }
 
 // ReadWaiting returns the first users of the queue, in the order in which they will be taken.
-func ReadWaiting(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int) ([]Waiting, error) {
+func ReadWaiting(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int) ([]Waiting, error) {
 	return list(ctx, db, names, `"public".`+QueueTable+" AS job", limit)
 }
 
@@ -85,7 +85,7 @@ const failedWindow = 1_000
 
 // ReadFailed returns users that failed, the ones that are tried again first before the others. It never reads a big queue as a whole. With an
 // id it returns that user, failed or not, and none where the user does not wait.
-func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int, id *int64) ([]Waiting, error) {
+func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int, id *int64) ([]Waiting, error) {
 	if id == nil {
 		return list(ctx, db, names, "{failed}", limit, failedWindow)
 	}
@@ -93,7 +93,7 @@ func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit
 	return list(ctx, db, names, one, 1, *id)
 }
 
-func list(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, from string, args ...any) ([]Waiting, error) {
+func list(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, from string, args ...any) ([]Waiting, error) {
 	rows, _ := db.Query(ctx, names.Render(statement("waiting", "rows", from)), args...)
 	waiting, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Waiting])
 	return waiting, problem.Doing(err, "read users to be deleted")
@@ -101,7 +101,7 @@ func list(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, from string
 
 // Retry makes a user that failed due now, as if it had never failed, or the last thousand of them where user is nil. The
 // reason of the last failure stays until the next attempt. It returns how many there were, those apart that a worker has in hand.
-func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, user *int64) (int64, error) {
+func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, user *int64) (int64, error) {
 	if err := batch.UsePath(ctx, tx, names); err != nil {
 		return 0, err
 	}

@@ -7,9 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/batch"
 	"sexton/internal/definitions"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -139,7 +139,7 @@ func (r *resolver) bindConditions(
 			_, err := nested.Exec(ctx, fmt.Sprintf("SELECT $1::pg_catalog.text::%s", found.Type), c.Value)
 			return err
 		})
-		if f := fault.Judge(err); err != nil && (f.SQLState == "" || f.SQLState[:2] != "22" && f.SQLState[:2] != "23") {
+		if f := batch.Judge(err); err != nil && (f.SQLState == "" || f.SQLState[:2] != "22" && f.SQLState[:2] != "23") {
 			return nil, fmt.Errorf("check value of column %s: %w", c.Column, err)
 		}
 		if err != nil {

@@ -10,10 +10,9 @@ import (
 	"sexton/internal/drain"
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 )
 
-// Only the texts without a table of the user's in them go through pgschema.Render as a whole: a user's table may itself
+// Only the texts without a table of the user's in them go through pgcatalog.Render as a whole: a user's table may itself
 // live in a schema called public.
 
 // ghostType is the user type of the ghost user. The others may be deleted; see "sexton".delete_user.
@@ -100,21 +99,21 @@ func tuples(of []pointer) []pgtype.TID {
 
 // pieceStatement does to the rows that the pointers lead to what is to be done. It waits for rows that another session has locked. What has moved
 // since the pointers were read is left for the next window.
-func (s *step) pieceStatement(names pgschema.Names, leaf Table, of []*job, do drain.Action, ghost int64, to []pointer) (string, []any) {
+func (s *step) pieceStatement(names pgcatalog.Names, leaf Table, of []*job, do drain.Action, ghost int64, to []pointer) (string, []any) {
 	args := &drain.Args{}
 	return s.change(names, leaf, of, do, ghost, fmt.Sprintf("SELECT * FROM unnest($%d::pg_catalog.tid[], $%d::bigint[]) AS wanted (at, owner)",
 		args.Add(tuples(to)), args.Add(each.Of(to, func(p pointer) int64 { return p.Owner }))), args)
 }
 
 // skipStatement is the same for the rows of one user, and leaves out what another session has locked. It costs a lock on each row first.
-func (s *step) skipStatement(names pgschema.Names, leaf Table, j *job, do drain.Action, ghost int64, to []pointer) (string, []any) {
+func (s *step) skipStatement(names pgcatalog.Names, leaf Table, j *job, do drain.Action, ghost int64, to []pointer) (string, []any) {
 	args := &drain.Args{}
 	return s.change(names, leaf, []*job{j}, do, ghost, s.pointed(leaf, "child.ctid AS at", j, to, s.lock(do)+" SKIP LOCKED", args), args)
 }
 
 // doublesStatement does the step's other action to the rows whose like the ghost user has already: it cannot have them as well.
 // OFFSET 0 keeps the look for the like a look into the index for each row: joined, it could read all that the ghost user has.
-func (s *step) doublesStatement(names pgschema.Names, leaf Table, j *job, ghost int64, to []pointer, skip bool) (string, []any) {
+func (s *step) doublesStatement(names pgcatalog.Names, leaf Table, j *job, ghost int64, to []pointer, skip bool) (string, []any) {
 	args := &drain.Args{}
 	ghostAt := args.Add(ghost)
 	likes := each.Of(s.twins[leaf.OID], func(twin string) string {
@@ -129,7 +128,7 @@ func (s *step) doublesStatement(names pgschema.Names, leaf Table, j *job, ghost 
 }
 
 // cleanStatement does it to at most limit rows, without reading pointers first. With skip it leaves out rows that another session has locked.
-func (s *step) cleanStatement(names pgschema.Names, leaf Table, j *job, ghost int64, limit int, skip bool) (string, []any) {
+func (s *step) cleanStatement(names pgcatalog.Names, leaf Table, j *job, ghost int64, limit int, skip bool) (string, []any) {
 	args, of, lock := &drain.Args{}, []*job{j}, ""
 	if skip {
 		lock = s.lock(s.Action) + " SKIP LOCKED"
@@ -145,7 +144,7 @@ func (s *step) cleanStatement(names pgschema.Names, leaf Table, j *job, ghost in
 // The condition is repeated on the row itself; IS TRUE keeps the planner from serving that by the index. The rows of a single user are read
 // by one sorted list of places, without a join.
 func (s *step) change(
-	names pgschema.Names, leaf Table, of []*job, do drain.Action, ghost int64, wanted string, args *drain.Args,
+	names pgcatalog.Names, leaf Table, of []*job, do drain.Action, ghost int64, wanted string, args *drain.Args,
 ) (string, []any) {
 	const held = " OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT held.user_id FROM held))"
 	from, at, owner, perOwner, kept := "FROM wanted", "wanted.at", "wanted.owner", " GROUP BY wanted.owner", "false"
@@ -195,7 +194,7 @@ func (s *step) keys(do drain.Action, row string) string {
 	return ", " + batch.RowKey(row, s.PrimaryKey) + " AS key"
 }
 
-func (s *step) event(names pgschema.Names, do drain.Action, user, from, behind string) string {
+func (s *step) event(names pgcatalog.Names, do drain.Action, user, from, behind string) string {
 	if do != drain.Remove || !s.Tells {
 		return ""
 	}
@@ -227,7 +226,7 @@ func live(steps []*step, owner string, args *drain.Args) string {
 
 // lookStatement selects how each user stands, in the order of look: what the queue says of its deletion, NULL where it is in there no more,
 // its type, NULL where it does not exist, whether the ghost user is still one, and which steps of the kind of deletion have rows.
-func (p *Plan) lookStatement(names pgschema.Names, of []*job, hardDelete bool, ghost int64) (string, []any) {
+func (p *Plan) lookStatement(names pgcatalog.Names, of []*job, hardDelete bool, ghost int64) (string, []any) {
 	args := &drain.Args{}
 	return fmt.Sprintf(`SELECT wanted.owner,
 (SELECT job.hard_delete FROM %[1]s AS job WHERE job.id OPERATOR(pg_catalog.=) wanted.job AND job.user_id OPERATOR(pg_catalog.=) wanted.owner),
@@ -248,7 +247,7 @@ func (p *Plan) lockStatement(j *job) (string, []any) {
 // destroyStatement deletes the user and its row in the queue and leaves word of it, if no step has a row left and the
 // user is in the queue still, for the same kind of deletion. It returns whether it did, which steps have rows, and what has been done for the user.
 // A reader of the event needs only a way to recognise a name that is known already.
-func (p *Plan) destroyStatement(names pgschema.Names, j *job) (string, []any) {
+func (p *Plan) destroyStatement(names pgcatalog.Names, j *job) (string, []any) {
 	args := &drain.Args{}
 	jobAt, userAt, hardAt := args.Add(j.id), args.Add(j.userID), args.Add(j.hardDelete)
 	queue := names.Render(`"public".`) + QueueTable
@@ -297,7 +296,7 @@ func (s *step) leftStatement(j *job) (string, []any) {
 }
 
 // remainingStatement estimates how many rows the steps have for the user. It counts no further than remainingCap each.
-func (p *Plan) remainingStatement(names pgschema.Names, steps []*step, j *job) (string, []any) {
+func (p *Plan) remainingStatement(names pgcatalog.Names, steps []*step, j *job) (string, []any) {
 	args := &drain.Args{}
 	capAt := args.Add(remainingCap)
 	terms := each.Of(steps, func(s *step) string {

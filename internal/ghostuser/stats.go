@@ -1,9 +1,9 @@
 package ghostuser
 
 import (
+	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
 	"sexton/internal/pace"
 )
 
@@ -20,7 +20,7 @@ type Stats struct {
 	UsersUnfinished int64 `json:"users_unfinished"`
 	UsersDropped    int64 `json:"users_dropped"`
 	// Latency counts deleted users by the time since they came into the queue.
-	Latency latency.Histogram `json:"latency_seconds,omitempty"`
+	Latency jobrun.Histogram `json:"latency_seconds,omitempty"`
 	// Moved, Deleted and Nullified are rows by table.column.
 	Moved     map[string]int64 `json:"moved"`
 	Deleted   map[string]int64 `json:"deleted"`
@@ -30,9 +30,9 @@ type Stats struct {
 	// Batches counts transactions that were there to change rows.
 	Batches int64 `json:"batches"`
 	// OverLimit reports that due users are left, as a limit was met; Interrupted that they are left as the run was asked to stop.
-	OverLimit   bool           `json:"over_limit"`
-	Interrupted bool           `json:"interrupted,omitempty"`
-	Errors      []fault.Counts `json:"errors"`
+	OverLimit   bool                `json:"over_limit"`
+	Interrupted bool                `json:"interrupted,omitempty"`
+	Errors      []batch.FaultCounts `json:"errors"`
 	// WaitingFor is why a run that has not ended does nothing at the moment.
 	WaitingFor string `json:"waiting_for,omitempty"`
 	// Held names the thing that the users that are left waited for last, where others were in their way.
@@ -83,7 +83,7 @@ type Item struct {
 }
 
 func newStats() *Stats {
-	return &Stats{Moved: map[string]int64{}, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Errors: []fault.Counts{}}
+	return &Stats{Moved: map[string]int64{}, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Errors: []batch.FaultCounts{}}
 }
 
 // count notes rows that were changed.
@@ -107,4 +107,4 @@ func (s *Stats) count(j *job, what *step, do drain.Action, rows int64) {
 	}
 }
 
-func (s *Stats) fail(f fault.Fault) { s.Errors = fault.Count(s.Errors, f) }
+func (s *Stats) fail(f batch.Fault) { s.Errors = batch.CountFault(s.Errors, f) }

@@ -9,7 +9,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
 	"sexton/internal/problem"
 )
 
@@ -37,7 +36,7 @@ const (
 // turn gives a user some batches. It keeps nothing in memory: each turn looks afresh at what there is to do, as a run
 // after a crash would. The error is one that ends the run.
 func (r *run) turn(ctx context.Context, j *job) (result, error) {
-	r.left, j.fault = turnBatches, fault.Fault{}
+	r.left, j.fault = turnBatches, batch.Fault{}
 	if j.cleared {
 		j.cleared = false
 		if gone, _, result, err := r.destroy(ctx, j, nil); gone || err != nil || result != yielded {
@@ -59,9 +58,9 @@ func (r *run) turn(ctx context.Context, j *job) (result, error) {
 		case look.UserType == nil:
 			return r.drop(ctx, j)
 		case *look.UserType == ghostType:
-			return j.fails(fault.Fault{Message: "the ghost user cannot be deleted"})
+			return j.fails(batch.Fault{Message: "the ghost user cannot be deleted"})
 		case !deletable(*look.UserType):
-			return j.fails(fault.Fault{Message: fmt.Sprintf("an internal user (user_type %d) cannot be deleted", *look.UserType)})
+			return j.fails(batch.Fault{Message: fmt.Sprintf("an internal user (user_type %d) cannot be deleted", *look.UserType)})
 		case !look.Ghost:
 			if err := r.findGhost(ctx); err != nil {
 				return 0, err
@@ -104,7 +103,7 @@ func (r *run) drainAll(ctx context.Context, j *job, live []*step) (result, error
 			result, err := r.drain(ctx, j, s, leaf)
 			switch {
 			case err != nil:
-				j.fault = fault.In(err, s.tableLabel)
+				j.fault = batch.FaultIn(err, s.tableLabel)
 				return result, err
 			case result == failed:
 				return failed, nil
@@ -125,21 +124,21 @@ func (r *run) drainAll(ctx context.Context, j *job, live []*step) (result, error
 }
 
 // fails has the user put off for a fault.
-func (j *job) fails(f fault.Fault) (result, error) {
+func (j *job) fails(f batch.Fault) (result, error) {
 	j.fault = f
 	return failed, nil
 }
 
 // beaten decides about an error that no step is to blame for alone.
-func (r *run) beaten(j *job, f fault.Fault, err error) (result, error) {
+func (r *run) beaten(j *job, f batch.Fault, err error) (result, error) {
 	j.fault = f
 	switch {
-	case f.Verdict == fault.Fatal:
+	case f.Verdict == batch.Fatal:
 		return 0, err
 	case r.Pace.Ended():
 		// The timeouts were cut to the lease's end.
 		return yielded, nil
-	case f.Verdict == fault.Conflict && j.beaten < mostBeaten:
+	case f.Verdict == batch.Conflict && j.beaten < mostBeaten:
 		j.beaten++
 		return yielded, nil
 	case f.Lock():
@@ -165,7 +164,7 @@ type look struct {
 	Live  []bool
 }
 
-func (r *run) look(ctx context.Context, of []*job, hardDelete bool) (found []look, _ fault.Fault, err error) {
+func (r *run) look(ctx context.Context, of []*job, hardDelete bool) (found []look, _ batch.Fault, err error) {
 	sql, args := r.engine.Plan.lookStatement(r.Session.Names, of, hardDelete, r.ghost)
 	r.Session.Seen() // Of an earlier wait.
 	judge := r.Watch(ctx, r.ShortWaits())

@@ -14,7 +14,6 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/each"
-	"sexton/internal/fault"
 )
 
 const (
@@ -134,7 +133,7 @@ func (r *run) together(ctx context.Context) error {
 	r.left = turnBatches * r.sessions.Free()
 	finished, err := r.batchTurn(ctx, c)
 	if err != nil {
-		if fault.Judge(err).Verdict == fault.Fatal && !r.sessions.Survives(ctx) {
+		if batch.Judge(err).Verdict == batch.Fatal && !r.sessions.Survives(ctx) {
 			return fmt.Errorf("delete users together: %w", err)
 		}
 		finished = true
@@ -302,7 +301,7 @@ func (r *run) absorb(ctx context.Context, c *userBatch, e *errand, b errandBatch
 	if err == nil {
 		err = b.done(ctx, on.Took())
 	}
-	f := fault.Judge(err)
+	f := batch.Judge(err)
 	if f.Lock() {
 		r.Pace.Locked()
 	}
@@ -310,7 +309,7 @@ func (r *run) absorb(ctx context.Context, c *userBatch, e *errand, b errandBatch
 	case err == nil:
 	case sessions > 1 && (on != r.Session && on.Conn.IsClosed() || r.sessions.Met(f)):
 		c.over = true
-	case f.Verdict == fault.Fatal || !e.read:
+	case f.Verdict == batch.Fatal || !e.read:
 		c.over, c.failed = true, err
 	case !r.Pace.Ended() && !e.Again(f, err, b.rows, r.Session.Limits):
 		c.apart[e.step] = true // The members' own turns meet it again, and know whom to blame.

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 	"sexton/internal/ghostuser"
 	"sexton/internal/pgtest"
 )
@@ -313,6 +312,6 @@ func TestOneOfABatchFails(t *testing.T) {
 	b.queue(false, numbers(1001, 1020)...)
 	stats := b.run(t)
 	require.EqualValues(t, 19, stats.UsersProcessed)
-	require.Equal(t, []fault.Counts{{Table: "posts", SQLState: "P0001", Message: "not this one", Count: 1}}, stats.Errors)
+	require.Equal(t, []batch.FaultCounts{{Table: "posts", SQLState: "P0001", Message: "not this one", Count: 1}}, stats.Errors)
 	require.Equal(t, [][]string{{"1007", "1", "t", "posts: SQLSTATE P0001: not this one"}}, b.queued())
 }

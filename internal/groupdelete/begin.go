@@ -13,8 +13,7 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/each"
-	"sexton/internal/fault"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -100,7 +99,7 @@ func (r *run) alter(ctx context.Context, limits batch.Limits, at int, statements
 	}
 	confirm := batch.Statement{SQL: statement(r.Session.Names, "confirm"), Args: []any{r.engine.GroupID}}
 	err := r.send(ctx, limits, slices.Insert(slices.Clone(statements), at, confirm)...)
-	if failed, ok := errors.AsType[*batch.StatementError](err); ok && failed.Index == at && fault.Judge(err).SQLState == "22012" {
+	if failed, ok := errors.AsType[*batch.StatementError](err); ok && failed.Index == at && batch.Judge(err).SQLState == "22012" {
 		return drain.ErrCancelled
 	}
 	return err
@@ -108,8 +107,8 @@ func (r *run) alter(ctx context.Context, limits batch.Limits, at int, statements
 
 // handleBeginning records an error that came before the first step; one that ends the run it returns.
 func (r *run) handleBeginning(ctx context.Context, err error) error {
-	f := fault.Judge(err)
-	if f.Verdict == fault.Fatal {
+	f := batch.Judge(err)
+	if f.Verdict == batch.Fatal {
 		return err
 	}
 	f.Table = "groups"
@@ -117,7 +116,7 @@ func (r *run) handleBeginning(ctx context.Context, err error) error {
 }
 
 // refuse counts an attempt and records the reason, whether or not the destruction has begun.
-func (r *run) refuse(ctx context.Context, f fault.Fault) error {
+func (r *run) refuse(ctx context.Context, f batch.Fault) error {
 	r.stats.fail(f)
 	r.stats.Outcome, r.stats.Reason = Stuck, f.Text()
 	names := r.Session.Names
@@ -164,7 +163,7 @@ func (r *run) forget(ctx context.Context, g int64) error {
 	return problem.Doing(err, "forget the lease of group %d, which is gone", g)
 }
 
-func (p *Plan) finishStatement(names pgschema.Names, refs []*ref) string {
+func (p *Plan) finishStatement(names pgcatalog.Names, refs []*ref) string {
 	terms := each.Of(refs, func(f *ref) string { return f.Exists("target") })
 	groups := drain.Item(p.groups.Relation)
 	return statement(names, "finish", "{live}", strings.Join(terms, ", "), "{line}", lineHolds(groups, "$2"), "{groups}", groups)
@@ -175,6 +174,6 @@ var queries embed.FS
 
 // statement renders a text of the folder queries for the configured schemas and then puts in what must not be rendered: names of the
 // application's, which may have a schema called public.
-func statement(names pgschema.Names, name string, parts ...string) string {
-	return strings.NewReplacer(parts...).Replace(names.Render(pgschema.Texts{Files: queries}.Statement(name)))
+func statement(names pgcatalog.Names, name string, parts ...string) string {
+	return strings.NewReplacer(parts...).Replace(names.Render(pgcatalog.Texts{Files: queries}.Statement(name)))
 }

@@ -10,7 +10,6 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/database"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
 	"sexton/internal/lease"
 	"sexton/internal/pace"
 	"sexton/internal/problem"
@@ -203,7 +202,7 @@ func (r *run) work(ctx context.Context) error {
 		default:
 			return r.recordFailure(ctx)
 		}
-		r.busy, r.Obstacle = nil, fault.Fault{}
+		r.busy, r.Obstacle = nil, batch.Fault{}
 	}
 }
 

@@ -5,14 +5,12 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 )
 
 // Foresee counts what hangs below a group and looks for what forbids its destruction, in READ ONLY transactions of a few seconds. loose
 // is the plan of ResolveLoose, or nil. It returns nil where there is no such group.
-func Foresee(ctx context.Context, db pgcatalog.Beginner, names pgschema.Names, plan, loose *Plan, group int64) (*drain.Foresight, error) {
+func Foresee(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, plan, loose *Plan, group int64) (*drain.Foresight, error) {
 	seen, err := foresee(ctx, db, names, plan, group)
 	if err != nil || seen == nil || loose == nil {
 		return seen, err
@@ -25,7 +23,7 @@ func Foresee(ctx context.Context, db pgcatalog.Beginner, names pgschema.Names, p
 	return seen, nil
 }
 
-func foresee(ctx context.Context, db pgcatalog.Beginner, names pgschema.Names, plan *Plan, group int64) (*drain.Foresight, error) {
+func foresee(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, plan *Plan, group int64) (*drain.Foresight, error) {
 	r := &run{engine: &Engine{Plan: plan, GroupID: group}, stats: newStats(group), line: []int64{group}}
 	r.Run = &drain.Run{Session: &batch.Session{Names: names}, Send: drain.ReadOnly(db, drain.ForeseeTime)}
 	w, err := r.groupWindow(ctx, group)
@@ -54,7 +52,7 @@ func foresee(ctx context.Context, db pgcatalog.Beginner, names pgschema.Names, p
 	}
 	if seen.Capped {
 		guessed, err := r.estimate(ctx, ids)
-		if err != nil && fault.Judge(err).Verdict != fault.Timeout {
+		if err != nil && batch.Judge(err).Verdict != batch.Timeout {
 			return nil, err
 		}
 		seen.Rows = max(seen.Rows, guessed)

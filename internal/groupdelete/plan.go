@@ -6,7 +6,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 )
 
 type (
@@ -53,7 +53,7 @@ func (p *Plan) figures(t *table) []batch.Figure {
 }
 
 // beside is the further work of the statement that deletes rows of the table: it leaves word of them, and passes project bots on.
-func (p *Plan) beside(names pgschema.Names, t *table) drain.Beside {
+func (p *Plan) beside(names pgcatalog.Names, t *table) drain.Beside {
 	if p.bots && t == p.members {
 		return drain.Beside{
 			CTEs: statement(names, "bots", "{users}", p.users.SQL()), Returning: ", target.user_id",

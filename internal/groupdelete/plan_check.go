@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
 )
 
 const (
@@ -165,7 +165,7 @@ LIMIT 1`, f.Table.Shown("child"), way.down(root, "down"), f.From, f.On("child", 
 }
 
 // forbidden looks, before the destruction begins, for rows that its end would be refused for. It returns the reason, or nil.
-func (r *run) forbidden(ctx context.Context, groups []int64) (*fault.Fault, error) {
+func (r *run) forbidden(ctx context.Context, groups []int64) (*batch.Fault, error) {
 	p := r.engine.Plan
 	if len(p.barriers) == 0 {
 		return nil, nil //nolint:nilnil // documented: nothing forbids it
@@ -197,16 +197,16 @@ func (r *run) forbidden(ctx context.Context, groups []int64) (*fault.Fault, erro
 }
 
 // forbiddenBelow looks below some groups or projects. Where that takes too long it is left to the rows' own turn.
-func (r *run) forbiddenBelow(ctx context.Context, root *table, roots, groups []int64) (*fault.Fault, error) {
+func (r *run) forbiddenBelow(ctx context.Context, root *table, roots, groups []int64) (*batch.Fault, error) {
 	p := r.engine.Plan
 	for _, b := range p.barriers {
 		for _, way := range p.paths(root, b.of) {
 			shown, err := drain.Query(ctx, r.Run, pgx.RowTo[string], p.forbiddenStatement(root, way, b.by), roots, groups)
-			if verdict := fault.Judge(err).Verdict; err != nil && verdict != fault.Timeout && verdict != fault.LockTimeout {
+			if verdict := batch.Judge(err).Verdict; err != nil && verdict != batch.Timeout && verdict != batch.LockTimeout {
 				return nil, fmt.Errorf("look for rows that forbid the destruction: %w", err)
 			}
 			if len(shown) > 0 {
-				return &fault.Fault{Table: b.by.Table.Label(), Message: b.by.Forbids(b.of, shown[0]), Verdict: fault.Row}, nil
+				return &batch.Fault{Table: b.by.Table.Label(), Message: b.by.Forbids(b.of, shown[0]), Verdict: batch.Row}, nil
 			}
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 	"sexton/internal/drain"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 	"sexton/internal/problem"
 )
 
@@ -21,12 +20,12 @@ var errNoApplication = errors.New("the application's tables do not fit")
 // Resolve reads the plan from the catalogue. Problems of severity error mean that there is none: then the plan is nil.
 //
 // With ghostUsers there is the queue of users who are deleted, which the project bots of groups and projects enter.
-func Resolve(ctx context.Context, db pgcatalog.Beginner, names pgschema.Names, ghostUsers bool) (*Plan, problem.List, error) {
+func Resolve(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, ghostUsers bool) (*Plan, problem.List, error) {
 	return (&resolver{names: names, ghostUsers: ghostUsers}).run(ctx, db)
 }
 
 // ResolveLoose reads a plan that is for Foresee alone: loose foreign keys count as foreign keys.
-func ResolveLoose(ctx context.Context, db pgcatalog.Beginner, names pgschema.Names, ghostUsers bool, loose []drain.Loose) (*Plan, error) {
+func ResolveLoose(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, ghostUsers bool, loose []drain.Loose) (*Plan, error) {
 	plan, problems, err := (&resolver{names: names, ghostUsers: ghostUsers, loose: loose}).run(ctx, db)
 	return plan, errors.Join(err, problems.Err())
 }
@@ -41,7 +40,7 @@ func (r *resolver) run(ctx context.Context, db pgcatalog.Beginner) (*Plan, probl
 
 // resolver builds one plan.
 type resolver struct {
-	names      pgschema.Names
+	names      pgcatalog.Names
 	ghostUsers bool
 	loose      []drain.Loose
 	plan       *Plan

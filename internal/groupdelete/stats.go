@@ -3,8 +3,8 @@ package groupdelete
 import (
 	"time"
 
-	"sexton/internal/fault"
-	"sexton/internal/latency"
+	"sexton/internal/batch"
+	"sexton/internal/jobrun"
 	"sexton/internal/pace"
 )
 
@@ -34,7 +34,7 @@ type Stats struct {
 	Groups   int64 `json:"groups"`
 	Projects int64 `json:"projects"`
 	// Latency counts groups that a job named by the time since they fell due, or were to go at once.
-	Latency latency.Histogram `json:"latency_seconds,omitempty"`
+	Latency jobrun.Histogram `json:"latency_seconds,omitempty"`
 	// Deleted are rows by table, Nullified those by table.column that refer to nothing any more.
 	Deleted   map[string]int64 `json:"deleted"`
 	Nullified map[string]int64 `json:"nullified"`
@@ -52,15 +52,15 @@ type Stats struct {
 	// Batches counts transactions that were there to change rows.
 	Batches int64 `json:"batches"`
 	// Interrupted reports that the run was asked to stop.
-	Interrupted bool           `json:"interrupted,omitempty"`
-	Errors      []fault.Counts `json:"errors"`
+	Interrupted bool                `json:"interrupted,omitempty"`
+	Errors      []batch.FaultCounts `json:"errors"`
 	// Step names the present work of a run that has not ended, WaitingFor why it does nothing at the moment.
 	Step       string `json:"step,omitempty"`
 	WaitingFor string `json:"waiting_for,omitempty"`
 }
 
 func newStats(groupID int64) *Stats {
-	return &Stats{GroupID: groupID, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Errors: []fault.Counts{}}
+	return &Stats{GroupID: groupID, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Errors: []batch.FaultCounts{}}
 }
 
 // Changed reports whether the run did anything worth a line of its own in the history.
@@ -89,12 +89,12 @@ func (s *Stats) Take(other *Stats) {
 	}
 	for _, e := range other.Errors {
 		for range e.Count {
-			s.fail(fault.Fault{Table: e.Table, SQLState: e.SQLState, Message: e.Message})
+			s.fail(batch.Fault{Table: e.Table, SQLState: e.SQLState, Message: e.Message})
 		}
 	}
 }
 
-func (s *Stats) fail(f fault.Fault) { s.Errors = fault.Count(s.Errors, f) }
+func (s *Stats) fail(f batch.Fault) { s.Errors = batch.CountFault(s.Errors, f) }
 
 // count notes rows that are gone.
 func (s *Stats) count(p *Plan, t *table, n int64) {

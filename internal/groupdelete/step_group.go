@@ -11,7 +11,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
 	"sexton/internal/lease"
 )
 
@@ -108,7 +107,7 @@ func (r *run) clearPart(ctx context.Context, g int64, p int) (drain.Result, erro
 			changed++
 		}
 	}
-	r.Obstacle = fault.Fault{Table: "groups", Message: fmt.Sprintf("another session changes group %d all the time", g)}
+	r.Obstacle = batch.Fault{Table: "groups", Message: fmt.Sprintf("another session changes group %d all the time", g)}
 	return drain.Blocked, nil
 }
 
@@ -151,7 +150,7 @@ func (r *run) subgroups(ctx context.Context, g int64) (drain.Result, error) {
 		}
 		tried = append(tried, next[0])
 		if slices.Contains(r.line, next[0]) {
-			r.Obstacle = fault.Fault{Table: "groups", Message: fmt.Sprintf("group %d is its own ancestor", next[0])}
+			r.Obstacle = batch.Fault{Table: "groups", Message: fmt.Sprintf("group %d is its own ancestor", next[0])}
 			ended = drain.Blocked
 			continue
 		}
@@ -226,7 +225,7 @@ func (r *run) finish(ctx context.Context, g int64) (drain.Result, error) {
 	}
 	if at := slices.Index(live, true); at >= 0 {
 		if r.Obstacle.Message == "" {
-			r.Obstacle = fault.Fault{Table: refs[at].Table.Label(), Message: "rows refer to the group still: " + refs[at].Label()}
+			r.Obstacle = batch.Fault{Table: refs[at].Table.Label(), Message: "rows refer to the group still: " + refs[at].Label()}
 		}
 		if r.rounds[g]++; r.rounds[g] > drain.MostRounds {
 			r.Blame(drain.ComeBack(refs[at]))
@@ -236,8 +235,8 @@ func (r *run) finish(ctx context.Context, g int64) (drain.Result, error) {
 }
 
 // overdue says how far a run came that could delete nothing in all of its time.
-func (r *run) overdue() fault.Fault {
-	f := fault.Fault{Message: fmt.Sprintf("nothing could be deleted in %s, at %s", r.until.Sub(r.began).Round(time.Second), r.stats.Step)}
+func (r *run) overdue() batch.Fault {
+	f := batch.Fault{Message: fmt.Sprintf("nothing could be deleted in %s, at %s", r.until.Sub(r.began).Round(time.Second), r.stats.Step)}
 	if r.Lowest != nil {
 		f.Table = r.Lowest.Label()
 		f.Message += fmt.Sprintf(": %d levels of rows were passed, and the last ones have rows below them still", r.Deepest)

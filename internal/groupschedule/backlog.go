@@ -10,7 +10,7 @@ import (
 
 	"sexton/internal/dbsqlc"
 	"sexton/internal/each"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -38,7 +38,7 @@ type Backlog struct {
 }
 
 // ReadBacklog counts what there is to delete.
-func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (Backlog, error) {
+func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Backlog, error) {
 	rows, _ := db.Query(ctx, names.Render(statement("backlog")), stuckAttempts)
 	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Backlog])
 	return b, problem.Doing(err, "count groups to be deleted")
@@ -76,22 +76,22 @@ type Group struct {
 }
 
 // ReadGroups lists the first groups: the ones that are being destroyed, then the others as they fall due.
-func ReadGroups(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int) ([]Group, error) {
+func ReadGroups(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int) ([]Group, error) {
 	return read(ctx, db, names, limit, nil, false)
 }
 
 // ReadGroup returns one of them, or nil where the group is none.
-func ReadGroup(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, id int64) (*Group, error) {
+func ReadGroup(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, id int64) (*Group, error) {
 	return first(read(ctx, db, names, 1, &id, false))
 }
 
 // ReadFailed lists the first of the groups whose destruction has failed, or about which nothing could be decided, most often tried first. With
 // an id it returns that group, failed or not.
-func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int, id *int64) ([]Group, error) {
+func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int, id *int64) ([]Group, error) {
 	return read(ctx, db, names, limit, id, id == nil)
 }
 
-func read(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, limit int, id *int64, failed bool) ([]Group, error) {
+func read(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int, id *int64, failed bool) ([]Group, error) {
 	rows, _ := db.Query(ctx, names.Render(statement("backlog_groups")), limit, stuckAttempts, id, failed)
 	groups, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Group])
 	return groups, problem.Doing(err, "list groups to be deleted")
@@ -106,7 +106,7 @@ func first(groups []Group, err error) (*Group, error) {
 
 // Retry lets the next pass decide about a failed group at once, and returns how it stands; nil where it has not failed, or not
 // any more. A job that waits is the caller's to pull forward, and where there is none for a destruction that has begun, to insert.
-func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, id int64) (*Group, error) {
+func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, id int64) (*Group, error) {
 	if _, err := tx.Exec(ctx, names.Render(statement("retry")), id); err != nil {
 		return nil, fmt.Errorf("retry group %d: %w", id, err)
 	}
@@ -114,7 +114,7 @@ func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, id int64) (*Gro
 }
 
 // Examine reports what keeps groups from being deleted, or has them forgotten. Keys name what a finding is about.
-func Examine(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (problem.List, error) {
+func Examine(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (problem.List, error) {
 	var installed, unindexed bool
 	var cascades string
 	var lacking []string
@@ -149,7 +149,7 @@ func Examine(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (problem
 
 // examineState looks at groups rather than tables.
 func examineState(
-	ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, add func(severity problem.Severity, object, message, fix string),
+	ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, add func(severity problem.Severity, object, message, fix string),
 ) error {
 	backlog, err := ReadBacklog(ctx, db, names)
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 	"sexton/internal/pace"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -46,7 +45,7 @@ type Engine struct {
 // group in hand is finished first. The statistics are valid beside an error, too. The error wraps lease.ErrLost where the
 // lease has passed on; then nothing of the last transaction remains.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
-	r := &run{Engine: e, stats: &Stats{Errors: []fault.Counts{}}, limits: e.Session.Limits}
+	r := &run{Engine: e, stats: &Stats{Errors: []batch.FaultCounts{}}, limits: e.Session.Limits}
 	err := pace.Under(ctx, e.Session, e.Runtime, reserve, r.work)
 	return r.stats, err
 }
@@ -121,7 +120,7 @@ func (r *run) decide(ctx context.Context, id int64) error {
 }
 
 // putOff counts no attempt where others were in the way, such as a transaction that asks for the same job and does not end.
-func (r *run) putOff(ctx context.Context, id int64, f fault.Fault, _ error) error {
+func (r *run) putOff(ctx context.Context, id int64, f batch.Fault, _ error) error {
 	f.Table = "groups"
 	outcome, attempts := Failed, 1
 	if f.Lock() {
@@ -175,7 +174,7 @@ type Decision struct {
 	// Reason is why a group was restored: not_permitted, or user_missing.
 	Reason string
 	// Fault is the reason why nothing could be decided, for locked and failed groups.
-	Fault fault.Fault
+	Fault batch.Fault
 }
 
 // Stats are the statistics of one pass.
@@ -191,9 +190,9 @@ type Stats struct {
 	GroupsFailed   int64 `json:"groups_failed"`
 	// OverLimit reports that due groups are left as the time was over, Interrupted that they are left as the pass was asked
 	// to stop.
-	OverLimit   bool           `json:"over_limit"`
-	Interrupted bool           `json:"interrupted,omitempty"`
-	Errors      []fault.Counts `json:"errors"`
+	OverLimit   bool                `json:"over_limit"`
+	Interrupted bool                `json:"interrupted,omitempty"`
+	Errors      []batch.FaultCounts `json:"errors"`
 }
 
 // Changed reports whether the pass did anything worth a line of its own in the history.
@@ -209,10 +208,10 @@ func (s *Stats) count(d Decision) {
 		s.GroupsRestored++
 	case Failed:
 		s.GroupsFailed++
-		s.Errors = fault.Count(s.Errors, d.Fault)
+		s.Errors = batch.CountFault(s.Errors, d.Fault)
 	case Locked:
 		s.GroupsSkipped++
-		s.Errors = fault.Count(s.Errors, d.Fault)
+		s.Errors = batch.CountFault(s.Errors, d.Fault)
 	default:
 		s.GroupsSkipped++
 	}
@@ -222,7 +221,7 @@ func (s *Stats) count(d Decision) {
 var queries embed.FS
 
 // statement is one of these files.
-func statement(name string) string { return pgschema.Texts{Files: queries}.Statement(name) }
+func statement(name string) string { return pgcatalog.Texts{Files: queries}.Statement(name) }
 
 // NextDueSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next group falls
 // due, at a midnight (UTC) or when it has been put off for long enough; 0 where none does.

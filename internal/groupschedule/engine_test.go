@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/fault"
+	"sexton/internal/batch"
 	"sexton/internal/groupschedule"
 	"sexton/internal/listen"
 	"sexton/internal/pgtest"
@@ -158,7 +158,7 @@ func TestWithoutAPeriodNothingIsDue(t *testing.T) {
 	} {
 		s.Exec(settings)
 		require.Zero(t, s.due(t), settings)
-		require.Equal(t, &groupschedule.Stats{Errors: []fault.Counts{}}, s.pass(t), settings)
+		require.Equal(t, &groupschedule.Stats{Errors: []batch.FaultCounts{}}, s.pass(t), settings)
 		if strings.Contains(settings, "DROP") {
 			continue
 		}
@@ -249,7 +249,7 @@ func TestOneFailureHoldsUpNoOther(t *testing.T) {
 	stats := s.pass(t)
 	require.EqualValues(t, 2, stats.GroupsEnqueued)
 	require.EqualValues(t, 1, stats.GroupsFailed)
-	require.Equal(t, []fault.Counts{{Table: "groups", SQLState: "53ZZZ", Message: "kept", Count: 1}}, stats.Errors)
+	require.Equal(t, []batch.FaultCounts{{Table: "groups", SQLState: "53ZZZ", Message: "kept", Count: 1}}, stats.Errors)
 	const failures = "SELECT group_id, attempts, last_error, ceil(extract(epoch FROM retry_at - clock_timestamp()) / 60)::int FROM sexton.group_deletion_failures"
 	require.Equal(t, [][]string{{"11", "1", "SQLSTATE 53ZZZ: kept", "1"}}, s.Rows(failures))
 	require.False(t, s.due(t).Now, "put off")

@@ -17,7 +17,6 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/heartbeat"
@@ -55,7 +54,7 @@ func (c *Connections) EndLease(ctx context.Context, key string, force bool, warn
 		if err := c.raiseFences(ctx, queries, key, held.Token, warn); err != nil {
 			return err
 		}
-		return audittrail.Record(ctx, c.Jobs(), tx, audittrail.Entry{Actor: Actor(), Action: "release", Target: key, Reason: "held by " + held.Holder})
+		return database.RecordChange(ctx, c.Jobs(), tx, database.Change{Actor: Actor(), Action: "release", Target: key, Reason: "held by " + held.Holder})
 	})
 	return done, err
 }
@@ -126,7 +125,7 @@ func noteOf(encoded []byte, pausedAt *time.Time) *PauseNote {
 
 // SetPaused pauses the queue of a kind, which has its name, or resumes it. The audit trail has it in the same transaction. It returns the
 // note of a pause. A note of another person stays, and is returned: a reader who resumes the kind needs that name.
-func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool, by audittrail.Entry) (note *PauseNote, err error) {
+func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool, by database.Change) (note *PauseNote, err error) {
 	client, err := c.RiverClient()
 	if err != nil {
 		return nil, err
@@ -136,7 +135,7 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool, by
 		by.Action = "pause"
 	}
 	err = pgx.BeginFunc(ctx, c.Jobs().Pool, func(tx pgx.Tx) error {
-		if err := audittrail.Record(ctx, c.Jobs(), tx, by); err != nil {
+		if err := database.RecordChange(ctx, c.Jobs(), tx, by); err != nil {
 			return err
 		}
 		if err := c.Jobs().Names.Queries(tx).QueueEnter(ctx, kind); err != nil {
@@ -301,6 +300,6 @@ func Actor() string {
 }
 
 // Record writes into the audit trail what a person is about to change.
-func (c *Connections) Record(ctx context.Context, by audittrail.Entry) error {
-	return audittrail.Record(ctx, c.Jobs(), c.Jobs().Pool, by)
+func (c *Connections) Record(ctx context.Context, by database.Change) error {
+	return database.RecordChange(ctx, c.Jobs(), c.Jobs().Pool, by)
 }

@@ -17,7 +17,6 @@ import (
 	"sexton/internal/loosefk/cleanup"
 	"sexton/internal/migrate"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 	"sexton/internal/problem"
 	"sexton/internal/undo"
 	"sexton/internal/words"
@@ -37,7 +36,7 @@ func Open(ctx context.Context, c *config.Config, options ...database.Option) (*C
 	all := &Connections{Config: c, Down: map[string]error{}}
 	size := int32(PoolSize(c))
 	for _, settings := range c.Databases {
-		names := pgschema.Names{Jobs: c.Jobs.Schema, Tracked: settings.Schema, Path: settings.TriggerPath()}
+		names := pgcatalog.Names{Jobs: c.Jobs.Schema, Tracked: settings.Schema, Path: settings.TriggerPath()}
 		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL), names, size, options...)
 		if db.Pool != nil {
 			all.Databases = append(all.Databases, db)

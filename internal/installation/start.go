@@ -14,9 +14,9 @@ import (
 	"sexton/internal/each"
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
+	"sexton/internal/pace"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
-	"sexton/internal/sleep"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
 )
@@ -128,7 +128,7 @@ func (b *Bound) Await(ctx context.Context, name string, noted *riverjobs.Binding
 	log.WarnContext(ctx, "database cannot be reached: it and what depends on it waits", "error", b.Down[db.Name])
 	var said string
 	for wait := RetryFirst; ; wait = min(2*wait, RetryLongest) {
-		if sleep.For(ctx, wait) != nil {
+		if pace.Sleep(ctx, wait) != nil {
 			return false
 		}
 		parents, err := b.look(ctx, db)

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"sexton/internal/dedup"
 	"sexton/internal/lease"
 )
 
@@ -47,7 +46,7 @@ func (r *Runner) seldom(log *slog.Logger, h holding) *slog.Logger {
 	case !write:
 		return nil
 	case leftOut > 0:
-		return log.With(dedup.LeftOut, leftOut)
+		return log.With(LeftOut, leftOut)
 	}
 	return log
 }

@@ -15,10 +15,9 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"sexton/internal/batch"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/fault"
-	"sexton/internal/latency"
 	"sexton/internal/lease"
 	"sexton/internal/telemetry"
 )
@@ -65,9 +64,9 @@ type Result struct {
 	Failed    int64
 	// Counts and Faults are what the observer is told of the statistics.
 	Counts []Count
-	Faults []fault.Counts
+	Faults []batch.FaultCounts
 	// Latency counts the items that the pass finished by the time since each came in. Its statistics have it under the key LatencyKey.
-	Latency latency.Histogram
+	Latency Histogram
 }
 
 // LatencyKey is the key of the histogram in the statistics of all kinds.

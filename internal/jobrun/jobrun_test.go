@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/batch"
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
-	"sexton/internal/fault"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/pgtest"
@@ -338,7 +338,7 @@ func TestEveryPassIsObserved(t *testing.T) {
 	var o observed
 	b.runner.Observer = &o
 	counts := []jobrun.Count{{Metric: "some", Table: "children", N: 3}}
-	faults := []fault.Counts{{Table: "children", SQLState: "55P03", Count: 1}}
+	faults := []batch.FaultCounts{{Table: "children", SQLState: "55P03", Count: 1}}
 	broken := errors.New("broken")
 	for _, fails := range []error{nil, broken} {
 		_, _ = b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {

@@ -4,8 +4,7 @@ import (
 	"cmp"
 	"time"
 
-	"sexton/internal/fault"
-	"sexton/internal/latency"
+	"sexton/internal/batch"
 )
 
 // Observer is told of every pass when it has ended, of skipped and failed ones too. It must not block, and may
@@ -30,9 +29,9 @@ type Ended struct {
 	// Held is that of the result.
 	Held   string
 	Counts []Count
-	Faults []fault.Counts
+	Faults []batch.FaultCounts
 	// Latency is that of the result.
-	Latency latency.Histogram
+	Latency Histogram
 }
 
 // Count is something that a pass did, counted by the name of its metric.

@@ -17,7 +17,6 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pulse"
-	"sexton/internal/sleep"
 )
 
 // Due says what there is to do.
@@ -93,7 +92,10 @@ func (l *Subscription) run(ctx context.Context) {
 		}
 		l.looking.Store(false)
 		failing.note(ctx, err)
-		_ = sleep.For(ctx, l.timing.Reconnect/2+rand.N(l.timing.Reconnect/2+1))
+		select {
+		case <-time.After(l.timing.Reconnect/2 + rand.N(l.timing.Reconnect/2+1)):
+		case <-ctx.Done():
+		}
 	}
 }
 

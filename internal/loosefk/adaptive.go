@@ -7,7 +7,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
 
@@ -161,7 +160,7 @@ func (t task) steerSlow(a Adaptive, rows int64, took time.Duration) {
 // adapt decides what becomes of a task whose statement failed because of its size or of others, which is no
 // error yet: with fewer parents it may go through, and a parent that stands alone is worked off in pieces that
 // leave out what others have locked.
-func (r *run) adapt(c *chunk, t task, how pass, f fault.Fault) (nextTry, bool) {
+func (r *run) adapt(c *chunk, t task, how pass, f batch.Fault) (nextTry, bool) {
 	if !r.engine.Adaptive.on() || how == waiting {
 		return giveUp, false
 	}
@@ -179,16 +178,16 @@ func (r *run) adapt(c *chunk, t task, how pass, f fault.Fault) (nextTry, bool) {
 	case how != skipping && f.Lock():
 		c.how = skipping
 		return retry, true
-	case how == direct && f.Verdict == fault.Timeout:
+	case how == direct && f.Verdict == batch.Timeout:
 		size.TimedOut(steer, size.Rows(firstBatch))
 		if len(c.tombstones) > 1 {
 			return split, true
 		}
 		c.how = piecewise
 		return retry, true
-	case f.Verdict == fault.Timeout && !t.slow() && size.TimedOut(steer, size.Rows(firstBatch)):
+	case f.Verdict == batch.Timeout && !t.slow() && size.TimedOut(steer, size.Rows(firstBatch)):
 		return shrink, true
-	case f.Verdict == fault.Timeout && !t.slow() && t.reference.limit() == 1:
+	case f.Verdict == batch.Timeout && !t.slow() && t.reference.limit() == 1:
 		t.slowed(1)
 		return shrink, true
 	}

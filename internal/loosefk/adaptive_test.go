@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/batch"
 	"sexton/internal/dbtest"
-	"sexton/internal/fault"
 	"sexton/internal/loosefk"
 	"sexton/internal/pace"
 	"sexton/internal/pgtest"
@@ -125,7 +125,7 @@ parted: [{table: parents, column: parent_id, on_delete: async_delete}]
 		stats.Latency = nil
 		require.Equal(t, &loosefk.Stats{
 			Connection: "main", Pace: pace, DeleteCount: 2 + 3 + 3 + 1 + 10 + 3 + 50, UpdateCount: 4,
-			Processed: 3 + 3, Confirmed: 6, Errors: []fault.Counts{},
+			Processed: 3 + 3, Confirmed: 6, Errors: []batch.FaultCounts{},
 			DeleteCountByTable: map[string]int64{"parents": 2, "deleted": 3, "grandchildren": 3, "conditional": 1, "few": 10, "artifacts": 3, "parted": 50},
 			UpdateCountByTable: map[string]int64{"nullified": 2, "updated": 2},
 			ByParent:           map[string]loosefk.ParentCounts{"parents": {Processed: 3}, "deleted": {Processed: 3}},

@@ -1,7 +1,7 @@
 package loosefk
 
 import (
-	"sexton/internal/fault"
+	"sexton/internal/batch"
 )
 
 // pass tells how a chunk treats rows that another transaction has locked.
@@ -54,7 +54,7 @@ const (
 // eat the time of all others.
 type breaker struct {
 	// broken references are given up for the run.
-	broken map[lock]fault.Fault
+	broken map[lock]batch.Fault
 	// misses counts single parents given up in a row because of timeouts or lost connections.
 	misses map[lock]int
 }
@@ -73,13 +73,13 @@ type lock struct {
 }
 
 func newBreaker() *breaker {
-	return &breaker{broken: map[lock]fault.Fault{}, misses: map[lock]int{}}
+	return &breaker{broken: map[lock]batch.Fault{}, misses: map[lock]int{}}
 }
 
 func (t task) target() leafTarget { return leafTarget{t.reference, t.leaf.OID} }
 
 // open returns why the reference was given up in this pass, if it was.
-func (b *breaker) open(t task, how pass) (fault.Fault, bool) {
+func (b *breaker) open(t task, how pass) (batch.Fault, bool) {
 	f, broken := b.broken[lock{t.target(), how.family()}]
 	return f, broken
 }
@@ -112,13 +112,13 @@ func (b *breaker) succeeded(t task) {
 }
 
 // failed decides what to try next for a chunk of so many parents.
-func (b *breaker) failed(t task, how pass, f fault.Fault, parents int) nextTry {
+func (b *breaker) failed(t task, how pass, f batch.Fault, parents int) nextTry {
 	at := lock{t.target(), how.family()}
 	switch {
-	case f.Verdict == fault.Hopeless:
+	case f.Verdict == batch.Hopeless:
 		b.broken[lock{t.target(), skipping}], b.broken[lock{t.target(), waiting}] = f, f
 		return giveUp
-	case f.Verdict == fault.Timeout && t.atMost(t.reference.limit()) > 1:
+	case f.Verdict == batch.Timeout && t.atMost(t.reference.limit()) > 1:
 		// At once to few rows, and then to one: every try may cost another statement timeout.
 		fewer := 1
 		if t.atMost(t.reference.limit()) > fewestRows {
@@ -126,11 +126,11 @@ func (b *breaker) failed(t task, how pass, f fault.Fault, parents int) nextTry {
 		}
 		t.slowed(fewer)
 		return shrink
-	case f.Verdict == fault.Timeout && parents > 1:
+	case f.Verdict == batch.Timeout && parents > 1:
 		return isolate
 	case parents > 1:
 		return split
-	case f.Verdict == fault.Timeout, f.Verdict == fault.Fatal:
+	case f.Verdict == batch.Timeout, f.Verdict == batch.Fatal:
 		if b.misses[at]++; b.misses[at] >= patience {
 			b.broken[at] = f
 		}

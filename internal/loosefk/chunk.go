@@ -6,8 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
 
@@ -52,7 +52,7 @@ type chunk struct {
 	// anyway makes children go although their parents live.
 	anyway bool
 	// failed is the first reason why the chunk cannot be finished in this run.
-	failed *fault.Fault
+	failed *batch.Fault
 	// gaveUp are the references that it has failed at, unless that cannot be told.
 	gaveUp []*Reference
 }
@@ -173,7 +173,7 @@ func (c *chunk) ready() bool { return !c.blocked.Waits() }
 func (c *chunk) done() bool { return len(c.tombstones) == 0 }
 
 // fail notes why the chunk cannot be finished in this run; the first reason is kept.
-func (c *chunk) fail(f fault.Fault, at ...*Reference) {
+func (c *chunk) fail(f batch.Fault, at ...*Reference) {
 	if c.failed == nil {
 		c.failed = &f
 	}

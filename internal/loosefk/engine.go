@@ -11,7 +11,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/each"
-	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
 
@@ -97,7 +96,7 @@ func (e *Engine) newRun(frame *pace.Frame, stats *Stats) *run {
 		engine: e, stop: frame.Stop, stats: stats, cursors: cmp.Or(e.Cursors, &Cursors{Brief: true}),
 		budget:  budget{limits: e.Limits, stats: stats, until: frame.Until},
 		breaker: newBreaker(), down: map[string]error{}, blocked: map[leafTarget]*pace.Blocked{}, locked: map[uint32]*pace.Blocked{},
-		unreadable: map[*Parent]fault.Fault{},
+		unreadable: map[*Parent]batch.Fault{},
 	}
 	r.pace = &pace.Run{
 		Until: frame.Until, Stop: frame.Stop, Ended: r.ended, Target: e.Adaptive.Target, Duty: e.Adaptive.Duty,
@@ -153,7 +152,7 @@ type run struct {
 	down map[string]error
 	pace *pace.Run
 	// unreadable are the parents that the role may not read.
-	unreadable map[*Parent]fault.Fault
+	unreadable map[*Parent]batch.Fault
 	// blocked are targets with rows that others have locked, locked the leaves that they have locked as a whole.
 	blocked map[leafTarget]*pace.Blocked
 	locked  map[uint32]*pace.Blocked
@@ -217,7 +216,7 @@ func (r *run) cutShort(ctx context.Context) error {
 			if !c.begun || len(c.tombstones) > 1 || c.blocked != nil {
 				continue
 			}
-			reason := fault.Fault{Message: r.budget.reason(), Verdict: fault.Unfinished}
+			reason := batch.Fault{Message: r.budget.reason(), Verdict: batch.Unfinished}
 			if c.failed != nil {
 				reason = *c.failed
 			}
@@ -233,7 +232,7 @@ func (r *run) cutShort(ctx context.Context) error {
 // count as live, so that the error comes up in the statement on one of them.
 func (r *run) probe(ctx context.Context, parent *Parent, keys any) []bool {
 	live, err := r.live(ctx, parent, keys, false)
-	if err != nil && fault.Judge(err).Lock() && r.findLocked(ctx, parent) {
+	if err != nil && batch.Judge(err).Lock() && r.findLocked(ctx, parent) {
 		live, err = r.live(ctx, parent, keys, false)
 	}
 	if err != nil {

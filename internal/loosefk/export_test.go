@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"sexton/internal/fault"
+	"sexton/internal/batch"
 	"sexton/internal/pace"
 )
 
@@ -17,7 +17,7 @@ func (e *Engine) Blamed(ctx context.Context, keys ...int64) (blamed, waits int, 
 	for _, key := range keys {
 		c.tombstones = append(c.tombstones, tombstone{integer: &key})
 	}
-	c.fail(fault.Fault{Verdict: fault.Timeout}, c.parent.References[0])
+	c.fail(batch.Fault{Verdict: batch.Timeout}, c.parent.References[0])
 	some, others, err := r.splitFailed(ctx, c)
 	return len(some), len(others), err
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/batch"
 	"sexton/internal/dbtest"
-	"sexton/internal/fault"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 )
@@ -142,7 +142,7 @@ func TestHopelesslySlowTableIsGivenUp(t *testing.T) {
 		most := map[string]int64{"normal": 6, "adaptive": 4}[pace]
 		require.LessOrEqual(t, stats.Errors[0].Count, most, "it is given up")
 		stats.Errors[0].Count = 0
-		require.Equal(t, fault.Counts{Table: "children", SQLState: "57014", Message: "canceling statement due to statement timeout"}, stats.Errors[0])
+		require.Equal(t, batch.FaultCounts{Table: "children", SQLState: "57014", Message: "canceling statement due to statement timeout"}, stats.Errors[0])
 		require.Zero(t, b.count(t, "others"))
 		for _, tombstone := range b.tombstones() {
 			require.Equal(t, []string{"1", "f", "children: SQLSTATE 57014: canceling statement due to statement timeout"}, tombstone[1:])

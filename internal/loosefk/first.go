@@ -12,7 +12,7 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/each"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 )
 
 // First is the look that a run begins with: which parents have due tombstones, those tombstones unless there are too many, and whether the
@@ -120,7 +120,7 @@ var queries embed.FS
 
 // statement is a text of the folder queries, to be rendered for the configured schemas.
 func statement(name string, more ...string) string {
-	return pgschema.Texts{Files: queries}.Statement(name, more...)
+	return pgcatalog.Texts{Files: queries}.Statement(name, more...)
 }
 
 // statement is one of them, rendered for the engine.

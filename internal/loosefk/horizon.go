@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 )
 
 // Confirming says for how long removed tombstones are remembered. The zero value of a field is its default.
@@ -129,7 +128,7 @@ func (r *run) remoteHorizons(ctx context.Context, g *horizons, now time.Time) er
 			g.blind, g.retry = true, awayRetry
 		}
 		switch {
-		case err != nil && fault.Judge(err).Verdict == fault.Unavailable:
+		case err != nil && batch.Judge(err).Verdict == batch.Unavailable:
 			g.farHorizon.InfinityModifier, g.retry = pgtype.NegativeInfinity, awayRetry
 		case err != nil:
 			return err

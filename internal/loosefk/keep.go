@@ -12,7 +12,7 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/drain"
 	"sexton/internal/each"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -56,7 +56,7 @@ func (r *Reference) keepsAhead(form pass, tombstones []tombstone) bool {
 }
 
 // Keep has the references to children in one database keep what they take.
-func Keep(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, database string, parents []*Parent, how drain.Keep) error {
+func Keep(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, database string, parents []*Parent, how drain.Keep) error {
 	how.Exclude = append([]string{}, how.Exclude...) // Never NULL.
 	for _, reference := range UsableIn(database, parents) {
 		layout, err := LayoutOf(ctx, db, names, reference.Child.OID, how.Exclude, reference.Updates())
@@ -71,7 +71,7 @@ func Keep(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, database st
 }
 
 // LayoutOf reads how rows of a table are kept: deleted ones as those of its root, as triggers keep them, and changed ones by its own key.
-func LayoutOf(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, table uint32, exclude []string, changed bool) (*drain.Layout, error) {
+func LayoutOf(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, table uint32, exclude []string, changed bool) (*drain.Layout, error) {
 	on := names.On(db)
 	var id int64 // First, since the next statement sees no row that it has made itself.
 	if err := on.QueryRow(ctx, statement("make_layout"), table, exclude, changed).Scan(&id); err != nil {

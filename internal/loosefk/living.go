@@ -11,7 +11,7 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/drain"
 	"sexton/internal/each"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 )
 
 // A tombstone says that a row was deleted, and not that its key is free: tables are swapped, rows move from a detached
@@ -38,7 +38,7 @@ func (c *chunk) targetKeys(r *Reference) drain.Keys {
 
 // reviveStatement ends those of the tombstones whose parents live, and returns their ids. Definitions that do not
 // keep children come first: where verify marks them, none of theirs may be left.
-func (p *Parent) reviveStatement(names pgschema.Names, tombstones []tombstone, verify []bool) (string, []any) {
+func (p *Parent) reviveStatement(names pgcatalog.Names, tombstones []tombstone, verify []bool) (string, []any) {
 	args := &drain.Args{}
 	ids, times := positions(tombstones)
 	nameAt, idsAt, timesAt, keysAt := args.Add(p.Recorded), args.Add(ids), args.Add(times), args.Add(keysOf(p, tombstones))

@@ -10,8 +10,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/each"
-	"sexton/internal/fault"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 )
 
 // A second look at a leaf that no index serves may take longer than a statement may, and than a run does. Ranges of blocks do
@@ -61,11 +60,11 @@ func (l *longLook) over() bool {
 
 // failure is why it failed. The run goes on, and another look is taken later.
 func (l *longLook) failure() error {
-	f := fault.In(&batch.StatementError{Err: l.err}, "")
-	if f.Verdict == fault.Fatal {
-		f.Verdict = fault.Timeout // It is about the look's own connection.
+	f := batch.FaultIn(&batch.StatementError{Err: l.err}, "")
+	if f.Verdict == batch.Fatal {
+		f.Verdict = batch.Timeout // It is about the look's own connection.
 	}
-	return &fault.Error{Fault: f}
+	return &batch.FaultError{Fault: f}
 }
 
 // pause is how long the parent waits for its next look: after a failure always, and else while other parents wait for theirs.
@@ -97,7 +96,7 @@ func (l *longLook) covers(ids []int64, of []string) bool {
 // question is the part of a look that one database answers.
 type question struct {
 	config *pgx.ConnConfig
-	names  pgschema.Names
+	names  pgcatalog.Names
 	sql    string
 	args   []any
 }

@@ -7,7 +7,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/each"
-	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
 
@@ -18,7 +17,7 @@ import (
 // however many parents have locked children. A lock on the whole leaf keeps all statements away from it.
 
 // inTheWay notes what kept a task's statement from going through.
-func (r *run) inTheWay(ctx context.Context, c *chunk, t task, f fault.Fault) {
+func (r *run) inTheWay(ctx context.Context, c *chunk, t task, f batch.Fault) {
 	seen := r.session(t.reference).Seen()
 	if t.reference.Remote {
 		seen.Transaction = "" // It is asked for on this server.
@@ -29,9 +28,9 @@ func (r *run) inTheWay(ctx context.Context, c *chunk, t task, f fault.Fault) {
 	}
 	form := r.form(t, c.how)
 	switch {
-	case f.Verdict == fault.LockTimeout && r.findLocked(ctx, c.parent) && r.locked[t.leaf.OID].Waits():
+	case f.Verdict == batch.LockTimeout && r.findLocked(ctx, c.parent) && r.locked[t.leaf.OID].Waits():
 		r.waitWith(c, r.locked[t.leaf.OID], "", "")
-	case f.Verdict == fault.LockTimeout && form == waiting:
+	case f.Verdict == batch.LockTimeout && form == waiting:
 		if r.blocked[t.target()] == nil {
 			r.blocked[t.target()] = &pace.Blocked{}
 		}
@@ -159,14 +158,14 @@ func (r *run) free(ctx context.Context) error {
 // splitFailed divides what is left of a chunk that has failed: only tombstones with children in the references that were given up count an
 // attempt for it. The others have children that another session has locked, which is no failure.
 func (r *run) splitFailed(ctx context.Context, c *chunk) (failed, waits []tombstone, err error) {
-	if len(c.gaveUp) == 0 || c.failed.Verdict != fault.Timeout {
+	if len(c.gaveUp) == 0 || c.failed.Verdict != batch.Timeout {
 		return c.tombstones, nil, nil // The removal has failed, or a table that cannot be read at all.
 	}
 	gaveUp := each.Of(c.parent.References, func(reference *Reference) bool { return slices.Contains(c.gaveUp, reference) })
 	keys, err := r.withChildren(ctx, r.engine.Session.Limits.ShortWaits(), c.parent, keysOf(c.parent, c.tombstones), gaveUp)
-	switch f := fault.Judge(err); {
+	switch f := batch.Judge(err); {
 	case err == nil:
-	case f.Verdict == fault.Fatal:
+	case f.Verdict == batch.Fatal:
 		return nil, nil, err
 	case f.Lock() && r.findLocked(ctx, c.parent):
 		return nil, c.tombstones, nil // It is told once the tables are free.
@@ -185,7 +184,7 @@ func (r *run) splitFailed(ctx context.Context, c *chunk) (failed, waits []tombst
 
 // recordFailure counts an attempt for tombstones and records the reason. Tombstones that wait for another database are put off for a
 // while, which is no attempt.
-func (r *run) recordFailure(ctx context.Context, parent *Parent, tombstones []tombstone, f fault.Fault) error {
+func (r *run) recordFailure(ctx context.Context, parent *Parent, tombstones []tombstone, f batch.Fault) error {
 	for _, l := range r.queues {
 		if l.parent == parent {
 			l.leave(tombstones)
@@ -194,13 +193,13 @@ func (r *run) recordFailure(ctx context.Context, parent *Parent, tombstones []to
 	ids, times := positions(tombstones)
 	var putOff, recorded int64
 	var wait *float64
-	if f.Verdict == fault.Unavailable {
+	if f.Verdict == batch.Unavailable {
 		seconds := r.putOffFor(parent).Seconds()
 		wait = &seconds
 	}
 	_, err := r.engine.Session.Run(ctx, batch.Statement{
 		SQL:  r.engine.statement("record_failure"),
-		Args: []any{parent.Recorded, ids, times, f.Text(), f.Verdict == fault.Unfinished, wait}, Scan: batch.One(&putOff, &recorded),
+		Args: []any{parent.Recorded, ids, times, f.Text(), f.Verdict == batch.Unfinished, wait}, Scan: batch.One(&putOff, &recorded),
 	})
 	if err != nil {
 		return fmt.Errorf("record failed attempts: %w", err)

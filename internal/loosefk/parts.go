@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 )
 
 // A task with more rows than fit into one statement is divided among connections: by keys, or by positions where its rows have a single key. Each
@@ -260,7 +259,7 @@ func (r *run) absorb(ctx context.Context, c *chunk, t task, form pass, limit int
 			if err == nil {
 				err = p.err
 			}
-			apart = atOnce && r.sessions.Met(fault.Judge(p.err)) || apart
+			apart = atOnce && r.sessions.Met(batch.Judge(p.err)) || apart
 			continue
 		}
 		full := (form == skipping || form == waiting) && p.rows >= int64(limit)

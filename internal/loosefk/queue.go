@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
 
@@ -310,7 +309,7 @@ func (r *run) examine(ctx context.Context, l *queue) error {
 	foreign := l.foreign
 	l.loaded, l.foreign = false, nil
 	if len(foreign) > 0 {
-		f := fault.Fault{Table: l.parent.Label(), Message: "the tombstone's key is not of the type of column " + l.parent.label()}
+		f := batch.Fault{Table: l.parent.Label(), Message: "the tombstone's key is not of the type of column " + l.parent.label()}
 		r.stats.fail(f)
 		if err := r.recordFailure(ctx, l.parent, foreign, f); err != nil {
 			return err

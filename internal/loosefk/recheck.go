@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 )
 
 const (
@@ -211,9 +210,9 @@ func (c *rechecker) look(ctx context.Context, rows []recheck) error {
 	}
 	f := c.judge(ctx, parent, err, parent.Label())
 	switch {
-	case f.Verdict == fault.Fatal:
+	case f.Verdict == batch.Fatal:
 		return err
-	case f.Verdict == fault.Hopeless, len(rows) == 1, f.Verdict == fault.Timeout && parent.scans():
+	case f.Verdict == batch.Hopeless, len(rows) == 1, f.Verdict == batch.Timeout && parent.scans():
 		c.stats.fail(f)
 		return c.putOff(ctx, parent, rows, f)
 	}
@@ -260,14 +259,14 @@ func (r *run) count(rows []recheck, late int64) {
 
 // putOff leaves rows whose look failed for later, and with them all rows of the parent, unless the error may be
 // about a single key. Rows that have waited for too long already are given up.
-func (c *rechecker) putOff(ctx context.Context, parent *Parent, rows []recheck, f fault.Fault) error {
+func (c *rechecker) putOff(ctx context.Context, parent *Parent, rows []recheck, f batch.Fault) error {
 	var later, given []recheck
 	_, unreadable := c.unreadable[parent]
 	// Another database is away, or a definition does not fit for now.
 	away := !unreadable && c.troubleOf(parent) != nil || strings.HasPrefix(f.SQLState, "53") // Or the server is short of locks or memory.
 	for _, s := range rows {
 		// What is slow, locked or away is looked at again for as long as it takes: a child may be there.
-		if !away && (s.expired && f.Verdict != fault.Timeout && !f.Lock() || s.early && f.Verdict == fault.Hopeless) {
+		if !away && (s.expired && f.Verdict != batch.Timeout && !f.Lock() || s.early && f.Verdict == batch.Hopeless) {
 			given = append(given, s)
 			c.stats.ConfirmedEarly += int64(s.keys())
 		} else {
@@ -280,12 +279,12 @@ func (c *rechecker) putOff(ctx context.Context, parent *Parent, rows []recheck, 
 		}
 	}
 	var all *string
-	if f.Verdict != fault.Row {
+	if f.Verdict != batch.Row {
 		all = &rows[0].stored
 		c.off[rows[0].parent] = true
 	}
 	pause := putOffPause
-	if look := c.cursors.longLook(rows[0].parent); f.Verdict == fault.Timeout && look != nil && look.over() && look.err != nil {
+	if look := c.cursors.longLook(rows[0].parent); f.Verdict == batch.Timeout && look != nil && look.over() && look.err != nil {
 		pause = look.pause()
 	}
 	return c.change(ctx, "hold", idsOf(later), pause.Seconds(), all)
@@ -295,7 +294,7 @@ func (c *rechecker) putOff(ctx context.Context, parent *Parent, rows []recheck, 
 // have children and no parent, whose number it returns. If waits, it leaves them until a look that takes longer has ended.
 func (r *run) recheckRows(ctx context.Context, parent *Parent, rows []recheck) (late int64, waits bool, err error) {
 	if f := r.troubleOf(parent); f != nil {
-		return 0, false, &fault.Error{Fault: *f}
+		return 0, false, &batch.FaultError{Fault: *f}
 	}
 	// In nearly all cases there is no child at all, which one look per definition tells.
 	rows, err = r.forget(ctx, parent, rows)
@@ -307,7 +306,7 @@ func (r *run) recheckRows(ctx context.Context, parent *Parent, rows []recheck) (
 	if err == nil {
 		live, err = r.live(ctx, parent, keys, true)
 	}
-	if err != nil && fault.Judge(err).Verdict == fault.Timeout && !r.cursors.Brief && parent.tooLong() {
+	if err != nil && batch.Judge(err).Verdict == batch.Timeout && !r.cursors.Brief && parent.tooLong() {
 		live, err = r.live(ctx, parent, keys, true)
 	}
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/dbtest"
-	"sexton/internal/fault"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
 	"sexton/internal/pace"
@@ -409,7 +408,7 @@ func TestLockedTablePutsOffItsParentAlone(t *testing.T) {
 	b.begun(t).exec("LOCK TABLE children")
 	b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
 	stats := b.run(t)
-	require.Equal(t, []fault.Counts{{Table: "parents", SQLState: "55P03", Message: stats.Errors[0].Message, Count: 1}}, stats.Errors)
+	require.Equal(t, []batch.FaultCounts{{Table: "parents", SQLState: "55P03", Message: stats.Errors[0].Message, Count: 1}}, stats.Errors)
 	require.EqualValues(t, 1, stats.Confirmed)
 	require.Equal(t, []string{"1", "2"}, b.unchecked())
 	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT count(*) FROM sexton.swept WHERE not_before > now()"))

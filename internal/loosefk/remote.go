@@ -10,7 +10,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
 	"sexton/internal/lease"
 )
 
@@ -44,8 +43,8 @@ func (r *run) away() {
 }
 
 // trouble is why nothing can be done about a reference, or nil.
-func (r *run) trouble(reference *Reference) *fault.Fault {
-	f := fault.Fault{Table: reference.Child.Label(), Message: reference.Broken, Verdict: fault.Unavailable}
+func (r *run) trouble(reference *Reference) *batch.Fault {
+	f := batch.Fault{Table: reference.Child.Label(), Message: reference.Broken, Verdict: batch.Unavailable}
 	if reference.Broken != "" {
 		return &f
 	}
@@ -66,11 +65,11 @@ func (r *run) trouble(reference *Reference) *fault.Fault {
 }
 
 // troubleOf is the trouble of a parent's references: rather that of one that is broken, as it will not mend itself.
-func (r *run) troubleOf(parent *Parent) *fault.Fault {
+func (r *run) troubleOf(parent *Parent) *batch.Fault {
 	if f, unreadable := r.unreadable[parent]; unreadable {
 		return &f
 	}
-	var found *fault.Fault
+	var found *batch.Fault
 	for _, reference := range parent.References {
 		if f := r.trouble(reference); f != nil && (found == nil || reference.Broken != "") {
 			found = f
@@ -89,19 +88,19 @@ func (r *run) in(ctx context.Context, database string, limits batch.Limits, stat
 	}
 	other := r.engine.Remotes[database]
 	if _, down := r.down[database]; down {
-		return nil, &fault.Error{Fault: fault.Fault{Message: fmt.Sprintf("database %s cannot be reached", database), Verdict: fault.Unavailable}}
+		return nil, &batch.FaultError{Fault: batch.Fault{Message: fmt.Sprintf("database %s cannot be reached", database), Verdict: batch.Unavailable}}
 	}
 	limits.Durable = true
 	calling, cancel := context.WithTimeout(ctx, time.Duration(len(statements))*limits.StatementTimeout+StallAfter)
 	defer cancel()
 	affected, err := other.Session.RunWithin(calling, limits, statements...)
-	if err != nil && ctx.Err() == nil && !errors.Is(err, lease.ErrLost) && !errors.Is(err, lease.ErrUnconfirmed) && fault.Judge(err).Verdict == fault.Fatal {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, lease.ErrLost) && !errors.Is(err, lease.ErrUnconfirmed) && batch.Judge(err).Verdict == batch.Fatal {
 		// It is gone: the rest of the run does without.
 		r.down[database] = err
 		if r.engine.Lost != nil {
 			r.engine.Lost(database, err)
 		}
-		return nil, &fault.Error{Fault: fault.Fault{Message: fmt.Sprintf("database %s: %v", database, err), Verdict: fault.Unavailable}}
+		return nil, &batch.FaultError{Fault: batch.Fault{Message: fmt.Sprintf("database %s: %v", database, err), Verdict: batch.Unavailable}}
 	}
 	return affected, err
 }

@@ -10,7 +10,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/dbtest"
-	"sexton/internal/fault"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
@@ -109,7 +108,7 @@ func TestDatabaseThatIsDown(t *testing.T) {
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	stats := b.run(t)
 	require.EqualValues(t, 1, stats.Rescheduled)
-	require.Equal(t, []fault.Counts{{Table: "builds", Message: "database ci: no route to host", Count: 1}}, stats.Errors)
+	require.Equal(t, []batch.FaultCounts{{Table: "builds", Message: "database ci: no route to host", Count: 1}}, stats.Errors)
 	require.Equal(t, map[string]int64{"children": 10}, stats.DeleteCountByTable)
 	require.Equal(t, [][]string{{"1", "0", "t", "builds: database ci: no route to host"}}, b.tombstones(), "no attempt is counted")
 	require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT consume_after <= now() + interval '1 minute' FROM loose_foreign_keys_deleted_records"))

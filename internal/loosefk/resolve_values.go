@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -111,8 +111,8 @@ func (r *resolver) checkConstraints(ctx context.Context, tx pgx.Tx, reference *R
 		err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
 			return nested.QueryRow(ctx, strings.Replace(statement, "%s", c.Expression, 1), values...).Scan(&refused)
 		})
-		if f := fault.Judge(err); err != nil {
-			if f.SQLState == "" || f.Verdict == fault.Fatal {
+		if f := batch.Judge(err); err != nil {
+			if f.SQLState == "" || f.Verdict == batch.Fatal {
 				return fmt.Errorf("try %s of %s: %w", c.Label, reference.Child.Label(), err)
 			}
 			refused = strings.HasPrefix(f.SQLState, "22") || strings.HasPrefix(f.SQLState, "23") // All other errors are the expression's.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
 
@@ -54,7 +53,7 @@ func (r *run) lookOn(ctx context.Context, c *chunk, t *task) error {
 		err := r.readWindow(ctx, t, limits, sql, args)
 		took := r.session(t.reference).Took()
 		switch {
-		case err != nil && fault.Judge(err).Verdict == fault.Timeout && blocks > 1:
+		case err != nil && batch.Judge(err).Verdict == batch.Timeout && blocks > 1:
 			t.reference.blocks = steer.TimedOut(t.reference.blocks)
 			continue
 		case err != nil:
@@ -79,7 +78,7 @@ func (r *run) lookOn(ctx context.Context, c *chunk, t *task) error {
 
 // locksOnTheWay goes on beside locked rows of a leaf without an index, in pieces: every statement of another form reads the
 // whole leaf. The next pieces leave locked rows out. Once a scan has found nothing else, the chunk waits, and scans anew.
-func (r *run) locksOnTheWay(ctx context.Context, c *chunk, t *task, f fault.Fault) {
+func (r *run) locksOnTheWay(ctx context.Context, c *chunk, t *task, f batch.Fault) {
 	if t.skips || t.lockedOnly {
 		r.inTheWay(ctx, c, *t, f)
 		t.window, t.scan, t.looked = nil, blockScan{}, false

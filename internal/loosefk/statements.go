@@ -10,10 +10,10 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/each"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 )
 
-// Only the texts without a table of the user's in them go through pgschema.Render as a whole: a user's table
+// Only the texts without a table of the user's in them go through pgcatalog.Render as a whole: a user's table
 // may itself live in a schema called public.
 
 // TombstoneKey is the key of a tombstone row, one value per column.
@@ -45,7 +45,7 @@ func (p *Parent) probeStatement(database string, keys any, without ...*Reference
 // OFFSET 0 make the planner look up one tombstone after the other: statistics of a queue are never right, and
 // with wrong ones it read all pending tombstones of the parent in each batch. With loaded it finds the rows that were loaded, and no
 // tombstone that was written since, for half of the time. The keys are left to be confirmed.
-func (p *Parent) removeStatement(names pgschema.Names, database string, tombstones []tombstone, loaded bool, verify, exact []bool) (string, []any) {
+func (p *Parent) removeStatement(names pgcatalog.Names, database string, tombstones []tombstone, loaded bool, verify, exact []bool) (string, []any) {
 	args := &drain.Args{}
 	nameAt := args.Add(p.Recorded)
 	ids, times := positions(tombstones)
@@ -102,7 +102,7 @@ SELECT removed.id FROM removed`, origin, names.Render(`"sexton".swept`), origins
 }
 
 // forgetStatement removes rows of a database where no reference has a child of keys.
-func (p *Parent) forgetStatement(names pgschema.Names, database string, ids []int64, keys any) (string, []any) {
+func (p *Parent) forgetStatement(names pgcatalog.Names, database string, ids []int64, keys any) (string, []any) {
 	args := &drain.Args{}
 	var sql strings.Builder
 	sql.WriteString("\n" + names.Render(statement("forget")))
@@ -121,7 +121,7 @@ func (p *Parent) forgetStatement(names pgschema.Names, database string, ids []in
 // that have a child in a live reference, or are among the keys with remote children. A parent that was made anew owns
 // its children. With kept, tombstones go on to name the sets that their parents are kept in.
 func (p *Parent) lateStatement(
-	names pgschema.Names, database string, ids []int64, keys, remoteKeys any, live []bool, kept bool,
+	names pgcatalog.Names, database string, ids []int64, keys, remoteKeys any, live []bool, kept bool,
 ) (string, []any) {
 	args := &drain.Args{}
 	databaseAt, idsAt, nameAt, keysAt := args.Add(database), args.Add(ids), args.Add(p.Recorded), args.Add(keys)

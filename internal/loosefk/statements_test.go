@@ -14,7 +14,6 @@ import (
 	"sexton/internal/drain"
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 	"sexton/internal/pgtest"
 )
 
@@ -83,7 +82,7 @@ func (g *golden) reference(p *Parent, r *Reference, where string) {
 }
 
 var (
-	schemas = pgschema.Names{Jobs: "sexton_jobs", Tracked: `App "one"`}
+	schemas = pgcatalog.Names{Jobs: "sexton_jobs", Tracked: `App "one"`}
 	plain   = pgcatalog.Comparison{Operator: "OPERATOR(pg_catalog.=)", After: "OPERATOR(pg_catalog.>)"}
 )
 

@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
-	"sexton/internal/fault"
-	"sexton/internal/latency"
+	"sexton/internal/batch"
+	"sexton/internal/jobrun"
 	"sexton/internal/pace"
 )
 
@@ -46,10 +46,10 @@ type Stats struct {
 	// ConfirmedEarly are those of both kinds that were not waited for any longer.
 	ConfirmedEarly int64 `json:"confirmed_early,omitempty"`
 	// Latency counts removed tombstones by their age at that time.
-	Latency latency.Histogram `json:"latency_seconds,omitempty"`
+	Latency jobrun.Histogram `json:"latency_seconds,omitempty"`
 	// ConfirmBlind reports that sessions whose transactions cannot be seen were waited for by the grace time.
-	ConfirmBlind bool           `json:"confirm_blind,omitempty"`
-	Errors       []fault.Counts `json:"errors"`
+	ConfirmBlind bool                `json:"confirm_blind,omitempty"`
+	Errors       []batch.FaultCounts `json:"errors"`
 	// ByParent counts tombstones by the label of their parent table.
 	ByParent map[string]ParentCounts `json:"-"`
 	// WaitingFor is why a run that has not ended does nothing at the moment.
@@ -78,7 +78,7 @@ func newStats(database, pace string) *Stats {
 	return &Stats{
 		Connection: database, Pace: pace, TurboMode: pace == "turbo",
 		DeleteCountByTable: map[string]int64{}, UpdateCountByTable: map[string]int64{},
-		Errors: []fault.Counts{}, ByParent: map[string]ParentCounts{},
+		Errors: []batch.FaultCounts{}, ByParent: map[string]ParentCounts{},
 	}
 }
 
@@ -108,7 +108,7 @@ func (s *Stats) clean(r *Reference, rows int64) {
 	s.DeleteCountByTable[r.Child.Label()] += rows
 }
 
-func (s *Stats) fail(f fault.Fault) { s.Errors = fault.Count(s.Errors, f) }
+func (s *Stats) fail(f batch.Fault) { s.Errors = batch.CountFault(s.Errors, f) }
 
 // budget is the work that a run may still do.
 type budget struct {

@@ -12,7 +12,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
 )
 
 // runTasks runs one statement per task of a chunk, and settles the chunk if that was enough.
@@ -101,7 +100,7 @@ func (r *run) strategy(ctx context.Context, c *chunk, t *task, err error) (nextT
 		r.pace.Locked()
 	}
 	if f.SQLState == rowTooLarge && len(c.tombstones) == 1 {
-		f.Verdict = fault.Unavailable // It waits for another configuration.
+		f.Verdict = batch.Unavailable // It waits for another configuration.
 	}
 	switch {
 	case f.SQLState == otherColumns:
@@ -112,9 +111,9 @@ func (r *run) strategy(ctx context.Context, c *chunk, t *task, err error) (nextT
 	case f.SQLState == notWithRules && r.ruled(ctx, t):
 		t.reference.Keep.Apart, t.reference.Keep.Ruled = true, true
 		return retry, nil
-	case f.Verdict == fault.Fatal:
+	case f.Verdict == batch.Fatal:
 		return r.cut(ctx, c, t, f, err)
-	case f.Verdict == fault.Unavailable:
+	case f.Verdict == batch.Unavailable:
 		r.stats.fail(f)
 		c.fail(f, t.reference)
 		return giveUp, nil
@@ -154,18 +153,18 @@ func (r *run) strategy(ctx context.Context, c *chunk, t *task, err error) (nextT
 
 // cut decides what becomes of a task whose connection broke. A parent that stands alone is tried once more, when nothing else is left: its statement
 // may have been cut by chance.
-func (r *run) cut(ctx context.Context, c *chunk, t *task, f fault.Fault, err error) (nextTry, error) {
+func (r *run) cut(ctx context.Context, c *chunk, t *task, f batch.Fault, err error) (nextTry, error) {
 	if !r.sessions.Survives(ctx) {
 		return giveUp, err
 	}
-	f.Message = fault.Cut + f.Message
+	f.Message = batch.LostConnection + f.Message
 	if len(c.tombstones) == 1 && !c.cut {
 		c.cut, c.yields = true, true
 		r.waitWith(c, c.again(), "rows of "+f.Table+": "+f.Message, "")
 		return retry, nil
 	}
 	m := r.breaker.failed(*t, c.how, f, len(c.tombstones))
-	if f.Verdict = fault.Row; m == giveUp {
+	if f.Verdict = batch.Row; m == giveUp {
 		r.stats.fail(f)
 		c.fail(f, t.reference)
 	}
@@ -276,10 +275,10 @@ func (r *run) look(ctx context.Context, c *chunk, t *task, limit int) error {
 	sql, args := t.reference.PickStatement(t.leaf, "picked.ctid", "", c.targetKeys(t.reference), wanted)
 	err := r.readWindow(ctx, t, limits, sql, args)
 	switch {
-	case err != nil && fault.Judge(err).Verdict == fault.Timeout && r.engine.Adaptive.on() && !t.reference.Indexed[t.leaf.OID]:
+	case err != nil && batch.Judge(err).Verdict == batch.Timeout && r.engine.Adaptive.on() && !t.reference.Indexed[t.leaf.OID]:
 		t.reference.blocks = firstBlocks
 		return r.lookOn(ctx, c, t)
-	case err != nil && fault.Judge(err).Verdict == fault.Timeout && wanted > limit:
+	case err != nil && batch.Judge(err).Verdict == batch.Timeout && wanted > limit:
 		// A cold cache, or index entries of many rows that are gone: fewer at once.
 		sql, args = t.reference.PickStatement(t.leaf, "picked.ctid", "", c.targetKeys(t.reference), limit)
 		if err := r.readWindow(ctx, t, limits, sql, args); err != nil {
@@ -326,14 +325,14 @@ func (r *run) remove(c *chunk, ended settled) {
 // is left counts a failed attempt if the chunk has failed, and is waited for otherwise.
 func (r *run) settle(ctx context.Context, c *chunk) (rest, error) {
 	// A table that cannot be read would fail the removal as well, for all.
-	if c.failed == nil || c.failed.Verdict != fault.Hopeless && c.failed.Verdict != fault.Unavailable {
+	if c.failed == nil || c.failed.Verdict != batch.Hopeless && c.failed.Verdict != batch.Unavailable {
 		var ended settled
 		err := r.end(ctx, c, &ended)
 		if err != nil {
 			ended = settled{} // Rolled back.
 			f := r.judge(ctx, c.parent, err, c.parent.Label())
 			switch {
-			case f.Verdict == fault.Fatal:
+			case f.Verdict == batch.Fatal:
 				return nothing(), fmt.Errorf("%w: %w", errRemoval, err)
 			case f.Lock() && c.failed == nil:
 				r.findLocked(ctx, c.parent)
@@ -341,11 +340,11 @@ func (r *run) settle(ctx context.Context, c *chunk) (rest, error) {
 				return later(c), nil
 			case f.Lock():
 				r.findLocked(ctx, c.parent) // The chunk's own failure stays the reason that its tombstones record.
-			case f.Verdict != fault.Hopeless && f.Verdict != fault.Unavailable && len(c.tombstones) > 1:
+			case f.Verdict != batch.Hopeless && f.Verdict != batch.Unavailable && len(c.tombstones) > 1:
 				return divided(c, split), nil
 			default:
-				if c.failed == nil && f.Verdict == fault.Hopeless {
-					f.Verdict = fault.Unavailable // A lost grant, say: no tombstone is the cause.
+				if c.failed == nil && f.Verdict == batch.Hopeless {
+					f.Verdict = batch.Unavailable // A lost grant, say: no tombstone is the cause.
 				}
 				r.stats.fail(f)
 				c.fail(f)
@@ -383,7 +382,7 @@ func (r *run) wait(ctx context.Context, c *chunk) (rest, error) {
 	// Other sessions cannot hold that many children up one after another; a trigger that undoes the change can.
 	const most = 20
 	if c.idle >= patience || c.passes > most {
-		f := fault.Fault{
+		f := batch.Fault{
 			Table:   c.parent.Label(),
 			Message: "children remain that no session has locked: a trigger or rule of a child table keeps them or puts them back",
 		}

@@ -12,7 +12,6 @@ import (
 
 	"sexton/internal/dbsqlc"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 	"sexton/internal/problem"
 )
 
@@ -31,7 +30,7 @@ const (
 // Tombstones shows the waiting tombstones of one database and has failed ones tried again, beside workers.
 type Tombstones struct {
 	DB     pgcatalog.Beginner
-	Names  pgschema.Names
+	Names  pgcatalog.Names
 	Bounds Bounds
 	// Wake is called in each transaction that made tombstones due.
 	Wake Waker

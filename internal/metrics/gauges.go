@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sexton/internal/cache"
+	"sexton/internal/web"
 )
 
 const (
@@ -33,13 +33,13 @@ type Reader func(ctx context.Context) []Sample
 // gauges are read when they are gathered.
 type gauges struct {
 	descs  map[string]*prometheus.Desc
-	recent *cache.Value[[]Sample]
+	recent *web.Cached[[]Sample]
 }
 
 func newGauges(read Reader) *gauges {
 	g := &gauges{
 		descs:  map[string]*prometheus.Desc{},
-		recent: &cache.Value[[]Sample]{Read: read, Timeout: readTimeout, Keep: keepReading},
+		recent: &web.Cached[[]Sample]{Read: read, Timeout: readTimeout, Keep: keepReading},
 	}
 	for _, metric := range Table() {
 		if metric.Type == Gauge && metric.Name != buildInfo {

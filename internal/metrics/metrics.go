@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"sexton/internal/jobrun"
-	"sexton/internal/latency"
 	"sexton/internal/pgcatalog"
 )
 
@@ -63,7 +62,7 @@ func New(o Options) (*Metrics, error) {
 			// An idle look takes some milliseconds, no run more than a minute.
 			buckets := []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 45, 60}
 			if metric.Name == cleanUpLatency {
-				buckets = latency.Bounds()
+				buckets = jobrun.HistogramBounds()
 			}
 			histogram := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: metric.Name, Help: metric.Help, Buckets: buckets}, metric.Labels)
 			m.histograms[metric.Name] = histogram
@@ -167,7 +166,7 @@ func (m *Metrics) observeLatency(ended jobrun.Ended) {
 	series := m.histograms[cleanUpLatency].WithLabelValues(ended.Kind, ended.Database)
 	for bin, n := range ended.Latency {
 		bound, err := strconv.ParseFloat(bin, 64)
-		if last := latency.Bounds()[len(latency.Bounds())-1]; err != nil || bound > last {
+		if last := jobrun.HistogramBounds()[len(jobrun.HistogramBounds())-1]; err != nil || bound > last {
 			bound = 2 * last // An infinite one would make the sum infinite.
 		}
 		for range n {

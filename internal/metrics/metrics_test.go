@@ -16,9 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/fault"
+	"sexton/internal/batch"
 	"sexton/internal/jobrun"
-	"sexton/internal/latency"
 	"sexton/internal/metrics"
 )
 
@@ -59,7 +58,7 @@ func page(t *testing.T, m *metrics.Metrics) string {
 func TestEveryMetricOfTheTableIsServedAndNoOther(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t, everything)
-	ended := jobrun.Ended{Kind: kind, Database: "main", Outcome: jobrun.Done, Faults: []fault.Counts{{Table: "children", SQLState: "55P03", Count: 1}}}
+	ended := jobrun.Ended{Kind: kind, Database: "main", Outcome: jobrun.Done, Faults: []batch.FaultCounts{{Table: "children", SQLState: "55P03", Count: 1}}}
 	for _, metric := range metrics.Table() {
 		count := jobrun.Count{Metric: metric.Name, N: 1}
 		if slices.Contains(metric.Labels, "table") {
@@ -116,9 +115,9 @@ func TestRunsAreCounted(t *testing.T) {
 	}})
 	end(jobrun.Ended{
 		Outcome: jobrun.OverLimit, Duration: 30 * time.Second, Counts: []jobrun.Count{{Metric: metrics.Deletions, Table: "issues", N: 7}},
-		Faults: []fault.Counts{{Table: "issues", SQLState: "55P03", Count: 4}}, Latency: latency.Histogram{"0.005": 3, "+Inf": 1},
+		Faults: []batch.FaultCounts{{Table: "issues", SQLState: "55P03", Count: 4}}, Latency: jobrun.Histogram{"0.005": 3, "+Inf": 1},
 	})
-	end(jobrun.Ended{Outcome: jobrun.Done, Faults: []fault.Counts{{Table: "notes", SQLState: "57014", Count: 1}}, Held: "notes: locked"}) // Kept from all of its work: no success.
+	end(jobrun.Ended{Outcome: jobrun.Done, Faults: []batch.FaultCounts{{Table: "notes", SQLState: "57014", Count: 1}}, Held: "notes: locked"}) // Kept from all of its work: no success.
 	end(jobrun.Ended{Outcome: jobrun.Skipped, LeaseTaken: true, Duration: time.Millisecond})
 	end(jobrun.Ended{Outcome: jobrun.Skipped, Err: context.Canceled})
 	end(jobrun.Ended{Outcome: jobrun.Failed, Duration: time.Second, Err: errors.Join(errors.New("run"), &pgconn.PgError{Code: "42501"})})

@@ -14,7 +14,7 @@ import (
 	"sexton/internal/doctor"
 	"sexton/internal/installation"
 	"sexton/internal/migrate"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 	riverjobs "sexton/river_jobs"
 )
@@ -109,7 +109,7 @@ func (x *Examination) bind(ctx context.Context) {
 
 // connect opens a database. Where only its listen_url is wrong, everything else is still worth a look.
 func (x *Examination) connect(ctx context.Context, settings config.Database) (failed error) {
-	names := pgschema.Names{Jobs: x.Config.Jobs.Schema, Tracked: settings.Schema, Path: settings.TriggerPath()}
+	names := pgcatalog.Names{Jobs: x.Config.Jobs.Schema, Tracked: settings.Schema, Path: settings.TriggerPath()}
 	open := func(direct string) error {
 		db, err := database.Open(ctx, settings.Name, string(settings.URL), direct, names, 2)
 		switch {

@@ -11,7 +11,6 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/component"
 	"sexton/internal/components"
 	"sexton/internal/config"
@@ -67,7 +66,7 @@ func ReadFailures(ctx context.Context, all *installation.Connections, limit int)
 }
 
 // RetryFailures has something tried again for a person, and says what came of it.
-func RetryFailures(ctx context.Context, all *installation.Connections, what component.Retry, by audittrail.Entry) (string, error) {
+func RetryFailures(ctx context.Context, all *installation.Connections, what component.Retry, by database.Change) (string, error) {
 	source, db, id, err := named(all, &what)
 	if err != nil {
 		return "", err

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/component"
 	"sexton/internal/config"
 	"sexton/internal/database"
@@ -253,7 +252,7 @@ func TestPlaceholdersThatAreKeptStandOnThePage(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(47*time.Hour), failures[1].Next, time.Minute)
 
 	retry := func(id string) (string, error) {
-		return RetryFailures(t.Context(), all, component.Retry{Source: "placeholders", ID: id}, audittrail.Entry{Actor: "ann"})
+		return RetryFailures(t.Context(), all, component.Retry{Source: "placeholders", ID: id}, database.Change{Actor: "ann"})
 	}
 	said := pgtest.Must(retry("11"))(t)
 	require.Equal(t, "placeholder user 11: due now", said)

@@ -10,13 +10,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/batch"
 	"sexton/internal/component"
 	"sexton/internal/components"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
 	"sexton/internal/drain"
-	"sexton/internal/fault"
 	"sexton/internal/groupdelete"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk/dryrun"
@@ -344,7 +344,7 @@ func ForeseeUser(ctx context.Context, all *installation.Connections, request Use
 		}
 		return err
 	})
-	if refused := fault.Refusal(err); refused != nil {
+	if refused := batch.Refusal(err); refused != nil {
 		p.Forbidden = append(p.Forbidden, refused.Error())
 	} else if !errors.Is(err, undone) {
 		return nil, fmt.Errorf("ask whether user %d may be deleted: %w", request.ID, err)

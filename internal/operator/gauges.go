@@ -17,9 +17,8 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/listen"
 	"sexton/internal/metrics"
+	"sexton/internal/pace"
 	"sexton/internal/problem"
-	"sexton/internal/replica"
-	"sexton/internal/schedule"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -94,7 +93,7 @@ func (r *reading) read(ctx context.Context, g *Gauges, db database.Database, job
 func (r *reading) readRest(ctx context.Context, g *Gauges, db database.Database, jobs func() (*counted, error)) error {
 	r.listeners(g.Subscriptions, db)
 	// Where the role may not see them there is nothing to show, for good.
-	if replicas, err := replica.Read(ctx, db.Pool); err == nil {
+	if replicas, err := pace.ReadReplicas(ctx, db.Pool); err == nil {
 		for _, standby := range replicas {
 			r.add(metrics.ReplicaLag, standby.Lag.Seconds(), db.Name, standby.Name)
 			r.add(metrics.ReplicaLagBytes, float64(standby.Bytes), db.Name, standby.Name)
@@ -209,7 +208,7 @@ func successDue(job riverjobs.Job, database string, success float64) (due float6
 		return 0, false
 	}
 	const ticks = 3
-	times := schedule.Rotate(cron, slices.Index(job.Databases, database), len(job.Databases))
+	times := riverjobs.Rotate(cron, slices.Index(job.Databases, database), len(job.Databases))
 	at := time.Unix(int64(success), 0).UTC()
 	for range ticks {
 		if at = times.Next(at); at.IsZero() {

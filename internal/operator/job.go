@@ -11,11 +11,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/robfig/cron/v3"
 
+	"sexton/internal/batch"
 	"sexton/internal/component"
 	"sexton/internal/components"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/fault"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
 	"sexton/internal/pace"
@@ -94,10 +94,10 @@ func (p *Pass) Duty() pace.Duty {
 
 // told has the parts of the statistics that every kind may have.
 type told struct {
-	WaitingFor   string         `json:"waiting_for"`
-	WaitingClass pace.WaitClass `json:"waiting_class"`
-	Refused      bool           `json:"refused"`
-	Errors       []fault.Counts `json:"errors"`
+	WaitingFor   string              `json:"waiting_for"`
+	WaitingClass pace.WaitClass      `json:"waiting_class"`
+	Refused      bool                `json:"refused"`
+	Errors       []batch.FaultCounts `json:"errors"`
 }
 
 // toldBy decodes statistics; what is none says nothing.

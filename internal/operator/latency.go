@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"sexton/internal/cache"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/installation"
-	"sexton/internal/latency"
+	"sexton/internal/jobrun"
+	"sexton/internal/web"
 )
 
 const (
@@ -32,7 +32,7 @@ func (l *Latency) Most() time.Duration { return time.Duration(l.P99 * float64(ti
 
 // Latencies are those of all jobs, for readers that ask again and again.
 type Latencies struct {
-	cache.Value[finished]
+	web.Cached[finished]
 }
 
 // finished counts the items of the last runs.
@@ -43,7 +43,7 @@ type finished struct {
 
 // NewLatencies reads at most once in ten seconds.
 func NewLatencies(all *installation.Connections) *Latencies {
-	return &Latencies{cache.Value[finished]{Timeout: latencyTimeout, Keep: latencyFor, Read: func(ctx context.Context) (read finished) {
+	return &Latencies{web.Cached[finished]{Timeout: latencyTimeout, Keep: latencyFor, Read: func(ctx context.Context) (read finished) {
 		read.rows, read.err = all.Jobs().Queries().RunsLatency(ctx, all.Kinds(), all.Config.DatabaseNames())
 		return read
 	}}}
@@ -57,7 +57,7 @@ func (l *Latencies) Note(ctx context.Context, states []JobState) error {
 		return fmt.Errorf("read latency of clean-ups: %w", read.err)
 	}
 	for i := range states {
-		finished := latency.Histogram{}
+		finished := jobrun.Histogram{}
 		for _, row := range read.rows {
 			if row.Kind == states[i].Kind && row.Database == states[i].Database {
 				finished[row.Bin] = row.Items

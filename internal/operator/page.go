@@ -9,14 +9,13 @@ import (
 	"sync"
 	"time"
 
-	"sexton/internal/audittrail"
-	"sexton/internal/cache"
+	"sexton/internal/batch"
 	"sexton/internal/component"
+	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/fault"
 	"sexton/internal/groupschedule"
-	"sexton/internal/history"
 	"sexton/internal/installation"
+	"sexton/internal/jobrun"
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
 	"sexton/internal/web"
@@ -42,10 +41,10 @@ type PageSource struct {
 	noted *riverjobs.Bindings
 	log   *slog.Logger
 	// failures are read less often than the rest.
-	failures  *cache.Value[Failures]
+	failures  *web.Cached[Failures]
 	latencies *Latencies
-	kept      *cache.Values[int64, *Kept]
-	rows      *cache.Values[component.Retry, foundRow]
+	kept      *web.CachedByKey[int64, *Kept]
+	rows      *web.CachedByKey[component.Retry, foundRow]
 
 	// undone are the last deletions that this process takes back or has taken back, guarded by undoing.
 	undoing  sync.Mutex
@@ -56,9 +55,9 @@ type PageSource struct {
 // NewPageSource reads for the page of a worker.
 func NewPageSource(all *installation.Bound, noted *riverjobs.Bindings, log *slog.Logger) *PageSource {
 	s := &PageSource{all: all, noted: noted, log: log, latencies: NewLatencies(all.Connections)}
-	s.failures = &cache.Value[Failures]{Read: s.readFailures, Timeout: failuresTimeout, Keep: failuresFor}
-	s.kept = &cache.Values[int64, *Kept]{Read: s.readKept, Timeout: keptTimeout, Keep: keptFor}
-	s.rows = &cache.Values[component.Retry, foundRow]{Read: s.readRow, Timeout: failuresTimeout, Keep: failuresFor}
+	s.failures = &web.Cached[Failures]{Read: s.readFailures, Timeout: failuresTimeout, Keep: failuresFor}
+	s.kept = &web.CachedByKey[int64, *Kept]{Read: s.readKept, Timeout: keptTimeout, Keep: keptFor}
+	s.rows = &web.CachedByKey[component.Retry, foundRow]{Read: s.readRow, Timeout: failuresTimeout, Keep: failuresFor}
 	return s
 }
 
@@ -68,7 +67,7 @@ type Overview struct {
 
 	Failures Failures
 	Runs     []dbsqlc.RunsRecentRow
-	Changes  []audittrail.Entry
+	Changes  []database.Change
 	// Groups are to be deleted, in the order in which they fall due.
 	Groups []groupschedule.Group
 	// Kept are deletions that can be taken back.
@@ -100,7 +99,7 @@ func (s *PageSource) Overview(ctx context.Context) (Overview, error) {
 		}
 	}
 	o.Kept = <-kept
-	o.Changes, err = audittrail.Last(ctx, all.Jobs(), shownChanges)
+	o.Changes, err = database.LastChanges(ctx, all.Jobs(), shownChanges)
 	return o, err
 }
 
@@ -126,14 +125,14 @@ func reachable(ctx context.Context, c *installation.Connections) *installation.C
 }
 
 // History is the backlog of the last span, the highest value of each bin.
-func (s *PageSource) History(ctx context.Context, span, bin time.Duration) ([]history.Series, error) {
-	return history.Read(ctx, s.all.Jobs(), span, bin)
+func (s *PageSource) History(ctx context.Context, span, bin time.Duration) ([]jobrun.Series, error) {
+	return jobrun.ReadSamples(ctx, s.all.Jobs(), span, bin)
 }
 
 // SetPaused pauses a kind on all workers, or all kinds where none is named, or lets them work again. A *component.RefusedError is for the user
 // to read, here and below.
 func (s *PageSource) SetPaused(ctx context.Context, by web.Visitor, kind, reason string, pause bool) error {
-	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Reason: reason}
+	entry := database.Change{Actor: by.Actor, Remote: by.Remote, Reason: reason}
 	if kind == "" {
 		var left error
 		for _, kind := range s.all.Kinds() {
@@ -158,7 +157,7 @@ func (s *PageSource) SetPaused(ctx context.Context, by web.Visitor, kind, reason
 func (s *PageSource) Retry(ctx context.Context, by web.Visitor, what component.Retry) (string, error) {
 	defer s.failures.Forget()
 	defer s.rows.Forget()
-	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote}
+	entry := database.Change{Actor: by.Actor, Remote: by.Remote}
 	if what.Reason != "" {
 		return RetryReason(ctx, s.all.Connections, what.Reason, entry)
 	}
@@ -180,7 +179,7 @@ func (s *PageSource) RunNow(ctx context.Context, by web.Visitor, kind string) er
 		return component.Refuse("%s is %s: resume it first", kind, paused)
 	}
 	jobsDB := s.all.Jobs()
-	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Action: "run", Target: kind}
+	entry := database.Change{Actor: by.Actor, Remote: by.Remote, Action: "run", Target: kind}
 	if err := s.all.Record(ctx, entry); err != nil {
 		return err
 	}
@@ -195,13 +194,13 @@ func (s *PageSource) RunNow(ctx context.Context, by web.Visitor, kind string) er
 // CancelGroup restores a group that is marked for its deletion, on behalf of a user of the application who may do so.
 func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, userID int64) error {
 	jobsDB := s.all.Jobs()
-	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Action: "cancel", Target: fmt.Sprintf("group %d for user %d", groupID, userID)}
+	entry := database.Change{Actor: by.Actor, Remote: by.Remote, Action: "cancel", Target: fmt.Sprintf("group %d for user %d", groupID, userID)}
 	if err := s.all.Record(ctx, entry); err != nil {
 		return err
 	}
 	var cancelled bool
 	err := jobsDB.Pool.QueryRow(ctx, jobsDB.Names.Render(`SELECT "sexton".cancel_group_deletion($1, $2)`), groupID, userID).Scan(&cancelled)
-	if refused := fault.Refusal(err); refused != nil {
+	if refused := batch.Refusal(err); refused != nil {
 		return component.Refuse("%v", refused)
 	}
 	if err == nil && !cancelled {

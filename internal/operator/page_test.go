@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/component"
+	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/pgtest"
 	"sexton/internal/web"
@@ -104,20 +104,20 @@ func TestPauseAndResumeFromThePage(t *testing.T) {
 	require.ErrorAs(t, source.SetPaused(t.Context(), web.Visitor{Actor: "ben"}, cleanUp, "migration", true), &refused)
 	require.Regexp(t, "^"+cleanUp+" is paused by ann since .*: backup already; that note stays$", refused.Reason)
 	require.Regexp(t, "^paused by ann since .*: backup$", *s.overview(t).Jobs[0].WaitingFor)
-	require.Equal(t, audittrail.Entry{Actor: "ben", Action: "pause", Target: cleanUp, Reason: "migration"}, withoutTime(s.overview(t).Changes[0]))
+	require.Equal(t, database.Change{Actor: "ben", Action: "pause", Target: cleanUp, Reason: "migration"}, withoutTime(s.overview(t).Changes[0]))
 	require.NoError(t, source.SetPaused(t.Context(), ann(), cleanUp, "it is over", false))
 	o = s.overview(t)
 	require.False(t, o.Jobs[0].Paused)
 	require.ErrorAs(t, source.SetPaused(t.Context(), ann(), "no_such_job", "", true), &refused)
 	require.Len(t, o.Changes, 3)
-	for i, want := range map[int]audittrail.Entry{0: {Action: "resume", Reason: "it is over"}, 2: {Action: "pause", Reason: "backup"}} {
+	for i, want := range map[int]database.Change{0: {Action: "resume", Reason: "it is over"}, 2: {Action: "pause", Reason: "backup"}} {
 		want.Actor, want.Remote, want.Target = "ann", "10.0.0.7:1234", cleanUp
 		require.Equal(t, want, withoutTime(o.Changes[i]))
 	}
 	require.EqualValues(t, 3, pgtest.Scalar[int64](t, s.servers["main"].Database, "SELECT count(*) FROM sexton.audit"))
 }
 
-func withoutTime(c audittrail.Entry) audittrail.Entry {
+func withoutTime(c database.Change) database.Change {
 	c.At = time.Time{}
 	return c
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"sexton/internal/cache"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/doctor"
 	"sexton/internal/each"
@@ -28,16 +27,16 @@ type Readiness struct {
 	heart         *heartbeat.Heart
 	// stopping ends when the worker is asked to stop.
 	stopping context.Context //nolint:containedctx // the process's, beside that of each check
-	late     *cache.Value[map[string][]string]
+	late     *web.Cached[map[string][]string]
 	// grants are by the place of the database; none where watchGrants was not called.
-	grants []*cache.Value[[]string]
+	grants []*web.Cached[[]string]
 }
 
 // NewReadiness is the readiness of a worker that is asked to stop when the context ends.
 func NewReadiness(stopping context.Context, all *installation.Connections, subscriptions []*listen.Subscription, heart *heartbeat.Heart) *Readiness {
 	r := &Readiness{all: all, Subscriptions: subscriptions, heart: heart, stopping: stopping}
 	started := time.Now()
-	r.late = &cache.Value[map[string][]string]{Timeout: lateTimeout, Keep: lateFor, Read: func(ctx context.Context) map[string][]string {
+	r.late = &web.Cached[map[string][]string]{Timeout: lateTimeout, Keep: lateFor, Read: func(ctx context.Context) map[string][]string {
 		late, err := lateJobs(ctx, all, started, time.Now())
 		if err != nil {
 			// What keeps the jobs database from answering is found beside this; a wrong alarm is of no use.
@@ -122,7 +121,7 @@ func grantsOf(schema migrate.Database) string {
 func (r *Readiness) WatchGrants(parents map[string][]*loosefk.Parent) {
 	r.grants = nil
 	for at, schema := range r.all.Schemas() {
-		r.grants = append(r.grants, &cache.Value[[]string]{Timeout: grantsTimeout, Keep: grantsFor, Read: func(ctx context.Context) []string {
+		r.grants = append(r.grants, &web.Cached[[]string]{Timeout: grantsTimeout, Keep: grantsFor, Read: func(ctx context.Context) []string {
 			lost, err := lostGrants(ctx, r.all, at, grantsOf(schema), parents)
 			if err != nil {
 				// What keeps a database from answering is found beside this.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
@@ -112,7 +111,7 @@ func TestNotReadyWithoutSuccess(t *testing.T) {
 	run("main", "done", "12 minutes")
 	require.False(t, check().Ready, "the jobs' own database")
 
-	pgtest.Must(s.all.SetPaused(t.Context(), cleanUp, true, audittrail.Entry{Actor: "ann"}))(t)
+	pgtest.Must(s.all.SetPaused(t.Context(), cleanUp, true, database.Change{Actor: "ann"}))(t)
 	require.Empty(t, late(now.Add(-time.Hour)), "paused")
 }
 

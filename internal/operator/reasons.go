@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/component"
+	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/words"
 )
@@ -84,7 +84,7 @@ func (f Failures) Reasons() (reasons []Reason) {
 }
 
 // RetryReason has the rows tried again that fail for one reason, as many as one look shows, and says what came of it.
-func RetryReason(ctx context.Context, all *installation.Connections, key string, by audittrail.Entry) (string, error) {
+func RetryReason(ctx context.Context, all *installation.Connections, key string, by database.Change) (string, error) {
 	found, err := ReadFailures(ctx, all, component.FailureWindow)
 	if err != nil {
 		return "", err

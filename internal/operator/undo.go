@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/component"
 	"sexton/internal/database"
 	"sexton/internal/installation"
@@ -69,7 +68,7 @@ func keeping(ctx context.Context, all *installation.Connections) (there []databa
 
 // ChangeKept has do take a deletion back or forget it, for a person, and records that. Meanwhile this process beats as workers do, so that its
 // silence would free the leases.
-func ChangeKept(ctx context.Context, all *installation.Bound, id int64, by audittrail.Entry, log *slog.Logger, do func(*undo.Engine) error) error {
+func ChangeKept(ctx context.Context, all *installation.Bound, id int64, by database.Change, log *slog.Logger, do func(*undo.Engine) error) error {
 	if err := all.Complete(); err != nil {
 		return err
 	}
@@ -272,7 +271,7 @@ func (s *PageSource) restore(ctx context.Context, by web.Visitor, id int64) (rep
 	if all.Parents, _, err = loosefk.Resolve(ctx, all.Sites(), all.Definitions); err != nil {
 		return nil, err
 	}
-	entry := audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Action: "undo"}
+	entry := database.Change{Actor: by.Actor, Remote: by.Remote, Action: "undo"}
 	err = ChangeKept(ctx, all, id, entry, s.log, func(engine *undo.Engine) error {
 		report, err = engine.Restore(ctx, id, false)
 		return err

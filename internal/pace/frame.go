@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 )
 
 // Frame is the time that a run has.
@@ -54,7 +53,7 @@ type Items[T any] struct {
 	// One works on an item, in one transaction.
 	One func(context.Context, T) error
 	// Failed puts off an item that the database does not let through, so that it stops no other. Its error ends the run.
-	Failed func(context.Context, T, fault.Fault, error) error
+	Failed func(context.Context, T, batch.Fault, error) error
 	// Doing says in errors what the run did with an item.
 	Doing func(T) string
 }
@@ -80,7 +79,7 @@ func (i Items[T]) Each(ctx context.Context, f *Frame) (overLimit, interrupted bo
 			if err == nil {
 				continue
 			}
-			if judged := fault.Judge(err); judged.Verdict != fault.Fatal && judged.Verdict != fault.Hopeless {
+			if judged := batch.Judge(err); judged.Verdict != batch.Fatal && judged.Verdict != batch.Hopeless {
 				err = i.Failed(ctx, item, judged, err)
 			}
 			if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/fault"
+	"sexton/internal/batch"
 	"sexton/internal/pace"
 	"sexton/internal/pgtest"
 )
@@ -31,7 +31,7 @@ func pages(done, putOff *[]int, fail error, stop func(item int)) pace.Items[int]
 			*done = append(*done, item)
 			return nil
 		},
-		Failed: func(_ context.Context, item int, f fault.Fault, _ error) error {
+		Failed: func(_ context.Context, item int, f batch.Fault, _ error) error {
 			*putOff = append(*putOff, item)
 			if f.SQLState == "23514" {
 				return errors.New("enough")

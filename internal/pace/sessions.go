@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 )
 
 const (
@@ -133,7 +132,7 @@ func (s *Sessions) Broken() error {
 
 // Met notes that a part has failed, and reports whether it is to be sent again on the run's own connection, on which the run then works alone for a
 // while or, after a deadlock, for its rest.
-func (s *Sessions) Met(f fault.Fault) bool {
+func (s *Sessions) Met(f batch.Fault) bool {
 	if !f.Lock() {
 		return false
 	}

@@ -10,7 +10,6 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/definitions"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 	"sexton/internal/problem"
 )
 
@@ -21,7 +20,7 @@ const section = "placeholder_users"
 // placeholder_users.references[3].columns[0] and no position. Errors: a missing table or column, a column that is no
 // integer, one that is listed twice or that the role may not read. A warning: a column without an index. The references
 // are nil where there is an error among them.
-func Bind(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, entries []Reference) (*References, problem.List, error) {
+func Bind(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, entries []Reference) (*References, problem.List, error) {
 	b := &binder{db: db, schema: names.Tracked, known: map[string]string{}}
 	bound := &References{}
 	if err := b.read(ctx, entries); err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 	"sexton/internal/pace"
 )
 
@@ -69,7 +68,7 @@ type run struct {
 // refuses to touch stops no other. The statistics are valid beside an error, too, which is lease.ErrLost where the lease has
 // passed on.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
-	r := &run{Engine: e, stats: &Stats{Errors: []fault.Counts{}}, limits: e.Session.Limits, after: math.MinInt64}
+	r := &run{Engine: e, stats: &Stats{Errors: []batch.FaultCounts{}}, limits: e.Session.Limits, after: math.MinInt64}
 	rows := pace.Items[row]{Page: r.page, One: r.offer, Failed: r.refused, Doing: func(next row) string {
 		return fmt.Sprintf("offer placeholder user %d", next.userID)
 	}}
@@ -143,7 +142,7 @@ func (r *run) offer(ctx context.Context, next row) error {
 
 // refused goes on behind a row that the database does not want to touch. So many rows are no longer to blame themselves. One that others have
 // locked, or whose job a transaction asks for that does not end, has not failed.
-func (r *run) refused(_ context.Context, _ row, f fault.Fault, cause error) error {
+func (r *run) refused(_ context.Context, _ row, f batch.Fault, cause error) error {
 	switch {
 	case f.Lock():
 		r.stats.Changed++
@@ -154,7 +153,7 @@ func (r *run) refused(_ context.Context, _ row, f fault.Fault, cause error) erro
 		r.stats.Failed++
 	}
 	f.Table = DetailsTable
-	r.stats.Errors = fault.Count(r.stats.Errors, f)
+	r.stats.Errors = batch.CountFault(r.stats.Errors, f)
 	return nil
 }
 

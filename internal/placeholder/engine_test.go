@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/batch"
 	"sexton/internal/dbtest"
-	"sexton/internal/fault"
 	"sexton/internal/lease"
 	"sexton/internal/pgtest"
 	"sexton/internal/placeholder"
@@ -27,12 +27,12 @@ func TestRunOffersOwnerlessPlaceholders(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "0"}, {"3", "1"}, {"4", "2"}}, b.jobs(), "one second apart, the owned one left out")
 	require.Equal(t, [][]string{{"1", "1", "t"}, {"3", "1", "t"}, {"4", "1", "t"}}, b.attempts())
 	last := start().Add(2 * time.Second)
-	require.Equal(t, &placeholder.Stats{Scheduled: 3, LastScheduledAt: &last, Errors: []fault.Counts{}}, stats)
+	require.Equal(t, &placeholder.Stats{Scheduled: 3, LastScheduledAt: &last, Errors: []batch.FaultCounts{}}, stats)
 	require.Equal(t, placeholder.Item{UserID: 3, Attempt: 1, ScheduledAt: start().Add(time.Second)}, b.items[1])
 	require.Equal(t, [][]string{{"scheduled", "25", "import_delete_placeholder_user"}}, b.Rows("SELECT DISTINCT state, max_attempts, queue FROM sexton.river_job"))
 
 	before := b.Rows("SELECT * FROM import_placeholder_user_details ORDER BY id")
-	require.Equal(t, &placeholder.Stats{Errors: []fault.Counts{}}, b.run(t), "the second run finds nothing")
+	require.Equal(t, &placeholder.Stats{Errors: []batch.FaultCounts{}}, b.run(t), "the second run finds nothing")
 	require.Equal(t, before, b.Rows("SELECT * FROM import_placeholder_user_details ORDER BY id"))
 	require.Len(t, b.jobs(), 3)
 }
@@ -180,7 +180,7 @@ func TestErrorOfOneRowBurnsNothing(t *testing.T) {
 		b.Exec("CREATE TRIGGER refuse " + when + " EXECUTE FUNCTION refuse()")
 		stats := b.run(t)
 		require.EqualValues(t, 1, stats.Failed)
-		require.Equal(t, []fault.Counts{{Table: "import_placeholder_user_details", SQLState: "57P01", Message: "kept", Count: 1}}, stats.Errors)
+		require.Equal(t, []batch.FaultCounts{{Table: "import_placeholder_user_details", SQLState: "57P01", Message: "kept", Count: 1}}, stats.Errors)
 		require.Equal(t, [][]string{{"1", "0"}, {"3", "1"}}, b.jobs())
 		require.Equal(t, [][]string{{"1", "1", "t"}, {"3", "1", "t"}}, b.attempts())
 		b.Exec("DROP FUNCTION refuse CASCADE")

@@ -11,7 +11,6 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/each"
-	"sexton/internal/fault"
 	"sexton/internal/lease"
 )
 
@@ -88,9 +87,9 @@ func (r *run) stuck() func(context.Context, []string) (bool, error) {
 					return false, fmt.Errorf("look for tombstones: %w", err)
 				}
 				// Whatever the verdict: the error may be of another database, and the next statement finds out about this one.
-				f := fault.Judge(err)
+				f := batch.Judge(err)
 				f.Message = err.Error()
-				r.stats.Errors = fault.Count(r.stats.Errors, f)
+				r.stats.Errors = batch.CountFault(r.stats.Errors, f)
 				r.unasked = true
 			}
 			known[key] = err == nil && len(pending) == 0
@@ -148,11 +147,11 @@ func (r *run) look(ctx context.Context, users []int64) (map[int64][]Blocker, err
 
 // tolerate notes an error of a statement on many rows and returns nil where the rows can still be offered one by one.
 func (r *run) tolerate(doing string, err error) error {
-	f := fault.Judge(err)
-	if f.Verdict == fault.Fatal || errors.Is(err, lease.ErrLost) {
+	f := batch.Judge(err)
+	if f.Verdict == batch.Fatal || errors.Is(err, lease.ErrLost) {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
-	r.stats.Errors = fault.Count(r.stats.Errors, f)
+	r.stats.Errors = batch.CountFault(r.stats.Errors, f)
 	return nil
 }
 

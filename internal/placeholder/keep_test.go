@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/batch"
 	"sexton/internal/dbtest"
-	"sexton/internal/fault"
 	"sexton/internal/placeholder"
 )
 
@@ -148,7 +148,7 @@ func TestReferencesAreLeftToJobsWhileADatabaseIsAway(t *testing.T) {
 	require.EqualValues(t, 6, stats.Scheduled)
 	require.Zero(t, stats.Kept+stats.Counted)
 	require.Equal(t, 1, asked)
-	require.Equal(t, []fault.Counts{{Message: "database ci: refused", Count: 1}}, stats.Errors)
+	require.Equal(t, []batch.FaultCounts{{Message: "database ci: refused", Count: 1}}, stats.Errors)
 }
 
 // A look at many that the database refuses leaves each to its job.

@@ -10,8 +10,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/fault"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -44,7 +43,7 @@ type Placeholder struct {
 }
 
 // List returns ownerless placeholders by the ids of their rows: those of one state, or of all where state is empty.
-func List(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules, state State, limit int) ([]Placeholder, error) {
+func List(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rules, state State, limit int) ([]Placeholder, error) {
 	// Of placeholders that can be tried again none is given up; their states need not be known.
 	const from = `(
     SELECT detail.* FROM {detail}
@@ -55,7 +54,7 @@ func List(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules
 }
 
 // ReadKept returns the first of the placeholders that something keeps, most often tried first.
-func ReadKept(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules, limit int) ([]Placeholder, error) {
+func ReadKept(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rules, limit int) ([]Placeholder, error) {
 	const from = `(
     SELECT worst.* FROM (
         SELECT detail.* FROM {detail}
@@ -69,12 +68,12 @@ func ReadKept(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules R
 }
 
 // ReadOne returns the rows of one ownerless placeholder, whatever became of it.
-func ReadOne(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules, user int64) ([]Placeholder, error) {
+func ReadOne(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rules, user int64) ([]Placeholder, error) {
 	const from = `(SELECT detail.* FROM {detail} WHERE detail.namespace_id IS NULL AND detail.placeholder_user_id OPERATOR(pg_catalog.=) $3)`
 	return read[Placeholder](ctx, db, names, statement("list", "from", from)+" ORDER BY tried.id", rules, user)
 }
 
-func read[T any](ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, sql string, rules Rules, args ...any) ([]T, error) {
+func read[T any](ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, sql string, rules Rules, args ...any) ([]T, error) {
 	rows, _ := db.Query(ctx, names.Render(sql), append(rules.args(), args...)...)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[T])
 	return found, problem.Doing(err, "read placeholder users")
@@ -94,13 +93,13 @@ type Reason struct {
 const Refused = "refused"
 
 // ReadReasons returns what keeps most placeholders, of the first 10,000.
-func ReadReasons(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules, limit int) ([]Reason, error) {
+func ReadReasons(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rules, limit int) ([]Reason, error) {
 	return read[Reason](ctx, db, names, statement("reasons"), rules, limit)
 }
 
 // RetryAll gives all placeholders that are put off or given up their attempts back, 10,000 at most. Placeholders whose job waits
 // are left to it. It returns how many rows it has changed.
-func RetryAll(ctx context.Context, tx pgx.Tx, names pgschema.Names) (int64, error) {
+func RetryAll(ctx context.Context, tx pgx.Tx, names pgcatalog.Names) (int64, error) {
 	if err := batch.UsePath(ctx, tx, names); err != nil {
 		return 0, err
 	}
@@ -110,7 +109,7 @@ func RetryAll(ctx context.Context, tx pgx.Tx, names pgschema.Names) (int64, erro
 
 // CountNegative returns how many ownerless placeholders have a negative number of attempts, 10,000 at most: an application's own
 // table may allow it, and each is offered more often than the rules say.
-func CountNegative(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names) (rows int64, _ error) {
+func CountNegative(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (rows int64, _ error) {
 	const sql = `SELECT pg_catalog.count(*) FROM (
 		SELECT FROM {detail} WHERE detail.namespace_id IS NULL AND detail.deletion_attempts OPERATOR(pg_catalog.<) 0 LIMIT 10000) AS counted`
 	err := db.QueryRow(ctx, names.Render(statements().Fill(sql))).Scan(&rows)
@@ -128,7 +127,7 @@ var (
 // Retry gives a placeholder its attempts back, so that it can be offered at once: it is Due then. Where its job waits, for its
 // time or as it has failed, that one starts at once and counts as the first attempt: it is Scheduled. What kept it stays to
 // be seen until then.
-func Retry(ctx context.Context, tx pgx.Tx, names pgschema.Names, userID int64) (State, error) {
+func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, userID int64) (State, error) {
 	var rows, ownerless, free int64
 	var placeholder, waits bool
 	if err := tx.QueryRow(ctx, names.Render(statement("retry_look")), userID).Scan(&rows, &ownerless, &free, &placeholder, &waits); err != nil {
@@ -179,7 +178,7 @@ type Backlog struct {
 }
 
 // ReadBacklog counts what waits. The database has the one definition of it, which "sexton".backlog shows as well.
-func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules) (Backlog, error) {
+func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rules) (Backlog, error) {
 	rows, _ := db.Query(ctx, names.Render(statement("backlog")), rules.args()...)
 	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Backlog])
 	return b, problem.Doing(err, "count placeholder users")
@@ -187,7 +186,7 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rule
 
 // SaveRules tells the database which rules are in force, for "sexton".backlog, which knows no configuration. Where they stand
 // there already nothing is written.
-func SaveRules(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, rules Rules) error {
+func SaveRules(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rules) error {
 	_, err := db.Exec(ctx, names.Render(statement("save_rules")), rules.args()...)
 	return problem.Doing(err, "save the rules of placeholder users")
 }
@@ -212,9 +211,9 @@ type Stats struct {
 	// LastScheduledAt is the time of the run's last job; absent where there is none.
 	LastScheduledAt *time.Time `json:"last_scheduled_at,omitempty"`
 	// OverLimit reports that rows are left as the time was over, Interrupted that they are left as the run was asked to stop.
-	OverLimit   bool           `json:"over_limit"`
-	Interrupted bool           `json:"interrupted,omitempty"`
-	Errors      []fault.Counts `json:"errors"`
+	OverLimit   bool                `json:"over_limit"`
+	Interrupted bool                `json:"interrupted,omitempty"`
+	Errors      []batch.FaultCounts `json:"errors"`
 }
 
 // Item is one placeholder whose attempt was counted.

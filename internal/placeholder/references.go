@@ -13,7 +13,6 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 	"sexton/internal/problem"
 )
 
@@ -65,7 +64,7 @@ func (r *References) blockers(samples []*string) []Blocker {
 // Above returns the tables whose tombstones may take away rows of the columns' tables: what refers to a placeholder whose group
 // has just gone often waits for its own deletion. defs are those of the loose foreign keys.
 func (r *References) Above(
-	ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, defs []definitions.Definition, columns []string,
+	ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, defs []definitions.Definition, columns []string,
 ) ([]string, error) {
 	var tables []string
 	for _, c := range r.columns {
@@ -91,7 +90,7 @@ func (r *References) Above(
 }
 
 // Pending returns those of the tables that have pending tombstones in a database.
-func Pending(ctx context.Context, db dbsqlc.DBTX, names pgschema.Names, tables []string) ([]string, error) {
+func Pending(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, tables []string) ([]string, error) {
 	rows, _ := db.Query(ctx, names.Render(statement("pending")), tables)
 	pending, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return pending, problem.Doing(err, "look for tombstones")
@@ -126,8 +125,8 @@ const (
 )
 
 // statements are those of the package.
-func statements() pgschema.Texts {
-	return pgschema.Texts{Files: queries, Parts: map[string]string{
+func statements() pgcatalog.Texts {
+	return pgcatalog.Texts{Files: queries, Parts: map[string]string{
 		"detail": `"public".` + DetailsTable + ` AS detail`, "since": since, "untried": untried, "tried": tried, "unqueued": unqueued, "waits": waits,
 		"placeholder": isPlaceholder, "next_look": nextLookSQL, "kind": DeleteKind, "refused": Refused,
 	}}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 	"sexton/internal/placeholder"
 	"sexton/internal/problem"
@@ -112,7 +112,7 @@ func TestReferencesKeepTheirSchema(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Exec("CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.notes (id int PRIMARY KEY, author_id int); CREATE INDEX ON elsewhere.notes (author_id)")
-	names := pgschema.Names{Jobs: "sexton", Tracked: "elsewhere"}
+	names := pgcatalog.Names{Jobs: "sexton", Tracked: "elsewhere"}
 	bound, problems, err := placeholder.Bind(t.Context(), b.Pool(), names, []placeholder.Reference{
 		{Table: "notes", Columns: []string{"author_id"}}, {Table: "public.notes", Columns: []string{"author_id"}},
 	})

@@ -13,9 +13,8 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/database"
 	"sexton/internal/each"
-	"sexton/internal/fault"
 	"sexton/internal/pace"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -58,7 +57,7 @@ type Remover struct {
 	// DB is a connection or a pool; Watched is the pool that is asked which session the transaction waits for.
 	DB         database.Beginner
 	Watched    *pgxpool.Pool
-	Names      pgschema.Names
+	Names      pgcatalog.Names
 	References *References
 	// Limits bound each statement.
 	Limits batch.Limits
@@ -86,7 +85,7 @@ func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 	})
 	blocker := end()
 	if err != nil {
-		err = fault.By(err, blocker)
+		err = batch.AddBlocker(err, blocker)
 		err = errors.Join(err, r.recordRefusal(ctx, userID, err))
 		return Verdict{}, fmt.Errorf("remove placeholder user %d: %w", userID, err)
 	}
@@ -112,7 +111,7 @@ func (r *Remover) transact(ctx context.Context, userID int64, do func(pgx.Tx) er
 // recordRefusal has the rows say why the placeholder stays while its job is tried again and again. An error of connection or
 // server says nothing about it.
 func (r *Remover) recordRefusal(ctx context.Context, userID int64, refusal error) error {
-	if f := fault.Judge(refusal); f.SQLState == "" || f.Verdict == fault.Fatal {
+	if f := batch.Judge(refusal); f.SQLState == "" || f.Verdict == batch.Fatal {
 		return nil
 	}
 	err := r.transact(ctx, userID, func(tx pgx.Tx) error {

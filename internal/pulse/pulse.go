@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/dbsqlc"
-	"sexton/internal/sleep"
 )
 
 const (
@@ -73,7 +72,10 @@ func (p *Pulse) Run(ctx context.Context, ended func(error)) {
 		if ended != nil && ctx.Err() == nil {
 			ended(err)
 		}
-		_ = sleep.For(ctx, pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 	"sexton/internal/pgcatalog"
 )
 
@@ -266,7 +265,7 @@ func (b *back) divide(ctx context.Context, tx pgx.Tx, places []int32, err error)
 	case errors.Is(err, errKeptOut): // More than one: of a single one it can be told.
 		b.parts = slices.Insert(b.parts, 0, places[:len(places)/2], places[len(places)/2:])
 		return nil
-	case !errors.As(err, &pgErr), fault.Judge(err).Lock():
+	case !errors.As(err, &pgErr), batch.Judge(err).Lock():
 		return err
 	case pgErr.Code == "57014" && len(places) > 1 && ctx.Err() == nil: // Fewer rows may take less than the timeout.
 	case slices.Contains([]string{"SX", "57", "53"}, pgErr.Code[:2]):

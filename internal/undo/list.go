@@ -13,7 +13,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 	"sexton/internal/words"
 )
@@ -188,7 +188,7 @@ func (e *Engine) List(ctx context.Context, limit int) ([]*Unit, error) {
 }
 
 // Size is how much a database keeps, and the age of its oldest deletion.
-func Size(ctx context.Context, on dbsqlc.DBTX, names pgschema.Names) (bytes int64, age time.Duration, err error) {
+func Size(ctx context.Context, on dbsqlc.DBTX, names pgcatalog.Names) (bytes int64, age time.Duration, err error) {
 	var seconds float64
 	err = on.QueryRow(ctx, names.Render(text("size"))).Scan(&bytes, &seconds)
 	return bytes, time.Duration(seconds * float64(time.Second)), problem.Doing(err, "measure what is kept")

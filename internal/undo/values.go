@@ -10,7 +10,7 @@ import (
 	"sexton/internal/drain"
 	"sexton/internal/each"
 	"sexton/internal/loosefk"
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 )
 
 // settled is the engine with the values of definitions as workers read them: in a session as it begins. Where kept values are read, other settings decide
@@ -42,7 +42,7 @@ func (e *Engine) settled(ctx context.Context) (*Engine, error) {
 }
 
 // settle queues what reads the values of a reference.
-func settle(read *pgx.Batch, names pgschema.Names, reference *loosefk.Reference) {
+func settle(read *pgx.Batch, names pgcatalog.Names, reference *loosefk.Reference) {
 	reference.Conditions, reference.Except = slices.Clone(reference.Conditions), slices.Clone(reference.Except)
 	values := []*drain.Value{&reference.Target}
 	if reference.Action != drain.Assign {

@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
-
-	"sexton/internal/cache"
 )
 
 const (
@@ -42,7 +40,7 @@ type DatabaseState struct {
 // handler is everything that is served, behind its protection. On loopback only its names are answered to. Wrong credentials are
 // warned of in refusals.
 func (s *Server) handler(loopback bool, refusals *slog.Logger) http.Handler {
-	ready := &cache.Value[Readiness]{Read: s.Ready, Timeout: readyTimeout, Keep: readyFor}
+	ready := &Cached[Readiness]{Read: s.Ready, Timeout: readyTimeout, Keep: readyFor}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.Metrics)
 	mux.HandleFunc("GET "+healthPath, func(w http.ResponseWriter, _ *http.Request) {

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"sexton/internal/config"
-	"sexton/internal/dedup"
-	"sexton/internal/sleep"
+	"sexton/internal/jobrun"
+	"sexton/internal/pace"
 )
 
 const (
@@ -59,7 +59,7 @@ func (s *Server) Run(ctx context.Context) {
 	if listener == nil {
 		return
 	}
-	refusals := dedup.New(s.Logger.Handler(), refusedEvery, nil)
+	refusals := jobrun.NewDedup(s.Logger.Handler(), refusedEvery, nil)
 	defer refusals.Flush()
 	slots := limit(listener)
 	server := &http.Server{
@@ -101,7 +101,7 @@ func (s *Server) listen(ctx context.Context) net.Listener {
 				"no page, metrics and health checks for now: http.listen cannot be served; give each copy its own address, or \"\" for none",
 				"key", "http.listen", "address", s.Settings.Listen, "error", err, "retry_ms", retryEvery.Milliseconds())
 		}
-		if sleep.For(ctx, retryEvery) != nil {
+		if pace.Sleep(ctx, retryEvery) != nil {
 			return nil
 		}
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"sexton/internal/batch"
 	"sexton/internal/each"
-	"sexton/internal/fault"
 	"sexton/internal/problem"
 )
 
@@ -164,7 +164,7 @@ func AtLeast(more bool) string {
 }
 
 // ErrorText renders how often an error came up in a pass.
-func ErrorText(e fault.Counts) string {
-	text := fault.Fault{Table: e.Table, SQLState: e.SQLState, Message: e.Message}.Text()
+func ErrorText(e batch.FaultCounts) string {
+	text := batch.Fault{Table: e.Table, SQLState: e.SQLState, Message: e.Message}.Text()
 	return fmt.Sprintf("%s (%s)", text, Counted(e.Count, "time"))
 }

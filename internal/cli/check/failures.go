@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/cli"
 	"sexton/internal/component"
+	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/operator"
 	"sexton/internal/words"
@@ -92,7 +92,7 @@ database numbers its own. --all takes as many as one look shows. The change is r
 			return operator.SourceNames(c), cobra.ShellCompDirectiveNoFileComp
 		},
 	}, func(ctx context.Context, all *installation.Connections) error {
-		said, err := operator.RetryFailures(ctx, all, what, audittrail.Entry{Actor: installation.Actor()})
+		said, err := operator.RetryFailures(ctx, all, what, database.Change{Actor: installation.Actor()})
 		if refused, ok := errors.AsType[*component.RefusedError](err); ok && refused.Wrong {
 			return cli.Usage(err)
 		}

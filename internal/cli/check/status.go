@@ -13,7 +13,7 @@ import (
 	"sexton/internal/component"
 	"sexton/internal/installation"
 	"sexton/internal/operator"
-	"sexton/internal/sleep"
+	"sexton/internal/pace"
 	"sexton/internal/words"
 )
 
@@ -47,7 +47,7 @@ left, leases, the last run of each job, and what a job waits for. With --watch i
 			if err != nil || !watch {
 				return err
 			}
-			_ = sleep.For(ctx, watchEvery)
+			_ = pace.Sleep(ctx, watchEvery)
 		}
 	})
 	cmd.Flags().BoolVar(&watch, "watch", false, "show it anew every 2 seconds, until Ctrl-C")

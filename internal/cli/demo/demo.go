@@ -14,10 +14,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/cli"
 	"sexton/internal/cli/run"
 	"sexton/internal/config"
+	"sexton/internal/database"
 	"sexton/internal/demo"
 	"sexton/internal/devpg"
 	"sexton/internal/exampleapp"
@@ -166,7 +166,7 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoP
 		Objects: filepath.Join(filepath.Dir(configPath), demoObjects),
 		Work:    func(ctx context.Context) error { return run.Work(ctx, all, log, run.Endpoint{Listener: page}) },
 		Undo: func(ctx context.Context, deletion int64) (rows int64, err error) {
-			by := audittrail.Entry{Actor: "demo", Action: "undo"}
+			by := database.Change{Actor: "demo", Action: "undo"}
 			err = operator.ChangeKept(ctx, all, deletion, by, log, func(engine *undo.Engine) error {
 				report, err := engine.Restore(ctx, deletion, false)
 				if err == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/cli"
+	"sexton/internal/database"
 	"sexton/internal/installation"
 	riverjobs "sexton/river_jobs"
 )
@@ -102,7 +102,7 @@ func resumeCommand(env *cli.Env) *cobra.Command {
 
 // setPaused pauses the queue of a kind, or of all, or resumes it.
 func setPaused(ctx context.Context, env *cli.Env, kinds []string, pause bool, reason string) error {
-	by := audittrail.Entry{Actor: installation.Actor(), Reason: reason}
+	by := database.Change{Actor: installation.Actor(), Reason: reason}
 	return env.With(ctx, strings.Join(kinds, ""), func(all *installation.Connections) error {
 		pauses, err := installation.Pauses(ctx, all)
 		if err != nil {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/cli"
+	"sexton/internal/database"
 	"sexton/internal/extdiff"
 	"sexton/internal/installation"
 )
@@ -40,8 +40,8 @@ set back in time, once no other database uses the objects. The database that the
 }
 
 func adoptDiffs(ctx context.Context, env *cli.Env, engine *extdiff.Engine) error {
-	entry := audittrail.Entry{Actor: installation.Actor(), Action: "adopt", Target: engine.Store.Identity()}
-	if err := audittrail.Record(ctx, engine.DB, engine.DB.Pool, entry); err != nil {
+	entry := database.Change{Actor: installation.Actor(), Action: "adopt", Target: engine.Store.Identity()}
+	if err := database.RecordChange(ctx, engine.DB, engine.DB.Pool, entry); err != nil {
 		return err
 	}
 	adopted, err := engine.Owner.Adopt(ctx)

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/bucketurl"
 	"sexton/internal/cli"
 	"sexton/internal/config"
+	"sexton/internal/database"
 	"sexton/internal/extdiff"
 	"sexton/internal/installation"
 	"sexton/internal/words"
@@ -92,8 +92,8 @@ func moveDiffs(ctx context.Context, env *cli.Env, configured *extdiff.Engine, m 
 	to.Other = &extdiff.Other{Open: func(context.Context) (*extdiff.Engine, error) { return from, nil }}
 	document := movedDiffs{From: from.Store.String(), To: to.Store.String(), DryRun: m.dryRun, Left: []leftDiff{}}
 	if !m.dryRun {
-		entry := audittrail.Entry{Actor: installation.Actor(), Action: "move", Target: to.Store.Identity(), Reason: "diffs of " + from.Store.Identity()}
-		if err := audittrail.Record(ctx, to.DB, to.DB.Pool, entry); err != nil {
+		entry := database.Change{Actor: installation.Actor(), Action: "move", Target: to.Store.Identity(), Reason: "diffs of " + from.Store.Identity()}
+		if err := database.RecordChange(ctx, to.DB, to.DB.Pool, entry); err != nil {
 			return err
 		}
 	}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/cli"
 	"sexton/internal/components"
+	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/placeholder"
 	"sexton/internal/words"
@@ -145,7 +145,7 @@ func retryPlaceholders(ctx context.Context, env *cli.Env, all *installation.Conn
 	if id != 0 {
 		target = fmt.Sprintf("placeholders %d", id)
 	}
-	if err := all.Record(ctx, audittrail.Entry{Actor: installation.Actor(), Action: "retry", Target: target}); err != nil {
+	if err := all.Record(ctx, database.Change{Actor: installation.Actor(), Action: "retry", Target: target}); err != nil {
 		return err
 	}
 	log := env.Logger(all.Config).With("actor", installation.Actor())

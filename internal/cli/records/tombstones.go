@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/cli"
 	"sexton/internal/database"
 	"sexton/internal/installation"
@@ -110,7 +109,7 @@ func (on tombstones) each(ctx context.Context, do func(database, parent string, 
 
 // record writes into the audit trail what is about to be changed.
 func (on tombstones) record(ctx context.Context, action, target string) error {
-	return on.all.Record(ctx, audittrail.Entry{Actor: installation.Actor(), Action: action, Target: target})
+	return on.all.Record(ctx, database.Change{Actor: installation.Actor(), Action: action, Target: target})
 }
 
 // log tells of a change.

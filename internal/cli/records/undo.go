@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/cli"
+	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/operator"
 	"sexton/internal/undo"
@@ -187,7 +187,7 @@ func unaskedOf(env *cli.Env, all *installation.Bound) unasked {
 }
 
 func changeKept(ctx context.Context, env *cli.Env, all *installation.Bound, id int64, action string, do func(*undo.Engine) error) error {
-	return operator.ChangeKept(ctx, all, id, audittrail.Entry{Actor: installation.Actor(), Action: action}, env.Logger(all.Config), do)
+	return operator.ChangeKept(ctx, all, id, database.Change{Actor: installation.Actor(), Action: action}, env.Logger(all.Config), do)
 }
 
 // onUndo completes a command about kept deletions.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sexton/internal/batch"
 	"sexton/internal/cli"
-	"sexton/internal/fault"
 	"sexton/internal/installation"
 	"sexton/internal/operator"
 	riverjobs "sexton/river_jobs"
@@ -67,7 +67,7 @@ it changes nothing: it counts the rows per table, says what forbids the deletion
 func ask(ctx context.Context, all *installation.Connections, what, call string, args ...any) (changed bool, err error) {
 	db := all.Jobs()
 	if err = db.Pool.QueryRow(ctx, db.Names.Render(call), args...).Scan(&changed); err != nil {
-		err = cmp.Or(fault.Refusal(err), fmt.Errorf("%s: %w", what, err))
+		err = cmp.Or(batch.Refusal(err), fmt.Errorf("%s: %w", what, err))
 	}
 	return changed, err
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"sexton/internal/dedup"
+	"sexton/internal/jobrun"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -37,8 +37,8 @@ const riverEvery = 30 * time.Second
 
 // dampenRiver writes one line of River's per message and half-minute. What it says about one job is written every time: there is one
 // line per job, and another would not do for it.
-func dampenRiver(log *slog.Logger) *dedup.Handler {
-	return dedup.New(talk{log.Handler()}, riverEvery, func(record slog.Record) bool {
+func dampenRiver(log *slog.Logger) *jobrun.Dedup {
+	return jobrun.NewDedup(talk{log.Handler()}, riverEvery, func(record slog.Record) bool {
 		ofOneJob := false
 		record.Attrs(func(attr slog.Attr) bool {
 			ofOneJob = attr.Key == "job_id"

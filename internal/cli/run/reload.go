@@ -17,7 +17,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/installation"
-	"sexton/internal/sleep"
+	"sexton/internal/pace"
 )
 
 const (
@@ -71,7 +71,7 @@ func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 		case ctx.Err() == nil && database.Lost(err) && !flags.failFast:
 			// A database may go between any two steps of the start.
 			log.WarnContext(ctx, "database cannot be reached, trying again", "database", c.Jobs.Database, "error", err, "wait_ms", wait.Milliseconds())
-			if sleep.For(ctx, wait) != nil {
+			if pace.Sleep(ctx, wait) != nil {
 				return nil
 			}
 			wait = min(2*wait, installation.RetryLongest)

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/cli"
-	"sexton/internal/sleep"
+	"sexton/internal/pace"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -44,12 +44,12 @@ func TestAWrongFileThatIsPutRightLeavesALine(t *testing.T) {
 			if signalled {
 				hangups <- os.Interrupt
 			} else {
-				require.NoError(t, sleep.For(ctx, 2*watchEvery))
+				require.NoError(t, pace.Sleep(ctx, 2*watchEvery))
 			}
 			synctest.Wait()
 			require.True(t, flags.reloadFailed.Load())
 			require.NoError(t, os.WriteFile(file, []byte(right), 0o600))
-			require.NoError(t, sleep.For(ctx, 2*watchEvery))
+			require.NoError(t, pace.Sleep(ctx, 2*watchEvery))
 			synctest.Wait()
 			require.False(t, flags.reloadFailed.Load())
 			require.Equal(t, 1, strings.Count(log.String(), "configuration is as it was, the worker goes on with it"))

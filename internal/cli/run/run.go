@@ -17,7 +17,6 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/heartbeat"
-	"sexton/internal/history"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
@@ -104,7 +103,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	deps.Ask = func(questions ...pulse.Question) { heart.Also = append(heart.Also, questions...) }
 	subscriptions, ears = riverjobs.Subscriptions(deps)
 	// The history of the page.
-	sampler := &history.Sampler{Jobs: all.Jobs().Name, Tables: riverjobs.DeletionTables(all.Config), Kinds: riverjobs.TablesOfKinds(all.Config), Logger: log}
+	sampler := &jobrun.Sampler{Jobs: all.Jobs().Name, Tables: riverjobs.DeletionTables(all.Config), Kinds: riverjobs.TablesOfKinds(all.Config), Logger: log}
 	deps.Ask(sampler.Questions(all.Jobs())...)
 	for _, ear := range ears {
 		if ear.Database != all.Jobs().Name {

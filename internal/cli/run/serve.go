@@ -12,10 +12,10 @@ import (
 
 	"riverqueue.com/riverui"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/cli"
 	"sexton/internal/components"
 	"sexton/internal/config"
+	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/metrics"
 	"sexton/internal/operator"
@@ -85,7 +85,7 @@ func (v *operatorView) serve(ctx context.Context, on Endpoint, ready *operator.R
 
 // record keeps what a visitor has River's pages change.
 func (v *operatorView) record(ctx context.Context, by web.Visitor, change web.Change) error {
-	return v.all.Record(ctx, audittrail.Entry{Actor: by.Actor, Remote: by.Remote, Action: change.Action, Target: change.Target})
+	return v.all.Record(ctx, database.Change{Actor: by.Actor, Remote: by.Remote, Action: change.Action, Target: change.Target})
 }
 
 // riverPages are River's own pages. They are not started: that would have them count all jobs every ten seconds, without a reader.

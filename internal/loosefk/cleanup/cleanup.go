@@ -18,8 +18,6 @@ import (
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
 	"sexton/internal/pace"
-	"sexton/internal/replica"
-	"sexton/internal/throttle"
 	"sexton/triggers"
 )
 
@@ -35,7 +33,7 @@ type Work struct {
 	Definitions []definitions.Definition
 	Logger      *slog.Logger
 	Memory      *Memory
-	Pauses      *throttle.Memory
+	Pauses      *pace.OthersMemory
 	Held        Held
 	// Track says which triggers parents need.
 	Track func(db database.Database, parents []*loosefk.Parent) (triggers.Config, []triggers.Parent)
@@ -61,17 +59,17 @@ func (w *Work) database(name string) database.Database {
 
 // throttle has a pass wait for the databases that it writes to. Replicas count for the pace adaptive alone.
 func (w *Work) throttle(db database.Database, how config.Pace, session *batch.Session, remotes map[string]loosefk.Remote) pace.Throttle {
-	var limits replica.Limits
+	var limits pace.ReplicaLimits
 	if how == config.Adaptive {
-		limits = replica.Limits{Lag: w.Config.Jobs.ReplicaLag, Bytes: int64(w.Config.Jobs.ReplicaLagBytes)}
+		limits = pace.ReplicaLimits{Lag: w.Config.Jobs.ReplicaLag, Bytes: int64(w.Config.Jobs.ReplicaLagBytes)}
 	}
-	targets := []throttle.Target{{DB: db, Session: session}}
+	targets := []pace.Target{{DB: db, Session: session}}
 	for _, other := range w.Databases {
 		if there := remotes[other.Name]; there.Session != nil {
-			targets = append(targets, throttle.Target{DB: other, Session: there.Session})
+			targets = append(targets, pace.Target{DB: other, Session: there.Session})
 		}
 	}
-	return throttle.New(w.Logger.With("kind", Kind, "database", db.Name), w.Pauses, limits, targets...).For(w.Config.LooseForeignKeys.Duty)
+	return pace.NewOthers(w.Logger.With("kind", Kind, "database", db.Name), w.Pauses, limits, targets...).For(w.Config.LooseForeignKeys.Duty.Fixed())
 }
 
 // reporter hands on the statistics of a running pass: at once where what it waits for has changed.

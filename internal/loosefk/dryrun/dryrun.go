@@ -9,12 +9,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/batch"
 	"sexton/internal/definitions"
 	"sexton/internal/each"
-	"sexton/internal/fault"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 )
 
 // Result is the foreseen result of a pass now, had it no limits.
@@ -133,7 +132,7 @@ type Site struct {
 	Name string
 	// DB is nil while the database cannot be reached.
 	DB    pgcatalog.Beginner
-	Names pgschema.Names
+	Names pgcatalog.Names
 	// Parents are the ones that live here.
 	Parents []*loosefk.Parent
 }
@@ -170,7 +169,7 @@ func Plan(ctx context.Context, sites []Site, limits Limits) (map[string]*Result,
 // planner looks at one database.
 type planner struct {
 	db      pgcatalog.Beginner
-	names   pgschema.Names
+	names   pgcatalog.Names
 	limits  Limits
 	survey  survey
 	parents []*loosefk.Parent
@@ -229,7 +228,7 @@ func (d *Definition) fill(
 		if err == nil || !reference.Remote || ctx.Err() != nil {
 			return err
 		}
-		unknown(fmt.Sprintf("database %s: %s", reference.Database, fault.Gist(err)))
+		unknown(fmt.Sprintf("database %s: %s", reference.Database, batch.Gist(err)))
 	}
 	return nil
 }

@@ -9,10 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
-	"sexton/internal/fault"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 )
 
 const (
@@ -30,7 +28,7 @@ type Auditor struct {
 	// DB is the parents' database. Remotes are the others, by name, if they can be reached.
 	DB      pgcatalog.Beginner
 	Remotes map[string]pgcatalog.Beginner
-	Names   pgschema.Names
+	Names   pgcatalog.Names
 	Bounds  loosefk.Bounds
 	// Batch is the number of keys per statement.
 	Batch int
@@ -90,8 +88,8 @@ func (a Auditor) Audit(ctx context.Context, parent *loosefk.Parent, reference *l
 		return r.report, nil
 	}
 	if err := r.walk(ctx); err != nil {
-		f := fault.In(err, reference.Child.Label()).By(r.holder)
-		if f.Verdict == fault.Fatal || ctx.Err() != nil {
+		f := batch.FaultIn(err, reference.Child.Label()).By(r.holder)
+		if f.Verdict == batch.Fatal || ctx.Err() != nil {
 			return r.report, fmt.Errorf("audit %s: %w", reference.Definition.Key, err)
 		}
 		r.report.Error = f.Text()
@@ -117,7 +115,7 @@ func (r *run) walk(ctx context.Context) error {
 	var after *string
 	for size := r.Batch; ; {
 		found, err := r.next(ctx, after, size)
-		if err != nil && size > 1 && fault.Judge(err).Verdict == fault.Timeout {
+		if err != nil && size > 1 && batch.Judge(err).Verdict == batch.Timeout {
 			size = max(1, size/8)
 			continue
 		}
@@ -188,10 +186,10 @@ func (r *run) suspect(ctx context.Context, keys []string) error {
 		err = r.repair(ctx, orphans)
 	}
 	switch {
-	case err != nil && fault.Judge(err).Verdict == fault.Timeout && len(keys) == 1:
+	case err != nil && batch.Judge(err).Verdict == batch.Timeout && len(keys) == 1:
 		r.report.UncheckedKeys++
 		return nil
-	case err != nil && fault.Judge(err).Verdict == fault.Timeout:
+	case err != nil && batch.Judge(err).Verdict == batch.Timeout:
 		half := len(keys) / 2
 		if err := r.suspect(ctx, keys[:half]); err != nil {
 			return err
@@ -263,7 +261,7 @@ func (r *run) repair(ctx context.Context, keys []string) error {
 	switch {
 	case err == nil:
 		r.report.RepairedKeys += repaired
-	case waits && fault.Judge(err).Lock():
+	case waits && batch.Judge(err).Lock():
 		return errors.Join(err, r.Bounds.Run(ctx, r.DB, "", func(tx pgx.Tx) (err error) {
 			r.holder, err = batch.Holder(ctx, tx, lock)
 			return err

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/fault"
+	"sexton/internal/batch"
 	"sexton/internal/loosefk"
 )
 
@@ -44,10 +44,10 @@ func (r *run) inChildren(ctx context.Context, more string, do func(tx pgx.Tx) er
 	calling, cancel := context.WithTimeout(ctx, r.longestRemote())
 	defer cancel()
 	err := r.Bounds.Run(calling, r.Remotes[r.reference.Database], more, do)
-	if err == nil || ctx.Err() != nil || fault.Judge(err).Verdict != fault.Fatal {
+	if err == nil || ctx.Err() != nil || batch.Judge(err).Verdict != batch.Fatal {
 		return err
 	}
-	return &fault.Error{Fault: fault.Fault{Message: fmt.Sprintf("database %s: %s", r.reference.Database, fault.Gist(err)), Verdict: fault.Unavailable}}
+	return &batch.FaultError{Fault: batch.Fault{Message: fmt.Sprintf("database %s: %s", r.reference.Database, batch.Gist(err)), Verdict: batch.Unavailable}}
 }
 
 // longestRemote is how long the statements of one transaction in another database may take. There are two at most, and

@@ -7,7 +7,6 @@ import (
 	"sexton/internal/drain"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pgschema"
 )
 
 // Keys travel in text form, whatever their type: a key that was read under boundedSettings and is cast back under
@@ -51,7 +50,7 @@ func (p keyed) mayBeGone(r *loosefk.Reference, values []string) string {
 // the definition, no parent has the key, and no tombstone waits for it. One snapshot answers all three; a parent
 // that goes between two would look as if it had left no tombstone. A child in another database is left for its own
 // statements, with snapshots of their own; run.orphans has them in an order that is safe all the same.
-func (p keyed) orphans(names pgschema.Names, r *loosefk.Reference, keysAt int, args *drain.Args) (with, from string) {
+func (p keyed) orphans(names pgcatalog.Names, r *loosefk.Reference, keysAt int, args *drain.Args) (with, from string) {
 	with = fmt.Sprintf(`WITH tombstoned AS MATERIALIZED (
 	SELECT wanted.key
 	FROM pg_catalog.unnest(%s) AS wanted (key)
@@ -94,7 +93,7 @@ ORDER BY candidate.position`, from, holds(p.auditKey("candidate.key"), args)), a
 }
 
 // orphansStatement returns those of keys that are orphaned.
-func (p keyed) orphansStatement(names pgschema.Names, r *loosefk.Reference, keys []string) (string, []any) {
+func (p keyed) orphansStatement(names pgcatalog.Names, r *loosefk.Reference, keys []string) (string, []any) {
 	args := &drain.Args{}
 	with, from := p.orphans(names, r, args.Add(keys), args)
 	return with + "\nSELECT candidate.key::pg_catalog.text\n" + from + "\nORDER BY " + strings.Join(p.auditKey("candidate.key"), ", "), args.Values
@@ -109,7 +108,7 @@ func (p keyed) orphanRowsStatement(r *loosefk.Reference, keys []string, limit in
 
 // repairStatement writes the tombstones that the parent's trigger would have written for those of keys that are
 // orphaned still: meanwhile a parent may have been made anew, or another session may have left a tombstone.
-func (p keyed) repairStatement(names pgschema.Names, r *loosefk.Reference, keys []string) (string, []any) {
+func (p keyed) repairStatement(names pgcatalog.Names, r *loosefk.Reference, keys []string) (string, []any) {
 	args := &drain.Args{}
 	with, from := p.orphans(names, r, args.Add(keys), args)
 	column, form := "primary_key_text", "text"

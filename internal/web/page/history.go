@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"sexton/internal/cache"
 	"sexton/internal/component"
-	"sexton/internal/history"
+	"sexton/internal/jobrun"
+	"sexton/internal/web"
 )
 
 // stretch is a span of time that can be looked at. Samples come every 15 s: each bin of a minute has some. The bins make some 300 points.
@@ -36,13 +36,13 @@ const (
 )
 
 // histories are the last readings of each stretch, shared among all readers.
-type histories map[string]*cache.Value[reading[[]history.Series]]
+type histories map[string]*web.Cached[reading[[]jobrun.Series]]
 
 func newHistory(source Source) histories {
 	all := histories{}
 	for _, s := range stretches() {
-		read := func(ctx context.Context) ([]history.Series, error) { return source.History(ctx, s.span, s.bin) }
-		all[s.Name] = &cache.Value[reading[[]history.Series]]{Timeout: historyTimeout, Keep: historyFor, Read: lasting(read)}
+		read := func(ctx context.Context) ([]jobrun.Series, error) { return source.History(ctx, s.span, s.bin) }
+		all[s.Name] = &web.Cached[reading[[]jobrun.Series]]{Timeout: historyTimeout, Keep: historyFor, Read: lasting(read)}
 	}
 	return all
 }
@@ -66,7 +66,7 @@ type chartSeries struct {
 }
 
 // newChart aligns the series, and ends each with the present value, which no sample has yet.
-func newChart(s stretch, series []history.Series, tables []component.Backlog, now time.Time) chart {
+func newChart(s stretch, series []jobrun.Series, tables []component.Backlog, now time.Time) chart {
 	c := chart{Span: int64(s.span.Seconds()), Now: now.Unix(), At: []int64{}, Series: []chartSeries{}}
 	series = withPresent(series, tables, now)
 	for _, one := range series {
@@ -76,7 +76,7 @@ func newChart(s stretch, series []history.Series, tables []component.Backlog, no
 	}
 	slices.Sort(c.At)
 	c.At = withGaps(slices.Compact(c.At), gap*int64(s.bin.Seconds()))
-	several := slices.ContainsFunc(series, func(one history.Series) bool { return one.Database != series[0].Database })
+	several := slices.ContainsFunc(series, func(one jobrun.Series) bool { return one.Database != series[0].Database })
 	for _, one := range series {
 		column := chartSeries{Label: one.Table, Pending: make([]*int64, len(c.At)), Oldest: make([]*float64, len(c.At)), Rate: make([]*float64, len(c.At))}
 		if several {
@@ -96,8 +96,8 @@ func newChart(s stretch, series []history.Series, tables []component.Backlog, no
 }
 
 // withPresent adds what the tables hold now.
-func withPresent(series []history.Series, tables []component.Backlog, now time.Time) []history.Series {
-	out := make([]history.Series, 0, len(series)+len(tables))
+func withPresent(series []jobrun.Series, tables []component.Backlog, now time.Time) []jobrun.Series {
+	out := make([]jobrun.Series, 0, len(series)+len(tables))
 	for _, one := range series {
 		one.Points = slices.Clone(one.Points)
 		out = append(out, one)
@@ -106,12 +106,12 @@ func withPresent(series []history.Series, tables []component.Backlog, now time.T
 		if table.Unreachable != "" {
 			continue
 		}
-		at := slices.IndexFunc(out, func(s history.Series) bool { return s.Table == table.Table && s.Database == table.Database })
+		at := slices.IndexFunc(out, func(s jobrun.Series) bool { return s.Table == table.Table && s.Database == table.Database })
 		if at < 0 {
-			out = append(out, history.Series{Table: table.Table, Database: table.Database})
+			out = append(out, jobrun.Series{Table: table.Table, Database: table.Database})
 			at = len(out) - 1
 		}
-		out[at].Points = append(out[at].Points, history.Point{At: now.Unix(), Pending: table.Pending, OldestAgeSeconds: table.OldestAgeSeconds})
+		out[at].Points = append(out[at].Points, jobrun.Point{At: now.Unix(), Pending: table.Pending, OldestAgeSeconds: table.OldestAgeSeconds})
 	}
 	return out
 }
@@ -157,12 +157,12 @@ const (
 )
 
 // spark is a small line of one table's last hour, as points of an SVG polyline; empty where there is too little to draw.
-func spark(series []history.Series, table component.Backlog, now time.Time) string {
-	at := slices.IndexFunc(series, func(s history.Series) bool { return s.Table == table.Table && s.Database == table.Database })
+func spark(series []jobrun.Series, table component.Backlog, now time.Time) string {
+	at := slices.IndexFunc(series, func(s jobrun.Series) bool { return s.Table == table.Table && s.Database == table.Database })
 	if at < 0 {
 		return ""
 	}
-	points := append(slices.Clone(series[at].Points), history.Point{At: now.Unix(), Pending: table.Pending})
+	points := append(slices.Clone(series[at].Points), jobrun.Point{At: now.Unix(), Pending: table.Pending})
 	if len(points) < 3 {
 		return ""
 	}

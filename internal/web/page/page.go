@@ -16,9 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"sexton/internal/cache"
 	"sexton/internal/component"
-	"sexton/internal/history"
+	"sexton/internal/jobrun"
 	"sexton/internal/operator"
 	"sexton/internal/web"
 	"sexton/internal/words"
@@ -38,7 +37,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 type Source interface {
 	Overview(ctx context.Context) (operator.Overview, error)
 	// History is the backlog of the last span, the highest value of each bin.
-	History(ctx context.Context, span, bin time.Duration) ([]history.Series, error)
+	History(ctx context.Context, span, bin time.Duration) ([]jobrun.Series, error)
 	// SetPaused pauses or resumes a kind of job, or all where none is named, on all workers. A *component.RefusedError is shown to the user.
 	SetPaused(ctx context.Context, by web.Visitor, kind, reason string, pause bool) error
 	// Retry has failed rows tried again now and says what came of it.
@@ -69,7 +68,7 @@ type Page struct {
 	options  Options
 	html     *template.Template
 	assets   assets
-	overview *cache.Value[reading[operator.Overview]]
+	overview *web.Cached[reading[operator.Overview]]
 	history  histories
 	mux      *http.ServeMux
 }
@@ -83,7 +82,7 @@ func New(options Options) (*Page, error) {
 	if p.html, err = template.New("").Funcs(p.functions()).ParseFS(templateFiles, "templates/*.html"); err != nil {
 		return nil, fmt.Errorf("parse templates: %w", err)
 	}
-	p.overview = &cache.Value[reading[operator.Overview]]{Timeout: readTimeout, Keep: readFor, Read: lasting(options.Source.Overview)}
+	p.overview = &web.Cached[reading[operator.Overview]]{Timeout: readTimeout, Keep: readFor, Read: lasting(options.Source.Overview)}
 	for _, address := range []string{"/{$}", "/jobs/{kind}", "/failures", "/rows/{source}/{id}", "/deletions/{id}"} {
 		p.mux.HandleFunc("GET "+address, func(w http.ResponseWriter, r *http.Request) { p.show(w, r, "page") })
 	}

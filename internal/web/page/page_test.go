@@ -20,10 +20,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/audittrail"
 	"sexton/internal/component"
+	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/history"
+	"sexton/internal/jobrun"
 	"sexton/internal/operator"
 	"sexton/internal/web"
 	"sexton/internal/web/page"
@@ -33,7 +33,7 @@ import (
 type source struct {
 	mu       sync.Mutex
 	overview operator.Overview
-	series   []history.Series
+	series   []jobrun.Series
 	kept     []operator.Deletion
 	err      error
 	read     int
@@ -47,7 +47,7 @@ func (s *source) Overview(context.Context) (operator.Overview, error) {
 	return s.overview, s.err
 }
 
-func (s *source) History(context.Context, time.Duration, time.Duration) ([]history.Series, error) {
+func (s *source) History(context.Context, time.Duration, time.Duration) ([]jobrun.Series, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.series, s.err
@@ -189,7 +189,7 @@ func busy() operator.Overview {
 			},
 			{ID: 5, Kind: "clean", Database: "main", StartedAt: started, EndedAt: &ended, Outcome: new("over_limit"), Held: new("rows of notes: row locked by pid 7")},
 		},
-		Changes: []audittrail.Entry{{At: now, Actor: "ann", Remote: "10.0.0.7:1", Action: "pause", Target: "import", Reason: "backup"}},
+		Changes: []database.Change{{At: now, Actor: "ann", Remote: "10.0.0.7:1", Action: "pause", Target: "import", Reason: "backup"}},
 	}
 }
 
@@ -298,7 +298,7 @@ func TestTroubleKeepsTheLastFigures(t *testing.T) {
 func TestTroubleKeepsTheHistory(t *testing.T) {
 	t.Parallel()
 	at := time.Now().Add(-10 * time.Minute).Unix()
-	s := &source{overview: busy(), series: []history.Series{{Table: tombs, Database: "main", Points: []history.Point{{At: at, Pending: 7}, {At: at + 30, Pending: 8}}}}}
+	s := &source{overview: busy(), series: []jobrun.Series{{Table: tombs, Database: "main", Points: []jobrun.Point{{At: at, Pending: 7}, {At: at + 30, Pending: 8}}}}}
 	p, _ := newPage(t, s, false)
 	require.Contains(t, get(t, p, "/").Body.String(), "<polyline")
 	s.fail(errors.New("no server answers"))

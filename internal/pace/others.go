@@ -1,5 +1,4 @@
-// Package throttle makes one pass wait for others: for replicas that are too far behind, and for the sessions that hold its locks.
-package throttle
+package pace
 
 import (
 	"context"
@@ -10,22 +9,19 @@ import (
 	"time"
 
 	"sexton/internal/batch"
-	"sexton/internal/config"
 	"sexton/internal/database"
-	"sexton/internal/pace"
-	"sexton/internal/replica"
 )
 
 // ClearFor is how long the answer that no replica is too far behind serves the passes that come after: as long as
 // it serves the pass that asked.
 const ClearFor = time.Second
 
-// Throttle makes one pass wait for others, and logs what it waits for, once for each.
-type Throttle struct {
-	targets []*target
-	limits  replica.Limits
+// Others makes one pass wait for others, and logs what it waits for, once for each.
+type Others struct {
+	targets []*watchedTarget
+	limits  ReplicaLimits
 	log     *slog.Logger
-	memory  *Memory
+	memory  *OthersMemory
 	blocker string
 }
 
@@ -35,7 +31,7 @@ type Target struct {
 	Session *batch.Session
 }
 
-type target struct {
+type watchedTarget struct {
 	Target
 
 	// blind is set when the replicas could not be asked: the rest of the pass goes on without.
@@ -43,25 +39,25 @@ type target struct {
 	replica string
 }
 
-// Memory keeps what passes of one process know of replicas, and of the others on a server. The zero value is ready to use.
-type Memory struct {
+// OthersMemory keeps what passes of one process know of replicas, and of the others on a server. The zero value is ready to use.
+type OthersMemory struct {
 	mu sync.Mutex
 	// neighbours are by database.
-	neighbours map[string]*neighbours
+	neighbours map[string]*serverNeighbours
 }
 
-// New returns the throttle of a pass, whose own target is the first.
-func New(log *slog.Logger, memory *Memory, limits replica.Limits, targets ...Target) *Throttle {
-	t := &Throttle{limits: limits, log: log, memory: memory}
+// NewOthers returns the throttle of a pass, whose own target is the first.
+func NewOthers(log *slog.Logger, memory *OthersMemory, limits ReplicaLimits, targets ...Target) *Others {
+	t := &Others{limits: limits, log: log, memory: memory}
 	for _, one := range targets {
-		t.targets = append(t.targets, &target{Target: one})
+		t.targets = append(t.targets, &watchedTarget{Target: one})
 	}
 	return t
 }
 
-// For is the throttle of a run with that duty. Where replicas do not count it does not hold.
-func (t *Throttle) For(duty config.Duty) pace.Throttle {
-	run := pace.Throttle{Share: t.Share(duty), Blocker: t.Blocker}
+// For returns the throttle of a run. A duty of 0 follows the load of the server. Without limits for replicas it does not wait for them.
+func (t *Others) For(duty float64) Throttle {
+	run := Throttle{Share: t.Share(duty), Blocker: t.Blocker}
 	if t.limits.On() {
 		run.Hold = t.Hold
 	}
@@ -69,7 +65,7 @@ func (t *Throttle) For(duty config.Duty) pace.Throttle {
 }
 
 // Hold says which replica is too far behind. Where that cannot be told, the pass does not wait.
-func (t *Throttle) Hold(ctx context.Context) string {
+func (t *Others) Hold(ctx context.Context) string {
 	for _, at := range t.targets {
 		if reason := t.holdFor(ctx, at); reason != "" {
 			return reason
@@ -78,18 +74,18 @@ func (t *Throttle) Hold(ctx context.Context) string {
 	return ""
 }
 
-func (t *Throttle) holdFor(ctx context.Context, at *target) string {
+func (t *Others) holdFor(ctx context.Context, at *watchedTarget) string {
 	if at.blind || t.memory.ClearSince(at.DB.Name) < ClearFor {
 		return ""
 	}
 	// On the pass's own connection, which is idle between its batches: another one would have to be opened for this alone.
-	replicas, err := replica.Read(ctx, at.Session.Conn)
+	replicas, err := ReadReplicas(ctx, at.Session.Conn)
 	if err != nil && ctx.Err() != nil {
 		return "" // The pass is asked to stop.
 	}
 	if err != nil {
 		at.blind = true
-		if !errors.Is(err, replica.ErrHidden) || t.memory.firstHidden(at.DB.Name) {
+		if !errors.Is(err, ErrReplicasHidden) || t.memory.firstHidden(at.DB.Name) {
 			t.log.WarnContext(ctx, "pass does not wait for replicas", "of", at.DB.Name, "error", err)
 		}
 		return ""
@@ -109,7 +105,7 @@ func (t *Throttle) holdFor(ctx context.Context, at *target) string {
 }
 
 // ClearSince is how long ago no replica of a database was too far behind.
-func (m *Memory) ClearSince(name string) time.Duration {
+func (m *OthersMemory) ClearSince(name string) time.Duration {
 	n := m.on(name)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -117,7 +113,7 @@ func (m *Memory) ClearSince(name string) time.Duration {
 }
 
 // NoteClear notes that no replica of a database was too far behind at that time.
-func (m *Memory) NoteClear(name string, at time.Time) {
+func (m *OthersMemory) NoteClear(name string, at time.Time) {
 	n := m.on(name)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -125,7 +121,7 @@ func (m *Memory) NoteClear(name string, at time.Time) {
 }
 
 // firstHidden reports whether it is the first time in this process that a database's replicas hide their state.
-func (m *Memory) firstHidden(name string) bool {
+func (m *OthersMemory) firstHidden(name string) bool {
 	n := m.on(name)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -135,8 +131,8 @@ func (m *Memory) firstHidden(name string) bool {
 }
 
 // Blocker names the session that a batch in a database waits for; without a name that is the pass's own.
-func (t *Throttle) Blocker(ctx context.Context, name string) string {
-	known := slices.IndexFunc(t.targets, func(at *target) bool { return name == "" || at.DB.Name == name })
+func (t *Others) Blocker(ctx context.Context, name string) string {
+	known := slices.IndexFunc(t.targets, func(at *watchedTarget) bool { return name == "" || at.DB.Name == name })
 	if known < 0 {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package dedup_test
+package jobrun_test
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/dedup"
+	"sexton/internal/jobrun"
 	"sexton/internal/pgtest"
 )
 
@@ -23,13 +23,13 @@ func taken(t *testing.T, j *pgtest.Journal) []string {
 	for text := range strings.Lines(j.Take()) {
 		var line map[string]any
 		require.NoError(t, json.Unmarshal([]byte(text), &line))
-		lines = append(lines, fmt.Sprint(line["msg"], " ", line["n"], " ", line[dedup.LeftOut]))
+		lines = append(lines, fmt.Sprint(line["msg"], " ", line["n"], " ", line[jobrun.LeftOut]))
 	}
 	return lines
 }
 
-func logger(j *pgtest.Journal) (*slog.Logger, *dedup.Handler) {
-	handler := dedup.New(slog.NewJSONHandler(j, nil), every, func(record slog.Record) bool {
+func logger(j *pgtest.Journal) (*slog.Logger, *jobrun.Dedup) {
+	handler := jobrun.NewDedup(slog.NewJSONHandler(j, nil), every, func(record slog.Record) bool {
 		special := false
 		record.Attrs(func(a slog.Attr) bool {
 			special = special || a.Key == "job_id"

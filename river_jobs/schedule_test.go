@@ -1,4 +1,4 @@
-package schedule
+package riverjobs
 
 import (
 	"testing"
@@ -27,7 +27,7 @@ func TestLatestIsTheLastTick(t *testing.T) {
 		for tick := s.Next(after); !tick.After(now); tick = s.Next(tick) {
 			want = tick
 		}
-		require.Equal(t, want, Latest(s, after, now), "%s after %s until %s", expression, after, now)
+		require.Equal(t, want, LatestTick(s, after, now), "%s after %s until %s", expression, after, now)
 	})
 }
 
@@ -36,10 +36,10 @@ func TestLatestOfAnInterval(t *testing.T) {
 
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	every := cron.Every(90 * time.Second)
-	require.Zero(t, Latest(every, start, start.Add(89*time.Second)))
-	require.Equal(t, start.Add(90*time.Second), Latest(every, start, start.Add(91*time.Second)))
+	require.Zero(t, LatestTick(every, start, start.Add(89*time.Second)))
+	require.Equal(t, start.Add(90*time.Second), LatestTick(every, start, start.Add(91*time.Second)))
 	year := start.AddDate(1, 0, 0)
-	tick := Latest(every, start, year)
+	tick := LatestTick(every, start, year)
 	require.False(t, tick.After(year), "tick at %s", tick)
 	require.Less(t, year.Sub(tick), 90*time.Second)
 }
@@ -50,7 +50,7 @@ func TestLatestOfAScheduleThatNeverComes(t *testing.T) {
 	s, err := cron.ParseStandard("0 0 31 2 *")
 	require.NoError(t, err)
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	require.Zero(t, Latest(s, start, start.AddDate(20, 0, 0)))
+	require.Zero(t, LatestTick(s, start, start.AddDate(20, 0, 0)))
 }
 
 // ticks are the minutes of the day at which a schedule ticks within an hour and a half of midnight.

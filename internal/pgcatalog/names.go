@@ -1,10 +1,4 @@
-// Package pgschema turns the SQL of this repository, which is written against fixed schema names, into
-// SQL for the schemas that an operator configured.
-//
-// In every .sql file the quoted qualifiers "sexton". and "public". stand for the schema of Sexton's own
-// objects and for the schema of the tracked tables. Names inside string literals and the setting names
-// (sexton.truncate, sexton.notify) are not quoted that way and stay as they are.
-package pgschema
+package pgcatalog
 
 import (
 	"context"
@@ -18,7 +12,9 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// Names are the schemas of one database.
+// Names are the schemas of one database. In every .sql file of this repository the quoted qualifiers "sexton". and "public". stand for the
+// schema of Sexton's own objects and for the schema of the tracked tables. Names inside string literals and the names of settings
+// (sexton.truncate, sexton.notify) are not quoted that way and are not replaced.
 type Names struct {
 	// Jobs holds Sexton's own objects (jobs.schema).
 	Jobs string

@@ -1,6 +1,4 @@
-// Package dedup keeps a log readable while something fails many times a second: of each message it writes one line per
-// period, with the number of lines that it left out.
-package dedup
+package jobrun
 
 import (
 	"context"
@@ -14,16 +12,16 @@ import (
 // LeftOut is the key of the number of lines with the same message that were left out since the one before.
 const LeftOut = "left_out"
 
-// Handler writes the first of the warnings and errors with one message at once. Others that follow within the period are
+// Dedup keeps a log readable while something fails many times a second. It writes the first of the warnings and errors with one message at once. Others that follow within the period are
 // counted, and at its end the last of them is written with their number, so that the log also tells when it was over.
 // Lower levels pass as they are. Messages must be literal, as each that is new takes memory for a period.
-type Handler struct {
+type Dedup struct {
 	next slog.Handler
 	// windows are shared with the handlers derived from this one.
 	windows *windows
 }
 
-var _ slog.Handler = (*Handler)(nil)
+var _ slog.Handler = (*Dedup)(nil)
 
 // windows are the periods that run, by message.
 type windows struct {
@@ -45,28 +43,28 @@ type window struct {
 	last    slog.Record
 }
 
-// New returns a handler that writes to next one line per message and period. Records that always is true of pass.
-func New(next slog.Handler, every time.Duration, always func(slog.Record) bool) *Handler {
-	return &Handler{next: next, windows: &windows{every: every, always: always, open: map[string]*window{}}}
+// NewDedup returns a handler that writes to next one line per message and period. Records that always is true of pass.
+func NewDedup(next slog.Handler, every time.Duration, always func(slog.Record) bool) *Dedup {
+	return &Dedup{next: next, windows: &windows{every: every, always: always, open: map[string]*window{}}}
 }
 
 // Enabled implements slog.Handler.
-func (h *Handler) Enabled(ctx context.Context, level slog.Level) bool {
+func (h *Dedup) Enabled(ctx context.Context, level slog.Level) bool {
 	return h.next.Enabled(ctx, level)
 }
 
 // WithAttrs implements slog.Handler.
-func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &Handler{next: h.next.WithAttrs(attrs), windows: h.windows}
+func (h *Dedup) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &Dedup{next: h.next.WithAttrs(attrs), windows: h.windows}
 }
 
 // WithGroup implements slog.Handler.
-func (h *Handler) WithGroup(name string) slog.Handler {
-	return &Handler{next: h.next.WithGroup(name), windows: h.windows}
+func (h *Dedup) WithGroup(name string) slog.Handler {
+	return &Dedup{next: h.next.WithGroup(name), windows: h.windows}
 }
 
 // Handle implements slog.Handler.
-func (h *Handler) Handle(ctx context.Context, record slog.Record) error {
+func (h *Dedup) Handle(ctx context.Context, record slog.Record) error {
 	if record.Level < slog.LevelWarn || h.windows.always != nil && h.windows.always(record) || !h.windows.leaveOut(ctx, h.next, record) {
 		return h.next.Handle(ctx, record)
 	}
@@ -111,7 +109,7 @@ func (w *window) write() {
 }
 
 // Flush writes what is left out so far and ends all periods, as at the end of the process.
-func (h *Handler) Flush() {
+func (h *Dedup) Flush() {
 	w := h.windows
 	w.mu.Lock()
 	defer w.mu.Unlock()

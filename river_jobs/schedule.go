@@ -1,9 +1,4 @@
-// Package schedule has what River's periodic jobs lack. Its entry points are Latest, which finds the last tick of a schedule, however long ago
-// that is, and Rotate, which lets databases take turns.
-//
-// Its one invariant: the answer depends on the schedule and the times given alone, so all workers agree. Schedules that name no time zone are
-// in the zone of the times given, UTC in this program.
-package schedule
+package riverjobs
 
 import (
 	"time"
@@ -11,9 +6,9 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// Latest returns the last time of the schedule that is later than after and not later than now, and the zero
+// LatestTick returns the last time of the schedule that is later than after and not later than now, and the zero
 // time if there is none.
-func Latest(s cron.Schedule, after, now time.Time) time.Time {
+func LatestTick(s cron.Schedule, after, now time.Time) time.Time {
 	tick := upTo(s, after, now)
 	if tick.IsZero() {
 		return tick

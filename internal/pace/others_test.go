@@ -1,4 +1,4 @@
-package throttle
+package pace
 
 import (
 	"bytes"
@@ -11,11 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
-	"sexton/internal/config"
 	"sexton/internal/database"
-	"sexton/internal/pace"
 	"sexton/internal/pgtest"
-	"sexton/internal/replica"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -23,8 +20,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // street is a server of its own, whose only sessions are those of the test, and a pass there of a role without privileges.
 type street struct {
 	db     *pgtest.Database
-	memory Memory
-	share  pace.Share
+	memory OthersMemory
+	share  Share
 	role   string
 }
 
@@ -32,11 +29,11 @@ func newStreet(t *testing.T) *street {
 	s := &street{db: pgtest.NewOn(t, pgtest.Server(t))}
 	s.role = s.db.CreateRole()
 	conn := s.session(t, "sexton")
-	held := New(pgtest.Logger(t), &s.memory, replica.Limits{}, Target{DB: database.Database{Name: "main"}, Session: &batch.Session{Conn: conn}})
-	require.Nil(t, held.Share(70), "a fixed duty does not look at the server")
-	s.share = held.Share(config.Auto)
+	held := NewOthers(pgtest.Logger(t), &s.memory, ReplicaLimits{}, Target{DB: database.Database{Name: "main"}, Session: &batch.Session{Conn: conn}})
+	require.Nil(t, held.Share(0.7), "a fixed duty does not look at the server")
+	s.share = held.Share(0)
 	_, told := s.share(t.Context(), 1, false)
-	require.Equal(t, pace.Duty{Percent: 100, Why: "alone"}, told)
+	require.Equal(t, Duty{Percent: 100, Why: "alone"}, told)
 	require.Zero(t, s.memory.on("main").looked, "a wake-up does not wait for a look behind its first batch")
 	return s
 }
@@ -49,14 +46,14 @@ func (s *street) session(t *testing.T, program string) *pgx.Conn {
 }
 
 // look looks now, whenever the last look was.
-func (s *street) look(t *testing.T) pace.Duty {
+func (s *street) look(t *testing.T) Duty {
 	s.memory.on("main").due = time.Time{}
 	_, told := s.share(t.Context(), 1, false)
 	return told
 }
 
-func (s *street) until(t *testing.T, what string, holds func(pace.Duty) bool) pace.Duty {
-	var told pace.Duty
+func (s *street) until(t *testing.T, what string, holds func(Duty) bool) Duty {
+	var told Duty
 	pgtest.WaitFor(t, what, func(context.Context) (bool, error) {
 		told = s.look(t)
 		return holds(told), nil
@@ -64,9 +61,9 @@ func (s *street) until(t *testing.T, what string, holds func(pace.Duty) bool) pa
 	return told
 }
 
-func alone(told pace.Duty) bool { return told.Percent == 100 }
+func alone(told Duty) bool { return told.Percent == 100 }
 
-func half(told pace.Duty) bool { return told.Percent <= 55 }
+func half(told Duty) bool { return told.Percent <= 55 }
 
 // beside runs short transactions on a session of its own until the function that it returns is called.
 func (s *street) beside(t *testing.T, program, sql string) (end func()) {
@@ -91,7 +88,7 @@ const brief = "SELECT pg_sleep(0.02)"
 func TestShareFallsBesideShortTransactionsAndComesBack(t *testing.T) {
 	t.Parallel()
 	s := newStreet(t)
-	require.Equal(t, pace.Duty{Percent: 100, Why: "alone"}, s.look(t))
+	require.Equal(t, Duty{Percent: 100, Why: "alone"}, s.look(t))
 	end := s.beside(t, "app", brief)
 	require.Regexp(t, `^others: \d\.\d transactions in flight$`, s.until(t, "the share to fall", half).Why)
 	end()
@@ -107,10 +104,10 @@ func TestOldTransactionsAndSextonsOwnDoNotCount(t *testing.T) {
 		t.Cleanup(s.beside(t, name, brief))
 	}
 	for range 100 {
-		require.Equal(t, pace.Duty{Percent: 100, Why: "alone"}, s.look(t))
+		require.Equal(t, Duty{Percent: 100, Why: "alone"}, s.look(t))
 	}
 	pgtest.Exec(t, idle, "COMMIT; BEGIN; SELECT 1")
-	s.until(t, "a transaction that has just begun to count", func(told pace.Duty) bool { return !alone(told) })
+	s.until(t, "a transaction that has just begun to count", func(told Duty) bool { return !alone(told) })
 	s.until(t, "the same one to be old", alone)
 	end := s.beside(t, "app", brief)
 	defer end()
@@ -124,7 +121,7 @@ func TestARoleThatMayNotLookFallsBackAndSaysSo(t *testing.T) {
 	s.db.Exec("REVOKE ALL ON pg_catalog.pg_locks FROM PUBLIC")
 	s.look(t)
 	told := s.look(t)
-	require.Equal(t, pace.Duty{Percent: 100, Why: "alone; readers do not show: the role may not read pg_locks and pg_stat_activity"}, told)
+	require.Equal(t, Duty{Percent: 100, Why: "alone; readers do not show: the role may not read pg_locks and pg_stat_activity"}, told)
 	end := s.beside(t, "app", "SELECT pg_current_xact_id()")
 	told = s.until(t, "the share to fall", half)
 	require.Regexp(t, `^others: \d+\.\d writing transactions per second; readers do not show`, told.Why)
@@ -138,7 +135,7 @@ func TestARoleThatMayNotLookFallsBackAndSaysSo(t *testing.T) {
 
 	s.db.Exec("GRANT SELECT ON pg_catalog.pg_locks TO PUBLIC")
 	s.memory.on("main").until = time.Time{} // A minute later.
-	require.Equal(t, pace.Duty{Percent: 100, Why: "alone"}, s.look(t))
+	require.Equal(t, Duty{Percent: 100, Why: "alone"}, s.look(t))
 }
 
 // What a pass that is asked to stop cannot see is no news for the others.
@@ -150,9 +147,9 @@ func TestAStopBlindsNoOther(t *testing.T) {
 	cancel()
 	s.memory.on("main").due = time.Time{}
 	_, told := s.share(gone, 1, false)
-	require.Equal(t, pace.Duty{Percent: 100, Why: "alone"}, told)
+	require.Equal(t, Duty{Percent: 100, Why: "alone"}, told)
 	var log bytes.Buffer
-	held := New(slog.New(slog.NewTextHandler(&log, nil)), &s.memory, replica.Limits{Bytes: 1}, Target{Session: &batch.Session{Conn: s.session(t, "sexton")}})
+	held := NewOthers(slog.New(slog.NewTextHandler(&log, nil)), &s.memory, ReplicaLimits{Bytes: 1}, Target{Session: &batch.Session{Conn: s.session(t, "sexton")}})
 	require.Empty(t, held.Hold(gone))
 	require.Empty(t, log.String())
 }

@@ -1,4 +1,4 @@
-package audittrail_test
+package database_test
 
 import (
 	"testing"
@@ -6,23 +6,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/audittrail"
+	"sexton/internal/database"
 	"sexton/internal/dbtest"
 	"sexton/internal/pgtest"
 )
-
-func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	d.Exec(`INSERT INTO sexton.audit (at, actor, remote, action, target, reason)
 		SELECT now() - age, 'old', '', 'pause', 'k', '' FROM (VALUES (interval '89 days'), ('91 days')) AS kept (age)`)
-	first := audittrail.Entry{Actor: "ann", Remote: "10.0.0.7:1234", Action: "pause", Target: "k", Reason: "long backup"}
-	require.NoError(t, audittrail.Record(t.Context(), d.Connected, d.Pool(), first))
-	require.NoError(t, audittrail.Record(t.Context(), d.Connected, d.Pool(), audittrail.Entry{Actor: "bob", Action: "resume", Target: "k"}))
+	first := database.Change{Actor: "ann", Remote: "10.0.0.7:1234", Action: "pause", Target: "k", Reason: "long backup"}
+	require.NoError(t, database.RecordChange(t.Context(), d.Connected, d.Pool(), first))
+	require.NoError(t, database.RecordChange(t.Context(), d.Connected, d.Pool(), database.Change{Actor: "bob", Action: "resume", Target: "k"}))
 
-	entries := pgtest.Must(audittrail.Last(t.Context(), d.Connected, 2))(t)
+	entries := pgtest.Must(database.LastChanges(t.Context(), d.Connected, 2))(t)
 	require.Len(t, entries, 2)
 	require.Equal(t, "bob", entries[0].Actor)
 	require.WithinDuration(t, time.Now(), entries[1].At, time.Minute)

@@ -1,8 +1,4 @@
-// Package history keeps the backlog of every deletion table over time, in Postgres, so that it outlives the workers.
-//
-// A sample is taken every 15 s, by whichever worker comes first. All of them are kept for a day, one in five minutes for 7 days:
-// about 7,500 rows per table of a database.
-package history
+package jobrun
 
 import (
 	"context"
@@ -18,8 +14,9 @@ import (
 	"sexton/internal/pulse"
 )
 
-// Every is the time between two samples.
-const Every = 15 * time.Second
+// SampleEvery is the time between two samples of the backlog. All of them are kept for a day, one in five minutes for 7 days: about
+// 7,500 rows per table of a database.
+const SampleEvery = 15 * time.Second
 
 // slack is by how much a sample may come early: workers look at their own clocks, and pulses are two seconds apart.
 const slack = 2 * time.Second
@@ -49,7 +46,7 @@ type reading struct {
 // those past their time. What another database has not said lately is left out: it may be down.
 func (s *Sampler) Questions(db database.Database) []pulse.Question {
 	if db.Name != s.Jobs {
-		return []pulse.Question{{Every: Every, Guest: true, Failed: s.failed, Ask: func(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
+		return []pulse.Question{{Every: SampleEvery, Guest: true, Failed: s.failed, Ask: func(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
 			rows, err := db.Names.Queries(on).SamplesBacklog(ctx, s.Tables[db.Name])
 			if err != nil {
 				return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
@@ -68,7 +65,7 @@ func (s *Sampler) Questions(db database.Database) []pulse.Question {
 		func(ctx context.Context, on *dbsqlc.Queries) error { return on.SamplesAdd(ctx, s.sample()) },
 		func(ctx context.Context, on *dbsqlc.Queries) error { return on.SamplesPrune(ctx) },
 	}, func(ask func(context.Context, *dbsqlc.Queries) error) pulse.Question {
-		return pulse.Question{Every: Every, Guest: true, Ask: func(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
+		return pulse.Question{Every: SampleEvery, Guest: true, Ask: func(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
 			err := ask(ctx, db.Names.Queries(on))
 			return nil, problem.Doing(err, "add sample")
 		}}
@@ -86,12 +83,12 @@ func (s *Sampler) failed(ctx context.Context, err error) {
 func (s *Sampler) sample() dbsqlc.SamplesAddParams {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	row := dbsqlc.SamplesAddParams{Database: s.Jobs, OwnTables: s.Tables[s.Jobs], Seconds: (Every - slack).Seconds()}
+	row := dbsqlc.SamplesAddParams{Database: s.Jobs, OwnTables: s.Tables[s.Jobs], Seconds: (SampleEvery - slack).Seconds()}
 	for kind, table := range s.Kinds {
 		row.Kinds, row.KindTables = append(row.Kinds, kind), append(row.KindTables, table)
 	}
 	for name, last := range s.remote {
-		if time.Since(last.at) > 2*Every {
+		if time.Since(last.at) > 2*SampleEvery {
 			continue
 		}
 		for _, r := range last.rows {
@@ -124,8 +121,8 @@ type Point struct {
 	Finished int64
 }
 
-// Read returns what is kept of the last span, in bins of a length, by table and database.
-func Read(ctx context.Context, jobs database.Database, span, bin time.Duration) ([]Series, error) {
+// ReadSamples returns what is kept of the last span, in bins of a length, by table and database.
+func ReadSamples(ctx context.Context, jobs database.Database, span, bin time.Duration) ([]Series, error) {
 	rows, err := jobs.Queries().SamplesSince(ctx, bin.Seconds(), span.Seconds())
 	if err != nil {
 		return nil, fmt.Errorf("read samples: %w", err)

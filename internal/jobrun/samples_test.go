@@ -1,4 +1,4 @@
-package history_test
+package jobrun_test
 
 import (
 	"bytes"
@@ -11,17 +11,15 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
-	"sexton/internal/history"
+	"sexton/internal/jobrun"
 	"sexton/internal/pgtest"
 	"sexton/internal/pulse"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
-
 const tombstones = "loose_foreign_keys_deleted_records"
 
 // sampling is a pulse of one database of a worker.
-func sampling(s *history.Sampler, db database.Database) *pulse.Pulse {
+func sampling(s *jobrun.Sampler, db database.Database) *pulse.Pulse {
 	p := &pulse.Pulse{On: db.Pool}
 	p.Add(s.Questions(db)...)
 	return p
@@ -33,8 +31,8 @@ func TestOneWorkerAtATimeAddsSamples(t *testing.T) {
 	ci.Connected.Name = "ci"
 	ci.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, created_at)
 		SELECT 'public.parents', 1, now() - interval '1 minute' FROM generate_series(1, 3)`)
-	worker := func() *history.Sampler {
-		return &history.Sampler{Jobs: "main", Tables: map[string][]string{"main": {tombstones}, "ci": {tombstones}}, Logger: slog.New(slog.DiscardHandler)}
+	worker := func() *jobrun.Sampler {
+		return &jobrun.Sampler{Jobs: "main", Tables: map[string][]string{"main": {tombstones}, "ci": {tombstones}}, Logger: slog.New(slog.DiscardHandler)}
 	}
 	var workers sync.WaitGroup
 	for range 8 {
@@ -71,7 +69,7 @@ func TestWhySamplesAreMissing(t *testing.T) {
 	d := dbtest.New(t)
 	d.Exec("DROP VIEW sexton.backlog")
 	var log bytes.Buffer
-	s := &history.Sampler{Jobs: "main", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	s := &jobrun.Sampler{Jobs: "main", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	require.NoError(t, sampling(s, d.Connected).Next(t.Context()), "the other questions are answered")
 	require.Contains(t, log.String(), "backlog is not sampled")
 	require.Contains(t, log.String(), "does not exist")
@@ -85,7 +83,7 @@ func TestSamplesAreKeptForSevenDays(t *testing.T) {
 		FROM (VALUES (interval '23 hours', false), ('25 hours', false), ('26 hours', true), ('6 days', false), ('167 hours', true), ('8 days', true), ('9 days', false))
 			AS kept (age, coarse)`)
 	add := func() {
-		require.NoError(t, sampling(&history.Sampler{Jobs: "main", Logger: slog.New(slog.DiscardHandler)}, d.Connected).Next(t.Context()))
+		require.NoError(t, sampling(&jobrun.Sampler{Jobs: "main", Logger: slog.New(slog.DiscardHandler)}, d.Connected).Next(t.Context()))
 	}
 	add()
 	require.Equal(t, [][]string{{"167", "t"}, {"26", "t"}, {"23", "f"}}, d.Rows(
@@ -105,7 +103,7 @@ func TestReadKeepsThePeaks(t *testing.T) {
 		SELECT date_bin('60 seconds', now(), 'epoch') - age, database, 'a', pending, false, 0, pending * 2, false
 		FROM (VALUES (interval '119 seconds', 'main', 5), ('100 seconds', 'main', 900), ('70 seconds', 'main', 6), ('30 seconds', 'main', 7), ('30 seconds', 'ci', 1),
 			('2 hours', 'main', 5000)) AS sample (age, database, pending)`)
-	series := pgtest.Must(history.Read(t.Context(), d.Connected, time.Hour, time.Minute))(t)
+	series := pgtest.Must(jobrun.ReadSamples(t.Context(), d.Connected, time.Hour, time.Minute))(t)
 	require.Len(t, series, 2)
 	require.Equal(t, "ci", series[0].Database)
 	require.Equal(t, "main", series[1].Database)

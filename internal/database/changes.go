@@ -1,19 +1,17 @@
-// Package audittrail keeps who changed what, and why, for 90 days.
-package audittrail
+package database
 
 import (
 	"context"
 	"fmt"
 	"time"
 
-	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/each"
 	"sexton/internal/problem"
 )
 
-// Entry is one change.
-type Entry struct {
+// Change is one change.
+type Change struct {
 	At time.Time
 	// Actor is who did it: the user that logged in, "token", or "page" where no login is needed.
 	Actor string
@@ -25,9 +23,9 @@ type Entry struct {
 	Reason string
 }
 
-// Record adds an entry, in db or in a transaction on it, and removes some of those past their time. The entry's own time is not
+// RecordChange adds an entry, in db or in a transaction on it, and removes some of those past their time. The entry's own time is not
 // looked at.
-func Record(ctx context.Context, jobs database.Database, tx dbsqlc.DBTX, entry Entry) error {
+func RecordChange(ctx context.Context, jobs Database, tx dbsqlc.DBTX, entry Change) error {
 	queries := jobs.Names.Queries(tx)
 	row := dbsqlc.AuditAddParams{Actor: entry.Actor, Remote: entry.Remote, Action: entry.Action, Target: entry.Target, Reason: entry.Reason}
 	if err := queries.AuditAdd(ctx, row); err != nil {
@@ -37,11 +35,11 @@ func Record(ctx context.Context, jobs database.Database, tx dbsqlc.DBTX, entry E
 	return problem.Doing(err, "prune recorded changes")
 }
 
-// Last returns the last entries, the newest first.
-func Last(ctx context.Context, jobs database.Database, most int) ([]Entry, error) {
+// LastChanges returns the last entries, the newest first.
+func LastChanges(ctx context.Context, jobs Database, most int) ([]Change, error) {
 	rows, err := jobs.Queries().AuditLast(ctx, int32(most))
 	if err != nil {
 		return nil, fmt.Errorf("read recorded changes: %w", err)
 	}
-	return each.Of(rows, func(row dbsqlc.AuditLastRow) Entry { return Entry(row) }), nil
+	return each.Of(rows, func(row dbsqlc.AuditLastRow) Change { return Change(row) }), nil
 }

@@ -1,9 +1,4 @@
-// Package replica tells how far a primary's standbys are behind, as the primary sees it.
-//
-// Only standbys that are connected count: no application reads from one that is gone, and a replication slot that it left behind may
-// stay for ever. Subscribers of logical replication do not count either: one that has nothing to apply confirms
-// nothing, and looks further behind with every byte that is written to other databases.
-package replica
+package pace
 
 import (
 	"cmp"
@@ -20,10 +15,12 @@ import (
 	"sexton/internal/problem"
 )
 
-// ErrHidden says that there are standbys whose state the role may not see. It needs pg_read_all_stats, which pg_monitor has.
-var ErrHidden = errors.New("the role may not see how far replicas are behind: GRANT pg_read_all_stats to it")
+// ErrReplicasHidden says that there are standbys whose state the role may not see. It needs pg_read_all_stats, which pg_monitor has.
+var ErrReplicasHidden = errors.New("the role may not see how far replicas are behind: GRANT pg_read_all_stats to it")
 
-// Replica is one connected standby.
+// Replica is one connected standby. Others do not count: no application reads from one that is disconnected, and its replication slot may be
+// kept forever. Subscribers of logical replication do not count either: one with nothing to apply confirms nothing, and seems further behind
+// with every byte that is written to other databases.
 type Replica struct {
 	// Name is its application_name, with its address where that alone would not tell it from others.
 	Name string
@@ -33,17 +30,17 @@ type Replica struct {
 	Bytes int64
 }
 
-// Limits say how far a standby may be behind; 0 is no limit.
-type Limits struct {
+// ReplicaLimits say how far a standby may be behind; 0 is no limit.
+type ReplicaLimits struct {
 	Lag   time.Duration
 	Bytes int64
 }
 
 // On reports whether there is any limit.
-func (l Limits) On() bool { return l.Lag > 0 || l.Bytes > 0 }
+func (l ReplicaLimits) On() bool { return l.Lag > 0 || l.Bytes > 0 }
 
 // Worst returns the standby that is furthest beyond the limits, in time before bytes, and false where none is.
-func (l Limits) Worst(replicas []Replica) (Replica, bool) {
+func (l ReplicaLimits) Worst(replicas []Replica) (Replica, bool) {
 	beyond := slices.DeleteFunc(slices.Clone(replicas), func(r Replica) bool { return !l.late(r) && (l.Bytes == 0 || r.Bytes <= l.Bytes) })
 	if len(beyond) == 0 {
 		return Replica{}, false
@@ -56,10 +53,10 @@ func (l Limits) Worst(replicas []Replica) (Replica, bool) {
 	}), true
 }
 
-func (l Limits) late(r Replica) bool { return l.Lag > 0 && r.Lag > l.Lag }
+func (l ReplicaLimits) late(r Replica) bool { return l.Lag > 0 && r.Lag > l.Lag }
 
 // Describe words the lag of a standby beyond the limits: "replica r1 12 s behind" or "replica r1 300 MiB behind".
-func (l Limits) Describe(r Replica) string {
+func (l ReplicaLimits) Describe(r Replica) string {
 	if l.late(r) {
 		if r.Lag < time.Second {
 			return fmt.Sprintf("replica %s %d ms behind", r.Name, r.Lag.Milliseconds())
@@ -81,26 +78,26 @@ func size(bytes int64) string {
 	}
 }
 
-//go:embed queries/read.sql
-var readSQL string
+//go:embed queries/replicas.sql
+var replicasSQL string
 
-// Read asks a primary for its standbys. The error is ErrHidden where there are some that the role may not see.
-func Read(ctx context.Context, on dbsqlc.DBTX) ([]Replica, error) {
+// ReadReplicas asks a primary for its standbys. The error is ErrReplicasHidden where there are some that the role may not see.
+func ReadReplicas(ctx context.Context, on dbsqlc.DBTX) ([]Replica, error) {
 	replicas := []Replica{}
 	var hidden bool
 	var seconds float64
 	var r Replica
-	rows, _ := on.Query(ctx, readSQL)
+	rows, _ := on.Query(ctx, replicasSQL)
 	_, err := pgx.ForEachRow(rows, []any{&hidden, &r.Name, &seconds, &r.Bytes}, func() error {
 		if hidden {
-			return ErrHidden
+			return ErrReplicasHidden
 		}
 		r.Lag = time.Duration(seconds * float64(time.Second))
 		replicas = append(replicas, r)
 		return nil
 	})
-	if errors.Is(err, ErrHidden) {
-		return nil, ErrHidden
+	if errors.Is(err, ErrReplicasHidden) {
+		return nil, ErrReplicasHidden
 	}
 	return replicas, problem.Doing(err, "read state of replicas")
 }

@@ -1,5 +1,4 @@
-// Package fault says what the errors of batches mean: for the run, and for the rows or the statement in hand.
-package fault
+package batch
 
 import (
 	"context"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"sexton/internal/batch"
 	"sexton/internal/lease"
 	"sexton/internal/pgcatalog"
 )
@@ -53,16 +51,16 @@ type Fault struct {
 	Verdict Verdict
 }
 
-// Error is a fault that did not come from a server: Judge returns it as it is.
-type Error struct{ Fault }
+// FaultError is a fault that did not come from a server: Judge returns it as it is.
+type FaultError struct{ Fault }
 
-func (e *Error) Error() string { return e.Text() }
+func (e *FaultError) Error() string { return e.Text() }
 
-// Cut begins the message of what fails because its statements cost the connection.
-const Cut = "the connection was lost: "
+// LostConnection begins the message of what fails because its statements cost the connection.
+const LostConnection = "the connection was lost: "
 
-// In judges an error of a statement on a table.
-func In(err error, table string) Fault {
+// FaultIn judges an error of a statement on a table.
+func FaultIn(err error, table string) Fault {
 	f := Judge(err)
 	f.Table = table
 	return f
@@ -72,8 +70,8 @@ func In(err error, table string) Fault {
 // any SQLSTATE and says nothing about table or server: it counts as a row's error.
 func Judge(err error) Fault {
 	var pgErr *pgconn.PgError
-	var failed *batch.StatementError
-	var own *Error
+	var failed *StatementError
+	var own *FaultError
 	switch {
 	case err == nil:
 		return Fault{}
@@ -82,13 +80,13 @@ func Judge(err error) Fault {
 	case errors.Is(err, lease.ErrLost), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), !errors.As(err, &pgErr):
 		return Fault{Message: err.Error()}
 	}
-	f := Fault{SQLState: pgErr.Code, Message: pgErr.Message + batch.PathHint(err), Stack: pgErr.Where, Verdict: Row}
+	f := Fault{SQLState: pgErr.Code, Message: pgErr.Message + PathHint(err), Stack: pgErr.Where, Verdict: Row}
 	if pgErr.Code == "23503" || pgErr.Code == "23001" {
 		f.Detail = pgErr.Detail
 	}
 	others, waits := inTheWay(pgErr.Code)
 	switch {
-	case errors.As(err, &failed) && failed.Index == batch.Frame, pgErr.Severity == "FATAL", pgErr.Severity == "PANIC":
+	case errors.As(err, &failed) && failed.Index == Frame, pgErr.Severity == "FATAL", pgErr.Severity == "PANIC":
 		f.Verdict = Fatal
 	case pgErr.Code == "57014":
 		f.Verdict = Timeout
@@ -112,8 +110,8 @@ func (f Fault) By(blocker string) Fault {
 	return f
 }
 
-// By does the same with an error.
-func By(err error, blocker string) error {
+// AddBlocker does the same with an error.
+func AddBlocker(err error, blocker string) error {
 	if f := Judge(err); f.By(blocker) != f {
 		return fmt.Errorf("%w (%s)", err, blocker)
 	}
@@ -212,8 +210,8 @@ func (f Fault) Text() string {
 	return strings.Join(parts, ": ")
 }
 
-// Counts says how often one error of one table came up in a run.
-type Counts struct {
+// FaultCounts says how often one error of one table came up in a run.
+type FaultCounts struct {
 	Table    string `json:"table"`
 	SQLState string `json:"sqlstate"`
 	Message  string `json:"message"`
@@ -223,14 +221,14 @@ type Counts struct {
 // mostCounts bounds a run's list: messages can name single rows, and a run over thousands of them must not list them all.
 const mostCounts = 20
 
-// Count adds a fault to a run's list and returns it, as append does. What there is no room for counts with the last one.
-func Count(list []Counts, f Fault) []Counts {
-	at := slices.IndexFunc(list, func(c Counts) bool {
+// CountFault adds a fault to a run's list and returns it, as append does. What there is no room for counts with the last one.
+func CountFault(list []FaultCounts, f Fault) []FaultCounts {
+	at := slices.IndexFunc(list, func(c FaultCounts) bool {
 		return c.Table == f.Table && c.SQLState == f.SQLState && c.Message == f.Message
 	})
 	switch {
 	case at < 0 && len(list) < mostCounts:
-		return append(list, Counts{Table: f.Table, SQLState: f.SQLState, Message: f.Message, Count: 1})
+		return append(list, FaultCounts{Table: f.Table, SQLState: f.SQLState, Message: f.Message, Count: 1})
 	case at < 0:
 		at = len(list) - 1
 	}

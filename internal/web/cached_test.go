@@ -1,4 +1,4 @@
-package cache_test
+package web_test
 
 import (
 	"context"
@@ -9,14 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/cache"
+	"sexton/internal/web"
 )
 
 func TestAnswersAreShared(t *testing.T) {
 	t.Parallel()
 	reads := 0
 	began, end := make(chan struct{}), make(chan struct{})
-	value := &cache.Value[int]{Timeout: time.Minute, Keep: time.Hour, Read: func(context.Context) int {
+	value := &web.Cached[int]{Timeout: time.Minute, Keep: time.Hour, Read: func(context.Context) int {
 		reads++
 		close(began) // A second read would panic.
 		<-end
@@ -35,7 +35,7 @@ func TestAnswersAreShared(t *testing.T) {
 func TestAnswersToSeveralQuestions(t *testing.T) {
 	t.Parallel()
 	reads := map[int]int{}
-	values := &cache.Values[int, int]{Timeout: time.Minute, Keep: time.Hour, Read: func(_ context.Context, key int) int { reads[key]++; return -key }}
+	values := &web.CachedByKey[int, int]{Timeout: time.Minute, Keep: time.Hour, Read: func(_ context.Context, key int) int { reads[key]++; return -key }}
 	for range 2 {
 		require.Equal(t, -1, values.Get(t.Context(), 1))
 		require.Equal(t, -2, values.Get(t.Context(), 2))
@@ -55,7 +55,7 @@ func TestAnswersAreKeptForAWhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
-		value := &cache.Value[int]{Timeout: 2 * time.Second, Keep: 5 * time.Second, Read: func(ctx context.Context) int {
+		value := &web.Cached[int]{Timeout: 2 * time.Second, Keep: 5 * time.Second, Read: func(ctx context.Context) int {
 			reads++
 			deadline, ok := ctx.Deadline()
 			require.True(t, ok)
@@ -76,7 +76,7 @@ func pause(d time.Duration) { <-time.After(d) }
 
 func TestAnAskerThatGoesAwayBreaksNothingOff(t *testing.T) {
 	t.Parallel()
-	value := &cache.Value[error]{Timeout: time.Minute, Keep: time.Minute, Read: func(ctx context.Context) error { return ctx.Err() }}
+	value := &web.Cached[error]{Timeout: time.Minute, Keep: time.Minute, Read: func(ctx context.Context) error { return ctx.Err() }}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, value.Get(gone))

@@ -1,5 +1,4 @@
-// Package latency sums up how long things took.
-package latency
+package jobrun
 
 import (
 	"math"
@@ -16,8 +15,8 @@ type Percentiles struct {
 	Max float64 `json:"max"`
 }
 
-// Of takes the nearest rank. All are 0 where there are no durations.
-func Of(durations []time.Duration) Percentiles {
+// PercentilesOf takes the nearest rank. All are 0 where there are no durations.
+func PercentilesOf(durations []time.Duration) Percentiles {
 	if len(durations) == 0 {
 		return Percentiles{}
 	}
@@ -28,16 +27,16 @@ func Of(durations []time.Duration) Percentiles {
 	return Percentiles{P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: at(1)}
 }
 
-// Bounds are the upper bounds of a histogram's bins, in seconds. What took longer has the bin "+Inf".
-func Bounds() []float64 {
+// HistogramBounds are the upper bounds of a histogram's bins, in seconds. What took longer has the bin "+Inf".
+func HistogramBounds() []float64 {
 	return []float64{
 		.001, .002, .003, .004, .005, .0075, .01, .015, .02, .03, .05, .075, .1, .15, .2, .3, .5, .75,
 		1, 1.5, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600,
 	}
 }
 
-// Beyond is the bin behind the last bound.
-const Beyond = "+Inf"
+// BeyondBounds is the bin behind the last bound.
+const BeyondBounds = "+Inf"
 
 // Histogram counts durations by the upper bound of their bin, in seconds. As JSON it stands in the statistics of a run, so that it outlives its process.
 type Histogram map[string]int64
@@ -47,7 +46,7 @@ func (h *Histogram) Add(d time.Duration) {
 	if *h == nil {
 		*h = Histogram{}
 	}
-	at, _ := slices.BinarySearch(Bounds(), max(0, d.Seconds()))
+	at, _ := slices.BinarySearch(HistogramBounds(), max(0, d.Seconds()))
 	(*h)[bin(at)]++
 }
 
@@ -62,17 +61,17 @@ func (h *Histogram) Take(other Histogram) {
 }
 
 func bin(at int) string {
-	if bounds := Bounds(); at < len(bounds) {
+	if bounds := HistogramBounds(); at < len(bounds) {
 		return strconv.FormatFloat(bounds[at], 'f', -1, 64)
 	}
-	return Beyond
+	return BeyondBounds
 }
 
 // Quantile is the share's duration in seconds, taken to lie evenly in its bin; 0 of an empty histogram. What lies beyond the last bound has that.
 func (h Histogram) Quantile(share float64) float64 {
 	total := h.Total()
 	rank, below, low := share*float64(total), 0.0, 0.0
-	for at, bound := range Bounds() {
+	for at, bound := range HistogramBounds() {
 		n := float64(h[bin(at)])
 		if n > 0 && below+n >= rank {
 			return low + (bound-low)*(rank-below)/n

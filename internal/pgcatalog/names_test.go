@@ -1,4 +1,4 @@
-package pgschema_test
+package pgcatalog_test
 
 import (
 	"testing"
@@ -6,13 +6,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/pgschema"
+	"sexton/internal/pgcatalog"
 )
 
 func TestRenderReplacesQualifiersAlone(t *testing.T) {
 	t.Parallel()
 
-	names := pgschema.Names{Jobs: "sexton_two", Tracked: `App "x"`}
+	names := pgcatalog.Names{Jobs: "sexton_two", Tracked: `App "x"`}
 	require.Equal(t,
 		`SELECT current_setting('sexton.truncate') FROM "sexton_two".leases, "App ""x""".users, "sexton", sexton.y`,
 		names.Render(`SELECT current_setting('sexton.truncate') FROM "sexton".leases, "public".users, "sexton", sexton.y`))
@@ -21,13 +21,13 @@ func TestRenderReplacesQualifiersAlone(t *testing.T) {
 func TestRenderDoesNotRenderItsOwnOutput(t *testing.T) {
 	t.Parallel()
 
-	names := pgschema.Names{Jobs: "public", Tracked: "sexton"}
+	names := pgcatalog.Names{Jobs: "public", Tracked: "sexton"}
 	require.Equal(t, `"public".a "sexton".b`, names.Render(`"sexton".a "public".b`))
 }
 
 func TestTextsFillInPartsAndFiles(t *testing.T) {
 	t.Parallel()
-	texts := pgschema.Texts{Files: fstest.MapFS{
+	texts := pgcatalog.Texts{Files: fstest.MapFS{
 		"queries/find.sql":  {Data: []byte("SELECT {columns} FROM a\nWHERE {fit} AND b = '{x,y}' AND {unknown}\n")},
 		"queries/fit.sql":   {Data: []byte("c = {value}\n")},
 		"queries/value.sql": {Data: []byte("no file where there is a part")},

@@ -1,6 +1,4 @@
-// Package cache shares one answer among all who ask at about the same time, so that no reader can ask a database
-// more often than is good for it.
-package cache
+package web
 
 import (
 	"context"
@@ -8,8 +6,8 @@ import (
 	"time"
 )
 
-// Value is an answer that is kept for a while.
-type Value[T any] struct {
+// Cached is an answer that is kept for a while and shared by concurrent readers, so that they cannot load a database.
+type Cached[T any] struct {
 	// Read gives a new answer. It is never called twice at a time.
 	Read func(ctx context.Context) T
 	// Timeout bounds Read, Keep is for how long its answer is good.
@@ -22,7 +20,7 @@ type Value[T any] struct {
 }
 
 // Forget has the next one who asks get a new answer: something is known to have changed.
-func (v *Value[T]) Forget() {
+func (v *Cached[T]) Forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.until = time.Time{}
@@ -30,7 +28,7 @@ func (v *Value[T]) Forget() {
 
 // Get returns the kept answer, or else a new one, for which those who come meanwhile wait as well. An asker that
 // goes away does not break it off for the others.
-func (v *Value[T]) Get(ctx context.Context) T {
+func (v *Cached[T]) Get(ctx context.Context) T {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if time.Now().Before(v.until) {
@@ -43,28 +41,28 @@ func (v *Value[T]) Get(ctx context.Context) T {
 	return v.last
 }
 
-// mostKept bounds the answers of a Values.
+// mostKept bounds the answers of a CachedByKey.
 const mostKept = 64
 
-// Values are answers to several questions.
-type Values[K comparable, T any] struct {
+// CachedByKey are answers to several questions.
+type CachedByKey[K comparable, T any] struct {
 	Read    func(ctx context.Context, key K) T
 	Timeout time.Duration
 	Keep    time.Duration
 
 	mu    sync.Mutex
-	known map[K]*Value[T]
+	known map[K]*Cached[T]
 }
 
-// Get returns the answer for a key as that of a Value.
-func (v *Values[K, T]) Get(ctx context.Context, key K) T {
+// Get returns the answer for a key as that of a Cached.
+func (v *CachedByKey[K, T]) Get(ctx context.Context, key K) T {
 	v.mu.Lock()
 	one := v.known[key]
 	if one == nil {
 		if v.known == nil || len(v.known) >= mostKept {
-			v.known = map[K]*Value[T]{}
+			v.known = map[K]*Cached[T]{}
 		}
-		one = &Value[T]{Read: func(ctx context.Context) T { return v.Read(ctx, key) }, Timeout: v.Timeout, Keep: v.Keep}
+		one = &Cached[T]{Read: func(ctx context.Context) T { return v.Read(ctx, key) }, Timeout: v.Timeout, Keep: v.Keep}
 		v.known[key] = one
 	}
 	v.mu.Unlock()
@@ -72,7 +70,7 @@ func (v *Values[K, T]) Get(ctx context.Context, key K) T {
 }
 
 // Forget has all answers read anew.
-func (v *Values[K, T]) Forget() {
+func (v *CachedByKey[K, T]) Forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.known = nil

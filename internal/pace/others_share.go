@@ -1,4 +1,4 @@
-package throttle
+package pace
 
 import (
 	"context"
@@ -8,8 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/config"
-	"sexton/internal/pace"
 	"sexton/internal/pgcatalog"
 )
 
@@ -27,9 +25,9 @@ const (
 	askAgain = time.Minute
 )
 
-// neighbours are the others on one database's server, and its replicas. All passes of the process share the looks.
-type neighbours struct {
-	pace.Neighbours
+// serverNeighbours are the others on one database's server, and its replicas. All passes of the process share the looks.
+type serverNeighbours struct {
+	Neighbours
 
 	mu sync.Mutex
 	// looked is when the last look began, due when the next one may.
@@ -45,12 +43,12 @@ type neighbours struct {
 
 // Share decides at which share of its time a pass works: by the others on the servers that it writes to. It is for between batches. Nil
 // leaves that to a fixed duty. Behind the first batch of a pass it does not look: a wake-up has found its work then, and would wait for the answer.
-func (t *Throttle) Share(duty config.Duty) pace.Share {
-	if duty != config.Auto {
+func (t *Others) Share(duty float64) Share {
+	if duty != 0 {
 		return nil
 	}
 	begun := false
-	return func(ctx context.Context, slow float64, locked bool) (least float64, told pace.Duty) {
+	return func(ctx context.Context, slow float64, locked bool) (least float64, told Duty) {
 		looks := begun
 		begun = true
 		for i, at := range t.targets {
@@ -63,19 +61,19 @@ func (t *Throttle) Share(duty config.Duty) pace.Share {
 	}
 }
 
-func (m *Memory) on(name string) *neighbours {
+func (m *OthersMemory) on(name string) *serverNeighbours {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.neighbours == nil {
-		m.neighbours = map[string]*neighbours{}
+		m.neighbours = map[string]*serverNeighbours{}
 	}
 	if m.neighbours[name] == nil {
-		m.neighbours[name] = &neighbours{}
+		m.neighbours[name] = &serverNeighbours{}
 	}
 	return m.neighbours[name]
 }
 
-func (n *neighbours) share(ctx context.Context, conn *pgx.Conn, looks bool, slow float64, locked bool) (float64, pace.Duty) {
+func (n *serverNeighbours) share(ctx context.Context, conn *pgx.Conn, looks bool, slow float64, locked bool) (float64, Duty) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.own++
@@ -88,7 +86,7 @@ func (n *neighbours) share(ctx context.Context, conn *pgx.Conn, looks bool, slow
 }
 
 // look takes a look, without the lock meanwhile.
-func (n *neighbours) look(ctx context.Context, conn *pgx.Conn, now time.Time) {
+func (n *serverNeighbours) look(ctx context.Context, conn *pgx.Conn, now time.Time) {
 	forbidden := now.Before(n.until)
 	n.mu.Unlock()
 	var others []string

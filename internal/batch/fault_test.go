@@ -1,0 +1,147 @@
+package batch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/batch"
+	"sexton/internal/lease"
+	"sexton/internal/pgcatalog"
+	"sexton/internal/pgtest"
+)
+
+func said(code string) *pgconn.PgError {
+	return &pgconn.PgError{Code: code, Severity: "ERROR", Message: "no"}
+}
+
+func in(index int, err error) error {
+	return fmt.Errorf("delete rows: %w", &batch.StatementError{Index: index, Err: err})
+}
+
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+	raised := func(code, where string) *pgconn.PgError {
+		e := said(code)
+		e.Where = where
+		return e
+	}
+	severe := said("23514")
+	severe.Severity = "FATAL"
+	locks := said("53200")
+	locks.Hint = `You might need to increase "max_locks_per_transaction".`
+	type example struct {
+		err  error
+		want batch.Verdict
+	}
+	pgtest.Each(t, map[string]example{
+		"lost lease":                  {fmt.Errorf("%w: %w", lease.ErrLost, said("SX001")), batch.Fatal},
+		"deadline":                    {in(0, context.DeadlineExceeded), batch.Fatal},
+		"cancelled":                   {context.Canceled, batch.Fatal},
+		"no answer of the server":     {errors.New("unexpected EOF"), batch.Fatal},
+		"the batch's own frame":       {in(batch.Frame, said("23505")), batch.Fatal},
+		"the server ends the session": {in(0, severe), batch.Fatal},
+		"shutdown":                    {in(0, said("57P01")), batch.Fatal},
+		"disk full":                   {in(0, said("53100")), batch.Fatal},
+		"a statement's memory":        {in(0, said("53200")), batch.Row},
+		"a statement's files":         {in(0, said("53400")), batch.Row},
+		"the frame's memory":          {in(batch.Frame, said("53200")), batch.Fatal},
+		"a lock for each partition":   {in(0, locks), batch.Hopeless},
+		"read only":                   {in(0, said("25006")), batch.Fatal},
+		"no such table":               {in(0, said("42P01")), batch.Hopeless},
+		"not allowed":                 {in(0, said("42501")), batch.Hopeless},
+		"corruption":                  {in(0, said("XX001")), batch.Hopeless},
+		"deadlock":                    {in(0, said("40P01")), batch.Conflict},
+		"serialization":               {in(1, said("40001")), batch.Conflict},
+		"statement timeout":           {in(0, said("57014")), batch.Timeout},
+		"lock timeout":                {in(0, said("55P03")), batch.LockTimeout},
+		"foreign key":                 {in(0, said("23503")), batch.Row},
+		"a check at commit":           {in(1, said("23514")), batch.Row},
+		"a trigger's disk full":       {in(0, raised("53100", "PL/pgSQL function keep() line 3 at RAISE")), batch.Row},
+		"a trigger's missing table":   {in(0, raised("42P01", `SQL function "keep" statement 1`)), batch.Row},
+		"a deadlock in a trigger":     {in(0, raised("40P01", "PL/pgSQL function keep() line 3 at RAISE")), batch.Conflict},
+	}, func(t *testing.T, _ string, test example) {
+		f := batch.Judge(test.err)
+		require.Equal(t, test.want, f.Verdict)
+		require.NotEmpty(t, f.Message)
+	})
+	require.Equal(t, batch.Fault{}, batch.Judge(nil))
+}
+
+func TestFaultTellsWhatTheServerSaid(t *testing.T) {
+	t.Parallel()
+	raised := said("P0001")
+	raised.Message, raised.Where = "not this one", "PL/pgSQL function keep() line 3 at RAISE"
+	f := batch.Judge(in(0, raised))
+	require.Equal(t, batch.Fault{SQLState: "P0001", Message: "not this one", Stack: raised.Where, Verdict: batch.Row}, f)
+	require.Equal(t, "SQLSTATE P0001: not this one", f.Text())
+	f.Table = "notes"
+	require.Equal(t, "notes: SQLSTATE P0001: not this one", f.Text())
+	referenced := said("23503")
+	referenced.Detail = "Key (id)=(7) is still referenced."
+	require.Equal(t, "SQLSTATE 23503: no: Key (id)=(7) is still referenced.", batch.Judge(in(0, referenced)).Text())
+	whole := said("23514")
+	whole.Detail = "Failing row contains (7, a secret)."
+	require.Equal(t, "SQLSTATE 23514: no", batch.Judge(in(0, whole)).Text())
+	require.Equal(t, "not found", batch.Fault{Message: "not found"}.Text())
+}
+
+func TestLocksAreReadFromRecordedErrors(t *testing.T) {
+	t.Parallel()
+	require.True(t, batch.LockIn("my issues: SQLSTATE 40P01: deadlock"))
+	require.True(t, batch.LockIn("lock timeout (SQLSTATE 55P03)"))
+	require.False(t, batch.LockIn("my issues: SQLSTATE 23514: no"))
+}
+
+func TestDuplicatesAreThoseOfTheTableItself(t *testing.T) {
+	t.Parallel()
+	likes, part := pgcatalog.Table{Schema: "public", Name: "likes"}, pgcatalog.Table{Schema: "parts", Name: "likes_1"}
+	of := func(code string, table pgcatalog.Table) error {
+		e := said(code)
+		e.SchemaName, e.TableName = table.Schema, table.Name
+		return in(0, e)
+	}
+	require.True(t, batch.DuplicateIn(of("23505", likes), likes))
+	require.True(t, batch.DuplicateIn(of("23505", part), likes, part))
+	require.True(t, batch.DuplicateIn(of("23P01", likes), likes), "an exclusion constraint")
+	require.False(t, batch.DuplicateIn(of("23505", part), likes), "what a trigger does elsewhere")
+	require.False(t, batch.DuplicateIn(of("23503", likes), likes))
+	require.False(t, batch.DuplicateIn(context.Canceled, likes))
+	require.False(t, batch.DuplicateIn(nil, likes))
+}
+
+// The session that held a lock is named behind a wait that was too long. A deadlock names its own.
+func TestTheSessionInTheWayIsNamedByOneRule(t *testing.T) {
+	t.Parallel()
+	for code, named := range map[string]bool{"55P03": true, "40P01": false, "40001": false, "23503": false} {
+		err := in(0, said(code))
+		by := batch.AddBlocker(err, "row locked by pid 1")
+		require.ErrorIs(t, by, err)
+		require.Equal(t, named, strings.HasSuffix(by.Error(), " (row locked by pid 1)"), code)
+		require.Equal(t, named, strings.HasSuffix(batch.Judge(err).By("row locked by pid 1").Message, " (row locked by pid 1)"), code)
+		require.Equal(t, err, batch.AddBlocker(err, ""))
+	}
+}
+
+func TestCountsAreBounded(t *testing.T) {
+	t.Parallel()
+	list := []batch.FaultCounts{}
+	for n := range 30 {
+		for range n {
+			list = batch.CountFault(list, batch.Fault{Table: "notes", SQLState: "P0001", Message: fmt.Sprint(n), Stack: fmt.Sprint("line ", n)})
+		}
+	}
+	require.Len(t, list, 20)
+	require.Equal(t, batch.FaultCounts{Table: "notes", SQLState: "P0001", Message: "1", Count: 1}, list[0])
+	require.Equal(t, batch.FaultCounts{Table: "notes", SQLState: "P0001", Message: "19", Count: 19}, list[18])
+	var sum int64
+	for _, c := range list {
+		sum += c.Count
+	}
+	require.EqualValues(t, 29*30/2, sum, "what there was no room for counts with the last one")
+}
