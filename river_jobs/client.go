@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
 	"github.com/riverqueue/rivercontrib/otelriver"
@@ -34,7 +33,7 @@ const (
 	// fetchCooldown is short because River drops the notifications of a second insert within it, which would
 	// then wait for the poll.
 	fetchCooldown = 2 * time.Millisecond
-	// fetchPoll may be long: each pulse looks for jobs that wait; only where that question fails do they wait for the poll. Behind a
+	// fetchPoll may be long: the driver looks for waiting jobs every 2 s. If that query fails, they wait for the poll. Behind a
 	// transaction pooler no notification arrives, and River polls as subscriptions do.
 	fetchPoll, pooledFetchPoll = 30 * time.Second, time.Second
 	// softStop is how long running jobs may take to end once River is told to stop.
@@ -66,8 +65,8 @@ func NewClient(deps Deps, id string, ears ...*listen.Ear) (*river.Client[pgx.Tx]
 	log := slog.New(reticent{cmp.Or(deps.RiverLogger, deps.Logger).Handler()})
 	on := &driver{
 		Driver: riverpgxv5.New(deps.jobsDB().Async()), jobs: deps.jobsDB(), client: id, log: log, ticker: ticker,
-		look: dbsqlc.QueueLooksParams{Queues: slices.Collect(maps.Keys(queues))},
-		news: make(chan []*riverdriver.Notification, 1), inserted: make(chan string, mostInserted),
+		look:     dbsqlc.QueueLooksParams{Queues: slices.Collect(maps.Keys(queues))},
+		inserted: make(chan string, mostInserted),
 	}
 	for _, ear := range ears {
 		if ear.Database == on.jobs.Name {
@@ -75,9 +74,6 @@ func NewClient(deps Deps, id string, ears ...*listen.Ear) (*river.Client[pgx.Tx]
 		}
 	}
 	on.setGenerations(Generations(deps.Config, deps.Definitions))
-	if deps.Ask != nil {
-		deps.Ask(on.queuesQuestion())
-	}
 	client, err := river.NewClient(on, &river.Config{
 		ID:     id,
 		Schema: deps.Config.Jobs.Schema,

@@ -2,6 +2,7 @@ package riverjobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -18,7 +19,6 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/generation"
 	"sexton/internal/problem"
-	"sexton/internal/pulse"
 )
 
 // River's topics, and the name that stands for all queues.
@@ -48,8 +48,6 @@ type driver struct {
 	look dbsqlc.QueueLooksParams
 	// ended are the rows, by ID, of jobs that have ended themselves, in a transaction of ours, and that River is still to end.
 	ended sync.Map
-	// news holds what the last pulse has to tell River, until the listener takes it.
-	news chan []*riverdriver.Notification
 	// inserted holds what the ear has heard of inserted jobs.
 	inserted chan string
 	// said is when it was last logged of a queue.
@@ -256,9 +254,13 @@ type listener struct {
 	riverdriver.Listener
 
 	driver *driver
-	// told are notifications of the last pulse that River has not taken yet.
+	// told are notifications from the last reading of the queues that River has not taken yet. read is the time of that reading.
 	told []*riverdriver.Notification
+	read time.Time
 }
+
+// queuesInterval is the time between two readings of the queues, queuesTimeout limits one.
+const queuesInterval, queuesTimeout = 2 * time.Second, 5 * time.Second
 
 func (*listener) Connect(context.Context) error { return nil }
 
@@ -270,11 +272,19 @@ func (*listener) Ping(context.Context) error { return nil }
 
 func (*listener) Close(context.Context) error { return nil }
 
-// WaitForNotification returns what was inserted, or whether queues are paused.
+// WaitForNotification returns what was inserted, or whether queues are paused. River cancels it every 5 s and calls it again.
 func (l *listener) WaitForNotification(ctx context.Context) (*riverdriver.Notification, error) {
+	due := time.NewTimer(time.Until(l.read.Add(queuesInterval)))
+	defer due.Stop()
 	for len(l.told) == 0 {
 		select {
-		case l.told = <-l.driver.news:
+		case <-due.C:
+			l.told = l.driver.readQueues(ctx)
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			l.read = time.Now()
+			due.Reset(queuesInterval)
 		case payload := <-l.driver.inserted:
 			return &riverdriver.Notification{Topic: insertTopic, Payload: payload}, nil
 		case <-ctx.Done():
@@ -292,7 +302,7 @@ func insertedTopic(db database.Database) string { return db.Names.Jobs + "." + i
 // mostInserted is how much may have been heard that River has not taken yet. Its own buffer is as long.
 const mostInserted = 1000
 
-// hear takes in what the ear has heard of an inserted job. A pulse tells of one that there is no room for.
+// hear takes in what the ear has heard of an inserted job. If there is no room for it, the next reading of the queues finds the job.
 func (d *driver) hear(payload string) {
 	select {
 	case d.inserted <- payload:
@@ -300,31 +310,21 @@ func (d *driver) hear(payload string) {
 	}
 }
 
-// queuesQuestion tells River the state of all queues at each pulse, whether it has changed or not: a queue that begins just now would miss the
-// change. It also tells of jobs that wait to be fetched: their notification was lost, or they were snoozed for less than River's scheduler
-// looks after. So River itself polls rarely. And it tells of running jobs whose cancelling was asked for.
-func (d *driver) queuesQuestion() pulse.Question {
-	return pulse.Question{Ask: d.readQueues, Failed: func(ctx context.Context, err error) {
-		if ctx.Err() == nil {
+// readQueues returns the state of all queues as notifications, whether it has changed or not: a queue that begins
+// just now would miss the change. They also name queues with jobs that wait to be fetched: their notification was
+// lost, or they were snoozed for less than the interval of River's scheduler. So River itself polls rarely. And they
+// name running jobs that must be cancelled.
+func (d *driver) readQueues(ctx context.Context) []*riverdriver.Notification {
+	ctx, cancel := context.WithTimeout(ctx, queuesTimeout)
+	defer cancel()
+	queues, err := d.jobs.AsyncQueries().QueueLooks(ctx, d.look)
+	if err != nil {
+		if !errors.Is(err, context.Canceled) {
 			d.log.WarnContext(ctx, "pauses cannot be read; they stay as they were", "error", err)
 		}
-	}}
-}
-
-func (d *driver) readQueues(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
-	queues, err := d.jobs.Names.Queries(on).QueueLooks(ctx, d.look)
-	if err != nil {
-		return nil, fmt.Errorf("read pauses: %w", err)
-	}
-	return func(ctx context.Context) error {
-		told := d.tell(ctx, queues)
-		select {
-		case <-d.news: // The last ones were not taken; these say all of it again.
-		default:
-		}
-		d.news <- told
 		return nil
-	}, nil
+	}
+	return d.tell(ctx, queues)
 }
 
 func (d *driver) tell(ctx context.Context, queues []dbsqlc.QueueLooksRow) (told []*riverdriver.Notification) {

@@ -13,7 +13,6 @@ import (
 
 	"sexton/internal/dbsqlc"
 	"sexton/internal/pgtest"
-	"sexton/internal/pulse"
 )
 
 // Whoever may connect may notify. None of it pauses a queue, cancels a job or moves the leader.
@@ -52,12 +51,10 @@ func TestForgedNotificationsChangeNothing(t *testing.T) {
 	require.Equal(t, leader, b.db.Rows("SELECT leader_id, elected_at FROM sexton.river_leader"))
 }
 
-// River UI cancels as any client does: by a mark on the job's row, and a notification that is not believed. The next pulse stops the job.
+// River UI cancels as any client does: by a mark on the job's row, and a notification that is not believed. The next reading of the queues stops the job.
 func TestAJobCancelledElsewhereStops(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	beat := &pulse.Pulse{On: b.db.Pool()}
-	b.deps.Ask = func(questions ...pulse.Question) { beat.Add(questions...) }
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 	blocker := pgtest.Begin(t, b.db.Pool(), "SELECT FROM children FOR UPDATE")
 
@@ -75,7 +72,6 @@ func TestAJobCancelledElsewhereStops(t *testing.T) {
 	})
 	other := pgtest.Must(river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{Schema: "sexton"}))(t)
 	pgtest.Must(other.JobCancel(t.Context(), id))(t)
-	require.NoError(t, beat.Next(t.Context()))
 	state("cancelled")
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.leases WHERE expires_at > now()"))
 	require.Equal(t, [][]string{{"f", "t"}}, b.db.Rows("SELECT outcome = 'running', ended_at IS NOT NULL FROM sexton.runs"))
@@ -88,17 +84,10 @@ func TestAJobCancelledElsewhereStops(t *testing.T) {
 	require.Zero(t, b.db.Pending(t))
 }
 
-// pulsed runs a pulse with the queues' question alone.
-func pulsed(t *testing.T, on *driver) {
-	p := &pulse.Pulse{On: on.jobs.Pool}
-	p.Add(on.queuesQuestion())
-	require.NoError(t, p.Next(t.Context()))
-}
-
 func newListener(t *testing.T, b bundle, queues ...string) (*driver, *listener) {
 	on := &driver{
 		Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected, look: dbsqlc.QueueLooksParams{Queues: queues}, log: slog.New(slog.NewTextHandler(b.log, nil)),
-		news: make(chan []*riverdriver.Notification, 1), inserted: make(chan string, 1),
+		inserted: make(chan string, 1),
 	}
 	heard, ok := on.GetListener(&riverdriver.GetListenenerParams{Schema: "sexton"}).(*listener)
 	require.True(t, ok)
@@ -116,58 +105,34 @@ func TestPausesAreReadFromTheQueues(t *testing.T) {
 		n := pgtest.Must(heard.WaitForNotification(t.Context()))(t)
 		return n.Topic + n.Payload
 	}
-	pulsed(t, on)
 	require.Equal(t, `river_control{"action":"resume","queue":"*"}`, next())
 
-	const pause = "INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ('a', now(), now())"
-	pulsed(t, on)
-	b.db.Exec(pause)
-	pulsed(t, on)
+	b.db.Exec("INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ('a', now(), now())")
 	both := []string{next(), next()}
-	require.ElementsMatch(t, []string{`river_control{"action":"pause","queue":"a"}`, `river_control{"action":"resume","queue":"b"}`}, both,
-		"what was not taken is told anew")
+	require.ElementsMatch(t, []string{`river_control{"action":"pause","queue":"a"}`, `river_control{"action":"resume","queue":"b"}`}, both)
 
 	on.hear(`{"queue":"b"}`)
 	on.hear(`{"queue":"b"}`) // There is no room for it.
 	require.Equal(t, `river_insert{"queue":"b"}`, next())
 
 	b.db.Exec("INSERT INTO sexton.river_job (kind, args, queue, max_attempts, scheduled_at) SELECT 'x', '{}', queue, 1, now() FROM unnest('{a,b,c}'::text[]) AS queue")
-	pulsed(t, on)
 	require.ElementsMatch(t, append(both, `river_insert{"queue":"b"}`), []string{next(), next(), next()}, "a job waits whose notification was lost")
 	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now() + interval '1 hour'")
 
 	b.db.Exec("UPDATE sexton.river_queue SET paused_at = NULL; UPDATE sexton.river_leader SET elected_at = now() - interval '2 hours', expires_at = now() - interval '1 hour'")
-	pulsed(t, on)
 	both = []string{next(), next()}
 	require.Equal(t, []string{`river_control{"action":"resume","queue":"*"}`, `river_leadership{"action":"resigned","leader_id":""}`}, both, "without a leader")
 
 	b.db.Exec(`UPDATE sexton.river_job SET id = 7, state = 'running', attempt = 1, attempted_at = now(), metadata = '{"cancel_attempted_at": "2026-01-01"}' WHERE queue = 'a'`)
-	pulsed(t, on)
 	require.Equal(t, `river_control{"action":"cancel","queue":"a","job_id":7}`, next())
 	heard.told = nil
 	b.db.Exec("DELETE FROM sexton.river_job")
 
 	b.db.Exec("ALTER TABLE sexton.river_queue RENAME TO elsewhere")
-	on.hear("{}")
-	pulsed(t, on)
-	require.Equal(t, "river_insert{}", next(), "what River inserts is heard beside a look that fails")
+	require.Empty(t, on.readQueues(t.Context()))
 	require.Contains(t, b.log.String(), "pauses cannot be read")
-}
-
-// A pulse ends the wait of a listener that hears nothing.
-func TestAPulseIsHeardAtOnce(t *testing.T) {
-	t.Parallel()
-	on, heard := newListener(t, setup(t), "a")
-	for range 3 {
-		first := make(chan *riverdriver.Notification, 1)
-		go func() {
-			n, _ := heard.WaitForNotification(t.Context())
-			first <- n
-		}()
-		pulsed(t, on)
-		require.Equal(t, controlTopic, (<-first).Topic)
-		heard.told = nil
-	}
+	on.hear("{}")
+	require.Equal(t, "river_insert{}", next(), "what River inserts is heard although that fails")
 }
 
 // River's client inserts jobs that need not be unique while they wait for their next attempt. Of equal ones whose time has come one is left, and

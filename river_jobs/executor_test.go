@@ -15,10 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/definitions"
-	"sexton/internal/heartbeat"
-	"sexton/internal/jobrun"
 	"sexton/internal/pgtest"
-	"sexton/internal/pulse"
 	"sexton/triggers"
 )
 
@@ -244,65 +241,4 @@ func TestWorkerNoticesThatTriggersRecordAnotherKey(t *testing.T) {
 	b.worked(t, "main")
 	require.Equal(t, before, b.state(), "1 is the key of a parent that lives")
 	require.EqualValues(t, 1, b.db.Pending(t))
-}
-
-// counting counts the transactions of a pulse, and the statements in them.
-type counting struct {
-	pulse.Pool
-
-	transactions, statements int
-}
-
-func (c *counting) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	c.transactions++
-	c.statements += b.Len()
-	return c.Pool.SendBatch(ctx, b)
-}
-
-// However many kinds a worker has, its jobs database is asked once every two seconds; River's leader adds 28 transactions a minute.
-func TestAnIdleWorkerAsksThirtyTimesAMinute(t *testing.T) {
-	t.Parallel()
-	five := []string{
-		"SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true", "SEXTON_ADJOURNED_GROUPS__ENABLED=true",
-		"SEXTON_EXTERNAL_DIFFS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__BUCKET=file://" + t.TempDir(),
-	}
-	type example struct {
-		environ       []string
-		subscriptions int
-	}
-	pgtest.Each(t, map[string]example{
-		"one kind": {nil, 1}, "five kinds": {five, 5},
-	}, func(t *testing.T, _ string, test example) {
-		b := setup(t, test.environ...)
-		heart := &heartbeat.Heart{DB: b.db.Connected, ClientID: "test", Logger: b.deps.Logger}
-		b.deps.Ask = func(questions ...pulse.Question) { heart.Also = append(heart.Also, questions...) }
-		subscriptions, ears := Subscriptions(b.deps)
-		require.Len(t, subscriptions, test.subscriptions)
-		require.Len(t, ears, 1)
-		pgtest.Must(NewClient(b.deps, "test"))(t)
-		sampler := &jobrun.Sampler{Jobs: "main", Tables: DeletionTables(b.deps.Config), Logger: b.deps.Logger}
-		b.deps.Ask(sampler.Questions(b.db.Connected)...)
-
-		every := map[time.Duration]int{}
-		for _, q := range heart.Also {
-			every[q.Every]++
-		}
-		require.Equal(t, map[time.Duration]int{
-			0: 1, 8 * time.Second: test.subscriptions, jobrun.SampleEvery: 3, 30 * time.Second: 1, // The queues, subscriptions, samples, the ear.
-		}, every)
-		require.GreaterOrEqual(t, fetchPoll, 30*time.Second)
-
-		idle := heart.Pulse()
-		sent := &counting{Pool: idle.On}
-		idle.On = sent
-		require.Equal(t, pulse.Usual, idle.Period)
-		for range int(time.Minute / idle.Period) {
-			require.NoError(t, idle.Next(t.Context()))
-		}
-		require.Equal(t, 30, sent.transactions)
-		const lockTimeouts, looks, beats, sampled = 30, 2 * 30, 2 * 15, 3 * 5 // No subscription sleeps without its ear.
-		require.Equal(t, lockTimeouts+looks+beats+sampled, sent.statements)
-		require.Equal(t, [][]string{{"1"}}, b.db.Rows("SELECT count(DISTINCT taken_at) FROM sexton.samples"))
-		require.True(t, heart.Alive())
-	})
 }

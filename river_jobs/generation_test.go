@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/riverqueue/river/riverdriver"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/config"
@@ -168,11 +167,9 @@ func TestQueuesAreLeftToWorkersWithTheInstalledDefinitions(t *testing.T) {
 	b := setup(t)
 	on := &driver{jobs: b.db.Connected, look: dbsqlc.QueueLooksParams{Queues: []string{LooseForeignKeys, "other"}}, log: b.deps.Logger}
 	on.setGenerations(Generations(b.deps.Config, b.deps.Definitions))
-	on.news = make(chan []*riverdriver.Notification, 1)
 	told := func() []string {
-		pulsed(t, on)
 		var payloads []string
-		for _, n := range <-on.news {
+		for _, n := range on.readQueues(t.Context()) {
 			if n.Topic == controlTopic {
 				payloads = append(payloads, n.Payload)
 			}

@@ -1,9 +1,7 @@
 package riverjobs
 
 import (
-	"context"
 	"encoding/json"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +14,6 @@ import (
 	"sexton/internal/lease"
 	"sexton/internal/migrate"
 	"sexton/internal/pgtest"
-	"sexton/internal/pulse"
 )
 
 // placeholderBundle is the reference application with the placeholders 11 (who has written nothing), 12 (who has), and 13,
@@ -40,17 +37,8 @@ func placeholderBundle(t *testing.T, environ ...string) bundle {
 
 // client works jobs until the end of the test.
 func (b bundle) client(t *testing.T) {
-	pulses := &pulse.Pulse{On: b.db.Connected.Pool}
-	b.deps.Ask = pulses.Add
 	_, stop := b.start(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	var pulsing sync.WaitGroup
-	pulsing.Go(func() { pulses.Run(ctx, nil) })
-	t.Cleanup(func() {
-		stop()
-		cancel()
-		pulsing.Wait()
-	})
+	t.Cleanup(stop)
 }
 
 func (b bundle) waitFor(t *testing.T, what, condition string) {

@@ -18,7 +18,6 @@ import (
 	"sexton/internal/listen"
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
-	"sexton/internal/pulse"
 	"sexton/triggers"
 )
 
@@ -34,8 +33,6 @@ type Deps struct {
 	Logger      *slog.Logger
 	// RiverLogger is the log of River itself; nil: Logger.
 	RiverLogger *slog.Logger
-	// Ask adds questions to the pulse of the jobs database. Nil disables it.
-	Ask func(...pulse.Question)
 	// Working is told of each job before it is worked on, and calls back when its row says how it ended. May be nil.
 	Working func(id int64) (done func())
 	// Stopping ends when the process is asked to stop: passes end after their running batch. Nil means that

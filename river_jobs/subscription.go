@@ -85,11 +85,7 @@ func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, ears []*lis
 			}
 		}
 		ear.Add(subscriptions[before:]...)
-		ofJobs := db.Name == deps.jobsDB().Name
-		if deps.Ask != nil && ofJobs {
-			deps.Ask(ear.Questions()...)
-		}
-		if ofJobs || len(subscriptions) > before {
+		if db.Name == deps.jobsDB().Name || len(subscriptions) > before {
 			ears = append(ears, ear)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/pulse"
+	"sexton/internal/pace"
 )
 
 // DefaultSilence is how long a worker may be silent before it is taken for dead.
@@ -24,6 +24,10 @@ const (
 	longest = 5 * time.Second
 	// leaveTimeout bounds what the end of Run waits for.
 	leaveTimeout = 2 * time.Second
+	// Look is how often a worker looks for dead workers.
+	Look = 2 * time.Second
+	// retry is the pause after a failure, where the interval is not shorter.
+	retry = time.Second
 )
 
 // Heart is the heartbeat of one worker. Its methods may be called at the same time.
@@ -48,8 +52,6 @@ type Heart struct {
 	Logger    *slog.Logger
 	// Foreground is for a pass that no worker runs, which is none of the workers that status and doctor show.
 	Foreground bool
-	// Also are questions of other parts of the worker to the same database, asked in the round trip of the beat.
-	Also []pulse.Question
 
 	mu sync.Mutex
 	// lastBeat is when the last beat that got through was sent, on the monotonic clock.
@@ -63,39 +65,64 @@ type Heart struct {
 	noReclaimBefore time.Time
 }
 
-// Run beats at once and at every interval, and reclaims in between, until ctx ends. Then it removes its
+// Run beats immediately and at every interval, and reclaims in between, until ctx ends. Then it removes its
 // own row and gives back the jobs and leases that it still has, so ctx must outlive the worker's jobs.
 // Failures of the database are logged once per outage and retried.
 func (h *Heart) Run(ctx context.Context) {
-	var failing time.Time
-	h.Pulse().Run(ctx, func(err error) {
-		switch {
-		case err != nil && failing.IsZero():
-			failing = time.Now()
-			h.Logger.ErrorContext(ctx, "heartbeat fails", "client_id", h.ClientID, "error", err)
-		case err == nil && !failing.IsZero():
-			h.Logger.InfoContext(ctx, "heartbeat is back", "client_id", h.ClientID, "outage_ms", time.Since(failing).Milliseconds())
-			failing = time.Time{}
-		}
-	})
+	failing := &outage{log: h.Logger.With("client_id", h.ClientID), parts: map[string]bool{}}
+	var parts sync.WaitGroup
+	for _, part := range []struct {
+		name  string
+		every time.Duration
+		do    func(context.Context) error
+	}{
+		{"beat", h.interval(), h.Beat},
+		{"own jobs", h.interval(), h.GiveBackLost},
+		{"dead workers", min(Look, h.interval()), func(ctx context.Context) error {
+			_, err := h.Reclaim(ctx)
+			return err
+		}},
+	} {
+		parts.Go(func() {
+			for ctx.Err() == nil {
+				err, pause := part.do(ctx), part.every
+				if err != nil {
+					pause = min(pause, retry)
+				}
+				failing.note(ctx, part.name, err)
+				_ = pace.Sleep(ctx, pause)
+			}
+		})
+	}
+	parts.Wait()
 	h.leave(context.WithoutCancel(ctx))
 }
 
-// Pulse asks everything that the worker asks of the jobs database. It looks for dead workers each time, and beats at every interval: that writes.
-func (h *Heart) Pulse() *pulse.Pulse {
-	p := &pulse.Pulse{On: h.DB.Async(), Period: min(pulse.Usual, h.interval()), Answer: h.operationTimeout()}
-	if len(h.Also) == 0 {
-		p.Period = h.interval()
+// outage logs when the first part of a heart fails, and when none fails any more.
+type outage struct {
+	log   *slog.Logger
+	mu    sync.Mutex
+	parts map[string]bool
+	since time.Time
+}
+
+func (o *outage) note(ctx context.Context, part string, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		if len(o.parts) == 0 {
+			o.since = time.Now()
+			o.log.ErrorContext(ctx, "heartbeat fails", "error", err)
+		}
+		o.parts[part] = true
+	case o.parts[part]:
+		delete(o.parts, part)
+		if len(o.parts) == 0 {
+			o.log.InfoContext(ctx, "heartbeat is back", "outage_ms", time.Since(o.since).Milliseconds())
+		}
 	}
-	p.Add(
-		pulse.Question{Every: h.interval(), Ask: h.beat},
-		pulse.Question{Every: h.interval(), Ask: h.lookForLost},
-		pulse.Question{Ask: func(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
-			return h.lookForDead(ctx, on, new(Reclaimed))
-		}},
-	)
-	p.Add(h.Also...)
-	return p
 }
 
 func (h *Heart) interval() time.Duration { return cmp.Or(h.Interval, min(longest, h.silence()/3)) }
@@ -112,32 +139,22 @@ func (h *Heart) silence() time.Duration { return cmp.Or(h.Silence, DefaultSilenc
 func (h *Heart) Beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
-	then, err := h.beat(ctx, h.DB.Async())
-	if err != nil {
-		return err
-	}
-	return then(ctx)
-}
-
-func (h *Heart) beat(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
 	// Taken before the statement is sent, so that Alive can only end early.
 	sent := time.Now()
 	deaf, held := said(h.Deaf), said(h.Held)
-	seen, err := h.DB.Names.Queries(on).ClientBeat(ctx, deaf, held, h.ClientID)
+	seen, err := h.DB.AsyncQueries().ClientBeat(ctx, deaf, held, h.ClientID)
 	if err != nil {
-		return nil, fmt.Errorf("update client %s: %w", h.ClientID, err)
+		return fmt.Errorf("update client %s: %w", h.ClientID, err)
 	}
-	return func(ctx context.Context) error {
-		if len(seen) == 0 {
-			if err := h.enter(ctx, deaf, held); err != nil {
-				return err
-			}
+	if len(seen) == 0 {
+		if err := h.enter(ctx, deaf, held); err != nil {
+			return err
 		}
-		if h.beaten(sent, len(seen) == 0 || seen[0]) {
-			return h.redate(ctx)
-		}
-		return nil
-	}, nil
+	}
+	if h.beaten(sent, len(seen) == 0 || seen[0]) {
+		return h.redate(ctx)
+	}
+	return nil
 }
 
 // beaten notes a beat that got through, and whether it found the server's clock set back. It reports whether something may lie ahead of that.

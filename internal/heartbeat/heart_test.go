@@ -13,7 +13,6 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/heartbeat"
 	"sexton/internal/pgtest"
-	"sexton/internal/pulse"
 )
 
 func TestBeatKeepsOneRow(t *testing.T) {
@@ -186,7 +185,7 @@ func TestAJobIsMissedTwice(t *testing.T) {
 	h := newHeart(t, db, "self")
 	insert(t, db, job{clients: []string{"self"}, seconds: 60, attempt: 1})
 	for _, want := range []string{"running", "available"} {
-		require.NoError(t, h.Pulse().Next(t.Context()))
+		require.NoError(t, h.GiveBackLost(t.Context()))
 		require.Equal(t, [][]string{{want}}, db.Rows("SELECT state FROM sexton.river_job"))
 	}
 }
@@ -197,7 +196,9 @@ func TestNothingWaitsForAClockThatWasSetBack(t *testing.T) {
 	db := dbtest.New(t)
 	enter(db, "dead", -3600)
 	available := insert(t, db, job{state: "available", clients: []string{"dead"}, seconds: -3600})
-	require.NoError(t, newHeart(t, db, "self").Pulse().Next(t.Context()))
+	self := newHeart(t, db, "self")
+	require.NoError(t, self.Beat(t.Context()))
+	require.Empty(t, pgtest.Must(self.Reclaim(t.Context()))(t))
 	require.Equal(t, [][]string{{"f"}}, db.Rows("SELECT seen_at > clock_timestamp() FROM sexton.clients WHERE client_id = 'dead'"),
 		"its silence begins now")
 	later := "SELECT scheduled_at > clock_timestamp() FROM sexton.river_job WHERE id = $1"
@@ -269,9 +270,9 @@ func TestASnoozedJobKeepsItsTimeWhenAWorkerStarts(t *testing.T) {
 	require.Equal(t, before, db.Rows(times))
 }
 
-// What a killed worker was at goes on within 20 s, as the README says: its last beat may have come just before its end, one pulse finds the
-// silence, and the next one the jobs that were given back, if their notification is lost.
+// What a killed worker was at goes on within 20 s, as the README says: its last beat may have come just before its end, one look finds the
+// silence, and the next reading of the queues the jobs that were given back, if their notification is lost.
 func TestAKilledWorkersTimeIsTheOneStated(t *testing.T) {
 	t.Parallel()
-	require.LessOrEqual(t, heartbeat.DefaultSilence+2*pulse.Usual, 20*time.Second)
+	require.LessOrEqual(t, heartbeat.DefaultSilence+2*heartbeat.Look, 20*time.Second)
 }

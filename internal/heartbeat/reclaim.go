@@ -9,7 +9,6 @@ import (
 
 	"sexton/internal/dbsqlc"
 	"sexton/internal/problem"
-	"sexton/internal/pulse"
 )
 
 // lockTimeout bounds the wait for the row of a lease that is being renewed or taken just now. The
@@ -34,36 +33,20 @@ type Reclaimed struct {
 func (h *Heart) Reclaim(ctx context.Context) (taken Reclaimed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
-	then, err := h.lookForDead(ctx, h.DB.Async(), &taken)
-	if err == nil && then != nil {
-		err = then(ctx)
-	}
-	return taken, err
-}
-
-func (h *Heart) lookForDead(ctx context.Context, on dbsqlc.DBTX, taken *Reclaimed) (pulse.Then, error) {
 	if h.holdsBack() {
-		return nil, nil
+		return taken, nil
 	}
 	silence := h.silence().Seconds()
-	found, err := h.DB.Names.Queries(on).ClientsDead(ctx, h.ClientID, silence)
+	found, err := h.DB.AsyncQueries().ClientsDead(ctx, h.ClientID, silence)
 	if err != nil {
-		return nil, fmt.Errorf("look for dead clients: %w", err)
+		return taken, fmt.Errorf("look for dead clients: %w", err)
 	}
-	if !found {
-		return nil, nil
+	if !found || h.holdsBack() { // By a beat meanwhile.
+		return taken, nil
 	}
-	return func(ctx context.Context) (err error) {
-		if h.holdsBack() { // By the beat of the same round trip.
-			return nil
-		}
-		ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
-		defer cancel()
-		*taken, err = h.bury(ctx, func(queries *dbsqlc.Queries) ([]string, error) {
-			return queries.ClientsRemoveSilent(ctx, h.ClientID, silence)
-		})
-		return err
-	}, nil
+	return h.bury(ctx, func(queries *dbsqlc.Queries) ([]string, error) {
+		return queries.ClientsRemoveSilent(ctx, h.ClientID, silence)
+	})
 }
 
 func (h *Heart) holdsBack() bool {
@@ -179,37 +162,35 @@ func (h *Heart) Work(id int64) (done func()) {
 	return func() { add(-1) }
 }
 
-// lookForLost gives back jobs that River fetched for this client without hearing of it, since the answer was lost. They are running
-// by their rows, block others of their kind and arguments, and no worker works on them. A job counts as such at the second beat
-// without a goroutine: River takes a while to record how a failed one ended.
-func (h *Heart) lookForLost(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
-	// Before the look at rows: one that ends in between counts as worked on.
+// GiveBackLost gives back jobs that River fetched for this client although the answer was lost. They are running
+// by their rows, block others of their kind and arguments, and no worker works on them. A job counts as lost at the second
+// call without a goroutine: River takes a while to record how a failed one ended. Only one goroutine may call it.
+func (h *Heart) GiveBackLost(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
+	defer cancel()
+	// Read before the rows: a job that ends in between counts as worked on.
 	worked := h.worked()
-	running, err := h.DB.Names.Queries(on).ClientJobs(ctx, h.ClientID)
+	running, err := h.DB.AsyncQueries().ClientJobs(ctx, h.ClientID)
 	if err != nil {
-		return nil, fmt.Errorf("look at own jobs: %w", err)
+		return fmt.Errorf("look at own jobs: %w", err)
 	}
-	return func(ctx context.Context) error {
-		missed, again := map[int64]bool{}, []int64{}
-		for _, id := range running {
-			if worked[id] {
-				continue
-			}
-			missed[id] = true
-			if h.missed[id] {
-				again = append(again, id)
-			}
+	missed, again := map[int64]bool{}, []int64{}
+	for _, id := range running {
+		if worked[id] {
+			continue
 		}
-		if h.missed = missed; len(again) == 0 {
-			return nil
+		missed[id] = true
+		if h.missed[id] {
+			again = append(again, id)
 		}
-		return h.giveBackLost(ctx, again)
-	}, nil
+	}
+	if h.missed = missed; len(again) == 0 {
+		return nil
+	}
+	return h.giveBackLost(ctx, again)
 }
 
 func (h *Heart) giveBackLost(ctx context.Context, ids []int64) error {
-	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
-	defer cancel()
 	var jobs []dbsqlc.JobsGiveBackRow
 	err := pgx.BeginTxFunc(ctx, h.DB.Async(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
 		jobs, err = h.giveBack(ctx, h.DB.Names.Queries(tx), nil, ids)

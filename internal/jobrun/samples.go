@@ -7,21 +7,26 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/each"
+	"sexton/internal/pace"
 	"sexton/internal/problem"
-	"sexton/internal/pulse"
 )
 
 // SampleEvery is the time between two samples of the backlog. All of them are kept for a day, one in five minutes for 7 days: about
 // 7,500 rows per table of a database.
 const SampleEvery = 15 * time.Second
 
-// slack is by how much a sample may come early: workers look at their own clocks, and pulses are two seconds apart.
-const slack = 2 * time.Second
+const (
+	// slack is by how much a sample may come early: each worker goes by its own clock.
+	slack = 2 * time.Second
+	// timeout limits a sample: the application may have a table locked.
+	timeout = 5 * time.Second
+)
 
-// Sampler samples in the pulses of a worker. Each database says itself what waits in it, in its view "sexton".backlog.
+// Sampler samples the view "sexton".backlog of each database of a worker.
 type Sampler struct {
 	// Jobs is the name of the database that has the samples.
 	Jobs string
@@ -42,42 +47,48 @@ type reading struct {
 	rows []dbsqlc.SamplesBacklogRow
 }
 
-// Questions are those to one database. In the jobs database they add a sample of all, unless another worker was faster, and remove some of
-// those past their time. What another database has not said lately is left out: it may be down.
-func (s *Sampler) Questions(db database.Database) []pulse.Question {
-	if db.Name != s.Jobs {
-		return []pulse.Question{{Every: SampleEvery, Guest: true, Failed: s.failed, Ask: func(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
-			rows, err := db.Names.Queries(on).SamplesBacklog(ctx, s.Tables[db.Name])
-			if err != nil {
-				return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
-			}
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.remote == nil {
-				s.remote = map[string]reading{}
-			}
-			s.remote[db.Name] = reading{time.Now(), rows}
-			return nil, nil
-		}}}
+// Run samples a database every 15 s until ctx ends.
+func (s *Sampler) Run(ctx context.Context, db database.Database) {
+	for {
+		if err := s.Sample(ctx, db); err != nil && ctx.Err() == nil {
+			s.Logger.DebugContext(ctx, "backlog is not sampled", "database", db.Name, "error", err)
+		}
+		if pace.Sleep(ctx, SampleEvery) != nil {
+			return
+		}
 	}
-	questions := each.Of([]func(context.Context, *dbsqlc.Queries) error{
-		func(ctx context.Context, on *dbsqlc.Queries) error { return on.SamplesLock(ctx) },
-		func(ctx context.Context, on *dbsqlc.Queries) error { return on.SamplesAdd(ctx, s.sample()) },
-		func(ctx context.Context, on *dbsqlc.Queries) error { return on.SamplesPrune(ctx) },
-	}, func(ask func(context.Context, *dbsqlc.Queries) error) pulse.Question {
-		return pulse.Question{Every: SampleEvery, Guest: true, Ask: func(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
-			err := ask(ctx, db.Names.Queries(on))
-			return nil, problem.Doing(err, "add sample")
-		}}
-	})
-	questions[0].Failed = s.failed
-	return questions
 }
 
-func (s *Sampler) failed(ctx context.Context, err error) {
-	if ctx.Err() == nil {
-		s.Logger.DebugContext(ctx, "backlog is not sampled", "error", err)
+// Sample reads the backlog of a database. In the jobs database it adds a sample of all databases, unless another
+// worker has added one meanwhile, and removes some of the samples that are past their time. A database whose last
+// reading is older than two intervals is left out: it may be down.
+func (s *Sampler) Sample(ctx context.Context, db database.Database) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if db.Name != s.Jobs {
+		rows, err := db.Names.Queries(db.Async()).SamplesBacklog(ctx, s.Tables[db.Name])
+		if err != nil {
+			return fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.remote == nil {
+			s.remote = map[string]reading{}
+		}
+		s.remote[db.Name] = reading{time.Now(), rows}
+		return nil
 	}
+	err := pgx.BeginTxFunc(ctx, db.Async(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		queries := db.Names.Queries(tx)
+		if err := queries.SamplesLock(ctx); err != nil {
+			return err //nolint:wrapcheck // problem.Doing adds the context
+		}
+		if err := queries.SamplesAdd(ctx, s.sample()); err != nil {
+			return err //nolint:wrapcheck // problem.Doing adds the context
+		}
+		return queries.SamplesPrune(ctx)
+	})
+	return problem.Doing(err, "add sample")
 }
 
 func (s *Sampler) sample() dbsqlc.SamplesAddParams {

@@ -1,29 +1,21 @@
 package jobrun_test
 
 import (
-	"bytes"
+	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/database"
 	"sexton/internal/dbtest"
 	"sexton/internal/jobrun"
 	"sexton/internal/pgtest"
-	"sexton/internal/pulse"
 )
 
 const tombstones = "loose_foreign_keys_deleted_records"
-
-// sampling is a pulse of one database of a worker.
-func sampling(s *jobrun.Sampler, db database.Database) *pulse.Pulse {
-	p := &pulse.Pulse{On: db.Pool}
-	p.Add(s.Questions(db)...)
-	return p
-}
 
 func TestOneWorkerAtATimeAddsSamples(t *testing.T) {
 	t.Parallel()
@@ -38,8 +30,8 @@ func TestOneWorkerAtATimeAddsSamples(t *testing.T) {
 	for range 8 {
 		workers.Go(func() {
 			s := worker()
-			_ = sampling(s, ci.Connected).Next(t.Context())
-			_ = sampling(s, main.Connected).Next(t.Context())
+			_ = s.Sample(t.Context(), ci.Connected)
+			_ = s.Sample(t.Context(), main.Connected)
 		})
 	}
 	workers.Wait()
@@ -55,8 +47,8 @@ func TestOneWorkerAtATimeAddsSamples(t *testing.T) {
 	main.Exec("UPDATE sexton.samples SET taken_at = taken_at - interval '20 seconds'")
 	next := worker()
 	next.Kinds = map[string]string{"clean": tombstones, "other": "another"}
-	require.NoError(t, sampling(next, ci.Connected).Next(t.Context()))
-	require.NoError(t, sampling(next, main.Connected).Next(t.Context()))
+	require.NoError(t, next.Sample(t.Context(), ci.Connected))
+	require.NoError(t, next.Sample(t.Context(), main.Connected))
 	require.Len(t, main.Rows(all), 4)
 	require.Equal(t, [][]string{{"ci", "6"}, {"main", "0"}}, main.Rows("SELECT database, sum(finished) FROM sexton.samples GROUP BY 1 ORDER BY 1"))
 	require.Equal(t, "t", main.Rows(`SELECT count(*) FILTER (WHERE coarse) = count(DISTINCT date_bin('5 minutes', taken_at, 'epoch'))
@@ -68,9 +60,16 @@ func TestWhySamplesAreMissing(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	d.Exec("DROP VIEW sexton.backlog")
-	var log bytes.Buffer
-	s := &jobrun.Sampler{Jobs: "main", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
-	require.NoError(t, sampling(s, d.Connected).Next(t.Context()), "the other questions are answered")
+	var log pgtest.Journal
+	s := &jobrun.Sampler{Jobs: "main", Logger: log.Logger()}
+	ctx, cancel := context.WithCancel(t.Context())
+	var sampling sync.WaitGroup
+	sampling.Go(func() { s.Run(ctx, d.Connected) })
+	pgtest.WaitFor(t, "a line", func(context.Context) (bool, error) {
+		return strings.Contains(log.String(), "backlog is not sampled"), nil
+	})
+	cancel()
+	sampling.Wait()
 	require.Contains(t, log.String(), "backlog is not sampled")
 	require.Contains(t, log.String(), "does not exist")
 }
@@ -83,7 +82,8 @@ func TestSamplesAreKeptForSevenDays(t *testing.T) {
 		FROM (VALUES (interval '23 hours', false), ('25 hours', false), ('26 hours', true), ('6 days', false), ('167 hours', true), ('8 days', true), ('9 days', false))
 			AS kept (age, coarse)`)
 	add := func() {
-		require.NoError(t, sampling(&jobrun.Sampler{Jobs: "main", Logger: slog.New(slog.DiscardHandler)}, d.Connected).Next(t.Context()))
+		sampler := &jobrun.Sampler{Jobs: "main", Logger: slog.New(slog.DiscardHandler)}
+		require.NoError(t, sampler.Sample(t.Context(), d.Connected))
 	}
 	add()
 	require.Equal(t, [][]string{{"167", "t"}, {"26", "t"}, {"23", "f"}}, d.Rows(

@@ -15,7 +15,6 @@ import (
 
 	"sexton/internal/listen"
 	"sexton/internal/pgtest"
-	"sexton/internal/pulse"
 )
 
 const (
@@ -289,13 +288,12 @@ func TestAnEarThatHearsLateIsNotDeafForEver(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
-	p.Ear.Pool = elsewhere(t, pgtest.New(t).URL).pool
-	p.Timing.SelfCheckWait = 2 * time.Second
-	calls := &pulse.Pulse{On: b.Pool()}
-	calls.Add(p.Ear.Questions()...)
+	call := elsewhere(t, pgtest.New(t).URL)
+	p.Ear.Pool = call.pool
+	p.Timing.SelfCheck, p.Timing.SelfCheckWait = 50*time.Millisecond, 2*time.Second
 	p.start()
 	p.await("the subscription to be deaf", p.Deaf)
-	require.NoError(t, calls.Next(t.Context()))
+	call.moveTo(pgtest.Must(pgx.ParseConfig(b.URL))(t).Database)
 	p.await("the subscription to hear", func() bool { return !p.Deaf() })
 	require.Zero(t, p.logged(lost), "nothing is wrong with the connection")
 	require.Equal(t, 1, p.logged("notifications arrive again"))
@@ -359,8 +357,8 @@ func TestALookWaitsForALockedTable(t *testing.T) {
 	require.Zero(t, p.logged(failing))
 }
 
-// The subscription's own look never comes, and no notification does.
-func TestAPulseLooksForASubscriptionThatSleeps(t *testing.T) {
+// No notification arrives. A subscription that sleeps looks when its time is over, without the awake lock and the barrier.
+func TestASubscriptionThatSleepsLooks(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
 		"due":      "now()",
@@ -368,13 +366,24 @@ func TestAPulseLooksForASubscriptionThatSleeps(t *testing.T) {
 	}, func(t *testing.T, _, row string) {
 		b := setup(t)
 		p := newProbe(b)
-		pulses := &pulse.Pulse{On: b.Pool()}
-		pulses.Add(p.Ear.Questions()...)
+		p.Timing.Look = 20 * time.Millisecond
 		p.awaitSleep()
 		b.Exec("SET sexton.notify = off; INSERT INTO " + table + " (fully_qualified_table_name, primary_key_value, consume_after) VALUES ('x', 1, " + row +
 			"); RESET sexton.notify")
-		before := p.looks.Load()
-		pgtest.WaitFor(t, "a look", func(ctx context.Context) (bool, error) { return p.looks.Load() > before, pulses.Next(ctx) })
 		b.requireDrained()
 	})
+}
+
+// An idle subscription needs one statement for a look.
+func TestAnIdleLookIsOneStatement(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := newProbe(b)
+	p.Timing.Look = 20 * time.Millisecond
+	p.awaitSleep()
+	awake := b.connections(subscriptions)
+	before := p.looks.Load()
+	p.await("more looks", func() bool { return p.looks.Load() >= before+5 })
+	require.Equal(t, awake, b.connections(subscriptions))
+	require.Zero(t, p.Ear.Sessions.Stat().AcquiredConns())
 }

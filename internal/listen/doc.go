@@ -40,8 +40,8 @@
 //     takes the lock only while the ear hears.
 //   - Another process held the lock and was killed. No barrier of ours waits for W; the look every 10 s finds its rows.
 //
-// That look is a question in the pulse of the database (package pulse), for all subscriptions that sleep and hear. A subscription whose
-// pulse does not come looks itself, on a connection of its own. The pulse needs no barrier: a subscription that sleeps has waited at one.
+// That look is one query on the worker's pool. It needs no barrier: a subscription that sleeps has waited at one. If something is due, or the
+// query fails, the subscription wakes and looks on a connection of its own.
 //
 // This holds under every isolation level, for savepoints and for prepared transactions, as the awake lock is read outside
 // of any snapshot. After a crash or failover of the server there is no lock, and writers notify. A connection that has held the lock

@@ -15,9 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgxlisten"
 
-	"sexton/internal/dbsqlc"
+	"sexton/internal/pace"
 	"sexton/internal/problem"
-	"sexton/internal/pulse"
 )
 
 // Channel is the one that wake triggers notify, with the kind as payload.
@@ -28,7 +27,8 @@ type Ear struct {
 	Database string
 	// Conn dials the connection that listens. It must be direct: through a transaction pooler LISTEN does not deliver.
 	Conn *pgx.ConnConfig
-	// Pool sends the ear's own notifications, by which it finds out whether it hears.
+	// Pool sends the ear's own notifications, by which it finds out whether it hears, and the queries of sleeping
+	// subscriptions.
 	Pool *pgxpool.Pool
 	// Sessions are direct connections too. A subscription has one of them while it is awake.
 	Sessions *pgxpool.Pool
@@ -37,11 +37,7 @@ type Ear struct {
 	// Heard, if set, is told of notifications on the channel Topic as well. It must not block.
 	Topic string
 	Heard func(payload string)
-	// Also are questions of other parts of the worker to the same database, where it has no pulse but the ear's.
-	Also []pulse.Question
 
-	// asked is true where the pulse of another one asks its questions.
-	asked         bool
 	subscriptions []*Subscription
 	timing        Timing
 	outage        outage
@@ -65,7 +61,7 @@ var _ pgxlisten.BacklogHandler = (*Ear)(nil)
 // Add makes subscriptions hear by the ear and run with it.
 func (e *Ear) Add(subscriptions ...*Subscription) {
 	for _, l := range subscriptions {
-		l.Ear, l.woken, l.answers = e, make(chan struct{}, 1), make(chan answer, 1)
+		l.Ear, l.woken = e, make(chan struct{}, 1)
 		e.subscriptions = append(e.subscriptions, l)
 	}
 }
@@ -80,12 +76,7 @@ func (e *Ear) Run(ctx context.Context) {
 		listener.Handle(e.Topic, pgxlisten.HandlerFunc(e.HandleNotification))
 	}
 	var running sync.WaitGroup
-	if !e.asked {
-		own := &pulse.Pulse{On: e.Pool, Period: min(e.timing.SelfCheck, e.timing.pulse()), Answer: e.timing.Answer}
-		own.Add(e.Questions()...)
-		own.Add(e.Also...)
-		running.Go(func() { own.Run(ctx, nil) })
-	}
+	running.Go(func() { e.checkItself(ctx) })
 	for _, l := range e.subscriptions {
 		running.Go(func() {
 			select {
@@ -98,18 +89,6 @@ func (e *Ear) Run(ctx context.Context) {
 	_ = listener.Listen(ctx) // It ends with ctx alone.
 	e.connected.Store(false)
 	running.Wait()
-}
-
-// Questions are what the ear and its subscriptions ask of the database from time to time, for a pulse of that database. Without one that asks them,
-// the ear has its own.
-func (e *Ear) Questions() []pulse.Question {
-	e.asked = true
-	timing := e.Timing.withDefaults()
-	questions := []pulse.Question{{Every: timing.SelfCheck, Guest: true, Ask: e.callItself}}
-	for _, l := range e.subscriptions {
-		questions = append(questions, pulse.Question{Every: timing.pulse(), Guest: true, Ask: l.ask})
-	}
-	return questions
 }
 
 // hears reports whether a writer's notification would arrive.
@@ -170,7 +149,7 @@ func (e *Ear) failed(ctx context.Context, err error) {
 // no subscription, so all subscriptions look.
 func (e *Ear) HandleBacklog(ctx context.Context, _ string, conn *pgx.Conn) error {
 	e.unanswered.Stop()
-	err := e.notify(ctx, e.Pool)
+	err := e.notify(ctx)
 	heard := false
 	if err == nil {
 		heard, err = e.hear(ctx, conn)
@@ -243,37 +222,35 @@ func (e *Ear) wake(kind string) {
 	}
 }
 
-// callItself calls now and then. A connection on which the call does not come back is stalled or deaf; the listener dials another.
-func (e *Ear) callItself(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
-	e.mu.Lock()
-	conn := e.conn
-	e.mu.Unlock()
-	if conn == nil || !e.connected.Load() {
-		return nil, nil
+// checkItself notifies the ear at every interval until ctx ends. If the notification does not arrive, the
+// connection is stalled or deaf. It is closed, and the listener dials another one.
+func (e *Ear) checkItself(ctx context.Context) {
+	for pace.Sleep(ctx, e.timing.SelfCheck) == nil {
+		e.mu.Lock()
+		conn := e.conn
+		e.mu.Unlock()
+		if conn == nil || !e.connected.Load() {
+			continue
+		}
+		e.answered.Store(false)
+		if e.notify(ctx) != nil || pace.Sleep(ctx, e.timing.SelfCheckWait) != nil {
+			continue
+		}
+		switch {
+		case e.answered.Load():
+		case e.deaf.Load():
+			e.cut(conn, errDeaf)
+		default:
+			e.cut(conn, errStalled)
+		}
 	}
-	e.answered.Store(false)
-	if err := e.notify(ctx, on); err != nil {
-		return nil, err
-	}
-	return func(context.Context) error {
-		time.AfterFunc(e.timing.SelfCheckWait, func() {
-			switch {
-			case e.answered.Load():
-			case e.deaf.Load():
-				e.cut(conn, errDeaf)
-			default:
-				e.cut(conn, errStalled)
-			}
-		})
-		return nil
-	}, nil
 }
 
-// notify calls the ear.
-func (e *Ear) notify(ctx context.Context, on dbsqlc.DBTX) error {
+// notify sends the ear's own notification.
+func (e *Ear) notify(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timing.Answer)
 	defer cancel()
-	_, err := on.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", Channel, e.call)
+	_, err := e.Pool.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", Channel, e.call)
 	return problem.Doing(err, "notify itself")
 }
 

@@ -16,7 +16,6 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/pulse"
 )
 
 // Due says what there is to do.
@@ -59,10 +58,6 @@ type Subscription struct {
 	timing Timing
 	// woken holds a token from a notification until a look consumes it.
 	woken chan struct{}
-	// slept counts the sleeps of the subscription; it is negative while the subscription is awake.
-	slept atomic.Int64
-	// answers holds what a pulse has seen during a sleep.
-	answers chan answer
 	// looking is true while the subscription's looks succeed.
 	looking atomic.Bool
 }
@@ -99,61 +94,30 @@ func (l *Subscription) run(ctx context.Context) {
 	}
 }
 
-// answer says what a pulse has seen during the sleep of that number: how long the subscription may go on with it, 0 if something is due.
-type answer struct {
-	sleep int64
-	rest  time.Duration
-}
-
-// rest is sleep without the awake lock. A pulse that finds nothing due prolongs it.
+// rest sleeps without the awake lock. When the time is over it queries on the ear's pool what is due, and sleeps
+// on if nothing is. No barrier is needed for that: the subscription waited at one when it fell asleep.
 func (l *Subscription) rest(ctx context.Context, d time.Duration) (called bool) {
-	number := 1 - l.slept.Load()
-	l.slept.Store(number)
-	defer l.slept.Store(-number)
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {
 		select {
 		case <-timer.C:
-			return false
 		case <-l.woken:
 			return true
-		case a := <-l.answers:
-			if a.sleep == number {
-				timer.Reset(a.rest)
-			}
 		case <-ctx.Done():
 			return false
 		}
-	}
-}
-
-// ask looks for a subscription that sleeps, in place of its own look on a connection of its own. Where something is due, the subscription wakes. No barrier
-// is needed: the subscription has waited at one when it fell asleep, and takes no lock before it is awake.
-func (l *Subscription) ask(ctx context.Context, on dbsqlc.DBTX) (pulse.Then, error) {
-	number := l.slept.Load()
-	if number <= 0 || !l.Ear.hears() {
-		return nil, nil
-	}
-	due, err := l.Due(ctx, on, true)
-	if err != nil {
-		return nil, fmt.Errorf("look what is due: %w", err)
-	}
-	rest := l.longest(due)
-	if due.Now {
-		rest = 0 // Not by a call: one that comes when the subscription is awake already would cut its next pause short.
-	}
-	return func(context.Context) error {
-		select {
-		case <-l.answers: // Of an earlier sleep.
-		default:
+		if !l.Ear.hears() {
+			return false
 		}
-		select {
-		case l.answers <- answer{number, rest}:
-		default: // Without it the subscription looks itself.
+		looking, cancel := context.WithTimeout(ctx, l.timing.Answer)
+		due, err := l.Due(looking, l.Ear.Pool, true)
+		cancel()
+		if err != nil || due.Now {
+			return false // A failed query is repeated, and logged, on the subscription's own connection.
 		}
-		return nil
-	}, nil
+		timer.Reset(l.longest(due))
+	}
 }
 
 // call leaves a token, unless there is one that the subscription has not consumed.

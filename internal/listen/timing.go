@@ -10,7 +10,7 @@ type Timing struct {
 	// itself by that.
 	Answer time.Duration
 	// Look is how long a subscription sleeps at most without a look (10 s), for what a dead worker left behind. A tenth of it is random, so that
-	// subscriptions do not need their connections all at once. As a rule a pulse looks for all subscriptions, a little more often.
+	// subscriptions do not need their connections all at once.
 	Look time.Duration
 	// SelfCheck is how often an ear notifies itself (30 s), SelfCheckWait how long that may take (5 s).
 	SelfCheck     time.Duration
@@ -23,9 +23,6 @@ type Timing struct {
 	BarrierPoll    time.Duration
 	BarrierPollMax time.Duration
 }
-
-// pulse is how often a pulse looks for subscriptions that sleep.
-func (t Timing) pulse() time.Duration { return t.Look / 5 * 4 }
 
 func (t Timing) withDefaults() Timing {
 	for _, field := range []struct {

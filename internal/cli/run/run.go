@@ -22,7 +22,6 @@ import (
 	"sexton/internal/listen"
 	"sexton/internal/operator"
 	"sexton/internal/problem"
-	"sexton/internal/pulse"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -100,16 +99,9 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 		Held: noted.Held, Digests: deps.Runner.Leases.Digests, Schedules: riverjobs.Schedules(all.Config),
 	}
 	deps.Working = heart.Work
-	deps.Ask = func(questions ...pulse.Question) { heart.Also = append(heart.Also, questions...) }
 	subscriptions, ears = riverjobs.Subscriptions(deps)
 	// The history of the page.
 	sampler := &jobrun.Sampler{Jobs: all.Jobs().Name, Tables: riverjobs.DeletionTables(all.Config), Kinds: riverjobs.TablesOfKinds(all.Config), Logger: log}
-	deps.Ask(sampler.Questions(all.Jobs())...)
-	for _, ear := range ears {
-		if ear.Database != all.Jobs().Name {
-			ear.Also = sampler.Questions(all.Database(ear.Database))
-		}
-	}
 	client, err := riverjobs.NewClient(deps, id, ears...)
 	if err != nil {
 		return err
@@ -130,6 +122,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	for _, ear := range ears {
 		waking.Go(func() {
 			if all.Await(ctx, ear.Database, deps.Bindings, log) {
+				waking.Go(func() { sampler.Run(ctx, all.Database(ear.Database)) })
 				ear.Run(ctx)
 			}
 		})
