@@ -175,15 +175,6 @@ func testPageUnit(t *testing.T, p program) {
 	p.run(t, dir, "postgres://ann@localhost/app", 0, "config", "check", "--config", path)
 }
 
-// The unit starts the program as the documentation installs it, and gives it time to stop.
-func TestTheUnitFitsTheProgram(t *testing.T) {
-	t.Parallel()
-	unit := deployed(t, "systemd/sexton.service")
-	require.Contains(t, unit, "\nExecStart=sexton run --config /etc/sexton/sexton.yaml\n")
-	require.Contains(t, unit, "\nRestartPreventExitStatus=2 3\n")
-	require.Contains(t, unit, "\nTimeoutStopSec=30\n")
-}
-
 type alert struct {
 	Alert       string
 	Expr        string
@@ -333,16 +324,6 @@ func TestAlertsHaveTheProgramsLimits(t *testing.T) {
 	// Runs warn of these themselves, and count it.
 	require.Contains(t, alerts["SextonGhostUsersFailing"].Expr, metrics.GhostErrorAlerts)
 	require.Contains(t, alerts["SextonTombstonesOld"].Expr, " > 600")
-}
-
-func TestCheckExpressionFinds(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, []string{"there is no metric sexton_nothing"}, checkExpression("sexton_nothing > 1"))
-	require.Equal(t, []string{"metric sexton_up has no label kind"}, checkExpression(`sexton_up{kind="x"}`))
-	require.Equal(t, []string{`label outcome of metric sexton_runs_total is never "lost"`}, checkExpression(`sexton_runs_total{outcome="lost"}`))
-	require.Equal(t, []string{`label reason of metric sexton_waiting is never "rain"`}, checkExpression(`sexton_waiting{reason=~"lock|rain"}`))
-	require.Equal(t, []string{"no metric of the expression has the label kind"}, checkExpression(`max by (kind) (sexton_up)`))
-	require.Empty(t, checkExpression(`histogram_quantile(0.5, sum by (le, kind) (rate(sexton_run_duration_seconds_bucket{kind=~"$kind"}[5m])))`))
 }
 
 // The dashboard draws what the program shows, each panel in a place of its own.

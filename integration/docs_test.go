@@ -114,19 +114,6 @@ func everyDocument(t *testing.T) map[string]string {
 	return texts
 }
 
-// A newcomer finds every document in the index, which the README names, and has read the README in a few minutes.
-func TestTheIndexNamesEveryDocument(t *testing.T) {
-	t.Parallel()
-	all := everyDocument(t)
-	for name := range all {
-		if name != "README.md" {
-			require.Contains(t, all["README.md"], "]("+name+")", "docs/README.md")
-		}
-	}
-	require.Contains(t, all["../README.md"], "](docs/README.md)")
-	require.LessOrEqual(t, strings.Count(all["../README.md"], "\n"), 150, "lines of the README")
-}
-
 // What is shown of sexton.yaml is read by the program, with every key at its place. Those of docs/definitions.md have a test of
 // their own.
 func TestConfigurationOfTheDocumentsIsRead(t *testing.T) {
@@ -276,19 +263,6 @@ func testReadmeDemo(t *testing.T) {
 	d.exit(t) // Of go run, which ends with 1 after Ctrl-C whatever the program ends with.
 	require.Regexp(t, `[0-9,]+ parents deleted, [0-9,]+ rows deleted`, d.out.String())
 	d.nothingLeft(t)
-}
-
-// What the section of docs/configuration.md shows is a configuration, with every key at its place.
-func TestSeveralDatabasesAreShown(t *testing.T) {
-	t.Parallel()
-	blocks := docBlocks(t, "configuration.md", "yaml")
-	require.Len(t, blocks, 2)
-	path := filepath.Join(t.TempDir(), "sexton.yaml")
-	require.NoError(t, os.WriteFile(path, []byte(blocks[1]), 0o600))
-	c := pgtest.Must(config.Load(config.Options{Path: path, Environ: []string{"DATABASE_URL=postgres://h/main", "CI_DATABASE_URL=postgres://h/ci"}}))(t)
-	require.Len(t, c.Databases, 2)
-	require.Equal(t, []string{"ci_*", "p_ci_*"}, c.Databases[1].Tables)
-	require.Equal(t, "main", c.Jobs.Database)
 }
 
 // example is a block of docs/definitions.md with what stands right before and behind it.

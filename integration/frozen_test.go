@@ -4,15 +4,10 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -172,40 +167,3 @@ func maskedMetrics(text string) string {
 	return strings.Join(lines, "")
 }
 
-// TestLogEventsAreFrozen holds the names of log events, by which alerts and searches find them.
-func TestLogEventsAreFrozen(t *testing.T) {
-	t.Parallel()
-	var events []string
-	for _, folder := range []string{"../internal", "../river_jobs", "../triggers", "../cmd"} {
-		require.NoError(t, filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
-			if err == nil && !entry.IsDir() && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
-				events = append(events, logEvents(t, path)...)
-			}
-			return err
-		}))
-	}
-	slices.Sort(events)
-	frozen(t, "events.txt", strings.Join(slices.Compact(events), "\n")+"\n")
-}
-
-// logEvents are the levels and messages that a file logs.
-func logEvents(t *testing.T, path string) (events []string) {
-	ast.Inspect(pgtest.Must(parser.ParseFile(token.NewFileSet(), path, nil, 0))(t), func(node ast.Node) bool {
-		call, ok := node.(*ast.CallExpr)
-		if !ok || len(call.Args) < 2 {
-			return true
-		}
-		method, ok := call.Fun.(*ast.SelectorExpr)
-		if !ok {
-			return true
-		}
-		level, is := strings.CutSuffix(method.Sel.Name, "Context")
-		text, literal := call.Args[1].(*ast.BasicLit)
-		if is && literal && slices.Contains([]string{"Info", "Warn", "Error"}, level) {
-			message := pgtest.Must(strconv.Unquote(text.Value))(t)
-			events = append(events, strings.ToLower(level)+" "+message)
-		}
-		return true
-	})
-	return events
-}

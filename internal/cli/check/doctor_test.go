@@ -32,54 +32,6 @@ func findings(s *clitest.Site, code int, check string) []string {
 	return lines
 }
 
-func TestDoctorFindsNothing(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	enter(s, "host:1:abc")
-	report, r := s.Examined(0)
-	require.Empty(t, report.Findings)
-	require.Empty(t, r.Stderr)
-	var made []string
-	for _, c := range report.Checks {
-		require.Equal(t, doctor.OK, c.Result, c.Check)
-		made = append(made, c.Check)
-	}
-	require.Equal(t, []string{
-		"definitions", "connection", "tables", "schema", "owner", "child_privileges", "parent_privileges", "indexes", "triggers", "generations", "version", "recovery", "clock", "listen", "notify_queue",
-		"statistics", "transactions", "prepared_transactions", "settings", "search_path", "connections", "autovacuum", "privileges", "partitions",
-		"tombstones", "subscriptions", "failed_tombstones", "workers", "schedules", "pauses", "stalled_jobs", "cron",
-	}, made)
-	require.Equal(t, superuser(t, s)+"32 checks: 0 errors, 0 warnings, 1 for information\n", s.OK("doctor"))
-}
-
-func TestDoctorIsForPeopleToo(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec("DROP INDEX issues_project_id_idx")
-	r := s.Run("doctor")
-	require.Equal(t, 5, r.Code)
-	require.Empty(t, r.Stderr)
-	require.Equal(t, `warning: main indexes: issues[0].column: `+s.Path("loose_foreign_keys.yml")+`:3:13: no index begins with project_id, so every statement reads all of issues
-  fix: CREATE INDEX CONCURRENTLY ON public.issues (project_id);
-`+superuser(t, s)+`info: main workers: workers: no worker is running
-  fix: sexton run
-32 checks: 0 errors, 1 warning, 2 for information; 1 skipped
-`, r.Stdout)
-
-	s.Exec("INSERT INTO sexton.migrations_base SELECT (jsonb_populate_record(m, '{\"version\": 99}')).* FROM sexton.migrations_base AS m LIMIT 1")
-	lines := findings(s, 5, "schema")
-	require.Len(t, lines, 1)
-	require.Regexp(t, `^error \| component base \| .* is at version 99, .* \| run a newer sexton$`, lines[0])
-}
-
-// superuser is what doctor prints of the role of the tests.
-func superuser(t *testing.T, s *clitest.Site) string {
-	role := pgtest.Scalar[string](t, s.Database, "SELECT quote_ident(current_user)")
-	return "info: main search_path: role " + role + ": " + role +
-		" is a superuser: a worker that connects as this role runs triggers of the application's tables with all its rights\n" +
-		"  fix: connect workers as a role of their own, with the rights that sexton migrate up --print-grants prints\n"
-}
-
 func TestDoctorBeforeTheInstallation(t *testing.T) {
 	t.Parallel()
 	s := clitest.Plain(t)
@@ -326,14 +278,3 @@ func TestDoctorOfTheWorkersRole(t *testing.T) {
 		"row-level security hides rows of public.issues from the database role | ALTER ROLE "+role+" BYPASSRLS")
 }
 
-func TestDoctorWithoutLooseForeignKeys(t *testing.T) {
-	t.Parallel()
-	s := clitest.Plain(t)
-	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\n")
-	s.OK("migrate", "up")
-	report, _ := s.Examined(0)
-	for _, check := range []string{"tables", "triggers", "child_privileges"} {
-		result, _ := s.Diagnosis(report, check)
-		require.Empty(t, result, check)
-	}
-}

@@ -12,32 +12,6 @@ import (
 	"sexton/internal/pgtest"
 )
 
-func TestPlanOfAnIdleDatabase(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec("ANALYZE issues") // Autovacuum may do so at any moment, and the plan is another one then.
-	before := s.Snapshot()
-	require.Equal(t, []any{map[string]any{
-		"database": "main",
-		"definitions": []any{map[string]any{
-			"child": "issues", "column": "project_id", "parent": "projects", "action": "async_delete", "conditions": []any{},
-			"pending": 0.0, "pending_capped": false, "due": 0.0, "deferred": 0.0, "rows": 0.0, "rows_capped": false,
-			"plan":     map[string]any{"node": "Index Scan", "index": "issues_project_id_idx", "uses_index": true, "table": "issues", "pages": 1.0},
-			"findings": []any{}, "missing_indexes": []any{}, "then": []any{},
-		}},
-		"totals": map[string]any{
-			"definitions": 1.0, "pending": 0.0, "pending_capped": false, "due": 0.0, "deferred": 0.0,
-			"delete_rows": 0.0, "update_rows": 0.0, "rows_capped": false, "missing_indexes": 0.0, "findings": 0.0,
-		},
-	}}, s.JSON(0, "plan"))
-	require.Regexp(t, `^CHILD +COLUMN +PARENT +ACTION +DUE +PUT OFF +ROWS +PLAN +THEN
-issues +project_id +projects +async_delete +0 +0 +0 +Index Scan using issues_project_id_idx +-
-
-main: 1 definition, 0 tombstones due and 0 put off, 0 rows to delete and 0 to change, no index missing
-$`, s.OK("plan"))
-	require.Equal(t, before, s.Snapshot())
-}
-
 func TestPlanShowsWorkAndMissingIndexes(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
@@ -155,22 +129,6 @@ func TestPlanRefusesWrongDefinitions(t *testing.T) {
 	s.Refused(t, 2, [][]string{{"plan"}, {"plan", "--json"}}, "DIR/loose_foreign_keys.yml:5:13: issues[1].table: parent table public.project does not exist")
 	s.Write("loose_foreign_keys.yml", "issues:\n  - {tabel: projects, column: project_id, on_delete: async_delete}\n")
 	s.Refused(t, 2, [][]string{{"plan"}}, "unknown key (did you mean table?)", "issues[0].table: is missing")
-}
-
-func TestPlanShowsOtherWarnings(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Write("loose_foreign_keys.yml", "issues:\n  - {table: builds, column: project_id, on_delete: async_delete}\n")
-	r := s.Run("plan")
-	require.Zero(t, r.Code)
-	require.Regexp(t, `^sexton: warning: \S+: issues\[0\]\.table: id is only a part of the primary key of builds`, r.Stderr)
-}
-
-func TestPlanWithoutDefinitions(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\n")
-	require.Equal(t, "main: 0 definitions, 0 tombstones due and 0 put off, 0 rows to delete and 0 to change, no index missing\n", s.OK("plan"))
 }
 
 // plannedJobs are the jobs of the plan, by their kind.

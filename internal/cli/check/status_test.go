@@ -19,41 +19,6 @@ import (
 	"sexton/internal/cli/clitest"
 )
 
-func TestStatusOfAnIdleDatabase(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', '2099-01-01T00:00:00Z')", clitest.Kind)
-	s.Exec("INSERT INTO sexton.river_leader (leader_id, elected_at, expires_at) VALUES ('host:1:abc', now(), '2099-01-02T03:04:05Z')")
-	before := s.Snapshot()
-	require.Equal(t, map[string]any{
-		"deletion_tables": []any{map[string]any{
-			"table": "loose_foreign_keys_deleted_records", "database": "main", "pending": 0.0, "capped": false,
-			"oldest_age_seconds": 0.0, "deferred": 0.0, "deferred_capped": false, "confirming": 0.0,
-		}},
-		"leases": []any{},
-		"jobs": []any{map[string]any{
-			"kind": clitest.Kind, "queue": clitest.Kind, "database": "main", "schedule": "* * * * *", "paused": false,
-			"last_tick": "2099-01-01T00:00:00Z", "next_tick": "2099-01-01T00:01:00Z",
-			"last_run": nil, "last_outcome": nil, "last_error": nil, "waiting_for": nil, "running": nil, "clean_up_latency": nil,
-		}},
-		"cron": map[string]any{"leader": "host:1:abc", "until": "2099-01-02T03:04:05Z"},
-	}, s.JSON(0, "status"))
-	require.Regexp(t, `^DELETION TABLE +DATABASE +PENDING +OLDEST +PUT OFF +CONFIRMING
-loose_foreign_keys_deleted_records +main +0 +- +0 +0
-
-JOB +NEXT TICK +LAST RUN +OUTCOME
-loose_foreign_keys_cleanup +in \d+d\d+h +never +-
-
-cron is led by host:1:abc until 2099-01-02T03:04:05Z
-$`, s.OK("status"))
-	require.Equal(t, before, s.Snapshot())
-
-	s.Exec("UPDATE sexton.schedules SET ticked = false")
-	_, job, _ := s.StatusOf()
-	require.Nil(t, job["last_tick"], "the schedule is known only since the first start")
-	require.NotNil(t, job["next_tick"])
-}
-
 func TestStatusShowsBacklogLeaseAndWhatRuns(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
@@ -168,29 +133,6 @@ func TestStatusCountsABacklog(t *testing.T) {
 	require.Nil(t, job["waiting_for"])
 	require.Regexp(t, `loose_foreign_keys_deleted_records +main +0 +- +0 +3\n`, s.OK("status"))
 	require.NotContains(t, s.OK("migrate", "down"), "pending")
-}
-
-func TestStatusKeepsLongErrorsInOneLine(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, error, stats)
-		VALUES ($1, 'main', 'me', now(), 'failed', E'first\nsecond', '{}')`, clitest.Kind)
-	require.Regexp(t, ` failed\n\nFAILED +ERROR\n\S+ +first; second\n\ncron is led by no worker\n$`, s.OK("status"))
-	_, job, _ := s.StatusOf()
-	require.Equal(t, "first\nsecond", job["last_error"])
-
-	for _, each := range []struct{ errors, want string }{
-		{
-			`{"table": "a", "sqlstate": "23503", "message": "no", "count": 2}, {"table": "b", "sqlstate": "23503", "message": "no", "count": 1}`,
-			"a: SQLSTATE 23503: no (2 times) and 1 more",
-		},
-		{`{"table": "a", "sqlstate": "", "message": "not the server", "count": 1}`, "a: not the server (1 time)"},
-	} {
-		s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, changed, stats)
-			VALUES ($1, 'main', 'me', now(), 'done', true, '{"errors": [`+each.errors+`]}')`, clitest.Kind)
-		_, job, _ = s.StatusOf()
-		require.Equal(t, each.want, job["last_error"])
-	}
 }
 
 // enter adds a live worker.

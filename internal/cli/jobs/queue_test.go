@@ -147,18 +147,6 @@ func TestResumeBeforeAnyWorkerRan(t *testing.T) {
 	require.Equal(t, [][]string{{clitest.Kind, "NULL"}}, s.Rows("SELECT name, paused_at FROM sexton.river_queue"))
 }
 
-func TestPauseAndResumeWithJSON(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	current := pgtest.Must(user.Current())(t)
-	paused, ok := s.JSON(0, "pause", clitest.Kind, "--reason", "why not").(map[string]any)
-	require.True(t, ok)
-	require.Regexp(t, `^\d{4}-.*Z$`, paused["at"])
-	delete(paused, "at")
-	require.Equal(t, map[string]any{"kind": clitest.Kind, "paused": true, "actor": current.Username, "reason": "why not"}, paused)
-	require.Equal(t, map[string]any{"kind": clitest.Kind, "paused": false}, s.JSON(0, "resume", clitest.Kind))
-}
-
 func TestPauseAndResumeWithWrongArguments(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
@@ -181,16 +169,6 @@ func TestPauseAndResumeWithWrongArguments(t *testing.T) {
 		}
 	}
 	require.Equal(t, before, s.Snapshot())
-}
-
-func TestQueueCommandsBeforeTheSchema(t *testing.T) {
-	t.Parallel()
-	s := clitest.Plain(t)
-	for _, args := range [][]string{{"pause", clitest.Kind}, {"resume", clitest.Kind}, {"job", "enqueue", clitest.Kind}, {"run"}} {
-		r := s.Run(args...)
-		require.Equal(t, 3, r.Code, "%v: %s", args, r.Stderr)
-		require.Empty(t, r.Stdout)
-	}
 }
 
 func TestStatusNamesWhoHoldsTheAwakeLock(t *testing.T) {

@@ -2,7 +2,6 @@ package jobs_test
 
 import (
 	"encoding/json"
-	"maps"
 	"strings"
 	"testing"
 
@@ -37,27 +36,6 @@ func TestJobRunPrintsWhatItDid(t *testing.T) {
 
 	require.Contains(t, s.OK("job", "run", clitest.Kind, "--args", `{"database": "main"}`), "tombstones 0 processed", "a second run changes nothing")
 	require.Contains(t, s.OK("job", "run", clitest.Kind, "--args", `{}`, "--database", "main"), "tombstones 0 processed")
-}
-
-func TestJobRunJSON(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec("DELETE FROM projects WHERE id = 1")
-	document := s.JSON(0, "job", "run", clitest.Kind).(map[string]any)
-	for _, of := range []map[string]any{document, document["stats"].(map[string]any)} {
-		require.Len(t, of["latency_seconds"], 1)
-		delete(of, "latency_seconds")
-	}
-	stats := map[string]any{
-		"connection": "main", "turbo_mode": false, "pace": "adaptive", "over_limit": false,
-		"delete_count": 10.0, "update_count": 0.0,
-		"delete_count_by_table": map[string]any{"issues": 10.0}, "update_count_by_table": map[string]any{},
-		"processed": 1.0, "rescheduled": 0.0, "revived": 0.0, "confirmed": 1.0, "late_children": 0.0, "errors": []any{},
-	}
-	want := map[string]any{"kind": clitest.Kind, "run_id": 1.0, "database": "main", "outcome": "done", "stats": stats}
-	maps.Copy(want, stats)
-	require.Equal(t, want, document)
-	require.Equal(t, [][]string{{clitest.Kind, "main", "done", "NULL", "t"}}, s.Rows("SELECT kind, database, outcome, error, ended_at IS NOT NULL FROM sexton.runs"))
 }
 
 func TestJobRunOverLimit(t *testing.T) {
@@ -167,44 +145,6 @@ func TestJobRunThatFails(t *testing.T) {
 
 	s.Exec("ALTER TABLE sexton.fences DROP CONSTRAINT broken")
 	require.Contains(t, s.OK("job", "run", clitest.Kind), "deleted    10 rows")
-}
-
-// With --json a pass that cannot begin is a failed one, for the reader of the output.
-func TestJobRunPrintsErrorsAsJSON(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	for _, args := range [][]string{{"nothing"}, {clitest.Kind, "--database", "nowhere"}, {clitest.Kind, "--args", "{"}, {}} {
-		r := s.Run(append([]string{"job", "run", "--json"}, args...)...)
-		require.Equal(t, 2, r.Code, args)
-		var document struct{ Kind, Outcome, Error string }
-		require.NoError(t, json.Unmarshal([]byte(r.Stdout), &document), args)
-		require.Equal(t, "failed", document.Outcome)
-		require.Equal(t, strings.Join(args[:min(1, len(args))], ""), document.Kind)
-		require.Equal(t, "sexton: "+document.Error+"\n", strings.SplitAfter(r.Stderr, "\n")[0])
-		require.Empty(t, s.Run(append([]string{"job", "run"}, args...)...).Stdout)
-	}
-}
-
-func TestJobList(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	listed := s.OK("job", "list")
-	require.Regexp(t, `^KIND +DATABASE +SCHEDULE +LAST RUN +OUTCOME\n`+clitest.Kind+` +main +\* \* \* \* \* +never +-\n$`, listed)
-
-	entry := map[string]any{
-		"kind": clitest.Kind, "queue": clitest.Kind, "database": "main", "schedule": "* * * * *",
-		"summary": "deletes or changes the children of deleted parents", "last_run": nil, "last_outcome": nil,
-	}
-	require.Equal(t, []any{entry}, s.JSON(0, "job", "list"))
-
-	s.OK("job", "run", clitest.Kind)
-	jobs, ok := s.JSON(0, "job", "list").([]any)
-	require.True(t, ok)
-	entry, ok = jobs[0].(map[string]any)
-	require.True(t, ok)
-	require.Equal(t, "done", entry["last_outcome"])
-	require.NotNil(t, entry["last_run"])
-	require.Regexp(t, clitest.Kind+` +main +\* \* \* \* \* +\d+s ago +done\n$`, s.OK("job", "list"))
 }
 
 // A worker's start warns by the same function.

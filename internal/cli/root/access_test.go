@@ -3,8 +3,6 @@ package root_test
 import (
 	"context"
 	"net/url"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/cli/clitest"
-	"sexton/internal/devpg"
 	"sexton/internal/doctor"
 	"sexton/internal/pgtest"
 	"sexton/internal/problem"
@@ -59,27 +56,6 @@ func TestServerThatIsDown(t *testing.T) {
 	require.NotContains(t, r.Stderr, "hidden")
 }
 
-func TestDirectServerThatIsDown(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Environ = append(s.Environ, "SEXTON_DATABASES__MAIN__LISTEN_URL=postgres://user:hidden@/app?host="+s.Dir)
-	s.Refused(t, 4, connecting(), "sexton: SEXTON_DATABASES__MAIN__LISTEN_URL: database main cannot be reached: no server answers at DIR port 5432")
-}
-
-func TestConnectionStringWithBadParameter(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Configure(s.With(func(u *url.URL) { u.RawQuery += "&pool_max_conns=none" }), "")
-	s.Refused(t, 2, connecting(), "sexton: DIR/sexton.yaml:2:15: databases.main.url: cannot be parsed (look at its parameters)")
-}
-
-func TestPoolParametersAreForThePoolAlone(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Configure(s.With(func(u *url.URL) { u.RawQuery += "&pool_max_conns=3" }), "")
-	s.OK("migrate", "up")
-}
-
 func TestRoleThatMayNotConnect(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
@@ -93,33 +69,6 @@ func TestRoleThatMayNotConnect(t *testing.T) {
 	s.Exec("GRANT CONNECT ON DATABASE " + name + " TO PUBLIC")
 	s.Exec("ALTER ROLE " + pgx.Identifier{role}.Sanitize() + " NOLOGIN")
 	s.Refused(t, 4, connecting(), `database main cannot be reached: role "`+role+`" is not permitted to log in (correct the user, let it log in`)
-}
-
-func TestWrongPassword(t *testing.T) {
-	t.Parallel()
-	server := pgtest.Server(t)
-	conn := pgtest.Must(pgx.Connect(t.Context(), server.URL("postgres")))(t)
-	pgtest.Exec(t, conn, "CREATE ROLE guarded LOGIN PASSWORD 'right'")
-	require.NoError(t, conn.Close(t.Context()))
-	require.NoError(t, os.WriteFile(filepath.Join(server.DataDir(), "pg_hba.conf"), []byte("local all all scram-sha-256\n"), 0o600))
-	require.NoError(t, server.Restart(t.Context(), devpg.Fast))
-
-	address := func(password string) string {
-		u := pgtest.Must(url.Parse(server.URL("postgres")))(t)
-		u.User = url.UserPassword("guarded", password)
-		return u.String()
-	}
-	definitions := filepath.Join(t.TempDir(), "definitions.yml")
-	require.NoError(t, os.WriteFile(definitions, []byte(clitest.GoodDefinitions), 0o600))
-	environ := []string{"SEXTON_LOOSE_FOREIGN_KEYS__DEFINITIONS=" + definitions}
-	for _, args := range connecting() {
-		r := clitest.Run(environ, append(args, "--database-url", address("hidden"))...)
-		require.Equal(t, 4, r.Code, args)
-		require.Empty(t, r.Stdout, args)
-		require.Equal(t, "sexton: --database-url: database main cannot be reached: "+
-			"password authentication failed for user \"guarded\" (correct user and password)\n", r.Stderr, args)
-	}
-	require.Equal(t, 3, clitest.Run(nil, "migrate", "status", "--database-url", address("right")).Code)
 }
 
 func TestRoleThatMayNotInstall(t *testing.T) {

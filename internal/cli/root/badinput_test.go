@@ -1,8 +1,6 @@
 package root_test
 
 import (
-	"os"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,32 +42,6 @@ placeholder_users: {enabled: true}
 		"DIR/sexton.yaml:6:30: placeholder_users.enabled: needs ghost_users, who delete the placeholders (set ghost_users.enabled: true)")
 }
 
-func TestUnreadableConfiguration(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	require.NoError(t, os.Mkdir(s.Path("folder"), 0o700))
-	require.NoError(t, syscall.Mkfifo(s.Path("pipe"), 0o600))
-	for path, want := range map[string]string{
-		"missing.yaml": "DIR/missing.yaml: the configuration file, which --config names, cannot be read: no such file or directory",
-		"folder":       "DIR/folder: the configuration file, which --config names, cannot be read: is a directory",
-		"pipe":         "DIR/pipe: the configuration file, which --config names, cannot be read: is a named pipe, which may never have anything to read; put a regular file there",
-	} {
-		var commands [][]string
-		for _, args := range configured() {
-			commands = append(commands, append(args, "--config", s.Path(path)))
-		}
-		s.Refused(t, 2, commands, want)
-	}
-}
-
-func TestNoDatabaseConfigured(t *testing.T) {
-	t.Parallel()
-	r := clitest.Run(nil, "migrate", "up")
-	require.Equal(t, 2, r.Code)
-	require.Equal(t, "sexton: no database is configured (give its URL as DATABASE_URL or --database-url, or write into sexton.yaml: "+
-		"databases: {main: {url: \"postgres://user:password@host:5432/database\"}})\n", r.Stderr)
-}
-
 // definitionReaders are the commands that look at the definitions before they connect, if they do.
 func definitionReaders() [][]string {
 	return [][]string{{"config", "check"}, {"job", "run", clitest.Kind}, {"triggers", "install"}, {"triggers", "status"}}
@@ -87,18 +59,6 @@ func TestBadDefinitions(t *testing.T) {
 	s.Refused(t, 2, definitionReaders(), "DIR/loose_foreign_keys.yml:2:6: issues[0].tabel: unknown key (did you mean table?)",
 		"DIR/loose_foreign_keys.yml:2:5: issues[0].table: is missing",
 		"DIR/loose_foreign_keys.yml:3:53: issues[1].on_delete: must be one of async_delete, async_nullify, update_column_to")
-}
-
-func TestUnreadableDefinitions(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	require.NoError(t, os.Mkdir(s.Path("folder"), 0o700))
-	require.NoError(t, syscall.Mkfifo(s.Path("pipe"), 0o600))
-	s.Configure(s.URL, "loose_foreign_keys: {definitions: [loose_foreign_keys.yml, folder, missing.yml, pipe]}\n")
-	s.Refused(t, 2, definitionReaders(),
-		"DIR/folder: the definitions file cannot be read: is a directory",
-		"DIR/missing.yml: the definitions file does not exist; a smallest one is\n\nissues:",
-		"DIR/pipe: the definitions file cannot be read: is a named pipe, which may never have anything to read; put a regular file there")
 }
 
 func TestDefinitionsThatTheDatabaseContradicts(t *testing.T) {

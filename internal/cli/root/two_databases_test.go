@@ -155,19 +155,6 @@ func TestOneOfTwoDatabasesIsDown(t *testing.T) {
 	})
 }
 
-func TestConfigCheckOfTwoDatabases(t *testing.T) {
-	t.Parallel()
-	s := clitest.PlainTwo(t, "main")
-	s.Write("sexton.yaml", "databases:\n  main: {url: postgres://h/a}\n  ci: {url: postgres://h/b, tables: [\"ci_[\"]}\njobs: {database: sec}\n")
-	s.Write("loose_foreign_keys.yml", "builds:\n  - {table: projects, column: project_id, on_delete: async_delete, database: cy}\n")
-	r := s.Run("config", "check")
-	require.Equal(t, 2, r.Code)
-	require.Contains(t, r.Stderr, "databases.ci.tables[0]: is not a pattern such as ci_* or p_ci_*")
-	require.Contains(t, r.Stderr, "jobs.database: is not a configured database (the databases are main, ci)")
-	s.Without("")
-	s.Says(2, `builds[0].database: no database "cy" is configured (there is main, ci)`, "config", "check")
-}
-
 func TestPlanOfTwoDatabases(t *testing.T) {
 	t.Parallel()
 	clitest.EachJobs(t, func(t *testing.T, jobs string) {

@@ -76,49 +76,6 @@ func TestWrongUsage(t *testing.T) {
 	require.Equal(t, before, s.Snapshot())
 }
 
-func TestNoJobEnabled(t *testing.T) {
-	t.Parallel()
-	s := clitest.Plain(t)
-	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\n")
-	s.Says(2, clitest.Kind+" is not enabled; set loose_foreign_keys.enabled: true", "job", "run", clitest.Kind)
-}
-
-func TestHelpWithoutArguments(t *testing.T) {
-	t.Parallel()
-	bare, asked, topic := clitest.Run(nil, []string{}...), clitest.Run(nil, "--help"), clitest.Run(nil, "help")
-	require.Zero(t, bare.Code)
-	require.Equal(t, asked, topic)
-	require.Equal(t, asked, bare)
-	require.Regexp(t, `(?s)\nTo start:\n.*  demo .*\nTo operate:\n.*  run .*\nTo look after it:\n.*  status .*\nData:\n.*  user .*\nTools:\n.*  version `, asked.Stdout)
-	require.NotContains(t, asked.Stdout, "Additional Commands:")
-	require.Equal(t, clitest.Run(nil, "job", "run", "--help"), clitest.Run(nil, "help", "job", "run"))
-}
-
-// The help about exit codes says what the documents say.
-func TestHelpAboutExitCodes(t *testing.T) {
-	t.Parallel()
-	document := string(pgtest.Must(os.ReadFile("../../../docs/troubleshooting.md"))(t))
-	_, table, _ := strings.Cut(document, "| exit code | meaning |\n| --- | --- |\n")
-	table, _, _ = strings.Cut(table, "\n\n")
-	rows := regexp.MustCompile(`\| (\d) \| (.*) \|`).ReplaceAllString(strings.ReplaceAll(table, "`", ""), "  $1  $2")
-	r := clitest.Run(nil, "help", "exit-codes")
-	require.Zero(t, r.Code)
-	require.Equal(t, "The exit codes of sexton:\n\n"+rows+"\n", r.Stdout)
-}
-
-func TestCompletion(t *testing.T) {
-	t.Parallel()
-	for shell, want := range map[string]string{
-		"bash": "complete -o default -F __start_sexton sexton", "zsh": "#compdef sexton",
-		"fish": "complete -c sexton", "powershell": "Register-ArgumentCompleter -CommandName 'sexton'",
-	} {
-		r := clitest.Run(nil, "completion", shell)
-		require.Zero(t, r.Code, shell)
-		require.Empty(t, r.Stderr, shell)
-		require.Contains(t, r.Stdout, want, shell)
-	}
-}
-
 func TestCompletionOffersKindsAndCommands(t *testing.T) {
 	t.Parallel()
 	s := clitest.Plain(t)

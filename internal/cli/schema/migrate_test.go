@@ -55,38 +55,6 @@ func TestMigrateDownKeepsASchemaInUse(t *testing.T) {
 	require.Equal(t, [][]string{{"mine"}}, s.Rows("SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace"))
 }
 
-func TestMigrateJSON(t *testing.T) {
-	t.Parallel()
-	s := clitest.Plain(t)
-	component := func(document any, name string) map[string]any {
-		list, ok := document.([]any)
-		require.True(t, ok)
-		require.Len(t, list, 1)
-		database, ok := list[0].(map[string]any)
-		require.True(t, ok)
-		require.Equal(t, "main", database["database"])
-		components, ok := database["components"].([]any)
-		require.True(t, ok)
-		for _, c := range components {
-			if c, ok := c.(map[string]any); ok && c["component"] == name {
-				return c
-			}
-		}
-		require.Failf(t, "missing component", "%s in %v", name, document)
-		return nil
-	}
-	first := map[string]any{"version": 1.0, "name": "00001_loose_foreign_keys"}
-	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "enabled": true, "current": 0.0, "latest": 1.0, "pending": []any{first}},
-		component(s.JSON(3, "migrate", "status"), "loose_foreign_keys"))
-	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 0.0, "to": 1.0, "applied": []any{first}},
-		component(s.JSON(0, "migrate", "up"), "loose_foreign_keys"))
-	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 1.0, "to": 1.0, "applied": []any{}},
-		component(s.JSON(0, "migrate", "up"), "loose_foreign_keys"))
-	require.Equal(t, []any{}, component(s.JSON(0, "migrate", "status"), "loose_foreign_keys")["pending"])
-	require.Equal(t, map[string]any{"component": "loose_foreign_keys", "from": 1.0, "to": 0.0, "applied": []any{first}},
-		component(s.JSON(0, "migrate", "down"), "loose_foreign_keys"))
-}
-
 // schemaBound are the commands that need a schema that fits.
 func schemaBound() [][]string {
 	return [][]string{{"status"}, {"job", "list"}, {"job", "run", clitest.Kind}, {"triggers", "install"}, {"triggers", "status"}, {"migrate", "status"}}

@@ -41,29 +41,6 @@ main: parents that were deleted before are not recorded for issues: sexton audit
 	require.Equal(t, "main: 0 triggers removed\n", s.OK("triggers", "uninstall"))
 }
 
-func TestTriggersJSON(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	unchanged := map[string]any{"database": "main", "functions": []any{}, "triggers": []any{}, "unchanged": 3.0, "surplus": []any{}}
-	require.Equal(t, []any{unchanged}, s.JSON(0, "triggers", "install"))
-	require.Equal(t, []any{map[string]any{"database": "main", "findings": []any{}}}, s.JSON(0, "triggers", "status"))
-
-	s.Exec("DROP TRIGGER sexton_track ON projects")
-	require.Equal(t, []any{map[string]any{"database": "main", "findings": []any{map[string]any{
-		"table": "public.projects", "trigger": "sexton_track", "kind": "missing", "detail": "deletions go unrecorded", "fix": "run `sexton triggers install`",
-	}}}}, s.JSON(5, "triggers", "status"))
-
-	removed, ok := s.JSON(0, "triggers", "uninstall").([]any)
-	require.True(t, ok)
-	report, ok := removed[0].(map[string]any)
-	require.True(t, ok)
-	require.Equal(t, []any{
-		map[string]any{"table": "public.loose_foreign_keys_deleted_records", "trigger": "sexton_wake", "action": "dropped"},
-		map[string]any{"table": "public.projects", "trigger": "sexton_truncate", "action": "dropped"},
-	}, report["triggers"])
-	require.Len(t, report["functions"], 3)
-}
-
 func TestTriggersOfAParentThatIsGoneFromTheDefinitions(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
