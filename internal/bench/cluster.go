@@ -1,95 +1,79 @@
 package bench
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
-// Cluster is a server on which benchmarks of whole drains make databases of their own: each variant works on
-// a fresh copy of the same data.
+// Cluster is a server on which benchmarks create databases of their own.
 type Cluster struct {
-	// Admin and AdminURL lead to a database of the server that is not touched.
+	// Admin and AdminURL lead to a database of the server that no benchmark changes.
 	Admin    *pgxpool.Pool
 	AdminURL string
-	// Server has what ReadServer says of Admin.
+	// Server is the result of ReadServer.
 	Server Server
-	// Install brings the database at url, which has its tables, to the state that a worker needs.
+	// Install installs Sexton in the database at url, which has its tables already.
 	Install func(ctx context.Context, url, definitions string) error
-	// Open connects a worker to a database that Install has prepared. Duty is the share of its time that it may
-	// work, in percent, where its pace knows of one. The tracer sees what it sends.
-	Open func(ctx context.Context, url, definitions, duty string, tracer pgx.QueryTracer) (*Worker, error)
-	// Pace names that of the worker; only reports use it.
-	Pace string
-	// Progress takes a line about what is being done.
+	// Open connects a worker to a database in which Install has run.
+	Open func(ctx context.Context, url, definitions string, o WorkerOptions) (*Worker, error)
+	// Progress prints what the benchmark does at the moment.
 	Progress func(format string, args ...any)
 }
 
-// fullDuty makes a worker go on without pauses, autoDuty as long as nothing else is there.
-const fullDuty, autoDuty = "100", "auto"
+// WorkerOptions are the settings of a worker that a benchmark varies.
+type WorkerOptions struct {
+	// Connections is the number of sessions of a pass. 0 is the configuration's default.
+	Connections int
+	// Runtime limits a pass.
+	Runtime time.Duration
+}
 
-// Worker runs passes of a job one by one, as `sexton job run` does.
+// Worker runs passes one by one, like `sexton job run`.
 type Worker struct {
-	// Args are those of the pass; nil stands for the ones that the job always has.
-	Pass func(ctx context.Context, args json.RawMessage) (Pass, error)
-	// Undo takes the newest deletion back, where the cluster keeps deletions. It returns how many rows came back.
-	Undo  func(ctx context.Context) (int64, error)
+	Pass  func(ctx context.Context) (Pass, error)
 	Close func()
 }
 
 // Pass is the report of one pass.
 type Pass struct {
-	// More reports that the pass left something to the next one.
+	// More reports that the pass left work for the next one.
 	More bool
-	// Rows were deleted or changed, Finished are the tombstones removed or the users deleted.
+	// Rows is the number of rows deleted or changed, Finished that of tombstones removed.
 	Rows, Finished int64
-	// Trouble says why the pass did not do all it should have; empty where it did.
+	// Trouble is why the pass was not successful, or empty.
 	Trouble string
 }
 
-// drain runs passes until one ends by itself. Whether that left nothing behind is not asked here, as asking
-// would be measured.
-func (w *Worker) drain(ctx context.Context) (passes int, err error) {
-	for {
-		pass, err := w.Pass(ctx, nil)
-		passes++
+// drain runs passes until one of them leaves no work, or until the limit has passed. A limit of 0 is none.
+func (w *Worker) drain(ctx context.Context, limit time.Duration) error {
+	for began := time.Now(); ; {
+		pass, err := w.Pass(ctx)
 		switch {
 		case err != nil:
-			return passes, fmt.Errorf("run pass: %w", err)
+			return fmt.Errorf("run pass: %w", err)
 		case pass.Trouble != "":
-			return passes, fmt.Errorf("run pass: %s", pass.Trouble)
-		case !pass.More:
-			return passes, nil
+			return fmt.Errorf("run pass: %s", pass.Trouble)
+		case !pass.More || limit > 0 && time.Since(began) >= limit:
+			return nil
 		case pass.Rows+pass.Finished == 0:
-			return passes, errors.New("run pass: it did nothing but leave more to do")
+			return errors.New("run pass: it did nothing but left work")
 		}
 	}
 }
 
-// atOnce calls do for 0 to n-1, so many at once. The first error stops it.
-func atOnce(ctx context.Context, workers int, n int64, do func(ctx context.Context, i int64) error) error {
-	all, working := errgroup.WithContext(ctx)
-	all.SetLimit(workers)
-	for i := int64(0); i < n && working.Err() == nil; i++ {
-		all.Go(func() error { return do(working, i) })
-	}
-	return cmp.Or(all.Wait(), ctx.Err())
-}
-
-// ServerSettings are those of a private server for whole drains: data are safe on its disk and fit into its
-// memory, and neither checkpoint nor vacuum falls into a measurement.
+// ServerSettings returns the settings of a private server for Drain: commits reach the disk, the data fit into
+// memory, and neither a checkpoint nor a vacuum runs during a measurement.
 func ServerSettings() map[string]string {
 	buffers := "256MB"
 	if available := memory("/proc/meminfo", "MemAvailable:"); available != nil && *available > 4<<30 {
@@ -100,35 +84,33 @@ func ServerSettings() map[string]string {
 	}
 }
 
-// template is a database that is copied for every variant.
-type template struct{ name string }
-
-// with does something with a template that has the tables and rows of a source, and Sexton's objects.
-func (g *Cluster) with(ctx context.Context, from source, do func(data *template) error) (err error) {
+// withTemplate creates a database with the tables, the definitions and the rows of a data set, calls do with its
+// name, and drops it.
+func (g *Cluster) withTemplate(ctx context.Context, s dataSet, do func(template string) error) (err error) {
 	name, url, drop, err := g.create(ctx, "")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, drop()) }()
-	if err := g.fill(ctx, url, from); err != nil {
+	if err := g.fill(ctx, url, s); err != nil {
 		return err
 	}
-	return do(&template{name: name})
+	return do(name)
 }
 
-func (g *Cluster) fill(ctx context.Context, url string, from source) error {
+func (g *Cluster) fill(ctx context.Context, url string, s dataSet) error {
 	conn, closeConn, err := connect(ctx, url)
 	if err != nil {
 		return err
 	}
 	defer closeConn()
-	if _, err := conn.Exec(ctx, from.create); err != nil {
+	if _, err := conn.Exec(ctx, s.render("children.sql")); err != nil {
 		return fmt.Errorf("create tables: %w", err)
 	}
-	if err := g.Install(ctx, url, from.definitions); err != nil {
+	if err := g.Install(ctx, url, s.definitions()); err != nil {
 		return err
 	}
-	for _, statement := range append(from.fill, "VACUUM (FREEZE, ANALYZE)") {
+	for _, statement := range append(s.fillStatements(), "VACUUM (FREEZE, ANALYZE)") {
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("fill tables: %w", err)
 		}
@@ -136,43 +118,7 @@ func (g *Cluster) fill(ctx context.Context, url string, from source) error {
 	return nil
 }
 
-// copyOf makes a copy of a template for a trial: connected, with what prepare, if any, opens there, and settled. Drop it.
-func (g *Cluster) copyOf(
-	ctx context.Context, data *template, t trial, duty string, prepare func(context.Context, *dataCopy) error,
-) (_ *dataCopy, err error) {
-	_, url, dropDatabase, err := g.create(ctx, data.name)
-	if err != nil {
-		return nil, err
-	}
-	conn, closeConn, err := connect(ctx, url)
-	if err != nil {
-		return nil, errors.Join(err, dropDatabase())
-	}
-	p := &dataCopy{cluster: g, trial: t, duty: duty, url: url, conn: conn}
-	p.drop = func() error {
-		for _, worker := range p.workers {
-			worker.Close()
-		}
-		closeConn()
-		return dropDatabase()
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, p.drop())
-		}
-	}()
-	if p.before, err = t.look(ctx, p.conn); err != nil {
-		return nil, err
-	}
-	if prepare != nil {
-		if err := prepare(ctx, p); err != nil {
-			return nil, err
-		}
-	}
-	return p, settle(ctx, p.conn)
-}
-
-// connect opens a connection of its own to one of the benchmark's databases.
+// connect opens a connection to a database of the benchmark.
 func connect(ctx context.Context, url string) (conn *pgx.Conn, closeConn func(), err error) {
 	if conn, err = pgx.Connect(ctx, url); err != nil {
 		return nil, nil, fmt.Errorf("connect to the benchmark's database: %w", err)
@@ -180,8 +126,8 @@ func connect(ctx context.Context, url string) (conn *pgx.Conn, closeConn func(),
 	return conn, func() { _ = conn.Close(context.WithoutCancel(ctx)) }, nil
 }
 
-// settle makes copies alike: in memory where the server has the means, and right behind a checkpoint where
-// the role may ask for one.
+// settle makes copies comparable: it reads the data into memory if pg_prewarm is available, and writes a
+// checkpoint if the role may do so.
 func settle(ctx context.Context, conn *pgx.Conn) error {
 	const (
 		available = "SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'pg_prewarm')"
@@ -212,14 +158,14 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// walPosition is how many bytes of WAL the server has written since it was made.
+// walPosition returns how many bytes of WAL the server has written since it was created.
 func walPosition(ctx context.Context, conn querier) (int64, error) {
 	var position int64
 	err := conn.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&position)
 	return position, problem.Doing(err, "read WAL position")
 }
 
-// memory reads a size from a file of Linux's; nil where there is none.
+// memory reads a size from a file below /proc. It returns nil if there is no such file or line.
 func memory(path, name string) *int64 {
 	text, err := os.ReadFile(path)
 	if err != nil {

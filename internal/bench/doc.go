@@ -1,20 +1,23 @@
-// Package bench measures what Sexton costs and how fast it is, each figure beside a baseline that is taken
-// in the same run, since ratios travel from machine to machine and milliseconds do not.
+// Package bench measures what Sexton costs and how fast it is. Each figure is compared with a baseline of the
+// same run, because ratios are comparable between machines and milliseconds are not.
 //
-// The benchmarks of a Site work in one database with small tables and one definition: rows of children follow
-// those of parents. They know the worker only as a function that runs until its context ends. Those of a Cluster
-// measure whole drains, pass by pass, on data sets of their own: each variant gets a fresh copy.
+// Drain works on a Cluster: each contender gets a copy of the same data in a database of its own. Latency, Notify
+// and Idle work on a Site: one database with small tables, one definition and a running worker.
 package bench
 
-// Definitions are the loose foreign keys of the benchmark's tables.
+import _ "embed"
+
+// Definitions are the loose foreign keys of the tables of a Site.
 const Definitions = `children:
   - table: parents
     column: parent_id
     on_delete: async_delete
 `
 
-// Tables creates the benchmark's tables.
-func Tables() string { return text("site.sql", nil) }
+// Tables creates the tables of a Site.
+//
+//go:embed data/site.sql
+var Tables string
 
-// tombstones is where the tracking trigger records, and whose wake trigger is switched on and off.
+// tombstones is the table in which the tracking trigger records deleted parents.
 const tombstones = "loose_foreign_keys_deleted_records"

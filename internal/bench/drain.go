@@ -2,8 +2,8 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,167 +12,406 @@ import (
 	"sexton/internal/problem"
 )
 
-// drains says what Drain compares. The ratios are those of Sexton's median to another one's: of rows per second more is better.
-func drains(pace string) contest {
-	return contest{
-		name: "drain", targets: "parents", head: Row{{"pace", "", "", pace}}, begun: true,
-		ratios: []contestRatio{
-			{"ratio_to_one_statement", "sexton / one statement", speeds(sexton, oneStatement), ""},
-			{"ratio_to_native", "/ native", speeds(sexton, nativeCascade), ""},
-			{"ratio_to_in_list", "/ in list", speeds(sexton, inList), ""},
-			// How long the application waits for its DELETE, and holds its locks.
-			{"ratio_parent_delete_to_native", "parents / native", func(c comparison) float64 {
-				return ratio(jobrun.Milliseconds(c.of(sexton).begun), jobrun.Milliseconds(c.of(nativeCascade).begun))
-			}, "%.4f"},
-			{"ratio_wal_to_native", "WAL / native", wals(sexton, nativeCascade), ""},
-		},
-		how:  ", pace " + pace + ", limits of a pass lifted",
-		note: "in list: 1,000 parents per IN list, LIMIT 1,000 (updates 500), skipping and waiting pass, no sequential scans",
-		work: "half of the parents deleted",
+// passRuntime limits a pass if nothing else limits the measurement.
+const passRuntime = 50 * time.Second
+
+// DrainOptions selects what Drain measures.
+type DrainOptions struct {
+	// Sets are names of DrainSets. Scale is a fraction of their full size.
+	Sets  []string
+	Scale float64
+	// Rounds is how often each contender is measured. Each round begins with another contender.
+	Rounds int
+	// Connections is the number of sessions of Sexton's passes. 0 is the configuration's default.
+	Connections int
+	// Limit is how long each contender works on the set Slow.
+	Limit time.Duration
+}
+
+// Drain deletes parents and measures how fast their children are deleted: by Sexton, by one statement, and by
+// ON DELETE CASCADE or SET NULL. On the set Slow it compares the rows that Sexton deletes in a fixed time with
+// those that it deletes with one connection. After each measurement it checks that exactly the right rows
+// have been deleted or changed.
+func (o *DrainOptions) Drain(ctx context.Context, g *Cluster) (*Report, error) {
+	var found []comparison
+	for _, name := range o.Sets {
+		set, err := newDataSet(name, o.Scale)
+		if err != nil {
+			return nil, err
+		}
+		one, err := g.compare(ctx, set, *o)
+		if err != nil {
+			return nil, fmt.Errorf("measure data set %s: %w", name, err)
+		}
+		found = append(found, one)
 	}
+	return drainReport(g.Server, *o, found), nil
 }
 
-// Drain deletes parents and measures how their children go: by Sexton, by one statement, by ON DELETE CASCADE
-// or SET NULL, and by statements of the original's shape. After every one it checks that exactly the right
-// rows are gone.
-func (o *Options) Drain(ctx context.Context, g *Cluster) (*Report, error) {
-	return compareSets(ctx, g, *o, drains(g.Pace), newDataSet)
-}
-
-// The data sets, at their full size: 10,000 parents with 100 children each; 2,000 parents with 50 children in
-// each of 20 tables; one parent with a million children beside 1,000 with 10; the first one with three more
-// indexes, where children lose their parent but stay; 100,000 parents with one child each; and 600 parents with one child in each of three tables: one whose
-// rows cost 20 ms each by a trigger, one without an index, and one above a native cascade without an index.
+// The contenders.
 const (
-	Wide    = "wide"
-	Fanout  = "fanout"
-	Skew    = "skew"
-	Nullify = "nullify"
-	Single  = "single"
-	Slow    = "slow"
+	oneStatement  = "one_statement"
+	nativeCascade = "native"
+	oneConnection = "sexton_1_connection"
+	sexton        = "sexton"
 )
 
-// DrainSets lists the data sets in their order.
-func DrainSets() []string { return []string{Wide, Fanout, Skew, Nullify, Single, Slow} }
-
-// dataSet is parents 1 … targets+spared and their children in one or more tables. Neighbours in a table belong
-// to different parents, the bad case for locality. Spared parents are there to show that nothing else goes.
-type dataSet struct {
-	Name            string
-	Targets, Spared int64
-	Tables          []string
-	// Rows are those of each table; ParentOf is the SQL expression for the parent of row n.
-	Rows     int64
-	ParentOf string
-	// Nullify has the children stay, with three more indexes.
-	Nullify bool
-	// Filler is the SQL expression for the other values of a child n; empty for letters of the same sort.
-	Filler string
+// contender is one way to delete the children of deleted parents.
+type contender struct {
+	name string
+	// prepare runs before the parents are deleted. It may be nil.
+	prepare func(ctx context.Context, c *dataCopy) error
+	// ready runs between the DELETE of the parents and drain, and is not timed. It may be nil.
+	ready func(ctx context.Context, c *dataCopy) error
+	// drain deletes the children. It is nil if the DELETE of the parents does so.
+	drain func(ctx context.Context, c *dataCopy) error
 }
 
-// newDataSet returns one of DrainSets at a fraction of its full size.
-func newDataSet(name string, scale float64) (dataSet, error) {
-	sized := func(full int64) int64 { return max(10, int64(float64(full)*scale)) }
-	s := dataSet{Name: name, Tables: []string{"children"}}
-	perParent := int64(100)
-	switch name {
-	case Wide:
-		s.Targets = sized(10_000)
-	case Nullify:
-		s.Targets, s.Nullify = sized(10_000), true
-	case Single:
-		s.Targets, perParent = sized(100_000), 1
-	case Fanout:
-		s.Targets, s.Tables, perParent = sized(2000), nil, 50
-		for i := range 20 {
-			s.Tables = append(s.Tables, fmt.Sprintf("children_%02d", i+1))
+// contenders returns the contenders for a data set.
+func (o DrainOptions) contenders(s dataSet) []contender {
+	worker := func(name string, connections int) contender {
+		settings, limit := WorkerOptions{Connections: connections, Runtime: passRuntime}, time.Duration(0)
+		if s.Name == Slow {
+			settings.Runtime, limit = o.Limit, o.Limit
 		}
-	case Skew:
-		small, big := sized(1000), sized(1_000_000)
-		s.Targets, s.Spared = small+1, small/10
-		few := (small + s.Spared) * 10
-		s.Rows = big + few
-		step := s.Rows / few
-		s.ParentOf = fmt.Sprintf("CASE WHEN n %% %[1]d = 0 AND n / %[1]d <= %[2]d THEN 2 + (n / %[1]d - 1) %% %[3]d ELSE 1 END", step, few, small+s.Spared)
-		return s, nil
-	case Slow:
-		s.Targets, s.Spared, s.Tables = sized(600), sized(60_000), []string{"children_triggered", "children_bare", "children_above"}
-		s.Rows, s.ParentOf = s.Targets+s.Spared, "n"
-		return s, nil
-	default:
-		return dataSet{}, fmt.Errorf("no data set %q", name)
+		return contender{
+			name:    name,
+			prepare: func(ctx context.Context, c *dataCopy) error { return c.openWorker(ctx, settings) },
+			drain:   func(ctx context.Context, c *dataCopy) error { return c.worker.drain(ctx, limit) },
+		}
 	}
-	s.Spared = s.Targets / 10
-	s.Rows = (s.Targets + s.Spared) * perParent
-	s.ParentOf = fmt.Sprintf("(n - 1) %% %d + 1", s.Targets+s.Spared)
-	return s, nil
-}
-
-// All counts the parents.
-func (s dataSet) All() int64 { return s.Targets + s.Spared }
-
-func (s dataSet) source() source {
-	return source{text("children.sql", s), text("children.yml", s), statements("children_fill.sql", s)}
-}
-
-func (s dataSet) title() string { return s.Name }
-
-func (s dataSet) size() int64 { return s.Targets }
-
-func (s dataSet) variants() []variant {
-	return []variant{
-		{name: oneStatement, ready: analyzeTombstones, drain: s.drainByOneStatement},
-		{name: nativeCascade, stalls: true, prepare: s.addForeignKeys},
-		{name: inList, drain: s.drainByInLists},
-		{name: sexton, stalls: true, prepare: openWorker, drain: drainByWorker},
+	if s.Name == Slow {
+		return []contender{worker(oneConnection, 1), worker(sexton, o.Connections)}
+	}
+	return []contender{
+		{name: oneStatement, ready: analyzeTombstones, drain: drainByOneStatement},
+		{name: nativeCascade, prepare: addForeignKeys},
+		worker(sexton, o.Connections),
 	}
 }
 
-// childWatch times statements on child tables, and those on tombstones alone.
-func childWatch() *stopwatch { return &stopwatch{work: "children", queue: tombstones} }
+// analyzeTombstones lets the planner choose the best join for the single statement.
+func analyzeTombstones(ctx context.Context, c *dataCopy) error {
+	_, err := c.conn.Exec(ctx, "ANALYZE "+tombstones)
+	return problem.Doing(err, "analyze tombstones")
+}
 
-// trial deletes parents 1 … targets: no child of theirs may remain, and nothing else may change.
-func (s dataSet) trial(targets int64) trial {
-	t := trial{
-		done: func(c content) content {
-			c.referring -= c.targets
-			if !s.Nullify {
-				c.rows -= c.targets
+// drainByOneStatement runs one statement per child table, joined to the tombstones, in one transaction.
+func drainByOneStatement(ctx context.Context, c *dataCopy) error {
+	change := "DELETE FROM %s AS child USING"
+	if c.set.Nullifies() {
+		change = "UPDATE %s AS child SET parent_id = NULL FROM"
+	}
+	return pgx.BeginFunc(ctx, c.conn, func(pgx.Tx) error {
+		for _, table := range c.set.Tables {
+			sql := fmt.Sprintf(change, table) + " " + tombstones + " AS tombstone WHERE child.parent_id = tombstone.primary_key_value"
+			if _, err := c.conn.Exec(ctx, sql); err != nil {
+				return fmt.Errorf("change %s: %w", table, err)
 			}
-			c.targets = 0
-			return c
-		},
-		leftovers: "SELECT nullif(count(*), 0) || ' tombstones' FROM " + tombstones, definitions: s.source().definitions, watch: childWatch(),
+		}
+		return nil
+	})
+}
+
+// addForeignKeys adds native foreign keys and disables the tracking trigger.
+func addForeignKeys(ctx context.Context, c *dataCopy) error {
+	action := "CASCADE"
+	if c.set.Nullifies() {
+		action = "SET NULL"
 	}
-	for _, table := range s.Tables {
-		t.tables = append(t.tables, counted{table, `SELECT count(*), count(parent_id), count(*) FILTER (WHERE parent_id <= $1),
-			coalesce(sum(id) FILTER (WHERE parent_id > $1), 0)::bigint, 0 FROM ` + table, []any{targets}})
+	statements := []string{"ALTER TABLE parents DISABLE TRIGGER sexton_track"}
+	for _, table := range c.set.Tables {
+		statements = append(statements, fmt.Sprintf("ALTER TABLE %s ADD FOREIGN KEY (parent_id) REFERENCES parents ON DELETE %s", table, action))
 	}
-	if targets > 0 {
-		t.begin = func(ctx context.Context, conn *pgx.Conn) (time.Duration, error) {
-			_, took, err := timed(ctx, conn, "DELETE FROM parents WHERE id <= $1", targets)
-			return took, problem.Doing(err, "delete parents")
+	for _, statement := range statements {
+		if _, err := c.conn.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("add foreign keys: %w", err)
 		}
 	}
-	return t
+	return nil
 }
 
-// childrenOf is the foreground's query of a table.
-func childrenOf(table string) string {
-	return "SELECT id, filler FROM " + table + " WHERE parent_id = $1 LIMIT 100"
+// comparison has the figures of all contenders on one data set.
+type comparison struct {
+	set dataSet
+	// rows is the number of children of the deleted parents.
+	rows     int64
+	outcomes []outcome
 }
 
-// readable is the first of the parents whose children the foreground reads. The big one of skew is left out: its children
-// would be looked for by sequential scans, as the notes of a big user would (see notesOfAnIssue).
-func (s dataSet) readable() int64 {
-	if s.Name == Skew {
-		return 2
+// outcome has the medians of the rounds of one contender.
+type outcome struct {
+	name string
+	measured
+}
+
+// measured has the figures of one contender in one round.
+type measured struct {
+	// took is how long the children took, deleteTook how long the DELETE of the parents took.
+	took, deleteTook time.Duration
+	// rows is the number of children that were deleted or changed.
+	rows int64
+	// wal is the number of bytes that the server wrote, including those of the DELETE of the parents.
+	wal int64
+}
+
+func (m measured) rowsPerSecond() float64 { return round(float64(m.rows)/m.took.Seconds(), 0) }
+
+// compare measures all contenders on copies of the same data.
+func (g *Cluster) compare(ctx context.Context, s dataSet, o DrainOptions) (comparison, error) {
+	found := comparison{set: s}
+	g.Progress("%s: inserting the rows", s.Name)
+	err := g.withTemplate(ctx, s, func(template string) error {
+		all := o.contenders(s)
+		rounds := make([][]measured, len(all))
+		for round := range o.Rounds {
+			for i := range all {
+				at := (i + round) % len(all)
+				g.Progress("%s: round %d of %d, %s", s.Name, round+1, o.Rounds, all[at].name)
+				m, rows, err := g.measure(ctx, template, s, all[at])
+				if err != nil {
+					return fmt.Errorf("%s: %w", all[at].name, err)
+				}
+				found.rows, rounds[at] = rows, append(rounds[at], m)
+			}
+		}
+		for i, c := range all {
+			found.outcomes = append(found.outcomes, outcome{c.name, medians(rounds[i])})
+		}
+		return nil
+	})
+	return found, err
+}
+
+func medians(rounds []measured) measured {
+	var took, deleteTook []time.Duration
+	var rows, wal []int64
+	for _, m := range rounds {
+		took, deleteTook = append(took, m.took), append(deleteTook, m.deleteTook)
+		rows, wal = append(rows, m.rows), append(wal, m.wal)
 	}
-	return 1
+	return measured{took: median(took), deleteTook: median(deleteTook), rows: median(rows), wal: median(wal)}
 }
 
-// transaction reads at most 100 children of one parent and another child, and updates that one, in one round trip.
-func (s dataSet) transaction(ctx context.Context, conn *pgx.Conn) error {
-	table, first := s.Tables[rand.IntN(len(s.Tables))], s.readable()
-	return use(ctx, conn, childrenOf(table), first+rand.Int64N(s.Targets+s.Spared-first+1), table, "filler", 1+rand.Int64N(s.Rows))
+// dataCopy is the database on which a contender works.
+type dataCopy struct {
+	cluster *Cluster
+	set     dataSet
+	url     string
+	conn    *pgx.Conn
+	// worker is set if Sexton is the contender.
+	worker *Worker
+}
+
+func (c *dataCopy) openWorker(ctx context.Context, o WorkerOptions) (err error) {
+	c.worker, err = c.cluster.Open(ctx, c.url, c.set.definitions(), o)
+	return err
+}
+
+// measure runs a contender on a copy of the template. It also returns how many children the deleted parents had.
+func (g *Cluster) measure(ctx context.Context, template string, s dataSet, by contender) (m measured, rows int64, err error) {
+	_, url, drop, err := g.create(ctx, template)
+	if err != nil {
+		return m, 0, err
+	}
+	defer func() { err = errors.Join(err, drop()) }()
+	conn, closeConn, err := connect(ctx, url)
+	if err != nil {
+		return m, 0, err
+	}
+	defer closeConn()
+	c := &dataCopy{cluster: g, set: s, url: url, conn: conn}
+	before, err := s.count(ctx, conn)
+	if err != nil {
+		return m, 0, err
+	}
+	if by.prepare != nil {
+		if err := by.prepare(ctx, c); err != nil {
+			return m, 0, err
+		}
+	}
+	if c.worker != nil {
+		defer c.worker.Close()
+	}
+	if err := settle(ctx, conn); err != nil {
+		return m, 0, err
+	}
+	if m, err = c.run(ctx, by); err != nil {
+		return m, 0, err
+	}
+	m.rows, err = s.check(ctx, conn, before, c.worker != nil)
+	return m, targetsOf(before), err
+}
+
+// run deletes the parents and lets the contender delete their children.
+func (c *dataCopy) run(ctx context.Context, by contender) (m measured, err error) {
+	start, err := walPosition(ctx, c.conn)
+	if err != nil {
+		return m, err
+	}
+	began := time.Now()
+	if _, err := c.conn.Exec(ctx, "DELETE FROM parents WHERE id <= $1", c.set.Targets); err != nil {
+		return m, fmt.Errorf("delete parents: %w", err)
+	}
+	m.deleteTook = time.Since(began)
+	m.took = m.deleteTook
+	if by.ready != nil {
+		if err := by.ready(ctx, c); err != nil {
+			return m, err
+		}
+	}
+	if by.drain != nil {
+		began := time.Now()
+		if err := by.drain(ctx, c); err != nil {
+			return m, err
+		}
+		m.took = time.Since(began)
+	}
+	end, err := walPosition(ctx, c.conn)
+	m.wal = end - start
+	return m, err
+}
+
+// content summarizes the rows of a table.
+type content struct {
+	// rows counts all rows, referring those with a parent, and targets the children of the targets.
+	rows, referring, targets int64
+	// others is the sum of the ids of the children of other parents.
+	others int64
+}
+
+// count returns the content of each table.
+func (s dataSet) count(ctx context.Context, conn *pgx.Conn) (map[string]content, error) {
+	found := map[string]content{}
+	for _, table := range s.Tables {
+		var c content
+		err := conn.QueryRow(ctx, `SELECT count(*), count(parent_id), count(*) FILTER (WHERE parent_id <= $1),
+			coalesce(sum(id) FILTER (WHERE parent_id > $1), 0)::bigint FROM `+table, s.Targets).Scan(&c.rows, &c.referring, &c.targets, &c.others)
+		if err != nil {
+			return nil, fmt.Errorf("count rows of %s: %w", table, err)
+		}
+		found[table] = c
+	}
+	return found, nil
+}
+
+func targetsOf(tables map[string]content) (n int64) {
+	for _, c := range tables {
+		n += c.targets
+	}
+	return n
+}
+
+// check returns the number of children that were deleted or changed since before. It fails if they are not exactly
+// the children of the targets, or if Sexton left tombstones. On the set Slow children and tombstones may be left.
+func (s dataSet) check(ctx context.Context, conn *pgx.Conn, before map[string]content, bySexton bool) (int64, error) {
+	if bySexton && s.Name != Slow {
+		var left int64
+		if err := conn.QueryRow(ctx, "SELECT count(*) FROM "+tombstones).Scan(&left); err != nil {
+			return 0, fmt.Errorf("count tombstones: %w", err)
+		}
+		if left > 0 {
+			return 0, fmt.Errorf("%d tombstones are left after the last pass", left)
+		}
+	}
+	after, err := s.count(ctx, conn)
+	if err != nil {
+		return 0, err
+	}
+	for table, want := range before {
+		want.targets = 0
+		if s.Name == Slow {
+			want.targets = after[table].targets
+		}
+		changed := before[table].targets - want.targets
+		want.referring -= changed
+		if !s.Nullifies() {
+			want.rows -= changed
+		}
+		if after[table] != want {
+			return 0, fmt.Errorf("table %s has wrong rows: want %+v, have %+v", table, want, after[table])
+		}
+	}
+	return targetsOf(before) - targetsOf(after), nil
+}
+
+// of returns the outcome of a contender, or nil.
+func (c comparison) of(name string) *outcome {
+	for i := range c.outcomes {
+		if c.outcomes[i].name == name {
+			return &c.outcomes[i]
+		}
+	}
+	return nil
+}
+
+// ratioTo compares Sexton with another contender. It returns nil if that one was not measured.
+func (c comparison) ratioTo(other string, figure func(measured) float64) any {
+	one, base := c.of(sexton), c.of(other)
+	if one == nil || base == nil {
+		return nil
+	}
+	return ratio(figure(one.measured), figure(base.measured))
+}
+
+// ratios returns the figures that compare Sexton with the other contenders. More rows per second are better.
+func (c comparison) ratios() Row {
+	deleteMS := func(m measured) float64 { return jobrun.Milliseconds(m.deleteTook) }
+	wal := func(m measured) float64 { return float64(m.wal) }
+	return Row{
+		{"set", "set", "%s", c.set.Name},
+		{"ratio_to_one_statement", "sexton / one statement", "%.2f", c.ratioTo(oneStatement, measured.rowsPerSecond)},
+		{"ratio_to_native", "/ native", "%.2f", c.ratioTo(nativeCascade, measured.rowsPerSecond)},
+		{"ratio_to_one_connection", "/ one connection", "%.2f", c.ratioTo(oneConnection, measured.rowsPerSecond)},
+		// How long the application waits for its DELETE and holds its locks.
+		{"ratio_parent_delete_to_native", "parents / native", "%.4f", c.ratioTo(nativeCascade, deleteMS)},
+		{"ratio_wal_to_native", "WAL / native", "%.2f", c.ratioTo(nativeCascade, wal)},
+		{"parents", "parents", "%d", c.set.Targets},
+		{"rows", "rows", "%d", c.rows},
+	}
+}
+
+func (o outcome) figures() Row {
+	return append(variantFigure("contender", o.name), Row{
+		{"seconds", "seconds", "%.2f", round(o.took.Seconds(), 4)},
+		{"rows", "rows", "%d", o.rows},
+		{"rows_per_second", "rows/s", "%.0f", o.rowsPerSecond()},
+		{"parent_delete_ms", "parents ms", "%.1f", jobrun.Milliseconds(o.deleteTook)},
+		{"wal_bytes", "", "", o.wal},
+		{"", "WAL MB", "%.1f", float64(o.wal) / 1e6},
+	}...)
+}
+
+func drainReport(server Server, o DrainOptions, found []comparison) *Report {
+	var connections any
+	if o.Connections > 0 {
+		connections = o.Connections
+	}
+	var sets, contenders, ratios []Row
+	for _, c := range found {
+		var outcomes []Row
+		for _, one := range c.outcomes {
+			outcomes = append(outcomes, one.figures())
+			contenders = append(contenders, append(Row{{"", "set", "%s", c.set.Name}}, one.figures()...))
+		}
+		ratios = append(ratios, c.ratios())
+		sets = append(sets, append(c.ratios(), Figure{"contenders", "", "", outcomes}))
+	}
+	r := &Report{Row: Row{
+		{"benchmark", "", "", "drain"},
+		{"server", "", "", server},
+		{"scale", "", "", o.Scale},
+		{"rounds", "", "", o.Rounds},
+		{"connections", "", "", connections},
+		{"sets", "", "", sets},
+	}}
+	r.show(contenders...)
+	r.show(ratios...)
+	r.notef("median of %d interleaved rounds, each on a new copy of the data; scale %g; %s", o.Rounds, o.Scale, server)
+	for _, c := range found {
+		if c.set.Name == Slow {
+			r.notef("slow: rows deleted in passes of %s; each row takes 20 ms", o.Limit)
+		}
+	}
+	return r
 }

@@ -2,51 +2,27 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgtest"
 )
 
-// filled is a database with a data set.
-func filled[W workload](t *testing.T, newSet func(string, float64) (W, error), name string, scale float64) (W, *pgtest.Database, *pgx.Conn) {
-	set := pgtest.Must(newSet(name, scale))(t)
+// filled returns a database with a data set.
+func filled(t *testing.T, name string, scale float64) (dataSet, *pgtest.Database, *pgx.Conn) {
+	set := pgtest.Must(newDataSet(name, scale))(t)
 	db := pgtest.New(t)
-	for _, statement := range append([]string{set.source().create}, set.source().fill...) {
+	for _, statement := range append([]string{set.render("children.sql")}, set.fillStatements()...) {
 		db.Exec(statement)
 	}
-	return set, db, connected(t, db)
-}
-
-func connected(t *testing.T, db *pgtest.Database) *pgx.Conn {
 	conn, closeConn := pgtest.Must2(connect(t.Context(), db.URL))(t)
 	t.Cleanup(closeConn)
-	return conn
-}
-
-// The big parent's children would be looked for in all of the table once they are gone.
-func TestForegroundLeavesTheBigParentOut(t *testing.T) {
-	t.Parallel()
-	set, db, conn := filled(t, newDataSet, Skew, 0.02)
-	db.Exec("VACUUM (FREEZE, ANALYZE)")
-	plan := func(parent int64) string {
-		return fmt.Sprint(db.Rows("EXPLAIN " + strings.Replace(childrenOf("children"), "$1", strconv.FormatInt(parent, 10), 1)))
-	}
-	require.Contains(t, plan(1), "Seq Scan", "what is avoided")
-	require.EqualValues(t, 2, set.readable())
-	require.NotContains(t, plan(set.readable()), "Seq Scan")
-	require.NotContains(t, plan(set.Targets+set.Spared), "Seq Scan")
-	require.NoError(t, set.transaction(t.Context(), conn))
-	set.Name = Wide
-	require.EqualValues(t, 1, set.readable())
+	return set, db, conn
 }
 
 func TestDataSets(t *testing.T) {
@@ -61,11 +37,11 @@ func TestDataSets(t *testing.T) {
 		{name: Fanout, parents: 22, tables: 20, first: 1000, each: 1000, targets: 20 * 1000, indexes: 2},
 		{name: Skew, parents: 12, tables: 1, first: 10_000, each: 10, targets: 10_000 + 10*10, indexes: 2},
 		{name: Nullify, parents: 110, tables: 1, first: 100, each: 100, targets: 100 * 100, indexes: 5},
-		{name: Slow, parents: 610, tables: 3, first: 3, each: 3, targets: 10 * 3, indexes: 2},
+		{name: Slow, parents: 220, tables: 1, first: 1, each: 1, targets: 200, indexes: 2},
 	} {
-		set, db, conn := filled(t, newDataSet, test.name, 0.01)
-		before := pgtest.Must(set.trial(set.Targets).look(t.Context(), conn))(t)
-		require.Equal(t, test.targets, concerned(before), test.name)
+		set, db, conn := filled(t, test.name, 0.01)
+		before := pgtest.Must(set.count(t.Context(), conn))(t)
+		require.Equal(t, test.targets, targetsOf(before), test.name)
 		require.Len(t, before, int(test.tables), test.name)
 		require.Equal(t, test.parents, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM parents"), test.name)
 		table := set.Tables[0]
@@ -81,7 +57,7 @@ func TestDataSets(t *testing.T) {
 	require.EqualError(t, err, `no data set "deep"`)
 }
 
-// TestCheck shows that each way to get the rows wrong is found.
+// TestCheck makes each kind of wrong change.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	for name, right := range map[string]string{
@@ -94,18 +70,33 @@ func TestCheck(t *testing.T) {
 			"UPDATE children SET parent_id = NULL WHERE id = (SELECT min(id) FROM children WHERE parent_id > 10)",
 			"UPDATE children SET id = -id WHERE id = (SELECT max(id) FROM children WHERE parent_id > 10)",
 		} {
-			set, db, conn := filled(t, newDataSet, name, 0.001)
-			work := set.trial(set.Targets)
-			before := pgtest.Must(work.look(t.Context(), conn))(t)
-			require.ErrorContains(t, work.check(t.Context(), conn, before, false), "children is not as it must be", "nothing was done")
+			set, db, conn := filled(t, name, 0.001)
+			before := pgtest.Must(set.count(t.Context(), conn))(t)
+			_, err := set.check(t.Context(), conn, before, false)
+			require.ErrorContains(t, err, "table children has wrong rows", "nothing was done")
 			db.Exec(right)
-			require.NoError(t, work.check(t.Context(), conn, before, false))
+			require.EqualValues(t, 1000, pgtest.Must(set.check(t.Context(), conn, before, false))(t))
 			db.Exec(wrong)
-			require.ErrorContains(t, work.check(t.Context(), conn, before, false), "children is not as it must be", "%s: %s", name, wrong)
+			_, err = set.check(t.Context(), conn, before, false)
+			require.ErrorContains(t, err, "table children has wrong rows", "%s: %s", name, wrong)
 			db.Exec("CREATE TABLE " + tombstones + " AS SELECT 1")
-			require.ErrorContains(t, work.check(t.Context(), conn, before, true), "1 tombstones remain after the last pass")
+			_, err = set.check(t.Context(), conn, before, true)
+			require.EqualError(t, err, "1 tombstones are left after the last pass")
 		}
 	}
+}
+
+// The time of the set slow ends before all rows are deleted.
+func TestCheckOfAPart(t *testing.T) {
+	t.Parallel()
+	set, db, conn := filled(t, Slow, 0.0005)
+	before := pgtest.Must(set.count(t.Context(), conn))(t)
+	require.Zero(t, pgtest.Must(set.check(t.Context(), conn, before, true))(t))
+	db.Exec("DELETE FROM children WHERE parent_id <= 3")
+	require.EqualValues(t, 3, pgtest.Must(set.check(t.Context(), conn, before, true))(t))
+	db.Exec("DELETE FROM children WHERE parent_id = 11")
+	_, err := set.check(t.Context(), conn, before, true)
+	require.ErrorContains(t, err, "table children has wrong rows")
 }
 
 func TestWorkerDrain(t *testing.T) {
@@ -113,24 +104,27 @@ func TestWorkerDrain(t *testing.T) {
 	for _, test := range []struct {
 		passes []Pass
 		err    error
+		limit  time.Duration
 		ran    int
 		want   string
 	}{
 		{passes: []Pass{{More: true, Rows: 1}, {More: true, Finished: 1}, {}}, ran: 3},
-		{passes: []Pass{{More: true, Rows: 1}, {More: true}}, ran: 2, want: "run pass: it did nothing but leave more to do"},
+		{passes: []Pass{{More: true, Rows: 1}, {}}, limit: time.Hour, ran: 2},
+		{passes: []Pass{{More: true, Rows: 1}}, limit: 1, ran: 1},
+		{passes: []Pass{{More: true, Rows: 1}, {More: true}}, ran: 2, want: "run pass: it did nothing but left work"},
 		{passes: []Pass{{Trouble: "skipped"}}, ran: 1, want: "run pass: skipped"},
 		{err: errors.New("broken"), ran: 1, want: "run pass: broken"},
 	} {
 		ran := 0
-		worker := Worker{Pass: func(context.Context, json.RawMessage) (Pass, error) {
+		worker := Worker{Pass: func(context.Context) (Pass, error) {
 			ran++
 			if test.err != nil {
 				return Pass{}, test.err
 			}
 			return test.passes[ran-1], nil
 		}}
-		passes, err := worker.drain(t.Context())
-		require.Equal(t, []int{test.ran, test.ran}, []int{ran, passes})
+		err := worker.drain(t.Context(), test.limit)
+		require.Equal(t, test.ran, ran)
 		if test.want == "" {
 			require.NoError(t, err)
 		} else {
@@ -139,35 +133,23 @@ func TestWorkerDrain(t *testing.T) {
 	}
 }
 
-func TestInListStatement(t *testing.T) {
+// Sexton takes 2 s where the others take 4 s, and writes twice the WAL.
+func TestDrainReport(t *testing.T) {
 	t.Parallel()
-	keys := []string{"1", "2"}
-	require.Equal(t, "DELETE FROM children WHERE id IN (SELECT id FROM children WHERE parent_id IN (1, 2) LIMIT 1000 FOR UPDATE SKIP LOCKED)",
-		inListStatement(dataSet{}, "children", keys, " FOR UPDATE SKIP LOCKED"))
-	require.Equal(t, "UPDATE children SET parent_id = NULL WHERE id IN (SELECT id FROM children WHERE parent_id IN (1, 2) LIMIT 500)",
-		inListStatement(dataSet{Nullify: true}, "children", keys, ""))
-}
-
-func TestNextList(t *testing.T) {
-	t.Parallel()
-	db := pgtest.New(t)
-	db.Exec(`CREATE TABLE ` + tombstones + ` (fully_qualified_table_name text, consume_after timestamptz, id bigint, primary_key_value bigint, status smallint)`)
-	db.Exec(`INSERT INTO ` + tombstones + ` SELECT 'public.parents', '2020-01-01', n, 10 * n, 1 FROM generate_series(1, 1001) AS n`)
-	db.Exec(`INSERT INTO ` + tombstones + ` VALUES
-		('public.others', '2020-01-01', 1, 1, 1), ('public.parents', '2020-01-01', 1002, 1, 2), ('public.parents', '2019-01-01', 2000, 7, 1)`)
-	p := dataCopy{conn: connected(t, db)}
-	batch := pgtest.Must(p.nextList(t.Context(), listed{ConsumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}}))(t)
-	require.Len(t, batch, listSize)
-	require.Equal(t, []int64{7, 10}, []int64{batch[0].Key, batch[1].Key}, "in the order of the queue")
-	rest := pgtest.Must(p.nextList(t.Context(), batch[listSize-1]))(t)
-	require.Len(t, rest, 2)
-	require.Equal(t, int64(10_010), rest[1].Key)
-	none := pgtest.Must(p.nextList(t.Context(), listed{ConsumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}}))(t)
-	require.Empty(t, none)
-}
-
-func TestBacklogs(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, []int64{10_000, 100_000, 1_000_000, 10_000_000}, Backlogs(LargestBacklog))
-	require.Equal(t, []int64{10_000, 100_000}, Backlogs(999_999))
+	slower := measured{took: 4 * time.Second, deleteTook: 2 * time.Second, rows: 100, wal: 1e6}
+	faster := measured{took: 2 * time.Second, deleteTook: time.Second, rows: 100, wal: 2e6}
+	printed := lines(t, drainReport(Server{}, DrainOptions{Limit: time.Second}, []comparison{
+		{set: dataSet{Name: Wide, Targets: 10}, rows: 100, outcomes: []outcome{{oneStatement, slower}, {nativeCascade, slower}, {sexton, faster}}},
+		{set: dataSet{Name: Slow, Targets: 10}, rows: 200, outcomes: []outcome{{oneConnection, slower}, {sexton, faster}}},
+	}))
+	require.Equal(t, []string{
+		"set | variant | seconds | rows | rows/s | parents ms | WAL MB",
+		"wide | one statement | 4.00 | 100 | 25 | 2000.0 | 1.0", "wide | native | 4.00 | 100 | 25 | 2000.0 | 1.0",
+		"wide | sexton | 2.00 | 100 | 50 | 1000.0 | 2.0",
+		"slow | sexton 1 connection | 4.00 | 100 | 25 | 2000.0 | 1.0", "slow | sexton | 2.00 | 100 | 50 | 1000.0 | 2.0",
+		"",
+		"set | sexton / one statement | / native | / one connection | parents / native | WAL / native | parents | rows",
+		"wide | 2.00 | 2.00 |  | 0.5000 | 2.00 | 10 | 100", "slow |  |  | 2.00 |  |  | 10 | 200",
+	}, printed[:10])
+	require.Contains(t, strings.Join(printed, "\n"), "slow: rows deleted in passes of 1s")
 }

@@ -22,16 +22,18 @@ const fastest = 40_000
 // triggerState is a state of the triggers under which parents are deleted.
 type triggerState struct {
 	name string
-	// plain deletes from the table without triggers; the others write tombstones, or have so many native foreign keys.
-	plain    bool
-	children int
+	// plain deletes from the table without triggers. The others write tombstones.
+	plain bool
 	// wake and each switch the triggers on that wake a worker and that notify each time.
 	wake, each bool
 	// held has a session hold the worker's awake lock, worker a worker run.
 	held, worker bool
 }
 
-const tombstonesOnly = "tombstones_only"
+const (
+	noTrigger      = "no_trigger"
+	tombstonesOnly = "tombstones_only"
+)
 
 func notifyStates() []triggerState {
 	return []triggerState{
@@ -210,11 +212,8 @@ func (s *Site) resume(ctx context.Context) error {
 }
 
 func (v triggerState) table() string {
-	switch {
-	case v.plain:
+	if v.plain {
 		return "plain_parents"
-	case v.children > 0:
-		return fmt.Sprintf("native_parents_%d", v.children)
 	}
 	return "parents"
 }

@@ -7,8 +7,6 @@ import (
 	"io"
 	"strings"
 
-	"sexton/internal/each"
-	"sexton/internal/jobrun"
 	"sexton/internal/words"
 )
 
@@ -92,19 +90,9 @@ func (r *Report) Text(w io.Writer) {
 	_, _ = io.WriteString(w, strings.Join(r.notes, ""))
 }
 
-// with puts a column in front of rows.
-func (f Figure) with(rows []Row) []Row {
-	return each.Of(rows, func(row Row) Row { return append(Row{f}, row...) })
-}
-
 // variantFigure is the name of a variant by its key in JSON; people read it without underscores.
 func variantFigure(key, name string) Row {
 	return Row{{key, "", "", name}, {"", "variant", "%s", strings.ReplaceAll(name, "_", " ")}}
-}
-
-// statementFigures are how long statements took.
-func statementFigures(p jobrun.Percentiles) Row {
-	return Row{{"statement_ms", "", "", p}, {"", "p50 ms", "%.1f", p.P50}, {"", "p99 ms", "%.1f", p.P99}, {"", "max ms", "%.1f", p.Max}}
 }
 
 // mebibytes is nil where a size is not known.
@@ -112,5 +100,5 @@ func mebibytes(size *int64) any {
 	if size == nil {
 		return nil
 	}
-	return float64(*size) / mib
+	return float64(*size) / (1 << 20)
 }

@@ -20,25 +20,16 @@ import (
 	"sexton/triggers"
 )
 
-// benchWhere stands in the help of every benchmark.
+// benchWhere is part of the help of every benchmark.
 const benchWhere = `
 
 Runs in a database of its own, on a private Postgres or, with --database-url, on that server, and removes it at
 the end, also after an interruption. Reads no --config, and of the environment only SEXTON_PG_BIN.`
 
-// benchLoad stands in the help of benchmarks that have a foreground load.
-const benchLoad = `
-
---foreground offers 1,500 transactions per second, however long those before take, and counts the time from when each
-was due. "Clients busy" is how much of the clients' time they needed: at 100 % and above the machine could not keep up
-(a slow disk is enough, or other work), and the latencies tell no more than that. Undisturbed it should be below 50.`
-
 // Command is the command of this area.
 func Command(env *cli.Env) *cobra.Command {
 	return cli.Group("bench", "Measure what Sexton costs and how fast it is", "  sexton bench latency\n  sexton bench notify --json",
-		benchLatencyCommand(env), benchNotifyCommand(env), benchTriggerCommand(env), benchIdleCommand(env), benchDrainCommand(env), benchScaleCommand(env),
-		benchWorkersCommand(env), benchUndoCommand(env),
-		benchGhostCommand(env), benchGroupCommand(env), benchDiffsCommand(env))
+		benchDrainCommand(env), benchLatencyCommand(env), benchNotifyCommand(env), benchIdleCommand(env))
 }
 
 func benchLatencyCommand(env *cli.Env) *cobra.Command {
@@ -77,19 +68,6 @@ compared with that of tombstones only in the same round. CPU is that of the serv
 	return cmd
 }
 
-func benchTriggerCommand(env *cli.Env) *cobra.Command {
-	var rows int
-	cmd := benchmark(env, "trigger --rows 10000", "Cost of the triggers for deletes of 1 to 1,000,000 rows",
-		`Deletes 1, 100, 10,000 and 1,000,000 rows in one statement: without a trigger, with the tracking trigger, with
-the wake trigger as well, while a worker is awake and while none is, and with native foreign keys of 1, 3 and 8 empty
-child tables.`,
-		func(ctx context.Context, site *bench.Site) (*bench.Report, error) {
-			return bench.Trigger(ctx, site, rows)
-		})
-	cmd.Flags().IntVar(&rows, "rows", 1_000_000, "leave out statements of more than `N` rows")
-	return cmd
-}
-
 func benchIdleCommand(env *cli.Env) *cobra.Command {
 	var length float64
 	cmd := benchmark(env, "idle --seconds 120", "Memory and statements of a worker that has nothing to do",
@@ -111,8 +89,7 @@ func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Se
 // benchmark is a command that makes a site, measures and prints, and removes the site again.
 func benchmark(env *cli.Env, example, short, long string, measure func(context.Context, *bench.Site) (*bench.Report, error)) *cobra.Command {
 	return measuring(env, example, short, long, func(ctx context.Context) (*bench.Report, error) {
-		job := measuredJob{file: "loose_foreign_keys: {definitions: [definitions.yml]}\n"}
-		return onCluster(ctx, env, siteSettings(), job, func(server *bench.Cluster, g installer) (*bench.Report, error) {
+		return onCluster(ctx, env, siteSettings(), func(server *bench.Cluster, g installer) (*bench.Report, error) {
 			return onSite(ctx, server, g, measure)
 		})
 	})
@@ -135,10 +112,10 @@ func measuring(env *cli.Env, example, short, long string, measure func(context.C
 	return cmd
 }
 
-// positiveFlags refuses every number that is not more than 0. The duty's own check names what it may be.
+// positiveFlags refuses every number that was given and is not more than 0.
 func positiveFlags(cmd *cobra.Command) (err error) {
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if n, noNumber := strconv.ParseFloat(f.Value.String(), 64); noNumber == nil && n <= 0 && f.Name != "duty" {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if n, noNumber := strconv.ParseFloat(f.Value.String(), 64); noNumber == nil && n <= 0 {
 			err = fmt.Errorf("--%s must be more than 0", f.Name)
 		}
 	})
@@ -168,7 +145,7 @@ func onSite(
 		return nil, fmt.Errorf("connect to the benchmark's database: %w", err)
 	}
 	defer application.Close()
-	if _, err := application.Exec(ctx, bench.Tables()); err != nil {
+	if _, err := application.Exec(ctx, bench.Tables); err != nil {
 		return nil, fmt.Errorf("create tables: %w", err)
 	}
 	all, err := g.install(ctx, own, bench.Definitions)

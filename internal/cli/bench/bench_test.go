@@ -2,7 +2,6 @@ package bench_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -16,11 +15,7 @@ import (
 // measured runs a benchmark on the tests' server. The figures are not judged: a machine may be as slow as it is, and other tests use the
 // server, too.
 func measured(t *testing.T, args ...string) clitest.Result {
-	return measuredOn(t, pgtest.New(t).URL, args...)
-}
-
-func measuredOn(t *testing.T, url string, args ...string) clitest.Result {
-	r := clitest.Run(nil, append(append([]string{"bench"}, args...), "--database-url", url)...)
+	r := clitest.Run(nil, append(append([]string{"bench"}, args...), "--database-url", pgtest.New(t).URL)...)
 	require.Zero(t, r.Code, "%v: %s", args, r.Stderr)
 	return r
 }
@@ -36,14 +31,6 @@ func benchmark(t *testing.T, args ...string) map[string]any {
 	document := decoded(t, measured(t, append(args, "--json")...))
 	require.Equal(t, args[0], document["benchmark"])
 	return document
-}
-
-// oneOf has a benchmark of several data sets measure the first of them alone, unless tests may be long. It returns the arguments and the sets.
-func oneOf(sets [][]any, args ...string) ([]string, [][]any) {
-	if pgtest.Long {
-		return args, sets
-	}
-	return append(args, "--set", sets[0][0].(string)), sets[:1]
 }
 
 func keys(object any) []string { return slices.Sorted(maps.Keys(object.(map[string]any))) }
@@ -96,28 +83,6 @@ func TestBenchNotify(t *testing.T) {
 	}
 }
 
-func TestBenchTrigger(t *testing.T) {
-	t.Parallel()
-	sizes := []float64{1}
-	if pgtest.Long {
-		sizes = append(sizes, 100)
-	}
-	document := benchmark(t, "trigger", "--rows", fmt.Sprint(sizes[len(sizes)-1]))
-	require.Equal(t, []string{"benchmark", "costs", "rounds", "server"}, keys(document))
-	var want [][]any
-	for _, rows := range sizes {
-		for _, variant := range []string{
-			"no_trigger", "track", "track_and_wake_awake", "track_and_wake_asleep", "native_1_child", "native_3_children", "native_8_children",
-		} {
-			want = append(want, []any{rows, variant})
-		}
-	}
-	require.Equal(t, want, cells(document["costs"], "rows", "variant"))
-	for _, cell := range document["costs"].([]any) {
-		require.Equal(t, []string{"ms", "ratio_to_native_1_child", "ratio_to_no_trigger", "rows", "statements", "variant"}, keys(cell))
-	}
-}
-
 func TestBenchIdle(t *testing.T) {
 	t.Parallel()
 	document := benchmark(t, "idle", "--seconds", "0.1")
@@ -130,7 +95,7 @@ func TestBenchIdle(t *testing.T) {
 func TestBenchWithWrongArguments(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"latency", "--events", "0"}, {"notify", "--rounds", "-1"}, {"notify", "--seconds", "0"}, {"trigger", "--rows", "0"}, {"idle", "--seconds", "-1"},
+		{"latency", "--events", "0"}, {"notify", "--rounds", "-1"}, {"notify", "--seconds", "0"}, {"idle", "--seconds", "-1"},
 	} {
 		r := clitest.Run(nil, append([]string{"bench"}, args...)...)
 		require.Equal(t, 2, r.Code, args)
@@ -139,3 +104,5 @@ func TestBenchWithWrongArguments(t *testing.T) {
 	r := clitest.Run(nil, "bench", "idle", "--database-url", "postgres:///gone?host=/nowhere")
 	require.Equal(t, 4, r.Code, r.Stderr)
 }
+
+func TestMain(m *testing.M) { clitest.Main(m) }

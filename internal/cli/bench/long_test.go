@@ -12,40 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestBenchScale(t *testing.T) {
-	t.Parallel()
-	document := benchmark(t, "scale", "--max", "10000", "--old-snapshot")
-	require.Equal(t, []string{"benchmark", "pace", "server", "sizes"}, keys(document))
-	sizes := document["sizes"].([]any)
-	require.Equal(t, [][]any{{10_000.0, false, 3.0}, {10_000.0, true, 3.0}}, cells(sizes, "tombstones", "old_snapshot", "rounds"))
-	for _, size := range sizes {
-		require.Equal(t, []string{
-			"after_queue_statement_ms", "old_snapshot", "passes", "peak_rss_bytes", "queue_statement_ms", "ratio_speed_to_no_snapshot", "ratio_to_smallest", "rounds",
-			"seconds", "statement_ms", "tombstones", "us_per_row",
-		}, keys(size))
-	}
-	require.Nil(t, sizes[0].(map[string]any)["ratio_speed_to_no_snapshot"])
-	require.Positive(t, sizes[1].(map[string]any)["ratio_speed_to_no_snapshot"])
-}
-
-func TestBenchGhostBesideForeground(t *testing.T) {
-	t.Parallel()
-	r := measured(t, "ghost", "--set", "many", "--scale", "0.002", "--rounds", "1", "--foreground")
-	for _, part := range []string{"one statement", "original", "undisturbed", "rows/s beside it", "steered to 20 ms", "Sexton's duty auto", "clients busy"} {
-		require.Contains(t, r.Stdout, part)
-	}
-	require.Contains(t, r.Stderr, "many: foreground load, round 1 of 1, sexton\n")
-}
-
-func TestBenchDiffsInAFolderOfItsOwn(t *testing.T) {
-	t.Parallel()
-	r := measured(t, "diffs", "--scale", "0.004", "--rounds", "1", "--big", "1")
-	for _, part := range []string{"plain uploads", "MB/s", "one diff of 1 MiB", "/sexton-bench-diffs-"} {
-		require.Contains(t, r.Stdout, part)
-	}
-	require.Contains(t, r.Stderr, "small: round 1 of 1, sexton\n")
-}
-
 // benchmarkRow is a line of the tables of figures in docs/comparison.md.
 type benchmarkRow struct{ commands, fields []string }
 
@@ -81,18 +47,12 @@ func benchmarkRows(t *testing.T) []benchmarkRow {
 }
 
 // small are the flags that make a benchmark a matter of a second. The last of two flags counts.
-func small(t *testing.T, name string) []string {
+func small(name string) []string {
 	return map[string][]string{
 		"latency": {"--events", "2"},
 		"notify":  {"--seconds", "0.01", "--rounds", "1"},
 		"idle":    {"--seconds", "1"},
-		"trigger": {"--rows", "100"},
 		"drain":   {"--scale", "0.001", "--rounds", "1"},
-		"scale":   {"--max", "10000"},
-		"undo":    {"--scale", "0.001", "--rounds", "1"},
-		"ghost":   {"--scale", "0.001", "--rounds", "1"},
-		"group":   {"--scale", "0.01", "--rounds", "1"},
-		"diffs":   {"--scale", "0.004", "--rounds", "1", "--big", "1", "--bucket", "file://" + t.TempDir()},
 	}[name]
 }
 
@@ -109,7 +69,7 @@ func TestComparisonsAreMeasured(t *testing.T) {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
 			args := strings.Fields(command)
-			limits := small(t, args[0])
+			limits := small(args[0])
 			require.NotEmpty(t, limits, "a small size for bench %s", args[0])
 			present := fieldsOf(benchmark(t, append(args, limits...)...))
 			for _, field := range wanted {

@@ -90,7 +90,7 @@ func TestCompletionOffersKindsAndCommands(t *testing.T) {
 	require.Equal(t, "projects\n:4\n", s.OK("__complete", "tombstones", "list", "--table", ""))
 	require.Equal(t, "issues\n:4\n", s.OK("__complete", "audit", "--table", ""))
 	require.Equal(t, "tombstones\njobs\n:4\n", s.OK("__complete", "failures", "retry", ""))
-	require.Equal(t, "big\nmany\nduplicates\nall\n:4\n", s.OK("__complete", "bench", "ghost", "--set", ""))
+	require.Equal(t, "wide\nfanout\nskew\nnullify\nslow\nall\n:4\n", s.OK("__complete", "bench", "drain", "--set", ""))
 	require.Equal(t, ":4\n", clitest.Run(nil, "__complete", "job", "run", "").Stdout, "without a configuration there is nothing to offer")
 }
 
