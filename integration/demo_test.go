@@ -353,6 +353,7 @@ func number(t *testing.T, text string) int64 {
 
 // testDemoIsKept lets a demo end by itself, in a pipe, and follows what a kept one says to the word.
 func testDemoIsKept(t *testing.T, p program) {
+	requirePsql(t)
 	keep := filepath.Join(openFolder(t), "it's kept")
 	early := startDemo(t, p, false, "--keep", keep)
 	pgtest.WaitFor(t, "the beginning of a cluster", func(context.Context) (bool, error) {

@@ -15,8 +15,16 @@ import (
 	"sexton/internal/pgtest"
 )
 
+// requirePsql skips a test of shell commands if psql is not installed: a downloaded server comes without it.
+func requirePsql(t *testing.T) {
+	if _, err := exec.LookPath("psql"); err != nil {
+		t.Skip("psql is not installed")
+	}
+}
+
 // testOperations runs the commands of docs/operations.md, word for word: install, upgrade, roll back, restore.
 func testOperations(t *testing.T, p program) {
+	requirePsql(t)
 	blocks := docBlocks(t, "operations.md", "sh")
 	require.Len(t, blocks, 5)
 	// Roles belong to the server, so it is one of the test's own.
@@ -52,6 +60,7 @@ func testOperations(t *testing.T, p program) {
 
 // testGettingStarted runs the commands of docs/getting-started.md on a database that has foreign keys and nothing of Sexton.
 func testGettingStarted(t *testing.T, p program) {
+	requirePsql(t)
 	db := pgtest.New(t)
 	db.Exec(string(pgtest.Must(os.ReadFile("../internal/cli/schema/testdata/chinook.sql"))(t)) + "ANALYZE")
 	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", strings.Join(docBlocks(t, "getting-started.md", "sh"), "\n"))
@@ -222,6 +231,7 @@ func readmeBlocks(t *testing.T, heading, language string) []string {
 
 // testReadmeSteps does what a new user does: the five steps, word for word, in one shell.
 func testReadmeSteps(t *testing.T, p program) {
+	requirePsql(t)
 	db := pgtest.New(t)
 	db.Exec(`
 		CREATE TABLE projects (id bigint PRIMARY KEY);

@@ -171,6 +171,7 @@ func (s doorSite) answered(t *testing.T) {
 
 // testDoors does what docs/sql.md says for psql, with the three roles as they are printed.
 func testDoors(t *testing.T, p program) {
+	requirePsql(t)
 	s := newDoorSite(t, p)
 	shell := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", docBlocks(t, "sql.md", "sh")[0])
 	shell.Dir, shell.Env = s.dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "DATABASE_URL=" + s.application}

@@ -86,8 +86,8 @@ type environment struct {
 	tempDir string
 	// folders lists the places that may hold server binaries, best first.
 	folders func(ctx context.Context) []string
-	// fetch downloads binaries and returns their folder.
-	fetch func(ctx context.Context, owner *account) (string, error)
+	// fetch downloads binaries of a major version and returns their folder.
+	fetch func(ctx context.Context, owner *account, major string) (string, error)
 }
 
 func hostEnvironment() environment {
