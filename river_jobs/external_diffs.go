@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -20,21 +19,21 @@ import (
 	"sexton/triggers"
 )
 
-// ScheduleExternalDiffs is the kind of the job that looks for diffs to be moved out of the database, and removes the objects of
+// ScheduleExternalDiffs is the kind of the job that searches for diffs to be moved out of the database, and removes the objects of
 // deleted ones.
 const ScheduleExternalDiffs = "schedule_migrate_external_diffs"
 
 const (
-	// scheduleLease and its length are the original's. It is given back at the end.
+	// scheduleLease and its length are the original's. It is released at the end.
 	scheduleLease    = "schedule_migrate_external_diffs_worker"
 	scheduleLeaseTTL = 2 * time.Hour
-	// scheduleRuntime leaves a pass a few seconds of its job's time to end in, which is maxJobTime.
+	// scheduleRuntime leaves a pass a few seconds of maxJobTime to end.
 	scheduleRuntime = 50 * time.Second
 	// removalsPerRun bounds how many objects one run removes.
 	removalsPerRun = 1000
 )
 
-// ScheduleExternalDiffsArgs are none: the job goes on where the last one has stopped.
+// ScheduleExternalDiffsArgs is empty: the job continues where the last one stopped.
 type ScheduleExternalDiffsArgs struct{}
 
 // Kind is frozen: it stands in the rows of running installations.
@@ -47,7 +46,7 @@ func scheduleDiffs(c *config.Config) kind[ScheduleExternalDiffsArgs] {
 	return kind[ScheduleExternalDiffsArgs]{
 		Job: Job{
 			Cron:          c.ExternalDiffs.Schedule,
-			Summary:       "looks for diffs to be moved to object storage, and removes the objects of deleted ones and of none",
+			Summary:       "inserts jobs for diffs to be moved to object storage, and removes the objects of deleted ones",
 			DeletionTable: extdiff.Table,
 			Wakes:         externalDiffsWakes(c),
 			LimitedByTick: true,
@@ -75,84 +74,52 @@ func externalDiffsWakes(c *config.Config) []triggers.Wake {
 
 func diffRule(c *config.Config) extdiff.Rule { return extdiff.Rule(c.ExternalDiffs.When) }
 
-func bySize(c *config.Config) bool { return c.ExternalDiffs.Order == "size" }
-
-// roomEvery is how often a worker looks whether enough jobs have ended for the next pass of the same tick.
-const roomEvery = 10 * time.Second
-
-// roomSQL reports whether fewer than $4 jobs of the kind $3 have not ended.
-const roomSQL = `(SELECT pg_catalog.count(*) FROM (
-    SELECT FROM "sexton".river_job AS job
-    WHERE job.queue = $3 AND job.kind = $3 AND job.state IN ('available', 'pending', 'retryable', 'running', 'scheduled')
-    LIMIT $4
-) AS unfinished) < $4`
-
-// externalDiffsDue is the kind's one predicate: whether there is a diff that the next pass would look at, or an object to be
-// removed, now, and in how long the next removal that was put off falls due. Paused, or this tick's limit spent: not now. Where a tick
-// has more than one pass, diffs wait until there are fewer jobs than one pass may make.
+// externalDiffsDue is the kind's predicate: whether there is a diff that the next pass would find, or an object to be removed now, and in how
+// long the next deferred removal is due. It reports false while the queue is paused and after the tick's limit was reached.
 func externalDiffsDue(ctx context.Context, on listen.Querier, deps Deps) (listen.Due, error) {
-	c := deps.Config.ExternalDiffs
-	condition := diffRule(deps.Config).DueSQL(bySize(deps.Config))
 	db := deps.jobsDB()
-	args, room := []any{ScheduleExternalDiffs, db.Name}, "true"
-	if c.LimitPerTick > 0 {
-		args, room = append(args, MigrateExternalDiff, c.Limit), roomSQL
-	}
 	var due listen.Due
-	var diffs, hasRoom, barred bool
+	var barred bool
 	var seconds float64
-	sql := "SELECT " + extdiff.RemovalDueSQL + ", " + condition + ", " + room + ", " + barredSQL + ", " + extdiff.NextRemovalSQL
-	if err := on.QueryRow(ctx, db.Names.Render(sql), args...).Scan(&due.Now, &diffs, &hasRoom, &barred, &seconds); err != nil {
-		return listen.Due{}, fmt.Errorf("look for diffs to be moved: %w", err)
+	sql := "SELECT " + extdiff.RemovalDueSQL + " OR " + diffRule(deps.Config).DueSQL() + ", " + barredSQL + ", " + extdiff.NextRemovalSQL
+	if err := on.QueryRow(ctx, db.Names.Render(sql), ScheduleExternalDiffs, db.Name).Scan(&due.Now, &barred, &seconds); err != nil {
+		return listen.Due{}, fmt.Errorf("search for due diffs: %w", err)
 	}
-	due.Now = !barred && (due.Now || diffs && hasRoom)
+	due.Now = due.Now && !barred
 	due.In = max(0, time.Duration(seconds*float64(time.Second)))
-	if !barred && diffs && !hasRoom && (due.In == 0 || due.In > roomEvery) {
-		due.In = roomEvery
-	}
 	return due, nil
 }
 
-// useDiffs has do work with the one store of diffs of the process.
+// useDiffs calls do with the store of diffs, which all passes of the process share.
 func (d Deps) useDiffs(ctx context.Context, do func(*extdiff.Engine) error) error {
 	return d.Bindings.diffs.Use(ctx, func(ctx context.Context) (*extdiff.Engine, error) {
-		return OpenDiffs(ctx, d.Config, d.jobsDB(), d.Logger, d.Runner.Leases.Holder)
+		return OpenDiffs(ctx, d.Config, d.jobsDB(), d.Runner.Leases.Holder)
 	}, do)
 }
 
-// OpenDiffs opens the configured store of diffs. The engine opens the other one, where there is one, for the first diff that is there.
-// An error is a *blobstore.AccessError.
-func OpenDiffs(ctx context.Context, c *config.Config, db database.Database, log *slog.Logger, holder string) (*extdiff.Engine, error) {
-	engine, err := OpenDiffsLike(ctx, &extdiff.Engine{
-		DB: db, Rule: diffRule(c), Logger: log, Holder: holder, Limits: extdiff.Limits{Transfer: longestTransfer}, Switches: &extdiff.Switches{},
-	}, "external_diffs.bucket", string(c.ExternalDiffs.Bucket))
-	if err == nil && c.ExternalDiffs.OtherBucket != "" {
-		engine.Other = &extdiff.Other{Open: func(ctx context.Context) (*extdiff.Engine, error) {
-			return OpenDiffsLike(ctx, engine, "external_diffs.other_bucket", string(c.ExternalDiffs.OtherBucket))
-		}}
-	}
-	return engine, err
+// OpenDiffStore opens the configured store of diffs. The error is a *blobstore.AccessError.
+func OpenDiffStore(ctx context.Context, c *config.Config) (*blobstore.Store, error) {
+	return blobstore.Open(ctx, string(c.ExternalDiffs.Bucket), blobstore.Options{Key: "external_diffs.bucket"})
 }
 
-// OpenDiffsLike opens the store of diffs at a URL, which messages name by key, for an engine like another one.
-func OpenDiffsLike(ctx context.Context, like *extdiff.Engine, key, address string) (*extdiff.Engine, error) {
-	store, err := blobstore.Open(ctx, address, blobstore.Options{Key: key, Logger: like.Logger})
+// OpenDiffs returns an engine that moves diffs to the configured store. The error is a *blobstore.AccessError.
+func OpenDiffs(ctx context.Context, c *config.Config, db database.Database, holder string) (*extdiff.Engine, error) {
+	store, err := OpenDiffStore(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return like.On(store), nil
+	return &extdiff.Engine{
+		DB: db, Store: store, Owner: &extdiff.Owner{DB: db, Store: store}, Rule: diffRule(c), Holder: holder,
+		Limits: extdiff.Limits{Transfer: longestTransfer}, Switches: &extdiff.Switches{},
+	}, nil
 }
 
 // scheduleStats are the statistics of a pass.
 type scheduleStats struct {
 	extdiff.Schedule
 	extdiff.Removed
-	extdiff.Swept
 
-	// DueInTick counts the diffs that were handed on since the last tick. More reports that the next pass goes on in this tick.
-	DueInTick int64 `json:"due_in_tick"`
-	More      bool  `json:"more"`
-	// WaitingFor is why objects could not be removed, or the store not be swept.
+	// WaitingFor is why objects could not be removed.
 	WaitingFor string `json:"waiting_for,omitempty"`
 }
 
@@ -160,31 +127,16 @@ func passScheduleDiffs(ctx context.Context, p *pass, _ ScheduleExternalDiffsArgs
 	working, cancel := context.WithTimeout(ctx, scheduleRuntime)
 	defer cancel()
 	stats := &scheduleStats{}
-	if err := p.db.Async().QueryRow(working, p.db.Names.Render(handedOnSQL), ScheduleExternalDiffs, p.db.Name).Scan(&stats.DueInTick); err != nil {
-		return jobrun.Result{}, fmt.Errorf("read what was handed on in this tick: %w", err) // Without statistics: a later pass goes by those.
+	err := stats.schedule(working, p)
+	if err == nil {
+		err = stats.remove(working, p)
 	}
-	err := stats.work(working, p)
 	result := scheduleResult(stats)
 	if working.Err() != nil {
-		cutShort(&result, ctx.Err() == nil, true, "its time was over before everything was done; the next pass goes on at once")
+		cutShort(&result, ctx.Err() == nil, true, "reached its time limit; the next pass continues immediately")
 		err = nil
 	}
 	return result, err
-}
-
-// handedOnSQL is how many diffs were handed on in this tick, by the last pass that says so: one that was killed, or could not begin, does not.
-const handedOnSQL = `SELECT coalesce((SELECT CASE WHEN ` + inTickSQL + ` THEN (run.stats ->> 'due_in_tick')::bigint END` +
-	passesSQL + ` AND run.stats ->> 'due_in_tick' IS NOT NULL` + lastSQL + `), 0)`
-
-func (s *scheduleStats) work(ctx context.Context, p *pass) error {
-	err := s.schedule(ctx, p)
-	if err == nil {
-		err = s.remove(ctx, p)
-	}
-	if err == nil && s.WaitingFor == "" && ctx.Err() == nil {
-		err = s.sweep(ctx, p)
-	}
-	return err
 }
 
 func (s *scheduleStats) schedule(ctx context.Context, p *pass) error {
@@ -193,87 +145,26 @@ func (s *scheduleStats) schedule(ctx context.Context, p *pass) error {
 		return fmt.Errorf("connect to database %s: %w", p.db.Name, err)
 	}
 	defer conn.Release()
-	limits := p.Config.ExternalDiffs
-	limit := limits.Limit
-	// One that is asked for although the tick's limit is spent has that of one pass.
-	if left := perTick(limits) - s.DueInTick; left > 0 {
-		limit = min(limit, int(left))
-	}
 	scheduler := extdiff.Scheduler{
-		Conn: conn.Conn(), Names: p.db.Names, Fence: p.granted, Rule: diffRule(p.Config), BySize: bySize(p.Config), Limit: limit,
+		Conn: conn.Conn(), Names: p.db.Names, Fence: p.granted, Rule: diffRule(p.Config), Limit: p.Config.ExternalDiffs.Limit,
 	}
 	found, err := scheduler.Run(ctx)
 	if found != nil {
 		s.Schedule = *found
 	}
-	s.DueInTick += s.Due
-	s.goOn(limits)
 	return err
 }
 
-// perTick is how many diffs a tick hands on at most.
-func perTick(c config.ExternalDiffs) int64 { return int64(max(c.Limit, c.LimitPerTick)) }
-
-// goOn has the next pass follow in this tick where this one ended before the tick's limit was met: its time was over, too, where it has
-// looked at many diffs and found few.
-func (s *scheduleStats) goOn(c config.ExternalDiffs) {
-	if s.OverLimit && s.DueInTick < perTick(c) {
-		s.OverLimit, s.More = false, true
-	}
-}
-
-// remove removes objects.
+// remove removes objects. A store that is not available is not a failure of the pass, which has done everything else.
 func (s *scheduleStats) remove(ctx context.Context, p *pass) error {
 	var waiting bool
 	if err := p.db.Pool.QueryRow(ctx, p.db.Names.Render("SELECT "+extdiff.RemovalDueSQL)).Scan(&waiting); err != nil || !waiting {
 		return err
 	}
-	return s.available(ctx, p, p.useDiffs(ctx, func(engine *extdiff.Engine) (err error) {
+	err := p.useDiffs(ctx, func(engine *extdiff.Engine) (err error) {
 		s.Removed, err = engine.Remove(ctx, removalsPerRun)
 		return err
-	}))
-}
-
-// sweep looks whose the store's objects are and, once in a while, removes objects without a row. Its place is kept where it is asked to stop.
-func (s *scheduleStats) sweep(ctx context.Context, p *pass) error {
-	settings := p.Config.ExternalDiffs.Sweep
-	sweeper := extdiff.Sweeper{
-		Fence: p.granted, Every: settings.Every, Grace: settings.Grace,
-		Gone: func(object blobstore.Info) {
-			p.log.InfoContext(ctx, "object_swept", "key", object.Key, "bytes", object.Size, "written_at", object.ModTime.UTC())
-		},
-	}
-	if !settings.Enabled {
-		sweeper.Every = 0
-	}
-	var refused error // Of one store or object: the other store is swept all the same.
-	err := p.useDiffs(ctx, func(engine *extdiff.Engine) error {
-		err := engine.Each(ctx, func(at *extdiff.Engine) error {
-			sweeper.Engine = at
-			swept, err := sweeper.Run(ctx)
-			s.Swept = s.Swept.Plus(swept)
-			if _, outage := errors.AsType[*blobstore.OutageError](err); outage {
-				return err
-			}
-			refused = errors.Join(refused, err)
-			return nil
-		})
-		return errors.Join(err, refused)
 	})
-	if s.HeldBack > 0 {
-		p.log.WarnContext(ctx, "objects_held_back", "objects", s.HeldBack)
-	}
-	if ctx.Err() != nil {
-		return nil //nolint:nilerr // The next pass goes on.
-	}
-	if err := s.available(ctx, p, err); err != nil {
-		return err
-	}
-	return refused
-}
-
-// available notes a store that is not: that is no fault of the pass, which has done the rest.
-func (s *scheduleStats) available(ctx context.Context, p *pass, err error) error {
 	outage, ok := errors.AsType[*blobstore.OutageError](err)
 	if !ok {
 		return err
@@ -284,15 +175,15 @@ func (s *scheduleStats) available(ctx context.Context, p *pass, err error) error
 }
 
 func scheduleResult(stats *scheduleStats) jobrun.Result {
-	done, failed := stats.Inserted+stats.Objects+stats.Swept.Swept, stats.Removed.Failed
+	done, failed := stats.Inserted+stats.Objects, stats.Removed.Failed
 	result := jobrun.Result{Outcome: jobrun.Done, Stats: stats, Reason: stats.WaitingFor, Processed: done, Failed: failed, Changed: done+failed > 0}
-	if stats.OverLimit {
-		result.Outcome, result.Reason = jobrun.OverLimit, "diffs are left; the next tick goes on"
+	switch {
+	case stats.OverLimit:
+		result.Outcome, result.Reason = jobrun.OverLimit, "more diffs are due; the next tick continues"
+	case stats.More:
+		result.Outcome, result.Reason = jobrun.OverLimit, "more diffs are due; the next pass continues immediately"
 	}
-	if stats.More {
-		result.Outcome, result.Reason = jobrun.OverLimit, "diffs are left; the next pass goes on in this tick"
-	}
-	result.Counts = counted(map[string]int64{metrics.DiffObjectsRemoved: stats.Objects, metrics.DiffObjectsSwept: stats.Swept.Swept}, nil)
+	result.Counts = counted(map[string]int64{metrics.DiffObjectsRemoved: stats.Objects}, nil)
 	return result
 }
 
@@ -412,18 +303,12 @@ func moveResult(stats *moveStats) jobrun.Result {
 	switch {
 	case stats.WaitingFor != "":
 		result.Outcome, result.Reason, result.Changed = jobrun.Skipped, stats.WaitingFor, false
-		if stats.BrokenOff {
-			result.Counts = []jobrun.Count{{Metric: metrics.DiffUploadsBroken, N: 1}}
-		}
 	case stats.Skipped != "":
 		result.Reason = string(stats.Skipped)
 		result.Counts = []jobrun.Count{{Metric: metrics.DiffsSkipped, Reason: result.Reason, N: 1}}
 	default:
 		result.Processed, result.Latency = 1, stats.Latency
 		result.Counts = []jobrun.Count{{Metric: metrics.DiffsMoved, N: 1}, {Metric: metrics.DiffBytesMoved, N: stats.Bytes}}
-		if stats.Kept > 0 {
-			result.Counts = append(result.Counts, jobrun.Count{Metric: metrics.DiffUploadsResumed, N: 1})
-		}
 	}
 	return result
 }

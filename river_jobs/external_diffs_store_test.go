@@ -3,7 +3,6 @@ package riverjobs
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,8 +64,11 @@ func TestMovesShareOneStore(t *testing.T) {
 func TestMendedCredentialsAreSeen(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "credentials")
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", file)
+	t.Setenv("AWS_PROFILE", "worker")
+	t.Setenv("AWS_ACCESS_KEY_ID", "")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
 	gateway := s3test.New(t, s3test.Options{Secret: "mended"})
-	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET="+gateway.URL("diffs")+"&profile=worker")
+	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET="+gateway.URL("diffs"))
 	var refused *blobstore.AccessError
 	require.ErrorAs(t, b.moveDiff(t.Context(), 1), &refused, "there is no such profile")
 	for _, secret := range []string{"wrong", "mended"} {
@@ -106,27 +108,6 @@ func TestARefusedStoreStaysOpenForThoseAtWork(t *testing.T) {
 		return err
 	}))
 	require.Equal(t, [][]string{{"3"}}, b.db.Rows("SELECT count(*) FROM merge_request_diffs WHERE stored_externally"))
-}
-
-func TestAStoreThatKeepsAnObjectStopsNoSweepOfTheOther(t *testing.T) {
-	t.Parallel()
-	gateway, other := s3test.New(t, s3test.Options{}), t.TempDir()
-	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET="+gateway.URL("diffs"), "SEXTON_EXTERNAL_DIFFS__OTHER_BUCKET=file://"+other)
-	sweep := &b.deps.Config.ExternalDiffs.Sweep
-	sweep.Every, sweep.Grace = time.Nanosecond, -time.Hour
-	left := filepath.Join(other, extdiff.Key(7, 98))
-	require.NoError(t, os.MkdirAll(filepath.Dir(left), 0o750))
-	require.NoError(t, os.WriteFile(left, nil, 0o600))
-	pgtest.Must(b.opened(t).Store.Put(t.Context(), extdiff.Key(7, 99), "", func(io.Writer) error { return nil }))(t)
-	gateway.Proxy.Fail(func(request string) s3test.Fault {
-		if strings.HasPrefix(request, "DELETE ") {
-			return s3test.Deny
-		}
-		return s3test.Pass
-	})
-	_, err := run(t.Context(), b.deps, ScheduleExternalDiffsArgs{})
-	require.ErrorContains(t, err, "sweep "+extdiff.Key(7, 99))
-	require.NoFileExists(t, left)
 }
 
 func TestRefusalsPauseTogether(t *testing.T) {

@@ -2,7 +2,6 @@ package riverjobs
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,8 +17,6 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/extdiff"
 	"sexton/internal/jobrun"
-	"sexton/internal/listen"
-	"sexton/internal/metrics"
 	"sexton/internal/migrate"
 	"sexton/internal/pgtest"
 )
@@ -263,35 +260,6 @@ func TestExternalDiffsAreTwoKindsInOneDatabase(t *testing.T) {
 	require.Len(t, Jobs(c)[0].wakesIn("app"), 1)
 }
 
-func TestPassesFollowEachOtherWithinATick(t *testing.T) {
-	t.Parallel()
-	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__LIMIT=1", "SEXTON_EXTERNAL_DIFFS__LIMIT_PER_TICK=2", "SEXTON_EXTERNAL_DIFFS__ORDER=size")
-	b.db.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '1 minute')", ScheduleExternalDiffs)
-	pass := func(outcome jobrun.Outcome) scheduleStats {
-		report := b.ran(t, ScheduleExternalDiffsArgs{})
-		var stats scheduleStats
-		require.NoError(t, json.Unmarshal(report.Stats, &stats))
-		require.Equal(t, outcome, report.Outcome)
-		require.Equal(t, int64(1), stats.Due)
-		return stats
-	}
-	first := pass(jobrun.OverLimit)
-	require.True(t, first.More)
-	require.False(t, first.OverLimit)
-	require.Equal(t, listen.Due{In: roomEvery}, b.due(t, ScheduleExternalDiffs), "the first diff's job has not ended")
-	b.db.Exec("DELETE FROM sexton.river_job")
-	require.True(t, b.due(t, ScheduleExternalDiffs).Now)
-	second := pass(jobrun.OverLimit)
-	require.Equal(t, int64(2), second.DueInTick)
-	require.False(t, second.More)
-	require.True(t, second.OverLimit)
-	b.db.Exec("DELETE FROM sexton.river_job")
-	require.False(t, b.due(t, ScheduleExternalDiffs).Now, "the rest waits for the next tick")
-	b.db.Exec("UPDATE sexton.schedules SET last_tick = now()")
-	require.True(t, b.due(t, ScheduleExternalDiffs).Now)
-	require.Equal(t, int64(1), pass(jobrun.Done).DueInTick)
-}
-
 func TestTheTickLimitsTheSchedule(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__LIMIT=2")
@@ -305,18 +273,6 @@ func TestTheTickLimitsTheSchedule(t *testing.T) {
 	require.Equal(t, jobrun.Skipped, report.Outcome)
 	require.Contains(t, b.log.String(), "failed to obtain lock")
 	require.NoError(t, taken.Release(t.Context()))
-}
-
-// A pass that was killed, or failed before it could read what others had handed on, does not begin the tick's limit anew.
-func TestAFailedPassKeepsTheLimitOfItsTick(t *testing.T) {
-	t.Parallel()
-	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__LIMIT=1", "SEXTON_EXTERNAL_DIFFS__LIMIT_PER_TICK=2")
-	b.db.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '1 minute')", ScheduleExternalDiffs)
-	b.ran(t, ScheduleExternalDiffsArgs{})
-	b.db.Exec("INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome) VALUES ($1, 'main', 'dead', clock_timestamp(), clock_timestamp(), 'failed')", ScheduleExternalDiffs)
-	var stats scheduleStats
-	require.NoError(t, json.Unmarshal(b.ran(t, ScheduleExternalDiffsArgs{}).Stats, &stats))
-	require.EqualValues(t, 2, stats.DueInTick)
 }
 
 // A worker that is asked to stop has failed in nothing, whatever it was at.
@@ -358,29 +314,14 @@ func TestAStopFailsNoWorkOnDiffs(t *testing.T) {
 	})
 }
 
-// Where most diffs are small, the search for big ones is longer than a pass, and waits for no tick.
-func TestASearchThatHasFoundLittleGoesOnInItsTick(t *testing.T) {
+// A search whose time was over continues in the next pass, not at the next tick.
+func TestASearchWithoutTimeContinuesImmediately(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		perTick    int
-		due        int64
-		more, over bool
-	}{{0, 0, true, false}, {0, 9, true, false}, {0, 10, false, true}, {30, 29, true, false}, {30, 30, false, true}} {
-		stats := scheduleStats{Schedule: extdiff.Schedule{OverLimit: true}, DueInTick: c.due}
-		stats.goOn(config.ExternalDiffs{Limit: 10, LimitPerTick: c.perTick})
-		require.Equal(t, []bool{c.more, c.over}, []bool{stats.More, stats.OverLimit}, c)
-		stats = scheduleStats{DueInTick: c.due}
-		stats.goOn(config.ExternalDiffs{Limit: 10, LimitPerTick: c.perTick})
-		require.False(t, stats.More, "all were looked at")
+	for more, reason := range map[bool]string{true: "the next pass continues immediately", false: "the next tick continues"} {
+		result := scheduleResult(&scheduleStats{Schedule: extdiff.Schedule{OverLimit: !more, More: more}})
+		require.Equal(t, jobrun.OverLimit, result.Outcome)
+		require.Equal(t, "more diffs are due; "+reason, result.Reason)
 	}
-}
-
-func TestUploadsThatStallOrGoOnAreCounted(t *testing.T) {
-	t.Parallel()
-	broken := moveResult(&moveStats{WaitingFor: "the store", Moved: extdiff.Moved{BrokenOff: true}})
-	require.Equal(t, []jobrun.Count{{Metric: metrics.DiffUploadsBroken, N: 1}}, broken.Counts)
-	resumed := moveResult(&moveStats{Moved: extdiff.Moved{Bytes: 8, Kept: 5}})
-	require.Contains(t, resumed.Counts, jobrun.Count{Metric: metrics.DiffUploadsResumed, N: 1})
 }
 
 // A transaction that asks for one diff and does not end stops the handing on of no other.

@@ -102,7 +102,7 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 	}
 	switch {
 	case status == http.StatusPreconditionFailed || status == http.StatusConflict,
-		code == noSuchUpload: // It is complete, and the answer got lost, or another process has tidied up.
+		code == "NoSuchUpload": // It was completed and the answer was lost, or another process aborted it.
 		return fmt.Errorf("%s in %s: %w", operation, s.label, ErrChanged)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return s.Refuse(reasonOf(err), fixes()["AccessDenied"], err)
@@ -113,9 +113,6 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 	}
 	return fmt.Errorf("%s in %s: %w", operation, s.label, err)
 }
-
-// noSuchUpload is the code of a service for an upload that is complete or aborted.
-const noSuchUpload = "NoSuchUpload"
 
 // passes reports whether an error is one of the moment: of the network, of a busy, broken or full server, or of a full disk.
 func passes(status int, err error) bool {

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // folder keeps objects as files. It is its absolute path.
@@ -42,28 +41,24 @@ func (f folder) version(_ context.Context, key string) (Version, error) {
 	return Version(fmt.Sprintf(`"%x-%x"`, info.ModTime().UnixNano(), info.Size())), nil
 }
 
-func (f folder) read(ctx context.Context, key string, offset, size int64) (io.ReadCloser, time.Time, error) {
+func (f folder) read(ctx context.Context, key string, offset, size int64) (io.ReadCloser, error) {
 	if _, err := f.version(ctx, key); err != nil {
-		return nil, time.Time{}, err
+		return nil, err
 	}
 	file, err := os.Open(filepath.Join(string(f), filepath.FromSlash(key)))
 	if err != nil {
-		return nil, time.Time{}, err
+		return nil, err
 	}
-	info, err := file.Stat()
-	if err == nil {
-		_, err = file.Seek(offset, io.SeekStart)
-	}
-	if err != nil {
-		return nil, time.Time{}, errors.Join(err, file.Close())
+	if _, err := file.Seek(offset, io.SeekStart); err != nil {
+		return nil, errors.Join(err, file.Close())
 	}
 	if size < 0 {
-		return file, info.ModTime(), nil
+		return file, nil
 	}
-	return limited{io.LimitReader(file, size), file}, info.ModTime(), nil
+	return limited{io.LimitReader(file, size), file}, nil
 }
 
-// limited is the beginning of something that has to be closed.
+// limited reads a limited number of bytes from something that has to be closed.
 type limited struct {
 	io.Reader
 	io.Closer
@@ -84,25 +79,25 @@ func (f folder) remove(_ context.Context, key string) error {
 	return nil
 }
 
-func (f folder) write(ctx, wanted context.Context, key string, over Version, _ *Parts) (io.WriteCloser, error) {
+func (f folder) write(ctx context.Context, key string, over Version) (writer, error) {
 	name, err := f.path(key)
 	if err != nil {
 		return nil, err
 	}
-	f.sweep(name)
+	f.removeUnfinished(name)
 	if err := os.MkdirAll(filepath.Dir(name), 0o750); err != nil {
 		return nil, err
 	}
-	// It stands beside the object, since a rename works within one file system only.
+	// It is in the same folder as the object, because a rename works within one file system only.
 	file, err := os.OpenFile(name+"."+rand.Text()+".tmp", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) //nolint:gosec // The umask decides.
 	if err != nil {
 		return nil, err
 	}
-	return &unfinished{File: file, folder: f, ctx: ctx, wanted: wanted, key: key, over: over}, nil
+	return &unfinished{File: file, folder: f, ctx: ctx, key: key, over: over}, nil
 }
 
-// sweep removes the files that writers of the object have not finished. Most writers are dead; one that is not cannot finish any more.
-func (f folder) sweep(name string) {
+// removeUnfinished removes the temporary files of earlier writers of the object. A writer that is still running then fails.
+func (f folder) removeUnfinished(name string) {
 	around, base := filepath.Split(name)
 	left, _ := os.ReadDir(around) // A folder that cannot be read, or a file that cannot be removed, is no obstacle to the new one.
 	for _, file := range left {
@@ -112,32 +107,37 @@ func (f folder) sweep(name string) {
 	}
 }
 
-// unfinished is a file with a name for the time being. Closed when wanted has ended, it goes.
+// unfinished is the temporary file of an object that is being written.
 type unfinished struct {
 	*os.File
 
 	folder folder
-	ctx    context.Context //nolint:containedctx // that of the write which this is
-	wanted context.Context //nolint:containedctx // as above
+	ctx    context.Context //nolint:containedctx // The context of the write.
 	key    string
 	over   Version
 }
 
-// Close implements io.Closer. Without an error the object is there, and on disk: a rename alone may be lost with the power.
-func (u *unfinished) Close() (err error) {
+// abort implements writer.
+func (u *unfinished) abort() {
+	_ = u.File.Close()
+	_ = os.Remove(u.Name())
+}
+
+// commit implements writer. It syncs the file and its folders: a rename alone may be lost in a power failure.
+func (u *unfinished) commit() (err error) {
 	defer func() {
 		if err != nil {
 			_ = os.Remove(u.Name())
 		}
 	}()
-	if u.wanted.Err() != nil {
-		return errors.Join(u.wanted.Err(), u.File.Close())
+	if u.ctx.Err() != nil {
+		return errors.Join(u.ctx.Err(), u.File.Close())
 	}
 	if err := errors.Join(u.Sync(), u.File.Close()); err != nil {
 		return err
 	}
-	// The rename looks at nothing. The gap between this look and the rename is for writers of different machines on one file system
-	// alone, which leases hold apart.
+	// The rename checks no version. Only writers on different machines with the same file system can get between this check and the rename, and
+	// leases exclude those.
 	found, err := u.folder.version(u.ctx, u.key)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -166,33 +166,26 @@ func flush(name string) error {
 	return errors.Join(file.Sync(), file.Close())
 }
 
-// list walks the folders in their order, not that of the keys: "mr-1" comes before "mr-1.old" here, but "mr-1.old" before
-// "mr-1/diff-1" there.
-func (f folder) list(ctx context.Context, prefix, after string) iter.Seq2[Info, error] {
-	behind := inWalk(after)
+func (f folder) list(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		stopped := false
 		visit := func(name string, entry fs.DirEntry, err error) error {
 			switch {
 			case errors.Is(err, fs.ErrNotExist) && name != string(f):
-				return nil // Gone meanwhile, or nothing was ever written.
+				return nil // It was deleted meanwhile, or nothing was ever written.
 			case err != nil:
 				return err
 			case ctx.Err() != nil:
 				return ctx.Err()
+			case entry.IsDir():
+				return nil
 			}
 			relative, err := filepath.Rel(string(f), name)
 			if err != nil {
 				return err
 			}
 			key := filepath.ToSlash(relative)
-			if entry.IsDir() {
-				if inWalk(key) < behind && !strings.HasPrefix(after, key+"/") && key != "." {
-					return fs.SkipDir
-				}
-				return nil
-			}
-			if inWalk(key) <= behind || !strings.HasPrefix(key, prefix) {
+			if !strings.HasPrefix(key, prefix) {
 				return nil
 			}
 			info, err := entry.Info()
@@ -215,9 +208,6 @@ func (f folder) list(ctx context.Context, prefix, after string) iter.Seq2[Info, 
 	}
 }
 
-// inWalk sorts as a walk goes: what is in a folder comes before what follows the folder.
-func inWalk(key string) string { return strings.ReplaceAll(key, "/", "\x00") }
-
 // unusable returns what is wrong with the folder as it is configured, and what to do about it; "" where an error has another cause.
 func (f folder) unusable(err error) (reason, fix string) {
 	switch {
@@ -225,7 +215,7 @@ func (f folder) unusable(err error) (reason, fix string) {
 		return reasonOf(err), "let this user write to the folder"
 	case errors.Is(err, fs.ErrNotExist):
 		if _, err := os.Stat(string(f)); os.IsNotExist(err) {
-			return "the folder is gone", "create it, or mount the disk that it is on"
+			return "the folder is missing", "create it, or mount the disk that it is on"
 		}
 	}
 	return "", ""

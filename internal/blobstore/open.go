@@ -3,15 +3,11 @@ package blobstore
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -21,12 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/aws-sdk-go-v2/service/sts"
-	"github.com/aws/smithy-go/logging"
-
-	"sexton/internal/bucketurl"
 )
 
 const (
@@ -34,16 +25,15 @@ const (
 	defaultAttempts = 3
 	// maxBackoff is the longest pause between two attempts of one request.
 	maxBackoff = 2 * time.Second
-	// credentialsTimeout bounds the search for credentials, which may ask services that are not there.
+	// credentialsTimeout bounds the search for credentials, which may send requests to services that do not exist.
 	credentialsTimeout = 5 * time.Second
 	// writeBuffer is how much of a request the system holds at most.
 	writeBuffer = 512 << 10
 )
 
-// Open makes a store of a URL: file:///folder, or s3://bucket with the parameters that package bucketurl
-// knows: endpoint (any S3-compatible service), region, profile, use_path_style (true where there is an endpoint), and prefix for both.
-// Credentials come from the usual places: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, shared files, the machine's role. The error
-// is an *AccessError. It asks the service nothing; see Probe.
+// Open opens the store at a URL: file:///folder with prefix, or s3://bucket with region, endpoint (any S3-compatible service) and prefix.
+// Credentials and all other settings come from the environment and the shared files of the AWS SDK. The error is an *AccessError. Open sends no
+// request to the service; see Probe.
 func Open(ctx context.Context, address string, options Options) (*Store, error) {
 	if options.Stall <= 0 {
 		options.Stall = defaultStall
@@ -52,11 +42,11 @@ func Open(ctx context.Context, address string, options Options) (*Store, error) 
 		options.Attempts = defaultAttempts
 	}
 	s := &Store{key: options.Key, label: "the configured store"}
-	u, err := bucketurl.Parse(address)
+	u, err := ParseURL(address)
 	if u != nil {
 		s.label = u.Scheme + "://" + u.Host + u.Path
 	}
-	if wrong, ok := errors.AsType[*bucketurl.Error](err); ok {
+	if wrong, ok := errors.AsType[*URLError](err); ok {
 		return nil, s.Refuse(wrong.Reason, wrong.Fix, nil)
 	}
 	parameters := u.Query()
@@ -99,99 +89,49 @@ func (s *Store) openFolder(u *url.URL, prefix string) error {
 }
 
 func (s *Store) openBucket(ctx context.Context, name string, parameters url.Values, options Options) error {
-	is := func(name string) bool {
-		value, _ := strconv.ParseBool(parameters.Get(name)) // It has been read before.
-		return value
-	}
 	endpoint := parameters.Get("endpoint")
 	settings, err := config.LoadDefaultConfig(ctx, func(o *config.LoadOptions) error {
-		o.Region, o.SharedConfigProfile = parameters.Get("region"), parameters.Get("profile")
-		if is("anonymous") {
-			o.Credentials = aws.AnonymousCredentials{}
+		o.Region = parameters.Get("region")
+		// Many services do not support the SDK's checksums. Callers of a Store compare digests anyway.
+		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
+		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+		o.Retryer = func() aws.Retryer {
+			return retry.NewStandard(func(o *retry.StandardOptions) {
+				o.MaxAttempts, o.MaxBackoff, o.RateLimiter = options.Attempts, maxBackoff, ratelimit.None
+			})
 		}
-		if is("dualstack") {
-			o.UseDualStackEndpoint = aws.DualStackEndpointStateEnabled
-		}
-		if is("fips") {
-			o.UseFIPSEndpoint = aws.FIPSEndpointStateEnabled
-		}
-		switch value := parameters.Get("request_checksum_calculation"); {
-		case value == "when_required", value == "" && endpoint != "":
-			// Many services do not know the SDK's newer checksums. Callers of a Store compare digests anyway.
-			o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
-		case value != "":
-			o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenSupported
-		}
-		switch parameters.Get("response_checksum_validation") {
-		case "when_required":
-			o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
-		case "when_supported":
-			o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenSupported
-		}
-		o.Retryer = func() aws.Retryer { return retryer(parameters.Get("rate_limiter_capacity"), options.Attempts) }
 		return nil
 	})
 	if err != nil {
-		return s.Refuse(reasonOf(err), "correct the URL's parameters", err)
+		return s.Refuse(reasonOf(err), "correct the AWS variables and files", err)
 	}
 	if settings.Region == "" {
 		if endpoint == "" {
-			return s.Refuse("names no region", "add ?region=… to the URL, or set AWS_REGION", nil)
+			return s.Refuse("has no region", "add ?region=… to the URL, or set AWS_REGION", nil)
 		}
 		settings.Region = "us-east-1"
 	}
-	settings.HTTPClient, settings.Logger = httpClient(options.Stall), clientLog(options.Logger)
-	if role := parameters.Get("role"); role != "" {
-		settings.Credentials = aws.NewCredentialsCache(stscreds.NewAssumeRoleProvider(sts.NewFromConfig(settings), role))
-	}
+	settings.HTTPClient = httpClient(options.Stall)
 	if err := s.findCredentials(ctx, settings); err != nil {
 		return err
 	}
 	client := s3.NewFromConfig(settings, func(o *s3.Options) {
-		o.UsePathStyle = is("use_path_style") || is("hostname_immutable") || endpoint != "" && parameters.Get("use_path_style") == ""
 		if endpoint != "" {
-			o.BaseEndpoint = &endpoint
+			o.BaseEndpoint, o.UsePathStyle = &endpoint, true
 		}
 	})
 	s.objects, s.kind = newBucket(client, name, parameters.Get("prefix")), Object
 	return nil
 }
 
-// retryer repeats a request up to a number of attempts, and as often as they are needed where no capacity limits repetitions.
-func retryer(capacity string, attempts int) aws.Retryer {
-	return retry.NewStandard(func(o *retry.StandardOptions) {
-		o.MaxAttempts, o.MaxBackoff, o.RateLimiter = attempts, maxBackoff, ratelimit.None
-		if tokens, err := strconv.ParseUint(capacity, 10, 31); err == nil && tokens > 0 {
-			o.RateLimiter = ratelimit.NewTokenRateLimit(uint(tokens))
-		}
-	})
-}
-
-// findCredentials looks for credentials once: without any, every request would say so in its own way.
+// findCredentials returns an error if there are no credentials. Otherwise each request would return its own error.
 func (s *Store) findCredentials(ctx context.Context, settings aws.Config) error {
-	if settings.Credentials == nil || aws.IsCredentialsProvider(settings.Credentials, aws.AnonymousCredentials{}) {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
 	defer cancel()
 	if _, err := settings.Credentials.Retrieve(ctx); err != nil {
 		return s.Refuse("has no credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE", err)
 	}
 	return nil
-}
-
-// clientLog is the S3 client's own log.
-func clientLog(to *slog.Logger) logging.Logger {
-	if to == nil {
-		return logging.Nop{}
-	}
-	return logging.LoggerFunc(func(class logging.Classification, format string, values ...any) {
-		level := slog.LevelDebug
-		if class == logging.Warn {
-			level = slog.LevelWarn
-		}
-		to.Log(context.Background(), level, "s3_client", "said", strings.TrimSpace(fmt.Sprintf(format, values...)))
-	})
 }
 
 // idleConns are kept for the next request: with fewer than there are uploads at once, each request would make a connection.

@@ -8,7 +8,6 @@ import (
 	"hash"
 	"io"
 	"iter"
-	"log/slog"
 	"path"
 	"path/filepath"
 	"strings"
@@ -63,20 +62,26 @@ type Options struct {
 	Stall time.Duration
 	// Attempts is how often the S3 client tries a request before it reports an outage; 0 means 3.
 	Attempts int
-	// Logger takes what the S3 client says; without one it says nothing.
-	Logger *slog.Logger
 }
 
-// backend holds the objects. Its errors are the system's or the service's own.
+// backend stores the objects. Its errors are those of the system or the service.
 type backend interface {
 	version(ctx context.Context, key string) (Version, error)
-	// read returns size bytes from offset on, all of them where size is negative, and when the object was written.
-	read(ctx context.Context, key string, offset, size int64) (io.ReadCloser, time.Time, error)
+	// read returns size bytes from offset on, or all of them if size is negative.
+	read(ctx context.Context, key string, offset, size int64) (io.ReadCloser, error)
 	remove(ctx context.Context, key string) error
-	// write begins an object over a version. Closed when wanted, which ends with ctx, has ended, it leaves nothing but parts for resume.
-	write(ctx, wanted context.Context, key string, over Version, resume *Parts) (io.WriteCloser, error)
-	// list returns the objects whose keys begin with prefix and come after the key after, in an order that is always the same.
-	list(ctx context.Context, prefix, after string) iter.Seq2[Info, error]
+	// write begins to write an object over a version.
+	write(ctx context.Context, key string, over Version) (writer, error)
+	// list returns the objects whose keys begin with prefix.
+	list(ctx context.Context, prefix string) iter.Seq2[Info, error]
+}
+
+// writer writes one object. Exactly one of commit and abort is called.
+type writer interface {
+	io.Writer
+	// commit ends the write. After an error it leaves nothing behind, unless an answer of the service was lost.
+	commit() error
+	abort()
 }
 
 // CheckKey refuses a key that is none in a folder, or that a client or service would write in another way.
@@ -138,34 +143,31 @@ func (s *Store) explain(ctx context.Context, vague error) error {
 	return vague
 }
 
-// Put writes an object: what write sends to its writer, under the key, in place of the version over. Where the object is
-// in another state by then it is ErrChanged, and the object stays as it is. An error of write itself is returned as it is.
-// After an error the object is as before or, where an answer got lost, as written; it is never in part.
+// Put writes an object: the bytes that write sends to its writer, under the key, over a version. It returns ErrChanged if the object has
+// another version. An error of write is returned as it is. After an error the object is as before or, if an answer was lost, as written. It is
+// never incomplete.
 func (s *Store) Put(ctx context.Context, key string, over Version, write func(io.Writer) error) (Digest, error) {
-	return s.PutParts(ctx, key, over, nil, write)
-}
-
-// PutParts is a Put that goes on with the parts of an earlier one; nil is for one that leaves none.
-func (s *Store) PutParts(ctx context.Context, key string, over Version, resume *Parts, write func(io.Writer) error) (Digest, error) {
-	upload, cancel := context.WithCancel(ctx)
-	defer cancel()
-	writer, err := s.objects.write(ctx, upload, key, over, resume)
+	to, err := s.objects.write(ctx, key, over)
 	if err != nil {
 		return Digest{}, s.displaced(key, over, s.judge(ctx, "write", key, err))
 	}
-	into := &digester{to: writer, hash: sha256.New()}
-	if err := fill(into, write, cancel, writer); err != nil {
-		// A cancelled writer leaves no object.
-		cancel()
-		closeErr := writer.Close()
+	filled := false
+	defer func() { // A panic of write must not keep the buffer.
+		if !filled {
+			to.abort()
+		}
+	}()
+	into := &digester{to: to, hash: sha256.New()}
+	if err := write(into); err != nil {
 		if into.failed == nil {
 			return Digest{}, err
 		}
-		return Digest{}, s.judge(ctx, "write", key, errors.Join(into.failed, uncancelled(closeErr)))
+		return Digest{}, s.judge(ctx, "write", key, into.failed)
 	}
-	if err := writer.Close(); err != nil {
+	filled = true
+	if err := to.commit(); err != nil {
 		err = s.displaced(key, over, s.judge(ctx, "write", key, err))
-		// Where an answer got lost, the client has asked again, and has found what it wrote itself.
+		// If an answer was lost, the client has repeated the request and found its own object.
 		if errors.Is(err, ErrChanged) && s.kind == Object {
 			if found, readErr := s.Digest(ctx, key); readErr == nil && found == into.digest() {
 				return found, nil
@@ -176,32 +178,11 @@ func (s *Store) PutParts(ctx context.Context, key string, over Version, resume *
 	return into.digest(), nil
 }
 
-// fill calls write. A panic there ends its job alone: it must not keep the memory that all uploads share.
-func fill(into io.Writer, write func(io.Writer) error, cancel context.CancelFunc, writer io.Closer) error {
-	returned := false
-	defer func() {
-		if !returned {
-			cancel()
-			_ = writer.Close()
-		}
-	}()
-	err := write(into)
-	returned = true
-	return err
-}
-
-// displaced turns "not found" of a write into what it means: the version to be replaced is no more or, in a folder, another process
-// has removed the unfinished file, or the folder around it.
+// displaced turns "not found" of a write into ErrChanged: the version to be replaced was deleted or, in a folder, another process has removed
+// the temporary file, or the folder that it is in.
 func (s *Store) displaced(key string, over Version, err error) error {
 	if (over != "" || s.kind == Local) && errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("write %s to %s: %w", key, s.label, ErrChanged)
-	}
-	return err
-}
-
-func uncancelled(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
 	}
 	return err
 }
@@ -228,22 +209,21 @@ func (d *digester) digest() Digest {
 	return digest
 }
 
-// Get reads a small object as a whole, and returns when it was written by the store's own clock. One of more than most bytes is an
-// error.
-func (s *Store) Get(ctx context.Context, key string, most int64) (content []byte, written time.Time, err error) {
-	reader, written, err := s.objects.read(ctx, key, 0, -1)
+// Get reads a small object. It returns an error if the object has more than most bytes.
+func (s *Store) Get(ctx context.Context, key string, most int64) ([]byte, error) {
+	reader, err := s.objects.read(ctx, key, 0, -1)
 	if err != nil {
-		return nil, time.Time{}, s.judge(ctx, "read", key, err)
+		return nil, s.judge(ctx, "read", key, err)
 	}
 	defer func() { _ = reader.Close() }()
-	content, err = io.ReadAll(io.LimitReader(reader, most+1))
+	content, err := io.ReadAll(io.LimitReader(reader, most+1))
 	switch {
 	case err != nil:
-		return nil, time.Time{}, s.judge(ctx, "read", key, err)
+		return nil, s.judge(ctx, "read", key, err)
 	case int64(len(content)) > most:
-		return nil, time.Time{}, fmt.Errorf("read %s in %s: it has more than %d bytes", key, s.label, most)
+		return nil, fmt.Errorf("read %s in %s: it has more than %d bytes", key, s.label, most)
 	}
-	return content, written, nil
+	return content, nil
 }
 
 // Digest reads an object from end to end.
@@ -263,7 +243,7 @@ func (s *Store) Digest(ctx context.Context, key string) (Digest, error) {
 // Range reads size bytes from offset on, or all of them where size is negative. Errors of the reader are judged like the others;
 // an object that ends before is io.ErrUnexpectedEOF.
 func (s *Store) Range(ctx context.Context, key string, offset, size int64) (io.ReadCloser, error) {
-	reader, _, err := s.objects.read(ctx, key, offset, size)
+	reader, err := s.objects.read(ctx, key, offset, size)
 	if err != nil {
 		return nil, s.judge(ctx, "read", key, err)
 	}
@@ -303,16 +283,10 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	return s.judge(ctx, "delete", key, s.objects.remove(ctx, key))
 }
 
-// List goes through the objects whose keys begin with the prefix, page by page. It ends at the first error.
+// List returns the objects whose keys begin with prefix, page by page. It ends at the first error.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
-	return s.ListAfter(ctx, prefix, "")
-}
-
-// ListAfter goes through the objects whose keys begin with prefix, which ends with a slash, and come after the key after, in an
-// order that is always the same. It costs as much as what it lists, wherever that begins. It ends at the first error.
-func (s *Store) ListAfter(ctx context.Context, prefix, after string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		for object, err := range s.objects.list(ctx, prefix, after) {
+		for object, err := range s.objects.list(ctx, prefix) {
 			if !yield(object, s.judge(ctx, "list", prefix, err)) || err != nil {
 				return
 			}

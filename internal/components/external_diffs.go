@@ -76,7 +76,7 @@ func readUnattended(ctx context.Context, db database.Database) ([]component.Back
 // planDiffs counts diffs that a run that begins now would hand on, and objects that it would remove.
 func planDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (planned component.Planned, err error) {
 	planned.PerRun = c.ExternalDiffs.Limit
-	sql := extdiff.Rule(c.ExternalDiffs.When).CountDueSQL(c.ExternalDiffs.Order == "size")
+	sql := extdiff.Rule(c.ExternalDiffs.When).CountDueSQL()
 	if err := on.QueryRow(ctx, db.Names.Render(sql)).Scan(&planned.Due, &planned.Capped); err != nil {
 		return planned, fmt.Errorf("count what is due: %w", err)
 	}
@@ -138,10 +138,6 @@ type waitingDiffs struct {
 // Print says how much is left to be moved, and why some of it is not.
 func (d waitingDiffs) Print(w io.Writer) {
 	b := d.Diffs
-	printSweep(w, b.Stores)
-	words.List(w, "", "\nUPLOAD OF DIFF\tSENT\tBYTES\tBEGAN\tLAST SEEN\tFAILURES\tLAST ERROR", b.Uploads, func(u extdiff.Unfinished) []any {
-		return []any{u.DiffID, u.Sent, u.Bytes, u.BeganAt, u.SeenAt, u.Failures, u.Error}
-	})
 	if b.Pending+b.Removals == 0 {
 		return
 	}
@@ -153,39 +149,16 @@ func (d waitingDiffs) Print(w io.Writer) {
 	words.Rows(w, slices.Sorted(maps.Keys(b.Skipped)), func(reason extdiff.Skip) []any { return []any{fmt.Sprintf("of these %s", reason), b.Skipped[reason]} })
 }
 
-// inUse leaves out stores that are no longer in use: each pass looks at the seals of the stores in use.
-func inUse(stores []extdiff.StoreState) (used []extdiff.StoreState) {
-	for _, s := range stores {
-		if s.SealedAt != nil && stores[0].SealedAt.Sub(*s.SealedAt) < 24*time.Hour {
-			used = append(used, s)
-		}
-	}
-	return used
-}
-
-// printSweep prints the last look through each store that is in use for objects that no row refers to.
-func printSweep(w io.Writer, stores []extdiff.StoreState) {
-	swept := slices.DeleteFunc(inUse(stores), func(s extdiff.StoreState) bool { return s.SweepBeganAt == nil })
-	words.List(w, "", "\nLAST SWEEP OF\tBEGAN\tENDED\tOBJECTS\tREMOVED\tFOREIGN\tHELD BACK", swept, func(s extdiff.StoreState) []any {
-		ended := "under way"
-		if s.SweepEndedAt != nil {
-			ended = words.Moment(s.SweepEndedAt)
-		}
-		return []any{s.Store, s.SweepBeganAt, ended, s.Listed, s.Swept.Swept, s.Foreign, s.HeldBack}
-	})
-}
-
 // probeTimeout bounds doctor's look at the store.
 const probeTimeout = 30 * time.Second
 
 func diffChecks() []component.Check {
 	anyway := func(*component.Exam) bool { return true }
 	return []component.Check{
-		{Name: "external_diffs", When: component.Binding, Needs: anyway, Look: probeDiffStores},
+		{Name: "external_diffs", When: component.Binding, Needs: anyway, Look: probeDiffStore},
 		{Name: "diffs_trigger", When: component.Work, Look: diffsTrigger},
 		{Name: "diffs_texts", When: component.Work, Look: diffsTexts},
 		{Name: "skipped_diffs", When: component.Work, Look: skippedDiffs},
-		{Name: "held_back_objects", When: component.Work, Look: heldBack},
 		// The probe says so of a store that refuses this command, too.
 		{
 			Name: "refused_workers", When: component.Work, Look: refusedWorkers,
@@ -220,22 +193,6 @@ func refusedWorkers(ctx context.Context, x *component.Exam) ([]doctor.Finding, e
 			"give the worker the credentials that this command has and start it anew; where the cause is gone, it tries again within 15 minutes"), nil
 	}
 	return nil, nil
-}
-
-// heldBack reports objects without a row that the sweep leaves alone because they are too many.
-func heldBack(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
-	stores, err := extdiff.ReadStores(ctx, x.DB.Pool, x.DB.Names)
-	var found []doctor.Finding
-	for _, s := range inUse(stores) {
-		if s.HeldBack == 0 {
-			continue
-		}
-		found = append(found, doctor.One(problem.Warning, s.Store,
-			fmt.Sprintf("no row refers to %s, more than half of those beside them, so the sweep leaves them: rows may be missing",
-				words.Counted(s.HeldBack, "object")),
-			"look at `sexton diffs verify`; where they may go, `sexton diffs verify --remove-dangling`")...)
-	}
-	return found, err
 }
 
 // manySkipped is the number of diffs from which their failures to move likely have one cause.
@@ -297,28 +254,21 @@ func diffsTrigger(ctx context.Context, x *component.Exam) ([]doctor.Finding, err
 		fmt.Sprintf("the trigger %s is %s: the objects of deleted diffs are not removed", extdiff.TriggerName, state), x.DB.Names.Render(fix)), nil
 }
 
-// probeDiffStores writes an object to each store, reads it back and deletes it. Then it looks whose the store's objects are.
-func probeDiffStores(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+// probeDiffStore writes an object to the store, reads it back and deletes it. Then it checks the owner of the store's objects.
+func probeDiffStore(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	key := "external_diffs.bucket"
-	engine, err := riverjobs.OpenDiffs(ctx, x.Config, x.DB, nil, installation.Holder())
+	engine, err := riverjobs.OpenDiffs(ctx, x.Config, x.DB, installation.Holder())
 	if err == nil {
-		err = engine.Each(ctx, func(at *extdiff.Engine) error {
-			if at != engine {
-				key = "external_diffs.other_bucket"
-			}
-			err := at.Store.Probe(ctx, installation.Holder())
-			if err == nil && x.DB.Pool != nil {
-				err = installed(at.Owner.Check(ctx))
-			}
-			return err
-		})
+		err = engine.Store.Probe(ctx, installation.Holder())
+	}
+	if err == nil && x.DB.Pool != nil {
+		err = installed(engine.Owner.Check(ctx))
 	}
 	if err == nil {
 		return nil, nil
 	}
-	found := x.Config.Problem(key, err.Error(), "see that the store is up and that this machine reaches it")
+	found := x.Config.Problem("external_diffs.bucket", err.Error(), "check that the store is running and that this machine can reach it")
 	if refused, ok := errors.AsType[*blobstore.AccessError](err); ok {
 		found = x.Config.Problem(refused.Key, refused.Store+": "+refused.Reason, refused.Fix)
 	}

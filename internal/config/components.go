@@ -160,49 +160,25 @@ type AdjournedGroups struct {
 
 // ExternalDiffs configures the move of diffs to object storage.
 type ExternalDiffs struct {
-	// Enabled switches both jobs on.
+	// Enabled enables both jobs.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is when the job looks for diffs, in UTC; commits wake it as well.
+	// Schedule is when the job searches for diffs, in UTC; commits wake it as well.
 	Schedule Schedule `default:"15 * * * *" yaml:"schedule"`
 	// When is which diffs move: all, or outdated ones: all versions but the latest, and diffs merged or closed for more than 7 days.
 	When DiffRule `default:"always" yaml:"when"`
-	// Limit is how many diffs one pass hands on.
+	// Limit is for how many diffs one pass inserts jobs; the next tick continues.
 	Limit int `check:"positive" default:"1000" yaml:"limit"`
-	// LimitPerTick is how many diffs all passes of a tick hand on, each as soon as fewer than Limit jobs are left; 0 stands for Limit.
-	LimitPerTick int `yaml:"limit_per_tick"`
-	// Order is which diffs move first: the lowest ids, or the biggest, in bands of 16 MiB and more, 4 MiB, 1 MiB, 256 KiB, and the rest.
-	Order DiffOrder `default:"id" yaml:"order"`
-	// MaxWorkers is how many diffs one process moves at once. Diffs that are ready at the same time change in one transaction. Whatever it is, all
-	// uploads together hold 3 parts of 5 MiB, and 128 KiB each beside.
+	// MaxWorkers is how many diffs one process moves in parallel. At most three diffs larger than 128 KiB are uploaded to a bucket in parallel.
 	MaxWorkers int `check:"1..64" default:"8" yaml:"max_workers"`
-	// Bucket is where objects go, an s3:// or file:// URL. A relative path starts from the folder of the file that names it.
+	// Bucket is the store of the objects, an s3:// or file:// URL. A relative path starts from the folder of the file that names it.
 	Bucket URL `default:"file:///var/lib/sexton/diffs" yaml:"bucket"`
-	// OtherBucket is a store of the other kind in which diffs may be, too: they are read, checked, restored, swept and removed there.
-	OtherBucket URL       `yaml:"other_bucket"`
-	Sweep       DiffSweep `yaml:"sweep"`
 }
 
-// DiffSweep configures the removal of objects that no row refers to.
-type DiffSweep struct {
-	// Enabled removes objects that no row refers to.
-	Enabled bool `default:"true" yaml:"enabled"`
-	// Every is the time from the start of one round through the store to the next.
-	Every time.Duration `check:"positive" default:"24h" yaml:"every"`
-	// Grace is the age, by the store's clock, from which on an object without a row is removed; 1h at least.
-	Grace time.Duration `default:"24h" yaml:"grace"`
-}
-
-// DiffRule says which diffs move: all of them, or outdated ones.
+// DiffRule is which diffs move: all of them, or outdated ones.
 type DiffRule string
 
 // Choices lists the rules.
 func (DiffRule) Choices() []string { return []string{"always", "outdated"} }
-
-// DiffOrder says which diffs move first: those with the lowest ids, or the biggest.
-type DiffOrder string
-
-// Choices lists the orders.
-func (DiffOrder) Choices() []string { return []string{"id", "size"} }
 
 // Schedule is a cron expression with five fields (minute, hour, day of month, month, day of week), or one
 // of @hourly, @daily, @every 90s and the like.

@@ -74,6 +74,7 @@ func TestUnknownVariables(t *testing.T) {
 
 	for variable, want := range map[string]string{
 		"SEXTON_LOG__LEVLE":                      "the variable names no key of the configuration (did you mean SEXTON_LOG__LEVEL?)",
+		"SEXTON_EXTERNAL_DIFFS__SWEEP__GRACE":    "was removed (remove it and run `sexton diffs verify --remove`)",
 		"SEXTON_LOG_LEVEL":                       "the variable names no key of the configuration (did you mean SEXTON_LOG__LEVEL?)",
 		"SEXTON_log__level":                      "the variable names no key of the configuration (did you mean SEXTON_LOG__LEVEL?)",
 		"SEXTON_LOG":                             "the variable names a section, not a key (its keys are SEXTON_LOG__FORMAT, SEXTON_LOG__LEVEL)",

@@ -49,6 +49,7 @@ var databaseURL = regexp.MustCompile(`^databases\.[^.]+\.url$`)
 func Load(o Options) (*Config, error) {
 	l := loader{options: o, environ: variables(o.Environ)}
 	c := l.load()
+	explainRemoved(l.problems)
 	if o.WithoutURL {
 		l.problems = slices.DeleteFunc(l.problems, func(p problem.Problem) bool {
 			return p.Message == noDatabase("").Message || databaseURL.MatchString(p.Key)
@@ -185,12 +186,10 @@ func (c *Config) resolvePaths(dir, fileDir string) {
 			*path = resolve(base(key), *path)
 		}
 	}
-	for key, bucket := range map[string]*URL{"external_diffs.bucket": &c.ExternalDiffs.Bucket, "external_diffs.other_bucket": &c.ExternalDiffs.OtherBucket} {
-		*bucket = AbsoluteBucket(*bucket, base(key))
-	}
+	c.ExternalDiffs.Bucket = AbsoluteBucket(c.ExternalDiffs.Bucket, base("external_diffs.bucket"))
 }
 
-// AbsoluteBucket has the path of a file:// URL start from dir, unless it is absolute.
+// AbsoluteBucket makes the path of a file:// URL absolute, starting from dir.
 func AbsoluteBucket(bucket URL, dir string) URL {
 	if path, ok := strings.CutPrefix(string(bucket), "file://"); ok && path != "" && path[0] != '/' {
 		if absolute, err := filepath.Abs(resolve(dir, path)); err == nil {

@@ -198,10 +198,7 @@ func TestLoadErrors(t *testing.T) {
 		"listen everywhere":   {with("http: {listen: \":8686\"}\n"), "sexton.yaml:2:16: http.listen: is reachable from other machines and needs user and password, or a token (set http.user and http.password, or http.token, or listen on 127.0.0.1)"},
 		"listen without port": {with("http: {listen: localhost}\n"), "sexton.yaml:2:16: http.listen: must be host:port, such as 127.0.0.1:8686 (write \"\" to disable the server)"},
 		"password alone":      {with("http: {password: geheim}\n"), "sexton.yaml:2:18: http.password: is set without http.user"},
-		"stores of one kind":  {with("external_diffs: {other_bucket: \"file:///x\"}\n"), "sexton.yaml:2:32: external_diffs.other_bucket: is a store of the same kind as external_diffs.bucket, and rows name the kind alone (write s3://… beside a folder, or file:///… beside a bucket)"},
-		"a kind in capitals":  {with("external_diffs: {other_bucket: \"FILE:///x\"}\n"), "sexton.yaml:2:32: external_diffs.other_bucket: is a store of the same kind as external_diffs.bucket, and rows name the kind alone (write s3://… beside a folder, or file:///… beside a bucket)"},
-		"no other store":      {with("external_diffs: {other_bucket: x}\n"), "sexton.yaml:2:32: external_diffs.other_bucket: has the scheme \"\" (write file:///folder or s3://bucket?region=…)"},
-		"less than one run":   {with("external_diffs: {limit_per_tick: 999, order: age}\n"), "sexton.yaml:2:34: external_diffs.limit_per_tick: must be 0, for external_diffs.limit, or at least as much\nsexton.yaml:2:46: external_diffs.order: must be one of id, size"},
+		"removed keys":        {with("external_diffs: {other_bucket: \"file:///x\", sweep: {every: 1h}}\n"), "sexton.yaml:2:18: external_diffs.other_bucket: was removed (copy the objects with a tool of the store and set external_diff_store of the rows)\nsexton.yaml:2:45: external_diffs.sweep: was removed (remove it and run `sexton diffs verify --remove`)"},
 		"number as password":  {with("http: {user: a, password: 4711}\n"), "sexton.yaml:2:27: http.password: must be a text, not a number (put it in quotes)"},
 	}, func(t *testing.T, _ string, test example) {
 		c, err := load(t, test.text)
@@ -256,10 +253,6 @@ func TestLoadFindsTheFile(t *testing.T) {
 		}}))(t)
 		require.Equal(t, []string{filepath.Join(dir, "a.yml"), filepath.Join(dir, "b.yml")}, c.LooseForeignKeys.Definitions)
 		require.Equal(t, config.URL("file://"+filepath.Join(dir, "diffs")), c.ExternalDiffs.Bucket)
-		c = pgtest.Must(config.Load(config.Options{Dir: dir, Path: "conf/other.yaml", Environ: []string{
-			"SEXTON_EXTERNAL_DIFFS__BUCKET=s3://bucket?region=x", "SEXTON_EXTERNAL_DIFFS__OTHER_BUCKET=file://./diffs",
-		}}))(t)
-		require.Equal(t, config.URL("file://"+filepath.Join(dir, "diffs")), c.ExternalDiffs.OtherBucket)
 	})
 	t.Run("a file that is named must exist", func(t *testing.T) {
 		t.Parallel()

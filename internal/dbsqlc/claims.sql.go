@@ -168,7 +168,7 @@ WITH idle AS (
     WHERE diff_id OPERATOR(pg_catalog.=) $1::bigint
       AND token OPERATOR(pg_catalog.=) $2::bigint
       AND (
-          sha256 IS NULL AND skip_reason IS NULL AND upload_id IS NULL AND NOT kept
+          sha256 IS NULL AND skip_reason IS NULL AND NOT kept
           OR NOT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) $1::bigint)
       )
     RETURNING diff_id
@@ -189,21 +189,14 @@ func (q *Queries) DiffRelease(ctx context.Context, diffID int64, token int64) er
 
 const diffRenew = `-- name: DiffRenew :execrows
 UPDATE "sexton".external_diffs
-SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $1::pg_catalog.float8),
-    upload_sent = CASE WHEN upload_id IS NULL THEN upload_sent ELSE $2::bigint END,
-    upload_seen_at = CASE WHEN upload_id IS NOT NULL THEN pg_catalog.clock_timestamp() END
-WHERE diff_id OPERATOR(pg_catalog.=) $3::bigint
-  AND token OPERATOR(pg_catalog.=) $4::bigint
+SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $1::pg_catalog.float8)
+WHERE diff_id OPERATOR(pg_catalog.=) $2::bigint
+  AND token OPERATOR(pg_catalog.=) $3::bigint
   AND busy_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
 `
 
-func (q *Queries) DiffRenew(ctx context.Context, seconds float64, sent int64, diffID int64, token int64) (int64, error) {
-	result, err := q.db.Exec(ctx, diffRenew,
-		seconds,
-		sent,
-		diffID,
-		token,
-	)
+func (q *Queries) DiffRenew(ctx context.Context, seconds float64, diffID int64, token int64) (int64, error) {
+	result, err := q.db.Exec(ctx, diffRenew, seconds, diffID, token)
 	if err != nil {
 		return 0, err
 	}
@@ -218,7 +211,6 @@ SET size = $1::bigint,
     skip_reason = NULL,
     skip_state = NULL,
     skipped_at = NULL,
-    upload_id = NULL,
     busy_until = NULL,
     holder = NULL
 WHERE diff_id OPERATOR(pg_catalog.=) $3::bigint
@@ -240,8 +232,7 @@ const diffSkip = `-- name: DiffSkip :exec
 UPDATE "sexton".external_diffs
 SET skip_reason = $1::pg_catalog.text,
     skip_state = $2::pg_catalog.text,
-    skipped_at = pg_catalog.clock_timestamp(),
-    upload_id = NULL
+    skipped_at = pg_catalog.clock_timestamp()
 WHERE diff_id OPERATOR(pg_catalog.=) $3::bigint
   AND token OPERATOR(pg_catalog.=) $4::bigint
 `
@@ -265,17 +256,6 @@ WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1::bigint
 
 func (q *Queries) DiffStepBack(ctx context.Context, diffID int64) error {
 	_, err := q.db.Exec(ctx, diffStepBack, diffID)
-	return err
-}
-
-const diffSwitchStore = `-- name: DiffSwitchStore :exec
-UPDATE "public".merge_request_diffs AS diff
-SET external_diff_store = $1::integer
-WHERE diff.id OPERATOR(pg_catalog.=) $2::bigint
-`
-
-func (q *Queries) DiffSwitchStore(ctx context.Context, store int, diffID int64) error {
-	_, err := q.db.Exec(ctx, diffSwitchStore, store, diffID)
 	return err
 }
 
@@ -312,153 +292,14 @@ func (q *Queries) DiffUnmark(ctx context.Context, diffID int64) error {
 }
 
 const removeNext = `-- name: RemoveNext :one
-INSERT INTO "sexton".external_diff_removals (diff_id, key, store, not_before)
-VALUES ($1, $2, $3::integer,
-    pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $4::pg_catalog.float8))
+INSERT INTO "sexton".external_diff_removals (diff_id, key, store)
+VALUES ($1, $2, $3::integer)
 RETURNING id
 `
 
-func (q *Queries) RemoveNext(ctx context.Context, diffID int64, key string, store int, seconds float64) (int64, error) {
-	row := q.db.QueryRow(ctx, removeNext,
-		diffID,
-		key,
-		store,
-		seconds,
-	)
+func (q *Queries) RemoveNext(ctx context.Context, diffID int64, key string, store int) (int64, error) {
+	row := q.db.QueryRow(ctx, removeNext, diffID, key, store)
 	var id int64
 	err := row.Scan(&id)
 	return id, err
-}
-
-const upload = `-- name: Upload :one
-SELECT ledger.upload_id::pg_catalog.text AS id, ledger.upload_state::pg_catalog.text AS state
-FROM "sexton".external_diffs AS ledger
-WHERE ledger.diff_id OPERATOR(pg_catalog.=) $1::bigint AND ledger.token OPERATOR(pg_catalog.=) $2::bigint AND ledger.upload_id IS NOT NULL
-`
-
-type UploadRow struct {
-	ID    string
-	State string
-}
-
-func (q *Queries) Upload(ctx context.Context, diffID int64, token int64) (UploadRow, error) {
-	row := q.db.QueryRow(ctx, upload, diffID, token)
-	var i UploadRow
-	err := row.Scan(&i.ID, &i.State)
-	return i, err
-}
-
-const uploadAborted = `-- name: UploadAborted :exec
-UPDATE "sexton".external_diffs SET upload_id = NULL WHERE upload_id OPERATOR(pg_catalog.=) $1::pg_catalog.text
-`
-
-func (q *Queries) UploadAborted(ctx context.Context, id string) error {
-	_, err := q.db.Exec(ctx, uploadAborted, id)
-	return err
-}
-
-const uploadBegan = `-- name: UploadBegan :execrows
-UPDATE "sexton".external_diffs
-SET upload_id = $1::pg_catalog.text,
-    upload_state = $2::pg_catalog.text,
-    upload_bytes = $3::bigint,
-    upload_sent = 0,
-    upload_failures = 0,
-    upload_error = NULL,
-    upload_began_at = pg_catalog.clock_timestamp(),
-    upload_seen_at = pg_catalog.clock_timestamp()
-WHERE diff_id OPERATOR(pg_catalog.=) $4::bigint
-  AND token OPERATOR(pg_catalog.=) $5::bigint
-`
-
-func (q *Queries) UploadBegan(ctx context.Context, iD string, state string, bytes int64, diffID int64, token int64) (int64, error) {
-	result, err := q.db.Exec(ctx, uploadBegan,
-		iD,
-		state,
-		bytes,
-		diffID,
-		token,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const uploadBrokenOff = `-- name: UploadBrokenOff :exec
-UPDATE "sexton".external_diffs
-SET upload_sent = $1::bigint,
-    upload_failures = upload_failures OPERATOR(pg_catalog.+) $2::integer,
-    upload_error = coalesce($3::pg_catalog.text, upload_error),
-    upload_seen_at = pg_catalog.clock_timestamp()
-WHERE diff_id OPERATOR(pg_catalog.=) $4::bigint
-  AND token OPERATOR(pg_catalog.=) $5::bigint
-  AND upload_id IS NOT NULL
-`
-
-func (q *Queries) UploadBrokenOff(ctx context.Context, sent int64, failures int, reason *string, diffID int64, token int64) error {
-	_, err := q.db.Exec(ctx, uploadBrokenOff,
-		sent,
-		failures,
-		reason,
-		diffID,
-		token,
-	)
-	return err
-}
-
-const uploadForget = `-- name: UploadForget :exec
-UPDATE "sexton".external_diffs SET upload_id = NULL
-WHERE diff_id OPERATOR(pg_catalog.=) $1::bigint AND token OPERATOR(pg_catalog.=) $2::bigint
-`
-
-func (q *Queries) UploadForget(ctx context.Context, diffID int64, token int64) error {
-	_, err := q.db.Exec(ctx, uploadForget, diffID, token)
-	return err
-}
-
-const uploadOfDeleted = `-- name: UploadOfDeleted :one
-SELECT ledger.upload_id::pg_catalog.text AS id
-FROM "sexton".external_diffs AS ledger
-WHERE ledger.diff_id OPERATOR(pg_catalog.=) $1::bigint AND ledger.token OPERATOR(pg_catalog.=) $2::bigint AND ledger.upload_id IS NOT NULL
-  AND NOT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) $1::bigint)
-`
-
-func (q *Queries) UploadOfDeleted(ctx context.Context, diffID int64, token int64) (string, error) {
-	row := q.db.QueryRow(ctx, uploadOfDeleted, diffID, token)
-	var id string
-	err := row.Scan(&id)
-	return id, err
-}
-
-const uploadsAbandoned = `-- name: UploadsAbandoned :many
-SELECT one.id::pg_catalog.text AS id
-FROM pg_catalog.unnest($1::pg_catalog.text[]) AS one (id)
-WHERE NOT EXISTS (
-    SELECT FROM "sexton".external_diffs AS ledger
-    WHERE ledger.upload_id OPERATOR(pg_catalog.=) one.id
-      AND ledger.upload_seen_at OPERATOR(pg_catalog.>)
-          (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $2::pg_catalog.float8))
-)
-`
-
-// Which of some uploads no attempt has been at for a while, or no row knows.
-func (q *Queries) UploadsAbandoned(ctx context.Context, ids []string, seconds float64) ([]string, error) {
-	rows, err := q.db.Query(ctx, uploadsAbandoned, ids, seconds)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []string
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		items = append(items, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }

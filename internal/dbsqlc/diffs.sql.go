@@ -13,46 +13,31 @@ const diffCursor = `-- name: DiffCursor :one
 INSERT INTO "sexton".external_diff_cursors AS cursor (rule, after_id)
 VALUES ($1, 0)
 ON CONFLICT (rule) DO UPDATE SET rule = EXCLUDED.rule
-RETURNING after_id, band, known_id,
+RETURNING after_id,
     (round_began_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::pg_catalog.float8))::boolean AS old
 `
 
 type DiffCursorRow struct {
 	AfterID int64
-	Band    int
-	KnownID int64
 	Old     bool
 }
 
 func (q *Queries) DiffCursor(ctx context.Context, rule string, seconds float64) (DiffCursorRow, error) {
 	row := q.db.QueryRow(ctx, diffCursor, rule, seconds)
 	var i DiffCursorRow
-	err := row.Scan(
-		&i.AfterID,
-		&i.Band,
-		&i.KnownID,
-		&i.Old,
-	)
+	err := row.Scan(&i.AfterID, &i.Old)
 	return i, err
 }
 
 const diffCursorAdvance = `-- name: DiffCursorAdvance :exec
 UPDATE "sexton".external_diff_cursors
 SET after_id = $1,
-    round_began_at = CASE WHEN $2::boolean THEN pg_catalog.clock_timestamp() ELSE round_began_at END,
-    band = $3,
-    known_id = $4
-WHERE rule = $5
+    round_began_at = CASE WHEN $2::boolean THEN pg_catalog.clock_timestamp() ELSE round_began_at END
+WHERE rule = $3
 `
 
-func (q *Queries) DiffCursorAdvance(ctx context.Context, afterID int64, restart bool, band int, knownID int64, rule string) error {
-	_, err := q.db.Exec(ctx, diffCursorAdvance,
-		afterID,
-		restart,
-		band,
-		knownID,
-		rule,
-	)
+func (q *Queries) DiffCursorAdvance(ctx context.Context, afterID int64, restart bool, rule string) error {
+	_, err := q.db.Exec(ctx, diffCursorAdvance, afterID, restart, rule)
 	return err
 }
 
@@ -142,47 +127,6 @@ func (q *Queries) DiffPresent(ctx context.Context, ids []int64) ([]int64, error)
 		return nil, err
 	}
 	return items, nil
-}
-
-const diffRelocatable = `-- name: DiffRelocatable :one
-WITH scanned AS MATERIALIZED (
-    SELECT diff.id, diff.stored_externally AND coalesce(diff.external_diff_store, 1) = $1::integer AS there
-    FROM "public".merge_request_diffs AS diff
-    WHERE diff.id > $2::bigint
-    ORDER BY diff.id
-    LIMIT $3::integer
-)
-SELECT (SELECT pg_catalog.count(*) FROM scanned)::bigint AS looked, (SELECT coalesce(pg_catalog.max(scanned.id), 0) FROM scanned)::bigint AS after,
-    ARRAY(SELECT scanned.id FROM scanned WHERE scanned.there ORDER BY scanned.id)::bigint[] AS ids
-`
-
-type DiffRelocatableRow struct {
-	Looked int64
-	After  int64
-	Ids    []int64
-}
-
-// Looks at some diffs behind one: how many there are, the last of them, and the ones that are in a store.
-func (q *Queries) DiffRelocatable(ctx context.Context, store int, after int64, most int) (DiffRelocatableRow, error) {
-	row := q.db.QueryRow(ctx, diffRelocatable, store, after, most)
-	var i DiffRelocatableRow
-	err := row.Scan(&i.Looked, &i.After, &i.Ids)
-	return i, err
-}
-
-const diffRelocatableBytes = `-- name: DiffRelocatableBytes :one
-SELECT coalesce(pg_catalog.sum(coalesce(ledger.size, (
-    SELECT pg_catalog.sum(file.external_diff_size) FROM "public".merge_request_diff_files AS file WHERE file.merge_request_diff_id = wanted.id
-))), 0)::bigint AS bytes
-FROM pg_catalog.unnest($1::bigint[]) AS wanted (id)
-LEFT JOIN "sexton".external_diffs AS ledger ON ledger.diff_id = wanted.id
-`
-
-func (q *Queries) DiffRelocatableBytes(ctx context.Context, ids []int64) (int64, error) {
-	row := q.db.QueryRow(ctx, diffRelocatableBytes, ids)
-	var bytes int64
-	err := row.Scan(&bytes)
-	return bytes, err
 }
 
 const diffSkipped = `-- name: DiffSkipped :many

@@ -59,7 +59,6 @@ WHERE removal.id = (
     SELECT due.id
     FROM "sexton".external_diff_removals AS due
     WHERE due.not_before <= pg_catalog.statement_timestamp()
-      AND coalesce(due.store, $2::integer) <> ALL ($3::integer[])
     ORDER BY due.not_before, due.id
     LIMIT 1
     FOR UPDATE SKIP LOCKED
@@ -74,10 +73,9 @@ type RemovalTakeRow struct {
 	Store  *int
 }
 
-// Takes an entry and has it invisible to others for the time that its removal may take. Those of the stores that are away are left
-// alone; an entry without a store is one of the configured store.
-func (q *Queries) RemovalTake(ctx context.Context, seconds float64, store int, away []int) (RemovalTakeRow, error) {
-	row := q.db.QueryRow(ctx, removalTake, seconds, store, away)
+// Takes a due entry and hides it from other workers for the time that its removal may take.
+func (q *Queries) RemovalTake(ctx context.Context, seconds float64) (RemovalTakeRow, error) {
+	row := q.db.QueryRow(ctx, removalTake, seconds)
 	var i RemovalTakeRow
 	err := row.Scan(
 		&i.ID,

@@ -10,116 +10,32 @@ import (
 	"time"
 )
 
-const storeAcquaint = `-- name: StoreAcquaint :exec
-INSERT INTO "sexton".external_diff_stores AS store (store, seal, sealed_at)
-VALUES ($1, CAST($2::pg_catalog.text AS pg_catalog.uuid), pg_catalog.clock_timestamp())
-ON CONFLICT (store) DO UPDATE SET sealed_at = pg_catalog.clock_timestamp() WHERE store.sealed_at IS NULL
+const storeKnow = `-- name: StoreKnow :exec
+INSERT INTO "sexton".external_diff_stores (store) VALUES ($1) ON CONFLICT (store) DO NOTHING
 `
 
-func (q *Queries) StoreAcquaint(ctx context.Context, store string, seal string) error {
-	_, err := q.db.Exec(ctx, storeAcquaint, store, seal)
-	return err
-}
-
-const storeAdopt = `-- name: StoreAdopt :one
-INSERT INTO "sexton".external_diff_stores AS store (store, next_seal) VALUES ($1, pg_catalog.gen_random_uuid())
-ON CONFLICT (store) DO UPDATE
-SET next_seal = pg_catalog.gen_random_uuid(), server_started_at = pg_catalog.pg_postmaster_start_time(), hold_until = NULL
-RETURNING next_seal::pg_catalog.text AS next
-`
-
-func (q *Queries) StoreAdopt(ctx context.Context, store string) (string, error) {
-	row := q.db.QueryRow(ctx, storeAdopt, store)
-	var next string
-	err := row.Scan(&next)
-	return next, err
-}
-
-const storeHold = `-- name: StoreHold :exec
-UPDATE "sexton".external_diff_stores
-SET server_started_at = pg_catalog.pg_postmaster_start_time(),
-    hold_until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $1::pg_catalog.float8)
-WHERE store = $2
-  AND server_started_at <> pg_catalog.pg_postmaster_start_time()
-`
-
-func (q *Queries) StoreHold(ctx context.Context, seconds float64, store string) error {
-	_, err := q.db.Exec(ctx, storeHold, seconds, store)
-	return err
-}
-
-const storeIntroduce = `-- name: StoreIntroduce :one
-INSERT INTO "sexton".external_diff_stores AS store (store) VALUES ($1)
-ON CONFLICT (store) DO UPDATE SET store = EXCLUDED.store
-RETURNING coalesce(store.next_seal, store.seal)::pg_catalog.text AS seal
-`
-
-func (q *Queries) StoreIntroduce(ctx context.Context, store string) (string, error) {
-	row := q.db.QueryRow(ctx, storeIntroduce, store)
-	var seal string
-	err := row.Scan(&seal)
-	return seal, err
-}
-
-const storeNextSeal = `-- name: StoreNextSeal :one
-UPDATE "sexton".external_diff_stores
-SET next_seal = coalesce(next_seal, pg_catalog.gen_random_uuid())
-WHERE store = $1
-  AND (next_seal IS NOT NULL OR sealed_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::pg_catalog.float8))
-  AND (hold_until IS NULL OR hold_until <= pg_catalog.clock_timestamp())
-RETURNING next_seal::pg_catalog.text AS next
-`
-
-func (q *Queries) StoreNextSeal(ctx context.Context, store string, seconds float64) (string, error) {
-	row := q.db.QueryRow(ctx, storeNextSeal, store, seconds)
-	var next string
-	err := row.Scan(&next)
-	return next, err
-}
-
-const storeSealed = `-- name: StoreSealed :exec
-UPDATE "sexton".external_diff_stores
-SET seal = next_seal,
-    next_seal = NULL,
-    sealed_at = pg_catalog.clock_timestamp()
-WHERE store = $1
-  AND next_seal = CAST($2::pg_catalog.text AS pg_catalog.uuid)
-`
-
-func (q *Queries) StoreSealed(ctx context.Context, store string, seal string) error {
-	_, err := q.db.Exec(ctx, storeSealed, store, seal)
+func (q *Queries) StoreKnow(ctx context.Context, store string) error {
+	_, err := q.db.Exec(ctx, storeKnow, store)
 	return err
 }
 
 const storeSelf = `-- name: StoreSelf :one
 SELECT installation.id::pg_catalog.text AS installation, "sexton".external_diff_place()::pg_catalog.text AS server,
     pg_catalog.current_database()::pg_catalog.text AS database,
-    coalesce(store.seal::pg_catalog.text, '')::pg_catalog.text AS seal,
-    coalesce(store.next_seal::pg_catalog.text, '')::pg_catalog.text AS next,
-    ARRAY(
-        SELECT one.seal::pg_catalog.text
-        FROM "sexton".external_diff_stores AS other
-        CROSS JOIN LATERAL pg_catalog.unnest(ARRAY[other.seal, other.next_seal]) AS one (seal)
-        WHERE one.seal IS NOT NULL
-    )::pg_catalog.text[] AS seals,
-    (store.store IS NOT NULL)::boolean AS known, (store.sealed_at IS NOT NULL)::boolean AS sealed, pg_catalog.clock_timestamp()::pg_catalog.timestamptz AS now
+    EXISTS (SELECT FROM "sexton".external_diff_stores AS store WHERE store.store = $1)::boolean AS known,
+    pg_catalog.clock_timestamp()::pg_catalog.timestamptz AS now
 FROM "sexton".external_diff_installation AS installation
-LEFT JOIN "sexton".external_diff_stores AS store ON store.store = $1
 `
 
 type StoreSelfRow struct {
 	Installation string
 	Server       string
 	Database     string
-	Seal         string
-	Next         string
-	Seals        []string
 	Known        bool
-	Sealed       bool
 	Now          time.Time
 }
 
-// The identity of this installation, and what it knows of the store.
+// Returns the identity of this installation, and whether its marker was seen in the store before.
 func (q *Queries) StoreSelf(ctx context.Context, store string) (StoreSelfRow, error) {
 	row := q.db.QueryRow(ctx, storeSelf, store)
 	var i StoreSelfRow
@@ -127,67 +43,8 @@ func (q *Queries) StoreSelf(ctx context.Context, store string) (StoreSelfRow, er
 		&i.Installation,
 		&i.Server,
 		&i.Database,
-		&i.Seal,
-		&i.Next,
-		&i.Seals,
 		&i.Known,
-		&i.Sealed,
 		&i.Now,
 	)
 	return i, err
-}
-
-const sweepAdvance = `-- name: SweepAdvance :exec
-UPDATE "sexton".external_diff_stores
-SET sweep_after = coalesce($1::pg_catalog.text, sweep_after),
-    listed = listed + $2,
-    swept = swept + $3,
-    foreign_objects = foreign_objects + $4,
-    held_back = held_back + $5,
-    sweep_ended_at = CASE WHEN $6::boolean THEN pg_catalog.clock_timestamp() END
-WHERE store = $7
-`
-
-func (q *Queries) SweepAdvance(ctx context.Context, after *string, listed int64, swept int64, foreignObjects int64, heldBack int64, ended bool, store string) error {
-	_, err := q.db.Exec(ctx, sweepAdvance,
-		after,
-		listed,
-		swept,
-		foreignObjects,
-		heldBack,
-		ended,
-		store,
-	)
-	return err
-}
-
-const sweepBegin = `-- name: SweepBegin :exec
-UPDATE "sexton".external_diff_stores
-SET sweep_after = '', sweep_began_at = pg_catalog.clock_timestamp(), sweep_ended_at = NULL,
-    listed = 0, swept = 0, foreign_objects = 0, held_back = 0
-WHERE store = $1
-  AND (sweep_began_at IS NULL OR sweep_ended_at IS NOT NULL)
-  AND (hold_until IS NULL OR hold_until <= pg_catalog.clock_timestamp())
-  AND coalesce(sweep_began_at, first_used_at) <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2::pg_catalog.float8)
-`
-
-func (q *Queries) SweepBegin(ctx context.Context, store string, seconds float64) error {
-	_, err := q.db.Exec(ctx, sweepBegin, store, seconds)
-	return err
-}
-
-const sweepPlace = `-- name: SweepPlace :one
-SELECT store.sweep_after
-FROM "sexton".external_diff_stores AS store
-WHERE store.store = $1
-  AND store.sweep_began_at IS NOT NULL
-  AND store.sweep_ended_at IS NULL
-  AND (store.hold_until IS NULL OR store.hold_until <= pg_catalog.clock_timestamp())
-`
-
-func (q *Queries) SweepPlace(ctx context.Context, store string) (string, error) {
-	row := q.db.QueryRow(ctx, sweepPlace, store)
-	var sweep_after string
-	err := row.Scan(&sweep_after)
-	return sweep_after, err
 }

@@ -31,10 +31,6 @@ type Backlog struct {
 	Removals int64 `json:"removals"`
 	// Skipped counts diffs that stay in the database although they are due, by reason, each up to the cap.
 	Skipped map[Skip]int64 `json:"skipped"`
-	// Uploads are the oldest uploads in parts that have not come to their end.
-	Uploads []Unfinished `json:"uploads"`
-	// Stores are where diffs were moved to, the one that was used last first.
-	Stores []StoreState `json:"stores"`
 }
 
 // ReadBacklog counts what is left. It never reads a big table as a whole.
@@ -46,13 +42,7 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Ba
 		return b, fmt.Errorf("count diffs in the database: %w", err)
 	}
 	b.BytesCapped = b.Pending > bytesCap
-	if b.Skipped, err = ReadSkipped(ctx, db, names); err != nil {
-		return b, err
-	}
-	if b.Uploads, err = read[Unfinished](ctx, db, names, "unfinished", mostUnfinished); err != nil {
-		return b, err
-	}
-	b.Stores, err = ReadStores(ctx, db, names)
+	b.Skipped, err = ReadSkipped(ctx, db, names)
 	return b, err
 }
 
@@ -68,45 +58,6 @@ func ReadSkipped(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (ma
 	}
 	return skipped, nil
 }
-
-// mostStores bounds what is told of stores that were used once.
-const mostStores = 10
-
-// StoreState holds the facts that the database has about a store that it has used.
-type StoreState struct {
-	Swept
-
-	// Store is its URL, without anything secret.
-	Store string `json:"store"`
-	// SealedAt is when its marker was last changed or first seen; nil where that has not been yet.
-	SealedAt *time.Time `json:"sealed_at"`
-	// SweepBeganAt and SweepEndedAt are those of the round in progress, which has no end, or of the last one; nil before the
-	// first.
-	SweepBeganAt *time.Time `json:"sweep_began_at"`
-	SweepEndedAt *time.Time `json:"sweep_ended_at"`
-}
-
-// ReadStores returns the stores that were used, the one that was used last first, ten at most.
-func ReadStores(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) ([]StoreState, error) {
-	return read[StoreState](ctx, db, names, "stores", mostStores)
-}
-
-// Unfinished is an upload in parts that has not come to its end.
-type Unfinished struct {
-	DiffID int64 `json:"diff_id"`
-	// Bytes is the size of the object, Sent the part that the store has, by the minute.
-	Bytes   int64     `json:"bytes"`
-	Sent    int64     `json:"bytes_sent"`
-	BeganAt time.Time `json:"began_at"`
-	// SeenAt is when a worker was last at it.
-	SeenAt time.Time `json:"seen_at"`
-	// Failures counts how often no byte has moved for too long, or the store was away. Error is why the last time.
-	Failures int64  `json:"failures"`
-	Error    string `json:"error,omitempty"`
-}
-
-// mostUnfinished bounds how many unfinished uploads are listed.
-const mostUnfinished = 20
 
 // Queued are the objects that wait to be removed.
 type Queued struct {
@@ -147,7 +98,7 @@ const failedWindow = 500
 // Failure is a diff that is due and stays in the database.
 type Failure struct {
 	DiffID int64
-	// Skip is why it cannot be moved; empty where an attempt has failed, with Error, or its upload does not come to its end.
+	// Skip is why it cannot be moved. It is empty if an attempt failed with Error.
 	Skip  Skip
 	Error string
 	// Attempts counts those of the last job.
@@ -161,14 +112,9 @@ type Failure struct {
 // ReadFailed lists the first of the diffs that stay in the database although they are due: those of which an attempt has failed
 // before skipped ones. With an id it returns that diff, failed or not.
 func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int, id *int64) ([]Failure, error) {
-	return read[Failure](ctx, db, names, "failed", limit, failedWindow, MoveKind, id)
-}
-
-// read collects the rows of a statement.
-func read[T any](ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, name string, args ...any) ([]T, error) {
-	rows, _ := db.Query(ctx, names.Render(statement(name)), args...)
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[T])
-	return found, problem.Doing(err, "read %s of diffs", name)
+	rows, _ := db.Query(ctx, names.Render(statement("failed")), limit, failedWindow, MoveKind, id)
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Failure])
+	return found, problem.Doing(err, "read failed diffs")
 }
 
 // Retry has diffs tried again at once, and returns how many of them are in the database still.

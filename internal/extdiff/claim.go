@@ -49,8 +49,6 @@ type claim struct {
 	ttl   time.Duration
 	// deadline is monotonic; margin before the claim ends at the earliest.
 	deadline time.Time
-	// sent counts the bytes of parts that the store has.
-	sent atomic.Int64
 	// confirmed reports that a transaction is under way that has locked the claim, or is about to. Its lock keeps others out until its end.
 	confirmed atomic.Bool
 	// again reports that an earlier try has found the rows or the object changed.
@@ -157,7 +155,7 @@ func (c *claim) keep(ctx context.Context, cancel context.CancelCauseFunc) {
 		}
 		asked := time.Now()
 		bounded, stop := context.WithDeadline(ctx, c.deadline)
-		renewed, err := c.db.Queries().DiffRenew(bounded, c.ttl.Seconds(), c.sent.Load(), c.diffID, c.token)
+		renewed, err := c.db.Queries().DiffRenew(bounded, c.ttl.Seconds(), c.diffID, c.token)
 		stop()
 		switch {
 		case err == nil && renewed == 0 && c.confirmed.Load(): // The transaction knows better, or has ended the claim.

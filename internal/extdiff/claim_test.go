@@ -89,46 +89,40 @@ func (b *bundle) stopsClaimed(t *testing.T, done chan<- error) (claim, goOn func
 	}, goOn
 }
 
-// The last transaction has locked the claim, which need not be renewed meanwhile, and cannot be: it may take longer than the claim lasts.
+// The last transaction has locked the claim, which cannot be renewed meanwhile: it may take longer than the claim lasts.
 func TestTheLastTransactionMayOutlastTheClaim(t *testing.T) {
 	t.Parallel()
-	over := func(t *testing.T, p *pair) {
-		p.waitFor(t, "the claim's time to be over", "EXISTS (SELECT FROM sexton.external_diffs WHERE busy_until < clock_timestamp())")
+	over := func(t *testing.T, b *bundle) {
+		b.waitFor(t, "the claim's time to be over", "EXISTS (SELECT FROM sexton.external_diffs WHERE busy_until < clock_timestamp())")
 	}
-	pgtest.Each(t, map[string]func(t *testing.T, p *pair) error{
-		"move": func(t *testing.T, p *pair) error {
-			_, err := p.engine.Move(t.Context(), 2)
+	pgtest.Each(t, map[string]func(t *testing.T, b *bundle) error{
+		"move": func(t *testing.T, b *bundle) error {
+			_, err := b.engine.Move(t.Context(), 2)
 			return err
 		},
-		"relocate": func(t *testing.T, p *pair) error {
-			_, err := p.bucket.Relocate(t.Context(), 1, 0)
-			return err
-		},
-		"restore": func(t *testing.T, p *pair) error {
-			locked, done := pgtest.Begin(t, p.Pool(), "SELECT FROM merge_request_diffs WHERE id = 1 FOR UPDATE"), make(chan error, 1)
+		"restore": func(t *testing.T, b *bundle) error {
+			locked, done := pgtest.Begin(t, b.Pool(), "SELECT FROM merge_request_diffs WHERE id = 1 FOR UPDATE"), make(chan error, 1)
 			go func() {
-				_, err := p.engine.Restore(t.Context(), 1)
+				_, err := b.engine.Restore(t.Context(), 1)
 				done <- err
 			}()
-			over(t, p)
+			over(t, b)
 			require.NoError(t, locked.Rollback(t.Context()))
 			return <-done
 		},
-	}, func(t *testing.T, _ string, work func(t *testing.T, p *pair) error) {
-		p := inBoth(t)
-		p.moved(t, 1, threeFiles()...)
-		p.add(2, threeFiles()...)
-		before := p.texts(t, 1)
-		for _, engine := range []*extdiff.Engine{p.engine, p.bucket} {
-			engine.TTL, engine.Limits.Lock = 4*time.Second, time.Minute
-			engine.Reached = func(point extdiff.Point) {
-				if point == extdiff.PointSwitched {
-					over(t, p)
-				}
+	}, func(t *testing.T, _ string, work func(t *testing.T, b *bundle) error) {
+		b := inFolder(t)
+		b.moved(t, 1, threeFiles()...)
+		b.add(2, threeFiles()...)
+		before := b.texts(t, 1)
+		b.engine.TTL, b.engine.Limits.Lock = 4*time.Second, time.Minute
+		b.engine.Reached = func(point extdiff.Point) {
+			if point == extdiff.PointSwitched {
+				over(t, b)
 			}
 		}
-		require.NoError(t, work(t, p))
-		require.Equal(t, before, p.texts(t, 1))
-		require.Empty(t, p.Rows("SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL"))
+		require.NoError(t, work(t, b))
+		require.Equal(t, before, b.texts(t, 1))
+		require.Empty(t, b.Rows("SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL"))
 	})
 }

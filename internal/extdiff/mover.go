@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -47,10 +46,8 @@ type Point string
 // The points of a move, in their order; at PointSwitched the rows are changed but not committed. Then those of bringing back, and
 // those of removing an object.
 const (
-	PointClaimed Point = "claimed"
-	PointReading Point = "reading"
-	// PointPart comes after each part that the store has. The upload reads on meanwhile.
-	PointPart     Point = "part"
+	PointClaimed  Point = "claimed"
+	PointReading  Point = "reading"
 	PointUploaded Point = "uploaded"
 	PointVerified Point = "verified"
 	PointSwitched Point = "switched"
@@ -62,8 +59,6 @@ const (
 	PointEntry   Point = "entry"
 	PointUnused  Point = "unused"
 	PointDeleted Point = "deleted"
-	// PointListed comes after each page of a sweep.
-	PointListed Point = "listed"
 )
 
 const (
@@ -97,13 +92,9 @@ func (l Limits) orDefaults() Limits {
 type Engine struct {
 	DB    database.Database
 	Store *blobstore.Store
-	// Other is the store of the other kind, in which diffs may be as well; nil where there is none.
-	Other *Other
-	// Owner has to agree before an object is written or deleted. Nil is for stores that no other database can reach.
+	// Owner is checked before an object is written or deleted. Nil skips the check.
 	Owner *Owner
 	Rule  Rule
-	// Logger is told what the clients of the stores have to say; nil discards it.
-	Logger *slog.Logger
 	// Holder names this process to others, such as "host:pid:random".
 	Holder string
 	Limits Limits
@@ -132,45 +123,33 @@ func (e *Engine) reach(p Point) {
 // Moved is the outcome for one diff.
 type Moved struct {
 	DiffID int64 `json:"diff_id"`
-	// Skipped is empty where the diff or its object has been moved. Of an object it is External where it is in the store already, NotDue where
-	// the diff is in the database, Gone where there is none.
+	// Skipped is empty if the diff was moved.
 	Skipped Skip `json:"skipped,omitempty"`
 	// Key, Bytes and Files describe the object.
 	Key   string `json:"key,omitempty"`
 	Bytes int64  `json:"bytes"`
 	Files int64  `json:"files"`
-	// Kept counts bytes of an earlier attempt that did not have to be sent again.
-	Kept int64 `json:"bytes_kept,omitempty"`
-	// BrokenOff reports that the object went in parts and has not come to its end; parts that were sent are kept.
-	BrokenOff bool `json:"broken_off,omitempty"`
 }
 
-// Move moves a diff, if it is there, in the database, and the rule says so. Where its claim is lost, to a worker that took this one
-// for dead, it looks again. It returns a *BusyError where another worker has the diff, and the store's *OutageError or
-// *AccessError: none of them says anything about the diff.
+// Move moves a diff that is in the database and due by the rule. It starts again if the claim is lost or the rows change. It returns a
+// *BusyError if another worker holds the diff, and the *OutageError or *AccessError of the store.
 func (e *Engine) Move(ctx context.Context, diffID int64) (Moved, error) {
-	moved, err := persist(func(again bool) (Moved, error) { return e.try(ctx, diffID, again) })
-	if err != nil {
-		return Moved{DiffID: diffID, Kept: moved.Kept, BrokenOff: moved.BrokenOff}, fmt.Errorf("move diff %d: %w", diffID, err)
+	for tried := range mostTries {
+		moved, err := e.try(ctx, diffID, tried > 0)
+		switch {
+		case err == nil:
+			return moved, nil
+		case !errors.Is(err, errChanged) && !errors.Is(err, errLost) && !errors.Is(err, blobstore.ErrChanged):
+			return Moved{DiffID: diffID}, fmt.Errorf("move diff %d: %w", diffID, err)
+		}
 	}
-	return moved, nil
+	return Moved{DiffID: diffID}, fmt.Errorf("move diff %d: its rows or its object changed during each of %d attempts", diffID, mostTries)
 }
 
 // DueSince is the time from which a diff had to be moved by the rule, and not before external diffs came into the database.
 func (e *Engine) DueSince(ctx context.Context, diffID int64) (since time.Time, err error) {
 	err = e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(statement("due_since")), diffID, e.Rule == Outdated).Scan(&since)
 	return since, problem.Doing(err, "read since when diff %d is due", diffID)
-}
-
-// persist begins anew where the rows or the object have changed meanwhile, or the claim was lost.
-func persist[T any](try func(again bool) (T, error)) (done T, err error) {
-	for tried := range mostTries {
-		done, err = try(tried > 0)
-		if !errors.Is(err, errChanged) && !errors.Is(err, errLost) && !errors.Is(err, blobstore.ErrChanged) {
-			return done, err
-		}
-	}
-	return done, fmt.Errorf("its rows or its object have changed under the hands of %d attempts", mostTries)
 }
 
 // errChanged says that the rows differ from the ones that were read for the object.
@@ -209,28 +188,21 @@ func (e *Engine) try(ctx context.Context, diffID int64, again bool) (Moved, erro
 
 func (e *Engine) moveClaimed(ctx context.Context, claimed *claim, found look, moved *Moved) error {
 	moved.Key = Key(found.mergeRequestID, found.diffID)
-	surveyed, digest, err := e.upload(ctx, claimed, found, moved)
+	surveyed, digest, err := e.upload(ctx, claimed, found, moved.Key)
 	if err != nil {
 		return err
 	}
 	if moved.Skipped = surveyed.obstacle(found); moved.Skipped != "" {
-		if _, err := e.earlierUpload(ctx, claimed, moved.Key, ""); err != nil {
-			return err
-		}
 		return e.record(ctx, claimed, moved.Skipped, surveyed.state(found))
 	}
 	if err := e.compare(ctx, moved.Key, digest); err != nil {
 		return err
 	}
 	moved.Bytes, moved.Files = digest.Size, surveyed.files
-	switch moved.Skipped, err = e.finish(ctx, claimed, found, surveyed, digest); {
-	case err != nil:
-		return err
-	case moved.Skipped != "":
-		return e.forgetUpload(ctx, claimed) // It is complete.
+	if moved.Skipped, err = e.finish(ctx, claimed, found, surveyed, digest); err == nil && moved.Skipped == "" {
+		e.reach(PointMoved)
 	}
-	e.reach(PointMoved)
-	return nil
+	return err
 }
 
 // look is how a diff stands.

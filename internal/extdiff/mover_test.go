@@ -101,7 +101,6 @@ func TestMoveSkipsWithAReason(t *testing.T) {
 	require.Equal(t, []string{key1}, b.keys(t))
 	require.Equal(t, extdiff.Backlog{
 		Pending: 3, Bytes: 1, Skipped: map[extdiff.Skip]int64{extdiff.FilesMissing: 2, extdiff.Inconsistent: 1},
-		Uploads: []extdiff.Unfinished{}, Stores: []extdiff.StoreState{},
 	}, pgtest.Must(extdiff.ReadBacklog(t.Context(), b.Pool(), dbtest.Names()))(t))
 
 	b.Exec("UPDATE merge_request_diffs SET files_count = 1 WHERE id = 2")
@@ -214,7 +213,7 @@ func TestMoveNoticesRowsThatChangeMeanwhile(t *testing.T) {
 		}
 	}
 	_, err := b.engine.Move(t.Context(), 2)
-	require.ErrorContains(t, err, "have changed under the hands of 3 attempts")
+	require.ErrorContains(t, err, "changed during each of 3 attempts")
 	require.Equal(t, map[string]string{"a": "first\nmoremoremore"}, b.texts(t, 2))
 	require.Equal(t, [][]string{{"NULL", "NULL", "1"}}, b.stored(2))
 }

@@ -1,20 +1,17 @@
 package extdiff_test
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"os"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/blobstore"
 	"sexton/internal/dbtest"
 	"sexton/internal/extdiff"
-	"sexton/internal/lease"
 	"sexton/internal/pgtest"
 )
 
@@ -29,12 +26,6 @@ func inOwnFolder(t *testing.T) *bundle {
 	b := inFolder(t)
 	owned(b.engine)
 	return b
-}
-
-// granted is the lease of a pass.
-func (b *bundle) granted(t *testing.T) *lease.Lease {
-	session, _ := b.Session(t, rand.Text())
-	return session.Fence
 }
 
 func (b *bundle) marker(t *testing.T) (m extdiff.Marker) {
@@ -57,13 +48,11 @@ func (b *bundle) everythingRefused(t *testing.T, engine *extdiff.Engine, diff in
 	refusedAsForeign(t, err)
 	_, err = engine.Restore(t.Context(), diff)
 	refusedAsForeign(t, err)
-	_, err = engine.RemoveDangling(t.Context(), extdiff.Finding{Key: key1})
+	_, err = engine.RemoveUnnamed(t.Context(), extdiff.Finding{Key: key1})
 	refusedAsForeign(t, err)
 	b.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key) VALUES (99, 'merge_request_diffs/mr-7/diff-99')")
 	_, err = engine.Remove(t.Context(), 10)
-	refusedAsForeign(t, err)
 	b.Exec("DELETE FROM sexton.external_diff_removals WHERE diff_id = 99")
-	_, err = (&extdiff.Sweeper{Engine: engine, Fence: b.granted(t), Every: time.Nanosecond}).Run(t.Context())
 	return refusedAsForeign(t, err)
 }
 
@@ -96,88 +85,24 @@ func TestTwoDatabasesOnOneStoreRefuseEachOther(t *testing.T) {
 		first.everythingRefused(t, owned(first.newEngine(t, "first")), 2)
 		again := pgtest.Must(owned(second.newEngine(t, "heir")).Owner.Adopt(t.Context()))(t)
 		require.False(t, again.Changed)
-		require.Equal(t, adopted.Now.Seal, again.Now.Seal)
+		require.Equal(t, adopted.Now.CreatedAt, again.Now.CreatedAt)
 	})
 }
 
-// A restored dump has the installation's number and its seal.
+// A restored dump has the same installation.
 func TestACopyOfTheDatabaseIsRefused(t *testing.T) {
 	t.Parallel()
 	b := inOwnFolder(t)
 	b.moved(t, 1, file{path: "a", text: new(onePart)})
 	dump := b.Rows("SELECT id FROM sexton.external_diff_installation")[0][0]
-	stores := b.Rows("SELECT store, seal, sealed_at FROM sexton.external_diff_stores")[0]
 	staging := over(t, dbtest.Reference(t), b.address)
 	staging.add(1, file{path: "a", text: new("other")})
 	staging.Exec("UPDATE sexton.external_diff_installation SET id = $1", dump)
-	staging.Exec("INSERT INTO sexton.external_diff_stores (store, seal, sealed_at) VALUES ($1, $2, $3::timestamptz)", stores[0], stores[1], stores[2])
+	staging.Exec("INSERT INTO sexton.external_diff_stores (store) VALUES ($1)", b.engine.Store.Identity())
 	owned(staging.engine)
 	require.Contains(t, staging.everythingRefused(t, staging.engine, 1), "a copy of it, or it has been moved")
 	require.Equal(t, onePart, b.object(t, key1))
 	require.NoError(t, owned(b.newEngine(t, "first")).Owner.Check(t.Context()))
-}
-
-// A copy of the whole server cannot be told by any identifier. It has no part in the next seal.
-func TestAnOlderCopyOfTheServerIsRefused(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		owned(b.engine)
-		b.moved(t, 1, file{path: "a", text: new(onePart)})
-		first := b.marker(t)
-		fence := b.granted(t)
-		pgtest.Must(b.engine.Owner.Seal(t.Context(), fence))(t)
-		require.Equal(t, first, b.marker(t), "an hour is not over")
-
-		b.Exec("UPDATE sexton.external_diff_stores SET sealed_at = now() - interval '1 hour'")
-		snapshot := b.Rows("SELECT seal FROM sexton.external_diff_stores")[0][0]
-		require.False(t, pgtest.Must(b.engine.Owner.Seal(t.Context(), fence))(t).IsZero())
-		second := b.marker(t)
-		require.NotEqual(t, first.Seal, second.Seal)
-		require.Equal(t, first.CreatedAt, second.CreatedAt)
-		require.Equal(t, [][]string{{second.Seal, "NULL", "t"}},
-			b.Rows("SELECT seal, next_seal, sealed_at > now() - interval '30 minutes' FROM sexton.external_diff_stores"))
-
-		b.Exec("UPDATE sexton.external_diff_stores SET seal = $1", snapshot)
-		_, err := owned(b.newEngine(t, "copy")).Restore(t.Context(), 1)
-		require.Contains(t, refusedAsForeign(t, err), "an older copy of it, or one that was set back: its seal is "+snapshot)
-	})
-}
-
-// It would otherwise change the seal before the original does, which would be the one refused.
-func TestACopyOfTheServerWaitsForTheOriginal(t *testing.T) {
-	t.Parallel()
-	b := inOwnFolder(t)
-	require.NoError(t, b.engine.Owner.Check(t.Context()))
-	b.put(t, key1)
-	const due = "UPDATE sexton.external_diff_stores SET sealed_at = now() - interval '1 hour', hold_until = now() - interval '1 second'"
-	b.Exec(due + ", server_started_at = server_started_at - interval '1 hour'")
-	first := b.marker(t)
-	s := b.sweeper(t, b.engine)
-	require.Zero(t, b.swept(t, s))
-	require.Equal(t, first, b.marker(t))
-	require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT hold_until > now() + interval '100 minutes' FROM sexton.external_diff_stores"))
-	require.Zero(t, b.swept(t, s), "the second look changes nothing")
-	b.Exec(due)
-	require.Equal(t, extdiff.Swept{Listed: 1, Swept: 1}, b.swept(t, s))
-	require.NotEqual(t, first.Seal, b.marker(t).Seal)
-}
-
-// At each instant of a change of the seal the database knows what the marker says.
-func TestAKilledChangeOfTheSealIsGoneOnWith(t *testing.T) {
-	t.Parallel()
-	b := inOwnFolder(t)
-	require.NoError(t, b.engine.Owner.Check(t.Context()))
-	// Killed before the marker was written.
-	next := b.Rows("UPDATE sexton.external_diff_stores SET next_seal = gen_random_uuid() RETURNING next_seal")[0][0]
-	require.NoError(t, owned(b.newEngine(t, "other")).Owner.Check(t.Context()))
-	pgtest.Must(b.engine.Owner.Seal(t.Context(), b.granted(t)))(t)
-	require.Equal(t, next, b.marker(t).Seal)
-	require.Equal(t, [][]string{{next, "NULL"}}, b.Rows("SELECT seal, next_seal FROM sexton.external_diff_stores"))
-	// Killed after that.
-	b.Exec("UPDATE sexton.external_diff_stores SET next_seal = seal, seal = gen_random_uuid()")
-	require.NoError(t, owned(b.newEngine(t, "other")).Owner.Check(t.Context()))
-	pgtest.Must(b.engine.Owner.Seal(t.Context(), b.granted(t)))(t)
-	require.Equal(t, [][]string{{next, "NULL"}}, b.Rows("SELECT seal, next_seal FROM sexton.external_diff_stores"))
 }
 
 func TestManyWorkersWriteOneMarker(t *testing.T) {
@@ -195,7 +120,7 @@ func TestManyWorkersWriteOneMarker(t *testing.T) {
 		}
 		all.Wait()
 		require.Equal(t, []string{extdiff.MarkerKey}, b.keys(t))
-		require.Equal(t, [][]string{{b.marker(t).Seal, "t"}}, b.Rows("SELECT seal, sealed_at IS NOT NULL FROM sexton.external_diff_stores"))
+		require.Len(t, b.Rows("SELECT FROM sexton.external_diff_stores"), 1)
 		require.Equal(t, b.Rows("SELECT id FROM sexton.external_diff_installation")[0][0], b.marker(t).Installation)
 	})
 }
@@ -207,7 +132,7 @@ func TestAStoreThatLostItsMarkerIsRefused(t *testing.T) {
 	require.NoError(t, b.engine.Store.Delete(t.Context(), extdiff.MarkerKey))
 	require.NoError(t, b.engine.Owner.Check(t.Context()), "a look counts for a minute")
 	fresh := owned(b.newEngine(t, "other"))
-	require.Contains(t, refusedAsForeign(t, fresh.Owner.Check(t.Context())), "another disk or bucket may stand in its place")
+	require.Contains(t, refusedAsForeign(t, fresh.Owner.Check(t.Context())), "another disk or bucket may be in its place")
 	require.Nil(t, pgtest.Must(fresh.Owner.Adopt(t.Context()))(t).Was)
 	require.NoError(t, fresh.Owner.Check(t.Context()))
 
@@ -230,10 +155,6 @@ func TestAStoreWithoutAMarkerGetsOne(t *testing.T) {
 	require.NoError(t, os.Symlink(b.address[len("file://"):], link))
 	other := owned(b.engineOn(t, "file://"+link, "other"))
 	require.NoError(t, other.Owner.Check(t.Context()))
-	require.Equal(t, [][]string{{"1", "2"}}, b.Rows("SELECT count(DISTINCT seal), count(*) FROM sexton.external_diff_stores"))
-	b.Exec("UPDATE sexton.external_diff_stores SET sealed_at = now() - interval '1 hour'")
-	pgtest.Must(other.Owner.Seal(t.Context(), b.granted(t)))(t)
-	require.NoError(t, owned(b.newEngine(t, "back again")).Owner.Check(t.Context()), "under its first name it is the same store")
 }
 
 // Where the disk is taken away, what is below it must not take objects, not even for the minute that a look counts.
@@ -244,7 +165,7 @@ func TestAnotherFolderInThePlaceIsLookedAtAnew(t *testing.T) {
 	folder := strings.TrimPrefix(b.address, "file://")
 	require.NoError(t, os.Rename(folder, folder+".disk"))
 	require.NoError(t, os.Mkdir(folder, 0o700))
-	require.Contains(t, refusedAsForeign(t, b.engine.Owner.Check(t.Context())), "another disk or bucket may stand in its place")
+	require.Contains(t, refusedAsForeign(t, b.engine.Owner.Check(t.Context())), "another disk or bucket may be in its place")
 	require.NoError(t, os.Remove(folder))
 	require.NoError(t, os.Rename(folder+".disk", folder))
 	require.NoError(t, b.engine.Owner.Check(t.Context()))

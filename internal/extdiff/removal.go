@@ -42,7 +42,7 @@ const NextRemovalSQL = `coalesce((
 type Removed struct {
 	// Objects were deleted, or had gone already.
 	Objects int64 `json:"objects_removed"`
-	// Spared counts entries whose object is in use again or is in another store than the configured one, and those whose key no object can have.
+	// Spared counts entries whose object is in use again, and those whose key is not valid.
 	Spared int64 `json:"objects_spared"`
 	// Failed counts entries that were put off with an error.
 	Failed int64 `json:"removals_failed"`
@@ -52,64 +52,54 @@ type Removed struct {
 type removal struct {
 	id, diffID int64
 	key        string
-	// store is nil where it is the configured one, whichever that is.
+	// store is the kind of store that the row named, nil for the configured one.
 	store *int
 }
 
-// Remove deletes up to limit objects that nothing refers to any more, each at least once. The first outage of a store, or its first
-// refusal, ends the work on that store; Remove returns it.
+// Remove deletes up to limit objects that are queued for removal. An error that is about the store, not one object, ends it.
 func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 	var removed Removed
-	var failed error
-	away := []int{}
 	for range limit {
 		if ctx.Err() != nil {
 			break
 		}
-		row, err := e.DB.Queries().RemovalTake(ctx, removalLength.Seconds(), int(e.Store.Kind()), away)
+		row, err := e.DB.Queries().RemovalTake(ctx, removalLength.Seconds())
 		if errors.Is(err, pgx.ErrNoRows) {
-			return removed, failed
+			return removed, nil
 		}
 		if err != nil {
 			return removed, fmt.Errorf("take an object to be removed: %w", err)
 		}
+
 		d := removal{id: row.ID, diffID: row.DiffID, key: row.Key, store: row.Store}
 		e.reach(PointEntry)
-		gone, err := e.destroy(ctx, d)
+		deleted, err := e.destroy(ctx, d)
 		switch {
-		case err != nil && ctx.Err() != nil: // Asked to stop. The entry comes again by itself.
-			return removed, failed
+		case err != nil && ctx.Err() != nil:
+			return removed, nil //nolint:nilerr // After a stop the entry becomes due again.
 		case err != nil:
 			removed.Failed++
-			if putOffErr := e.putOff(ctx, d, err); putOffErr != nil {
-				return removed, errors.Join(failed, err, putOffErr)
+			if deferErr := e.deferRemoval(ctx, d, err); deferErr != nil {
+				return removed, errors.Join(err, deferErr)
 			}
-			if !bearable(err) {
-				failed = errors.Join(failed, err)
-				away = append(away, int(e.kindOf(d)))
+			if !ofOneObject(err) {
+				return removed, err
 			}
 			continue
-		case gone:
+		case deleted:
 			removed.Objects++
 		default:
 			removed.Spared++
 		}
 		if err := e.DB.Queries().RemovalStrike(ctx, d.id); err != nil {
-			return removed, fmt.Errorf("strike %s from the list of objects to be removed: %w", d.key, err)
+			return removed, fmt.Errorf("remove %s from the queue: %w", d.key, err)
 		}
 	}
-	return removed, failed
+	return removed, nil //nolint:nilerr // A stop is not an error.
 }
 
-func (e *Engine) kindOf(d removal) blobstore.Kind {
-	if d.store != nil {
-		return blobstore.Kind(*d.store)
-	}
-	return e.Store.Kind()
-}
-
-// bearable reports that an error is about one object alone.
-func bearable(err error) bool {
+// ofOneObject reports whether an error is about one object alone.
+func ofOneObject(err error) bool {
 	_, busy := errors.AsType[*BusyError](err)
 	_, other := errors.AsType[*otherStoreError](err)
 	_, kept := errors.AsType[*undeletedError](err)
@@ -117,25 +107,26 @@ func bearable(err error) bool {
 	return busy || other || kept && !refused
 }
 
-// undeletedError is the answer of a store that does not delete one object. It may delete others.
+// undeletedError reports that the store did not delete one object. It may delete others.
 type undeletedError struct{ error }
 
 func (e *undeletedError) Unwrap() error { return e.error }
 
-func (e *Engine) putOff(ctx context.Context, d removal, cause error) error {
-	return settle(ctx, e.DB, "put off the removal of "+d.key, func(ctx context.Context, on *dbsqlc.Queries) error {
+func (e *Engine) deferRemoval(ctx context.Context, d removal, cause error) error {
+	return settle(ctx, e.DB, "defer the removal of "+d.key, func(ctx context.Context, on *dbsqlc.Queries) error {
 		return on.RemovalPutOff(ctx, retryAfter.Seconds(), cause.Error(), d.id)
 	})
 }
 
-// destroy deletes an object under the claim of the diff that it is named after, unless a row refers to it: that diff's, or the one
-// that it was listed for, should the application have given it another's object. It reports whether the object is gone.
-func (e *Engine) destroy(ctx context.Context, d removal) (gone bool, err error) {
-	at, err := e.at(ctx, d.key, int(e.kindOf(d)))
-	if err != nil {
-		return false, err
+// destroy deletes an object under the claim of the diff in its key, unless a row refers to it: that diff's, or the one that it was queued for,
+// if the application gave it another diff's object. It reports whether the object is deleted.
+func (e *Engine) destroy(ctx context.Context, d removal) (deleted bool, err error) {
+	if d.store != nil {
+		if err := inStore(e.Store, d.key, *d.store); err != nil {
+			return false, err
+		}
 	}
-	if err := at.Owner.Check(ctx); err != nil {
+	if err := e.Owner.Check(ctx); err != nil {
 		return false, err
 	}
 	owner, named := diffOf(d.key)
@@ -147,25 +138,22 @@ func (e *Engine) destroy(ctx context.Context, d removal) (gone bool, err error) 
 		return false, err
 	}
 	held, letGo := claimed.hold(ctx)
-	gone, sure, err := at.destroyHeld(held, d, owner)
-	if sure && err == nil {
-		err = e.endUpload(held, claimed, d.key)
-	}
+	deleted, known, err := e.destroyHeld(held, d, owner)
 	letGo()
-	if !sure {
+	if !known {
 		return false, errors.Join(err, claimed.quarantine(ctx, quarantineLength))
 	}
-	return gone, errors.Join(err, claimed.release(ctx))
+	return deleted, errors.Join(err, claimed.release(ctx))
 }
 
-// destroyHeld tells beside whether the object is gone whether that is known for sure.
-func (e *Engine) destroyHeld(ctx context.Context, d removal, owner int64) (gone, sure bool, err error) {
+// destroyHeld reports whether the object is deleted, and whether that is known.
+func (e *Engine) destroyHeld(ctx context.Context, d removal, owner int64) (deleted, known bool, err error) {
 	used, err := e.DB.Queries().RemovalInUse(ctx, []int64{owner, d.diffID}, d.key, d.store)
 	if err != nil {
-		return false, true, fmt.Errorf("look whether %s is in use: %w", d.key, err)
+		return false, true, fmt.Errorf("check whether %s is in use: %w", d.key, err)
 	}
 	if used || blobstore.CheckKey(d.key) != nil {
-		return false, true, nil //nolint:nilerr // No object has a key that is none.
+		return false, true, nil //nolint:nilerr // No object has an invalid key.
 	}
 	e.reach(PointUnused)
 	err = e.Store.Delete(ctx, d.key)

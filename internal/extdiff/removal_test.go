@@ -95,7 +95,7 @@ func TestRemovalLeavesOtherStoresAlone(t *testing.T) {
 	b := inFolder(t)
 	b.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key, store) VALUES (1, $1, 2)", key1)
 	require.Equal(t, extdiff.Removed{Failed: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
-	require.Contains(t, b.Rows("SELECT last_error FROM sexton.external_diff_removals")[0][0], "was written to object storage, but the configured store file://")
+	require.Contains(t, b.Rows("SELECT last_error FROM sexton.external_diff_removals")[0][0], "is in object storage, but external_diffs.bucket (file://")
 }
 
 // A folder that has the name of an object can neither be deleted, nor does it keep others from it.
@@ -148,18 +148,18 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 	require.Contains(t, problems[3][1], "the object's checksum is ")
 	require.Equal(t, [2]string{"mr-7/diff-6", "the object has 22 bytes, its files have 44"}, problems[4])
 	require.Equal(t, [2]string{"", "it is stored externally, but its external_diff is empty"}, problems[5])
-	require.Equal(t, [2]string{"mr-7/diff-7", "no row refers to this object"}, problems[6])
-	require.Equal(t, [2]string{"mr-7/diff-8", "no row refers to this object"}, problems[7])
-	require.Equal(t, [2]string{"readme", "this object is not named as those of diffs are"}, problems[8])
+	require.Equal(t, [2]string{"mr-7/diff-7", "no diff names this object"}, problems[6])
+	require.Equal(t, [2]string{"mr-7/diff-8", "no diff names this object"}, problems[7])
+	require.Equal(t, [2]string{"readme", "the name of this object does not match the pattern of diffs"}, problems[8])
 	require.Len(t, b.verified(t, time.Hour), 6, "young objects may belong to a diff that is being moved")
-	err := b.engine.Read(t.Context(), 8, func(*extdiff.Reading) error { return os.ErrInvalid })
+	err := b.reader().Read(t.Context(), 8, func(*extdiff.Reading) error { return os.ErrInvalid })
 	require.ErrorContains(t, err, "diff 8 is damaged: it is stored externally, but its external_diff is empty")
 
 	for key, want := range map[string]bool{"merge_request_diffs/mr-7/diff-7": true, key1: false} { // The latter is in use by now.
-		require.Equal(t, want, pgtest.Must(b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: key}))(t), key)
+		require.Equal(t, want, pgtest.Must(b.engine.RemoveUnnamed(t.Context(), extdiff.Finding{Key: key}))(t), key)
 	}
-	_, err = b.engine.RemoveDangling(t.Context(), extdiff.Finding{Key: "merge_request_diffs/readme"})
-	require.ErrorContains(t, err, "it is for its owner to delete")
+	_, err = b.engine.RemoveUnnamed(t.Context(), extdiff.Finding{Key: "merge_request_diffs/readme"})
+	require.ErrorContains(t, err, "does not match the pattern of diffs")
 	require.Equal(t, onePart+onePart, b.object(t, key1))
 	require.NotContains(t, b.keys(t), "merge_request_diffs/mr-7/diff-7")
 }
@@ -181,9 +181,9 @@ func TestADiffInAnotherStoreIsNamed(t *testing.T) {
 	b.moved(t, 1, file{path: "a", text: new(onePart)})
 	b.Exec("UPDATE merge_request_diffs SET external_diff_store = 2")
 	_, err := b.engine.Restore(t.Context(), 1)
-	require.ErrorContains(t, err, "was written to object storage, but the configured store")
-	err = b.engine.Read(t.Context(), 1, func(*extdiff.Reading) error { return os.ErrInvalid })
-	require.ErrorContains(t, err, "was written to object storage, but the configured store")
+	require.ErrorContains(t, err, "is in object storage, but external_diffs.bucket")
+	err = b.reader().Read(t.Context(), 1, func(*extdiff.Reading) error { return os.ErrInvalid })
+	require.ErrorContains(t, err, "is in object storage, but external_diffs.bucket")
 	require.Len(t, b.verified(t, time.Hour), 1)
 }
 

@@ -51,8 +51,7 @@ func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err err
 	return restored, problem.Doing(e.DB.Queries().RemovalStrike(ctx, object.id), "strike %s from the list of objects to be removed", object.key)
 }
 
-// Release lets a diff that was brought back by Restore be moved again, and reports whether it was kept at all. The error is ErrNoDiff
-// where there is none.
+// Release allows a restored diff to be moved again, and reports whether it was restored. It returns ErrNoDiff if there is no such diff.
 func (e *Engine) Release(ctx context.Context, diffID int64) (released bool, err error) {
 	found, err := e.DB.Queries().DiffUnkeep(ctx, diffID)
 	if err == nil && !found.There {
@@ -80,13 +79,10 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 		if err != nil || external.key == "" {
 			return err
 		}
-		if err := external.at.Owner.Check(ctx); err != nil {
-			return err
-		}
 		if _, err := tx.Exec(ctx, collectSQL); err != nil {
 			return fmt.Errorf("make room for texts: %w", err)
 		}
-		if err := collect(ctx, tx, external); err != nil {
+		if err := e.collect(ctx, tx, external); err != nil {
 			return err
 		}
 		e.reach(PointCollected)
@@ -112,7 +108,7 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 		}
 		object = removal{diffID: claimed.diffID, key: external.key, store: &external.store}
 		restored.Files, restored.Bytes = int64(len(external.files)), external.bytes()
-		if object.id, err = on.RemoveNext(ctx, object.diffID, object.key, external.store, 0); err != nil {
+		if object.id, err = on.RemoveNext(ctx, object.diffID, object.key, external.store); err != nil {
 			return fmt.Errorf("list the object as one to be removed: %w", err)
 		}
 		return nil
@@ -141,8 +137,8 @@ func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
 
 // collect reads the object from end to end, puts the pieces of its files into the temporary table, and compares the whole with what
 // was written.
-func collect(ctx context.Context, tx pgx.Tx, was external) error {
-	from, err := was.at.Store.Range(ctx, was.key, 0, -1)
+func (e *Engine) collect(ctx context.Context, tx pgx.Tx, was external) error {
+	from, err := e.Store.Range(ctx, was.key, 0, -1)
 	if err != nil {
 		return err
 	}
@@ -217,6 +213,16 @@ func (p *pieces) next() ([]any, error) {
 	return []any{p.files[0].order, p.number, piece}, nil
 }
 
+// locate reads from one snapshot where a diff is.
+func (e *Engine) locate(ctx context.Context, diffID int64) (was external, err error) {
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = pgx.BeginTxFunc(ctx, e.DB.Pool, snapshot, func(tx pgx.Tx) error {
+		was, err = e.readExternal(ctx, tx, diffID)
+		return err
+	})
+	return was, err
+}
+
 // readExternal reads where a diff is. Its key is empty where it is in the database.
 func (e *Engine) readExternal(ctx context.Context, tx pgx.Tx, diffID int64) (external, error) {
 	found := external{diffID: diffID}
@@ -244,7 +250,7 @@ func (e *Engine) readExternal(ctx context.Context, tx pgx.Tx, diffID int64) (ext
 		sum := [sha256.Size]byte(checksum)
 		found.sha256 = &sum
 	}
-	if found.at, err = e.at(ctx, found.key, found.store); err != nil {
+	if err := inStore(e.Store, found.key, found.store); err != nil {
 		return found, err
 	}
 	rows, _ := tx.Query(ctx, e.DB.Names.Render(statement("external_files")), diffID)
@@ -270,8 +276,6 @@ type external struct {
 	// name is external_diff, the last part of key.
 	name, key string
 	store     int
-	// at works on the store that the object is in.
-	at *Engine
 	// size and sha256 are what was written; nil where another program has moved the diff.
 	size        *int64
 	sha256      *[sha256.Size]byte

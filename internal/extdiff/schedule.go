@@ -6,7 +6,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"time"
 
@@ -25,15 +24,13 @@ const (
 )
 
 const (
-	// windowRows is how many diffs that are in the database one transaction looks at.
+	// windowRows is how many diffs in the database one transaction reads.
 	windowRows = 2000
-	// measuredRows is the same where all files of the diffs are measured.
-	measuredRows = 500
-	// longestSearch leaves the job time to remove objects and to sweep two stores.
+	// longestSearch leaves the job time to remove objects.
 	longestSearch = 15 * time.Second
-	// mostWindows bounds a run: where few diffs of many are due, the next run goes on.
+	// mostWindows bounds a run: if few diffs of many are due, the next run continues.
 	mostWindows = 500
-	// roundEvery is how long a round over all diffs takes at least, a little less than the hour between two ticks.
+	// roundEvery is the least time for a round over all diffs, a little less than the hour between two ticks.
 	roundEvery = 50 * time.Minute
 	// defaultLimit is the number of diffs per run.
 	defaultLimit = 1000
@@ -41,33 +38,31 @@ const (
 
 // Schedule are the statistics of one run of the scheduler.
 type Schedule struct {
-	// Looked counts diffs in the database that were looked at, Due those among them that were handed on, Inserted the jobs that
-	// were not there yet.
+	// Looked counts diffs in the database that were read. Due counts those that jobs were requested for, Inserted the new jobs.
 	Looked   int64 `json:"looked_at"`
 	Due      int64 `json:"due"`
 	Inserted int64 `json:"inserted"`
-	// OverLimit reports that the limit, or the time, was met before the last diff was looked at.
+	// OverLimit reports that the limit was reached before the last diff was read.
 	OverLimit bool `json:"over_limit"`
+	// More reports that the time for the search was over before the last diff was read: the next run continues immediately.
+	More bool `json:"more"`
 }
 
-// Scheduler hands diffs that are due on to the jobs that move them.
+// Scheduler inserts jobs for due diffs.
 type Scheduler struct {
 	Conn  *pgx.Conn
 	Names pgcatalog.Names
 	Fence *lease.Lease
 	Rule  Rule
-	// BySize hands on the biggest diffs first, in bands of sizes.
-	BySize bool
 	// Limit is the number of diffs per run; 0 means 1000.
 	Limit int
-	// Insert makes a job for each diff in the transaction, where there is none, and returns how many it made; nil stands for Enqueue.
+	// Insert inserts a job for each diff that has none, in the transaction, and returns how many; nil means Enqueue.
 	Insert func(ctx context.Context, tx pgx.Tx, ids []int64, wait time.Duration) (int, error)
 }
 
-// Run looks through the diffs from where the last run has stopped, and hands at most Limit of them on, each once. What comes after
-// the last diff begins anew at the first, in a round at most every 50 minutes, so that no diff that fails again and again holds up
-// the ones behind it. One that was refused is handed on again when it has changed. With BySize a round goes through all diffs once per band.
-// Handing on and the place where the next run begins commit together.
+// Run reads the diffs from the position where the last run stopped, and inserts jobs for at most Limit of them. After the last diff it
+// starts again at the first, at most every 50 minutes, so that a diff that always fails does not delay the others. A skipped diff is tried again
+// when it has changed. The jobs and the new position commit together.
 func (s *Scheduler) Run(ctx context.Context) (*Schedule, error) {
 	stats := &Schedule{}
 	limit := cmp.Or(s.Limit, defaultLimit)
@@ -84,40 +79,12 @@ func (s *Scheduler) Run(ctx context.Context) (*Schedule, error) {
 			return stats, nil
 		}
 		if stats.Due >= int64(limit) {
-			break
+			stats.OverLimit = true
+			return stats, nil
 		}
 	}
-	stats.OverLimit = true
-	return stats, nil //nolint:nilerr // the next run goes on
-}
-
-// leastBytes are the bands of sizes, from the first on: a diff is in the first one whose bytes it has.
-func leastBytes() []int64 { return []int64{16 << 20, 4 << 20, 1 << 20, 256 << 10, 0} }
-
-// position is where a search goes on.
-type position struct {
-	after int64
-	// band is one of leastBytes. Behind known, which is 0 in the first one, diffs came in after the earlier bands of the round.
-	band  int
-	known int64
-}
-
-// bounds are the least bytes of the position's band, and those of the band before.
-func (p position) bounds() (least, below int64) {
-	bands := leastBytes()
-	band := min(p.band, len(bands)-1)
-	if band == 0 {
-		return bands[0], math.MaxInt64
-	}
-	return bands[band], bands[band-1]
-}
-
-// cursor is the name of a search's position.
-func (r Rule) cursor(bySize bool) string {
-	if bySize {
-		return string(r) + " by size"
-	}
-	return string(r)
+	stats.More = true
+	return stats, nil //nolint:nilerr // The next run continues.
 }
 
 // window is one transaction of a run. It reports whether another one may find more.
@@ -126,41 +93,31 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		if err := begin(ctx, tx, s.Names, s.Fence); err != nil {
 			return err
 		}
-		on, cursor := s.Names.Queries(tx), s.Rule.cursor(s.BySize)
-		found, err := on.DiffCursor(ctx, cursor, roundEvery.Seconds())
+		on := s.Names.Queries(tx)
+		found, err := on.DiffCursor(ctx, string(s.Rule), roundEvery.Seconds())
 		if err != nil {
 			return fmt.Errorf("read where the last run stopped: %w", err)
 		}
-		at := position{after: found.AfterID, band: found.Band, known: found.KnownID}
+
 		var looked, last int64
 		var due []int64
-		window, band, args := windowRows, "", []any{at.after, windowRows, room}
-		if s.BySize {
-			least, below := at.bounds()
-			window, band, args = measuredRows, "\n{band_of_sizes}", []any{at.after, measuredRows, room, least, below, at.known}
+		row := tx.QueryRow(ctx, s.Names.Render(s.Rule.statement("scan")), found.AfterID, windowRows, room)
+		if err := row.Scan(&looked, &last, &due); err != nil {
+			return fmt.Errorf("search for due diffs: %w", err)
 		}
-		if err := tx.QueryRow(ctx, s.Names.Render(s.Rule.statement("scan", "band", band)), args...).Scan(&looked, &last, &due); err != nil {
-			return fmt.Errorf("look for diffs that are due: %w", err)
-		}
-		ended := looked < int64(window)
+		ended := looked < windowRows
 		if len(due) == room {
-			// Those between the last one that is handed on and the end of the window are looked at again.
+			// The rest of the window is read again.
 			ended, last = ended && last == due[len(due)-1], due[len(due)-1]
 		}
-		descend := ended && s.BySize && at.band < len(leastBytes())-1
-		restart := ended && !descend && found.Old
-		last = max(last, at.after)
-		switch {
-		case descend:
-			at = position{band: at.band + 1, known: max(at.known, last)}
-		case restart:
-			at = position{}
-		default:
-			at.after = last
+		after, restart := max(last, found.AfterID), ended && found.Old
+		if restart {
+			after = 0
 		}
-		if err := on.DiffCursorAdvance(ctx, at.after, restart, at.band, at.known, cursor); err != nil {
-			return fmt.Errorf("note where this run stopped: %w", err)
+		if err := on.DiffCursorAdvance(ctx, after, restart, string(s.Rule)); err != nil {
+			return fmt.Errorf("save where this run stopped: %w", err)
 		}
+
 		due, inserted, err := s.insert(ctx, tx, due, firstWait)
 		if err != nil {
 			return fmt.Errorf("insert jobs: %w", err)
@@ -168,8 +125,8 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		stats.Looked += looked
 		stats.Due += int64(len(due))
 		stats.Inserted += int64(inserted)
-		// A run that has handed on diffs already might meet them again.
-		more = !ended || descend || restart && stats.Due == 0
+		// A run that has inserted jobs might find the same diffs again.
+		more = !ended || restart && stats.Due == 0
 		return nil
 	})
 	return more, err
@@ -234,22 +191,27 @@ func (s *Scheduler) Enqueue(ctx context.Context, tx pgx.Tx, ids []int64, wait ti
 	return inserted, problem.Doing(err, "count enqueued jobs")
 }
 
-// DueSQL is a condition, to be rendered for the configured schemas: there are diffs for a run that begins now. It looks at a window
-// of diffs behind the place where the last run stopped; the next round finds the others.
-func (r Rule) DueSQL(bySize bool) string { return r.ahead("due", bySize) }
+// DueSQL returns a condition, to be rendered for the configured schemas: a run that begins now would find diffs. It reads one window from the
+// position where the last run stopped.
+func (r Rule) DueSQL() string { return r.ahead("due") }
 
-// CountDueSQL is a statement, to be rendered for the configured schemas: how many diffs a run that begins now would hand on, had it
-// no limit, and whether there may be more, as only so many are looked at. Where the last round is over for long enough they are
-// those of the next one.
-func (r Rule) CountDueSQL(bySize bool) string { return r.ahead("count_due", bySize) }
+// CountDueSQL returns a statement, to be rendered for the configured schemas: how many diffs a run that begins now would find without a
+// limit, and whether there may be more than it reads.
+func (r Rule) CountDueSQL() string { return r.ahead("count_due") }
 
-func (r Rule) ahead(name string, bySize bool) string {
-	lastBand := 0
-	if bySize {
-		lastBand = len(leastBytes()) - 1
-	}
-	return r.statement(name, "cursor", r.cursor(bySize), "last_band", strconv.Itoa(lastBand), "window", strconv.Itoa(windowRows),
+func (r Rule) ahead(name string) string {
+	return r.statement(name, "cursor", string(r), "window", strconv.Itoa(windowRows),
 		"looked", strconv.Itoa(10*windowRows), "round", strconv.Itoa(int(roundEvery.Seconds())))
+}
+
+// begin checks in a transaction that the lease is still held, and bounds it.
+func begin(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, fence *lease.Lease) error {
+	if err := fence.Confirm(ctx, tx.Conn()); err != nil {
+		return err //nolint:wrapcheck // It names the lease.
+	}
+	_, err := tx.Exec(ctx, names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, true)`),
+		fence.Key(), fence.Token(), defaultStatement.Milliseconds(), defaultLock.Milliseconds())
+	return problem.Doing(err, "begin")
 }
 
 // Rule says which diffs leave the database. Configurations know no other ones.

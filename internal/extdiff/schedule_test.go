@@ -41,49 +41,8 @@ func (b *bundle) anotherRound() {
 }
 
 func (b *bundle) isDue(t *testing.T, rule extdiff.Rule) bool {
-	condition := rule.DueSQL(false)
+	condition := rule.DueSQL()
 	return pgtest.Scalar[bool](t, b.Database, dbtest.Names().Render("SELECT "+extdiff.RemovalDueSQL+" OR "+condition))
-}
-
-func TestTheBiggestDiffsAreHandedOnFirst(t *testing.T) {
-	t.Parallel()
-	b := inFolder(t)
-	const kib = 1 << 10
-	for id, size := range []int{1, 300 * kib, 5 * kib * kib, 2, 17 * kib * kib, 299 * kib, 3} {
-		b.add(int64(id+1), file{path: "a", text: new(strings.Repeat("x", size/2))}, file{path: "b", text: new(strings.Repeat("x", size-size/2))}, file{path: "c"})
-	}
-	next := func(limit int) []int64 {
-		ids := []int64{}
-		s, end := b.scheduler(t, extdiff.Always, limit, func(_ context.Context, _ pgx.Tx, found []int64, _ time.Duration) (int, error) {
-			ids = append(ids, found...)
-			return len(found), nil
-		})
-		s.BySize = true
-		stats := pgtest.Must(s.Run(t.Context()))(t) // It fills the ids.
-		require.Equal(t, len(ids) == limit, stats.OverLimit)
-		end()
-		return ids
-	}
-	due := func() bool {
-		condition := extdiff.Always.DueSQL(true)
-		return pgtest.Scalar[bool](t, b.Database, dbtest.Names().Render("SELECT "+condition))
-	}
-	require.True(t, due())
-	require.Equal(t, []int64{5}, next(1))
-	require.Equal(t, []int64{3, 2}, next(2))
-	require.True(t, due(), "smaller ones stand before the place where the run stopped")
-	b.add(8, file{path: "a", text: new(strings.Repeat("x", 6*kib*kib))})
-	require.Equal(t, []int64{6, 8, 1}, next(3), "one that came in behind the round is handed on whatever its size")
-	require.Equal(t, []int64{4, 7}, next(9)[:2])
-	require.False(t, due(), "what was handed on is due no more, moved or not")
-	b.add(9, file{path: "a", text: new(strings.Repeat("x", 6*kib*kib))})
-	require.True(t, due())
-	require.Equal(t, []int64{9}, next(9))
-	require.Empty(t, next(9), "the round is over")
-	b.anotherRound()
-	require.Equal(t, []int64{5, 3, 8, 9, 2, 6, 1, 4, 7}, next(10))
-	_, ids := b.schedule(t, extdiff.Always, 10)
-	require.Len(t, ids, 9, "the order of ids has a place of its own")
 }
 
 func TestScheduleGoesRoundAndRound(t *testing.T) {
@@ -356,7 +315,7 @@ func TestKilledWhileSeveralChange(t *testing.T) {
 	b := crewOf(t)
 	b.kill(t, "together", extdiff.PointSwitched)
 	require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT id FROM merge_request_diffs WHERE stored_externally"))
-	require.Len(t, b.dangling(t), crew-1, "objects that the sweep would find")
+	require.Len(t, b.dangling(t), crew-1, "objects that no diff names")
 	b.expire()
 	for id := int64(1); id <= crew; id++ {
 		_ = b.move(t, id)

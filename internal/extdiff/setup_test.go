@@ -2,8 +2,10 @@ package extdiff_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"flag"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -40,8 +42,6 @@ type bundle struct {
 
 	engine  *extdiff.Engine
 	address string
-	// other is the address of a second store, if there is one.
-	other string
 }
 
 // file is one file of a diff; a nil text is NULL.
@@ -115,10 +115,27 @@ func (b *bundle) move(t *testing.T, id int64) extdiff.Moved {
 	return pgtest.Must(b.engine.Move(t.Context(), id))(t)
 }
 
+func (b *bundle) reader() extdiff.Reader {
+	return extdiff.Reader{
+		DB: b.Connected, Limits: b.engine.Limits,
+		Open: func(context.Context) (*blobstore.Store, error) { return b.engine.Store, nil },
+	}
+}
+
+// put writes an object that is its own key.
+func (b *bundle) put(t *testing.T, keys ...string) {
+	for _, key := range keys {
+		pgtest.Must(b.engine.Store.Put(t.Context(), key, "", func(w io.Writer) error {
+			_, err := io.WriteString(w, key)
+			return err
+		}))(t)
+	}
+}
+
 // texts are the decoded texts of a diff by path, as they are read back wherever they are.
 func (b *bundle) texts(t *testing.T, id int64) map[string]string {
 	texts := map[string]string{}
-	err := b.engine.Read(t.Context(), id, func(r *extdiff.Reading) error {
+	err := b.reader().Read(t.Context(), id, func(r *extdiff.Reading) error {
 		for _, f := range r.Files {
 			var out bytes.Buffer
 			if err := r.WriteText(t.Context(), f, &out); err != nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"sexton/internal/blobstore"
+	"sexton/internal/database"
 	"sexton/internal/problem"
 )
 
@@ -32,76 +34,88 @@ type File struct {
 	key string
 }
 
-// Reading is one diff as it is at one moment, wherever it is stored.
-type Reading struct {
-	engine *Engine
-	// at works on the store that the object is in, tx reads texts that are in the database: one of them is nil.
-	at     *Engine
-	tx     pgx.Tx
-	diffID int64
-	Files  []File
+// Reader reads single diffs. It needs no lease and no claim.
+type Reader struct {
+	DB     database.Database
+	Limits Limits
+	// Open opens the store. It is called only for a diff whose texts are there.
+	Open func(ctx context.Context) (*blobstore.Store, error)
 }
 
-// Read calls read with a diff. Texts in the database stay readable as they are until that returns; the object of an external diff may
-// go when the diff is deleted or restored meanwhile. The error is ErrNoDiff where there is none.
-func (e *Engine) Read(ctx context.Context, diffID int64, read func(r *Reading) error) error {
+// Reading is one diff in one snapshot.
+type Reading struct {
+	db     database.Database
+	diffID int64
+	// store has the object of an external diff, tx reads texts that are in the database. One of them is nil.
+	store *blobstore.Store
+	tx    pgx.Tx
+	Files []File
+}
+
+// Read calls read with a diff. Texts in the database can be read in their snapshot until read returns. The object of an external diff may be
+// deleted when the diff is deleted or restored meanwhile. It returns ErrNoDiff if there is no such diff.
+func (from Reader) Read(ctx context.Context, diffID int64, read func(r *Reading) error) error {
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	r := &Reading{engine: e, diffID: diffID}
-	err := pgx.BeginTxFunc(ctx, e.DB.Pool, snapshot, func(tx pgx.Tx) error {
-		if err := r.look(ctx, tx); err != nil {
+	r := &Reading{db: from.DB, diffID: diffID}
+	var store int
+	external := false
+	err := pgx.BeginTxFunc(ctx, from.DB.Pool, snapshot, func(tx pgx.Tx) (err error) {
+		if store, external, err = r.find(ctx, tx, from.Limits.orDefaults()); err != nil {
 			return fmt.Errorf("read diff %d: %w", diffID, err)
 		}
-		if r.at != nil {
+		if external {
 			return nil
 		}
 		r.tx = tx
 		return read(r)
 	})
-	if err != nil || r.at == nil {
+	if err != nil || !external {
 		return err
+	}
+	if r.store, err = from.Open(ctx); err == nil {
+		err = inStore(r.store, r.Files[0].key, store)
+	}
+	if err != nil {
+		return fmt.Errorf("read diff %d: %w", diffID, err)
 	}
 	return read(r)
 }
 
-// unbound lets reading take its time, as behind a pager.
+// unbound removes the limits on time while texts are read, as when the output goes to a pager.
 const unbound = `SELECT pg_catalog.set_config('statement_timeout', '0', true), pg_catalog.set_config('idle_in_transaction_session_timeout', '0', true)`
 
-// look reads what files the diff has, and in which store they are.
-func (r *Reading) look(ctx context.Context, tx pgx.Tx) error {
-	e := r.engine
-	if err := e.bound(ctx, tx, e.Limits.orDefaults().Transfer); err != nil {
-		return err
+// find reads the files of the diff, and in which kind of store they are if the diff is external.
+func (r *Reading) find(ctx context.Context, tx pgx.Tx, limits Limits) (store int, external bool, err error) {
+	args := []any{limits.Statement.Milliseconds(), limits.Lock.Milliseconds(), r.db.Names.Path}
+	if _, err := tx.Exec(ctx, r.db.Names.Render(statement("bound")), args...); err != nil {
+		return 0, false, fmt.Errorf("bound transaction: %w", err)
 	}
 	// No trigger fires here that would need the application's path.
 	if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
-		return fmt.Errorf("set path: %w", err)
+		return 0, false, fmt.Errorf("set path: %w", err)
 	}
-	there, err := e.DB.Names.Queries(tx).DiffExists(ctx, r.diffID)
+	there, err := r.db.Names.Queries(tx).DiffExists(ctx, r.diffID)
 	if err != nil {
-		return err
+		return 0, false, err
 	}
 	if !there {
-		return ErrNoDiff
+		return 0, false, ErrNoDiff
 	}
-	rows, _ := tx.Query(ctx, e.DB.Names.Render(statement("files")), r.diffID)
+
+	rows, _ := tx.Query(ctx, r.db.Names.Render(statement("files")), r.diffID)
 	var f File
-	var store int
 	row := []any{&f.Order, &f.OldPath, &f.NewPath, &f.Bytes, &f.Binary, &f.External, &f.Offset, &f.Unplaced, &f.key, &store}
 	_, err = pgx.ForEachRow(rows, row, func() error {
 		r.Files = append(r.Files, f)
-		switch {
-		case !f.External:
-			return nil
-		case f.key == "":
+		if external = external || f.External; f.External && f.key == "" {
 			return nameless(r.diffID)
 		}
-		r.at, err = e.at(ctx, f.key, store)
-		return err
+		return nil
 	})
-	if err == nil && r.at == nil {
+	if err == nil && !external {
 		_, err = tx.Exec(ctx, unbound)
 	}
-	return err
+	return store, external, err
 }
 
 // WriteText sends the text of a file to a writer, decoded where it is base64. What is marked so and is none, as old applications have
@@ -158,7 +172,7 @@ func (r *Reading) writeStored(ctx context.Context, file File, to io.Writer) erro
 		if file.Bytes == 0 {
 			return nil
 		}
-		from, err := r.at.Store.Range(ctx, file.key, file.Offset, file.Bytes)
+		from, err := r.store.Range(ctx, file.key, file.Offset, file.Bytes)
 		if err != nil {
 			return err
 		}
@@ -166,7 +180,7 @@ func (r *Reading) writeStored(ctx context.Context, file File, to io.Writer) erro
 		_, err = io.Copy(to, from)
 		return err
 	}
-	rows, err := r.tx.Query(ctx, r.engine.DB.Names.Render(statement("piece")), r.diffID, file.Order, pieceBytes)
+	rows, err := r.tx.Query(ctx, r.db.Names.Render(statement("piece")), r.diffID, file.Order, pieceBytes)
 	if err != nil {
 		return fmt.Errorf("read text: %w", err)
 	}

@@ -2,11 +2,14 @@ package extdiff_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/blobstore"
 	"sexton/internal/extdiff"
 )
 
@@ -33,14 +36,14 @@ func TestReadingTakesAsLongAsItsReader(t *testing.T) {
 	b.Exec("UPDATE merge_request_diff_files SET diff = repeat('0123456789abcde' || chr(10), 1 << 20)")
 	read := func(external bool) {
 		limits := b.engine.Limits
-		b.engine.Limits.Transfer = time.Second
+		b.engine.Limits.Statement = time.Second
 		defer func() { b.engine.Limits = limits }()
 		pause := func() {
 			began := b.Rows("SELECT clock_timestamp()")[0][0]
 			b.waitFor(t, "the limit to be over", "clock_timestamp() > $1::timestamptz + interval '2 s'", began)
 		}
 		shown := &pager{pause: pause}
-		require.NoError(t, b.engine.Read(t.Context(), 1, func(r *extdiff.Reading) error {
+		require.NoError(t, b.reader().Read(t.Context(), 1, func(r *extdiff.Reading) error {
 			pause()
 			idle := b.Rows("SELECT FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'")
 			require.Equal(t, external, len(idle) == 0)
@@ -51,4 +54,19 @@ func TestReadingTakesAsLongAsItsReader(t *testing.T) {
 	read(false)
 	b.move(t, 1)
 	read(true)
+}
+
+// The store of a diff in the database is not opened: its folder may be missing.
+func TestADiffInTheDatabaseIsReadWithoutTheStore(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, file{path: "a", text: new(onePart)})
+	b.moved(t, 2, file{path: "a", text: new(onePart)})
+	missing := errors.New("the folder is missing")
+	reader := extdiff.Reader{DB: b.Connected, Open: func(context.Context) (*blobstore.Store, error) { return nil, missing }}
+
+	var shown bytes.Buffer
+	require.NoError(t, reader.Read(t.Context(), 1, func(r *extdiff.Reading) error { return r.WriteText(t.Context(), r.Files[0], &shown) }))
+	require.Equal(t, onePart, shown.String())
+	require.ErrorIs(t, reader.Read(t.Context(), 2, func(*extdiff.Reading) error { return nil }), missing)
 }

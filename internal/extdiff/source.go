@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"sexton/internal/blobstore"
 	"sexton/internal/problem"
 )
 
@@ -130,4 +131,31 @@ func (s *source) some(ctx context.Context, w io.Writer) (ended bool, err error) 
 		}
 	}
 	return true, problem.Doing(rows.Err(), "read texts")
+}
+
+// upload writes the object of a diff. It locks no rows and has no time limit: the store gives up a connection over which no byte moves.
+func (e *Engine) upload(ctx context.Context, claimed *claim, found look, key string) (surveyed survey, digest blobstore.Digest, err error) {
+	from := &source{engine: e, found: found}
+	defer func() { from.close(ctx) }()
+
+	if err := from.open(ctx); err != nil || from.surveyed.obstacle(found) != "" {
+		return from.surveyed, blobstore.Digest{}, err
+	}
+	surveyed = from.surveyed
+
+	// A small object is first written as a new one, which saves a request. If one exists, the store refuses, and the next try reads its version.
+	over := blobstore.Version("")
+	if claimed.again || surveyed.bytes > blobstore.PartSize {
+		// Read the version before the rows, so that an object that another worker writes from later rows is never replaced.
+		from.close(ctx)
+		if over, err = e.Store.Version(ctx, key); err != nil {
+			return surveyed, blobstore.Digest{}, err
+		}
+	}
+
+	digest, err = e.Store.Put(ctx, key, over, func(w io.Writer) error { return from.stream(ctx, w) })
+	if err == nil && digest.Size != surveyed.bytes {
+		err = fmt.Errorf("write %s: read %d bytes from the rows instead of %d", key, digest.Size, surveyed.bytes)
+	}
+	return surveyed, digest, err
 }

@@ -24,14 +24,9 @@ type Finding struct {
 	// DiffID is 0 for an object that belongs to no diff.
 	DiffID int64  `json:"diff_id,omitempty"`
 	Key    string `json:"key"`
-	// Store names the other store; it is empty for the configured one, and for a diff.
-	Store string `json:"store,omitempty"`
 	// Dangling marks an object that no row refers to. Nothing is lost by it but space.
 	Dangling bool   `json:"dangling,omitempty"`
 	Problem  string `json:"problem"`
-
-	// at works on the object's store.
-	at *Engine
 }
 
 // String is a line that names the diff, or says that there is none.
@@ -42,9 +37,6 @@ func (f Finding) String() string {
 	}
 	if f.Key != "" {
 		line += f.Key
-		if f.Store != "" {
-			line += " in " + f.Store
-		}
 		line += ": "
 	}
 	return line + f.Problem
@@ -89,15 +81,7 @@ func (e *Engine) Verify(ctx context.Context, grace time.Duration, found func(Fin
 			break
 		}
 	}
-	err := e.Each(ctx, func(at *Engine) error {
-		return at.dangling(ctx, grace, &verified, func(f Finding) {
-			if f.at = at; at != e {
-				f.Store = at.Store.String()
-			}
-			tell(f)
-		})
-	})
-	return verified, err
+	return verified, e.dangling(ctx, grace, &verified, tell)
 }
 
 // verifyOne looks at one diff. Where it is moved or deleted at the same moment, a second look decides.
@@ -132,7 +116,7 @@ func (e *Engine) examine(ctx context.Context, id int64) (was external, problem s
 	case err != nil || was.key == "":
 		return was, "", err
 	}
-	found, err := was.at.Store.Digest(ctx, was.key)
+	found, err := e.Store.Digest(ctx, was.key)
 	switch {
 	case errors.Is(err, blobstore.ErrNotFound):
 		return was, missing, nil
@@ -193,12 +177,12 @@ func (e *Engine) danglingOf(ctx context.Context, page []blobstore.Info, tell fun
 			continue
 		}
 		id, ok := diffOf(object.Key)
-		problem := "no row refers to this object"
+		problem := "no diff names this object"
 		switch {
 		case !ok:
-			problem = "this object is not named as those of diffs are"
+			problem = "the name of this object does not match the pattern of diffs"
 		case strings.HasSuffix(object.Key, unfinished):
-			problem = "an upload that was never finished"
+			problem = "an unfinished upload"
 		}
 		tell(Finding{DiffID: id, Key: object.Key, Dangling: true, Problem: problem})
 	}
@@ -249,18 +233,14 @@ func diffOf(key string) (diffID int64, ok bool) {
 	return diffID, true
 }
 
-// RemoveDangling deletes one object that Verify has found dangling, and reports whether it is gone: it stays if something refers to it
-// by now.
-func (e *Engine) RemoveDangling(ctx context.Context, f Finding) (gone bool, err error) {
+// RemoveUnnamed deletes one object that Verify has found dangling, and reports whether it did. An object that a row refers to by now is kept.
+func (e *Engine) RemoveUnnamed(ctx context.Context, f Finding) (deleted bool, err error) {
 	id, ok := diffOf(f.Key)
 	if !ok {
-		return false, fmt.Errorf("remove %s: it is not named as those of diffs are, so it is for its owner to delete", f.Key)
+		return false, fmt.Errorf("remove %s: its name does not match the pattern of diffs; delete it with a tool of the store", f.Key)
 	}
-	if f.at == nil {
-		f.at = e
-	}
-	if gone, err = f.at.destroy(ctx, removal{diffID: id, key: f.Key}); err != nil {
+	if deleted, err = e.destroy(ctx, removal{diffID: id, key: f.Key}); err != nil {
 		return false, fmt.Errorf("remove %s: %w", f.Key, err)
 	}
-	return gone, nil
+	return deleted, nil
 }

@@ -2,7 +2,6 @@ package extdiff_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -18,7 +17,6 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
 	"sexton/internal/extdiff"
-	"sexton/internal/lease"
 	"sexton/internal/pgtest"
 )
 
@@ -28,7 +26,6 @@ const (
 	victimWork     = "SEXTON_TEST_VICTIM_WORK"
 	victimDatabase = "SEXTON_TEST_VICTIM_DATABASE"
 	victimStore    = "SEXTON_TEST_VICTIM_STORE"
-	victimOther    = "SEXTON_TEST_VICTIM_OTHER_STORE"
 )
 
 // victim is the main function of such a worker. It returns only where it has not come to the point.
@@ -61,10 +58,6 @@ func victim() int {
 			_, err = engine.Restore(ctx, 1)
 		case "remove":
 			_, err = engine.Remove(ctx, 10)
-		case "relocate":
-			err = victimRelocate(ctx, engine)
-		case "sweep":
-			err = victimSweep(ctx, owned(engine))
 		}
 		return errors.Join(err, errors.New("it was not killed"))
 	}()
@@ -72,31 +65,10 @@ func victim() int {
 	return 1
 }
 
-func victimRelocate(ctx context.Context, from *extdiff.Engine) error {
-	store, err := blobstore.Open(ctx, os.Getenv(victimOther), blobstore.Options{})
-	if err != nil {
-		return err
-	}
-	to := &extdiff.Engine{DB: from.DB, Store: store, Rule: from.Rule, Holder: from.Holder, Reached: from.Reached}
-	link(from, to)
-	_, err = (&extdiff.Relocation{Engine: to}).Run(ctx)
-	return err
-}
-
-func victimSweep(ctx context.Context, engine *extdiff.Engine) error {
-	leases := &lease.Manager{Jobs: engine.DB, Holder: "victim"}
-	fence, err := leases.Acquire(ctx, rand.Text(), time.Minute, engine.DB)
-	if err != nil {
-		return err
-	}
-	_, err = (&extdiff.Sweeper{Engine: engine, Fence: fence, Every: time.Nanosecond, Grace: -time.Hour, Page: 3}).Run(ctx)
-	return err
-}
-
 // kill has a worker do its work up to a point and no further.
 func (b *bundle) kill(t *testing.T, work string, at extdiff.Point) {
 	cmd := exec.CommandContext(t.Context(), pgtest.Must(os.Executable())(t))
-	cmd.Env = append(os.Environ(), victimPoint+"="+string(at), victimWork+"="+work, victimDatabase+"="+b.URL, victimStore+"="+b.address, victimOther+"="+b.other)
+	cmd.Env = append(os.Environ(), victimPoint+"="+string(at), victimWork+"="+work, victimDatabase+"="+b.URL, victimStore+"="+b.address)
 	output, err := cmd.CombinedOutput()
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	require.True(t, ok && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL, "%v: %s", err, output)

@@ -64,7 +64,7 @@ func PoolSize(c *config.Config) int {
 	return max(c.Jobs.MaxWorkers, diffConnections(c)) + further + len(c.Databases) + len(riverjobs.Jobs(c)) + 3
 }
 
-// diffConnections are those for diffs: one that is uploaded has one for its snapshot, and needs another to note what the store has.
+// diffConnections is the number of connections for diffs: an upload needs one for its snapshot and one to renew its claim.
 func diffConnections(c *config.Config) int {
 	if !c.Has(migrate.ExternalDiffs) {
 		return 0

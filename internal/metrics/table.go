@@ -100,14 +100,10 @@ var (
 	GroupDestroysFailed = counter("sexton_group_destroys_failed_total", "Runs that something stood in the way of, as recorded with the group.", "database")
 	GroupDeleted        = counter("sexton_group_deleted_rows_total", "Rows deleted with a group, by table.", "database", "table")
 
-	DiffsMoved        = counter("sexton_external_diffs_moved_total", "Diffs whose texts were moved to object storage.", "database")
-	DiffBytesMoved    = counter("sexton_external_diff_moved_bytes_total", "Bytes of those texts.", "database")
-	DiffUploadsBroken = counter("sexton_external_diff_uploads_broken_off_total",
-		"Uploads in parts that were broken off since no byte moved, or the store was away.", "database")
-	DiffUploadsResumed = counter("sexton_external_diff_uploads_resumed_total", "Diffs that were moved with parts of an earlier attempt.", "database")
+	DiffsMoved         = counter("sexton_external_diffs_moved_total", "Diffs whose texts were moved to object storage.", "database")
+	DiffBytesMoved     = counter("sexton_external_diff_moved_bytes_total", "Bytes of those texts.", "database")
 	DiffsSkipped       = counter("sexton_external_diffs_skipped_total", "Diffs that were looked at and stay in the database, by reason.", "database", "reason")
 	DiffObjectsRemoved = counter("sexton_external_diff_objects_removed_total", "Objects of deleted and restored diffs that were removed.", "database")
-	DiffObjectsSwept   = counter("sexton_external_diff_objects_swept_total", "Objects that no diff referred to and that were removed.", "database")
 
 	Up             = gauge("sexton_up", "Whether the database answers. If not, it has no other gauge.", "database")
 	ScrapeComplete = gauge("sexton_scrape_complete", "Whether all gauges of a database that answers could be read in time.", "database")

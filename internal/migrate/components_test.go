@@ -151,9 +151,8 @@ func TestExternalDiffsGrants(t *testing.T) {
 			"SELECT * FROM merge_request_diffs FOR UPDATE", "UPDATE merge_request_diff_files SET diff = NULL",
 			"SELECT sexton.external_diff_body('x')", "DELETE FROM sexton.external_diff_removals", "SELECT FROM merge_requests, merge_request_metrics",
 			"SELECT id, sexton.external_diff_place() FROM sexton.external_diff_installation", "INSERT INTO sexton.external_diff_stores (store) VALUES ('x')",
-			"UPDATE sexton.external_diff_stores SET seal = gen_random_uuid()",
 		},
-		viewer: {"SELECT * FROM sexton.external_diffs, sexton.external_diff_removals, sexton.external_diff_stores"},
+		viewer: {"SELECT * FROM sexton.external_diffs, sexton.external_diff_removals, sexton.external_diff_cursors"},
 	} {
 		conn := pgtest.Must(pgx.Connect(t.Context(), d.AsRole(role)+"&search_path=public"))(t)
 		for _, statement := range statements {

@@ -4,7 +4,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE
     ON TABLE "sexton".external_diffs, "sexton".external_diff_removals, "sexton".external_diff_cursors
     TO :"worker";
 GRANT SELECT ON TABLE "sexton".external_diff_installation TO :"worker";
-GRANT SELECT, INSERT, UPDATE ON TABLE "sexton".external_diff_stores TO :"worker";
+GRANT SELECT, INSERT ON TABLE "sexton".external_diff_stores TO :"worker";
 GRANT EXECUTE
     ON FUNCTION "sexton".external_diff_encoded(text), "sexton".external_diff_body(text), "sexton".external_diff_layout(bigint)
     TO :"worker";
@@ -21,7 +21,6 @@ GRANT EXECUTE ON FUNCTION "sexton".external_diff_layout(bigint) TO :"application
 
 GRANT USAGE ON SCHEMA "public" TO :"viewer";
 GRANT SELECT
-    ON TABLE "sexton".migrations_external_diffs, "sexton".external_diffs, "sexton".external_diff_removals, "sexton".external_diff_cursors,
-        "sexton".external_diff_stores
+    ON TABLE "sexton".migrations_external_diffs, "sexton".external_diffs, "sexton".external_diff_removals, "sexton".external_diff_cursors
     TO :"viewer";
 GRANT SELECT ON TABLE "public".merge_request_diffs TO :"viewer";

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sexton/internal/blobstore"
 	"sexton/internal/cli"
 	"sexton/internal/extdiff"
 	"sexton/internal/installation"
@@ -19,12 +20,12 @@ import (
 )
 
 func diffsCommand(env *cli.Env) *cobra.Command {
-	return cli.Group("diffs", "Read, check, move and bring back diffs that are in object storage", "  sexton diffs verify",
-		diffsShowCommand(env), diffsVerifyCommand(env), diffsMoveCommand(env), diffsRestoreCommand(env), diffsReleaseCommand(env), diffsAdoptCommand(env))
+	return cli.Group("diffs", "Read, verify and restore diffs that are in object storage", "  sexton diffs verify",
+		diffsShowCommand(env), diffsVerifyCommand(env), diffsRestoreCommand(env), diffsReleaseCommand(env), diffsAdoptCommand(env))
 }
 
-// onDiffs completes a command that works with the engine that moves diffs.
-func onDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context, engine *extdiff.Engine) error) *cobra.Command {
+// withDiffs completes a command that needs the database of diffs.
+func withDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context, all *installation.Connections) error) *cobra.Command {
 	return env.Reports(cmd, func(ctx context.Context, _ []string) error {
 		c, err := env.LoadConfig()
 		if err != nil {
@@ -34,13 +35,18 @@ func onDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context, engi
 			return cli.Usage(errors.New("external diffs are not enabled; " +
 				"set external_diffs.enabled: true (it is the worker that moves diffs, not this command)"))
 		}
-		return env.With(ctx, riverjobs.ScheduleExternalDiffs, func(all *installation.Connections) error {
-			engine, err := riverjobs.OpenDiffs(ctx, all.Config, all.Jobs(), env.Logger(all.Config), installation.Holder())
-			if err != nil {
-				return err
-			}
-			return do(ctx, engine)
-		})
+		return env.With(ctx, riverjobs.ScheduleExternalDiffs, func(all *installation.Connections) error { return do(ctx, all) })
+	})
+}
+
+// onDiffs completes a command that needs the store of diffs, too.
+func onDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context, engine *extdiff.Engine) error) *cobra.Command {
+	return withDiffs(env, cmd, func(ctx context.Context, all *installation.Connections) error {
+		engine, err := riverjobs.OpenDiffs(ctx, all.Config, all.Jobs(), installation.Holder())
+		if err != nil {
+			return err
+		}
+		return do(ctx, engine)
 	})
 }
 
@@ -48,21 +54,24 @@ func diffsShowCommand(env *cli.Env) *cobra.Command {
 	var id int64
 	var only int32
 	var cmd *cobra.Command
-	cmd = onDiffs(env, &cobra.Command{
+	cmd = withDiffs(env, &cobra.Command{
 		Use:   "show ID",
-		Short: "Print a diff from wherever it is stored",
-		Long: `Prints the files of a diff in their order, from the database or from object storage, as git would. What is stored as
-base64 is decoded. With --json it lists the files and where their texts are, without the texts.`,
+		Short: "Print a diff from the database or from object storage",
+		Long: `Prints the files of a diff in their order, in the format of git. Base64 is decoded. With --json it lists the files and where
+their texts are, without the texts. The store is opened only for a diff whose texts are there.`,
 		Example: "  sexton diffs show 4711\n  sexton diffs show 4711 --file 0 > part.diff",
 		Args:    cli.OneID(&id, "diff"),
-	}, func(ctx context.Context, engine *extdiff.Engine) error {
+	}, func(ctx context.Context, all *installation.Connections) error {
 		var wanted *int32
 		if cmd.Flags().Changed("file") {
 			wanted = &only
 		}
-		return engine.Read(ctx, id, func(r *extdiff.Reading) error { return showDiff(ctx, env, r, wanted) })
+		reader := extdiff.Reader{DB: all.Jobs(), Open: func(ctx context.Context) (*blobstore.Store, error) {
+			return riverjobs.OpenDiffStore(ctx, all.Config)
+		}}
+		return reader.Read(ctx, id, func(r *extdiff.Reading) error { return showDiff(ctx, env, r, wanted) })
 	})
-	cmd.Flags().Int32Var(&only, "file", 0, "`NUMBER` (relative_order) of the one file to print, without a heading")
+	cmd.Flags().Int32Var(&only, "file", 0, "print only the file with this `NUMBER` (relative_order), without a heading")
 	return cmd
 }
 
@@ -95,7 +104,7 @@ func showDiff(ctx context.Context, env *cli.Env, r *extdiff.Reading, wanted *int
 type verifiedDiffs struct {
 	extdiff.Verified
 
-	// Removed counts objects that --remove-dangling has deleted, Busy the objects that it has left because a job works on their diff.
+	// Removed counts objects that --remove has deleted, Busy those that it skipped because a job holds their diff.
 	Removed  int64             `json:"removed"`
 	Busy     int64             `json:"busy"`
 	Findings []extdiff.Finding `json:"findings"`
@@ -107,15 +116,15 @@ func diffsVerifyCommand(env *cli.Env) *cobra.Command {
 	cmd := onDiffs(env, &cobra.Command{
 		Use:   "verify",
 		Short: "Check every diff in object storage",
-		Long: `Reads every object back and compares its size and checksum, and the offsets and sizes of its files, with what the rows say.
-Then it lists objects that no row refers to. --remove-dangling deletes those; without it external_diffs.sweep does, once a day,
-unless most objects have no row. One whose diff is being worked on is left, and counted as busy. Exits 5 where a diff is damaged.`,
-		Example: "  sexton diffs verify\n  sexton diffs verify --remove-dangling --grace 72h",
+		Long: `Reads every object and compares its size and checksum, and the offsets and sizes of its files, with the rows. Then it lists
+the objects that no diff names. --remove deletes these after all findings are printed. It skips objects whose diff a job holds,
+and counts them as busy. Exits 5 if a diff is damaged.`,
+		Example: "  sexton diffs verify\n  sexton diffs verify --remove --grace 72h",
 	}, func(ctx context.Context, engine *extdiff.Engine) error {
 		return verifyDiffs(ctx, env, engine, grace, remove)
 	})
-	cmd.Flags().DurationVar(&grace, "grace", grace, "`AGE` from which on an object without a row is listed")
-	cmd.Flags().BoolVar(&remove, "remove-dangling", false, "delete objects that no row refers to")
+	cmd.Flags().DurationVar(&grace, "grace", grace, "list an object that no diff names only if it is older than this `AGE`")
+	cmd.Flags().BoolVar(&remove, "remove", false, "delete objects that no diff names")
 	return cmd
 }
 
@@ -137,7 +146,7 @@ func verifyDiffs(ctx context.Context, env *cli.Env, engine *extdiff.Engine, grac
 		return err
 	}
 	if remove {
-		if err := document.removeDangling(ctx, engine); err != nil {
+		if err := document.remove(ctx, engine); err != nil {
 			return err
 		}
 	}
@@ -154,13 +163,13 @@ func verifyDiffs(ctx context.Context, env *cli.Env, engine *extdiff.Engine, grac
 	return err
 }
 
-// removeDangling deletes what is dangling. One whose diff is being worked on is for the next time.
-func (d *verifiedDiffs) removeDangling(ctx context.Context, engine *extdiff.Engine) error {
+// remove deletes the objects that no diff names.
+func (d *verifiedDiffs) remove(ctx context.Context, engine *extdiff.Engine) error {
 	for _, f := range d.Findings {
 		if !f.Dangling || f.DiffID == 0 {
 			continue
 		}
-		gone, err := engine.RemoveDangling(ctx, f)
+		gone, err := engine.RemoveUnnamed(ctx, f)
 		_, busy := errors.AsType[*extdiff.BusyError](err)
 		switch {
 		case busy:
@@ -177,10 +186,9 @@ func (d *verifiedDiffs) removeDangling(ctx context.Context, engine *extdiff.Engi
 func diffsRestoreCommand(env *cli.Env) *cobra.Command {
 	var id int64
 	return onDiffs(env, &cobra.Command{
-		Use:   "restore ID",
-		Short: "Bring a diff back into the database",
-		Long: `Puts the texts of a diff back into its rows, then removes the object. The diff stays in the database from then on, whatever
-external_diffs.when says, until it is released.`,
+		Use:     "restore ID",
+		Short:   "Restore a diff into the database",
+		Long:    `Writes the texts of a diff back to its rows, then removes the object. The diff is not moved again until it is released.`,
 		Example: "  sexton diffs restore 4711",
 		Args:    cli.OneID(&id, "diff"),
 	}, func(ctx context.Context, engine *extdiff.Engine) error {
@@ -202,7 +210,7 @@ external_diffs.when says, until it is released.`,
 // releasedDiff is the output of `sexton diffs release --json`.
 type releasedDiff struct {
 	DiffID int64 `json:"diff_id"`
-	// Released is false where nothing kept the diff in the database.
+	// Released is false if the diff was not restored.
 	Released bool `json:"released"`
 }
 
@@ -210,8 +218,8 @@ func diffsReleaseCommand(env *cli.Env) *cobra.Command {
 	var id int64
 	return onDiffs(env, &cobra.Command{
 		Use:     "release ID",
-		Short:   "Let a diff that was brought back be moved again",
-		Long:    "Takes back what `sexton diffs restore` has said: the diff is moved again when it is due. Nothing changes where it was not said.",
+		Short:   "Allow a restored diff to be moved again",
+		Long:    "Allows a diff that `sexton diffs restore` has restored to be moved again when it is due.",
 		Example: "  sexton diffs release 4711",
 		Args:    cli.OneID(&id, "diff"),
 	}, func(ctx context.Context, engine *extdiff.Engine) error {
@@ -219,9 +227,9 @@ func diffsReleaseCommand(env *cli.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		said := "was not brought back by hand, so nothing keeps it in the database"
+		said := "was not restored, so there is nothing to release"
 		if released {
-			said = "is moved when it is due"
+			said = "will be moved when it is due"
 		}
 		return env.Say(releasedDiff{DiffID: id, Released: released}, "diff %d: %s\n", id, said)
 	})

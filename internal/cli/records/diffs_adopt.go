@@ -2,7 +2,6 @@ package records
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -14,29 +13,14 @@ import (
 )
 
 func diffsAdoptCommand(env *cli.Env) *cobra.Command {
-	var other bool
-	cmd := onDiffs(env, &cobra.Command{
+	return onDiffs(env, &cobra.Command{
 		Use:   "adopt",
-		Short: "Take the objects of the configured store over from another database",
-		Long: `Each store has a marker, merge_request_diffs/.sexton.json, that says which database its objects belong to; every other one is
-refused. This writes it anew: for a database that was restored from a dump, moved to another server, upgraded by pg_upgrade, or
-set back in time, once no other database uses the objects. The database that they belonged to is refused from then on.`,
+		Short: "Make this database the owner of the objects in the store",
+		Long: `The marker of the store, merge_request_diffs/.sexton.json, names the database that its objects belong to. Every other database is
+refused. This command writes the marker again: for a database that was restored from a dump, moved to another server or upgraded
+by pg_upgrade, when no other database uses the objects. The previous owner is refused from then on.`,
 		Example: "  sexton diffs adopt\n  sexton diffs adopt --json",
-	}, func(ctx context.Context, engine *extdiff.Engine) error {
-		if !other {
-			return adoptDiffs(ctx, env, engine)
-		}
-		at, err := engine.Other.Get(ctx)
-		if err == nil && at == nil {
-			err = cli.Usage(errors.New("external_diffs.other_bucket is not set"))
-		}
-		if err != nil {
-			return err
-		}
-		return adoptDiffs(ctx, env, at)
-	})
-	cmd.Flags().BoolVar(&other, "other", false, "take over the store external_diffs.other_bucket, not external_diffs.bucket")
-	return cmd
+	}, func(ctx context.Context, engine *extdiff.Engine) error { return adoptDiffs(ctx, env, engine) })
 }
 
 func adoptDiffs(ctx context.Context, env *cli.Env, engine *extdiff.Engine) error {

@@ -1,7 +1,6 @@
 package records_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -61,7 +60,7 @@ func TestDiffsMoveAndComeBack(t *testing.T) {
 	require.Equal(t, shown, s.OK("diffs", "show", "1"))
 	require.NoFileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
 	require.Equal(t, "kept_in_database", s.JSON(0, "job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`).(map[string]any)["reason"])
-	require.Equal(t, "diff 1: is moved when it is due\n", s.OK("diffs", "release", "1"))
+	require.Equal(t, "diff 1: will be moved when it is due\n", s.OK("diffs", "release", "1"))
 	s.OK("job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`)
 	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
 
@@ -133,8 +132,8 @@ func TestDoctorTellsOfATriggerThatIsGone(t *testing.T) {
 	require.Equal(t, [][]string{{"merge_request_diffs/mr-7/diff-1"}}, s.Rows("SELECT key FROM sexton.external_diff_removals"))
 }
 
-// sweepDue makes a round due, and everything in the folder but the marker two days old.
-func sweepDue(t *testing.T, s *clitest.Site, folder string, keys ...string) {
+// leave writes objects that no diff names, two days old.
+func leave(t *testing.T, folder string, keys ...string) {
 	for _, key := range keys {
 		path := filepath.Join(folder, key)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
@@ -142,38 +141,28 @@ func sweepDue(t *testing.T, s *clitest.Site, folder string, keys ...string) {
 		old := time.Now().Add(-48 * time.Hour)
 		require.NoError(t, os.Chtimes(path, old, old))
 	}
-	s.Exec("UPDATE sexton.external_diff_stores SET first_used_at = now() - interval '2 days', sweep_began_at = sweep_began_at - interval '2 days'")
 }
 
-func TestPassesSweepTheStore(t *testing.T) {
+func TestVerifyRemovesObjectsThatNoDiffNames(t *testing.T) {
 	t.Parallel()
 	s, folder := clitest.DiffSite(t)
-	pass := func() map[string]any {
-		return s.JSON(0, "job", "run", clitest.ScheduleKind).(map[string]any)["stats"].(map[string]any)
-	}
-	require.Subset(t, pass(), map[string]any{"objects_listed": 0.0, "objects_swept": 0.0})
-	require.NotContains(t, s.OK("status"), "LAST SWEEP")
-	sweepDue(t, s, folder, "merge_request_diffs/mr-7/diff-9", "merge_request_diffs/note")
-	require.Subset(t, pass(), map[string]any{"objects_listed": 2.0, "objects_swept": 1.0, "objects_foreign": 1.0, "objects_held_back": 0.0})
-	require.NoFileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-9"))
-	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/note"))
-	require.Regexp(t, `LAST SWEEP OF +BEGAN +ENDED +OBJECTS +REMOVED +FOREIGN +HELD BACK\nfile://`+folder+` +\S+Z +\S+Z +2 +1 +1 +0\n`, s.OK("status"))
-	table := s.JSON(0, "status").(map[string]any)["deletion_tables"].([]any)[0].(map[string]any)
-	store := table["diffs"].(map[string]any)["stores"].([]any)[0]
-	require.Subset(t, store, map[string]any{"store": "file://" + folder, "objects_listed": 2.0, "objects_swept": 1.0})
-	require.Equal(t, 0, s.Run("doctor").Code)
+	s.OK("job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`)
+	leave(t, folder, "merge_request_diffs/mr-7/diff-9", "merge_request_diffs/note")
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-8"), nil, 0o600))
 
-	var many []string
-	for n := range 30 {
-		many = append(many, fmt.Sprintf("merge_request_diffs/mr-7/diff-%d", 100+n))
-	}
-	sweepDue(t, s, folder, many...)
-	require.Subset(t, pass(), map[string]any{"objects_swept": 0.0, "objects_held_back": 30.0})
-	found := s.Run("doctor")
-	require.Equal(t, 5, found.Code)
-	require.Contains(t, found.Stdout, "no row refers to 30 objects, more than half of those beside them")
-	s.OK("diffs", "verify", "--remove-dangling", "--grace", "24h")
-	require.NoFileExists(t, filepath.Join(folder, many[0]))
+	const found = "diff 9: merge_request_diffs/mr-7/diff-9: no diff names this object\n" +
+		"no diff: merge_request_diffs/note: the name of this object does not match the pattern of diffs\n" +
+		"1 diffs of 10 bytes, 4 objects: 0 damaged, 2 dangling\n"
+	require.Equal(t, found, s.OK("diffs", "verify"))
+	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-9"))
+	require.Equal(t, found+"1 removed, 0 busy\n", s.OK("diffs", "verify", "--remove"))
+	require.NoFileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-9"))
+	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-8"), "it may belong to a diff that is being moved")
+	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/note"))
+	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
+
+	s.Exec("INSERT INTO sexton.external_diffs (diff_id, holder, busy_until) VALUES (8, 'another', now() + interval '1 hour')")
+	require.Contains(t, s.OK("diffs", "verify", "--remove", "--grace", "0s"), "0 removed, 1 busy\n")
 }
 
 func TestAStoreBelongsToOneDatabase(t *testing.T) {
@@ -183,18 +172,20 @@ func TestAStoreBelongsToOneDatabase(t *testing.T) {
 	other.Configure(other.URL, "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \"file://"+folder+"\"}\n")
 	require.Equal(t, 0, s.Run("doctor").Code, "which writes the marker")
 	name := s.Rows("SELECT current_database()")[0][0]
+	other.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key) VALUES (9, 'merge_request_diffs/mr-7/diff-9')")
 	for _, args := range [][]string{
 		{"doctor"},
 		{"job", "run", clitest.ScheduleKind},
 		{"job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`},
 		{"diffs", "restore", "1"},
-		{"diffs", "verify", "--remove-dangling"},
+		{"diffs", "verify", "--remove"},
 	} {
 		r := other.Run(args...)
 		require.NotZero(t, r.Code, args)
 		require.Contains(t, r.Stdout+r.Stderr, `the objects there belong to database "`+name+`"`, args)
 		require.Contains(t, r.Stdout+r.Stderr, "`sexton diffs adopt`", args)
 	}
+	other.Exec("DELETE FROM sexton.external_diff_removals")
 	other.OK("diffs", "verify")
 	require.Contains(t, other.OK("diffs", "adopt"), `belonged to database "`+name+`"`)
 	require.Equal(t, "file://"+folder+": belongs to this database\n", other.OK("diffs", "adopt"))
@@ -230,8 +221,10 @@ func TestDiffsRefuse(t *testing.T) {
 	s.Says(2, "external diffs are not enabled; set external_diffs.enabled: true", "diffs", "verify", "--config", s.Path("off.yaml"))
 	require.NotContains(t, s.Run("doctor").Stdout, "external_diffs")
 
+	s.OK("job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`)
 	require.NoError(t, os.RemoveAll(folder))
-	for _, args := range [][]string{{"doctor"}, {"job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`}} {
+	require.Contains(t, s.OK("diffs", "show", "2"), "diff --git a/", "it is in the database")
+	for _, args := range [][]string{{"doctor"}, {"job", "run", clitest.MoveKind, "--args", `{"diff_id": 2}`}, {"diffs", "show", "1"}} {
 		r := s.Run(args...)
 		require.NotZero(t, r.Code)
 		require.Contains(t, r.Stdout+r.Stderr, "create the folder, or mount the disk that it is on")
@@ -251,19 +244,13 @@ func TestDiffsSayWhichIsDamagedAndWhere(t *testing.T) {
 	require.Equal(t, "sexton: diff 1 is damaged: file 1 (b) has no offset or no size, so where its text is cannot be told\n", shown.Stderr)
 	require.Equal(t, true, s.JSON(0, "diffs", "show", "1", "--file", "1").([]any)[0].(map[string]any)["unplaced"])
 
-	old := time.Now().Add(-48 * time.Hour)
-	for _, stray := range []string{"stray", "mr-8/diff-9"} {
-		path := filepath.Join(folder, "merge_request_diffs", stray)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
-		require.NoError(t, os.WriteFile(path, nil, 0o600))
-		require.NoError(t, os.Chtimes(path, old, old))
-	}
+	leave(t, folder, "merge_request_diffs/stray", "merge_request_diffs/mr-8/diff-9")
 	verified := s.Run("diffs", "verify")
 	require.Equal(t, 5, verified.Code)
 	require.Equal(t, "diff 1: merge_request_diffs/mr-7/diff-1: file 1 has no offset or no size\n"+
 		"diff 2: it is stored externally, but its external_diff is empty\n"+
-		"diff 9: merge_request_diffs/mr-8/diff-9: no row refers to this object\n"+
-		"no diff: merge_request_diffs/stray: this object is not named as those of diffs are\n"+
+		"diff 9: merge_request_diffs/mr-8/diff-9: no diff names this object\n"+
+		"no diff: merge_request_diffs/stray: the name of this object does not match the pattern of diffs\n"+
 		"2 diffs of 4 bytes, 3 objects: 2 damaged, 2 dangling\n", verified.Stdout)
 }
 

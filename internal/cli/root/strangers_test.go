@@ -20,7 +20,6 @@ import (
 
 	"sexton/internal/cli/clitest"
 	"sexton/internal/pgtest"
-	"sexton/internal/s3test"
 )
 
 // trapsSQL creates functions and operators in public that fit calls by a bare name at least as well as Postgres's own, each of which
@@ -277,7 +276,6 @@ func TestNoStrangersCodeRuns(t *testing.T) {
 			s.Exec(`INSERT INTO sexton.leases VALUES ('held', 1, 'gone', now(), now() + interval '1 hour');
 				INSERT INTO loose_foreign_keys_deleted_records (id, primary_key_value, fully_qualified_table_name, status, settled_at, consume_after)
 				OVERRIDING SYSTEM VALUE VALUES (4711, 3, 'public.projects', 3, now(), 'infinity')`)
-			other := s3test.New(t, s3test.Options{}).URL("diffs")
 			kept := pgtest.Scalar[string](t, s.Database, "SELECT min(id)::text FROM sexton.undo")
 			operators, tried := false, map[string]bool{}
 			for _, command := range [][]string{
@@ -326,8 +324,6 @@ func TestNoStrangersCodeRuns(t *testing.T) {
 				{"diffs", "restore", "12"},
 				{"diffs", "release", "12"},
 				{"diffs", "adopt"},
-				{"diffs", "move", "--to", other, "--dry-run"},
-				{"diffs", "move", "--to", other},
 				{"group", "delete", "22", "--now", "--by", "2"},
 				{"user", "delete", "--hard", "--delete-groups", "1", "--initiator", "2"},
 				{"failures", "retry", "groups", "--all"},

@@ -4,7 +4,7 @@ WITH place AS (
         WHERE cursor.round_began_at > pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => {round})
     ), 0) AS after_id
     FROM "sexton".external_diff_cursors AS cursor
-    WHERE cursor.rule = '{cursor}' AND cursor.band >= {last_band}
+    WHERE cursor.rule = '{cursor}'
 ), scanned AS MATERIALIZED (
     SELECT diff.id
     FROM "public".merge_request_diffs AS diff

@@ -6,7 +6,7 @@ EXISTS (
         FROM "public".merge_request_diffs AS diff
         WHERE {in_database}
           AND diff.id > coalesce((
-              SELECT cursor.after_id FROM "sexton".external_diff_cursors AS cursor WHERE cursor.rule = '{cursor}' AND cursor.band >= {last_band}
+              SELECT cursor.after_id FROM "sexton".external_diff_cursors AS cursor WHERE cursor.rule = '{cursor}'
           ), 0)
         ORDER BY diff.id
         LIMIT {window}

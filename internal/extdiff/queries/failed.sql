@@ -3,16 +3,6 @@ WITH skipped AS (
     FROM "sexton".external_diffs AS ledger
     WHERE ledger.skip_reason IS NOT NULL AND ($4::bigint IS NULL OR ledger.diff_id OPERATOR(pg_catalog.=) $4)
     LIMIT $2
-), uploads AS (
-    SELECT ledger.diff_id, '' AS skip,
-        pg_catalog.format('%s of %s bytes are uploaded since %s; the last attempt: %s', ledger.upload_sent, ledger.upload_bytes,
-            pg_catalog.to_char(ledger.upload_began_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'), ledger.upload_error) AS error,
-        ledger.upload_failures AS attempts, NULL::pg_catalog.timestamptz AS next
-    FROM "sexton".external_diffs AS ledger
-    JOIN "public".merge_request_diffs AS diff ON diff.id OPERATOR(pg_catalog.=) ledger.diff_id AND {in_database}
-    WHERE ledger.upload_id IS NOT NULL AND ledger.upload_failures OPERATOR(pg_catalog.>) 0 AND ledger.skip_reason IS NULL
-      AND ($4 IS NULL OR ledger.diff_id OPERATOR(pg_catalog.=) $4)
-    LIMIT $2
 ), jobs AS (
     SELECT (job.args OPERATOR(pg_catalog.->>) 'diff_id')::bigint AS diff_id, job.id, job.attempt, job.state, job.scheduled_at,
         job.errors[pg_catalog.array_upper(job.errors, 1)] OPERATOR(pg_catalog.->>) 'error' AS error
@@ -30,7 +20,6 @@ WITH skipped AS (
     WHERE NOT {kept}
       AND NOT EXISTS (
           SELECT FROM "sexton".external_diffs AS ledger WHERE ledger.diff_id OPERATOR(pg_catalog.=) jobs.diff_id AND ledger.skip_reason IS NOT NULL
-          UNION ALL SELECT FROM uploads WHERE uploads.diff_id OPERATOR(pg_catalog.=) jobs.diff_id
       )
     ORDER BY jobs.diff_id, jobs.id DESC
 )
@@ -39,7 +28,6 @@ SELECT one.diff_id, one.skip, one.error, one.attempts::bigint, one.next,
     coalesce((SELECT diff.stored_externally FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) one.diff_id), false)
 FROM (
     SELECT 0 AS place, failed.* FROM failed
-    UNION ALL SELECT 0, uploads.* FROM uploads
     UNION ALL SELECT 0, skipped.* FROM skipped
     UNION ALL SELECT 1, diff.id, '', '', 0, NULL FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) $4
 ) AS one

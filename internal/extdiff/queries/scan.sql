@@ -1,4 +1,4 @@
--- Looks at $2 diffs behind $1: how many there are, the last of them, and the due ones, $3 at most.
+-- Reads up to $2 diffs after $1. Returns how many there are, the last id, and up to $3 due ones.
 WITH scanned AS MATERIALIZED (
     SELECT diff.id
     FROM "public".merge_request_diffs AS diff
@@ -10,7 +10,7 @@ WITH scanned AS MATERIALIZED (
     FROM scanned
     JOIN "public".merge_request_diffs AS diff ON diff.id = scanned.id
     WHERE {eligible}
-      AND NOT {refused}{band}
+      AND NOT {refused}
     ORDER BY diff.id
     LIMIT $3
 )

@@ -1,43 +1,29 @@
--- What Sexton knows about single diffs: who moves one at the moment, what its object has to contain, and why one stays
--- where it is. A diff that was never looked at has no row.
+-- The state of single diffs: which worker holds one, the size and checksum of its object, and why one cannot be moved. A diff that no job
+-- has worked on has no row.
 --
--- The row is also the lease of its diff. Those of "sexton".leases and fences keep their rows for ever, which one per
--- diff would make too many; here the row is needed anyway, and goes with the diff.
+-- The row is also the lease on its diff. Rows of "sexton".leases and fences are never deleted, so one per diff would be too many. This row
+-- is deleted with the diff.
 CREATE TABLE "sexton".external_diffs (
     diff_id bigint PRIMARY KEY,
-    -- Another one with each claim, at random. Nothing is written for a diff under another token than the newest.
+    -- A random number, new with each claim. Only the holder of the newest token changes the diff.
     token bigint NOT NULL DEFAULT 1,
     holder text,
-    -- Until then no other job may touch the diff's object; NULL while no job works on it.
+    -- No other job may touch the diff's object before this time. NULL while no job holds it.
     busy_until timestamptz,
-    -- Of the object: its length in bytes and its checksum. NULL while the text is in the database.
+    -- Length in bytes and checksum of the object. NULL while the text is in the database.
     size bigint,
     sha256 bytea,
     moved_at timestamptz,
-    -- Why the diff stays in the database although it is due; NULL where nothing is in the way.
+    -- Why the diff cannot be moved although it is due. NULL if it can.
     skip_reason text,
     skipped_at timestamptz,
-    -- Brought back into the database by hand: it stays there.
+    -- Restored by an operator: it is not moved again.
     kept boolean NOT NULL DEFAULT false,
-    -- What a diff was like when it was refused: files_count, and a fingerprint of its files' row versions. It is looked at again once
-    -- that is no longer what it is.
-    skip_state text,
-    -- The upload in parts that an attempt has begun: the next one goes on with it. NULL where there is none.
-    upload_id text,
-    -- What the parts are of: the form of objects, the store, the key, and a fingerprint of the files' row versions.
-    upload_state text,
-    upload_bytes bigint,
-    upload_sent bigint NOT NULL DEFAULT 0,
-    upload_began_at timestamptz,
-    -- When a worker was last at it.
-    upload_seen_at timestamptz,
-    -- How often no byte has moved for too long, or the store was away, and why the last time.
-    upload_failures integer NOT NULL DEFAULT 0,
-    upload_error text
+    -- files_count and a fingerprint of the row versions of the files when the diff was skipped. It is tried again when they have changed.
+    skip_state text
 ) WITH (fillfactor = 70);
 
 CREATE INDEX external_diffs_skip_reason_idx ON "sexton".external_diffs (skip_reason) WHERE skip_reason IS NOT NULL;
-CREATE INDEX external_diffs_upload_id_idx ON "sexton".external_diffs (upload_id) WHERE upload_id IS NOT NULL;
 
 COMMENT ON TABLE "sexton".external_diffs IS 'Sexton: diffs that are moved to object storage, and why others are not';
 
@@ -65,22 +51,18 @@ CREATE INDEX external_diff_removals_not_before_idx ON "sexton".external_diff_rem
 
 COMMENT ON TABLE "sexton".external_diff_removals IS 'Sexton: objects of deleted diffs, which are still to be removed';
 
--- How far the search for diffs that are due has come, per rule. It begins anew with each round, so that what became due
--- behind it is found.
+-- The position of the search for due diffs, per rule. Each round starts again at the first diff, so that diffs that became due after the
+-- search had passed them are found.
 CREATE TABLE "sexton".external_diff_cursors (
     rule text PRIMARY KEY,
     after_id bigint NOT NULL,
-    -- In the order of size a round goes through all diffs once per band of sizes: the band, and the highest id that an earlier band of
-    -- the round has seen, behind which every size is wanted.
-    band integer NOT NULL DEFAULT 0,
-    known_id bigint NOT NULL DEFAULT 0,
     round_began_at timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
 
-COMMENT ON TABLE "sexton".external_diff_cursors IS 'Sexton: how far the search for diffs to be moved has come';
+COMMENT ON TABLE "sexton".external_diff_cursors IS 'Sexton: the position of the search for due diffs';
 
--- Who this installation is, to others that may use the same store of objects. A copy of the database has the same number, so
--- "sexton".external_diff_place says where the database is as well.
+-- The identity of this installation in the marker of its store. A copy of the database has the same id, so the marker also contains
+-- "sexton".external_diff_place().
 CREATE TABLE "sexton".external_diff_installation (
     id uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid(),
     created_at timestamptz NOT NULL DEFAULT pg_catalog.now()
@@ -88,38 +70,18 @@ CREATE TABLE "sexton".external_diff_installation (
 
 CREATE UNIQUE INDEX external_diff_installation_one_idx ON "sexton".external_diff_installation ((true));
 
-COMMENT ON TABLE "sexton".external_diff_installation IS 'Sexton: who this installation is, as stores of diffs have it in their markers';
+COMMENT ON TABLE "sexton".external_diff_installation IS 'Sexton: the identity of this installation in the marker of its store';
 
 INSERT INTO "sexton".external_diff_installation DEFAULT VALUES;
 
--- The stores that diffs were moved to, and how far each has been looked through for objects that no row refers to.
+-- The stores in which the marker of this installation was seen. If the marker is missing later, another disk or bucket may be in its place.
 CREATE TABLE "sexton".external_diff_stores (
-    -- the URL with what tells one store from another, without anything secret
+    -- the URL with prefix and endpoint, without credentials
     store text PRIMARY KEY,
-    first_used_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-    -- What the store's marker has to say; next_seal while it is being changed. The marker and the seal change every hour, so a
-    -- copy of the whole server, which no identifier tells from the original, falls behind.
-    seal uuid NOT NULL DEFAULT pg_catalog.gen_random_uuid(),
-    next_seal uuid,
-    -- NULL until the marker has been seen in the store
-    sealed_at timestamptz,
-    -- A server that was started anew may be a copy that was started beside the original. Until then it changes no seal and
-    -- sweeps nothing; the original does, and the copy is found out.
-    server_started_at timestamptz NOT NULL DEFAULT pg_catalog.pg_postmaster_start_time(),
-    hold_until timestamptz,
-    -- The round in progress or, where it has ended, the last one. It goes on after the key sweep_after.
-    sweep_after text NOT NULL DEFAULT '',
-    sweep_began_at timestamptz,
-    sweep_ended_at timestamptz,
-    listed bigint NOT NULL DEFAULT 0,
-    swept bigint NOT NULL DEFAULT 0,
-    -- objects that are not named as those of diffs are
-    foreign_objects bigint NOT NULL DEFAULT 0,
-    -- objects without a row that stay, as there are too many of them at once
-    held_back bigint NOT NULL DEFAULT 0
+    first_used_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 );
 
-COMMENT ON TABLE "sexton".external_diff_stores IS 'Sexton: stores of diffs, their seals, and the search for objects that no row refers to';
+COMMENT ON TABLE "sexton".external_diff_stores IS 'Sexton: stores in which the marker of this installation was seen';
 
 INSERT INTO "sexton".objects (kind, identity, component) VALUES
     ('table', '"sexton".external_diffs', 'external_diffs'),

@@ -18,9 +18,7 @@ WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint;
 
 -- name: DiffRenew :execrows
 UPDATE "sexton".external_diffs
-SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => @seconds::pg_catalog.float8),
-    upload_sent = CASE WHEN upload_id IS NULL THEN upload_sent ELSE @sent::bigint END,
-    upload_seen_at = CASE WHEN upload_id IS NOT NULL THEN pg_catalog.clock_timestamp() END
+SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => @seconds::pg_catalog.float8)
 WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
   AND token OPERATOR(pg_catalog.=) @token::bigint
   AND busy_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp();
@@ -42,7 +40,7 @@ WITH idle AS (
     WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
       AND token OPERATOR(pg_catalog.=) @token::bigint
       AND (
-          sha256 IS NULL AND skip_reason IS NULL AND upload_id IS NULL AND NOT kept
+          sha256 IS NULL AND skip_reason IS NULL AND NOT kept
           OR NOT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint)
       )
     RETURNING diff_id
@@ -69,7 +67,6 @@ SET size = @size::bigint,
     skip_reason = NULL,
     skip_state = NULL,
     skipped_at = NULL,
-    upload_id = NULL,
     busy_until = NULL,
     holder = NULL
 WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
@@ -79,8 +76,7 @@ WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
 UPDATE "sexton".external_diffs
 SET skip_reason = @reason::pg_catalog.text,
     skip_state = @state::pg_catalog.text,
-    skipped_at = pg_catalog.clock_timestamp(),
-    upload_id = NULL
+    skipped_at = pg_catalog.clock_timestamp()
 WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
   AND token OPERATOR(pg_catalog.=) @token::bigint;
 
@@ -104,62 +100,9 @@ WHERE NOT EXISTS (SELECT FROM "sexton".external_diff_removals AS queued
       AND (queued.store IS NULL OR queued.store OPERATOR(pg_catalog.=) @store::integer));
 
 -- name: RemoveNext :one
-INSERT INTO "sexton".external_diff_removals (diff_id, key, store, not_before)
-VALUES (@diff_id, @key, @store::integer,
-    pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => @seconds::pg_catalog.float8))
+INSERT INTO "sexton".external_diff_removals (diff_id, key, store)
+VALUES (@diff_id, @key, @store::integer)
 RETURNING id;
-
--- name: Upload :one
-SELECT ledger.upload_id::pg_catalog.text AS id, ledger.upload_state::pg_catalog.text AS state
-FROM "sexton".external_diffs AS ledger
-WHERE ledger.diff_id OPERATOR(pg_catalog.=) @diff_id::bigint AND ledger.token OPERATOR(pg_catalog.=) @token::bigint AND ledger.upload_id IS NOT NULL;
-
--- name: UploadOfDeleted :one
-SELECT ledger.upload_id::pg_catalog.text AS id
-FROM "sexton".external_diffs AS ledger
-WHERE ledger.diff_id OPERATOR(pg_catalog.=) @diff_id::bigint AND ledger.token OPERATOR(pg_catalog.=) @token::bigint AND ledger.upload_id IS NOT NULL
-  AND NOT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint);
-
--- name: UploadBegan :execrows
-UPDATE "sexton".external_diffs
-SET upload_id = @id::pg_catalog.text,
-    upload_state = @state::pg_catalog.text,
-    upload_bytes = @bytes::bigint,
-    upload_sent = 0,
-    upload_failures = 0,
-    upload_error = NULL,
-    upload_began_at = pg_catalog.clock_timestamp(),
-    upload_seen_at = pg_catalog.clock_timestamp()
-WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
-  AND token OPERATOR(pg_catalog.=) @token::bigint;
-
--- name: UploadBrokenOff :exec
-UPDATE "sexton".external_diffs
-SET upload_sent = @sent::bigint,
-    upload_failures = upload_failures OPERATOR(pg_catalog.+) @failures::integer,
-    upload_error = coalesce(sqlc.narg('reason')::pg_catalog.text, upload_error),
-    upload_seen_at = pg_catalog.clock_timestamp()
-WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
-  AND token OPERATOR(pg_catalog.=) @token::bigint
-  AND upload_id IS NOT NULL;
-
--- name: UploadForget :exec
-UPDATE "sexton".external_diffs SET upload_id = NULL
-WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint AND token OPERATOR(pg_catalog.=) @token::bigint;
-
--- name: UploadsAbandoned :many
--- Which of some uploads no attempt has been at for a while, or no row knows.
-SELECT one.id::pg_catalog.text AS id
-FROM pg_catalog.unnest(@ids::pg_catalog.text[]) AS one (id)
-WHERE NOT EXISTS (
-    SELECT FROM "sexton".external_diffs AS ledger
-    WHERE ledger.upload_id OPERATOR(pg_catalog.=) one.id
-      AND ledger.upload_seen_at OPERATOR(pg_catalog.>)
-          (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => @seconds::pg_catalog.float8))
-);
-
--- name: UploadAborted :exec
-UPDATE "sexton".external_diffs SET upload_id = NULL WHERE upload_id OPERATOR(pg_catalog.=) @id::pg_catalog.text;
 
 -- name: DiffUnkeep :one
 WITH released AS (
@@ -181,11 +124,6 @@ WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint;
 UPDATE "public".merge_request_diffs AS diff
 SET stored_externally = false,
     external_diff = NULL
-WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint;
-
--- name: DiffSwitchStore :exec
-UPDATE "public".merge_request_diffs AS diff
-SET external_diff_store = @store::integer
 WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint;
 
 -- name: DiffLockUnchanged :execrows

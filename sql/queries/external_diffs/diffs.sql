@@ -7,38 +7,17 @@ GROUP BY skipped.skip_reason;
 INSERT INTO "sexton".external_diff_cursors AS cursor (rule, after_id)
 VALUES (@rule, 0)
 ON CONFLICT (rule) DO UPDATE SET rule = EXCLUDED.rule
-RETURNING after_id, band, known_id,
+RETURNING after_id,
     (round_began_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => @seconds::pg_catalog.float8))::boolean AS old;
 
 -- name: DiffCursorAdvance :exec
 UPDATE "sexton".external_diff_cursors
 SET after_id = @after_id,
-    round_began_at = CASE WHEN @restart::boolean THEN pg_catalog.clock_timestamp() ELSE round_began_at END,
-    band = @band,
-    known_id = @known_id
+    round_began_at = CASE WHEN @restart::boolean THEN pg_catalog.clock_timestamp() ELSE round_began_at END
 WHERE rule = @rule;
 
 -- name: DiffPresent :many
 SELECT diff.id FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) ANY (@ids::bigint[]) ORDER BY diff.id;
-
--- name: DiffRelocatable :one
--- Looks at some diffs behind one: how many there are, the last of them, and the ones that are in a store.
-WITH scanned AS MATERIALIZED (
-    SELECT diff.id, diff.stored_externally AND coalesce(diff.external_diff_store, 1) = @store::integer AS there
-    FROM "public".merge_request_diffs AS diff
-    WHERE diff.id > @after::bigint
-    ORDER BY diff.id
-    LIMIT @most::integer
-)
-SELECT (SELECT pg_catalog.count(*) FROM scanned)::bigint AS looked, (SELECT coalesce(pg_catalog.max(scanned.id), 0) FROM scanned)::bigint AS after,
-    ARRAY(SELECT scanned.id FROM scanned WHERE scanned.there ORDER BY scanned.id)::bigint[] AS ids;
-
--- name: DiffRelocatableBytes :one
-SELECT coalesce(pg_catalog.sum(coalesce(ledger.size, (
-    SELECT pg_catalog.sum(file.external_diff_size) FROM "public".merge_request_diff_files AS file WHERE file.merge_request_diff_id = wanted.id
-))), 0)::bigint AS bytes
-FROM pg_catalog.unnest(@ids::bigint[]) AS wanted (id)
-LEFT JOIN "sexton".external_diffs AS ledger ON ledger.diff_id = wanted.id;
 
 -- name: DiffExternal :many
 SELECT diff.id FROM "public".merge_request_diffs AS diff

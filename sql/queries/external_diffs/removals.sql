@@ -1,6 +1,5 @@
 -- name: RemovalTake :one
--- Takes an entry and has it invisible to others for the time that its removal may take. Those of the stores that are away are left
--- alone; an entry without a store is one of the configured store.
+-- Takes a due entry and hides it from other workers for the time that its removal may take.
 UPDATE "sexton".external_diff_removals AS removal
 SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => @seconds::pg_catalog.float8),
     attempts = removal.attempts + 1
@@ -8,7 +7,6 @@ WHERE removal.id = (
     SELECT due.id
     FROM "sexton".external_diff_removals AS due
     WHERE due.not_before <= pg_catalog.statement_timestamp()
-      AND coalesce(due.store, @store::integer) <> ALL (@away::integer[])
     ORDER BY due.not_before, due.id
     LIMIT 1
     FOR UPDATE SKIP LOCKED

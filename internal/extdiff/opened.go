@@ -1,0 +1,68 @@
+package extdiff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"sexton/internal/blobstore"
+)
+
+// Opened is a store that is opened for its first use: all users share its credentials, its connections and the memory of its uploads, and
+// what was found of whose the objects are. The zero value is ready to use. It is safe for concurrent use.
+type Opened struct {
+	mu sync.Mutex
+	// engine is nil before the first use, after a failed one, and after a refusal.
+	engine *Engine
+}
+
+// get opens the store where it is not open. Others wait meanwhile, for the 5 s at most that a search for credentials takes.
+func (o *Opened) get(ctx context.Context, open func(context.Context) (*Engine, error)) (_ *Engine, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.engine == nil {
+		if o.engine, err = open(ctx); err != nil {
+			o.engine = nil
+		}
+	}
+	return o.engine, err
+}
+
+// Use has do work with the store. Where the store cannot be opened, or refuses, the next use opens it anew: the credentials may have
+// been mended, which an open store would not see.
+func (o *Opened) Use(ctx context.Context, open func(context.Context) (*Engine, error), do func(*Engine) error) error {
+	used, err := o.get(ctx, open)
+	if err != nil {
+		return err
+	}
+	err = do(used)
+	if _, refused := errors.AsType[*blobstore.AccessError](err); refused {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.engine == used { // Otherwise it was opened because an older one refused.
+			o.engine = nil
+		}
+	}
+	return err
+}
+
+// otherStoreError reports that a row names a store of another kind than the configured one.
+type otherStoreError struct {
+	key        string
+	is, want   blobstore.Kind
+	configured string
+}
+
+func (e *otherStoreError) Error() string {
+	return fmt.Sprintf("%s is in %s, but external_diffs.bucket (%s) is %s; copy the object there and set external_diff_store of the row to %d",
+		e.key, e.is, e.configured, e.want, int(e.want))
+}
+
+// inStore returns an *otherStoreError if a row names a store of another kind than the given one.
+func inStore(at *blobstore.Store, key string, named int) error {
+	if kind := blobstore.Kind(named); kind != at.Kind() {
+		return &otherStoreError{key: key, is: kind, want: at.Kind(), configured: at.String()}
+	}
+	return nil
+}
