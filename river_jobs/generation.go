@@ -47,7 +47,7 @@ func DefinitionEntry(c *config.Config, d definitions.Definition) string {
 	if d.CleanerClass != "" {
 		entry += fmt.Sprintf(" cleaner %q", d.CleanerClass)
 	}
-	return entry + " on_reuse " + string(cmp.Or(d.OnReuse, definitions.ReuseKeep))
+	return entry
 }
 
 func conditionsEntry(conditions []definitions.Condition) string {

@@ -10,16 +10,6 @@ CREATE TABLE "sexton".backlog (
     deferred bigint NOT NULL
 );
 
-CREATE TABLE "sexton".revived (
-    place tid NOT NULL,
-    id bigint NOT NULL,
-    fully_qualified_table_name text NOT NULL,
-    primary_key_value bigint,
-    primary_key_text text,
-    created_at timestamptz NOT NULL,
-    settled_at timestamptz
-);
-
 -- Of River's tables the columns that statements of ours name. River's own migrations make them.
 CREATE TYPE "sexton".river_job_state AS ENUM ('available', 'cancelled', 'completed', 'discarded', 'pending', 'retryable', 'running', 'scheduled');
 CREATE TABLE "sexton".river_job (

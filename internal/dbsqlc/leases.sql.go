@@ -55,18 +55,6 @@ func (q *Queries) FenceDigests(ctx context.Context, keys []string) ([]FenceDiges
 	return items, nil
 }
 
-const fenceLift = `-- name: FenceLift :exec
-UPDATE "sexton".fences
-SET token = token + 1
-WHERE key = $1
-`
-
-// Refuses the next batch under a lease, whose holder keeps it: work that goes on begins anew.
-func (q *Queries) FenceLift(ctx context.Context, key string) error {
-	_, err := q.db.Exec(ctx, fenceLift, key)
-	return err
-}
-
 const fenceRaise = `-- name: FenceRaise :one
 WITH bounded AS MATERIALIZED (
     SELECT pg_catalog.set_config('lock_timeout', $3::pg_catalog.text, true) AS lock_timeout

@@ -7,97 +7,9 @@ package dbsqlc
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 )
-
-const now = `-- name: Now :one
-SELECT pg_catalog.clock_timestamp()::pg_catalog.timestamptz AS now
-`
-
-func (q *Queries) Now(ctx context.Context) (time.Time, error) {
-	row := q.db.QueryRow(ctx, now)
-	var now time.Time
-	err := row.Scan(&now)
-	return now, err
-}
-
-const revivedClear = `-- name: RevivedClear :many
-UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
-SET status = 1, consume_after = pg_catalog.clock_timestamp(), cleanup_attempts = 0
-WHERE tombstone.ctid = ANY (ARRAY(SELECT revived.place FROM "sexton".revived AS revived WHERE revived.id = ANY ($1::bigint[])))
-    AND tombstone.status = 3
-RETURNING tombstone.id
-`
-
-// Makes revived tombstones due. That they keep the time when they were settled says that their parents do not matter.
-func (q *Queries) RevivedClear(ctx context.Context, ids []int64) ([]int64, error) {
-	rows, err := q.db.Query(ctx, revivedClear, ids)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []int64
-	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		items = append(items, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const revivedList = `-- name: RevivedList :many
-SELECT revived.id, revived.fully_qualified_table_name AS "table",
-       coalesce(revived.primary_key_value::pg_catalog.text, revived.primary_key_text, '')::pg_catalog.text AS key,
-       revived.created_at AS deleted_at, revived.settled_at::pg_catalog.timestamptz AS settled_at, pg_catalog.count(*) OVER () AS total
-FROM "sexton".revived AS revived
-WHERE $1::pg_catalog.text = '' OR revived.fully_qualified_table_name = $1
-ORDER BY revived.settled_at DESC, revived.id DESC
-LIMIT $2::bigint
-`
-
-type RevivedListRow struct {
-	ID        int64
-	Table     string
-	Key       string
-	DeletedAt time.Time
-	SettledAt time.Time
-	Total     int64
-}
-
-// Revived tombstones, the newest first, of one table or of all, and how many there are.
-func (q *Queries) RevivedList(ctx context.Context, parent string, most int64) ([]RevivedListRow, error) {
-	rows, err := q.db.Query(ctx, revivedList, parent, most)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []RevivedListRow
-	for rows.Next() {
-		var i RevivedListRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.Table,
-			&i.Key,
-			&i.DeletedAt,
-			&i.SettledAt,
-			&i.Total,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
 
 const tombstonesByDue = `-- name: TombstonesByDue :one
 SELECT (SELECT pg_catalog.count(*) FROM (
@@ -133,38 +45,16 @@ FROM (
     SELECT
     FROM "public".loose_foreign_keys_deleted_records AS waiting
     WHERE waiting.fully_qualified_table_name = $1 AND waiting.status = 1
-      AND ($2::pg_catalog.timestamptz IS NULL OR waiting.created_at <= $2::pg_catalog.timestamptz)
-    LIMIT $3::bigint
+    LIMIT $2::bigint
 ) AS counted
 `
 
-// Waiting tombstones of a parent that are no younger than a moment, counted up to a cap; NULL is without.
-func (q *Queries) TombstonesCount(ctx context.Context, parent string, until pgtype.Timestamptz, most *int64) (int64, error) {
-	row := q.db.QueryRow(ctx, tombstonesCount, parent, until, most)
+// Waiting tombstones of a parent, counted up to a cap.
+func (q *Queries) TombstonesCount(ctx context.Context, parent string, most int64) (int64, error) {
+	row := q.db.QueryRow(ctx, tombstonesCount, parent, most)
 	var count int64
 	err := row.Scan(&count)
 	return count, err
-}
-
-const tombstonesDrop = `-- name: TombstonesDrop :execrows
-DELETE FROM "public".loose_foreign_keys_deleted_records AS chosen
-WHERE chosen.ctid = ANY (ARRAY(
-    SELECT waiting.ctid
-    FROM "public".loose_foreign_keys_deleted_records AS waiting
-    WHERE waiting.fully_qualified_table_name = $1 AND waiting.status = 1 AND waiting.created_at <= $2
-    ORDER BY waiting.consume_after, waiting.id
-    LIMIT $3::bigint
-    FOR UPDATE SKIP LOCKED
-))
-`
-
-// Forgets so many waiting tombstones of a parent, no younger than a moment.
-func (q *Queries) TombstonesDrop(ctx context.Context, parent string, until time.Time, most int64) (int64, error) {
-	result, err := q.db.Exec(ctx, tombstonesDrop, parent, until, most)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
 }
 
 const tombstonesDueKeys = `-- name: TombstonesDueKeys :many
@@ -214,13 +104,13 @@ SELECT
     extract(epoch FROM pg_catalog.now() - pending.created_at)::pg_catalog.float8 AS age_seconds,
     pg_catalog.count(*) OVER () AS total
 FROM (
-    SELECT tombstone.id, tombstone.partition, tombstone.primary_key_value, tombstone.status, tombstone.created_at, tombstone.fully_qualified_table_name, tombstone.consume_after, tombstone.cleanup_attempts, tombstone.primary_key_text, tombstone.last_error, tombstone.parent_oid, tombstone.tracked_as, tombstone.settled_at
+    SELECT tombstone.id, tombstone.partition, tombstone.primary_key_value, tombstone.status, tombstone.created_at, tombstone.fully_qualified_table_name, tombstone.consume_after, tombstone.cleanup_attempts, tombstone.primary_key_text, tombstone.last_error, tombstone.parent_oid, tombstone.tracked_as
     FROM pg_catalog.unnest($1::pg_catalog.text[]) AS parent (name)
     CROSS JOIN (
         VALUES ('-infinity'::pg_catalog.timestamptz, pg_catalog.now()), (pg_catalog.now() + interval '1 microsecond', 'infinity'::pg_catalog.timestamptz)
     ) AS stretch (first, last)
     CROSS JOIN LATERAL (
-        SELECT waiting.id, waiting.partition, waiting.primary_key_value, waiting.status, waiting.created_at, waiting.fully_qualified_table_name, waiting.consume_after, waiting.cleanup_attempts, waiting.primary_key_text, waiting.last_error, waiting.parent_oid, waiting.tracked_as, waiting.settled_at
+        SELECT waiting.id, waiting.partition, waiting.primary_key_value, waiting.status, waiting.created_at, waiting.fully_qualified_table_name, waiting.consume_after, waiting.cleanup_attempts, waiting.primary_key_text, waiting.last_error, waiting.parent_oid, waiting.tracked_as
         FROM "public".loose_foreign_keys_deleted_records AS waiting
         WHERE waiting.fully_qualified_table_name = parent.name AND waiting.status = 1
           AND waiting.consume_after >= stretch.first AND waiting.consume_after <= stretch.last
@@ -228,7 +118,7 @@ FROM (
         LIMIT $2::bigint
     ) AS tombstone
     UNION ALL
-    SELECT named.id, named.partition, named.primary_key_value, named.status, named.created_at, named.fully_qualified_table_name, named.consume_after, named.cleanup_attempts, named.primary_key_text, named.last_error, named.parent_oid, named.tracked_as, named.settled_at
+    SELECT named.id, named.partition, named.primary_key_value, named.status, named.created_at, named.fully_qualified_table_name, named.consume_after, named.cleanup_attempts, named.primary_key_text, named.last_error, named.parent_oid, named.tracked_as
     FROM "public".loose_foreign_keys_deleted_records AS named
     WHERE $3::bigint <> 0 AND named.id = $3::bigint AND named.status = 1
 ) AS pending
@@ -295,41 +185,6 @@ func (q *Queries) TombstonesList(ctx context.Context, arg TombstonesListParams) 
 		return nil, err
 	}
 	return items, nil
-}
-
-const tombstonesMove = `-- name: TombstonesMove :execrows
-UPDATE "public".loose_foreign_keys_deleted_records AS chosen
-SET fully_qualified_table_name = $1::pg_catalog.text, parent_oid = pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid,
-    tracked_as = NULL, consume_after = pg_catalog.clock_timestamp(), cleanup_attempts = 0, settled_at = NULL
-WHERE chosen.ctid = ANY (ARRAY(
-    SELECT waiting.ctid
-    FROM "public".loose_foreign_keys_deleted_records AS waiting
-    WHERE waiting.fully_qualified_table_name = $2 AND waiting.status = 1 AND waiting.created_at <= $3
-    ORDER BY waiting.consume_after, waiting.id
-    LIMIT $4::bigint
-    FOR UPDATE SKIP LOCKED
-))
-`
-
-type TombstonesMoveParams struct {
-	NewParent string
-	Parent    string
-	Until     time.Time
-	Most      int64
-}
-
-// Gives so many waiting tombstones of a parent, no younger than a moment, to another one, due now.
-func (q *Queries) TombstonesMove(ctx context.Context, arg TombstonesMoveParams) (int64, error) {
-	result, err := q.db.Exec(ctx, tombstonesMove,
-		arg.NewParent,
-		arg.Parent,
-		arg.Until,
-		arg.Most,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
 }
 
 const tombstonesPage = `-- name: TombstonesPage :many
@@ -443,21 +298,4 @@ func (q *Queries) TombstonesRetry(ctx context.Context, ids []int64, times []stri
 	var i TombstonesRetryRow
 	err := row.Scan(&i.Retried, &i.Found)
 	return i, err
-}
-
-const tombstonesTable = `-- name: TombstonesTable :one
-SELECT coalesce((
-    SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname)
-    FROM pg_catalog.pg_class AS class
-    JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
-    WHERE class.oid = pg_catalog.to_regclass($1::pg_catalog.text) AND class.relkind = ANY ('{r,p}')
-), '')::pg_catalog.text AS name
-`
-
-// The name that tombstones of a table carry, in its present spelling, or "" where there is no such table.
-func (q *Queries) TombstonesTable(ctx context.Context, recorded string) (string, error) {
-	row := q.db.QueryRow(ctx, tombstonesTable, recorded)
-	var name string
-	err := row.Scan(&name)
-	return name, err
 }

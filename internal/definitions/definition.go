@@ -37,15 +37,6 @@ func (n Name) String() string {
 	return n.Schema + "." + n.Table
 }
 
-// Reuse says what becomes of children whose parent's key was deleted and lives again.
-type Reuse string
-
-// The two answers. A worker cannot tell the children of the old row from those of the new one, so it is all or none.
-const (
-	ReuseKeep   Reuse = "keep"
-	ReuseDelete Reuse = "delete"
-)
-
 // Condition restricts a definition to children whose column has the value, for polymorphic references.
 type Condition struct {
 	Column string `yaml:"column,required"`
@@ -80,8 +71,6 @@ type Definition struct {
 	TargetValue yamlfile.Literal `yaml:"target_value"`
 	// Conditions restrict the definition to children in which every column equals its value.
 	Conditions []Condition `yaml:"conditions"`
-	// OnReuse says what happens to children whose parent's key was deleted and lives again; by default keep.
-	OnReuse Reuse `yaml:"on_reuse"`
 	// DeleteLimit is the most rows of one DELETE; by default the pace's own.
 	DeleteLimit int `check:"positive" yaml:"delete_limit"`
 	// WorkerClass is a label; one subscription per database serves all definitions.

@@ -252,7 +252,7 @@ func SaveRules(ctx context.Context, all *Connections) error {
 
 // TombstonesOf is the queue of one database.
 func TombstonesOf(all *Connections, db database.Database) loosefk.Tombstones {
-	return loosefk.Tombstones{DB: db.Pool, Names: db.Names, Bounds: BoundsOf(all), Wake: WakeLooseForeignKeys, Lease: riverjobs.LooseForeignKeysLease(db.Name)}
+	return loosefk.Tombstones{DB: db.Pool, Names: db.Names, Bounds: BoundsOf(all), Wake: WakeLooseForeignKeys}
 }
 
 // BoundsOf are the limits of a statement about tombstones.

@@ -251,7 +251,7 @@ func (r *Runner) underLease(
 	}
 	result, err = r.work(ctx, log, queries, granted, report, work)
 	if err != nil && granted.Installed(context.WithoutCancel(ctx), err) {
-		report.Outcome, report.Reason, err = OverLimit, "definitions were installed, or tombstones dropped or moved; the next run goes on", nil
+		report.Outcome, report.Reason, err = OverLimit, "definitions were installed; the next run goes on", nil
 	}
 	if err != nil && granted.Undoing(context.WithoutCancel(ctx), err) {
 		report.Outcome, report.Reason, err = OverLimit, "a deletion is taken back; the next run goes on", nil

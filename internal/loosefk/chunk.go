@@ -49,8 +49,6 @@ type chunk struct {
 	blocked, own *pace.Blocked
 	// yields reports that the chunk waits because its rows take long: it goes on as soon as nothing else can.
 	yields bool
-	// anyway makes children go although their parents live.
-	anyway bool
 	// failed is the first reason why the chunk cannot be finished in this run.
 	failed *batch.Fault
 	// gaveUp are the references that it has failed at, unless that cannot be told.
@@ -108,14 +106,10 @@ func divided(c *chunk, how nextTry) rest {
 	return left
 }
 
-// sort orders tombstones by key, those to be cleaned up after in any case last, so that the children of one chunk lie close together in the index.
+// sort orders tombstones by key, so that the children of one chunk lie close together in the index.
 func (p *Parent) sort(tombstones []tombstone) {
 	slices.SortFunc(tombstones, func(a, b tombstone) int {
 		switch {
-		case b.anyway && !a.anyway:
-			return -1
-		case a.anyway && !b.anyway:
-			return 1
 		case b.kept() && !a.kept():
 			return -1
 		case a.kept() && !b.kept():
@@ -129,7 +123,7 @@ func (p *Parent) sort(tombstones []tombstone) {
 }
 
 func (r *run) newChunk(p *Parent, tombstones []tombstone, live []bool) *chunk {
-	c := &chunk{parent: p, tombstones: slices.Clone(tombstones), verify: live, anyway: tombstones[0].anyway}
+	c := &chunk{parent: p, tombstones: slices.Clone(tombstones), verify: live}
 	if r.engine.Adaptive.on() {
 		c.how = direct
 	}

@@ -32,8 +32,6 @@ type Cursors struct {
 	looks  looks
 	// scanned is when a run last began at the beginning.
 	scanned time.Time
-	// expired is when a run last removed old tombstones that are kept for operators.
-	expired time.Time
 }
 
 // Positions are where the parents' queues begin, as parallel arrays for SQL: the cursors or, with fresh, their very
@@ -76,24 +74,6 @@ func (m *Cursors) start(parents []*Parent) []position {
 	}
 	m.mu.Unlock()
 	return each.Of(parents, func(p *Parent) position { return m.of(p.Recorded) })
-}
-
-// expires reports that the next run removes old tombstones.
-func (m *Cursors) expires() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return time.Since(m.expired) > rescanAfter
-}
-
-// expire reports, now and then, that old tombstones are to be removed.
-func (m *Cursors) expire() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	due := time.Since(m.expired) > rescanAfter
-	if due {
-		m.expired = time.Now()
-	}
-	return due
 }
 
 // keep sets the cursors of a run's queues: below whatever it has left.

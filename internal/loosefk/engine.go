@@ -120,9 +120,6 @@ func (r *run) through(ctx context.Context) error {
 	r.cursors.recall(r.engine.Parents)
 	err := r.work(ctx)
 	r.cursors.note(r.engine.Parents)
-	if err == nil {
-		err = r.prune(ctx)
-	}
 	r.stats.Duty, r.stats.WaitingFor, r.stats.WaitingClass = pace.Duty{}, "", ""
 	if err != nil {
 		r.cursors.Forget()
@@ -181,8 +178,6 @@ type tombstone struct {
 	tuple   pgtype.TID
 	integer *int64
 	text    *string
-	// anyway reports that an operator has the children cleaned up although the parent lives.
-	anyway bool
 	// made is when it was written, by this process's clock.
 	made time.Time
 	// origin is the set that the parent is kept in, if it is.

@@ -47,12 +47,8 @@ type loaded struct {
 	name string
 }
 
-// First returns the first look of a run of this engine under the lease of a key, for its holder to take along. It is nil where the run writes
-// with that look, which is for the lease's holder alone.
+// First returns the first look of a run of this engine under the lease of a key, for its holder to take along.
 func (e *Engine) First(key string) *First {
-	if e.Cursors.expires() {
-		return nil
-	}
 	f := e.first(spots{each.Of(e.Parents, func(p *Parent) string { return p.Recorded }), e.Cursors.start(e.Parents)})
 	f.Ahead.Names, f.Ahead.Key, f.Ahead.Limits = e.Session.Names, key, e.Session.Limits
 	return f
@@ -85,25 +81,18 @@ func (f *First) of(r *run) bool {
 // begin takes the first look, unless it was taken ahead.
 func (r *run) begin(ctx context.Context) error {
 	first := r.engine.Look
-	var last *closing
 	if !first.of(r) {
 		first = r.engine.first(r.positions())
 		limits := r.engine.Session.Limits
 		limits.Reads = true
-		statements := first.Statements
-		if r.cursors.expire() { // As does a tick without other work: what confirming begins with comes along.
-			limits.Reads = false
-			statements = append(statements, r.expired())
-			last, statements = r.closes(statements)
-		}
-		if _, err := r.engine.Session.RunWithin(ctx, limits, statements...); err != nil {
+		if _, err := r.engine.Session.RunWithin(ctx, limits, first.Statements...); err != nil {
 			return fmt.Errorf("look for due tombstones: %w", err)
 		}
 	}
 	if first.fingerprint != r.engine.Fingerprint {
 		return ErrChanged
 	}
-	r.asked, r.closing = time.Now(), last
+	r.asked, r.closing = time.Now(), nil
 	r.fill(first.loaded)
 	if len(first.strangers) > 0 {
 		if err := r.adopt(ctx, first.strangers); err != nil {
@@ -132,7 +121,7 @@ func (e *Engine) statement(name string, more ...string) string {
 func (e *Engine) loading(at spots, most int, into *[]loaded) batch.Statement {
 	var one loaded
 	var age float64
-	origin, row := "", []any{&one.name, &one.id, &one.consumeAfter, &one.tuple, &one.integer, &one.text, &one.anyway, &age}
+	origin, row := "", []any{&one.name, &one.id, &one.consumeAfter, &one.tuple, &one.integer, &one.text, &age}
 	if e.Undo {
 		origin, row = ", tombstone.origin", append(row, &one.origin)
 	}

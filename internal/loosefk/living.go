@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
-	"sexton/internal/definitions"
 	"sexton/internal/drain"
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
@@ -22,41 +21,23 @@ import (
 // nothing else. So a statement either picks its rows FOR UPDATE itself, by pointers that do not follow a change, or
 // runs in a REPEATABLE READ transaction, where the change is an error (40001) and the picking form goes on.
 
-// keeps is true for definitions whose children stay while their parent lives.
-func (r *Reference) keeps() bool { return r.Definition.OnReuse != definitions.ReuseDelete }
-
-// targetKeys are the tombstones' keys, for a statement on the children of one reference: without the keys whose parents live, where
-// children stay then. In another database there are no parents to look at.
-func (p *Parent) targetKeys(r *Reference, tombstones []tombstone, anyway bool) drain.Keys {
-	return drain.Keys{Of: &p.Key, Values: keysOf(p, tombstones), Gone: r.keeps() && !anyway && !r.Remote, Keep: r.keeping(tombstones)}
+// targetKeys are the tombstones' keys, for a statement on the children of one reference: without the keys whose parents live. In another
+// database there are no parents to look at.
+func (p *Parent) targetKeys(r *Reference, tombstones []tombstone) drain.Keys {
+	return drain.Keys{Of: &p.Key, Values: keysOf(p, tombstones), Gone: !r.Remote, Keep: r.keeping(tombstones)}
 }
 
 // targetKeys are the chunk's keys.
-func (c *chunk) targetKeys(r *Reference) drain.Keys {
-	return c.parent.targetKeys(r, c.tombstones, c.anyway)
-}
+func (c *chunk) targetKeys(r *Reference) drain.Keys { return c.parent.targetKeys(r, c.tombstones) }
 
-// reviveStatement ends those of the tombstones whose parents live, and returns their ids. Definitions that do not
-// keep children come first: where verify marks them, none of theirs may be left.
-func (p *Parent) reviveStatement(names pgcatalog.Names, tombstones []tombstone, verify []bool) (string, []any) {
+// reviveStatement deletes those of the tombstones whose parents live, and returns their ids.
+func (p *Parent) reviveStatement(names pgcatalog.Names, tombstones []tombstone) (string, []any) {
 	args := &drain.Args{}
 	ids, times := positions(tombstones)
 	nameAt, idsAt, timesAt, keysAt := args.Add(p.Recorded), args.Add(ids), args.Add(times), args.Add(keysOf(p, tombstones))
 	keys := p.Parameter(keysAt)
 	table := names.Render(`"public".loose_foreign_keys_deleted_records`)
-	key := []string{"waiting.key"}
-	if p.Composite() {
-		key = p.Parts("waiting.key")
-	}
-	where, verifyAt := p.Lives("waiting.key", keys), args.Once(verify)
-	for i, reference := range p.References {
-		if reference.keeps() || reference.Remote || !reference.Usable() {
-			continue
-		}
-		where += fmt.Sprintf("\nAND (NOT ($%d::pg_catalog.bool[])[%d] OR NOT %s)", verifyAt(), i+1, reference.Exists(key, args))
-	}
-	return fmt.Sprintf(`UPDATE %[1]s AS tombstone
-SET status = 3, settled_at = pg_catalog.clock_timestamp(), consume_after = 'infinity', last_error = NULL
+	return fmt.Sprintf(`DELETE FROM %[1]s AS tombstone
 WHERE tombstone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
 SELECT found.ctid
 FROM ROWS FROM (
@@ -73,19 +54,18 @@ CROSS JOIN LATERAL (
 ) AS found
 WHERE %[6]s
 ))
-RETURNING tombstone.id`, table, idsAt, timesAt, keys, nameAt, where), args.Values
+RETURNING tombstone.id`, table, idsAt, timesAt, keys, nameAt, p.Lives("waiting.key", keys)), args.Values
 }
 
 // settled are the ids of the tombstones that a transaction ended.
 type settled struct{ gone, revived []int64 }
 
-// settlement ends tombstones of the chunk: those among revivable whose parents live, and then the finished ones of the
-// others, without a look at the children of the exact references. With loaded, a tombstone that was written again since stays.
+// settlement ends tombstones of the chunk: those whose parents live, and then the finished ones of the others, without a look at the children of the exact references. With loaded, a tombstone that was written again since stays.
 func (r *run) settlement(
-	c *chunk, revivable, finished []tombstone, loaded bool, exact []*Reference, ended *settled,
+	c *chunk, all, finished []tombstone, loaded bool, exact []*Reference, ended *settled,
 ) (statements []batch.Statement) {
-	if len(revivable) > 0 && !c.anyway && slices.ContainsFunc(c.parent.References, (*Reference).keeps) {
-		sql, args := c.parent.reviveStatement(r.engine.Session.Names, revivable, c.verify)
+	if len(all) > 0 && len(c.parent.References) > 0 {
+		sql, args := c.parent.reviveStatement(r.engine.Session.Names, all)
 		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&ended.revived, pgx.RowTo[int64])})
 	}
 	if len(finished) > 0 {
@@ -101,47 +81,11 @@ func (r *run) end(ctx context.Context, c *chunk, ended *settled) error {
 	if err != nil {
 		return err
 	}
-	// Only children that do not stay have to be gone before.
-	going := slices.Clone(c.verify)
-	for i, reference := range c.parent.References {
-		going[i] = going[i] && !reference.keeps()
-	}
-	revivable, err := r.finished(ctx, c, going)
-	if err != nil {
-		return err
-	}
 	// A tombstone that was written again since it was loaded is looked up in the waiting pass.
-	if statements := r.settlement(c, revivable, finished, c.passes == 0, c.exact, ended); len(statements) > 0 {
+	if statements := r.settlement(c, c.tombstones, finished, c.passes == 0, c.exact, ended); len(statements) > 0 {
 		_, err = r.engine.Session.Run(ctx, statements...)
 	}
 	return err
-}
-
-// Revived tombstones are kept for operators who ask why children stay: so many days, and so many of them.
-const (
-	revivedDays = 7
-	mostRevived = 10_000
-)
-
-// expired is the statement that removes old ones. A run's first look has it now and then: without it the look writes nothing.
-func (r *run) expired() batch.Statement {
-	return batch.Statement{SQL: r.engine.statement("expire"), Args: []any{revivedDays, pageSize}}
-}
-
-// prune removes what a run has revived beyond what is kept.
-func (r *run) prune(ctx context.Context) error {
-	if r.stats.Revived == 0 {
-		return nil
-	}
-	surplus := batch.Statement{SQL: r.engine.statement("prune"), Args: []any{mostRevived, pageSize}}
-	for removed := int64(pageSize); removed == pageSize && r.stop.Err() == nil; {
-		affected, err := r.engine.Session.Run(ctx, surplus)
-		if err != nil {
-			return fmt.Errorf("remove revived tombstones: %w", err)
-		}
-		removed = affected[0]
-	}
-	return nil
 }
 
 // A direct statement takes every child that it sees, and follows children that others are just changing. So where one

@@ -3,6 +3,7 @@ package loosefk
 import (
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -124,6 +125,14 @@ func keysInto(keys *any) func(pgx.Rows) error {
 		}
 		return err
 	}
+}
+
+// keyText returns the key in text form.
+func (t tombstone) keyText() string {
+	if t.integer != nil {
+		return strconv.FormatInt(*t.integer, 10)
+	}
+	return *t.text
 }
 
 // among reports whether the tombstone's key is one of keys.

@@ -106,7 +106,7 @@ func (r *run) parts(c *chunk, t task, form pass, limit int, remove, busy bool) [
 // prepare makes the statements of a part.
 func (r *run) prepare(c *chunk, p *part, form pass, limit int, remove bool) {
 	t := p.task
-	keys := c.parent.targetKeys(t.reference, p.tombstones, c.anyway)
+	keys := c.parent.targetKeys(t.reference, p.tombstones)
 	if t.reference.exactly() {
 		keys.Values = t.without
 	}

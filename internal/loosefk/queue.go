@@ -273,7 +273,7 @@ func (r *run) take(ctx context.Context, l *queue) (c *chunk, carried bool, err e
 		size := l.parent.chunkSize(l.live, r.statementRows)
 		divisor := r.divisor(ctx, l.parent, l.live, len(l.fresh))
 		size = min(size*divisor, len(l.fresh))
-		if at := slices.IndexFunc(l.fresh, func(t tombstone) bool { return t.anyway != l.fresh[0].anyway || t.kept() != l.fresh[0].kept() }); at > 0 {
+		if at := slices.IndexFunc(l.fresh, func(t tombstone) bool { return t.kept() != l.fresh[0].kept() }); at > 0 {
 			size = min(size, at)
 		}
 		c = r.newChunk(l.parent, l.fresh[:size], l.live)

@@ -53,7 +53,7 @@ func (g *golden) parent(p *Parent, where string) {
 	g.Add(title("children"))(p.childrenStatement("main", keys, flags))
 	g.Add(title("remove"))(p.removeStatement(schemas, "main", nil, false, flags, flags))
 	g.Add(title("remove loaded"))(p.removeStatement(schemas, "main", nil, true, flags, flags))
-	g.Add(title("revive"))(p.reviveStatement(schemas, nil, flags))
+	g.Add(title("revive"))(p.reviveStatement(schemas, nil))
 	g.Add(title("forget"))(p.forgetStatement(schemas, "main", nil, keys))
 	g.Add(title("late"))(p.lateStatement(schemas, "main", nil, keys, keys, flags, false))
 	g.Add(title("gone"))(p.goneStatement(keys))
@@ -65,12 +65,11 @@ func (g *golden) reference(p *Parent, r *Reference, where string) {
 	leaf := r.Leaves[0]
 	title := func(name string) string { return of(leaf.Name + " " + name) }
 	if r.Remote {
-		g.Add(title("versions"))(r.PickStatement(leaf, "picked.ctid, picked.xmin", "", p.targetKeys(r, nil, false), 10))
-		g.Add(title("exact"))(r.ExactStatement(names, leaf, p.targetKeys(r, nil, false), drain.Rows{}, r.Lock()))
+		g.Add(title("versions"))(r.PickStatement(leaf, "picked.ctid, picked.xmin", "", p.targetKeys(r, nil), 10))
+		g.Add(title("exact"))(r.ExactStatement(names, leaf, p.targetKeys(r, nil), drain.Rows{}, r.Lock()))
 		return
 	}
-	g.Add(title("direct anyway"))(r.DirectStatement(names, leaf, p.targetKeys(r, nil, true)))
-	keys := p.targetKeys(r, nil, false)
+	keys := p.targetKeys(r, nil)
 	g.Add(title("direct"))(r.DirectStatement(names, leaf, keys))
 	g.Add(title("window"))(r.PickStatement(leaf, "picked.ctid", "", keys, 10))
 	g.Add(title("piece"))(r.PieceStatement(names, leaf, keys, nil, false))
@@ -150,7 +149,7 @@ func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 			return func(sql string, args []any) { statements[name] = built{sql, args} }
 		}
 		names, r, keys := dbtest.Names(), parent.References[0], each.Of(tombstones, func(t tombstone) string { return *t.text })
-		leaf, of := r.Leaves[0], parent.targetKeys(r, tombstones, false)
+		leaf, of := r.Leaves[0], parent.targetKeys(r, tombstones)
 		pointers := []pgtype.TID{{BlockNumber: 0, OffsetNumber: 1, Valid: true}, {BlockNumber: 0, OffsetNumber: 2, Valid: true}}
 		as("direct")(r.DirectStatement(names, leaf, of))
 		as("clean")(r.CleanStatement(names, leaf, of, 1000))

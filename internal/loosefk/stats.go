@@ -39,6 +39,8 @@ type Stats struct {
 	Rescheduled int64 `json:"rescheduled"`
 	// Revived counts tombstones whose parents live, so that their children stay.
 	Revived int64 `json:"revived"`
+	// RevivedKeys are the first of them, as table and key.
+	RevivedKeys []string `json:"-"`
 	// Confirmed counts removed tombstones that a second look found without children, LateChildren tombstones that it
 	// brought back, as a child had come late.
 	Confirmed    int64 `json:"confirmed"`
@@ -93,6 +95,18 @@ func (s *Stats) count(parent *Parent, more ParentCounts) {
 	sum.Incremented += more.Incremented
 	sum.Revived += more.Revived
 	s.ByParent[parent.Label()] = sum
+}
+
+// mostRevivedKeys is how many keys of parents that live a run's log line has.
+const mostRevivedKeys = 5
+
+// noteRevived notes the keys of the chunk's tombstones that have one of the ids.
+func (s *Stats) noteRevived(c *chunk, ids map[int64]bool) {
+	for _, t := range c.tombstones {
+		if _, revived := ids[t.id]; revived && len(s.RevivedKeys) < mostRevivedKeys {
+			s.RevivedKeys = append(s.RevivedKeys, c.parent.Label()+" "+t.keyText())
+		}
+	}
 }
 
 func (s *Stats) clean(r *Reference, rows int64) {

@@ -309,6 +309,7 @@ func (r *run) remove(c *chunk, ended settled) {
 	for _, id := range ended.revived {
 		over[id] = false
 	}
+	r.stats.noteRevived(c, over)
 	for _, id := range ended.gone {
 		over[id] = true
 	}

@@ -3,9 +3,7 @@ package loosefk
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -23,8 +21,6 @@ const (
 	// pageSize is how many tombstones one statement of a retry reads, changeSize how many one transaction changes.
 	pageSize   = 10_000
 	changeSize = 1_000
-	// refuseTimeout is how long a batch in flight is waited for, of which a single statement may take as long as the settings say.
-	refuseTimeout = 20 * time.Second
 )
 
 // Tombstones shows the waiting tombstones of one database and has failed ones tried again, beside workers.
@@ -34,8 +30,6 @@ type Tombstones struct {
 	Bounds Bounds
 	// Wake is called in each transaction that made tombstones due.
 	Wake Waker
-	// Lease is the key of the lease of the database's queue.
-	Lease string
 }
 
 // in runs do in one bounded transaction; an error names what was done.
@@ -250,95 +244,7 @@ func (t Tombstones) parents(ctx context.Context, one string) ([]string, error) {
 	return asked(ctx, t, "look for tombstones", func(q *dbsqlc.Queries) ([]string, error) { return q.TombstoneParents(ctx) })
 }
 
-// Relocated is the outcome for the waiting tombstones of a parent.
-type Relocated struct {
-	Changed int64 `json:"changed"`
-	// Busy are tombstones that a worker had in hand. They were left alone.
-	Busy int64 `json:"busy"`
-}
-
-// Table returns the name that tombstones of a table carry, in its present spelling, or "" where there is no such table.
-func (t Tombstones) Table(ctx context.Context, recorded string) (string, error) {
-	return asked(ctx, t, "look for table "+recorded, func(q *dbsqlc.Queries) (string, error) { return q.TombstonesTable(ctx, recorded) })
-}
-
 // Count counts the waiting tombstones of a parent, up to most.
 func (t Tombstones) Count(ctx context.Context, parent string, most int64) (int64, error) {
-	return asked(ctx, t, "count tombstones of "+parent, func(q *dbsqlc.Queries) (int64, error) {
-		return q.TombstonesCount(ctx, parent, pgtype.Timestamptz{}, &most)
-	})
-}
-
-// Move gives the waiting tombstones of a parent to another one, due now. The counts are valid beside an error, too.
-func (t Tombstones) Move(ctx context.Context, from, to string) (Relocated, error) {
-	return t.relocate(ctx, "update", from, func(q *dbsqlc.Queries, until time.Time) (int64, error) {
-		return q.TombstonesMove(ctx, dbsqlc.TombstonesMoveParams{Parent: from, NewParent: to, Until: until, Most: changeSize})
-	})
-}
-
-// Drop forgets the waiting tombstones of a parent: the children of its deleted rows stay.
-func (t Tombstones) Drop(ctx context.Context, parent string) (Relocated, error) {
-	return t.relocate(ctx, "delete", parent, func(q *dbsqlc.Queries, until time.Time) (int64, error) {
-		return q.TombstonesDrop(ctx, parent, until, changeSize)
-	})
-}
-
-// relocate changes batch after batch what waited when it began. A pass has tombstones in hand without their locks: before the first change and after
-// the last one its next batch is refused, so that the next pass loads what is left.
-func (t Tombstones) relocate(
-	ctx context.Context, verb, parent string, do func(q *dbsqlc.Queries, until time.Time) (int64, error),
-) (result Relocated, err error) {
-	what := verb + " tombstones of " + parent
-	patient := t
-	patient.Bounds = Bounds{StatementTimeout: refuseTimeout, LockTimeout: refuseTimeout}
-	refuse := func() error {
-		return patient.in(ctx, what, func(q *dbsqlc.Queries, _ pgx.Tx) error { return q.FenceLift(ctx, t.Lease) })
-	}
-	if err := refuse(); err != nil {
-		return result, err
-	}
-	start, err := asked(ctx, t, what, func(q *dbsqlc.Queries) (time.Time, error) { return q.Now(ctx) })
-	for changed := int64(1); err == nil && changed > 0; result.Changed += changed {
-		changed, err = t.change(ctx, what, func(q *dbsqlc.Queries) (int64, error) { return do(q, start) })
-	}
-	if err = errors.Join(err, refuse()); err != nil {
-		return result, err
-	}
-	result.Busy, err = asked(ctx, t, what, func(q *dbsqlc.Queries) (int64, error) {
-		return q.TombstonesCount(ctx, parent, pgtype.Timestamptz{Time: start, Valid: true}, nil)
-	})
-	return result, err
-}
-
-// RevivedTombstone is a deleted row whose key lives, so that its children stay.
-type RevivedTombstone struct {
-	ID        int64     `json:"id"`
-	Table     string    `json:"table"`
-	Key       string    `json:"key"`
-	DeletedAt time.Time `json:"deleted_at"`
-	SettledAt time.Time `json:"settled_at"`
-	Total     int64     `json:"-"`
-}
-
-// Revived returns the newest revived tombstones, of one parent or of all, and how many the limit left out.
-func (t Tombstones) Revived(ctx context.Context, parent string, limit int) (list []RevivedTombstone, more int64, err error) {
-	err = t.in(ctx, "list revived tombstones", func(q *dbsqlc.Queries, _ pgx.Tx) error {
-		rows, err := q.RevivedList(ctx, parent, int64(limit))
-		for _, row := range rows {
-			list, more = append(list, RevivedTombstone(row)), row.Total
-		}
-		return err
-	})
-	return list, more - int64(len(list)), err
-}
-
-// Clear has children cleaned up although their parents live, and returns the ids that no revived tombstone has.
-func (t Tombstones) Clear(ctx context.Context, ids []int64) (unknown []int64, err error) {
-	unknown = slices.Compact(slices.Sorted(slices.Values(ids)))
-	_, err = t.change(ctx, "clear tombstones", func(q *dbsqlc.Queries) (int64, error) {
-		found, err := q.RevivedClear(ctx, unknown)
-		unknown = slices.DeleteFunc(unknown, func(id int64) bool { return slices.Contains(found, id) })
-		return int64(len(found)), err
-	})
-	return unknown, err
+	return asked(ctx, t, "count tombstones of "+parent, func(q *dbsqlc.Queries) (int64, error) { return q.TombstonesCount(ctx, parent, most) })
 }

@@ -1,23 +1,20 @@
 package loosefk_test
 
 import (
-	"context"
 	"encoding/json"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
-	"sexton/internal/lease"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 	"sexton/internal/problem"
 )
 
 func tombstonesOf(db *dbtest.DB) loosefk.Tombstones {
-	return loosefk.Tombstones{DB: db.Pool(), Names: dbtest.Names(), Bounds: bounds(), Wake: waker, Lease: "loose_foreign_keys/cleanup_worker:main"}
+	return loosefk.Tombstones{DB: db.Pool(), Names: dbtest.Names(), Bounds: bounds(), Wake: waker}
 }
 
 // queue has five tombstones of one parent: one due, two that failed, one of those put off, one put off for being too
@@ -308,31 +305,4 @@ func TestRunEndsWhereTablesHaveChanged(t *testing.T) {
 	b.engine.Fingerprint = b.fingerprint(t)
 	pgtest.Must(b.engine.Run(t.Context()))(t)
 	require.Zero(t, b.count(t, "children"))
-}
-
-// A pass has tombstones in hand that are not there any more.
-func TestNoChildGoesAfterItsTombstoneWasDropped(t *testing.T) {
-	t.Parallel()
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	locked := b.begun(t)
-	locked.exec("SELECT FROM children WHERE parent_id = 1 FOR UPDATE")
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	ended := make(chan error, 1)
-	waits := make(chan struct{})
-	once := sync.OnceFunc(func() { close(waits) })
-	b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) {
-		if stats.WaitingFor != "" {
-			once()
-		}
-	}
-	go func() {
-		_, err := b.engine.Run(t.Context())
-		ended <- err
-	}()
-	<-waits
-	dropped := pgtest.Must(tombstonesOf(b.DB).Drop(t.Context(), "public.parents"))(t)
-	require.Equal(t, loosefk.Relocated{Changed: 1}, dropped)
-	locked.exec("COMMIT")
-	require.ErrorIs(t, <-ended, lease.ErrLost)
-	require.EqualValues(t, 10, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM children WHERE parent_id = 1"))
 }

@@ -14,7 +14,7 @@ import (
 // that and gives it an old child makes a new version of that row, which the third statement leaves alone.
 
 // exactly is true for references whose children are changed by versions.
-func (r *Reference) exactly() bool { return r.Remote && r.keeps() }
+func (r *Reference) exactly() bool { return r.Remote }
 
 // goneStatement returns those of keys that have no parent, as they came: the text of a value depends on the session.
 func (p *Parent) goneStatement(keys any) (string, []any) {
@@ -45,11 +45,8 @@ func (r *run) see(ctx context.Context, c *chunk, t *task, form pass, limit int) 
 	return err
 }
 
-// gone returns those of keys that have no parent, or all where that does not matter.
+// gone returns those of keys that have no parent.
 func (r *run) gone(ctx context.Context, c *chunk, keys any) (any, error) {
-	if c.anyway {
-		return keys, nil
-	}
 	sql, args := c.parent.goneStatement(keys)
 	found := keysOf(c.parent, nil)
 	_, err := r.engine.Session.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: keysInto(&found)})

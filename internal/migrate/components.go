@@ -60,7 +60,7 @@ func allComponents() []component {
 			"river_migration", "river_job", "river_leader", "river_queue", "river_notification", "river_client", "river_client_queue",
 		}},
 		{
-			name: LooseForeignKeys, creates: []string{"swept", "revived"}, queue: tombstones, holds: "tombstones",
+			name: LooseForeignKeys, creates: []string{"swept"}, queue: tombstones, holds: "tombstones",
 			rights: []right{{tombstones, []string{"SELECT", "INSERT"}}},
 			pending: pending{tombstones, "status = 1", "pending tombstones (%d), each for a deleted parent whose children are not cleaned up; " +
 				"let `sexton job run loose_foreign_keys_cleanup` finish, or pass --force to leave those children as orphans"},

@@ -266,3 +266,20 @@ site:
   code: "***"
 `, string(shown.YAML()))
 }
+
+type shrunk struct {
+	Kept int `yaml:"kept"`
+}
+
+func (shrunk) RemovedKeys() map[string]string {
+	return map[string]string{"gone": "do it with SQL"}
+}
+
+func TestARemovedKeySaysWhatToDoInstead(t *testing.T) {
+	t.Parallel()
+	doc, problems := yamlfile.Parse("file.yml", []byte("kept: 1\ngone: 2\n"))
+	require.Empty(t, problems)
+	var into shrunk
+	_, problems = doc.Decode(doc.Root, "", &into)
+	require.EqualError(t, problems.Err(), "file.yml:2:1: gone: this key was removed (do it with SQL)")
+}

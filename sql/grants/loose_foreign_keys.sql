@@ -1,7 +1,6 @@
 GRANT USAGE ON SCHEMA "public" TO :"worker";
 GRANT SELECT ON TABLE "sexton".migrations_loose_foreign_keys TO :"worker";
-GRANT EXECUTE ON FUNCTION "sexton".backlog_of_loose_foreign_keys(), "sexton".revived_rows() TO :"worker", :"viewer";
-GRANT SELECT ON TABLE "sexton".revived TO :"worker";
+GRANT EXECUTE ON FUNCTION "sexton".backlog_of_loose_foreign_keys() TO :"worker", :"viewer";
 GRANT SELECT, INSERT, UPDATE, DELETE
     ON TABLE "public".loose_foreign_keys_deleted_records, "sexton".swept
     TO :"worker";
@@ -17,5 +16,5 @@ GRANT SELECT, INSERT, UPDATE, DELETE
 
 GRANT USAGE ON SCHEMA "public" TO :"viewer";
 GRANT SELECT
-    ON TABLE "sexton".migrations_loose_foreign_keys, "public".loose_foreign_keys_deleted_records, "sexton".revived, "sexton".swept
+    ON TABLE "sexton".migrations_loose_foreign_keys, "public".loose_foreign_keys_deleted_records, "sexton".swept
     TO :"viewer";

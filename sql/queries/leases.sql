@@ -225,9 +225,3 @@ WHERE bounded.lock_timeout IS NOT NULL
 ON CONFLICT (key) DO UPDATE
 SET token = greatest(fence.token, EXCLUDED.token)
 RETURNING token, coalesce(digest, '')::pg_catalog.text AS digest;
-
--- name: FenceLift :exec
--- Refuses the next batch under a lease, whose holder keeps it: work that goes on begins anew.
-UPDATE "sexton".fences
-SET token = token + 1
-WHERE key = @key;

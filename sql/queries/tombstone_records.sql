@@ -86,72 +86,15 @@ WITH wanted AS (
 )
 SELECT (SELECT pg_catalog.count(*) FROM retried) AS retried, (SELECT pg_catalog.count(*) FROM wanted) AS found;
 
--- name: TombstonesTable :one
--- The name that tombstones of a table carry, in its present spelling, or "" where there is no such table.
-SELECT coalesce((
-    SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname)
-    FROM pg_catalog.pg_class AS class
-    JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
-    WHERE class.oid = pg_catalog.to_regclass(@recorded::pg_catalog.text) AND class.relkind = ANY ('{r,p}')
-), '')::pg_catalog.text AS name;
-
 -- name: TombstonesCount :one
--- Waiting tombstones of a parent that are no younger than a moment, counted up to a cap; NULL is without.
+-- Waiting tombstones of a parent, counted up to a cap.
 SELECT pg_catalog.count(*)
 FROM (
     SELECT
     FROM "public".loose_foreign_keys_deleted_records AS waiting
     WHERE waiting.fully_qualified_table_name = @parent AND waiting.status = 1
-      AND (sqlc.narg(until)::pg_catalog.timestamptz IS NULL OR waiting.created_at <= sqlc.narg(until)::pg_catalog.timestamptz)
-    LIMIT sqlc.narg(most)::bigint
+    LIMIT @most::bigint
 ) AS counted;
-
--- name: TombstonesMove :execrows
--- Gives so many waiting tombstones of a parent, no younger than a moment, to another one, due now.
-UPDATE "public".loose_foreign_keys_deleted_records AS chosen
-SET fully_qualified_table_name = @new_parent::pg_catalog.text, parent_oid = pg_catalog.to_regclass(@new_parent::pg_catalog.text)::pg_catalog.oid,
-    tracked_as = NULL, consume_after = pg_catalog.clock_timestamp(), cleanup_attempts = 0, settled_at = NULL
-WHERE chosen.ctid = ANY (ARRAY(
-    SELECT waiting.ctid
-    FROM "public".loose_foreign_keys_deleted_records AS waiting
-    WHERE waiting.fully_qualified_table_name = @parent AND waiting.status = 1 AND waiting.created_at <= @until
-    ORDER BY waiting.consume_after, waiting.id
-    LIMIT @most::bigint
-    FOR UPDATE SKIP LOCKED
-));
-
--- name: TombstonesDrop :execrows
--- Forgets so many waiting tombstones of a parent, no younger than a moment.
-DELETE FROM "public".loose_foreign_keys_deleted_records AS chosen
-WHERE chosen.ctid = ANY (ARRAY(
-    SELECT waiting.ctid
-    FROM "public".loose_foreign_keys_deleted_records AS waiting
-    WHERE waiting.fully_qualified_table_name = @parent AND waiting.status = 1 AND waiting.created_at <= @until
-    ORDER BY waiting.consume_after, waiting.id
-    LIMIT @most::bigint
-    FOR UPDATE SKIP LOCKED
-));
-
--- name: Now :one
-SELECT pg_catalog.clock_timestamp()::pg_catalog.timestamptz AS now;
-
--- name: RevivedList :many
--- Revived tombstones, the newest first, of one table or of all, and how many there are.
-SELECT revived.id, revived.fully_qualified_table_name AS "table",
-       coalesce(revived.primary_key_value::pg_catalog.text, revived.primary_key_text, '')::pg_catalog.text AS key,
-       revived.created_at AS deleted_at, revived.settled_at::pg_catalog.timestamptz AS settled_at, pg_catalog.count(*) OVER () AS total
-FROM "sexton".revived AS revived
-WHERE @parent::pg_catalog.text = '' OR revived.fully_qualified_table_name = @parent
-ORDER BY revived.settled_at DESC, revived.id DESC
-LIMIT @most::bigint;
-
--- name: RevivedClear :many
--- Makes revived tombstones due. That they keep the time when they were settled says that their parents do not matter.
-UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
-SET status = 1, consume_after = pg_catalog.clock_timestamp(), cleanup_attempts = 0
-WHERE tombstone.ctid = ANY (ARRAY(SELECT revived.place FROM "sexton".revived AS revived WHERE revived.id = ANY (@ids::bigint[])))
-    AND tombstone.status = 3
-RETURNING tombstone.id;
 
 -- name: TombstonesByDue :one
 -- How many tombstones of a parent are due, and how many are put off, each counted up to a cap.

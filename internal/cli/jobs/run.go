@@ -285,7 +285,7 @@ func printReport(env *cli.Env, report jobrun.Report) error {
 	}
 	env.Printf("  tombstones %d processed, %d put off\n", stats.Processed, stats.Rescheduled)
 	if stats.Revived > 0 {
-		env.Printf("  revived    %s: the deleted rows live, so their children stay (sexton tombstones list --revived)\n",
+		env.Printf("  revived    %s: the deleted rows live, so their children are kept\n",
 			words.Counted(stats.Revived, "tombstone"))
 	}
 	env.Printf("  deleted    %s%s\n", words.Counted(stats.DeleteCount, "row"), perTable(stats.DeleteCountByTable))

@@ -22,8 +22,7 @@ import (
 func tombstonesCommand(env *cli.Env) *cobra.Command {
 	return cli.Group("tombstones", "Look at the waiting tombstones, or have failed ones tried again",
 		"  sexton tombstones list --failed\n  sexton tombstones retry --all",
-		tombstonesListCommand(env), tombstonesRetryCommand(env),
-		tombstonesMoveCommand(env), tombstonesDropCommand(env), tombstonesClearCommand(env))
+		tombstonesListCommand(env), tombstonesRetryCommand(env))
 }
 
 // listedTombstone is one entry of `sexton tombstones list --json`.
@@ -42,7 +41,7 @@ type tombstonesDocument struct {
 
 func tombstonesListCommand(env *cli.Env) *cobra.Command {
 	var s cli.Scope
-	var failedOnly, revived bool
+	var failedOnly bool
 	var limit *int
 	cmd := onTombstones(env, &s, &cobra.Command{
 		Use:   "list",
@@ -50,21 +49,11 @@ func tombstonesListCommand(env *cli.Env) *cobra.Command {
 		Long: `Lists tombstones, one per deleted row whose children are still to be cleaned up: first the failed ones, with their
 attempts and the last reason, then the others, by parent and in the order in which they are worked off. From its
 third failure on a tombstone is put off, by 5 minutes at first and an hour at most; "sexton tombstones retry" has it
-tried at once. After a retry the last reason stays until the next attempt.
-
-With --revived it lists those whose row lives under its key, so that its children stay: the newest 10,000 of the last 7
-days. "sexton tombstones clear" cleans up after one all the same.`,
+tried at once. After a retry the last reason stays until the next attempt.`,
 		Example: "  sexton tombstones list --failed\n  sexton tombstones list --table projects --limit 10 --json",
-	}, func(ctx context.Context, on tombstones) error {
-		if revived {
-			return on.listRevived(ctx, *limit)
-		}
-		return on.list(ctx, failedOnly, *limit)
-	})
+	}, func(ctx context.Context, on tombstones) error { return on.list(ctx, failedOnly, *limit) })
 	s.Flags(cmd, "`PARENT` whose tombstones to list, named as in definitions")
 	cmd.Flags().BoolVar(&failedOnly, "failed", false, "only failed tombstones")
-	cmd.Flags().BoolVar(&revived, "revived", false, "tombstones whose row lives under its key")
-	cli.Exclusive(cmd, "failed", "revived")
 	limit = cli.Limit(cmd, "list `N` at most")
 	return cmd
 }

@@ -1,7 +1,9 @@
 package records_test
 
 import (
+	"os"
 	"os/user"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -102,7 +104,7 @@ func TestTombstonesWrongUsage(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"sexton tombstones needs one of clear, drop, list, move, retry", nil},
+		{"sexton tombstones needs one of list, retry", nil},
 		{"--limit 0 must be at least 1", []string{"list", "--limit", "0"}},
 		{`--table a."b lacks its closing double quote`, []string{"list", "--table", `a."b`}},
 		{`no database "ci" is configured; there is main`, []string{"list", "--database", "ci"}},
@@ -134,73 +136,26 @@ func TestTombstonesBeforeTheSchema(t *testing.T) {
 func TestRevivedTombstones(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
-	require.Equal(t, "no tombstone is revived\n", s.OK("tombstones", "list", "--revived"))
-	s.Exec(`
-		DELETE FROM projects WHERE id <= 2;
-		INSERT INTO projects (id) VALUES (1), (2);
-		UPDATE loose_foreign_keys_deleted_records SET id = 1000 + primary_key_value`)
-	require.Contains(t, s.OK("job", "run", clitest.Kind), "revived    2 tombstones")
+	s.Exec("DELETE FROM projects WHERE id <= 2; INSERT INTO projects (id) VALUES (1), (2)")
+	require.Contains(t, s.OK("job", "run", clitest.Kind), "revived    2 tombstones: the deleted rows live, so their children are kept\n")
 	require.Equal(t, "no tombstone waits\n", s.OK("tombstones", "list"))
-	require.Regexp(t, `^ID +DATABASE +TABLE +KEY +DELETED +REVIVED
-1002 +main +public\.projects +2 +\S+Z +\S+Z
-1001 +main +public\.projects +1 +\S+Z +\S+Z
-$`, s.OK("tombstones", "list", "--revived"))
-	require.Regexp(t, `and 1 revived tombstone more\n$`, s.OK("tombstones", "list", "--revived", "--limit", "1"))
-	require.Len(t, s.JSON(0, "tombstones", "list", "--revived", "--table", "projects").(map[string]any)["tombstones"], 2)
-
-	require.Equal(t, 2, s.Run("tombstones", "clear").Code)
-	require.Equal(t, 2, s.Run("tombstones", "clear", "one").Code)
-	r := s.Run("tombstones", "clear", "1001", "7")
-	require.Equal(t, 1, r.Code)
-	require.Equal(t, "main: 1 revived tombstone due now\n", r.Stdout)
-	require.Contains(t, r.Stderr, "no revived tombstone has the id 7")
-	require.Equal(t, [][]string{{"clear", "tombstones 7, 1001"}}, s.Rows("SELECT action, target FROM sexton.audit"))
-	s.OK("job", "run", clitest.Kind)
-	require.Equal(t, [][]string{{"0", "t"}}, s.Rows("SELECT count(*) FILTER (WHERE project_id = 1), bool_or(project_id = 2) FROM issues"))
 }
 
-func TestTombstonesMove(t *testing.T) {
+// The statements are those of docs/operations.md.
+func TestTombstonesOfAReplacedTable(t *testing.T) {
 	t.Parallel()
+	text := string(pgtest.Must(os.ReadFile("../../../docs/operations.md"))(t))
+	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(text, -1)
+	require.Len(t, blocks, 2)
+	move, drop := blocks[0][1], blocks[1][1]
 	s := clitest.Installed(t)
 	failing(s)
 	s.Exec("UPDATE loose_foreign_keys_deleted_records SET fully_qualified_table_name = 'public.old_projects'")
-	before := s.Snapshot()
-	s.Refused(t, 2, [][]string{{"tombstones", "move", "--table", "old_projects"}}, "sexton: sexton tombstones move needs --table and --to")
-	s.Refused(t, 2, [][]string{{"tombstones", "move", "--table", "old_projects", "--to", "nowhere", "--yes"}},
-		"sexton: --to nowhere: database main has no table public.nowhere")
-	r := s.Run("tombstones", "move", "--table", "old_projects", "--to", "projects")
-	require.Equal(t, 2, r.Code)
-	require.Contains(t, r.Stderr, "main: 3 waiting tombstones of public.old_projects\n")
-	require.Contains(t, r.Stderr, "not confirmed, nothing was changed")
-	require.Equal(t, before, s.Snapshot())
-
-	want := map[string]any{"database": "main", "table": "public.old_projects", "to": "public.projects", "changed": 3.0, "busy": 0.0}
-	require.Equal(t, []any{want}, s.JSON(0, "tombstones", "move", "--table", "old_projects", "--to", "projects", "--yes"))
-	require.Equal(t, [][]string{{"move", "tombstones of old_projects to projects"}}, s.Rows("SELECT action, target FROM sexton.audit"))
-	require.Equal(t, [][]string{{"public.projects", "0", "t", "t"}}, s.Rows(`SELECT DISTINCT fully_qualified_table_name, cleanup_attempts,
-		consume_after <= now(), parent_oid = 'projects'::regclass FROM loose_foreign_keys_deleted_records`))
-	require.Equal(t, "no tombstone waits\n", s.OK("tombstones", "move", "--table", "old_projects", "--to", "projects", "--yes"))
+	s.Exec(move)
 	s.OK("job", "run", clitest.Kind)
 	require.Empty(t, s.Rows("SELECT FROM issues WHERE project_id <= 3"))
-}
 
-func TestTombstonesDrop(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	failing(s)
-	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.other', 1)")
-	s.Refused(t, 2, [][]string{{"tombstones", "drop", "--yes"}}, "sexton: sexton tombstones drop needs --table")
-
-	s.Exec("INSERT INTO sexton.leases (key, token, holder, acquired_at, expires_at) VALUES ('" + clitest.LeaseKey + "', 1, 'undo:person', now(), now() + interval '1 minute')")
-	s.Refused(t, 1, [][]string{{"tombstones", "drop", "--table", "projects", "--yes"}}, "database main: a deletion is being taken back or forgotten (undo:person)")
-	s.Exec("UPDATE sexton.leases SET expires_at = '-infinity'")
-
-	tx, err := s.Pool().Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT FROM loose_foreign_keys_deleted_records WHERE id = 1002 FOR UPDATE")
-	require.NoError(t, err)
-	require.Equal(t, "main: 2 tombstones of public.projects dropped, 1 busy: a worker has them in hand\n", s.OK("tombstones", "drop", "--table", "projects", "--yes"))
-	require.NoError(t, tx.Rollback(t.Context()))
-	require.Equal(t, "main: 1 tombstone of public.projects dropped\n", s.OK("tombstones", "drop", "--table", "projects", "--yes"))
+	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.old_projects', 4), ('public.other', 1)")
+	s.Exec(drop)
 	require.Equal(t, [][]string{{"public.other"}}, s.Rows("SELECT fully_qualified_table_name FROM loose_foreign_keys_deleted_records"))
 }

@@ -311,7 +311,6 @@ func TestNoStrangersCodeRuns(t *testing.T) {
 				{"undo", kept},
 				{"undo", "forget", kept},
 				{"tombstones", "retry", "--all"},
-				{"tombstones", "list", "--revived"},
 				{"placeholders", "retry", "--all"},
 				{"failures", "retry", "diffs", "--all"},
 				{"user", "delete", "--plan", "2"},

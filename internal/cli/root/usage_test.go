@@ -41,7 +41,6 @@ func TestWrongUsage(t *testing.T) {
 		"plan by nobody":        {[]string{"group", "delete", "1", "--plan", "--by", "0"}, "sexton group delete needs --by, the ID of the user"},
 		"limit of nothing":      {[]string{"group", "list", "--limit", "0"}, "--limit 0 must be at least 1"},
 		"surplus for diffs":     {[]string{"diffs", "verify", "x"}, `sexton diffs verify takes no argument, not "x"`},
-		"clear without ids":     {[]string{"tombstones", "clear"}, "sexton tombstones clear needs the ID of a revived tombstone"},
 		"missing kind":          {[]string{"job", "run"}, "sexton job run needs the KIND of one job, such as loose_foreign_keys_cleanup; sexton job list shows them"},
 		"two kinds":             {[]string{"job", "run", clitest.Kind, clitest.Kind}, "sexton job run needs the KIND of one job"},
 		"unknown kind":          {[]string{"job", "run", "cleanup"}, `no job of kind "cleanup" is enabled; there is loose_foreign_keys_cleanup`},

@@ -171,7 +171,7 @@ func (p *pass) warnOfConfirming(ctx context.Context, stats *loosefk.Stats) {
 			"parents", stats.ConfirmedEarly, "confirm_within_s", p.Config.LooseForeignKeys.ConfirmWithin.Seconds())
 	}
 	if stats.Revived > 0 {
-		p.log.WarnContext(ctx, "deleted rows live under their keys: their children stay; see sexton tombstones list --revived", "revived", stats.Revived)
+		p.log.WarnContext(ctx, "deleted rows live under their keys: their children are kept", "revived", stats.Revived, "first_keys", stats.RevivedKeys)
 	}
 	if stats.ConfirmBlind {
 		p.log.WarnContext(ctx, "other roles' transactions cannot be seen, so clean-up is confirmed after a fixed time: grant the role pg_read_all_stats",

@@ -45,7 +45,7 @@ WITH stranger AS MATERIALIZED (
     WHERE page.home IS NOT NULL
 ), adopted AS (
     UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
-    SET fully_qualified_table_name = free.home, consume_after = pg_catalog.clock_timestamp(), cleanup_attempts = 0, settled_at = NULL
+    SET fully_qualified_table_name = free.home, consume_after = pg_catalog.clock_timestamp(), cleanup_attempts = 0
     FROM free
     WHERE tombstone.ctid OPERATOR(pg_catalog.=) free.tuple
 )

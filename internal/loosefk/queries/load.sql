@@ -4,7 +4,6 @@ FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::
     AS parent (name, consume_after, id)
 CROSS JOIN LATERAL (
     SELECT tombstone.id, tombstone.consume_after, tombstone.ctid AS tuple, tombstone.primary_key_value, tombstone.primary_key_text,
-        tombstone.settled_at IS NOT NULL AS anyway,
         extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) tombstone.created_at)::pg_catalog.float8 AS age{origin}
     FROM "public".loose_foreign_keys_deleted_records AS tombstone
     WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) parent.name
