@@ -19,7 +19,6 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
-	"sexton/internal/migrate"
 	"sexton/internal/problem"
 	"sexton/internal/telemetry"
 )
@@ -89,17 +88,11 @@ func NewClient(deps Deps, id string, ears ...*listen.Ear) (*river.Client[pgx.Tx]
 		ErrorHandler:                failures{log},
 		Middleware:                  deps.middleware(),
 		ReindexerSchedule:           reindex,
-		ReindexerIndexNames:         reindexed(),
 		PeriodicJobs:                periodic,
 		Plugins:                     []rivertype.Plugin{ticker},
 		SoftStopTimeout:             softStop,
 	})
 	return client, problem.Doing(err, "make river client")
-}
-
-// reindexed are River's indexes that are there: it warns of others.
-func reindexed() []string {
-	return slices.DeleteFunc(river.ReindexerIndexNamesDefault(), func(name string) bool { return slices.Contains(migrate.LeftOut(), name) })
 }
 
 // middleware runs around each job, the first outermost.

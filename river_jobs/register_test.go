@@ -142,16 +142,6 @@ func TestClientWorksJobs(t *testing.T) {
 	require.Empty(t, b.db.Rows("SELECT FROM children"))
 }
 
-// River warns of indexes that are not there, and says to run migrations.
-func TestRiverReindexesWhatIsThere(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	names := reindexed()
-	require.Contains(t, names, "river_job_unique_idx")
-	missing := b.db.Rows("SELECT name FROM unnest($1::text[]) AS wanted (name) WHERE to_regclass('sexton.' || name) IS NULL", names)
-	require.Empty(t, missing)
-}
-
 // Every count of a pass has a metric with its labels: what has none is only logged.
 func TestPassesMoveTheCounters(t *testing.T) {
 	t.Parallel()

@@ -181,52 +181,13 @@ func riverMigrations() []Migration {
 	return each.Of(migrator.AllVersions(), func(m rivermigrate.Migration) Migration { return Migration{Version: int64(m.Version), Name: m.Name} })
 }
 
-// LeftOut returns the indexes of River that up drops. Two serve searches in arguments and metadata, which neither River nor its page ever makes; a kind
-// is found by its queue, and River's page may read the few jobs that are kept. Each change of a job enters it into them anew: they
-// were a quarter of the log that a deletion wrote.
-func LeftOut() []string {
-	return []string{"river_job_args_index", "river_job_metadata_index", "river_job_kind"}
-}
-
-func (s *session) dropLeftOut() (statements []string) {
-	for _, index := range LeftOut() {
-		statements = append(statements, "DROP INDEX IF EXISTS "+pgx.Identifier{s.db.JobsSchema, index}.Sanitize())
-	}
-	return statements
-}
-
 func riverUp(ctx context.Context, s *session) ([]Migration, error) {
 	// River commits each version by itself. The entry comes first, so that a crash in between leaves
 	// nothing that Down does not know of.
 	if _, err := s.pool.Exec(ctx, s.db.register(), "river", s.db.JobsSchema, River); err != nil {
 		return []Migration{}, fmt.Errorf("register River's tables: %w", err)
 	}
-	applied, err := migrateRiver(ctx, s, rivermigrate.DirectionUp, nil)
-	if err != nil {
-		return applied, err
-	}
-	for _, statement := range s.dropLeftOut() {
-		if _, err := s.pool.Exec(ctx, statement); err != nil {
-			return applied, fmt.Errorf("%s, an index of River's which no query uses: %w", statement, err)
-		}
-	}
-	err = leaveRoom(ctx, s.pool, pgx.Identifier{s.db.JobsSchema, "river_job"}.Sanitize())
-	return applied, problem.Doing(err, "leave room in the pages of River's jobs")
-}
-
-const halfFull = "ALTER TABLE %s SET (fillfactor = 50)"
-
-// leaveRoom leaves half of each page of a table for new versions of its rows, which are logged by what differs from the one before on the same page.
-// A job's row is written three times.
-func leaveRoom(ctx context.Context, pool *pgxpool.Pool, table string) error {
-	var left bool
-	const sql = `SELECT coalesce('fillfactor=50' OPERATOR(pg_catalog.=) ANY (reloptions), false)
-		FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) $1::pg_catalog.text::pg_catalog.regclass`
-	if err := pool.QueryRow(ctx, sql, table).Scan(&left); err != nil || left {
-		return err //nolint:wrapcheck // the caller words it
-	}
-	_, err := pool.Exec(ctx, fmt.Sprintf(halfFull, table))
-	return err //nolint:wrapcheck // likewise
+	return migrateRiver(ctx, s, rivermigrate.DirectionUp, nil)
 }
 
 func riverDown(ctx context.Context, s *session) ([]Migration, error) {

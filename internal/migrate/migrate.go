@@ -207,7 +207,7 @@ func riverPreview(ctx context.Context, s *session) (statements []string, _ error
 	for _, v := range result.Versions {
 		statements = append(statements, fmt.Sprintf("-- River's migration %d\n%s", v.Version, v.SQL))
 	}
-	return append(append(statements, s.dropLeftOut()...), fmt.Sprintf(halfFull, pgx.Identifier{s.db.JobsSchema, "river_job"}.Sanitize())), nil
+	return statements, nil
 }
 
 // previewRights has a comment for the rest, with the rights that the owner's role gets on tables of the application's that are there.
