@@ -11,35 +11,20 @@ import (
 	"time"
 )
 
-const clientBeat = `-- name: ClientBeat :many
-UPDATE "sexton".clients AS client
+const clientBeat = `-- name: ClientBeat :execrows
+UPDATE "sexton".clients
 SET seen_at = pg_catalog.clock_timestamp(),
     deaf = $1,
     held = $2
-FROM (SELECT own.client_id, own.seen_at FROM "sexton".clients AS own WHERE own.client_id = $3) AS before
-WHERE client.client_id = before.client_id
-RETURNING (before.seen_at > pg_catalog.clock_timestamp())::pg_catalog.bool AS set_back
+WHERE client_id = $3
 `
 
-// Whether the client was seen in the future: the server's clock has been set back since.
-func (q *Queries) ClientBeat(ctx context.Context, deaf []string, held []string, clientID string) ([]bool, error) {
-	rows, err := q.db.Query(ctx, clientBeat, deaf, held, clientID)
+func (q *Queries) ClientBeat(ctx context.Context, deaf []string, held []string, clientID string) (int64, error) {
+	result, err := q.db.Exec(ctx, clientBeat, deaf, held, clientID)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	defer rows.Close()
-	var items []bool
-	for rows.Next() {
-		var set_back bool
-		if err := rows.Scan(&set_back); err != nil {
-			return nil, err
-		}
-		items = append(items, set_back)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+	return result.RowsAffected(), nil
 }
 
 const clientEnter = `-- name: ClientEnter :exec

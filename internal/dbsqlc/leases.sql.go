@@ -213,8 +213,7 @@ WITH bounded AS MATERIALIZED (
     FROM fitting
     WHERE lease.key = $7::pg_catalog.text
       AND (lease.expires_at <= pg_catalog.clock_timestamp()
-           OR lease.attempt >= $9::bigint AND lease.attempt < $8::bigint AND lease.attempt <> ALL ($10::bigint[])
-           OR lease.token = $11::bigint AND lease.expires_at = $12::pg_catalog.timestamptz)
+           OR lease.attempt >= $9::bigint AND lease.attempt < $8::bigint AND lease.attempt <> ALL ($10::bigint[]))
     RETURNING lease.token
 ), first AS (
     INSERT INTO "sexton".leases (key, token, attempt, holder, acquired_at, expires_at)
@@ -232,13 +231,13 @@ WITH bounded AS MATERIALIZED (
     SET token = greatest(fence.token, granted.token)
     FROM granted
     WHERE fence.key = $7::pg_catalog.text
-      AND $13::boolean
+      AND $11::boolean
     RETURNING fence.token, fence.digest
 ), entered AS (
     INSERT INTO "sexton".fences AS fence (key, token)
     SELECT $7::pg_catalog.text, granted.token
     FROM granted
-    WHERE $13::boolean
+    WHERE $11::boolean
       AND NOT EXISTS (SELECT FROM "sexton".fences AS known WHERE known.key = $7::pg_catalog.text)
     ON CONFLICT (key) DO UPDATE
     SET token = greatest(fence.token, EXCLUDED.token)
@@ -266,8 +265,6 @@ type LeaseBeginParams struct {
 	Attempt     int64
 	First       int64
 	Live        []int64
-	SeenToken   int64
-	SeenUntil   time.Time
 	Fenced      bool
 }
 
@@ -283,9 +280,8 @@ type LeaseBeginRow struct {
 // could not be had.
 //
 // The row outlives its holders: the token must never start again. Rows that are there are updated, since ON CONFLICT also locks them, which is
-// a record of the log each: only the first holder inserts, and a race of two ends at the conflict. What the caller has seen
-// unchanged for longer than a lease lasts is over, whatever the server's clock says now, and so are leases of its earlier attempts that are not
-// live any more. A caller of another generation of definitions gets none; what decides is the fence, whose generation comes with the row as it is
+// a record of the log each: only the first holder inserts, and a race of two ends at the conflict. Leases of the
+// caller's earlier attempts that are not live any more are over. A caller of another generation of definitions gets none; what decides is the fence, whose generation comes with the row as it is
 // after the wait for an installation.
 func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBeginRow, error) {
 	row := q.db.QueryRow(ctx, leaseBegin,
@@ -299,8 +295,6 @@ func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBe
 		arg.Attempt,
 		arg.First,
 		arg.Live,
-		arg.SeenToken,
-		arg.SeenUntil,
 		arg.Fenced,
 	)
 	var i LeaseBeginRow
@@ -418,13 +412,12 @@ func (q *Queries) LeaseKept(ctx context.Context, arg LeaseKeptParams) (bool, err
 }
 
 const leaseLook = `-- name: LeaseLook :one
-SELECT token, holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz AS expires_at
+SELECT holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz AS expires_at
 FROM "sexton".leases
 WHERE key = $1
 `
 
 type LeaseLookRow struct {
-	Token     int64
 	Holder    string
 	ExpiresAt time.Time
 }
@@ -433,7 +426,7 @@ type LeaseLookRow struct {
 func (q *Queries) LeaseLook(ctx context.Context, key string) (LeaseLookRow, error) {
 	row := q.db.QueryRow(ctx, leaseLook, key)
 	var i LeaseLookRow
-	err := row.Scan(&i.Token, &i.Holder, &i.ExpiresAt)
+	err := row.Scan(&i.Holder, &i.ExpiresAt)
 	return i, err
 }
 

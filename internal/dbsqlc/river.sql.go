@@ -64,46 +64,6 @@ func (q *Queries) ClientsDead(ctx context.Context, self string, silenceSeconds f
 	return found, err
 }
 
-const clientsRedate = `-- name: ClientsRedate :one
-WITH client AS (
-    UPDATE "sexton".clients AS client SET seen_at = pg_catalog.clock_timestamp()
-    WHERE client.client_id IN (
-        SELECT ahead.client_id FROM "sexton".clients AS ahead WHERE ahead.seen_at > pg_catalog.clock_timestamp() FOR UPDATE SKIP LOCKED
-    )
-), leader AS (
-    UPDATE "sexton".river_leader AS leader SET expires_at = pg_catalog.clock_timestamp() WHERE leader.elected_at > pg_catalog.clock_timestamp()
-), ahead AS (
-    SELECT job.id, job.state
-    FROM "sexton".river_job AS job
-    WHERE job.state = 'available' AND job.scheduled_at > pg_catalog.clock_timestamp() + interval '5 seconds'
-       OR job.state = 'running' AND job.attempted_at > pg_catalog.clock_timestamp()
-), free AS (
-    SELECT job.id
-    FROM "sexton".river_job AS job
-    JOIN ahead ON ahead.id = job.id AND ahead.state = job.state
-    LIMIT 1000
-    FOR UPDATE OF job SKIP LOCKED
-), dated AS (
-    UPDATE "sexton".river_job AS job
-    SET scheduled_at = CASE job.state WHEN 'available' THEN pg_catalog.clock_timestamp() ELSE job.scheduled_at END,
-        attempted_at = CASE WHEN job.attempted_at > pg_catalog.clock_timestamp() THEN pg_catalog.clock_timestamp() ELSE job.attempted_at END
-    FROM free
-    WHERE job.id = free.id
-    RETURNING job.id
-)
-SELECT ((SELECT pg_catalog.count(*) FROM ahead) > (SELECT pg_catalog.count(*) FROM dated))::pg_catalog.bool AS more
-`
-
-// For a server whose clock has been set back: a client that was seen in the future, River's leader elected there, a job that was fetched there, or
-// one that may be fetched then only, would wait until the clock is there again. River calls a job that waits for its time scheduled, and available
-// only where that is less than 5 s. Returns whether there are more, since another session has them in hand, or since they are many.
-func (q *Queries) ClientsRedate(ctx context.Context) (bool, error) {
-	row := q.db.QueryRow(ctx, clientsRedate)
-	var more bool
-	err := row.Scan(&more)
-	return more, err
-}
-
 const jobStalled = `-- name: JobStalled :many
 SELECT job.id, (job.state = 'running')::pg_catalog.bool AS running,
     coalesce(job.attempted_by[pg_catalog.cardinality(job.attempted_by)], '')::pg_catalog.text AS client, since.at::pg_catalog.timestamptz AS since

@@ -56,8 +56,6 @@ type Heart struct {
 	mu sync.Mutex
 	// lastBeat is when the last beat that got through was sent, on the monotonic clock.
 	lastBeat time.Time
-	// ahead is whether something may be dated later than the server's clock, which was set back, and is to be dated anew by the next beat.
-	ahead bool
 	// working counts the goroutines that work on a job, by its ID; missed are the jobs that none worked on at the last beat.
 	working map[int64]int
 	missed  map[int64]bool
@@ -142,23 +140,21 @@ func (h *Heart) Beat(ctx context.Context) error {
 	// Taken before the statement is sent, so that Alive can only end early.
 	sent := time.Now()
 	deaf, held := said(h.Deaf), said(h.Held)
-	seen, err := h.DB.AsyncQueries().ClientBeat(ctx, deaf, held, h.ClientID)
+	beaten, err := h.DB.AsyncQueries().ClientBeat(ctx, deaf, held, h.ClientID)
 	if err != nil {
 		return fmt.Errorf("update client %s: %w", h.ClientID, err)
 	}
-	if len(seen) == 0 {
+	if beaten == 0 {
 		if err := h.enter(ctx, deaf, held); err != nil {
 			return err
 		}
 	}
-	if h.beaten(sent, len(seen) == 0 || seen[0]) {
-		return h.redate(ctx)
-	}
+	h.beaten(sent)
 	return nil
 }
 
-// beaten notes a beat that got through, and whether it found the server's clock set back. It reports whether something may lie ahead of that.
-func (h *Heart) beaten(sent time.Time, setBack bool) (ahead bool) {
+// beaten notes a beat that got through.
+func (h *Heart) beaten(sent time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.lastBeat.IsZero() && sent.Sub(h.lastBeat) > h.silence() {
@@ -166,14 +162,6 @@ func (h *Heart) beaten(sent time.Time, setBack bool) (ahead bool) {
 		h.noReclaimBefore = time.Now().Add(h.interval())
 	}
 	h.lastBeat = sent
-	h.ahead = h.ahead || setBack
-	return h.ahead
-}
-
-func (h *Heart) setAhead(ahead bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ahead = ahead
 }
 
 func (h *Heart) enter(ctx context.Context, deaf, held []string) error {

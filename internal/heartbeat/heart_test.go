@@ -2,7 +2,6 @@ package heartbeat_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strconv"
 	"testing"
@@ -188,86 +187,6 @@ func TestAJobIsMissedTwice(t *testing.T) {
 		require.NoError(t, h.GiveBackLost(t.Context()))
 		require.Equal(t, [][]string{{want}}, db.Rows("SELECT state FROM sexton.river_job"))
 	}
-}
-
-// The server's clock has been set back by an hour: what it wrote before lies ahead.
-func TestNothingWaitsForAClockThatWasSetBack(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	enter(db, "dead", -3600)
-	available := insert(t, db, job{state: "available", clients: []string{"dead"}, seconds: -3600})
-	self := newHeart(t, db, "self")
-	require.NoError(t, self.Beat(t.Context()))
-	require.Empty(t, pgtest.Must(self.Reclaim(t.Context()))(t))
-	require.Equal(t, [][]string{{"f"}}, db.Rows("SELECT seen_at > clock_timestamp() FROM sexton.clients WHERE client_id = 'dead'"),
-		"its silence begins now")
-	later := "SELECT scheduled_at > clock_timestamp() FROM sexton.river_job WHERE id = $1"
-	require.Equal(t, [][]string{{"f"}}, db.Rows(later, available))
-
-	// A worker alone has only itself to see it by.
-	db.Exec("DELETE FROM sexton.clients; DELETE FROM sexton.river_job")
-	alone := newHeart(t, db, "alone")
-	available = insert(t, db, job{state: "available", clients: []string{"alone"}, seconds: -3600})
-	require.NoError(t, alone.Beat(t.Context()))
-	require.Equal(t, [][]string{{"f"}}, db.Rows(later, available), "at its start")
-	db.Exec("UPDATE sexton.clients SET seen_at = now() + interval '1 hour'; UPDATE sexton.river_job SET scheduled_at = now() + interval '1 hour'")
-	require.NoError(t, alone.Beat(t.Context()))
-	require.Equal(t, [][]string{{"f"}}, db.Rows(later, available), "while it runs")
-}
-
-// A row that is locked when the clock is found set back is dated anew at a later beat.
-func TestWhatIsLockedIsDatedAnewLater(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	h := newHeart(t, db, "alone")
-	require.NoError(t, h.Beat(t.Context()))
-	locked := insert(t, db, job{state: "available", clients: []string{"alone"}, seconds: -3600})
-	free := insert(t, db, job{state: "available", clients: []string{"alone"}, seconds: -3600})
-	db.Exec("UPDATE sexton.clients SET seen_at = now() + interval '1 hour'")
-	tx := db.Begin(t, fmt.Sprintf("SELECT FROM sexton.river_job WHERE id = %d FOR UPDATE", locked))
-	require.NoError(t, h.Beat(t.Context()))
-	waiting := "SELECT id FROM sexton.river_job WHERE scheduled_at > clock_timestamp()"
-	require.Equal(t, [][]string{{fmt.Sprint(locked)}}, db.Rows(waiting), "and not %d", free)
-	require.NoError(t, tx.Rollback(t.Context()))
-	require.NoError(t, h.Beat(t.Context()))
-	require.Empty(t, db.Rows(waiting))
-}
-
-// A failure to date anew is no failure of the beat, which got through, and it is tried again.
-func TestDatingAnewIsTriedAgainAfterAFailure(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	h := newHeart(t, db, "alone")
-	require.NoError(t, h.Beat(t.Context()))
-	insert(t, db, job{state: "available", clients: []string{"alone"}, seconds: -3600})
-	db.Exec("UPDATE sexton.clients SET seen_at = now() + interval '1 hour'; ALTER TABLE sexton.river_leader RENAME TO away")
-	require.ErrorContains(t, h.Beat(t.Context()), "date what was seen in the future: ")
-	db.Exec("ALTER TABLE sexton.away RENAME TO river_leader")
-	require.NoError(t, h.Beat(t.Context()))
-	require.Empty(t, db.Rows("SELECT FROM sexton.river_job WHERE scheduled_at > clock_timestamp()"))
-}
-
-// The answer to a fetch was lost, or its client is gone, and then the clock was set back: their silence begins now.
-func TestRunningJobsFromTheFutureAreDatedAnew(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	for _, client := range []string{"self", "gone"} {
-		insert(t, db, job{clients: []string{client}, seconds: -3600, attempt: 1})
-	}
-	require.NoError(t, newHeart(t, db, "self").Beat(t.Context()))
-	require.Empty(t, db.Rows("SELECT FROM sexton.river_job WHERE attempted_at > clock_timestamp()"))
-}
-
-// River calls a job available that it snoozed for less than the 5 s of its scheduler.
-func TestASnoozedJobKeepsItsTimeWhenAWorkerStarts(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	insert(t, db, job{state: "available", clients: []string{"other"}, seconds: 1, attempt: 1})
-	db.Exec("UPDATE sexton.river_job SET scheduled_at = clock_timestamp() + interval '4.9 seconds'")
-	times := "SELECT scheduled_at::text, attempted_at::text FROM sexton.river_job"
-	before := db.Rows(times)
-	require.NoError(t, newHeart(t, db, "new").Beat(t.Context()))
-	require.Equal(t, before, db.Rows(times))
 }
 
 // What a killed worker was at goes on within 20 s, as the README says: its last beat may have come just before its end, one look finds the

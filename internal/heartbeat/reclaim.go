@@ -64,7 +64,11 @@ func (h *Heart) bury(ctx context.Context, remove func(*dbsqlc.Queries) ([]string
 		jobs    []dbsqlc.JobsGiveBackRow
 	)
 	// A later snapshot per statement: what was locked a moment ago may have changed.
-	err := h.redating(ctx, func(queries *dbsqlc.Queries) (err error) {
+	err := pgx.BeginTxFunc(ctx, h.DB.Async(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+lockTimeout+"'"); err != nil {
+			return fmt.Errorf("set lock timeout: %w", err)
+		}
+		queries := h.DB.Names.Queries(tx)
 		if clients, err = remove(queries); err != nil {
 			return fmt.Errorf("remove clients: %w", err)
 		}
@@ -78,32 +82,6 @@ func (h *Heart) bury(ctx context.Context, remove func(*dbsqlc.Queries) ([]string
 		return Reclaimed{}, fmt.Errorf("reclaim from dead clients: %w", err)
 	}
 	return h.report(ctx, clients, leases, jobs), nil
-}
-
-// redate is for a worker that begins, and for one that finds the server's clock set back: without others it has none to bury.
-func (h *Heart) redate(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
-	defer cancel()
-	return h.redating(ctx, func(*dbsqlc.Queries) error { return nil })
-}
-
-// redating does something in a transaction in which nothing waits any more for a clock that was set back.
-func (h *Heart) redating(ctx context.Context, do func(*dbsqlc.Queries) error) (err error) {
-	more := false
-	err = pgx.BeginTxFunc(ctx, h.DB.Async(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+lockTimeout+"'"); err != nil {
-			return fmt.Errorf("set lock timeout: %w", err)
-		}
-		queries := h.DB.Names.Queries(tx)
-		if more, err = queries.ClientsRedate(ctx); err != nil {
-			return fmt.Errorf("date what was seen in the future: %w", err)
-		}
-		return do(queries)
-	})
-	if err == nil {
-		h.setAhead(more)
-	}
-	return err
 }
 
 // giveBack gives the jobs of removed clients back, and those of its own without a goroutine.

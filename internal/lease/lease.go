@@ -54,15 +54,6 @@ type Manager struct {
 	// left behind: no other holder would end it before its time, as this one is alive.
 	first, last int64
 	live        []int64
-	// seen are leases of others, by key, since they have been as they are.
-	seen map[string]sighting
-}
-
-type sighting struct {
-	token int64
-	until time.Time
-	// since is monotonic.
-	since time.Time
 }
 
 // Lease is a granted lease.
@@ -118,10 +109,9 @@ type Run struct {
 
 // Begin is Acquire, and enters a run in the history. The run's ID is returned beside most errors, too; it is 0 where nothing was entered.
 func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Duration, fences ...database.Database) (int64, *Lease, error) {
-	seen := m.outlasted(key, ttl)
 	begin := dbsqlc.LeaseBeginParams{
 		Kind: run.Kind, Database: run.Database, Key: key, Holder: m.Holder, TtlSeconds: ttl.Seconds(),
-		SeenToken: seen.token, SeenUntil: seen.until, Digest: m.Digests[key],
+		Digest: m.Digests[key],
 		Fenced: slices.ContainsFunc(fences, m.isJobs), LockTimeout: raiseTimeout.String(),
 	}
 	asked, row, err := m.begin(ctx, &begin, run.Ahead)
@@ -219,33 +209,7 @@ func (m *Manager) held(ctx context.Context, key string) error {
 	if err != nil {
 		return fmt.Errorf("look at lease %s: %w", key, err)
 	}
-	m.see(key, look.Token, look.ExpiresAt)
 	return &HeldError{Key: key, Holder: look.Holder, ExpiresAt: look.ExpiresAt}
-}
-
-// see notes a lease that another holder has. A renewed one is another.
-func (m *Manager) see(key string, token int64, until time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if before := m.seen[key]; before.token == token && before.until.Equal(until) {
-		return
-	}
-	if m.seen == nil {
-		m.seen = map[string]sighting{}
-	}
-	m.seen[key] = sighting{token: token, until: until, since: time.Now()}
-}
-
-// outlasted is a lease that has not changed for its whole time by this process's clock, which is never set. The server's may
-// have been set back: then the row counts as held for as long, and is free. Its whole time may be longer than ttl: an undo takes the same
-// leases. No token is 0.
-func (m *Manager) outlasted(key string, ttl time.Duration) sighting {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if seen := m.seen[key]; seen.token > 0 && time.Since(seen.since) > max(ttl, UndoTTL) {
-		return seen
-	}
-	return sighting{}
 }
 
 // margin shortens Margin for leases that are too short for it.

@@ -1,12 +1,9 @@
--- name: ClientBeat :many
--- Whether the client was seen in the future: the server's clock has been set back since.
-UPDATE "sexton".clients AS client
+-- name: ClientBeat :execrows
+UPDATE "sexton".clients
 SET seen_at = pg_catalog.clock_timestamp(),
     deaf = @deaf,
     held = @held
-FROM (SELECT own.client_id, own.seen_at FROM "sexton".clients AS own WHERE own.client_id = @client_id) AS before
-WHERE client.client_id = before.client_id
-RETURNING (before.seen_at > pg_catalog.clock_timestamp())::pg_catalog.bool AS set_back;
+WHERE client_id = @client_id;
 
 -- name: ClientEnter :exec
 INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held, digests, schedules, foreground)

@@ -1,6 +1,6 @@
 -- name: LeaseLook :one
 -- Who holds a lease that could not be had. One that has been given back since ends at -infinity, which Go does not know.
-SELECT token, holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz AS expires_at
+SELECT holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz AS expires_at
 FROM "sexton".leases
 WHERE key = @key;
 
@@ -52,9 +52,8 @@ WHERE generation.digest <> EXCLUDED.digest;
 -- could not be had.
 --
 -- The row outlives its holders: the token must never start again. Rows that are there are updated, since ON CONFLICT also locks them, which is
--- a record of the log each: only the first holder inserts, and a race of two ends at the conflict. What the caller has seen
--- unchanged for longer than a lease lasts is over, whatever the server's clock says now, and so are leases of its earlier attempts that are not
--- live any more. A caller of another generation of definitions gets none; what decides is the fence, whose generation comes with the row as it is
+-- a record of the log each: only the first holder inserts, and a race of two ends at the conflict. Leases of the
+-- caller's earlier attempts that are not live any more are over. A caller of another generation of definitions gets none; what decides is the fence, whose generation comes with the row as it is
 -- after the wait for an installation.
 WITH bounded AS MATERIALIZED (
     SELECT pg_catalog.set_config('lock_timeout', @lock_timeout::pg_catalog.text, true) AS lock_timeout, pg_catalog.clock_timestamp() AS at
@@ -82,8 +81,7 @@ WITH bounded AS MATERIALIZED (
     FROM fitting
     WHERE lease.key = @key::pg_catalog.text
       AND (lease.expires_at <= pg_catalog.clock_timestamp()
-           OR lease.attempt >= @first::bigint AND lease.attempt < @attempt::bigint AND lease.attempt <> ALL (@live::bigint[])
-           OR lease.token = @seen_token::bigint AND lease.expires_at = @seen_until::pg_catalog.timestamptz)
+           OR lease.attempt >= @first::bigint AND lease.attempt < @attempt::bigint AND lease.attempt <> ALL (@live::bigint[]))
     RETURNING lease.token
 ), first AS (
     INSERT INTO "sexton".leases (key, token, attempt, holder, acquired_at, expires_at)

@@ -164,38 +164,6 @@ SELECT (EXISTS (
       )
 ))::pg_catalog.bool AS found;
 
--- name: ClientsRedate :one
--- For a server whose clock has been set back: a client that was seen in the future, River's leader elected there, a job that was fetched there, or
--- one that may be fetched then only, would wait until the clock is there again. River calls a job that waits for its time scheduled, and available
--- only where that is less than 5 s. Returns whether there are more, since another session has them in hand, or since they are many.
-WITH client AS (
-    UPDATE "sexton".clients AS client SET seen_at = pg_catalog.clock_timestamp()
-    WHERE client.client_id IN (
-        SELECT ahead.client_id FROM "sexton".clients AS ahead WHERE ahead.seen_at > pg_catalog.clock_timestamp() FOR UPDATE SKIP LOCKED
-    )
-), leader AS (
-    UPDATE "sexton".river_leader AS leader SET expires_at = pg_catalog.clock_timestamp() WHERE leader.elected_at > pg_catalog.clock_timestamp()
-), ahead AS (
-    SELECT job.id, job.state
-    FROM "sexton".river_job AS job
-    WHERE job.state = 'available' AND job.scheduled_at > pg_catalog.clock_timestamp() + interval '5 seconds'
-       OR job.state = 'running' AND job.attempted_at > pg_catalog.clock_timestamp()
-), free AS (
-    SELECT job.id
-    FROM "sexton".river_job AS job
-    JOIN ahead ON ahead.id = job.id AND ahead.state = job.state
-    LIMIT 1000
-    FOR UPDATE OF job SKIP LOCKED
-), dated AS (
-    UPDATE "sexton".river_job AS job
-    SET scheduled_at = CASE job.state WHEN 'available' THEN pg_catalog.clock_timestamp() ELSE job.scheduled_at END,
-        attempted_at = CASE WHEN job.attempted_at > pg_catalog.clock_timestamp() THEN pg_catalog.clock_timestamp() ELSE job.attempted_at END
-    FROM free
-    WHERE job.id = free.id
-    RETURNING job.id
-)
-SELECT ((SELECT pg_catalog.count(*) FROM ahead) > (SELECT pg_catalog.count(*) FROM dated))::pg_catalog.bool AS more;
-
 -- name: JobsGiveBack :many
 -- What River does with a job that a shutdown interrupted: the attempt does not count, and a job whose cancelling was asked for is cancelled.
 -- It is done for running jobs of the removed @clients and of clients without a row, and for those among @own that the own client has fetched so
