@@ -216,7 +216,7 @@ func (k kind[T]) subscription(deps Deps, db database.Database) *listen.Subscript
 		Due: func(ctx context.Context, on listen.Querier, fresh bool) (listen.Due, error) {
 			return k.due(ctx, deps, on, db, fresh)
 		},
-		Work: func(ctx context.Context, on dbsqlc.DBTX, asked int64) (time.Duration, error) {
+		Work: func(ctx context.Context, on dbsqlc.DBTX, asked int64, wait bool) (time.Duration, error) {
 			if k.rest != nil {
 				if left, err := k.rest(ctx, deps, db); left > 0 || err != nil {
 					return left, err
@@ -225,7 +225,7 @@ func (k kind[T]) subscription(deps Deps, db database.Database) *listen.Subscript
 			if jobs := deps.jobsDB(); db.Name != jobs.Name || db.Sessions != jobs.Async() {
 				on = jobs.Async()
 			}
-			return workThroughRiver(ctx, deps, on, job, k.args(db.Name), asked)
+			return workThroughRiver(ctx, deps, on, job, k.args(db.Name), asked, wait)
 		},
 	}
 	if jobs := deps.jobsDB(); k.called != nil && db.Name == jobs.Name && db.Sessions == jobs.Async() {

@@ -92,7 +92,7 @@ func TestWorkGoesOnBesideATransactionThatAsksForTheSame(t *testing.T) {
 			b.start(t)
 			for parent := range 2 {
 				b.db.Exec("DELETE FROM parents WHERE id = $1", parent+1)
-				require.Zero(t, pgtest.Must(subscription.Work(t.Context(), b.db.Pool(), 0))(t))
+				require.Zero(t, pgtest.Must(subscription.Work(t.Context(), b.db.Pool(), 0, true))(t))
 				require.Zero(t, b.db.Pending(t))
 			}
 			_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, LooseForeignKeys, LooseForeignKeysCleanupArgs{Database: "main"}, nil)

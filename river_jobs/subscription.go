@@ -92,10 +92,10 @@ func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, ears []*lis
 	return subscriptions, ears
 }
 
-// workThroughRiver ensures that a job exists and waits for its end. It returns how long to leave the work
+// workThroughRiver ensures that a job exists and, if wait is true, waits for its end. It returns how long to leave the work
 // alone where it could not be done now. It asks on the subscription's own connection where that will do: another one would be missing where the pass needs
 // one that has its statements prepared. id is the job's, if the subscription's look has asked for it already.
-func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, job Job, args any, id int64) (_ time.Duration, err error) {
+func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, job Job, args any, id int64, wait bool) (_ time.Duration, err error) {
 	db := deps.jobsDB()
 	if id == 0 {
 		if id, err = Enqueue(ctx, on, db, job.Kind, args, nil); batch.Judge(err).Lock() {
@@ -108,11 +108,14 @@ func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, job Job, a
 			return 0, err
 		}
 	}
+	if !wait {
+		return 0, nil
+	}
 	ended, forget := deps.Bindings.ends.of(id)
 	defer forget()
 	began := time.Now()
-	for wait := watchFirst; ; wait = min(2*wait, watchLongest) {
-		waiting := time.NewTimer(wait)
+	for pause := watchFirst; ; pause = min(2*pause, watchLongest) {
+		waiting := time.NewTimer(pause)
 		select {
 		case <-ended:
 			ended = nil

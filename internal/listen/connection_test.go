@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -386,4 +387,34 @@ func TestAnIdleLookIsOneStatement(t *testing.T) {
 	p.await("more looks", func() bool { return p.looks.Load() >= before+5 })
 	require.Equal(t, awake, b.connections(subscriptions))
 	require.Zero(t, p.Ear.Sessions.Stat().AcquiredConns())
+}
+
+// While one copy of a worker works, another one asks for the work and sleeps. It takes over when the first one dies.
+func TestACopyWithoutTheLockSleeps(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, second := newProbe(b), newProbe(b)
+	working := make(chan struct{})
+	once := sync.OnceFunc(func() { close(working) })
+	first.work = func(ctx context.Context, _ int64) (time.Duration, error) {
+		once()
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	second.Timing.Look = 20 * time.Millisecond
+	second.work = func(ctx context.Context, _ int64) (time.Duration, error) {
+		if second.waits.Load() == 0 {
+			return 0, nil
+		}
+		return second.erase(ctx)
+	}
+	first.awaitSleep()
+	b.Exec(insert)
+	<-working
+	second.start()
+	second.await("looks", func() bool { return second.works.Load() >= 3 })
+	require.Zero(t, second.waits.Load())
+	require.Len(t, b.Rows("SELECT FROM "+table), 1)
+	first.stop()
+	b.requireDrained()
 }

@@ -18,7 +18,9 @@
 //	   └─────────────────────────────────────────────────────────────────────────┘◄────────┘
 //
 // A subscription that was called takes the lock in the round trip of its look, ahead of it: where nothing is due after all, it falls asleep
-// the same way.
+// the same way. If another session has the lock, as another copy of the worker does, the subscription asks for the work and sleeps without
+// waiting for it: the holder looks again after it has dropped the lock, and sees all rows that were seen before. If the holder dies, the look
+// every 10 s finds its rows and takes the lock.
 // That look may ask for less than Subscription.Due does, namely what a writer can have called for (Subscription.Called), and for the work as
 // well (Subscription.Ask): the job is inserted behind the look, as in a round trip of its own. Where it finds nothing, Subscription.Due is
 // asked.
@@ -38,7 +40,7 @@
 //     within about a second, and raises the barrier although it has no lock to drop, for writers that found the lock held.
 //   - The ear dies. Every subscription looks and then polls, until the backlog handler of the next connection has checked that it hears. A subscription
 //     takes the lock only while the ear hears.
-//   - Another process held the lock and was killed. No barrier of ours waits for W; the look every 10 s finds its rows.
+//   - Another process held the lock and was killed, or cannot look. No barrier of ours waits for W; the look every 10 s finds its rows.
 //
 // That look is one query on the worker's pool. It needs no barrier: a subscription that sleeps has waited at one. If something is due, or the
 // query fails, the subscription wakes and looks on a connection of its own.

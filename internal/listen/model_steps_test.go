@@ -96,10 +96,13 @@ func (e *explorer) subscription(i int) {
 			at("sees no row", drops)
 			break
 		}
-		do("sees a row and takes the awake lock if it is free", func(w *world, me *worker) {
-			if me.Subscription = acquires; w.Awake == none {
-				w.Awake = int8(i)
-			}
+		if e.now.Awake != none && e.now.Awake != int8(i) {
+			at("sees a row, cannot get the awake lock, asks for the work and sleeps", asleep)
+			at("sees a row, cannot get the awake lock, asks for the work, and its process gets the job", acquires)
+			break
+		}
+		do("sees a row and takes the awake lock", func(w *world, me *worker) {
+			me.Subscription, w.Awake = acquires, int8(i)
 		})
 	case drops:
 		do("drops the awake lock", func(w *world, me *worker) {
@@ -286,7 +289,8 @@ func (e *explorer) server() {
 }
 
 // floor wakes every subscription, once no worker has a step of its own left. A row that has to wait for it was tested by its
-// writer while a worker held the awake lock that was killed then: no other way leads there. It waits once.
+// writer while a worker held the awake lock that was killed then, or was seen while such a worker held it: no other way leads there. It
+// waits once.
 func (e *explorer) floor() {
 	rows := e.now.due()
 	if rows == 0 || e.wrong != "" {

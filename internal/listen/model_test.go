@@ -134,7 +134,7 @@ type subscriptionAt int8
 
 const (
 	asleep     subscriptionAt = iota
-	looks                     // is anything due? If so, it takes the awake lock, or does without
+	looks                     // is anything due? If so, it takes the awake lock, or sleeps if another one has it
 	acquires                  // the lease
 	raises                    // the fence
 	begins                    // a batch

@@ -110,6 +110,8 @@ type probe struct {
 	log          pgtest.Journal
 	stop         func()
 	looks, works atomic.Int64
+	// waits counts the works that were waited for.
+	waits atomic.Int64
 	// work stands in for deleting, where it is set; call counts from 1.
 	work func(ctx context.Context, call int64) (time.Duration, error)
 	// tracer is told of the subscription's statements. May be nil.
@@ -131,8 +133,11 @@ func newProbe(b *bundle) *probe {
 	p.Subscription = &listen.Subscription{
 		Kind: kind, Database: "main", Key1: b.key1, Key2: b.key2, Tables: []string{"public.idle", "public." + table},
 		Due: p.due,
-		Work: func(ctx context.Context, _ dbsqlc.DBTX, _ int64) (time.Duration, error) {
+		Work: func(ctx context.Context, _ dbsqlc.DBTX, _ int64, wait bool) (time.Duration, error) {
 			call := p.works.Add(1)
+			if wait {
+				p.waits.Add(1)
+			}
 			if p.work != nil {
 				return p.work(ctx, call)
 			}

@@ -2,6 +2,7 @@ package listen
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
@@ -50,10 +51,10 @@ type Subscription struct {
 	Called  func(ctx context.Context, on Querier) (bool, error)
 	Ask     string
 	AskArgs []any
-	// Work gets the work done, or learns that it cannot be done now, and returns when that is so. It
-	// returns how long the subscription should leave the work alone: 0 to look at once. The connection is the one that the subscription is awake on;
+	// Work asks for the work. With wait it returns when the work is done or cannot be done now, and
+	// returns how long the subscription should leave the work alone: 0 to look again. The connection is the one that the subscription is awake on;
 	// job is the one that was asked for already, 0 for none.
-	Work func(ctx context.Context, on dbsqlc.DBTX, job int64) (time.Duration, error)
+	Work func(ctx context.Context, on dbsqlc.DBTX, job int64, wait bool) (time.Duration, error)
 
 	timing Timing
 	// woken holds a token from a notification until a look consumes it.
@@ -152,6 +153,10 @@ func (l *Subscription) watch(ctx context.Context, called bool, well func()) (res
 	defer s.end(ctx)
 	for ctx.Err() == nil {
 		leave, err := s.drain(ctx)
+		if errors.Is(err, errOtherAwake) {
+			well()
+			return l.longest(Due{}), nil
+		}
 		if err == nil && leave == 0 {
 			rest, err = s.fallAsleep(ctx)
 		}
@@ -198,8 +203,12 @@ func (s *session) end(ctx context.Context) {
 // again stands for a rest that is over before it began.
 const again = time.Duration(-1)
 
+// errOtherAwake ends a session without the awake lock. Its holder, another copy of the worker as a rule, looks again
+// after it has dropped the lock, and sees all rows that this session has seen.
+var errOtherAwake = errors.New("another session has the awake lock")
+
 // drain works until nothing is due. It returns for how long to leave alone what cannot be done now, or 0
-// where nothing is due.
+// where nothing is due. If another session has the awake lock, it asks for the work and returns errOtherAwake.
 func (s *session) drain(ctx context.Context) (time.Duration, error) {
 	for {
 		look := s.due
@@ -219,9 +228,13 @@ func (s *session) drain(ctx context.Context) (time.Duration, error) {
 		if s.job != nil {
 			job = *s.job
 		}
-		leave, err := s.subscription.Work(ctx, s.conn, job)
+		wait := s.awake || !s.subscription.Ear.hears()
+		leave, err := s.subscription.Work(ctx, s.conn, job, wait)
 		if err != nil {
 			return 0, fmt.Errorf("get work done: %w", err)
+		}
+		if !wait {
+			return 0, errOtherAwake
 		}
 		if leave > 0 {
 			return leave, nil
@@ -244,33 +257,51 @@ func (s *session) look(ctx context.Context, on Querier, fresh bool) (Due, error)
 	return due, nil
 }
 
-// wake takes the awake lock if it can be had. Without it the subscription works all the same, and writers go on
-// notifying. Writers hold the lock in shared mode for an instant, so it is waited for, but never for long.
+// wake takes the awake lock if it can be had. Writers hold the lock in shared mode for an instant, so it is waited for, but never for long.
 // A subscription that does not hear does without: behind a transaction pooler the lock would stay with some server connection, and
 // silence the writers for subscriptions that do hear.
 func (s *session) wake(ctx context.Context) error {
 	if s.awake || !s.subscription.Ear.hears() {
 		return nil
 	}
-	// One round trip, and a timeout that the other statements of the connection do not inherit. The lock
-	// belongs to the session and outlives the transaction. A statement that fails may have got it.
-	s.awake = true
-	err := s.script(ctx, fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d; SELECT pg_catalog.pg_advisory_lock('%d'::int, '%d'::int); COMMIT",
-		s.subscription.timing.LockTimeout.Milliseconds(), s.subscription.Key1, s.subscription.Key2))
-	switch {
-	case err == nil:
-		return nil
-	case pgcatalog.SQLState(err) == "55P03":
-		// The server may have granted the lock in the moment in which the time was over. The session would
-		// keep it, and no part of the program would know.
-		if err := s.script(ctx, "ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()"); err != nil {
+	for {
+		// One round trip, and a timeout that the other statements of the connection do not inherit. The lock
+		// belongs to the session and outlives the transaction. A statement that fails may have got it.
+		s.awake = true
+		err := s.script(ctx, fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d; SELECT pg_catalog.pg_advisory_lock('%d'::int, '%d'::int); COMMIT",
+			s.subscription.timing.LockTimeout.Milliseconds(), s.subscription.Key1, s.subscription.Key2))
+		switch {
+		case err == nil:
+			return nil
+		case pgcatalog.SQLState(err) != "55P03":
+			return fmt.Errorf("take awake lock: %w", err)
+		}
+		held, err := s.dropLate(ctx)
+		if err != nil {
 			return fmt.Errorf("drop awake lock: %w", err)
 		}
 		s.awake = false
-		return nil
-	default:
-		return fmt.Errorf("take awake lock: %w", err)
+		if !held {
+			return nil
+		}
+		// A writer may have found the lock held, and nobody would look at its rows. Try again.
 	}
+}
+
+// dropLate drops a lock that the server granted in the moment in which the time was over, and reports whether it did.
+// The session would keep it, and no part of the program would know.
+func (s *session) dropLate(ctx context.Context) (held bool, err error) {
+	if err := s.script(ctx, "ROLLBACK"); err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.subscription.timing.Answer)
+	defer cancel()
+	const sql = `SELECT EXISTS (
+			SELECT FROM pg_catalog.pg_locks AS own
+			WHERE own.locktype = 'advisory' AND own.pid = pg_catalog.pg_backend_pid() AND own.mode = 'ExclusiveLock' AND own.granted
+		), pg_catalog.pg_advisory_unlock_all()`
+	err = s.conn.QueryRow(ctx, sql).Scan(&held, nil)
+	return held, err //nolint:wrapcheck // wake adds the context
 }
 
 // wakeAndLook tries to take the lock in the round trip of the look, since a writer has called and something is likely to be due. Where nothing
