@@ -79,5 +79,5 @@ func (s *Server) handler(loopback bool, refusals *slog.Logger) http.Handler {
 	if loopback {
 		protected = requireLocalHost(protected)
 	}
-	return secure(protected)
+	return limitRequests(secure(protected))
 }

@@ -6,8 +6,31 @@ import (
 	"sync"
 )
 
-// maxConnections are served at a time; more wait in the kernel. Each takes a descriptor, of which the databases need some, too.
-const maxConnections = 128
+const (
+	// maxConnections are open at a time; more wait in the kernel. Each takes a descriptor, of which the databases need some, too. There is
+	// room for connections that send their headers slowly, so that health checks get through.
+	maxConnections = 512
+	// maxRequests are served at a time, health checks not counted.
+	maxRequests = 128
+)
+
+// limitRequests serves at most maxRequests at a time. Further ones wait. Health checks do not.
+func limitRequests(next http.Handler) http.Handler {
+	running := make(chan struct{}, maxRequests)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == healthPath || r.URL.Path == readyPath {
+			next.ServeHTTP(w, r)
+			return
+		}
+		select {
+		case running <- struct{}{}:
+		case <-r.Context().Done():
+			return
+		}
+		defer func() { <-running }()
+		next.ServeHTTP(w, r)
+	})
+}
 
 // limited accepts no connection while maxConnections are open. It hands out the connections themselves: a wrapped one, as of x/net/netutil, has no
 // CloseWrite, without which net/http resets the connection of a refused request before the client has read why.

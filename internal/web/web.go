@@ -22,7 +22,7 @@ const (
 	// stopGrace is how long running requests may take to end. The worker has other things to wait for.
 	stopGrace = time.Second
 
-	readHeaderTimeout = 5 * time.Second
+	readHeaderTimeout = 2 * time.Second
 	readTimeout       = 10 * time.Second
 	writeTimeout      = 30 * time.Second
 	idleTimeout       = 2 * time.Minute // Beyond usual scrape intervals, so that these keep their connection.
