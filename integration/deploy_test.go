@@ -82,11 +82,23 @@ func testExample(t *testing.T, p program) {
 	db := pgtest.New(t)
 	db.Exec(deployed(t, "example/schema.sql"))
 	folder := filepath.Join("..", "deploy", "example")
+	role := db.CreateRole() // Roles belong to the server, so the test has its own.
 	for _, name := range []string{"migrate", "triggers"} {
-		p.run(t, folder, db.URL, 0, compose.Services[name].Command...)
+		command := compose.Services[name].Command
+		require.Contains(t, compose.Services[name].Environment["DATABASE_URL"], "postgres://postgres:", name)
+		if at := slices.Index(command, "--worker"); at > 0 {
+			require.Contains(t, compose.Services["worker"].Environment["DATABASE_URL"], "postgres://"+command[at+1]+":")
+			require.Contains(t, deployed(t, "example/roles.sql"), "CREATE ROLE "+command[at+1]+" LOGIN ")
+			require.Contains(t, deployed(t, "example/roles.sql"), "GRANT pg_read_all_stats TO "+command[at+1]+";")
+			db.Exec("GRANT pg_read_all_stats TO " + role)
+			command[at+1] = role
+		}
+		p.run(t, folder, db.URL, 0, command...)
 	}
 	db.Exec("DELETE FROM projects WHERE id = 1")
-	p.run(t, folder, db.URL, 0, "job", "run", kind)
+	p.run(t, folder, db.AsRole(role), 0, "job", "run", kind)
+	doctor := p.run(t, folder, db.AsRole(role), 0, "doctor")
+	require.NotContains(t, doctor, "superuser")
 	require.EqualValues(t, 900, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM issues"))
 
 	worker := compose.Services["worker"]
@@ -105,6 +117,8 @@ func testKubernetes(t *testing.T, p program) {
 	dir := t.TempDir()
 	p.environ = append(slices.Clone(p.environ), "SEXTON_HTTP__LISTEN=0.0.0.0:8686")
 	require.Contains(t, deployed(t, "kubernetes/worker.yaml"), `{name: SEXTON_HTTP__LISTEN, value: "0.0.0.0:8686"}`)
+	require.Contains(t, deployed(t, "kubernetes/worker.yaml"), "DATABASE_URL: postgres://sexton:")
+	require.Contains(t, deployed(t, "kubernetes/install.yaml"), "args: [migrate, up, --grant, --tables, --worker, sexton]\n")
 	for document := range strings.SplitSeq(deployed(t, "kubernetes/worker.yaml"), "\n---\n") {
 		var object struct {
 			Data       map[string]string

@@ -8,6 +8,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
@@ -16,6 +18,7 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/installation"
 	"sexton/internal/migrate"
+	"sexton/internal/problem"
 	"sexton/internal/words"
 )
 
@@ -25,7 +28,7 @@ func migrateCommand(env *cli.Env) *cobra.Command {
 }
 
 func migrateUpCommand(env *cli.Env) *cobra.Command {
-	var grants, tables, dry bool
+	var printed, granted, tables, dry bool
 	var roles migrate.Roles
 	cmd := env.Reports(&cobra.Command{
 		Use:   "up",
@@ -35,11 +38,11 @@ and from several machines at once. Application tables are not touched.`,
 		Example: "  sexton migrate up --dry-run | less\n  sexton migrate up\n  sexton migrate up --print-grants | psql \"$DATABASE_URL\"\n" +
 			"  sexton migrate up --print-grants --tables --worker deleter",
 	}, func(ctx context.Context, _ []string) error {
-		if grants {
+		if printed {
 			return printGrants(env, roles, tables)
 		}
-		if tables {
-			return cli.Usage(errors.New("--tables needs --print-grants"))
+		if tables && !granted {
+			return cli.Usage(errors.New("--tables needs --grant or --print-grants"))
 		}
 		if dry {
 			return env.WithAll(ctx, func(all *installation.Connections) error {
@@ -49,17 +52,29 @@ and from several machines at once. Application tables are not touched.`,
 				})
 			})
 		}
+		var statements map[string]string
+		if granted {
+			var err error
+			if statements, err = grantSQL(env, roles, tables); err != nil {
+				return err
+			}
+		}
 		return migrateEach(ctx, env, nil, func(all *installation.Connections, db migrate.Database) (migrate.Report, error) {
-			return migrate.Up(ctx, env.Logger(all.Config), db)
+			report, err := migrate.Up(ctx, env.Logger(all.Config), db)
+			if err == nil && granted {
+				err = grant(ctx, env, db, statements[db.Name])
+			}
+			return report, err
 		})
 	})
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the SQL that it would run, and change nothing")
-	cmd.Flags().BoolVar(&grants, "print-grants", false, "print SQL that creates roles for application, worker and viewer with their grants, and change nothing")
-	cmd.Flags().BoolVar(&tables, "tables", false, "with --print-grants, grant the worker also what it needs on the application's tables")
-	cmd.Flags().StringVar(&roles.Application, "application", "sexton_app", "the application's `ROLE` in --print-grants")
-	cmd.Flags().StringVar(&roles.Worker, "worker", "sexton_worker", "the worker's `ROLE` in --print-grants")
-	cmd.Flags().StringVar(&roles.Viewer, "viewer", "sexton_viewer", "the viewer's `ROLE` in --print-grants")
-	cli.Exclusive(cmd, "dry-run", "print-grants")
+	cmd.Flags().BoolVar(&granted, "grant", false, "afterwards run the statements that --print-grants prints")
+	cmd.Flags().BoolVar(&printed, "print-grants", false, "print SQL that creates roles for application, worker and viewer with their grants, and change nothing")
+	cmd.Flags().BoolVar(&tables, "tables", false, "with --grant or --print-grants, grant the worker also what it needs on the application's tables")
+	cmd.Flags().StringVar(&roles.Application, "application", "sexton_app", "the application's `ROLE` in the grants")
+	cmd.Flags().StringVar(&roles.Worker, "worker", "sexton_worker", "the worker's `ROLE` in the grants")
+	cmd.Flags().StringVar(&roles.Viewer, "viewer", "sexton_viewer", "the viewer's `ROLE` in the grants")
+	cli.Exclusive(cmd, "dry-run", "print-grants", "grant")
 	return cmd
 }
 
@@ -206,34 +221,67 @@ func printMigrateStatus(w io.Writer, statuses []databaseStatus) {
 	}
 }
 
-// printGrants needs no connection: the statements are the same for every server.
-func printGrants(env *cli.Env, roles migrate.Roles, tables bool) error {
+// grantSQL returns the statements for the roles, by database.
+func grantSQL(env *cli.Env, roles migrate.Roles, tables bool) (map[string]string, error) {
 	if err := roles.Check(); err != nil {
-		return cli.Usage(err)
+		return nil, cli.Usage(err)
+	}
+	c, err := env.LoadConfig()
+	if err != nil {
+		return nil, err
+	}
+	var defs []definitions.Definition
+	if tables {
+		if defs, err = installation.LoadDefinitions(c); err != nil {
+			return nil, err
+		}
+	}
+	statements := map[string]string{}
+	for _, settings := range c.Databases {
+		sql := migrate.GrantRoles(migrate.Database{
+			Name: settings.Name, JobsSchema: c.Jobs.Schema, TrackedSchema: settings.Schema,
+			Jobs: settings.Name == c.Jobs.Database, Components: c.ComponentsIn(settings.Name),
+		}, roles)
+		if tables {
+			onTables, err := migrate.GrantTables(components.Grants(component.Granting{Config: c, Database: settings, Definitions: defs}), roles.Worker)
+			if err != nil {
+				return nil, err
+			}
+			sql += "\n" + onTables
+		}
+		statements[settings.Name] = sql
+	}
+	return statements, nil
+}
+
+func printGrants(env *cli.Env, roles migrate.Roles, tables bool) error {
+	statements, err := grantSQL(env, roles, tables)
+	if err != nil {
+		return err
 	}
 	c, err := env.LoadConfig()
 	if err != nil {
 		return err
 	}
-	var defs []definitions.Definition
-	if tables {
-		if defs, err = installation.LoadDefinitions(c); err != nil {
-			return err
-		}
-	}
 	for _, settings := range c.Databases {
-		env.Printf("-- database %s\n%s", settings.Name, migrate.GrantRoles(migrate.Database{
-			Name: settings.Name, JobsSchema: c.Jobs.Schema, TrackedSchema: settings.Schema,
-			Jobs: settings.Name == c.Jobs.Database, Components: c.ComponentsIn(settings.Name),
-		}, roles))
-		if !tables {
-			continue
-		}
-		printed, err := migrate.GrantTables(components.Grants(component.Granting{Config: c, Database: settings, Definitions: defs}), roles.Worker)
-		if err != nil {
-			return err
-		}
-		env.Printf("\n%s", printed)
+		env.Printf("-- database %s\n%s", settings.Name, statements[settings.Name])
 	}
 	return nil
+}
+
+// grant runs the statements in one transaction. The server's warnings name what the role may not grant.
+func grant(ctx context.Context, env *cli.Env, db migrate.Database, statements string) (err error) {
+	settings := db.Conn.Copy()
+	settings.OnNotice = func(_ *pgconn.PgConn, notice *pgconn.Notice) {
+		if notice.SeverityUnlocalized == "WARNING" {
+			env.Warn(fmt.Sprintf("database %s: %s", db.Name, notice.Message))
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, settings)
+	if err != nil {
+		return fmt.Errorf("grant in database %s: %w", db.Name, err)
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	_, err = conn.PgConn().Exec(ctx, "SET LOCAL lock_timeout = '2s';\n"+statements).ReadAll()
+	return problem.Doing(err, "grant in database %s", db.Name)
 }
