@@ -68,7 +68,10 @@ func TestInstallNamesWhoHoldsTheTable(t *testing.T) {
 	pgtest.Exec(t, holder, "BEGIN; LOCK TABLE parents IN ROW EXCLUSIVE MODE")
 
 	b.cfg = short(b.cfg)
+	var told []string
+	b.cfg.Waits = func(holders string) { told = append(told, holders) }
 	report, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents"), id("others")})
+	require.Equal(t, fmt.Sprintf("public.parents: pid [%d]", holder.PgConn().PID()), told[0], "while it waits")
 	var locked *triggers.LockError
 	require.ErrorAs(t, err, &locked)
 	require.Equal(t, "public.parents", locked.Table)

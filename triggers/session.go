@@ -172,6 +172,9 @@ func (c Config) onTable(ctx context.Context, conn *pgx.Conn, r relation, exclusi
 		if state := sqlState(err); state != lockNotAvailable && state != deadlockDetected {
 			return err
 		}
+		if pids := blockers(ctx, conn, r, exclusive); len(pids) > 0 && c.Waits != nil {
+			c.Waits(fmt.Sprintf("%s: pid %v", r.Display, pids))
+		}
 	}
 	return &LockError{
 		Table: r.Display, Attempts: c.LockAttempts, Timeout: c.LockTimeout,
