@@ -38,8 +38,26 @@ func CommandNames(cmd *cobra.Command) []string {
 	return names
 }
 
-// UnknownCommand is the error about a word that is no command.
+// Removed returns an error that says what to do instead of a removed command or flag below a command, or nil.
+func Removed(cmd *cobra.Command, word string) error {
+	const move = "copy the objects with a tool of the store and set external_diff_store of the rows"
+	fix, removed := map[string]string{
+		"sexton diffs move":                     move,
+		"sexton diffs --to":                     move,
+		"sexton diffs adopt --other":            "there is one store, external_diffs.bucket",
+		"sexton diffs verify --remove-dangling": "use --remove",
+	}[cmd.CommandPath()+" "+word]
+	if !removed {
+		return nil
+	}
+	return fmt.Errorf("%s %s was removed: %s", cmd.CommandPath(), word, fix)
+}
+
+// UnknownCommand returns the error for a word that is not a command.
 func UnknownCommand(cmd *cobra.Command, word string) error {
+	if err := Removed(cmd, word); err != nil {
+		return err
+	}
 	names := CommandNames(cmd)
 	if len(names) == 0 {
 		return fmt.Errorf("%s has no command %q", cmd.CommandPath(), word)

@@ -1,40 +1,37 @@
-// Package extdiff moves the texts of merge request diffs out of the database into a store of objects, and back.
+// Package extdiff moves the texts of merge request diffs from the database to a store of objects, and restores them.
 //
-// A diff has one row and a row per file. Moved, the texts of its files stand one after the other, in the order of the tree and
-// with nothing between them, in the object merge_request_diffs/mr-<merge request>/diff-<diff>; each file's row has offset and
-// size in bytes in place of the text. Applications that read GitLab's tables can read them, see external_diff_layout in the
-// migrations.
+// A diff has one row, and one row per file. When it is moved, the texts of its files are concatenated in the order of the tree into the
+// object merge_request_diffs/mr-<merge request>/diff-<diff>. The row of each file then has the offset and size in bytes instead of the text.
+// Applications that read GitLab's tables can read them; see external_diff_layout in the migrations.
 //
-// # Nothing is lost
+// # No text is lost
 //
-// The texts leave the database in one transaction, which comes last: the object is written, then read back and compared by size
-// and SHA-256, then the transaction locks the diff and its files, compares them with what was read for the object (every row
-// version counts), and changes them. A crash at any point leaves either the old rows, and at most one object that the next
-// attempt replaces, or the new ones with an object that is known to be good.
+// The texts are deleted in one transaction, which is the last step. Before it, the object is written, read back, and compared by size and
+// SHA-256. The transaction locks the diff and its files, compares their row versions with the ones that were read for the object, and changes
+// them. A crash at any point leaves either the old rows, and at most one object that the next attempt replaces, or the new rows with a
+// verified object.
 //
-// # Several at once
+// # Several diffs in one transaction
 //
-// A process moves some diffs at once, and the ones that become ready while a transaction is under way change in the next one together, 16 at
-// most. Each is checked as it is alone: claim, rows, fingerprint. One whose rows another session has locked or changed is left out and goes
-// alone, and so does each after a transaction that failed: no diff stops another.
+// A process moves several diffs in parallel. Diffs that become ready while a transaction is running change together in the next one, at most
+// 16. Each is checked as if it were the only one: claim, rows, fingerprint. A diff whose rows another session has locked or changed is left
+// out and changes in its own transaction, and so does each diff after a transaction that failed.
 //
 // # Two workers on one diff
 //
-// An object has one key, and no store has transactions, so a late write of one worker could replace the object of another who has
-// committed: with the same bytes at best, with none at all if it read the rows afterwards. Three things keep them apart.
+// An object has one key, and no store has transactions, so a late write of one worker could replace the object of another worker that has
+// committed. Three things prevent this.
 //
-//   - Each diff has a lease, its row in "sexton".external_diffs: who works on an object has claimed it, for a minute at a time,
-//     and stops before the claim ends. What a killed worker was moving waits for that: nothing shorter keeps its late requests from a store
-//     without conditions. A lock held over the upload would need a transaction or a session for as long: the one
-//     holds up vacuum, the other cannot be had through a transaction pooler and is gone the moment the connection is, while the
-//     upload goes on.
-//   - The transaction that changes the rows looks at the claim's token under a row lock. A worker whose claim has passed on
+//   - Each diff has a lease, its row in "sexton".external_diffs. A worker claims the diff for a minute at a time, and stops before the claim
+//     ends. The diff of a killed worker waits for the end of the claim, because late requests may still reach a store without conditional
+//     writes. A lock during the upload would need a transaction or a session: the one delays vacuum, the other is not possible through a
+//     transaction pooler and ends with the connection while the upload continues.
+//   - The transaction that changes the rows compares the claim's token under a row lock. A worker whose claim has passed to another worker
 //     commits nothing.
-//   - Each write names the version of the object that it replaces. A request that arrives late, when its worker was stopped, say,
-//     or is dead, is refused by the store, as the version is another by then. Stores that know no conditions ignore that; there
-//     the first two hold for everything but requests that are under way for longer than a claim lasts.
+//   - Each write names the version of the object that it replaces. The store refuses a request that arrives late, because the version has
+//     changed. Stores without conditional writes ignore the version; there the first two hold for all requests that take less time than a
+//     claim lasts.
 //
-// Objects are deleted under the same claim, which lasts a quarter of an hour here, after a look whether a row refers to them. It
-// ends when the store has answered: while it is unknown whether a deletion arrived, be its worker dead or without an answer, no new
-// object can come to be where a late one would meet it.
+// Objects are deleted under the same claim, for a quarter of an hour, after a check that no row refers to them. The claim ends when the store
+// has answered. While it is unknown whether a deletion arrived, no new object can be written where a late deletion would meet it.
 package extdiff

@@ -9,15 +9,15 @@ import (
 	"sexton/internal/blobstore"
 )
 
-// Opened is a store that is opened for its first use: all users share its credentials, its connections and the memory of its uploads, and
-// what was found of whose the objects are. The zero value is ready to use. It is safe for concurrent use.
+// Opened opens a store on first use. All users share its credentials, connections and upload buffers, and the result of the check of its
+// owner. The zero value is ready to use. It is safe for concurrent use.
 type Opened struct {
 	mu sync.Mutex
 	// engine is nil before the first use, after a failed one, and after a refusal.
 	engine *Engine
 }
 
-// get opens the store where it is not open. Others wait meanwhile, for the 5 s at most that a search for credentials takes.
+// get opens the store if it is not open. Other callers wait meanwhile, at most 5 s for the search for credentials.
 func (o *Opened) get(ctx context.Context, open func(context.Context) (*Engine, error)) (_ *Engine, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -29,8 +29,7 @@ func (o *Opened) get(ctx context.Context, open func(context.Context) (*Engine, e
 	return o.engine, err
 }
 
-// Use has do work with the store. Where the store cannot be opened, or refuses, the next use opens it anew: the credentials may have
-// been mended, which an open store would not see.
+// Use calls do with the store. If the store cannot be opened or refuses, the next use opens it again, because the credentials may have changed.
 func (o *Opened) Use(ctx context.Context, open func(context.Context) (*Engine, error), do func(*Engine) error) error {
 	used, err := o.get(ctx, open)
 	if err != nil {
@@ -40,7 +39,7 @@ func (o *Opened) Use(ctx context.Context, open func(context.Context) (*Engine, e
 	if _, refused := errors.AsType[*blobstore.AccessError](err); refused {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if o.engine == used { // Otherwise it was opened because an older one refused.
+		if o.engine == used { // Otherwise it was opened again already.
 			o.engine = nil
 		}
 	}

@@ -15,7 +15,7 @@ import (
 const (
 	verifyPage = 100
 	listPage   = 1000
-	// DefaultGrace is the age below which an object that nothing refers to is taken for one whose diff is being moved.
+	// DefaultGrace is the age below which an object without a row is assumed to belong to a diff that is being moved.
 	DefaultGrace = 24 * time.Hour
 )
 
@@ -52,9 +52,9 @@ type Verified struct {
 	Dangling int64 `json:"dangling"`
 }
 
-// Verify reads every external diff back and compares it with what its rows say: that its files stand one after the other, that the
-// object ends where they do, and that it has the checksum which was noted when it was moved. Then it looks for objects older
-// than grace that no row refers to. It tells found of each problem; an error ends it.
+// Verify reads every external diff and compares it with its rows: the files must be contiguous, the object must end where they end, and its
+// checksum must be the one that was recorded when it was moved. Then it lists the objects older than grace that no row refers to. It calls found
+// for each problem. An error ends it.
 func (e *Engine) Verify(ctx context.Context, grace time.Duration, found func(Finding)) (Verified, error) {
 	var verified Verified
 	tell := func(f Finding) {
@@ -84,7 +84,7 @@ func (e *Engine) Verify(ctx context.Context, grace time.Duration, found func(Fin
 	return verified, e.dangling(ctx, grace, &verified, tell)
 }
 
-// verifyOne looks at one diff. Where it is moved or deleted at the same moment, a second look decides.
+// verifyOne checks one diff. It checks again after a problem, because the diff may have been moved or deleted meanwhile.
 func (e *Engine) verifyOne(ctx context.Context, id int64, verified *Verified, tell func(Finding)) error {
 	was, problem, err := e.examine(ctx, id)
 	if problem != "" {
@@ -128,7 +128,7 @@ func (e *Engine) examine(ctx context.Context, id int64) (was external, problem s
 
 const missing = "the object is missing"
 
-// differs says what is wrong with an object; "" where it is as written.
+// differs returns what is wrong with an object, or "".
 func (x external) differs(found blobstore.Digest) string {
 	switch {
 	case found.Size != x.bytes():
@@ -142,7 +142,7 @@ func (x external) differs(found blobstore.Digest) string {
 // short is enough of a checksum for a message.
 func short(sum [sha256.Size]byte) []byte { return sum[:8] }
 
-// dangling lists the objects and asks for each page which of them some row refers to.
+// dangling lists the objects, and queries for each page which of them some row refers to.
 func (e *Engine) dangling(ctx context.Context, grace time.Duration, verified *Verified, tell func(Finding)) error {
 	before := time.Now().Add(-grace)
 	var page []blobstore.Info
@@ -189,7 +189,7 @@ func (e *Engine) danglingOf(ctx context.Context, page []blobstore.Info, tell fun
 	return nil
 }
 
-// used are the keys of those objects that some row refers to.
+// used returns the keys of the objects that some row refers to.
 func (e *Engine) used(ctx context.Context, page []blobstore.Info) (map[string]bool, error) {
 	var ids []int64
 	for _, object := range page {
@@ -199,7 +199,7 @@ func (e *Engine) used(ctx context.Context, page []blobstore.Info) (map[string]bo
 	}
 	keys, err := e.DB.Queries().DiffKeys(ctx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("look which objects are in use: %w", err)
+		return nil, fmt.Errorf("read which objects are in use: %w", err)
 	}
 	used := map[string]bool{}
 	for _, key := range keys {
@@ -208,13 +208,13 @@ func (e *Engine) used(ctx context.Context, page []blobstore.Info) (map[string]bo
 	return used, nil
 }
 
-// isMarker tells the marker, and files of it that were never finished, from the objects of diffs.
+// isMarker reports whether a key is that of the marker, or of an unfinished file of it.
 func isMarker(key string) bool { return strings.HasPrefix(key, MarkerKey) }
 
 // unfinished is the end of the names of files that are being written, after the name of the object and a number.
 const unfinished = ".tmp"
 
-// diffOf reads the diff's number out of a key.
+// diffOf returns the id of the diff that a key names.
 func diffOf(key string) (diffID int64, ok bool) {
 	if begun, is := strings.CutSuffix(key, unfinished); is {
 		if dot := strings.LastIndexByte(begun, '.'); dot > 0 {

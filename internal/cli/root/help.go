@@ -118,6 +118,11 @@ func tables(children bool) func(*config.Config) []string {
 
 // flagError adds the flags that there are to what is wrong with one.
 func flagError(cmd *cobra.Command, err error) error {
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if removed := cli.Removed(cmd, "--"+unknown.GetSpecifiedName()); removed != nil {
+			return removed
+		}
+	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
 	said := err.Error()

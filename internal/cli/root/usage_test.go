@@ -40,6 +40,8 @@ func TestWrongUsage(t *testing.T) {
 		"plan and now":          {[]string{"group", "delete", "1", "--plan", "--now"}, "sexton group delete needs either --now or --plan"},
 		"plan by nobody":        {[]string{"group", "delete", "1", "--plan", "--by", "0"}, "sexton group delete needs --by, the ID of the user"},
 		"limit of nothing":      {[]string{"group", "list", "--limit", "0"}, "--limit 0 must be at least 1"},
+		"removed command":       {[]string{"diffs", "move", "--to", "file:///x"}, "sexton diffs --to was removed: copy the objects with a tool of the store"},
+		"removed flag":          {[]string{"diffs", "verify", "--remove-dangling"}, "sexton diffs verify --remove-dangling was removed: use --remove"},
 		"surplus for diffs":     {[]string{"diffs", "verify", "x"}, `sexton diffs verify takes no argument, not "x"`},
 		"missing kind":          {[]string{"job", "run"}, "sexton job run needs the KIND of one job, such as loose_foreign_keys_cleanup; sexton job list shows them"},
 		"two kinds":             {[]string{"job", "run", clitest.Kind, clitest.Kind}, "sexton job run needs the KIND of one job"},
