@@ -75,13 +75,6 @@ func (s twinSite) begin(t *testing.T) *runningWorker {
 	return s.start(t, []string{cronOff})
 }
 
-// kill ends a worker, unless it has ended by itself: one that has just begun does when the server goes.
-func (s twinSite) kill(t *testing.T, w *runningWorker) {
-	_ = w.cmd.Process.Kill()
-	require.NotZero(t, w.exit(t, stopLimit), "exit code of a worker that nobody asked to stop")
-	s.silence(t, w)
-}
-
 // crashWorkload is a client that does the same to both schemas, in one transaction. It refers to living rows only,
 // as the native foreign keys see them.
 type crashWorkload struct {

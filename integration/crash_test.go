@@ -42,7 +42,7 @@ func inFirstBatch(t *testing.T, s twinSite) (w *runningWorker, pass, release fun
 	pass, release = s.shut(t, "children")
 	s.deleteParents(t, someParents)
 	w = s.started(t)
-	s.wait(t, time.Minute, "the worker to stop behind a DELETE", stopped)
+	s.wait(t, time.Minute, "the worker to stop behind a DELETE", atGate)
 	require.Zero(t, s.count(t, "SELECT count(*) FROM changes"), "changes committed")
 	return w, pass, release
 }
@@ -52,7 +52,7 @@ func beforeRemoval(t *testing.T, s twinSite) (*runningWorker, func()) {
 	pass, _ := s.shut(t, "links")
 	s.deleteParents(t, someParents)
 	w := s.started(t)
-	s.wait(t, time.Minute, "the worker to stop in the second table", stopped)
+	s.wait(t, time.Minute, "the worker to stop in the second table", atGate)
 	require.NotZero(t, s.count(t, "SELECT count(*) FROM changes WHERE at_table = 'children'"), "deletions committed")
 	require.Equal(t, int64(5), s.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE fully_qualified_table_name = 'public.parents'"))
 	return w, pass
@@ -90,25 +90,9 @@ func testCrashes(t *testing.T, p program) {
 	}
 	t.Run("process stopped in a batch", func(t *testing.T) { t.Parallel(); testStoppedInBatch(t, p) })
 	for name, reach := range crashPoints() {
-		t.Run("worker killed "+name, func(t *testing.T) {
-			t.Parallel()
-			s := newTwinSite(t, p, "", patientPace)
-			first, pass := reach(t, s)
-			s.bury(t, first)
-			pass()
-			s.recovers(t)
-		})
-		t.Run("server crashes with the worker "+name, func(t *testing.T) {
-			t.Parallel()
-			server := pgtest.Server(t)
-			s := newTwinSite(t, p, server.URL("postgres"), patientPace)
-			first, _ := reach(t, s)
-			require.NoError(t, server.Restart(t.Context(), devpg.Immediate))
-			s.wait(t, time.Minute, "the server", "true")
-			s.exec(t, "DELETE FROM closed_gate")
-			s.bury(t, first)
-			s.recovers(t)
-		})
+		open := func(url string) twinSite { return newTwinSite(t, p, url, patientPace) }
+		t.Run("worker killed "+name, func(t *testing.T) { t.Parallel(); testKilledAt(t, false, open, reach) })
+		t.Run("server crashes with the worker "+name, func(t *testing.T) { t.Parallel(); testKilledAt(t, true, open, reach) })
 	}
 }
 
@@ -169,7 +153,7 @@ func (s twinSite) takenOver(t *testing.T, first *runningWorker, release func()) 
 // twinTables are the same four tables twice: in public, where a worker cleans up, and in the schema native,
 // whose foreign keys are Postgres's own. A trigger notes every row that goes or changes in public, and in whose
 // session, and stops that session while the gate of its table is closed.
-const twinTables = `
+const twinTables = closableGates + `
 CREATE FUNCTION pg_temp.make(place text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE format('SET LOCAL search_path = %I', place);
@@ -194,13 +178,10 @@ ALTER TABLE native.leaves ADD FOREIGN KEY (child_id) REFERENCES native.children 
 ALTER TABLE native.links ADD FOREIGN KEY (parent_id) REFERENCES native.parents ON DELETE SET NULL;
 
 CREATE TABLE changes (number bigint GENERATED ALWAYS AS IDENTITY, at_table name, id bigint, session text);
-CREATE TABLE closed_gate (at_table name);
 CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = '1min' AS $$
 BEGIN
     INSERT INTO changes (at_table, id, session) VALUES (TG_TABLE_NAME, OLD.id, current_setting('application_name'));
-    IF EXISTS (SELECT FROM closed_gate WHERE at_table = TG_TABLE_NAME) THEN
-        PERFORM pg_advisory_xact_lock(4711);
-    END IF;
+    PERFORM stop_at_gate(TG_TABLE_NAME);
     RETURN NULL;
 END $$;
 CREATE TRIGGER note_change AFTER DELETE ON children FOR EACH ROW EXECUTE FUNCTION note_change();
@@ -231,18 +212,6 @@ func (s twinSite) deleteParents(t *testing.T, condition string) {
 	for _, place := range []string{"native", "public"} {
 		s.exec(t, "DELETE FROM "+place+".parents WHERE "+condition)
 	}
-}
-
-// bury kills a worker and stands for the time after which the others take it for dead.
-func (s workSite) bury(t *testing.T, w *runningWorker) {
-	w.signal(t, syscall.SIGKILL)
-	require.Equal(t, -1, w.exit(t, stopLimit))
-	s.silence(t, w)
-}
-
-// silence makes a dead worker one that nobody has heard of for long.
-func (s workSite) silence(t *testing.T, w *runningWorker) {
-	s.exec(t, "UPDATE sexton.clients SET seen_at = '-infinity' WHERE pid = $1", w.cmd.Process.Pid)
 }
 
 // rows are all rows of the tables of a schema, one line each.
@@ -323,7 +292,7 @@ func testRunServerCrash(t *testing.T, p program) {
 	// The crash leaves the worker's lease behind, which it has to wait for: 13 s long instead of 40.
 	w := s.started(t, "SEXTON_DATABASES__MAIN__LIMITS__RUNTIME=3s")
 	s.exec(t, "DELETE FROM parents WHERE id <= 5")
-	s.wait(t, time.Minute, "the worker to stop in its batch", stopped)
+	s.wait(t, time.Minute, "the worker to stop in its batch", atGate)
 	require.NoError(t, server.Restart(t.Context(), devpg.Immediate))
 	s.wait(t, time.Minute, "the server", "true")
 	s.exec(t, "DELETE FROM closed_gate")

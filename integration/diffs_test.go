@@ -80,7 +80,7 @@ func (s diffSite) killedInUpload(t *testing.T, first *runningWorker) *runningWor
 	pass()
 	second := s.started(t)
 	// As if the time had passed after which the claim of a dead worker ends.
-	s.bury(t, first)
+	s.kill(t, first)
 	s.exec(t, "UPDATE sexton.external_diffs SET busy_until = clock_timestamp() WHERE diff_id = 1000")
 	// What a dead worker did is noted by a move that comes minutes later, as several run at once.
 	s.exec(t, "DELETE FROM sexton.runs WHERE kind = $1 AND ended_at IS NULL AND holder LIKE $2", moveDiff, fmt.Sprintf("%%:%d:%%", first.cmd.Process.Pid))
@@ -166,15 +166,14 @@ func diffsIn(t *testing.T, gateway *s3test.Gateway) diffStore {
 }
 
 // diffGate stops whoever reads the text "gated" for an upload while the gate is closed. Tables in original keep the texts.
-const diffGate = `
+const diffGate = closableGates + `
 CREATE SCHEMA original;
 CREATE TABLE original.files (diff_id bigint, path text, diff text, PRIMARY KEY (diff_id, path));
-CREATE TABLE closed_gate (at_text text);
 ALTER FUNCTION sexton.external_diff_body(text) RENAME TO external_diff_ungated;
 CREATE FUNCTION sexton.external_diff_body(diff text) RETURNS bytea LANGUAGE plpgsql SET lock_timeout = '1min' AS $$
 BEGIN
-    IF diff = 'gated' AND EXISTS (SELECT FROM public.closed_gate) THEN
-        PERFORM pg_advisory_xact_lock(4711);
+    IF diff = 'gated' THEN
+        PERFORM public.stop_at_gate(diff);
     END IF;
     RETURN sexton.external_diff_ungated(diff);
 END $$;

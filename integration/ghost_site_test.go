@@ -16,9 +16,6 @@ import (
 const (
 	ghostLease = "users/migrate_records_to_ghost_user_in_batches_worker"
 
-	// atGate holds where a session has stopped at the gate.
-	atGate = `EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
-		WHERE datname = current_database() AND locktype = 'advisory' AND objid = 4711 AND NOT granted)`
 	// noUsersLeft holds where nobody is to be deleted.
 	noUsersLeft = "NOT EXISTS (SELECT FROM users_ghost_user_migrations)"
 )
@@ -46,15 +43,12 @@ INSERT INTO p_ci_builds (id, partition_id, commit_id, project_id, user_id, name,
 
 // ghostGates are the points at which a worker can be stopped, by a trigger that notes who was there: behind a change and
 // before its commit.
-const ghostGates = `
+const ghostGates = closableGates + `
 CREATE TABLE changes (point text, session text);
-CREATE TABLE closed_gate (point text);
 CREATE FUNCTION pass_gate() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1min' AS $$
 BEGIN
     INSERT INTO public.changes VALUES (TG_ARGV[0], current_setting('application_name'));
-    IF EXISTS (SELECT FROM public.closed_gate WHERE point = TG_ARGV[0]) THEN
-        PERFORM pg_advisory_xact_lock(4711);
-    END IF;
+    PERFORM public.stop_at_gate(TG_ARGV[0]);
     RETURN NULL;
 END $$;
 CREATE TRIGGER gate AFTER INSERT ON users FOR EACH ROW WHEN (new.user_type = 5) EXECUTE FUNCTION pass_gate('ghost');

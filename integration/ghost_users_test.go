@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/devpg"
 	"sexton/internal/exampleapp"
 	"sexton/internal/ghostuser"
 	"sexton/internal/pgtest"
@@ -34,7 +32,7 @@ func testGhostUsers(t *testing.T, p program) {
 		}
 		if user == 5 {
 			s.wait(t, time.Minute, "the first rows to be moved", "EXISTS (SELECT FROM changes WHERE point = 'move')")
-			s.bury(t, first)
+			s.kill(t, first)
 		}
 		outcome := parseReport(t, p.run(t, s.dir, s.url, 0, "job", "run", ghostKind, "--json")).Outcome
 		require.Contains(t, []string{"done", "skipped"}, outcome, "a pass in the foreground beside two workers")
@@ -150,34 +148,17 @@ func ghostPoints() map[string]ghostPoint {
 
 // testGhostCrashes lets a worker die at each of these points, alone or together with the server. Another one has to finish.
 func testGhostCrashes(t *testing.T, p program) {
+	open := func(url string) ghostSite { return newGhostSite(t, p, url) }
 	for name, reach := range pgtest.Few(t, ghostPoints(), "putting a user off") {
-		t.Run("worker killed "+name, func(t *testing.T) {
-			t.Parallel()
-			s := newGhostSite(t, p, "")
-			first, pass := reach(t, s)
-			s.bury(t, first)
-			pass()
-			s.recovers(t)
-		})
+		t.Run("worker killed "+name, func(t *testing.T) { t.Parallel(); testKilledAt(t, false, open, reach) })
 	}
 	for _, name := range []string{"in the last transaction of a user", "in a move"} {
-		t.Run("server crashes with the worker "+name, func(t *testing.T) {
-			t.Parallel()
-			server := pgtest.Server(t)
-			s := newGhostSite(t, p, server.URL("postgres"))
-			first, _ := ghostPoints()[name](t, s)
-			require.NoError(t, server.Restart(t.Context(), devpg.Immediate))
-			s.wait(t, time.Minute, "the server", "true")
-			s.exec(t, "DELETE FROM closed_gate")
-			s.bury(t, first)
-			s.recovers(t)
-		})
+		t.Run("server crashes with the worker "+name, func(t *testing.T) { t.Parallel(); testKilledAt(t, true, open, ghostPoints()[name]) })
 		if !pgtest.Long {
 			break
 		}
 	}
 	if pgtest.Long {
-		t.Run("worker killed and nobody told", func(t *testing.T) { t.Parallel(); testGhostKilledUnnoticed(t, p) })
 		t.Run("process stopped in a batch", func(t *testing.T) { t.Parallel(); testGhostStopped(t, p, true) })
 		// One fence stops both engines: testCrashes always has such a process.
 		t.Run("process stopped between batches", func(t *testing.T) { t.Parallel(); testGhostStopped(t, p, false) })
@@ -196,23 +177,6 @@ func (s ghostSite) recovers(t *testing.T) {
 	s.wait(t, time.Minute, "dead workers to be buried", "(SELECT count(*) FROM sexton.clients) = 1")
 	second.stop(t)
 	s.settled(t, []int64{1, 2, 3, 5}, []int64{4, 6})
-}
-
-// testGhostKilledUnnoticed kills a worker in a batch with cron off. The other copy has to notice by itself.
-func testGhostKilledUnnoticed(t *testing.T, p program) {
-	t.Helper()
-	p.environ = append(slices.Clip(p.environ), soonDead)
-	s := newGhostSite(t, p, "")
-	first, pass := atPoint("delete")(t, s)
-	pass()
-	second := s.started(t)
-	first.signal(t, syscall.SIGKILL)
-	killed := time.Now()
-	require.Equal(t, -1, first.exit(t, stopLimit))
-	s.wait(t, 2*time.Minute, "the other copy to finish", noUsersLeft)
-	t.Logf("finished %s after the kill", time.Since(killed).Round(10*time.Millisecond))
-	second.stop(t)
-	s.settled(t, []int64{1, 2, 3}, []int64{4})
 }
 
 // testGhostStopped stops a process until its lease is over: in a batch, whose session another one ends, or between two, where

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -55,7 +54,7 @@ http: {listen: ""}
 
 // grove is a tree of three levels with 50 projects, each with issues, and a group beside it that stays. A trigger stops
 // whoever deletes rows of a table while its gate is closed.
-const grove = `
+const grove = closableGates + `
 INSERT INTO application_settings (deletion_adjourned_period) VALUES (7);
 INSERT INTO users (id, username, email, name, admin) VALUES (1, 'ada', 'ada@example.com', 'Ada', true);
 INSERT INTO groups (id, parent_id, name, path) VALUES
@@ -65,17 +64,14 @@ INSERT INTO projects (id, group_id, name, path) VALUES (90, 9, 'Project', 'proje
 INSERT INTO issues (project_id, title) SELECT id, 'Issue ' || n FROM projects, generate_series(1, 20) AS n;
 INSERT INTO milestones (project_id, title) SELECT id, 'Next' FROM projects;
 UPDATE issues SET milestone_id = milestones.id FROM milestones WHERE milestones.project_id = issues.project_id;
-CREATE TABLE closed_gate (at_table name);
-CREATE FUNCTION stop_at_gate() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = '1min' AS $$
+CREATE FUNCTION stop_after_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT FROM closed_gate WHERE at_table = TG_TABLE_NAME) THEN
-        PERFORM pg_advisory_xact_lock(4711);
-    END IF;
+    PERFORM public.stop_at_gate(TG_TABLE_NAME);
     RETURN NULL;
 END $$;
-CREATE TRIGGER stop_at_gate AFTER DELETE ON issues FOR EACH STATEMENT EXECUTE FUNCTION stop_at_gate();
-CREATE TRIGGER stop_at_gate AFTER DELETE ON projects FOR EACH STATEMENT EXECUTE FUNCTION stop_at_gate();
-CREATE TRIGGER stop_at_gate AFTER DELETE ON groups FOR EACH STATEMENT EXECUTE FUNCTION stop_at_gate();`
+CREATE TRIGGER stop_at_gate AFTER DELETE ON issues FOR EACH STATEMENT EXECUTE FUNCTION stop_after_change();
+CREATE TRIGGER stop_at_gate AFTER DELETE ON projects FOR EACH STATEMENT EXECUTE FUNCTION stop_after_change();
+CREATE TRIGGER stop_at_gate AFTER DELETE ON groups FOR EACH STATEMENT EXECUTE FUNCTION stop_after_change();`
 
 // testGroupDestroy asks for a group's deletion and kills the worker in the tree of a project, while projects go, and as a
 // sub-group goes: the last worker leaves exactly what is not below the group, and each end has been told once.
@@ -90,10 +86,8 @@ http: {listen: ""}
 	for _, table := range []string{"issues", "projects", "groups"} {
 		s.exec(t, "INSERT INTO closed_gate VALUES ($1)", table)
 		w := s.started(t)
-		s.wait(t, time.Minute, "the worker to stop while it deletes "+table, stopped)
-		w.signal(t, syscall.SIGKILL)
-		require.Equal(t, -1, w.exit(t, stopLimit))
-		s.exec(t, "UPDATE sexton.clients SET seen_at = '-infinity' WHERE pid = $1", w.cmd.Process.Pid)
+		s.wait(t, time.Minute, "the worker to stop while it deletes "+table, atGate)
+		s.kill(t, w)
 		s.exec(t, "DELETE FROM closed_gate")
 	}
 	require.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM sexton.group_destructions"))

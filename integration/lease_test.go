@@ -28,12 +28,9 @@ import (
 
 const leaseKey = "loose_foreign_keys/cleanup_worker:main"
 
-// gate is the advisory lock at which a worker stops.
-const gate = 4711
-
 // gatedTables has a trigger that runs between the DELETE of children and its COMMIT: it notes which session
 // deleted which child and, while the gate is closed, stops.
-const gatedTables = `
+const gatedTables = closableGates + `
 CREATE TABLE parents (id bigint PRIMARY KEY);
 CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
 CREATE INDEX ON children (parent_id);
@@ -41,13 +38,10 @@ INSERT INTO parents SELECT generate_series(1, 10);
 INSERT INTO children SELECT number, number % 10 + 1 FROM generate_series(0, 99) AS number;
 
 CREATE TABLE deletions (child_id bigint PRIMARY KEY, session text NOT NULL);
-CREATE TABLE closed_gate (at_table name NOT NULL);
 CREATE FUNCTION note_deletion() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = '1min' AS $$
 BEGIN
     INSERT INTO deletions VALUES (OLD.id, current_setting('application_name'));
-    IF EXISTS (SELECT FROM closed_gate) THEN
-        PERFORM pg_advisory_xact_lock(4711);
-    END IF;
+    PERFORM stop_at_gate('children');
     RETURN NULL;
 END $$;
 CREATE TRIGGER note_deletion AFTER DELETE ON children FOR EACH ROW EXECUTE FUNCTION note_deletion();`

@@ -98,7 +98,7 @@ func betweenCommitAndRemoval(t *testing.T, s *multiSite) (w *runningWorker, pass
 	pass, release = s.main.shut(t, tombstones)
 	s.deleteParents(t, someParents)
 	w = s.started(t)
-	s.main.wait(t, time.Minute, "the worker to stop in the removal", stopped)
+	s.main.wait(t, time.Minute, "the worker to stop in the removal", atGate)
 	require.Equal(t, int64(4), s.ci.count(t, buildsGone), "deletions committed in ci")
 	require.Equal(t, int64(5), s.main.count(t, backlogOf), "tombstones in main")
 	return w, pass, release
@@ -109,7 +109,7 @@ func betweenCommitAndRemoval(t *testing.T, s *multiSite) (w *runningWorker, pass
 func testMultiKilledBetween(t *testing.T, p program) {
 	s := newMultiSite(t, p, layout{})
 	first, pass, _ := betweenCommitAndRemoval(t, s)
-	s.jobs.bury(t, first)
+	s.jobs.kill(t, first)
 	pass()
 	s.deleteParents(t, "id BETWEEN 4 AND 9")
 	second := s.started(t)
@@ -145,7 +145,7 @@ func inBatchElsewhere(t *testing.T, s *multiSite) (w *runningWorker, pass, relea
 	pass, release = s.ci.shut(t, "builds")
 	s.deleteParents(t, someParents)
 	w = s.started(t)
-	s.ci.wait(t, time.Minute, "the worker to stop behind a DELETE", stopped)
+	s.ci.wait(t, time.Minute, "the worker to stop behind a DELETE", atGate)
 	require.Zero(t, s.ci.count(t, "SELECT count(*) FROM changes"), "changes committed")
 	return w, pass, release
 }

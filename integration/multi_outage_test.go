@@ -312,16 +312,13 @@ func (c chainTable) watched() string {
 	return fmt.Sprintf("CREATE TRIGGER note_change AFTER %s ON %s FOR EACH ROW EXECUTE FUNCTION note_change();\n", event, c.name)
 }
 
-const chainWatch = `
+const chainWatch = closableGates + `
 CREATE TABLE changes (number bigint GENERATED ALWAYS AS IDENTITY, at_table name, id bigint, session text, commits text);
-CREATE TABLE closed_gate (at_table name);
 CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1min' SET search_path FROM CURRENT AS $$
 BEGIN
     INSERT INTO changes (at_table, id, session, commits)
     VALUES (TG_TABLE_NAME, OLD.id, current_setting('application_name'), current_setting('synchronous_commit'));
-    IF EXISTS (SELECT FROM closed_gate WHERE at_table = TG_TABLE_NAME) THEN
-        PERFORM pg_advisory_xact_lock(4711);
-    END IF;
+    PERFORM stop_at_gate(TG_TABLE_NAME);
     RETURN NULL;
 END $$;
 `

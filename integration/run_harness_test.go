@@ -134,8 +134,6 @@ const (
 	// noWork holds where neither tombstones nor children of deleted parents are left.
 	noWork = `NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)
 		AND NOT EXISTS (SELECT FROM children WHERE NOT EXISTS (SELECT FROM parents WHERE parents.id = children.parent_id))`
-	// stopped holds where a worker has stopped in a batch, at the gate.
-	stopped = `EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory' AND application_name LIKE 'sexton%#%')`
 	// asleep holds where nobody has the awake lock and no job is on its way.
 	asleep = `NOT EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
 			WHERE datname = current_database() AND locktype = 'advisory' AND classid = $1::bigint::oid AND objid = $2::bigint::oid)
@@ -148,25 +146,12 @@ func (s workSite) sleeps(t *testing.T) {
 	s.wait(t, time.Minute, "the workers to sleep", asleep, int64(uint32(k1)), int64(uint32(k2)))
 }
 
-// shut closes the gate of one point, at which workers stop then. The function pass lets workers pass that come later, release also the
-// worker that stands there.
-func (s workSite) shut(t *testing.T, point string) (pass, release func()) {
-	keeper := connect(t, s.url)
-	pgtest.Exec(t, keeper, "SELECT pg_advisory_lock($1)", gate)
-	s.exec(t, "INSERT INTO closed_gate VALUES ($1)", point)
-	pass = func() { s.exec(t, "DELETE FROM closed_gate") }
-	return pass, func() {
-		pass()
-		pgtest.Exec(t, keeper, "SELECT pg_advisory_unlock($1)", gate)
-	}
-}
-
 // inBatch starts a worker that stops in the middle of its first batch.
 func (s workSite) inBatch(t *testing.T, parents string, environ ...string) (w *runningWorker, pass, release func()) {
 	pass, release = s.shut(t, "children")
 	w = s.started(t, environ...)
 	s.exec(t, "DELETE FROM parents WHERE "+parents)
-	s.wait(t, time.Minute, "the worker to stop in its batch", stopped)
+	s.wait(t, time.Minute, "the worker to stop in its batch", atGate)
 	return w, pass, release
 }
 
