@@ -166,4 +166,3 @@ func maskedMetrics(text string) string {
 	}
 	return strings.Join(lines, "")
 }
-

@@ -373,4 +373,3 @@ func TestRequirementsAreReadFromDocuments(t *testing.T) {
 		{"000", "points", "last"},
 	}, requirementsOf("000", text))
 }
-

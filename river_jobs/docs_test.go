@@ -2,15 +2,10 @@ package riverjobs
 
 import (
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -173,61 +168,6 @@ func TestReferenceHasEachMetricOfOneKind(t *testing.T) {
 			return m.Name == name || strings.HasSuffix(name, "_") && strings.HasPrefix(m.Name, name)
 		}), "a page of a job names %s, which is no metric", name)
 	}
-}
-
-func TestReferenceHasEachLogLine(t *testing.T) {
-	t.Parallel()
-	text := readReference(t)
-	var documented []string
-	for _, title := range []string{"log line", "log line of all kinds"} {
-		for rest := string(text); ; {
-			_, after, found := strings.Cut(rest, "\n| "+title+" |")
-			if !found {
-				break
-			}
-			documented = append(documented, named(reference(rest).table(title))...)
-			rest = after
-		}
-	}
-	var logged []string
-	for _, folder := range []string{".", "../internal/jobrun", "../internal/pace", "../internal/loosefk/cleanup"} {
-		logged = append(logged, messages(t, folder)...)
-	}
-	for _, message := range logged {
-		require.Contains(t, documented, message, "log lines in the pages of the jobs")
-	}
-	// The number in it is configured, so it is put together.
-	logged = append(logged, fmt.Sprintf("Maximum deletion attempts (%d) reached for deletion of placeholder user. Making final deletion attempt.", 15))
-	for _, message := range documented {
-		require.Contains(t, logged, message, "a page of a job has a log line that nothing writes")
-	}
-}
-
-// messages are the texts of the log lines that the files of a folder write, at levels that are on by default.
-func messages(t *testing.T, folder string) []string {
-	files := pgtest.Must(filepath.Glob(filepath.Join(folder, "*.go")))(t)
-	var found []string
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		ast.Inspect(pgtest.Must(parser.ParseFile(token.NewFileSet(), name, nil, 0))(t), func(node ast.Node) bool {
-			call, ok := node.(*ast.CallExpr)
-			if !ok || len(call.Args) < 2 {
-				return true
-			}
-			method, ok := call.Fun.(*ast.SelectorExpr)
-			if !ok || !slices.Contains([]string{"InfoContext", "WarnContext", "ErrorContext"}, method.Sel.Name) {
-				return true
-			}
-			if text, ok := call.Args[1].(*ast.BasicLit); ok {
-				found = append(found, pgtest.Must(strconv.Unquote(text.Value))(t))
-			}
-			return true
-		})
-	}
-	require.NotEmpty(t, found)
-	return found
 }
 
 // reference is docs/jobs.md with the pages of the jobs, or a part of them.

@@ -131,36 +131,6 @@ func waits(values map[string]float64, name string) []string {
 const insertTombstones = `INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name, created_at, consume_after)
 	SELECT id, $1, now() - interval '1 hour', now() + $3::interval FROM generate_series(1, $2) AS id`
 
-func TestGaugesOfAnIdleDatabase(t *testing.T) {
-	t.Parallel()
-	s := observe(t, "main")
-	want := map[string]float64{
-		"sexton_up main": 1, "sexton_scrape_complete main": 1, "sexton_notify_queue_usage_ratio main": 0, "sexton_workers": 0, "sexton_reload_failed": 0,
-		"sexton_paused " + cleanUp: 0, "sexton_running " + cleanUp + " main": 0,
-		"sexton_last_success_timestamp_seconds " + cleanUp + " main": 0,
-	}
-	for _, gauge := range []string{"rows", "capped", "oldest_age_seconds", "deferred_rows", "confirming_rows", "undefined_tables"} {
-		want["sexton_backlog_"+gauge+" main loose_foreign_keys_deleted_records"] = 0
-	}
-	for _, state := range []string{"available", "pending", "running", "retryable", "scheduled", "discarded"} {
-		want["sexton_queue_jobs "+cleanUp+" "+state] = 0
-	}
-	for _, class := range WaitClasses() {
-		want["sexton_waiting "+cleanUp+" main "+string(class)] = 0
-	}
-	got := s.read(t)
-	for key := range got {
-		// Others may notify on the same server, or replicate it.
-		if strings.HasPrefix(key, "sexton_notify") {
-			got[key] = 0
-		}
-		if strings.HasPrefix(key, "sexton_replica") {
-			delete(got, key)
-		}
-	}
-	require.Equal(t, want, got)
-}
-
 func TestGaugesOfWhatIsKept(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main")

@@ -277,4 +277,3 @@ func TestDoctorOfTheWorkersRole(t *testing.T) {
 	requireFindings(s, 5, "child_privileges", "error | issues[0] | DIR/loose_foreign_keys.yml:2:5: "+
 		"row-level security hides rows of public.issues from the database role | ALTER ROLE "+role+" BYPASSRLS")
 }
-

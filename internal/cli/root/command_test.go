@@ -79,4 +79,3 @@ func subcommand(of *cobra.Command, name string) *cobra.Command {
 	}
 	return nil
 }
-
