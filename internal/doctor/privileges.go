@@ -42,11 +42,6 @@ func needs(sql string, names pgcatalog.Names) []right {
 	return rights
 }
 
-// MissingRights is the check of privileges alone.
-func (t Target) MissingRights(ctx context.Context) ([]Finding, error) {
-	return t.read(ctx, t.privileges)
-}
-
 // privileges compares what the role may do with Sexton's own tables with what a worker does.
 func (t Target) privileges(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	var kinds, schemas, names, wanted []string

@@ -3,18 +3,14 @@ package operator
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"sexton/internal/dbsqlc"
-	"sexton/internal/doctor"
-	"sexton/internal/each"
 	"sexton/internal/heartbeat"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
-	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
 	"sexton/internal/web"
 	riverjobs "sexton/river_jobs"
@@ -28,8 +24,6 @@ type Readiness struct {
 	// stopping ends when the worker is asked to stop.
 	stopping context.Context //nolint:containedctx // the process's, beside that of each check
 	late     *web.Cached[map[string][]string]
-	// grants are by the place of the database; none where watchGrants was not called.
-	grants []*web.Cached[[]string]
 }
 
 // NewReadiness is the readiness of a worker that is asked to stop when the context ends.
@@ -54,11 +48,7 @@ func (r *Readiness) Check(ctx context.Context) web.Readiness {
 	var checking sync.WaitGroup
 	for i, schema := range r.all.Schemas() {
 		checking.Go(func() {
-			reasons := r.reasons(ctx, i, schema)
-			if r.grants != nil {
-				reasons = append(reasons, r.grants[i].Get(ctx)...)
-			}
-			result.Databases[i] = web.DatabaseState{Name: schema.Name, Required: schema.Jobs, Reasons: reasons}
+			result.Databases[i] = web.DatabaseState{Name: schema.Name, Required: schema.Jobs, Reasons: r.reasons(ctx, i, schema)}
 		})
 	}
 	var late map[string][]string
@@ -103,64 +93,10 @@ func (r *Readiness) reasons(ctx context.Context, at int, schema migrate.Database
 	return reasons
 }
 
-const (
-	// grantsFor is for how long a look at the role's rights is shared: it asks the catalogue about some sixty objects.
-	grantsFor     = 30 * time.Second
-	grantsTimeout = 2 * time.Second
-	// grantsShown is how many of them are reasons of their own.
-	grantsShown = 3
-)
-
 // grantsOf are the rights that a worker needs, with the names that doctor reads them by.
 func grantsOf(schema migrate.Database) string {
 	schema.JobsSchema, schema.TrackedSchema = "sexton", "public"
 	return migrate.Grants(schema)
-}
-
-// WatchGrants prepares the look at the rights of each database's role. Parents are by the name of their database.
-func (r *Readiness) WatchGrants(parents map[string][]*loosefk.Parent) {
-	r.grants = nil
-	for at, schema := range r.all.Schemas() {
-		r.grants = append(r.grants, &web.Cached[[]string]{Timeout: grantsTimeout, Keep: grantsFor, Read: func(ctx context.Context) []string {
-			lost, err := lostGrants(ctx, r.all, at, grantsOf(schema), parents)
-			if err != nil {
-				// What keeps a database from answering is found beside this.
-				return nil
-			}
-			if more := len(lost) - grantsShown; more > 0 {
-				lost = append(lost[:grantsShown], fmt.Sprintf("%d more rights are missing: sexton doctor names them", more))
-			}
-			return lost
-		}})
-	}
-}
-
-// lostGrants says which rights the role of one database lacks for Sexton's own tables and for the tables that it cleans up, each with its GRANT.
-func lostGrants(ctx context.Context, all *installation.Connections, at int, grants string, parents map[string][]*loosefk.Parent) ([]string, error) {
-	db := all.Databases[at]
-	own, err := doctor.Target{Database: db, Grants: grants}.MissingRights(ctx)
-	if err != nil {
-		return nil, err
-	}
-	lost := each.Of(own, func(finding doctor.Finding) string { return fmt.Sprintf("%s (%s)", finding.Message, finding.Fix) })
-	unreadable, err := loosefk.UnreadableParents(ctx, db.Pool, parents[db.Name])
-	if err != nil {
-		return nil, err
-	}
-	missing, err := installation.ChildPrivileges(ctx, db, parents)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range append(unreadable, missing...) {
-		sentence := fmt.Sprintf("%s (%s)", p.Message, p.Fix)
-		if p.Position.File == "" {
-			sentence = p.Key + ": " + sentence
-		}
-		if !slices.Contains(lost, sentence) {
-			lost = append(lost, sentence)
-		}
-	}
-	return lost, nil
 }
 
 const (

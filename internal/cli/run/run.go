@@ -129,7 +129,6 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	}
 	// It shows the end of the worker, too.
 	ready := operator.NewReadiness(ctx, all.Connections, subscriptions, heart)
-	ready.WatchGrants(all.Parents)
 	serving.Go(func() { view.serve(settle, on, ready, log) })
 	log.InfoContext(ctx, "worker started", "client_id", id, "databases", len(all.Databases))
 
