@@ -141,8 +141,9 @@ type comparison struct {
 
 // outcome has the medians of the rounds of one contender.
 type outcome struct {
-	name string
 	measured
+
+	name string
 }
 
 // measured has the figures of one contender in one round.
@@ -176,7 +177,7 @@ func (g *Cluster) compare(ctx context.Context, s dataSet, o DrainOptions) (compa
 			}
 		}
 		for i, c := range all {
-			found.outcomes = append(found.outcomes, outcome{c.name, medians(rounds[i])})
+			found.outcomes = append(found.outcomes, outcome{medians(rounds[i]), c.name})
 		}
 		return nil
 	})

@@ -139,8 +139,8 @@ func TestDrainReport(t *testing.T) {
 	slower := measured{took: 4 * time.Second, deleteTook: 2 * time.Second, rows: 100, wal: 1e6}
 	faster := measured{took: 2 * time.Second, deleteTook: time.Second, rows: 100, wal: 2e6}
 	printed := lines(t, drainReport(Server{}, DrainOptions{Limit: time.Second}, []comparison{
-		{set: dataSet{Name: Wide, Targets: 10}, rows: 100, outcomes: []outcome{{oneStatement, slower}, {nativeCascade, slower}, {sexton, faster}}},
-		{set: dataSet{Name: Slow, Targets: 10}, rows: 200, outcomes: []outcome{{oneConnection, slower}, {sexton, faster}}},
+		{set: dataSet{Name: Wide, Targets: 10}, rows: 100, outcomes: []outcome{{slower, oneStatement}, {slower, nativeCascade}, {faster, sexton}}},
+		{set: dataSet{Name: Slow, Targets: 10}, rows: 200, outcomes: []outcome{{slower, oneConnection}, {faster, sexton}}},
 	}))
 	require.Equal(t, []string{
 		"set | variant | seconds | rows | rows/s | parents ms | WAL MB",

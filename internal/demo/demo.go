@@ -5,213 +5,300 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"sexton/internal/definitions"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
+	"sexton/internal/words"
 )
 
-// Site is a database with the reference application and all that Sexton installs.
+// Site is a database with the reference application and everything that Sexton installs.
 type Site struct {
 	Pool        *pgxpool.Pool
-	Names       pgcatalog.Names
 	Definitions []definitions.Definition
-	// Kinds are the jobs that are enabled. Jobs with a scene are shown.
-	Kinds []string
 	// Objects is the folder to which diffs are moved.
 	Objects string
-	// Undo takes a deletion back, and returns how many rows came back; needed for UndoKind alone.
+	// Undo restores a deletion, and returns the number of rows restored.
 	Undo func(ctx context.Context, deletion int64) (rows int64, err error)
-	// Rows is how many rows were loaded.
+	// Rows is the number of rows loaded.
 	Rows int64
 	// Work runs a worker until its context ends.
 	Work func(ctx context.Context) error
-	// Activity says by kind, in one line each, what the worker does, or what it waits for, while so much waits for each.
+	// Activity returns, by kind of job, what the worker does. Backlog is the number of waiting rows by kind.
 	Activity func(ctx context.Context, backlog map[string]int64) (map[string]string, error)
-	View     View
-}
-
-// View shows what happens. Its methods are called from one goroutine at a time.
-type View interface {
-	// Loaded tells how many rows of the sample data are there.
-	Loaded(done, total int64)
-	// Show takes the state of now, about every Interval.
-	Show(state State)
-	Interval() time.Duration
-	// Close ends the view; what it has shown stays.
-	Close()
-}
-
-// stallTimeout is how long a demo that is to end by itself goes on without any progress.
-const stallTimeout = 2 * time.Minute
-
-// Run plays all scenes and shows them until ctx ends or, with drain, until everything that was to be done is done and
-// its consequences, too. Then the scenes are checked. Without drain, the end of ctx is how a demo ends and no error.
-func Run(ctx context.Context, site Site, drain bool) (_ Summary, err error) {
-	defer func() {
-		if ctx.Err() != nil && !drain {
-			err = nil
-		}
-	}()
-	// A kept cluster has the runs of earlier demos.
-	var earlier int64
-	if err := site.Pool.QueryRow(ctx, site.Names.Render(query("last_run"))).Scan(&earlier); err != nil {
-		return newSummary(site, State{}, 0), fmt.Errorf("read runs: %w", err)
-	}
-	running, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	worker := make(chan error, 1)
-	// The worker ends last, and in order: its batches are not cut off by the end of the demo.
-	working, stopWorker := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopWorker()
-	go func() {
-		err := site.Work(working)
-		if working.Err() == nil {
-			stop(fmt.Errorf("the worker ended: %w", cmp.Or(err, errors.New("it was not told to"))))
-		}
-		worker <- err
-	}()
-
-	on := newStage(site, !drain)
-	w := &watch{site: site, on: on, earlier: earlier, stall: stallTimeout, began: time.Now()}
-	for _, scene := range scenes(on, site) {
-		app, err := newApplication(running, on, scene, scene.Script().pace(!drain))
-		if err != nil {
-			stopWorker()
-			return newSummary(site, State{}, time.Since(w.began)), errors.Join(err, <-worker)
-		}
-		w.scenes = append(w.scenes, app)
-	}
-	var parts sync.WaitGroup
-	for _, app := range w.scenes {
-		for _, part := range []func(context.Context) error{app.run, app.times.run} {
-			parts.Go(func() {
-				if err := part(running); err != nil && running.Err() == nil {
-					stop(err)
-				}
-			})
-		}
-	}
-
-	state, err := w.until(running, drain)
-	if cause := context.Cause(running); cause != nil {
-		err = cause
-	}
-	took := time.Since(w.began)
-	stop(nil)
-	parts.Wait()
-	stopWorker()
-	if failed := <-worker; err == nil && failed != nil {
-		err = fmt.Errorf("stop worker: %w", failed)
-	}
-	if err == nil {
-		err = w.tell(ctx, &state)
-	}
-	summary := newSummary(site, state, took)
-	if err != nil || ctx.Err() != nil {
-		return summary, err
-	}
-	err = check(ctx, w.scenes, &summary)
-	return summary, err
-}
-
-// check adds what the scenes' checks find to the summary. A fault is an error.
-func check(ctx context.Context, playing []*application, summary *Summary) error {
-	var faults error
-	for i, app := range playing {
-		found, err := app.scene.Check(ctx)
-		if err != nil {
-			return err
-		}
-		summary.found(i, found)
-		for _, f := range found {
-			if f.Fault && f.Count > 0 {
-				faults = errors.Join(faults, fmt.Errorf("%d %s", f.Count, f.Text))
-			}
-		}
-	}
-	return faults
+	Display  *Display
 }
 
 const (
-	// inBursts is the part of the actions that goes in large requests.
-	inBursts = 0.25
-	// step is the pause between two requests of the application, burstEvery that between two large ones.
-	step       = 50 * time.Millisecond
-	burstEvery = 6 * time.Second
+	// stallTimeout ends a demo with exit if nothing changes for that long.
+	stallTimeout = 2 * time.Minute
+	// tick is the pause between two actions of a scene.
+	tick = 100 * time.Millisecond
+	// exitLength is how long the application acts if the demo ends by itself, endlessLength how long if not.
+	exitLength    = 10 * time.Second
+	endlessLength = 10 * time.Minute
+	slowest       = 4 * time.Second
 )
 
-// deadlock is the SQLSTATE deadlock_detected.
-const deadlock = "40P01"
+// scene is what the application does to give one job work.
+type scene struct {
+	// kind is that of the job. Title is at most 18 letters long.
+	kind, title string
+	// acted names the application's actions, unit the rows that wait for the job, and finished what the job has done.
+	acted, unit, finished string
+	// plan returns how many actions there will be. It is called once, before the first action of any scene.
+	plan func(ctx context.Context) (int64, error)
+	// act does up to n actions. It returns how many it did, and whether more are possible.
+	act func(ctx context.Context, n int64) (done int64, more bool, err error)
+	// waiting is a query that counts the waiting rows. done is an expression for the work in the statistics of a run.
+	waiting, done string
+	// count returns what became of the actions.
+	count func(ctx context.Context) ([]Count, error)
 
-// application plays one scene: mostly one action at a time, now and then many at once.
-type application struct {
-	scene     Scene
-	times     *stopwatch
-	planned   int64
-	perSecond float64
-	acted     atomic.Int64
-	done      atomic.Bool
-	// rate is that of the rows that its job changes.
-	rate rate
+	planned int64
+	actions atomic.Int64
+	ended   atomic.Bool
 }
 
-func newApplication(ctx context.Context, on stage, scene Scene, pace Pace) (*application, error) {
-	planned, err := scene.Plan(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("plan %s: %w", scene.Script().Title, err)
-	}
-	return &application{
-		scene: scene, times: newStopwatch(on, scene.Script()), planned: planned,
-		perSecond: max(pace.Slowest, float64(planned)/pace.Length.Seconds()),
-	}, nil
+// Count is a number that a scene reports at its end.
+type Count struct {
+	Text  string `json:"text"`
+	Count int64  `json:"count"`
+	// Lost reports that any number but 0 is an error.
+	Lost bool `json:"lost"`
 }
 
-// run acts until the plan is fulfilled or ctx ends. A quarter goes in bursts, so that there is a backlog to see.
-func (a *application) run(ctx context.Context) error {
-	defer a.done.Store(true)
-	tick := time.NewTicker(step)
-	defer tick.Stop()
-	singles, burst := 0.0, time.Now()
-	for {
-		for singles += a.perSecond * (1 - inBursts) * step.Seconds(); singles >= 1; singles-- {
-			if more, err := a.act(ctx, 1); err != nil || !more {
-				return err
+// play acts at an even rate, once in slowest at least, until all planned actions are done.
+func (p *scene) play(ctx context.Context, length time.Duration) error {
+	defer p.ended.Store(true)
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for credit := 0.0; p.actions.Load() < p.planned; {
+		credit += tick.Seconds() * max(float64(p.planned)/length.Seconds(), 1/slowest.Seconds())
+		if n := min(int64(credit), p.planned-p.actions.Load()); n > 0 {
+			done, more, err := p.act(ctx, n)
+			p.actions.Add(done)
+			credit -= float64(done)
+			// After a deadlock an application tries again.
+			if err != nil && pgcatalog.SQLState(err) != "40P01" {
+				return problem.Doing(err, "%s", p.title)
 			}
-		}
-		if time.Since(burst) >= burstEvery {
-			burst = time.Now()
-			if more, err := a.act(ctx, max(1, int(a.perSecond*inBursts*burstEvery.Seconds()))); err != nil || !more {
-				return err
+			if err == nil && !more {
+				return nil
 			}
 		}
 		select {
-		case <-tick.C:
+		case <-ticker.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+	return nil
 }
 
-// act does up to limit actions, as long as there are planned ones left.
-func (a *application) act(ctx context.Context, limit int) (more bool, err error) {
-	limit = int(min(int64(limit), a.planned-a.acted.Load()))
-	if limit <= 0 {
-		return false, nil
+// Run plays all scenes at the same time. With exit it ends when all actions and all jobs are done, counts what became
+// of the actions, and returns an error if something is lost. Without exit it runs until ctx ends, which is no error.
+func Run(ctx context.Context, site Site, exit bool) (Summary, error) {
+	began := time.Now()
+	s := &stage{Site: site}
+	length := endlessLength
+	if exit {
+		length = exitLength
 	}
-	acted, more, err := a.scene.Act(ctx, limit)
-	// Two sessions that lock the same rows in different orders: an application tries again, this one later.
-	if pgcatalog.SQLState(err) == deadlock {
-		return true, nil
+	summary := func(state State) Summary {
+		return Summary{RowsLoaded: site.Rows, Seconds: math.Round(time.Since(began).Seconds()*1e3) / 1e3, Scenes: state.Scenes}
 	}
-	if err != nil {
-		return false, err
+	scenes := s.scenes()
+	for _, p := range scenes {
+		var err error
+		if p.planned, err = p.plan(ctx); err != nil {
+			return summary(State{}), fmt.Errorf("plan %s: %w", p.title, err)
+		}
 	}
-	a.times.committed(acted)
-	sofar := a.acted.Add(int64(len(acted)))
-	return more && sofar < a.planned, nil
+	running, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	// The worker ends last, so that the end of the demo does not cancel its batches.
+	working, stopWorker := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWorker()
+	var parts, worker sync.WaitGroup
+	var failed error
+	worker.Go(func() {
+		if failed = site.Work(working); working.Err() == nil {
+			failed = fmt.Errorf("the worker ended: %w", cmp.Or(failed, errors.New("without an error")))
+			stop(failed)
+		}
+	})
+	for _, p := range scenes {
+		parts.Go(func() {
+			if err := p.play(running, length); err != nil && running.Err() == nil {
+				stop(err)
+			}
+		})
+	}
+	state, err := s.watch(running, scenes, began, exit)
+	if cause := context.Cause(running); cause != nil {
+		err = cause
+	}
+	stop(nil)
+	parts.Wait()
+	stopWorker()
+	worker.Wait()
+	if ctx.Err() != nil && !exit {
+		return summary(state), failed
+	}
+	if err = cmp.Or(err, failed); err != nil {
+		return summary(state), err
+	}
+	err = count(ctx, scenes, state)
+	return summary(state), err
+}
+
+// count adds the counts of all scenes to the state. Something lost is an error.
+func count(ctx context.Context, scenes []*scene, state State) error {
+	var lost error
+	for i, p := range scenes {
+		counts, err := p.count(ctx)
+		if err != nil {
+			return fmt.Errorf("count %s: %w", p.title, err)
+		}
+		state.Scenes[i].Counts = counts
+		for _, c := range counts {
+			if c.Lost && c.Count > 0 {
+				lost = errors.Join(lost, fmt.Errorf("%d %s", c.Count, c.Text))
+			}
+		}
+	}
+	return lost
+}
+
+// State is what a Display shows.
+type State struct {
+	Elapsed time.Duration
+	Scenes  []SceneState
+}
+
+// SceneState is the state of a scene.
+type SceneState struct {
+	Kind  string `json:"kind"`
+	Title string `json:"title"`
+	// Acted are the application's actions, of those Planned.
+	Acted   int64 `json:"acted"`
+	Planned int64 `json:"planned"`
+	// Waiting is the number of rows that wait for the job, Finished what the job has done.
+	Waiting  int64 `json:"waiting"`
+	Finished int64 `json:"finished"`
+	// Counts are taken when everything is done. They are nil before.
+	Counts []Count `json:"counts"`
+
+	text, activity string
+	ended          bool
+}
+
+// drained reports that all actions and all jobs are done.
+func (s State) drained() bool {
+	for _, one := range s.Scenes {
+		if !one.ended || one.Waiting > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// watch shows the state until ctx ends or, with exit, until everything is done.
+func (s *stage) watch(ctx context.Context, scenes []*scene, began time.Time, exit bool) (state State, err error) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	var last string
+	for changed := time.Now(); ; {
+		next, err := s.read(ctx, scenes)
+		if err != nil {
+			return state, err
+		}
+		state = next
+		state.Elapsed = time.Since(began)
+		s.Display.Show(state)
+		if now := state.progress(); now != last {
+			last, changed = now, time.Now()
+		}
+		switch {
+		case exit && state.drained():
+			return state, nil
+		case exit && time.Since(changed) > stallTimeout:
+			return state, fmt.Errorf("nothing has changed for %s: %s", stallTimeout, last)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return state, ctx.Err()
+		}
+	}
+}
+
+func (s State) progress() string {
+	var texts []string
+	for _, one := range s.Scenes {
+		texts = append(texts, one.Title+": "+one.text)
+	}
+	return strings.Join(texts, "; ")
+}
+
+// read counts the waiting rows and the work of this demo in one statement: the job of one scene can make work for that of another,
+// and between two statements such a row could be missed.
+func (s *stage) read(ctx context.Context, scenes []*scene) (State, error) {
+	state := State{Scenes: make([]SceneState, len(scenes))}
+	var parts []string
+	for i, p := range scenes {
+		state.Scenes[i] = SceneState{Kind: p.kind, Title: p.title, ended: p.ended.Load(), Acted: p.actions.Load(), Planned: p.planned}
+		parts = append(parts, fmt.Sprintf(`SELECT %d, (%s), coalesce((
+			SELECT sum(%s) FROM sexton.runs AS run WHERE run.kind = '%s' AND run.started_at > pg_postmaster_start_time()), 0)::bigint`,
+			i, p.waiting, p.done, p.kind))
+	}
+	rows, _ := s.Pool.Query(ctx, strings.Join(parts, " UNION ALL "))
+	var at int
+	var waiting, finished int64
+	backlog := map[string]int64{}
+	if _, err := pgx.ForEachRow(rows, []any{&at, &waiting, &finished}, func() error {
+		one, p := &state.Scenes[at], scenes[at]
+		one.Waiting, one.Finished, backlog[p.kind] = waiting, finished, waiting
+		one.text = fmt.Sprintf("%s of %s %s, %s %s wait", words.Grouped(one.Acted), words.Grouped(one.Planned), p.acted, words.Grouped(waiting), p.unit)
+		if p.finished != "" {
+			one.text += fmt.Sprintf(", %s %s", words.Grouped(one.Finished), p.finished)
+		}
+		return nil
+	}); err != nil {
+		return state, fmt.Errorf("count waiting rows: %w", err)
+	}
+	activity, err := s.Activity(ctx, backlog)
+	for i, p := range scenes {
+		state.Scenes[i].activity = activity[p.kind]
+	}
+	return state, err
+}
+
+// Summary is the result of a demo.
+type Summary struct {
+	RowsLoaded int64        `json:"rows_loaded"`
+	Seconds    float64      `json:"seconds"`
+	Scenes     []SceneState `json:"scenes"`
+}
+
+// Text is the summary for people.
+func (s Summary) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nended after %.1f s\n", s.Seconds)
+	for _, one := range s.Scenes {
+		fmt.Fprintf(&b, "%s: %s\n", one.Title, one.text)
+		for _, c := range one.Counts {
+			fmt.Fprintf(&b, "  %s %s\n", words.Grouped(c.Count), c.Text)
+		}
+	}
+	return b.String()
 }

@@ -1,13 +1,13 @@
-// Package demo shows Sexton at work. Its entry point is Run: an application deletes parents and users at random, a worker does what follows, and
-// a view shows both, until there is nothing left to do or the viewer has seen enough.
+// Package demo shows Sexton at work. Its entry point is Run: an application acts on sample data, a worker does the
+// jobs that follow, and a Display shows both.
 //
-//	Scene.Act ─► the application's tables ─► triggers ─► queues ─► Site.Work, the worker
+//	scene.act ─► the application's tables ─► triggers ─► queues ─► Site.Work, the worker
 //	                                                      │
 //	                                                      ▼
-//	                                        State ─► View (Screen, Lines) ─► Summary
+//	                                           State ─► Display ─► Summary
 //
-// There is a Scene per kind of job; all play at the same time on the same data.
+// There is a scene for each kind of job and one for undo. All of them run at the same time on the same data.
 //
-// Its one invariant: a scene's Check shares nothing with the engine that it judges. It looks for mistakes by SQL of its own once everything is
-// drained.
+// Its one invariant: the counts of a scene share nothing with the engine. They are plain SQL, taken after everything
+// is done.
 package demo

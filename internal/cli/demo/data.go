@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -24,9 +23,8 @@ func createDemoDatabase(ctx context.Context, url string) (fresh bool, err error)
 	name := pgx.Identifier{demoDatabase}.Sanitize()
 	var loaded bool
 	// The comment is written once all data is there.
-	const look = `SELECT coalesce(pg_catalog.shobj_description(oid, 'pg_database') = 'loaded', false) FROM pg_catalog.pg_database WHERE datname = $1`
-	err = admin.QueryRow(ctx, look, demoDatabase).Scan(&loaded)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	const look = `SELECT EXISTS (SELECT FROM pg_catalog.pg_database WHERE datname = $1 AND pg_catalog.shobj_description(oid, 'pg_database') = 'loaded')`
+	if err := admin.QueryRow(ctx, look, demoDatabase).Scan(&loaded); err != nil {
 		return false, fmt.Errorf("look for the sample data: %w", err)
 	}
 	if loaded {
@@ -51,7 +49,7 @@ WITH cleaned AS (
 DELETE FROM merge_request_diff_files AS file USING cleaned WHERE file.merge_request_diff_id = cleaned.id`
 
 // loadSample fills a fresh database, and counts the rows of one that is not.
-func loadSample(ctx context.Context, pool *pgxpool.Pool, fresh bool, rows int, view demo.View, out io.Writer) (int64, error) {
+func loadSample(ctx context.Context, pool *pgxpool.Pool, fresh bool, rows int, display *demo.Display, out io.Writer) (int64, error) {
 	if !fresh {
 		there, err := exampleapp.Count(ctx, pool)
 		_, _ = fmt.Fprintf(out, "going on with the %d rows of an earlier demo; none are loaded\n\n", there)
@@ -60,7 +58,7 @@ func loadSample(ctx context.Context, pool *pgxpool.Pool, fresh bool, rows int, v
 	if _, err := pool.Exec(ctx, exampleapp.Schema()); err != nil {
 		return 0, fmt.Errorf("create the sample application's tables: %w", err)
 	}
-	loaded, err := exampleapp.Load(ctx, pool, rows, view.Loaded)
+	loaded, err := exampleapp.Load(ctx, pool, rows, display.Loaded)
 	if err != nil {
 		return 0, err
 	}

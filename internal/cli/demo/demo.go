@@ -24,7 +24,6 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/operator"
 	"sexton/internal/undo"
-	riverjobs "sexton/river_jobs"
 )
 
 const (
@@ -33,13 +32,8 @@ const (
 	fewestRows   = 1_000
 )
 
-const demoIntroduction = `An application deletes rows. For each, a trigger leaves a tombstone in the same
-transaction. The commit wakes the worker, which deletes or changes the children
-in small batches; with the last of them the tombstone goes. It also deletes
-users: what they wrote passes to the ghost user first, or goes with them. And
-it marks groups: due groups go with all below them, in small steps;
-groups restored in time stay. The texts of diffs move to files. A wrong
-deletion of a project with 5,000 rows below it is taken back.
+const demoIntroduction = `An application deletes parents, users and groups, adds diffs, and deletes one project by mistake.
+Triggers record what must follow, and a worker does it in small batches. The wrong deletion is undone.
 
 `
 
@@ -57,7 +51,7 @@ func Command(env *cli.Env) *cobra.Command {
 		Short: "See Sexton at work on a private Postgres, with sample data",
 		Long: `Starts a private Postgres on a Unix socket, loads a small GitLab-shaped application with sample data, and
 runs a worker while the application deletes parents and users at random. Shows live what happens, with a scene for
-each kind of job: a panel on a terminal, one line a second and scene elsewhere. Ctrl-C stops and removes
+each kind of job and one for undo: a panel on a terminal, one line a second and scene elsewhere. Ctrl-C stops and removes
 everything. Of the environment it reads only SEXTON_PG_BIN, the folder of the server's programs.`,
 		Example: `  sexton demo
   sexton demo --exit --json                     # ends by itself, with a summary
@@ -80,7 +74,7 @@ everything. Of the environment it reads only SEXTON_PG_BIN, the folder of the se
 		}
 		return play(ctx, env, flags)
 	})
-	cmd.Flags().BoolVar(&flags.exit, "exit", false, "end once everything is deleted and cleaned up after; count orphans and lost contributions")
+	cmd.Flags().BoolVar(&flags.exit, "exit", false, "end when all jobs are done; fail if something is lost")
 	cmd.Flags().IntVar(&flags.rows, "rows", demoRows, "load about `N` rows")
 	cmd.Flags().StringVar(&flags.keep, "keep", "", "keep the cluster in `DIR`, or go on with the one that is there")
 	cmd.Flags().BoolVar(&flags.printSchema, "print-schema", false, "print the SQL of the sample application's tables, and do nothing else")
@@ -126,8 +120,7 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoP
 	if err != nil {
 		return err
 	}
-	view, logs, format := demoView(env, out, place)
-	defer view.Close()
+	display, logs, format := demoDisplay(env, out, place)
 	fresh, err := createDemoDatabase(ctx, server.URL("postgres"))
 	if err != nil {
 		return err
@@ -137,7 +130,7 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoP
 		return fmt.Errorf("connect to the demo: %w", err)
 	}
 	defer pool.Close()
-	rows, err := loadSample(ctx, pool, fresh, flags.rows, view, out)
+	rows, err := loadSample(ctx, pool, fresh, flags.rows, display, out)
 	if err != nil {
 		return err
 	}
@@ -145,7 +138,7 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoP
 	if err != nil {
 		return err
 	}
-	// Jobs warn of what they keep, which the scenes show in their place.
+	// Jobs log warnings about rows that they keep. The scenes show these.
 	log := env.NewLogger(logs, config.Log{Level: "error", Format: format})
 	all, err := installation.Install(ctx, c, log)
 	if err != nil {
@@ -162,7 +155,7 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoP
 	_, _ = fmt.Fprintf(out, "the page, with what waits and why:\n  http://%s/\n\n", page.Addr())
 
 	site := demo.Site{
-		Pool: pool, Names: all.Jobs().Names, Definitions: all.Definitions, Rows: rows, View: view,
+		Pool: pool, Definitions: all.Definitions, Rows: rows, Display: display,
 		Objects: filepath.Join(filepath.Dir(configPath), demoObjects),
 		Work:    func(ctx context.Context) error { return run.Work(ctx, all, log, run.Endpoint{Listener: page}) },
 		Undo: func(ctx context.Context, deletion int64) (rows int64, err error) {
@@ -180,14 +173,7 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoP
 			return operator.Activity(ctx, operator.Bound(all), backlog)
 		},
 	}
-	for _, job := range riverjobs.Jobs(c) {
-		site.Kinds = append(site.Kinds, job.Kind)
-	}
-	if c.LooseForeignKeys.Undo.On() {
-		site.Kinds = append(site.Kinds, demo.UndoKind)
-	}
 	summary, err := demo.Run(ctx, site, flags.exit)
-	view.Close()
 	if env.JSON {
 		return errors.Join(err, env.PrintJSON(summary))
 	}
@@ -204,18 +190,16 @@ func forgetLibpq() {
 	}
 }
 
-// demoView picks the view for where it goes, and where log lines go beside it and in what form.
-func demoView(env *cli.Env, out io.Writer, place demoPlace) (demo.View, io.Writer, config.Format) {
-	if !cli.IsTerminal(out) || env.Dumb() {
-		return demo.NewLines(out), env.Stderr, config.FormatAuto
-	}
+// demoDisplay returns the display, and where log lines go and in what form.
+func demoDisplay(env *cli.Env, out io.Writer, place demoPlace) (*demo.Display, io.Writer, config.Format) {
 	closing := "Ctrl-C stops and removes everything."
 	if place.kept != "" {
 		closing = "Ctrl-C stops it; the cluster stays."
 	}
-	screen := demo.NewScreen(out, closing, env.Colour())
-	if cli.IsTerminal(env.Stderr) {
-		return screen, screen, config.FormatText // Above the panel, not across it.
+	panel := cli.IsTerminal(out) && !env.Dumb()
+	display := demo.NewDisplay(out, panel, closing)
+	if panel && cli.IsTerminal(env.Stderr) {
+		return display, display, config.FormatText // Above the panel, not across it.
 	}
-	return screen, env.Stderr, config.FormatAuto
+	return display, env.Stderr, config.FormatAuto
 }

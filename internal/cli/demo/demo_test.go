@@ -101,15 +101,28 @@ func TestKeptDemoHasASoundConfiguration(t *testing.T) {
 	r := clitest.Run(nil, "demo", "--exit", "--json", "--rows", "1000", "--keep", kept)
 	require.Zero(t, r.Code, r.Stderr)
 	var summary struct {
-		OrphansLeft *int64 `json:"orphans_left"`
-		Jobs        map[string]struct {
-			Check map[string]int64 `json:"check"`
-		} `json:"jobs"`
+		Scenes []struct {
+			Title  string `json:"title"`
+			Counts []struct {
+				Text  string `json:"text"`
+				Count int64  `json:"count"`
+				Lost  bool   `json:"lost"`
+			} `json:"counts"`
+		} `json:"scenes"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &summary), r.Stdout)
-	require.NotNil(t, summary.OrphansLeft)
-	require.Zero(t, *summary.OrphansLeft)
-	require.Equal(t, map[string]int64{"restored": 5001, "lost": 0, "changed": 0}, summary.Jobs["undo"].Check)
+	var titles []string
+	counts := map[string]int64{}
+	for _, scene := range summary.Scenes {
+		titles = append(titles, scene.Title)
+		require.NotEmpty(t, scene.Counts, scene.Title)
+		for _, c := range scene.Counts {
+			require.False(t, c.Lost && c.Count > 0, "%d %s", c.Count, c.Text)
+			counts[c.Text] = c.Count
+		}
+	}
+	require.Equal(t, []string{"loose foreign keys", "ghost users", "placeholder users", "groups", "external diffs", "undo"}, titles)
+	require.EqualValues(t, 5001, counts["rows restored"])
 	require.Contains(t, r.Stderr, "run --config '"+filepath.Join(kept, "sexton.yaml")+"'\n")
 
 	checked := clitest.Run(nil, "config", "check", "--config", filepath.Join(kept, "sexton.yaml"))

@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -92,23 +91,6 @@ external_diffs: {enabled: true, schedule: "@every 10s", when: always, limit: 100
 	return path, nil
 }
 
-// self is how to call this program from a shell.
-func self() string {
-	path, err := os.Executable()
-	if err != nil {
-		return "sexton"
-	}
-	if found, err := exec.LookPath("sexton"); err == nil {
-		if resolved, err := filepath.EvalSymlinks(found); err == nil && resolved == path {
-			return "sexton"
-		}
-	}
-	if strings.Contains(path, string(filepath.Separator)+"go-build") {
-		return "go run ./cmd/worker" // The binary goes with that command.
-	}
-	return shellQuoted(path)
-}
-
 func shellQuoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 // tell says how to go on with a cluster that is kept.
@@ -122,11 +104,11 @@ func (p demoPlace) tell(w io.Writer, server *devpg.Server) {
 		start = "runuser -u " + server.User() + " -- " + start
 	}
 	_, _ = fmt.Fprintf(w, `
-The cluster is kept. Go on with it:
-  %[1]s demo --keep %[2]s
-or start its server, look, and run a worker:
-  %[3]s
-  psql '%[4]s'
-  %[1]s run --config %[5]s
-`, self(), shellQuoted(p.kept), start, server.URL(demoDatabase), shellQuoted(filepath.Join(p.kept, config.DefaultFile)))
+The cluster is kept. Continue with it:
+  sexton demo --keep %s
+or start its server, query it, and run a worker:
+  %s
+  psql '%s'
+  sexton run --config %s
+`, shellQuoted(p.kept), start, server.URL(demoDatabase), shellQuoted(filepath.Join(p.kept, config.DefaultFile)))
 }

@@ -1,8 +1,8 @@
--- A version of three files for each of $2 merge requests from $1 on, with a record of what is in them: an edit, one with letters of
--- more than a byte, and an empty one.
+-- Adds a version to each of $1 merge requests. It has three files: plain text, letters of more than one byte, and an empty file.
 WITH picked AS (
     SELECT request.id, request.target_project_id FROM "public".merge_requests AS request
-    WHERE request.id >= $1 ORDER BY request.id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
+    WHERE request.id >= (SELECT random() * max(newest.id) FROM "public".merge_requests AS newest)
+    ORDER BY request.id LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
 ),
 added AS (
     INSERT INTO "public".merge_request_diffs (merge_request_id, project_id, state, files_count, commits_count, real_size)
@@ -17,14 +17,9 @@ files AS (
         CASE WHEN file.line <> '' THEN E'@@ -1,1 +1,200 @@\n' || repeat('+' || file.line || md5(random()::text || added.id) || E'\n', 200) ELSE '' END
     FROM added
     CROSS JOIN (VALUES (0, 'go.mod', 'module '), (1, 'doc/über.md', 'Größe '), (2, 'app/empty.txt', '')) AS file (place, path, line)
-    RETURNING merge_request_diff_id, new_path, diff
-),
-recorded AS (
-    INSERT INTO demo.diffs (diff_id, merge_request_id, path, sha256)
-    SELECT added.id, added.merge_request_id, files.new_path, sha256(convert_to(files.diff, 'UTF8'))
-    FROM added JOIN files ON files.merge_request_diff_id = added.id
+    RETURNING merge_request_diff_id
 ),
 latest AS (
     UPDATE "public".merge_requests AS request SET latest_merge_request_diff_id = added.id FROM added WHERE request.id = added.merge_request_id
 )
-SELECT added.id FROM added
+SELECT (SELECT count(*) FROM added), EXISTS (SELECT FROM "public".merge_requests)

@@ -1,0 +1,110 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/term"
+
+	"sexton/internal/words"
+)
+
+// Display shows the progress: on a terminal it repaints a panel, elsewhere it prints one line per scene.
+type Display struct {
+	out      io.Writer
+	terminal *os.File
+	closing  string
+
+	mu sync.Mutex
+	// painted is the number of lines of the panel, panel their text.
+	painted int
+	panel   string
+	width   int
+	// tenths is how much of the load has been printed.
+	tenths int64
+}
+
+// NewDisplay returns a display that prints to out. Closing is the last line of the panel.
+func NewDisplay(out io.Writer, terminal bool, closing string) *Display {
+	d := &Display{out: out, closing: closing}
+	if terminal {
+		d.terminal, _ = out.(*os.File)
+	}
+	return d
+}
+
+// Loaded prints every tenth of the sample data.
+func (d *Display) Loaded(done, total int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if tenths := 10 * done / max(total, 1); tenths > d.tenths {
+		d.tenths = tenths
+		_, _ = fmt.Fprintf(d.out, "loading sample data: %s of %s rows\n", words.Grouped(done), words.Grouped(total))
+	}
+}
+
+// Show prints a state.
+func (d *Display) Show(s State) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.terminal != nil {
+		d.paint(s)
+		return
+	}
+	for _, one := range s.Scenes {
+		_, _ = fmt.Fprintf(d.out, "%3.0f s | %s: %s | %s\n", s.Elapsed.Seconds(), one.Title, one.text, one.activity)
+	}
+}
+
+// paint replaces the panel.
+func (d *Display) paint(s State) {
+	width, height, err := term.GetSize(int(d.terminal.Fd()))
+	if err != nil || width <= 0 || height <= 0 {
+		width, height = 80, 24
+	}
+	erase := d.erasure()
+	// A terminal wraps the lines of the panel when it becomes narrower, so that their number is unknown.
+	if d.width > width {
+		erase = "\x1b[H\x1b[2J"
+	}
+	d.width = width
+	lines := panel(s, d.closing, width, height)
+	d.painted, d.panel = len(lines), strings.Join(lines, "\n")+"\n"
+	_, _ = io.WriteString(d.out, erase+d.panel)
+}
+
+// erasure returns the sequence that erases the panel. The terminal echoes Ctrl-C, so the cursor may be in any column.
+func (d *Display) erasure() string {
+	if d.painted == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\r\x1b[%dA\x1b[J", d.painted)
+}
+
+// panel returns the lines of a state for a terminal.
+func panel(s State, closing string, width, height int) []string {
+	var lines []string
+	for _, one := range s.Scenes {
+		lines = append(lines, fmt.Sprintf("  %-20s%s", one.Title, one.text), fmt.Sprintf("  %-20s%s", "", one.activity))
+	}
+	lines = append(lines, "  "+closing)
+	lines = lines[max(0, len(lines)-height+1):]
+	for i, line := range lines {
+		// Some terminals wrap a line that fills the last column.
+		if letters := []rune(line); len(letters) >= width {
+			lines[i] = string(letters[:width-1])
+		}
+	}
+	return lines
+}
+
+// Write prints text above the panel, such as log lines.
+func (d *Display) Write(text []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, err := fmt.Fprintf(d.out, "%s%s%s", d.erasure(), text, d.panel)
+	return len(text), err
+}

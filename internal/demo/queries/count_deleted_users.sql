@@ -1,1 +1,0 @@
-SELECT count(*) FROM "public".users AS gone WHERE gone.id = ANY ($1)

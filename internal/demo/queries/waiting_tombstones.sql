@@ -1,2 +1,0 @@
-SELECT fully_qualified_table_name, primary_key_value, created_at
-FROM "public".loose_foreign_keys_deleted_records
