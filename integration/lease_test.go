@@ -172,7 +172,7 @@ func newWorker(t *testing.T, db *pgtest.Database, holder string, log *slog.Logge
 	w := &worker{config: c, logger: log}
 	w.db = database.Database{
 		Name: "main", Pool: pool, Direct: settings.ConnConfig,
-		Names: pgcatalog.Names{Jobs: c.Jobs.Schema, Tracked: c.Databases[0].Schema},
+		Names: pgcatalog.Names{Tracked: c.Databases[0].Schema},
 	}
 	w.runner = &jobrun.Runner{Leases: &lease.Manager{Jobs: w.db, Holder: holder}, Logger: w.logger}
 	return w

@@ -114,7 +114,7 @@ func (s *multiSite) configure(t *testing.T, l layout, definitions string) {
 		}
 		text += "}\n"
 	}
-	text += fmt.Sprintf("jobs: {database: %s, schema: sexton}\nhttp: {listen: \"\"}\n%s", s.jobs.name, cmp.Or(l.settings, patientPace))
+	text += fmt.Sprintf("jobs: {database: %s}\nhttp: {listen: \"\"}\n%s", s.jobs.name, cmp.Or(l.settings, patientPace))
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "sexton.yaml"), []byte(text), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "loose_foreign_keys.yml"), []byte(definitions), 0o600))
 }

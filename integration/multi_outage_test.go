@@ -156,10 +156,10 @@ func testMultiHangs(t *testing.T, p program) {
 func testMultiJobsDieAtStart(t *testing.T, p program) {
 	s, server := newOutageSite(t, p, "sec", "sec")
 	s.deleteParents(t, "id <= 5")
-	keeper := pgtest.Begin(t, s.sec.pool, "LOCK TABLE sexton.objects")
+	keeper := pgtest.Begin(t, s.sec.pool, "LOCK TABLE sexton.river_migration")
 	w := s.jobs.start(t, []string{cronOff})
 	s.sec.wait(t, time.Minute, "the worker to look at the schema",
-		"EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'sexton.objects'::regclass)")
+		"EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'sexton.river_migration'::regclass)")
 	crash(t, server)
 	_ = keeper.Rollback(t.Context())
 	w.logged(t, `"msg":"database cannot be reached, trying again"`)

@@ -142,7 +142,7 @@ const (
 
 // sleeps waits until the workers have nothing to do and have noticed.
 func (s workSite) sleeps(t *testing.T) {
-	k1, k2 := triggers.AwakeKey("sexton", cmp.Or(s.kind, kind))
+	k1, k2 := triggers.AwakeKey(cmp.Or(s.kind, kind))
 	s.wait(t, time.Minute, "the workers to sleep", asleep, int64(uint32(k1)), int64(uint32(k2)))
 }
 

@@ -19,6 +19,7 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 	"sexton/internal/telemetry"
 )
@@ -75,7 +76,7 @@ func NewClient(deps Deps, id string, ears ...*listen.Ear) (*river.Client[pgx.Tx]
 	on.setGenerations(Generations(deps.Config, deps.Definitions))
 	client, err := river.NewClient(on, &river.Config{
 		ID:     id,
-		Schema: deps.Config.Jobs.Schema,
+		Schema: pgcatalog.Schema,
 		Logger: log,
 		Queues: queues, Workers: workers,
 		// A client sends one notification about its inserts within this time and drops the others, while a job

@@ -201,7 +201,7 @@ func TestWorkersOfTwoDatabases(t *testing.T) {
 
 // nowhere is a database that refuses connections.
 func nowhere(t *testing.T) database.Database {
-	db, err := database.Open(t.Context(), "ci", "postgres:///ci?host="+t.TempDir(), "", pgcatalog.Names{Jobs: "sexton", Tracked: "public"}, 2)
+	db, err := database.Open(t.Context(), "ci", "postgres:///ci?host="+t.TempDir(), "", pgcatalog.Names{Tracked: "public"}, 2)
 	require.True(t, database.Lost(err))
 	t.Cleanup(db.Pool.Close)
 	return db

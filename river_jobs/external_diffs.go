@@ -16,6 +16,7 @@ import (
 	"sexton/internal/listen"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
+	"sexton/internal/pgcatalog"
 	"sexton/triggers"
 )
 
@@ -63,7 +64,7 @@ func scheduleDiffs(c *config.Config) kind[ScheduleExternalDiffsArgs] {
 // outdated by the passing of time or by a newer version. Neither wakes the job: its id is lower than those looked at already, and
 // only the next round, of a tick, finds it.
 func externalDiffsWakes(c *config.Config) []triggers.Wake {
-	wakes := []triggers.Wake{{Schema: c.Jobs.Schema, Table: extdiff.RemovalTable}}
+	wakes := []triggers.Wake{{Schema: pgcatalog.Schema, Table: extdiff.RemovalTable}}
 	if c.ExternalDiffs.When == config.DiffRule(extdiff.Always) {
 		wakes = append(wakes, triggers.Wake{
 			Table: extdiff.Table, Due: "NEW.files_count > 0 AND (NOT NEW.stored_externally OR NEW.stored_externally IS NULL)",

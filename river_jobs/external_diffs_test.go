@@ -40,7 +40,7 @@ func diffBundle(t *testing.T, environ ...string) (b bundle, folder string) {
 	settings := conn.Conn().Config()
 	conn.Release()
 	pgtest.Must(migrate.Up(t.Context(), b.deps.Logger, migrate.Database{
-		Name: "main", Conn: settings, JobsSchema: "sexton", TrackedSchema: "public", Jobs: true,
+		Name: "main", Conn: settings, TrackedSchema: "public", Jobs: true,
 		Components: []string{migrate.LooseForeignKeys, migrate.GhostUsers, migrate.ExternalDiffs},
 		Kinds:      Kinds(b.deps.Config),
 	}))(t)
@@ -244,7 +244,7 @@ func TestAMoveWaitsNoLongerThanForTheClaim(t *testing.T) {
 func TestExternalDiffsAreTwoKindsInOneDatabase(t *testing.T) {
 	t.Parallel()
 	c := &config.Config{
-		Databases: []config.Database{{Name: "main"}, {Name: "ci"}}, Jobs: config.Jobs{Database: "ci", Schema: "own"},
+		Databases: []config.Database{{Name: "main"}, {Name: "ci"}}, Jobs: config.Jobs{Database: "ci"},
 		ExternalDiffs: config.ExternalDiffs{Enabled: true, Schedule: "15 * * * *", When: "always"},
 	}
 	jobs := Jobs(c)
@@ -253,7 +253,7 @@ func TestExternalDiffsAreTwoKindsInOneDatabase(t *testing.T) {
 	require.True(t, jobs[1].Inserted())
 	wakes := jobs[0].wakesIn("app")
 	require.Len(t, wakes, 2)
-	require.Equal(t, "own", wakes[0].Schema)
+	require.Equal(t, "sexton", wakes[0].Schema)
 	require.Equal(t, "app", wakes[1].Schema)
 	require.Equal(t, ScheduleExternalDiffs, wakes[1].Kind)
 	c.ExternalDiffs.When = "outdated"

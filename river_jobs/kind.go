@@ -204,7 +204,7 @@ func (k kind[T]) args(database string) (args T) {
 // subscription wakes the kind up in one database.
 func (k kind[T]) subscription(deps Deps, db database.Database) *listen.Subscription {
 	job := k.job(deps.Config)
-	key1, key2 := triggers.AwakeKey(db.Names.Jobs, job.Kind)
+	key1, key2 := triggers.AwakeKey(job.Kind)
 	tables := []string{pgx.Identifier{db.Names.Tracked, job.DeletionTable}.Sanitize()}
 	for _, wake := range job.wakesIn(db.Names.Tracked) {
 		if table := (pgx.Identifier{wake.Schema, wake.Table}).Sanitize(); !slices.Contains(tables, table) {

@@ -121,7 +121,7 @@ func Tracking(c *config.Config, db database.Database, all map[string][]*loosefk.
 			tracked[i].Undo = triggers.KeepsBelow // Rows of tables that are kept may go with it, through any number of others.
 		}
 	}
-	cfg := triggers.Config{JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked, Truncate: triggers.Policy(c.LooseForeignKeys.Truncate)}
+	cfg := triggers.Config{TrackedSchema: db.Names.Tracked, Truncate: triggers.Policy(c.LooseForeignKeys.Truncate)}
 	if undo := c.LooseForeignKeys.Undo; undo.On() {
 		cfg.Undo = triggers.Undo{Exclude: undo.Exclude, MaxRow: undo.MaxRow, Children: childrenIn(db.Name, all)}
 		if people := (triggers.Table{Schema: db.Names.Tracked, Name: config.UsersTable}); undo.Spares(db.Names.Tracked, people.Schema, people.Name) {

@@ -1,22 +1,20 @@
 // Package sqlfiles carries the SQL of the database objects that Sexton owns.
 //
-// The files are plain SQL, readable by psql and sqlc. In them "sexton" stands for the schema of Sexton's
-// own tables and "public" for that of the tracked tables, both always in double quotes; a program that runs a
-// file replaces them by the configured names.
+// The files are plain SQL, readable by psql and sqlc. In them "public", always in double quotes, stands for the schema of the tracked
+// tables; a program that runs a file replaces it by the configured name.
 package sqlfiles
 
 import "embed"
 
-// Migrations holds the folder migrations: registry.sql, which comes before everything, and per component
-// a folder of files VERSION_NAME.up.sql, versions counting from 1. They make and change tables, and list in the registry what is to be removed again.
+// Migrations holds the folder migrations: per component a folder of files VERSION_NAME.up.sql, versions counting from 1. Each can be run again. The
+// statements have one form, because package migrate reads from them which tables, columns, indexes and views exist afterwards.
 //
 //go:embed migrations
 var Migrations embed.FS
 
-// Functions holds the folder functions: per component a folder of files NAME.sql, each with one function, the views and
-// triggers on it, and its comment; the installation keeps each from PUBLIC. They are installed anew after the migrations whenever their text differs from
-// what was installed last, so every file can be run again. A function that goes, or whose arguments or result change, is
-// dropped by a migration first.
+// Functions holds the folder functions: per component a folder of files NAME.sql, each with one function of that name, the views and triggers on it,
+// and its comment; the installation keeps each from PUBLIC. Each installation runs them after the migrations. A function that is removed, or
+// whose arguments or result change, is dropped by a migration first.
 //
 //go:embed functions
 var Functions embed.FS
@@ -34,3 +32,8 @@ var Grants embed.FS
 //
 //go:embed reference
 var Reference embed.FS
+
+// Rows holds the folder rows: per component a file that adds the rows which the component needs, run after each installation.
+//
+//go:embed rows
+var Rows embed.FS

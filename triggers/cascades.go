@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/pgcatalog"
 )
 
 // keepFunction is the function of a trigger that keeps what native foreign keys do, and empty for the others.
@@ -148,8 +150,7 @@ func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, look inspection,
 		}
 		err := c.write(ctx, conn, func(tx pgx.Tx) error {
 			return execAll(ctx, tx, "drop function "+name, []string{
-				fmt.Sprintf("DROP FUNCTION %s()", pgx.Identifier{c.JobsSchema, name}.Sanitize()),
-				fmt.Sprintf("DELETE FROM %s.objects WHERE kind = 'function' AND identity = %s", quoteIdent(c.JobsSchema), quoteLiteral(c.identity(name))),
+				fmt.Sprintf("DROP FUNCTION %s()", pgx.Identifier{pgcatalog.Schema, name}.Sanitize()),
 			})
 		})
 		// 2BP01: a trigger has come since the look, on a new partition.

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/pgcatalog"
 )
 
 // resolved is a parent as the catalogue knows it.
@@ -107,13 +109,13 @@ func look(ctx context.Context, tx pgx.Tx, what, query string, args ...any) ([]ta
 type footing struct {
 	// Role is the current one, Owner the one that functions are to belong to.
 	Role                            string
-	MayCreate, Registry, Tombstones bool
+	MayCreate, Schema, Tombstones   bool
 	Owner                           string
 	MayInsert, Function, MayExecute bool
 }
 
 func (c Config) footing(ctx context.Context, tx pgx.Tx) (f footing, err error) {
-	rows, _ := tx.Query(ctx, sqlText("queries/preflight"), c.JobsSchema, c.TrackedSchema)
+	rows, _ := tx.Query(ctx, sqlText("queries/preflight"), pgcatalog.Schema, c.TrackedSchema)
 	if f, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[footing]); err != nil {
 		return f, fmt.Errorf("look up schemas: %w", err)
 	}
@@ -124,15 +126,15 @@ func (c Config) footing(ctx context.Context, tx pgx.Tx) (f footing, err error) {
 // privilege without which that would fail, or the functions later.
 func (c Config) usable(f footing, parents []Parent, installs bool) error {
 	switch {
-	case !f.Registry:
-		return &NotMigratedError{Missing: "table " + pgx.Identifier{c.JobsSchema, "objects"}.Sanitize()}
+	case !f.Schema:
+		return &NotMigratedError{Missing: `schema "sexton"`}
 	case !f.Tombstones && c.records(parents):
 		return &NotMigratedError{Missing: "table " + c.tombstones()}
 	case !installs:
 	case !f.MayCreate:
 		return &PrivilegeError{
-			Role: f.Role, Missing: "CREATE on schema " + quoteIdent(c.JobsSchema),
-			Grant: fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA %s TO %s", quoteIdent(c.JobsSchema), quoteIdent(f.Role)),
+			Role: f.Role, Missing: `CREATE on schema "sexton"`,
+			Grant: `GRANT USAGE, CREATE ON SCHEMA "sexton" TO ` + quoteIdent(f.Role),
 		}
 	case !f.MayInsert && c.records(parents):
 		// The functions run as their owner, so without it every DELETE on a parent would fail.
@@ -142,11 +144,11 @@ func (c Config) usable(f footing, parents []Parent, installs bool) error {
 				quoteIdent(c.TrackedSchema), quoteIdent(f.Owner), c.tombstones()),
 		}
 	case !f.Function && c.records(parents):
-		return &NotMigratedError{Missing: "function " + quoteIdent(c.JobsSchema) + ".is_as_installed"}
+		return &NotMigratedError{Missing: `function "sexton".is_as_installed`}
 	case !f.MayExecute && c.records(parents):
 		return &PrivilegeError{
-			Role: f.Owner, Missing: "EXECUTE on function " + quoteIdent(c.JobsSchema) + ".is_as_installed",
-			Grant: fmt.Sprintf("GRANT EXECUTE ON FUNCTION %s TO %s", quoteIdent(c.JobsSchema)+".is_as_installed", quoteIdent(f.Owner)),
+			Role: f.Owner, Missing: `EXECUTE on function "sexton".is_as_installed`,
+			Grant: `GRANT EXECUTE ON FUNCTION "sexton".is_as_installed TO ` + quoteIdent(f.Owner),
 		}
 	}
 	return nil
@@ -337,7 +339,7 @@ func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []functi
 	for i, f := range wanted {
 		names[i] = f.name
 	}
-	rows, _ := tx.Query(ctx, sqlText("queries/functions"), c.JobsSchema, names, c.TrackedSchema)
+	rows, _ := tx.Query(ctx, sqlText("queries/functions"), pgcatalog.Schema, names, c.TrackedSchema)
 	looks, err := pgx.CollectRows(rows, pgx.RowToStructByPos[functionLook])
 	if err != nil {
 		return nil, fmt.Errorf("look up functions: %w", err)
@@ -357,7 +359,7 @@ func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []functi
 			detail = "PUBLIC may execute it"
 		case !look.MayRecord && want.name != wakeInsertedFunction && want.name != wakeChangedFunction:
 			detail = fmt.Sprintf("its owner %s may not insert into %s, or not execute %s, so deletes on the parents fail",
-				look.Owner, c.tombstones(), quoteIdent(c.JobsSchema)+".is_as_installed")
+				look.Owner, c.tombstones(), `"sexton".is_as_installed`)
 		}
 		if detail != "" {
 			findings = append(findings, Finding{Trigger: names[i], Kind: Altered, Detail: "the function is not as installed: " + detail, Fix: fixInstall})
@@ -366,10 +368,9 @@ func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []functi
 	return findings, nil
 }
 
-// registered returns the names of the functions that Sexton created here, sorted.
+// registered returns the names of the functions that installations have created, sorted.
 func (c Config) registered(ctx context.Context, tx pgx.Tx) ([]string, error) {
-	query := strings.ReplaceAll(sqlText("queries/registered"), `"sexton"`, quoteIdent(c.JobsSchema))
-	rows, _ := tx.Query(ctx, query, c.JobsSchema)
+	rows, _ := tx.Query(ctx, sqlText("queries/registered"), pgcatalog.Schema)
 	functions, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("look up registered functions: %w", err)
@@ -379,7 +380,7 @@ func (c Config) registered(ctx context.Context, tx pgx.Tx) ([]string, error) {
 
 // installed returns every trigger that runs one of the functions, wherever it is.
 func (c Config) installed(ctx context.Context, tx pgx.Tx, functions []string) ([]target, error) {
-	rows, _ := tx.Query(ctx, sqlText("queries/installed"), c.JobsSchema, functions)
+	rows, _ := tx.Query(ctx, sqlText("queries/installed"), pgcatalog.Schema, functions)
 	triggers, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
 		var t target
 		err := row.Scan(&t.OID, &t.Schema, &t.Table, &t.Display, &t.Trigger, &t.functionName, &t.tracks)

@@ -27,7 +27,6 @@ func (b *bundle) elsewhere(numbers bool) {
 				other := CASE WHEN %t THEN replace(f.name, '_' || number, '_' || number::bigint + 1000000) ELSE left(f.name, 18) END;
 				EXECUTE format('ALTER FUNCTION sexton.%%I() RENAME TO %%I', f.name, other);
 				EXECUTE replace(pg_get_functiondef(f.oid), quote_literal(number), quote_literal(number::bigint + 1000000));
-				UPDATE sexton.objects SET identity = replace(identity, f.name, other);
 			END LOOP;
 			FOR f IN SELECT tgrelid::bigint AS relid, pg_get_triggerdef(oid) AS definition FROM pg_trigger WHERE tgname ~ '^sexton_t' LOOP
 				EXECUTE replace(replace(f.definition, 'CREATE TRIGGER', 'CREATE OR REPLACE TRIGGER'), '/' || f.relid || '''', '/1''');
@@ -35,11 +34,10 @@ func (b *bundle) elsewhere(numbers bool) {
 		END $$`, numbers))
 }
 
-// functions are the tracking functions: the name, whether a trigger runs it, and whether Sexton's objects have it.
+// functions are the tracking functions: the name, and whether a trigger runs it.
 func (b *bundle) functions() [][]string {
 	b.t.Helper()
-	return b.Rows(`SELECT p.proname::text, EXISTS (SELECT FROM pg_trigger WHERE tgfoid = p.oid)::text,
-			EXISTS (SELECT FROM sexton.objects WHERE identity = '"sexton".' || p.proname || '()')::text
+	return b.Rows(`SELECT p.proname::text, EXISTS (SELECT FROM pg_trigger WHERE tgfoid = p.oid)::text
 		FROM pg_proc AS p WHERE p.pronamespace = 'sexton'::regnamespace AND p.proname ~ '^track_[0-9a-f]{12}' ORDER BY 1`)
 }
 
@@ -63,7 +61,7 @@ func TestPartitionsAreTrackedBeforeTheNextInstallation(t *testing.T) {
 			// The function of a table that no definition names any more has a trigger that runs it.
 			b.install(id("events"))
 			require.Len(t, b.functions(), 2)
-			require.Empty(t, slices.DeleteFunc(b.functions(), func(f []string) bool { return f[1] == "true" && f[2] == "true" }))
+			require.Empty(t, slices.DeleteFunc(b.functions(), func(f []string) bool { return f[1] == "true" }))
 			b.Exec("DELETE FROM others WHERE key = 2")
 			require.Contains(t, b.tombstones(), "public.others 2")
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/pgcatalog"
 )
 
 // Install creates or corrects the functions and triggers that the parents need, partitions included, and
@@ -58,7 +60,7 @@ func (c Config) prepare(ctx context.Context, conn *pgx.Conn, parents []Parent) (
 		for _, t := range look.targets {
 			problems = append(problems, c.refuse(ctx, tx, t, look.Role, look.Owner))
 		}
-		return errors.Join(append(problems, c.refuseFunctions(look), c.refuseEvent(look))...)
+		return errors.Join(append(problems, c.refuseEvent(look))...)
 	})
 	return look, err
 }
@@ -107,17 +109,16 @@ func lackingToRead(ctx context.Context, tx pgx.Tx, t target, role string) (grant
 	return grants, (mayUse || mayLetUse) && (mayRead || t.owned), nil
 }
 
-// letRead has the owner of the function read a table whose TRUNCATE is captured, be it by a session's own setting. A worker that adds
-// triggers to partitions may not write to the registry; then removing Sexton leaves the right behind.
+// letRead has the owner of the function read a table whose TRUNCATE is captured, be it by a session's own setting. Removing
+// Sexton does not revoke that right.
 func (c Config) letRead(ctx context.Context, tx pgx.Tx, t target) error {
 	if t.Trigger != TruncateTrigger {
 		return nil
 	}
 	var owner string
-	var mayRegister bool
-	err := tx.QueryRow(ctx, sqlText("queries/function_owner"), c.JobsSchema, truncateFunction).Scan(&owner, &mayRegister)
+	err := tx.QueryRow(ctx, sqlText("queries/function_owner"), pgcatalog.Schema, truncateFunction).Scan(&owner)
 	if c.Record != nil && errors.Is(err, pgx.ErrNoRows) {
-		owner, mayRegister, err = c.owner, true, nil // The function is among the statements.
+		owner, err = c.owner, nil // The function is among the statements.
 	}
 	if err != nil {
 		return fmt.Errorf("look up owner of %s: %w", truncateFunction, err)
@@ -126,25 +127,13 @@ func (c Config) letRead(ctx context.Context, tx pgx.Tx, t target) error {
 	if err != nil || !mayGrant || len(statements) == 0 {
 		return err
 	}
-	if mayRegister {
-		statements = append(statements, c.register("grant on table", t.Display))
-		if len(statements) == 3 {
-			statements = append(statements, c.register("grant on schema", quoteIdent(t.Schema)))
-		}
-	}
 	return execAll(ctx, tx, fmt.Sprintf("let role %s read %s", owner, t.Display), statements)
-}
-
-// register returns the statement that adds an entry to Sexton's objects.
-func (c Config) register(kind, identity string) string {
-	return fmt.Sprintf("INSERT INTO %s.objects (kind, identity, component) VALUES (%s, %s, 'triggers') ON CONFLICT (kind, identity) DO NOTHING",
-		quoteIdent(c.JobsSchema), quoteLiteral(kind), quoteLiteral(identity))
 }
 
 // refuseOtherKey keeps a parent's key from changing while tombstones wait: they carry the old one, and read as the new one
 // they would lead to the children of rows that live.
 func (c Config) refuseOtherKey(ctx context.Context, tx pgx.Tx, t target) error {
-	if t.Trigger != TrackTrigger || t.functionSchema != c.JobsSchema || t.functionName == "" || c.SameKey {
+	if t.Trigger != TrackTrigger || t.functionSchema != pgcatalog.Schema || t.functionName == "" || c.SameKey {
 		return nil
 	}
 	other, err := c.otherKeys(ctx, tx, []Parent{t.parent.Parent})
@@ -164,17 +153,6 @@ func (c Config) refuseOtherKey(ctx context.Context, tx pgx.Tx, t target) error {
 	return nil
 }
 
-// refuseFunctions keeps a user's own function of one of our names from being replaced.
-func (c Config) refuseFunctions(look inspection) error {
-	for _, finding := range look.functionFindings {
-		if finding.Kind == Altered && !slices.Contains(look.registered, finding.Trigger) {
-			return fmt.Errorf("create function %s: a function of that name exists which Sexton did not create",
-				pgx.Identifier{c.JobsSchema, finding.Trigger}.Sanitize())
-		}
-	}
-	return nil
-}
-
 // upToDate reports whether a table can be left unlocked: nothing differs, or only what a role that does
 // not own the table cannot change.
 func (c Config) upToDate(t target) bool {
@@ -182,7 +160,7 @@ func (c Config) upToDate(t target) bool {
 	return !differs || finding.Kind == Plain && !t.owned
 }
 
-// installFunctions writes the functions that differ, with their entries among Sexton's objects.
+// installFunctions writes the functions that differ.
 func (c Config) installFunctions(ctx context.Context, conn *pgx.Conn, look inspection, report *Report) error {
 	differs := map[string]bool{}
 	for _, finding := range look.functionFindings {
@@ -193,12 +171,11 @@ func (c Config) installFunctions(ctx context.Context, conn *pgx.Conn, look inspe
 			if !differs[f.name] {
 				continue
 			}
-			name := pgx.Identifier{c.JobsSchema, f.name}.Sanitize()
+			name := pgx.Identifier{pgcatalog.Schema, f.name}.Sanitize()
 			statements := []string{
 				f.create,
 				fmt.Sprintf("COMMENT ON FUNCTION %s() IS %s", name, quoteLiteral(f.comment)),
 				fmt.Sprintf("REVOKE ALL ON FUNCTION %s() FROM PUBLIC", name),
-				c.register("function", c.identity(f.name)),
 			}
 			if look.Owner != look.Role {
 				statements = append(statements, fmt.Sprintf("ALTER FUNCTION %s() OWNER TO %s", name, quoteIdent(look.Owner)))
@@ -210,11 +187,6 @@ func (c Config) installFunctions(ctx context.Context, conn *pgx.Conn, look inspe
 		}
 		return nil
 	})
-}
-
-// identity is the name of a function in the registry of Sexton's objects.
-func (c Config) identity(function string) string {
-	return quoteIdent(c.JobsSchema) + "." + function + "()"
 }
 
 // installTriggers brings the tables in order.
@@ -311,12 +283,12 @@ func Uninstall(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) 
 func (c Config) uninstall(ctx context.Context, conn *pgx.Conn, report *Report) error {
 	var look inspection
 	err := inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) (err error) {
-		if look.footing, err = c.footing(ctx, tx); err != nil || !look.Registry {
+		if look.footing, err = c.footing(ctx, tx); err != nil || !look.Schema {
 			return err
 		}
 		return c.present(ctx, tx, &look)
 	})
-	if err != nil || !look.Registry {
+	if err != nil || !look.Schema {
 		return err
 	}
 	// First, so that it puts no trigger on another partition while the others go.
@@ -347,19 +319,14 @@ func dropTriggers(ctx context.Context, tx pgx.Tx, triggers []target) error {
 	return nil
 }
 
-// dropFunctions drops the functions together with their entries among Sexton's objects.
 func (c Config) dropFunctions(ctx context.Context, conn *pgx.Conn, functions []string, report *Report) error {
 	return inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
 		for _, name := range functions {
-			statement := fmt.Sprintf("DROP FUNCTION %s()", pgx.Identifier{c.JobsSchema, name}.Sanitize())
+			statement := fmt.Sprintf("DROP FUNCTION %s()", pgx.Identifier{pgcatalog.Schema, name}.Sanitize())
 			if _, err := tx.Exec(ctx, statement); err != nil {
 				return fmt.Errorf("drop function %s: %w", name, err)
 			}
 			report.Functions = append(report.Functions, name)
-		}
-		statement := fmt.Sprintf("DELETE FROM %s.objects WHERE component = 'triggers'", quoteIdent(c.JobsSchema))
-		if _, err := tx.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("remove functions from the list of objects: %w", err)
 		}
 		return nil
 	})

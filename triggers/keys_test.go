@@ -241,7 +241,7 @@ func TestInstallOutlastsTheStatementTimeoutOfTheSession(t *testing.T) {
 	blocker := pgtest.Begin(t, b.Pool(), "LOCK TABLE parents IN ROW EXCLUSIVE MODE")
 	ended := make(chan error, 1)
 	go func() {
-		_, err := triggers.Install(t.Context(), b.conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}, []triggers.Parent{id("parents")})
+		_, err := triggers.Install(t.Context(), b.conn, triggers.Config{TrackedSchema: "public"}, []triggers.Parent{id("parents")})
 		ended <- err
 	}()
 	pgtest.Outlast(t, b.Database, blocker.Conn().PgConn().PID(), 2*timeout)

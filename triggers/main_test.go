@@ -33,11 +33,11 @@ func setup(t *testing.T, statements ...string) *bundle {
 			return err
 		}
 		_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
-			Name: "main", Conn: config, JobsSchema: "sexton", TrackedSchema: "public", Components: []string{migrate.LooseForeignKeys},
+			Name: "main", Conn: config, TrackedSchema: "public", Components: []string{migrate.LooseForeignKeys},
 		})
 		return err
 	})
-	b := &bundle{Database: d, t: t, cfg: triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}}
+	b := &bundle{Database: d, t: t, cfg: triggers.Config{TrackedSchema: "public"}}
 	b.conn = b.connect(d.URL)
 	for _, statement := range statements {
 		d.Exec(statement)
@@ -86,7 +86,6 @@ func (b *bundle) catalogue() [][]string {
 	return b.Rows(`
 		SELECT 'trigger', tgrelid::regclass || '.' || tgname, xmin FROM pg_trigger
 		UNION ALL SELECT 'function', oid::regprocedure::text, xmin FROM pg_proc WHERE pronamespace = 'sexton'::regnamespace
-		UNION ALL SELECT 'object', kind || ' ' || identity, xmin FROM sexton.objects
 		ORDER BY 1, 2`)
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/pgcatalog"
 )
 
 // EnsurePartitions adds triggers to partitions that lack one which their root has, for the root's function, and returns the names
@@ -24,7 +26,7 @@ func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config, parents [
 	var lacking bool
 	schemas, tables, _ := columnsOf(parents)
 	err = inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, sqlText("queries/new_partitions"), schemas, tables, cfg.JobsSchema).Scan(&lacking)
+		return tx.QueryRow(ctx, sqlText("queries/new_partitions"), schemas, tables, pgcatalog.Schema).Scan(&lacking)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("look up new partitions: %w", err)
@@ -144,7 +146,7 @@ func (c Config) otherKeys(ctx context.Context, tx pgx.Tx, parents []Parent) (map
 		}
 	}
 	schemas, tables, columns := columnsOf(parents)
-	rows, _ := tx.Query(ctx, sqlText("queries/track_functions"), places, schemas, tables, columns, c.JobsSchema)
+	rows, _ := tx.Query(ctx, sqlText("queries/track_functions"), places, schemas, tables, columns, pgcatalog.Schema)
 	other := map[int]OtherKey{}
 	var place int
 	var table, function string

@@ -145,7 +145,7 @@ func (c Config) render(name, template, comment string, names []string, more ...s
 	// The body is a dollar-quoted string into which names go that may hold anything, its own end mark
 	// included; so the mark is lengthened until it occurs in none of them.
 	tag := "$sexton$"
-	for strings.Contains(strings.Join(slices.Concat(names, c.Undo.Exclude, []string{c.JobsSchema, c.TrackedSchema}), " "), tag) {
+	for strings.Contains(strings.Join(slices.Concat(names, c.Undo.Exclude, []string{c.TrackedSchema}), " "), tag) {
 		tag = tag[:len(tag)-1] + "_$"
 	}
 	_, otherwise, _ := strings.Cut(sqlText("functions/otherwise"), "EXECUTE ")
@@ -155,7 +155,6 @@ func (c Config) render(name, template, comment string, names []string, more ...s
 	create := strings.NewReplacer(append(more,
 		`-- key_otherwise_kept`, kept,
 		`$sexton$`, tag,
-		`"sexton"`, quoteIdent(c.JobsSchema),
 		`"public"`, quoteIdent(c.TrackedSchema),
 		`"track_function"`, quoteIdent(name),
 		`-- key_otherwise`, otherwise,
@@ -181,7 +180,7 @@ func (c Config) createTrigger(t target) string {
 	template := sqlText("tables/sexton_track")
 	switch t.Trigger {
 	case WakeTrigger, WakeUpdateTrigger:
-		template = t.wakes.template(c.JobsSchema, t.Trigger)
+		template = t.wakes.template(t.Trigger)
 	case TruncateTrigger:
 		template = sqlText("tables/sexton_truncate")
 	case KeepTrigger:
@@ -197,7 +196,7 @@ func (c Config) createTrigger(t target) string {
 	}
 	return strings.NewReplacer(
 		`"parent_schema"."parent_table"`, pgx.Identifier{t.Schema, t.Table}.Sanitize(),
-		`"sexton"."track_function"`, pgx.Identifier{c.JobsSchema, t.function()}.Sanitize(),
+		`"track_function"`, quoteIdent(t.function()),
 		`'arguments'`, strings.Join(arguments, ", "),
 	).Replace(template)
 }

@@ -22,9 +22,9 @@ func TestLogicalReplication(t *testing.T) {
 		d.Exec(parents)
 		config := pgtest.Must(pgx.ParseConfig(d.URL))(t)
 		pgtest.Must(migrate.Up(t.Context(), pgtest.Logger(t), migrate.Database{
-			Name: "main", Conn: config, JobsSchema: "sexton", TrackedSchema: "public", Components: []string{migrate.LooseForeignKeys},
+			Name: "main", Conn: config, TrackedSchema: "public", Components: []string{migrate.LooseForeignKeys},
 		}))(t)
-		b := &bundle{Database: d, t: t, cfg: triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}}
+		b := &bundle{Database: d, t: t, cfg: triggers.Config{TrackedSchema: "public"}}
 		b.conn = b.connect(d.URL)
 		b.install(id("parents"))
 		return b

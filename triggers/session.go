@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"sexton/internal/pgcatalog"
 )
 
 //go:embed functions parts queries tables
@@ -216,7 +218,6 @@ const EventTrigger = "sexton_new_partitions"
 
 const (
 	newPartitionsFunction = "track_new_partitions"
-	eventObject           = "event trigger function"
 	fixEvent              = "run `sexton triggers install --event-trigger` as a superuser, or `sexton triggers install --event-trigger=false` to do without"
 )
 
@@ -242,8 +243,8 @@ type eventLook struct {
 }
 
 func (c Config) lookAtEvent(ctx context.Context, tx pgx.Tx) (look eventLook, err error) {
-	query := strings.NewReplacer(`"sexton"`, quoteIdent(c.JobsSchema), `"loud"`, part("loud")).Replace(sqlText("queries/event_trigger"))
-	rows, err := tx.Query(ctx, query, c.JobsSchema, newPartitionsFunction, EventTrigger)
+	query := strings.NewReplacer(`"loud"`, part("loud")).Replace(sqlText("queries/event_trigger"))
+	rows, err := tx.Query(ctx, query, pgcatalog.Schema, newPartitionsFunction, EventTrigger)
 	if err == nil {
 		look, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[eventLook])
 	}
@@ -254,7 +255,7 @@ func (c Config) lookAtEvent(ctx context.Context, tx pgx.Tx) (look eventLook, err
 }
 
 func (c Config) newPartitionsFunction() function {
-	template := strings.NewReplacer(`'jobs_schema'`, quoteLiteral(c.JobsSchema), `"loud"`, part("loud")).Replace(sqlText("functions/track_new_partitions"))
+	template := strings.NewReplacer(`"loud"`, part("loud")).Replace(sqlText("functions/track_new_partitions"))
 	return c.render(newPartitionsFunction, template, "Sexton: puts triggers on new partitions of tracked tables", nil)
 }
 
@@ -290,22 +291,20 @@ func (c Config) compareEvent(look eventLook) []Finding {
 // eventStatements create the function anew, as a replaced one would keep its owner, and the event trigger with it.
 func (c Config) eventStatements() []string {
 	f := c.newPartitionsFunction()
-	name := pgx.Identifier{c.JobsSchema, f.name}.Sanitize()
+	name := pgx.Identifier{pgcatalog.Schema, f.name}.Sanitize()
 	return append(c.dropEventStatements(),
 		strings.TrimSuffix(strings.TrimSpace(f.create), ";"),
 		fmt.Sprintf("REVOKE ALL ON FUNCTION %s() FROM PUBLIC", name),
 		fmt.Sprintf("COMMENT ON FUNCTION %s() IS %s", name, quoteLiteral(f.comment)),
 		fmt.Sprintf("CREATE EVENT TRIGGER %s ON ddl_command_end WHEN TAG IN ('ALTER TABLE', 'CREATE SCHEMA', 'CREATE TABLE') EXECUTE FUNCTION %s()",
 			quoteIdent(EventTrigger), name),
-		c.register(eventObject, c.identity(f.name)),
 	)
 }
 
 // dropEventStatements need the owner of the schema only: the event trigger goes with its function.
 func (c Config) dropEventStatements() []string {
 	return []string{
-		fmt.Sprintf("DROP FUNCTION IF EXISTS %s() CASCADE", pgx.Identifier{c.JobsSchema, newPartitionsFunction}.Sanitize()),
-		fmt.Sprintf("DELETE FROM %s.objects WHERE kind = %s", quoteIdent(c.JobsSchema), quoteLiteral(eventObject)),
+		fmt.Sprintf("DROP FUNCTION IF EXISTS %s() CASCADE", pgx.Identifier{pgcatalog.Schema, newPartitionsFunction}.Sanitize()),
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/pgcatalog"
 )
 
 const fixInstall = "run `sexton triggers install`"
@@ -187,7 +189,7 @@ func (c Config) foreign(t target) bool {
 	case t.keepsRows():
 		prefix = "keep_"
 	}
-	return t.present && (t.functionSchema != c.JobsSchema || !strings.HasPrefix(t.functionName, prefix))
+	return t.present && (t.functionSchema != pgcatalog.Schema || !strings.HasPrefix(t.functionName, prefix))
 }
 
 func (c Config) alteration(t target) string {

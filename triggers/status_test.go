@@ -135,7 +135,6 @@ func TestUninstallLeavesNothing(t *testing.T) {
 			SELECT 'trigger', tgrelid::regclass || '.' || tgname FROM pg_trigger
 			UNION ALL SELECT 'function', oid::regprocedure::text FROM pg_proc WHERE pronamespace <> 'pg_catalog'::regnamespace
 			UNION ALL SELECT 'relation', oid::regclass::text FROM pg_class
-			UNION ALL SELECT 'object', kind || ' ' || identity FROM sexton.objects
 			ORDER BY 1, 2`)
 	}
 	before := names()

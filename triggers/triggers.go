@@ -31,8 +31,7 @@ const (
 
 // Config holds the facts that all triggers of one database share.
 type Config struct {
-	// JobsSchema holds the functions, TrackedSchema the tombstones.
-	JobsSchema    string
+	// TrackedSchema holds the tombstones.
 	TrackedSchema string
 	// Truncate is empty for Reject.
 	Truncate Policy
@@ -62,8 +61,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.LockTimeout = cmp.Or(c.LockTimeout, 2*time.Second)
 	c.LockAttempts = cmp.Or(c.LockAttempts, 5)
 	switch {
-	case c.JobsSchema == "" || c.TrackedSchema == "":
-		return c, errors.New("configure triggers: a schema is empty")
+	case c.TrackedSchema == "":
+		return c, errors.New("configure triggers: the schema is empty")
 	case c.Truncate != Reject && c.Truncate != Capture && c.Truncate != Ignore:
 		return c, fmt.Errorf("configure triggers: truncate policy %q is none of reject, capture, ignore", c.Truncate)
 	}

@@ -36,9 +36,9 @@ type Wake struct {
 // AwakeKey returns the two keys of the session advisory lock that a worker holds exclusively while it is
 // awake for a job kind in the connected database. They stand in the triggers of running installations, so
 // they never change. Two kinds of one key would only notify each other's workers too often.
-func AwakeKey(jobsSchema, kind string) (k1, k2 int32) {
+func AwakeKey(kind string) (k1, k2 int32) {
 	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(jobsSchema + "\x00" + kind)) // It never fails.
+	_, _ = hash.Write([]byte("sexton\x00" + kind)) // It never fails.
 	return awakeSpace, int32(hash.Sum32())
 }
 
@@ -63,7 +63,7 @@ func (w Wake) function() string {
 }
 
 // template is the statement that creates or replaces a wake trigger, without what all triggers have.
-func (w Wake) template(jobsSchema, trigger string) string {
+func (w Wake) template(trigger string) string {
 	event, each, due := "INSERT", "FOR EACH ROW", "("+w.Due+")\n    AND "
 	switch {
 	case trigger == WakeUpdateTrigger:
@@ -72,7 +72,7 @@ func (w Wake) template(jobsSchema, trigger string) string {
 	case w.Due == "":
 		each, due = "REFERENCING NEW TABLE AS sexton_added\nFOR EACH STATEMENT", ""
 	}
-	k1, k2 := AwakeKey(jobsSchema, w.Kind)
+	k1, k2 := AwakeKey(w.Kind)
 	return strings.NewReplacer(
 		`"trigger_name"`, trigger, `"event"`, event, `"for_each"`, each, `"due"`, due,
 		`'awake_key_1'`, quoteLiteral(strconv.Itoa(int(k1))), `'awake_key_2'`, quoteLiteral(strconv.Itoa(int(k2))),
@@ -84,7 +84,7 @@ func (w Wake) template(jobsSchema, trigger string) string {
 func (c Config) wakeTargets(ctx context.Context, tx pgx.Tx) (targets []target, problems []error, err error) {
 	schemas, tables, kinds, first, second, due := []string{}, []string{}, []string{}, []int32{}, []int32{}, []string{}
 	for _, w := range c.Wake {
-		k1, k2 := AwakeKey(c.JobsSchema, w.Kind)
+		k1, k2 := AwakeKey(w.Kind)
 		schemas, tables, kinds = append(schemas, w.Schema), append(tables, w.Table), append(kinds, w.Kind)
 		first, second, due = append(first, k1), append(second, k2), append(due, w.Due)
 	}

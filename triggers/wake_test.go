@@ -69,7 +69,7 @@ func heard(t *testing.T, listener *pgx.Conn) []string {
 // hold takes the awake lock in a session of its own, in shared mode or not.
 func (l listening) hold(mode string) *pgx.Conn {
 	l.t.Helper()
-	k1, k2 := triggers.AwakeKey("sexton", kind)
+	k1, k2 := triggers.AwakeKey(kind)
 	conn := l.connect(l.URL)
 	pgtest.Exec(l.t, conn, "SELECT pg_advisory_lock"+mode+"($1::int, $2::int)", k1, k2)
 	return conn
@@ -77,12 +77,10 @@ func (l listening) hold(mode string) *pgx.Conn {
 
 func TestAwakeKeysAreFrozen(t *testing.T) {
 	t.Parallel()
-	k1, k2 := triggers.AwakeKey("sexton", kind)
+	k1, k2 := triggers.AwakeKey(kind)
 	require.EqualValues(t, 0x73657874, k1)
 	require.EqualValues(t, 1390681421, k2)
-	_, other := triggers.AwakeKey("sexton", "group_destroy")
-	require.NotEqual(t, k2, other)
-	_, other = triggers.AwakeKey("sextonloose", "_foreign_keys_cleanup")
+	_, other := triggers.AwakeKey("group_destroy")
 	require.NotEqual(t, k2, other)
 }
 
@@ -219,13 +217,13 @@ func TestWakeAndPreparedTransactions(t *testing.T) {
 	url := pgtest.Server(t).URL("postgres")
 	config := pgtest.Must(pgx.ParseConfig(url))(t)
 	pgtest.Must(migrate.Up(t.Context(), slog.New(slog.DiscardHandler), migrate.Database{
-		Name: "main", Conn: config, JobsSchema: "sexton", TrackedSchema: "public", Components: []string{migrate.LooseForeignKeys},
+		Name: "main", Conn: config, TrackedSchema: "public", Components: []string{migrate.LooseForeignKeys},
 	}))(t)
 	connect := func() *pgx.Conn {
 		return pgtest.Connect(t, url)
 	}
 	writer, worker, listener := connect(), connect(), listen(t, connect())
-	cfg := triggers.Config{JobsSchema: "sexton", TrackedSchema: "public", Wake: tombstonesWake(kind)}
+	cfg := triggers.Config{TrackedSchema: "public", Wake: tombstonesWake(kind)}
 	pgtest.Must(triggers.Install(t.Context(), writer, cfg, nil))(t)
 
 	prepare := func(statements string) error {
@@ -240,7 +238,7 @@ func TestWakeAndPreparedTransactions(t *testing.T) {
 	pgtest.Exec(t, writer, "COMMIT PREPARED 'p'")
 	require.Empty(t, heard(t, listener))
 
-	k1, k2 := triggers.AwakeKey("sexton", kind)
+	k1, k2 := triggers.AwakeKey(kind)
 	pgtest.Exec(t, worker, "SELECT pg_advisory_lock($1::int, $2::int)", k1, k2)
 	require.NoError(t, prepare(""), "nothing was notified, since the worker is awake")
 	pgtest.Exec(t, writer, "COMMIT PREPARED 'p'")
@@ -303,7 +301,7 @@ func TestRowsWakeOnceTheyBecomeWork(t *testing.T) {
 	l.Exec(`UPDATE "De""tails" SET note = NULL WHERE id = 5`)
 	require.Equal(t, []string{orphansKind}, l.heard(), "every column of the condition counts")
 
-	k1, k2 := triggers.AwakeKey("sexton", orphansKind)
+	k1, k2 := triggers.AwakeKey(orphansKind)
 	pgtest.Exec(t, l.connect(l.URL), "SELECT pg_advisory_lock($1::int, $2::int)", k1, k2)
 	l.Exec(`INSERT INTO "De""tails" VALUES (14, NULL); UPDATE "De""tails" SET owner_id = NULL WHERE id = 12`)
 	require.Empty(t, l.heard(), "a worker is awake")

@@ -113,7 +113,7 @@ func TestASixthFamilyShowsEverywhere(t *testing.T) {
 		ArgsOf: func(string) river.JobArgs { return sixthArgs{} },
 	}))
 	c := &config.Config{Databases: []config.Database{{Name: "main", URL: config.URL(db.URL), Schema: "public"}}}
-	c.Jobs.Database, c.Jobs.Schema, c.Jobs.Silence = "main", "sexton", heartbeat.DefaultSilence
+	c.Jobs.Database, c.Jobs.Silence = "main", heartbeat.DefaultSilence
 	all := &installation.Connections{Config: c, Databases: []database.Database{db.Connected}, Down: map[string]error{}}
 	bound := &installation.Bound{Connections: all}
 

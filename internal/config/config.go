@@ -112,8 +112,6 @@ func (p Pace) Limits() Limits {
 type Jobs struct {
 	// Database is the name of the database with jobs, leases and history; the first one by default.
 	Database string `yaml:"database"`
-	// Schema is where their tables are; sexton migrate up creates it.
-	Schema string `default:"sexton" yaml:"schema"`
 	// Owner is the role that Sexton's objects belong to, in every database. It must be no superuser: functions run with its rights.
 	Owner string `default:"sexton_owner" yaml:"owner"`
 	// MaxWorkers is how many jobs of one kind a process works on at once, if the kind has no number of its own.

@@ -81,6 +81,7 @@ func TestUnknownVariables(t *testing.T) {
 		"SEXTON_DATABASES__MAIN__PACEE":          "the variable names no key of the configuration (did you mean SEXTON_DATABASES__MAIN__PACE?)",
 		"SEXTON_DATABASES__MAIN__LIMITS":         "the variable names a section, not a key (its keys are SEXTON_DATABASES__MAIN__LIMITS__DELETES, SEXTON_DATABASES__MAIN__LIMITS__RUNTIME, SEXTON_DATABASES__MAIN__LIMITS__UPDATES)",
 		"SEXTON_DATABASES__CI__PACE":             "the variable names a database that is not configured (the databases are main)",
+		"SEXTON_JOBS__SCHEMA":                    "was removed (remove it; the schema is always sexton)",
 		"SEXTON_CONFIG__X__AND__MUCH__MORE__YET": "the variable names no key of the configuration (two underscores stand between the levels, as in SEXTON_LOG__LEVEL)",
 	} {
 		_, err := load(t, "databases: {main: {url: \""+url+"\"}}\n", variable+"=1")
@@ -119,7 +120,6 @@ func TestVariableEqualsFile(t *testing.T) {
 		"databases.main.listen_url":     rapid.StringMatching(`postgres://[a-z]{1,5}:[a-z0-9]{1,5}@host/db`),
 		"databases.main.limits.deletes": number,
 		"databases.main.limits.runtime": duration,
-		"jobs.schema":                   rapid.StringMatching(`[a-oq-z_][a-z0-9_]{0,45}`),
 		"jobs.max_workers":              number,
 		"jobs.silence":                  rapid.Map(rapid.IntRange(2, 50), func(n int) string { return fmt.Sprintf("%ds", n) }),
 		"loose_foreign_keys.enabled":    boolean,

@@ -62,7 +62,7 @@ func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
 		c := pgtest.Must(config.Load(options))(t)
 		require.Equal(t, []config.Database{{Name: "main", URL: url, Schema: "public", SearchPath: "auto", Pace: config.Adaptive}}, c.Databases)
 		require.Equal(t, config.Jobs{
-			Database: "main", Schema: "sexton", Owner: "sexton_owner", MaxWorkers: 10, Silence: 15 * time.Second, Reindex: "0 3 * * *",
+			Database: "main", Owner: "sexton_owner", MaxWorkers: 10, Silence: 15 * time.Second, Reindex: "0 3 * * *",
 			LockTimeout: time.Second, StatementTimeout: 5 * time.Second, ReplicaLag: 10 * time.Second, ReplicaLagBytes: 256 << 20,
 		}, c.Jobs)
 		require.Equal(t, config.LooseForeignKeys{
@@ -116,7 +116,7 @@ func TestLoadReadsTheDesignsExample(t *testing.T) {
 databases:
   main: {url: "${DATABASE_URL}", schema: public, pace: turbo, limits: {deletes: 5}}
   ci:   {url: "${CI_DATABASE_URL}", tables: ["ci_*", "p_ci_*"]}
-jobs: {database: ci, schema: sexton, max_workers: 10}
+jobs: {database: ci, max_workers: 10}
 loose_foreign_keys: {enabled: true, schedule: "* * * * *", definitions: [loose_foreign_keys.yml]}
 ghost_users:        {enabled: false, schedule: "*/2 * * * *", limit: 1000, max_runtime: 60s, retry_after: 30m}
 placeholder_users:  {enabled: false, schedule: "0 0 * * *", max_attempts: 15, retry_period: 48h, spacing: 1s}
@@ -184,7 +184,7 @@ func TestLoadErrors(t *testing.T) {
 		},
 		"long schema":         {"databases: {main: {url: \"" + url + "\", schema: a234567890123456789012345678901234567890123456789012345678901234}}\n", "sexton.yaml:1:70: databases.main.schema: has 64 bytes; Postgres allows 63"},
 		"owner of Postgres's": {with("jobs: {owner: pg_monitor}\n"), "sexton.yaml:2:15: jobs.owner: must be the name of a role of 1 to 63 bytes, not beginning with pg_"},
-		"upper-case schema":   {with("jobs: {schema: Jobs}\n"), "sexton.yaml:2:16: jobs.schema: must be 1 to 46 lower-case letters, digits and underscores, not beginning with a digit"},
+		"removed schema":      {with("jobs: {schema: sexton}\n"), "sexton.yaml:2:8: jobs.schema: was removed (remove it; the schema is always sexton)"},
 		"hasty silence":       {with("jobs: {silence: 1s}\n"), "sexton.yaml:2:17: jobs.silence: must be between 2s and 10m"},
 		"too many workers":    {with("jobs: {max_workers: 20000}\n"), "sexton.yaml:2:21: jobs.max_workers: must be between 1 and 10000"},
 		"no definitions":      {with("loose_foreign_keys: {definitions: []}\n"), "sexton.yaml:2:35: loose_foreign_keys.definitions: is empty (name a file, or set enabled: false)"},
@@ -213,7 +213,7 @@ func TestLoadAllowsWhatIsReasonable(t *testing.T) {
 	for _, rest := range []string{
 		"http: {listen: \"\"}", "http: {listen: \"[::1]:0\"}", "http: {listen: \"localhost:80\"}", "http: {listen: \":80\", token: x}",
 		"http: {listen: \"0.0.0.0:80\", user: a, password: b}", "http:", "loose_foreign_keys: {enabled: false}",
-		"jobs: {schema: _s}", "loose_foreign_keys: {schedule: \"CRON_TZ=UTC 0 0 29 2 *\"}", "loose_foreign_keys: {schedule: \"@every 90s\"}",
+		"loose_foreign_keys: {schedule: \"CRON_TZ=UTC 0 0 29 2 *\"}", "loose_foreign_keys: {schedule: \"@every 90s\"}",
 	} {
 		_, err := load(t, "databases: {main: {url: \""+url+"\", schema: 'Öl \"x'}}\n"+rest+"\n")
 		require.NoError(t, err, rest)
@@ -277,11 +277,11 @@ func TestProblemNamesTheSourceOfAValue(t *testing.T) {
 	t.Parallel()
 
 	dir := folder(t, "databases:\n  main:\n    url: "+url+"\n")
-	c := pgtest.Must(config.Load(config.Options{Dir: dir, Environ: []string{"SEXTON_JOBS__SCHEMA=x"}}))(t)
+	c := pgtest.Must(config.Load(config.Options{Dir: dir, Environ: []string{"SEXTON_JOBS__OWNER=x"}}))(t)
 	file := filepath.Join(dir, config.DefaultFile)
 	require.Equal(t, file+":3:10: databases.main.url: m (f)", c.Problem("databases.main.url", "m", "f").String())
 	require.Equal(t, file+":2:3: databases.main.pace: m", c.Problem("databases.main.pace", "m", "").String())
-	require.Equal(t, "SEXTON_JOBS__SCHEMA: m", c.Problem("jobs.schema", "m", "").String())
+	require.Equal(t, "SEXTON_JOBS__OWNER: m", c.Problem("jobs.owner", "m", "").String())
 
 	c = pgtest.Must(config.Load(config.Options{Dir: dir, DatabaseURL: url}))(t)
 	require.Equal(t, "--database-url: m", c.Problem("databases.main.url", "m", "").String())

@@ -13,6 +13,7 @@ func removedKeys() map[string]string {
 		"external_diffs.order":          "remove it; diffs are moved in the order of their ids",
 		"external_diffs.other_bucket":   "copy the objects with a tool of the store and set external_diff_store of the rows",
 		"external_diffs.sweep":          "remove it and run `sexton diffs verify --remove`",
+		"jobs.schema":                   "remove it; the schema is always sexton",
 	}
 }
 

@@ -29,9 +29,6 @@ const (
 
 var databaseName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
-// jobsSchema matches the names that River accepts for a schema; the length leaves room for the suffixes of its notifications.
-var jobsSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,45}$`)
-
 const pathName = `(?:[a-z_][a-z0-9_$]*|"(?:[^"\x00]|"")+")`
 
 // searchPath is a list of names as in SET search_path.
@@ -162,12 +159,6 @@ func (v *validator) jobs() {
 	}
 	if v.given("jobs.database") && len(names) > 0 && !slices.Contains(names, jobs.Database) {
 		v.fail("jobs.database", "is not a configured database", "the databases are "+strings.Join(names, ", "))
-	}
-	switch {
-	case !jobsSchema.MatchString(jobs.Schema):
-		v.fail("jobs.schema", "must be 1 to 46 lower-case letters, digits and underscores, not beginning with a digit", "")
-	case strings.HasPrefix(jobs.Schema, "pg_"):
-		v.fail("jobs.schema", "begins with pg_, which Postgres keeps for itself", "")
 	}
 	if jobs.Owner == "" || len(jobs.Owner) > maxIdentifier || strings.HasPrefix(jobs.Owner, "pg_") {
 		v.fail("jobs.owner", fmt.Sprintf("must be the name of a role of 1 to %d bytes, not beginning with pg_", maxIdentifier), "")

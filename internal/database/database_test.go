@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // open opens the database main with three connections.
 func open(ctx context.Context, url, direct string) (database.Database, error) {
-	return database.Open(ctx, "main", url, direct, pgcatalog.Names{Jobs: "sexton", Tracked: "public"}, 3)
+	return database.Open(ctx, "main", url, direct, pgcatalog.Names{Tracked: "public"}, 3)
 }
 
 // secret is the password in every connection string that must fail.
@@ -35,7 +35,7 @@ func TestOpen(t *testing.T) {
 	db := pgtest.Must(open(t.Context(), query(t, pgtest.New(t).URL, "&pool_max_conns=1"), ""))(t)
 	defer db.Close()
 	require.Equal(t, "main", db.Name)
-	require.Equal(t, pgcatalog.Names{Jobs: "sexton", Tracked: "public"}, db.Names)
+	require.Equal(t, pgcatalog.Names{Tracked: "public"}, db.Names)
 	require.EqualValues(t, 3, db.Pool.Config().MaxConns)
 	application := pgtest.Scalar[string](t, db.Pool, "SHOW application_name")
 	require.Equal(t, "sexton", application)
@@ -232,15 +232,6 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 		var unreachable *database.UnreachableError
 		require.NotErrorAs(t, err, &unreachable, "nothing is wrong with the database")
 	}
-}
-
-func TestQueriesUseTheSchemas(t *testing.T) {
-	t.Parallel()
-	d := pgtest.New(t)
-	d.Exec(`CREATE SCHEMA other; CREATE TABLE other.clients (client_id text, seen_at timestamptz); CREATE TABLE other.leases (key text, token bigint, holder text, acquired_at timestamptz, expires_at timestamptz)`)
-	db := pgtest.Must(database.Open(t.Context(), "main", d.URL, "", pgcatalog.Names{Jobs: "other", Tracked: "public"}, 3))(t)
-	defer db.Close()
-	require.Empty(t, pgtest.Must(db.Queries().LeasesHeld(t.Context(), 15))(t))
 }
 
 func TestLockTimeoutIsForSessionsOfOurOwn(t *testing.T) {

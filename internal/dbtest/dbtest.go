@@ -20,7 +20,7 @@ import (
 )
 
 // Names are the schemas of every test database.
-func Names() pgcatalog.Names { return pgcatalog.Names{Jobs: "sexton", Tracked: "public"} }
+func Names() pgcatalog.Names { return pgcatalog.Names{Tracked: "public"} }
 
 // DB is a migrated database, dropped at the end of the test.
 type DB struct {
@@ -186,7 +186,7 @@ func migrateUp(ctx context.Context, url string, components []string) error {
 	}
 	names := Names()
 	_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
-		Name: "main", Conn: conn, JobsSchema: names.Jobs, TrackedSchema: names.Tracked, Jobs: true, Components: components,
+		Name: "main", Conn: conn, TrackedSchema: names.Tracked, Jobs: true, Components: components,
 	})
 	return err
 }
@@ -216,7 +216,7 @@ func (d *DB) TrackKeys(tb testing.TB, parents ...triggers.Parent) {
 }
 
 func track(ctx context.Context, conn *pgx.Conn, parents []triggers.Parent) error {
-	cfg := triggers.Config{JobsSchema: Names().Jobs, TrackedSchema: Names().Tracked, Undo: triggers.Undo{MaxRow: 1 << 20}}
+	cfg := triggers.Config{TrackedSchema: Names().Tracked, Undo: triggers.Undo{MaxRow: 1 << 20}}
 	_, err := triggers.Install(ctx, conn, cfg, parents)
 	return err
 }

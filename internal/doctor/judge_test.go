@@ -52,14 +52,14 @@ GRANT EXECUTE ON FUNCTION "sexton".enqueue(text, jsonb), "sexton".other() TO :"w
 GRANT SELECT ON TABLE "sexton".viewed TO :"viewer";
 `
 	require.Equal(t, []right{
-		{"SCHEMA", "j", "", "USAGE"},
-		{"TABLE", "j", "leases", "SELECT"},
-		{"TABLE", "j", "leases", "UPDATE"},
+		{"SCHEMA", "sexton", "", "USAGE"},
+		{"TABLE", "sexton", "leases", "SELECT"},
+		{"TABLE", "sexton", "leases", "UPDATE"},
 		{"TABLE", "it's; odd", "tombstones", "SELECT"},
 		{"TABLE", "it's; odd", "tombstones", "UPDATE"},
-		{"FUNCTION", "j", "enqueue", "EXECUTE"},
-		{"FUNCTION", "j", "other", "EXECUTE"},
-	}, needs(sql, pgcatalog.Names{Jobs: "j", Tracked: "it's; odd"}))
+		{"FUNCTION", "sexton", "enqueue", "EXECUTE"},
+		{"FUNCTION", "sexton", "other", "EXECUTE"},
+	}, needs(sql, pgcatalog.Names{Tracked: "it's; odd"}))
 }
 
 func TestLift(t *testing.T) {

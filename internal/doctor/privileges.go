@@ -30,7 +30,7 @@ func needs(sql string, names pgcatalog.Names) []right {
 			continue
 		}
 		for _, object := range objects.FindAllStringSubmatch(grant[3], -1) {
-			schema := names.Jobs
+			schema := pgcatalog.Schema
 			if object[1] == "public" {
 				schema = names.Tracked
 			}
@@ -72,7 +72,7 @@ func (t Target) privileges(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 func (t Target) partitions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	schemas, tables := t.tables()
 	type row struct{ Table, Grant, Role string }
-	args := []any{schemas, tables, t.Database.Names.Jobs, triggers.EventTrigger}
+	args := []any{schemas, tables, pgcatalog.Schema, triggers.EventTrigger}
 	return query(ctx, tx, "look at partitioned parents", sqlText("partitions"), args, func(r row) []Finding {
 		return One(problem.Warning, r.Table, fmt.Sprintf("role %s cannot put triggers on new partitions of %s, "+
 			"so what is deleted by naming one of them goes unrecorded", r.Role, r.Table),

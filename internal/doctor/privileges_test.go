@@ -69,7 +69,7 @@ func TestPartitionsThatTheWorkerCannotTrack(t *testing.T) {
 	parents := []triggers.Parent{{Schema: "public", Table: "Builds", KeyColumns: []string{"id"}}, {Schema: "public", Table: "parents", KeyColumns: []string{"id"}}}
 	conn, err := pgx.Connect(t.Context(), p.URL)
 	require.NoError(t, err)
-	_, err = triggers.Install(t.Context(), conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}, parents)
+	_, err = triggers.Install(t.Context(), conn, triggers.Config{TrackedSchema: "public"}, parents)
 	require.NoError(t, err)
 	p.target.Parents = append(p.target.Parents, doctor.Parent{Schema: "public", Table: "Builds", Recorded: `public."Builds"`})
 	require.Empty(t, p.findings("partitions"))
@@ -81,7 +81,7 @@ func TestPartitionsThatTheWorkerCannotTrack(t *testing.T) {
 	require.Equal(t, `public."Builds"`, f.Object)
 	require.Equal(t, "GRANT "+owner+" TO "+role+otherwise, f.Fix)
 	for _, wanted := range []bool{true, false} {
-		_, err = triggers.Install(t.Context(), conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "public", EventTrigger: &wanted}, parents)
+		_, err = triggers.Install(t.Context(), conn, triggers.Config{TrackedSchema: "public", EventTrigger: &wanted}, parents)
 		require.NoError(t, err)
 		require.Equal(t, wanted, len(p.findings("partitions")) == 0)
 	}

@@ -84,7 +84,7 @@ func (t Target) autovacuum(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	if err != nil || len(off) > 0 {
 		return off, err
 	}
-	args := []any{t.Database.Names.Jobs, t.Database.Names.Tracked}
+	args := []any{pgcatalog.Schema, t.Database.Names.Tracked}
 	return query(ctx, tx, "read options of queue tables", sqlText("autovacuum"), args, func(r struct{ Table string }) []Finding {
 		return One(problem.Warning, r.Table, "autovacuum is off for this table: "+effect, "ALTER TABLE "+r.Table+" RESET (autovacuum_enabled)")
 	})

@@ -37,7 +37,7 @@ func healthy(t *testing.T) *patient {
 	p.Exec(patientTables)
 	p.target = doctor.Target{
 		Installed: true, Connections: 5, PoolKeys: []string{"external_diffs.max_workers", "loose_foreign_keys.connections"},
-		Grants:  migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys}}),
+		Grants:  migrate.Grants(migrate.Database{TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys}}),
 		Parents: []doctor.Parent{{Schema: "public", Table: "parents", Recorded: "public.parents"}},
 	}
 	p.connect(p.URL)

@@ -268,7 +268,7 @@ func TestDoorsAreForThoseWhoAreGranted(t *testing.T) {
 	for _, function := range []string{"sexton.delete_user(bigint, bigint, boolean, boolean)", "sexton.ghost_user()"} {
 		require.False(t, pgtest.Scalar[bool](t, db.Database, "SELECT has_function_privilege($1, $2, 'EXECUTE')", role, function))
 	}
-	grants := migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.GhostUsers}})
+	grants := migrate.Grants(migrate.Database{TrackedSchema: "public", Jobs: true, Components: []string{migrate.GhostUsers}})
 	require.Contains(t, grants, `GRANT EXECUTE ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean) TO :"application", :"worker"`)
 	// The function runs with its owner's rights.
 	db.Exec("GRANT EXECUTE ON FUNCTION sexton.delete_user TO " + role + "; SET ROLE " + role + "; SELECT sexton.delete_user(1, 1); RESET ROLE")
@@ -282,7 +282,7 @@ func TestTheWorkerNeedsNoMoreThanItsGrants(t *testing.T) {
 	b.Exec("ALTER TABLE users ENABLE ROW LEVEL SECURITY") // Behind the door, whose owner it would bind as well.
 	application, worker, viewer := b.CreateRole(), b.CreateRole(), b.CreateRole()
 	b.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
-		migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.GhostUsers, migrate.PlaceholderUsers}})))
+		migrate.Grants(migrate.Database{TrackedSchema: "public", Jobs: true, Components: []string{migrate.GhostUsers, migrate.PlaceholderUsers}})))
 	b.Exec("GRANT SELECT ON visits TO " + worker + "; GRANT SELECT, UPDATE (note) ON posts TO " + worker)
 	conn := pgtest.Connect(t, b.AsRole(worker)+"&search_path=public")
 	missing := func() (lines []string) {

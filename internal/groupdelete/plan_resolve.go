@@ -127,7 +127,7 @@ func (r *resolver) adapt(t *table, from *pgcatalog.Relation, f *ref) bool {
 	f.Part = restPart
 	single := slices.Equal(f.Targets, []string{"id"}) && f.Only == nil && from.Schema == r.names.Tracked
 	switch {
-	case from.Schema == r.names.Jobs && from.Name == "group_destructions":
+	case from.Schema == pgcatalog.Schema && from.Name == "group_destructions":
 		return false // The row for the group goes in the last transaction.
 	case !single || t != r.plan.groups:
 	case from.Name == "group_deletion_schedules":

@@ -101,7 +101,7 @@ func TestTheGrantsAreEnough(t *testing.T) {
 	s.Exec("UPDATE group_deletion_schedules SET user_id = 3 WHERE group_id = 11")
 	application, worker, viewer := s.CreateRole(), s.CreateRole(), s.CreateRole()
 	s.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
-		migrate.Grants(migrate.Database{JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.AdjournedGroups}})))
+		migrate.Grants(migrate.Database{TrackedSchema: "public", Jobs: true, Components: []string{migrate.AdjournedGroups}})))
 	as := func(role string) *pgx.Conn {
 		return pgtest.Connect(t, s.AsRole(role))
 	}

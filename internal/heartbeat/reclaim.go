@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/dbsqlc"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
@@ -101,7 +102,7 @@ func (h *Heart) giveBack(ctx context.Context, queries *dbsqlc.Queries, clients [
 	if len(queues) == 0 {
 		return jobs, nil
 	}
-	err = queries.QueuesNotify(ctx, h.DB.Names.Jobs, queues)
+	err = queries.QueuesNotify(ctx, pgcatalog.Schema, queues)
 	return jobs, problem.Doing(err, "notify queues")
 }
 

@@ -22,6 +22,7 @@ import (
 	"sexton/internal/heartbeat"
 	"sexton/internal/listen"
 	"sexton/internal/loosefk"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/placeholder"
 	"sexton/internal/problem"
 	riverjobs "sexton/river_jobs"
@@ -174,7 +175,7 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool, by
 
 // RiverClient looks at River's jobs and queues, and changes them; it works on none.
 func (c *Connections) RiverClient() (*river.Client[pgx.Tx], error) {
-	client, err := river.NewClient(riverpgxv5.New(c.Jobs().Pool), &river.Config{Schema: c.Config.Jobs.Schema})
+	client, err := river.NewClient(riverpgxv5.New(c.Jobs().Pool), &river.Config{Schema: pgcatalog.Schema})
 	return client, problem.Doing(err, "make river client")
 }
 

@@ -36,7 +36,7 @@ func Open(ctx context.Context, c *config.Config, options ...database.Option) (*C
 	all := &Connections{Config: c, Down: map[string]error{}}
 	size := int32(PoolSize(c))
 	for _, settings := range c.Databases {
-		names := pgcatalog.Names{Jobs: c.Jobs.Schema, Tracked: settings.Schema, Path: settings.TriggerPath()}
+		names := pgcatalog.Names{Tracked: settings.Schema, Path: settings.TriggerPath()}
 		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL), names, size, options...)
 		if db.Pool != nil {
 			all.Databases = append(all.Databases, db)
@@ -144,7 +144,7 @@ func (c *Connections) Schemas() []migrate.Database {
 // schema is that of one database. Migrations connect directly, as a transaction pooler would lose the lock that keeps two of them apart.
 func (c *Connections) schema(db database.Database) migrate.Database {
 	return migrate.Database{
-		Name: db.Name, Conn: db.Direct, Sessions: db.Sessions, JobsSchema: db.Names.Jobs, TrackedSchema: db.Names.Tracked,
+		Name: db.Name, Conn: db.Direct, Sessions: db.Sessions, TrackedSchema: db.Names.Tracked,
 		Jobs: db.Name == c.Config.Jobs.Database, Components: c.Config.ComponentsIn(db.Name),
 		Owner: c.Config.Jobs.Owner,
 		Kinds: riverjobs.Kinds(c.Config),

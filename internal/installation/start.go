@@ -61,12 +61,12 @@ func WarningsOf(ctx context.Context, all *Bound, db database.Database) ([]string
 	if _, down := all.Down[db.Name]; down {
 		return warnings, nil
 	}
-	later, err := migrate.LaterFunctions(ctx, all.schema(db))
+	later, err := migrate.OtherFunctions(ctx, all.schema(db))
 	if err != nil {
 		return warnings, err
 	}
 	for _, name := range later {
-		warnings = append(warnings, "component "+name+": "+migrate.LaterText)
+		warnings = append(warnings, "component "+name+": "+migrate.OtherFunctionsText)
 	}
 	cfg, tracked := riverjobs.Tracking(all.Config, db, all.Parents)
 	err = OnConnection(ctx, db, func(conn *pgx.Conn) error {

@@ -225,8 +225,7 @@ func TestFailedRaiseReleases(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	gone := database.Database{Name: "gone", Pool: db.Pool(), Names: dbtest.Names()}
-	gone.Names.Jobs = "no_such_schema"
+	gone := database.Database{Name: "gone", Pool: pgtest.New(t).Pool(), Names: dbtest.Names()}
 	_, err := manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected, gone)
 	require.ErrorContains(t, err, "in database gone")
 	require.Zero(t, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"))

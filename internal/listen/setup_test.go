@@ -44,10 +44,10 @@ type bundle struct {
 
 func setup(t *testing.T) *bundle {
 	b := &bundle{DB: dbtest.New(t), t: t}
-	b.key1, b.key2 = triggers.AwakeKey("sexton", kind)
+	b.key1, b.key2 = triggers.AwakeKey(kind)
 	b.Exec("CREATE TABLE parents AS SELECT generate_series(1, 100000) AS id; ALTER TABLE parents ADD PRIMARY KEY (id); CREATE TABLE idle ()")
 	pgtest.Must(triggers.Install(t.Context(), b.connect(), triggers.Config{
-		JobsSchema: "sexton", TrackedSchema: "public", Wake: []triggers.Wake{{Schema: "public", Table: table, Kind: kind}},
+		TrackedSchema: "public", Wake: []triggers.Wake{{Schema: "public", Table: table, Kind: kind}},
 	}, []triggers.Parent{{Schema: "public", Table: "parents", KeyColumns: []string{"id"}}}))(t)
 	t.Cleanup(func() {
 		// A database with prepared transactions cannot be dropped.

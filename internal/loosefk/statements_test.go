@@ -81,7 +81,7 @@ func (g *golden) reference(p *Parent, r *Reference, where string) {
 }
 
 var (
-	schemas = pgcatalog.Names{Jobs: "sexton_jobs", Tracked: `App "one"`}
+	schemas = pgcatalog.Names{Tracked: `App "one"`}
 	plain   = pgcatalog.Comparison{Operator: "OPERATOR(pg_catalog.=)", After: "OPERATOR(pg_catalog.>)"}
 )
 

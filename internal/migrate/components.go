@@ -3,19 +3,19 @@ package migrate
 import (
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 
+	"sexton/internal/each"
 	sqlfiles "sexton/sql"
 )
 
-// component is a set of objects with versions of its own: a folder of migrations, and what is said of it here. What all components do with that
-// stands in other files, once. River's own tables are one, too: River migrates them in Sexton's schema and keeps their versions, so the
-// registry only says that they are ours to remove.
+// component is a set of objects with a version of its own: a folder of migrations, and what is said of it here. River's tables are one, too:
+// River migrates them in the schema sexton and records their version.
 type component struct {
 	name string
-	// creates are the relations that the newest version has in Sexton's schema, its version table aside.
-	creates []string
 	// queue is a deletion table in the tracked schema, holds what a row of it stands for. The application may have brought the table
 	// along, if it has these columns; without columns it may not.
 	queue, holds string
@@ -43,6 +43,73 @@ type right struct {
 // Sexton's; said takes the number. A component without a table has none.
 type pending struct{ table, condition, said string }
 
+// The components, in the order of their installation.
+const (
+	Base             = "base"
+	Jobs             = "jobs"
+	River            = "river"
+	LooseForeignKeys = "loose_foreign_keys"
+	GhostUsers       = "ghost_users"
+	PlaceholderUsers = "placeholder_users"
+	AdjournedGroups  = "adjourned_groups"
+	ExternalDiffs    = "external_diffs"
+	Undo             = "undo"
+)
+
+// complete returns the database with every component: Down removes what was ever installed.
+func (db Database) complete() Database {
+	db.Jobs, db.Components = true, nil
+	for _, c := range allComponents() {
+		db.Components = append(db.Components, c.name)
+	}
+	return db
+}
+
+// Latest is the newest version of a component that this program has.
+type Latest struct {
+	Component string `json:"component"`
+	Version   int64  `json:"version"`
+}
+
+// Versions returns the newest version of every component, in the order of their installation.
+func Versions() []Latest {
+	return each.Of(allComponents(), func(c component) Latest { return Latest{Component: c.name, Version: latest(c)} })
+}
+
+func latest(c component) int64 {
+	migrations := c.migrations()
+	return migrations[len(migrations)-1].Version
+}
+
+// migrations are all steps that this program has, by ascending version. The folder is part of the program, so an error in it shows in every test.
+func (c component) migrations() []Migration {
+	if c.name == River {
+		return riverMigrations()
+	}
+	files, _ := fs.Glob(sqlfiles.Migrations, path.Join("migrations", c.name, "*.up.sql"))
+	migrations := make([]Migration, 0, len(files))
+	for _, file := range files {
+		name := strings.TrimSuffix(path.Base(file), ".up.sql")
+		digits, _, _ := strings.Cut(name, "_")
+		version, _ := strconv.ParseInt(digits, 10, 64)
+		migrations = append(migrations, Migration{Version: version, Name: name})
+	}
+	slices.SortFunc(migrations, func(a, b Migration) int { return int(a.Version - b.Version) })
+	return migrations
+}
+
+// text is the SQL of one migration.
+func (c component) text(m Migration) string {
+	text, _ := fs.ReadFile(sqlfiles.Migrations, path.Join("migrations", c.name, m.Name+".up.sql"))
+	return string(text)
+}
+
+// rows is the SQL that adds the rows which the component needs.
+func (c component) rows() string {
+	text, _ := fs.ReadFile(sqlfiles.Rows, path.Join("rows", c.name+".sql"))
+	return string(text)
+}
+
 // The tables of the tracked schema that more than one component works with.
 const (
 	tombstones = "loose_foreign_keys_deleted_records"
@@ -54,13 +121,11 @@ const (
 // allComponents are all there are, in the order of their installation.
 func allComponents() []component {
 	list := []component{
-		{name: Base, creates: []string{"fences", "events", "run_counts", "application_tables", "backlog"}},
-		{name: Jobs, creates: []string{"leases", "runs", "clients", "schedules", "job_kinds", "generations", "samples", "audit"}},
-		{name: River, creates: []string{
-			"river_migration", "river_job", "river_leader", "river_queue", "river_notification", "river_client", "river_client_queue",
-		}},
+		{name: Base},
+		{name: Jobs},
+		riverComponent(),
 		{
-			name: LooseForeignKeys, creates: []string{"swept"}, queue: tombstones, holds: "tombstones",
+			name: LooseForeignKeys, queue: tombstones, holds: "tombstones",
 			rights: []right{{tombstones, []string{"SELECT", "INSERT"}}},
 			pending: pending{tombstones, "status = 1", "pending tombstones (%d), each for a deleted parent whose children are not cleaned up; " +
 				"let `sexton job run loose_foreign_keys_cleanup` finish, or pass --force to leave those children as orphans"},
@@ -69,7 +134,11 @@ func allComponents() []component {
 		placeholderUsers(),
 		adjournedGroups(),
 		externalDiffs(),
-		{name: Undo, creates: []string{"undo", "undo_layouts", "undo_state", "undo_marks", "batches", "undo_rest", "batches_rest"}},
+		{
+			name: Undo,
+			pending: pending{"undo", "origins IS NULL", "deletions that `sexton undo` can restore (%d); " +
+				"wait until they expire, or pass --force to forget them"},
+		},
 	}
 	// A folder of migrations alone is a component, too.
 	folders, _ := fs.ReadDir(sqlfiles.Migrations, "migrations")
@@ -80,6 +149,8 @@ func allComponents() []component {
 	}
 	return list
 }
+
+func riverComponent() component { return component{name: River} }
 
 func ghostUsers() component {
 	return component{
@@ -102,7 +173,7 @@ func ghostUsers() component {
 func placeholderUsers() component {
 	const details = "import_placeholder_user_details"
 	return component{
-		name: PlaceholderUsers, creates: []string{"placeholder_rules"}, queue: details, holds: "details of placeholder users",
+		name: PlaceholderUsers, queue: details, holds: "details of placeholder users",
 		columns: []string{"id", "placeholder_user_id", "namespace_id", "deletion_attempts", "last_deletion_attempt_at", "created_at", "updated_at"},
 		rights:  []right{{details, []string{"SELECT"}}},
 		pending: pending{details, "namespace_id IS NULL", "placeholder users without an owner (%d); " +
@@ -113,7 +184,7 @@ func placeholderUsers() component {
 func adjournedGroups() component {
 	const schedules, destructions = "group_deletion_schedules", "group_destructions"
 	return component{
-		name: AdjournedGroups, creates: []string{destructions, "group_deletion_failures"}, queue: schedules, holds: "groups to be deleted",
+		name: AdjournedGroups, queue: schedules, holds: "groups to be deleted",
 		columns: []string{"group_id", "user_id", "marked_for_deletion_on"},
 		needs: []need{
 			{table: groups, columns: []string{"id", "parent_id", "name", "path", "marked_for_deletion_on"}},
@@ -136,8 +207,7 @@ func adjournedGroups() component {
 func externalDiffs() component {
 	const removals = "external_diff_removals"
 	return component{
-		name:    ExternalDiffs,
-		creates: []string{"external_diffs", removals, "external_diff_cursors", "external_diff_installation", "external_diff_stores"},
+		name: ExternalDiffs,
 		needs: []need{
 			{table: "merge_request_diff_files", columns: []string{
 				"merge_request_diff_id", "relative_order", "binary", "external_diff_offset", "external_diff_size", "old_path", "new_path", "diff",
@@ -187,7 +257,7 @@ func (db Database) components() []component {
 	})
 }
 
-// queueID is the deletion table's name in the registry; empty where the component has none.
+// queueID is the deletion table's name in SQL; empty if the component has none.
 func (db Database) queueID(c component) string {
 	if c.queue == "" {
 		return ""
@@ -195,19 +265,11 @@ func (db Database) queueID(c component) string {
 	return identity(db.TrackedSchema, c.queue)
 }
 
-// pendingID is the name of the table with the component's work in the registry.
-func (db Database) pendingID(c component) string {
-	if c.pending.table == c.queue {
-		return db.queueID(c)
-	}
-	return identity(db.JobsSchema, c.pending.table)
-}
-
 // requirements refuses to install what the application's tables do not fit. A component that is installed may
 // find the application changed; that is for the job to say.
 func (db Database) requirements(look inspection) error {
 	for _, c := range db.components() {
-		if look.versions[c.name] > 0 {
+		if look.versions[c.name] > 0 && len(db.lacking(look, c)) == 0 {
 			continue
 		}
 		for _, n := range c.needs {
@@ -228,7 +290,7 @@ func (db Database) requires(component string, n need, table relation) error {
 	if table.kind == "r" || table.kind == "p" {
 		columns := table.lacks(n.columns)
 		for _, name := range n.integers {
-			if len(columns) == 0 && !slices.Contains(table.integers, name) {
+			if len(columns) == 0 && !table.integer(name) {
 				columns = []string{name + " (an integer)"}
 			}
 		}

@@ -24,8 +24,7 @@ func with(t *testing.T, d *pgtest.Database, components ...string) migrate.Databa
 func requireMissing(t *testing.T, db migrate.Database, object string) {
 	var schema *migrate.SchemaError
 	require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
-	require.ErrorContains(t, schema, "table "+object+" of component ")
-	require.ErrorContains(t, schema, " has been removed; restore it, or run ")
+	require.ErrorContains(t, schema, " lacks "+object)
 }
 
 // comesAndGoes installs a component twice, looks at it, and expects that its removal leaves what was there before.
@@ -35,7 +34,7 @@ func comesAndGoes(t *testing.T, db migrate.Database, name string, state func() a
 	require.NoError(t, migrate.Check(t.Context(), db))
 	look()
 	require.Empty(t, component(t, up(t, db), name).Applied, "the second run finds nothing to do")
-	down(t, migrate.Database{Name: "main", Conn: db.Conn, JobsSchema: "sexton", TrackedSchema: "public"})
+	down(t, migrate.Database{Name: "main", Conn: db.Conn, TrackedSchema: "public"})
 	require.Equal(t, before, state())
 	up(t, db)
 }
@@ -64,18 +63,17 @@ func TestAdjournedGroupsComeAndGo(t *testing.T) {
 		d := pgtest.New(t)
 		d.Exec(tables)
 		comesAndGoes(t, with(t, d, migrate.AdjournedGroups), migrate.AdjournedGroups, func() any { return catalogueWithoutWriters(d) }, func() {
-			require.Empty(t, openFunctions(d), "registered, and not for PUBLIC")
+			require.Empty(t, openFunctions(d))
 		})
 	})
 }
 
-// openFunctions are the functions in Sexton's schema that are not registered, or that PUBLIC may call.
+// openFunctions are the functions in Sexton's schema that PUBLIC may call.
 func openFunctions(d *pgtest.Database) [][]string {
 	return d.Rows(`
 		SELECT p.oid::regprocedure FROM pg_proc AS p
 		WHERE p.pronamespace = 'sexton'::regnamespace AND p.proname !~ '^river_'
-			AND (NOT EXISTS (SELECT FROM sexton.objects WHERE kind = 'function' AND to_regprocedure(identity) = p.oid)
-				OR EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a WHERE a.grantee = 0))`)
+			AND EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a WHERE a.grantee = 0)`)
 }
 
 func TestNoFunctionIsForPublic(t *testing.T) {
@@ -88,10 +86,10 @@ func TestNoFunctionIsForPublic(t *testing.T) {
 	up(t, db)
 	require.Empty(t, openFunctions(d))
 	down(t, db)
-	require.Equal(t, before, catalogueWithoutToast(d), "what the registry lists is all there is")
+	require.Equal(t, before, catalogueWithoutToast(d), "nothing is left")
 }
 
-// A rule of the application's own outlives what Sexton does to its objects, whether it was there first or came later.
+// A rule of the application's own outlives migrations, whether it was there first or came later. It goes with the schema.
 func TestTheApplicationsRuleStays(t *testing.T) {
 	t.Parallel()
 	const rule = `CREATE OR REPLACE FUNCTION sexton.may_remove_group(user_id bigint, group_id bigint) RETURNS boolean LANGUAGE sql AS 'SELECT user_id = 7'`
@@ -112,10 +110,8 @@ func TestTheApplicationsRuleStays(t *testing.T) {
 			}
 			up(t, db)
 			require.True(t, allowed(d))
-			require.Equal(t, !first, down(t, db).SchemaKept)
-			require.True(t, allowed(d), "it is not Sexton's to remove")
-			up(t, db)
-			require.True(t, allowed(d))
+			down(t, db)
+			require.Empty(t, d.Rows("SELECT FROM pg_namespace WHERE nspname = 'sexton'"))
 		})
 	}
 }
@@ -238,33 +234,28 @@ func TestPlaceholderUsersComeAndGo(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		tables string
-		// ours is what the registry lists.
+		// ours are the columns and indexes with Sexton's comment.
 		ours [][]string
 	}
+	columns, index := [][]string{{"blocked_by"}, {"last_error"}}, []string{"sexton_placeholder_user_details_eligible_idx"}
 	pgtest.Each(t, map[string]example{
-		"details of ours": {usersTable + groupsTable, [][]string{
-			{"column", `"public".import_placeholder_user_details.last_error`},
-			{"column", `"public".import_placeholder_user_details.blocked_by`},
-			{"index", `"public".sexton_placeholder_user_details_eligible_idx`},
-			{"table", `"public".import_placeholder_user_details`},
-		}},
-		"details of the application's": {usersTable + detailsTable, [][]string{
-			{"column", `"public".import_placeholder_user_details.last_error`},
-			{"column", `"public".import_placeholder_user_details.blocked_by`},
-			{"index", `"public".sexton_placeholder_user_details_eligible_idx`},
-		}},
+		"details of ours":              {usersTable + groupsTable, append(slices.Clone(columns), index)},
+		"details of the application's": {usersTable + detailsTable, append(slices.Clone(columns), index)},
 		"with an index and a column of its own": {
 			usersTable + detailsTable + `ALTER TABLE import_placeholder_user_details ADD last_error text;
-				CREATE INDEX ON import_placeholder_user_details (deletion_attempts, last_deletion_attempt_at, id) WHERE namespace_id IS NULL;`, [][]string{{"column", `"public".import_placeholder_user_details.blocked_by`}},
+				CREATE INDEX ON import_placeholder_user_details (deletion_attempts, last_deletion_attempt_at, id) WHERE namespace_id IS NULL;`, columns[:1],
 		},
-		"the reference application": {exampleapp.Schema(), [][]string{{"column", `"public".import_placeholder_user_details.last_error`}, {"column", `"public".import_placeholder_user_details.blocked_by`}}},
+		"the reference application": {exampleapp.Schema(), columns},
 	}, func(t *testing.T, _ string, test example) {
 		d := pgtest.New(t)
 		d.Exec(test.tables)
 		state := func() any { return []any{catalogueWithoutToast(d), columnsOf(d, "import_placeholder_user_details")} }
 		comesAndGoes(t, with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers), migrate.PlaceholderUsers, state, func() {
-			require.Equal(t, test.ours, d.Rows(`SELECT kind, identity FROM sexton.objects
-				WHERE component = 'placeholder_users' AND identity LIKE '"public"%' ORDER BY kind, identity DESC`))
+			require.Equal(t, test.ours, d.Rows(`
+				SELECT attname::text FROM pg_attribute WHERE attrelid = 'import_placeholder_user_details'::regclass AND col_description(attrelid, attnum) LIKE 'Sexton:%'
+				UNION ALL SELECT indexrelid::regclass::text FROM pg_index
+				WHERE indrelid = 'import_placeholder_user_details'::regclass AND obj_description(indexrelid, 'pg_class') LIKE 'Sexton:%'
+				ORDER BY 1`))
 			require.Equal(t, [][]string{{"1"}}, d.Rows(`SELECT count(*) FROM pg_index
 				WHERE indrelid = 'import_placeholder_user_details'::regclass AND pg_get_expr(indpred, indrelid) = '(namespace_id IS NULL)'`))
 		})
@@ -313,11 +304,11 @@ func TestDeletionTablesStayWhereTheyWereInstalled(t *testing.T) {
 	const toApp, toPublic = "CREATE SCHEMA app; ALTER TABLE users SET SCHEMA app", "ALTER TABLE app.users SET SCHEMA public"
 	ghosts := []string{migrate.GhostUsers}
 	pgtest.Each(t, map[string]example{
-		"groups":                  {groupsTables, "", "", "groups to be deleted", "group_deletion_schedules", []string{migrate.AdjournedGroups}},
-		"our queue":               {usersTable, toApp, toPublic, "users to be deleted", "users_ghost_user_migrations", ghosts},
-		"the application's queue": {usersTable + usersQueue, toApp, toPublic, "users to be deleted", "users_ghost_user_migrations", ghosts},
+		"groups":    {groupsTables, "", "", "groups to be deleted", "group_deletion_schedules", []string{migrate.AdjournedGroups}},
+		"our queue": {usersTable, toApp, toPublic, "users to be deleted", "users_ghost_user_migrations", ghosts},
 		"placeholders": {
-			usersTable + usersQueue, toApp + "; DELETE FROM sexton.objects WHERE identity ~ 'users_ghost'", toPublic, "details of placeholder users",
+			usersTable, toApp + "; ALTER TABLE users_ghost_user_migrations SET SCHEMA app",
+			toPublic + "; ALTER TABLE app.users_ghost_user_migrations SET SCHEMA public", "details of placeholder users",
 			"import_placeholder_user_details",
 			[]string{migrate.GhostUsers, migrate.PlaceholderUsers},
 		},
@@ -337,7 +328,7 @@ func TestDeletionTablesStayWhereTheyWereInstalled(t *testing.T) {
 		d.Exec(test.back)
 		d.Exec("DROP TABLE " + test.queue)
 		requireMissing(t, db, `"public".`+test.queue)
-		down(t, db)
 		up(t, db)
+		down(t, db)
 	})
 }

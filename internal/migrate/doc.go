@@ -1,16 +1,19 @@
 // Package migrate installs, compares and removes Sexton's own database objects. Its entry points are Up, Down, Status and Check.
 //
 //	sql/migrations ─────┐
-//	River's migrations ─┼─► tables, versions, "sexton".objects (the registry)
-//	sql/functions ──────┘
+//	sql/rows ───────────┼─► tables, functions and rows in the schema sexton and the tracked schema
+//	sql/functions ──────┤
+//	River's migrations ─┘
 //
-// Objects come in components, each with a version table of its own in Sexton's schema: base and, where enabled, loose_foreign_keys in every
-// database; jobs, River's tables, ghost_users, placeholder_users, adjourned_groups and external_diffs in the jobs database.
+// Objects come in components: base and, if enabled, loose_foreign_keys in every database; jobs, River's tables, ghost_users, placeholder_users,
+// adjourned_groups and external_diffs in the jobs database.
 //
-// Its one invariant: each migration commits together with its version and its entries in the registry, so a crash at any point leaves a state
-// from which Up and Down both go on. Down removes what the registry lists. One advisory lock per database keeps two of
-// them apart.
+// Everything in the schema sexton belongs to Sexton and to one role without login. The comment of the schema has the version of each component.
+// Tables, columns and indexes of Sexton's in the tracked schema have a comment that begins with "Sexton:". Comments are part of a schema dump, so
+// Up recognizes what such a dump has created.
 //
-// Functions are no migrations but code, installed anew after them where their text differs. So are the triggers on tracked tables and their
-// functions, see package triggers. Grants and GrantRoles write the SQL for the roles.
+// Each migration can be run again. Up runs those of a component if the version is older than this program's or a table, column, index or view is
+// missing, and then compares again. It replaces functions and adds missing rows each time. Everything but River's tables is one transaction.
+// An advisory lock per database keeps two migrations apart. Package triggers installs the triggers on tracked tables. Grants and GrantRoles
+// write the SQL for the roles.
 package migrate

@@ -14,7 +14,7 @@ import (
 
 func installTriggers(t *testing.T, d *pgtest.Database, parents ...triggers.Parent) {
 	conn := pgtest.Connect(t, d.URL)
-	pgtest.Must(triggers.Install(t.Context(), conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "public"}, parents))(t)
+	pgtest.Must(triggers.Install(t.Context(), conn, triggers.Config{TrackedSchema: "public"}, parents))(t)
 }
 
 func TestDownLeavesNothing(t *testing.T) {
@@ -27,7 +27,7 @@ func TestDownLeavesNothing(t *testing.T) {
 	installTriggers(t, d, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"id"}}, triggers.Parent{Schema: "public", Table: "tags", KeyColumns: []string{"id"}})
 
 	// The components are remembered, whatever the configuration says by now.
-	report := down(t, migrate.Database{Name: "main", Conn: db.Conn, JobsSchema: "sexton", TrackedSchema: "public"})
+	report := down(t, migrate.Database{Name: "main", Conn: db.Conn, TrackedSchema: "public"})
 	require.Equal(t, before, catalogueWithoutWriters(d))
 	require.Len(t, report.Components, 4)
 	require.Equal(t, migrate.LooseForeignKeys, report.Components[0].Component)
@@ -35,7 +35,6 @@ func TestDownLeavesNothing(t *testing.T) {
 		require.Zero(t, c.To, c.Component)
 	}
 	require.Len(t, report.Triggers.Triggers, 4)
-	require.False(t, report.SchemaKept)
 
 	report = down(t, db)
 	require.Empty(t, report.Components, "the second run finds nothing")
@@ -133,7 +132,7 @@ func TestDownRefusesWhileAComponentHasWork(t *testing.T) {
 
 		d.Exec("CREATE VIEW waiting AS SELECT * FROM " + test.work)
 		_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)
-		require.ErrorContains(t, err, "database main: public.waiting depend on Sexton's tables; nothing was changed")
+		require.ErrorContains(t, err, "database main: public.waiting depend on Sexton's objects; nothing was changed")
 		d.Exec("DROP VIEW waiting")
 		pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), db, true))(t)
 		require.Equal(t, before, d.Rows(names))
@@ -150,35 +149,14 @@ func TestDownRefusesWhereOthersDependOnIt(t *testing.T) {
 	installTriggers(t, d, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"id"}})
 	d.Exec(`CREATE VIEW backlog AS SELECT count(*) FROM loose_foreign_keys_deleted_records;
 		CREATE VIEW sexton.holders AS SELECT holder FROM sexton.leases;
+		CREATE VIEW seen AS SELECT * FROM sexton.holders;
+		CREATE TABLE copies (LIKE sexton.audit); ALTER TABLE copies INHERIT sexton.audit;
+		CREATE FUNCTION waiting() RETURNS SETOF sexton.backlog BEGIN ATOMIC SELECT * FROM sexton.backlog; END;
 		CREATE TABLE notes (run_id bigint REFERENCES sexton.runs (id))`)
 	before := catalogueWithoutWriters(d)
 	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, true)
-	require.ErrorContains(t, err, "database main: public.backlog, public.notes, sexton.holders depend on Sexton's tables; nothing was changed")
+	require.ErrorContains(t, err, "database main: public.backlog, public.copies, public.notes, public.seen, public.waiting() depend on Sexton's objects; nothing was changed")
 	require.Equal(t, before, catalogueWithoutWriters(d))
-}
-
-func TestDownKeepsWhatOthersCreated(t *testing.T) {
-	t.Parallel()
-
-	t.Run("a schema that was there before", func(t *testing.T) {
-		t.Parallel()
-		d := pgtest.New(t)
-		d.Exec("CREATE SCHEMA sexton")
-		before := catalogue(d)
-		db := everything(t, d)
-		up(t, db)
-		require.False(t, down(t, db).SchemaKept, "it was never ours to drop")
-		require.Equal(t, before, catalogue(d))
-	})
-
-	t.Run("a table that was put into our schema", func(t *testing.T) {
-		t.Parallel()
-		d, db := installed(t)
-		d.Exec("CREATE TABLE sexton.mine (id int)")
-		require.True(t, down(t, db).SchemaKept)
-		require.Equal(t, [][]string{{"mine"}}, d.Rows("SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace"))
-		up(t, db)
-	})
 }
 
 func TestDownClearsUpAfterPartialRemoval(t *testing.T) {
@@ -186,11 +164,10 @@ func TestDownClearsUpAfterPartialRemoval(t *testing.T) {
 	pgtest.Each(t, map[string]string{
 		"objects dropped by hand": `DROP TABLE sexton.leases, sexton.clients, sexton.events, loose_foreign_keys_deleted_records;
 			DROP FUNCTION sexton.begin_batch, sexton.session_name, sexton.job_args`,
-		"crash before the functions": `DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument, sexton.job_status;
-			DELETE FROM sexton.objects WHERE component = 'jobs' AND kind IN ('function', 'functions')`,
-		"crash before the registry went": `DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument, sexton.job_status;
-			DROP TABLE sexton.runs, sexton.leases, sexton.clients, sexton.schedules, sexton.job_kinds, sexton.generations, sexton.samples, sexton.audit;
-			DELETE FROM sexton.migrations_jobs WHERE version > 0; DELETE FROM sexton.objects WHERE component = 'jobs' AND identity !~ 'migrations'`,
+		"the schema dropped by hand":  "DROP SCHEMA sexton CASCADE",
+		"a table put into the schema": "CREATE TABLE sexton.mine (id int)",
+		"a database without versions": "COMMENT ON SCHEMA sexton IS NULL",
+		"a database without River's":  "TRUNCATE sexton.river_migration",
 	}, func(t *testing.T, _, damage string) {
 		d := pgtest.New(t)
 		before := catalogue(d)
@@ -202,35 +179,31 @@ func TestDownClearsUpAfterPartialRemoval(t *testing.T) {
 	})
 }
 
-func TestDownKeepsTheRegistryWhileItsTablesAreThere(t *testing.T) {
+func TestDownKeepsTablesWithoutSextonsComment(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
+	d.Exec("CREATE TABLE theirs (id bigint, note text); CREATE INDEX theirs_idx ON theirs (id); COMMENT ON COLUMN theirs.note IS 'Sexton: not ours'; " +
+		"COMMENT ON TABLE theirs IS 'Sexton: not ours'")
 	before := catalogue(d)
 	db := everything(t, d)
 	up(t, db)
-	d.Exec("DROP TABLE sexton.migrations_jobs")
-
-	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
-	require.ErrorContains(t, err,
-		`remove tables ["\"sexton\".leases" "\"sexton\".runs" "\"sexton\".clients" "\"sexton\".schedules" "\"sexton\".job_kinds" "\"sexton\".generations" "\"sexton\".samples" "\"sexton\".audit"]`)
-	d.Exec(`DROP TABLE sexton.leases, sexton.runs, sexton.clients, sexton.schedules, sexton.job_kinds, sexton.generations, sexton.samples, sexton.audit;
-		DROP FUNCTION sexton.enqueue_new, sexton.job_waits, sexton.enqueue, sexton.job_args, sexton.job_argument, sexton.job_status`)
+	d.Exec("COMMENT ON TABLE loose_foreign_keys_deleted_records IS 'kept'")
 	down(t, db)
+	d.Exec("DROP TABLE loose_foreign_keys_deleted_records")
 	require.Equal(t, before, catalogue(d))
 }
 
-// A role that may write into the registry, as installers of triggers may, must not have a superuser's Down drop tables of the application's.
-func TestDownKeepsWhatIsNotSextons(t *testing.T) {
+func TestDownRefusesWhileDeletionsAreKept(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	d.Exec("CREATE TABLE theirs (id bigint, note text); CREATE INDEX theirs_idx ON theirs (id); CREATE VIEW seen AS SELECT FROM theirs")
-	before := catalogue(d)
-	db := everything(t, d)
+	db := with(t, d, migrate.Undo)
 	up(t, db)
-	d.Exec(`INSERT INTO sexton.objects (kind, identity, component) VALUES ('table', '"public".theirs', 'base'), ('view', '"public".seen', 'base'),
-		('column', '"public".theirs.note', 'loose_foreign_keys'), ('index', '"public".theirs_idx', 'loose_foreign_keys')`)
-	down(t, db)
-	require.Equal(t, before, catalogue(d))
+	d.Exec(`INSERT INTO sexton.undo (id, number, layout, rows) VALUES (1, 2, 3, 4), (5, 6, 3, 4);
+		INSERT INTO sexton.undo (id, number, layout, rows, origins) VALUES (7, 8, 3, 4, '{1}')`)
+	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, false)
+	require.ErrorContains(t, err, "database main still has deletions that `sexton undo` can restore (2)")
+	require.ErrorContains(t, err, "--force")
+	pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), db, true))(t)
 }
 
 func TestCheckDownRefusesWhatDownRefuses(t *testing.T) {
@@ -246,8 +219,8 @@ func TestCheckDownRefusesWhatDownRefuses(t *testing.T) {
 	require.ErrorContains(t, check(false), "still has pending tombstones (1)")
 	require.NoError(t, check(true))
 	d.Exec("CREATE VIEW theirs AS SELECT FROM sexton.runs")
-	require.ErrorContains(t, check(true), "public.theirs depend on Sexton's tables")
-	d.Exec("DROP VIEW theirs; INSERT INTO sexton.migrations_base (version) VALUES (99)")
+	require.ErrorContains(t, check(true), "public.theirs depend on Sexton's objects")
+	d.Exec("DROP VIEW theirs; COMMENT ON SCHEMA sexton IS 'Sexton: base 99'")
 	var newer *migrate.SchemaError
 	require.ErrorAs(t, check(true), &newer)
 	require.Equal(t, before, catalogue(d))
@@ -263,7 +236,7 @@ func TestCheckDownLooksAtEveryComponent(t *testing.T) {
 	}, func(t *testing.T, _ string, enable func(*migrate.Database)) {
 		d := pgtest.New(t)
 		d.Exec(usersTable + "CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date); CREATE SCHEMA app")
-		db := migrate.Database{Name: "main", Conn: connConfig(t, d.URL), JobsSchema: "sexton", TrackedSchema: "public", Jobs: true}
+		db := migrate.Database{Name: "main", Conn: connConfig(t, d.URL), TrackedSchema: "public", Jobs: true}
 		installed := db
 		enable(&installed)
 		up(t, installed)

@@ -22,7 +22,7 @@ func jobsDatabase(t *testing.T) *pgtest.Database {
 			return err
 		}
 		_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
-			Name: "main", Conn: conn, JobsSchema: "sexton", TrackedSchema: "public", Jobs: true,
+			Name: "main", Conn: conn, TrackedSchema: "public", Jobs: true,
 			Kinds: []migrate.Kind{
 				{
 					Kind: "sweep", Queue: "sweeps", MaxAttempts: 1, Cron: true,

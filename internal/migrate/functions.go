@@ -2,142 +2,67 @@ package migrate
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 	sqlfiles "sexton/sql"
 )
 
-// The kinds of the registry's entries that say which text of a component's functions is installed, and which ones were before. A worker
-// that brings an earlier one goes on with what is installed, and may start with it: old and new workers run side by side during a deploy.
-const (
-	functions = "functions"
-	earlier   = "earlier functions"
-)
-
-// described begins the line of a file by which the function's name and arguments are known, signature matches the rest of it.
+// described begins the line of a file by which the function's arguments are known, signature matches the rest of it.
 const described = "\nCOMMENT ON FUNCTION "
 
 var signature = regexp.MustCompile(`^("sexton"\.\w+\([^)]*\)) IS`)
 
 // function is a file of package sqlfiles with the configured names.
 type function struct {
-	// signature is empty where the file installs its function by itself.
-	signature, text string
+	name, text string
+	// replaceable is set for a function that the application may replace.
+	replaceable bool
 }
 
-// functions reads the component's folder. A component without functions has no digest.
-func (c component) functions(db Database) (found []function, digest string) {
-	files, _ := fs.Glob(sqlfiles.Functions, path.Join(functions, c.name, "*.sql"))
-	replacer, sum := db.replacer(), sha256.New()
+// functions reads the component's folder.
+func (c component) functions(db Database) (found []function) {
+	files, _ := fs.Glob(sqlfiles.Functions, path.Join("functions", c.name, "*.sql"))
+	replacer := db.replacer()
 	for _, file := range files {
 		data, _ := fs.ReadFile(sqlfiles.Functions, file)
-		f := function{text: replacer.Replace(string(data))}
-		_, comment, _ := strings.Cut(string(data), described)
+		f := function{name: strings.TrimSuffix(path.Base(file), ".sql"), text: replacer.Replace(string(data))}
+		_, comment, commented := strings.Cut(string(data), described)
 		if match := signature.FindStringSubmatch(comment); match != nil {
-			f.signature = replacer.Replace(match[1])
-			f.text += "\nREVOKE ALL ON FUNCTION " + f.signature + " FROM PUBLIC;\n"
+			f.text += "\nREVOKE ALL ON FUNCTION " + match[1] + " FROM PUBLIC;\n"
 		}
-		sum.Write([]byte(f.text))
+		f.replaceable = !commented
 		found = append(found, f)
 	}
-	return found, hex.EncodeToString(sum.Sum(nil))
+	return found
 }
 
-// functionsDiffer reports whether the component's functions are missing or come from another release.
+// functionsDiffer reports whether one of the component's functions is missing or has another body than this release's.
 func (db Database) functionsDiffer(look inspection, c component) bool {
-	found, digest := c.functions(db)
-	return len(found) > 0 && look.objects[object{functions, digest}] != c.name
-}
-
-// functionsOutdated reports whether the component's functions are missing or come from an earlier release.
-func (db Database) functionsOutdated(look inspection, c component) bool {
-	_, digest := c.functions(db)
-	return db.functionsDiffer(look, c) && look.objects[object{earlier, digest}] != c.name
-}
-
-// installFunctions writes the component's functions, all in one transaction, where their text differs from what was installed last.
-// What is replaced keeps its owner and rights.
-func (c component) installFunctions(ctx context.Context, s *session, look inspection) error {
-	if !s.db.functionsDiffer(look, c) {
-		return nil
-	}
-	found, digest := c.functions(s.db)
-	back := look.objects[object{earlier, digest}] == c.name
-	objects, register := s.db.registry(), s.db.register()
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		// Bodies may use what a later file or component brings.
-		if _, err := tx.Exec(ctx, "SET LOCAL check_function_bodies = off"); err != nil {
-			return err
-		}
-		for _, f := range found {
-			if f.signature != "" && !look.owns("function", f.signature) {
-				// A function of that name is another role's: it must not be taken for ours, with the rights that it has.
-				f.text = strings.Replace(f.text, "CREATE OR REPLACE FUNCTION", "CREATE FUNCTION", 1)
-			}
-			if _, err := tx.Exec(ctx, f.text); err != nil {
-				return fmt.Errorf("install function %s: %w", f.signature, err)
-			}
-			if f.signature == "" {
-				continue
-			}
-			if _, err := tx.Exec(ctx, register, "function", f.signature, c.name); err != nil {
-				return err
-			}
-		}
-		// After a step back what was installed until now is a later text: a program that brings it must not take this one for later still.
-		// A release that knew of no earlier ones may have left its own in both places.
-		supersede := "WITH last AS (DELETE FROM " + objects + " WHERE kind = $1 AND component = $2 RETURNING identity) " +
-			"INSERT INTO " + objects + " (kind, identity, component) SELECT $3, identity, $2 FROM last ON CONFLICT DO NOTHING"
-		if back {
-			supersede = "DELETE FROM " + objects + " WHERE kind IN ($1, $3) AND component = $2"
-		}
-		if _, err := tx.Exec(ctx, supersede, functions, c.name, earlier); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, register, functions, digest, c.name)
-		return err
+	return slices.ContainsFunc(c.functions(db), func(f function) bool {
+		body, there := look.bodies[f.name]
+		return !there || !f.replaceable && !strings.Contains(f.text, body)
 	})
-	if err != nil {
-		return fmt.Errorf("install functions of %s: %w", c.name, err)
-	}
-	log := s.log.With(slog.String("database", s.db.Name), slog.String("component", c.name), slog.Int("functions", len(found)))
-	if back {
-		log.WarnContext(ctx, "functions_put_back", slog.String("error", "a later release had installed its own: run `sexton migrate up` of that one"))
-	} else {
-		log.InfoContext(ctx, "functions_installed")
-	}
-	return nil
 }
 
-// remove drops what the registry lists for the component, except the version table, and the entries there.
-func (c component) remove(ctx context.Context, s *session, tx pgx.Tx) error {
-	relations := each.Of(c.creates, func(name string) string { return identity(s.db.JobsSchema, name) })
-	var queue *string
-	if id := s.db.queueID(c); id != "" {
-		queue, relations = &id, append(relations, id)
+// lackingFunctions names the functions of the component that do not exist.
+func (db Database) lackingFunctions(look inspection, c component) (missing []string) {
+	for _, f := range c.functions(db) {
+		if _, there := look.bodies[f.name]; !there {
+			missing = append(missing, "function "+identity(schema, f.name))
+		}
 	}
-	var drops string
-	if err := tx.QueryRow(ctx, s.replacer.Replace(sqlText("component_drops")), c.name, relations, queue).Scan(&drops); err != nil {
-		return fmt.Errorf("look up objects: %w", err)
-	}
-	if _, err := tx.Exec(ctx, drops); err != nil {
-		return fmt.Errorf("drop objects: %w", err)
-	}
-	_, err := tx.Exec(ctx, s.replacer.Replace(sqlText("delete_objects")), c.name, identity(s.db.JobsSchema, versionTable(c.name)))
-	return err
+	return missing
 }
 
 // Roles are the names of the roles that share the work.
@@ -262,7 +187,7 @@ type Row struct {
 }
 
 // writeKinds makes the table of kinds equal to the list.
-func (s *session) writeKinds(ctx context.Context) error {
+func (s *session) writeKinds(ctx context.Context, tx pgx.Tx) error {
 	if !s.db.Jobs {
 		return nil
 	}
@@ -281,18 +206,12 @@ func (s *session) writeKinds(ctx context.Context) error {
 		return fmt.Errorf("encode job kinds: %w", err)
 	}
 	var changed int64
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		for _, statement := range []string{sqlText("delete_kinds"), sqlText("upsert_kinds")} {
-			tag, err := tx.Exec(ctx, s.replacer.Replace(statement), list)
-			if err != nil {
-				return err
-			}
-			changed += tag.RowsAffected()
+	for _, statement := range []string{sqlText("delete_kinds"), sqlText("upsert_kinds")} {
+		tag, err := tx.Exec(ctx, statement, list)
+		if err != nil {
+			return fmt.Errorf("write job kinds: %w", err)
 		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("write job kinds: %w", err)
+		changed += tag.RowsAffected()
 	}
 	if changed > 0 {
 		s.log.InfoContext(ctx, "job_kinds_written", slog.String("database", s.db.Name), slog.Int64("changed", changed))
@@ -300,7 +219,7 @@ func (s *session) writeKinds(ctx context.Context) error {
 	return nil
 }
 
-func (s *session) writeApplicationTables(ctx context.Context) error {
-	_, err := s.pool.Exec(ctx, s.replacer.Replace(sqlText("write_application_tables")), s.db.TrackedSchema, optionalTables())
+func (s *session) writeApplicationTables(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, sqlText("write_application_tables"), s.db.TrackedSchema, optionalTables())
 	return problem.Doing(err, "note the application's tables")
 }

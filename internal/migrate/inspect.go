@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,13 +20,13 @@ import (
 	"sexton/triggers"
 )
 
-// relation is a table of the tracked schema.
+// relation is a table, view, index or sequence.
 type relation struct {
-	// kind is pg_class.relkind; empty where there is none.
-	kind    string
-	columns []string
-	// integers are those of the columns that are of one of Postgres's own integer types.
-	integers []string
+	// kind is pg_class.relkind; empty if it does not exist.
+	kind string
+	// ours reports a comment that begins with "Sexton:".
+	ours           bool
+	columns, types []string
 }
 
 func (r relation) there() bool { return r.kind != "" }
@@ -34,141 +36,137 @@ func (r relation) lacks(columns []string) []string {
 	return slices.DeleteFunc(slices.Clone(columns), func(c string) bool { return slices.Contains(r.columns, c) })
 }
 
-// object is an entry of the registry.
-type object struct {
-	kind, identity string
+// integer reports whether the column has one of Postgres's own integer types.
+func (r relation) integer(column string) bool {
+	at := slices.Index(r.columns, column)
+	return at >= 0 && slices.Contains([]string{"smallint", "integer", "bigint"}, r.types[at])
 }
 
-// identity is the name of an object in the registry, as the SQL files write it.
-func identity(schema, name string) string { return pgx.Identifier{schema}.Sanitize() + "." + name }
+// identity is the name of an object in SQL.
+func identity(schema, name string) string { return quote(schema) + "." + name }
 
-// inspection is one consistent look at the content of a database; it changes nothing.
+func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// inspection is the content of a database in one snapshot.
 type inspection struct {
-	role     string
-	database string
+	role, database string
 	// server is its version, as it writes it.
 	server string
 
-	hasSchema, mayCreateSchema, mayCreateInSchema bool
-	hasTracked, mayCreateInTracked                bool
+	hasSchema bool
+	// comment is that of the schema sexton.
+	comment                        string
+	hasTracked, mayCreateInTracked bool
 
-	// relations are the names taken in Sexton's schema, tracked the tables of the tracked schema that components work with.
-	relations []string
-	tracked   map[string]relation
-	// registry reports that Sexton's registry is there; objects maps its entries to their component.
-	registry bool
-	objects  map[object]string
+	// own are the relations in the schema sexton, tracked the tables of the tracked schema that components work with, and elsewhere the
+	// identities of tables of Sexton's in other schemas.
+	own, tracked map[string]relation
+	elsewhere    map[string]string
+	// bodies are those of the functions in the schema sexton.
+	bodies map[string]string
 	// versions has the installed version per component; absent is 0.
 	versions map[string]int64
 }
 
-// inspect looks over the connections of a session or of its own.
-func (db Database) inspect(ctx context.Context, on beginner) (inspection, error) {
-	look := inspection{objects: map[object]string{}, versions: map[string]int64{}, tracked: map[string]relation{}}
-	err := pgx.BeginTxFunc(ctx, on, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
+// inspect uses the connections of a session or its own.
+func (db Database) inspect(ctx context.Context, on beginner) (look inspection, err error) {
+	err = pgx.BeginTxFunc(ctx, on, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL quote_all_identifiers = off"); err != nil {
 			return err
 		}
-		look.server = tx.Conn().PgConn().ParameterStatus("server_version")
-		err := tx.QueryRow(ctx, sqlText("schemas"), db.JobsSchema, db.TrackedSchema).Scan(&look.role, &look.database,
-			&look.hasSchema, &look.mayCreateSchema, &look.mayCreateInSchema, &look.hasTracked, &look.mayCreateInTracked, &look.relations)
-		if err != nil {
-			return fmt.Errorf("look up schemas: %w", err)
-		}
-		rows, _ := tx.Query(ctx, sqlText("tracked_tables"), db.TrackedSchema, trackedTables())
-		var name string
-		var found relation
-		if _, err := pgx.ForEachRow(rows, []any{&name, &found.kind, &found.columns, &found.integers}, func() error {
-			look.tracked[name], found = found, relation{}
-			return nil
-		}); err != nil {
-			return fmt.Errorf("look up tables of the application: %w", err)
-		}
-		if err := db.readRegistry(ctx, tx, &look); err != nil {
-			return db.explain(look, err, printedGrants)
-		}
-		return db.explain(look, db.readVersions(ctx, tx, &look), printedGrants)
+		look, err = db.inspectIn(ctx, tx)
+		return err
 	})
 	return look, err
 }
 
-// registry is the name of the list of Sexton's objects, register the statement of an entry's kind, identity and component.
-func (db Database) registry() string { return pgx.Identifier{db.JobsSchema, "objects"}.Sanitize() }
-
-func (db Database) register() string {
-	return "INSERT INTO " + db.registry() + " (kind, identity, component) VALUES ($1, $2, $3) ON CONFLICT (kind, identity) DO NOTHING"
-}
-
-// readRegistry reads the list of Sexton's objects. A table of that name that does not list itself is
-// another program's.
-func (db Database) readRegistry(ctx context.Context, tx pgx.Tx, look *inspection) error {
-	if !slices.Contains(look.relations, "objects") {
-		return nil
+func (db Database) inspectIn(ctx context.Context, tx pgx.Tx) (inspection, error) {
+	look := inspection{
+		own: map[string]relation{}, tracked: map[string]relation{}, elsewhere: map[string]string{}, bodies: map[string]string{},
+		versions: map[string]int64{},
 	}
-	var columns int
-	err := tx.QueryRow(ctx, sqlText("registry_columns"), db.JobsSchema).Scan(&columns)
-	if err != nil || columns != 3 {
-		return err
-	}
-	rows, _ := tx.Query(ctx, "SELECT kind, identity, component FROM "+db.registry())
-	objects := map[object]string{}
-	var o object
-	var component string
-	_, err = pgx.ForEachRow(rows, []any{&o.kind, &o.identity, &component}, func() error {
-		objects[o] = component
-		return nil
-	})
+	look.server = tx.Conn().PgConn().ParameterStatus("server_version")
+	err := tx.QueryRow(ctx, sqlText("database"), db.TrackedSchema).Scan(
+		&look.role, &look.database, &look.hasSchema, &look.comment, &look.hasTracked, &look.mayCreateInTracked)
 	if err != nil {
-		return fmt.Errorf("read list of objects: %w", err)
+		return look, fmt.Errorf("look up schemas: %w", err)
 	}
-	if _, listsItself := objects[object{"table", identity(db.JobsSchema, "objects")}]; listsItself {
-		look.registry, look.objects = true, objects
+	rows, _ := tx.Query(ctx, sqlText("relations"), db.TrackedSchema, trackedTables())
+	var space, name, comment string
+	var found relation
+	if _, err := pgx.ForEachRow(rows, []any{&space, &name, &found.kind, &comment, &found.columns, &found.types}, func() error {
+		found.ours = strings.HasPrefix(comment, "Sexton:")
+		switch space {
+		case schema:
+			look.own[name] = found
+		case db.TrackedSchema:
+			look.tracked[name] = found
+		default:
+			look.elsewhere[name] = identity(space, name)
+		}
+		found = relation{}
+		return nil
+	}); err != nil {
+		return look, fmt.Errorf("look up tables: %w", err)
 	}
+	rows, _ = tx.Query(ctx, sqlText("functions"))
+	var body string
+	if _, err := pgx.ForEachRow(rows, []any{&name, &body}, func() error {
+		look.bodies[name] = body
+		return nil
+	}); err != nil {
+		return look, fmt.Errorf("look up functions: %w", err)
+	}
+	for _, part := range versionPart.FindAllStringSubmatch(look.comment, -1) {
+		look.versions[part[1]], _ = strconv.ParseInt(part[2], 10, 64)
+	}
+	return look, db.explain(look, readRiverVersion(ctx, tx, look), printedGrants)
+}
+
+var versionPart = regexp.MustCompile(`([a-z_]+) ([0-9]+)`)
+
+func readRiverVersion(ctx context.Context, tx pgx.Tx, look inspection) error {
+	if !look.own["river_migration"].there() {
+		return nil
+	}
+	var version int64
+	if err := tx.QueryRow(ctx, sqlText("river_version")).Scan(&version); err != nil {
+		return fmt.Errorf("read version of River's tables: %w", err)
+	}
+	look.versions[River] = version
 	return nil
 }
 
-func (db Database) readVersions(ctx context.Context, tx pgx.Tx, look *inspection) error {
-	for _, c := range allComponents() {
-		table, query := versionTable(c.name), "SELECT coalesce(pg_catalog.max(version), 0) FROM %s"
-		if c.name == River {
-			// Before its version 5 River's table has no column line.
-			table = "river_migration"
-			query = "SELECT coalesce(pg_catalog.max(version), 0) FROM %s AS m WHERE coalesce(pg_catalog.to_jsonb(m) ->> 'line', 'main') = 'main'"
-		}
-		if !slices.Contains(look.relations, table) || !look.installed(db, c) {
-			continue
-		}
-		var version int64
-		if err := tx.QueryRow(ctx, fmt.Sprintf(query, pgx.Identifier{db.JobsSchema, table}.Sanitize())).Scan(&version); err != nil {
-			return fmt.Errorf("read version of %s: %w", c.name, err)
-		}
-		look.versions[c.name] = version
+func (db Database) look(ctx context.Context) (look inspection, err error) {
+	err = db.reading(ctx, func(on beginner) (err error) {
+		look, err = db.inspect(ctx, on)
+		return err
+	})
+	return look, err
+}
+
+// beginner is a pool or a connection.
+type beginner interface {
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+}
+
+// reading runs do on one of the sessions, else on a connection of its own.
+func (db Database) reading(ctx context.Context, do func(on beginner) error) error {
+	if db.Sessions != nil {
+		return do(db.Sessions)
 	}
-	return nil
-}
-
-func (i inspection) owns(kind, identity string) bool {
-	_, ours := i.objects[object{kind, identity}]
-	return ours
-}
-
-// ownsRelation reports whether a table or view is Sexton's.
-func (i inspection) ownsRelation(identity string) bool {
-	return i.owns("table", identity) || i.owns("view", identity)
-}
-
-// installed reports whether Sexton began to install the component here.
-func (i inspection) installed(db Database, c component) bool {
-	if c.name == River {
-		return i.owns("river", db.JobsSchema)
+	conn, err := pgx.ConnectConfig(ctx, db.Conn)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
 	}
-	return i.owns("table", identity(db.JobsSchema, versionTable(c.name)))
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	return do(conn)
 }
 
 // What to run where the role lacks a right: to look, and to change what another role owns.
 const (
 	printedGrants = "the statements that `sexton migrate up --print-grants` prints"
-	asOwner       = "the command again as the role that ran `sexton migrate up`"
+	asOwner       = "the command again as a role that may, such as the one that ran `sexton migrate up` before"
 )
 
 // explain turns a missing privilege into what to do about it.
@@ -201,8 +199,7 @@ func sqlText(name string) string {
 	return string(text)
 }
 
-// migrateLock keeps two migrations of one database apart: "sexmigr" in ASCII. It does not depend on the
-// schema, because two installations may share the tracked schema.
+// migrateLock keeps two migrations of one database apart: "sexmigr" in ASCII.
 const migrateLock int64 = 0x7365786d696772
 
 // settled makes a session independent of the role's and the database's settings: names mean what they
@@ -215,15 +212,14 @@ SET default_transaction_isolation = 'read committed';
 SET client_min_messages = warning;
 SET statement_timeout = 0;
 SET idle_in_transaction_session_timeout = 0;
-SET lock_timeout = '10s';
+SET lock_timeout = '2s';
 `
 
 // session is a locked database with connections for those who migrate it.
 type session struct {
-	db       Database
-	log      *slog.Logger
-	pool     *pgxpool.Pool
-	replacer *strings.Replacer
+	db   Database
+	log  *slog.Logger
+	pool *pgxpool.Pool
 }
 
 // withSession runs do with the database locked against other migrations.
@@ -238,7 +234,7 @@ func withSession(ctx context.Context, log *slog.Logger, db Database, do func(*se
 		return err
 	}
 	defer unlock()
-	return do(&session{db: db, log: log, pool: pool, replacer: db.replacer()})
+	return do(&session{db: db, log: log, pool: pool})
 }
 
 // open connects to the database. Four connections: the lock, migrations, River, triggers.
@@ -283,9 +279,12 @@ func waits(ctx context.Context, log *slog.Logger, lock string) func(holders stri
 	}
 }
 
-// replacer puts the configured names into SQL of package sqlfiles. The first pattern is for names inside
-// literals, the third for the marks around function bodies, which a name may contain.
+// replacer replaces the tracked schema's name in SQL of package sqlfiles. The first pattern is for names inside literals, the third for the
+// marks around function bodies, which a name may contain.
 func (db Database) replacer() *strings.Replacer {
+	if db.TrackedSchema == "public" {
+		return strings.NewReplacer()
+	}
 	tag := "$sexton$"
 	for strings.Contains(db.TrackedSchema, tag) {
 		tag = tag[:len(tag)-1] + "_$"
@@ -295,6 +294,5 @@ func (db Database) replacer() *strings.Replacer {
 		`'"public".`, "'"+strings.ReplaceAll(tracked, "'", "''")+".",
 		`"public"`, tracked,
 		`$sexton$`, tag,
-		`"sexton"`, pgx.Identifier{db.JobsSchema}.Sanitize(),
 	)
 }

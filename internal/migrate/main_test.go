@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // everything is a jobs database with all components, under the usual names.
 func everything(t *testing.T, d *pgtest.Database) migrate.Database {
 	return migrate.Database{
-		Name: "main", Conn: connConfig(t, d.URL), JobsSchema: "sexton", TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys},
+		Name: "main", Conn: connConfig(t, d.URL), TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys},
 	}
 }
 

@@ -7,28 +7,28 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/riverqueue/river/rivermigrate"
 
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
-	sqlfiles "sexton/sql"
 	"sexton/triggers"
 )
+
+// schema is where Sexton's own objects are. SQL files have its name, too.
+const schema = "sexton"
 
 // Database is one configured database and what belongs into it.
 type Database struct {
 	// Name is the name in the configuration.
 	Name string
-	// Conn says how to connect. The connection must be direct: a transaction pooler would lose the
-	// session's advisory lock.
+	// Conn is a direct connection: a transaction pooler would lose the session's advisory lock.
 	Conn *pgx.ConnConfig
-	// Sessions, if set, are such connections: what changes nothing takes one of them, as to open one costs more than what it is for.
+	// Sessions, if set, are such connections. What changes nothing uses one of them instead of a new one.
 	Sessions *pgxpool.Pool
-	// JobsSchema is for Sexton's own tables, TrackedSchema for tombstones and the other deletion tables.
-	JobsSchema    string
+	// TrackedSchema is for tombstones and the other deletion tables.
 	TrackedSchema string
 	// Jobs marks the jobs database, which also holds leases, runs, enqueue and River's tables.
 	Jobs bool
@@ -37,7 +37,7 @@ type Database struct {
 	Components []string
 	// Owner is the role that the objects belong to; empty means DefaultOwner.
 	Owner string
-	// Kinds are all jobs that enqueue is to accept. Only the jobs database takes them.
+	// Kinds are all jobs that enqueue accepts. Only the jobs database takes them.
 	Kinds []Kind
 }
 
@@ -64,17 +64,14 @@ type Report struct {
 	Owner *Ownership `json:"owner,omitempty"`
 	// Triggers says what Down removed; absent in the report of Up.
 	Triggers *triggers.Report `json:"triggers,omitempty"`
-	// SchemaKept reports that Down left Sexton's schema because it holds objects of others.
-	SchemaKept bool `json:"schema_kept,omitempty"`
 }
 
-// Up installs what is missing, brings the enabled components to the newest version that this program knows
-// and has enqueue accept the configured kinds and no others. It is idempotent and may run on several
-// machines at once; they take turns.
+// Up installs what is missing, brings the enabled components to the newest version that this program has and makes enqueue accept the
+// configured kinds and no others. It is idempotent and may run on several machines at the same time.
 //
-// Nothing changes where it refuses: *SchemaError for a schema newer than this program and for a deletion table in another schema than the
-// configured one, *PrivilegeError where the role lacks a right, RequirementError where the application lacks a table or columns that a
-// component works with, and another error where a name is taken by an object that Sexton did not create.
+// It changes nothing if it returns *SchemaError (a schema newer than this program, a deletion table in another schema than the configured one, or
+// tables of another form), *PrivilegeError (a missing right, among them membership in the owner's role) or RequirementError (the application lacks a
+// table or column that a component needs). River's tables come last and are committed by themselves.
 func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db, func(s *session) error {
@@ -82,46 +79,143 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 		if err != nil {
 			return err
 		}
-		if err := db.preflight(look); err != nil {
+		if err := db.check(look); err != nil {
 			return err
 		}
 		if found := pgcatalog.Untested(look.server); found.Message != "" {
 			log.WarnContext(ctx, "server_untested", slog.String("database", db.Name), slog.String("warning", found.String()))
 		}
-		own, err := s.makeOwner(ctx, look.role)
-		if err != nil {
+		if err := s.makeOwner(ctx, look.role); err != nil {
 			return err
 		}
-		report.Owner = &own
-		if err := s.createRegistry(ctx, look); err != nil {
-			return db.explain(look, err, asOwner)
-		}
-		for _, c := range db.components() {
-			applied, err := c.up(ctx, s, look)
-			report.Components = append(report.Components, ComponentReport{
-				Component: c.name, From: look.versions[c.name], To: last(applied, look.versions[c.name]), Applied: applied,
-			})
-			if err != nil {
-				return db.explain(look, fmt.Errorf("migrate %s: %w", c.name, err), asOwner)
-			}
-			s.logApplied(ctx, c, "up", applied)
-			if err := c.installFunctions(ctx, s, look); err != nil {
-				return db.explain(look, err, asOwner)
-			}
-		}
-		if err := errors.Join(s.writeKinds(ctx), s.writeApplicationTables(ctx)); err != nil {
-			return db.explain(look, err, asOwner)
-		}
-		return s.handOver(ctx, &own)
+		return s.up(ctx, look, &report)
 	})
 	return report, problem.Doing(err, "migrate database %s up", db.Name)
 }
 
-func last(applied []Migration, otherwise int64) int64 {
-	if len(applied) == 0 {
-		return otherwise
+func (s *session) up(ctx context.Context, look inspection, report *Report) error {
+	own := Ownership{Role: s.db.owner(), Todo: []string{}}
+	err := s.change(ctx, func(tx pgx.Tx) (err error) {
+		if err := execAll(ctx, tx, s.db.plan(look)); err != nil {
+			return err
+		}
+		if err := errors.Join(s.writeKinds(ctx, tx), s.writeApplicationTables(ctx, tx), s.db.raiseSequences(ctx, tx)); err != nil {
+			return err
+		}
+		after, err := s.db.inspectIn(ctx, tx)
+		if err != nil {
+			return err
+		}
+		for _, c := range s.db.components() {
+			if missing := s.db.lacking(after, c); c.name != River && len(missing) > 0 {
+				return s.db.misshapen(c, missing)
+			}
+		}
+		if err := s.handOver(ctx, tx, &own); err != nil {
+			return err
+		}
+		return s.grantOwner(ctx, tx, &own)
+	})
+	if err != nil {
+		return s.db.explain(look, err, asOwner)
 	}
-	return applied[len(applied)-1].Version
+	report.Owner = &own
+	for _, c := range s.db.components() {
+		applied := s.db.due(look, c)
+		if c.name == River {
+			if applied, err = s.upRiver(ctx, look); err != nil {
+				return s.db.explain(look, fmt.Errorf("migrate %s: %w", c.name, err), asOwner)
+			}
+		}
+		s.logApplied(ctx, c, "up", applied)
+		to := look.versions[c.name]
+		if len(applied) > 0 {
+			to = applied[len(applied)-1].Version
+		}
+		report.Components = append(report.Components, ComponentReport{Component: c.name, From: look.versions[c.name], To: to, Applied: applied})
+	}
+	if s.db.Jobs {
+		return s.change(ctx, func(tx pgx.Tx) error { return errors.Join(s.handOver(ctx, tx, &own), s.db.raiseSequences(ctx, tx)) })
+	}
+	return nil
+}
+
+// plan returns the SQL of an Up, in its order, without River's and without the rows that depend on the configuration.
+func (db Database) plan(look inspection) (statements []string) {
+	if !look.hasSchema {
+		statements = append(statements, fmt.Sprintf("CREATE SCHEMA %s AUTHORIZATION %s", schema, quote(db.owner())))
+	}
+	replacer := db.replacer()
+	for _, c := range db.components() {
+		if c.name == River {
+			continue
+		}
+		for _, m := range db.due(look, c) {
+			statements = append(statements, fmt.Sprintf("-- migration %d of %s\n%s", m.Version, c.name, replacer.Replace(c.text(m))))
+		}
+	}
+	// Bodies may use what comes later.
+	statements = append(statements, "SET LOCAL check_function_bodies = off")
+	for _, c := range db.components() {
+		for _, f := range c.functions(db) {
+			statements = append(statements, f.text)
+		}
+		if rows := replacer.Replace(c.rows()); rows != "" {
+			statements = append(statements, rows)
+		}
+	}
+	if comment := db.versionComment(look); comment != look.comment {
+		statements = append(statements, fmt.Sprintf("COMMENT ON SCHEMA %s IS %s", schema, pgcatalog.Literal(comment)))
+	}
+	return statements
+}
+
+// versionComment has the versions of all components after an Up. A component that is not enabled keeps its version.
+func (db Database) versionComment(look inspection) string {
+	versions := []string{}
+	enabled := db.components()
+	for _, c := range allComponents() {
+		version := look.versions[c.name]
+		if slices.ContainsFunc(enabled, func(e component) bool { return e.name == c.name }) {
+			version = latest(c)
+		}
+		if c.name != River && version > 0 {
+			versions = append(versions, fmt.Sprintf("%s %d", c.name, version))
+		}
+	}
+	return "Sexton: " + strings.Join(versions, ", ")
+}
+
+func execAll(ctx context.Context, tx pgx.Tx, statements []string) error {
+	for _, statement := range statements {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			line, _, _ := strings.Cut(statement, "\n")
+			return fmt.Errorf("run %q: %w", line, err)
+		}
+	}
+	return nil
+}
+
+// The application's writers queue after a statement that waits for a table's lock. So each wait is short, and pauses let them through.
+const (
+	lockAttempts = 5
+	lockPause    = time.Second
+)
+
+// change runs do in a transaction, again if a lock was not available within the session's lock_timeout.
+func (s *session) change(ctx context.Context, do func(tx pgx.Tx) error) error {
+	for attempt := 1; ; attempt++ {
+		err := pgx.BeginFunc(ctx, s.pool, do)
+		if pgcatalog.SQLState(err) != "55P03" || attempt == lockAttempts {
+			return err //nolint:wrapcheck // the caller does
+		}
+		s.log.WarnContext(ctx, "waits_for_lock", slog.String("database", s.db.Name), slog.String("error", err.Error()))
+		select {
+		case <-time.After(lockPause):
+		case <-ctx.Done():
+			return ctx.Err() //nolint:wrapcheck // the caller's own
+		}
+	}
 }
 
 func (s *session) logApplied(ctx context.Context, c component, direction string, applied []Migration) {
@@ -132,14 +226,14 @@ func (s *session) logApplied(ctx context.Context, c component, direction string,
 	}
 }
 
-// Preview returns the SQL that Up would run, in its order, and changes nothing. It refuses what Up refuses. The rows that Up writes into
-// Sexton's own tables, and the statements that hand objects over, depend on what is there then: a comment stands for them.
+// Preview returns the SQL that Up would run, in its order, and changes nothing. It refuses what Up refuses. Rows that depend on the configuration,
+// and the change of ownership, are comments. If nothing is missing it is empty, although Up would replace the functions by the same ones.
 func Preview(ctx context.Context, log *slog.Logger, db Database) (string, error) {
 	var parts []string
 	err := withSession(ctx, log, db, func(s *session) error {
 		look, err := db.inspect(ctx, s.pool)
 		if err == nil {
-			err = db.preflight(look)
+			err = db.check(look)
 		}
 		if err != nil {
 			return err
@@ -148,22 +242,15 @@ func Preview(ctx context.Context, log *slog.Logger, db Database) (string, error)
 		if err != nil {
 			return err
 		}
-		if !look.registry {
-			registry, _ := sqlfiles.Migrations.ReadFile("migrations/registry.sql")
-			if !look.hasSchema {
-				parts = append(parts, "CREATE SCHEMA "+quote(db.JobsSchema))
-			}
-			parts = append(parts, s.replacer.Replace(string(registry)))
-		}
-		for _, c := range db.components() {
-			statements, err := c.preview(ctx, s, look)
-			if err != nil {
+		river := []string{}
+		if db.Jobs {
+			if river, err = s.previewRiver(ctx); err != nil {
 				return err
 			}
-			parts = append(parts, statements...)
 		}
-		if len(parts) > 0 || len(lacks) > 0 {
-			parts = slices.Concat(lacks, parts, s.previewRights())
+		stale := slices.ContainsFunc(db.components(), func(c component) bool { return len(db.due(look, c)) > 0 || db.functionsDiffer(look, c) })
+		if stale || len(lacks) > 0 || len(river) > 0 {
+			parts = slices.Concat(lacks, []string{"BEGIN"}, db.plan(look), []string{"COMMIT"}, river, s.previewRights())
 		}
 		return nil
 	})
@@ -173,49 +260,11 @@ func Preview(ctx context.Context, log *slog.Logger, db Database) (string, error)
 	return strings.Join(parts, "\n"), problem.Doing(err, "preview migration of database %s", db.Name)
 }
 
-// preview returns what up would run of a component, each with a comment.
-func (c component) preview(ctx context.Context, s *session, look inspection) (statements []string, _ error) {
-	if c.name == River {
-		return riverPreview(ctx, s)
-	}
-	for _, m := range c.missing(look) {
-		text, err := c.statements(s, m)
-		if err != nil {
-			return nil, err
-		}
-		statements = append(statements, fmt.Sprintf("-- migration %d of %s\n%s", m.Version, c.name, text))
-	}
-	if s.db.functionsDiffer(look, c) {
-		statements = append(statements, "-- functions of "+c.name+", whose bodies may use what comes later\nSET check_function_bodies = off")
-		found, _ := c.functions(s.db)
-		for _, f := range found {
-			statements = append(statements, f.text)
-		}
-	}
-	return statements, nil
-}
-
-func riverPreview(ctx context.Context, s *session) (statements []string, _ error) {
-	migrator, err := newRiverMigrator(s.pool, slog.New(slog.DiscardHandler), s.db.JobsSchema)
-	if err != nil {
-		return nil, err
-	}
-	result, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, &rivermigrate.MigrateOpts{DryRun: true})
-	if err != nil || len(result.Versions) == 0 {
-		return nil, problem.Doing(err, "look up River's migrations")
-	}
-	for _, v := range result.Versions {
-		statements = append(statements, fmt.Sprintf("-- River's migration %d\n%s", v.Version, v.SQL))
-	}
-	return statements, nil
-}
-
-// previewRights has a comment for the rest, with the rights that the owner's role gets on tables of the application's that are there.
+// previewRights has a comment for the rest, with the rights that the owner's role gets on existing tables of the application.
 func (s *session) previewRights() []string {
 	tables, privileges := s.db.ownerNeeds()
 	var text strings.Builder
-	fmt.Fprintf(&text, "-- Then it notes versions, objects and kinds of jobs in schema %s, and all objects there pass to role %s",
-		quote(s.db.JobsSchema), quote(s.db.owner()))
+	fmt.Fprintf(&text, "-- Then it writes the kinds of jobs, and makes role %s the owner of everything in schema %s", quote(s.db.owner()), schema)
 	for i, table := range tables {
 		fmt.Fprintf(&text, "\n-- GRANT %s ON TABLE %s TO %s", privileges[i], identity(s.db.TrackedSchema, table), quote(s.db.owner()))
 	}

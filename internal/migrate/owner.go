@@ -22,7 +22,7 @@ const DefaultOwner = "sexton_owner"
 // triggers call, so it is no superuser and bound by row security.
 type Ownership struct {
 	Role string `json:"role"`
-	// Statements for a role that may run them, after which Up has to run again.
+	// Todo are statements for a role that may run them: rights on the application's tables that functions need.
 	Todo []string `json:"todo"`
 }
 
@@ -67,66 +67,54 @@ func (s *session) ownerLacks(ctx context.Context, role string) (statements []str
 	return statements, err
 }
 
-// makeOwner creates the owner's role where it is missing, and makes the current role a member, as handing over objects needs it.
-// Roles belong to the server: migrations of its other databases do the same at the same time, so that only the outcome counts.
-func (s *session) makeOwner(ctx context.Context, role string) (Ownership, error) {
-	own := Ownership{Role: s.db.owner(), Todo: []string{}}
+// makeOwner creates the owner's role if it is missing, and makes the current role a member, which handing over objects needs.
+// Roles belong to the server: migrations of its other databases do the same at the same time, so only the outcome counts.
+func (s *session) makeOwner(ctx context.Context, role string) error {
 	var failed error
 	for range 5 {
 		statements, err := s.ownerLacks(ctx, role)
 		if err != nil || len(statements) == 0 {
-			return own, err
+			return err
 		}
 		if _, failed = s.pool.Exec(ctx, statements[0]); pgcatalog.SQLState(failed) == insufficientPrivilege {
-			own.Todo = statements
-			return own, nil
+			return &PrivilegeError{
+				Database: s.db.Name, Role: role, Missing: "Sexton's objects need an owner without superuser rights, which this role may not arrange",
+				Grant: strings.Join(statements, "; "),
+			}
 		}
 	}
-	return own, fmt.Errorf("make role %s: %w", own.Role, failed)
+	return fmt.Errorf("make role %s: %w", s.db.owner(), failed)
 }
 
-// handOver makes the role the owner of all objects in Sexton's schema, each in a transaction of its own: one that the application
-// holds up leaves the others where they belong, and the next run goes on.
-func (s *session) handOver(ctx context.Context, own *Ownership) error {
-	if len(own.Todo) > 0 {
-		return nil
+// handOver makes the role the owner of everything in the schema sexton.
+func (s *session) handOver(ctx context.Context, tx pgx.Tx, own *Ownership) error {
+	statements, err := list(ctx, tx, "owners of objects", pgx.RowTo[string], sqlText("owner_objects"), own.Role)
+	if err == nil {
+		err = execAll(ctx, tx, statements)
 	}
-	if err := s.grantOwner(ctx, own); err != nil {
-		return err
-	}
-	statements, err := s.ownerStatements(ctx)
-	if err != nil {
-		return err
-	}
-	for _, statement := range statements {
-		if _, err := s.pool.Exec(ctx, statement); pgcatalog.SQLState(err) == insufficientPrivilege {
-			own.Todo = append(own.Todo, statement)
-		} else if err != nil {
-			return fmt.Errorf("run %s: %w", statement, err)
-		}
-	}
-	if len(statements) > 0 {
+	if len(statements) > 0 && err == nil {
 		s.log.InfoContext(ctx, "objects_handed_over", slog.String("database", s.db.Name), slog.String("owner", own.Role),
 			slog.Int("objects", len(statements)))
 	}
-	return nil
-}
-
-func (s *session) ownerStatements(ctx context.Context) ([]string, error) {
-	return list(ctx, s.pool, "owners of objects", pgx.RowTo[string], s.replacer.Replace(sqlText("owner_objects")), s.db.JobsSchema, s.db.owner())
+	return err
 }
 
 // ownerGrant is a right that the owner's role lacks.
 type ownerGrant struct{ Kind, Object, Privileges string }
 
-func (g ownerGrant) statement(owner string) string {
+func (g ownerGrant) grant(owner string) string {
 	return fmt.Sprintf("GRANT %s ON %s %s TO %s", g.Privileges, g.Kind, g.Object, quote(owner))
 }
 
-func (db Database) lackingGrants(ctx context.Context, on querier) ([]ownerGrant, error) {
+func (g ownerGrant) revoke(owner string) string {
+	return fmt.Sprintf("REVOKE %s ON %s %s FROM %s", g.Privileges, g.Kind, g.Object, quote(owner))
+}
+
+// grants returns what the owner's role needs on the application's tables: what it has, or what it lacks.
+func (db Database) grants(ctx context.Context, on querier, has bool) ([]ownerGrant, error) {
 	tables, privileges := db.ownerNeeds()
 	return list(ctx, on, "rights of role "+db.owner(), pgx.RowToStructByPos[ownerGrant],
-		db.replacer().Replace(sqlText("owner_grants")), db.owner(), db.TrackedSchema, tables, privileges, db.JobsSchema)
+		sqlText("owner_grants"), db.owner(), db.TrackedSchema, tables, privileges, has)
 }
 
 // bindingPolicies returns what the owner's role needs where row security hides rows from it. Up leaves it to a person: membership in
@@ -137,62 +125,47 @@ func (db Database) bindingPolicies(ctx context.Context, on querier) ([]string, e
 		db.owner(), db.TrackedSchema, slices.Compact(tables))
 }
 
-// grantOwner gives the role what it lacks on the application's tables. What the current role may not give is left for a person.
-func (s *session) grantOwner(ctx context.Context, own *Ownership) error {
-	grants, err := s.db.lackingGrants(ctx, s.pool)
+// grantOwner gives the role what it lacks on the application's tables. What the current role may not grant is left for a person.
+func (s *session) grantOwner(ctx context.Context, tx pgx.Tx, own *Ownership) error {
+	grants, err := s.db.grants(ctx, tx, false)
 	if err != nil {
 		return err
 	}
 	for _, grant := range grants {
-		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, grant.statement(own.Role)); err != nil {
-				return err
-			}
-			_, err := tx.Exec(ctx, s.db.register(), "grant on "+grant.Kind, grant.Object, "owner")
+		if err := attempt(ctx, tx, grant.grant(own.Role)); err != nil {
 			return err
-		})
-		if err != nil && pgcatalog.SQLState(err) != insufficientPrivilege {
-			return fmt.Errorf("run %s: %w", grant.statement(own.Role), err)
 		}
 	}
 	// A role with some right on a table and no right to pass it on gets a warning, not an error.
-	if grants, err = s.db.lackingGrants(ctx, s.pool); err != nil {
+	if grants, err = s.db.grants(ctx, tx, false); err != nil {
 		return err
 	}
-	for _, grant := range grants {
-		own.Todo = append(own.Todo, grant.statement(own.Role))
-	}
-	policies, err := s.db.bindingPolicies(ctx, s.pool)
+	own.Todo = each.Of(grants, func(grant ownerGrant) string { return grant.grant(own.Role) })
+	policies, err := s.db.bindingPolicies(ctx, tx)
 	own.Todo = append(own.Todo, policies...)
 	return err
 }
 
-// revokeOwner takes back what grantOwner and the installation of triggers gave. The role stays, as other databases have it, too.
-func (s *session) revokeOwner(ctx context.Context, look inspection) error {
+// revokeOwner takes back what grantOwner gave. The role is kept, because other databases use it.
+func (s *session) revokeOwner(ctx context.Context, tx pgx.Tx) error {
 	state, err := s.readOwner(ctx)
 	if err != nil || !state.there {
 		return err
 	}
-	for o := range look.objects {
-		kind, granted := strings.CutPrefix(o.kind, "grant on ")
-		if !granted {
-			continue
-		}
-		there := true
-		if kind != "schema" {
-			if err := s.pool.QueryRow(ctx, "SELECT pg_catalog.to_regclass($1) IS NOT NULL", o.identity).Scan(&there); err != nil {
-				return fmt.Errorf("look up %s: %w", o.identity, err)
-			}
-		}
-		if !there {
-			continue
-		}
-		statement := fmt.Sprintf("REVOKE ALL ON %s %s FROM %s", kind, o.identity, quote(s.db.owner()))
-		if _, err := s.pool.Exec(ctx, statement); err != nil && pgcatalog.SQLState(err) != insufficientPrivilege {
-			return fmt.Errorf("run %s: %w", statement, err)
-		}
+	grants, err := s.db.grants(ctx, tx, true)
+	for _, grant := range grants {
+		err = errors.Join(err, attempt(ctx, tx, grant.revoke(s.db.owner())))
 	}
-	return nil
+	return err
+}
+
+// attempt runs a statement for which the role may lack the privilege.
+func attempt(ctx context.Context, tx pgx.Tx, statement string) error {
+	err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error { return execAll(ctx, nested, []string{statement}) })
+	if pgcatalog.SQLState(err) == insufficientPrivilege {
+		return nil
+	}
+	return err
 }
 
 const insufficientPrivilege = "42501"
@@ -226,15 +199,15 @@ func OwnerRisks(ctx context.Context, db Database) ([]OwnerRisk, error) {
 }
 
 func (db Database) otherOwners(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, error) {
-	rows, _ := tx.Query(ctx, db.replacer().Replace(sqlText("owner_risks")), db.JobsSchema, db.owner())
+	rows, _ := tx.Query(ctx, sqlText("owner_risks"), db.owner())
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (OwnerRisk, error) {
 		var role string
 		var mighty bool
 		err := row.Scan(&role, &mighty)
 		risk := OwnerRisk{
-			Object: "schema " + quote(db.JobsSchema), Harmless: !mighty,
+			Object: "schema " + quote(schema), Harmless: !mighty,
 			Message: fmt.Sprintf("functions belong to role %s instead of %s, and lend its rights to the application's triggers", role, db.owner()),
-			Fix:     "run the statements that `sexton migrate up` prints, and `sexton migrate up` again",
+			Fix:     "run `sexton migrate up`",
 		}
 		if mighty {
 			risk.Message = "functions belong to role " + role + ", a superuser or beyond row security, and lend its rights to the application's triggers"
@@ -249,14 +222,14 @@ func (db Database) ownerLacks(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, erro
 	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = $1)", db.owner()).Scan(&there); err != nil || !there {
 		return nil, err
 	}
-	grants, err := db.lackingGrants(ctx, tx)
+	grants, err := db.grants(ctx, tx, false)
 	if err != nil {
 		return nil, err
 	}
 	found := each.Of(grants, func(grant ownerGrant) OwnerRisk {
 		return OwnerRisk{
 			Object: grant.Object, Message: fmt.Sprintf("role %s, which owns Sexton's functions, lacks %s", db.owner(), grant.Privileges),
-			Fix: grant.statement(db.owner()),
+			Fix: grant.grant(db.owner()),
 		}
 	})
 	policies, err := db.bindingPolicies(ctx, tx)
@@ -269,7 +242,7 @@ func (db Database) ownerLacks(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, erro
 }
 
 func (db Database) unreadTables(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, error) {
-	rows, _ := tx.Query(ctx, db.replacer().Replace(sqlText("owner_tables")), db.TrackedSchema, optionalTables())
+	rows, _ := tx.Query(ctx, sqlText("owner_tables"), db.TrackedSchema, optionalTables())
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (OwnerRisk, error) {
 		var name string
 		var plain bool

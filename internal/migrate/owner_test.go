@@ -130,15 +130,18 @@ func TestARoleThatMayMakeNoRoles(t *testing.T) {
 	db := everything(t, d)
 	db.Conn, db.Owner = connConfig(t, d.AsRole(migrator)), migrator+"_missing"
 	todo := []string{"CREATE ROLE " + quoted(db.Owner) + " NOLOGIN", "GRANT " + quoted(db.Owner) + " TO " + quoted(migrator)}
-	require.Equal(t, todo, up(t, db).Owner.Todo)
-	require.NoError(t, migrate.Check(t.Context(), db))
-	require.Equal(t, `schema "sexton"`, risks(t, db)[0].Object)
+	before := catalogue(d)
+	_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
+	var privilege *migrate.PrivilegeError
+	require.ErrorAs(t, err, &privilege)
+	require.Equal(t, strings.Join(todo, "; "), privilege.Grant)
+	require.Equal(t, before, catalogue(d), "nothing changed")
 
 	for _, statement := range todo {
 		d.Exec(statement)
 	}
 	t.Cleanup(func() { d.Exec("DROP OWNED BY " + quoted(db.Owner) + "; DROP ROLE " + quoted(db.Owner)) })
-	require.Empty(t, up(t, db).Owner.Todo, "it hands over what it has made before")
+	require.Empty(t, up(t, db).Owner.Todo)
 	require.Empty(t, risks(t, db))
 	require.Empty(t, d.Rows(`SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace AND relowner <> (SELECT oid FROM pg_roles WHERE rolname = $1)`, db.Owner))
 	up(t, db)
@@ -177,7 +180,7 @@ func TestTheOwnersRoleIsMadeOnce(t *testing.T) {
 	for range databases {
 		d := pgtest.New(t)
 		all = append(all, d)
-		db := migrate.Database{Name: "main", Conn: connConfig(t, d.URL), JobsSchema: "sexton", TrackedSchema: "public", Owner: owner}
+		db := migrate.Database{Name: "main", Conn: connConfig(t, d.URL), TrackedSchema: "public", Owner: owner}
 		go func() {
 			_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
 			errs <- err
@@ -206,7 +209,7 @@ func TestGrants(t *testing.T) {
 	db.Kinds = []migrate.Kind{{Kind: "tidy", Queue: "tidy", MaxAttempts: 1}}
 	up(t, db)
 	conn := pgtest.Connect(t, d.URL)
-	pgtest.Must(triggers.Install(t.Context(), conn, triggers.Config{JobsSchema: "sexton", TrackedSchema: "app"},
+	pgtest.Must(triggers.Install(t.Context(), conn, triggers.Config{TrackedSchema: "app"},
 		[]triggers.Parent{{Schema: "app", Table: "parents", KeyColumns: []string{"id"}}}))(t)
 
 	application, worker, viewer := d.CreateRole(), d.CreateRole(), d.CreateRole()
@@ -265,7 +268,7 @@ func TestGrants(t *testing.T) {
 		"UPDATE app.loose_foreign_keys_deleted_records SET cleanup_attempts = 1",
 		"DELETE FROM app.loose_foreign_keys_deleted_records",
 	)
-	refused(work, "DELETE FROM app.parents", "DROP TABLE sexton.leases", "CREATE TABLE sexton.mine (id int)", "DELETE FROM sexton.objects",
+	refused(work, "DELETE FROM app.parents", "DROP TABLE sexton.leases", "CREATE TABLE sexton.mine (id int)", "DELETE FROM sexton.application_tables",
 		"DELETE FROM sexton.job_kinds", "UPDATE sexton.audit SET actor = 'another'")
 	client := pgtest.Must(river.NewClient(riverpgxv5.New(work), &river.Config{Schema: "sexton"}))(t)
 	pgtest.Must(client.Insert(t.Context(), probeArgs{}, nil))(t)
@@ -308,10 +311,10 @@ func TestTheWorkerMayUseTheOperatorsOfItsTables(t *testing.T) {
 
 func TestGrantsNameOnlyWhatIsInstalled(t *testing.T) {
 	t.Parallel()
-	grants := migrate.Grants(migrate.Database{JobsSchema: "work", TrackedSchema: "app"})
-	require.Contains(t, grants, `GRANT USAGE ON SCHEMA "work" TO :"worker"`)
+	grants := migrate.Grants(migrate.Database{TrackedSchema: "app"})
+	require.Contains(t, grants, `GRANT USAGE ON SCHEMA "sexton" TO :"worker"`)
 	require.NotContains(t, grants, "river")
 	require.NotContains(t, grants, "leases")
 	require.NotContains(t, grants, "enqueue")
-	require.NotContains(t, grants, `"sexton"`)
+	require.NotContains(t, grants, `"public"`)
 }

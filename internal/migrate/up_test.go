@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,33 +35,49 @@ func TestUpInstallsOnce(t *testing.T) {
 	require.Equal(t, component(t, report, migrate.River).To, int64(len(component(t, report, migrate.River).Applied)))
 	require.NoError(t, migrate.Check(t.Context(), db))
 
-	before := catalogue(d)
+	before := catalogueWithoutWriters(d)
 	report = up(t, db)
 	for _, c := range report.Components {
 		require.Empty(t, c.Applied, c.Component)
 		require.Equal(t, c.From, c.To, c.Component)
 	}
-	require.Equal(t, before, catalogue(d), "the second run wrote nothing to the catalogue")
+	require.Equal(t, before, catalogueWithoutWriters(d), "the second run replaced functions alone")
 }
 
-func TestUpRegistersEveryRelationInItsSchema(t *testing.T) {
+// The shape of a component is read from the texts of its migrations: it has every relation and column that they create.
+func TestTheShapeIsThatOfANewInstallation(t *testing.T) {
 	t.Parallel()
-	d, _ := installed(t)
+	d := pgtest.New(t)
+	d.Exec(exampleapp.Schema())
+	db := with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers, migrate.AdjournedGroups, migrate.ExternalDiffs, migrate.Undo)
+	up(t, db)
+	var names []string
+	for _, row := range d.Rows(`
+		SELECT c.relname || coalesce('.' || a.attname, '')
+		FROM pg_class AS c
+		LEFT JOIN pg_attribute AS a ON a.attrelid = c.oid AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND a.attnum > 0 AND NOT a.attisdropped
+		WHERE c.relnamespace = 'sexton'::regnamespace AND c.relname !~ '^river_' AND c.relkind <> 'c'
+			-- Sequences of identities, and indexes of partitions.
+			AND NOT EXISTS (SELECT FROM pg_depend WHERE objid = c.oid AND deptype = 'i' AND refclassid = 'pg_class'::regclass AND c.relkind = 'S')
+			AND NOT (c.relispartition AND c.relkind = 'i')
+		`) {
+		names = append(names, row[0])
+	}
+	slices.Sort(names)
+	require.Equal(t, names, migrate.ShapeNames())
+}
 
-	unregistered := d.Rows(`
-		SELECT c.relname FROM pg_class AS c
-		WHERE c.relnamespace = 'sexton'::regnamespace AND c.relkind = 'r' AND c.relname !~ '^river_'
-			AND NOT EXISTS (SELECT FROM sexton.objects WHERE kind = 'table' AND identity = '"sexton".' || c.relname)`)
-	require.Empty(t, unregistered)
+// Logical replication of all tables refuses changes of a table without a primary key.
+func TestEveryTableHasAPrimaryKey(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec(exampleapp.Schema())
+	up(t, with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers, migrate.AdjournedGroups, migrate.ExternalDiffs, migrate.Undo))
+	d.Exec("SELECT sexton.undo_rotate('undo', '1 day', true), sexton.undo_rotate('batches', '1 day', true)")
 	require.Empty(t, d.Rows(`
-		SELECT p.oid::regprocedure FROM pg_proc AS p
-		WHERE p.pronamespace = 'sexton'::regnamespace AND p.proname !~ '^river_'
-			AND EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a WHERE a.grantee = 0)`),
-		"no function of ours is for PUBLIC")
-	require.Empty(t, d.Rows(`
-		SELECT p.oid::regprocedure FROM pg_proc AS p
-		WHERE p.pronamespace = 'sexton'::regnamespace AND p.proname !~ '^river_'
-			AND NOT EXISTS (SELECT FROM sexton.objects WHERE kind = 'function' AND to_regprocedure(identity) = p.oid)`))
+		SELECT c.oid::regclass::text FROM pg_class AS c
+		WHERE c.relkind IN ('r', 'p') AND (c.relnamespace = 'sexton'::regnamespace OR obj_description(c.oid, 'pg_class') LIKE 'Sexton:%')
+			AND NOT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary)`))
 }
 
 func TestUpByComponents(t *testing.T) {
@@ -70,7 +87,7 @@ func TestUpByComponents(t *testing.T) {
 	db.Jobs, db.Components = false, nil
 
 	require.Len(t, up(t, db).Components, 1)
-	require.Equal(t, [][]string{{"application_tables"}, {"events"}, {"fences"}, {"migrations_base"}, {"objects"}, {"run_counts"}}, d.Rows(
+	require.Equal(t, [][]string{{"application_tables"}, {"events"}, {"fences"}, {"run_counts"}}, d.Rows(
 		`SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace AND relkind = 'r' ORDER BY relname`))
 
 	// A database becomes the jobs database later.
@@ -143,74 +160,25 @@ func TestUpWaitsForTheLockAsLongAsItsContext(t *testing.T) {
 	require.False(t, pgtest.Scalar[bool](t, d, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'sexton')"))
 }
 
-// A crash leaves one of these states: migrations are committed one by one.
-func TestUpGoesOnAfterACrash(t *testing.T) {
+func TestUpWithAnyName(t *testing.T) {
 	t.Parallel()
-	states := map[string]string{
-		"registry only": `DROP VIEW sexton.backlog; DROP TABLE sexton.fences, sexton.events, sexton.run_counts, sexton.application_tables, sexton.migrations_base;
-			DROP FUNCTION sexton.begin_batch, sexton.commit_mode, sexton.session_name, sexton.application_path, sexton.count_rows, sexton.backlog_rows, sexton.application_table, sexton.reasons;
-			DELETE FROM sexton.objects WHERE component <> 'registry'`,
-		"version table without a version": `DROP VIEW sexton.backlog; DROP TABLE sexton.fences, sexton.events, sexton.run_counts, sexton.application_tables;
-			DROP FUNCTION sexton.begin_batch, sexton.commit_mode, sexton.session_name, sexton.application_path, sexton.count_rows, sexton.backlog_rows, sexton.application_table, sexton.reasons;
-			DELETE FROM sexton.migrations_base WHERE version > 0;
-			DELETE FROM sexton.objects WHERE component = 'base' AND identity !~ 'migrations'`,
+	names := []string{"Mixed Case", `"; DROP SCHEMA sexton CASCADE; --`}
+	if pgtest.Long {
+		names = append(names, `quo"te'd`, `$sexton$ $$ \ %I %`, "line\n-- +goose Down\nend;\n", `"sexton".x`, strings.Repeat("ü", 31))
 	}
-	for name, crash := range states {
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := pgtest.New(t)
-			db := everything(t, d)
-			db.Jobs, db.Components = false, nil
-			up(t, db)
-			d.Exec(crash)
-
-			require.Len(t, component(t, up(t, db), migrate.Base).Applied, 1)
-			require.NoError(t, migrate.Check(t.Context(), db))
-		})
-	}
-	t.Run("River registered, its tables missing", func(t *testing.T) {
-		t.Parallel()
-		d := pgtest.New(t)
-		db := everything(t, d)
-		db.Jobs = false
-		up(t, db)
-		d.Exec("INSERT INTO sexton.objects (kind, identity, component) VALUES ('river', 'sexton', 'river')")
-		db.Jobs = true
-		require.NotEmpty(t, component(t, up(t, db), migrate.River).Applied)
-		require.NoError(t, migrate.Check(t.Context(), db))
-		down(t, db)
-	})
-}
-
-func TestUpWithAnyName(t *testing.T) {
-	t.Parallel()
-	names := []struct{ jobs, tracked string }{
-		{"order", "Mixed Case"},
-		{"sexton", `"; DROP SCHEMA sexton CASCADE; --`},
-	}
-	if pgtest.Long {
-		names = append(names, []struct{ jobs, tracked string }{
-			{"sexton", `quo"te'd`},
-			{"sexton", `$sexton$ $$ \ %I %`},
-			{"sexton", "line\n-- +goose Down\nend;\n"},
-			{"sexton", `"sexton".x`},
-			{strings.Repeat("s", 46), strings.Repeat("ü", 31)},
-			{"public", "public"},
-		}...)
-	}
-	for _, name := range names {
-		t.Run(name.jobs+"/"+name.tracked, func(t *testing.T) {
-			t.Parallel()
-			d := pgtest.New(t)
-			d.Exec("CREATE SCHEMA IF NOT EXISTS " + pgx.Identifier{name.tracked}.Sanitize())
+			d.Exec("CREATE SCHEMA IF NOT EXISTS " + pgx.Identifier{name}.Sanitize())
 			before := catalogue(d)
 
 			db := everything(t, d)
-			db.JobsSchema, db.TrackedSchema = name.jobs, name.tracked
+			db.TrackedSchema = name
 			up(t, db)
 			require.Empty(t, component(t, up(t, db), migrate.LooseForeignKeys).Applied)
 			require.NoError(t, migrate.Check(t.Context(), db))
-			require.Equal(t, name.tracked, pgtest.Scalar[string](t, d,
+			require.Equal(t, name, pgtest.Scalar[string](t, d,
 				"SELECT nspname::text FROM pg_class JOIN pg_namespace AS n ON n.oid = relnamespace WHERE relname = 'loose_foreign_keys_deleted_records'"))
 
 			down(t, db)
@@ -268,7 +236,6 @@ FROM pg_constraint WHERE contype <> 'n' AND connamespace IN ('sexton'::regnamesp
 UNION ALL SELECT 'function', p.oid::regprocedure::text, pg_get_functiondef(p.oid) || coalesce(p.proacl::text, '') || coalesce(obj_description(p.oid, 'pg_proc'), '')
 FROM pg_proc AS p WHERE p.pronamespace IN ('sexton'::regnamespace, 'public'::regnamespace)
 UNION ALL SELECT 'trigger', tgrelid::regclass || '.' || tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal
-UNION ALL SELECT 'registry', kind || ' ' || identity, component FROM sexton.objects
 ORDER BY 1, 2`
 
 func describe(d *pgtest.Database, except *regexp.Regexp) []string {
@@ -320,7 +287,7 @@ func TestUpFromAnOlderRelease(t *testing.T) {
 			"the rows of %s are there with all their values", table)
 	}
 	// Those of tracked tables are not of migrations, and which functions there were before is what differs.
-	tracked := regexp.MustCompile(`^(trigger: .*sexton_(track|truncate|wake)|function: sexton\.(track|wake)_|registry: .*(track|wake)_|registry: (grant on|earlier functions))`)
+	tracked := regexp.MustCompile(`^(trigger: .*sexton_(track|truncate|wake)|function: sexton\.(track|wake)_|\w+: sexton\.(migrations|objects))`)
 	require.Equal(t, describe(fresh, tracked), describe(d, tracked))
 
 	// Back again: not while work waits, and by force to the application's own tables.
@@ -333,3 +300,5 @@ func TestUpFromAnOlderRelease(t *testing.T) {
 	require.Empty(t, d.Rows("SELECT FROM pg_namespace WHERE nspname = 'sexton'"))
 	require.Empty(t, d.Rows("SELECT tgname FROM pg_trigger WHERE tgname LIKE 'sexton%'"))
 }
+
+var nothing = regexp.MustCompile(`^$`)

@@ -109,7 +109,7 @@ func (x *Examination) bind(ctx context.Context) {
 
 // connect opens a database. Where only its listen_url is wrong, everything else is still worth a look.
 func (x *Examination) connect(ctx context.Context, settings config.Database) (failed error) {
-	names := pgcatalog.Names{Jobs: x.Config.Jobs.Schema, Tracked: settings.Schema, Path: settings.TriggerPath()}
+	names := pgcatalog.Names{Tracked: settings.Schema, Path: settings.TriggerPath()}
 	open := func(direct string) error {
 		db, err := database.Open(ctx, settings.Name, string(settings.URL), direct, names, 2)
 		switch {
@@ -155,6 +155,8 @@ func unconnected(err error) []doctor.Finding {
 func (x *Examination) examineDatabase(ctx context.Context, db database.Database, schema migrate.Database) {
 	x.DB = db
 	x.Installed = x.look(ctx, db.Pool != nil, "schema", func(ctx context.Context) ([]doctor.Finding, error) { return schemaFindings(ctx, schema) })
+	x.look(ctx, x.Installed, "functions", func(ctx context.Context) ([]doctor.Finding, error) { return functionFindings(ctx, schema) })
+	x.look(ctx, x.Installed, "sequences", func(ctx context.Context) ([]doctor.Finding, error) { return sequenceFindings(ctx, schema) })
 	x.look(ctx, x.Installed, "owner", func(ctx context.Context) ([]doctor.Finding, error) { return ownerFindings(ctx, schema) })
 	x.checks(db.Name, component.Schema, func(_ *component.Component, check component.Check) { x.run(ctx, check, db.Name, db.Pool != nil) })
 	x.examineGenerations(ctx)
@@ -225,19 +227,26 @@ func schemaFindings(ctx context.Context, schema migrate.Database) ([]doctor.Find
 		return doctor.One(problem.Error, unfit.Object, err.Error(), unfit.Fix), nil
 	}
 	if privilege, ok := errors.AsType[*migrate.PrivilegeError](err); ok {
-		return doctor.One(problem.Error, "schema "+schema.JobsSchema, "role "+privilege.Role+": "+privilege.Missing, "run "+privilege.Grant), nil
+		return doctor.One(problem.Error, "schema sexton", "role "+privilege.Role+": "+privilege.Missing, "run "+privilege.Grant), nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return laterFunctions(ctx, schema)
+	return nil, err
 }
 
-// laterFunctions tells of functions that a later release has installed.
-func laterFunctions(ctx context.Context, schema migrate.Database) (found []doctor.Finding, _ error) {
-	later, err := migrate.LaterFunctions(ctx, schema)
-	for _, name := range later {
-		found = append(found, doctor.One(problem.Info, "component "+name, migrate.LaterText, "run the later release")...)
+// functionFindings names functions of another release.
+func functionFindings(ctx context.Context, schema migrate.Database) (found []doctor.Finding, _ error) {
+	other, err := migrate.OtherFunctions(ctx, schema)
+	for _, name := range other {
+		found = append(found, doctor.One(problem.Info, "component "+name, migrate.OtherFunctionsText, "sexton migrate up")...)
+	}
+	return found, err
+}
+
+// sequenceFindings names sequences that lag, as after a restore of rows alone.
+func sequenceFindings(ctx context.Context, schema migrate.Database) (found []doctor.Finding, _ error) {
+	lagging, err := migrate.LaggingSequences(ctx, schema)
+	for _, s := range lagging {
+		found = append(found, doctor.One(problem.Error, s.Name,
+			fmt.Sprintf("the sequence is at %d, and %s has rows up to %d, so inserts fail", s.Last, s.Table, s.Max), "sexton migrate up")...)
 	}
 	return found, err
 }

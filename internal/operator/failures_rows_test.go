@@ -32,7 +32,7 @@ func failingSite(t *testing.T) (*dbtest.DB, *installation.Connections) {
 	c.PlaceholderUsers.Enabled, c.PlaceholderUsers.MaxAttempts, c.PlaceholderUsers.RetryPeriod = true, 15, 48*time.Hour
 	c.GhostUsers.Schedule, c.PlaceholderUsers.Schedule, c.AdjournedGroups.Schedule, c.ExternalDiffs.Schedule = "* * * * *", "0 0 * * *", "0 2 * * *", "15 * * * *"
 	c.ExternalDiffs.When = "always"
-	c.Jobs.Schema, c.Jobs.Database = "sexton", "main"
+	c.Jobs.Database = "main"
 	c.Databases = []config.Database{{Name: "main"}}
 	all := &installation.Connections{Config: c, Databases: []database.Database{db.Connected}}
 	for _, kind := range riverjobs.Kinds(c) {
@@ -228,7 +228,7 @@ func TestPlaceholdersThatAreKeptStandOnThePage(t *testing.T) {
 	db := dbtest.Reference(t)
 	c := &config.Config{}
 	c.PlaceholderUsers.Enabled, c.PlaceholderUsers.MaxAttempts, c.PlaceholderUsers.RetryPeriod = true, 15, 48*time.Hour
-	c.Jobs.Schema, c.Jobs.Database = "sexton", "main"
+	c.Jobs.Database = "main"
 	c.Databases = []config.Database{{Name: "main"}}
 	all := &installation.Connections{Config: c, Databases: []database.Database{db.Connected}}
 	db.Exec(`

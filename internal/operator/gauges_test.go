@@ -44,7 +44,7 @@ type observedSite struct {
 func observe(t *testing.T, names ...string) observedSite {
 	c := &config.Config{Jobs: config.Jobs{Silence: time.Minute}}
 	c.LooseForeignKeys.Enabled, c.LooseForeignKeys.Schedule = true, "* * * * *"
-	c.Jobs.Schema, c.Jobs.Silence = "sexton", heartbeat.DefaultSilence
+	c.Jobs.Silence = heartbeat.DefaultSilence
 	s := observedSite{all: &installation.Connections{Config: c}, noted: &riverjobs.Bindings{}, servers: map[string]*dbtest.DB{}}
 	for _, text := range names {
 		name := strings.TrimRight(text, "!?")
@@ -382,7 +382,7 @@ func TestGroupsAreMeasured(t *testing.T) {
 	db := dbtest.Reference(t)
 	c := &config.Config{Databases: []config.Database{{Name: "main"}}}
 	c.AdjournedGroups.Enabled, c.AdjournedGroups.Schedule = true, "0 2 * * *"
-	c.Jobs.Schema, c.Jobs.Database = "sexton", "main"
+	c.Jobs.Database = "main"
 	s := observedSite{all: &installation.Connections{Config: c}, noted: &riverjobs.Bindings{}}
 	s.all.Databases = append(s.all.Databases, db.Connected)
 	db.Exec(`

@@ -409,7 +409,7 @@ func (k *shared) deaf(kind, database string) string {
 // foreignAwake says which sessions keep a kind's awake lock from the workers of a database, or "" where none
 // does. In exclusive mode it keeps writers from waking workers, so that work waits until the next look.
 func foreignAwake(ctx context.Context, db database.Database, kind string) (string, error) {
-	key1, key2 := triggers.AwakeKey(db.Names.Jobs, kind)
+	key1, key2 := triggers.AwakeKey(kind)
 	rows, _ := db.Pool.Query(ctx, sqlText("awake_holders"), int64(uint32(key1)), int64(uint32(key2)))
 	holders, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(holders) == 0 {

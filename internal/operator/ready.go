@@ -95,7 +95,7 @@ func (r *Readiness) reasons(ctx context.Context, at int, schema migrate.Database
 
 // grantsOf are the rights that a worker needs, with the names that doctor reads them by.
 func grantsOf(schema migrate.Database) string {
-	schema.JobsSchema, schema.TrackedSchema = "sexton", "public"
+	schema.TrackedSchema = "public"
 	return migrate.Grants(schema)
 }
 

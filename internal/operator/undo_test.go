@@ -22,7 +22,7 @@ import (
 func TestUndoFromThePage(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Keeping(t, "CREATE TABLE projects (id bigint PRIMARY KEY); CREATE TABLE issues (id bigint, project_id bigint)", "projects")
-	c := &config.Config{Jobs: config.Jobs{Database: "main", Schema: "sexton", Silence: heartbeat.DefaultSilence}}
+	c := &config.Config{Jobs: config.Jobs{Database: "main", Silence: heartbeat.DefaultSilence}}
 	c.Databases = []config.Database{{Name: "main", Schema: "public"}}
 	c.LooseForeignKeys.Enabled, c.LooseForeignKeys.Schedule, c.LooseForeignKeys.Undo.Keep = true, "* * * * *", 72*time.Hour
 	connected := db.Connected

@@ -12,12 +12,11 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// Names are the schemas of one database. In every .sql file of this repository the quoted qualifiers "sexton". and "public". stand for the
-// schema of Sexton's own objects and for the schema of the tracked tables. Names inside string literals and the names of settings
-// (sexton.truncate, sexton.notify) are not quoted that way and are not replaced.
+// Schema is where Sexton's own objects are.
+const Schema = "sexton"
+
+// Names are the schemas of the application in one database.
 type Names struct {
-	// Jobs holds Sexton's own objects (jobs.schema).
-	Jobs string
 	// Tracked holds the tracked tables and their tombstones (databases.<name>.schema).
 	Tracked string
 	// Path is the search_path of the application's triggers (databases.<name>.search_path); empty means what their sessions
@@ -25,16 +24,12 @@ type Names struct {
 	Path string
 }
 
-// Render replaces the two placeholders by the quoted names. Most installations use the names that the texts are written with, and each wake-up
-// renders a score of texts.
+// Render replaces the placeholder by the quoted name.
 func (n Names) Render(sql string) string {
-	if n.Jobs == "sexton" && n.Tracked == "public" {
+	if n.Tracked == "public" {
 		return sql
 	}
-	return strings.NewReplacer(
-		`"sexton".`, pgx.Identifier{n.Jobs}.Sanitize()+".",
-		`"public".`, pgx.Identifier{n.Tracked}.Sanitize()+".",
-	).Replace(sql)
+	return strings.ReplaceAll(sql, `"public".`, pgx.Identifier{n.Tracked}.Sanitize()+".")
 }
 
 // Queries returns the generated queries, rendered for these schemas, on a pool, a connection or a

@@ -112,7 +112,7 @@ func TestReferencesKeepTheirSchema(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Exec("CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.notes (id int PRIMARY KEY, author_id int); CREATE INDEX ON elsewhere.notes (author_id)")
-	names := pgcatalog.Names{Jobs: "sexton", Tracked: "elsewhere"}
+	names := pgcatalog.Names{Tracked: "elsewhere"}
 	bound, problems, err := placeholder.Bind(t.Context(), b.Pool(), names, []placeholder.Reference{
 		{Table: "notes", Columns: []string{"author_id"}}, {Table: "public.notes", Columns: []string{"author_id"}},
 	})

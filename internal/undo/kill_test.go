@@ -136,8 +136,8 @@ func TestKilledAtEachPoint(t *testing.T) {
 func (b *bundle) keepNotes(t *testing.T) {
 	t.Helper()
 	pgtest.Must(triggers.Install(t.Context(), pgtest.Acquire(t, b.Pool()).Conn(), triggers.Config{
-		JobsSchema: dbtest.Names().Jobs, TrackedSchema: dbtest.Names().Tracked,
-		Undo: triggers.Undo{MaxRow: b.maxRow, Children: []triggers.Table{{Schema: "public", Name: "issues"}}},
+		TrackedSchema: dbtest.Names().Tracked,
+		Undo:          triggers.Undo{MaxRow: b.maxRow, Children: []triggers.Table{{Schema: "public", Name: "issues"}}},
 	}, []triggers.Parent{
 		{Schema: "public", Table: "projects", KeyColumns: []string{"id"}, Undo: triggers.KeepsAll},
 		{Schema: "public", Table: "issues", KeyColumns: []string{"id"}, Undo: triggers.KeepsAll},

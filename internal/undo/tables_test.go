@@ -15,7 +15,7 @@ func TestRowsBelowATableThatIsKept(t *testing.T) {
 	t.Parallel()
 	c := setup(t, tree, treeDefinitions, "projects", "issues")
 	cfg := triggers.Config{
-		JobsSchema: dbtest.Names().Jobs, TrackedSchema: dbtest.Names().Tracked, Truncate: triggers.Reject, Undo: triggers.Undo{MaxRow: 1 << 20},
+		TrackedSchema: dbtest.Names().Tracked, Truncate: triggers.Reject, Undo: triggers.Undo{MaxRow: 1 << 20},
 	}
 	pgtest.Must(triggers.Install(t.Context(), pgtest.Acquire(t, c.Pool()).Conn(), cfg, []triggers.Parent{
 		{Schema: "public", Table: "projects", KeyColumns: []string{"id"}, Undo: triggers.KeepsAll},

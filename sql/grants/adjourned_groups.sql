@@ -7,7 +7,6 @@ GRANT EXECUTE
     TO :"application", :"worker";
 
 GRANT USAGE ON SCHEMA "public" TO :"worker";
-GRANT SELECT ON TABLE "sexton".migrations_adjourned_groups TO :"worker";
 GRANT EXECUTE
     ON FUNCTION "sexton".group_deletion_cutoff(), "sexton".decide_group_deletion(bigint, timestamptz),
         "sexton".default_may_remove_group(bigint, bigint), "sexton".may_remove_group(bigint, bigint)
@@ -22,6 +21,6 @@ GRANT USAGE ON SCHEMA "public" TO :"viewer";
 GRANT EXECUTE ON FUNCTION "sexton".group_deletion_cutoff() TO :"viewer";
 GRANT EXECUTE ON FUNCTION "sexton".backlog_of_adjourned_groups() TO :"worker", :"viewer";
 GRANT SELECT
-    ON TABLE "sexton".migrations_adjourned_groups, "sexton".group_destructions, "sexton".group_deletion_failures,
+    ON TABLE "sexton".group_destructions, "sexton".group_deletion_failures,
         "public".groups, "public".group_deletion_schedules
     TO :"viewer";

@@ -3,7 +3,7 @@
 ALTER ROLE :"worker" SET search_path = pg_catalog, pg_temp;
 
 GRANT USAGE ON SCHEMA "sexton" TO :"worker";
-GRANT SELECT ON TABLE "sexton".objects, "sexton".migrations_base, "sexton".application_tables TO :"worker";
+GRANT SELECT ON TABLE "sexton".application_tables TO :"worker";
 GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".fences, "sexton".events, "sexton".run_counts TO :"worker";
 GRANT EXECUTE
     ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, boolean), "sexton".session_name(text), "sexton".application_path(text),
@@ -17,5 +17,5 @@ GRANT SELECT ON TABLE "sexton".events TO :"application";
 
 -- viewer: reads state and history.
 GRANT USAGE ON SCHEMA "sexton" TO :"viewer";
-GRANT SELECT ON TABLE "sexton".objects, "sexton".migrations_base, "sexton".application_tables, "sexton".fences, "sexton".events, "sexton".run_counts, "sexton".backlog TO :"viewer";
+GRANT SELECT ON TABLE "sexton".application_tables, "sexton".fences, "sexton".events, "sexton".run_counts, "sexton".backlog TO :"viewer";
 GRANT EXECUTE ON FUNCTION "sexton".backlog_rows() TO :"viewer";

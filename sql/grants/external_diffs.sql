@@ -1,5 +1,4 @@
 GRANT USAGE ON SCHEMA "public" TO :"worker";
-GRANT SELECT ON TABLE "sexton".migrations_external_diffs TO :"worker";
 GRANT SELECT, INSERT, UPDATE, DELETE
     ON TABLE "sexton".external_diffs, "sexton".external_diff_removals, "sexton".external_diff_cursors
     TO :"worker";
@@ -21,6 +20,6 @@ GRANT EXECUTE ON FUNCTION "sexton".external_diff_layout(bigint) TO :"application
 
 GRANT USAGE ON SCHEMA "public" TO :"viewer";
 GRANT SELECT
-    ON TABLE "sexton".migrations_external_diffs, "sexton".external_diffs, "sexton".external_diff_removals, "sexton".external_diff_cursors
+    ON TABLE "sexton".external_diffs, "sexton".external_diff_removals, "sexton".external_diff_cursors
     TO :"viewer";
 GRANT SELECT ON TABLE "public".merge_request_diffs TO :"viewer";

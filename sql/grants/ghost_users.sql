@@ -5,7 +5,6 @@ GRANT EXECUTE ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean)
 GRANT EXECUTE ON FUNCTION "sexton".cancel_user_deletion(bigint, bigint) TO :"application", :"worker";
 
 GRANT USAGE ON SCHEMA "public" TO :"worker";
-GRANT SELECT ON TABLE "sexton".migrations_ghost_users TO :"worker";
 GRANT EXECUTE ON FUNCTION "sexton".ghost_user() TO :"worker";
 -- Project bots of groups that are destroyed enter the queue by the worker's hand.
 GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "public".users_ghost_user_migrations TO :"worker";
@@ -19,4 +18,4 @@ GRANT SELECT, UPDATE (state), DELETE ON TABLE "public".users TO :"worker";
 -- can delete.
 
 GRANT USAGE ON SCHEMA "public" TO :"viewer";
-GRANT SELECT ON TABLE "sexton".migrations_ghost_users, "public".users_ghost_user_migrations TO :"viewer";
+GRANT SELECT ON TABLE "public".users_ghost_user_migrations TO :"viewer";

@@ -6,7 +6,7 @@ GRANT EXECUTE
     ON FUNCTION "sexton".enqueue_new(text, jsonb, timestamptz), "sexton".job_waits(text, text)
     TO :"worker";
 
-GRANT SELECT ON TABLE "sexton".migrations_jobs, "sexton".job_kinds, "sexton".generations TO :"worker";
+GRANT SELECT ON TABLE "sexton".job_kinds, "sexton".generations TO :"worker";
 GRANT SELECT, INSERT, UPDATE, DELETE
     ON TABLE "sexton".leases, "sexton".runs, "sexton".clients, "sexton".schedules
     TO :"worker";
@@ -14,7 +14,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE
 GRANT SELECT, INSERT, DELETE ON TABLE "sexton".samples, "sexton".audit TO :"worker";
 
 GRANT SELECT
-    ON TABLE "sexton".migrations_jobs, "sexton".leases, "sexton".runs, "sexton".clients, "sexton".schedules, "sexton".job_kinds, "sexton".generations,
+    ON TABLE "sexton".leases, "sexton".runs, "sexton".clients, "sexton".schedules, "sexton".job_kinds, "sexton".generations,
     "sexton".samples, "sexton".audit
     TO :"viewer";
 GRANT EXECUTE ON FUNCTION "sexton".job_waits(text, text) TO :"viewer";

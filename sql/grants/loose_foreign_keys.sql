@@ -1,5 +1,4 @@
 GRANT USAGE ON SCHEMA "public" TO :"worker";
-GRANT SELECT ON TABLE "sexton".migrations_loose_foreign_keys TO :"worker";
 GRANT EXECUTE ON FUNCTION "sexton".backlog_of_loose_foreign_keys() TO :"worker", :"viewer";
 GRANT SELECT, INSERT, UPDATE, DELETE
     ON TABLE "public".loose_foreign_keys_deleted_records, "sexton".swept
@@ -16,5 +15,5 @@ GRANT SELECT, INSERT, UPDATE, DELETE
 
 GRANT USAGE ON SCHEMA "public" TO :"viewer";
 GRANT SELECT
-    ON TABLE "sexton".migrations_loose_foreign_keys, "public".loose_foreign_keys_deleted_records, "sexton".swept
+    ON TABLE "public".loose_foreign_keys_deleted_records, "sexton".swept
     TO :"viewer";

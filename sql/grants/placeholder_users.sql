@@ -1,5 +1,4 @@
 GRANT USAGE ON SCHEMA "public" TO :"worker";
-GRANT SELECT ON TABLE "sexton".migrations_placeholder_users TO :"worker";
 -- A row goes with its user, which the job of the ghost users deletes.
 GRANT SELECT, UPDATE, DELETE ON TABLE "public".import_placeholder_user_details TO :"worker";
 
@@ -14,6 +13,6 @@ GRANT EXECUTE
 
 GRANT USAGE ON SCHEMA "public" TO :"viewer";
 GRANT SELECT
-    ON TABLE "sexton".migrations_placeholder_users, "sexton".placeholder_rules, "public".import_placeholder_user_details
+    ON TABLE "sexton".placeholder_rules, "public".import_placeholder_user_details
     TO :"viewer";
 GRANT SELECT (id, user_type) ON TABLE "public".users TO :"viewer";

@@ -1,4 +1,4 @@
-GRANT SELECT ON TABLE "sexton".migrations_undo, "sexton".undo_layouts TO :"worker";
+GRANT SELECT ON TABLE "sexton".undo_layouts TO :"worker";
 GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".undo, "sexton".undo_marks, "sexton".batches TO :"worker";
 GRANT SELECT, UPDATE ON TABLE "sexton".undo_state TO :"worker";
 GRANT USAGE ON SEQUENCE "sexton".undo_ids TO :"worker";
@@ -12,5 +12,4 @@ GRANT EXECUTE ON FUNCTION
 --     GRANT INSERT ON TABLE child TO :"worker";
 -- and on each table that their foreign keys refer to:
 --     GRANT SELECT ON TABLE other TO :"worker";
-GRANT SELECT ON TABLE "sexton".migrations_undo TO :"viewer";
 GRANT SELECT (kept_at, origins) ON TABLE "sexton".undo TO :"viewer";

@@ -47,10 +47,10 @@ BEGIN
                     ELSE tg.tgtype = 34 AND tg.tgoldtable IS NULL AND tg.tgnargs = 6 AND p.proname = 'track_truncate'
                         AND a.args[pg_catalog.cardinality(a.args) - 1] = ANY ('{reject,capture,ignore}')
                 END AS ours,
-                p.proowner = (SELECT c.relowner FROM pg_catalog.pg_class AS c WHERE c.relnamespace = space.oid AND c.relname = 'objects') AS safe
+                p.proowner = space.nspowner AS safe
             FROM pg_catalog.pg_trigger AS tg
             JOIN pg_catalog.pg_proc AS p ON p.oid = tg.tgfoid AND pg_catalog.starts_with(p.proname::pg_catalog.text, 'track_')
-            JOIN pg_catalog.pg_namespace AS space ON space.oid = p.pronamespace AND space.nspname = 'jobs_schema'
+            JOIN pg_catalog.pg_namespace AS space ON space.oid = p.pronamespace AND space.nspname = 'sexton'
             -- Names may hold anything and come first; each argument is ended by a zero byte.
             CROSS JOIN LATERAL pg_catalog.string_to_array(pg_catalog.encode(tg.tgargs, 'escape'), '\000') AS a (args)
             WHERE tg.tgrelid IN (SELECT t.root FROM tables AS t) AND tg.tgname IN ('sexton_track', 'sexton_truncate') AND NOT tg.tgisinternal
@@ -128,7 +128,7 @@ BEGIN
             EXECUTE pg_catalog.format('CREATE OR REPLACE TRIGGER %I %s ON %I.%I %s FOR EACH STATEMENT EXECUTE FUNCTION %I.%I(%s)',
                 lacking.name, CASE lacking.name WHEN 'sexton_track' THEN 'AFTER DELETE' ELSE 'BEFORE TRUNCATE' END,
                 lacking.schema_name, lacking.table_name, CASE lacking.name WHEN 'sexton_track' THEN 'REFERENCING OLD TABLE AS sexton_deleted' END,
-                'jobs_schema', lacking.function_name, lacking.arguments);
+                'sexton', lacking.function_name, lacking.arguments);
             EXECUTE pg_catalog.format('ALTER TABLE ONLY %I.%I ENABLE ALWAYS TRIGGER %I',
                 lacking.schema_name, lacking.table_name, lacking.name);
             -- The owner of the function reads the rows that a TRUNCATE removes.

@@ -1,9 +1,7 @@
 -- The event trigger for new partitions: $1 schema of the functions, $2 name of the function, $3 name of the event trigger. Whether it
--- was asked for once, whether the current role may create it, the function, the event trigger, and an event trigger of others in its way.
+-- was installed once, whether the current role may create it, the function, the event trigger, and an event trigger of others in its way.
 SELECT
-    EXISTS (
-        SELECT FROM "sexton".objects AS o
-        WHERE o.kind = 'event trigger function' AND o.identity = pg_catalog.format('"sexton".%s()', $2::pg_catalog.text)) AS wanted,
+    p.oid IS NOT NULL OR e.oid IS NOT NULL AS wanted,
     (SELECT r.rolsuper FROM pg_catalog.pg_roles AS r WHERE r.rolname = current_user) AS superuser,
     p.oid IS NOT NULL AS has_function,
     coalesce(p.prosrc, '') AS body,

@@ -1,10 +1,10 @@
 -- What an installation needs before the first function is written: $1 is the schema of Sexton's own
--- tables, $2 the schema of the tombstones. The owner is the role that the functions will belong to: that of the registry, where this
--- role may hand them over.
+-- tables, $2 the schema of the tombstones. The owner is the role that the functions will belong to: that of the schema, if this role may hand
+-- them over.
 SELECT
     current_user::pg_catalog.text,
     coalesce(pg_catalog.has_schema_privilege(jobs.oid, 'CREATE'), false) AS may_create,
-    objects.oid IS NOT NULL AS has_registry,
+    jobs.oid IS NOT NULL AS has_schema,
     tombstones.oid IS NOT NULL AS has_tombstones,
     owner.name AS owner,
     coalesce(pg_catalog.has_schema_privilege(owner.name, tracked.oid, 'USAGE')
@@ -14,14 +14,12 @@ SELECT
 FROM (VALUES (1)) AS one
 LEFT JOIN pg_catalog.pg_namespace AS jobs ON jobs.nspname = $1::pg_catalog.text
 LEFT JOIN pg_catalog.pg_namespace AS tracked ON tracked.nspname = $2::pg_catalog.text
-LEFT JOIN pg_catalog.pg_class AS objects
-    ON objects.relnamespace = jobs.oid AND objects.relname = 'objects' AND objects.relkind = 'r'
 LEFT JOIN pg_catalog.pg_class AS tombstones
     ON tombstones.relnamespace = tracked.oid
     AND tombstones.relname = 'loose_foreign_keys_deleted_records'
     AND tombstones.relkind IN ('r', 'p')
 CROSS JOIN LATERAL (
-    SELECT CASE WHEN pg_catalog.pg_has_role(objects.relowner, 'MEMBER') THEN pg_catalog.pg_get_userbyid(objects.relowner) ELSE current_user END
+    SELECT CASE WHEN pg_catalog.pg_has_role(jobs.nspowner, 'MEMBER') THEN pg_catalog.pg_get_userbyid(jobs.nspowner) ELSE current_user END
 ) AS owner (name)
 CROSS JOIN LATERAL pg_catalog.to_regprocedure(pg_catalog.format(
     '%I.is_as_installed(pg_catalog.regclass, pg_catalog.text, pg_catalog.int2[], pg_catalog.text[])', $1::pg_catalog.text)) AS installed (function);

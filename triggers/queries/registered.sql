@@ -1,8 +1,6 @@
--- The trigger functions that Sexton created in its schema ($1).
+-- The trigger functions in Sexton's schema ($1) that an installation of triggers has created, by their names.
 SELECT p.proname::pg_catalog.text
-FROM "sexton".objects AS o
-JOIN pg_catalog.pg_namespace AS n ON n.nspname = $1::pg_catalog.text
-JOIN pg_catalog.pg_proc AS p ON p.pronamespace = n.oid AND p.pronargs = 0
-    AND o.identity = '"sexton".' || pg_catalog.quote_ident(p.proname) || '()'
-WHERE o.component = 'triggers' AND o.kind = 'function'
+FROM pg_catalog.pg_proc AS p
+JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace AND n.nspname = $1::pg_catalog.text
+WHERE p.pronargs = 0 AND p.prorettype = 'pg_catalog.trigger'::pg_catalog.regtype AND p.proname OPERATOR(pg_catalog.~) '^(track|keep|wake)_'
 ORDER BY p.proname;

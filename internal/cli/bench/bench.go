@@ -161,6 +161,6 @@ func onSite(
 		},
 	}
 	cfg, _ := riverjobs.Tracking(all.Config, all.Jobs(), nil)
-	site.AwakeKey1, site.AwakeKey2 = triggers.AwakeKey(cfg.JobsSchema, cfg.Wake[0].Kind)
+	site.AwakeKey1, site.AwakeKey2 = triggers.AwakeKey(cfg.Wake[0].Kind)
 	return do(ctx, site)
 }

@@ -213,6 +213,7 @@ func TestDoctorOfWorkThatStandsStill(t *testing.T) {
 	s := clitest.Installed(t)
 	s.Exec(`INSERT INTO sexton.river_job (id, args, kind, queue, state, max_attempts, scheduled_at)
 		VALUES (7, '{"database": "main"}', $1, $1, 'available', 1, '2026-01-02T03:04:05Z')`, clitest.Kind)
+	s.Exec("SELECT setval('sexton.river_job_id_seq', 7)")
 	requireFindings(s, 5, "stalled_jobs", "warning | "+clitest.Kind+"/main | the job waits for a worker: none has fetched job 7, available since 2026-01-02T03:04:05Z"+
 		" | start a worker (sexton run), or look into the log of the one that runs")
 	s.Pause()

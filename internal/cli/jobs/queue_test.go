@@ -174,7 +174,7 @@ func TestPauseAndResumeWithWrongArguments(t *testing.T) {
 func TestStatusNamesWhoHoldsTheAwakeLock(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
-	key1, key2 := triggers.AwakeKey("sexton", clitest.Kind)
+	key1, key2 := triggers.AwakeKey(clitest.Kind)
 	for _, take := range []string{"pg_advisory_lock", "pg_advisory_lock_shared"} {
 		conn := pgtest.Must(s.Pool().Acquire(t.Context()))(t)
 		pgtest.Exec(t, conn, "SET application_name = 'sexton worker'")

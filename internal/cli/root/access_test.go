@@ -209,13 +209,11 @@ func TestManagedServers(t *testing.T) {
 		s.As(t, "managed", "CREATE TABLE projects (id bigint PRIMARY KEY)", "CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint)",
 			"CREATE INDEX ON issues (project_id)", "INSERT INTO projects SELECT generate_series(1, 3)", "INSERT INTO issues SELECT n, n % 3 + 1 FROM generate_series(1, 30) AS n")
 
-		installed := s.OK("migrate", "up")
 		if rights == "" {
-			require.Contains(t, installed, "CREATE ROLE")
+			s.Says(1, "CREATE ROLE", "migrate", "up")
 			s.Exec(`CREATE ROLE sexton_owner NOLOGIN; GRANT sexton_owner TO managed`) // The provider's own means.
-			installed = s.OK("migrate", "up")
 		}
-		require.NotContains(t, installed, "GRANT")
+		require.NotContains(t, s.OK("migrate", "up"), "GRANT")
 		require.Equal(t, [][]string{{"sexton_owner"}}, s.Rows(`SELECT DISTINCT relowner::regrole::text FROM pg_class
 			WHERE relnamespace = 'sexton'::regnamespace AND relkind = 'r'`))
 		s.OK("triggers", "install")

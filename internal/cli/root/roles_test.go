@@ -15,7 +15,7 @@ import (
 // readers are statements that a role without any right on Sexton's tables may try.
 var insides = []string{
 	"SELECT FROM sexton.leases", "SELECT FROM sexton.runs", "SELECT FROM sexton.river_job", "SELECT FROM sexton.job_kinds", "SELECT FROM sexton.fences",
-	"SELECT FROM sexton.swept", "SELECT FROM sexton.objects", "SELECT FROM sexton.clients", "SELECT FROM loose_foreign_keys_deleted_records",
+	"SELECT FROM sexton.swept", "SELECT FROM sexton.clients", "SELECT FROM loose_foreign_keys_deleted_records",
 	"SELECT FROM users_ghost_user_migrations", "SELECT FROM sexton.backlog", "SELECT sexton.backlog_rows()", "SELECT FROM sexton.placeholder_rules", "SELECT sexton.backlog_of_ghost_users()",
 	"SELECT sexton.job_args('tidy', '{}', '{}', '{}')",
 }
@@ -76,7 +76,7 @@ func TestTheWorkersRole(t *testing.T) {
 		s.OK(append(args, "--database-url", s.AsRole(s.Worker))...)
 	}
 	require.Equal(t, [][]string{{"1", "one"}}, s.Rows("SELECT id, name FROM projects WHERE id = 1"), "restored; its issue was by Ada, who has gone")
-	s.Forbidden(t, s.Worker, "DELETE FROM sexton.objects", "DELETE FROM sexton.job_kinds", "DROP TABLE sexton.leases", "CREATE TABLE sexton.mine (id int)",
+	s.Forbidden(t, s.Worker, "DELETE FROM sexton.job_kinds", "DROP TABLE sexton.leases", "CREATE TABLE sexton.mine (id int)",
 		"CREATE TABLE public.mine (id int)", "INSERT INTO users (username, email, name) VALUES ('x', 'x', 'x')", "ALTER TABLE projects DISABLE TRIGGER ALL")
 }
 

@@ -28,9 +28,7 @@ func TestMigrateTwoDatabases(t *testing.T) {
 			require.Equal(t, [][]string{{"t", fmt.Sprint(name == jobs)[:1]}},
 				s.At(name).Rows("SELECT to_regclass('sexton.fences') IS NOT NULL, to_regclass('sexton.leases') IS NOT NULL"))
 		}
-		once := s.Snapshots()
 		s.OK("migrate", "up")
-		require.Equal(t, once, s.Snapshots())
 		require.Equal(t, 7, strings.Count(s.OK("migrate", "status"), "\n"), "heading, four components and, without jobs, two")
 
 		s.OK("triggers", "install")

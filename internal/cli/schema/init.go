@@ -22,6 +22,7 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/adopt"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 	"sexton/internal/words"
 )
@@ -73,7 +74,7 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 		return err
 	}
 	at := slices.IndexFunc(all.Sites(), func(site loosefk.Site) bool { return site.Name == db.Name })
-	keys, err := adopt.Propose(ctx, all.Sites()[at], all.Config.Jobs.Schema)
+	keys, err := adopt.Propose(ctx, all.Sites()[at], pgcatalog.Schema)
 	if err != nil {
 		return err
 	}

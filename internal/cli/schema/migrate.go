@@ -106,8 +106,9 @@ func migrateDownCommand(env *cli.Env) *cobra.Command {
 	cmd := env.Reports(&cobra.Command{
 		Use:   "down",
 		Short: "Remove everything that Sexton created, triggers included",
-		Long: `Removes what Sexton created and nothing else, from every database. It refuses while tombstones are pending in
-one of them, because the children they stand for would be forgotten.`,
+		Long: `Removes the schema sexton with everything in it, the triggers, and in the application's schema the tables, columns
+and indexes whose comment begins with "Sexton:", from every database. It refuses while work is pending or deletions
+are kept for undo in one of them.`,
 		Example: "  sexton migrate down",
 	}, func(ctx context.Context, _ []string) error {
 		refuse := func(all *installation.Connections, db migrate.Database) error {
@@ -117,7 +118,7 @@ one of them, because the children they stand for would be forgotten.`,
 			return migrate.Down(ctx, env.Logger(all.Config), db, force)
 		})
 	})
-	cmd.Flags().BoolVar(&force, "force", false, "remove although work is pending, and leave the children as orphans")
+	cmd.Flags().BoolVar(&force, "force", false, "remove although work is pending or deletions are kept for undo")
 	return cmd
 }
 
@@ -145,13 +146,13 @@ func migrateEach(
 		}
 		return env.Print(reports, func(w io.Writer) {
 			for _, report := range reports {
-				printMigrated(w, report, all.Config.Jobs.Schema)
+				printMigrated(w, report)
 			}
 		})
 	})
 }
 
-func printMigrated(w io.Writer, report migrate.Report, schema string) {
+func printMigrated(w io.Writer, report migrate.Report) {
 	said := func(format string, args ...any) {
 		_, _ = fmt.Fprintf(w, "%s: %s\n", report.Database, fmt.Sprintf(format, args...))
 	}
@@ -166,11 +167,8 @@ func printMigrated(w io.Writer, report migrate.Report, schema string) {
 		said("%s removed", words.Counted(len(report.Triggers.Triggers), "trigger"))
 	}
 	if report.Owner != nil && len(report.Owner.Todo) > 0 {
-		said("all is installed. For safety Sexton's functions should have the rights of role %s alone, which this role may not arrange. "+
-			"Have a role run these that may, then this command again:\n  %s;", report.Owner.Role, strings.Join(report.Owner.Todo, ";\n  "))
-	}
-	if report.SchemaKept {
-		said("schema %s is kept, as it holds objects that Sexton did not create", schema)
+		said("all is installed. Functions run with the rights of role %s, which lacks some that this role may not grant. "+
+			"Run as a role that may:\n  %s;", report.Owner.Role, strings.Join(report.Owner.Todo, ";\n  "))
 	}
 }
 
@@ -209,8 +207,6 @@ func printMigrateStatus(w io.Writer, statuses []databaseStatus) {
 		words.Rows(w, status.Components, func(c migrate.ComponentStatus) []any {
 			functions := "this release's"
 			switch {
-			case c.FunctionsLater:
-				functions = "a later release's"
 			case c.FunctionsDiffer:
 				functions = "another release's"
 			case !c.Enabled || c.Current == 0:
@@ -239,7 +235,7 @@ func grantSQL(env *cli.Env, roles migrate.Roles, tables bool) (map[string]string
 	statements := map[string]string{}
 	for _, settings := range c.Databases {
 		sql := migrate.GrantRoles(migrate.Database{
-			Name: settings.Name, JobsSchema: c.Jobs.Schema, TrackedSchema: settings.Schema,
+			Name: settings.Name, TrackedSchema: settings.Schema,
 			Jobs: settings.Name == c.Jobs.Database, Components: c.ComponentsIn(settings.Name),
 		}, roles)
 		if tables {

@@ -32,7 +32,7 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	db := dbtest.New(t)
 	db.Exec(string(tables))
 	var g pgtest.Statements
-	after, names := "x", pgcatalog.Names{Jobs: "sexton_jobs", Tracked: `App "one"`}
+	after, names := "x", pgcatalog.Names{Tracked: `App "one"`}
 	for _, parent := range bind(t, db, list) {
 		p := keyed{parent}
 		g.Add(p.Recorded + " here without parent")(p.withoutParentStatement(nil))

@@ -1,16 +1,16 @@
--- Roles that own SECURITY DEFINER functions in Sexton's schema $1, or the schema, other than $2, and whether they go past row security.
+-- Roles that own SECURITY DEFINER functions in the schema sexton, or the schema, other than $1, and whether they go past row security.
 -- The function of the event trigger has to belong to a superuser.
 SELECT
     owner.rolname::pg_catalog.text,
     owner.rolsuper OR owner.rolbypassrls
 FROM pg_catalog.pg_namespace AS namespace
 JOIN pg_catalog.pg_roles AS owner
-    ON owner.oid = namespace.nspowner AND EXISTS (SELECT FROM "sexton".objects WHERE objects.kind = 'schema')
+    ON owner.oid = namespace.nspowner
     OR EXISTS (
         SELECT
         FROM pg_catalog.pg_proc AS proc
         WHERE proc.pronamespace = namespace.oid AND proc.prosecdef AND proc.proowner = owner.oid
           AND proc.prorettype <> 'pg_catalog.event_trigger'::pg_catalog.regtype
     )
-WHERE namespace.nspname = $1::pg_catalog.text AND owner.rolname <> $2::pg_catalog.text
+WHERE namespace.nspname = 'sexton' AND owner.rolname <> $1::pg_catalog.text
 ORDER BY owner.rolname;

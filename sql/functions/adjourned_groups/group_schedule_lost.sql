@@ -60,9 +60,6 @@ BEGIN
         AFTER DELETE ON "public".group_deletion_schedules
         FOR EACH ROW
         EXECUTE FUNCTION "sexton".group_schedule_lost();
-
-        INSERT INTO "sexton".objects (kind, identity, component) VALUES
-            ('trigger', '"public".group_deletion_schedules.sexton_group_schedule_lost', 'adjourned_groups');
     END IF;
 END;
 $sexton$;

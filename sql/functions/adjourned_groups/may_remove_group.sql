@@ -13,9 +13,6 @@ BEGIN
 
         COMMENT ON FUNCTION "sexton".may_remove_group(bigint, bigint) IS
             'Sexton: who may remove a group; replace it to have a rule of your own';
-
-        INSERT INTO "sexton".objects (kind, identity, component) VALUES
-            ('function', '"sexton".may_remove_group(bigint, bigint)', 'adjourned_groups');
     END IF;
 END;
 $sexton$;

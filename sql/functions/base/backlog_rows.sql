@@ -53,5 +53,3 @@ SELECT
 FROM "sexton".backlog_rows() AS part;
 
 COMMENT ON VIEW "sexton".backlog IS 'Sexton: what waits in the deletion tables of this database; cheap, however much that is';
-
-INSERT INTO "sexton".objects (kind, identity, component) VALUES ('view', '"sexton".backlog', 'base') ON CONFLICT DO NOTHING;

@@ -39,9 +39,6 @@ BEGIN
         IF pg_catalog.pg_has_role((SELECT relowner FROM pg_catalog.pg_class WHERE oid = diffs), 'USAGE') THEN
             ALTER TABLE "public".merge_request_diffs ENABLE ALWAYS TRIGGER sexton_external_diffs_removed;
         END IF;
-
-        INSERT INTO "sexton".objects (kind, identity, component) VALUES
-            ('trigger', '"public".merge_request_diffs.sexton_external_diffs_removed', 'external_diffs');
     END IF;
 END;
 $sexton$;

@@ -3,27 +3,25 @@
 DO $sexton$
 BEGIN
     IF pg_catalog.to_regclass('"public".group_deletion_schedules') IS NULL THEN
-        CREATE TABLE "public".group_deletion_schedules (
+        CREATE TABLE IF NOT EXISTS "public".group_deletion_schedules (
             group_id bigint PRIMARY KEY REFERENCES "public".groups ON DELETE CASCADE,
             -- No key: where that user goes first, the group is restored rather than left with its mark for ever.
             user_id bigint NOT NULL,
             marked_for_deletion_on date NOT NULL
         );
 
-        CREATE INDEX group_deletion_schedules_user_id_idx ON "public".group_deletion_schedules (user_id);
+        CREATE INDEX IF NOT EXISTS group_deletion_schedules_user_id_idx ON "public".group_deletion_schedules (user_id);
 
         COMMENT ON TABLE "public".group_deletion_schedules IS
             'Sexton: groups that are to be deleted when their period is over, and on whose behalf';
 
-        INSERT INTO "sexton".objects (kind, identity, component) VALUES
-            ('table', '"public".group_deletion_schedules', 'adjourned_groups');
     END IF;
 END;
 $sexton$;
 
 -- The groups whose destruction has begun. The deletion can be cancelled until the first row has gone or changed. The row goes
 -- with the group.
-CREATE TABLE "sexton".group_destructions (
+CREATE TABLE IF NOT EXISTS "sexton".group_destructions (
     group_id bigint PRIMARY KEY,
     user_id bigint NOT NULL,
     begun_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
@@ -46,7 +44,7 @@ COMMENT ON TABLE "sexton".group_destructions IS 'Sexton: groups whose destructio
 
 -- The due groups about which nothing could be decided, or whose destruction cannot begin, with the reason. Such a group is
 -- put off, and delays no other. The row goes when the destruction begins, or with the mark.
-CREATE TABLE "sexton".group_deletion_failures (
+CREATE TABLE IF NOT EXISTS "sexton".group_deletion_failures (
     group_id bigint PRIMARY KEY,
     attempts integer NOT NULL DEFAULT 1,
     last_error text NOT NULL,
@@ -55,7 +53,3 @@ CREATE TABLE "sexton".group_deletion_failures (
 );
 
 COMMENT ON TABLE "sexton".group_deletion_failures IS 'Sexton: due groups that are put off after an error';
-
-INSERT INTO "sexton".objects (kind, identity, component) VALUES
-    ('table', '"sexton".group_destructions', 'adjourned_groups'),
-    ('table', '"sexton".group_deletion_failures', 'adjourned_groups');

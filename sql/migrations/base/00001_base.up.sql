@@ -1,6 +1,6 @@
 -- The fencing token of each lease, as this database knows it. A new holder raises the token here
 -- before its first batch; every batch checks it under a share lock (see begin_batch).
-CREATE TABLE "sexton".fences (
+CREATE TABLE IF NOT EXISTS "sexton".fences (
     key text PRIMARY KEY,
     token bigint NOT NULL,
     -- The generation of definitions that may be worked with under the lease, which "sexton triggers install" alone sets, raising the
@@ -12,7 +12,7 @@ COMMENT ON TABLE "sexton".fences IS 'Sexton: fencing tokens of leases, checked i
 
 -- The outbox. A reader takes rows WHERE txid < pg_snapshot_xmin(pg_current_snapshot()) in order of
 -- (txid, id): ids are given out before commit, so an id alone would skip what commits late.
-CREATE TABLE "sexton".events (
+CREATE TABLE IF NOT EXISTS "sexton".events (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     txid xid8 NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
     kind text NOT NULL,
@@ -20,14 +20,14 @@ CREATE TABLE "sexton".events (
     created_at timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
 
-CREATE INDEX events_txid_id_idx ON "sexton".events (txid, id);
+CREATE INDEX IF NOT EXISTS events_txid_id_idx ON "sexton".events (txid, id);
 
 COMMENT ON TABLE "sexton".events IS 'Sexton: outbox of what happened, kept 7 days';
 
 -- What the batches of runs that have not ended have changed, by the run's ID in the jobs database, the session, and the field of the run's
 -- statistics: each batch adds its own rows in its own transaction. A run that ends takes its rows along; those of a dead one are added to its
 -- statistics by a later run.
-CREATE TABLE "sexton".run_counts (
+CREATE TABLE IF NOT EXISTS "sexton".run_counts (
     id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     run_id bigint NOT NULL,
     backend integer NOT NULL,
@@ -43,15 +43,9 @@ CREATE TABLE "sexton".run_counts (
 COMMENT ON TABLE "sexton".run_counts IS 'Sexton: what runs that have not ended have committed';
 
 -- The application's tables that functions read where they are there, as "sexton migrate up" has found them.
-CREATE TABLE "sexton".application_tables (
+CREATE TABLE IF NOT EXISTS "sexton".application_tables (
     name text PRIMARY KEY,
     relation regclass NOT NULL
 );
 
 COMMENT ON TABLE "sexton".application_tables IS 'Sexton: optional tables of the application, as the last migration has found them';
-
-INSERT INTO "sexton".objects (kind, identity, component) VALUES
-    ('table', '"sexton".fences', 'base'),
-    ('table', '"sexton".events', 'base'),
-    ('table', '"sexton".run_counts', 'base'),
-    ('table', '"sexton".application_tables', 'base');

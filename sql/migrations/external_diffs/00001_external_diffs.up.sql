@@ -3,7 +3,7 @@
 --
 -- The row is also the lease on its diff. Rows of "sexton".leases and fences are never deleted, so one per diff would be too many. This row
 -- is deleted with the diff.
-CREATE TABLE "sexton".external_diffs (
+CREATE TABLE IF NOT EXISTS "sexton".external_diffs (
     diff_id bigint PRIMARY KEY,
     -- A random number, new with each claim. Only the holder of the newest token changes the diff.
     token bigint NOT NULL DEFAULT 1,
@@ -23,13 +23,13 @@ CREATE TABLE "sexton".external_diffs (
     skip_state text
 ) WITH (fillfactor = 70);
 
-CREATE INDEX external_diffs_skip_reason_idx ON "sexton".external_diffs (skip_reason) WHERE skip_reason IS NOT NULL;
+CREATE INDEX IF NOT EXISTS external_diffs_skip_reason_idx ON "sexton".external_diffs (skip_reason) WHERE skip_reason IS NOT NULL;
 
 COMMENT ON TABLE "sexton".external_diffs IS 'Sexton: diffs that are moved to object storage, and why others are not';
 
 -- Objects without a reference. A row comes in the transaction that removes the last reference, and goes after
 -- its object.
-CREATE TABLE "sexton".external_diff_removals (
+CREATE TABLE IF NOT EXISTS "sexton".external_diff_removals (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     diff_id bigint NOT NULL,
     key text NOT NULL,
@@ -47,13 +47,13 @@ CREATE TABLE "sexton".external_diff_removals (
     autovacuum_analyze_threshold = 10000
 );
 
-CREATE INDEX external_diff_removals_not_before_idx ON "sexton".external_diff_removals (not_before, id);
+CREATE INDEX IF NOT EXISTS external_diff_removals_not_before_idx ON "sexton".external_diff_removals (not_before, id);
 
 COMMENT ON TABLE "sexton".external_diff_removals IS 'Sexton: objects of deleted diffs, which are still to be removed';
 
 -- The position of the search for due diffs, per rule. Each round starts again at the first diff, so that diffs that became due after the
 -- search had passed them are found.
-CREATE TABLE "sexton".external_diff_cursors (
+CREATE TABLE IF NOT EXISTS "sexton".external_diff_cursors (
     rule text PRIMARY KEY,
     after_id bigint NOT NULL,
     round_began_at timestamptz NOT NULL DEFAULT pg_catalog.now()
@@ -63,29 +63,20 @@ COMMENT ON TABLE "sexton".external_diff_cursors IS 'Sexton: the position of the 
 
 -- The identity of this installation in the marker of its store. A copy of the database has the same id, so the marker also contains
 -- "sexton".external_diff_place().
-CREATE TABLE "sexton".external_diff_installation (
+CREATE TABLE IF NOT EXISTS "sexton".external_diff_installation (
     id uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid(),
     created_at timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
 
-CREATE UNIQUE INDEX external_diff_installation_one_idx ON "sexton".external_diff_installation ((true));
+CREATE UNIQUE INDEX IF NOT EXISTS external_diff_installation_one_idx ON "sexton".external_diff_installation ((true));
 
 COMMENT ON TABLE "sexton".external_diff_installation IS 'Sexton: the identity of this installation in the marker of its store';
 
-INSERT INTO "sexton".external_diff_installation DEFAULT VALUES;
-
 -- The stores in which the marker of this installation was seen. If the marker is missing later, another disk or bucket may be in its place.
-CREATE TABLE "sexton".external_diff_stores (
+CREATE TABLE IF NOT EXISTS "sexton".external_diff_stores (
     -- the URL with prefix and endpoint, without credentials
     store text PRIMARY KEY,
     first_used_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 );
 
 COMMENT ON TABLE "sexton".external_diff_stores IS 'Sexton: stores in which the marker of this installation was seen';
-
-INSERT INTO "sexton".objects (kind, identity, component) VALUES
-    ('table', '"sexton".external_diffs', 'external_diffs'),
-    ('table', '"sexton".external_diff_removals', 'external_diffs'),
-    ('table', '"sexton".external_diff_cursors', 'external_diffs'),
-    ('table', '"sexton".external_diff_installation', 'external_diffs'),
-    ('table', '"sexton".external_diff_stores', 'external_diffs');

@@ -1,6 +1,6 @@
 -- Who may work on what. The token grows by one with each acquisition and is never given out twice, so a
 -- released lease keeps its row.
-CREATE TABLE "sexton".leases (
+CREATE TABLE IF NOT EXISTS "sexton".leases (
     key text PRIMARY KEY,
     token bigint NOT NULL,
     holder text NOT NULL,
@@ -14,7 +14,7 @@ COMMENT ON TABLE "sexton".leases IS 'Sexton: who works on what, and until when';
 
 -- One row per run of a job; folded counts the runs without any change that share a row. A run whose
 -- process died has no end.
-CREATE TABLE "sexton".runs (
+CREATE TABLE IF NOT EXISTS "sexton".runs (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     kind text NOT NULL,
     database text NOT NULL,
@@ -37,13 +37,13 @@ CREATE TABLE "sexton".runs (
 );
 
 -- The last runs of a kind in a database. The identity says in which order all runs began, near enough: each index is a record of the log per run.
-CREATE INDEX runs_kind_database_started_at_idx ON "sexton".runs (kind, database, started_at DESC, id DESC);
+CREATE INDEX IF NOT EXISTS runs_kind_database_started_at_idx ON "sexton".runs (kind, database, started_at DESC, id DESC);
 
 COMMENT ON TABLE "sexton".runs IS 'Sexton: history of job runs, kept 7 days';
 
 -- The running workers. Each refreshes its row every 5 s; one that has been silent for 15 s counts as dead,
 -- and others take over its jobs.
-CREATE TABLE "sexton".clients (
+CREATE TABLE IF NOT EXISTS "sexton".clients (
     client_id text PRIMARY KEY,
     host text NOT NULL,
     pid integer NOT NULL,
@@ -65,7 +65,7 @@ COMMENT ON TABLE "sexton".clients IS 'Sexton: running workers and foreground pas
 
 -- The last tick of each schedule, written with the job that it inserted: a tick that came while no worker ran
 -- is known by it and made up for.
-CREATE TABLE "sexton".schedules (
+CREATE TABLE IF NOT EXISTS "sexton".schedules (
     kind text NOT NULL,
     database text NOT NULL,
     last_tick timestamptz NOT NULL,
@@ -77,7 +77,7 @@ CREATE TABLE "sexton".schedules (
 COMMENT ON TABLE "sexton".schedules IS 'Sexton: last tick of each schedule';
 
 -- What enqueue accepts. "sexton migrate up" writes it from the program's list of jobs.
-CREATE TABLE "sexton".job_kinds (
+CREATE TABLE IF NOT EXISTS "sexton".job_kinds (
     kind text PRIMARY KEY,
     queue text NOT NULL,
     -- The arguments by name, each with its type: text, bigint or boolean.
@@ -97,7 +97,7 @@ CREATE TABLE "sexton".job_kinds (
 COMMENT ON TABLE "sexton".job_kinds IS 'Sexton: the jobs that enqueue accepts';
 
 -- What the digests in fences stand for: one line per definition, so that an installation can say which are new.
-CREATE TABLE "sexton".generations (
+CREATE TABLE IF NOT EXISTS "sexton".generations (
     kind text PRIMARY KEY,
     digest text NOT NULL,
     entries text[] NOT NULL,
@@ -107,7 +107,7 @@ CREATE TABLE "sexton".generations (
 COMMENT ON TABLE "sexton".generations IS 'Sexton: the definitions that were installed last';
 
 -- The backlog over time, for the page. One worker at a time adds a row per deletion table every 15 s.
-CREATE TABLE "sexton".samples (
+CREATE TABLE IF NOT EXISTS "sexton".samples (
     taken_at timestamptz NOT NULL,
     database text NOT NULL,
     deletion_table text NOT NULL,
@@ -124,12 +124,12 @@ CREATE TABLE "sexton".samples (
 );
 
 -- The removal of samples that are kept for a day.
-CREATE INDEX samples_fine_taken_at_idx ON "sexton".samples (taken_at) WHERE NOT coarse;
+CREATE INDEX IF NOT EXISTS samples_fine_taken_at_idx ON "sexton".samples (taken_at) WHERE NOT coarse;
 
 COMMENT ON TABLE "sexton".samples IS 'Sexton: backlog over time, every 15 s for a day and every 5 minutes for 7 days';
 
 -- What people changed, written before or together with the change.
-CREATE TABLE "sexton".audit (
+CREATE TABLE IF NOT EXISTS "sexton".audit (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     actor text NOT NULL,
@@ -140,16 +140,6 @@ CREATE TABLE "sexton".audit (
     reason text NOT NULL
 );
 
-CREATE INDEX audit_at_idx ON "sexton".audit (at);
+CREATE INDEX IF NOT EXISTS audit_at_idx ON "sexton".audit (at);
 
 COMMENT ON TABLE "sexton".audit IS 'Sexton: who paused, resumed or retried what, and why; kept 90 days';
-
-INSERT INTO "sexton".objects (kind, identity, component) VALUES
-    ('table', '"sexton".leases', 'jobs'),
-    ('table', '"sexton".runs', 'jobs'),
-    ('table', '"sexton".generations', 'jobs'),
-    ('table', '"sexton".clients', 'jobs'),
-    ('table', '"sexton".schedules', 'jobs'),
-    ('table', '"sexton".job_kinds', 'jobs'),
-    ('table', '"sexton".samples', 'jobs'),
-    ('table', '"sexton".audit', 'jobs');

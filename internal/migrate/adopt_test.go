@@ -1,0 +1,115 @@
+package migrate_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/exampleapp"
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+)
+
+// emptied leaves a database as a schema dump does: no rows, sequences at their beginning.
+const emptied = `DO $$ DECLARE one record; BEGIN
+	FOR one IN SELECT oid::regclass AS name FROM pg_class WHERE relnamespace = 'sexton'::regnamespace AND relkind IN ('r', 'p') LOOP
+		EXECUTE format('TRUNCATE %s RESTART IDENTITY CASCADE', one.name);
+	END LOOP;
+	FOR one IN SELECT oid::regclass AS name FROM pg_class WHERE relnamespace = 'sexton'::regnamespace AND relkind = 'S' LOOP
+		EXECUTE format('ALTER SEQUENCE %s RESTART', one.name);
+	END LOOP;
+END $$`
+
+// Whatever a dump, a restore or a person has left out, Up installs it, and says that the rest is Sexton's by its comments.
+func TestUpAdoptsAndMends(t *testing.T) {
+	t.Parallel()
+	// The queues are Sexton's.
+	application := exampleapp.Schema() + "; DROP TABLE group_deletion_schedules, import_placeholder_user_details"
+	fresh := pgtest.New(t)
+	fresh.Exec(application)
+	every := []string{migrate.GhostUsers, migrate.PlaceholderUsers, migrate.AdjournedGroups, migrate.ExternalDiffs, migrate.Undo}
+	up(t, with(t, fresh, every...))
+	want := describe(fresh, nothing)
+	pgtest.Each(t, map[string]string{
+		"a schema dump":                    emptied,
+		"a schema dump without comments":   emptied + "; COMMENT ON SCHEMA sexton IS NULL",
+		"a dump without the schema":        "DROP SCHEMA sexton CASCADE",
+		"dropped tables":                   "DROP TABLE sexton.leases, sexton.runs, sexton.undo_state",
+		"a dropped index":                  "DROP INDEX sexton.events_txid_id_idx",
+		"a dropped view":                   "DROP VIEW sexton.backlog",
+		"a dropped function":               "DROP FUNCTION sexton.begin_batch",
+		"a dropped queue":                  "DROP TABLE loose_foreign_keys_deleted_records",
+		"all dropped queues":               "DROP TABLE loose_foreign_keys_deleted_records, group_deletion_schedules, users_ghost_user_migrations, import_placeholder_user_details",
+		"a dropped column of a queue":      "ALTER TABLE users_ghost_user_migrations DROP COLUMN attempts",
+		"a dropped trigger and its schema": "DROP SCHEMA sexton CASCADE; DROP TABLE group_deletion_schedules",
+		"a dropped table of River's":       "DROP TABLE sexton.river_queue",
+		"River's versions alone missing":   "TRUNCATE sexton.river_migration",
+		"River dropped":                    "DROP TABLE sexton.river_job, sexton.river_migration",
+	}, func(t *testing.T, _, damage string) {
+		d := pgtest.New(t)
+		d.Exec(application)
+		db := with(t, d, every...)
+		up(t, db)
+		d.Exec(damage)
+		up(t, db)
+		require.NoError(t, migrate.Check(t.Context(), db))
+		require.Equal(t, want, describe(d, nothing))
+		require.Len(t, d.Rows("SELECT FROM sexton.undo_state, sexton.placeholder_rules, sexton.external_diff_installation"), 1)
+		require.True(t, pgtest.Scalar[bool](t, d, "SELECT nextval('sexton.undo_ids') >= 1000000000"))
+		down(t, db)
+	})
+}
+
+// A table that cannot be completed is named with what it lacks, and nothing is changed.
+func TestUpNamesWhatHasAnotherForm(t *testing.T) {
+	t.Parallel()
+	pgtest.Each(t, map[string]struct{ damage, lacks string }{
+		"a dropped column":      {"ALTER TABLE sexton.runs DROP COLUMN held", `"sexton".runs.held`},
+		"another type":          {"ALTER TABLE sexton.leases ALTER token TYPE numeric", `"sexton".leases.token of type bigint (it has numeric)`},
+		"a dropped primary key": {"ALTER TABLE sexton.audit DROP CONSTRAINT audit_pkey", `"sexton".audit_pkey`},
+	}, func(t *testing.T, _ string, test struct{ damage, lacks string }) {
+		d, db := installed(t)
+		d.Exec(test.damage)
+		var schema *migrate.SchemaError
+		require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
+		require.ErrorContains(t, schema, "lacks "+test.lacks)
+		before := catalogue(d)
+		_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
+		require.ErrorAs(t, err, &schema)
+		require.ErrorContains(t, err, "lacks "+test.lacks)
+		require.ErrorContains(t, err, "drop the table, and run `sexton migrate up` again")
+		require.Equal(t, before, catalogue(d))
+	})
+}
+
+func TestUpKeepsJobsOfADamagedRiver(t *testing.T) {
+	t.Parallel()
+	d, db := installed(t)
+	d.Exec("INSERT INTO sexton.river_job (args, kind, max_attempts, state) VALUES ('{}', 'cleanup', 1, 'available'); DROP TABLE sexton.river_queue")
+	_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
+	require.ErrorContains(t, err, `lacks "sexton".river_queue of River's, and there are jobs (1)`)
+	d.Exec("TRUNCATE sexton.river_job")
+	up(t, db)
+	require.NoError(t, migrate.Check(t.Context(), db))
+}
+
+func TestSequencesThatLag(t *testing.T) {
+	t.Parallel()
+	d, db := installed(t)
+	require.Empty(t, pgtest.Must(migrate.LaggingSequences(t.Context(), db))(t))
+	d.Exec(`INSERT INTO sexton.events (id, kind, payload) OVERRIDING SYSTEM VALUE VALUES (7000, 'k', '{}');
+		INSERT INTO sexton.river_job (id, args, kind, max_attempts, state) VALUES (5, '{}', 'cleanup', 1, 'available');
+		INSERT INTO loose_foreign_keys_deleted_records (id, fully_qualified_table_name, primary_key_value) VALUES (9, 'a', 1)`)
+	lagging := pgtest.Must(migrate.LaggingSequences(t.Context(), db))(t)
+	require.Equal(t, []migrate.Sequence{
+		{Name: "public.loose_foreign_keys_deleted_records_id_seq", Table: "public.loose_foreign_keys_deleted_records", Max: 9},
+		{Name: "sexton.events_id_seq", Table: "sexton.events", Max: 7000},
+		{Name: "sexton.river_job_id_seq", Table: "sexton.river_job", Max: 5},
+	}, lagging)
+	require.NoError(t, migrate.RaiseSequences(t.Context(), db))
+	require.Empty(t, pgtest.Must(migrate.LaggingSequences(t.Context(), db))(t))
+	require.Equal(t, int64(8001), pgtest.Scalar[int64](t, d, "SELECT nextval('sexton.events_id_seq')"))
+	d.Exec("INSERT INTO sexton.events (id, kind, payload) OVERRIDING SYSTEM VALUE VALUES (20000, 'k', '{}')")
+	up(t, db)
+	require.Empty(t, pgtest.Must(migrate.LaggingSequences(t.Context(), db))(t))
+}

@@ -1,1 +1,0 @@
-DELETE FROM "sexton".objects WHERE component = $1 AND identity <> $2;

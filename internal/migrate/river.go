@@ -1,0 +1,99 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+
+	"sexton/internal/each"
+	"sexton/internal/problem"
+)
+
+// newRiverMigrator needs no connection to list the versions.
+func newRiverMigrator(pool *pgxpool.Pool) (*rivermigrate.Migrator[pgx.Tx], error) {
+	// River logs each step at level info, and so do we.
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: slog.New(slog.DiscardHandler), Schema: schema})
+	return migrator, problem.Doing(err, "prepare River's migrations")
+}
+
+func riverMigrations() []Migration {
+	migrator, err := newRiverMigrator(nil)
+	if err != nil {
+		return nil
+	}
+	return each.Of(migrator.AllVersions(), func(m rivermigrate.Migration) Migration { return Migration{Version: int64(m.Version), Name: m.Name} })
+}
+
+// riverTables are the tables of River's newest version.
+func riverTables() []string {
+	return []string{"river_migration", "river_job", "river_leader", "river_queue", "river_notification"}
+}
+
+// upRiver runs River's migrations, which commit one by one. Tables without recorded versions, as a schema dump leaves them, get their versions
+// if they are complete. Otherwise, and if a table was dropped, all are created again, provided that there are no jobs.
+func (s *session) upRiver(ctx context.Context, look inspection) ([]Migration, error) {
+	version, missing := look.versions[River], s.db.lacking(look, riverComponent())
+	present := slices.ContainsFunc(riverTables(), func(name string) bool { return look.own[name].there() })
+	switch latest := latest(riverComponent()); {
+	case version == 0 && present && len(missing) == 0:
+		if _, err := s.pool.Exec(ctx, sqlText("river_versions"), latest); err != nil {
+			return nil, fmt.Errorf("record River's versions: %w", err)
+		}
+	case version == 0 && present, version == latest && len(missing) > 0:
+		if err := s.dropRiver(ctx, look, missing); err != nil {
+			return nil, err
+		}
+	}
+	migrator, err := newRiverMigrator(s.pool)
+	if err != nil {
+		return nil, err
+	}
+	result, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	if err != nil {
+		return nil, fmt.Errorf("run River's migrations: %w", err)
+	}
+	return each.Of(result.Versions, func(v rivermigrate.MigrateVersion) Migration {
+		return Migration{Version: int64(v.Version), Name: v.Name}
+	}), nil
+}
+
+func (s *session) dropRiver(ctx context.Context, look inspection, missing []string) error {
+	if look.own["river_job"].there() {
+		var jobs int64
+		if err := s.pool.QueryRow(ctx, sqlText("river_jobs")).Scan(&jobs); err != nil {
+			return fmt.Errorf("count jobs: %w", err)
+		}
+		if jobs > 0 {
+			const fix = "restore it, or run `TRUNCATE sexton.river_job` and `sexton migrate up`"
+			return &SchemaError{Object: "component " + River, Fix: fix, text: fmt.Sprintf(
+				"database %s lacks %s of River's, and there are jobs (%d); %s", s.db.Name, strings.Join(missing, ", "), jobs, fix)}
+		}
+	}
+	statements, err := list(ctx, s.pool, "River's objects", pgx.RowTo[string], sqlText("river_drops"))
+	if err != nil {
+		return err
+	}
+	return s.change(ctx, func(tx pgx.Tx) error { return execAll(ctx, tx, statements) })
+}
+
+func (s *session) previewRiver(ctx context.Context) (statements []string, _ error) {
+	migrator, err := newRiverMigrator(s.pool)
+	if err != nil {
+		return nil, err
+	}
+	result, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, &rivermigrate.MigrateOpts{DryRun: true})
+	if err != nil {
+		return nil, fmt.Errorf("look up River's migrations: %w", err)
+	}
+	for _, v := range result.Versions {
+		statements = append(statements, fmt.Sprintf("-- River's migration %d\n%s", v.Version, v.SQL))
+	}
+	return statements, nil
+}
