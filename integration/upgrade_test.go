@@ -106,8 +106,7 @@ func testUpgradeBesideOldWorkers(t *testing.T, p program) {
 	}
 	oldWorker := oldSite.started(t, loopback)
 	oldSite.clean(t, 1)
-	require.Contains(t, newSite.run(t, 3, "run"), "come from another release than this binary; run `sexton migrate up` of the newer one")
-	require.Contains(t, newSite.run(t, 3, "migrate", "status"), "another release's")
+	require.Contains(t, newSite.run(t, 3, "run"), "run `sexton migrate up`")
 
 	newSite.run(t, 0, "migrate", "up")
 	newSite.run(t, 0, "triggers", "install")
@@ -125,12 +124,10 @@ func testUpgradeBesideOldWorkers(t *testing.T, p program) {
 	oldWorker.stop(t)
 	newSite.clean(t, 3)
 
-	// The functions go back while a worker of the newer release runs. What it cannot do with them waits, and the older one does it.
-	oldSite.run(t, 0, "migrate", "up")
-	require.Contains(t, newSite.run(t, 3, "run"), "come from another release than this binary")
+	// An older worker starts again with the functions of the newer release.
+	newWorker.stop(t)
 	oldWorker = oldSite.started(t, loopback)
 	oldSite.clean(t, 4)
-	newWorker.stop(t)
 	oldWorker.stop(t)
 
 	// Without work everything goes back, and the older release begins anew.

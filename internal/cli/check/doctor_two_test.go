@@ -95,6 +95,7 @@ func TestDoctorOfTheSchemaInTheOtherDatabase(t *testing.T) {
 	require.Empty(t, clitest.Found(doctor.Report{Findings: slices.DeleteFunc(slices.Clone(report.Findings), func(f doctor.Finding) bool { return f.Database != "main" })}))
 
 	s.OK("migrate", "up")
+	s.OK("triggers", "install")
 	s.Ci.Exec("CREATE OR REPLACE FUNCTION sexton.session_name(fence_key text) RETURNS text LANGUAGE sql AS 'SELECT fence_key'")
 	report, _ = s.Examined(0)
 	require.Contains(t, about(s, report, "ci"), "info | functions | component base | its functions come from another release; "+
