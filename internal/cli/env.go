@@ -29,6 +29,7 @@ const ExitCodes = `The exit codes of sexton:
   3  the schema in the database does not fit this binary
   4  a database cannot be reached
   5  triggers status, doctor or audit found something
+  6  undo left rows that could not be restored
 `
 
 const (
@@ -39,10 +40,14 @@ const (
 	exitSchema      = 3
 	exitUnreachable = 4
 	exitFindings    = 5
+	exitLeft        = 6
 )
 
 // ErrFindings ends a check that found something; the findings themselves are its output.
 var ErrFindings = errors.New("findings")
+
+// ErrLeft ends an undo that left rows; its output names them.
+var ErrLeft = errors.New("rows left")
 
 // usageError is a command line that cannot be meant.
 type usageError struct{ error }
@@ -98,6 +103,8 @@ func (env *Env) Exit(cmd *cobra.Command, err error) int {
 		return exitOK
 	case errors.Is(err, ErrFindings):
 		return exitFindings
+	case errors.Is(err, ErrLeft):
+		return exitLeft
 	case is[usageError](err):
 		_, _ = fmt.Fprintf(env.Stderr, "sexton: %v\nRun \"%s --help\" for what it takes.\n", err, cmd.CommandPath())
 		return exitUsage
@@ -110,7 +117,7 @@ func (env *Env) Exit(cmd *cobra.Command, err error) int {
 		code = exitSchema
 	case is[migrate.RequirementError](err):
 		code = exitUsage
-	case is[*database.UnreachableError](err):
+	case database.Lost(err):
 		code = exitUnreachable
 	case batch.Judge(err).Verdict == batch.LockTimeout && !is[*triggers.LockError](err):
 		err = fmt.Errorf("%w: another session holds a table or row that this needs; end its transaction, which `sexton doctor` may name, or wait for it, "+

@@ -250,16 +250,20 @@ func grantDefinitions(g component.Granting) []migrate.TableGrant {
 		}
 		return true
 	}
+	restores := "" // An undo inserts rows.
+	if g.Config.LooseForeignKeys.Undo.On() {
+		restores = ", INSERT"
+	}
 	for _, d := range g.Definitions {
 		if livesHere(d.Child, d.Database) {
 			if d.OnDelete == definitions.Delete {
-				t.add(d.Child, deletesRows)
+				t.add(d.Child, deletesRows+restores)
 			} else {
 				t.add(d.Child, changesRows)
 			}
 		}
 		if livesHere(d.Parent, "") {
-			t.add(d.Parent, readsRows)
+			t.add(d.Parent, readsRows+restores)
 		}
 	}
 	return t.list

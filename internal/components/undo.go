@@ -96,6 +96,9 @@ func Uncovered(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tr
 				"sexton undo brings back nothing that is deleted from it: rows of tables that inherit from it go along, and cannot be told from its own: "+
 					words.Listed(one.Heirs), "make them partitions of it where such rows are to come back")...)
 		}
+		if one.Grant != "" {
+			found = append(found, doctor.One(problem.Warning, "table "+one.Table, "sexton undo restores none of its rows: the role may not insert them", one.Grant)...)
+		}
 		if len(one.Excluded) > 0 {
 			found = append(found, doctor.One(problem.Info, "table "+one.Table,
 				"rows come back with the default of "+words.Listed(one.Excluded)+", which loose_foreign_keys.undo.exclude names", "")...)
@@ -106,6 +109,14 @@ func Uncovered(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tr
 					"a deletion of most rows is kept in part, or waits (when_full)", float64(one.TooLarge)/1e6, float64(settings.MaxSize)/1e6),
 				"raise loose_foreign_keys.undo.max_size where such deletions are to come back")...)
 		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	may, grant, err := undo.MaySilence(ctx, conn)
+	if err == nil && !may {
+		found = append(found, doctor.One(problem.Info, "loose_foreign_keys.undo",
+			"the role may not silence triggers: sexton undo fires those of the application, and --dry-run is refused", grant)...)
 	}
 	return found, err
 }

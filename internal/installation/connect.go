@@ -266,7 +266,7 @@ type Bound struct {
 func (b *Bound) Undo(holder string, databases []database.Database) *undo.Engine {
 	settings := b.Config.LooseForeignKeys.Undo
 	return &undo.Engine{
-		Databases: databases, Parents: b.Parents, Keep: settings.Keep, FireTriggers: settings.FireTriggers, Exclude: settings.Exclude,
+		Databases: databases, Parents: b.Parents, Keep: settings.Keep, FireTriggers: settings.FireTriggers,
 		Leases: b.Leases(holder), Key: riverjobs.LooseForeignKeysLease, StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second,
 	}
 }
@@ -290,6 +290,11 @@ func complete(b *Bound, err error) (*Bound, error) {
 // BindReachable is [Bind] without the databases that cannot be reached, except the one with the jobs.
 func BindReachable(ctx context.Context, c *config.Config) (*Bound, error) {
 	return ReadFiles(c).BindReachable(ctx, c)
+}
+
+// BindUsable is [BindReachable] without the definitions that do not fit the databases.
+func BindUsable(ctx context.Context, c *config.Config) (*Bound, error) {
+	return ReadFiles(c).bindFitting(ctx, c)
 }
 
 // Files are the definition files as they were read once. A worker starts with the ones that it has found to be right: they may change meanwhile.

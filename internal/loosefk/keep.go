@@ -38,6 +38,14 @@ func (r *run) ruled(ctx context.Context, t *task) (found bool) {
 // kept reports whether the deleted parent is kept.
 func (t tombstone) kept() bool { return t.origin != nil }
 
+// keeps is a term for statements that remove tombstones. The function undo_unkept marks deletions as incomplete whose tombstones are removed without it.
+func keeps(tombstones []tombstone) string {
+	if len(tombstones) == 0 || !tombstones[0].kept() {
+		return ""
+	}
+	return " AND pg_catalog.set_config('sexton.keeps', 'on', true) IS NOT NULL"
+}
+
 // keeping says how the children of tombstones are kept: as their parents are. Tombstones of one chunk are all kept, or none of them is.
 func (r *Reference) keeping(tombstones []tombstone) *drain.Keep {
 	if r.Keep == nil || !tombstones[0].kept() {

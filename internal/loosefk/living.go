@@ -52,9 +52,9 @@ CROSS JOIN LATERAL (
 	AND pending.status OPERATOR(pg_catalog.=) 1
 	OFFSET 0
 ) AS found
-WHERE %[6]s
+WHERE %[6]s%[7]s
 ))
-RETURNING tombstone.id`, table, idsAt, timesAt, keys, nameAt, p.Lives("waiting.key", keys)), args.Values
+RETURNING tombstone.id`, table, idsAt, timesAt, keys, nameAt, p.Lives("waiting.key", keys), keeps(tombstones)), args.Values
 }
 
 // settled are the ids of the tombstones that a transaction ended.

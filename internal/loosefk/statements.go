@@ -94,10 +94,10 @@ SELECT $%d::pg_catalog.text, $%d::pg_catalog.text, $%d::pg_catalog.oid,
 	pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
 	pg_catalog.array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)%s
 FROM removed
-HAVING %s OPERATOR(pg_catalog.>) 0
+HAVING %s OPERATOR(pg_catalog.>) 0%s
 )
 SELECT removed.id FROM removed`, origin, names.Render(`"sexton".swept`), origins, args.Add(database), nameAt, args.Add(p.OID), collected,
-		batch.CountRows(names, "'processed'", fmt.Sprintf("$%d::pg_catalog.text", args.Add(p.Label())), "pg_catalog.count(*)"))
+		batch.CountRows(names, "'processed'", fmt.Sprintf("$%d::pg_catalog.text", args.Add(p.Label())), "pg_catalog.count(*)"), keeps(tombstones))
 	return sql.String(), args.Values
 }
 

@@ -60,9 +60,7 @@ func TestCirclesComeBack(t *testing.T) {
 		if c.left == 0 {
 			require.Equal(t, before, b.all("projects", "issues", "notes"))
 		}
-		if c.meanwhile != "ALTER TABLE issues ADD CHECK (id <> 11)" {
-			require.Equal(t, []int64{report.Restored, report.LeftRows}, []int64{dry.Restored, dry.LeftRows}, "%v", dry.Left[:min(5, len(dry.Left))])
-		}
+		require.Equal(t, []int64{report.Restored, report.LeftRows}, []int64{dry.Restored, dry.LeftRows}, "%v", dry.Left[:min(5, len(dry.Left))])
 	})
 }
 
@@ -133,7 +131,7 @@ CREATE INDEX ON books (author_id); INSERT INTO books VALUES (1, 1, 5, NULL);`,
 			require.EqualValues(t, 1, report.Restored)
 			require.Len(t, report.Left, 1)
 			require.Regexp(t, "^foreign key .* finds no row of public", report.Left[0].Reason)
-			require.True(t, dry.LeftRows == 1 || len(dry.Notes) == 1, "%v", dry)
+			require.Equal(t, report.Left, dry.Left)
 		})
 	}
 }
@@ -159,7 +157,7 @@ INSERT INTO authors VALUES (1); INSERT INTO books VALUES (1, 1);`, "books: [{tab
 			begun := 0
 			b.engine.Reached = func(point string) error {
 				if point == "begun" {
-					if begun++; begun == 2 {
+					if begun++; begun == 1 {
 						b.Exec(c.change)
 					}
 				}

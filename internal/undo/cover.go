@@ -17,6 +17,8 @@ type Lacking struct {
 	Rules []string
 	// Heirs inherit from the parent: rows that are deleted from it cannot be told from theirs.
 	Heirs []string
+	// Grant is what the role needs to insert rows, empty if it may.
+	Grant string
 }
 
 // Lacks finds what is not kept of tables, of which so many are parents and the others children, given the excluded columns and the limit in bytes; 0 is
@@ -28,7 +30,7 @@ func Lacks(ctx context.Context, conn *pgx.Conn, schemas, tables []string, parent
 		return nil, fmt.Errorf("look what is not kept: %w", err)
 	}
 	for _, one := range all {
-		if len(one.Excluded) > 0 || one.TooLarge > 0 || len(one.Rules)+len(one.Heirs) > 0 {
+		if len(one.Excluded) > 0 || one.TooLarge > 0 || len(one.Rules)+len(one.Heirs) > 0 || one.Grant != "" {
 			found = append(found, one)
 		}
 	}

@@ -11,71 +11,85 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Forget removes what is kept of a deletion. Rows of other deletions in the same sets stay.
+// Forget removes what is kept of a deletion, in one transaction per database. Rows of other deletions in the same sets are kept.
 func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
-	e.silent = map[string]bool{}
-	err = e.with(ctx, id, true, func(u *unit) error { return e.forget(ctx, u, &rows) })
+	err = e.held(ctx, func() error {
+		u, err := e.load(ctx, id)
+		if err != nil {
+			return err
+		}
+		for _, sets := range slices.Backward(u.steps()) { // The parents go last: until then the command can be run again.
+			forgotten := int64(0)
+			if err := e.fenced(ctx, sets[0].on, true, func(tx pgx.Tx) error {
+				if err := settle(ctx, tx); err != nil {
+					return err
+				}
+				for _, s := range sets {
+					if err := e.forget(ctx, tx, u, s); err != nil {
+						return fmt.Errorf("forget rows of %s: %w", s.Name, err)
+					}
+					forgotten += int64(len(s.owned))
+				}
+				return nil
+			}); err != nil {
+				return fmt.Errorf("database %s: %w", sets[0].on.Name, err)
+			}
+			rows += forgotten
+		}
+		return nil
+	})
 	return rows, err
 }
 
-func (e *Engine) forget(ctx context.Context, u *unit, rows *int64) error {
+// forget removes the rows of one set, and what the clean-up after them is still to keep.
+func (e *Engine) forget(ctx context.Context, tx pgx.Tx, u *unit, s *set) error {
 	shared := func(s *set) bool {
 		return len(s.owned) < int(s.Rows) || slices.ContainsFunc(s.Origins, func(id int64) bool { return len(u.by[id]) == 0 })
 	}
-	for _, s := range u.sets {
-		if len(s.Changed) > 0 {
-			continue
-		}
-		if err := e.fenced(ctx, s.on, true, func(tx pgx.Tx) (err error) {
-			var keys []string // NULL is all of them.
-			if slices.ContainsFunc(u.by[s.ID], shared) {
-				if keys, err = e.tombstonesOf(ctx, tx, s, s.owned); err != nil || len(keys) == 0 {
-					return err
-				}
+	g := groupOf(s)
+	if !s.changes() {
+		var keys []string // NULL stands for all of them.
+		all := !slices.ContainsFunc(u.by[s.ID], shared)
+		if !all {
+			t, err := e.readTable(ctx, tx, s.on.Name, &s.layout)
+			if err == nil {
+				keys, err = e.tombstoneKeys(ctx, tx, g, t, s.owned)
 			}
-			_, err = tx.Exec(ctx, s.on.Names.Render(text("forsake")), s.ID, keys, s.Relation)
-			return err
-		}); err != nil {
-			return fmt.Errorf("database %s: %w", s.on.Name, err)
+			if err != nil {
+				return err
+			}
+		}
+		if all || len(keys) > 0 {
+			if _, err := tx.Exec(ctx, s.on.Names.Render(text("forsake")), s.ID, keys, s.Relation); err != nil {
+				return err //nolint:wrapcheck // Forget names the table.
+			}
 		}
 	}
-	for _, s := range slices.Backward(u.sets) { // The set of parents goes last: until then the command can be given again.
-		sql, args := s.on.Names.Render(text("remove")), s.args()
-		if shared(s) {
-			if len(s.owned) == 0 {
-				continue
-			}
-			sql, args = s.blank(), append(args, s.mask(s.owned))
+	sql, args := s.on.Names.Render(text("remove")), g.args(nil)[:2]
+	if shared(s) {
+		if len(s.owned) == 0 {
+			return nil
 		}
-		if err := e.fenced(ctx, s.on, true, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, sql, args...)
-			return err
-		}); err != nil {
-			return fmt.Errorf("database %s: forget rows of %s: %w", s.on.Name, s.Name, err)
-		}
-		*rows += int64(len(s.owned))
+		sql, args = g.blank(), g.args(s.owned)
 	}
-	return nil
+	_, err := tx.Exec(ctx, sql, args...)
+	return err //nolint:wrapcheck // likewise
 }
 
-// blank is the statement that makes the rows at the places $3 of the set NULL, so that the others keep their places.
-func (s *set) blank() string {
+// blank is the statement that makes the rows of the mask NULL, so that the others keep their numbers.
+func (g *group) blank() string {
 	values, terms := []string{}, []string{}
-	for _, at := range s.kept() {
-		values = append(values, fmt.Sprintf("CASE WHEN NOT %s THEN %s END AS %s",
-			among, "r."+pgcatalog.Quote(s.Columns[at]), pgcatalog.Quote(s.Columns[at])))
-		terms = append(terms, s.inOrder(at))
+	for _, at := range g.kept() {
+		column := pgcatalog.Quote(g.Columns[at])
+		values = append(values, fmt.Sprintf("CASE WHEN NOT %s THEN r.%s END AS %[2]s", among, column))
+		term := strings.Replace(g.Terms[at], ") FILTER", " ORDER BY gone.ctid) FILTER", 1)
+		if g.Arrays[at] == texts {
+			term = fmt.Sprintf("pg_catalog.array_agg(gone.%s ORDER BY gone.ctid)::pg_catalog.text", column)
+		}
+		terms = append(terms, term)
 	}
 	return fmt.Sprintf(`UPDATE %s AS undo SET c = (
 	SELECT ARRAY[%s] FROM (SELECT r.ctid, true AS xmin, %s FROM %s) AS gone
-) WHERE %s`,
-		s.on.Names.Render(`"sexton".undo`), strings.Join(terms, ", "), strings.Join(values, ", "), s.rows(), s.are("undo"))
-}
-
-// inOrder is the term of a column over the rows of gone, in the order of their places.
-func (l *layout) inOrder(at int) string {
-	if l.Arrays[at] == texts {
-		return fmt.Sprintf("pg_catalog.array_agg(gone.%s ORDER BY gone.ctid)::pg_catalog.text", pgcatalog.Quote(l.Columns[at]))
-	}
-	return strings.Replace(l.Terms[at], ") FILTER", " ORDER BY gone.ctid) FILTER", 1)
+) WHERE undo.id OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.int8[]) AND undo.number OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.int8[])`,
+		g.on.Names.Render(`"sexton".undo`), strings.Join(terms, ", "), strings.Join(values, ", "), g.from())
 }

@@ -78,13 +78,13 @@ var onTheWayOut = []trap{
 
 // What brings them back.
 var onTheWayBack = []trap{
-	{"set", "", nil},
+	{"held", "", nil},
 	{"begun", "", nil},
 	{"restoring", "BEFORE INSERT ON %s", trappedTables[:4]},
 	{"restored", "AFTER INSERT ON %s", trappedTables[:4]},
 	{"given", "AFTER UPDATE ON %s", []string{"labels"}},
 	{"inserted", "", nil},
-	{"marking", "BEFORE INSERT ON %s", []string{"sexton.undo_marks"}},
+	{"checked", "", nil},
 	{"marked", "", nil},
 }
 
@@ -188,7 +188,7 @@ func (b *bundle) deleteTrapped(t *testing.T, one trap, at, limit int) (killed bo
 func (b *bundle) restoreTrapped(t *testing.T, one trap, at int, id int64) (killed bool) {
 	t.Helper()
 	b.set(one, at)
-	kills, reached := 0, 0
+	kills, reached, gone := 0, 0, b.all(trappedTables...)
 	b.engine.Reached = func(point string) error {
 		if point != one.point {
 			return nil
@@ -196,7 +196,7 @@ func (b *bundle) restoreTrapped(t *testing.T, one trap, at int, id int64) (kille
 		if reached++; reached != at {
 			return nil
 		}
-		if at%2 == 0 || point == "set" {
+		if at%2 == 0 || point == "held" {
 			return errCut // Between transactions there is no session.
 		}
 		b.Exec(killUndo)
@@ -210,6 +210,7 @@ func (b *bundle) restoreTrapped(t *testing.T, one trap, at int, id int64) (kille
 		}
 		kills++
 		require.Less(t, kills, 3)
+		require.Equal(t, gone, b.all(trappedTables...), "a killed undo restores nothing")
 	}
 }
 

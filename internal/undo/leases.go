@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,79 +16,98 @@ import (
 	"sexton/internal/problem"
 )
 
-// acquire takes the leases of all queues. A worker that has one loses it: its next batch is refused. Another undo keeps it.
-func (e *Engine) acquire(ctx context.Context) error {
+const (
+	// takeOver is how often leases are tried for before a worker that has one loses it.
+	takeOver = 3
+	// pause is between two tries: a pass may be about to end.
+	pause = 100 * time.Millisecond
+)
+
+// Holder begins the names of the holders of leases that undo deletions or forget them. Their leases end only when they stop renewing them.
+const Holder = lease.UndoHolder
+
+// ErrBusy reports that another process undoes a deletion, or forgets one.
+var ErrBusy = errors.New("another process takes a deletion back or forgets one; try again when it has ended, or its lease has")
+
+// held runs do under the leases of all queues, so that no worker continues a deletion meanwhile. A worker that has one loses it: its next batch is
+// refused. Another undo keeps it.
+func (e *Engine) held(ctx context.Context, do func() error) (err error) {
+	defer func() {
+		for _, granted := range e.leases {
+			err = errors.Join(err, granted.Release(context.WithoutCancel(ctx)))
+		}
+		e.leases = nil
+	}()
 	for _, queue := range e.Databases {
-		for try := 0; ; try++ {
-			granted, err := e.Leases.Acquire(ctx, e.Key(queue.Name), lease.UndoTTL, e.Databases...)
-			if err == nil {
-				e.leases, e.renewed = append(e.leases, granted), time.Now()
-				break
-			}
-			held, is := errors.AsType[*lease.HeldError](err)
-			if is && held.ByUndo() {
-				is, err = false, fmt.Errorf("%w: %w", ErrBusy, err)
-			}
-			if is && try < 2*takeOver {
-				err = nil
-				if jobs := e.Leases.Jobs; try >= takeOver {
-					_, err = jobs.Pool.Exec(ctx, jobs.Names.Render(text("yield")), e.Key(queue.Name), Holder)
-					err = problem.Doing(err, "take over lease %s", e.Key(queue.Name))
-				}
-			}
-			if err != nil {
-				return errors.Join(err, e.release(context.WithoutCancel(ctx)))
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(pause): // The next try finds an ended context.
-			}
+		if err := e.acquire(ctx, e.Key(queue.Name)); err != nil {
+			return err
 		}
 	}
-	return nil
-}
-
-func (e *Engine) release(ctx context.Context) (err error) {
-	for _, granted := range e.leases {
-		err = errors.Join(err, granted.Release(ctx))
+	if err := e.point("held"); err != nil {
+		return err
 	}
-	e.leases = nil
-	return err
+	return do()
 }
 
-// keep renews the leases now and then. Their holder may work for hours, in transactions that end long before a lease does.
-func (e *Engine) keep(ctx context.Context) error {
-	if time.Since(e.renewed) < lease.UndoTTL/4 {
+func (e *Engine) acquire(ctx context.Context, key string) error {
+	for try := 0; ; try++ {
+		granted, err := e.Leases.Acquire(ctx, key, lease.UndoTTL, e.Databases...)
+		if err == nil {
+			e.leases, e.renewed = append(e.leases, granted), time.Now()
+			return nil
+		}
+		held, is := errors.AsType[*lease.HeldError](err)
+		switch {
+		case !is || try >= 2*takeOver:
+			return err //nolint:wrapcheck // It names the lease.
+		case held.ByUndo():
+			return fmt.Errorf("%w: %w", ErrBusy, err)
+		case try >= takeOver:
+			jobs := e.Leases.Jobs
+			if _, err := jobs.Pool.Exec(ctx, jobs.Names.Render(text("yield")), key, Holder); err != nil {
+				return fmt.Errorf("take over lease %s: %w", key, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause): // The next try finds an ended context.
+		}
+	}
+}
+
+// renew renews the leases now and then. It does nothing if none are held.
+func (e *Engine) renew(ctx context.Context) error {
+	if len(e.leases) == 0 || time.Since(e.renewed) < lease.UndoTTL/4 {
 		return nil
 	}
 	for _, held := range e.leases {
 		if err := held.Renew(ctx); err != nil {
-			return err
+			return err //nolint:wrapcheck // It names the lease.
 		}
 	}
 	e.renewed = time.Now()
 	return nil
 }
 
-// fenced runs do in a transaction under the lease of the database's queue. With a single database its commit need not wait for the disk: a crash
-// takes rows, marks and tombstones back together, and flush ends the work.
-func (e *Engine) fenced(ctx context.Context, db database.Database, durable bool, do func(tx pgx.Tx) error) error {
-	if err := e.keep(ctx); err != nil {
+// fenced runs do in a transaction under the lease of the database's queue. If it is silent, no trigger fires in it.
+func (e *Engine) fenced(ctx context.Context, db database.Database, silent bool, do func(tx pgx.Tx) error) error {
+	if err := e.renew(ctx); err != nil {
 		return err
 	}
 	own := e.leases[slices.IndexFunc(e.Databases, func(queue database.Database) bool { return queue.Name == db.Name })]
-	ctx, cancel := own.Context(ctx)
-	defer cancel()
 	return database.Write(ctx, db.Pool, func(tx pgx.Tx) error {
 		if err := own.Confirm(ctx, tx.Conn()); err != nil {
-			return err
+			return err //nolint:wrapcheck // It names the lease.
 		}
 		begin := &pgx.Batch{}
-		begin.Queue(db.Names.Render(text("begin")), own.Key(), own.Token(), e.StatementTimeout.Milliseconds(), e.LockTimeout.Milliseconds(),
-			durable || len(e.Databases) > 1)
-		begin.Queue(text("settings"), e.silent[db.Name], e.StatementTimeout.Milliseconds())
+		begin.Queue(db.Names.Render(text("begin")), own.Key(), own.Token(), e.StatementTimeout.Milliseconds(), e.LockTimeout.Milliseconds(), true)
+		begin.Queue(text("planner"))
 		begin.Queue("SELECT " + drain.Room)
-		begin.Queue("SET CONSTRAINTS ALL IMMEDIATE")
+		begin.Queue("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('quote_all_identifiers', 'off', true), " +
+			"pg_catalog.set_config('sexton.keeps', 'on', true)") // The removal of tombstones makes no deletion incomplete.
+		if silent {
+			begin.Queue("SELECT pg_catalog.set_config('session_replication_role', 'replica', true)")
+		}
 		if err := tx.SendBatch(ctx, begin).Close(); err != nil {
 			return fmt.Errorf("begin: %w", err)
 		}
@@ -95,7 +115,37 @@ func (e *Engine) fenced(ctx context.Context, db database.Database, durable bool,
 	})
 }
 
-// flush has the disk take what was committed before. The transaction writes, as it locks its fence.
-func (e *Engine) flush(ctx context.Context) error {
-	return e.fenced(ctx, e.Databases[0], true, func(pgx.Tx) error { return nil })
+// tombstoneKeys returns the keys by which the tombstones of a group's rows name them, none if the table is not tracked.
+func (e *Engine) tombstoneKeys(ctx context.Context, tx pgx.Tx, g *group, t *table, rows []int32) (keys []string, _ error) {
+	if t == nil || g.changes() || len(rows) == 0 {
+		return nil, nil
+	}
+	for _, parent := range e.Parents[g.on.Name] {
+		if parent.OID != t.OID {
+			continue
+		}
+		var at []int
+		var names []string
+		for _, column := range parent.KeyColumns {
+			former := t.former(&g.layout, column)
+			if former < 0 {
+				return nil, nil
+			}
+			at, names = append(at, former), append(names, g.Columns[former])
+		}
+		columns := drain.Qualified("r", names)
+		sql := fmt.Sprintf("SELECT pg_catalog.array_agg(%s) FROM %s WHERE %s AND pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0",
+			keyText(columns), g.from(at...), among, strings.Join(columns, ", "))
+		err := tx.QueryRow(ctx, sql, g.args(rows)...).Scan(&keys)
+		return keys, problem.Doing(err, "read keys of %s", g.Name)
+	}
+	return nil, nil
+}
+
+// keyText is a key in the form that tombstones have it in.
+func keyText(values []string) string {
+	if len(values) == 1 {
+		return values[0] + "::pg_catalog.text"
+	}
+	return "ARRAY[" + strings.Join(values, "::pg_catalog.text, ") + "::pg_catalog.text]::pg_catalog.text"
 }

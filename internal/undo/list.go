@@ -60,7 +60,7 @@ func (e *Engine) summary(ctx context.Context, u *unit, waiting map[int64]bool) (
 	out.Until = root.KeptAt.UTC().Truncate(24 * time.Hour).Add(24*time.Hour + keep)
 	if len(root.owned) > 0 && len(root.KeyCols) > 0 {
 		keys := make([][]*string, len(root.KeyCols))
-		if err := e.keysOf(ctx, root, root.KeyCols, root.owned[:min(3, len(root.owned))], keys); err != nil {
+		if err := e.keysOf(ctx, groupOf(root), root.KeyCols, root.owned[:min(3, len(root.owned))], keys); err != nil {
 			return nil, err
 		}
 		out.Keys = append(out.Keys, joined(keys)...)
@@ -77,9 +77,9 @@ func (e *Engine) summary(ctx context.Context, u *unit, waiting map[int64]bool) (
 		}
 		t := &out.Tables[at]
 		t.Rows += int64(len(s.owned))
-		t.Restored += int64(len(s.restored))
+		t.Restored += int64(len(s.restored()))
 		t.LeftOut += int64(s.Left)
-		rows, restored, left = rows+int64(len(s.owned)), restored+int64(len(s.restored)), left+int64(s.Left)
+		rows, restored, left = rows+int64(len(s.owned)), restored+int64(len(s.restored())), left+int64(s.Left)
 	}
 	out.Waiting = slices.ContainsFunc(u.sets, func(s *set) bool { return waiting[s.ID] })
 	switch {
@@ -143,16 +143,17 @@ func Keeps(ctx context.Context, db database.Database) (there bool, err error) {
 	return there, nil
 }
 
-// Show tells of one deletion.
-func (e *Engine) Show(ctx context.Context, id int64) (shown *Unit, err error) {
-	err = e.with(ctx, id, false, func(u *unit) error {
-		waiting, err := e.waiting(ctx, u)
-		if err == nil {
-			shown, err = e.summary(ctx, u, waiting)
-		}
-		return err
-	})
-	return shown, err
+// Show describes one deletion.
+func (e *Engine) Show(ctx context.Context, id int64) (*Unit, error) {
+	u, err := e.load(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := e.waiting(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	return e.summary(ctx, u, waiting)
 }
 
 // List tells of the newest deletions of all databases.
@@ -221,7 +222,7 @@ func Sized(bytes int64, oldest time.Duration) string {
 func (e *Engine) outline(ctx context.Context, u *unit, waiting map[int64]bool) (_ *Unit, err error) {
 	shared, back := map[int64]bool{}, false
 	for _, s := range u.sets {
-		back = back || len(s.restored) > 0
+		back = back || len(s.Restored) > 0
 		if slices.ContainsFunc(s.Origins, func(id int64) bool { return len(u.by[id]) == 0 || shared[id] }) {
 			shared[s.ID] = true
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/pgtest"
 )
 
@@ -69,7 +70,7 @@ func TestNoValueComesBackWithoutItsParent(t *testing.T) {
 	again := b.restore(t, first)
 	require.Zero(t, again.Restored)
 	require.Len(t, again.Left, 1)
-	require.Equal(t, "the row of public.authors that it refers to has gone", again.Left[0].Reason)
+	require.Equal(t, "no row of public.authors has the key that it refers to", again.Left[0].Reason)
 	require.Equal(t, [][]string{{"0"}}, b.Rows("SELECT count(*)::text FROM films WHERE author_id = 1"))
 }
 
@@ -168,4 +169,33 @@ CREATE INDEX ON books (author_id); INSERT INTO books SELECT i, 1, i % 2 + 1 FROM
 	b.Exec("ALTER TABLE books ATTACH PARTITION books_2 FOR VALUES IN (2)")
 	require.Empty(t, b.restore(t, b.last(t).ID).Left)
 	require.Equal(t, want, b.all("authors", "books"))
+}
+
+// An undo ends although an application puts missing parents back under their old keys all the time. Each row is back, or named.
+func TestAnApplicationPutsParentsBackMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := library(t)
+	b.Exec("INSERT INTO authors SELECT i FROM generate_series(3, 2000) AS i; INSERT INTO books SELECT i, i, NULL, 'many' FROM generate_series(5, 2000) AS i")
+	id := b.delete(t, "authors WHERE id > 2")
+	conn, stop := pgtest.Connect(t, b.URL), make(chan struct{})
+	ended := dbtest.Meanwhile(func() (int, error) {
+		for key := 2000; ; key-- {
+			select {
+			case <-stop:
+				return key, nil
+			default:
+			}
+			if _, err := conn.Exec(t.Context(), "INSERT INTO authors VALUES ($1) ON CONFLICT DO NOTHING", max(key, 3)); err != nil {
+				return key, err
+			}
+		}
+	})
+	report := b.restore(t, id)
+	close(stop)
+	pgtest.Must(ended())(t)
+	require.EqualValues(t, 1998+1996, report.Restored+report.LeftRows)
+	for _, left := range report.Left {
+		require.Equal(t, "its primary key is taken", left.Reason)
+	}
+	require.Equal(t, [][]string{{"2000", "2000"}}, b.Rows("SELECT (SELECT count(*) FROM authors)::text, count(*)::text FROM books AS b JOIN authors AS a ON a.id = b.author_id"))
 }

@@ -1,13 +1,14 @@
 package undo_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// A deletion that changed a row twice takes both changes back where the first comes in a later pass, and another deletion has changed the row since.
-func TestTheFirstOfTwoChangesComesBackLater(t *testing.T) {
+// A deletion that changed a row twice takes both changes back, once the deletion is undone that has changed the row since.
+func TestADeletionThatChangedARowTwice(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
 CREATE TABLE a (id bigint PRIMARY KEY); CREATE TABLE r (id bigint PRIMARY KEY);
@@ -30,9 +31,12 @@ c: [`+setsTo("x", "state", 4)+", "+setsTo("y", "state", 5)+", "+setsTo("r", "sta
 	later := b.last(t).ID
 	b.cleanUp(t, "r", 0)
 	b.Exec("ALTER TABLE x ADD FOREIGN KEY (y) REFERENCES y") // x waits for y, and what x changed for x.
-	require.Empty(t, b.restore(t, unit).Left)
+	for _, left := range b.restore(t, unit).Left {
+		require.Equal(t, fmt.Sprintf("undo deletion %d first", later), left.Reason)
+	}
 	require.Equal(t, before, b.all("a", "w", "x", "y"))
 	require.Equal(t, [][]string{{"6"}}, b.Rows("SELECT state::text FROM c"))
 	require.Empty(t, b.restore(t, later).Left)
+	require.Empty(t, b.restore(t, unit).Left)
 	require.Equal(t, [][]string{{"7"}}, b.Rows("SELECT state::text FROM c"))
 }

@@ -2,48 +2,91 @@ package undo
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
+	"sexton/internal/batch"
 	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/lease"
+	"sexton/internal/loosefk"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
+//go:embed queries
+var files embed.FS
+
+// text returns the statement of a file, which is a part of the program.
+func text(name string) string {
+	data, _ := files.ReadFile("queries/" + name + ".sql")
+	return string(data)
+}
+
+// Engine restores the deletions that a group of databases keeps.
+type Engine struct {
+	Databases []database.Database
+	// Parents are those of the definitions, by database.
+	Parents map[string][]*loosefk.Parent
+	// Keep is how long deletions are kept. FireTriggers has the application's triggers fire.
+	Keep         time.Duration
+	FireTriggers bool
+	// Leases grants the leases of the queues, whose keys Key names.
+	Leases                        *lease.Manager
+	Key                           func(database string) string
+	StatementTimeout, LockTimeout time.Duration
+	// Reached, if set, is called at points of a restore. Its error ends the work.
+	Reached func(point string) error
+
+	leases    []*lease.Lease
+	renewed   time.Time
+	operators map[string]*pgcatalog.Operators
+}
+
 const (
-	// takeOver is how often leases are tried for before a worker that has one is made to give it up.
-	takeOver = 3
-	// pause is between two tries: a pass that is about to end may.
-	pause = 100 * time.Millisecond
-	// mostChanges bounds how often tables are read again that change under the work.
-	mostChanges = 10
+	// mostTries bounds how often a transaction is tried that was stopped by another session.
+	mostTries = 3
+	// mostRounds bounds how often rows are restored again without the ones that have no parent.
+	mostRounds = 10
+	// mostLeft is how many rows that stay deleted the report names.
+	mostLeft = 10_000
 )
 
-// Holder begins the names of the holders of leases that take deletions back or forget them. They yield to nothing but their silence.
-const Holder = lease.UndoHolder
+// SilenceError reports that a role may not silence triggers, so that no dry run is possible.
+type SilenceError struct{ Database, Grant string }
 
-// ErrBusy says that another process takes a deletion back, or forgets one.
-var ErrBusy = errors.New("another process takes a deletion back or forgets one; try again when it has ended, or its lease has")
+func (e *SilenceError) Error() string {
+	return fmt.Sprintf("database %s: --dry-run restores the rows with triggers silenced and rolls back, and the role may not silence triggers; %s", e.Database, e.Grant)
+}
 
 // Report is the outcome of a Restore.
 type Report struct {
 	Unit *Unit `json:"deletion"`
-	// Restored counts the rows that this call put back.
+	// Restored counts the rows that this call restored.
 	Restored int64 `json:"restored"`
-	// Left are rows that stay deleted, the first 10,000; LeftRows counts all.
+	// Left are the rows that stay deleted, the first 10,000. LeftRows counts all.
 	Left     []Left `json:"left"`
 	LeftRows int64  `json:"left_rows"`
-	// Triggers reports that the application's triggers fired, or would.
+	// Triggers reports that the application's triggers fired.
 	Triggers bool `json:"triggers_fired"`
 	DryRun   bool `json:"dry_run"`
-	// Notes say what cannot come back at all, such as columns that are gone.
+	// Notes name what cannot come back at all, such as columns that do not exist any more.
 	Notes []string `json:"notes"`
+}
+
+// Left is a row that was not restored.
+type Left struct {
+	Database string `json:"database"`
+	Table    string `json:"table"`
+	Key      string `json:"key"`
+	Reason   string `json:"reason"`
 }
 
 func (r *Report) notef(format string, args ...any) {
@@ -52,102 +95,198 @@ func (r *Report) notef(format string, args ...any) {
 	}
 }
 
-// Restore puts the rows of a deletion back. What it cannot put back it names. Done twice it changes nothing more.
+// Restore restores the rows of a deletion, in one transaction per database. Rows that cannot come back it names. A dry run rolls these transactions
+// back. Run again, Restore restores what is missing and changes nothing else.
 func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Report, err error) {
 	report = &Report{Left: []Left{}, Notes: []string{}, DryRun: dryRun}
-	e.silent = map[string]bool{}
+	silent := map[string]bool{}
 	for _, db := range e.Databases {
-		var older, may bool
-		err := db.Pool.QueryRow(ctx, text("superuser")).Scan(&older, &may)
-		if err == nil && !older {
-			err = db.Pool.QueryRow(ctx, text("may_replicate")).Scan(&may)
-		}
+		may, grant, err := MaySilence(ctx, db.Pool)
 		if err != nil {
 			return nil, fmt.Errorf("database %s: %w", db.Name, err)
 		}
-		e.silent[db.Name] = may && !e.FireTriggers
-		report.Triggers = report.Triggers || !e.silent[db.Name]
+		if dryRun && !may {
+			return nil, &SilenceError{db.Name, grant}
+		}
+		silent[db.Name] = may && (dryRun || !e.FireTriggers)
+		report.Triggers = report.Triggers || !silent[db.Name]
 	}
-	if e, err = e.settled(ctx); err != nil {
-		return nil, err
-	}
-	found := false
-	err = e.with(ctx, id, !dryRun, func(u *unit) error {
-		if err := e.follow(ctx, u); err != nil {
+	e.operators = nil // Tables may have changed since.
+	begun := false
+	err = e.held(ctx, func() error {
+		u, err := e.load(ctx, id)
+		if err != nil {
 			return err
 		}
-		found = true
-		if err := e.through(ctx, u, report); err != nil {
-			return err
-		}
-		if !dryRun {
-			if err := e.flush(ctx); err != nil {
-				return err
+		begun = true
+		seen := map[string]bool{}
+		for _, sets := range u.steps() {
+			name := sets[0].on.Name
+			if dryRun && seen[name] {
+				report.notef("the deletion came back to database %s, whose second transaction does not see what the first one would restore: rows may be named that come back", name)
+			}
+			seen[name] = true
+			if err = e.restoreStep(ctx, u, sets, silent[sets[0].on.Name], report); err != nil {
+				break
 			}
 		}
-		waiting, err := e.waiting(ctx, u)
-		if err == nil {
-			report.Unit, err = e.summary(ctx, u, waiting)
-		}
-		return err
+		failed := error(nil)
+		report.Unit, failed = e.Show(ctx, id)
+		return errors.Join(err, failed)
 	})
-	if !found {
+	if !begun {
 		return nil, err
 	}
 	return report, err
 }
 
-// with runs do on a deletion, with the rows of each of its sets that belong to it; held under the leases of all queues: no worker goes on with it meanwhile.
-func (e *Engine) with(ctx context.Context, id int64, held bool, do func(*unit) error) (err error) {
-	u, err := e.load(ctx, id)
-	if err == nil && held {
-		if err := e.acquire(ctx); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, e.release(context.WithoutCancel(ctx))) }()
-		u, err = e.load(ctx, id) // With what the workers have done by now.
+// MaySilence reports whether the role may silence triggers, and what allows it to.
+func MaySilence(ctx context.Context, on dbsqlc.DBTX) (may bool, grant string, err error) {
+	var older bool
+	err = on.QueryRow(ctx, text("superuser")).Scan(&older, &may, &grant)
+	if err == nil && !older {
+		err = on.QueryRow(ctx, text("may_replicate")).Scan(&may)
 	}
-	if err == nil {
-		err = e.own(ctx, u)
-	}
-	if err != nil {
-		return err
-	}
-	return do(u)
+	return may, grant, problem.Doing(err, "look whether the role may silence triggers")
 }
 
-// through works on all sets until nothing more comes back: a row may have to wait for another one that it refers to. Each time at least one row comes
-// back.
-func (e *Engine) through(ctx context.Context, u *unit, report *Report) error {
-	waiting, err := e.waiting(ctx, u)
-	if err != nil {
-		return err
-	}
-	for before := int64(-1); report.Restored > before; {
-		before = report.Restored
-		for at := 0; at < len(u.sets); {
-			together := u.together(u.sets[at:], waiting, report.DryRun)
-			if err := e.some(ctx, u, together, waiting, report); err != nil {
-				return fmt.Errorf("database %s: restore rows of %s: %w", together[0].on.Name, together[0].Name, err)
+// steps divides the sets of a deletion into transactions. A set comes after the sets of other databases that caused it, so that a
+// deletion which went back and forth between two databases has more than one step in one of them.
+func (u *unit) steps() (steps [][]*set) {
+	depth, deepest := map[*set]int{}, 0
+	var order []string
+	for _, s := range u.sets {
+		for _, id := range s.Origins {
+			for _, above := range u.above(s, id) {
+				more := 0
+				if above.on.Name != s.on.Name {
+					more = 1
+				}
+				depth[s] = max(depth[s], depth[above]+more)
 			}
-			at += len(together)
 		}
-		if report.DryRun {
-			if err := e.foretell(ctx, u, report); err != nil {
+		deepest = max(deepest, depth[s])
+		if !slices.Contains(order, s.on.Name) {
+			order = append(order, s.on.Name)
+		}
+	}
+	for at := range deepest + 1 {
+		for _, name := range order {
+			step := slices.DeleteFunc(slices.Clone(u.sets), func(s *set) bool { return depth[s] != at || s.on.Name != name })
+			if len(step) > 0 {
+				steps = append(steps, step)
+			}
+		}
+	}
+	return steps
+}
+
+// work is one transaction of a restore.
+type work struct {
+	engine *Engine
+	unit   *unit
+	db     database.Database
+	tx     pgx.Tx
+	silent bool
+	// deleted are inserted, parents first. changed are updated, the newest first.
+	deleted, changed []*restored
+	// tables are those of the layouts, nil for one that does not exist any more.
+	tables map[int64]*table
+	// sets are those of other deletions that may have changed rows later, by table and columns.
+	sets map[string][]*set
+}
+
+// restored is a group of sets that come back together.
+type restored struct {
+	*group
+
+	table *table
+	// pending are the rows to be tried, came the ones that are back.
+	pending []int32
+	came    came
+	// left are the rows that stay deleted, with their reasons. Later are those for which a later deletion must be undone first, with its set.
+	left  map[int32]string
+	later map[int32]laterRow
+}
+
+// leave notes that rows stay deleted.
+func (g *restored) leave(reason string, rows ...int32) {
+	for _, row := range rows {
+		g.left[row] = reason
+	}
+}
+
+// staying are all rows that stay deleted, sorted.
+func (g *restored) staying() []int32 {
+	return union(slices.Collect(maps.Keys(g.later)), slices.Collect(maps.Keys(g.left)))
+}
+
+// came are rows that are back: their numbers in the group, and where they stand.
+type came struct {
+	rows      []int32
+	relations []uint32
+	tids      []string
+}
+
+func (c *came) add(more came) {
+	c.rows, c.relations, c.tids = append(c.rows, more.rows...), append(c.relations, more.relations...), append(c.tids, more.tids...)
+}
+
+// args are the arguments of a check.
+func (c *came) args(of *check) []any {
+	return append([]any{c.relations, c.tids, c.rows}, of.args.Values[3:]...)
+}
+
+var errDryRun = errors.New("rolled back")
+
+// restoreStep restores what can be of some sets of one database, in one transaction, and adds to the report.
+func (e *Engine) restoreStep(ctx context.Context, u *unit, sets []*set, silent bool, report *Report) (err error) {
+	var w *work
+	for try := 0; try < mostTries; try++ {
+		w = &work{engine: e, unit: u, db: sets[0].on, silent: silent, tables: map[int64]*table{}, sets: map[string][]*set{}}
+		err = e.fenced(ctx, w.db, silent, func(tx pgx.Tx) error {
+			w.tx = tx
+			if err := w.run(ctx, sets); err != nil || !report.DryRun {
 				return err
 			}
+			return errDryRun
+		})
+		// Another session deadlocked with this one, or ended it. Nothing of the transaction remains.
+		ended := w.tx != nil && w.tx.Conn().IsClosed() || batch.Judge(err).Verdict == batch.Conflict
+		if err == nil || !ended || ctx.Err() != nil {
 			break
 		}
-		for _, db := range e.Databases {
-			if report.Restored > before {
-				break // Rows may come back without a circle.
-			}
-			if err := e.again(func() error { return e.circles(ctx, u, db, waiting, report) }); err != nil {
-				return fmt.Errorf("database %s: restore rows that refer to each other: %w", db.Name, err)
-			}
-		}
 	}
-	return e.leaveAll(ctx, u, report)
+	if err != nil && !errors.Is(err, errDryRun) {
+		return fmt.Errorf("database %s: %w", w.db.Name, err)
+	}
+	return w.report(ctx, report)
+}
+
+// run is the transaction.
+func (w *work) run(ctx context.Context, sets []*set) error {
+	if err := w.engine.point("begun"); err != nil {
+		return err
+	}
+	if err := w.prepare(ctx, sets); err != nil {
+		return err
+	}
+	if err := w.restore(ctx); err != nil {
+		return err
+	}
+	if err := w.engine.point("checked"); err != nil {
+		return err
+	}
+	if err := settle(ctx, w.tx); err != nil { // No trigger fires any more.
+		return err
+	}
+	if err := w.stop(ctx); err != nil {
+		return err
+	}
+	if err := w.mark(ctx); err != nil {
+		return err
+	}
+	return w.engine.point("marked")
 }
 
 func (e *Engine) point(name string) error {
@@ -157,213 +296,331 @@ func (e *Engine) point(name string) error {
 	return e.Reached(name)
 }
 
-// together are the first sets that one statement can restore: of one layout, whole, and small.
-func (u *unit) together(sets []*set, waiting map[int64]bool, dryRun bool) []*set {
-	first, rows, among := sets[0], 0, map[*set]bool{}
-	for i, s := range sets {
-		behind := func(above *set) bool { return len(above.restored) < len(above.owned) && !among[above] }
-		rows += len(s.owned)
-		if dryRun || i == setsAtOnce || rows > rowsAtOnce || s.on.Name != first.on.Name || s.layout.ID != first.layout.ID || len(s.Changed) > 0 ||
-			len(s.owned) == 0 || len(s.owned) < int(s.Rows) || len(s.restored)+len(s.left)+len(s.refused) > 0 || waiting[s.ID] ||
-			slices.ContainsFunc(s.Origins, func(id int64) bool { return slices.ContainsFunc(s.above(u, id), behind) }) {
-			return sets[:max(1, i)]
-		}
-		among[s] = true
-	}
-	return sets
-}
-
-// some restores sets together or, where something is in the way of a row, one by one.
-func (e *Engine) some(ctx context.Context, u *unit, sets []*set, waiting map[int64]bool, report *Report) error {
-	if err := e.keep(ctx); err != nil {
+// prepare locks the kept rows and the tables, and groups the sets.
+func (w *work) prepare(ctx context.Context, sets []*set) error {
+	if err := w.lock(ctx, sets); err != nil {
 		return err
 	}
-	if err := e.point("set"); err != nil {
-		return err
-	}
-	f, err := e.shape(ctx, sets[0])
-	if err != nil {
-		return err
-	}
-	if f != nil && len(sets) > 1 && sets[0].unable(f, e.silent[sets[0].on.Name]) == "" {
-		err := e.atOnce(ctx, u, sets, f)
-		if err == nil {
-			for _, s := range sets {
-				s.restored = s.owned
-				report.Restored += int64(len(s.owned))
-			}
-			report.gone(sets[0], f)
-			return nil
-		}
-		refused, is := errors.AsType[*pgconn.PgError](err)
-		if !errors.Is(err, errOneByOne) && !errors.Is(err, errKeptOut) && !errors.Is(err, errChanged) && (!is || strings.HasPrefix(refused.Code, "SX")) {
-			return err
-		}
-	}
+	groups := map[int64]*restored{}
+	var last *restored
 	for _, s := range sets {
-		err := e.again(func() error {
-			f, err := e.shape(ctx, s)
-			if err != nil {
-				return err
-			}
-			return e.set(ctx, u, s, f, waiting[s.ID], report)
-		})
+		t := w.tables[s.layout.ID]
+		wanted, orphaned, err := w.wanted(ctx, s)
 		if err != nil {
 			return err
 		}
+		g := groups[s.layout.ID]
+		// Where triggers fire, rows must follow their parents. Changes of one row must be taken back one by one.
+		if g == nil || s.changes() || g != last && !w.silent || len(g.sets) >= setsAtOnce || g.rows+s.Rows > rowsAtOnce {
+			g = &restored{group: &group{set: s}, table: t, left: map[int32]string{}, later: map[int32]laterRow{}}
+			if t != nil {
+				g.set = t.retyped(s)
+			}
+			if s.changes() {
+				w.changed = append(w.changed, g)
+			} else {
+				groups[s.layout.ID], w.deleted = g, append(w.deleted, g)
+			}
+		}
+		last = g
+		before := g.add(s)
+		for _, row := range orphaned {
+			g.leave("its parent was not restored", before+row)
+		}
+		reason := g.unable(w.silent)
+		for _, row := range wanted {
+			if reason != "" {
+				g.leave(reason, before+row)
+			} else {
+				g.pending = append(g.pending, before+row)
+			}
+		}
 	}
+	slices.SortStableFunc(w.changed, func(a, b *restored) int { return int(min(1, max(-1, b.Number-a.Number))) })
 	return nil
 }
 
-// again does what was stopped by a change of a table anew.
-func (e *Engine) again(do func() error) error {
-	err := do()
-	for tries := 1; errors.Is(err, errChanged) && tries < mostChanges; tries++ {
-		clear(e.shapes)
-		clear(e.operators)
-		err = do()
-	}
-	return err
-}
-
-// errOneByOne takes sets back of which a row has no parent.
-var errOneByOne = errors.New("a parent is missing")
-
-// atOnce restores all rows of sets in one statement.
-func (e *Engine) atOnce(ctx context.Context, u *unit, sets []*set, f *shape) error {
-	all := *sets[0]
-	all.others, all.Rows = sets[1:], 0
+// lock locks the kept rows, so that their day is not dropped, and the tables against changes of their definition.
+func (w *work) lock(ctx context.Context, sets []*set) error {
+	all, by := groupOf(sets...), map[int64]*set{}
 	for _, s := range sets {
-		all.Rows += s.Rows // Whole sets, so that their rows need no places of their own.
+		by[s.Number] = s
 	}
-	checks, err := e.lookedUp(ctx, u, f, sets...)
-	if err != nil {
-		return err
-	}
-	b := back{set: &all, shape: f, checks: checks}
-	return e.transact(ctx, all.on, func(tx pgx.Tx) error {
-		_, suspect, err := b.try(ctx, tx, upTo(all.Rows))
-		if err == nil && suspect != nil {
-			err = errOneByOne
-		}
-		return err
-	}, func(tx pgx.Tx) error {
-		var marks pgx.Batch
-		for _, s := range sets {
-			marks.Queue(s.on.Names.Render(text("mark")), u.id, s.ID, s.Number, s.owned)
-		}
-		return problem.Doing(tx.SendBatch(ctx, &marks).Close(), "mark what is restored")
-	})
-}
-
-// transact runs the steps of one transaction under the lease of the database's queue: rows come back, and are marked as restored.
-func (e *Engine) transact(ctx context.Context, db database.Database, insert, mark func(tx pgx.Tx) error) error {
-	return e.fenced(ctx, db, false, func(tx pgx.Tx) error {
-		if err := e.point("begun"); err != nil {
-			return err
-		}
-		if err := insert(tx); err != nil {
-			return err
-		}
-		if err := e.point("inserted"); err != nil {
-			return err
-		}
-		if err := mark(tx); err != nil {
-			return err
-		}
-		return e.point("marked")
-	})
-}
-
-// gone notes columns that the table has no more.
-func (r *Report) gone(s *set, f *shape) {
-	for at := range s.Columns {
-		if name, _ := f.present(&s.layout, at); name == "" && len(s.Changed) == 0 {
-			r.notef("column %s of %s is gone", s.Columns[at], f.Name)
-		}
-	}
-}
-
-// set restores what can be of a set's rows.
-func (e *Engine) set(ctx context.Context, u *unit, s *set, f *shape, waiting bool, report *Report) error {
-	var err error
-	eligible := s.owned
-	if !report.DryRun {
-		if eligible, err = e.below(ctx, u, s, func(above *set) []int32 { return above.restored }); err != nil {
-			return err
-		}
-	}
-	s.orphaned, s.left = without(s.owned, eligible), nil
-	wanted := without(without(eligible, s.restored), s.refusals())
-	if s.untold {
-		report.notef("which rows of %s belong to it cannot be told: %s is excluded", s.Name, strings.Join(s.Via, ", "))
-	}
-	switch {
-	case len(wanted) == 0 && (!waiting || s.stopped):
+	var number int64
+	var before []int32
+	found := 0
+	rows, _ := w.tx.Query(ctx, w.db.Names.Render(text("lock")), all.args(nil)[:2]...)
+	if _, err := pgx.ForEachRow(rows, []any{&number, &before}, func() error {
+		found++
+		by[number].Restored = slices.Clone(before)
 		return nil
-	case f == nil:
-		s.left = map[string][]int32{"its table does not exist any more": wanted}
-		return nil
+	}); err != nil {
+		return fmt.Errorf("lock what is kept: %w", err)
 	}
-	report.gone(s, f)
-	if reason := s.unable(f, e.silent[s.on.Name]); reason != "" {
-		s.refuse(reason, wanted)
-		wanted = nil
+	if found < len(by) {
+		return errors.New("what was kept of the deletion has gone meanwhile: its day has passed, or it was forgotten")
 	}
-	if report.DryRun {
-		return e.foresee(ctx, s, f, wanted, report)
-	}
-	b := back{set: s, shape: f}
-	if b.checks, err = e.lookedUp(ctx, u, f, s); err != nil {
-		return err
-	}
-	if len(s.Changed) > 0 {
-		wanted, b.handed = s.hand(wanted)
-		if b.reminders, err = e.reminders(ctx, u, s, f); err != nil {
-			return err
+	for _, s := range sets {
+		if _, known := w.tables[s.layout.ID]; known {
+			continue
 		}
-	}
-	b.parts = slices.Collect(slices.Chunk(wanted, rowsAtOnce))
-	s.left = map[string][]int32{}
-	for waiting && !s.stopped || len(b.parts)+len(b.handed) > 0 {
-		b.done = came{}
-		if err := e.transact(ctx, s.on,
-			func(tx pgx.Tx) error { return e.restoreParts(ctx, tx, u, &b) }, func(tx pgx.Tx) error { return e.mark(ctx, tx, u, &b, waiting) },
-		); err != nil {
-			return err
+		t, err := w.engine.readTable(ctx, w.tx, w.db.Name, &s.layout)
+		if err == nil && t != nil {
+			// The parser locks the table as an INSERT does, without a privilege on it, and no trigger fires.
+			if _, err = w.tx.Exec(ctx, "PREPARE sexton AS INSERT INTO "+t.Name+" DEFAULT VALUES; DEALLOCATE sexton"); err == nil {
+				t, err = w.engine.readTable(ctx, w.tx, w.db.Name, &s.layout)
+			}
 		}
-		s.stopped = true
-		report.Restored += int64(len(b.done.places))
+		if err != nil {
+			return fmt.Errorf("lock table %s: %w", s.Name, err)
+		}
+		w.tables[s.layout.ID] = t
 	}
 	return nil
 }
 
-// restoreParts restores rows of a set for as long as one transaction may take.
-func (e *Engine) restoreParts(ctx context.Context, tx pgx.Tx, u *unit, b *back) error {
-	for until := time.Now().Add(timeAtOnce); len(b.parts) > 0 && len(b.done.places) < rowsAtOnce && time.Now().Before(until); {
-		if err := b.restore(ctx, tx); err != nil {
-			return err
+// wanted returns the rows of a set that are to be restored, and the ones whose parents are missing in another database, or whose table does not exist
+// any more. The checks find the others without a parent.
+func (w *work) wanted(ctx context.Context, s *set) (wanted, orphaned []int32, err error) {
+	of := func(above *set) []int32 {
+		switch t, ours := w.tables[above.layout.ID]; {
+		case above.on.Name != w.db.Name:
+			return above.present
+		case ours && t == nil:
+			return nil
+		default:
+			return above.owned
 		}
 	}
-	if err := e.remind(ctx, tx, u, b); err != nil {
-		return err
+	less := slices.ContainsFunc(s.Origins, func(id int64) bool {
+		return slices.ContainsFunc(w.unit.above(s, id), func(above *set) bool { return len(of(above)) < len(above.owned) })
+	})
+	if wanted = s.owned; less {
+		if wanted, err = w.engine.members(ctx, w.unit, s, of); err != nil {
+			return nil, nil, err
+		}
 	}
-	return b.handOver(ctx, tx)
+	return without(wanted, s.Restored), without(without(s.owned, wanted), s.Restored), nil
 }
 
-// mark notes the rows that the transaction has put back, and ends the clean-up after them.
-func (e *Engine) mark(ctx context.Context, tx pgx.Tx, u *unit, b *back, waiting bool) error {
-	restored := both(b.restored, b.done.places)
-	if waiting {
-		if err := e.stop(ctx, tx, b.set, restored); err != nil {
-			return err
+// unable returns why the table takes none of the group's rows back, if it does not.
+func (g *restored) unable(silent bool) string {
+	switch {
+	case g.table == nil:
+		return "its table does not exist any more"
+	case silent && g.table.Deferrable != "":
+		return "its unique key " + g.table.Deferrable + " is deferrable, and checked by triggers alone: set loose_foreign_keys.undo.fire_triggers to true"
+	}
+	if _, key := g.table.byKey(g.group, "child"); g.changes() && len(key) == 0 {
+		return "its table has another primary key by now"
+	}
+	for _, column := range g.Changed {
+		if name, _ := g.table.present(&g.layout, g.column(column)); name == "" {
+			return "column " + column + " does not exist any more"
 		}
 	}
-	if len(b.done.places) > 0 {
-		if _, err := tx.Exec(ctx, b.on.Names.Render(text("mark")), u.id, b.ID, b.Number, restored); err != nil {
+	return ""
+}
+
+// restore puts the rows back, and checks them. Rows without a parent are found when all are back, so that rows that refer to each other come back
+// together. They are then left out, and the others are put back again.
+//
+// If triggers fire, deferrable constraints are checked at the end at first. If that fails, rows are put back again with a check after
+// each statement, which names the rows.
+func (w *work) restore(ctx context.Context) error {
+	deferred := !w.silent
+	for round := 0; round < mostRounds; round++ {
+		if _, err := w.tx.Exec(ctx, "SAVEPOINT sexton_all"); err != nil {
+			return fmt.Errorf("set savepoint: %w", err)
+		}
+		done, err := w.attempt(ctx, deferred)
+		switch {
+		case err == nil && done:
+			return nil
+		case err != nil && deferred && strings.HasPrefix(pgcatalog.SQLState(err), "23"):
+			deferred = false
+		case err != nil:
+			return err
+		}
+		if _, err := w.tx.Exec(ctx, "ROLLBACK TO SAVEPOINT sexton_all; RELEASE SAVEPOINT sexton_all"); err != nil {
+			return fmt.Errorf("roll back to savepoint: %w", err)
+		}
+		for _, g := range slices.Concat(w.deleted, w.changed) {
+			g.pending, g.came = without(union(g.pending, g.came.rows), g.staying()), came{}
+		}
+	}
+	return errors.New("the tables change faster than rows can be restored and checked: try again when fewer sessions write to them")
+}
+
+// attempt puts all pending rows back. It reports false if some of them have no parent.
+func (w *work) attempt(ctx context.Context, deferred bool) (done bool, _ error) {
+	if !w.silent {
+		constraints := "SET CONSTRAINTS ALL IMMEDIATE"
+		if deferred {
+			constraints = "SET CONSTRAINTS ALL DEFERRED"
+		}
+		if _, err := w.tx.Exec(ctx, constraints); err != nil {
+			return false, fmt.Errorf("set constraints: %w", err)
+		}
+	}
+	if err := w.insertAll(ctx); err != nil {
+		return false, err
+	}
+	if err := w.engine.point("inserted"); err != nil {
+		return false, err
+	}
+	if dangling, err := w.leaveDangling(ctx); err != nil || dangling {
+		return false, err
+	}
+	for _, g := range w.changed {
+		if err := w.leaveChangedLater(ctx, g); err != nil {
+			return false, err
+		}
+		if _, err := w.put(ctx, g); err != nil {
+			return false, err
+		}
+	}
+	if deferred {
+		if _, err := w.tx.Exec(ctx, "SET CONSTRAINTS ALL IMMEDIATE"); err != nil {
+			return false, err //nolint:wrapcheck // restore tries again.
+		}
+	}
+	return true, nil
+}
+
+// insertAll inserts the rows of all groups. While triggers fire, a foreign key may refuse rows whose parents follow: these are tried again
+// until no more come back.
+func (w *work) insertAll(ctx context.Context) error {
+	refused := map[*restored]map[string][]int32{}
+	for progress := true; progress; {
+		progress = false
+		clear(refused)
+		for _, g := range w.deleted {
+			before := len(g.came.rows)
+			waiting, err := w.put(ctx, g)
+			if err != nil {
+				return err
+			}
+			refused[g] = waiting
+			progress = progress || len(g.came.rows) > before
+			for _, rows := range waiting {
+				g.pending = append(g.pending, rows...)
+			}
+		}
+		progress = progress && slices.ContainsFunc(w.deleted, func(g *restored) bool { return len(g.pending) > 0 })
+	}
+	for g, reasons := range refused {
+		g.pending = nil
+		for reason, rows := range reasons {
+			g.leave(reason, rows...)
+		}
+	}
+	return nil
+}
+
+// stop deletes the tombstones of parents that are back.
+func (w *work) stop(ctx context.Context) error {
+	for _, g := range w.deleted {
+		keys, err := w.engine.tombstoneKeys(ctx, w.tx, g.group, g.table, g.came.rows)
+		if err != nil {
+			return err
+		}
+		if len(keys) == 0 {
+			continue
+		}
+		if _, err := w.tx.Exec(ctx, w.db.Names.Render(text("stop")), g.args(nil)[0], keys, g.Relation); err != nil {
+			return fmt.Errorf("delete the tombstones of %s: %w", g.Name, err)
+		}
+	}
+	return nil
+}
+
+// mark stores which rows are restored, and finds the ones that are parents of rows in other databases.
+func (w *work) mark(ctx context.Context) error {
+	var marks pgx.Batch
+	for _, g := range slices.Concat(w.deleted, w.changed) {
+		back := map[*set][]int32{}
+		for _, row := range g.came.rows {
+			s, at := g.locate(row)
+			back[s] = append(back[s], at)
+		}
+		for s, rows := range back {
+			s.Restored = union(s.Restored, rows)
+			marks.Queue(w.db.Names.Render(text("mark")), s.ID, s.Number, s.Restored)
+		}
+	}
+	if marks.Len() > 0 {
+		if err := w.tx.SendBatch(ctx, &marks).Close(); err != nil {
 			return fmt.Errorf("mark what is restored: %w", err)
 		}
 	}
-	b.restored = restored // A commit that fails ends the work.
+	for _, g := range w.deleted {
+		for _, s := range g.sets {
+			if len(w.engine.Databases) == 1 || g.table == nil {
+				continue
+			}
+			present, known, err := w.taken(ctx, groupOf(g.table.retyped(s)), g.table, s.owned)
+			if err != nil {
+				return err
+			}
+			if s.present = present; !known {
+				s.present = s.Restored
+			}
+		}
+	}
+	return nil
+}
+
+// report adds the outcome of the transaction.
+func (w *work) report(ctx context.Context, report *Report) error {
+	for _, g := range slices.Concat(w.deleted, w.changed) {
+		report.Restored += int64(len(g.came.rows))
+		if g.table != nil && !g.changes() {
+			for at, column := range g.Columns {
+				if name, _ := g.table.present(&g.layout, at); name == "" {
+					report.notef("column %s of %s is gone", column, g.Name)
+				}
+			}
+		}
+		for row, later := range g.later {
+			var err error
+			if g.left[row], err = w.engine.undoFirst(ctx, later); err != nil {
+				return err
+			}
+		}
+		for _, s := range g.sets {
+			if s.untold {
+				report.notef("which rows of %s belong to it cannot be told: %s is excluded", s.Name, strings.Join(s.Via, ", "))
+			}
+		}
+		if err := w.name(ctx, g, report); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// name adds the rows of a group that stay deleted to the report, with their keys.
+func (w *work) name(ctx context.Context, g *restored, report *Report) error {
+	report.LeftRows += int64(len(g.left))
+	rows := slices.Sorted(maps.Keys(g.left))
+	if rows = rows[:min(len(rows), mostLeft-len(report.Left))]; len(rows) == 0 {
+		return nil
+	}
+	keys := make([][]*string, len(g.KeyCols))
+	if len(keys) > 0 {
+		if err := w.engine.keysOf(ctx, g.group, g.KeyCols, rows, keys); err != nil {
+			return err
+		}
+	}
+	shown := joined(keys)
+	for i, row := range rows {
+		s, at := g.locate(row)
+		left := Left{Database: s.on.Name, Table: s.Name, Reason: g.left[row], Key: fmt.Sprintf("row %d of %d", at, s.Number)}
+		if i < len(shown) {
+			left.Key = shown[i]
+		}
+		report.Left = append(report.Left, left)
+	}
 	return nil
 }

@@ -33,6 +33,8 @@ type bundle struct {
 	// waits has the clean-up wait for larger rows; meanwhile is SQL between the binding of tables and the run.
 	waits     bool
 	meanwhile string
+	// off has the worker keep nothing, as one does that has no undo in its configuration.
+	off bool
 	// progress, if set, is called behind each batch, and may kill its session.
 	progress func(kill func())
 }
@@ -69,7 +71,9 @@ func (b *bundle) run(t *testing.T, limit int) (*loosefk.Stats, error) {
 	defer func() { require.NoError(t, granted.Release(context.WithoutCancel(t.Context()))) }()
 	parents := b.parents(t)
 	how := drain.Keep{Exclude: b.exclude, MaxRow: b.maxRow, Waits: b.waits}
-	require.NoError(t, loosefk.Keep(t.Context(), b.Pool(), dbtest.Names(), "main", parents, how))
+	if !b.off {
+		require.NoError(t, loosefk.Keep(t.Context(), b.Pool(), dbtest.Names(), "main", parents, how))
+	}
 	b.Exec("SELECT; " + b.meanwhile)
 	limits := loosefk.Limits{Deletes: 100_000, Updates: 50_000, Runtime: time.Minute}
 	if limit > 0 {
@@ -83,7 +87,7 @@ func (b *bundle) run(t *testing.T, limit int) (*loosefk.Stats, error) {
 		conn.Release()
 	}()
 	engine := loosefk.Engine{
-		Database: "main", Pace: "normal", Limits: limits, Parents: parents, Undo: true, Audited: true,
+		Database: "main", Pace: "normal", Limits: limits, Parents: parents, Undo: !b.off, Audited: true,
 		Session: &batch.Session{
 			Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted,
 			Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},

@@ -16,9 +16,9 @@ import (
 func TestTombstonesEndByAHash(t *testing.T) {
 	t.Parallel()
 	b := setup(t, tree, treeDefinitions, "projects", "issues")
-	for _, name := range []string{"stop", "forsake"} {
+	for name, origin := range map[string]any{"stop": []int64{1}, "forsake": int64(1)} {
 		sql := string(pgtest.Must(os.ReadFile("queries/" + name + ".sql"))(t))
-		rows, _ := b.Pool().Query(t.Context(), "EXPLAIN "+dbtest.Names().Render(sql), pgx.QueryExecModeExec, int64(1), []string{"1"}, uint32(1))
+		rows, _ := b.Pool().Query(t.Context(), "EXPLAIN "+dbtest.Names().Render(sql), pgx.QueryExecModeExec, origin, []string{"1"}, uint32(1))
 		plan := pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 		require.Contains(t, strings.Join(plan, "\n"), "hashed SubPlan", name)
 	}

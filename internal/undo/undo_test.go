@@ -79,10 +79,10 @@ func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
 			"ALTER TABLE authors ADD CHECK (id <> 1)",
 			[][3]string{
 				{"public.authors", "1", `new row for relation "authors" violates check constraint "authors_id_check"`},
-				{"public.books", "1", "its parent was not restored"},
-				{"public.books", "2", "its parent was not restored"},
-				{"public.books", "3", "its parent was not restored"},
-				{"public.films", "1", "its parent was not restored"},
+				{"public.books", "1", "no row of public.authors has the key that it refers to"},
+				{"public.books", "2", "no row of public.authors has the key that it refers to"},
+				{"public.books", "3", "no row of public.authors has the key that it refers to"},
+				{"public.films", "1", "no row of public.authors has the key that it refers to"},
 			},
 			0,
 		},
@@ -168,6 +168,24 @@ func TestSomeRowsAndColumnsAreNotKept(t *testing.T) {
 	require.EqualValues(t, 4, report.Restored)
 	require.Equal(t, "partly_restored", report.Unit.State)
 	require.Equal(t, [][]string{{"1", "NULL"}, {"3", "NULL"}, {"4", "d"}}, b.Rows("SELECT id::text, coalesce(title, 'NULL') FROM books ORDER BY id"))
+}
+
+// A worker that still has a configuration without undo deletes children and keeps none.
+func TestAWorkerThatKeepsNothingMakesADeletionIncomplete(t *testing.T) {
+	t.Parallel()
+	b := library(t)
+	b.Exec("DELETE FROM authors WHERE id = 2")
+	whole := b.last(t).ID
+	b.drain(t, 0)
+	b.off = true
+	b.delete(t, "authors WHERE id = 1")
+	b.off = false
+	unit := b.last(t)
+	require.Equal(t, "incomplete", unit.State)
+	require.EqualValues(t, 1, unit.Tables[0].LeftOut)
+	require.Equal(t, "whole", pgtest.Must(b.engine.Show(t.Context(), whole))(t).State)
+	require.Equal(t, "partly_restored", b.restore(t, unit.ID).Unit.State)
+	require.Equal(t, "restored", b.restore(t, whole).Unit.State)
 }
 
 // Where nothing is kept, neither tombstones nor batches say anything of it.

@@ -1,15 +1,13 @@
 GRANT SELECT ON TABLE "sexton".undo_layouts TO :"worker";
-GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".undo, "sexton".undo_marks, "sexton".batches TO :"worker";
+GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".undo, "sexton".batches TO :"worker";
 GRANT SELECT, UPDATE ON TABLE "sexton".undo_state TO :"worker";
 GRANT USAGE ON SEQUENCE "sexton".undo_ids TO :"worker";
 GRANT EXECUTE ON FUNCTION
-    "sexton".undo_text(anyarray), "sexton".undo_layout(oid, text[]), "sexton".undo_rotate(text, interval, boolean),
+    "sexton".undo_text(anyarray), "sexton".undo_value(text, anyelement), "sexton".undo_layout(oid, text[]), "sexton".undo_rotate(text, interval, boolean),
     "sexton".undo_set(oid, bigint, text[], bigint, boolean, oid)
     TO :"worker";
--- Kept rows are for the worker alone: the viewer sees since when there are some. To restore without the application's triggers, from Postgres 15 on:
+-- Kept rows are for the worker alone. The viewer sees since when there are some. To restore without the application's triggers, from Postgres 15 on:
 --     GRANT SET ON PARAMETER session_replication_role TO :"worker";
--- and on each table whose rows come back:
---     GRANT INSERT ON TABLE child TO :"worker";
--- and on each table that their foreign keys refer to:
+-- and on each other table that foreign keys of restored rows refer to:
 --     GRANT SELECT ON TABLE other TO :"worker";
 GRANT SELECT (kept_at, origins) ON TABLE "sexton".undo TO :"viewer";

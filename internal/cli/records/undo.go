@@ -20,13 +20,16 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-const undoHelp = `Puts back the rows of a deletion that loose_foreign_keys.undo kept: the parents, all that went with them, and the values
-that were set to NULL or changed. What the workers have not deleted yet is stopped first.
+const undoHelp = `Restores the rows of a deletion that loose_foreign_keys.undo kept: the parents, all rows that were deleted with them, and the
+values that were set to NULL or changed. It runs one transaction per database. Workers wait until it ends.
 
-A row whose key has been taken since, or whose other parent has gone, is named and stays deleted; nothing that is there is
-changed. The command may be interrupted and given again; a second one changes nothing more. The application's triggers
-do not fire where the role may set session_replication_role, unless loose_foreign_keys.undo.fire_triggers says otherwise.
-"sexton undo list" shows the IDs.`
+A row whose key has been taken since, or whose other parent does not exist any more, is named and stays deleted, and the
+exit code is 6. No other row is changed. Deletions are undone last in, first out: a row that a later deletion changed is
+left with "undo deletion N first". Run again, the command restores what is missing.
+
+The application's triggers do not fire if the role may set session_replication_role, unless
+loose_foreign_keys.undo.fire_triggers is on. --dry-run runs the same transactions and rolls them back. It needs that right,
+and workers wait for it as well. "sexton undo list" shows the IDs.`
 
 func undoCommand(env *cli.Env) *cobra.Command {
 	var id int64
@@ -35,25 +38,26 @@ func undoCommand(env *cli.Env) *cobra.Command {
 		Use: "undo ID", Short: "Take a deletion back with everything that went with it", Long: undoHelp,
 		Example: "  sexton undo list\n  sexton undo 4711000000042 --dry-run\n  sexton undo 4711000000042",
 		Args:    cli.OneID(&id, "deletion"),
-	}, func(ctx context.Context, all *installation.Bound, engine *undo.Engine) (err error) {
+	}, func(ctx context.Context, all *installation.Bound, _ *undo.Engine) (err error) {
 		var report *undo.Report
 		restore := func(engine *undo.Engine) error {
 			report, err = engine.Restore(ctx, id, dryRun)
 			return err
 		}
+		action := "undo"
 		if dryRun {
-			if err = all.Complete(); err == nil {
-				err = restore(engine)
-			}
-		} else {
-			err = changeKept(ctx, env, all, id, "undo", restore)
+			action = "undo --dry-run"
 		}
+		err = changeKept(ctx, env, all, id, action, restore)
 		if report == nil || err != nil && dryRun {
 			return err
 		}
-		return errors.Join(err, env.Print(report, func(w io.Writer) { printRestored(w, report) })) // What came back before an error, too.
+		if err == nil && report.LeftRows > 0 {
+			err = cli.ErrLeft
+		}
+		return errors.Join(err, env.Print(report, func(w io.Writer) { printRestored(w, report) })) // What one database has restored before an error, too.
 	})
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only tell what would come back")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "restore, name the rows that would be left, and roll back")
 	cmd.AddCommand(undoListCommand(env), undoShowCommand(env), undoForgetCommand(env))
 	return cmd
 }
@@ -68,7 +72,7 @@ func printRestored(w io.Writer, report *undo.Report) {
 		printTables(w, report.Unit)
 	}
 	if report.Triggers {
-		_, _ = fmt.Fprintln(w, "the application's triggers fire for them: the role may not set session_replication_role, or fire_triggers is on")
+		_, _ = fmt.Fprintln(w, "the application's triggers fired: the role may not set session_replication_role, or fire_triggers is on")
 	}
 	for _, note := range report.Notes {
 		_, _ = fmt.Fprintln(w, note)
@@ -193,7 +197,7 @@ func changeKept(ctx context.Context, env *cli.Env, all *installation.Bound, id i
 // onUndo completes a command about kept deletions.
 func onUndo(env *cli.Env, cmd *cobra.Command, do func(context.Context, *installation.Bound, *undo.Engine) error) *cobra.Command {
 	return env.Reports(cmd, func(ctx context.Context, _ []string) error {
-		return env.WithBound(ctx, riverjobs.LooseForeignKeys, installation.BindReachable, func(all *installation.Bound) error {
+		return env.WithBound(ctx, riverjobs.LooseForeignKeys, installation.BindUsable, func(all *installation.Bound) error {
 			engine, err := operator.UndoEngine(ctx, all, "")
 			if err == nil {
 				err = all.CheckSchemas(ctx)

@@ -78,16 +78,15 @@ func TestUndoOfWhatIsNoDeletion(t *testing.T) {
 	}
 }
 
-// While one command works, another is refused, and a worker passes. It goes on without a session that is killed.
+// While one command works, another is refused, and a worker passes. It begins again after its session is killed.
 func TestUndoAmongOthers(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range pgtest.Few(t, map[string]func(t *testing.T, s attacked){
 		"a second one": func(t *testing.T, s attacked) {
-			for _, command := range [][]string{{"undo", s.id}, {"undo", "forget", s.id}} {
+			for _, command := range [][]string{{"undo", s.id}, {"undo", s.id, "--dry-run"}, {"undo", "forget", s.id}} {
 				s.Says(1, "another process takes a deletion back or forgets one; try again when it has ended", command...)
 			}
 			require.Contains(t, s.OK("undo", "show", s.id), "public.projects")
-			require.Contains(t, s.OK("undo", s.id, "--dry-run"), "rows would be restored")
 		},
 		"a worker": func(t *testing.T, s attacked) {
 			s.Exec("DELETE FROM projects WHERE id = 4; INSERT INTO projects VALUES (4, 'project 4')")
@@ -109,7 +108,25 @@ func TestUndoAmongOthers(t *testing.T) {
 	}
 }
 
-// No worker ends the day of a deletion that comes back. Once it is gone all the same, the command says so, and what was back by then stays.
+// An undo whose sessions are ended again and again restores nothing, and ends as for a database that cannot be reached.
+func TestUndoOfWhichAllSessionsEnd(t *testing.T) {
+	t.Parallel()
+	s := attack(t)
+	s.OK("job", "run", clitest.Kind)
+	r := s.during(t, func() {
+		for try := range 3 {
+			if try > 0 {
+				(&dbtest.DB{Database: s.Database}).AwaitLock(t)
+			}
+			s.Exec("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+		}
+	}, "undo", s.id)
+	require.Equal(t, 4, r.Code, r.Stderr)
+	require.Equal(t, [][]string{{"7"}}, s.Rows("SELECT count(*)::text FROM projects"))
+	s.back(t, "33 rows restored")
+}
+
+// No worker ends the day of a deletion that comes back, nor does anybody else.
 func TestTheDayOfADeletionEndsDuringItsUndo(t *testing.T) {
 	t.Parallel()
 	s := attack(t)
@@ -121,12 +138,12 @@ func TestTheDayOfADeletionEndsDuringItsUndo(t *testing.T) {
 		s.OK("job", "run", clitest.Kind)
 		require.Equal(t, [][]string{{"1"}}, s.Rows(days), "no worker ends a day while an undo works")
 		s.Exec("SELECT sexton.undo_rotate('undo', '72 hours', true)")
-		require.Equal(t, [][]string{{"0"}}, s.Rows(days))
+		require.Equal(t, [][]string{{"1"}}, s.Rows(days), "its rows are locked")
 	}, "undo", s.id)
-	require.Equal(t, 1, r.Code, r.Stdout)
-	require.Contains(t, r.Stderr, "what was kept of public.issues has gone meanwhile: its day has passed, or the deletion was forgotten")
-	require.Contains(t, r.Stdout, "3 rows restored")
-	require.Equal(t, [][]string{{"10"}}, s.Rows("SELECT count(*)::text FROM projects"))
+	require.Zero(t, r.Code, r.Stderr)
+	require.Contains(t, r.Stdout, "33 rows restored")
+	require.Equal(t, s.rows, s.Rows(allRows))
+	s.Exec("SELECT sexton.undo_rotate('undo', '72 hours', true)")
 	s.Says(1, "no deletion of this number is kept", "undo", s.id)
 }
 
@@ -152,14 +169,57 @@ func TestUndoWithoutRightsOrDatabase(t *testing.T) {
 		s.Refused(t, 1, [][]string{append(command, "--database-url", s.AsRole(role))}, "migrate up --print-grants")
 		s.Refused(t, 4, [][]string{append(command, "--database-url", nowhere)}, "database main cannot be reached")
 	}
-	// The worker's role has no INSERT by itself: the rows stay, and each names the right.
 	printed := s.OK("migrate", "up", "--print-grants", "--tables", "--worker", role, "--application", role, "--viewer", role)
 	s.Exec(printed)
+	s.Says(1, "the role may not silence triggers; ", "undo", s.id, "--dry-run", "--database-url", s.AsRole(role))
+	// Without INSERT the rows stay, and each names the right. The doctor names it before.
+	s.Exec(fmt.Sprintf("REVOKE INSERT ON projects, issues FROM %s", pgx.Identifier{role}.Sanitize()))
+	doctor := s.Run("doctor", "--database-url", s.AsRole(role)).Stdout
+	require.Contains(t, doctor, "GRANT INSERT ON TABLE public.projects TO")
+	require.Contains(t, doctor, "the role may not silence triggers: sexton undo fires those of the application, and --dry-run is refused")
 	r := s.Run("undo", s.id, "--database-url", s.AsRole(role))
-	require.Zero(t, r.Code, r.Stderr)
+	require.Equal(t, 6, r.Code, r.Stderr)
 	require.Contains(t, r.Stdout, "GRANT SELECT, INSERT, UPDATE ON TABLE public.projects")
 	require.Contains(t, r.Stdout, "33 rows left")
-	s.Exec(fmt.Sprintf("GRANT INSERT ON projects, issues TO %s", pgx.Identifier{role}.Sanitize()))
+	s.Exec(printed)
 	require.Contains(t, s.OK("undo", s.id, "--database-url", s.AsRole(role)), "33 rows restored")
 	s.back(t, "0 rows restored")
+}
+
+// A definition whose table does not exist any more stops no undo: the rows of that table alone stay deleted.
+func TestUndoWithADefinitionWhoseTableIsGone(t *testing.T) {
+	t.Parallel()
+	s := attack(t)
+	s.OK("job", "run", clitest.Kind)
+	s.Exec("DROP TABLE issues CASCADE")
+	r := s.Run("undo", s.id)
+	require.Equal(t, 6, r.Code, r.Stderr)
+	require.Contains(t, r.Stdout, "3 rows restored")
+	require.Contains(t, r.Stdout, "its table does not exist any more")
+	require.Equal(t, [][]string{{"10"}}, s.Rows("SELECT count(*)::text FROM projects"))
+}
+
+// An undo does not depend on settings of the role that say which value a text has, nor on those that say which text a value has.
+func TestUndoUnderOtherSettings(t *testing.T) {
+	t.Parallel()
+	s := attack(t)
+	s.OK("undo", s.id)
+	s.Exec(`ALTER TABLE issues ADD tags text[] DEFAULT ARRAY['a', NULL, 'NULL', '\\'], ADD at timestamptz DEFAULT '2026-01-02 03:04:05.678+00', ADD took interval DEFAULT '-1 day 2 hours',
+		ADD raw bytea DEFAULT '\x5c00', ADD share float8 DEFAULT 0.1::float8 + 0.2::float8, ADD body text DEFAULT 'a\b'`)
+	for _, fire := range []string{"false", "true"} {
+		s.rows = s.Rows(allRows)
+		for _, setting := range []string{
+			"array_nulls = off", "DateStyle = 'SQL, DMY'", "IntervalStyle = 'sql_standard'", "TimeZone = 'Asia/Kolkata'", "bytea_output = 'escape'", "extra_float_digits = -3",
+			"standard_conforming_strings = off",
+		} {
+			s.Exec("ALTER DATABASE " + pgx.Identifier{s.Name}.Sanitize() + " SET " + setting)
+		}
+		s.Exec("DELETE FROM projects WHERE id = 4")
+		s.OK("job", "run", clitest.Kind)
+		s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__FIRE_TRIGGERS="+fire)
+		id := pgtest.Scalar[string](t, s.Database, "SELECT max(id)::text FROM sexton.undo WHERE origins IS NULL")
+		require.Contains(t, s.OK("undo", id), "11 rows restored")
+		s.Exec("ALTER DATABASE " + pgx.Identifier{s.Name}.Sanitize() + " RESET ALL")
+		require.Equal(t, s.rows, s.Rows(allRows))
+	}
 }

@@ -1,2 +1,3 @@
-INSERT INTO "sexton".undo_marks AS mark (unit, id, number, restored) VALUES ($1, $2, $3, $4)
-ON CONFLICT (unit, number) DO UPDATE SET restored = EXCLUDED.restored, marked_at = pg_catalog.clock_timestamp()
+-- Stores which rows of a set are restored.
+UPDATE "sexton".undo AS kept SET restored = $3::pg_catalog.int4[]
+WHERE kept.id OPERATOR(pg_catalog.=) $1::pg_catalog.int8 AND kept.number OPERATOR(pg_catalog.=) $2::pg_catalog.int8

@@ -1,5 +1,5 @@
--- The sets that one of $1 caused, or another one of its sets, in the order in which they were kept; with $2 the ones of $1 that no set caused, too.
--- And those behind the number $5 with deleted rows of the table $3, or with changes of some of its columns $4.
+-- Returns the sets that one of $1 caused, directly or not, in the order in which they were kept. With $2 it returns the sets of $1 that no set
+-- caused, too. It also returns the sets of the table $3 after the number $5 that have deleted rows, or changes of some of the columns $4.
 WITH RECURSIVE caused (id) AS (
     SELECT given.id FROM pg_catalog.unnest($1::bigint[]) AS given (id)
     UNION
@@ -9,7 +9,7 @@ WITH RECURSIVE caused (id) AS (
 ),
 found AS MATERIALIZED (
     SELECT undo.number, undo.id, undo.rows, undo.left_out, undo.c IS NOT NULL AS kept, undo.kept_at, undo.origins, undo.via, undo.keys, undo.fields,
-        undo.changed, undo.written, undo.actor, undo.parent, undo.layout
+        undo.changed, undo.written, undo.actor, undo.restored, undo.parent, undo.layout
     FROM "sexton".undo AS undo
     JOIN "sexton".undo_layouts AS layout ON layout.id = undo.layout
     WHERE $2::boolean AND undo.id = ANY ($1::bigint[]) AND undo.origins IS NULL
@@ -47,7 +47,7 @@ layouts AS MATERIALIZED (
 )
 SELECT undo.number, undo.id, undo.rows, undo.left_out, undo.kept, undo.kept_at, coalesce(undo.origins, '{}') AS origins,
     coalesce(undo.via, '{}') AS via, coalesce(undo.keys, '{}') AS keys, coalesce(undo.fields, '{}') AS fields, coalesce(undo.changed, '{}') AS changed,
-    undo.written, coalesce(undo.actor, '') AS actor, layout.id AS layout, layout.relation, layout.name, layout.columns, layout.numbers, layout.types,
+    undo.written, coalesce(undo.actor, '') AS actor, coalesce(undo.restored, '{}') AS restored, layout.id AS layout, layout.relation, layout.name, layout.columns, layout.numbers, layout.types,
     layout.readable AS arrays, layout.terms, layout.key, layout.cascades,
     -- A table may have become a partition since its rows were kept. Triggers of earlier releases name the partition that a key refers to, and not its root.
     coalesce(undo.parent, 0) AS parent, coalesce(pg_catalog.pg_partition_root(undo.parent)::pg_catalog.oid, 0) AS root

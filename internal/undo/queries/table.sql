@@ -1,8 +1,10 @@
--- A table as it is now: the one of the name $2, or else the one with the OID $1; and its columns that can be set. Tables may have been swapped.
--- A unique key that may be deferred is checked by a trigger, and so not at all in silence.
+-- Returns a table as it is now, with the columns that can be set: the table of the name $2, or else the one with the OID $1. Tables may have been swapped.
+-- A deferrable unique key is checked by a trigger, which does not fire while triggers are silenced.
 SELECT class.oid, class.oid = $1 AS same, pg_catalog.format('%I.%I', namespace.nspname, class.relname) AS name,
     pg_catalog.array_agg(a.attnum ORDER BY a.attnum) AS numbers, pg_catalog.array_agg(a.attname::pg_catalog.text ORDER BY a.attnum) AS columns,
-    pg_catalog.array_agg(pg_catalog.format('%I.%I', home.nspname, t.typname) ORDER BY a.attnum) AS types, class.relhasrules AS rules, coalesce((
+    pg_catalog.array_agg(pg_catalog.format('%I.%I', home.nspname, t.typname) ORDER BY a.attnum) AS types,
+    coalesce(pg_catalog.array_agg(pg_catalog.format('%I.%I', home.nspname, t.typname)) FILTER (WHERE t.typtype IN ('c', 'd')), '{}') AS wrapped,
+    coalesce((
         SELECT pg_catalog.min(key.conname::pg_catalog.text)
         FROM pg_catalog.pg_constraint AS key
         WHERE key.condeferrable AND key.contype IN ('p', 'u', 'x') AND (key.conrelid OPERATOR(pg_catalog.=) class.oid
@@ -20,4 +22,4 @@ WHERE class.oid OPERATOR(pg_catalog.=) (
     ORDER BY known.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass($2)::pg_catalog.oid DESC NULLS LAST
     LIMIT 1
 )
-GROUP BY class.oid, namespace.nspname, class.relname, class.relhasrules
+GROUP BY class.oid, namespace.nspname, class.relname

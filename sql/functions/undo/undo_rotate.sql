@@ -75,12 +75,6 @@ BEGIN
         NULL;
     END;
 
-    IF of_table = 'undo' THEN
-        -- Without its mark a set that is still kept could come back a second time.
-        DELETE FROM "sexton".undo_marks AS mark WHERE mark.marked_at + keep < pg_catalog.clock_timestamp()
-            AND NOT EXISTS (SELECT FROM "sexton".undo AS known WHERE known.id = mark.id AND known.number = mark.number);
-    END IF;
-
     RETURN changed;
 END;
 $sexton$;

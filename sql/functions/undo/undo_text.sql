@@ -12,6 +12,8 @@ SET extra_float_digits = '1'
 SET bytea_output = 'hex'
 SET lc_monetary = 'C'
 SET xmloption = 'content'
+SET array_nulls = 'on'
+SET standard_conforming_strings = 'on'
 AS $sexton$ SELECT pg_catalog.array_out(given)::pg_catalog.text $sexton$;
 
 COMMENT ON FUNCTION "sexton".undo_text(anyarray) IS 'Sexton: the exact text form of an array';

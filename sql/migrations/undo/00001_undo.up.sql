@@ -26,6 +26,8 @@ CREATE TABLE IF NOT EXISTS "sexton".undo (
     actor text,
     -- One text per column; NULL where nothing was kept.
     c text[],
+    -- The rows that an undo has restored, as numbers from 1 within the set.
+    restored integer[],
     PRIMARY KEY (id, number, kept_at)
 ) PARTITION BY RANGE (kept_at);
 
@@ -68,19 +70,6 @@ CREATE TABLE IF NOT EXISTS "sexton".undo_state (
 );
 
 COMMENT ON TABLE "sexton".undo_state IS 'Sexton: how deleted rows are kept at present';
-
--- How far the restoring of a unit is, set by set. The rows are numbers from 1 within the set.
-CREATE TABLE IF NOT EXISTS "sexton".undo_marks (
-    unit bigint NOT NULL,
-    -- The set's.
-    id bigint NOT NULL,
-    number bigint NOT NULL,
-    restored integer[] NOT NULL,
-    marked_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-    PRIMARY KEY (unit, number)
-);
-
-COMMENT ON TABLE "sexton".undo_marks IS 'Sexton: which kept rows have been restored';
 
 -- One row per batch on children, where the configuration asks for it.
 CREATE TABLE IF NOT EXISTS "sexton".batches (

@@ -1,0 +1,204 @@
+package undo
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/drain"
+	"sexton/internal/loosefk"
+	"sexton/internal/pgcatalog"
+)
+
+// check finds restored rows whose parent by one foreign key or definition does not exist.
+type check struct {
+	// reason is what the report says of such a row.
+	reason string
+	// source is the table of the rows, target the parents'. Its columns others have the values of columns, as the condition on compares them.
+	source, target  string
+	columns, others []string
+	on              string
+	// more restricts the rows that must have a parent.
+	more string
+	// lock has the parents locked until the commit. Whole refuses references of which only some columns are NULL.
+	lock, whole bool
+	args        *drain.Args
+}
+
+// standing is the FROM item r with the rows at the positions $2 of the tables $1, whose numbers are $3.
+func (c *check) standing() string {
+	return fmt.Sprintf(`ROWS FROM (pg_catalog.unnest($1::pg_catalog.oid[]), pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.int4[]))
+	AS sexton (relation, tid, n)
+JOIN %s AS r ON r.tableoid OPERATOR(pg_catalog.=) sexton.relation AND r.ctid OPERATOR(pg_catalog.=) sexton.tid::pg_catalog.tid`, c.source)
+}
+
+func (c *check) given() string { return strings.Join(drain.Qualified("r", c.columns), ", ") }
+
+// refers is the condition for a row that must have a parent.
+func (c *check) refers() string {
+	return fmt.Sprintf("pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0%s", c.given(), c.more)
+}
+
+// partly is the condition for a row with a part of a reference that must be whole.
+func (c *check) partly() string {
+	if !c.whole || len(c.columns) == 1 {
+		return "false"
+	}
+	return fmt.Sprintf("pg_catalog.num_nulls(%[1]s) OPERATOR(pg_catalog.>) 0 AND pg_catalog.num_nonnulls(%[1]s) OPERATOR(pg_catalog.>) 0", c.given())
+}
+
+// count counts the rows without a parent, and locks the parents of the others.
+func (c *check) count() string {
+	lock := ""
+	if c.lock {
+		lock = " FOR KEY SHARE OF other"
+	}
+	return fmt.Sprintf("SELECT pg_catalog.count(*) FROM %s WHERE %s OR %s AND NOT EXISTS (SELECT FROM %s AS other WHERE %s%s)",
+		c.standing(), c.partly(), c.refers(), c.target, c.on, lock)
+}
+
+// links returns the number of each row that must have a parent, and where the parent stands.
+func (c *check) links() string {
+	return fmt.Sprintf("SELECT sexton.n, coalesce(other.tableoid, 0::pg_catalog.oid), coalesce(other.ctid::pg_catalog.text, '') "+
+		"FROM %s LEFT JOIN %s AS other ON %s WHERE %s OR %s", c.standing(), c.target, c.on, c.partly(), c.refers())
+}
+
+// comparing completes a check with the comparison of each column.
+func (c check) comparing(compare func(column int, given string) string) check {
+	c.args = &drain.Args{Values: []any{nil, nil, nil}}
+	terms := make([]string, len(c.columns))
+	for i, column := range c.columns {
+		terms[i] = compare(i, "r."+pgcatalog.Quote(column))
+	}
+	c.on = strings.Join(terms, " AND ")
+	return c
+}
+
+// checks returns the checks for a group. The server checks foreign keys itself unless triggers are silenced. For changed rows only the
+// definition counts that changed them: they met the others when it did.
+func (w *work) checks(g *restored) (checks []check) {
+	if g.table == nil {
+		return nil
+	}
+	for _, key := range g.table.keys {
+		if !w.silent {
+			break
+		}
+		c := check{
+			reason: "foreign key " + key.Name + " finds no row of " + key.Target, source: key.Source, target: key.Target,
+			columns: key.Columns, others: key.Others, lock: key.Lockable, whole: key.Whole,
+		}
+		if key.Only {
+			c.target = "ONLY " + key.Target // As the server does, it finds no rows of tables that inherit.
+		}
+		checks = append(checks, c.comparing(func(column int, given string) string {
+			return fmt.Sprintf("other.%s %s %s", pgcatalog.Quote(key.Others[column]), key.Operators[column], given)
+		}))
+	}
+	_, by := w.engine.reference(w.unit, g.set)
+	for parent, reference := range loosefk.References(w.engine.Parents[g.on.Name]) {
+		if !reference.Usable() || reference.Remote || reference.Child.OID != g.table.OID || g.changes() && reference != by {
+			continue
+		}
+		c := check{
+			reason: "no row of " + parent.Recorded + " has the key that it refers to", source: g.table.Name, target: parent.SQL(),
+			columns: reference.Columns, others: parent.KeyColumns,
+		}.comparing(func(column int, given string) string {
+			return reference.Compare[column].Equal(given, "other."+pgcatalog.Quote(parent.KeyColumns[column]))
+		})
+		if !g.changes() {
+			c.more = reference.Restrictions("r", c.args)
+		}
+		checks = append(checks, c)
+	}
+	return checks
+}
+
+// lacking reports whether any of the rows has no parent.
+func (w *work) lacking(ctx context.Context, checks []check, rows *came) (bool, error) {
+	var all pgx.Batch
+	found := false
+	for i := range checks {
+		all.Queue(checks[i].count(), rows.args(&checks[i])...).QueryRow(func(row pgx.Row) error {
+			var count int64
+			err := row.Scan(&count)
+			found = found || count > 0
+			return err
+		})
+	}
+	if all.Len() == 0 {
+		return false, nil
+	}
+	if err := w.tx.SendBatch(ctx, &all).Close(); err != nil {
+		return false, fmt.Errorf("look for parents: %w", err)
+	}
+	return found, nil
+}
+
+// spot is where a row stands.
+type spot struct {
+	relation uint32
+	tid      string
+}
+
+// reference of a restored row.
+type dependent struct {
+	of     *restored
+	row    int32
+	reason string
+}
+
+// leaveDangling leaves the rows without a parent, and all rows that refer to those, over any number of references. It reports whether there are any.
+func (w *work) leaveDangling(ctx context.Context) (bool, error) {
+	found := false
+	for _, g := range w.deleted {
+		lacking, err := w.lacking(ctx, w.checks(g), &g.came)
+		if err != nil {
+			return false, err
+		}
+		found = found || lacking
+	}
+	if !found {
+		return false, nil
+	}
+	where := map[spot]dependent{}
+	for _, g := range w.deleted {
+		for i, row := range g.came.rows {
+			where[spot{g.came.relations[i], g.came.tids[i]}] = dependent{of: g, row: row}
+		}
+	}
+	type key struct {
+		of  *restored
+		row int32
+	}
+	below, dangling := map[key][]dependent{}, []dependent{}
+	for _, g := range w.deleted {
+		for _, c := range w.checks(g) {
+			var row int32
+			var at spot
+			links, _ := w.tx.Query(ctx, c.links(), g.came.args(&c)...)
+			if _, err := pgx.ForEachRow(links, []any{&row, &at.relation, &at.tid}, func() error {
+				if parent, ours := where[at]; at.relation == 0 {
+					dangling = append(dangling, dependent{g, row, c.reason})
+				} else if ours {
+					below[key{parent.of, parent.row}] = append(below[key{parent.of, parent.row}], dependent{g, row, c.reason})
+				}
+				return nil
+			}); err != nil {
+				return false, fmt.Errorf("look for parents: %w", err)
+			}
+		}
+	}
+	left := map[key]bool{}
+	for ; len(dangling) > 0; dangling = dangling[1:] {
+		one := dangling[0]
+		if at := (key{one.of, one.row}); !left[at] {
+			left[at] = true
+			one.of.leave(one.reason, one.row)
+			dangling = append(dangling, below[at]...)
+		}
+	}
+	return len(left) > 0, nil
+}

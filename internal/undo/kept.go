@@ -1,0 +1,419 @@
+package undo
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+)
+
+// ErrUnknown reports that no deletion of the number is kept.
+var ErrUnknown = errors.New("no deletion of this number is kept")
+
+// ErrTwice reports that databases number their sets alike because one is a copy of the other.
+var ErrTwice = errors.New("two databases keep deletions under the same numbers, since one is a copy of the other; " +
+	`give the command a configuration with one of them, and the copy numbers of its own by ALTER SEQUENCE "sexton".undo_ids RESTART WITH …`)
+
+// layout is a row of sexton.undo_layouts: the columns of a table and how each is kept.
+type layout struct {
+	ID                            int64
+	Relation                      uint32
+	Name                          string
+	Columns                       []string
+	Numbers                       []int16
+	Types, Arrays, Terms, KeyCols []string
+	Cascades                      []cascade
+}
+
+// cascade is a native foreign key by which rows were deleted with others.
+type cascade struct {
+	Parent    uint32
+	Via, Keys []string
+}
+
+// set is a row of sexton.undo: the rows that one statement deleted or changed.
+type set struct {
+	layout
+
+	Number, ID int64
+	// Rows counts the kept rows, Left the ones that were not kept.
+	Rows, Left int32
+	Kept       bool
+	KeptAt     time.Time
+	Origins    []int64
+	// Via are the columns by which the rows referred to their parents, Keys the parents' own.
+	Via, Keys []string
+	// Parent is the parents' table. Root is the partitioned table above it now, or 0.
+	Parent, Root uint32
+	// Fields are the kept columns of changed rows. Changed are the ones that were set to Written.
+	Fields, Changed []string
+	Written         *string
+	Actor           string
+	// Restored are the rows that an undo has restored.
+	Restored []int32
+
+	on database.Database
+	// owned are the rows that belong to the deletion. Rows are numbered from 1.
+	owned []int32
+	// untold reports that the columns Via are excluded, so that the owned rows cannot be found.
+	untold bool
+	// present are the owned rows that exist after the transaction of their database.
+	present []int32
+}
+
+// along reports whether a trigger kept the set within a batch, so that the batch's own set caused it.
+func (s *set) along() bool { return slices.Contains(s.Origins, s.ID) }
+
+// changes reports whether the rows were changed instead of deleted.
+func (s *set) changes() bool { return len(s.Changed) > 0 }
+
+// kept are the indexes in the layout of the columns that the set has.
+func (s *set) kept() []int {
+	var columns []int
+	if len(s.Fields) == 0 {
+		for i := range s.Columns {
+			columns = append(columns, i)
+		}
+	}
+	for _, field := range s.Fields {
+		columns = append(columns, s.column(field))
+	}
+	return columns
+}
+
+// column is the index of a column in the layout, or -1.
+func (s *set) column(name string) int { return slices.Index(s.Columns, name) }
+
+// read returns the sets of a database that one of ids caused, directly or not. With roots it also returns
+// the sets of ids that no other set caused.
+func read(ctx context.Context, on dbsqlc.DBTX, db database.Database, ids []int64, roots bool) ([]*set, error) {
+	rows, _ := on.Query(ctx, db.Names.Render(text("sets")), ids, roots, 0, nil, 0)
+	return collect(rows, db)
+}
+
+// readLater returns the sets of a table that were kept after a number and have deleted rows, or changes of some of the columns.
+func readLater(ctx context.Context, on dbsqlc.DBTX, db database.Database, table uint32, columns []string, number int64) ([]*set, error) {
+	rows, _ := on.Query(ctx, db.Names.Render(text("sets")), nil, false, table, columns, number)
+	return collect(rows, db)
+}
+
+func collect(rows pgx.Rows, db database.Database) ([]*set, error) {
+	sets, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*set, error) {
+		s := &set{on: db}
+		return s, row.Scan(&s.Number, &s.ID, &s.Rows, &s.Left, &s.Kept, &s.KeptAt, &s.Origins, &s.Via, &s.Keys, &s.Fields, &s.Changed, &s.Written, &s.Actor,
+			&s.Restored, &s.layout.ID, &s.Relation, &s.Name, &s.Columns, &s.Numbers, &s.Types, &s.Arrays, &s.Terms, &s.KeyCols, &s.Cascades, &s.Parent, &s.Root)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("database %s: read what is kept: %w", db.Name, err)
+	}
+	return sets, nil
+}
+
+// unit is a deletion with all sets that it caused, parents before children.
+type unit struct {
+	id   int64
+	sets []*set
+	by   map[int64][]*set
+	at   map[place]*set
+}
+
+// place identifies a set: numbers are those of one database.
+type place struct {
+	database string
+	number   int64
+}
+
+// load reads a deletion and finds the rows of each set that belong to it.
+func (e *Engine) load(ctx context.Context, id int64) (*unit, error) {
+	units, err := e.loadAll(ctx, []int64{id})
+	if err == nil && units[id] == nil {
+		err = fmt.Errorf("deletion %d: %w", id, ErrUnknown)
+	}
+	if err == nil {
+		err = e.own(ctx, units[id])
+	}
+	return units[id], err
+}
+
+// loadAll reads deletions. It reads sets that several of them share once.
+func (e *Engine) loadAll(ctx context.Context, of []int64) (map[int64]*unit, error) {
+	seen, roots, below := map[place]bool{}, map[int64][]*set{}, map[int64][]*set{}
+	for next, first := of, true; len(next) > 0; first = false {
+		var found []int64
+		for _, db := range e.Databases {
+			if err := e.renew(ctx); err != nil {
+				return nil, err
+			}
+			sets, err := read(ctx, db.Pool, db, next, first)
+			if err != nil {
+				return nil, err
+			}
+			for _, s := range sets {
+				at := place{db.Name, s.Number}
+				if seen[at] {
+					continue
+				}
+				seen[at], found = true, append(found, s.ID)
+				slices.Sort(s.Origins)
+				for _, origin := range s.Origins {
+					below[origin] = append(below[origin], s)
+				}
+				if len(s.Origins) == 0 {
+					roots[s.ID] = append(roots[s.ID], s)
+				}
+			}
+		}
+		slices.Sort(found)
+		if next = slices.Compact(found); len(e.Databases) == 1 {
+			break // The query has followed all origins within the database.
+		}
+	}
+	units := map[int64]*unit{}
+	for _, id := range of {
+		if len(roots[id]) > 0 {
+			units[id] = newUnit(id, roots[id], below)
+		}
+	}
+	return units, nil
+}
+
+// newUnit gathers the sets of a deletion. It copies them, because deletions may share sets and own different rows of them.
+func newUnit(id int64, roots []*set, below map[int64][]*set) *unit {
+	u := &unit{id: id, by: map[int64][]*set{}, at: map[place]*set{}}
+	add := func(s *set) bool {
+		at := place{s.on.Name, s.Number}
+		if u.at[at] != nil {
+			return false
+		}
+		one := *s
+		u.at[at], u.sets, u.by[s.ID] = &one, append(u.sets, &one), append(u.by[s.ID], &one)
+		return true
+	}
+	for _, s := range roots {
+		add(s)
+	}
+	for next, known := []int64{id}, map[int64]bool{}; len(next) > 0; next = next[1:] {
+		if known[next[0]] {
+			continue
+		}
+		known[next[0]] = true
+		for _, s := range below[next[0]] {
+			if add(s) {
+				next = append(next, s.ID)
+			}
+		}
+	}
+	u.sort()
+	return u
+}
+
+// sort puts each set after the sets that caused it. Causes are older, so that a cycle of definitions makes no cycle of sets.
+func (u *unit) sort() {
+	kind := func(s *set) int { return 2*min(1, len(s.Fields)) + min(1, len(s.Via)) }
+	slices.SortFunc(u.sets, func(a, b *set) int {
+		return cmp.Or(cmp.Compare(kind(a), kind(b)), a.KeptAt.Compare(b.KeptAt), cmp.Compare(a.Number, b.Number))
+	})
+	sorted, done, ids := make([]*set, 0, len(u.sets)), map[*set]bool{}, slices.Sorted(maps.Keys(u.by))
+	var add func(s *set)
+	add = func(s *set) {
+		if done[s] {
+			return
+		}
+		done[s] = true
+		for _, id := range u.causes(s, ids) {
+			for _, above := range u.by[id] {
+				add(above)
+			}
+		}
+		for _, by := range s.Cascades {
+			for _, above := range u.by[s.ID] {
+				// A batch's own rows come first: its other sets were deleted with them.
+				if above.Relation == by.Parent && (s.along() || len(s.Origins) == 0) {
+					add(above)
+				}
+			}
+		}
+		sorted = append(sorted, s)
+	}
+	for _, s := range u.sets {
+		add(s)
+	}
+	// Changed rows come last: they may have been deleted later.
+	slices.SortStableFunc(sorted, func(a, b *set) int { return cmp.Compare(min(1, len(a.Changed)), min(1, len(b.Changed))) })
+	u.sets = sorted
+}
+
+// causes are the origins of a set that belong to the deletion. A batch may have thousands of others.
+func (u *unit) causes(s *set, ids []int64) []int64 {
+	if len(s.Origins) <= len(ids) {
+		return s.Origins
+	}
+	return slices.DeleteFunc(slices.Clone(ids), func(id int64) bool {
+		_, found := slices.BinarySearch(s.Origins, id)
+		return !found
+	})
+}
+
+// above are the sets of one origin that the rows of a set may have referred to.
+func (u *unit) above(s *set, id int64) []*set {
+	var found []*set
+	for _, above := range u.by[id] {
+		// What triggers kept within a batch comes from the batch's own set.
+		beside := id == s.ID && !s.changes() && above.along()
+		if !above.changes() && !beside && (above.Relation == s.Parent || above.Relation == s.Root || s.Parent == 0) {
+			found = append(found, above)
+		}
+	}
+	return found
+}
+
+// own finds the rows of each set that belong to the deletion.
+func (e *Engine) own(ctx context.Context, u *unit) (err error) {
+	if err := e.numberedOnce(ctx, u); err != nil {
+		return err
+	}
+	for _, s := range u.sets {
+		if err := e.renew(ctx); err != nil {
+			return err
+		}
+		if s.owned, err = e.members(ctx, u, s, func(above *set) []int32 { return above.owned }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// numberedOnce refuses a deletion whose numbers another database has, too: origins refer to sets of other databases.
+func (e *Engine) numberedOnce(ctx context.Context, u *unit) error {
+	if len(e.Databases) == 1 {
+		return nil
+	}
+	ids := slices.Collect(maps.Keys(u.by))
+	for _, db := range e.Databases {
+		rows, _ := db.Pool.Query(ctx, db.Names.Render(text("present")), ids)
+		found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			return fmt.Errorf("database %s: look for sets of the same numbers: %w", db.Name, err)
+		}
+		for _, id := range found {
+			if first := u.by[id][0].on.Name; first != db.Name {
+				return fmt.Errorf("deletion %d, databases %s and %s: %w", u.id, first, db.Name, ErrTwice)
+			}
+		}
+	}
+	return nil
+}
+
+// members are the rows of a set that referred to certain rows of the sets above it.
+func (e *Engine) members(ctx context.Context, u *unit, s *set, of func(*set) []int32) ([]int32, error) {
+	if !s.Kept || s.Rows == 0 {
+		return nil, nil
+	}
+	if s.ID == u.id {
+		return upTo(s.Rows), nil
+	}
+	whole, some := true, false
+	for _, id := range s.Origins {
+		whole = whole && len(u.by[id]) > 0 // Else it is another deletion's.
+		for _, above := range u.above(s, id) {
+			rows := of(above)
+			whole, some = whole && above.Left == 0 && len(rows) == int(above.Rows), some || len(rows) > 0
+		}
+	}
+	switch {
+	case !some:
+		return nil, nil
+	case whole:
+		return upTo(s.Rows), nil
+	case s.along() && !s.changes():
+		return e.cascaded(ctx, u, s, of)
+	}
+	keys := make([][]*string, len(s.Keys))
+	for _, id := range s.Origins {
+		for _, above := range u.above(s, id) {
+			if rows := of(above); len(rows) > 0 {
+				if err := e.keysOf(ctx, groupOf(above), s.Keys, rows, keys); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return e.referring(ctx, u, s, keys)
+}
+
+// cascaded are the rows of a set that native foreign keys deleted, over any number of them, with certain rows of their batch.
+func (e *Engine) cascaded(ctx context.Context, u *unit, s *set, of func(*set) []int32) ([]int32, error) {
+	known := map[*set][]int32{}
+	for grew := true; grew; {
+		grew = false
+		for _, below := range u.by[s.ID] {
+			if !below.along() || below.changes() || !below.Kept {
+				continue
+			}
+			for _, by := range below.Cascades {
+				keys := make([][]*string, len(by.Keys))
+				for _, above := range u.by[s.ID] {
+					rows := known[above]
+					if !above.along() {
+						rows = of(above)
+					}
+					if above.Relation != by.Parent || above.changes() || len(rows) == 0 {
+						continue
+					}
+					if err := e.keysOf(ctx, groupOf(above), by.Keys, rows, keys); err != nil {
+						return nil, err
+					}
+				}
+				if len(keys[0]) == 0 {
+					continue
+				}
+				one := *below
+				one.Via, one.Keys = by.Via, by.Keys
+				found, err := e.referring(ctx, u, &one, keys)
+				if err != nil {
+					return nil, err
+				}
+				below.untold = below.untold || one.untold
+				if more := without(found, known[below]); len(more) > 0 {
+					known[below], grew = union(known[below], more), true
+				}
+			}
+		}
+	}
+	return known[s], nil
+}
+
+func upTo(n int32) []int32 {
+	rows := make([]int32, n)
+	for i := range rows {
+		rows[i] = int32(i) + 1
+	}
+	return rows
+}
+
+// without returns the sorted rows that are not among others, which are sorted, too.
+func without(rows, others []int32) []int32 {
+	var left []int32
+	for _, row := range rows {
+		if _, found := slices.BinarySearch(others, row); !found {
+			left = append(left, row)
+		}
+	}
+	return left
+}
+
+// union returns the rows of two lists, sorted, each once.
+func union(rows, others []int32) []int32 {
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(rows, others))))
+}
+
+// restored are the owned rows that an undo has restored.
+func (s *set) restored() []int32 { return without(s.owned, without(s.owned, s.Restored)) }
