@@ -82,7 +82,7 @@ func (db Database) conflicts(look inspection) error {
 	for _, c := range db.components() {
 		for _, e := range c.shape() {
 			there := look.own[e.name]
-			if table := there.kind != "" && strings.Contains("rpvmf", there.kind); table && !e.tracked && !there.ours && look.versions[c.name] == 0 &&
+			if table := slices.Contains([]string{"r", "p", "v", "m", "f"}, there.kind); table && !e.tracked && !there.ours && look.versions[c.name] == 0 &&
 				c.name != River {
 				taken = append(taken, identity(schema, e.name))
 			}

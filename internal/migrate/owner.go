@@ -22,7 +22,7 @@ const DefaultOwner = "sexton_owner"
 // triggers call, so it is no superuser and bound by row security.
 type Ownership struct {
 	Role string `json:"role"`
-	// Todo are statements for a role that may run them: rights on the application's tables that functions need.
+	// Statements for a role that may run them: rights on the application's tables that functions need.
 	Todo []string `json:"todo"`
 }
 

@@ -38,6 +38,7 @@ func (c component) shape() []expected {
 	return shapes()[c.name]
 }
 
+//nolint:gochecknoglobals // the files are read once
 var shapes = sync.OnceValue(func() map[string][]expected {
 	all := map[string][]expected{}
 	for _, c := range allComponents() {
