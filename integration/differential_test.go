@@ -123,7 +123,7 @@ func (l *lane) check(rt *rapid.T, s shape) {
 	}
 	l.worker.config.Databases[0].Pace = rapid.SampledFrom([]config.Pace{config.Adaptive, config.Normal, config.Turbo}).Draw(rt, "pace")
 	l.worker.config.LooseForeignKeys.Connections = rapid.IntRange(1, 4).Draw(rt, "connections")
-	l.worker.bindings = &riverjobs.Bindings{Worth: 1}
+	l.worker.bindings = &riverjobs.Bindings{}
 	l.defs = c.schema.definitions(rt)
 	l.mix.clock("install triggers")
 	l.worker.track(l.ctx, rt, l.defs)

@@ -162,7 +162,7 @@ type worker struct {
 // up as soon as it sees the worker wait. The tracer, which may be nil, sees all that it sends.
 func newWorker(t *testing.T, db *pgtest.Database, holder string, log *slog.Logger, tracer pgx.QueryTracer) *worker {
 	c := pgtest.Must(config.Load(config.Options{Dir: t.TempDir(), Environ: []string{
-		"DATABASE_URL=" + db.URL, "SEXTON_JOBS__LOCK_TIMEOUT=4s",
+		"DATABASE_URL=" + db.URL, "SEXTON_JOBS__LOCK_TIMEOUT=4s", "SEXTON_LOOSE_FOREIGN_KEYS__CONFIRM_AFTER=1ns",
 	}}))(t)
 	settings := pgtest.Must(pgxpool.ParseConfig(db.URL))(t)
 	settings.ConnConfig.Tracer = tracer

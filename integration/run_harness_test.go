@@ -27,6 +27,8 @@ const (
 	cronOff = "SEXTON_LOOSE_FOREIGN_KEYS__SCHEDULE=0 0 1 1 *"
 	// soonDead has workers take a silent one for dead as soon as configuration allows.
 	soonDead = "SEXTON_JOBS__SILENCE=2s"
+	// confirmSoon has removed tombstones rechecked soon.
+	confirmSoon = "SEXTON_LOOSE_FOREIGN_KEYS__CONFIRM_AFTER=1s"
 	// stopLimit is how long a worker may take to stop.
 	stopLimit = time.Minute
 )
@@ -166,7 +168,7 @@ type runningWorker struct {
 func (s workSite) start(t *testing.T, environ []string, args ...string) *runningWorker {
 	t.Helper()
 	w := &runningWorker{cmd: exec.CommandContext(t.Context(), s.program.path, append([]string{"run"}, args...)...), log: &pgtest.Journal{}, ended: make(chan struct{})}
-	w.cmd.Dir, w.cmd.Env = s.dir, slices.Concat([]string{"DATABASE_URL=" + s.url}, s.program.environ, environ)
+	w.cmd.Dir, w.cmd.Env = s.dir, slices.Concat([]string{"DATABASE_URL=" + s.url, confirmSoon}, s.program.environ, environ)
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	require.NoError(t, w.cmd.Start())
 	go func() {

@@ -1,7 +1,6 @@
 package riverjobs
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 	"sexton/internal/lease"
 	"sexton/internal/listen"
 	"sexton/internal/loosefk"
-	"sexton/internal/loosefk/cleanup"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 )
@@ -55,62 +53,23 @@ func TestBackOffHoldsForRowsFromTheFuture(t *testing.T) {
 	require.InDelta(t, 1800, b.due(t, GhostUsers).In.Seconds(), 60, "the first look has changed nothing")
 }
 
-func TestRemovedTombstonesAreDueOnceOlderTransactionsHaveEnded(t *testing.T) {
+// Removed tombstones are rechecked once they are old enough, and then every half minute while something holds them.
+func TestRemovedTombstonesAreDueForARecheck(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	require.Equal(t, listen.Due{}, b.tombstonesDue(t))
-	older := pgtest.Connect(t, b.db.URL)
-	exec := func(sql string) {
-		_, err := older.Exec(t.Context(), sql)
-		require.NoError(t, err, sql)
-	}
-	exec("BEGIN")
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 	b.worked(t, "main")
-	require.Equal(t, listen.Due{In: cleanup.ConfirmEvery}, b.tombstonesDue(t), "the gate is shut, and the worker looks again by itself")
-	exec("COMMIT")
-	// On a busy machine more than the second that it can wait may pass until the look.
-	pgtest.WaitFor(t, "a look that begins no run at once for what can wait for the next one", func(context.Context) (bool, error) {
-		b.db.Exec("UPDATE sexton.swept SET swept_at = clock_timestamp()")
-		return b.tombstonesDue(t) == listen.Due{In: cleanup.ConfirmEvery}, nil
-	})
-
-	exec("BEGIN")
-	age := "UPDATE sexton.swept SET swept_at = (SELECT min(xact_start) FROM pg_stat_activity WHERE pid = $1) + $2::interval, prepared = NULL"
-	b.db.Exec(age, older.PgConn().PID(), "-5 seconds")
-	require.Equal(t, listen.Due{Now: true, In: cleanup.ConfirmEvery}, b.tombstonesDue(t), "the open transaction is younger")
-	b.db.Exec(age, older.PgConn().PID(), "0")
-	b.deps.Config.LooseForeignKeys.ConfirmWithin = time.Nanosecond
-	pgtest.WaitFor(t, "the cap", func(context.Context) (bool, error) { return b.tombstonesDue(t).Now, nil })
-	b.deps.Config.LooseForeignKeys.ConfirmWithin = time.Hour
-	require.Equal(t, listen.Due{In: cleanup.ConfirmEvery}, b.tombstonesDue(t), "the open transaction is as old")
-	exec("COMMIT")
-	require.True(t, b.tombstonesDue(t).Now)
-
-	b.db.Exec("UPDATE sexton.swept SET not_before = clock_timestamp() + interval '1 minute'")
-	require.False(t, b.tombstonesDue(t).Now, "put off")
-	b.db.Exec("UPDATE sexton.swept SET not_before = NULL")
-	exec("BEGIN; INSERT INTO children VALUES (100, 3); PREPARE TRANSACTION 'due_" + b.db.Name + "'")
-	b.db.Exec("UPDATE sexton.swept SET prepared = ARRAY(SELECT transaction FROM pg_prepared_xacts WHERE gid = $1)", "due_"+b.db.Name)
-	require.False(t, b.tombstonesDue(t).Now, "a prepared transaction is there")
-	exec("COMMIT PREPARED 'due_" + b.db.Name + "'")
+	require.InDelta(t, 600, b.tombstonesDue(t).In.Seconds(), 30)
+	require.False(t, b.tombstonesDue(t).Now)
+	b.db.Exec("UPDATE sexton.swept SET swept_at = clock_timestamp() - interval '11 minutes'")
+	require.Equal(t, listen.Due{In: 30 * time.Second}, b.tombstonesDue(t), "a pass has just ended")
+	b.deps.Bindings = &Bindings{}
+	b.deps.Bindings.Note("main", []*loosefk.Parent{{Recorded: "public.parents"}})
 	require.True(t, b.tombstonesDue(t).Now)
 	b.db.Exec("INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ($1, now(), now()) ON CONFLICT (name) DO UPDATE SET paused_at = now()", LooseForeignKeys)
-	require.False(t, b.tombstonesDue(t).Now, "paused")
-}
-
-func TestEarlyConfirmationIsLogged(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	gid := "'" + b.db.Name + "'"
-	b.db.Exec("BEGIN; UPDATE parents SET id = id WHERE id = 3; PREPARE TRANSACTION " + gid)
-	t.Cleanup(func() { b.db.Exec("ROLLBACK PREPARED " + gid) }) // Or the database could not be dropped.
-	b.db.Exec(`INSERT INTO sexton.swept (database, parent, integer_keys, swept_at, prepared) SELECT 'main', 'public.parents', '{1,2}', now() - interval '2 hours',
-		array_agg(transaction) FROM pg_prepared_xacts WHERE database = current_database()`)
 	b.worked(t, "main")
-	require.Contains(t, b.log.String(), "clean-up confirmed although older transactions are open")
-	require.Contains(t, b.log.String(), "parents=2")
-	require.Empty(t, b.db.Rows("SELECT FROM sexton.swept"))
+	require.Empty(t, b.db.Rows("SELECT FROM loose_foreign_keys_deleted_records"))
 }
 
 // A look must not read the backlog: neither what is due nor what is put off.

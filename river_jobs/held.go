@@ -24,8 +24,6 @@ import (
 type Bindings struct {
 	// Foreground is for a process that ends with its pass.
 	Foreground bool
-	// Worth is that of loosefk.Engine.
-	Worth float64
 
 	tombstones cleanup.Memory
 	pauses     pace.OthersMemory
@@ -43,15 +41,7 @@ type Bindings struct {
 	ends ends
 }
 
-// Close lets go of what outlives a pass, after the last one.
-func (b *Bindings) Close() { b.tombstones.Close() }
-
-func (b *Bindings) memory() *cleanup.Memory {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.tombstones.Brief, b.tombstones.Worth = b.Foreground, b.Worth
-	return &b.tombstones
-}
+func (b *Bindings) memory() *cleanup.Memory { return &b.tombstones }
 
 // Note remembers which parents a database has.
 func (b *Bindings) Note(name string, parents []*loosefk.Parent) { b.tombstones.Note(name, parents) }
@@ -208,7 +198,7 @@ func countsOf(stats *loosefk.Stats) []jobrun.Count {
 		processed[table], revived[table], rescheduled[table], incremented[table] = parent.Processed, parent.Revived, parent.Rescheduled, parent.Incremented
 	}
 	return counted(map[string]int64{
-		metrics.ConfirmedRecords: stats.Confirmed, metrics.ConfirmedEarly: stats.ConfirmedEarly, metrics.LateChildren: stats.LateChildren,
+		metrics.ConfirmedRecords: stats.Confirmed, metrics.LateChildren: stats.LateChildren,
 	}, map[string]map[string]int64{
 		metrics.Deletions: stats.DeleteCountByTable, metrics.Updates: stats.UpdateCountByTable, metrics.ProcessedRecords: processed,
 		metrics.RevivedRecords: revived, metrics.RescheduledRecords: rescheduled, metrics.IncrementedRecords: incremented,

@@ -21,7 +21,6 @@ import (
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/listen"
-	"sexton/internal/loosefk"
 	"sexton/internal/pace"
 	"sexton/internal/problem"
 	"sexton/triggers"
@@ -50,8 +49,6 @@ type kind[T river.JobArgs] struct {
 	called func(ctx context.Context, deps Deps, on listen.Querier, db database.Database) (bool, error)
 	// rest, if set, is how long wake-ups leave the kind alone, since it has failed.
 	rest func(ctx context.Context, deps Deps, db database.Database) (time.Duration, error)
-	// first, if set, returns the first reads of the pass, which go with the beginning of its lease.
-	first func(*pass, T) lease.Ahead
 	// before, if set, is how long a job waits before it begins at all.
 	before func(Deps) time.Duration
 }
@@ -82,9 +79,6 @@ type pass struct {
 	log      *slog.Logger
 	// job is nil in the foreground.
 	job *rivertype.JobRow
-
-	// first is the first look of a pass over tombstones, if it was taken ahead.
-	first *loosefk.First
 
 	// later is set by a pass whose job has to come back after that time, which costs no attempt.
 	later time.Duration
@@ -264,9 +258,6 @@ func (k kind[T]) run(ctx context.Context, p *pass, args T) (jobrun.Report, error
 	}
 	if limits.lease != "" {
 		spec.Fences = []database.Database{p.db}
-	}
-	if k.first != nil {
-		spec.Ahead = k.first(p, args)
 	}
 	report, err := p.Runner.Do(ctx, spec, func(ctx context.Context, granted *lease.Lease, progress jobrun.Progress) (jobrun.Result, error) {
 		p.granted, p.progress = granted, progress

@@ -12,7 +12,6 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/each"
 	"sexton/internal/jobrun"
-	"sexton/internal/lease"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/cleanup"
 	"sexton/internal/migrate"
@@ -55,12 +54,6 @@ func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
 			ttl := settings.EffectiveLimits().Runtime + 10*time.Second
 			return bounds{database: args.Database, lease: LooseForeignKeysLease(args.Database), ttl: ttl, timeout: ttl + slowNetwork}
 		},
-		first: func(p *pass, args LooseForeignKeysCleanupArgs) lease.Ahead {
-			if p.first = p.cleanup().First(p.db, LooseForeignKeysLease(args.Database)); p.first == nil {
-				return nil
-			}
-			return p.first
-		},
 		pass:   passLooseForeignKeys,
 		due:    looseForeignKeysDue,
 		called: looseForeignKeysCalled,
@@ -73,7 +66,7 @@ func LooseForeignKeysLease(database string) string {
 }
 
 func passLooseForeignKeys(ctx context.Context, p *pass, _ LooseForeignKeysCleanupArgs) (jobrun.Result, error) {
-	stats, err := p.cleanup().Run(ctx, p.db, p.granted, p.first, p.progress)
+	stats, err := p.cleanup().Run(ctx, p.db, p.granted, p.progress)
 	if stats == nil {
 		return jobrun.Result{}, err
 	}

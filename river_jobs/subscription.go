@@ -261,8 +261,8 @@ func dueBy[T river.JobArgs](what, due, next string, args ...any) predicate {
 }
 
 // looseForeignKeysDue is the kind's one predicate.
-func looseForeignKeysDue(ctx context.Context, deps Deps, on listen.Querier, db database.Database, fresh bool) (listen.Due, error) {
-	return deps.cleanup().Due(ctx, on, db, fresh, barredSQL)
+func looseForeignKeysDue(ctx context.Context, deps Deps, on listen.Querier, db database.Database, _ bool) (listen.Due, error) {
+	return deps.cleanup().Due(ctx, on, db, barredSQL)
 }
 
 // looseForeignKeysCalled is the part of it that a writer's call is about.

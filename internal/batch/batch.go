@@ -2,6 +2,7 @@ package batch
 
 import (
 	"context"
+	"crypto/md5" //nolint:gosec // The name of a session.
 	"errors"
 	"fmt"
 	"slices"
@@ -97,6 +98,8 @@ type Session struct {
 	Names  pgcatalog.Names
 	Fence  *lease.Lease
 	Limits Limits
+	// Plain leaves the planner's settings alone: the application's triggers are planned with them, too.
+	Plain bool
 	// Kept has triggers keep what the session's statements delete, for `sexton undo`, as they do for sessions of the application.
 	Kept bool
 
@@ -106,6 +109,13 @@ type Session struct {
 	took, quickest time.Duration
 	// planned reports that the connection did not know all statements of the last transaction.
 	planned bool
+}
+
+// Name is what the session's transactions call themselves in pg_stat_activity: the same as the function session_name, and the token.
+func (s *Session) Name() string {
+	key := s.Fence.Key()
+	short, sum := []rune(key), md5.Sum([]byte(key)) //nolint:gosec // No secret.
+	return fmt.Sprintf("sexton %s %x#%d", string(short[:min(len(short), 24)]), sum[:4], s.Fence.Token())
 }
 
 // Took returns how long the last transaction kept the server busy. The network is not counted: the session's quickest round

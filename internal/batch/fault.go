@@ -194,6 +194,16 @@ func Gist(err error) string {
 	return "the connection failed"
 }
 
+// FirstLine is the first line of an error, after the name of the thing that it is about. The text of a server that is down
+// names addresses and may have several lines.
+func FirstLine(err error, about string) string {
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	if strings.Contains(first, about) {
+		return first
+	}
+	return about + ": " + first
+}
+
 // Text is the form that a queue records.
 func (f Fault) Text() string {
 	parts := make([]string, 0, 3)

@@ -20,6 +20,12 @@ const (
 	// connection would have to prepare two.
 	frameSQL = `SELECT pg_catalog.set_config('search_path', coalesce($1::pg_catalog.text, "sexton".application_path($2)), true),
     pg_catalog.set_config('sexton.run', $3::pg_catalog.int8::pg_catalog.text, true)`
+	// scansSQL is frameSQL with planner settings that keep statements to nested loops over indexes.
+	scansSQL = `SELECT pg_catalog.set_config('search_path', coalesce($1::pg_catalog.text, "sexton".application_path($2)), true),
+    pg_catalog.concat(pg_catalog.set_config('sexton.run', $3::pg_catalog.int8::pg_catalog.text, true),
+        pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true), pg_catalog.set_config('enable_seqscan', 'off', true),
+        pg_catalog.set_config('enable_bitmapscan', 'off', true), pg_catalog.set_config('enable_hashjoin', 'off', true),
+        pg_catalog.set_config('enable_mergejoin', 'off', true))`
 	keptSQL = "SELECT pg_catalog.set_config('sexton.undo', 'users', true)"
 )
 
@@ -39,7 +45,11 @@ func (s *Session) queuePath(pipeline *pgx.Batch) {
 	if path == nil {
 		delete(s.Conn.PgConn().CustomData(), pathKey)
 	}
-	pipeline.Queue(s.Names.Render(frameSQL), path, s.Names.Path, s.Fence.Run())
+	frame := scansSQL
+	if s.Plain {
+		frame = frameSQL
+	}
+	pipeline.Queue(s.Names.Render(frame), path, s.Names.Path, s.Fence.Run())
 }
 
 // knownPath is the path that the connection has found lately, nil if there is none.

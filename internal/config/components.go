@@ -115,7 +115,7 @@ type GhostUsers struct {
 	// Duty is the share of its time, in percent, that a run with a target works; auto follows the load of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
 	// Connections is how many a run with a target uses at once, while nothing else is there.
-	Connections int `check:"1..16" default:"2" yaml:"connections"`
+	Connections int `check:"1..32" default:"2" yaml:"connections"`
 	// Move are the columns whose rows pass to the ghost user; by default GitLab's.
 	Move []MoveColumns `yaml:"move"`
 	// Delete are the columns whose rows are deleted with their user; by default GitLab's.

@@ -149,11 +149,9 @@ type LooseForeignKeys struct {
 	// Duty is the share of its time, in percent, that a pass of the pace adaptive works; auto follows the load of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
 	// Connections is how many a pass of the pace adaptive uses at once in one database, while nothing else is there.
-	Connections int `check:"1..16" default:"2" yaml:"connections"`
-	// ConfirmWithin is how long transactions older than a clean-up are waited for, as they may still insert children.
-	ConfirmWithin time.Duration `check:"positive" default:"1h" yaml:"confirm_within"`
-	// ConfirmGrace is the same wait if the role may not see other roles' transactions.
-	ConfirmGrace time.Duration `check:"positive" default:"10m" yaml:"confirm_grace"`
+	Connections int `check:"1..32" default:"2" yaml:"connections"`
+	// ConfirmAfter is the age from which on a removed tombstone is rechecked: transactions that were open may have inserted children.
+	ConfirmAfter time.Duration `check:"positive" default:"10m" yaml:"confirm_after"`
 	// Audit is batch to write a row about each batch on children into sexton.batches, in its transaction, or off.
 	Audit Audit `default:"off" yaml:"audit"`
 	// AuditKeep is how long these rows are kept, in whole days.

@@ -68,7 +68,7 @@ func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
 		require.Equal(t, config.LooseForeignKeys{
 			Enabled: true, Schedule: "* * * * *", Definitions: []string{filepath.Join(dir, "loose_foreign_keys.yml")},
 			Truncate: config.TruncateReject, Target: 20 * time.Millisecond, Duty: config.Auto, Connections: 2,
-			ConfirmWithin: time.Hour, ConfirmGrace: 10 * time.Minute, Audit: "off", AuditKeep: 30 * 24 * time.Hour,
+			ConfirmAfter: 10 * time.Minute, Audit: "off", AuditKeep: 30 * 24 * time.Hour,
 			Undo: config.Undo{MaxRow: 16 << 20, LargeRows: config.LeftOut, WhenFull: config.LeftOut},
 		}, c.LooseForeignKeys)
 		require.Equal(t, config.HTTP{Listen: "127.0.0.1:8686", ReadOnly: true}, c.HTTP)
@@ -189,9 +189,9 @@ func TestLoadErrors(t *testing.T) {
 		"too many workers":    {with("jobs: {max_workers: 20000}\n"), "sexton.yaml:2:21: jobs.max_workers: must be between 1 and 10000"},
 		"no definitions":      {with("loose_foreign_keys: {definitions: []}\n"), "sexton.yaml:2:35: loose_foreign_keys.definitions: is empty (name a file, or set enabled: false)"},
 		"target and duty":     {with("loose_foreign_keys: {target: 0s, duty: 101}\n"), "sexton.yaml:2:30: loose_foreign_keys.target: must be between 1ms and 1s\nsexton.yaml:2:40: loose_foreign_keys.duty: must be auto, or a percentage from 1 to 100"},
-		"no connection":       {with("loose_foreign_keys: {connections: 0}\n"), "sexton.yaml:2:35: loose_foreign_keys.connections: must be between 1 and 16"},
+		"no connection":       {with("loose_foreign_keys: {connections: 0}\n"), "sexton.yaml:2:35: loose_foreign_keys.connections: must be between 1 and 32"},
 		"negative lag":        {with("jobs: {replica_lag: -1s, replica_lag_bytes: -1}\n"), "sexton.yaml:2:21: jobs.replica_lag: must not be negative; 0s is no limit\nsexton.yaml:2:45: jobs.replica_lag_bytes: must not be negative; 0 is no limit"},
-		"no confirming":       {with("loose_foreign_keys: {confirm_within: 0s, confirm_grace: -1s}\n"), "sexton.yaml:2:38: loose_foreign_keys.confirm_within: must be longer than 0s\nsexton.yaml:2:57: loose_foreign_keys.confirm_grace: must be longer than 0s"},
+		"no confirming":       {with("loose_foreign_keys: {confirm_after: 0s}\n"), "sexton.yaml:2:37: loose_foreign_keys.confirm_after: must be longer than 0s"},
 		"zero timeouts":       {with("jobs: {lock_timeout: 0s, statement_timeout: 0s}\n"), "sexton.yaml:2:22: jobs.lock_timeout: must be longer than 0s\nsexton.yaml:2:45: jobs.statement_timeout: must be longer than 0s"},
 		"long statement":      {with("jobs: {statement_timeout: 6s}\n"), "sexton.yaml:2:27: jobs.statement_timeout: must be at most 5s, because a lease ends 5s after its holder stops"},
 		"short statement":     {with("jobs: {statement_timeout: 500ms}\n"), "sexton.yaml:2:7: jobs.lock_timeout: is 1s, longer than statement_timeout, which is 500ms"},

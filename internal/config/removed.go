@@ -9,11 +9,13 @@ import (
 // removedKeys returns, for each key that was removed, what to do instead.
 func removedKeys() map[string]string {
 	return map[string]string{
-		"external_diffs.limit_per_tick": "raise external_diffs.limit",
-		"external_diffs.order":          "remove it; diffs are moved in the order of their ids",
-		"external_diffs.other_bucket":   "copy the objects with a tool of the store and set external_diff_store of the rows",
-		"external_diffs.sweep":          "remove it and run `sexton diffs verify --remove`",
-		"jobs.schema":                   "remove it; the schema is always sexton",
+		"loose_foreign_keys.confirm_grace":  "use loose_foreign_keys.confirm_after",
+		"loose_foreign_keys.confirm_within": "use loose_foreign_keys.confirm_after",
+		"external_diffs.limit_per_tick":     "raise external_diffs.limit",
+		"external_diffs.order":              "remove it; diffs are moved in the order of their ids",
+		"external_diffs.other_bucket":       "copy the objects with a tool of the store and set external_diff_store of the rows",
+		"external_diffs.sweep":              "remove it and run `sexton diffs verify --remove`",
+		"jobs.schema":                       "remove it; the schema is always sexton",
 	}
 }
 

@@ -111,11 +111,6 @@ func (e *Edge) Restrictions(alias string, args *Args) string {
 	return sql.String()
 }
 
-// Belongs is the condition for rows of alias whose one column compares so, as "= $1", with a key.
-func (e *Edge) Belongs(alias, key string, args *Args) string {
-	return fmt.Sprintf("%s.%s %s", alias, pgcatalog.Quote(e.Columns[0]), key) + e.Restrictions(alias, args)
-}
-
 // Attached keeps a statement from a partition that is detached while the run goes on: it is no part of the
 // child any more. The child may be a partition itself.
 func (e *Edge) Attached(leaf pgcatalog.Table, args *Args) string {
@@ -135,19 +130,7 @@ func (e *Edge) Lock() string {
 	return " FOR UPDATE"
 }
 
-// Undisturbed is true where no trigger or rule of the child can make a statement leave rows behind. The tracking
-// trigger of a child that is a parent itself only reads them.
-func (e *Edge) Undisturbed(args *Args) string {
-	const deletes, updates = 1 << 3, 1 << 4 // bits of tgtype
-	event := deletes
-	if e.Updates() {
-		event = updates
-	}
-	childAt := args.Add(e.Child.OID)
-	return fmt.Sprintf(`NOT EXISTS (
-	SELECT FROM pg_catalog.pg_trigger AS hook
-	WHERE hook.tgrelid OPERATOR(pg_catalog.=) $%[1]d::pg_catalog.oid AND NOT hook.tgisinternal AND hook.tgenabled OPERATOR(pg_catalog.<>) 'D'
-	AND hook.tgtype OPERATOR(pg_catalog.&) %[2]d::pg_catalog.int2 OPERATOR(pg_catalog.<>) 0
-	AND hook.tgname OPERATOR(pg_catalog.<>) 'sexton_track'
-) AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class OPERATOR(pg_catalog.=) $%[1]d::pg_catalog.oid)`, childAt, event)
+// Belongs is the condition for rows of alias whose one column compares so, as "= $1", with a key.
+func (e *Edge) Belongs(alias, key string, args *Args) string {
+	return fmt.Sprintf("%s.%s %s", alias, pgcatalog.Quote(e.Columns[0]), key) + e.Restrictions(alias, args)
 }

@@ -54,15 +54,6 @@ func (e *Edge) pick(of *Key, leaf pgcatalog.Table, columns, lock, keys string, l
 		columns, leaf.SQL(), e.matches(of, "picked", keys), e.Restrictions("picked", args), e.Attached(leaf, args), limit) + lock
 }
 
-// PickStatement picks columns of at most limit rows of keys, locked by the clause lock. In front of another statement of the transaction it
-// waits for locks: that one has a newer snapshot and sees what the rows have become, and a row that was moved to another key in the meantime is
-// no longer among them.
-func (e *Edge) PickStatement(leaf pgcatalog.Table, columns, lock string, keys Keys, limit int) (string, []any) {
-	args := &Args{}
-	keysAt, limitAt := args.Add(keys.Values), args.Add(limit)
-	return e.pick(keys.Of, leaf, columns, lock, keys.array(keysAt), limitAt, args), args.Values
-}
-
 // here is true for rows of alias that belong to keys and meet the edge's restrictions. IS TRUE keeps the planner from serving that by the
 // index, where another term leads to the rows.
 func (e *Edge) here(alias string, leaf pgcatalog.Table, keys Keys, keysAt int, args *Args) string {
@@ -99,44 +90,6 @@ func (e *Edge) CleanStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys 
 func (e *Edge) pointed(picked string, keys Keys, keysAt int, args *Args) string {
 	return fmt.Sprintf("child.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(%s)) AND (%s%s) IS TRUE",
 		picked, e.matches(keys.Of, "child", keys.Of.Parameter(keysAt)), e.Restrictions("child", args))
-}
-
-// DirectStatement deletes or changes all rows of keys in one leaf. It waits for rows that another session has locked. By composite keys it goes
-// to the rows by pointers, as what is looked up must not be joined with the table that is changed; what moves while it waits is left to the pass
-// behind it.
-func (e *Edge) DirectStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys) (string, []any) {
-	args := &Args{}
-	keysAt := args.Add(keys.Values)
-	if e.lookedUp(keys.Of, leaf) {
-		picked := e.pick(keys.Of, leaf, "picked.ctid", "", keys.array(keysAt), 0, args)
-		return e.change(names, leaf, keys, e.pointed(picked, keys, keysAt, args), args), args.Values
-	}
-	where := e.matches(keys.Of, "child", keys.array(keysAt)) + e.Restrictions("child", args) + e.Attached(leaf, args)
-	return e.change(names, leaf, keys, where, args), args.Values
-}
-
-// blocks is true for rows of child in so many blocks from the first one on. The other term must not be served by an index, by which the statement
-// would look at all rows.
-func blocks(first, number uint32, args *Args) string {
-	from, to := pgtype.TID{BlockNumber: first, Valid: true}, pgtype.TID{BlockNumber: max(first+number, first), Valid: true}
-	return fmt.Sprintf("child.ctid OPERATOR(pg_catalog.>=) $%d::pg_catalog.tid AND child.ctid OPERATOR(pg_catalog.<) $%d::pg_catalog.tid AND ",
-		args.Add(from), args.Add(to))
-}
-
-// StretchStatement deletes or changes the rows of keys in so many blocks. It waits for rows that another session
-// has locked.
-func (e *Edge) StretchStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, first, number uint32) (string, []any) {
-	args := &Args{}
-	keysAt := args.Add(keys.Values)
-	return e.change(names, leaf, keys, blocks(first, number, args)+e.here("child", leaf, keys, keysAt, args), args), args.Values
-}
-
-// RangeStatement reads pointers to the rows of keys in so many blocks.
-func (e *Edge) RangeStatement(leaf pgcatalog.Table, keys Keys, first, number uint32) (string, []any) {
-	args := &Args{}
-	keysAt := args.Add(keys.Values)
-	return fmt.Sprintf("SELECT child.ctid FROM ONLY %s AS child WHERE %s", leaf.SQL(),
-		blocks(first, number, args)+e.here("child", leaf, keys, keysAt, args)), args.Values
 }
 
 // ExactStatement deletes or changes those versions of rows that belong to keys, locked by the clause lock.

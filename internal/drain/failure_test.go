@@ -83,7 +83,7 @@ func looseForeignKey(onDelete, event string, adaptive loosefk.Adaptive, connecti
 			stats, err := (&loosefk.Engine{
 				Database: "main", Parents: parents["main"], Session: s, Limits: loosefk.Limits{Runtime: time.Minute}, Adaptive: adaptive,
 				Progress:    func(context.Context, *loosefk.Stats) { then(s.Conn) },
-				Connections: connections, Worth: 1, More: func(context.Context) *batch.Session { return beside(t, db, s) },
+				Connections: connections, More: func(context.Context) *batch.Session { return beside(t, db, s) },
 			}).Run(t.Context())
 			return stats.DeleteCount + stats.UpdateCount, stats.Errors, err
 		},

@@ -47,8 +47,6 @@ type Spec struct {
 	Long bool
 	// Fences are all databases that the pass may write to.
 	Fences []database.Database
-	// Ahead, if set, are the first reads of the pass, which go with the beginning of the lease.
-	Ahead lease.Ahead
 }
 
 // Result is the outcome of one pass. Stats becomes a JSON object.
@@ -212,7 +210,7 @@ func (r *Runner) begin(ctx context.Context, queries *dbsqlc.Queries, spec Spec) 
 		id, err := start()
 		return id, nil, err
 	}
-	run := lease.Run{Kind: spec.Kind, Database: spec.Database, Ahead: spec.Ahead}
+	run := lease.Run{Kind: spec.Kind, Database: spec.Database}
 	id, granted, err := r.Leases.Begin(ctx, run, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
 	if id == 0 && ctx.Err() == nil {
 		// What keeps the lease from being taken took the run back with it; the history is to tell of it all the same.

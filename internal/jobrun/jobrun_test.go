@@ -166,45 +166,6 @@ func TestHistoryIsTidiedNowAndThen(t *testing.T) {
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, open), "whoever left it open is gone")
 }
 
-// losing are first reads whose connection dies once the server has committed them with the beginning of the run.
-type losing struct {
-	t    *testing.T
-	db   *dbtest.DB
-	conn *pgx.Conn
-	lost error
-}
-
-func (l *losing) Queue(conn *pgx.Conn, _ *pgx.Batch) bool {
-	l.conn = conn
-	return true
-}
-
-func (l *losing) Read(pgx.BatchResults) error {
-	pgtest.Await(l.t, l.db.Pool(), "the run in the history", "SELECT EXISTS (SELECT FROM sexton.runs WHERE ended_at IS NULL)")
-	_ = l.conn.Close(context.Background())
-	return l.lost
-}
-
-func (*losing) Under(int64)       {}
-func (*losing) Refused(*pgx.Conn) {}
-
-// The server has entered a run, and its answer gets lost: it is that run which fails, and no worker has died.
-func TestALostAnswerIsOneFailedRun(t *testing.T) {
-	t.Parallel()
-
-	b := setup(t)
-	b.pass(t, busy)
-	lost := errors.New("connection lost")
-	b.spec.Ahead = &losing{t: t, db: b.db, lost: lost}
-	report, err := b.runner.Do(t.Context(), b.spec, busy)
-	require.ErrorIs(t, err, lost)
-	b.spec.Ahead = nil
-	b.pass(t, busy)
-	done := []string{"over_limit", "t", "1", "7", ""}
-	require.Equal(t, [][]string{done, {"failed", "f", "1", "", report.Error}, done}, b.runs())
-	require.Contains(t, report.Error, "connection lost")
-}
-
 // A run whose end could not be recorded, as while the server is down, is closed by the next pass.
 func TestRunThatCouldNotBeEndedIsClosed(t *testing.T) {
 	t.Parallel()

@@ -103,8 +103,6 @@ func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration, fe
 // Run is the history's entry of a run that begins.
 type Run struct {
 	Kind, Database string
-	// Ahead, if set, are the run's first reads, in the jobs database.
-	Ahead Ahead
 }
 
 // Begin is Acquire, and enters a run in the history. The run's ID is returned beside most errors, too; it is 0 where nothing was entered.
@@ -114,10 +112,10 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 		Digest: m.Digests[key],
 		Fenced: slices.ContainsFunc(fences, m.isJobs), LockTimeout: raiseTimeout.String(),
 	}
-	asked, row, err := m.begin(ctx, &begin, run.Ahead)
+	asked, row, err := m.begin(ctx, &begin)
 	if lockNotAvailable(err) {
 		begin.Fenced, begin.LockTimeout = false, "0" // An earlier holder's batch is open: Raise ends its session.
-		asked, row, err = m.begin(ctx, &begin, nil)
+		asked, row, err = m.begin(ctx, &begin)
 	}
 	if err != nil {
 		return m.giveBack(ctx, &begin), nil, fmt.Errorf("acquire lease %s: %w", key, err)
@@ -146,21 +144,17 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 
 // begin also returns the time before the statement was sent, so the local deadline can only be early. The connection is older than that: the work
 // that goes on with it need not look whether a crash has taken the lease back.
-func (m *Manager) begin(ctx context.Context, params *dbsqlc.LeaseBeginParams, ahead Ahead) (asked time.Time, row dbsqlc.LeaseBeginRow, err error) {
+func (m *Manager) begin(ctx context.Context, params *dbsqlc.LeaseBeginParams) (asked time.Time, row dbsqlc.LeaseBeginRow, err error) {
 	conn, err := m.Jobs.Async().Acquire(ctx)
 	if err != nil {
 		return asked, row, err //nolint:wrapcheck // Begin names the lease
 	}
 	defer conn.Release()
-	on := &together{DBTX: conn, conn: conn, ahead: ahead}
 	m.attempt(params)
 	asked = time.Now()
-	row, err = m.Jobs.Names.Queries(on).LeaseBegin(ctx, *params)
+	row, err = m.Jobs.Names.Queries(conn).LeaseBegin(ctx, *params)
 	if err != nil || row.Token == 0 {
 		m.over(params.Attempt)
-	}
-	if err == nil && on.read && row.Token == row.Fence {
-		ahead.Under(row.Token)
 	}
 	return asked, row, err //nolint:wrapcheck // likewise
 }

@@ -44,7 +44,7 @@ func heavy(children int) string {
 
 // innocent makes the run fail that counts an attempt for any tombstone.
 const innocent = `
-CREATE FUNCTION innocent() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'blamed: %', new.last_error; END $$;
+CREATE FUNCTION innocent() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF new.cleanup_attempts > 0 THEN RAISE EXCEPTION 'blamed: %', new.last_error; END IF; RETURN new; END $$;
 CREATE TRIGGER innocent BEFORE UPDATE ON loose_foreign_keys_deleted_records FOR EACH ROW EXECUTE FUNCTION innocent();`
 
 // onProgress calls f after the first batch that meets the condition, while the engine waits.
@@ -312,13 +312,6 @@ func TestAdaptiveSizesDoNotCountTheNetwork(t *testing.T) {
 	b.Exec("DELETE FROM parents")
 	require.EqualValues(t, 20_100, b.drained(t).DeleteCount)
 	require.LessOrEqual(t, b.count(t, "statements"), int64(60))
-}
-
-// A writer that deletes one parent after the other costs a batch for many of them, not for each; beside others even fewer.
-func TestRunGathersWhatTricklesIn(t *testing.T) {
-	t.Parallel()
-	gathers(t, 20*time.Millisecond, nil)
-	gathers(t, 100*time.Millisecond, func(context.Context, float64, bool) (float64, pace.Duty) { return 0.5, pace.Duty{} })
 }
 
 // gathers deletes parents without children, for which no statement asks for others.

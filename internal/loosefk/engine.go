@@ -3,27 +3,43 @@ package loosefk
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
-	"slices"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
-
 	"sexton/internal/batch"
-	"sexton/internal/each"
+	"sexton/internal/engine"
 	"sexton/internal/pace"
 )
 
-// Sizes of one turn, as in GitLab: tombstones per load, rows per statement.
+// chunkSize is the number of tombstones that the paces with fixed sizes clean up together. Those with limits of rows change so many in a
+// statement, as in GitLab.
 const (
-	loadSize    = 500
+	chunkSize   = 500
 	deleteLimit = 1000
 	updateLimit = 500
 )
 
-// mostLoaded is the load of the pace that steers itself, and bounds its chunks: with one child per parent, loads of 500 make statements of
-// a quarter of the time that they may take, and drains half as long again.
-const mostLoaded = 5000
+// Confirm is the default of Engine.ConfirmAfter.
+const Confirm = 10 * time.Minute
+
+// ErrChanged ends a run whose tables are not as they were when its parents were bound. What it has done until then is done.
+var ErrChanged = engine.ErrChanged
+
+// Remote is another database in which parents have children.
+type Remote = engine.Remote
+
+// Adaptive is how the pace without row limits steers itself. The zero value is a pace with fixed limits.
+type Adaptive struct {
+	// Target is the time that one transaction should take.
+	Target time.Duration
+	// Duty is the share of its time that a run works, above 0 and at most 1; the rest it leaves to others.
+	Duty float64
+}
+
+func (a Adaptive) on() bool { return a.Target > 0 }
 
 // Engine cleans up after the deleted parents of one database.
 type Engine struct {
@@ -31,243 +47,278 @@ type Engine struct {
 	Database string
 	Pace     string
 	Limits   Limits
-	// Adaptive is set for the pace that steers itself; Limits then bound its run time alone, unless they say more.
+	// Adaptive is set for the pace that steers itself. Limits then bound its run time alone, unless they name more.
 	Adaptive Adaptive
 	Throttle pace.Throttle
 	Parents  []*Parent
-	// Fingerprint, if set, is that of the parents' tables when they were bound: the run compares it in its first look, and ends with ErrChanged.
+	// Fingerprint, if set, is that of the parents' tables when they were bound. The run compares it first, and ends with ErrChanged.
 	Fingerprint string
-	// Look, if set, is the run's first one, taken ahead.
-	Look    *First
-	Session *batch.Session
-	// Connections is how many sessions the pace that steers itself may use at once. More returns a further one under the same lease for the length
-	// of the run, nil where there is none to spare.
+	Session     *batch.Session
+	// Connections is how many sessions the pace that steers itself may use at once. More returns another one under the same lease, or nil.
 	Connections int
 	More        func(ctx context.Context) *batch.Session
-	// Worth is the number of rows that are worth a part of a task; 0 is an eighth of what a statement has. Tests have few rows.
-	Worth float64
 	// Remotes are the other databases in which parents have children, by name.
 	Remotes map[string]Remote
-	// Lost, if set, is told of another database that the run has lost on the way.
-	Lost       func(database string, err error)
-	Confirming Confirming
-	// Cursors are where earlier runs have come to; this one moves them. Without, it begins at the beginning.
-	Cursors *Cursors
-	// Undo has batches keep what they take from parents that were kept themselves, and Audited write what they did.
-	Undo, Audited bool
-	// Progress, if set, is shown the statistics after every batch and whenever what the run waits for changes. It must
-	// not keep them.
+	// Lost, if set, is called with another database that the run has lost.
+	Lost func(database string, err error)
+	// ConfirmAfter is the age from which on a removed tombstone is rechecked; 0 is 10 minutes.
+	ConfirmAfter time.Duration
+	// Sizes are those that earlier runs of the process have found.
+	Sizes *engine.Sizes
+	// Undo has batches keep what they take from parents that were kept themselves.
+	Undo bool
+	// Progress, if set, is called with the statistics after every batch and when what the run waits for changes. It must not keep them.
 	Progress func(ctx context.Context, stats *Stats)
-
-	// carry is mostCarried and page pageSize, except in tests.
-	carry, page int
 }
 
-// loads is the number of tombstones that are loaded at once, of any of the parents. What is loaded together is probed together, and has a statement
-// for each reference that one of them has children of: parents with many references load as few as the paces with fixed sizes.
-func (e *Engine) loads(parents ...*Parent) int {
-	if !e.Adaptive.on() {
-		return loadSize
-	}
-	loads := min(mostLoaded, e.most())
-	for _, p := range parents {
-		loads = min(loads, max(loadSize, mostLoaded/max(1, len(p.References))))
-	}
-	return loads
-}
-
-// most is the number of tombstones that a queue may have in hand.
-func (e *Engine) most() int { return cmp.Or(e.carry, mostCarried) }
-
-// Run works until no due tombstone is left, a limit is reached or ctx ends; a batch that is running when
-// ctx ends is finished first. The statistics are valid beside an error, too. The error wraps
-// lease.ErrLost where the lease has passed on; then nothing of the last batch remains.
+// Run works until no due tombstone is left, a limit is reached or ctx ends. A batch that is running when ctx ends is finished
+// first. The statistics are valid with an error, too. The error wraps lease.ErrLost if the lease has passed on.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
-	stats := newStats(e.Database, e.Pace)
+	r := &run{Engine: e, stats: newStats(e.Database, e.Pace), references: map[*engine.Edge]*Reference{}}
 	// The last statement has to end under the lease.
-	err := pace.Under(ctx, e.Session, e.Limits.Runtime, e.Session.Limits.StatementTimeout, func(hard context.Context, frame *pace.Frame) error {
-		return e.newRun(frame, stats).through(hard)
-	})
-	return stats, err
-}
-
-func (e *Engine) newRun(frame *pace.Frame, stats *Stats) *run {
-	r := &run{
-		engine: e, stop: frame.Stop, stats: stats, cursors: cmp.Or(e.Cursors, &Cursors{Brief: true}),
-		budget:  budget{limits: e.Limits, stats: stats, until: frame.Until},
-		breaker: newBreaker(), down: map[string]error{}, blocked: map[leafTarget]*pace.Blocked{}, locked: map[uint32]*pace.Blocked{},
-		unreadable: map[*Parent]batch.Fault{},
-	}
-	r.pace = &pace.Run{
-		Until: frame.Until, Stop: frame.Stop, Ended: r.ended, Target: e.Adaptive.Target, Duty: e.Adaptive.Duty,
-		Throttle: e.Throttle, Waits: r.waitsFor, Tells: &r.stats.Duty,
-	}
-	r.sessions = pace.Sessions{Own: e.Session, Most: 1, More: e.More, Pace: r.pace}
-	if e.Adaptive.on() {
-		r.sessions.Most = e.Connections
-	}
-	r.away()
-	positions := r.cursors.start(e.Parents)
-	for i, parent := range e.Parents {
-		r.queues = append(r.queues, &queue{parent: parent, after: positions[i], drained: true})
-	}
-	rand.Shuffle(len(r.queues), func(i, j int) { r.queues[i], r.queues[j] = r.queues[j], r.queues[i] })
-	return r
-}
-
-// through does the work of a run, and keeps what it has learned.
-func (r *run) through(ctx context.Context) error {
-	r.cursors.recall(r.engine.Parents)
-	err := r.work(ctx)
-	r.cursors.note(r.engine.Parents)
-	r.stats.Duty, r.stats.WaitingFor, r.stats.WaitingClass = pace.Duty{}, "", ""
-	if err != nil {
-		r.cursors.Forget()
-		return err
-	}
-	r.cursors.keep(r.queues)
-	return r.sessions.Broken()
+	err := pace.Under(ctx, e.Session, e.Limits.Runtime, e.Session.Limits.StatementTimeout, r.through)
+	return r.stats, err
 }
 
 // run is the state of one Run.
 type run struct {
-	engine  *Engine
-	cursors *Cursors
-	stop    context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
-	stats   *Stats
-	budget  budget
-	breaker *breaker
-	queues  []*queue
-	// asked is when the run last looked for due tombstones, contended reports that others wait while a chunk is worked on.
-	asked     time.Time
-	contended bool
-	// rounds is how often the run was through and then found more.
-	rounds int
-	// closing was read with the last look at what is due, while nothing has been done since.
-	closing *closing
-	// down are the databases that the run does without, and why.
-	down map[string]error
-	pace *pace.Run
-	// unreadable are the parents that the role may not read.
-	unreadable map[*Parent]batch.Fault
-	// blocked are targets with rows that others have locked, locked the leaves that they have locked as a whole.
-	blocked map[leafTarget]*pace.Blocked
-	locked  map[uint32]*pace.Blocked
-	// rows are the waits for rows, and for what takes long; tables those for whole tables.
-	rows, tables pace.Obstacles
-	sessions     pace.Sessions
+	*Engine
+
+	pass       *engine.Pass
+	source     *source
+	references map[*engine.Edge]*Reference
+	budget     budget
+	// rowsOver reports that a limit of rows was met.
+	rowsOver atomic.Bool
+
+	// mu guards the statistics: sessions and the search for lock holders report at any time.
+	mu    sync.Mutex
+	stats *Stats
 }
 
-// position is one in the order in which tombstones are worked off. The time may be infinite: that is how
-// an operator puts a tombstone first.
-type position struct {
-	consumeAfter pgtype.Timestamptz
-	id           int64
-}
-
-// beginning is before the first tombstone.
-func beginning() position {
-	return position{consumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}}
-}
-
-// tombstone is one deleted parent: its position in the queue and its key, in one of two forms.
-type tombstone struct {
-	position
-
-	// tuple is the row version that was loaded. The tombstone's next version has another.
-	tuple   pgtype.TID
-	integer *int64
-	text    *string
-	// made is when it was written, by this process's clock.
-	made time.Time
-	// origin is the set that the parent is kept in, if it is.
-	origin *int64
-}
-
-// ended reports whether no further batch may begin.
-func (r *run) ended() bool { return r.budget.over() || r.stop.Err() != nil }
-
-// cutShort ends a run that is not through: its limits were met, or it was asked to stop, which is no failure
-// of its rows. Of what it could not finish, only parents that stand alone count an attempt: those have more
-// children than fit into a statement, while others merely shared one with them.
-func (r *run) cutShort(ctx context.Context) error {
-	if err := r.due(ctx); err != nil {
+// through does the work of a run.
+func (r *run) through(ctx context.Context, frame *pace.Frame) error {
+	r.Session.Plain = true
+	r.budget = budget{limits: r.Limits, stats: r.stats, until: frame.Until}
+	parents := r.bind()
+	r.source = &source{run: r, parents: parents}
+	throttle := r.Throttle
+	throttle.Share = r.share
+	r.pass = &engine.Pass{
+		Source: r.source, Parents: parents, Session: r.Session, Connections: 1, Connect: r.connect,
+		Remotes: map[string]*Remote{}, Target: r.Adaptive.Target, Chunk: chunkSize, Sizes: r.Sizes, Left: r.left,
+		Pace: &pace.Run{
+			Until: frame.Until, Stop: frame.Stop, Target: r.Adaptive.Target, Throttle: throttle,
+			Ended: func() bool { return frame.Ended() || r.rowsOver.Load() },
+			Waits: func(ctx context.Context, class pace.WaitClass, reason string) { r.waits(ctx, class, reason) },
+		},
+		Report: engine.Report{
+			Changed: r.changed, Removed: r.removed, Late: r.late, Failed: r.failed, Progress: r.progress, Lost: r.Lost,
+			Waits: func(ctx context.Context, reason string) { r.waits(ctx, pace.WaitLock, reason) },
+		},
+	}
+	if r.Adaptive.on() {
+		r.pass.Connections = max(1, r.Connections)
+	}
+	for name, remote := range r.Remotes {
+		if remote.Session != nil {
+			remote.Session.Plain = true
+		}
+		r.pass.Remotes[name] = &remote
+	}
+	if err := r.pass.Run(ctx); err != nil {
 		return err
 	}
-	left := slices.ContainsFunc(r.queues, (*queue).open)
-	r.stats.Held = cmp.Or(r.tables.Reason(), r.rows.Reason())
-	over := r.budget.over()
-	if r.engine.Adaptive.on() && !r.budget.rowsOver() {
-		// Its time alone is over: the next run goes on at once, and no chunk is too big for it.
-		over = false
-	}
-	r.stats.OverLimit = left && over
-	r.stats.Interrupted = left && !over
+	return r.end(ctx)
+}
+
+// end completes the statistics. A run that met its limits records an attempt for tombstones that have more children than fit.
+func (r *run) end(ctx context.Context) error {
+	r.mu.Lock()
+	r.stats.Duty, r.stats.WaitingFor, r.stats.WaitingClass = pace.Duty{}, "", ""
+	left := r.pass.Open()
+	over := r.rowsOver.Load() || !r.Adaptive.on() && r.budget.over()
+	r.stats.OverLimit, r.stats.Interrupted = left && over, left && !over
+	r.stats.Held = r.pass.Held()
+	reason := batch.Fault{Message: r.budget.reason(), Verdict: batch.Unfinished}
+	r.mu.Unlock()
 	if !over {
 		return nil
 	}
-	for _, l := range r.queues {
-		for _, c := range l.chunks() {
-			if !c.begun || len(c.tombstones) > 1 || c.blocked != nil {
-				continue
-			}
-			reason := batch.Fault{Message: r.budget.reason(), Verdict: batch.Unfinished}
-			if c.failed != nil {
-				reason = *c.failed
-			}
-			if err := r.recordFailure(ctx, c.parent, c.tombstones, reason); err != nil {
-				return err
-			}
+	for parent, tombstones := range r.pass.Unfinished() {
+		if err := r.source.Fail(ctx, r.Session, parent, tombstones, reason, 0); err != nil {
+			return fmt.Errorf("record failed attempts: %w", err)
 		}
 	}
 	return nil
 }
 
-// probe tells which references have children of these keys. Where it cannot be told at once, all of them
-// count as live, so that the error comes up in the statement on one of them.
-func (r *run) probe(ctx context.Context, parent *Parent, keys any) []bool {
-	live, err := r.live(ctx, parent, keys, false)
-	if err != nil && batch.Judge(err).Lock() && r.findLocked(ctx, parent) {
-		live, err = r.live(ctx, parent, keys, false)
+// bind returns the parents with an edge for each leaf of their references, in the order in which statements take them: rows in
+// other databases first, and then those whose end is an event, as native cascades of other tables would leave none.
+func (r *run) bind() []*engine.Parent {
+	parents := make([]*engine.Parent, len(r.Parents))
+	for i, parent := range r.Parents {
+		bound := &engine.Parent{Key: &parent.Key, Name: parent.Recorded}
+		ranks := [3][]*engine.Edge{}
+		for _, reference := range parent.References {
+			rank := 2
+			switch {
+			case reference.Remote:
+				rank = 0
+			case reference.Tells:
+				rank = 1
+			}
+			ranks[rank] = append(ranks[rank], r.edges(reference)...)
+		}
+		for _, edges := range ranks {
+			bound.Edges = append(bound.Edges, edges...)
+		}
+		parents[i] = bound
 	}
-	if err != nil {
-		live = each.Of(parent.References, func(reference *Reference) bool { return r.trouble(reference) == nil })
-	}
-	return live
+	return parents
 }
 
-// live tells which references have children of these keys. Those with trouble count as without.
-// Late is for keys that nearly surely have none left, but have index entries of many that are gone; references that take too
-// long to be read for them have a look of their own.
-func (r *run) live(ctx context.Context, parent *Parent, keys any, late bool) ([]bool, error) {
-	live := make([]bool, len(parent.References))
-	var long []*Reference
-	if !r.cursors.Brief {
-		long = parent.long()
+func (r *run) edges(reference *Reference) []*engine.Edge {
+	edge := engine.Edge{Edge: &reference.Edge, Broken: reference.Broken, Keep: reference.Keep, Limit: reference.limit(r.Adaptive.on())}
+	if reference.Remote {
+		edge.Database = reference.Database
 	}
-	for _, database := range r.databases(parent) {
-		limits := r.engine.Session.Limits
-		var without []*Reference
-		if late {
-			without = long
-		} else {
-			without, limits = r.unasked(parent), limits.ShortWaits()
-		}
-		sql, args := parent.probeStatement(database, keys, without...)
-		var found []bool
-		var statements []batch.Statement
-		if late {
-			statements = append(statements, batch.Statement{SQL: bitmapOnly})
-			sql += " AS late" // With a text of its own it gets a plan of its own.
-		}
-		statements = append(statements, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&found)})
-		_, err := r.in(ctx, database, limits, statements...)
-		if err != nil {
-			return nil, err
-		}
-		for i, reference := range parent.References {
-			live[i] = live[i] || found[i] || !late && slices.Contains(without, reference)
+	leaves := reference.Leaves
+	if !reference.Usable() {
+		leaves = []Table{reference.Child}
+		edge.Broken = cmp.Or(edge.Broken, "database "+reference.Database+" cannot be reached")
+	}
+	edges := make([]*engine.Edge, len(leaves))
+	for i, leaf := range leaves {
+		one := edge
+		one.Leaf = leaf
+		edges[i] = &one
+		r.references[edges[i]] = reference
+	}
+	return edges
+}
+
+// limit is the rows of one statement; 0 leaves it to the engine.
+func (r *Reference) limit(adaptive bool) int {
+	switch {
+	case r.Definition.DeleteLimit > 0 && !r.Updates():
+		return r.Definition.DeleteLimit
+	case adaptive:
+		return 0
+	case r.Updates():
+		return updateLimit
+	default:
+		return deleteLimit
+	}
+}
+
+// connect returns another session for the pass.
+func (r *run) connect(ctx context.Context) *batch.Session {
+	if r.More == nil {
+		return nil
+	}
+	session := r.More(ctx)
+	if session != nil {
+		session.Plain = true
+	}
+	return session
+}
+
+// share decides at which share of its time the run works, and notes it in the statistics.
+func (r *run) share(ctx context.Context, slow float64, locked bool) (share float64, told pace.Duty) {
+	switch {
+	case r.Throttle.Share != nil:
+		share, told = r.Throttle.Share(ctx, slow, locked)
+	case r.Adaptive.Duty > 0:
+		share, told = r.Adaptive.Duty, pace.Duty{Percent: int(100*r.Adaptive.Duty + 0.5), Why: "configured"}
+	default:
+		share = 1
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.Duty = told
+	return share, told
+}
+
+func (r *run) left(e *engine.Edge) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(0, r.budget.left(e.Updates()))
+}
+
+func (r *run) changed(e *engine.Edge, rows int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.clean(r.references[e], rows)
+	r.rowsOver.Store(r.budget.rowsOver())
+}
+
+func (r *run) removed(p *engine.Parent, tombstones []engine.Tombstone, lives bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var counts ParentCounts
+	for _, t := range tombstones {
+		switch {
+		case t.Recheck:
+			r.stats.Confirmed++
+		case lives:
+			counts.Revived++
+		default:
+			counts.Processed++
+			r.stats.Latency.Add(time.Since(t.Made))
 		}
 	}
-	return live, nil
+	r.stats.count(p.Label(), counts)
+	if lives {
+		r.stats.noteRevived(p, tombstones)
+	}
+}
+
+func (r *run) late(rows int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.LateChildren += rows
+}
+
+func (r *run) failed(f batch.Fault) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.fail(f)
+}
+
+func (r *run) progress(ctx context.Context) {
+	if r.Progress == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.WaitingFor, r.stats.WaitingClass = "", ""
+	r.Progress(ctx, r.stats)
+}
+
+// waits notes what the run waits for; "" is nothing.
+func (r *run) waits(ctx context.Context, class pace.WaitClass, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if reason == "" {
+		class = ""
+	}
+	if r.stats.WaitingFor == reason {
+		return
+	}
+	r.stats.WaitingFor, r.stats.WaitingClass = reason, class
+	if r.Progress != nil {
+		r.Progress(ctx, r.stats)
+	}
+}
+
+// remoteNames are the other databases with children, sorted.
+func (r *run) remoteNames() []string {
+	names := map[string]bool{}
+	for e := range r.references {
+		if e.Database != "" {
+			names[e.Database] = true
+		}
+	}
+	return sorted(maps.Keys(names))
 }

@@ -108,16 +108,3 @@ func TestThousandsOfTombstonesInOneRun(t *testing.T) {
 	require.EqualValues(t, 3000, b.drained(t).Processed)
 	require.EqualValues(t, 3, b.count(t, "children"), "children of no deleted parent")
 }
-
-// Tombstones of parents without children are found by their places, as they were loaded: a way through the index for each costs as much again.
-func TestTombstonesWithoutChildrenAreFoundByTheirPlaces(t *testing.T) {
-	t.Parallel()
-	b := setupAdaptive(t, dbtest.Family(500, dbtest.Children{}, dbtest.Children{Table: "others"})+"CREATE TABLE searched (scans bigint);"+
-		dbtest.OnStatement("DELETE", "loose_foreign_keys_deleted_records",
-			"INSERT INTO public.searched VALUES (pg_stat_get_xact_numscans('public.loose_foreign_keys_deleted_records_pkey'::regclass));"),
-		dbtest.Defined("async_delete", "children", "others"), "parents")
-	b.Exec("DELETE FROM parents")
-	require.EqualValues(t, 500, b.run(t).Processed)
-	require.NotZero(t, b.count(t, "searched WHERE scans < 100"))
-	require.Zero(t, b.count(t, "searched WHERE scans >= 100"))
-}

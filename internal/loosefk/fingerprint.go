@@ -2,14 +2,10 @@ package loosefk
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"sexton/internal/database"
 )
-
-// ErrChanged ends a run whose tables are not as they were when its parents were bound. What it has done until then is done.
-var ErrChanged = errors.New("tables have changed since definitions were bound to them")
 
 // Fingerprint changes where the tables of the parents that are in one database, or what their tombstones record, are changed, so that what Resolve found may
 // hold no longer. It is much cheaper than resolving again: a table's row in pg_class gets a new xmin with nearly every change of its definition, and

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
-	"sexton/internal/loosefk"
 )
 
 var family = dbtest.Family(2, dbtest.Children{Each: 10})
@@ -23,32 +22,12 @@ func TestChildrenOfAParentThatLivesStay(t *testing.T) {
 	t.Parallel()
 	type example struct{ given, when string }
 	eachAtPaces(t, map[string]example{
-		"the table was swapped": {family, `
-			CREATE TABLE parents_new (LIKE parents INCLUDING ALL);
-			INSERT INTO parents_new VALUES (1);
-			ALTER TABLE parents RENAME TO parents_old;
-			ALTER TABLE parents_new RENAME TO parents;
-			DELETE FROM parents_old WHERE id = 1;
-			DELETE FROM parents_old`},
-		"the table was swapped and dropped": {family, `
-			CREATE TABLE parents_new (LIKE parents INCLUDING ALL);
-			INSERT INTO parents_new VALUES (1);
-			ALTER TABLE parents RENAME TO parents_old;
-			ALTER TABLE parents_new RENAME TO parents;
-			DELETE FROM parents_old;
-			DROP TABLE parents_old`},
 		"the table was swapped after the deletion": {family, `
 			CREATE TABLE parents_new (LIKE parents INCLUDING ALL);
 			INSERT INTO parents_new VALUES (1);
 			DELETE FROM parents;
 			ALTER TABLE parents RENAME TO parents_old;
 			ALTER TABLE parents_new RENAME TO parents`},
-		"a partition was detached, and cleared after its rows moved": {partitionedFamily, `
-			ALTER TABLE parents DETACH PARTITION parents_low;
-			CREATE TABLE parents_new PARTITION OF parents FOR VALUES FROM (0) TO (100);
-			INSERT INTO parents SELECT FROM parents_low WHERE false;
-			INSERT INTO parents VALUES (1);
-			DELETE FROM parents_low`},
 		"a table that inherits had the same key": {family, `
 			CREATE TABLE parents_kid () INHERITS (parents);
 			INSERT INTO parents_kid VALUES (1);
@@ -70,26 +49,17 @@ func TestChildrenOfAParentThatLivesStay(t *testing.T) {
 			DELETE FROM parents;
 			INSERT INTO parents VALUES (1);
 			RESET session_replication_role`},
-		"the table was renamed": {family, `
-			DELETE FROM parents;
-			INSERT INTO parents VALUES (1);
-			ALTER TABLE parents RENAME TO renamed`},
-	}, func(t *testing.T, name, pace string, test example) {
+	}, func(t *testing.T, _, pace string, test example) {
 		b := setup(t, test.given, deleteChildren, "parents").at(pace)
 		b.Exec(test.when)
-		if name == "the table was renamed" {
-			b.resolve(t, "children: [{table: renamed, column: parent_id, on_delete: async_delete}]")
-		}
 		stats := b.runSound(t)
 		require.Equal(t, []string{"10", "1"}, b.Rows("SELECT count(*), max(parent_id) FROM children")[0])
 		require.EqualValues(t, 1, stats.Processed)
 		require.EqualValues(t, 1, stats.Revived)
-		require.Equal(t, 1, len(stats.RevivedKeys))
-		require.Regexp(t, ` 1$`, stats.RevivedKeys[0])
-		require.Empty(t, b.Rows("SELECT FROM loose_foreign_keys_deleted_records"))
+		require.Zero(t, b.count(t, "loose_foreign_keys_deleted_records"))
 		again := b.run(t)
 		require.Zero(t, again.Revived+again.Processed+again.DeleteCount, "a second run changes nothing")
-	}, "the table was swapped") // Both paces look at the parent alike.
+	}, "parents were loaded anew") // Both paces look at the parent alike.
 }
 
 // The children are changed in many ways, and each statement has to look for itself.
@@ -245,7 +215,6 @@ func TestALostGrantOnTombstonesIsNoAttempt(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
 		b := setup(t, parentsAndChildren, deleteChildren, "parents").at(pace)
-		b.engine.Cursors = &loosefk.Cursors{}
 		b.run(t) // It removes old ones.
 		role := b.asRole(t)
 		b.Exec("GRANT pg_read_all_stats TO " + role + "; REVOKE DELETE ON loose_foreign_keys_deleted_records FROM " + role + "; DELETE FROM parents WHERE id <= 2")

@@ -3,15 +3,10 @@ package loosefk
 import (
 	"iter"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/definitions"
 	"sexton/internal/drain"
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 )
 
@@ -39,7 +34,6 @@ func (p *Parent) HasChildrenIn(database string) bool {
 // Reference is one definition bound to the database.
 type Reference struct {
 	drain.Edge
-	learnt
 
 	Definition definitions.Definition
 	// Database is the configured name of the one that the child lives in, Remote that it is not the parent's.
@@ -90,58 +84,3 @@ func (r *Reference) Usable() bool { return r.Broken == "" && !r.Unreachable }
 
 // label is the key's columns for people.
 func (p *Parent) label() string { return strings.Join(p.KeyColumns, ", ") }
-
-// fits reports whether a tombstone has a key of the parent's shape. With another one it comes from a time when the
-// definitions named other columns.
-func (p *Parent) fits(t tombstone, types *pgtype.Map) bool {
-	if (t.integer != nil) != p.Integer || (t.text != nil) == p.Integer {
-		return false // The table allows both columns and neither, as each DELETE of a parent would pay for a CHECK.
-	}
-	if !p.Composite() {
-		return true
-	}
-	var parts []string
-	err := types.Scan(pgtype.TextArrayOID, pgtype.TextFormatCode, []byte(*t.text), &parts)
-	return err == nil && len(parts) == len(p.KeyColumns)
-}
-
-// keysOf returns the tombstones' keys in the form that statements take: []int64 or []string.
-func keysOf(parent *Parent, tombstones []tombstone) any {
-	if parent.Integer {
-		return each.Of(tombstones, func(t tombstone) int64 { return *t.integer })
-	}
-	return each.Of(tombstones, func(t tombstone) string { return *t.text })
-}
-
-// keysInto is a Scan that adds keys to others of the same form. Done twice, it adds them once.
-func keysInto(keys *any) func(pgx.Rows) error {
-	before := *keys
-	return func(rows pgx.Rows) (err error) {
-		switch before := before.(type) {
-		case []int64:
-			*keys, err = pgx.AppendRows(slices.Clip(before), rows, pgx.RowTo[int64])
-		case []string:
-			*keys, err = pgx.AppendRows(slices.Clip(before), rows, pgx.RowTo[string])
-		}
-		return err
-	}
-}
-
-// keyText returns the key in text form.
-func (t tombstone) keyText() string {
-	if t.integer != nil {
-		return strconv.FormatInt(*t.integer, 10)
-	}
-	return *t.text
-}
-
-// among reports whether the tombstone's key is one of keys.
-func (t tombstone) among(keys any) bool {
-	switch keys := keys.(type) {
-	case []int64:
-		return slices.Contains(keys, *t.integer)
-	case []string:
-		return slices.Contains(keys, *t.text)
-	}
-	return false
-}

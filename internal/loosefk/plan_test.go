@@ -70,7 +70,7 @@ updated: [{table: parents, column: parent_id, on_delete: update_column_to, targe
 		return dryrun.Definition{
 			Named: dryrun.Named{Child: child, Column: "parent_id", Parent: "parents", Action: action}, Backlog: backlog, Rows: rows,
 			Conditions: append([]dryrun.Condition{}, conditions...),
-			Access:     dryrun.AccessPath{Node: "Bitmap Heap Scan", Index: child + "_parent_id_idx", UsesIndex: true, Table: child, Pages: 1},
+			Access:     dryrun.AccessPath{Node: "Index Scan", Index: child + "_parent_id_idx", UsesIndex: true, Table: child, Pages: 1},
 			Findings:   []string{}, MissingIndexes: []dryrun.MissingIndex{}, Then: []dryrun.Named{},
 		}
 	}
@@ -204,7 +204,7 @@ func TestPlanGoesOnPastATableThatItMayNotRead(t *testing.T) {
 	for range 2 {
 		run := pgtest.Must(plan(t.Context(), pool, parents, planLimits()))(t)
 		require.EqualValues(t, 10, run.Definitions[0].Rows)
-		require.Equal(t, "Bitmap Heap Scan", run.Definitions[0].Access.Node)
+		require.Equal(t, "Index Scan", run.Definitions[0].Access.Node)
 		hidden := run.Definitions[1]
 		require.True(t, hidden.RowsCapped, "nobody knows")
 		require.Equal(t, dryrun.AccessPath{Table: "hidden"}, hidden.Access)
@@ -251,5 +251,5 @@ func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
 	run := pgtest.Must(plan(t.Context(), pool, parents, planLimits()))(t)
 	require.EqualValues(t, 20, run.Definitions[0].Rows)
 	require.Empty(t, run.Definitions[0].Findings)
-	require.Equal(t, dryrun.AccessPath{Node: "Bitmap Heap Scan", Index: "children_parent_id_idx", UsesIndex: true, Table: "children", Pages: 1}, run.Definitions[0].Access)
+	require.Equal(t, dryrun.AccessPath{Node: "Index Scan", Index: "children_parent_id_idx", UsesIndex: true, Table: "children", Pages: 1}, run.Definitions[0].Access)
 }

@@ -12,7 +12,6 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
-	"sexton/internal/pace"
 	"sexton/internal/pgtest"
 )
 
@@ -83,27 +82,12 @@ func TestLateChildOfAnOlderTransaction(t *testing.T) {
 
 		stats = b.rechecked(t)
 		require.EqualValues(t, 1, stats.LateChildren)
-		require.EqualValues(t, 2, stats.Confirmed, "one that stayed without children, and the other after its second clean-up")
+		require.EqualValues(t, 4, stats.Confirmed, "both, and once more after the late child")
 		require.EqualValues(t, 1, stats.DeleteCount)
 		require.True(t, stats.Changed())
 		require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id <= 2"))
 		require.False(t, b.run(t).Changed())
 	})
-}
-
-// The statement that brings tombstones back looks for children and parents in one snapshot. A look before it would be a second one at the children.
-func TestLateChildrenAreLookedAtWhereTombstonesComeBack(t *testing.T) {
-	t.Parallel()
-	b, older := behind(t, "id = 1")
-	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
-	require.EqualValues(t, 1, b.rechecked(t).LateChildren)
-	prepared := func(like string) (n int) {
-		const sql = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE $1"
-		require.NoError(t, b.engine.Session.Conn.QueryRow(t.Context(), sql, like).Scan(&n))
-		return n
-	}
-	require.Equal(t, 1, prepared("WITH confirmed AS%"))
-	require.Zero(t, prepared("SELECT candidate.key FROM%"))
 }
 
 // It has no transaction id when the parent goes, which a horizon of ids would take for harmless.
@@ -114,74 +98,6 @@ func TestYoungerTransactionHoldsNothing(t *testing.T) {
 	b.begun(t).exec("INSERT INTO children VALUES (1000, 5)")
 	older.exec("ROLLBACK")
 	require.EqualValues(t, 1, b.rechecked(t).Confirmed)
-}
-
-func TestLateChildOfATransactionThatIsPreparedMeanwhile(t *testing.T) {
-	t.Parallel()
-	b, older := behind(t, "id = 1")
-	gid := "late_" + older.conn.Config().Database
-	older.exec("INSERT INTO children VALUES (1000, 1)")
-	older.exec("PREPARE TRANSACTION '" + gid + "'")
-	t.Cleanup(func() { _, _ = b.Pool().Exec(context.WithoutCancel(t.Context()), "ROLLBACK PREPARED '"+gid+"'") })
-
-	b.run(t)
-	require.Equal(t, [][]string{{"t"}}, b.Rows(`SELECT prepared = ARRAY(SELECT transaction FROM pg_prepared_xacts WHERE database = current_database()) FROM sexton.swept`))
-	younger := b.begun(t)
-	younger.exec("INSERT INTO children VALUES (1001, 5)")
-	younger.exec("PREPARE TRANSACTION '" + gid + "_younger'")
-	defer b.session(t, b.URL).exec("ROLLBACK PREPARED '" + gid + "_younger'")
-	b.run(t)
-	require.Equal(t, []string{"1"}, b.unchecked(), "the prepared transaction is there")
-	older.exec("COMMIT PREPARED '" + gid + "'")
-	require.EqualValues(t, 1, b.run(t).LateChildren)
-	require.Equal(t, []string{"1"}, b.unchecked(), "the clean-up of the late child waits for a prepared transaction in its turn")
-	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id = 1"))
-	b.Exec("COMMIT PREPARED '" + gid + "_younger'")
-	b.begun(t).exec("PREPARE TRANSACTION '" + gid + "_younger'")
-	require.EqualValues(t, 1, b.rechecked(t).Confirmed, "prepared transactions that came later hold nothing")
-}
-
-// A role that may not see other roles' transactions waits for a fixed time.
-func TestBlindRoleWaitsForTheGraceTime(t *testing.T) {
-	t.Parallel()
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	role := b.asRole(t)
-	older := b.begun(t)
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	stats := b.run(t)
-	require.True(t, stats.ConfirmBlind)
-	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
-	b.run(t)
-	require.Equal(t, []string{"1"}, b.unchecked(), "the other role has idle sessions, which look no different")
-	b.engine.Confirming.Grace = time.Nanosecond
-	stats = b.run(t)
-	require.EqualValues(t, 1, stats.LateChildren)
-	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id = 1"))
-
-	b.Exec("GRANT pg_read_all_stats TO " + role)
-	b.engine.Confirming.Grace = time.Hour
-	b.Exec("DELETE FROM parents WHERE id = 2")
-	stats = b.rechecked(t)
-	require.False(t, stats.ConfirmBlind)
-	require.EqualValues(t, 1, stats.Confirmed)
-}
-
-func TestConfirmedAfterTheCap(t *testing.T) {
-	t.Parallel()
-	b, older := behind(t, "id <= 2")
-	b.Exec("INSERT INTO children VALUES (1000, 1)")
-	b.run(t)
-	require.Equal(t, []string{"1", "2"}, b.unchecked(), "younger than an hour")
-	b.engine.Confirming.Within = time.Nanosecond
-	stats := b.run(t)
-	require.EqualValues(t, 3, stats.ConfirmedEarly, "two, and one once more after its second clean-up")
-	require.EqualValues(t, 1, stats.LateChildren, "it is looked at all the same")
-	require.True(t, stats.Changed())
-	require.Empty(t, b.unchecked())
-	older.exec("ROLLBACK")
-	b.Exec("DELETE FROM parents WHERE id = 3")
-	b.engine.Confirming.Within = 0
-	require.Zero(t, b.rechecked(t).ConfirmedEarly)
 }
 
 // The second look looks for the parent as well, by whichever transaction it came back.
@@ -274,7 +190,37 @@ func TestRemovalRemembersInItsTransaction(t *testing.T) {
 	require.Equal(t, []string{"2"}, b.ids("SELECT primary_key_value FROM loose_foreign_keys_deleted_records"))
 }
 
-// Which may come back, or fit again.
+// A prepared transaction shows when it was prepared, and not when it began: it may be older than a removal shortly before.
+func TestPreparedTransactionDelaysTheRecheck(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	older := b.begun(t)
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	b.run(t)
+	gid := "late_" + older.conn.Config().Database
+	older.exec("INSERT INTO children VALUES (1000, 1)")
+	older.exec("PREPARE TRANSACTION '" + gid + "'")
+	t.Cleanup(func() { _, _ = b.Pool().Exec(context.WithoutCancel(t.Context()), "ROLLBACK PREPARED '"+gid+"'") })
+	b.run(t)
+	require.Equal(t, []string{"1"}, b.unchecked())
+	older.exec("COMMIT PREPARED '" + gid + "'")
+	require.EqualValues(t, 1, b.run(t).LateChildren)
+	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id = 1"))
+}
+
+// An open transaction delays a recheck by a day at most.
+func TestRecheckAfterADay(t *testing.T) {
+	t.Parallel()
+	b, _ := behind(t, "id <= 2")
+	b.Exec("INSERT INTO children VALUES (1000, 1)")
+	b.run(t)
+	require.Equal(t, []string{"1", "2"}, b.unchecked())
+	b.Exec("UPDATE sexton.swept SET swept_at = now() - interval '25 hours'")
+	require.EqualValues(t, 1, b.run(t).LateChildren)
+	require.Equal(t, []string{"1", "2"}, b.unchecked(), "the chunk with a late child is rechecked once more")
+}
+
+// Removed keys wait for the definition of their parent, for a week.
 func TestUndefinedParentsAreForgottenAfterAWeek(t *testing.T) {
 	t.Parallel()
 	b, older := behind(t, "id = 1")
@@ -285,131 +231,56 @@ func TestUndefinedParentsAreForgottenAfterAWeek(t *testing.T) {
 	require.Zero(t, b.run(t).Confirmed)
 	require.Equal(t, []string{"main", "other"}, b.ids("SELECT database FROM sexton.swept ORDER BY 1"), "the definition may come back")
 	b.engine.Parents = defined
-	b.Exec("UPDATE sexton.swept SET not_before = NULL; INSERT INTO children VALUES (1000, 1)")
+	b.Exec("INSERT INTO children VALUES (1000, 1)")
 	require.EqualValues(t, 1, b.run(t).LateChildren)
-
 	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys, swept_at) VALUES ('main', 'public.gone', '{1}', now() - interval '8 days')")
-	require.Zero(t, b.run(t).ConfirmedEarly)
-	require.Equal(t, []string{"other"}, b.ids("SELECT database FROM sexton.swept"), "those of another configured database are its own")
-}
-
-// Without the right to read parents nobody can tell whether a child has one.
-func TestParentThatBecomesUnreadableIsPutOffAndGivenUpLongAfterTheCap(t *testing.T) {
-	t.Parallel()
-	b := setup(t, parentsAndChildren, deleteChildren, "parents")
-	role := b.asRole(t)
-	b.Exec("GRANT pg_read_all_stats TO " + role)
-	older := b.begun(t)
-	b.Exec("DELETE FROM parents WHERE id = 1")
 	b.run(t)
-	b.Exec("REVOKE ALL ON parents FROM " + role)
-	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
-	stats := b.run(t)
-	require.Len(t, stats.Errors, 1)
-	require.Equal(t, "parents", stats.Errors[0].Table)
-	require.Equal(t, "42501", stats.Errors[0].SQLState)
-	require.Zero(t, stats.Confirmed)
-	require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT not_before > now() FROM sexton.swept"))
-	require.Empty(t, b.run(t).Errors, "it is put off")
-	b.Exec("UPDATE sexton.swept SET not_before = NULL, swept_at = now() - interval '3 hours'")
-	stats = b.run(t)
-	require.Len(t, stats.Errors, 1)
-	require.EqualValues(t, 1, stats.ConfirmedEarly)
-	require.Empty(t, b.unchecked())
+	require.Equal(t, []string{"other"}, b.ids("SELECT DISTINCT database FROM sexton.swept"), "those of another configured database are its own")
 }
 
-// Hundreds of batches wait behind one transaction, and go in a few statements afterwards.
-func TestManyBatchesAreConfirmed(t *testing.T) {
+// Rechecks end: after all of them the queue is empty, and stays so.
+func TestRechecksEnd(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren+`INSERT INTO parents SELECT generate_series(11, 3000);`, deleteChildren, "parents")
+	b := setup(t, parentsAndChildren+"INSERT INTO parents SELECT generate_series(11, 12000);", deleteChildren, "parents")
 	older := b.begun(t)
-	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys) SELECT 'main', 'public.parents', ARRAY[id] FROM parents WHERE id > 10 AND id % 2 = 0")
 	b.Exec("DELETE FROM parents WHERE id > 10")
-	b.Exec("TRUNCATE loose_foreign_keys_deleted_records")
-	b.run(t)
-	require.Len(t, b.unchecked(), 1495)
+	require.EqualValues(t, 11_990, b.run(t).Processed)
+	require.Len(t, b.unchecked(), 11_990)
 	older.exec("INSERT INTO children SELECT id, id FROM generate_series(2001, 2010) AS id; COMMIT")
 	stats := b.rechecked(t)
-	require.EqualValues(t, 5, stats.LateChildren)
-	require.EqualValues(t, 1495, stats.Confirmed)
-	require.Len(t, b.ids("SELECT id FROM children WHERE parent_id > 10"), 5)
+	require.EqualValues(t, 10, stats.LateChildren)
+	require.GreaterOrEqual(t, stats.Confirmed, int64(11_990))
+	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id > 10"))
+	require.False(t, b.run(t).Changed())
+	require.Zero(t, b.count(t, "loose_foreign_keys_deleted_records"))
 }
 
-// Beside others looks are shorter, as statements are.
-func TestLooksAreSmallerBesideOthers(t *testing.T) {
+// Marked tombstones are in no backlog, and are served after all others.
+func TestRechecksAreNoBacklog(t *testing.T) {
 	t.Parallel()
-	type example struct {
-		share float64
-		most  string
-	}
-	pgtest.Each(t, map[string]example{"alone": {1, "1000"}, "beside others": {0.5, "260"}}, func(t *testing.T, _ string, test example) {
-		b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
-		b.engine.Throttle.Share = func(context.Context, float64, bool) (float64, pace.Duty) { return test.share, pace.Duty{} }
-		b.Exec(`INSERT INTO sexton.swept (database, parent, integer_keys)
-				SELECT 'main', 'public.parents', array_agg(id) FROM generate_series(100000, 101999) AS id GROUP BY id / 20;
-			CREATE TABLE looks (keys bigint);` +
-			dbtest.OnStatement("DELETE", "sexton.swept", "INSERT INTO public.looks SELECT sum(cardinality(integer_keys)) FROM gone;"))
-		require.EqualValues(t, 2000, b.rechecked(t).Confirmed)
-		require.Equal(t, [][]string{{test.most, "2000"}}, b.Rows("SELECT max(keys), sum(keys) FROM looks"))
-	})
-}
-
-// Runs that are always cut short confirm as well.
-func TestConfirmingGoesOnUnderABacklog(t *testing.T) {
-	t.Parallel()
-	b, older := behind(t, "id = 1")
-	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
-	stopped, stop := context.WithCancel(t.Context())
-	stop()
-	require.Zero(t, pgtest.Must(b.engine.Run(stopped))(t).LateChildren, "a run that is stopped confirms nothing")
-	require.Equal(t, []string{"1"}, b.unchecked())
-	b.Exec("DELETE FROM parents WHERE id BETWEEN 2 AND 9")
-	b.engine.Limits.Deletes = 5
+	b := setup(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, status, consume_after, primary_key_value)
+		SELECT 'public.parents', 2, 'infinity', n FROM generate_series(100, 199) AS n`)
+	require.Equal(t, [][]string{{"0", "0"}}, b.Rows("SELECT pending, deferred FROM sexton.backlog_of_loose_foreign_keys()"))
+	b.Exec("DELETE FROM parents WHERE id = 1")
 	stats := b.run(t)
-	require.True(t, stats.OverLimit)
-	require.EqualValues(t, 1, stats.LateChildren)
+	require.EqualValues(t, 1, stats.Processed)
+	require.EqualValues(t, 101, stats.Confirmed, "the marked ones, and the removed one")
+	require.Zero(t, b.count(t, "loose_foreign_keys_deleted_records"))
 }
 
-// A key that cannot be read back is put off alone, and given up in the end.
-func TestUnreadableKeyIsPutOffAlone(t *testing.T) {
+// A recheck that fails becomes an ordinary tombstone, with its attempt.
+func TestFailedRecheckIsATombstoneAgain(t *testing.T) {
 	t.Parallel()
-	b := setup(t, "CREATE TABLE parents (id uuid PRIMARY KEY); CREATE TABLE children (id int PRIMARY KEY, parent_id uuid); CREATE INDEX ON children (parent_id);",
-		deleteChildren, "parents")
-	b.Exec(`INSERT INTO sexton.swept (database, parent, text_keys) VALUES
-		('main', 'public.parents', '{00000000-0000-0000-0000-000000000001}'),
-		('main', 'public.parents', '{none}'),
-		('main', 'public.parents', '{00000000-0000-0000-0000-000000000002}')`)
-	b.Exec("INSERT INTO children VALUES (1, '00000000-0000-0000-0000-000000000002')")
-	stats := b.run(t)
-	require.Len(t, stats.Errors, 1)
-	require.Equal(t, "22P02", stats.Errors[0].SQLState)
-	require.EqualValues(t, 1, stats.LateChildren)
-	require.EqualValues(t, 2, stats.Confirmed)
-	require.Equal(t, []string{"none"}, b.unchecked())
-	require.Empty(t, b.run(t).Errors, "it is put off")
-	b.Exec("UPDATE sexton.swept SET not_before = NULL, swept_at = now() - interval '1 hour'")
+	b, older := behind(t, "id <= 2")
+	older.exec("INSERT INTO children VALUES (1000, 1), (1001, 2); COMMIT")
+	b.Exec(dbtest.OnRow("DELETE", "children", "old.id = 1000", "RAISE 'kept';"))
 	b.run(t)
-	require.Equal(t, []string{"none"}, b.unchecked())
-	b.Exec("UPDATE sexton.swept SET not_before = NULL, swept_at = now() - interval '2 hours'")
-	require.EqualValues(t, 1, b.run(t).ConfirmedEarly)
-	require.Empty(t, b.unchecked())
-}
-
-// A locked child table costs one lock timeout per run, and the other parents are confirmed.
-func TestLockedTablePutsOffItsParentAlone(t *testing.T) {
-	t.Parallel()
-	b := setup(t, twoLeaves+"CREATE INDEX ON children (parent_id); CREATE INDEX ON theirs (other_id);", ofTwoLeaves, "parents", "others")
-	older := b.begun(t)
-	for _, deletion := range []string{"DELETE FROM parents WHERE id = 1", "DELETE FROM parents WHERE id = 2", "DELETE FROM others WHERE id = 1"} {
-		b.Exec(deletion)
-		b.run(t)
-	}
-	older.exec("ROLLBACK")
-	b.begun(t).exec("LOCK TABLE children")
-	b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
-	stats := b.run(t)
-	require.Equal(t, []batch.FaultCounts{{Table: "parents", SQLState: "55P03", Message: stats.Errors[0].Message, Count: 1}}, stats.Errors)
-	require.EqualValues(t, 1, stats.Confirmed)
-	require.Equal(t, []string{"1", "2"}, b.unchecked())
-	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT count(*) FROM sexton.swept WHERE not_before > now()"))
+	tombstones := b.tombstones()
+	require.Len(t, tombstones, 1)
+	require.Equal(t, []string{"1", "1"}, tombstones[0][:2])
+	require.Equal(t, []string{"1000"}, b.ids("SELECT id FROM children WHERE parent_id <= 2"))
+	b.Exec("ALTER TABLE children DISABLE TRIGGER USER")
+	b.run(t)
+	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id <= 2"))
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sexton/internal/batch"
+	"sexton/internal/engine"
 	"sexton/internal/jobrun"
 	"sexton/internal/pace"
 )
@@ -41,17 +42,12 @@ type Stats struct {
 	Revived int64 `json:"revived"`
 	// RevivedKeys are the first of them, as table and key.
 	RevivedKeys []string `json:"-"`
-	// Confirmed counts removed tombstones that a second look found without children, LateChildren tombstones that it
-	// brought back, as a child had come late.
+	// Confirmed counts rechecks of removed tombstones, LateChildren the rows that they found.
 	Confirmed    int64 `json:"confirmed"`
 	LateChildren int64 `json:"late_children"`
-	// ConfirmedEarly are those of both kinds that were not waited for any longer.
-	ConfirmedEarly int64 `json:"confirmed_early,omitempty"`
 	// Latency counts removed tombstones by their age at that time.
-	Latency jobrun.Histogram `json:"latency_seconds,omitempty"`
-	// ConfirmBlind reports that sessions whose transactions cannot be seen were waited for by the grace time.
-	ConfirmBlind bool                `json:"confirm_blind,omitempty"`
-	Errors       []batch.FaultCounts `json:"errors"`
+	Latency jobrun.Histogram    `json:"latency_seconds,omitempty"`
+	Errors  []batch.FaultCounts `json:"errors"`
 	// ByParent counts tombstones by the label of their parent table.
 	ByParent map[string]ParentCounts `json:"-"`
 	// WaitingFor is why a run that has not ended does nothing at the moment.
@@ -72,7 +68,7 @@ type ParentCounts struct {
 
 // Changed reports whether the run did anything worth a line of its own in the history.
 func (s *Stats) Changed() bool {
-	return s.DeleteCount+s.UpdateCount+s.Processed+s.Rescheduled+s.Revived+s.LateChildren+s.ConfirmedEarly > 0 ||
+	return s.DeleteCount+s.UpdateCount+s.Processed+s.Rescheduled+s.Revived+s.LateChildren > 0 ||
 		len(s.Errors) > 0 || s.OverLimit || s.Interrupted
 }
 
@@ -85,27 +81,25 @@ func newStats(database, pace string) *Stats {
 }
 
 // count adds to the counts of a parent's tombstones.
-func (s *Stats) count(parent *Parent, more ParentCounts) {
+func (s *Stats) count(label string, more ParentCounts) {
 	s.Processed += more.Processed
 	s.Rescheduled += more.Rescheduled
 	s.Revived += more.Revived
-	sum := s.ByParent[parent.Label()]
+	sum := s.ByParent[label]
 	sum.Processed += more.Processed
 	sum.Rescheduled += more.Rescheduled
 	sum.Incremented += more.Incremented
 	sum.Revived += more.Revived
-	s.ByParent[parent.Label()] = sum
+	s.ByParent[label] = sum
 }
 
 // mostRevivedKeys is how many keys of parents that live a run's log line has.
 const mostRevivedKeys = 5
 
-// noteRevived notes the keys of the chunk's tombstones that have one of the ids.
-func (s *Stats) noteRevived(c *chunk, ids map[int64]bool) {
-	for _, t := range c.tombstones {
-		if _, revived := ids[t.id]; revived && len(s.RevivedKeys) < mostRevivedKeys {
-			s.RevivedKeys = append(s.RevivedKeys, c.parent.Label()+" "+t.keyText())
-		}
+// noteRevived notes the first keys of parents that live.
+func (s *Stats) noteRevived(p *engine.Parent, tombstones []engine.Tombstone) {
+	for _, t := range tombstones[:min(len(tombstones), mostRevivedKeys-len(s.RevivedKeys))] {
+		s.RevivedKeys = append(s.RevivedKeys, p.Label()+" "+t.Key(p))
 	}
 }
 
@@ -146,14 +140,6 @@ func (b *budget) left(updates bool) int64 {
 		return math.MaxInt64
 	}
 	return int64(limit) - count
-}
-
-// limited reports whether the run may only do so many rows of the reference's kind.
-func (b *budget) limited(r *Reference) bool { return b.left(r.Updates()) < math.MaxInt64 }
-
-// rows bounds one statement: by its own limit and by what is left.
-func (b *budget) rows(r *Reference, limit int) int {
-	return int(min(int64(limit), max(b.left(r.Updates()), 1)))
 }
 
 // reason names the limit that was met.

@@ -3,11 +3,9 @@ package loosefk
 import (
 	"context"
 	"encoding/json"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/batch"
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
@@ -49,23 +47,4 @@ func UnreadableParents(ctx context.Context, db pgcatalog.Beginner, parents []*Pa
 		})
 	})
 	return problems, problem.Doing(err, "read privileges")
-}
-
-// judge is judge for a statement that looks for a parent. Where the role may not, all of the parent's tombstones are held.
-func (r *run) judge(ctx context.Context, parent *Parent, err error, table string) batch.Fault {
-	f := batch.FaultIn(err, table)
-	if f.SQLState != "42501" {
-		return f
-	}
-	_, err = r.engine.Session.Run(ctx, batch.Statement{SQL: statement("unreadable"), Args: unreadableArgs([]*Parent{parent}), Scan: func(rows pgx.Rows) error {
-		return eachUnreadable(rows, func(_, fix string) {
-			f.Table, f.Verdict = parent.Label(), batch.Unavailable
-			f.Message = "the database role may not read this parent: " + strings.ReplaceAll(fix, "\n", " ")
-			r.unreadable[parent] = f
-		})
-	}})
-	if err != nil {
-		return batch.FaultIn(err, table)
-	}
-	return f
 }

@@ -94,7 +94,7 @@ func (m *Metrics) begin(o Options) {
 		}
 		m.histograms[cleanUpLatency].WithLabelValues(o.CleanUp, database)
 		for _, name := range []string{
-			apdex, apdexSuccess, sliTotal, sliError, ConfirmedRecords, ConfirmedEarly, LateChildren,
+			apdex, apdexSuccess, sliTotal, sliError, ConfirmedRecords, LateChildren,
 			GhostUsersDestroyed, GhostUsersFailed, GhostBacklogAlerts, GhostErrorAlerts,
 		} {
 			m.add(name, 0, database)

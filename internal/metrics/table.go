@@ -63,11 +63,9 @@ var (
 	IncrementedRecords = counter("sexton_loose_foreign_key_incremented_deleted_records_total",
 		"Tombstones that failed and stay due, by parent table.", "database", "table")
 	ConfirmedRecords = counter("sexton_loose_foreign_key_confirmed_deleted_records_total",
-		"Finished tombstones that a second look found without children.", "database")
-	ConfirmedEarly = counter("sexton_loose_foreign_key_confirmed_early_deleted_records_total",
-		"Finished tombstones that were confirmed although older transactions were still open.", "database")
-	LateChildren = counter("sexton_loose_foreign_key_late_children_deleted_records_total",
-		"Finished tombstones that came back because a child had come late.", "database")
+		"Finished tombstones that were rechecked for children.", "database")
+	LateChildren = counter("sexton_loose_foreign_key_late_children_total",
+		"Children that a recheck found.", "database")
 	apdex        = counter("sexton_sli_loose_foreign_key_clean_ups_apdex_total", "Runs of the loose foreign keys clean-up that did not fail.", "database")
 	apdexSuccess = counter("sexton_sli_loose_foreign_key_clean_ups_apdex_success_total",
 		"Those of them that ended under their limits and were not kept from all of their work.", "database")

@@ -49,6 +49,9 @@ func (r *Relation) Key(columns []string) []Key {
 type Comparison struct {
 	// Operator is the qualified operator for equality, After that for greater than.
 	Operator, After string
+	// atLeast and atMost compare the column with a key, less and more compare two keys. They are empty if the
+	// family lacks one of them.
+	atLeast, atMost, less, more string
 	// cast is the type that the column's values are cast to, value that of the values.
 	cast, value string
 	// back reports that numeric keys are converted to bigint, the column's type or as good.
@@ -74,6 +77,7 @@ func (o *Operators) Own(c Column) (Comparison, error) {
 func (o *Operators) same(c Column, by class) Comparison {
 	equal, after := o.members[member{by.family, by.input, by.input, equality}], o.members[member{by.family, by.input, by.input, greater}]
 	comparison := Comparison{Operator: equal.text, After: after.text, oid: equal.oid, collation: c.Collation.Name}
+	comparison.order(o, by, by.input)
 	if equal.schema != "pg_catalog" && by.input != c.Polymorphic {
 		comparison.value = by.input
 		if c.Domain || c.Base != by.input {
@@ -140,6 +144,7 @@ func (o *Operators) between(key Key, by class, c Column) (Comparison, error) {
 	}
 	if found, ok := o.members[member{by.family, c.Base, by.input, equality}]; ok {
 		comparison := Comparison{Operator: found.text, oid: found.oid, collation: c.Collation.Name}
+		comparison.order(o, by, c.Base)
 		if found.schema != "pg_catalog" {
 			comparison.cast, comparison.value = c.Base, by.input
 		}
@@ -165,6 +170,15 @@ func (o *Operators) between(key Key, by class, c Column) (Comparison, error) {
 	return comparison, nil
 }
 
+// order fills in the operators of the ordering for a column of type left and keys of the class's type.
+func (c *Comparison) order(o *Operators, by class, left string) {
+	of := func(left string, strategy int16) string { return o.members[member{by.family, left, by.input, strategy}].text }
+	atLeast, atMost, less, more := of(left, atLeast), of(left, atMost), of(by.input, less), of(by.input, greater)
+	if atLeast != "" && atMost != "" && less != "" && more != "" {
+		c.atLeast, c.atMost, c.less, c.more = atLeast, atMost, less, more
+	}
+}
+
 func (o *Operators) mismatch(key Key, c Column) error {
 	return fmt.Errorf("a foreign key of type %s cannot refer to %s", Short(c.Base), Short(key.Base))
 }
@@ -172,6 +186,42 @@ func (o *Operators) mismatch(key Key, c Column) error {
 // Equal is true for a value of the column that equals value; both are SQL expressions.
 func (c Comparison) Equal(column, value string) string {
 	return c.column(column) + " " + c.Operator + " " + c.keyed(value)
+}
+
+// ordered reports whether bounds can be written for the comparison.
+func (c Comparison) ordered() bool { return c.atLeast != "" && !c.back && !c.computed }
+
+// Between is the same condition as Equal, written as two bounds. The planner does not know the value of a bound, so its
+// estimate does not depend on statistics of the column. It falls back to Equal if the type has no such operators.
+func (c Comparison) Between(column, value string) string {
+	if !c.ordered() {
+		return c.Equal(column, value)
+	}
+	column, value = c.column(column), c.keyed(value)
+	return column + " " + c.atLeast + " " + value + " AND " + column + " " + c.atMost + " " + value
+}
+
+// Bounds limits the column to the range of an array of keys, below and, if both is set, above. It excludes no row that
+// equals a key. Each condition begins with AND. It returns "" if the type has no such operators.
+func (c Comparison) Bounds(column, keys string, both bool) string {
+	if !c.ordered() {
+		return ""
+	}
+	if c.value != "" {
+		keys += "::" + c.value + "[]"
+	}
+	collate := ""
+	if c.collation != "" {
+		collate = " COLLATE " + c.collation
+	}
+	bound := func(operator, order string) string {
+		return fmt.Sprintf(" AND %s %s (SELECT given.key FROM pg_catalog.unnest(%s) AS given (key) ORDER BY given.key%s USING %s LIMIT 1)",
+			c.column(column), operator, keys, collate, order)
+	}
+	if both {
+		return bound(c.atLeast, c.less) + bound(c.atMost, c.more)
+	}
+	return bound(c.atLeast, c.less)
 }
 
 // Any is true for a value of the column that is in an array of keys.

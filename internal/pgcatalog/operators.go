@@ -29,7 +29,10 @@ type member struct {
 
 // The strategies of btree families.
 const (
+	less     int16 = 1
+	atMost   int16 = 2
 	equality int16 = 3
+	atLeast  int16 = 4
 	greater  int16 = 5
 )
 

@@ -149,7 +149,6 @@ func runPass(ctx context.Context, env *cli.Env, request passRequest) (report job
 	}
 	defer stop()
 	noted := &riverjobs.Bindings{Foreground: true}
-	defer noted.Close()
 	report, err = job.Run(ctx, riverjobs.Deps{
 		Bindings: noted, Config: c, Databases: all.Databases, Definitions: all.Definitions, Logger: log,
 		Runner: &jobrun.Runner{Leases: all.Leases(id), Logger: log, Figures: riverjobs.Figures},

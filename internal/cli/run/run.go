@@ -136,7 +136,6 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	log.InfoContext(settle, "worker stops: running batches end; a second signal ends it at once")
 	stopRiver(settle, log, client)
 	waking.Wait()
-	noted.Close()
 	cancel()
 	beating.Wait()
 	serving.Wait()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -82,30 +81,8 @@ func reporter(progress jobrun.Progress) func(context.Context, *loosefk.Stats) {
 	}
 }
 
-// First is the first look of the next pass for a database, for the lease of that key to take along; nil where the pass begins in other databases.
-func (w *Work) First(db database.Database, key string) *loosefk.First {
-	kept := w.Memory.peek(db.Name)
-	if kept == nil || db.Name != w.Jobs.Name || time.Since(kept.checked) >= bindingAge || len(w.needed(kept.parents)) > 0 {
-		return nil
-	}
-	engine := w.engine(db, kept.parents, kept.fingerprints[db.Name], &batch.Session{Names: db.Names, Limits: w.limits()})
-	return engine.First(key)
-}
-
-// engine has what the first look of a run depends on.
-func (w *Work) engine(db database.Database, parents []*loosefk.Parent, fingerprint string, session *batch.Session) *loosefk.Engine {
-	settings, _ := w.Config.Database(db.Name)
-	return &loosefk.Engine{
-		Database: db.Name, Pace: string(settings.Pace), Parents: parents, Fingerprint: fingerprint, Session: session,
-		Cursors: w.Memory.Cursors(db.Name), Adaptive: adaptive(settings.Pace, w.Config.LooseForeignKeys), Undo: w.Config.LooseForeignKeys.Undo.On(),
-	}
-}
-
-// Run runs one pass for a database, under its lease, on one connection. After errors the definitions are bound anew. First, if not nil, is its
-// first look.
-func (w *Work) Run(
-	ctx context.Context, db database.Database, granted *lease.Lease, first *loosefk.First, progress jobrun.Progress,
-) (*loosefk.Stats, error) {
+// Run runs one pass for a database, under its lease. After errors the definitions are bound again.
+func (w *Work) Run(ctx context.Context, db database.Database, granted *lease.Lease, progress jobrun.Progress) (*loosefk.Stats, error) {
 	conn, err := db.Async().Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
@@ -114,14 +91,15 @@ func (w *Work) Run(
 		Work: w, db: db, conn: conn, log: w.Logger.With("kind", Kind, "database", db.Name), conns: map[string]*pgxpool.Conn{}, errs: map[string]error{},
 	}
 	defer p.release()
-	stats, err := p.run(ctx, granted, first, progress)
+	defer w.Memory.Ran(db.Name)
+	stats, err := p.run(ctx, granted, progress)
 	if errors.Is(err, loosefk.ErrChanged) {
-		return p.run(ctx, granted, nil, progress) // What was kept is taken, so this one binds.
+		return p.run(ctx, granted, progress) // This one binds the definitions again.
 	}
 	return stats, err
 }
 
-func (p *pass) run(ctx context.Context, granted *lease.Lease, first *loosefk.First, progress jobrun.Progress) (*loosefk.Stats, error) {
+func (p *pass) run(ctx context.Context, granted *lease.Lease, progress jobrun.Progress) (*loosefk.Stats, error) {
 	settings, _ := p.Config.Database(p.db.Name)
 	var bound *binding
 	if err := granted.During(ctx, func() (err error) {
@@ -141,13 +119,14 @@ func (p *pass) run(ctx context.Context, granted *lease.Lease, first *loosefk.Fir
 	session := &batch.Session{Conn: p.conn.Conn(), Names: p.db.Names, Fence: granted, Limits: timeouts}
 	more := &batch.More{Pool: p.db.Async(), Like: session}
 	defer more.Release()
-	engine := p.engine(p.db, bound.parents, bound.expected, session)
-	engine.Look = first
-	engine.Confirming = loosefk.Confirming{Within: p.Config.LooseForeignKeys.ConfirmWithin, Grace: p.Config.LooseForeignKeys.ConfirmGrace}
-	engine.Throttle = p.throttle(p.db, settings.Pace, session, remotes)
-	engine.Progress, engine.Audited = reporter(progress), p.Config.LooseForeignKeys.Audit == config.AuditBatch
-	engine.Limits = loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime}
-	engine.Connections, engine.More, engine.Worth = p.Config.LooseForeignKeys.Connections, more.Session, p.Memory.Worth
+	keys := p.Config.LooseForeignKeys
+	engine := &loosefk.Engine{
+		Database: p.db.Name, Pace: string(settings.Pace), Parents: bound.parents, Fingerprint: bound.expected, Session: session,
+		Adaptive: adaptive(settings.Pace, keys), Undo: keys.Undo.On(), ConfirmAfter: keys.ConfirmAfter, Sizes: p.Memory.Sizes(p.db.Name),
+		Throttle: p.throttle(p.db, settings.Pace, session, remotes), Progress: reporter(progress),
+		Limits:      loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
+		Connections: keys.Connections, More: more.Session,
+	}
 	engine.Remotes = remotes
 	engine.Lost = func(name string, err error) {
 		other := p.database(name)
@@ -157,26 +136,13 @@ func (p *pass) run(ctx context.Context, granted *lease.Lease, first *loosefk.Fir
 	if errors.Is(err, loosefk.ErrChanged) {
 		return nil, err //nolint:wrapcheck // Run goes on.
 	}
-	p.warnOfConfirming(ctx, stats)
+	if stats.Revived > 0 {
+		p.log.WarnContext(ctx, "deleted rows live under their keys: their children are kept", "revived", stats.Revived, "first_keys", stats.RevivedKeys)
+	}
 	if err == nil && len(stats.Errors) == 0 {
 		p.Memory.keep(p.db.Name, bound)
 	}
 	return stats, err
-}
-
-// warnOfConfirming says where children stay because their parents live, and where children that come late may be missed, or are waited for blindly.
-func (p *pass) warnOfConfirming(ctx context.Context, stats *loosefk.Stats) {
-	if stats.ConfirmedEarly > 0 {
-		p.log.WarnContext(ctx, "clean-up confirmed although older transactions are open: children that they insert now stay",
-			"parents", stats.ConfirmedEarly, "confirm_within_s", p.Config.LooseForeignKeys.ConfirmWithin.Seconds())
-	}
-	if stats.Revived > 0 {
-		p.log.WarnContext(ctx, "deleted rows live under their keys: their children are kept", "revived", stats.Revived, "first_keys", stats.RevivedKeys)
-	}
-	if stats.ConfirmBlind {
-		p.log.WarnContext(ctx, "other roles' transactions cannot be seen, so clean-up is confirmed after a fixed time: grant the role pg_read_all_stats",
-			"confirm_grace_s", p.Config.LooseForeignKeys.ConfirmGrace.Seconds())
-	}
 }
 
 // adaptive are the settings of the pace that steers itself, and none for the others.

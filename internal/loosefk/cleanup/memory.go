@@ -5,16 +5,12 @@ import (
 	"time"
 
 	"sexton/internal/each"
+	"sexton/internal/engine"
 	"sexton/internal/loosefk"
 )
 
 // Memory keeps what passes and looks of one process have learned. The zero value is ready to use.
 type Memory struct {
-	// Brief is for a process that ends with its pass.
-	Brief bool
-	// Worth is that of passes' engines.
-	Worth float64
-
 	mu      sync.Mutex
 	learned map[string]*learned
 
@@ -23,9 +19,11 @@ type Memory struct {
 
 // learned holds what passes have learned of one database.
 type learned struct {
-	bound   *binding
-	names   []string
-	cursors loosefk.Cursors
+	bound *binding
+	names []string
+	sizes engine.Sizes
+	// ran is when the last pass ended.
+	ran time.Time
 	// rotated is when partitions by day were last made.
 	rotated time.Time
 	// clean reports that a look has found no rows that were kept before undo was switched off.
@@ -51,15 +49,9 @@ func (m *Memory) at(name string, do func(p *learned)) {
 		m.learned = map[string]*learned{}
 	}
 	if m.learned[name] == nil {
-		m.learned[name] = &learned{cursors: loosefk.Cursors{Brief: m.Brief}}
+		m.learned[name] = &learned{}
 	}
 	do(m.learned[name])
-}
-
-// peek returns the binding of a database, for reading.
-func (m *Memory) peek(name string) (kept *binding) {
-	m.at(name, func(p *learned) { kept = p.bound })
-	return kept
 }
 
 // take removes the binding of a database, so that no two passes share one. It returns nil where there is none.
@@ -75,19 +67,19 @@ func (m *Memory) keep(name string, kept *binding) {
 	}
 }
 
-// Close lets go of what outlives a pass, after the last one.
-func (m *Memory) Close() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, p := range m.learned {
-		p.cursors.Close()
-	}
+// Sizes are those that passes on a database have found.
+func (m *Memory) Sizes(name string) (sizes *engine.Sizes) {
+	m.at(name, func(p *learned) { sizes = &p.sizes })
+	return sizes
 }
 
-// Cursors are the cursors of a database's queues.
-func (m *Memory) Cursors(name string) (cursors *loosefk.Cursors) {
-	m.at(name, func(p *learned) { cursors = &p.cursors })
-	return cursors
+// Ran notes that a pass on a database has ended now. Since returns how long ago that was.
+func (m *Memory) Ran(name string) { m.at(name, func(p *learned) { p.ran = time.Now() }) }
+
+// Since returns the time since the last pass on a database.
+func (m *Memory) Since(name string) (since time.Duration) {
+	m.at(name, func(p *learned) { since = time.Since(p.ran) })
+	return since
 }
 
 // Note remembers which parents a database has.

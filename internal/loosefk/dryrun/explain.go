@@ -15,8 +15,7 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// engineSettings are the planner settings of begin_batch: without them Postgres would show another plan than
-// the engine gets.
+// engineSettings show which index can serve a statement. Without them Postgres would scan a small table.
 const engineSettings = "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; " +
 	"SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
 
@@ -85,14 +84,11 @@ type scan struct {
 // explain asks for the generic plan. The values stay unknown that way, as they are for the engine: with them,
 // Postgres would find use for partial indexes that the engine's statements cannot use.
 func (p *planner) explain(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference, leaf pgcatalog.Table) (scan, error) {
-	sql, args := reference.DirectStatement(p.names, leaf, drain.Keys{Of: &parent.Key})
+	sql, args := reference.Direct(p.names, leaf, drain.Keys{Of: &parent.Key}, false)
 	values := strings.Join(slices.Repeat([]string{"NULL"}, len(args)), ", ")
 	var plan []byte
 	var pages int64
 	err := p.readOnly(ctx, engineSettings, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, loosefk.BitmapOn); err != nil { // As for the statement itself.
-			return err
-		}
 		if _, err := tx.Exec(ctx, "PREPARE sexton_plan AS "+sql); err != nil {
 			return err
 		}

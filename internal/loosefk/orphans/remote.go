@@ -50,16 +50,19 @@ func (r *run) inChildren(ctx context.Context, more string, do func(tx pgx.Tx) er
 	return &batch.FaultError{Fault: batch.Fault{Message: fmt.Sprintf("database %s: %s", r.reference.Database, batch.Gist(err)), Verdict: batch.Unavailable}}
 }
 
+// stallAfter is how long another database may take beyond its statements' own timeouts.
+const stallAfter = 5 * time.Second
+
 // longestRemote is how long the statements of one transaction in another database may take. There are two at most, and
 // the ones that open and end it.
-func (r *run) longestRemote() time.Duration { return 2*r.Bounds.StatementTimeout + loosefk.StallAfter }
+func (r *run) longestRemote() time.Duration { return 2*r.Bounds.StatementTimeout + stallAfter }
 
 // patience keeps the parents' database from ending a transaction that waits for the children's.
 func (r *run) patience() string {
 	if !r.reference.Remote {
 		return ""
 	}
-	return fmt.Sprintf("; SET LOCAL idle_in_transaction_session_timeout = %d", (r.longestRemote() + loosefk.StallAfter).Milliseconds())
+	return fmt.Sprintf("; SET LOCAL idle_in_transaction_session_timeout = %d", (r.longestRemote() + stallAfter).Milliseconds())
 }
 
 // withoutParent returns those of keys that have no parent, whether tombstones wait for them or not.

@@ -1,9 +1,9 @@
--- At most $4 due tombstones of the parents $1 behind a keyset position each ($2, $3), oldest first.
+-- At most $4 due tombstones of each of the parents $1 behind a position ($2, $3), in the order of their work.
 SELECT parent.name, due.*
 FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.timestamptz[]), pg_catalog.unnest($3::bigint[]))
     AS parent (name, consume_after, id)
 CROSS JOIN LATERAL (
-    SELECT tombstone.id, tombstone.consume_after, tombstone.ctid AS tuple, tombstone.primary_key_value, tombstone.primary_key_text,
+    SELECT tombstone.id, tombstone.consume_after, tombstone.primary_key_value, tombstone.primary_key_text,
         extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) tombstone.created_at)::pg_catalog.float8 AS age{origin}
     FROM "public".loose_foreign_keys_deleted_records AS tombstone
     WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) parent.name
@@ -13,4 +13,3 @@ CROSS JOIN LATERAL (
     ORDER BY tombstone.consume_after, tombstone.id
     LIMIT $4
 ) AS due
-LIMIT $4

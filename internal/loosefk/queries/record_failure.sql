@@ -1,10 +1,13 @@
+-- A marked tombstone (status 2) becomes an ordinary one, so that it is tried again as others are.
 -- Records why tombstones ($2, $3) of parent $1 are unfinished ($4), and returns how many it has put off and how many there were. With $6 they
 -- wait so many seconds for a database that cannot be reached, which is no attempt. Else an attempt counts: after the third a tombstone is put off,
 -- one that fails for 5 minutes, doubling up to an hour; one that is merely too big for the limits ($5) for 5 minutes, from where it starts afresh,
 -- as in GitLab.
 WITH recorded AS (
     UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
-    SET last_error = $4,
+    SET last_error = CASE WHEN $6::pg_catalog.float8 IS NOT NULL AND tombstone.cleanup_attempts OPERATOR(pg_catalog.>) 0
+            THEN tombstone.last_error ELSE $4 END,
+        status = 1,
         cleanup_attempts = CASE
             WHEN $6::pg_catalog.float8 IS NOT NULL THEN tombstone.cleanup_attempts
             WHEN $5::boolean AND tombstone.cleanup_attempts OPERATOR(pg_catalog.>=) 2 THEN 0
@@ -13,7 +16,8 @@ WITH recorded AS (
         consume_after = CASE
             WHEN $6::pg_catalog.float8 IS NOT NULL
                 THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $6::pg_catalog.float8)
-            WHEN tombstone.cleanup_attempts OPERATOR(pg_catalog.<) 2 THEN tombstone.consume_after
+            WHEN tombstone.cleanup_attempts OPERATOR(pg_catalog.<) 2
+                THEN CASE WHEN tombstone.status OPERATOR(pg_catalog.=) 2 THEN pg_catalog.clock_timestamp() ELSE tombstone.consume_after END
             WHEN $5::boolean THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) interval '5 minutes'
             ELSE pg_catalog.clock_timestamp()
                 OPERATOR(pg_catalog.+) least(
@@ -29,7 +33,7 @@ WITH recorded AS (
             WHERE pending.fully_qualified_table_name OPERATOR(pg_catalog.=) $1
               AND pending.consume_after OPERATOR(pg_catalog.=) unfinished.consume_after
               AND pending.id OPERATOR(pg_catalog.=) unfinished.id
-              AND pending.status OPERATOR(pg_catalog.=) 1
+              AND pending.status OPERATOR(pg_catalog.=) ANY ('{1,2}'::smallint[])
             OFFSET 0
         ) AS found
     ))

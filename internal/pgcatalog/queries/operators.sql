@@ -1,4 +1,4 @@
--- The operators of btree families that compare for equality (strategy 3) or as greater (5), by the types of both sides.
+-- The comparison operators of btree families, by the types of both sides.
 SELECT pg_catalog.format('%s.%I', family.opfnamespace::pg_catalog.regnamespace, family.opfname),
     pg_catalog.format('%s.%I', lefttype.typnamespace::pg_catalog.regnamespace, lefttype.typname),
     pg_catalog.format('%s.%I', righttype.typnamespace::pg_catalog.regnamespace, righttype.typname), member.amopstrategy, operator.oid,
@@ -11,4 +11,4 @@ JOIN pg_catalog.pg_type AS righttype ON righttype.oid OPERATOR(pg_catalog.=) mem
 JOIN pg_catalog.pg_operator AS operator ON operator.oid OPERATOR(pg_catalog.=) member.amopopr
 JOIN pg_catalog.pg_proc AS function ON function.oid OPERATOR(pg_catalog.=) operator.oprcode
 WHERE member.amopmethod OPERATOR(pg_catalog.=) (SELECT method.oid FROM pg_catalog.pg_am AS method WHERE method.amname OPERATOR(pg_catalog.=) 'btree')
-AND member.amoppurpose OPERATOR(pg_catalog.=) 's' AND member.amopstrategy OPERATOR(pg_catalog.=) ANY (ARRAY[3, 5]::pg_catalog.int2[])
+AND member.amoppurpose OPERATOR(pg_catalog.=) 's'

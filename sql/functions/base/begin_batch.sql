@@ -9,9 +9,6 @@
 --
 -- durable = false lets the commit return before its WAL is on disk. That is safe where children and
 -- tombstone are in this one database: a crash undoes both.
---
--- The planner settings keep to nested loops over indexes. Batches are small, and a plan that turns to
--- scanning a big table would hold locks past every bound.
 CREATE OR REPLACE FUNCTION "sexton".begin_batch(
     fence_key text,
     fence_token bigint,
@@ -31,11 +28,6 @@ BEGIN
         pg_catalog.set_config('statement_timeout', statement_timeout_ms::pg_catalog.text, true),
         pg_catalog.set_config('lock_timeout', lock_timeout_ms::pg_catalog.text, true),
         pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true),
-        pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true),
-        pg_catalog.set_config('enable_seqscan', 'off', true),
-        pg_catalog.set_config('enable_bitmapscan', 'off', true),
-        pg_catalog.set_config('enable_hashjoin', 'off', true),
-        pg_catalog.set_config('enable_mergejoin', 'off', true),
         pg_catalog.set_config('jit', 'off', true),
         -- Policies would hide rows: what cannot be seen would count as gone. Off means an error instead.
         pg_catalog.set_config('row_security', 'off', true),

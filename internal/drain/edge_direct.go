@@ -1,0 +1,97 @@
+package drain
+
+import (
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/pgcatalog"
+)
+
+// Statements of the engine. None of them depends on a planner setting: the application's triggers run in the same
+// transaction and would be planned with it.
+
+// IndexScans makes a transaction that only reads use indexes, whatever the statistics say of the table.
+const IndexScans = "SELECT pg_catalog.set_config(setting.name, 'off', true) FROM pg_catalog.unnest(" +
+	"'{enable_seqscan,enable_bitmapscan,enable_sort,enable_hashjoin,enable_mergejoin}'::pg_catalog.text[]) AS setting (name)"
+
+// Direct changes all rows of keys in one leaf. It is exact under REPEATABLE READ: a row that another session changed after
+// the snapshot is error 40001. The lower bound keeps the planner from a sequential scan if the statistics are wrong;
+// with both bounds it never chooses one.
+func (e *Edge) Direct(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, both bool) (string, []any) {
+	args := &Args{}
+	keysAt := args.Add(keys.Values)
+	if e.lookedUp(keys.Of, leaf) {
+		picked := e.pick(keys.Of, leaf, "picked.ctid", "", keys.array(keysAt), 0, args)
+		return e.change(names, leaf, keys, e.pointed(picked, keys, keysAt, args), args), args.Values
+	}
+	where := e.matches(keys.Of, "child", keys.array(keysAt)) + e.bounds("child", keys, keysAt, both) +
+		e.Restrictions("child", args) + e.Attached(leaf, args)
+	return e.change(names, leaf, keys, where, args), args.Values
+}
+
+// Window selects columns of at most limit rows of keys in one leaf. With a lock clause, and in front of another statement
+// of the transaction, it waits for locks.
+func (e *Edge) Window(leaf pgcatalog.Table, columns, lock string, keys Keys, limit int) (string, []any) {
+	args := &Args{}
+	keysAt, limitAt := args.Add(keys.Values), args.Add(limit)
+	if e.lookedUp(keys.Of, leaf) {
+		return e.pick(keys.Of, leaf, columns, lock, keys.array(keysAt), limitAt, args), args.Values
+	}
+	return fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s%s%s LIMIT $%d", columns, leaf.SQL(),
+		e.matches(keys.Of, "picked", keys.array(keysAt)), e.bounds("picked", keys, keysAt, true),
+		e.Restrictions("picked", args), e.Attached(leaf, args), limitAt) + lock, args.Values
+}
+
+// Piece changes the rows behind pointers that still belong to keys. With skip it leaves out rows that another session has
+// locked or changed, for READ COMMITTED; without, it is for REPEATABLE READ. The subquery keeps the planner on the TID scan,
+// whatever the number of pointers.
+func (e *Edge) Piece(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, pointers []pgtype.TID, skip bool) (string, []any) {
+	args := &Args{}
+	keysAt, pointersAt := args.Add(keys.Values), args.Add(pointers)
+	found := func(alias string) string {
+		return fmt.Sprintf("%s.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT pg_catalog.unnest($%d::pg_catalog.tid[]))) AND %s",
+			alias, pointersAt, e.here(alias, leaf, keys, keysAt, args))
+	}
+	if skip {
+		picked := fmt.Sprintf("SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s SKIP LOCKED", leaf.SQL(), found("picked"), e.Lock())
+		return e.change(names, leaf, keys, e.pointed(picked, keys, keysAt, args), args), args.Values
+	}
+	return e.change(names, leaf, keys, found("child"), args), args.Values
+}
+
+// Finds is true if a leaf has a row of keys, an SQL expression.
+func (e *Edge) Finds(of *Key, leaf pgcatalog.Table, keys string, args *Args) string {
+	return "EXISTS (" + e.pick(of, leaf, "", "", keys, 0, args) + " OFFSET 0)"
+}
+
+// Remain is true if a row of the edge has the key, in any partition. An index serves it whatever the statistics say.
+// Without an index one scan serves all of keys, an SQL expression.
+func (e *Edge) Remain(of *Key, key []string, keys string, args *Args) string {
+	if !e.Index && !of.Composite() {
+		column := "child." + pgcatalog.Quote(e.Columns[0])
+		found := fmt.Sprintf("SELECT %s AS value FROM %s WHERE %s%s OFFSET 0", column, e.Whole(), e.matches(of, "child", keys), e.Restrictions("child", args))
+		left := fmt.Sprintf("ARRAY(SELECT given.key FROM pg_catalog.unnest(%s) AS given (key) JOIN (%s) AS found ON %s)",
+			keys, found, e.Compare[0].Equal("found.value", "given.key"))
+		return of.KeyCompare[0].Any(key[0], left)
+	}
+	return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s%s OFFSET 0)", e.Whole(), e.between("child", key), e.Restrictions("child", args))
+}
+
+// between compares the edge's columns with a key, the last of them by two bounds.
+func (e *Edge) between(alias string, key []string) string {
+	columns, last := Qualified(alias, e.Columns), len(e.Columns)-1
+	bounded := e.Compare[last].Between(columns[last], key[last])
+	if last == 0 {
+		return bounded
+	}
+	return Pairwise(e.Compare[:last], columns[:last], key[:last]) + " AND " + bounded
+}
+
+// bounds limits a single column to the range of the keys.
+func (e *Edge) bounds(alias string, keys Keys, keysAt int, both bool) string {
+	if keys.Of.Composite() {
+		return ""
+	}
+	return e.Compare[0].Bounds(alias+"."+pgcatalog.Quote(e.Columns[0]), keys.Of.Parameter(keysAt), both)
+}

@@ -1,0 +1,304 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/batch"
+	"sexton/internal/drain"
+	"sexton/internal/pgcatalog"
+)
+
+const (
+	// slice is how long a session works on the pieces of a chunk while others wait.
+	slice = 500 * time.Millisecond
+	// mostWindows is how often all rows of a chunk may be read again.
+	mostWindows = 3
+	// awaitRows is how many locked rows are waited for in one transaction.
+	awaitRows = 10
+)
+
+// slow reports whether rows of the edge must go by pieces: the pass or the edge limits the rows of a statement, or each
+// statement scans the table.
+func (s *session) slow(e *Edge) bool {
+	return !e.remote() && (s.Target <= 0 || e.Limit > 0 || !e.indexed() || s.left(e) < unlimited)
+}
+
+// rowsPerPiece is the size of the next piece.
+func (s *session) rowsPerPiece(e *Edge) int {
+	rows := e.Limit
+	if s.Target > 0 {
+		rows = s.Sizes.get(e.sizeName(), firstRows)
+		if e.Limit > 0 {
+			rows = min(rows, e.Limit)
+		}
+	}
+	return int(min(int64(rows), s.left(e)))
+}
+
+func (e *Edge) sizeName() string { return fmt.Sprintf("%s %d %d", e.Database, e.Leaf.OID, e.Action) }
+
+// pieces changes the rows of a chunk in one edge by row pointers, a window at a time. It returns nil if only locked rows are left.
+func (s *session) pieces(ctx context.Context, c *chunk, e *Edge) error {
+	if e.remote() {
+		return s.drainRemote(ctx, c, e)
+	}
+	began, fixed := time.Now(), s.Target <= 0 && len(c.tombstones) > 1
+	for last := 0; last < mostWindows; {
+		if s.awaitReplicas(ctx); s.ended() || s.left(e) <= 0 {
+			return errYield
+		}
+		limit := mostRows
+		if fixed {
+			limit = s.rowsPerPiece(e) + 1
+		}
+		pointers, err := s.window(ctx, c, e, limit)
+		switch {
+		case err != nil || len(pointers) == 0:
+			return err
+		case fixed && len(pointers) == limit:
+			return errTooMany // The small parents go first.
+		case s.Target <= 0 && !c.heavy && len(pointers) > s.rowsPerPiece(e):
+			c.heavy = true
+			if waits, err := s.waiting(ctx); err != nil || waits {
+				return cmp.Or(err, errYield)
+			}
+		case len(pointers) < limit:
+			last++ // Nothing is left after it, unless something puts rows back.
+		}
+		skip := s.blockedNow(e)
+		var changed int64
+		for len(pointers) > 0 {
+			if waits, err := s.waiting(ctx); err != nil || s.ended() || s.left(e) <= 0 || waits && time.Since(began) > slice {
+				if err != nil {
+					return err
+				}
+				return errYield
+			}
+			n := min(s.rowsPerPiece(e), len(pointers))
+			rows, err := s.piece(ctx, c, e, pointers[:n], skip)
+			if !skip && batch.Judge(err).Lock() {
+				rows, err = s.piece(ctx, c, e, pointers[:n], true)
+			}
+			switch f := batch.Judge(err); {
+			case err == nil:
+				if s.Target > 0 {
+					s.Sizes.learn(e.sizeName(), n, s.on.Took(), s.target(), mostRows)
+				}
+				changed += rows
+				pointers = pointers[n:]
+				s.count(ctx, c, e, rows)
+			case f.Verdict == batch.Timeout && n > 1 && s.Target > 0:
+				s.Sizes.shrink(e.sizeName(), n)
+			default:
+				return &edgeError{err, e}
+			}
+		}
+		if changed == 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// window reads pointers to rows of the chunk.
+func (s *session) window(ctx context.Context, c *chunk, e *Edge, limit int) (pointers []pgtype.TID, err error) {
+	limits := s.on.Limits
+	limits.LockTimeout, limits.Reads = min(limits.LockTimeout, lockWait), true
+	sql, args := e.Window(e.Leaf, "picked.ctid", "", e.keys(c), int(min(int64(limit), s.left(e))))
+	_, err = s.run(ctx, limits, batch.Statement{SQL: drain.IndexScans},
+		batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&pointers, pgx.RowTo[pgtype.TID])})
+	if err != nil {
+		return nil, &edgeError{err, e}
+	}
+	return pointers, nil
+}
+
+// piece changes the rows behind pointers. With skip it leaves out rows that others have locked.
+func (s *session) piece(ctx context.Context, c *chunk, e *Edge, pointers []pgtype.TID, skip bool) (rows int64, err error) {
+	limits := s.on.Limits
+	if len(pointers) > 1 && s.Target > 0 {
+		limits = s.short(max(cutoffs*s.target(), 2*shortestCutoff))
+	}
+	limits.LockTimeout = min(limits.LockTimeout, lockWait)
+	limits.Repeatable = !skip
+	keys := e.keys(c)
+	sql, args := e.Piece(s.on.Names, e.Leaf, keys, pointers, skip)
+	return s.change(ctx, e, limits, keys, sql, args)
+}
+
+// change runs one statement on the edge, after others, and returns the rows that it changed.
+func (s *session) change(
+	ctx context.Context, e *Edge, limits batch.Limits, keys drain.Keys, sql string, args []any, before ...batch.Statement,
+) (rows int64, err error) {
+	if keys.Keep != nil {
+		before = append(before, keys.Keep.Begin(s.on.Names))
+	}
+	affected, err := s.run(ctx, limits, append(before, e.statement(sql, args, keys, &rows))...)
+	if err == nil && !e.counts(keys) {
+		rows = affected[len(affected)-1]
+	}
+	return rows, err
+}
+
+// await changes the rows of an edge that others have locked, a few at a time. A SELECT FOR UPDATE gets its turn among
+// sessions that update a row all the time. The change that follows has a newer snapshot and checks the parent in it.
+// If the lock is not released in time, it returns the name of its holder.
+func (s *session) await(ctx context.Context, c *chunk, e *Edge) (holder string, err error) {
+	s.mu.Lock()
+	blocked := e.blocked.waits()
+	s.mu.Unlock()
+	limits := s.on.Limits
+	if blocked { // One session has waited in vain a moment ago.
+		limits.LockTimeout = min(limits.LockTimeout, lockWait)
+	}
+	for {
+		if s.ended() || s.left(e) <= 0 {
+			return "", errYield
+		}
+		keys := e.keys(c)
+		lock, lockArgs := e.Window(e.Leaf, "", e.Lock(), keys, awaitRows)
+		sql, args := e.CleanStatement(s.on.Names, e.Leaf, keys, awaitRows)
+		end := s.watch(ctx, e)
+		rows, err := s.change(ctx, e, limits, keys, sql, args, batch.Statement{SQL: lock, Args: lockArgs})
+		holder = end()
+		if err != nil {
+			return holder, &edgeError{err, e}
+		}
+		s.count(ctx, c, e, rows)
+		if rows < awaitRows {
+			return "", nil
+		}
+	}
+}
+
+// drainRemote changes the rows of a chunk in another database. Parent and child are never seen in one snapshot there. So it
+// reads the children, then looks for the parents, and then changes exactly the versions of rows that it has read. A session
+// that inserts the parent meanwhile and gives it an old child makes a new version of that row.
+func (s *session) drainRemote(ctx context.Context, c *chunk, e *Edge) error {
+	began := time.Now()
+	lock, vain := e.Lock()+" SKIP LOCKED", 0
+	for {
+		if waits, err := s.waiting(ctx); err != nil || s.ended() || s.left(e) <= 0 || waits && time.Since(began) > slice {
+			if err != nil {
+				return err
+			}
+			return errYield
+		}
+		gone, err := s.gone(ctx, c, c.keys())
+		if err != nil {
+			return err
+		}
+		limits, rows := s.on.Limits, s.rowsPerPiece(e)
+		var seen drain.Rows
+		sql, args := e.Window(e.Leaf, "picked.ctid, picked.xmin", "", drain.Keys{Of: c.parent.Key, Values: gone}, rows)
+		_, err = s.runIn(ctx, e, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect((*[]drain.Row)(&seen), drain.ScanRow)})
+		if err != nil || len(seen) == 0 {
+			return edgeErr(err, e)
+		}
+		if gone, err = s.gone(ctx, c, gone); err != nil {
+			return err
+		}
+		keys := e.keys(c)
+		keys.Values = gone
+		var statements []batch.Statement
+		names := s.on.Names
+		if remote := s.Remotes[e.Database]; remote != nil && remote.Session != nil {
+			names = remote.Session.Names
+		}
+		if keys.Keep != nil {
+			statements = append(statements, keys.Keep.Begin(names))
+		}
+		sql, args = e.ExactStatement(names, e.Leaf, keys, seen, lock)
+		var counted int64
+		statements = append(statements, e.statement(sql, args, keys, &counted))
+		end := func() string { return "" }
+		if lock == e.Lock() {
+			end = s.watch(ctx, e)
+		}
+		affected, err := s.runIn(ctx, e, limits, statements...)
+		err = batch.AddBlocker(err, end())
+		if err == nil && !e.counts(keys) {
+			counted = affected[len(affected)-1]
+		}
+		switch {
+		case batch.Judge(err).Verdict == batch.Timeout && len(seen) > 1:
+			s.Sizes.shrink(e.sizeName(), len(seen))
+			continue
+		case err != nil:
+			return edgeErr(err, e)
+		}
+		s.count(ctx, c, e, counted)
+		if s.Target > 0 {
+			s.Sizes.learn(e.sizeName(), len(seen), s.took(e), s.target(), mostRows)
+		}
+		if counted == 0 {
+			if vain++; vain > mostWindows {
+				return &edgeError{&batch.FaultError{Fault: batch.Fault{Message: keptRows, Verdict: batch.Row}}, e}
+			}
+			lock = e.Lock() // Only locked rows are left: wait for them.
+		}
+	}
+}
+
+func edgeErr(err error, e *Edge) error {
+	if err == nil {
+		return nil
+	}
+	return &edgeError{err, e}
+}
+
+// gone returns those of keys that no row has.
+func (s *session) gone(ctx context.Context, c *chunk, keys any) (any, error) {
+	sql, args := c.parent.Gone(keys)
+	limits := s.on.Limits
+	limits.Reads = true
+	if c.parent.Integer {
+		found := []int64{}
+		_, err := s.run(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, pgx.RowTo[int64])})
+		return found, err
+	}
+	found := []string{}
+	_, err := s.run(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, pgx.RowTo[string])})
+	return found, err
+}
+
+// What the function undo_set raises: the table has other columns than the batch knows of, a row is too large to be kept, or
+// rows cannot be read before the statement deletes them. Postgres raises notWithRules if a statement that keeps rows
+// changes a table with rules.
+const otherColumns, rowTooLarge, rowsApart, notWithRules = "SX005", "SX006", "SX008", "0A000"
+
+// keepsApart changes how an edge keeps its rows after an error that says so, and reports whether it did.
+func (s *session) keepsApart(ctx context.Context, e *Edge, f batch.Fault) bool {
+	s.mu.Lock()
+	keep := e.Keep
+	s.mu.Unlock()
+	switch {
+	case keep == nil:
+		return false
+	case f.SQLState == rowsApart && !keep.Apart:
+		keep.Apart = true
+		return true
+	case f.SQLState != notWithRules || keep.Ruled:
+		return false
+	}
+	var ruled bool
+	_, err := s.runIn(ctx, e, s.on.Limits, batch.Statement{
+		SQL:  `SELECT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[]))`,
+		Args: []any{[]uint32{e.Leaf.OID, e.Child.OID}}, Scan: batch.One(&ruled),
+	})
+	if ruled {
+		keep.Apart, keep.Ruled = true, true
+	}
+	return err == nil && ruled
+}
+
+// indexFix is the statement that creates the missing index.
+func (e *Edge) indexFix() string {
+	return fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", e.Leaf.SQL(), pgcatalog.QuoteAll(e.Columns))
+}

@@ -1,0 +1,345 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"sexton/internal/batch"
+)
+
+const (
+	// lookEvery is how often a session without work looks for new tombstones while others work.
+	lookEvery = 100 * time.Millisecond
+	// busyLook is the same while there is other work.
+	busyLook = 500 * time.Millisecond
+	// idleLook is the same if no session works because others have locked the rows.
+	idleLook = 250 * time.Millisecond
+	// firstLoad is how many tombstones of each parent are loaded together, mostLoad how many of a single parent.
+	firstLoad, mostLoad = 500, 5000
+)
+
+// next returns the next chunk. It waits while there is none but others may give some back, and returns nil at the end.
+func (s *session) next(ctx context.Context) (*chunk, error) {
+	for {
+		s.mu.Lock()
+		c, wait, err := s.take(ctx)
+		if c != nil {
+			s.active++
+			s.more(ctx)
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		if c != nil || err != nil || wait <= 0 {
+			return c, err
+		}
+		timer := time.NewTimer(min(wait, max(0, time.Until(s.Pace.Until))))
+		select {
+		case <-changed:
+		case <-timer.C:
+		case <-s.Pace.Stop.Done():
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// take returns a chunk, or how long to wait for one. Without either there is nothing left to do.
+func (s *session) take(ctx context.Context) (*chunk, time.Duration, error) {
+	p := s.Pass
+	if p.over() || p.solo && !s.first {
+		return nil, 0, nil
+	}
+	if err := s.look(ctx, p.active == 0 && !p.pending()); err != nil {
+		return nil, 0, err
+	}
+	c := p.pick()
+	switch {
+	case c != nil:
+		return c, 0, nil
+	case p.active > 0:
+		return nil, lookEvery, nil
+	case !p.rewound || p.rechecks:
+		return nil, time.Nanosecond, nil // Load again, from the beginning or the marked ones.
+	}
+	moved, err := p.Source.Recheck(ctx, s.on)
+	switch {
+	case err != nil:
+		return nil, 0, fmt.Errorf("make removed tombstones due again: %w", err)
+	case moved > 0:
+		p.rechecks = true
+		return nil, time.Nanosecond, nil
+	}
+	if wait := time.Until(p.resume); wait > 0 {
+		p.rewound = false
+		return nil, min(wait, idleLook), nil // New tombstones do not wait for the lock.
+	}
+	return nil, 0, nil
+}
+
+// pick takes a chunk of the parent that was served longest ago.
+func (p *Pass) pick() *chunk {
+	var from *Parent
+	for _, parent := range p.Parents {
+		if len(parent.loaded)+len(parent.waiting) > 0 && (from == nil || parent.served.Before(from.served)) {
+			from = parent
+		}
+	}
+	if from == nil {
+		return nil
+	}
+	from.served = time.Now()
+	if len(from.waiting) > 0 && (len(from.loaded) == 0 || !from.fresh) {
+		c := from.waiting[0]
+		from.waiting, from.fresh = from.waiting[1:], true
+		return c
+	}
+	from.fresh = false
+	n := min(p.size(from), len(from.loaded))
+	of := func(t Tombstone) bool {
+		return t.Recheck == from.loaded[0].Recheck && (t.Origin == nil) == (from.loaded[0].Origin == nil)
+	}
+	if other := slices.IndexFunc(from.loaded[:n], func(t Tombstone) bool { return !of(t) }); other > 0 {
+		n = other
+	}
+	for n < len(from.loaded) && of(from.loaded[n]) && compareKeys(from.loaded[n-1], from.loaded[n]) == 0 {
+		n++ // Two chunks with one key would be in each other's way.
+	}
+	c := &chunk{parent: from, tombstones: from.loaded[:n:n]}
+	from.loaded = from.loaded[n:]
+	return c
+}
+
+// size is the number of keys of the parent's next chunk.
+func (p *Pass) size(parent *Parent) int {
+	if p.Target <= 0 {
+		return p.Chunk
+	}
+	for _, e := range parent.Edges {
+		if !e.indexed() {
+			return mostKeys // One scan serves all of them.
+		}
+	}
+	return p.Sizes.get(parent.Name, firstKeys)
+}
+
+// load reads due tombstones of all parents that have none in hand. It continues behind those of a full load, and else begins
+// again if no session works: transactions that commit late leave tombstones before the position.
+func (s *session) load(ctx context.Context) error {
+	p := s.Pass
+	var from []Spot
+	rewind := p.active == 0 && !p.pending() && !slices.ContainsFunc(p.Parents, func(parent *Parent) bool { return parent.more })
+	for _, parent := range p.Parents {
+		if rewind {
+			parent.after = Beginning()
+		}
+		if len(parent.loaded) == 0 {
+			from = append(from, Spot{parent, parent.after})
+		}
+	}
+	limit, rechecks := firstLoad, p.rechecks && rewind
+	if len(from) == 1 || p.Target <= 0 {
+		limit = mostLoad
+	}
+	if p.Target <= 0 {
+		limit = p.Chunk
+	}
+	if rechecks {
+		p.rechecks = false
+	}
+	found, err := p.Source.Load(ctx, s.on, from, limit, rechecks)
+	if err != nil {
+		return fmt.Errorf("load tombstones: %w", err)
+	}
+	p.loadedAt, p.rewound = time.Now(), rewind
+	for _, spot := range from {
+		parent, loaded := spot.Parent, found[spot.Parent]
+		if parent.more = len(loaded) == limit; len(loaded) == 0 {
+			continue
+		}
+		if rechecks {
+			p.rechecks = p.rechecks || parent.more
+			parent.more = false
+		} else {
+			parent.after = loaded[len(loaded)-1].Position
+		}
+		loaded = slices.DeleteFunc(loaded, func(t Tombstone) bool { return p.tried[t.ID] })
+		slices.SortFunc(loaded, func(a, b Tombstone) int { return cmp.Or(compareOrigins(a, b), compareKeys(a, b)) })
+		if parent.loaded = loaded; len(loaded) > 0 {
+			p.rewound = false
+		}
+	}
+	return nil
+}
+
+func compareOrigins(a, b Tombstone) int {
+	switch {
+	case (a.Origin == nil) == (b.Origin == nil):
+		return 0
+	case a.Origin == nil:
+		return -1
+	}
+	return 1
+}
+
+func compareKeys(a, b Tombstone) int {
+	return cmp.Or(cmp.Compare(a.Integer, b.Integer), cmp.Compare(a.Text, b.Text))
+}
+
+// more starts another session if there is work for it.
+func (s *session) more(ctx context.Context) {
+	p := s.Pass
+	if p.started >= p.Connections || p.solo || p.Connect == nil || p.beside.Load() || !p.pending() {
+		return
+	}
+	if on := p.Connect(ctx); on != nil {
+		p.start(ctx, on)
+	} else {
+		p.Connections = p.started // None to spare.
+	}
+}
+
+// pending reports whether a chunk could be taken.
+func (p *Pass) pending() bool {
+	return slices.ContainsFunc(p.Parents, func(parent *Parent) bool { return len(parent.loaded)+len(parent.waiting) > 0 })
+}
+
+// waiting reports whether others wait for the session. It looks for new tombstones now and then.
+func (s *session) waiting(ctx context.Context) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.look(ctx, false); err != nil {
+		return false, err
+	}
+	return s.pending(), nil
+}
+
+// look loads tombstones if that was not done lately: other parents may have new ones.
+func (s *session) look(ctx context.Context, now bool) error {
+	every := lookEvery
+	if s.pending() {
+		every = busyLook
+	}
+	if !now && time.Since(s.loadedAt) < every {
+		return nil
+	}
+	return s.load(ctx)
+}
+
+// giveBack returns chunks to their queue. With first they come before others that wait.
+func (p *Pass) giveBack(first bool, chunks ...*chunk) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range chunks {
+		if first {
+			c.parent.fresh = false
+		}
+	}
+	if parent := chunks[0].parent; first {
+		parent.waiting = append(chunks, parent.waiting...)
+	} else {
+		parent.waiting = append(parent.waiting, chunks...)
+	}
+	p.signal()
+}
+
+// parts is how many parts a chunk is divided into.
+const parts = 8
+
+// divide gives a chunk back in eight parts, so that a key that fails is alone after a few steps.
+func (p *Pass) divide(c *chunk) {
+	size := (len(c.tombstones) + parts - 1) / parts
+	var divided []*chunk
+	for part := range slices.Chunk(c.tombstones, size) {
+		divided = append(divided, &chunk{parent: c.parent, tombstones: part, lost: c.lost})
+	}
+	p.giveBack(true, divided...)
+}
+
+const (
+	// A tombstone whose rows others have locked waits for a second at first, and longer each time.
+	shortestWait, longestWait = time.Second, 15 * time.Second
+	// heldFor is how long tombstones wait that need something an operator has to mend.
+	heldFor = time.Minute
+)
+
+// block is a lock that others hold on rows of a leaf, or on all of it.
+type block struct {
+	until  time.Time
+	length time.Duration
+	reason string
+	// table reports that no row of the leaf can be changed meanwhile.
+	table bool
+}
+
+func (b *block) waits() bool { return b != nil && time.Now().Before(b.until) }
+
+// block notes that others have locked rows of the leaf, or all of it.
+func (p *Pass) block(e *Edge, reason string, table bool) *block {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.blocked.waits() {
+		e.blocked.table = e.blocked.table || table
+		return e.blocked
+	}
+	length := shortestWait
+	if e.blocked != nil {
+		length = min(2*e.blocked.length, longestWait)
+	}
+	e.blocked = &block{until: time.Now().Add(length), length: length, reason: reason, table: table}
+	return e.blocked
+}
+
+// postpone defers tombstones because of a lock, without an attempt. They are loaded again when they are due.
+func (s *session) postpone(ctx context.Context, c *chunk, reason string) error {
+	s.mu.Lock()
+	longest := time.Duration(0)
+	for _, t := range c.tombstones {
+		s.waits[t.ID] = min(max(2*s.waits[t.ID], shortestWait), longestWait)
+		longest = max(longest, s.waits[t.ID])
+	}
+	s.held = reason
+	if s.Report.Waits != nil {
+		s.Report.Waits(ctx, reason)
+	}
+	s.mu.Unlock()
+	err := s.record(ctx, c, batch.Fault{Message: reason, Verdict: batch.LockTimeout}, longest)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); s.resume.Before(now) || now.Add(longest).Before(s.resume) {
+		s.resume = now.Add(longest + lookEvery)
+	}
+	return err
+}
+
+// deferHeld postpones tombstones of a held edge, which is no failure of theirs.
+func (s *session) deferHeld(ctx context.Context, c *chunk, f batch.Fault) error {
+	f.Verdict = batch.Unavailable
+	s.mu.Lock()
+	if !s.reported[f.Text()] {
+		s.reported[f.Text()] = true
+		s.Report.Failed(f)
+	}
+	s.mu.Unlock()
+	return s.record(ctx, c, f, heldFor)
+}
+
+// attempt records that tombstones have failed.
+func (s *session) attempt(ctx context.Context, c *chunk, f batch.Fault) error {
+	s.mu.Lock()
+	for _, t := range c.tombstones {
+		s.tried[t.ID] = true
+	}
+	s.Report.Failed(f)
+	s.mu.Unlock()
+	return s.record(ctx, c, f, 0)
+}
+
+func (s *session) record(ctx context.Context, c *chunk, f batch.Fault, after time.Duration) error {
+	if err := s.Source.Fail(ctx, s.on, c.parent, c.tombstones, f, after); err != nil {
+		return fmt.Errorf("record failed attempts: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,286 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"sexton/internal/batch"
+	"sexton/internal/drain"
+	"sexton/internal/lease"
+	"sexton/internal/pace"
+)
+
+const (
+	// cutoffs is how many times the target a direct statement or a piece may take before it is cut off.
+	cutoffs = 5
+	// shortestCutoff is the least time that a statement gets: on a busy server less says nothing about its size.
+	shortestCutoff = 100 * time.Millisecond
+	// lockWait is how long a statement waits for a lock while there is something else to do.
+	lockWait = 100 * time.Millisecond
+	// edgesPerTarget is the number of edges up to which each adds to the target of a direct transaction.
+	edgesPerTarget = 5
+	// remoteStall is how long another database may take beyond its statements' timeouts.
+	remoteStall = 5 * time.Second
+)
+
+// session works on one chunk at a time, over one connection.
+type session struct {
+	*Pass
+
+	on *batch.Session
+	// first is set for the session that continues alone if sessions are in each other's way.
+	first bool
+}
+
+// work takes chunks until there are none.
+func (s *session) work(ctx context.Context) error {
+	for {
+		c, err := s.next(ctx)
+		if c == nil {
+			s.mu.Lock()
+			s.alive--
+			s.signal()
+			s.mu.Unlock()
+			return err
+		}
+		if s.awaitReplicas(ctx); s.ended() {
+			s.giveBack(true, c)
+		} else {
+			err = s.clear(ctx, c)
+		}
+		s.mu.Lock()
+		s.active--
+		s.signal()
+		s.mu.Unlock()
+		if err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.alive--; s.alive > 0 && errors.Is(err, errNoConnection) {
+				return nil // The others do its work.
+			}
+			return err
+		}
+	}
+}
+
+// run sends one transaction in the parents' database, and returns the rows that each statement affected.
+func (s *session) run(ctx context.Context, limits batch.Limits, statements ...batch.Statement) (affected []int64, err error) {
+	if s.beside.Load() {
+		s.turn.Lock()
+		defer s.turn.Unlock()
+	}
+	affected, err = s.on.RunWithin(ctx, limits, statements...)
+	s.breathe(ctx, s.on.Took())
+	return affected, err
+}
+
+// runIn sends one transaction in the database of an edge.
+func (s *session) runIn(ctx context.Context, e *Edge, limits batch.Limits, statements ...batch.Statement) ([]int64, error) {
+	if !e.remote() {
+		return s.run(ctx, limits, statements...)
+	}
+	s.remoteMu.Lock()
+	defer s.remoteMu.Unlock()
+	remote := s.Remotes[e.Database]
+	if remote == nil || remote.Session == nil {
+		return nil, &batch.FaultError{Fault: s.away(e)}
+	}
+	limits.Durable = true
+	calling, cancel := context.WithTimeout(ctx, time.Duration(len(statements))*limits.StatementTimeout+remoteStall)
+	defer cancel()
+	affected, err := remote.Session.RunWithin(calling, limits, statements...)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, lease.ErrLost) && !errors.Is(err, lease.ErrUnconfirmed) && batch.Judge(err).Verdict == batch.Fatal {
+		s.lost(e.Database, err)
+		return nil, &batch.FaultError{Fault: s.away(e)}
+	}
+	return affected, err
+}
+
+// took is the time of the last transaction in the database of an edge.
+func (s *session) took(e *Edge) time.Duration {
+	if e.remote() {
+		if remote := s.Remotes[e.Database]; remote != nil && remote.Session != nil {
+			return remote.Session.Took()
+		}
+	}
+	return s.on.Took()
+}
+
+// away is why nothing can be done in the database of an edge.
+func (s *session) away(e *Edge) batch.Fault {
+	f := batch.Fault{Table: e.Child.Label(), Message: "database " + e.Database + " cannot be reached", Verdict: batch.Unavailable}
+	if remote := s.Remotes[e.Database]; remote != nil && remote.Err != nil {
+		f.Message = batch.FirstLine(remote.Err, "database "+e.Database)
+	}
+	return f
+}
+
+// short are limits for a transaction that is cut off after some time, with short waits for locks.
+func (s *session) short(timeout time.Duration) batch.Limits {
+	limits := s.on.Limits
+	limits.StatementTimeout = min(limits.StatementTimeout, max(timeout, shortestCutoff))
+	limits.LockTimeout = min(limits.LockTimeout, lockWait)
+	return limits
+}
+
+// blockedWait is the wait for a lock while it is known that others hold it.
+const blockedWait = 5 * time.Millisecond
+
+// blockedNow reports whether others were seen to have locked rows of the edge a moment ago.
+func (p *Pass) blockedNow(e *Edge) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return e.blocked.waits()
+}
+
+// directTarget is the time that a direct transaction of the parent should take.
+func (s *session) directTarget(p *Parent) time.Duration {
+	return s.target() * time.Duration(max(1, min(len(p.Edges), edgesPerTarget)))
+}
+
+// direct changes the rows of edges and removes the tombstones, in one transaction and one round trip.
+func (s *session) direct(ctx context.Context, c *chunk, edges []*Edge, complete bool, limits batch.Limits) (Done, int64, error) {
+	limits.Repeatable = true
+	rows, done := make([]int64, len(edges)), Done{}
+	var statements []batch.Statement
+	var at []int // the statement that each edge's rows come from
+	if c.recheck() && complete {
+		statements = append(statements, c.parent.late(c, edges))
+	}
+	s.mu.Lock()
+	both, check := s.both, false
+	for _, e := range c.parent.Edges {
+		check = check || e.MayKeep || c.parent.shares(e)
+	}
+	s.mu.Unlock()
+	for i, e := range edges {
+		if s.blockedNow(e) {
+			limits.LockTimeout = min(limits.LockTimeout, blockedWait)
+		}
+		keys := e.keys(c)
+		if keys.Keep != nil {
+			if !keys.Keep.Apart && !e.Updates() && !e.Tells {
+				keys.Keep.Ahead = e.Leaf.OID
+			}
+			statements = append(statements, keys.Keep.Begin(s.on.Names))
+		}
+		sql, args := e.Direct(s.on.Names, e.Leaf, keys, both)
+		statements, at = append(statements, e.statement(sql, args, keys, &rows[i])), append(at, len(statements))
+	}
+	if complete {
+		statements = append(statements, s.Source.Complete(c.parent, c.tombstones, check, &done))
+	}
+	if len(statements) == 0 {
+		return done, 0, nil
+	}
+	affected, err := s.run(ctx, limits, statements...)
+	if err != nil {
+		return nil, 0, blame(err, edges, at)
+	}
+	var sum int64
+	for i, e := range edges {
+		if !e.counts(e.keys(c)) {
+			rows[i] = affected[at[i]]
+		}
+		sum += rows[i]
+		s.count(ctx, c, e, rows[i])
+	}
+	return done, sum, nil
+}
+
+// edgeError is the error of a statement on one edge.
+type edgeError struct {
+	error
+
+	edge *Edge
+}
+
+func (e *edgeError) Unwrap() error { return e.error }
+
+// blame finds the edge whose statement failed.
+func blame(err error, edges []*Edge, at []int) error {
+	failed, ok := errors.AsType[*batch.StatementError](err)
+	if !ok {
+		return err
+	}
+	for i, e := range edges {
+		if at[i] == failed.Index || at[i] == failed.Index+1 && e.Keep != nil {
+			return &edgeError{err, e}
+		}
+	}
+	return err
+}
+
+// late tells the completion in the same transaction whether the snapshot has any child of the keys.
+func (p *Parent) late(c *chunk, edges []*Edge) batch.Statement {
+	args := &drain.Args{}
+	terms, keysAt := "false", args.Once(c.keys())
+	if c.found {
+		terms, edges = "true", nil
+	}
+	for _, e := range edges {
+		terms += " OR " + e.Finds(p.Key, e.Leaf, p.Parameter(keysAt()), args)
+	}
+	return batch.Statement{SQL: "SELECT pg_catalog.set_config('sexton.late', (" + terms + ")::pg_catalog.text, true)", Args: args.Values}
+}
+
+// shares reports whether another edge updates the same child: the rows that it leaves may belong to this edge.
+func (p *Parent) shares(e *Edge) bool {
+	for _, other := range p.Edges {
+		if other.Edge != e.Edge && other.Updates() && other.Child.OID == e.Child.OID && other.Database == e.Database {
+			return true
+		}
+	}
+	return false
+}
+
+// counts reports whether the edge's statements return the number of rows as a row.
+func (e *Edge) counts(keys drain.Keys) bool { return keys.Keep != nil || e.Tells && !e.Updates() }
+
+// statement is one on the edge whose rows are counted into rows if it returns their number.
+func (e *Edge) statement(sql string, args []any, keys drain.Keys, rows *int64) batch.Statement {
+	if e.counts(keys) {
+		return batch.Statement{SQL: sql, Args: args, Scan: batch.One(rows)}
+	}
+	return batch.Statement{SQL: sql, Args: args}
+}
+
+// find reports which edges have rows of the chunk's keys, in a transaction that only reads.
+func (s *session) find(ctx context.Context, c *chunk, edges []*Edge) ([]*Edge, error) {
+	args := &drain.Args{}
+	keysAt := args.Once(c.keys())
+	terms := ""
+	for i, e := range edges {
+		if i > 0 {
+			terms += ",\n"
+		}
+		if e.remote() {
+			terms += "true"
+			continue
+		}
+		terms += e.Finds(c.parent.Key, e.Leaf, c.parent.Parameter(keysAt()), args)
+	}
+	var found []bool
+	limits := s.on.Limits
+	limits.LockTimeout, limits.Reads = min(limits.LockTimeout, lockWait), true
+	_, err := s.run(ctx, limits, batch.Statement{SQL: drain.IndexScans},
+		batch.Statement{SQL: "SELECT ARRAY[" + terms + "]", Args: args.Values, Scan: batch.One(&found)})
+	if err != nil {
+		return nil, err
+	}
+	var live []*Edge
+	for i, e := range edges {
+		if found[i] {
+			live = append(live, e)
+		}
+	}
+	return live, nil
+}
+
+// watch names the session that a transaction waits for, until the function that it returns is called.
+func (s *session) watch(ctx context.Context, e *Edge) func() string {
+	waits := s.Pace.Waits
+	watching := pace.Run{Throttle: pace.Throttle{Blocker: s.Pace.Blocker}, Waits: waits}
+	return watching.Watch(ctx, e.Database)
+}

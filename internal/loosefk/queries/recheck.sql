@@ -1,0 +1,62 @@
+-- Makes removed keys of database $1 tombstones again, marked (status 2), at most about 5,000 of them, and returns how many.
+--
+-- A transaction that began before a tombstone was removed may still insert a child. So a key is rechecked $2 seconds after the
+-- removal, and once no such transaction is open, here and in the databases of the parent's children ($5, by parent), but after
+-- 24 hours in any case. A session whose transaction is not visible to the role counts as one that has always been open.
+-- A prepared transaction shows when it was prepared. It counts as if it had begun $2 seconds before, and at least 10 minutes.
+--
+-- Parents are known by the name in their tombstones ($3) or by their table ($4), which may have been renamed meanwhile.
+WITH open AS MATERIALIZED (
+    SELECT coalesce(pg_catalog.min(one.began), 'infinity') AS began
+    FROM (
+        SELECT coalesce(session.xact_start, '-infinity') AS began
+        FROM pg_catalog.pg_stat_activity AS session
+        WHERE session.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+          AND session.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
+          AND coalesce(session.backend_type, '') OPERATOR(pg_catalog.<>) ALL ('{walsender,autovacuum worker}')
+          AND (session.xact_start IS NOT NULL OR session.backend_xid IS NOT NULL OR session.backend_xmin IS NOT NULL
+              OR session.state OPERATOR(pg_catalog.=) 'disabled')
+        UNION ALL
+        SELECT prepared.prepared OPERATOR(pg_catalog.-) greatest(pg_catalog.make_interval(secs => $2::pg_catalog.float8), interval '10 minutes')
+        FROM pg_catalog.pg_prepared_xacts AS prepared
+        WHERE prepared.database OPERATOR(pg_catalog.=) pg_catalog.current_database()
+    ) AS one
+), ready AS MATERIALIZED (
+    SELECT chosen.id, chosen.name
+    FROM (
+        SELECT removed.id, known.name,
+            pg_catalog.sum(pg_catalog.cardinality(coalesce(removed.integer_keys::pg_catalog.text[], removed.text_keys))) OVER (ORDER BY removed.id) AS keys,
+            pg_catalog.row_number() OVER (ORDER BY removed.id) AS place
+        FROM "sexton".swept AS removed
+        CROSS JOIN open
+        CROSS JOIN LATERAL (
+            SELECT parent.name, parent.horizon
+            FROM ROWS FROM (pg_catalog.unnest($3::pg_catalog.text[]), pg_catalog.unnest($4::pg_catalog.oid[]), pg_catalog.unnest($5::pg_catalog.timestamptz[]))
+                AS parent (name, oid, horizon)
+            WHERE parent.name OPERATOR(pg_catalog.=) removed.parent OR parent.oid OPERATOR(pg_catalog.=) removed.parent_oid
+            ORDER BY parent.name OPERATOR(pg_catalog.=) removed.parent DESC
+            LIMIT 1
+        ) AS known
+        WHERE removed.database OPERATOR(pg_catalog.=) $1
+          AND removed.swept_at OPERATOR(pg_catalog.<) (pg_catalog.clock_timestamp()
+              OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $2::pg_catalog.float8))
+          AND (removed.swept_at OPERATOR(pg_catalog.<) least(open.began, known.horizon)
+              OR removed.swept_at OPERATOR(pg_catalog.<) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '24 hours'))
+        ORDER BY removed.id
+        LIMIT 1000
+    ) AS chosen
+    WHERE chosen.place OPERATOR(pg_catalog.=) 1 OR chosen.keys OPERATOR(pg_catalog.<=) 5000
+), taken AS (
+    DELETE FROM "sexton".swept AS removed
+    USING ready
+    WHERE removed.database OPERATOR(pg_catalog.=) $1 AND removed.id OPERATOR(pg_catalog.=) ready.id
+    RETURNING ready.name, removed.integer_keys, removed.text_keys{origins}
+), marked AS (
+    INSERT INTO "public".loose_foreign_keys_deleted_records
+        (fully_qualified_table_name, status, consume_after, primary_key_value, primary_key_text{column})
+    SELECT taken.name, 2, 'infinity', gone.integer_key, gone.text_key{origin}
+    FROM taken
+    CROSS JOIN LATERAL ROWS FROM (pg_catalog.unnest(taken.integer_keys), pg_catalog.unnest(taken.text_keys){unnested}) AS gone (integer_key, text_key{origin_name})
+    RETURNING 1
+)
+SELECT pg_catalog.count(*) FROM marked

@@ -1,0 +1,347 @@
+package loosefk
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/batch"
+	"sexton/internal/drain"
+	"sexton/internal/each"
+	"sexton/internal/engine"
+	"sexton/internal/pgcatalog"
+)
+
+//go:embed queries
+var queries embed.FS
+
+// statement is a text of the folder queries, to be rendered for the configured schemas.
+func statement(name string, more ...string) string {
+	return pgcatalog.Texts{Files: queries}.Statement(name, more...)
+}
+
+// source is the queue of tombstones of one database.
+type source struct {
+	*run
+
+	parents []*engine.Parent
+	// looked reports that the first load has compared the fingerprint.
+	looked bool
+	// removed reports that a removed tombstone is old enough to be rechecked, marked that one is to be rechecked now.
+	removed, marked bool
+}
+
+func (s *source) text(name string, more ...string) string {
+	return s.Session.Names.Render(statement(name, more...))
+}
+
+func (s *source) confirmAfter() time.Duration { return cmp.Or(s.ConfirmAfter, Confirm) }
+
+// Load returns due tombstones. The first one also compares the tables with those that the definitions were bound to. A tombstone
+// whose key is of another type than the parent's key has an attempt.
+func (s *source) Load(ctx context.Context, on *batch.Session, from []engine.Spot, limit int, recheck bool) (map[*engine.Parent][]engine.Tombstone, error) {
+	query, fingerprint, keeps := "load", s.Fingerprint, []uint32{}
+	if recheck {
+		query = "load_rechecks"
+	}
+	at := map[string]*engine.Parent{}
+	names, times, ids := make([]string, len(from)), make([]pgtype.Timestamptz, len(from)), make([]int64, len(from))
+	for i, spot := range from {
+		at[spot.Parent.Name] = spot.Parent
+		names[i], times[i], ids[i] = spot.Parent.Name, spot.After.ConsumeAfter, spot.After.ID
+	}
+	found, foreign := map[*engine.Parent][]engine.Tombstone{}, map[*engine.Parent][]engine.Tombstone{}
+	statements := []batch.Statement{
+		{SQL: s.text(query, "origin", s.undo(", tombstone.origin")), Args: []any{names, times, ids, limit}, Scan: func(rows pgx.Rows) error {
+			clear(found)
+			clear(foreign)
+			return s.scan(rows, at, recheck, found, foreign)
+		}},
+		{
+			SQL: s.text("recheckable"), Args: []any{s.Database, s.confirmAfter().Seconds(), each.Of(s.parents, func(p *engine.Parent) string { return p.Name })},
+			Scan: batch.One(&s.removed, &s.marked),
+		},
+	}
+	if !s.looked {
+		statements = append(statements, batch.Statement{SQL: statement("may_keep"), Args: []any{s.leaves()}, Scan: batch.Collect(&keeps, pgx.RowTo[uint32])})
+		if s.Fingerprint != "" {
+			tables := tablesIn(s.Database, s.Parents)
+			statements = append(statements, batch.Statement{SQL: statement("fingerprint"), Args: []any{tables}, Scan: batch.One(&fingerprint)})
+		}
+	}
+	limits := on.Limits
+	limits.Reads = true
+	if _, err := on.RunWithin(ctx, limits, statements...); err != nil {
+		return nil, err //nolint:wrapcheck // The pass names it.
+	}
+	if fingerprint != s.Fingerprint {
+		return nil, ErrChanged
+	}
+	if !s.looked {
+		s.looked = true
+		for e := range s.references {
+			e.MayKeep = e.Database == "" && slices.Contains(keeps, e.Leaf.OID)
+		}
+	}
+	for parent, tombstones := range foreign {
+		f := batch.Fault{Table: parent.Label(), Message: "the tombstone's key is not of the type of column " + strings.Join(parent.KeyColumns, ", ")}
+		s.failed(f)
+		if err := s.Fail(ctx, on, parent, tombstones, f, 0); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// undo returns sql if deletions are kept: the columns that it names are only there then.
+func (s *source) undo(sql string) string {
+	if s.Undo {
+		return sql
+	}
+	return ""
+}
+
+// leaves are the tables of this database that the edges lead to.
+func (s *source) leaves() (oids []uint32) {
+	for e := range s.references {
+		if e.Database == "" && e.Leaf.OID != 0 {
+			oids = append(oids, e.Leaf.OID)
+		}
+	}
+	return oids
+}
+
+func (s *source) scan(rows pgx.Rows, at map[string]*engine.Parent, recheck bool, found, foreign map[*engine.Parent][]engine.Tombstone) error {
+	var name string
+	var id int64
+	var after pgtype.Timestamptz
+	var integer *int64
+	var text *string
+	var age float64
+	var origin *int64
+	row := []any{&name, &id, &after, &integer, &text, &age}
+	if s.Undo {
+		row = append(row, &origin)
+	}
+	_, err := pgx.ForEachRow(rows, row, func() error {
+		parent := at[name]
+		t := engine.Tombstone{
+			Position: engine.Position{ConsumeAfter: after, ID: id}, Recheck: recheck, Made: time.Now().Add(-time.Duration(age * float64(time.Second))),
+		}
+		if origin != nil {
+			number := *origin
+			t.Origin = &number
+		}
+		if integer != nil {
+			t.Integer = *integer
+		}
+		if text != nil {
+			t.Text = *text
+		}
+		if fits(parent, integer, text, s.Session.Conn.TypeMap()) {
+			found[parent] = append(found[parent], t)
+		} else {
+			foreign[parent] = append(foreign[parent], t)
+		}
+		return nil
+	})
+	return err
+}
+
+// fits reports whether a tombstone has a key of the parent's shape. With another one it was written when the definitions named
+// other columns. The table allows both columns and neither, as each DELETE of a parent would pay for a CHECK.
+func fits(parent *engine.Parent, integer *int64, text *string, types *pgtype.Map) bool {
+	if (integer != nil) != parent.Integer || (text != nil) == parent.Integer {
+		return false
+	}
+	if !parent.Composite() {
+		return true
+	}
+	var columns []string
+	err := types.Scan(pgtype.TextArrayOID, pgtype.TextFormatCode, []byte(*text), &columns)
+	return err == nil && len(columns) == len(parent.KeyColumns)
+}
+
+// positions are the tombstones' places in their index, as parallel arrays.
+func positions(tombstones []engine.Tombstone) (ids []int64, times []pgtype.Timestamptz) {
+	ids = each.Of(tombstones, func(t engine.Tombstone) int64 { return t.ID })
+	return ids, each.Of(tombstones, func(t engine.Tombstone) pgtype.Timestamptz { return t.ConsumeAfter })
+}
+
+// Complete removes the tombstones whose children are gone, or whose parent has a row, and remembers the former for a recheck.
+// The direct statements of the same transaction have changed every row of its snapshot. Only with check it looks for rows that
+// a trigger or rule has kept or written. A marked tombstone is remembered again only if there was a child.
+func (s *source) Complete(p *engine.Parent, tombstones []engine.Tombstone, check bool, done *engine.Done) batch.Statement {
+	args := &drain.Args{}
+	names := s.Session.Names
+	ids, times := positions(tombstones)
+	nameAt, idsAt, timesAt := args.Add(p.Name), args.Add(ids), args.Add(times)
+	key := tombstoneKey(p, "tombstone")
+	where := "true"
+	if check {
+		keysAt, checked := args.Once(keysOf(p, tombstones)), map[*drain.Edge]bool{}
+		for _, e := range p.Edges {
+			if e.Database != "" || checked[e.Edge] {
+				continue
+			}
+			checked[e.Edge] = true
+			keys := ""
+			if !e.Index && !p.Composite() {
+				keys = p.Parameter(keysAt())
+			}
+			where += " AND NOT " + e.Remain(p.Key, key, keys, args)
+		}
+		where = "NOT " + p.Without(key) + "\n\tOR " + where
+	}
+	table := names.Render(`"public".loose_foreign_keys_deleted_records`)
+	sql := fmt.Sprintf(`WITH removed AS (
+DELETE FROM %[1]s AS gone
+WHERE gone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
+	SELECT tombstone.ctid
+	FROM ROWS FROM (pg_catalog.unnest($%[2]d::bigint[]), pg_catalog.unnest($%[3]d::pg_catalog.timestamptz[])) AS finished (id, consume_after)
+	CROSS JOIN LATERAL (
+		SELECT pending.ctid, pending.primary_key_value, pending.primary_key_text
+		FROM %[1]s AS pending
+		WHERE pending.fully_qualified_table_name OPERATOR(pg_catalog.=) $%[4]d
+		AND pending.consume_after OPERATOR(pg_catalog.=) finished.consume_after
+		AND pending.id OPERATOR(pg_catalog.=) finished.id
+		OFFSET 0
+	) AS tombstone
+	WHERE %[5]s
+))%[13]s
+RETURNING gone.id, gone.status, gone.primary_key_value, gone.primary_key_text%[6]s, NOT %[7]s AS lives
+), remembered AS (
+INSERT INTO %[8]s (database, parent, parent_oid, integer_keys, text_keys%[9]s)
+SELECT $%[10]d::pg_catalog.text, $%[4]d::pg_catalog.text, $%[11]d::pg_catalog.oid,
+	pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
+	pg_catalog.array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)%[12]s
+FROM removed
+WHERE NOT removed.lives AND (removed.status OPERATOR(pg_catalog.=) 1 OR pg_catalog.current_setting('sexton.late', true) OPERATOR(pg_catalog.=) 'true')
+HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0
+)
+SELECT removed.id, removed.lives FROM removed`, table, idsAt, timesAt, nameAt, where, s.undo(", gone.origin"), p.Without(tombstoneKey(p, "gone")),
+		names.Render(`"sexton".swept`), s.undo(", origins"), args.Add(s.Database), args.Add(p.OID), s.undo(", pg_catalog.array_agg(removed.origin)"), keeps(tombstones))
+	return batch.Statement{SQL: sql, Args: args.Values, Scan: func(rows pgx.Rows) error {
+		found := engine.Done{}
+		var id int64
+		var lives bool
+		_, err := pgx.ForEachRow(rows, []any{&id, &lives}, func() error { found[id] = lives; return nil })
+		*done = found
+		return err
+	}}
+}
+
+// tombstoneKey is the key of a tombstone row, one value per column.
+func tombstoneKey(p *engine.Parent, tombstone string) []string {
+	if p.Integer {
+		return []string{tombstone + ".primary_key_value"}
+	}
+	return p.Stored(tombstone + ".primary_key_text")
+}
+
+func keysOf(p *engine.Parent, tombstones []engine.Tombstone) any {
+	if p.Integer {
+		return each.Of(tombstones, func(t engine.Tombstone) int64 { return t.Integer })
+	}
+	return each.Of(tombstones, func(t engine.Tombstone) string { return t.Text })
+}
+
+// Fail records why tombstones are unfinished. With a time they are postponed for as long, which is no attempt.
+func (s *source) Fail(ctx context.Context, on *batch.Session, p *engine.Parent, tombstones []engine.Tombstone, f batch.Fault, after time.Duration) error {
+	ids, times := positions(tombstones)
+	var putOff, recorded int64
+	var wait *float64
+	if after > 0 {
+		seconds := after.Seconds()
+		wait = &seconds
+	}
+	_, err := on.Run(ctx, batch.Statement{
+		SQL: s.text("record_failure"), Args: []any{p.Name, ids, times, f.Text(), f.Verdict == batch.Unfinished, wait}, Scan: batch.One(&putOff, &recorded),
+	})
+	if err != nil {
+		return err //nolint:wrapcheck // The pass names it.
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.count(p.Label(), ParentCounts{Rescheduled: putOff, Incremented: recorded - putOff})
+	return nil
+}
+
+// Recheck makes removed tombstones due again once no transaction is open that may insert a child, and returns how many.
+func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) {
+	if s.marked {
+		s.marked = false
+		return 1, nil
+	}
+	if !s.removed {
+		return 0, nil
+	}
+	s.removed = false
+	horizons, err := s.horizons(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var names []string
+	var oids []uint32
+	var times []pgtype.Timestamptz
+	for _, p := range s.parents {
+		horizon := pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
+		for _, e := range p.Edges {
+			if at, remote := horizons[e.Database]; remote && (horizon.InfinityModifier == pgtype.Infinity || at.Before(horizon.Time)) {
+				horizon = pgtype.Timestamptz{Time: at, Valid: true}
+			}
+		}
+		names, oids, times = append(names, p.Name), append(oids, p.OID), append(times, horizon)
+	}
+	sql := s.text("recheck", "origins", s.undo(", removed.origins"), "column", s.undo(", origin"), "origin", s.undo(", gone.origin"),
+		"unnested", s.undo(", pg_catalog.unnest(taken.origins)"), "origin_name", s.undo(", origin"))
+	var moved int64
+	_, err = on.Run(ctx,
+		batch.Statement{SQL: sql, Args: []any{s.Database, s.confirmAfter().Seconds(), names, oids, times}, Scan: batch.One(&moved)},
+		batch.Statement{SQL: s.text("forget"), Args: []any{s.Database}})
+	return moved, err //nolint:wrapcheck // The pass names it.
+}
+
+// horizons are, for each other database with children, the time before which no transaction is open there, by this server's clock.
+// The clocks of two servers cannot be compared, but lengths of time can. Of a database that is away nothing is known.
+func (s *source) horizons(ctx context.Context) (map[string]time.Time, error) {
+	found := map[string]time.Time{}
+	for _, name := range s.remoteNames() {
+		remote := s.pass.Remotes[name]
+		found[name] = time.Time{}
+		if remote == nil || remote.Session == nil {
+			continue
+		}
+		var now time.Time
+		if _, err := s.Session.Run(ctx, batch.Statement{SQL: "SELECT pg_catalog.clock_timestamp()", Scan: batch.One(&now)}); err != nil {
+			return nil, err //nolint:wrapcheck // The pass names it.
+		}
+		var seconds float64
+		_, err := remote.Session.Run(ctx, batch.Statement{SQL: statement("open"), Args: []any{s.confirmAfter().Seconds()}, Scan: batch.One(&seconds)})
+		if err == nil {
+			found[name] = now.Add(-time.Duration(seconds * float64(time.Second)))
+		}
+	}
+	return found, nil
+}
+
+// Unreadable returns what would let the role read the parent, or "".
+func (s *source) Unreadable(ctx context.Context, on *batch.Session, p *engine.Parent) (why string, err error) {
+	at := slices.IndexFunc(s.Parents, func(parent *Parent) bool { return parent.Recorded == p.Name })
+	_, err = on.Run(ctx, batch.Statement{SQL: statement("unreadable"), Args: unreadableArgs(s.Parents[at : at+1]), Scan: func(rows pgx.Rows) error {
+		return eachUnreadable(rows, func(_, fix string) {
+			why = "the database role may not read this parent: " + strings.ReplaceAll(fix, "\n", " ")
+		})
+	}})
+	return why, err //nolint:wrapcheck // The pass names it.
+}
+
+func sorted(names iter.Seq[string]) []string { return slices.Sorted(names) }
