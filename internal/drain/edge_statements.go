@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgtype"
-
 	"sexton/internal/batch"
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
@@ -58,21 +56,6 @@ func (e *Edge) pick(of *Key, leaf pgcatalog.Table, columns, lock, keys string, l
 // index, where another term leads to the rows.
 func (e *Edge) here(alias string, leaf pgcatalog.Table, keys Keys, keysAt int, args *Args) string {
 	return fmt.Sprintf("(%s%s) IS TRUE%s", e.matches(keys.Of, alias, keys.array(keysAt)), e.Restrictions(alias, args), e.Attached(leaf, args))
-}
-
-// PieceStatement deletes or changes the rows of keys that the pointers lead to. It waits for rows that another session
-// has locked, or with skip leaves them out; what has moved since is left for the next window.
-func (e *Edge) PieceStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, pointers []pgtype.TID, skip bool) (string, []any) {
-	args := &Args{}
-	keysAt, pointersAt := args.Add(keys.Values), args.Add(pointers)
-	found := func(alias string) string {
-		return fmt.Sprintf("%s.ctid OPERATOR(pg_catalog.=) ANY ($%d::pg_catalog.tid[]) AND %s", alias, pointersAt, e.here(alias, leaf, keys, keysAt, args))
-	}
-	if skip {
-		picked := fmt.Sprintf("SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s SKIP LOCKED", leaf.SQL(), found("picked"), e.Lock())
-		return e.change(names, leaf, keys, e.pointed(picked, keys, keysAt, args), args), args.Values
-	}
-	return e.change(names, leaf, keys, found("child"), args), args.Values
 }
 
 // CleanStatement deletes or changes at most limit rows of keys in one leaf, without waiting for rows that another session has locked. It is

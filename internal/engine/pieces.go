@@ -16,7 +16,9 @@ import (
 
 const (
 	// slice is how long a session works on the pieces of a chunk while others wait.
-	slice = 500 * time.Millisecond
+	slice = 250 * time.Millisecond
+	// slicePieces is the least number of pieces in that time, as over a slow network one takes as long.
+	slicePieces = 4
 	// mostWindows is how often all rows of a chunk may be read again.
 	mostWindows = 3
 	// awaitRows is how many locked rows are waited for in one transaction.
@@ -48,7 +50,7 @@ func (s *session) pieces(ctx context.Context, c *chunk, e *Edge) error {
 	if e.remote() {
 		return s.drainRemote(ctx, c, e)
 	}
-	began, fixed := time.Now(), s.Target <= 0 && len(c.tombstones) > 1
+	began, done, fixed := time.Now(), 0, s.Target <= 0 && len(c.tombstones) > 1
 	for last := 0; last < mostWindows; {
 		if s.awaitReplicas(ctx); s.ended() || s.left(e) <= 0 {
 			return errYield
@@ -74,10 +76,11 @@ func (s *session) pieces(ctx context.Context, c *chunk, e *Edge) error {
 		skip := s.blockedNow(e)
 		var changed int64
 		for len(pointers) > 0 {
-			if waits, err := s.waiting(ctx); err != nil || s.ended() || s.left(e) <= 0 || waits && time.Since(began) > slice {
-				if err != nil {
-					return err
-				}
+			waits, err := s.waiting(ctx)
+			if err != nil {
+				return err
+			}
+			if s.ended() || s.left(e) <= 0 || waits && done >= slicePieces && time.Since(began) > slice {
 				return errYield
 			}
 			n := min(s.rowsPerPiece(e), len(pointers))
@@ -91,6 +94,7 @@ func (s *session) pieces(ctx context.Context, c *chunk, e *Edge) error {
 					s.Sizes.learn(e.sizeName(), n, s.on.Took(), s.target(), mostRows)
 				}
 				changed += rows
+				done++
 				pointers = pointers[n:]
 				s.count(ctx, c, e, rows)
 			case f.Verdict == batch.Timeout && n > 1 && s.Target > 0:
@@ -128,18 +132,14 @@ func (s *session) piece(ctx context.Context, c *chunk, e *Edge, pointers []pgtyp
 	limits.LockTimeout = min(limits.LockTimeout, lockWait)
 	limits.Repeatable = !skip
 	keys := e.keys(c)
-	sql, args := e.Piece(s.on.Names, e.Leaf, keys, pointers, skip)
-	return s.change(ctx, e, limits, keys, sql, args)
+	return s.change(ctx, e, limits, keys, func(keys drain.Keys) (string, []any) { return e.Piece(s.on.Names, e.Leaf, keys, pointers, skip) })
 }
 
-// change runs one statement on the edge, after others, and returns the rows that it changed.
+// change runs the statements that make makes, after others, and returns the rows that they changed.
 func (s *session) change(
-	ctx context.Context, e *Edge, limits batch.Limits, keys drain.Keys, sql string, args []any, before ...batch.Statement,
+	ctx context.Context, e *Edge, limits batch.Limits, keys drain.Keys, make func(drain.Keys) (string, []any), before ...batch.Statement,
 ) (rows int64, err error) {
-	if keys.Keep != nil {
-		before = append(before, keys.Keep.Begin(s.on.Names))
-	}
-	affected, err := s.run(ctx, limits, append(before, e.statement(sql, args, keys, &rows))...)
+	affected, err := s.run(ctx, limits, append(before, e.statements(s.on.Names, keys, &rows, make)...)...)
 	if err == nil && !e.counts(keys) {
 		rows = affected[len(affected)-1]
 	}
@@ -163,9 +163,10 @@ func (s *session) await(ctx context.Context, c *chunk, e *Edge) (holder string, 
 		}
 		keys := e.keys(c)
 		lock, lockArgs := e.Window(e.Leaf, "", e.Lock(), keys, awaitRows)
-		sql, args := e.CleanStatement(s.on.Names, e.Leaf, keys, awaitRows)
 		end := s.watch(ctx, e)
-		rows, err := s.change(ctx, e, limits, keys, sql, args, batch.Statement{SQL: lock, Args: lockArgs})
+		rows, err := s.change(ctx, e, limits, keys, func(keys drain.Keys) (string, []any) {
+			return e.CleanStatement(s.on.Names, e.Leaf, keys, awaitRows)
+		}, batch.Statement{SQL: lock, Args: lockArgs})
 		holder = end()
 		if err != nil {
 			return holder, &edgeError{err, e}
@@ -206,17 +207,14 @@ func (s *session) drainRemote(ctx context.Context, c *chunk, e *Edge) error {
 		}
 		keys := e.keys(c)
 		keys.Values = gone
-		var statements []batch.Statement
 		names := s.on.Names
 		if remote := s.Remotes[e.Database]; remote != nil && remote.Session != nil {
 			names = remote.Session.Names
 		}
-		if keys.Keep != nil {
-			statements = append(statements, keys.Keep.Begin(names))
-		}
-		sql, args = e.ExactStatement(names, e.Leaf, keys, seen, lock)
 		var counted int64
-		statements = append(statements, e.statement(sql, args, keys, &counted))
+		statements := e.statements(names, keys, &counted, func(keys drain.Keys) (string, []any) {
+			return e.ExactStatement(names, e.Leaf, keys, seen, lock)
+		})
 		end := func() string { return "" }
 		if lock == e.Lock() {
 			end = s.watch(ctx, e)

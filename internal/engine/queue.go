@@ -308,8 +308,8 @@ func (s *session) postpone(ctx context.Context, c *chunk, reason string) error {
 	err := s.record(ctx, c, batch.Fault{Message: reason, Verdict: batch.LockTimeout}, longest)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := time.Now(); s.resume.Before(now) || now.Add(longest).Before(s.resume) {
-		s.resume = now.Add(longest + lookEvery)
+	if resume := time.Now().Add(longest + lookEvery); resume.After(s.resume) {
+		s.resume = resume
 	}
 	return err
 }

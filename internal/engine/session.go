@@ -9,6 +9,7 @@ import (
 	"sexton/internal/drain"
 	"sexton/internal/lease"
 	"sexton/internal/pace"
+	"sexton/internal/pgcatalog"
 )
 
 const (
@@ -159,14 +160,13 @@ func (s *session) direct(ctx context.Context, c *chunk, edges []*Edge, complete 
 			limits.LockTimeout = min(limits.LockTimeout, blockedWait)
 		}
 		keys := e.keys(c)
-		if keys.Keep != nil {
-			if !keys.Keep.Apart && !e.Updates() && !e.Tells {
-				keys.Keep.Ahead = e.Leaf.OID
-			}
-			statements = append(statements, keys.Keep.Begin(s.on.Names))
+		if keys.Keep != nil && !keys.Keep.Apart && !e.Updates() && !e.Tells {
+			keys.Keep.Ahead = e.Leaf.OID
 		}
-		sql, args := e.Direct(s.on.Names, e.Leaf, keys, both)
-		statements, at = append(statements, e.statement(sql, args, keys, &rows[i])), append(at, len(statements))
+		statements = append(statements, e.statements(s.on.Names, keys, &rows[i], func(keys drain.Keys) (string, []any) {
+			return e.Direct(s.on.Names, e.Leaf, keys, both)
+		})...)
+		at = append(at, len(statements)-1)
 	}
 	if complete {
 		statements = append(statements, s.Source.Complete(c.parent, c.tombstones, check, &done))
@@ -205,7 +205,7 @@ func blame(err error, edges []*Edge, at []int) error {
 		return err
 	}
 	for i, e := range edges {
-		if at[i] == failed.Index || at[i] == failed.Index+1 && e.Keep != nil {
+		if failed.Index <= at[i] && (i == 0 || failed.Index > at[i-1]) {
 			return &edgeError{err, e}
 		}
 	}
@@ -236,14 +236,28 @@ func (p *Parent) shares(e *Edge) bool {
 }
 
 // counts reports whether the edge's statements return the number of rows as a row.
-func (e *Edge) counts(keys drain.Keys) bool { return keys.Keep != nil || e.Tells && !e.Updates() }
+func (e *Edge) counts(keys drain.Keys) bool {
+	return keys.Keep != nil && !keys.Keep.Ruled || e.Tells && !e.Updates()
+}
 
-// statement is one on the edge whose rows are counted into rows if it returns their number.
-func (e *Edge) statement(sql string, args []any, keys drain.Keys, rows *int64) batch.Statement {
-	if e.counts(keys) {
-		return batch.Statement{SQL: sql, Args: args, Scan: batch.One(rows)}
+// statements are those that make makes for the keys, the last of which changes rows. If it returns their number, that is scanned
+// into rows. Rows of a table with rules cannot be kept: a statement before counts them as left out.
+func (e *Edge) statements(names pgcatalog.Names, keys drain.Keys, rows *int64, make func(drain.Keys) (string, []any)) (all []batch.Statement) {
+	counts := e.counts(keys)
+	if keys.Keep != nil {
+		all = append(all, keys.Keep.Begin(names))
 	}
-	return batch.Statement{SQL: sql, Args: args}
+	if keys.Keep != nil && keys.Keep.Ruled {
+		sql, args := make(keys)
+		all = append(all, batch.Statement{SQL: sql, Args: args})
+		keys.Keep = nil
+	}
+	sql, args := make(keys)
+	last := batch.Statement{SQL: sql, Args: args}
+	if counts {
+		last.Scan = batch.One(rows)
+	}
+	return append(all, last)
 }
 
 // find reports which edges have rows of the chunk's keys, in a transaction that only reads.

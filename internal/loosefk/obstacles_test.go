@@ -18,17 +18,17 @@ import (
 )
 
 // everyObstacle gives 600 parents one child each in tables that are slow or locked in every way: children cost time by a trigger, no index leads
-// to bare, none leads from above to what a native key deletes below it. The rows of the first five parents in stuck time out.
+// to bare, none leads from above to what a native key deletes below it. The rows of the first two parents in stuck time out.
 var everyObstacle = slowChildren + "INSERT INTO parents SELECT generate_series(11, 600); DELETE FROM children; INSERT INTO children SELECT id, id FROM parents;" +
 	dbtest.Children{Table: "bare", Each: 1, Columns: "filler text DEFAULT repeat('x', 500)", Bare: true}.SQL() +
 	dbtest.Children{Table: "above", Each: 1}.SQL() + dbtest.Children{Table: "claimed", Each: 1}.SQL() + dbtest.Children{Table: "locked", Each: 1}.SQL() +
 	dbtest.Children{Table: "stuck"}.SQL() + `
-INSERT INTO stuck SELECT id, id FROM parents WHERE id <= 5;
+INSERT INTO stuck SELECT id, id FROM parents WHERE id <= 2;
 CREATE TABLE below (id bigint PRIMARY KEY, above_id bigint REFERENCES above ON DELETE CASCADE);
 INSERT INTO below SELECT n, CASE WHEN n <= 600 THEN n END FROM generate_series(1, 10000) AS n;
 ALTER SEQUENCE tries RESTART;` +
 	// A timeout so short would end statements of other tables, too, on a busy machine.
-	dbtest.OnRow("DELETE", "stuck", "old.parent_id <= 5", timedOut) + dbtest.OnRow("DELETE", "children", "true", "PERFORM pg_sleep(0.005);")
+	dbtest.OnRow("DELETE", "stuck", "old.parent_id <= 2", timedOut) + dbtest.OnRow("DELETE", "children", "true", "PERFORM pg_sleep(0.005);")
 
 // timedOut is plpgsql that fails after a while as a statement does that runs into its timeout.
 const timedOut = "PERFORM pg_sleep(0.1); RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014';"
@@ -71,7 +71,7 @@ func TestEveryObstacleAtOnce(t *testing.T) {
 	require.Equal(t, 610-b.Pending(t), stats.Processed)
 	for _, row := range b.tombstones() {
 		require.Contains(t, row[3], "stuck: ", "the reason of parent %s", row[0])
-		require.Contains(t, []string{"1", "2", "3", "4", "5"}, row[0], "a lock is no failure")
+		require.Contains(t, []string{"1", "2"}, row[0], "a lock is no failure")
 	}
 
 	b.Exec("ALTER TABLE stuck DISABLE TRIGGER USER; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")

@@ -87,7 +87,7 @@ func (b *bundle) run(t *testing.T, limit int) (*loosefk.Stats, error) {
 		conn.Release()
 	}()
 	engine := loosefk.Engine{
-		Database: "main", Pace: "normal", Limits: limits, Parents: parents, Undo: !b.off,
+		Database: "main", Pace: "normal", Limits: limits, Parents: parents, Undo: !b.off, ConfirmAfter: time.Nanosecond,
 		Session: &batch.Session{
 			Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted,
 			Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
