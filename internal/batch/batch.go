@@ -63,8 +63,6 @@ type Statement struct {
 	Scan func(pgx.Rows) error
 	// Counts, if set, is the figure of the run that the rows belong to which the statement deletes or updates in one table.
 	Counts *Figure
-	// Audit, if set beside Counts, is written into sexton.batches with the number of rows, where there are any.
-	Audit *Audit
 
 	// at is the statement's index among the caller's; aside marks one that is not the caller's and stands beside it.
 	at    int

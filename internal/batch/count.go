@@ -14,23 +14,12 @@ type Figure struct {
 	Table uint32
 }
 
-// Audit says what a statement does to the children of deleted parents.
-type Audit struct {
-	Parent        string
-	Keys          []string
-	Child, Action string
-}
-
 const (
 	changedSQL = `(pg_catalog.pg_stat_get_xact_tuples_deleted($1::pg_catalog.oid)
     OPERATOR(pg_catalog.+) pg_catalog.pg_stat_get_xact_tuples_updated($1::pg_catalog.oid))`
 	beforeSQL = "SELECT pg_catalog.set_config('sexton.before', " + changedSQL + "::pg_catalog.text, true)"
 	behindSQL = `SELECT "sexton".count_rows($2::pg_catalog.text, $3::pg_catalog.text,
     ` + changedSQL + ` OPERATOR(pg_catalog.-) pg_catalog.current_setting('sexton.before')::pg_catalog.int8)`
-	auditSQL = `INSERT INTO "sexton".batches (run_id, parent, keys, child, action, rows)
-SELECT $2::pg_catalog.int8, $3::pg_catalog.text, $4::pg_catalog.text[], $5::pg_catalog.text, $6::pg_catalog.text, changed.rows
-FROM (SELECT ` + changedSQL + ` OPERATOR(pg_catalog.-) pg_catalog.current_setting('sexton.before')::pg_catalog.int8) AS changed (rows)
-WHERE changed.rows OPERATOR(pg_catalog.>) 0`
 )
 
 // CountRows is the SQL expression that adds rows, an expression of type bigint, to a figure of the run, and returns them. Field and label are
@@ -48,17 +37,12 @@ func (s *Session) counting(statements []Statement) []Statement {
 	for i, statement := range statements {
 		statement.at = i
 		figure := statement.Counts
-		audit := statement.Audit
-		if figure == nil || s.Fence.Run() == 0 && audit == nil {
+		if figure == nil || s.Fence.Run() == 0 {
 			all = append(all, statement)
 			continue
 		}
 		all = append(all, Statement{SQL: beforeSQL, Args: []any{figure.Table}, at: i, aside: true}, statement,
 			Statement{SQL: s.Names.Render(behindSQL), Args: []any{figure.Table, figure.Field, figure.Label}, at: i, aside: true})
-		if audit != nil {
-			args := []any{figure.Table, s.Fence.Run(), audit.Parent, audit.Keys, audit.Child, audit.Action}
-			all = append(all, Statement{SQL: s.Names.Render(auditSQL), Args: args, at: i, aside: true})
-		}
 	}
 	return all
 }

@@ -27,7 +27,7 @@ func (c *Config) Components() []string {
 			keys = append(keys, all.Type().Field(i).Tag.Get("yaml"))
 		}
 	}
-	if l := c.LooseForeignKeys; l.Enabled && (l.Undo.On() || l.Audit == AuditBatch) {
+	if l := c.LooseForeignKeys; l.Enabled && l.Undo.On() {
 		keys = append(keys, "undo")
 	}
 	return keys

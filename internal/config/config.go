@@ -152,10 +152,6 @@ type LooseForeignKeys struct {
 	Connections int `check:"1..32" default:"2" yaml:"connections"`
 	// ConfirmAfter is the age from which on a removed tombstone is rechecked: transactions that were open may have inserted children.
 	ConfirmAfter time.Duration `check:"positive" default:"10m" yaml:"confirm_after"`
-	// Audit is batch to write a row about each batch on children into sexton.batches, in its transaction, or off.
-	Audit Audit `default:"off" yaml:"audit"`
-	// AuditKeep is how long these rows are kept, in whole days.
-	AuditKeep time.Duration `check:"positive" default:"720h" yaml:"audit_keep"`
 	Undo      Undo          `yaml:"undo"`
 }
 
@@ -209,15 +205,6 @@ const (
 
 // Choices lists them.
 func (Overflow) Choices() []string { return []string{string(LeftOut), string(Waits)} }
-
-// Audit says what is written about batches.
-type Audit string
-
-// AuditBatch writes a row per batch.
-const AuditBatch Audit = "batch"
-
-// Choices lists the kinds.
-func (Audit) Choices() []string { return []string{"off", string(AuditBatch)} }
 
 // Duty is the share of its time that a run works, in percent.
 type Duty int

@@ -9,6 +9,8 @@ import (
 // removedKeys returns, for each key that was removed, what to do instead.
 func removedKeys() map[string]string {
 	return map[string]string{
+		"loose_foreign_keys.audit":          "remove it; the history of runs counts rows by table",
+		"loose_foreign_keys.audit_keep":     "remove it",
 		"loose_foreign_keys.confirm_grace":  "use loose_foreign_keys.confirm_after",
 		"loose_foreign_keys.confirm_within": "use loose_foreign_keys.confirm_after",
 		"external_diffs.limit_per_tick":     "raise external_diffs.limit",

@@ -51,9 +51,9 @@ type Pass struct {
 	alive    int
 	solo     bool // sessions of the pass were in each other's way
 	loadedAt time.Time
-	rewound  bool // all queues were read from their beginning and had nothing new
-	rechecks bool // marked tombstones may be loaded
-	resume   time.Time // the last postponed tombstone is due again
+	rewound  bool                    // all queues were read from their beginning and had nothing new
+	rechecks bool                    // marked tombstones may be loaded
+	resume   time.Time               // the last postponed tombstone is due again
 	waits    map[int64]time.Duration // by tombstone, the last time that it was postponed for a lock
 	reported map[string]bool         // reasons of held edges
 	tried    map[int64]bool          // tombstones that have had an attempt in this pass

@@ -246,4 +246,3 @@ func TestReleasedLeaseStaysReleasedWhenTheServersClockIsSetBack(t *testing.T) {
 	setBack(db)
 	pgtest.Must(manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 }
-

@@ -172,7 +172,9 @@ func (o *Operators) between(key Key, by class, c Column) (Comparison, error) {
 
 // order fills in the operators of the ordering for a column of type left and keys of the class's type.
 func (c *Comparison) order(o *Operators, by class, left string) {
-	of := func(left string, strategy int16) string { return o.members[member{by.family, left, by.input, strategy}].text }
+	of := func(left string, strategy int16) string {
+		return o.members[member{by.family, left, by.input, strategy}].text
+	}
 	atLeast, atMost, less, more := of(left, atLeast), of(left, atMost), of(by.input, less), of(by.input, greater)
 	if atLeast != "" && atMost != "" && less != "" && more != "" {
 		c.atLeast, c.atMost, c.less, c.more = atLeast, atMost, less, more

@@ -1,5 +1,5 @@
 GRANT SELECT ON TABLE "sexton".undo_layouts TO :"worker";
-GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".undo, "sexton".batches TO :"worker";
+GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".undo TO :"worker";
 GRANT SELECT, UPDATE ON TABLE "sexton".undo_state TO :"worker";
 GRANT USAGE ON SEQUENCE "sexton".undo_ids TO :"worker";
 GRANT EXECUTE ON FUNCTION

@@ -44,8 +44,8 @@ func (p *pass) full(db database.Database, parents []*loosefk.Parent, all bool) {
 	}
 }
 
-// rotate makes and drops partitions now and then, and notes where what is kept has reached its limit. What was kept before undo and audit were switched
-// off still expires: one look of the process finds it.
+// rotate makes and drops partitions now and then, and notes where what is kept has reached its limit. What was kept before undo was switched off
+// still expires: one look of the process finds it.
 func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 	keys := p.Config.LooseForeignKeys
 	due, left := p.Memory.rotates(p.db.Name)
@@ -58,7 +58,7 @@ func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 			err := conn.QueryRow(ctx, db.Names.Render(`SELECT pg_catalog.to_regclass('"sexton".undo') IS NOT NULL`)).Scan(&there)
 			if err == nil && there {
 				left = true
-				_, err = conn.Exec(ctx, db.Names.Render(rotateSQL), time.Duration(0), keys.AuditKeep, false)
+				_, err = conn.Exec(ctx, db.Names.Render(rotateSQL), time.Duration(0), false)
 			}
 			return problem.Doing(err, "drop partitions by day")
 		})
@@ -67,7 +67,7 @@ func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 	}
 	return p.everywhere(ctx, parents, func(db database.Database, conn *pgxpool.Conn) error {
 		if due {
-			if _, err := conn.Exec(ctx, db.Names.Render(rotateSQL), keys.Undo.Keep, keys.AuditKeep, true); err != nil {
+			if _, err := conn.Exec(ctx, db.Names.Render(rotateSQL), keys.Undo.Keep, true); err != nil {
 				return fmt.Errorf("make partitions by day: %w", err)
 			}
 		}
@@ -101,7 +101,7 @@ func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 	})
 }
 
-const rotateSQL = `SELECT "sexton".undo_rotate('undo', $1, $3), "sexton".undo_rotate('batches', $2, $3)`
+const rotateSQL = `SELECT "sexton".undo_rotate('undo', $1, $2)`
 
 // fullSQL tells triggers whether as much is kept as may be.
 const fullSQL = `UPDATE "sexton".undo_state AS state SET full_since = CASE WHEN $1::boolean THEN pg_catalog.clock_timestamp() END

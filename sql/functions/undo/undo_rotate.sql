@@ -19,12 +19,12 @@ DECLARE
     past boolean;
     changed integer := 0;
 BEGIN
-    IF of_table <> ALL ('{undo,batches}') OR NOT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtext('sexton rotate'), pg_catalog.hashtext(of_table)) THEN
+    IF of_table <> 'undo' OR NOT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtext('sexton rotate'), pg_catalog.hashtext(of_table)) THEN
         RETURN 0;
     END IF;
-    IF of_table = 'undo' AND keep > interval '0' THEN
+    IF keep > interval '0' THEN
         UPDATE "sexton".undo_state AS state SET keep = undo_rotate.keep WHERE state.keep <> undo_rotate.keep;
-    ELSIF of_table = 'undo' THEN
+    ELSE
         keep := (SELECT state.keep FROM "sexton".undo_state AS state);
         IF keep = interval '0' THEN
             RETURN 0;
