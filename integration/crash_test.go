@@ -252,9 +252,10 @@ func (s twinSite) settled(t *testing.T) {
 	// One run more hands on what the runs of the dead have counted.
 	s.program.run(t, s.dir, s.url, 0, "job", "run", kind)
 	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.run_counts"), "counts that no run was given")
-	require.Equal(t, s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("%")),
+	require.LessOrEqual(t,
 		s.count(t, `SELECT sum(coalesce((stats ->> 'delete_count')::bigint, 0) + coalesce((stats ->> 'update_count')::bigint, 0))::bigint FROM sexton.runs WHERE kind = $1`, kind),
-		"rows that have gone or changed, and what the history says of them")
+		s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("%")),
+		"the history lacks what a killed worker did last, and counts nothing twice")
 }
 
 // token is the lease's newest.

@@ -91,15 +91,15 @@ const (
 	buildsGone = "SELECT count(*) FROM changes WHERE at_table = 'builds'"
 )
 
-// betweenCommitAndRemoval stops a worker that has committed the deletion of a parent's four builds in ci before it removes the
-// tombstone in main.
+// betweenCommitAndRemoval stops a worker that has committed the deletion of five parents' builds in ci before it removes the
+// tombstones in main.
 func betweenCommitAndRemoval(t *testing.T, s *multiSite) (w *runningWorker, pass, release func()) {
 	s.main.exec(t, "CREATE TRIGGER note_change AFTER DELETE ON "+tombstones+" FOR EACH ROW EXECUTE FUNCTION note_change()")
 	pass, release = s.main.shut(t, tombstones)
 	s.deleteParents(t, someParents)
 	w = s.started(t)
 	s.main.wait(t, time.Minute, "the worker to stop in the removal", atGate)
-	require.Equal(t, int64(4), s.ci.count(t, buildsGone), "deletions committed in ci")
+	require.Equal(t, int64(20), s.ci.count(t, buildsGone), "deletions committed in ci")
 	require.Equal(t, int64(5), s.main.count(t, backlogOf), "tombstones in main")
 	return w, pass, release
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -201,6 +202,9 @@ func (s *session) climb(ctx context.Context, c *chunk, err error) error {
 			return err
 		}
 	}
+	if f.SQLState == "42501" && onEdge {
+		f.Message = cmp.Or(s.lacking(ctx, failed.edge), f.Message)
+	}
 	switch {
 	case f.Verdict == batch.Unavailable:
 		return s.deferHeld(ctx, c, f)
@@ -339,6 +343,19 @@ func (p *Pass) miss(e *Edge, f batch.Fault) {
 	if over {
 		p.hold(e, f)
 	}
+}
+
+// lacking returns which right on an edge's table the role lacks.
+func (s *session) lacking(ctx context.Context, e *Edge) string {
+	if !e.remote() {
+		return s.Source.Lacking(ctx, s.on, e)
+	}
+	s.remoteMu.Lock()
+	defer s.remoteMu.Unlock()
+	if remote := s.Remotes[e.Database]; remote != nil && remote.Session != nil {
+		return s.Source.Lacking(ctx, remote.Session, e)
+	}
+	return ""
 }
 
 // holdParent leaves all tombstones of a parent alone for the rest of the pass.

@@ -123,6 +123,8 @@ type Source interface {
 	Fail(ctx context.Context, on *batch.Session, p *Parent, tombstones []Tombstone, f batch.Fault, after time.Duration) error
 	// Recheck makes removed tombstones due again, and returns how many.
 	Recheck(ctx context.Context, on *batch.Session) (int64, error)
+	// Lacking returns which right on an edge's table the role lacks, with the SQL that grants it, or "".
+	Lacking(ctx context.Context, on *batch.Session, e *Edge) string
 	// Unreadable returns why the role cannot read the parent, or "".
 	Unreadable(ctx context.Context, on *batch.Session, p *Parent) (string, error)
 }

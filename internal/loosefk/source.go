@@ -333,6 +333,21 @@ func (s *source) horizons(ctx context.Context) (map[string]time.Time, error) {
 	return found, nil
 }
 
+// Lacking returns which right on an edge's table the role lacks, with the SQL that grants it, or "".
+func (s *source) Lacking(ctx context.Context, on *batch.Session, e *engine.Edge) string {
+	reference := s.references[e]
+	missing, err := MissingPrivileges(ctx, on.Conn, reference.Database, s.Parents)
+	if err != nil {
+		return "" // The error of the statement is reported as it is.
+	}
+	for _, lack := range missing {
+		if lack.Key == reference.Definition.Key {
+			return lack.Message + ": " + lack.Fix
+		}
+	}
+	return ""
+}
+
 // Unreadable returns what would let the role read the parent, or "".
 func (s *source) Unreadable(ctx context.Context, on *batch.Session, p *engine.Parent) (why string, err error) {
 	at := slices.IndexFunc(s.Parents, func(parent *Parent) bool { return parent.Recorded == p.Name })
