@@ -70,7 +70,7 @@ func NewClient(deps Deps, id string, ears ...*listen.Ear) (*river.Client[pgx.Tx]
 	}
 	for _, ear := range ears {
 		if ear.Database == on.jobs.Name {
-			ear.Topic, ear.Heard = insertedTopic(on.jobs), on.hear
+			ear.Topic, ear.Heard = insertedTopic(), on.hear
 		}
 	}
 	on.setGenerations(Generations(deps.Config, deps.Definitions))

@@ -298,7 +298,7 @@ func (l *listener) WaitForNotification(ctx context.Context) (*riverdriver.Notifi
 }
 
 // insertedTopic is the channel on which inserted jobs are told of.
-func insertedTopic(db database.Database) string { return pgcatalog.Schema + "." + insertTopic }
+func insertedTopic() string { return pgcatalog.Schema + "." + insertTopic }
 
 // mostInserted is how much may have been heard that River has not taken yet. Its own buffer is as long.
 const mostInserted = 1000

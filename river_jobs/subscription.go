@@ -163,7 +163,7 @@ func askArgs(db database.Database, job Job, args any, keyOf func(kind string, en
 	if err != nil {
 		return nil, fmt.Errorf("encode arguments of %s: %w", job.Kind, err)
 	}
-	return []any{job.Kind, string(encoded), job.MaxAttempts, job.Queue, keyOf(job.Kind, encoded), insertedTopic(db)}, nil
+	return []any{job.Kind, string(encoded), job.MaxAttempts, job.Queue, keyOf(job.Kind, encoded), insertedTopic()}, nil
 }
 
 // askBeside asks for a job beside the one that a transaction has asked for that does not end: nothing waits for that. Only one is there at a

@@ -97,7 +97,8 @@ func Uncovered(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tr
 					words.Listed(one.Heirs), "make them partitions of it where such rows are to come back")...)
 		}
 		if one.Grant != "" {
-			found = append(found, doctor.One(problem.Warning, "table "+one.Table, "sexton undo restores none of its rows: the role may not insert them", one.Grant)...)
+			const message = "sexton undo restores none of its rows: the role may not insert them"
+			found = append(found, doctor.One(problem.Warning, "table "+one.Table, message, one.Grant)...)
 		}
 		if len(one.Excluded) > 0 {
 			found = append(found, doctor.One(problem.Info, "table "+one.Table,

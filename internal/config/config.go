@@ -152,7 +152,7 @@ type LooseForeignKeys struct {
 	Connections int `check:"1..32" default:"2" yaml:"connections"`
 	// ConfirmAfter is the age from which on a removed tombstone is rechecked: transactions that were open may have inserted children.
 	ConfirmAfter time.Duration `check:"positive" default:"10m" yaml:"confirm_after"`
-	Undo      Undo          `yaml:"undo"`
+	Undo         Undo          `yaml:"undo"`
 }
 
 // Undo configures the keeping of rows that go with a deleted parent.

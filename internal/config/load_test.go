@@ -69,7 +69,7 @@ func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
 			Enabled: true, Schedule: "* * * * *", Definitions: []string{filepath.Join(dir, "loose_foreign_keys.yml")},
 			Truncate: config.TruncateReject, Target: 20 * time.Millisecond, Duty: config.Auto, Connections: 2,
 			ConfirmAfter: 10 * time.Minute,
-			Undo: config.Undo{MaxRow: 16 << 20, LargeRows: config.LeftOut, WhenFull: config.LeftOut},
+			Undo:         config.Undo{MaxRow: 16 << 20, LargeRows: config.LeftOut, WhenFull: config.LeftOut},
 		}, c.LooseForeignKeys)
 		require.Equal(t, config.HTTP{Listen: "127.0.0.1:8686", ReadOnly: true}, c.HTTP)
 		require.Equal(t, config.Log{Level: "info", Format: config.FormatAuto}, c.Log)

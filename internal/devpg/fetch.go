@@ -211,7 +211,10 @@ func link(root *os.Root) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var links []struct{ Source, Target string }
+	var links []struct {
+		Source string `json:"source"`
+		Target string `json:"target"`
+	}
 	if err == nil {
 		err = json.Unmarshal(list, &links)
 	}

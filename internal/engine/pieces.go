@@ -135,11 +135,11 @@ func (s *session) piece(ctx context.Context, c *chunk, e *Edge, pointers []pgtyp
 	return s.change(ctx, e, limits, keys, func(keys drain.Keys) (string, []any) { return e.Piece(s.on.Names, e.Leaf, keys, pointers, skip) })
 }
 
-// change runs the statements that make makes, after others, and returns the rows that they changed.
+// change runs the statements that build returns, after others, and returns the rows that they changed.
 func (s *session) change(
-	ctx context.Context, e *Edge, limits batch.Limits, keys drain.Keys, make func(drain.Keys) (string, []any), before ...batch.Statement,
+	ctx context.Context, e *Edge, limits batch.Limits, keys drain.Keys, build func(drain.Keys) (string, []any), before ...batch.Statement,
 ) (rows int64, err error) {
-	affected, err := s.run(ctx, limits, append(before, e.statements(s.on.Names, keys, &rows, make)...)...)
+	affected, err := s.run(ctx, limits, append(before, e.statements(s.on.Names, keys, &rows, build)...)...)
 	if err == nil && !e.counts(keys) {
 		rows = affected[len(affected)-1]
 	}

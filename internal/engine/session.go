@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"sexton/internal/batch"
@@ -55,14 +56,19 @@ func (s *session) work(ctx context.Context) error {
 		s.signal()
 		s.mu.Unlock()
 		if err != nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.alive--; s.alive > 0 && errors.Is(err, errNoConnection) {
-				return nil // The others do its work.
-			}
-			return err
+			return s.leavePass(err)
 		}
 	}
+}
+
+// leavePass ends the session. If it only lacks a connection, the others do its work.
+func (s *session) leavePass(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.alive--; s.alive > 0 && errors.Is(err, errNoConnection) {
+		return nil
+	}
+	return err
 }
 
 // run sends one transaction in the parents' database, and returns the rows that each statement affected.
@@ -215,14 +221,14 @@ func blame(err error, edges []*Edge, at []int) error {
 // late tells the completion in the same transaction whether the snapshot has any child of the keys.
 func (p *Parent) late(c *chunk, edges []*Edge) batch.Statement {
 	args := &drain.Args{}
-	terms, keysAt := "false", args.Once(c.keys())
+	terms, keysAt := []string{"false"}, args.Once(c.keys())
 	if c.found {
-		terms, edges = "true", nil
+		terms, edges = []string{"true"}, nil
 	}
 	for _, e := range edges {
-		terms += " OR " + e.Finds(p.Key, e.Leaf, p.Parameter(keysAt()), args)
+		terms = append(terms, e.Finds(p.Key, e.Leaf, p.Parameter(keysAt()), args))
 	}
-	return batch.Statement{SQL: "SELECT pg_catalog.set_config('sexton.late', (" + terms + ")::pg_catalog.text, true)", Args: args.Values}
+	return batch.Statement{SQL: "SELECT pg_catalog.set_config('sexton.late', (" + strings.Join(terms, " OR ") + ")::pg_catalog.text, true)", Args: args.Values}
 }
 
 // shares reports whether another edge updates the same child: the rows that it leaves may belong to this edge.
@@ -240,19 +246,19 @@ func (e *Edge) counts(keys drain.Keys) bool {
 	return keys.Keep != nil && !keys.Keep.Ruled || e.Tells && !e.Updates()
 }
 
-// statements are those that make makes for the keys, the last of which changes rows. If it returns their number, that is scanned
+// statements are those that build returns for the keys, the last of which changes rows. If it returns their number, that is scanned
 // into rows. Rows of a table with rules cannot be kept: a statement before counts them as left out.
-func (e *Edge) statements(names pgcatalog.Names, keys drain.Keys, rows *int64, make func(drain.Keys) (string, []any)) (all []batch.Statement) {
+func (e *Edge) statements(names pgcatalog.Names, keys drain.Keys, rows *int64, build func(drain.Keys) (string, []any)) (all []batch.Statement) {
 	counts := e.counts(keys)
 	if keys.Keep != nil {
 		all = append(all, keys.Keep.Begin(names))
 	}
 	if keys.Keep != nil && keys.Keep.Ruled {
-		sql, args := make(keys)
+		sql, args := build(keys)
 		all = append(all, batch.Statement{SQL: sql, Args: args})
 		keys.Keep = nil
 	}
-	sql, args := make(keys)
+	sql, args := build(keys)
 	last := batch.Statement{SQL: sql, Args: args}
 	if counts {
 		last.Scan = batch.One(rows)
@@ -264,22 +270,17 @@ func (e *Edge) statements(names pgcatalog.Names, keys drain.Keys, rows *int64, m
 func (s *session) find(ctx context.Context, c *chunk, edges []*Edge) ([]*Edge, error) {
 	args := &drain.Args{}
 	keysAt := args.Once(c.keys())
-	terms := ""
+	terms := make([]string, len(edges))
 	for i, e := range edges {
-		if i > 0 {
-			terms += ",\n"
+		if terms[i] = "true"; !e.remote() {
+			terms[i] = e.Finds(c.parent.Key, e.Leaf, c.parent.Parameter(keysAt()), args)
 		}
-		if e.remote() {
-			terms += "true"
-			continue
-		}
-		terms += e.Finds(c.parent.Key, e.Leaf, c.parent.Parameter(keysAt()), args)
 	}
 	var found []bool
 	limits := s.on.Limits
 	limits.LockTimeout, limits.Reads = min(limits.LockTimeout, lockWait), true
 	_, err := s.run(ctx, limits, batch.Statement{SQL: drain.IndexScans},
-		batch.Statement{SQL: "SELECT ARRAY[" + terms + "]", Args: args.Values, Scan: batch.One(&found)})
+		batch.Statement{SQL: "SELECT ARRAY[" + strings.Join(terms, ",\n") + "]", Args: args.Values, Scan: batch.One(&found)})
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,8 @@ import (
 // LeftOut is the key of the number of lines with the same message that were left out since the one before.
 const LeftOut = "left_out"
 
-// Dedup keeps a log readable while something fails many times a second. It writes the first of the warnings and errors with one message at once. Others that follow within the period are
+// Dedup keeps a log readable while something fails many times a second. It writes the first of the warnings and errors with one message at
+// once. Others that follow within the period are
 // counted, and at its end the last of them is written with their number, so that the log also tells when it was over.
 // Lower levels pass as they are. Messages must be literal, as each that is new takes memory for a period.
 type Dedup struct {

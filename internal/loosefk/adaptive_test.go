@@ -13,7 +13,6 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
-	"sexton/internal/pace"
 	"sexton/internal/pgtest"
 )
 
@@ -312,25 +311,6 @@ func TestAdaptiveSizesDoNotCountTheNetwork(t *testing.T) {
 	b.Exec("DELETE FROM parents")
 	require.EqualValues(t, 20_100, b.drained(t).DeleteCount)
 	require.LessOrEqual(t, b.count(t, "statements"), int64(60))
-}
-
-// gathers deletes parents without children, for which no statement asks for others.
-func gathers(t *testing.T, pause time.Duration, share pace.Share) {
-	t.Helper()
-	b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
-	b.engine.Throttle.Share = share
-	b.Exec("TRUNCATE children")
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	next := 2
-	b.engine.Progress = func(context.Context, *loosefk.Stats) {
-		if next <= 10 { // After each batch another one.
-			b.Exec(fmt.Sprintf("DELETE FROM parents WHERE id = %d", next))
-			next++
-		}
-	}
-	began := time.Now()
-	require.EqualValues(t, 10, b.run(t).Processed)
-	require.GreaterOrEqual(t, time.Since(began), 6*pause, "pauses before the last of the rounds")
 }
 
 // What is loaded together has a statement for each reference that one of the tombstones has children of: with a hundred references, one such tombstone

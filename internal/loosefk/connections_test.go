@@ -36,14 +36,6 @@ func (b bundle) allGone(t *testing.T, stats *loosefk.Stats) {
 	require.EqualValues(t, 200, stats.Processed)
 }
 
-// copies are tables with the same rows as children.
-func copies(names ...string) (sql string) {
-	for _, name := range names {
-		sql += fmt.Sprintf("CREATE TABLE %[1]s (LIKE children INCLUDING ALL); INSERT INTO %[1]s SELECT * FROM children;\n", name)
-	}
-	return sql
-}
-
 // pid is the process number of the engine's own session.
 func (b bundle) pid() string { return fmt.Sprint(b.engine.Session.Conn.PgConn().PID()) }
 

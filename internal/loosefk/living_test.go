@@ -12,11 +12,6 @@ import (
 
 var family = dbtest.Family(2, dbtest.Children{Each: 10})
 
-var partitionedFamily = `
-CREATE TABLE parents (id bigint PRIMARY KEY) PARTITION BY RANGE (id);
-CREATE TABLE parents_low PARTITION OF parents FOR VALUES FROM (0) TO (100);
-INSERT INTO parents VALUES (1), (2);` + dbtest.Children{Each: 10}.SQL()
-
 // Parent 1 lives in the end, whatever was deleted, and parent 2 is gone.
 func TestChildrenOfAParentThatLivesStay(t *testing.T) {
 	t.Parallel()

@@ -17,15 +17,15 @@ import (
 	"sexton/internal/problem"
 )
 
-// everyObstacle gives 600 parents one child each in tables that are slow or locked in every way: children cost time by a trigger, no index leads
+// everyObstacle gives 200 parents one child each in tables that are slow or locked in every way: children cost time by a trigger, no index leads
 // to bare, none leads from above to what a native key deletes below it. The rows of the first two parents in stuck time out.
-var everyObstacle = slowChildren + "INSERT INTO parents SELECT generate_series(11, 600); DELETE FROM children; INSERT INTO children SELECT id, id FROM parents;" +
+var everyObstacle = slowChildren + "INSERT INTO parents SELECT generate_series(11, 200); DELETE FROM children; INSERT INTO children SELECT id, id FROM parents;" +
 	dbtest.Children{Table: "bare", Each: 1, Columns: "filler text DEFAULT repeat('x', 500)", Bare: true}.SQL() +
 	dbtest.Children{Table: "above", Each: 1}.SQL() + dbtest.Children{Table: "claimed", Each: 1}.SQL() + dbtest.Children{Table: "locked", Each: 1}.SQL() +
 	dbtest.Children{Table: "stuck"}.SQL() + `
 INSERT INTO stuck SELECT id, id FROM parents WHERE id <= 2;
 CREATE TABLE below (id bigint PRIMARY KEY, above_id bigint REFERENCES above ON DELETE CASCADE);
-INSERT INTO below SELECT n, CASE WHEN n <= 600 THEN n END FROM generate_series(1, 10000) AS n;
+INSERT INTO below SELECT n, CASE WHEN n <= 200 THEN n END FROM generate_series(1, 10000) AS n;
 ALTER SEQUENCE tries RESTART;` +
 	// A timeout so short would end statements of other tables, too, on a busy machine.
 	dbtest.OnRow("DELETE", "stuck", "old.parent_id <= 2", timedOut) + dbtest.OnRow("DELETE", "children", "true", "PERFORM pg_sleep(0.005);")
@@ -68,7 +68,7 @@ func TestEveryObstacleAtOnce(t *testing.T) {
 	stats := ended()
 	require.Positive(t, *late)
 	require.LessOrEqual(t, *late-*first, int64(400), "statements on slow children that went before the neighbours'")
-	require.Equal(t, 610-b.Pending(t), stats.Processed)
+	require.Equal(t, 210-b.Pending(t), stats.Processed)
 	for _, row := range b.tombstones() {
 		require.Contains(t, row[3], "stuck: ", "the reason of parent %s", row[0])
 		require.Contains(t, []string{"1", "2"}, row[0], "a lock is no failure")

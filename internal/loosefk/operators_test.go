@@ -193,8 +193,3 @@ func TestStatementsThatAreNotExactAreLookedAfter(t *testing.T) {
 	require.Zero(t, stats.LateChildren)
 	require.Len(t, b.unchecked(), 1)
 }
-
-// strangers are tombstones of a table that no definition knows, the last of them from a trigger that was installed on parents.
-const strangers = `
-INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value)
-SELECT 'public.elsewhere', n FROM generate_series(1, $1::int) AS n`

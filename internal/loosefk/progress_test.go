@@ -120,11 +120,3 @@ CREATE SEQUENCE timeouts;`+dbtest.OnStatement("DELETE", "children", // A timeout
 	require.LessOrEqual(t, timeouts, int64(20), "timeouts before the others were through")
 	require.Zero(t, b.Pending(t))
 }
-
-func (b bundle) pass(t *testing.T) *loosefk.Stats {
-	return pgtest.Must(b.engine.Run(t.Context()))(t)
-}
-
-// A late tombstone comes from a transaction that began before others and commits after them.
-const lateTombstone = `INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after)
-	VALUES ('public.parents', 9, now() - interval '1 hour')`

@@ -66,7 +66,7 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []engine.Spot
 			return s.scan(rows, at, recheck, found, foreign)
 		}},
 		{
-			SQL: s.text("recheckable"), Args: []any{s.Database, s.confirmAfter().Seconds(), each.Of(s.parents, func(p *engine.Parent) string { return p.Name })},
+			SQL: s.text("recheckable"), Args: []any{s.Database, s.confirmAfter().Seconds(), s.names()},
 			Scan: batch.One(&s.removed, &s.marked),
 		},
 	}
@@ -99,6 +99,11 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []engine.Spot
 		}
 	}
 	return found, nil
+}
+
+// names are the parents' names in tombstones.
+func (s *source) names() []string {
+	return each.Of(s.parents, func(p *engine.Parent) string { return p.Name })
 }
 
 // undo returns sql if deletions are kept: the columns that it names are only there then.
@@ -228,7 +233,8 @@ WHERE NOT removed.lives AND (removed.status OPERATOR(pg_catalog.=) 1 OR pg_catal
 HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0
 )
 SELECT removed.id, removed.lives FROM removed`, table, idsAt, timesAt, nameAt, where, s.undo(", gone.origin"), p.Without(tombstoneKey(p, "gone")),
-		names.Render(`"sexton".swept`), s.undo(", origins"), args.Add(s.Database), args.Add(p.OID), s.undo(", pg_catalog.array_agg(removed.origin)"), keeps(tombstones))
+		names.Render(`"sexton".swept`), s.undo(", origins"), args.Add(s.Database), args.Add(p.OID),
+		s.undo(", pg_catalog.array_agg(removed.origin)"), keeps(tombstones))
 	return batch.Statement{SQL: sql, Args: args.Values, Scan: func(rows pgx.Rows) error {
 		found := engine.Done{}
 		var id int64

@@ -144,7 +144,7 @@ func TestRunsAreCounted(t *testing.T) {
 		`sexton_errors_total{database="main",kind="loose_foreign_keys_cleanup",sqlstate="",table=""} 1`,
 		`sexton_loose_foreign_key_deletions_total{database="main",table="issues"} 12`,
 		`sexton_loose_foreign_key_processed_deleted_records_total{database="main",table="projects"} 2`,
-		`sexton_loose_foreign_key_late_children_deleted_records_total{database="main"} 1`,
+		`sexton_loose_foreign_key_late_children_total{database="main"} 1`,
 		`sexton_sli_loose_foreign_key_clean_ups_apdex_total{database="main"} 3`,
 		`sexton_sli_loose_foreign_key_clean_ups_apdex_success_total{database="main"} 1`,
 		`sexton_sli_loose_foreign_key_clean_ups_total{database="main"} 5`,

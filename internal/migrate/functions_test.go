@@ -110,8 +110,7 @@ func TestBeginBatch(t *testing.T) {
 		tx := pgtest.Must(begin(t, "subscription", 7, false))(t)
 		requireSettings(t, tx, map[string]string{
 			"statement_timeout": "5s", "lock_timeout": "200ms", "idle_in_transaction_session_timeout": "10s",
-			"synchronous_commit": "off", "plan_cache_mode": "force_generic_plan", "jit": "off",
-			"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off",
+			"synchronous_commit": "off", "jit": "off",
 		})
 		conn := tx.Conn()
 		require.NoError(t, tx.Commit(t.Context()))

@@ -3,6 +3,7 @@ package undo
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -29,9 +30,7 @@ func (w *work) leaveChangedLater(ctx context.Context, g *restored) error {
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	for row, later := range found {
-		g.later[row] = later
-	}
+	maps.Copy(g.later, found)
 	g.pending = without(g.pending, g.staying())
 	return nil
 }

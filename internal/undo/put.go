@@ -161,7 +161,8 @@ func (p *putting) insert() string {
 	if p.skipping {
 		skip = " ON CONFLICT DO NOTHING"
 	}
-	return fmt.Sprintf("INSERT INTO %s AS child (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s WHERE %s%s RETURNING 0, child.tableoid, child.ctid::pg_catalog.text",
+	return fmt.Sprintf("INSERT INTO %s AS child (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s WHERE %s%s "+
+		"RETURNING 0, child.tableoid, child.ctid::pg_catalog.text",
 		p.table.Name, strings.Join(names, ", "), strings.Join(values, ", "), p.from(columns...), among, skip)
 }
 

@@ -63,7 +63,8 @@ const (
 type SilenceError struct{ Database, Grant string }
 
 func (e *SilenceError) Error() string {
-	return fmt.Sprintf("database %s: --dry-run restores the rows with triggers silenced and rolls back, and the role may not silence triggers; %s", e.Database, e.Grant)
+	return fmt.Sprintf("database %s: --dry-run restores the rows with triggers silenced and rolls back, and the role may not silence triggers; %s",
+		e.Database, e.Grant)
 }
 
 // Report is the outcome of a Restore.
@@ -123,14 +124,15 @@ func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Re
 		for _, sets := range u.steps() {
 			name := sets[0].on.Name
 			if dryRun && seen[name] {
-				report.notef("the deletion came back to database %s, whose second transaction does not see what the first one would restore: rows may be named that come back", name)
+				report.notef("the deletion came back to database %s, whose second transaction does not see what the first one would restore: "+
+					"rows may be named that are restored", name)
 			}
 			seen[name] = true
 			if err = e.restoreStep(ctx, u, sets, silent[sets[0].on.Name], report); err != nil {
 				break
 			}
 		}
-		failed := error(nil)
+		var failed error
 		report.Unit, failed = e.Show(ctx, id)
 		return errors.Join(err, failed)
 	})
@@ -242,7 +244,7 @@ var errDryRun = errors.New("rolled back")
 // restoreStep restores what can be of some sets of one database, in one transaction, and adds to the report.
 func (e *Engine) restoreStep(ctx context.Context, u *unit, sets []*set, silent bool, report *Report) (err error) {
 	var w *work
-	for try := 0; try < mostTries; try++ {
+	for range mostTries {
 		w = &work{engine: e, unit: u, db: sets[0].on, silent: silent, tables: map[int64]*table{}, sets: map[string][]*set{}}
 		err = e.fenced(ctx, w.db, silent, func(tx pgx.Tx) error {
 			w.tx = tx
@@ -429,7 +431,7 @@ func (g *restored) unable(silent bool) string {
 // each statement, which names the rows.
 func (w *work) restore(ctx context.Context) error {
 	deferred := !w.silent
-	for round := 0; round < mostRounds; round++ {
+	for range mostRounds {
 		if _, err := w.tx.Exec(ctx, "SAVEPOINT sexton_all"); err != nil {
 			return fmt.Errorf("set savepoint: %w", err)
 		}

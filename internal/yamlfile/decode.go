@@ -128,7 +128,7 @@ func (d *decoder) structure(n *yaml.Node, path string, v reflect.Value) {
 	specs := fieldsOf(v.Type())
 	known := each.Of(specs, func(s spec) string { return s.key })
 	var removed map[string]string
-	if earlier, ok := v.Interface().(Earlier); ok {
+	if earlier, ok := reflect.TypeAssert[Earlier](v); ok {
 		removed = earlier.RemovedKeys()
 	}
 	for pair := range slices.Chunk(n.Content, 2) {

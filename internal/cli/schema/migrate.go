@@ -69,7 +69,7 @@ and from several machines at once. Application tables are not touched.`,
 	})
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the SQL that it would run, and change nothing")
 	cmd.Flags().BoolVar(&granted, "grant", false, "afterwards run the statements that --print-grants prints")
-	cmd.Flags().BoolVar(&printed, "print-grants", false, "print SQL that creates roles for application, worker and viewer with their grants, and change nothing")
+	cmd.Flags().BoolVar(&printed, "print-grants", false, "print SQL that creates roles for application, worker and viewer with their grants; change nothing")
 	cmd.Flags().BoolVar(&tables, "tables", false, "with --grant or --print-grants, grant the worker also what it needs on the application's tables")
 	cmd.Flags().StringVar(&roles.Application, "application", "sexton_app", "the application's `ROLE` in the grants")
 	cmd.Flags().StringVar(&roles.Worker, "worker", "sexton_worker", "the worker's `ROLE` in the grants")
