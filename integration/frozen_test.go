@@ -30,6 +30,7 @@ const frozenWork = `
 	INSERT INTO notes (id, noteable_type, noteable_id, note) SELECT id, 'Issue', id, 'n' FROM generate_series(1, 5) AS id;
 	INSERT INTO loose_foreign_keys_deleted_records (id, fully_qualified_table_name, primary_key_value, created_at, consume_after, cleanup_attempts, last_error)
 		VALUES (1, 'public.issues', 9, now() - interval '1 hour', now(), 0, NULL), (2, 'public.gone', 1, now(), '2100-01-01', 3, 'cannot be deleted');
+	SELECT setval(pg_get_serial_sequence('loose_foreign_keys_deleted_records', 'id'), 2);
 	INSERT INTO users_ghost_user_migrations (user_id, consume_after, attempts, last_error)
 		VALUES (1, now(), 0, NULL), (3, '2100-01-02', 2, 'kept by a row');
 	INSERT INTO users (id, username, email, name, user_type) SELECT id, 'p' || id, id || '@x.com', '', 15 FROM generate_series(11, 13) AS id;

@@ -78,6 +78,7 @@ func TestAJobCancelledElsewhereStops(t *testing.T) {
 	require.EqualValues(t, 1, b.db.Pending(t))
 
 	require.NoError(t, blocker.Rollback(t.Context()))
+	b.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 	inserted = pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t)
 	id = inserted.Job.ID
 	state("completed")

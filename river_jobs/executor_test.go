@@ -131,8 +131,8 @@ func TestWorkerConfirmsWhatWasRemovedUnderAnotherName(t *testing.T) {
 		DELETE FROM parents WHERE id = 1;
 		DELETE FROM loose_foreign_keys_deleted_records;
 		INSERT INTO sexton.swept (database, parent, integer_keys, swept_at) VALUES
-			('former', 'public.parents', '{1}', now() - interval '1 minute'),
-			('former', 'public.others', '{1}', now() - interval '1 minute');`)
+			('former', 'public.parents', '{1}', now() - interval '1 hour'),
+			('former', 'public.others', '{1}', now() - interval '1 hour');`)
 
 	b.worked(t, "main")
 	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id = 1"), "children that came late")

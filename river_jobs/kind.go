@@ -223,7 +223,7 @@ func (k kind[T]) subscription(deps Deps, db database.Database) *listen.Subscript
 		},
 	}
 	if jobs := deps.jobsDB(); k.called != nil && db.Name == jobs.Name && db.Sessions == jobs.Async() {
-		if args, err := askArgs(jobs, job, k.args(db.Name), uniqueKey); err == nil {
+		if args, err := askArgs(job, k.args(db.Name), uniqueKey); err == nil {
 			subscription.Called = func(ctx context.Context, on listen.Querier) (bool, error) { return k.called(ctx, deps, on, db) }
 			subscription.Ask, subscription.AskArgs = jobs.Names.Render(askSQL), args
 		}

@@ -199,7 +199,7 @@ func TestPassIsObserved(t *testing.T) {
 	require.NoError(t, ended.Err)
 	require.Positive(t, ended.Duration)
 	require.Subset(t, ended.Counts, []jobrun.Count{
-		{Metric: metrics.Deletions, Table: "children", N: 4},
+		{Metric: metrics.Deletions, Table: "children", N: 2},
 		{Metric: metrics.Updates, Table: "notes", N: 1},
 		{Metric: metrics.ProcessedRecords, Table: "parents", N: 1},
 		{Metric: metrics.IncrementedRecords, Table: "parents", N: 1},

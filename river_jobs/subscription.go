@@ -158,7 +158,7 @@ DO NOTHING
 RETURNING job.id, pg_catalog.pg_notify($6, pg_catalog.format('{"queue": %s}', pg_catalog.to_json(job.queue)))`
 
 // askArgs are the arguments of askSQL.
-func askArgs(db database.Database, job Job, args any, keyOf func(kind string, encoded []byte) []byte) ([]any, error) {
+func askArgs(job Job, args any, keyOf func(kind string, encoded []byte) []byte) ([]any, error) {
 	encoded, err := json.Marshal(args)
 	if err != nil {
 		return nil, fmt.Errorf("encode arguments of %s: %w", job.Kind, err)
@@ -169,7 +169,7 @@ func askArgs(db database.Database, job Job, args any, keyOf func(kind string, en
 // askBeside asks for a job beside the one that a transaction has asked for that does not end: nothing waits for that. Only one is there at a
 // time.
 func askBeside(ctx context.Context, on dbsqlc.DBTX, db database.Database, job Job, args any) (id int64, err error) {
-	asked, err := askArgs(db, job, args, func(kind string, encoded []byte) []byte { return besideKey(uniqueKey(kind, encoded)) })
+	asked, err := askArgs(job, args, func(kind string, encoded []byte) []byte { return besideKey(uniqueKey(kind, encoded)) })
 	if err != nil {
 		return 0, err
 	}

@@ -91,15 +91,7 @@ func readTombstones(ctx context.Context, at component.Source, db database.Databa
 		return nil, err
 	}
 	if defined != nil {
-		unknown := slices.DeleteFunc(slices.Clone(parents), func(name string) bool { return slices.Contains(defined, name) })
-		homeless, err := db.Queries().TombstonesOfNoParent(ctx, defined, unknown)
-		if err != nil {
-			return nil, err
-		}
-		for _, group := range homeless {
-			backlog.Undefined = append(backlog.Undefined, group.Name)
-		}
-		backlog.Undefined = slices.Compact(backlog.Undefined)
+		backlog.Undefined = slices.DeleteFunc(slices.Clone(parents), func(name string) bool { return slices.Contains(defined, name) })
 	}
 	rows, err := db.Queries().TombstoneBacklogs(ctx, parents[:min(len(parents), shownParents)], parentCap+1)
 	if err != nil {

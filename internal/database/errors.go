@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"strings"
@@ -56,8 +57,9 @@ func Lost(err error) bool {
 	var unreachable *UnreachableError
 	var pgErr *pgconn.PgError
 	var network net.Error
+	var file *fs.PathError // It holds a syscall.Errno, which is a net.Error by its methods.
 	switch {
-	case err == nil, errors.Is(err, context.Canceled):
+	case err == nil, errors.Is(err, context.Canceled), errors.As(err, &file):
 		return false
 	case errors.As(err, &unreachable), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
 		// The loss showed in an earlier statement, or in the background.

@@ -59,24 +59,13 @@ func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	defined := each.Of(t.Parents, func(parent Parent) string { return parent.Recorded })
 	known := slices.DeleteFunc(slices.Clone(waiting), func(name string) bool { return !slices.Contains(defined, name) })
 	unknown := slices.DeleteFunc(waiting, func(name string) bool { return slices.Contains(defined, name) })
-	homeless, err := t.Database.Names.Queries(tx).TombstonesOfNoParent(ctx, defined, unknown)
-	if err != nil {
-		return nil, fmt.Errorf("look for tombstones without a definition: %w", err)
-	}
 	table := quote(t.Database.Names.Tracked, "loose_foreign_keys_deleted_records")
 	var found []Finding
-	for _, group := range homeless {
-		trigger, oid, from := "IS NULL", "IS NULL", ""
-		if group.TrackedAs != nil {
-			trigger, from = "= "+pgcatalog.Literal(*group.TrackedAs), ", from the trigger of "+*group.TrackedAs+","
-		}
-		if group.ParentOid != 0 {
-			oid = fmt.Sprintf("= %d", group.ParentOid)
-		}
-		found = append(found, One(problem.Warning, group.Name,
-			fmt.Sprintf("tombstones of %s%s wait, and no definition names it as parent: nothing will ever work them off", group.Name, from),
-			fmt.Sprintf("restore the definition, or give them up: DELETE FROM %s WHERE fully_qualified_table_name = %s"+
-				" AND status = 1 AND tracked_as %s AND parent_oid %s", table, pgcatalog.Literal(group.Name), trigger, oid))...)
+	for _, parent := range unknown {
+		found = append(found, One(problem.Warning, parent,
+			fmt.Sprintf("tombstones of %s wait, and no definition names it as parent: nothing will ever work them off", parent),
+			fmt.Sprintf("restore the definition, or give them up: DELETE FROM %s WHERE fully_qualified_table_name = %s AND status = 1",
+				table, pgcatalog.Literal(parent)))...)
 	}
 	type row struct {
 		Parent string

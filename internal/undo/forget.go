@@ -20,7 +20,7 @@ func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 		}
 		for _, sets := range slices.Backward(u.steps()) { // The parents go last: until then the command can be run again.
 			forgotten := int64(0)
-			if err := e.fenced(ctx, sets[0].on, true, func(tx pgx.Tx) error {
+			if err := e.fenced(ctx, sets[0].on, false, func(tx pgx.Tx) error {
 				if err := settle(ctx, tx); err != nil {
 					return err
 				}

@@ -63,37 +63,3 @@ FROM (
 UPDATE "sexton".swept AS swept
 SET database = @database
 WHERE swept.database <> ALL (@configured::pg_catalog.text[]) AND swept.parent = ANY (@parents::pg_catalog.text[]);
-
--- name: TombstonesOfNoParent :many
--- Where tombstones of these names come from that are about none of the parents that are defined, among the first 10,000 that wait under each name.
--- The next run gives the others to their parents, by the same rule: adopt.sql.
-WITH printed AS MATERIALIZED (
-    -- A database may print all names in quotes, which tombstones have where they need them.
-    SELECT CASE WHEN pg_catalog.set_config('quote_all_identifiers', 'off', true) IS NOT NULL THEN '%I.%I' END AS name
-), home AS MATERIALIZED (
-    SELECT class.oid
-    FROM printed
-    CROSS JOIN pg_catalog.pg_class AS class
-    JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid OPERATOR(pg_catalog.=) class.relnamespace
-    WHERE pg_catalog.format(printed.name, namespace.nspname, class.relname) OPERATOR(pg_catalog.=) ANY (@defined::pg_catalog.text[])
-), stranger AS MATERIALIZED (
-    SELECT named.name, EXISTS (
-        SELECT FROM pg_catalog.pg_class AS class
-        JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid OPERATOR(pg_catalog.=) class.relnamespace
-        WHERE pg_catalog.format(printed.name, namespace.nspname, class.relname) OPERATOR(pg_catalog.=) named.name
-    ) AS present
-    FROM printed
-    CROSS JOIN pg_catalog.unnest(@names::pg_catalog.text[]) AS named (name)
-)
-SELECT DISTINCT stranger.name::pg_catalog.text AS name, waiting.tracked_as, coalesce(waiting.parent_oid::bigint, 0)::bigint AS parent_oid
-FROM stranger
-CROSS JOIN LATERAL (
-    SELECT tombstone.tracked_as, tombstone.parent_oid
-    FROM "public".loose_foreign_keys_deleted_records AS tombstone
-    WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) stranger.name AND tombstone.status OPERATOR(pg_catalog.=) 1
-    ORDER BY tombstone.consume_after, tombstone.id
-    LIMIT 10000
-) AS waiting
-WHERE (waiting.tracked_as OPERATOR(pg_catalog.=) ANY (@defined::pg_catalog.text[])) IS NOT TRUE
-  AND (stranger.present OR NOT EXISTS (SELECT FROM home WHERE home.oid OPERATOR(pg_catalog.=) waiting.parent_oid))
-ORDER BY 1, 2, 3;

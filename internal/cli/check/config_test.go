@@ -57,9 +57,9 @@ func TestFlagsAndEnvironment(t *testing.T) {
 	t.Parallel()
 	s := clitest.Plain(t)
 	require.Contains(t, s.OK("config", "show", "--database-url", "postgres://flag@host/db"), `url: "postgres://flag@host/db"`)
-	s.Environ = append(s.Environ, "SEXTON_LOG__LEVEL=debug", "SEXTON_JOBS__SCHEMA=other")
+	s.Environ = append(s.Environ, "SEXTON_LOG__LEVEL=debug", "SEXTON_JOBS__OWNER=other")
 	require.Contains(t, s.OK("config", "show"), "level: debug")
-	require.Contains(t, s.OK("migrate", "up", "--print-grants"), `"other".leases`)
+	require.Contains(t, s.OK("config", "show"), "owner: other")
 
 	alone := clitest.Run([]string{"DATABASE_URL=postgres://alone@host/db"}, "config", "show")
 	require.Zero(t, alone.Code, alone.Stderr)

@@ -18,7 +18,7 @@ func asDocumented(t *testing.T, s *clitest.TwoSites, id string) (said string) {
 	document := string(pgtest.Must(os.ReadFile("../../../docs/undo.md"))(t))
 	page := string(pgtest.Must(os.ReadFile("../../../docs/page.md"))(t))
 	statements := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(document+page, -1)
-	require.Len(t, statements, 3)
+	require.Len(t, statements, 2)
 	for _, block := range statements {
 		s.Exec(block[1])
 	}

@@ -274,8 +274,8 @@ func TestNoStrangersCodeRuns(t *testing.T) {
 			work(t, s, url)
 			s.Exec(fmt.Sprintf(strangersWork, 2))
 			s.Exec(`INSERT INTO sexton.leases VALUES ('held', 1, 'gone', now(), now() + interval '1 hour');
-				INSERT INTO loose_foreign_keys_deleted_records (id, primary_key_value, fully_qualified_table_name, status, settled_at, consume_after)
-				OVERRIDING SYSTEM VALUE VALUES (4711, 3, 'public.projects', 3, now(), 'infinity')`)
+				INSERT INTO loose_foreign_keys_deleted_records (id, primary_key_value, fully_qualified_table_name, status, consume_after)
+				OVERRIDING SYSTEM VALUE VALUES (4711, 3, 'public.projects', 3, 'infinity')`)
 			kept := pgtest.Scalar[string](t, s.Database, "SELECT min(id)::text FROM sexton.undo")
 			operators, tried := false, map[string]bool{}
 			for _, command := range [][]string{
