@@ -150,11 +150,8 @@ func (s *session) change(
 // sessions that update a row all the time. The change that follows has a newer snapshot and checks the parent in it.
 // If the lock is not released in time, it returns the name of its holder.
 func (s *session) await(ctx context.Context, c *chunk, e *Edge) (holder string, err error) {
-	s.mu.Lock()
-	blocked := e.blocked.waits()
-	s.mu.Unlock()
 	limits := s.on.Limits
-	if blocked { // One session has waited in vain a moment ago.
+	if s.blockedNow(e) { // One session has waited in vain a moment ago.
 		limits.LockTimeout = min(limits.LockTimeout, lockWait)
 	}
 	for {
@@ -251,7 +248,7 @@ func edgeErr(err error, e *Edge) error {
 	return &edgeError{err, e}
 }
 
-// gone returns those of keys that no row has.
+// gone returns the keys that no row has.
 func (s *session) gone(ctx context.Context, c *chunk, keys any) (any, error) {
 	sql, args := c.parent.Gone(keys)
 	limits := s.on.Limits
