@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -320,5 +321,5 @@ func (r *run) remoteNames() []string {
 			names[e.Database] = true
 		}
 	}
-	return sorted(maps.Keys(names))
+	return slices.Sorted(maps.Keys(names))
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"embed"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -364,5 +363,3 @@ func (s *source) Unreadable(ctx context.Context, on *batch.Session, p *engine.Pa
 	}})
 	return why, err //nolint:wrapcheck // The pass names it.
 }
-
-func sorted(names iter.Seq[string]) []string { return slices.Sorted(names) }
