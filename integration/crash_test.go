@@ -52,8 +52,9 @@ func beforeRemoval(t *testing.T, s twinSite) (*runningWorker, func()) {
 	pass, _ := s.shut(t, "links")
 	s.deleteParents(t, someParents)
 	w := s.started(t)
-	s.wait(t, time.Minute, "the worker to stop in the second table", atGate)
-	require.NotZero(t, s.count(t, "SELECT count(*) FROM changes WHERE at_table = 'children'"), "deletions committed")
+	// The direct transaction fails at the gate after a short wait. Then pieces of the first table are committed.
+	s.wait(t, time.Minute, "the worker to stop in the second table",
+		"EXISTS (SELECT FROM changes WHERE at_table = 'children') AND "+atGate)
 	require.Equal(t, int64(5), s.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE fully_qualified_table_name = 'public.parents'"))
 	return w, pass
 }
@@ -68,7 +69,7 @@ func beforeFirstBatch(t *testing.T, s twinSite) (*runningWorker, func()) {
 	s.wait(t, time.Minute, "the worker to wait for the fence", `EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND relation = 'sexton.fences'::regclass
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
 	return w, func() {
-		pgtest.Must(keeper.Exec(context.WithoutCancel(t.Context()), "ROLLBACK"))(t)
+		_, _ = keeper.Exec(context.WithoutCancel(t.Context()), "ROLLBACK") // Fails if the server crashed.
 	}
 }
 

@@ -99,6 +99,8 @@ func (s *session) pieces(ctx context.Context, c *chunk, e *Edge) error {
 				s.count(ctx, c, e, rows)
 			case f.Verdict == batch.Timeout && n > 1 && s.Target > 0:
 				s.Sizes.shrink(e.sizeName(), n)
+			case f.Verdict == batch.Timeout && n > 1:
+				e.Limit = n / 2 // For the rest of the pass, which has a single session.
 			default:
 				return &edgeError{err, e}
 			}

@@ -304,10 +304,10 @@ func TestNoStrangersCodeRuns(t *testing.T) {
 				{"job", "run", "schedule_migrate_external_diffs"},
 				{"undo", "list"},
 				{"undo", "show", kept},
-				{"undo", kept, "--dry-run"},
 				{"definitions", "foreign-keys"},
 				// Those below are an operator's: the worker's role may not do all of them.
 				{"job", "enqueue", clitest.Kind},
+				{"undo", kept, "--dry-run"},
 				{"undo", kept},
 				{"undo", "forget", kept},
 				{"tombstones", "retry", "--all"},
