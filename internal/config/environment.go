@@ -107,6 +107,17 @@ func (l *loader) ownDatabases() []string {
 	return names
 }
 
+// URLVariable returns the environment variable that can hold the URL of a database: the one that it was read from, or
+// the one that a configuration without a file reads.
+func (c *Config) URLVariable(name string) string {
+	path := []string{"databases", name, "url"}
+	variable := variableName(path)
+	if source := c.positions[strings.Join(path, ".")].Source; name == "main" && source != variable {
+		return "DATABASE_URL"
+	}
+	return variable
+}
+
 // resolver knows the variable of every key.
 type resolver struct {
 	leaves   map[string]yamlfile.Leaf

@@ -80,7 +80,7 @@ func TestPlanKnowsWhichIndexesServe(t *testing.T) {
 			require.Len(t, d.MissingIndexes, 1)
 			require.Equal(t, "children", d.MissingIndexes[0].Table)
 			require.Equal(t, []string{test.missing}, d.MissingIndexes[0].Columns)
-			require.Equal(t, "CREATE INDEX CONCURRENTLY ON public.children ("+test.missing+");", d.MissingIndexes[0].Create)
+			require.Equal(t, "CREATE INDEX CONCURRENTLY IF NOT EXISTS children_"+test.missing+"_idx ON public.children ("+test.missing+");", d.MissingIndexes[0].Create)
 			require.Contains(t, d.MissingIndexes[0].Why, test.why)
 		})
 	}
@@ -119,28 +119,28 @@ func TestPlanGivesARecipe(t *testing.T) {
   - {table: '"My App"."Parents"', column: order, on_delete: async_delete}
   - {table: '"My App"."Parents"', column: Größe, on_delete: async_nullify}
 `, []string{
-			`CREATE INDEX CONCURRENTLY ON "My App"."it's ""x""" ("Größe");`,
-			`CREATE INDEX CONCURRENTLY ON "My App"."it's ""x""" ("order");`,
-			`CREATE INDEX CONCURRENTLY ON "My App".plain (kid_id);`,
+			`CREATE INDEX CONCURRENTLY IF NOT EXISTS "it's ""x""_Größe_idx" ON "My App"."it's ""x""" ("Größe");`,
+			`CREATE INDEX CONCURRENTLY IF NOT EXISTS "it's ""x""_order_idx" ON "My App"."it's ""x""" ("order");`,
+			`CREATE INDEX CONCURRENTLY IF NOT EXISTS plain_kid_id_idx ON "My App".plain (kid_id);`,
 		}},
 		"a partitioned table, and the name is taken": {partitioned + "CREATE TABLE children_parent_id_idx ();", deleteChildren, []string{
-			"CREATE INDEX children_parent_id_idx1 ON ONLY public.children (parent_id);",
-			"CREATE INDEX CONCURRENTLY children_1_parent_id_idx ON parts.children_1 (parent_id);",
+			"CREATE INDEX IF NOT EXISTS children_parent_id_idx1 ON ONLY public.children (parent_id);",
+			"CREATE INDEX CONCURRENTLY IF NOT EXISTS children_1_parent_id_idx ON parts.children_1 (parent_id);",
 			"ALTER INDEX public.children_parent_id_idx1 ATTACH PARTITION parts.children_1_parent_id_idx;",
-			"CREATE INDEX children_2_parent_id_idx ON ONLY parts.children_2 (parent_id);",
-			`CREATE INDEX CONCURRENTLY "Children 2_parent_id_idx" ON parts."Children 2" (parent_id);`,
+			"CREATE INDEX IF NOT EXISTS children_2_parent_id_idx ON ONLY parts.children_2 (parent_id);",
+			`CREATE INDEX CONCURRENTLY IF NOT EXISTS "Children 2_parent_id_idx" ON parts."Children 2" (parent_id);`,
 			`ALTER INDEX parts.children_2_parent_id_idx ATTACH PARTITION parts."Children 2_parent_id_idx";`,
-			"CREATE INDEX CONCURRENTLY children_with_a_name_that_is_as_long_as_names_may_be_in_pos_idx ON public.children_with_a_name_that_is_as_long_as_names_may_be_in_postgre (parent_id);",
+			"CREATE INDEX CONCURRENTLY IF NOT EXISTS children_with_a_name_that_is_as_long_as_names_may_be_in_pos_idx ON public.children_with_a_name_that_is_as_long_as_names_may_be_in_postgre (parent_id);",
 			"ALTER INDEX parts.children_2_parent_id_idx ATTACH PARTITION public.children_with_a_name_that_is_as_long_as_names_may_be_in_pos_idx;",
 			"ALTER INDEX public.children_parent_id_idx1 ATTACH PARTITION parts.children_2_parent_id_idx;",
 		}},
 		"some partitions": {partitioned + `CREATE INDEX ON parts.children_1 (parent_id, id);
 			CREATE INDEX ON parts."Children 2" (parent_id) WHERE parent_id IS NOT NULL AND id IS NULL;`, deleteChildren, []string{
-			`CREATE INDEX CONCURRENTLY ON parts."Children 2" (parent_id);`,
-			"CREATE INDEX CONCURRENTLY ON public.children_with_a_name_that_is_as_long_as_names_may_be_in_postgre (parent_id);",
+			`CREATE INDEX CONCURRENTLY IF NOT EXISTS "Children 2_parent_id_idx1" ON parts."Children 2" (parent_id);`,
+			"CREATE INDEX CONCURRENTLY IF NOT EXISTS children_with_a_name_that_is_as_long_as_names_may_be_in_pos_idx ON public.children_with_a_name_that_is_as_long_as_names_may_be_in_postgre (parent_id);",
 		}},
 		"no partitions": {"CREATE TABLE parents (id bigint PRIMARY KEY); CREATE TABLE children (parent_id bigint) PARTITION BY LIST (parent_id)", deleteChildren, []string{
-			"CREATE INDEX children_parent_id_idx ON ONLY public.children (parent_id);",
+			"CREATE INDEX IF NOT EXISTS children_parent_id_idx ON ONLY public.children (parent_id);",
 		}},
 	}, func(t *testing.T, name string, test example) {
 		db := with(t, test.tables)
@@ -207,7 +207,7 @@ func TestPlanWalksTheForeignKeysBelow(t *testing.T) {
 	require.Equal(t, "children → app.notes (child_id) ON DELETE CASCADE → awards (note_id) ON DELETE SET NULL: "+
 		"no index begins with note_id, so every deleted row of app.notes reads all of awards", plan.Definitions[0].MissingIndexes[3].Why)
 	lines := creates(plan)
-	require.Contains(t, lines, "CREATE INDEX CONCURRENTLY ON public.pairs (t, i);")
+	require.Contains(t, lines, "CREATE INDEX CONCURRENTLY IF NOT EXISTS pairs_t_i_idx ON public.pairs (t, i);")
 	run(db, lines)
 	require.Empty(t, creates(planOn(t, db, deleteChildren, planLimits())))
 }
@@ -236,8 +236,8 @@ func TestPlanWalksKeysOfPartitionedTables(t *testing.T) {
 		-- Keys of one partition alone.
 		CREATE TABLE tags (child_id bigint, part int, FOREIGN KEY (child_id, part) REFERENCES children_2 ON DELETE CASCADE);`)
 	wanted := []string{
-		"CREATE INDEX CONCURRENTLY ON public.notes_1 (child_id, part);",
-		"CREATE INDEX CONCURRENTLY ON public.tags (child_id, part);",
+		"CREATE INDEX CONCURRENTLY IF NOT EXISTS notes_1_child_id_part_idx ON public.notes_1 (child_id, part);",
+		"CREATE INDEX CONCURRENTLY IF NOT EXISTS tags_child_id_part_idx ON public.tags (child_id, part);",
 	}
 	require.ElementsMatch(t, wanted, creates(planOn(t, db, deleteChildren, planLimits())))
 	require.ElementsMatch(t, wanted, creates(planOn(t, db, dbtest.Defined("async_delete", "children_2"), planLimits())),
@@ -282,12 +282,12 @@ func TestPlanAsksTheChildrensDatabase(t *testing.T) {
 		MissingIndexes: []dryrun.MissingIndex{
 			{
 				Table: "builds", Columns: []string{"parent_id"}, Why: "no index begins with parent_id, so every statement reads all of builds",
-				Create: "CREATE INDEX CONCURRENTLY ON public.builds (parent_id);",
+				Create: "CREATE INDEX CONCURRENTLY IF NOT EXISTS builds_parent_id_idx ON public.builds (parent_id);",
 			},
 			{
 				Table: "steps", Columns: []string{"build_id"},
 				Why:    "builds → steps (build_id) ON DELETE CASCADE: no index begins with build_id, so every deleted row of builds reads all of steps",
-				Create: "CREATE INDEX CONCURRENTLY ON public.steps (build_id);",
+				Create: "CREATE INDEX CONCURRENTLY IF NOT EXISTS steps_build_id_idx ON public.steps (build_id);",
 			},
 		},
 		Then: []dryrun.Named{{Child: "traces", Column: "build_id", Parent: "builds", Action: definitions.Nullify}},

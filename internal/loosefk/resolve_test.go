@@ -278,13 +278,14 @@ func TestResolveWarnsOfMissingCompositeIndexes(t *testing.T) {
 				"WHERE tablename = 'children' AND indexname <> 'children_pkey'); END $$; " + index)
 			parents, problems := resolve(t, db.Pool(), "children: [{table: pairs, column: [a, b], on_delete: async_delete}]")
 			require.Equal(t, usable, parents[0].References[0].Index)
-			var missing []string
-			if !usable {
+			created := creates(planOn(t, db, "children: [{table: pairs, column: [a, b], on_delete: async_delete}]", planLimits()))
+			if usable {
+				require.Empty(t, created)
+			} else {
 				require.Equal(t, `lfk.yml:1:35: children[0].column: no index of children begins with a, b, so every batch reads the whole table `+
 					`(CREATE INDEX CONCURRENTLY ON "public"."children" ("a", "b"))`, problems.Error())
-				missing = []string{"CREATE INDEX CONCURRENTLY ON public.children (a, b);"}
+				require.Regexp(t, `^CREATE INDEX CONCURRENTLY IF NOT EXISTS children_a_b_idx1? ON public.children \(a, b\);$`, strings.Join(created, "\n"))
 			}
-			require.Equal(t, missing, append([]string(nil), creates(planOn(t, db, "children: [{table: pairs, column: [a, b], on_delete: async_delete}]", planLimits()))...))
 		})
 	}
 }
@@ -306,7 +307,7 @@ func TestPlanOfCompositeKeys(t *testing.T) {
 	plan = planOn(t, b.DB, byPair, planLimits()).Definitions[0]
 	require.EqualValues(t, 6, plan.Rows)
 	require.Equal(t, "Seq Scan", plan.Access.Node)
-	require.Equal(t, []string{"CREATE INDEX CONCURRENTLY ON public.children (a, b);"}, []string{plan.MissingIndexes[0].Create})
+	require.Equal(t, []string{"CREATE INDEX CONCURRENTLY IF NOT EXISTS children_a_b_idx ON public.children (a, b);"}, []string{plan.MissingIndexes[0].Create})
 }
 
 func TestCompositeNullifyNeedsAllColumns(t *testing.T) {

@@ -38,16 +38,16 @@ func TestPlanShowsWorkAndMissingIndexes(t *testing.T) {
 	require.Equal(t, `main: 3 definitions, 2 tombstones due and 1 put off, 20 rows to delete and 10 to change, 4 indexes missing
 
 -- issues: no index begins with project_id, so every statement reads all of issues
-CREATE INDEX CONCURRENTLY ON public.issues (project_id);
+CREATE INDEX CONCURRENTLY IF NOT EXISTS issues_project_id_idx ON public.issues (project_id);
 
 -- Notes: issues → Notes (issueId) ON DELETE CASCADE: no index begins with issueId, so every deleted row of issues reads all of Notes
-CREATE INDEX CONCURRENTLY ON public."Notes" ("issueId");
+CREATE INDEX CONCURRENTLY IF NOT EXISTS "Notes_issueId_idx" ON public."Notes" ("issueId");
 
 -- labels_of: no index begins with issue_id, so every statement reads all of labels_of
-CREATE INDEX CONCURRENTLY ON public.labels_of (issue_id);
+CREATE INDEX CONCURRENTLY IF NOT EXISTS labels_of_issue_id_idx ON public.labels_of (issue_id);
 
 -- labels_of: no index begins with project_id, so every statement reads all of labels_of
-CREATE INDEX CONCURRENTLY ON public.labels_of (project_id);
+CREATE INDEX CONCURRENTLY IF NOT EXISTS labels_of_project_id_idx ON public.labels_of (project_id);
 `, below)
 
 	for line := range strings.Lines(below) {
@@ -75,8 +75,8 @@ func TestMissingIndexesAreTheSameEverywhere(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, []string{
-		"CREATE INDEX CONCURRENTLY ON public.issues (project_id);", "CREATE INDEX CONCURRENTLY ON public.notes (issue_id);",
-		"CREATE INDEX CONCURRENTLY ON public.marks (note_id);", "CREATE INDEX CONCURRENTLY ON public.parts_1 (issue_id);",
+		"CREATE INDEX CONCURRENTLY IF NOT EXISTS issues_project_id_idx ON public.issues (project_id);", "CREATE INDEX CONCURRENTLY IF NOT EXISTS notes_issue_id_idx ON public.notes (issue_id);",
+		"CREATE INDEX CONCURRENTLY IF NOT EXISTS marks_note_id_idx ON public.marks (note_id);", "CREATE INDEX CONCURRENTLY IF NOT EXISTS parts_1_issue_id_idx ON public.parts_1 (issue_id);",
 	}, planned)
 	warned := s.Run("triggers", "install").Stderr
 	require.Equal(t, len(planned), strings.Count(warned, "\n"))

@@ -167,7 +167,7 @@ func TestPlanOfTwoDatabases(t *testing.T) {
 		require.Regexp(t, `(?m)^traces \(main\) +build_id +builds +async_nullify +0 +0 +0 +(Bitmap Heap|Index) Scan using traces_build_id_idx `, r.Stdout)
 		require.Contains(t, r.Stdout, "main: 2 definitions, 2 tombstones due and 0 put off, 40 rows to delete and 0 to change, 1 index missing\n"+
 			"\n-- in database ci, builds: no index begins with project_id, so every statement reads all of builds\n"+
-			"CREATE INDEX CONCURRENTLY ON public.builds (project_id);\n")
+			"CREATE INDEX CONCURRENTLY IF NOT EXISTS builds_project_id_idx ON public.builds (project_id);\n")
 		builds := s.JSON(0, "plan").([]any)[0].(map[string]any)["definitions"].([]any)[0].(map[string]any)
 		require.Equal(t, "ci", builds["child_database"])
 
@@ -259,8 +259,8 @@ func TestCompositeKeysFromEndToEnd(t *testing.T) {
 	require.Zero(t, r.Code, r.Stderr)
 	require.Empty(t, r.Stderr, "indexes are said once")
 	require.Regexp(t, `(?m)^comments +tenant, ticket +tickets +async_delete +2 +0 +20 +Seq Scan on comments`, r.Stdout)
-	require.Contains(t, r.Stdout, "CREATE INDEX CONCURRENTLY ON public.comments (tenant, ticket);\n")
-	require.Contains(t, s.Run("doctor").Stdout, "CREATE INDEX CONCURRENTLY ON public.comments (tenant, ticket)")
+	require.Contains(t, r.Stdout, "CREATE INDEX CONCURRENTLY IF NOT EXISTS comments_tenant_ticket_idx ON public.comments (tenant, ticket);\n")
+	require.Contains(t, s.Run("doctor").Stdout, "CREATE INDEX CONCURRENTLY IF NOT EXISTS comments_tenant_ticket_idx ON public.comments (tenant, ticket)")
 	s.Exec("CREATE INDEX ON comments (ticket, tenant)")
 	require.Contains(t, s.OK("tombstones", "list"), `{1,"a,b"}`)
 	s.OK("job", "run", clitest.Kind)

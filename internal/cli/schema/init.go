@@ -101,7 +101,7 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 	if p.Indexes, err = indexes(ctx, all, db, text); err != nil {
 		return err
 	}
-	if err := writeFiles(files, text); err != nil {
+	if err := writeFiles(files, text, all.Config); err != nil {
 		return err
 	}
 	p.Files = files
@@ -217,11 +217,10 @@ func outputs(c *config.Config) ([]string, error) {
 	return paths, nil
 }
 
-func writeFiles(paths []string, text []byte) error {
+func writeFiles(paths []string, text []byte, c *config.Config) error {
 	contents := []string{
 		"# Written by sexton init. All keys: docs/definitions.md\n" + string(text),
-		"# Written by sexton init. All keys: docs/configuration.md\n" +
-			"databases:\n  main: {url: \"${DATABASE_URL}\"}\nloose_foreign_keys: {definitions: [loose_foreign_keys.yml]}\n",
+		"# Written by sexton init. All keys: docs/configuration.md\n" + configuration(c),
 	}
 	for i, path := range paths {
 		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // They hold no secrets, and others run the worker.
@@ -234,6 +233,17 @@ func writeFiles(paths []string, text []byte) error {
 		}
 	}
 	return nil
+}
+
+// configuration returns the text of a sexton.yaml with the databases that the environment configures, in their
+// order, and the files of definitions. A URL may hold a password, so the text names its variable instead.
+func configuration(c *config.Config) string {
+	text := "databases:\n"
+	for _, name := range c.DatabaseNames() {
+		text += fmt.Sprintf("  %s: {url: \"${%s}\"}\n", name, c.URLVariable(name))
+	}
+	files := each.Of(c.LooseForeignKeys.Definitions, strconv.Quote)
+	return text + "loose_foreign_keys: {definitions: [" + strings.Join(files, ", ") + "]}\n"
 }
 
 func printKeys(w io.Writer, keys []*adopt.Key) {

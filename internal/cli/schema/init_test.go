@@ -235,3 +235,45 @@ invoice:
 track:
 `, strings.SplitAfter(string(pgtest.Must(os.ReadFile(s.Path("loose_foreign_keys.yml")))(t)), "track:\n")[0])
 }
+
+// The databases of the environment are those of the file, under their names. The printed steps may be repeated.
+func TestInitConfiguresTheDatabasesOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	shop, archive := pgtest.New(t), pgtest.New(t)
+	shop.Exec(`CREATE TABLE parents (id bigint PRIMARY KEY);
+		CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint REFERENCES parents ON DELETE CASCADE);
+		CREATE TABLE parts (id bigint, parent_id bigint REFERENCES parents ON DELETE CASCADE) PARTITION BY LIST (id);
+		CREATE TABLE parts_1 PARTITION OF parts FOR VALUES IN (1);
+		CREATE TABLE parts_2 PARTITION OF parts FOR VALUES IN (2)`)
+	dir := t.TempDir()
+	run := func(args ...string) string {
+		command := exec.CommandContext(t.Context(), os.Args[0], args...)
+		command.Dir = dir
+		command.Env = []string{clitest.AsProgram, "SEXTON_DATABASES__SHOP__URL=" + shop.URL, "SEXTON_DATABASES__ARCHIVE__URL=" + archive.URL}
+		out, err := command.CombinedOutput()
+		require.NoError(t, err, "%v: %s", args, out)
+		return string(out)
+	}
+	_, steps, _ := strings.Cut(run("init", "--database", "shop"), "Now, in this order")
+	require.Equal(t, `# Written by sexton init. All keys: docs/configuration.md
+databases:
+  archive: {url: "${SEXTON_DATABASES__ARCHIVE__URL}"}
+  shop: {url: "${SEXTON_DATABASES__SHOP__URL}"}
+loose_foreign_keys: {definitions: ["loose_foreign_keys.yml"]}
+`, string(pgtest.Must(os.ReadFile(dir+"/sexton.yaml"))(t)))
+	var indexes [][]string
+	for range 2 {
+		for line := range strings.Lines(steps[strings.Index(steps, "\n--"):]) {
+			switch line = strings.TrimSpace(line); {
+			case strings.HasPrefix(line, "sexton "):
+				run(strings.Fields(line)[1:]...)
+			case line != "" && !strings.HasPrefix(line, "--"):
+				shop.Exec(line)
+			}
+		}
+		indexes = append(indexes, shop.Rows(`SELECT indrelid::regclass::text, indexrelid::regclass::text FROM pg_index
+			WHERE indrelid::regclass::text ~ '^(children|parts)' ORDER BY 1, 2`)...)
+	}
+	require.Len(t, indexes, 2*5)
+	require.Equal(t, indexes[:5], indexes[5:])
+}

@@ -47,7 +47,7 @@ type Key struct {
 
 // Drop is the statement that ends the constraint.
 func (k *Key) Drop() string {
-	return fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT %s;", k.Table, k.Name)
+	return fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT IF EXISTS %s;", k.Table, k.Name)
 }
 
 //go:embed queries/keys.sql
