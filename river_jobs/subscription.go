@@ -45,10 +45,14 @@ const (
 // Kinds describes the enabled kinds to the database, for those who enqueue by SQL.
 func Kinds(c *config.Config) []migrate.Kind {
 	return each.Of(Jobs(c), func(job Job) migrate.Kind {
-		return migrate.Kind{
+		kind := migrate.Kind{
 			Kind: job.Kind, Queue: job.Queue, Cron: job.Schedule != "", MaxAttempts: job.MaxAttempts,
 			Args: job.Args, Defaults: job.Defaults, Row: job.Row,
 		}
+		if _, several := job.Args["database"]; several {
+			kind.Databases = job.Databases
+		}
+		return kind
 	})
 }
 

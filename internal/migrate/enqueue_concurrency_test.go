@@ -138,8 +138,8 @@ func TestEnqueueWaitsForNoOtherJob(t *testing.T) {
 	t.Parallel()
 	d := jobsDatabase(t)
 	first, second := begin(t, d, pgx.ReadCommitted), begin(t, d, pgx.ReadCommitted)
-	id := enqueueIn(t, first, `'sweep', '{"database": "a"}'`)
-	require.NotEqual(t, id, enqueueIn(t, second, `'sweep', '{"database": "b"}'`))
+	id := enqueueIn(t, first, `'sweep', '{"database": "main"}'`)
+	require.NotEqual(t, id, enqueueIn(t, second, `'sweep', '{"database": "ci"}'`))
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
 		tx := begin(t, jobsDatabase(t), level)
 		require.Equal(t, enqueueIn(t, tx, "'tidy', run_at => now() + interval '1 day'"), enqueueIn(t, tx, "'tidy'"), level)

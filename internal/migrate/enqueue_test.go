@@ -27,6 +27,7 @@ func jobsDatabase(t *testing.T) *pgtest.Database {
 				{
 					Kind: "sweep", Queue: "sweeps", MaxAttempts: 1, Cron: true,
 					Args: map[string]string{"database": migrate.Text}, Defaults: map[string]any{"database": "main"},
+					Databases: []string{"main", "ci"},
 				},
 				{
 					Kind: "remove", Queue: "removals", MaxAttempts: 25, Defaults: map[string]any{"force": false},
@@ -91,6 +92,8 @@ func TestEnqueueRefusesWhatDoesNotFit(t *testing.T) {
 		"a string":           {`'tidy', '"x"'`, `enqueue tidy: the arguments must be a JSON object, not string`, `This kind takes no arguments.`},
 		"no arguments":       {`'tidy', NULL`, `enqueue tidy: the arguments must be a JSON object, not NULL`, `This kind takes no arguments.`},
 		"a time for cron":    {`'sweep', run_at => now()`, `enqueue sweep: this kind runs on a schedule and takes no run_at`, `Leave run_at out to have it run now.`},
+		"unknown database":   {`'sweep', '{"database": "c\u0069\""}'`, `enqueue sweep: there is no database "ci""`, `Databases: main, ci. After a change of the configuration run "sexton migrate up".`},
+		"no database":        {`'sweep', '{"database": ""}'`, `enqueue sweep: there is no database ""`, `Databases: main, ci. After a change of the configuration run "sexton migrate up".`},
 		"never":              {`'tidy', run_at => 'infinity'`, `enqueue tidy: run_at must lie before the year 10000, not at infinity`, `Leave run_at out to have it run now.`},
 	}
 	for name, test := range tests {

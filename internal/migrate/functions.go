@@ -172,6 +172,8 @@ type Kind struct {
 	Args map[string]string `json:"args"`
 	// Defaults are the values of arguments that may be left out: string, int, int64 or bool.
 	Defaults map[string]any `json:"defaults"`
+	// Databases are the values that the argument "database" may have; nil if the kind has no such argument.
+	Databases []string `json:"databases,omitempty"`
 	// Cron marks a job that runs on a schedule, which enqueue accepts without a time only.
 	Cron bool `json:"cron"`
 	// MaxAttempts is how often River tries the job, 1 to 32767.

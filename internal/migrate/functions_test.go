@@ -40,12 +40,13 @@ func TestUpWritesTheKinds(t *testing.T) {
 	d := pgtest.New(t)
 	db := everything(t, d)
 	kinds := func() [][]string {
-		return d.Rows("SELECT kind, queue, args, defaults, cron, max_attempts FROM sexton.job_kinds ORDER BY kind")
+		return d.Rows("SELECT kind, queue, args, defaults, cron, max_attempts, databases FROM sexton.job_kinds ORDER BY kind")
 	}
 	db.Kinds = []migrate.Kind{
 		{
 			Kind: "sweep", Queue: "sweep", Args: map[string]string{"database": migrate.Text, "deep": migrate.Boolean},
 			Defaults: map[string]any{"database": `m"ain`, "deep": false}, Cron: true, MaxAttempts: 1,
+			Databases: []string{`m"ain`, "ci"},
 		},
 		{
 			Kind: "remove", Queue: "slow", Args: map[string]string{"id": migrate.Bigint, "size": migrate.Bigint},
@@ -55,9 +56,9 @@ func TestUpWritesTheKinds(t *testing.T) {
 	}
 	up(t, db)
 	require.Equal(t, [][]string{
-		{"remove", "slow", `{"id": "bigint", "size": "bigint"}`, `{"id": -1, "size": 9223372036854775807}`, "f", "32767"},
-		{"sweep", "sweep", `{"deep": "boolean", "database": "text"}`, `{"deep": false, "database": "m\"ain"}`, "t", "1"},
-		{"tidy", "slow", `{}`, `{}`, "f", "3"},
+		{"remove", "slow", `{"id": "bigint", "size": "bigint"}`, `{"id": -1, "size": 9223372036854775807}`, "f", "32767", "NULL"},
+		{"sweep", "sweep", `{"deep": "boolean", "database": "text"}`, `{"deep": false, "database": "m\"ain"}`, "t", "1", `{"m\"ain",ci}`},
+		{"tidy", "slow", `{}`, `{}`, "f", "3", "NULL"},
 	}, kinds())
 
 	versions := func() [][]string { return d.Rows("SELECT kind, xmin FROM sexton.job_kinds ORDER BY kind") }
@@ -69,9 +70,9 @@ func TestUpWritesTheKinds(t *testing.T) {
 	db.Kinds[0].MaxAttempts = 4
 	up(t, db)
 	require.Equal(t, [][]string{
-		{"new", "new", `{}`, `{}`, "f", "1"},
-		{"sweep", "sweep", `{"deep": "boolean", "database": "text"}`, `{"deep": false, "database": "m\"ain"}`, "t", "1"},
-		{"tidy", "slow", `{}`, `{}`, "f", "4"},
+		{"new", "new", `{}`, `{}`, "f", "1", "NULL"},
+		{"sweep", "sweep", `{"deep": "boolean", "database": "text"}`, `{"deep": false, "database": "m\"ain"}`, "t", "1", `{"m\"ain",ci}`},
+		{"tidy", "slow", `{}`, `{}`, "f", "4", "NULL"},
 	}, kinds())
 	require.Equal(t, before[1], versions()[1], "a kind that stayed the same is not written")
 

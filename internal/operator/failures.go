@@ -3,6 +3,7 @@ package operator
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -185,15 +186,26 @@ func shownByComponents(ctx context.Context, all *installation.Connections) (func
 	}, nil
 }
 
-// overcome reports whether a job that is tried once failed, and a later run of its kind did not: its next tick was the retry.
+// overcome reports whether a job that is tried once failed, and a later run of its kind in its database did not: the next tick was the
+// retry. A job whose database is not configured has no run.
 func overcome(all *installation.Connections, row *rivertype.JobRow, runs []dbsqlc.RunsLastRow) bool {
 	jobs := riverjobs.Jobs(all.Config)
 	at := slices.IndexFunc(jobs, func(job riverjobs.Job) bool { return job.Kind == row.Kind })
 	if at < 0 || jobs[at].Inserted() || row.MaxAttempts > 1 {
 		return false
 	}
-	return !slices.ContainsFunc(runs, func(run dbsqlc.RunsLastRow) bool {
-		return run.Kind == row.Kind && (run.Outcome == nil || *run.Outcome == string(jobrun.Failed))
+	var args struct {
+		Database string `json:"database"`
+	}
+	if json.Unmarshal(row.EncodedArgs, &args) != nil {
+		return false
+	}
+	if _, several := jobs[at].Args["database"]; !several {
+		args.Database = all.Config.Jobs.Database
+	}
+	return slices.ContainsFunc(runs, func(run dbsqlc.RunsLastRow) bool {
+		return run.Kind == row.Kind && run.Database == args.Database && run.EndedAt != nil && *run.Outcome != string(jobrun.Failed) &&
+			(row.FinalizedAt == nil || run.EndedAt.After(*row.FinalizedAt))
 	})
 }
 

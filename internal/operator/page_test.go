@@ -173,27 +173,29 @@ func TestFailedJobsOfRiver(t *testing.T) {
 	main.Exec(`INSERT INTO sexton.river_job (kind, queue, args, state, max_attempts, attempt, attempted_at, scheduled_at, finalized_at, errors, priority)
 		SELECT kind, kind, args::jsonb, state::sexton.river_job_state, most, 1, now(), now() + interval '1 hour', CASE state WHEN 'discarded' THEN now() END,
 			ARRAY['{"at": "2030-01-01T00:00:00Z", "attempt": 1, "error": "first", "trace": ""}', '{"at": "2030-01-01T00:00:00Z", "attempt": 1, "error": "it broke", "trace": ""}']::jsonb[], 1
-		FROM (VALUES ($1, '{"database": "secret"}', 'discarded', 1), ($1, '{"database": "secret"}', 'discarded', 1), ($1, '{"database": "other"}', 'retryable', 25), ('unknown', '{}', 'discarded', 1))
+		FROM (VALUES ($1, '{"database": "unknown"}', 'discarded', 1), ($1, '{"database": "unknown"}', 'discarded', 1), ($1, '{"database": "main"}', 'discarded', 1),
+			($1, '{"database": "other"}', 'retryable', 25), ('unknown', '{}', 'discarded', 1))
 			AS failed (kind, args, state, most)`, cleanUp)
 	failures := s.overview(t).Failures.Failures
-	require.Len(t, failures, 1, "a job that is tried once fails with its run, and no run has failed")
-	require.Equal(t, "job 3, "+cleanUp, failures[0].What, "arguments are hidden")
+	require.Len(t, failures, 3, "equal jobs are one line")
+	require.Equal(t, "job 4, "+cleanUp, failures[0].What, "arguments are hidden")
 	require.Equal(t, "it broke", failures[0].Error)
 	require.WithinDuration(t, time.Now().Add(time.Hour), failures[0].Next, time.Minute)
-
-	main.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, error) VALUES ($1, 'main', 'h', now(), 'failed', 'it broke')`, cleanUp)
 	s.all.Config.HTTP.ShowArgs = true
+	require.Equal(t, "job 3, "+cleanUp+` {"database": "main"}`, s.overview(t).Failures.Failures[1].What, "no run came after it")
+
+	main.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome) VALUES ($1, 'main', 'h', now(), 'done')`, cleanUp)
 	failures = s.overview(t).Failures.Failures
-	require.Len(t, failures, 2, "equal jobs are one line")
-	require.Equal(t, "job 2, "+cleanUp+` {"database": "secret"}`, failures[1].What)
+	require.Len(t, failures, 2, "the run was the retry of job 3; no run was for a database that is not configured")
+	require.Equal(t, "job 2, "+cleanUp+` {"database": "unknown"}`, failures[1].What)
 	require.True(t, failures[1].GivenUp)
 
 	said := pgtest.Must(source.Retry(t.Context(), ann(), component.Retry{Source: "jobs", ID: "2"}))(t)
 	require.Equal(t, "1 job due now", said)
 	require.Equal(t, [][]string{{"available"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 2"))
 	pgtest.Must(source.Retry(t.Context(), ann(), component.Retry{Source: "jobs"}))(t)
-	require.Equal(t, [][]string{{"available"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 3"))
-	require.Equal(t, [][]string{{"discarded"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 4"), "no job of ours")
+	require.Equal(t, [][]string{{"available"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 4"))
+	require.Equal(t, [][]string{{"discarded"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 5"), "no job of ours")
 }
 
 // Everything is read of a jobs database that goes away, or nothing: half a page would look like one with nothing to show.

@@ -40,7 +40,7 @@ func enqueue(ctx context.Context, env *cli.Env, all *installation.Connections, k
 	if !json.Valid([]byte(args)) {
 		return cli.Usage(fmt.Errorf("--args %s is not JSON", args))
 	}
-	// Which databases there are is in the configuration alone; all else about arguments, the database says.
+	// The database checks this, too, by the configuration of the last migrate up.
 	if _, err := cli.ChooseDatabase(all.Config, databaseIn(args)); err != nil {
 		return err
 	}

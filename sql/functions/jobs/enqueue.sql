@@ -58,6 +58,15 @@ BEGIN
     END IF;
 
     encoded := "sexton".job_args(kind, job_kind.args, job_kind.defaults, args);
+
+    IF job_kind.databases IS NOT NULL AND NOT encoded::pg_catalog.jsonb ->> 'database' = ANY (job_kind.databases) THEN
+        RAISE EXCEPTION USING
+            ERRCODE = '22023',
+            MESSAGE = pg_catalog.format('enqueue %s: there is no database "%s"', kind, encoded::pg_catalog.jsonb ->> 'database'),
+            HINT = pg_catalog.format('Databases: %s. After a change of the configuration run "sexton migrate up".',
+                pg_catalog.array_to_string(job_kind.databases, ', '));
+    END IF;
+
     key := pg_catalog.sha256(pg_catalog.convert_to('&kind=' || kind || '&args=' || encoded, 'UTF8'));
 
     IF job_kind.row_table IS NOT NULL THEN

@@ -94,6 +94,9 @@ CREATE TABLE IF NOT EXISTS "sexton".job_kinds (
     CHECK (pg_catalog.jsonb_typeof(args) = 'object' AND pg_catalog.jsonb_typeof(defaults) = 'object')
 );
 
+-- The values that the argument database may have; NULL if the kind has no such argument.
+ALTER TABLE "sexton".job_kinds ADD COLUMN IF NOT EXISTS databases text[];
+
 COMMENT ON TABLE "sexton".job_kinds IS 'Sexton: the jobs that enqueue accepts';
 
 -- What the digests in fences stand for: one line per definition, so that an installation can say which are new.
