@@ -14,6 +14,7 @@ import (
 
 	"sexton/internal/dbsqlc"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
 	"sexton/internal/telemetry"
 )
 
@@ -129,6 +130,17 @@ func (d Database) Ping(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return d.Unreachable(err)
+}
+
+// WriteRefusal returns why the server accepts no writes, or "": after a failover the old primary may run on as a standby, and hosted
+// servers turn read-only when their disk is full.
+func (d Database) WriteRefusal(ctx context.Context) (reason string, err error) {
+	const sql = `SELECT CASE
+		WHEN pg_catalog.pg_is_in_recovery() THEN 'its server is a standby (in recovery)'
+		WHEN pg_catalog.current_setting('transaction_read_only') = 'on' THEN 'default_transaction_read_only is on'
+		ELSE '' END`
+	err = d.Pool.QueryRow(ctx, sql).Scan(&reason)
+	return reason, problem.Doing(err, "check whether database %s accepts writes", d.Name)
 }
 
 // parse reads a connection string, the settings of a pool in it included.

@@ -47,6 +47,25 @@ func TestOpen(t *testing.T) {
 	require.Equal(t, "sexton", application)
 }
 
+// The server of an open database becomes a standby.
+func TestWriteRefusal(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t)
+	db := pgtest.Must(open(t.Context(), server.URL("postgres"), ""))(t)
+	defer db.Close()
+	require.Empty(t, pgtest.Must(db.WriteRefusal(t.Context()))(t))
+	_, err := db.Pool.Exec(t.Context(), "ALTER SYSTEM SET default_transaction_read_only = on")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(server.DataDir(), "standby.signal"), nil, 0o600))
+	require.NoError(t, server.Restart(t.Context(), devpg.Fast))
+	db.Pool.Reset()
+	require.Equal(t, "its server is a standby (in recovery)", pgtest.Must(db.WriteRefusal(t.Context()))(t))
+	require.NoError(t, os.Remove(filepath.Join(server.DataDir(), "standby.signal")))
+	require.NoError(t, server.Restart(t.Context(), devpg.Fast))
+	db.Pool.Reset()
+	require.Equal(t, "default_transaction_read_only is on", pgtest.Must(db.WriteRefusal(t.Context()))(t))
+}
+
 func TestOpenKeepsWhatTheConnectionStringSays(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)

@@ -103,7 +103,7 @@ var (
 	DiffsSkipped       = counter("sexton_external_diffs_skipped_total", "Diffs that were looked at and stay in the database, by reason.", "database", "reason")
 	DiffObjectsRemoved = counter("sexton_external_diff_objects_removed_total", "Objects of deleted and restored diffs that were removed.", "database")
 
-	Up             = gauge("sexton_up", "Whether the database answers. If not, it has no other gauge.", "database")
+	Up             = gauge("sexton_up", "Whether the database answers and accepts writes. If it does not answer, it has no other gauge.", "database")
 	ScrapeComplete = gauge("sexton_scrape_complete", "Whether all gauges of a database that answers could be read in time.", "database")
 	ReloadFailed   = gauge("sexton_reload_failed", "Whether the last reload found configuration or definitions that are wrong, so that the old ones stay.")
 	BacklogRows    = gauge("sexton_backlog_rows",

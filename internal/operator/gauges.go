@@ -77,7 +77,11 @@ func (r *reading) addIf(metric string, holds bool, labels ...string) {
 
 func (r *reading) read(ctx context.Context, g *Gauges, db database.Database, jobs func() (*counted, error)) {
 	usage, err := notifyQueueUsage(ctx, db)
-	r.addIf(metrics.Up, err == nil, db.Name)
+	refusal := ""
+	if err == nil {
+		refusal, err = db.WriteRefusal(ctx)
+	}
+	r.addIf(metrics.Up, err == nil && refusal == "", db.Name)
 	if err != nil {
 		g.Log.DebugContext(ctx, "database does not answer a scrape", "database", db.Name, "error", err)
 		return

@@ -286,6 +286,53 @@ func TestGaugesOfDatabasesThatAreDown(t *testing.T) {
 	require.Contains(t, values, "sexton_waiting "+cleanUp+" main paused")
 }
 
+// A server that turns read-only lets no heartbeat through, so that its worker looks dead.
+func TestDatabasesThatTurnReadOnly(t *testing.T) {
+	t.Parallel()
+	const tombstones, setting = "INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 1)",
+		"accepts no writes: default_transaction_read_only is on"
+	for turned, reasons := range map[string]map[string]string{
+		"main": {"main": "database main " + setting, "ci": "database main " + setting},
+		"ci":   {"ci": "database ci " + setting},
+	} {
+		s := observe(t, "main", "ci")
+		heart := beating(t, s.all.Databases[0])
+		for name, server := range s.servers {
+			server.Exec(tombstones)
+			if name == turned {
+				server.Exec("ALTER DATABASE " + server.Name + " SET default_transaction_read_only = on")
+				server.Connected.Pool.Reset()
+			}
+		}
+		states := pgtest.Must(ReadJobs(t.Context(), s.all))(t)
+		require.Len(t, states, 2)
+		values := s.read(t)
+		for _, state := range states {
+			if reason := reasons[state.Database]; reason != "" {
+				require.Equal(t, reason, *state.WaitingFor, "%s in %s", turned, state.Database)
+				require.Equal(t, []string{"read_only"}, waits(values, state.Database))
+			} else {
+				require.NotEqual(t, []string{"read_only"}, waits(values, state.Database))
+			}
+			up := 1.0
+			if state.Database == turned {
+				up = 0
+			}
+			require.InDelta(t, up, values["sexton_up "+state.Database], 0, turned)
+			require.InDelta(t, 1, values["sexton_scrape_complete "+state.Database], 0, turned)
+		}
+		ready := NewReadiness(t.Context(), s.all, nil, heart).Check(t.Context())
+		require.Equal(t, turned != "main", ready.Ready)
+		for _, db := range ready.Databases {
+			if db.Name == turned {
+				require.Equal(t, []string{reasons[turned]}, db.Reasons)
+			} else {
+				require.Empty(t, db.Reasons)
+			}
+		}
+	}
+}
+
 // Without the jobs' own tables no one can say what a job waits for, but every database knows its backlog.
 func TestGaugesWithoutTheJobsDatabase(t *testing.T) {
 	t.Parallel()

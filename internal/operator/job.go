@@ -50,6 +50,8 @@ type JobState struct {
 	LastEnded *time.Time `json:"-"`
 	// turnedBack is why the last pass could not do its work then, where that was no failure.
 	turnedBack string
+	// readOnly names the database that accepts no writes, its own or the jobs database, and why; empty if both accept them.
+	readOnly string
 	// class is the sort of what it waits for.
 	class pace.WaitClass
 }
@@ -249,6 +251,7 @@ func (s *JobState) activity(backlog int64) string {
 // none: it shows as such.
 const (
 	waitPaused     pace.WaitClass = "paused"
+	waitReadOnly   pace.WaitClass = "read_only"
 	waitLease      pace.WaitClass = "lease"
 	waitGeneration pace.WaitClass = "generation"
 	waitTick       pace.WaitClass = "tick"
@@ -260,7 +263,7 @@ const (
 // WaitClasses are all of them.
 func WaitClasses() []pace.WaitClass {
 	return []pace.WaitClass{
-		waitPaused, pace.WaitReplica, pace.WaitLock, pace.WaitBackOff, waitLease, component.WaitDefinition, waitGeneration, component.WaitDeferred,
+		waitPaused, waitReadOnly, pace.WaitReplica, pace.WaitLock, pace.WaitBackOff, waitLease, component.WaitDefinition, waitGeneration, component.WaitDeferred,
 		waitTick, waitWorker, waitAwakeLock, waitPoll,
 	}
 }
@@ -273,6 +276,8 @@ func (k *shared) explain(ctx context.Context, all *installation.Connections, s *
 	case reason != "":
 	case all.Down[s.Database] != nil:
 		reason, class = "its database: "+all.Down[s.Database].Error(), ""
+	case s.readOnly != "":
+		reason, class = s.readOnly, waitReadOnly
 	case s.Running != nil:
 		reason, class = s.Running.waitingFor()
 	case s.turnedBack != "" && s.Job.Inserted():

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -155,12 +156,17 @@ func ReadLeases(ctx context.Context, jobs database.Database, silence time.Durati
 // jobs are the states of all jobs in these databases, given what waits there.
 func (k *shared) jobs(ctx context.Context, all *installation.Connections, databases []string, tables []component.Backlog) ([]JobState, error) {
 	states := []JobState{}
+	refusals, err := k.refusals(ctx, all, databases)
+	if err != nil {
+		return nil, err
+	}
 	for _, job := range riverjobs.Jobs(all.Config) {
 		for _, name := range job.Databases {
 			if !slices.Contains(databases, name) {
 				continue
 			}
 			state := k.job(job, name)
+			state.readOnly = cmp.Or(refusals[all.Jobs().Name], refusals[name])
 			if state.Running != nil {
 				state.Running.Estimate(backlogOf(tables, job.DeletionTable, name))
 			}
@@ -171,6 +177,25 @@ func (k *shared) jobs(ctx context.Context, all *installation.Connections, databa
 		}
 	}
 	return states, nil
+}
+
+// refusals returns which databases accept no writes, and why: the jobs database and these. Heartbeats fail there, so that a living worker
+// looks dead.
+func (k *shared) refusals(ctx context.Context, all *installation.Connections, databases []string) (map[string]string, error) {
+	found := map[string]string{}
+	for _, db := range all.Databases {
+		if all.Down[db.Name] != nil || db.Name != all.Jobs().Name && !slices.Contains(databases, db.Name) {
+			continue
+		}
+		refusal, err := db.WriteRefusal(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if refusal != "" {
+			found[db.Name] = readOnly(db.Name, refusal)
+		}
+	}
+	return found, nil
 }
 
 // backlogOf finds what waits in a deletion table. A table that was not read counts as one whose end is unknown.

@@ -74,9 +74,13 @@ func (r *Readiness) Check(ctx context.Context) web.Readiness {
 
 // reasons say what is wrong with one database; nil where nothing is.
 func (r *Readiness) reasons(ctx context.Context, at int, schema migrate.Database) []string {
-	err := r.all.Databases[at].Ping(ctx)
+	db, refusal := r.all.Databases[at], ""
+	err := db.Ping(ctx)
 	if err == nil {
 		err = migrate.Check(ctx, schema)
+	}
+	if err == nil {
+		refusal, err = db.WriteRefusal(ctx)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -85,12 +89,19 @@ func (r *Readiness) reasons(ctx context.Context, at int, schema migrate.Database
 		return []string{err.Error()}
 	}
 	var reasons []string
+	if refusal != "" {
+		reasons = append(reasons, readOnly(schema.Name, refusal))
+	}
 	for _, subscription := range r.Subscriptions {
 		if subscription.Database == schema.Name && !subscription.Connected() {
 			reasons = append(reasons, "the listener of "+subscription.Kind+" has no connection")
 		}
 	}
 	return reasons
+}
+
+func readOnly(database, refusal string) string {
+	return fmt.Sprintf("database %s accepts no writes: %s", database, refusal)
 }
 
 // grantsOf are the rights that a worker needs, with the names that doctor reads them by.

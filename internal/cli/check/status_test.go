@@ -87,6 +87,10 @@ func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
 		require.Contains(t, s.OK("status"), each.want, each.why)
 	}
 
+	s.Exec("ALTER DATABASE " + s.Name + " SET default_transaction_read_only = on")
+	require.Contains(t, s.OK("status"), "database main accepts no writes: default_transaction_read_only is on")
+	s.Exec("ALTER DATABASE " + s.Name + " RESET default_transaction_read_only")
+
 	s.Pause()
 	_, job, _ = s.StatusOf()
 	require.Equal(t, true, job["paused"])
