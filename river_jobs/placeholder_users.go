@@ -32,8 +32,6 @@ const (
 	placeholderTTL = time.Minute
 	// placeholderRuntime leaves a run a few seconds of its lease to end in.
 	placeholderRuntime = 50 * time.Second
-	// pendingTimeout bounds the wait for a database that does not say whether tombstones wait there.
-	pendingTimeout = 5 * time.Second
 )
 
 // PlaceholderUserCleanupArgs are none: the job offers all users that are due.
@@ -123,8 +121,8 @@ func offerPlaceholders(ctx context.Context, p *pass) (*placeholder.Stats, error)
 		return nil, err
 	}
 	defer release()
-	// Offered now, each would lose an attempt.
-	references, problems, err := CheckPlaceholderUsers(ctx, p.Config, p.db, session.Conn)
+	// If the references do not fit the database, each job would fail and its attempt would be lost.
+	_, problems, err := CheckPlaceholderUsers(ctx, p.Config, p.db, session.Conn)
 	if err != nil {
 		return nil, err
 	}
@@ -140,15 +138,8 @@ func offerPlaceholders(ctx context.Context, p *pass) (*placeholder.Stats, error)
 		return nil, err
 	}
 	engine := placeholder.Engine{
-		Session: session, Rules: rules, Start: start, Spacing: settings.Spacing, Runtime: placeholderRuntime, References: references,
+		Session: session, Rules: rules, Start: start, Spacing: settings.Spacing, Runtime: placeholderRuntime,
 		Offered: func(ctx context.Context, item placeholder.Item) { logOffer(ctx, p.log, settings.MaxAttempts, item) },
-	}
-	if p.Config.Has(migrate.LooseForeignKeys) {
-		engine.Pending = func(ctx context.Context, columns []string) ([]string, error) {
-			ctx, cancel := context.WithTimeout(ctx, pendingTimeout)
-			defer cancel()
-			return p.pendingAbove(ctx, references, columns)
-		}
 	}
 	return engine.Run(ctx)
 }
@@ -159,26 +150,17 @@ func logOffer(ctx context.Context, log *slog.Logger, most int, item placeholder.
 		message := fmt.Sprintf("Maximum deletion attempts (%d) reached for deletion of placeholder user. Making final deletion attempt.", most)
 		log.WarnContext(ctx, message) //nolint:sloglint // the requirement's text, in which the number is configured
 	}
-	switch {
-	case !item.Kept:
-		log.InfoContext(ctx, "placeholder_user_scheduled", "scheduled_at", item.ScheduledAt.UTC())
-	case item.Blockers == nil:
-		log.DebugContext(ctx, "placeholder_user_counted")
-	default:
-		log.WarnContext(ctx, "placeholder_user_kept", "outcome", string(placeholder.Blocked), "reason", item.Reason(), "references", item.Blockers)
-	}
+	log.InfoContext(ctx, "placeholder_user_scheduled", "scheduled_at", item.ScheduledAt.UTC())
 }
 
 // placeholderResult is the result of a pass for the history and the metrics.
 func placeholderResult(stats *placeholder.Stats) jobrun.Result {
 	result := jobrun.Result{
-		Outcome: jobrun.Done, Stats: stats, Failed: stats.Failed, Faults: stats.Errors, Processed: stats.Scheduled + stats.Kept + stats.Counted,
+		Outcome: jobrun.Done, Stats: stats, Failed: stats.Failed, Faults: stats.Errors, Processed: stats.Scheduled,
 	}
 	result.Changed = result.Processed+stats.Failed > 0
 	cutShort(&result, stats.OverLimit, stats.Interrupted, "due placeholder users are left; the next run goes on at once")
-	result.Counts = counted(map[string]int64{
-		metrics.PlaceholdersScheduled: stats.Scheduled, metrics.PlaceholdersFinal: stats.FinalAttempts, metrics.PlaceholdersKept: stats.Kept,
-	}, map[string]map[string]int64{metrics.PlaceholderReferences: stats.References})
+	result.Counts = counted(map[string]int64{metrics.PlaceholdersScheduled: stats.Scheduled, metrics.PlaceholdersFinal: stats.FinalAttempts}, nil)
 	return result
 }
 

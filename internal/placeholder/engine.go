@@ -31,21 +31,14 @@ type Engine struct {
 	Spacing time.Duration
 	// Runtime is asked between rows.
 	Runtime time.Duration
-	// References, if set, are looked at before a row is offered, many rows in one statement: a row that they keep needs no job.
-	References *References
-	// Pending, if set, returns the tables with tombstones that may take rows of these columns along. After an error it is not called
-	// again in this run, and references are left to jobs.
-	Pending func(ctx context.Context, columns []string) ([]string, error)
-	// Offered, if set, is told of every attempt, after its commit.
+	// Offered, if set, is called for every attempt, after its commit.
 	Offered func(ctx context.Context, item Item)
 }
 
-// row is one detail row. Where its job waited as it was read, there is nothing to offer.
+// row is one detail row. Rows whose job was waiting or running when they were read are not offered.
 type row struct {
-	id, userID, attempts int64
-	// blockedBy are the columns that kept it at its last attempt; placeholder reports whether the user still is one.
-	blockedBy          []string
-	waits, placeholder bool
+	id, userID int64
+	waits      bool
 }
 
 // run is the state of one Run.
@@ -53,15 +46,10 @@ type run struct {
 	*Engine
 
 	stats *Stats
-	frame *pace.Frame
 	// limits bound an offer: its waits get short once one has met a lock.
 	limits batch.Limits
-	// loaded are rows that are not looked at yet, after is the last one that was loaded; full reports that more may follow it.
-	loaded []row
-	after  int64
-	full   bool
-	// blind ends the looks at many users in one statement, unasked the questions for tombstones.
-	blind, unasked bool
+	// after is the id of the last row that was loaded.
+	after int64
 }
 
 // Run offers all rows that can be, in the order of their ids, until the time is over or ctx ends. A row that the database
@@ -73,49 +61,34 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 		return fmt.Sprintf("offer placeholder user %d", next.userID)
 	}}
 	err := pace.Under(ctx, e.Session, e.Runtime, reserve, func(ctx context.Context, frame *pace.Frame) (err error) {
-		r.frame = frame
 		r.stats.OverLimit, r.stats.Interrupted, err = rows.Each(ctx, frame)
 		return err
 	})
 	return r.stats, err
 }
 
-// page takes the next rows, by their ids, as rows that are left behind, because their job waits, stay eligible. It keeps some of them and
-// returns the others.
+// page returns the next rows in the order of their ids, without the rows whose job waits or runs. It continues after the
+// last id, because those rows stay eligible.
 func (r *run) page(ctx context.Context) (free []row, more bool, err error) {
-	if len(r.loaded) == 0 {
-		if err := r.load(ctx); err != nil || len(r.loaded) == 0 {
-			return nil, false, err
-		}
-	}
-	if r.frame.Ended() {
-		return r.loaded, true, nil // Each finds that out, too.
-	}
-	some := r.loaded[:min(len(r.loaded), lookRows)]
-	r.loaded = r.loaded[len(some):]
-	free = slices.DeleteFunc(slices.Clone(some), func(next row) bool { return next.waits })
-	r.stats.Waiting += int64(len(some) - len(free))
-	if r.References != nil {
-		free, err = r.keep(ctx, free)
-	}
-	return free, len(r.loaded) > 0 || r.full, err
-}
-
-func (r *run) load(ctx context.Context) error {
-	_, err := r.Session.Run(ctx, batch.Statement{
+	var loaded []row
+	_, err = r.Session.Run(ctx, batch.Statement{
 		SQL: r.Session.Names.Render(statement("load")), Args: append(r.Rules.args(), r.after, batchRows),
-		Scan: batch.Collect(&r.loaded, func(found pgx.CollectableRow) (one row, err error) {
-			err = found.Scan(&one.id, &one.userID, &one.attempts, &one.blockedBy, &one.placeholder, &one.waits)
+		Scan: batch.Collect(&loaded, func(found pgx.CollectableRow) (one row, err error) {
+			err = found.Scan(&one.id, &one.userID, &one.waits)
 			return one, err
 		}),
 	})
 	if err != nil {
-		return fmt.Errorf("load placeholder users: %w", err)
+		return nil, false, fmt.Errorf("load placeholder users: %w", err)
 	}
-	if r.full = len(r.loaded) == batchRows; len(r.loaded) > 0 {
-		r.after = r.loaded[len(r.loaded)-1].id
+	if len(loaded) == 0 {
+		return nil, false, nil
 	}
-	return nil
+	r.after = loaded[len(loaded)-1].id
+	more = len(loaded) == batchRows
+	free = slices.DeleteFunc(loaded, func(next row) bool { return next.waits })
+	r.stats.Waiting += int64(len(loaded) - len(free))
+	return free, more, nil
 }
 
 // offer inserts the job of one row and counts the attempt, together.
@@ -135,7 +108,7 @@ func (r *run) offer(ctx context.Context, next row) error {
 	case attempt == nil:
 		r.stats.Waiting++
 	default:
-		r.tell(ctx, Item{UserID: next.userID, Attempt: *attempt, Final: *attempt >= int64(r.Rules.MaxAttempts), ScheduledAt: at})
+		r.count(ctx, Item{UserID: next.userID, Attempt: *attempt, Final: *attempt >= int64(r.Rules.MaxAttempts), ScheduledAt: at})
 	}
 	return nil
 }
@@ -157,23 +130,10 @@ func (r *run) refused(_ context.Context, _ row, f batch.Fault, cause error) erro
 	return nil
 }
 
-// tell counts an attempt in the statistics and reports it.
-func (r *run) tell(ctx context.Context, item Item) {
-	switch {
-	case !item.Kept:
-		r.stats.Scheduled++
-		r.stats.LastScheduledAt = &item.ScheduledAt
-	case item.Blockers == nil:
-		r.stats.Counted++
-	default:
-		r.stats.Kept++
-		for _, b := range item.Blockers {
-			if r.stats.References == nil {
-				r.stats.References = map[string]int64{}
-			}
-			r.stats.References[b.Column]++
-		}
-	}
+// count counts an attempt in the statistics and reports it.
+func (r *run) count(ctx context.Context, item Item) {
+	r.stats.Scheduled++
+	r.stats.LastScheduledAt = &item.ScheduledAt
 	if item.Final {
 		r.stats.FinalAttempts++
 	}

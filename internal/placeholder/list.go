@@ -35,7 +35,7 @@ type Placeholder struct {
 	State         State      `json:"state"`
 	Attempts      int64      `json:"attempts"`
 	LastAttemptAt *time.Time `json:"last_attempt_at"`
-	// NextAttemptAt is the earliest time of the next attempt that looks at it, where it is put off.
+	// NextAttemptAt is the earliest time of the next attempt if it is deferred.
 	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
 	// LastError says what kept the placeholder at its last attempt, BlockedBy the columns that referred to it, as table.column.
 	LastError string   `json:"last_error,omitempty"`
@@ -195,12 +195,7 @@ func SaveRules(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules
 type Stats struct {
 	// Scheduled counts the placeholders that were offered: each an attempt and a job.
 	Scheduled int64 `json:"scheduled"`
-	// Kept counts placeholders that a look at many found referenced: each an attempt without a job. References counts these by table.column.
-	Kept       int64            `json:"kept"`
-	References map[string]int64 `json:"references,omitempty"`
-	// Counted counts attempts without a look, of placeholders that references keep.
-	Counted int64 `json:"counted"`
-	// FinalAttempts are those among all of them that will not be offered again.
+	// FinalAttempts counts the placeholders among them that will not be offered again.
 	FinalAttempts int64 `json:"final_attempts"`
 	// Waiting counts rows that were left as they are because a job for their user waits or runs already, Changed rows that
 	// another session took, changed or had locked meanwhile.
@@ -216,20 +211,14 @@ type Stats struct {
 	Errors      []batch.FaultCounts `json:"errors"`
 }
 
-// Item is one placeholder whose attempt was counted.
+// Item is one placeholder that was offered.
 type Item struct {
 	UserID int64
 	// Attempt counts from 1. Final reports that it is the last one.
 	Attempt     int64
 	Final       bool
 	ScheduledAt time.Time
-	// Kept means that the attempt needed no job: the Blockers keep it, or, without any, nothing has looked.
-	Kept     bool
-	Blockers []Blocker
 }
-
-// Reason says what keeps it, in one line.
-func (i Item) Reason() string { return reason(i.Blockers) }
 
 // DeleteKind is the kind of the jobs that are inserted, one per placeholder, with the argument user_id. It is frozen.
 const DeleteKind = "import_delete_placeholder_user"

@@ -43,14 +43,14 @@ func bindColumn(label string, table *pgcatalog.Relation, column string) boundCol
 	}
 }
 
-// lookSQL is the one statement that looks at all columns, for the users $1: it returns each with an array of texts, NULL where no row
-// refers to it.
+// lookSQL is the one statement that queries all columns for the user $1. It returns an array with one text for each column,
+// NULL if no row refers to the user.
 func (r *References) lookSQL() string {
 	samples := each.Of(r.columns, func(c boundColumn) string { return c.sample })
-	return "SELECT looked.user_id, ARRAY[" + strings.Join(samples, ",\n") + "]::pg_catalog.text[] FROM pg_catalog.unnest($1::bigint[]) AS looked (user_id)"
+	return "SELECT ARRAY[" + strings.Join(samples, ",\n") + "]::pg_catalog.text[] FROM (SELECT $1::bigint) AS looked (user_id)"
 }
 
-// blockers are the columns that refer to a user, from what lookSQL returned for it.
+// blockers returns the columns that refer to a user, from the result of lookSQL.
 func (r *References) blockers(samples []*string) []Blocker {
 	found := []Blocker{}
 	for i, sample := range samples {
@@ -117,6 +117,8 @@ const (
 	// but count, however long the queue is.
 	unqueued = `NOT EXISTS (SELECT FROM "public".users_ghost_user_migrations AS queued
     WHERE queued.user_id OPERATOR(pg_catalog.=) detail.placeholder_user_id)`
+	// nextAttempt is the earliest time of the next attempt of a row that was tried.
+	nextAttempt = `(tried.last_deletion_attempt_at OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $2::pg_catalog.float8))`
 	// waits reports whether the placeholder's job waits or runs.
 	waits = `"sexton".job_waits('` + DeleteKind + `',
     '{"user_id":' OPERATOR(pg_catalog.||) detail.placeholder_user_id::pg_catalog.text OPERATOR(pg_catalog.||) '}')`
@@ -128,7 +130,7 @@ const (
 func statements() pgcatalog.Texts {
 	return pgcatalog.Texts{Files: queries, Parts: map[string]string{
 		"detail": `"public".` + DetailsTable + ` AS detail`, "since": since, "untried": untried, "tried": tried, "unqueued": unqueued, "waits": waits,
-		"placeholder": isPlaceholder, "next_look": nextLookSQL, "kind": DeleteKind, "refused": Refused,
+		"placeholder": isPlaceholder, "next_attempt": nextAttempt, "kind": DeleteKind, "refused": Refused,
 	}}
 }
 

@@ -287,3 +287,29 @@ func TestRetryStartsTheJobThatWaits(t *testing.T) {
 		SELECT id, deletion_attempts, last_deletion_attempt_at > now() - interval '1 minute'
 		FROM import_placeholder_user_details WHERE id IN (4, 8) ORDER BY id`), "an attempt is a job")
 }
+
+func TestReasonsAreCounted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.placeholders(1, 2, 3, 4, 5, 6)
+	b.Exec(`
+		INSERT INTO issues (id, project_id, title, author_id) SELECT id, 1, 'imported', id FROM users WHERE id % 2 = 0;
+		INSERT INTO notes (id, project_id, noteable_type, noteable_id, author_id, note) SELECT id, 1, 'Issue', id, id, 'n' FROM users WHERE id IN (2, 4)`)
+	b.run(t)
+	for _, id := range []int64{2, 4, 6} {
+		b.remove(t, id)
+	}
+	b.Exec("UPDATE import_placeholder_user_details SET last_error = 'remove placeholder user 1: no' WHERE id = 1")
+	b.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = 15 WHERE id = 4")
+	b.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = 4 WHERE id = 6")
+	reasons, err := placeholder.ReadReasons(t.Context(), b.Pool(), dbtest.Names(), rules(), 10)
+	require.NoError(t, err)
+	require.Len(t, reasons, 3)
+	for i, want := range []placeholder.Reason{
+		{Reason: "issues.author_id", Placeholders: 3, GivenUp: 1}, {Reason: "notes.author_id", Placeholders: 2, GivenUp: 1}, {Reason: placeholder.Refused, Placeholders: 1},
+	} {
+		require.WithinDuration(t, time.Now().Add(48*time.Hour), *reasons[i].NextAttemptAt, time.Hour)
+		reasons[i].NextAttemptAt = nil
+		require.Equal(t, want, reasons[i])
+	}
+}

@@ -143,7 +143,7 @@ func (r *Remover) decide(ctx context.Context, tx pgx.Tx, verdict *Verdict) error
 			return err
 		}
 	}
-	_, err = tx.Exec(ctx, r.Names.Render(statement("record")), verdict.UserID, verdict.Reason, labels(verdict.Blockers))
+	_, err = tx.Exec(ctx, r.Names.Render(statement("record")), verdict.UserID, verdict.Reason, columns(verdict.Blockers))
 	return problem.Doing(err, "record what keeps it")
 }
 
@@ -166,7 +166,7 @@ func (r *Remover) look(ctx context.Context, tx pgx.Tx, userID int64) (look, erro
 	})
 	trip.Queue(r.Names.Render(statement("queued")), userID).QueryRow(func(row pgx.Row) error { return row.Scan(&found.queued) })
 	// Names of the application's tables are not to be rendered: one of their schemas may be called public.
-	trip.Queue(r.References.lookSQL(), []int64{userID}).QueryRow(func(row pgx.Row) error { return row.Scan(nil, &samples) })
+	trip.Queue(r.References.lookSQL(), userID).QueryRow(func(row pgx.Row) error { return row.Scan(&samples) })
 	if err := tx.SendBatch(ctx, trip).Close(); err != nil {
 		return found, fmt.Errorf("look for what refers to it: %w", err)
 	}
@@ -185,6 +185,11 @@ func (r *Remover) queue(ctx context.Context, tx pgx.Tx, verdict *Verdict) error 
 		return nil
 	}
 	return problem.Doing(err, "queue it")
+}
+
+// columns returns the columns of blockers.
+func columns(blockers []Blocker) []string {
+	return each.Of(blockers, func(b Blocker) string { return b.Column })
 }
 
 // reason names everything that refers to a placeholder.

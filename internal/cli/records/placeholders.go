@@ -55,10 +55,8 @@ func placeholdersListCommand(env *cli.Env) *cobra.Command {
 		Long: `Lists the placeholder users whose import's group is gone, by the ids of their details. Each is due, scheduled (its job
 waits or runs), put off until its next attempt, queued among the users to be deleted, given up after its last attempt,
 or obsolete (the user is gone or no placeholder any more). A last_deletion_attempt_at of infinity puts one off for ever.
-The reason names every table and column that referred to the user at the last attempt, each with one row. The next
-attempt is the next one that looks: what a reference keeps is looked at after 1, 2, 4 and 8 retry periods, and at the
-last attempt; the attempts between are only counted. Below, they are counted by what keeps them, and all of them, up to
-10,000.`,
+The reason names every table and column that referred to the user at the last attempt, each with one row. Below, they
+are counted by what keeps them, and all of them, up to 10,000.`,
 		Example: "  sexton placeholders list\n  sexton placeholders list --given-up --json",
 	}, func(ctx context.Context, all *installation.Connections) error {
 		state := placeholder.State("")

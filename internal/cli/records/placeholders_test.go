@@ -42,8 +42,7 @@ func TestPlaceholdersByHand(t *testing.T) {
 	s := placeholderSite(t)
 	report := s.JSON(0, "job", "run", placeholderKind).(map[string]any)
 	require.Equal(t, "done", report["outcome"])
-	require.EqualValues(t, 1, report["stats"].(map[string]any)["scheduled"])
-	require.EqualValues(t, 1, report["stats"].(map[string]any)["kept"])
+	require.EqualValues(t, 2, report["stats"].(map[string]any)["scheduled"])
 	require.EqualValues(t, 0, s.JSON(0, "job", "run", placeholderKind).(map[string]any)["stats"].(map[string]any)["scheduled"], "the second run finds nothing")
 
 	report = s.JSON(0, "job", "run", deletionKind, "--args", `{"user_id": 12}`).(map[string]any)
@@ -67,6 +66,7 @@ func TestStatusNamesWhatKeepsPlaceholders(t *testing.T) {
 	t.Parallel()
 	s := placeholderSite(t)
 	s.OK("job", "run", placeholderKind)
+	s.OK("job", "run", deletionKind, "--args", `{"user_id": 12}`)
 	s.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
 	document := s.JSON(0, "status").(map[string]any)
 	tables := document["deletion_tables"].([]any)
@@ -120,6 +120,8 @@ func TestPlaceholdersRetry(t *testing.T) {
 	require.Equal(t, [][]string{{"0", "NULL"}}, s.Rows("SELECT deletion_attempts, last_deletion_attempt_at FROM import_placeholder_user_details WHERE id = 14"))
 	require.Equal(t, map[string]any{"user_id": 14.0, "state": "due"}, s.JSON(0, "placeholders", "retry", "14"))
 	s.OK("job", "run", placeholderKind)
+	s.OK("job", "run", deletionKind, "--args", `{"user_id": 12}`)
+	s.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now() WHERE args ->> 'user_id' = '12'")
 	require.Equal(t, "placeholder user 12: due now\n", s.OK("placeholders", "retry", "12"))
 	require.Equal(t, "placeholder user 11: its job starts now\n", s.OK("placeholders", "retry", "11"))
 	require.Equal(t, map[string]any{"user_id": 11.0, "state": "scheduled"}, s.JSON(0, "placeholders", "retry", "11"))
@@ -185,13 +187,16 @@ func TestDoctorLooksAtPlaceholders(t *testing.T) {
 func TestPlaceholdersRetryAll(t *testing.T) {
 	t.Parallel()
 	s := placeholderSite(t)
-	s.OK("job", "run", placeholderKind) // Offers 11, and finds 12 referenced.
+	s.OK("job", "run", placeholderKind)
+	s.OK("job", "run", deletionKind, "--args", `{"user_id": 12}`)
+	s.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now() WHERE args ->> 'user_id' = '12'")
 	counts := s.JSON(0, "placeholders", "list").(map[string]any)["counts"].(map[string]any)
 	next := counts["next_attempt_at"].(string)
+	kept := counts["reasons"].([]any)[0].(map[string]any)["next_attempt_at"].(string) // 12 was offered after 11.
 	require.Equal(t, map[string]any{"pending": 2.0, "deferred": 2.0, "given_up": 1.0, "next_attempt_at": next, "reasons": []any{
-		map[string]any{"reason": "issues.author_id", "placeholders": 1.0, "given_up": 0.0, "next_attempt_at": next},
+		map[string]any{"reason": "issues.author_id", "placeholders": 1.0, "given_up": 0.0, "next_attempt_at": kept},
 		map[string]any{"reason": "issues.updated_by_id", "placeholders": 1.0, "given_up": 1.0},
-		map[string]any{"reason": "notes.author_id", "placeholders": 1.0, "given_up": 0.0, "next_attempt_at": next},
+		map[string]any{"reason": "notes.author_id", "placeholders": 1.0, "given_up": 0.0, "next_attempt_at": kept},
 	}}, counts)
 	require.Contains(t, s.OK("placeholders", "list"), "\n2 may still be offered, 2 of them put off; 1 given up\n")
 	require.Equal(t, "2 placeholder users to be tried now\n", s.OK("placeholders", "retry", "--all"))

@@ -1,7 +1,7 @@
 -- Where ownerless rows stand, and why.
 SELECT tried.id, tried.placeholder_user_id, tried.state, tried.deletion_attempts,
     CASE WHEN pg_catalog.isfinite(tried.last_deletion_attempt_at) THEN tried.last_deletion_attempt_at END,
-    CASE WHEN tried.state OPERATOR(pg_catalog.=) 'put_off' AND pg_catalog.isfinite(tried.last_deletion_attempt_at) THEN {next_look} END,
+    CASE WHEN tried.state OPERATOR(pg_catalog.=) 'put_off' AND pg_catalog.isfinite(tried.last_deletion_attempt_at) THEN {next_attempt} END,
     coalesce(tried.last_error, ''), tried.blocked_by
 FROM (
     SELECT detail.*,

@@ -1,12 +1,12 @@
--- Rows that are eligible, in the order of their ids, above the id $3, at most $4; is the user a placeholder, and does its job wait.
+-- Returns at most $4 eligible rows above the id $3, in the order of their ids, and whether the job of each waits or runs.
 -- UNION, where UNION ALL would do: it keeps the planner from walking through the whole table by its primary key.
-SELECT detail.id, detail.placeholder_user_id, detail.deletion_attempts, detail.blocked_by, {placeholder}, {waits}
+SELECT detail.id, detail.placeholder_user_id, {waits}
 FROM (
     SELECT * FROM (
         SELECT detail.id FROM {detail} WHERE {untried} AND detail.id OPERATOR(pg_catalog.>) $3 AND {unqueued}
         UNION
         SELECT detail.id FROM {detail} WHERE {tried} AND detail.id OPERATOR(pg_catalog.>) $3 AND {unqueued}
     ) AS eligible ORDER BY eligible.id LIMIT $4
--- All else is looked for after the limit.
+-- The jobs are looked up after the limit.
 ) AS page JOIN {detail} ON detail.id OPERATOR(pg_catalog.=) page.id
 ORDER BY detail.id
