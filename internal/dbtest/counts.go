@@ -66,11 +66,6 @@ func (d *DB) AwaitLock(tb testing.TB) {
 		SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %' AND wait_event_type = 'Lock')`)
 }
 
-// KillOnce returns a function that ends the session behind a connection, and does nothing when it is called again.
-func (d *DB) KillOnce(conn *pgx.Conn) func() {
-	return sync.OnceFunc(func() { d.Exec("SELECT pg_terminate_backend($1)", int32(conn.PgConn().PID())) })
-}
-
 // Meanwhile calls do in the background, and returns a function that waits for the result.
 func Meanwhile[T any](do func() (T, error)) (wait func() (T, error)) {
 	var result T

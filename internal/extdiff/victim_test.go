@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"syscall"
 	"testing"
 	"time"
 
@@ -44,8 +42,7 @@ func victim() int {
 			DB: database.Database{Name: "main", Pool: pool, Names: dbtest.Names()}, Store: store, Rule: extdiff.Always, Holder: "victim",
 			Reached: func(p extdiff.Point) {
 				if string(p) == os.Getenv(victimPoint) {
-					_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-					select {}
+					dbtest.Suicide()
 				}
 			},
 		}
@@ -67,11 +64,7 @@ func victim() int {
 
 // kill has a worker do its work up to a point and no further.
 func (b *bundle) kill(t *testing.T, work string, at extdiff.Point) {
-	cmd := exec.CommandContext(t.Context(), pgtest.Must(os.Executable())(t))
-	cmd.Env = append(os.Environ(), victimPoint+"="+string(at), victimWork+"="+work, victimDatabase+"="+b.URL, victimStore+"="+b.address)
-	output, err := cmd.CombinedOutput()
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	require.True(t, ok && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL, "%v: %s", err, output)
+	dbtest.RunUntilKilled(t, victimPoint+"="+string(at), victimWork+"="+work, victimDatabase+"="+b.URL, victimStore+"="+b.address)
 }
 
 // expire stands for the time after which others may take over from a dead worker.

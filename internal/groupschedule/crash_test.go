@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -21,40 +20,6 @@ import (
 	"sexton/internal/lease"
 	"sexton/internal/pgtest"
 )
-
-// killer cuts its connection before or after what is sent as number at, as the end of a process would.
-type killer struct {
-	conn *pgx.Conn
-	at   int
-	seen int
-}
-
-func (k *killer) step() {
-	if k.seen++; k.seen == k.at && k.conn != nil {
-		_ = k.conn.PgConn().Conn().Close()
-	}
-}
-
-func (k *killer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	k.step()
-	return ctx
-}
-func (k *killer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) { k.step() }
-
-func (k *killer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	k.step()
-	return ctx
-}
-
-// TraceBatchQuery is called for each statement whose result has come in.
-func (k *killer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) { k.step() }
-func (k *killer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     { k.step() }
-
-func (k *killer) TracePrepareStart(ctx context.Context, _ *pgx.Conn, _ pgx.TracePrepareStartData) context.Context {
-	k.step()
-	return ctx
-}
-func (k *killer) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndData) { k.step() }
 
 // Killed between any two statements, and before any answer, a pass leaves what the next one completes.
 func TestKilledAnywhere(t *testing.T) {
@@ -71,41 +36,27 @@ func TestKilledAnywhere(t *testing.T) {
 				FROM before WHERE before.id = groups.id;
 			RESET session_replication_role; INSERT INTO group_deletion_schedules SELECT * FROM schedules_before`)
 	}
-	kills := 0
-	for at := 1; ; at++ {
+	kills := s.KilledAnywhere(t, 3, func(v *dbtest.Victim) {
 		again()
-		died := s.killedPass(t, at)
+		session, end := s.Session(t, leaseKey)
+		session.Conn = v.Connect(t)
+		_, err := (&groupschedule.Engine{Spacing: spacing, Session: session}).Run(t.Context())
+		if !v.Killed() {
+			require.NoError(t, err)
+		}
+		end()
 		s.Exec("UPDATE sexton.group_deletion_failures SET retry_at = clock_timestamp()")
 		s.pass(t)
 		jobs := s.jobs()
-		require.Len(t, jobs, 2, "killed at %d", at)
-		require.Equal(t, []string{"10", "1", "0"}, jobs[0][:3], "killed at %d", at)
-		require.Equal(t, []string{"20", "1", "20"}, jobs[1][:3], "killed at %d", at)
-		require.Equal(t, [][]string{{"group_restored", "11", "", "not_permitted"}}, s.events(), "killed at %d", at)
-		require.Equal(t, [][]string{{"12"}}, s.Rows("SELECT group_id FROM sexton.group_deletion_failures"), "killed at %d", at)
-		require.Equal(t, [][]string{{"10"}, {"12"}, {"20"}}, s.Rows("SELECT group_id FROM group_deletion_schedules ORDER BY 1"), "killed at %d", at)
+		require.Len(t, jobs, 2)
+		require.Equal(t, []string{"10", "1", "0"}, jobs[0][:3])
+		require.Equal(t, []string{"20", "1", "20"}, jobs[1][:3])
+		require.Equal(t, [][]string{{"group_restored", "11", "", "not_permitted"}}, s.events())
+		require.Equal(t, [][]string{{"12"}}, s.Rows("SELECT group_id FROM sexton.group_deletion_failures"))
+		require.Equal(t, [][]string{{"10"}, {"12"}, {"20"}}, s.Rows("SELECT group_id FROM group_deletion_schedules ORDER BY 1"))
 		require.False(t, s.due(t).Now)
-		if !died {
-			break
-		}
-		kills++
-	}
-	require.Greater(t, kills, 30, "there are more places than that")
-}
-
-// killedPass runs a pass on a connection that is cut at a place, and reports whether it came there.
-func (s site) killedPass(t *testing.T, at int) bool {
-	config := pgtest.Must(pgx.ParseConfig(s.URL))(t)
-	k := &killer{at: at}
-	config.Tracer = k
-	conn, err := pgx.ConnectConfig(t.Context(), config)
-	require.NoError(t, err)
-	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	session, end := s.Session(t, leaseKey)
-	defer end()
-	session.Conn, k.conn, k.seen = conn, conn, 0
-	_, err = (&groupschedule.Engine{Spacing: spacing, Session: session}).Run(t.Context())
-	return err != nil
+	})
+	require.Greater(t, kills, 15, "there are more places than that")
 }
 
 // cascades has the schedules go with their user, as GitLab's tables do.

@@ -35,8 +35,8 @@ type bundle struct {
 	meanwhile string
 	// off has the worker keep nothing, as one does that has no undo in its configuration.
 	off bool
-	// progress, if set, is called behind each batch, and may kill its session.
-	progress func(kill func())
+	// victim, if set, is killed in the next run of the worker.
+	victim *dbtest.Victim
 }
 
 func setup(t *testing.T, tables, yaml string, tracked ...string) *bundle {
@@ -79,17 +79,16 @@ func (b *bundle) run(t *testing.T, limit int) (*loosefk.Stats, error) {
 	if limit > 0 {
 		limits.Deletes, limits.Updates = limit, limit
 	}
-	conn := pgtest.Must(b.Pool().Acquire(t.Context()))(t)
-	defer func() {
-		if b.progress != nil {
-			require.NoError(t, conn.Conn().Close(t.Context())) // It may have been killed.
-		}
-		conn.Release()
-	}()
+	pooled := pgtest.Must(b.Pool().Acquire(t.Context()))(t)
+	defer pooled.Release()
+	conn := pooled.Conn()
+	if b.victim != nil {
+		conn = b.victim.Connect(t)
+	}
 	engine := loosefk.Engine{
 		Database: "main", Pace: "normal", Limits: limits, Parents: parents, Undo: !b.off, ConfirmAfter: time.Nanosecond,
 		Session: &batch.Session{
-			Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted,
+			Conn: conn, Names: dbtest.Names(), Fence: granted,
 			Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
 		},
 	}
@@ -97,7 +96,6 @@ func (b *bundle) run(t *testing.T, limit int) (*loosefk.Stats, error) {
 		engine.Adaptive = loosefk.Adaptive{Target: 20 * time.Millisecond, Duty: 1}
 		engine.Limits = loosefk.Limits{Runtime: time.Minute}
 	}
-	b.watch(&engine)
 	return engine.Run(t.Context())
 }
 

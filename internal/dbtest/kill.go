@@ -1,0 +1,136 @@
+package dbtest
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/database"
+	"sexton/internal/pgtest"
+)
+
+// Victim stands for a process that is killed. From its nth message on, sent or answered, each of its
+// connections is closed without a word to the server.
+type Victim struct {
+	db    *DB
+	at    int64
+	seen  atomic.Int64
+	close []func()
+}
+
+// KilledAnywhere calls test with a victim that dies at its first message, with one that dies so many messages
+// later, and so on, until a victim survives. It returns the number of victims that died. If step is odd, half of
+// the messages are sent and half of them are answers. With Long no message is left out.
+func (d *DB) KilledAnywhere(tb testing.TB, step int64, test func(v *Victim)) (kills int) {
+	if pgtest.Long {
+		step = 1
+	}
+	for at := int64(1); ; at += step {
+		v := &Victim{db: d, at: at}
+		test(v)
+		for _, end := range v.close {
+			end()
+		}
+		if !v.Killed() {
+			return kills
+		}
+		tb.Logf("killed at message %d", at)
+		kills++
+	}
+}
+
+// Connect opens a connection of the victim.
+func (v *Victim) Connect(tb testing.TB) *pgx.Conn {
+	config := pgtest.Must(pgx.ParseConfig(v.db.URL))(tb)
+	config.Tracer = v
+	conn := pgtest.Must(pgx.ConnectConfig(tb.Context(), config))(tb)
+	v.close = append(v.close, func() { _ = conn.Close(tb.Context()) })
+	return conn
+}
+
+// Connected opens a pool of the victim.
+func (v *Victim) Connected(tb testing.TB) database.Database {
+	config := pgtest.Must(pgxpool.ParseConfig(v.db.URL))(tb)
+	config.ConnConfig.Tracer = v
+	pool := pgtest.Must(pgxpool.NewWithConfig(tb.Context(), config))(tb)
+	v.close = append(v.close, pool.Close)
+	own := v.db.Connected
+	own.Pool, own.Sessions = pool, pool
+	return own
+}
+
+// Killed reports whether the victim has died.
+func (v *Victim) Killed() bool { return v.seen.Load() >= v.at }
+
+func (v *Victim) step(conn *pgx.Conn) {
+	if v.seen.Add(1) >= v.at {
+		_ = conn.PgConn().Conn().Close()
+	}
+}
+
+// TraceQueryStart is called before a statement is sent.
+func (v *Victim) TraceQueryStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	v.step(conn)
+	return ctx
+}
+
+// TraceQueryEnd is called after the result of a statement was read.
+func (v *Victim) TraceQueryEnd(_ context.Context, conn *pgx.Conn, _ pgx.TraceQueryEndData) {
+	v.step(conn)
+}
+
+// TraceBatchStart is called before several statements are sent together.
+func (v *Victim) TraceBatchStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	v.step(conn)
+	return ctx
+}
+
+// TraceBatchQuery is called after the result of one of them was read.
+func (v *Victim) TraceBatchQuery(_ context.Context, conn *pgx.Conn, _ pgx.TraceBatchQueryData) {
+	v.step(conn)
+}
+
+// TraceBatchEnd is called after the results of all of them were read.
+func (v *Victim) TraceBatchEnd(_ context.Context, conn *pgx.Conn, _ pgx.TraceBatchEndData) {
+	v.step(conn)
+}
+
+// TracePrepareStart is called before a statement is prepared.
+func (v *Victim) TracePrepareStart(ctx context.Context, conn *pgx.Conn, _ pgx.TracePrepareStartData) context.Context {
+	v.step(conn)
+	return ctx
+}
+
+// TracePrepareEnd is called after a statement was prepared.
+func (v *Victim) TracePrepareEnd(_ context.Context, conn *pgx.Conn, _ pgx.TracePrepareEndData) {
+	v.step(conn)
+}
+
+// KillOnce returns a function that terminates the server's session of a connection when it is first called.
+func (d *DB) KillOnce(conn *pgx.Conn) func() {
+	return sync.OnceFunc(func() { d.Exec("SELECT pg_terminate_backend($1)", int32(conn.PgConn().PID())) })
+}
+
+// Suicide kills this process.
+func Suicide() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
+
+// RunUntilKilled runs the test binary with variables by which its TestMain knows what to do, and expects that
+// the process calls Suicide.
+func RunUntilKilled(tb testing.TB, variables ...string) {
+	cmd := exec.CommandContext(tb.Context(), pgtest.Must(os.Executable())(tb))
+	cmd.Env = append(os.Environ(), variables...)
+	output, err := cmd.CombinedOutput()
+	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	require.True(tb, ok && status.Signal() == syscall.SIGKILL, "%v: %s", err, output)
+}
