@@ -1,7 +1,6 @@
 package loosefk_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -36,16 +35,6 @@ func TestAdaptiveLockedChildrenAreWaitedFor(t *testing.T) {
 	})
 }
 
-// A statement that its definition limits to one row cannot be made any smaller. It gets all the time of the settings.
-func TestAdaptiveOneRowThatTakesLongGoes(t *testing.T) {
-	t.Parallel()
-	b := setupAdaptive(t, parentsAndChildren+dbtest.OnRow("DELETE", "children", "true", fmt.Sprintf("PERFORM pg_sleep(%f);", (4*target).Seconds())),
-		dbtest.Defined("async_delete, delete_limit: 1", "children"), "parents")
-	b.Exec("ALTER TABLE children DISABLE TRIGGER USER; DELETE FROM children WHERE id % 10 > 1; ALTER TABLE children ENABLE TRIGGER USER; DELETE FROM parents WHERE id = 1")
-	require.Positive(t, b.drained(t).DeleteCount)
-	require.Empty(t, b.Rows("SELECT FROM children WHERE parent_id = 1"))
-}
-
 // A piece that meets a locked row gives way as well: its parent goes on by skipping.
 func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
 	t.Parallel()
@@ -71,15 +60,6 @@ func changedIf(condition string) string {
 		INSERT INTO public.forms VALUES (current_setting('transaction_isolation'));`
 }
 
-// ones leaves a run with the knowledge that parents have one child, and 500 parents.
-func (b bundle) ones(t *testing.T) {
-	b.Exec(`DELETE FROM children;
-		INSERT INTO parents SELECT generate_series(11, 1000);
-		INSERT INTO children SELECT n, n FROM generate_series(1, 1000) AS n;
-		DELETE FROM parents WHERE id > 500`)
-	require.EqualValues(t, 500, b.run(t).Processed)
-}
-
 // A row that changed a moment ago is free again: the form that takes a statement's rows at once takes it then. A trigger that says so each time
 // stops nothing but that form.
 func TestAdaptiveRowsThatChangeMeanwhileAreTriedAgain(t *testing.T) {
@@ -101,23 +81,6 @@ func TestAdaptiveRowsThatChangeMeanwhileAreTriedAgain(t *testing.T) {
 	})
 }
 
-// A statement of many parents that is over its leash is split until the heavy one stands alone. That is no
-// error and nobody's fault.
-func TestAdaptiveSplitsUntilTheHeavyParentStandsAlone(t *testing.T) {
-	t.Parallel()
-	b := setupAdaptive(t, parentsAndChildren+overload, deleteChildren, "parents")
-	b.Exec(innocent)
-	b.ones(t)
-	b.Exec("TRUNCATE statements;" + heavy(20_000) + "DELETE FROM parents WHERE id <= 100")
-	stats := b.drained(t)
-	require.EqualValues(t, 20_100, stats.DeleteCount)
-	require.EqualValues(t, 100, stats.Processed)
-	require.Zero(t, b.count(t, "statements WHERE heavy AND parents > 1"), "the heavy one stood alone")
-	small := b.count(t, "statements WHERE NOT heavy")
-	require.Greater(t, small, int64(1), "the first statement was too big")
-	require.LessOrEqual(t, small, int64(60), "the small ones kept together")
-}
-
 // A table of which even ten rows take longer than the leash gets the time that the settings allow.
 func TestAdaptiveSlowTableIsWorkedOff(t *testing.T) {
 	t.Parallel()
@@ -130,21 +93,6 @@ func TestAdaptiveSlowTableIsWorkedOff(t *testing.T) {
 	for _, e := range stats.Errors {
 		require.Equal(t, "57014", e.SQLState)
 	}
-}
-
-// One slow moment of a table does not take the leash off the statements whose size nobody knows.
-func TestAdaptiveHeavyParentsOfASlowTableStayOnTheLeash(t *testing.T) {
-	t.Parallel()
-	b := setupAdaptive(t, parentsAndChildren+overload+heavy(6000)+`
-		INSERT INTO children SELECT 100000 + n, 2 FROM generate_series(1, 6000) AS n;
-		CREATE SEQUENCE tries;`+dbtest.OnStatement("DELETE", "children", "IF nextval('public.tries') <= 3 THEN PERFORM pg_sleep(600); END IF;"),
-		deleteChildren, "parents")
-	b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
-	b.onProgress(someGone, func() { b.Exec("DELETE FROM parents WHERE id = 2") })
-	began := time.Now()
-	b.drained(t) // To find out how many rows fit into a statement is no error.
-	require.Less(t, time.Since(began), b.engine.Session.Limits.StatementTimeout, "no statement ran into the timeout of the settings")
-	require.Zero(t, b.count(t, "children WHERE parent_id <= 2"))
 }
 
 // The same in a parent that goes piecewise: it alone is blamed, and ends.

@@ -235,22 +235,6 @@ func TestAdaptiveHeavyParentGoesPiecewiseBehindSmallOnes(t *testing.T) {
 	require.Greater(t, b.count(t, "statements WHERE heavy"), int64(6))
 }
 
-// Each look for children reads over all dead entries before them, so one window serves many statements.
-func TestAdaptiveWindowServesManyStatements(t *testing.T) {
-	t.Parallel()
-	pgtest.Since(t, 15) // Before, the statistics of a session come late.
-
-	b := setupAdaptive(t, parentsAndChildren+tooMany("DELETE", "children", 500)+noted+heavy(10_000), deleteChildren, "parents")
-	b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
-	b.drained(t)
-	pgtest.Exec(t, b.engine.Session.Conn, "SELECT pg_stat_force_next_flush()")
-	statements := b.count(t, "statements")
-	require.Greater(t, statements, int64(20))
-	looks := pgtest.Scalar[int64](t, b.Database, "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'children_parent_id_idx'")
-	require.Positive(t, looks)
-	require.Less(t, looks, statements/2, "look-ups of children by parent, against statements")
-}
-
 // What other sessions do to rows between the reading of a window and the statement for them.
 func TestAdaptiveRowsThatMoveAfterTheirWindowWasRead(t *testing.T) {
 	t.Parallel()
@@ -311,22 +295,4 @@ func TestAdaptiveSizesDoNotCountTheNetwork(t *testing.T) {
 	b.Exec("DELETE FROM parents")
 	require.EqualValues(t, 20_100, b.drained(t).DeleteCount)
 	require.LessOrEqual(t, b.count(t, "statements"), int64(60))
-}
-
-// What is loaded together has a statement for each reference that one of the tombstones has children of: with a hundred references, one such tombstone
-// among 5,000 made a drain ten times as long.
-func TestWideParentsAreLoadedInFewer(t *testing.T) {
-	t.Parallel()
-	const references, deleted = 10, 1500
-	tables, names := dbtest.Family(deleted, dbtest.Children{Table: "c0", Each: 1}), []string{"c0"}
-	for i := 1; i < references; i++ {
-		names = append(names, fmt.Sprintf("c%d", i))
-		tables += dbtest.Children{Table: names[i]}.SQL() + "INSERT INTO " + names[i] + " VALUES (1, 1500);\n"
-	}
-	b := setupAdaptive(t, tables, dbtest.Defined("async_delete", names...), "parents")
-	batches := 0
-	b.engine.Progress = func(context.Context, *loosefk.Stats) { batches++ }
-	b.Exec("DELETE FROM parents")
-	require.EqualValues(t, deleted, b.run(t).Processed)
-	require.Less(t, batches, deleted/10*references, "only those loaded with it share the statements of the one with children everywhere")
 }

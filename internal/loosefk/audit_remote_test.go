@@ -103,27 +103,6 @@ func TestAuditWakesTheParentsDatabase(t *testing.T) {
 	require.Equal(t, 1, heard())
 }
 
-// Keys travel as text: what the two databases print differently is the same key all the same.
-func TestAuditOfTextKeysInAnotherDatabase(t *testing.T) {
-	t.Parallel()
-	b, ci := twoDatabases(t)
-	b.Exec(`CREATE TABLE moments (id timestamptz PRIMARY KEY); INSERT INTO moments VALUES ('2020-02-03 00:00Z')`)
-	ci.Exec(`CREATE TABLE logs (moment timestamptz, kind text);
-		CREATE INDEX ON logs (moment);
-		INSERT INTO logs VALUES ('2020-02-03 00:00Z', 'a'), ('2020-02-04 00:00Z', 'a'), ('2020-02-05 00:00Z', 'b'), (NULL, 'a');`)
-	for db, setting := range map[*dbtest.DB]string{b.DB: "TimeZone = 'Asia/Tokyo'", ci: "DateStyle = 'German'"} {
-		db.Exec("ALTER DATABASE " + pgx.Identifier{db.Name}.Sanitize() + " SET " + setting)
-		db.Pool().Reset()
-	}
-	bindTwoTo(t, b, ci, `
-logs: [{table: moments, column: moment, on_delete: async_delete, conditions: [{column: kind, value: a}]}]
-`)
-	report := b.auditBuilds(t, auditorOfTwo(b, ci, true))
-	require.EqualValues(t, 3, report.CheckedKeys)
-	require.Equal(t, []string{"2020-02-04 00:00:00+00"}, report.Samples)
-	require.Equal(t, [][]string{{"public.moments", "2020-02-04 00:00:00+00"}}, b.Rows("SELECT fully_qualified_table_name, primary_key_text FROM loose_foreign_keys_deleted_records"))
-}
-
 // Keys of several columns travel as arrays, and children with a NULL among them refer to nobody.
 func TestAuditOfCompositeKeysInAnotherDatabase(t *testing.T) {
 	t.Parallel()
@@ -223,25 +202,6 @@ func TestAuditLosesADatabase(t *testing.T) {
 		_, err := auditor.Audit(ctx, b.engine.Parents[0], reference)
 		require.ErrorIs(t, err, context.Canceled)
 	}
-}
-
-// The lock of audits is held while the other database answers: its owner must not be ended for being idle.
-func TestRemoteAuditThatTimesOut(t *testing.T) {
-	t.Parallel()
-	b, ci := twoDatabases(t)
-	b.untracked("DELETE FROM parents WHERE id <= 2")
-	blocker := pgtest.Begin(t, ci.Pool())
-	auditor := auditorOfTwo(b, ci, true)
-	auditor.Bounds.LockTimeout = 50 * time.Millisecond
-	auditor.Remotes["ci"] = before(ci, 4, func() error {
-		_, err := blocker.Exec(t.Context(), "LOCK TABLE builds")
-		return err
-	})
-	require.Contains(t, b.auditBuilds(t, auditor).Error, "builds: SQLSTATE 55P03")
-	require.Zero(t, b.Pending(t))
-	require.NoError(t, blocker.Rollback(t.Context()))
-	require.EqualValues(t, 2, b.auditBuilds(t, auditorOfTwo(b, ci, true)).RepairedKeys)
-	require.EqualValues(t, 20, pgtest.Scalar[int64](t, ci.Database, "SELECT count(*) FROM builds WHERE parent_id <= 2"))
 }
 
 // What takes too long is done in smaller pieces, and what takes too long by itself is said.

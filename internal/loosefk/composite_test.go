@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/each"
-	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 	"sexton/triggers"
 )
@@ -327,25 +326,4 @@ CREATE INDEX ON children (a, b);`, byPair, "parents")
 	report := b.audit(t, b.auditor(3, false))["children[0]"]
 	require.EqualValues(t, 7, report.CheckedKeys)
 	require.Equal(t, []string{"{0,0}", "{0,1}", "{0,2}", "{1,0}", "{1,1}", "{1,2}", "{9,9}"}, report.Samples)
-}
-
-// The heavy parent shares one half of its key with each of the others, whose children stand beside its own.
-func TestCompositeHeavyParentIsWalkedThrough(t *testing.T) {
-	t.Parallel()
-	b := composites(t, `
-CREATE TABLE parents (a int, b text, PRIMARY KEY (a, b));
-CREATE TABLE children (id bigint PRIMARY KEY, a bigint, b text, note text) WITH (autovacuum_enabled = off);
-CREATE INDEX ON children (b, a);
-INSERT INTO parents VALUES (1, 'x'), (1, 'y'), (2, 'x');
-INSERT INTO children SELECT n, CASE WHEN n % 8 = 0 THEN 2 ELSE 1 END, CASE WHEN n % 8 = 4 THEN 'y' ELSE 'x' END, repeat('x', 80) FROM generate_series(1, 120000) AS n;`+
-		tooMany("DELETE", "children", 5000), byPair, "parents").at("adaptive")
-	b.Exec(innocent + "DELETE FROM parents WHERE (a, b) = (1, 'x')")
-	b.onProgress(func(s *loosefk.Stats) bool { return s.DeleteCount > 20_000 }, func() {
-		b.Exec("UPDATE children SET b = 'y' WHERE id > 119000 AND a = 1; UPDATE children SET note = 'moved' WHERE id BETWEEN 118001 AND 119000")
-	})
-	stats := b.runSound(t)
-	require.EqualValues(t, 1, stats.Processed)
-	require.EqualValues(t, 90_000-750, stats.DeleteCount)
-	require.Zero(t, b.count(t, "children WHERE (a, b) = (1, 'x')"))
-	require.EqualValues(t, 30_750, b.count(t, "children"))
 }

@@ -85,23 +85,6 @@ func TestChildrenOfAParentThatLivesStayHoweverTheyAreChanged(t *testing.T) {
 	}, "deleted")
 }
 
-func TestCompositeKeysThatLive(t *testing.T) {
-	t.Parallel()
-	atPaces(t, func(t *testing.T, pace string) {
-		b := composites(t, `
-			CREATE TABLE parents (a int, b text, PRIMARY KEY (a, b));
-			CREATE TABLE children (id int PRIMARY KEY, a int, b text);
-			CREATE INDEX ON children (a, b);
-			INSERT INTO parents VALUES (1, 'a,b'), (1, '{c}'), (2, 'a,b');
-			INSERT INTO children VALUES (1, 1, 'a,b'), (2, 1, '{c}'), (3, 2, 'a,b'), (4, NULL, 'a,b');`, byPair, "parents").at(pace)
-		b.Exec("DELETE FROM parents; INSERT INTO parents VALUES (1, '{c}')")
-		stats := b.run(t)
-		require.EqualValues(t, 2, stats.Processed)
-		require.EqualValues(t, 1, stats.Revived)
-		require.Equal(t, []string{"2", "4"}, b.ids("SELECT id FROM children ORDER BY 1"))
-	})
-}
-
 // While the statement waits for a child, another transaction inserts the parent and gives it that child. Postgres then looks
 // at the child again, whose key is the same, and not at the parent.
 func TestAParentThatIsInsertedWhileAStatementWaits(t *testing.T) {

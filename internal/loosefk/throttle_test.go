@@ -72,47 +72,6 @@ func TestRunHoldsWhileItIsAskedTo(t *testing.T) {
 	require.Empty(t, stats.WaitingFor)
 }
 
-// A run that holds until its time is over ends in order and blames nobody; the next one goes on.
-func TestHeldRunEndsWithItsTime(t *testing.T) {
-	t.Parallel()
-	b, said := held(t, "id = 1")
-	b.engine.Limits.Runtime = 2 * time.Second // So that it comes to hold on a busy machine, too.
-	b.engine.Throttle.Hold = func(context.Context) string { return "replica r1 12 s behind" }
-	stats := b.run(t)
-	require.True(t, stats.Interrupted)
-	require.False(t, stats.OverLimit)
-	require.Empty(t, stats.WaitingFor, "a run that has ended waits for nothing")
-	require.Equal(t, []string{"replica r1 12 s behind", ""}, said())
-	require.Zero(t, stats.DeleteCount+stats.Processed+stats.Rescheduled)
-	require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.tombstones())
-
-	b.engine.Limits.Runtime, b.engine.Throttle.Hold = time.Minute, nil
-	require.EqualValues(t, 10, b.drained(t).DeleteCount)
-}
-
-func TestStopEndsAHeldRun(t *testing.T) {
-	t.Parallel()
-	b, _ := held(t, "id = 1")
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	b.engine.Throttle.Hold = func(context.Context) string { stop(); return "replica r1 12 s behind" }
-	require.True(t, b.runWhile(ctx, t)().Interrupted)
-	require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.tombstones())
-}
-
-// However many batches there are, others are asked once a second.
-func TestHoldIsAskedOnceASecond(t *testing.T) {
-	t.Parallel()
-	b, _ := held(t, "true")
-	var asked []time.Time
-	b.engine.Throttle.Hold = func(context.Context) string { asked = append(asked, time.Now()); return "" }
-	b.run(t)
-	require.NotEmpty(t, asked)
-	for i := range asked[1:] {
-		require.GreaterOrEqual(t, asked[i+1].Sub(asked[i]), 990*time.Millisecond)
-	}
-}
-
 // While a batch waits for a row, the statistics name the session that has it.
 func TestHolderOfALockIsNamed(t *testing.T) {
 	t.Parallel()
@@ -147,16 +106,4 @@ func TestDeadlocksAreFollowedByPauses(t *testing.T) {
 	require.EqualValues(t, 10, stats.DeleteCount)
 	require.Zero(t, stats.Rescheduled)
 	require.LessOrEqual(t, pgtest.Scalar[int64](t, b.Database, "SELECT last_value FROM attempts"), int64(20))
-}
-
-func TestShareIsAskedAfterBatchesAndTold(t *testing.T) {
-	t.Parallel()
-	b, _ := held(t, "true")
-	told := pace.Duty{Percent: 99, Why: "others"}
-	b.engine.Throttle.Share = func(context.Context, float64, bool) (float64, pace.Duty) { return 0.99, told }
-	seen := map[pace.Duty]bool{}
-	b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) { seen[stats.Duty] = true }
-	stats := b.run(t)
-	require.True(t, seen[told], "%v", seen)
-	require.Zero(t, stats.Duty, "a run that has ended works at none")
 }

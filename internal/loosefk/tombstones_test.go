@@ -213,18 +213,6 @@ leaves: [{table: children, column: child_id, on_delete: async_delete}]`, "parent
 	}
 }
 
-// NOT NULL is a constraint with a name, and may be one that only new rows have to meet: neither lets a column be set to NULL.
-func TestNotNullAsAConstraint(t *testing.T) {
-	t.Parallel()
-	pgtest.Since(t, 18)
-	db := with(t, dbtest.Family(0, dbtest.Children{Columns: "other_id bigint"})+
-		"ALTER TABLE children ADD CONSTRAINT named NOT NULL parent_id, ADD CONSTRAINT later NOT NULL other_id NOT VALID")
-	for _, column := range []string{"parent_id", "other_id"} {
-		_, problems := resolve(t, db.Pool(), "children: [{table: parents, column: "+column+", on_delete: async_nullify}]")
-		require.Contains(t, problems.Only(problem.Error)[0].String(), "NOT NULL")
-	}
-}
-
 // Postgres computes a virtual column when it is read, has no index on one, and shows NULL for it to triggers.
 func TestVirtualColumns(t *testing.T) {
 	t.Parallel()
