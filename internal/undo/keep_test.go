@@ -176,20 +176,6 @@ func TestADeleteNeverFailsBecauseOfSextonsTables(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT count(*)::text FROM loose_foreign_keys_deleted_records WHERE origin IS NULL"))
 }
 
-// While nothing more is kept, the deletions of a table share one note of its name, also where it was never kept with the columns that it has now.
-func TestATableOfWhichNothingIsKeptIsNotedOnce(t *testing.T) {
-	t.Parallel()
-	b := setup(t, folders, foldersDefinitions, "folders", "files")
-	b.Exec("UPDATE sexton.undo_state SET full_since = now(); INSERT INTO folders SELECT generate_series(1, 4)")
-	for id := range 3 {
-		b.Exec("DELETE FROM folders WHERE id = $1", id+1)
-	}
-	require.Equal(t, [][]string{{"public.folders"}}, b.Rows("SELECT name FROM sexton.undo_layouts"))
-	b.Exec("ALTER TABLE folders RENAME TO binders; DELETE FROM binders")
-	require.Len(t, pgtest.Must(b.engine.List(t.Context(), 10))(t), 4)
-	require.Equal(t, "public.binders", b.last(t).Tables[0].Table)
-}
-
 // Children that another transaction commits behind the clean-up go later, and come back with the deletion that cost them their parent.
 func TestLateChildrenComeBack(t *testing.T) {
 	t.Parallel()

@@ -86,18 +86,6 @@ func TestRowsWithoutTheirReferenceAreNotTold(t *testing.T) {
 	require.EqualValues(t, 2, report.Restored)
 }
 
-// Rows that a native key takes along in the table of the batch come back after the batch's own rows.
-func TestRowsComeBackThatWentWithOthersOfTheirTable(t *testing.T) {
-	t.Parallel()
-	b := setup(t, folders, foldersDefinitions, "folders")
-	b.keepBelow(t)
-	b.Exec("INSERT INTO folders VALUES (1); INSERT INTO files VALUES (1, 1, NULL), (3, NULL, 1), (4, NULL, 3)")
-	before := b.all("folders", "files")
-	b.delete(t, "folders")
-	require.Empty(t, b.restore(t, b.last(t).ID).Left)
-	require.Equal(t, before, b.all("folders", "files"))
-}
-
 // Columns may have any name that generated statements use beside them.
 func TestColumnsMayHaveAnyName(t *testing.T) {
 	t.Parallel()

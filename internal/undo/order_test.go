@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"sexton/triggers"
 )
 
 // Two deletions after one another touch the same row. If the later one is undone first, the row is as if that deletion had never happened. If the
@@ -87,34 +85,5 @@ INSERT INTO c VALUES (1, 1, 1, 7, 'a'), (2, 1, 2, 8, 'b'), (3, 2, 1, NULL, 'c');
 				require.Equal(t, one.left, reports[0].Reason)
 			})
 		}
-	}
-}
-
-// Where a later deletion has changed one of the columns that one has changed together, the former values come back behind it: not before, and not where
-// the application has written there since.
-func TestColumnsThatWereChangedTogetherAndOneOfThemAgain(t *testing.T) {
-	t.Parallel()
-	for _, written := range []bool{false, true} {
-		b := setup(t, threeParents+"CREATE TABLE k (a bigint, b bigint, PRIMARY KEY (a, b)); INSERT INTO k VALUES (1, 1), (1, 2), (2, 1)",
-			"c: [{table: k, column: [p, q], parent_column: [a, b], on_delete: async_nullify}, "+setsTo("r", "q", 9)+"]", "r")
-		b.TrackKeys(t, triggers.Parent{Schema: "public", Table: "k", KeyColumns: []string{"a", "b"}, Undo: triggers.KeepsAll})
-		before := b.all("k", "r", "c")
-		first := b.delete(t, "k WHERE a = 1 AND b = 1")
-		second := b.delete(t, "r WHERE id = 1")
-		if written {
-			b.Exec("UPDATE c SET q = NULL WHERE id = 1")
-		}
-		now := b.all("c")
-		require.Len(t, b.restore(t, first).Left, 1) // Row 4 refers to another r.
-		require.Equal(t, now[0][0], b.all("c")[0][0])
-		left := b.restore(t, second).Left
-		b.drain(t, 0)
-		if written {
-			require.Len(t, left, 1)
-			continue
-		}
-		require.Empty(t, left)
-		require.Empty(t, b.restore(t, first).Left)
-		require.Equal(t, before, b.all("k", "r", "c"))
 	}
 }

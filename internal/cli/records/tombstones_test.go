@@ -86,15 +86,6 @@ func TestTombstonesRetry(t *testing.T) {
 	require.Contains(t, s.Run("tombstones", "retry", "--id", "1002,1001").Stderr, "no waiting tombstone has the id 1001, 1002")
 }
 
-func TestTombstonesRetryNamesBusyOnes(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	failing(s)
-	tx := pgtest.Begin(t, s.Pool(), "SELECT FROM loose_foreign_keys_deleted_records WHERE id = 1001 FOR UPDATE")
-	require.Equal(t, "main: 1 failed tombstone due now, 1 busy: a worker has them in hand\n", s.OK("tombstones", "retry", "--all"))
-	require.NoError(t, tx.Rollback(t.Context()))
-}
-
 func TestTombstonesWrongUsage(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)

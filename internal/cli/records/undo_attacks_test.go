@@ -108,24 +108,6 @@ func TestUndoAmongOthers(t *testing.T) {
 	}
 }
 
-// An undo whose sessions are ended again and again restores nothing, and ends as for a database that cannot be reached.
-func TestUndoOfWhichAllSessionsEnd(t *testing.T) {
-	t.Parallel()
-	s := attack(t)
-	s.OK("job", "run", clitest.Kind)
-	r := s.during(t, func() {
-		for try := range 3 {
-			if try > 0 {
-				(&dbtest.DB{Database: s.Database}).AwaitLock(t)
-			}
-			s.Exec("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
-		}
-	}, "undo", s.id)
-	require.Equal(t, 4, r.Code, r.Stderr)
-	require.Equal(t, [][]string{{"7"}}, s.Rows("SELECT count(*)::text FROM projects"))
-	s.back(t, "33 rows restored")
-}
-
 // No worker ends the day of a deletion that comes back, nor does anybody else.
 func TestTheDayOfADeletionEndsDuringItsUndo(t *testing.T) {
 	t.Parallel()
@@ -197,29 +179,4 @@ func TestUndoWithADefinitionWhoseTableIsGone(t *testing.T) {
 	require.Contains(t, r.Stdout, "3 rows restored")
 	require.Contains(t, r.Stdout, "its table does not exist any more")
 	require.Equal(t, [][]string{{"10"}}, s.Rows("SELECT count(*)::text FROM projects"))
-}
-
-// An undo does not depend on settings of the role that say which value a text has, nor on those that say which text a value has.
-func TestUndoUnderOtherSettings(t *testing.T) {
-	t.Parallel()
-	s := attack(t)
-	s.OK("undo", s.id)
-	s.Exec(`ALTER TABLE issues ADD tags text[] DEFAULT ARRAY['a', NULL, 'NULL', '\\'], ADD at timestamptz DEFAULT '2026-01-02 03:04:05.678+00', ADD took interval DEFAULT '-1 day 2 hours',
-		ADD raw bytea DEFAULT '\x5c00', ADD share float8 DEFAULT 0.1::float8 + 0.2::float8, ADD body text DEFAULT 'a\b'`)
-	for _, fire := range []string{"false", "true"} {
-		s.rows = s.Rows(allRows)
-		for _, setting := range []string{
-			"array_nulls = off", "DateStyle = 'SQL, DMY'", "IntervalStyle = 'sql_standard'", "TimeZone = 'Asia/Kolkata'", "bytea_output = 'escape'", "extra_float_digits = -3",
-			"standard_conforming_strings = off",
-		} {
-			s.Exec("ALTER DATABASE " + pgx.Identifier{s.Name}.Sanitize() + " SET " + setting)
-		}
-		s.Exec("DELETE FROM projects WHERE id = 4")
-		s.OK("job", "run", clitest.Kind)
-		s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__FIRE_TRIGGERS="+fire)
-		id := pgtest.Scalar[string](t, s.Database, "SELECT max(id)::text FROM sexton.undo WHERE origins IS NULL")
-		require.Contains(t, s.OK("undo", id), "11 rows restored")
-		s.Exec("ALTER DATABASE " + pgx.Identifier{s.Name}.Sanitize() + " RESET ALL")
-		require.Equal(t, s.rows, s.Rows(allRows))
-	}
 }
