@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/cli/clitest"
-	"sexton/internal/pgtest"
 )
 
 func TestPlanShowsWorkAndMissingIndexes(t *testing.T) {
@@ -94,43 +92,6 @@ func TestMissingIndexesAreTheSameEverywhere(t *testing.T) {
 	require.Empty(t, found)
 }
 
-// An index that begins with another column is no answer to a missing one, although Postgres skips through it since 18 where that column has few
-// values: the plan shows that it does, and advises the index all the same, as the skips grow with the values.
-func TestPlanBesideAnIndexThatBeginsWithAnotherColumn(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec(`DROP INDEX issues_project_id_idx; ALTER TABLE issues ADD kind int NOT NULL DEFAULT 1; CREATE INDEX by_kind ON issues (kind, project_id);
-		INSERT INTO issues (id, project_id, title) SELECT id, 1, 'x' FROM generate_series(1000, 60000) AS id; UPDATE issues SET project_id = id`)
-	s.Exec("VACUUM ANALYZE issues")
-	planned := s.OK("plan")
-	require.Contains(t, planned, "-- issues: no index begins with project_id")
-	if pgtest.Version(t) >= 18 {
-		require.Regexp(t, `(?m)^issues .* Index Scan using by_kind `, planned)
-		require.Contains(t, planned, "issues.project_id: every statement goes through all values of the first column of index by_kind")
-	}
-}
-
-func TestPlanShowsCapsAndFindings(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec(`INSERT INTO loose_foreign_keys_deleted_records (primary_key_value, fully_qualified_table_name)
-		SELECT id, 'public.projects' FROM generate_series(1, 10001) AS id`)
-	s.Exec("DROP INDEX issues_project_id_idx; INSERT INTO issues (id, title) SELECT id, repeat('x', 1000) FROM generate_series(1001, 1100) AS id")
-	shown := s.OK("plan")
-	require.Regexp(t, `(?m)^issues +project_id +projects +async_delete +10,000\+ +0 +100\+ +Seq Scan on issues +-$`, shown)
-	require.Contains(t, shown, "main: 1 definition, at least 10,000 tombstones due and 0 put off, at least 100 rows to delete and 0 to change, 1 index missing\n")
-	require.Regexp(t, `(?m)^issues\.project_id: every statement reads all \d+ pages of issues$`, shown)
-}
-
-func TestPlanRefusesWrongDefinitions(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+"  - {table: project, column: project_id, on_delete: async_delete}\n")
-	s.Refused(t, 2, [][]string{{"plan"}, {"plan", "--json"}}, "DIR/loose_foreign_keys.yml:5:13: issues[1].table: parent table public.project does not exist")
-	s.Write("loose_foreign_keys.yml", "issues:\n  - {tabel: projects, column: project_id, on_delete: async_delete}\n")
-	s.Refused(t, 2, [][]string{{"plan"}}, "unknown key (did you mean table?)", "issues[0].table: is missing")
-}
-
 // plannedJobs are the jobs of the plan, by their kind.
 func plannedJobs(s *clitest.Site) map[string]map[string]any {
 	s.Tb.Helper()
@@ -142,72 +103,6 @@ func plannedJobs(s *clitest.Site) map[string]map[string]any {
 		}
 	}
 	return jobs
-}
-
-func TestPlanShowsWhatOtherJobsWouldDo(t *testing.T) {
-	t.Parallel()
-	s := clitest.Roles(t)
-	s.Configure(s.URL, strings.NewReplacer("ghost_users: {enabled: true}", "ghost_users: {enabled: true, limit: 1}").Replace(clitest.EveryComponent))
-	idle := plannedJobs(s.Site)
-	require.Len(t, idle, 7, "every kind but the loose foreign keys")
-	for kind, job := range idle {
-		require.Subset(t, job, map[string]any{"due": 0.0, "due_capped": false, "next_due_at": nil, "waiting_for": nil}, kind)
-		require.NotContains(t, job, "error", kind)
-	}
-	next := pgtest.Must(time.Parse(time.RFC3339, fmt.Sprint(idle["adjourned_group_deletion"]["next_run"])))(t)
-	require.Equal(t, "02:00", next.Format("15:04"))
-	require.Nil(t, idle["group_destroy"]["next_run"], "another job inserts these")
-
-	s.Exec(`
-		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
-		INSERT INTO users (id, username, email, name, user_type) SELECT id, 'p' || id, id || '@x.com', '', 15 FROM generate_series(11, 13) AS id;
-		INSERT INTO import_placeholder_user_details (placeholder_user_id, organization_id, deletion_attempts, last_deletion_attempt_at)
-			VALUES (11, 1, 0, NULL), (12, 1, 1, now() - interval '9 days'), (13, 1, 1, '2100-01-01');
-		INSERT INTO users_ghost_user_migrations (user_id, consume_after) VALUES (1, now()), (2, now());
-		UPDATE groups SET marked_for_deletion_on = '2026-01-01';
-		INSERT INTO group_deletion_schedules (group_id, user_id, marked_for_deletion_on) VALUES (1, 2, '2026-01-01');
-		INSERT INTO merge_requests (id, target_project_id, title, source_branch, target_branch) VALUES (7, 1, 'title', 'branch', 'main');
-		INSERT INTO merge_request_diffs (id, merge_request_id, project_id, files_count) SELECT id, 7, 1, 1 FROM generate_series(1, 3) AS id;
-		INSERT INTO sexton.external_diff_removals (diff_id, key, not_before) VALUES (8, 'a', now()), (9, 'b', '2100-01-02');
-		INSERT INTO groups (id, name, path) VALUES (99, 'other', 'other');
-		SELECT sexton.enqueue('migrate_external_diff', '{"diff_id": 1}'), sexton.enqueue('group_destroy', '{"group_id": 99, "user_id": 2}', '2100-01-03')`)
-	s.OK("pause", "users_migrate_records_to_ghost_user_in_batches", "--reason", "backup")
-	before := s.Snapshot()
-	jobs := plannedJobs(s.Site)
-	for kind, want := range map[string]map[string]any{
-		"users_migrate_records_to_ghost_user_in_batches": {"due": 2.0, "per_run": 1.0, "unit": "user"},
-		"import_placeholder_user_cleanup":                {"due": 2.0, "next_due_at": "2100-01-03T00:00:00Z", "unit": "placeholder user"},
-		"import_delete_placeholder_user":                 {"due": 0.0, "unit": "job"},
-		"adjourned_group_deletion":                       {"due": 1.0, "unit": "group"},
-		"group_destroy":                                  {"due": 0.0, "next_due_at": "2100-01-03T00:00:00Z"},
-		"schedule_migrate_external_diffs":                {"due": 3.0, "removals_due": 1.0, "next_due_at": "2100-01-02T00:00:00Z"},
-		"migrate_external_diff":                          {"due": 1.0, "unit": "job"},
-	} {
-		at, timed := want["next_due_at"].(string)
-		delete(want, "next_due_at")
-		require.Subset(t, jobs[kind], want, kind)
-		if timed {
-			wanted := pgtest.Must(time.Parse(time.RFC3339, at))(t)
-			got, err := time.Parse(time.RFC3339, fmt.Sprint(jobs[kind]["next_due_at"]))
-			require.NoError(t, err, kind)
-			require.WithinDuration(t, wanted, got, 10*time.Minute, kind)
-		}
-	}
-	require.Contains(t, jobs["users_migrate_records_to_ghost_user_in_batches"]["waiting_for"], "backup")
-	require.Contains(t, jobs["adjourned_group_deletion"]["waiting_for"], "a worker: none is running")
-	shown := s.OK("plan", "--database-url", s.AsRole(s.Worker))
-	require.Regexp(t, `(?m)^users_migrate_records_to_ghost_user_in_batches +2 users \(1 in a run\) +\S+ +- +paused by .*: backup$`, shown)
-	require.Regexp(t, `(?m)^schedule_migrate_external_diffs +3 diffs, 1 object to remove +\S+ +2100-01-0\S+ +`, shown)
-	require.Equal(t, before, s.Snapshot(), "nothing is changed")
-
-	s.OK("resume", "users_migrate_records_to_ghost_user_in_batches")
-	s.Exec("INSERT INTO sexton.external_diff_cursors (rule, after_id) VALUES ('always', 2)")
-	require.Subset(t, plannedJobs(s.Site)["schedule_migrate_external_diffs"], map[string]any{"due": 1.0}, "of this round")
-	s.Exec("UPDATE sexton.external_diff_cursors SET round_began_at = now() - interval '1 hour'")
-	s.Exec(`INSERT INTO sexton.river_job (kind, queue, args, max_attempts) SELECT 'migrate_external_diff', 'migrate_external_diff', '{}', 3 FROM generate_series(1, 10001)`)
-	jobs = plannedJobs(s.Site)
-	require.Subset(t, jobs["schedule_migrate_external_diffs"], map[string]any{"due": 3.0}, "of the next one, which begins")
-	require.Subset(t, jobs["migrate_external_diff"], map[string]any{"due": 10_000.0, "due_capped": true})
 }
 
 // What one job keeps to itself hides none of the others.

@@ -31,14 +31,6 @@ func connecting() [][]string {
 	}
 }
 
-func TestDatabaseThatIsMissing(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Configure(s.With(func(u *url.URL) { u.Path = "/no_such_database" }), "")
-	s.Refused(t, 4, connecting(), `sexton: DIR/sexton.yaml:2:15: databases.main.url: database main cannot be reached: `+
-		`database "no_such_database" does not exist (create it, or correct the database's name)`)
-}
-
 func TestServerThatIsDown(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)

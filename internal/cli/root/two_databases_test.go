@@ -1,7 +1,6 @@
 package root_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -153,81 +152,6 @@ func TestOneOfTwoDatabasesIsDown(t *testing.T) {
 	})
 }
 
-func TestPlanOfTwoDatabases(t *testing.T) {
-	t.Parallel()
-	clitest.EachJobs(t, func(t *testing.T, jobs string) {
-		s := clitest.InstalledTwo(t, jobs)
-		s.Ci.Exec("DROP INDEX builds_project_id_idx")
-		s.Exec("DELETE FROM projects WHERE id <= 2")
-		before := s.Snapshots()
-		r := s.Run("plan")
-		require.Zero(t, r.Code, r.Stderr)
-		require.Regexp(t, `(?m)^builds \(ci\) +project_id +projects +async_delete +2 +0 +20 +Seq Scan on builds +traces\.build_id \(async_nullify\)$`, r.Stdout)
-		require.Regexp(t, `(?m)^issues +project_id +projects +async_delete +2 +0 +20 `, r.Stdout)
-		require.Regexp(t, `(?m)^traces \(main\) +build_id +builds +async_nullify +0 +0 +0 +(Bitmap Heap|Index) Scan using traces_build_id_idx `, r.Stdout)
-		require.Contains(t, r.Stdout, "main: 2 definitions, 2 tombstones due and 0 put off, 40 rows to delete and 0 to change, 1 index missing\n"+
-			"\n-- in database ci, builds: no index begins with project_id, so every statement reads all of builds\n"+
-			"CREATE INDEX CONCURRENTLY IF NOT EXISTS builds_project_id_idx ON public.builds (project_id);\n")
-		builds := s.JSON(0, "plan").([]any)[0].(map[string]any)["definitions"].([]any)[0].(map[string]any)
-		require.Equal(t, "ci", builds["child_database"])
-
-		down := map[string]string{"main": "ci", "ci": "main"}[jobs]
-		s.Without(down)
-		r = s.Run("plan", "--json")
-		require.Equal(t, 4, r.Code)
-		require.Contains(t, r.Stderr, s.Unreached(down))
-		var plans []map[string]any
-		require.NoError(t, json.Unmarshal([]byte(r.Stdout), &plans))
-		for _, plan := range plans {
-			if plan["database"] == down {
-				require.Contains(t, plan["unreachable"], "cannot be reached")
-				require.NotContains(t, plan, "definitions")
-				continue
-			}
-			first := plan["definitions"].([]any)[0].(map[string]any)
-			require.Equal(t, down, first["child_database"])
-			require.Equal(t, []any{"database " + down + " cannot be reached"}, first["findings"])
-		}
-		require.Contains(t, s.Run("plan").Stdout, down+": cannot be reached\n")
-		s.Without("")
-		require.Equal(t, before, s.Snapshots())
-	})
-}
-
-func TestAuditOfTwoDatabases(t *testing.T) {
-	t.Parallel()
-	clitest.EachJobs(t, func(t *testing.T, jobs string) {
-		s := clitest.InstalledTwo(t, jobs)
-		s.Ci.Exec("INSERT INTO builds VALUES (1000, 77)")
-		s.Untracked("id <= 2")
-		before := s.Snapshots()
-		r := s.Run("audit")
-		require.Equal(t, 5, r.Code, r.Stderr)
-		require.Regexp(t, `(?m)^main +builds \(ci\) +project_id +projects +11 +3 +21 +such as 1, 2, 77$`, r.Stdout)
-		require.Regexp(t, `(?m)^main +issues +project_id +projects +10 +2 +20 `, r.Stdout)
-		require.Regexp(t, `(?m)^ci +traces \(main\) +build_id +builds +100 +0 +0 +-$`, r.Stdout)
-
-		down := map[string]string{"main": "ci", "ci": "main"}[jobs]
-		s.Without(down)
-		r = s.Run("audit")
-		require.Equal(t, 4, r.Code)
-		require.Equal(t, s.Unreached(down), r.Stderr)
-		require.Equal(t, 2+map[string]int{"main": 0, "ci": 1}[jobs], strings.Count(r.Stdout, "skipped: database "+down+" cannot be reached"), r.Stdout)
-		require.Equal(t, before, s.Snapshots())
-		require.Equal(t, 4, s.Run("audit", "--table", "builds").Code)
-		require.Contains(t, s.Run("audit", "--table", "bilds").Stderr, "no definition has the child table bilds; did you mean builds?")
-
-		s.Without("")
-		require.Regexp(t, `\n21 rows of 3 orphaned keys, 3 tombstones left\n$`, s.OK("audit", "--repair"))
-		require.Regexp(t, `, 0 tombstones left\n$`, s.OK("audit", "--repair"))
-		s.OK("job", "run", clitest.Kind, "--database", "main")
-		s.OK("job", "run", clitest.Kind, "--database", "ci")
-		require.Regexp(t, `\n0 rows of 0 orphaned keys\n$`, s.OK("audit"))
-		require.EqualValues(t, 80, pgtest.Scalar[int64](t, s.Ci, "SELECT count(*) FROM builds"))
-		require.EqualValues(t, 80, pgtest.Scalar[int64](t, s.Database, "SELECT count(build_id) FROM traces"))
-	})
-}
-
 // Under two names each would take the other one's triggers for surplus.
 func TestOneDatabaseUnderTwoNames(t *testing.T) {
 	t.Parallel()
@@ -236,40 +160,4 @@ func TestOneDatabaseUnderTwoNames(t *testing.T) {
 	for _, command := range []string{"triggers install", "triggers status", "plan", "job run " + clitest.Kind} {
 		s.Says(2, "sexton.yaml:3:3: databases.twin: is the same database as main, with the same schema", strings.Fields(command)...)
 	}
-}
-
-// What an operator sees of a key of two columns, from installing the triggers to repairing orphans.
-func TestCompositeKeysFromEndToEnd(t *testing.T) {
-	t.Parallel()
-	s := clitest.Plain(t)
-	s.Exec(`CREATE TABLE tickets (tenant integer, number text, PRIMARY KEY (tenant, number));
-		CREATE TABLE comments (id bigint PRIMARY KEY, tenant integer, ticket text);
-		INSERT INTO tickets SELECT t, n FROM generate_series(1, 2) AS t, (VALUES ('a'), ('a,b'), ('"')) AS names (n);
-		INSERT INTO comments SELECT row_number() OVER (), tenant, number FROM tickets, generate_series(1, 10);
-		INSERT INTO comments VALUES (100, 1, NULL)`)
-	s.Write("loose_foreign_keys.yml", "comments:\n  - {table: tickets, column: [tenant, ticket], on_delete: async_delete}\n")
-	s.OK("migrate", "up")
-	r := s.Run("triggers", "install")
-	require.Zero(t, r.Code, r.Stderr)
-	require.Contains(t, r.Stderr, ":2:30: comments[0].column: no index begins with tenant, ticket, so every statement reads all of comments")
-	require.Contains(t, s.OK("triggers", "status"), "all triggers are as the definitions need them")
-
-	s.Exec("DELETE FROM tickets WHERE tenant = 1 AND number <> 'a'")
-	r = s.Run("plan")
-	require.Zero(t, r.Code, r.Stderr)
-	require.Empty(t, r.Stderr, "indexes are said once")
-	require.Regexp(t, `(?m)^comments +tenant, ticket +tickets +async_delete +2 +0 +20 +Seq Scan on comments`, r.Stdout)
-	require.Contains(t, r.Stdout, "CREATE INDEX CONCURRENTLY IF NOT EXISTS comments_tenant_ticket_idx ON public.comments (tenant, ticket);\n")
-	require.Contains(t, s.Run("doctor").Stdout, "CREATE INDEX CONCURRENTLY IF NOT EXISTS comments_tenant_ticket_idx ON public.comments (tenant, ticket)")
-	s.Exec("CREATE INDEX ON comments (ticket, tenant)")
-	require.Contains(t, s.OK("tombstones", "list"), `{1,"a,b"}`)
-	s.OK("job", "run", clitest.Kind)
-	require.EqualValues(t, 41, pgtest.Scalar[int64](t, s.Database, "SELECT count(*) FROM comments"))
-
-	s.Exec("ALTER TABLE tickets DISABLE TRIGGER ALL; DELETE FROM tickets WHERE tenant = 2; ALTER TABLE tickets ENABLE ALWAYS TRIGGER sexton_track; ALTER TABLE tickets ENABLE ALWAYS TRIGGER sexton_truncate")
-	require.Equal(t, 5, s.Run("audit").Code)
-	s.Run("audit", "--repair")
-	s.OK("job", "run", clitest.Kind)
-	require.Zero(t, s.Run("audit").Code)
-	require.EqualValues(t, 11, pgtest.Scalar[int64](t, s.Database, "SELECT count(*) FROM comments"))
 }
