@@ -5,7 +5,6 @@ import (
 	"os"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"sexton/internal/groupschedule"
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
-	"sexton/internal/metrics"
 	"sexton/internal/pgtest"
 	"sexton/internal/placeholder"
 )
@@ -142,32 +140,6 @@ func jsonKeys(of reflect.Type, prefix string) []string {
 		}
 	}
 	return found
-}
-
-func TestReferenceHasEachMetricOfOneKind(t *testing.T) {
-	t.Parallel()
-	text := readReference(t)
-	jobs := everyJob(t)
-	var told []string
-	for _, job := range jobs {
-		_, rest, _ := strings.Cut(string(text.section(t, job.Kind)), "\nMetrics: ")
-		paragraph, _, _ := strings.Cut(rest, "\n\n")
-		told = append(told, coded(paragraph)...)
-	}
-	common := coded(string(text.section(t, "What all kinds have in common")))
-	for _, metric := range metrics.Table() {
-		if metric.Type == metrics.Gauge {
-			continue // They show the state of a database, whichever kind has made it so.
-		}
-		prefix := func(name string) bool { return strings.HasSuffix(name, "_") && strings.HasPrefix(metric.Name, name) }
-		require.True(t, slices.Contains(told, metric.Name) || slices.ContainsFunc(told, prefix) || slices.Contains(common, metric.Name),
-			"no page of a job names %s", metric.Name)
-	}
-	for _, name := range told {
-		require.True(t, slices.ContainsFunc(metrics.Table(), func(m metrics.Metric) bool {
-			return m.Name == name || strings.HasSuffix(name, "_") && strings.HasPrefix(m.Name, name)
-		}), "a page of a job names %s, which is no metric", name)
-	}
 }
 
 // reference is docs/jobs.md with the pages of the jobs, or a part of them.

@@ -241,25 +241,6 @@ func TestAMoveWaitsNoLongerThanForTheClaim(t *testing.T) {
 		FROM sexton.external_diffs AS ledger JOIN sexton.river_job AS job ON (job.args ->> 'diff_id')::bigint = ledger.diff_id ORDER BY 1`))
 }
 
-func TestExternalDiffsAreTwoKindsInOneDatabase(t *testing.T) {
-	t.Parallel()
-	c := &config.Config{
-		Databases: []config.Database{{Name: "main"}, {Name: "ci"}}, Jobs: config.Jobs{Database: "ci"},
-		ExternalDiffs: config.ExternalDiffs{Enabled: true, Schedule: "15 * * * *", When: "always"},
-	}
-	jobs := Jobs(c)
-	require.Len(t, jobs, 2)
-	require.Equal(t, []string{"ci"}, jobs[0].Databases)
-	require.True(t, jobs[1].Inserted())
-	wakes := jobs[0].wakesIn("app")
-	require.Len(t, wakes, 2)
-	require.Equal(t, "sexton", wakes[0].Schema)
-	require.Equal(t, "app", wakes[1].Schema)
-	require.Equal(t, ScheduleExternalDiffs, wakes[1].Kind)
-	c.ExternalDiffs.When = "outdated"
-	require.Len(t, Jobs(c)[0].wakesIn("app"), 1)
-}
-
 func TestTheTickLimitsTheSchedule(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__LIMIT=2")
@@ -332,4 +313,23 @@ func TestADiffAskedForStopsNoOther(t *testing.T) {
 	require.Equal(t, jobrun.Done, pgtest.Must(run(t.Context(), b.deps, ScheduleExternalDiffsArgs{}))(t).Outcome)
 	require.NoError(t, open.Rollback(t.Context()))
 	require.Equal(t, [][]string{{"1"}, {"3"}}, b.db.Rows("SELECT args ->> 'diff_id' FROM sexton.river_job ORDER BY 1"))
+}
+
+func TestExternalDiffsAreTwoKindsInOneDatabase(t *testing.T) {
+	t.Parallel()
+	c := &config.Config{
+		Databases: []config.Database{{Name: "main"}, {Name: "ci"}}, Jobs: config.Jobs{Database: "ci"},
+		ExternalDiffs: config.ExternalDiffs{Enabled: true, Schedule: "15 * * * *", When: "always"},
+	}
+	jobs := Jobs(c)
+	require.Len(t, jobs, 2)
+	require.Equal(t, []string{"ci"}, jobs[0].Databases)
+	require.True(t, jobs[1].Inserted())
+	wakes := jobs[0].wakesIn("app")
+	require.Len(t, wakes, 2)
+	require.Equal(t, "sexton", wakes[0].Schema)
+	require.Equal(t, "app", wakes[1].Schema)
+	require.Equal(t, ScheduleExternalDiffs, wakes[1].Kind)
+	c.ExternalDiffs.When = "outdated"
+	require.Len(t, Jobs(c)[0].wakesIn("app"), 1)
 }

@@ -69,14 +69,6 @@ func TestGhostListsAreCheckedWhereTheyStand(t *testing.T) {
 	require.Empty(t, found, "the default lists fit the reference application")
 }
 
-func TestGhostUsersHaveOneDatabase(t *testing.T) {
-	t.Parallel()
-	c := &config.Config{Databases: []config.Database{{Name: "main"}, {Name: "ci"}}, Jobs: config.Jobs{Database: "ci"}, GhostUsers: config.GhostUsers{Enabled: true}}
-	jobs := Jobs(c)
-	require.Len(t, jobs, 1)
-	require.Equal(t, []string{"ci"}, jobs[0].Databases)
-}
-
 // A kind that fails as a whole is left alone by the wake-ups, longer each time, until a pass succeeds.
 func TestGhostUsersBackOff(t *testing.T) {
 	t.Parallel()
@@ -281,4 +273,12 @@ func TestOneFailureIsLoggedOnce(t *testing.T) {
 		require.Len(t, lines, 1)
 		require.Contains(t, lines[0], c.line)
 	})
+}
+
+func TestGhostUsersHaveOneDatabase(t *testing.T) {
+	t.Parallel()
+	c := &config.Config{Databases: []config.Database{{Name: "main"}, {Name: "ci"}}, Jobs: config.Jobs{Database: "ci"}, GhostUsers: config.GhostUsers{Enabled: true}}
+	jobs := Jobs(c)
+	require.Len(t, jobs, 1)
+	require.Equal(t, []string{"ci"}, jobs[0].Databases)
 }

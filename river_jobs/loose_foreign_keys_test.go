@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
-	"sexton/internal/jobrun"
 	"sexton/internal/pgtest"
 )
 
@@ -222,17 +221,6 @@ func TestArgsAreFrozen(t *testing.T) {
 	require.Equal(t, "loose_foreign_keys/cleanup_worker:main", LooseForeignKeysLease("main"))
 }
 
-func TestInsertOptions(t *testing.T) {
-	t.Parallel()
-	options := LooseForeignKeysCleanupArgs{}.InsertOpts()
-	require.Equal(t, "loose_foreign_keys_cleanup", options.Queue)
-	require.Equal(t, 1, options.MaxAttempts)
-	require.True(t, options.UniqueOpts.ByArgs)
-	require.ElementsMatch(t, []rivertype.JobState{
-		rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRunning, rivertype.JobStateRetryable, rivertype.JobStateScheduled,
-	}, options.UniqueOpts.ByState, "a completed job must not keep the next one away")
-}
-
 func TestJobsAreUniquePerDatabaseUntilCompleted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -247,15 +235,6 @@ func TestJobsAreUniquePerDatabaseUntilCompleted(t *testing.T) {
 
 	b.db.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now() WHERE id = $1", first.Job.ID)
 	require.False(t, insert("main").UniqueSkippedAsDuplicate)
-}
-
-func TestRunReportsThePass(t *testing.T) {
-	t.Parallel()
-	b := setup(t, "SEXTON_DATABASES__MAIN__URL=postgres://nobody@nowhere.invalid/none", "SEXTON_DATABASES__MAIN__LIMITS__DELETES=1")
-	b.db.Exec("DELETE FROM parents WHERE id = 1")
-	report := pgtest.Must(Jobs(b.deps.Config)[0].Run(t.Context(), b.deps, Pass{Database: "main"}))(t)
-	require.Equal(t, jobrun.OverLimit, report.Outcome)
-	require.Equal(t, "main", report.Database)
 }
 
 // A worker tells triggers that the limit is reached, and waits where it is to; what was kept expires once undo is off.
@@ -287,4 +266,15 @@ func TestWorkerBoundsWhatIsKept(t *testing.T) {
 	b.db.Exec("UPDATE sexton.undo_state SET keep = '-3 days'")
 	with(b).worked(t, "main")
 	require.Equal(t, [][]string{{"sexton.undo_rest"}}, b.db.Rows("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'sexton.undo'::regclass"))
+}
+
+func TestInsertOptions(t *testing.T) {
+	t.Parallel()
+	options := LooseForeignKeysCleanupArgs{}.InsertOpts()
+	require.Equal(t, "loose_foreign_keys_cleanup", options.Queue)
+	require.Equal(t, 1, options.MaxAttempts)
+	require.True(t, options.UniqueOpts.ByArgs)
+	require.ElementsMatch(t, []rivertype.JobState{
+		rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRunning, rivertype.JobStateRetryable, rivertype.JobStateScheduled,
+	}, options.UniqueOpts.ByState, "a completed job must not keep the next one away")
 }

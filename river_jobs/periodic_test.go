@@ -214,19 +214,6 @@ func TestSchedulesAreIndependent(t *testing.T) {
 		b.db.Rows("SELECT kind, database, extract(minute FROM at) FROM ticked ORDER BY 1, 2, 3"))
 }
 
-// Three databases with a tick every minute: within three minutes each has one, in the minute that is its turn.
-func TestSchedulesThatTakeTurns(t *testing.T) {
-	t.Parallel()
-	b := setupTicks(t)
-	var ticks []*Tick
-	for i, name := range []string{"main", "ci", "sec"} {
-		ticks = append(ticks, &Tick{Kind: "k", Database: name, Schedule: Rotate(times(t, "* * * * *"), i, 3), Args: LooseForeignKeysCleanupArgs{}})
-	}
-	lead(t, b, "2026-03-01 11:59:30", ticks...).pass(5*time.Minute + 32*time.Second)
-	require.Equal(t, [][]string{{"main", "0"}, {"ci", "1"}, {"sec", "2"}, {"main", "3"}, {"ci", "4"}, {"sec", "5"}},
-		b.db.Rows("SELECT database, extract(minute FROM at) FROM ticked ORDER BY at"))
-}
-
 func TestAFailingCommitIsRetriedAndItsTickKept(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)

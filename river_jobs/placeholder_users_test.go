@@ -252,6 +252,18 @@ func TestPlaceholderLeaseIsRespected(t *testing.T) {
 	require.ErrorContains(t, err, "it works in the jobs database, which is main")
 }
 
+// A transaction that asks for the job of one placeholder and does not end makes no pass fail. A later one finds it.
+func TestAPlaceholderAskedForIsNoFailure(t *testing.T) {
+	t.Parallel()
+	b := placeholderBundle(t)
+	open := pgtest.Begin(t, b.db.Pool(), `SELECT sexton.enqueue('import_delete_placeholder_user', '{"user_id": 11}')`)
+	require.Equal(t, jobrun.Done, pgtest.Must(run(t.Context(), b.deps, PlaceholderUserCleanupArgs{}))(t).Outcome)
+	require.Equal(t, [][]string{{"0", "1"}}, b.db.Rows("SELECT stats ->> 'failed', stats ->> 'changed' FROM sexton.runs"))
+	require.NoError(t, open.Rollback(t.Context()))
+	pgtest.Must(run(t.Context(), b.deps, PlaceholderUserCleanupArgs{}))(t)
+	require.Equal(t, [][]string{{"1"}}, b.db.Rows("SELECT count(*) FROM sexton.river_job WHERE args ->> 'user_id' = '11'"))
+}
+
 func TestPlaceholderKinds(t *testing.T) {
 	t.Parallel()
 	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false")
@@ -274,16 +286,4 @@ func TestPlaceholderKinds(t *testing.T) {
 		require.True(t, args.InsertOpts().UniqueOpts.ByArgs, "%T", args)
 		require.Equal(t, 25, args.InsertOpts().MaxAttempts, "%T", args)
 	}
-}
-
-// A transaction that asks for the job of one placeholder and does not end makes no pass fail. A later one finds it.
-func TestAPlaceholderAskedForIsNoFailure(t *testing.T) {
-	t.Parallel()
-	b := placeholderBundle(t)
-	open := pgtest.Begin(t, b.db.Pool(), `SELECT sexton.enqueue('import_delete_placeholder_user', '{"user_id": 11}')`)
-	require.Equal(t, jobrun.Done, pgtest.Must(run(t.Context(), b.deps, PlaceholderUserCleanupArgs{}))(t).Outcome)
-	require.Equal(t, [][]string{{"0", "1"}}, b.db.Rows("SELECT stats ->> 'failed', stats ->> 'changed' FROM sexton.runs"))
-	require.NoError(t, open.Rollback(t.Context()))
-	pgtest.Must(run(t.Context(), b.deps, PlaceholderUserCleanupArgs{}))(t)
-	require.Equal(t, [][]string{{"1"}}, b.db.Rows("SELECT count(*) FROM sexton.river_job WHERE args ->> 'user_id' = '11'"))
 }

@@ -75,16 +75,6 @@ func TestJobsAreComplete(t *testing.T) {
 	require.Len(t, seen, 7)
 }
 
-func TestGhostUsersAreTriedOnceUnderTheirLease(t *testing.T) {
-	t.Parallel()
-	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false")
-	job := Jobs(c)[0]
-	require.Equal(t, "users/migrate_records_to_ghost_user_in_batches_worker", job.LeaseKey("main"))
-	require.Equal(t, "*/2 * * * *", job.Schedule)
-	require.Equal(t, 1, MigrateRecordsToGhostUserArgs{}.InsertOpts().MaxAttempts)
-	require.Len(t, pgtest.Must(Ticks(c))(t), 1)
-}
-
 // timeout is when River ends a job of the kind.
 func timeout[T river.JobArgs](k kind[T], args T) time.Duration {
 	return (&worker[T]{kind: k}).Timeout(&river.Job[T]{Args: args})
@@ -108,38 +98,6 @@ func TestTimeoutsAreThoseOfTheLeases(t *testing.T) {
 	require.Zero(t, timeout(deletePlaceholder(c), DeletePlaceholderUserArgs{}), "River's own: it has no lease")
 	require.Zero(t, timeout(scheduleDiffs(c), ScheduleExternalDiffsArgs{}), "its lease is longer than any job")
 	require.Negative(t, timeout(migrateDiff(c), MigrateExternalDiffArgs{}), "an upload is as long as bytes move: neither River's limit nor its rescuer may end it")
-}
-
-// TestClientWorksJobs goes through a running River client, as a worker process has it.
-func TestClientWorksJobs(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.db.Exec("DELETE FROM parents")
-	workers := river.NewWorkers()
-	Register(workers, b.deps)
-	queues := map[string]river.QueueConfig{}
-	for _, job := range Jobs(b.deps.Config) {
-		queues[job.Queue] = river.QueueConfig{MaxWorkers: 2}
-	}
-	client := pgtest.Must(river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{
-		Schema: "sexton", Workers: workers, Queues: queues, Logger: pgtest.Logger(t), FetchCooldown: 5 * time.Millisecond,
-	}))(t)
-	ended, cancel := client.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed)
-	defer cancel()
-	require.NoError(t, client.Start(t.Context()))
-	pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t)
-
-	deadline := time.NewTimer(2 * time.Minute)
-	defer deadline.Stop()
-	select {
-	case event := <-ended:
-		require.Equal(t, river.EventKindJobCompleted, event.Kind, event.Job.Errors)
-	case <-deadline.C:
-		require.Fail(t, "the job was not worked")
-	}
-	require.NoError(t, client.Stop(t.Context()))
-	require.Zero(t, b.db.Pending(t))
-	require.Empty(t, b.db.Rows("SELECT FROM children"))
 }
 
 // Every count of a pass has a metric with its labels: what has none is only logged.
@@ -260,4 +218,14 @@ func TestHeldUp(t *testing.T) {
 	require.Equal(t, "row locked", heldUp(0, true, "row locked", met))
 	require.Equal(t, "notes: SQLSTATE ZZ001: kept", heldUp(0, false, "", met))
 	require.Equal(t, "its time was over before anything was done", heldUp(0, true, "", nil))
+}
+
+func TestGhostUsersAreTriedOnceUnderTheirLease(t *testing.T) {
+	t.Parallel()
+	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false")
+	job := Jobs(c)[0]
+	require.Equal(t, "users/migrate_records_to_ghost_user_in_batches_worker", job.LeaseKey("main"))
+	require.Equal(t, "*/2 * * * *", job.Schedule)
+	require.Equal(t, 1, MigrateRecordsToGhostUserArgs{}.InsertOpts().MaxAttempts)
+	require.Len(t, pgtest.Must(Ticks(c))(t), 1)
 }

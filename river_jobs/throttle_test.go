@@ -5,17 +5,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/batch"
-	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
 	"sexton/internal/jobrun"
-	"sexton/internal/pace"
 	"sexton/internal/pgtest"
 )
 
@@ -123,24 +119,6 @@ func TestPassThatHeldIsGoneOnWith(t *testing.T) {
 	require.Zero(t, r.db.Pending(t))
 }
 
-// Passes that follow each other within a second share one question.
-func TestPassesShareTheAnswerThatReplicasAreClear(t *testing.T) {
-	t.Parallel()
-	r := setupReplicated(t, shortLog)
-	memory := &r.deps.Bindings.pauses
-	require.Greater(t, memory.ClearSince("other"), pace.ClearFor)
-	session := &batch.Session{Conn: pgtest.Acquire(t, r.db.Pool()).Conn()}
-	asked := pace.NewOthers(r.deps.Logger, memory, pace.ReplicaLimits{Bytes: 100_000}, pace.Target{DB: r.db.Connected, Session: session})
-	memory.NoteClear("main", time.Now().Add(time.Hour)) // However slow the machine is.
-	require.Empty(t, asked.Hold(t.Context()))
-	memory.NoteClear("main", time.Now().Add(-pace.ClearFor))
-	require.Regexp(t, `^replica r1 \d+ [KM]iB behind$`, asked.Hold(t.Context()))
-	r.resume(t)
-	r.await(t, "pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn) < 1000")
-	require.Empty(t, asked.Hold(t.Context()))
-	require.Less(t, memory.ClearSince("main"), time.Minute, "the answer is kept")
-}
-
 // Nobody waits where there are no limits, and in the paces that have limits of rows.
 func TestPassDoesNotWaitForReplicas(t *testing.T) {
 	t.Parallel()
@@ -175,19 +153,4 @@ func TestPassOfABlindRoleSaysSoOnce(t *testing.T) {
 	}
 	require.Equal(t, 1, strings.Count(r.log.String(), "pass does not wait for replicas"), r.log.String())
 	require.Contains(t, r.log.String(), "GRANT pg_read_all_stats")
-}
-
-func TestPassNamesWhoHoldsARow(t *testing.T) {
-	t.Parallel()
-	b := setup(t, mainURL, "SEXTON_JOBS__LOCK_TIMEOUT=5s")
-	b.db.Exec("DELETE FROM parents WHERE id = 1")
-	holder := pgtest.Connect(t, b.db.URL+"&application_name=psql")
-	pgtest.Exec(t, holder, "BEGIN; SELECT FROM children WHERE parent_id = 1 LIMIT 1 FOR UPDATE")
-	ended := b.pass(t)
-	require.Regexp(t, fmt.Sprintf(`^row locked by pid %d \(psql\) since \d\d:\d\d:\d\dZ$`, holder.PgConn().PID()), b.waitsFor(t))
-	pgtest.Exec(t, holder, "ROLLBACK")
-	require.Equal(t, jobrun.Done, ended().Outcome)
-	require.Zero(t, b.db.Pending(t))
-	require.Equal(t, 1, strings.Count(b.log.String(), `msg="pass waits"`), b.log.String())
-	require.Equal(t, config.Adaptive, b.deps.Config.Databases[0].Pace)
 }
