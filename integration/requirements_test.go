@@ -357,19 +357,3 @@ func TestRequirementsAreTraced(t *testing.T) {
 	require.Equal(t, map[string]int{"000": 53, "001": 43, "002": 46, "003": 44, "004": 48}, count, "rows, steps and bullet points per document")
 	require.Empty(t, c.findings(c.read(t, traces)))
 }
-
-func TestRequirementsAreReadFromDocuments(t *testing.T) {
-	t.Parallel()
-	const text = "# title\n\n1. prose\n\n## rows\n\n| a | b | c |\n|---|:-:|---|\n| x | 1 | - |\n| - | y | 2 |\n| x | 2 | - |\n" +
-		"### 処理シーケンス\n\n```\n1. first\n   └─ how\n2. second\n- no point\n| no | row |\n```\n#### points\n- one\n  - `two`\n| a |\n|---|\n| last |"
-	require.Equal(t, []requirement{
-		{"000", "rows", "x / 1"},
-		{"000", "rows", "y"},
-		{"000", "rows", "x / 2"},
-		{"000", "処理シーケンス", "1. first"},
-		{"000", "処理シーケンス", "2. second"},
-		{"000", "points", "one"},
-		{"000", "points", "`two`"},
-		{"000", "points", "last"},
-	}, requirementsOf("000", text))
-}
