@@ -1,7 +1,6 @@
 package triggers_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -101,16 +100,6 @@ func TestInstallTriesAgainUntilTheTableIsFree(t *testing.T) {
 	pgtest.Exec(t, holder, "ROLLBACK")
 	require.NoError(t, <-failed)
 	require.Empty(t, b.status(id("parents")))
-}
-
-func TestInstallStopsWithItsContext(t *testing.T) {
-	t.Parallel()
-	b := setup(t, parents)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := triggers.Install(ctx, b.conn, b.cfg, []triggers.Parent{id("parents")})
-	require.ErrorIs(t, err, context.Canceled)
-	require.Zero(t, pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"))
 }
 
 func TestInstallFollowsTheConfiguration(t *testing.T) {
@@ -261,68 +250,6 @@ func TestWakeIsInstalledComparedAndRemoved(t *testing.T) {
 	require.Len(t, removed.Triggers, 3)
 	require.Contains(t, removed.Functions, "wake_inserted")
 	require.Zero(t, pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM pg_trigger WHERE tgname ~ '^sexton_'"))
-}
-
-func TestStatusFindsAlteredWakeTriggers(t *testing.T) {
-	t.Parallel()
-	const table = "loose_foreign_keys_deleted_records"
-	tests := map[string]struct {
-		damage string
-		kind   triggers.Kind
-		detail string
-	}{
-		"disabled": {"ALTER TABLE " + table + " DISABLE TRIGGER sexton_wake", triggers.Disabled, "the trigger is disabled"},
-		"plain":    {"ALTER TABLE " + table + " ENABLE TRIGGER sexton_wake", triggers.Plain, "the trigger does not fire under session_replication_role = replica"},
-		"another kind": {
-			"CREATE OR REPLACE TRIGGER sexton_wake AFTER INSERT ON " + table + " REFERENCING NEW TABLE AS sexton_added FOR EACH STATEMENT " +
-				"EXECUTE FUNCTION sexton.wake_inserted('other'); ALTER TABLE " + table + " ENABLE ALWAYS TRIGGER sexton_wake",
-			triggers.Altered, "the trigger has other arguments",
-		},
-		"without condition": {
-			"CREATE OR REPLACE TRIGGER sexton_wake AFTER INSERT ON " + table + " REFERENCING NEW TABLE AS sexton_added FOR EACH STATEMENT " +
-				"EXECUTE FUNCTION sexton.wake_inserted('" + kind + "'); ALTER TABLE " + table + " ENABLE ALWAYS TRIGGER sexton_wake",
-			triggers.Altered, "the trigger has other arguments",
-		},
-		"another lock": {
-			"CREATE OR REPLACE TRIGGER sexton_wake AFTER INSERT ON " + table + " REFERENCING NEW TABLE AS sexton_added FOR EACH STATEMENT " +
-				"WHEN (pg_try_advisory_lock_shared(1, 2) AND pg_advisory_unlock_shared(1, 2)) " +
-				"EXECUTE FUNCTION sexton.wake_inserted('" + kind + "'); ALTER TABLE " + table + " ENABLE ALWAYS TRIGGER sexton_wake",
-			triggers.Altered, "the trigger has other arguments",
-		},
-		"another event": {
-			"DROP TRIGGER sexton_wake ON " + table + "; CREATE TRIGGER sexton_wake AFTER DELETE ON " + table +
-				" FOR EACH STATEMENT EXECUTE FUNCTION sexton.wake_inserted()",
-			triggers.Altered, "the trigger has another event, other arguments",
-		},
-		"somebody else's": {
-			"CREATE FUNCTION wake_inserted() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; CREATE OR REPLACE TRIGGER sexton_wake AFTER INSERT ON " +
-				table + " FOR EACH STATEMENT EXECUTE FUNCTION wake_inserted()",
-			triggers.Altered, `a trigger of this name runs "public"."wake_inserted", which is not ours`,
-		},
-	}
-	l := setupWake(t)
-	for name, test := range tests {
-		t.Log(name)
-		l.Exec(test.damage)
-		findings := l.status()
-		require.Len(t, findings, 1)
-		require.Equal(t, triggers.WakeTrigger, findings[0].Trigger)
-		require.Equal(t, test.kind, findings[0].Kind)
-		require.Equal(t, test.detail, findings[0].Detail)
-
-		report, err := triggers.Install(t.Context(), l.conn, l.cfg, nil)
-		if name == "somebody else's" {
-			require.ErrorContains(t, err, "which is not ours")
-			l.Exec("DROP FUNCTION wake_inserted CASCADE")
-			l.install()
-			continue
-		}
-		require.NoError(t, err)
-		require.Len(t, report.Triggers, 1)
-		require.Empty(t, l.status())
-		l.Exec(addRows)
-		require.Equal(t, []string{kind}, l.heard())
-	}
 }
 
 func TestWakeRefusesWhatItCannotBeOn(t *testing.T) {

@@ -1,7 +1,6 @@
 package triggers_test
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -119,12 +118,6 @@ func TestSurplusIsReportedAndLeft(t *testing.T) {
 
 	b.Exec("DROP TRIGGER sexton_track ON events_low") // As the finding's fix says.
 	require.Len(t, b.status(id("events")), 3)
-}
-
-func TestFindingsHaveStableNamesInJSON(t *testing.T) {
-	t.Parallel()
-	text := pgtest.Must(json.Marshal(triggers.Finding{Table: "t", Trigger: "x", Kind: triggers.Missing, Detail: "d", Fix: "f"}))(t)
-	require.JSONEq(t, `{"table": "t", "trigger": "x", "kind": "missing", "detail": "d", "fix": "f"}`, string(text))
 }
 
 func TestUninstallLeavesNothing(t *testing.T) {
