@@ -1,3 +1,5 @@
+//go:build long
+
 package exampleapp
 
 import (
@@ -103,5 +105,18 @@ func claims() []claim {
 		{"nothing comes from the future", `SELECT max(created_at) <= '2026-03-29 00:00+00' FROM events`},
 		{"every table has statistics", `
 			SELECT count(*) = 0 FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND reltuples < 0`},
+	}
+}
+
+// requireIDsGoOn looks at the sequences: each goes on where the data ends.
+func requireIDsGoOn(t *testing.T, d *pgtest.Database) {
+	sequences := d.Rows(`
+		SELECT relname, pg_get_serial_sequence(quote_ident(relname), 'id')
+		FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid AND attname = 'id'
+		WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition AND relname <> 'application_settings'`)
+	require.Greater(t, len(sequences), 40)
+	for _, row := range sequences {
+		table := pgx.Identifier{row[0]}.Sanitize()
+		require.True(t, pgtest.Scalar[bool](t, d, "SELECT nextval($1::text::regclass) = (SELECT max(id) + 1 FROM "+table+")", row[1]), table)
 	}
 }
