@@ -278,20 +278,6 @@ func TestEnqueueComputesRiversKey(t *testing.T) {
 	})
 }
 
-func TestEnqueueComputesRiversKeyOfTaggedFields(t *testing.T) {
-	t.Parallel()
-	d := jobsDatabase(t)
-	client := pgtest.Must(river.NewClient(riverpgxv5.New(d.Pool()), &river.Config{Schema: "sexton", Logger: pgtest.Logger(t)}))(t)
-
-	rapid.Check(t, func(t *rapid.T) {
-		args := taggedArgs{
-			Name: rapid.Custom(textOf(0, 30)).Draw(t, "name"), UserID: rapid.Int64().Draw(t, "user_id"), Enabled: rapid.Bool().Draw(t, "enabled"),
-		}
-		requireSameJob(t, d, client, args, map[string]string{"name": "text", "user_id": "bigint", "enabled": "boolean"},
-			map[string]any{"name": args.Name, "user_id": args.UserID, "enabled": args.Enabled})
-	})
-}
-
 // requireSameJob checks that River's client and enqueue write equal rows and take each other's for duplicates.
 func requireSameJob(t *rapid.T, d *pgtest.Database, client *river.Client[pgx.Tx], args river.JobArgs, types map[string]string, values map[string]any) {
 	d.Exec("DELETE FROM sexton.river_job")

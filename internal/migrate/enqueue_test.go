@@ -279,19 +279,6 @@ func TestEnqueueNewLeavesTheTimeOfTheJobThatIsThere(t *testing.T) {
 	require.Equal(t, [][]string{{"available"}}, d.Rows(`SELECT state FROM sexton.river_job WHERE args @> '{"user_id": 9}'`))
 }
 
-func TestEnqueueNewRefusesWhatDoesNotFit(t *testing.T) {
-	t.Parallel()
-	d := children(t)
-	for call, message := range map[string]string{
-		`sexton.enqueue_new('stranger')`:                 `there is no kind 'stranger'`,
-		`sexton.enqueue_new('child')`:                    `argument "user_id" is missing`,
-		`sexton.enqueue_new('child', '{"user_id": ""}')`: `argument "user_id" must be bigint, not string`,
-	} {
-		_, err := d.Pool().Exec(t.Context(), "SELECT "+call)
-		require.ErrorContains(t, err, message)
-	}
-}
-
 // An equal job that is not committed yet is waited for: whether it comes to be decides who has the new one.
 func TestEnqueueNewWaitsForAnEqualJob(t *testing.T) {
 	t.Parallel()

@@ -232,28 +232,6 @@ func TestDiffsRefuse(t *testing.T) {
 	}
 }
 
-func TestDiffsSayWhichIsDamagedAndWhere(t *testing.T) {
-	t.Parallel()
-	s, folder := clitest.DiffSite(t)
-	s.OK("job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`)
-	s.Exec(`UPDATE merge_request_diff_files SET external_diff_offset = NULL WHERE old_path = 'b' AND merge_request_diff_id = 1;
-		UPDATE merge_request_diffs SET stored_externally = true WHERE id = 2`)
-	shown := s.Run("diffs", "show", "1")
-	require.Equal(t, 1, shown.Code)
-	require.Equal(t, "diff --git a/a b/a\n\x00\x01diff --git a/b b/b\n", shown.Stdout, "the other file can be read")
-	require.Equal(t, "sexton: diff 1 is damaged: file 1 (b) has no offset or no size, so where its text is cannot be told\n", shown.Stderr)
-	require.Equal(t, true, s.JSON(0, "diffs", "show", "1", "--file", "1").([]any)[0].(map[string]any)["unplaced"])
-
-	leave(t, folder, "merge_request_diffs/stray", "merge_request_diffs/mr-8/diff-9")
-	verified := s.Run("diffs", "verify")
-	require.Equal(t, 5, verified.Code)
-	require.Equal(t, "diff 1: merge_request_diffs/mr-7/diff-1: file 1 has no offset or no size\n"+
-		"diff 2: it is stored externally, but its external_diff is empty\n"+
-		"diff 9: merge_request_diffs/mr-8/diff-9: no diff names this object\n"+
-		"no diff: merge_request_diffs/stray: the name of this object does not match the pattern of diffs\n"+
-		"2 diffs of 4 bytes, 3 objects: 2 damaged, 2 dangling\n", verified.Stdout)
-}
-
 func TestDoctorRefusesDiffsOfBytes(t *testing.T) {
 	t.Parallel()
 	s, _ := clitest.DiffSite(t)

@@ -167,16 +167,3 @@ func TestUndoWithoutRightsOrDatabase(t *testing.T) {
 	require.Contains(t, s.OK("undo", s.id, "--database-url", s.AsRole(role)), "33 rows restored")
 	s.back(t, "0 rows restored")
 }
-
-// A definition whose table does not exist any more stops no undo: the rows of that table alone stay deleted.
-func TestUndoWithADefinitionWhoseTableIsGone(t *testing.T) {
-	t.Parallel()
-	s := attack(t)
-	s.OK("job", "run", clitest.Kind)
-	s.Exec("DROP TABLE issues CASCADE")
-	r := s.Run("undo", s.id)
-	require.Equal(t, 6, r.Code, r.Stderr)
-	require.Contains(t, r.Stdout, "3 rows restored")
-	require.Contains(t, r.Stdout, "its table does not exist any more")
-	require.Equal(t, [][]string{{"10"}}, s.Rows("SELECT count(*)::text FROM projects"))
-}

@@ -327,16 +327,6 @@ func TestLongTextsAreCut(t *testing.T) {
 	require.NotContains(t, shown, strings.Repeat("ä", 281))
 }
 
-func TestWhatHasNoAgeShowsNone(t *testing.T) {
-	t.Parallel()
-	p, _ := newPage(t, &source{overview: operator.Overview{Reading: operator.Reading{
-		DeletionTables: []component.Backlog{{Table: "diffs", Database: "main", Unit: "diff", Pending: 7, Deferred: 7}},
-	}}}, false)
-	shown := text(get(t, p, "/").Body.String())
-	require.Contains(t, shown, "7 rows wait.")
-	require.Contains(t, shown, "7 diffs diffs Oldest – Put off 7")
-}
-
 func TestButtons(t *testing.T) {
 	t.Parallel()
 	s := &source{overview: busy()}
