@@ -5,6 +5,7 @@ package exampleapp
 import (
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/pgtest"
