@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"sexton/internal/demo"
 	"sexton/internal/exampleapp"
 	"sexton/internal/problem"
 )
@@ -49,7 +48,7 @@ WITH cleaned AS (
 DELETE FROM merge_request_diff_files AS file USING cleaned WHERE file.merge_request_diff_id = cleaned.id`
 
 // loadSample fills a fresh database, and counts the rows of one that is not.
-func loadSample(ctx context.Context, pool *pgxpool.Pool, fresh bool, rows int, display *demo.Display, out io.Writer) (int64, error) {
+func loadSample(ctx context.Context, pool *pgxpool.Pool, fresh bool, rows int, display *Display, out io.Writer) (int64, error) {
 	if !fresh {
 		there, err := exampleapp.Count(ctx, pool)
 		_, _ = fmt.Fprintf(out, "going on with the %d rows of an earlier demo; none are loaded\n\n", there)

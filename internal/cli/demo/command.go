@@ -18,7 +18,6 @@ import (
 	"sexton/internal/cli/run"
 	"sexton/internal/config"
 	"sexton/internal/database"
-	"sexton/internal/demo"
 	"sexton/internal/devpg"
 	"sexton/internal/exampleapp"
 	"sexton/internal/installation"
@@ -154,7 +153,7 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoP
 	defer page.Close()
 	_, _ = fmt.Fprintf(out, "the page, with what waits and why:\n  http://%s/\n\n", page.Addr())
 
-	site := demo.Site{
+	site := Site{
 		Pool: pool, Definitions: all.Definitions, Rows: rows, Display: display,
 		Objects: filepath.Join(filepath.Dir(configPath), demoObjects),
 		Work:    func(ctx context.Context) error { return run.Work(ctx, all, log, run.Endpoint{Listener: page}) },
@@ -173,7 +172,7 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoP
 			return operator.Activity(ctx, operator.Bound(all), backlog)
 		},
 	}
-	summary, err := demo.Run(ctx, site, flags.exit)
+	summary, err := Run(ctx, site, flags.exit)
 	if env.JSON {
 		return errors.Join(err, env.PrintJSON(summary))
 	}
@@ -191,13 +190,13 @@ func forgetLibpq() {
 }
 
 // demoDisplay returns the display, and where log lines go and in what form.
-func demoDisplay(env *cli.Env, out io.Writer, place demoPlace) (*demo.Display, io.Writer, config.Format) {
+func demoDisplay(env *cli.Env, out io.Writer, place demoPlace) (*Display, io.Writer, config.Format) {
 	closing := "Ctrl-C stops and removes everything."
 	if place.kept != "" {
 		closing = "Ctrl-C stops it; the cluster stays."
 	}
 	panel := cli.IsTerminal(out) && !env.Dumb()
-	display := demo.NewDisplay(out, panel, closing)
+	display := NewDisplay(out, panel, closing)
 	if panel && cli.IsTerminal(env.Stderr) {
 		return display, display, config.FormatText // Above the panel, not across it.
 	}

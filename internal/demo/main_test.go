@@ -1,9 +1,0 @@
-package demo
-
-import (
-	"testing"
-
-	"sexton/internal/pgtest"
-)
-
-func TestMain(m *testing.M) { pgtest.Main(m) }
