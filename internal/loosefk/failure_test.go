@@ -36,24 +36,29 @@ func TestChildMovedWhileWaitedForStays(t *testing.T) {
 	})
 }
 
-// A child that the application never stops updating is locked most of the time and has a new version at each look.
+// A child that six clients keep updating is locked most of the time and has a new version in each snapshot.
 func TestBusyChildGoes(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
 		b := setup(t, parentsAndChildren, deleteChildren, "parents").at(pace)
 		b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
-		busy := make(chan error, 1)
-		go func() {
-			for {
-				tag, err := b.Pool().Exec(t.Context(), "UPDATE children SET note = clock_timestamp()::text WHERE id = 15")
-				if err != nil || tag.RowsAffected() == 0 {
-					busy <- err
-					return
+		const clients = 6
+		busy := make(chan error, clients)
+		for range clients {
+			go func() {
+				for {
+					tag, err := b.Pool().Exec(t.Context(), "UPDATE children SET note = clock_timestamp()::text WHERE id = 15")
+					if err != nil || tag.RowsAffected() == 0 {
+						busy <- err
+						return
+					}
 				}
-			}
-		}()
+			}()
+		}
 		b.drained(t)
-		require.NoError(t, <-busy, "the updates end when their row is gone")
+		for range clients {
+			require.NoError(t, <-busy, "the updates end when the row is deleted")
+		}
 	})
 }
 
