@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"sexton/internal/bench"
 	"sexton/internal/cli"
 	"sexton/internal/cli/run"
 	riverjobs "sexton/river_jobs"
@@ -37,8 +36,8 @@ func benchLatencyCommand(env *cli.Env) *cobra.Command {
 	cmd := benchmark(env, "latency --events 5 --children 50000", "Time from a parent's commit to its children being gone",
 		`Deletes parents one at a time under a worker, and measures from the COMMIT being sent to children and tombstone
 being gone, beside the same with ON DELETE CASCADE.`,
-		func(ctx context.Context, site *bench.Site) (*bench.Report, error) {
-			return bench.Latency(ctx, site, events, children)
+		func(ctx context.Context, site *Site) (*Report, error) {
+			return Latency(ctx, site, events, children)
 		})
 	cmd.Flags().IntVar(&children, "children", 10, "how many children each has, `N`")
 	cmd.Flags().IntVar(&events, "events", 500, "how many parents to delete, `N`")
@@ -53,8 +52,8 @@ func benchNotifyCommand(env *cli.Env) *cobra.Command {
 		`Lets 1, 8 and 32 clients delete one parent per transaction: without a trigger, with tombstones only, with a
 NOTIFY each time, and with Sexton's triggers under a working worker. They take short turns in random order, and a turn is
 compared with that of tombstones only in the same round. CPU is that of the server, the clients and the worker.`,
-		func(ctx context.Context, site *bench.Site) (*bench.Report, error) {
-			return bench.Notify(ctx, site, bench.NotifyOptions{Turn: seconds(length), Rounds: rounds, Clients: clients})
+		func(ctx context.Context, site *Site) (*Report, error) {
+			return Notify(ctx, site, NotifyOptions{Turn: seconds(length), Rounds: rounds, Clients: clients})
 		})
 	cmd.Flags().Float64Var(&length, "seconds", 1, "length of one turn in `SECONDS`, half as long a lead not counted")
 	cmd.Flags().IntVar(&rounds, "rounds", 9, "how many turns of each, `N`; the median counts")
@@ -72,13 +71,13 @@ func benchIdleCommand(env *cli.Env) *cobra.Command {
 	var length float64
 	cmd := benchmark(env, "idle --seconds 120", "Memory and statements of a worker that has nothing to do",
 		"Runs a worker in this process and watches it do nothing.",
-		func(ctx context.Context, site *bench.Site) (*bench.Report, error) {
+		func(ctx context.Context, site *Site) (*Report, error) {
 			if env.DatabaseURL == "" {
 				if err := site.StopAutovacuum(ctx); err != nil {
 					return nil, err
 				}
 			}
-			return bench.Idle(ctx, site, seconds(length))
+			return Idle(ctx, site, seconds(length))
 		})
 	cmd.Flags().Float64Var(&length, "seconds", 30, "how many `SECONDS` to watch")
 	return cmd
@@ -87,16 +86,16 @@ func benchIdleCommand(env *cli.Env) *cobra.Command {
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
 // benchmark is a command that makes a site, measures and prints, and removes the site again.
-func benchmark(env *cli.Env, example, short, long string, measure func(context.Context, *bench.Site) (*bench.Report, error)) *cobra.Command {
-	return measuring(env, example, short, long, func(ctx context.Context) (*bench.Report, error) {
-		return onCluster(ctx, env, siteSettings(), func(server *bench.Cluster, g installer) (*bench.Report, error) {
+func benchmark(env *cli.Env, example, short, long string, measure func(context.Context, *Site) (*Report, error)) *cobra.Command {
+	return measuring(env, example, short, long, func(ctx context.Context) (*Report, error) {
+		return onCluster(ctx, env, siteSettings(), func(server *Cluster, g installer) (*Report, error) {
 			return onSite(ctx, server, g, measure)
 		})
 	})
 }
 
 // measuring is a command that measures and prints. It is named by the first word of its example.
-func measuring(env *cli.Env, example, short, long string, measure func(context.Context) (*bench.Report, error)) *cobra.Command {
+func measuring(env *cli.Env, example, short, long string, measure func(context.Context) (*Report, error)) *cobra.Command {
 	name, _, _ := strings.Cut(example, " ")
 	cmd := env.Reports(&cobra.Command{
 		Use: name, Short: short, Long: long + benchWhere,
@@ -133,8 +132,8 @@ func siteSettings() map[string]string {
 
 // onSite makes a database on the server, with tables and all of Sexton's objects.
 func onSite(
-	ctx context.Context, server *bench.Cluster, g installer, do func(context.Context, *bench.Site) (*bench.Report, error),
-) (_ *bench.Report, err error) {
+	ctx context.Context, server *Cluster, g installer, do func(context.Context, *Site) (*Report, error),
+) (_ *Report, err error) {
 	own, drop, err := server.CreateDatabase(ctx)
 	if err != nil {
 		return nil, err
@@ -145,16 +144,16 @@ func onSite(
 		return nil, fmt.Errorf("connect to the benchmark's database: %w", err)
 	}
 	defer application.Close()
-	if _, err := application.Exec(ctx, bench.Tables); err != nil {
+	if _, err := application.Exec(ctx, Tables); err != nil {
 		return nil, fmt.Errorf("create tables: %w", err)
 	}
-	all, err := g.install(ctx, own, bench.Definitions)
+	all, err := g.install(ctx, own, Definitions)
 	if err != nil {
 		return nil, err
 	}
 	defer all.Close()
 
-	site := &bench.Site{
+	site := &Site{
 		Cluster: server, URL: own, Pool: application,
 		Work: func(ctx context.Context) error {
 			return run.Work(ctx, all, g.Logger(all.Config), run.Endpoint{})

@@ -2,161 +2,180 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
+	"strings"
+	"time"
 
-	"sexton/internal/bench"
-	"sexton/internal/cli"
-	"sexton/internal/config"
-	"sexton/internal/devpg"
-	"sexton/internal/installation"
-	"sexton/internal/jobrun"
-	"sexton/internal/loosefk"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
-	riverjobs "sexton/river_jobs"
 )
 
-// onCluster calls do with the given server or, without one, with a private server that has the settings.
-func onCluster(
-	ctx context.Context, env *cli.Env, settings map[string]string, do func(*bench.Cluster, installer) (*bench.Report, error),
-) (_ *bench.Report, err error) {
-	url := env.DatabaseURL
-	if url == "" {
-		server, err := devpg.Start(ctx, devpg.Options{BinDir: env.Getenv("SEXTON_PG_BIN"), Settings: settings})
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, server.Stop()) }()
-		url = server.URL("postgres")
-	}
-	dir, err := os.MkdirTemp("", "sexton-bench-")
-	if err != nil {
-		return nil, fmt.Errorf("create folder for the benchmark: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	g := installer{Env: env, dir: dir}
-	c, err := g.config(url, bench.Definitions)
-	if err != nil {
-		return nil, err
-	}
-	admin, err := installation.Open(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	defer admin.Close()
-	server, err := bench.ReadServer(ctx, admin.Jobs().Pool)
-	if err != nil {
-		return nil, err
-	}
-	return do(&bench.Cluster{
-		Admin: admin.Jobs().Pool, AdminURL: url, Server: server, Install: g.installed, Open: g.open,
-		Progress: func(format string, args ...any) { _, _ = fmt.Fprintf(env.Stderr, format+"\n", args...) },
-	}, g)
+// Cluster is a server on which benchmarks create databases of their own.
+type Cluster struct {
+	// Admin and AdminURL lead to a database of the server that no benchmark changes.
+	Admin    *pgxpool.Pool
+	AdminURL string
+	// Server is the result of ReadServer.
+	Server Server
+	// Install installs Sexton in the database at url, which has its tables already.
+	Install func(ctx context.Context, url, definitions string) error
+	// Open connects a worker to a database in which Install has run.
+	Open func(ctx context.Context, url, definitions string, o WorkerOptions) (*Worker, error)
+	// Progress prints what the benchmark does at the moment.
+	Progress func(format string, args ...any)
 }
 
-// installer installs Sexton in the benchmark's databases and runs passes there.
-type installer struct {
-	*cli.Env
-	// dir contains the configuration files.
-	dir string
+// WorkerOptions are the settings of a worker that a benchmark varies.
+type WorkerOptions struct {
+	// Connections is the number of sessions of a pass. 0 is the configuration's default.
+	Connections int
+	// Runtime limits a pass.
+	Runtime time.Duration
 }
 
-// config returns a configuration for one database.
-func (g installer) config(url, definitions string, environ ...string) (*config.Config, error) {
-	path := filepath.Join(g.dir, config.DefaultFile)
-	for name, content := range map[string]string{
-		path:                                    "loose_foreign_keys: {definitions: [definitions.yml]}\nlog: {level: warn}\n",
-		filepath.Join(g.dir, "definitions.yml"): definitions,
-	} {
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			return nil, fmt.Errorf("write configuration of the benchmark: %w", err)
+// Worker runs passes one by one, like `sexton job run`.
+type Worker struct {
+	Pass  func(ctx context.Context) (Pass, error)
+	Close func()
+}
+
+// Pass is the report of one pass.
+type Pass struct {
+	// More reports that the pass left work for the next one.
+	More bool
+	// Rows is the number of rows deleted or changed, Finished that of tombstones removed.
+	Rows, Finished int64
+	// Trouble is why the pass was not successful, or empty.
+	Trouble string
+}
+
+// drain runs passes until one of them leaves no work, or until the limit has passed. A limit of 0 is none.
+func (w *Worker) drain(ctx context.Context, limit time.Duration) error {
+	for began := time.Now(); ; {
+		pass, err := w.Pass(ctx)
+		switch {
+		case err != nil:
+			return fmt.Errorf("run pass: %w", err)
+		case pass.Trouble != "":
+			return fmt.Errorf("run pass: %s", pass.Trouble)
+		case !pass.More || limit > 0 && time.Since(began) >= limit:
+			return nil
+		case pass.Rows+pass.Finished == 0:
+			return errors.New("run pass: it did nothing but left work")
 		}
 	}
-	return config.Load(config.Options{Path: path, Environ: append(environ, "SEXTON_DATABASES__MAIN__URL="+url)})
 }
 
-func (g installer) install(ctx context.Context, url, definitions string) (*installation.Bound, error) {
-	c, err := g.config(url, definitions)
-	if err != nil {
-		return nil, err
+// ServerSettings returns the settings of a private server for Drain: commits reach the disk, the data fit into
+// memory, and neither a checkpoint nor a vacuum runs during a measurement.
+func ServerSettings() map[string]string {
+	buffers := "256MB"
+	if available := memory("/proc/meminfo", "MemAvailable:"); available != nil && *available > 4<<30 {
+		buffers = "1GB"
 	}
-	all, err := installation.Install(ctx, c, g.Logger(c))
-	return all, problem.Doing(err, "install")
+	return map[string]string{
+		"fsync": "on", "shared_buffers": buffers, "autovacuum": "off", "checkpoint_timeout": "1h", "max_wal_size": "8GB",
+	}
 }
 
-func (g installer) installed(ctx context.Context, url, definitions string) error {
-	all, err := g.install(ctx, url, definitions)
-	if err == nil {
-		all.Close()
+// withTemplate creates a database with the tables, the definitions and the rows of a data set, calls do with its
+// name, and drops it.
+func (g *Cluster) withTemplate(ctx context.Context, s dataSet, do func(template string) error) (err error) {
+	name, url, drop, err := g.create(ctx, "")
+	if err != nil {
+		return err
 	}
-	return err
+	defer func() { err = errors.Join(err, drop()) }()
+	if err := g.fill(ctx, url, s); err != nil {
+		return err
+	}
+	return do(name)
 }
 
-// open connects a worker.
-func (g installer) open(ctx context.Context, url, definitions string, o bench.WorkerOptions) (*bench.Worker, error) {
-	c, err := g.config(url, definitions, append(connections(o.Connections), "SEXTON_DATABASES__MAIN__LIMITS__RUNTIME="+o.Runtime.String())...)
+func (g *Cluster) fill(ctx context.Context, url string, s dataSet) error {
+	conn, closeConn, err := connect(ctx, url)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	job, err := cli.FindJob(c, riverjobs.LooseForeignKeys)
-	if err != nil {
-		return nil, err
+	defer closeConn()
+	if _, err := conn.Exec(ctx, s.render("children.sql")); err != nil {
+		return fmt.Errorf("create tables: %w", err)
 	}
-	all, err := installation.Bind(ctx, c)
-	if err != nil {
-		return nil, err
+	if err := g.Install(ctx, url, s.definitions()); err != nil {
+		return err
 	}
-	log := g.Logger(c)
-	deps := riverjobs.Deps{
-		Bindings: &riverjobs.Bindings{}, Config: c, Databases: all.Databases, Definitions: all.Definitions, Logger: log,
-		Runner: &jobrun.Runner{Leases: all.Leases(installation.Holder()), Logger: log, Figures: riverjobs.Figures},
+	for _, statement := range append(s.fillStatements(), "VACUUM (FREEZE, ANALYZE)") {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("fill tables: %w", err)
+		}
 	}
-	return &bench.Worker{
-		Pass: func(ctx context.Context) (bench.Pass, error) {
-			report, err := job.Run(ctx, deps, riverjobs.Pass{Database: all.Databases[0].Name})
-			if err == nil {
-				err = ctx.Err() // A pass that is cancelled returns no error.
+	return nil
+}
+
+// connect opens a connection to a database of the benchmark.
+func connect(ctx context.Context, url string) (conn *pgx.Conn, closeConn func(), err error) {
+	if conn, err = pgx.Connect(ctx, url); err != nil {
+		return nil, nil, fmt.Errorf("connect to the benchmark's database: %w", err)
+	}
+	return conn, func() { _ = conn.Close(context.WithoutCancel(ctx)) }, nil
+}
+
+// settle makes copies comparable: it reads the data into memory if pg_prewarm is available, and writes a
+// checkpoint if the role may do so.
+func settle(ctx context.Context, conn *pgx.Conn) error {
+	const (
+		available = "SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'pg_prewarm')"
+		prewarm   = `SELECT pg_prewarm(oid) FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'i')`
+	)
+	var prewarms bool
+	if err := conn.QueryRow(ctx, available).Scan(&prewarms); err != nil {
+		return fmt.Errorf("look for pg_prewarm: %w", err)
+	}
+	if prewarms {
+		for _, statement := range []string{"CREATE EXTENSION IF NOT EXISTS pg_prewarm", prewarm} {
+			if _, err := conn.Exec(ctx, statement); err != nil && !denied(err) {
+				return fmt.Errorf("read data into memory: %w", err)
+			} else if err != nil {
+				break
 			}
-			if err != nil {
-				return bench.Pass{}, err
-			}
-			return passOf(report)
-		},
-		Close: all.Close,
-	}, nil
+		}
+	}
+	if _, err := conn.Exec(ctx, "CHECKPOINT"); err != nil && !denied(err) {
+		return fmt.Errorf("write checkpoint: %w", err)
+	}
+	return nil
 }
 
-// connections returns the environment that sets the number of sessions of a pass. 0 keeps the default.
-func connections(n int) []string {
-	if n == 0 {
+func denied(err error) bool { return pgcatalog.SQLState(err) == "42501" }
+
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// walPosition returns how many bytes of WAL the server has written since it was created.
+func walPosition(ctx context.Context, conn querier) (int64, error) {
+	var position int64
+	err := conn.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&position)
+	return position, problem.Doing(err, "read WAL position")
+}
+
+// memory reads a size from a file below /proc. It returns nil if there is no such file or line.
+func memory(path, name string) *int64 {
+	text, err := os.ReadFile(path)
+	if err != nil {
 		return nil
 	}
-	return []string{"SEXTON_LOOSE_FOREIGN_KEYS__CONNECTIONS=" + strconv.Itoa(n)}
-}
-
-// passOf reads the report of a pass.
-func passOf(report jobrun.Report) (bench.Pass, error) {
-	if report.Outcome == jobrun.Skipped {
-		return bench.Pass{Trouble: "skipped: " + report.Reason}, nil
+	_, rest, _ := strings.Cut(string(text), name)
+	number, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	kib, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return nil
 	}
-	var stats loosefk.Stats
-	if err := json.Unmarshal(report.Stats, &stats); err != nil {
-		return bench.Pass{}, fmt.Errorf("decode statistics: %w", err)
-	}
-	pass := bench.Pass{
-		// A pass leaves what failed in it to the next one.
-		More: report.Outcome == jobrun.OverLimit || len(stats.Errors) > 0,
-		Rows: stats.DeleteCount + stats.UpdateCount, Finished: stats.Processed,
-	}
-	if stats.Rescheduled > 0 {
-		pass.Trouble = fmt.Sprintf("%d tombstones were deferred", stats.Rescheduled)
-		if len(stats.Errors) > 0 {
-			pass.Trouble += ": " + stats.Errors[0].Message
-		}
-	}
-	return pass, nil
+	return new(kib << 10)
 }

@@ -4,58 +4,415 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
+	"time"
 
-	"github.com/spf13/cobra"
+	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/bench"
-	"sexton/internal/cli"
+	"sexton/internal/jobrun"
+	"sexton/internal/problem"
 )
 
-// allSets selects every data set.
-const allSets = "all"
+// passRuntime limits a pass if nothing else limits the measurement.
+const passRuntime = 50 * time.Second
 
-func benchDrainCommand(env *cli.Env) *cobra.Command {
-	o := bench.DrainOptions{}
-	var set string
-	var limit float64
-	cmd := measuring(env, "drain --set slow --connections 8", "Speed of Sexton against one statement and native cascades",
-		`Deletes parents and measures how fast their children are deleted, each way on a new copy of the same data: by passes
-of Sexton, by one DELETE joined to the tombstones, and by ON DELETE CASCADE or SET NULL. Checks after each that
-exactly the right rows are deleted. Data sets: wide (10,000 parents with 100 children), fanout (2,000 parents with
-50 children in each of 20 tables), skew (one parent with a million children, 1,000 with 10), nullify (wide with three
-more indexes, and children that are kept), slow (children that a trigger makes take 20 ms each: counts the rows
-that are deleted in a fixed time, and compares with one connection).`,
-		func(ctx context.Context) (*bench.Report, error) {
-			o.Sets = []string{set}
-			if set == allSets {
-				o.Sets = bench.DrainSets()
-			}
-			o.Limit = seconds(limit)
-			return onCluster(ctx, env, bench.ServerSettings(), func(cluster *bench.Cluster, g installer) (*bench.Report, error) {
-				// A wrong number is refused before the rows are inserted.
-				if _, err := g.config(cluster.AdminURL, bench.Definitions, connections(o.Connections)...); err != nil {
-					return nil, err
-				}
-				return o.Drain(ctx, cluster)
-			})
-		})
-	choices := append(bench.DrainSets(), allSets)
-	cmd.Flags().StringVar(&set, "set", allSets, "data set `NAME`: "+strings.Join(choices, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("set", cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().Float64Var(&o.Scale, "scale", 1, "`FRACTION` of the full size")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 3, "how often to measure each, `N`; the median counts")
-	cmd.Flags().IntVar(&o.Connections, "connections", 0, "`N` sessions of each pass (default: loose_foreign_keys.connections)")
-	cmd.Flags().Float64Var(&limit, "seconds", 10, "how many `SECONDS` to delete rows of the set slow")
-	cli.Demand(cmd, func() error {
-		if !slices.Contains(choices, set) {
-			return fmt.Errorf("--set must be one of %s", strings.Join(choices, ", "))
+// DrainOptions selects what Drain measures.
+type DrainOptions struct {
+	// Sets are names of DrainSets. Scale is a fraction of their full size.
+	Sets  []string
+	Scale float64
+	// Rounds is how often each contender is measured. Each round begins with another contender.
+	Rounds int
+	// Connections is the number of sessions of Sexton's passes. 0 is the configuration's default.
+	Connections int
+	// Limit is how long each contender works on the set Slow.
+	Limit time.Duration
+}
+
+// Drain deletes parents and measures how fast their children are deleted: by Sexton, by one statement, and by
+// ON DELETE CASCADE or SET NULL. On the set Slow it compares the rows that Sexton deletes in a fixed time with
+// those that it deletes with one connection. After each measurement it checks that exactly the right rows
+// have been deleted or changed.
+func (o *DrainOptions) Drain(ctx context.Context, g *Cluster) (*Report, error) {
+	var found []comparison
+	for _, name := range o.Sets {
+		set, err := newDataSet(name, o.Scale)
+		if err != nil {
+			return nil, err
 		}
-		if limit < 1 {
-			return errors.New("--seconds must be at least 1")
+		one, err := g.compare(ctx, set, *o)
+		if err != nil {
+			return nil, fmt.Errorf("measure data set %s: %w", name, err)
+		}
+		found = append(found, one)
+	}
+	return drainReport(g.Server, *o, found), nil
+}
+
+// The contenders.
+const (
+	oneStatement  = "one_statement"
+	nativeCascade = "native"
+	oneConnection = "sexton_1_connection"
+	sexton        = "sexton"
+)
+
+// contender is one way to delete the children of deleted parents.
+type contender struct {
+	name string
+	// prepare runs before the parents are deleted. It may be nil.
+	prepare func(ctx context.Context, c *dataCopy) error
+	// ready runs between the DELETE of the parents and drain, and is not timed. It may be nil.
+	ready func(ctx context.Context, c *dataCopy) error
+	// drain deletes the children. It is nil if the DELETE of the parents does so.
+	drain func(ctx context.Context, c *dataCopy) error
+}
+
+// contenders returns the contenders for a data set.
+func (o DrainOptions) contenders(s dataSet) []contender {
+	worker := func(name string, connections int) contender {
+		settings, limit := WorkerOptions{Connections: connections, Runtime: passRuntime}, time.Duration(0)
+		if s.Name == Slow {
+			settings.Runtime, limit = o.Limit, o.Limit
+		}
+		return contender{
+			name:    name,
+			prepare: func(ctx context.Context, c *dataCopy) error { return c.openWorker(ctx, settings) },
+			drain:   func(ctx context.Context, c *dataCopy) error { return c.worker.drain(ctx, limit) },
+		}
+	}
+	if s.Name == Slow {
+		return []contender{worker(oneConnection, 1), worker(sexton, o.Connections)}
+	}
+	return []contender{
+		{name: oneStatement, ready: analyzeTombstones, drain: drainByOneStatement},
+		{name: nativeCascade, prepare: addForeignKeys},
+		worker(sexton, o.Connections),
+	}
+}
+
+// analyzeTombstones lets the planner choose the best join for the single statement.
+func analyzeTombstones(ctx context.Context, c *dataCopy) error {
+	_, err := c.conn.Exec(ctx, "ANALYZE "+tombstones)
+	return problem.Doing(err, "analyze tombstones")
+}
+
+// drainByOneStatement runs one statement per child table, joined to the tombstones, in one transaction.
+func drainByOneStatement(ctx context.Context, c *dataCopy) error {
+	change := "DELETE FROM %s AS child USING"
+	if c.set.Nullifies() {
+		change = "UPDATE %s AS child SET parent_id = NULL FROM"
+	}
+	return pgx.BeginFunc(ctx, c.conn, func(pgx.Tx) error {
+		for _, table := range c.set.Tables {
+			sql := fmt.Sprintf(change, table) + " " + tombstones + " AS tombstone WHERE child.parent_id = tombstone.primary_key_value"
+			if _, err := c.conn.Exec(ctx, sql); err != nil {
+				return fmt.Errorf("change %s: %w", table, err)
+			}
 		}
 		return nil
 	})
-	return cmd
+}
+
+// addForeignKeys adds native foreign keys and disables the tracking trigger.
+func addForeignKeys(ctx context.Context, c *dataCopy) error {
+	action := "CASCADE"
+	if c.set.Nullifies() {
+		action = "SET NULL"
+	}
+	statements := []string{"ALTER TABLE parents DISABLE TRIGGER sexton_track"}
+	for _, table := range c.set.Tables {
+		statements = append(statements, fmt.Sprintf("ALTER TABLE %s ADD FOREIGN KEY (parent_id) REFERENCES parents ON DELETE %s", table, action))
+	}
+	for _, statement := range statements {
+		if _, err := c.conn.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("add foreign keys: %w", err)
+		}
+	}
+	return nil
+}
+
+// comparison has the figures of all contenders on one data set.
+type comparison struct {
+	set dataSet
+	// rows is the number of children of the deleted parents.
+	rows     int64
+	outcomes []outcome
+}
+
+// outcome has the medians of the rounds of one contender.
+type outcome struct {
+	measured
+
+	name string
+}
+
+// measured has the figures of one contender in one round.
+type measured struct {
+	// took is how long the children took, deleteTook how long the DELETE of the parents took.
+	took, deleteTook time.Duration
+	// rows is the number of children that were deleted or changed.
+	rows int64
+	// wal is the number of bytes that the server wrote, including those of the DELETE of the parents.
+	wal int64
+}
+
+func (m measured) rowsPerSecond() float64 { return round(float64(m.rows)/m.took.Seconds(), 0) }
+
+// compare measures all contenders on copies of the same data.
+func (g *Cluster) compare(ctx context.Context, s dataSet, o DrainOptions) (comparison, error) {
+	found := comparison{set: s}
+	g.Progress("%s: inserting the rows", s.Name)
+	err := g.withTemplate(ctx, s, func(template string) error {
+		all := o.contenders(s)
+		rounds := make([][]measured, len(all))
+		for round := range o.Rounds {
+			for i := range all {
+				at := (i + round) % len(all)
+				g.Progress("%s: round %d of %d, %s", s.Name, round+1, o.Rounds, all[at].name)
+				m, rows, err := g.measure(ctx, template, s, all[at])
+				if err != nil {
+					return fmt.Errorf("%s: %w", all[at].name, err)
+				}
+				found.rows, rounds[at] = rows, append(rounds[at], m)
+			}
+		}
+		for i, c := range all {
+			found.outcomes = append(found.outcomes, outcome{medians(rounds[i]), c.name})
+		}
+		return nil
+	})
+	return found, err
+}
+
+func medians(rounds []measured) measured {
+	var took, deleteTook []time.Duration
+	var rows, wal []int64
+	for _, m := range rounds {
+		took, deleteTook = append(took, m.took), append(deleteTook, m.deleteTook)
+		rows, wal = append(rows, m.rows), append(wal, m.wal)
+	}
+	return measured{took: median(took), deleteTook: median(deleteTook), rows: median(rows), wal: median(wal)}
+}
+
+// dataCopy is the database on which a contender works.
+type dataCopy struct {
+	cluster *Cluster
+	set     dataSet
+	url     string
+	conn    *pgx.Conn
+	// worker is set if Sexton is the contender.
+	worker *Worker
+}
+
+func (c *dataCopy) openWorker(ctx context.Context, o WorkerOptions) (err error) {
+	c.worker, err = c.cluster.Open(ctx, c.url, c.set.definitions(), o)
+	return err
+}
+
+// measure runs a contender on a copy of the template. It also returns how many children the deleted parents had.
+func (g *Cluster) measure(ctx context.Context, template string, s dataSet, by contender) (m measured, rows int64, err error) {
+	_, url, drop, err := g.create(ctx, template)
+	if err != nil {
+		return m, 0, err
+	}
+	defer func() { err = errors.Join(err, drop()) }()
+	conn, closeConn, err := connect(ctx, url)
+	if err != nil {
+		return m, 0, err
+	}
+	defer closeConn()
+	c := &dataCopy{cluster: g, set: s, url: url, conn: conn}
+	before, err := s.count(ctx, conn)
+	if err != nil {
+		return m, 0, err
+	}
+	if by.prepare != nil {
+		if err := by.prepare(ctx, c); err != nil {
+			return m, 0, err
+		}
+	}
+	if c.worker != nil {
+		defer c.worker.Close()
+	}
+	if err := settle(ctx, conn); err != nil {
+		return m, 0, err
+	}
+	if m, err = c.run(ctx, by); err != nil {
+		return m, 0, err
+	}
+	m.rows, err = s.check(ctx, conn, before, c.worker != nil)
+	return m, targetsOf(before), err
+}
+
+// run deletes the parents and lets the contender delete their children.
+func (c *dataCopy) run(ctx context.Context, by contender) (m measured, err error) {
+	start, err := walPosition(ctx, c.conn)
+	if err != nil {
+		return m, err
+	}
+	began := time.Now()
+	if _, err := c.conn.Exec(ctx, "DELETE FROM parents WHERE id <= $1", c.set.Targets); err != nil {
+		return m, fmt.Errorf("delete parents: %w", err)
+	}
+	m.deleteTook = time.Since(began)
+	m.took = m.deleteTook
+	if by.ready != nil {
+		if err := by.ready(ctx, c); err != nil {
+			return m, err
+		}
+	}
+	if by.drain != nil {
+		began := time.Now()
+		if err := by.drain(ctx, c); err != nil {
+			return m, err
+		}
+		m.took = time.Since(began)
+	}
+	end, err := walPosition(ctx, c.conn)
+	m.wal = end - start
+	return m, err
+}
+
+// content summarizes the rows of a table.
+type content struct {
+	// rows counts all rows, referring those with a parent, and targets the children of the targets.
+	rows, referring, targets int64
+	// others is the sum of the ids of the children of other parents.
+	others int64
+}
+
+// count returns the content of each table.
+func (s dataSet) count(ctx context.Context, conn *pgx.Conn) (map[string]content, error) {
+	found := map[string]content{}
+	for _, table := range s.Tables {
+		var c content
+		err := conn.QueryRow(ctx, `SELECT count(*), count(parent_id), count(*) FILTER (WHERE parent_id <= $1),
+			coalesce(sum(id) FILTER (WHERE parent_id > $1), 0)::bigint FROM `+table, s.Targets).Scan(&c.rows, &c.referring, &c.targets, &c.others)
+		if err != nil {
+			return nil, fmt.Errorf("count rows of %s: %w", table, err)
+		}
+		found[table] = c
+	}
+	return found, nil
+}
+
+func targetsOf(tables map[string]content) (n int64) {
+	for _, c := range tables {
+		n += c.targets
+	}
+	return n
+}
+
+// check returns the number of children that were deleted or changed since before. It fails if they are not exactly
+// the children of the targets, or if Sexton left tombstones. On the set Slow children and tombstones may be left.
+func (s dataSet) check(ctx context.Context, conn *pgx.Conn, before map[string]content, bySexton bool) (int64, error) {
+	if bySexton && s.Name != Slow {
+		var left int64
+		if err := conn.QueryRow(ctx, "SELECT count(*) FROM "+tombstones).Scan(&left); err != nil {
+			return 0, fmt.Errorf("count tombstones: %w", err)
+		}
+		if left > 0 {
+			return 0, fmt.Errorf("%d tombstones are left after the last pass", left)
+		}
+	}
+	after, err := s.count(ctx, conn)
+	if err != nil {
+		return 0, err
+	}
+	for table, want := range before {
+		want.targets = 0
+		if s.Name == Slow {
+			want.targets = after[table].targets
+		}
+		changed := before[table].targets - want.targets
+		want.referring -= changed
+		if !s.Nullifies() {
+			want.rows -= changed
+		}
+		if after[table] != want {
+			return 0, fmt.Errorf("table %s has wrong rows: want %+v, have %+v", table, want, after[table])
+		}
+	}
+	return targetsOf(before) - targetsOf(after), nil
+}
+
+// of returns the outcome of a contender, or nil.
+func (c comparison) of(name string) *outcome {
+	for i := range c.outcomes {
+		if c.outcomes[i].name == name {
+			return &c.outcomes[i]
+		}
+	}
+	return nil
+}
+
+// ratioTo compares Sexton with another contender. It returns nil if that one was not measured.
+func (c comparison) ratioTo(other string, figure func(measured) float64) any {
+	one, base := c.of(sexton), c.of(other)
+	if one == nil || base == nil {
+		return nil
+	}
+	return ratio(figure(one.measured), figure(base.measured))
+}
+
+// ratios returns the figures that compare Sexton with the other contenders. More rows per second are better.
+func (c comparison) ratios() Row {
+	deleteMS := func(m measured) float64 { return jobrun.Milliseconds(m.deleteTook) }
+	wal := func(m measured) float64 { return float64(m.wal) }
+	return Row{
+		{"set", "set", "%s", c.set.Name},
+		{"ratio_to_one_statement", "sexton / one statement", "%.2f", c.ratioTo(oneStatement, measured.rowsPerSecond)},
+		{"ratio_to_native", "/ native", "%.2f", c.ratioTo(nativeCascade, measured.rowsPerSecond)},
+		{"ratio_to_one_connection", "/ one connection", "%.2f", c.ratioTo(oneConnection, measured.rowsPerSecond)},
+		// How long the application waits for its DELETE and holds its locks.
+		{"ratio_parent_delete_to_native", "parents / native", "%.4f", c.ratioTo(nativeCascade, deleteMS)},
+		{"ratio_wal_to_native", "WAL / native", "%.2f", c.ratioTo(nativeCascade, wal)},
+		{"parents", "parents", "%d", c.set.Targets},
+		{"rows", "rows", "%d", c.rows},
+	}
+}
+
+func (o outcome) figures() Row {
+	return append(variantFigure("contender", o.name), Row{
+		{"seconds", "seconds", "%.2f", round(o.took.Seconds(), 4)},
+		{"rows", "rows", "%d", o.rows},
+		{"rows_per_second", "rows/s", "%.0f", o.rowsPerSecond()},
+		{"parent_delete_ms", "parents ms", "%.1f", jobrun.Milliseconds(o.deleteTook)},
+		{"wal_bytes", "", "", o.wal},
+		{"", "WAL MB", "%.1f", float64(o.wal) / 1e6},
+	}...)
+}
+
+func drainReport(server Server, o DrainOptions, found []comparison) *Report {
+	var connections any
+	if o.Connections > 0 {
+		connections = o.Connections
+	}
+	var sets, contenders, ratios []Row
+	for _, c := range found {
+		var outcomes []Row
+		for _, one := range c.outcomes {
+			outcomes = append(outcomes, one.figures())
+			contenders = append(contenders, append(Row{{"", "set", "%s", c.set.Name}}, one.figures()...))
+		}
+		ratios = append(ratios, c.ratios())
+		sets = append(sets, append(c.ratios(), Figure{"contenders", "", "", outcomes}))
+	}
+	r := &Report{Row: Row{
+		{"benchmark", "", "", "drain"},
+		{"server", "", "", server},
+		{"scale", "", "", o.Scale},
+		{"rounds", "", "", o.Rounds},
+		{"connections", "", "", connections},
+		{"sets", "", "", sets},
+	}}
+	r.show(contenders...)
+	r.show(ratios...)
+	r.notef("median of %d interleaved rounds, each on a new copy of the data; scale %g; %s", o.Rounds, o.Scale, server)
+	for _, c := range found {
+		if c.set.Name == Slow {
+			r.notef("slow: rows deleted in passes of %s; each row takes 20 ms", o.Limit)
+		}
+	}
+	return r
 }

@@ -1,98 +1,155 @@
-package bench_test
+package bench
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/bench"
-	"sexton/internal/cli/clitest"
 	"sexton/internal/pgtest"
 )
 
-func TestBenchDrain(t *testing.T) {
-	t.Parallel()
-	args, want := []string{"drain", "--scale", "0.001", "--rounds", "1"}, [][]any{
-		{"wide", 10.0, 1_000.0},
-		{"fanout", 10.0, 10_000.0},
-		{"skew", 11.0, 1_100.0},
-		{"nullify", 10.0, 1_000.0},
-		{"slow", 20.0, 20.0},
+// filled returns a database with a data set.
+func filled(t *testing.T, name string, scale float64) (dataSet, *pgtest.Database, *pgx.Conn) {
+	set := pgtest.Must(newDataSet(name, scale))(t)
+	db := pgtest.New(t)
+	for _, statement := range append([]string{set.render("children.sql")}, set.fillStatements()...) {
+		db.Exec(statement)
 	}
-	if !pgtest.Long {
-		args, want = append(args, "--set", "wide"), want[:1]
-	}
-	document := benchmark(t, args...)
-	require.Equal(t, []string{"benchmark", "connections", "rounds", "scale", "server", "sets"}, keys(document))
-	require.Nil(t, document["connections"])
-	require.Equal(t, want, cells(document["sets"], "set", "parents", "rows"))
-	for _, set := range document["sets"].([]any) {
-		set := set.(map[string]any)
-		require.Equal(t, []string{
-			"contenders", "parents", "ratio_parent_delete_to_native", "ratio_to_native", "ratio_to_one_connection",
-			"ratio_to_one_statement", "ratio_wal_to_native", "rows", "set",
-		}, keys(set))
-		contenders := [][]any{{"one_statement", set["rows"]}, {"native", set["rows"]}, {"sexton", set["rows"]}}
-		if set["set"] == bench.Slow {
-			contenders = [][]any{{"sexton_1_connection", set["rows"]}, {"sexton", set["rows"]}}
-		}
-		require.Equal(t, contenders, cells(set["contenders"], "contender", "rows"))
-		for _, contender := range set["contenders"].([]any) {
-			require.Equal(t, []string{"contender", "parent_delete_ms", "rows", "rows_per_second", "seconds", "wal_bytes"}, keys(contender))
-			for _, field := range []string{"parent_delete_ms", "rows_per_second", "wal_bytes"} {
-				require.Positive(t, contender.(map[string]any)[field], "%s of %v", field, contender)
-			}
-		}
-	}
+	conn, closeConn := pgtest.Must2(connect(t.Context(), db.URL))(t)
+	t.Cleanup(closeConn)
+	return set, db, conn
 }
 
-// One connection cannot delete 200 rows of 20 ms each in a second.
-func TestBenchDrainOfSlowRows(t *testing.T) {
-	t.Parallel()
-	document := benchmark(t, "drain", "--set", "slow", "--scale", "0.01", "--rounds", "2", "--connections", "8", "--seconds", "1")
-	require.EqualValues(t, 8, document["connections"])
-	set := document["sets"].([]any)[0].(map[string]any)
-	require.Positive(t, set["ratio_to_one_connection"])
-	require.Nil(t, set["ratio_to_native"])
-	require.EqualValues(t, 200, set["rows"])
-	contenders := cells(set["contenders"], "contender", "rows")
-	require.Equal(t, "sexton_1_connection", contenders[0][0])
-	require.Less(t, contenders[0][1], 200.0)
-	require.Positive(t, contenders[0][1])
-}
-
-// Another contender begins in each round.
-func TestBenchDrainText(t *testing.T) {
-	t.Parallel()
-	r := measured(t, "drain", "--set", "nullify", "--scale", "0.001", "--rounds", "2")
-	for _, line := range []string{
-		`nullify +one statement( +[\d.]+){5}`, `nullify +native( +[\d.]+){5}`, `nullify +sexton( +[\d.]+){5}`,
-		`nullify( +[\d.]+){4} +10 +1000`, `median of 2 interleaved rounds, .*`,
-	} {
-		require.Regexp(t, `(?m)^`+line+`$`, r.Stdout)
-	}
-	require.Contains(t, r.Stderr, "nullify: round 1 of 2, one_statement\n")
-	require.Contains(t, r.Stderr, "nullify: round 2 of 2, native\nnullify: round 2 of 2, sexton\nnullify: round 2 of 2, one_statement\n")
-}
-
-func TestBenchDrainWithWrongArguments(t *testing.T) {
+func TestDataSets(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		args []string
-		want string
+		name string
+		// first are the children of the first parent, each those of every other one, in all tables together.
+		parents, tables, first, each, targets int64
+		indexes                               int
 	}{
-		{[]string{"--set", "deep"}, "--set must be one of wide, fanout, skew, nullify, slow, all"},
-		{[]string{"--scale", "0"}, "--scale must be more than 0"},
-		{[]string{"--rounds", "-1"}, "--rounds must be more than 0"},
-		{[]string{"--connections", "0"}, "--connections must be more than 0"},
-		{[]string{"--seconds", "0.5"}, "--seconds must be at least 1"},
+		{name: Wide, parents: 110, tables: 1, first: 100, each: 100, targets: 100 * 100, indexes: 2},
+		{name: Fanout, parents: 22, tables: 20, first: 1000, each: 1000, targets: 20 * 1000, indexes: 2},
+		{name: Skew, parents: 12, tables: 1, first: 10_000, each: 10, targets: 10_000 + 10*10, indexes: 2},
+		{name: Nullify, parents: 110, tables: 1, first: 100, each: 100, targets: 100 * 100, indexes: 5},
+		{name: Slow, parents: 220, tables: 1, first: 1, each: 1, targets: 200, indexes: 2},
 	} {
-		r := clitest.Run(nil, append([]string{"bench", "drain"}, test.args...)...)
-		require.Equal(t, 2, r.Code, test.args)
-		require.Contains(t, r.Stderr, test.want, test.args)
+		set, db, conn := filled(t, test.name, 0.01)
+		before := pgtest.Must(set.count(t.Context(), conn))(t)
+		require.Equal(t, test.targets, targetsOf(before), test.name)
+		require.Len(t, before, int(test.tables), test.name)
+		require.Equal(t, test.parents, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM parents"), test.name)
+		table := set.Tables[0]
+		var first, least, most int64
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM "+table+" WHERE parent_id = 1").Scan(&first))
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT min(n), max(n) FROM
+			(SELECT count(child.id) AS n FROM parents LEFT JOIN `+table+` AS child ON child.parent_id = parents.id WHERE parents.id > 1 GROUP BY parents.id) AS counts`).
+			Scan(&least, &most))
+		require.Equal(t, []int64{test.first, test.each, test.each}, []int64{first * test.tables, least * test.tables, most * test.tables}, test.name)
+		require.Equal(t, test.indexes, pgtest.Scalar[int](t, db, "SELECT count(*) FROM pg_indexes WHERE tablename = $1", table), test.name)
 	}
-	r := clitest.Run(nil, "bench", "drain", "--connections", "1000", "--database-url", pgtest.New(t).URL)
-	require.NotZero(t, r.Code)
-	require.Contains(t, r.Stderr, "SEXTON_LOOSE_FOREIGN_KEYS__CONNECTIONS")
-	require.NotContains(t, r.Stderr, "inserting the rows")
+	_, err := newDataSet("deep", 1)
+	require.EqualError(t, err, `no data set "deep"`)
+}
+
+// TestCheck makes each kind of wrong change.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	for name, right := range map[string]string{
+		Wide:    "DELETE FROM children WHERE parent_id <= 10",
+		Nullify: "UPDATE children SET parent_id = NULL WHERE parent_id <= 10",
+	} {
+		for _, wrong := range []string{
+			"UPDATE children SET parent_id = 10 WHERE id = (SELECT min(id) FROM children WHERE parent_id > 10)",
+			"DELETE FROM children WHERE id = (SELECT min(id) FROM children WHERE parent_id > 10)",
+			"UPDATE children SET parent_id = NULL WHERE id = (SELECT min(id) FROM children WHERE parent_id > 10)",
+			"UPDATE children SET id = -id WHERE id = (SELECT max(id) FROM children WHERE parent_id > 10)",
+		} {
+			set, db, conn := filled(t, name, 0.001)
+			before := pgtest.Must(set.count(t.Context(), conn))(t)
+			_, err := set.check(t.Context(), conn, before, false)
+			require.ErrorContains(t, err, "table children has wrong rows", "nothing was done")
+			db.Exec(right)
+			require.EqualValues(t, 1000, pgtest.Must(set.check(t.Context(), conn, before, false))(t))
+			db.Exec(wrong)
+			_, err = set.check(t.Context(), conn, before, false)
+			require.ErrorContains(t, err, "table children has wrong rows", "%s: %s", name, wrong)
+			db.Exec("CREATE TABLE " + tombstones + " AS SELECT 1")
+			_, err = set.check(t.Context(), conn, before, true)
+			require.EqualError(t, err, "1 tombstones are left after the last pass")
+		}
+	}
+}
+
+// The time of the set slow ends before all rows are deleted.
+func TestCheckOfAPart(t *testing.T) {
+	t.Parallel()
+	set, db, conn := filled(t, Slow, 0.0005)
+	before := pgtest.Must(set.count(t.Context(), conn))(t)
+	require.Zero(t, pgtest.Must(set.check(t.Context(), conn, before, true))(t))
+	db.Exec("DELETE FROM children WHERE parent_id <= 3")
+	require.EqualValues(t, 3, pgtest.Must(set.check(t.Context(), conn, before, true))(t))
+	db.Exec("DELETE FROM children WHERE parent_id = 11")
+	_, err := set.check(t.Context(), conn, before, true)
+	require.ErrorContains(t, err, "table children has wrong rows")
+}
+
+func TestWorkerDrain(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		passes []Pass
+		err    error
+		limit  time.Duration
+		ran    int
+		want   string
+	}{
+		{passes: []Pass{{More: true, Rows: 1}, {More: true, Finished: 1}, {}}, ran: 3},
+		{passes: []Pass{{More: true, Rows: 1}, {}}, limit: time.Hour, ran: 2},
+		{passes: []Pass{{More: true, Rows: 1}}, limit: 1, ran: 1},
+		{passes: []Pass{{More: true, Rows: 1}, {More: true}}, ran: 2, want: "run pass: it did nothing but left work"},
+		{passes: []Pass{{Trouble: "skipped"}}, ran: 1, want: "run pass: skipped"},
+		{err: errors.New("broken"), ran: 1, want: "run pass: broken"},
+	} {
+		ran := 0
+		worker := Worker{Pass: func(context.Context) (Pass, error) {
+			ran++
+			if test.err != nil {
+				return Pass{}, test.err
+			}
+			return test.passes[ran-1], nil
+		}}
+		err := worker.drain(t.Context(), test.limit)
+		require.Equal(t, test.ran, ran)
+		if test.want == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, test.want)
+		}
+	}
+}
+
+// Sexton takes 2 s where the others take 4 s, and writes twice the WAL.
+func TestDrainReport(t *testing.T) {
+	t.Parallel()
+	slower := measured{took: 4 * time.Second, deleteTook: 2 * time.Second, rows: 100, wal: 1e6}
+	faster := measured{took: 2 * time.Second, deleteTook: time.Second, rows: 100, wal: 2e6}
+	printed := lines(t, drainReport(Server{}, DrainOptions{Limit: time.Second}, []comparison{
+		{set: dataSet{Name: Wide, Targets: 10}, rows: 100, outcomes: []outcome{{slower, oneStatement}, {slower, nativeCascade}, {faster, sexton}}},
+		{set: dataSet{Name: Slow, Targets: 10}, rows: 200, outcomes: []outcome{{slower, oneConnection}, {faster, sexton}}},
+	}))
+	require.Equal(t, []string{
+		"set | variant | seconds | rows | rows/s | parents ms | WAL MB",
+		"wide | one statement | 4.00 | 100 | 25 | 2000.0 | 1.0", "wide | native | 4.00 | 100 | 25 | 2000.0 | 1.0",
+		"wide | sexton | 2.00 | 100 | 50 | 1000.0 | 2.0",
+		"slow | sexton 1 connection | 4.00 | 100 | 25 | 2000.0 | 1.0", "slow | sexton | 2.00 | 100 | 50 | 1000.0 | 2.0",
+		"",
+		"set | sexton / one statement | / native | / one connection | parents / native | WAL / native | parents | rows",
+		"wide | 2.00 | 2.00 |  | 0.5000 | 2.00 | 10 | 100", "slow |  |  | 2.00 |  |  | 10 | 200",
+	}, printed[:10])
+	require.Contains(t, strings.Join(printed, "\n"), "slow: rows deleted in passes of 1s")
 }

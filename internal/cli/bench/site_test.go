@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/bench"
+	"sexton/internal/cli/bench"
 	"sexton/internal/pgtest"
 )
 

@@ -1,8 +1,3 @@
-// Package bench measures what Sexton costs and how fast it is. Each figure is compared with a baseline of the
-// same run, because ratios are comparable between machines and milliseconds are not.
-//
-// Drain works on a Cluster: each contender gets a copy of the same data in a database of its own. Latency, Notify
-// and Idle work on a Site: one database with small tables, one definition and a running worker.
 package bench
 
 import _ "embed"

@@ -1,9 +1,0 @@
-package bench
-
-import (
-	"testing"
-
-	"sexton/internal/pgtest"
-)
-
-func TestMain(m *testing.M) { pgtest.Main(m) }

@@ -1,0 +1,161 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"sexton/internal/cli"
+	"sexton/internal/config"
+	"sexton/internal/devpg"
+	"sexton/internal/installation"
+	"sexton/internal/jobrun"
+	"sexton/internal/loosefk"
+	"sexton/internal/problem"
+	riverjobs "sexton/river_jobs"
+)
+
+// onCluster calls do with the given server or, without one, with a private server that has the settings.
+func onCluster(
+	ctx context.Context, env *cli.Env, settings map[string]string, do func(*Cluster, installer) (*Report, error),
+) (_ *Report, err error) {
+	url := env.DatabaseURL
+	if url == "" {
+		server, err := devpg.Start(ctx, devpg.Options{BinDir: env.Getenv("SEXTON_PG_BIN"), Settings: settings})
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, server.Stop()) }()
+		url = server.URL("postgres")
+	}
+	dir, err := os.MkdirTemp("", "sexton-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("create folder for the benchmark: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	g := installer{Env: env, dir: dir}
+	c, err := g.config(url, Definitions)
+	if err != nil {
+		return nil, err
+	}
+	admin, err := installation.Open(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer admin.Close()
+	server, err := ReadServer(ctx, admin.Jobs().Pool)
+	if err != nil {
+		return nil, err
+	}
+	return do(&Cluster{
+		Admin: admin.Jobs().Pool, AdminURL: url, Server: server, Install: g.installed, Open: g.open,
+		Progress: func(format string, args ...any) { _, _ = fmt.Fprintf(env.Stderr, format+"\n", args...) },
+	}, g)
+}
+
+// installer installs Sexton in the benchmark's databases and runs passes there.
+type installer struct {
+	*cli.Env
+	// dir contains the configuration files.
+	dir string
+}
+
+// config returns a configuration for one database.
+func (g installer) config(url, definitions string, environ ...string) (*config.Config, error) {
+	path := filepath.Join(g.dir, config.DefaultFile)
+	for name, content := range map[string]string{
+		path:                                    "loose_foreign_keys: {definitions: [definitions.yml]}\nlog: {level: warn}\n",
+		filepath.Join(g.dir, "definitions.yml"): definitions,
+	} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			return nil, fmt.Errorf("write configuration of the benchmark: %w", err)
+		}
+	}
+	return config.Load(config.Options{Path: path, Environ: append(environ, "SEXTON_DATABASES__MAIN__URL="+url)})
+}
+
+func (g installer) install(ctx context.Context, url, definitions string) (*installation.Bound, error) {
+	c, err := g.config(url, definitions)
+	if err != nil {
+		return nil, err
+	}
+	all, err := installation.Install(ctx, c, g.Logger(c))
+	return all, problem.Doing(err, "install")
+}
+
+func (g installer) installed(ctx context.Context, url, definitions string) error {
+	all, err := g.install(ctx, url, definitions)
+	if err == nil {
+		all.Close()
+	}
+	return err
+}
+
+// open connects a worker.
+func (g installer) open(ctx context.Context, url, definitions string, o WorkerOptions) (*Worker, error) {
+	c, err := g.config(url, definitions, append(connections(o.Connections), "SEXTON_DATABASES__MAIN__LIMITS__RUNTIME="+o.Runtime.String())...)
+	if err != nil {
+		return nil, err
+	}
+	job, err := cli.FindJob(c, riverjobs.LooseForeignKeys)
+	if err != nil {
+		return nil, err
+	}
+	all, err := installation.Bind(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	log := g.Logger(c)
+	deps := riverjobs.Deps{
+		Bindings: &riverjobs.Bindings{}, Config: c, Databases: all.Databases, Definitions: all.Definitions, Logger: log,
+		Runner: &jobrun.Runner{Leases: all.Leases(installation.Holder()), Logger: log, Figures: riverjobs.Figures},
+	}
+	return &Worker{
+		Pass: func(ctx context.Context) (Pass, error) {
+			report, err := job.Run(ctx, deps, riverjobs.Pass{Database: all.Databases[0].Name})
+			if err == nil {
+				err = ctx.Err() // A pass that is cancelled returns no error.
+			}
+			if err != nil {
+				return Pass{}, err
+			}
+			return passOf(report)
+		},
+		Close: all.Close,
+	}, nil
+}
+
+// connections returns the environment that sets the number of sessions of a pass. 0 keeps the default.
+func connections(n int) []string {
+	if n == 0 {
+		return nil
+	}
+	return []string{"SEXTON_LOOSE_FOREIGN_KEYS__CONNECTIONS=" + strconv.Itoa(n)}
+}
+
+// passOf reads the report of a pass.
+func passOf(report jobrun.Report) (Pass, error) {
+	if report.Outcome == jobrun.Skipped {
+		return Pass{Trouble: "skipped: " + report.Reason}, nil
+	}
+	var stats loosefk.Stats
+	if err := json.Unmarshal(report.Stats, &stats); err != nil {
+		return Pass{}, fmt.Errorf("decode statistics: %w", err)
+	}
+	pass := Pass{
+		// A pass leaves what failed in it to the next one.
+		More: report.Outcome == jobrun.OverLimit || len(stats.Errors) > 0,
+		Rows: stats.DeleteCount + stats.UpdateCount, Finished: stats.Processed,
+	}
+	if stats.Rescheduled > 0 {
+		pass.Trouble = fmt.Sprintf("%d tombstones were deferred", stats.Rescheduled)
+		if len(stats.Errors) > 0 {
+			pass.Trouble += ": " + stats.Errors[0].Message
+		}
+	}
+	return pass, nil
+}

@@ -1,0 +1,60 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sexton/internal/cli"
+)
+
+// allSets selects every data set.
+const allSets = "all"
+
+func benchDrainCommand(env *cli.Env) *cobra.Command {
+	o := DrainOptions{}
+	var set string
+	var limit float64
+	cmd := measuring(env, "drain --set slow --connections 8", "Speed of Sexton against one statement and native cascades",
+		`Deletes parents and measures how fast their children are deleted, each way on a new copy of the same data: by passes
+of Sexton, by one DELETE joined to the tombstones, and by ON DELETE CASCADE or SET NULL. Checks after each that
+exactly the right rows are deleted. Data sets: wide (10,000 parents with 100 children), fanout (2,000 parents with
+50 children in each of 20 tables), skew (one parent with a million children, 1,000 with 10), nullify (wide with three
+more indexes, and children that are kept), slow (children that a trigger makes take 20 ms each: counts the rows
+that are deleted in a fixed time, and compares with one connection).`,
+		func(ctx context.Context) (*Report, error) {
+			o.Sets = []string{set}
+			if set == allSets {
+				o.Sets = DrainSets()
+			}
+			o.Limit = seconds(limit)
+			return onCluster(ctx, env, ServerSettings(), func(cluster *Cluster, g installer) (*Report, error) {
+				// A wrong number is refused before the rows are inserted.
+				if _, err := g.config(cluster.AdminURL, Definitions, connections(o.Connections)...); err != nil {
+					return nil, err
+				}
+				return o.Drain(ctx, cluster)
+			})
+		})
+	choices := append(DrainSets(), allSets)
+	cmd.Flags().StringVar(&set, "set", allSets, "data set `NAME`: "+strings.Join(choices, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("set", cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().Float64Var(&o.Scale, "scale", 1, "`FRACTION` of the full size")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 3, "how often to measure each, `N`; the median counts")
+	cmd.Flags().IntVar(&o.Connections, "connections", 0, "`N` sessions of each pass (default: loose_foreign_keys.connections)")
+	cmd.Flags().Float64Var(&limit, "seconds", 10, "how many `SECONDS` to delete rows of the set slow")
+	cli.Demand(cmd, func() error {
+		if !slices.Contains(choices, set) {
+			return fmt.Errorf("--set must be one of %s", strings.Join(choices, ", "))
+		}
+		if limit < 1 {
+			return errors.New("--seconds must be at least 1")
+		}
+		return nil
+	})
+	return cmd
+}
