@@ -64,17 +64,18 @@ func TestInstallNamesWhoHoldsTheTable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents, "CREATE TABLE others (id int)")
 	holder := b.connect(b.URL)
-	pgtest.Exec(t, holder, "BEGIN; LOCK TABLE parents IN ROW EXCLUSIVE MODE")
+	pgtest.Exec(t, holder, "SET application_name = 'importer'; BEGIN; LOCK TABLE parents IN ROW EXCLUSIVE MODE")
+	held := fmt.Sprintf("pid %d (importer, role %s)", holder.PgConn().PID(), pgtest.Scalar[string](t, b.Database, "SELECT current_user::text"))
 
 	b.cfg = short(b.cfg)
 	var told []string
-	b.cfg.Waits = func(holders string) { told = append(told, holders) }
+	b.cfg.Waits = func(lock, holders string) { told = append(told, lock+" "+holders) }
 	report, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents"), id("others")})
-	require.Equal(t, fmt.Sprintf("public.parents: pid [%d]", holder.PgConn().PID()), told[0], "while it waits")
+	require.Equal(t, []string{"table public.parents " + held, "table public.parents " + held}, told, "after each wait")
 	var locked *triggers.LockError
 	require.ErrorAs(t, err, &locked)
 	require.Equal(t, "public.parents", locked.Table)
-	require.Equal(t, []int32{int32(holder.PgConn().PID())}, locked.PIDs)
+	require.Equal(t, held, locked.Holders)
 	require.Equal(t, 2, locked.Attempts)
 	require.Len(t, report.Triggers, 2, "the other table is done")
 

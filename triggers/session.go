@@ -1,6 +1,7 @@
 package triggers
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -86,7 +87,8 @@ func (r recorder) Exec(_ context.Context, sql string, args ...any) (pgconn.Comma
 // locked runs do while no other installer works on the database. The lock belongs to the session, since
 // every table has a transaction of its own.
 func (c Config) locked(ctx context.Context, conn *pgx.Conn, do func() error) error {
-	if err := AwaitLock(ctx, conn, installLock, c.Waits); err != nil {
+	says := func(holders string) { c.waits("the lock of another installation of triggers", holders) }
+	if err := AwaitLock(ctx, conn, installLock, says); err != nil {
 		return fmt.Errorf("wait for other installers of triggers: %w", err)
 	}
 	defer unlock(ctx, conn)
@@ -158,6 +160,7 @@ type relation struct {
 // table. The waits are short and apart: the application queues behind a waiting CREATE TRIGGER.
 func (c Config) onTable(ctx context.Context, conn *pgx.Conn, r relation, exclusive bool, do func(pgx.Tx) error) error {
 	var err error
+	var holders string
 	for attempt := range c.LockAttempts {
 		if attempt > 0 {
 			if waitErr := wait(ctx, time.Duration(attempt)*200*time.Millisecond); waitErr != nil {
@@ -174,25 +177,30 @@ func (c Config) onTable(ctx context.Context, conn *pgx.Conn, r relation, exclusi
 		if state := sqlState(err); state != lockNotAvailable && state != deadlockDetected {
 			return err
 		}
-		if pids := blockers(ctx, conn, r, exclusive); len(pids) > 0 && c.Waits != nil {
-			c.Waits(fmt.Sprintf("%s: pid %v", r.Display, pids))
-		}
+		holders = cmp.Or(blockers(ctx, conn, r, exclusive), holders)
+		c.waits("table "+r.Display, cmp.Or(holders, unknownHolders))
 	}
-	return &LockError{
-		Table: r.Display, Attempts: c.LockAttempts, Timeout: c.LockTimeout,
-		PIDs: blockers(ctx, conn, r, exclusive), Err: err,
+	return &LockError{Table: r.Display, Attempts: c.LockAttempts, Timeout: c.LockTimeout, Holders: cmp.Or(holders, unknownHolders), Err: err}
+}
+
+const unknownHolders = "sessions that have just ended"
+
+// waits reports a wait to the caller.
+func (c Config) waits(lock, holders string) {
+	if c.Waits != nil {
+		c.Waits(lock, holders)
 	}
 }
 
 // blockers names the sessions in the way. It is a second look, so it may find none, and it must not hide
 // the error that it explains.
-func blockers(ctx context.Context, conn *pgx.Conn, r relation, exclusive bool) []int32 {
+func blockers(ctx context.Context, conn *pgx.Conn, r relation, exclusive bool) string {
 	rows, _ := conn.Query(ctx, sqlText("queries/blockers"), r.OID, exclusive)
-	pids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
+	holders, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return nil
+		return ""
 	}
-	return pids
+	return strings.Join(holders, ", ")
 }
 
 func wait(ctx context.Context, d time.Duration) error {

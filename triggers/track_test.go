@@ -292,13 +292,13 @@ func TestInstallSaysWhoHoldsItsLock(t *testing.T) {
 	meanwhile := *b
 	meanwhile.conn = b.connect(b.URL) // The installation has the other one.
 	said := make(chan string, 1)
-	b.cfg.Waits = func(holders string) { said <- holders }
+	b.cfg.Waits = func(lock, holders string) { said <- lock + " " + holders }
 	installed := make(chan error, 1)
 	go func() {
 		_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")})
 		installed <- err
 	}()
-	require.Equal(t, fmt.Sprintf("pid %d (stranger, role %s)", holder.PgConn().PID(), pgtest.Scalar[string](t, b.Database, "SELECT current_user::text")), <-said)
+	require.Equal(t, fmt.Sprintf("the lock of another installation of triggers pid %d (stranger, role %s)", holder.PgConn().PID(), pgtest.Scalar[string](t, b.Database, "SELECT current_user::text")), <-said)
 	require.NotEmpty(t, meanwhile.status(id("events")))
 	pgtest.Exec(t, holder, "SELECT pg_advisory_unlock_all()")
 	require.NoError(t, <-installed)

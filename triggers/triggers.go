@@ -49,8 +49,8 @@ type Config struct {
 	LockAttempts int
 	// Record, if set, has Install change nothing: it is given the statements of each transaction instead.
 	Record func(sql string)
-	// Waits, if set, is told which sessions hold the lock that Install and Uninstall wait for.
-	Waits func(holders string)
+	// Waits, if set, is called when Install or Uninstall waits for a lock, with its name and the sessions that hold it.
+	Waits func(lock, holders string)
 
 	// owner is the role that functions belong to.
 	owner string
@@ -173,20 +173,15 @@ type LockError struct {
 	Table    string
 	Attempts int
 	Timeout  time.Duration
-	// PIDs are the sessions seen holding the table, the first to look at; empty where they had gone by
-	// the time of the look.
-	PIDs []int32
-	Err  error
+	// Holders names the sessions that were last seen holding the table.
+	Holders string
+	Err     error
 }
 
 // Error names the table, the sessions in the way and what to do.
 func (e *LockError) Error() string {
-	holders := "unknown sessions"
-	if len(e.PIDs) > 0 {
-		holders = fmt.Sprintf("pid %v", e.PIDs)
-	}
 	return fmt.Sprintf("lock table %s: held by %s through %d attempts of %s each; end the long transaction and run the command again",
-		e.Table, holders, e.Attempts, e.Timeout)
+		e.Table, e.Holders, e.Attempts, e.Timeout)
 }
 
 // Unwrap returns the error of the last attempt.

@@ -37,7 +37,7 @@ func Install(ctx context.Context, c *config.Config, log *slog.Logger) (_ *Bound,
 		return nil, err
 	}
 	if _, err := InstallTriggers(ctx, b, func(cfg *triggers.Config) {
-		cfg.Waits = func(holders string) { log.WarnContext(ctx, "waits_for_lock", "lock", "triggers", "held_by", holders) }
+		cfg.Waits = func(lock, holders string) { log.WarnContext(ctx, "waits_for_lock", "lock", lock, "held_by", holders) }
 	}); err != nil {
 		b.Close()
 		return nil, err

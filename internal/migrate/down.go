@@ -135,7 +135,7 @@ func (s *session) uninstallTriggers(ctx context.Context) (*triggers.Report, erro
 	}
 	defer conn.Release()
 	report, err := triggers.Uninstall(ctx, conn.Conn(), triggers.Config{
-		TrackedSchema: s.db.TrackedSchema, Waits: waits(ctx, s.log, "triggers"),
+		TrackedSchema: s.db.TrackedSchema, Waits: waits(ctx, s.log),
 	})
 	return &report, err
 }

@@ -259,7 +259,8 @@ func lock(ctx context.Context, log *slog.Logger, pool *pgxpool.Pool) (unlock fun
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	err = triggers.AwaitLock(ctx, conn.Conn(), migrateLock, waits(ctx, log, "migrations"))
+	says := waits(ctx, log)
+	err = triggers.AwaitLock(ctx, conn.Conn(), migrateLock, func(holders string) { says("migrations", holders) })
 	if err != nil {
 		conn.Release()
 		return nil, fmt.Errorf("wait for other migrations: %w", err)
@@ -272,9 +273,9 @@ func lock(ctx context.Context, log *slog.Logger, pool *pgxpool.Pool) (unlock fun
 	}, nil
 }
 
-// waits writes a line that says for whom a command waits.
-func waits(ctx context.Context, log *slog.Logger, lock string) func(holders string) {
-	return func(holders string) {
+// waits logs a lock that a command waits for.
+func waits(ctx context.Context, log *slog.Logger) func(lock, holders string) {
+	return func(lock, holders string) {
 		log.WarnContext(ctx, "waits_for_lock", slog.String("lock", lock), slog.String("held_by", holders))
 	}
 }

@@ -200,20 +200,58 @@ func execAll(ctx context.Context, tx pgx.Tx, statements []string) error {
 const (
 	lockAttempts = 5
 	lockPause    = time.Second
+	// holdersEvery is the time between two queries for the sessions that hold a lock.
+	holdersEvery = 300 * time.Millisecond
 )
 
 // change runs do in a transaction, again if a lock was not available within the session's lock_timeout.
 func (s *session) change(ctx context.Context, do func(tx pgx.Tx) error) error {
 	for attempt := 1; ; attempt++ {
-		err := pgx.BeginFunc(ctx, s.pool, do)
-		if pgcatalog.SQLState(err) != "55P03" || attempt == lockAttempts {
-			return err //nolint:wrapcheck // the caller does
+		holders, err := s.attempt(ctx, do)
+		if state := pgcatalog.SQLState(err); state != "55P03" && state != "40P01" {
+			return err
 		}
-		s.log.WarnContext(ctx, "waits_for_lock", slog.String("database", s.db.Name), slog.String("error", err.Error()))
+		if attempt == lockAttempts {
+			return fmt.Errorf("a lock is held by %s through %d attempts; end the long transaction and run the command again: %w", holders, attempt, err)
+		}
+		waits(ctx, s.log.With(slog.String("database", s.db.Name)))("a table", holders)
 		select {
 		case <-time.After(lockPause):
 		case <-ctx.Done():
 			return ctx.Err() //nolint:wrapcheck // the caller's own
+		}
+	}
+}
+
+// attempt runs do in a transaction, and returns the sessions that it waited for last.
+func (s *session) attempt(ctx context.Context, do func(tx pgx.Tx) error) (holders string, err error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return "", fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Release()
+	watching, stop := context.WithCancel(ctx)
+	watched := make(chan string)
+	go func() { watched <- s.lockHolders(watching, conn.Conn().PgConn().PID()) }()
+	err = pgx.BeginFunc(ctx, conn, do)
+	stop()
+	return <-watched, err
+}
+
+// lockHolders returns the sessions that a session waited for last, once ctx ends.
+func (s *session) lockHolders(ctx context.Context, pid uint32) string {
+	last := "unknown sessions"
+	ticker := time.NewTicker(holdersEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return last
+		case <-ticker.C:
+			holders, err := list(ctx, s.pool, "lock holders", pgx.RowTo[string], sqlText("lock_holders"), pid)
+			if err == nil && holders[0] != "" {
+				last = holders[0]
+			}
 		}
 	}
 }

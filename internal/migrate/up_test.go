@@ -187,6 +187,31 @@ func TestUpWithAnyName(t *testing.T) {
 	}
 }
 
+// The application's writers queue after a statement that waits for a table. Up gives way to them and tries again.
+func TestUpGivesWayToWriters(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec(usersTable + detailsTable)
+	db := with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers)
+	holder := pgtest.Begin(t, d.Pool(), "SET LOCAL application_name = 'importer'", "LOCK TABLE import_placeholder_user_details IN ROW EXCLUSIVE MODE")
+	said := make(lines, 100)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := migrate.Up(t.Context(), slog.New(slog.NewTextHandler(said, nil)), db)
+		ended <- err
+	}()
+	pgtest.Await(t, d.Pool(), "the migration to wait for the table", "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted "+
+		"AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation = 'import_placeholder_user_details'::regclass)")
+	d.Exec("UPDATE import_placeholder_user_details SET namespace_id = 1") // It queues after the migration.
+	var waits string
+	for !strings.Contains(waits, "waits_for_lock") {
+		waits = <-said
+	}
+	require.Contains(t, waits, fmt.Sprintf("held_by=\"pid %d (importer, role ", holder.Conn().PgConn().PID()))
+	require.NoError(t, holder.Rollback(t.Context()))
+	require.NoError(t, <-ended)
+}
+
 // Whether the role's statement timeout is lifted shows where a statement has to wait, however fast the machine.
 func TestUpOutlastsTheStatementTimeoutOfTheDatabase(t *testing.T) {
 	t.Parallel()

@@ -82,11 +82,9 @@ role, the SQL is printed. It never fails the command; what it cannot do is a war
 	return cmd
 }
 
-// waits says for whom a command waits.
-func waits(env *cli.Env) func(holders string) {
-	return func(holders string) {
-		env.Warn("waits for the lock of another installation of triggers, which is held by " + holders)
-	}
+// waits warns of a lock that a command waits for.
+func waits(env *cli.Env) func(lock, holders string) {
+	return func(lock, holders string) { env.Warn("waits for " + lock + ", which is held by " + holders) }
 }
 
 // previewTriggers prints what an installation would run, apart from the rows by which it notes the generation of definitions.
