@@ -77,6 +77,10 @@ func (c *checker) check() {
 	if c.sound("delete_limit") && c.DeleteLimit < 1 {
 		c.fail("delete_limit", "must be greater than 0", "")
 	}
+	c.identifier("constraint.name", c.Constraint.Name)
+	if c.sound("constraint.initially") && c.Constraint.Initially == Deferred && !c.Constraint.Deferrable {
+		c.fail("constraint.initially", "needs deferrable: true", "")
+	}
 	c.target()
 	c.conditions()
 	if c.sound("cleaner_class") && c.sound("on_delete") && c.OnDelete != Delete {

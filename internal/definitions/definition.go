@@ -44,6 +44,64 @@ type Condition struct {
 	Value yamlfile.Literal `yaml:"value,required"`
 }
 
+// Constraint holds the name and the options of a foreign key that a definition replaced.
+type Constraint struct {
+	// Name is the name of the foreign key; by default the one that Postgres chooses.
+	Name string `yaml:"name"`
+	// Deferrable reports that the foreign key is DEFERRABLE.
+	Deferrable bool `yaml:"deferrable"`
+	// Initially is when the foreign key is checked, by default immediate; deferred needs Deferrable.
+	Initially Initially `yaml:"initially"`
+	// Match is the MATCH type of the foreign key, by default simple.
+	Match Match `yaml:"match"`
+	// OnUpdate is the ON UPDATE action of the foreign key, by default no_action.
+	OnUpdate OnUpdate `yaml:"on_update"`
+}
+
+// Initially is when a foreign key is checked.
+type Initially string
+
+// Match is the MATCH type of a foreign key.
+type Match string
+
+// OnUpdate is the ON UPDATE action of a foreign key. Definitions never change children with their parent's key.
+type OnUpdate string
+
+// The options that differ from the defaults of Postgres.
+const (
+	Deferred Initially = "deferred"
+	Full     Match     = "full"
+	Restrict OnUpdate  = "restrict"
+)
+
+// Choices lists the times of a check.
+func (Initially) Choices() []string { return []string{"immediate", string(Deferred)} }
+
+// Choices lists the MATCH types.
+func (Match) Choices() []string { return []string{"simple", string(Full)} }
+
+// Choices lists the actions.
+func (OnUpdate) Choices() []string { return []string{"no_action", string(Restrict)} }
+
+// SQL returns the options as they follow REFERENCES and ON DELETE in ADD CONSTRAINT.
+func (c Constraint) SQL(onDelete string) string {
+	text := ""
+	if c.Match == Full {
+		text += " MATCH FULL"
+	}
+	text += " ON DELETE " + onDelete
+	if c.OnUpdate == Restrict {
+		text += " ON UPDATE RESTRICT"
+	}
+	if c.Deferrable {
+		text += " DEFERRABLE"
+	}
+	if c.Initially == Deferred {
+		text += " INITIALLY DEFERRED"
+	}
+	return text
+}
+
 // WorkerClass is kept as a label; one subscription per database serves all definitions.
 type WorkerClass string
 
@@ -81,6 +139,8 @@ type Definition struct {
 	Database string `yaml:"database"`
 	// ParentColumns is the parent's columns that are referred to, one for each of Columns; by default the primary key.
 	ParentColumns yamlfile.Texts `yaml:"parent_column"`
+	// Constraint is what `sexton definitions foreign-keys` restores of the foreign key that this replaced.
+	Constraint Constraint `yaml:"constraint"`
 
 	positions yamlfile.Positions
 }

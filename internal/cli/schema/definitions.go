@@ -33,7 +33,7 @@ func foreignKeysCommand(env *cli.Env) *cobra.Command {
 		Short: "Print a foreign key for each definition, in safe steps",
 		Long: `Prints SQL that puts a foreign key in the place of each definition. It changes nothing. The keys come first and hold from
 then on; once the tombstones are done and "sexton audit" finds nothing, the rows that were there before are checked.
-The names and options of keys that "sexton init" replaced stand in the comments of the definitions.`,
+The key constraint of a definition has the name and the options of the foreign key that "sexton init" replaced.`,
 		Example: "  sexton definitions foreign-keys\n  sexton definitions foreign-keys > way-back.sql",
 	}, func(ctx context.Context, _ []string) error {
 		return env.WithBound(ctx, "", installation.Bind, func(all *installation.Bound) error {

@@ -79,6 +79,7 @@ func TestInitLeavesEveryDeletionWithItsEnd(t *testing.T) {
 	}{
 		"chinook":   {file("chinook.sql"), 9, 1, 2},
 		"pagila":    {file("pagila.sql"), 7, 4, 2},
+		"options":   {file("options.sql"), 5, 1, 4},
 		"reference": {exampleapp.Schema(), 0, 0, 1},
 	} {
 		if name == "chinook" && !pgtest.Long {
@@ -160,7 +161,7 @@ func wayBack(t *testing.T, native *pgtest.Database, s *clitest.Site) {
 	for _, way := range ways {
 		s.Exec(strings.Join(way.Validate, "\n"))
 	}
-	const keys = `SELECT conrelid::regclass::text, regexp_replace(pg_get_constraintdef(oid), ' DEFERRABLE.*', '') FROM pg_constraint
+	const keys = `SELECT conrelid::regclass::text, pg_get_constraintdef(oid), conname::text FROM pg_constraint
 		WHERE contype = 'f' AND conparentid = 0 AND convalidated AND connamespace = 'public'::regnamespace`
 	was := native.Rows(keys)
 	for _, row := range was {
@@ -228,10 +229,10 @@ func TestInitTakesTheTablesThatAreNamed(t *testing.T) {
 	require.Regexp(t, `(?s)CREATE INDEX CONCURRENTLY.*sexton triggers install.*lock_timeout.*DROP CONSTRAINT`, out)
 	require.Equal(t, `# Written by sexton init. All keys: docs/definitions.md
 invoice:
-  # "invoice_customer_id_fkey" FOREIGN KEY (customer_id) REFERENCES public.customer(customer_id) ON DELETE CASCADE
   - table: customer
     column: customer_id
     on_delete: async_delete
+    constraint: {name: invoice_customer_id_fkey}
 track:
 `, strings.SplitAfter(string(pgtest.Must(os.ReadFile(s.Path("loose_foreign_keys.yml")))(t)), "track:\n")[0])
 }

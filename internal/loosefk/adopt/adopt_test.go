@@ -59,7 +59,7 @@ func TestKeysAreKeptWithTheirReason(t *testing.T) {
 	require.Equal(t, []string{`ALTER TABLE "public"."J.dot" DROP CONSTRAINT IF EXISTS "J.dot_x y_fkey";`, `ALTER TABLE "public"."d_code" DROP CONSTRAINT IF EXISTS "d_code_q_fkey";`}, drops)
 	require.Len(t, adopt.Chosen(keys, []string{"d_code"}), 1)
 	text := pgtest.Must(adopt.Definitions(adopt.Chosen(keys, nil)))(t)
-	require.Contains(t, string(text), "\n  # \"J.dot_x y_fkey\" FOREIGN KEY (\"x y\") REFERENCES public.p(id) ON DELETE CASCADE\n")
+	require.Contains(t, string(text), "\n    constraint: {name: J.dot_x y_fkey}\n")
 	require.Len(t, pgtest.Must(definitions.Parse(definitions.File{Name: "proposed", Data: text}))(t), 2)
 }
 

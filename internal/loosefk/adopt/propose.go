@@ -43,6 +43,7 @@ type Key struct {
 
 	key     pgcatalog.ForeignKey
 	primary bool
+	options definitions.Constraint
 }
 
 // Drop is the statement that ends the constraint.
@@ -236,14 +237,25 @@ func (r *reader) measure(ctx context.Context, tx pgx.Tx, keys []*Key) error {
 	}
 	rows, _ = tx.Query(ctx, keysSQL)
 	var key named
-	var update, text string
+	var update, match, text string
+	var deferrable, deferred bool
 	var distinct, most float64
-	_, err := pgx.ForEachRow(rows, []any{&key.table, &key.name, &update, &text, &distinct, &most}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&key.table, &key.name, &update, &match, &deferrable, &deferred, &text, &distinct, &most}, func() error {
 		k := known[key]
 		if k == nil {
 			return nil
 		}
 		k.Constraint = text
+		k.options = definitions.Constraint{Name: key.name, Deferrable: deferrable}
+		if deferred {
+			k.options.Initially = definitions.Deferred
+		}
+		if match == "f" {
+			k.options.Match = definitions.Full
+		}
+		if update == string(pgcatalog.Restrict) {
+			k.options.OnUpdate = definitions.Restrict
+		}
 		if k.Reason == "" && update != string(pgcatalog.NoAction) && update != string(pgcatalog.Restrict) {
 			k.Reason = "its ON UPDATE changes children with their parent's key, which no definition does"
 		}

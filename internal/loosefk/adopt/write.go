@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
@@ -23,9 +22,19 @@ type entry struct {
 	Column       any                `yaml:"column,flow"`
 	ParentColumn any                `yaml:"parent_column,flow,omitempty"`
 	OnDelete     definitions.Action `yaml:"on_delete"`
+	Constraint   constraint         `yaml:"constraint,flow"`
 }
 
-// Definitions is the file of definitions that stand for the keys, each with the constraint that it replaces.
+// constraint is a definitions.Constraint without its defaults.
+type constraint struct {
+	Name       string                `yaml:"name"`
+	Deferrable bool                  `yaml:"deferrable,omitempty"`
+	Initially  definitions.Initially `yaml:"initially,omitempty"`
+	Match      definitions.Match     `yaml:"match,omitempty"`
+	OnUpdate   definitions.OnUpdate  `yaml:"on_update,omitempty"`
+}
+
+// Definitions returns the file of definitions that stand for the keys, each with the constraint that it replaces.
 func Definitions(keys []*Key) ([]byte, error) {
 	text, _, err := write(keys)
 	return text, err
@@ -46,7 +55,7 @@ func write(keys []*Key) (text []byte, entries map[string]*Key, err error) {
 			lists[k.Child] = list
 			document.Content = append(document.Content, &name, list)
 		}
-		e := entry{Table: k.Parent, Column: one(k.Columns), OnDelete: k.OnDelete}
+		e := entry{Table: k.Parent, Column: one(k.Columns), OnDelete: k.OnDelete, Constraint: constraint(k.options)}
 		if !k.primary {
 			e.ParentColumn = one(k.ParentColumns)
 		}
@@ -54,7 +63,6 @@ func write(keys []*Key) (text []byte, entries map[string]*Key, err error) {
 		if err := item.Encode(e); err != nil {
 			return nil, nil, err
 		}
-		item.HeadComment = "# " + visible(k.Name+" "+k.Constraint)
 		entries[fmt.Sprintf("%s[%d]", yamlfile.Join("", k.Child), len(list.Content))] = k
 		list.Content = append(list.Content, &item)
 	}
@@ -73,16 +81,6 @@ func one(names []string) any {
 	return names
 }
 
-// visible keeps a comment in its line, whatever names are in it.
-func visible(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
-			return ' '
-		}
-		return r
-	}, text)
-}
-
 // WayBack are the statements that put a foreign key in the place of a definition: at once, and, as soon as no child lacks its parent, the ones that
 // check the rows that were there before. The reason says why no key can do what the definition does. Of a column that refers to several
 // parents each key has a name of its own: taken has the names that others have.
@@ -96,16 +94,20 @@ func WayBack(parent *loosefk.Parent, reference *loosefk.Reference, taken map[str
 	case len(reference.Definition.Conditions) > 0:
 		return nil, nil, "no foreign key has conditions"
 	}
+	options := reference.Definition.Constraint
 	statement := func(table pgcatalog.Table, how string) (name, sql string) {
 		free, ending := table.Name+"_"+strings.Join(reference.Columns, "_"), "_fkey"
+		if options.Name != "" {
+			free, ending = options.Name, ""
+		}
 		for n := 1; taken[table.SQL()+cut(free, ending)]; n++ {
-			ending = "_fkey" + strconv.Itoa(n) // As Postgres does it.
+			ending = strings.TrimRight(ending, "0123456789") + strconv.Itoa(n) // As Postgres does it.
 		}
 		name = cut(free, ending)
 		taken[table.SQL()+name] = true
 		name = pgcatalog.Quote(name)
-		return name, fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %s FOREIGN KEY (%s) REFERENCES %s (%s) ON DELETE %s%s;",
-			table.SQL(), name, pgcatalog.QuoteAll(reference.Columns), parent.SQL(), pgcatalog.QuoteAll(parent.KeyColumns), actions[reference.Action], how)
+		return name, fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %s FOREIGN KEY (%s) REFERENCES %s (%s)%s%s;",
+			table.SQL(), name, pgcatalog.QuoteAll(reference.Columns), parent.SQL(), pgcatalog.QuoteAll(parent.KeyColumns), options.SQL(actions[reference.Action]), how)
 	}
 	for _, leaf := range reference.Leaves {
 		name, sql := statement(leaf, " NOT VALID")

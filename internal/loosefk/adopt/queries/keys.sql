@@ -1,5 +1,6 @@
 -- What package pgcatalog does not read of foreign keys, and what ANALYZE knows of their first column.
-SELECT key.conrelid, key.conname::pg_catalog.text, key.confupdtype::pg_catalog.text, pg_catalog.pg_get_constraintdef(key.oid),
+SELECT key.conrelid, key.conname::pg_catalog.text, key.confupdtype::pg_catalog.text, key.confmatchtype::pg_catalog.text, key.condeferrable, key.condeferred,
+    pg_catalog.pg_get_constraintdef(key.oid),
     coalesce(stats.n_distinct, 0)::pg_catalog.float8, coalesce(stats.most_common_freqs[1], 0)::pg_catalog.float8
 FROM pg_catalog.pg_constraint AS key
 JOIN pg_catalog.pg_class AS class ON class.oid OPERATOR(pg_catalog.=) key.conrelid
