@@ -16,12 +16,12 @@ import (
 	"github.com/riverqueue/river/rivertype"
 	"github.com/riverqueue/rivercontrib/otelriver"
 
+	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
-	"sexton/internal/telemetry"
 )
 
 const (
@@ -99,7 +99,7 @@ func NewClient(deps Deps, id string, ears ...*listen.Ear) (*river.Client[pgx.Tx]
 // middleware runs around each job, the first outermost.
 func (d Deps) middleware() []rivertype.Middleware {
 	all := []rivertype.Middleware{d.working()}
-	if telemetry.On() {
+	if database.Tracing() {
 		all = append([]rivertype.Middleware{otelriver.NewMiddleware(&otelriver.MiddlewareConfig{EnableWorkSpanJobKindSuffix: true})}, all...)
 	}
 	return all

@@ -15,7 +15,6 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
-	"sexton/internal/telemetry"
 )
 
 // Database is one connected database.
@@ -157,7 +156,7 @@ func parse(name, key, url string) (*pgxpool.Config, error) {
 	}
 	dialer := newDialer(settings.ConnConfig.ConnectTimeout)
 	settings.ConnConfig.DialFunc, settings.AfterConnect = dialer.dial, dialer.look
-	settings.ConnConfig.Tracer = telemetry.Tracer()
+	settings.ConnConfig.Tracer = Tracer()
 	settings.ShouldPing = func(_ context.Context, idle pgxpool.ShouldPingParams) bool {
 		return idle.IdleDuration > pingAfter && !quiet(idle.Conn.PgConn().Conn())
 	}

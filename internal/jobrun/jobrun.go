@@ -19,7 +19,6 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/lease"
-	"sexton/internal/telemetry"
 )
 
 // Outcome is how a pass ended.
@@ -116,7 +115,7 @@ type Runner struct {
 // that of ctx where it was asked to stop before it began. ctx
 // ending asks work to stop soon; history and lease are settled all the same.
 func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, err error) {
-	ctx, span := otel.Tracer(telemetry.Name).Start(ctx, "run "+spec.Kind, trace.WithAttributes(attribute.String("sexton.database", spec.Database)))
+	ctx, span := otel.Tracer(database.TracerName).Start(ctx, "run "+spec.Kind, trace.WithAttributes(attribute.String("sexton.database", spec.Database)))
 	defer func() { endSpan(span, report) }()
 	log := r.Logger.With("kind", spec.Kind, "database", spec.Database)
 	settle := context.WithoutCancel(ctx)

@@ -20,7 +20,7 @@ import (
 	"sexton/internal/cli/run"
 	"sexton/internal/cli/schema"
 	"sexton/internal/config"
-	"sexton/internal/telemetry"
+	"sexton/internal/database"
 )
 
 // Main runs one command line and returns its exit code. SIGINT and SIGTERM ask the command to stop after
@@ -30,7 +30,7 @@ func Main(args, environ []string, stdout, stderr io.Writer) int {
 	defer stop()
 
 	a := &cli.Env{Environ: environ, Stdout: stdout, Stderr: stderr}
-	flush := telemetry.Start(ctx, a.Getenv, func(err error) {
+	flush := database.StartTraces(ctx, a.Getenv, func(err error) {
 		a.NewLogger(stderr, config.Log{Format: config.FormatAuto}).Warn("traces cannot be sent", "error", err)
 	})
 	defer flush()

@@ -1,6 +1,4 @@
-// Package telemetry sends traces by OpenTelemetry, if the standard variables of the environment name a receiver. Without them nothing of
-// it runs: spans are those of the library's own empty provider, and connections have no tracer.
-package telemetry
+package database
 
 import (
 	"context"
@@ -16,17 +14,18 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 )
 
-// Name is that of the tracer whose spans are runs.
-const Name = "sexton"
+// TracerName is the name of the tracer whose spans are runs.
+const TracerName = "sexton"
 
 // flushTimeout is how long the end of the process waits for its last spans.
 const flushTimeout = 5 * time.Second
 
-// Start sends traces from now on, if the environment names a receiver, until stop is called. Failed is told what cannot be sent. The library
-// reads the variables of the process itself, headers, certificates and sampling among them.
-func Start(ctx context.Context, getenv func(string) string, failed func(error)) (stop func()) {
+// StartTraces sends traces by OpenTelemetry until stop is called, if the standard variables of the environment
+// name a receiver. Without them spans are those of the library's own empty provider, and connections have no
+// tracer. Failed receives what cannot be sent. The library reads the other variables of the process itself.
+func StartTraces(ctx context.Context, getenv func(string) string, failed func(error)) (stop func()) {
 	stop = func() {}
-	if !wanted(getenv) {
+	if !receiverNamed(getenv) {
 		return stop
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(failed))
@@ -40,7 +39,7 @@ func Start(ctx context.Context, getenv func(string) string, failed func(error)) 
 		return stop
 	}
 	// What the environment says of the resource comes last, and wins.
-	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", Name)), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", TracerName)), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
 		failed(err) // The parts that could be read are there.
 	}
@@ -55,22 +54,22 @@ func Start(ctx context.Context, getenv func(string) string, failed func(error)) 
 	}
 }
 
-// wanted reports whether a receiver is named and nothing switches traces off.
-func wanted(getenv func(string) string) bool {
+// receiverNamed reports whether a receiver is named and nothing switches traces off.
+func receiverNamed(getenv func(string) string) bool {
 	exporter := getenv("OTEL_TRACES_EXPORTER")
 	named := getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" || exporter == "otlp"
 	return named && (exporter == "" || exporter == "otlp") && getenv("OTEL_SDK_DISABLED") != "true"
 }
 
-// On reports whether traces are sent.
-func On() bool {
+// Tracing reports whether traces are sent.
+func Tracing() bool {
 	_, started := otel.GetTracerProvider().(*trace.TracerProvider)
 	return started
 }
 
 // Tracer traces the statements of spans that are recorded, with their text and without their arguments; nil while nothing is sent.
 func Tracer() pgx.QueryTracer {
-	if !On() {
+	if !Tracing() {
 		return nil
 	}
 	return otelpgx.NewTracer(otelpgx.WithDisableAcquireTracer())
