@@ -142,7 +142,7 @@ func (s *soak) start(t *testing.T) *runningWorker {
 	s.begun["clock"]++
 	wrong := clock(s.random)
 	t.Logf("a worker starts with %s", wrong)
-	return s.site.start(t, []string{cronOff, wrong})
+	return s.site.start(t, []string{cronOff, wrong, "SEXTON_LOOSE_FOREIGN_KEYS__CONNECTIONS=4"})
 }
 
 // kill kills a worker, which may be stopped, and starts another.
