@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,16 +87,34 @@ func Judge(err error) Fault {
 	}
 	others, waits := inTheWay(pgErr.Code)
 	switch {
-	case errors.As(err, &failed) && failed.Index == Frame, pgErr.Severity == "FATAL", pgErr.Severity == "PANIC":
+	case errors.As(err, &failed) && failed.Index == Frame, EndsSession(pgErr):
 		f.Verdict = Fatal
 	case pgErr.Code == "57014":
 		f.Verdict = Timeout
 	case waits:
 		f.Verdict = others
-	case !strings.Contains(pgErr.Where, "PL/") && !strings.Contains(pgErr.Where, "SQL function"):
+	case !inFunction(pgErr):
 		f.Verdict = ofServer(pgErr)
 	}
 	return f
+}
+
+// EndsSession reports whether the server closed the connection after an error. Poolers send only the other severity, and
+// do not translate it.
+func EndsSession(err *pgconn.PgError) bool {
+	severity := cmp.Or(err.SeverityUnlocalized, err.Severity)
+	return severity == "FATAL" || severity == "PANIC"
+}
+
+// inFunction reports whether an error came up in a function. The context is in the language of the server, which leaves
+// the names PL/pgSQL and SQL as they are. The queries of foreign keys also have a line with SQL in it.
+func inFunction(err *pgconn.PgError) bool {
+	for line := range strings.Lines(err.Where) {
+		if strings.Contains(line, "PL/") || strings.Contains(line, "SQL") && !strings.Contains(line, "OPERATOR(") {
+			return true
+		}
+	}
+	return false
 }
 
 // Lock reports that others were in the way: a lock, a deadlock, a change of theirs. It is no failure of what was tried, and may go

@@ -33,6 +33,8 @@ func TestVerdicts(t *testing.T) {
 	}
 	severe := said("23514")
 	severe.Severity = "FATAL"
+	severeElsewhere := said("23514")
+	severeElsewhere.Severity, severeElsewhere.SeverityUnlocalized = "ВАЖНО", "FATAL"
 	locks := said("53200")
 	locks.Hint = `You might need to increase "max_locks_per_transaction".`
 	type example struct {
@@ -46,6 +48,7 @@ func TestVerdicts(t *testing.T) {
 		"no answer of the server":     {errors.New("unexpected EOF"), batch.Fatal},
 		"the batch's own frame":       {in(batch.Frame, said("23505")), batch.Fatal},
 		"the server ends the session": {in(0, severe), batch.Fatal},
+		"the same in Russian":         {in(0, severeElsewhere), batch.Fatal},
 		"shutdown":                    {in(0, said("57P01")), batch.Fatal},
 		"disk full":                   {in(0, said("53100")), batch.Fatal},
 		"a statement's memory":        {in(0, said("53200")), batch.Row},
@@ -64,7 +67,16 @@ func TestVerdicts(t *testing.T) {
 		"a check at commit":           {in(1, said("23514")), batch.Row},
 		"a trigger's disk full":       {in(0, raised("53100", "PL/pgSQL function keep() line 3 at RAISE")), batch.Row},
 		"a trigger's missing table":   {in(0, raised("42P01", `SQL function "keep" statement 1`)), batch.Row},
-		"a deadlock in a trigger":     {in(0, raised("40P01", "PL/pgSQL function keep() line 3 at RAISE")), batch.Conflict},
+		"a function in German":        {in(0, raised("42P01", "SQL-Funktion »keep« Anweisung 1")), batch.Row},
+		"a function in Korean":        {in(0, raised("42P01", `SQL 함수 "keep"의 문 1`)), batch.Row},
+		"a trigger in French":         {in(0, raised("42P01", "fonction PL/pgSQL keep(), ligne 3 à instruction SQL")), batch.Row},
+		"a foreign key's query": {
+			in(0, raised("42501", `SQL statement "DELETE FROM ONLY "public"."c" WHERE $1 OPERATOR(pg_catalog.=) "p""`)), batch.Hopeless,
+		},
+		"a foreign key's in Swedish": {
+			in(0, raised("42501", `SQL-sats: "DELETE FROM "public"."c" WHERE $1 OPERATOR(pg_catalog.=) "p""`)), batch.Hopeless,
+		},
+		"a deadlock in a trigger": {in(0, raised("40P01", "PL/pgSQL function keep() line 3 at RAISE")), batch.Conflict},
 	}, func(t *testing.T, _ string, test example) {
 		f := batch.Judge(test.err)
 		require.Equal(t, test.want, f.Verdict)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -76,7 +75,7 @@ func QueuePath(pipeline *pgx.Batch, names pgcatalog.Names) {
 func PathHint(err error) string {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	missing := []string{"42P01", "42883", "42704", "3F000"}
-	if !ok || !slices.Contains(missing, pgErr.Code) || pgErr.Routine == "exec_stmt_raise" || !strings.Contains(pgErr.Where, "function") {
+	if !ok || !slices.Contains(missing, pgErr.Code) || pgErr.Routine == "exec_stmt_raise" || !inFunction(pgErr) {
 		return ""
 	}
 	return " (triggers find names by databases.<name>.search_path)"

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/loosefk"
 )
@@ -116,7 +117,7 @@ func (p *planner) countChildren(ctx context.Context, parent *loosefk.Parent, ref
 // connection and of a server that goes down.
 func (d *Definition) note(ctx context.Context, what string, err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	if ctx.Err() != nil || !ok || pgErr.Severity == "FATAL" || pgErr.Severity == "PANIC" {
+	if ctx.Err() != nil || !ok || batch.EndsSession(pgErr) {
 		return err
 	}
 	d.Findings = append(d.Findings, fmt.Sprintf("%s: %s (SQLSTATE %s)", what, pgErr.Message, pgErr.Code))
