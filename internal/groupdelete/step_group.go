@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -135,26 +136,26 @@ func (r *run) groupWindow(ctx context.Context, g int64) (*window, error) {
 func (r *run) subgroups(ctx context.Context, g int64) (drain.Result, error) {
 	groups := drain.Item(r.engine.Plan.groups.Relation)
 	sql := statement(r.Session.Names, "subgroup", "{groups}", groups, "{line}", lineHolds(groups, "$3"))
-	tried := []int64{}
+	last := int64(math.MinInt64)
 	ended := drain.Finished
 	for {
 		if r.paused(ctx) {
 			return drain.Yielded, nil
 		}
-		next, err := drain.Query(ctx, r.Run, pgx.RowTo[int64], sql, g, tried, r.line)
+		next, err := drain.Query(ctx, r.Run, pgx.RowTo[int64], sql, g, last, r.line)
 		switch {
 		case err != nil:
 			return r.handle(err)
 		case len(next) == 0:
 			return ended, nil
 		}
-		tried = append(tried, next[0])
-		if slices.Contains(r.line, next[0]) {
-			r.Obstacle = batch.Fault{Table: "groups", Message: fmt.Sprintf("group %d is its own ancestor", next[0])}
+		last = next[0]
+		if slices.Contains(r.line, last) {
+			r.Obstacle = batch.Fault{Table: "groups", Message: fmt.Sprintf("group %d is its own ancestor", last)}
 			ended = drain.Blocked
 			continue
 		}
-		result, err := r.underLease(ctx, next[0])
+		result, err := r.underLease(ctx, last)
 		if err != nil || result == drain.Yielded {
 			return result, err
 		}
