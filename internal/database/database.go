@@ -56,6 +56,12 @@ const (
 	pingAfter = time.Second
 )
 
+// The encodings of sessions. A database in unknownEncoding stores any bytes as they are.
+const (
+	utf8            = "UTF8"
+	unknownEncoding = "SQL_ASCII"
+)
+
 // Option changes the settings of a pool that does not lead through a transaction pooler, which refuses start-up parameters.
 type Option func(settings *pgx.ConnConfig)
 
@@ -74,7 +80,28 @@ func LockTimeout(wait time.Duration) Option {
 // *UnreachableError, or that of ctx. Beside an *UnreachableError the database is returned open all the same: its pool
 // connects as soon as the server answers.
 func Open(ctx context.Context, name, url, direct string, names pgcatalog.Names, maxConns int32, options ...Option) (Database, error) {
-	settings, err := parse(name, keyURL, url)
+	db, err := openAs(ctx, utf8, name, url, direct, names, maxConns, options...)
+	if err != nil {
+		return db, err
+	}
+	// Texts there may be in any encoding. The server would refuse to return one that is not UTF-8.
+	var encoding string
+	err = db.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		encoding = conn.Conn().PgConn().ParameterStatus("server_encoding")
+		return nil
+	})
+	if err == nil && encoding == unknownEncoding {
+		db.Close()
+		return openAs(ctx, unknownEncoding, name, url, direct, names, maxConns, options...)
+	}
+	return db, err //nolint:wrapcheck // Only that of ctx, as a connection is idle.
+}
+
+// openAs is Open for sessions whose texts are in an encoding.
+func openAs(
+	ctx context.Context, encoding, name, url, direct string, names pgcatalog.Names, maxConns int32, options ...Option,
+) (Database, error) {
+	settings, err := parse(name, keyURL, url, encoding)
 	if err != nil {
 		return Database{}, err
 	}
@@ -92,7 +119,7 @@ func Open(ctx context.Context, name, url, direct string, names pgcatalog.Names, 
 	db.Names, db.Direct = names, settings.ConnConfig.Copy()
 	directly := settings
 	if direct != "" {
-		if directly, err = parse(name, keyListen, direct); err != nil {
+		if directly, err = parse(name, keyListen, direct, encoding); err != nil {
 			return Database{}, err
 		}
 		pin(directly.ConnConfig, false)
@@ -143,7 +170,7 @@ func (d Database) WriteRefusal(ctx context.Context) (reason string, err error) {
 }
 
 // parse reads a connection string, the settings of a pool in it included.
-func parse(name, key, url string) (*pgxpool.Config, error) {
+func parse(name, key, url, encoding string) (*pgxpool.Config, error) {
 	settings, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, &SettingsError{Database: name, Key: key}
@@ -160,6 +187,8 @@ func parse(name, key, url string) (*pgxpool.Config, error) {
 	settings.ShouldPing = func(_ context.Context, idle pgxpool.ShouldPingParams) bool {
 		return idle.IdleDuration > pingAfter && !quiet(idle.Conn.PgConn().Conn())
 	}
+	// Database and role may have another default.
+	settings.ConnConfig.RuntimeParams["client_encoding"] = encoding
 	// Workers know each other by the beginning of the name, as in the search for who blocks whom.
 	if name := settings.ConnConfig.RuntimeParams["application_name"]; !strings.HasPrefix(name, "sexton") {
 		settings.ConnConfig.RuntimeParams["application_name"] = strings.TrimSpace("sexton " + name)

@@ -47,6 +47,20 @@ func TestOpen(t *testing.T) {
 	require.Equal(t, "sexton", application)
 }
 
+// Texts of sessions are in UTF-8 whatever their default is. In a database that stores any bytes they are not converted.
+func TestEncodingOfSessions(t *testing.T) {
+	t.Parallel()
+	for database, want := range map[string]string{"UTF8": "UTF8", "LATIN1": "UTF8", "SQL_ASCII": "SQL_ASCII"} {
+		d := pgtest.NewEncoded(t, database)
+		d.Exec("ALTER DATABASE " + pgx.Identifier{d.Name}.Sanitize() + " SET client_encoding = 'LATIN1'")
+		db := pgtest.Must(open(t.Context(), query(t, d.URL, "&client_encoding=WIN1252"), d.URL))(t)
+		t.Cleanup(db.Close)
+		require.Equal(t, want, pgtest.Scalar[string](t, db.Pool, "SHOW client_encoding"), database)
+		require.Equal(t, want, pgtest.Scalar[string](t, db.Sessions, "SHOW client_encoding"), database)
+		require.Equal(t, want, db.Direct.RuntimeParams["client_encoding"], database)
+	}
+}
+
 // The server of an open database becomes a standby.
 func TestWriteRefusal(t *testing.T) {
 	t.Parallel()
