@@ -174,7 +174,7 @@ func (c Config) installFunctions(ctx context.Context, conn *pgx.Conn, look inspe
 			name := pgx.Identifier{pgcatalog.Schema, f.name}.Sanitize()
 			statements := []string{
 				f.create,
-				fmt.Sprintf("COMMENT ON FUNCTION %s() IS %s", name, quoteLiteral(f.comment)),
+				fmt.Sprintf("COMMENT ON FUNCTION %s() IS %s", name, pgcatalog.Literal(f.comment)),
 				fmt.Sprintf("REVOKE ALL ON FUNCTION %s() FROM PUBLIC", name),
 			}
 			if look.Owner != look.Role {

@@ -10,14 +10,9 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-)
 
-// keySettings pin the text form of keys.
-const keySettings = `SET DateStyle = 'ISO, YMD'
-SET IntervalStyle = 'postgres'
-SET TimeZone = 'UTC'
-SET extra_float_digits = '1'
-SET bytea_output = 'hex'`
+	"sexton/internal/pgcatalog"
+)
 
 // part is a piece of the functions. as_installed is the way of a table on which nothing has changed.
 // key_changed is true where the key's column is called otherwise than when the function was written, or has another type;
@@ -51,7 +46,7 @@ type function struct {
 // trackFunction returns the function for a parent and its partitions.
 func (c Config) trackFunction(p *resolved) function {
 	keyColumns, class := p.KeyColumns, p.class
-	noun, settings, changed, slot := "column", keySettings, part("key_changed"), "primary_key_text"
+	noun, settings, changed, slot := "column", pgcatalog.TextClauses, part("key_changed"), "primary_key_text"
 	n := len(keyColumns)
 	names, gone, texts := make([]string, n), make([]string, n), make([]string, n)
 	for i, column := range keyColumns {
@@ -72,7 +67,7 @@ func (c Config) trackFunction(p *resolved) function {
 		typed, ofType = value, "true"
 	case textKey:
 	}
-	template := strings.NewReplacer(`-- key_settings`, settings, `"key_changed"`, changed).Replace(sqlText("functions/track"))
+	template := strings.NewReplacer(pgcatalog.TextClausesHere, settings, `"key_changed"`, changed).Replace(sqlText("functions/track"))
 	comment := fmt.Sprintf("Sexton: records deletions by key %s %s (%s)", noun, strings.Join(names, ", "), class)
 	installed := part("as_installed")
 	if p.Undo != KeepsNone {
@@ -81,9 +76,10 @@ func (c Config) trackFunction(p *resolved) function {
 	}
 	template = strings.NewReplacer(`-- as_installed`, installed).Replace(template)
 	return c.render(p.function(), strings.ReplaceAll(template, `"key_slot"`, slot), comment, append(keyColumns, p.recorded),
-		`'key_names'`, quoteLiteral(keyArgument(keyColumns)), `'key_name'`, quoteLiteral(keyColumns[0]), `"key_value"`, value, `"key_present"`, present,
+		`'key_names'`, pgcatalog.Literal(keyArgument(keyColumns)), `'key_name'`, pgcatalog.Literal(keyColumns[0]),
+		`"key_value"`, value, `"key_present"`, present,
 		`"typed_value"`, typed, `"key_typed"`, ofType,
-		`'table_oid'`, fmt.Sprintf("'%d'", p.oid), `'recorded_name'`, quoteLiteral(p.recorded), `'key_numbers'`, quoteLiteral(p.keyNumbers))
+		`'table_oid'`, fmt.Sprintf("'%d'", p.oid), `'recorded_name'`, pgcatalog.Literal(p.recorded), `'key_numbers'`, pgcatalog.Literal(p.keyNumbers))
 }
 
 // keeping has the function keep the deleted rows, and its tombstones name the set that they are in.
@@ -99,7 +95,7 @@ func (c Config) keeping(template string, keeps Keeps) string {
 func (c Config) keep(statements string, roots bool, via string) string {
 	exclude := make([]string, len(c.Undo.Exclude))
 	for i, column := range c.Undo.Exclude {
-		exclude[i] = quoteLiteral(column)
+		exclude[i] = pgcatalog.Literal(column)
 	}
 	whole := "(SELECT pg_catalog.count(*) FROM sexton_deleted) OPERATOR(pg_catalog.<=) " + part("undo_known")
 	if statements == "undo_changed" {
@@ -149,10 +145,11 @@ func (c Config) render(name, template, comment string, names []string, more ...s
 		tag = tag[:len(tag)-1] + "_$"
 	}
 	_, otherwise, _ := strings.Cut(sqlText("functions/otherwise"), "EXECUTE ")
-	otherwise = strings.ReplaceAll("EXECUTE "+strings.TrimSpace(otherwise), `'tracked_schema'`, quoteLiteral(c.TrackedSchema))
+	otherwise = strings.ReplaceAll("EXECUTE "+strings.TrimSpace(otherwise), `'tracked_schema'`, pgcatalog.Literal(c.TrackedSchema))
 	kept := strings.NewReplacer("tracked_as, %s)", "tracked_as, origin, %s)", "SELECT $1, $2, $3, %s", "SELECT $1, $2, $3, $4, %s",
 		"USING present, root, installed", "USING present, root, installed, origin").Replace(otherwise)
 	create := strings.NewReplacer(append(more,
+		pgcatalog.TextClausesHere, pgcatalog.TextClauses,
 		`-- key_otherwise_kept`, kept,
 		`$sexton$`, tag,
 		`"public"`, quoteIdent(c.TrackedSchema),
@@ -192,7 +189,7 @@ func (c Config) createTrigger(t target) string {
 	}
 	arguments := make([]string, len(t.arguments))
 	for i, argument := range t.arguments {
-		arguments[i] = quoteLiteral(argument)
+		arguments[i] = pgcatalog.Literal(argument)
 	}
 	return strings.NewReplacer(
 		`"parent_schema"."parent_table"`, pgx.Identifier{t.Schema, t.Table}.Sanitize(),
@@ -202,13 +199,3 @@ func (c Config) createTrigger(t target) string {
 }
 
 func quoteIdent(name string) string { return pgx.Identifier{name}.Sanitize() }
-
-// quoteLiteral quotes so that standard_conforming_strings changes nothing: the setting of the session that deletes decides how the text of a
-// function is read, and with it off the backslash of a table's name would end the literal in another place.
-func quoteLiteral(s string) string {
-	quoted := "'" + strings.ReplaceAll(s, "'", "''") + "'"
-	if !strings.Contains(s, `\`) {
-		return quoted
-	}
-	return "E" + strings.ReplaceAll(quoted, `\`, `\\`)
-}

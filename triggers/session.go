@@ -34,7 +34,7 @@ const (
 )
 
 // settled makes a transaction independent of the role's and the database's settings: names mean what
-// they say, and literals are quoted as quoteLiteral does.
+// they say, and literals are quoted as pgcatalog.Literal does.
 const settled = `
 SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL standard_conforming_strings = on;
@@ -78,7 +78,7 @@ type recorder struct {
 
 func (r recorder) Exec(_ context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	for i, arg := range args {
-		sql = strings.ReplaceAll(sql, fmt.Sprintf("$%d", i+1), quoteLiteral(fmt.Sprint(arg)))
+		sql = strings.ReplaceAll(sql, fmt.Sprintf("$%d", i+1), pgcatalog.Literal(fmt.Sprint(arg)))
 	}
 	*r.statements = append(*r.statements, strings.TrimSuffix(strings.TrimSpace(sql), ";"))
 	return pgconn.CommandTag{}, nil
@@ -303,7 +303,7 @@ func (c Config) eventStatements() []string {
 	return append(c.dropEventStatements(),
 		strings.TrimSuffix(strings.TrimSpace(f.create), ";"),
 		fmt.Sprintf("REVOKE ALL ON FUNCTION %s() FROM PUBLIC", name),
-		fmt.Sprintf("COMMENT ON FUNCTION %s() IS %s", name, quoteLiteral(f.comment)),
+		fmt.Sprintf("COMMENT ON FUNCTION %s() IS %s", name, pgcatalog.Literal(f.comment)),
 		fmt.Sprintf("CREATE EVENT TRIGGER %s ON ddl_command_end WHEN TAG IN ('ALTER TABLE', 'CREATE SCHEMA', 'CREATE TABLE') EXECUTE FUNCTION %s()",
 			quoteIdent(EventTrigger), name),
 	)

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/pgcatalog"
 )
 
 // WakeChannel is the channel on which writers tell a sleeping worker that there is work. The payload is the
@@ -75,7 +77,7 @@ func (w Wake) template(trigger string) string {
 	k1, k2 := AwakeKey(w.Kind)
 	return strings.NewReplacer(
 		`"trigger_name"`, trigger, `"event"`, event, `"for_each"`, each, `"due"`, due,
-		`'awake_key_1'`, quoteLiteral(strconv.Itoa(int(k1))), `'awake_key_2'`, quoteLiteral(strconv.Itoa(int(k2))),
+		`'awake_key_1'`, pgcatalog.Literal(strconv.Itoa(int(k1))), `'awake_key_2'`, pgcatalog.Literal(strconv.Itoa(int(k2))),
 	).Replace(sqlText("tables/sexton_wake"))
 }
 

@@ -247,7 +247,7 @@ func Examine(ctx context.Context, report *Report, t Target) {
 func (t Target) read(ctx context.Context, look func(context.Context, pgx.Tx) ([]Finding, error)) (found []Finding, err error) {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, t.Database.Pool, options, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL quote_all_identifiers = off"); err != nil {
+		if _, err := tx.Exec(ctx, pgcatalog.Pinned()); err != nil {
 			return fmt.Errorf("settle session: %w", err)
 		}
 		found, err = look(ctx, tx)

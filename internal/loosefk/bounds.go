@@ -30,17 +30,12 @@ SET LOCAL lock_timeout = %d;
 SET LOCAL idle_in_transaction_session_timeout = '10s';
 SET LOCAL row_security = off;
 SET LOCAL jit = off;
-SET LOCAL DateStyle = 'ISO, YMD';
-SET LOCAL IntervalStyle = 'postgres';
-SET LOCAL TimeZone = 'UTC';
-SET LOCAL extra_float_digits = 1;
-SET LOCAL bytea_output = 'hex';
 `
 
 // Run runs do in one bounded transaction. More settings, complete SET LOCAL commands, may follow the usual ones.
 func (b Bounds) Run(ctx context.Context, db pgcatalog.Beginner, more string, do func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		script := fmt.Sprintf(boundedSettings, b.StatementTimeout.Milliseconds(), b.LockTimeout.Milliseconds()) + more
+		script := fmt.Sprintf(boundedSettings, b.StatementTimeout.Milliseconds(), b.LockTimeout.Milliseconds()) + pgcatalog.SetTexts() + more
 		if _, err := tx.Exec(ctx, script); err != nil {
 			return fmt.Errorf("settle session: %w", err)
 		}

@@ -36,7 +36,8 @@ func (c component) functions(db Database) (found []function) {
 	replacer := db.replacer()
 	for _, file := range files {
 		data, _ := fs.ReadFile(sqlfiles.Functions, file)
-		f := function{name: strings.TrimSuffix(path.Base(file), ".sql"), text: replacer.Replace(string(data))}
+		text := strings.ReplaceAll(string(data), pgcatalog.TextClausesHere, pgcatalog.TextClauses)
+		f := function{name: strings.TrimSuffix(path.Base(file), ".sql"), text: replacer.Replace(text)}
 		_, comment, commented := strings.Cut(string(data), described)
 		if match := signature.FindStringSubmatch(comment); match != nil {
 			f.text += "\nREVOKE ALL ON FUNCTION " + match[1] + " FROM PUBLIC;\n"
@@ -138,7 +139,7 @@ func GrantTables(tables []TableGrant, worker string) (string, error) {
 	}
 	// Within the body of the block nothing may look like its end.
 	names := strings.NewReplacer(`$`, `\u0024`).Replace(string(listed))
-	return strings.NewReplacer(`:'tables'`, "E"+pgcatalog.Literal(strings.ReplaceAll(names, `\`, `\\`)), `:'worker'`, pgcatalog.Literal(worker)).
+	return strings.NewReplacer(`:'tables'`, pgcatalog.Literal(names), `:'worker'`, pgcatalog.Literal(worker)).
 		Replace(readGrants("tables")), nil
 }
 

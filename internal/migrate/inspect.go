@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 	"sexton/triggers"
 )
@@ -71,7 +72,7 @@ type inspection struct {
 // inspect uses the connections of a session or its own.
 func (db Database) inspect(ctx context.Context, on beginner) (look inspection, err error) {
 	err = pgx.BeginTxFunc(ctx, on, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL quote_all_identifiers = off"); err != nil {
+		if _, err := tx.Exec(ctx, pgcatalog.Pinned()); err != nil {
 			return err
 		}
 		look, err = db.inspectIn(ctx, tx)

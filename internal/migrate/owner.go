@@ -182,7 +182,7 @@ func OwnerRisks(ctx context.Context, db Database) ([]OwnerRisk, error) {
 	var found []OwnerRisk
 	err := db.reading(ctx, func(on beginner) error {
 		return pgx.BeginTxFunc(ctx, on, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog"); err != nil {
+			if _, err := tx.Exec(ctx, pgcatalog.Pinned()); err != nil {
 				return err
 			}
 			for _, look := range []func(context.Context, pgx.Tx) ([]OwnerRisk, error){db.otherOwners, db.ownerLacks, db.unreadTables} {

@@ -39,8 +39,14 @@ func QuoteAll(names []string) string {
 	return strings.Join(each.Of(names, Quote), ", ")
 }
 
-// Literal returns a text as SQL has it, for sessions with standard_conforming_strings on.
-func Literal(value string) string { return "'" + strings.ReplaceAll(value, "'", "''") + "'" }
+// Literal returns a text as a constant of SQL that means the same under any standard_conforming_strings.
+func Literal(value string) string {
+	quoted := "'" + strings.ReplaceAll(value, "'", "''") + "'"
+	if strings.Contains(value, `\`) {
+		quoted = "E" + strings.ReplaceAll(quoted, `\`, `\\`)
+	}
+	return quoted
+}
 
 // SQL returns the quoted, qualified name.
 func (t Table) SQL() string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
@@ -61,14 +67,11 @@ type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// Pinned are the settings of Settled.
-const Pinned = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL quote_all_identifiers = off"
-
-// Settled runs do in a transaction in which names are resolved and printed alike wherever it runs, whatever database and
-// role have set.
+// Settled runs do in a transaction in which names are resolved, and names and values are printed and read, alike
+// wherever it runs, whatever database and role have set.
 func Settled(ctx context.Context, db Beginner, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, Pinned); err != nil {
+		if _, err := tx.Exec(ctx, Pinned()); err != nil {
 			return fmt.Errorf("settle session: %w", err)
 		}
 		return do(tx)

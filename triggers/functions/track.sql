@@ -24,7 +24,7 @@ RETURNS trigger
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
--- key_settings
+-- text settings
 AS $sexton$
 #variable_conflict use_variable
 BEGIN

@@ -12,11 +12,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET quote_all_identifiers = 'off'
 SET row_security = 'off'
-SET DateStyle = 'ISO, YMD'
-SET IntervalStyle = 'postgres'
-SET TimeZone = 'UTC'
-SET extra_float_digits = '1'
-SET bytea_output = 'hex'
+-- text settings
 AS $sexton$
 #variable_conflict use_variable
 DECLARE

@@ -246,7 +246,7 @@ func (p *planner) definition(
 	if unserved := reference.Unserved(); unserved != "" {
 		planned.Findings = append(planned.Findings, unserved)
 	}
-	return p.readOnly(ctx, pgcatalog.Pinned, func(tx pgx.Tx) error {
+	return p.readOnly(ctx, pgcatalog.Pinned(), func(tx pgx.Tx) error {
 		missing, gone, err := p.survey.lacking(ctx, tx, reference, proven)
 		planned.MissingIndexes, planned.Then = missing, p.followOns(home, gone)
 		return err

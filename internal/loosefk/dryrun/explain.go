@@ -94,7 +94,7 @@ func (p *planner) explain(ctx context.Context, parent *loosefk.Parent, reference
 		}
 		// In a savepoint, as the prepared statement outlives the transaction and has to go whatever happens.
 		err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
-			return nested.QueryRow(ctx, "EXPLAIN (FORMAT JSON) EXECUTE sexton_plan ("+values+")", pgx.QueryExecModeSimpleProtocol).Scan(&plan)
+			return nested.QueryRow(ctx, "EXPLAIN (FORMAT JSON) EXECUTE sexton_plan ("+values+")", pgx.QueryExecModeExec).Scan(&plan)
 		})
 		if _, deallocateErr := tx.Exec(ctx, "DEALLOCATE sexton_plan"); err == nil {
 			err = deallocateErr

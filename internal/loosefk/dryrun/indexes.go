@@ -68,7 +68,7 @@ func MissingIndexes(ctx context.Context, site Site, sites []Site, timeout time.D
 		return nil, fmt.Errorf("look for indexes: %w", err)
 	}
 	var found problem.List
-	err = readOnly(ctx, site.DB, timeout, pgcatalog.Pinned, func(tx pgx.Tx) error {
+	err = readOnly(ctx, site.DB, timeout, pgcatalog.Pinned(), func(tx pgx.Tx) error {
 		for _, home := range sites {
 			for _, reference := range loosefk.UsableIn(site.Name, home.Parents) {
 				d := reference.Definition

@@ -37,7 +37,7 @@ func readSurvey(ctx context.Context, site Site, sites []Site, timeout time.Durat
 			oids = append(oids, reference.Child.OID)
 		}
 	}
-	err = readOnly(ctx, site.DB, timeout, pgcatalog.Pinned, func(tx pgx.Tx) (err error) {
+	err = readOnly(ctx, site.DB, timeout, pgcatalog.Pinned(), func(tx pgx.Tx) (err error) {
 		s.Catalog, err = drain.Read(ctx, tx, oids)
 		return err
 	})

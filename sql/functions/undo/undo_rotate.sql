@@ -8,7 +8,7 @@ LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '200ms'
-SET TimeZone = 'UTC'
+-- text settings
 AS $sexton$
 DECLARE
     today CONSTANT pg_catalog.date := pg_catalog.date_trunc('day', pg_catalog.clock_timestamp())::pg_catalog.date;

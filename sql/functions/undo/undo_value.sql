@@ -4,15 +4,9 @@ RETURNS anyelement
 LANGUAGE plpgsql
 STABLE
 SET search_path = pg_catalog, pg_temp
-SET DateStyle = 'ISO, YMD'
-SET IntervalStyle = 'postgres'
-SET TimeZone = 'UTC'
-SET extra_float_digits = '1'
-SET bytea_output = 'hex'
+-- text settings
 SET lc_monetary = 'C'
 SET xmloption = 'content'
-SET array_nulls = 'on'
-SET standard_conforming_strings = 'on'
 AS $sexton$
 DECLARE
     made kind%TYPE := kept;
