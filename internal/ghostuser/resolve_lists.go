@@ -124,6 +124,7 @@ func (r *resolver) bindMove(ctx context.Context, tx pgx.Tx, key string, m Move) 
 }
 
 // bindConditions casts every value once, so that one which does not fit is found here and not in the middle of a batch.
+// Batches get the text that it has under Settled, which means the same value under the settings of every role.
 func (r *resolver) bindConditions(
 	ctx context.Context, tx pgx.Tx, key string, table *pgcatalog.Relation, conditions []definitions.Condition,
 ) ([]drain.Value, error) {
@@ -135,9 +136,9 @@ func (r *resolver) bindConditions(
 			r.reportf(problem.Error, at+".column", "correct the name", "table %s has no column %s", table.In(r.schema), c.Column)
 			continue
 		}
+		var value string
 		err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
-			_, err := nested.Exec(ctx, fmt.Sprintf("SELECT $1::pg_catalog.text::%s", found.Type), c.Value)
-			return err
+			return nested.QueryRow(ctx, fmt.Sprintf("SELECT $1::pg_catalog.text::%s::pg_catalog.text", found.Type), c.Value).Scan(&value)
 		})
 		if f := batch.Judge(err); err != nil && (f.SQLState == "" || f.SQLState[:2] != "22" && f.SQLState[:2] != "23") {
 			return nil, fmt.Errorf("check value of column %s: %w", c.Column, err)
@@ -151,7 +152,7 @@ func (r *resolver) bindConditions(
 			r.reportf(problem.Error, at+".column", "name another column", "column %s: %v", c.Column, err)
 			continue
 		}
-		typed = append(typed, drain.Value{Column: c.Column, Type: found.Type, Compare: compare, Value: string(c.Value)})
+		typed = append(typed, drain.Value{Column: c.Column, Type: found.Type, Compare: compare, Value: value})
 	}
 	return typed, nil
 }

@@ -50,13 +50,13 @@ func (r *resolver) checkValues(ctx context.Context) error {
 }
 
 func (r *resolver) checkValuesOf(ctx context.Context, tx pgx.Tx, reference *Reference) error {
-	for i, value := range reference.Conditions {
-		if err := r.checkValue(ctx, tx, reference, fmt.Sprintf(".conditions[%d].value", i), value); err != nil {
+	for i := range reference.Conditions {
+		if err := r.checkValue(ctx, tx, reference, fmt.Sprintf(".conditions[%d].value", i), &reference.Conditions[i]); err != nil {
 			return err
 		}
 	}
 	if reference.Target.Column != "" {
-		if err := r.checkValue(ctx, tx, reference, ".target_value", reference.Target); err != nil {
+		if err := r.checkValue(ctx, tx, reference, ".target_value", &reference.Target); err != nil {
 			return err
 		}
 	}
@@ -126,7 +126,9 @@ func (r *resolver) checkConstraints(ctx context.Context, tx pgx.Tx, reference *R
 	return nil
 }
 
-func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Reference, key string, value drain.Value) error {
+// checkValue reports a value that does not fit its column. One that fits becomes the text that it has under Settled, which
+// means the same value in every batch, whatever settings the role has.
+func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Reference, key string, value *drain.Value) error {
 	var becomes string
 	var same bool
 	// A failed cast must not end the transaction, hence the savepoint.
@@ -142,6 +144,7 @@ func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Referen
 	case err != nil:
 		return fmt.Errorf("check value of column %s: %w", value.Column, err)
 	case same:
+		value.Value = becomes
 		return nil
 	}
 	reference.Broken = fmt.Sprintf("value %q does not fit column %s of type %s", value.Value, value.Column, pgcatalog.Short(value.Type))
