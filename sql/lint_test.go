@@ -1,6 +1,7 @@
 package sqlfiles_test
 
 import (
+	"bytes"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 )
@@ -186,12 +188,15 @@ var escapes = strings.NewReplacer(`\n`, "  ", `\t`, "  ", `\"`, `" `)
 func lintFile(path string, data []byte) (found []string, err error) {
 	inBatch := batched.MatchString(path) && !notBatched.MatchString(path)
 	report := func(at int, text string) {
-		for _, f := range lint(text, inBatch) {
+		for _, f := range append(lint(text, inBatch), ambiguous(text)...) {
 			found = append(found, fmt.Sprintf("%s:%d: %s: %s", path, 1+strings.Count(string(data[:at+f.offset]), "\n"), f.text, f.fix))
 		}
 	}
 	if filepath.Ext(path) == ".sql" {
 		report(0, string(data))
+		if at := bytes.IndexFunc(data, func(r rune) bool { return r > unicode.MaxASCII }); at >= 0 {
+			found = append(found, fmt.Sprintf("%s:%d: a character that not every database can store: write ASCII", path, 1+bytes.Count(data[:at], []byte("\n"))))
+		}
 		for _, at := range unpinned(string(data)) {
 			found = append(found, fmt.Sprintf("%s:%d: a function without SET search_path = pg_catalog, pg_temp", path, at))
 		}
@@ -209,6 +214,19 @@ func lintFile(path string, data []byte) (found []string, err error) {
 		return true
 	})
 	return found, nil
+}
+
+// ambiguous finds constants of which standard_conforming_strings decides what they mean.
+func ambiguous(sql string) (found []finding) {
+	last := ""
+	for _, at := range tokens(sql) {
+		if strings.HasPrefix(at.text, "'") && strings.Contains(at.text, `\`) && last != "E" {
+			at.fix = `write E'…' with \\ for each \`
+			found = append(found, at)
+		}
+		last = at.text
+	}
+	return found
 }
 
 var function = regexp.MustCompile(`(?s)\nCREATE (?:OR REPLACE )?FUNCTION .*?\nAS \$`)
@@ -283,6 +301,7 @@ func TestTheLintFindsWhatThePathDecides(t *testing.T) {
 		require.Empty(t, lint(sql, true), sql)
 	}
 
+	require.Len(t, ambiguous(`SELECT '\d', E'\\d', 'd'`), 1)
 	found, err := lintFile("../internal/loosefk/planted.go", []byte("package x\n\nconst a = `\nSELECT 1\nWHERE b = 1`\n\nvar c = now(d)\n"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"../internal/loosefk/planted.go:5: =: " + operators("=", "", "")}, found)

@@ -28,8 +28,8 @@ func TestPutOffRowsAreCountedByReason(t *testing.T) {
 	reading := pgtest.Must(Read(t.Context(), Noted(all, nil)))(t)
 	at := slices.IndexFunc(reading.DeletionTables, func(b component.Backlog) bool { return b.Table == "users_ghost_user_migrations" })
 	require.GreaterOrEqual(t, at, 0)
-	require.Equal(t, "3 × notes: SQLSTATE 23503: Key (id)=(23) is still referenced; 2 × issues: SQLSTATE 55P03: canceling statement due to lock timeout; "+
-		"1 × events: SQLSTATE 23514: of a fourth kind; 1 × something else", reading.DeletionTables[at].DeferredReason)
+	require.Equal(t, "3 x notes: SQLSTATE 23503: Key (id)=(23) is still referenced; 2 x issues: SQLSTATE 55P03: canceling statement due to lock timeout; "+
+		"1 x events: SQLSTATE 23514: of a fourth kind; 1 x something else", reading.DeletionTables[at].DeferredReason)
 	found := pgtest.Must(ReadFailures(t.Context(), all, 50))(t)
 	at = slices.IndexFunc(found.Failures, func(f component.Failure) bool { return f.ID == "22" })
 	require.GreaterOrEqual(t, at, 0)
@@ -59,9 +59,9 @@ func TestNumbersOfRowsPutOffAreExactWhereAllWereRead(t *testing.T) {
 		FROM unnest(ARRAY['public.projects', 'public.users']) AS parent, generate_series(1, $1::bigint) AS n`
 	db.Exec("DELETE FROM loose_foreign_keys_deleted_records")
 	db.Exec(add, 300)
-	require.Equal(t, "598 × another; 2 × one", backlog("loose_foreign_keys").DeferredReason)
+	require.Equal(t, "598 x another; 2 x one", backlog("loose_foreign_keys").DeferredReason)
 	db.Exec(add, 201)
-	require.Regexp(t, `^99\d\+ × another; \d\+ × one$`, backlog("loose_foreign_keys").DeferredReason)
+	require.Regexp(t, `^99\d\+ x another; \d\+ x one$`, backlog("loose_foreign_keys").DeferredReason)
 
 	const queue = `INSERT INTO users (id, username, email, name) SELECT id, 'q' || id, id, 'Q' FROM generate_series($1::bigint, $2) AS id`
 	db.Exec("DELETE FROM users_ghost_user_migrations")
@@ -97,7 +97,7 @@ func TestCausesAreTheSameInSQLAndGo(t *testing.T) {
 	} {
 		want := min(c.a, c.b)
 		if !c.same {
-			want = "1 × " + want + "; 1 × " + max(c.a, c.b)
+			want = "1 x " + want + "; 1 x " + max(c.a, c.b)
 		}
 		require.Equal(t, want, db.Rows("SELECT sexton.reasons(ARRAY[$1, $2])", c.a, c.b)[0][0])
 		require.Equal(t, c.same, cause(c.a) == cause(c.b), "%s; %s", c.a, c.b)
@@ -114,7 +114,7 @@ func TestPutOffPlaceholdersAreCountedByReason(t *testing.T) {
 	reading := pgtest.Must(Read(t.Context(), Noted(all, nil)))(t)
 	at := slices.IndexFunc(reading.DeletionTables, func(b component.Backlog) bool { return b.Table == "import_placeholder_user_details" })
 	require.GreaterOrEqual(t, at, 0)
-	require.Equal(t, "300 × kept by a note; 1 × todos: other", reading.DeletionTables[at].DeferredReason)
+	require.Equal(t, "300 x kept by a note; 1 x todos: other", reading.DeletionTables[at].DeferredReason)
 }
 
 // Groups are read as all other backlogs are.

@@ -4,7 +4,7 @@
 -- on the partition, and on the function that the trigger runs. So no code of another role may run here:
 --
 --   - it reads catalogues only, and pins the settings by which names and literals are read;
---   - CREATE TRIGGER, ALTER TABLE … ENABLE TRIGGER and GRANT run no code of a table's owner;
+--   - CREATE TRIGGER, ALTER TABLE ENABLE TRIGGER and GRANT run no code of a table's owner;
 --   - they would fire the event triggers of others, with a superuser's rights where these have their caller's. Under
 --     session_replication_role = replica the ordinary ones stay silent, this one too; while there is one that does not, nothing is done;
 --   - what a trigger records comes from that of the root, which only a role with EXECUTE on its function can have made. That role
@@ -52,7 +52,7 @@ BEGIN
             JOIN pg_catalog.pg_proc AS p ON p.oid = tg.tgfoid AND pg_catalog.starts_with(p.proname::pg_catalog.text, 'track_')
             JOIN pg_catalog.pg_namespace AS space ON space.oid = p.pronamespace AND space.nspname = 'sexton'
             -- Names may hold anything and come first; each argument is ended by a zero byte.
-            CROSS JOIN LATERAL pg_catalog.string_to_array(pg_catalog.encode(tg.tgargs, 'escape'), '\000') AS a (args)
+            CROSS JOIN LATERAL pg_catalog.string_to_array(pg_catalog.encode(tg.tgargs, 'escape'), E'\\000') AS a (args)
             WHERE tg.tgrelid IN (SELECT t.root FROM tables AS t) AND tg.tgname IN ('sexton_track', 'sexton_truncate') AND NOT tg.tgisinternal
         ),
         -- The root's key by name: partitions may have the columns in another order, and dropped ones before them. Its types are the ones that the
@@ -79,7 +79,7 @@ BEGIN
             JOIN models AS m ON m.root = t.root
             CROSS JOIN LATERAL (
                 SELECT pg_catalog.array_agg(a.attnum ORDER BY k.place)::pg_catalog.text AS numbers,
-                    pg_catalog.string_agg('"' || pg_catalog.replace(pg_catalog.replace(k.name::pg_catalog.text, '\', '\\'), '"', '\"') || '"', ','
+                    pg_catalog.string_agg('"' || pg_catalog.replace(pg_catalog.replace(k.name::pg_catalog.text, E'\\', E'\\\\'), '"', E'\\"') || '"', ','
                         ORDER BY k.place) AS quoted
                 FROM pg_catalog.unnest(key.names) WITH ORDINALITY AS k (name, place)
                 JOIN pg_catalog.pg_attribute AS a ON a.attrelid = t.relid AND a.attname = k.name AND a.attnum > 0
@@ -105,7 +105,7 @@ BEGIN
         JOIN pg_catalog.pg_class AS c ON c.oid = e.relid
         JOIN pg_catalog.pg_namespace AS space ON space.oid = c.relnamespace
         CROSS JOIN LATERAL (
-            SELECT pg_catalog.string_agg(pg_catalog.convert_to(a.arg, pg_catalog.getdatabaseencoding()) || '\x00'::pg_catalog.bytea,
+            SELECT pg_catalog.string_agg(pg_catalog.convert_to(a.arg, pg_catalog.getdatabaseencoding()) || E'\\x00'::pg_catalog.bytea,
                 ''::pg_catalog.bytea ORDER BY a.place)
             FROM pg_catalog.unnest(e.arguments) WITH ORDINALITY AS a (arg, place)
         ) AS wanted (args)
@@ -114,8 +114,8 @@ BEGIN
         -- The name in the first argument may be the former one of a renamed root, as long as the root's own trigger has that too: the
         -- command that renames it is not to lock all partitions.
         WHERE (tg.tgfoid = e.function AND tg.tgargs IN (wanted.args,
-            pg_catalog.substr(e.root_args, 1, pg_catalog."position"(e.root_args, '\x00'))
-                || pg_catalog.substr(wanted.args, pg_catalog."position"(wanted.args, '\x00') + 1))) IS NOT TRUE
+            pg_catalog.substr(e.root_args, 1, pg_catalog."position"(e.root_args, E'\\x00'))
+                || pg_catalog.substr(wanted.args, pg_catalog."position"(wanted.args, E'\\x00') + 1))) IS NOT TRUE
         ORDER BY e.relid, e.name
     LOOP
         BEGIN

@@ -7,7 +7,7 @@ SELECT
     pg_catalog.format('%I.%I', n.nspname, c.relname) AS display,
     tg.tgname::pg_catalog.text AS name,
     p.proname::pg_catalog.text AS function_name,
-    pg_catalog.convert_from(substring(tg.tgargs FROM 1 FOR greatest(position('\x00'::pg_catalog.bytea IN tg.tgargs) - 1, 0)), pg_catalog.getdatabaseencoding()) AS tracks
+    pg_catalog.convert_from(substring(tg.tgargs FROM 1 FOR greatest(position(E'\\x00'::pg_catalog.bytea IN tg.tgargs) - 1, 0)), pg_catalog.getdatabaseencoding()) AS tracks
 FROM pg_catalog.pg_trigger AS tg
 JOIN pg_catalog.pg_class AS c ON c.oid = tg.tgrelid
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace

@@ -18,14 +18,14 @@ SELECT
     coalesce(tg.tgenabled::pg_catalog.text, '') AS enabled,
     coalesce(fn.nspname::pg_catalog.text, '') AS function_schema,
     coalesce(p.proname::pg_catalog.text, '') AS function_name,
-    coalesce(pg_catalog.obj_description(p.oid, 'pg_proc') OPERATOR(pg_catalog.~) '\(bigint\)(, and keeps the rows)?$', false) AS installed_integer,
+    coalesce(pg_catalog.obj_description(p.oid, 'pg_proc') OPERATOR(pg_catalog.~) E'\\(bigint\\)(, and keeps the rows)?$', false) AS installed_integer,
     w.arguments,
     coalesce(tg.tgtype = w.type_bits
         AND (tg.tgqual IS NULL OR w.condition IS NOT NULL)
         AND tg.tgoldtable IS NOT DISTINCT FROM w.old_table::pg_catalog.name
         AND tg.tgnewtable IS NOT DISTINCT FROM w.new_table::pg_catalog.name, false) AS event_matches,
     coalesce(tg.tgargs = coalesce((
-        SELECT pg_catalog.string_agg(pg_catalog.convert_to(a.arg, pg_catalog.getdatabaseencoding()) || '\x00'::pg_catalog.bytea, ''::pg_catalog.bytea ORDER BY a.ordinal)
+        SELECT pg_catalog.string_agg(pg_catalog.convert_to(a.arg, pg_catalog.getdatabaseencoding()) || E'\\x00'::pg_catalog.bytea, ''::pg_catalog.bytea ORDER BY a.ordinal)
         FROM pg_catalog.unnest(w.arguments) WITH ORDINALITY AS a (arg, ordinal)), '')
         AND CASE WHEN w.condition <> '' THEN pg_catalog.pg_get_expr(tg.tgqual, 0) = w.condition ELSE w.condition IS NULL OR tg.tgqual IS NOT NULL END,
         false) AS args_match

@@ -25,7 +25,7 @@ installed AS (
     JOIN pg_catalog.pg_proc AS p ON p.oid = tg.tgfoid
     JOIN pg_catalog.pg_namespace AS fn ON fn.oid = p.pronamespace AND fn.nspname = $5::pg_catalog.text
     -- Names may hold anything and come first; each argument is ended by a zero byte.
-    CROSS JOIN LATERAL pg_catalog.string_to_array(pg_catalog.encode(tg.tgargs, 'escape'), '\000') AS a (args)
+    CROSS JOIN LATERAL pg_catalog.string_to_array(pg_catalog.encode(tg.tgargs, 'escape'), E'\\000') AS a (args)
     CROSS JOIN LATERAL (
         SELECT pg_catalog.array_agg(a.attnum ORDER BY c.place)::pg_catalog.text AS numbers,
             pg_catalog.count(*) = 1 AND pg_catalog.bool_and(a.atttypid = ANY ('{20,21,23}'::pg_catalog.oid[])) AS integer

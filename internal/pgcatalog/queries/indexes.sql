@@ -3,7 +3,7 @@
 SELECT index.indrelid, index.indisprimary, index.indisunique, NOT index.indimmediate, index.indisvalid,
     CASE WHEN index.indpred IS NULL THEN ''
     WHEN pg_catalog.regexp_replace(index.indpred::pg_catalog.text, not_null.node, '', 'g')
-        ~ '^({BOOLEXPR :boolop and :args \( *\) :location -?[0-9]+})?$' THEN (
+        ~ E'^({BOOLEXPR :boolop and :args \\( *\\) :location -?[0-9]+})?$' THEN (
         SELECT pg_catalog.string_agg(pg_catalog.format('(%I IS NOT NULL)', attribute.attname), ' AND ' ORDER BY attribute.attnum)
         FROM pg_catalog.regexp_matches(index.indpred::pg_catalog.text, not_null.node, 'g') AS column_of (number)
         JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = index.indrelid AND attribute.attnum = column_of.number[1]::smallint

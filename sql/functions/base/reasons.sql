@@ -1,4 +1,4 @@
--- Sums up recorded errors by their causes, the commonest first: "8 × issues: SQLSTATE 23514: …; 4 × …", or the error
+-- Sums up recorded errors by their causes, the commonest first: "8 x issues: SQLSTATE 23514: ...; 4 x ...", or the error
 -- alone if all have the same cause. Its callers pass the first 500 errors of a queue, or of tombstones 500 of each parent table
 -- and 1,000 in all. If there are more rows than that, a "+" is among them, and then stands behind every number. Errors have the same cause if they differ only in words with digits behind the table, which are keys, rows and processes,
 -- and SQLSTATEs are none of these. The page groups failures by the same rule, in internal/operator.
@@ -10,8 +10,8 @@ SET search_path = pg_catalog, pg_temp
 AS $sexton$
     SELECT CASE
         WHEN seen.more = '' AND pg_catalog.sum(cause.rows) = pg_catalog.cardinality(errors) AND pg_catalog.count(*) = 1 THEN pg_catalog.min(cause.example)
-        ELSE pg_catalog.string_agg(cause.rows || seen.more || ' × ' || cause.example, '; ' ORDER BY cause.place) FILTER (WHERE cause.place <= 3)
-            || coalesce('; ' || pg_catalog.sum(cause.rows) FILTER (WHERE cause.place > 3) || seen.more || ' × something else', '')
+        ELSE pg_catalog.string_agg(cause.rows || seen.more || ' x ' || cause.example, '; ' ORDER BY cause.place) FILTER (WHERE cause.place <= 3)
+            || coalesce('; ' || pg_catalog.sum(cause.rows) FILTER (WHERE cause.place > 3) || seen.more || ' x something else', '')
     END
     FROM (SELECT CASE WHEN '+' = ANY (errors) THEN '+' ELSE '' END) AS seen (more)
     CROSS JOIN (
@@ -24,7 +24,7 @@ AS $sexton$
         GROUP BY
             pg_catalog.substr(failed.error, 1, pg_catalog.strpos(failed.error, ': ')),
             pg_catalog.regexp_replace(
-                pg_catalog.substr(failed.error, pg_catalog.strpos(failed.error, ': ') + 1), '(SQLSTATE [0-9A-Z]{5})|[0-9A-Za-z-]*[0-9][0-9A-Za-z-]*', '\1…', 'g'
+                pg_catalog.substr(failed.error, pg_catalog.strpos(failed.error, ': ') + 1), '(SQLSTATE [0-9A-Z]{5})|[0-9A-Za-z-]*[0-9][0-9A-Za-z-]*', E'\\1#', 'g'
             )
     ) AS cause
     GROUP BY seen.more;
