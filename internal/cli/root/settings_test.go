@@ -1,0 +1,161 @@
+package root_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/clitest"
+	"sexton/internal/pgtest"
+)
+
+// otherSettings are the opposites of the settings that decide which text a value has, and of the encoding of texts.
+var otherSettings = map[string]string{
+	"standard_conforming_strings": "off", "DateStyle": "German, DMY", "IntervalStyle": "sql_standard", "TimeZone": "Asia/Kolkata",
+	"bytea_output": "escape", "extra_float_digits": "-3", "array_nulls": "off", "client_encoding": "LATIN1",
+}
+
+// useOtherSettings makes them the defaults of the database's sessions.
+func useOtherSettings(s *clitest.Site) {
+	for name, value := range otherSettings {
+		s.Exec("ALTER DATABASE " + pgx.Identifier{s.Name}.Sanitize() + " SET " + name + " = '" + value + "'")
+	}
+	s.Pool().Reset()
+}
+
+// witness is a trigger function that records the settings of the session, except the encoding, as the application would see them.
+const witness = `
+CREATE TABLE seen (relation name, settings text);
+CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
+	INSERT INTO public.seen SELECT TG_TABLE_NAME, pg_catalog.string_agg(pg_catalog.concat(name, '=', setting), ' ' ORDER BY name) FROM pg_catalog.pg_settings
+	WHERE name IN ('standard_conforming_strings', 'DateStyle', 'IntervalStyle', 'TimeZone', 'bytea_output', 'extra_float_digits', 'array_nulls');
+	RETURN NULL; END $$;`
+
+// requireOwnSettings requires that triggers of those tables ran, and that they saw the database's settings only.
+func requireOwnSettings(t *testing.T, s *clitest.Site, tables ...string) {
+	t.Helper()
+	require.Equal(t, [][]string{{
+		"DateStyle=German, DMY IntervalStyle=sql_standard TimeZone=Asia/Kolkata array_nulls=off bytea_output=escape extra_float_digits=-3 standard_conforming_strings=off",
+	}}, s.Rows("SELECT DISTINCT settings COLLATE \"C\" FROM seen"))
+	require.Equal(t, fmt.Sprint(tables), fmt.Sprint(pgtest.Scalar[[]string](t, s.Database, "SELECT array_agg(DISTINCT relation::text ORDER BY relation::text) FROM seen")))
+}
+
+// keyTypes are types whose texts depend on settings, each with two keys.
+var keyTypes = map[string][2]string{
+	"date":            {"2026-02-01", "2026-01-02"},
+	"timestamptz":     {"2026-02-01 03:04:05.678+00", "2026-01-02 03:04:05+00"},
+	"interval":        {"-1 day +02:00:00", "1 mon -3 days"},
+	"float8":          {"0.30000000000000004", "0.3"},
+	"bytea":           {`\x5c00ff`, `\x5c`},
+	"text":            {`a\b`, `日本'\'`},
+	"\"odd \\ type\"": {`c\d`, "NULL"},
+}
+
+// Passes, plan, audit and undo read back the values that were deleted, whatever settings the sessions have.
+func TestValuesUnderOtherSettings(t *testing.T) {
+	t.Parallel()
+	for name, mode := range map[string]string{"prepared statements": "", "as through a pooler": "&default_query_exec_mode=cache_describe"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testValues(t, mode)
+		})
+	}
+}
+
+func testValues(t *testing.T, mode string) {
+	s := clitest.NewSite(t, pgtest.New(t))
+	s.Configure(s.URL+mode, "loose_foreign_keys: {undo: {keep: 24h}}\n")
+	var yml, all []string
+	s.Exec(witness + `CREATE DOMAIN "odd \ type" AS text`)
+	for name, keys := range keyTypes {
+		table := strings.NewReplacer(`"`, "", " ", "_", `\`, "").Replace(name)
+		quoted := func(value string) string {
+			return "E'" + strings.NewReplacer(`\`, `\\`, "'", "''").Replace(value) + "'"
+		}
+		s.Exec(fmt.Sprintf(`CREATE TABLE p_%[1]s (id %[2]s PRIMARY KEY);
+			CREATE TABLE c_%[1]s ("of \ it" %[2]s, tags text[] DEFAULT ARRAY['a', NULL, 'NULL', E'\\'], body text DEFAULT E'a\\''b', state %[2]s);
+			CREATE INDEX ON c_%[1]s ("of \ it");
+			CREATE TABLE u_%[1]s (nr bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY, of_it %[2]s, only_one %[2]s, state %[2]s);
+			CREATE INDEX ON u_%[1]s (of_it);
+			INSERT INTO p_%[1]s VALUES (%[3]s), (%[4]s);
+			INSERT INTO c_%[1]s ("of \ it") VALUES (%[3]s), (%[4]s);
+			INSERT INTO u_%[1]s (of_it, only_one) VALUES (%[3]s, %[4]s), (%[3]s, %[3]s), (%[4]s, %[3]s);
+			CREATE TRIGGER witness AFTER DELETE ON c_%[1]s FOR EACH ROW EXECUTE FUNCTION witness();
+			CREATE TRIGGER witness AFTER UPDATE ON u_%[1]s FOR EACH ROW EXECUTE FUNCTION witness()`, table, name, quoted(keys[0]), quoted(keys[1])))
+		yml = append(yml, fmt.Sprintf("c_%[1]s: [{table: p_%[1]s, column: 'of \\ it', on_delete: async_delete}]\n"+
+			"u_%[1]s: [{table: p_%[1]s, column: of_it, on_delete: update_column_to, target_column: state, target_value: %[2]q, conditions: [{column: only_one, value: %[2]q}]}]\n",
+			table, keys[1]))
+		all = append(all, "c_"+table, "u_"+table)
+	}
+	s.Write("loose_foreign_keys.yml", strings.Join(yml, ""))
+	s.OK("migrate", "up")
+	s.OK("triggers", "install")
+	rows := func(want string) {
+		t.Helper()
+		for name, keys := range keyTypes {
+			table := strings.NewReplacer(`"`, "", " ", "_", `\`, "").Replace(name)
+			counts := pgtest.Scalar[string](t, s.Database, fmt.Sprintf(`SELECT concat_ws(' ', (SELECT count(*) FROM p_%[1]s), (SELECT count(*) FROM c_%[1]s),
+				(SELECT count(*) FROM c_%[1]s WHERE tags::text = '{a,NULL,"NULL","\\"}' AND body = E'a\\''b'), (SELECT count(*) FROM u_%[1]s),
+				(SELECT count(*) FROM u_%[1]s WHERE state = $1::text::%[2]s AND only_one = $1::text::%[2]s))`, table, name), keys[1])
+			require.Equal(t, want, counts, name)
+		}
+	}
+	rows("2 2 2 3 0")
+	useOtherSettings(s)
+	for name, keys := range keyTypes {
+		table := strings.NewReplacer(`"`, "", " ", "_", `\`, "").Replace(name)
+		conn := pgtest.Connect(t, s.URL+"&client_encoding=UTF8")
+		pgtest.Exec(t, conn, fmt.Sprintf("DELETE FROM p_%s WHERE id = $1::text::%s", table, name), keys[0])
+	}
+	require.NotContains(t, s.OK("plan"), "could not be")
+	s.OK("job", "run", clitest.Kind)
+	s.Exec("ALTER DATABASE " + pgx.Identifier{s.Name}.Sanitize() + " RESET ALL")
+	s.Pool().Reset()
+	rows("1 1 1 3 1")
+	requireOwnSettings(t, s, slices.Sorted(slices.Values(all))...)
+	useOtherSettings(s)
+	s.OK("audit")
+	for _, id := range s.Rows("SELECT DISTINCT id::text FROM sexton.undo WHERE origins IS NULL") {
+		s.OK("undo", id[0])
+	}
+	s.Exec("ALTER DATABASE " + pgx.Identifier{s.Name}.Sanitize() + " RESET ALL")
+	s.Pool().Reset()
+	rows("2 2 2 3 0")
+}
+
+// Every command, and a pass of every kind, works while sessions have the opposite of each setting of texts by default.
+func TestEveryCommandUnderOtherSettings(t *testing.T) {
+	t.Parallel()
+	s := clitest.Roles(t)
+	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+"p_ci_builds: [{table: projects, column: project_id, on_delete: async_delete}]\n")
+	s.OK("triggers", "install")
+	s.Exec("INSERT INTO organizations (id, name, path) VALUES (1, 'one', 'one') ON CONFLICT DO NOTHING")
+	s.Exec(witness)
+	watched := []string{"groups", "issues", "merge_request_diff_files", "users"}
+	for _, table := range watched {
+		s.Exec("CREATE TRIGGER witness AFTER DELETE OR UPDATE ON " + table + " FOR EACH ROW EXECUTE FUNCTION witness()")
+	}
+	useOtherSettings(s.Site)
+	s.Environ = append(s.Environ, "SEXTON_HTTP__LISTEN=127.0.0.1:0")
+	s.Exec("DELETE FROM seen")
+	work(t, s, s.URL)
+	s.Exec(fmt.Sprintf(strangersWork, 2))
+	s.Exec(`INSERT INTO sexton.leases VALUES ('held', 1, 'gone', now(), now() + interval '1 hour');
+		INSERT INTO loose_foreign_keys_deleted_records (id, primary_key_value, fully_qualified_table_name, status, consume_after)
+		OVERRIDING SYSTEM VALUE VALUES (4711, 3, 'public.projects', 3, 'infinity')`)
+	for _, command := range everyCommand(pgtest.Scalar[string](t, s.Database, "SELECT min(id)::text FROM sexton.undo")) {
+		if command[0] == "init" {
+			require.NoError(t, os.Remove(s.Path("loose_foreign_keys.yml"))) // It writes this file.
+		}
+		r := s.Run(command...)
+		if r.Code != 0 && command[0] != "doctor" {
+			t.Errorf("%v: exit %d\n%s\n%s", command, r.Code, r.Stdout, r.Stderr)
+		}
+	}
+	requireOwnSettings(t, s.Site, watched...)
+}
