@@ -183,7 +183,7 @@ func short(text string) string {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	text = strings.TrimSuffix(text, ":")
 	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
+		text = strings.ToValidUTF8(text[:most], "") + "..." // ASCII, as every database can store it.
 	}
 	return text
 }
