@@ -17,7 +17,6 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/generation"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -60,7 +59,7 @@ func (d *driver) GetListener(params *riverdriver.GetListenenerParams) riverdrive
 }
 
 // setGenerations fills in the own queues.
-func (d *driver) setGenerations(generations []generation.Generation) {
+func (d *driver) setGenerations(generations []Generation) {
 	d.said = map[string]time.Time{}
 	for _, g := range generations {
 		for _, queue := range g.Kinds {

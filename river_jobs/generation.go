@@ -9,18 +9,17 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/definitions"
 	"sexton/internal/each"
-	"sexton/internal/generation"
 	"sexton/internal/loosefk"
 )
 
 // Generations returns those of the enabled jobs that have definitions or lists.
-func Generations(c *config.Config, defs []definitions.Definition) (found []generation.Generation) {
+func Generations(c *config.Config, defs []definitions.Definition) (found []Generation) {
 	jobs := Jobs(c)
 	for _, job := range jobs {
 		if job.entries == nil {
 			continue
 		}
-		g := generation.Generation{Kind: job.Kind, Databases: job.Databases, Entries: job.entries(defs)}
+		g := Generation{Kind: job.Kind, Databases: job.Databases, Entries: job.entries(defs)}
 		for _, other := range jobs {
 			if other.Kind == job.Kind || other.listsOf == job.Kind {
 				g.Kinds = append(g.Kinds, other.Kind)
@@ -32,7 +31,7 @@ func Generations(c *config.Config, defs []definitions.Definition) (found []gener
 		if _, each := job.Args["database"]; each {
 			g.Prefix = job.LeaseKey("")
 		}
-		found = append(found, generation.New(g))
+		found = append(found, newGeneration(g))
 	}
 	return found
 }

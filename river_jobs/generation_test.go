@@ -17,7 +17,6 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/definitions"
-	"sexton/internal/generation"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/pgtest"
@@ -70,7 +69,7 @@ func (b bundle) reading(holder string, defs []definitions.Definition) Deps {
 	deps := b.deps
 	deps.Bindings, deps.Definitions = &Bindings{}, defs
 	deps.Runner = &jobrun.Runner{Logger: deps.Logger, Leases: &lease.Manager{
-		Jobs: b.db.Connected, Holder: holder, Digests: generation.Digests(Generations(deps.Config, defs)),
+		Jobs: b.db.Connected, Holder: holder, Digests: GenerationDigests(Generations(deps.Config, defs)),
 	}}
 	return deps
 }
@@ -82,7 +81,7 @@ func (b bundle) install(t *testing.T, defs []definitions.Definition, parents ...
 		tracked[i] = triggers.Parent{Schema: "public", Table: table, KeyColumns: []string{"id"}}
 	}
 	b.db.TrackKeys(t, tracked...)
-	added, _ := pgtest.Must2(generation.Install(t.Context(), b.db.Connected, b.deps.Databases, Generations(b.deps.Config, defs), "ann"))(t)
+	added, _ := pgtest.Must2(InstallGenerations(t.Context(), b.db.Connected, b.deps.Databases, Generations(b.deps.Config, defs), "ann"))(t)
 	return added
 }
 
@@ -136,9 +135,9 @@ func TestAHalfDoneInstallationLetsNeitherGenerationThrough(t *testing.T) {
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 
 	// The jobs database comes last, and is not reached.
-	pgtest.Must2(generation.Install(t.Context(), b.db.Connected, []database.Database{ci.Connected}, Generations(b.deps.Config, some), "ann"))(t)
+	pgtest.Must2(InstallGenerations(t.Context(), b.db.Connected, []database.Database{ci.Connected}, Generations(b.deps.Config, some), "ann"))(t)
 	require.NoError(t, pgx.BeginFunc(t.Context(), ci.Pool(), func(tx pgx.Tx) error {
-		_, err := generation.InstallIn(t.Context(), tx, ci.Connected, false, Generations(b.deps.Config, every))
+		_, err := InstallGenerationsIn(t.Context(), tx, ci.Connected, false, Generations(b.deps.Config, every))
 		return err
 	}))
 	require.Equal(t, jobrun.Skipped, b.passOf(t, after, "main").Outcome)
@@ -152,7 +151,7 @@ func TestAHalfDoneInstallationLetsNeitherGenerationThrough(t *testing.T) {
 	require.Equal(t, jobrun.Skipped, b.passOf(t, after, "main").Outcome, "it has children in a database where others are installed")
 	require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}}, ci.Rows("SELECT id FROM builds ORDER BY id"))
 	require.Equal(t, []string{"main", "ci"}, []string{b.deps.Databases[0].Name, b.deps.Databases[1].Name})
-	differs := pgtest.Must(generation.Compare(t.Context(), ci.Connected, Generations(b.deps.Config, every)))(t)
+	differs := pgtest.Must(CompareGenerations(t.Context(), ci.Connected, Generations(b.deps.Config, every)))(t)
 	require.Contains(t, differs[LooseForeignKeys], "(1:other is installed")
 
 	ci.Exec("UPDATE sexton.fences SET digest = NULL")

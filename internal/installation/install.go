@@ -12,7 +12,6 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/each"
-	"sexton/internal/generation"
 	"sexton/internal/lease"
 	"sexton/internal/migrate"
 	riverjobs "sexton/river_jobs"
@@ -57,7 +56,7 @@ func InstallTriggers(ctx context.Context, b *Bound, set func(*triggers.Config)) 
 	if err != nil {
 		return nil, err
 	}
-	added, moved, err := generation.Install(ctx, b.Jobs(), b.Databases, b.Generations(), Actor())
+	added, moved, err := riverjobs.InstallGenerations(ctx, b.Jobs(), b.Databases, b.Generations(), Actor())
 	if err != nil {
 		return nil, err
 	}
@@ -85,13 +84,13 @@ func (b *Bound) childrenOf(name string, entries map[string]bool) []string {
 }
 
 // Generations are those of the enabled jobs, as this process has read them.
-func (b *Bound) Generations() []generation.Generation {
+func (b *Bound) Generations() []riverjobs.Generation {
 	return riverjobs.Generations(b.Config, b.Definitions)
 }
 
 // Leases are granted to holder for work with the definitions that this process has read.
 func (b *Bound) Leases(holder string) *lease.Manager {
-	return &lease.Manager{Jobs: b.Jobs(), Holder: holder, Digests: generation.Digests(b.Generations())}
+	return &lease.Manager{Jobs: b.Jobs(), Holder: holder, Digests: riverjobs.GenerationDigests(b.Generations())}
 }
 
 // TriggerReport is one entry of `sexton triggers install --json` and `uninstall --json`.
@@ -101,7 +100,7 @@ type TriggerReport struct {
 	// Audit are the child tables with definitions that were not installed before: rows of theirs may have lost their parent unrecorded.
 	Audit []string `json:"audit,omitempty"`
 	// Generations are the ones that the installation moved, in the report of the jobs database.
-	Generations []generation.Moved `json:"generations,omitempty"`
+	Generations []riverjobs.MovedGeneration `json:"generations,omitempty"`
 }
 
 // OnTracked calls do for every database with what its definitions need.
@@ -126,8 +125,8 @@ func OnConnection(ctx context.Context, db database.Database, do func(*pgx.Conn) 
 }
 
 // GenerationFindings says where other definitions or lists are installed than the files have.
-func GenerationFindings(ctx context.Context, db database.Database, generations []generation.Generation) ([]triggers.Finding, error) {
-	differs, err := generation.Compare(ctx, db, generations)
+func GenerationFindings(ctx context.Context, db database.Database, generations []riverjobs.Generation) ([]triggers.Finding, error) {
+	differs, err := riverjobs.CompareGenerations(ctx, db, generations)
 	found := each.Of(slices.Sorted(maps.Keys(differs)), func(kind string) triggers.Finding {
 		return triggers.Finding{
 			Kind: triggers.Altered, Trigger: "definitions of " + kind, Detail: differs[kind],

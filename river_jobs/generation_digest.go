@@ -1,6 +1,4 @@
-// Package generation installs the meaning of a job's definitions in the databases, and compares it with that of a process: workers with
-// other files commit nothing.
-package generation
+package riverjobs
 
 import (
 	"crypto/sha256"
@@ -9,9 +7,9 @@ import (
 	"strings"
 )
 
-// version is that of the form of entries. It changes with what an entry says, never with a release alone: workers of two
-// releases with the same definitions have the same digest.
-const version = "1"
+// generationVersion is the version of the form of entries. It changes with what an entry says, never with a release
+// alone: workers of two releases with the same definitions have the same digest.
+const generationVersion = "1"
 
 // Generation is the meaning of a job's definitions or lists: what is done to which columns of which tables. It comes from the files
 // alone. What only a catalogue says is the same for all workers, and changes under them all at once.
@@ -30,17 +28,17 @@ type Generation struct {
 	Digest string
 }
 
-// New completes a generation whose entries are in the order of the files.
-func New(g Generation) Generation {
+// newGeneration completes a generation whose entries are in the order of the files.
+func newGeneration(g Generation) Generation {
 	slices.Sort(g.Entries)
 	g.Entries = slices.Compact(g.Entries)
 	sum := sha256.Sum256([]byte(strings.Join(g.Entries, "\n")))
-	g.Digest = version + ":" + hex.EncodeToString(sum[:8])
+	g.Digest = generationVersion + ":" + hex.EncodeToString(sum[:8])
 	return g
 }
 
-// Digests are the generations by the keys of leases.
-func Digests(generations []Generation) map[string]string {
+// GenerationDigests are the generations by the keys of leases.
+func GenerationDigests(generations []Generation) map[string]string {
 	digests := map[string]string{}
 	for _, g := range generations {
 		for _, key := range g.Keys {

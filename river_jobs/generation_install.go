@@ -1,4 +1,4 @@
-package generation
+package riverjobs
 
 import (
 	"context"
@@ -14,27 +14,27 @@ import (
 // One that hangs is ended by the server after 10 s.
 const installLockTimeout = "20s"
 
-// Moved is a generation of definitions that an installation has replaced.
-type Moved struct {
+// MovedGeneration is a generation of definitions that an installation has replaced.
+type MovedGeneration struct {
 	Kind string `json:"kind"`
 	// Installed and Was are the digests.
 	Installed string `json:"installed"`
 	Was       string `json:"was"`
 }
 
-func (m Moved) String() string {
+func (m MovedGeneration) String() string {
 	return fmt.Sprintf("definitions of %s: installed %s, was %s", m.Kind, m.Installed, m.Was)
 }
 
-// Install makes the generations the installed ones, in every database, and returns which of their entries the last
+// InstallGenerations makes the generations the installed ones, in every database, and returns which of their entries the last
 // installation did not have, and which generations it moved. Each is recorded as the actor's change; the first one moves none. From
 // its commit in a database on, no batch of another generation commits there.
 //
 // No transaction spans databases. While some of them have the one generation and some the other, passes that need both wait. The
 // jobs database comes last: an installation that breaks off before is found undone by the next one, which then says the same.
-func Install(
+func InstallGenerations(
 	ctx context.Context, jobs database.Database, databases []database.Database, generations []Generation, actor string,
-) (_ map[string]bool, moved []Moved, _ error) {
+) (_ map[string]bool, moved []MovedGeneration, _ error) {
 	added := map[string]bool{}
 	for _, g := range generations {
 		before, err := jobs.Queries().GenerationRead(ctx, g.Kind)
@@ -55,7 +55,7 @@ func Install(
 	}
 	for _, db := range append(ordered, jobs) {
 		err := pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			found, err := InstallIn(ctx, tx, db, db.Name == jobs.Name, generations)
+			found, err := InstallGenerationsIn(ctx, tx, db, db.Name == jobs.Name, generations)
 			for _, m := range found {
 				if err == nil {
 					entry := database.Change{Actor: actor, Action: "install", Target: "definitions of " + m.Kind, Reason: m.Installed + ", was " + m.Was}
@@ -73,9 +73,9 @@ func Install(
 	return added, moved, nil
 }
 
-// InstallIn records the digests of the definitions that a transaction installs, raises the fences of kinds whose digests move, and
+// InstallGenerationsIn records the digests of the definitions that a transaction installs, raises the fences of kinds whose digests move, and
 // returns those. described is true in the database of the jobs, which alone describes generations.
-func InstallIn(ctx context.Context, tx pgx.Tx, db database.Database, described bool, generations []Generation) (moved []Moved, _ error) {
+func InstallGenerationsIn(ctx context.Context, tx pgx.Tx, db database.Database, described bool, generations []Generation) (moved []MovedGeneration, _ error) {
 	if _, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('lock_timeout', $1, true)", installLockTimeout); err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func InstallIn(ctx context.Context, tx pgx.Tx, db database.Database, described b
 			return nil, fmt.Errorf("read what is installed of %s: %w", g.Kind, err)
 		}
 		if len(before) > 0 && before[0].Digest != g.Digest {
-			moved = append(moved, Moved{Kind: g.Kind, Installed: g.Digest, Was: before[0].Digest})
+			moved = append(moved, MovedGeneration{Kind: g.Kind, Installed: g.Digest, Was: before[0].Digest})
 		}
 		if err := queries.GenerationInstall(ctx, g.Kind, g.Digest, g.Entries); err != nil {
 			return nil, fmt.Errorf("describe the generation of %s: %w", g.Kind, err)
@@ -105,8 +105,8 @@ func InstallIn(ctx context.Context, tx pgx.Tx, db database.Database, described b
 	return moved, nil
 }
 
-// Compare says by kind how what a database has installed differs from the generations; a kind that is missing fits.
-func Compare(ctx context.Context, db database.Database, generations []Generation) (map[string]string, error) {
+// CompareGenerations says by kind how what a database has installed differs from the generations; a kind that is missing fits.
+func CompareGenerations(ctx context.Context, db database.Database, generations []Generation) (map[string]string, error) {
 	differs := map[string]string{}
 	for _, g := range generations {
 		if !slices.Contains(g.Databases, db.Name) {
