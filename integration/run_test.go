@@ -199,6 +199,10 @@ func testRunReloads(t *testing.T, p program) {
 	w.logged(t, `"msg":"configuration is not reloaded, the old one stays"`)
 	require.Contains(t, w.log.String(), "loose_foreign_keys.yml:")
 	failed("1")
+	s.wait(t, time.Minute, "a heartbeat with the error", "EXISTS (SELECT FROM sexton.clients WHERE reload_error <> '')")
+	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"), "KEEPS ITS OLD CONFIGURATION")
+	_, body := send(t.Context(), t, http.MethodGet, address, "/", nil)
+	require.Contains(t, body, "keeps its old configuration: ")
 	s.exec(t, "DELETE FROM parents WHERE id = 1")
 	s.wait(t, stopLimit, "the old definitions to be worked with", noWork)
 

@@ -15,12 +15,25 @@ const clientBeat = `-- name: ClientBeat :execrows
 UPDATE "sexton".clients
 SET seen_at = pg_catalog.clock_timestamp(),
     deaf = $1,
-    held = $2
-WHERE client_id = $3
+    held = $2,
+    reload_error = $3
+WHERE client_id = $4
 `
 
-func (q *Queries) ClientBeat(ctx context.Context, deaf []string, held []string, clientID string) (int64, error) {
-	result, err := q.db.Exec(ctx, clientBeat, deaf, held, clientID)
+type ClientBeatParams struct {
+	Deaf        []string
+	Held        []string
+	ReloadError string
+	ClientID    string
+}
+
+func (q *Queries) ClientBeat(ctx context.Context, arg ClientBeatParams) (int64, error) {
+	result, err := q.db.Exec(ctx, clientBeat,
+		arg.Deaf,
+		arg.Held,
+		arg.ReloadError,
+		arg.ClientID,
+	)
 	if err != nil {
 		return 0, err
 	}
@@ -28,23 +41,25 @@ func (q *Queries) ClientBeat(ctx context.Context, deaf []string, held []string, 
 }
 
 const clientEnter = `-- name: ClientEnter :exec
-INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held, digests, schedules, foreground)
-VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), $4, $5, $6, $7, $8)
+INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held, digests, schedules, foreground, reload_error)
+VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), $4, $5, $6, $7, $8, $9)
 ON CONFLICT (client_id) DO UPDATE
 SET seen_at = EXCLUDED.seen_at,
     deaf = EXCLUDED.deaf,
-    held = EXCLUDED.held
+    held = EXCLUDED.held,
+    reload_error = EXCLUDED.reload_error
 `
 
 type ClientEnterParams struct {
-	ClientID   string
-	Host       string
-	Pid        int32
-	Deaf       []string
-	Held       []string
-	Digests    json.RawMessage
-	Schedules  []string
-	Foreground bool
+	ClientID    string
+	Host        string
+	Pid         int32
+	Deaf        []string
+	Held        []string
+	Digests     json.RawMessage
+	Schedules   []string
+	Foreground  bool
+	ReloadError string
 }
 
 func (q *Queries) ClientEnter(ctx context.Context, arg ClientEnterParams) error {
@@ -57,6 +72,7 @@ func (q *Queries) ClientEnter(ctx context.Context, arg ClientEnterParams) error 
 		arg.Digests,
 		arg.Schedules,
 		arg.Foreground,
+		arg.ReloadError,
 	)
 	return err
 }
@@ -107,7 +123,7 @@ func (q *Queries) ClientRemove(ctx context.Context, clientID string) error {
 }
 
 const clientsAlive = `-- name: ClientsAlive :many
-SELECT client_id, host, started_at, deaf, held, ARRAY(
+SELECT client_id, host, started_at, deaf, held, reload_error, ARRAY(
     SELECT own.key
     FROM pg_catalog.jsonb_each_text(client.digests) AS own (key, digest)
     JOIN "sexton".fences AS fence ON fence.key = own.key
@@ -121,12 +137,13 @@ ORDER BY client_id
 `
 
 type ClientsAliveRow struct {
-	ClientID  string
-	Host      string
-	StartedAt time.Time
-	Deaf      []string
-	Held      []string
-	Outdated  []string
+	ClientID    string
+	Host        string
+	StartedAt   time.Time
+	Deaf        []string
+	Held        []string
+	ReloadError string
+	Outdated    []string
 }
 
 // Outdated are the leases for which another generation of definitions is installed than the client has.
@@ -145,6 +162,7 @@ func (q *Queries) ClientsAlive(ctx context.Context, silenceSeconds float64) ([]C
 			&i.StartedAt,
 			&i.Deaf,
 			&i.Held,
+			&i.ReloadError,
 			&i.Outdated,
 		); err != nil {
 			return nil, err

@@ -45,6 +45,8 @@ type Heart struct {
 	Deaf func() []string
 	// Held tells what the worker holds because it does not fit the database, as kind/database: reason. Nil means nothing.
 	Held func() []string
+	// ReloadError returns why the worker refused a change of its files, or "". Nil means "".
+	ReloadError func() string
 	// Digests are the generations of definitions that the worker has, by the keys of leases, for status to compare.
 	Digests map[string]string
 	// Schedules are the ones that the worker follows as the leader, as kind/database.
@@ -139,13 +141,16 @@ func (h *Heart) Beat(ctx context.Context) error {
 	defer cancel()
 	// Taken before the statement is sent, so that Alive can only end early.
 	sent := time.Now()
-	deaf, held := said(h.Deaf), said(h.Held)
-	beaten, err := h.DB.AsyncQueries().ClientBeat(ctx, deaf, held, h.ClientID)
+	now := dbsqlc.ClientBeatParams{ClientID: h.ClientID, Deaf: said(h.Deaf), Held: said(h.Held)}
+	if h.ReloadError != nil {
+		now.ReloadError = h.ReloadError()
+	}
+	beaten, err := h.DB.AsyncQueries().ClientBeat(ctx, now)
 	if err != nil {
 		return fmt.Errorf("update client %s: %w", h.ClientID, err)
 	}
 	if beaten == 0 {
-		if err := h.enter(ctx, deaf, held); err != nil {
+		if err := h.enter(ctx, now); err != nil {
 			return err
 		}
 	}
@@ -164,7 +169,7 @@ func (h *Heart) beaten(sent time.Time) {
 	h.lastBeat = sent
 }
 
-func (h *Heart) enter(ctx context.Context, deaf, held []string) error {
+func (h *Heart) enter(ctx context.Context, now dbsqlc.ClientBeatParams) error {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
 	host, err := os.Hostname()
@@ -177,7 +182,8 @@ func (h *Heart) enter(ctx context.Context, deaf, held []string) error {
 		return fmt.Errorf("encode digests: %w", err)
 	}
 	entry := dbsqlc.ClientEnterParams{
-		ClientID: h.ClientID, Host: host, Pid: int32(os.Getpid()), Deaf: deaf, Held: held, Digests: digests,
+		ClientID: h.ClientID, Host: host, Pid: int32(os.Getpid()), Deaf: now.Deaf, Held: now.Held, Digests: digests,
+		ReloadError: now.ReloadError,
 		Schedules: append([]string{}, h.Schedules...), Foreground: h.Foreground, // Never null.
 	}
 	if err := h.DB.AsyncQueries().ClientEnter(ctx, entry); err != nil {

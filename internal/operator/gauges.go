@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"sexton/internal/component"
@@ -32,8 +31,8 @@ type Gauges struct {
 	Noted         *riverjobs.Bindings
 	Subscriptions []*listen.Subscription
 	Log           *slog.Logger
-	// ReloadFailed is nil where nothing is reloaded.
-	ReloadFailed *atomic.Bool
+	// ReloadError returns why the last reload was refused, or ""; nil if nothing is reloaded.
+	ReloadError func() string
 }
 
 // at is where everything is read. Which database answers is found out anew by each reading.
@@ -47,7 +46,7 @@ func (g *Gauges) Read(ctx context.Context) []metrics.Sample {
 	// The jobs' own tables are asked once, and waited for only by what shows them.
 	jobs := sync.OnceValues(func() (*counted, error) { return readCounted(ctx, g.All) })
 	readings := make([]reading, 1+len(g.All.Databases))
-	readings[0].addIf(metrics.ReloadFailed, g.ReloadFailed != nil && g.ReloadFailed.Load())
+	readings[0].addIf(metrics.ReloadFailed, g.ReloadError != nil && g.ReloadError() != "")
 	var reading sync.WaitGroup
 	for i, db := range g.All.Databases {
 		reading.Go(func() { readings[1+i].read(ctx, g, db, jobs) })

@@ -42,8 +42,18 @@ type Reading struct {
 	// Cron is null where no worker follows the schedules.
 	Cron *Leader `json:"cron"`
 
+	// ReloadErrors are the workers that refused a change of their files and continue with the old ones.
+	ReloadErrors []ReloadError `json:"reload_errors,omitempty"`
+
 	// Workers are the living ones.
 	Workers []dbsqlc.ClientsAliveRow `json:"-"`
+}
+
+// ReloadError is a worker that refused a change of its files.
+type ReloadError struct {
+	Worker string `json:"worker"`
+	Host   string `json:"host"`
+	Error  string `json:"error"`
 }
 
 // Lease is one that is held.
@@ -104,6 +114,11 @@ func Read(ctx context.Context, at component.Source) (Reading, error) {
 		return r, err
 	}
 	r.Leases, r.Workers = known.leases, known.workers
+	for _, w := range known.workers {
+		if w.ReloadError != "" {
+			r.ReloadErrors = append(r.ReloadErrors, ReloadError{Worker: w.ClientID, Host: w.Host, Error: w.ReloadError})
+		}
+	}
 	if r.Jobs, err = known.jobs(ctx, at.Connections, at.Config.DatabaseNames(), r.DeletionTables); err != nil {
 		return r, err
 	}

@@ -2,20 +2,22 @@
 UPDATE "sexton".clients
 SET seen_at = pg_catalog.clock_timestamp(),
     deaf = @deaf,
-    held = @held
+    held = @held,
+    reload_error = @reload_error
 WHERE client_id = @client_id;
 
 -- name: ClientEnter :exec
-INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held, digests, schedules, foreground)
-VALUES (@client_id, @host, @pid, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), @deaf, @held, @digests, @schedules, @foreground)
+INSERT INTO "sexton".clients (client_id, host, pid, started_at, seen_at, deaf, held, digests, schedules, foreground, reload_error)
+VALUES (@client_id, @host, @pid, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp(), @deaf, @held, @digests, @schedules, @foreground, @reload_error)
 ON CONFLICT (client_id) DO UPDATE
 SET seen_at = EXCLUDED.seen_at,
     deaf = EXCLUDED.deaf,
-    held = EXCLUDED.held;
+    held = EXCLUDED.held,
+    reload_error = EXCLUDED.reload_error;
 
 -- name: ClientsAlive :many
 -- Outdated are the leases for which another generation of definitions is installed than the client has.
-SELECT client_id, host, started_at, deaf, held, ARRAY(
+SELECT client_id, host, started_at, deaf, held, reload_error, ARRAY(
     SELECT own.key
     FROM pg_catalog.jsonb_each_text(client.digests) AS own (key, digest)
     JOIN "sexton".fences AS fence ON fence.key = own.key

@@ -93,6 +93,8 @@ func printStatus(w io.Writer, document operator.Reading) {
 	}
 	words.List(w, "", "\nLEASE\tHOLDER\tEXPIRES", document.Leases, func(l operator.Lease) []any { return []any{l.Key, l.Holder, l.ExpiresAt} })
 	printJobs(w, document.Jobs)
+	words.List(w, "", "\nKEEPS ITS OLD CONFIGURATION\tHOST\tERROR OF THE NEW ONE", document.ReloadErrors,
+		func(e operator.ReloadError) []any { return []any{e.Worker, e.Host, &e.Error} })
 	_, _ = fmt.Fprintln(w, "\n"+document.Cron.String())
 }
 

@@ -68,6 +68,12 @@ func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
 	s := clitest.Installed(t)
 	s.Exec("INSERT INTO sexton.clients (client_id, host, pid, deaf) VALUES ('host:1:abc', 'host', 1, $1)", []string{clitest.Kind + "/main"})
 	require.Contains(t, s.OK("status"), "the next poll of host:1:abc: notifications do not reach it")
+	s.Exec("UPDATE sexton.clients SET reload_error = $1", "sexton.yaml:1: no such key")
+	require.Regexp(t, `(?m)^host:1:abc +host +sexton.yaml:1: no such key$`, s.OK("status"))
+	requireFindings(s, 5, "workers", "warning | host:1:abc on host | the worker refused its changed configuration and continues with the old one: "+
+		"sexton.yaml:1: no such key | correct the files; the worker reads them again",
+		"warning | host:1:abc | notifications do not reach this worker, which polls every second for "+clitest.Kind+"/main | "+
+			"give listen_url a direct connection, past any pooler")
 	s.Exec("DELETE FROM sexton.clients; DELETE FROM projects WHERE id <= 3")
 	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour' WHERE primary_key_value > 1")
 	table, job, _ := s.StatusOf()

@@ -34,8 +34,21 @@ const (
 // worker holds the flags of `sexton run`.
 type worker struct {
 	failFast, readOnly bool
-	// reloadFailed reports that the last reload found files that are wrong.
-	reloadFailed *atomic.Bool
+	// refused has why the last reload was refused.
+	refused *refusal
+}
+
+// refusal is why a worker refused its changed files; nil if it has read them as they are.
+type refusal struct{ atomic.Pointer[string] }
+
+func (r *refusal) set(reason string) { r.Store(&reason) }
+
+// text returns the reason, or "".
+func (r *refusal) text() string {
+	if reason := r.Load(); reason != nil {
+		return *reason
+	}
+	return ""
 }
 
 // loaded is a configuration with its definitions, and the digest of its files from before they were read: what changed since shows in it.
@@ -170,7 +183,7 @@ func workUntilReload(
 			stop()
 		}
 	})
-	err = Work(inner, all, log, Endpoint{settings: c.HTTP, reloadFailed: flags.reloadFailed})
+	err = Work(inner, all, log, Endpoint{settings: c.HTTP, refused: flags.refused})
 	stop()
 	listening.Wait()
 	return next, err
@@ -180,7 +193,7 @@ func workUntilReload(
 // stayed the same for a while, and again at every look for as long as they are wrong: it may be the database that they do not fit yet.
 func awaitReload(ctx context.Context, env *cli.Env, c *loaded, flags worker, hangups chan os.Signal, log *slog.Logger) *loaded {
 	say := func() {
-		flags.reloadFailed.Store(true)
+		flags.refused.set(stillReading)
 		log.WarnContext(ctx, stillReading)
 	}
 	look, said := c.files, ""
@@ -199,7 +212,7 @@ func awaitReload(ctx context.Context, env *cli.Env, c *loaded, flags worker, han
 			case ctx.Err() != nil:
 				return nil
 			case look == c.files:
-				if flags.reloadFailed.Swap(false) {
+				if flags.refused.Swap(nil) != nil {
 					said = ""
 					log.InfoContext(ctx, "configuration is as it was, the worker goes on with it")
 				}
@@ -215,13 +228,13 @@ func awaitReload(ctx context.Context, env *cli.Env, c *loaded, flags worker, han
 		}
 		switch {
 		case err == nil:
-			flags.reloadFailed.Store(false)
+			flags.refused.Store(nil)
 			log.InfoContext(ctx, "configuration is reloaded: the worker stops and starts with it")
 			return fresh
 		case ctx.Err() != nil:
 			return nil
 		}
-		flags.reloadFailed.Store(true)
+		flags.refused.set(err.Error())
 		if asked || said != err.Error() {
 			said = err.Error()
 			log.ErrorContext(ctx, "configuration is not reloaded, the old one stays", "error", err)

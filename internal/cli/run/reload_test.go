@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -31,7 +30,7 @@ func TestAWrongFileThatIsPutRightLeavesALine(t *testing.T) {
 			file := filepath.Join(dir, "sexton.yaml")
 			require.NoError(t, os.WriteFile(file, []byte(right), 0o600))
 			a := &cli.Env{ConfigPath: file, DatabaseURL: "postgres://nobody@nowhere.invalid/none"}
-			flags := worker{reloadFailed: &atomic.Bool{}}
+			flags := worker{refused: &refusal{}}
 			c, err := readWorker(a, flags)
 			require.NoError(t, err)
 
@@ -47,11 +46,11 @@ func TestAWrongFileThatIsPutRightLeavesALine(t *testing.T) {
 				require.NoError(t, pace.Sleep(ctx, 2*watchEvery))
 			}
 			synctest.Wait()
-			require.True(t, flags.reloadFailed.Load())
+			require.Contains(t, flags.refused.text(), "sexton.yaml:2: YAML syntax")
 			require.NoError(t, os.WriteFile(file, []byte(right), 0o600))
 			require.NoError(t, pace.Sleep(ctx, 2*watchEvery))
 			synctest.Wait()
-			require.False(t, flags.reloadFailed.Load())
+			require.Empty(t, flags.refused.text())
 			require.Equal(t, 1, strings.Count(log.String(), "configuration is as it was, the worker goes on with it"))
 		})
 	}
@@ -64,7 +63,7 @@ func TestAFileThatHangsIsSaid(t *testing.T) {
 	file := filepath.Join(dir, "sexton.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n"), 0o600))
 	a := &cli.Env{ConfigPath: file, DatabaseURL: "postgres://nobody@nowhere.invalid/none"}
-	flags := worker{reloadFailed: &atomic.Bool{}}
+	flags := worker{refused: &refusal{}}
 	c, err := readWorker(a, flags)
 	require.NoError(t, err)
 	hanging, writer, err := os.Pipe()
@@ -85,7 +84,7 @@ func TestAFileThatHangsIsSaid(t *testing.T) {
 		hangups <- os.Interrupt
 	}
 	require.Contains(t, <-said, stillReading)
-	require.True(t, flags.reloadFailed.Load())
+	require.Equal(t, stillReading, flags.refused.text())
 	stop()
 	require.Nil(t, <-ended)
 }

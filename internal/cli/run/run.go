@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,7 +29,7 @@ const stopTime = 9 * time.Second
 
 // Command is the command of this area.
 func Command(env *cli.Env) *cobra.Command {
-	flags := worker{reloadFailed: &atomic.Bool{}}
+	flags := worker{refused: &refusal{}}
 	cmd := env.Command(&cobra.Command{
 		Use:   "run",
 		Short: "Run the worker until SIGTERM or SIGINT",
@@ -84,7 +83,11 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	if err != nil {
 		return err
 	}
-	view.gauges.ReloadFailed = on.reloadFailed
+	reloadError := func() string { return "" }
+	if on.refused != nil {
+		reloadError = on.refused.text
+	}
+	view.gauges.ReloadError = reloadError
 	riverLog := dampenRiver(log)
 	defer riverLog.Flush()
 	deps := riverjobs.Deps{
@@ -96,7 +99,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	var ears []*listen.Ear
 	heart := &heartbeat.Heart{
 		DB: all.Jobs(), ClientID: id, Silence: all.Config.Jobs.Silence, Logger: log, Deaf: func() []string { return deaf(subscriptions) },
-		Held: noted.Held, Digests: deps.Runner.Leases.Digests, Schedules: riverjobs.Schedules(all.Config),
+		Held: noted.Held, ReloadError: reloadError, Digests: deps.Runner.Leases.Digests, Schedules: riverjobs.Schedules(all.Config),
 	}
 	deps.Working = heart.Work
 	subscriptions, ears = riverjobs.Subscriptions(deps)

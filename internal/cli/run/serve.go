@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"riverqueue.com/riverui"
 
@@ -55,8 +54,8 @@ type Endpoint struct {
 	settings config.HTTP
 	// listener, if set, is served in place of settings.Listen.
 	Listener net.Listener
-	// reloadFailed is nil where nothing is reloaded.
-	reloadFailed *atomic.Bool
+	// refused is nil if nothing is reloaded.
+	refused *refusal
 }
 
 // serve serves until ctx ends.

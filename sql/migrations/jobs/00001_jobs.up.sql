@@ -61,6 +61,9 @@ CREATE TABLE IF NOT EXISTS "sexton".clients (
     foreground boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 
+-- Why the worker refused a change of its files; empty if it has read them as they are.
+ALTER TABLE "sexton".clients ADD COLUMN IF NOT EXISTS reload_error text NOT NULL DEFAULT '';
+
 COMMENT ON TABLE "sexton".clients IS 'Sexton: running workers and foreground passes, and when each was last seen';
 
 -- The last tick of each schedule, written with the job that it inserted: a tick that came while no worker ran
