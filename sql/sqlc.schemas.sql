@@ -40,3 +40,10 @@ CREATE TABLE "sexton".river_queue (
     updated_at timestamptz NOT NULL,
     paused_at timestamptz
 );
+
+-- Functions whose columns the generator must know.
+CREATE FUNCTION "sexton".raise_fence(fence_key text, new_token bigint, lock_timeout text)
+RETURNS TABLE (token bigint, digest text)
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$ SELECT 1, '' $$;

@@ -96,6 +96,8 @@ type Session struct {
 	Names  pgcatalog.Names
 	Fence  *lease.Lease
 	Limits Limits
+	// Slot is the slot of the fence that its transactions lock, below lease.Slots. Sessions of one pass have different ones.
+	Slot int
 	// Plain leaves the planner's settings alone: the application's triggers are planned with them, too.
 	Plain bool
 	// Kept has triggers keep what the session's statements delete, for `sexton undo`, as they do for sessions of the application.
@@ -177,7 +179,8 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 	}
 	pipeline.Queue(begin)
 	statement, lock := limits.Timeouts()
-	pipeline.Queue(s.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, $5)`), s.Fence.Key(), s.Fence.Token(), statement, lock, limits.Durable)
+	pipeline.Queue(s.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, $5, $6)`),
+		s.Fence.Key(), s.Slot, s.Fence.Token(), statement, lock, limits.Durable)
 	s.queuePath(pipeline)
 	frame := pipeline.Len()
 	if statements = s.counting(statements); s.Kept && len(statements) > 0 {

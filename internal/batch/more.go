@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"sexton/internal/lease"
 )
 
 // More connects further sessions beside the one of a pass, under the same lease.
@@ -36,7 +38,10 @@ func (m *More) Session(ctx context.Context) *Session {
 	}
 	m.conns = append(m.conns, conn)
 	// On a connection that knows the texts the first round trip is a batch: taken for the quickest, it would have lasted no time.
-	return &Session{Conn: conn.Conn(), Names: m.Like.Names, Fence: m.Like.Fence, Limits: m.Like.Limits, Kept: m.Like.Kept, quickest: m.Like.quickest}
+	return &Session{
+		Conn: conn.Conn(), Names: m.Like.Names, Fence: m.Like.Fence, Limits: m.Like.Limits, Kept: m.Like.Kept,
+		Slot: len(m.conns) % lease.Slots, quickest: m.Like.quickest,
+	}
 }
 
 // Release gives the connections back.

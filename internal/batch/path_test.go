@@ -297,6 +297,7 @@ func TestMoreSessionsLeaveConnectionsToOthers(t *testing.T) {
 	var got int32
 	for s := more.Session(t.Context()); s != nil; s = more.Session(t.Context()) {
 		require.Equal(t, []any{session.Fence, session.Names, session.Limits}, []any{s.Fence, s.Names, s.Limits})
+		require.EqualValues(t, got+1, s.Slot, "each session locks its own row of the fence")
 		pgtest.Must(s.Run(t.Context(), batch.Statement{SQL: "SELECT 1"}))(t)
 		got++
 	}

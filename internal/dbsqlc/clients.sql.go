@@ -126,7 +126,7 @@ const clientsAlive = `-- name: ClientsAlive :many
 SELECT client_id, host, started_at, deaf, held, reload_error, ARRAY(
     SELECT own.key
     FROM pg_catalog.jsonb_each_text(client.digests) AS own (key, digest)
-    JOIN "sexton".fences AS fence ON fence.key = own.key
+    JOIN "sexton".fences AS fence ON fence.key = own.key AND fence.slot = 0
     WHERE fence.digest <> own.digest
     ORDER BY own.key
 )::pg_catalog.text[] AS outdated

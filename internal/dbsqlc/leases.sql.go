@@ -12,7 +12,7 @@ import (
 
 const fenceDigest = `-- name: FenceDigest :one
 SELECT coalesce(pg_catalog.max(fence.digest), '')::pg_catalog.text AS digest
-FROM (SELECT one.digest FROM "sexton".fences AS one WHERE one.key = $1 FOR SHARE) AS fence
+FROM (SELECT one.digest FROM "sexton".fences AS one WHERE one.key = $1 AND one.slot = 0 FOR SHARE) AS fence
 `
 
 // The generation that is installed for a lease in this database, empty where none is recorded. Behind the lock no installation commits
@@ -27,7 +27,8 @@ func (q *Queries) FenceDigest(ctx context.Context, key string) (string, error) {
 const fenceDigests = `-- name: FenceDigests :many
 SELECT key, coalesce(digest, '')::pg_catalog.text AS digest
 FROM "sexton".fences
-WHERE key = ANY ($1::pg_catalog.text[])
+WHERE slot = 0
+  AND key = ANY ($1::pg_catalog.text[])
 `
 
 type FenceDigestsRow struct {
@@ -56,16 +57,8 @@ func (q *Queries) FenceDigests(ctx context.Context, keys []string) ([]FenceDiges
 }
 
 const fenceRaise = `-- name: FenceRaise :one
-WITH bounded AS MATERIALIZED (
-    SELECT pg_catalog.set_config('lock_timeout', $3::pg_catalog.text, true) AS lock_timeout
-)
-INSERT INTO "sexton".fences AS fence (key, token)
-SELECT $1, $2
-FROM bounded
-WHERE bounded.lock_timeout IS NOT NULL
-ON CONFLICT (key) DO UPDATE
-SET token = greatest(fence.token, EXCLUDED.token)
-RETURNING token, coalesce(digest, '')::pg_catalog.text AS digest
+SELECT raised.token::bigint AS token, raised.digest::pg_catalog.text AS digest
+FROM "sexton".raise_fence($1::pg_catalog.text, $2::bigint, $3::pg_catalog.text) AS raised (token, digest)
 `
 
 type FenceRaiseRow struct {
@@ -73,8 +66,8 @@ type FenceRaiseRow struct {
 	Digest string
 }
 
-// The generation comes with the row as it is now, after the wait for an installation that held it.
-// The timeout is set in the statement that it bounds, and for that alone: one round trip instead of four.
+// The generation comes with the rows as they are now, after the wait for an installation that
+// held them.
 func (q *Queries) FenceRaise(ctx context.Context, key string, token int64, lockTimeout string) (FenceRaiseRow, error) {
 	row := q.db.QueryRow(ctx, fenceRaise, key, token, lockTimeout)
 	var i FenceRaiseRow
@@ -88,11 +81,12 @@ WITH wanted AS (
     UNION
     SELECT fence.key FROM "sexton".fences AS fence WHERE $3::pg_catalog.text <> '' AND pg_catalog.starts_with(fence.key, $3::pg_catalog.text)
 )
-INSERT INTO "sexton".fences AS fence (key, token, digest)
-SELECT wanted.key, 1, $1::pg_catalog.text
+INSERT INTO "sexton".fences AS fence (key, slot, token, digest)
+SELECT wanted.key, slots.n, 1, $1::pg_catalog.text
 FROM wanted
-ORDER BY wanted.key
-ON CONFLICT (key) DO UPDATE
+CROSS JOIN pg_catalog.generate_series(0, 31) AS slots (n)
+ORDER BY wanted.key, slots.n
+ON CONFLICT (key, slot) DO UPDATE
 SET token = fence.token + 1,
     digest = EXCLUDED.digest
 WHERE fence.digest IS DISTINCT FROM EXCLUDED.digest
@@ -201,7 +195,7 @@ WITH bounded AS MATERIALIZED (
     FROM bounded
     WHERE bounded.lock_timeout IS NOT NULL
       AND ($6::pg_catalog.text = '' OR NOT EXISTS (
-          SELECT FROM "sexton".fences AS fence WHERE fence.key = $7::pg_catalog.text AND fence.digest <> $6::pg_catalog.text
+          SELECT FROM "sexton".fences AS fence WHERE fence.key = $7::pg_catalog.text AND fence.slot = 0 AND fence.digest <> $6::pg_catalog.text
       ))
 ), taken AS (
     UPDATE "sexton".leases AS lease
@@ -226,26 +220,11 @@ WITH bounded AS MATERIALIZED (
     SELECT token FROM taken
     UNION ALL
     SELECT token FROM first
-), lifted AS (
-    UPDATE "sexton".fences AS fence
-    SET token = greatest(fence.token, granted.token)
+), raised AS MATERIALIZED (
+    SELECT lifted.token, lifted.digest
     FROM granted
-    WHERE fence.key = $7::pg_catalog.text
-      AND $11::boolean
-    RETURNING fence.token, fence.digest
-), entered AS (
-    INSERT INTO "sexton".fences AS fence (key, token)
-    SELECT $7::pg_catalog.text, granted.token
-    FROM granted
+    CROSS JOIN LATERAL "sexton".raise_fence($7::pg_catalog.text, granted.token, $1::pg_catalog.text) AS lifted (token, digest)
     WHERE $11::boolean
-      AND NOT EXISTS (SELECT FROM "sexton".fences AS known WHERE known.key = $7::pg_catalog.text)
-    ON CONFLICT (key) DO UPDATE
-    SET token = greatest(fence.token, EXCLUDED.token)
-    RETURNING token, digest
-), raised AS (
-    SELECT token, digest FROM lifted
-    UNION ALL
-    SELECT token, digest FROM entered
 )
 SELECT
     coalesce((SELECT run.id FROM run), 0)::bigint AS run_id,
@@ -279,10 +258,11 @@ type LeaseBeginRow struct {
 // one round trip, and one transaction, so a fence that an earlier holder has locked takes back all three. Token and fence are 0 where the lease
 // could not be had.
 //
-// The row outlives its holders: the token must never start again. Rows that are there are updated, since ON CONFLICT also locks them, which is
-// a record of the log each: only the first holder inserts, and a race of two ends at the conflict. Leases of the
-// caller's earlier attempts that are not live any more are over. A caller of another generation of definitions gets none; what decides is the fence, whose generation comes with the row as it is
-// after the wait for an installation.
+// The row outlives its holders: the token must never start again. A row that is there is updated,
+// since ON CONFLICT also locks it, which is a record of the log: only the first holder inserts, and
+// a race of two ends at the conflict. Leases of the caller's earlier attempts that are not live any
+// more are over. A caller of another generation of definitions gets none. The fence decides, whose
+// generation comes with its rows as they are after the wait for an installation.
 func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBeginRow, error) {
 	row := q.db.QueryRow(ctx, leaseBegin,
 		arg.LockTimeout,

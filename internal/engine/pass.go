@@ -82,7 +82,7 @@ func (p *Pass) Run(ctx context.Context) error {
 	}
 	// Session itself belongs to the throttle, which looks over whatever connection is idle.
 	own := p.Session
-	p.start(ctx, &batch.Session{Conn: own.Conn, Names: own.Names, Fence: own.Fence, Limits: own.Limits, Plain: own.Plain, Kept: own.Kept})
+	p.start(ctx, &batch.Session{Conn: own.Conn, Names: own.Names, Fence: own.Fence, Limits: own.Limits, Slot: own.Slot, Plain: own.Plain, Kept: own.Kept})
 	p.sessions.Wait()
 	return p.err
 }

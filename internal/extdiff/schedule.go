@@ -209,7 +209,7 @@ func begin(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, fence *lease.L
 	if err := fence.Confirm(ctx, tx.Conn()); err != nil {
 		return err //nolint:wrapcheck // It names the lease.
 	}
-	_, err := tx.Exec(ctx, names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, true)`),
+	_, err := tx.Exec(ctx, names.Render(`SELECT "sexton".begin_batch($1, 0, $2, $3, $4, true)`),
 		fence.Key(), fence.Token(), defaultStatement.Milliseconds(), defaultLock.Milliseconds())
 	return problem.Doing(err, "begin")
 }

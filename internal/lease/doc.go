@@ -3,8 +3,10 @@
 //
 // A lease is a row in the jobs database. Each acquisition raises its token by one, and before its first
 // batch a new holder raises the same token in the fences of every database that it is going to write to.
-// Each batch transaction holds its fence row FOR SHARE and compares the token (see begin_batch), so a
-// holder whose lease has passed to another can commit nothing, in no database, however long it slept.
+// A fence has 32 slots, which exist from the first acquisition on. A new holder raises all of them in one
+// statement. Each session of a pass locks a slot of its own in each batch, FOR SHARE, and compares the token
+// (see begin_batch). So a holder whose lease has passed to another can commit nothing, in no database,
+// however long it slept and however many sessions it has.
 //
 // An answer of the server may get lost after it has committed, and a crash of the server may bring back a lease that was given back: the process
 // would then be refused by itself until the end of a lease that nothing works under. So each statement that takes a lease writes a number of its own

@@ -19,6 +19,9 @@ import (
 	"sexton/internal/problem"
 )
 
+// Slots is how many rows the fence of a lease has in each database: the most sessions of one pass.
+const Slots = 32
+
 // Margin is how long before the end of its lease a holder stops working.
 const Margin = 5 * time.Second
 
@@ -65,7 +68,7 @@ type Lease struct {
 	ttl      time.Duration
 	deadline time.Time // monotonic; Margin before the lease ends at the earliest
 	asked    time.Time // monotonic; before the lease was granted
-	// fenced are the databases whose fences stand at the token.
+	// fenced are the databases whose fences have the token in all slots.
 	fenced []database.Database
 	// run is the run in the history that works under the lease; 0 is none.
 	run int64
@@ -325,10 +328,10 @@ func (l *Lease) Raise(ctx context.Context, db database.Database) error {
 	return err
 }
 
-// raise lifts one fence.
+// raise raises all slots of one fence.
 //
-// A former holder may still have a transaction open that holds the fence row FOR SHARE: a process that was
-// stopped between DELETE and COMMIT, say. Its lease is over, so after a short wait its session is ended.
+// An earlier holder may still have transactions open that have slots locked FOR SHARE, such as a process that was
+// stopped between DELETE and COMMIT. Its lease is over, so after a short wait its sessions are ended.
 func (l *Lease) raise(ctx context.Context, db database.Database) error {
 	const attempts = 20
 	for range attempts {

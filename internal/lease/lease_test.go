@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/batch"
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
 	"sexton/internal/lease"
@@ -27,8 +28,11 @@ func expire(db *dbtest.DB) {
 	db.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp()")
 }
 
+// fence returns the token of the fence, which all slots must have.
 func fence(t *testing.T, db *dbtest.DB) int64 {
-	return pgtest.Scalar[int64](t, db.Database, "SELECT token FROM sexton.fences WHERE key = $1", key)
+	const slots = "SELECT count(*) = 32 AND min(token) = max(token) FROM sexton.fences WHERE key = $1"
+	require.True(t, pgtest.Scalar[bool](t, db.Database, slots, key))
+	return pgtest.Scalar[int64](t, db.Database, "SELECT max(token) FROM sexton.fences WHERE key = $1", key)
 }
 
 func TestSecondHolderIsRefused(t *testing.T) {
@@ -155,7 +159,7 @@ func TestTakeOverEndsAnOpenBatch(t *testing.T) {
 	first := pgtest.Must(manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 
 	tx := pgtest.Must(pgtest.Connect(t, db.URL).Begin(t.Context()))(t)
-	pgtest.Exec(t, tx, "SELECT sexton.begin_batch($1, $2, 60000, 60000, false)", first.Key(), first.Token())
+	pgtest.Exec(t, tx, "SELECT sexton.begin_batch($1, 31, $2, 60000, 60000, false)", first.Key(), first.Token())
 	pgtest.Exec(t, tx, "DELETE FROM children")
 
 	expire(db)
@@ -172,11 +176,11 @@ func TestTakeOverSparesOtherLeases(t *testing.T) {
 	db := dbtest.New(t)
 	other := pgtest.Must(manager(db, "other").Acquire(t.Context(), key+"_other", time.Minute, db.Connected))(t)
 	tx := pgtest.Must(pgtest.Acquire(t, db.Pool()).Begin(t.Context()))(t)
-	pgtest.Exec(t, tx, "SELECT sexton.begin_batch($1, $2, 60000, 60000, false)", other.Key(), other.Token())
+	pgtest.Exec(t, tx, "SELECT sexton.begin_batch($1, 31, $2, 60000, 60000, false)", other.Key(), other.Token())
 
 	first := pgtest.Must(manager(db, "first").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	blocked := pgtest.Must(db.Pool().Begin(t.Context()))(t)
-	pgtest.Exec(t, blocked, "SELECT sexton.begin_batch($1, $2, 60000, 60000, false)", first.Key(), first.Token())
+	pgtest.Exec(t, blocked, "SELECT sexton.begin_batch($1, 31, $2, 60000, 60000, false)", first.Key(), first.Token())
 	expire(db)
 	pgtest.Must(manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	require.Error(t, blocked.Commit(t.Context()))
@@ -188,7 +192,7 @@ func TestTokenIsLiftedOverAHigherFence(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	db.Exec("INSERT INTO sexton.fences VALUES ($1, 41)", key)
+	db.Exec("INSERT INTO sexton.fences VALUES ($1, 7, 41)", key)
 	granted := pgtest.Must(manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	require.EqualValues(t, 42, granted.Token())
 	require.EqualValues(t, 42, fence(t, db))
@@ -206,7 +210,7 @@ func TestOvertakenHolderIsNotLifted(t *testing.T) {
 	other := db.Connected
 	other.Name = "other"
 	blocker := pgtest.Must(db.Pool().Begin(t.Context()))(t)
-	pgtest.Exec(t, blocker, "INSERT INTO sexton.fences VALUES ($1, 2)", key)
+	pgtest.Exec(t, blocker, "INSERT INTO sexton.fences SELECT $1, n, 2 FROM generate_series(0, 31) AS n", key)
 	result := make(chan error, 1)
 	go func() {
 		_, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, other)
@@ -218,6 +222,28 @@ func TestOvertakenHolderIsNotLifted(t *testing.T) {
 	require.ErrorIs(t, <-result, lease.ErrLost)
 	require.EqualValues(t, 2, fence(t, db))
 	require.Equal(t, "second", pgtest.Scalar[string](t, db.Database, "SELECT holder FROM sexton.leases WHERE expires_at > clock_timestamp()"), "the failed holder must not release the other's lease")
+}
+
+// A holder whose lease has passed on can have more sessions than the new one: all slots refuse it, and it cannot add slots.
+func TestALateHolderWithMoreSlotsCommitsNothing(t *testing.T) {
+	t.Parallel()
+
+	db := dbtest.New(t)
+	db.Exec("CREATE TABLE children AS SELECT 1 AS id")
+	late := pgtest.Must(manager(db, "late").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
+	expire(db)
+	pgtest.Must(manager(db, "new").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
+
+	conn := pgtest.Acquire(t, db.Pool()).Conn()
+	limits := batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}
+	for slot := range lease.Slots + 2 {
+		session := &batch.Session{Conn: conn, Names: dbtest.Names(), Fence: late, Limits: limits, Slot: slot}
+		_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM children"})
+		require.ErrorIs(t, err, lease.ErrLost, "slot %d", slot)
+		require.ErrorIs(t, late.Raise(t.Context(), db.Connected), lease.ErrLost)
+	}
+	require.EqualValues(t, 2, fence(t, db))
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM children"))
 }
 
 // A fence that cannot be raised gives the lease back, or nobody could work until it expires.

@@ -94,11 +94,11 @@ func TestKindsAreForTheJobsDatabaseOnly(t *testing.T) {
 func TestBeginBatch(t *testing.T) {
 	t.Parallel()
 	d, _ := installed(t)
-	d.Exec("INSERT INTO sexton.fences (key, token) VALUES ('subscription', 7)")
+	d.Exec("INSERT INTO sexton.fences (key, slot, token) VALUES ('subscription', 3, 7)")
 
 	begin := func(t *testing.T, key string, token int64, durable bool) (pgx.Tx, error) {
 		tx := pgtest.Begin(t, d.Pool())
-		_, err := tx.Exec(t.Context(), "SELECT sexton.begin_batch($1, $2, 5000, 200, $3)", key, token, durable)
+		_, err := tx.Exec(t.Context(), "SELECT sexton.begin_batch($1, 3, $2, 5000, 200, $3)", key, token, durable)
 		return tx, err
 	}
 	requireSettings := func(t *testing.T, tx pgx.Tx, want map[string]string) {
@@ -125,8 +125,8 @@ func TestBeginBatch(t *testing.T) {
 
 	t.Run("refuses a lost lease", func(t *testing.T) {
 		for key, detail := range map[string]string{
-			"subscription": "The batch carries token 6, the fence stands at 7.",
-			"other":        "The batch carries token 6, the fence stands at none.",
+			"subscription": "The batch carries token 6, the fence stands at 7 in slot 3.",
+			"other":        "The batch carries token 6, the fence stands at none in slot 3.",
 		} {
 			_, err := begin(t, key, 6, false)
 			var pgErr *pgconn.PgError

@@ -250,8 +250,8 @@ func TestGrants(t *testing.T) {
 	allowed(work,
 		"INSERT INTO sexton.leases VALUES ('k', 1, 'h', now(), now())",
 		"UPDATE sexton.leases SET token = 2",
-		"INSERT INTO sexton.fences VALUES ('k', 1) ON CONFLICT (key) DO UPDATE SET token = excluded.token",
-		"SELECT sexton.begin_batch('k', 1, 1000, 1000, false)",
+		"INSERT INTO sexton.fences VALUES ('k', 0, 1) ON CONFLICT (key, slot) DO UPDATE SET token = excluded.token",
+		"SELECT sexton.begin_batch('k', 0, 1, 1000, 1000, false)",
 		"INSERT INTO sexton.runs (kind, database, holder) VALUES ('k', 'd', 'h')",
 		"DELETE FROM sexton.runs",
 		"INSERT INTO sexton.clients (client_id, host, pid) VALUES ('c', 'h', 1)",
@@ -281,7 +281,7 @@ func TestGrants(t *testing.T) {
 	allowed(view, "SELECT FROM sexton.runs", "SELECT FROM sexton.leases", "SELECT FROM sexton.clients", "SELECT FROM sexton.schedules",
 		"SELECT FROM sexton.job_kinds", "SELECT FROM sexton.samples", "SELECT FROM sexton.audit", "SELECT FROM sexton.river_job", "SELECT FROM app.loose_foreign_keys_deleted_records")
 	refused(view, "DELETE FROM sexton.runs", "DELETE FROM sexton.audit", "UPDATE sexton.leases SET token = 3", "DELETE FROM app.loose_foreign_keys_deleted_records",
-		"SELECT sexton.begin_batch('k', 1, 1000, 1000, false)", "SELECT sexton.enqueue('tidy')")
+		"SELECT sexton.begin_batch('k', 0, 1, 1000, 1000, false)", "SELECT sexton.enqueue('tidy')")
 
 	// Without the grants, the error says where to find them.
 	db.Conn = connConfig(t, d.AsRole(application))

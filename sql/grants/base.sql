@@ -6,8 +6,8 @@ GRANT USAGE ON SCHEMA "sexton" TO :"worker";
 GRANT SELECT ON TABLE "sexton".application_tables TO :"worker";
 GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".fences, "sexton".events, "sexton".run_counts TO :"worker";
 GRANT EXECUTE
-    ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, boolean), "sexton".session_name(text), "sexton".application_path(text),
-        "sexton".commit_mode(boolean), "sexton".count_rows(text, text, bigint), "sexton".backlog_rows()
+    ON FUNCTION "sexton".begin_batch(text, integer, bigint, integer, integer, boolean), "sexton".raise_fence(text, bigint, text),
+        "sexton".session_name(text), "sexton".application_path(text), "sexton".commit_mode(boolean), "sexton".count_rows(text, text, bigint), "sexton".backlog_rows()
     TO :"worker";
 GRANT SELECT ON TABLE "sexton".backlog TO :"worker";
 

@@ -8,12 +8,13 @@ WHERE key = @key;
 -- The generation that is installed for a lease in this database, empty where none is recorded. Behind the lock no installation commits
 -- before the caller's transaction.
 SELECT coalesce(pg_catalog.max(fence.digest), '')::pg_catalog.text AS digest
-FROM (SELECT one.digest FROM "sexton".fences AS one WHERE one.key = @key FOR SHARE) AS fence;
+FROM (SELECT one.digest FROM "sexton".fences AS one WHERE one.key = @key AND one.slot = 0 FOR SHARE) AS fence;
 
 -- name: FenceDigests :many
 SELECT key, coalesce(digest, '')::pg_catalog.text AS digest
 FROM "sexton".fences
-WHERE key = ANY (@keys::pg_catalog.text[]);
+WHERE slot = 0
+  AND key = ANY (@keys::pg_catalog.text[]);
 
 -- name: FencesInstall :execrows
 -- Moves the generation of a job's leases, those of databases that are no longer configured included, and lifts their fences with it:
@@ -23,11 +24,12 @@ WITH wanted AS (
     UNION
     SELECT fence.key FROM "sexton".fences AS fence WHERE @prefix::pg_catalog.text <> '' AND pg_catalog.starts_with(fence.key, @prefix::pg_catalog.text)
 )
-INSERT INTO "sexton".fences AS fence (key, token, digest)
-SELECT wanted.key, 1, @digest::pg_catalog.text
+INSERT INTO "sexton".fences AS fence (key, slot, token, digest)
+SELECT wanted.key, slots.n, 1, @digest::pg_catalog.text
 FROM wanted
-ORDER BY wanted.key
-ON CONFLICT (key) DO UPDATE
+CROSS JOIN pg_catalog.generate_series(0, 31) AS slots (n)
+ORDER BY wanted.key, slots.n
+ON CONFLICT (key, slot) DO UPDATE
 SET token = fence.token + 1,
     digest = EXCLUDED.digest
 WHERE fence.digest IS DISTINCT FROM EXCLUDED.digest;
@@ -51,10 +53,11 @@ WHERE generation.digest <> EXCLUDED.digest;
 -- one round trip, and one transaction, so a fence that an earlier holder has locked takes back all three. Token and fence are 0 where the lease
 -- could not be had.
 --
--- The row outlives its holders: the token must never start again. Rows that are there are updated, since ON CONFLICT also locks them, which is
--- a record of the log each: only the first holder inserts, and a race of two ends at the conflict. Leases of the
--- caller's earlier attempts that are not live any more are over. A caller of another generation of definitions gets none; what decides is the fence, whose generation comes with the row as it is
--- after the wait for an installation.
+-- The row outlives its holders: the token must never start again. A row that is there is updated,
+-- since ON CONFLICT also locks it, which is a record of the log: only the first holder inserts, and
+-- a race of two ends at the conflict. Leases of the caller's earlier attempts that are not live any
+-- more are over. A caller of another generation of definitions gets none. The fence decides, whose
+-- generation comes with its rows as they are after the wait for an installation.
 WITH bounded AS MATERIALIZED (
     SELECT pg_catalog.set_config('lock_timeout', @lock_timeout::pg_catalog.text, true) AS lock_timeout, pg_catalog.clock_timestamp() AS at
 ), run AS (
@@ -69,7 +72,7 @@ WITH bounded AS MATERIALIZED (
     FROM bounded
     WHERE bounded.lock_timeout IS NOT NULL
       AND (@digest::pg_catalog.text = '' OR NOT EXISTS (
-          SELECT FROM "sexton".fences AS fence WHERE fence.key = @key::pg_catalog.text AND fence.digest <> @digest::pg_catalog.text
+          SELECT FROM "sexton".fences AS fence WHERE fence.key = @key::pg_catalog.text AND fence.slot = 0 AND fence.digest <> @digest::pg_catalog.text
       ))
 ), taken AS (
     UPDATE "sexton".leases AS lease
@@ -94,26 +97,11 @@ WITH bounded AS MATERIALIZED (
     SELECT token FROM taken
     UNION ALL
     SELECT token FROM first
-), lifted AS (
-    UPDATE "sexton".fences AS fence
-    SET token = greatest(fence.token, granted.token)
+), raised AS MATERIALIZED (
+    SELECT lifted.token, lifted.digest
     FROM granted
-    WHERE fence.key = @key::pg_catalog.text
-      AND @fenced::boolean
-    RETURNING fence.token, fence.digest
-), entered AS (
-    INSERT INTO "sexton".fences AS fence (key, token)
-    SELECT @key::pg_catalog.text, granted.token
-    FROM granted
+    CROSS JOIN LATERAL "sexton".raise_fence(@key::pg_catalog.text, granted.token, @lock_timeout::pg_catalog.text) AS lifted (token, digest)
     WHERE @fenced::boolean
-      AND NOT EXISTS (SELECT FROM "sexton".fences AS known WHERE known.key = @key::pg_catalog.text)
-    ON CONFLICT (key) DO UPDATE
-    SET token = greatest(fence.token, EXCLUDED.token)
-    RETURNING token, digest
-), raised AS (
-    SELECT token, digest FROM lifted
-    UNION ALL
-    SELECT token, digest FROM entered
 )
 SELECT
     coalesce((SELECT run.id FROM run), 0)::bigint AS run_id,
@@ -211,15 +199,7 @@ WHERE expires_at > pg_catalog.clock_timestamp()
 ORDER BY key;
 
 -- name: FenceRaise :one
--- The generation comes with the row as it is now, after the wait for an installation that held it.
--- The timeout is set in the statement that it bounds, and for that alone: one round trip instead of four.
-WITH bounded AS MATERIALIZED (
-    SELECT pg_catalog.set_config('lock_timeout', @lock_timeout::pg_catalog.text, true) AS lock_timeout
-)
-INSERT INTO "sexton".fences AS fence (key, token)
-SELECT @key, @token
-FROM bounded
-WHERE bounded.lock_timeout IS NOT NULL
-ON CONFLICT (key) DO UPDATE
-SET token = greatest(fence.token, EXCLUDED.token)
-RETURNING token, coalesce(digest, '')::pg_catalog.text AS digest;
+-- The generation comes with the rows as they are now, after the wait for an installation that
+-- held them.
+SELECT raised.token::bigint AS token, raised.digest::pg_catalog.text AS digest
+FROM "sexton".raise_fence(@key::pg_catalog.text, @token::bigint, @lock_timeout::pg_catalog.text) AS raised (token, digest);

@@ -8,7 +8,7 @@ SELECT wanted.name::pg_catalog.text AS name,
     EXISTS (SELECT FROM "sexton".river_leader AS leader WHERE leader.expires_at > pg_catalog.clock_timestamp()) AS led,
     EXISTS (
         SELECT FROM "sexton".fences AS fence
-        WHERE EXISTS (
+        WHERE fence.slot = 0 AND EXISTS (
             SELECT FROM pg_catalog.generate_subscripts(@own_queues::pg_catalog.text[], 1) AS own (n)
             WHERE (@own_queues::pg_catalog.text[])[own.n] = wanted.name
               AND (@own_keys::pg_catalog.text[])[own.n] = fence.key

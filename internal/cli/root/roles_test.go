@@ -26,7 +26,7 @@ var changes = []string{
 	"DELETE FROM sexton.river_job", "INSERT INTO sexton.job_kinds VALUES ('k', 'q', '{}', '{}', false, 1)", "DELETE FROM loose_foreign_keys_deleted_records",
 	"INSERT INTO sexton.generations VALUES ('k', 'd', '{}')",
 	"INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.projects', 2)",
-	"DELETE FROM users_ghost_user_migrations", "SELECT sexton.begin_batch('k', 1, 1000, 1000, false)", "SELECT sexton.ghost_user()",
+	"DELETE FROM users_ghost_user_migrations", "SELECT sexton.begin_batch('k', 0, 1, 1000, 1000, false)", "SELECT sexton.ghost_user()",
 	"DELETE FROM users", "UPDATE groups SET name = ''", "DELETE FROM group_deletion_schedules", "DELETE FROM sexton.group_destructions",
 	"SELECT sexton.restore_group(1, 2, '')", "TRUNCATE sexton.runs", "DROP TABLE sexton.runs", "CREATE TABLE sexton.mine (id int)", "CREATE TABLE public.mine (id int)",
 	"CREATE OR REPLACE FUNCTION sexton.backlog_of_mine() RETURNS int LANGUAGE sql AS 'SELECT 1'", "ALTER TABLE projects DISABLE TRIGGER ALL",

@@ -1,1 +1,1 @@
-SELECT "sexton".begin_batch($1, $2, $3, $4, $5)
+SELECT "sexton".begin_batch($1, 0, $2, $3, $4, $5)

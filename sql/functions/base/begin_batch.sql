@@ -1,7 +1,7 @@
 -- Opens a batch: bounds the transaction and checks that the caller still holds its lease.
 --
--- Raises SX001 where the lease has passed to another holder. The row stays locked until the batch ends,
--- so a new holder, who has to raise the token first, waits for a batch that is about to commit. One that
+-- Raises SX001 if the lease has passed to another holder, or if there is no such slot. The slot stays locked until the batch ends,
+-- so a new holder, who has to raise the token in all slots first, waits for a batch that is about to commit. One that
 -- hangs is found by the session's name, which carries the token, and ended by the new holder; failing
 -- that, idle_in_transaction_session_timeout ends it after 10 s.
 --
@@ -11,6 +11,7 @@
 -- tombstone are in this one database: a crash undoes both.
 CREATE OR REPLACE FUNCTION "sexton".begin_batch(
     fence_key text,
+    fence_slot integer,
     fence_token bigint,
     statement_timeout_ms integer,
     lock_timeout_ms integer,
@@ -37,11 +38,11 @@ BEGIN
     IF pg_catalog.current_setting('transaction_read_only')::boolean THEN
         SELECT fences.token INTO found_token
         FROM "sexton".fences
-        WHERE fences.key = fence_key;
+        WHERE fences.key = fence_key AND fences.slot = fence_slot;
     ELSE
         SELECT fences.token INTO found_token
         FROM "sexton".fences
-        WHERE fences.key = fence_key
+        WHERE fences.key = fence_key AND fences.slot = fence_slot
         FOR SHARE;
     END IF;
 
@@ -49,12 +50,12 @@ BEGIN
         RAISE EXCEPTION USING
             ERRCODE = 'SX001',
             MESSAGE = pg_catalog.format('lease lost: %s', fence_key),
-            DETAIL = pg_catalog.format('The batch carries token %s, the fence stands at %s.',
-                coalesce(fence_token::pg_catalog.text, 'none'), coalesce(found_token::pg_catalog.text, 'none')),
+            DETAIL = pg_catalog.format('The batch carries token %s, the fence stands at %s in slot %s.',
+                coalesce(fence_token::pg_catalog.text, 'none'), coalesce(found_token::pg_catalog.text, 'none'), fence_slot),
             HINT = 'Another holder has taken over. Nothing of this batch is kept.';
     END IF;
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".begin_batch(text, bigint, integer, integer, boolean) IS
+COMMENT ON FUNCTION "sexton".begin_batch(text, integer, bigint, integer, integer, boolean) IS
     'Sexton: bounds a batch and checks its lease';

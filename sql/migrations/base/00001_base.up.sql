@@ -1,11 +1,14 @@
--- The fencing token of each lease, as this database knows it. A new holder raises the token here
--- before its first batch; every batch checks it under a share lock (see begin_batch).
+-- The fencing token of each lease, as this database knows it. A new holder raises the token in all slots of its key before its first
+-- batch (see raise_fence). Every batch locks one slot and compares the token (see begin_batch). Sessions of one pass lock different
+-- slots, because two lockers of one row need a MultiXact.
 CREATE TABLE IF NOT EXISTS "sexton".fences (
-    key text PRIMARY KEY,
+    key text NOT NULL,
+    slot integer NOT NULL CHECK (slot >= 0 AND slot < 32),
     token bigint NOT NULL,
     -- The generation of definitions that may be worked with under the lease, which "sexton triggers install" alone sets, raising the
-    -- token with it. NULL: none is recorded, and any is let through.
-    digest text
+    -- token with it. NULL: none is recorded, and any is let through. It is the same in all slots of a key.
+    digest text,
+    PRIMARY KEY (key, slot)
 ) WITH (fillfactor = 50);
 
 COMMENT ON TABLE "sexton".fences IS 'Sexton: fencing tokens of leases, checked in every batch';

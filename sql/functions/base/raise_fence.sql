@@ -1,0 +1,31 @@
+-- Raises a lease's fence to a token in all slots, and inserts them on the first acquisition.
+-- Returns the highest token of the slots. The caller holds the lease only if that is its own
+-- token, because no slot is lowered.
+--
+-- The rows are locked in the order of slots, so that two callers cannot deadlock. lock_timeout
+-- bounds the wait for each of them, and for other locks in the rest of the transaction.
+-- Only this function and the installation of definitions insert slots, always all of them: an
+-- earlier holder finds no free slot.
+CREATE OR REPLACE FUNCTION "sexton".raise_fence(fence_key text, new_token bigint, lock_timeout text, OUT token bigint, OUT digest text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+BEGIN
+    PERFORM pg_catalog.set_config('lock_timeout', lock_timeout, true);
+
+    WITH raised AS (
+        INSERT INTO "sexton".fences AS fence (key, slot, token)
+        SELECT fence_key, slots.n, new_token
+        FROM pg_catalog.generate_series(0, 31) AS slots (n)
+        ORDER BY slots.n
+        ON CONFLICT (key, slot) DO UPDATE
+        SET token = greatest(fence.token, EXCLUDED.token)
+        RETURNING fence.token, fence.digest
+    )
+    SELECT pg_catalog.max(raised.token), coalesce(pg_catalog.max(raised.digest), '')
+    INTO raise_fence.token, raise_fence.digest
+    FROM raised;
+END;
+$sexton$;
+
+COMMENT ON FUNCTION "sexton".raise_fence(text, bigint, text) IS 'Sexton: raises the fence of a lease in all slots';
