@@ -58,7 +58,7 @@ func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {
 			Wakes:         []triggers.Wake{{Table: groupschedule.Table, Due: markedEarlier}, {Table: "groups", Due: markedEarlier}},
 		},
 		bounds: func(AdjournedGroupDeletionArgs) bounds {
-			return bounds{lease: "adjourned_group_deletion_worker", ttl: time.Minute, timeout: time.Minute}
+			return bounds{lease: "adjourned_group_deletion_worker", ttl: time.Minute, timeout: time.Minute + longer(c)}
 		},
 		pass: passAdjournedGroups,
 		due:  dueBy[AdjournedGroupDeletionArgs]("groups", groupschedule.DueSQL(), groupschedule.NextDueSQL()),
@@ -131,7 +131,7 @@ func (GroupDestroyArgs) Kind() string { return GroupDestroy }
 // InsertOpts make the job unique while one is waiting or running. With River's pauses it is tried for some weeks.
 func (GroupDestroyArgs) InsertOpts() river.InsertOpts { return once(GroupDestroy, 25) }
 
-func groupDestroy(*config.Config) kind[GroupDestroyArgs] {
+func groupDestroy(c *config.Config) kind[GroupDestroyArgs] {
 	return kind[GroupDestroyArgs]{
 		Job: Job{
 			MaxWorkers:    2, // Each keeps a connection, and takes its share of the server's time.
@@ -142,7 +142,7 @@ func groupDestroy(*config.Config) kind[GroupDestroyArgs] {
 		},
 		// The time of a job is longer than a run's, and shorter than that after which its worker is taken for dead.
 		bounds: func(args GroupDestroyArgs) bounds {
-			return bounds{lease: groupdelete.LeaseKey(args.GroupID), ttl: groupdelete.LeaseTTL, timeout: groupdelete.LeaseTTL}
+			return bounds{lease: groupdelete.LeaseKey(args.GroupID), ttl: groupdelete.LeaseTTL, timeout: groupdelete.LeaseTTL + longer(c)}
 		},
 		pass: passGroupDestroy,
 	}

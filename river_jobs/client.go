@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// maxJobTime bounds every kind; longer work commits what it has and goes on in a successor.
+	// maxJobTime bounds every kind, besides the time of long statements; longer work commits what it has and goes on in a successor.
 	maxJobTime = 60 * time.Second
 	// slowNetwork is the time that round trips of a second add to a pass: a hundred of them prepare its first statements, bind
 	// definitions, and record how it ended.
@@ -82,9 +82,9 @@ func NewClient(deps Deps, id string, ears ...*listen.Ear) (*river.Client[pgx.Tx]
 		// A client sends one notification about its inserts within this time and drops the others, while a job
 		// may have a successor within milliseconds.
 		FetchCooldown: river.FetchCooldownMin,
-		JobTimeout:    maxJobTime,
+		JobTimeout:    maxJobTime + longer(deps.Config),
 		// The heartbeat gives a dead client's jobs back within seconds; this is only its floor.
-		RescueStuckJobsAfter:        2 * (maxJobTime + slowNetwork),
+		RescueStuckJobsAfter:        2 * (maxJobTime + longer(deps.Config) + slowNetwork),
 		CompletedJobRetentionPeriod: 2 * time.Hour,
 		ErrorHandler:                failures{log},
 		Middleware:                  deps.middleware(),

@@ -41,7 +41,7 @@ func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 			entries: func([]definitions.Definition) []string { return ghostEntries(c) },
 		},
 		bounds: func(MigrateRecordsToGhostUserArgs) bounds {
-			return bounds{lease: ghostUsersLease, ttl: c.GhostUsers.MaxRuntime, timeout: c.GhostUsers.MaxRuntime + slowNetwork}
+			return bounds{lease: ghostUsersLease, ttl: c.GhostUsers.MaxRuntime, timeout: c.GhostUsers.MaxRuntime + longer(c) + slowNetwork}
 		},
 		pass: passGhostUsers,
 		ended: func(ctx context.Context, p *pass, report jobrun.Report, err error) {

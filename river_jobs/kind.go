@@ -69,6 +69,9 @@ type bounds struct {
 	long bool
 }
 
+// longer is how much longer leases and jobs last if statements may take longer than by default.
+func longer(c *config.Config) time.Duration { return lease.Extension(c.Jobs.StatementTimeout) }
+
 // pass is one pass at work.
 type pass struct {
 	Deps

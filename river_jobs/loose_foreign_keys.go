@@ -52,7 +52,7 @@ func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
 		bounds: func(args LooseForeignKeysCleanupArgs) bounds {
 			settings, _ := c.Database(args.Database)
 			ttl := settings.EffectiveLimits().Runtime + 10*time.Second
-			return bounds{database: args.Database, lease: LooseForeignKeysLease(args.Database), ttl: ttl, timeout: ttl + slowNetwork}
+			return bounds{database: args.Database, lease: LooseForeignKeysLease(args.Database), ttl: ttl, timeout: ttl + longer(c) + slowNetwork}
 		},
 		pass:   passLooseForeignKeys,
 		due:    looseForeignKeysDue,

@@ -60,7 +60,7 @@ func placeholderCleanup(c *config.Config) kind[PlaceholderUserCleanupArgs] {
 			},
 		},
 		bounds: func(PlaceholderUserCleanupArgs) bounds {
-			return bounds{lease: placeholderLease, ttl: placeholderTTL, timeout: placeholderTTL}
+			return bounds{lease: placeholderLease, ttl: placeholderTTL, timeout: placeholderTTL + longer(c)}
 		},
 		pass: passPlaceholderCleanup,
 		due: dueBy[PlaceholderUserCleanupArgs](

@@ -124,7 +124,7 @@ type Jobs struct {
 	// LockTimeout is how long a statement on the application's tables waits for one lock; at most StatementTimeout, of whose time it gets two thirds
 	// at most.
 	LockTimeout time.Duration `check:"positive" default:"1s" yaml:"lock_timeout"`
-	// StatementTimeout is how long such a statement may take, at most 5s: a lease ends 5 s after its holder stops.
+	// StatementTimeout is how long such a statement may take, at most 1m0s; leases and jobs last longer accordingly.
 	StatementTimeout time.Duration `check:"positive" default:"5s" yaml:"statement_timeout"`
 	// ReplicaLag is how far a replica may be behind before passes that steer their statements wait for it; 0s is no limit, as a
 	// standby with recovery_min_apply_delay needs.

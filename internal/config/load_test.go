@@ -81,11 +81,11 @@ func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
 func TestMovedKeysAreAcceptedWithAWarning(t *testing.T) {
 	t.Parallel()
 	dir := folder(t, `databases: {main: {url: "`+url+`"}}
-loose_foreign_keys: {lock_timeout: 7ms, statement_timeout: 6s, replica_lag: 8s}
+loose_foreign_keys: {lock_timeout: 7ms, statement_timeout: 61s, replica_lag: 8s}
 jobs: {replica_lag: 9s}
 `)
 	_, err := config.Load(config.Options{Dir: dir})
-	require.ErrorContains(t, err, "sexton.yaml:2:60: jobs.statement_timeout: must be at most 5s", "errors name the place of the old key")
+	require.ErrorContains(t, err, "sexton.yaml:2:60: jobs.statement_timeout: must be at most 1m0s", "errors name the place of the old key")
 
 	environ := []string{
 		"SEXTON_LOOSE_FOREIGN_KEYS__STATEMENT_TIMEOUT=4s", "SEXTON_LOOSE_FOREIGN_KEYS__REPLICA_LAG_BYTES=1", "SEXTON_JOBS__REPLICA_LAG_BYTES=2",
@@ -193,7 +193,7 @@ func TestLoadErrors(t *testing.T) {
 		"negative lag":        {with("jobs: {replica_lag: -1s, replica_lag_bytes: -1}\n"), "sexton.yaml:2:21: jobs.replica_lag: must not be negative; 0s is no limit\nsexton.yaml:2:45: jobs.replica_lag_bytes: must not be negative; 0 is no limit"},
 		"no confirming":       {with("loose_foreign_keys: {confirm_after: 0s}\n"), "sexton.yaml:2:37: loose_foreign_keys.confirm_after: must be longer than 0s"},
 		"zero timeouts":       {with("jobs: {lock_timeout: 0s, statement_timeout: 0s}\n"), "sexton.yaml:2:22: jobs.lock_timeout: must be longer than 0s\nsexton.yaml:2:45: jobs.statement_timeout: must be longer than 0s"},
-		"long statement":      {with("jobs: {statement_timeout: 6s}\n"), "sexton.yaml:2:27: jobs.statement_timeout: must be at most 5s, because a lease ends 5s after its holder stops"},
+		"long statement":      {with("jobs: {statement_timeout: 61s}\n"), "sexton.yaml:2:27: jobs.statement_timeout: must be at most 1m0s"},
 		"short statement":     {with("jobs: {statement_timeout: 500ms}\n"), "sexton.yaml:2:7: jobs.lock_timeout: is 1s, longer than statement_timeout, which is 500ms"},
 		"listen everywhere":   {with("http: {listen: \":8686\"}\n"), "sexton.yaml:2:16: http.listen: is reachable from other machines and needs user and password, or a token (set http.user and http.password, or http.token, or listen on 127.0.0.1)"},
 		"listen without port": {with("http: {listen: localhost}\n"), "sexton.yaml:2:16: http.listen: must be host:port, such as 127.0.0.1:8686 (write \"\" to disable the server)"},

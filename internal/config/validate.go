@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// maxStatement is how long a statement may go on after its worker has been stopped.
-	maxStatement = 5 * time.Second
+	// maxStatement is the longest statement: leases last long enough for it.
+	maxStatement = time.Minute
 	// maxIdentifier is the number of bytes after which Postgres cuts names.
 	maxIdentifier = 63
 )
@@ -164,7 +164,7 @@ func (v *validator) jobs() {
 		v.fail("jobs.owner", fmt.Sprintf("must be the name of a role of 1 to %d bytes, not beginning with pg_", maxIdentifier), "")
 	}
 	if jobs.StatementTimeout > maxStatement {
-		v.fail("jobs.statement_timeout", "must be at most 5s, because a lease ends 5s after its holder stops", "")
+		v.fail("jobs.statement_timeout", "must be at most 1m0s", "")
 	}
 	if jobs.StatementTimeout > 0 && jobs.LockTimeout > jobs.StatementTimeout {
 		v.fail("jobs.lock_timeout", fmt.Sprintf("is %s, longer than statement_timeout, which is %s", jobs.LockTimeout, jobs.StatementTimeout), "")

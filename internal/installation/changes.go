@@ -72,9 +72,9 @@ func knownLease(ctx context.Context, queries *dbsqlc.Queries, key string) error 
 	return nil
 }
 
-// fenceTimeout is how long a release waits for a batch of the former holder, which holds its fence until it commits. The server ends
-// one that hangs after 10 s.
-const fenceTimeout = "20s"
+// fenceTimeout is how long, beyond a statement's time, a release waits for a batch of the former holder, which holds its fence until
+// it commits. The server ends one that hangs after 10 s.
+const fenceTimeout = 15 * time.Second
 
 // raiseFences has every database refuse the batches of a lease's former holder: that one never asks whether the lease is still its
 // own. The jobs database takes part in the transaction that ends the lease, so that a failure leaves the lease as it was.
@@ -88,7 +88,7 @@ func (c *Connections) raiseFences(ctx context.Context, jobs *dbsqlc.Queries, key
 		if db.Name == c.Config.Jobs.Database {
 			queries = jobs
 		}
-		if _, err := queries.FenceRaise(ctx, key, token, fenceTimeout); err != nil {
+		if _, err := queries.FenceRaise(ctx, key, token, (c.Config.Jobs.StatementTimeout + fenceTimeout).String()); err != nil {
 			return fmt.Errorf("release lease %s: raise its fence in database %s: %w", key, db.Name, err)
 		}
 	}

@@ -90,7 +90,10 @@ func (b *Bound) Generations() []riverjobs.Generation {
 
 // Leases are granted to holder for work with the definitions that this process has read.
 func (b *Bound) Leases(holder string) *lease.Manager {
-	return &lease.Manager{Jobs: b.Jobs(), Holder: holder, Digests: riverjobs.GenerationDigests(b.Generations())}
+	return &lease.Manager{
+		Jobs: b.Jobs(), Holder: holder, Digests: riverjobs.GenerationDigests(b.Generations()),
+		StatementTimeout: b.Config.Jobs.StatementTimeout,
+	}
 }
 
 // TriggerReport is one entry of `sexton triggers install --json` and `uninstall --json`.

@@ -22,8 +22,12 @@ import (
 // Slots is how many rows the fence of a lease has in each database: the most sessions of one pass.
 const Slots = 32
 
-// Margin is how long before the end of its lease a holder stops working.
+// Margin is how long before the end of its lease a holder stops working, if no statement may take longer.
 const Margin = 5 * time.Second
+
+// Extension returns how much longer a lease lasts if a statement may take longer than Margin: a statement that begins
+// just before the holder stops ends under the lease, and one that the server continues after that ends within the margin.
+func Extension(statementTimeout time.Duration) time.Duration { return 2 * max(0, statementTimeout-Margin) }
 
 // ErrLost says that the lease has passed to another holder or has run out.
 var ErrLost = errors.New("lease lost")
@@ -51,6 +55,8 @@ type Manager struct {
 	// Digests are the generations of definitions that the holder works with, by the keys of leases. A lease without one is granted
 	// whatever is installed.
 	Digests map[string]string
+	// StatementTimeout is the longest time of a statement under a lease. Leases last longer by its Extension.
+	StatementTimeout time.Duration
 
 	mu sync.Mutex
 	// first and last are the numbers of this manager's attempts, live the ones that are under way or hold a lease. A lease of one that is over was
@@ -66,7 +72,7 @@ type Lease struct {
 	token    int64
 	attempt  int64 // the number in the lease's row
 	ttl      time.Duration
-	deadline time.Time // monotonic; Margin before the lease ends at the earliest
+	deadline time.Time // monotonic; the margin before the lease ends at the earliest
 	asked    time.Time // monotonic; before the lease was granted
 	// fenced are the databases whose fences have the token in all slots.
 	fenced []database.Database
@@ -95,7 +101,7 @@ func (l *Lease) For(run int64) { l.run = run }
 // Fenced returns the databases that may be written to under the lease.
 func (l *Lease) Fenced() []database.Database { return l.fenced }
 
-// Acquire takes the lease for ttl and raises its token in the fences of all databases, in their order.
+// Acquire takes the lease for ttl, and the Extension for long statements, and raises its token in the fences of all databases, in their order.
 // It returns a *HeldError where another holder has the lease, and a *GenerationError where other definitions are installed than
 // the holder's. On any later error the lease is given back.
 func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration, fences ...database.Database) (*Lease, error) {
@@ -110,6 +116,7 @@ type Run struct {
 
 // Begin is Acquire, and enters a run in the history. The run's ID is returned beside most errors, too; it is 0 where nothing was entered.
 func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Duration, fences ...database.Database) (int64, *Lease, error) {
+	ttl += Extension(m.StatementTimeout)
 	begin := dbsqlc.LeaseBeginParams{
 		Kind: run.Kind, Database: run.Database, Key: key, Holder: m.Holder, TtlSeconds: ttl.Seconds(),
 		Digest: m.Digests[key],
@@ -130,7 +137,8 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 		return row.RunID, nil, m.held(ctx, key)
 	}
 	l := &Lease{
-		manager: m, key: key, token: row.Token, attempt: begin.Attempt, run: row.RunID, ttl: ttl, deadline: asked.Add(ttl - margin(ttl)), asked: asked,
+		manager: m, key: key, token: row.Token, attempt: begin.Attempt, run: row.RunID, ttl: ttl, asked: asked,
+		deadline: asked.Add(ttl - m.margin(ttl)),
 	}
 	for _, db := range fences {
 		if m.isJobs(db) && row.Fence == l.token && m.outdated(key, db, row.Digest) == nil {
@@ -209,8 +217,10 @@ func (m *Manager) held(ctx context.Context, key string) error {
 	return &HeldError{Key: key, Holder: look.Holder, ExpiresAt: look.ExpiresAt}
 }
 
-// margin shortens Margin for leases that are too short for it.
-func margin(ttl time.Duration) time.Duration { return min(Margin, ttl/2) }
+// margin is the time of the longest statement, at least Margin, and at most half of the lease.
+func (m *Manager) margin(ttl time.Duration) time.Duration {
+	return min(max(Margin, m.StatementTimeout), ttl/2)
+}
 
 // Context returns a context that ends when the holder has to stop, with ErrLost as its cause.
 func (l *Lease) Context(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -230,7 +240,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if renewed == 0 {
 		return fmt.Errorf("renew lease %s: %w", l.key, ErrLost)
 	}
-	l.deadline = asked.Add(l.ttl - margin(l.ttl))
+	l.deadline = asked.Add(l.ttl - l.manager.margin(l.ttl))
 	return nil
 }
 

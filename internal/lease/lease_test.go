@@ -141,6 +141,16 @@ func TestContextEndsBeforeTheLease(t *testing.T) {
 	ends := pgtest.Scalar[time.Time](t, db.Database, "SELECT expires_at FROM sexton.leases")
 	require.False(t, deadline.After(ends.Add(-lease.Margin)), "stops at %s, lease ends at %s", deadline, ends)
 
+	long := manager(db, "one")
+	long.StatementTimeout = time.Minute
+	granted = pgtest.Must(long.Acquire(t.Context(), "long statements", time.Minute, db.Connected))(t)
+	ctx, cancel = granted.Context(t.Context())
+	defer cancel()
+	deadline, _ = ctx.Deadline()
+	ends = pgtest.Scalar[time.Time](t, db.Database, "SELECT expires_at FROM sexton.leases WHERE key = 'long statements'")
+	require.False(t, deadline.After(ends.Add(-time.Minute)), "stops at %s, lease ends at %s", deadline, ends)
+	require.Greater(t, time.Until(deadline), time.Minute, "the statement that begins now ends before")
+
 	short := pgtest.Must(manager(db, "one").Acquire(t.Context(), "short", time.Millisecond, db.Connected))(t)
 	over, cancel := short.Context(t.Context())
 	defer cancel()

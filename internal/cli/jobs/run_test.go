@@ -2,6 +2,7 @@ package jobs_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -69,6 +70,26 @@ func TestJobRunShowsErrorsOfSingleTables(t *testing.T) {
 	document, ok := s.JSON(0, "job", "run", clitest.Kind).(map[string]any)
 	require.True(t, ok)
 	require.Equal(t, []any{map[string]any{"table": "issues", "sqlstate": "P0001", "message": "not this one", "count": 1.0}}, document["errors"])
+}
+
+// The lease lasts for a statement that takes longer than the default jobs.statement_timeout.
+func TestJobRunDeletesAChildThatTakesLong(t *testing.T) {
+	t.Parallel()
+	if !pgtest.Long {
+		t.Skip("NOT RUN: it takes 6 s, use -tags long")
+	}
+	s := clitest.Installed(t)
+	s.Environ = append(s.Environ, "SEXTON_JOBS__STATEMENT_TIMEOUT=30s")
+	s.Exec(`
+		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(6); RETURN OLD; END $$;
+		CREATE TRIGGER slow BEFORE DELETE ON issues FOR EACH ROW WHEN (OLD.id = 1) EXECUTE FUNCTION slow();
+		UPDATE issues SET project_id = 1 WHERE id = 1;
+		DELETE FROM projects WHERE id = 1`)
+	orphans := s.Orphans()
+	r := s.Run("job", "run", clitest.Kind)
+	require.Zero(t, r.Code, r.Stderr)
+	require.Contains(t, r.Stdout, fmt.Sprintf("deleted    %d rows", orphans), "%s", r.Stderr)
+	require.Contains(t, r.Stdout, "tombstones 1 processed", "%s", r.Stderr)
 }
 
 func TestJobRunOnPausedQueue(t *testing.T) {
