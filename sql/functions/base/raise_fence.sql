@@ -2,22 +2,41 @@
 -- Returns the highest token of the slots. The caller holds the lease only if that is its own
 -- token, because no slot is lowered.
 --
--- The rows are locked in the order of slots, so that two callers cannot deadlock. lock_timeout
--- bounds the wait for each of them, and for other locks in the rest of the transaction.
+-- The rows are locked in the order of slots, so that two callers cannot deadlock: the update reads
+-- them by the index. lock_timeout bounds the wait for each of them, and for other locks in the rest
+-- of the transaction.
 -- Only this function and the installation of definitions insert slots, always all of them: an
 -- earlier holder finds no free slot.
 CREATE OR REPLACE FUNCTION "sexton".raise_fence(fence_key text, new_token bigint, lock_timeout text, OUT token bigint, OUT digest text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
 AS $sexton$
+DECLARE
+    slots bigint;
 BEGIN
     PERFORM pg_catalog.set_config('lock_timeout', lock_timeout, true);
 
     WITH raised AS (
+        UPDATE "sexton".fences AS fence
+        SET token = greatest(fence.token, new_token)
+        WHERE fence.key = fence_key
+        RETURNING fence.token, fence.digest
+    )
+    SELECT pg_catalog.count(*), pg_catalog.max(raised.token), coalesce(pg_catalog.max(raised.digest), '')
+    INTO slots, raise_fence.token, raise_fence.digest
+    FROM raised;
+
+    IF slots = 32 THEN
+        RETURN;
+    END IF;
+
+    WITH raised AS (
         INSERT INTO "sexton".fences AS fence (key, slot, token)
-        SELECT fence_key, slots.n, new_token
-        FROM pg_catalog.generate_series(0, 31) AS slots (n)
-        ORDER BY slots.n
+        SELECT fence_key, series.n, new_token
+        FROM pg_catalog.generate_series(0, 31) AS series (n)
+        ORDER BY series.n
         ON CONFLICT (key, slot) DO UPDATE
         SET token = greatest(fence.token, EXCLUDED.token)
         RETURNING fence.token, fence.digest
