@@ -136,13 +136,7 @@ func is[E error](err error) bool {
 
 // LoadConfig reads the configuration that flags and environment name.
 func (env *Env) LoadConfig() (*config.Config, error) {
-	c, err := config.Load(config.Options{Path: env.ConfigPath, DatabaseURL: env.DatabaseURL, Environ: env.Environ, WithoutURL: env.WithoutURL})
-	if err == nil {
-		for _, warning := range c.Warnings() {
-			env.Logger(c).Warn("configuration", "warning", warning.String())
-		}
-	}
-	return c, err
+	return config.Load(config.Options{Path: env.ConfigPath, DatabaseURL: env.DatabaseURL, Environ: env.Environ, WithoutURL: env.WithoutURL})
 }
 
 // Logger writes to standard error, as the configuration says.

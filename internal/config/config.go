@@ -26,8 +26,6 @@ type Config struct {
 	Log              Log              `yaml:"log"`
 
 	positions yamlfile.Positions
-	// warnings are about what the file or the environment should say otherwise.
-	warnings problem.List
 	// Path is that of the file it was read from; empty where there is none.
 	Path string
 }
@@ -37,9 +35,6 @@ func (c *Config) Files() []string {
 	files := append([]string{c.Path, c.HTTP.PasswordFile, c.HTTP.TokenFile}, c.LooseForeignKeys.Definitions...)
 	return slices.DeleteFunc(files, func(path string) bool { return path == "" })
 }
-
-// Warnings are the findings about values that work all the same.
-func (c *Config) Warnings() problem.List { return c.warnings }
 
 // Database is one database whose rows Sexton deletes.
 type Database struct {

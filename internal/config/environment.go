@@ -12,8 +12,8 @@ import (
 
 const prefix = "SEXTON_"
 
-// override lays the environment and --database-url over the file. It warns of variables that have another name by now.
-func (l *loader) override(doc *yamlfile.Document) (warnings problem.List) {
+// override lays the environment and --database-url over the file.
+func (l *loader) override(doc *yamlfile.Document) {
 	names, readable := fileDatabases(doc)
 	if readable && len(names) == 0 {
 		names = l.addDatabases(doc)
@@ -27,13 +27,6 @@ func (l *loader) override(doc *yamlfile.Document) (warnings problem.List) {
 			continue
 		}
 		leaf, ok := resolver.leaves[variable]
-		if to, moved := resolver.moved[variable]; moved {
-			warnings.Add(movedKey(yamlfile.Position{Source: variable}, variable, to))
-			if _, given := l.environ[to]; given {
-				continue
-			}
-			leaf, ok = resolver.leaves[to], true
-		}
 		if !ok {
 			l.problems.Add(resolver.unknown(variable))
 			continue
@@ -44,7 +37,6 @@ func (l *loader) override(doc *yamlfile.Document) (warnings problem.List) {
 		l.setURL(doc, names[0], "--database-url", l.options.DatabaseURL)
 		l.problems.Add(doc.Override("--database-url", "", false, "databases", names[0], "listen_url")...)
 	}
-	return warnings
 }
 
 // addDatabases puts the databases of the environment and the flag where the file lists none.
@@ -123,15 +115,10 @@ type resolver struct {
 	leaves   map[string]yamlfile.Leaf
 	sections []string
 	names    []string
-	// moved are the new names of variables.
-	moved map[string]string
 }
 
 func newResolver(names []string) resolver {
-	r := resolver{leaves: map[string]yamlfile.Leaf{}, names: names, moved: map[string]string{}}
-	for _, key := range keysOfAllKinds() {
-		r.moved[variableName([]string{"loose_foreign_keys", key})] = variableName([]string{"jobs", key})
-	}
+	r := resolver{leaves: map[string]yamlfile.Leaf{}, names: names}
 	for _, leaf := range yamlfile.Leaves(reflect.TypeFor[Config]()) {
 		if section := strings.ToUpper(leaf.Path[0]); !slices.Contains(r.sections, section) {
 			r.sections = append(r.sections, section)
@@ -167,24 +154,18 @@ func (r resolver) concerned(variable string) bool {
 
 func (r resolver) unknown(variable string) problem.Problem {
 	p := problem.Problem{Key: variable, Message: "the variable names no key of the configuration"}
-	known := slices.Sorted(maps.Keys(r.leaves))
-	var inside []string
-	for _, candidate := range known {
-		if strings.HasPrefix(candidate, strings.ToUpper(variable)+"__") {
-			inside = append(inside, candidate)
-		}
+	path := strings.ToLower(strings.TrimPrefix(variable, prefix))
+	if fix := yamlfile.Instead(strings.ReplaceAll(path, "__", ".")); fix != "" {
+		p.Message, p.Fix = "was removed", fix
+		return p
 	}
-	if rest, ok := strings.CutPrefix(variable, prefix+"DATABASES__"); ok && len(inside) == 0 {
-		if !slices.ContainsFunc(r.names, func(name string) bool {
-			return strings.HasPrefix(rest, strings.ToUpper(name)+"__")
-		}) {
+	if name, ok := strings.CutPrefix(path, "databases__"); ok {
+		if !slices.ContainsFunc(r.names, func(known string) bool { return strings.HasPrefix(name+"__", known+"__") }) {
 			return r.unknownDatabase(variable)
 		}
 	}
+	known := slices.Sorted(maps.Keys(r.leaves))
 	p.Fix = problem.Meant(variable, known, "two underscores stand between the levels, as in SEXTON_LOG__LEVEL")
-	if len(inside) > 0 {
-		p.Message, p.Fix = "the variable names a section, not a key", "its keys are "+strings.Join(inside, ", ")
-	}
 	return p
 }
 
@@ -195,26 +176,5 @@ func (r resolver) unknownDatabase(variable string) problem.Problem {
 		return p
 	}
 	p.Fix = "the databases are " + strings.Join(r.names, ", ")
-	return p
-}
-
-// keysOfAllKinds are keys of jobs that were under loose_foreign_keys once, where they are accepted still.
-func keysOfAllKinds() []string {
-	return []string{"lock_timeout", "statement_timeout", "replica_lag", "replica_lag_bytes"}
-}
-
-// movedKeys moves values that the file has under old keys, and warns of them.
-func movedKeys(doc *yamlfile.Document) (warnings problem.List) {
-	for _, key := range keysOfAllKinds() {
-		if position, moved := doc.Move(key, "loose_foreign_keys", "jobs"); moved {
-			warnings.Add(movedKey(position, "loose_foreign_keys."+key, "jobs."+key))
-		}
-	}
-	return warnings
-}
-
-func movedKey(position yamlfile.Position, from, to string) problem.Problem {
-	p := position.Problem(from, "holds for all kinds of jobs, so it is "+to+" now", "rename it; where both are given, "+to+" counts")
-	p.Severity = problem.Warning
 	return p
 }

@@ -49,7 +49,6 @@ var databaseURL = regexp.MustCompile(`^databases\.[^.]+\.url$`)
 func Load(o Options) (*Config, error) {
 	l := loader{options: o, environ: variables(o.Environ)}
 	c := l.load()
-	explainRemoved(l.problems)
 	if o.WithoutURL {
 		l.problems = slices.DeleteFunc(l.problems, func(p problem.Problem) bool {
 			return p.Message == noDatabase("").Message || databaseURL.MatchString(p.Key)
@@ -82,8 +81,7 @@ func (l *loader) load() *Config {
 	if doc == nil {
 		return nil
 	}
-	warnings := movedKeys(doc)
-	warnings.Add(l.override(doc)...)
+	l.override(doc)
 	doc.Variable = func(name string) (string, bool) {
 		value, ok := l.environ[name]
 		return value, ok
@@ -93,7 +91,7 @@ func (l *loader) load() *Config {
 	var found problem.List
 	c.positions, found = doc.Decode(doc.Root, "", &c)
 	l.problems.Add(found...)
-	c.Path, c.warnings = path, warnings
+	c.Path = path
 	c.resolvePaths(l.options.Dir, filepath.Dir(path))
 	v := validator{config: &c, before: l.problems}
 	v.validate()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -75,38 +74,6 @@ func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
 		require.Equal(t, config.Log{Level: "info", Format: config.FormatAuto}, c.Log)
 		require.False(t, c.GhostUsers.Enabled || c.PlaceholderUsers.Enabled || c.AdjournedGroups.Enabled || c.ExternalDiffs.Enabled)
 	})
-}
-
-// What holds for all kinds was under loose_foreign_keys once.
-func TestMovedKeysAreAcceptedWithAWarning(t *testing.T) {
-	t.Parallel()
-	dir := folder(t, `databases: {main: {url: "`+url+`"}}
-loose_foreign_keys: {lock_timeout: 7ms, statement_timeout: 61s, replica_lag: 8s}
-jobs: {replica_lag: 9s}
-`)
-	_, err := config.Load(config.Options{Dir: dir})
-	require.ErrorContains(t, err, "sexton.yaml:2:60: jobs.statement_timeout: must be at most 1m0s", "errors name the place of the old key")
-
-	environ := []string{
-		"SEXTON_LOOSE_FOREIGN_KEYS__STATEMENT_TIMEOUT=4s", "SEXTON_LOOSE_FOREIGN_KEYS__REPLICA_LAG_BYTES=1", "SEXTON_JOBS__REPLICA_LAG_BYTES=2",
-	}
-	c := pgtest.Must(config.Load(config.Options{Dir: dir, Environ: environ}))(t)
-	require.Equal(t, 7*time.Millisecond, c.Jobs.LockTimeout)
-	require.Equal(t, 4*time.Second, c.Jobs.StatementTimeout, "a variable counts more than the file")
-	require.Equal(t, 9*time.Second, c.Jobs.ReplicaLag, "the new key counts more than the old one")
-	require.Equal(t, 2, c.Jobs.ReplicaLagBytes)
-	var warnings []string
-	for _, p := range c.Warnings() {
-		warnings = append(warnings, strings.TrimPrefix(p.String(), dir+"/"))
-	}
-	const rest = ": holds for all kinds of jobs, so it is %[1]s now (rename it; where both are given, %[1]s counts)"
-	require.Equal(t, []string{
-		"sexton.yaml:2:22: loose_foreign_keys.lock_timeout" + fmt.Sprintf(rest, "jobs.lock_timeout"),
-		"sexton.yaml:2:41: loose_foreign_keys.statement_timeout" + fmt.Sprintf(rest, "jobs.statement_timeout"),
-		"sexton.yaml:2:64: loose_foreign_keys.replica_lag" + fmt.Sprintf(rest, "jobs.replica_lag"),
-		"SEXTON_LOOSE_FOREIGN_KEYS__REPLICA_LAG_BYTES" + fmt.Sprintf(rest, "SEXTON_JOBS__REPLICA_LAG_BYTES"),
-		"SEXTON_LOOSE_FOREIGN_KEYS__STATEMENT_TIMEOUT" + fmt.Sprintf(rest, "SEXTON_JOBS__STATEMENT_TIMEOUT"),
-	}, warnings)
 }
 
 func TestLoadReadsTheDesignsExample(t *testing.T) {
@@ -199,6 +166,7 @@ func TestLoadErrors(t *testing.T) {
 		"listen without port": {with("http: {listen: localhost}\n"), "sexton.yaml:2:16: http.listen: must be host:port, such as 127.0.0.1:8686 (write \"\" to disable the server)"},
 		"password alone":      {with("http: {password: geheim}\n"), "sexton.yaml:2:18: http.password: is set without http.user"},
 		"removed keys":        {with("external_diffs: {other_bucket: \"file:///x\", sweep: {every: 1h}}\n"), "sexton.yaml:2:18: external_diffs.other_bucket: was removed (copy the objects with a tool of the store and set external_diff_store of the rows)\nsexton.yaml:2:45: external_diffs.sweep: was removed (remove it and run `sexton diffs verify --remove`)"},
+		"moved keys":          {with("loose_foreign_keys: {lock_timeout: 7ms, statement_timeout: 6s}\n"), "sexton.yaml:2:22: loose_foreign_keys.lock_timeout: was removed (use jobs.lock_timeout)\nsexton.yaml:2:41: loose_foreign_keys.statement_timeout: was removed (use jobs.statement_timeout)"},
 		"number as password":  {with("http: {user: a, password: 4711}\n"), "sexton.yaml:2:27: http.password: must be a text, not a number (put it in quotes)"},
 	}, func(t *testing.T, _ string, test example) {
 		c, err := load(t, test.text)

@@ -80,11 +80,6 @@ func (Action) Choices() []string {
 	return []string{string(Delete), string(Nullify), string(UpdateColumn)}
 }
 
-// RemovedKeys implements yamlfile.Earlier.
-func (Definition) RemovedKeys() map[string]string {
-	return map[string]string{"on_reuse": "children of a key that was inserted again are kept; delete them with SQL where they must go"}
-}
-
 // Choices lists the workers among which GitLab shares out its definitions.
 func (WorkerClass) Choices() []string {
 	return []string{

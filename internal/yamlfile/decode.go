@@ -58,11 +58,6 @@ func (d *Document) Decode(n *yaml.Node, path string, target any) (Positions, pro
 	return decoder.positions, decoder.problems
 }
 
-// Earlier is implemented by structures that had more keys. RemovedKeys returns, for each of those, what to do instead.
-type Earlier interface {
-	RemovedKeys() map[string]string
-}
-
 type decoder struct {
 	*Document
 
@@ -127,15 +122,11 @@ func (d *decoder) structure(n *yaml.Node, path string, v reflect.Value) {
 	}
 	specs := fieldsOf(v.Type())
 	known := each.Of(specs, func(s spec) string { return s.key })
-	var removed map[string]string
-	if earlier, ok := reflect.TypeAssert[Earlier](v); ok {
-		removed = earlier.RemovedKeys()
-	}
 	for pair := range slices.Chunk(n.Content, 2) {
 		at, key := slices.Index(known, pair[0].Value), Join(path, pair[0].Value)
 		switch {
-		case at < 0 && removed[pair[0].Value] != "":
-			d.fail(pair[0], key, "this key was removed", removed[pair[0].Value])
+		case at < 0 && Instead(key) != "":
+			d.fail(pair[0], key, "was removed", Instead(key))
 		case at < 0:
 			d.fail(pair[0], key, "unknown key", problem.Meant(pair[0].Value, known, "known keys: "+strings.Join(known, ", ")))
 		case specs[at].keyed:

@@ -267,19 +267,15 @@ site:
 `, string(shown.YAML()))
 }
 
-type shrunk struct {
-	Kept int `yaml:"kept"`
-}
-
-func (shrunk) RemovedKeys() map[string]string {
-	return map[string]string{"gone": "do it with SQL"}
-}
-
 func TestARemovedKeySaysWhatToDoInstead(t *testing.T) {
 	t.Parallel()
-	doc, problems := yamlfile.Parse("file.yml", []byte("kept: 1\ngone: 2\n"))
+	doc, problems := yamlfile.Parse("file.yml", []byte("jobs: {schema: x}\nissues: [{on_reuse: keep}]\n"))
 	require.Empty(t, problems)
-	var into shrunk
+	var into struct {
+		Jobs   site   `yaml:"jobs"`
+		Issues []site `yaml:"issues"`
+	}
 	_, problems = doc.Decode(doc.Root, "", &into)
-	require.EqualError(t, problems.Err(), "file.yml:2:1: gone: this key was removed (do it with SQL)")
+	require.EqualError(t, problems.Err(), "file.yml:1:8: jobs.schema: was removed (remove it; the schema is always sexton)\n"+
+		"file.yml:2:11: issues[0].on_reuse: was removed (children of a key that was inserted again are kept; delete them with SQL if necessary)")
 }

@@ -1,7 +1,6 @@
 package yamlfile
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -94,25 +93,6 @@ func (d *Document) set(n *yaml.Node, path []string, source string, value *yaml.N
 		}
 		n = n.Content[at+1]
 	}
-}
-
-// Move puts the value of a key of a section under the same key of another one, where that has none, and returns the position that it came from.
-// The value keeps its position. It returns false where there is nothing to move.
-func (d *Document) Move(key, from, to string) (Position, bool) {
-	at := find(d.Root, from)
-	if at < 0 || d.Root.Content[at+1].Kind != yaml.MappingNode {
-		return Position{}, false
-	}
-	section := d.Root.Content[at+1]
-	if at = find(section, key); at < 0 {
-		return Position{}, false
-	}
-	name, value := section.Content[at], section.Content[at+1]
-	section.Content = slices.Delete(section.Content, at, at+2)
-	if at = find(d.Root, to); at < 0 || find(d.Root.Content[at+1], key) < 0 {
-		d.set(d.Root, []string{to, key}, d.sources[value], value)
-	}
-	return d.Position(name), true
 }
 
 // find returns the index of a key in the content of a mapping, or -1.

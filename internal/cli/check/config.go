@@ -62,7 +62,6 @@ says that it could not look.`,
 		document := checkedConfig{Definitions: len(defs), Problems: []foundProblem{}}
 		if c != nil {
 			document.Databases = len(c.Databases)
-			problems.Add(c.Warnings()...)
 		}
 		if wrong == nil && c != nil && c.LooseForeignKeys.Enabled && c.LooseForeignKeys.Undo.On() {
 			found := operator.Losses(ctx, c)
