@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river/rivertype"
 
-	"sexton/internal/component"
 	"sexton/internal/database"
 	"sexton/internal/doctor"
 	"sexton/internal/each"
@@ -27,11 +26,11 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-func adjournedGroups() *component.Component {
-	return &component.Component{
+func adjournedGroups() *Component {
+	return &Component{
 		Key: migrate.AdjournedGroups, Units: map[string]string{groupschedule.Table: "group"},
 		Backlog: readGroups, Failures: groupFailures(),
-		Gauges: func(b component.Backlog) []metrics.Sample {
+		Gauges: func(b Backlog) []metrics.Sample {
 			groups, _ := b.Details.(waitingGroups)
 			sample := func(metric string, value int64) metrics.Sample {
 				return metrics.Sample{Metric: metric, Value: float64(value), Labels: []string{b.Database}}
@@ -41,21 +40,21 @@ func adjournedGroups() *component.Component {
 				sample(metrics.GroupsStuck, groups.Groups.Stuck), sample(metrics.GroupsUnscheduled, groups.Groups.Unscheduled),
 			}
 		},
-		Plan: map[string]component.Planner{
-			riverjobs.AdjournedGroupDeletion: component.Counting(groupschedule.CountDueSQL()+", "+groupschedule.NextDueSQL(), nil),
+		Plan: map[string]Planner{
+			riverjobs.AdjournedGroupDeletion: Counting(groupschedule.CountDueSQL()+", "+groupschedule.NextDueSQL(), nil),
 		},
-		Grants: func(g component.Granting) []migrate.TableGrant {
+		Grants: func(g Granting) []migrate.TableGrant {
 			t := grants{schema: g.Database.Schema}
 			t.below("groups", migrate.Anyhow)
 			t.below("projects", migrate.Anyhow)
 			return t.list
 		},
-		Checks: []component.Check{{Name: "adjourned_groups", When: component.Binding, Look: examineGroups}},
+		Checks: []Check{{Name: "adjourned_groups", When: Binding, Look: examineGroups}},
 	}
 }
 
 // examineGroups reports what keeps groups from being deleted, or has them forgotten.
-func examineGroups(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+func examineGroups(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	found, err := groupschedule.Examine(ctx, x.DB.Pool, x.DB.Names)
 	if err != nil {
 		return nil, err
@@ -76,8 +75,8 @@ type waitingGroups struct {
 }
 
 // readGroups reads the backlog of groups. Those whose period is not over are no backlog.
-func readGroups(ctx context.Context, _ component.Source, db database.Database) ([]component.Backlog, error) {
-	backlog, err := component.ReadBacklog(ctx, db, migrate.AdjournedGroups)
+func readGroups(ctx context.Context, _ Source, db database.Database) ([]Backlog, error) {
+	backlog, err := ReadBacklog(ctx, db, migrate.AdjournedGroups)
 	if err != nil {
 		return nil, err
 	}
@@ -85,14 +84,14 @@ func readGroups(ctx context.Context, _ component.Source, db database.Database) (
 	if details.Groups.Backlog, err = groupschedule.ReadBacklog(ctx, db.Pool, db.Names); err != nil {
 		return nil, err
 	}
-	if details.Groups.First, err = groupschedule.ReadGroups(ctx, db.Pool, db.Names, component.Shown); err != nil {
+	if details.Groups.First, err = groupschedule.ReadGroups(ctx, db.Pool, db.Names, Shown); err != nil {
 		return nil, err
 	}
 	backlog.Details = details
 	if counts := details.Groups.Backlog; counts.Period == 0 && counts.Adjourned > 0 {
 		backlog.Lacks = "a period of 1 to 90 days in application_settings.deletion_adjourned_period"
 	}
-	return []component.Backlog{backlog}, nil
+	return []Backlog{backlog}, nil
 }
 
 // Print says what the counts of the table leave out, and lists the first groups.
@@ -127,18 +126,18 @@ func PrintGroups(w io.Writer, none string, groups []groupschedule.Group) {
 }
 
 // groupFailures are groups whose destruction has failed, or about which nothing could be decided.
-func groupFailures() *component.Failures {
+func groupFailures() *Failures {
 	read := func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]groupschedule.Group, error) {
 		return groupschedule.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit, id)
 	}
 	id := func(group groupschedule.Group) int64 { return group.GroupID }
 	ids := func(ctx context.Context, all *installation.Connections) ([]int64, error) {
-		failed, err := read(ctx, all, component.FailureWindow, nil)
+		failed, err := read(ctx, all, FailureWindow, nil)
 		return each.Of(failed, id), err
 	}
-	failures := component.Rows("groups", "group", "to be tried now", "has not failed, or not any more", read, id,
-		func(_ *installation.Connections, group groupschedule.Group) component.Failure {
-			failure := component.Failure{Error: group.LastError, Attempts: group.Attempts}
+	failures := Rows("groups", "group", "to be tried now", "has not failed, or not any more", read, id,
+		func(_ *installation.Connections, group groupschedule.Group) Failure {
+			failure := Failure{Error: group.LastError, Attempts: group.Attempts}
 			if group.Path != "" {
 				failure.What = " (" + group.Path + ")"
 			}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/component"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
@@ -23,16 +22,16 @@ import (
 )
 
 // all are the components in the order in which they are shown.
-var all = []*component.Component{ //nolint:gochecknoglobals // a test adds one; nothing else changes it
+var all = []*Component{ //nolint:gochecknoglobals // a test adds one; nothing else changes it
 	looseForeignKeys(), ghostUsers(), placeholderUsers(), adjournedGroups(), externalDiffs(),
 }
 
 // All returns every component.
-func All() []*component.Component { return all }
+func All() []*Component { return all }
 
 // Enabled returns the components that the configuration enables.
-func Enabled(c *config.Config) []*component.Component {
-	return slices.DeleteFunc(slices.Clone(all), func(one *component.Component) bool { return !one.On(c) })
+func Enabled(c *config.Config) []*Component {
+	return slices.DeleteFunc(slices.Clone(all), func(one *Component) bool { return !one.On(c) })
 }
 
 // Unit names one row of a deletion table.
@@ -46,20 +45,20 @@ func Unit(table string) string {
 }
 
 // Backlogs reads what waits in one database, for all enabled components that work there.
-func Backlogs(ctx context.Context, at component.Source, db database.Database) ([]component.Backlog, error) {
+func Backlogs(ctx context.Context, at Source, db database.Database) ([]Backlog, error) {
 	return read(ctx, at, []database.Database{db}, false)
 }
 
 // AllBacklogs reads what waits in all databases, and what disabled components have left, component by component.
-func AllBacklogs(ctx context.Context, at component.Source) ([]component.Backlog, error) {
+func AllBacklogs(ctx context.Context, at Source) ([]Backlog, error) {
 	return read(ctx, at, at.Databases, true)
 }
 
-func read(ctx context.Context, at component.Source, databases []database.Database, left bool) ([]component.Backlog, error) {
-	found := []component.Backlog{}
+func read(ctx context.Context, at Source, databases []database.Database, left bool) ([]Backlog, error) {
+	found := []Backlog{}
 	for _, one := range all {
 		for _, db := range databases {
-			var tables []component.Backlog
+			var tables []Backlog
 			var err error
 			switch down := at.Down[db.Name]; {
 			case !one.On(at.Config) && left && one.Left != nil && db.Name == at.Jobs().Name:
@@ -67,7 +66,7 @@ func read(ctx context.Context, at component.Source, databases []database.Databas
 			case !one.In(at.Config, db.Name):
 			case down != nil:
 				for table := range one.Units {
-					tables = append(tables, component.Backlog{Table: table, Database: db.Name, Unreachable: down.Error()})
+					tables = append(tables, Backlog{Table: table, Database: db.Name, Unreachable: down.Error()})
 				}
 			default:
 				tables, err = one.Backlog(ctx, at, db)
@@ -85,7 +84,7 @@ func read(ctx context.Context, at component.Source, databases []database.Databas
 }
 
 // Gauges are the metrics that a component has of its backlog, beside those of every deletion table.
-func Gauges(b component.Backlog) []metrics.Sample {
+func Gauges(b Backlog) []metrics.Sample {
 	for _, one := range all {
 		if one.Units[b.Table] != "" && one.Gauges != nil {
 			return one.Gauges(b)
@@ -104,13 +103,13 @@ func Measure(c *config.Config, o *metrics.Options) {
 }
 
 // Plan counts what a kind would do now. It only reads.
-func Plan(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database, kind string) (component.Planned, error) {
+func Plan(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database, kind string) (Planned, error) {
 	for _, one := range all {
 		if plan := one.Plan[kind]; plan != nil {
 			return plan(ctx, on, c, db)
 		}
 	}
-	return component.PlanJobs(kind)(ctx, on, c, db)
+	return PlanJobs(kind)(ctx, on, c, db)
 }
 
 // Start runs what the enabled components do once when a worker starts.
@@ -135,7 +134,7 @@ const (
 
 // Grants are the application's tables of one database that the worker works on, as the configuration has them: whether
 // they are there, only the database knows.
-func Grants(g component.Granting) (list []migrate.TableGrant) {
+func Grants(g Granting) (list []migrate.TableGrant) {
 	for _, one := range all {
 		if !one.In(g.Config, g.Database.Name) || one.Grants == nil {
 			continue
@@ -179,7 +178,7 @@ func (t *grants) below(table, referring string) {
 
 // PlanLimits keep a dry run short on any backlog: beyond them counts read "more than".
 func PlanLimits() dryrun.Limits {
-	return dryrun.Limits{Tombstones: component.PendingCap, Rows: 100_000, StatementTimeout: 5 * time.Second}
+	return dryrun.Limits{Tombstones: PendingCap, Rows: 100_000, StatementTimeout: 5 * time.Second}
 }
 
 // PlanSites are the databases as a dry run looks at them.

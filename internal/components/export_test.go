@@ -2,12 +2,10 @@ package components
 
 import (
 	"slices"
-
-	"sexton/internal/component"
 )
 
 // Add adds a component for as long as a test runs.
-func Add(one *component.Component) (remove func()) {
+func Add(one *Component) (remove func()) {
 	before := all
 	all = append(slices.Clip(all), one)
 	return func() { all = before }

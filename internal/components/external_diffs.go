@@ -15,7 +15,6 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"sexton/internal/blobstore"
-	"sexton/internal/component"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
@@ -34,11 +33,11 @@ import (
 // diffsSwitch is the configuration key that has diffs moved, and the objects of deleted ones removed.
 const diffsSwitch = "external_diffs.enabled"
 
-func externalDiffs() *component.Component {
-	return &component.Component{
+func externalDiffs() *Component {
+	return &Component{
 		Key: migrate.ExternalDiffs, Units: map[string]string{extdiff.Table: "diff", extdiff.RemovalTable: "object"},
 		Backlog: readDiffs, Left: readUnattended, Failures: diffFailures(), Checks: diffChecks(),
-		Plan: map[string]component.Planner{riverjobs.ScheduleExternalDiffs: planDiffs},
+		Plan: map[string]Planner{riverjobs.ScheduleExternalDiffs: planDiffs},
 		Measure: func(o *metrics.Options) {
 			for _, reason := range extdiff.Skips() {
 				o.DiffSkips = append(o.DiffSkips, string(reason))
@@ -48,18 +47,18 @@ func externalDiffs() *component.Component {
 }
 
 // readDiffs reads what is left to be moved, and to be removed, a bounded part of it. Nothing tells since when a diff waits.
-func readDiffs(ctx context.Context, _ component.Source, db database.Database) ([]component.Backlog, error) {
+func readDiffs(ctx context.Context, _ Source, db database.Database) ([]Backlog, error) {
 	backlog, err := extdiff.ReadBacklog(ctx, db.Pool, db.Names)
 	if err != nil {
 		return nil, err
 	}
-	diffs := component.Backlog{Table: extdiff.Table, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped, Details: waitingDiffs{&backlog}}
-	removals, err := component.ReadBacklog(ctx, db, extdiff.RemovalTable)
-	return []component.Backlog{diffs, removals}, err
+	diffs := Backlog{Table: extdiff.Table, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped, Details: waitingDiffs{&backlog}}
+	removals, err := ReadBacklog(ctx, db, extdiff.RemovalTable)
+	return []Backlog{diffs, removals}, err
 }
 
 // readUnattended reads what the trigger on diffs goes on queuing although no job removes objects any more; none where nothing waits.
-func readUnattended(ctx context.Context, db database.Database) ([]component.Backlog, error) {
+func readUnattended(ctx context.Context, db database.Database) ([]Backlog, error) {
 	queued, err := extdiff.ReadQueued(ctx, db.Pool, db.Names)
 	if err != nil {
 		return nil, err
@@ -67,34 +66,34 @@ func readUnattended(ctx context.Context, db database.Database) ([]component.Back
 	if queued.Objects == 0 {
 		return nil, nil
 	}
-	return []component.Backlog{{
+	return []Backlog{{
 		Table: extdiff.RemovalTable, Database: db.Name, Pending: queued.Objects, Capped: queued.Capped, OldestAgeSeconds: queued.Oldest.Seconds(),
 		Disabled: diffsSwitch,
 	}}, nil
 }
 
 // planDiffs counts diffs that a run that begins now would hand on, and objects that it would remove.
-func planDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (planned component.Planned, err error) {
+func planDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (planned Planned, err error) {
 	planned.PerRun = c.ExternalDiffs.Limit
 	sql := extdiff.Rule(c.ExternalDiffs.When).CountDueSQL()
 	if err := on.QueryRow(ctx, db.Names.Render(sql)).Scan(&planned.Due, &planned.Capped); err != nil {
 		return planned, fmt.Errorf("count what is due: %w", err)
 	}
-	planned.Capped = planned.Capped || planned.Due > component.PendingCap
-	planned.Due = min(planned.Due, component.PendingCap)
+	planned.Capped = planned.Capped || planned.Due > PendingCap
+	planned.Due = min(planned.Due, PendingCap)
 	err = planned.CountRemovals(ctx, on, db, extdiff.CountRemovalsSQL+", "+extdiff.NextRemovalSQL)
 	return planned, err
 }
 
 // diffFailures are diffs that are due and stay in the database: they cannot be moved, or moving them has failed.
-func diffFailures() *component.Failures {
+func diffFailures() *Failures {
 	read := func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]extdiff.Failure, error) {
 		return extdiff.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit, id)
 	}
 	id := func(diff extdiff.Failure) int64 { return diff.DiffID }
-	failures := component.Rows("diffs", "diff", "to be tried now", "is not in the database, or not any more", read, id,
-		func(all *installation.Connections, diff extdiff.Failure) component.Failure {
-			failure := component.Failure{Error: diff.Error, Attempts: diff.Attempts}
+	failures := Rows("diffs", "diff", "to be tried now", "is not in the database, or not any more", read, id,
+		func(all *installation.Connections, diff extdiff.Failure) Failure {
+			failure := Failure{Error: diff.Error, Attempts: diff.Attempts}
 			if diff.Skip != "" {
 				failure.Error = "skipped: " + strings.ReplaceAll(string(diff.Skip), "_", " ")
 			}
@@ -116,7 +115,7 @@ func diffFailures() *component.Failures {
 		func(ctx context.Context, all *installation.Connections, one int64) (int64, error) {
 			wanted := []int64{one}
 			if one == 0 {
-				failed, err := read(ctx, all, component.FailureWindow, nil)
+				failed, err := read(ctx, all, FailureWindow, nil)
 				if err != nil {
 					return 0, err
 				}
@@ -152,25 +151,25 @@ func (d waitingDiffs) Print(w io.Writer) {
 // probeTimeout bounds doctor's look at the store.
 const probeTimeout = 30 * time.Second
 
-func diffChecks() []component.Check {
-	anyway := func(*component.Exam) bool { return true }
-	return []component.Check{
-		{Name: "external_diffs", When: component.Binding, Needs: anyway, Look: probeDiffStore},
-		{Name: "diffs_trigger", When: component.Work, Look: diffsTrigger},
-		{Name: "diffs_texts", When: component.Work, Look: diffsTexts},
-		{Name: "skipped_diffs", When: component.Work, Look: skippedDiffs},
+func diffChecks() []Check {
+	anyway := func(*Exam) bool { return true }
+	return []Check{
+		{Name: "external_diffs", When: Binding, Needs: anyway, Look: probeDiffStore},
+		{Name: "diffs_trigger", When: Work, Look: diffsTrigger},
+		{Name: "diffs_texts", When: Work, Look: diffsTexts},
+		{Name: "skipped_diffs", When: Work, Look: skippedDiffs},
 		// The probe says so of a store that refuses this command, too.
 		{
-			Name: "refused_workers", When: component.Work, Look: refusedWorkers,
-			Needs: func(x *component.Exam) bool { return x.Installed && x.Passed["external_diffs"] },
+			Name: "refused_workers", When: Work, Look: refusedWorkers,
+			Needs: func(x *Exam) bool { return x.Installed && x.Passed["external_diffs"] },
 		},
-		{Name: "unattended_removals", When: component.Disabled, Look: unattended},
+		{Name: "unattended_removals", When: Disabled, Look: unattended},
 	}
 }
 
 // refusedWorkers reports a store that has refused a worker last. The probe says so of what this command meets; a worker may have
 // other credentials.
-func refusedWorkers(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+func refusedWorkers(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	runs, err := x.DB.Queries().RunsLast(ctx, []string{riverjobs.MigrateExternalDiff}, []string{x.DB.Name})
 	if err != nil {
 		return nil, fmt.Errorf("read the last run: %w", err)
@@ -199,7 +198,7 @@ func refusedWorkers(ctx context.Context, x *component.Exam) ([]doctor.Finding, e
 const manySkipped = 100
 
 // skippedDiffs reports diffs that stay in the database although they are due. They are left alone until they change.
-func skippedDiffs(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+func skippedDiffs(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	skipped, err := extdiff.ReadSkipped(ctx, x.DB.Pool, x.DB.Names)
 	if err != nil {
 		return nil, err
@@ -223,7 +222,7 @@ func skippedDiffs(ctx context.Context, x *component.Exam) ([]doctor.Finding, err
 }
 
 // diffsTexts refuses texts of another type than text: bytes have no encoding by which to tell what is base64.
-func diffsTexts(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+func diffsTexts(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	var kind string
 	err := x.DB.Pool.QueryRow(ctx, x.DB.Names.Render(`
 		SELECT pg_catalog.format_type(attribute.atttypid, attribute.atttypmod)
@@ -245,7 +244,7 @@ func diffsTexts(ctx context.Context, x *component.Exam) ([]doctor.Finding, error
 
 // diffsTrigger reports where deleted diffs leave their objects behind. An application that replaces its table, by a partitioned one,
 // say, or loads it from a dump, loses triggers without a word.
-func diffsTrigger(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+func diffsTrigger(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	state, fix, err := extdiff.LostTrigger(ctx, x.DB.Pool, x.DB.Names)
 	if err != nil || state == "" {
 		return nil, err
@@ -255,7 +254,7 @@ func diffsTrigger(ctx context.Context, x *component.Exam) ([]doctor.Finding, err
 }
 
 // probeDiffStore writes an object to the store, reads it back and deletes it. Then it checks the owner of the store's objects.
-func probeDiffStore(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+func probeDiffStore(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	engine, err := riverjobs.OpenDiffs(ctx, x.Config, x.DB, installation.Holder())
@@ -291,7 +290,7 @@ func installed(err error) error {
 
 // unattended reports objects that were to be removed and stay, as external diffs are no longer enabled. To most installations
 // that is no check at all: they have never been.
-func unattended(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+func unattended(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	queued, err := extdiff.ReadQueued(ctx, x.DB.Pool, x.DB.Names)
 	if err != nil || queued.Objects == 0 {
 		return nil, err

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"sexton/internal/component"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/doctor"
@@ -23,32 +22,32 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-func ghostUsers() *component.Component {
-	failures := component.Rows("users", "user", "due now", "is being worked on, or does not wait any more",
+func ghostUsers() *Component {
+	failures := Rows("users", "user", "due now", "is being worked on, or does not wait any more",
 		func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]ghostuser.Waiting, error) {
 			return ghostuser.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit, id)
 		},
 		func(user ghostuser.Waiting) int64 { return user.UserID },
-		func(_ *installation.Connections, user ghostuser.Waiting) component.Failure {
-			return component.Failure{
+		func(_ *installation.Connections, user ghostuser.Waiting) Failure {
+			return Failure{
 				Error: user.LastError, Attempts: user.Attempts, Next: user.ConsumeAfter.Time, Since: user.CreatedAt,
 				GivenUp: user.ConsumeAfter.InfinityModifier == pgtype.Infinity,
 			}
 		}, retryUsers)
-	return &component.Component{
+	return &Component{
 		Key: migrate.GhostUsers, Units: map[string]string{ghostuser.QueueTable: "user"}, Failures: failures,
-		Backlog: func(ctx context.Context, _ component.Source, db database.Database) ([]component.Backlog, error) {
-			backlog, err := component.ReadBacklog(ctx, db, migrate.GhostUsers)
+		Backlog: func(ctx context.Context, _ Source, db database.Database) ([]Backlog, error) {
+			backlog, err := ReadBacklog(ctx, db, migrate.GhostUsers)
 			if err != nil {
 				return nil, err
 			}
-			first, err := ghostuser.ReadWaiting(ctx, db.Pool, db.Names, component.Shown)
+			first, err := ghostuser.ReadWaiting(ctx, db.Pool, db.Names, Shown)
 			backlog.Details = waitingUsers{first}
-			return []component.Backlog{backlog}, err
+			return []Backlog{backlog}, err
 		},
-		Plan: map[string]component.Planner{riverjobs.GhostUsers: component.Counting(ghostuser.CountDueSQL()+", "+ghostuser.NextDueSQL(),
+		Plan: map[string]Planner{riverjobs.GhostUsers: Counting(ghostuser.CountDueSQL()+", "+ghostuser.NextDueSQL(),
 			func(c *config.Config) (int, []any) { return c.GhostUsers.Limit, nil })},
-		Grants: func(g component.Granting) []migrate.TableGrant {
+		Grants: func(g Granting) []migrate.TableGrant {
 			t := grants{schema: g.Database.Schema}
 			for _, entry := range g.Config.GhostUsers.Move {
 				t.named(entry.Table, deletesRows)
@@ -62,9 +61,9 @@ func ghostUsers() *component.Component {
 			t.below("users", migrate.Directly)
 			return t.list
 		},
-		Checks: []component.Check{
+		Checks: []Check{
 			// The lists of users' columns are held against the jobs database.
-			{Name: "ghost_users", When: component.Binding, Look: func(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+			{Name: "ghost_users", When: Binding, Look: func(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 				plan, found, err := riverjobs.CheckGhostUsers(ctx, x.Config, x.DB, x.DB.Pool)
 				if err != nil || plan == nil {
 					return doctor.Findings(found), err
@@ -72,7 +71,7 @@ func ghostUsers() *component.Component {
 				missing, err := ghostuser.MissingPrivileges(ctx, x.DB.Pool, plan)
 				return doctor.Findings(append(found, missing...)), err
 			}},
-			{Name: "failing_users", When: component.Work, Look: failingUsers},
+			{Name: "failing_users", When: Work, Look: failingUsers},
 		},
 	}
 }
@@ -119,7 +118,7 @@ const (
 
 // failingUsers reports users whose deletion fails again and again, as with a constraint that the ghost user does not meet:
 // only the application's people can say what is wrong with their rows.
-func failingUsers(ctx context.Context, x *component.Exam) (found []doctor.Finding, _ error) {
+func failingUsers(ctx context.Context, x *Exam) (found []doctor.Finding, _ error) {
 	failed, err := ghostuser.ReadFailed(ctx, x.DB.Pool, x.DB.Names, failingRead, nil)
 	if err != nil {
 		return nil, err

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"sexton/internal/component"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
 	"sexton/internal/doctor"
@@ -24,34 +23,34 @@ import (
 	"sexton/triggers"
 )
 
-func looseForeignKeys() *component.Component {
-	return &component.Component{
+func looseForeignKeys() *Component {
+	return &Component{
 		Key: migrate.LooseForeignKeys, Everywhere: true, Units: map[string]string{triggers.TombstoneTable: "tombstone"},
 		Backlog:  readTombstones,
 		Gauges:   keptGauges,
-		Failures: &component.Failures{Name: "tombstones", Everywhere: true, List: listTombstones, Find: findTombstone, Retry: retryTombstones},
+		Failures: &Failures{Name: "tombstones", Everywhere: true, List: listTombstones, Find: findTombstone, Retry: retryTombstones},
 		Grants:   grantDefinitions,
-		Checks: []component.Check{
-			{Name: "tables", When: component.Binding, Needs: func(x *component.Exam) bool { return len(x.Databases) > 0 }, Look: bindDefinitions},
-			{Name: "child_privileges", When: component.Schema, Look: judged(func(ctx context.Context, x *component.Exam) (problem.List, error) {
+		Checks: []Check{
+			{Name: "tables", When: Binding, Needs: func(x *Exam) bool { return len(x.Databases) > 0 }, Look: bindDefinitions},
+			{Name: "child_privileges", When: Schema, Look: judged(func(ctx context.Context, x *Exam) (problem.List, error) {
 				return installation.ChildPrivileges(ctx, x.DB, x.Parents)
 			})},
-			{Name: "parent_privileges", When: component.Schema, Look: judged(func(ctx context.Context, x *component.Exam) (problem.List, error) {
+			{Name: "parent_privileges", When: Schema, Look: judged(func(ctx context.Context, x *Exam) (problem.List, error) {
 				return loosefk.UnreadableParents(ctx, x.DB.Pool, x.Parents[x.DB.Name])
 			})},
-			{Name: "indexes", When: component.Schema, Look: judged(func(ctx context.Context, x *component.Exam) (problem.List, error) {
+			{Name: "indexes", When: Schema, Look: judged(func(ctx context.Context, x *Exam) (problem.List, error) {
 				return MissingIndexes(ctx, x.Connections, x.DB, x.Parents)
 			})},
 			// Against half of the definitions, the triggers of the others would seem to be surplus.
-			{Name: "triggers", When: component.Schema, Needs: func(x *component.Exam) bool { return x.Installed && x.Bound }, Look: examineTriggers},
-			{Name: "failed_tombstones", When: component.Work, Look: failedTombstones},
+			{Name: "triggers", When: Schema, Needs: func(x *Exam) bool { return x.Installed && x.Bound }, Look: examineTriggers},
+			{Name: "failed_tombstones", When: Work, Look: failedTombstones},
 		},
 	}
 }
 
 // judged makes a check of a search for problems.
-func judged(look func(context.Context, *component.Exam) (problem.List, error)) func(context.Context, *component.Exam) ([]doctor.Finding, error) {
-	return func(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+func judged(look func(context.Context, *Exam) (problem.List, error)) func(context.Context, *Exam) ([]doctor.Finding, error) {
+	return func(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		found, err := look(ctx, x)
 		return doctor.Findings(found), err
 	}
@@ -64,8 +63,8 @@ const (
 )
 
 // readTombstones reads the backlog of the loose foreign keys in one database, a bounded part of it.
-func readTombstones(ctx context.Context, at component.Source, db database.Database) ([]component.Backlog, error) {
-	backlog, err := component.ReadBacklog(ctx, db, migrate.LooseForeignKeys)
+func readTombstones(ctx context.Context, at Source, db database.Database) ([]Backlog, error) {
+	backlog, err := ReadBacklog(ctx, db, migrate.LooseForeignKeys)
 	if err != nil {
 		return nil, err
 	}
@@ -78,13 +77,13 @@ func readTombstones(ctx context.Context, at component.Source, db database.Databa
 	if err != nil {
 		return nil, err
 	}
-	confirming, err := db.Queries().SweptKeys(ctx, db.Name, component.PendingCap)
+	confirming, err := db.Queries().SweptKeys(ctx, db.Name, PendingCap)
 	if err != nil {
 		return nil, err
 	}
-	backlog.Confirming = min(confirming, component.PendingCap)
+	backlog.Confirming = min(confirming, PendingCap)
 	if len(parents) == 0 {
-		return []component.Backlog{backlog}, nil
+		return []Backlog{backlog}, nil
 	}
 	defined, err := at.Defined(ctx, db)
 	if err != nil {
@@ -98,21 +97,21 @@ func readTombstones(ctx context.Context, at component.Source, db database.Databa
 		return nil, err
 	}
 	for _, row := range rows {
-		backlog.Parents = append(backlog.Parents, component.Parent{
+		backlog.Parents = append(backlog.Parents, Parent{
 			Parent: row.Name, Pending: min(row.Pending, parentCap), Capped: row.Pending > parentCap, OldestAgeSeconds: row.OldestAgeSeconds,
 		})
 	}
-	slices.SortStableFunc(backlog.Parents, func(a, b component.Parent) int { return cmp.Compare(b.OldestAgeSeconds, a.OldestAgeSeconds) })
-	return []component.Backlog{backlog}, nil
+	slices.SortStableFunc(backlog.Parents, func(a, b Parent) int { return cmp.Compare(b.OldestAgeSeconds, a.OldestAgeSeconds) })
+	return []Backlog{backlog}, nil
 }
 
 // listTombstones lists tombstones that failed.
-func listTombstones(ctx context.Context, all *installation.Connections, limit int) (failures []component.Failure, more bool, err error) {
+func listTombstones(ctx context.Context, all *installation.Connections, limit int) (failures []Failure, more bool, err error) {
 	for _, db := range all.Databases {
 		if all.Down[db.Name] != nil {
 			continue
 		}
-		options := loosefk.ListOptions{FailedOnly: true, Limit: limit, Window: max(limit, component.FailureWindow)}
+		options := loosefk.ListOptions{FailedOnly: true, Limit: limit, Window: max(limit, FailureWindow)}
 		list, err := installation.TombstonesOf(all, db).List(ctx, options)
 		if err != nil {
 			return failures, more, fmt.Errorf("database %s: %w", db.Name, err)
@@ -125,7 +124,7 @@ func listTombstones(ctx context.Context, all *installation.Connections, limit in
 	return failures, more, nil
 }
 
-func findTombstone(ctx context.Context, all *installation.Connections, db database.Database, id int64) (*component.Failure, error) {
+func findTombstone(ctx context.Context, all *installation.Connections, db database.Database, id int64) (*Failure, error) {
 	t, err := installation.TombstonesOf(all, db).Find(ctx, id)
 	if t == nil {
 		return nil, problem.Doing(err, "database %s", db.Name)
@@ -133,8 +132,8 @@ func findTombstone(ctx context.Context, all *installation.Connections, db databa
 	return new(tombstoneFailure(db.Name, *t)), nil
 }
 
-func tombstoneFailure(database string, t loosefk.PendingTombstone) component.Failure {
-	failure := component.Failure{
+func tombstoneFailure(database string, t loosefk.PendingTombstone) Failure {
+	failure := Failure{
 		Source: "tombstones", Database: database, ID: strconv.FormatInt(t.ID, 10), What: t.Table + ", key " + t.Key,
 		Attempts: t.Attempts, GivenUp: t.ConsumeAfter.InfinityModifier == pgtype.Infinity,
 		Since: time.Now().Add(-time.Duration(t.AgeSeconds * float64(time.Second))),
@@ -158,15 +157,15 @@ func retryTombstones(ctx context.Context, all *installation.Connections, db data
 	case err != nil:
 		return "", fmt.Errorf("database %s: %w", db.Name, err)
 	case len(result.Unknown) > 0:
-		return "", component.Refuse("tombstone %d does not wait any more", id)
+		return "", Refuse("tombstone %d does not wait any more", id)
 	case result.Busy > 0 && result.Retried == 0:
-		return "", component.Refuse("a worker has it in hand")
+		return "", Refuse("a worker has it in hand")
 	}
 	return words.Counted(result.Retried+result.Due, "tombstone") + " due now", nil
 }
 
 // bindDefinitions holds the definitions against the databases that can be reached.
-func bindDefinitions(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+func bindDefinitions(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	found, problems, err := loosefk.Resolve(ctx, x.Sites(), x.Definitions)
 	// Of a database that is there, all parents are known, wherever their children are.
 	x.Parents, x.Bound = found, err == nil && x.Whole && problems.Err() == nil
@@ -174,7 +173,7 @@ func bindDefinitions(ctx context.Context, x *component.Exam) ([]doctor.Finding, 
 }
 
 // examineTriggers reports everything that differs, by what it costs.
-func examineTriggers(ctx context.Context, x *component.Exam) (found []doctor.Finding, err error) {
+func examineTriggers(ctx context.Context, x *Exam) (found []doctor.Finding, err error) {
 	cfg, tracked := riverjobs.Tracking(x.Config, x.DB, x.Parents)
 	err = installation.OnConnection(ctx, x.DB, func(conn *pgx.Conn) error {
 		differences, err := triggers.Status(ctx, conn, cfg, tracked)
@@ -203,8 +202,8 @@ func examineTriggers(ctx context.Context, x *component.Exam) (found []doctor.Fin
 }
 
 // failedTombstones names failed tombstones, the first of them each, as a definition or a constraint may have to change.
-func failedTombstones(ctx context.Context, x *component.Exam) (found []doctor.Finding, _ error) {
-	options := loosefk.ListOptions{FailedOnly: true, Limit: failingShown, Window: component.FailureWindow}
+func failedTombstones(ctx context.Context, x *Exam) (found []doctor.Finding, _ error) {
+	options := loosefk.ListOptions{FailedOnly: true, Limit: failingShown, Window: FailureWindow}
 	list, err := installation.TombstonesOf(x.Connections, x.DB).List(ctx, options)
 	for _, t := range list.Tombstones {
 		reason := "for a reason that was not kept"
@@ -223,7 +222,7 @@ func failedTombstones(ctx context.Context, x *component.Exam) (found []doctor.Fi
 }
 
 // grantDefinitions are the tables of the definitions.
-func grantDefinitions(g component.Granting) []migrate.TableGrant {
+func grantDefinitions(g Granting) []migrate.TableGrant {
 	t := grants{schema: g.Database.Schema}
 	livesHere := func(name definitions.Name, said string) bool {
 		if said != "" {

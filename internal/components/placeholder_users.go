@@ -6,7 +6,6 @@ import (
 	"io"
 	"strings"
 
-	"sexton/internal/component"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/doctor"
@@ -18,32 +17,32 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-func placeholderUsers() *component.Component {
-	return &component.Component{
+func placeholderUsers() *Component {
+	return &Component{
 		Key: migrate.PlaceholderUsers, Units: map[string]string{placeholder.DetailsTable: "placeholder user"},
 		Backlog: readPlaceholders, Failures: placeholderFailures(), Start: installation.SaveRules,
-		Plan: map[string]component.Planner{riverjobs.PlaceholderCleanup: component.Counting(placeholder.CountDueSQL()+", "+placeholder.NextDueSQL(),
+		Plan: map[string]Planner{riverjobs.PlaceholderCleanup: Counting(placeholder.CountDueSQL()+", "+placeholder.NextDueSQL(),
 			func(c *config.Config) (int, []any) {
 				rules := riverjobs.PlaceholderRules(c)
 				return 0, []any{rules.MaxAttempts, rules.RetryPeriod.Seconds()}
 			})},
-		Grants: func(g component.Granting) []migrate.TableGrant {
+		Grants: func(g Granting) []migrate.TableGrant {
 			t := grants{schema: g.Database.Schema}
 			for _, entry := range g.Config.PlaceholderUsers.References {
 				t.named(entry.Table, readsRows)
 			}
 			return t.list
 		},
-		Checks: []component.Check{
-			{Name: "placeholder_users", When: component.Binding, Look: bindPlaceholders},
-			{Name: "given_up", When: component.Work, Look: givenUpPlaceholders},
+		Checks: []Check{
+			{Name: "placeholder_users", When: Binding, Look: bindPlaceholders},
+			{Name: "given_up", When: Work, Look: givenUpPlaceholders},
 		},
 	}
 }
 
 // placeholderFailures are placeholder users that something keeps, the given-up ones among them.
-func placeholderFailures() *component.Failures {
-	failures := component.Rows("placeholders", "placeholder user", "to be tried now", "does not wait any more",
+func placeholderFailures() *Failures {
+	failures := Rows("placeholders", "placeholder user", "to be tried now", "does not wait any more",
 		func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]placeholder.Placeholder, error) {
 			if id != nil {
 				return placeholder.ReadOne(ctx, all.Jobs().Pool, all.Jobs().Names, riverjobs.PlaceholderRules(all.Config), *id)
@@ -51,8 +50,8 @@ func placeholderFailures() *component.Failures {
 			return placeholder.ReadKept(ctx, all.Jobs().Pool, all.Jobs().Names, riverjobs.PlaceholderRules(all.Config), limit)
 		},
 		func(p placeholder.Placeholder) int64 { return p.UserID },
-		func(_ *installation.Connections, p placeholder.Placeholder) component.Failure {
-			failure := component.Failure{Error: p.LastError, Attempts: p.Attempts}
+		func(_ *installation.Connections, p placeholder.Placeholder) Failure {
+			failure := Failure{Error: p.LastError, Attempts: p.Attempts}
 			if !failure.Failed() {
 				failure.What = ", " + strings.ReplaceAll(string(p.State), "_", " ")
 			}
@@ -77,7 +76,7 @@ func placeholderFailures() *component.Failures {
 		}
 		state, err := installation.GiveAttemptsBack(ctx, db, id)
 		if installation.Refused(err) {
-			return "", component.Refuse("%v", err)
+			return "", Refuse("%v", err)
 		}
 		return fmt.Sprintf("placeholder user %d: %s", id, installation.Becomes(state)), err
 	}
@@ -85,17 +84,17 @@ func placeholderFailures() *component.Failures {
 }
 
 // readPlaceholders reads the backlog of placeholder users, by the rules of this configuration.
-func readPlaceholders(ctx context.Context, at component.Source, db database.Database) ([]component.Backlog, error) {
+func readPlaceholders(ctx context.Context, at Source, db database.Database) ([]Backlog, error) {
 	rules := riverjobs.PlaceholderRules(at.Config)
 	backlog, err := placeholder.ReadBacklog(ctx, db.Pool, db.Names, rules)
 	if err != nil {
 		return nil, err
 	}
-	kept, err := placeholder.ReadKept(ctx, db.Pool, db.Names, rules, component.Shown)
+	kept, err := placeholder.ReadKept(ctx, db.Pool, db.Names, rules, Shown)
 	if err != nil {
 		return nil, err
 	}
-	return []component.Backlog{{
+	return []Backlog{{
 		Table: placeholder.DetailsTable, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped,
 		OldestAgeSeconds: backlog.OldestAgeSeconds, Deferred: backlog.Deferred, DeferredCapped: backlog.DeferredCapped,
 		DeferredUntil: backlog.DeferredUntil, DeferredReason: backlog.DeferredReason,
@@ -131,7 +130,7 @@ func PrintPlaceholders(w io.Writer, none string, placeholders []placeholder.Plac
 }
 
 // bindPlaceholders holds the columns that keep placeholders against the jobs database.
-func bindPlaceholders(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+func bindPlaceholders(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	_, problems, err := riverjobs.CheckPlaceholderUsers(ctx, x.Config, x.DB, x.DB.Pool)
 	if err != nil {
 		return nil, err
@@ -148,7 +147,7 @@ func bindPlaceholders(ctx context.Context, x *component.Exam) ([]doctor.Finding,
 }
 
 // givenUpPlaceholders reports placeholders that no worker will try again.
-func givenUpPlaceholders(ctx context.Context, x *component.Exam) ([]doctor.Finding, error) {
+func givenUpPlaceholders(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	backlog, err := placeholder.ReadBacklog(ctx, x.DB.Pool, x.DB.Names, riverjobs.PlaceholderRules(x.Config))
 	if err != nil || backlog.GivenUp == 0 {
 		return nil, err

@@ -12,7 +12,6 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/component"
 	"sexton/internal/components"
 	"sexton/internal/config"
 	"sexton/internal/database"
@@ -36,15 +35,15 @@ const (
 )
 
 // sixth is a family of jobs that shreds documents.
-func sixth() *component.Component {
-	return &component.Component{
+func sixth() *components.Component {
+	return &components.Component{
 		Key: "documents", Enabled: func(*config.Config) bool { return true }, Units: map[string]string{sixthTable: "document"},
-		Backlog: func(ctx context.Context, _ component.Source, db database.Database) ([]component.Backlog, error) {
-			b := component.Backlog{Table: sixthTable, Database: db.Name, Details: sixthDetails{Shredders: 2}}
+		Backlog: func(ctx context.Context, _ components.Source, db database.Database) ([]components.Backlog, error) {
+			b := components.Backlog{Table: sixthTable, Database: db.Name, Details: sixthDetails{Shredders: 2}}
 			err := db.Pool.QueryRow(ctx, "SELECT count(*), count(*) FILTER (WHERE error <> '') FROM public.shredder").Scan(&b.Pending, &b.Deferred)
-			return []component.Backlog{b}, err
+			return []components.Backlog{b}, err
 		},
-		Failures: component.Rows("documents", "document", "to be tried now", "has not failed",
+		Failures: components.Rows("documents", "document", "to be tried now", "has not failed",
 			func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]sixthRow, error) {
 				wanted := int64(0)
 				if id != nil {
@@ -57,24 +56,24 @@ func sixth() *component.Component {
 				return pgx.CollectRows(rows, pgx.RowToStructByPos[sixthRow])
 			},
 			func(row sixthRow) int64 { return row.ID },
-			func(_ *installation.Connections, row sixthRow) component.Failure {
-				return component.Failure{Error: row.Error}
+			func(_ *installation.Connections, row sixthRow) components.Failure {
+				return components.Failure{Error: row.Error}
 			},
 			func(ctx context.Context, all *installation.Connections, id int64) (int64, error) {
 				tag, err := all.Jobs().Pool.Exec(ctx, "UPDATE public.shredder SET error = '' WHERE error <> '' AND ($1 OR id = $2)", id == 0, id)
 				return tag.RowsAffected(), err
 			}),
-		Plan: map[string]component.Planner{sixthKind: component.Counting("(SELECT count(*) FROM public.shredder WHERE error = ''), 0::float8", nil)},
-		Gauges: func(b component.Backlog) []metrics.Sample {
+		Plan: map[string]components.Planner{sixthKind: components.Counting("(SELECT count(*) FROM public.shredder WHERE error = ''), 0::float8", nil)},
+		Gauges: func(b components.Backlog) []metrics.Sample {
 			return []metrics.Sample{{Metric: "sexton_shredders", Value: float64(b.Details.(sixthDetails).Shredders), Labels: []string{b.Database}}}
 		},
-		Grants: func(component.Granting) []migrate.TableGrant {
+		Grants: func(components.Granting) []migrate.TableGrant {
 			return []migrate.TableGrant{{Table: "public.documents", Privileges: "SELECT"}}
 		},
-		Checks: []component.Check{
-			{Name: "shredder_there", When: component.Binding, Look: sixthFinding("bound")},
-			{Name: "shredder_fits", When: component.Schema, Look: sixthFinding("fits")},
-			{Name: "shredder_full", When: component.Work, Look: sixthFinding("full")},
+		Checks: []components.Check{
+			{Name: "shredder_there", When: components.Binding, Look: sixthFinding("bound")},
+			{Name: "shredder_fits", When: components.Schema, Look: sixthFinding("fits")},
+			{Name: "shredder_full", When: components.Work, Look: sixthFinding("full")},
 		},
 	}
 }
@@ -94,8 +93,8 @@ func (sixthArgs) Kind() string { return sixthKind }
 
 func (d sixthDetails) Print(w io.Writer) { _, _ = fmt.Fprintln(w, d.Shredders) }
 
-func sixthFinding(message string) func(context.Context, *component.Exam) ([]doctor.Finding, error) {
-	return func(_ context.Context, x *component.Exam) ([]doctor.Finding, error) {
+func sixthFinding(message string) func(context.Context, *components.Exam) ([]doctor.Finding, error) {
+	return func(_ context.Context, x *components.Exam) ([]doctor.Finding, error) {
 		return []doctor.Finding{{Severity: problem.Warning, Object: x.DB.Name, Message: message, Fix: "shred"}}, nil
 	}
 }
@@ -136,7 +135,7 @@ func TestASixthFamilyShowsEverywhere(t *testing.T) {
 
 	failed, err := operator.ReadFailures(t.Context(), all, 10)
 	require.NoError(t, err, "failures")
-	require.Equal(t, []component.Failure{{Source: "documents", ID: "3", What: "document 3", Error: "paper jam"}}, failed.Failures)
+	require.Equal(t, []components.Failure{{Source: "documents", ID: "3", What: "document 3", Error: "paper jam"}}, failed.Failures)
 
 	page, err := operator.NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler)).Overview(t.Context())
 	require.NoError(t, err, "page")
@@ -163,10 +162,10 @@ func TestASixthFamilyShowsEverywhere(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"shredder_there main bound", "shredder_fits main fits", "shredder_full main full"}, messages, "doctor")
-	require.Contains(t, components.Grants(component.Granting{Config: c, Database: c.Databases[0]}),
+	require.Contains(t, components.Grants(components.Granting{Config: c, Database: c.Databases[0]}),
 		migrate.TableGrant{Table: "public.documents", Privileges: "SELECT"}, "grants")
 
-	said := pgtest.Must(operator.RetryFailures(t.Context(), all, component.Retry{Source: "documents", ID: "3"}, database.Change{Actor: "ann"}))(t)
+	said := pgtest.Must(operator.RetryFailures(t.Context(), all, components.Retry{Source: "documents", ID: "3"}, database.Change{Actor: "ann"}))(t)
 	require.Equal(t, "1 document to be tried now", said)
 	require.Equal(t, [][]string{{"documents 3"}}, db.Rows("SELECT target FROM sexton.audit"))
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/component"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/doctor"
@@ -32,7 +31,7 @@ func (k keptRows) Print(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "\n%s; see sexton undo list\n", undo.Sized(k.Undo.Bytes, time.Duration(k.Undo.OldestAgeSeconds*float64(time.Second))))
 }
 
-func readKept(ctx context.Context, db database.Database, settings config.Undo) (component.Details, error) {
+func readKept(ctx context.Context, db database.Database, settings config.Undo) (Details, error) {
 	kept := keptRows{most: int64(settings.MaxSize)}
 	bytes, age, err := undo.Size(ctx, db.Pool, db.Names)
 	kept.Undo.Bytes, kept.Undo.OldestAgeSeconds = bytes, age.Seconds()
@@ -40,7 +39,7 @@ func readKept(ctx context.Context, db database.Database, settings config.Undo) (
 }
 
 // keptGauges are the metrics of what is kept.
-func keptGauges(b component.Backlog) []metrics.Sample {
+func keptGauges(b Backlog) []metrics.Sample {
 	kept, on := b.Details.(keptRows)
 	if !on {
 		return nil

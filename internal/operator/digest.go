@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/jobrun"
 )
 
@@ -114,7 +114,7 @@ type Pace struct {
 }
 
 // PaceOf compares what a pass has done with what is left. A backlog that was not counted to its end gives no time.
-func PaceOf(run Pass, left component.Backlog, unit string, now time.Time) Pace {
+func PaceOf(run Pass, left components.Backlog, unit string, now time.Time) Pace {
 	out := Pace{Digest: DigestOf(run.Stats, unit)}
 	ran := now.Sub(run.StartedAt)
 	if ran < time.Second/2 {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 
-	"sexton/internal/component"
 	"sexton/internal/components"
 	"sexton/internal/config"
 	"sexton/internal/database"
@@ -21,7 +20,7 @@ import (
 
 // Examination is one run of doctor. Its databases are the reachable ones.
 type Examination struct {
-	component.Exam
+	components.Exam
 
 	Report *doctor.Report
 	// Unreachable is the first error of a connection.
@@ -59,9 +58,9 @@ func Examine(ctx context.Context, c *config.Config) *Examination {
 }
 
 // checks are those of the components that work in a database, of one phase.
-func (x *Examination) checks(name string, phase component.Phase, do func(*component.Component, component.Check)) {
+func (x *Examination) checks(name string, phase components.Phase, do func(*components.Component, components.Check)) {
 	for _, one := range components.All() {
-		if one.On(x.Config) == (phase == component.Disabled) || name != x.Config.Jobs.Database && !one.Everywhere {
+		if one.On(x.Config) == (phase == components.Disabled) || name != x.Config.Jobs.Database && !one.Everywhere {
 			continue
 		}
 		for _, check := range one.Checks {
@@ -73,7 +72,7 @@ func (x *Examination) checks(name string, phase component.Phase, do func(*compon
 }
 
 // run makes a check of a component, unless it has nothing to look at.
-func (x *Examination) run(ctx context.Context, check component.Check, database string, may bool) {
+func (x *Examination) run(ctx context.Context, check components.Check, database string, may bool) {
 	if check.Needs != nil {
 		may = check.Needs(&x.Exam)
 	}
@@ -100,7 +99,7 @@ func (x *Examination) bind(ctx context.Context) {
 			}
 		}
 		for _, check := range one.Checks {
-			if check.When == component.Binding {
+			if check.When == components.Binding {
 				x.run(ctx, check, name, x.DB.Pool != nil)
 			}
 		}
@@ -158,7 +157,7 @@ func (x *Examination) examineDatabase(ctx context.Context, db database.Database,
 	x.look(ctx, x.Installed, "functions", func(ctx context.Context) ([]doctor.Finding, error) { return functionFindings(ctx, schema) })
 	x.look(ctx, x.Installed, "sequences", func(ctx context.Context) ([]doctor.Finding, error) { return sequenceFindings(ctx, schema) })
 	x.look(ctx, x.Installed, "owner", func(ctx context.Context) ([]doctor.Finding, error) { return ownerFindings(ctx, schema) })
-	x.checks(db.Name, component.Schema, func(_ *component.Component, check component.Check) { x.run(ctx, check, db.Name, db.Pool != nil) })
+	x.checks(db.Name, components.Schema, func(_ *components.Component, check components.Check) { x.run(ctx, check, db.Name, db.Pool != nil) })
 	x.examineGenerations(ctx)
 	target := x.target(schema)
 	doctor.Examine(ctx, x.Report, target)
@@ -170,7 +169,7 @@ func (x *Examination) examineDatabase(ctx context.Context, db database.Database,
 
 // work makes the checks of what waits, of components that work everywhere or of the others.
 func (x *Examination) work(ctx context.Context, everywhere bool) {
-	x.checks(x.DB.Name, component.Work, func(one *component.Component, check component.Check) {
+	x.checks(x.DB.Name, components.Work, func(one *components.Component, check components.Check) {
 		if one.Everywhere == everywhere {
 			x.run(ctx, check, x.DB.Name, x.Installed)
 		}
@@ -186,7 +185,7 @@ func (x *Examination) examineJobs(ctx context.Context, target doctor.Target) {
 	}
 	doctor.ExamineWorkers(ctx, x.Report, workers)
 	x.work(ctx, false)
-	x.checks(x.DB.Name, component.Disabled, func(_ *component.Component, check component.Check) {
+	x.checks(x.DB.Name, components.Disabled, func(_ *components.Component, check components.Check) {
 		if !x.Installed {
 			return
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
-	"sexton/internal/component"
 	"sexton/internal/components"
 	"sexton/internal/config"
 	"sexton/internal/database"
@@ -27,31 +26,31 @@ import (
 
 // Failures are the failures of all components and of River; as JSON they are the output of `sexton failures list --json`.
 type Failures struct {
-	Failures []component.Failure `json:"failures"`
+	Failures []components.Failure `json:"failures"`
 	// More reports that the limit left some out, in the sources Capped.
 	More   bool     `json:"more"`
 	Capped []string `json:"capped,omitempty"`
 }
 
 // sources are the failures of the enabled components, and River's.
-func sources(all *installation.Connections) []*component.Failures {
-	var found []*component.Failures
+func sources(all *installation.Connections) []*components.Failures {
+	var found []*components.Failures
 	for _, one := range components.Enabled(all.Config) {
 		if one.Failures != nil {
 			found = append(found, one.Failures)
 		}
 	}
-	return append(found, &component.Failures{Name: "jobs", List: listJobs, Find: findJob, Retry: retryJobs})
+	return append(found, &components.Failures{Name: "jobs", List: listJobs, Find: findJob, Retry: retryJobs})
 }
 
 // SourceNames are the names of all sources.
 func SourceNames(c *config.Config) []string {
-	return each.Of(sources(&installation.Connections{Config: c}), func(source *component.Failures) string { return source.Name })
+	return each.Of(sources(&installation.Connections{Config: c}), func(source *components.Failures) string { return source.Name })
 }
 
 // ReadFailures asks all sources for at most limit failures each. A source that cannot be read hides no other: the error names the first.
 func ReadFailures(ctx context.Context, all *installation.Connections, limit int) (Failures, error) {
-	found := Failures{Failures: []component.Failure{}}
+	found := Failures{Failures: []components.Failure{}}
 	var first error
 	for _, source := range sources(all) {
 		failures, more, err := source.List(ctx, all, limit)
@@ -67,7 +66,7 @@ func ReadFailures(ctx context.Context, all *installation.Connections, limit int)
 }
 
 // RetryFailures has something tried again for a person, and says what came of it.
-func RetryFailures(ctx context.Context, all *installation.Connections, what component.Retry, by database.Change) (string, error) {
+func RetryFailures(ctx context.Context, all *installation.Connections, what components.Retry, by database.Change) (string, error) {
 	source, db, id, err := named(all, &what)
 	if err != nil {
 		return "", err
@@ -86,7 +85,7 @@ func RetryFailures(ctx context.Context, all *installation.Connections, what comp
 }
 
 // FindRow looks a row up by its key, failed or not; nil where none waits.
-func FindRow(ctx context.Context, all *installation.Connections, what component.Retry) (*component.Failure, error) {
+func FindRow(ctx context.Context, all *installation.Connections, what components.Retry) (*components.Failure, error) {
 	source, db, id, err := named(all, &what)
 	if err != nil || source.Find == nil {
 		return nil, err
@@ -95,9 +94,9 @@ func FindRow(ctx context.Context, all *installation.Connections, what component.
 }
 
 // named finds what a retry names. The only database needs no name.
-func named(all *installation.Connections, what *component.Retry) (source *component.Failures, db database.Database, id int64, err error) {
+func named(all *installation.Connections, what *components.Retry) (source *components.Failures, db database.Database, id int64, err error) {
 	known := sources(all)
-	at := slices.IndexFunc(known, func(source *component.Failures) bool { return source.Name == what.Source })
+	at := slices.IndexFunc(known, func(source *components.Failures) bool { return source.Name == what.Source })
 	if at < 0 {
 		return nil, db, 0, wrong("nothing called %q fails here; there are %s", what.Source, words.Listed(SourceNames(all.Config)))
 	}
@@ -117,7 +116,7 @@ func named(all *installation.Connections, what *component.Retry) (source *compon
 }
 
 func wrong(format string, args ...any) error {
-	return &component.RefusedError{Reason: fmt.Sprintf(format, args...), Wrong: true}
+	return &components.RefusedError{Reason: fmt.Sprintf(format, args...), Wrong: true}
 }
 
 // riverWindow is how many failed jobs are looked at: repeated failures of equal jobs are one line.
@@ -125,7 +124,7 @@ const riverWindow = 200
 
 // listJobs lists jobs of River's that wait for another attempt, or have had their last, except jobs whose rows stand in
 // another source.
-func listJobs(ctx context.Context, all *installation.Connections, limit int) (failures []component.Failure, more bool, err error) {
+func listJobs(ctx context.Context, all *installation.Connections, limit int) (failures []components.Failure, more bool, err error) {
 	failed, err := failedJobs(ctx, all)
 	if err != nil {
 		return nil, false, err
@@ -209,8 +208,8 @@ func overcome(all *installation.Connections, row *rivertype.JobRow, runs []dbsql
 	})
 }
 
-func jobFailure(all *installation.Connections, row *rivertype.JobRow) component.Failure {
-	failure := component.Failure{
+func jobFailure(all *installation.Connections, row *rivertype.JobRow) components.Failure {
+	failure := components.Failure{
 		Source: "jobs", ID: strconv.FormatInt(row.ID, 10), What: fmt.Sprintf("job %d, %s", row.ID, row.Kind),
 		Attempts: int64(row.Attempt), GivenUp: row.State == rivertype.JobStateDiscarded,
 	}
@@ -228,7 +227,7 @@ func jobFailure(all *installation.Connections, row *rivertype.JobRow) component.
 }
 
 // findJob finds a job in any state.
-func findJob(ctx context.Context, all *installation.Connections, _ database.Database, id int64) (*component.Failure, error) {
+func findJob(ctx context.Context, all *installation.Connections, _ database.Database, id int64) (*components.Failure, error) {
 	client, err := all.RiverClient()
 	if err != nil {
 		return nil, err
@@ -258,7 +257,7 @@ func retryJobs(ctx context.Context, all *installation.Connections, _ database.Da
 		if err != nil {
 			return "", err
 		}
-		ids = each.Of(failures, func(failure component.Failure) int64 {
+		ids = each.Of(failures, func(failure components.Failure) int64 {
 			listed, _ := strconv.ParseInt(failure.ID, 10, 64) // It was written from a number.
 			return listed
 		})
@@ -278,7 +277,7 @@ func retryJobs(ctx context.Context, all *installation.Connections, _ database.Da
 		}
 	}
 	if done == 0 && id != 0 {
-		return "", component.Refuse("there is no job %d any more", id)
+		return "", components.Refuse("there is no job %d any more", id)
 	}
 	return words.Counted(done, "job") + " due now", nil
 }

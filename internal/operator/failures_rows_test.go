@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
@@ -101,12 +101,12 @@ func TestRowsThatFailedStandWithTheirReason(t *testing.T) {
 	shown = append(shown, "users | 10 | user 10 | ", "groups | 4 | group 4 (g4), destroying | ", "diffs | 4 | diff 4, in the object storage | ", "diffs | 8 | diff 8, in the database | ")
 	for _, row := range shown {
 		part := strings.SplitN(row, " | ", 4)
-		found := pgtest.Must(FindRow(t.Context(), all, component.Retry{Source: part[0], ID: part[1]}))(t)
+		found := pgtest.Must(FindRow(t.Context(), all, components.Retry{Source: part[0], ID: part[1]}))(t)
 		require.NotNil(t, found, row)
 		require.Equal(t, []string{part[0], part[1], part[3]}, []string{found.Source, found.ID, found.Error}, row)
 		require.True(t, strings.HasPrefix(found.What, part[2]), found.What)
 		require.Equal(t, part[3] != "", found.Failed(), row)
-		missing := pgtest.Must(FindRow(t.Context(), all, component.Retry{Source: part[0], ID: "4711"}))(t)
+		missing := pgtest.Must(FindRow(t.Context(), all, components.Retry{Source: part[0], ID: "4711"}))(t)
 		require.Nil(t, missing, part[0])
 	}
 
@@ -119,11 +119,11 @@ func TestRowsThatFailedStandWithTheirReason(t *testing.T) {
 func TestReasonsOfFailures(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	failure := func(id, text string, since time.Time) component.Failure {
-		return component.Failure{Source: "tombstones", Database: "main", ID: id, Error: text, Since: since}
+	failure := func(id, text string, since time.Time) components.Failure {
+		return components.Failure{Source: "tombstones", Database: "main", ID: id, Error: text, Since: since}
 	}
 	const broken = "invoices_2: SQLSTATE 23503: violates a constraint: Key (id)=(%s) is still referenced"
-	f := Failures{Failures: []component.Failure{
+	f := Failures{Failures: []components.Failure{
 		failure("1", "notes: SQLSTATE 55P03: held by pid 17", at), failure("2", "notes: SQLSTATE 55P03: held by pid 18", at), failure("3", "notes: SQLSTATE 55P03: held by pid 19", at),
 		failure("4", fmt.Sprintf(broken, "7"), at.Add(time.Hour)), failure("5", fmt.Sprintf(broken, "6ba7b810-9dad"), at),
 		failure("6", "invoices_3: SQLSTATE 23503: violates a constraint: Key (id)=(7) is still referenced", time.Time{}),
@@ -151,14 +151,14 @@ func TestRowsOfOneReasonAreRetried(t *testing.T) {
 	db.Exec(`INSERT INTO users_ghost_user_migrations (user_id, consume_after, attempts, last_error) VALUES
 		(7, now() + interval '1 hour', 2, 'issues: 23514'), (8, now() + interval '1 hour', 2, 'notes: 23503')`)
 	source := NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler))
-	reasons := pgtest.Must(ReadFailures(t.Context(), all, component.FailureWindow))(t).Reasons()
+	reasons := pgtest.Must(ReadFailures(t.Context(), all, components.FailureWindow))(t).Reasons()
 	require.Equal(t, "users", reasons[0].Source, "two of one reason stand first")
-	said := pgtest.Must(source.Retry(t.Context(), web.Visitor{Actor: "ann"}, component.Retry{Reason: reasons[0].Key}))(t)
+	said := pgtest.Must(source.Retry(t.Context(), web.Visitor{Actor: "ann"}, components.Retry{Reason: reasons[0].Key}))(t)
 	require.Equal(t, "2 rows due now", said)
 	require.Equal(t, [][]string{{"7"}, {"9"}}, db.Rows("SELECT user_id FROM users_ghost_user_migrations WHERE consume_after <= now() ORDER BY 1"))
 	require.Equal(t, [][]string{{"ann", "users 7"}, {"ann", "users 9"}}, db.Rows("SELECT actor, target FROM sexton.audit ORDER BY 2"))
-	_, err := source.Retry(t.Context(), web.Visitor{}, component.Retry{Reason: "gone"})
-	var refused *component.RefusedError
+	_, err := source.Retry(t.Context(), web.Visitor{}, components.Retry{Reason: "gone"})
+	var refused *components.RefusedError
 	require.ErrorAs(t, err, &refused)
 }
 
@@ -167,7 +167,7 @@ func TestRunNowAndCancelFromThePage(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
 	source, ann := NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler)), web.Visitor{Actor: "ann"}
-	var refused *component.RefusedError
+	var refused *components.RefusedError
 	require.NoError(t, source.RunNow(t.Context(), ann, riverjobs.AdjournedGroupDeletion))
 	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT count(*) FROM sexton.river_job WHERE kind = $1", riverjobs.AdjournedGroupDeletion))
 	require.ErrorAs(t, source.RunNow(t.Context(), ann, riverjobs.GroupDestroy), &refused, "another job inserts it")
@@ -188,8 +188,8 @@ func TestRowsThatFailedAreRetried(t *testing.T) {
 	db, all := failingSite(t)
 	source := NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler))
 	retry := func(of, id string) string {
-		said, err := source.Retry(t.Context(), web.Visitor{}, component.Retry{Source: of, ID: id})
-		var refused *component.RefusedError
+		said, err := source.Retry(t.Context(), web.Visitor{}, components.Retry{Source: of, ID: id})
+		var refused *components.RefusedError
 		require.True(t, err == nil || errors.As(err, &refused), err)
 		if refused != nil {
 			return refused.Reason
@@ -245,14 +245,14 @@ func TestPlaceholdersThatAreKeptStandOnThePage(t *testing.T) {
 	require.True(t, more)
 	require.WithinDuration(t, time.Now().Add(-9*24*time.Hour), failures[0].Since, time.Minute)
 	failures[0].Since = time.Time{}
-	require.Equal(t, component.Failure{
+	require.Equal(t, components.Failure{
 		Source: "placeholders", ID: "11", What: "placeholder user 11", Error: "kept by a note", Attempts: 15, GivenUp: true,
 	}, failures[0])
 	require.Equal(t, "placeholder user 13", failures[1].What)
 	require.WithinDuration(t, time.Now().Add(47*time.Hour), failures[1].Next, time.Minute)
 
 	retry := func(id string) (string, error) {
-		return RetryFailures(t.Context(), all, component.Retry{Source: "placeholders", ID: id}, database.Change{Actor: "ann"})
+		return RetryFailures(t.Context(), all, components.Retry{Source: "placeholders", ID: id}, database.Change{Actor: "ann"})
 	}
 	said := pgtest.Must(retry("11"))(t)
 	require.Equal(t, "placeholder user 11: due now", said)
@@ -262,7 +262,7 @@ func TestPlaceholdersThatAreKeptStandOnThePage(t *testing.T) {
 	require.Equal(t, "2 placeholder users to be tried now", said, "the first one is due already")
 	require.Zero(t, pgtest.Scalar[int64](t, db.Database, left))
 
-	var refused *component.RefusedError
+	var refused *components.RefusedError
 	_, err = retry("4711")
 	require.ErrorAs(t, err, &refused)
 	_, err = retry("x")
@@ -271,7 +271,7 @@ func TestPlaceholdersThatAreKeptStandOnThePage(t *testing.T) {
 }
 
 // sourceOf is one source of failures.
-func sourceOf(t *testing.T, all *installation.Connections, name string) *component.Failures {
+func sourceOf(t *testing.T, all *installation.Connections, name string) *components.Failures {
 	for _, source := range sources(all) {
 		if source.Name == name {
 			return source

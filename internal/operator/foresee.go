@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
-	"sexton/internal/component"
 	"sexton/internal/components"
 	"sexton/internal/config"
 	"sexton/internal/database"
@@ -129,8 +128,8 @@ func planLosses(ctx context.Context, all *installation.Bound, db database.Databa
 
 // PlannedJob foresees the work of a job other than the clean-up of loose foreign keys.
 type PlannedJob struct {
-	Kind              string `json:"kind"`
-	component.Planned        //nolint:embeddedstructfieldcheck // the order is that of the document
+	Kind               string `json:"kind"`
+	components.Planned        //nolint:embeddedstructfieldcheck // the order is that of the document
 
 	// Unit names one of them.
 	Unit string `json:"unit"`
@@ -183,7 +182,7 @@ func planJobs(ctx context.Context, all *installation.Bound) ([]PlannedJob, error
 }
 
 // planJob asks in a transaction that can change nothing and in which no statement lasts.
-func planJob(ctx context.Context, all *installation.Bound, kind string) (planned component.Planned, err error) {
+func planJob(ctx context.Context, all *installation.Bound, kind string) (planned components.Planned, err error) {
 	db := all.Jobs()
 	err = pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		limit := strconv.FormatInt(components.PlanLimits().StatementTimeout.Milliseconds(), 10)

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"sexton/internal/component"
 	"sexton/internal/components"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
@@ -36,7 +35,7 @@ type Gauges struct {
 }
 
 // at is where everything is read. Which database answers is found out anew by each reading.
-func (g *Gauges) at() component.Source {
+func (g *Gauges) at() components.Source {
 	return Noted(&installation.Connections{Config: g.All.Config, Databases: g.All.Databases}, g.Noted)
 }
 
@@ -141,7 +140,7 @@ func (r *reading) listeners(subscriptions []*listen.Subscription, db database.Da
 	}
 }
 
-func (r *reading) backlog(t component.Backlog) {
+func (r *reading) backlog(t components.Backlog) {
 	r.add(metrics.BacklogRows, float64(t.Pending), t.Database, t.Table)
 	r.addIf(metrics.BacklogCapped, t.Capped, t.Database, t.Table)
 	r.add(metrics.BacklogOldest, t.OldestAgeSeconds, t.Database, t.Table)
@@ -237,7 +236,7 @@ func readCounted(ctx context.Context, all *installation.Connections) (*counted, 
 	}
 	c := counted{shared: known}
 	// There is one queue per kind, of its name.
-	if c.queues, err = all.Jobs().Queries().QueueStates(ctx, component.PendingCap, all.Kinds()); err != nil {
+	if c.queues, err = all.Jobs().Queries().QueueStates(ctx, components.PendingCap, all.Kinds()); err != nil {
 		return nil, fmt.Errorf("look at queues: %w", err)
 	}
 	c.successes, err = readSuccesses(ctx, all)

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
@@ -421,7 +421,7 @@ func TestGaugesDoNotScan(t *testing.T) {
 		FROM pg_stat_xact_user_tables WHERE relname IN ('runs', 'loose_foreign_keys_deleted_records')`))(t)
 	pgtest.Must(pgx.ForEachRow(found, []any{&table, &rows}, func() error { read[table] = rows; return nil }))(t)
 	require.Less(t, read["runs"], int64(200), "runs read")
-	require.Less(t, read["loose_foreign_keys_deleted_records"], int64(component.PendingCap+100), "tombstones read")
+	require.Less(t, read["loose_foreign_keys_deleted_records"], int64(components.PendingCap+100), "tombstones read")
 }
 
 func TestGroupsAreMeasured(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"sexton/internal/batch"
-	"sexton/internal/component"
 	"sexton/internal/components"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
@@ -59,7 +58,7 @@ type JobState struct {
 // Notable reports whether it waits for something that a person should look at. What is put off, and what the limits of a tick leave to the
 // next, goes on by itself; rows that failed stand among the failures.
 func (s *JobState) Notable() bool {
-	return s.WaitingFor != nil && s.class != component.WaitDeferred && s.class != waitTick && s.class != pace.WaitBackOff
+	return s.WaitingFor != nil && s.class != components.WaitDeferred && s.class != waitTick && s.class != pace.WaitBackOff
 }
 
 // Pass is a pass that has not ended, with its statistics of half a second ago at most.
@@ -77,7 +76,7 @@ type Pass struct {
 }
 
 // Estimate fills in how fast the pass works off a backlog.
-func (p *Pass) Estimate(left component.Backlog) {
+func (p *Pass) Estimate(left components.Backlog) {
 	p.Pace = PaceOf(*p, left, components.Unit(left.Table), time.Now())
 	p.Rows, p.RowsPerSecond = p.Pace.Digest.Rows, p.Pace.RowsPerSecond
 	if p.Pace.Left > 0 {
@@ -210,7 +209,7 @@ func nextTick(times cron.Schedule, last *time.Time, now time.Time) *time.Time {
 }
 
 // Activity says by kind what the worker does, while so much waits for each.
-func Activity(ctx context.Context, at component.Source, backlog map[string]int64) (map[string]string, error) {
+func Activity(ctx context.Context, at components.Source, backlog map[string]int64) (map[string]string, error) {
 	reading, err := Read(ctx, at)
 	if err != nil {
 		return nil, err
@@ -263,13 +262,13 @@ const (
 // WaitClasses are all of them.
 func WaitClasses() []pace.WaitClass {
 	return []pace.WaitClass{
-		waitPaused, waitReadOnly, pace.WaitReplica, pace.WaitLock, pace.WaitBackOff, waitLease, component.WaitDefinition, waitGeneration, component.WaitDeferred,
+		waitPaused, waitReadOnly, pace.WaitReplica, pace.WaitLock, pace.WaitBackOff, waitLease, components.WaitDefinition, waitGeneration, components.WaitDeferred,
 		waitTick, waitWorker, waitAwakeLock, waitPoll,
 	}
 }
 
 // explain fills in what a job waits for. A pass at work waits for what it says itself, if anything.
-func (k *shared) explain(ctx context.Context, all *installation.Connections, s *JobState, tables []component.Backlog) error {
+func (k *shared) explain(ctx context.Context, all *installation.Connections, s *JobState, tables []components.Backlog) error {
 	reason, class := k.pauses[s.Queue], waitPaused
 	var err error
 	switch {
@@ -296,7 +295,7 @@ func (k *shared) explain(ctx context.Context, all *installation.Connections, s *
 
 // obstacle finds what keeps a scheduled job from its work: first what stops it, last what only delays it.
 func (k *shared) obstacle(
-	ctx context.Context, all *installation.Connections, s *JobState, tables []component.Backlog,
+	ctx context.Context, all *installation.Connections, s *JobState, tables []components.Backlog,
 ) (reason string, class pace.WaitClass, err error) {
 	outdated, stopped := k.outdated(s.Job.LeaseKey(s.Database))
 	if stopped {
@@ -317,7 +316,7 @@ func (k *shared) obstacle(
 		}
 	}
 	if held := k.held(s.Kind, s.Database); held != "" {
-		return held, component.WaitDefinition, nil
+		return held, components.WaitDefinition, nil
 	}
 	if pending && s.Job.LimitedByTick {
 		spent, err := riverjobs.TickSpent(ctx, all.Jobs(), s.Kind, s.Database)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"sexton/internal/batch"
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/groupschedule"
@@ -44,7 +44,7 @@ type PageSource struct {
 	failures  *web.Cached[Failures]
 	latencies *Latencies
 	kept      *web.CachedByKey[int64, *Kept]
-	rows      *web.CachedByKey[component.Retry, foundRow]
+	rows      *web.CachedByKey[components.Retry, foundRow]
 
 	// undone are the last deletions that this process takes back or has taken back, guarded by undoing.
 	undoing  sync.Mutex
@@ -57,7 +57,7 @@ func NewPageSource(all *installation.Bound, noted *riverjobs.Bindings, log *slog
 	s := &PageSource{all: all, noted: noted, log: log, latencies: NewLatencies(all.Connections)}
 	s.failures = &web.Cached[Failures]{Read: s.readFailures, Timeout: failuresTimeout, Keep: failuresFor}
 	s.kept = &web.CachedByKey[int64, *Kept]{Read: s.readKept, Timeout: keptTimeout, Keep: keptFor}
-	s.rows = &web.CachedByKey[component.Retry, foundRow]{Read: s.readRow, Timeout: failuresTimeout, Keep: failuresFor}
+	s.rows = &web.CachedByKey[components.Retry, foundRow]{Read: s.readRow, Timeout: failuresTimeout, Keep: failuresFor}
 	return s
 }
 
@@ -129,7 +129,7 @@ func (s *PageSource) History(ctx context.Context, span, bin time.Duration) ([]jo
 	return jobrun.ReadSamples(ctx, s.all.Jobs(), span, bin)
 }
 
-// SetPaused pauses a kind on all workers, or all kinds where none is named, or lets them work again. A *component.RefusedError is for the user
+// SetPaused pauses a kind on all workers, or all kinds where none is named, or lets them work again. A *components.RefusedError is for the user
 // to read, here and below.
 func (s *PageSource) SetPaused(ctx context.Context, by web.Visitor, kind, reason string, pause bool) error {
 	entry := database.Change{Actor: by.Actor, Remote: by.Remote, Reason: reason}
@@ -144,17 +144,17 @@ func (s *PageSource) SetPaused(ctx context.Context, by web.Visitor, kind, reason
 		return left
 	}
 	if !slices.Contains(s.all.Kinds(), kind) {
-		return component.Refuse("there is no job %q, or it is not enabled", kind)
+		return components.Refuse("there is no job %q, or it is not enabled", kind)
 	}
 	note, err := s.all.SetPaused(ctx, kind, pause, entry)
 	if note != nil && note.Actor != by.Actor {
-		return component.Refuse("%s is %s already; that note stays", kind, note)
+		return components.Refuse("%s is %s already; that note stays", kind, note)
 	}
 	return err
 }
 
 // Retry has failed rows tried again now and says what came of it.
-func (s *PageSource) Retry(ctx context.Context, by web.Visitor, what component.Retry) (string, error) {
+func (s *PageSource) Retry(ctx context.Context, by web.Visitor, what components.Retry) (string, error) {
 	defer s.failures.Forget()
 	defer s.rows.Forget()
 	entry := database.Change{Actor: by.Actor, Remote: by.Remote}
@@ -169,14 +169,14 @@ func (s *PageSource) RunNow(ctx context.Context, by web.Visitor, kind string) er
 	jobs := riverjobs.Jobs(s.all.Config)
 	at := slices.IndexFunc(jobs, func(job riverjobs.Job) bool { return job.Kind == kind && !job.Inserted() })
 	if at < 0 {
-		return component.Refuse("there is no job %q with a schedule, or it is not enabled", kind)
+		return components.Refuse("there is no job %q with a schedule, or it is not enabled", kind)
 	}
 	pauses, err := installation.Pauses(ctx, s.all.Connections)
 	if err != nil {
 		return err
 	}
 	if paused := pauses[jobs[at].Queue]; paused != "" {
-		return component.Refuse("%s is %s: resume it first", kind, paused)
+		return components.Refuse("%s is %s: resume it first", kind, paused)
 	}
 	jobsDB := s.all.Jobs()
 	entry := database.Change{Actor: by.Actor, Remote: by.Remote, Action: "run", Target: kind}
@@ -201,29 +201,29 @@ func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, u
 	var cancelled bool
 	err := jobsDB.Pool.QueryRow(ctx, jobsDB.Names.Render(`SELECT "sexton".cancel_group_deletion($1, $2)`), groupID, userID).Scan(&cancelled)
 	if refused := batch.Refusal(err); refused != nil {
-		return component.Refuse("%v", refused)
+		return components.Refuse("%v", refused)
 	}
 	if err == nil && !cancelled {
-		return component.Refuse("group %d is not scheduled for deletion, so there is nothing to cancel", groupID)
+		return components.Refuse("group %d is not scheduled for deletion, so there is nothing to cancel", groupID)
 	}
 	return problem.Doing(err, "restore group %d", groupID)
 }
 
 // Row looks up the row that an address names, failed or not; nil where it is not there. A database that is down is an error.
-func (s *PageSource) Row(ctx context.Context, what component.Retry) (*component.Failure, error) {
+func (s *PageSource) Row(ctx context.Context, what components.Retry) (*components.Failure, error) {
 	read := s.rows.Get(ctx, what)
 	return read.row, read.err
 }
 
 // foundRow is the answer of one look-up, a database that is down included.
 type foundRow struct {
-	row *component.Failure
+	row *components.Failure
 	err error
 }
 
-func (s *PageSource) readRow(ctx context.Context, what component.Retry) (read foundRow) {
+func (s *PageSource) readRow(ctx context.Context, what components.Retry) (read foundRow) {
 	read.row, read.err = FindRow(ctx, reachable(ctx, s.all.Connections), what)
-	if refused, ok := errors.AsType[*component.RefusedError](read.err); ok && refused.Wrong {
+	if refused, ok := errors.AsType[*components.RefusedError](read.err); ok && refused.Wrong {
 		return foundRow{} // The address names none.
 	}
 	return read
@@ -231,7 +231,7 @@ func (s *PageSource) readRow(ctx context.Context, what component.Retry) (read fo
 
 // readFailures reads what there is; the log says what cannot be read.
 func (s *PageSource) readFailures(ctx context.Context) Failures {
-	found, err := ReadFailures(ctx, reachable(ctx, s.all.Connections), component.FailureWindow)
+	found, err := ReadFailures(ctx, reachable(ctx, s.all.Connections), components.FailureWindow)
 	if err != nil {
 		s.log.WarnContext(ctx, "failures cannot be read", "error", err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/pgtest"
@@ -100,7 +100,7 @@ func TestPauseAndResumeFromThePage(t *testing.T) {
 	require.True(t, o.Jobs[0].Paused)
 	require.Regexp(t, "^paused by ann since .*: backup$", *o.Jobs[0].WaitingFor)
 	// Somebody else's pause does not take hers over.
-	var refused *component.RefusedError
+	var refused *components.RefusedError
 	require.ErrorAs(t, source.SetPaused(t.Context(), web.Visitor{Actor: "ben"}, cleanUp, "migration", true), &refused)
 	require.Regexp(t, "^"+cleanUp+" is paused by ann since .*: backup already; that note stays$", refused.Reason)
 	require.Regexp(t, "^paused by ann since .*: backup$", *s.overview(t).Jobs[0].WaitingFor)
@@ -131,19 +131,19 @@ func TestRetryFromThePage(t *testing.T) {
 	source := s.source(t)
 	require.Len(t, s.overview(t).Failures.Failures, 3)
 	first := pgtest.Scalar[string](t, ci.Database, "SELECT min(id)::text FROM loose_foreign_keys_deleted_records")
-	found := pgtest.Must(source.Row(t.Context(), component.Retry{Source: "tombstones", Database: "ci", ID: first}))(t)
+	found := pgtest.Must(source.Row(t.Context(), components.Retry{Source: "tombstones", Database: "ci", ID: first}))(t)
 	require.Equal(t, first, found.ID)
 	require.True(t, found.Failed())
-	require.Nil(t, pgtest.Must(source.Row(t.Context(), component.Retry{Source: "tombstones", ID: first}))(t), "each database has its own")
-	said := pgtest.Must(source.Retry(t.Context(), ann(), component.Retry{Source: "tombstones", Database: "ci", ID: first}))(t)
+	require.Nil(t, pgtest.Must(source.Row(t.Context(), components.Retry{Source: "tombstones", ID: first}))(t), "each database has its own")
+	said := pgtest.Must(source.Retry(t.Context(), ann(), components.Retry{Source: "tombstones", Database: "ci", ID: first}))(t)
 	require.Equal(t, "1 tombstone due now", said)
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, ci.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE consume_after <= now() AND cleanup_attempts = 0"))
-	said = pgtest.Must(source.Retry(t.Context(), ann(), component.Retry{Source: "tombstones", Database: "ci"}))(t)
+	said = pgtest.Must(source.Retry(t.Context(), ann(), components.Retry{Source: "tombstones", Database: "ci"}))(t)
 	require.Equal(t, "2 tombstones due now", said)
 	require.Equal(t, [][]string{{"retry", "tombstones " + first + " of ci"}, {"retry", "all tombstones of ci"}},
 		main.Rows("SELECT action, target FROM sexton.audit ORDER BY id"))
 
-	for _, wrong := range []component.Retry{
+	for _, wrong := range []components.Retry{
 		{Source: "nothing"},
 		{Source: "tombstones", Database: "elsewhere"},
 		{Source: "tombstones", Database: "ci", ID: "x"},
@@ -153,14 +153,14 @@ func TestRetryFromThePage(t *testing.T) {
 		{Source: "users", ID: "1"},
 	} {
 		_, err := source.Retry(t.Context(), ann(), wrong)
-		var refused *component.RefusedError
+		var refused *components.RefusedError
 		require.ErrorAs(t, err, &refused, "%+v", wrong)
 	}
 
 	// What cannot be recorded is not done.
 	ci.Exec("UPDATE loose_foreign_keys_deleted_records SET cleanup_attempts = 4")
 	main.Exec("DROP TABLE sexton.audit")
-	_, err := source.Retry(t.Context(), ann(), component.Retry{Source: "tombstones", Database: "ci"})
+	_, err := source.Retry(t.Context(), ann(), components.Retry{Source: "tombstones", Database: "ci"})
 	require.Error(t, err)
 	require.EqualValues(t, 12, pgtest.Scalar[int64](t, ci.Database, "SELECT sum(cleanup_attempts) FROM loose_foreign_keys_deleted_records"))
 }
@@ -190,10 +190,10 @@ func TestFailedJobsOfRiver(t *testing.T) {
 	require.Equal(t, "job 2, "+cleanUp+` {"database": "unknown"}`, failures[1].What)
 	require.True(t, failures[1].GivenUp)
 
-	said := pgtest.Must(source.Retry(t.Context(), ann(), component.Retry{Source: "jobs", ID: "2"}))(t)
+	said := pgtest.Must(source.Retry(t.Context(), ann(), components.Retry{Source: "jobs", ID: "2"}))(t)
 	require.Equal(t, "1 job due now", said)
 	require.Equal(t, [][]string{{"available"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 2"))
-	pgtest.Must(source.Retry(t.Context(), ann(), component.Retry{Source: "jobs"}))(t)
+	pgtest.Must(source.Retry(t.Context(), ann(), components.Retry{Source: "jobs"}))(t)
 	require.Equal(t, [][]string{{"available"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 4"))
 	require.Equal(t, [][]string{{"discarded"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 5"), "no job of ours")
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/component"
 	"sexton/internal/components"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
@@ -36,9 +35,9 @@ func sqlText(name string) string {
 
 // Reading is the state of everything at one time; as JSON it is the output of `sexton status --json`.
 type Reading struct {
-	DeletionTables []component.Backlog `json:"deletion_tables"`
-	Leases         []Lease             `json:"leases"`
-	Jobs           []JobState          `json:"jobs"`
+	DeletionTables []components.Backlog `json:"deletion_tables"`
+	Leases         []Lease              `json:"leases"`
+	Jobs           []JobState           `json:"jobs"`
 	// Cron is null where no worker follows the schedules.
 	Cron *Leader `json:"cron"`
 
@@ -78,8 +77,8 @@ type shared struct {
 }
 
 // Defined reads the parents that definitions name. Definitions that cannot be read give nil, which is for other commands to say.
-func Defined(all *installation.Connections) component.Source {
-	return component.Source{Connections: all, Defined: func(ctx context.Context, db database.Database) ([]string, error) {
+func Defined(all *installation.Connections) components.Source {
+	return components.Source{Connections: all, Defined: func(ctx context.Context, db database.Database) ([]string, error) {
 		defs, err := installation.LoadDefinitions(all.Config)
 		if err != nil {
 			return nil, nil //nolint:nilerr // see above
@@ -93,17 +92,17 @@ func Defined(all *installation.Connections) component.Source {
 }
 
 // Bound has the parents that definitions were bound to.
-func Bound(all *installation.Bound) component.Source {
-	return component.Source{Connections: all.Connections, Defined: all.RecordedParents}
+func Bound(all *installation.Bound) components.Source {
+	return components.Source{Connections: all.Connections, Defined: all.RecordedParents}
 }
 
 // Noted has the parents that a worker has bound to.
-func Noted(all *installation.Connections, noted *riverjobs.Bindings) component.Source {
-	return component.Source{Connections: all, Defined: func(_ context.Context, db database.Database) ([]string, error) { return noted.Noted(db.Name), nil }}
+func Noted(all *installation.Connections, noted *riverjobs.Bindings) components.Source {
+	return components.Source{Connections: all, Defined: func(_ context.Context, db database.Database) ([]string, error) { return noted.Noted(db.Name), nil }}
 }
 
 // Read reads everything but latencies, of the databases that are not down.
-func Read(ctx context.Context, at component.Source) (Reading, error) {
+func Read(ctx context.Context, at components.Source) (Reading, error) {
 	var r Reading
 	var err error
 	if r.DeletionTables, err = components.AllBacklogs(ctx, at); err != nil {
@@ -169,7 +168,7 @@ func ReadLeases(ctx context.Context, jobs database.Database, silence time.Durati
 }
 
 // jobs are the states of all jobs in these databases, given what waits there.
-func (k *shared) jobs(ctx context.Context, all *installation.Connections, databases []string, tables []component.Backlog) ([]JobState, error) {
+func (k *shared) jobs(ctx context.Context, all *installation.Connections, databases []string, tables []components.Backlog) ([]JobState, error) {
 	states := []JobState{}
 	refusals, err := k.refusals(ctx, all, databases)
 	if err != nil {
@@ -214,13 +213,13 @@ func (k *shared) refusals(ctx context.Context, all *installation.Connections, da
 }
 
 // backlogOf finds what waits in a deletion table. A table that was not read counts as one whose end is unknown.
-func backlogOf(tables []component.Backlog, table, name string) component.Backlog {
+func backlogOf(tables []components.Backlog, table, name string) components.Backlog {
 	for _, t := range tables {
 		if t.Table == table && t.Database == name {
 			return t
 		}
 	}
-	return component.Backlog{Table: table, Database: name, Capped: true}
+	return components.Backlog{Table: table, Database: name, Capped: true}
 }
 
 // Leader is the worker whose River client follows the schedules for all.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/words"
@@ -31,7 +31,7 @@ type Reason struct {
 	More bool
 	// First and Last are when the first and the last of them came in or, where that is known, failed; zero where it is unknown.
 	First, Last time.Time
-	Failures    []component.Failure
+	Failures    []components.Failure
 }
 
 // variable finds keys, rows and processes, which have digits in their names and differ from one failure to the next,
@@ -85,19 +85,19 @@ func (f Failures) Reasons() (reasons []Reason) {
 
 // RetryReason has the rows tried again that fail for one reason, as many as one look shows, and says what came of it.
 func RetryReason(ctx context.Context, all *installation.Connections, key string, by database.Change) (string, error) {
-	found, err := ReadFailures(ctx, all, component.FailureWindow)
+	found, err := ReadFailures(ctx, all, components.FailureWindow)
 	if err != nil {
 		return "", err
 	}
 	reasons := found.Reasons()
 	at := slices.IndexFunc(reasons, func(r Reason) bool { return r.Key == key })
 	if at < 0 {
-		return "", component.Refuse("no row fails for that reason any more")
+		return "", components.Refuse("no row fails for that reason any more")
 	}
 	done, left := 0, 0
 	for _, failure := range reasons[at].Failures {
-		_, err := RetryFailures(ctx, all, component.Retry{Source: failure.Source, Database: failure.Database, ID: failure.ID}, by)
-		switch _, refused := errors.AsType[*component.RefusedError](err); {
+		_, err := RetryFailures(ctx, all, components.Retry{Source: failure.Source, Database: failure.Database, ID: failure.ID}, by)
+		switch _, refused := errors.AsType[*components.RefusedError](err); {
 		case refused:
 			left++ // It is done, or a worker has it in hand.
 		case err != nil:

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/pgtest"
 )
 
@@ -26,12 +26,12 @@ func TestPutOffRowsAreCountedByReason(t *testing.T) {
 			WHEN id < 28 THEN 'events: SQLSTATE 23514: of a fourth kind' END
 		FROM generate_series(21, 28) AS id`)
 	reading := pgtest.Must(Read(t.Context(), Noted(all, nil)))(t)
-	at := slices.IndexFunc(reading.DeletionTables, func(b component.Backlog) bool { return b.Table == "users_ghost_user_migrations" })
+	at := slices.IndexFunc(reading.DeletionTables, func(b components.Backlog) bool { return b.Table == "users_ghost_user_migrations" })
 	require.GreaterOrEqual(t, at, 0)
 	require.Equal(t, "3 x notes: SQLSTATE 23503: Key (id)=(23) is still referenced; 2 x issues: SQLSTATE 55P03: canceling statement due to lock timeout; "+
 		"1 x events: SQLSTATE 23514: of a fourth kind; 1 x something else", reading.DeletionTables[at].DeferredReason)
 	found := pgtest.Must(ReadFailures(t.Context(), all, 50))(t)
-	at = slices.IndexFunc(found.Failures, func(f component.Failure) bool { return f.ID == "22" })
+	at = slices.IndexFunc(found.Failures, func(f components.Failure) bool { return f.ID == "22" })
 	require.GreaterOrEqual(t, at, 0)
 	require.Contains(t, string(pgtest.Must(json.Marshal(found.Failures[at]))(t)), `"locked":true`)
 
@@ -39,11 +39,11 @@ func TestPutOffRowsAreCountedByReason(t *testing.T) {
 	all.Config.LooseForeignKeys.Enabled = true
 	db.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after, cleanup_attempts, last_error)
 		SELECT 'public.projects', n, now() + interval '1 hour', 3, 'issues: SQLSTATE 23514: no ' || n FROM generate_series(1, 501) AS n`)
-	found = pgtest.Must(ReadFailures(t.Context(), all, component.FailureWindow))(t)
+	found = pgtest.Must(ReadFailures(t.Context(), all, components.FailureWindow))(t)
 	require.True(t, found.More)
 	require.Equal(t, []string{"tombstones"}, found.Capped)
 	first := found.Reasons()[0]
-	require.Len(t, first.Failures, component.FailureWindow)
+	require.Len(t, first.Failures, components.FailureWindow)
 	require.True(t, first.More)
 }
 
@@ -51,8 +51,8 @@ func TestPutOffRowsAreCountedByReason(t *testing.T) {
 func TestNumbersOfRowsPutOffAreExactWhereAllWereRead(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
-	backlog := func(name string) component.Backlog {
-		return pgtest.Must(component.ReadBacklog(t.Context(), all.Jobs(), name))(t)
+	backlog := func(name string) components.Backlog {
+		return pgtest.Must(components.ReadBacklog(t.Context(), all.Jobs(), name))(t)
 	}
 	const add = `INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after, cleanup_attempts, last_error)
 		SELECT parent, n, now() + interval '1 hour', 3, CASE WHEN n = 1 THEN 'one' ELSE 'another' END
@@ -112,7 +112,7 @@ func TestPutOffPlaceholdersAreCountedByReason(t *testing.T) {
 		INSERT INTO import_placeholder_user_details (placeholder_user_id, organization_id, deletion_attempts, last_deletion_attempt_at, last_error)
 			SELECT id, 1, 1, now(), CASE id WHEN 1301 THEN 'todos: other' ELSE 'kept by a note' END FROM generate_series(1001, 1301) AS id`)
 	reading := pgtest.Must(Read(t.Context(), Noted(all, nil)))(t)
-	at := slices.IndexFunc(reading.DeletionTables, func(b component.Backlog) bool { return b.Table == "import_placeholder_user_details" })
+	at := slices.IndexFunc(reading.DeletionTables, func(b components.Backlog) bool { return b.Table == "import_placeholder_user_details" })
 	require.GreaterOrEqual(t, at, 0)
 	require.Equal(t, "300 x kept by a note; 1 x todos: other", reading.DeletionTables[at].DeferredReason)
 }
@@ -122,7 +122,7 @@ func TestPutOffGroupsHaveAReasonAndAnEnd(t *testing.T) {
 	t.Parallel()
 	_, all := failingSite(t)
 	reading := pgtest.Must(Read(t.Context(), Noted(all, nil)))(t)
-	at := slices.IndexFunc(reading.DeletionTables, func(b component.Backlog) bool { return b.Table == "group_deletion_schedules" })
+	at := slices.IndexFunc(reading.DeletionTables, func(b components.Backlog) bool { return b.Table == "group_deletion_schedules" })
 	require.GreaterOrEqual(t, at, 0)
 	groups := reading.DeletionTables[at]
 	require.EqualValues(t, 1, groups.Deferred)

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
@@ -241,7 +241,7 @@ func (s *PageSource) Undo(ctx context.Context, by web.Visitor, id int64) (string
 		defer close(work.ended)
 		report, err := s.restore(working, by, id)
 		if errors.Is(err, undo.ErrUnknown) || errors.Is(err, undo.ErrBusy) || errors.Is(err, undo.ErrTwice) {
-			err = component.Refuse("%v", err)
+			err = components.Refuse("%v", err)
 		} else if err != nil {
 			s.log.ErrorContext(working, "deletion cannot be taken back", "deletion", id, "error", err)
 		}
@@ -287,7 +287,7 @@ func (s *PageSource) beginUndo(work *Undone, stop context.CancelFunc) error {
 		select {
 		case <-other.ended:
 		default:
-			return component.Refuse("deletion %d is coming back; wait until that is over", other.id)
+			return components.Refuse("deletion %d is coming back; wait until that is over", other.id)
 		}
 	}
 	s.undone = slices.DeleteFunc(s.undone, func(u *Undone) bool { return u.id == work.id })

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
@@ -63,7 +63,7 @@ func TestUndoFromThePage(t *testing.T) {
 	require.Equal(t, "0 rows restored, 1 row left", pgtest.Must(source.Undo(t.Context(), ann(), id))(t))
 
 	_, err := source.Undo(t.Context(), ann(), id+1_000_000)
-	var refused *component.RefusedError
+	var refused *components.RefusedError
 	require.ErrorAs(t, err, &refused)
 	require.Nil(t, pgtest.Must(source.Deletion(t.Context(), id+1_000_000))(t))
 	source.Stop()
@@ -79,7 +79,7 @@ func TestOneDeletionComesBackAtATime(t *testing.T) {
 	work := &Undone{id: 7, ended: ended}
 	require.NoError(t, source.beginUndo(work, func() { close(ended) }))
 	require.True(t, Deletion{Undone: work}.Working())
-	var refused *component.RefusedError
+	var refused *components.RefusedError
 	_, err := source.Undo(t.Context(), ann(), 8)
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, "deletion 7 is coming back; wait until that is over", refused.Reason)

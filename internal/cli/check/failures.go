@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/operator"
@@ -44,7 +44,7 @@ session that held it at the last try. A database that cannot be reached is left 
 
 func printFailures(w io.Writer, document operator.Failures) {
 	const none, heading = "nothing has failed that is not done by now", "SOURCE\tDATABASE\tID\tWHAT\tATTEMPTS\tNEXT TRY\tERROR"
-	words.List(w, none, heading, document.Failures, func(f component.Failure) []any {
+	words.List(w, none, heading, document.Failures, func(f components.Failure) []any {
 		next := "now"
 		switch {
 		case f.GivenUp:
@@ -64,7 +64,7 @@ func printFailures(w io.Writer, document operator.Failures) {
 }
 
 func failuresRetryCommand(env *cli.Env) *cobra.Command {
-	var what component.Retry
+	var what components.Retry
 	var everything bool
 	cmd := env.On("", &cobra.Command{
 		Use:   "retry SOURCE [ID]",
@@ -93,7 +93,7 @@ database numbers its own. --all takes as many as one look shows. The change is r
 		},
 	}, func(ctx context.Context, all *installation.Connections) error {
 		said, err := operator.RetryFailures(ctx, all, what, database.Change{Actor: installation.Actor()})
-		if refused, ok := errors.AsType[*component.RefusedError](err); ok && refused.Wrong {
+		if refused, ok := errors.AsType[*components.RefusedError](err); ok && refused.Wrong {
 			return cli.Usage(err)
 		}
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/definitions"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk/dryrun"
@@ -69,7 +69,7 @@ func printPlan(w io.Writer, plan operator.PlannedDatabase) {
 	if len(plan.Definitions) > 0 {
 		words.Table(w, "CHILD\tCOLUMN\tPARENT\tACTION\tDUE\tPUT OFF\tROWS\tPLAN\tTHEN", plan.Definitions, func(d dryrun.Definition) []any {
 			// A cap of one of the two counts cannot be told from one of the other: both show it where they reach it.
-			capped := func(n int64) string { return words.Capped(n, d.PendingCapped && n >= component.PendingCap) }
+			capped := func(n int64) string { return words.Capped(n, d.PendingCapped && n >= components.PendingCap) }
 			return []any{
 				cli.ChildText(d.Child, d.ChildDatabase), d.Column, d.Parent, d.Action, capped(d.Due), capped(d.Deferred),
 				words.Capped(d.Rows, d.RowsCapped), accessText(d.Access), followOnText(d.Then),

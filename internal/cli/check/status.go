@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/installation"
 	"sexton/internal/operator"
 	"sexton/internal/pace"
@@ -55,7 +55,7 @@ left, leases, the last run of each job, and what a job waits for. With --watch i
 }
 
 func printStatus(w io.Writer, document operator.Reading) {
-	words.Table(w, "DELETION TABLE\tDATABASE\tPENDING\tOLDEST\tPUT OFF\tCONFIRMING", document.DeletionTables, func(t component.Backlog) []any {
+	words.Table(w, "DELETION TABLE\tDATABASE\tPENDING\tOLDEST\tPUT OFF\tCONFIRMING", document.DeletionTables, func(t components.Backlog) []any {
 		if t.Unreachable != "" {
 			return []any{t.Table, t.Database, "unreachable", "-", "-", "-"}
 		}
@@ -66,7 +66,7 @@ func printStatus(w io.Writer, document operator.Reading) {
 		return []any{t.Table, t.Database, words.Capped(t.Pending, t.Capped), oldest, t.PutOff(), t.Confirming}
 	})
 	type parent struct {
-		component.Parent
+		components.Parent
 
 		database string
 	}
@@ -81,7 +81,7 @@ func printStatus(w io.Writer, document operator.Reading) {
 	})
 	for _, t := range document.DeletionTables {
 		if t.GivenUp != nil && *t.GivenUp > 0 {
-			given := words.AtLeast(*t.GivenUp >= component.PendingCap) + words.Counted(*t.GivenUp, "row")
+			given := words.AtLeast(*t.GivenUp >= components.PendingCap) + words.Counted(*t.GivenUp, "row")
 			_, _ = fmt.Fprintf(w, "\n%s of %s given up; see sexton failures list\n", given, t.Table)
 		}
 		if t.Disabled != "" {

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
-	"sexton/internal/component"
 	"sexton/internal/components"
 	"sexton/internal/definitions"
 	"sexton/internal/installation"
@@ -239,7 +238,7 @@ func grantSQL(env *cli.Env, roles migrate.Roles, tables bool) (map[string]string
 			Jobs: settings.Name == c.Jobs.Database, Components: c.ComponentsIn(settings.Name),
 		}, roles)
 		if tables {
-			onTables, err := migrate.GrantTables(components.Grants(component.Granting{Config: c, Database: settings, Definitions: defs}), roles.Worker)
+			onTables, err := migrate.GrantTables(components.Grants(components.Granting{Config: c, Database: settings, Definitions: defs}), roles.Worker)
 			if err != nil {
 				return nil, err
 			}

@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/web"
 )
 
@@ -59,11 +59,11 @@ func (p *Page) change(do func(r *http.Request) (string, error)) http.HandlerFunc
 func reason(r *http.Request) (string, error) {
 	text := strings.Join(strings.Fields(r.PostForm.Get("reason")), " ")
 	if utf8.RuneCountInString(text) > maxReason {
-		return "", component.Refuse("the reason is too long: %d characters at most", maxReason)
+		return "", components.Refuse("the reason is too long: %d characters at most", maxReason)
 	}
 	// Postgres keeps no zero byte, and terminals obey others.
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
-		return "", component.Refuse("the reason has characters that are none of a text")
+		return "", components.Refuse("the reason has characters that are none of a text")
 	}
 	return text, nil
 }
@@ -81,7 +81,7 @@ func (p *Page) setPaused(pause bool, said, rest string) func(r *http.Request) (s
 }
 
 func (p *Page) retry(r *http.Request) (string, error) {
-	what := component.Retry{
+	what := components.Retry{
 		Source: r.PostForm.Get("source"), Database: r.PostForm.Get("database"), ID: r.PostForm.Get("id"),
 		Reason: r.PostForm.Get("reason"),
 	}
@@ -91,7 +91,7 @@ func (p *Page) retry(r *http.Request) (string, error) {
 func (p *Page) undo(r *http.Request) (string, error) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil {
-		return "", component.Refuse("a deletion has a number")
+		return "", components.Refuse("a deletion has a number")
 	}
 	return p.options.Source.Undo(r.Context(), web.VisitorOf(r.Context()), id)
 }
@@ -101,7 +101,7 @@ func (p *Page) cancelGroup(r *http.Request) (string, error) {
 	group, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	user, userErr := strconv.ParseInt(r.PostForm.Get("user"), 10, 64)
 	if err != nil || userErr != nil {
-		return "", component.Refuse("give the id of the user on whose behalf the group is to stay, a number")
+		return "", components.Refuse("give the id of the user on whose behalf the group is to stay, a number")
 	}
 	return fmt.Sprintf("group %d stays", group), p.options.Source.CancelGroup(r.Context(), web.VisitorOf(r.Context()), group, user)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/jobrun"
 )
 
@@ -43,7 +43,7 @@ func TestChart(t *testing.T) {
 		{Table: "a", Database: "main", Points: []jobrun.Point{{At: 999_000, Pending: 5, Finished: 45}, {At: 999_030, Pending: 6, OldestAgeSeconds: 1.5}}},
 		{Table: "a", Database: "ci", Points: []jobrun.Point{{At: 999_030, Pending: 7}, {At: 999_900, Pending: 8}}},
 	}
-	tables := []component.Backlog{{Table: "a", Database: "main", Pending: 9, OldestAgeSeconds: 2}, {Table: "a", Database: "ci", Unreachable: "down"}, {Table: "b", Database: "main", Pending: 1}}
+	tables := []components.Backlog{{Table: "a", Database: "main", Pending: 9, OldestAgeSeconds: 2}, {Table: "a", Database: "ci", Unreachable: "down"}, {Table: "b", Database: "main", Pending: 1}}
 	encoded, err := json.Marshal(newChart(stretches()[0], series, tables, now))
 	require.NoError(t, err)
 	// The time after 999,030 has no values: nobody sampled for more than three bins.
@@ -62,9 +62,9 @@ func TestSpark(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
 	series := []jobrun.Series{{Table: "a", Database: "main", Points: []jobrun.Point{{At: now.Unix() - 3600, Pending: 0}, {At: now.Unix() - 1800, Pending: 10}}}}
-	require.Equal(t, "0.0,29.0 60.0,1.0 120.0,15.0", spark(series, component.Backlog{Table: "a", Database: "main", Pending: 5}, now))
+	require.Equal(t, "0.0,29.0 60.0,1.0 120.0,15.0", spark(series, components.Backlog{Table: "a", Database: "main", Pending: 5}, now))
 	series[0].Points = []jobrun.Point{{At: now.Unix() - 300, Pending: 0}, {At: now.Unix() - 150, Pending: 10}}
-	require.Equal(t, "0.0,29.0 60.0,1.0 120.0,15.0", spark(series, component.Backlog{Table: "a", Database: "main", Pending: 5}, now))
-	require.Empty(t, spark(series, component.Backlog{Table: "b", Database: "main"}, now))
-	require.Empty(t, spark(nil, component.Backlog{Table: "a", Database: "main"}, now))
+	require.Equal(t, "0.0,29.0 60.0,1.0 120.0,15.0", spark(series, components.Backlog{Table: "a", Database: "main", Pending: 5}, now))
+	require.Empty(t, spark(series, components.Backlog{Table: "b", Database: "main"}, now))
+	require.Empty(t, spark(nil, components.Backlog{Table: "a", Database: "main"}, now))
 }

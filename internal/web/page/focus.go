@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/dbsqlc"
 )
 
@@ -62,7 +62,7 @@ func focusOf(r *http.Request) focus {
 }
 
 // rowAddress is that of one failure.
-func rowAddress(f component.Failure) string {
+func rowAddress(f components.Failure) string {
 	address := "/rows/" + url.PathEscape(f.Source) + "/" + url.PathEscape(f.ID)
 	if f.Database != "" {
 		address += "?database=" + url.QueryEscape(f.Database)
@@ -72,7 +72,7 @@ func rowAddress(f component.Failure) string {
 
 // list is one page of the failures.
 type list struct {
-	Rows []component.Failure
+	Rows []components.Failure
 	// Total counts those of all pages, Locked the ones that only wait for a lock.
 	Total  int
 	Locked int64
@@ -119,7 +119,7 @@ func (v *view) narrow(at focus) {
 	}
 }
 
-func (f focus) shows(failure component.Failure) bool {
+func (f focus) shows(failure components.Failure) bool {
 	text := strings.ToLower(failure.Source + " " + failure.Database + " " + failure.What + " " + failure.Error)
 	return strings.Contains(text, strings.ToLower(f.Query))
 }
@@ -146,7 +146,7 @@ type attempt struct {
 	At      moment
 }
 
-func nextTry(now time.Time, f component.Failure) attempt {
+func nextTry(now time.Time, f components.Failure) attempt {
 	if f.GivenUp || !f.Next.After(now) {
 		return attempt{GivenUp: f.GivenUp}
 	}

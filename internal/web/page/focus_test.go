@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/groupschedule"
 	"sexton/internal/operator"
 	"sexton/internal/undo"
@@ -23,12 +23,12 @@ func TestAddresses(t *testing.T) {
 	t.Parallel()
 	o := busy()
 	for n := range 120 {
-		o.Failures.Failures = append(o.Failures.Failures, component.Failure{
+		o.Failures.Failures = append(o.Failures.Failures, components.Failure{
 			Source: "users", ID: fmt.Sprint(n + 1000), What: fmt.Sprintf("user %d", n+1000), Error: fmt.Sprintf("posts: SQLSTATE 23503: Key (id)=(%d)", n), Since: time.Now(),
 		})
 	}
 	o.Failures.Capped = []string{"users"}
-	o.Failures.Failures = append(o.Failures.Failures, component.Failure{
+	o.Failures.Failures = append(o.Failures.Failures, components.Failure{
 		Source: "tombstones", Database: "main", ID: "6", What: "locked one", Error: "notes: SQLSTATE 55P03: lock timeout (row locked by pid 17 (psql) since 2030-01-02T03:04:05Z)",
 	})
 	o.Groups = []groupschedule.Group{{GroupID: 44, Path: "a/b", State: "put_off", UserID: new(int64(10)), LastError: "x"}}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/jobrun"
 	"sexton/internal/web"
 )
@@ -66,7 +66,7 @@ type chartSeries struct {
 }
 
 // newChart aligns the series, and ends each with the present value, which no sample has yet.
-func newChart(s stretch, series []jobrun.Series, tables []component.Backlog, now time.Time) chart {
+func newChart(s stretch, series []jobrun.Series, tables []components.Backlog, now time.Time) chart {
 	c := chart{Span: int64(s.span.Seconds()), Now: now.Unix(), At: []int64{}, Series: []chartSeries{}}
 	series = withPresent(series, tables, now)
 	for _, one := range series {
@@ -96,7 +96,7 @@ func newChart(s stretch, series []jobrun.Series, tables []component.Backlog, now
 }
 
 // withPresent adds what the tables hold now.
-func withPresent(series []jobrun.Series, tables []component.Backlog, now time.Time) []jobrun.Series {
+func withPresent(series []jobrun.Series, tables []components.Backlog, now time.Time) []jobrun.Series {
 	out := make([]jobrun.Series, 0, len(series)+len(tables))
 	for _, one := range series {
 		one.Points = slices.Clone(one.Points)
@@ -137,7 +137,7 @@ func (p *Page) serveHistory(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the history cannot be read", http.StatusServiceUnavailable)
 		return
 	}
-	var tables []component.Backlog
+	var tables []components.Backlog
 	if present := p.overview.Get(r.Context()); present.err == nil {
 		tables = present.value.DeletionTables // What was read before an outage is not the present.
 	}
@@ -157,7 +157,7 @@ const (
 )
 
 // spark is a small line of one table's last hour, as points of an SVG polyline; empty where there is too little to draw.
-func spark(series []jobrun.Series, table component.Backlog, now time.Time) string {
+func spark(series []jobrun.Series, table components.Backlog, now time.Time) string {
 	at := slices.IndexFunc(series, func(s jobrun.Series) bool { return s.Table == table.Table && s.Database == table.Database })
 	if at < 0 {
 		return ""

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/jobrun"
 	"sexton/internal/operator"
 	"sexton/internal/web"
@@ -38,16 +38,16 @@ type Source interface {
 	Overview(ctx context.Context) (operator.Overview, error)
 	// History is the backlog of the last span, the highest value of each bin.
 	History(ctx context.Context, span, bin time.Duration) ([]jobrun.Series, error)
-	// SetPaused pauses or resumes a kind of job, or all where none is named, on all workers. A *component.RefusedError is shown to the user.
+	// SetPaused pauses or resumes a kind of job, or all where none is named, on all workers. A *components.RefusedError is shown to the user.
 	SetPaused(ctx context.Context, by web.Visitor, kind, reason string, pause bool) error
 	// Retry has failed rows tried again now and says what came of it.
-	Retry(ctx context.Context, by web.Visitor, what component.Retry) (string, error)
+	Retry(ctx context.Context, by web.Visitor, what components.Retry) (string, error)
 	// RunNow has a kind with a schedule run without waiting for its tick.
 	RunNow(ctx context.Context, by web.Visitor, kind string) error
 	// CancelGroup restores a group on behalf of a user of the application.
 	CancelGroup(ctx context.Context, by web.Visitor, groupID, userID int64) error
 	// Row looks up the row that an address names, failed or not; nil where it is not there.
-	Row(ctx context.Context, what component.Retry) (*component.Failure, error)
+	Row(ctx context.Context, what components.Retry) (*components.Failure, error)
 	// Deletion is one that is kept, nil where it is not. Undo takes it back, and says what came of it by then.
 	Deletion(ctx context.Context, id int64) (*operator.Deletion, error)
 	Undo(ctx context.Context, by web.Visitor, id int64) (string, error)
@@ -165,7 +165,7 @@ func (p *Page) functions() template.FuncMap {
 
 // refusal words the answer to a user whose change was not made.
 func refusal(err error) (code int, text string) {
-	if refused, ok := errors.AsType[*component.RefusedError](err); ok {
+	if refused, ok := errors.AsType[*components.RefusedError](err); ok {
 		return http.StatusUnprocessableEntity, refused.Reason
 	}
 	return http.StatusInternalServerError, "this could not be done; the log says why"

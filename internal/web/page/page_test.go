@@ -20,7 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/component"
+	"sexton/internal/components"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/jobrun"
@@ -58,7 +58,7 @@ func (s *source) SetPaused(_ context.Context, by web.Visitor, kind, reason strin
 	return s.do(action + kind + " by " + by.Actor + ": " + reason)
 }
 
-func (s *source) Retry(_ context.Context, by web.Visitor, what component.Retry) (string, error) {
+func (s *source) Retry(_ context.Context, by web.Visitor, what components.Retry) (string, error) {
 	return "1 row due now", s.do("retry " + what.Source + "/" + what.Database + "/" + what.ID + what.Reason + " by " + by.Actor)
 }
 
@@ -70,10 +70,10 @@ func (s *source) CancelGroup(_ context.Context, _ web.Visitor, group, user int64
 	return s.do(fmt.Sprintf("cancel %d for %d", group, user))
 }
 
-func (s *source) Row(_ context.Context, what component.Retry) (*component.Failure, error) {
+func (s *source) Row(_ context.Context, what components.Retry) (*components.Failure, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := append(slices.Clone(s.overview.Failures.Failures), component.Failure{Source: "users", ID: "4", What: "user 4"})
+	all := append(slices.Clone(s.overview.Failures.Failures), components.Failure{Source: "users", ID: "4", What: "user 4"})
 	for _, one := range all {
 		if one.Source == what.Source && one.ID == what.ID && (what.Database == "" || one.Database == what.Database) {
 			return &one, s.err
@@ -154,7 +154,7 @@ func busy() operator.Overview {
 		RunID: 7, Holder: "host:1", StartedAt: now.Add(-10 * time.Second),
 		Stats: []byte(`{"processed": 100, "delete_count": 3000, "delete_count_by_table": {"issues": 2000, "notes": 1000}}`),
 	}
-	works.Running.Estimate(component.Backlog{Table: tombs, Pending: 303, Deferred: 3})
+	works.Running.Estimate(components.Backlog{Table: tombs, Pending: 303, Deferred: 3})
 	waits := jobIn("clean", "cleans up", "* * * * *", tombs, "ci", "main", "ci")
 	waits.WaitingFor = new("lease held by host:2 until 2030-01-02T03:04:05Z")
 	paused := jobIn("import", "imports", "", "imports", "main", "main")
@@ -162,7 +162,7 @@ func busy() operator.Overview {
 	ended, started := now, now.Add(-12*time.Millisecond)
 	return operator.Overview{
 		Reading: operator.Reading{
-			DeletionTables: []component.Backlog{
+			DeletionTables: []components.Backlog{
 				{
 					Table: tombs, Database: "main", Unit: "tombstone", Pending: 303, OldestAgeSeconds: 95, Deferred: 3,
 					DeferredUntil: new(now.Add(time.Minute)),
@@ -175,7 +175,7 @@ func busy() operator.Overview {
 			Cron:    &operator.Leader{Leader: "host:1", Until: now.Add(time.Minute)},
 			Workers: []dbsqlc.ClientsAliveRow{{ClientID: "host:1", StartedAt: now.Add(-time.Hour), Deaf: []string{"clean/main"}}},
 		},
-		Failures: operator.Failures{Failures: []component.Failure{
+		Failures: operator.Failures{Failures: []components.Failure{
 			{
 				Source: "tombstones", Database: "main", ID: "5", What: "public.projects, key <b>7</b>",
 				Error: `issues: "quoted" <script>alert(1)</script>`, Attempts: 4, Next: now.Add(time.Hour),
@@ -244,7 +244,7 @@ func TestNothingStandsInlineOrComesFromElsewhere(t *testing.T) {
 func TestEmptyStatesSayWhatIsThere(t *testing.T) {
 	t.Parallel()
 	p, _ := newPage(t, &source{overview: operator.Overview{Reading: operator.Reading{
-		DeletionTables: []component.Backlog{{Table: tombs, Database: "main", Unit: "tombstone"}},
+		DeletionTables: []components.Backlog{{Table: tombs, Database: "main", Unit: "tombstone"}},
 		Jobs:           []operator.JobState{jobIn("clean_up_all", "cleans up", "", tombs, "main", "main")},
 	}}}, false)
 	shown := text(get(t, p, "/").Body.String())
@@ -355,7 +355,7 @@ func TestButtons(t *testing.T) {
 	require.Len(t, s.done, 5)
 	require.Equal(t, http.StatusMethodNotAllowed, get(t, p, "/jobs/clean/pause").Code, "a link changes nothing")
 
-	s.fail(&component.RefusedError{Reason: "there is no job <x>"})
+	s.fail(&components.RefusedError{Reason: "there is no job <x>"})
 	refused := post(t, p, "/jobs/x/pause", nil, true)
 	require.Equal(t, http.StatusUnprocessableEntity, refused.Code)
 	require.Contains(t, refused.Body.String(), "There is no job &lt;x&gt;.")

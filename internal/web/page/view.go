@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"sexton/internal/component"
 	"sexton/internal/components"
 	"sexton/internal/jobrun"
 	"sexton/internal/operator"
@@ -75,7 +74,7 @@ type heldJob struct{ Kind, Why string }
 
 // tableView is one card.
 type tableView struct {
-	component.Backlog
+	components.Backlog
 
 	State state
 	Spark string
@@ -133,9 +132,9 @@ func (p *Page) newView(ctx context.Context, at focus) *view {
 	v.Headline = v.headline()
 	v.narrow(at)
 	if at.ID != "" && v.Known {
-		var row *component.Failure
-		if row, v.Unread = p.options.Source.Row(ctx, component.Retry{Source: at.Source, Database: at.Database, ID: at.ID}); row != nil {
-			v.List = list{Rows: []component.Failure{*row}, Total: 1}
+		var row *components.Failure
+		if row, v.Unread = p.options.Source.Row(ctx, components.Retry{Source: at.Source, Database: at.Database, ID: at.ID}); row != nil {
+			v.List = list{Rows: []components.Failure{*row}, Total: 1}
 		}
 	}
 	if at.Deletion > 0 {
@@ -145,7 +144,7 @@ func (p *Page) newView(ctx context.Context, at focus) *view {
 }
 
 // tableState is that of the job that works the table off.
-func (v *view) tableState(t component.Backlog) state {
+func (v *view) tableState(t components.Backlog) state {
 	switch {
 	case t.Unreachable != "" || len(t.Undefined) > 0:
 		return failed
