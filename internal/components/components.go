@@ -15,7 +15,7 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
-	"sexton/internal/loosefk/dryrun"
+	"sexton/internal/loosefk/plan"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
@@ -105,8 +105,8 @@ func Measure(c *config.Config, o *metrics.Options) {
 // Plan counts what a kind would do now. It only reads.
 func Plan(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database, kind string) (Planned, error) {
 	for _, one := range all {
-		if plan := one.Plan[kind]; plan != nil {
-			return plan(ctx, on, c, db)
+		if planner := one.Plan[kind]; planner != nil {
+			return planner(ctx, on, c, db)
 		}
 	}
 	return PlanJobs(kind)(ctx, on, c, db)
@@ -177,15 +177,15 @@ func (t *grants) below(table, referring string) {
 }
 
 // PlanLimits keep a dry run short on any backlog: beyond them counts read "more than".
-func PlanLimits() dryrun.Limits {
-	return dryrun.Limits{Tombstones: PendingCap, Rows: 100_000, StatementTimeout: 5 * time.Second}
+func PlanLimits() plan.Limits {
+	return plan.Limits{Tombstones: PendingCap, Rows: 100_000, StatementTimeout: 5 * time.Second}
 }
 
 // PlanSites are the databases as a dry run looks at them.
-func PlanSites(all *installation.Connections, parents map[string][]*loosefk.Parent) []dryrun.Site {
-	sites := make([]dryrun.Site, len(all.Databases))
+func PlanSites(all *installation.Connections, parents map[string][]*loosefk.Parent) []plan.Site {
+	sites := make([]plan.Site, len(all.Databases))
 	for i, db := range all.Databases {
-		sites[i] = dryrun.Site{Name: db.Name, Names: db.Names, Parents: parents[db.Name]}
+		sites[i] = plan.Site{Name: db.Name, Names: db.Names, Parents: parents[db.Name]}
 		if all.Down[db.Name] == nil {
 			sites[i].DB = db.Pool
 		}
@@ -198,7 +198,7 @@ func MissingIndexes(ctx context.Context, all *installation.Connections, db datab
 	sites := PlanSites(all, parents)
 	for _, site := range sites {
 		if site.Name == db.Name {
-			return dryrun.MissingIndexes(ctx, site, sites, PlanLimits().StatementTimeout)
+			return plan.MissingIndexes(ctx, site, sites, PlanLimits().StatementTimeout)
 		}
 	}
 	return nil, nil

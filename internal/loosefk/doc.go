@@ -19,5 +19,5 @@
 // Its one invariant: a tombstone goes only in a transaction that finds none of its children left in that database, after those in others
 // are gone. So a run may be killed anywhere, and two may run at once: the lease's fence lets one of them commit.
 //
-// Packages below: cleanup runs a pass, dryrun foresees one, orphans finds children that no tombstone leads to.
+// Packages below: cleanup runs a pass, plan foresees one, orphans finds children that no tombstone leads to.
 package loosefk

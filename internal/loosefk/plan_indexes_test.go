@@ -10,7 +10,7 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
 	"sexton/internal/loosefk"
-	"sexton/internal/loosefk/dryrun"
+	"sexton/internal/loosefk/plan"
 	"sexton/internal/pgtest"
 	"sexton/internal/problem"
 )
@@ -68,8 +68,8 @@ func TestPlanKnowsWhichIndexesServe(t *testing.T) {
 			}
 			parents, problems := resolve(t, db.Pool(), "children: ["+test.entry+"]")
 			require.Equal(t, test.missing != "", len(problems.Only(problem.Warning)) == 1, "as the installation of triggers says: %v", problems)
-			site := dryrun.Site{Name: "main", DB: db.Pool(), Names: dbtest.Names(), Parents: parents}
-			missing := pgtest.Must(dryrun.MissingIndexes(t.Context(), site, []dryrun.Site{site}, planLimits().StatementTimeout))(t)
+			site := plan.Site{Name: "main", DB: db.Pool(), Names: dbtest.Names(), Parents: parents}
+			missing := pgtest.Must(plan.MissingIndexes(t.Context(), site, []plan.Site{site}, planLimits().StatementTimeout))(t)
 			require.Equal(t, test.missing != "", len(missing) == 1, "as the doctor says")
 			d := planOn(t, db, "children: ["+test.entry+"]", planLimits()).Definitions[0]
 			require.Equal(t, test.missing == "", d.Access.UsesIndex, "what Postgres itself does: %+v", d.Access)
@@ -144,17 +144,17 @@ func TestPlanGivesARecipe(t *testing.T) {
 		}},
 	}, func(t *testing.T, name string, test example) {
 		db := with(t, test.tables)
-		plan := planOn(t, db, test.definitions, planLimits())
-		require.Equal(t, test.lines, creates(plan))
+		planned := planOn(t, db, test.definitions, planLimits())
+		require.Equal(t, test.lines, creates(planned))
 		run(db, test.lines)
 		after := planOn(t, db, test.definitions, planLimits())
 		require.Empty(t, creates(after))
 		switch name {
 		case "no partitions":
-			require.Empty(t, plan.Definitions[0].Access)
+			require.Empty(t, planned.Definitions[0].Access)
 		case "a partitioned table, and the name is taken":
-			require.Len(t, plan.Definitions[0].MissingIndexes, 1)
-			require.Contains(t, plan.Definitions[0].MissingIndexes[0].Why, "no index of parts.children_1, parts.Children 2, children_with_")
+			require.Len(t, planned.Definitions[0].MissingIndexes, 1)
+			require.Contains(t, planned.Definitions[0].MissingIndexes[0].Why, "no index of parts.children_1, parts.Children 2, children_with_")
 			require.Equal(t, [][]string{{"t"}}, db.Rows("SELECT indisvalid FROM pg_index WHERE indexrelid = 'children_parent_id_idx1'::regclass"))
 			require.True(t, after.Definitions[0].Access.UsesIndex)
 		}
@@ -162,7 +162,7 @@ func TestPlanGivesARecipe(t *testing.T) {
 }
 
 // needed lists table, columns and way of the missing indexes of the first definition.
-func needed(run *dryrun.Result) [][]any {
+func needed(run *plan.Result) [][]any {
 	var all [][]any
 	for _, missing := range run.Definitions[0].MissingIndexes {
 		way, _, _ := strings.Cut(missing.Why, ": no index begins with ")
@@ -195,7 +195,7 @@ func TestPlanWalksTheForeignKeysBelow(t *testing.T) {
 		-- A cycle of two.
 		ALTER TABLE app.notes ADD COLUMN indexed_id bigint REFERENCES indexed ON DELETE CASCADE;
 		CREATE INDEX ON app.notes (indexed_id) WHERE indexed_id IS NOT NULL;`)
-	plan := planOn(t, db, deleteChildren, planLimits())
+	planned := planOn(t, db, deleteChildren, planLimits())
 	require.Equal(t, [][]any{
 		{"app.notes", []string{"child_id"}, "children → app.notes (child_id) ON DELETE CASCADE"},
 		{"children", []string{"next_id"}, "children → children (next_id) ON DELETE CASCADE"},
@@ -203,10 +203,10 @@ func TestPlanWalksTheForeignKeysBelow(t *testing.T) {
 		{"awards", []string{"note_id"}, "children → app.notes (child_id) ON DELETE CASCADE → awards (note_id) ON DELETE SET NULL"},
 		{"strict", []string{"indexed_id"}, "children → app.notes (child_id) ON DELETE CASCADE → indexed (note_id) ON DELETE CASCADE → strict (indexed_id) ON DELETE RESTRICT"},
 		{"strict", []string{"again"}, "children → app.notes (child_id) ON DELETE CASCADE → indexed (note_id) ON DELETE CASCADE → strict (again) ON DELETE NO ACTION"},
-	}, needed(plan))
+	}, needed(planned))
 	require.Equal(t, "children → app.notes (child_id) ON DELETE CASCADE → awards (note_id) ON DELETE SET NULL: "+
-		"no index begins with note_id, so every deleted row of app.notes reads all of awards", plan.Definitions[0].MissingIndexes[3].Why)
-	lines := creates(plan)
+		"no index begins with note_id, so every deleted row of app.notes reads all of awards", planned.Definitions[0].MissingIndexes[3].Why)
+	lines := creates(planned)
 	require.Contains(t, lines, "CREATE INDEX CONCURRENTLY IF NOT EXISTS pairs_t_i_idx ON public.pairs (t, i);")
 	run(db, lines)
 	require.Empty(t, creates(planOn(t, db, deleteChildren, planLimits())))
@@ -246,7 +246,7 @@ func TestPlanWalksKeysOfPartitionedTables(t *testing.T) {
 }
 
 // twoSites has builds of parents in ci, with traces of builds in main and steps of builds, by a real foreign key, in ci.
-func twoSites(t *testing.T, definitions string) (main, ci *dbtest.DB, planned []dryrun.Site) {
+func twoSites(t *testing.T, definitions string) (main, ci *dbtest.DB, planned []plan.Site) {
 	main = with(t, parentsAndChildren+dbtest.Children{Table: "traces", Of: "builds"}.SQL())
 	ci = with(t, dbtest.Family(10, dbtest.Children{Table: "builds", Each: 10, Bare: true})+
 		"CREATE TABLE steps (id bigint PRIMARY KEY, build_id bigint REFERENCES builds ON DELETE CASCADE); DROP TABLE parents; CREATE TABLE logs (step_id bigint)")
@@ -254,7 +254,7 @@ func twoSites(t *testing.T, definitions string) (main, ci *dbtest.DB, planned []
 	ci.Track(t, "builds")
 	found, problems := pgtest.Must2(loosefk.Resolve(t.Context(), sites(main, ci), parse(t, definitions)))(t)
 	require.NoError(t, problems.Err())
-	return main, ci, []dryrun.Site{
+	return main, ci, []plan.Site{
 		{Name: "main", DB: main.Pool(), Names: dbtest.Names(), Parents: found["main"]},
 		{Name: "ci", DB: ci.Pool(), Names: dbtest.Names(), Parents: found["ci"]},
 	}
@@ -270,16 +270,16 @@ func TestPlanAsksTheChildrensDatabase(t *testing.T) {
 	main, ci, sites := twoSites(t, deleteChildren+builds)
 	main.Exec("DELETE FROM parents WHERE id <= 2")
 	ci.Exec("DELETE FROM builds WHERE id = 10")
-	runs := pgtest.Must(dryrun.Plan(t.Context(), sites, planLimits()))(t)
+	runs := pgtest.Must(plan.Plan(t.Context(), sites, planLimits()))(t)
 	require.Len(t, runs, 2)
 
-	backlog := dryrun.Backlog{Pending: 2, Due: 2}
+	backlog := plan.Backlog{Pending: 2, Due: 2}
 	require.Len(t, runs["main"].Definitions, 2)
-	require.Equal(t, dryrun.Definition{
-		Named:      dryrun.Named{Child: "builds", ChildDatabase: "ci", Column: "parent_id", Parent: "parents", Action: definitions.Delete},
-		Conditions: []dryrun.Condition{}, Backlog: backlog, Rows: 19,
-		Access: dryrun.AccessPath{Node: "Seq Scan", Table: "builds", Pages: 1}, Findings: []string{},
-		MissingIndexes: []dryrun.MissingIndex{
+	require.Equal(t, plan.Definition{
+		Named:      plan.Named{Child: "builds", ChildDatabase: "ci", Column: "parent_id", Parent: "parents", Action: definitions.Delete},
+		Conditions: []plan.Condition{}, Backlog: backlog, Rows: 19,
+		Access: plan.AccessPath{Node: "Seq Scan", Table: "builds", Pages: 1}, Findings: []string{},
+		MissingIndexes: []plan.MissingIndex{
 			{
 				Table: "builds", Columns: []string{"parent_id"}, Why: "no index begins with parent_id, so every statement reads all of builds",
 				Create: "CREATE INDEX CONCURRENTLY IF NOT EXISTS builds_parent_id_idx ON public.builds (parent_id);",
@@ -290,11 +290,11 @@ func TestPlanAsksTheChildrensDatabase(t *testing.T) {
 				Create: "CREATE INDEX CONCURRENTLY IF NOT EXISTS steps_build_id_idx ON public.steps (build_id);",
 			},
 		},
-		Then: []dryrun.Named{{Child: "traces", Column: "build_id", Parent: "builds", Action: definitions.Nullify}},
+		Then: []plan.Named{{Child: "traces", Column: "build_id", Parent: "builds", Action: definitions.Nullify}},
 	}, runs["main"].Definitions[0])
 	require.Empty(t, runs["main"].Definitions[1].ChildDatabase)
 	require.EqualValues(t, 20, runs["main"].Definitions[1].Rows)
-	require.Equal(t, dryrun.Totals{Definitions: 2, Backlog: backlog, DeleteRows: 39, MissingIndexes: 2}, runs["main"].Totals)
+	require.Equal(t, plan.Totals{Definitions: 2, Backlog: backlog, DeleteRows: 39, MissingIndexes: 2}, runs["main"].Totals)
 
 	traces := runs["ci"].Definitions
 	require.Len(t, traces, 1)
@@ -307,8 +307,8 @@ func TestPlanAsksTheChildrensDatabase(t *testing.T) {
 func TestPlanFollowsOnAcrossDatabases(t *testing.T) {
 	t.Parallel()
 	_, _, sites := twoSites(t, dbtest.Defined("async_delete", "builds")+"logs: [{table: steps, column: step_id, on_delete: async_delete}]")
-	runs := pgtest.Must(dryrun.Plan(t.Context(), sites, planLimits()))(t)
-	require.Equal(t, []dryrun.Named{{Child: "logs", ChildDatabase: "ci", Column: "step_id", Parent: "steps", Action: definitions.Delete}},
+	runs := pgtest.Must(plan.Plan(t.Context(), sites, planLimits()))(t)
+	require.Equal(t, []plan.Named{{Child: "logs", ChildDatabase: "ci", Column: "step_id", Parent: "steps", Action: definitions.Delete}},
 		runs["main"].Definitions[0].Then, "steps go by cascade")
 	require.Empty(t, runs["ci"].Definitions[0].Then)
 }
@@ -318,13 +318,13 @@ func TestPlanGoesOnWithoutADatabase(t *testing.T) {
 	main, _, sites := twoSites(t, deleteChildren+builds)
 	main.Exec("DELETE FROM parents WHERE id <= 2")
 	type example struct {
-		change func(reference *loosefk.Reference, site *dryrun.Site)
+		change func(reference *loosefk.Reference, site *plan.Site)
 		want   string
 	}
 	pgtest.Each(t, map[string]example{
-		"down":   {func(r *loosefk.Reference, s *dryrun.Site) { r.Unreachable, s.DB = true, nil }, "database ci cannot be reached"},
-		"broken": {func(r *loosefk.Reference, _ *dryrun.Site) { r.Broken = "no column x" }, "tombstones of parents wait, as the definition does not fit: no column x"},
-		"lost": {func(_ *loosefk.Reference, s *dryrun.Site) {
+		"down":   {func(r *loosefk.Reference, s *plan.Site) { r.Unreachable, s.DB = true, nil }, "database ci cannot be reached"},
+		"broken": {func(r *loosefk.Reference, _ *plan.Site) { r.Broken = "no column x" }, "tombstones of parents wait, as the definition does not fit: no column x"},
+		"lost": {func(_ *loosefk.Reference, s *plan.Site) {
 			s.DB = &remoteDB{Beginner: s.DB, before: func(n int) error {
 				if n > 1 { // the catalogue has been read
 					return errors.New("connection refused")
@@ -337,10 +337,10 @@ func TestPlanGoesOnWithoutADatabase(t *testing.T) {
 		builds := *parent.References[1]
 		require.True(t, builds.Remote)
 		parent.References = []*loosefk.Reference{parent.References[0], &builds}
-		two := []dryrun.Site{sites[0], sites[1]}
+		two := []plan.Site{sites[0], sites[1]}
 		two[0].Parents, two[1].Parents = []*loosefk.Parent{&parent}, nil
 		test.change(&builds, &two[1])
-		runs := pgtest.Must(dryrun.Plan(t.Context(), two, planLimits()))(t)
+		runs := pgtest.Must(plan.Plan(t.Context(), two, planLimits()))(t)
 		planned := runs["main"].Definitions
 		require.Equal(t, []string{test.want}, planned[0].Findings)
 		require.True(t, planned[0].RowsCapped)

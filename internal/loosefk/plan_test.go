@@ -13,29 +13,29 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
 	"sexton/internal/loosefk"
-	"sexton/internal/loosefk/dryrun"
+	"sexton/internal/loosefk/plan"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 )
 
-func planLimits() dryrun.Limits {
-	return dryrun.Limits{Tombstones: 100, Rows: 100, StatementTimeout: 20 * time.Second}
+func planLimits() plan.Limits {
+	return plan.Limits{Tombstones: 100, Rows: 100, StatementTimeout: 20 * time.Second}
 }
 
-// plan plans for one database.
-func plan(ctx context.Context, db pgcatalog.Beginner, parents []*loosefk.Parent, limits dryrun.Limits) (*dryrun.Result, error) {
-	runs, err := dryrun.Plan(ctx, []dryrun.Site{{Name: "main", DB: db, Names: dbtest.Names(), Parents: parents}}, limits)
+// planMain plans for one database.
+func planMain(ctx context.Context, db pgcatalog.Beginner, parents []*loosefk.Parent, limits plan.Limits) (*plan.Result, error) {
+	runs, err := plan.Plan(ctx, []plan.Site{{Name: "main", DB: db, Names: dbtest.Names(), Parents: parents}}, limits)
 	return runs["main"], err
 }
 
 // planOn binds the definitions and plans for them.
-func planOn(t *testing.T, db *dbtest.DB, yaml string, limits dryrun.Limits) *dryrun.Result {
+func planOn(t *testing.T, db *dbtest.DB, yaml string, limits plan.Limits) *plan.Result {
 	parents := parentsOf(t, db.Pool(), yaml)
-	return pgtest.Must(plan(t.Context(), db.Pool(), parents, limits))(t)
+	return pgtest.Must(planMain(t.Context(), db.Pool(), parents, limits))(t)
 }
 
 // creates lists what is to be run for missing indexes, in the order of the definitions.
-func creates(run *dryrun.Result) []string {
+func creates(run *plan.Result) []string {
 	lines := []string{}
 	for _, d := range run.Definitions {
 		for _, missing := range d.MissingIndexes {
@@ -65,22 +65,22 @@ children: [{table: parents, column: parent_id, on_delete: async_delete}]
 nullified: [{table: parents, column: parent_id, on_delete: async_nullify}]
 updated: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: gone, conditions: [{column: kind, value: A}]}]
 `, planLimits())
-	backlog := dryrun.Backlog{Pending: 4, Due: 3, Deferred: 1}
-	planned := func(child string, action definitions.Action, rows int64, conditions ...dryrun.Condition) dryrun.Definition {
-		return dryrun.Definition{
-			Named: dryrun.Named{Child: child, Column: "parent_id", Parent: "parents", Action: action}, Backlog: backlog, Rows: rows,
-			Conditions: append([]dryrun.Condition{}, conditions...),
-			Access:     dryrun.AccessPath{Node: "Index Scan", Index: child + "_parent_id_idx", UsesIndex: true, Table: child, Pages: 1},
-			Findings:   []string{}, MissingIndexes: []dryrun.MissingIndex{}, Then: []dryrun.Named{},
+	backlog := plan.Backlog{Pending: 4, Due: 3, Deferred: 1}
+	planned := func(child string, action definitions.Action, rows int64, conditions ...plan.Condition) plan.Definition {
+		return plan.Definition{
+			Named: plan.Named{Child: child, Column: "parent_id", Parent: "parents", Action: action}, Backlog: backlog, Rows: rows,
+			Conditions: append([]plan.Condition{}, conditions...),
+			Access:     plan.AccessPath{Node: "Index Scan", Index: child + "_parent_id_idx", UsesIndex: true, Table: child, Pages: 1},
+			Findings:   []string{}, MissingIndexes: []plan.MissingIndex{}, Then: []plan.Named{},
 		}
 	}
-	require.Equal(t, &dryrun.Result{
-		Definitions: []dryrun.Definition{
+	require.Equal(t, &plan.Result{
+		Definitions: []plan.Definition{
 			planned("children", definitions.Delete, 20),
 			planned("nullified", definitions.Nullify, 3),
-			planned("updated", definitions.UpdateColumn, 3, dryrun.Condition{Column: "kind", Value: "A"}),
+			planned("updated", definitions.UpdateColumn, 3, plan.Condition{Column: "kind", Value: "A"}),
 		},
-		Totals: dryrun.Totals{Definitions: 3, Backlog: backlog, DeleteRows: 20, UpdateRows: 6},
+		Totals: plan.Totals{Definitions: 3, Backlog: backlog, DeleteRows: 20, UpdateRows: 6},
 	}, run)
 }
 
@@ -102,7 +102,7 @@ leaves: [{table: codes, column: code, on_delete: async_nullify}]
 		INSERT INTO "Kids" SELECT n, n % 3000 + 1, n % 2 + 1 FROM generate_series(1, 6000) AS n;
 		INSERT INTO leaves SELECT n, md5(n::text)::uuid FROM generate_series(1, 20) AS n;`, yaml, "parents", "codes")
 	b.Exec("DELETE FROM parents WHERE id <= 2500; DELETE FROM codes WHERE id > '80000000-0000-0000-0000-000000000000'")
-	limits := dryrun.Limits{Tombstones: 10_000, Rows: 100_000, StatementTimeout: 20 * time.Second}
+	limits := plan.Limits{Tombstones: 10_000, Rows: 100_000, StatementTimeout: 20 * time.Second}
 	run := planOn(t, b.DB, yaml, limits)
 	require.EqualValues(t, 5000, run.Totals.DeleteRows, "more keys than one statement takes")
 	require.Positive(t, run.Totals.UpdateRows)
@@ -120,20 +120,20 @@ func TestPlanStopsCountingAtItsCaps(t *testing.T) {
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents")
 	limits := planLimits()
-	totals := func() dryrun.Totals { return planOn(t, db, deleteChildren, limits).Totals }
-	require.Equal(t, dryrun.Totals{Definitions: 1, Backlog: dryrun.Backlog{Pending: 10, Due: 10}, DeleteRows: 100}, totals(), "all of it is no more than the cap")
+	totals := func() plan.Totals { return planOn(t, db, deleteChildren, limits).Totals }
+	require.Equal(t, plan.Totals{Definitions: 1, Backlog: plan.Backlog{Pending: 10, Due: 10}, DeleteRows: 100}, totals(), "all of it is no more than the cap")
 
 	limits.Rows = 99
-	require.Equal(t, dryrun.Totals{Definitions: 1, Backlog: dryrun.Backlog{Pending: 10, Due: 10}, DeleteRows: 99, RowsCapped: true}, totals())
+	require.Equal(t, plan.Totals{Definitions: 1, Backlog: plan.Backlog{Pending: 10, Due: 10}, DeleteRows: 99, RowsCapped: true}, totals())
 
 	limits = planLimits()
 	limits.Tombstones = 9
-	require.Equal(t, dryrun.Totals{
-		Definitions: 1, Backlog: dryrun.Backlog{Pending: 9, PendingCapped: true, Due: 9}, DeleteRows: 90, RowsCapped: true,
+	require.Equal(t, plan.Totals{
+		Definitions: 1, Backlog: plan.Backlog{Pending: 9, PendingCapped: true, Due: 9}, DeleteRows: 90, RowsCapped: true,
 	}, totals(), "the children of the tenth are not looked at")
 
 	db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
-	require.Equal(t, dryrun.Totals{Definitions: 1, Backlog: dryrun.Backlog{Pending: 9, PendingCapped: true, Deferred: 9}}, totals(),
+	require.Equal(t, plan.Totals{Definitions: 1, Backlog: plan.Backlog{Pending: 9, PendingCapped: true, Deferred: 9}}, totals(),
 		"there are more that are put off, but no rows of them now")
 }
 
@@ -145,10 +145,10 @@ func TestPlanFindsReadsOfWholeTables(t *testing.T) {
 	run := planOn(t, db, yaml, planLimits())
 	big, small := run.Definitions[0], run.Definitions[1]
 	require.Greater(t, big.Access.Pages, int64(8))
-	require.Equal(t, dryrun.AccessPath{Node: "Seq Scan", Table: "big", Pages: big.Access.Pages}, big.Access)
+	require.Equal(t, plan.AccessPath{Node: "Seq Scan", Table: "big", Pages: big.Access.Pages}, big.Access)
 	require.Len(t, big.Findings, 1)
 	require.Regexp(t, `^every statement reads all \d+ pages of big$`, big.Findings[0])
-	require.Equal(t, dryrun.AccessPath{Node: "Seq Scan", Table: "small", Pages: 1}, small.Access)
+	require.Equal(t, plan.AccessPath{Node: "Seq Scan", Table: "small", Pages: 1}, small.Access)
 	require.Empty(t, small.Findings, "a page or two are read in no time")
 	require.Len(t, small.MissingIndexes, 1)
 	require.Equal(t, 1, run.Totals.Findings)
@@ -176,11 +176,11 @@ b: [{table: a, column: a_id, on_delete: async_delete}]
 d: [{table: c, column: c_id, on_delete: async_delete}]
 e: [{table: b, column: b_id, on_delete: async_nullify}]
 `, planLimits())
-	then := func(parent, child, column string, action definitions.Action) dryrun.Named {
-		return dryrun.Named{Child: child, Column: column, Parent: parent, Action: action}
+	then := func(parent, child, column string, action definitions.Action) plan.Named {
+		return plan.Named{Child: child, Column: column, Parent: parent, Action: action}
 	}
-	require.Equal(t, []dryrun.Named{then("a", "a", "a_id", definitions.Delete), then("a", "b", "a_id", definitions.Delete)}, run.Definitions[0].Then)
-	require.Equal(t, []dryrun.Named{
+	require.Equal(t, []plan.Named{then("a", "a", "a_id", definitions.Delete), then("a", "b", "a_id", definitions.Delete)}, run.Definitions[0].Then)
+	require.Equal(t, []plan.Named{
 		then("b", "e", "b_id", definitions.Nullify),
 		then("c", "d", "c_id", definitions.Delete), // by way of the real foreign key
 	}, run.Definitions[1].Then)
@@ -202,12 +202,12 @@ func TestPlanGoesOnPastATableThatItMayNotRead(t *testing.T) {
 	defer pool.Close()
 	parents := parentsOf(t, pool, dbtest.Defined("async_delete", "children", "hidden"))
 	for range 2 {
-		run := pgtest.Must(plan(t.Context(), pool, parents, planLimits()))(t)
+		run := pgtest.Must(planMain(t.Context(), pool, parents, planLimits()))(t)
 		require.EqualValues(t, 10, run.Definitions[0].Rows)
 		require.Equal(t, "Index Scan", run.Definitions[0].Access.Node)
 		hidden := run.Definitions[1]
 		require.True(t, hidden.RowsCapped, "nobody knows")
-		require.Equal(t, dryrun.AccessPath{Table: "hidden"}, hidden.Access)
+		require.Equal(t, plan.AccessPath{Table: "hidden"}, hidden.Access)
 		require.Equal(t, []string{
 			"rows could not be counted: permission denied for table hidden (SQLSTATE 42501)",
 			"no plan could be had for hidden: permission denied for table hidden (SQLSTATE 42501)",
@@ -225,13 +225,13 @@ func TestPlanDoesNotWaitForLocks(t *testing.T) {
 	parents, _ := resolve(t, db.Pool(), deleteChildren)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := plan(ctx, db.Pool(), parents, planLimits())
+	_, err := planMain(ctx, db.Pool(), parents, planLimits())
 	require.ErrorIs(t, err, context.Canceled)
 
 	db.Begin(t, "LOCK TABLE children")
 	limits := planLimits()
 	limits.StatementTimeout = time.Second // reading the catalogue has to fit
-	run := pgtest.Must(plan(t.Context(), db.Pool(), parents, limits))(t)
+	run := pgtest.Must(planMain(t.Context(), db.Pool(), parents, limits))(t)
 	require.Len(t, run.Definitions[0].Findings, 2)
 	require.Regexp(t, `^rows could not be counted: canceling statement due to (lock|statement) timeout`, run.Definitions[0].Findings[0])
 	require.Regexp(t, `^no plan could be had for children: canceling statement due to (lock|statement) timeout`, run.Definitions[0].Findings[1])
@@ -248,8 +248,8 @@ func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
 	parents := parentsOf(t, pool, dbtest.Defined("async_delete, cleaner_class: "+definitions.ArtifactsCleaner, "children"))
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents WHERE id <= 2")
-	run := pgtest.Must(plan(t.Context(), pool, parents, planLimits()))(t)
+	run := pgtest.Must(planMain(t.Context(), pool, parents, planLimits()))(t)
 	require.EqualValues(t, 20, run.Definitions[0].Rows)
 	require.Empty(t, run.Definitions[0].Findings)
-	require.Equal(t, dryrun.AccessPath{Node: "Index Scan", Index: "children_parent_id_idx", UsesIndex: true, Table: "children", Pages: 1}, run.Definitions[0].Access)
+	require.Equal(t, plan.AccessPath{Node: "Index Scan", Index: "children_parent_id_idx", UsesIndex: true, Table: "children", Pages: 1}, run.Definitions[0].Access)
 }

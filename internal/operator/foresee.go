@@ -18,7 +18,7 @@ import (
 	"sexton/internal/drain"
 	"sexton/internal/groupdelete"
 	"sexton/internal/installation"
-	"sexton/internal/loosefk/dryrun"
+	"sexton/internal/loosefk/plan"
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
 	"sexton/internal/words"
@@ -27,8 +27,8 @@ import (
 
 // PlannedDatabase is one entry of `sexton plan --json`.
 type PlannedDatabase struct {
-	Database       string `json:"database"`
-	*dryrun.Result        //nolint:embeddedstructfieldcheck // the order is that of the document
+	Database     string `json:"database"`
+	*plan.Result        //nolint:embeddedstructfieldcheck // the order is that of the document
 	// Jobs are the other enabled jobs, whose rows are in the jobs database; absent in other databases, and where there is none.
 	Jobs []PlannedJob `json:"jobs,omitempty"`
 	// Uncovered says what `sexton undo` would not bring back; absent where nothing is kept.
@@ -39,7 +39,7 @@ type PlannedDatabase struct {
 
 // Plan foresees a pass of every kind.
 func Plan(ctx context.Context, all *installation.Bound) ([]PlannedDatabase, error) {
-	runs, err := dryrun.Plan(ctx, components.PlanSites(all.Connections, all.Parents), components.PlanLimits())
+	runs, err := plan.Plan(ctx, components.PlanSites(all.Connections, all.Parents), components.PlanLimits())
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"sexton/internal/components"
 	"sexton/internal/definitions"
 	"sexton/internal/installation"
-	"sexton/internal/loosefk/dryrun"
+	"sexton/internal/loosefk/plan"
 	"sexton/internal/operator"
 	"sexton/internal/problem"
 	"sexton/internal/words"
@@ -45,11 +45,11 @@ others, and the exit code is 4.`,
 				return err
 			}
 			err = env.Print(plans, func(w io.Writer) {
-				for i, plan := range plans {
+				for i, one := range plans {
 					if i > 0 {
 						_, _ = fmt.Fprintln(w)
 					}
-					printPlan(w, plan)
+					printPlan(w, one)
 				}
 			})
 			return cmp.Or(err, all.Complete())
@@ -61,13 +61,13 @@ others, and the exit code is 4.`,
 // more closely: it is the only warning about that key.
 func indexWarning(p problem.Problem) bool { return strings.HasSuffix(p.Key, ".column") }
 
-func printPlan(w io.Writer, plan operator.PlannedDatabase) {
-	if plan.Result == nil {
-		_, _ = fmt.Fprintf(w, "%s: cannot be reached\n", plan.Database)
+func printPlan(w io.Writer, planned operator.PlannedDatabase) {
+	if planned.Result == nil {
+		_, _ = fmt.Fprintf(w, "%s: cannot be reached\n", planned.Database)
 		return
 	}
-	if len(plan.Definitions) > 0 {
-		words.Table(w, "CHILD\tCOLUMN\tPARENT\tACTION\tDUE\tPUT OFF\tROWS\tPLAN\tTHEN", plan.Definitions, func(d dryrun.Definition) []any {
+	if len(planned.Definitions) > 0 {
+		words.Table(w, "CHILD\tCOLUMN\tPARENT\tACTION\tDUE\tPUT OFF\tROWS\tPLAN\tTHEN", planned.Definitions, func(d plan.Definition) []any {
 			// A cap of one of the two counts cannot be told from one of the other: both show it where they reach it.
 			capped := func(n int64) string { return words.Capped(n, d.PendingCapped && n >= components.PendingCap) }
 			return []any{
@@ -77,20 +77,20 @@ func printPlan(w io.Writer, plan operator.PlannedDatabase) {
 		})
 		_, _ = fmt.Fprintln(w)
 	}
-	t := plan.Totals
-	_, _ = fmt.Fprintf(w, "%s: %s, %s%s due and %d put off, %s%s to delete and %d to change, %s\n", plan.Database, words.Counted(t.Definitions, "definition"),
+	t := planned.Totals
+	_, _ = fmt.Fprintf(w, "%s: %s, %s%s due and %d put off, %s%s to delete and %d to change, %s\n", planned.Database, words.Counted(t.Definitions, "definition"),
 		words.AtLeast(t.PendingCapped), words.Counted(t.Due, "tombstone"), t.Deferred, words.AtLeast(t.RowsCapped), words.Counted(t.DeleteRows, "row"),
 		t.UpdateRows, missingText(t.MissingIndexes))
-	for _, d := range plan.Definitions {
+	for _, d := range planned.Definitions {
 		for _, finding := range d.Findings {
 			_, _ = fmt.Fprintf(w, "%s.%s: %s\n", d.Child, d.Column, finding)
 		}
 	}
-	printMissing(w, plan.Definitions)
-	for _, loss := range plan.Uncovered {
+	printMissing(w, planned.Definitions)
+	for _, loss := range planned.Uncovered {
 		_, _ = fmt.Fprintf(w, "%s: %s\n", loss.Object, loss.Message)
 	}
-	words.List(w, "", "\nJOB\tDUE NOW\tNEXT RUN\tNEXT DUE\tWAITS FOR", plan.Jobs, func(job operator.PlannedJob) []any {
+	words.List(w, "", "\nJOB\tDUE NOW\tNEXT RUN\tNEXT DUE\tWAITS FOR", planned.Jobs, func(job operator.PlannedJob) []any {
 		due := job.Text()
 		if job.Error != "" {
 			due = words.Cell(&job.Error)
@@ -101,7 +101,7 @@ func printPlan(w io.Writer, plan operator.PlannedDatabase) {
 
 // printMissing prints each missing index once, with its reason as an SQL comment, so that all of it can be
 // handed to psql.
-func printMissing(w io.Writer, planned []dryrun.Definition) {
+func printMissing(w io.Writer, planned []plan.Definition) {
 	type index struct{ database, create string }
 	printed := map[index]bool{}
 	for _, d := range planned {
@@ -121,7 +121,7 @@ func printMissing(w io.Writer, planned []dryrun.Definition) {
 	}
 }
 
-func accessText(access dryrun.AccessPath) string {
+func accessText(access plan.AccessPath) string {
 	switch {
 	case access.Node == "":
 		return "-"
@@ -132,7 +132,7 @@ func accessText(access dryrun.AccessPath) string {
 	}
 }
 
-func followOnText(then []dryrun.Named) string {
+func followOnText(then []plan.Named) string {
 	if len(then) == 0 {
 		return "-"
 	}

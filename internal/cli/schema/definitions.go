@@ -10,7 +10,6 @@ import (
 
 	"sexton/internal/cli"
 	"sexton/internal/installation"
-	"sexton/internal/loosefk/adopt"
 )
 
 func definitionsCommand(env *cli.Env) *cobra.Command {
@@ -43,7 +42,7 @@ The key constraint of a definition has the name and the options of the foreign k
 				for _, parent := range all.Parents[db.Name] {
 					for _, reference := range parent.References {
 						way := wayBack{Database: db.Name, Definition: reference.Definition.Key, Add: []string{}, Validate: []string{}}
-						if add, validate, reason := adopt.WayBack(parent, reference, taken); reason == "" {
+						if add, validate, reason := WayBack(parent, reference, taken); reason == "" {
 							way.Add, way.Validate = add, validate
 						} else {
 							way.Reason = reason

@@ -1,8 +1,11 @@
 // Package schema holds the commands that bring Sexton into databases, and the definitions with them. Its entry point is Commands.
 //
-//	init, definitions ─► package adopt
+//	init, definitions ─► Propose: definitions for the foreign keys that a database has; WayBack: foreign keys for definitions
 //	migrate ───────────► package migrate
 //	triggers ──────────► installation, package triggers
+//
+// What is proposed leaves every deletion with the same end. A key is kept with its reason if no definition does the same, or if another key,
+// which refuses deletions, would refuse because the rows of this one go later.
 package schema
 
 import (

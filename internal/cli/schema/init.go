@@ -21,7 +21,6 @@ import (
 	"sexton/internal/each"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
-	"sexton/internal/loosefk/adopt"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 	"sexton/internal/words"
@@ -31,9 +30,9 @@ import (
 type proposal struct {
 	Database string `json:"database"`
 	// Chosen have definitions in Files, Kept are the other keys with the reason.
-	Chosen []*adopt.Key `json:"chosen"`
-	Kept   []*adopt.Key `json:"kept"`
-	Files  []string     `json:"files"`
+	Chosen []*ForeignKey `json:"chosen"`
+	Kept   []*ForeignKey `json:"kept"`
+	Files  []string      `json:"files"`
 	// Indexes are the statements for missing indexes, Drops the statements that end the constraints.
 	Indexes []string `json:"indexes"`
 	Drops   []string `json:"drops"`
@@ -74,27 +73,27 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 		return err
 	}
 	at := slices.IndexFunc(all.Sites(), func(site loosefk.Site) bool { return site.Name == db.Name })
-	keys, err := adopt.Propose(ctx, all.Sites()[at], pgcatalog.Schema)
+	keys, err := Propose(ctx, all.Sites()[at], pgcatalog.Schema)
 	if err != nil {
 		return err
 	}
 	if err := choose(ctx, env, keys, tables); err != nil {
 		return err
 	}
-	p := proposal{Database: db.Name, Chosen: adopt.Chosen(keys, nil), Kept: []*adopt.Key{}, Files: []string{}, Indexes: []string{}, Drops: []string{}}
+	p := proposal{Database: db.Name, Chosen: Chosen(keys, nil), Kept: []*ForeignKey{}, Files: []string{}, Indexes: []string{}, Drops: []string{}}
 	for _, k := range keys {
 		if k.Reason != "" {
 			p.Kept = append(p.Kept, k)
 		}
 	}
 	if len(p.Chosen) == 0 {
-		p.Chosen = []*adopt.Key{}
+		p.Chosen = []*ForeignKey{}
 		return env.Print(p, p.print)
 	}
 	for _, k := range p.Chosen {
 		p.Drops = append(p.Drops, k.Drop())
 	}
-	text, err := adopt.Definitions(p.Chosen)
+	text, err := WriteDefinitions(p.Chosen)
 	if err != nil {
 		return err
 	}
@@ -109,10 +108,10 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 }
 
 // choose gives the keys that people leave out a reason.
-func choose(ctx context.Context, env *cli.Env, keys []*adopt.Key, tables []string) error {
-	offered := adopt.Chosen(keys, nil)
-	children := each.Of(offered, func(k *adopt.Key) string { return k.Child })
-	leaveOut := func(which func(at int, k *adopt.Key) bool) {
+func choose(ctx context.Context, env *cli.Env, keys []*ForeignKey, tables []string) error {
+	offered := Chosen(keys, nil)
+	children := each.Of(offered, func(k *ForeignKey) string { return k.Child })
+	leaveOut := func(which func(at int, k *ForeignKey) bool) {
 		for at, k := range offered {
 			if which(at, k) {
 				k.Reason = notChosen
@@ -126,11 +125,11 @@ func choose(ctx context.Context, env *cli.Env, keys []*adopt.Key, tables []strin
 	}
 	switch {
 	case len(tables) > 0:
-		leaveOut(func(_ int, k *adopt.Key) bool { return !slices.Contains(tables, k.Child) })
+		leaveOut(func(_ int, k *ForeignKey) bool { return !slices.Contains(tables, k.Child) })
 	case !env.JSON && len(offered) > 0 && cli.IsTerminal(env.Stdout) && cli.IsTerminal(os.Stdin):
 		_ = env.Print(nil, func(w io.Writer) { printKeys(w, offered) })
 		taken, err := ask(ctx, env, len(offered))
-		leaveOut(func(at int, _ *adopt.Key) bool { return !slices.Contains(taken, at+1) })
+		leaveOut(func(at int, _ *ForeignKey) bool { return !slices.Contains(taken, at+1) })
 		return err
 	}
 	return nil
@@ -246,9 +245,9 @@ func configuration(c *config.Config) string {
 	return text + "loose_foreign_keys: {definitions: [" + strings.Join(files, ", ") + "]}\n"
 }
 
-func printKeys(w io.Writer, keys []*adopt.Key) {
+func printKeys(w io.Writer, keys []*ForeignKey) {
 	number := 0
-	words.Table(w, "NO\tCHILD\tCOLUMN\tPARENT\tBECOMES\tROWS\tA DELETION TODAY", keys, func(k *adopt.Key) []any {
+	words.Table(w, "NO\tCHILD\tCOLUMN\tPARENT\tBECOMES\tROWS\tA DELETION TODAY", keys, func(k *ForeignKey) []any {
 		number++
 		rows := words.Grouped(k.Rows)
 		if k.Rows == 0 && k.Bytes > 0 {
@@ -260,7 +259,7 @@ func printKeys(w io.Writer, keys []*adopt.Key) {
 }
 
 // cost says what the key costs a deletion today.
-func cost(k *adopt.Key) string {
+func cost(k *ForeignKey) string {
 	text := "waits for its rows (their number is known after ANALYZE)"
 	if k.PerParent > 0 {
 		text = fmt.Sprintf("waits for about %s, for the biggest parent %s", words.Counted(k.PerParent, "row"), words.Grouped(k.Most))
@@ -274,7 +273,7 @@ func cost(k *adopt.Key) string {
 func (p *proposal) print(w io.Writer) {
 	said := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	if len(p.Kept) > 0 {
-		words.Table(w, "KEPT\tCOLUMN\tPARENT\tREASON", p.Kept, func(k *adopt.Key) []any { return []any{k.Child, words.Listed(k.Columns), k.Parent, k.Reason} })
+		words.Table(w, "KEPT\tCOLUMN\tPARENT\tREASON", p.Kept, func(k *ForeignKey) []any { return []any{k.Child, words.Listed(k.Columns), k.Parent, k.Reason} })
 		said("")
 	}
 	if len(p.Chosen) == 0 {

@@ -1,4 +1,4 @@
-// Package dryrun foresees what passes over loose foreign keys would do now. Its entry points are Plan and MissingIndexes.
+// Package plan foresees what passes over loose foreign keys would do now. Its entry points are Plan and MissingIndexes.
 //
 //	tombstones ─► keys of each parent ─► statements of the engine ─► EXPLAIN ─► access path, missing index
 //	                                └──► children counted up to a cap ────────► Definition, Totals
@@ -7,4 +7,4 @@
 //
 // The statements are the ones that passes send, made by the same Edge of package drain, so a plan shows what a pass would do. What goes wrong
 // with a single table, such as a missing privilege, is a finding of its definition and ends nothing.
-package dryrun
+package plan

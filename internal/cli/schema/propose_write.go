@@ -1,4 +1,4 @@
-package adopt
+package schema
 
 import (
 	"bytes"
@@ -34,16 +34,16 @@ type constraint struct {
 	OnUpdate   definitions.OnUpdate  `yaml:"on_update,omitempty"`
 }
 
-// Definitions returns the file of definitions that stand for the keys, each with the constraint that it replaces.
-func Definitions(keys []*Key) ([]byte, error) {
+// WriteDefinitions returns the file of definitions that stand for the keys, each with the constraint that it replaces.
+func WriteDefinitions(keys []*ForeignKey) ([]byte, error) {
 	text, _, err := write(keys)
 	return text, err
 }
 
 // write also returns the keys by those of their definitions, such as issues[0].
-func write(keys []*Key) (text []byte, entries map[string]*Key, err error) {
+func write(keys []*ForeignKey) (text []byte, entries map[string]*ForeignKey, err error) {
 	document, lists := &yaml.Node{Kind: yaml.MappingNode}, map[string]*yaml.Node{}
-	entries = map[string]*Key{}
+	entries = map[string]*ForeignKey{}
 	for _, k := range keys {
 		list := lists[k.Child]
 		if list == nil {

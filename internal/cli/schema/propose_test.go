@@ -1,4 +1,4 @@
-package adopt_test
+package schema_test
 
 import (
 	"strings"
@@ -6,13 +6,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/cli/schema"
 	"sexton/internal/definitions"
 	"sexton/internal/loosefk"
-	"sexton/internal/loosefk/adopt"
 	"sexton/internal/pgtest"
 )
-
-func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // site is a database with these tables.
 func site(t *testing.T, tables string) (loosefk.Site, *pgtest.Database) {
@@ -39,7 +37,7 @@ func TestKeysAreKeptWithTheirReason(t *testing.T) {
 		CREATE TABLE i_diamond (h int REFERENCES h_below, p int REFERENCES p ON DELETE CASCADE);
 		CREATE TABLE "J.dot" ("x y" int REFERENCES p ON DELETE CASCADE);
 		CREATE SCHEMA left_out; CREATE TABLE left_out.k (p int REFERENCES p ON DELETE CASCADE)`)
-	keys := pgtest.Must(adopt.Propose(t.Context(), s, "left_out"))(t)
+	keys := pgtest.Must(schema.Propose(t.Context(), s, "left_out"))(t)
 	kept, drops := map[string]string{}, []string{}
 	for _, k := range keys {
 		if k.Reason == "" {
@@ -57,8 +55,8 @@ func TestKeysAreKeptWithTheirReason(t *testing.T) {
 	}
 	require.Empty(t, kept)
 	require.Equal(t, []string{`ALTER TABLE "public"."J.dot" DROP CONSTRAINT IF EXISTS "J.dot_x y_fkey";`, `ALTER TABLE "public"."d_code" DROP CONSTRAINT IF EXISTS "d_code_q_fkey";`}, drops)
-	require.Len(t, adopt.Chosen(keys, []string{"d_code"}), 1)
-	text := pgtest.Must(adopt.Definitions(adopt.Chosen(keys, nil)))(t)
+	require.Len(t, schema.Chosen(keys, []string{"d_code"}), 1)
+	text := pgtest.Must(schema.WriteDefinitions(schema.Chosen(keys, nil)))(t)
 	require.Contains(t, string(text), "\n    constraint: {name: J.dot_x y_fkey}\n")
 	require.Len(t, pgtest.Must(definitions.Parse(definitions.File{Name: "proposed", Data: text}))(t), 2)
 }
@@ -74,7 +72,7 @@ func TestTheCostIsThatOfTheLastAnalyze(t *testing.T) {
 		INSERT INTO p SELECT generate_series(1, 10);
 		INSERT INTO parts SELECT n % 2, CASE WHEN n <= 55 THEN 1 ELSE n % 10 + 1 END FROM generate_series(1, 100) AS n`)
 	measured := func() []int64 {
-		k := pgtest.Must(adopt.Propose(t.Context(), s))(t)[0]
+		k := pgtest.Must(schema.Propose(t.Context(), s))(t)[0]
 		require.True(t, k.Indexed)
 		require.EqualValues(t, 16384, k.Bytes)
 		return []int64{k.Rows, k.PerParent, k.Most}
@@ -100,7 +98,7 @@ func TestTheWayBack(t *testing.T) {
 	require.NoError(t, problems.Err())
 	said, taken := map[string][]string{}, map[string]bool{`"public"."c"c_d_fkey`: true} // The column refers to another parent, too.
 	for _, reference := range parents["main"][0].References {
-		add, validate, reason := adopt.WayBack(parents["main"][0], reference, taken)
+		add, validate, reason := schema.WayBack(parents["main"][0], reference, taken)
 		said[reference.Columns[0]] = append(append(add, validate...), reason)
 	}
 	require.Equal(t, map[string][]string{

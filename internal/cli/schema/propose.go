@@ -1,4 +1,4 @@
-package adopt
+package schema
 
 import (
 	"cmp"
@@ -19,8 +19,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// Key is a foreign key of the database.
-type Key struct {
+// ForeignKey is a foreign key of the database.
+type ForeignKey struct {
 	// Child and Parent are named as in definitions; Table and Name are the constraint's, quoted, and Constraint is its text.
 	Child         string             `json:"child"`
 	Columns       []string           `json:"columns"`
@@ -47,7 +47,7 @@ type Key struct {
 }
 
 // Drop is the statement that ends the constraint.
-func (k *Key) Drop() string {
+func (k *ForeignKey) Drop() string {
 	return fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT IF EXISTS %s;", k.Table, k.Name)
 }
 
@@ -65,8 +65,8 @@ type reader struct {
 }
 
 // Propose reads the foreign keys of a site outside the schemas of leave. The keys with a reason come last.
-func Propose(ctx context.Context, site loosefk.Site, leave ...string) ([]*Key, error) {
-	var keys []*Key
+func Propose(ctx context.Context, site loosefk.Site, leave ...string) ([]*ForeignKey, error) {
+	var keys []*ForeignKey
 	r := reader{schema: site.Schema}
 	err := pgcatalog.Settled(ctx, site.DB, func(tx pgx.Tx) (err error) {
 		if r.Catalog, err = drain.Read(ctx, tx, nil); err != nil {
@@ -84,13 +84,13 @@ func Propose(ctx context.Context, site loosefk.Site, leave ...string) ([]*Key, e
 		return nil, fmt.Errorf("read foreign keys: %w", err)
 	}
 	// All definitions of a parent have to name the same columns; those of the primary key come first.
-	slices.SortStableFunc(keys, func(a, b *Key) int {
+	slices.SortStableFunc(keys, func(a, b *ForeignKey) int {
 		return cmp.Or(cmp.Compare(a.Child, b.Child), -cmp.Compare(truth(a.primary), truth(b.primary)))
 	})
 	for {
 		fitting, err := resolve(ctx, site, Chosen(keys, nil))
 		if err != nil || fitting {
-			slices.SortStableFunc(keys, func(a, b *Key) int { return cmp.Compare(truth(a.Reason != ""), truth(b.Reason != "")) })
+			slices.SortStableFunc(keys, func(a, b *ForeignKey) int { return cmp.Compare(truth(a.Reason != ""), truth(b.Reason != "")) })
 			return keys, err
 		}
 	}
@@ -104,7 +104,7 @@ func truth(yes bool) int {
 }
 
 // Chosen are the keys without a reason, of some child tables or of all.
-func Chosen(keys []*Key, children []string) (chosen []*Key) {
+func Chosen(keys []*ForeignKey, children []string) (chosen []*ForeignKey) {
 	for _, k := range keys {
 		if k.Reason == "" && (children == nil || slices.Contains(children, k.Child)) {
 			chosen = append(chosen, k)
@@ -113,8 +113,8 @@ func Chosen(keys []*Key, children []string) (chosen []*Key) {
 	return chosen
 }
 
-func (r *reader) describe(key pgcatalog.ForeignKey, child, parent *pgcatalog.Relation) *Key {
-	k := &Key{
+func (r *reader) describe(key pgcatalog.ForeignKey, child, parent *pgcatalog.Relation) *ForeignKey {
+	k := &ForeignKey{
 		Child: r.written(child.Table), Columns: key.Columns, Parent: r.written(parent.Table), ParentColumns: key.TargetColumns,
 		Table: child.SQL(), Name: pgcatalog.Quote(key.Name), key: key,
 	}
@@ -216,12 +216,12 @@ func (r *reader) changed(key pgcatalog.ForeignKey) string {
 }
 
 // measure adds what the catalogue and ANALYZE know.
-func (r *reader) measure(ctx context.Context, tx pgx.Tx, keys []*Key) error {
+func (r *reader) measure(ctx context.Context, tx pgx.Tx, keys []*ForeignKey) error {
 	type named struct {
 		table uint32
 		name  string
 	}
-	known, sizes := map[named]*Key{}, map[uint32][2]int64{}
+	known, sizes := map[named]*ForeignKey{}, map[uint32][2]int64{}
 	var leaves []uint32
 	for _, k := range keys {
 		known[named{k.key.Table, k.key.Name}] = k
@@ -277,7 +277,7 @@ func (r *reader) measure(ctx context.Context, tx pgx.Tx, keys []*Key) error {
 
 // resolve holds the definitions of keys against the database. Keys whose definitions are refused get the reason; then it is to be asked again, since
 // a reason may concern two of them.
-func resolve(ctx context.Context, site loosefk.Site, keys []*Key) (fitting bool, err error) {
+func resolve(ctx context.Context, site loosefk.Site, keys []*ForeignKey) (fitting bool, err error) {
 	if len(keys) == 0 {
 		return true, nil
 	}
