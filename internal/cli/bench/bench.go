@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"sexton/internal/cli"
-	"sexton/internal/cli/run"
+	"sexton/internal/cli/jobs"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
 )
@@ -156,7 +156,7 @@ func onSite(
 	site := &Site{
 		Cluster: server, URL: own, Pool: application,
 		Work: func(ctx context.Context) error {
-			return run.Work(ctx, all, g.Logger(all.Config), run.Endpoint{})
+			return jobs.Work(ctx, all, g.Logger(all.Config), jobs.Endpoint{})
 		},
 	}
 	cfg, _ := riverjobs.Tracking(all.Config, all.Jobs(), nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
-	"sexton/internal/cli/run"
+	"sexton/internal/cli/jobs"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/devpg"
@@ -156,7 +156,7 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoP
 	site := Site{
 		Pool: pool, Definitions: all.Definitions, Rows: rows, Display: display,
 		Objects: filepath.Join(filepath.Dir(configPath), demoObjects),
-		Work:    func(ctx context.Context) error { return run.Work(ctx, all, log, run.Endpoint{Listener: page}) },
+		Work:    func(ctx context.Context) error { return jobs.Work(ctx, all, log, jobs.Endpoint{Listener: page}) },
 		Undo: func(ctx context.Context, deletion int64) (rows int64, err error) {
 			by := database.Change{Actor: "demo", Action: "undo"}
 			err = operator.ChangeKept(ctx, all, deletion, by, log, func(engine *undo.Engine) error {

@@ -1,8 +1,13 @@
-// Package jobs holds the commands about jobs: which kinds there are, one pass, the queue, and leases. Its entry point is Commands.
+// Package jobs holds the commands that run jobs: the worker, one pass, the queue, and leases. Its entry points are Commands and
+// WorkerCommand.
 //
 //	job list, run, enqueue ─┐
 //	pause, resume ──────────┼─► river_jobs, installation
 //	lease ──────────────────┘
+//
+//	installation.Files    ─► River's client, subscriptions, heartbeat, HTTP server ─► signal: passes end after the batch in hand
+//	        ▲                                                                      │
+//	        └──────────────────────── SIGHUP: reload ◄─────────────────────────────┘
 package jobs
 
 import (

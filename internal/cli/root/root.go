@@ -17,7 +17,6 @@ import (
 	"sexton/internal/cli/demo"
 	"sexton/internal/cli/jobs"
 	"sexton/internal/cli/records"
-	"sexton/internal/cli/run"
 	"sexton/internal/cli/schema"
 	"sexton/internal/config"
 	"sexton/internal/database"
@@ -88,7 +87,7 @@ that in the same transaction. Sexton then deletes or changes the rows that refer
 		commands  []*cobra.Command
 	}{
 		{"start", "To start:", append(schema.Commands(env), demo.Command(env))},
-		{"operate", "To operate:", append(jobs.Commands(env), run.Command(env))},
+		{"operate", "To operate:", append(jobs.Commands(env), jobs.WorkerCommand(env))},
 		{"look", "To look after it:", check.Commands(env)},
 		{"data", "Data:", records.Commands(env)},
 		{"tools", "Tools:", []*cobra.Command{bench.Command(env), versionCommand(env), completionCommand()}},

@@ -1,4 +1,4 @@
-package run
+package jobs
 
 import (
 	"context"
@@ -27,8 +27,8 @@ import (
 // stopTime is how long a worker takes to stop at most: River's own soft stop, and what is around it.
 const stopTime = 9 * time.Second
 
-// Command is the command of this area.
-func Command(env *cli.Env) *cobra.Command {
+// WorkerCommand is the command of this area.
+func WorkerCommand(env *cli.Env) *cobra.Command {
 	flags := worker{refused: &refusal{}}
 	cmd := env.Command(&cobra.Command{
 		Use:   "run",

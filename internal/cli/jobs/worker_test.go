@@ -1,4 +1,4 @@
-package run_test
+package jobs_test
 
 import (
 	"net/url"
@@ -47,5 +47,3 @@ func TestRunRefusesToStart(t *testing.T) {
 	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions)
 	s.Refused(t, 4, [][]string{{"run", "--fail-fast"}}, "sexton: DIR/sexton.yaml:2:15: databases.main.url: database main cannot be reached: ")
 }
-
-func TestMain(m *testing.M) { clitest.Main(m) }
