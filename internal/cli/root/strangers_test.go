@@ -193,7 +193,7 @@ func work(t *testing.T, s clitest.RoleSite, url string) {
 		WHERE own.datname = current_database() AND NOT lock.granted)`)
 	pgtest.WaitFor(t, "status to say so", func(context.Context) (bool, error) {
 		status := s.Run("status", "--database-url", url)
-		return regexp.MustCompile(`lock\b.*\bpid \d+`).MatchString(status.Stdout), nil
+		return regexp.MustCompile(`lock.*\bpid \d+`).MatchString(status.Stdout), nil
 	})
 	pgtest.Exec(t, locking, "ROLLBACK")
 	pgtest.Await(t, s.Database, "the work of all kinds", strangersWorkDone)
