@@ -30,12 +30,6 @@ type Config struct {
 	Path string
 }
 
-// Files are the files that the configuration, with its definitions and secrets, was read from.
-func (c *Config) Files() []string {
-	files := append([]string{c.Path, c.HTTP.PasswordFile, c.HTTP.TokenFile}, c.LooseForeignKeys.Definitions...)
-	return slices.DeleteFunc(files, func(path string) bool { return path == "" })
-}
-
 // Database is one database whose rows Sexton deletes.
 type Database struct {
 	// Name appears in job arguments, lease keys and metrics: lower-case letters, digits and underscores.

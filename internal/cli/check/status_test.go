@@ -71,7 +71,7 @@ func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
 	s.Exec("UPDATE sexton.clients SET reload_error = $1", "sexton.yaml:1: no such key")
 	require.Regexp(t, `(?m)^host:1:abc +host +sexton.yaml:1: no such key$`, s.OK("status"))
 	requireFindings(s, 5, "workers", "warning | host:1:abc on host | the worker refused its changed configuration and continues with the old one: "+
-		"sexton.yaml:1: no such key | correct the files; the worker reads them again",
+		"sexton.yaml:1: no such key | correct the files and send SIGHUP",
 		"warning | host:1:abc | notifications do not reach this worker, which polls every second for "+clitest.Kind+"/main | "+
 			"give listen_url a direct connection, past any pooler")
 	s.Exec("DELETE FROM sexton.clients; DELETE FROM projects WHERE id <= 3")

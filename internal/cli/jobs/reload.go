@@ -2,9 +2,7 @@ package jobs
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -21,13 +19,8 @@ import (
 )
 
 const (
-	// watchEvery is how often a worker looks at its files, settleTime how long they have to stay as they are before it reads them: they
-	// may be half written.
-	watchEvery = 10 * time.Second
-	settleTime = time.Second
-	// mostRead bounds what is read of one file to find out if it has changed.
-	mostRead = 16 << 20
-
+	// slowRead is after how long a worker logs that it still reads its files.
+	slowRead     = 10 * time.Second
 	stillReading = "configuration is still being read: one of its files hangs"
 )
 
@@ -51,21 +44,20 @@ func (r *refusal) text() string {
 	return ""
 }
 
-// loaded is a configuration with its definitions, and the digest of its files from before they were read: what changed since shows in it.
+// loaded is a configuration with its definitions.
 type loaded struct {
 	*config.Config
 
-	files string
-	read  installation.Files
+	read installation.Files
 }
 
-// runWorker works until ctx ends. After SIGHUP, or when its files have changed, the worker stops as for SIGTERM and starts with the files
-// as they are then; files that are wrong leave it as it is.
+// runWorker works until ctx ends. After SIGHUP the worker reads its files, stops as for SIGTERM and starts with them. It
+// keeps its old configuration if they are wrong.
 func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	c, err := patiently(ctx, func() (*loaded, error) { return readWorker(env, flags) }, hangups, func() {
+	c, err := patiently(ctx, env, flags, hangups, func() {
 		_, _ = fmt.Fprintln(env.Stderr, "sexton:", stillReading)
 	})
 	switch {
@@ -94,15 +86,15 @@ func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 	}
 }
 
-// patiently reads files aside: one on a mount that hangs, or a pipe, must not keep the process from its end. It calls say for a reading
-// that takes long, and at each signal in the meantime, which stays for afterwards.
-func patiently[T any](ctx context.Context, read func() (T, error), hangups chan os.Signal, say func()) (T, error) {
-	var got T
+// patiently reads the configuration in a goroutine: a file on a mount that hangs, or a pipe, must not keep the process
+// from ending. It calls say if reading takes long, and at each signal meanwhile. It puts the last signal back.
+func patiently(ctx context.Context, env *cli.Env, flags worker, hangups chan os.Signal, say func()) (*loaded, error) {
+	var got *loaded
 	var err error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		got, err = read()
+		got, err = readWorker(env, flags)
 	}()
 	var signalled os.Signal
 	defer func() {
@@ -113,14 +105,13 @@ func patiently[T any](ctx context.Context, read func() (T, error), hangups chan 
 			}
 		}
 	}()
-	late := time.After(watchEvery)
+	late := time.After(slowRead)
 	for {
 		select {
 		case <-done:
 			return got, err
 		case <-ctx.Done():
-			var none T
-			return none, ctx.Err() //nolint:wrapcheck // the caller's own
+			return nil, ctx.Err() //nolint:wrapcheck // the caller's own
 		case <-late:
 		case signalled = <-hangups:
 		}
@@ -128,45 +119,17 @@ func patiently[T any](ctx context.Context, read func() (T, error), hangups chan 
 	}
 }
 
-// readWorker reads the configuration twice: the first time says which files to watch.
+// readWorker reads the configuration and the definitions.
 func readWorker(env *cli.Env, flags worker) (*loaded, error) {
-	first, err := env.LoadConfig()
-	if err != nil {
-		return nil, err
-	}
-	files := digestOf(first.Files())
 	c, err := env.LoadConfig()
 	if err != nil {
 		return nil, err
 	}
 	c.HTTP.ReadOnly = c.HTTP.ReadOnly || flags.readOnly
-	return &loaded{Config: c, files: files, read: installation.ReadFiles(c)}, hasJobs(c)
+	return &loaded{Config: c, read: installation.ReadFiles(c)}, hasJobs(c)
 }
 
-// digestOf changes with what the files hold, wherever symbolic links lead to by then. Size and time of a file say less: they are the
-// link's own where a ConfigMap is replaced, and may stay as they were.
-func digestOf(paths []string) string {
-	sum := sha256.New()
-	for _, path := range paths {
-		about, err := os.Stat(path)
-		if err != nil || !about.Mode().IsRegular() {
-			// Reading a pipe would take what is in it, or wait.
-			_, _ = fmt.Fprintf(sum, "%s: none\n", path)
-			continue
-		}
-		file, err := os.Open(path)
-		if err != nil {
-			_, _ = fmt.Fprintf(sum, "%s: unreadable\n", path)
-			continue
-		}
-		_, _ = fmt.Fprintf(sum, "%s: %d\n", path, about.Size())
-		_, _ = io.Copy(sum, io.LimitReader(file, mostRead))
-		_ = file.Close()
-	}
-	return string(sum.Sum(nil))
-}
-
-// workUntilReload works with one configuration, and returns the next one where it was asked for, or the files have changed.
+// workUntilReload works with one configuration and returns the next one after a successful reload.
 func workUntilReload(
 	ctx context.Context, env *cli.Env, c *loaded, flags worker, hangups chan os.Signal, log *slog.Logger,
 ) (next *loaded, err error) {
@@ -178,7 +141,7 @@ func workUntilReload(
 	inner, stop := context.WithCancel(ctx)
 	var listening sync.WaitGroup
 	listening.Go(func() {
-		if fresh := awaitReload(inner, env, c, flags, hangups, log); fresh != nil {
+		if fresh := awaitReload(inner, env, flags, hangups, log); fresh != nil {
 			next = fresh
 			stop()
 		}
@@ -189,40 +152,19 @@ func workUntilReload(
 	return next, err
 }
 
-// awaitReload returns the next configuration, or nil where ctx ends before there is one. Files that changed are read once they have
-// stayed the same for a while, and again at every look for as long as they are wrong: it may be the database that they do not fit yet.
-func awaitReload(ctx context.Context, env *cli.Env, c *loaded, flags worker, hangups chan os.Signal, log *slog.Logger) *loaded {
-	say := func() {
-		flags.refused.set(stillReading)
-		log.WarnContext(ctx, stillReading)
-	}
-	look, said := c.files, ""
-	for wait := watchEvery; ; {
-		asked := false
+// awaitReload reads the files after each signal. It returns the next configuration once they are right, or nil when ctx
+// ends.
+func awaitReload(ctx context.Context, env *cli.Env, flags worker, hangups chan os.Signal, log *slog.Logger) *loaded {
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-hangups:
-			asked = true
-		case <-time.After(wait):
-			before := look
-			look, _ = patiently(ctx, func() (string, error) { return digestOf(c.Files()), nil }, hangups, say)
-			wait = watchEvery
-			switch {
-			case ctx.Err() != nil:
-				return nil
-			case look == c.files:
-				if flags.refused.Swap(nil) != nil {
-					said = ""
-					log.InfoContext(ctx, "configuration is as it was, the worker goes on with it")
-				}
-				continue
-			case look != before:
-				wait = settleTime
-				continue
-			}
 		}
-		fresh, err := patiently(ctx, func() (*loaded, error) { return readWorker(env, flags) }, hangups, say)
+		fresh, err := patiently(ctx, env, flags, hangups, func() {
+			flags.refused.set(stillReading)
+			log.WarnContext(ctx, stillReading)
+		})
 		if err == nil {
 			err = fresh.fits(ctx)
 		}
@@ -235,10 +177,7 @@ func awaitReload(ctx context.Context, env *cli.Env, c *loaded, flags worker, han
 			return nil
 		}
 		flags.refused.set(err.Error())
-		if asked || said != err.Error() {
-			said = err.Error()
-			log.ErrorContext(ctx, "configuration is not reloaded, the old one stays", "error", err)
-		}
+		log.ErrorContext(ctx, "configuration is not reloaded, the old one stays", "error", err)
 	}
 }
 

@@ -14,47 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/cli"
-	"sexton/internal/pace"
 	riverjobs "sexton/river_jobs"
 )
-
-// However a worker came to read the wrong file, by a signal or by a look at it, it says when the file is right again.
-func TestAWrongFileThatIsPutRightLeavesALine(t *testing.T) {
-	t.Parallel()
-	const right = "loose_foreign_keys: {definitions: [loose_foreign_keys.yml]}\n"
-	for _, signalled := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			dir := t.TempDir()
-			definitions := "children: [{table: parents, column: parent_id, on_delete: async_delete}]\n"
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "loose_foreign_keys.yml"), []byte(definitions), 0o600))
-			file := filepath.Join(dir, "sexton.yaml")
-			require.NoError(t, os.WriteFile(file, []byte(right), 0o600))
-			a := &cli.Env{ConfigPath: file, DatabaseURL: "postgres://nobody@nowhere.invalid/none"}
-			flags := worker{refused: &refusal{}}
-			c, err := readWorker(a, flags)
-			require.NoError(t, err)
-
-			ctx, stop := context.WithCancel(t.Context())
-			defer stop()
-			hangups := make(chan os.Signal)
-			var log bytes.Buffer
-			go awaitReload(ctx, a, c, flags, hangups, slog.New(slog.NewTextHandler(&log, nil)))
-			require.NoError(t, os.WriteFile(file, []byte("loose_foreign_keys: [\n"), 0o600))
-			if signalled {
-				hangups <- os.Interrupt
-			} else {
-				require.NoError(t, pace.Sleep(ctx, 2*watchEvery))
-			}
-			synctest.Wait()
-			require.Contains(t, flags.refused.text(), "sexton.yaml:2: YAML syntax")
-			require.NoError(t, os.WriteFile(file, []byte(right), 0o600))
-			require.NoError(t, pace.Sleep(ctx, 2*watchEvery))
-			synctest.Wait()
-			require.Empty(t, flags.refused.text())
-			require.Equal(t, 1, strings.Count(log.String(), "configuration is as it was, the worker goes on with it"))
-		})
-	}
-}
 
 // A file that hangs keeps neither a signal without an answer nor the process from its end.
 func TestAFileThatHangsIsSaid(t *testing.T) {
@@ -64,8 +25,6 @@ func TestAFileThatHangsIsSaid(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n"), 0o600))
 	a := &cli.Env{ConfigPath: file, DatabaseURL: "postgres://nobody@nowhere.invalid/none"}
 	flags := worker{refused: &refusal{}}
-	c, err := readWorker(a, flags)
-	require.NoError(t, err)
 	hanging, writer, err := os.Pipe()
 	require.NoError(t, err)
 	defer hanging.Close()
@@ -79,7 +38,7 @@ func TestAFileThatHangsIsSaid(t *testing.T) {
 	said := make(chan string, 9)
 	log := slog.New(slog.NewTextHandler(lines(said), nil))
 	ended := make(chan *loaded)
-	go func() { ended <- awaitReload(ctx, a, c, flags, hangups, log) }()
+	go func() { ended <- awaitReload(ctx, a, flags, hangups, log) }()
 	for range 2 {
 		hangups <- os.Interrupt
 	}

@@ -36,9 +36,9 @@ func WorkerCommand(env *cli.Env) *cobra.Command {
 		Long: `Runs all enabled jobs. Commits that leave work wake them, and their schedules find what no commit has announced. Any number
 of copies may run against the same databases. Each serves a page at http.listen, http://127.0.0.1:8686/ by default.
 
-A signal stops it: running batches end, and leases are given back; a second signal ends the process at once. After SIGHUP, or
-within some 10 s of a change of their files, it reads configuration and definitions again: if they are wrong, the old ones
-stay, and the log says what is wrong. Definitions that are not the installed ones (sexton triggers install) leave their job to
+A signal stops it: running batches end, and leases are given back; a second signal ends the process at once. After SIGHUP
+it reads configuration and definitions again: if they are wrong, the old ones stay, and the log says what is wrong.
+Definitions that are not the installed ones (sexton triggers install) leave their job to
 other workers until they are.`,
 		Example: "  sexton run\n  sexton run --fail-fast\n  sexton run --read-only",
 	}, func(ctx context.Context, _ []string) error { return runWorker(ctx, env, flags) })

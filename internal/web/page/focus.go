@@ -12,21 +12,19 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// perPage is how many rows a page of the failures has.
-const perPage = 50
+// maxRows is the number of failures that the page lists. `sexton failures list --limit N` prints more.
+const maxRows = 50
 
 // focus is the part of the page that an address names. The zero value is all of it.
 type focus struct {
 	// Kind is one kind of job: /jobs/KIND.
 	Kind string
-	// Failures are shown alone: /failures with the parameters reason, q and page, or one row of them, /rows/SOURCE/ID with the parameter database.
+	// Failures are shown alone: /failures with the parameter reason, or one row of them, /rows/SOURCE/ID with the parameter database.
 	Failures             bool
-	Reason, Query        string
+	Reason               string
 	Source, Database, ID string
 	// Deletion is a kept one: /deletions/ID.
 	Deletion int64
-	// Number counts the pages from 1.
-	Number int
 }
 
 // All reports whether the whole page is shown.
@@ -42,16 +40,13 @@ func focusOf(r *http.Request) focus {
 		at = page
 	}
 	parts, query := strings.Split(strings.Trim(at.Path, "/"), "/"), at.Query()
-	number, _ := strconv.Atoi(query.Get("page"))
-	f := focus{Reason: query.Get("reason"), Query: strings.TrimSpace(query.Get("q")), Database: query.Get("database"), Number: max(1, number)}
 	switch {
 	case parts[0] == "jobs" && len(parts) == 2:
 		return focus{Kind: parts[1]}
 	case parts[0] == "failures" && len(parts) == 1:
-		f.Failures = true
-		return f
+		return focus{Failures: true, Reason: query.Get("reason")}
 	case parts[0] == "rows" && len(parts) == 3:
-		return focus{Failures: true, Source: parts[1], ID: parts[2], Database: f.Database, Number: 1}
+		return focus{Failures: true, Source: parts[1], ID: parts[2], Database: query.Get("database")}
 	case parts[0] == "deletions" && len(parts) == 2:
 		if id, err := strconv.ParseInt(parts[1], 10, 64); err == nil && id > 0 {
 			return focus{Deletion: id}
@@ -70,17 +65,18 @@ func rowAddress(f components.Failure) string {
 	return address
 }
 
-// list is one page of the failures.
+// list holds the first failures.
 type list struct {
 	Rows []components.Failure
-	// Total counts those of all pages, Locked the ones that only wait for a lock.
+	// Total counts all of them, Locked the ones that only wait for a lock.
 	Total  int
 	Locked int64
 	// More reports that there are more than were looked at.
 	More bool
-	// Earlier and Later are the addresses of the pages beside this one; empty where there is none.
-	Earlier, Later string
 }
+
+// Cut reports whether the list lacks rows.
+func (l list) Cut() bool { return l.Total > len(l.Rows) }
 
 // narrow leaves what the address names.
 func (v *view) narrow(at focus) {
@@ -98,40 +94,14 @@ func (v *view) narrow(at focus) {
 		}
 		v.List.More = v.List.More || reason.More && !reason.Locked
 		for _, failure := range reason.Failures {
-			if at.shows(failure) {
-				if reason.Locked {
-					v.List.Locked++
-				}
-				v.List.Rows = append(v.List.Rows, failure)
+			if reason.Locked {
+				v.List.Locked++
 			}
+			v.List.Rows = append(v.List.Rows, failure)
 		}
 	}
 	v.List.Total = len(v.List.Rows)
-	at.Number = min(at.Number, v.List.Total/perPage+2) // Behind the last page there is one that is empty.
-	first := min((at.Number-1)*perPage, v.List.Total)
-	last := min(first+perPage, v.List.Total)
-	v.List.Rows = v.List.Rows[first:last]
-	if first > 0 {
-		v.List.Earlier = at.page(at.Number - 1)
-	}
-	if last < v.List.Total {
-		v.List.Later = at.page(at.Number + 1)
-	}
-}
-
-func (f focus) shows(failure components.Failure) bool {
-	text := strings.ToLower(failure.Source + " " + failure.Database + " " + failure.What + " " + failure.Error)
-	return strings.Contains(text, strings.ToLower(f.Query))
-}
-
-func (f focus) page(number int) string {
-	query := url.Values{"page": {strconv.Itoa(number)}}
-	for name, value := range map[string]string{"reason": f.Reason, "q": f.Query} {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
-	return "/failures?" + query.Encode()
+	v.List.Rows = v.List.Rows[:min(maxRows, v.List.Total)]
 }
 
 // missing reports whether the address names a job or a row that is not there.

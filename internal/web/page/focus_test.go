@@ -18,7 +18,7 @@ import (
 	"sexton/internal/undo"
 )
 
-// Each job and row has an address, as have the rows of one reason, by pages and with a filter.
+// Each job and row has an address, as have the rows of one reason.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	o := busy()
@@ -61,12 +61,10 @@ func TestAddresses(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, get(t, p, "/rows/users/5").Code)
 
 	rows := regexp.MustCompile(`<a href="/rows/`)
-	for address, want := range map[string]int{
-		"/failures": 50, "/failures?page=3": 23, "/failures?page=9": 0, "/failures?page=9223372036854775807": 0, "/failures?page=x": 50, "/failures?q=%3DSCRIPT%3E": 0, "/failures?q=%3Cscript": 1,
-		"/failures?reason=" + key[1] + "&page=3": 20, "/failures?reason=" + key[1] + "&q=user+1007": 1,
-	} {
+	for address, want := range map[string]int{"/failures": 50, "/failures?reason=" + key[1]: 50, "/failures?reason=none": 0} {
 		require.Len(t, rows.FindAllString(get(t, p, address).Body.String(), -1), want, address)
 	}
+	require.Contains(t, text(get(t, p, "/failures").Body.String()), "These are the first 50. sexton failures list --limit N prints more.")
 	// A fragment is that of the page that asks for it.
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/live", nil)
 	request.Header.Set("Hx-Current-Url", "http://localhost/rows/users/1007")
