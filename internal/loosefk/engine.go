@@ -192,7 +192,7 @@ func (r *run) edges(reference *Reference) []*engine.Edge {
 	edges := make([]*engine.Edge, len(leaves))
 	for i, leaf := range leaves {
 		one := edge
-		one.Leaf = leaf
+		one.Leaf, one.Broken = leaf, cmp.Or(edge.Broken, reference.BrokenLeaves[leaf.OID])
 		edges[i] = &one
 		r.references[edges[i]] = reference
 	}

@@ -1,6 +1,7 @@
 package loosefk_test
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -131,6 +132,49 @@ func TestHiddenChildrenAreNotGone(t *testing.T) {
 	require.Contains(t, b.tombstones()[0][3], "row-level security")
 	missing := pgtest.Must(loosefk.MissingPrivileges(t.Context(), b.engine.Session.Conn, "main", b.engine.Parents))(t)
 	require.ErrorContains(t, missing.Err(), "row-level security hides rows of public.children")
+}
+
+// A new partition without grants is held alone: the rows of the others go now, and no tombstone goes before its own rows.
+func TestAPartitionWithoutPrivilegesIsHeldAlone(t *testing.T) {
+	t.Parallel()
+	type example struct {
+		partitions int
+		// bound reports that the lack is known before the run.
+		bound bool
+	}
+	eachAtPaces(t, map[string]example{
+		"found when bound":         {7, true},
+		"found by a statement":     {7, false},
+		"among many, when bound":   {12, true},
+		"among many, by statement": {12, false},
+	}, func(t *testing.T, _, pace string, test example) {
+		children := "DROP TABLE children;" + dbtest.Children{Each: 50, Columns: "note text", Partitions: test.partitions}.SQL()
+		b := setup(t, parentsAndChildren+children, deleteChildren, "parents").at(pace)
+		role := b.asRole(t)
+		b.Exec("REVOKE ALL ON children_0 FROM " + role + "; DELETE FROM parents WHERE id <= 4")
+		held := b.count(t, "children_0 WHERE parent_id <= 4")
+		require.NotZero(t, held)
+		if test.bound {
+			missing := pgtest.Must(loosefk.BreakUnprivileged(t.Context(), b.engine.Session.Conn, "main", b.engine.Parents))(t)
+			require.Len(t, missing, 1)
+		}
+		stats := b.run(t)
+		require.Equal(t, 200-held, stats.DeleteCount)
+		require.Equal(t, held, b.count(t, "children WHERE parent_id <= 4"), "rows of the other partitions")
+		require.Zero(t, stats.Processed)
+		reason := fmt.Sprintf("the database role lacks DELETE, SELECT, UPDATE on table public.children_0: GRANT DELETE, SELECT, UPDATE ON public.children_0 TO %s", role)
+		require.Len(t, b.tombstones(), 4)
+		for _, tombstone := range b.tombstones() {
+			require.Equal(t, "0", tombstone[1], "that is no attempt")
+			require.Contains(t, tombstone[3], reason)
+		}
+
+		b.Exec("GRANT ALL ON children_0 TO " + role + "; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+		for _, reference := range loosefk.References(b.engine.Parents) {
+			reference.BrokenLeaves = nil
+		}
+		require.Equal(t, held, b.drained(t).DeleteCount)
+	})
 }
 
 // A child table on which every statement times out is given up for the run, and only for the run.

@@ -43,6 +43,8 @@ type Reference struct {
 	// Either way nothing but the definition is known, and none of the parent's tombstones can be finished.
 	Broken      string
 	Unreachable bool
+	// BrokenLeaves are the leaves that the role may not work on, by OID, with what it lacks. The others are cleaned up.
+	BrokenLeaves map[uint32]string
 	// Keep, if set, says how statements keep what they take.
 	Keep *drain.Keep
 	// unserved is why no ordinary index on the columns can serve, or "".

@@ -1,6 +1,7 @@
 package loosefk
 
 import (
+	"cmp"
 	"context"
 
 	"sexton/internal/drain"
@@ -11,13 +12,54 @@ import (
 // MissingPrivileges lists what the connected role lacks to clean up those children of parents that are in one database.
 // Only passes need it: triggers are installed and compared without.
 func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, database string, parents []*Parent) (problem.List, error) {
-	asking := UsableIn(database, parents)
-	var needs []drain.Need
-	for at, reference := range asking {
-		needs = append(needs, reference.Needs(at, reference.Action)...)
+	missing, _, err := missingPrivileges(ctx, db, database, parents)
+	return missing, err
+}
+
+// BreakUnprivileged is MissingPrivileges, and breaks the leaves that the role may not work on, or references without a right on the child
+// itself. The other partitions of a child are cleaned up while a new one lacks its grants.
+func BreakUnprivileged(ctx context.Context, db pgcatalog.Beginner, database string, parents []*Parent) (problem.List, error) {
+	missing, tables, err := missingPrivileges(ctx, db, database, parents)
+	for i, lack := range missing {
+		why, reference := lack.Message+": "+lack.Fix, tables[i].reference
+		if tables[i].oid == reference.Child.OID {
+			reference.Broken = cmp.Or(reference.Broken, why)
+			continue
+		}
+		if reference.BrokenLeaves == nil {
+			reference.BrokenLeaves = map[uint32]string{}
+		}
+		reference.BrokenLeaves[tables[i].oid] = cmp.Or(reference.BrokenLeaves[tables[i].oid], why)
 	}
-	return drain.Lacking(ctx, db, needs, func(by int) problem.Problem {
-		d := asking[by].Definition
+	return missing, err
+}
+
+// neededTable is a table that statements for a reference need privileges on: the child or one of its leaves.
+type neededTable struct {
+	reference *Reference
+	oid       uint32
+}
+
+// missingPrivileges returns what is missing, with the table for each.
+func missingPrivileges(
+	ctx context.Context, db pgcatalog.Beginner, database string, parents []*Parent,
+) (missing problem.List, of []neededTable, err error) {
+	var needs []drain.Need
+	var tables []neededTable
+	for _, reference := range UsableIn(database, parents) {
+		for _, need := range reference.Needs(0, reference.Action) {
+			table := neededTable{reference, need.Table}
+			if len(tables) == 0 || tables[len(tables)-1] != table {
+				tables = append(tables, table)
+			}
+			need.By = len(tables) - 1
+			needs = append(needs, need)
+		}
+	}
+	missing, err = drain.Lacking(ctx, db, needs, func(by int) problem.Problem {
+		of = append(of, tables[by])
+		d := tables[by].reference.Definition
 		return problem.Problem{Position: d.Position, Key: d.Key}
 	})
+	return missing, of, err
 }

@@ -341,12 +341,12 @@ func (s *source) horizons(ctx context.Context) (map[string]time.Time, error) {
 // Lacking returns which right on an edge's table the role lacks, with the SQL that grants it, or "".
 func (s *source) Lacking(ctx context.Context, on *batch.Session, e *engine.Edge) string {
 	reference := s.references[e]
-	missing, err := MissingPrivileges(ctx, on.Conn, reference.Database, s.Parents)
+	missing, tables, err := missingPrivileges(ctx, on.Conn, reference.Database, s.Parents)
 	if err != nil {
 		return "" // The error of the statement is reported as it is.
 	}
-	for _, lack := range missing {
-		if lack.Key == reference.Definition.Key {
+	for i, lack := range missing {
+		if tables[i].reference == reference && (tables[i].oid == e.Leaf.OID || tables[i].oid == reference.Child.OID) {
 			return lack.Message + ": " + lack.Fix
 		}
 	}

@@ -119,11 +119,11 @@ func (p *pass) resolve(ctx context.Context) (parents []*loosefk.Parent, problems
 	}
 }
 
-// checkPrivileges breaks the references whose tables the role may not work on.
+// checkPrivileges breaks the references and leaves that the role may not work on.
 func (b *binding) checkPrivileges(ctx context.Context, p *pass) error {
 	var missing problem.List
 	if err := p.everywhere(ctx, b.parents, func(db database.Database, conn *pgxpool.Conn) error {
-		there, err := loosefk.MissingPrivileges(ctx, conn, db.Name, b.parents)
+		there, err := loosefk.BreakUnprivileged(ctx, conn, db.Name, b.parents)
 		missing = append(missing, there...)
 		return err
 	}); err != nil {
@@ -133,11 +133,6 @@ func (b *binding) checkPrivileges(ctx context.Context, p *pass) error {
 		b.partial = true
 		if b.news(p, lacking.String()) {
 			p.log.ErrorContext(ctx, "a privilege is missing: tombstones of its parent wait", "error", lacking.String())
-		}
-		for _, reference := range loosefk.References(b.parents) {
-			if reference.Definition.Key == lacking.Key {
-				reference.Broken = cmp.Or(reference.Broken, lacking.Message+": "+lacking.Fix)
-			}
 		}
 	}
 	return nil
