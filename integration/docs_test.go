@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/config"
+	"sexton/internal/devpg"
 	"sexton/internal/pgtest"
 )
 
@@ -22,11 +24,17 @@ func requirePsql(t *testing.T) {
 	}
 }
 
-// testOperations runs the commands of docs/operations.md, word for word: install, upgrade, roll back, restore.
+// The blocks of docs/operations.md: testCopies runs those from firstCopy on.
+const (
+	operationsBlocks      = 12
+	firstCopy, lastBlocks = 3, 11
+)
+
+// testOperations runs the commands of docs/operations.md, word for word: install, upgrade, roll back.
 func testOperations(t *testing.T, p program) {
 	requirePsql(t)
 	blocks := docBlocks(t, "operations.md", "sh")
-	require.Len(t, blocks, 5)
+	require.Len(t, blocks, operationsBlocks)
 	// Roles belong to the server, so it is one of the test's own.
 	server := pgtest.Server(t).URL("postgres")
 	dir := t.TempDir()
@@ -49,12 +57,84 @@ func testOperations(t *testing.T, p program) {
 	shell(`psql -X -q -v ON_ERROR_STOP=1 "$DATABASE_URL" -c 'DROP FUNCTION sexton.job_status(bigint)'`)
 	require.Contains(t, shell(blocks[1]), "run `sexton migrate up`")
 	require.Equal(t, "t\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT to_regprocedure('sexton.job_status(bigint)') IS NOT NULL"`))
-	require.Contains(t, shell(blocks[3]), "0 triggers changed", "no restore has been here")
-	shell(blocks[4])
+	shell(blocks[lastBlocks])
 	require.Equal(t, "sexton_new_partitions\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT evtname FROM pg_event_trigger"`))
 	runTroubleshooting(t, shell)
 	shell(blocks[2])
 	require.Contains(t, shell("sexton migrate down"), "nothing is installed")
+}
+
+// testCopies runs the commands of docs/operations.md that copy, restore and move a database, word for word. Each copy cleans up what is
+// pending, and what is deleted there.
+func testCopies(t *testing.T, p program) {
+	blue, green := pgtest.Server(t, map[string]string{"wal_level": "logical"}), pgtest.Server(t)
+	path := filepath.Dir(p.path) + ":" + blue.BinDir() + ":" + os.Getenv("PATH")
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "loose_foreign_keys.yml"),
+		[]byte("issues:\n  - {table: projects, column: project_id, on_delete: async_delete}\n"), 0o600))
+	shell := func(from, to, script string) string {
+		cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", script)
+		cmd.Dir = dir
+		cmd.Env = []string{"DATABASE_URL=" + from, "NEW_URL=" + to, "ADMIN_URL=" + blue.URL("postgres"), "PATH=" + path, "HOME=" + dir}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s: %s", script, out)
+		return string(out)
+	}
+	for _, tool := range []string{"psql", "pg_dump", "pg_dumpall", "pg_restore"} {
+		if strings.Contains(shell("", "", "command -v "+tool+" || echo missing"), "missing") {
+			t.Skip(tool + " is not installed")
+		}
+	}
+	create := func(server *devpg.Server, name string) string {
+		pgtest.Exec(t, pgtest.Connect(t, server.URL("postgres")), "CREATE DATABASE "+name)
+		return server.URL(name)
+	}
+	app := create(blue, "app")
+	source := pgtest.Connect(t, app)
+	pgtest.Exec(t, source, `
+		CREATE TABLE projects (id bigint PRIMARY KEY);
+		CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint);
+		CREATE INDEX ON issues (project_id);
+		INSERT INTO projects SELECT generate_series(1, 5);
+		INSERT INTO issues SELECT n, n % 5 + 1 FROM generate_series(1, 20) AS n`)
+	shell(app, "", "sexton migrate up; sexton triggers install")
+	pgtest.Exec(t, source, "DELETE FROM projects WHERE id = 1")
+	require.NoError(t, source.Close(t.Context())) // CREATE DATABASE would wait for it.
+	// pending is how many parents were deleted before the copy.
+	works := func(what, url string, pending int) {
+		copied := pgtest.Connect(t, url)
+		pgtest.Exec(t, copied, "INSERT INTO projects VALUES (9); INSERT INTO issues VALUES (99, 9)")
+		pgtest.Exec(t, copied, "DELETE FROM projects WHERE id = 9")
+		require.Contains(t, shell(url, "", "sexton job run loose_foreign_keys_cleanup"), fmt.Sprintf("tombstones %d processed", pending+1), what)
+		require.Zero(t, pgtest.Scalar[int64](t, copied, "SELECT count(*) FROM issues WHERE project_id NOT IN (SELECT id FROM projects)"), what)
+		require.Contains(t, shell(url, "", "sexton doctor"), " 0 errors, ", what)
+		require.NoError(t, copied.Close(t.Context()))
+	}
+	blocks := docBlocks(t, "operations.md", "sh")[firstCopy:lastBlocks]
+	roles, structure, backup, template, promotion, replicate, change, whole := blocks[0], blocks[1], blocks[2], blocks[3], blocks[4], blocks[5], blocks[6], blocks[7]
+
+	url := create(blue, "structure")
+	shell(app, url, structure)
+	works("structure", url, 0)
+	url = create(blue, "restored")
+	shell(app, url, backup)
+	works("backup", url, 1)
+	shell(app, blue.URL("app_copy"), template)
+	works("template", blue.URL("app_copy"), 1)
+
+	url = create(green, "app")
+	shell(app, url, roles)
+	shell(app, url, replicate)
+	pgtest.Exec(t, pgtest.Connect(t, app), "DELETE FROM projects WHERE id = 2")
+	pgtest.Await(t, pgtest.Connect(t, url), "the new database to have everything", `SELECT (SELECT count(*) FROM projects) = 3
+		AND (SELECT count(*) FROM loose_foreign_keys_deleted_records) = 2 AND NOT EXISTS (SELECT FROM pg_subscription_rel WHERE srsubstate <> 'r')`)
+	shell(app, url, change)
+	works("logical replication", url, 2)
+
+	standby := pgtest.Standby(t, blue, "standby")
+	shell(app, standby.URL("app"), promotion)
+	shell(app, standby.URL("app"), whole)
+	works("promotion", standby.URL("app"), 2)
 }
 
 // testGettingStarted runs the commands of docs/getting-started.md on a database that has foreign keys and nothing of Sexton.
@@ -93,7 +173,7 @@ func TestShellOfTheDocumentsIsRun(t *testing.T) {
 		known += len(readmeShell(t, heading))
 	}
 	run := map[string]int{
-		"../README.md sh": known, "../README.md sql": 1, "operations.md sh": 5, "operations.md sql": 2, "getting-started.md sh": 4, "definitions.md sql": 3,
+		"../README.md sh": known, "../README.md sql": 1, "operations.md sh": operationsBlocks, "operations.md sql": 2, "getting-started.md sh": 4, "definitions.md sql": 3,
 		"sql.md sh": 1, "sql.md sql": 2, "sql.md ruby": 1, "sql.md python": 1, "sql.md js": 1,
 		"undo.md console": 1, "page.md sql": 2, // TestUndoGoesThroughTwoDatabases and TestTombstonesOfAReplacedTable of internal/cli/records have these and those of operations.md.
 	}
