@@ -41,7 +41,9 @@ func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 			entries: func([]definitions.Definition) []string { return ghostEntries(c) },
 		},
 		bounds: func(MigrateRecordsToGhostUserArgs) bounds {
-			return bounds{lease: ghostUsersLease, ttl: c.GhostUsers.MaxRuntime, timeout: c.GhostUsers.MaxRuntime + longer(c) + slowNetwork}
+			// The lease is for the statements that are running at the end, too.
+			length := c.GhostUsers.MaxRuntime
+			return bounds{lease: ghostUsersLease, ttl: length + 10*time.Second, timeout: length + longer(c) + slowNetwork}
 		},
 		pass: passGhostUsers,
 		ended: func(ctx context.Context, p *pass, report jobrun.Report, err error) {

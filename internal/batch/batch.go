@@ -107,8 +107,6 @@ type Session struct {
 	seen atomic.Pointer[Obstacle]
 	// took is how long the last transaction's round trip lasted, quickest the shortest of all.
 	took, quickest time.Duration
-	// planned reports that the connection did not know all statements of the last transaction.
-	planned bool
 }
 
 // Name is what the session's transactions call themselves in pg_stat_activity: the same as the function session_name, and the token.
@@ -121,9 +119,6 @@ func (s *Session) Name() string {
 // Took returns how long the last transaction kept the server busy. The network is not counted: the session's quickest round
 // trip stands for it. Statements would be made smaller and smaller over a slow one.
 func (s *Session) Took() time.Duration { return s.took - s.quickest }
-
-// Planned reports whether the last transaction had statements planned: then most of its time may be that.
-func (s *Session) Planned() bool { return s.planned }
 
 // Run executes the statements in one transaction and returns the rows that each affected. An error is a
 // *StatementError, or lease.ErrLost where the fence refused.
@@ -187,7 +182,6 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 		statements = slices.Insert(statements, 0, Statement{SQL: keptSQL, aside: true})
 	}
 	prepared, known := s.knows(statements)
-	s.planned = !known
 	if known {
 		return s.send(ctx, pipeline, frame, statements)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -83,16 +82,16 @@ type waitingUsers struct {
 
 // Print lists users that are to be deleted.
 func (d waitingUsers) Print(w io.Writer) {
-	const heading = "\nUSER\tMOVED\tDELETED\tNULLIFIED\tREMAINING\tCHILDREN FIRST\tATTEMPTS\tNOT BEFORE\tERROR"
+	const heading = "\nUSER\tMOVED\tDELETED\tNULLIFIED\tREMAINING\tATTEMPTS\tNOT BEFORE\tERROR"
 	words.List(w, "", heading, d.Users, func(u ghostuser.Waiting) []any {
-		remaining, after, first := "-", "-", strings.Join(u.ChildrenFirst, ", ")
+		remaining, after := "-", "-"
 		if u.Remaining != nil {
 			remaining = fmt.Sprint(*u.Remaining)
 		}
 		if at := u.ConsumeAfter; at.InfinityModifier == pgtype.Infinity || at.InfinityModifier == pgtype.Finite && at.Time.After(time.Now()) {
 			after = words.Instant(at)
 		}
-		return []any{u.UserID, u.Moved, u.Deleted, u.Nullified, remaining, &first, u.Attempts, after, &u.LastError}
+		return []any{u.UserID, u.Moved, u.Deleted, u.Nullified, remaining, u.Attempts, after, &u.LastError}
 	})
 }
 

@@ -87,9 +87,9 @@ type MoveColumns struct {
 	Conditions []definitions.Condition `yaml:"conditions"`
 }
 
-// Batches are rows of one statement.
+// Batches are rows of one statement without a target.
 type Batches struct {
-	// Move is how many rows a statement that moves begins with; it stays so without a target.
+	// Move is how many rows a statement moves without a target.
 	Move int `check:"positive" default:"50" yaml:"move"`
 	// Delete is the same for statements that delete.
 	Delete int `check:"positive" default:"1000" yaml:"delete"`
@@ -105,7 +105,7 @@ type GhostUsers struct {
 	Schedule Schedule `default:"*/2 * * * *" yaml:"schedule"`
 	// Limit is how many users one run takes on.
 	Limit int `check:"positive" default:"1000" yaml:"limit"`
-	// MaxRuntime is the length of the lease; work stops 5 s before, and no kind runs longer than a minute.
+	// MaxRuntime is how long a run works; its lease is 10 s longer, and no kind runs longer than a minute.
 	MaxRuntime time.Duration `check:"10s..1m0s" default:"1m" yaml:"max_runtime"`
 	// RetryAfter is how long a user is put off after an error.
 	RetryAfter time.Duration `check:"positive" default:"30m" yaml:"retry_after"`
@@ -114,7 +114,7 @@ type GhostUsers struct {
 	Target time.Duration `check:"0s, or 1ms..1s" default:"20ms" yaml:"target"`
 	// Duty is the share of its time, in percent, that a run with a target works; auto follows the load of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
-	// Connections is how many a run with a target uses at once, while nothing else is there.
+	// Connections is how many users a run with a target deletes at the same time, while nothing else is there.
 	Connections int `check:"1..32" default:"2" yaml:"connections"`
 	// Move are the columns whose rows pass to the ghost user; by default GitLab's.
 	Move []MoveColumns `yaml:"move"`

@@ -21,8 +21,14 @@ type Edge struct {
 	Action  Action
 	// Conditions restrict the edge to the rows that meet all of them, Except to the ones that do not.
 	Conditions, Except []Value
-	// Target is the column that Assign changes, and its value.
+	// Where restricts the edge further, with the alias child.
+	Where string
+	// Target is the column that Assign changes, and its value. Of Move it is only the value.
 	Target Value
+	// Count, if set, is what statements that change rows select instead of nothing: their number, by an aggregate over changed.
+	// Beside are further CTEs, which read changed and, in $1, the keys. With Tells, changed has the rows' keys (key).
+	Count  string
+	Beside []string
 	// PrimaryKey lists the child's key columns in order; empty where it has none. Tells says that the end of rows is an event with their keys.
 	PrimaryKey []string
 	Tells      bool
@@ -99,6 +105,9 @@ func (e *Edge) Restrictions(alias string, args *Args) string {
 	var sql strings.Builder
 	for _, condition := range e.Conditions {
 		sql.WriteString(" AND " + condition.Equal(alias, args))
+	}
+	if e.Where != "" {
+		sql.WriteString(" AND (" + strings.ReplaceAll(e.Where, "child.", alias+".") + ")")
 	}
 	if len(e.Except) > 0 {
 		terms := each.Of(e.Except, func(condition Value) string { return condition.Equal(alias, args) })

@@ -21,9 +21,13 @@ type Key struct {
 	// Integer reports that keys are stored as bigint, those of a single column of an integer type; all others are
 	// stored as text.
 	Integer bool
+	// Queued is set if the keys' rows are deleted after the rows that refer to them. It is a query for those of {keys} that
+	// are still in a queue, whose rows it locks.
+	Queued string
 }
 
-// Keys are the keys whose rows a statement is for: []int64 or []string. With Gone, the keys that a row has are left out.
+// Keys are the keys whose rows a statement is for: []int64 or []string. With Gone, the keys that a row has are left out, or
+// those that Of.Queued does not find.
 type Keys struct {
 	Of     *Key
 	Values any
@@ -35,10 +39,20 @@ type Keys struct {
 // array is the expression for the keys in parameter n. The subselect refers to nothing outside, so it
 // is evaluated once per statement and an index on the child serves as it does for a parameter.
 func (k Keys) array(n int) string {
-	if !k.Gone {
+	switch {
+	case !k.Gone:
 		return k.Of.Parameter(n)
+	case k.Of.Queued != "":
+		return "ARRAY(" + strings.ReplaceAll(k.Of.Queued, "{keys}", k.Of.Parameter(n)) + ")"
 	}
 	return k.Of.WithoutParent(n)
+}
+
+// Lock locks the rows of keys of one column. Until the transaction ends no foreign key can begin to refer to them.
+func (k *Key) Lock(keys any) (string, []any) {
+	args := &Args{}
+	column := "parent." + pgcatalog.Quote(k.KeyColumns[0])
+	return fmt.Sprintf("SELECT FROM %s AS parent WHERE %s FOR UPDATE", k.SQL(), k.KeyCompare[0].Any(column, k.Parameter(args.Add(keys)))), args.Values
 }
 
 // Composite reports whether keys have several columns.

@@ -100,6 +100,8 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 			return e.countingRows(names, "ONLY "+leaf.SQL(), keys, where, args)
 		case keys.Keep != nil:
 			return e.keepingRemoved(names, leaf, keys, where, args)
+		case e.Count != "":
+			return e.counting(sql, "false")
 		case e.Tells:
 			return e.telling(names, sql)
 		}
@@ -115,14 +117,34 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 		return e.countingRows(names, table, keys, here+where, args)
 	}
 	columns, to := e.Columns, ""
-	if e.Action == Assign {
+	switch e.Action { //nolint:exhaustive // The others have no value.
+	case Assign:
 		columns, to = []string{e.Target.Column}, e.Target.parameter(args)
+	case Move:
+		to = e.Target.parameter(args)
 	}
 	sql := Change(e.Action, table, columns, to)
 	if keys.Keep != nil {
 		return e.keepingChanged(names, keys, columns, sql, table, here, where, args)
 	}
-	return sql + " WHERE " + here + where
+	sql += " WHERE " + here + where
+	if e.Count != "" {
+		return e.counting(sql, fmt.Sprintf("(%s%s) IS TRUE", e.matches(keys.Of, "child", keys.Of.Parameter(1)), e.Restrictions("child", args)))
+	}
+	return sql
+}
+
+// counting has a statement count the rows that it changes. Rows that a trigger kept as they were do not count.
+func (e *Edge) counting(change, kept string) string {
+	key := ""
+	if e.Tells && !e.Updates() {
+		key = batch.RowKey("child", e.PrimaryKey) + " AS key, "
+	}
+	ctes := append([]string{
+		fmt.Sprintf("written AS (%s RETURNING %s%s AS kept)", change, key, kept),
+		"changed AS (SELECT written.* FROM written WHERE NOT written.kept)",
+	}, e.Beside...)
+	return "WITH " + strings.Join(ctes, ",\n") + "\nSELECT " + e.Count + " FROM changed"
 }
 
 // Change is the beginning of a statement that changes rows, up to where it says which. The columns become NULL, their defaults, or the

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"sexton/internal/batch"
+	"sexton/internal/pace"
 )
 
 const (
@@ -24,8 +26,8 @@ const (
 	mostMisses = 3
 )
 
-// errYield ends the work on a chunk because others wait or the pass ends.
-var errYield = errors.New("yield")
+// ErrYield ends the work on a chunk because others wait or the pass ends.
+var ErrYield = errors.New("yield")
 
 // errTooMany ends the work on a chunk of several keys that have more rows than a statement with a fixed limit.
 var errTooMany = errors.New("more rows than a statement may change")
@@ -40,13 +42,19 @@ func (s *session) clear(ctx context.Context, c *chunk) error {
 	if why != nil && len(edges) == 0 {
 		return s.leave(ctx, c, why)
 	}
-	if len(edges) > manyEdges {
-		switch found, err := s.find(ctx, c, edges); {
+	if len(edges) > manyEdges || c.parent.lives() {
+		found, err := s.find(ctx, c, edges)
+		switch f := batch.Judge(err); {
 		case err == nil:
 			edges = found
-		case batch.Judge(err).SQLState != "42501": // A statement on the edge itself shows which one lacks a right.
+		case f.Lock():
+			return s.postpone(ctx, c, s.tableHolder(ctx, c.parent, edges, f))
+		case f.SQLState != "42501" || c.parent.lives(): // A statement on the edge itself shows which one lacks a right.
 			return s.climb(ctx, c, err)
 		}
+	}
+	if at := slices.IndexFunc(edges, func(e *Edge) bool { return e.Refusal != "" }); at >= 0 {
+		return s.attempt(ctx, c, batch.Fault{Table: edges[at].Child.Label(), Message: edges[at].Refusal})
 	}
 	var err error
 	piecesFirst := c.heavy
@@ -58,6 +66,10 @@ func (s *session) clear(ctx context.Context, c *chunk) error {
 		switch f := batch.Judge(err); {
 		case err == nil:
 			return nil
+		case s.doubles(c, err):
+			s.giveBack(true, c)
+			return nil
+		case c.parent.duplicate(err):
 		case f.Verdict == batch.Timeout:
 			s.tooLong(c)
 			switch n := len(c.tombstones); {
@@ -73,31 +85,100 @@ func (s *session) clear(ctx context.Context, c *chunk) error {
 	}
 	c.alone = len(c.tombstones) == 1
 	var failed error
+	untold, locked := false, ""
 	for _, e := range edges {
-		err := s.pieces(ctx, c, e)
+		if untold && !e.Updates() {
+			continue // Its native cascades could delete rows without their event.
+		}
+		left, err := s.pieces(ctx, c, e)
+		untold = untold || e.Tells && (left || err != nil)
 		switch f := batch.Judge(err); {
 		case err == nil:
-		case errors.Is(err, errYield):
+		case errors.Is(err, ErrYield):
 			return s.yield(c)
 		case errors.Is(err, errTooMany):
 			s.divide(c)
 			return nil
 		case f.Verdict == batch.Conflict:
+		case f.Lock() && c.parent.lives():
+			locked = cmp.Or(locked, s.tableHolder(ctx, c.parent, []*Edge{e}, f))
 		case f.Lock():
-			s.block(e, s.tableHolder(ctx, e, f), true)
+			s.block(e, s.tableHolder(ctx, c.parent, []*Edge{e}, f), true)
 		case f.Verdict == batch.Fatal:
 			return s.climb(ctx, c, err)
 		case failed == nil:
 			failed = err
 		}
 	}
+	if failed == nil && locked != "" {
+		return s.postpone(ctx, c, locked)
+	}
+	if failed == nil && c.parent.Tree != nil {
+		failed = c.parent.Tree(ctx, s.tree(), c.tombstones[0])
+	}
+	if errors.Is(failed, ErrYield) {
+		return s.yield(c)
+	}
 	if failed != nil {
 		return s.climb(ctx, c, failed)
 	}
-	if edges, why = s.edges(c); why != nil {
+	all, why := s.edges(c)
+	if why != nil {
 		return s.leave(ctx, c, why)
 	}
+	if !c.parent.lives() {
+		edges = all
+	}
 	return s.last(ctx, c, edges)
+}
+
+// duplicate reports whether the error means that a row of some edge cannot be moved.
+func (p *Parent) duplicate(err error) bool {
+	return slices.ContainsFunc(p.Edges, func(e *Edge) bool { return e.duplicate(err) })
+}
+
+// doubles has moves that met a row which they cannot move be preceded by a statement for such rows. It returns false if there is
+// none, or the move has failed in spite of it.
+func (s *session) doubles(c *chunk, err error) (again bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range c.parent.Edges {
+		if e.duplicate(err) && e.Double != nil && !e.doubled {
+			e.doubled, again = true, true
+		}
+	}
+	return again
+}
+
+// doubled reports whether rows of the edge could not be moved.
+func (p *Pass) doubled(e *Edge) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return e.doubled
+}
+
+// tree is the session for Tree.
+func (s *session) tree() *TreeSession {
+	began := time.Now()
+	return &TreeSession{
+		On: s.on,
+		Pace: &pace.Run{
+			Until: s.Pace.Until, Stop: s.Pace.Stop, Ended: s.ended, Target: s.Target, Waits: s.Pace.Waits,
+			Throttle: pace.Throttle{Blocker: s.Pace.Blocker},
+		},
+		Send: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
+			plain := s.on.Plain
+			s.on.Plain = false // The statements of trees need planner settings.
+			_, err := s.run(ctx, limits, statements...)
+			s.on.Plain = plain
+			return err
+		},
+		Yields: func(ctx context.Context) bool {
+			s.awaitReplicas(ctx)
+			waits, err := s.waiting(ctx)
+			return err != nil || s.ended() || waits && time.Since(began) > slice
+		},
+	}
 }
 
 // last tries the direct statement with all the time that the settings allow, and waits for rows that stay locked.
@@ -109,6 +190,14 @@ func (s *session) last(ctx context.Context, c *chunk, edges []*Edge) error {
 	if err := s.completeFinished(ctx, c); err != nil || len(c.tombstones) == 0 {
 		return s.climb(ctx, c, err)
 	}
+	if c.parent.lives() {
+		holder, err := s.awaitParent(ctx, c)
+		if f := batch.Judge(err); f.Lock() {
+			return s.postpone(ctx, c, c.parent.Label()+": "+cmp.Or(holder, f.Message))
+		} else if err != nil {
+			return s.climb(ctx, c, err)
+		}
+	}
 	for _, e := range edges {
 		if e.remote() {
 			continue
@@ -116,7 +205,7 @@ func (s *session) last(ctx context.Context, c *chunk, edges []*Edge) error {
 		holder, err := s.await(ctx, c, e)
 		switch f := batch.Judge(err); {
 		case err == nil:
-		case errors.Is(err, errYield):
+		case errors.Is(err, ErrYield):
 			return s.yield(c)
 		case f.Lock() && s.ownSession(holder):
 			return s.requeue(c)
@@ -164,15 +253,22 @@ func (s *session) completeFinished(ctx context.Context, c *chunk) error {
 	return err
 }
 
-// tableHolder is the reason if no row of an edge can be changed: the session that has locked its table.
-func (s *session) tableHolder(ctx context.Context, e *Edge, f batch.Fault) string {
-	if !e.remote() {
-		found, err := s.on.TableLocks(ctx, []uint32{e.Leaf.OID, e.Child.OID})
-		if err == nil && len(found) > 0 {
-			return found[0].Text
+// tableHolder is the reason if no row of some edges can be read or changed: the session that has locked a table.
+func (s *session) tableHolder(ctx context.Context, p *Parent, edges []*Edge, f batch.Fault) string {
+	tables := []uint32{p.OID}
+	for _, e := range edges {
+		if !e.remote() {
+			tables = append(tables, e.Leaf.OID, e.Child.OID)
 		}
 	}
-	return e.Child.Label() + ": " + f.Message
+	if found, err := s.on.TableLocks(ctx, tables); err == nil && len(found) > 0 {
+		return found[0].Text
+	}
+	label := p.Label()
+	if len(edges) == 1 {
+		label = cmp.Or(f.Table, edges[0].Child.Label())
+	}
+	return label + ": " + f.Message
 }
 
 // climb decides what follows an error that is not a lock: the session ends, an edge is held, the chunk is divided, or its one
@@ -186,7 +282,8 @@ func (s *session) climb(ctx context.Context, c *chunk, err error) error {
 	if onEdge {
 		table = failed.edge.Child.Label()
 	}
-	f := batch.FaultIn(err, table)
+	f := batch.Judge(err)
+	f.Table = cmp.Or(f.Table, table)
 	switch {
 	case errors.Is(err, ErrChanged):
 		return err
@@ -209,6 +306,15 @@ func (s *session) climb(ctx context.Context, c *chunk, err error) error {
 		f.Message = cmp.Or(s.lacking(ctx, failed.edge), f.Message)
 	}
 	switch {
+	case c.parent.lives() && f.Lock():
+		return s.postpone(ctx, c, f.Text())
+	case (c.parent.duplicate(err) || c.parent.lives() && !onEdge && newChild(f)) && c.tries < mostTries:
+		c.tries++
+		s.doubles(c, err)
+		s.giveBack(true, c)
+		return nil
+	case c.parent.lives():
+		return s.attempt(ctx, c, f)
 	case f.Verdict == batch.Unavailable:
 		return s.deferHeld(ctx, c, f)
 	case f.Verdict == batch.Hopeless && onEdge:
@@ -234,6 +340,9 @@ func (s *session) climb(ctx context.Context, c *chunk, err error) error {
 	}
 	return s.attempt(ctx, c, f)
 }
+
+// newChild reports whether the completion met a row that has begun to refer to the key since its snapshot.
+func newChild(f batch.Fault) bool { return f.SQLState == "23503" || f.SQLState == "23001" }
 
 // try runs the direct statement and finishes the chunk. Edges that are held leave the tombstones for later.
 func (s *session) try(ctx context.Context, c *chunk, edges []*Edge, why *batch.Fault, timeout time.Duration) error {
@@ -265,15 +374,22 @@ func (s *session) finish(ctx context.Context, c *chunk, done Done, rows int64) e
 	if s.remove(ctx, c, done); len(c.tombstones) == 0 {
 		return nil
 	}
-	if c.tries++; rows > 0 && c.tries < mostTries {
+	again := mostTries
+	if rows == 0 {
+		again = 1
+		if c.parent.lives() {
+			again = mostConflicts // They may be of edges that had none a moment ago.
+		}
+	}
+	if c.tries++; c.tries < again {
 		s.giveBack(true, c)
 		return nil
 	}
-	return s.attempt(ctx, c, batch.Fault{Table: c.parent.Label(), Message: keptRows})
+	return s.attempt(ctx, c, batch.Fault{Table: c.parent.Label(), Message: KeptRows})
 }
 
-// keptRows is the reason if rows are left that no lock explains.
-const keptRows = "children remain that no session has locked: a trigger or rule of a child table keeps them or puts them back"
+// KeptRows is the reason if rows are left that no lock explains.
+const KeptRows = "children remain that no session has locked: a trigger or rule of a child table keeps them or puts them back"
 
 // remove takes removed tombstones out of the chunk.
 func (s *session) remove(ctx context.Context, c *chunk, done Done) {
@@ -308,6 +424,7 @@ func (s *session) edges(c *chunk) (sound []*Edge, why *batch.Fault) {
 	if c.parent.held != nil {
 		return nil, c.parent.held
 	}
+	untold := false
 	for _, e := range c.parent.Edges {
 		f := e.held
 		switch remote := s.Remotes[e.Database]; {
@@ -319,7 +436,9 @@ func (s *session) edges(c *chunk) (sound []*Edge, why *batch.Fault) {
 		case e.blocked.waits() && e.blocked.table:
 			f = &batch.Fault{Table: e.Child.Label(), Message: e.blocked.reason, Verdict: batch.LockTimeout}
 		}
+		untold = untold || f != nil && e.Tells
 		switch {
+		case f == nil && untold && !e.Updates(): // Its native cascades could delete rows without their event.
 		case f == nil:
 			sound = append(sound, e)
 		case why == nil || e.Broken != "" || why.Lock() && !f.Lock():

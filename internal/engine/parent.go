@@ -9,6 +9,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
+	"sexton/internal/pace"
 	"sexton/internal/pgcatalog"
 )
 
@@ -19,6 +20,8 @@ type Parent struct {
 	// Name is the name that tombstones record.
 	Name  string
 	Edges []*Edge
+	// Tree, if set, deletes what refers to a key's own row by other keys than the edges, if that takes long.
+	Tree func(ctx context.Context, in *TreeSession, t Tombstone) error
 
 	// All of these are guarded by Pass.mu. loaded are tombstones that no chunk has yet, waiting are chunks that were given back.
 	loaded  []Tombstone
@@ -26,12 +29,17 @@ type Parent struct {
 	// after is the position of the last tombstone that was loaded. more reports that the last load was full.
 	after Position
 	more  bool
-	// served is when a session last took a chunk. fresh makes the next one a new chunk even if others wait.
-	served time.Time
-	fresh  bool
+	// served is when a session last took a chunk, resumed when it was one that had been given back. fresh makes the next one a new
+	// chunk even if others wait.
+	served, resumed time.Time
+	fresh           bool
 	// held is why none of the parent's tombstones can be finished in this pass.
 	held *batch.Fault
 }
+
+// lives reports whether the parent's rows are there until their edges are drained and the completion deletes them. Each is then
+// in a chunk of its own, and what goes wrong concerns only that one.
+func (p *Parent) lives() bool { return p.Queued != "" }
 
 // Edge is one leaf table of a child.
 type Edge struct {
@@ -46,6 +54,13 @@ type Edge struct {
 	Keep *drain.Keep
 	// Limit bounds the rows of one statement; 0 leaves it to the engine.
 	Limit int
+	// Refusal is why keys with rows of the edge cannot be deleted. Such an edge has the action Forbid.
+	Refusal string
+	// Otherwise changes rows that cannot be moved because the target has an equal row. Double does the same for those that
+	// a unique index shows to be equal.
+	Otherwise, Double *Edge
+	// Tree, if set, deletes rows with all that hangs below them, if a direct statement takes too long; with only, just those.
+	Tree func(ctx context.Context, in *TreeSession, t Tombstone, only []pgtype.TID) error
 	// MayKeep reports that a trigger, rule or policy of the leaf may keep rows or write others.
 	MayKeep bool
 
@@ -54,12 +69,29 @@ type Edge struct {
 	blocked *block
 	// misses counts single keys in a row whose statements timed out.
 	misses int
+	// doubled reports that a row could not be moved: Double goes before further moves.
+	doubled bool
+}
+
+// TreeSession is the session that Tree works on.
+type TreeSession struct {
+	On   *batch.Session
+	Pace *pace.Run
+	Send func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error
+	// Yields reports that Tree should return ErrYield.
+	Yields func(ctx context.Context) bool
+}
+
+// duplicate reports whether the error means that a row cannot be moved.
+func (e *Edge) duplicate(err error) bool {
+	return e.Otherwise != nil && batch.DuplicateIn(err, e.Child, e.Leaf)
 }
 
 // remote reports whether the child is in another database than the parent.
 func (e *Edge) remote() bool { return e.Database != "" }
 
-// keys are the parameter of a statement on the edge. Statements in the parent's database leave out keys that have a row.
+// keys are the parameter of a statement on the edge. Statements in the parent's database leave out keys that have a row, or
+// are queued no more.
 func (e *Edge) keys(c *chunk) drain.Keys {
 	return drain.Keys{Of: c.parent.Key, Values: c.keys(), Gone: !e.remote(), Keep: e.keep(c)}
 }
@@ -140,8 +172,8 @@ type Done map[int64]bool
 
 // Report receives what a pass does. Its functions are called one at a time.
 type Report struct {
-	// Changed is called with the rows that a committed statement deleted or changed.
-	Changed func(e *Edge, rows int64)
+	// Changed is called with the rows that a committed statement deleted or changed for tombstones.
+	Changed func(e *Edge, tombstones []Tombstone, rows int64)
 	// Removed is called with removed tombstones; lives reports that their parents have a row.
 	Removed func(p *Parent, tombstones []Tombstone, lives bool)
 	// Late is called with the rows that were found in a recheck.

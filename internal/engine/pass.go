@@ -224,7 +224,7 @@ func (p *Pass) count(ctx context.Context, c *chunk, e *Edge, rows int64) {
 	defer p.mu.Unlock()
 	if rows > 0 {
 		e.blocked, e.misses = nil, 0
-		p.Report.Changed(e, rows)
+		p.Report.Changed(e, c.tombstones, rows)
 		if c.recheck() {
 			c.found = true
 			p.Report.Late(rows)

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -45,15 +46,20 @@ func (s *session) rowsPerPiece(e *Edge) int {
 
 func (e *Edge) sizeName() string { return fmt.Sprintf("%s %d %d", e.Database, e.Leaf.OID, e.Action) }
 
-// pieces changes the rows of a chunk in one edge by row pointers, a window at a time. It returns nil if only locked rows are left.
-func (s *session) pieces(ctx context.Context, c *chunk, e *Edge) error {
-	if e.remote() {
-		return s.drainRemote(ctx, c, e)
+// pieces changes the rows of a chunk in one edge by row pointers, a window at a time. Without an error, only locked rows are left,
+// if any.
+func (s *session) pieces(ctx context.Context, c *chunk, e *Edge) (left bool, err error) {
+	switch {
+	case e.remote():
+		return false, s.drainRemote(ctx, c, e)
+	case e.Tree != nil && !e.Updates():
+		return false, edgeErr(e.Tree(ctx, s.tree(), c.tombstones[0], nil), e)
 	}
 	began, done, fixed := time.Now(), 0, s.Target <= 0 && len(c.tombstones) > 1
+	most, double := mostRows, true
 	for last := 0; last < mostWindows; {
 		if s.awaitReplicas(ctx); s.ended() || s.left(e) <= 0 {
-			return errYield
+			return true, ErrYield
 		}
 		limit := mostRows
 		if fixed {
@@ -62,13 +68,13 @@ func (s *session) pieces(ctx context.Context, c *chunk, e *Edge) error {
 		pointers, err := s.window(ctx, c, e, limit)
 		switch {
 		case err != nil || len(pointers) == 0:
-			return err
+			return err != nil, err
 		case fixed && len(pointers) == limit:
-			return errTooMany // The small parents go first.
+			return true, errTooMany // The small parents go first.
 		case s.Target <= 0 && !c.heavy && len(pointers) > s.rowsPerPiece(e):
 			c.heavy = true
 			if waits, err := s.waiting(ctx); err != nil || waits {
-				return cmp.Or(err, errYield)
+				return true, cmp.Or(err, ErrYield)
 			}
 		case len(pointers) < limit:
 			last++ // Nothing is left after it, unless something puts rows back.
@@ -78,45 +84,66 @@ func (s *session) pieces(ctx context.Context, c *chunk, e *Edge) error {
 		for len(pointers) > 0 {
 			waits, err := s.waiting(ctx)
 			if err != nil {
-				return err
+				return true, err
 			}
 			if s.ended() || s.left(e) <= 0 || waits && done >= slicePieces && time.Since(began) > slice {
-				return errYield
+				return true, ErrYield
 			}
-			n := min(s.rowsPerPiece(e), len(pointers))
-			rows, err := s.piece(ctx, c, e, pointers[:n], skip)
+			n := min(s.rowsPerPiece(e), len(pointers), most)
+			rows, err := s.piece(ctx, c, e, pointers[:n], skip, double)
 			if !skip && batch.Judge(err).Lock() {
-				rows, err = s.piece(ctx, c, e, pointers[:n], true)
+				rows, err = s.piece(ctx, c, e, pointers[:n], true, double)
+			}
+			if n == 1 && e.duplicate(err) {
+				rows, err = s.otherwise(ctx, c, e, pointers[:1], skip)
 			}
 			switch f := batch.Judge(err); {
 			case err == nil:
 				if s.Target > 0 {
 					s.Sizes.learn(e.sizeName(), n, s.on.Took(), s.target(), mostRows)
 				}
+				most = min(2*most, mostRows)
 				changed += rows
 				done++
 				pointers = pointers[n:]
-				s.count(ctx, c, e, rows)
+			case errors.Is(err, ErrYield):
+				return true, err
+			case n > 1 && e.duplicate(err):
+				s.doubles(c, err)
+				most = (n + 1) / 2
 			case f.Verdict == batch.Timeout && n > 1 && s.Target > 0:
 				s.Sizes.shrink(e.sizeName(), n)
 			case f.Verdict == batch.Timeout && n > 1:
 				e.Limit = n / 2 // For the rest of the pass, which has a single session.
+			case f.Verdict == batch.Timeout && double && s.doubled(e):
+				double = false // The statement for equal rows may be the slow one.
 			default:
-				return &edgeError{err, e}
+				return true, &edgeError{err, e}
 			}
 		}
 		if changed == 0 {
-			return nil
+			return true, nil
 		}
 	}
-	return nil
+	return true, nil
+}
+
+// otherwise changes a single row that cannot be moved.
+func (s *session) otherwise(ctx context.Context, c *chunk, e *Edge, pointer []pgtype.TID, skip bool) (int64, error) {
+	rows, err := s.piece(ctx, c, e.Otherwise, pointer, skip, false)
+	if batch.Judge(err).Verdict == batch.Timeout && e.Otherwise.Tree != nil {
+		return 1, e.Otherwise.Tree(ctx, s.tree(), c.tombstones[0], pointer)
+	}
+	return rows, err
 }
 
 // window reads pointers to rows of the chunk.
 func (s *session) window(ctx context.Context, c *chunk, e *Edge, limit int) (pointers []pgtype.TID, err error) {
 	limits := s.on.Limits
 	limits.LockTimeout, limits.Reads = min(limits.LockTimeout, lockWait), true
-	sql, args := e.Window(e.Leaf, "picked.ctid", "", e.keys(c), int(min(int64(limit), s.left(e))))
+	keys := e.keys(c)
+	keys.Gone = !c.parent.lives() // It could not lock their queue.
+	sql, args := e.Window(e.Leaf, "picked.ctid", "", keys, int(min(int64(limit), s.left(e))))
 	_, err = s.run(ctx, limits, batch.Statement{SQL: drain.IndexScans},
 		batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&pointers, pgx.RowTo[pgtype.TID])})
 	if err != nil {
@@ -125,8 +152,9 @@ func (s *session) window(ctx context.Context, c *chunk, e *Edge, limit int) (poi
 	return pointers, nil
 }
 
-// piece changes the rows behind pointers. With skip it leaves out rows that others have locked.
-func (s *session) piece(ctx context.Context, c *chunk, e *Edge, pointers []pgtype.TID, skip bool) (rows int64, err error) {
+// piece changes the rows behind pointers. With skip it leaves out rows that others have locked. With double those that cannot be
+// moved go first, if there were such rows.
+func (s *session) piece(ctx context.Context, c *chunk, e *Edge, pointers []pgtype.TID, skip, double bool) (rows int64, err error) {
 	limits := s.on.Limits
 	if len(pointers) > 1 && s.Target > 0 {
 		limits = s.short(max(cutoffs*s.target(), 2*shortestCutoff))
@@ -134,7 +162,23 @@ func (s *session) piece(ctx context.Context, c *chunk, e *Edge, pointers []pgtyp
 	limits.LockTimeout = min(limits.LockTimeout, lockWait)
 	limits.Repeatable = !skip
 	keys := e.keys(c)
-	return s.change(ctx, e, limits, keys, func(keys drain.Keys) (string, []any) { return e.Piece(s.on.Names, e.Leaf, keys, pointers, skip) })
+	var doubles int64
+	var before []batch.Statement
+	if double && s.doubled(e) {
+		before = e.Double.statements(s.on.Names, keys, &doubles, func(keys drain.Keys) (string, []any) {
+			return e.Double.Piece(s.on.Names, e.Leaf, keys, pointers, skip)
+		})
+	}
+	rows, err = s.change(ctx, e, limits, keys, func(keys drain.Keys) (string, []any) {
+		return e.Piece(s.on.Names, e.Leaf, keys, pointers, skip)
+	}, before...)
+	if err == nil {
+		s.count(ctx, c, e, rows)
+	}
+	if doubles > 0 {
+		s.count(ctx, c, e.Double, doubles)
+	}
+	return rows + doubles, err
 }
 
 // change runs the statements that build returns, after others, and returns the rows that they changed.
@@ -158,7 +202,7 @@ func (s *session) await(ctx context.Context, c *chunk, e *Edge) (holder string, 
 	}
 	for {
 		if s.ended() || s.left(e) <= 0 {
-			return "", errYield
+			return "", ErrYield
 		}
 		keys := e.keys(c)
 		lock, lockArgs := e.Window(e.Leaf, "", e.Lock(), keys, awaitRows)
@@ -177,6 +221,14 @@ func (s *session) await(ctx context.Context, c *chunk, e *Edge) (holder string, 
 	}
 }
 
+// awaitParent waits until the rows of keys can be locked. If that takes too long, it returns the name of the lock's holder.
+func (s *session) awaitParent(ctx context.Context, c *chunk) (holder string, err error) {
+	sql, args := c.parent.Lock(c.keys())
+	end := s.watch(ctx, &Edge{})
+	_, err = s.run(ctx, s.on.Limits, batch.Statement{SQL: sql, Args: args})
+	return end(), err
+}
+
 // drainRemote changes the rows of a chunk in another database. Parent and child are never seen in one snapshot there. So it
 // reads the children, then looks for the parents, and then changes exactly the versions of rows that it has read. A session
 // that inserts the parent meanwhile and gives it an old child makes a new version of that row.
@@ -188,7 +240,7 @@ func (s *session) drainRemote(ctx context.Context, c *chunk, e *Edge) error {
 			if err != nil {
 				return err
 			}
-			return errYield
+			return ErrYield
 		}
 		gone, err := s.gone(ctx, c, c.keys())
 		if err != nil {
@@ -236,7 +288,7 @@ func (s *session) drainRemote(ctx context.Context, c *chunk, e *Edge) error {
 		}
 		if counted == 0 {
 			if vain++; vain > mostWindows {
-				return &edgeError{&batch.FaultError{Fault: batch.Fault{Message: keptRows, Verdict: batch.Row}}, e}
+				return &edgeError{&batch.FaultError{Fault: batch.Fault{Message: KeptRows, Verdict: batch.Row}}, e}
 			}
 			lock = e.Lock() // Only locked rows are left: wait for them.
 		}

@@ -15,6 +15,8 @@ const (
 	lookEvery = 100 * time.Millisecond
 	// busyLook is the same while there is other work.
 	busyLook = 500 * time.Millisecond
+	// freshFor is how long new chunks of single keys come before those that were given back.
+	freshFor = time.Second
 	// idleLook is the same if no session works because others have locked the rows.
 	idleLook = 250 * time.Millisecond
 	// firstLoad is how many tombstones of each parent are loaded together, mostLoad how many of a single parent.
@@ -93,10 +95,11 @@ func (p *Pass) pick() *chunk {
 	from.served = time.Now()
 	if len(from.waiting) > 0 && (len(from.loaded) == 0 || !from.fresh) {
 		c := from.waiting[0]
-		from.waiting, from.fresh = from.waiting[1:], true
+		from.waiting, from.fresh, from.resumed = from.waiting[1:], true, time.Now()
 		return c
 	}
-	from.fresh = false
+	// Chunks of a single key are many and small: they do not take turns with a large one.
+	from.fresh = from.lives() && time.Since(from.resumed) < freshFor
 	n := min(p.size(from), len(from.loaded))
 	of := func(t Tombstone) bool {
 		return t.Recheck == from.loaded[0].Recheck && (t.Origin == nil) == (from.loaded[0].Origin == nil)
@@ -114,6 +117,9 @@ func (p *Pass) pick() *chunk {
 
 // size is the number of keys of the parent's next chunk.
 func (p *Pass) size(parent *Parent) int {
+	if parent.lives() {
+		return 1
+	}
 	if p.Target <= 0 {
 		return p.Chunk
 	}
@@ -166,7 +172,9 @@ func (s *session) load(ctx context.Context) error {
 			parent.after = loaded[len(loaded)-1].Position
 		}
 		loaded = slices.DeleteFunc(loaded, func(t Tombstone) bool { return p.tried[t.ID] })
-		slices.SortFunc(loaded, func(a, b Tombstone) int { return cmp.Or(compareOrigins(a, b), compareKeys(a, b)) })
+		if !parent.lives() {
+			slices.SortFunc(loaded, func(a, b Tombstone) int { return cmp.Or(compareOrigins(a, b), compareKeys(a, b)) })
+		}
 		if parent.loaded = loaded; len(loaded) > 0 {
 			p.rewound = false
 		}

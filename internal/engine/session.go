@@ -149,18 +149,26 @@ func (s *session) directTarget(p *Parent) time.Duration {
 // direct changes the rows of edges and removes the tombstones, in one transaction and one round trip.
 func (s *session) direct(ctx context.Context, c *chunk, edges []*Edge, complete bool, limits batch.Limits) (Done, int64, error) {
 	limits.Repeatable = true
-	rows, done := make([]int64, len(edges)), Done{}
+	var rows []int64
+	done := Done{}
 	var statements []batch.Statement
 	var at []int // the statement that each edge's rows come from
 	if c.recheck() && complete {
 		statements = append(statements, c.parent.late(c, edges))
+	}
+	if c.parent.lives() {
+		sql, args := c.parent.Lock(c.keys())
+		statements = append(statements, batch.Statement{SQL: sql, Args: args})
 	}
 	s.mu.Lock()
 	both, check := s.both, false
 	for _, e := range c.parent.Edges {
 		check = check || e.MayKeep || c.parent.shares(e)
 	}
+	edges = withDoubles(edges)
 	s.mu.Unlock()
+	rows = make([]int64, len(edges))
+	first := len(statements)
 	for i, e := range edges {
 		if s.blockedNow(e) {
 			limits.LockTimeout = min(limits.LockTimeout, blockedWait)
@@ -182,7 +190,7 @@ func (s *session) direct(ctx context.Context, c *chunk, edges []*Edge, complete 
 	}
 	affected, err := s.run(ctx, limits, statements...)
 	if err != nil {
-		return nil, 0, blame(err, edges, at)
+		return nil, 0, blame(err, edges, first, at)
 	}
 	var sum int64
 	for i, e := range edges {
@@ -195,6 +203,18 @@ func (s *session) direct(ctx context.Context, c *chunk, edges []*Edge, complete 
 	return done, sum, nil
 }
 
+// withDoubles puts what is done with rows that cannot be moved before the moves that have met such rows.
+func withDoubles(edges []*Edge) []*Edge {
+	var all []*Edge
+	for _, e := range edges {
+		if e.doubled {
+			all = append(all, e.Double)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
 // edgeError is the error of a statement on one edge.
 type edgeError struct {
 	error
@@ -204,14 +224,14 @@ type edgeError struct {
 
 func (e *edgeError) Unwrap() error { return e.error }
 
-// blame finds the edge whose statement failed.
-func blame(err error, edges []*Edge, at []int) error {
+// blame finds the edge whose statement failed. The statements of edge i end at at[i], and those of the first begin at first.
+func blame(err error, edges []*Edge, first int, at []int) error {
 	failed, ok := errors.AsType[*batch.StatementError](err)
-	if !ok {
+	if !ok || failed.Index < first {
 		return err
 	}
 	for i, e := range edges {
-		if failed.Index <= at[i] && (i == 0 || failed.Index > at[i-1]) {
+		if failed.Index <= at[i] {
 			return &edgeError{err, e}
 		}
 	}
@@ -243,7 +263,7 @@ func (p *Parent) shares(e *Edge) bool {
 
 // counts reports whether the edge's statements return the number of rows as a row.
 func (e *Edge) counts(keys drain.Keys) bool {
-	return keys.Keep != nil && !keys.Keep.Ruled || e.Tells && !e.Updates()
+	return e.Count != "" || keys.Keep != nil && !keys.Keep.Ruled || e.Tells && !e.Updates()
 }
 
 // statements are those that build returns for the keys, the last of which changes rows. If it returns their number, that is scanned

@@ -3,14 +3,14 @@
 //	lists of columns ─┐
 //	                  ├─► Resolve ─► Plan ─┐
 //	foreign keys ─────┘                    ▼
-//	queue users_ghost_user_migrations ─► Run ─► move ─► delete, nullify ─► under a lock: look again, delete the user
+//	queue users_ghost_user_migrations ─► Run ─► package engine: move, delete, nullify ─► delete the user
 //
-// The ghost user is the one that the contributions of deleted users pass to. A user to be deleted stands in the queue. Run takes the due users
-// and, in small transactions, moves their contributions to the ghost user and deletes or nullifies the rest. Users take turns, so that a big one
-// holds no other up; the rows of many small ones are worked off together. A user with an error is put off, and the others go on.
+// The ghost user is the one that the contributions of deleted users pass to. A user to be deleted is in the queue. Run binds
+// the plan to edges, and the queue to the source of an engine.Pass: each user is a chunk of one key, whose completion deletes
+// the user. A user with an error is deferred, and the others go on.
 //
-// Its one invariant: a user is deleted only if nothing refers to it, as its last transaction sees. That transaction locks the user, which
-// keeps foreign keys to it from appearing, and looks again at every column.
+// Its one invariant: a user is deleted only if nothing refers to it in the snapshot of the transaction that deletes it. That
+// transaction first locks the user, so that no foreign key can begin to refer to it.
 //
 // Each batch commits alone and counts itself in the queue's row, so a run may end or be killed anywhere.
 package ghostuser

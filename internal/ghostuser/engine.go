@@ -3,14 +3,14 @@ package ghostuser
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"slices"
+	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
+	"sexton/internal/engine"
 	"sexton/internal/pace"
 	"sexton/internal/problem"
 )
@@ -19,20 +19,11 @@ import (
 type Limits struct {
 	// Users is the number of users that a run takes.
 	Users int
-	// Runtime is asked between batches. A run also ends a second before its lease does.
+	// Runtime is checked between batches. A run also ends before its lease does.
 	Runtime time.Duration
-	// RetryAfter is how long a user is put off after an error.
+	// RetryAfter is how long a user is deferred after an error.
 	RetryAfter time.Duration
 }
-
-const (
-	// reserve is the part of its lease that a run leaves: for the statement that is running, and to settle.
-	reserve = time.Second
-	// loadEvery is how often a busy run looks for users that have come in since. They have their first turn at once.
-	loadEvery = 100 * time.Millisecond
-	// fewUsers who come in while a batch is at work have turns of their own at once.
-	fewUsers = 5
-)
 
 // Engine deletes the due users of one database.
 type Engine struct {
@@ -40,305 +31,276 @@ type Engine struct {
 	Plan    *Plan
 	Limits  Limits
 	Sizes   Sizes
-	// Connections is how many sessions a run with a target may use at once, for users that are worked off together. More returns a further one
-	// under the same lease for the length of the run, nil where there is none to spare.
+	// Connections is how many users a run with a target may work on at the same time. More returns another session under the same
+	// lease, or nil.
 	Connections int
 	More        func(ctx context.Context) *batch.Session
 	Throttle    pace.Throttle
-	// Progress, if set, is shown the statistics after every batch and whenever what the run waits for changes. It must not
+	// Progress, if set, is called with the statistics after every batch and when what the run waits for changes. It must not
 	// keep them.
 	Progress func(ctx context.Context, stats *Stats)
-	// Ended, if set, is told how each user's part in the run has ended.
+	// Ended, if set, is called with how each user's part in the run has ended.
 	Ended func(ctx context.Context, item Item)
 }
 
-// Run works until no due user is left, a limit is reached or ctx ends; a batch that is running when ctx ends is
-// finished first. Users take turns of some batches each, so that a big one holds no other up.
+// Run works until no due user is left, a limit is reached or ctx ends; a batch that is running when ctx ends is finished first. A
+// user with many rows yields to others now and then.
 //
-// A user with an error is put off, the others go on. One that the run's end came before keeps what has been done and
-// goes to the back of the due ones. The statistics are valid beside an error, too. The error wraps lease.ErrLost where
-// the lease has passed on; then nothing of the last batch remains.
+// A user with an error is deferred, the others go on. One that has begun and is not finished keeps what has been done and goes to
+// the back of the due ones. The statistics are valid with an error, too. The error wraps lease.ErrLost if the lease has passed
+// on; then nothing of the last batch remains.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
-	limits := Limits{
+	r := &run{Engine: e, stats: newStats(), users: map[int64]*user{}, limits: Limits{
 		Users: cmp.Or(max(e.Limits.Users, 0), 1000), Runtime: cmp.Or(max(e.Limits.Runtime, 0), time.Minute),
 		RetryAfter: cmp.Or(max(e.Limits.RetryAfter, 0), 30*time.Minute),
-	}
-	r := &run{engine: e, limits: limits, stats: newStats(), seen: []int64{}, jobs: map[int64]*job{}}
-	err := pace.Under(ctx, e.Session, r.limits.Runtime, reserve, func(ctx context.Context, frame *pace.Frame) error {
-		r.frame, r.Run = frame, r.onDrain(frame)
-		r.sessions = pace.Sessions{Own: e.Session, Most: e.Connections, More: e.More, Pace: r.Pace}
-		return cmp.Or(r.work(ctx), r.sessions.Broken())
-	})
+	}}
+	e.Session.Plain = true
+	err := pace.Under(ctx, e.Session, r.limits.Runtime, e.Session.Limits.StatementTimeout, r.work)
 	r.stats.Current, r.stats.Duty, r.stats.WaitingFor = nil, pace.Duty{}, ""
 	return r.stats, err
 }
 
-// onDrain makes the transport of a run.
-func (r *run) onDrain(frame *pace.Frame) *drain.Run {
-	e := r.engine
-	return &drain.Run{
-		Session: e.Session, Rows: e.Sizes.Delete, Paused: r.paused,
-		Steer: pace.Steer{Target: cmp.Or(e.Sizes.Target, heavyTarget), Smallest: 1, Largest: drain.LargestBatch},
-		Pace: &pace.Run{
-			Until: frame.Until, Stop: frame.Stop, Ended: frame.Ended, Target: e.Sizes.Target, Duty: e.Sizes.Duty, Waits: r.waitsFor,
-			Throttle: e.Throttle, Tells: &r.stats.Duty,
-		},
-		Send: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
-			_, err := e.Session.RunWithin(ctx, r.within(limits), statements...)
-			return err
-		},
-		Progress: func(ctx context.Context) {
-			r.left--
-			r.progress(ctx)
-		},
-	}
+// run is the state of one Run. It is the source of its pass.
+type run struct {
+	*Engine
+
+	limits Limits
+	frame  *pace.Frame
+	ghost  int64
+	// parents are the users that are deleted softly, and the others.
+	parents [2]*engine.Parent
+	edges   map[*engine.Edge]*part
+
+	// mu guards all below: sessions report at any time.
+	mu    sync.Mutex
+	stats *Stats
+	// users are those that the run has loaded, by the ids of their rows in the queue.
+	users map[int64]*user
 }
 
-// job is one user of a run.
-type job struct {
-	id         int64
-	userID     int64
+// part is what an edge does for a step.
+type part struct {
+	*step
+
+	do drain.Action
+}
+
+// user is one whom the run has loaded.
+type user struct {
+	id, userID int64
 	hardDelete bool
-	// queued is when the user came into the queue, by this process's clock.
-	queued time.Time
-	// begun reports that something has been done for the user. alone reports that it is not worked off together with others (any
-	// more), cleared that nothing was left of it when that ended.
-	begun, alone, cleared bool
-	// seat is its number in its batch.
-	seat int
-	// heavy are tables of which the user's rows go children first, as a single one has more below it than one statement can delete;
-	// tree takes them down.
-	heavy []string
-	tree  *drain.Run
-	// cut reports that its statements have cost a connection.
-	cut bool
-	// large reports that the rows of one of its steps did not fit into one statement.
-	large bool
-	// waits reports that its next turn waits for rows that others have locked: nothing else is left to do.
-	waits    bool
-	obstacle pace.Blocked
-	// fault has ended its turn, if anything has.
-	fault batch.Fault
-	// beaten counts conflicts with other sessions, rounds how often rows were left where none should have been.
-	beaten, rounds int
-	// tides are the rows that have gone, by the step.
-	tides map[*step]*drain.Tide
+	queued     time.Time
+	// held reports that the pass has the user. begun reports that something has been done, over that the user's part has ended.
+	held, begun, over bool
+	// waits is the lock that the user waits for, due when it is tried again.
+	waits string
+	due   time.Time
 	// done are the rows of this run, estimated is when what remains was estimated last.
 	done      Current
 	estimated time.Time
+	// These are from the last completion: how it ended, the rows of all runs, the steps that had rows, and the user's type if such
+	// users must not be deleted.
+	outcome Outcome
+	total   Current
+	left    []*step
+	refused int32
+	tree    *tree
 }
 
-// run is the state of one Run.
-type run struct {
-	*drain.Run
-
-	engine *Engine
-	limits Limits
-	stats  *Stats
-	frame  *pace.Frame
-	// ghost is the ghost user; 0 until the first due user needs it.
-	ghost int64
-	// seen are the queue's rows that the run has loaded. Each is loaded once, so a user who is put off has to wait for
-	// another run, however short the time.
-	seen []int64
-	// jobs are these users by their ids.
-	jobs map[int64]*job
-	// active are the users who take turns, waiting those who can only wait for rows that others have locked. They come
-	// when no other user has anything to do.
-	active, waiting []*job
-	loaded          time.Time
-	// left is how many batches the current turn still has.
-	left int
-	// obstacles are what users wait for who have waited in vain.
-	obstacles pace.Obstacles
-	// below are tables by OID, with what hangs below them; nil until a user needs it.
-	below map[uint32]*drain.Table
-	// userBatch are the users who are worked off together at the moment; nil where there are none.
-	userBatch *userBatch
-	sessions  pace.Sessions
-}
-
-func (r *run) work(ctx context.Context) error {
-	for !r.Pace.Ended() {
-		if err := r.load(ctx); err != nil {
+// work does the passes of a run. Another one begins only if the ghost user was deleted meanwhile.
+func (r *run) work(ctx context.Context, frame *pace.Frame) error {
+	r.frame = frame
+	for {
+		due, err := r.anyDue(ctx)
+		switch {
+		case err != nil:
 			return err
+		case !due || frame.Ended():
+			return r.close(ctx)
 		}
-		if err := r.together(ctx); err != nil {
-			return err
-		}
-		if len(r.active) == 0 {
-			if len(r.waiting) == 0 {
-				break
-			}
-			at := slices.IndexFunc(r.waiting, func(j *job) bool { return !j.obstacle.Waits() })
-			if at < 0 {
-				if err := r.Pace.Idle(ctx, &r.obstacles, r.Session.Over); err != nil {
-					return err
-				}
-				continue
-			}
-			r.waitsFor(ctx, "", "") // Others may wait still, but the run does not.
-			r.active = []*job{r.waiting[at]}
-			r.waiting = slices.Delete(r.waiting, at, at+1)
-		}
-		at := slices.IndexFunc(r.active, func(j *job) bool { return j.alone })
-		if at < 0 {
-			continue // All of them are together.
-		}
-		j := r.active[at]
-		r.active = slices.Delete(r.active, at, at+1)
-		if err := r.serve(ctx, j); err != nil {
-			return err
-		}
-	}
-	return r.close(ctx)
-}
-
-// load adds users who are due. New ones come first: they may be small.
-func (r *run) load(ctx context.Context) error {
-	room := r.limits.Users - len(r.seen)
-	if room <= 0 || len(r.active) > 0 && time.Since(r.loaded) < loadEvery {
-		return nil
-	}
-	fresh, err := r.due(ctx, room)
-	if err != nil {
-		return err
-	}
-	r.loaded = time.Now()
-	for _, j := range fresh {
-		r.seen, r.jobs[j.userID] = append(r.seen, j.id), j
-		// Without a target everybody has the original's sizes for oneself, and those who come while many are worked off
-		// together are not to wait for them all.
-		j.alone = len(j.heavy) > 0 || r.engine.Sizes.Target == 0 || r.userBatch != nil && len(fresh) <= fewUsers
-	}
-	r.active = append(fresh, r.active...)
-	return nil
-}
-
-func (r *run) due(ctx context.Context, limit int) ([]*job, error) {
-	var fresh []*job
-	_, err := r.Session.Run(ctx, batch.Statement{
-		SQL: r.statement("load"), Args: []any{r.seen, limit},
-		Scan: func(rows pgx.Rows) (err error) {
-			fresh, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*job, error) {
-				j := &job{tides: map[*step]*drain.Tide{}}
-				var age float64
-				err := row.Scan(&j.id, &j.userID, &j.hardDelete, &j.heavy, &age)
-				j.done.UserID, j.queued = j.userID, time.Now().Add(-time.Duration(age*float64(time.Second)))
-				return j, err
-			})
-			return err
-		},
-	})
-	return fresh, problem.Doing(err, "load users to be deleted")
-}
-
-// serve gives a user one turn.
-func (r *run) serve(ctx context.Context, j *job) error {
-	j.begun, r.Waits = true, j.waits
-	r.stats.Current = &j.done
-	before := r.stats.Batches
-	result, err := r.turn(ctx, j)
-	r.Waits = false
-	switch {
-	case err == nil:
-	case batch.Judge(err).Verdict != batch.Fatal || !r.sessions.Survives(ctx):
-		return fmt.Errorf("delete user %d: %w", j.userID, err)
-	case j.cut:
-		result, j.fault.Message = failed, batch.LostConnection+cmp.Or(j.fault.Message, err.Error())
-	default:
-		result, j.cut = blocked, true // It may have been cut by chance, and is tried once more behind the others.
-	}
-	switch result {
-	case yielded:
-		j.waits = false
-		if r.stats.Batches > before {
-			j.obstacle = pace.Blocked{}
-		}
-		r.active = append(r.active, j)
-	case blocked:
-		j.waits = true
-		r.waiting = append(r.waiting, j)
-	case failed:
-		return r.recordFailure(ctx, j)
-	case finished:
-	}
-	return nil
-}
-
-// recordFailure counts an attempt for a user, records the reason and puts the user off.
-func (r *run) recordFailure(ctx context.Context, j *job) error {
-	f := j.fault
-	affected, err := r.Session.Run(ctx, batch.Statement{
-		SQL: r.statement("blame"), Args: []any{j.id, f.Text(), r.limits.RetryAfter.Seconds()},
-	})
-	switch {
-	case err == nil && affected[0] == 0:
-		r.cancelled(ctx, j)
-		return nil
-	case err != nil && batch.Judge(err).Verdict == batch.Fatal:
-		return fmt.Errorf("put off user %d: %w", j.userID, err)
-	case err != nil:
-		// Another session keeps its row in the queue locked, say. It stays due for the next run, and the others go on.
-		f.Message += fmt.Sprintf("; put off user %d: %v", j.userID, err)
-	}
-	r.stats.UsersFailed++
-	r.stats.fail(f)
-	item := r.item(j, Failed)
-	item.Table, item.SQLState, item.Message, item.Stack = f.Table, f.SQLState, f.Message, f.Stack
-	r.tell(ctx, item)
-	return nil
-}
-
-// cancelled notes that a user is in the queue no more.
-func (r *run) cancelled(ctx context.Context, j *job) {
-	r.stats.UsersDropped++
-	r.tell(ctx, r.item(j, Cancelled))
-}
-
-// drop takes a user out of the queue who does not exist any more.
-func (r *run) drop(ctx context.Context, j *job) (result, error) {
-	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.statement("drop"), Args: []any{j.id}})
-	if err != nil {
-		return r.beaten(j, batch.Judge(err), fmt.Errorf("take the user out of the queue: %w", err))
-	}
-	r.stats.UsersDropped++
-	r.tell(ctx, r.item(j, Gone))
-	return finished, nil
-}
-
-func (*run) item(j *job, outcome Outcome) Item {
-	return Item{
-		UserID: j.userID, HardDelete: j.hardDelete, Outcome: outcome,
-		Moved: j.done.Moved, Deleted: j.done.Deleted, Nullified: j.done.Nullified,
-	}
-}
-
-func (r *run) tell(ctx context.Context, item Item) {
-	if r.engine.Ended != nil {
-		r.engine.Ended(ctx, item)
-	}
-}
-
-// close ends a run that may not be through.
-func (r *run) close(ctx context.Context) error {
-	var begun []int64
-	unfinished := slices.Concat(r.active, r.waiting)
-	for _, j := range unfinished {
-		r.stats.Held = cmp.Or(r.stats.Held, j.obstacle.Reason)
-		if j.begun {
-			begun = append(begun, j.id)
-			r.stats.UsersUnfinished++
-			r.tell(ctx, r.item(j, Unfinished))
-		}
-	}
-	left := len(unfinished) > 0
-	if !left {
-		more, err := r.due(ctx, 1)
+		_, err = r.Session.Run(ctx, batch.Statement{SQL: r.Session.Names.Render(`SELECT "sexton".ghost_user()`), Scan: batch.One(&r.ghost)})
 		if err != nil {
+			return fmt.Errorf("find ghost user: %w", err)
+		}
+		r.bind()
+		switch err = r.pass().Run(ctx); {
+		case err == nil:
+			return r.close(ctx)
+		case !errors.Is(err, engine.ErrChanged):
+			return err //nolint:wrapcheck // It names what it did.
+		}
+	}
+}
+
+func (r *run) pass() *engine.Pass {
+	throttle := r.Throttle
+	throttle.Share = r.share
+	pass := &engine.Pass{
+		Source: r, Parents: r.parents[:], Session: r.Session, Connections: 1, Connect: r.connect,
+		Target: r.Sizes.Target, Chunk: r.limits.Users,
+		Pace: &pace.Run{
+			Until: r.frame.Until, Stop: r.frame.Stop, Ended: r.frame.Ended, Target: r.Sizes.Target, Throttle: throttle,
+			Waits: func(ctx context.Context, _ pace.WaitClass, reason string) { r.waitsFor(ctx, reason) },
+		},
+		Report: engine.Report{
+			Changed: r.changed, Removed: r.removed, Late: func(int64) {}, Failed: func(batch.Fault) {}, Progress: r.progress, Waits: r.waitsFor,
+		},
+	}
+	if r.Sizes.Target > 0 {
+		pass.Connections = max(1, r.Connections)
+	}
+	return pass
+}
+
+// bind makes the edges of the plan's steps, in their order.
+func (r *run) bind() {
+	names := r.Session.Names
+	for _, u := range r.users {
+		u.held = false
+	}
+	r.edges = map[*engine.Edge]*part{}
+	for i, hard := range []bool{false, true} {
+		key := r.Plan.key
+		key.Queued = r.Plan.queued(names, hard, r.ghost)
+		parent := &engine.Parent{Key: &key, Name: fmt.Sprintf("hard=%t", hard), Tree: r.clearUser}
+		for _, s := range r.Plan.steps(hard) {
+			for _, leaf := range s.Leaves {
+				edge := r.edge(s, leaf, s.Action)
+				if s.Action == drain.Move {
+					edge.Otherwise = r.edge(s, leaf, s.otherwise)
+					if equal := s.equal(leaf, r.ghost); equal != "" {
+						edge.Double = r.edge(s, leaf, s.otherwise)
+						edge.Double.Where = equal
+					}
+				}
+				parent.Edges = append(parent.Edges, edge)
+			}
+		}
+		r.parents[i] = parent
+	}
+}
+
+func (r *run) edge(s *step, leaf Table, do drain.Action) *engine.Edge {
+	edge := s.edge(r.Session.Names, leaf, do, r.ghost)
+	edge.Limit = r.Sizes.rows(do)
+	if do == drain.Remove && s.below {
+		edge.Tree = r.fell(s, leaf)
+	}
+	r.edges[edge] = &part{s, do}
+	return edge
+}
+
+func (r *run) connect(ctx context.Context) *batch.Session {
+	if r.More == nil {
+		return nil
+	}
+	session := r.More(ctx)
+	if session != nil {
+		session.Plain = true
+	}
+	return session
+}
+
+// share decides at which share of its time the run works, and notes it in the statistics.
+func (r *run) share(ctx context.Context, slow float64, locked bool) (share float64, told pace.Duty) {
+	switch {
+	case r.Throttle.Share != nil:
+		share, told = r.Throttle.Share(ctx, slow, locked)
+	case r.Sizes.Duty > 0:
+		share, told = r.Sizes.Duty, pace.Duty{Percent: int(100*r.Sizes.Duty + 0.5), Why: "configured"}
+	default:
+		share = 1
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.Duty = told
+	return share, told
+}
+
+// changed counts rows of a user.
+func (r *run) changed(e *engine.Edge, tombstones []engine.Tombstone, rows int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	part := r.edges[e]
+	r.stats.count(r.users[tombstones[0].ID], part.do, part.label, rows, part.do != part.Action)
+}
+
+// removed ends the part of a user whose completion has ended it.
+func (r *run) removed(_ *engine.Parent, tombstones []engine.Tombstone, _ bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range tombstones {
+		u := r.users[t.ID]
+		switch u.outcome {
+		case Destroyed:
+			r.stats.UsersProcessed++
+			r.stats.Batches++
+			r.stats.Latency.Add(time.Since(u.queued))
+			u.done = u.total
+		case Cancelled, Gone:
+			r.stats.UsersDropped++
+		default: // The kind of deletion has changed: it is loaded again.
+			delete(r.users, u.id)
+			continue
+		}
+		r.end(r.frame.Stop, u, u.outcome, batch.Fault{})
+	}
+}
+
+// end ends a user's part in the run.
+func (r *run) end(ctx context.Context, u *user, outcome Outcome, f batch.Fault) {
+	u.over = true
+	if r.Ended != nil {
+		r.Ended(ctx, Item{
+			UserID: u.userID, HardDelete: u.hardDelete, Outcome: outcome, Moved: u.done.Moved, Deleted: u.done.Deleted, Nullified: u.done.Nullified,
+			Table: f.Table, SQLState: f.SQLState, Message: f.Message, Stack: f.Stack,
+		})
+	}
+}
+
+func (r *run) progress(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.WaitingFor = ""
+	if r.Progress != nil {
+		r.Progress(ctx, r.stats)
+	}
+}
+
+// waitsFor notes what the run waits for from now on; "" is nothing.
+func (r *run) waitsFor(ctx context.Context, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stats.WaitingFor == reason {
+		return
+	}
+	r.stats.WaitingFor = reason
+	if r.Progress != nil {
+		r.Progress(ctx, r.stats)
+	}
+}
+
+// close ends a run that may have left users.
+func (r *run) close(ctx context.Context) error {
+	left := false
+	var begun []int64
+	for _, u := range r.users {
+		if u.over {
+			continue
+		}
+		left = true
+		r.stats.Held = cmp.Or(r.stats.Held, u.waits)
+		if u.begun || u.waits != "" {
+			begun = append(begun, u.id)
+			r.stats.UsersUnfinished++
+			r.end(ctx, u, Unfinished, batch.Fault{})
+		}
+	}
+	if !left {
+		var err error
+		if left, err = r.anyDue(ctx); err != nil {
 			return err
 		}
-		left = len(more) > 0
 	}
 	r.stats.Interrupted = left && r.frame.Stop.Err() != nil
 	r.stats.OverLimit = left && !r.stats.Interrupted

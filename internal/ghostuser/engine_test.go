@@ -214,7 +214,7 @@ func TestConditionsMoveSomeRowsOnly(t *testing.T) {
 		b.requireDone(t, stats, 2)
 		require.Equal(t, [][]string{{"1", "9"}, {"4", "2"}, {"5", "9"}}, b.Rows("SELECT id, author_id FROM snippets ORDER BY id"))
 		if target > 0 {
-			require.EqualValues(t, 2+2, stats.Batches, "one for the moved rows and one for the others, and the users' ends")
+			require.EqualValues(t, 2*2+2, stats.Batches, "one for the moved rows and one for the others, and the users' ends")
 		}
 	})
 }

@@ -3,7 +3,6 @@ package ghostuser_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -87,18 +86,11 @@ func TestErrorsPutOneUserOffAndNoOther(t *testing.T) {
 	stats := b.run(t)
 	require.EqualValues(t, 1, stats.UsersProcessed)
 	require.EqualValues(t, 2, stats.UsersFailed)
-	state, restricted := "23503", `update or delete on table "visits" violates foreign key constraint "receipts_visit_id_fkey" on table "receipts"`
-	needed := `: Key (id)=(2) is still referenced from table "receipts".`
-	if pgtest.Version(t) >= 18 {
-		state, restricted = "23001", strings.Replace(restricted, "violates", "violates RESTRICT setting of", 1)
-		needed = strings.Replace(needed, "still ", "", 1)
-	}
+	const restricted = "the row with id 1 refers to visits, and foreign key receipts_visit_id_fkey has no action for it"
 	require.ElementsMatch(t, []batch.FaultCounts{
-		{Table: "visits", SQLState: state, Message: restricted, Count: 1}, {Table: "posts", SQLState: "53100", Message: "not this one", Count: 1},
+		{Table: "receipts", Message: restricted, Count: 1}, {Table: "posts", SQLState: "53100", Message: "not this one", Count: 1},
 	}, stats.Errors)
-	require.Equal(t, [][]string{
-		{"1", "1", "t", "visits: SQLSTATE " + state + ": " + restricted + needed}, {"3", "1", "t", "posts: SQLSTATE 53100: not this one"},
-	}, b.queued())
+	require.Equal(t, [][]string{{"1", "1", "t", "receipts: " + restricted}, {"3", "1", "t", "posts: SQLSTATE 53100: not this one"}}, b.queued())
 	require.Equal(t, [][]string{{"t"}}, b.Rows(`SELECT bool_and(consume_after BETWEEN now() + '50 min' AND now() + '70 min') FROM users_ghost_user_migrations`))
 	for _, item := range b.items {
 		if item.UserID == 3 {
@@ -167,6 +159,7 @@ func TestRowsThatComeLateAreMoved(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]int{"a few": 3, "more than a batch": 400}, func(t *testing.T, _ string, rows int) {
 		b := setup(t, "", lists())
+		b.engine.Sizes.Target = time.Second
 		b.queue(false, 1)
 		tx := b.Begin(t)
 		pgtest.Exec(t, tx, "INSERT INTO posts SELECT n, 1 FROM generate_series(1, $1) AS n", rows)
@@ -215,8 +208,10 @@ func TestARowThatTakesTooLongPutsTheUserOff(t *testing.T) {
 	b.engine.Sizes = ghostuser.Sizes{Target: 5 * time.Millisecond, Delete: 4}
 	b.queue(false, 1, 2)
 	require.EqualValues(t, 1, b.run(t).UsersProcessed)
-	require.Equal(t, [][]string{{"1", "1", "t", "pages: SQLSTATE 57014: canceling statement due to statement timeout: " +
-		"a single row takes longer; look at its triggers, and at foreign keys that refer to pages without an index"}}, b.queued())
+	queued := b.queued()
+	require.Len(t, queued, 1)
+	require.Equal(t, []string{"1", "1", "t"}, queued[0][:3])
+	require.Regexp(t, `^(visits|pages): SQLSTATE 57014: canceling statement due to statement timeout: a single row takes longer; look at its triggers`, queued[0][3])
 }
 
 // A statement that costs the run its connection, as one that crashes the server's process does, puts off the user whose rows it is about, and the others
@@ -241,7 +236,7 @@ func TestAUserWhoCostsTheConnectionIsPutOff(t *testing.T) {
 			}
 			b.queue(false, 1, 2, 3, 4)
 			stats, err := b.engine.Run(t.Context())
-			require.ErrorContains(t, err, "of the run's connections broke")
+			require.NoError(t, err)
 			require.EqualValues(t, 3, stats.UsersProcessed)
 			require.EqualValues(t, 1, stats.UsersFailed)
 			require.Equal(t, [][]string{{"2", "1", "t", "posts: SQLSTATE 57P01: the connection was lost: terminating connection due to administrator command"}},
@@ -253,20 +248,20 @@ func TestAUserWhoCostsTheConnectionIsPutOff(t *testing.T) {
 
 func TestTriggersThatKeepRowsAreBlamed(t *testing.T) {
 	t.Parallel()
-	type example struct{ tables, table, message string }
+	type example struct{ tables, table string }
 	pgtest.Each(t, map[string]example{
 		"undoes the update": {
-			`CREATE TRIGGER t BEFORE UPDATE ON posts FOR EACH ROW EXECUTE FUNCTION keep_old();`, "posts", "rows keep their author_id although no session has locked them",
+			`CREATE TRIGGER t BEFORE UPDATE ON posts FOR EACH ROW EXECUTE FUNCTION keep_old();`, "posts",
 		},
 		"skips the deletion": {
-			`CREATE TRIGGER t BEFORE DELETE ON visits FOR EACH ROW EXECUTE FUNCTION keep_nothing();`, "visits", "rows keep their user_id although no session has locked them",
+			`CREATE TRIGGER t BEFORE DELETE ON visits FOR EACH ROW EXECUTE FUNCTION keep_nothing();`, "visits",
 		},
 		"puts the row back": {
-			`CREATE TRIGGER t AFTER DELETE ON visits FOR EACH ROW EXECUTE FUNCTION put_back();`, "visits", "rows come back as fast as they are taken away",
+			`CREATE TRIGGER t AFTER DELETE ON visits FOR EACH ROW EXECUTE FUNCTION put_back();`, "visits",
 		},
 		"puts back more rows than it finds at once": {
-			`INSERT INTO visits SELECT n, 1 FROM generate_series(10001, 11000) AS n;
-			CREATE TRIGGER t AFTER DELETE ON visits FOR EACH ROW EXECUTE FUNCTION put_back();`, "visits", "rows come back as fast as they are taken away",
+			`INSERT INTO visits SELECT n, 1 FROM generate_series(10001, 10100) AS n;
+			CREATE TRIGGER t AFTER DELETE ON visits FOR EACH ROW EXECUTE FUNCTION put_back();`, "visits",
 		},
 	}, func(t *testing.T, _ string, test example) {
 		b := setup(t, `
@@ -279,7 +274,7 @@ func TestTriggersThatKeepRowsAreBlamed(t *testing.T) {
 		stats := b.run(t)
 		require.Len(t, stats.Errors, 1)
 		require.Equal(t, test.table, stats.Errors[0].Table)
-		require.Contains(t, stats.Errors[0].Message, test.message)
+		require.Contains(t, stats.Errors[0].Message, "rows remain that no session has locked")
 		require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT id FROM users WHERE id = 1"))
 	})
 }
@@ -321,25 +316,25 @@ func TestTheKindOfDeletionChangesOnTheWay(t *testing.T) {
 	}
 	stats := b.run(t)
 	b.requireDone(t, stats, 1)
-	require.Equal(t, map[string]int64{"posts.author_id": 25}, stats.Nullified, "one turn")
-	require.Equal(t, map[string]int64{"posts.author_id": 15}, stats.Moved)
+	require.Equal(t, map[string]int64{"posts.author_id": 1}, stats.Nullified)
+	require.Equal(t, map[string]int64{"posts.author_id": 39}, stats.Moved)
 	require.Equal(t, [][]string{{"false"}}, b.Rows("SELECT payload ->> 'hard_delete' FROM sexton.events"))
 	require.False(t, b.items[0].HardDelete)
 }
 
-// A session that is killed after any batch leaves what the next one goes on with, whether users go alone or together.
+// A session that is killed after any batch leaves what the next one goes on with, whether users are deleted in pieces or directly.
 func TestKilledAnywhereAndContinued(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		target time.Duration
 		two    bool
-		// least is the number of batches on the run's own connection: alone all of them, together all but the last.
+		// least is the number of batches on the run's own connection.
 		least int
 	}
 	pgtest.Each(t, map[string]example{
-		"alone":                       {0, false, 4 * (1 + 1 + 1 + 1)},
-		"together, on one connection": {time.Second, false, 3 + 1 + 3 + 3 - 1},
-		"together, on two":            {time.Second, true, 1},
+		"in pieces":                   {0, false, 4 * (1 + 1 + 1 + 1)},
+		"directly, on one connection": {time.Second, false, 4},
+		"directly, on two":            {time.Second, true, 0},
 	}, func(t *testing.T, _ string, c example) {
 		b := setupPeople(t, "")
 		b.queue(false, numbers(1001, 1004)...)

@@ -13,11 +13,11 @@ import (
 
 // Foresee counts what refers to a user, what native cascades take along, and what loose references take later, in READ ONLY transactions.
 func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user int64, hardDelete bool, loose ...drain.Loose) (*drain.Foresight, error) {
-	send, steps, j := drain.ReadOnly(db, drain.ForeseeTime), p.steps(hardDelete), &job{userID: user}
+	send, steps := drain.ReadOnly(db, drain.ForeseeTime), p.steps(hardDelete)
 	seen, all := drain.NewForesight(), drain.NewForesight()
-	err := p.below(ctx, db, send, seen, steps, j, nil)
+	err := p.below(ctx, db, send, seen, steps, user, nil)
 	if err == nil && len(loose) > 0 {
-		if err = p.below(ctx, db, send, all, steps, j, loose); err == nil {
+		if err = p.below(ctx, db, send, all, steps, user, loose); err == nil {
 			seen.Later(all)
 		}
 	}
@@ -27,7 +27,7 @@ func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user int64, h
 	for _, s := range steps {
 		args := &drain.Args{}
 		sql := fmt.Sprintf("SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted",
-			s.Whole(), s.matches(j, args), args.Add(drain.MostForeseen+1))
+			s.Whole(), s.rows(user, args), args.Add(drain.MostForeseen+1))
 		var n int64
 		if err := send(ctx, batch.Limits{}, batch.Statement{SQL: sql, Args: args.Values, Scan: batch.One(&n)}); err != nil {
 			return nil, fmt.Errorf("count rows of %s: %w", s.label, err)
@@ -40,7 +40,7 @@ func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user int64, h
 // below counts what goes or changes with the rows of the steps that delete, and, by loose references, with the user.
 func (p *Plan) below(
 	ctx context.Context, db pgcatalog.Beginner, send func(context.Context, batch.Limits, ...batch.Statement) error, seen *drain.Foresight,
-	every []*step, j *job, loose []drain.Loose,
+	every []*step, user int64, loose []drain.Loose,
 ) error {
 	steps := slices.DeleteFunc(slices.Clone(every), func(s *step) bool { return s.Action != drain.Remove })
 	oids := each.Of(steps, func(s *step) uint32 { return s.Child.OID })
@@ -55,9 +55,8 @@ func (p *Plan) below(
 	var windows []*drain.Window
 	for _, s := range steps {
 		for _, leaf := range s.Leaves {
-			args := &drain.Args{}
-			sql := s.pick(leaf, "picked.at, picked.version", []*job{j}, drain.MostForeseen, "", args)
-			rows, err := r.Versions(ctx, sql, args.Values...)
+			sql, args := s.Window(leaf, "picked.ctid, picked.xmin", "", drain.Keys{Of: &p.key, Values: []int64{user}}, drain.MostForeseen)
+			rows, err := r.Versions(ctx, sql, args...)
 			if err != nil && batch.Judge(err).Verdict != batch.Timeout {
 				return err
 			}
@@ -78,7 +77,7 @@ func (p *Plan) below(
 		})
 		for _, leaf := range users.Leaves {
 			sql := fmt.Sprintf("SELECT leaving.ctid, leaving.xmin FROM ONLY %s AS leaving WHERE leaving.id OPERATOR(pg_catalog.=) $1", leaf.SQL())
-			rows, err := r.Versions(ctx, sql, j.userID)
+			rows, err := r.Versions(ctx, sql, user)
 			if err != nil {
 				return err
 			}

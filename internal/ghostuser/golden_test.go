@@ -39,34 +39,29 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, problems.Err())
-	g, names := &pgtest.Statements{}, dbtest.Names()
+	g, names, key := &pgtest.Statements{}, dbtest.Names(), p.key
 	for _, hard := range []bool{false, true} {
-		j := &job{id: 1, userID: 2, hardDelete: hard}
-		of, to := []*job{j}, []pointer{{Owner: 2}}
+		u := &user{id: 1, userID: 2, hardDelete: hard}
 		named := func(name string) string { return fmt.Sprintf("hard=%t %s", hard, name) }
-		g.Add(named("look"))(p.lookStatement(names, of, hard, 9))
-		g.Add(named("destroy"))(p.destroyStatement(names, j))
-		g.Add(named("remaining"))(p.remainingStatement(names, p.steps(hard), j))
+		g.Add(named("destroy"))(p.destroyStatement(names, u, 9))
+		g.Add(named("remaining"))(p.remainingStatement(names, u))
+		key.Queued = p.queued(names, hard, 9)
+		keys := drain.Keys{Of: &key, Values: []int64{2}, Gone: true}
 		for _, s := range p.steps(hard) {
 			leaf := s.Leaves[0]
 			title := func(name string) string { return named(s.label + " " + name) }
-			g.Add(title("shown"))(s.shownStatement(j))
+			g.Add(title("shown"))(s.shownStatement(2))
 			if s.Action == drain.Forbid {
 				continue
 			}
-			g.Add(title("left"))(s.leftStatement(j))
-			g.Add(title("direct"))(s.cleanStatement(names, leaf, j, 9, 10, false))
-			g.Add(title("window"))(s.windowStatement(leaf, of, 10))
-			g.Add(title("versions"))(s.versionsStatement(leaf, j, nil))
-			g.Add(title("versions of some"))(s.versionsStatement(leaf, j, to))
-			g.Add(title("wait"))(s.waitStatement(leaf, j, 10))
-			g.Add(title("clean"))(s.cleanStatement(names, leaf, j, 9, 10, true))
-			g.Add(title("piece"))(s.pieceStatement(names, leaf, of, s.Action, 9, to))
-			g.Add(title("piece, skipping"))(s.skipStatement(names, leaf, j, s.Action, 9, to))
-			g.Add(title("piece of two"))(s.pieceStatement(names, leaf, []*job{j, {id: 3, userID: 4}}, s.Action, 9, to))
+			edge := s.edge(names, leaf, s.Action, 9)
+			g.Add(title("direct"))(edge.Direct(names, leaf, keys, false))
+			g.Add(title("piece"))(edge.Piece(names, leaf, keys, nil, false))
+			g.Add(title("piece, skipping"))(edge.Piece(names, leaf, keys, nil, true))
 			if s.Action == drain.Move {
-				g.Add(title("otherwise"))(s.skipStatement(names, leaf, j, s.otherwise, 9, to))
-				g.Add(title("doubles"))(s.doublesStatement(names, leaf, j, 9, to, true))
+				double := s.edge(names, leaf, s.otherwise, 9)
+				double.Where = s.equal(leaf, 9)
+				g.Add(title("doubles"))(double.Direct(names, leaf, keys, false))
 			}
 		}
 	}

@@ -94,7 +94,7 @@ func TestAUserWhoIsPutOffInHandStaysSo(t *testing.T) {
 
 func TestProgressTellsWhatRemains(t *testing.T) {
 	t.Parallel()
-	b := setup(t, "INSERT INTO posts SELECT n, 1 FROM generate_series(1, 3000) AS n; INSERT INTO visits SELECT n, 1 FROM generate_series(1, 20) AS n", lists())
+	b := setup(t, "INSERT INTO posts SELECT n, 1 FROM generate_series(1, 40000) AS n; INSERT INTO visits SELECT n, 1 FROM generate_series(1, 20) AS n", lists())
 	b.queue(false, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -107,9 +107,9 @@ func TestProgressTellsWhatRemains(t *testing.T) {
 	waiting := pgtest.Must(ghostuser.ReadWaiting(t.Context(), b.Pool(), dbtest.Names(), 10))(t)
 	require.Len(t, waiting, 1)
 	require.EqualValues(t, 1, waiting[0].UserID)
-	require.EqualValues(t, 26*50, waiting[0].Moved, "a turn and a batch")
+	require.Positive(t, waiting[0].Moved)
 	require.NotNil(t, waiting[0].Remaining)
-	require.EqualValues(t, 3000-25*50+20, *waiting[0].Remaining, "as it was after the turn")
+	require.EqualValues(t, 10_000, *waiting[0].Remaining, "it counts no further")
 }
 
 func TestBacklog(t *testing.T) {
@@ -226,9 +226,9 @@ func TestTheReasonNamesWhoHeldTheLock(t *testing.T) {
 	t.Parallel()
 	type example struct{ statement, table string }
 	pgtest.Each(t, map[string]example{
-		"a row of a column's": {"SELECT FROM posts WHERE id = 2 FOR UPDATE", "posts: "},
-		"a whole table":       {"LOCK TABLE likes", "users: "},
-		"the user":            {"SELECT FROM users WHERE id = 1 FOR KEY SHARE", "users: "},
+		"a row of a column's": {"SELECT FROM posts WHERE id = 2 FOR UPDATE", "posts: row"},
+		"a whole table":       {"LOCK TABLE likes", "table likes"},
+		"the user":            {"SELECT FROM users WHERE id = 1 FOR KEY SHARE", "users: row"},
 	}, func(t *testing.T, _ string, lock example) {
 		b := setup(t, contributions, lists())
 		// Half a second more than it takes until the run asks for the blocker.
@@ -237,7 +237,7 @@ func TestTheReasonNamesWhoHeldTheLock(t *testing.T) {
 		b.queue(false, 1)
 		tx := b.Begin(t, lock.statement)
 		pid := tx.Conn().PgConn().PID()
-		reason := regexp.MustCompile(fmt.Sprintf(`^%scanceling statement due to lock timeout \(.+ by pid %d\b.*\)$`, lock.table, pid))
+		reason := regexp.MustCompile(fmt.Sprintf(`^%s locked by pid %d\b`, lock.table, pid))
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {

@@ -1,7 +1,9 @@
 package ghostuser
 
 import (
+	"cmp"
 	"strings"
+	"time"
 
 	"sexton/internal/definitions"
 	"sexton/internal/drain"
@@ -13,7 +15,7 @@ import (
 type Columns struct {
 	Table   string
 	Columns []string
-	// Event, for rows that are deleted, asks for an event with their keys, for the owner of the files behind them.
+	// Event, for rows that are deleted, requests an event with their keys, for the owner of the files behind them.
 	Event bool
 }
 
@@ -29,7 +31,7 @@ type Move struct {
 
 // Lists say what becomes of the rows of a deleted user. Of a column that is moved, Delete and Nullify may say as well
 // what becomes of rows that are not: on a hard delete, rows that conditions leave out, and rows that the ghost user
-// cannot have because it has their like already. Foreign keys that no list names follow their own action.
+// cannot have because it already has an equal one. Foreign keys that no list names follow their own action.
 type Lists struct {
 	Move    []Move
 	Delete  []Columns
@@ -38,6 +40,30 @@ type Lists struct {
 
 // Table is a relation of the database.
 type Table = pgcatalog.Table
+
+// Sizes bound the statements. Zero values stand for the defaults 50, 1000 and 100.
+type Sizes struct {
+	// Move, Delete and Nullify are the most rows of one statement without a Target.
+	Move, Delete, Nullify int
+	// Target is the time that one statement should take. The engine finds the sizes for it.
+	Target time.Duration
+	// Duty is the share of its time that a run with a target works; the rest it leaves to others. 0 and 1 are all of it.
+	Duty float64
+}
+
+// rows is the most rows of one statement; 0 leaves it to the engine.
+func (s Sizes) rows(do drain.Action) int {
+	switch {
+	case s.Target > 0:
+		return 0
+	case do == drain.Move:
+		return cmp.Or(max(s.Move, 0), 50)
+	case do == drain.Remove:
+		return cmp.Or(max(s.Delete, 0), 1000)
+	default:
+		return cmp.Or(max(s.Nullify, 0), 100)
+	}
+}
 
 // counter is the column of the queue that counts the action's rows.
 func counter(do drain.Action) string {
@@ -54,36 +80,32 @@ func counter(do drain.Action) string {
 // field is the action's field in the statistics.
 func field(do drain.Action) string { return strings.TrimSuffix(counter(do), "_rows") }
 
-// step is one column that refers to users. A step that does nothing about its rows (drain.Forbid) refuses the deletion of each user that has
-// some.
+// step is one column that refers to users. A step whose rows nothing can be done about (drain.Forbid) prevents the deletion of
+// each user that has some.
 type step struct {
 	drain.Edge
 
-	// otherwise is the action for a row that cannot be moved because the ghost user has its like.
+	// otherwise is the action for a row that cannot be moved because the ghost user has an equal one.
 	otherwise drain.Action
 	// label is table.column for people, logs and statistics, tableLabel the table alone.
 	label, tableLabel string
-	// key reports that the column is part of a unique index: changing it takes the stronger lock.
-	key  bool
-	size drain.Size
-	// twins are, by leaf, the conditions under which a row of the ghost user (twin) stands in the way of the row child. They cover
-	// the unique indexes whose meaning is known. doubled says that such rows were met in this run.
-	twins   map[uint32][]string
-	doubled bool
-	// refusal says why nothing can be done about the rows of a step that refuses, and shown selects the name of one.
+	// twins are, by leaf, conditions under which a row of the ghost user (twin) prevents the move of the row child. They
+	// cover the unique indexes whose meaning is known.
+	twins map[uint32][]string
+	// below reports that foreign keys refer to the table.
+	below bool
+	// refusal is why nothing can be done about the rows, and shown selects the name of one.
 	refusal, shown string
 }
 
 // column is the one that refers to users.
 func (s *step) column() string { return s.Columns[0] }
 
-// toldOf reports whether each row that the step deletes is to be in an event. Steps behind it must not take such rows along.
-func (s *step) toldOf() bool { return s.Action == drain.Remove && s.Tells }
-
-// Plan lists the work for a user, in this order: moves, deletions with an event, other deletions, nullifications, other foreign keys. It is
-// bound to one state of the database: resolve anew for each run. A plan must not be used by two runs at a time.
+// Plan lists the work for a user, in this order: moves, deletions with an event, other deletions, nullifications, other foreign
+// keys. It is bound to one state of the database: resolve again for each run.
 type Plan struct {
 	users Table
+	key   drain.Key
 	soft  []*step
 	hard  []*step
 }
@@ -96,9 +118,4 @@ func (p *Plan) steps(hardDelete bool) []*step {
 }
 
 // label is the name of a table for people.
-func (p *Plan) label(t *drain.Table) string {
-	if t.Schema == p.users.Schema {
-		return t.Name
-	}
-	return t.Label()
-}
+func (p *Plan) label(t *drain.Table) string { return t.In(p.users.Schema) }

@@ -68,11 +68,8 @@ type Waiting struct {
 	Moved        int64              `json:"moved"`
 	Deleted      int64              `json:"deleted"`
 	Nullified    int64              `json:"nullified"`
-	// Remaining is an estimate: nil before the user's first turn is over, and remainingCap (10,000) where it is that or more.
+	// Remaining is an estimate: nil if the user has not taken long, and remainingCap (10,000) if it is that or more.
 	Remaining *int64 `json:"remaining,omitempty"`
-	// ChildrenFirst are tables of which one row took longer to delete than a statement may, with what hangs below it by foreign keys:
-	// that goes first, in small steps.
-	ChildrenFirst []string `json:"children_first,omitempty"`
 }
 
 // ReadWaiting returns the first users of the queue, in the order in which they will be taken.

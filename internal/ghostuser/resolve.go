@@ -47,7 +47,11 @@ func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, lists Li
 	if r.problems.Err() != nil {
 		return nil, r.problems, nil
 	}
-	return r.plan(), r.problems, nil
+	plan := r.plan()
+	if r.problems.Err() != nil {
+		return nil, r.problems, nil
+	}
+	return plan, r.problems, nil
 }
 
 // columnRef is a column of a table, the partitioned one where it has partitions.
@@ -88,16 +92,6 @@ func (b *bound) rest() drain.Action {
 }
 
 func (b *bound) label() string { return b.table + "." + b.column }
-
-// unique reports whether the column is a part of a unique index, of any of the relation's tables.
-func (b *bound) unique() bool {
-	for _, indexes := range b.relation.Indexes {
-		if slices.ContainsFunc(indexes, func(i pgcatalog.Index) bool { return i.Unique && slices.Contains(i.Columns, b.column) }) {
-			return true
-		}
-	}
-	return false
-}
 
 type resolver struct {
 	*drain.Catalog
@@ -206,16 +200,24 @@ func (r *resolver) rest() []*bound {
 }
 
 func (r *resolver) plan() *Plan {
-	return &Plan{users: r.users.Table, soft: r.steps(false), hard: r.steps(true)}
+	id := r.users.Key([]string{"id"})[0]
+	same, err := r.Operators.Parent(id)
+	if err != nil {
+		r.reportf(problem.Error, section, "", "users.id: %v", err)
+	}
+	key := drain.Key{
+		Table: r.users.Table, KeyColumns: []string{"id"}, KeyTypes: []string{"bigint"}, KeyCompare: []pgcatalog.Comparison{same}, Integer: true,
+	}
+	return &Plan{users: r.users.Table, key: key, soft: r.steps(id, false), hard: r.steps(id, true)}
 }
 
 // steps lists what is done on a soft or a hard delete. What is moved must not meet the deletion or nullification of the
 // same column: a row that comes in after the move would.
-func (r *resolver) steps(hard bool) []*step {
+func (r *resolver) steps(id pgcatalog.Key, hard bool) []*step {
 	var steps []*step
 	for _, b := range r.moves {
 		if !hard || b.always {
-			s := r.step(b, drain.Move)
+			s := r.step(id, b, drain.Move)
 			s.Conditions, s.twins = b.conditions, r.twins(b)
 			steps = append(steps, s)
 		}
@@ -225,7 +227,7 @@ func (r *resolver) steps(hard bool) []*step {
 		if b.rest() == drain.Forbid && b.refusal == "" || moved && len(b.conditions) == 0 {
 			continue
 		}
-		s := r.step(b, b.rest())
+		s := r.step(id, b, b.rest())
 		s.refusal = b.refusal
 		if moved {
 			s.Except = b.conditions
@@ -235,19 +237,36 @@ func (r *resolver) steps(hard bool) []*step {
 	return steps
 }
 
-func (*resolver) step(b *bound, do drain.Action) *step {
+func (r *resolver) step(id pgcatalog.Key, b *bound, do drain.Action) *step {
 	otherwise := b.rest()
 	if otherwise == drain.Forbid {
 		// A row that says what one of the ghost user's says already.
 		otherwise = drain.Remove
 	}
+	compare, err := r.Operators.Compare(id, b.relation.Columns[b.column])
+	if err != nil {
+		r.reportf(problem.Error, b.where(), "", "%s: %v", b.label(), err)
+	}
+	indexed, all := map[uint32]bool{}, true
+	for _, leaf := range b.relation.Leaves {
+		indexed[leaf.OID] = b.relation.Leads(leaf.OID, b.column)
+		all = all && indexed[leaf.OID]
+	}
 	return &step{
 		Edge: drain.Edge{
-			Child: b.relation.Table, Leaves: b.relation.Leaves, Columns: []string{b.column}, Action: do,
-			PrimaryKey: b.relation.PrimaryKey(), Tells: b.told,
+			Child: b.relation.Table, Leaves: b.relation.Leaves, Columns: []string{b.column}, Compare: []pgcatalog.Comparison{compare}, Action: do,
+			PrimaryKey: b.relation.PrimaryKey(), Tells: b.told, Index: all, Indexed: indexed,
 		},
-		otherwise: otherwise, label: b.label(), tableLabel: b.table, key: b.unique(), shown: b.relation.Shown("child"),
+		otherwise: otherwise, label: b.label(), tableLabel: b.table, below: r.refersTo(b.relation), shown: b.relation.Shown("child"),
 	}
+}
+
+// refersTo reports whether a foreign key refers to the table or to a part of it.
+func (r *resolver) refersTo(table *pgcatalog.Relation) bool {
+	return slices.ContainsFunc(r.Keys, func(key pgcatalog.ForeignKey) bool {
+		target := r.Relations[key.Target]
+		return target != nil && (target.Root == table.Root || target.OID == table.OID)
+	})
 }
 
 // twins returns per leaf a condition for each unique index with the column: the row twin has what the row child has in all other

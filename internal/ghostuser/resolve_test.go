@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -271,6 +272,7 @@ func TestEveryColumnOfTheReferenceApplication(t *testing.T) {
 			db := dbtest.Reference(t)
 			pgtest.Must(exampleapp.Load(t.Context(), db.Pool(), 30_000, nil))(t)
 			b := onto(t, db, defaults(t))
+			b.engine.Sizes.Target = time.Second // Rows below others are left to native cascades, which count none of them.
 			ghost := pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()")
 			all := fates()
 			for _, label := range b.engine.Plan.Columns(true) {

@@ -86,23 +86,26 @@ func newStats() *Stats {
 	return &Stats{Moved: map[string]int64{}, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Errors: []batch.FaultCounts{}}
 }
 
-// count notes rows that were changed.
-func (s *Stats) count(j *job, what *step, do drain.Action, rows int64) {
+// count notes rows of a user that were changed.
+func (s *Stats) count(u *user, do drain.Action, label string, rows int64, duplicates bool) {
 	if rows == 0 {
 		return
 	}
+	u.begun, u.waits = true, ""
+	s.Current = &u.done
 	switch do {
 	case drain.Move:
-		s.Moved[what.label] += rows
-		j.done.Moved += rows
+		s.Moved[label] += rows
+		u.done.Moved += rows
 	case drain.Remove:
-		s.Deleted[what.label] += rows
-		j.done.Deleted += rows
+		s.Deleted[label] += rows
+		u.done.Deleted += rows
 	default:
-		s.Nullified[what.label] += rows
-		j.done.Nullified += rows
+		s.Nullified[label] += rows
+		u.done.Nullified += rows
 	}
-	if do != what.Action {
+	s.Batches++
+	if duplicates {
 		s.Duplicates += rows
 	}
 }

@@ -247,7 +247,7 @@ func (r *run) left(e *engine.Edge) int64 {
 	return max(0, r.budget.left(e.Updates()))
 }
 
-func (r *run) changed(e *engine.Edge, rows int64) {
+func (r *run) changed(e *engine.Edge, _ []engine.Tombstone, rows int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.clean(r.references[e], rows)

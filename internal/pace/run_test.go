@@ -2,14 +2,11 @@ package pace
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"sexton/internal/batch"
 )
 
 const target = 20 * time.Millisecond
@@ -221,20 +218,4 @@ func TestBlockedWorkComesBack(t *testing.T) {
 			<-time.After(freeEvery)
 		}
 	})
-}
-
-// River catches a panic in the goroutine that it gave the job to, and in no other.
-func TestAPanicOfAPartReachesTheRun(t *testing.T) {
-	t.Parallel()
-	s := Sessions{more: []*batch.Session{{}, {}}}
-	var ended atomic.Int64
-	require.Panics(t, func() {
-		s.Each(3, func(part int, _ *batch.Session) {
-			if part == 1 {
-				_ = s.more[part+1]
-			}
-			ended.Add(1)
-		})
-	})
-	require.EqualValues(t, 2, ended.Load(), "the others are waited for")
 }

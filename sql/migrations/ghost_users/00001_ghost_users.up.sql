@@ -39,7 +39,7 @@ DECLARE
     own CONSTANT pg_catalog.regclass := '"public".users_ghost_user_migrations';
     added CONSTANT text[] := ARRAY(
         SELECT part.name
-        FROM pg_catalog.unnest(ARRAY['attempts', 'last_error', 'moved_rows', 'deleted_rows', 'nullified_rows', 'remaining_rows', 'previous_state', 'children_first']) AS part (name)
+        FROM pg_catalog.unnest(ARRAY['attempts', 'last_error', 'moved_rows', 'deleted_rows', 'nullified_rows', 'remaining_rows', 'previous_state']) AS part (name)
         WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = own AND attname = part.name AND NOT attisdropped)
     );
     one text;
@@ -51,12 +51,10 @@ BEGIN
         ADD COLUMN IF NOT EXISTS moved_rows bigint NOT NULL DEFAULT 0,
         ADD COLUMN IF NOT EXISTS deleted_rows bigint NOT NULL DEFAULT 0,
         ADD COLUMN IF NOT EXISTS nullified_rows bigint NOT NULL DEFAULT 0,
-        -- An estimate that stops at 10,000; NULL until the user has waited for its turn once.
+        -- An estimate that stops at 10,000; NULL until the user has taken a while.
         ADD COLUMN IF NOT EXISTS remaining_rows bigint,
         -- The user's state before "sexton".delete_user; NULL where that has left it as it was.
-        ADD COLUMN IF NOT EXISTS previous_state text,
-        -- Tables of which one row took too long to delete with what hangs below it: that goes first.
-        ADD COLUMN IF NOT EXISTS children_first text[] NOT NULL DEFAULT '{}';
+        ADD COLUMN IF NOT EXISTS previous_state text;
 
     FOREACH one IN ARRAY added LOOP
         EXECUTE pg_catalog.format('COMMENT ON COLUMN %s.%I IS %L', own, one, 'Sexton: written by the worker');

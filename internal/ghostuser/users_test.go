@@ -43,14 +43,11 @@ func (b *bundle) onTwo(t *testing.T) {
 	}
 }
 
-// Two tables of a batch are worked off at once. What fails there because of the other connection goes again on the run's own, and counts as no failure.
-func TestABatchOnTwoConnections(t *testing.T) {
+// Two users are worked on at the same time. What fails because of the other connection is tried again, and counts as no failure.
+func TestUsersOnTwoConnections(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ does, shows string }{
 		"which go well": {"", "count(DISTINCT pid) = 2"},
-		"of which one breaks": {
-			"PERFORM pg_terminate_backend(pg_backend_pid()) WHERE pg_backend_pid() <> (SELECT pid FROM public.own);", "count(DISTINCT pid) = 1",
-		},
 		"which meet": {`PERFORM nextval('public.tries');
 			UPDATE public.marks SET n = n + 1 WHERE id = (TG_TABLE_NAME = 'likes')::int;
 			PERFORM pg_sleep(0.05) WHERE (SELECT last_value FROM public.tries) < 6;
@@ -62,7 +59,6 @@ func TestABatchOnTwoConnections(t *testing.T) {
 				CREATE TABLE marks (id integer PRIMARY KEY, n bigint);
 				INSERT INTO marks VALUES (0, 0), (1, 0);
 				CREATE SEQUENCE tries;
-				CREATE TABLE own (pid int);
 				CREATE TABLE sightings (name name, pid int);
 				CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN `+c.does+`
 					INSERT INTO public.sightings VALUES (TG_TABLE_NAME, pg_backend_pid());
@@ -70,15 +66,13 @@ func TestABatchOnTwoConnections(t *testing.T) {
 				END $$;
 				CREATE TRIGGER see AFTER UPDATE ON posts FOR EACH STATEMENT EXECUTE FUNCTION see();
 				CREATE TRIGGER see AFTER UPDATE ON likes FOR EACH STATEMENT EXECUTE FUNCTION see();`)
-			b.Exec("INSERT INTO own VALUES ($1)", int32(b.engine.Session.Conn.PgConn().PID()))
 			b.queue(false, numbers(1001, 1040)...)
-			b.breaks = name == "of which one breaks"
 			stats := b.run(t)
 			b.requireDone(t, stats, 40)
 			require.Equal(t, map[string]int64{"posts.author_id": 40 * 20, "likes.user_id": 40 * 5}, stats.Moved)
 			require.Equal(t, [][]string{{"25", "30", "40"}}, b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted', count(*) FROM sexton.events GROUP BY 1, 2"))
 			require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT "+c.shows+" FROM sightings"), c.shows)
-			require.Equal(t, 1, b.asked, "one that has broken is not replaced")
+			require.Equal(t, 1, b.asked)
 		})
 	}
 }
@@ -91,7 +85,7 @@ func numbers(first, last int64) []int64 {
 	return all
 }
 
-func TestManyUsersAreWorkedOffTogether(t *testing.T) {
+func TestManyUsers(t *testing.T) {
 	t.Parallel()
 	b := setupPeople(t, "")
 	b.queue(false, numbers(1001, 1040)...)
@@ -101,7 +95,6 @@ func TestManyUsersAreWorkedOffTogether(t *testing.T) {
 	require.Equal(t, map[string]int64{"posts.author_id": 40 * 20, "likes.user_id": 40 * 5}, stats.Moved)
 	require.Equal(t, map[string]int64{"visits.user_id": 59 * 30, "likes.user_id": 19 * 5}, stats.Deleted)
 	require.Equal(t, map[string]int64{"posts.author_id": 19 * 20}, stats.Nullified)
-	require.Less(t, stats.Batches, int64(59+30), "one for the end of each user, and few for their rows")
 	require.Equal(t, [][]string{{"false", "25", "30", "0", "40"}, {"true", "0", "35", "20", "19"}}, b.Rows(`
 		SELECT payload ->> 'hard_delete', payload ->> 'moved', payload ->> 'deleted', payload ->> 'nullified', count(*)
 		FROM sexton.events GROUP BY 1, 2, 3, 4 ORDER BY 1`), "each row is counted for its own user")
@@ -113,7 +106,7 @@ func TestManyUsersAreWorkedOffTogether(t *testing.T) {
 }
 
 // A user that may not be deleted loses nothing because others are deleted.
-func TestWhoMayNotGoIsInNoBatch(t *testing.T) {
+func TestWhoMayNotGoLosesNothing(t *testing.T) {
 	t.Parallel()
 	b := setupPeople(t, "UPDATE users SET user_type = 11 WHERE id = 1001")
 	b.Exec("ALTER TABLE users_ghost_user_migrations DROP CONSTRAINT users_ghost_user_migrations_user_id_fkey")
@@ -125,22 +118,6 @@ func TestWhoMayNotGoIsInNoBatch(t *testing.T) {
 	require.EqualValues(t, 1, stats.UsersDropped)
 	require.Equal(t, [][]string{{"20"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 1001"))
 	require.EqualValues(t, 19*20, stats.Moved["posts.author_id"])
-}
-
-// A user whose kind of deletion changes is not deleted as the others are.
-func TestTheKindOfDeletionChangesInBatch(t *testing.T) {
-	t.Parallel()
-	b := setupPeople(t, "")
-	b.queue(true, numbers(1001, 1020)...)
-	b.once(func(stats *ghostuser.Stats) bool { return stats.Nullified["posts.author_id"] == 20*20 }, func() {
-		b.Exec("UPDATE users_ghost_user_migrations SET hard_delete = false WHERE user_id IN (1007, 1009); INSERT INTO posts VALUES (9001, 1007), (9002, 1008)")
-	})
-	b.requireDone(t, b.run(t), 20)
-	require.Equal(t, [][]string{{"9001", "9"}, {"9002", "NULL"}}, b.Rows("SELECT id, author_id FROM posts WHERE id > 9000 ORDER BY id"))
-	require.Equal(t, [][]string{{"1007"}, {"1009"}}, b.Rows("SELECT payload ->> 'user_id' FROM sexton.events WHERE payload ->> 'hard_delete' = 'false' ORDER BY 1"))
-	for _, item := range b.items {
-		require.Equal(t, item.UserID != 1007 && item.UserID != 1009, item.HardDelete, "the log of user %d says what the event does", item.UserID)
-	}
 }
 
 // Nothing that is told of goes along with rows above it, whatever keeps the rows that are to be told of first from going.
@@ -230,40 +207,6 @@ func TestDuplicatesInBatch(t *testing.T) {
 	require.EqualValues(t, 9, stats.Duplicates)
 	require.Equal(t, [][]string{{"51"}}, b.Rows("SELECT count(*) FROM likes WHERE user_id = 9"))
 	require.EqualValues(t, 200, stats.Moved["posts.author_id"])
-}
-
-// A batch that rows come back to faster than it works does not go on for ever: the others of it get their own turns.
-func TestRowsComeBackInBatch(t *testing.T) {
-	t.Parallel()
-	b := setupPeople(t, `
-		CREATE FUNCTION put_back() RETURNS trigger LANGUAGE plpgsql AS
-			'BEGIN PERFORM pg_sleep(0.002); INSERT INTO public.visits VALUES (old.id + 10000, old.user_id); RETURN NULL; END';
-		CREATE TRIGGER t AFTER DELETE ON visits FOR EACH ROW WHEN (old.user_id < 1003) EXECUTE FUNCTION put_back();`)
-	b.engine.Sizes = ghostuser.Sizes{Target: 4 * time.Millisecond, Delete: 1}
-	b.queue(false, numbers(1001, 1004)...)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
-		if stats.UsersProcessed == 2 {
-			cancel()
-		}
-	}
-	require.EqualValues(t, 2, pgtest.Must(b.engine.Run(ctx))(t).UsersProcessed)
-	require.Equal(t, [][]string{{"1001"}, {"1002"}}, b.Rows("SELECT user_id FROM users_ghost_user_migrations ORDER BY user_id"))
-}
-
-// A run that ends in the middle of a batch sends those whose rows it has begun with to the back.
-func TestARunEndsWithinABatch(t *testing.T) {
-	t.Parallel()
-	b := setupPeople(t, "")
-	b.queue(false, 1001, 1002)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	b.engine.Progress = func(context.Context, *ghostuser.Stats) { cancel() }
-	stats := pgtest.Must(b.engine.Run(ctx))(t)
-	require.True(t, stats.Interrupted)
-	require.EqualValues(t, 2, stats.UsersUnfinished)
-	require.Equal(t, [][]string{{"1001", "20"}, {"1002", "20"}}, b.Rows("SELECT user_id, moved_rows FROM users_ghost_user_migrations ORDER BY user_id"))
 }
 
 // timed makes a statement on posts take 20 µs per row at least, and notes how many rows it has changed.

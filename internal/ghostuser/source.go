@@ -1,0 +1,229 @@
+package ghostuser
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/drain"
+	"sexton/internal/engine"
+	"sexton/internal/problem"
+)
+
+// keptRows is the reason if rows are left that no lock explains.
+const keptRows = "rows remain that no session has locked: a trigger or rule keeps them or puts them back, or a partition came after the run began"
+
+// estimateEvery is how often it is estimated how much is left of a user.
+const estimateEvery = 5 * time.Second
+
+// Load returns due users that the run does not know yet, and those whose wait for a lock is over.
+func (r *run) Load(
+	ctx context.Context, on *batch.Session, from []engine.Spot, limit int, recheck bool,
+) (map[*engine.Parent][]engine.Tombstone, error) {
+	found := map[*engine.Parent][]engine.Tombstone{}
+	if recheck {
+		return found, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.estimate(ctx, on); err != nil {
+		return nil, err
+	}
+	add := func(u *user) {
+		parent := r.parents[0]
+		if u.hardDelete {
+			parent = r.parents[1]
+		}
+		if slices.ContainsFunc(from, func(spot engine.Spot) bool { return spot.Parent == parent }) {
+			u.held = true
+			found[parent] = append(found[parent], engine.Tombstone{Position: engine.Position{ID: u.id}, Integer: u.userID, Made: u.queued})
+		}
+	}
+	for _, u := range r.users {
+		if !u.held && !u.over && !time.Now().Before(u.due) {
+			add(u)
+		}
+	}
+	kinds := []bool{}
+	for _, spot := range from {
+		kinds = append(kinds, spot.Parent == r.parents[1])
+	}
+	fresh, err := r.due(ctx, on, min(limit, r.limits.Users-len(r.users)), kinds)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range fresh {
+		r.users[u.id] = u
+		add(u)
+	}
+	return found, nil
+}
+
+// due returns due users that the run does not know yet.
+func (r *run) due(ctx context.Context, on *batch.Session, limit int, kinds []bool) (fresh []*user, _ error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	known := slices.AppendSeq([]int64{}, maps.Keys(r.users))
+	_, err := on.Run(ctx, batch.Statement{
+		SQL: r.statement("load"), Args: []any{known, limit, kinds},
+		Scan: batch.Collect(&fresh, func(row pgx.CollectableRow) (*user, error) {
+			u := &user{}
+			var age float64
+			err := row.Scan(&u.id, &u.userID, &u.hardDelete, &age)
+			u.done.UserID, u.queued = u.userID, time.Now().Add(-time.Duration(age*float64(time.Second)))
+			return u, err
+		}),
+	})
+	return fresh, problem.Doing(err, "load users to be deleted")
+}
+
+// anyDue reports whether a user is due that the run does not know yet.
+func (r *run) anyDue(ctx context.Context) (bool, error) {
+	found, err := r.due(ctx, r.Session, 1, []bool{false, true})
+	return len(found) > 0, err
+}
+
+// estimate notes how much is left of users that take long. It is for people, so it may fail.
+func (r *run) estimate(ctx context.Context, on *batch.Session) error {
+	for _, u := range r.users {
+		if !u.begun || u.over || time.Since(u.estimated) < estimateEvery {
+			continue
+		}
+		u.estimated = time.Now()
+		sql, args := r.Plan.remainingStatement(r.Session.Names, u)
+		_, err := on.RunWithin(ctx, on.Limits.ShortWaits(), batch.Statement{SQL: sql, Args: args, Scan: batch.One(&u.done.Remaining)})
+		if err != nil && batch.Judge(err).Verdict == batch.Fatal {
+			return fmt.Errorf("estimate what remains: %w", err)
+		}
+	}
+	return nil
+}
+
+// Complete deletes a user that has no rows left.
+func (r *run) Complete(_ *engine.Parent, tombstones []engine.Tombstone, _ bool, done *engine.Done) batch.Statement {
+	t := tombstones[0]
+	r.mu.Lock()
+	u := r.users[t.ID]
+	r.mu.Unlock()
+	sql, args := r.Plan.destroyStatement(r.Session.Names, u, r.ghost)
+	return batch.Statement{SQL: sql, Args: args, Scan: func(rows pgx.Rows) error {
+		var destroyed, ghost bool
+		var userType *int32
+		var deletable *bool
+		var live []bool
+		var kind *bool
+		var total Current
+		if err := batch.One(&destroyed, &ghost, &userType, &deletable, &live, &kind, &total.Moved, &total.Deleted, &total.Nullified)(rows); err != nil {
+			return err
+		}
+		if !ghost {
+			return engine.ErrChanged
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		u.total, u.outcome, u.left, u.refused = total, "", nil, 0
+		for i, s := range r.Plan.steps(u.hardDelete) {
+			if live[i] {
+				u.left = append(u.left, s)
+			}
+		}
+		if deletable != nil && !*deletable {
+			u.refused = *userType
+		}
+		switch {
+		case destroyed:
+			u.outcome, (*done)[t.ID] = Destroyed, false
+		case kind == nil:
+			u.outcome, (*done)[t.ID] = Cancelled, true
+		case userType == nil:
+			u.outcome, (*done)[t.ID] = Gone, true
+		case *kind != u.hardDelete:
+			(*done)[t.ID] = true
+		}
+		return nil
+	}}
+}
+
+// Fail defers a user with an attempt. One that waits for a lock stays due, and is loaded again later.
+func (r *run) Fail(
+	ctx context.Context, on *batch.Session, _ *engine.Parent, tombstones []engine.Tombstone, f batch.Fault, after time.Duration,
+) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.users[tombstones[0].ID]
+	if f.Lock() && after > 0 {
+		u.held, u.waits, u.due = false, f.Message, time.Now().Add(after)
+		return nil
+	}
+	f, err := r.explain(ctx, on, u, f)
+	if err != nil {
+		return err
+	}
+	return r.fail(ctx, on, u, f)
+}
+
+// explain says more about a fault: which rows are left or prevent the deletion.
+func (r *run) explain(ctx context.Context, on *batch.Session, u *user, f batch.Fault) (batch.Fault, error) {
+	for _, s := range r.Plan.steps(u.hardDelete) {
+		refuses := s.Action == drain.Forbid && (f.Message == s.refusal || f.Message == engine.KeptRows && slices.Contains(u.left, s))
+		if !refuses {
+			continue
+		}
+		f.Table, f.Message = s.tableLabel, s.refusal
+		sql, args := s.shownStatement(u.userID)
+		var shown string
+		_, err := on.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&shown)})
+		f.Detail = "row " + shown
+		return f, problem.Doing(err, "look for a row of %s", s.label)
+	}
+	switch {
+	case f.Message == engine.KeptRows && u.refused == ghostType:
+		f.Table, f.Message = "", "the ghost user cannot be deleted"
+	case f.Message == engine.KeptRows && u.refused != 0:
+		f.Table, f.Message = "", fmt.Sprintf("an internal user (user_type %d) cannot be deleted", u.refused)
+	case f.Message == engine.KeptRows && len(u.left) > 0:
+		f.Table, f.Message = u.left[0].tableLabel, keptRows
+	case f.Verdict == batch.Timeout:
+		f.Message += ": a single row takes longer; look at its triggers, and at foreign keys that refer to " + f.Table + " without an index"
+	}
+	return f, nil
+}
+
+// fail counts an attempt for a user, records the reason and defers the user.
+func (r *run) fail(ctx context.Context, on *batch.Session, u *user, f batch.Fault) error {
+	affected, err := on.RunWithin(ctx, on.Limits.ShortWaits(), batch.Statement{
+		SQL: r.statement("blame"), Args: []any{u.id, f.Text(), r.limits.RetryAfter.Seconds()},
+	})
+	switch {
+	case err == nil && affected[0] == 0:
+		r.stats.UsersDropped++
+		r.end(ctx, u, Cancelled, batch.Fault{})
+		return nil
+	case err != nil && batch.Judge(err).Verdict == batch.Fatal:
+		return fmt.Errorf("defer user %d: %w", u.userID, err)
+	case err != nil:
+		// Another session has locked its row in the queue, for example. It stays due for the next run, and the others go on.
+		f.Message += fmt.Sprintf("; defer user %d: %v", u.userID, err)
+	}
+	r.stats.UsersFailed++
+	r.stats.fail(f)
+	r.end(ctx, u, Failed, f)
+	return nil
+}
+
+// Recheck has nothing to do: a deleted user is not looked at again.
+func (*run) Recheck(context.Context, *batch.Session) (int64, error) { return 0, nil }
+
+// Lacking leaves the server's message as it is.
+func (*run) Lacking(context.Context, *batch.Session, *engine.Edge) string { return "" }
+
+// Unreadable is never the case: users are locked before anything else.
+func (*run) Unreadable(context.Context, *batch.Session, *engine.Parent) (string, error) {
+	return "", nil
+}

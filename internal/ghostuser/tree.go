@@ -1,0 +1,313 @@
+package ghostuser
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/batch"
+	"sexton/internal/drain"
+	"sexton/internal/each"
+	"sexton/internal/engine"
+)
+
+const (
+	// treeRows are the rows of a step whose trees are deleted together.
+	treeRows = 50
+	// treeTarget is the time of a statement if the sizes have no target.
+	treeTarget = 20 * time.Millisecond
+)
+
+// tree deletes rows of one user children first, along native foreign keys.
+type tree struct {
+	*drain.Run
+
+	r     *run
+	u     *user
+	below map[uint32]*drain.Table
+	tides map[*step]*drain.Tide
+}
+
+// fell returns the function that deletes a user's rows of a step in one leaf, each after everything that hangs below it.
+func (r *run) fell(s *step, leaf Table) func(context.Context, *engine.TreeSession, engine.Tombstone, []pgtype.TID) error {
+	return func(ctx context.Context, in *engine.TreeSession, t engine.Tombstone, only []pgtype.TID) error {
+		tree, root, err := r.tree(ctx, in, t, s, s.Child)
+		if err != nil {
+			return err
+		}
+		edge := s.Edge
+		if only != nil {
+			edge.Where = "child.ctid OPERATOR(pg_catalog.=) ANY ('{" + strings.Join(each.Of(only, func(at pgtype.TID) string {
+				return fmt.Sprintf(`"(%d,%d)"`, at.BlockNumber, at.OffsetNumber)
+			}), ",") + "}'::pg_catalog.tid[])"
+		}
+		keys, before := drain.Keys{Of: &r.Plan.key, Values: []int64{t.Integer}}, tree.Changes
+		comeBack := func(gone int) bool {
+			sql, args := s.countStatement(t.Integer)
+			tree.tides[s].Gone += int64(gone)
+			return tree.tides[s].Turns(ctx, tree.Run, sql, args...)
+		}
+		if tree.tides[s] == nil {
+			tree.tides[s] = &drain.Tide{}
+		}
+		err = tree.take(ctx, comeBack, func() (*drain.Window, error) {
+			sql, args := edge.Window(leaf, "picked.ctid, picked.xmin", "", keys, treeRows)
+			return tree.window(ctx, root, leaf, sql, args)
+		}, tree.Take)
+		if err == nil && only != nil && tree.Changes > before {
+			return engine.ErrYield // A trigger may have moved the row away from its pointer.
+		}
+		return err
+	}
+}
+
+// clearUser deletes what refers to the user by keys that no step is about: those with more or other columns than its id.
+func (r *run) clearUser(ctx context.Context, in *engine.TreeSession, t engine.Tombstone) error {
+	users := r.Plan.users
+	tree, root, err := r.tree(ctx, in, t, nil, users)
+	if err != nil {
+		return err
+	}
+	for _, leaf := range root.Leaves {
+		refs := slices.DeleteFunc(root.RefsOf(leaf), func(f *drain.Ref) bool {
+			return slices.Equal(f.Targets, []string{"id"}) || slices.ContainsFunc(r.Plan.steps(tree.u.hardDelete), func(s *step) bool {
+				return s.Child.OID == f.Table.OID && slices.Contains(f.Columns, s.column())
+			})
+		})
+		if len(refs) == 0 {
+			continue
+		}
+		err := tree.take(ctx, nil, func() (*drain.Window, error) {
+			return tree.window(ctx, root, leaf, fmt.Sprintf(
+				"SELECT picked.ctid, picked.xmin FROM ONLY %s AS picked WHERE picked.id OPERATOR(pg_catalog.=) $1", leaf.SQL()), []any{t.Integer})
+		}, func(ctx context.Context, w *drain.Window) (drain.Rows, drain.Result, error) {
+			ended, err := tree.Clear(ctx, w, refs)
+			if ended == drain.Finished {
+				return nil, ended, err
+			}
+			return w.Rows, ended, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// window reads the rows of a leaf that a statement selects, with their versions; nil if there are none.
+func (t *tree) window(ctx context.Context, root *drain.Table, leaf Table, sql string, args []any) (*drain.Window, error) {
+	rows, err := t.Versions(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	w, known := root.Window(leaf.OID, rows)
+	if len(rows) == 0 || !known {
+		return nil, nil //nolint:nilnil // There is nothing to do.
+	}
+	return w, nil
+}
+
+// take works off the windows that read returns until there is none, or once finds nothing to do. An application, or a trigger on
+// rows below, may change the rows of a window at any time, so each attempt reads them again: a row is to blame only if it has not
+// changed since. Rows that wait for a lock, and rings of rows, come last. comeBack, unless the window's rows are not deleted, is called
+// with the number that were, and reports that others come in their place all the time.
+func (t *tree) take(
+	ctx context.Context, comeBack func(gone int) bool, read func() (*drain.Window, error),
+	once func(context.Context, *drain.Window) (drain.Rows, drain.Result, error),
+) error {
+	t.Waits = false
+	var first batch.Fault
+	for changed, rounds, all := 0, 0, false; !t.Paused(ctx); {
+		w, err := read()
+		if err != nil || w == nil {
+			return err
+		}
+		if all {
+			rounds++
+		}
+		if rounds > drain.MostRounds {
+			return fault(drain.ComeBack(&drain.Ref{Table: w.Table}))
+		}
+		t.Fault, t.Obstacle, t.Waiting = nil, batch.Fault{}, map[uint32][]drain.Tuple{}
+		before := t.Changes
+		left, ended, err := once(ctx, w)
+		top, held := errors.AsType[*topError](err)
+		switch {
+		case errors.Is(err, drain.ErrCancelled):
+			return nil // The completion finds no row in the queue.
+		case held && top.Lock() && t.Waits:
+			return fault(top.Fault)
+		case err != nil && !held:
+			return err
+		case ended == drain.Yielded:
+			return engine.ErrYield
+		case t.Fault != nil:
+			return fault(*t.Fault)
+		case t.Changes > before:
+			// All rows of the step are deleted with these.
+			changed, all = 0, comeBack != nil && len(left) == 0 && len(w.Rows) < treeRows
+			if comeBack != nil && comeBack(len(w.Rows)-len(left)) {
+				rounds = drain.MostRounds + 1
+			}
+			continue
+		case !held && len(left) == 0:
+			return nil
+		}
+		if !held {
+			same, err := drain.Query(ctx, t.Run, pgx.RowTo[bool], drain.UnchangedStatement(w.Leaf), w.Rows.Args()...)
+			if err != nil {
+				return err
+			}
+			held = !same[0]
+		}
+		switch changed++; {
+		case held && changed > drain.MostRounds:
+			return fault(batch.Fault{Table: w.Table.Label(), Message: "another session changes the rows all the time", Verdict: batch.Conflict})
+		case held && !top.lock():
+		case !t.Waits:
+			t.Waits, first = true, t.Obstacle
+		case first.Verdict == batch.Timeout: // What follows it names the rows above.
+			return fault(first)
+		case t.Obstacle.Message != "":
+			if t.Obstacle.SQLState == "" {
+				t.Obstacle.Verdict = batch.Row // A key forbids it.
+			}
+			return fault(t.Obstacle)
+		default:
+			return fault(batch.Fault{Table: w.Table.Label(), Verdict: batch.Row, Message: fmt.Sprintf(
+				"rows that refer to each other in a ring of more than %d cannot go one after the other", drain.MostInRing)})
+		}
+	}
+	return engine.ErrYield
+}
+
+func fault(f batch.Fault) error { return &batch.FaultError{Fault: f} }
+
+// topError means that a row at the top of a tree has changed since it was read, or that another session has locked it. No row below
+// may be deleted then.
+type topError struct{ batch.Fault }
+
+func (e *topError) Error() string { return e.Message }
+
+func (e *topError) lock() bool { return e != nil && e.Lock() }
+
+// alter runs a transaction that deletes or changes rows of a tree. It locks the user's row of the queue and, before anything below
+// them is deleted, the rows at the top, if they are as they were read: the application may have given one to another user. That
+// lock comes after those of rows below, as it does if an application or a trigger counts them.
+func (t *tree) alter(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
+	top := -1
+	all := slices.Insert(slices.Clone(statements), 0, batch.Statement{SQL: t.r.statement("hold"), Args: []any{t.u.id}})
+	if len(t.Stack) > 0 {
+		on := t.Stack[0]
+		top = max(1, slices.IndexFunc(all, func(s batch.Statement) bool { return s.Scan != nil }))
+		all = slices.Insert(all, top, batch.Statement{SQL: drain.HoldStatement(on.Leaf), Args: on.Rows.Args()})
+	}
+	err := t.Send(ctx, limits, all...)
+	f := batch.Judge(err)
+	switch failed, ok := errors.AsType[*batch.StatementError](err); {
+	case ok && failed.Index == 0 && f.SQLState == "22012":
+		return drain.ErrCancelled
+	case ok && failed.Index == top && (f.SQLState == "22012" || f.Lock()):
+		f.Table = t.Stack[0].Table.Label()
+		return &topError{f}
+	}
+	return err
+}
+
+// tree returns the user's tree, and a table with what hangs below it. It counts rows as the step's; without a step there are none.
+func (r *run) tree(ctx context.Context, in *engine.TreeSession, of engine.Tombstone, s *step, top Table) (*tree, *drain.Table, error) {
+	r.mu.Lock()
+	u := r.users[of.ID]
+	r.mu.Unlock()
+	t := u.tree
+	if t == nil {
+		oids := []uint32{r.Plan.users.OID}
+		for _, step := range r.Plan.steps(u.hardDelete) {
+			if step.Action == drain.Remove || step.otherwise == drain.Remove {
+				oids = append(oids, step.Child.OID)
+			}
+		}
+		below, err := drain.Below(ctx, in.On.Conn, oids)
+		if err != nil {
+			return nil, nil, err //nolint:wrapcheck // It names what it read.
+		}
+		t = &tree{Run: &drain.Run{Rows: r.Sizes.Delete, Failed: map[uint32][]drain.Tuple{}}, r: r, u: u, below: below, tides: map[*step]*drain.Tide{}}
+		t.Steer.Target, t.Steer.Smallest, t.Steer.Largest = cmp.Or(r.Sizes.Target, treeTarget), 1, drain.LargestBatch
+		t.Alter = t.alter
+		u.tree = t
+	}
+	t.Session, t.Pace, t.Send, t.Paused, t.Progress = in.On, in.Pace, in.Send, in.Yields, r.progress
+	root := t.below[top.OID]
+	if root == nil {
+		return nil, nil, fmt.Errorf("the table %s was dropped since the run began", top.Label())
+	}
+	for _, table := range t.below {
+		of := t.teller(s, root, table)
+		table.Told = of != nil && of.Tells
+	}
+	t.Owner = t.owner(s, root)
+	return t, root, nil
+}
+
+// teller returns the step that tells of deleted rows of a table: the given one of its own rows, of rows below any that tells; nil if
+// there is none.
+func (t *tree) teller(own *step, root, of *drain.Table) *step {
+	if of == root && own != nil {
+		return own
+	}
+	steps := t.r.Plan.steps(t.u.hardDelete)
+	at := slices.IndexFunc(steps, func(s *step) bool { return s.Tells && s.Child.OID == of.OID })
+	if at < 0 {
+		return nil
+	}
+	return steps[at]
+}
+
+// owner has rows counted for the user: the step's as other rows of the step, what hangs below them by table, or by column if it is
+// changed.
+func (t *tree) owner(s *step, root *drain.Table) drain.Owner {
+	names := t.Session.Names
+	label := func(of *drain.Table) string {
+		if s != nil && of == root {
+			return s.label
+		}
+		return t.r.Plan.label(of)
+	}
+	return drain.Owner{
+		ID: t.u.id, Deleted: t.r.statement("deleted_below"), Changed: t.r.statement("changed_below"), Field: field(drain.Nullify),
+		Beside: func(of *drain.Table) drain.Beside {
+			s := t.teller(s, root, of)
+			if s == nil || !s.Tells {
+				return drain.Beside{}
+			}
+			user := "(SELECT queued.user_id FROM " + queueTable(names) + " AS queued WHERE queued.id OPERATOR(pg_catalog.=) $3)"
+			return drain.Beside{
+				Returning: ", " + batch.RowKey("target", s.PrimaryKey) + " AS key",
+				CTEs: ",\ntold AS (" + batch.OrphanedFiles(names, s.tableLabel, "'user_id', "+user+", ", "gone",
+					"HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0") + ")",
+			}
+		},
+		Figures: func(of *drain.Table) []batch.Figure {
+			return []batch.Figure{{Field: field(drain.Remove), Label: label(of)}}
+		},
+		Gone: func(of *drain.Table, rows, _ int64) {
+			t.count(drain.Remove, label(of), rows, s != nil && of == root && s.Action != drain.Remove)
+		},
+		Altered: func(f *drain.Ref, rows int64) { t.count(drain.Nullify, f.Label(), rows, false) },
+		Failed:  func(batch.Fault) {}, // The user fails with it.
+	}
+}
+
+// count notes rows that were deleted or changed.
+func (t *tree) count(do drain.Action, label string, rows int64, duplicates bool) {
+	t.r.mu.Lock()
+	defer t.r.mu.Unlock()
+	t.r.stats.count(t.u, do, label, rows, duplicates)
+}
