@@ -72,7 +72,7 @@ type Env struct {
 // Command completes a command by its work. Unless it says otherwise, it takes flags only. Errors before its work are about usage.
 func (env *Env) Command(cmd *cobra.Command, do func(ctx context.Context, args []string) error) *cobra.Command {
 	if cmd.Args == nil {
-		cmd.Args = NoArguments
+		cmd.Args = cobra.NoArgs
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		env.Began = true

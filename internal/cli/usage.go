@@ -1,12 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
-
-	"sexton/internal/words"
 )
 
 // Group is a command that only holds others: without one of them it is wrong usage.
@@ -15,9 +14,9 @@ func Group(use, short, example string, commands ...*cobra.Command) *cobra.Comman
 		Use: use, Short: short, Example: example,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fmt.Errorf("%s needs one of %s", cmd.CommandPath(), words.Listed(CommandNames(cmd)))
+				return fmt.Errorf("%s needs a command", cmd.CommandPath())
 			}
-			return UnknownCommand(cmd, args[0])
+			return cmp.Or(Removed(cmd, args[0]), cobra.NoArgs(cmd, args))
 		},
 		// Without it cobra would show the help instead of asking Args. Its usage has no line for the command alone.
 		RunE:                  func(*cobra.Command, []string) error { return nil },
@@ -25,17 +24,6 @@ func Group(use, short, example string, commands ...*cobra.Command) *cobra.Comman
 	}
 	cmd.AddCommand(commands...)
 	return cmd
-}
-
-// CommandNames are the commands below one that a person can see.
-func CommandNames(cmd *cobra.Command) []string {
-	var names []string
-	for _, c := range cmd.Commands() {
-		if c.IsAvailableCommand() {
-			names = append(names, c.Name())
-		}
-	}
-	return names
 }
 
 // Removed returns an error that says what to do instead of a removed command or flag below a command, or nil.
@@ -51,26 +39,6 @@ func Removed(cmd *cobra.Command, word string) error {
 		return nil
 	}
 	return fmt.Errorf("%s %s was removed: %s", cmd.CommandPath(), word, fix)
-}
-
-// UnknownCommand returns the error for a word that is not a command.
-func UnknownCommand(cmd *cobra.Command, word string) error {
-	if err := Removed(cmd, word); err != nil {
-		return err
-	}
-	names := CommandNames(cmd)
-	if len(names) == 0 {
-		return fmt.Errorf("%s has no command %q", cmd.CommandPath(), word)
-	}
-	return fmt.Errorf("%s has no command %q; there are %s%s", cmd.CommandPath(), word, words.Listed(names), words.Meant(word, names))
-}
-
-// NoArguments is for commands that take flags only.
-func NoArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("%s takes no argument, not %q", cmd.CommandPath(), args[0])
-	}
-	return nil
 }
 
 // OneID reads the id of one row, which noun names, from the arguments of a command.
@@ -98,22 +66,6 @@ func Limit(cmd *cobra.Command, help string) *int {
 		return nil
 	})
 	return limit
-}
-
-// Exclusive has a command refuse several of these flags at once.
-func Exclusive(cmd *cobra.Command, names ...string) {
-	Demand(cmd, func() error {
-		var set []string
-		for _, name := range names {
-			if cmd.Flags().Changed(name) {
-				set = append(set, "--"+name)
-			}
-		}
-		if len(set) > 1 {
-			return fmt.Errorf("%s takes only one of %s", cmd.CommandPath(), words.Listed(set))
-		}
-		return nil
-	})
 }
 
 // Demand has a command look at its flags before its arguments.

@@ -78,7 +78,7 @@ everything. Of the environment it reads only SEXTON_PG_BIN, the folder of the se
 	cmd.Flags().StringVar(&flags.keep, "keep", "", "keep the cluster in `DIR`, or go on with the one that is there")
 	cmd.Flags().BoolVar(&flags.printSchema, "print-schema", false, "print the SQL of the sample application's tables, and do nothing else")
 	cmd.Flags().BoolVar(&flags.printDefinitions, "print-definitions", false, "print its loose foreign keys, and do nothing else")
-	cli.Exclusive(cmd, "print-schema", "print-definitions")
+	cmd.MarkFlagsMutuallyExclusive("print-schema", "print-definitions")
 	return cmd
 }
 

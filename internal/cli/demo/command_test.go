@@ -61,15 +61,15 @@ func TestWrongUsageOfDemo(t *testing.T) {
 		"few rows":      {[]string{"--rows", "3"}, "--rows must be at least 1000"},
 		"fewer rows":    {[]string{"--rows", "-1", "--print-schema"}, "--rows must be at least 1000"},
 		"one row less":  {[]string{"--rows", "999"}, "--rows must be at least 1000"},
-		"no rows":       {[]string{"--rows", "many"}, `--rows needs a whole number, not "many"`},
+		"no rows":       {[]string{"--rows", "many"}, `invalid argument "many" for "--rows" flag`},
 		"config":        {[]string{"--config", "sexton.yaml"}, itsOwn},
 		"database":      {[]string{"--database-url", "postgres://x@localhost/y"}, itsOwn},
 		"taken folder":  {[]string{"--keep", taken}, "--keep: folder \"" + taken + "\" holds other files, such as thesis.txt: choose an empty or a new one"},
 		"hidden file":   {[]string{"--exit", "--json", "--keep", hidden}, "holds other files"},
-		"two to print":  {[]string{"--print-schema", "--print-definitions"}, "sexton demo takes only one of --print-schema, --print-definitions"},
-		"argument":      {[]string{"now"}, `sexton demo takes no argument, not "now"`},
-		"unknown flag":  {[]string{"--row", "2000"}, "unknown flag: --row; sexton demo takes "},
-		"missing value": {[]string{"--keep"}, "--keep needs a value"},
+		"two to print":  {[]string{"--print-schema", "--print-definitions"}, "if any flags in the group [print-schema print-definitions] are set none of the others can be"},
+		"argument":      {[]string{"now"}, `unknown command "now" for "sexton demo"`},
+		"unknown flag":  {[]string{"--row", "2000"}, "unknown flag: --row"},
+		"missing value": {[]string{"--keep"}, "flag needs an argument: --keep"},
 	} {
 		r := clitest.Run(nil, append([]string{"demo"}, test.args...)...)
 		require.Equal(t, 2, r.Code, name)

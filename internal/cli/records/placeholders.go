@@ -126,7 +126,7 @@ off or given up, 10,000 at a time.`,
 		Example: "  sexton placeholders retry 4711\n  sexton placeholders retry --all",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if every {
-				return cli.NoArguments(cmd, args)
+				return cobra.NoArgs(cmd, args)
 			}
 			return cli.OneID(&id, "user")(cmd, args)
 		},

@@ -95,14 +95,14 @@ func TestTombstonesWrongUsage(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"sexton tombstones needs one of list, retry", nil},
+		{"sexton tombstones needs a command", nil},
 		{"--limit 0 must be at least 1", []string{"list", "--limit", "0"}},
 		{`--table a."b lacks its closing double quote`, []string{"list", "--table", `a."b`}},
 		{`no database "ci" is configured; there is main`, []string{"list", "--database", "ci"}},
 		{"sexton tombstones retry needs one of --id, --table and --all", []string{"retry"}},
 		{"sexton tombstones retry needs one of --id, --table and --all", []string{"retry", "--all", "--id", "1001"}},
 		{"sexton tombstones retry needs one of --id, --table and --all", []string{"retry", "--table", "projects", "--id", "1001"}},
-		{`--id needs whole numbers, not "x"`, []string{"retry", "--id", "x"}},
+		{`invalid argument "x" for "--id" flag`, []string{"retry", "--id", "x"}},
 		{"contains a NUL character", []string{"retry", "--table", "a\x00"}},
 		{`no database "ci" is configured; there is main`, []string{"retry", "--all", "--database", "ci"}},
 	} {

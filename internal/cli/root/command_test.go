@@ -55,6 +55,7 @@ func TestCommandsInDocumentsExist(t *testing.T) {
 			}
 			cmd := newCommand(&cli.Env{})
 			cmd.InitDefaultHelpCmd()
+			cmd.InitDefaultCompletionCmd()
 			for word := range strings.FieldsSeq(command) {
 				if sub := subcommand(cmd, word); sub != nil {
 					cmd = sub

@@ -90,7 +90,7 @@ that in the same transaction. Sexton then deletes or changes the rows that refer
 		{"operate", "To operate:", append(jobs.Commands(env), jobs.WorkerCommand(env))},
 		{"look", "To look after it:", check.Commands(env)},
 		{"data", "Data:", records.Commands(env)},
-		{"tools", "Tools:", []*cobra.Command{bench.Command(env), versionCommand(env), completionCommand()}},
+		{"tools", "Tools:", []*cobra.Command{bench.Command(env), versionCommand(env)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: part.id, Title: part.title})
 		for _, cmd := range part.commands {
@@ -105,16 +105,10 @@ that in the same transaction. Sexton then deletes or changes the rows that refer
 		out := cmd.OutOrStdout()
 		_, _ = io.WriteString(out, cli.Wrapped(out, strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short))+"\n\n"+cmd.UsageString()))
 	})
-	root.SetHelpCommand(helpCommand())
+	root.AddCommand(exitCodes())
 	root.SetHelpCommandGroupID("tools")
+	root.SetCompletionCommandGroupID("tools")
 	root.InitDefaultVersionFlag() // or the help would lack it until the root itself runs
 	root.SetFlagErrorFunc(flagError)
-	root.CompletionOptions.DisableDefaultCmd = true
-	root.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return nil
-		}
-		return cli.UnknownCommand(cmd, args[0])
-	}
 	return root
 }

@@ -237,12 +237,11 @@ func writeFiles(paths []string, text []byte, c *config.Config) error {
 // configuration returns the text of a sexton.yaml with the databases that the environment configures, in their
 // order, and the files of definitions. A URL may hold a password, so the text names its variable instead.
 func configuration(c *config.Config) string {
-	text := "databases:\n"
-	for _, name := range c.DatabaseNames() {
-		text += fmt.Sprintf("  %s: {url: \"${%s}\"}\n", name, c.URLVariable(name))
-	}
+	databases := each.Of(c.DatabaseNames(), func(name string) string {
+		return fmt.Sprintf("  %s: {url: \"${%s}\"}\n", name, c.URLVariable(name))
+	})
 	files := each.Of(c.LooseForeignKeys.Definitions, strconv.Quote)
-	return text + "loose_foreign_keys: {definitions: [" + strings.Join(files, ", ") + "]}\n"
+	return "databases:\n" + strings.Join(databases, "") + "loose_foreign_keys: {definitions: [" + strings.Join(files, ", ") + "]}\n"
 }
 
 func printKeys(w io.Writer, keys []*ForeignKey) {

@@ -73,7 +73,7 @@ and from several machines at once. Application tables are not touched.`,
 	cmd.Flags().StringVar(&roles.Application, "application", "sexton_app", "the application's `ROLE` in the grants")
 	cmd.Flags().StringVar(&roles.Worker, "worker", "sexton_worker", "the worker's `ROLE` in the grants")
 	cmd.Flags().StringVar(&roles.Viewer, "viewer", "sexton_viewer", "the viewer's `ROLE` in the grants")
-	cli.Exclusive(cmd, "dry-run", "print-grants", "grant")
+	cmd.MarkFlagsMutuallyExclusive("dry-run", "print-grants", "grant")
 	return cmd
 }
 

@@ -107,7 +107,8 @@ func WayBack(parent *loosefk.Parent, reference *loosefk.Reference, taken map[str
 		taken[table.SQL()+name] = true
 		name = pgcatalog.Quote(name)
 		return name, fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %s FOREIGN KEY (%s) REFERENCES %s (%s)%s%s;",
-			table.SQL(), name, pgcatalog.QuoteAll(reference.Columns), parent.SQL(), pgcatalog.QuoteAll(parent.KeyColumns), options.SQL(actions[reference.Action]), how)
+			table.SQL(), name, pgcatalog.QuoteAll(reference.Columns), parent.SQL(), pgcatalog.QuoteAll(parent.KeyColumns),
+			options.SQL(actions[reference.Action]), how)
 	}
 	for _, leaf := range reference.Leaves {
 		name, sql := statement(leaf, " NOT VALID")
