@@ -169,16 +169,19 @@ func operators(text, last, next string) string {
 }
 
 // private programs work on databases of their own; dbsqlc is generated from sql/queries.
-var private = regexp.MustCompile(`internal/(bench|demo|dbtest|pgtest|exampleapp|devpg|dbsqlc|s3test|cli/clitest)/|/reference/|/testdata/`)
+var private = regexp.MustCompile(`internal/(dbtest|pgtest|exampleapp|devpg|dbsqlc|s3test|cli/(bench|clitest|demo))/|/reference/|/testdata/`)
 
-// batched matches the files whose statements run in a batch, behind the application's path.
+// batched matches the files whose statements run in a batch under the application's path. Sexton's own statements, which run under the
+// pinned path (batch.Limits.Own), are left out.
 var (
 	batched = regexp.MustCompile(`internal/((batch|loosefk|ghostuser|groupdelete|drain|groupschedule|placeholder)/` +
 		`|extdiff/((switch|claim|layout|restore|marker|schedule)\.` +
 		`|queries/(bound|external|layout|lock|look|outdated|owned|put_back|size|stream|survey|switch|with)))` +
 		`|queries/external_diffs/claims`)
 	notBatched = regexp.MustCompile(
-		`/(dryrun/[\w/]+|plan_resolve|resolve\w*|catalog\w*|privileges|fingerprint|bounds|tombstones|waiting|bind|backlog\w*|examine\w*|path)\.(go|sql)$`)
+		`/(loosefk/plan/[\w/]+|plan_resolve|resolve\w*|catalog\w*|privileges|fingerprint|bounds|tombstones|waiting|bind|backlog\w*|examine\w*|path)\.(go|sql)$` +
+			`|/(loosefk/queries/(load|load_rechecks|recheck|recheckable|record_failure|forget|may_keep|open|unreadable|constraints)` +
+			`|loosefk/(cleanup|adopt)/queries/\w+|drain/queries/\w+|batch/blocker)\.(go|sql)$`)
 )
 
 // escapes keeps the length of a literal's text, so that offsets stay.
