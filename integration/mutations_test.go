@@ -53,7 +53,7 @@ func mutations() []mutation {
 		},
 		{
 			name: "rechecked while transactions are prepared",
-			file: "internal/loosefk/queries/recheck.sql", old: "WHERE prepared.database OPERATOR(pg_catalog.=)", new: "WHERE prepared.database OPERATOR(pg_catalog.<>)",
+			file: "internal/loosefk/queries/recheck.sql", old: "WHERE prepared.database =", new: "WHERE prepared.database <>",
 			message: differs,
 			suite:   engine,
 		},

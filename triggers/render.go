@@ -55,15 +55,15 @@ func (c Config) trackFunction(p *resolved) function {
 	}
 	value, present := texts[0], gone[0]+" IS NOT NULL"
 	// A cast by way of text can be planned for any type that the key may have by then.
-	typed, ofType := value, fmt.Sprintf("pg_catalog.pg_typeof(%s) OPERATOR(pg_catalog.=) '%d'::pg_catalog.regtype", gone[0], p.keyType)
+	typed, ofType := value, fmt.Sprintf("pg_catalog.pg_typeof(%s) = '%d'::pg_catalog.regtype", gone[0], p.keyType)
 	switch class {
 	case bigintKey:
 		settings, slot, value, typed = "", "primary_key_value", gone[0], texts[0]+"::bigint"
-		ofType = fmt.Sprintf("pg_catalog.pg_typeof(%s)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{20,21,23,%d}'::pg_catalog.oid[])", gone[0], p.keyType)
+		ofType = fmt.Sprintf("pg_catalog.pg_typeof(%s)::pg_catalog.oid = ANY ('{20,21,23,%d}'::pg_catalog.oid[])", gone[0], p.keyType)
 	case compositeKey:
 		noun, changed = "columns", part("keys_changed")
 		value = "ARRAY[" + strings.Join(texts, ", ") + "]::pg_catalog.text"
-		present = "pg_catalog.num_nulls(" + strings.Join(gone, ", ") + ") OPERATOR(pg_catalog.=) 0"
+		present = "pg_catalog.num_nulls(" + strings.Join(gone, ", ") + ") = 0"
 		typed, ofType = value, "true"
 	case textKey:
 	}
@@ -97,7 +97,7 @@ func (c Config) keep(statements string, roots bool, via string) string {
 	for i, column := range c.Undo.Exclude {
 		exclude[i] = pgcatalog.Literal(column)
 	}
-	whole := "(SELECT pg_catalog.count(*) FROM sexton_deleted) OPERATOR(pg_catalog.<=) " + part("undo_known")
+	whole := "(SELECT pg_catalog.count(*) FROM sexton_deleted) <= " + part("undo_known")
 	if statements == "undo_changed" {
 		whole = "false"
 	}

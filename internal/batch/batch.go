@@ -34,6 +34,9 @@ type Limits struct {
 	Repeatable bool
 	// Reads is for statements that write nothing: the server refuses others. The token is compared without a lock, which would be written.
 	Reads bool
+	// Own is for statements on Sexton's own tables and the catalogue alone, which use plain operators. They run under the pinned
+	// search_path and not under that of the application's triggers.
+	Own bool
 }
 
 // shortWait bounds each wait for a lock while there is something else to do.
@@ -126,6 +129,13 @@ func (s *Session) Run(ctx context.Context, statements ...Statement) ([]int64, er
 	return s.RunWithin(ctx, s.Limits, statements...)
 }
 
+// RunOwn is Run for statements on Sexton's own tables and the catalogue alone.
+func (s *Session) RunOwn(ctx context.Context, statements ...Statement) ([]int64, error) {
+	limits := s.Limits
+	limits.Own = true
+	return s.RunWithin(ctx, limits, statements...)
+}
+
 // RunWithin is Run under other limits than the session's.
 func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...Statement) ([]int64, error) {
 	affected, err := s.run(ctx, limits, statements)
@@ -176,7 +186,7 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 	statement, lock := limits.Timeouts()
 	pipeline.Queue(s.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, $5, $6)`),
 		s.Fence.Key(), s.Slot, s.Fence.Token(), statement, lock, limits.Durable)
-	s.queuePath(pipeline)
+	s.queuePath(pipeline, limits.Own)
 	frame := pipeline.Len()
 	if statements = s.counting(statements); s.Kept && len(statements) > 0 {
 		statements = slices.Insert(statements, 0, Statement{SQL: keptSQL, aside: true})
@@ -283,7 +293,7 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, stat
 		} else {
 			var path string
 			err = results.QueryRow().Scan(&path, new(string))
-			if data := s.Conn.PgConn().CustomData(); err == nil && data[pathKey] == nil {
+			if data := s.Conn.PgConn().CustomData(); err == nil && data[pathKey] == nil && path != pinnedPath {
 				data[pathKey] = foundPath{path, time.Now()}
 			}
 		}

@@ -9,39 +9,40 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"sexton/internal/database"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
 // program is the name that a holder's session gives itself, or its user.
 const program = `coalesce(
-        ' (' OPERATOR(pg_catalog.||) CASE WHEN holder.application_name OPERATOR(pg_catalog.<>) '' THEN holder.application_name
-            ELSE holder.usename::pg_catalog.text END OPERATOR(pg_catalog.||) ')', '')`
+        ' (' || CASE WHEN holder.application_name <> '' THEN holder.application_name
+            ELSE holder.usename::pg_catalog.text END || ')', '')`
 
 // The session is found by the name that begin_batch gave it: behind a transaction pooler the process id that its connection
 // knows is not the server's. Of several holders the one with the oldest transaction is named. A prepared transaction
 // has the process id 0 and no row in pg_stat_activity, and the time is null where the role may not see it.
 const blockerSQL = `
 SELECT CASE
-        WHEN waiting.wait_event OPERATOR(pg_catalog.=) ANY ('{transactionid,tuple}') THEN 'row locked'
-        WHEN waiting.wait_event OPERATOR(pg_catalog.=) 'relation' THEN 'table locked'
+        WHEN waiting.wait_event = ANY ('{transactionid,tuple}') THEN 'row locked'
+        WHEN waiting.wait_event = 'relation' THEN 'table locked'
         ELSE 'lock held'
-    END OPERATOR(pg_catalog.||) ' by '
-    OPERATOR(pg_catalog.||) CASE WHEN blocker.pid OPERATOR(pg_catalog.=) 0 THEN 'a prepared transaction'
-        ELSE 'pid ' OPERATOR(pg_catalog.||) blocker.pid::pg_catalog.text END
-    OPERATOR(pg_catalog.||) ` + program + `
-    OPERATOR(pg_catalog.||) coalesce(' since ' OPERATOR(pg_catalog.||) pg_catalog.to_char(
+    END || ' by '
+    || CASE WHEN blocker.pid = 0 THEN 'a prepared transaction'
+        ELSE 'pid ' || blocker.pid::pg_catalog.text END
+    || ` + program + `
+    || coalesce(' since ' || pg_catalog.to_char(
         holder.xact_start AT TIME ZONE 'UTC',
-        CASE WHEN holder.xact_start OPERATOR(pg_catalog.>) (pg_catalog.now() OPERATOR(pg_catalog.-) interval '12 hours')
+        CASE WHEN holder.xact_start > (pg_catalog.now() - interval '12 hours')
             THEN 'HH24:MI:SS"Z"' ELSE 'YYYY-MM-DD"T"HH24:MI:SS"Z"' END
     ), ''),
-    coalesce((SELECT held.virtualtransaction FROM pg_catalog.pg_locks AS held WHERE held.pid OPERATOR(pg_catalog.=) blocker.pid LIMIT 1), '')
+    coalesce((SELECT held.virtualtransaction FROM pg_catalog.pg_locks AS held WHERE held.pid = blocker.pid LIMIT 1), '')
 FROM pg_catalog.pg_stat_activity AS waiting
 CROSS JOIN LATERAL pg_catalog.unnest(pg_catalog.pg_blocking_pids(waiting.pid)) AS blocker (pid)
-LEFT JOIN pg_catalog.pg_stat_activity AS holder ON holder.pid OPERATOR(pg_catalog.=) blocker.pid
-WHERE waiting.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
-  AND waiting.wait_event_type OPERATOR(pg_catalog.=) 'Lock'
-  AND waiting.application_name OPERATOR(pg_catalog.=) pg_catalog.concat("sexton".session_name($1), '#', $2::bigint)
+LEFT JOIN pg_catalog.pg_stat_activity AS holder ON holder.pid = blocker.pid
+WHERE waiting.datname = pg_catalog.current_database()
+  AND waiting.wait_event_type = 'Lock'
+  AND waiting.application_name = pg_catalog.concat("sexton".session_name($1), '#', $2::bigint)
 ORDER BY holder.xact_start NULLS LAST, blocker.pid
 LIMIT 1`
 
@@ -69,7 +70,7 @@ func Blocker(ctx context.Context, pool *pgxpool.Pool, names pgcatalog.Names, key
 	defer on.Release()
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancel()
-	err = on.QueryRow(asking, names.Render(blockerSQL), key, token).Scan(&found.Text, &found.Transaction)
+	err = database.Pinned(asking, on, names.Render(blockerSQL), key, token).Scan(&found.Text, &found.Transaction)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return found, fmt.Errorf("look who blocks %s: %w", key, err)
 	}
@@ -78,14 +79,14 @@ func Blocker(ctx context.Context, pool *pgxpool.Pool, names pgcatalog.Names, key
 
 // holderSQL finds the session that holds the advisory lock on the hash of a name. Any role may take one.
 const holderSQL = `
-SELECT pg_catalog.concat('lock held by ', coalesce('pid ' OPERATOR(pg_catalog.||) held.pid::pg_catalog.text, 'a prepared transaction'), ` + program + `)
+SELECT pg_catalog.concat('lock held by ', coalesce('pid ' || held.pid::pg_catalog.text, 'a prepared transaction'), ` + program + `)
 FROM pg_catalog.pg_locks AS held
-LEFT JOIN pg_catalog.pg_stat_activity AS holder ON holder.pid OPERATOR(pg_catalog.=) held.pid
-WHERE held.locktype OPERATOR(pg_catalog.=) 'advisory' AND held.granted AND held.objsubid OPERATOR(pg_catalog.=) 1
-  AND held.database OPERATOR(pg_catalog.=) (
-      SELECT own.oid FROM pg_catalog.pg_database AS own WHERE own.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-  AND (held.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) held.objid::bigint
-      OPERATOR(pg_catalog.=) pg_catalog.hashtextextended($1, 0)
+LEFT JOIN pg_catalog.pg_stat_activity AS holder ON holder.pid = held.pid
+WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 1
+  AND held.database = (
+      SELECT own.oid FROM pg_catalog.pg_database AS own WHERE own.datname = pg_catalog.current_database())
+  AND (held.classid::bigint << 32) | held.objid::bigint
+      = pg_catalog.hashtextextended($1, 0)
 LIMIT 1`
 
 // Holder returns who holds the advisory lock on the hash of a name, as Blocker words it, or "".
@@ -116,24 +117,24 @@ func (s *Session) Seen() Obstacle {
 // tableLocksSQL finds sessions that hold, or wait for, a lock on one of some tables beside which none of its rows can be changed.
 const tableLocksSQL = `
 SELECT held.relation,
-    'table ' OPERATOR(pg_catalog.||) held.relation::pg_catalog.regclass::pg_catalog.text OPERATOR(pg_catalog.||) ' locked by '
-        OPERATOR(pg_catalog.||) coalesce('pid ' OPERATOR(pg_catalog.||) held.pid::pg_catalog.text, 'a prepared transaction')
-        OPERATOR(pg_catalog.||) ` + program + `
-        OPERATOR(pg_catalog.||) coalesce(' since ' OPERATOR(pg_catalog.||) pg_catalog.to_char(holder.xact_start AT TIME ZONE 'UTC', 'HH24:MI:SS"Z"'), ''),
+    'table ' || (SELECT class.relname FROM pg_catalog.pg_class AS class WHERE class.oid = held.relation)::pg_catalog.text || ' locked by '
+        || coalesce('pid ' || held.pid::pg_catalog.text, 'a prepared transaction')
+        || ` + program + `
+        || coalesce(' since ' || pg_catalog.to_char(holder.xact_start AT TIME ZONE 'UTC', 'HH24:MI:SS"Z"'), ''),
     coalesce(held.virtualtransaction, '')
 FROM pg_catalog.pg_locks AS held
-LEFT JOIN pg_catalog.pg_stat_activity AS holder ON holder.pid OPERATOR(pg_catalog.=) held.pid
-WHERE held.locktype OPERATOR(pg_catalog.=) 'relation'
-  AND held.database OPERATOR(pg_catalog.=) (
-      SELECT own.oid FROM pg_catalog.pg_database AS own WHERE own.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-  AND held.relation OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[])
-  AND held.mode OPERATOR(pg_catalog.=) ANY ('{ShareLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}'::pg_catalog.text[])
-  AND coalesce(held.pid, 0) OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
+LEFT JOIN pg_catalog.pg_stat_activity AS holder ON holder.pid = held.pid
+WHERE held.locktype = 'relation'
+  AND held.database = (
+      SELECT own.oid FROM pg_catalog.pg_database AS own WHERE own.datname = pg_catalog.current_database())
+  AND held.relation = ANY ($1::pg_catalog.oid[])
+  AND held.mode = ANY ('{ShareLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}'::pg_catalog.text[])
+  AND coalesce(held.pid, 0) <> pg_catalog.pg_backend_pid()
 ORDER BY held.granted DESC`
 
 // TableLocks returns who has locked some of the tables as a whole.
 func (s *Session) TableLocks(ctx context.Context, tables []uint32) (found []Obstacle, err error) {
-	_, err = s.Run(ctx, Statement{SQL: tableLocksSQL, Args: []any{tables}, Scan: Collect(&found, func(row pgx.CollectableRow) (o Obstacle, err error) {
+	_, err = s.RunOwn(ctx, Statement{SQL: tableLocksSQL, Args: []any{tables}, Scan: Collect(&found, func(row pgx.CollectableRow) (o Obstacle, err error) {
 		err = row.Scan(&o.Table, &o.Text, &o.Transaction)
 		return o, err
 	})})
@@ -142,7 +143,7 @@ func (s *Session) TableLocks(ctx context.Context, tables []uint32) (found []Obst
 
 // Over reports whether a transaction that was seen has ended: each holds a lock on itself.
 func (s *Session) Over(ctx context.Context, transaction string) (over bool, err error) {
-	const sql = `SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_locks AS held WHERE held.virtualtransaction OPERATOR(pg_catalog.=) $1)`
-	_, err = s.Run(ctx, Statement{SQL: sql, Args: []any{transaction}, Scan: One(&over)})
+	const sql = `SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_locks AS held WHERE held.virtualtransaction = $1)`
+	_, err = s.RunOwn(ctx, Statement{SQL: sql, Args: []any{transaction}, Scan: One(&over)})
 	return over, err
 }

@@ -37,11 +37,17 @@ type foundPath struct {
 	at   time.Time
 }
 
+// pinnedPath is that of Sexton's own statements: names and operators are those of Postgres.
+const pinnedPath = "pg_catalog, pg_temp"
+
 // queuePath adds the statement that sets path and run. The catalogue is asked for the path now and then on each connection, as a session of the
 // application would be given it, and again after a batch that failed: it may have been the path's fault.
-func (s *Session) queuePath(pipeline *pgx.Batch) {
+func (s *Session) queuePath(pipeline *pgx.Batch, own bool) {
 	path := s.knownPath()
-	if path == nil {
+	switch {
+	case own:
+		path = pinnedPath
+	case path == nil:
 		delete(s.Conn.PgConn().CustomData(), pathKey)
 	}
 	frame := scansSQL

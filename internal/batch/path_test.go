@@ -65,6 +65,25 @@ func TestTriggersFindNamesByTheirOwnPath(t *testing.T) {
 	}
 }
 
+// As behind a transaction pooler whose role lacks the setting: the session begins with another path.
+func TestOwnStatementsRunUnderThePinnedPath(t *testing.T) {
+	t.Parallel()
+	db, session := setup(t)
+	settings := session.Conn.Config()
+	settings.DefaultQueryExecMode = pgx.QueryExecModeExec
+	session.Conn, session.Names.Path = pgtest.ConnectAs(t, settings), "app"
+	var path string
+	asked := batch.Statement{SQL: "SELECT pg_catalog.current_setting('search_path')", Scan: batch.One(&path)}
+	for range 2 {
+		pgtest.Must(session.RunOwn(t.Context(), asked))(t)
+		require.Equal(t, ownPath, path)
+		pgtest.Must(session.Run(t.Context(), asked))(t)
+		require.Equal(t, "app", path)
+	}
+	found := pgtest.Must(batch.Blocker(t.Context(), db.Pool(), dbtest.Names(), session.Fence.Key(), session.Fence.Token()))(t)
+	require.Empty(t, found.Text)
+}
+
 // A path that the role has been given since is found without a new connection.
 func TestAPathIsAskedForAnew(t *testing.T) {
 	t.Parallel()

@@ -224,7 +224,7 @@ func TestQueriesBehindKeepTheirPlan(t *testing.T) {
 		var n int
 		require.NoError(t, database.Behind(t.Context(), conn, "SELECT "+database.GenericPlan, nil, []any{&kept}, sql, []uint32{1259, 1249}).Scan(&n))
 		require.Equal(t, 2, n)
-		require.Equal(t, "force_generic_plan", kept)
+		require.Equal(t, "pg_catalog, pg_temp force_generic_plan", kept)
 	}
 	var generic, custom int
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement = $1", sql).Scan(&generic, &custom))

@@ -77,7 +77,7 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []engine.Spot
 		}
 	}
 	limits := on.Limits
-	limits.Reads = true
+	limits.Reads, limits.Own = true, true
 	if _, err := on.RunWithin(ctx, limits, statements...); err != nil {
 		return nil, err //nolint:wrapcheck // The pass names it.
 	}
@@ -268,7 +268,7 @@ func (s *source) Fail(ctx context.Context, on *batch.Session, p *engine.Parent, 
 		seconds := after.Seconds()
 		wait = &seconds
 	}
-	_, err := on.Run(ctx, batch.Statement{
+	_, err := on.RunOwn(ctx, batch.Statement{
 		SQL: s.text("record_failure"), Args: []any{p.Name, ids, times, f.Text(), f.Verdict == batch.Unfinished, wait}, Scan: batch.One(&putOff, &recorded),
 	})
 	if err != nil {
@@ -309,7 +309,7 @@ func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) 
 	sql := s.text("recheck", "origins", s.undo(", removed.origins"), "column", s.undo(", origin"), "origin", s.undo(", gone.origin"),
 		"unnested", s.undo(", pg_catalog.unnest(taken.origins)"), "origin_name", s.undo(", origin"))
 	var moved int64
-	_, err = on.Run(ctx,
+	_, err = on.RunOwn(ctx,
 		batch.Statement{SQL: sql, Args: []any{s.Database, s.confirmAfter().Seconds(), names, oids, times}, Scan: batch.One(&moved)},
 		batch.Statement{SQL: s.text("forget"), Args: []any{s.Database}})
 	return moved, err //nolint:wrapcheck // The pass names it.
@@ -326,11 +326,11 @@ func (s *source) horizons(ctx context.Context) (map[string]time.Time, error) {
 			continue
 		}
 		var now time.Time
-		if _, err := s.Session.Run(ctx, batch.Statement{SQL: "SELECT pg_catalog.clock_timestamp()", Scan: batch.One(&now)}); err != nil {
+		if _, err := s.Session.RunOwn(ctx, batch.Statement{SQL: "SELECT pg_catalog.clock_timestamp()", Scan: batch.One(&now)}); err != nil {
 			return nil, err //nolint:wrapcheck // The pass names it.
 		}
 		var seconds float64
-		_, err := remote.Session.Run(ctx, batch.Statement{SQL: statement("open"), Args: []any{s.confirmAfter().Seconds()}, Scan: batch.One(&seconds)})
+		_, err := remote.Session.RunOwn(ctx, batch.Statement{SQL: statement("open"), Args: []any{s.confirmAfter().Seconds()}, Scan: batch.One(&seconds)})
 		if err == nil {
 			found[name] = now.Add(-time.Duration(seconds * float64(time.Second)))
 		}
@@ -356,7 +356,7 @@ func (s *source) Lacking(ctx context.Context, on *batch.Session, e *engine.Edge)
 // Unreadable returns what would let the role read the parent, or "".
 func (s *source) Unreadable(ctx context.Context, on *batch.Session, p *engine.Parent) (why string, err error) {
 	at := slices.IndexFunc(s.Parents, func(parent *Parent) bool { return parent.Recorded == p.Name })
-	_, err = on.Run(ctx, batch.Statement{SQL: statement("unreadable"), Args: unreadableArgs(s.Parents[at : at+1]), Scan: func(rows pgx.Rows) error {
+	_, err = on.RunOwn(ctx, batch.Statement{SQL: statement("unreadable"), Args: unreadableArgs(s.Parents[at : at+1]), Scan: func(rows pgx.Rows) error {
 		return eachUnreadable(rows, func(_, fix string) {
 			why = "the database role may not read this parent: " + strings.ReplaceAll(fix, "\n", " ")
 		})

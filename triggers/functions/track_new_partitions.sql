@@ -43,7 +43,7 @@ BEGIN
                 -- As tables.sql expects them: 8 is AFTER DELETE, 34 is BEFORE TRUNCATE, both FOR EACH STATEMENT.
                 tg.tgqual IS NULL AND tg.tgnewtable IS NULL AND CASE tg.tgname
                     WHEN 'sexton_track' THEN tg.tgtype = 8 AND tg.tgoldtable = 'sexton_deleted' AND tg.tgnargs = 4
-                        AND p.proname OPERATOR(pg_catalog.~) '^track_[0-9a-f]{12}_[0-9]+$'
+                        AND p.proname ~ '^track_[0-9a-f]{12}_[0-9]+$'
                     ELSE tg.tgtype = 34 AND tg.tgoldtable IS NULL AND tg.tgnargs = 6 AND p.proname = 'track_truncate'
                         AND a.args[pg_catalog.cardinality(a.args) - 1] = ANY ('{reject,capture,ignore}')
                 END AS ours,

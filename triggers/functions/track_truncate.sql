@@ -75,7 +75,7 @@ BEGIN
             SELECT pg_catalog.array_agg(a.attnum ORDER BY k.place)
             FROM pg_catalog.unnest(TG_ARGV[4]::pg_catalog.name[]) WITH ORDINALITY AS k (name, place)
             JOIN pg_catalog.pg_attribute AS a
-                ON a.attrelid OPERATOR(pg_catalog.=) TG_RELID AND a.attname OPERATOR(pg_catalog.=) k.name);
+                ON a.attrelid = TG_RELID AND a.attname = k.name);
     END IF;
 
     -- ONLY: after TRUNCATE ONLY the rows of inheritance children live on.

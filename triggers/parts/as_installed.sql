@@ -1,4 +1,4 @@
-IF TG_RELID OPERATOR(pg_catalog.=) 'table_oid'::pg_catalog.oid
+IF TG_RELID = 'table_oid'::pg_catalog.oid
         AND "sexton".is_as_installed('table_oid'::pg_catalog.regclass, 'recorded_name', 'key_numbers', 'key_names')
     THEN
         INSERT INTO "public".loose_foreign_keys_deleted_records (fully_qualified_table_name, parent_oid, "key_slot")

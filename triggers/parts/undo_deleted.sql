@@ -2,18 +2,18 @@
             IF (pg_catalog.pg_trigger_depth() > 1 OR NOT by_batch AND "undo_via" IS NULL) AND EXISTS (
                 SELECT
                 FROM pg_catalog.pg_inherits AS below
-                JOIN pg_catalog.pg_class AS heir ON heir.oid OPERATOR(pg_catalog.=) below.inhrelid AND NOT heir.relispartition
-                WHERE below.inhparent OPERATOR(pg_catalog.=) TG_RELID
+                JOIN pg_catalog.pg_class AS heir ON heir.oid = below.inhrelid AND NOT heir.relispartition
+                WHERE below.inhparent = TG_RELID
             ) THEN
                 RAISE EXCEPTION 'whose rows they are cannot be told' USING ERRCODE = 'SX007';
             END IF;
             IF own THEN
-                IF kept.key OPERATOR(pg_catalog.=) '{}' OR NOT kept.key OPERATOR(pg_catalog.<@) kept.columns THEN
+                IF kept.key = '{}' OR NOT kept.key <@ kept.columns THEN
                     RAISE EXCEPTION 'without a key the rows that the batch keeps are not known' USING ERRCODE = 'SX007';
                 END IF;
                 SELECT pg_catalog.format(
-                    'NOT (ARRAY[%s] OPERATOR(pg_catalog.=) ANY (SELECT ARRAY[%s] FROM "sexton".undo AS known CROSS JOIN LATERAL ROWS FROM (%s) AS was (%s) '
-                    'WHERE known.id OPERATOR(pg_catalog.=) $1 AND NOT known.origins OPERATOR(pg_catalog.@>) ARRAY[$1]))',
+                    'NOT (ARRAY[%s] = ANY (SELECT ARRAY[%s] FROM "sexton".undo AS known CROSS JOIN LATERAL ROWS FROM (%s) AS was (%s) '
+                    'WHERE known.id = $1 AND NOT known.origins @> ARRAY[$1]))',
                     pg_catalog.string_agg(pg_catalog.format('pg_catalog.format(''%%s'', old.%I)', k.name), ', ' ORDER BY k.place),
                     pg_catalog.string_agg(pg_catalog.format('pg_catalog.format(''%%s'', was.%I)', k.name), ', ' ORDER BY k.place),
                     pg_catalog.string_agg(pg_catalog.format('pg_catalog.unnest(known.c[%s]::%s)', at.number, kept.arrays[at.number]), ', ' ORDER BY k.place),
@@ -27,9 +27,9 @@
                 'INSERT INTO "sexton".undo (id, number, layout, rows, left_out, origins, via, actor, c) '
                 'SELECT $1, pg_catalog.nextval(''"sexton".undo_ids''), $2, pg_catalog.count(*) FILTER (WHERE gone.xmin), '
                 'pg_catalog.count(*) FILTER (WHERE NOT gone.xmin), $3, $4, $5, ARRAY[%s] '
-                'FROM (SELECT old.*, sized.size OPERATOR(pg_catalog.<=) $6 AS xmin, '
-                'pg_catalog.row_number() OVER () OPERATOR(pg_catalog./) 5000 AS cmin, '
-                'pg_catalog.sum(least(sized.size, $6)) OVER (ROWS UNBOUNDED PRECEDING) OPERATOR(pg_catalog./) 67108864 AS cmax '
+                'FROM (SELECT old.*, sized.size <= $6 AS xmin, '
+                'pg_catalog.row_number() OVER () / 5000 AS cmin, '
+                'pg_catalog.sum(least(sized.size, $6)) OVER (ROWS UNBOUNDED PRECEDING) / 67108864 AS cmax '
                 'FROM sexton_deleted AS old CROSS JOIN LATERAL (SELECT (%s)::pg_catalog.int8 AS size OFFSET 0) AS sized WHERE %s) AS gone '
                 'GROUP BY gone.cmin, pg_catalog.trunc(gone.cmax)',
                 pg_catalog.array_to_string(kept.terms, ', '), coalesce(nullif(pg_catalog.format(kept.size, 'old'), ''), '0'), apart)

@@ -1,6 +1,6 @@
 BEGIN
         -- A worker's batch sets it to the set that it keeps itself and the table of its rows. It counts only for roles that may write kept rows.
-        by_batch := CASE WHEN pg_catalog.current_setting('sexton.undo', true) OPERATOR(pg_catalog.~) '^[0-9]{1,18}/[0-9]{1,10}$' THEN
+        by_batch := CASE WHEN pg_catalog.current_setting('sexton.undo', true) ~ '^[0-9]{1,18}/[0-9]{1,10}$' THEN
             pg_catalog.has_table_privilege(
                 coalesce(nullif(pg_catalog.current_setting('role'), 'none'), session_user::pg_catalog.text)::pg_catalog.name, '"sexton".undo', 'INSERT')
             ELSE false END;
@@ -10,8 +10,8 @@ BEGIN
             -- What one command of a session deletes is one deletion: native cascades call triggers in no order that could be relied on. A batch that
             -- keeps nothing sets sexton.run alone; any session may, to the loss of its own undo. Nor can it join the deletion of another one.
             -- The job that deletes users is like any session where their rows are to be kept.
-            command := (pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8;
-            origin := CASE WHEN pg_catalog.current_setting('sexton.deletion', true) OPERATOR(pg_catalog.~) '^[0-9]{1,18}/[0-9]{1,18}$'
+            command := (pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) * 1000000)::pg_catalog.int8;
+            origin := CASE WHEN pg_catalog.current_setting('sexton.deletion', true) ~ '^[0-9]{1,18}/[0-9]{1,18}$'
                 AND pg_catalog.split_part(pg_catalog.current_setting('sexton.deletion', true), '/', 1) = command
                 THEN pg_catalog.split_part(pg_catalog.current_setting('sexton.deletion', true), '/', 2) END;
             IF origin IS NOT NULL AND NOT EXISTS (
@@ -48,8 +48,8 @@ BEGIN
                 IF origin IS NOT NULL AND NOT EXISTS (SELECT FROM "sexton".undo_layouts AS known WHERE known.id = layout) THEN
                     -- One without columns names the table. What undo_layout has made above is gone with the error, each time anew.
                     layout := (SELECT pg_catalog.min(known.id) FROM "sexton".undo_layouts AS known
-                        WHERE known.relation OPERATOR(pg_catalog.=) root AND known.signature OPERATOR(pg_catalog.=) ''
-                            AND known.name OPERATOR(pg_catalog.=) present);
+                        WHERE known.relation = root AND known.signature = ''
+                            AND known.name = present);
                     IF layout IS NULL THEN
                         INSERT INTO "sexton".undo_layouts (relation, name, signature, columns, numbers, types, arrays, terms, size, key, cascades)
                         VALUES (root, present, '', '{}', '{}', '{}', '{}', '{}', '', '{}', '[]')
@@ -57,7 +57,7 @@ BEGIN
                     END IF;
                 END IF;
                 INSERT INTO "sexton".undo (id, number, layout, rows, left_out, origins, actor, via)
-                SELECT origin, pg_catalog.nextval('"sexton".undo_ids'), layout, 0, pg_catalog.count(*) OPERATOR(pg_catalog.-) "undo_known",
+                SELECT origin, pg_catalog.nextval('"sexton".undo_ids'), layout, 0, pg_catalog.count(*) - "undo_known",
                     CASE WHEN by_batch THEN ARRAY[origin] END, CASE WHEN NOT by_batch THEN session_user::pg_catalog.text END, "undo_via"
                 FROM sexton_deleted
                 HAVING origin IS NOT NULL;

@@ -1,5 +1,5 @@
 CASE WHEN own THEN (
-                SELECT coalesce(pg_catalog.sum(known.rows OPERATOR(pg_catalog.+) known.left_out), 0)
+                SELECT coalesce(pg_catalog.sum(known.rows + known.left_out), 0)
                 FROM "sexton".undo AS known
-                WHERE known.id = origin AND NOT known.origins OPERATOR(pg_catalog.@>) ARRAY[origin]
+                WHERE known.id = origin AND NOT known.origins @> ARRAY[origin]
             ) ELSE 0 END

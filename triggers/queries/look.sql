@@ -18,7 +18,7 @@ SELECT
     coalesce(tg.tgenabled::pg_catalog.text, '') AS enabled,
     coalesce(fn.nspname::pg_catalog.text, '') AS function_schema,
     coalesce(p.proname::pg_catalog.text, '') AS function_name,
-    coalesce(pg_catalog.obj_description(p.oid, 'pg_proc') OPERATOR(pg_catalog.~) E'\\(bigint\\)(, and keeps the rows)?$', false) AS installed_integer,
+    coalesce(pg_catalog.obj_description(p.oid, 'pg_proc') ~ E'\\(bigint\\)(, and keeps the rows)?$', false) AS installed_integer,
     w.arguments,
     coalesce(tg.tgtype = w.type_bits
         AND (tg.tgqual IS NULL OR w.condition IS NOT NULL)

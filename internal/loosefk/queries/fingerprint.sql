@@ -3,20 +3,20 @@ WITH RECURSIVE tree AS (
     UNION
     SELECT inherits.inhrelid
     FROM tree
-    JOIN pg_catalog.pg_inherits AS inherits ON inherits.inhparent OPERATOR(pg_catalog.=) tree.oid
+    JOIN pg_catalog.pg_inherits AS inherits ON inherits.inhparent = tree.oid
 )
 SELECT coalesce(pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(' ', class.oid, class.xmin, hook.tgfoid, columns.names, indexes.oids),
     ',' ORDER BY class.oid)), '')
 FROM tree
-JOIN pg_catalog.pg_class AS class ON class.oid OPERATOR(pg_catalog.=) tree.oid
-LEFT JOIN pg_catalog.pg_trigger AS hook ON hook.tgrelid OPERATOR(pg_catalog.=) class.oid AND hook.tgname OPERATOR(pg_catalog.=) 'sexton_track' AND NOT hook.tgisinternal
+JOIN pg_catalog.pg_class AS class ON class.oid = tree.oid
+LEFT JOIN pg_catalog.pg_trigger AS hook ON hook.tgrelid = class.oid AND hook.tgname = 'sexton_track' AND NOT hook.tgisinternal
 LEFT JOIN LATERAL (
     SELECT pg_catalog.string_agg(attribute.attname, ',' ORDER BY attribute.attnum) AS names
     FROM pg_catalog.pg_attribute AS attribute
-    WHERE attribute.attrelid OPERATOR(pg_catalog.=) class.oid AND attribute.attnum OPERATOR(pg_catalog.>) 0
-) AS columns ON class.oid OPERATOR(pg_catalog.=) ANY ($1)
+    WHERE attribute.attrelid = class.oid AND attribute.attnum > 0
+) AS columns ON class.oid = ANY ($1)
 LEFT JOIN LATERAL (
     SELECT pg_catalog.string_agg(index.indexrelid::pg_catalog.text, ',' ORDER BY index.indexrelid) AS oids
     FROM pg_catalog.pg_index AS index
-    WHERE index.indrelid OPERATOR(pg_catalog.=) class.oid AND index.indisvalid
-) AS indexes ON class.oid OPERATOR(pg_catalog.=) ANY ($1)
+    WHERE index.indrelid = class.oid AND index.indisvalid
+) AS indexes ON class.oid = ANY ($1)

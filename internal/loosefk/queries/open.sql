@@ -1,15 +1,15 @@
 -- For how many seconds the oldest transaction of a database with children has been open, or may have been. $1 is as in recheck.sql.
-SELECT coalesce(extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.min(one.began)), 0)::pg_catalog.float8
+SELECT coalesce(extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.min(one.began)), 0)::pg_catalog.float8
 FROM (
-    SELECT coalesce(session.xact_start, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '10 years') AS began
+    SELECT coalesce(session.xact_start, pg_catalog.clock_timestamp() - interval '10 years') AS began
     FROM pg_catalog.pg_stat_activity AS session
-    WHERE session.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
-      AND session.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
-      AND coalesce(session.backend_type, '') OPERATOR(pg_catalog.<>) ALL ('{walsender,autovacuum worker}')
+    WHERE session.datname = pg_catalog.current_database()
+      AND session.pid <> pg_catalog.pg_backend_pid()
+      AND coalesce(session.backend_type, '') <> ALL ('{walsender,autovacuum worker}')
       AND (session.xact_start IS NOT NULL OR session.backend_xid IS NOT NULL OR session.backend_xmin IS NOT NULL
-          OR session.state OPERATOR(pg_catalog.=) 'disabled')
+          OR session.state = 'disabled')
     UNION ALL
-    SELECT prepared.prepared OPERATOR(pg_catalog.-) greatest(pg_catalog.make_interval(secs => $1::pg_catalog.float8), interval '10 minutes')
+    SELECT prepared.prepared - greatest(pg_catalog.make_interval(secs => $1::pg_catalog.float8), interval '10 minutes')
     FROM pg_catalog.pg_prepared_xacts AS prepared
-    WHERE prepared.database OPERATOR(pg_catalog.=) pg_catalog.current_database()
+    WHERE prepared.database = pg_catalog.current_database()
 ) AS one

@@ -11,15 +11,15 @@ WITH open AS MATERIALIZED (
     FROM (
         SELECT coalesce(session.xact_start, '-infinity') AS began
         FROM pg_catalog.pg_stat_activity AS session
-        WHERE session.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
-          AND session.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
-          AND coalesce(session.backend_type, '') OPERATOR(pg_catalog.<>) ALL ('{walsender,autovacuum worker}')
+        WHERE session.datname = pg_catalog.current_database()
+          AND session.pid <> pg_catalog.pg_backend_pid()
+          AND coalesce(session.backend_type, '') <> ALL ('{walsender,autovacuum worker}')
           AND (session.xact_start IS NOT NULL OR session.backend_xid IS NOT NULL OR session.backend_xmin IS NOT NULL
-              OR session.state OPERATOR(pg_catalog.=) 'disabled')
+              OR session.state = 'disabled')
         UNION ALL
-        SELECT prepared.prepared OPERATOR(pg_catalog.-) greatest(pg_catalog.make_interval(secs => $2::pg_catalog.float8), interval '10 minutes')
+        SELECT prepared.prepared - greatest(pg_catalog.make_interval(secs => $2::pg_catalog.float8), interval '10 minutes')
         FROM pg_catalog.pg_prepared_xacts AS prepared
-        WHERE prepared.database OPERATOR(pg_catalog.=) pg_catalog.current_database()
+        WHERE prepared.database = pg_catalog.current_database()
     ) AS one
 ), ready AS MATERIALIZED (
     SELECT chosen.id, chosen.name
@@ -33,23 +33,23 @@ WITH open AS MATERIALIZED (
             SELECT parent.name, parent.horizon
             FROM ROWS FROM (pg_catalog.unnest($3::pg_catalog.text[]), pg_catalog.unnest($4::pg_catalog.oid[]), pg_catalog.unnest($5::pg_catalog.timestamptz[]))
                 AS parent (name, oid, horizon)
-            WHERE parent.name OPERATOR(pg_catalog.=) removed.parent OR parent.oid OPERATOR(pg_catalog.=) removed.parent_oid
-            ORDER BY parent.name OPERATOR(pg_catalog.=) removed.parent DESC
+            WHERE parent.name = removed.parent OR parent.oid = removed.parent_oid
+            ORDER BY parent.name = removed.parent DESC
             LIMIT 1
         ) AS known
-        WHERE removed.database OPERATOR(pg_catalog.=) $1
-          AND removed.swept_at OPERATOR(pg_catalog.<) (pg_catalog.clock_timestamp()
-              OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $2::pg_catalog.float8))
-          AND (removed.swept_at OPERATOR(pg_catalog.<) least(open.began, known.horizon)
-              OR removed.swept_at OPERATOR(pg_catalog.<) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '24 hours'))
+        WHERE removed.database = $1
+          AND removed.swept_at < (pg_catalog.clock_timestamp()
+              - pg_catalog.make_interval(secs => $2::pg_catalog.float8))
+          AND (removed.swept_at < least(open.began, known.horizon)
+              OR removed.swept_at < (pg_catalog.clock_timestamp() - interval '24 hours'))
         ORDER BY removed.id
         LIMIT 1000
     ) AS chosen
-    WHERE chosen.place OPERATOR(pg_catalog.=) 1 OR chosen.keys OPERATOR(pg_catalog.<=) 5000
+    WHERE chosen.place = 1 OR chosen.keys <= 5000
 ), taken AS (
     DELETE FROM "sexton".swept AS removed
     USING ready
-    WHERE removed.database OPERATOR(pg_catalog.=) $1 AND removed.id OPERATOR(pg_catalog.=) ready.id
+    WHERE removed.database = $1 AND removed.id = ready.id
     RETURNING ready.name, removed.integer_keys, removed.text_keys{origins}
 ), marked AS (
     INSERT INTO "public".loose_foreign_keys_deleted_records

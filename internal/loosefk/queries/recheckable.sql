@@ -1,15 +1,15 @@
 -- Whether a tombstone of database $1 was removed more than $2 seconds ago and has not been rechecked, or one is marked for it.
 SELECT coalesce((
-    SELECT oldest.swept_at OPERATOR(pg_catalog.<=) (pg_catalog.clock_timestamp()
-        OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $2::pg_catalog.float8))
-    FROM (SELECT swept.swept_at FROM "sexton".swept AS swept WHERE swept.database OPERATOR(pg_catalog.=) $1 ORDER BY swept.id LIMIT 1) AS oldest
+    SELECT oldest.swept_at <= (pg_catalog.clock_timestamp()
+        - pg_catalog.make_interval(secs => $2::pg_catalog.float8))
+    FROM (SELECT swept.swept_at FROM "sexton".swept AS swept WHERE swept.database = $1 ORDER BY swept.id LIMIT 1) AS oldest
 ), false), EXISTS (
     SELECT FROM pg_catalog.unnest($3::pg_catalog.text[]) AS parent (name)
     WHERE EXISTS (
         SELECT FROM "public".loose_foreign_keys_deleted_records AS tombstone
-        WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) parent.name
-          AND tombstone.status OPERATOR(pg_catalog.=) 2
-          AND tombstone.consume_after OPERATOR(pg_catalog.=) 'infinity'
+        WHERE tombstone.fully_qualified_table_name = parent.name
+          AND tombstone.status = 2
+          AND tombstone.consume_after = 'infinity'
         OFFSET 0
     )
 )

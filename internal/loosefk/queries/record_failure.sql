@@ -5,40 +5,40 @@
 -- as in GitLab.
 WITH recorded AS (
     UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
-    SET last_error = CASE WHEN $6::pg_catalog.float8 IS NOT NULL AND tombstone.cleanup_attempts OPERATOR(pg_catalog.>) 0
+    SET last_error = CASE WHEN $6::pg_catalog.float8 IS NOT NULL AND tombstone.cleanup_attempts > 0
             THEN tombstone.last_error ELSE $4 END,
         status = 1,
         cleanup_attempts = CASE
             WHEN $6::pg_catalog.float8 IS NOT NULL THEN tombstone.cleanup_attempts
-            WHEN $5::boolean AND tombstone.cleanup_attempts OPERATOR(pg_catalog.>=) 2 THEN 0
-            ELSE least(tombstone.cleanup_attempts OPERATOR(pg_catalog.+) 1, 32767)
+            WHEN $5::boolean AND tombstone.cleanup_attempts >= 2 THEN 0
+            ELSE least(tombstone.cleanup_attempts + 1, 32767)
         END,
         consume_after = CASE
             WHEN $6::pg_catalog.float8 IS NOT NULL
-                THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $6::pg_catalog.float8)
-            WHEN tombstone.cleanup_attempts OPERATOR(pg_catalog.<) 2
-                THEN CASE WHEN tombstone.status OPERATOR(pg_catalog.=) 2 THEN pg_catalog.clock_timestamp() ELSE tombstone.consume_after END
-            WHEN $5::boolean THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) interval '5 minutes'
+                THEN pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $6::pg_catalog.float8)
+            WHEN tombstone.cleanup_attempts < 2
+                THEN CASE WHEN tombstone.status = 2 THEN pg_catalog.clock_timestamp() ELSE tombstone.consume_after END
+            WHEN $5::boolean THEN pg_catalog.clock_timestamp() + interval '5 minutes'
             ELSE pg_catalog.clock_timestamp()
-                OPERATOR(pg_catalog.+) least(
-                    interval '5 minutes' OPERATOR(pg_catalog.*) pg_catalog.power(2, least(tombstone.cleanup_attempts OPERATOR(pg_catalog.-) 2, 10)),
+                + least(
+                    interval '5 minutes' * pg_catalog.power(2, least(tombstone.cleanup_attempts - 2, 10)),
                     interval '1 hour')
         END
-    WHERE tombstone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
+    WHERE tombstone.ctid = ANY (ARRAY(
         SELECT found.ctid
         FROM ROWS FROM (pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::pg_catalog.timestamptz[])) AS unfinished (id, consume_after)
         CROSS JOIN LATERAL (
             SELECT pending.ctid
             FROM "public".loose_foreign_keys_deleted_records AS pending
-            WHERE pending.fully_qualified_table_name OPERATOR(pg_catalog.=) $1
-              AND pending.consume_after OPERATOR(pg_catalog.=) unfinished.consume_after
-              AND pending.id OPERATOR(pg_catalog.=) unfinished.id
-              AND pending.status OPERATOR(pg_catalog.=) ANY ('{1,2}'::smallint[])
+            WHERE pending.fully_qualified_table_name = $1
+              AND pending.consume_after = unfinished.consume_after
+              AND pending.id = unfinished.id
+              AND pending.status = ANY ('{1,2}'::smallint[])
             OFFSET 0
         ) AS found
     ))
     RETURNING tombstone.consume_after
 )
-SELECT pg_catalog.count(*) FILTER (WHERE $6::pg_catalog.float8 IS NOT NULL OR recorded.consume_after OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp())
+SELECT pg_catalog.count(*) FILTER (WHERE $6::pg_catalog.float8 IS NOT NULL OR recorded.consume_after > pg_catalog.clock_timestamp())
     AS put_off, pg_catalog.count(*) AS recorded
 FROM recorded

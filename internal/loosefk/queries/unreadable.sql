@@ -5,9 +5,9 @@ SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname), pg_catalog.
 FROM ROWS FROM (
     pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[])
 ) WITH ORDINALITY AS wanted (schema, name, columns, position)
-JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname OPERATOR(pg_catalog.=) wanted.schema
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname = wanted.schema
 JOIN pg_catalog.pg_class AS class
-    ON class.relnamespace OPERATOR(pg_catalog.=) namespace.oid AND class.relname OPERATOR(pg_catalog.=) wanted.name
+    ON class.relnamespace = namespace.oid AND class.relname = wanted.name
 CROSS JOIN LATERAL (
     SELECT pg_catalog.string_agg(pg_catalog.quote_ident(named.name), ', ') AS columns,
            pg_catalog.bool_and(pg_catalog.has_column_privilege(class.oid, named.name, 'SELECT')) AS granted

@@ -1,6 +1,6 @@
 SELECT pg_catalog.format('%s.%I', type.typnamespace::pg_catalog.regnamespace, type.typname),
     pg_catalog.format('%s.%I', family.opfnamespace::pg_catalog.regnamespace, family.opfname)
 FROM pg_catalog.pg_opclass AS class
-JOIN pg_catalog.pg_opfamily AS family ON family.oid OPERATOR(pg_catalog.=) class.opcfamily
-JOIN pg_catalog.pg_type AS type ON type.oid OPERATOR(pg_catalog.=) class.opcintype
-WHERE class.opcdefault AND class.opcmethod OPERATOR(pg_catalog.=) (SELECT method.oid FROM pg_catalog.pg_am AS method WHERE method.amname OPERATOR(pg_catalog.=) 'btree');
+JOIN pg_catalog.pg_opfamily AS family ON family.oid = class.opcfamily
+JOIN pg_catalog.pg_type AS type ON type.oid = class.opcintype
+WHERE class.opcdefault AND class.opcmethod = (SELECT method.oid FROM pg_catalog.pg_am AS method WHERE method.amname = 'btree');

@@ -13,32 +13,32 @@ WITH RECURSIVE base AS (
 SELECT base.attrelid, attribute.attname, pg_catalog.format_type(attribute.atttypid, attribute.atttypmod),
     pg_catalog.format('%s.%I', type.typnamespace::pg_catalog.regnamespace, type.typname),
     attribute.attnotnull, attribute.attgenerated <> '' OR attribute.attidentity = 'a',
-    class.relkind OPERATOR(pg_catalog.=) 'p' AND EXISTS (
+    class.relkind = 'p' AND EXISTS (
         WITH RECURSIVE tree AS (
             SELECT class.oid AS relid
             UNION ALL
             SELECT part.oid
             FROM tree
-            JOIN pg_catalog.pg_inherits AS below ON below.inhparent OPERATOR(pg_catalog.=) tree.relid
-            JOIN pg_catalog.pg_class AS part ON part.oid OPERATOR(pg_catalog.=) below.inhrelid AND part.relkind OPERATOR(pg_catalog.=) 'p'
+            JOIN pg_catalog.pg_inherits AS below ON below.inhparent = tree.relid
+            JOIN pg_catalog.pg_class AS part ON part.oid = below.inhrelid AND part.relkind = 'p'
         )
         SELECT FROM tree
-        JOIN pg_catalog.pg_attribute AS part ON part.attrelid OPERATOR(pg_catalog.=) tree.relid AND part.attname OPERATOR(pg_catalog.=) attribute.attname
-        JOIN pg_catalog.pg_depend AS held ON held.classid OPERATOR(pg_catalog.=) 1259::pg_catalog.oid AND held.objid OPERATOR(pg_catalog.=) tree.relid
-            AND held.objsubid OPERATOR(pg_catalog.=) part.attnum::pg_catalog.int4 AND held.refclassid OPERATOR(pg_catalog.=) 1259::pg_catalog.oid
-            AND held.refobjid OPERATOR(pg_catalog.=) tree.relid AND held.refobjsubid OPERATOR(pg_catalog.=) 0 AND held.deptype OPERATOR(pg_catalog.=) 'i'
+        JOIN pg_catalog.pg_attribute AS part ON part.attrelid = tree.relid AND part.attname = attribute.attname
+        JOIN pg_catalog.pg_depend AS held ON held.classid = 1259::pg_catalog.oid AND held.objid = tree.relid
+            AND held.objsubid = part.attnum::pg_catalog.int4 AND held.refclassid = 1259::pg_catalog.oid
+            AND held.refobjid = tree.relid AND held.refobjsubid = 0 AND held.deptype = 'i'
     ),
     attribute.atthasdef OR attribute.attidentity <> '',
-    attribute.atttypid OPERATOR(pg_catalog.<>) type.oid,
-    CASE WHEN type.typtype OPERATOR(pg_catalog.=) 'e' THEN 'pg_catalog.anyenum' WHEN type.typtype OPERATOR(pg_catalog.=) 'r' THEN 'pg_catalog.anyrange'
-        WHEN type.typtype OPERATOR(pg_catalog.=) 'm' THEN 'pg_catalog.anymultirange' WHEN type.typtype OPERATOR(pg_catalog.=) 'c' THEN 'pg_catalog.record'
-        WHEN type.typelem OPERATOR(pg_catalog.<>) 0::pg_catalog.oid AND type.typlen OPERATOR(pg_catalog.=) (-1)::pg_catalog.int2
-            AND type.typcategory OPERATOR(pg_catalog.=) 'A' THEN 'pg_catalog.anyarray' ELSE '' END,
+    attribute.atttypid <> type.oid,
+    CASE WHEN type.typtype = 'e' THEN 'pg_catalog.anyenum' WHEN type.typtype = 'r' THEN 'pg_catalog.anyrange'
+        WHEN type.typtype = 'm' THEN 'pg_catalog.anymultirange' WHEN type.typtype = 'c' THEN 'pg_catalog.record'
+        WHEN type.typelem <> 0::pg_catalog.oid AND type.typlen = (-1)::pg_catalog.int2
+            AND type.typcategory = 'A' THEN 'pg_catalog.anyarray' ELSE '' END,
     CASE WHEN rule.oid IS NULL THEN '' ELSE pg_catalog.format('%s.%I', rule.collnamespace::pg_catalog.regnamespace, rule.collname) END,
     rule.oid IS NOT NULL AND NOT rule.collisdeterministic
 FROM base
-JOIN pg_catalog.pg_class AS class ON class.oid OPERATOR(pg_catalog.=) base.attrelid
+JOIN pg_catalog.pg_class AS class ON class.oid = base.attrelid
 JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = base.attrelid AND attribute.attnum = base.attnum
 JOIN pg_catalog.pg_type AS type ON type.oid = base.oid
-LEFT JOIN pg_catalog.pg_collation AS rule ON rule.oid OPERATOR(pg_catalog.=) attribute.attcollation
+LEFT JOIN pg_catalog.pg_collation AS rule ON rule.oid = attribute.attcollation
 WHERE base.typtype <> 'd';

@@ -4,10 +4,10 @@ SELECT key.conname, key.conrelid, key.confrelid, key.confdeltype::pg_catalog.tex
     coalesce((
         SELECT pg_catalog.array_agg(attribute.attname::pg_catalog.text ORDER BY attribute.attnum)
         FROM pg_catalog.jsonb_array_elements_text(
-            nullif(whole.key OPERATOR(pg_catalog.->) 'confdelsetcols', 'null'::pg_catalog.jsonb)) AS listed (number)
+            nullif(whole.key -> 'confdelsetcols', 'null'::pg_catalog.jsonb)) AS listed (number)
         JOIN pg_catalog.pg_attribute AS attribute ON attribute.attrelid = key.conrelid AND attribute.attnum = listed.number::smallint
     ), names.columns),
-    coalesce((whole.key OPERATOR(pg_catalog.->) 'conperiod')::pg_catalog.bool, false)
+    coalesce((whole.key -> 'conperiod')::pg_catalog.bool, false)
 FROM pg_catalog.pg_constraint AS key
 CROSS JOIN LATERAL (SELECT pg_catalog.to_jsonb(key) OFFSET 0) AS whole (key)
 CROSS JOIN LATERAL (
@@ -17,5 +17,5 @@ CROSS JOIN LATERAL (
     JOIN pg_catalog.pg_attribute AS source ON source.attrelid = key.conrelid AND source.attnum = pair.source
     JOIN pg_catalog.pg_attribute AS target ON target.attrelid = key.confrelid AND target.attnum = pair.target
 ) AS names
-WHERE key.contype = 'f' AND key.conparentid = 0 AND coalesce((whole.key OPERATOR(pg_catalog.->) 'conenforced')::pg_catalog.bool, true)
+WHERE key.contype = 'f' AND key.conparentid = 0 AND coalesce((whole.key -> 'conenforced')::pg_catalog.bool, true)
 ORDER BY key.conrelid::pg_catalog.regclass::pg_catalog.text, key.conkey, key.conname;

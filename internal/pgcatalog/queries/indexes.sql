@@ -29,10 +29,10 @@ CROSS JOIN LATERAL (
         pg_catalog.array_agg(rule.oid IS NOT NULL AND NOT rule.collisdeterministic ORDER BY key.position) AS loose
     FROM ROWS FROM (pg_catalog.unnest(index.indclass::pg_catalog.oid[]), pg_catalog.unnest(index.indcollation::pg_catalog.oid[]))
         WITH ORDINALITY AS key (class, rule, position)
-    JOIN pg_catalog.pg_opclass AS class ON class.oid OPERATOR(pg_catalog.=) key.class
-    JOIN pg_catalog.pg_type AS type ON type.oid OPERATOR(pg_catalog.=) class.opcintype
-    JOIN pg_catalog.pg_opfamily AS family ON family.oid OPERATOR(pg_catalog.=) class.opcfamily
-    LEFT JOIN pg_catalog.pg_collation AS rule ON rule.oid OPERATOR(pg_catalog.=) key.rule
+    JOIN pg_catalog.pg_opclass AS class ON class.oid = key.class
+    JOIN pg_catalog.pg_type AS type ON type.oid = class.opcintype
+    JOIN pg_catalog.pg_opfamily AS family ON family.oid = class.opcfamily
+    LEFT JOIN pg_catalog.pg_collation AS rule ON rule.oid = key.rule
 ) AS order_by
 WHERE index.indrelid = ANY ($1)
 ORDER BY index.indexrelid

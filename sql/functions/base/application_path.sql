@@ -9,24 +9,24 @@ AS $sexton$
 DECLARE
     found_path text;
 BEGIN
-    IF configured OPERATOR(pg_catalog.<>) '' THEN
+    IF configured <> '' THEN
         RETURN configured;
     END IF;
 
     SELECT pg_catalog.substr(setting.value, 13) INTO found_path
     FROM pg_catalog.pg_db_role_setting AS setting_of
     CROSS JOIN LATERAL pg_catalog.unnest(setting_of.setconfig) AS setting (value)
-    WHERE setting_of.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY[
+    WHERE setting_of.setdatabase = ANY (ARRAY[
             0::pg_catalog.oid,
-            (SELECT database.oid FROM pg_catalog.pg_database AS database WHERE database.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+            (SELECT database.oid FROM pg_catalog.pg_database AS database WHERE database.datname = pg_catalog.current_database())
         ])
-      AND setting_of.setrole OPERATOR(pg_catalog.=) ANY (ARRAY[
+      AND setting_of.setrole = ANY (ARRAY[
             0::pg_catalog.oid,
-            (SELECT role.oid FROM pg_catalog.pg_roles AS role WHERE role.rolname OPERATOR(pg_catalog.=) session_user)
+            (SELECT role.oid FROM pg_catalog.pg_roles AS role WHERE role.rolname = session_user)
         ])
       AND pg_catalog.starts_with(setting.value, 'search_path=')
-      AND setting.value OPERATOR(pg_catalog.<>) 'search_path=pg_catalog, pg_temp'
-    ORDER BY setting_of.setrole OPERATOR(pg_catalog.=) 0::pg_catalog.oid, setting_of.setdatabase OPERATOR(pg_catalog.=) 0::pg_catalog.oid
+      AND setting.value <> 'search_path=pg_catalog, pg_temp'
+    ORDER BY setting_of.setrole = 0::pg_catalog.oid, setting_of.setdatabase = 0::pg_catalog.oid
     LIMIT 1;
 
     RETURN coalesce(found_path, '"$user", public');

@@ -10,11 +10,11 @@ DECLARE
     known pg_catalog.oid := (
         SELECT noted.relation::pg_catalog.oid
         FROM "sexton".application_tables AS noted
-        WHERE noted.name OPERATOR(pg_catalog.=) application_table.name
+        WHERE noted.name = application_table.name
     );
-    found pg_catalog.oid := pg_catalog.to_regclass('"public".' OPERATOR(pg_catalog.||) pg_catalog.quote_ident(name));
+    found pg_catalog.oid := pg_catalog.to_regclass('"public".' || pg_catalog.quote_ident(name));
 BEGIN
-    IF known OPERATOR(pg_catalog.<>) found THEN
+    IF known <> found THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX016',
             MESSAGE = pg_catalog.format('%s%I is no longer the table that "sexton migrate up" has found', '"public".', name),

@@ -71,15 +71,15 @@ BEGIN
 
     IF job_kind.row_table IS NOT NULL THEN
         EXECUTE pg_catalog.format(
-            'SELECT EXISTS (SELECT FROM %s%I AS row WHERE row.%I OPERATOR(pg_catalog.=) $1)', '"public".', job_kind.row_table, job_kind.row_column)
+            'SELECT EXISTS (SELECT FROM %s%I AS row WHERE row.%I = $1)', '"public".', job_kind.row_table, job_kind.row_column)
         INTO row_exists
-        USING (encoded::pg_catalog.jsonb OPERATOR(pg_catalog.->>) job_kind.row_argument)::pg_catalog.int8;
+        USING (encoded::pg_catalog.jsonb ->> job_kind.row_argument)::pg_catalog.int8;
 
         IF NOT row_exists THEN
             RAISE EXCEPTION USING
                 ERRCODE = '22023',
                 MESSAGE = pg_catalog.format('enqueue %s: there is no row of %s with the %s of %s', kind, job_kind.row_table, job_kind.row_column,
-                    encoded::pg_catalog.jsonb OPERATOR(pg_catalog.->>) job_kind.row_argument),
+                    encoded::pg_catalog.jsonb ->> job_kind.row_argument),
                 HINT = 'A row of another open transaction does not count.';
         END IF;
     END IF;
@@ -152,15 +152,15 @@ BEGIN
 
     -- Equal jobs never wait twice, so many jobs have arguments that somebody makes up. A role that may write to River's table by itself
     -- is not counted for.
-    IF job_is_ours AND NOT job_is_late IS TRUE AND job_kind.args OPERATOR(pg_catalog.<>) '{}'
+    IF job_is_ours AND NOT job_is_late IS TRUE AND job_kind.args <> '{}'
         AND NOT pg_catalog.has_table_privilege(session_user, '"sexton".river_job'::pg_catalog.regclass, 'INSERT')
         AND (
             SELECT pg_catalog.count(*)
             FROM (
                 SELECT
                 FROM "sexton".river_job AS j
-                WHERE j.state OPERATOR(pg_catalog.=) ANY ('{available,pending,retryable,scheduled}'::"sexton".river_job_state[])
-                    AND j.queue OPERATOR(pg_catalog.=) job_kind.queue
+                WHERE j.state = ANY ('{available,pending,retryable,scheduled}'::"sexton".river_job_state[])
+                    AND j.queue = job_kind.queue
                 LIMIT most_waiting + 1
             ) AS waiting
         ) > most_waiting

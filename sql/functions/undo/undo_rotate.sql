@@ -43,7 +43,7 @@ BEGIN
             SELECT c.relname, pg_catalog.to_date(pg_catalog.right(c.relname, 8), 'YYYYMMDD')
             FROM pg_catalog.pg_inherits AS i
             JOIN pg_catalog.pg_class AS c ON c.oid = i.inhrelid
-            WHERE i.inhparent = pg_catalog.to_regclass(pg_catalog.format('"sexton".%I', of_table)) AND c.relname OPERATOR(pg_catalog.~) '_[0-9]{8}$'
+            WHERE i.inhparent = pg_catalog.to_regclass(pg_catalog.format('"sexton".%I', of_table)) AND c.relname ~ '_[0-9]{8}$'
         ) AS part (name, day)
         ORDER BY part.day
     LOOP
