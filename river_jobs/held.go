@@ -205,27 +205,6 @@ func countsOf(stats *loosefk.Stats) []jobrun.Count {
 	})
 }
 
-// Figures are the fields of a kind's statistics that its batches count, each with its metric, if it has one.
-func Figures(kind string) map[string]string {
-	switch kind {
-	case LooseForeignKeys:
-		return map[string]string{
-			"delete_count_by_table": metrics.Deletions, "update_count_by_table": metrics.Updates, "processed": metrics.ProcessedRecords,
-		}
-	case GhostUsers:
-		return map[string]string{
-			"moved": metrics.GhostMoved, "deleted": metrics.GhostDeleted, "nullified": metrics.GhostNullified,
-			"users_processed": metrics.GhostUsersDestroyed,
-		}
-	case GroupDestroy:
-		return map[string]string{
-			"deleted": metrics.GroupDeleted, "groups": metrics.GroupsDestroyed, "projects": metrics.ProjectsDestroyed, "nullified": "", "bots": "",
-		}
-	default:
-		return nil
-	}
-}
-
 // heldUp returns why a run that has left work undone got nothing done, or "": done counts its changes, the errors are the ones that it
 // met, and reason names the last thing that it waited for.
 func heldUp(done int64, left bool, reason string, met []batch.FaultCounts) string {

@@ -60,7 +60,14 @@ func examineGroups(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		return nil, err
 	}
 	// What hangs below groups, and the indexes without which it takes long to find.
-	_, planned, err := groupdelete.Resolve(ctx, x.DB.Pool, x.DB.Names, x.Config.Has(migrate.GhostUsers))
+	plan, planned, err := groupdelete.Resolve(ctx, x.DB.Pool, x.DB.Names, x.Config.Has(migrate.GhostUsers))
+	if plan != nil {
+		for _, key := range plan.Blocking() {
+			planned = append(planned, problem.Problem{
+				Severity: problem.Info, Key: migrate.AdjournedGroups, Message: key + ": a row that is not deleted before stops the deletion of its group",
+			})
+		}
+	}
 	return doctor.Findings(append(found, planned...)), err
 }
 

@@ -27,6 +27,8 @@ type Foresight struct {
 	Capped bool  `json:"capped"`
 	// Forbidden says what stands in the way; empty where nothing was found.
 	Forbidden []string `json:"forbidden"`
+	// Blocking are foreign keys whose rows stop the deletion unless they are deleted before.
+	Blocking []string `json:"blocking,omitempty"`
 }
 
 // NewForesight returns one that has counted nothing yet.
@@ -47,7 +49,7 @@ func (f *Foresight) Later(all *Foresight) {
 }
 
 // Below adds what goes or changes with windows' rows, which do not count themselves. A row that would go in several ways counts once.
-func (f *Foresight) Below(ctx context.Context, r *Run, label func(*Table) string, windows ...*Window) error {
+func (f *Foresight) Below(ctx context.Context, read Reader, label func(*Table) string, windows ...*Window) error {
 	known := map[uint32]map[Tuple]bool{}
 	// fresh returns how many rows of a window were not known before, and notes them.
 	fresh := func(w *Window) (n int64) {
@@ -67,7 +69,7 @@ func (f *Foresight) Below(ctx context.Context, r *Run, label func(*Table) string
 	}
 	left := MostForeseen
 	for _, w := range windows {
-		c, err := r.Expand(ctx, w, len(w.Rows)+left)
+		c, err := w.Expand(ctx, read, len(w.Rows)+left)
 		if err != nil && batch.Judge(err).Verdict != batch.Timeout {
 			return err
 		}

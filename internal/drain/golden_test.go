@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"sexton/internal/batch"
 	"sexton/internal/dbtest"
 	"sexton/internal/pgtest"
 )
@@ -43,12 +42,9 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	}
 	visit(below[top])
 	owner := Owner{
-		Deleted: ",\ncounted AS (SELECT)", Changed: ",\nnoted AS (SELECT)", Field: "nullified",
+		Deleted: "counted AS (SELECT)", Changed: "noted AS (SELECT)",
 		Beside: func(*Table) Beside {
-			return Beside{CTEs: ",\nevent AS (SELECT)", Returning: ", target.id", Selected: "1"}
-		},
-		Figures: func(t *Table) []batch.Figure {
-			return []batch.Figure{{Field: "deleted", Label: t.Label()}, {Field: "all"}}
+			return Beside{CTE: "event AS (SELECT)", Returning: ", target.id", Selected: "1"}
 		},
 	}
 	var got strings.Builder
@@ -56,29 +52,23 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(tables)) {
 		at := tables[name]
 		leaf, refs := at.Leaves[0], at.RefsOf(at.Leaves[0])
-		add(name+" lock", lockStatement(leaf))
-		add(name+" remove", owner.removeStatement(dbtest.Names(), at, leaf, false, false))
-		add(name+" remove, skipping", owner.removeStatement(dbtest.Names(), at, leaf, true, false))
-		add(name+" remove with all below", owner.removeStatement(dbtest.Names(), at, leaf, false, true))
-		add(name+" tell", owner.tellStatement(at, leaf))
-		add(name+" gone", goneStatement(leaf))
+		add(name+" lock", LockStatement(leaf))
+		add(name+" remove", owner.RemoveStatement(at, leaf, false))
+		add(name+" remove, skipping", owner.RemoveStatement(at, leaf, true))
+		add(name+" cascade", owner.CascadeStatement(at, leaf))
+		add(name+" tell", owner.TellStatement(at, leaf))
+		add(name+" gone", GoneStatement(leaf))
 		add(name+" unchanged", UnchangedStatement(leaf))
-		add(name+" hold", HoldStatement(leaf))
-		add(name+" swept above", owner.sweepStatement(dbtest.Names(), at, leaf, aboveStatement(leaf), false))
+		add(name+" hold", HoldStatement(leaf, "FOR UPDATE"))
+		add(name+" shown", ShownStatement(at, leaf))
 		if len(refs) > 0 {
 			add(name+" look", lookStatement(leaf, refs))
 		}
 		for _, f := range refs {
-			add(name+" children by "+f.Label(), childrenStatement(leaf, f, f.leaves[0]))
-			add(name+" count by "+f.Label(), countStatement(leaf, f, f.leaves[0]))
-			add(name+" swept by "+f.Label(), owner.sweepStatement(dbtest.Names(), f.Table, f.leaves[0], sweptStatement(leaf, f, f.leaves[0]), true))
-			add(name+" sample by "+f.Label(), sampleStatement(leaf, f))
-			if f.chain {
-				add(name+" chain by "+f.Label(), chainStatement(leaf, f))
-			}
+			add(name+" children by "+f.Label(), childrenStatement(leaf, f, f.Leaves[0]))
 			if f.Action == Nullify || f.Action == SetDefault {
-				add(f.Label()+" change", owner.changeStatement(dbtest.Names(), f, f.leaves[0], false))
-				add(f.Label()+" change, skipping", owner.changeStatement(dbtest.Names(), f, f.leaves[0], true))
+				add(f.Label()+" change", owner.ChangeStatement(f, f.Leaves[0], false))
+				add(f.Label()+" change, skipping", owner.ChangeStatement(f, f.Leaves[0], true))
 			}
 		}
 	}

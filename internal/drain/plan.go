@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -29,20 +30,18 @@ const (
 type Ref struct {
 	// Constraint is the key's name; empty for a mere column.
 	Constraint string
-	// target is the relation that it refers to; where that is a partition, Only holds the leaves below it.
+	// target is the relation that it refers to. If that is a partition, Only has the leaves below it.
 	target uint32
 	Only   map[uint32]bool
-	// Table has the key, or has the partition that has it; leaves and From are of the latter: what statements address,
-	// and the item of a FROM clause that stands for all of them.
+	// Table has the key, or has the partition that has it. Leaves and From are of the latter: the tables that statements
+	// address, and the item of a FROM clause for all of them.
 	Table            *Table
-	leaves           []pgcatalog.Table
+	Leaves           []pgcatalog.Table
 	From             string
 	Columns, Targets []string
 	// compare is how each of Columns is compared with that of Targets.
 	compare []pgcatalog.Comparison
 	Action  Action
-	// chain reports that it leads from ordinary rows of a table to others of the same one, which may go on for thousands of rows.
-	chain bool
 	// set are the columns that the action changes. setNull reports that a forbidding key would set them to NULL, which they
 	// cannot be.
 	set     []string
@@ -51,27 +50,15 @@ type Ref struct {
 	Where string
 	// Part orders the keys of a table for the caller.
 	Part int
-	// size is that of a statement that changes rows of the key in place, or that finds and deletes them.
-	size Size
 }
 
 // Table is an ordinary table, or a partitioned one with all its partitions.
 type Table struct {
 	*pgcatalog.Relation
 
-	// Told reports that the end of each row is an event of the caller's. Apart reports that a row in hand must not go along with rows
-	// below it, since it goes in a transaction of its own.
-	Told, Apart bool
-	// Refs are the keys that refer to it, in the order in which they are worked off: what refers to other tables of
-	// the plan comes before them.
+	// Refs are the keys that refer to it, in the order in which their rows are deleted: tables that refer to other tables of
+	// the plan come before those.
 	Refs []*Ref
-	// size is that of a statement that deletes rows, window that of the rows whose trees are taken down together.
-	size   Size
-	window float64
-	// below is how many rows below one of its rows went with it lately.
-	below float64
-	// rounds is how often in a row none of its rows went although nothing had been left below them.
-	rounds int
 }
 
 // RefsOf are the keys that refer to rows in the leaf.
@@ -83,6 +70,11 @@ func (t *Table) RefsOf(leaf pgcatalog.Table) []*Ref {
 		}
 	}
 	return refs
+}
+
+// Chains reports whether rows of the table can be deleted with others of the table that they refer to.
+func (t *Table) Chains() bool {
+	return len(t.Leaves) == 1 && slices.ContainsFunc(t.Refs, func(f *Ref) bool { return f.Table == t && f.Action == Remove })
 }
 
 // Window returns rows of one of the table's leaves; false where the leaf is none of them.
@@ -100,4 +92,34 @@ func (f *Ref) Label() string {
 		return f.Table.Label() + "." + f.Columns[0]
 	}
 	return f.Table.Label() + "(" + strings.Join(f.Columns, ", ") + ")"
+}
+
+// Result is how a part of the work ended.
+type Result int
+
+const (
+	// Finished means that nothing is left of it.
+	Finished Result = iota
+	// Yielded means that the run's time is over, or that it was stopped.
+	Yielded
+	// Blocked means that the rows that are left cannot be deleted now.
+	Blocked
+)
+
+// Forbids tells people that a row, which is shown, prevents the deletion of one of the table that the key refers to.
+func (f *Ref) Forbids(t *Table, shown string) string {
+	return fmt.Sprintf("the row with %s refers to %s, and foreign key %s %s", shown, t.Label(), f.Constraint, f.why())
+}
+
+// Blocks tells people that rows of the key can prevent the deletion of rows of the table that it refers to.
+func (f *Ref) Blocks(t *Table) string {
+	return fmt.Sprintf("%s refers to %s, and foreign key %s %s", f.Label(), t.Label(), f.Constraint, f.why())
+}
+
+// why says why the key forbids a deletion.
+func (f *Ref) why() string {
+	if len(f.set) > 0 && f.setNull {
+		return "sets NULL what is NOT NULL"
+	}
+	return "has no action for it"
 }

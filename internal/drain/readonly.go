@@ -10,9 +10,9 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// ReadOnly is the Send of a run that changes nothing: each call is a READ ONLY transaction whose statements may take so long.
-func ReadOnly(db pgcatalog.Beginner, statementTime time.Duration) func(context.Context, batch.Limits, ...batch.Statement) error {
-	return func(ctx context.Context, _ batch.Limits, statements ...batch.Statement) error {
+// ReadOnly returns a reader that runs statements in READ ONLY transactions with a statement timeout.
+func ReadOnly(db pgcatalog.Beginner, statementTime time.Duration) Reader {
+	return func(ctx context.Context, statements ...batch.Statement) error {
 		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('transaction_read_only', 'on', true), "+
 				"pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), "+

@@ -72,7 +72,6 @@ func (c *Catalog) Expand(roots []*Table, adapt func(to *Table, from *pgcatalog.R
 			if f == nil || adapt != nil && !adapt(t, c.Relations[k.Table], f) {
 				continue
 			}
-			f.chain = f.Table == t && f.Action == Remove && !t.Told && len(t.Leaves) == 1
 			t.Refs = append(t.Refs, f)
 		}
 		if more != nil {
@@ -95,7 +94,7 @@ func (c *Catalog) ref(t *Table, k pgcatalog.ForeignKey) *Ref {
 		return nil
 	}
 	f := &Ref{
-		Constraint: k.Name, target: k.Target, Table: c.Table(from), leaves: from.Leaves, From: Item(from),
+		Constraint: k.Name, target: k.Target, Table: c.Table(from), Leaves: from.Leaves, From: Item(from),
 		Columns: k.Columns, Targets: k.TargetColumns, set: k.Set,
 	}
 	if !c.compare(f, from) {
@@ -124,6 +123,9 @@ func (c *Catalog) ref(t *Table, k pgcatalog.ForeignKey) *Ref {
 		f.Action = SetDefault
 	default:
 		f.Action = Forbid
+	}
+	if (f.Action == Nullify || f.Action == SetDefault) && slices.ContainsFunc(f.set, func(column string) bool { return f.Table.Columns[column].Partitioning }) {
+		return nil // The row moves to another partition. The key's own action does it.
 	}
 	return f
 }
@@ -195,7 +197,7 @@ func Order(deleted map[*Table]bool, roots ...*Table) []*Table {
 
 // Unindexed returns the leaves of the key that no index serves.
 func (c *Catalog) Unindexed(f *Ref) []pgcatalog.Table {
-	return slices.DeleteFunc(slices.Clone(f.leaves), func(leaf pgcatalog.Table) bool {
+	return slices.DeleteFunc(slices.Clone(f.Leaves), func(leaf pgcatalog.Table) bool {
 		return slices.ContainsFunc(f.Columns, func(column string) bool {
 			return c.Relations[leaf.OID] != nil && c.Relations[leaf.OID].Leads(leaf.OID, column) || f.Table.Leads(leaf.OID, column)
 		})

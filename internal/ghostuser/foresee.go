@@ -13,11 +13,11 @@ import (
 
 // Foresee counts what refers to a user, what native cascades take along, and what loose references take later, in READ ONLY transactions.
 func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user int64, hardDelete bool, loose ...drain.Loose) (*drain.Foresight, error) {
-	send, steps := drain.ReadOnly(db, drain.ForeseeTime), p.steps(hardDelete)
+	read, steps := drain.ReadOnly(db, drain.ForeseeTime), p.steps(hardDelete)
 	seen, all := drain.NewForesight(), drain.NewForesight()
-	err := p.below(ctx, db, send, seen, steps, user, nil)
+	err := p.below(ctx, db, read, seen, steps, user, nil)
 	if err == nil && len(loose) > 0 {
-		if err = p.below(ctx, db, send, all, steps, user, loose); err == nil {
+		if err = p.below(ctx, db, read, all, steps, user, loose); err == nil {
 			seen.Later(all)
 		}
 	}
@@ -29,7 +29,7 @@ func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user int64, h
 		sql := fmt.Sprintf("SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted",
 			s.Whole(), s.rows(user, args), args.Add(drain.MostForeseen+1))
 		var n int64
-		if err := send(ctx, batch.Limits{}, batch.Statement{SQL: sql, Args: args.Values, Scan: batch.One(&n)}); err != nil {
+		if err := read(ctx, batch.Statement{SQL: sql, Args: args.Values, Scan: batch.One(&n)}); err != nil {
 			return nil, fmt.Errorf("count rows of %s: %w", s.label, err)
 		}
 		s.foreseen(seen, n)
@@ -39,7 +39,7 @@ func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user int64, h
 
 // below counts what goes or changes with the rows of the steps that delete, and, by loose references, with the user.
 func (p *Plan) below(
-	ctx context.Context, db pgcatalog.Beginner, send func(context.Context, batch.Limits, ...batch.Statement) error, seen *drain.Foresight,
+	ctx context.Context, db pgcatalog.Beginner, read drain.Reader, seen *drain.Foresight,
 	every []*step, user int64, loose []drain.Loose,
 ) error {
 	steps := slices.DeleteFunc(slices.Clone(every), func(s *step) bool { return s.Action != drain.Remove })
@@ -51,12 +51,11 @@ func (p *Plan) below(
 	if err != nil {
 		return err
 	}
-	r := &drain.Run{Session: &batch.Session{}, Send: send}
 	var windows []*drain.Window
 	for _, s := range steps {
 		for _, leaf := range s.Leaves {
 			sql, args := s.Window(leaf, "picked.ctid, picked.xmin", "", drain.Keys{Of: &p.key, Values: []int64{user}}, drain.MostForeseen)
-			rows, err := r.Versions(ctx, sql, args...)
+			rows, err := drain.Select(ctx, read, drain.ScanRow, sql, args...)
 			if err != nil && batch.Judge(err).Verdict != batch.Timeout {
 				return err
 			}
@@ -77,7 +76,7 @@ func (p *Plan) below(
 		})
 		for _, leaf := range users.Leaves {
 			sql := fmt.Sprintf("SELECT leaving.ctid, leaving.xmin FROM ONLY %s AS leaving WHERE leaving.id OPERATOR(pg_catalog.=) $1", leaf.SQL())
-			rows, err := r.Versions(ctx, sql, user)
+			rows, err := drain.Select(ctx, read, drain.ScanRow, sql, user)
 			if err != nil {
 				return err
 			}
@@ -86,7 +85,7 @@ func (p *Plan) below(
 			}
 		}
 	}
-	return seen.Below(ctx, r, p.label, windows...)
+	return seen.Below(ctx, read, p.label, windows...)
 }
 
 // foreseen adds rows of the step.

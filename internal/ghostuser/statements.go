@@ -52,9 +52,7 @@ func (s *step) edge(names pgcatalog.Names, leaf Table, do drain.Action, ghost in
 	if do == drain.Forbid {
 		return &engine.Edge{Edge: &edge, Leaf: leaf, Refusal: s.refusal}
 	}
-	// The label's bytes mean the same under all settings.
-	label := fmt.Sprintf("pg_catalog.convert_from(pg_catalog.decode('%x', 'hex'), 'UTF8')", s.label)
-	edge.Count = batch.CountRows(names, "'"+field(do)+"'", label, "pg_catalog.count(*)")
+	edge.Count = "pg_catalog.count(*)"
 	edge.Beside = []string{fmt.Sprintf(`counted AS (
 	UPDATE %s AS job SET %[2]s = job.%[2]s OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM changed), updated_at = pg_catalog.clock_timestamp()
 	WHERE job.user_id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND EXISTS (SELECT FROM changed)
@@ -113,7 +111,7 @@ gone AS (
 ),
 finished AS (
 	DELETE FROM %[2]s AS queued USING job
-	WHERE queued.id OPERATOR(pg_catalog.=) job.id AND (EXISTS (SELECT FROM gone) OR (%[11]s) IS NULL)
+	WHERE queued.id OPERATOR(pg_catalog.=) job.id AND (EXISTS (SELECT FROM gone) OR (%[10]s) IS NULL)
 ),
 event AS (
 	INSERT INTO %[8]s (kind, payload)
@@ -123,12 +121,12 @@ event AS (
 		'moved', job.moved_rows, 'deleted', job.deleted_rows, 'nullified', job.nullified_rows)
 	FROM gone CROSS JOIN job
 )
-SELECT %[9]s OPERATOR(pg_catalog.>) 0, EXISTS (%[10]s), (%[11]s), (%[11]s) OPERATOR(pg_catalog.=) ANY (%[7]s), looked.live, job.hard_delete,
+SELECT EXISTS (SELECT FROM gone), EXISTS (%[9]s), (%[10]s), (%[10]s) OPERATOR(pg_catalog.=) ANY (%[7]s), looked.live, job.hard_delete,
 	coalesce(job.moved_rows, 0), coalesce(job.deleted_rows, 0), coalesce(job.nullified_rows, 0)
 FROM looked LEFT JOIN job ON true`,
 		live(p.steps(u.hardDelete), u.userID, args), queueTable(names), jobAt, userAt, p.users.SQL(), hardAt,
 		deletableSQL, names.Render(`"sexton".events`),
-		batch.CountRows(names, "'users_processed'", "''", "(SELECT pg_catalog.count(*) FROM gone)"), p.ghostLives(ghost),
+		p.ghostLives(ghost),
 		p.userType(fmt.Sprintf("$%d::bigint", userAt))), args.Values
 }
 
@@ -136,13 +134,6 @@ FROM looked LEFT JOIN job ON true`,
 func (s *step) shownStatement(userID int64) (string, []any) {
 	args := &drain.Args{}
 	return fmt.Sprintf("SELECT %s FROM %s WHERE %s LIMIT 1", s.shown, s.Whole(), s.rows(userID, args)), args.Values
-}
-
-// countStatement counts the user's rows of the step, as many as a parameter after the others says.
-func (s *step) countStatement(userID int64) (string, []any) {
-	args := &drain.Args{}
-	where := s.rows(userID, args)
-	return fmt.Sprintf("SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted", s.Whole(), where, len(args.Values)+1), args.Values
 }
 
 // remainingStatement estimates how many rows the steps have for the user. It counts no further than remainingCap each.

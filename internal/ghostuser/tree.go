@@ -20,19 +20,20 @@ import (
 
 const (
 	// treeRows are the rows of a step whose trees are deleted together.
-	treeRows = 50
+	treeRows = 500
 	// treeTarget is the time of a statement if the sizes have no target.
 	treeTarget = 20 * time.Millisecond
+	// mostRounds is how often the rows of a step may have been deleted, or changed by others, while there are new ones.
+	mostRounds = 20
 )
 
 // tree deletes rows of one user children first, along native foreign keys.
 type tree struct {
-	*drain.Run
+	*engine.Tree
 
 	r     *run
 	u     *user
 	below map[uint32]*drain.Table
-	tides map[*step]*drain.Tide
 }
 
 // fell returns the function that deletes a user's rows of a step in one leaf, each after everything that hangs below it.
@@ -49,15 +50,7 @@ func (r *run) fell(s *step, leaf Table) func(context.Context, *engine.TreeSessio
 			}), ",") + "}'::pg_catalog.tid[])"
 		}
 		keys, before := drain.Keys{Of: &r.Plan.key, Values: []int64{t.Integer}}, tree.Changes
-		comeBack := func(gone int) bool {
-			sql, args := s.countStatement(t.Integer)
-			tree.tides[s].Gone += int64(gone)
-			return tree.tides[s].Turns(ctx, tree.Run, sql, args...)
-		}
-		if tree.tides[s] == nil {
-			tree.tides[s] = &drain.Tide{}
-		}
-		err = tree.take(ctx, comeBack, func() (*drain.Window, error) {
+		err = tree.take(ctx, true, func() (*drain.Window, error) {
 			sql, args := edge.Window(leaf, "picked.ctid, picked.xmin", "", keys, treeRows)
 			return tree.window(ctx, root, leaf, sql, args)
 		}, tree.Take)
@@ -84,7 +77,7 @@ func (r *run) clearUser(ctx context.Context, in *engine.TreeSession, t engine.To
 		if len(refs) == 0 {
 			continue
 		}
-		err := tree.take(ctx, nil, func() (*drain.Window, error) {
+		err := tree.take(ctx, false, func() (*drain.Window, error) {
 			return tree.window(ctx, root, leaf, fmt.Sprintf(
 				"SELECT picked.ctid, picked.xmin FROM ONLY %s AS picked WHERE picked.id OPERATOR(pg_catalog.=) $1", leaf.SQL()), []any{t.Integer})
 		}, func(ctx context.Context, w *drain.Window) (drain.Rows, drain.Result, error) {
@@ -103,7 +96,7 @@ func (r *run) clearUser(ctx context.Context, in *engine.TreeSession, t engine.To
 
 // window reads the rows of a leaf that a statement selects, with their versions; nil if there are none.
 func (t *tree) window(ctx context.Context, root *drain.Table, leaf Table, sql string, args []any) (*drain.Window, error) {
-	rows, err := t.Versions(ctx, sql, args...)
+	rows, err := drain.Select(ctx, t.Read, drain.ScanRow, sql, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -116,10 +109,9 @@ func (t *tree) window(ctx context.Context, root *drain.Table, leaf Table, sql st
 
 // take works off the windows that read returns until there is none, or once finds nothing to do. An application, or a trigger on
 // rows below, may change the rows of a window at any time, so each attempt reads them again: a row is to blame only if it has not
-// changed since. Rows that wait for a lock, and rings of rows, come last. comeBack, unless the window's rows are not deleted, is called
-// with the number that were, and reports that others come in their place all the time.
+// changed since. Rows that wait for a lock, and circles of rows, come last. deletes reports that the window's rows are deleted as well.
 func (t *tree) take(
-	ctx context.Context, comeBack func(gone int) bool, read func() (*drain.Window, error),
+	ctx context.Context, deletes bool, read func() (*drain.Window, error),
 	once func(context.Context, *drain.Window) (drain.Rows, drain.Result, error),
 ) error {
 	t.Waits = false
@@ -132,15 +124,16 @@ func (t *tree) take(
 		if all {
 			rounds++
 		}
-		if rounds > drain.MostRounds {
-			return fault(drain.ComeBack(&drain.Ref{Table: w.Table}))
+		if rounds > mostRounds {
+			return fault(engine.ComesBack(w.Table.Label()))
 		}
-		t.Fault, t.Obstacle, t.Waiting = nil, batch.Fault{}, map[uint32][]drain.Tuple{}
+		t.Fault = nil
+		t.Restart()
 		before := t.Changes
 		left, ended, err := once(ctx, w)
 		top, held := errors.AsType[*topError](err)
 		switch {
-		case errors.Is(err, drain.ErrCancelled):
+		case errors.Is(err, engine.ErrCancelled):
 			return nil // The completion finds no row in the queue.
 		case held && top.Lock() && t.Waits:
 			return fault(top.Fault)
@@ -152,23 +145,20 @@ func (t *tree) take(
 			return fault(*t.Fault)
 		case t.Changes > before:
 			// All rows of the step are deleted with these.
-			changed, all = 0, comeBack != nil && len(left) == 0 && len(w.Rows) < treeRows
-			if comeBack != nil && comeBack(len(w.Rows)-len(left)) {
-				rounds = drain.MostRounds + 1
-			}
+			changed, all = 0, deletes && len(left) == 0 && len(w.Rows) < treeRows
 			continue
 		case !held && len(left) == 0:
 			return nil
 		}
 		if !held {
-			same, err := drain.Query(ctx, t.Run, pgx.RowTo[bool], drain.UnchangedStatement(w.Leaf), w.Rows.Args()...)
+			same, err := drain.Select(ctx, t.Read, pgx.RowTo[bool], drain.UnchangedStatement(w.Leaf), w.Rows.Args()...)
 			if err != nil {
 				return err
 			}
 			held = !same[0]
 		}
 		switch changed++; {
-		case held && changed > drain.MostRounds:
+		case held && changed > mostRounds:
 			return fault(batch.Fault{Table: w.Table.Label(), Message: "another session changes the rows all the time", Verdict: batch.Conflict})
 		case held && !top.lock():
 		case !t.Waits:
@@ -181,8 +171,7 @@ func (t *tree) take(
 			}
 			return fault(t.Obstacle)
 		default:
-			return fault(batch.Fault{Table: w.Table.Label(), Verdict: batch.Row, Message: fmt.Sprintf(
-				"rows that refer to each other in a ring of more than %d cannot go one after the other", drain.MostInRing)})
+			return fault(batch.Fault{Table: w.Table.Label(), Verdict: batch.Row, Message: "rows stay although nothing refers to them"})
 		}
 	}
 	return engine.ErrYield
@@ -207,13 +196,13 @@ func (t *tree) alter(ctx context.Context, limits batch.Limits, statements ...bat
 	if len(t.Stack) > 0 {
 		on := t.Stack[0]
 		top = max(1, slices.IndexFunc(all, func(s batch.Statement) bool { return s.Scan != nil }))
-		all = slices.Insert(all, top, batch.Statement{SQL: drain.HoldStatement(on.Leaf), Args: on.Rows.Args()})
+		all = slices.Insert(all, top, batch.Statement{SQL: drain.HoldStatement(on.Leaf, "FOR NO KEY UPDATE"), Args: on.Rows.Args()})
 	}
 	err := t.Send(ctx, limits, all...)
 	f := batch.Judge(err)
 	switch failed, ok := errors.AsType[*batch.StatementError](err); {
 	case ok && failed.Index == 0 && f.SQLState == "22012":
-		return drain.ErrCancelled
+		return engine.ErrCancelled
 	case ok && failed.Index == top && (f.SQLState == "22012" || f.Lock()):
 		f.Table = t.Stack[0].Table.Label()
 		return &topError{f}
@@ -238,8 +227,7 @@ func (r *run) tree(ctx context.Context, in *engine.TreeSession, of engine.Tombst
 		if err != nil {
 			return nil, nil, err //nolint:wrapcheck // It names what it read.
 		}
-		t = &tree{Run: &drain.Run{Rows: r.Sizes.Delete, Failed: map[uint32][]drain.Tuple{}}, r: r, u: u, below: below, tides: map[*step]*drain.Tide{}}
-		t.Steer.Target, t.Steer.Smallest, t.Steer.Largest = cmp.Or(r.Sizes.Target, treeTarget), 1, drain.LargestBatch
+		t = &tree{Tree: &engine.Tree{Rows: r.Sizes.Delete, Target: cmp.Or(r.Sizes.Target, treeTarget)}, r: r, u: u, below: below}
 		t.Alter = t.alter
 		u.tree = t
 	}
@@ -247,10 +235,6 @@ func (r *run) tree(ctx context.Context, in *engine.TreeSession, of engine.Tombst
 	root := t.below[top.OID]
 	if root == nil {
 		return nil, nil, fmt.Errorf("the table %s was dropped since the run began", top.Label())
-	}
-	for _, table := range t.below {
-		of := t.teller(s, root, table)
-		table.Told = of != nil && of.Tells
 	}
 	t.Owner = t.owner(s, root)
 	return t, root, nil
@@ -281,7 +265,7 @@ func (t *tree) owner(s *step, root *drain.Table) drain.Owner {
 		return t.r.Plan.label(of)
 	}
 	return drain.Owner{
-		ID: t.u.id, Deleted: t.r.statement("deleted_below"), Changed: t.r.statement("changed_below"), Field: field(drain.Nullify),
+		ID: t.u.id, Deleted: t.r.statement("deleted_below"), Changed: t.r.statement("changed_below"),
 		Beside: func(of *drain.Table) drain.Beside {
 			s := t.teller(s, root, of)
 			if s == nil || !s.Tells {
@@ -290,12 +274,9 @@ func (t *tree) owner(s *step, root *drain.Table) drain.Owner {
 			user := "(SELECT queued.user_id FROM " + queueTable(names) + " AS queued WHERE queued.id OPERATOR(pg_catalog.=) $3)"
 			return drain.Beside{
 				Returning: ", " + batch.RowKey("target", s.PrimaryKey) + " AS key",
-				CTEs: ",\ntold AS (" + batch.OrphanedFiles(names, s.tableLabel, "'user_id', "+user+", ", "gone",
+				CTE: "told AS (" + batch.OrphanedFiles(names, s.tableLabel, "'user_id', "+user+", ", "gone",
 					"HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0") + ")",
 			}
-		},
-		Figures: func(of *drain.Table) []batch.Figure {
-			return []batch.Figure{{Field: field(drain.Remove), Label: label(of)}}
 		},
 		Gone: func(of *drain.Table, rows, _ int64) {
 			t.count(drain.Remove, label(of), rows, s != nil && of == root && s.Action != drain.Remove)

@@ -13,6 +13,7 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/each"
+	"sexton/internal/engine"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -56,18 +57,12 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 		r.stats.Outcome, r.stats.Reason = Kept, reason
 		return false, nil
 	}
-	ids, err := r.subtree(ctx)
+	plan := r.engine.Plan
+	ids, err := plan.subtree(ctx, r.Read, r.engine.GroupID)
 	if err != nil {
 		return false, err
 	}
-	refused, err := r.forbidden(ctx, ids)
-	if err != nil {
-		return false, err
-	}
-	if refused != nil {
-		return false, r.refuse(ctx, *refused)
-	}
-	total, err := r.estimate(ctx, ids)
+	total, err := plan.estimate(ctx, r.Read, ids)
 	if err != nil {
 		return false, err
 	}
@@ -100,7 +95,7 @@ func (r *run) alter(ctx context.Context, limits batch.Limits, at int, statements
 	confirm := batch.Statement{SQL: statement(r.Session.Names, "confirm"), Args: []any{r.engine.GroupID}}
 	err := r.send(ctx, limits, slices.Insert(slices.Clone(statements), at, confirm)...)
 	if failed, ok := errors.AsType[*batch.StatementError](err); ok && failed.Index == at && batch.Judge(err).SQLState == "22012" {
-		return drain.ErrCancelled
+		return engine.ErrCancelled
 	}
 	return err
 }

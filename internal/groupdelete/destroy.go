@@ -10,6 +10,7 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/database"
 	"sexton/internal/drain"
+	"sexton/internal/engine"
 	"sexton/internal/lease"
 	"sexton/internal/pace"
 	"sexton/internal/problem"
@@ -78,10 +79,9 @@ func (e *Engine) newRun(ctx context.Context) *run {
 		rounds: map[int64]int{},
 	}
 	r.until = r.began.Add(cmp.Or(max(e.Runtime, 0), DefaultRuntime))
-	r.Run = &drain.Run{
-		Session: e.Session, Owner: r.owner(), Rows: e.Sizes.Rows,
-		Steer: pace.Steer{Target: cmp.Or(e.Sizes.Target, defaultTarget), Smallest: 1, Largest: drain.LargestBatch},
-		Send:  r.send, Paused: r.paused,
+	r.Tree = &engine.Tree{
+		Session: e.Session, Owner: r.owner(), Rows: e.Sizes.Rows, Target: cmp.Or(e.Sizes.Target, defaultTarget),
+		Send: r.send, Paused: r.paused,
 		Alter: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
 			return r.alter(ctx, limits, 0, statements...)
 		},
@@ -89,10 +89,9 @@ func (e *Engine) newRun(ctx context.Context) *run {
 			r.stats.Batches++
 			r.progress(ctx)
 		},
-		Failed: map[uint32][]tuple{},
 	}
 	r.Pace = &pace.Run{
-		Until: r.until, Stop: ctx, Ended: r.ended, Target: r.Steer.Target, Duty: e.Sizes.Duty, Throttle: e.Throttle, Tells: &r.stats.Duty,
+		Until: r.until, Stop: ctx, Ended: r.ended, Target: r.Target, Duty: e.Sizes.Duty, Throttle: e.Throttle, Tells: &r.stats.Duty,
 		Waits: func(ctx context.Context, class pace.WaitClass, reason string) {
 			r.excused = r.excused || class == pace.WaitReplica && reason != ""
 			r.waitsFor(ctx, reason)
@@ -103,7 +102,7 @@ func (e *Engine) newRun(ctx context.Context) *run {
 
 // run is the state of one Run. None of it is needed by the next one. Its session works under the lease of the group in hand.
 type run struct {
-	*drain.Run
+	*engine.Tree
 
 	engine *Engine
 	stop   context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
@@ -123,7 +122,7 @@ type run struct {
 	// asked counts looks whether what is in hand is still below the group, moved reports that it is not.
 	asked int
 	moved bool
-	// rounds is how often groups were found with rows again below which nothing had been left. More than drain.MostRounds gives a group up.
+	// rounds is how often groups were found with rows again below which nothing had been left. More than mostRounds gives a group up.
 	rounds map[int64]int
 	// busy is a sub-group that another run is destroying.
 	busy *lease.HeldError
@@ -133,7 +132,7 @@ type run struct {
 }
 
 func (r *run) ended() bool {
-	return r.stop.Err() != nil || !time.Now().Before(r.until) || r.Failures >= drain.MostFailures
+	return r.stop.Err() != nil || !time.Now().Before(r.until) || r.Failures >= engine.MostFailures
 }
 
 // futile reports that the run has used all of its time, and nothing has moved.
@@ -159,13 +158,13 @@ func (r *run) work(ctx context.Context) error {
 	}
 	for {
 		before := r.Changes
-		r.Waiting = map[uint32][]tuple{}
+		r.Restart()
 		result, err := r.destroyGroup(ctx, r.engine.GroupID)
 		if r.Changes > before {
 			r.lock = pace.Blocked{}
 		}
 		switch {
-		case errors.Is(err, drain.ErrCancelled):
+		case errors.Is(err, engine.ErrCancelled):
 			r.stats.Outcome, r.stats.Reason = Kept, "the deletion was cancelled before the first row was removed"
 			return nil
 		case err != nil:
@@ -177,7 +176,7 @@ func (r *run) work(ctx context.Context) error {
 			// From the top again, with what is still there.
 			r.moved = false
 			continue
-		case r.Failures >= drain.MostFailures, result == drain.Yielded && r.futile():
+		case r.Failures >= engine.MostFailures, result == drain.Yielded && r.futile():
 			// Else a run that gets nowhere would be followed by the next one at once.
 			return r.recordFailure(ctx)
 		case result == drain.Yielded:
@@ -202,7 +201,7 @@ func (r *run) work(ctx context.Context) error {
 		default:
 			return r.recordFailure(ctx)
 		}
-		r.busy, r.Obstacle = nil, batch.Fault{}
+		r.busy = nil
 	}
 }
 

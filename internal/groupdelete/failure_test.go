@@ -30,7 +30,7 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 	for done := false; !done; {
 		b.Exec("UPDATE sexton.leases SET expires_at = now()")
 		engine := b.engine(t, 1)
-		engine.Sizes.Rows = 10
+		engine.Sizes.Rows = 5
 		kill := b.KillOnce(engine.Session.Conn)
 		engine.Progress = func(_ context.Context, stats *groupdelete.Stats) {
 			if stats.Batches > int64(kills%few) {

@@ -8,14 +8,14 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Foresee counts what hangs below a group and looks for what forbids its destruction, in READ ONLY transactions of a few seconds. loose
-// is the plan of ResolveLoose, or nil. It returns nil where there is no such group.
-func Foresee(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, plan, loose *Plan, group int64) (*drain.Foresight, error) {
-	seen, err := foresee(ctx, db, names, plan, group)
+// Foresee counts what hangs below a group, in READ ONLY transactions of a few seconds. loose is the plan of ResolveLoose, or nil. It
+// returns nil if there is no such group.
+func Foresee(ctx context.Context, db pgcatalog.Beginner, plan, loose *Plan, group int64) (*drain.Foresight, error) {
+	seen, err := foresee(ctx, db, plan, group)
 	if err != nil || seen == nil || loose == nil {
 		return seen, err
 	}
-	all, err := foresee(ctx, db, names, loose, group)
+	all, err := foresee(ctx, db, loose, group)
 	if err != nil || all == nil {
 		return nil, err
 	}
@@ -23,26 +23,15 @@ func Foresee(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, 
 	return seen, nil
 }
 
-func foresee(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, plan *Plan, group int64) (*drain.Foresight, error) {
-	r := &run{engine: &Engine{Plan: plan, GroupID: group}, stats: newStats(group), line: []int64{group}}
-	r.Run = &drain.Run{Session: &batch.Session{Names: names}, Send: drain.ReadOnly(db, drain.ForeseeTime)}
-	w, err := r.groupWindow(ctx, group)
+func foresee(ctx context.Context, db pgcatalog.Beginner, plan *Plan, group int64) (*drain.Foresight, error) {
+	read := drain.ReadOnly(db, drain.ForeseeTime)
+	w, err := plan.groupWindow(ctx, read, group, []int64{group})
 	if err != nil || w == nil {
 		return nil, err
 	}
-	ids, err := r.subtree(ctx)
-	if err != nil {
-		return nil, err
-	}
-	forbidden, err := r.forbidden(ctx, ids)
-	if err != nil {
-		return nil, err
-	}
 	seen := drain.NewForesight()
-	if forbidden != nil {
-		seen.Forbidden = append(seen.Forbidden, forbidden.Text())
-	}
-	if err := seen.Below(ctx, r.Run, (*table).Label, w); err != nil {
+	seen.Blocking = plan.Blocking()
+	if err := seen.Below(ctx, read, (*table).Label, w); err != nil {
 		return nil, err
 	}
 	seen.Deleted[w.Table.Label()]++
@@ -51,7 +40,11 @@ func foresee(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, 
 		seen.Rows += n
 	}
 	if seen.Capped {
-		guessed, err := r.estimate(ctx, ids)
+		ids, err := plan.subtree(ctx, read, group)
+		if err != nil {
+			return nil, err
+		}
+		guessed, err := plan.estimate(ctx, read, ids)
 		if err != nil && batch.Judge(err).Verdict != batch.Timeout {
 			return nil, err
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/pgcatalog"
 )
@@ -37,35 +36,21 @@ type Plan struct {
 	reachable []*table
 	// projectPath reports that projects have a path.
 	projectPath bool
-	barriers    []barrier
-}
-
-// figures are the fields of the statistics that rows of the table belong to: one by table, and perhaps one for all.
-func (p *Plan) figures(t *table) []batch.Figure {
-	figures := []batch.Figure{{Field: "deleted", Label: t.Label()}}
-	switch t {
-	case p.projects:
-		return append(figures, batch.Figure{Field: "projects"})
-	case p.groups:
-		return append(figures, batch.Figure{Field: "groups"})
-	}
-	return figures
 }
 
 // beside is the further work of the statement that deletes rows of the table: it leaves word of them, and passes project bots on.
 func (p *Plan) beside(names pgcatalog.Names, t *table) drain.Beside {
 	if p.bots && t == p.members {
 		return drain.Beside{
-			CTEs: statement(names, "bots", "{users}", p.users.SQL()), Returning: ", target.user_id",
-			Selected: batch.CountRows(names, "'bots'", "''", "(SELECT pg_catalog.count(*) FROM bot)"),
+			CTE: statement(names, "bots", "{users}", p.users.SQL()), Returning: ", target.user_id", Selected: "(SELECT pg_catalog.count(*) FROM bot)",
 		}
 	}
 	kind, columns := "project_destroyed", [][2]string{{"project_id", "id"}, {"group_id", "group_id"}, {"path", "path"}}
 	switch {
-	case !t.Told:
-		return drain.Beside{}
 	case t == p.groups:
 		kind, columns = "group_destroyed", [][2]string{{"group_id", "id"}, {"parent_id", "parent_id"}, {"path", "path"}}
+	case t != p.projects:
+		return drain.Beside{}
 	case !p.projectPath:
 		columns = columns[:2]
 	}
@@ -74,8 +59,8 @@ func (p *Plan) beside(names pgcatalog.Names, t *table) drain.Beside {
 		fmt.Fprintf(&payload, "'%s', gone.%s, ", c[0], c[1])
 		returning.WriteString(", target." + c[1])
 	}
-	return drain.Beside{Returning: returning.String(), CTEs: fmt.Sprintf(
-		",\nevent AS (INSERT INTO %s (kind, payload) SELECT '%s', pg_catalog.jsonb_build_object(%s'destroyed_with', $3::bigint) FROM gone)",
+	return drain.Beside{Returning: returning.String(), CTE: fmt.Sprintf(
+		"event AS (INSERT INTO %s (kind, payload) SELECT '%s', pg_catalog.jsonb_build_object(%s'destroyed_with', $3::bigint) FROM gone)",
 		names.Render(`"sexton".events`), kind, payload.String())}
 }
 
@@ -84,8 +69,7 @@ func (r *run) owner() drain.Owner {
 	plan, names := r.engine.Plan, r.engine.Session.Names
 	return drain.Owner{
 		ID: r.engine.GroupID, Deleted: statement(names, "counted"), Changed: statement(names, "touched"),
-		Beside:  func(t *table) drain.Beside { return plan.beside(names, t) },
-		Figures: plan.figures, Field: "nullified",
+		Beside: func(t *table) drain.Beside { return plan.beside(names, t) },
 		Gone: func(t *table, n, bots int64) {
 			r.final = r.final || n > 0
 			r.stats.Bots += bots
@@ -97,4 +81,16 @@ func (r *run) owner() drain.Owner {
 		},
 		Failed: r.stats.fail,
 	}
+}
+
+// Blocking returns the foreign keys without an action whose rows stop a destruction unless they are deleted before.
+func (p *Plan) Blocking() (keys []string) {
+	for _, t := range p.reachable {
+		for _, f := range t.Refs {
+			if f.Action == drain.Forbid {
+				keys = append(keys, f.Blocks(t))
+			}
+		}
+	}
+	return keys
 }

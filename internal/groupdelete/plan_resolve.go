@@ -94,7 +94,6 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 		*table = r.catalog.Table(r.named(name))
 	}
 	p.bots = r.ghostUsers && p.members != nil && p.users != nil
-	p.groups.Told, p.groups.Apart, p.projects.Told = true, true, true
 	_, p.projectPath = p.projects.Columns["path"]
 	r.plan = p
 	p.reachable = drain.Order(r.catalog.Expand([]*table{p.groups, p.projects}, r.adapt, r.addColumns), p.groups)
@@ -103,7 +102,6 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 			r.checkRef(t, f)
 		}
 	}
-	p.findBarriers()
 	return nil
 }
 

@@ -12,18 +12,22 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
+	"sexton/internal/engine"
 	"sexton/internal/lease"
 )
+
+// mostRounds is how often a group may have been changed, or have got new rows, since it was cleared.
+const mostRounds = 20
 
 // destroyGroup takes down a group, as long as it is below the one that the run is about: its projects, its sub-groups,
 // memberships and shares, what else refers to it, itself.
 func (r *run) destroyGroup(ctx context.Context, g int64) (drain.Result, error) {
-	if r.rounds[g] > drain.MostRounds {
+	if r.rounds[g] > mostRounds {
 		return drain.Blocked, nil
 	}
 	r.line = append(r.line, g)
 	defer func() { r.line = r.line[:len(r.line)-1] }()
-	held := false
+	held, circle := false, false
 	for part := projectsPart; part <= restPart; part++ {
 		if held && part == membershipsPart {
 			// As long as it has projects or sub-groups the group keeps its members.
@@ -37,19 +41,19 @@ func (r *run) destroyGroup(ctx context.Context, g int64) (drain.Result, error) {
 		if part == subgroupsPart {
 			ended, err = r.subgroups(ctx, g)
 		} else {
-			ended, err = r.clearPart(ctx, g, part)
+			ended, circle, err = r.clearPart(ctx, g, part)
+			circle = circle && r.Waits && r.Fault == nil && r.Obstacle.Message == ""
 		}
 		if err != nil || ended == drain.Yielded {
 			return ended, err
 		}
-		// A ring of rows, which no user is to blame for, goes in the last transaction.
-		ring := r.Waits && r.Fault == nil && r.busy == nil && r.Obstacle.Message == ""
-		held = held || ended == drain.Blocked && !ring
+		// A circle of rows that the group is in is deleted in the last transaction.
+		held = held || ended == drain.Blocked && !circle
 	}
 	if held {
 		return drain.Blocked, nil
 	}
-	return r.finish(ctx, g)
+	return r.finish(ctx, g, circle)
 }
 
 // partName names a part for people.
@@ -76,32 +80,34 @@ func (r *run) at(ctx context.Context, p int, groupID int64) error {
 // handle is the drain's Handle for statements on Sexton's own tables and on single groups.
 func (r *run) handle(err error) (drain.Result, error) { return r.Handle(err, "groups") }
 
-// clearPart takes down what hangs below a group by the keys of one part. Once the group's row has changed nothing is found below it any more, so it is
+// clearPart deletes what hangs below a group by the keys of one part, and reports whether the group is in a circle of rows. Once the group's row has changed nothing is found below it any more, so it is
 // read anew until it is as it was at the end. An application may change it at any time, and triggers on rows below with each batch.
-func (r *run) clearPart(ctx context.Context, g int64, p int) (drain.Result, error) {
-	for changed := 0; changed <= drain.MostRounds; {
+func (r *run) clearPart(ctx context.Context, g int64, p int) (_ drain.Result, circle bool, _ error) {
+	for changed := 0; changed <= mostRounds; {
 		w, err := r.groupWindow(ctx, g)
 		if err != nil {
-			return r.handle(err)
+			result, err := r.handle(err)
+			return result, false, err
 		}
 		if w == nil {
-			return drain.Finished, nil
+			return drain.Finished, false, nil
 		}
 		refs := slices.DeleteFunc(w.Table.RefsOf(w.Leaf), func(f *ref) bool { return f.Part != p })
 		before := r.Changes
 		ended, err := r.Clear(ctx, w, refs)
-		if w.Spins {
-			r.rounds[g] = drain.MostRounds + 1
+		if w.Refilled {
+			r.rounds[g] = mostRounds + 1
 		}
 		if err != nil || ended != drain.Finished || len(refs) == 0 {
-			return ended, err
+			return ended, len(w.Circle) > 0, err
 		}
-		same, err := drain.Query(ctx, r.Run, pgx.RowTo[bool], drain.UnchangedStatement(w.Leaf), w.Rows.Args()...)
+		same, err := drain.Select(ctx, r.Read, pgx.RowTo[bool], drain.UnchangedStatement(w.Leaf), w.Rows.Args()...)
 		switch {
 		case err != nil:
-			return r.handle(err)
+			result, err := r.handle(err)
+			return result, false, err
 		case same[0]:
-			return drain.Finished, nil
+			return drain.Finished, false, nil
 		case r.Changes > before:
 			changed = 0
 		default:
@@ -109,19 +115,23 @@ func (r *run) clearPart(ctx context.Context, g int64, p int) (drain.Result, erro
 		}
 	}
 	r.Obstacle = batch.Fault{Table: "groups", Message: fmt.Sprintf("another session changes group %d all the time", g)}
-	return drain.Blocked, nil
+	return drain.Blocked, false, nil
 }
 
-// groupWindow is the row of a group, or nil where it is not there any more.
 func (r *run) groupWindow(ctx context.Context, g int64) (*window, error) {
-	t := r.engine.Plan.groups
+	return r.engine.Plan.groupWindow(ctx, r.Read, g, r.line)
+}
+
+// groupWindow is the row of a group below others, or nil if it is not there any more.
+func (p *Plan) groupWindow(ctx context.Context, read drain.Reader, g int64, line []int64) (*window, error) {
+	t := p.groups
 	var leaf uint32
 	var one drain.Row
 	sql := fmt.Sprintf("SELECT target.tableoid, target.ctid, target.xmin FROM %s AS target WHERE target.id OPERATOR(pg_catalog.=) $1 AND %s",
 		drain.Item(t.Relation), lineHolds(drain.Item(t.Relation), "$2"))
-	found, err := drain.Query(ctx, r.Run, func(row pgx.CollectableRow) (struct{}, error) {
+	found, err := drain.Select(ctx, read, func(row pgx.CollectableRow) (struct{}, error) {
 		return struct{}{}, row.Scan(&leaf, &one.At, &one.Version)
-	}, sql, g, r.line)
+	}, sql, g, line)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -142,7 +152,7 @@ func (r *run) subgroups(ctx context.Context, g int64) (drain.Result, error) {
 		if r.paused(ctx) {
 			return drain.Yielded, nil
 		}
-		next, err := drain.Query(ctx, r.Run, pgx.RowTo[int64], sql, g, last, r.line)
+		next, err := drain.Select(ctx, r.Read, pgx.RowTo[int64], sql, g, last, r.line)
 		switch {
 		case err != nil:
 			return r.handle(err)
@@ -186,13 +196,20 @@ func (r *run) underLease(ctx context.Context, g int64) (_ drain.Result, err erro
 }
 
 // finish deletes a group below which nothing is left, with everything that belongs to that moment in one transaction: its
-// row in the schedules, its lease, and the event.
-func (r *run) finish(ctx context.Context, g int64) (drain.Result, error) {
-	ring := false
-	if r.Waits {
-		var err error
-		if ring, err = r.ringOfGroup(ctx, g); err != nil {
+// row in the schedules, its lease, and the event. If the group is in a circle of rows, these are deleted with it.
+func (r *run) finish(ctx context.Context, g int64, inCircle bool) (drain.Result, error) {
+	var circle *engine.Circle
+	below := 0
+	if inCircle {
+		w, err := r.groupWindow(ctx, g)
+		if err == nil && w != nil {
+			circle, err = r.Circle(ctx, w)
+		}
+		if err != nil {
 			return r.handle(err)
+		}
+		if circle != nil {
+			below = circle.Rows - 1
 		}
 	}
 	t := r.engine.Plan.groups
@@ -202,12 +219,22 @@ func (r *run) finish(ctx context.Context, g int64) (drain.Result, error) {
 	statements := []batch.Statement{{
 		SQL: fmt.Sprintf("SELECT FROM %s AS target WHERE target.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", drain.Item(t.Relation)), Args: []any{g},
 	}, {
-		SQL: r.engine.Plan.finishStatement(r.Session.Names, refs), Args: []any{g, r.line, r.engine.GroupID, ring, LeaseKey(g), t.Label()},
+		SQL: r.engine.Plan.finishStatement(r.Session.Names, refs), Args: []any{g, r.line, r.engine.GroupID, circle != nil, LeaseKey(g), below},
 		Scan: batch.One(&gone, &live),
 	}}
+	if circle != nil {
+		statements = append(statements[:1], circle.Around(statements[1])...)
+	}
 	judge := r.Watch(ctx, r.ShortWaits())
 	err := r.alter(ctx, r.ShortWaits(), 1, statements...)
-	if f := judge(err); err != nil {
+	f := judge(err)
+	if err != nil && circle != nil {
+		if err = circle.Failed(err); err == nil {
+			return drain.Blocked, nil
+		}
+		f = batch.Judge(err)
+	}
+	if err != nil {
 		return r.HandleFault(f, err, "groups")
 	}
 	r.stats.Batches++
@@ -215,6 +242,9 @@ func (r *run) finish(ctx context.Context, g int64) (drain.Result, error) {
 	case gone:
 		r.Changes++
 		r.Owner.Gone(t, 1, 0)
+		if circle != nil {
+			circle.Gone()
+		}
 		r.progress(ctx)
 		return drain.Finished, nil
 	case len(live) == 0:
@@ -228,8 +258,8 @@ func (r *run) finish(ctx context.Context, g int64) (drain.Result, error) {
 		if r.Obstacle.Message == "" {
 			r.Obstacle = batch.Fault{Table: refs[at].Table.Label(), Message: "rows refer to the group still: " + refs[at].Label()}
 		}
-		if r.rounds[g]++; r.rounds[g] > drain.MostRounds {
-			r.Blame(drain.ComeBack(refs[at]))
+		if r.rounds[g]++; r.rounds[g] > mostRounds {
+			r.Blame(engine.ComesBack(refs[at].Table.Label()))
 		}
 	}
 	return drain.Blocked, nil
@@ -259,28 +289,10 @@ func (r *run) recordFailure(ctx context.Context) error {
 	case r.ended():
 		f = r.overdue()
 	default:
-		f.Message = fmt.Sprintf("rows that refer to each other in a ring of more than %d cannot go one after the other", drain.MostInRing)
+		f.Message = "rows stay although nothing refers to them"
 	}
 	r.stats.Outcome, r.stats.Reason = Stuck, f.Text()
 	return r.send(ctx, r.Session.Limits, batch.Statement{SQL: statement(r.Session.Names, "blame"), Args: []any{r.engine.GroupID, f.Text()}})
-}
-
-// ringOfGroup reports whether all that is left of a group are rows that are in a ring with it.
-func (r *run) ringOfGroup(ctx context.Context, g int64) (bool, error) {
-	w, err := r.groupWindow(ctx, g)
-	if err != nil || w == nil {
-		return false, err
-	}
-	c, err := r.Expand(ctx, w, drain.MostInRing)
-	if err != nil || c.Most {
-		return false, err
-	}
-	for _, with := range c.Windows[1:] {
-		if with.Table.Told {
-			return false, nil // They have to go with their own events.
-		}
-	}
-	return len(r.Failed) == 0, nil
 }
 
 // escapeEvery is after how many batches a run looks whether what it has in hand still belongs to the group: what is moved
@@ -315,6 +327,6 @@ func (r *run) escaped(ctx context.Context) bool {
 
 // holds runs a statement that returns a boolean. One that fails tells nothing; should that last, others fail as well.
 func (r *run) holds(ctx context.Context, sql string, args ...any) bool {
-	found, err := drain.Query(ctx, r.Run, pgx.RowTo[bool], sql, args...)
+	found, err := drain.Select(ctx, r.Read, pgx.RowTo[bool], sql, args...)
 	return err != nil || found[0]
 }

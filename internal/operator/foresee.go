@@ -252,7 +252,7 @@ func ForeseeGroup(ctx context.Context, all *installation.Connections, id, by int
 			return nil, err
 		}
 	}
-	seen, err := groupdelete.Foresee(ctx, db.Pool, db.Names, plan, loose, id)
+	seen, err := groupdelete.Foresee(ctx, db.Pool, plan, loose, id)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("plan the destruction of group %d: %w", id, err)

@@ -112,7 +112,7 @@ func (g installer) open(ctx context.Context, url, definitions string, o WorkerOp
 	log := g.Logger(c)
 	deps := riverjobs.Deps{
 		Bindings: &riverjobs.Bindings{}, Config: c, Databases: all.Databases, Definitions: all.Definitions, Logger: log,
-		Runner: &jobrun.Runner{Leases: all.Leases(installation.Holder()), Logger: log, Figures: riverjobs.Figures},
+		Runner: &jobrun.Runner{Leases: all.Leases(installation.Holder()), Logger: log},
 	}
 	return &Worker{
 		Pass: func(ctx context.Context) (Pass, error) {

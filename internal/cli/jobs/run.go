@@ -151,7 +151,7 @@ func runPass(ctx context.Context, env *cli.Env, request passRequest) (report job
 	noted := &riverjobs.Bindings{Foreground: true}
 	report, err = job.Run(ctx, riverjobs.Deps{
 		Bindings: noted, Config: c, Databases: all.Databases, Definitions: all.Definitions, Logger: log,
-		Runner: &jobrun.Runner{Leases: all.Leases(id), Logger: log, Figures: riverjobs.Figures},
+		Runner: &jobrun.Runner{Leases: all.Leases(id), Logger: log},
 	}, pass)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		err = cli.FailedRun(job.Kind, err)

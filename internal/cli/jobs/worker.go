@@ -93,7 +93,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	deps := riverjobs.Deps{
 		Bindings: noted, Config: all.Config, Databases: all.Databases, Definitions: all.Definitions, Stopping: ctx,
 		Logger: log, RiverLogger: slog.New(riverLog),
-		Runner: &jobrun.Runner{Leases: all.Leases(id), Logger: log, Observer: view.metrics, Figures: riverjobs.Figures},
+		Runner: &jobrun.Runner{Leases: all.Leases(id), Logger: log, Observer: view.metrics},
 	}
 	var subscriptions []*listen.Subscription
 	var ears []*listen.Ear

@@ -55,5 +55,8 @@ func printForeseen(env *cli.Env, p *operator.Foreseen, err error) error {
 		for _, reason := range p.Forbidden {
 			_, _ = fmt.Fprintf(w, "forbidden: %s\n", reason)
 		}
+		for _, key := range p.Blocking {
+			_, _ = fmt.Fprintf(w, "stops the deletion unless its rows are deleted before: %s\n", key)
+		}
 	})
 }

@@ -1,5 +1,4 @@
 -- Notes at the group $3 that there is no way back.
-,
 touched AS (
 	UPDATE "sexton".group_destructions AS progress SET touched = true
 	WHERE progress.group_id OPERATOR(pg_catalog.=) $3 AND NOT progress.touched AND EXISTS (SELECT FROM changed)

@@ -1,0 +1,99 @@
+package drain
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/pgcatalog"
+)
+
+// Reader runs statements that change nothing.
+type Reader func(ctx context.Context, statements ...batch.Statement) error
+
+// Select runs a statement that changes nothing and collects its rows.
+func Select[T any](ctx context.Context, read Reader, to func(pgx.CollectableRow) (T, error), sql string, args ...any) (found []T, err error) {
+	err = read(ctx, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, to)})
+	return found, err
+}
+
+// Look returns those of the keys by which rows refer to any of the window's.
+func (w *Window) Look(ctx context.Context, read Reader, refs []*Ref) (live []*Ref, _ error) {
+	found, err := Select(ctx, read, pgx.RowTo[[]bool], lookStatement(w.Leaf, refs), w.Rows.Args()...)
+	if err != nil {
+		return nil, err
+	}
+	for i, f := range refs {
+		if found[0][i] {
+			live = append(live, f)
+		}
+	}
+	return live, nil
+}
+
+// Children reads at most limit rows of a key, in one of its leaves, that refer to the window's, except those at some tuples.
+func (w *Window) Children(ctx context.Context, read Reader, f *Ref, leaf pgcatalog.Table, except []Tuple, limit int) (Rows, error) {
+	if except == nil {
+		except = []Tuple{}
+	}
+	return Select(ctx, read, ScanRow, childrenStatement(w.Leaf, f, leaf), w.Rows.Args(except, limit)...)
+}
+
+// Closure are rows and all rows below them that are deleted with them.
+type Closure struct {
+	Windows []*Window
+	// Rows counts them and the rows that are changed, Changed the latter by key.
+	Rows    int
+	Changed map[string]int64
+	// Most reports that there are more rows than were asked for. Then the windows are not all of it.
+	Most bool
+}
+
+// Expand finds all rows that are deleted or changed with a window's rows, at most so many.
+func (w *Window) Expand(ctx context.Context, read Reader, most int) (Closure, error) {
+	c := Closure{Windows: []*Window{w}, Rows: len(w.Rows), Changed: map[string]int64{}}
+	seen := map[uint32][]Tuple{w.Leaf.OID: w.Rows.Tuples()}
+	for i := 0; i < len(c.Windows) && c.Rows <= most; i++ {
+		from := c.Windows[i]
+		refs := slices.DeleteFunc(from.Table.RefsOf(from.Leaf), func(f *Ref) bool { return f.Action == Forbid })
+		if len(refs) == 0 {
+			continue
+		}
+		live, err := from.Look(ctx, read, refs)
+		if err != nil {
+			return c, err
+		}
+		for _, f := range live {
+			for _, leaf := range f.Leaves {
+				found, err := from.Children(ctx, read, f, leaf, seen[leaf.OID], most+1-c.Rows)
+				if err != nil {
+					return c, err
+				}
+				if len(found) == 0 {
+					continue
+				}
+				c.Rows += len(found)
+				if f.Action == Remove {
+					seen[leaf.OID] = append(seen[leaf.OID], found.Tuples()...)
+					c.Windows = append(c.Windows, &Window{Table: f.Table, Leaf: leaf, Rows: found})
+				} else {
+					c.Changed[f.Label()] += int64(len(found))
+				}
+				if c.Rows > most {
+					c.Most = true
+					return c, nil
+				}
+			}
+		}
+	}
+	return c, nil
+}
+
+// Has reports whether a row of a window is in the closure.
+func (c Closure) Has(w *Window) bool {
+	return slices.ContainsFunc(c.Windows, func(of *Window) bool {
+		return of.Leaf.OID == w.Leaf.OID && len(of.Rows.Without(w.Rows.Tuples())) < len(of.Rows)
+	})
+}

@@ -1,0 +1,282 @@
+package drain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"sexton/internal/batch"
+	"sexton/internal/each"
+	"sexton/internal/pgcatalog"
+)
+
+// Only texts without a table of the application's in them go through pgcatalog.Render: such a table may itself live in a
+// schema called public.
+
+// Tuple is the place of a version of a row in its leaf.
+type Tuple = pgtype.TID
+
+// Row is a version of a row in one leaf: its place, and the transaction that wrote it. After a vacuum another row may have
+// the same place, but it was not written by the same transaction.
+type Row struct {
+	At      Tuple
+	Version uint32
+}
+
+// ScanRow reads a row of a statement that selects tuple and version.
+func ScanRow(row pgx.CollectableRow) (one Row, err error) {
+	err = row.Scan(&one.At, &one.Version)
+	return one, err
+}
+
+// Rows are versions of rows in one leaf.
+type Rows []Row
+
+// Args are the arguments of a statement on the rows: their tuples, their versions, and more.
+func (r Rows) Args(more ...any) []any {
+	return append([]any{r.Tuples(), each.Of(r, func(one Row) uint32 { return one.Version })}, more...)
+}
+
+// Tuples returns the places of the rows.
+func (r Rows) Tuples() []Tuple { return each.Of(r, func(one Row) Tuple { return one.At }) }
+
+// Without returns the rows that are at none of these tuples.
+func (r Rows) Without(tuples []Tuple) Rows {
+	excluded := make(map[Tuple]bool, len(tuples))
+	for _, at := range tuples {
+		excluded[at] = true
+	}
+	return slices.DeleteFunc(slices.Clone(r), func(one Row) bool { return excluded[one.At] })
+}
+
+// Follow replaces versions of rows by later versions.
+func (r Rows) Follow(old, moved []Tuple, version []uint32) {
+	to := make(map[Tuple]int, len(old))
+	for i, at := range old {
+		to[at] = i
+	}
+	for i := range r {
+		if n, found := to[r[i].At]; found {
+			r[i] = Row{moved[n], version[n]}
+		}
+	}
+}
+
+// Window is a number of rows in one leaf whose trees are deleted together.
+type Window struct {
+	Table *Table
+	Leaf  pgcatalog.Table
+	Rows  Rows
+	// Circle are the indexes of rows that refer to a row below themselves.
+	Circle map[int]bool
+	// Refilled reports that rows below come back as fast as they are deleted.
+	Refilled bool
+}
+
+// Owner is on whose behalf rows are deleted, such as a group: it counts them, and may do more in the transactions that
+// delete them. Its texts are CTEs.
+type Owner struct {
+	// ID is $3 in all texts.
+	ID int64
+	// Deleted counts the rows of the CTE total (rows). Changed counts those of the CTE changed, which are not deleted.
+	Deleted, Changed string
+	// Beside is the further work of a statement that deletes rows of a table.
+	Beside func(t *Table) Beside
+	// Gone and Altered report committed rows. aside is the number that Beside selected.
+	Gone    func(t *Table, rows, aside int64)
+	Altered func(f *Ref, rows int64)
+	// Failed reports errors that rows are to blame for.
+	Failed func(f batch.Fault)
+}
+
+// Beside is the further work of a statement that deletes rows of a table. CTE may read the CTE gone, which has the columns
+// that Returning adds with the alias target. Selected is an expression of type bigint, or "".
+type Beside struct{ CTE, Returning, Selected string }
+
+// wantSQL is a CTE of the rows that the first two parameters name.
+const wantSQL = "want AS MATERIALIZED (SELECT wanted.at, wanted.version " +
+	"FROM unnest($1::pg_catalog.tid[], $2::pg_catalog.xid[]) AS wanted (at, version))"
+
+// joined joins a relation of row versions with the leaf that they are in.
+func joined(want string, leaf pgcatalog.Table, alias string) string {
+	return fmt.Sprintf("%[1]s JOIN ONLY %[2]s AS %[3]s ON %[3]s.ctid OPERATOR(pg_catalog.=) %[1]s.at AND %[3]s.xmin OPERATOR(pg_catalog.=) %[1]s.version",
+		want, leaf.SQL(), alias)
+}
+
+// with joins CTEs.
+func with(ctes ...string) string {
+	return "WITH " + strings.Join(slices.DeleteFunc(ctes, func(cte string) bool { return cte == "" }), ",\n")
+}
+
+// On is the condition for rows of the key (alias child) that refer to a row (alias parent).
+func (f *Ref) On(child, parent string) string {
+	sql := Pairwise(f.compare, Qualified(child, f.Columns), Qualified(parent, f.Targets))
+	if f.Where != "" {
+		sql += " AND " + strings.ReplaceAll(f.Where, "child.", child+".")
+	}
+	return sql
+}
+
+// Exists is true if rows of the key refer to the row. OFFSET 0 makes it one index lookup per row, whatever the planner
+// estimates.
+func (f *Ref) Exists(parent string) string { return f.exists(parent, false) }
+
+// exists is Exists, or leaves out rows that are in the CTE meant.
+func (f *Ref) exists(parent string, without bool) string {
+	condition := f.On("child", parent)
+	if without {
+		condition += " AND NOT child.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT meant.at FROM meant))"
+	}
+	return fmt.Sprintf("EXISTS (SELECT FROM %s AS child WHERE %s OFFSET 0)", f.From, condition)
+}
+
+// parents is a CTE of the window's rows, with the columns that the keys refer to.
+func parents(leaf pgcatalog.Table, refs []*Ref) string {
+	seen := map[string]bool{}
+	var columns []string
+	for _, f := range refs {
+		for _, column := range f.Targets {
+			if !seen[column] {
+				seen[column] = true
+				columns = append(columns, "parent."+pgcatalog.Quote(column))
+			}
+		}
+	}
+	return fmt.Sprintf("parents AS MATERIALIZED (SELECT %s FROM %s)", strings.Join(columns, ", "), joined("want", leaf, "parent"))
+}
+
+// lookStatement reports, as an array of booleans, which of the keys have rows that refer to any of the window's.
+func lookStatement(leaf pgcatalog.Table, refs []*Ref) string {
+	terms := each.Of(refs, func(f *Ref) string {
+		return fmt.Sprintf("EXISTS (SELECT FROM parents AS parent CROSS JOIN LATERAL (SELECT FROM %s AS child WHERE %s LIMIT 1) AS found)",
+			f.From, f.On("child", "parent"))
+	})
+	return fmt.Sprintf("%s\nSELECT ARRAY[%s]", with(wantSQL, parents(leaf, refs)), strings.Join(terms, ",\n"))
+}
+
+// childrenStatement reads at most $4 rows of the key, in one of its leaves, that refer to the window's, except the ones at
+// the tuples $3. The subquery leaves the planner one plan that does not depend on its statistics.
+func childrenStatement(leaf pgcatalog.Table, f *Ref, in pgcatalog.Table) string {
+	return fmt.Sprintf(`%s
+SELECT found.at, found.version
+FROM parents AS parent
+CROSS JOIN LATERAL (
+	SELECT child.ctid AS at, child.xmin AS version FROM ONLY %s AS child WHERE %s AND child.ctid OPERATOR(pg_catalog.<>) ALL ($3::pg_catalog.tid[]) OFFSET 0
+) AS found
+LIMIT $4`, with(wantSQL, parents(leaf, []*Ref{f})), in.SQL(), f.On("child", "parent"))
+}
+
+// ShownStatement shows to people the row of a leaf at the tuple $1.
+func ShownStatement(t *Table, leaf pgcatalog.Table) string {
+	return fmt.Sprintf("SELECT %s FROM ONLY %s AS child WHERE child.ctid OPERATOR(pg_catalog.=) $1::pg_catalog.tid", t.Shown("child"), leaf.SQL())
+}
+
+// free is a CTE of those of the rows that no other session has locked.
+func free(leaf pgcatalog.Table) string {
+	return fmt.Sprintf("free AS MATERIALIZED (SELECT want.at, want.version FROM %s FOR UPDATE OF picked SKIP LOCKED)", joined("want", leaf, "picked"))
+}
+
+// LockStatement locks the rows, and waits for other sessions that have locked them.
+func LockStatement(leaf pgcatalog.Table) string {
+	return fmt.Sprintf("%s,\nheld AS MATERIALIZED (SELECT FROM %s FOR UPDATE OF target)\nSELECT pg_catalog.count(*) FROM held",
+		with(wantSQL), joined("want", leaf, "target"))
+}
+
+// HoldStatement locks a window's rows by a clause. It fails with a division by zero unless all of them are as they were read.
+func HoldStatement(leaf pgcatalog.Table, lock string) string {
+	return fmt.Sprintf(`%s,
+held AS MATERIALIZED (SELECT FROM %s %s OF held)
+SELECT 1 OPERATOR(pg_catalog./) (pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.cardinality($1::pg_catalog.tid[]))::integer FROM held`,
+		with(wantSQL), joined("want", leaf, "held"), lock)
+}
+
+// UnchangedStatement reports whether a window's rows are all as they were read.
+func UnchangedStatement(leaf pgcatalog.Table) string {
+	return fmt.Sprintf("%s\nSELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.cardinality($1::pg_catalog.tid[]) FROM %s",
+		with(wantSQL), joined("want", leaf, "held"))
+}
+
+// GoneStatement fails with a division by zero if one of the rows is still there.
+func GoneStatement(leaf pgcatalog.Table) string {
+	return fmt.Sprintf("%s\nSELECT 1 OPERATOR(pg_catalog./) (pg_catalog.count(*) OPERATOR(pg_catalog.=) 0)::integer FROM %s",
+		with(wantSQL), joined("want", leaf, "target"))
+}
+
+// RemoveStatement deletes those of the rows that no row refers to, or all of them if only they refer to each other, and counts them for
+// the owner $3. Rows that are inserted
+// below between its snapshot and its lock on a row are the only ones that the key's own action deletes. It returns how many
+// it deleted, their tuples unless that is all of them, and the number that the owner selects. With skip it leaves out rows
+// that other sessions have locked.
+func (o *Owner) RemoveStatement(t *Table, leaf pgcatalog.Table, skip bool) string {
+	from, unlocked := "want", ""
+	if skip {
+		from, unlocked = "free", free(leaf)
+	}
+	ctes := []string{wantSQL, unlocked}
+	var childless, outside []string
+	for _, f := range t.RefsOf(leaf) {
+		childless, outside = append(childless, "NOT "+f.Exists("target")), append(outside, f.exists("target", f.Table == t && f.Action == Remove))
+	}
+	condition := ""
+	switch {
+	case t.Chains():
+		ctes = append(ctes, fmt.Sprintf("meant AS MATERIALIZED (SELECT %[1]s.at FROM %[2]s)", from, joined(from, leaf, "target")),
+			fmt.Sprintf("outside AS MATERIALIZED (\n\tSELECT FROM meant JOIN ONLY %s AS target ON target.ctid OPERATOR(pg_catalog.=) meant.at\n\tWHERE %s\n\tLIMIT 1\n)",
+				leaf.SQL(), strings.Join(outside, "\n\t\tOR ")))
+		condition = fmt.Sprintf("\n\tAND (NOT EXISTS (SELECT FROM outside) OR %s)", strings.Join(childless, "\n\t\tAND "))
+	case len(childless) > 0:
+		condition = "\n\tAND " + strings.Join(childless, "\n\tAND ")
+	}
+	return o.removing(t, leaf, ctes, from, condition, "")
+}
+
+// CascadeStatement deletes the rows, and leaves what is below them, $4 rows, to the actions of the keys.
+func (o *Owner) CascadeStatement(t *Table, leaf pgcatalog.Table) string {
+	return o.removing(t, leaf, []string{wantSQL}, "want", "", " OPERATOR(pg_catalog.+) $4::bigint")
+}
+
+func (o *Owner) removing(t *Table, leaf pgcatalog.Table, ctes []string, from, condition, more string) string {
+	beside := o.Beside(t)
+	ctes = append(ctes, fmt.Sprintf(`gone AS (
+	DELETE FROM ONLY %s AS target USING %s AS want
+	WHERE target.ctid OPERATOR(pg_catalog.=) want.at AND target.xmin OPERATOR(pg_catalog.=) want.version%s
+	RETURNING want.at%s
+)`, leaf.SQL(), from, condition, beside.Returning),
+		fmt.Sprintf("total AS MATERIALIZED (SELECT pg_catalog.count(*)%s AS rows FROM gone)", more), beside.CTE, o.Deleted)
+	return fmt.Sprintf(`%s
+SELECT total.rows, CASE WHEN total.rows OPERATOR(pg_catalog.<) pg_catalog.cardinality($1::pg_catalog.tid[]) THEN ARRAY(SELECT gone.at FROM gone) END, %s::bigint
+FROM total`, with(ctes...), cmp.Or(beside.Selected, "0"))
+}
+
+// TellStatement does the owner's further work for rows that are deleted by the next statement, by the action of a key.
+func (o *Owner) TellStatement(t *Table, leaf pgcatalog.Table) string {
+	beside := o.Beside(t)
+	return fmt.Sprintf("%s\nSELECT $3::bigint, %s::bigint", with(wantSQL,
+		fmt.Sprintf("gone AS (SELECT want.at%s FROM %s)", beside.Returning, joined("want", leaf, "target")), beside.CTE), cmp.Or(beside.Selected, "0"))
+}
+
+// ChangeStatement does to rows what the key's action says, and has the owner $3 count the ones that it changed. It returns
+// their old and new tuples and versions, and the new tuples of rows that have the same key as before.
+func (o *Owner) ChangeStatement(f *Ref, leaf pgcatalog.Table, skip bool) string {
+	from, unlocked := "want", ""
+	if skip {
+		from, unlocked = "free", free(leaf)
+	}
+	// The texts are cast, as Postgres would compare two ROWs column by column, by operators of their types.
+	key := func(alias string) string {
+		return "ROW(" + strings.Join(Qualified(alias, f.Columns), ", ") + ")::pg_catalog.record"
+	}
+	return with(wantSQL, unlocked, fmt.Sprintf(`written AS (
+	%s FROM %s AS want JOIN ONLY %s AS was ON was.ctid OPERATOR(pg_catalog.=) want.at
+	WHERE child.ctid OPERATOR(pg_catalog.=) want.at AND child.xmin OPERATOR(pg_catalog.=) want.version
+	RETURNING want.at, child.ctid AS moved, child.xmin AS version, %s OPERATOR(pg_catalog.*=) %s AS kept
+)`, Change(f.Action, "ONLY "+leaf.SQL(), f.set, ""), from, leaf.SQL(), key("child"), key("was")),
+		"changed AS (SELECT FROM written WHERE NOT written.kept)", o.Changed) + `
+SELECT pg_catalog.array_agg(written.at), pg_catalog.array_agg(written.moved), pg_catalog.array_agg(written.version),
+	pg_catalog.array_agg(written.moved) FILTER (WHERE written.kept)
+FROM written`
+}

@@ -1,0 +1,648 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/drain"
+	"sexton/internal/each"
+	"sexton/internal/pace"
+	"sexton/internal/pgcatalog"
+)
+
+const (
+	// windowRows is the most rows that are read at once of a table to which nothing refers. firstWindow and largestWindow
+	// are the first and the largest number of rows whose trees are deleted together.
+	windowRows    = 10_000
+	firstWindow   = 50
+	largestWindow = 2000
+	// mostExcluded is how many rows that cannot be deleted now a statement may leave out. With more of them the rest waits.
+	mostExcluded = 10_000
+	// forbidding is how many rows are read at once that forbid the deletion of another one.
+	forbidding = 100
+	// mostRefills is how often all rows below a window may have been deleted while there are new ones.
+	mostRefills = 20
+	// mostInCircle bounds the rows of a circle.
+	mostInCircle = 10_000
+	// MostFailures is how many single rows may fail in one run.
+	MostFailures = 100
+)
+
+// ErrCancelled is what Alter returns if the owner's rows must not be deleted any more.
+var ErrCancelled = errors.New("the deletion was cancelled")
+
+// errHalve is returned if a statement that looks below several rows takes too long.
+var errHalve = errors.New("too many rows to look below")
+
+// Tree deletes rows after all rows that refer to them by native foreign keys, children first, in small transactions. Rows
+// that refer to each other in a circle are deleted by one statement and the actions of their keys.
+//
+// A statement decides by the tuples, versions and keys of rows in its own snapshot. Killed anywhere, the next Tree finds what
+// is left.
+type Tree struct {
+	Session *batch.Session
+	Owner   drain.Owner
+	// Target is the time that one statement should take, Rows the number of rows of the first ones. 0 stands for firstRows.
+	Target time.Duration
+	Rows   int
+	Sizes  *Sizes
+	Pace   *pace.Run
+	// Send runs a transaction, Alter one that deletes or changes rows.
+	Send, Alter func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error
+	// Paused reports that no further batch may begin.
+	Paused func(ctx context.Context) bool
+	// Progress is called after every batch.
+	Progress func(ctx context.Context)
+
+	// Waits makes batches wait for rows that other sessions have locked. Without it these are left out.
+	Waits bool
+	// Stack are the windows whose trees are being deleted, Deepest is the most of them so far, down to the table Lowest.
+	Stack   []*drain.Window
+	Deepest int
+	Lowest  *drain.Table
+	// Changes counts rows that were deleted or changed.
+	Changes int64
+	// Failures counts rows that cannot be deleted or changed, failed has them by leaf. stuck also has the rows that were left
+	// since Restart.
+	Failures      int
+	failed, stuck map[uint32][]drain.Tuple
+	// refills is how often in a row a table's rows had new rows below them when these had been deleted.
+	refills map[*drain.Table]int
+	// Fault is the first error that rows are to blame for, Obstacle is something weaker that is in the way.
+	Fault    *batch.Fault
+	Obstacle batch.Fault
+}
+
+// Restart has rows tried again that were left for others' locks, or for rows below them.
+func (t *Tree) Restart() {
+	if t.Sizes == nil {
+		t.Sizes, t.failed, t.refills = &Sizes{}, map[uint32][]drain.Tuple{}, map[*drain.Table]int{}
+	}
+	t.Obstacle, t.stuck = batch.Fault{}, map[uint32][]drain.Tuple{}
+	for leaf, tuples := range t.failed {
+		t.stuck[leaf] = append(t.stuck[leaf], tuples...)
+	}
+}
+
+// Take deletes a window's rows, after all rows below them. It returns the ones that are left.
+func (t *Tree) Take(ctx context.Context, w *drain.Window) (left drain.Rows, _ drain.Result, _ error) {
+	refs := w.Table.RefsOf(w.Leaf)
+	for again := false; ; again = true {
+		found, below, err := t.clear(ctx, w, refs)
+		switch {
+		case errors.Is(err, errHalve):
+			return t.halves(ctx, w)
+		case err != nil || below == drain.Yielded:
+			return w.Rows, below, err
+		}
+		left = w.Rows
+		if below == drain.Finished || len(w.Rows) > 1 {
+			var result drain.Result
+			if left, result, err = t.remove(ctx, w); err != nil || result == drain.Yielded || len(left) == 0 {
+				t.refills[w.Table] = 0
+				return left, result, err
+			}
+		}
+		none := len(left) == len(w.Rows)
+		if !none {
+			t.refills[w.Table] = 0
+		}
+		switch {
+		case none && below == drain.Finished && found != nil && t.refills[w.Table] == mostRefills:
+			t.refills[w.Table] = 0
+			t.Blame(ComesBack(found.Table.Label()))
+			t.fails(w.Leaf, left)
+			return left, drain.Blocked, nil
+		case none && below == drain.Finished && (found != nil || t.Waits && !again):
+			// Rows were inserted below since, or the window's have changed: look again.
+			if found != nil {
+				t.refills[w.Table]++
+			}
+		case len(w.Circle) > 0 && t.Waits:
+			return t.cascade(ctx, w, left)
+		default:
+			if none && below == drain.Finished && t.Waits && t.Obstacle.Message == "" {
+				t.Obstacle = batch.Fault{Table: w.Table.Label(), Message: "rows stay although no session has locked them: a trigger or rule of the table keeps them"}
+			}
+			return left, drain.Blocked, nil
+		}
+	}
+}
+
+// halves is Take for the halves of a window below which a statement cannot look in its time.
+func (t *Tree) halves(ctx context.Context, w *drain.Window) (left drain.Rows, _ drain.Result, _ error) {
+	half := len(w.Rows) / 2
+	for _, rows := range []drain.Rows{w.Rows[:half], w.Rows[half:]} {
+		some, result, err := t.Take(ctx, &drain.Window{Table: w.Table, Leaf: w.Leaf, Rows: rows})
+		if left = append(left, some...); err != nil || result == drain.Yielded {
+			return left, result, err
+		}
+	}
+	return left, blockedIf(len(left) > 0), nil
+}
+
+func blockedIf(left bool) drain.Result {
+	if left {
+		return drain.Blocked
+	}
+	return drain.Finished
+}
+
+// Clear deletes or changes the rows that refer to a window's rows by some keys. Finished means that there was none when each
+// key was looked at last.
+func (t *Tree) Clear(ctx context.Context, w *drain.Window, refs []*drain.Ref) (drain.Result, error) {
+	for refills := 0; ; refills++ {
+		found, result, err := t.clear(ctx, w, refs)
+		switch {
+		case err != nil || result != drain.Finished || found == nil:
+			return result, err
+		case refills == mostRefills:
+			w.Refilled = true
+			t.Blame(ComesBack(found.Table.Label()))
+			return drain.Blocked, nil
+		}
+	}
+}
+
+// clear is Clear without looking again after rows that it has found, by the key that it returns, were deleted.
+func (t *Tree) clear(ctx context.Context, w *drain.Window, refs []*drain.Ref) (found *drain.Ref, _ drain.Result, _ error) {
+	if t.stuck == nil {
+		t.Restart()
+	}
+	t.Stack = append(t.Stack, w)
+	if len(t.Stack) > t.Deepest {
+		t.Deepest, t.Lowest = len(t.Stack), w.Table
+	}
+	defer func() { t.Stack = t.Stack[:len(t.Stack)-1] }()
+	live, blocked := refs, false
+	if len(refs) > 1 {
+		var err error
+		if live, err = t.look(ctx, w, refs); err != nil {
+			result, err := t.tooMany(w, err)
+			return nil, result, err
+		}
+	}
+	for _, f := range live {
+		for _, leaf := range f.Leaves {
+			if t.Paused(ctx) {
+				return nil, drain.Yielded, nil
+			}
+			some, result, err := t.drain(ctx, w, f, leaf)
+			if err != nil || result == drain.Yielded {
+				return nil, result, err
+			}
+			if some {
+				found = f
+			}
+			blocked = blocked || result == drain.Blocked
+		}
+	}
+	if !blocked {
+		return found, drain.Finished, nil
+	}
+	// What is left may be below other rows.
+	live, err := t.look(ctx, w, refs)
+	if err != nil {
+		result, err := t.tooMany(w, err)
+		return nil, result, err
+	}
+	return found, blockedIf(len(live) > 0), nil
+}
+
+// look returns the keys by which rows refer to a window's rows.
+func (t *Tree) look(ctx context.Context, w *drain.Window, refs []*drain.Ref) ([]*drain.Ref, error) {
+	live, err := w.Look(ctx, t.Read, refs)
+	if err == nil {
+		t.Sizes.learn(windowName(w.Leaf), len(w.Rows), t.Session.Took(), t.Target, largestWindow)
+	}
+	return live, err
+}
+
+// ComesBack is the fault of a table whose rows reappear as fast as they are deleted.
+func ComesBack(table string) batch.Fault {
+	return batch.Fault{Table: table, Verdict: batch.Row, Message: "rows come back as fast as they are taken away: " +
+		"a trigger inserts them again, or an application does not stop"}
+}
+
+// tooMany handles an error of a statement that looks below a window. One that took too long is tried again with fewer rows.
+func (t *Tree) tooMany(w *drain.Window, err error) (drain.Result, error) {
+	if n := len(w.Rows); n > 1 && batch.Judge(err).Verdict == batch.Timeout && !t.Pace.Ended() {
+		t.Sizes.shrink(windowName(w.Leaf), n)
+		return drain.Blocked, errHalve
+	}
+	return t.Handle(err, w.Table.Label())
+}
+
+func windowName(leaf pgcatalog.Table) string { return fmt.Sprint("below ", leaf.OID) }
+
+// Read runs statements that change nothing.
+func (t *Tree) Read(ctx context.Context, statements ...batch.Statement) error {
+	return t.Send(ctx, t.ShortWaits(), statements...)
+}
+
+// drain deletes or changes the rows of one key, in one of its leaves, that refer to a window's rows, and reports whether there
+// are some. It leaves those that cannot be deleted or changed now.
+func (t *Tree) drain(ctx context.Context, w *drain.Window, f *drain.Ref, leaf pgcatalog.Table) (some bool, _ drain.Result, _ error) {
+	limit := windowRows
+	switch {
+	case f.Action == drain.Forbid:
+		limit = forbidding
+	case f.Action == drain.Remove && len(f.Table.RefsOf(leaf)) > 0:
+		limit = min(largestWindow, t.Sizes.get(windowName(leaf), firstWindow))
+	}
+	blocked := len(t.stuck[leaf.OID]) > 0
+	var inCircle []drain.Tuple
+	for len(t.stuck[leaf.OID]) < mostExcluded {
+		if t.Paused(ctx) {
+			return some, drain.Yielded, nil
+		}
+		found, err := w.Children(ctx, t.Read, f, leaf, slices.Concat(inCircle, t.stuck[leaf.OID]), limit)
+		if err != nil {
+			result, err := t.tooMany(w, err)
+			return some, result, err
+		}
+		t.Sizes.learn(windowName(w.Leaf), len(w.Rows), t.Session.Took(), t.Target, largestWindow)
+		rows := found
+		if f.Action == drain.Remove || f.Action == drain.Forbid {
+			onStack := t.onStack(leaf, found)
+			rows, inCircle = found.Without(onStack), append(inCircle, onStack...)
+		}
+		if f.Table.Chains() {
+			slices.Reverse(rows) // Rows that refer to others of the same table are usually read after these.
+		}
+		left, result, err := t.workOff(ctx, w, f, &drain.Window{Table: f.Table, Leaf: leaf, Rows: rows})
+		if err != nil || result == drain.Yielded {
+			return some, result, err
+		}
+		t.stuck[leaf.OID] = append(t.stuck[leaf.OID], left.Tuples()...)
+		some = some || len(found) > 0
+		blocked = blocked || result == drain.Blocked || len(inCircle) > 0
+		if len(found) < limit || f.Action == drain.Forbid && len(rows) > 0 {
+			return some, blockedIf(blocked), nil
+		}
+	}
+	return some, drain.Blocked, nil
+}
+
+// workOff deletes or changes rows of a key that refer to rows of the window above. It returns the ones that are left.
+func (t *Tree) workOff(ctx context.Context, above *drain.Window, f *drain.Ref, w *drain.Window) (drain.Rows, drain.Result, error) {
+	switch {
+	case len(w.Rows) == 0:
+		return nil, drain.Finished, nil
+	case f.Action == drain.Remove:
+		return t.Take(ctx, w)
+	case f.Action == drain.Forbid:
+		return nil, drain.Blocked, t.note(ctx, above, f, w)
+	}
+	return t.change(ctx, f, w)
+}
+
+// onStack returns those rows of a leaf whose trees are being deleted, and marks them: they refer to a row below themselves.
+func (t *Tree) onStack(leaf pgcatalog.Table, found drain.Rows) (tuples []drain.Tuple) {
+	among := make(map[drain.Tuple]bool, len(found))
+	for _, row := range found {
+		among[row.At] = true
+	}
+	for _, w := range t.Stack {
+		if w.Leaf.OID != leaf.OID {
+			continue
+		}
+		for i, row := range w.Rows {
+			if !among[row.At] {
+				continue
+			}
+			if tuples = append(tuples, row.At); w.Circle == nil {
+				w.Circle = map[int]bool{}
+			}
+			w.Circle[i] = true
+		}
+	}
+	return tuples
+}
+
+// note keeps as the obstacle that a row of a key prevents the deletion of the row that it refers to.
+func (t *Tree) note(ctx context.Context, above *drain.Window, f *drain.Ref, w *drain.Window) error {
+	if t.Obstacle.Message != "" {
+		return nil
+	}
+	var shown []string
+	err := t.Read(ctx, batch.Statement{SQL: drain.ShownStatement(w.Table, w.Leaf), Args: []any{w.Rows[0].At}, Scan: batch.Collect(&shown, pgx.RowTo[string])})
+	if err != nil {
+		_, err = t.Handle(err, f.Table.Label())
+	}
+	if len(shown) > 0 {
+		t.Obstacle = batch.Fault{Table: f.Table.Label(), Message: f.Forbids(above.Table, shown[0])}
+	}
+	return err
+}
+
+// remove deletes those of a window's rows to which no row refers. It returns the others.
+func (t *Tree) remove(ctx context.Context, w *drain.Window) (drain.Rows, drain.Result, error) {
+	name := fmt.Sprint("remove ", w.Leaf.OID)
+	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece drain.Rows, limits batch.Limits, skip bool) (drain.Rows, error) {
+		var n, aside int64
+		var gone []drain.Tuple
+		var statements []batch.Statement
+		if !skip && (t.Waits || len(w.Table.RefsOf(w.Leaf)) > 0) {
+			// A session that is about to insert rows below has a lock on the row. If the DELETE itself waited for it, the key's
+			// action would delete all rows that it commits, since a statement does not look again at what it has seen.
+			statements = append(statements, batch.Statement{SQL: drain.LockStatement(w.Leaf), Args: piece.Args()})
+		}
+		statements = append(statements, batch.Statement{
+			SQL: t.Owner.RemoveStatement(w.Table, w.Leaf, skip), Args: piece.Args(t.Owner.ID), Scan: batch.One(&n, &gone, &aside),
+		})
+		if err := t.Alter(ctx, limits, statements...); err != nil {
+			return nil, err
+		}
+		t.gone(w.Table, n, aside)
+		if n == int64(len(piece)) {
+			return nil, nil
+		}
+		return piece.Without(gone), nil
+	})
+}
+
+// gone counts rows of a table that were deleted.
+func (t *Tree) gone(table *drain.Table, rows, aside int64) {
+	t.Changes += rows
+	t.Owner.Gone(table, rows, aside)
+}
+
+// change does to a window's rows what the key's action says. It follows rows that are on the stack as well to their new
+// versions.
+func (t *Tree) change(ctx context.Context, f *drain.Ref, w *drain.Window) (drain.Rows, drain.Result, error) {
+	name := fmt.Sprint("change ", w.Leaf.OID, f.Columns)
+	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece drain.Rows, limits batch.Limits, skip bool) (drain.Rows, error) {
+		var old, moved, kept []drain.Tuple
+		var version []uint32
+		err := t.Alter(ctx, limits, batch.Statement{
+			SQL: t.Owner.ChangeStatement(f, w.Leaf, skip), Args: piece.Args(t.Owner.ID), Scan: batch.One(&old, &moved, &version, &kept),
+		})
+		if err != nil {
+			return nil, err
+		}
+		if n := int64(len(old) - len(kept)); n > 0 {
+			t.Changes += n
+			t.Owner.Altered(f, n)
+		}
+		stay := piece.Without(old)
+		if len(kept) > 0 {
+			rows := each.Of(kept, func(at drain.Tuple) drain.Row { return drain.Row{At: at} })
+			t.Blame(Keeps(f.Table.Label(), strings.Join(f.Columns, ", ")))
+			t.fails(w.Leaf, rows)
+			stay = append(stay, rows...)
+		}
+		for _, on := range t.Stack {
+			if on.Leaf.OID == w.Leaf.OID {
+				on.Rows.Follow(old, moved, version)
+			}
+		}
+		return stay, nil
+	})
+}
+
+// Keeps is the fault of a table with a statement that succeeded and changed rows to what they were.
+func Keeps(table, column string) batch.Fault {
+	return batch.Fault{Table: table, Verdict: batch.Row, Message: fmt.Sprintf(
+		"rows keep their %s although no session has locked them: a trigger, a rule or a default of the table causes it", column)}
+}
+
+// cascade deletes the rows of circles: rows of a window that refer to rows below themselves and, by the actions of the keys, all
+// that is below them. It returns the window's rows that are left. It is for a tree that waits, since little else is left then.
+func (t *Tree) cascade(ctx context.Context, w *drain.Window, left drain.Rows) (drain.Rows, drain.Result, error) {
+	var circle drain.Rows
+	for i := range w.Circle {
+		circle = append(circle, w.Rows[i])
+	}
+	rest := left.Without(circle.Tuples())
+	circle = left.Without(rest.Tuples())
+	kept, result, err := t.pieces(ctx, w, circle, fmt.Sprint("cascade ", w.Leaf.OID),
+		func(ctx context.Context, piece drain.Rows, limits batch.Limits, _ bool) (drain.Rows, error) {
+			top := &drain.Window{Table: w.Table, Leaf: w.Leaf, Rows: piece}
+			c, err := t.Circle(ctx, top)
+			if err != nil || c == nil {
+				return piece, err
+			}
+			var n, aside int64
+			var gone []drain.Tuple
+			deletion := batch.Statement{
+				SQL:  t.Owner.CascadeStatement(w.Table, w.Leaf),
+				Args: piece.Args(t.Owner.ID, c.Rows-len(piece)), Scan: batch.One(&n, &gone, &aside),
+			}
+			if err = t.Alter(ctx, limits, c.Around(deletion)...); err != nil {
+				return piece, c.Failed(err)
+			}
+			t.gone(w.Table, int64(len(piece)), aside)
+			c.Gone()
+			return nil, nil
+		})
+	return append(rest, kept...), max(result, blockedIf(len(rest) > 0)), err
+}
+
+// Circle are rows that are deleted with rows of a circle by the actions of the keys.
+type Circle struct {
+	drain.Closure
+
+	tree  *Tree
+	aside []int64
+}
+
+// Circle finds all that is deleted with rows at the top of a circle. It returns nil if these are not the ones to begin with, as
+// rows on the stack are below them.
+func (t *Tree) Circle(ctx context.Context, top *drain.Window) (*Circle, error) {
+	closure, err := top.Expand(ctx, t.Read, mostInCircle)
+	if err != nil {
+		return nil, err
+	}
+	if closure.Most {
+		return nil, &batch.FaultError{Fault: batch.Fault{
+			Verdict: batch.Row, Message: fmt.Sprintf("more than %d rows refer to each other in a circle", mostInCircle),
+		}}
+	}
+	if slices.ContainsFunc(t.Stack, closure.Has) {
+		return nil, nil //nolint:nilnil // documented
+	}
+	return &Circle{Closure: closure, tree: t, aside: make([]int64, len(closure.Windows))}, nil
+}
+
+// Around puts statements around the one that deletes the rows at the top. The ones before fail unless all rows are as they
+// were found, and do the owner's further work. The ones after fail if a row is left.
+func (c *Circle) Around(deletion ...batch.Statement) (all []batch.Statement) {
+	owner := &c.tree.Owner
+	for i, w := range c.Windows {
+		all = append(all, batch.Statement{SQL: drain.HoldStatement(w.Leaf, "FOR UPDATE"), Args: w.Rows.Args()})
+		if beside := owner.Beside(w.Table); i > 0 && beside != (drain.Beside{}) {
+			all = append(all, batch.Statement{
+				SQL: owner.TellStatement(w.Table, w.Leaf), Args: w.Rows.Args(owner.ID), Scan: batch.One(new(int64), &c.aside[i]),
+			})
+		}
+	}
+	all = append(all, deletion...)
+	for _, w := range c.Windows {
+		all = append(all, batch.Statement{SQL: drain.GoneStatement(w.Leaf), Args: w.Rows.Args()})
+	}
+	return all
+}
+
+// Failed returns the error of the statements, or nil if they failed as a row had changed or was left, or as another row forbids the
+// deletion.
+func (c *Circle) Failed(err error) error {
+	switch f := batch.Judge(err); {
+	case f.SQLState == "22012":
+		c.tree.Obstacle = batch.Fault{
+			Table: c.Windows[0].Table.Label(), Message: "rows that refer to each other in a circle change all the time, or a trigger or rule keeps them",
+		}
+		return nil
+	case f.SQLState == "23503" || f.SQLState == "23001":
+		if f.Table = c.Windows[0].Table.Label(); c.tree.Obstacle.Message == "" {
+			c.tree.Obstacle = f
+		}
+		return nil
+	case f.Verdict == batch.Timeout:
+		f.Message = fmt.Sprintf("%d rows that refer to each other in a circle go by one statement, which takes too long: %s", c.Rows, f.Message)
+		return &batch.FaultError{Fault: f}
+	}
+	return err
+}
+
+// Gone counts the rows below the top.
+func (c *Circle) Gone() {
+	for i, w := range c.Windows[1:] {
+		c.tree.gone(w.Table, int64(len(w.Rows)), c.aside[i+1])
+	}
+}
+
+// try does something to rows in one transaction, and returns those to which it has not done it. With skip it leaves out rows
+// that other sessions have locked.
+type try func(ctx context.Context, piece drain.Rows, limits batch.Limits, skip bool) (drain.Rows, error)
+
+// pieces is the ladder for rows of a window: as many as fit the target at a time; fewer after a timeout; without the rows that
+// others have locked; and halved until a row that fails is alone. It returns the rows that are left.
+func (t *Tree) pieces(ctx context.Context, w *drain.Window, rows drain.Rows, name string, do try) (left drain.Rows, _ drain.Result, _ error) {
+	skip, conflicts, most := false, 0, mostRows
+	for len(rows) > 0 {
+		if t.Paused(ctx) {
+			return append(left, rows...), drain.Yielded, nil
+		}
+		n := min(t.Sizes.get(name, cmp.Or(t.Rows, firstRows)), most, len(rows))
+		limits := t.limits(n)
+		judge := t.Watch(ctx, limits)
+		stay, err := do(ctx, rows[:n], limits, skip)
+		f := judge(err)
+		f.Table = w.Table.Label()
+		switch {
+		case err == nil:
+			t.Sizes.learn(name, n, t.Session.Took(), t.Pace.Beside(pace.Steer{Target: t.Target}).Target, mostRows)
+			left, rows = append(left, stay...), rows[n:]
+			conflicts, most = 0, min(2*most, mostRows)
+			t.Progress(ctx)
+			t.Pace.Breathe(ctx, t.Session.Took(), 1)
+		case f.Verdict == batch.Fatal:
+			return append(left, rows...), drain.Blocked, err
+		case t.Pace.Ended():
+			return append(left, rows...), drain.Yielded, nil
+		case f.Verdict == batch.Hopeless:
+			t.Blame(f)
+			return append(left, rows...), drain.Blocked, nil
+		case f.Lock() && !t.Waits && !skip:
+			skip = true
+		case f.Verdict == batch.Conflict && conflicts < mostConflicts:
+			conflicts++
+		case n > 1:
+			if most = (n + 1) / 2; f.Verdict == batch.Timeout {
+				t.Sizes.shrink(name, n)
+			}
+		default:
+			if left, rows = append(left, rows[0]), rows[1:]; f.Lock() {
+				t.Obstacle = f
+			} else {
+				t.Blame(f)
+				t.fails(w.Leaf, left[len(left)-1:])
+			}
+		}
+	}
+	return left, blockedIf(len(left) > 0), nil
+}
+
+// limits are the timeouts of a statement with n rows. A single row, and one that waits for others, get all the time that the
+// session's limits allow.
+func (t *Tree) limits(n int) batch.Limits {
+	limits := t.ShortWaits()
+	if n > 1 && !t.Waits {
+		limits.StatementTimeout = min(limits.StatementTimeout, max(cutoffs*t.Target, shortestCutoff))
+	}
+	return limits
+}
+
+// ShortWaits are the session's limits with short waits for locks, unless batches wait for them.
+func (t *Tree) ShortWaits() batch.Limits {
+	if t.Waits {
+		return t.Session.Limits
+	}
+	return t.Session.Limits.ShortWaits()
+}
+
+// Watch finds the session that a batch with such limits waits for, until the function that it returns is called with the
+// batch's error. That judges the error and names the session.
+func (t *Tree) Watch(ctx context.Context, limits batch.Limits) func(error) batch.Fault {
+	end := func() string { return "" }
+	if limits.LockTimeout > pace.WorthAWord {
+		end = t.Pace.Watch(ctx, "")
+	}
+	return func(err error) batch.Fault {
+		blocker, f := end(), batch.Judge(err)
+		if f.Lock() {
+			t.Pace.Locked()
+		}
+		return f.By(blocker)
+	}
+}
+
+// fails leaves rows for good.
+func (t *Tree) fails(leaf pgcatalog.Table, rows drain.Rows) {
+	t.failed[leaf.OID] = append(t.failed[leaf.OID], rows.Tuples()...)
+}
+
+// Blame counts a fault of rows that are left for good.
+func (t *Tree) Blame(f batch.Fault) {
+	t.Owner.Failed(f)
+	t.Failures++
+	if t.Fault == nil {
+		t.Fault = &f
+	}
+}
+
+// Handle decides about an error that no row is to blame for: the run ends, or what it was about is left for later.
+func (t *Tree) Handle(err error, table string) (drain.Result, error) {
+	return t.HandleFault(batch.Judge(err), err, table)
+}
+
+// HandleFault is Handle for an error that was judged.
+func (t *Tree) HandleFault(f batch.Fault, err error, table string) (drain.Result, error) {
+	if errors.Is(err, ErrCancelled) {
+		return drain.Blocked, err
+	}
+	f.Table = table
+	if !f.Lock() {
+		t.Owner.Failed(f)
+	}
+	switch {
+	case f.Verdict == batch.Fatal:
+		return drain.Blocked, err
+	case t.Pace.Ended():
+		return drain.Yielded, nil
+	case f.Lock() || f.Verdict == batch.Timeout:
+		t.Obstacle = f
+	case t.Fault == nil:
+		t.Fault = &f
+	}
+	return drain.Blocked, nil
+}

@@ -1,0 +1,61 @@
+package groupdelete
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/drain"
+)
+
+// mostGroups bounds the groups that are counted before a destruction begins.
+const mostGroups = 100_000
+
+// subtree returns the group and those below it, at most mostGroups.
+func (p *Plan) subtree(ctx context.Context, read drain.Reader, group int64) ([]int64, error) {
+	groups := drain.Item(p.groups.Relation)
+	return drain.Select(ctx, read, pgx.RowTo[int64], fmt.Sprintf(`
+WITH RECURSIVE below AS (
+	SELECT target.id FROM %[1]s AS target WHERE target.id OPERATOR(pg_catalog.=) $1
+	UNION
+	SELECT target.id FROM below JOIN %[1]s AS target ON target.parent_id OPERATOR(pg_catalog.=) below.id
+)
+SELECT below.id FROM below LIMIT $2`, groups), group, mostGroups)
+}
+
+const (
+	// sampled is the number of projects below which the estimate counts, mostSampled bounds the rows below them, mostProjects
+	// the projects.
+	sampled      = 5
+	mostSampled  = 20_000
+	mostProjects = 10_000
+)
+
+// estimate estimates how many rows are deleted: the groups, and for each project as many as hang below a few of them.
+func (p *Plan) estimate(ctx context.Context, read drain.Reader, groups []int64) (int64, error) {
+	projects := p.projects
+	total := int64(len(groups))
+	counted, err := drain.Select(ctx, read, pgx.RowTo[int64], fmt.Sprintf(
+		"SELECT pg_catalog.count(*) FROM (SELECT FROM %s AS project WHERE project.group_id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) LIMIT $2) AS counted",
+		drain.Item(projects.Relation)), groups, mostProjects)
+	if err != nil {
+		return 0, fmt.Errorf("estimate the rows of the group: %w", err)
+	}
+	for _, leaf := range projects.Leaves {
+		found, err := drain.Select(ctx, read, drain.ScanRow, fmt.Sprintf(
+			"SELECT project.ctid, project.xmin FROM ONLY %s AS project WHERE project.group_id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) LIMIT $2",
+			leaf.SQL()), groups, sampled)
+		if err != nil {
+			return 0, fmt.Errorf("estimate the rows of the group: %w", err)
+		}
+		if n := len(found); n > 0 {
+			below, err := (&window{Table: projects, Leaf: leaf, Rows: found}).Expand(ctx, read, mostSampled)
+			if err != nil {
+				return 0, fmt.Errorf("estimate the rows of the group: %w", err)
+			}
+			return total + counted[0]*int64(below.Rows)/int64(n), nil
+		}
+	}
+	return total, nil
+}
