@@ -212,7 +212,7 @@ func (s *session) change(ctx context.Context, do func(tx pgx.Tx) error) error {
 			return err
 		}
 		if attempt == lockAttempts {
-			return fmt.Errorf("a lock is held by %s through %d attempts; end the long transaction and run the command again: %w", holders, attempt, err)
+			return fmt.Errorf("a lock is held by %s through %d attempts: %w", holders, attempt, err)
 		}
 		waits(ctx, s.log.With(slog.String("database", s.db.Name)))("a table", holders)
 		select {
