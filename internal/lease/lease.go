@@ -27,7 +27,9 @@ const Margin = 5 * time.Second
 
 // Extension returns how much longer a lease lasts if a statement may take longer than Margin: a statement that begins
 // just before the holder stops ends under the lease, and one that the server continues after that ends within the margin.
-func Extension(statementTimeout time.Duration) time.Duration { return 2 * max(0, statementTimeout-Margin) }
+func Extension(statementTimeout time.Duration) time.Duration {
+	return 2 * max(0, statementTimeout-Margin)
+}
 
 // ErrLost says that the lease has passed to another holder or has run out.
 var ErrLost = errors.New("lease lost")
