@@ -12,12 +12,12 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/database"
-	"sexton/internal/dbsqlc"
 	"sexton/internal/definitions"
 	"sexton/internal/each"
 	"sexton/internal/jobrun"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/placeholder"
 	"sexton/internal/problem"
 	"sexton/triggers"
@@ -89,7 +89,7 @@ func untilRetried(ctx context.Context, db database.Database, kind string, longes
 // CheckPlaceholderUsers binds the references to the database, which names what does not fit at the place of the file where
 // it stands.
 func CheckPlaceholderUsers(
-	ctx context.Context, c *config.Config, db database.Database, on dbsqlc.DBTX,
+	ctx context.Context, c *config.Config, db database.Database, on pgcatalog.Beginner,
 ) (*placeholder.References, problem.List, error) {
 	entries := each.Of(c.PlaceholderUsers.References, func(entry config.TableColumns) placeholder.Reference { return placeholder.Reference(entry) })
 	bound, found, err := placeholder.Bind(ctx, on, db.Names, entries)

@@ -159,7 +159,7 @@ func TestDeletionThatFailsIsRetried(t *testing.T) {
 	b := placeholderBundle(t)
 	b.db.Exec("ALTER TABLE notes RENAME TO away")
 	_, err := run(t.Context(), b.deps, DeletePlaceholderUserArgs{UserID: 11})
-	require.ErrorContains(t, err, "table notes does not exist")
+	require.ErrorContains(t, err, "table public.notes does not exist")
 	require.Empty(t, b.db.Rows("SELECT FROM users_ghost_user_migrations"), "what cannot be looked at may refer to anybody")
 	b.db.Exec("ALTER TABLE away RENAME TO notes")
 	b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not yet'; END $$")

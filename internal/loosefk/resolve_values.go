@@ -26,7 +26,7 @@ func (r *resolver) checkValues(ctx context.Context) error {
 		var check []*Reference
 		for _, parents := range r.parents {
 			for _, reference := range UsableIn(s.Name, slices.Collect(maps.Values(parents))) {
-				if len(reference.Conditions) > 0 || reference.Updates() {
+				if reference.Action != drain.Forbid && (len(reference.Conditions) > 0 || reference.Updates()) {
 					check = append(check, reference)
 				}
 			}

@@ -87,8 +87,10 @@ func (r *Relation) Untold(table string) (why, fix string) {
 }
 
 // Shown is an expression for a text that shows a row to people: its primary key as "id 17, at 3", or its place.
-func (r *Relation) Shown(alias string) string {
-	key := r.PrimaryKey()
+func (r *Relation) Shown(alias string) string { return Shown(alias, r.PrimaryKey()) }
+
+// Shown is the same expression for a table with this primary key.
+func Shown(alias string, key []string) string {
 	if len(key) == 0 {
 		return "'ctid ' OPERATOR(pg_catalog.||) " + alias + ".ctid::pg_catalog.text"
 	}

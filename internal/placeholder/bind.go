@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
-	"github.com/jackc/pgx/v5"
-
-	"sexton/internal/dbsqlc"
 	"sexton/internal/definitions"
+	"sexton/internal/drain"
+	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -16,139 +16,68 @@ import (
 // section is the key of the configuration that the references live under.
 const section = "placeholder_users"
 
-// Bind holds the entries against the database, whose own schema is the one of its users. Findings carry keys such as
-// placeholder_users.references[3].columns[0] and no position. Errors: a missing table or column, a column that is no
-// integer, one that is listed twice or that the role may not read. A warning: a column without an index. The references
-// are nil where there is an error among them.
-func Bind(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, entries []Reference) (*References, problem.List, error) {
-	b := &binder{db: db, schema: names.Tracked, known: map[string]string{}}
-	bound := &References{}
-	if err := b.read(ctx, entries); err != nil {
+// Bind resolves the entries as references to users that forbid the deletion, as package loosefk resolves definitions. Findings
+// carry keys such as placeholder_users.references[3].columns[0] and no position. The references are nil if there is an
+// error among the findings.
+func Bind(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, entries []Reference) (*References, problem.List, error) {
+	defs, problems := define(entries)
+	resolved, found, err := loosefk.Resolve(ctx, []loosefk.Site{{Schema: names.Tracked, DB: db}}, defs)
+	if err != nil {
 		return nil, nil, fmt.Errorf("bind lists of %s: %w", section, err)
 	}
-	for i, entry := range entries {
-		columns, err := b.bind(ctx, fmt.Sprintf("%s.references[%d]", section, i), entry)
+	bound := &References{}
+	var needs []drain.Need
+	for _, users := range resolved[""] {
+		for i, r := range users.References {
+			needs = append(needs, drain.Need{By: i, Table: r.Child.OID, Privilege: "SELECT"})
+			bound.edges = append(bound.edges, edge{Edge: r.Edge, label: r.Child.In(names.Tracked) + "." + r.Columns[0]})
+		}
+		lacking, err := drain.Lacking(ctx, db, needs, func(by int) problem.Problem {
+			return problem.Problem{Key: users.References[by].Definition.Key}
+		})
 		if err != nil {
 			return nil, nil, fmt.Errorf("bind lists of %s: %w", section, err)
 		}
-		bound.columns = append(bound.columns, columns...)
+		found.Add(lacking...)
 	}
-	if b.problems.Err() != nil {
-		return nil, b.problems, nil
-	}
-	return bound, b.problems, nil
-}
-
-type binder struct {
-	db       dbsqlc.DBTX
-	schema   string
-	tables   map[uint32]*pgcatalog.Relation
-	problems problem.List
-	// known is where a column, by its label, is named first.
-	known map[string]string
-}
-
-func (b *binder) reportf(severity problem.Severity, key, fix, format string, args ...any) {
-	b.problems.Add(problem.Problem{Severity: severity, Key: key, Message: fmt.Sprintf(format, args...), Fix: fix})
-}
-
-func (b *binder) name(text string) (definitions.Name, error) {
-	name, err := definitions.ParseName(text)
-	if name.Schema == "" {
-		name.Schema = b.schema
-	}
-	return name, err
-}
-
-// read reads the tables of all entries from the catalogue.
-func (b *binder) read(ctx context.Context, entries []Reference) error {
-	var schemas, tables []string
-	for _, entry := range entries {
-		if name, err := b.name(entry.Table); err == nil {
-			schemas, tables = append(schemas, name.Schema), append(tables, name.Table)
+	for _, p := range found {
+		p.Key = place(p.Key)
+		if !slices.Contains(problems, p) {
+			problems.Add(p)
 		}
 	}
-	oids, err := pgcatalog.Named(ctx, b.db, schemas, tables)
-	if err != nil {
-		return err
+	if problems.Err() != nil {
+		return nil, problems, nil
 	}
-	b.tables, err = pgcatalog.Read(ctx, b.db, oids)
-	return err
+	return bound, problems, nil
 }
 
-// bind binds the columns of one entry.
-func (b *binder) bind(ctx context.Context, key string, entry Reference) ([]boundColumn, error) {
-	table, err := b.table(ctx, key+".table", entry.Table)
-	if table == nil || err != nil {
-		return nil, err
-	}
-	readable, err := b.readable(ctx, table, entry.Columns)
-	if err != nil {
-		return nil, err
-	}
-	var columns []boundColumn
-	for i, column := range entry.Columns {
-		at, label := fmt.Sprintf("%s.columns[%d]", key, i), table.In(b.schema)+"."+column
-		found, there := table.Columns[column]
-		first, twice := b.known[label]
-		switch {
-		case !there:
-			fix := problem.Meant(column, table.ColumnNames(), "correct the name, or remove it")
-			b.reportf(problem.Error, at, fix, "table %s has no column %s", entry.Table, column)
-		case twice:
-			b.reportf(problem.Error, at, "remove one of them", "%s is named by %s already", label, first)
-		case !pgcatalog.Integer(found.Base):
-			b.reportf(problem.Error, at, "only integers can refer to users", "%s is of type %s", label, found.Type)
-		case !slices.Contains(readable, column):
-			b.reportf(problem.Error, at, fmt.Sprintf("GRANT SELECT ON TABLE %s TO the worker's role", table.SQL()), "the role may not read %s", label)
-		case table.Unindexed(column) != "":
-			b.reportf(problem.Warning, at, table.Unindexed(column),
-				"no index of %s begins with %s, so every look at a placeholder reads the whole table", entry.Table, column)
-		}
-		b.known[label] = at
-		columns = append(columns, bindColumn(label, table, column))
-	}
-	return columns, nil
-}
-
-// table returns the table that an entry names, or nil.
-func (b *binder) table(ctx context.Context, key, text string) (*pgcatalog.Relation, error) {
-	name, err := b.name(text)
-	if err != nil {
-		b.reportf(problem.Error, key, "", "table %q %v", text, err)
-		return nil, nil
-	}
-	for _, table := range b.tables {
-		switch {
-		case table.Schema != name.Schema || table.Name != name.Table:
+// define returns a definition for each column. It has no action, which forbids the deletion.
+func define(entries []Reference) (defs []definitions.Definition, problems problem.List) {
+	for i, entry := range entries {
+		key := fmt.Sprintf("%s.references[%d]", section, i)
+		child, err := definitions.ParseName(entry.Table)
+		if err != nil {
+			problems.Add(problem.Problem{Key: key + ".table", Message: fmt.Sprintf("table %q %v", entry.Table, err)})
 			continue
-		case !table.IsTable():
-			b.reportf(problem.Error, key, "name the table behind it", "%s is not a table", text)
-			return nil, nil
-		case table.IsPartition():
-			b.reportf(problem.Error, key, "name the partitioned table", "%s is a partition", text)
-			return nil, nil
 		}
-		return table, nil
-	}
-	rows, _ := b.db.Query(ctx, statement("names"), name.Schema)
-	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("look for similar names: %w", err)
-	}
-	if name.Schema != b.schema {
-		for i := range tables {
-			tables[i] = name.Schema + "." + tables[i]
+		for j, column := range entry.Columns {
+			at := fmt.Sprintf("%s.columns[%d]", key, j)
+			defs = append(defs, definitions.Definition{
+				Key: at, Position: problem.Position{File: at}, Child: child, Columns: []string{column},
+				Parent: definitions.Name{Table: "users"}, ParentColumns: []string{"id"},
+			})
 		}
-		name.Table = name.Schema + "." + name.Table
 	}
-	b.reportf(problem.Error, key, problem.Meant(name.Table, tables, "create it, or remove the entry"), "table %s does not exist", text)
-	return nil, nil
+	return defs, problems
 }
 
-// readable are the columns that the role may read.
-func (b *binder) readable(ctx context.Context, table *pgcatalog.Relation, columns []string) ([]string, error) {
-	rows, _ := b.db.Query(ctx, statement("readable"), table.OID, columns)
-	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	return found, problem.Doing(err, "look up privileges")
+// place returns the key of the configuration for the key of a finding: that of the column, or of the entry's table if the
+// finding is not about the column.
+func place(key string) string {
+	column := strings.LastIndexByte(key, ']') + 1
+	if key[column:] == "" {
+		return key[:strings.LastIndex(key, ".columns[")] + ".table"
+	}
+	return key[:column]
 }

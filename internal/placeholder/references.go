@@ -11,6 +11,7 @@ import (
 
 	"sexton/internal/dbsqlc"
 	"sexton/internal/definitions"
+	"sexton/internal/drain"
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
@@ -18,35 +19,24 @@ import (
 
 // References are the configured columns, bound to one state of the database.
 type References struct {
-	columns []boundColumn
+	edges []edge
 }
 
-// boundColumn is one column that is looked at.
-type boundColumn struct {
-	// label is table.column for people, table the table as tombstones name it.
-	label, table string
-	// sample selects a text that names one row whose column is looked.user_id, or NULL.
-	sample string
+// edge is one column that refers to users. Its label is table.column.
+type edge struct {
+	drain.Edge
+
+	label string
 }
 
-// bindColumn builds the look for one row. It stops at the first: LIMIT 1 on an index that begins with the column.
-func bindColumn(label string, table *pgcatalog.Relation, column string) boundColumn {
-	from := table.SQL()
-	if table.Kind == "r" {
-		// As with real foreign keys, tables that inherit from it are not its rows.
-		from = "ONLY " + from
-	}
-	return boundColumn{
-		label: label, table: table.Printed,
-		sample: fmt.Sprintf("(SELECT %s FROM %s AS child WHERE child.%s OPERATOR(pg_catalog.=) looked.user_id LIMIT 1)",
-			table.Shown("child"), from, pgcatalog.Quote(column)),
-	}
-}
-
-// lookSQL is the one statement that queries all columns for the user $1. It returns an array with one text for each column,
-// NULL if no row refers to the user.
+// lookSQL is the one statement that queries all columns for the user $1. It returns an array with one text for each column: the
+// name of the first row that refers to the user, or NULL. Each query stops at that row.
 func (r *References) lookSQL() string {
-	samples := each.Of(r.columns, func(c boundColumn) string { return c.sample })
+	samples := each.Of(r.edges, func(e edge) string {
+		column := "child." + pgcatalog.Quote(e.Columns[0])
+		return fmt.Sprintf("(SELECT %s FROM %s WHERE %s LIMIT 1)",
+			pgcatalog.Shown("child", e.PrimaryKey), e.Whole(), e.Compare[0].Equal(column, "looked.user_id"))
+	})
 	return "SELECT ARRAY[" + strings.Join(samples, ",\n") + "]::pg_catalog.text[] FROM (SELECT $1::bigint) AS looked (user_id)"
 }
 
@@ -55,7 +45,7 @@ func (r *References) blockers(samples []*string) []Blocker {
 	found := []Blocker{}
 	for i, sample := range samples {
 		if sample != nil {
-			found = append(found, Blocker{Column: r.columns[i].label, Sample: *sample})
+			found = append(found, Blocker{Column: r.edges[i].label, Sample: *sample})
 		}
 	}
 	return found
@@ -66,10 +56,10 @@ func (r *References) blockers(samples []*string) []Blocker {
 func (r *References) Above(
 	ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, defs []definitions.Definition, columns []string,
 ) ([]string, error) {
-	var tables []string
-	for _, c := range r.columns {
-		if slices.Contains(columns, c.label) {
-			tables = append(tables, c.table)
+	var schemas, tables []string
+	for _, e := range r.edges {
+		if slices.Contains(columns, e.label) {
+			schemas, tables = append(schemas, e.Child.Schema), append(tables, e.Child.Name)
 		}
 	}
 	var sides [4][]string
@@ -84,7 +74,7 @@ func (r *References) Above(
 			sides[2*i], sides[2*i+1] = append(sides[2*i], name.Schema), append(sides[2*i+1], name.Table)
 		}
 	}
-	rows, _ := db.Query(ctx, names.Render(statement("tombstones")), tables, sides[0], sides[1], sides[2], sides[3])
+	rows, _ := db.Query(ctx, names.Render(statement("tombstones")), schemas, tables, sides[0], sides[1], sides[2], sides[3])
 	above, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return above, problem.Doing(err, "look for parents of references")
 }

@@ -141,7 +141,7 @@ func TestPlaceholderReferencesThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	s := placeholderSite(t)
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\nplaceholder_users:\n  enabled: true\n  references:\n    - {table: notse, columns: [author_id]}\n")
-	s.Says(2, s.Path("sexton.yaml")+":8:15: placeholder_users.references[0].table: table notse does not exist (did you mean notes?)", "job", "run", placeholderKind)
+	s.Says(2, s.Path("sexton.yaml")+":8:15: placeholder_users.references[0].table: child table public.notse does not exist", "job", "run", placeholderKind)
 	r := s.Run("doctor", "--json")
 	require.Equal(t, 5, r.Code)
 	var report struct {
@@ -151,7 +151,7 @@ func TestPlaceholderReferencesThatDoNotFit(t *testing.T) {
 	type finding = struct{ Check, Object, Message string }
 	require.Contains(t, report.Findings, finding{
 		"placeholder_users", "placeholder_users.references[0].table",
-		s.Path("sexton.yaml") + ":8:15: table notse does not exist",
+		s.Path("sexton.yaml") + ":8:15: child table public.notse does not exist",
 	})
 	require.Contains(t, report.Findings, finding{"given_up", "table import_placeholder_user_details", "1 placeholder user given up after 15 attempts"})
 }
@@ -177,9 +177,9 @@ func TestDoctorLooksAtPlaceholders(t *testing.T) {
 	}
 	place := s.Path("sexton.yaml") + ":8:"
 	require.Equal(t, map[string]string{
-		place + "35: no index of drawings begins with artist_id, so every look at a placeholder reads the whole table": "warning",
-		place + "46: drawings.signature is of type numeric":                                                            "error",
-		"1 row with a negative number of attempts: they would be offered too often":                                    "warning",
+		place + "35: no index of drawings begins with artist_id, so every batch reads the whole table":                                        "warning",
+		place + "46: drawings.signature is of type numeric, but users.id is of type int8: a foreign key of type numeric cannot refer to int8": "error",
+		"1 row with a negative number of attempts: they would be offered too often":                                                           "warning",
 	}, found)
 }
 

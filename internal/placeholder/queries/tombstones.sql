@@ -1,8 +1,8 @@
--- The tables, named as tombstones name them, whose deleted rows take rows of the tables $1 along, at any depth: by a loose foreign key, from
--- child ($2, $3) to parent ($4, $5), or by a native one with CASCADE. Keys to users are left out: they are the references themselves.
+-- The tables, named as tombstones name them, whose deleted rows take rows of the tables $1, $2 along, at any depth: by a loose foreign key, from
+-- child ($3, $4) to parent ($5, $6), or by a native one with CASCADE. Keys to users are left out: they are the references themselves.
 WITH RECURSIVE edge (child, parent) AS (
     SELECT pg_catalog.format('%I.%I', loose.child_schema, loose.child), pg_catalog.format('%I.%I', loose.parent_schema, loose.parent)
-    FROM unnest($2::pg_catalog.text[], $3::pg_catalog.text[], $4::pg_catalog.text[], $5::pg_catalog.text[])
+    FROM unnest($3::pg_catalog.text[], $4::pg_catalog.text[], $5::pg_catalog.text[], $6::pg_catalog.text[])
         AS loose (child_schema, child, parent_schema, parent)
     UNION ALL
     SELECT pg_catalog.format('%I.%I', child_schema.nspname, child.relname), pg_catalog.format('%I.%I', parent_schema.nspname, parent.relname)
@@ -13,7 +13,8 @@ WITH RECURSIVE edge (child, parent) AS (
     JOIN pg_catalog.pg_namespace AS parent_schema ON parent_schema.oid = parent.relnamespace
     WHERE native.contype = 'f' AND native.confdeltype = 'c' AND native.confrelid <> pg_catalog.to_regclass('"public".users')
 ), above (name) AS (
-    SELECT pg_catalog.unnest($1::pg_catalog.text[]) COLLATE pg_catalog."C"
+    SELECT pg_catalog.format('%I.%I', referring.schema, referring.name) COLLATE pg_catalog."C"
+    FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) AS referring (schema, name)
     UNION
     SELECT edge.parent COLLATE pg_catalog."C" FROM above JOIN edge ON edge.child = above.name
 )
