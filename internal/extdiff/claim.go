@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -65,7 +64,7 @@ func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int6
 	for range mostTries {
 		// Before the statement is sent, so that the deadline can only be early.
 		asked := time.Now()
-		c.token, c.deadline = rand.Int64N(math.MaxInt64/2)+2, c.end(asked) // An earlier release, whose workers may run as well, adds one.
+		c.token, c.deadline = rand.Int64(), c.end(asked)
 		taken, err := on.DiffClaim(ctx, diffID, c.token, holder, ttl.Seconds())
 		if err != nil {
 			return nil, fmt.Errorf("claim diff %d: %w", diffID, err)
