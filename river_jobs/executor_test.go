@@ -123,23 +123,6 @@ func TestRiverEndsNoJobThatEndsItself(t *testing.T) {
 	require.Equal(t, [][]string{{"completed"}, {"running"}, {"discarded"}, {"running"}}, b.db.Rows("SELECT state::text FROM sexton.river_job ORDER BY id"))
 }
 
-// A database gets another name in the configuration while parents wait for their second look.
-func TestWorkerConfirmsWhatWasRemovedUnderAnotherName(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.db.Exec(`
-		DELETE FROM parents WHERE id = 1;
-		DELETE FROM loose_foreign_keys_deleted_records;
-		INSERT INTO sexton.swept (database, parent, integer_keys, swept_at) VALUES
-			('former', 'public.parents', '{1}', now() - interval '1 hour'),
-			('former', 'public.others', '{1}', now() - interval '1 hour');`)
-
-	b.worked(t, "main")
-	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id = 1"), "children that came late")
-	require.Equal(t, [][]string{{"public.others"}},
-		b.db.Rows("SELECT parent FROM sexton.swept WHERE database = 'former'"), "those of nobody's parent are left alone")
-}
-
 // TestEverySuccessorIsAnnounced has a job followed by successors at once. Where River leaves out one
 // notification, that successor waits for the next poll, a second later.
 func TestEverySuccessorIsAnnounced(t *testing.T) {

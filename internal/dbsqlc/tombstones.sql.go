@@ -15,7 +15,7 @@ SET database = $1
 WHERE swept.database <> ALL ($2::pg_catalog.text[]) AND swept.parent = ANY ($3::pg_catalog.text[])
 `
 
-// Takes over what waits for its second look under a name that no configured database has any more.
+// Takes over removed tombstones under a name that no configured database has.
 func (q *Queries) SweptAdopt(ctx context.Context, database string, configured []string, parents []string) (int64, error) {
 	result, err := q.db.Exec(ctx, sweptAdopt, database, configured, parents)
 	if err != nil {

@@ -59,7 +59,7 @@ FROM (
 ) AS counted;
 
 -- name: SweptAdopt :execrows
--- Takes over what waits for its second look under a name that no configured database has any more.
+-- Takes over removed tombstones under a name that no configured database has.
 UPDATE "sexton".swept AS swept
 SET database = @database
 WHERE swept.database <> ALL (@configured::pg_catalog.text[]) AND swept.parent = ANY (@parents::pg_catalog.text[]);

@@ -72,9 +72,6 @@ func (p *pass) bind(ctx context.Context) (*binding, error) {
 	}
 	p.Held.NoteWrong(Kind, p.db.Name, bound.wrong)
 	p.Memory.Note(p.db.Name, bound.parents)
-	if err := p.adopt(ctx, bound.parents); err != nil {
-		return nil, err
-	}
 	p.trackNewPartitions(ctx, bound.parents)
 	if err := bound.look(ctx, p); err != nil {
 		return nil, err
@@ -158,20 +155,6 @@ func (b *binding) look(ctx context.Context, p *pass) error {
 		}
 		return err
 	})
-}
-
-// adopt takes over the removed tombstones of a database that had another name in the configuration when they were removed.
-// No pass would take the second look at them otherwise. Two databases of the configuration may be one, with a schema each, so
-// only those of the pass's own parents are taken, and none that bears a name in use.
-func (p *pass) adopt(ctx context.Context, parents []*loosefk.Parent) error {
-	adopted, err := p.db.Names.Queries(p.conn).SweptAdopt(ctx, p.db.Name, p.Config.DatabaseNames(), Recorded(parents))
-	if err != nil {
-		return fmt.Errorf("take over removed tombstones of database %s: %w", p.db.Name, err)
-	}
-	if adopted > 0 {
-		p.log.InfoContext(ctx, "removed tombstones taken over from an earlier name of the database", "batches", adopted)
-	}
-	return nil
 }
 
 // checkKeys breaks the references of parents whose triggers record another key than the definitions name. Tombstones do not
