@@ -26,8 +26,8 @@ func requirePsql(t *testing.T) {
 
 // The blocks of docs/operations.md: testCopies runs those from firstCopy on.
 const (
-	operationsBlocks      = 12
-	firstCopy, lastBlocks = 3, 11
+	operationsBlocks = 11
+	firstCopy        = 3
 )
 
 // testOperations runs the commands of docs/operations.md, word for word: install, upgrade, roll back.
@@ -57,8 +57,6 @@ func testOperations(t *testing.T, p program) {
 	shell(`psql -X -q -v ON_ERROR_STOP=1 "$DATABASE_URL" -c 'DROP FUNCTION sexton.job_status(bigint)'`)
 	require.Contains(t, shell(blocks[1]), "run `sexton migrate up`")
 	require.Equal(t, "t\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT to_regprocedure('sexton.job_status(bigint)') IS NOT NULL"`))
-	shell(blocks[lastBlocks])
-	require.Equal(t, "sexton_new_partitions\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT evtname FROM pg_event_trigger"`))
 	runTroubleshooting(t, shell)
 	shell(blocks[2])
 	require.Contains(t, shell("sexton migrate down"), "nothing is installed")
@@ -110,7 +108,7 @@ func testCopies(t *testing.T, p program) {
 		require.Contains(t, shell(url, "", "sexton doctor"), " 0 errors, ", what)
 		require.NoError(t, copied.Close(t.Context()))
 	}
-	blocks := docBlocks(t, "operations.md", "sh")[firstCopy:lastBlocks]
+	blocks := docBlocks(t, "operations.md", "sh")[firstCopy:]
 	roles, structure, backup, template, promotion, replicate, change, whole := blocks[0], blocks[1], blocks[2], blocks[3], blocks[4], blocks[5], blocks[6], blocks[7]
 
 	url := create(blue, "structure")
@@ -319,7 +317,7 @@ func testReadmeSteps(t *testing.T, p program) {
 		INSERT INTO projects VALUES (1), (2);
 		INSERT INTO issues SELECT n, n % 2 + 1 FROM generate_series(1, 10) AS n;`)
 	blocks := readmeShell(t, readmeSteps)
-	require.Len(t, blocks, 5)
+	require.Len(t, blocks, 4)
 	blocks = append(blocks, readmeShell(t, readmeWorker)...)
 
 	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", strings.Join(blocks, "\n"))

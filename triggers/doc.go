@@ -17,8 +17,7 @@
 //
 // A statement trigger fires for the table that the statement names. A partitioned parent therefore
 // carries the triggers itself and so does each of its partitions, all recording the name of the root.
-// [EnsurePartitions] adds them to partitions created later. Where it is asked for, the event trigger sexton_new_partitions
-// does so within the command that creates or attaches one. Its function belongs to a superuser, so it stays apart from the others.
+// [EnsurePartitions] adds them to partitions created later, at the start of each pass.
 //
 // Triggers fire ALWAYS, also under session_replication_role = replica, where the installing role owns
 // the table; on others Postgres allows a plain trigger only, which [Status] reports.

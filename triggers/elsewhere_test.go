@@ -85,21 +85,18 @@ func TestNewPartitionsOfAChangedKey(t *testing.T) {
 		table = "CREATE TABLE events (id int, code int, part int) PARTITION BY LIST (part)"
 		more  = "CREATE TABLE events_new PARTITION OF events DEFAULT; INSERT INTO events VALUES ('1', 2, 3), ('4', 5, 6)"
 	)
-	for _, event := range []bool{false, true} {
-		t.Run(fmt.Sprintf("type, event trigger %t", event), func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, table)
-			b.cfg.EventTrigger = &event
-			b.install(id("events"))
-			b.Exec("ALTER TABLE events ALTER id TYPE text")
-			b.Exec(more)
-			pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")}))(t)
-			b.Exec("DELETE FROM events_new WHERE id = '1'; DELETE FROM events")
-			require.Equal(t, []string{"public.events 1", "public.events 4"}, b.tombstones())
-			b.install(id("events"))
-			require.Empty(t, b.status(id("events")))
-		})
-	}
+	t.Run("type", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, table)
+		b.install(id("events"))
+		b.Exec("ALTER TABLE events ALTER id TYPE text")
+		b.Exec(more)
+		pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")}))(t)
+		b.Exec("DELETE FROM events_new WHERE id = '1'; DELETE FROM events")
+		require.Equal(t, []string{"public.events 1", "public.events 4"}, b.tombstones())
+		b.install(id("events"))
+		require.Empty(t, b.status(id("events")))
+	})
 	t.Run("column", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, table)

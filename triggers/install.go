@@ -41,7 +41,7 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 		}
 		return errors.Join(cfg.installTriggers(ctx, conn, look.targets, &report),
 			cfg.rekey(ctx, conn, look.targets, func(*resolved) string { return comeAtOnce }),
-			cfg.dropUnused(ctx, conn, look, &report), cfg.installEvent(ctx, conn, look.event, &report))
+			cfg.dropUnused(ctx, conn, look, &report))
 	})
 	if err != nil {
 		return report, fmt.Errorf("install triggers: %w", err)
@@ -60,7 +60,7 @@ func (c Config) prepare(ctx context.Context, conn *pgx.Conn, parents []Parent) (
 		for _, t := range look.targets {
 			problems = append(problems, c.refuse(ctx, tx, t, look.Role, look.Owner))
 		}
-		return errors.Join(append(problems, c.refuseEvent(look))...)
+		return errors.Join(problems...)
 	})
 	return look, err
 }
@@ -289,12 +289,6 @@ func (c Config) uninstall(ctx context.Context, conn *pgx.Conn, report *Report) e
 		return c.present(ctx, tx, &look)
 	})
 	if err != nil || !look.Schema {
-		return err
-	}
-	// First, so that it puts no trigger on another partition while the others go.
-	drop := false
-	c.EventTrigger = &drop
-	if err := c.installEvent(ctx, conn, look.event, report); err != nil {
 		return err
 	}
 	if err := c.eachTable(ctx, conn, look.triggers, true, dropTriggers, func(t target) {

@@ -17,8 +17,7 @@ import (
 // part is a piece of the functions. as_installed is the way of a table on which nothing has changed.
 // key_changed is true where the key's column is called otherwise than when the function was written, or has another type;
 // keys_changed where one of several columns is called otherwise. key_moved is true where a trigger's attribute numbers are about columns of the
-// table that it stands on. It reads a file of the server, so it comes last. loud is true while an event trigger fires also under
-// session_replication_role = replica and runs with its caller's rights.
+// table that it stands on. It reads a file of the server, so it comes last.
 func part(name string) string { return strings.TrimSpace(sqlText("parts/" + name)) }
 
 const truncateFunction = "track_truncate"

@@ -34,7 +34,7 @@ func Status(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (
 			findings = append(findings, finding)
 		}
 	}
-	return append(append(findings, cfg.compareEvent(look.event)...), look.surplus...), nil
+	return append(findings, look.surplus...), nil
 }
 
 // inspection is one consistent look at the catalogue.
@@ -48,7 +48,6 @@ type inspection struct {
 	triggers   []target
 	targets    []target
 	surplus    []Finding
-	event      eventLook
 }
 
 // present reads what Sexton has installed.
@@ -56,10 +55,7 @@ func (c Config) present(ctx context.Context, tx pgx.Tx, look *inspection) (err e
 	if look.registered, err = c.registered(ctx, tx); err != nil {
 		return err
 	}
-	if look.triggers, err = c.installed(ctx, tx, look.registered); err != nil {
-		return err
-	}
-	look.event, err = c.lookAtEvent(ctx, tx)
+	look.triggers, err = c.installed(ctx, tx, look.registered)
 	return err
 }
 

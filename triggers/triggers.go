@@ -41,8 +41,6 @@ type Config struct {
 	Undo Undo
 	// SameKey says that a key which is another column now has the values of the one before, so that waiting tombstones fit.
 	SameKey bool
-	// EventTrigger has Install create the event trigger for new partitions, or drop it; nil leaves it as it is.
-	EventTrigger *bool
 	// LockTimeout bounds one wait for one table's lock, behind which the application queues; 0 means 2 s.
 	LockTimeout time.Duration
 	// LockAttempts bounds how often one table is tried; 0 means 5.
@@ -122,7 +120,7 @@ const (
 
 // Finding is one difference between the database and what the parents need.
 type Finding struct {
-	// Table is schema.table, quoted where needed; empty where the finding concerns a function or the event trigger.
+	// Table is schema.table, quoted where needed; empty if the finding concerns a function.
 	Table string `json:"table,omitempty"`
 	// Trigger is the trigger's name, or that of the function.
 	Trigger string `json:"trigger"`
@@ -146,7 +144,6 @@ const (
 
 // Change is one trigger that was created, replaced or dropped.
 type Change struct {
-	// Table is empty for the event trigger.
 	Table   string `json:"table"`
 	Trigger string `json:"trigger"`
 	Action  Action `json:"action"`

@@ -182,7 +182,7 @@ func examineTriggers(ctx context.Context, x *Exam) (found []doctor.Finding, err 
 			switch {
 			case !d.Drift():
 				severity = problem.Info
-			case d.Kind == triggers.Surplus, d.Trigger == triggers.WakeTrigger, d.Trigger == triggers.WakeUpdateTrigger, d.Trigger == triggers.EventTrigger:
+			case d.Kind == triggers.Surplus, d.Trigger == triggers.WakeTrigger, d.Trigger == triggers.WakeUpdateTrigger:
 				severity = problem.Warning
 			}
 			object := d.Trigger

@@ -10,7 +10,6 @@ import (
 
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
-	"sexton/triggers"
 )
 
 // right is one privilege on one object of Sexton's.
@@ -72,11 +71,11 @@ func (t Target) privileges(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 func (t Target) partitions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	schemas, tables := t.tables()
 	type row struct{ Table, Grant, Role string }
-	args := []any{schemas, tables, pgcatalog.Schema, triggers.EventTrigger}
+	args := []any{schemas, tables, pgcatalog.Schema}
 	return query(ctx, tx, "look at partitioned parents", sqlText("partitions"), args, func(r row) []Finding {
 		return One(problem.Warning, r.Table, fmt.Sprintf("role %s cannot put triggers on new partitions of %s, "+
 			"so what is deleted by naming one of them goes unrecorded", r.Role, r.Table),
-			r.Grant+", or `sexton triggers install --event-trigger`, or run `sexton triggers install` as the owner after each new partition")
+			r.Grant+", or run `sexton triggers install` as the owner after each new partition")
 	})
 }
 

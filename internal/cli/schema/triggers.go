@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -27,9 +26,8 @@ func triggersCommand(env *cli.Env) *cobra.Command {
 }
 
 func triggersInstallCommand(env *cli.Env) *cobra.Command {
-	var sameKey, eventTrigger, dry bool
-	var cmd *cobra.Command
-	cmd = env.Reports(&cobra.Command{
+	var sameKey, dry bool
+	cmd := env.Reports(&cobra.Command{
 		Use:   "install",
 		Short: "Install what the definitions need",
 		Long: `Puts a tracking trigger on every parent named in the definitions, and on each of its partitions. A table
@@ -44,18 +42,11 @@ Where the key column of a parent has been renamed, or has another type, deletion
 the triggers, and converts tombstones that wait. Where the key is another column now, tombstones that wait carry the values
 of the one before: install refuses, unless --same-key says that the values are the same (as after two columns were swapped).
 
-Partitions that are created later get their triggers from the worker, within a pass, if it may put triggers on them. With
---event-trigger the command that creates or attaches one does it itself. Only a superuser may create an event trigger: for another
-role, the SQL is printed. It never fails the command; what it cannot do is a warning there. --event-trigger=false removes it.`,
-		Example: "  sexton triggers install --dry-run\n  sexton triggers install\n  sexton triggers install --event-trigger\n" +
-			"  sexton triggers install --same-key",
+Partitions that are created later get their triggers from the worker's next pass if its role may put triggers on them, and
+from install otherwise. Until then rows that are deleted by naming the partition are not recorded.`,
+		Example: "  sexton triggers install --dry-run\n  sexton triggers install\n  sexton triggers install --same-key",
 	}, func(ctx context.Context, _ []string) error {
-		set := func(cfg *triggers.Config) {
-			cfg.SameKey, cfg.Waits = sameKey, waits(env)
-			if cmd.Flags().Changed("event-trigger") {
-				cfg.EventTrigger = &eventTrigger
-			}
-		}
+		set := func(cfg *triggers.Config) { cfg.SameKey, cfg.Waits = sameKey, waits(env) }
 		return onTracked(ctx, env, func(all *installation.Bound) error {
 			if dry {
 				return previewTriggers(ctx, env, all, set)
@@ -78,7 +69,6 @@ role, the SQL is printed. It never fails the command; what it cannot do is a war
 	})
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the SQL that it would run, and change nothing")
 	cmd.Flags().BoolVar(&sameKey, "same-key", false, "a key that is another column now has the same values: tombstones that wait fit")
-	cmd.Flags().BoolVar(&eventTrigger, "event-trigger", false, "put triggers on new partitions by an event trigger, which a superuser has to create")
 	return cmd
 }
 
@@ -207,7 +197,7 @@ func printInstalled(w io.Writer, report installation.TriggerReport) {
 		_, _ = fmt.Fprintf(w, "%s: %s\n", report.Database, fmt.Sprintf(format, args...))
 	}
 	for _, change := range report.Triggers {
-		said("%s %s on %s", change.Action, change.Trigger, cmp.Or(change.Table, "new partitions"))
+		said("%s %s on %s", change.Action, change.Trigger, change.Table)
 	}
 	for _, finding := range report.Surplus {
 		said("%s on %s is %s: %s", finding.Trigger, finding.Table, finding.Kind, finding.Fix)

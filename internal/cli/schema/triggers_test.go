@@ -63,26 +63,15 @@ func TestTriggersWarnOfAMissingIndex(t *testing.T) {
 	require.Zero(t, s.Run("triggers", "status").Code)
 }
 
-func TestTriggersInstallEventTrigger(t *testing.T) {
+// A database gets another name in the configuration while removed tombstones wait for their recheck.
+func TestTriggersInstallTakesOverRemovedTombstones(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
-	require.Equal(t, "main: created sexton_new_partitions on new partitions\nmain: 1 trigger changed, 3 as they should be\n",
-		s.OK("triggers", "install", "--event-trigger"))
-	require.Equal(t, "main: 0 triggers changed, 4 as they should be\n", s.OK("triggers", "install", "--event-trigger"))
-	require.Equal(t, "main: 0 triggers changed, 3 as they should be\n", s.OK("triggers", "install"))
-	s.OK("migrate", "up")
-	require.Equal(t, [][]string{{"t"}}, s.Rows("SELECT rolsuper FROM pg_roles JOIN pg_proc ON proowner = pg_roles.oid WHERE proname = 'track_new_partitions'"))
-	require.NotContains(t, s.Run("doctor").Stdout, "functions belong to role")
-
-	s.Exec("ALTER EVENT TRIGGER sexton_new_partitions DISABLE")
-	require.Contains(t, s.Run("doctor").Stdout, "warning: main triggers: sexton_new_partitions: disabled: the event trigger is disabled")
-	require.Equal(t, 5, s.Run("triggers", "status").Code)
-	require.Contains(t, s.OK("triggers", "install", "--event-trigger=false"), "main: dropped sexton_new_partitions on new partitions\n")
-	require.Equal(t, "main: all triggers are as the definitions need them\n", s.OK("triggers", "status"))
-	s.OK("triggers", "install", "--event-trigger")
-	s.OK("migrate", "down")
-	require.Empty(t, s.Rows("SELECT evtname FROM pg_event_trigger"))
-	require.Empty(t, s.Rows("SELECT nspname FROM pg_namespace WHERE nspname = 'sexton'"))
+	s.Exec(`INSERT INTO sexton.swept (database, parent, integer_keys, swept_at)
+		VALUES ('former', 'public.projects', '{1}', now()), ('former', 'public.others', '{1}', now())`)
+	s.OK("triggers", "install")
+	require.Equal(t, [][]string{{"former", "public.others"}, {"main", "public.projects"}},
+		s.Rows("SELECT database, parent FROM sexton.swept ORDER BY database"))
 }
 
 // Files that mean something else are another generation until they are installed.

@@ -22,8 +22,6 @@ WITH owner AS (
     FROM owner, space
     JOIN pg_catalog.pg_proc AS proc ON proc.pronamespace = space.oid
     WHERE proc.proowner <> owner.oid
-      -- The function of the event trigger has to belong to a superuser.
-      AND proc.prorettype <> 'pg_catalog.event_trigger'::pg_catalog.regtype
     UNION ALL
     SELECT 3, pg_catalog.format('ALTER TYPE sexton.%I OWNER TO %I', type.typname, $1)
     FROM owner, space

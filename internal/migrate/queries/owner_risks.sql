@@ -1,5 +1,4 @@
 -- Roles that own SECURITY DEFINER functions in the schema sexton, or the schema, other than $1, and whether they go past row security.
--- The function of the event trigger has to belong to a superuser.
 SELECT
     owner.rolname::pg_catalog.text,
     owner.rolsuper OR owner.rolbypassrls
@@ -10,7 +9,6 @@ JOIN pg_catalog.pg_roles AS owner
         SELECT
         FROM pg_catalog.pg_proc AS proc
         WHERE proc.pronamespace = namespace.oid AND proc.prosecdef AND proc.proowner = owner.oid
-          AND proc.prorettype <> 'pg_catalog.event_trigger'::pg_catalog.regtype
     )
 WHERE namespace.nspname = 'sexton' AND owner.rolname <> $1::pg_catalog.text
 ORDER BY owner.rolname;
