@@ -1,19 +1,20 @@
-// Package drain deletes or changes the rows that refer to given keys, in small transactions, so that no statement sets off a cascade which takes
-// longer than a statement may.
+// Package drain deletes or changes the rows that reference deleted parents, in small transactions.
 //
-// An Edge is one column list that refers to a Key; it makes the statements on rows of Keys, one leaf table at a time: those of loose foreign keys,
-// of the columns that refer to users, and of their dry runs. Lacking tells which privileges edges miss.
+//	Pass ── sessions ── next: a chunk of tombstones ── clear: the ladder ── finish, postpone or fail
 //
-// Read and Expand find in the catalogue which tables hang below others (Table, Ref). Run.Clear then takes down what hangs below the rows
-// of a Window, children first; what nothing can hang below goes by the statement that finds it (sweep). It keeps nothing that is needed later:
-// killed anywhere, the next one finds what is left and goes on.
+// A Parent is a table whose rows were deleted. An Edge is one leaf table of one of its children. A chunk is a few tombstones
+// of one parent that are cleaned up together. Its state is its tombstones, when it may go on, and why.
 //
-//	keys ── Edge ──> rows                    a loose foreign key, a column of users
-//	rows ── Ref ───> rows ── Ref ───> rows   what native cascades would take along: Clear begins at the right
+// A chunk is first tried directly: one REPEATABLE READ transaction changes the rows of all edges and removes the tombstones.
+// All statements share a snapshot, so the rows of the snapshot are gone when the tombstones are. If that takes too long or
+// meets a lock, rows are changed in pieces by row pointer, and the direct statement runs again for what is left.
 //
-// Run.Pieces climbs a Ladder with rows: it makes statements smaller after a timeout, leaves out locked rows, tries deadlocks again and halves around
-// a row that fails. Users' columns and trees use it. Loose foreign keys share its Size alone: their chunks give way to other parents between
-// two tries.
+// A row may also live until its edges are drained, as a user does. It is then a chunk of its own. The direct transaction first locks
+// it, and the completion deletes it. Rows that cannot be moved because the target has an equal one are changed by a statement of
+// their own before the move.
 //
-// Its one invariant: a statement decides by the keys and versions of rows that its own snapshot shows, never by an earlier look.
+// Every statement checks in its own snapshot that the parent is gone, or still queued, and every transaction checks the fence of its lease.
+// A pass may be killed anywhere: the next one finds the tombstones and the rows that are left.
+//
+// Read pass.go, queue.go, ladder.go, and then the statements in internal/drain/dml/edge_direct.go.
 package drain

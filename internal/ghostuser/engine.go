@@ -10,7 +10,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/engine"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pace"
 	"sexton/internal/problem"
 )
@@ -68,8 +68,8 @@ type run struct {
 	frame  *pace.Frame
 	ghost  int64
 	// parents are the users that are deleted softly, and the others.
-	parents [2]*engine.Parent
-	edges   map[*engine.Edge]*part
+	parents [2]*drain.Parent
+	edges   map[*drain.Edge]*part
 
 	// mu guards all below: sessions report at any time.
 	mu    sync.Mutex
@@ -82,7 +82,7 @@ type run struct {
 type part struct {
 	*step
 
-	do drain.Action
+	do dml.Action
 }
 
 // user is one whom the run has loaded.
@@ -126,23 +126,23 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) error {
 		switch err = r.pass().Run(ctx); {
 		case err == nil:
 			return r.close(ctx)
-		case !errors.Is(err, engine.ErrChanged):
+		case !errors.Is(err, drain.ErrChanged):
 			return err //nolint:wrapcheck // It names what it did.
 		}
 	}
 }
 
-func (r *run) pass() *engine.Pass {
+func (r *run) pass() *drain.Pass {
 	throttle := r.Throttle
 	throttle.Share = r.share
-	pass := &engine.Pass{
+	pass := &drain.Pass{
 		Source: r, Parents: r.parents[:], Session: r.Session, Connections: 1, Connect: r.connect,
 		Target: r.Sizes.Target, Chunk: r.limits.Users,
 		Pace: &pace.Run{
 			Until: r.frame.Until, Stop: r.frame.Stop, Ended: r.frame.Ended, Target: r.Sizes.Target, Throttle: throttle,
 			Waits: func(ctx context.Context, _ pace.WaitClass, reason string) { r.waitsFor(ctx, reason) },
 		},
-		Report: engine.Report{
+		Report: drain.Report{
 			Changed: r.changed, Removed: r.removed, Late: func(int64) {}, Failed: func(batch.Fault) {}, Progress: r.progress, Waits: r.waitsFor,
 		},
 	}
@@ -158,15 +158,15 @@ func (r *run) bind() {
 	for _, u := range r.users {
 		u.held = false
 	}
-	r.edges = map[*engine.Edge]*part{}
+	r.edges = map[*drain.Edge]*part{}
 	for i, hard := range []bool{false, true} {
 		key := r.Plan.key
 		key.Queued = r.Plan.queued(names, hard, r.ghost)
-		parent := &engine.Parent{Key: &key, Name: fmt.Sprintf("hard=%t", hard), Tree: r.clearUser}
+		parent := &drain.Parent{Key: &key, Name: fmt.Sprintf("hard=%t", hard), Tree: r.clearUser}
 		for _, s := range r.Plan.steps(hard) {
 			for _, leaf := range s.Leaves {
 				edge := r.edge(s, leaf, s.Action)
-				if s.Action == drain.Move {
+				if s.Action == dml.Move {
 					edge.Otherwise = r.edge(s, leaf, s.otherwise)
 					if equal := s.equal(leaf, r.ghost); equal != "" {
 						edge.Double = r.edge(s, leaf, s.otherwise)
@@ -180,10 +180,10 @@ func (r *run) bind() {
 	}
 }
 
-func (r *run) edge(s *step, leaf Table, do drain.Action) *engine.Edge {
+func (r *run) edge(s *step, leaf Table, do dml.Action) *drain.Edge {
 	edge := s.edge(r.Session.Names, leaf, do, r.ghost)
 	edge.Limit = r.Sizes.rows(do)
-	if do == drain.Remove && s.below {
+	if do == dml.Remove && s.below {
 		edge.Tree = r.fell(s, leaf)
 	}
 	r.edges[edge] = &part{s, do}
@@ -218,7 +218,7 @@ func (r *run) share(ctx context.Context, slow float64, locked bool) (share float
 }
 
 // changed counts rows of a user.
-func (r *run) changed(e *engine.Edge, tombstones []engine.Tombstone, rows int64) {
+func (r *run) changed(e *drain.Edge, tombstones []drain.Tombstone, rows int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	part := r.edges[e]
@@ -226,7 +226,7 @@ func (r *run) changed(e *engine.Edge, tombstones []engine.Tombstone, rows int64)
 }
 
 // removed ends the part of a user whose completion has ended it.
-func (r *run) removed(_ *engine.Parent, tombstones []engine.Tombstone, _ bool) {
+func (r *run) removed(_ *drain.Parent, tombstones []drain.Tombstone, _ bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range tombstones {

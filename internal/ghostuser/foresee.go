@@ -6,15 +6,15 @@ import (
 	"slices"
 
 	"sexton/internal/batch"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 )
 
 // Foresee counts what refers to a user, what native cascades take along, and what loose references take later, in READ ONLY transactions.
-func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user int64, hardDelete bool, loose ...drain.Loose) (*drain.Foresight, error) {
-	read, steps := drain.ReadOnly(db, drain.ForeseeTime), p.steps(hardDelete)
-	seen, all := drain.NewForesight(), drain.NewForesight()
+func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user int64, hardDelete bool, loose ...dml.Loose) (*dml.Foresight, error) {
+	read, steps := dml.ReadOnly(db, dml.ForeseeTime), p.steps(hardDelete)
+	seen, all := dml.NewForesight(), dml.NewForesight()
 	err := p.below(ctx, db, read, seen, steps, user, nil)
 	if err == nil && len(loose) > 0 {
 		if err = p.below(ctx, db, read, all, steps, user, loose); err == nil {
@@ -25,9 +25,9 @@ func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user int64, h
 		return nil, fmt.Errorf("count rows below: %w", err)
 	}
 	for _, s := range steps {
-		args := &drain.Args{}
+		args := &dml.Args{}
 		sql := fmt.Sprintf("SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted",
-			s.Whole(), s.rows(user, args), args.Add(drain.MostForeseen+1))
+			s.Whole(), s.rows(user, args), args.Add(dml.MostForeseen+1))
 		var n int64
 		if err := read(ctx, batch.Statement{SQL: sql, Args: args.Values, Scan: batch.One(&n)}); err != nil {
 			return nil, fmt.Errorf("count rows of %s: %w", s.label, err)
@@ -39,23 +39,23 @@ func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user int64, h
 
 // below counts what goes or changes with the rows of the steps that delete, and, by loose references, with the user.
 func (p *Plan) below(
-	ctx context.Context, db pgcatalog.Beginner, read drain.Reader, seen *drain.Foresight,
-	every []*step, user int64, loose []drain.Loose,
+	ctx context.Context, db pgcatalog.Beginner, read dml.Reader, seen *dml.Foresight,
+	every []*step, user int64, loose []dml.Loose,
 ) error {
-	steps := slices.DeleteFunc(slices.Clone(every), func(s *step) bool { return s.Action != drain.Remove })
+	steps := slices.DeleteFunc(slices.Clone(every), func(s *step) bool { return s.Action != dml.Remove })
 	oids := each.Of(steps, func(s *step) uint32 { return s.Child.OID })
 	if len(loose) > 0 {
 		oids = append(oids, p.users.OID)
 	}
-	below, err := drain.Below(ctx, db, oids, loose...)
+	below, err := dml.Below(ctx, db, oids, loose...)
 	if err != nil {
 		return err
 	}
-	var windows []*drain.Window
+	var windows []*dml.Window
 	for _, s := range steps {
 		for _, leaf := range s.Leaves {
-			sql, args := s.Window(leaf, "picked.ctid, picked.xmin", "", drain.Keys{Of: &p.key, Values: []int64{user}}, drain.MostForeseen)
-			rows, err := drain.Select(ctx, read, drain.ScanRow, sql, args...)
+			sql, args := s.Window(leaf, "picked.ctid, picked.xmin", "", dml.Keys{Of: &p.key, Values: []int64{user}}, dml.MostForeseen)
+			rows, err := dml.Select(ctx, read, dml.ScanRow, sql, args...)
 			if err != nil && batch.Judge(err).Verdict != batch.Timeout {
 				return err
 			}
@@ -69,14 +69,14 @@ func (p *Plan) below(
 	}
 	if users := below[p.users.OID]; users != nil && len(loose) > 0 {
 		// The steps are about its other keys and columns.
-		users.Refs = slices.DeleteFunc(users.Refs, func(f *drain.Ref) bool {
+		users.Refs = slices.DeleteFunc(users.Refs, func(f *dml.Ref) bool {
 			return f.Constraint != "" || slices.ContainsFunc(every, func(s *step) bool {
 				return s.Child.OID == f.Table.OID && slices.Equal(s.Columns, f.Columns)
 			})
 		})
 		for _, leaf := range users.Leaves {
 			sql := fmt.Sprintf("SELECT leaving.ctid, leaving.xmin FROM ONLY %s AS leaving WHERE leaving.id OPERATOR(pg_catalog.=) $1", leaf.SQL())
-			rows, err := drain.Select(ctx, read, drain.ScanRow, sql, user)
+			rows, err := dml.Select(ctx, read, dml.ScanRow, sql, user)
 			if err != nil {
 				return err
 			}
@@ -89,19 +89,19 @@ func (p *Plan) below(
 }
 
 // foreseen adds rows of the step.
-func (s *step) foreseen(seen *drain.Foresight, n int64) {
-	if n > drain.MostForeseen {
-		n, seen.Capped = drain.MostForeseen, true
+func (s *step) foreseen(seen *dml.Foresight, n int64) {
+	if n > dml.MostForeseen {
+		n, seen.Capped = dml.MostForeseen, true
 	}
 	switch {
 	case n == 0:
 		return
-	case s.Action == drain.Forbid:
+	case s.Action == dml.Forbid:
 		seen.Forbidden = append(seen.Forbidden, fmt.Sprintf("%s: %s", s.label, s.refusal))
 		return
-	case s.Action == drain.Move:
+	case s.Action == dml.Move:
 		seen.Moved[s.tableLabel] += n
-	case s.Action == drain.Remove:
+	case s.Action == dml.Remove:
 		seen.Deleted[s.tableLabel] += n
 	default:
 		seen.Nullified[s.tableLabel] += n

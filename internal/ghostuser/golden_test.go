@@ -8,7 +8,7 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pgtest"
 )
 
@@ -46,19 +46,19 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 		g.Add(named("destroy"))(p.destroyStatement(names, u, 9))
 		g.Add(named("remaining"))(p.remainingStatement(names, u))
 		key.Queued = p.queued(names, hard, 9)
-		keys := drain.Keys{Of: &key, Values: []int64{2}, Gone: true}
+		keys := dml.Keys{Of: &key, Values: []int64{2}, Gone: true}
 		for _, s := range p.steps(hard) {
 			leaf := s.Leaves[0]
 			title := func(name string) string { return named(s.label + " " + name) }
 			g.Add(title("shown"))(s.shownStatement(2))
-			if s.Action == drain.Forbid {
+			if s.Action == dml.Forbid {
 				continue
 			}
 			edge := s.edge(names, leaf, s.Action, 9)
 			g.Add(title("direct"))(edge.Direct(names, leaf, keys, false))
 			g.Add(title("piece"))(edge.Piece(names, leaf, keys, nil, false))
 			g.Add(title("piece, skipping"))(edge.Piece(names, leaf, keys, nil, true))
-			if s.Action == drain.Move {
+			if s.Action == dml.Move {
 				double := s.edge(names, leaf, s.otherwise, 9)
 				double.Where = s.equal(leaf, 9)
 				g.Add(title("doubles"))(double.Direct(names, leaf, keys, false))

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"sexton/internal/definitions"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 )
 
@@ -52,13 +52,13 @@ type Sizes struct {
 }
 
 // rows is the most rows of one statement; 0 leaves it to the engine.
-func (s Sizes) rows(do drain.Action) int {
+func (s Sizes) rows(do dml.Action) int {
 	switch {
 	case s.Target > 0:
 		return 0
-	case do == drain.Move:
+	case do == dml.Move:
 		return cmp.Or(max(s.Move, 0), 50)
-	case do == drain.Remove:
+	case do == dml.Remove:
 		return cmp.Or(max(s.Delete, 0), 1000)
 	default:
 		return cmp.Or(max(s.Nullify, 0), 100)
@@ -66,11 +66,11 @@ func (s Sizes) rows(do drain.Action) int {
 }
 
 // counter is the column of the queue that counts the action's rows.
-func counter(do drain.Action) string {
+func counter(do dml.Action) string {
 	switch do {
-	case drain.Move:
+	case dml.Move:
 		return "moved_rows"
-	case drain.Remove:
+	case dml.Remove:
 		return "deleted_rows"
 	default:
 		return "nullified_rows"
@@ -78,15 +78,15 @@ func counter(do drain.Action) string {
 }
 
 // field is the action's field in the statistics.
-func field(do drain.Action) string { return strings.TrimSuffix(counter(do), "_rows") }
+func field(do dml.Action) string { return strings.TrimSuffix(counter(do), "_rows") }
 
-// step is one column that refers to users. A step whose rows nothing can be done about (drain.Forbid) prevents the deletion of
+// step is one column that refers to users. A step whose rows nothing can be done about (dml.Forbid) prevents the deletion of
 // each user that has some.
 type step struct {
-	drain.Edge
+	dml.Edge
 
 	// otherwise is the action for a row that cannot be moved because the ghost user has an equal one.
-	otherwise drain.Action
+	otherwise dml.Action
 	// label is table.column for people, logs and statistics, tableLabel the table alone.
 	label, tableLabel string
 	// twins are, by leaf, conditions under which a row of the ghost user (twin) prevents the move of the row child. They
@@ -105,7 +105,7 @@ func (s *step) column() string { return s.Columns[0] }
 // keys. It is bound to one state of the database: resolve again for each run.
 type Plan struct {
 	users Table
-	key   drain.Key
+	key   dml.Key
 	soft  []*step
 	hard  []*step
 }
@@ -118,4 +118,4 @@ func (p *Plan) steps(hardDelete bool) []*step {
 }
 
 // label is the name of a table for people.
-func (p *Plan) label(t *drain.Table) string { return t.In(p.users.Schema) }
+func (p *Plan) label(t *dml.Table) string { return t.In(p.users.Schema) }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -13,13 +13,13 @@ import (
 // rows there, and puts those off.
 func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, plan *Plan) (problem.List, error) {
 	users := plan.users.OID
-	needs := []drain.Need{{Table: users, Privilege: "SELECT"}, {Table: users, Privilege: "UPDATE"}, {Table: users, Privilege: "DELETE"}}
+	needs := []dml.Need{{Table: users, Privilege: "SELECT"}, {Table: users, Privilege: "UPDATE"}, {Table: users, Privilege: "DELETE"}}
 	for _, s := range slices.Concat(plan.soft, plan.hard) {
-		actions := []drain.Action{s.Action}
-		if s.Action != drain.Forbid {
+		actions := []dml.Action{s.Action}
+		if s.Action != dml.Forbid {
 			actions = append(actions, s.otherwise)
 		}
 		needs = append(needs, s.Needs(0, actions...)...)
 	}
-	return drain.Lacking(ctx, db, needs, func(int) problem.Problem { return problem.Problem{Key: section} })
+	return dml.Lacking(ctx, db, needs, func(int) problem.Problem { return problem.Problem{Key: section} })
 }

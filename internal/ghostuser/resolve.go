@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/definitions"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -35,7 +35,7 @@ func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, lists Li
 		if err != nil {
 			return err
 		}
-		if r.Catalog, err = drain.Read(ctx, tx, oids); err != nil {
+		if r.Catalog, err = dml.Read(ctx, tx, oids); err != nil {
 			return err
 		}
 		r.users = r.Named(schema, "users")
@@ -71,10 +71,10 @@ type bound struct {
 	// moves reports that a list moves the column, and how.
 	moves      bool
 	always     bool
-	conditions []drain.Value
+	conditions []dml.Value
 	// listed is the action of the other two lists, keyed that of the foreign key.
-	listed drain.Action
-	keyed  drain.Action
+	listed dml.Action
+	keyed  dml.Action
 	// told asks for an event with the keys of rows that are deleted.
 	told bool
 	// foreign is the name of a foreign key, if there is one.
@@ -84,8 +84,8 @@ type bound struct {
 }
 
 // rest is the action for rows that are not moved.
-func (b *bound) rest() drain.Action {
-	if b.listed != drain.Forbid || b.refusal != "" {
+func (b *bound) rest() dml.Action {
+	if b.listed != dml.Forbid || b.refusal != "" {
 		return b.listed
 	}
 	return b.keyed
@@ -94,7 +94,7 @@ func (b *bound) rest() drain.Action {
 func (b *bound) label() string { return b.table + "." + b.column }
 
 type resolver struct {
-	*drain.Catalog
+	*dml.Catalog
 
 	schema   string
 	users    *pgcatalog.Relation
@@ -141,10 +141,10 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	for i, l := range r.lists.Delete {
-		r.bindRest(fmt.Sprintf("%s.delete[%d]", section, i), l, drain.Remove, &r.deletes)
+		r.bindRest(fmt.Sprintf("%s.delete[%d]", section, i), l, dml.Remove, &r.deletes)
 	}
 	for i, l := range r.lists.Nullify {
-		r.bindRest(fmt.Sprintf("%s.nullify[%d]", section, i), l, drain.Nullify, &r.nullifies)
+		r.bindRest(fmt.Sprintf("%s.nullify[%d]", section, i), l, dml.Nullify, &r.nullifies)
 	}
 	for _, key := range r.Keys {
 		if key.Target == r.users.OID {
@@ -173,14 +173,14 @@ func (r *resolver) orderTold() {
 	if len(r.told) < 2 {
 		return
 	}
-	var roots []*drain.Table
+	var roots []*dml.Table
 	for _, oid := range r.told {
 		if t := r.Table(r.Relations[oid]); t != nil {
 			roots = append(roots, t)
 		}
 	}
 	r.told = nil
-	for _, t := range drain.Order(r.Expand(roots, nil, nil), roots...) {
+	for _, t := range dml.Order(r.Expand(roots, nil, nil), roots...) {
 		r.told = append(r.told, t.OID)
 	}
 }
@@ -205,7 +205,7 @@ func (r *resolver) plan() *Plan {
 	if err != nil {
 		r.reportf(problem.Error, section, "", "users.id: %v", err)
 	}
-	key := drain.Key{
+	key := dml.Key{
 		Table: r.users.Table, KeyColumns: []string{"id"}, KeyTypes: []string{"bigint"}, KeyCompare: []pgcatalog.Comparison{same}, Integer: true,
 	}
 	return &Plan{users: r.users.Table, key: key, soft: r.steps(id, false), hard: r.steps(id, true)}
@@ -217,14 +217,14 @@ func (r *resolver) steps(id pgcatalog.Key, hard bool) []*step {
 	var steps []*step
 	for _, b := range r.moves {
 		if !hard || b.always {
-			s := r.step(id, b, drain.Move)
+			s := r.step(id, b, dml.Move)
 			s.Conditions, s.twins = b.conditions, r.twins(b)
 			steps = append(steps, s)
 		}
 	}
 	for _, b := range r.rest() {
 		moved := b.moves && (!hard || b.always)
-		if b.rest() == drain.Forbid && b.refusal == "" || moved && len(b.conditions) == 0 {
+		if b.rest() == dml.Forbid && b.refusal == "" || moved && len(b.conditions) == 0 {
 			continue
 		}
 		s := r.step(id, b, b.rest())
@@ -237,11 +237,11 @@ func (r *resolver) steps(id pgcatalog.Key, hard bool) []*step {
 	return steps
 }
 
-func (r *resolver) step(id pgcatalog.Key, b *bound, do drain.Action) *step {
+func (r *resolver) step(id pgcatalog.Key, b *bound, do dml.Action) *step {
 	otherwise := b.rest()
-	if otherwise == drain.Forbid {
+	if otherwise == dml.Forbid {
 		// A row that says what one of the ghost user's says already.
-		otherwise = drain.Remove
+		otherwise = dml.Remove
 	}
 	compare, err := r.Operators.Compare(id, b.relation.Columns[b.column])
 	if err != nil {
@@ -253,7 +253,7 @@ func (r *resolver) step(id pgcatalog.Key, b *bound, do drain.Action) *step {
 		all = all && indexed[leaf.OID]
 	}
 	return &step{
-		Edge: drain.Edge{
+		Edge: dml.Edge{
 			Child: b.relation.Table, Leaves: b.relation.Leaves, Columns: []string{b.column}, Compare: []pgcatalog.Comparison{compare}, Action: do,
 			PrimaryKey: b.relation.PrimaryKey(), Tells: b.told, Index: all, Indexed: indexed,
 		},

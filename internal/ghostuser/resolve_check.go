@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -94,23 +94,23 @@ func (r *resolver) checkRest(b *bound) {
 	column := b.relation.Columns[b.column]
 	last := b.moves && b.always && len(b.conditions) == 0
 	switch {
-	case b.rest() == drain.Forbid && b.foreign != "" && !last:
+	case b.rest() == dml.Forbid && b.foreign != "" && !last:
 		said := "no list says what becomes of its rows"
 		if b.moves {
 			said = "no list says what becomes of rows that are not moved, as on a hard delete"
 		}
 		r.refusef(b, fmt.Sprintf("add {table: %s, columns: [%s]} to ghost_users.nullify, delete or move", b.table, b.column),
 			"%s refers to users without an action (foreign key %s), and %s", b.label(), b.foreign, said)
-	case b.rest() == drain.Forbid && b.moves && !last:
+	case b.rest() == dml.Forbid && b.moves && !last:
 		r.reportf(problem.Warning, b.where(), "add the column to ghost_users.nullify or delete",
 			"no list says what becomes of rows of %s that are not moved, as on a hard delete: they keep the id of a user that is gone", b.label())
-	case b.listed != drain.Forbid:
-	case b.keyed == drain.Remove && b.relation == r.users:
+	case b.listed != dml.Forbid:
+	case b.keyed == dml.Remove && b.relation == r.users:
 		r.refusef(b, "change the key's action to SET NULL, or list the column in ghost_users.nullify",
 			"foreign key %s: deleting one user would delete others", b.foreign)
-	case b.keyed == drain.Nullify && column.NotNull:
+	case b.keyed == dml.Nullify && column.NotNull:
 		r.refusef(b, "drop the constraint, or change the key's action", "foreign key %s sets %s to NULL, which is NOT NULL", b.foreign, b.label())
-	case b.keyed == drain.Nullify || b.keyed == drain.SetDefault:
+	case b.keyed == dml.Nullify || b.keyed == dml.SetDefault:
 		if fix, wrong := unchangeable(b, b.keyed); wrong != "" {
 			r.refusef(b, fix, "%s", wrong)
 		}

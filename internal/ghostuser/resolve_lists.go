@@ -9,7 +9,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/definitions"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -77,7 +77,7 @@ func (r *resolver) at(key string, table *pgcatalog.Relation, name string) *bound
 }
 
 // checkChange refuses columns that cannot be set.
-func (r *resolver) checkChange(key string, b *bound, to drain.Action) bool {
+func (r *resolver) checkChange(key string, b *bound, to dml.Action) bool {
 	fix, wrong := unchangeable(b, to)
 	if wrong != "" {
 		r.reportf(problem.Error, key, fix, "%s", wrong)
@@ -86,14 +86,14 @@ func (r *resolver) checkChange(key string, b *bound, to drain.Action) bool {
 }
 
 // unchangeable returns why a column cannot be set, and what to do about it.
-func unchangeable(b *bound, to drain.Action) (fix, wrong string) {
+func unchangeable(b *bound, to dml.Action) (fix, wrong string) {
 	c := b.relation.Columns[b.column]
 	switch {
 	case c.Generated:
 		return "delete the rows", b.label() + " is a generated column and cannot be set"
 	case c.Partitioning:
 		return "delete the rows", b.label() + " decides about the partition of a row and cannot be set"
-	case to == drain.Nullify && c.NotNull:
+	case to == dml.Nullify && c.NotNull:
 		return "drop the constraint, or delete the rows", b.label() + " is NOT NULL and cannot be nullified"
 	}
 	return "", ""
@@ -112,7 +112,7 @@ func (r *resolver) bindMove(ctx context.Context, tx pgx.Tx, key string, m Move) 
 		at := fmt.Sprintf("%s.columns[%d]", key, i)
 		b := r.at(at, table, name)
 		switch {
-		case b == nil || !r.checkChange(at, b, drain.Move):
+		case b == nil || !r.checkChange(at, b, dml.Move):
 		case b.moves:
 			r.reportf(problem.Error, at, "remove one of them", "%s is moved by %s already", b.label(), b.key)
 		default:
@@ -127,8 +127,8 @@ func (r *resolver) bindMove(ctx context.Context, tx pgx.Tx, key string, m Move) 
 // Batches get the text that it has under Settled, which means the same value under the settings of every role.
 func (r *resolver) bindConditions(
 	ctx context.Context, tx pgx.Tx, key string, table *pgcatalog.Relation, conditions []definitions.Condition,
-) ([]drain.Value, error) {
-	var typed []drain.Value
+) ([]dml.Value, error) {
+	var typed []dml.Value
 	for i, c := range conditions {
 		at := fmt.Sprintf("%s.conditions[%d]", key, i)
 		found, there := table.Columns[c.Column]
@@ -152,17 +152,17 @@ func (r *resolver) bindConditions(
 			r.reportf(problem.Error, at+".column", "name another column", "column %s: %v", c.Column, err)
 			continue
 		}
-		typed = append(typed, drain.Value{Column: c.Column, Type: found.Type, Compare: compare, Value: value})
+		typed = append(typed, dml.Value{Column: c.Column, Type: found.Type, Compare: compare, Value: value})
 	}
 	return typed, nil
 }
 
-func (r *resolver) bindRest(key string, l Columns, to drain.Action, into *[]*bound) {
+func (r *resolver) bindRest(key string, l Columns, to dml.Action, into *[]*bound) {
 	table := r.table(key, l.Table)
 	if table == nil {
 		return
 	}
-	if to == drain.Remove && table == r.users {
+	if to == dml.Remove && table == r.users {
 		r.reportf(problem.Error, key+".table", "nullify the column", "deleting one user would delete others")
 		return
 	}
@@ -170,9 +170,9 @@ func (r *resolver) bindRest(key string, l Columns, to drain.Action, into *[]*bou
 		at := fmt.Sprintf("%s.columns[%d]", key, i)
 		b := r.at(at, table, name)
 		switch {
-		case b == nil || to != drain.Remove && !r.checkChange(at, b, to):
-		case b.listed != drain.Forbid:
-			list := map[drain.Action]string{drain.Remove: "delete", drain.Nullify: "nullify"}[b.listed]
+		case b == nil || to != dml.Remove && !r.checkChange(at, b, to):
+		case b.listed != dml.Forbid:
+			list := map[dml.Action]string{dml.Remove: "delete", dml.Nullify: "nullify"}[b.listed]
 			r.reportf(problem.Error, at, "remove one of them", "%s stands in the list %s already", b.label(), list)
 		case b.moves && b.always && len(b.conditions) == 0:
 			r.reportf(problem.Error, at, "remove one of them", "%s is always moved, so this entry would find nothing", b.label())
@@ -207,18 +207,18 @@ func (r *resolver) bindKey(key pgcatalog.ForeignKey) {
 		b = &bound{relation: relation, table: relation.In(r.schema), column: column}
 		r.columns[columnRef{relation.OID, column}] = b
 		r.keys = append(r.keys, b)
-	} else if b.key != "" && !slices.Contains(r.keys, b) && b.listed == drain.Forbid {
+	} else if b.key != "" && !slices.Contains(r.keys, b) && b.listed == dml.Forbid {
 		// Moved on a soft delete; on a hard one the key's own action comes with the others.
 		r.keys = append(r.keys, b)
 	}
 	b.foreign = key.Name
 	switch key.OnDelete {
 	case pgcatalog.Cascade:
-		b.keyed = drain.Remove
+		b.keyed = dml.Remove
 	case pgcatalog.SetNull:
-		b.keyed = drain.Nullify
+		b.keyed = dml.Nullify
 	case pgcatalog.SetDefault:
-		b.keyed = drain.SetDefault
+		b.keyed = dml.SetDefault
 	case pgcatalog.NoAction, pgcatalog.Restrict: // Such a key keeps the user as long as there are rows.
 	}
 }

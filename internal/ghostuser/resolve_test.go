@@ -12,7 +12,7 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/exampleapp"
 	"sexton/internal/ghostuser"
 	"sexton/internal/pgtest"
@@ -115,10 +115,10 @@ func TestForeseesWhatADeletionDoes(t *testing.T) {
 		INSERT INTO uploads VALUES (1, 1, 1), (2, 1, NULL), (3, 2, 1);
 		INSERT INTO posts VALUES (1, 1), (2, 2);`, lists())
 	p := plan(t, b.DB, lists())
-	foresee := func() *drain.Foresight {
+	foresee := func() *dml.Foresight {
 		return pgtest.Must(p.Foresee(t.Context(), b.Pool(), 1, false))(t)
 	}
-	require.Equal(t, &drain.Foresight{
+	require.Equal(t, &dml.Foresight{
 		Moved:   map[string]int64{"posts": 1},
 		Deleted: map[string]int64{"topics": 2, "replies": 601, "marks": 601, "uploads": 3}, Nullified: map[string]int64{"pins.topic_id": 1},
 		Rows: 1209, Forbidden: []string{},
@@ -152,11 +152,11 @@ func TestForeseesLooseChildren(t *testing.T) {
 	natively := pgtest.Must(p.Foresee(t.Context(), b.Pool(), 1, false))(t)
 	require.Nil(t, natively.Loose)
 	seen := pgtest.Must(p.Foresee(t.Context(), b.Pool(), 1, false,
-		drain.Loose{Child: public("sightings"), Parent: public("users"), Columns: []string{"user_id"}, Action: drain.Remove, Only: [][2]string{{"kind", "web"}}},
-		drain.Loose{Child: public("traces"), Parent: public("sightings"), Columns: []string{"sighting_id"}, Action: drain.Remove},
-		drain.Loose{Child: public("badges"), Parent: public("topics"), Columns: []string{"topic_id"}, Action: drain.Nullify},
-		drain.Loose{Child: public("topics"), Parent: public("users"), Columns: []string{"user_id"}, Action: drain.Remove},
-		drain.Loose{Child: public("missing"), Parent: public("users"), Columns: []string{"user_id"}, Action: drain.Remove}))(t)
+		dml.Loose{Child: public("sightings"), Parent: public("users"), Columns: []string{"user_id"}, Action: dml.Remove, Only: [][2]string{{"kind", "web"}}},
+		dml.Loose{Child: public("traces"), Parent: public("sightings"), Columns: []string{"sighting_id"}, Action: dml.Remove},
+		dml.Loose{Child: public("badges"), Parent: public("topics"), Columns: []string{"topic_id"}, Action: dml.Nullify},
+		dml.Loose{Child: public("topics"), Parent: public("users"), Columns: []string{"user_id"}, Action: dml.Remove},
+		dml.Loose{Child: public("missing"), Parent: public("users"), Columns: []string{"user_id"}, Action: dml.Remove}))(t)
 	require.Equal(t, map[string]int64{"sightings": 2, "traces": 2, "badges.topic_id": natively.Deleted["topics"]}, seen.Loose)
 	require.Positive(t, natively.Deleted["topics"])
 	natively.Loose = seen.Loose

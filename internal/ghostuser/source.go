@@ -11,7 +11,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/engine"
+	"sexton/internal/drain/dml"
 	"sexton/internal/problem"
 )
 
@@ -23,9 +23,9 @@ const estimateEvery = 5 * time.Second
 
 // Load returns due users that the run does not know yet, and those whose wait for a lock is over.
 func (r *run) Load(
-	ctx context.Context, on *batch.Session, from []engine.Spot, limit int, recheck bool,
-) (map[*engine.Parent][]engine.Tombstone, error) {
-	found := map[*engine.Parent][]engine.Tombstone{}
+	ctx context.Context, on *batch.Session, from []drain.Spot, limit int, recheck bool,
+) (map[*drain.Parent][]drain.Tombstone, error) {
+	found := map[*drain.Parent][]drain.Tombstone{}
 	if recheck {
 		return found, nil
 	}
@@ -39,9 +39,9 @@ func (r *run) Load(
 		if u.hardDelete {
 			parent = r.parents[1]
 		}
-		if slices.ContainsFunc(from, func(spot engine.Spot) bool { return spot.Parent == parent }) {
+		if slices.ContainsFunc(from, func(spot drain.Spot) bool { return spot.Parent == parent }) {
 			u.held = true
-			found[parent] = append(found[parent], engine.Tombstone{Position: engine.Position{ID: u.id}, Integer: u.userID, Made: u.queued})
+			found[parent] = append(found[parent], drain.Tombstone{Position: drain.Position{ID: u.id}, Integer: u.userID, Made: u.queued})
 		}
 	}
 	for _, u := range r.users {
@@ -106,7 +106,7 @@ func (r *run) estimate(ctx context.Context, on *batch.Session) error {
 }
 
 // Complete deletes a user that has no rows left.
-func (r *run) Complete(_ *engine.Parent, tombstones []engine.Tombstone, _ bool, done *engine.Done) batch.Statement {
+func (r *run) Complete(_ *drain.Parent, tombstones []drain.Tombstone, _ bool, done *drain.Done) batch.Statement {
 	t := tombstones[0]
 	r.mu.Lock()
 	u := r.users[t.ID]
@@ -123,7 +123,7 @@ func (r *run) Complete(_ *engine.Parent, tombstones []engine.Tombstone, _ bool, 
 			return err
 		}
 		if !ghost {
-			return engine.ErrChanged
+			return drain.ErrChanged
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -152,7 +152,7 @@ func (r *run) Complete(_ *engine.Parent, tombstones []engine.Tombstone, _ bool, 
 
 // Fail defers a user with an attempt. One that waits for a lock stays due, and is loaded again later.
 func (r *run) Fail(
-	ctx context.Context, on *batch.Session, _ *engine.Parent, tombstones []engine.Tombstone, f batch.Fault, after time.Duration,
+	ctx context.Context, on *batch.Session, _ *drain.Parent, tombstones []drain.Tombstone, f batch.Fault, after time.Duration,
 ) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,7 +171,7 @@ func (r *run) Fail(
 // explain says more about a fault: which rows are left or prevent the deletion.
 func (r *run) explain(ctx context.Context, on *batch.Session, u *user, f batch.Fault) (batch.Fault, error) {
 	for _, s := range r.Plan.steps(u.hardDelete) {
-		refuses := s.Action == drain.Forbid && (f.Message == s.refusal || f.Message == engine.KeptRows && slices.Contains(u.left, s))
+		refuses := s.Action == dml.Forbid && (f.Message == s.refusal || f.Message == drain.KeptRows && slices.Contains(u.left, s))
 		if !refuses {
 			continue
 		}
@@ -183,11 +183,11 @@ func (r *run) explain(ctx context.Context, on *batch.Session, u *user, f batch.F
 		return f, problem.Doing(err, "look for a row of %s", s.label)
 	}
 	switch {
-	case f.Message == engine.KeptRows && u.refused == ghostType:
+	case f.Message == drain.KeptRows && u.refused == ghostType:
 		f.Table, f.Message = "", "the ghost user cannot be deleted"
-	case f.Message == engine.KeptRows && u.refused != 0:
+	case f.Message == drain.KeptRows && u.refused != 0:
 		f.Table, f.Message = "", fmt.Sprintf("an internal user (user_type %d) cannot be deleted", u.refused)
-	case f.Message == engine.KeptRows && len(u.left) > 0:
+	case f.Message == drain.KeptRows && len(u.left) > 0:
 		f.Table, f.Message = u.left[0].tableLabel, keptRows
 	case f.Verdict == batch.Timeout:
 		f.Message += ": a single row takes longer; look at its triggers, and at foreign keys that refer to " + f.Table + " without an index"
@@ -221,9 +221,9 @@ func (r *run) fail(ctx context.Context, on *batch.Session, u *user, f batch.Faul
 func (*run) Recheck(context.Context, *batch.Session) (int64, error) { return 0, nil }
 
 // Lacking leaves the server's message as it is.
-func (*run) Lacking(context.Context, *batch.Session, *engine.Edge) string { return "" }
+func (*run) Lacking(context.Context, *batch.Session, *drain.Edge) string { return "" }
 
 // Unreadable is never the case: users are locked before anything else.
-func (*run) Unreadable(context.Context, *batch.Session, *engine.Parent) (string, error) {
+func (*run) Unreadable(context.Context, *batch.Session, *drain.Parent) (string, error) {
 	return "", nil
 }

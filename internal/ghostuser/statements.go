@@ -6,8 +6,8 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/each"
-	"sexton/internal/engine"
 	"sexton/internal/pgcatalog"
 )
 
@@ -45,12 +45,12 @@ func (p *Plan) userType(id string) string {
 }
 
 // edge is the engine's edge for the step's rows in one leaf.
-func (s *step) edge(names pgcatalog.Names, leaf Table, do drain.Action, ghost int64) *engine.Edge {
+func (s *step) edge(names pgcatalog.Names, leaf Table, do dml.Action, ghost int64) *drain.Edge {
 	edge := s.Edge
-	edge.Action, edge.Tells = do, s.Tells && do == drain.Remove
-	edge.Target = drain.Value{Type: "pg_catalog.int8", Value: fmt.Sprint(ghost)}
-	if do == drain.Forbid {
-		return &engine.Edge{Edge: &edge, Leaf: leaf, Refusal: s.refusal}
+	edge.Action, edge.Tells = do, s.Tells && do == dml.Remove
+	edge.Target = dml.Value{Type: "pg_catalog.int8", Value: fmt.Sprint(ghost)}
+	if do == dml.Forbid {
+		return &drain.Edge{Edge: &edge, Leaf: leaf, Refusal: s.refusal}
 	}
 	edge.Count = "pg_catalog.count(*)"
 	edge.Beside = []string{fmt.Sprintf(`counted AS (
@@ -61,7 +61,7 @@ func (s *step) edge(names pgcatalog.Names, leaf Table, do drain.Action, ghost in
 		edge.Beside = append(edge.Beside, "told AS ("+batch.OrphanedFiles(names, s.tableLabel, "'user_id', ($1::bigint[])[1], ", "changed",
 			"HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0")+")")
 	}
-	return &engine.Edge{Edge: &edge, Leaf: leaf}
+	return &drain.Edge{Edge: &edge, Leaf: leaf}
 }
 
 // equal is true for rows of which the ghost user has an equal one in the leaf, by an index that is known. OFFSET 0 keeps it an
@@ -74,13 +74,13 @@ func (s *step) equal(leaf Table, ghost int64) string {
 }
 
 // rows is the condition for the rows (child) of a user.
-func (s *step) rows(userID int64, args *drain.Args) string {
+func (s *step) rows(userID int64, args *dml.Args) string {
 	return s.Belongs("child", fmt.Sprintf("OPERATOR(pg_catalog.=) $%d::bigint", args.Add(userID)), args)
 }
 
 // live is an array of booleans, one per step: whether the user has rows of it. OFFSET 0 keeps each a subquery of its own: pulled
 // up into a join, fifty columns would be a join of fifty tables.
-func live(steps []*step, userID int64, args *drain.Args) string {
+func live(steps []*step, userID int64, args *dml.Args) string {
 	if len(steps) == 0 {
 		return "'{}'::boolean[]"
 	}
@@ -96,7 +96,7 @@ func live(steps []*step, userID int64, args *drain.Args) string {
 // NULL, and what has been done for the user. A reader of the event only needs to recognise a
 // name that it knows already.
 func (p *Plan) destroyStatement(names pgcatalog.Names, u *user, ghost int64) (string, []any) {
-	args := &drain.Args{}
+	args := &dml.Args{}
 	jobAt, userAt, hardAt := args.Add(u.id), args.Add(u.userID), args.Add(u.hardDelete)
 	return fmt.Sprintf(`WITH looked AS MATERIALIZED (SELECT %s AS live),
 job AS MATERIALIZED (
@@ -132,13 +132,13 @@ FROM looked LEFT JOIN job ON true`,
 
 // shownStatement names one of the user's rows.
 func (s *step) shownStatement(userID int64) (string, []any) {
-	args := &drain.Args{}
+	args := &dml.Args{}
 	return fmt.Sprintf("SELECT %s FROM %s WHERE %s LIMIT 1", s.shown, s.Whole(), s.rows(userID, args)), args.Values
 }
 
 // remainingStatement estimates how many rows the steps have for the user. It counts no further than remainingCap each.
 func (p *Plan) remainingStatement(names pgcatalog.Names, u *user) (string, []any) {
-	args := &drain.Args{}
+	args := &dml.Args{}
 	capAt := args.Add(remainingCap)
 	terms := each.Of(p.steps(u.hardDelete), func(s *step) string {
 		return fmt.Sprintf("(SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted)", s.Whole(), s.rows(u.userID, args), capAt)

@@ -2,7 +2,7 @@ package ghostuser
 
 import (
 	"sexton/internal/batch"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/jobrun"
 	"sexton/internal/pace"
 )
@@ -87,17 +87,17 @@ func newStats() *Stats {
 }
 
 // count notes rows of a user that were changed.
-func (s *Stats) count(u *user, do drain.Action, label string, rows int64, duplicates bool) {
+func (s *Stats) count(u *user, do dml.Action, label string, rows int64, duplicates bool) {
 	if rows == 0 {
 		return
 	}
 	u.begun, u.waits = true, ""
 	s.Current = &u.done
 	switch do {
-	case drain.Move:
+	case dml.Move:
 		s.Moved[label] += rows
 		u.done.Moved += rows
-	case drain.Remove:
+	case dml.Remove:
 		s.Deleted[label] += rows
 		u.done.Deleted += rows
 	default:

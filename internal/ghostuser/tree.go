@@ -14,8 +14,8 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/each"
-	"sexton/internal/engine"
 )
 
 const (
@@ -29,16 +29,16 @@ const (
 
 // tree deletes rows of one user children first, along native foreign keys.
 type tree struct {
-	*engine.Tree
+	*drain.Tree
 
 	r     *run
 	u     *user
-	below map[uint32]*drain.Table
+	below map[uint32]*dml.Table
 }
 
 // fell returns the function that deletes a user's rows of a step in one leaf, each after everything that hangs below it.
-func (r *run) fell(s *step, leaf Table) func(context.Context, *engine.TreeSession, engine.Tombstone, []pgtype.TID) error {
-	return func(ctx context.Context, in *engine.TreeSession, t engine.Tombstone, only []pgtype.TID) error {
+func (r *run) fell(s *step, leaf Table) func(context.Context, *drain.TreeSession, drain.Tombstone, []pgtype.TID) error {
+	return func(ctx context.Context, in *drain.TreeSession, t drain.Tombstone, only []pgtype.TID) error {
 		tree, root, err := r.tree(ctx, in, t, s, s.Child)
 		if err != nil {
 			return err
@@ -49,27 +49,27 @@ func (r *run) fell(s *step, leaf Table) func(context.Context, *engine.TreeSessio
 				return fmt.Sprintf(`"(%d,%d)"`, at.BlockNumber, at.OffsetNumber)
 			}), ",") + "}'::pg_catalog.tid[])"
 		}
-		keys, before := drain.Keys{Of: &r.Plan.key, Values: []int64{t.Integer}}, tree.Changes
-		err = tree.take(ctx, true, func() (*drain.Window, error) {
+		keys, before := dml.Keys{Of: &r.Plan.key, Values: []int64{t.Integer}}, tree.Changes
+		err = tree.take(ctx, true, func() (*dml.Window, error) {
 			sql, args := edge.Window(leaf, "picked.ctid, picked.xmin", "", keys, treeRows)
 			return tree.window(ctx, root, leaf, sql, args)
 		}, tree.Take)
 		if err == nil && only != nil && tree.Changes > before {
-			return engine.ErrYield // A trigger may have moved the row away from its pointer.
+			return drain.ErrYield // A trigger may have moved the row away from its pointer.
 		}
 		return err
 	}
 }
 
 // clearUser deletes what refers to the user by keys that no step is about: those with more or other columns than its id.
-func (r *run) clearUser(ctx context.Context, in *engine.TreeSession, t engine.Tombstone) error {
+func (r *run) clearUser(ctx context.Context, in *drain.TreeSession, t drain.Tombstone) error {
 	users := r.Plan.users
 	tree, root, err := r.tree(ctx, in, t, nil, users)
 	if err != nil {
 		return err
 	}
 	for _, leaf := range root.Leaves {
-		refs := slices.DeleteFunc(root.RefsOf(leaf), func(f *drain.Ref) bool {
+		refs := slices.DeleteFunc(root.RefsOf(leaf), func(f *dml.Ref) bool {
 			return slices.Equal(f.Targets, []string{"id"}) || slices.ContainsFunc(r.Plan.steps(tree.u.hardDelete), func(s *step) bool {
 				return s.Child.OID == f.Table.OID && slices.Contains(f.Columns, s.column())
 			})
@@ -77,12 +77,12 @@ func (r *run) clearUser(ctx context.Context, in *engine.TreeSession, t engine.To
 		if len(refs) == 0 {
 			continue
 		}
-		err := tree.take(ctx, false, func() (*drain.Window, error) {
+		err := tree.take(ctx, false, func() (*dml.Window, error) {
 			return tree.window(ctx, root, leaf, fmt.Sprintf(
 				"SELECT picked.ctid, picked.xmin FROM ONLY %s AS picked WHERE picked.id OPERATOR(pg_catalog.=) $1", leaf.SQL()), []any{t.Integer})
-		}, func(ctx context.Context, w *drain.Window) (drain.Rows, drain.Result, error) {
+		}, func(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result, error) {
 			ended, err := tree.Clear(ctx, w, refs)
-			if ended == drain.Finished {
+			if ended == dml.Finished {
 				return nil, ended, err
 			}
 			return w.Rows, ended, err
@@ -95,8 +95,8 @@ func (r *run) clearUser(ctx context.Context, in *engine.TreeSession, t engine.To
 }
 
 // window reads the rows of a leaf that a statement selects, with their versions; nil if there are none.
-func (t *tree) window(ctx context.Context, root *drain.Table, leaf Table, sql string, args []any) (*drain.Window, error) {
-	rows, err := drain.Select(ctx, t.Read, drain.ScanRow, sql, args...)
+func (t *tree) window(ctx context.Context, root *dml.Table, leaf Table, sql string, args []any) (*dml.Window, error) {
+	rows, err := dml.Select(ctx, t.Read, dml.ScanRow, sql, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -111,8 +111,8 @@ func (t *tree) window(ctx context.Context, root *drain.Table, leaf Table, sql st
 // rows below, may change the rows of a window at any time, so each attempt reads them again: a row is to blame only if it has not
 // changed since. Rows that wait for a lock, and circles of rows, come last. deletes reports that the window's rows are deleted as well.
 func (t *tree) take(
-	ctx context.Context, deletes bool, read func() (*drain.Window, error),
-	once func(context.Context, *drain.Window) (drain.Rows, drain.Result, error),
+	ctx context.Context, deletes bool, read func() (*dml.Window, error),
+	once func(context.Context, *dml.Window) (dml.Rows, dml.Result, error),
 ) error {
 	t.Waits = false
 	var first batch.Fault
@@ -125,7 +125,7 @@ func (t *tree) take(
 			rounds++
 		}
 		if rounds > mostRounds {
-			return fault(engine.ComesBack(w.Table.Label()))
+			return fault(drain.ComesBack(w.Table.Label()))
 		}
 		t.Fault = nil
 		t.Restart()
@@ -133,14 +133,14 @@ func (t *tree) take(
 		left, ended, err := once(ctx, w)
 		top, held := errors.AsType[*topError](err)
 		switch {
-		case errors.Is(err, engine.ErrCancelled):
+		case errors.Is(err, drain.ErrCancelled):
 			return nil // The completion finds no row in the queue.
 		case held && top.Lock() && t.Waits:
 			return fault(top.Fault)
 		case err != nil && !held:
 			return err
-		case ended == drain.Yielded:
-			return engine.ErrYield
+		case ended == dml.Yielded:
+			return drain.ErrYield
 		case t.Fault != nil:
 			return fault(*t.Fault)
 		case t.Changes > before:
@@ -151,7 +151,7 @@ func (t *tree) take(
 			return nil
 		}
 		if !held {
-			same, err := drain.Select(ctx, t.Read, pgx.RowTo[bool], drain.UnchangedStatement(w.Leaf), w.Rows.Args()...)
+			same, err := dml.Select(ctx, t.Read, pgx.RowTo[bool], dml.UnchangedStatement(w.Leaf), w.Rows.Args()...)
 			if err != nil {
 				return err
 			}
@@ -174,7 +174,7 @@ func (t *tree) take(
 			return fault(batch.Fault{Table: w.Table.Label(), Verdict: batch.Row, Message: "rows stay although nothing refers to them"})
 		}
 	}
-	return engine.ErrYield
+	return drain.ErrYield
 }
 
 func fault(f batch.Fault) error { return &batch.FaultError{Fault: f} }
@@ -196,13 +196,13 @@ func (t *tree) alter(ctx context.Context, limits batch.Limits, statements ...bat
 	if len(t.Stack) > 0 {
 		on := t.Stack[0]
 		top = max(1, slices.IndexFunc(all, func(s batch.Statement) bool { return s.Scan != nil }))
-		all = slices.Insert(all, top, batch.Statement{SQL: drain.HoldStatement(on.Leaf, "FOR NO KEY UPDATE"), Args: on.Rows.Args()})
+		all = slices.Insert(all, top, batch.Statement{SQL: dml.HoldStatement(on.Leaf, "FOR NO KEY UPDATE"), Args: on.Rows.Args()})
 	}
 	err := t.Send(ctx, limits, all...)
 	f := batch.Judge(err)
 	switch failed, ok := errors.AsType[*batch.StatementError](err); {
 	case ok && failed.Index == 0 && f.SQLState == "22012":
-		return engine.ErrCancelled
+		return drain.ErrCancelled
 	case ok && failed.Index == top && (f.SQLState == "22012" || f.Lock()):
 		f.Table = t.Stack[0].Table.Label()
 		return &topError{f}
@@ -211,7 +211,7 @@ func (t *tree) alter(ctx context.Context, limits batch.Limits, statements ...bat
 }
 
 // tree returns the user's tree, and a table with what hangs below it. It counts rows as the step's; without a step there are none.
-func (r *run) tree(ctx context.Context, in *engine.TreeSession, of engine.Tombstone, s *step, top Table) (*tree, *drain.Table, error) {
+func (r *run) tree(ctx context.Context, in *drain.TreeSession, of drain.Tombstone, s *step, top Table) (*tree, *dml.Table, error) {
 	r.mu.Lock()
 	u := r.users[of.ID]
 	r.mu.Unlock()
@@ -219,15 +219,15 @@ func (r *run) tree(ctx context.Context, in *engine.TreeSession, of engine.Tombst
 	if t == nil {
 		oids := []uint32{r.Plan.users.OID}
 		for _, step := range r.Plan.steps(u.hardDelete) {
-			if step.Action == drain.Remove || step.otherwise == drain.Remove {
+			if step.Action == dml.Remove || step.otherwise == dml.Remove {
 				oids = append(oids, step.Child.OID)
 			}
 		}
-		below, err := drain.Below(ctx, in.On.Conn, oids)
+		below, err := dml.Below(ctx, in.On.Conn, oids)
 		if err != nil {
 			return nil, nil, err //nolint:wrapcheck // It names what it read.
 		}
-		t = &tree{Tree: &engine.Tree{Rows: r.Sizes.Delete, Target: cmp.Or(r.Sizes.Target, treeTarget)}, r: r, u: u, below: below}
+		t = &tree{Tree: &drain.Tree{Rows: r.Sizes.Delete, Target: cmp.Or(r.Sizes.Target, treeTarget)}, r: r, u: u, below: below}
 		t.Alter = t.alter
 		u.tree = t
 	}
@@ -242,7 +242,7 @@ func (r *run) tree(ctx context.Context, in *engine.TreeSession, of engine.Tombst
 
 // teller returns the step that tells of deleted rows of a table: the given one of its own rows, of rows below any that tells; nil if
 // there is none.
-func (t *tree) teller(own *step, root, of *drain.Table) *step {
+func (t *tree) teller(own *step, root, of *dml.Table) *step {
 	if of == root && own != nil {
 		return own
 	}
@@ -256,38 +256,38 @@ func (t *tree) teller(own *step, root, of *drain.Table) *step {
 
 // owner has rows counted for the user: the step's as other rows of the step, what hangs below them by table, or by column if it is
 // changed.
-func (t *tree) owner(s *step, root *drain.Table) drain.Owner {
+func (t *tree) owner(s *step, root *dml.Table) dml.Owner {
 	names := t.Session.Names
-	label := func(of *drain.Table) string {
+	label := func(of *dml.Table) string {
 		if s != nil && of == root {
 			return s.label
 		}
 		return t.r.Plan.label(of)
 	}
-	return drain.Owner{
+	return dml.Owner{
 		ID: t.u.id, Deleted: t.r.statement("deleted_below"), Changed: t.r.statement("changed_below"),
-		Beside: func(of *drain.Table) drain.Beside {
+		Beside: func(of *dml.Table) dml.Beside {
 			s := t.teller(s, root, of)
 			if s == nil || !s.Tells {
-				return drain.Beside{}
+				return dml.Beside{}
 			}
 			user := "(SELECT queued.user_id FROM " + queueTable(names) + " AS queued WHERE queued.id OPERATOR(pg_catalog.=) $3)"
-			return drain.Beside{
+			return dml.Beside{
 				Returning: ", " + batch.RowKey("target", s.PrimaryKey) + " AS key",
 				CTE: "told AS (" + batch.OrphanedFiles(names, s.tableLabel, "'user_id', "+user+", ", "gone",
 					"HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0") + ")",
 			}
 		},
-		Gone: func(of *drain.Table, rows, _ int64) {
-			t.count(drain.Remove, label(of), rows, s != nil && of == root && s.Action != drain.Remove)
+		Gone: func(of *dml.Table, rows, _ int64) {
+			t.count(dml.Remove, label(of), rows, s != nil && of == root && s.Action != dml.Remove)
 		},
-		Altered: func(f *drain.Ref, rows int64) { t.count(drain.Nullify, f.Label(), rows, false) },
+		Altered: func(f *dml.Ref, rows int64) { t.count(dml.Nullify, f.Label(), rows, false) },
 		Failed:  func(batch.Fault) {}, // The user fails with it.
 	}
 }
 
 // count notes rows that were deleted or changed.
-func (t *tree) count(do drain.Action, label string, rows int64, duplicates bool) {
+func (t *tree) count(do dml.Action, label string, rows int64, duplicates bool) {
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()
 	t.r.stats.count(t.u, do, label, rows, duplicates)

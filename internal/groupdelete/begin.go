@@ -12,8 +12,8 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/each"
-	"sexton/internal/engine"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -38,7 +38,7 @@ const refusedFor = 3600.0
 // begin ensures that the destruction has begun, and reports whether there is anything to do. The checks are made again in the
 // transaction that begins it, under the lock of the group that a session that restores it has to have as well.
 func (r *run) begin(ctx context.Context) (bool, error) {
-	names, groups := r.Session.Names, drain.Item(r.engine.Plan.groups.Relation)
+	names, groups := r.Session.Names, dml.Item(r.engine.Plan.groups.Relation)
 	const columns = "SELECT begun, marked, scheduled, due, undated, permitted, done, total, touched FROM "
 	sql := columns + "(" + statement(names, "standing", "{groups}", groups) + ") AS standing"
 	before, err := r.standing(ctx, batch.Statement{SQL: sql, Args: []any{r.engine.GroupID}})
@@ -95,7 +95,7 @@ func (r *run) alter(ctx context.Context, limits batch.Limits, at int, statements
 	confirm := batch.Statement{SQL: statement(r.Session.Names, "confirm"), Args: []any{r.engine.GroupID}}
 	err := r.send(ctx, limits, slices.Insert(slices.Clone(statements), at, confirm)...)
 	if failed, ok := errors.AsType[*batch.StatementError](err); ok && failed.Index == at && batch.Judge(err).SQLState == "22012" {
-		return engine.ErrCancelled
+		return drain.ErrCancelled
 	}
 	return err
 }
@@ -153,14 +153,14 @@ func (s *standing) kept() string {
 
 // forget deletes the lease and the fence of a group that is gone. The session works under that lease, and does nothing after it.
 func (r *run) forget(ctx context.Context, g int64) error {
-	sql := statement(r.Session.Names, "forget", "{groups}", drain.Item(r.engine.Plan.groups.Relation))
+	sql := statement(r.Session.Names, "forget", "{groups}", dml.Item(r.engine.Plan.groups.Relation))
 	err := r.send(ctx, r.Session.Limits, batch.Statement{SQL: sql, Args: []any{g, LeaseKey(g)}})
 	return problem.Doing(err, "forget the lease of group %d, which is gone", g)
 }
 
 func (p *Plan) finishStatement(names pgcatalog.Names, refs []*ref) string {
 	terms := each.Of(refs, func(f *ref) string { return f.Exists("target") })
-	groups := drain.Item(p.groups.Relation)
+	groups := dml.Item(p.groups.Relation)
 	return statement(names, "finish", "{live}", strings.Join(terms, ", "), "{line}", lineHolds(groups, "$2"), "{groups}", groups)
 }
 

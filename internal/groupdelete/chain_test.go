@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/groupdelete"
 	"sexton/internal/pace"
 	"sexton/internal/pgtest"
@@ -149,7 +149,7 @@ func TestRunThatGetsNowhere(t *testing.T) {
 
 const notices = "CREATE TABLE notices (id bigint PRIMARY KEY, group_id bigint REFERENCES groups ON DELETE SET NULL); CREATE INDEX ON notices (group_id);"
 
-func (b bundle) foresee(t *testing.T, group int64) *drain.Foresight {
+func (b bundle) foresee(t *testing.T, group int64) *dml.Foresight {
 	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false))(t)
 	require.NoError(t, problems.Err())
 	return pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), plan, nil, group))(t)
@@ -187,12 +187,12 @@ func TestForeseesLooseChildren(t *testing.T) {
 		INSERT INTO audits VALUES (1, 1);
 		INSERT INTO runners VALUES (1, 3), (2, 4), (3, 9)`)
 	public := func(table string) [2]string { return [2]string{"public", table} }
-	loose := pgtest.Must(groupdelete.ResolveLoose(t.Context(), b.Pool(), dbtest.Names(), false, []drain.Loose{
-		{Child: public("builds"), Columns: []string{"project_id"}, Parent: public("projects"), Action: drain.Remove, Only: [][2]string{{"kind", "it's"}}},
-		{Child: public("traces"), Columns: []string{"build_id"}, Parent: public("builds"), Targets: []string{"id"}, Action: drain.Remove},
-		{Child: public("runners"), Columns: []string{"group_id"}, Parent: public("groups"), Action: drain.Nullify},
-		{Child: public("missing"), Columns: []string{"group_id"}, Parent: public("groups"), Action: drain.Nullify},
-		{Child: public("notes"), Columns: []string{"missing"}, Parent: public("groups"), Action: drain.Nullify},
+	loose := pgtest.Must(groupdelete.ResolveLoose(t.Context(), b.Pool(), dbtest.Names(), false, []dml.Loose{
+		{Child: public("builds"), Columns: []string{"project_id"}, Parent: public("projects"), Action: dml.Remove, Only: [][2]string{{"kind", "it's"}}},
+		{Child: public("traces"), Columns: []string{"build_id"}, Parent: public("builds"), Targets: []string{"id"}, Action: dml.Remove},
+		{Child: public("runners"), Columns: []string{"group_id"}, Parent: public("groups"), Action: dml.Nullify},
+		{Child: public("missing"), Columns: []string{"group_id"}, Parent: public("groups"), Action: dml.Nullify},
+		{Child: public("notes"), Columns: []string{"missing"}, Parent: public("groups"), Action: dml.Nullify},
 	}))(t)
 	plan, _ := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false))(t)
 	seen := pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), plan, loose, 1))(t)

@@ -10,7 +10,7 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/database"
 	"sexton/internal/drain"
-	"sexton/internal/engine"
+	"sexton/internal/drain/dml"
 	"sexton/internal/lease"
 	"sexton/internal/pace"
 	"sexton/internal/problem"
@@ -79,7 +79,7 @@ func (e *Engine) newRun(ctx context.Context) *run {
 		rounds: map[int64]int{},
 	}
 	r.until = r.began.Add(cmp.Or(max(e.Runtime, 0), DefaultRuntime))
-	r.Tree = &engine.Tree{
+	r.Tree = &drain.Tree{
 		Session: e.Session, Owner: r.owner(), Rows: e.Sizes.Rows, Target: cmp.Or(e.Sizes.Target, defaultTarget),
 		Send: r.send, Paused: r.paused,
 		Alter: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
@@ -102,7 +102,7 @@ func (e *Engine) newRun(ctx context.Context) *run {
 
 // run is the state of one Run. None of it is needed by the next one. Its session works under the lease of the group in hand.
 type run struct {
-	*engine.Tree
+	*drain.Tree
 
 	engine *Engine
 	stop   context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
@@ -132,7 +132,7 @@ type run struct {
 }
 
 func (r *run) ended() bool {
-	return r.stop.Err() != nil || !time.Now().Before(r.until) || r.Failures >= engine.MostFailures
+	return r.stop.Err() != nil || !time.Now().Before(r.until) || r.Failures >= drain.MostFailures
 }
 
 // futile reports that the run has used all of its time, and nothing has moved.
@@ -164,22 +164,22 @@ func (r *run) work(ctx context.Context) error {
 			r.lock = pace.Blocked{}
 		}
 		switch {
-		case errors.Is(err, engine.ErrCancelled):
+		case errors.Is(err, drain.ErrCancelled):
 			r.stats.Outcome, r.stats.Reason = Kept, "the deletion was cancelled before the first row was removed"
 			return nil
 		case err != nil:
 			return err
-		case result == drain.Finished:
+		case result == dml.Finished:
 			r.stats.Outcome = Destroyed
 			return nil
 		case r.moved:
 			// From the top again, with what is still there.
 			r.moved = false
 			continue
-		case r.Failures >= engine.MostFailures, result == drain.Yielded && r.futile():
+		case r.Failures >= drain.MostFailures, result == dml.Yielded && r.futile():
 			// Else a run that gets nowhere would be followed by the next one at once.
 			return r.recordFailure(ctx)
-		case result == drain.Yielded:
+		case result == dml.Yielded:
 			r.stats.Outcome, r.stats.Interrupted, r.stats.Reason = Unfinished, r.stop.Err() != nil, r.lock.Reason
 			return nil
 		case r.Changes > before:

@@ -6,16 +6,16 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 )
 
 // mostGroups bounds the groups that are counted before a destruction begins.
 const mostGroups = 100_000
 
 // subtree returns the group and those below it, at most mostGroups.
-func (p *Plan) subtree(ctx context.Context, read drain.Reader, group int64) ([]int64, error) {
-	groups := drain.Item(p.groups.Relation)
-	return drain.Select(ctx, read, pgx.RowTo[int64], fmt.Sprintf(`
+func (p *Plan) subtree(ctx context.Context, read dml.Reader, group int64) ([]int64, error) {
+	groups := dml.Item(p.groups.Relation)
+	return dml.Select(ctx, read, pgx.RowTo[int64], fmt.Sprintf(`
 WITH RECURSIVE below AS (
 	SELECT target.id FROM %[1]s AS target WHERE target.id OPERATOR(pg_catalog.=) $1
 	UNION
@@ -33,17 +33,17 @@ const (
 )
 
 // estimate estimates how many rows are deleted: the groups, and for each project as many as hang below a few of them.
-func (p *Plan) estimate(ctx context.Context, read drain.Reader, groups []int64) (int64, error) {
+func (p *Plan) estimate(ctx context.Context, read dml.Reader, groups []int64) (int64, error) {
 	projects := p.projects
 	total := int64(len(groups))
-	counted, err := drain.Select(ctx, read, pgx.RowTo[int64], fmt.Sprintf(
+	counted, err := dml.Select(ctx, read, pgx.RowTo[int64], fmt.Sprintf(
 		"SELECT pg_catalog.count(*) FROM (SELECT FROM %s AS project WHERE project.group_id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) LIMIT $2) AS counted",
-		drain.Item(projects.Relation)), groups, mostProjects)
+		dml.Item(projects.Relation)), groups, mostProjects)
 	if err != nil {
 		return 0, fmt.Errorf("estimate the rows of the group: %w", err)
 	}
 	for _, leaf := range projects.Leaves {
-		found, err := drain.Select(ctx, read, drain.ScanRow, fmt.Sprintf(
+		found, err := dml.Select(ctx, read, dml.ScanRow, fmt.Sprintf(
 			"SELECT project.ctid, project.xmin FROM ONLY %s AS project WHERE project.group_id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) LIMIT $2",
 			leaf.SQL()), groups, sampled)
 		if err != nil {

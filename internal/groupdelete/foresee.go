@@ -4,13 +4,13 @@ import (
 	"context"
 
 	"sexton/internal/batch"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 )
 
 // Foresee counts what hangs below a group, in READ ONLY transactions of a few seconds. loose is the plan of ResolveLoose, or nil. It
 // returns nil if there is no such group.
-func Foresee(ctx context.Context, db pgcatalog.Beginner, plan, loose *Plan, group int64) (*drain.Foresight, error) {
+func Foresee(ctx context.Context, db pgcatalog.Beginner, plan, loose *Plan, group int64) (*dml.Foresight, error) {
 	seen, err := foresee(ctx, db, plan, group)
 	if err != nil || seen == nil || loose == nil {
 		return seen, err
@@ -23,13 +23,13 @@ func Foresee(ctx context.Context, db pgcatalog.Beginner, plan, loose *Plan, grou
 	return seen, nil
 }
 
-func foresee(ctx context.Context, db pgcatalog.Beginner, plan *Plan, group int64) (*drain.Foresight, error) {
-	read := drain.ReadOnly(db, drain.ForeseeTime)
+func foresee(ctx context.Context, db pgcatalog.Beginner, plan *Plan, group int64) (*dml.Foresight, error) {
+	read := dml.ReadOnly(db, dml.ForeseeTime)
 	w, err := plan.groupWindow(ctx, read, group, []int64{group})
 	if err != nil || w == nil {
 		return nil, err
 	}
-	seen := drain.NewForesight()
+	seen := dml.NewForesight()
 	seen.Blocking = plan.Blocking()
 	if err := seen.Below(ctx, read, (*table).Label, w); err != nil {
 		return nil, err

@@ -4,19 +4,19 @@ import (
 	"fmt"
 	"strings"
 
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 )
 
 type (
-	table  = drain.Table
-	ref    = drain.Ref
-	window = drain.Window
-	rows   = drain.Rows
-	tuple  = drain.Tuple
+	table  = dml.Table
+	ref    = dml.Ref
+	window = dml.Window
+	rows   = dml.Rows
+	tuple  = dml.Tuple
 )
 
-// The parts of a group's destruction, in their order: drain.Ref.Part of the keys that refer to groups.
+// The parts of a group's destruction, in their order: dml.Ref.Part of the keys that refer to groups.
 const (
 	projectsPart = iota
 	subgroupsPart
@@ -39,9 +39,9 @@ type Plan struct {
 }
 
 // beside is the further work of the statement that deletes rows of the table: it leaves word of them, and passes project bots on.
-func (p *Plan) beside(names pgcatalog.Names, t *table) drain.Beside {
+func (p *Plan) beside(names pgcatalog.Names, t *table) dml.Beside {
 	if p.bots && t == p.members {
-		return drain.Beside{
+		return dml.Beside{
 			CTE: statement(names, "bots", "{users}", p.users.SQL()), Returning: ", target.user_id", Selected: "(SELECT pg_catalog.count(*) FROM bot)",
 		}
 	}
@@ -50,7 +50,7 @@ func (p *Plan) beside(names pgcatalog.Names, t *table) drain.Beside {
 	case t == p.groups:
 		kind, columns = "group_destroyed", [][2]string{{"group_id", "id"}, {"parent_id", "parent_id"}, {"path", "path"}}
 	case t != p.projects:
-		return drain.Beside{}
+		return dml.Beside{}
 	case !p.projectPath:
 		columns = columns[:2]
 	}
@@ -59,17 +59,17 @@ func (p *Plan) beside(names pgcatalog.Names, t *table) drain.Beside {
 		fmt.Fprintf(&payload, "'%s', gone.%s, ", c[0], c[1])
 		returning.WriteString(", target." + c[1])
 	}
-	return drain.Beside{Returning: returning.String(), CTE: fmt.Sprintf(
+	return dml.Beside{Returning: returning.String(), CTE: fmt.Sprintf(
 		"event AS (INSERT INTO %s (kind, payload) SELECT '%s', pg_catalog.jsonb_build_object(%s'destroyed_with', $3::bigint) FROM gone)",
 		names.Render(`"sexton".events`), kind, payload.String())}
 }
 
 // owner has the rows that go counted for the group.
-func (r *run) owner() drain.Owner {
+func (r *run) owner() dml.Owner {
 	plan, names := r.engine.Plan, r.engine.Session.Names
-	return drain.Owner{
+	return dml.Owner{
 		ID: r.engine.GroupID, Deleted: statement(names, "counted"), Changed: statement(names, "touched"),
-		Beside: func(t *table) drain.Beside { return plan.beside(names, t) },
+		Beside: func(t *table) dml.Beside { return plan.beside(names, t) },
 		Gone: func(t *table, n, bots int64) {
 			r.final = r.final || n > 0
 			r.stats.Bots += bots
@@ -87,7 +87,7 @@ func (r *run) owner() drain.Owner {
 func (p *Plan) Blocking() (keys []string) {
 	for _, t := range p.reachable {
 		for _, f := range t.Refs {
-			if f.Action == drain.Forbid {
+			if f.Action == dml.Forbid {
 				keys = append(keys, f.Blocks(t))
 			}
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -25,7 +25,7 @@ func Resolve(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, 
 }
 
 // ResolveLoose reads a plan that is for Foresee alone: loose foreign keys count as foreign keys.
-func ResolveLoose(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, ghostUsers bool, loose []drain.Loose) (*Plan, error) {
+func ResolveLoose(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, ghostUsers bool, loose []dml.Loose) (*Plan, error) {
 	plan, problems, err := (&resolver{names: names, ghostUsers: ghostUsers, loose: loose}).run(ctx, db)
 	return plan, errors.Join(err, problems.Err())
 }
@@ -42,9 +42,9 @@ func (r *resolver) run(ctx context.Context, db pgcatalog.Beginner) (*Plan, probl
 type resolver struct {
 	names      pgcatalog.Names
 	ghostUsers bool
-	loose      []drain.Loose
+	loose      []dml.Loose
 	plan       *Plan
-	catalog    *drain.Catalog
+	catalog    *dml.Catalog
 	problems   problem.List
 }
 
@@ -62,13 +62,13 @@ func applicationTables() []string {
 // read reads the catalogue.
 func (r *resolver) read(ctx context.Context, tx pgx.Tx) error {
 	wanted := applicationTables()
-	schemas, tables := drain.LooseTables(r.loose)
+	schemas, tables := dml.LooseTables(r.loose)
 	schemas, tables = append(schemas, slices.Repeat([]string{r.names.Tracked}, len(wanted))...), append(tables, wanted...)
 	oids, err := pgcatalog.Named(ctx, tx, schemas, tables)
 	if err != nil {
 		return err
 	}
-	if r.catalog, err = drain.Read(ctx, tx, oids); err != nil {
+	if r.catalog, err = dml.Read(ctx, tx, oids); err != nil {
 		return err
 	}
 	if len(r.loose) == 0 {
@@ -96,7 +96,7 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	p.bots = r.ghostUsers && p.members != nil && p.users != nil
 	_, p.projectPath = p.projects.Columns["path"]
 	r.plan = p
-	p.reachable = drain.Order(r.catalog.Expand([]*table{p.groups, p.projects}, r.adapt, r.addColumns), p.groups)
+	p.reachable = dml.Order(r.catalog.Expand([]*table{p.groups, p.projects}, r.adapt, r.addColumns), p.groups)
 	for _, t := range p.reachable {
 		for _, f := range t.Refs {
 			r.checkRef(t, f)
@@ -129,12 +129,12 @@ func (r *resolver) adapt(t *table, from *pgcatalog.Relation, f *ref) bool {
 		return false // The row for the group goes in the last transaction.
 	case !single || t != r.plan.groups:
 	case from.Name == "group_deletion_schedules":
-		f.Action, f.Part = drain.Remove, lastPart
+		f.Action, f.Part = dml.Remove, lastPart
 	case from.Name == "projects" && slices.Equal(f.Columns, []string{"group_id"}):
-		f.Action, f.Part = drain.Remove, projectsPart
+		f.Action, f.Part = dml.Remove, projectsPart
 	case from.Name == "groups" && slices.Equal(f.Columns, []string{"parent_id"}):
-		f.Action, f.Part = drain.Remove, subgroupsPart
-	case f.Action == drain.Remove && (from.Name == "members" || from.Name == "group_group_links"):
+		f.Action, f.Part = dml.Remove, subgroupsPart
+	case f.Action == dml.Remove && (from.Name == "members" || from.Name == "group_group_links"):
 		f.Part = membershipsPart
 	}
 	return true
@@ -147,23 +147,23 @@ func (r *resolver) addColumns(to *table) {
 		of           *table
 		name, column string
 		part         int
-		action       drain.Action
+		action       dml.Action
 		only         [][2]string
 	}{
-		{r.plan.groups, "projects", "group_id", projectsPart, drain.Remove, nil},
-		{r.plan.groups, "groups", "parent_id", subgroupsPart, drain.Remove, nil},
-		{r.plan.groups, "members", "source_id", membershipsPart, drain.Remove, [][2]string{{"source_type", "Namespace"}}},
-		{r.plan.projects, "members", "source_id", membershipsPart, drain.Remove, [][2]string{{"source_type", "Project"}}},
-		{r.plan.groups, "group_group_links", "shared_group_id", membershipsPart, drain.Remove, nil},
-		{r.plan.groups, "group_group_links", "shared_with_group_id", membershipsPart, drain.Remove, nil},
-		{r.plan.groups, "import_placeholder_user_details", "namespace_id", restPart, drain.Nullify, nil},
-		{r.plan.groups, "group_deletion_schedules", "group_id", lastPart, drain.Remove, nil},
+		{r.plan.groups, "projects", "group_id", projectsPart, dml.Remove, nil},
+		{r.plan.groups, "groups", "parent_id", subgroupsPart, dml.Remove, nil},
+		{r.plan.groups, "members", "source_id", membershipsPart, dml.Remove, [][2]string{{"source_type", "Namespace"}}},
+		{r.plan.projects, "members", "source_id", membershipsPart, dml.Remove, [][2]string{{"source_type", "Project"}}},
+		{r.plan.groups, "group_group_links", "shared_group_id", membershipsPart, dml.Remove, nil},
+		{r.plan.groups, "group_group_links", "shared_with_group_id", membershipsPart, dml.Remove, nil},
+		{r.plan.groups, "import_placeholder_user_details", "namespace_id", restPart, dml.Nullify, nil},
+		{r.plan.groups, "group_deletion_schedules", "group_id", lastPart, dml.Remove, nil},
 	} {
 		keyed := slices.ContainsFunc(to.Refs, func(f *ref) bool {
 			return f.Table.Relation == r.named(c.name) && slices.Equal(f.Columns, []string{c.column})
 		})
 		if c.of == to && !keyed {
-			r.catalog.AddLoose(to, c.part, drain.Loose{
+			r.catalog.AddLoose(to, c.part, dml.Loose{
 				Child: [2]string{r.names.Tracked, c.name}, Parent: [2]string{to.Schema, to.Name}, Columns: []string{c.column}, Targets: []string{"id"},
 				Action: c.action, Only: c.only,
 			})

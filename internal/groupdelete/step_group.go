@@ -12,7 +12,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
-	"sexton/internal/engine"
+	"sexton/internal/drain/dml"
 	"sexton/internal/lease"
 )
 
@@ -21,9 +21,9 @@ const mostRounds = 20
 
 // destroyGroup takes down a group, as long as it is below the one that the run is about: its projects, its sub-groups,
 // memberships and shares, what else refers to it, itself.
-func (r *run) destroyGroup(ctx context.Context, g int64) (drain.Result, error) {
+func (r *run) destroyGroup(ctx context.Context, g int64) (dml.Result, error) {
 	if r.rounds[g] > mostRounds {
-		return drain.Blocked, nil
+		return dml.Blocked, nil
 	}
 	r.line = append(r.line, g)
 	defer func() { r.line = r.line[:len(r.line)-1] }()
@@ -31,12 +31,12 @@ func (r *run) destroyGroup(ctx context.Context, g int64) (drain.Result, error) {
 	for part := projectsPart; part <= restPart; part++ {
 		if held && part == membershipsPart {
 			// As long as it has projects or sub-groups the group keeps its members.
-			return drain.Blocked, nil
+			return dml.Blocked, nil
 		}
 		if err := r.at(ctx, part, g); err != nil {
 			return r.handle(err)
 		}
-		var ended drain.Result
+		var ended dml.Result
 		var err error
 		if part == subgroupsPart {
 			ended, err = r.subgroups(ctx, g)
@@ -44,14 +44,14 @@ func (r *run) destroyGroup(ctx context.Context, g int64) (drain.Result, error) {
 			ended, circle, err = r.clearPart(ctx, g, part)
 			circle = circle && r.Waits && r.Fault == nil && r.Obstacle.Message == ""
 		}
-		if err != nil || ended == drain.Yielded {
+		if err != nil || ended == dml.Yielded {
 			return ended, err
 		}
 		// A circle of rows that the group is in is deleted in the last transaction.
-		held = held || ended == drain.Blocked && !circle
+		held = held || ended == dml.Blocked && !circle
 	}
 	if held {
-		return drain.Blocked, nil
+		return dml.Blocked, nil
 	}
 	return r.finish(ctx, g, circle)
 }
@@ -78,11 +78,11 @@ func (r *run) at(ctx context.Context, p int, groupID int64) error {
 }
 
 // handle is the drain's Handle for statements on Sexton's own tables and on single groups.
-func (r *run) handle(err error) (drain.Result, error) { return r.Handle(err, "groups") }
+func (r *run) handle(err error) (dml.Result, error) { return r.Handle(err, "groups") }
 
 // clearPart deletes what hangs below a group by the keys of one part, and reports whether the group is in a circle of rows. Once the group's row has changed nothing is found below it any more, so it is
 // read anew until it is as it was at the end. An application may change it at any time, and triggers on rows below with each batch.
-func (r *run) clearPart(ctx context.Context, g int64, p int) (_ drain.Result, circle bool, _ error) {
+func (r *run) clearPart(ctx context.Context, g int64, p int) (_ dml.Result, circle bool, _ error) {
 	for changed := 0; changed <= mostRounds; {
 		w, err := r.groupWindow(ctx, g)
 		if err != nil {
@@ -90,7 +90,7 @@ func (r *run) clearPart(ctx context.Context, g int64, p int) (_ drain.Result, ci
 			return result, false, err
 		}
 		if w == nil {
-			return drain.Finished, false, nil
+			return dml.Finished, false, nil
 		}
 		refs := slices.DeleteFunc(w.Table.RefsOf(w.Leaf), func(f *ref) bool { return f.Part != p })
 		before := r.Changes
@@ -98,16 +98,16 @@ func (r *run) clearPart(ctx context.Context, g int64, p int) (_ drain.Result, ci
 		if w.Refilled {
 			r.rounds[g] = mostRounds + 1
 		}
-		if err != nil || ended != drain.Finished || len(refs) == 0 {
+		if err != nil || ended != dml.Finished || len(refs) == 0 {
 			return ended, len(w.Circle) > 0, err
 		}
-		same, err := drain.Select(ctx, r.Read, pgx.RowTo[bool], drain.UnchangedStatement(w.Leaf), w.Rows.Args()...)
+		same, err := dml.Select(ctx, r.Read, pgx.RowTo[bool], dml.UnchangedStatement(w.Leaf), w.Rows.Args()...)
 		switch {
 		case err != nil:
 			result, err := r.handle(err)
 			return result, false, err
 		case same[0]:
-			return drain.Finished, false, nil
+			return dml.Finished, false, nil
 		case r.Changes > before:
 			changed = 0
 		default:
@@ -115,7 +115,7 @@ func (r *run) clearPart(ctx context.Context, g int64, p int) (_ drain.Result, ci
 		}
 	}
 	r.Obstacle = batch.Fault{Table: "groups", Message: fmt.Sprintf("another session changes group %d all the time", g)}
-	return drain.Blocked, false, nil
+	return dml.Blocked, false, nil
 }
 
 func (r *run) groupWindow(ctx context.Context, g int64) (*window, error) {
@@ -123,13 +123,13 @@ func (r *run) groupWindow(ctx context.Context, g int64) (*window, error) {
 }
 
 // groupWindow is the row of a group below others, or nil if it is not there any more.
-func (p *Plan) groupWindow(ctx context.Context, read drain.Reader, g int64, line []int64) (*window, error) {
+func (p *Plan) groupWindow(ctx context.Context, read dml.Reader, g int64, line []int64) (*window, error) {
 	t := p.groups
 	var leaf uint32
-	var one drain.Row
+	var one dml.Row
 	sql := fmt.Sprintf("SELECT target.tableoid, target.ctid, target.xmin FROM %s AS target WHERE target.id OPERATOR(pg_catalog.=) $1 AND %s",
-		drain.Item(t.Relation), lineHolds(drain.Item(t.Relation), "$2"))
-	found, err := drain.Select(ctx, read, func(row pgx.CollectableRow) (struct{}, error) {
+		dml.Item(t.Relation), lineHolds(dml.Item(t.Relation), "$2"))
+	found, err := dml.Select(ctx, read, func(row pgx.CollectableRow) (struct{}, error) {
 		return struct{}{}, row.Scan(&leaf, &one.At, &one.Version)
 	}, sql, g, line)
 	if err != nil || len(found) == 0 {
@@ -143,16 +143,16 @@ func (p *Plan) groupWindow(ctx context.Context, read drain.Reader, g int64, line
 }
 
 // subgroups takes down the groups below one, each under its own lease. One that another run is at is passed over.
-func (r *run) subgroups(ctx context.Context, g int64) (drain.Result, error) {
-	groups := drain.Item(r.engine.Plan.groups.Relation)
+func (r *run) subgroups(ctx context.Context, g int64) (dml.Result, error) {
+	groups := dml.Item(r.engine.Plan.groups.Relation)
 	sql := statement(r.Session.Names, "subgroup", "{groups}", groups, "{line}", lineHolds(groups, "$3"))
 	last := int64(math.MinInt64)
-	ended := drain.Finished
+	ended := dml.Finished
 	for {
 		if r.paused(ctx) {
-			return drain.Yielded, nil
+			return dml.Yielded, nil
 		}
-		next, err := drain.Select(ctx, r.Read, pgx.RowTo[int64], sql, g, last, r.line)
+		next, err := dml.Select(ctx, r.Read, pgx.RowTo[int64], sql, g, last, r.line)
 		switch {
 		case err != nil:
 			return r.handle(err)
@@ -162,29 +162,29 @@ func (r *run) subgroups(ctx context.Context, g int64) (drain.Result, error) {
 		last = next[0]
 		if slices.Contains(r.line, last) {
 			r.Obstacle = batch.Fault{Table: "groups", Message: fmt.Sprintf("group %d is its own ancestor", last)}
-			ended = drain.Blocked
+			ended = dml.Blocked
 			continue
 		}
 		result, err := r.underLease(ctx, last)
-		if err != nil || result == drain.Yielded {
+		if err != nil || result == dml.Yielded {
 			return result, err
 		}
-		if result == drain.Blocked {
-			ended = drain.Blocked
+		if result == dml.Blocked {
+			ended = dml.Blocked
 		}
 	}
 }
 
 // underLease destroys a sub-group under its own lease.
-func (r *run) underLease(ctx context.Context, g int64) (_ drain.Result, err error) {
+func (r *run) underLease(ctx context.Context, g int64) (_ dml.Result, err error) {
 	outer := r.Session.Fence
 	granted, err := r.engine.Leases.Acquire(ctx, LeaseKey(g), LeaseTTL, r.engine.Database)
 	if held, ok := errors.AsType[*lease.HeldError](err); ok {
 		r.busy, r.excused = held, true
-		return drain.Blocked, nil
+		return dml.Blocked, nil
 	}
 	if err != nil {
-		return drain.Blocked, err
+		return dml.Blocked, err
 	}
 	granted.For(outer.Run())
 	r.leases, r.Session.Fence = append(r.leases, granted), granted
@@ -197,8 +197,8 @@ func (r *run) underLease(ctx context.Context, g int64) (_ drain.Result, err erro
 
 // finish deletes a group below which nothing is left, with everything that belongs to that moment in one transaction: its
 // row in the schedules, its lease, and the event. If the group is in a circle of rows, these are deleted with it.
-func (r *run) finish(ctx context.Context, g int64, inCircle bool) (drain.Result, error) {
-	var circle *engine.Circle
+func (r *run) finish(ctx context.Context, g int64, inCircle bool) (dml.Result, error) {
+	var circle *drain.Circle
 	below := 0
 	if inCircle {
 		w, err := r.groupWindow(ctx, g)
@@ -217,7 +217,7 @@ func (r *run) finish(ctx context.Context, g int64, inCircle bool) (drain.Result,
 	var gone bool
 	var live []bool
 	statements := []batch.Statement{{
-		SQL: fmt.Sprintf("SELECT FROM %s AS target WHERE target.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", drain.Item(t.Relation)), Args: []any{g},
+		SQL: fmt.Sprintf("SELECT FROM %s AS target WHERE target.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", dml.Item(t.Relation)), Args: []any{g},
 	}, {
 		SQL: r.engine.Plan.finishStatement(r.Session.Names, refs), Args: []any{g, r.line, r.engine.GroupID, circle != nil, LeaseKey(g), below},
 		Scan: batch.One(&gone, &live),
@@ -230,7 +230,7 @@ func (r *run) finish(ctx context.Context, g int64, inCircle bool) (drain.Result,
 	f := judge(err)
 	if err != nil && circle != nil {
 		if err = circle.Failed(err); err == nil {
-			return drain.Blocked, nil
+			return dml.Blocked, nil
 		}
 		f = batch.Judge(err)
 	}
@@ -246,23 +246,23 @@ func (r *run) finish(ctx context.Context, g int64, inCircle bool) (drain.Result,
 			circle.Gone()
 		}
 		r.progress(ctx)
-		return drain.Finished, nil
+		return dml.Finished, nil
 	case len(live) == 0:
 		// There is no such group, or it belongs to another one.
 		if err := r.forget(ctx, g); err != nil {
 			return r.handle(err)
 		}
-		return drain.Finished, nil
+		return dml.Finished, nil
 	}
 	if at := slices.Index(live, true); at >= 0 {
 		if r.Obstacle.Message == "" {
 			r.Obstacle = batch.Fault{Table: refs[at].Table.Label(), Message: "rows refer to the group still: " + refs[at].Label()}
 		}
 		if r.rounds[g]++; r.rounds[g] > mostRounds {
-			r.Blame(engine.ComesBack(refs[at].Table.Label()))
+			r.Blame(drain.ComesBack(refs[at].Table.Label()))
 		}
 	}
-	return drain.Blocked, nil
+	return dml.Blocked, nil
 }
 
 // overdue says how far a run came that could delete nothing in all of its time.
@@ -315,11 +315,11 @@ func (r *run) escaped(ctx context.Context) bool {
 		return r.moved
 	}
 	if len(r.line) > 1 {
-		r.moved = !r.holds(ctx, "SELECT "+lineHolds(drain.Item(r.engine.Plan.groups.Relation), "$1"), r.line)
+		r.moved = !r.holds(ctx, "SELECT "+lineHolds(dml.Item(r.engine.Plan.groups.Relation), "$1"), r.line)
 	}
 	for _, on := range r.Stack {
 		if on.Table == r.engine.Plan.projects && !r.moved {
-			r.moved = !r.holds(ctx, drain.UnchangedStatement(on.Leaf), on.Rows.Args()...)
+			r.moved = !r.holds(ctx, dml.UnchangedStatement(on.Leaf), on.Rows.Args()...)
 		}
 	}
 	return r.moved
@@ -327,6 +327,6 @@ func (r *run) escaped(ctx context.Context) bool {
 
 // holds runs a statement that returns a boolean. One that fails tells nothing; should that last, others fail as well.
 func (r *run) holds(ctx context.Context, sql string, args ...any) bool {
-	found, err := drain.Select(ctx, r.Read, pgx.RowTo[bool], sql, args...)
+	found, err := dml.Select(ctx, r.Read, pgx.RowTo[bool], sql, args...)
 	return err != nil || found[0]
 }

@@ -184,7 +184,7 @@ func (h *Heart) enter(ctx context.Context, now dbsqlc.ClientBeatParams) error {
 	entry := dbsqlc.ClientEnterParams{
 		ClientID: h.ClientID, Host: host, Pid: int32(os.Getpid()), Deaf: now.Deaf, Held: now.Held, Digests: digests,
 		ReloadError: now.ReloadError,
-		Schedules: append([]string{}, h.Schedules...), Foreground: h.Foreground, // Never null.
+		Schedules:   append([]string{}, h.Schedules...), Foreground: h.Foreground, // Never null.
 	}
 	if err := h.DB.AsyncQueries().ClientEnter(ctx, entry); err != nil {
 		return fmt.Errorf("insert client %s: %w", h.ClientID, err)

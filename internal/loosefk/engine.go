@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"sexton/internal/batch"
-	"sexton/internal/engine"
+	"sexton/internal/drain"
 	"sexton/internal/pace"
 )
 
@@ -27,10 +27,10 @@ const (
 const Confirm = 10 * time.Minute
 
 // ErrChanged ends a run whose tables are not as they were when its parents were bound. What it has done until then is done.
-var ErrChanged = engine.ErrChanged
+var ErrChanged = drain.ErrChanged
 
 // Remote is another database in which parents have children.
-type Remote = engine.Remote
+type Remote = drain.Remote
 
 // Adaptive is how the pace without row limits steers itself. The zero value is a pace with fixed limits.
 type Adaptive struct {
@@ -65,7 +65,7 @@ type Engine struct {
 	// ConfirmAfter is the age from which on a removed tombstone is rechecked; 0 is 10 minutes.
 	ConfirmAfter time.Duration
 	// Sizes are those that earlier runs of the process have found.
-	Sizes *engine.Sizes
+	Sizes *drain.Sizes
 	// Undo has batches keep what they take from parents that were kept themselves.
 	Undo bool
 	// Progress, if set, is called with the statistics after every batch and when what the run waits for changes. It must not keep them.
@@ -75,7 +75,7 @@ type Engine struct {
 // Run works until no due tombstone is left, a limit is reached or ctx ends. A batch that is running when ctx ends is finished
 // first. The statistics are valid with an error, too. The error wraps lease.ErrLost if the lease has passed on.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
-	r := &run{Engine: e, stats: newStats(e.Database, e.Pace), references: map[*engine.Edge]*Reference{}}
+	r := &run{Engine: e, stats: newStats(e.Database, e.Pace), references: map[*drain.Edge]*Reference{}}
 	// The last statement has to end under the lease.
 	err := pace.Under(ctx, e.Session, e.Limits.Runtime, e.Session.Limits.StatementTimeout, r.through)
 	return r.stats, err
@@ -85,9 +85,9 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 type run struct {
 	*Engine
 
-	pass       *engine.Pass
+	pass       *drain.Pass
 	source     *source
-	references map[*engine.Edge]*Reference
+	references map[*drain.Edge]*Reference
 	budget     budget
 	// rowsOver reports that a limit of rows was met.
 	rowsOver atomic.Bool
@@ -105,7 +105,7 @@ func (r *run) through(ctx context.Context, frame *pace.Frame) error {
 	r.source = &source{run: r, parents: parents}
 	throttle := r.Throttle
 	throttle.Share = r.share
-	r.pass = &engine.Pass{
+	r.pass = &drain.Pass{
 		Source: r.source, Parents: parents, Session: r.Session, Connections: 1, Connect: r.connect,
 		Remotes: map[string]*Remote{}, Target: r.Adaptive.Target, Chunk: chunkSize, Sizes: r.Sizes, Left: r.left,
 		Pace: &pace.Run{
@@ -113,7 +113,7 @@ func (r *run) through(ctx context.Context, frame *pace.Frame) error {
 			Ended: func() bool { return frame.Ended() || r.rowsOver.Load() },
 			Waits: func(ctx context.Context, class pace.WaitClass, reason string) { r.waits(ctx, class, reason) },
 		},
-		Report: engine.Report{
+		Report: drain.Report{
 			Changed: r.changed, Removed: r.removed, Late: r.late, Failed: r.failed, Progress: r.progress, Lost: r.Lost,
 			Waits: func(ctx context.Context, reason string) { r.waits(ctx, pace.WaitLock, reason) },
 		},
@@ -156,11 +156,11 @@ func (r *run) end(ctx context.Context) error {
 
 // bind returns the parents with an edge for each leaf of their references, in the order in which statements take them: rows in
 // other databases first, and then those whose end is an event, as native cascades of other tables would leave none.
-func (r *run) bind() []*engine.Parent {
-	parents := make([]*engine.Parent, len(r.Parents))
+func (r *run) bind() []*drain.Parent {
+	parents := make([]*drain.Parent, len(r.Parents))
 	for i, parent := range r.Parents {
-		bound := &engine.Parent{Key: &parent.Key, Name: parent.Recorded}
-		ranks := [3][]*engine.Edge{}
+		bound := &drain.Parent{Key: &parent.Key, Name: parent.Recorded}
+		ranks := [3][]*drain.Edge{}
 		for _, reference := range parent.References {
 			rank := 2
 			switch {
@@ -179,8 +179,8 @@ func (r *run) bind() []*engine.Parent {
 	return parents
 }
 
-func (r *run) edges(reference *Reference) []*engine.Edge {
-	edge := engine.Edge{Edge: &reference.Edge, Broken: reference.Broken, Keep: reference.Keep, Limit: reference.limit(r.Adaptive.on())}
+func (r *run) edges(reference *Reference) []*drain.Edge {
+	edge := drain.Edge{Edge: &reference.Edge, Broken: reference.Broken, Keep: reference.Keep, Limit: reference.limit(r.Adaptive.on())}
 	if reference.Remote {
 		edge.Database = reference.Database
 	}
@@ -189,7 +189,7 @@ func (r *run) edges(reference *Reference) []*engine.Edge {
 		leaves = []Table{reference.Child}
 		edge.Broken = cmp.Or(edge.Broken, "database "+reference.Database+" cannot be reached")
 	}
-	edges := make([]*engine.Edge, len(leaves))
+	edges := make([]*drain.Edge, len(leaves))
 	for i, leaf := range leaves {
 		one := edge
 		one.Leaf, one.Broken = leaf, cmp.Or(edge.Broken, reference.BrokenLeaves[leaf.OID])
@@ -241,20 +241,20 @@ func (r *run) share(ctx context.Context, slow float64, locked bool) (share float
 	return share, told
 }
 
-func (r *run) left(e *engine.Edge) int64 {
+func (r *run) left(e *drain.Edge) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return max(0, r.budget.left(e.Updates()))
 }
 
-func (r *run) changed(e *engine.Edge, _ []engine.Tombstone, rows int64) {
+func (r *run) changed(e *drain.Edge, _ []drain.Tombstone, rows int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.clean(r.references[e], rows)
 	r.rowsOver.Store(r.budget.rowsOver())
 }
 
-func (r *run) removed(p *engine.Parent, tombstones []engine.Tombstone, lives bool) {
+func (r *run) removed(p *drain.Parent, tombstones []drain.Tombstone, lives bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var counts ParentCounts

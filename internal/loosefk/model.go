@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"sexton/internal/definitions"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 )
 
@@ -15,7 +15,7 @@ type Table = pgcatalog.Table
 
 // Parent is a tracked table together with everything that refers to it.
 type Parent struct {
-	drain.Key
+	dml.Key
 
 	// Database is the configured name of the one that it lives in.
 	Database string
@@ -33,7 +33,7 @@ func (p *Parent) HasChildrenIn(database string) bool {
 
 // Reference is one definition bound to the database.
 type Reference struct {
-	drain.Edge
+	dml.Edge
 
 	Definition definitions.Definition
 	// Database is the configured name of the one that the child lives in, Remote that it is not the parent's.
@@ -46,7 +46,7 @@ type Reference struct {
 	// BrokenLeaves are the leaves that the role may not work on, by OID, with what it lacks. The others are cleaned up.
 	BrokenLeaves map[uint32]string
 	// Keep, if set, says how statements keep what they take.
-	Keep *drain.Keep
+	Keep *dml.Keep
 	// unserved is why no ordinary index on the columns can serve, or "".
 	unserved string
 	// Order are the positions of the columns in the order of an index that an audit can go through, and Stepped reports that there is one with all

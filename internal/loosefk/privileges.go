@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -44,7 +44,7 @@ type neededTable struct {
 func missingPrivileges(
 	ctx context.Context, db pgcatalog.Beginner, database string, parents []*Parent,
 ) (missing problem.List, of []neededTable, err error) {
-	var needs []drain.Need
+	var needs []dml.Need
 	var tables []neededTable
 	for _, reference := range UsableIn(database, parents) {
 		for _, need := range reference.Needs(0, reference.Action) {
@@ -56,7 +56,7 @@ func missingPrivileges(
 			needs = append(needs, need)
 		}
 	}
-	missing, err = drain.Lacking(ctx, db, needs, func(by int) problem.Problem {
+	missing, err = dml.Lacking(ctx, db, needs, func(by int) problem.Problem {
 		of = append(of, tables[by])
 		d := tables[by].reference.Definition
 		return problem.Problem{Position: d.Position, Key: d.Key}

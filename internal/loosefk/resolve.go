@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/definitions"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -117,9 +117,9 @@ func named(name definitions.Name, schema string) Table {
 }
 
 // edgeOf is the part of a definition's edge that the definition tells.
-func edgeOf(d definitions.Definition, child Table) drain.Edge {
-	actions := map[definitions.Action]drain.Action{definitions.Delete: drain.Remove, definitions.Nullify: drain.Nullify, definitions.UpdateColumn: drain.Assign}
-	return drain.Edge{Child: child, Columns: d.Columns, Action: actions[d.OnDelete], Tells: d.CleanerClass == definitions.ArtifactsCleaner}
+func edgeOf(d definitions.Definition, child Table) dml.Edge {
+	actions := map[definitions.Action]dml.Action{definitions.Delete: dml.Remove, definitions.Nullify: dml.Nullify, definitions.UpdateColumn: dml.Assign}
+	return dml.Edge{Child: child, Columns: d.Columns, Action: actions[d.OnDelete], Tells: d.CleanerClass == definitions.ArtifactsCleaner}
 }
 
 // reference binds a definition to its child. What it returns is of use where no error was reported; without a parent
@@ -211,14 +211,14 @@ func (r *Reference) contradicts(other *Reference) bool {
 	sameAction := r.Definition.OnDelete == other.Definition.OnDelete
 	sameTarget := r.Target.Column == other.Target.Column && r.Target.Value == other.Target.Value
 	switch {
-	case sameAction && sameTarget && (sameColumns || r.Action != drain.Nullify):
+	case sameAction && sameTarget && (sameColumns || r.Action != dml.Nullify):
 		return false // The row ends alike, whichever comes first.
 	case sameColumns && !sameAction:
 	case !r.spoils(other) && !other.spoils(r):
 		return false
 	}
-	return !slices.ContainsFunc(r.Conditions, func(a drain.Value) bool {
-		return slices.ContainsFunc(other.Conditions, func(b drain.Value) bool {
+	return !slices.ContainsFunc(r.Conditions, func(a dml.Value) bool {
+		return slices.ContainsFunc(other.Conditions, func(b dml.Value) bool {
 			return a.Column == b.Column && a.Value != b.Value && !r.assigns(b) && !other.assigns(a)
 		})
 	})
@@ -227,17 +227,17 @@ func (r *Reference) contradicts(other *Reference) bool {
 // spoils reports whether the reference sets a column by which the other one finds its rows, or which that sets to another value.
 func (r *Reference) spoils(other *Reference) bool {
 	set := []string{r.Target.Column}
-	if r.Action == drain.Nullify {
+	if r.Action == dml.Nullify {
 		set = r.Columns
 	}
-	return r.Action != drain.Remove && slices.ContainsFunc(set, func(column string) bool {
+	return r.Action != dml.Remove && slices.ContainsFunc(set, func(column string) bool {
 		return slices.Contains(other.Columns, column) || other.Target.Column == column && other.Target.Value != r.Target.Value ||
-			slices.ContainsFunc(other.Conditions, func(asked drain.Value) bool { return asked.Column == column })
+			slices.ContainsFunc(other.Conditions, func(asked dml.Value) bool { return asked.Column == column })
 	})
 }
 
 // assigns reports whether the reference gives rows a value that a condition asks for.
-func (r *Reference) assigns(asked drain.Value) bool {
+func (r *Reference) assigns(asked dml.Value) bool {
 	return r.Target.Column == asked.Column && r.Target.Value == asked.Value
 }
 
@@ -274,7 +274,7 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 				key[0], d.Parent), "draw its values from one sequence")
 	}
 	if !known {
-		parent = &Parent{Key: drain.Key{Table: table.Table, KeyColumns: key}, Database: home.Name, Recorded: table.Printed}
+		parent = &Parent{Key: dml.Key{Table: table.Table, KeyColumns: key}, Database: home.Name, Recorded: table.Printed}
 		for _, column := range key {
 			parent.KeyTypes = append(parent.KeyTypes, table.Columns[column].Base)
 		}
@@ -322,12 +322,12 @@ func (r *resolver) child(d definitions.Definition, home *site) *pgcatalog.Relati
 // bindValues gives conditions and target the types of their columns.
 func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relation, operators *pgcatalog.Operators, reference *Reference) bool {
 	ok := true
-	typed := func(key string, column pgcatalog.Column, value string) drain.Value {
+	typed := func(key string, column pgcatalog.Column, value string) dml.Value {
 		compare, err := operators.Own(column)
 		if err != nil {
 			ok = r.refuse(d, key, "name another column", "%s.%s: %v", d.Child, column.Name, err)
 		}
-		return drain.Value{
+		return dml.Value{
 			Column: column.Name, Type: column.Type, Base: column.Base, Array: column.Polymorphic == "pg_catalog.anyarray", Compare: compare, Value: value,
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -26,7 +26,7 @@ func (r *resolver) checkValues(ctx context.Context) error {
 		var check []*Reference
 		for _, parents := range r.parents {
 			for _, reference := range UsableIn(s.Name, slices.Collect(maps.Values(parents))) {
-				if reference.Action != drain.Forbid && (len(reference.Conditions) > 0 || reference.Updates()) {
+				if reference.Action != dml.Forbid && (len(reference.Conditions) > 0 || reference.Updates()) {
 					check = append(check, reference)
 				}
 			}
@@ -128,7 +128,7 @@ func (r *resolver) checkConstraints(ctx context.Context, tx pgx.Tx, reference *R
 
 // checkValue reports a value that does not fit its column. One that fits becomes the text that it has under Settled, which
 // means the same value in every batch, whatever settings the role has.
-func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Reference, key string, value *drain.Value) error {
+func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Reference, key string, value *dml.Value) error {
 	var becomes string
 	var same bool
 	// A failed cast must not end the transaction, hence the savepoint.

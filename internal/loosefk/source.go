@@ -14,8 +14,8 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/each"
-	"sexton/internal/engine"
 	"sexton/internal/pgcatalog"
 )
 
@@ -31,7 +31,7 @@ func statement(name string, more ...string) string {
 type source struct {
 	*run
 
-	parents []*engine.Parent
+	parents []*drain.Parent
 	// looked reports that the first load has compared the fingerprint.
 	looked bool
 	// removed reports that a removed tombstone is old enough to be rechecked, marked that one is to be rechecked now.
@@ -46,18 +46,18 @@ func (s *source) confirmAfter() time.Duration { return cmp.Or(s.ConfirmAfter, Co
 
 // Load returns due tombstones. The first one also compares the tables with those that the definitions were bound to. A tombstone
 // whose key is of another type than the parent's key has an attempt.
-func (s *source) Load(ctx context.Context, on *batch.Session, from []engine.Spot, limit int, recheck bool) (map[*engine.Parent][]engine.Tombstone, error) {
+func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot, limit int, recheck bool) (map[*drain.Parent][]drain.Tombstone, error) {
 	query, fingerprint, keeps := "load", s.Fingerprint, []uint32{}
 	if recheck {
 		query = "load_rechecks"
 	}
-	at := map[string]*engine.Parent{}
+	at := map[string]*drain.Parent{}
 	names, times, ids := make([]string, len(from)), make([]pgtype.Timestamptz, len(from)), make([]int64, len(from))
 	for i, spot := range from {
 		at[spot.Parent.Name] = spot.Parent
 		names[i], times[i], ids[i] = spot.Parent.Name, spot.After.ConsumeAfter, spot.After.ID
 	}
-	found, foreign := map[*engine.Parent][]engine.Tombstone{}, map[*engine.Parent][]engine.Tombstone{}
+	found, foreign := map[*drain.Parent][]drain.Tombstone{}, map[*drain.Parent][]drain.Tombstone{}
 	statements := []batch.Statement{
 		{SQL: s.text(query, "origin", s.undo(", tombstone.origin")), Args: []any{names, times, ids, limit}, Scan: func(rows pgx.Rows) error {
 			clear(found)
@@ -102,7 +102,7 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []engine.Spot
 
 // names are the parents' names in tombstones.
 func (s *source) names() []string {
-	return each.Of(s.parents, func(p *engine.Parent) string { return p.Name })
+	return each.Of(s.parents, func(p *drain.Parent) string { return p.Name })
 }
 
 // undo returns sql if deletions are kept: the columns that it names are only there then.
@@ -123,7 +123,7 @@ func (s *source) leaves() (oids []uint32) {
 	return oids
 }
 
-func (s *source) scan(rows pgx.Rows, at map[string]*engine.Parent, recheck bool, found, foreign map[*engine.Parent][]engine.Tombstone) error {
+func (s *source) scan(rows pgx.Rows, at map[string]*drain.Parent, recheck bool, found, foreign map[*drain.Parent][]drain.Tombstone) error {
 	var name string
 	var id int64
 	var after pgtype.Timestamptz
@@ -137,8 +137,8 @@ func (s *source) scan(rows pgx.Rows, at map[string]*engine.Parent, recheck bool,
 	}
 	_, err := pgx.ForEachRow(rows, row, func() error {
 		parent := at[name]
-		t := engine.Tombstone{
-			Position: engine.Position{ConsumeAfter: after, ID: id}, Recheck: recheck, Made: time.Now().Add(-time.Duration(age * float64(time.Second))),
+		t := drain.Tombstone{
+			Position: drain.Position{ConsumeAfter: after, ID: id}, Recheck: recheck, Made: time.Now().Add(-time.Duration(age * float64(time.Second))),
 		}
 		if origin != nil {
 			number := *origin
@@ -162,7 +162,7 @@ func (s *source) scan(rows pgx.Rows, at map[string]*engine.Parent, recheck bool,
 
 // fits reports whether a tombstone has a key of the parent's shape. With another one it was written when the definitions named
 // other columns. The table allows both columns and neither, as each DELETE of a parent would pay for a CHECK.
-func fits(parent *engine.Parent, integer *int64, text *string, types *pgtype.Map) bool {
+func fits(parent *drain.Parent, integer *int64, text *string, types *pgtype.Map) bool {
 	if (integer != nil) != parent.Integer || (text != nil) == parent.Integer {
 		return false
 	}
@@ -175,23 +175,23 @@ func fits(parent *engine.Parent, integer *int64, text *string, types *pgtype.Map
 }
 
 // positions are the tombstones' places in their index, as parallel arrays.
-func positions(tombstones []engine.Tombstone) (ids []int64, times []pgtype.Timestamptz) {
-	ids = each.Of(tombstones, func(t engine.Tombstone) int64 { return t.ID })
-	return ids, each.Of(tombstones, func(t engine.Tombstone) pgtype.Timestamptz { return t.ConsumeAfter })
+func positions(tombstones []drain.Tombstone) (ids []int64, times []pgtype.Timestamptz) {
+	ids = each.Of(tombstones, func(t drain.Tombstone) int64 { return t.ID })
+	return ids, each.Of(tombstones, func(t drain.Tombstone) pgtype.Timestamptz { return t.ConsumeAfter })
 }
 
 // Complete removes the tombstones whose children are gone, or whose parent has a row, and remembers the former for a recheck.
 // The direct statements of the same transaction have changed every row of its snapshot. Only with check it looks for rows that
 // a trigger or rule has kept or written. A marked tombstone is remembered again only if there was a child.
-func (s *source) Complete(p *engine.Parent, tombstones []engine.Tombstone, check bool, done *engine.Done) batch.Statement {
-	args := &drain.Args{}
+func (s *source) Complete(p *drain.Parent, tombstones []drain.Tombstone, check bool, done *drain.Done) batch.Statement {
+	args := &dml.Args{}
 	names := s.Session.Names
 	ids, times := positions(tombstones)
 	nameAt, idsAt, timesAt := args.Add(p.Name), args.Add(ids), args.Add(times)
 	key := tombstoneKey(p, "tombstone")
 	where := "true"
 	if check {
-		keysAt, checked := args.Once(keysOf(p, tombstones)), map[*drain.Edge]bool{}
+		keysAt, checked := args.Once(keysOf(p, tombstones)), map[*dml.Edge]bool{}
 		for _, e := range p.Edges {
 			if e.Database != "" || checked[e.Edge] {
 				continue
@@ -235,7 +235,7 @@ SELECT removed.id, removed.lives FROM removed`, table, idsAt, timesAt, nameAt, w
 		names.Render(`"sexton".swept`), s.undo(", origins"), args.Add(s.Database), args.Add(p.OID),
 		s.undo(", pg_catalog.array_agg(removed.origin)"), keeps(tombstones))
 	return batch.Statement{SQL: sql, Args: args.Values, Scan: func(rows pgx.Rows) error {
-		found := engine.Done{}
+		found := drain.Done{}
 		var id int64
 		var lives bool
 		_, err := pgx.ForEachRow(rows, []any{&id, &lives}, func() error { found[id] = lives; return nil })
@@ -245,22 +245,22 @@ SELECT removed.id, removed.lives FROM removed`, table, idsAt, timesAt, nameAt, w
 }
 
 // tombstoneKey is the key of a tombstone row, one value per column.
-func tombstoneKey(p *engine.Parent, tombstone string) []string {
+func tombstoneKey(p *drain.Parent, tombstone string) []string {
 	if p.Integer {
 		return []string{tombstone + ".primary_key_value"}
 	}
 	return p.Stored(tombstone + ".primary_key_text")
 }
 
-func keysOf(p *engine.Parent, tombstones []engine.Tombstone) any {
+func keysOf(p *drain.Parent, tombstones []drain.Tombstone) any {
 	if p.Integer {
-		return each.Of(tombstones, func(t engine.Tombstone) int64 { return t.Integer })
+		return each.Of(tombstones, func(t drain.Tombstone) int64 { return t.Integer })
 	}
-	return each.Of(tombstones, func(t engine.Tombstone) string { return t.Text })
+	return each.Of(tombstones, func(t drain.Tombstone) string { return t.Text })
 }
 
 // Fail records why tombstones are unfinished. With a time they are postponed for as long, which is no attempt.
-func (s *source) Fail(ctx context.Context, on *batch.Session, p *engine.Parent, tombstones []engine.Tombstone, f batch.Fault, after time.Duration) error {
+func (s *source) Fail(ctx context.Context, on *batch.Session, p *drain.Parent, tombstones []drain.Tombstone, f batch.Fault, after time.Duration) error {
 	ids, times := positions(tombstones)
 	var putOff, recorded int64
 	var wait *float64
@@ -339,7 +339,7 @@ func (s *source) horizons(ctx context.Context) (map[string]time.Time, error) {
 }
 
 // Lacking returns which right on an edge's table the role lacks, with the SQL that grants it, or "".
-func (s *source) Lacking(ctx context.Context, on *batch.Session, e *engine.Edge) string {
+func (s *source) Lacking(ctx context.Context, on *batch.Session, e *drain.Edge) string {
 	reference := s.references[e]
 	missing, tables, err := missingPrivileges(ctx, on.Conn, reference.Database, s.Parents)
 	if err != nil {
@@ -354,7 +354,7 @@ func (s *source) Lacking(ctx context.Context, on *batch.Session, e *engine.Edge)
 }
 
 // Unreadable returns what would let the role read the parent, or "".
-func (s *source) Unreadable(ctx context.Context, on *batch.Session, p *engine.Parent) (why string, err error) {
+func (s *source) Unreadable(ctx context.Context, on *batch.Session, p *drain.Parent) (why string, err error) {
 	at := slices.IndexFunc(s.Parents, func(parent *Parent) bool { return parent.Recorded == p.Name })
 	_, err = on.RunOwn(ctx, batch.Statement{SQL: statement("unreadable"), Args: unreadableArgs(s.Parents[at : at+1]), Scan: func(rows pgx.Rows) error {
 		return eachUnreadable(rows, func(_, fix string) {

@@ -16,7 +16,7 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
 	"sexton/internal/drain"
-	"sexton/internal/engine"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 )
@@ -48,7 +48,7 @@ var schemas = pgcatalog.Names{Tracked: `App "one"`}
 
 func (g *golden) parent(p *Parent) {
 	s, bound := sourceOf(p, schemas)
-	var done engine.Done
+	var done drain.Done
 	keys := keysOf(bound, nil)
 	g.Add(p.Recorded + " gone")(p.Gone(keys))
 	statement := s.Complete(bound, nil, false, &done)
@@ -60,7 +60,7 @@ func (g *golden) parent(p *Parent) {
 func (g *golden) reference(p *Parent, r *Reference) {
 	leaf := r.Leaves[0]
 	title := func(name string) string { return fmt.Sprintf("%s %s %s", r.Definition.Key, leaf.Name, name) }
-	keys := drain.Keys{Of: &p.Key, Values: []string{}, Gone: true}
+	keys := dml.Keys{Of: &p.Key, Values: []string{}, Gone: true}
 	if p.Integer {
 		keys.Values = []int64{}
 	}
@@ -72,14 +72,14 @@ func (g *golden) reference(p *Parent, r *Reference) {
 	g.Add(title("wait"))(r.Window(leaf, "", r.Lock(), keys, 10))
 	g.Add(title("locked"))(r.CleanStatement(schemas, leaf, keys, 10))
 	keys.Gone = false
-	g.Add(title("exact"))(r.ExactStatement(schemas, leaf, keys, drain.Rows{}, r.Lock()))
+	g.Add(title("exact"))(r.ExactStatement(schemas, leaf, keys, dml.Rows{}, r.Lock()))
 }
 
 // sourceOf is the source of a parent's tombstones.
-func sourceOf(p *Parent, names pgcatalog.Names) (*source, *engine.Parent) {
+func sourceOf(p *Parent, names pgcatalog.Names) (*source, *drain.Parent) {
 	r := &run{
 		Engine:     &Engine{Database: "main", Parents: []*Parent{p}, Session: &batch.Session{Names: names}},
-		references: map[*engine.Edge]*Reference{},
+		references: map[*drain.Edge]*Reference{},
 	}
 	parents := r.bind()
 	return &source{run: r, parents: parents}, parents[0]
@@ -128,12 +128,12 @@ func TestPlansDoNotDependOnStatistics(t *testing.T) {
 		leaf, r := p.References[0].Leaves[0], p.References[0]
 		pointers := slices.Repeat([]pgtype.TID{{BlockNumber: 1, OffsetNumber: 1, Valid: true}}, 1000)
 		for _, n := range []int{1, 100, 2000} {
-			tombstones := make([]engine.Tombstone, n)
+			tombstones := make([]drain.Tombstone, n)
 			for i := range tombstones {
-				tombstones[i] = engine.Tombstone{Position: engine.Position{ID: int64(i), ConsumeAfter: pgtype.Timestamptz{Valid: true}}, Integer: int64(i + 1)}
+				tombstones[i] = drain.Tombstone{Position: drain.Position{ID: int64(i), ConsumeAfter: pgtype.Timestamptz{Valid: true}}, Integer: int64(i + 1)}
 			}
-			keys := drain.Keys{Of: &p.Key, Values: keysOf(bound, tombstones), Gone: true}
-			var done engine.Done
+			keys := dml.Keys{Of: &p.Key, Values: keysOf(bound, tombstones), Gone: true}
+			var done drain.Done
 			complete := s.Complete(bound, tombstones, true, &done)
 			check := func(name, sql string, args []any, settings ...string) {
 				explain(t, db, settings, sql, args).walk(func(n node) {
@@ -143,7 +143,7 @@ func TestPlansDoNotDependOnStatistics(t *testing.T) {
 			sql, args := r.Direct(dbtest.Names(), leaf, keys, true)
 			check("direct", sql, args)
 			sql, args = r.Window(leaf, "picked.ctid", "", keys, 10_000)
-			check("window", sql, args, drain.IndexScans)
+			check("window", sql, args, dml.IndexScans)
 			sql, args = r.Piece(dbtest.Names(), leaf, keys, pointers, false)
 			check("piece", sql, args)
 			check("complete", complete.SQL, complete.Args)

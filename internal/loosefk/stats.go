@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"sexton/internal/batch"
-	"sexton/internal/engine"
+	"sexton/internal/drain"
 	"sexton/internal/jobrun"
 	"sexton/internal/pace"
 )
@@ -97,7 +97,7 @@ func (s *Stats) count(label string, more ParentCounts) {
 const mostRevivedKeys = 5
 
 // noteRevived notes the first keys of parents that live.
-func (s *Stats) noteRevived(p *engine.Parent, tombstones []engine.Tombstone) {
+func (s *Stats) noteRevived(p *drain.Parent, tombstones []drain.Tombstone) {
 	for _, t := range tombstones[:min(len(tombstones), mostRevivedKeys-len(s.RevivedKeys))] {
 		s.RevivedKeys = append(s.RevivedKeys, p.Label()+" "+t.Key(p))
 	}

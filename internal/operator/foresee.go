@@ -15,7 +15,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/groupdelete"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk/plan"
@@ -213,7 +213,7 @@ type Foreseen struct {
 	GroupID int64 `json:"group_id,omitempty"`
 	UserID  int64 `json:"user_id,omitempty"`
 	// Nullified rows of groups, and those below a user's deleted rows, are by table.column, and so are loose ones that stay.
-	*drain.Foresight //nolint:embeddedstructfieldcheck // the order is that of the document
+	*dml.Foresight //nolint:embeddedstructfieldcheck // the order is that of the document
 	// Remote counts definitions of loose foreign keys whose children, in other databases, are not counted.
 	Remote int `json:"remote,omitempty"`
 	// Groups go along with a user, after the period in which they can be restored; MoreGroups counts the others.
@@ -274,7 +274,7 @@ func ForeseeGroup(ctx context.Context, all *installation.Connections, id, by int
 }
 
 // looseIn are the definitions of the loose foreign keys whose children are in a database; remote counts the others.
-func looseIn(all *installation.Connections, db database.Database) (loose []drain.Loose, remote int, err error) {
+func looseIn(all *installation.Connections, db database.Database) (loose []dml.Loose, remote int, err error) {
 	defs, err := installation.LoadDefinitions(all.Config)
 	for _, d := range defs {
 		if d.Database != "" && d.Database != db.Name {
@@ -284,9 +284,9 @@ func looseIn(all *installation.Connections, db database.Database) (loose []drain
 		named := func(name definitions.Name) [2]string {
 			return [2]string{cmp.Or(name.Schema, db.Names.Tracked), name.Table}
 		}
-		one := drain.Loose{Child: named(d.Child), Parent: named(d.Parent), Columns: d.Columns, Targets: d.ParentColumns, Action: drain.Nullify}
+		one := dml.Loose{Child: named(d.Child), Parent: named(d.Parent), Columns: d.Columns, Targets: d.ParentColumns, Action: dml.Nullify}
 		if d.OnDelete == definitions.Delete {
-			one.Action = drain.Remove
+			one.Action = dml.Remove
 		}
 		for _, c := range d.Conditions {
 			one.Only = append(one.Only, [2]string{c.Column, string(c.Value)})

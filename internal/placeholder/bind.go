@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"sexton/internal/definitions"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
@@ -26,13 +26,13 @@ func Bind(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, ent
 		return nil, nil, fmt.Errorf("bind lists of %s: %w", section, err)
 	}
 	bound := &References{}
-	var needs []drain.Need
+	var needs []dml.Need
 	for _, users := range resolved[""] {
 		for i, r := range users.References {
-			needs = append(needs, drain.Need{By: i, Table: r.Child.OID, Privilege: "SELECT"})
+			needs = append(needs, dml.Need{By: i, Table: r.Child.OID, Privilege: "SELECT"})
 			bound.edges = append(bound.edges, edge{Edge: r.Edge, label: r.Child.In(names.Tracked) + "." + r.Columns[0]})
 		}
-		lacking, err := drain.Lacking(ctx, db, needs, func(by int) problem.Problem {
+		lacking, err := dml.Lacking(ctx, db, needs, func(by int) problem.Problem {
 			return problem.Problem{Key: users.References[by].Definition.Key}
 		})
 		if err != nil {

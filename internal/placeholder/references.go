@@ -11,7 +11,7 @@ import (
 
 	"sexton/internal/dbsqlc"
 	"sexton/internal/definitions"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
@@ -24,7 +24,7 @@ type References struct {
 
 // edge is one column that refers to users. Its label is table.column.
 type edge struct {
-	drain.Edge
+	dml.Edge
 
 	label string
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 )
@@ -24,7 +24,7 @@ type check struct {
 	more string
 	// lock has the parents locked until the commit. Whole refuses references of which only some columns are NULL.
 	lock, whole bool
-	args        *drain.Args
+	args        *dml.Args
 }
 
 // standing is the FROM item r with the rows at the positions $2 of the tables $1, whose numbers are $3.
@@ -34,7 +34,7 @@ func (c *check) standing() string {
 JOIN %s AS r ON r.tableoid OPERATOR(pg_catalog.=) sexton.relation AND r.ctid OPERATOR(pg_catalog.=) sexton.tid::pg_catalog.tid`, c.source)
 }
 
-func (c *check) given() string { return strings.Join(drain.Qualified("r", c.columns), ", ") }
+func (c *check) given() string { return strings.Join(dml.Qualified("r", c.columns), ", ") }
 
 // refers is the condition for a row that must have a parent.
 func (c *check) refers() string {
@@ -67,7 +67,7 @@ func (c *check) links() string {
 
 // comparing completes a check with the comparison of each column.
 func (c check) comparing(compare func(column int, given string) string) check {
-	c.args = &drain.Args{Values: []any{nil, nil, nil}}
+	c.args = &dml.Args{Values: []any{nil, nil, nil}}
 	terms := make([]string, len(c.columns))
 	for i, column := range c.columns {
 		terms[i] = compare(i, "r."+pgcatalog.Quote(column))

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 )
 
 // Deletions are undone last in, first out. A deletion keeps a row as the one before it has left the row, so that the earlier one's value must not come
@@ -159,7 +159,7 @@ func (g *group) keyForm() (columns []int, key string) {
 	if len(columns) == 0 {
 		return nil, ""
 	}
-	return columns, "ARRAY[" + strings.Join(forms(drain.Qualified("r", g.KeyCols)), ", ") + "]::pg_catalog.text"
+	return columns, "ARRAY[" + strings.Join(forms(dml.Qualified("r", g.KeyCols)), ", ") + "]::pg_catalog.text"
 }
 
 // rowKeys reads the texts of the keys of rows, with the rows' numbers.

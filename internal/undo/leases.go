@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/database"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/lease"
 	"sexton/internal/problem"
 )
@@ -102,7 +102,7 @@ func (e *Engine) fenced(ctx context.Context, db database.Database, silent bool, 
 		begin := &pgx.Batch{}
 		begin.Queue(db.Names.Render(text("begin")), own.Key(), own.Token(), e.StatementTimeout.Milliseconds(), e.LockTimeout.Milliseconds(), true)
 		begin.Queue(text("planner"))
-		begin.Queue("SELECT " + drain.Room)
+		begin.Queue("SELECT " + dml.Room)
 		begin.Queue("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('quote_all_identifiers', 'off', true), " +
 			"pg_catalog.set_config('sexton.keeps', 'on', true)") // The removal of tombstones makes no deletion incomplete.
 		if silent {
@@ -133,7 +133,7 @@ func (e *Engine) tombstoneKeys(ctx context.Context, tx pgx.Tx, g *group, t *tabl
 			}
 			at, names = append(at, former), append(names, g.Columns[former])
 		}
-		columns := drain.Qualified("r", names)
+		columns := dml.Qualified("r", names)
 		sql := fmt.Sprintf("SELECT pg_catalog.array_agg(%s) FROM %s WHERE %s AND pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0",
 			keyText(columns), g.from(at...), among, strings.Join(columns, ", "))
 		err := tx.QueryRow(ctx, sql, g.args(rows)...).Scan(&keys)

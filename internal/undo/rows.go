@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/database"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
@@ -84,7 +84,7 @@ func (g *group) from(columns ...int) string {
 			values := g.on.Names.Render(fmt.Sprintf(`"sexton".undo_value(%s, NULL::%s)`, kept, of))
 			if slices.Contains([]string{"pg_catalog.text", "pg_catalog.varchar"}, g.Types[at]) {
 				values = fmt.Sprintf("CASE WHEN pg_catalog.starts_with(%[1]s, %[2]s) "+
-					"THEN (pg_catalog.string_to_array(%[1]s, %[2]s, %[3]s))[2:]::%[4]s ELSE %[5]s END", kept, drain.Separator, drain.Null, of, values)
+					"THEN (pg_catalog.string_to_array(%[1]s, %[2]s, %[3]s))[2:]::%[4]s ELSE %[5]s END", kept, dml.Separator, dml.Null, of, values)
 			}
 			terms = append(terms, fmt.Sprintf("pg_catalog.unnest(%s) AS %s", values, pgcatalog.Quote(g.Columns[at])))
 		}

@@ -12,7 +12,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/lease"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
@@ -70,7 +70,7 @@ func (b *bundle) run(t *testing.T, limit int) (*loosefk.Stats, error) {
 	granted := pgtest.Must(manager.Acquire(t.Context(), key("main"), 5*time.Minute, b.Connected))(t)
 	defer func() { require.NoError(t, granted.Release(context.WithoutCancel(t.Context()))) }()
 	parents := b.parents(t)
-	how := drain.Keep{Exclude: b.exclude, MaxRow: b.maxRow, Waits: b.waits}
+	how := dml.Keep{Exclude: b.exclude, MaxRow: b.maxRow, Waits: b.waits}
 	if !b.off {
 		require.NoError(t, loosefk.Keep(t.Context(), b.Pool(), dbtest.Names(), "main", parents, how))
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/definitions"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
@@ -59,7 +59,7 @@ var sizesSQL string
 
 // reader holds the catalogue while keys are read.
 type reader struct {
-	*drain.Catalog
+	*dml.Catalog
 
 	schema string
 }
@@ -69,7 +69,7 @@ func Propose(ctx context.Context, site loosefk.Site, leave ...string) ([]*Foreig
 	var keys []*ForeignKey
 	r := reader{schema: site.Schema}
 	err := pgcatalog.Settled(ctx, site.DB, func(tx pgx.Tx) (err error) {
-		if r.Catalog, err = drain.Read(ctx, tx, nil); err != nil {
+		if r.Catalog, err = dml.Read(ctx, tx, nil); err != nil {
 			return err
 		}
 		for _, key := range r.Keys {

@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"sexton/internal/definitions"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/yamlfile"
@@ -85,7 +85,7 @@ func one(names []string) any {
 // check the rows that were there before. The reason says why no key can do what the definition does. Of a column that refers to several
 // parents each key has a name of its own: taken has the names that others have.
 func WayBack(parent *loosefk.Parent, reference *loosefk.Reference, taken map[string]bool) (add, validate []string, reason string) {
-	actions := map[drain.Action]string{drain.Remove: "CASCADE", drain.Nullify: "SET NULL"}
+	actions := map[dml.Action]string{dml.Remove: "CASCADE", dml.Nullify: "SET NULL"}
 	switch {
 	case actions[reference.Action] == "":
 		return nil, nil, "no foreign key sets another column"

@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"sexton/internal/drain"
 	"sexton/internal/each"
-	"sexton/internal/engine"
 	"sexton/internal/loosefk"
 )
 
@@ -21,7 +21,7 @@ type Memory struct {
 type learned struct {
 	bound *binding
 	names []string
-	sizes engine.Sizes
+	sizes drain.Sizes
 	// ran is when the last pass ended.
 	ran time.Time
 	// rotated is when partitions by day were last made.
@@ -68,7 +68,7 @@ func (m *Memory) keep(name string, kept *binding) {
 }
 
 // Sizes are those that passes on a database have found.
-func (m *Memory) Sizes(name string) (sizes *engine.Sizes) {
+func (m *Memory) Sizes(name string) (sizes *drain.Sizes) {
 	m.at(name, func(p *learned) { sizes = &p.sizes })
 	return sizes
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 )
@@ -20,7 +20,7 @@ func (p keyed) auditKeys(n int) string {
 	if p.Composite() {
 		return p.Parameter(n)
 	}
-	return fmt.Sprintf("$%d::pg_catalog.text[]::%s[]", n, drain.KeyType(p.KeyTypes[0]))
+	return fmt.Sprintf("$%d::pg_catalog.text[]::%s[]", n, dml.KeyType(p.KeyTypes[0]))
 }
 
 // auditKey are the values of one of auditKeys.
@@ -50,14 +50,14 @@ func (p keyed) mayBeGone(r *loosefk.Reference, values []string) string {
 // the definition, no parent has the key, and no tombstone waits for it. One snapshot answers all three; a parent
 // that goes between two would look as if it had left no tombstone. A child in another database is left for its own
 // statements, with snapshots of their own; run.orphans has them in an order that is safe all the same.
-func (p keyed) orphans(names pgcatalog.Names, r *loosefk.Reference, keysAt int, args *drain.Args) (with, from string) {
+func (p keyed) orphans(names pgcatalog.Names, r *loosefk.Reference, keysAt int, args *dml.Args) (with, from string) {
 	with = fmt.Sprintf(`WITH tombstoned AS MATERIALIZED (
 	SELECT wanted.key
 	FROM pg_catalog.unnest(%s) AS wanted (key)
 	JOIN %s AS tombstone ON %s
 	WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) $%d AND tombstone.status OPERATOR(pg_catalog.=) 1
 )`, p.auditKeys(keysAt), names.Render(`"public".loose_foreign_keys_deleted_records`),
-		drain.Pairwise(p.KeyCompare, tombstoneKey(p.Parent, "tombstone"), p.auditKey("wanted.key")), args.Add(p.Recorded))
+		dml.Pairwise(p.KeyCompare, tombstoneKey(p.Parent, "tombstone"), p.auditKey("wanted.key")), args.Add(p.Recorded))
 	same := "tombstoned.key OPERATOR(pg_catalog.=) candidate.key" // the text forms of composite keys
 	if !p.Composite() {
 		same = p.KeyCompare[0].Equal("tombstoned.key", "candidate.key")
@@ -74,7 +74,7 @@ AND NOT EXISTS (SELECT FROM tombstoned WHERE %s)`,
 
 // withoutParentStatement returns the ones of keys that have no parent.
 func (p keyed) withoutParentStatement(keys []string) (string, []any) {
-	return p.some(keys, func(key []string, _ *drain.Args) string { return p.Without(key) })
+	return p.some(keys, func(key []string, _ *dml.Args) string { return p.Without(key) })
 }
 
 // withChildStatement returns the ones of keys that have a child which meets the definition.
@@ -83,8 +83,8 @@ func (p keyed) withChildStatement(r *loosefk.Reference, keys []string) (string, 
 }
 
 // some returns the ones of keys for which a condition holds, in their order.
-func (p keyed) some(keys []string, holds func(key []string, args *drain.Args) string) (string, []any) {
-	args := &drain.Args{}
+func (p keyed) some(keys []string, holds func(key []string, args *dml.Args) string) (string, []any) {
+	args := &dml.Args{}
 	from := p.auditKeys(args.Add(keys))
 	return fmt.Sprintf(`SELECT candidate.key::pg_catalog.text
 FROM pg_catalog.unnest(%s) WITH ORDINALITY AS candidate (key, position)
@@ -94,14 +94,14 @@ ORDER BY candidate.position`, from, holds(p.auditKey("candidate.key"), args)), a
 
 // orphansStatement returns those of keys that are orphaned.
 func (p keyed) orphansStatement(names pgcatalog.Names, r *loosefk.Reference, keys []string) (string, []any) {
-	args := &drain.Args{}
+	args := &dml.Args{}
 	with, from := p.orphans(names, r, args.Add(keys), args)
 	return with + "\nSELECT candidate.key::pg_catalog.text\n" + from + "\nORDER BY " + strings.Join(p.auditKey("candidate.key"), ", "), args.Values
 }
 
 // orphanRowsStatement counts the children of orphaned keys, up to limit.
 func (p keyed) orphanRowsStatement(r *loosefk.Reference, keys []string, limit int) (string, []any) {
-	args := &drain.Args{}
+	args := &dml.Args{}
 	keysAt, limitAt := args.Add(keys), args.Add(limit)
 	return fmt.Sprintf("SELECT pg_catalog.count(*) FROM (%s LIMIT $%d) AS counted", r.Rows(&p.Key, p.auditKeys(keysAt), args), limitAt), args.Values
 }
@@ -109,7 +109,7 @@ func (p keyed) orphanRowsStatement(r *loosefk.Reference, keys []string, limit in
 // repairStatement writes the tombstones that the parent's trigger would have written for those of keys that are
 // orphaned still: meanwhile a parent may have been made anew, or another session may have left a tombstone.
 func (p keyed) repairStatement(names pgcatalog.Names, r *loosefk.Reference, keys []string) (string, []any) {
-	args := &drain.Args{}
+	args := &dml.Args{}
 	with, from := p.orphans(names, r, args.Add(keys), args)
 	column, form := "primary_key_text", "text"
 	if p.Integer {

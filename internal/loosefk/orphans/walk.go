@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/each"
 	"sexton/internal/loosefk"
 )
@@ -14,17 +14,17 @@ import (
 // looks for a row that meets them may have far to go. A position is the text form of a key. That of a composite key may have NULL in it: a
 // stop without a key, for which the second column is NULL.
 func (p keyed) walkStatement(r *loosefk.Reference, after *string, limit int) (string, []any) {
-	w := walk{reference: r, columns: drain.Qualified("child", r.Definition.Columns)}
+	w := walk{reference: r, columns: dml.Qualified("child", r.Definition.Columns)}
 	w.keys = make([]string, len(w.columns))
 	for i := range w.keys {
 		w.keys[i] = fmt.Sprintf("k%d", i+1)
 	}
-	args := &drain.Args{}
+	args := &dml.Args{}
 	var position []string
 	if after != nil {
 		text := fmt.Sprintf("$%d::pg_catalog.text", args.Add(*after))
-		if position = drain.Parts(text, r.Bases); !p.Composite() {
-			position = []string{text + "::" + drain.KeyType(r.Bases[0])}
+		if position = dml.Parts(text, r.Bases); !p.Composite() {
+			position = []string{text + "::" + dml.KeyType(r.Bases[0])}
 		}
 	}
 	limitAt := args.Add(limit)

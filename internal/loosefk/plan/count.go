@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/batch"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/loosefk"
 )
 
@@ -102,7 +102,7 @@ func (p *planner) countRows(ctx context.Context, parent *loosefk.Parent, referen
 }
 
 func (p *planner) countChildren(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference, keys any, most int64) (int64, error) {
-	args := &drain.Args{}
+	args := &dml.Args{}
 	keysAt, mostAt := args.Add(keys), args.Add(most)
 	sql := fmt.Sprintf("SELECT pg_catalog.count(*) FROM (%s LIMIT $%d) AS counted",
 		reference.Rows(&parent.Key, parent.Parameter(keysAt), args), mostAt)

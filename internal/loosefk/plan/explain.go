@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/each"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
@@ -84,7 +84,7 @@ type scan struct {
 // explain asks for the generic plan. The values stay unknown that way, as they are for the engine: with them,
 // Postgres would find use for partial indexes that the engine's statements cannot use.
 func (p *planner) explain(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference, leaf pgcatalog.Table) (scan, error) {
-	sql, args := reference.Direct(p.names, leaf, drain.Keys{Of: &parent.Key}, false)
+	sql, args := reference.Direct(p.names, leaf, dml.Keys{Of: &parent.Key}, false)
 	values := strings.Join(slices.Repeat([]string{"NULL"}, len(args)), ", ")
 	var plan []byte
 	var pages int64

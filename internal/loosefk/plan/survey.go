@@ -9,14 +9,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
 // survey holds the catalogue's facts about the children of definitions, and about all tables with foreign keys.
-type survey struct{ *drain.Catalog }
+type survey struct{ *dml.Catalog }
 
 // readOnly runs do in a transaction that can change nothing, with further settings.
 func readOnly(ctx context.Context, db pgcatalog.Beginner, timeout time.Duration, settings string, do func(pgx.Tx) error) error {
@@ -38,7 +38,7 @@ func readSurvey(ctx context.Context, site Site, sites []Site, timeout time.Durat
 		}
 	}
 	err = readOnly(ctx, site.DB, timeout, pgcatalog.Pinned(), func(tx pgx.Tx) (err error) {
-		s.Catalog, err = drain.Read(ctx, tx, oids)
+		s.Catalog, err = dml.Read(ctx, tx, oids)
 		return err
 	})
 	return s, problem.Doing(err, "read the catalogue")

@@ -1,4 +1,4 @@
-package engine
+package drain
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"sexton/internal/batch"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/lease"
 	"sexton/internal/pace"
 	"sexton/internal/pgcatalog"
@@ -177,7 +177,7 @@ func (s *session) direct(ctx context.Context, c *chunk, edges []*Edge, complete 
 		if keys.Keep != nil && !keys.Keep.Apart && !e.Updates() && !e.Tells {
 			keys.Keep.Ahead = e.Leaf.OID
 		}
-		statements = append(statements, e.statements(s.on.Names, keys, &rows[i], func(keys drain.Keys) (string, []any) {
+		statements = append(statements, e.statements(s.on.Names, keys, &rows[i], func(keys dml.Keys) (string, []any) {
 			return e.Direct(s.on.Names, e.Leaf, keys, both)
 		})...)
 		at = append(at, len(statements)-1)
@@ -240,7 +240,7 @@ func blame(err error, edges []*Edge, first int, at []int) error {
 
 // late tells the completion in the same transaction whether the snapshot has any child of the keys.
 func (p *Parent) late(c *chunk, edges []*Edge) batch.Statement {
-	args := &drain.Args{}
+	args := &dml.Args{}
 	terms, keysAt := []string{"false"}, args.Once(c.keys())
 	if c.found {
 		terms, edges = []string{"true"}, nil
@@ -262,13 +262,13 @@ func (p *Parent) shares(e *Edge) bool {
 }
 
 // counts reports whether the edge's statements return the number of rows as a row.
-func (e *Edge) counts(keys drain.Keys) bool {
+func (e *Edge) counts(keys dml.Keys) bool {
 	return e.Count != "" || keys.Keep != nil && !keys.Keep.Ruled || e.Tells && !e.Updates()
 }
 
 // statements are those that build returns for the keys, the last of which changes rows. If it returns their number, that is scanned
 // into rows. Rows of a table with rules cannot be kept: a statement before counts them as left out.
-func (e *Edge) statements(names pgcatalog.Names, keys drain.Keys, rows *int64, build func(drain.Keys) (string, []any)) (all []batch.Statement) {
+func (e *Edge) statements(names pgcatalog.Names, keys dml.Keys, rows *int64, build func(dml.Keys) (string, []any)) (all []batch.Statement) {
 	counts := e.counts(keys)
 	if keys.Keep != nil {
 		all = append(all, keys.Keep.Begin(names))
@@ -288,7 +288,7 @@ func (e *Edge) statements(names pgcatalog.Names, keys drain.Keys, rows *int64, b
 
 // find reports which edges have rows of the chunk's keys, in a transaction that only reads.
 func (s *session) find(ctx context.Context, c *chunk, edges []*Edge) ([]*Edge, error) {
-	args := &drain.Args{}
+	args := &dml.Args{}
 	keysAt := args.Once(c.keys())
 	terms := make([]string, len(edges))
 	for i, e := range edges {
@@ -299,7 +299,7 @@ func (s *session) find(ctx context.Context, c *chunk, edges []*Edge) ([]*Edge, e
 	var found []bool
 	limits := s.on.Limits
 	limits.LockTimeout, limits.Reads = min(limits.LockTimeout, lockWait), true
-	_, err := s.run(ctx, limits, batch.Statement{SQL: drain.IndexScans},
+	_, err := s.run(ctx, limits, batch.Statement{SQL: dml.IndexScans},
 		batch.Statement{SQL: "SELECT ARRAY[" + strings.Join(terms, ",\n") + "]", Args: args.Values, Scan: batch.One(&found)})
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package engine
+package drain
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 )
 
@@ -144,7 +144,7 @@ func (s *session) window(ctx context.Context, c *chunk, e *Edge, limit int) (poi
 	keys := e.keys(c)
 	keys.Gone = !c.parent.lives() // It could not lock their queue.
 	sql, args := e.Window(e.Leaf, "picked.ctid", "", keys, int(min(int64(limit), s.left(e))))
-	_, err = s.run(ctx, limits, batch.Statement{SQL: drain.IndexScans},
+	_, err = s.run(ctx, limits, batch.Statement{SQL: dml.IndexScans},
 		batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&pointers, pgx.RowTo[pgtype.TID])})
 	if err != nil {
 		return nil, &edgeError{err, e}
@@ -165,11 +165,11 @@ func (s *session) piece(ctx context.Context, c *chunk, e *Edge, pointers []pgtyp
 	var doubles int64
 	var before []batch.Statement
 	if double && s.doubled(e) {
-		before = e.Double.statements(s.on.Names, keys, &doubles, func(keys drain.Keys) (string, []any) {
+		before = e.Double.statements(s.on.Names, keys, &doubles, func(keys dml.Keys) (string, []any) {
 			return e.Double.Piece(s.on.Names, e.Leaf, keys, pointers, skip)
 		})
 	}
-	rows, err = s.change(ctx, e, limits, keys, func(keys drain.Keys) (string, []any) {
+	rows, err = s.change(ctx, e, limits, keys, func(keys dml.Keys) (string, []any) {
 		return e.Piece(s.on.Names, e.Leaf, keys, pointers, skip)
 	}, before...)
 	if err == nil {
@@ -183,7 +183,7 @@ func (s *session) piece(ctx context.Context, c *chunk, e *Edge, pointers []pgtyp
 
 // change runs the statements that build returns, after others, and returns the rows that they changed.
 func (s *session) change(
-	ctx context.Context, e *Edge, limits batch.Limits, keys drain.Keys, build func(drain.Keys) (string, []any), before ...batch.Statement,
+	ctx context.Context, e *Edge, limits batch.Limits, keys dml.Keys, build func(dml.Keys) (string, []any), before ...batch.Statement,
 ) (rows int64, err error) {
 	affected, err := s.run(ctx, limits, append(before, e.statements(s.on.Names, keys, &rows, build)...)...)
 	if err == nil && !e.counts(keys) {
@@ -207,7 +207,7 @@ func (s *session) await(ctx context.Context, c *chunk, e *Edge) (holder string, 
 		keys := e.keys(c)
 		lock, lockArgs := e.Window(e.Leaf, "", e.Lock(), keys, awaitRows)
 		end := s.watch(ctx, e)
-		rows, err := s.change(ctx, e, limits, keys, func(keys drain.Keys) (string, []any) {
+		rows, err := s.change(ctx, e, limits, keys, func(keys dml.Keys) (string, []any) {
 			return e.CleanStatement(s.on.Names, e.Leaf, keys, awaitRows)
 		}, batch.Statement{SQL: lock, Args: lockArgs})
 		holder = end()
@@ -247,9 +247,9 @@ func (s *session) drainRemote(ctx context.Context, c *chunk, e *Edge) error {
 			return err
 		}
 		limits, rows := s.on.Limits, s.rowsPerPiece(e)
-		var seen drain.Rows
-		sql, args := e.Window(e.Leaf, "picked.ctid, picked.xmin", "", drain.Keys{Of: c.parent.Key, Values: gone}, rows)
-		_, err = s.runIn(ctx, e, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect((*[]drain.Row)(&seen), drain.ScanRow)})
+		var seen dml.Rows
+		sql, args := e.Window(e.Leaf, "picked.ctid, picked.xmin", "", dml.Keys{Of: c.parent.Key, Values: gone}, rows)
+		_, err = s.runIn(ctx, e, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect((*[]dml.Row)(&seen), dml.ScanRow)})
 		if err != nil || len(seen) == 0 {
 			return edgeErr(err, e)
 		}
@@ -263,7 +263,7 @@ func (s *session) drainRemote(ctx context.Context, c *chunk, e *Edge) error {
 			names = remote.Session.Names
 		}
 		var counted int64
-		statements := e.statements(names, keys, &counted, func(keys drain.Keys) (string, []any) {
+		statements := e.statements(names, keys, &counted, func(keys dml.Keys) (string, []any) {
 			return e.ExactStatement(names, e.Leaf, keys, seen, lock)
 		})
 		end := func() string { return "" }

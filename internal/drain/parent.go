@@ -1,4 +1,4 @@
-package engine
+package drain
 
 import (
 	"context"
@@ -8,14 +8,14 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pace"
 	"sexton/internal/pgcatalog"
 )
 
 // Parent is a table whose rows were deleted, with the edges to its children.
 type Parent struct {
-	*drain.Key
+	*dml.Key
 
 	// Name is the name that tombstones record.
 	Name  string
@@ -43,7 +43,7 @@ func (p *Parent) lives() bool { return p.Queued != "" }
 
 // Edge is one leaf table of a child.
 type Edge struct {
-	*drain.Edge
+	*dml.Edge
 
 	Leaf pgcatalog.Table
 	// Database is the one that the child is in, if it is not the parent's.
@@ -51,7 +51,7 @@ type Edge struct {
 	// Broken is why the edge cannot be drained at all, such as a definition that does not fit its table.
 	Broken string
 	// Keep, if set, says how deleted rows are kept.
-	Keep *drain.Keep
+	Keep *dml.Keep
 	// Limit bounds the rows of one statement; 0 leaves it to the engine.
 	Limit int
 	// Refusal is why keys with rows of the edge cannot be deleted. Such an edge has the action Forbid.
@@ -92,12 +92,12 @@ func (e *Edge) remote() bool { return e.Database != "" }
 
 // keys are the parameter of a statement on the edge. Statements in the parent's database leave out keys that have a row, or
 // are queued no more.
-func (e *Edge) keys(c *chunk) drain.Keys {
-	return drain.Keys{Of: c.parent.Key, Values: c.keys(), Gone: !e.remote(), Keep: e.keep(c)}
+func (e *Edge) keys(c *chunk) dml.Keys {
+	return dml.Keys{Of: c.parent.Key, Values: c.keys(), Gone: !e.remote(), Keep: e.keep(c)}
 }
 
 // keep is how a statement for the chunk keeps its rows. They are kept as their parents are.
-func (e *Edge) keep(c *chunk) *drain.Keep {
+func (e *Edge) keep(c *chunk) *dml.Keep {
 	if e.Keep == nil || c.tombstones[0].Origin == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package engine
+package drain
 
 import (
 	"cmp"
@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
-	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
 	"sexton/internal/each"
 	"sexton/internal/pace"
 	"sexton/internal/pgcatalog"
@@ -49,7 +49,7 @@ var errHalve = errors.New("too many rows to look below")
 // is left.
 type Tree struct {
 	Session *batch.Session
-	Owner   drain.Owner
+	Owner   dml.Owner
 	// Target is the time that one statement should take, Rows the number of rows of the first ones. 0 stands for firstRows.
 	Target time.Duration
 	Rows   int
@@ -65,17 +65,17 @@ type Tree struct {
 	// Waits makes batches wait for rows that other sessions have locked. Without it these are left out.
 	Waits bool
 	// Stack are the windows whose trees are being deleted, Deepest is the most of them so far, down to the table Lowest.
-	Stack   []*drain.Window
+	Stack   []*dml.Window
 	Deepest int
-	Lowest  *drain.Table
+	Lowest  *dml.Table
 	// Changes counts rows that were deleted or changed.
 	Changes int64
 	// Failures counts rows that cannot be deleted or changed, failed has them by leaf. stuck also has the rows that were left
 	// since Restart.
 	Failures      int
-	failed, stuck map[uint32][]drain.Tuple
+	failed, stuck map[uint32][]dml.Tuple
 	// refills is how often in a row a table's rows had new rows below them when these had been deleted.
-	refills map[*drain.Table]int
+	refills map[*dml.Table]int
 	// Fault is the first error that rows are to blame for, Obstacle is something weaker that is in the way.
 	Fault    *batch.Fault
 	Obstacle batch.Fault
@@ -84,29 +84,29 @@ type Tree struct {
 // Restart has rows tried again that were left for others' locks, or for rows below them.
 func (t *Tree) Restart() {
 	if t.Sizes == nil {
-		t.Sizes, t.failed, t.refills = &Sizes{}, map[uint32][]drain.Tuple{}, map[*drain.Table]int{}
+		t.Sizes, t.failed, t.refills = &Sizes{}, map[uint32][]dml.Tuple{}, map[*dml.Table]int{}
 	}
-	t.Obstacle, t.stuck = batch.Fault{}, map[uint32][]drain.Tuple{}
+	t.Obstacle, t.stuck = batch.Fault{}, map[uint32][]dml.Tuple{}
 	for leaf, tuples := range t.failed {
 		t.stuck[leaf] = append(t.stuck[leaf], tuples...)
 	}
 }
 
 // Take deletes a window's rows, after all rows below them. It returns the ones that are left.
-func (t *Tree) Take(ctx context.Context, w *drain.Window) (left drain.Rows, _ drain.Result, _ error) {
+func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Result, _ error) {
 	refs := w.Table.RefsOf(w.Leaf)
 	for again := false; ; again = true {
 		found, below, err := t.clear(ctx, w, refs)
 		switch {
 		case errors.Is(err, errHalve):
 			return t.halves(ctx, w)
-		case err != nil || below == drain.Yielded:
+		case err != nil || below == dml.Yielded:
 			return w.Rows, below, err
 		}
 		left = w.Rows
-		if below == drain.Finished || len(w.Rows) > 1 {
-			var result drain.Result
-			if left, result, err = t.remove(ctx, w); err != nil || result == drain.Yielded || len(left) == 0 {
+		if below == dml.Finished || len(w.Rows) > 1 {
+			var result dml.Result
+			if left, result, err = t.remove(ctx, w); err != nil || result == dml.Yielded || len(left) == 0 {
 				t.refills[w.Table] = 0
 				return left, result, err
 			}
@@ -116,12 +116,12 @@ func (t *Tree) Take(ctx context.Context, w *drain.Window) (left drain.Rows, _ dr
 			t.refills[w.Table] = 0
 		}
 		switch {
-		case none && below == drain.Finished && found != nil && t.refills[w.Table] == mostRefills:
+		case none && below == dml.Finished && found != nil && t.refills[w.Table] == mostRefills:
 			t.refills[w.Table] = 0
 			t.Blame(ComesBack(found.Table.Label()))
 			t.fails(w.Leaf, left)
-			return left, drain.Blocked, nil
-		case none && below == drain.Finished && (found != nil || t.Waits && !again):
+			return left, dml.Blocked, nil
+		case none && below == dml.Finished && (found != nil || t.Waits && !again):
 			// Rows were inserted below since, or the window's have changed: look again.
 			if found != nil {
 				t.refills[w.Table]++
@@ -129,51 +129,51 @@ func (t *Tree) Take(ctx context.Context, w *drain.Window) (left drain.Rows, _ dr
 		case len(w.Circle) > 0 && t.Waits:
 			return t.cascade(ctx, w, left)
 		default:
-			if none && below == drain.Finished && t.Waits && t.Obstacle.Message == "" {
+			if none && below == dml.Finished && t.Waits && t.Obstacle.Message == "" {
 				t.Obstacle = batch.Fault{Table: w.Table.Label(), Message: "rows stay although no session has locked them: a trigger or rule of the table keeps them"}
 			}
-			return left, drain.Blocked, nil
+			return left, dml.Blocked, nil
 		}
 	}
 }
 
 // halves is Take for the halves of a window below which a statement cannot look in its time.
-func (t *Tree) halves(ctx context.Context, w *drain.Window) (left drain.Rows, _ drain.Result, _ error) {
+func (t *Tree) halves(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Result, _ error) {
 	half := len(w.Rows) / 2
-	for _, rows := range []drain.Rows{w.Rows[:half], w.Rows[half:]} {
-		some, result, err := t.Take(ctx, &drain.Window{Table: w.Table, Leaf: w.Leaf, Rows: rows})
-		if left = append(left, some...); err != nil || result == drain.Yielded {
+	for _, rows := range []dml.Rows{w.Rows[:half], w.Rows[half:]} {
+		some, result, err := t.Take(ctx, &dml.Window{Table: w.Table, Leaf: w.Leaf, Rows: rows})
+		if left = append(left, some...); err != nil || result == dml.Yielded {
 			return left, result, err
 		}
 	}
 	return left, blockedIf(len(left) > 0), nil
 }
 
-func blockedIf(left bool) drain.Result {
+func blockedIf(left bool) dml.Result {
 	if left {
-		return drain.Blocked
+		return dml.Blocked
 	}
-	return drain.Finished
+	return dml.Finished
 }
 
 // Clear deletes or changes the rows that refer to a window's rows by some keys. Finished means that there was none when each
 // key was looked at last.
-func (t *Tree) Clear(ctx context.Context, w *drain.Window, refs []*drain.Ref) (drain.Result, error) {
+func (t *Tree) Clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (dml.Result, error) {
 	for refills := 0; ; refills++ {
 		found, result, err := t.clear(ctx, w, refs)
 		switch {
-		case err != nil || result != drain.Finished || found == nil:
+		case err != nil || result != dml.Finished || found == nil:
 			return result, err
 		case refills == mostRefills:
 			w.Refilled = true
 			t.Blame(ComesBack(found.Table.Label()))
-			return drain.Blocked, nil
+			return dml.Blocked, nil
 		}
 	}
 }
 
 // clear is Clear without looking again after rows that it has found, by the key that it returns, were deleted.
-func (t *Tree) clear(ctx context.Context, w *drain.Window, refs []*drain.Ref) (found *drain.Ref, _ drain.Result, _ error) {
+func (t *Tree) clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (found *dml.Ref, _ dml.Result, _ error) {
 	if t.stuck == nil {
 		t.Restart()
 	}
@@ -193,20 +193,20 @@ func (t *Tree) clear(ctx context.Context, w *drain.Window, refs []*drain.Ref) (f
 	for _, f := range live {
 		for _, leaf := range f.Leaves {
 			if t.Paused(ctx) {
-				return nil, drain.Yielded, nil
+				return nil, dml.Yielded, nil
 			}
 			some, result, err := t.drain(ctx, w, f, leaf)
-			if err != nil || result == drain.Yielded {
+			if err != nil || result == dml.Yielded {
 				return nil, result, err
 			}
 			if some {
 				found = f
 			}
-			blocked = blocked || result == drain.Blocked
+			blocked = blocked || result == dml.Blocked
 		}
 	}
 	if !blocked {
-		return found, drain.Finished, nil
+		return found, dml.Finished, nil
 	}
 	// What is left may be below other rows.
 	live, err := t.look(ctx, w, refs)
@@ -218,7 +218,7 @@ func (t *Tree) clear(ctx context.Context, w *drain.Window, refs []*drain.Ref) (f
 }
 
 // look returns the keys by which rows refer to a window's rows.
-func (t *Tree) look(ctx context.Context, w *drain.Window, refs []*drain.Ref) ([]*drain.Ref, error) {
+func (t *Tree) look(ctx context.Context, w *dml.Window, refs []*dml.Ref) ([]*dml.Ref, error) {
 	live, err := w.Look(ctx, t.Read, refs)
 	if err == nil {
 		t.Sizes.learn(windowName(w.Leaf), len(w.Rows), t.Session.Took(), t.Target, largestWindow)
@@ -233,10 +233,10 @@ func ComesBack(table string) batch.Fault {
 }
 
 // tooMany handles an error of a statement that looks below a window. One that took too long is tried again with fewer rows.
-func (t *Tree) tooMany(w *drain.Window, err error) (drain.Result, error) {
+func (t *Tree) tooMany(w *dml.Window, err error) (dml.Result, error) {
 	if n := len(w.Rows); n > 1 && batch.Judge(err).Verdict == batch.Timeout && !t.Pace.Ended() {
 		t.Sizes.shrink(windowName(w.Leaf), n)
-		return drain.Blocked, errHalve
+		return dml.Blocked, errHalve
 	}
 	return t.Handle(err, w.Table.Label())
 }
@@ -250,19 +250,19 @@ func (t *Tree) Read(ctx context.Context, statements ...batch.Statement) error {
 
 // drain deletes or changes the rows of one key, in one of its leaves, that refer to a window's rows, and reports whether there
 // are some. It leaves those that cannot be deleted or changed now.
-func (t *Tree) drain(ctx context.Context, w *drain.Window, f *drain.Ref, leaf pgcatalog.Table) (some bool, _ drain.Result, _ error) {
+func (t *Tree) drain(ctx context.Context, w *dml.Window, f *dml.Ref, leaf pgcatalog.Table) (some bool, _ dml.Result, _ error) {
 	limit := windowRows
 	switch {
-	case f.Action == drain.Forbid:
+	case f.Action == dml.Forbid:
 		limit = forbidding
-	case f.Action == drain.Remove && len(f.Table.RefsOf(leaf)) > 0:
+	case f.Action == dml.Remove && len(f.Table.RefsOf(leaf)) > 0:
 		limit = min(largestWindow, t.Sizes.get(windowName(leaf), firstWindow))
 	}
 	blocked := len(t.stuck[leaf.OID]) > 0
-	var inCircle []drain.Tuple
+	var inCircle []dml.Tuple
 	for len(t.stuck[leaf.OID]) < mostExcluded {
 		if t.Paused(ctx) {
-			return some, drain.Yielded, nil
+			return some, dml.Yielded, nil
 		}
 		found, err := w.Children(ctx, t.Read, f, leaf, slices.Concat(inCircle, t.stuck[leaf.OID]), limit)
 		if err != nil {
@@ -271,43 +271,43 @@ func (t *Tree) drain(ctx context.Context, w *drain.Window, f *drain.Ref, leaf pg
 		}
 		t.Sizes.learn(windowName(w.Leaf), len(w.Rows), t.Session.Took(), t.Target, largestWindow)
 		rows := found
-		if f.Action == drain.Remove || f.Action == drain.Forbid {
+		if f.Action == dml.Remove || f.Action == dml.Forbid {
 			onStack := t.onStack(leaf, found)
 			rows, inCircle = found.Without(onStack), append(inCircle, onStack...)
 		}
 		if f.Table.Chains() {
 			slices.Reverse(rows) // Rows that refer to others of the same table are usually read after these.
 		}
-		left, result, err := t.workOff(ctx, w, f, &drain.Window{Table: f.Table, Leaf: leaf, Rows: rows})
-		if err != nil || result == drain.Yielded {
+		left, result, err := t.workOff(ctx, w, f, &dml.Window{Table: f.Table, Leaf: leaf, Rows: rows})
+		if err != nil || result == dml.Yielded {
 			return some, result, err
 		}
 		t.stuck[leaf.OID] = append(t.stuck[leaf.OID], left.Tuples()...)
 		some = some || len(found) > 0
-		blocked = blocked || result == drain.Blocked || len(inCircle) > 0
-		if len(found) < limit || f.Action == drain.Forbid && len(rows) > 0 {
+		blocked = blocked || result == dml.Blocked || len(inCircle) > 0
+		if len(found) < limit || f.Action == dml.Forbid && len(rows) > 0 {
 			return some, blockedIf(blocked), nil
 		}
 	}
-	return some, drain.Blocked, nil
+	return some, dml.Blocked, nil
 }
 
 // workOff deletes or changes rows of a key that refer to rows of the window above. It returns the ones that are left.
-func (t *Tree) workOff(ctx context.Context, above *drain.Window, f *drain.Ref, w *drain.Window) (drain.Rows, drain.Result, error) {
+func (t *Tree) workOff(ctx context.Context, above *dml.Window, f *dml.Ref, w *dml.Window) (dml.Rows, dml.Result, error) {
 	switch {
 	case len(w.Rows) == 0:
-		return nil, drain.Finished, nil
-	case f.Action == drain.Remove:
+		return nil, dml.Finished, nil
+	case f.Action == dml.Remove:
 		return t.Take(ctx, w)
-	case f.Action == drain.Forbid:
-		return nil, drain.Blocked, t.note(ctx, above, f, w)
+	case f.Action == dml.Forbid:
+		return nil, dml.Blocked, t.note(ctx, above, f, w)
 	}
 	return t.change(ctx, f, w)
 }
 
 // onStack returns those rows of a leaf whose trees are being deleted, and marks them: they refer to a row below themselves.
-func (t *Tree) onStack(leaf pgcatalog.Table, found drain.Rows) (tuples []drain.Tuple) {
-	among := make(map[drain.Tuple]bool, len(found))
+func (t *Tree) onStack(leaf pgcatalog.Table, found dml.Rows) (tuples []dml.Tuple) {
+	among := make(map[dml.Tuple]bool, len(found))
 	for _, row := range found {
 		among[row.At] = true
 	}
@@ -329,12 +329,12 @@ func (t *Tree) onStack(leaf pgcatalog.Table, found drain.Rows) (tuples []drain.T
 }
 
 // note keeps as the obstacle that a row of a key prevents the deletion of the row that it refers to.
-func (t *Tree) note(ctx context.Context, above *drain.Window, f *drain.Ref, w *drain.Window) error {
+func (t *Tree) note(ctx context.Context, above *dml.Window, f *dml.Ref, w *dml.Window) error {
 	if t.Obstacle.Message != "" {
 		return nil
 	}
 	var shown []string
-	err := t.Read(ctx, batch.Statement{SQL: drain.ShownStatement(w.Table, w.Leaf), Args: []any{w.Rows[0].At}, Scan: batch.Collect(&shown, pgx.RowTo[string])})
+	err := t.Read(ctx, batch.Statement{SQL: dml.ShownStatement(w.Table, w.Leaf), Args: []any{w.Rows[0].At}, Scan: batch.Collect(&shown, pgx.RowTo[string])})
 	if err != nil {
 		_, err = t.Handle(err, f.Table.Label())
 	}
@@ -345,16 +345,16 @@ func (t *Tree) note(ctx context.Context, above *drain.Window, f *drain.Ref, w *d
 }
 
 // remove deletes those of a window's rows to which no row refers. It returns the others.
-func (t *Tree) remove(ctx context.Context, w *drain.Window) (drain.Rows, drain.Result, error) {
+func (t *Tree) remove(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result, error) {
 	name := fmt.Sprint("remove ", w.Leaf.OID)
-	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece drain.Rows, limits batch.Limits, skip bool) (drain.Rows, error) {
+	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece dml.Rows, limits batch.Limits, skip bool) (dml.Rows, error) {
 		var n, aside int64
-		var gone []drain.Tuple
+		var gone []dml.Tuple
 		var statements []batch.Statement
 		if !skip && (t.Waits || len(w.Table.RefsOf(w.Leaf)) > 0) {
 			// A session that is about to insert rows below has a lock on the row. If the DELETE itself waited for it, the key's
 			// action would delete all rows that it commits, since a statement does not look again at what it has seen.
-			statements = append(statements, batch.Statement{SQL: drain.LockStatement(w.Leaf), Args: piece.Args()})
+			statements = append(statements, batch.Statement{SQL: dml.LockStatement(w.Leaf), Args: piece.Args()})
 		}
 		statements = append(statements, batch.Statement{
 			SQL: t.Owner.RemoveStatement(w.Table, w.Leaf, skip), Args: piece.Args(t.Owner.ID), Scan: batch.One(&n, &gone, &aside),
@@ -371,17 +371,17 @@ func (t *Tree) remove(ctx context.Context, w *drain.Window) (drain.Rows, drain.R
 }
 
 // gone counts rows of a table that were deleted.
-func (t *Tree) gone(table *drain.Table, rows, aside int64) {
+func (t *Tree) gone(table *dml.Table, rows, aside int64) {
 	t.Changes += rows
 	t.Owner.Gone(table, rows, aside)
 }
 
 // change does to a window's rows what the key's action says. It follows rows that are on the stack as well to their new
 // versions.
-func (t *Tree) change(ctx context.Context, f *drain.Ref, w *drain.Window) (drain.Rows, drain.Result, error) {
+func (t *Tree) change(ctx context.Context, f *dml.Ref, w *dml.Window) (dml.Rows, dml.Result, error) {
 	name := fmt.Sprint("change ", w.Leaf.OID, f.Columns)
-	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece drain.Rows, limits batch.Limits, skip bool) (drain.Rows, error) {
-		var old, moved, kept []drain.Tuple
+	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece dml.Rows, limits batch.Limits, skip bool) (dml.Rows, error) {
+		var old, moved, kept []dml.Tuple
 		var version []uint32
 		err := t.Alter(ctx, limits, batch.Statement{
 			SQL: t.Owner.ChangeStatement(f, w.Leaf, skip), Args: piece.Args(t.Owner.ID), Scan: batch.One(&old, &moved, &version, &kept),
@@ -395,7 +395,7 @@ func (t *Tree) change(ctx context.Context, f *drain.Ref, w *drain.Window) (drain
 		}
 		stay := piece.Without(old)
 		if len(kept) > 0 {
-			rows := each.Of(kept, func(at drain.Tuple) drain.Row { return drain.Row{At: at} })
+			rows := each.Of(kept, func(at dml.Tuple) dml.Row { return dml.Row{At: at} })
 			t.Blame(Keeps(f.Table.Label(), strings.Join(f.Columns, ", ")))
 			t.fails(w.Leaf, rows)
 			stay = append(stay, rows...)
@@ -417,22 +417,22 @@ func Keeps(table, column string) batch.Fault {
 
 // cascade deletes the rows of circles: rows of a window that refer to rows below themselves and, by the actions of the keys, all
 // that is below them. It returns the window's rows that are left. It is for a tree that waits, since little else is left then.
-func (t *Tree) cascade(ctx context.Context, w *drain.Window, left drain.Rows) (drain.Rows, drain.Result, error) {
-	var circle drain.Rows
+func (t *Tree) cascade(ctx context.Context, w *dml.Window, left dml.Rows) (dml.Rows, dml.Result, error) {
+	var circle dml.Rows
 	for i := range w.Circle {
 		circle = append(circle, w.Rows[i])
 	}
 	rest := left.Without(circle.Tuples())
 	circle = left.Without(rest.Tuples())
 	kept, result, err := t.pieces(ctx, w, circle, fmt.Sprint("cascade ", w.Leaf.OID),
-		func(ctx context.Context, piece drain.Rows, limits batch.Limits, _ bool) (drain.Rows, error) {
-			top := &drain.Window{Table: w.Table, Leaf: w.Leaf, Rows: piece}
+		func(ctx context.Context, piece dml.Rows, limits batch.Limits, _ bool) (dml.Rows, error) {
+			top := &dml.Window{Table: w.Table, Leaf: w.Leaf, Rows: piece}
 			c, err := t.Circle(ctx, top)
 			if err != nil || c == nil {
 				return piece, err
 			}
 			var n, aside int64
-			var gone []drain.Tuple
+			var gone []dml.Tuple
 			deletion := batch.Statement{
 				SQL:  t.Owner.CascadeStatement(w.Table, w.Leaf),
 				Args: piece.Args(t.Owner.ID, c.Rows-len(piece)), Scan: batch.One(&n, &gone, &aside),
@@ -449,7 +449,7 @@ func (t *Tree) cascade(ctx context.Context, w *drain.Window, left drain.Rows) (d
 
 // Circle are rows that are deleted with rows of a circle by the actions of the keys.
 type Circle struct {
-	drain.Closure
+	dml.Closure
 
 	tree  *Tree
 	aside []int64
@@ -457,7 +457,7 @@ type Circle struct {
 
 // Circle finds all that is deleted with rows at the top of a circle. It returns nil if these are not the ones to begin with, as
 // rows on the stack are below them.
-func (t *Tree) Circle(ctx context.Context, top *drain.Window) (*Circle, error) {
+func (t *Tree) Circle(ctx context.Context, top *dml.Window) (*Circle, error) {
 	closure, err := top.Expand(ctx, t.Read, mostInCircle)
 	if err != nil {
 		return nil, err
@@ -478,8 +478,8 @@ func (t *Tree) Circle(ctx context.Context, top *drain.Window) (*Circle, error) {
 func (c *Circle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 	owner := &c.tree.Owner
 	for i, w := range c.Windows {
-		all = append(all, batch.Statement{SQL: drain.HoldStatement(w.Leaf, "FOR UPDATE"), Args: w.Rows.Args()})
-		if beside := owner.Beside(w.Table); i > 0 && beside != (drain.Beside{}) {
+		all = append(all, batch.Statement{SQL: dml.HoldStatement(w.Leaf, "FOR UPDATE"), Args: w.Rows.Args()})
+		if beside := owner.Beside(w.Table); i > 0 && beside != (dml.Beside{}) {
 			all = append(all, batch.Statement{
 				SQL: owner.TellStatement(w.Table, w.Leaf), Args: w.Rows.Args(owner.ID), Scan: batch.One(new(int64), &c.aside[i]),
 			})
@@ -487,7 +487,7 @@ func (c *Circle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 	}
 	all = append(all, deletion...)
 	for _, w := range c.Windows {
-		all = append(all, batch.Statement{SQL: drain.GoneStatement(w.Leaf), Args: w.Rows.Args()})
+		all = append(all, batch.Statement{SQL: dml.GoneStatement(w.Leaf), Args: w.Rows.Args()})
 	}
 	return all
 }
@@ -522,15 +522,15 @@ func (c *Circle) Gone() {
 
 // try does something to rows in one transaction, and returns those to which it has not done it. With skip it leaves out rows
 // that other sessions have locked.
-type try func(ctx context.Context, piece drain.Rows, limits batch.Limits, skip bool) (drain.Rows, error)
+type try func(ctx context.Context, piece dml.Rows, limits batch.Limits, skip bool) (dml.Rows, error)
 
 // pieces is the ladder for rows of a window: as many as fit the target at a time; fewer after a timeout; without the rows that
 // others have locked; and halved until a row that fails is alone. It returns the rows that are left.
-func (t *Tree) pieces(ctx context.Context, w *drain.Window, rows drain.Rows, name string, do try) (left drain.Rows, _ drain.Result, _ error) {
+func (t *Tree) pieces(ctx context.Context, w *dml.Window, rows dml.Rows, name string, do try) (left dml.Rows, _ dml.Result, _ error) {
 	skip, conflicts, most := false, 0, mostRows
 	for len(rows) > 0 {
 		if t.Paused(ctx) {
-			return append(left, rows...), drain.Yielded, nil
+			return append(left, rows...), dml.Yielded, nil
 		}
 		n := min(t.Sizes.get(name, cmp.Or(t.Rows, firstRows)), most, len(rows))
 		limits := t.limits(n)
@@ -546,12 +546,12 @@ func (t *Tree) pieces(ctx context.Context, w *drain.Window, rows drain.Rows, nam
 			t.Progress(ctx)
 			t.Pace.Breathe(ctx, t.Session.Took(), 1)
 		case f.Verdict == batch.Fatal:
-			return append(left, rows...), drain.Blocked, err
+			return append(left, rows...), dml.Blocked, err
 		case t.Pace.Ended():
-			return append(left, rows...), drain.Yielded, nil
+			return append(left, rows...), dml.Yielded, nil
 		case f.Verdict == batch.Hopeless:
 			t.Blame(f)
-			return append(left, rows...), drain.Blocked, nil
+			return append(left, rows...), dml.Blocked, nil
 		case f.Lock() && !t.Waits && !skip:
 			skip = true
 		case f.Verdict == batch.Conflict && conflicts < mostConflicts:
@@ -607,7 +607,7 @@ func (t *Tree) Watch(ctx context.Context, limits batch.Limits) func(error) batch
 }
 
 // fails leaves rows for good.
-func (t *Tree) fails(leaf pgcatalog.Table, rows drain.Rows) {
+func (t *Tree) fails(leaf pgcatalog.Table, rows dml.Rows) {
 	t.failed[leaf.OID] = append(t.failed[leaf.OID], rows.Tuples()...)
 }
 
@@ -621,14 +621,14 @@ func (t *Tree) Blame(f batch.Fault) {
 }
 
 // Handle decides about an error that no row is to blame for: the run ends, or what it was about is left for later.
-func (t *Tree) Handle(err error, table string) (drain.Result, error) {
+func (t *Tree) Handle(err error, table string) (dml.Result, error) {
 	return t.HandleFault(batch.Judge(err), err, table)
 }
 
 // HandleFault is Handle for an error that was judged.
-func (t *Tree) HandleFault(f batch.Fault, err error, table string) (drain.Result, error) {
+func (t *Tree) HandleFault(f batch.Fault, err error, table string) (dml.Result, error) {
 	if errors.Is(err, ErrCancelled) {
-		return drain.Blocked, err
+		return dml.Blocked, err
 	}
 	f.Table = table
 	if !f.Lock() {
@@ -636,13 +636,13 @@ func (t *Tree) HandleFault(f batch.Fault, err error, table string) (drain.Result
 	}
 	switch {
 	case f.Verdict == batch.Fatal:
-		return drain.Blocked, err
+		return dml.Blocked, err
 	case t.Pace.Ended():
-		return drain.Yielded, nil
+		return dml.Yielded, nil
 	case f.Lock() || f.Verdict == batch.Timeout:
 		t.Obstacle = f
 	case t.Fault == nil:
 		t.Fault = &f
 	}
-	return drain.Blocked, nil
+	return dml.Blocked, nil
 }
