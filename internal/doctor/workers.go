@@ -59,8 +59,8 @@ func judgeWorkers(alive []dbsqlc.ClientsAliveRow) []Finding {
 	var found []Finding
 	for _, w := range alive {
 		if w.ReloadError != "" {
-			found = append(found, One(problem.Warning, w.ClientID+" on "+w.Host, "the worker refused its changed configuration and continues with the old one: "+
-				w.ReloadError, "correct the files and send SIGHUP")...)
+			found = append(found, One(problem.Warning, w.ClientID+" on "+w.Host,
+				"the worker refused its changed configuration and continues with the old one: "+w.ReloadError, "correct the files and send SIGHUP")...)
 		}
 		if len(w.Deaf) > 0 {
 			found = append(found, One(problem.Warning, w.ClientID, "notifications do not reach this worker, which polls every second for "+

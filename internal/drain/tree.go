@@ -130,7 +130,10 @@ func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Re
 			return t.cascade(ctx, w, left)
 		default:
 			if none && below == dml.Finished && t.Waits && t.Obstacle.Message == "" {
-				t.Obstacle = batch.Fault{Table: w.Table.Label(), Message: "rows stay although no session has locked them: a trigger or rule of the table keeps them"}
+				t.Obstacle = batch.Fault{
+					Table:   w.Table.Label(),
+					Message: "rows stay although no session has locked them: a trigger or rule of the table keeps them",
+				}
 			}
 			return left, dml.Blocked, nil
 		}

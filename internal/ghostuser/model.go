@@ -2,7 +2,6 @@ package ghostuser
 
 import (
 	"cmp"
-	"strings"
 	"time"
 
 	"sexton/internal/definitions"
@@ -76,9 +75,6 @@ func counter(do dml.Action) string {
 		return "nullified_rows"
 	}
 }
-
-// field is the action's field in the statistics.
-func field(do dml.Action) string { return strings.TrimSuffix(counter(do), "_rows") }
 
 // step is one column that refers to users. A step whose rows nothing can be done about (dml.Forbid) prevents the deletion of
 // each user that has some.

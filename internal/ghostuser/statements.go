@@ -90,11 +90,12 @@ func live(steps []*step, userID int64, args *dml.Args) string {
 	}), ",\n") + "]"
 }
 
-// destroyStatement deletes the user and its row in the queue and writes the event, if no step has a row left and the user is still
-// in the queue, for the same kind of deletion. A user that does not exist is only taken out of the queue. It returns whether it
-// deleted the user, whether the ghost user lives, the user's type and whether that may be deleted, which steps have rows, which kind of deletion the queue has, or
-// NULL, and what has been done for the user. A reader of the event only needs to recognise a
-// name that it knows already.
+// destroyStatement deletes the user and its row in the queue and writes the event, if no
+// step has a row left and the user is still in the queue, for the same kind of deletion. A
+// user that does not exist is only removed from the queue. It returns whether it deleted the
+// user, whether the ghost user lives, the user's type and whether that may be deleted, which
+// steps have rows, the kind of deletion in the queue or NULL, and what has been done for the
+// user. A reader of the event only needs to recognise a name that it knows already.
 func (p *Plan) destroyStatement(names pgcatalog.Names, u *user, ghost int64) (string, []any) {
 	args := &dml.Args{}
 	jobAt, userAt, hardAt := args.Add(u.id), args.Add(u.userID), args.Add(u.hardDelete)

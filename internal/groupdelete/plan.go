@@ -13,7 +13,6 @@ type (
 	ref    = dml.Ref
 	window = dml.Window
 	rows   = dml.Rows
-	tuple  = dml.Tuple
 )
 
 // The parts of a group's destruction, in their order: dml.Ref.Part of the keys that refer to groups.

@@ -80,8 +80,10 @@ func (r *run) at(ctx context.Context, p int, groupID int64) error {
 // handle is the drain's Handle for statements on Sexton's own tables and on single groups.
 func (r *run) handle(err error) (dml.Result, error) { return r.Handle(err, "groups") }
 
-// clearPart deletes what hangs below a group by the keys of one part, and reports whether the group is in a circle of rows. Once the group's row has changed nothing is found below it any more, so it is
-// read anew until it is as it was at the end. An application may change it at any time, and triggers on rows below with each batch.
+// clearPart deletes what hangs below a group by the keys of one part, and reports whether the
+// group is in a circle of rows. A changed row of the group has nothing below it, so the row is
+// read again until it stays the same. An application may change it at any time, and triggers
+// on rows below it may change it with each batch.
 func (r *run) clearPart(ctx context.Context, g int64, p int) (_ dml.Result, circle bool, _ error) {
 	for changed := 0; changed <= mostRounds; {
 		w, err := r.groupWindow(ctx, g)

@@ -81,7 +81,8 @@ var (
 		"Runs at whose end more than 1,000 users waited, put off ones included.", "database")
 	GhostErrorAlerts = counter("sexton_ghost_users_error_alerts_total", "Runs in which more than a tenth of the users failed, of 10 or more.", "database")
 
-	PlaceholdersScheduled = counter("sexton_placeholder_users_scheduled_total", "Placeholder users offered for deletion: attempts, each with a job.", "database")
+	PlaceholdersScheduled = counter("sexton_placeholder_users_scheduled_total",
+		"Placeholder users offered for deletion: attempts, each with a job.", "database")
 	PlaceholdersFinal     = counter("sexton_placeholder_users_final_attempts_total", "Last attempts of placeholder users.", "database")
 	PlaceholdersQueued    = counter("sexton_placeholder_users_queued_total", "Placeholder users that nothing referred to, queued for deletion.", "database")
 	PlaceholdersKept      = counter("sexton_placeholder_users_kept_total", "Placeholder users kept because something refers to them.", "database")

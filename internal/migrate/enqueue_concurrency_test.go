@@ -251,15 +251,6 @@ type anyArgs struct {
 func (a anyArgs) Kind() string                 { return a.kind }
 func (a anyArgs) MarshalJSON() ([]byte, error) { return json.Marshal(a.values) }
 
-// taggedArgs are arguments as jobs declare them. The fields are not in the order of their names.
-type taggedArgs struct {
-	Name    string `json:"name"    river:"unique"`
-	UserID  int64  `json:"user_id" river:"unique"`
-	Enabled bool   `json:"enabled" river:"unique"`
-}
-
-func (taggedArgs) Kind() string { return "tagged" }
-
 // TestEnqueueComputesRiversKey inserts the same job by River's client and by enqueue, in both orders.
 func TestEnqueueComputesRiversKey(t *testing.T) {
 	t.Parallel()

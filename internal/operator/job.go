@@ -262,8 +262,8 @@ const (
 // WaitClasses are all of them.
 func WaitClasses() []pace.WaitClass {
 	return []pace.WaitClass{
-		waitPaused, waitReadOnly, pace.WaitReplica, pace.WaitLock, pace.WaitBackOff, waitLease, components.WaitDefinition, waitGeneration, components.WaitDeferred,
-		waitTick, waitWorker, waitAwakeLock, waitPoll,
+		waitPaused, waitReadOnly, pace.WaitReplica, pace.WaitLock, pace.WaitBackOff, waitLease, components.WaitDefinition,
+		waitGeneration, components.WaitDeferred, waitTick, waitWorker, waitAwakeLock, waitPoll,
 	}
 }
 

@@ -42,7 +42,7 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 	b := setup(t, levels, levelsDefinitions, "projects", "issues")
 	b.keepNotes(t)
 	before := b.all(tables...)
-	delete := func(v *dbtest.Victim) int64 {
+	deleteProjects := func(v *dbtest.Victim) int64 {
 		b.Exec("DELETE FROM projects WHERE id > 2")
 		if v != nil {
 			b.victim = v
@@ -63,14 +63,14 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 		require.Zero(t, b.restore(t, id).Restored, "a second time")
 	}
 	kills := b.KilledAnywhere(t, 41, func(v *dbtest.Victim) {
-		id := delete(v)
+		id := deleteProjects(v)
 		b.restore(t, id)
 		restored(id)
 	})
 	require.Greater(t, kills, 1, "of workers")
 	engine := b.engine
 	kills = b.KilledAnywhere(t, 41, func(v *dbtest.Victim) {
-		id, deleted := delete(nil), b.all(tables...)
+		id, deleted := deleteProjects(nil), b.all(tables...)
 		killed := *engine
 		killed.Databases = []database.Database{v.Connected(t)}
 		killed.Leases = &lease.Manager{Jobs: killed.Databases[0], Holder: undo.Holder + "killed"}

@@ -78,7 +78,8 @@ func printPlan(w io.Writer, planned operator.PlannedDatabase) {
 		_, _ = fmt.Fprintln(w)
 	}
 	t := planned.Totals
-	_, _ = fmt.Fprintf(w, "%s: %s, %s%s due and %d put off, %s%s to delete and %d to change, %s\n", planned.Database, words.Counted(t.Definitions, "definition"),
+	_, _ = fmt.Fprintf(w, "%s: %s, %s%s due and %d put off, %s%s to delete and %d to change, %s\n",
+		planned.Database, words.Counted(t.Definitions, "definition"),
 		words.AtLeast(t.PendingCapped), words.Counted(t.Due, "tombstone"), t.Deferred, words.AtLeast(t.RowsCapped), words.Counted(t.DeleteRows, "row"),
 		t.UpdateRows, missingText(t.MissingIndexes))
 	for _, d := range planned.Definitions {

@@ -225,7 +225,8 @@ func (o *Owner) RemoveStatement(t *Table, leaf pgcatalog.Table, skip bool) strin
 	switch {
 	case t.Chains():
 		ctes = append(ctes, fmt.Sprintf("meant AS MATERIALIZED (SELECT %[1]s.at FROM %[2]s)", from, joined(from, leaf, "target")),
-			fmt.Sprintf("outside AS MATERIALIZED (\n\tSELECT FROM meant JOIN ONLY %s AS target ON target.ctid OPERATOR(pg_catalog.=) meant.at\n\tWHERE %s\n\tLIMIT 1\n)",
+			fmt.Sprintf("outside AS MATERIALIZED (\n\tSELECT FROM meant JOIN ONLY %s AS target"+
+				" ON target.ctid OPERATOR(pg_catalog.=) meant.at\n\tWHERE %s\n\tLIMIT 1\n)",
 				leaf.SQL(), strings.Join(outside, "\n\t\tOR ")))
 		condition = fmt.Sprintf("\n\tAND (NOT EXISTS (SELECT FROM outside) OR %s)", strings.Join(childless, "\n\t\tAND "))
 	case len(childless) > 0:
