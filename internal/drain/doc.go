@@ -1,20 +1,30 @@
-// Package drain deletes or changes the rows that reference deleted parents, in small transactions.
+// Package drain deletes or changes the rows that reference deleted parents, in small
+// transactions.
 //
-//	Pass ── sessions ── next: a chunk of tombstones ── clear: the ladder ── finish, postpone or fail
+//	session.next: take a chunk ─► session.clear: drain it ─► finish, postpone or fail it
 //
-// A Parent is a table whose rows were deleted. An Edge is one leaf table of one of its children. A chunk is a few tombstones
-// of one parent that are cleaned up together. Its state is its tombstones, when it may go on, and why.
+// A Parent is a table whose rows were deleted. An Edge is one leaf table of one of its
+// children. A chunk is a few tombstones of one parent that are cleaned up together. A
+// Pass is one run of a River job. Its sessions take chunks in parallel, each over its own
+// connection.
 //
-// A chunk is first tried directly: one REPEATABLE READ transaction changes the rows of all edges and removes the tombstones.
-// All statements share a snapshot, so the rows of the snapshot are gone when the tombstones are. If that takes too long or
-// meets a lock, rows are changed in pieces by row pointer, and the direct statement runs again for what is left.
+// The direct statements are tried first. One REPEATABLE READ transaction changes the rows
+// of all edges and removes the tombstones. All its statements share one snapshot, so a
+// tombstone is only removed together with all rows of that snapshot. If the transaction
+// takes too long or meets a lock, the rows are changed in pieces, by row pointer (ctid).
+// Then the direct statements run again for the rows that are left.
 //
-// A row may also live until its edges are drained, as a user does. It is then a chunk of its own. The direct transaction first locks
-// it, and the completion deletes it. Rows that cannot be moved because the target has an equal one are changed by a statement of
-// their own before the move.
+// Some parents still have their row, for example users. That row is deleted after its
+// edges have been drained. Such a tombstone is always the only one in its chunk. The
+// direct transaction locks the row first, and Source.Complete deletes it.
 //
-// Every statement checks in its own snapshot that the parent is gone, or still queued, and every transaction checks the fence of its lease.
-// A pass may be killed anywhere: the next one finds the tombstones and the rows that are left.
+// A row cannot be moved to a target that already has an equal row. Such duplicates are
+// changed by a statement of their own (Edge.Double, Edge.Otherwise) before the move.
 //
-// Read pass.go, queue.go, ladder.go, and then the statements in internal/drain/dml/edge_direct.go.
+// Every statement checks in its own snapshot that the parent is deleted or still queued.
+// Every transaction checks the fence of its lease. A pass can be killed at any point: the
+// next one finds the tombstones and the rows that are left.
+//
+// Read pass.go, queue.go and ladder.go first, then the statements in
+// internal/drain/dml/edge_direct.go.
 package drain

@@ -14,29 +14,35 @@ import (
 )
 
 const (
-	// manyEdges is the number of edges from which on those with rows are looked for first.
+	// manyEdges is the number of edges above which a chunk is first checked for edges
+	// that have rows.
 	manyEdges = 10
-	// mostTries is how often a chunk whose rows come back is tried in one pass.
+	// mostTries limits how often one pass retries a chunk whose rows reappear.
 	mostTries = 20
-	// mostOwn is how often a chunk may meet other sessions of the pass before it continues with one session.
+	// mostOwn is the number of lock conflicts between sessions of the pass after which
+	// the pass continues with one session.
 	mostOwn = 3
-	// mostConflicts is how often a direct statement is sent again after a conflict.
+	// mostConflicts limits how often a direct statement is retried after a serialization
+	// failure.
 	mostConflicts = 5
-	// mostMisses is how many single keys in a row may time out in an edge before it is held.
+	// mostMisses is the number of consecutive single keys that may time out in an edge
+	// before the edge is held.
 	mostMisses = 3
 )
 
-// ErrYield ends the work on a chunk because others wait or the pass ends.
+// ErrYield stops the work on a chunk because other chunks wait or the pass ends.
 var ErrYield = errors.New("yield")
 
-// errTooMany ends the work on a chunk of several keys that have more rows than a statement with a fixed limit.
+// errTooMany is returned if several keys together have more rows than the fixed limit of
+// a statement.
 var errTooMany = errors.New("more rows than a statement may change")
 
-// errNoConnection ends a session that has lost its connection and gets no other.
+// errNoConnection ends a session whose connection was lost and could not be replaced.
 var errNoConnection = errors.New("no connection in place of a lost one")
 
-// clear is the ladder for one chunk: direct, then pieces, then direct again for what is left. It returns an error only if the
-// session cannot go on.
+// clear drains one chunk. It first tries the direct statements, then changes rows in
+// pieces, then tries the direct statements again for the rows that are left. It returns
+// an error only if the session cannot continue.
 func (s *session) clear(ctx context.Context, c *chunk) error {
 	edges, why := s.edges(c)
 	if why != nil && len(edges) == 0 {
@@ -49,13 +55,15 @@ func (s *session) clear(ctx context.Context, c *chunk) error {
 			edges = found
 		case f.Lock():
 			return s.postpone(ctx, c, s.tableHolder(ctx, c.parent, edges, f))
-		case f.SQLState != "42501" || c.parent.lives(): // A statement on the edge itself shows which one lacks a right.
+		case f.SQLState != "42501" || c.parent.lives(): // Ignore it: the statement on the edge names the missing privilege.
 			return s.climb(ctx, c, err)
 		}
 	}
 	if at := slices.IndexFunc(edges, func(e *Edge) bool { return e.Refusal != "" }); at >= 0 {
 		return s.attempt(ctx, c, batch.Fault{Table: edges[at].Child.Label(), Message: edges[at].Refusal})
 	}
+
+	// Direct statements, unless they would time out or wait for a lock.
 	var err error
 	piecesFirst := c.heavy
 	for _, e := range edges {
@@ -83,12 +91,14 @@ func (s *session) clear(ctx context.Context, c *chunk) error {
 			return s.climb(ctx, c, err)
 		}
 	}
+
+	// Pieces of each edge. An error on one edge does not stop the others.
 	c.alone = len(c.tombstones) == 1
 	var failed error
 	untold, locked := false, ""
 	for _, e := range edges {
 		if untold && !e.Updates() {
-			continue // Its native cascades could delete rows without their event.
+			continue // ON DELETE CASCADE could delete rows of the earlier edge without their event.
 		}
 		left, err := s.pieces(ctx, c, e)
 		untold = untold || e.Tells && (left || err != nil)
@@ -122,6 +132,8 @@ func (s *session) clear(ctx context.Context, c *chunk) error {
 	if failed != nil {
 		return s.climb(ctx, c, failed)
 	}
+
+	// Direct statements again, for the rows that are left.
 	all, why := s.edges(c)
 	if why != nil {
 		return s.leave(ctx, c, why)
@@ -132,13 +144,15 @@ func (s *session) clear(ctx context.Context, c *chunk) error {
 	return s.last(ctx, c, edges)
 }
 
-// duplicate reports whether the error means that a row of some edge cannot be moved.
+// duplicate reports whether err means that a row of one of the parent's edges cannot be
+// moved because the target has an equal row.
 func (p *Parent) duplicate(err error) bool {
 	return slices.ContainsFunc(p.Edges, func(e *Edge) bool { return e.duplicate(err) })
 }
 
-// doubles has moves that met a row which they cannot move be preceded by a statement for such rows. It returns false if there is
-// none, or the move has failed in spite of it.
+// doubles turns on Edge.Double for each edge that err names, so that duplicates are
+// changed before further moves. It returns false if no edge changed: it has no Double, or
+// the move failed although Double ran.
 func (s *session) doubles(c *chunk, err error) (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,14 +164,14 @@ func (s *session) doubles(c *chunk, err error) (again bool) {
 	return again
 }
 
-// doubled reports whether rows of the edge could not be moved.
+// doubled reports whether Edge.Double runs before moves of the edge.
 func (p *Pass) doubled(e *Edge) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return e.doubled
 }
 
-// tree is the session for Tree.
+// tree returns the session that Parent.Tree and Edge.Tree use.
 func (s *session) tree() *TreeSession {
 	began := time.Now()
 	return &TreeSession{
@@ -168,7 +182,7 @@ func (s *session) tree() *TreeSession {
 		},
 		Send: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
 			plain := s.on.Plain
-			s.on.Plain = false // The statements of trees need planner settings.
+			s.on.Plain = false // Tree statements depend on planner settings.
 			_, err := s.run(ctx, limits, statements...)
 			s.on.Plain = plain
 			return err
@@ -181,7 +195,8 @@ func (s *session) tree() *TreeSession {
 	}
 }
 
-// last tries the direct statement with all the time that the settings allow, and waits for rows that stay locked.
+// last runs the direct statements with the full statement timeout. If rows are locked, it
+// waits for them edge by edge and then runs the direct statements once more.
 func (s *session) last(ctx context.Context, c *chunk, edges []*Edge) error {
 	err := s.tryAgain(ctx, c, edges)
 	if !batch.Judge(err).Lock() {
@@ -226,7 +241,8 @@ func (s *session) last(ctx context.Context, c *chunk, edges []*Edge) error {
 	return s.climb(ctx, c, err)
 }
 
-// tryAgain is try with all the time that the settings allow. A conflict with another session is tried again a few times.
+// tryAgain calls try with the full statement timeout and retries it after serialization
+// failures and deadlocks.
 func (s *session) tryAgain(ctx context.Context, c *chunk, edges []*Edge) (err error) {
 	for range mostConflicts {
 		err = s.try(ctx, c, edges, nil, s.on.Limits.StatementTimeout)
@@ -237,7 +253,8 @@ func (s *session) tryAgain(ctx context.Context, c *chunk, edges []*Edge) (err er
 	return err
 }
 
-// completeFinished removes the tombstones of a chunk that have no rows left, although others have locked rows.
+// completeFinished removes those tombstones of a chunk that have no rows left, while rows
+// of the others are locked.
 func (s *session) completeFinished(ctx context.Context, c *chunk) error {
 	if len(c.tombstones) == 1 {
 		return nil
@@ -248,12 +265,13 @@ func (s *session) completeFinished(ctx context.Context, c *chunk) error {
 	case err == nil:
 		s.remove(ctx, c, done)
 	case f.Verdict != batch.Fatal:
-		return nil // They wait with the others.
+		return nil // The caller defers all of them.
 	}
 	return err
 }
 
-// tableHolder is the reason if no row of some edges can be read or changed: the session that has locked a table.
+// tableHolder returns why no row of the edges can be read or changed: the session that
+// has locked one of the tables or, if it cannot be found, the lock error.
 func (s *session) tableHolder(ctx context.Context, p *Parent, edges []*Edge, f batch.Fault) string {
 	tables := []uint32{p.OID}
 	for _, e := range edges {
@@ -271,8 +289,8 @@ func (s *session) tableHolder(ctx context.Context, p *Parent, edges []*Edge, f b
 	return label + ": " + f.Message
 }
 
-// climb decides what follows an error that is not a lock: the session ends, an edge is held, the chunk is divided, or its one
-// key has an attempt.
+// climb handles an error. Depending on the error it ends the session, holds the edge,
+// divides the chunk, defers it, or records an attempt if the chunk has a single key.
 func (s *session) climb(ctx context.Context, c *chunk, err error) error {
 	if err == nil {
 		return nil
@@ -341,10 +359,13 @@ func (s *session) climb(ctx context.Context, c *chunk, err error) error {
 	return s.attempt(ctx, c, f)
 }
 
-// newChild reports whether the completion met a row that has begun to refer to the key since its snapshot.
+// newChild reports whether f is a foreign key violation: a row began to refer to the key
+// after the snapshot of the completion.
 func newChild(f batch.Fault) bool { return f.SQLState == "23503" || f.SQLState == "23001" }
 
-// try runs the direct statement and finishes the chunk. Edges that are held leave the tombstones for later.
+// try runs the direct statements and finishes the chunk. If why is set, some edges cannot
+// be drained now. The tombstones are then kept and deferred. Edges in other databases are
+// drained first.
 func (s *session) try(ctx context.Context, c *chunk, edges []*Edge, why *batch.Fault, timeout time.Duration) error {
 	var here []*Edge
 	for _, e := range edges {
@@ -369,7 +390,8 @@ func (s *session) try(ctx context.Context, c *chunk, edges []*Edge, why *batch.F
 	return s.finish(ctx, c, done, rows)
 }
 
-// finish takes removed tombstones out of the chunk. The others have rows that something keeps or puts back.
+// finish drops removed tombstones from the chunk. A tombstone that is left has rows that
+// something keeps or restores. It is retried, and after too many tries it has an attempt.
 func (s *session) finish(ctx context.Context, c *chunk, done Done, rows int64) error {
 	if s.remove(ctx, c, done); len(c.tombstones) == 0 {
 		return nil
@@ -378,7 +400,7 @@ func (s *session) finish(ctx context.Context, c *chunk, done Done, rows int64) e
 	if rows == 0 {
 		again = 1
 		if c.parent.lives() {
-			again = mostConflicts // They may be of edges that had none a moment ago.
+			again = mostConflicts // The rows may be new ones of an edge that find left out.
 		}
 	}
 	if c.tries++; c.tries < again {
@@ -388,10 +410,10 @@ func (s *session) finish(ctx context.Context, c *chunk, done Done, rows int64) e
 	return s.attempt(ctx, c, batch.Fault{Table: c.parent.Label(), Message: KeptRows})
 }
 
-// KeptRows is the reason if rows are left that no lock explains.
+// KeptRows is the error message if rows are left although no session has locked them.
 const KeptRows = "children remain that no session has locked: a trigger or rule of a child table keeps them or puts them back"
 
-// remove takes removed tombstones out of the chunk.
+// remove drops removed tombstones from the chunk and reports them.
 func (s *session) remove(ctx context.Context, c *chunk, done Done) {
 	var gone, lives, left []Tombstone
 	for _, t := range c.tombstones {
@@ -417,7 +439,8 @@ func (s *session) remove(ctx context.Context, c *chunk, done Done) {
 	c.tombstones = left
 }
 
-// edges are those of the parent that can be drained now, and why not all of them can.
+// edges returns the edges of the parent that can be drained now. If some cannot, why is
+// the reason.
 func (s *session) edges(c *chunk) (sound []*Edge, why *batch.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -438,7 +461,7 @@ func (s *session) edges(c *chunk) (sound []*Edge, why *batch.Fault) {
 		}
 		untold = untold || f != nil && e.Tells
 		switch {
-		case f == nil && untold && !e.Updates(): // Its native cascades could delete rows without their event.
+		case f == nil && untold && !e.Updates(): // ON DELETE CASCADE could delete rows without their event.
 		case f == nil:
 			sound = append(sound, e)
 		case why == nil || e.Broken != "" || why.Lock() && !f.Lock():
@@ -448,7 +471,7 @@ func (s *session) edges(c *chunk) (sound []*Edge, why *batch.Fault) {
 	return sound, why
 }
 
-// leave postpones a chunk of which some edges cannot be drained now.
+// leave defers a chunk that has edges which cannot be drained now.
 func (s *session) leave(ctx context.Context, c *chunk, why *batch.Fault) error {
 	if why.Lock() {
 		return s.postpone(ctx, c, why.Message)
@@ -456,7 +479,8 @@ func (s *session) leave(ctx context.Context, c *chunk, why *batch.Fault) error {
 	return s.deferHeld(ctx, c, *why)
 }
 
-// miss notes that even a single key takes too long in an edge. After a few of them the edge is held.
+// miss counts a timeout of a single key in an edge. After mostMisses of them in a row,
+// the edge is held.
 func (p *Pass) miss(e *Edge, f batch.Fault) {
 	p.mu.Lock()
 	e.misses++
@@ -467,7 +491,7 @@ func (p *Pass) miss(e *Edge, f batch.Fault) {
 	}
 }
 
-// lacking returns which right on an edge's table the role lacks.
+// lacking returns which privilege on the edge's table the role lacks, or "".
 func (s *session) lacking(ctx context.Context, e *Edge) string {
 	if !e.remote() {
 		return s.Source.Lacking(ctx, s.on, e)
@@ -480,7 +504,7 @@ func (s *session) lacking(ctx context.Context, e *Edge) string {
 	return ""
 }
 
-// holdParent leaves all tombstones of a parent alone for the rest of the pass.
+// holdParent stops the work on all tombstones of a parent for the rest of the pass.
 func (p *Pass) holdParent(parent *Parent, f batch.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -488,7 +512,8 @@ func (p *Pass) holdParent(parent *Parent, f batch.Fault) {
 	parent.held = &f
 }
 
-// tooLong notes that a direct statement was cut off: the next ones are smaller, and have both bounds.
+// tooLong makes later chunks smaller after a direct statement timed out. It also adds the
+// upper bound to direct statements, which rules out a sequential scan.
 func (s *session) tooLong(c *chunk) {
 	s.Sizes.shrink(c.parent.Name, len(c.tombstones))
 	s.mu.Lock()
@@ -496,7 +521,8 @@ func (s *session) tooLong(c *chunk) {
 	s.both = true
 }
 
-// yield gives the chunk back, each key of it by itself: the small ones must not wait for the large one.
+// yield returns each key of the chunk to the queue as a chunk of its own, so that small
+// keys do not wait for large ones.
 func (s *session) yield(c *chunk) error {
 	if len(c.tombstones) == 1 {
 		c.heavy = true
@@ -511,7 +537,8 @@ func (s *session) yield(c *chunk) error {
 	return nil
 }
 
-// requeue gives back a chunk that met another session of the pass. After a few times the pass continues with one session.
+// requeue returns a chunk to the queue that waited for another session of the pass. After
+// mostOwn times the pass continues with one session.
 func (s *session) requeue(c *chunk) error {
 	if c.own++; c.own >= mostOwn {
 		s.mu.Lock()
@@ -527,8 +554,9 @@ func (s *session) ownSession(holder string) bool {
 	return s.started > 1 && holder != "" && strings.Contains(holder, "("+s.on.Name()+")")
 }
 
-// survive replaces a connection that was lost. The statement may be the cause: it crashes its server process, or a pooler
-// cuts it. So the chunk is divided, and a key that loses the connection twice has an attempt.
+// survive replaces a lost connection. The statement may be the cause, because it crashes
+// its server process or a pooler cuts it off. So the chunk is divided, and a single key
+// that loses the connection twice has an attempt.
 func (s *session) survive(ctx context.Context, c *chunk, f batch.Fault, err error) error {
 	if !s.on.Conn.IsClosed() || ctx.Err() != nil || s.ended() || s.Connect == nil {
 		return err

@@ -20,69 +20,84 @@ type Parent struct {
 	// Name is the name that tombstones record.
 	Name  string
 	Edges []*Edge
-	// Tree, if set, deletes what refers to a key's own row by other keys than the edges, if that takes long.
+	// Tree, if set, deletes the rows that refer to the key's own row by foreign keys that
+	// are not edges. It runs after the pieces of all edges.
 	Tree func(ctx context.Context, in *TreeSession, t Tombstone) error
 
-	// All of these are guarded by Pass.mu. loaded are tombstones that no chunk has yet, waiting are chunks that were given back.
+	// The fields below are guarded by Pass.mu.
+	//
+	// loaded are tombstones that are not in a chunk yet. waiting are chunks that were
+	// returned to the queue.
 	loaded  []Tombstone
 	waiting []*chunk
-	// after is the position of the last tombstone that was loaded. more reports that the last load was full.
+	// after is the position of the last loaded tombstone. more reports that the last load
+	// was full.
 	after Position
 	more  bool
-	// served is when a session last took a chunk, resumed when it was one that had been given back. fresh makes the next one a new
-	// chunk even if others wait.
+	// served is when a session last took a chunk, and resumed when it last took one from
+	// waiting. fresh makes the next chunk a new one even if waiting is not empty.
 	served, resumed time.Time
 	fresh           bool
-	// held is why none of the parent's tombstones can be finished in this pass.
+	// held is why no tombstone of the parent can be finished in this pass.
 	held *batch.Fault
 }
 
-// lives reports whether the parent's rows are there until their edges are drained and the completion deletes them. Each is then
-// in a chunk of its own, and what goes wrong concerns only that one.
+// lives reports whether the parent's rows still exist. Source.Complete deletes such a row
+// after its edges have been drained. Each key is then a chunk of its own, and an error
+// defers only that key.
 func (p *Parent) lives() bool { return p.Queued != "" }
 
-// Edge is one leaf table of a child.
+// Edge is one leaf table of a child: the child itself or one of its partitions.
 type Edge struct {
 	*dml.Edge
 
 	Leaf pgcatalog.Table
-	// Database is the one that the child is in, if it is not the parent's.
+	// Database is the child's database. It is empty if the child is in the parent's
+	// database.
 	Database string
-	// Broken is why the edge cannot be drained at all, such as a definition that does not fit its table.
+	// Broken is why the edge can never be drained, for example because its definition
+	// does not fit the table.
 	Broken string
-	// Keep, if set, says how deleted rows are kept.
+	// Keep, if set, describes how deleted rows are kept for undo.
 	Keep *dml.Keep
-	// Limit bounds the rows of one statement; 0 leaves it to the engine.
+	// Limit is the maximum number of rows of one statement. If it is 0, the engine
+	// chooses.
 	Limit int
-	// Refusal is why keys with rows of the edge cannot be deleted. Such an edge has the action Forbid.
+	// Refusal is why keys that have rows in this edge cannot be deleted. Such an edge has
+	// the action Forbid.
 	Refusal string
-	// Otherwise changes rows that cannot be moved because the target has an equal row. Double does the same for those that
-	// a unique index shows to be equal.
+	// Otherwise changes a row that cannot be moved because the target has an equal row.
+	// Double does the same for all rows that a unique index identifies as duplicates.
 	Otherwise, Double *Edge
-	// Tree, if set, deletes rows with all that hangs below them, if a direct statement takes too long; with only, just those.
+	// Tree, if set, deletes rows and all rows that refer to them. It is used if the
+	// direct statement takes too long. If only is not nil, it deletes only those rows.
 	Tree func(ctx context.Context, in *TreeSession, t Tombstone, only []pgtype.TID) error
-	// MayKeep reports that a trigger, rule or policy of the leaf may keep rows or write others.
+	// MayKeep reports that a trigger, rule or policy of the leaf may keep rows or write
+	// others.
 	MayKeep bool
 
-	// held is why the edge is left alone in this pass, blocked until when others have locked its table or rows.
+	// held is why the edge is not drained in this pass. blocked is set while other
+	// sessions hold locks on its table or rows.
 	held    *batch.Fault
 	blocked *block
-	// misses counts single keys in a row whose statements timed out.
+	// misses counts consecutive single keys whose statements timed out.
 	misses int
-	// doubled reports that a row could not be moved: Double goes before further moves.
+	// doubled reports that a move met a duplicate. Double then runs before each further
+	// move.
 	doubled bool
 }
 
-// TreeSession is the session that Tree works on.
+// TreeSession is what a Tree function works with.
 type TreeSession struct {
 	On   *batch.Session
 	Pace *pace.Run
 	Send func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error
-	// Yields reports that Tree should return ErrYield.
+	// Yields reports whether Tree should return ErrYield.
 	Yields func(ctx context.Context) bool
 }
 
-// duplicate reports whether the error means that a row cannot be moved.
+// duplicate reports whether err means that a row cannot be moved because the target has
+// an equal row.
 func (e *Edge) duplicate(err error) bool {
 	return e.Otherwise != nil && batch.DuplicateIn(err, e.Child, e.Leaf)
 }
@@ -90,13 +105,15 @@ func (e *Edge) duplicate(err error) bool {
 // remote reports whether the child is in another database than the parent.
 func (e *Edge) remote() bool { return e.Database != "" }
 
-// keys are the parameter of a statement on the edge. Statements in the parent's database leave out keys that have a row, or
-// are queued no more.
+// keys returns the keys of a chunk as the parameter of a statement on the edge. A
+// statement in the parent's database skips keys whose row exists or, for queued rows,
+// that are no longer queued.
 func (e *Edge) keys(c *chunk) dml.Keys {
 	return dml.Keys{Of: c.parent.Key, Values: c.keys(), Gone: !e.remote(), Keep: e.keep(c)}
 }
 
-// keep is how a statement for the chunk keeps its rows. They are kept as their parents are.
+// keep returns how a statement for the chunk keeps its rows, or nil. Rows are kept in the
+// sets of their parents.
 func (e *Edge) keep(c *chunk) *dml.Keep {
 	if e.Keep == nil || c.tombstones[0].Origin == nil {
 		return nil
@@ -106,16 +123,17 @@ func (e *Edge) keep(c *chunk) *dml.Keep {
 	return &k
 }
 
-// indexed reports whether an index leads to the rows of the leaf.
+// indexed reports whether the leaf has an index on the edge's columns.
 func (e *Edge) indexed() bool { return e.Indexed[e.Leaf.OID] }
 
-// Position is a place in the order in which tombstones are worked off. The time may be infinite.
+// Position is a place in the order in which tombstones are processed. ConsumeAfter may be
+// infinite.
 type Position struct {
 	ConsumeAfter pgtype.Timestamptz
 	ID           int64
 }
 
-// Beginning is before the first tombstone.
+// Beginning returns the position before the first tombstone.
 func Beginning() Position {
 	return Position{ConsumeAfter: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}}
 }
@@ -124,18 +142,19 @@ func Beginning() Position {
 type Tombstone struct {
 	Position
 
-	// Integer or Text is the key, as Parent.Integer says.
+	// Integer is the key if Parent.Integer is set. Otherwise Text is.
 	Integer int64
 	Text    string
-	// Made is when it was written, by this process's clock.
+	// Made is when the tombstone was written, by the clock of this process.
 	Made time.Time
-	// Origin is the set in which the deleted row is kept, if it is.
+	// Origin is the set in which the deleted row is kept. It is nil if the row is not
+	// kept.
 	Origin *int64
-	// Recheck marks a tombstone that was removed before and is looked at once more.
+	// Recheck marks a tombstone that was removed before and is rechecked.
 	Recheck bool
 }
 
-// Key is the key's text form.
+// Key returns the key as text.
 func (t Tombstone) Key(p *Parent) string {
 	if p.Integer {
 		return strconv.FormatInt(t.Integer, 10)
@@ -143,63 +162,73 @@ func (t Tombstone) Key(p *Parent) string {
 	return t.Text
 }
 
-// Source is where tombstones come from and what becomes of them.
+// Source loads tombstones and records their results.
 type Source interface {
-	// Load returns due tombstones of each parent after its position, at most limit per parent, in order. With recheck it
-	// returns marked ones instead.
+	// Load returns due tombstones of each parent after its position, in order, at most
+	// limit per parent. If recheck is set, it returns tombstones marked for a recheck
+	// instead.
 	Load(ctx context.Context, on *batch.Session, from []Spot, limit int, recheck bool) (map[*Parent][]Tombstone, error)
-	// Complete is the statement that removes those tombstones whose rows are gone, or whose parent has a row. It runs in the
-	// transaction of the direct statements. If check is set, something may have kept rows, and it looks for them.
+	// Complete returns the statement that removes the tombstones whose rows are deleted
+	// or whose parent has a row. It runs in the transaction of the direct statements. If
+	// check is set, a trigger or rule may have kept rows, and the statement looks for
+	// them.
 	Complete(p *Parent, tombstones []Tombstone, check bool, done *Done) batch.Statement
-	// Fail records an attempt for each tombstone, or postpones them without one if after is positive.
+	// Fail records an attempt for each tombstone. If after is positive, it defers them
+	// without an attempt instead.
 	Fail(ctx context.Context, on *batch.Session, p *Parent, tombstones []Tombstone, f batch.Fault, after time.Duration) error
-	// Recheck makes removed tombstones due again, and returns how many.
+	// Recheck makes removed tombstones due again and returns their number.
 	Recheck(ctx context.Context, on *batch.Session) (int64, error)
-	// Lacking returns which right on an edge's table the role lacks, with the SQL that grants it, or "".
+	// Lacking returns which privilege on an edge's table the role lacks, with the SQL
+	// that grants it, or "".
 	Lacking(ctx context.Context, on *batch.Session, e *Edge) string
 	// Unreadable returns why the role cannot read the parent, or "".
 	Unreadable(ctx context.Context, on *batch.Session, p *Parent) (string, error)
 }
 
-// Spot is where to load tombstones of a parent from.
+// Spot is the position from which tombstones of a parent are loaded.
 type Spot struct {
 	Parent *Parent
 	After  Position
 }
 
-// Done is the result of Source.Complete: the tombstones that were removed, by ID. The value is true if the parent has a row.
+// Done is the result of Source.Complete: the removed tombstones, by ID. The value is true
+// if the parent has a row.
 type Done map[int64]bool
 
-// Report receives what a pass does. Its functions are called one at a time.
+// Report receives the progress of a pass. Its functions are never called concurrently.
 type Report struct {
-	// Changed is called with the rows that a committed statement deleted or changed for tombstones.
+	// Changed is called with the number of rows that a committed statement deleted or
+	// changed for the tombstones.
 	Changed func(e *Edge, tombstones []Tombstone, rows int64)
-	// Removed is called with removed tombstones; lives reports that their parents have a row.
+	// Removed is called with removed tombstones. lives reports that their parents have a
+	// row.
 	Removed func(p *Parent, tombstones []Tombstone, lives bool)
-	// Late is called with the rows that were found in a recheck.
+	// Late is called with the number of rows that a recheck found.
 	Late func(rows int64)
-	// Failed is called with each error that is not only a lock.
+	// Failed is called with each error that is not a lock.
 	Failed func(f batch.Fault)
 	// Progress is called after each batch.
 	Progress func(ctx context.Context)
-	// Waits is called when what the pass waits for changes.
+	// Waits is called when the pass starts to wait for something else.
 	Waits func(ctx context.Context, reason string)
-	// Lost is called when another database has been lost.
+	// Lost is called when another database becomes unreachable.
 	Lost func(database string, err error)
 }
 
-// chunk is a group of tombstones of one parent.
+// chunk is a group of tombstones of one parent that are cleaned up together.
 type chunk struct {
 	parent     *Parent
 	tombstones []Tombstone
-	// heavy reports that a direct statement took too long: the next session begins with pieces.
+	// heavy is set after a direct statement took too long. The next try begins with
+	// pieces.
 	heavy bool
-	// alone reports that pieces of its only key were worked off.
+	// alone is set if the chunk has a single key that was drained in pieces.
 	alone bool
-	// tries counts transactions that left rows although they changed some, own those that met a session of the same pass,
-	// lost the connections that were lost in statements for it.
+	// tries counts transactions that changed rows but left some. own counts lock
+	// conflicts with sessions of the same pass. lost counts connections that were lost in
+	// its statements.
 	tries, own, lost int
-	// found reports that rows of marked tombstones were changed.
+	// found reports that a recheck changed rows.
 	found bool
 }
 
@@ -218,7 +247,7 @@ func (c *chunk) keys() any {
 	return keys
 }
 
-// origins are the sets that the parents are kept in, each once.
+// origins returns the distinct sets that the parents are kept in.
 func (c *chunk) origins() (ids []int64) {
 	known := map[int64]bool{}
 	for _, t := range c.tombstones {
@@ -230,5 +259,5 @@ func (c *chunk) origins() (ids []int64) {
 	return ids
 }
 
-// recheck reports whether the chunk's tombstones are marked.
+// recheck reports whether the chunk's tombstones are marked for a recheck.
 func (c *chunk) recheck() bool { return c.tombstones[0].Recheck }

@@ -15,53 +15,61 @@ import (
 	"sexton/internal/pace"
 )
 
-// ErrChanged ends a pass whose tables are no longer as they were when its edges were bound to them.
+// ErrChanged ends a pass if a table has changed since its edges were resolved.
 var ErrChanged = errors.New("tables have changed since definitions were bound to them")
 
-// Remote is another database with children. What is changed there is committed, durably, before the tombstones go.
+// Remote is another database that has children. Changes there are committed durably
+// before the tombstones are removed.
 type Remote struct {
-	// Session is nil if the database cannot be reached. Err is the reason, Down for how long.
+	// Session is nil if the database is unreachable. Err is then the reason, and Down is
+	// how long it has been unreachable.
 	Session *batch.Session
 	Err     error
 	Down    time.Duration
 }
 
-// Pass drains the edges of parents whose rows were deleted. All of its sessions work under one lease.
+// Pass drains the edges of parents whose rows were deleted. All its sessions work under
+// one lease.
 type Pass struct {
 	Source  Source
 	Parents []*Parent
-	// Session is the first session. Connections is how many may be used at once. Connect returns another one, or nil.
+	// Session is the first session. Connections is the maximum number of sessions.
+	// Connect opens another one, or returns nil if no connection is free.
 	Session     *batch.Session
 	Connections int
 	Connect     func(ctx context.Context) *batch.Session
 	Remotes     map[string]*Remote
-	// Target is the time that one transaction should take. Without one, sizes are fixed: Chunk tombstones, and the edges' limits.
+	// Target is the time that one transaction should take. If it is 0, sizes are fixed:
+	// Chunk tombstones and the limits of the edges.
 	Target time.Duration
 	Chunk  int
 	Sizes  *Sizes
-	// Left is how many rows the pass may still change through an edge.
+	// Left returns how many rows the pass may still change through an edge. If it is nil,
+	// there is no limit.
 	Left   func(e *Edge) int64
 	Pace   *pace.Run
 	Report Report
 
 	mu       sync.Mutex
-	changed  chan struct{} // closed when a session has given something back
-	active   int           // sessions that work on a chunk
+	changed  chan struct{} // closed by signal
+	active   int           // number of sessions that work on a chunk
 	started  int
 	alive    int
-	solo     bool // sessions of the pass were in each other's way
+	solo     bool // only the first session continues: they locked rows of each other
 	loadedAt time.Time
-	rewound  bool                    // all queues were read from their beginning and had nothing new
-	rechecks bool                    // marked tombstones may be loaded
-	resume   time.Time               // the last postponed tombstone is due again
-	waits    map[int64]time.Duration // by tombstone, the last time that it was postponed for a lock
-	reported map[string]bool         // reasons of held edges
-	tried    map[int64]bool          // tombstones that have had an attempt in this pass
-	both     bool                    // direct statements use both bounds, after the first timeout
+	rewound  bool                    // the last load read all queues from the start and found nothing
+	rechecks bool                    // tombstones marked for a recheck may be due
+	resume   time.Time               // when the last deferred tombstone is due again
+	waits    map[int64]time.Duration // by tombstone ID, for how long it was last deferred for a lock
+	reported map[string]bool         // reasons of held edges that were reported
+	tried    map[int64]bool          // IDs of tombstones that had an attempt in this pass
+	both     bool                    // direct statements use both bounds: one of them has timed out
 	held     string
 	err      error
 
-	// paceMu guards Pace and the connection that it looks with, turn lets one session work while others use the server.
+	// paceMu guards Pace and the connection that it queries. While beside is set, other
+	// clients use the server, and a session holds turn during each transaction, so that
+	// only one runs at a time. remoteMu guards the sessions of Remotes.
 	paceMu   sync.Mutex
 	turn     sync.Mutex
 	beside   atomic.Bool
@@ -70,7 +78,8 @@ type Pass struct {
 	sessions sync.WaitGroup
 }
 
-// Run works until no due tombstone is left, the pace ends it, or ctx ends. It returns an error only if the pass cannot go on.
+// Run processes tombstones until none is due, the time of Pace is used up, or ctx ends.
+// It returns an error only if the pass cannot continue.
 func (p *Pass) Run(ctx context.Context) error {
 	p.changed, p.waits, p.tried = make(chan struct{}), map[int64]time.Duration{}, map[int64]bool{}
 	p.reported = map[string]bool{}
@@ -80,14 +89,16 @@ func (p *Pass) Run(ctx context.Context) error {
 	for _, parent := range p.Parents {
 		parent.after = Beginning()
 	}
-	// Session itself belongs to the throttle, which looks over whatever connection is idle.
+	// Pace queries the server over Session, whose connection s.pace replaces. So the
+	// first session gets a copy.
 	own := p.Session
 	p.start(ctx, &batch.Session{Conn: own.Conn, Names: own.Names, Fence: own.Fence, Limits: own.Limits, Slot: own.Slot, Plain: own.Plain, Kept: own.Kept})
 	p.sessions.Wait()
 	return p.err
 }
 
-// start runs a session of its own. A panic in it ends the pass and not the process.
+// start runs a session in its own goroutine. A panic in it ends the pass and not the
+// process.
 func (p *Pass) start(ctx context.Context, on *batch.Session) {
 	s := &session{Pass: p, on: on, first: p.started == 0}
 	p.started++
@@ -104,7 +115,8 @@ func (p *Pass) start(ctx context.Context, on *batch.Session) {
 	})
 }
 
-// fail ends the pass with the first error.
+// fail ends the pass. It keeps the first error, except that lease.ErrLost replaces any
+// other.
 func (p *Pass) fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,13 +126,13 @@ func (p *Pass) fail(err error) {
 	p.signal()
 }
 
-// signal wakes sessions that wait for something to do.
+// signal wakes the sessions that wait for a chunk. The caller holds p.mu.
 func (p *Pass) signal() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// ended reports whether no further batch may begin.
+// ended reports whether no further batch may start.
 func (p *Pass) ended() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,7 +141,7 @@ func (p *Pass) ended() bool {
 
 func (p *Pass) over() bool { return p.err != nil || p.Pace.Ended() }
 
-// Open reports whether a pass that has ended left work that was due.
+// Open reports whether a pass that has ended left due tombstones.
 func (p *Pass) Open() bool {
 	for _, parent := range p.Parents {
 		if len(parent.loaded)+len(parent.waiting) > 0 || parent.more {
@@ -139,10 +151,10 @@ func (p *Pass) Open() bool {
 	return !p.rewound || p.resume.After(time.Now())
 }
 
-// Held is why tombstones were postponed because of others, or "".
+// Held returns why tombstones were last deferred for a lock, or "".
 func (p *Pass) Held() string { return p.held }
 
-// Unfinished are tombstones that were alone in their chunk when the pass ended, and not through.
+// Unfinished returns the keys that were partly drained in pieces when the pass ended.
 func (p *Pass) Unfinished() map[*Parent][]Tombstone {
 	left := map[*Parent][]Tombstone{}
 	for _, parent := range p.Parents {
@@ -155,7 +167,7 @@ func (p *Pass) Unfinished() map[*Parent][]Tombstone {
 	return left
 }
 
-// hold leaves an edge alone for the rest of the pass.
+// hold stops the work on an edge for the rest of the pass.
 func (p *Pass) hold(e *Edge, f batch.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,7 +176,7 @@ func (p *Pass) hold(e *Edge, f batch.Fault) {
 	}
 }
 
-// lost notes that another database cannot be reached any more.
+// lost marks another database as unreachable.
 func (p *Pass) lost(database string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,14 +187,15 @@ func (p *Pass) lost(database string, err error) {
 	}
 }
 
-// target is the time that one transaction should take now. It is shorter while others use the server.
+// target returns the time that one transaction should take now. It is shorter while other
+// clients use the server.
 func (p *Pass) target() time.Duration {
 	p.paceMu.Lock()
 	defer p.paceMu.Unlock()
 	return p.Pace.Beside(pace.Steer{Target: p.Target}).Target
 }
 
-// pace runs do, which looks at the server over the connections of a session that is idle.
+// pace calls do, which may query the server over the connection of this idle session.
 func (s *session) pace(do func(r *pace.Run)) {
 	if len(s.Remotes) > 0 {
 		s.remoteMu.Lock()
@@ -194,10 +207,11 @@ func (s *session) pace(do func(r *pace.Run)) {
 	do(s.Pace)
 }
 
-// awaitReplicas waits as long as a replica is too far behind.
+// awaitReplicas waits while a replica lags too much.
 func (s *session) awaitReplicas(ctx context.Context) { s.pace(func(r *pace.Run) { r.Await(ctx) }) }
 
-// breathe leaves other sessions of the server their share of the time. The pauses of all sessions are one after the other.
+// breathe pauses, so that other clients of the server get their share of the time. Only
+// one session of the pass pauses at a time.
 func (s *session) breathe(ctx context.Context, took time.Duration) {
 	s.pace(func(r *pace.Run) {
 		r.Breathe(ctx, took, 1)
@@ -205,10 +219,10 @@ func (s *session) breathe(ctx context.Context, took time.Duration) {
 	})
 }
 
-// unlimited is the number of rows that a pass without limits may change.
+// unlimited is the value of left for a pass without limits.
 const unlimited = math.MaxInt64
 
-// left is how many rows the pass may still change through an edge.
+// left returns how many rows the pass may still change through an edge.
 func (p *Pass) left(e *Edge) int64 {
 	if p.Left == nil {
 		return unlimited
@@ -218,7 +232,7 @@ func (p *Pass) left(e *Edge) int64 {
 	return p.Left(e)
 }
 
-// count notes rows that were changed.
+// count reports changed rows. It also ends the block and the timeouts of the edge.
 func (p *Pass) count(ctx context.Context, c *chunk, e *Edge, rows int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,23 +16,26 @@ import (
 )
 
 const (
-	// slice is how long a session works on the pieces of a chunk while others wait.
+	// slice is how long a session works on the pieces of one chunk while other chunks
+	// wait.
 	slice = 250 * time.Millisecond
-	// slicePieces is the least number of pieces in that time, as over a slow network one takes as long.
+	// slicePieces is the minimum number of pieces per slice. Over a slow network one
+	// piece can take the whole slice.
 	slicePieces = 4
-	// mostWindows is how often all rows of a chunk may be read again.
+	// mostWindows limits how often all rows of a chunk are read again because rows
+	// reappear.
 	mostWindows = 3
-	// awaitRows is how many locked rows are waited for in one transaction.
+	// awaitRows is the number of locked rows that one transaction waits for.
 	awaitRows = 10
 )
 
-// slow reports whether rows of the edge must go by pieces: the pass or the edge limits the rows of a statement, or each
-// statement scans the table.
+// slow reports whether rows of the edge must be changed in pieces. That is so if the pass
+// or the edge limits the rows of a statement, or if each statement scans the table.
 func (s *session) slow(e *Edge) bool {
 	return !e.remote() && (s.Target <= 0 || e.Limit > 0 || !e.indexed() || s.left(e) < unlimited)
 }
 
-// rowsPerPiece is the size of the next piece.
+// rowsPerPiece returns the number of rows of the next piece.
 func (s *session) rowsPerPiece(e *Edge) int {
 	rows := e.Limit
 	if s.Target > 0 {
@@ -46,8 +49,9 @@ func (s *session) rowsPerPiece(e *Edge) int {
 
 func (e *Edge) sizeName() string { return fmt.Sprintf("%s %d %d", e.Database, e.Leaf.OID, e.Action) }
 
-// pieces changes the rows of a chunk in one edge by row pointers, a window at a time. Without an error, only locked rows are left,
-// if any.
+// pieces changes the rows of a chunk in one edge, by row pointer. It reads a window of
+// pointers and changes their rows in pieces, until no row is left. If it returns no
+// error, only locked rows can be left. left reports whether rows may be left.
 func (s *session) pieces(ctx context.Context, c *chunk, e *Edge) (left bool, err error) {
 	switch {
 	case e.remote():
@@ -70,14 +74,14 @@ func (s *session) pieces(ctx context.Context, c *chunk, e *Edge) (left bool, err
 		case err != nil || len(pointers) == 0:
 			return err != nil, err
 		case fixed && len(pointers) == limit:
-			return true, errTooMany // The small parents go first.
+			return true, errTooMany // The parents with few rows are cleaned up first.
 		case s.Target <= 0 && !c.heavy && len(pointers) > s.rowsPerPiece(e):
 			c.heavy = true
 			if waits, err := s.waiting(ctx); err != nil || waits {
 				return true, cmp.Or(err, ErrYield)
 			}
 		case len(pointers) < limit:
-			last++ // Nothing is left after it, unless something puts rows back.
+			last++ // This window has the last rows, unless a trigger restores some.
 		}
 		skip := s.blockedNow(e)
 		var changed int64
@@ -114,9 +118,9 @@ func (s *session) pieces(ctx context.Context, c *chunk, e *Edge) (left bool, err
 			case f.Verdict == batch.Timeout && n > 1 && s.Target > 0:
 				s.Sizes.shrink(e.sizeName(), n)
 			case f.Verdict == batch.Timeout && n > 1:
-				e.Limit = n / 2 // For the rest of the pass, which has a single session.
+				e.Limit = n / 2 // For the rest of the pass. It has a single session if sizes are fixed.
 			case f.Verdict == batch.Timeout && double && s.doubled(e):
-				double = false // The statement for equal rows may be the slow one.
+				double = false // The statement for the duplicates may be the slow one.
 			default:
 				return true, &edgeError{err, e}
 			}
@@ -128,7 +132,8 @@ func (s *session) pieces(ctx context.Context, c *chunk, e *Edge) (left bool, err
 	return true, nil
 }
 
-// otherwise changes a single row that cannot be moved.
+// otherwise changes a single row that cannot be moved because the target has an equal
+// row.
 func (s *session) otherwise(ctx context.Context, c *chunk, e *Edge, pointer []pgtype.TID, skip bool) (int64, error) {
 	rows, err := s.piece(ctx, c, e.Otherwise, pointer, skip, false)
 	if batch.Judge(err).Verdict == batch.Timeout && e.Otherwise.Tree != nil {
@@ -137,12 +142,12 @@ func (s *session) otherwise(ctx context.Context, c *chunk, e *Edge, pointer []pg
 	return rows, err
 }
 
-// window reads pointers to rows of the chunk.
+// window returns pointers to at most limit rows of the chunk.
 func (s *session) window(ctx context.Context, c *chunk, e *Edge, limit int) (pointers []pgtype.TID, err error) {
 	limits := s.on.Limits
 	limits.LockTimeout, limits.Reads = min(limits.LockTimeout, lockWait), true
 	keys := e.keys(c)
-	keys.Gone = !c.parent.lives() // It could not lock their queue.
+	keys.Gone = !c.parent.lives() // A read-only transaction cannot lock the queue.
 	sql, args := e.Window(e.Leaf, "picked.ctid", "", keys, int(min(int64(limit), s.left(e))))
 	_, err = s.run(ctx, limits, batch.Statement{SQL: dml.IndexScans},
 		batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&pointers, pgx.RowTo[pgtype.TID])})
@@ -152,8 +157,8 @@ func (s *session) window(ctx context.Context, c *chunk, e *Edge, limit int) (poi
 	return pointers, nil
 }
 
-// piece changes the rows behind pointers. With skip it leaves out rows that others have locked. With double those that cannot be
-// moved go first, if there were such rows.
+// piece changes the rows at pointers. With skip it skips rows that other sessions have
+// locked. With double it first changes the duplicates, if the edge has met some.
 func (s *session) piece(ctx context.Context, c *chunk, e *Edge, pointers []pgtype.TID, skip, double bool) (rows int64, err error) {
 	limits := s.on.Limits
 	if len(pointers) > 1 && s.Target > 0 {
@@ -181,7 +186,8 @@ func (s *session) piece(ctx context.Context, c *chunk, e *Edge, pointers []pgtyp
 	return rows + doubles, err
 }
 
-// change runs the statements that build returns, after others, and returns the rows that they changed.
+// change runs the statements that build returns, after those of before. It returns the
+// number of rows that they changed.
 func (s *session) change(
 	ctx context.Context, e *Edge, limits batch.Limits, keys dml.Keys, build func(dml.Keys) (string, []any), before ...batch.Statement,
 ) (rows int64, err error) {
@@ -192,12 +198,14 @@ func (s *session) change(
 	return rows, err
 }
 
-// await changes the rows of an edge that others have locked, a few at a time. A SELECT FOR UPDATE gets its turn among
-// sessions that update a row all the time. The change that follows has a newer snapshot and checks the parent in it.
-// If the lock is not released in time, it returns the name of its holder.
+// await changes the rows of an edge that other sessions have locked, a few at a time. It
+// first locks them with SELECT FOR UPDATE, which gets its turn even if other sessions
+// update the row all the time. The statement after it has a newer snapshot and checks the
+// parent in it. If the lock is not released in time, await returns the name of its
+// holder.
 func (s *session) await(ctx context.Context, c *chunk, e *Edge) (holder string, err error) {
 	limits := s.on.Limits
-	if s.blockedNow(e) { // One session has waited in vain a moment ago.
+	if s.blockedNow(e) { // Another session has just waited for it and timed out.
 		limits.LockTimeout = min(limits.LockTimeout, lockWait)
 	}
 	for {
@@ -221,7 +229,8 @@ func (s *session) await(ctx context.Context, c *chunk, e *Edge) (holder string, 
 	}
 }
 
-// awaitParent waits until the rows of keys can be locked. If that takes too long, it returns the name of the lock's holder.
+// awaitParent locks the parent's row, which may have to wait. If that takes too long, it
+// returns the name of the lock's holder.
 func (s *session) awaitParent(ctx context.Context, c *chunk) (holder string, err error) {
 	sql, args := c.parent.Lock(c.keys())
 	end := s.watch(ctx, &Edge{})
@@ -229,9 +238,11 @@ func (s *session) awaitParent(ctx context.Context, c *chunk) (holder string, err
 	return end(), err
 }
 
-// drainRemote changes the rows of a chunk in another database. Parent and child are never seen in one snapshot there. So it
-// reads the children, then looks for the parents, and then changes exactly the versions of rows that it has read. A session
-// that inserts the parent meanwhile and gives it an old child makes a new version of that row.
+// drainRemote changes the rows of a chunk in another database. No snapshot covers both
+// the parent and the child there. So it reads the children, then checks that the parents
+// are deleted, and then changes exactly the row versions that it read. If another session
+// inserts the parent meanwhile and makes an old child reference it, that row has a new
+// version and is skipped.
 func (s *session) drainRemote(ctx context.Context, c *chunk, e *Edge) error {
 	began := time.Now()
 	lock, vain := e.Lock()+" SKIP LOCKED", 0
@@ -302,7 +313,7 @@ func edgeErr(err error, e *Edge) error {
 	return &edgeError{err, e}
 }
 
-// gone returns the keys that no row has.
+// gone returns those of the keys that no row has.
 func (s *session) gone(ctx context.Context, c *chunk, keys any) (any, error) {
 	sql, args := c.parent.Gone(keys)
 	limits := s.on.Limits
@@ -317,12 +328,14 @@ func (s *session) gone(ctx context.Context, c *chunk, keys any) (any, error) {
 	return found, err
 }
 
-// What the function undo_set raises: the table has other columns than the batch knows of, a row is too large to be kept, or
-// rows cannot be read before the statement deletes them. Postgres raises notWithRules if a statement that keeps rows
-// changes a table with rules.
+// SQLSTATEs that make an edge keep its rows differently. The function undo_set raises
+// otherColumns if the table's columns have changed, rowTooLarge if a row is too large to
+// keep, and rowsApart if a statement must read the rows before another one deletes them.
+// Postgres raises notWithRules if a statement that keeps rows changes a table with rules.
 const otherColumns, rowTooLarge, rowsApart, notWithRules = "SX005", "SX006", "SX008", "0A000"
 
-// keepsApart changes how an edge keeps its rows after an error that says so, and reports whether it did.
+// keepsApart handles an error that is caused by keeping rows. It reports whether it
+// changed how the edge keeps them, so that a retry makes sense.
 func (s *session) keepsApart(ctx context.Context, e *Edge, f batch.Fault) bool {
 	s.mu.Lock()
 	keep := e.Keep
@@ -349,7 +362,7 @@ func (s *session) keepsApart(ctx context.Context, e *Edge, f batch.Fault) bool {
 	return err == nil && ruled
 }
 
-// indexFix is the statement that creates the missing index.
+// indexFix returns the statement that creates the missing index.
 func (e *Edge) indexFix() string {
 	return fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", e.Leaf.SQL(), pgcatalog.QuoteAll(e.Columns))
 }

@@ -11,19 +11,24 @@ import (
 )
 
 const (
-	// lookEvery is how often a session without work looks for new tombstones while others work.
+	// lookEvery is how often a session without work looks for new tombstones while other
+	// sessions work.
 	lookEvery = 100 * time.Millisecond
-	// busyLook is the same while there is other work.
+	// busyLook is how often a session looks for new tombstones while chunks wait.
 	busyLook = 500 * time.Millisecond
-	// freshFor is how long new chunks of single keys come before those that were given back.
+	// freshFor is how long new chunks of single keys are taken before chunks that were
+	// returned to the queue.
 	freshFor = time.Second
-	// idleLook is the same if no session works because others have locked the rows.
+	// idleLook is how often a session looks for new tombstones while all chunks are
+	// deferred for locks.
 	idleLook = 250 * time.Millisecond
-	// firstLoad is how many tombstones of each parent are loaded together, mostLoad how many of a single parent.
+	// firstLoad is the number of tombstones that are loaded per parent. mostLoad is that
+	// number if a single parent is loaded.
 	firstLoad, mostLoad = 500, 5000
 )
 
-// next returns the next chunk. It waits while there is none but others may give some back, and returns nil at the end.
+// next returns the next chunk. If there is none, it waits while other sessions may still
+// return one. At the end of the pass it returns nil.
 func (s *session) next(ctx context.Context) (*chunk, error) {
 	for {
 		s.mu.Lock()
@@ -48,7 +53,8 @@ func (s *session) next(ctx context.Context) (*chunk, error) {
 	}
 }
 
-// take returns a chunk, or how long to wait for one. Without either there is nothing left to do.
+// take returns a chunk, or how long to wait for one. If it returns neither, no work is
+// left.
 func (s *session) take(ctx context.Context) (*chunk, time.Duration, error) {
 	p := s.Pass
 	if p.over() || p.solo && !s.first {
@@ -64,7 +70,7 @@ func (s *session) take(ctx context.Context) (*chunk, time.Duration, error) {
 	case p.active > 0:
 		return nil, lookEvery, nil
 	case !p.rewound || p.rechecks:
-		return nil, time.Nanosecond, nil // Load again, from the beginning or the marked ones.
+		return nil, time.Nanosecond, nil // Load again, from the beginning or those marked for a recheck.
 	}
 	moved, err := p.Source.Recheck(ctx, s.on)
 	switch {
@@ -76,12 +82,12 @@ func (s *session) take(ctx context.Context) (*chunk, time.Duration, error) {
 	}
 	if wait := time.Until(p.resume); wait > 0 {
 		p.rewound = false
-		return nil, min(wait, idleLook), nil // New tombstones do not wait for the lock.
+		return nil, min(wait, idleLook), nil // New tombstones must not wait for that lock.
 	}
 	return nil, 0, nil
 }
 
-// pick takes a chunk of the parent that was served longest ago.
+// pick returns the next chunk of the parent that was served longest ago, or nil.
 func (p *Pass) pick() *chunk {
 	var from *Parent
 	for _, parent := range p.Parents {
@@ -98,7 +104,7 @@ func (p *Pass) pick() *chunk {
 		from.waiting, from.fresh, from.resumed = from.waiting[1:], true, time.Now()
 		return c
 	}
-	// Chunks of a single key are many and small: they do not take turns with a large one.
+	// Living parents have many small chunks. They are not alternated with a large one.
 	from.fresh = from.lives() && time.Since(from.resumed) < freshFor
 	n := min(p.size(from), len(from.loaded))
 	of := func(t Tombstone) bool {
@@ -108,14 +114,14 @@ func (p *Pass) pick() *chunk {
 		n = other
 	}
 	for n < len(from.loaded) && of(from.loaded[n]) && compareKeys(from.loaded[n-1], from.loaded[n]) == 0 {
-		n++ // Two chunks with one key would be in each other's way.
+		n++ // Two chunks with the same key would lock the same rows.
 	}
 	c := &chunk{parent: from, tombstones: from.loaded[:n:n]}
 	from.loaded = from.loaded[n:]
 	return c
 }
 
-// size is the number of keys of the parent's next chunk.
+// size returns the number of keys of the parent's next chunk.
 func (p *Pass) size(parent *Parent) int {
 	if parent.lives() {
 		return 1
@@ -131,8 +137,10 @@ func (p *Pass) size(parent *Parent) int {
 	return p.Sizes.get(parent.Name, firstKeys)
 }
 
-// load reads due tombstones of all parents that have none in hand. It continues behind those of a full load, and else begins
-// again if no session works: transactions that commit late leave tombstones before the position.
+// load reads due tombstones of all parents that have none loaded. It continues after the
+// last position if the last load of some parent was full. Otherwise, if no session works,
+// it starts again from the beginning. Transactions that committed late may have left
+// tombstones before the position.
 func (s *session) load(ctx context.Context) error {
 	p := s.Pass
 	var from []Spot
@@ -205,16 +213,17 @@ func (s *session) more(ctx context.Context) {
 	if on := p.Connect(ctx); on != nil {
 		p.start(ctx, on)
 	} else {
-		p.Connections = p.started // None to spare.
+		p.Connections = p.started // No connection is free.
 	}
 }
 
-// pending reports whether a chunk could be taken.
+// pending reports whether pick would return a chunk.
 func (p *Pass) pending() bool {
 	return slices.ContainsFunc(p.Parents, func(parent *Parent) bool { return len(parent.loaded)+len(parent.waiting) > 0 })
 }
 
-// waiting reports whether others wait for the session. It looks for new tombstones now and then.
+// waiting reports whether other chunks wait for this session. It also looks for new
+// tombstones from time to time.
 func (s *session) waiting(ctx context.Context) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,7 +233,7 @@ func (s *session) waiting(ctx context.Context) (bool, error) {
 	return s.pending(), nil
 }
 
-// look loads tombstones if that was not done lately: other parents may have new ones.
+// look loads tombstones if the last load is too long ago, or if now is set.
 func (s *session) look(ctx context.Context, now bool) error {
 	every := lookEvery
 	if s.pending() {
@@ -236,7 +245,8 @@ func (s *session) look(ctx context.Context, now bool) error {
 	return s.load(ctx)
 }
 
-// giveBack returns chunks to their queue. With first they come before others that wait.
+// giveBack returns chunks to the queue of their parent. With first they are put at its
+// front.
 func (p *Pass) giveBack(first bool, chunks ...*chunk) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -253,10 +263,11 @@ func (p *Pass) giveBack(first bool, chunks ...*chunk) {
 	p.signal()
 }
 
-// parts is how many parts a chunk is divided into.
+// parts is the number of chunks that divide makes of one.
 const parts = 8
 
-// divide gives a chunk back in eight parts, so that a key that fails is alone after a few steps.
+// divide returns a chunk to the queue in parts, so that a failing key is isolated after a
+// few steps.
 func (p *Pass) divide(c *chunk) {
 	size := (len(c.tombstones) + parts - 1) / parts
 	var divided []*chunk
@@ -267,24 +278,26 @@ func (p *Pass) divide(c *chunk) {
 }
 
 const (
-	// A tombstone whose rows others have locked waits for a second at first, and longer each time.
+	// shortestWait and longestWait limit how long a tombstone is deferred whose rows are
+	// locked. The time doubles with each failure.
 	shortestWait, longestWait = time.Second, 15 * time.Second
-	// heldFor is how long tombstones wait that need something an operator has to mend.
+	// heldFor is how long tombstones are deferred until an operator has fixed the cause.
 	heldFor = time.Minute
 )
 
-// block is a lock that others hold on rows of a leaf, or on all of it.
+// block records that other sessions hold locks on rows of a leaf, or on the table.
 type block struct {
 	until  time.Time
 	length time.Duration
 	reason string
-	// table reports that no row of the leaf can be changed meanwhile.
+	// table reports that the whole table is locked, so that no row can be changed.
 	table bool
 }
 
 func (b *block) waits() bool { return b != nil && time.Now().Before(b.until) }
 
-// block notes that others have locked rows of the leaf, or all of it.
+// block records that other sessions hold locks on rows of the edge or, with table, on its
+// table. While an earlier block lasts, it only adds table to it.
 func (p *Pass) block(e *Edge, reason string, table bool) *block {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -300,7 +313,8 @@ func (p *Pass) block(e *Edge, reason string, table bool) *block {
 	return e.blocked
 }
 
-// postpone defers tombstones because of a lock, without an attempt. They are loaded again when they are due.
+// postpone defers tombstones because of a lock, without an attempt. They are loaded again
+// when they are due.
 func (s *session) postpone(ctx context.Context, c *chunk, reason string) error {
 	s.mu.Lock()
 	longest := time.Duration(0)
@@ -322,7 +336,8 @@ func (s *session) postpone(ctx context.Context, c *chunk, reason string) error {
 	return err
 }
 
-// deferHeld postpones tombstones of a held edge, which is no failure of theirs.
+// deferHeld defers tombstones that cannot be finished until an operator has fixed the
+// cause. It records no attempt and reports each cause once.
 func (s *session) deferHeld(ctx context.Context, c *chunk, f batch.Fault) error {
 	f.Verdict = batch.Unavailable
 	s.mu.Lock()
@@ -334,7 +349,8 @@ func (s *session) deferHeld(ctx context.Context, c *chunk, f batch.Fault) error 
 	return s.record(ctx, c, f, heldFor)
 }
 
-// attempt records that tombstones have failed.
+// attempt records a failed attempt for the chunk's tombstones. They are not tried again
+// in this pass.
 func (s *session) attempt(ctx context.Context, c *chunk, f batch.Fault) error {
 	s.mu.Lock()
 	for _, t := range c.tombstones {

@@ -14,15 +14,18 @@ import (
 )
 
 const (
-	// cutoffs is how many times the target a direct statement or a piece may take before it is cut off.
+	// cutoffs limits the time of a direct statement or a piece to that number of targets.
 	cutoffs = 5
-	// shortestCutoff is the least time that a statement gets: on a busy server less says nothing about its size.
+	// shortestCutoff is the minimum timeout of a statement. On a busy server a shorter
+	// time says nothing about its size.
 	shortestCutoff = 100 * time.Millisecond
-	// lockWait is how long a statement waits for a lock while there is something else to do.
+	// lockWait is the lock timeout while other work can be done.
 	lockWait = 100 * time.Millisecond
-	// edgesPerTarget is the number of edges up to which each adds to the target of a direct transaction.
+	// edgesPerTarget limits the target of a direct transaction: one target per edge, up
+	// to this number.
 	edgesPerTarget = 5
-	// remoteStall is how long another database may take beyond its statements' timeouts.
+	// remoteStall is how long a transaction in another database may take in addition to
+	// the timeouts of its statements.
 	remoteStall = 5 * time.Second
 )
 
@@ -31,11 +34,11 @@ type session struct {
 	*Pass
 
 	on *batch.Session
-	// first is set for the session that continues alone if sessions are in each other's way.
+	// first is set for the session that continues alone when Pass.solo is set.
 	first bool
 }
 
-// work takes chunks until there are none.
+// work takes and drains chunks until there are none.
 func (s *session) work(ctx context.Context) error {
 	for {
 		c, err := s.next(ctx)
@@ -61,7 +64,8 @@ func (s *session) work(ctx context.Context) error {
 	}
 }
 
-// leavePass ends the session. If it only lacks a connection, the others do its work.
+// leavePass removes the session from the pass. It drops errNoConnection while other
+// sessions are alive.
 func (s *session) leavePass(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +75,8 @@ func (s *session) leavePass(err error) error {
 	return err
 }
 
-// run sends one transaction in the parents' database, and returns the rows that each statement affected.
+// run runs one transaction in the parents' database. It returns the number of rows that
+// each statement affected.
 func (s *session) run(ctx context.Context, limits batch.Limits, statements ...batch.Statement) (affected []int64, err error) {
 	if s.beside.Load() {
 		s.turn.Lock()
@@ -82,7 +87,7 @@ func (s *session) run(ctx context.Context, limits batch.Limits, statements ...ba
 	return affected, err
 }
 
-// runIn sends one transaction in the database of an edge.
+// runIn runs one transaction in the database of an edge.
 func (s *session) runIn(ctx context.Context, e *Edge, limits batch.Limits, statements ...batch.Statement) ([]int64, error) {
 	if !e.remote() {
 		return s.run(ctx, limits, statements...)
@@ -104,7 +109,7 @@ func (s *session) runIn(ctx context.Context, e *Edge, limits batch.Limits, state
 	return affected, err
 }
 
-// took is the time of the last transaction in the database of an edge.
+// took returns the duration of the last transaction in the database of an edge.
 func (s *session) took(e *Edge) time.Duration {
 	if e.remote() {
 		if remote := s.Remotes[e.Database]; remote != nil && remote.Session != nil {
@@ -114,7 +119,7 @@ func (s *session) took(e *Edge) time.Duration {
 	return s.on.Took()
 }
 
-// away is why nothing can be done in the database of an edge.
+// away returns why the database of an edge cannot be used.
 func (s *session) away(e *Edge) batch.Fault {
 	f := batch.Fault{Table: e.Child.Label(), Message: "database " + e.Database + " cannot be reached", Verdict: batch.Unavailable}
 	if remote := s.Remotes[e.Database]; remote != nil && remote.Err != nil {
@@ -123,7 +128,8 @@ func (s *session) away(e *Edge) batch.Fault {
 	return f
 }
 
-// short are limits for a transaction that is cut off after some time, with short waits for locks.
+// short returns limits with a statement timeout of at most the given time and short waits
+// for locks.
 func (s *session) short(timeout time.Duration) batch.Limits {
 	limits := s.on.Limits
 	limits.StatementTimeout = min(limits.StatementTimeout, max(timeout, shortestCutoff))
@@ -131,28 +137,30 @@ func (s *session) short(timeout time.Duration) batch.Limits {
 	return limits
 }
 
-// blockedWait is the wait for a lock while it is known that others hold it.
+// blockedWait is the lock timeout while an edge is known to be locked.
 const blockedWait = 5 * time.Millisecond
 
-// blockedNow reports whether others were seen to have locked rows of the edge a moment ago.
+// blockedNow reports whether rows of the edge were locked a moment ago.
 func (p *Pass) blockedNow(e *Edge) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return e.blocked.waits()
 }
 
-// directTarget is the time that a direct transaction of the parent should take.
+// directTarget returns the time that a direct transaction of the parent should take.
 func (s *session) directTarget(p *Parent) time.Duration {
 	return s.target() * time.Duration(max(1, min(len(p.Edges), edgesPerTarget)))
 }
 
-// direct changes the rows of edges and removes the tombstones, in one transaction and one round trip.
+// direct changes the rows of edges in one transaction and one round trip. With complete
+// it also removes the tombstones. It returns those removed and the number of changed
+// rows.
 func (s *session) direct(ctx context.Context, c *chunk, edges []*Edge, complete bool, limits batch.Limits) (Done, int64, error) {
 	limits.Repeatable = true
 	var rows []int64
 	done := Done{}
 	var statements []batch.Statement
-	var at []int // the statement that each edge's rows come from
+	var at []int // index of the last statement of each edge
 	if c.recheck() && complete {
 		statements = append(statements, c.parent.late(c, edges))
 	}
@@ -203,7 +211,7 @@ func (s *session) direct(ctx context.Context, c *chunk, edges []*Edge, complete 
 	return done, sum, nil
 }
 
-// withDoubles puts what is done with rows that cannot be moved before the moves that have met such rows.
+// withDoubles inserts Edge.Double before each edge that has met duplicates.
 func withDoubles(edges []*Edge) []*Edge {
 	var all []*Edge
 	for _, e := range edges {
@@ -224,7 +232,8 @@ type edgeError struct {
 
 func (e *edgeError) Unwrap() error { return e.error }
 
-// blame finds the edge whose statement failed. The statements of edge i end at at[i], and those of the first begin at first.
+// blame adds the edge whose statement failed to err. at[i] is the last statement of edge
+// i, and first is the first statement of the first edge.
 func blame(err error, edges []*Edge, first int, at []int) error {
 	failed, ok := errors.AsType[*batch.StatementError](err)
 	if !ok || failed.Index < first {
@@ -238,7 +247,8 @@ func blame(err error, edges []*Edge, first int, at []int) error {
 	return err
 }
 
-// late tells the completion in the same transaction whether the snapshot has any child of the keys.
+// late returns a statement that sets sexton.late to whether the snapshot has any child of
+// the keys. The completion in the same transaction reads it.
 func (p *Parent) late(c *chunk, edges []*Edge) batch.Statement {
 	args := &dml.Args{}
 	terms, keysAt := []string{"false"}, args.Once(c.keys())
@@ -251,7 +261,8 @@ func (p *Parent) late(c *chunk, edges []*Edge) batch.Statement {
 	return batch.Statement{SQL: "SELECT pg_catalog.set_config('sexton.late', (" + strings.Join(terms, " OR ") + ")::pg_catalog.text, true)", Args: args.Values}
 }
 
-// shares reports whether another edge updates the same child: the rows that it leaves may belong to this edge.
+// shares reports whether another edge updates the same child. Rows that it leaves may
+// belong to this edge.
 func (p *Parent) shares(e *Edge) bool {
 	for _, other := range p.Edges {
 		if other.Edge != e.Edge && other.Updates() && other.Child.OID == e.Child.OID && other.Database == e.Database {
@@ -261,13 +272,16 @@ func (p *Parent) shares(e *Edge) bool {
 	return false
 }
 
-// counts reports whether the edge's statements return the number of rows as a row.
+// counts reports whether the edge's last statement returns the number of rows instead of
+// only affecting them.
 func (e *Edge) counts(keys dml.Keys) bool {
 	return e.Count != "" || keys.Keep != nil && !keys.Keep.Ruled || e.Tells && !e.Updates()
 }
 
-// statements are those that build returns for the keys, the last of which changes rows. If it returns their number, that is scanned
-// into rows. Rows of a table with rules cannot be kept: a statement before counts them as left out.
+// statements returns the statements that change rows of keys. build returns the SQL of
+// the last one. If that returns a number of rows, it is scanned into rows. Rows of a
+// table with rules cannot be kept: a statement before the last one counts them as left
+// out.
 func (e *Edge) statements(names pgcatalog.Names, keys dml.Keys, rows *int64, build func(dml.Keys) (string, []any)) (all []batch.Statement) {
 	counts := e.counts(keys)
 	if keys.Keep != nil {
@@ -286,7 +300,8 @@ func (e *Edge) statements(names pgcatalog.Names, keys dml.Keys, rows *int64, bui
 	return append(all, last)
 }
 
-// find reports which edges have rows of the chunk's keys, in a transaction that only reads.
+// find returns the edges that have rows of the chunk's keys, and all edges in other
+// databases. It uses a read-only transaction.
 func (s *session) find(ctx context.Context, c *chunk, edges []*Edge) ([]*Edge, error) {
 	args := &dml.Args{}
 	keysAt := args.Once(c.keys())
@@ -313,7 +328,8 @@ func (s *session) find(ctx context.Context, c *chunk, edges []*Edge) ([]*Edge, e
 	return live, nil
 }
 
-// watch names the session that a transaction waits for, until the function that it returns is called.
+// watch looks for the session that a transaction waits for. The function that it returns
+// stops that and returns the session's name.
 func (s *session) watch(ctx context.Context, e *Edge) func() string {
 	waits := s.Pace.Waits
 	watching := pace.Run{Throttle: pace.Throttle{Blocker: s.Pace.Blocker}, Waits: waits}

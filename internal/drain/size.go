@@ -11,16 +11,18 @@ const (
 	firstRows, mostRows = 500, 50_000
 )
 
-// Sizes are the sizes of chunks and pieces that passes of one process have found. The zero value is ready to use.
+// Sizes holds the sizes of chunks and pieces that the passes of one process have learned.
+// The zero value is ready to use.
 type Sizes struct {
 	mu    sync.Mutex
 	sizes map[string]*size
 }
 
-// size is a number of keys or rows whose statements take about a given time.
+// size is the number of keys or rows for which a statement takes about the target time.
 type size struct {
 	n int
-	// before and took are the last number and its time. fixed is the time that does not depend on the number.
+	// before and took are the size and duration of the last transaction. fixed is the
+	// part of the duration that does not depend on the size.
 	before      int
 	took, fixed time.Duration
 }
@@ -41,27 +43,28 @@ func (s *Sizes) of(name string, first int) *size {
 	return s.sizes[name]
 }
 
-// fixed returns the part of the time of a transaction that does not depend on its size.
+// fixed returns the part of a transaction's duration that does not depend on its size.
 func (s *Sizes) fixed(name string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.of(name, firstKeys).fixed
 }
 
-// learn sets the size after a transaction with n keys or rows.
+// learn adjusts the size after a transaction with n keys or rows.
 func (s *Sizes) learn(name string, n int, took, target time.Duration, most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	z := s.of(name, n)
 	if n*2 < z.n {
-		return // A short last chunk says nothing about the size.
+		return // The last chunk of a queue is too short to learn from.
 	}
 	z.learn(n, took, target, most)
 }
 
-// learn scales the size to the target, by a factor of 2 at most. If fewer keys took almost as long as more did before, most of
-// the time is a fixed cost, such as the network or a statement trigger. It then no longer counts, or chunks would shrink to
-// a single key without becoming faster.
+// learn scales the size to the target, by a factor of at most 2. If fewer keys took
+// almost as long as more keys did before, most of the time is a fixed cost, such as the
+// network or a statement trigger. The fixed cost is then subtracted. Otherwise chunks
+// would shrink to a single key without becoming faster.
 func (z *size) learn(n int, took, target time.Duration, most int) {
 	z.fixed = min(z.fixed, took*9/10)
 	if took-z.fixed > target && z.before > n && float64(took) > float64(z.took)*(0.6+0.4*float64(n)/float64(z.before)) {
@@ -73,7 +76,7 @@ func (z *size) learn(n int, took, target time.Duration, most int) {
 	z.n = max(1, min(most, int(math.Round(float64(n)*min(2, max(0.5, factor))))))
 }
 
-// shrink divides the size after a timeout.
+// shrink halves the size after a timeout with n keys or rows.
 func (s *Sizes) shrink(name string, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
