@@ -21,20 +21,26 @@ import (
 	"sexton/triggers"
 )
 
-// MissingPrivileges are what the role lacks for the children of a database's parents, wherever those live.
+// MissingPrivileges returns what the role lacks for whole definitions of a database's parents, wherever the children live.
+// A right on some partitions is left out: the pass logs it and holds those partitions alone.
 func MissingPrivileges(ctx context.Context, all *Bound, name string) (problem.List, error) {
 	var missing problem.List
 	for _, db := range all.Databases {
 		if all.Down[db.Name] != nil {
 			continue
 		}
-		found, err := loosefk.MissingPrivileges(ctx, db.Pool, db.Name, all.Parents[name])
+		found, err := loosefk.BreakUnprivileged(ctx, db.Pool, db.Name, all.Parents[name])
 		if err != nil {
 			return nil, err
 		}
 		missing.Add(found...)
 	}
-	return missing, nil
+
+	broken := map[string]bool{}
+	for _, reference := range loosefk.References(all.Parents[name]) {
+		broken[reference.Definition.Key] = broken[reference.Definition.Key] || reference.Broken != ""
+	}
+	return slices.DeleteFunc(missing, func(lacking problem.Problem) bool { return !broken[lacking.Key] }), nil
 }
 
 // ChildPrivileges are what the role lacks in one database for the children of all these parents.

@@ -108,6 +108,16 @@ func TestRoleWithoutRightsOnTheChild(t *testing.T) {
 		`DIR/loose_foreign_keys.yml:2:5: issues[0]: the database role lacks DELETE, SELECT, UPDATE on table public.issues (GRANT DELETE, SELECT, UPDATE ON public.issues TO `)
 }
 
+func TestRoleWithoutRightsOnOnePartition(t *testing.T) {
+	t.Parallel()
+	s := clitest.Plain(t)
+	quoted := pgx.Identifier{asOwner(s)}.Sanitize()
+	s.Exec("DROP TABLE issues CASCADE; CREATE TABLE issues (id bigint, project_id bigint) PARTITION BY LIST (id);" +
+		"CREATE TABLE issues_1 PARTITION OF issues FOR VALUES IN (1); CREATE TABLE issues_2 PARTITION OF issues FOR VALUES IN (2);" +
+		"GRANT SELECT, UPDATE, DELETE ON issues, issues_1 TO " + quoted)
+	require.Contains(t, s.OK("job", "run", clitest.Kind), "0 processed")
+}
+
 func TestRoleWithoutRightsOnTheParent(t *testing.T) {
 	t.Parallel()
 	s := clitest.Plain(t)
