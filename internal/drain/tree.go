@@ -36,10 +36,10 @@ const (
 	MostFailures = 100
 )
 
-// ErrCancelled is what Alter returns if the owner's rows must not be deleted any more.
+// ErrCancelled is returned by Alter if the owner's rows must no longer be deleted.
 var ErrCancelled = errors.New("the deletion was cancelled")
 
-// errHalve is returned if a statement that looks below several rows takes too long.
+// errHalve is returned if a query for the children of several rows takes too long.
 var errHalve = errors.New("too many rows to look below")
 
 // Tree deletes rows after all rows that refer to them by native foreign keys, children first, in small transactions. Rows
@@ -81,7 +81,8 @@ type Tree struct {
 	Obstacle batch.Fault
 }
 
-// Restart has rows tried again that were left for others' locks, or for rows below them.
+// Restart makes the Tree retry rows that were skipped because they or rows below them
+// were locked.
 func (t *Tree) Restart() {
 	if t.Sizes == nil {
 		t.Sizes, t.failed, t.refills = &Sizes{}, map[uint32][]dml.Tuple{}, map[*dml.Table]int{}
@@ -92,7 +93,8 @@ func (t *Tree) Restart() {
 	}
 }
 
-// Take deletes a window's rows, after all rows below them. It returns the ones that are left.
+// Take deletes a window's rows after all rows below them. It returns the rows that are
+// left.
 func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Result, _ error) {
 	refs := w.Table.RefsOf(w.Leaf)
 	for again := false; ; again = true {
@@ -140,7 +142,7 @@ func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Re
 	}
 }
 
-// halves is Take for the halves of a window below which a statement cannot look in its time.
+// halves calls Take for each half of a window whose children cannot be queried in time.
 func (t *Tree) halves(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Result, _ error) {
 	half := len(w.Rows) / 2
 	for _, rows := range []dml.Rows{w.Rows[:half], w.Rows[half:]} {
@@ -159,8 +161,8 @@ func blockedIf(left bool) dml.Result {
 	return dml.Finished
 }
 
-// Clear deletes or changes the rows that refer to a window's rows by some keys. Finished means that there was none when each
-// key was looked at last.
+// Clear deletes or changes the rows that refer to a window's rows by the given keys.
+// Finished means that the last query of each key found none.
 func (t *Tree) Clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (dml.Result, error) {
 	for refills := 0; ; refills++ {
 		found, result, err := t.clear(ctx, w, refs)
@@ -175,7 +177,8 @@ func (t *Tree) Clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (dml.R
 	}
 }
 
-// clear is Clear without looking again after rows that it has found, by the key that it returns, were deleted.
+// clear is Clear without a further query after the rows that it found were deleted. It
+// returns a key that had rows.
 func (t *Tree) clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (found *dml.Ref, _ dml.Result, _ error) {
 	if t.stuck == nil {
 		t.Restart()
@@ -229,13 +232,14 @@ func (t *Tree) look(ctx context.Context, w *dml.Window, refs []*dml.Ref) ([]*dml
 	return live, err
 }
 
-// ComesBack is the fault of a table whose rows reappear as fast as they are deleted.
+// ComesBack returns the fault of a table whose rows reappear as fast as they are deleted.
 func ComesBack(table string) batch.Fault {
 	return batch.Fault{Table: table, Verdict: batch.Row, Message: "rows come back as fast as they are taken away: " +
 		"a trigger inserts them again, or an application does not stop"}
 }
 
-// tooMany handles an error of a statement that looks below a window. One that took too long is tried again with fewer rows.
+// tooMany handles an error of a query for the children of a window. If it took too long,
+// it returns errHalve so that the caller retries with fewer rows.
 func (t *Tree) tooMany(w *dml.Window, err error) (dml.Result, error) {
 	if n := len(w.Rows); n > 1 && batch.Judge(err).Verdict == batch.Timeout && !t.Pace.Ended() {
 		t.Sizes.shrink(windowName(w.Leaf), n)
@@ -308,7 +312,8 @@ func (t *Tree) workOff(ctx context.Context, above *dml.Window, f *dml.Ref, w *dm
 	return t.change(ctx, f, w)
 }
 
-// onStack returns those rows of a leaf whose trees are being deleted, and marks them: they refer to a row below themselves.
+// onStack returns the found rows that are on the stack, and marks them as part of a
+// circle.
 func (t *Tree) onStack(leaf pgcatalog.Table, found dml.Rows) (tuples []dml.Tuple) {
 	among := make(map[dml.Tuple]bool, len(found))
 	for _, row := range found {
@@ -331,7 +336,7 @@ func (t *Tree) onStack(leaf pgcatalog.Table, found dml.Rows) (tuples []dml.Tuple
 	return tuples
 }
 
-// note keeps as the obstacle that a row of a key prevents the deletion of the row that it refers to.
+// note records as the obstacle that a row with the action Forbid prevents the deletion.
 func (t *Tree) note(ctx context.Context, above *dml.Window, f *dml.Ref, w *dml.Window) error {
 	if t.Obstacle.Message != "" {
 		return nil
@@ -347,7 +352,7 @@ func (t *Tree) note(ctx context.Context, above *dml.Window, f *dml.Ref, w *dml.W
 	return err
 }
 
-// remove deletes those of a window's rows to which no row refers. It returns the others.
+// remove deletes the window's rows to which no row refers. It returns the others.
 func (t *Tree) remove(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result, error) {
 	name := fmt.Sprint("remove ", w.Leaf.OID)
 	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece dml.Rows, limits batch.Limits, skip bool) (dml.Rows, error) {
@@ -373,7 +378,7 @@ func (t *Tree) remove(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result,
 	})
 }
 
-// gone counts rows of a table that were deleted.
+// gone counts deleted rows of a table.
 func (t *Tree) gone(table *dml.Table, rows, aside int64) {
 	t.Changes += rows
 	t.Owner.Gone(table, rows, aside)
@@ -412,7 +417,8 @@ func (t *Tree) change(ctx context.Context, f *dml.Ref, w *dml.Window) (dml.Rows,
 	})
 }
 
-// Keeps is the fault of a table with a statement that succeeded and changed rows to what they were.
+// Keeps returns the fault of a table whose rows keep their old values although an UPDATE
+// succeeded.
 func Keeps(table, column string) batch.Fault {
 	return batch.Fault{Table: table, Verdict: batch.Row, Message: fmt.Sprintf(
 		"rows keep their %s although no session has locked them: a trigger, a rule or a default of the table causes it", column)}
@@ -495,8 +501,9 @@ func (c *Circle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 	return all
 }
 
-// Failed returns the error of the statements, or nil if they failed as a row had changed or was left, or as another row forbids the
-// deletion.
+// Failed handles an error of the statements. It records an obstacle and returns nil if a
+// row changed or was left, or if another row forbids the deletion. Otherwise it returns
+// the error.
 func (c *Circle) Failed(err error) error {
 	switch f := batch.Judge(err); {
 	case f.SQLState == "22012":
@@ -516,19 +523,20 @@ func (c *Circle) Failed(err error) error {
 	return err
 }
 
-// Gone counts the rows below the top.
+// Gone counts the deleted rows below the top.
 func (c *Circle) Gone() {
 	for i, w := range c.Windows[1:] {
 		c.tree.gone(w.Table, int64(len(w.Rows)), c.aside[i+1])
 	}
 }
 
-// try does something to rows in one transaction, and returns those to which it has not done it. With skip it leaves out rows
-// that other sessions have locked.
+// try deletes or changes rows in one transaction and returns those that are left. With
+// skip it skips rows that other sessions have locked.
 type try func(ctx context.Context, piece dml.Rows, limits batch.Limits, skip bool) (dml.Rows, error)
 
-// pieces is the ladder for rows of a window: as many as fit the target at a time; fewer after a timeout; without the rows that
-// others have locked; and halved until a row that fails is alone. It returns the rows that are left.
+// pieces calls do for as many rows as fit the target. It uses fewer rows after a timeout,
+// skips locked rows after a lock timeout, and bisects other failures until the failing
+// row is isolated. It returns the rows that are left.
 func (t *Tree) pieces(ctx context.Context, w *dml.Window, rows dml.Rows, name string, do try) (left dml.Rows, _ dml.Result, _ error) {
 	skip, conflicts, most := false, 0, mostRows
 	for len(rows) > 0 {
@@ -575,8 +583,8 @@ func (t *Tree) pieces(ctx context.Context, w *dml.Window, rows dml.Rows, name st
 	return left, blockedIf(len(left) > 0), nil
 }
 
-// limits are the timeouts of a statement with n rows. A single row, and one that waits for others, get all the time that the
-// session's limits allow.
+// limits returns the timeouts of a statement with n rows. A single row, and a statement
+// that waits for locks, gets the session's full timeouts.
 func (t *Tree) limits(n int) batch.Limits {
 	limits := t.ShortWaits()
 	if n > 1 && !t.Waits {
@@ -585,7 +593,7 @@ func (t *Tree) limits(n int) batch.Limits {
 	return limits
 }
 
-// ShortWaits are the session's limits with short waits for locks, unless batches wait for them.
+// ShortWaits returns the session's limits with a short lock timeout, unless Waits is set.
 func (t *Tree) ShortWaits() batch.Limits {
 	if t.Waits {
 		return t.Session.Limits
@@ -609,12 +617,12 @@ func (t *Tree) Watch(ctx context.Context, limits batch.Limits) func(error) batch
 	}
 }
 
-// fails leaves rows for good.
+// fails excludes rows until the end of the run.
 func (t *Tree) fails(leaf pgcatalog.Table, rows dml.Rows) {
 	t.failed[leaf.OID] = append(t.failed[leaf.OID], rows.Tuples()...)
 }
 
-// Blame counts a fault of rows that are left for good.
+// Blame counts a fault of rows that are excluded until the end of the run.
 func (t *Tree) Blame(f batch.Fault) {
 	t.Owner.Failed(f)
 	t.Failures++
@@ -623,12 +631,13 @@ func (t *Tree) Blame(f batch.Fault) {
 	}
 }
 
-// Handle decides about an error that no row is to blame for: the run ends, or what it was about is left for later.
+// Handle handles an error that no single row caused. A fatal error ends the run.
+// Otherwise the rows are left for later.
 func (t *Tree) Handle(err error, table string) (dml.Result, error) {
 	return t.HandleFault(batch.Judge(err), err, table)
 }
 
-// HandleFault is Handle for an error that was judged.
+// HandleFault is Handle for an error that was already judged.
 func (t *Tree) HandleFault(f batch.Fault, err error, table string) (dml.Result, error) {
 	if errors.Is(err, ErrCancelled) {
 		return dml.Blocked, err

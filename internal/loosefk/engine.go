@@ -26,7 +26,8 @@ const (
 // Confirm is the default of Engine.ConfirmAfter.
 const Confirm = 10 * time.Minute
 
-// ErrChanged ends a run whose tables are not as they were when its parents were bound. What it has done until then is done.
+// ErrChanged ends a run if tables have changed since the definitions were resolved.
+// Committed work is kept.
 var ErrChanged = drain.ErrChanged
 
 // Remote is another database in which parents have children.
@@ -64,16 +65,17 @@ type Engine struct {
 	Lost func(database string, err error)
 	// ConfirmAfter is the age from which on a removed tombstone is rechecked; 0 is 10 minutes.
 	ConfirmAfter time.Duration
-	// Sizes are those that earlier runs of the process have found.
+	// Sizes holds the sizes that earlier runs of the process have learned.
 	Sizes *drain.Sizes
-	// Undo has batches keep what they take from parents that were kept themselves.
+	// Undo makes batches keep the rows that they delete or change for kept parents.
 	Undo bool
 	// Progress, if set, is called with the statistics after every batch and when what the run waits for changes. It must not keep them.
 	Progress func(ctx context.Context, stats *Stats)
 }
 
-// Run works until no due tombstone is left, a limit is reached or ctx ends. A batch that is running when ctx ends is finished
-// first. The statistics are valid with an error, too. The error wraps lease.ErrLost if the lease has passed on.
+// Run processes due tombstones until none is left, a limit is reached or ctx ends. If a
+// batch is running when ctx ends, it is finished first. The statistics are also valid
+// with an error. The error wraps lease.ErrLost if another worker has taken the lease.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{Engine: e, stats: newStats(e.Database, e.Pace), references: map[*drain.Edge]*Reference{}}
 	// The last statement has to end under the lease.
@@ -97,7 +99,7 @@ type run struct {
 	stats *Stats
 }
 
-// through does the work of a run.
+// through runs the pass.
 func (r *run) through(ctx context.Context, frame *pace.Frame) error {
 	r.Session.Plain = true
 	r.budget = budget{limits: r.Limits, stats: r.stats, until: frame.Until}
@@ -225,7 +227,8 @@ func (r *run) connect(ctx context.Context) *batch.Session {
 	return session
 }
 
-// share decides at which share of its time the run works, and notes it in the statistics.
+// share returns the share of its time at which the run works, and records it in the
+// statistics.
 func (r *run) share(ctx context.Context, slow float64, locked bool) (share float64, told pace.Duty) {
 	switch {
 	case r.Throttle.Share != nil:
@@ -297,7 +300,7 @@ func (r *run) progress(ctx context.Context) {
 	r.Progress(ctx, r.stats)
 }
 
-// waits notes what the run waits for; "" is nothing.
+// waits records what the run waits for, or "".
 func (r *run) waits(ctx context.Context, class pace.WaitClass, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -313,7 +316,7 @@ func (r *run) waits(ctx context.Context, class pace.WaitClass, reason string) {
 	}
 }
 
-// remoteNames are the other databases with children, sorted.
+// remoteNames returns the sorted names of the other databases with children.
 func (r *run) remoteNames() []string {
 	names := map[string]bool{}
 	for e := range r.references {

@@ -34,7 +34,8 @@ type source struct {
 	parents []*drain.Parent
 	// looked reports that the first load has compared the fingerprint.
 	looked bool
-	// removed reports that a removed tombstone is old enough to be rechecked, marked that one is to be rechecked now.
+	// removed reports that a removed tombstone is old enough for a recheck. marked
+	// reports that one is marked for a recheck now.
 	removed, marked bool
 }
 
@@ -44,8 +45,8 @@ func (s *source) text(name string, more ...string) string {
 
 func (s *source) confirmAfter() time.Duration { return cmp.Or(s.ConfirmAfter, Confirm) }
 
-// Load returns due tombstones. The first one also compares the tables with those that the definitions were bound to. A tombstone
-// whose key is of another type than the parent's key has an attempt.
+// Load returns due tombstones. A tombstone whose key does not fit the parent's key
+// columns has an attempt. The first call also compares the fingerprint of the tables.
 func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot, limit int, recheck bool) (map[*drain.Parent][]drain.Tombstone, error) {
 	query, fingerprint, keeps := "load", s.Fingerprint, []uint32{}
 	if recheck {
@@ -100,12 +101,13 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot,
 	return found, nil
 }
 
-// names are the parents' names in tombstones.
+// names returns the parents' names as tombstones record them.
 func (s *source) names() []string {
 	return each.Of(s.parents, func(p *drain.Parent) string { return p.Name })
 }
 
-// undo returns sql if deletions are kept: the columns that it names are only there then.
+// undo returns sql if deletions are kept, or "". Only then do the columns exist that it
+// names.
 func (s *source) undo(sql string) string {
 	if s.Undo {
 		return sql
@@ -113,7 +115,7 @@ func (s *source) undo(sql string) string {
 	return ""
 }
 
-// leaves are the tables of this database that the edges lead to.
+// leaves returns the OIDs of the edges' tables in this database.
 func (s *source) leaves() (oids []uint32) {
 	for e := range s.references {
 		if e.Database == "" && e.Leaf.OID != 0 {
@@ -174,7 +176,7 @@ func fits(parent *drain.Parent, integer *int64, text *string, types *pgtype.Map)
 	return err == nil && len(columns) == len(parent.KeyColumns)
 }
 
-// positions are the tombstones' places in their index, as parallel arrays.
+// positions returns the tombstones' positions in their index as parallel arrays.
 func positions(tombstones []drain.Tombstone) (ids []int64, times []pgtype.Timestamptz) {
 	ids = each.Of(tombstones, func(t drain.Tombstone) int64 { return t.ID })
 	return ids, each.Of(tombstones, func(t drain.Tombstone) pgtype.Timestamptz { return t.ConsumeAfter })
@@ -259,7 +261,8 @@ func keysOf(p *drain.Parent, tombstones []drain.Tombstone) any {
 	return each.Of(tombstones, func(t drain.Tombstone) string { return t.Text })
 }
 
-// Fail records why tombstones are unfinished. With a time they are postponed for as long, which is no attempt.
+// Fail records why tombstones are unfinished. If after is positive, it defers them
+// without an attempt.
 func (s *source) Fail(ctx context.Context, on *batch.Session, p *drain.Parent, tombstones []drain.Tombstone, f batch.Fault, after time.Duration) error {
 	ids, times := positions(tombstones)
 	var putOff, recorded int64
@@ -280,7 +283,8 @@ func (s *source) Fail(ctx context.Context, on *batch.Session, p *drain.Parent, t
 	return nil
 }
 
-// Recheck makes removed tombstones due again once no transaction is open that may insert a child, and returns how many.
+// Recheck makes removed tombstones due again if no transaction is open that may still
+// insert a child. It returns their number.
 func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) {
 	if s.marked {
 		s.marked = false
@@ -338,7 +342,8 @@ func (s *source) horizons(ctx context.Context) (map[string]time.Time, error) {
 	return found, nil
 }
 
-// Lacking returns which right on an edge's table the role lacks, with the SQL that grants it, or "".
+// Lacking returns which privilege on an edge's table the role lacks, with the SQL that
+// grants it, or "".
 func (s *source) Lacking(ctx context.Context, on *batch.Session, e *drain.Edge) string {
 	reference := s.references[e]
 	missing, tables, err := missingPrivileges(ctx, on.Conn, reference.Database, s.Parents)
@@ -353,7 +358,7 @@ func (s *source) Lacking(ctx context.Context, on *batch.Session, e *drain.Edge) 
 	return ""
 }
 
-// Unreadable returns what would let the role read the parent, or "".
+// Unreadable returns the SQL that would let the role read the parent, or "".
 func (s *source) Unreadable(ctx context.Context, on *batch.Session, p *drain.Parent) (why string, err error) {
 	at := slices.IndexFunc(s.Parents, func(parent *Parent) bool { return parent.Recorded == p.Name })
 	_, err = on.RunOwn(ctx, batch.Statement{SQL: statement("unreadable"), Args: unreadableArgs(s.Parents[at : at+1]), Scan: func(rows pgx.Rows) error {
