@@ -104,11 +104,6 @@ func (s *session) clear(ctx context.Context, c *chunk) error {
 		untold = untold || e.Tells && (left || err != nil)
 		switch f := batch.Judge(err); {
 		case err == nil:
-		case errors.Is(err, ErrYield):
-			return s.yield(c)
-		case errors.Is(err, errTooMany):
-			s.divide(c)
-			return nil
 		case f.Verdict == batch.Conflict:
 		case f.Lock() && c.parent.lives():
 			locked = cmp.Or(locked, s.tableHolder(ctx, c.parent, []*Edge{e}, f))
@@ -125,9 +120,6 @@ func (s *session) clear(ctx context.Context, c *chunk) error {
 	}
 	if failed == nil && c.parent.Tree != nil {
 		failed = c.parent.Tree(ctx, s.tree(), c.tombstones[0])
-	}
-	if errors.Is(failed, ErrYield) {
-		return s.yield(c)
 	}
 	if failed != nil {
 		return s.climb(ctx, c, failed)
@@ -220,8 +212,6 @@ func (s *session) last(ctx context.Context, c *chunk, edges []*Edge) error {
 		holder, err := s.await(ctx, c, e)
 		switch f := batch.Judge(err); {
 		case err == nil:
-		case errors.Is(err, ErrYield):
-			return s.yield(c)
 		case f.Lock() && s.ownSession(holder):
 			return s.requeue(c)
 		case f.Lock():
@@ -289,8 +279,8 @@ func (s *session) tableHolder(ctx context.Context, p *Parent, edges []*Edge, f b
 	return label + ": " + f.Message
 }
 
-// climb handles an error. Depending on the error it ends the session, holds the edge,
-// divides the chunk, defers it, or records an attempt if the chunk has a single key.
+// climb decides what follows an error that is not a lock: the session ends, an edge is held, the chunk is divided or yields,
+// or its one key has an attempt.
 func (s *session) climb(ctx context.Context, c *chunk, err error) error {
 	if err == nil {
 		return nil
@@ -305,6 +295,11 @@ func (s *session) climb(ctx context.Context, c *chunk, err error) error {
 	switch {
 	case errors.Is(err, ErrChanged):
 		return err
+	case errors.Is(err, ErrYield):
+		return s.yield(c)
+	case errors.Is(err, errTooMany):
+		s.divide(c)
+		return nil
 	case f.SQLState == otherColumns:
 		return ErrChanged
 	case f.Verdict == batch.Fatal:
