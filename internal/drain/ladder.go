@@ -243,10 +243,10 @@ func (s *session) tryAgain(ctx context.Context, c *chunk, edges []*Edge) (err er
 	return err
 }
 
-// completeFinished removes those tombstones of a chunk that have no rows left, while rows
-// of the others are locked.
+// completeFinished removes the tombstones of a chunk that have no rows left, although others have locked rows. The statement
+// sees no rows of another database.
 func (s *session) completeFinished(ctx context.Context, c *chunk) error {
-	if len(c.tombstones) == 1 {
+	if len(c.tombstones) == 1 || slices.ContainsFunc(c.parent.Edges, (*Edge).remote) {
 		return nil
 	}
 	done := Done{}

@@ -197,3 +197,41 @@ func TestSecondLooksOutlastAnotherDatabase(t *testing.T) {
 	require.EqualValues(t, 1, b.run(t).LateChildren)
 	require.Empty(t, b.Rows("SELECT FROM children WHERE parent_id = 1"))
 }
+
+// Conflicts in the other database are no reason to remove tombstones whose children here are deleted.
+func TestConflictsInAnotherDatabaseKeepAllTombstones(t *testing.T) {
+	t.Parallel()
+	b, ci := twoDatabases(t)
+	ci.Exec(`CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN RAISE EXCEPTION 'in the way' USING ERRCODE = '40001'; END $$;
+		CREATE TRIGGER conflict BEFORE DELETE ON builds FOR EACH ROW EXECUTE FUNCTION conflict()`)
+	b.Exec("DELETE FROM parents WHERE id <= 3")
+	b.engine.Limits.Runtime = 2 * time.Second
+	require.Zero(t, b.run(t).Processed)
+	require.EqualValues(t, 3, b.Pending(t))
+	require.Equal(t, [][]string{{"30"}}, ci.Rows("SELECT count(*) FROM builds WHERE parent_id <= 3"))
+
+	ci.Exec("DROP TRIGGER conflict ON builds; UPDATE builds SET parent_id = parent_id")
+	b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+	b.engine.Limits.Runtime = time.Minute
+	require.EqualValues(t, 3, b.run(t).Processed)
+	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id <= 3"))
+}
+
+// A run that ends while rows of the other database are deleted has no error.
+func TestRunEndsWhileAnotherDatabaseIsDrained(t *testing.T) {
+	t.Parallel()
+	b, ci := twoDatabases(t)
+	ci.Exec("INSERT INTO builds SELECT 1000 + n, 1 FROM generate_series(1, 5000) AS n")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	b.engine.Progress = func(context.Context, *loosefk.Stats) { stop() }
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	stats, err := b.engine.Run(ctx)
+	require.NoError(t, err)
+	require.True(t, stats.Interrupted)
+	require.EqualValues(t, 1, b.Pending(t))
+	b.engine.Progress = nil
+	require.EqualValues(t, 1, b.run(t).Processed)
+	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
+}
