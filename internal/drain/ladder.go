@@ -55,8 +55,9 @@ func (s *session) clear(ctx context.Context, c *chunk) error {
 			edges = found
 		case f.Lock():
 			return s.postpone(ctx, c, s.tableHolder(ctx, c.parent, edges, f))
-		case f.SQLState != "42501" || c.parent.lives(): // Ignore it: the statement on the edge names the missing privilege.
+		case c.parent.lives() || f.SQLState != "42501" && f.Verdict != batch.Timeout:
 			return s.climb(ctx, c, err)
+		default: // A statement on the edge itself shows which one lacks a right, or an index.
 		}
 	}
 	if at := slices.IndexFunc(edges, func(e *Edge) bool { return e.Refusal != "" }); at >= 0 {
@@ -243,8 +244,8 @@ func (s *session) tryAgain(ctx context.Context, c *chunk, edges []*Edge) (err er
 	return err
 }
 
-// completeFinished removes the tombstones of a chunk that have no rows left, although others have locked rows. The statement
-// sees no rows of another database.
+// completeFinished removes those tombstones of a chunk that have no rows left, while rows
+// of the others are locked. The statement cannot read rows of another database.
 func (s *session) completeFinished(ctx context.Context, c *chunk) error {
 	if len(c.tombstones) == 1 || slices.ContainsFunc(c.parent.Edges, (*Edge).remote) {
 		return nil
@@ -279,8 +280,8 @@ func (s *session) tableHolder(ctx context.Context, p *Parent, edges []*Edge, f b
 	return label + ": " + f.Message
 }
 
-// climb decides what follows an error that is not a lock: the session ends, an edge is held, the chunk is divided or yields,
-// or its one key has an attempt.
+// climb handles an error. Depending on the error it ends the session, holds the edge,
+// divides the chunk, gives it back, defers it, or records an attempt if the chunk has a single key.
 func (s *session) climb(ctx context.Context, c *chunk, err error) error {
 	if err == nil {
 		return nil
@@ -526,7 +527,7 @@ func (s *session) yield(c *chunk) error {
 	}
 	singles := make([]*chunk, len(c.tombstones))
 	for i := range c.tombstones {
-		singles[i] = &chunk{parent: c.parent, tombstones: c.tombstones[i : i+1], heavy: true}
+		singles[i] = &chunk{parent: c.parent, tombstones: c.tombstones[i : i+1], heavy: true, found: c.found}
 	}
 	s.giveBack(false, singles...)
 	return nil
@@ -546,6 +547,8 @@ func (s *session) requeue(c *chunk) error {
 
 // ownSession reports whether the holder of a lock is a session of the same pass.
 func (s *session) ownSession(holder string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.started > 1 && holder != "" && strings.Contains(holder, "("+s.on.Name()+")")
 }
 
@@ -556,7 +559,9 @@ func (s *session) survive(ctx context.Context, c *chunk, f batch.Fault, err erro
 	if !s.on.Conn.IsClosed() || ctx.Err() != nil || s.ended() || s.Connect == nil {
 		return err
 	}
+	s.mu.Lock()
 	next := s.Connect(ctx)
+	s.mu.Unlock()
 	if next == nil || next.Conn.Ping(ctx) != nil {
 		s.giveBack(true, c)
 		return fmt.Errorf("%w: %w", errNoConnection, err)

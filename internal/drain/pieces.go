@@ -270,8 +270,8 @@ func (s *session) drainRemote(ctx context.Context, c *chunk, e *Edge) error {
 		keys := e.keys(c)
 		keys.Values = gone
 		names := s.on.Names
-		if remote := s.Remotes[e.Database]; remote != nil && remote.Session != nil {
-			names = remote.Session.Names
+		if remote := s.remote(e); remote != nil {
+			names = remote.Names
 		}
 		var counted int64
 		statements := e.statements(names, keys, &counted, func(keys dml.Keys) (string, []any) {

@@ -272,7 +272,7 @@ func (p *Pass) divide(c *chunk) {
 	size := (len(c.tombstones) + parts - 1) / parts
 	var divided []*chunk
 	for part := range slices.Chunk(c.tombstones, size) {
-		divided = append(divided, &chunk{parent: c.parent, tombstones: part, lost: c.lost})
+		divided = append(divided, &chunk{parent: c.parent, tombstones: part, lost: c.lost, found: c.found})
 	}
 	p.giveBack(true, divided...)
 }

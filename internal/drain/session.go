@@ -112,11 +112,24 @@ func (s *session) runIn(ctx context.Context, e *Edge, limits batch.Limits, state
 // took returns the duration of the last transaction in the database of an edge.
 func (s *session) took(e *Edge) time.Duration {
 	if e.remote() {
-		if remote := s.Remotes[e.Database]; remote != nil && remote.Session != nil {
-			return remote.Session.Took()
-		}
+		s.remoteMu.Lock()
+		defer s.remoteMu.Unlock()
+	}
+	if remote := s.remote(e); remote != nil {
+		return remote.Took()
 	}
 	return s.on.Took()
+}
+
+// remote returns the session in the database of an edge, or nil. Another session of the pass
+// may find at any time that it is lost.
+func (p *Pass) remote(e *Edge) *batch.Session {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if remote := p.Remotes[e.Database]; remote != nil {
+		return remote.Session
+	}
+	return nil
 }
 
 // away returns why the database of an edge cannot be used.

@@ -152,7 +152,7 @@ func (s *source) scan(rows pgx.Rows, at map[string]*drain.Parent, recheck bool, 
 		if text != nil {
 			t.Text = *text
 		}
-		if fits(parent, integer, text, s.Session.Conn.TypeMap()) {
+		if fits(parent, integer, text, rows.Conn().TypeMap()) {
 			found[parent] = append(found[parent], t)
 		} else {
 			foreign[parent] = append(foreign[parent], t)
@@ -294,7 +294,7 @@ func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) 
 		return 0, nil
 	}
 	s.removed = false
-	horizons, err := s.horizons(ctx)
+	horizons, err := s.horizons(ctx, on)
 	if err != nil {
 		return 0, err
 	}
@@ -321,7 +321,7 @@ func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) 
 
 // horizons are, for each other database with children, the time before which no transaction is open there, by this server's clock.
 // The clocks of two servers cannot be compared, but lengths of time can. Of a database that is away nothing is known.
-func (s *source) horizons(ctx context.Context) (map[string]time.Time, error) {
+func (s *source) horizons(ctx context.Context, on *batch.Session) (map[string]time.Time, error) {
 	found := map[string]time.Time{}
 	for _, name := range s.remoteNames() {
 		remote := s.pass.Remotes[name]
@@ -330,7 +330,7 @@ func (s *source) horizons(ctx context.Context) (map[string]time.Time, error) {
 			continue
 		}
 		var now time.Time
-		if _, err := s.Session.RunOwn(ctx, batch.Statement{SQL: "SELECT pg_catalog.clock_timestamp()", Scan: batch.One(&now)}); err != nil {
+		if _, err := on.RunOwn(ctx, batch.Statement{SQL: "SELECT pg_catalog.clock_timestamp()", Scan: batch.One(&now)}); err != nil {
 			return nil, err //nolint:wrapcheck // The pass names it.
 		}
 		var seconds float64
