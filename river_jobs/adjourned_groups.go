@@ -185,12 +185,12 @@ func destroyGroups(ctx context.Context, p *pass, args GroupDestroyArgs, together
 		return stats, err
 	}
 	d.stats = stats
-	if err := d.others(ctx, p.granted.Run()); err != nil && ctx.Err() == nil { // A stop on request is no failure.
+	if err := d.others(ctx); err != nil && ctx.Err() == nil { // A stop on request is no failure.
 		f := batch.Judge(err)
 		f.Message = err.Error()
 		stats.Errors = batch.CountFault(stats.Errors, f)
-		// The run fails, so that the counts of its batches become its figures. The job does not: its own group is gone, and the other one has a
-		// job of its own. The error wraps nothing, as that of another group's lease says nothing about the run's own.
+		// The run fails, so that the history tells of the error. The job does not: its own
+		// group is gone, and the other one has a job of its own. The error wraps nothing, as that of another group's lease says nothing about the run's own.
 		p.over = true
 		return stats, fmt.Errorf("after group %d was done: %s", args.GroupID, err) //nolint:errorlint // see above
 	}
@@ -265,7 +265,7 @@ const (
 )
 
 // others destroys further groups whose jobs wait, in the time that is left. A group that is not gone then is left to its own job.
-func (d *destroyer) others(ctx context.Context, run int64) error {
+func (d *destroyer) others(ctx context.Context) error {
 	for n := 0; n < mostTogether && ctx.Err() == nil && time.Until(d.until) >= leastTogether; n++ {
 		began := time.Now()
 		var job int64
@@ -279,7 +279,7 @@ func (d *destroyer) others(ctx context.Context, run int64) error {
 		if taken.RowsAffected() == 0 {
 			return nil
 		}
-		over, err := d.other(ctx, run, args, due)
+		over, err := d.other(ctx, args, due)
 		if err != nil {
 			return fmt.Errorf("destroy group %d: %w", args.GroupID, err)
 		}
@@ -294,7 +294,7 @@ func (d *destroyer) others(ctx context.Context, run int64) error {
 }
 
 // other destroys one more group under its own lease, and reports whether its job has nothing left to do.
-func (d *destroyer) other(ctx context.Context, run int64, args GroupDestroyArgs, due time.Time) (over bool, err error) {
+func (d *destroyer) other(ctx context.Context, args GroupDestroyArgs, due time.Time) (over bool, err error) {
 	granted, err := d.Runner.Leases.Acquire(ctx, groupdelete.LeaseKey(args.GroupID), groupdelete.LeaseTTL, d.db)
 	if _, held := errors.AsType[*lease.HeldError](err); held {
 		return false, nil
@@ -302,7 +302,6 @@ func (d *destroyer) other(ctx context.Context, run int64, args GroupDestroyArgs,
 	if err != nil {
 		return false, err
 	}
-	granted.For(run)
 	defer func() { err = errors.Join(err, granted.Release(context.WithoutCancel(ctx))) }()
 	stats, err := d.destroy(ctx, granted, args)
 	if stats.Outcome == groupdelete.Destroyed {

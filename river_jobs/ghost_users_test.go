@@ -129,8 +129,6 @@ type endings struct{ last jobrun.Ended }
 
 func (e *endings) RunEnded(ended jobrun.Ended) { e.last = ended }
 
-func (*endings) CountsAdded(string, string, []jobrun.Count) {}
-
 const (
 	backlogWarning = `level=WARN msg="many users wait to be deleted"`
 	errorWarning   = `level=WARN msg="many users could not be deleted"`

@@ -128,16 +128,9 @@ func TestPassesMoveTheCounters(t *testing.T) {
 }
 
 // observed keeps what it is told.
-type observed struct {
-	ended []jobrun.Ended
-	added []jobrun.Count
-}
+type observed struct{ ended []jobrun.Ended }
 
 func (o *observed) RunEnded(ended jobrun.Ended) { o.ended = append(o.ended, ended) }
-
-func (o *observed) CountsAdded(_, _ string, counts []jobrun.Count) {
-	o.added = append(o.added, counts...)
-}
 
 func TestPassIsObserved(t *testing.T) {
 	t.Parallel()

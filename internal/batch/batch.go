@@ -64,12 +64,6 @@ type Statement struct {
 	Args []any
 	// Scan reads the rows, if the caller wants them.
 	Scan func(pgx.Rows) error
-	// Counts, if set, is the figure of the run that the rows belong to which the statement deletes or updates in one table.
-	Counts *Figure
-
-	// at is the statement's index among the caller's; aside marks one that is not the caller's and stands beside it.
-	at    int
-	aside bool
 }
 
 // Frame is the index of an error that no statement of the caller's caused.
@@ -186,11 +180,11 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 	statement, lock := limits.Timeouts()
 	pipeline.Queue(s.Names.Render(`SELECT "sexton".begin_batch($1, $2, $3, $4, $5, $6)`),
 		s.Fence.Key(), s.Slot, s.Fence.Token(), statement, lock, limits.Durable)
+	if s.Kept {
+		pipeline.Queue(keptSQL)
+	}
 	s.queuePath(pipeline, limits.Own)
 	frame := pipeline.Len()
-	if statements = s.counting(statements); s.Kept && len(statements) > 0 {
-		statements = slices.Insert(statements, 0, Statement{SQL: keptSQL, aside: true})
-	}
 	prepared, known := s.knows(statements)
 	if known {
 		return s.send(ctx, pipeline, frame, statements)
@@ -301,12 +295,8 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, stat
 			return nil, &StatementError{Index: Frame, Err: err}
 		}
 	}
-	count := 0
-	if len(statements) > 0 {
-		count = statements[len(statements)-1].at + 1
-	}
-	affected = make([]int64, count)
-	for _, statement := range statements {
+	affected = make([]int64, len(statements))
+	for i, statement := range statements {
 		rows, err := results.Query()
 		if err == nil {
 			if statement.Scan != nil {
@@ -322,18 +312,16 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, stat
 			if unprepared, ok := errors.AsType[pgx.ErrPreprocessingBatch](err); ok { // It comes ahead of all results, whichever it is about.
 				err = unprepared.Unwrap()
 				if at := slices.IndexFunc(statements, func(one Statement) bool { return one.SQL == unprepared.SQL() }); at >= 0 {
-					statement = statements[at]
+					i = at
 				}
 			}
-			return nil, &StatementError{Index: statement.at, Err: err}
+			return nil, &StatementError{Index: i, Err: err}
 		}
-		if !statement.aside {
-			affected[statement.at] = rows.CommandTag().RowsAffected()
-		}
+		affected[i] = rows.CommandTag().RowsAffected()
 	}
 	if statements != nil {
 		if _, err := results.Exec(); err != nil {
-			return nil, &StatementError{Index: count, Err: err}
+			return nil, &StatementError{Index: len(statements), Err: err}
 		}
 	}
 	return affected, nil

@@ -15,13 +15,14 @@ import (
 
 const (
 	pathSQL = `SELECT pg_catalog.set_config('search_path', "sexton".application_path($1), true)`
-	// frameSQL also says for which run "sexton".count_rows counts, 0 being none. $1 is the path if it was found before: with two texts each
-	// connection would have to prepare two.
+	// frameSQL also sets sexton.run, by which triggers that keep rows for an undo know a
+	// batch. $1 is the path if it was found before: with two texts each connection would
+	// have to prepare two.
 	frameSQL = `SELECT pg_catalog.set_config('search_path', coalesce($1::pg_catalog.text, "sexton".application_path($2)), true),
-    pg_catalog.set_config('sexton.run', $3::pg_catalog.int8::pg_catalog.text, true)`
+    pg_catalog.set_config('sexton.run', '1', true)`
 	// scansSQL is frameSQL with planner settings that keep statements to nested loops over indexes.
 	scansSQL = `SELECT pg_catalog.set_config('search_path', coalesce($1::pg_catalog.text, "sexton".application_path($2)), true),
-    pg_catalog.concat(pg_catalog.set_config('sexton.run', $3::pg_catalog.int8::pg_catalog.text, true),
+    pg_catalog.concat(pg_catalog.set_config('sexton.run', '1', true),
         pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true), pg_catalog.set_config('enable_seqscan', 'off', true),
         pg_catalog.set_config('enable_bitmapscan', 'off', true), pg_catalog.set_config('enable_hashjoin', 'off', true),
         pg_catalog.set_config('enable_mergejoin', 'off', true))`
@@ -40,7 +41,7 @@ type foundPath struct {
 // pinnedPath is that of Sexton's own statements: names and operators are those of Postgres.
 const pinnedPath = "pg_catalog, pg_temp"
 
-// queuePath adds the statement that sets path and run. The catalogue is asked for the path now and then on each connection, as a session of the
+// queuePath adds the statement that sets the path. The catalogue is asked for the path now and then on each connection, as a session of the
 // application would be given it, and again after a batch that failed: it may have been the path's fault.
 func (s *Session) queuePath(pipeline *pgx.Batch, own bool) {
 	path := s.knownPath()
@@ -54,7 +55,7 @@ func (s *Session) queuePath(pipeline *pgx.Batch, own bool) {
 	if s.Plain {
 		frame = frameSQL
 	}
-	pipeline.Queue(s.Names.Render(frame), path, s.Names.Path, s.Fence.Run())
+	pipeline.Queue(s.Names.Render(frame), path, s.Names.Path)
 }
 
 // knownPath is the path that the connection has found lately, nil if there is none.

@@ -259,54 +259,6 @@ func TestNobodyWaitsToAskForABlocker(t *testing.T) {
 	require.ErrorIs(t, <-asked, context.Canceled)
 }
 
-// What is counted is what was committed, also of tables with rules.
-func TestBatchesCountWhatTheyChange(t *testing.T) {
-	t.Parallel()
-
-	db, session := setup(t)
-	db.Exec("CREATE TABLE ruled (id bigint); INSERT INTO ruled SELECT n FROM generate_series(1, 9) AS n")
-	db.Exec("CREATE RULE keep AS ON DELETE TO ruled WHERE old.id = 1 DO INSTEAD NOTHING")
-	items := &batch.Figure{Field: "deleted", Label: "items", Table: pgtest.Scalar[uint32](t, db.Database, "SELECT 'items'::regclass::oid")}
-	ruled := &batch.Figure{Field: "deleted", Label: "ruled", Table: pgtest.Scalar[uint32](t, db.Database, "SELECT 'ruled'::regclass::oid")}
-	counts := func() [][]string {
-		return db.Rows(`
-			SELECT run_id, field, label, sum(rows), backend = $1, count(DISTINCT id)
-			FROM (SELECT * FROM sexton.run_counts UNION ALL SELECT id, run_id, backend, other.field, other.label, other.rows, NULL
-				FROM sexton.run_counts, jsonb_to_recordset(others) AS other (field text, label text, rows bigint)) AS one
-			GROUP BY run_id, field, label, backend ORDER BY label`, session.Conn.PgConn().PID())
-	}
-	affected, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items WHERE id <= $1", Args: []any{3}, Counts: items})
-	require.NoError(t, err)
-	require.Equal(t, []int64{3}, affected)
-	require.Empty(t, counts(), "no run")
-
-	session.Fence.For(7)
-	affected = pgtest.Must(session.Run(t.Context(),
-		batch.Statement{SQL: "DELETE FROM ruled WHERE id <= $1", Args: []any{6}, Counts: ruled},
-		batch.Statement{SQL: "SELECT 1"},
-		batch.Statement{SQL: "UPDATE items SET parent = 0 WHERE id <= $1", Args: []any{4}, Counts: items},
-		batch.Statement{SQL: "WITH gone AS (DELETE FROM items WHERE id <= 6 RETURNING id) SELECT id FROM gone", Counts: items}))(t)
-	require.Equal(t, []int64{5, 1, 1, 3}, affected)
-	require.Equal(t, [][]string{{"7", "deleted", "items", "4", "t", "1"}, {"7", "deleted", "ruled", "5", "t", "1"}}, counts())
-	rows := func() int64 { return pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM sexton.run_counts") }
-	require.EqualValues(t, 1, rows(), "a run of one small batch has one row")
-
-	var failed *batch.StatementError
-	_, err = session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items", Counts: items}, batch.Statement{SQL: "SELECT 1 / 0"})
-	require.ErrorAs(t, err, &failed)
-	require.Equal(t, 1, failed.Index)
-	limits := session.Limits
-	limits.Repeatable = true
-	affected, err = session.RunWithin(t.Context(), limits, batch.Statement{SQL: "DELETE FROM items WHERE id <= $1", Args: []any{8}, Counts: items})
-	require.NoError(t, err)
-	require.Equal(t, []int64{2}, affected)
-	require.Equal(t, [][]string{{"7", "deleted", "items", "6", "t", "2"}, {"7", "deleted", "ruled", "5", "t", "1"}}, counts())
-	for range 5 {
-		pgtest.Must(session.Run(t.Context(), batch.Statement{SQL: "UPDATE items SET parent = 1 WHERE id = 9", Counts: items}))(t)
-	}
-	require.EqualValues(t, 2, rows(), "a long run has a row for each figure")
-}
-
 // However many are asked for, the pool keeps connections for others, and gets all of them back.
 func TestMoreSessionsLeaveConnectionsToOthers(t *testing.T) {
 	t.Parallel()

@@ -29,148 +29,26 @@ func (q *Queries) EventsPrune(ctx context.Context) (int64, error) {
 	return result.RowsAffected(), nil
 }
 
-const runCounted = `-- name: RunCounted :exec
-UPDATE "sexton".runs
-SET stats = $1,
-    counted = $2,
-    changed = true
-WHERE id = $3
-`
-
-func (q *Queries) RunCounted(ctx context.Context, stats json.RawMessage, counted []byte, iD int64) error {
-	_, err := q.db.Exec(ctx, runCounted, stats, counted, iD)
-	return err
-}
-
-const runCounts = `-- name: RunCounts :many
-SELECT known.id, known.run_id, known.field, known.label, known.rows, known.others
-FROM "sexton".run_counts AS known
-ORDER BY known.run_id, known.id
-LIMIT 10000
-`
-
-type RunCountsRow struct {
-	ID     int64
-	RunID  int64
-	Field  string
-	Label  string
-	Rows   int64
-	Others json.RawMessage
-}
-
-// What batches have counted of runs, those of one run together.
-func (q *Queries) RunCounts(ctx context.Context) ([]RunCountsRow, error) {
-	rows, err := q.db.Query(ctx, runCounts)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []RunCountsRow
-	for rows.Next() {
-		var i RunCountsRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.RunID,
-			&i.Field,
-			&i.Label,
-			&i.Rows,
-			&i.Others,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const runCountsAdded = `-- name: RunCountsAdded :execrows
-DELETE FROM "sexton".run_counts AS known
-USING (SELECT pg_catalog.unnest($1::bigint[]) AS id, pg_catalog.unnest($2::bigint[]) AS rows) AS added
-WHERE known.run_id = $3
-  AND known.id = added.id
-  AND known.rows = added.rows
-`
-
-// A row that has grown since it was read is left for the next time.
-func (q *Queries) RunCountsAdded(ctx context.Context, ids []int64, counted []int64, runID int64) (int64, error) {
-	result, err := q.db.Exec(ctx, runCountsAdded, ids, counted, runID)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const runCountsTold = `-- name: RunCountsTold :exec
-WITH hurried AS MATERIALIZED (
-    SELECT pg_catalog.set_config('synchronous_commit', 'off', true) AS synchronous_commit
-)
-DELETE FROM "sexton".run_counts AS known
-USING hurried
-WHERE known.run_id = $1
-  AND hurried.synchronous_commit IS NOT NULL
-`
-
-// The commit does not wait for the disk: what a crash of the server brings back changes nothing about statistics that are told.
-func (q *Queries) RunCountsTold(ctx context.Context, runID int64) error {
-	_, err := q.db.Exec(ctx, runCountsTold, runID)
-	return err
-}
-
-const runEnded = `-- name: RunEnded :one
-SELECT run.kind, run.database, coalesce(run.outcome, '')::pg_catalog.text AS outcome, run.stats, run.counted
-FROM "sexton".runs AS run
-WHERE run.id = $1
-FOR UPDATE
-`
-
-type RunEndedRow struct {
-	Kind     string
-	Database string
-	Outcome  string
-	Stats    json.RawMessage
-	Counted  []byte
-}
-
-// Locked: two processes may add what batches have counted.
-func (q *Queries) RunEnded(ctx context.Context, id int64) (RunEndedRow, error) {
-	row := q.db.QueryRow(ctx, runEnded, id)
-	var i RunEndedRow
-	err := row.Scan(
-		&i.Kind,
-		&i.Database,
-		&i.Outcome,
-		&i.Stats,
-		&i.Counted,
-	)
-	return i, err
-}
-
-const runFinish = `-- name: RunFinish :one
+const runFinish = `-- name: RunFinish :exec
 WITH durable AS MATERIALIZED (
-    SELECT pg_catalog.set_config('synchronous_commit', "sexton".commit_mode($1::boolean OR $2::pg_catalog.text = 'failed'), true)
+    SELECT pg_catalog.set_config('synchronous_commit', "sexton".commit_mode($2::boolean OR $1::pg_catalog.text = 'failed'), true)
         AS synchronous_commit
-), told AS (
-    DELETE FROM "sexton".run_counts AS known WHERE known.run_id = $3 AND $2::pg_catalog.text <> 'failed' RETURNING known.id
 ), released AS (
     -- Not now: where the server's clock is set back, now comes again.
     UPDATE "sexton".leases AS lease SET expires_at = '-infinity'
-    WHERE lease.key = $4 AND lease.holder = $5 AND lease.attempt = $6
+    WHERE lease.key = $7 AND lease.holder = $8 AND lease.attempt = $9
 ), folded AS (
     UPDATE "sexton".runs AS earlier
     SET folded = earlier.folded + 1,
         ended_at = pg_catalog.clock_timestamp()
-    WHERE NOT $1::boolean
-      AND $7::pg_catalog.text IS NULL
-      AND NOT EXISTS (SELECT FROM told)
+    WHERE NOT $2::boolean
+      AND $4::pg_catalog.text IS NULL
       AND earlier.id = (
         SELECT candidate.id
         FROM "sexton".runs AS candidate
-        JOIN "sexton".runs AS own ON own.id = $3 AND candidate.kind = own.kind AND candidate.database = own.database
-        WHERE candidate.id < $3
-          AND candidate.outcome = $2::pg_catalog.text
+        JOIN "sexton".runs AS own ON own.id = $6 AND candidate.kind = own.kind AND candidate.database = own.database
+        WHERE candidate.id < $6
+          AND candidate.outcome = $1::pg_catalog.text
           AND NOT candidate.changed
           AND candidate.error IS NULL
           AND candidate.started_at >= pg_catalog.date_trunc('minute', own.started_at)
@@ -179,57 +57,48 @@ WITH durable AS MATERIALIZED (
     )
     RETURNING earlier.id
 ), gone AS (
-    DELETE FROM "sexton".runs WHERE runs.id = $3 AND EXISTS (SELECT FROM folded) RETURNING runs.counted
-), ended AS (
-    UPDATE "sexton".runs
-    SET ended_at = pg_catalog.clock_timestamp(),
-        outcome = $2::pg_catalog.text,
-        changed = $1::boolean OR EXISTS (SELECT FROM told),
-        stats = $8,
-        error = $7,
-        held = $9
-    FROM durable
-    WHERE runs.id = $3
-      AND durable.synchronous_commit IS NOT NULL
-      AND NOT EXISTS (SELECT FROM folded)
-    RETURNING runs.counted
+    DELETE FROM "sexton".runs WHERE runs.id = $6 AND EXISTS (SELECT FROM folded)
 )
-SELECT run.counted
-FROM (SELECT gone.counted FROM gone UNION ALL SELECT ended.counted FROM ended) AS run
+UPDATE "sexton".runs
+SET ended_at = pg_catalog.clock_timestamp(),
+    outcome = $1::pg_catalog.text,
+    changed = $2::boolean,
+    stats = $3,
+    error = $4,
+    held = $5
+FROM durable
+WHERE runs.id = $6
+  AND durable.synchronous_commit IS NOT NULL
+  AND NOT EXISTS (SELECT FROM folded)
 `
 
 type RunFinishParams struct {
-	Changed bool
 	Outcome string
+	Changed bool
+	Stats   json.RawMessage
+	Error   *string
+	Held    *string
 	ID      int64
 	Key     string
 	Holder  string
 	Attempt int64
-	Error   *string
-	Stats   json.RawMessage
-	Held    *string
 }
 
-// The counts of a run that failed stay: the answer to its last COMMIT may be lost. A run with counts has changed something, whatever its process
-// knows of that, and is not folded: another process may have read its counts and looks for its row. It returns which counts another process that has taken
-// the run for dead has handed on, NULL where none has.
 // The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, too. The run's lease
 // is given back with it, if it is still held. Runs that changed nothing, and that nothing kept from their work, share one row per minute.
-func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) ([]byte, error) {
-	row := q.db.QueryRow(ctx, runFinish,
-		arg.Changed,
+func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) error {
+	_, err := q.db.Exec(ctx, runFinish,
 		arg.Outcome,
+		arg.Changed,
+		arg.Stats,
+		arg.Error,
+		arg.Held,
 		arg.ID,
 		arg.Key,
 		arg.Holder,
 		arg.Attempt,
-		arg.Error,
-		arg.Stats,
-		arg.Held,
 	)
-	var counted []byte
-	err := row.Scan(&counted)
-	return counted, err
+	return err
 }
 
 const runProgress = `-- name: RunProgress :exec
@@ -258,12 +127,11 @@ func (q *Queries) RunStart(ctx context.Context, kind string, database string, ho
 	return id, err
 }
 
-const runsAbandon = `-- name: RunsAbandon :execrows
+const runsAbandon = `-- name: RunsAbandon :exec
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
-    error = 'the worker died or lost its connection before this run could end',
-    counted = '{}'
+    error = 'the worker died or lost its connection before this run could end'
 WHERE kind = $1
   AND database = $2
   AND ended_at IS NULL
@@ -271,20 +139,16 @@ WHERE kind = $1
 `
 
 // Called by a new holder of the kind's lease: the worker that left these rows open is gone.
-func (q *Queries) RunsAbandon(ctx context.Context, kind string, database string, beforeID int64) (int64, error) {
-	result, err := q.db.Exec(ctx, runsAbandon, kind, database, beforeID)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+func (q *Queries) RunsAbandon(ctx context.Context, kind string, database string, beforeID int64) error {
+	_, err := q.db.Exec(ctx, runsAbandon, kind, database, beforeID)
+	return err
 }
 
-const runsAbandonOld = `-- name: RunsAbandonOld :execrows
+const runsAbandonOld = `-- name: RunsAbandonOld :exec
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
-    error = 'the worker died or lost its connection before this run could end',
-    counted = '{}'
+    error = 'the worker died or lost its connection before this run could end'
 WHERE kind = $1
   AND database = $2
   AND ended_at IS NULL
@@ -306,18 +170,15 @@ type RunsAbandonOldParams struct {
 
 // The workers that left these rows open are gone. A run that is long lasts as long as bytes move, so a worker that beats has a day for it. Of its
 // own runs the caller knows which ones are live: of the others only the end is not recorded.
-func (q *Queries) RunsAbandonOld(ctx context.Context, arg RunsAbandonOldParams) (int64, error) {
-	result, err := q.db.Exec(ctx, runsAbandonOld,
+func (q *Queries) RunsAbandonOld(ctx context.Context, arg RunsAbandonOldParams) error {
+	_, err := q.db.Exec(ctx, runsAbandonOld,
 		arg.Kind,
 		arg.Database,
 		arg.Long,
 		arg.Holder,
 		arg.Live,
 	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	return err
 }
 
 const runsLast = `-- name: RunsLast :many
@@ -325,7 +186,7 @@ SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at,
 FROM pg_catalog.unnest($1::pg_catalog.text[]) AS kind (name)
 CROSS JOIN pg_catalog.unnest($2::pg_catalog.text[]) AS database (name)
 CROSS JOIN LATERAL (
-    SELECT last.id, last.kind, last.database, last.holder, last.started_at, last.ended_at, last.outcome, last.changed, last.stats, last.error, last.held, last.counted, last.folded
+    SELECT last.id, last.kind, last.database, last.holder, last.started_at, last.ended_at, last.outcome, last.changed, last.stats, last.error, last.held, last.folded
     FROM "sexton".runs AS last
     WHERE (last.kind, last.database) >= (kind.name, database.name)
       AND (last.kind, last.database) <= (kind.name, database.name)
@@ -499,7 +360,7 @@ func (q *Queries) RunsPrune(ctx context.Context) (int64, error) {
 const runsRecent = `-- name: RunsRecent :many
 SELECT recent.id, recent.kind, recent.database, recent.holder, recent.started_at, recent.ended_at, recent.outcome, recent.stats, recent.error, recent.held
 FROM (
-    SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.changed, run.stats, run.error, run.held, run.counted, run.folded
+    SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.changed, run.stats, run.error, run.held, run.folded
     FROM "sexton".runs AS run
     ORDER BY run.id DESC
     LIMIT $1::int

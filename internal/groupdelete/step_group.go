@@ -188,7 +188,6 @@ func (r *run) underLease(ctx context.Context, g int64) (_ dml.Result, err error)
 	if err != nil {
 		return dml.Blocked, err
 	}
-	granted.For(outer.Run())
 	r.leases, r.Session.Fence = append(r.leases, granted), granted
 	defer func() {
 		r.leases, r.Session.Fence = r.leases[:len(r.leases)-1], outer

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -100,8 +99,6 @@ type Runner struct {
 	Logger *slog.Logger
 	// Observer, if set, is told of every pass.
 	Observer Observer
-	// Figures, if set, returns the fields of a kind's statistics that its batches count, each with its metric or "".
-	Figures func(kind string) map[string]string
 
 	mu     sync.Mutex
 	tidied map[string]tidied
@@ -147,7 +144,7 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 	defer over()
 	log = log.With("run_id", runID)
 
-	result, written, err := r.underLease(ctx, log, queries, spec, &report, granted, err, work)
+	result, err = r.underLease(ctx, log, queries, spec, &report, granted, err, work)
 	if outdated, ok := errors.AsType[*lease.GenerationError](err); ok {
 		report.Outcome, report.Outdated, report.Reason, err = Skipped, true, outdated.Error(), nil
 		r.logOutdated(ctx, log, outdated)
@@ -174,17 +171,9 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 		}
 		log.InfoContext(ctx, "run_ended", "outcome", report.Outcome)
 	}
-	given, unrecorded := record(settle, queries, granted, report, result)
+	unrecorded := record(settle, queries, granted, report, result)
 	ended = unrecorded == nil
-	result.Counts = r.untold(report, result.Counts, given)
-	failed := int64(0)
-	switch {
-	case ended && report.Outcome == Failed:
-		failed = report.RunID
-	case ended:
-		r.told(settle, log, report.RunID, result, written)
-	}
-	rest := errors.Join(unrecorded, r.tidy(settle, log, queries, spec, written, failed))
+	rest := errors.Join(unrecorded, r.tidy(settle, queries, spec))
 	if rest != nil {
 		rest = logFailure(settle, log, rest)
 	}
@@ -218,33 +207,31 @@ func (r *Runner) begin(ctx context.Context, queries *dbsqlc.Queries, spec Spec) 
 	return id, granted, err
 }
 
-// underLease works under what begin returned. It also returns the databases that the pass may have written to.
+// underLease works under what begin returned.
 func (r *Runner) underLease(
 	ctx context.Context, log *slog.Logger, queries *dbsqlc.Queries, spec Spec, report *Report, granted *lease.Lease, refused error, work Work,
-) (result Result, written []database.Database, err error) {
+) (result Result, err error) {
 	if spec.LeaseKey == "" {
 		if err := r.abandonOld(ctx, queries, spec); err != nil {
-			return Result{}, spec.Fences, err
+			return Result{}, err
 		}
-		result, err = r.work(ctx, log, queries, nil, report, work)
-		return result, spec.Fences, err
+		return r.work(ctx, log, queries, nil, report, work)
 	}
 	if held, ok := errors.AsType[*lease.HeldError](refused); ok {
 		report.Outcome, report.Holder, report.Reason = Skipped, held.Holder, held.Error()
 		r.logHeld(ctx, log, held)
-		return Result{}, nil, nil
+		return Result{}, nil
 	}
 	if refused != nil {
-		return Result{}, nil, refused
+		return Result{}, refused
 	}
-	defer func() { written = granted.Fenced() }()
 	if spec.Shared {
 		err = r.abandonOld(ctx, queries, spec)
 	} else {
 		err = r.abandon(ctx, queries, spec, granted.Token(), report.RunID)
 	}
 	if err != nil {
-		return Result{}, nil, err
+		return Result{}, err
 	}
 	result, err = r.work(ctx, log, queries, granted, report, work)
 	if err != nil && granted.Installed(context.WithoutCancel(ctx), err) {
@@ -253,7 +240,7 @@ func (r *Runner) underLease(
 	if err != nil && granted.Undoing(context.WithoutCancel(ctx), err) {
 		report.Outcome, report.Reason, err = OverLimit, "a deletion is taken back; the next run goes on", nil
 	}
-	return result, nil, err
+	return result, err
 }
 
 func (*Runner) work(
@@ -298,9 +285,9 @@ func (r *Runner) alive(runID int64) (over func()) {
 	}
 }
 
-// record ends the run's row and its lease, and returns which counts another process has handed on that had ended it, nil where none has. Runs that
-// changed nothing are folded, except where something kept them from their work.
-func record(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, report Report, result Result) (given []byte, _ error) {
+// record ends the run's row and its lease. Runs that changed nothing are folded, except where
+// something kept them from their work.
+func record(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, report Report, result Result) error {
 	changed := result.Changed || result.Held != ""
 	ended := dbsqlc.RunFinishParams{ID: report.RunID, Outcome: string(report.Outcome), Changed: changed, Stats: report.Stats}
 	if report.Error != "" {
@@ -312,12 +299,11 @@ func record(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, 
 	if granted != nil {
 		ended.Key, ended.Holder, ended.Attempt = granted.Key(), granted.Holder(), granted.Attempt()
 	}
-	given, err := queries.RunFinish(ctx, ended)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) { // A crash of the server may have lost the row.
-		return nil, fmt.Errorf("record end of run %d: %w", report.RunID, err)
+	if err := queries.RunFinish(ctx, ended); err != nil {
+		return fmt.Errorf("record end of run %d: %w", report.RunID, err)
 	}
 	if granted != nil {
 		granted.Over()
 	}
-	return given, nil
+	return nil
 }

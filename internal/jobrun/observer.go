@@ -11,8 +11,6 @@ import (
 // be called for several passes at a time.
 type Observer interface {
 	RunEnded(ended Ended)
-	// CountsAdded tells what a run has done whose process died before it could say so.
-	CountsAdded(kind, database string, counts []Count)
 }
 
 // Ended is a pass that has ended.

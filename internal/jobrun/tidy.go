@@ -3,16 +3,14 @@ package jobrun
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"time"
 
-	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 )
 
-// tidyEvery is how often one process looks for counts of runs that have ended, and for runs that were left open without
+// tidyEvery is how often one process looks for runs that were left open without
 // their holder having had the lease. A busy worker runs many passes per second, and each look costs as much as
 // a small batch.
 const tidyEvery = time.Minute
@@ -27,11 +25,10 @@ const pruneEvery, pruneMost = 10 * time.Minute, 1000
 // tidied is a process's knowledge about the history of the passes under one lease, or of all those of a kind whose passes
 // run side by side.
 type tidied struct {
-	// token is that of the last pass, closed and settled when runs and their counts were last looked for, prune when history is next.
-	token                  int64
-	closed, settled, prune time.Time
-	// uncounted reports that a run was closed whose statistics may miss what its batches have counted.
-	uncounted bool
+	// token is that of the last pass, closed when open runs were last looked for, prune when
+	// history is next.
+	token         int64
+	closed, prune time.Time
 }
 
 // abandon closes the runs of holders that died. Where the lease has been with this process since it looked last,
@@ -40,11 +37,10 @@ func (r *Runner) abandon(ctx context.Context, queries *dbsqlc.Queries, spec Spec
 	if !r.passed(spec.history(), token) {
 		return nil
 	}
-	closed, err := queries.RunsAbandon(ctx, spec.Kind, spec.Database, runID)
-	if err != nil {
+	if err := queries.RunsAbandon(ctx, spec.Kind, spec.Database, runID); err != nil {
 		return fmt.Errorf("close abandoned runs of %s: %w", spec.Kind, err)
 	}
-	r.note(spec.history(), func(t *tidied) { t.token, t.closed, t.uncounted = token, time.Now(), t.uncounted || closed > 0 })
+	r.note(spec.history(), func(t *tidied) { t.token, t.closed = token, time.Now() })
 	return nil
 }
 
@@ -64,11 +60,9 @@ func (r *Runner) abandonOld(ctx context.Context, queries *dbsqlc.Queries, spec S
 	r.mu.Lock()
 	old.Live = slices.Collect(maps.Keys(r.live))
 	r.mu.Unlock()
-	closed, err := queries.RunsAbandonOld(ctx, old)
-	if err != nil {
+	if err := queries.RunsAbandonOld(ctx, old); err != nil {
 		return fmt.Errorf("close abandoned runs of %s: %w", spec.Kind, err)
 	}
-	r.note(spec.history(), func(t *tidied) { t.uncounted = t.uncounted || closed > 0 })
 	return nil
 }
 
@@ -97,28 +91,15 @@ func (r *Runner) passed(key string, token int64) bool {
 	return passed
 }
 
-// tidy hands on what batches have counted for runs that have ended, the failed one among them, and removes history and events past their time, a
-// bounded number of each.
-func (r *Runner) tidy(ctx context.Context, log *slog.Logger, queries *dbsqlc.Queries, spec Spec, written []database.Database, failed int64) error {
-	settle, prune := failed > 0, false
+// tidy removes history and events past their time, a bounded number of each.
+func (r *Runner) tidy(ctx context.Context, queries *dbsqlc.Queries, spec Spec) error {
+	prune := false
 	r.note(spec.history(), func(t *tidied) {
 		now := time.Now()
 		if prune = !now.Before(t.prune); prune {
 			t.prune = now.Add(tidyEvery)
 		}
-		if len(written) == 0 {
-			return // A pass that was refused its lease leaves the counts to the next one.
-		}
-		settle = settle || t.uncounted || now.Sub(t.settled) >= tidyEvery
-		if settle {
-			t.settled, t.uncounted = now, false
-		}
 	})
-	if settle {
-		for _, db := range written {
-			r.settle(ctx, log, db, failed)
-		}
-	}
 	if !prune {
 		return nil
 	}

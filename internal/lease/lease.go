@@ -78,8 +78,6 @@ type Lease struct {
 	asked    time.Time // monotonic; before the lease was granted
 	// fenced are the databases whose fences have the token in all slots.
 	fenced []database.Database
-	// run is the run in the history that works under the lease; 0 is none.
-	run int64
 }
 
 // Key returns the lease's key.
@@ -93,15 +91,6 @@ func (l *Lease) Holder() string { return l.manager.Holder }
 
 // Token returns the fencing token.
 func (l *Lease) Token() int64 { return l.token }
-
-// Run returns the ID of the run that works under the lease, 0 for none.
-func (l *Lease) Run() int64 { return l.run }
-
-// For says which run works under the lease.
-func (l *Lease) For(run int64) { l.run = run }
-
-// Fenced returns the databases that may be written to under the lease.
-func (l *Lease) Fenced() []database.Database { return l.fenced }
 
 // Acquire takes the lease for ttl, and the Extension for long statements, and raises its token in the fences of all databases, in their order.
 // It returns a *HeldError where another holder has the lease, and a *GenerationError where other definitions are installed than
@@ -139,7 +128,7 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 		return row.RunID, nil, m.held(ctx, key)
 	}
 	l := &Lease{
-		manager: m, key: key, token: row.Token, attempt: begin.Attempt, run: row.RunID, ttl: ttl, asked: asked,
+		manager: m, key: key, token: row.Token, attempt: begin.Attempt, ttl: ttl, asked: asked,
 		deadline: asked.Add(ttl - m.margin(ttl)),
 	}
 	for _, db := range fences {

@@ -1,6 +1,6 @@
 // Package metrics counts what passes do and shows the state of the databases, for Prometheus. Its entry point is New.
 //
-//	jobrun.Runner ─► RunEnded, CountsAdded ─► counters, histogram ─┐
+//	jobrun.Runner ─► RunEnded ─► counters, histogram ─┐
 //	                                                               ├─► Handler: /metrics
 //	operator.Gauges ◄─ Reader, when it is scraped ─► gauges ───────┘
 //

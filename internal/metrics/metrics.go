@@ -127,13 +127,8 @@ func (m *Metrics) RunEnded(ended jobrun.Ended) {
 	if ended.Err != nil && ended.Outcome != jobrun.Skipped { // A pass that was asked to stop before it began met no error.
 		m.add(runErrors, 1, ended.Kind, ended.Database, "", pgcatalog.SQLState(ended.Err))
 	}
-	m.CountsAdded(ended.Kind, ended.Database, ended.Counts)
-}
-
-// CountsAdded adds what statistics say.
-func (m *Metrics) CountsAdded(kind, database string, counts []jobrun.Count) {
-	for _, count := range counts {
-		m.count(kind, database, count)
+	for _, count := range ended.Counts {
+		m.count(ended.Kind, ended.Database, count)
 	}
 }
 

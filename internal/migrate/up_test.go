@@ -87,7 +87,7 @@ func TestUpByComponents(t *testing.T) {
 	db.Jobs, db.Components = false, nil
 
 	require.Len(t, up(t, db).Components, 1)
-	require.Equal(t, [][]string{{"application_tables"}, {"events"}, {"fences"}, {"run_counts"}}, d.Rows(
+	require.Equal(t, [][]string{{"application_tables"}, {"events"}, {"fences"}}, d.Rows(
 		`SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace AND relkind = 'r' ORDER BY relname`))
 
 	// A database becomes the jobs database later.
@@ -298,7 +298,7 @@ func TestUpFromAnOlderRelease(t *testing.T) {
 	restore(t, d)
 	rows := map[string]string{}
 	for _, table := range []string{
-		"sexton.fences", "sexton.events", "sexton.leases", "sexton.runs", "sexton.run_counts", "sexton.river_job", "sexton.schedules", "sexton.swept",
+		"sexton.fences", "sexton.events", "sexton.leases", "sexton.runs", "sexton.river_job", "sexton.schedules", "sexton.swept",
 		"sexton.group_destructions", "sexton.group_deletion_failures", "sexton.external_diffs", "sexton.external_diff_removals", "sexton.audit",
 		"loose_foreign_keys_deleted_records", "users_ghost_user_migrations", "import_placeholder_user_details", "group_deletion_schedules",
 	} {

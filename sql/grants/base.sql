@@ -4,10 +4,10 @@ ALTER ROLE :"worker" SET search_path = pg_catalog, pg_temp;
 
 GRANT USAGE ON SCHEMA "sexton" TO :"worker";
 GRANT SELECT ON TABLE "sexton".application_tables TO :"worker";
-GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".fences, "sexton".events, "sexton".run_counts TO :"worker";
+GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".fences, "sexton".events TO :"worker";
 GRANT EXECUTE
     ON FUNCTION "sexton".begin_batch(text, integer, bigint, integer, integer, boolean), "sexton".raise_fence(text, bigint, text),
-        "sexton".session_name(text), "sexton".application_path(text), "sexton".commit_mode(boolean), "sexton".count_rows(text, text, bigint), "sexton".backlog_rows()
+        "sexton".session_name(text), "sexton".application_path(text), "sexton".commit_mode(boolean), "sexton".backlog_rows()
     TO :"worker";
 GRANT SELECT ON TABLE "sexton".backlog TO :"worker";
 
@@ -17,5 +17,5 @@ GRANT SELECT ON TABLE "sexton".events TO :"application";
 
 -- viewer: reads state and history.
 GRANT USAGE ON SCHEMA "sexton" TO :"viewer";
-GRANT SELECT ON TABLE "sexton".application_tables, "sexton".fences, "sexton".events, "sexton".run_counts, "sexton".backlog TO :"viewer";
+GRANT SELECT ON TABLE "sexton".application_tables, "sexton".fences, "sexton".events, "sexton".backlog TO :"viewer";
 GRANT EXECUTE ON FUNCTION "sexton".backlog_rows() TO :"viewer";

@@ -4,26 +4,24 @@ INSERT INTO "sexton".runs (kind, database, holder, started_at)
 VALUES (@kind, @database, @holder, pg_catalog.clock_timestamp())
 RETURNING id;
 
--- name: RunsAbandon :execrows
+-- name: RunsAbandon :exec
 -- Called by a new holder of the kind's lease: the worker that left these rows open is gone.
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
-    error = 'the worker died or lost its connection before this run could end',
-    counted = '{}'
+    error = 'the worker died or lost its connection before this run could end'
 WHERE kind = @kind
   AND database = @database
   AND ended_at IS NULL
   AND id < @before_id;
 
--- name: RunsAbandonOld :execrows
+-- name: RunsAbandonOld :exec
 -- The workers that left these rows open are gone. A run that is long lasts as long as bytes move, so a worker that beats has a day for it. Of its
 -- own runs the caller knows which ones are live: of the others only the end is not recorded.
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
-    error = 'the worker died or lost its connection before this run could end',
-    counted = '{}'
+    error = 'the worker died or lost its connection before this run could end'
 WHERE kind = @kind
   AND database = @database
   AND ended_at IS NULL
@@ -40,17 +38,12 @@ SET stats = @stats
 WHERE id = @id
   AND ended_at IS NULL;
 
--- name: RunFinish :one
--- The counts of a run that failed stay: the answer to its last COMMIT may be lost. A run with counts has changed something, whatever its process
--- knows of that, and is not folded: another process may have read its counts and looks for its row. It returns which counts another process that has taken
--- the run for dead has handed on, NULL where none has.
+-- name: RunFinish :exec
 -- The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, too. The run's lease
 -- is given back with it, if it is still held. Runs that changed nothing, and that nothing kept from their work, share one row per minute.
 WITH durable AS MATERIALIZED (
     SELECT pg_catalog.set_config('synchronous_commit', "sexton".commit_mode(@changed::boolean OR @outcome::pg_catalog.text = 'failed'), true)
         AS synchronous_commit
-), told AS (
-    DELETE FROM "sexton".run_counts AS known WHERE known.run_id = @id AND @outcome::pg_catalog.text <> 'failed' RETURNING known.id
 ), released AS (
     -- Not now: where the server's clock is set back, now comes again.
     UPDATE "sexton".leases AS lease SET expires_at = '-infinity'
@@ -61,7 +54,6 @@ WITH durable AS MATERIALIZED (
         ended_at = pg_catalog.clock_timestamp()
     WHERE NOT @changed::boolean
       AND sqlc.narg('error')::pg_catalog.text IS NULL
-      AND NOT EXISTS (SELECT FROM told)
       AND earlier.id = (
         SELECT candidate.id
         FROM "sexton".runs AS candidate
@@ -76,62 +68,19 @@ WITH durable AS MATERIALIZED (
     )
     RETURNING earlier.id
 ), gone AS (
-    DELETE FROM "sexton".runs WHERE runs.id = @id AND EXISTS (SELECT FROM folded) RETURNING runs.counted
-), ended AS (
-    UPDATE "sexton".runs
-    SET ended_at = pg_catalog.clock_timestamp(),
-        outcome = @outcome::pg_catalog.text,
-        changed = @changed::boolean OR EXISTS (SELECT FROM told),
-        stats = @stats,
-        error = sqlc.narg('error'),
-        held = sqlc.narg('held')
-    FROM durable
-    WHERE runs.id = @id
-      AND durable.synchronous_commit IS NOT NULL
-      AND NOT EXISTS (SELECT FROM folded)
-    RETURNING runs.counted
+    DELETE FROM "sexton".runs WHERE runs.id = @id AND EXISTS (SELECT FROM folded)
 )
-SELECT run.counted
-FROM (SELECT gone.counted FROM gone UNION ALL SELECT ended.counted FROM ended) AS run;
-
--- name: RunCounts :many
--- What batches have counted of runs, those of one run together.
-SELECT known.id, known.run_id, known.field, known.label, known.rows, known.others
-FROM "sexton".run_counts AS known
-ORDER BY known.run_id, known.id
-LIMIT 10000;
-
--- name: RunCountsTold :exec
--- The commit does not wait for the disk: what a crash of the server brings back changes nothing about statistics that are told.
-WITH hurried AS MATERIALIZED (
-    SELECT pg_catalog.set_config('synchronous_commit', 'off', true) AS synchronous_commit
-)
-DELETE FROM "sexton".run_counts AS known
-USING hurried
-WHERE known.run_id = @run_id
-  AND hurried.synchronous_commit IS NOT NULL;
-
--- name: RunCountsAdded :execrows
--- A row that has grown since it was read is left for the next time.
-DELETE FROM "sexton".run_counts AS known
-USING (SELECT pg_catalog.unnest(@ids::bigint[]) AS id, pg_catalog.unnest(@counted::bigint[]) AS rows) AS added
-WHERE known.run_id = @run_id
-  AND known.id = added.id
-  AND known.rows = added.rows;
-
--- name: RunEnded :one
--- Locked: two processes may add what batches have counted.
-SELECT run.kind, run.database, coalesce(run.outcome, '')::pg_catalog.text AS outcome, run.stats, run.counted
-FROM "sexton".runs AS run
-WHERE run.id = @id
-FOR UPDATE;
-
--- name: RunCounted :exec
 UPDATE "sexton".runs
-SET stats = @stats,
-    counted = @counted,
-    changed = true
-WHERE id = @id;
+SET ended_at = pg_catalog.clock_timestamp(),
+    outcome = @outcome::pg_catalog.text,
+    changed = @changed::boolean,
+    stats = @stats,
+    error = sqlc.narg('error'),
+    held = sqlc.narg('held')
+FROM durable
+WHERE runs.id = @id
+  AND durable.synchronous_commit IS NOT NULL
+  AND NOT EXISTS (SELECT FROM folded);
 
 -- name: RunsPrune :execrows
 -- As with events: the oldest thousand have the lowest ids.

@@ -27,24 +27,6 @@ CREATE INDEX IF NOT EXISTS events_txid_id_idx ON "sexton".events (txid, id);
 
 COMMENT ON TABLE "sexton".events IS 'Sexton: outbox of what happened, kept 7 days';
 
--- What the batches of runs that have not ended have changed, by the run's ID in the jobs database, the session, and the field of the run's
--- statistics: each batch adds its own rows in its own transaction. A run that ends takes its rows along; those of a dead one are added to its
--- statistics by a later run.
-CREATE TABLE IF NOT EXISTS "sexton".run_counts (
-    id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
-    run_id bigint NOT NULL,
-    backend integer NOT NULL,
-    field text NOT NULL,
-    -- The table that the rows are of, where the field has one number per table.
-    label text NOT NULL,
-    rows bigint NOT NULL,
-    -- Further figures of the batch that made the row, each with field, label and rows: a small run has one row.
-    others jsonb,
-    PRIMARY KEY (run_id, backend, field, label)
-) WITH (fillfactor = 50);
-
-COMMENT ON TABLE "sexton".run_counts IS 'Sexton: what runs that have not ended have committed';
-
 -- The application's tables that functions read where they are there, as "sexton migrate up" has found them.
 CREATE TABLE IF NOT EXISTS "sexton".application_tables (
     name text PRIMARY KEY,

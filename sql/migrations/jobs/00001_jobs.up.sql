@@ -29,9 +29,6 @@ CREATE TABLE IF NOT EXISTS "sexton".runs (
     error text,
     -- Why a run that had work to do got nothing done; NULL for all others.
     held text,
-    -- What batches have counted of a run that failed and that is in the statistics, by database and row of run_counts, so that nothing is added
-    -- twice. NULL where no other process has taken the run for dead or added anything.
-    counted jsonb,
     folded integer NOT NULL DEFAULT 1 CHECK (folded >= 1),
     CHECK ((ended_at IS NULL) = (outcome IS NULL))
 );
