@@ -19,7 +19,7 @@ import (
 
 // dumpedBy is the commit whose program made the dump: the older release of these tests. Tables that changed before the first release have their
 // new form in the dump.
-const dumpedBy = "e1fb0618b03d258a056494cef1e6a0a7cd755e37"
+const dumpedBy = "b7e250bbe24d7bf79c2d8927bbe1a4ba5cc11545"
 
 // waiting are the tables with work in the dump, by what a row of each stands for.
 func waiting() map[string]string {
@@ -106,8 +106,6 @@ func testUpgradeBesideOldWorkers(t *testing.T, p program) {
 	}
 	oldWorker := oldSite.started(t, loopback)
 	oldSite.clean(t, 1)
-	require.Contains(t, newSite.run(t, 3, "run"), "run `sexton migrate up`")
-
 	newSite.run(t, 0, "migrate", "up")
 	newSite.run(t, 0, "triggers", "install")
 	newSite.run(t, 0, "triggers", "status")
