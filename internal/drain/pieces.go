@@ -353,7 +353,7 @@ func (s *session) keepsApart(ctx context.Context, e *Edge, f batch.Fault) bool {
 	limits := s.on.Limits
 	limits.Own = true
 	_, err := s.runIn(ctx, e, limits, batch.Statement{
-		SQL:  `SELECT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class = ANY ($1::pg_catalog.oid[]))`,
+		SQL:  `SELECT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[]))`,
 		Args: []any{[]uint32{e.Leaf.OID, e.Child.OID}}, Scan: batch.One(&ruled),
 	})
 	if ruled {
