@@ -331,7 +331,7 @@ func TestALookDoesNotWaitForOthersWhoAsk(t *testing.T) {
 	p := newProbe(b)
 	p.Timing.Answer, p.Subscription.Ask = 2*time.Second, "SELECT public.ask() AS id FROM due WHERE due.now"
 	p.Subscription.Called = func(ctx context.Context, on listen.Querier) (now bool, err error) {
-		err = on.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+table+`) AS now`).Scan(&now)
+		err = on.QueryRow(ctx, `SELECT EXISTS (SELECT FROM public.`+table+`) AS now`).Scan(&now)
 		return now, err
 	}
 	p.awaitSleep()

@@ -156,7 +156,7 @@ func (p *probe) due(ctx context.Context, on listen.Querier, _ bool) (listen.Due,
 	err := on.QueryRow(ctx, `
 		SELECT coalesce(bool_or(consume_after <= clock_timestamp()), false),
 		       coalesce(extract(epoch FROM min(consume_after) FILTER (WHERE consume_after > clock_timestamp()) - clock_timestamp()), 0)::float8
-		FROM `+table).Scan(&due.Now, &seconds)
+		FROM public.`+table).Scan(&due.Now, &seconds)
 	due.In = max(0, time.Duration(seconds*float64(time.Second)))
 	return due, err
 }
