@@ -192,7 +192,7 @@ func (p *Pass) lost(database string, err error) {
 func (p *Pass) target() time.Duration {
 	p.paceMu.Lock()
 	defer p.paceMu.Unlock()
-	return p.Pace.Beside(pace.Steer{Target: p.Target}).Target
+	return p.Pace.Shortened(p.Target)
 }
 
 // pace calls do, which may query the server over the connection of this idle session.
@@ -214,7 +214,7 @@ func (s *session) awaitReplicas(ctx context.Context) { s.pace(func(r *pace.Run) 
 // one session of the pass pauses at a time.
 func (s *session) breathe(ctx context.Context, took time.Duration) {
 	s.pace(func(r *pace.Run) {
-		r.Breathe(ctx, took, 1)
+		r.Breathe(ctx, took)
 		s.beside.Store(!r.Full())
 	})
 }

@@ -551,11 +551,11 @@ func (t *Tree) pieces(ctx context.Context, w *dml.Window, rows dml.Rows, name st
 		f.Table = w.Table.Label()
 		switch {
 		case err == nil:
-			t.Sizes.learn(name, n, t.Session.Took(), t.Pace.Beside(pace.Steer{Target: t.Target}).Target, mostRows)
+			t.Sizes.learn(name, n, t.Session.Took(), t.Pace.Shortened(t.Target), mostRows)
 			left, rows = append(left, stay...), rows[n:]
 			conflicts, most = 0, min(2*most, mostRows)
 			t.Progress(ctx)
-			t.Pace.Breathe(ctx, t.Session.Took(), 1)
+			t.Pace.Breathe(ctx, t.Session.Took())
 		case f.Verdict == batch.Fatal:
 			return append(left, rows...), dml.Blocked, err
 		case t.Pace.Ended():

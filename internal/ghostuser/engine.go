@@ -134,7 +134,7 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) error {
 
 func (r *run) pass() *drain.Pass {
 	throttle := r.Throttle
-	throttle.Share = r.share
+	throttle.Share = throttle.Share.Configured(r.Sizes.Duty, r.worksAt)
 	pass := &drain.Pass{
 		Source: r, Parents: r.parents[:], Session: r.Session, Connections: 1, Connect: r.connect,
 		Target: r.Sizes.Target, Chunk: r.limits.Users,
@@ -201,20 +201,11 @@ func (r *run) connect(ctx context.Context) *batch.Session {
 	return session
 }
 
-// share decides at which share of its time the run works, and notes it in the statistics.
-func (r *run) share(ctx context.Context, slow float64, locked bool) (share float64, told pace.Duty) {
-	switch {
-	case r.Throttle.Share != nil:
-		share, told = r.Throttle.Share(ctx, slow, locked)
-	case r.Sizes.Duty > 0:
-		share, told = r.Sizes.Duty, pace.Duty{Percent: int(100*r.Sizes.Duty + 0.5), Why: "configured"}
-	default:
-		share = 1
-	}
+// worksAt records at which share of its time the run works.
+func (r *run) worksAt(duty pace.Duty) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stats.Duty = told
-	return share, told
+	r.stats.Duty = duty
 }
 
 // changed counts rows of a user.

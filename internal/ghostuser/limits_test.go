@@ -201,7 +201,7 @@ func TestShareIsAskedAfterBatchesAndTold(t *testing.T) {
 	b.engine.Sizes = ghostuser.Sizes{Target: 20 * time.Millisecond}
 	b.queue(false, 1)
 	told := pace.Duty{Percent: 99, Why: "others"}
-	b.engine.Throttle.Share = func(context.Context, float64, bool) (float64, pace.Duty) { return 0.99, told }
+	b.engine.Throttle.Share = func(context.Context, bool) (float64, pace.Duty) { return 0.99, told }
 	seen := map[pace.Duty]bool{}
 	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) { seen[stats.Duty] = true }
 	stats := b.run(t)

@@ -120,7 +120,7 @@ func TestShareIsAskedAfterBatchesAndTold(t *testing.T) {
 	b := setup(t, issues, someIssues)
 	engine := b.engine(t, 1)
 	told := pace.Duty{Percent: 99, Why: "others"}
-	engine.Throttle.Share = func(context.Context, float64, bool) (float64, pace.Duty) { return 0.99, told }
+	engine.Throttle.Share = func(context.Context, bool) (float64, pace.Duty) { return 0.99, told }
 	seen := map[pace.Duty]bool{}
 	engine.Progress = func(_ context.Context, stats *groupdelete.Stats) { seen[stats.Duty] = true }
 	stats := b.run(t, engine, groupdelete.Destroyed)

@@ -127,8 +127,7 @@ type run struct {
 	// busy is a sub-group that another run is destroying.
 	busy *lease.HeldError
 	// lock is the wait for others' locks, which grows with every one in a row.
-	lock      pace.Blocked
-	obstacles pace.Obstacles
+	lock pace.Blocked
 }
 
 func (r *run) ended() bool {
@@ -210,12 +209,11 @@ func (r *run) work(ctx context.Context) error {
 func (r *run) waitForLock(ctx context.Context) error {
 	r.excused = true
 	r.lock.Again(r.Obstacle.Text(), r.Session.Seen().Transaction)
-	r.obstacles.Add(&r.lock)
 	for r.lock.Waits() && !r.ended() {
 		if err := r.renew(ctx); err != nil {
 			return err
 		}
-		if err := r.Pace.Idle(ctx, &r.obstacles, r.Session.Over); err != nil {
+		if err := r.Pace.Idle(ctx, &r.lock, r.Session.Over); err != nil {
 			return err
 		}
 	}

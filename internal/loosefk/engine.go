@@ -106,7 +106,7 @@ func (r *run) through(ctx context.Context, frame *pace.Frame) error {
 	parents := r.bind()
 	r.source = &source{run: r, parents: parents}
 	throttle := r.Throttle
-	throttle.Share = r.share
+	throttle.Share = throttle.Share.Configured(r.Adaptive.Duty, r.worksAt)
 	r.pass = &drain.Pass{
 		Source: r.source, Parents: parents, Session: r.Session, Connections: 1, Connect: r.connect,
 		Remotes: map[string]*Remote{}, Target: r.Adaptive.Target, Chunk: chunkSize, Sizes: r.Sizes, Left: r.left,
@@ -227,21 +227,11 @@ func (r *run) connect(ctx context.Context) *batch.Session {
 	return session
 }
 
-// share returns the share of its time at which the run works, and records it in the
-// statistics.
-func (r *run) share(ctx context.Context, slow float64, locked bool) (share float64, told pace.Duty) {
-	switch {
-	case r.Throttle.Share != nil:
-		share, told = r.Throttle.Share(ctx, slow, locked)
-	case r.Adaptive.Duty > 0:
-		share, told = r.Adaptive.Duty, pace.Duty{Percent: int(100*r.Adaptive.Duty + 0.5), Why: "configured"}
-	default:
-		share = 1
-	}
+// worksAt records at which share of its time the run works.
+func (r *run) worksAt(duty pace.Duty) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stats.Duty = told
-	return share, told
+	r.stats.Duty = duty
 }
 
 func (r *run) left(e *drain.Edge) int64 {

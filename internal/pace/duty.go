@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 )
 
@@ -22,8 +21,6 @@ const (
 	youngest = time.Second
 	// unknown is the gap between two looks after which the age of a transaction that was not there before is unknown.
 	unknown = 10 * time.Second
-	// slowFrom is the factor by which rows take longer from which on the presence of others weighs more, up to mostWeight times.
-	slowFrom, mostWeight = 2, 4
 )
 
 // Duty is the share of its time at which a run works now, as its statistics tell.
@@ -36,9 +33,29 @@ type Duty struct {
 // String is "at 50 % of its time (others: 2.5 transactions in flight)".
 func (d Duty) String() string { return fmt.Sprintf("at %d %% of its time (%s)", d.Percent, d.Why) }
 
-// Share decides between two batches at which share of its time a run works, and tells so: a run whose rows take slow times as long as in good
-// times, and which has lately waited for a lock or not.
-type Share func(ctx context.Context, slow float64, locked bool) (float64, Duty)
+// Share returns, between two batches, the share of its time at which a run works, with the
+// reason. locked reports that the run waited for a lock a moment ago.
+type Share func(ctx context.Context, locked bool) (float64, Duty)
+
+// Configured returns s or, if s is nil, the Share for a configured duty. A duty of 0 is all
+// of the time. The function told receives each answer.
+func (s Share) Configured(duty float64, told func(Duty)) Share {
+	return func(ctx context.Context, locked bool) (float64, Duty) {
+		share, why := 1.0, Duty{}
+		switch {
+		case s != nil:
+			share, why = s(ctx, locked)
+		case duty > 0:
+			share, why = duty, configured(duty)
+		}
+		told(why)
+		return share, why
+	}
+}
+
+func configured(duty float64) Duty {
+	return Duty{Percent: int(math.Round(100 * duty)), Why: "configured"}
+}
 
 // Neighbours are the others on a server, as looks between batches find them. All times come from the caller. The zero value is ready to use.
 type Neighbours struct {
@@ -93,11 +110,10 @@ func (n *Neighbours) average(now time.Time, present, many float64, of, note stri
 	n.looked, n.of, n.note, n.blind = now, of, note, ""
 }
 
-// Share decides at which share of its time a run works whose rows take slow times as long as in good times: all of it where the server is
-// otherwise idle, leastShare where others are there, or hold the locks that it needs.
-func (n *Neighbours) Share(slow float64, locked bool) (float64, Duty) {
-	weight := min(max(slow-slowFrom+1, 1), mostWeight)
-	share := 1 - (1-leastShare)*min(weight*max(n.present-rarely, 0)/(often-rarely), 1)
+// Share returns all of the time if the server is otherwise idle, and leastShare if other
+// sessions use it or hold the locks that the run needs.
+func (n *Neighbours) Share(locked bool) (float64, Duty) {
+	share := 1 - (1-leastShare)*min(max(n.present-rarely, 0)/(often-rarely), 1)
 	if n.blind != "" || locked {
 		share = leastShare
 	}
@@ -110,41 +126,7 @@ func (n *Neighbours) Share(slow float64, locked bool) (float64, Duty) {
 	case told.Percent == 100:
 		told.Why = "alone" + n.note
 	default:
-		told.Why = fmt.Sprintf("others: %.1f %s", n.many, n.of)
-		if weight > 1 {
-			told.Why += fmt.Sprintf(", rows slower by %.1f", slow)
-		}
-		told.Why += n.note
+		told.Why = fmt.Sprintf("others: %.1f %s", n.many, n.of) + n.note
 	}
 	return share, told
-}
-
-const (
-	// A statement of fewer rows says nothing about the time of one.
-	fewestRows = 100
-	// The median of the latest statements is compared with that of the quickest fifth of the history.
-	latest, history = 9, 400
-)
-
-// Speed is how long rows of one sort of statement took. The zero value is ready to use.
-type Speed struct{ perRow []float64 }
-
-// Note takes in a statement.
-func (s *Speed) Note(rows int64, took time.Duration) {
-	if rows < fewestRows || took <= 0 {
-		return
-	}
-	if len(s.perRow) == history {
-		s.perRow = slices.Delete(s.perRow, 0, 1)
-	}
-	s.perRow = append(s.perRow, took.Seconds()/float64(rows))
-}
-
-// Slow is by how much the latest rows took longer than in good times; 1 as long as too few are known.
-func (s *Speed) Slow() float64 {
-	if len(s.perRow) < 2*latest {
-		return 1
-	}
-	now, all := slices.Sorted(slices.Values(s.perRow[len(s.perRow)-latest:])), slices.Sorted(slices.Values(s.perRow))
-	return now[latest/2] / all[len(all)/5]
 }

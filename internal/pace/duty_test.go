@@ -32,7 +32,7 @@ func (w *watched) look(looks, young int, lasting ...string) {
 }
 
 func (w *watched) told() Duty {
-	_, told := w.Share(1, false)
+	_, told := w.Share(false)
 	return told
 }
 
@@ -54,7 +54,7 @@ func TestOthersTakeTheirShareAtOnceAndGiveItBackWithinASecond(t *testing.T) {
 	w := watching()
 	w.look(1, 0)
 	w.look(5, 3)
-	share, told := w.Share(1, false)
+	share, told := w.Share(false)
 	require.InDelta(t, leastShare, share, 0.01, "a quarter of a second later")
 	require.Equal(t, 50, told.Percent)
 	require.Regexp(t, `^others: [12]\.\d transactions in flight$`, told.Why)
@@ -81,26 +81,11 @@ func TestTransactionsOfUnknownOrGreatAgeDoNotCount(t *testing.T) {
 	require.Equal(t, Duty{100, "alone"}, w.told(), "a second old it counts no more")
 }
 
-func TestSlowRowsMakeOthersWeighMore(t *testing.T) {
-	t.Parallel()
-	w := watching()
-	w.look(1, 0)
-	require.Equal(t, Duty{100, "alone"}, w.told())
-	share, told := w.Share(10, false)
-	require.InDelta(t, 1, share, 0, "outside Postgres, where no session suffers")
-	require.Equal(t, "alone", told.Why)
-	w.look(1, 1)
-	_, told = w.Share(slowFrom, false)
-	require.Equal(t, w.told(), told)
-	_, told = w.Share(3.5, false)
-	require.Equal(t, Duty{64, "others: 0.2 transactions in flight, rows slower by 3.5"}, told)
-}
-
 func TestALockOfOthersIsASignOfThem(t *testing.T) {
 	t.Parallel()
 	w := watching()
 	w.look(1, 0)
-	share, told := w.Share(1, true)
+	share, told := w.Share(true)
 	require.InDelta(t, leastShare, share, 0)
 	require.Equal(t, Duty{50, "lock wait"}, told)
 }
@@ -118,27 +103,4 @@ func TestWithoutLooksHalfOfTheTimeIsTaken(t *testing.T) {
 	w.now = w.now.Add(20 * time.Second)
 	w.look(1, 0)
 	require.Equal(t, Duty{100, "alone"}, w.told(), "once it may look")
-}
-
-func TestSpeedIsThatOfRowsAgainstGoodTimes(t *testing.T) {
-	t.Parallel()
-	var s Speed
-	for range 1000 {
-		s.Note(fewestRows-1, time.Hour)
-	}
-	s.Note(1000, time.Second)
-	require.InDelta(t, 1, s.Slow(), 0, "too little is known")
-	for range 2 * history {
-		s.Note(1000, 10*time.Millisecond)
-	}
-	require.Len(t, s.perRow, history)
-	require.InDelta(t, 1, s.Slow(), 0.001)
-	for range latest / 2 {
-		s.Note(1000, time.Second)
-	}
-	require.InDelta(t, 1, s.Slow(), 0.001, "a few that were held up")
-	for range latest {
-		s.Note(500, 15*time.Millisecond)
-	}
-	require.InDelta(t, 3, s.Slow(), 0.001)
 }

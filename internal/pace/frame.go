@@ -89,3 +89,19 @@ func (i Items[T]) Each(ctx context.Context, f *Frame) (overLimit, interrupted bo
 	}
 	return false, false, nil
 }
+
+const (
+	// settling is the part of the lease that a statement near its end leaves, shortest the least time that it gets.
+	settling = 300 * time.Millisecond
+	shortest = 50 * time.Millisecond
+)
+
+// Within cuts the timeout to what is left of a lease that ends at deadline: a statement that it ends under would count as a
+// loss. The zero time is no deadline.
+func Within(limits batch.Limits, deadline time.Time) batch.Limits {
+	if deadline.IsZero() {
+		return limits
+	}
+	limits.StatementTimeout = min(limits.StatementTimeout, max(time.Until(deadline)-settling, shortest))
+	return limits
+}

@@ -97,3 +97,22 @@ func TestEachFinishesTheItemInHand(t *testing.T) {
 	require.False(t, interrupted)
 	require.Equal(t, []int{1, 2}, done)
 }
+
+func TestTimeoutsEndBeforeTheLease(t *testing.T) {
+	t.Parallel()
+
+	all := batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Second}
+	require.Equal(t, all, pace.Within(all, time.Time{}), "without a lease that ends")
+	require.Equal(t, all, pace.Within(all, time.Now().Add(time.Hour)))
+
+	cut := pace.Within(all, time.Now().Add(10*time.Second))
+	require.Less(t, cut.StatementTimeout, 10*time.Second)
+	require.Equal(t, time.Second, cut.LockTimeout)
+
+	late := pace.Within(all, time.Now().Add(-time.Second))
+	require.Positive(t, late.StatementTimeout, "0 would be no timeout at all")
+	require.Less(t, late.StatementTimeout, 100*time.Millisecond)
+	statement, wait := late.Timeouts()
+	require.Positive(t, wait)
+	require.Less(t, wait, statement)
+}

@@ -48,11 +48,11 @@ func (t *Others) Share(duty float64) Share {
 		return nil
 	}
 	begun := false
-	return func(ctx context.Context, slow float64, locked bool) (least float64, told Duty) {
+	return func(ctx context.Context, locked bool) (least float64, told Duty) {
 		looks := begun
 		begun = true
 		for i, at := range t.targets {
-			share, why := t.memory.on(at.DB.Name).share(ctx, at.Session.Conn, looks, slow, locked)
+			share, why := t.memory.on(at.DB.Name).share(ctx, at.Session.Conn, looks, locked)
 			if i == 0 || share < least {
 				least, told = share, why
 			}
@@ -73,7 +73,7 @@ func (m *OthersMemory) on(name string) *serverNeighbours {
 	return m.neighbours[name]
 }
 
-func (n *serverNeighbours) share(ctx context.Context, conn *pgx.Conn, looks bool, slow float64, locked bool) (float64, Duty) {
+func (n *serverNeighbours) share(ctx context.Context, conn *pgx.Conn, looks, locked bool) (float64, Duty) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.own++
@@ -82,7 +82,7 @@ func (n *serverNeighbours) share(ctx context.Context, conn *pgx.Conn, looks bool
 		n.look(ctx, conn, began)
 		n.due = began.Add(min(max(lookEvery, costly*time.Since(began)), lookSeldom))
 	}
-	return n.Neighbours.Share(slow, locked)
+	return n.Neighbours.Share(locked)
 }
 
 // look takes a look, without the lock meanwhile.

@@ -32,7 +32,7 @@ func newStreet(t *testing.T) *street {
 	held := NewOthers(pgtest.Logger(t), &s.memory, ReplicaLimits{}, Target{DB: database.Database{Name: "main"}, Session: &batch.Session{Conn: conn}})
 	require.Nil(t, held.Share(0.7), "a fixed duty does not look at the server")
 	s.share = held.Share(0)
-	_, told := s.share(t.Context(), 1, false)
+	_, told := s.share(t.Context(), false)
 	require.Equal(t, Duty{Percent: 100, Why: "alone"}, told)
 	require.Zero(t, s.memory.on("main").looked, "a wake-up does not wait for a look behind its first batch")
 	return s
@@ -48,7 +48,7 @@ func (s *street) session(t *testing.T, program string) *pgx.Conn {
 // look looks now, whenever the last look was.
 func (s *street) look(t *testing.T) Duty {
 	s.memory.on("main").due = time.Time{}
-	_, told := s.share(t.Context(), 1, false)
+	_, told := s.share(t.Context(), false)
 	return told
 }
 
@@ -146,7 +146,7 @@ func TestAStopBlindsNoOther(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	s.memory.on("main").due = time.Time{}
-	_, told := s.share(gone, 1, false)
+	_, told := s.share(gone, false)
 	require.Equal(t, Duty{Percent: 100, Why: "alone"}, told)
 	var log bytes.Buffer
 	held := NewOthers(slog.New(slog.NewTextHandler(&log, nil)), &s.memory, ReplicaLimits{Bytes: 1}, Target{Session: &batch.Session{Conn: s.session(t, "sexton")}})
@@ -163,12 +163,12 @@ func TestLooksAreRationed(t *testing.T) {
 	looked := n.looked
 	n.due = time.Now().Add(time.Hour)
 	for range 10 {
-		s.share(t.Context(), 1, false)
+		s.share(t.Context(), false)
 	}
 	require.Equal(t, looked, n.looked)
 	require.EqualValues(t, 10, n.own)
 	n.due = time.Now()
-	s.share(t.Context(), 1, false)
+	s.share(t.Context(), false)
 	require.Greater(t, n.looked, looked)
 	require.GreaterOrEqual(t, n.due.Sub(n.looked), lookEvery)
 	require.LessOrEqual(t, n.due.Sub(n.looked), lookSeldom)

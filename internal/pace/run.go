@@ -2,7 +2,6 @@ package pace
 
 import (
 	"context"
-	"math"
 	"time"
 )
 
@@ -89,18 +88,18 @@ func (r *Run) Await(ctx context.Context) {
 }
 
 // Breathe pauses once enough time is owed, so that no more than the duty's share is work. A single small statement is
-// followed by no pause: there may be nothing behind it. Rows of its sort took slow times as long as in good times.
-func (r *Run) Breathe(ctx context.Context, took time.Duration, slow float64) {
+// followed by no pause, because there may be nothing after it.
+func (r *Run) Breathe(ctx context.Context, took time.Duration) {
 	if r.Target <= 0 {
 		return
 	}
 	share, told := r.Duty, Duty{}
 	switch {
 	case r.Share != nil:
-		share, told = r.Share(ctx, slow, time.Since(r.locked) < lockedFor)
+		share, told = r.Share(ctx, time.Since(r.locked) < lockedFor)
 		r.shared = share
 	case r.Duty > 0:
-		told = Duty{Percent: int(math.Round(100 * r.Duty)), Why: "configured"}
+		told = configured(r.Duty)
 	}
 	if r.Tells != nil {
 		*r.Tells = told
@@ -118,12 +117,13 @@ func (r *Run) Breathe(ctx context.Context, took time.Duration, slow float64) {
 	r.Pause(ctx, owed)
 }
 
-// Beside shortens the target while Share leaves time to others: each statement may hold up one of theirs.
-func (r *Run) Beside(s Steer) Steer {
+// Shortened returns a shorter target while Share leaves time to other sessions, because each
+// statement may block one of theirs.
+func (r *Run) Shortened(target time.Duration) time.Duration {
 	if r.shared > 0 {
-		s.Target = time.Duration(float64(s.Target) * r.shared)
+		return time.Duration(float64(target) * r.shared)
 	}
-	return s
+	return target
 }
 
 // Full reports whether Share leaves the run all of its time.

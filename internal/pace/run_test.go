@@ -26,26 +26,26 @@ func TestPausesFollowOnceEnoughIsOwed(t *testing.T) {
 	t.Parallel()
 
 	r, _ := working(t.Context(), 0.5)
-	r.Breathe(t.Context(), target/4, 1)
+	r.Breathe(t.Context(), target/4)
 	require.Equal(t, target/4, r.owed, "a single small statement is followed by no pause")
 	began := time.Now()
-	r.Breathe(t.Context(), target/4, 1)
+	r.Breathe(t.Context(), target/4)
 	require.GreaterOrEqual(t, time.Since(began), target/2, "two of them are followed by one as long as both")
 	require.Zero(t, r.owed)
 
 	r, _ = working(t.Context(), 0.2)
 	began = time.Now()
-	r.Breathe(t.Context(), target, 1)
+	r.Breathe(t.Context(), target)
 	require.GreaterOrEqual(t, time.Since(began), 4*target, "a fifth of the time is work")
 	require.Zero(t, r.owed)
 
 	r, _ = working(t.Context(), 1)
-	r.Breathe(t.Context(), time.Hour, 1)
+	r.Breathe(t.Context(), time.Hour)
 	require.Zero(t, r.owed, "without a share for others nothing is owed")
 
 	r, _ = working(t.Context(), 0.5)
 	r.Target = 0
-	r.Breathe(t.Context(), time.Hour, 1)
+	r.Breathe(t.Context(), time.Hour)
 	require.Zero(t, r.owed, "without a target nothing is owed")
 }
 
@@ -54,7 +54,7 @@ func TestPausesAreBounded(t *testing.T) {
 
 	r, _ := working(t.Context(), 0.5)
 	began := time.Now()
-	r.Breathe(t.Context(), time.Hour, 1)
+	r.Breathe(t.Context(), time.Hour)
 	require.GreaterOrEqual(t, time.Since(began), longestPause)
 	require.Less(t, time.Since(began), 20*longestPause)
 }
@@ -66,7 +66,7 @@ func TestStopEndsAPause(t *testing.T) {
 		r, _ := working(ctx, 0.5)
 		cancel()
 		began := time.Now()
-		r.Breathe(t.Context(), time.Hour, 1)
+		r.Breathe(t.Context(), time.Hour)
 		require.Zero(t, time.Since(began))
 	})
 }
@@ -78,7 +78,7 @@ func TestEndOfTimeEndsAPause(t *testing.T) {
 		r, _ := working(t.Context(), 0.5)
 		r.Until = time.Now().Add(target)
 		began := time.Now()
-		r.Breathe(t.Context(), time.Hour, 1)
+		r.Breathe(t.Context(), time.Hour)
 		require.Equal(t, target, time.Since(began))
 	})
 }
@@ -167,24 +167,23 @@ func TestShareDecidesInDutysStead(t *testing.T) {
 	r, _ := working(t.Context(), 0.5)
 	var told Duty
 	r.Tells = &told
-	r.Breathe(t.Context(), target/8, 1)
+	r.Breathe(t.Context(), target/8)
 	require.Equal(t, Duty{50, "configured"}, told)
-	share, slow, locked := 0.25, 0.0, false
-	r.Share = func(_ context.Context, by float64, lately bool) (float64, Duty) {
-		slow, locked = by, lately
+	share, locked := 0.25, false
+	r.Share = func(_ context.Context, lately bool) (float64, Duty) {
+		locked = lately
 		return share, Duty{int(100 * share), "others"}
 	}
-	require.Equal(t, Steer{target, 1, 9}, r.Beside(Steer{target, 1, 9}), "a fixed duty leaves their size alone")
+	require.Equal(t, target, r.Shortened(target), "a fixed duty does not change the target")
 	r.owed = 0
-	r.Breathe(t.Context(), target/8, 3)
-	require.InDelta(t, 3, slow, 0)
+	r.Breathe(t.Context(), target/8)
 	require.False(t, locked)
 	require.Equal(t, 3*target/8, r.owed)
 	require.Equal(t, Duty{25, "others"}, told)
-	require.Equal(t, Steer{target / 4, 1, 9}, r.Beside(Steer{target, 1, 9}), "statements become shorter by the same factor")
+	require.Equal(t, target/4, r.Shortened(target), "statements become shorter by the same factor")
 	share = 1
 	r.Locked()
-	r.Breathe(t.Context(), time.Hour, 1)
+	r.Breathe(t.Context(), time.Hour)
 	require.True(t, locked)
 	require.Zero(t, r.owed, "alone nothing is owed any more")
 }
@@ -194,28 +193,24 @@ func TestBlockedWorkComesBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var b Blocked
-		var all Obstacles
 		for _, pause := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 15 * time.Second, 15 * time.Second} {
 			b.Again("row locked by pid 7", "3/4")
 			b.Again("row locked by pid 8", "5/6") // A turn that meets two locks has failed once.
-			all.Add(&b)
 			<-time.After(pause - 1)
 			require.True(t, b.Waits())
-			require.Equal(t, "row locked by pid 7", all.Reason())
+			require.Equal(t, "row locked by pid 7", b.Reason)
 			<-time.After(1)
 			require.False(t, b.Waits())
-			require.Empty(t, all.Reason())
 		}
 
 		b.Again("row locked by pid 7", "3/4")
-		all.Add(&b)
 		for _, over := range []bool{false, true} {
-			require.NoError(t, all.Free(t.Context(), func(_ context.Context, transaction string) (bool, error) {
+			require.NoError(t, b.check(t.Context(), func(_ context.Context, transaction string) (bool, error) {
 				require.Equal(t, "3/4", transaction)
 				return over, nil
 			}))
 			require.Equal(t, !over, b.Waits())
-			<-time.After(freeEvery)
+			<-time.After(checkEvery)
 		}
 	})
 }
