@@ -556,11 +556,11 @@ func (s *session) ownSession(holder string) bool {
 // its server process or a pooler cuts it off. So the chunk is divided, and a single key
 // that loses the connection twice has an attempt.
 func (s *session) survive(ctx context.Context, c *chunk, f batch.Fault, err error) error {
-	if !s.on.Conn.IsClosed() || ctx.Err() != nil || s.ended() || s.Connect == nil {
+	if !s.on.Conn.IsClosed() || ctx.Err() != nil || s.ended() {
 		return err
 	}
 	s.mu.Lock()
-	next := s.Connect(ctx)
+	next := s.connect(ctx)
 	s.mu.Unlock()
 	if next == nil || next.Conn.Ping(ctx) != nil {
 		s.giveBack(true, c)

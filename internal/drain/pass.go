@@ -115,6 +115,19 @@ func (p *Pass) start(ctx context.Context, on *batch.Session) {
 	})
 }
 
+// connect returns another session that plans statements as the first one does, or nil. The
+// caller holds p.mu.
+func (p *Pass) connect(ctx context.Context) *batch.Session {
+	if p.Connect == nil {
+		return nil
+	}
+	on := p.Connect(ctx)
+	if on != nil {
+		on.Plain = p.Session.Plain
+	}
+	return on
+}
+
 // fail ends the pass. It keeps the first error, except that lease.ErrLost replaces any
 // other.
 func (p *Pass) fail(err error) {

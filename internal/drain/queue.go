@@ -207,10 +207,10 @@ func compareKeys(a, b Tombstone) int {
 // more starts another session if there is work for it.
 func (s *session) more(ctx context.Context) {
 	p := s.Pass
-	if p.started >= p.Connections || p.solo || p.Connect == nil || p.beside.Load() || !p.pending() {
+	if p.started >= p.Connections || p.solo || p.beside.Load() || !p.pending() {
 		return
 	}
-	if on := p.Connect(ctx); on != nil {
+	if on := p.connect(ctx); on != nil {
 		p.start(ctx, on)
 	} else {
 		p.Connections = p.started // No connection is free.

@@ -136,7 +136,7 @@ func (r *run) pass() *drain.Pass {
 	throttle := r.Throttle
 	throttle.Share = throttle.Share.Configured(r.Sizes.Duty, r.worksAt)
 	pass := &drain.Pass{
-		Source: r, Parents: r.parents[:], Session: r.Session, Connections: 1, Connect: r.connect,
+		Source: r, Parents: r.parents[:], Session: r.Session, Connections: 1, Connect: r.More,
 		Target: r.Sizes.Target, Chunk: r.limits.Users,
 		Pace: &pace.Run{
 			Until: r.frame.Until, Stop: r.frame.Stop, Ended: r.frame.Ended, Target: r.Sizes.Target, Throttle: throttle,
@@ -188,17 +188,6 @@ func (r *run) edge(s *step, leaf Table, do dml.Action) *drain.Edge {
 	}
 	r.edges[edge] = &part{s, do}
 	return edge
-}
-
-func (r *run) connect(ctx context.Context) *batch.Session {
-	if r.More == nil {
-		return nil
-	}
-	session := r.More(ctx)
-	if session != nil {
-		session.Plain = true
-	}
-	return session
 }
 
 // worksAt records at which share of its time the run works.

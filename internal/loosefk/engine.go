@@ -108,7 +108,7 @@ func (r *run) through(ctx context.Context, frame *pace.Frame) error {
 	throttle := r.Throttle
 	throttle.Share = throttle.Share.Configured(r.Adaptive.Duty, r.worksAt)
 	r.pass = &drain.Pass{
-		Source: r.source, Parents: parents, Session: r.Session, Connections: 1, Connect: r.connect,
+		Source: r.source, Parents: parents, Session: r.Session, Connections: 1, Connect: r.More,
 		Remotes: map[string]*Remote{}, Target: r.Adaptive.Target, Chunk: chunkSize, Sizes: r.Sizes, Left: r.left,
 		Pace: &pace.Run{
 			Until: frame.Until, Stop: frame.Stop, Target: r.Adaptive.Target, Throttle: throttle,
@@ -213,18 +213,6 @@ func (r *Reference) limit(adaptive bool) int {
 	default:
 		return deleteLimit
 	}
-}
-
-// connect returns another session for the pass.
-func (r *run) connect(ctx context.Context) *batch.Session {
-	if r.More == nil {
-		return nil
-	}
-	session := r.More(ctx)
-	if session != nil {
-		session.Plain = true
-	}
-	return session
 }
 
 // worksAt records at which share of its time the run works.
