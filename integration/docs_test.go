@@ -318,7 +318,7 @@ func testReadmeSteps(t *testing.T, p program) {
 		INSERT INTO projects VALUES (1), (2);
 		INSERT INTO issues SELECT n, n % 2 + 1 FROM generate_series(1, 10) AS n;`)
 	blocks := readmeShell(t, readmeSteps)
-	require.Len(t, blocks, 4)
+	require.Len(t, blocks, 5)
 	blocks = append(blocks, readmeShell(t, readmeWorker)...)
 
 	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", strings.Join(blocks, "\n"))
