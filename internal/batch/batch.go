@@ -20,6 +20,9 @@ import (
 // fenceRefused is the SQLSTATE of begin_batch for a token that is not the current one.
 const fenceRefused = "SX001"
 
+// Unmet is the SQLSTATE of the function require if its condition does not hold.
+const Unmet = "SX003"
+
 // Limits bound each statement of a transaction.
 type Limits struct {
 	StatementTimeout time.Duration

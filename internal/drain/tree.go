@@ -506,7 +506,7 @@ func (c *Circle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 // the error.
 func (c *Circle) Failed(err error) error {
 	switch f := batch.Judge(err); {
-	case f.SQLState == "22012":
+	case f.SQLState == batch.Unmet:
 		c.tree.Obstacle = batch.Fault{
 			Table: c.Windows[0].Table.Label(), Message: "rows that refer to each other in a circle change all the time, or a trigger or rule keeps them",
 		}

@@ -201,9 +201,9 @@ func (t *tree) alter(ctx context.Context, limits batch.Limits, statements ...bat
 	err := t.Send(ctx, limits, all...)
 	f := batch.Judge(err)
 	switch failed, ok := errors.AsType[*batch.StatementError](err); {
-	case ok && failed.Index == 0 && f.SQLState == "22012":
+	case ok && failed.Index == 0 && f.SQLState == batch.Unmet:
 		return drain.ErrCancelled
-	case ok && failed.Index == top && (f.SQLState == "22012" || f.Lock()):
+	case ok && failed.Index == top && (f.SQLState == batch.Unmet || f.Lock()):
 		f.Table = t.Stack[0].Table.Label()
 		return &topError{f}
 	}

@@ -94,7 +94,7 @@ func (r *run) alter(ctx context.Context, limits batch.Limits, at int, statements
 	}
 	confirm := batch.Statement{SQL: statement(r.Session.Names, "confirm"), Args: []any{r.engine.GroupID}}
 	err := r.send(ctx, limits, slices.Insert(slices.Clone(statements), at, confirm)...)
-	if failed, ok := errors.AsType[*batch.StatementError](err); ok && failed.Index == at && batch.Judge(err).SQLState == "22012" {
+	if failed, ok := errors.AsType[*batch.StatementError](err); ok && failed.Index == at && batch.Judge(err).SQLState == batch.Unmet {
 		return drain.ErrCancelled
 	}
 	return err

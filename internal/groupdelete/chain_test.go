@@ -100,6 +100,16 @@ func TestRingInOneTable(t *testing.T) {
 	require.EqualValues(t, 60, stats.Deleted["links"])
 }
 
+// The error of a trigger on a row of a circle is told as it is, also if it divides by zero.
+func TestPoisonedRing(t *testing.T) {
+	t.Parallel()
+	const ring = "INSERT INTO links SELECT n, CASE n WHEN 1 THEN 11 END, n FROM generate_series(1, 9) AS n; UPDATE links SET before = id % 9 + 1;"
+	b := setup(t, links, ring+dbtest.OnRow("DELETE", "links", "old.id = 5", "PERFORM 1 / 0;"))
+	stats := b.run(t, unhurried(b.engine(t, 1)), groupdelete.Stuck)
+	require.Regexp(t, "SQLSTATE 22012: division by zero", stats.Reason)
+	require.Len(t, b.Rows("SELECT FROM links"), 9)
+}
+
 // Each pair stands in the way of itself, which is no row that comes back, however many pairs there are.
 func TestManyRingsWithRowsBelow(t *testing.T) {
 	t.Parallel()

@@ -186,11 +186,12 @@ func LockStatement(leaf pgcatalog.Table) string {
 		with(wantSQL), joined("want", leaf, "target"))
 }
 
-// HoldStatement locks a window's rows by a clause. It fails with a division by zero unless all of them are as they were read.
+// HoldStatement locks a window's rows by a clause. It fails with batch.Unmet
+// unless all of them are as they were read.
 func HoldStatement(leaf pgcatalog.Table, lock string) string {
 	return fmt.Sprintf(`%s,
 held AS MATERIALIZED (SELECT FROM %s %s OF held)
-SELECT 1 OPERATOR(pg_catalog./) (pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.cardinality($1::pg_catalog.tid[]))::integer FROM held`,
+SELECT "sexton".require(pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.cardinality($1::pg_catalog.tid[])) FROM held`,
 		with(wantSQL), joined("want", leaf, "held"), lock)
 }
 
@@ -200,9 +201,9 @@ func UnchangedStatement(leaf pgcatalog.Table) string {
 		with(wantSQL), joined("want", leaf, "held"))
 }
 
-// GoneStatement fails with a division by zero if one of the rows is still there.
+// GoneStatement fails with batch.Unmet if one of the rows still exists.
 func GoneStatement(leaf pgcatalog.Table) string {
-	return fmt.Sprintf("%s\nSELECT 1 OPERATOR(pg_catalog./) (pg_catalog.count(*) OPERATOR(pg_catalog.=) 0)::integer FROM %s",
+	return fmt.Sprintf("%s\nSELECT \"sexton\".require(pg_catalog.count(*) OPERATOR(pg_catalog.=) 0) FROM %s",
 		with(wantSQL), joined("want", leaf, "target"))
 }
 
